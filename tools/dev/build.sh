@@ -1,0 +1,39 @@
+# Configuring and compiling. Ninja finds out what is unchanged, so there is no stamp of our own for the build.
+# Sourced by ./dev.
+
+build_dir() { # PRESET
+	[ "$1" = release ] && echo build || echo "build/$1"
+}
+
+# build PRESET [CMAKE ARGUMENT...]: configured and compiled, or the script ends with the reason.
+build() {
+	local preset=$1 dir
+	shift
+	dir=$(build_dir "$preset")
+	if [ ! -f "$dir/build.ninja" ] || [ $# -gt 0 ]; then
+		CMAKE_GENERATOR=Ninja step "configure-$preset" "configuring ($preset)" \
+			cmake --preset "$preset" "$@" || exit 1
+	fi
+	# Without a line when there is nothing to do: the second start should show the server and nothing else.
+	if ninja -C "$dir" -n 2>/dev/null | grep -q '^ninja: no work to do'; then
+		return 0
+	fi
+	step_tail=60 step "build-$preset" "building ($preset)" \
+		cmake --build "$dir" -j "${CMAKE_BUILD_PARALLEL_LEVEL:-$(jobs)}" || exit 1
+}
+
+# install_node_modules FOLDER: its packages as its lock file says; skipped while the lock is unchanged.
+install_node_modules() {
+	local folder=$1 stamp
+	stamp=$folder/node_modules/.lock.sha256
+	[ -f "$folder/package-lock.json" ] || return 0
+	if [ -f "$stamp" ] && (cd "$folder" && sha256sum --check --status node_modules/.lock.sha256); then
+		return 0
+	fi
+	step "npm-${folder//\//-}" "installing the packages of $folder/" npm_ci "$folder" || exit 1
+	(cd "$folder" && sha256sum package-lock.json package.json >node_modules/.lock.sha256)
+}
+
+npm_ci() { # FOLDER
+	(cd "$1" && npm ci --no-audit --no-fund --loglevel=warn)
+}

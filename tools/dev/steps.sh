@@ -1,0 +1,49 @@
+# Steps with one line each, and how they fail. Sourced by ./dev.
+
+log_dir=build/log
+use_sudo=()
+
+fail() {
+	printf 'dev: %s\n' "$*" >&2
+	exit 1
+}
+
+fail_usage() { # COMMAND MESSAGE
+	printf 'dev %s: %s\n\n' "$1" "$2" >&2
+	"usage_$1" >&2
+	exit 2
+}
+
+# step NAME TEXT COMMAND...: run it, its output in build/log/NAME.log; one line with its seconds. Returns its status;
+# on failure the end of the log is shown.
+step() {
+	local name=$1 text=$2 status=0 start=$EPOCHREALTIME log
+	shift 2
+	mkdir -p "$log_dir"
+	log=$log_dir/$name.log
+	printf '%s ... ' "$text" >&2
+	"$@" >"$log" 2>&1 </dev/null || status=$?
+	if [ $status -eq 0 ]; then
+		printf '%s s\n' "$(seconds_since "$start")" >&2
+		return 0
+	fi
+	printf 'failed after %s s\n' "$(seconds_since "$start")" >&2
+	tail -n "${step_tail:-40}" "$log" | sed 's/^/  | /' >&2
+	printf 'dev: the full output is in %s\n' "$log" >&2
+	return $status
+}
+
+# Seconds since an $EPOCHREALTIME, with one decimal below ten.
+seconds_since() {
+	local from=${1/[.,]/} now=${EPOCHREALTIME/[.,]/}
+	local tenths=$(((now - from + 50000) / 100000))
+	if [ $tenths -lt 100 ]; then
+		printf '%d.%d' $((tenths / 10)) $((tenths % 10))
+	else
+		printf '%d' $(((tenths + 5) / 10))
+	fi
+}
+
+jobs() {
+	nproc 2>/dev/null || echo 2
+}

@@ -1,0 +1,127 @@
+"""Adds up the JUnit files of one run of ./dev test.
+
+usage: summary.py FOLDER
+           names every failed and every skipped test and ends with one line `N passed, N failed, N skipped`;
+           exit status 1 if any failed or if none ran.
+       summary.py --record FILE NAME STATUS SECONDS LOG
+           writes FILE as the result of a command that is not run by ctest.
+
+One ctest test may hold many cases; where its output ends with the counts of cmocka or of node's test runner, those
+are counted instead of one.
+"""
+import glob
+import os
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+
+SKIPPED_EXIT = 77
+NODE_COUNT = re.compile(r"^(?:#|\u2139) (pass|fail|cancelled|skipped|todo) (\d+)\s*$", re.M)
+CMOCKA_COUNT = re.compile(r"^\[  (PASSED|FAILED|SKIPPED) +\] (\d+) test\(s\)", re.M)
+NODE_SKIP = re.compile(r"^.*(?:# SKIP\b|\ufe63 ).*$", re.M)
+REASON = re.compile(r"^.*\b(?:SKIP|skip(?:ped)?)\b.*$", re.M | re.I)
+
+
+def counts_of(output):
+    """(passed, failed, skipped) as the runner inside said, or None."""
+    passed = failed = skipped = 0
+    seen = False
+    for word, number in NODE_COUNT.findall(output):
+        seen = True
+        number = int(number)
+        if word == "pass":
+            passed += number
+        elif word in ("fail", "cancelled"):
+            failed += number
+        else:
+            skipped += number
+    for word, number in CMOCKA_COUNT.findall(output):
+        seen = True
+        number = int(number)
+        if word == "PASSED":
+            passed += number
+        elif word == "FAILED":
+            failed += number
+        else:
+            skipped += number
+    return (passed, failed, skipped) if seen else None
+
+
+def reason_of(case, output):
+    """Why a whole test was skipped: the last line that says so, else ctest's own word."""
+    lines = REASON.findall(output)
+    if lines:
+        return lines[-1].strip()
+    tail = output.strip().splitlines()
+    element = case.find("skipped")
+    return tail[-1].strip() if tail else (element.get("message") or "no reason given")
+
+
+def read_case(case):
+    """(outcome, counts, notes) of one testcase element."""
+    output = "".join(element.text or "" for element in case.iter("system-out"))
+    status = case.get("status", "")
+    if case.find("skipped") is not None or status in ("notrun", "disabled"):
+        if status == "notrun" and "SKIP" not in output.upper():
+            return "failed", (0, 1, 0), ["not run: " + reason_of(case, output)]
+        return "skipped", (0, 0, 1), [reason_of(case, output)]
+    inner = counts_of(output)
+    if case.find("failure") is not None or status == "fail":
+        if inner is None:
+            return "failed", (0, 1, 0), []
+        passed, failed, skipped = inner
+        return "failed", (passed, max(failed, 1), skipped), []
+    if inner is None or sum(inner) == 0:
+        return "passed", (1, 0, 0), []
+    notes = [line.strip() for line in NODE_SKIP.findall(output)] if inner[2] else []
+    return "passed", inner, notes
+
+
+def summarise(folder):
+    total = [0, 0, 0]
+    failed, skipped = [], []
+    for path in sorted(glob.glob(os.path.join(folder, "*.xml"))):
+        stage = os.path.splitext(os.path.basename(path))[0]
+        for case in ElementTree.parse(path).getroot().iter("testcase"):
+            outcome, counts, notes = read_case(case)
+            total = [a + b for a, b in zip(total, counts)]
+            name = stage if stage == case.get("name") else "%s: %s" % (stage, case.get("name"))
+            if outcome == "failed":
+                failed.append((name, notes))
+            elif counts[2]:
+                skipped.append((name, notes))
+    for title, rows in (("SKIPPED", skipped), ("FAILED", failed)):
+        for name, notes in rows:
+            print("%s  %s" % (title, name))
+            for note in notes:
+                print("         %s" % note)
+    if sum(total) == 0:
+        print("no test ran")
+    print("%d passed, %d failed, %d skipped" % tuple(total))
+    return 1 if total[1] or total[0] == 0 else 0
+
+
+def record(path, name, status, seconds, log):
+    with open(log, encoding="utf-8", errors="replace") as file:
+        output = re.sub("[^\t\n\x20-\ud7ff\ue000-\ufffd]", "?", file.read())
+    suite = ElementTree.Element("testsuite", name=name)
+    case = ElementTree.SubElement(suite, "testcase", name=name, time=seconds)
+    if status == SKIPPED_EXIT:
+        ElementTree.SubElement(case, "skipped", message="exit status 77")
+    elif status:
+        ElementTree.SubElement(case, "failure", message="exit status %d" % status)
+    ElementTree.SubElement(case, "system-out").text = output
+    ElementTree.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
+    return 0
+
+
+def main(arguments):
+    if len(arguments) == 6 and arguments[0] == "--record":
+        return record(arguments[1], arguments[2], int(arguments[3]), arguments[4], arguments[5])
+    if len(arguments) == 1:
+        return summarise(arguments[0])
+    print(__doc__, file=sys.stderr)
+    return 2
+
+
+sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,145 @@
+# The tests, in stages; each leaves JUnit files in build/test, which summary.py adds up to one closing line.
+# Sourced by ./dev.
+
+results=build/test
+
+usage_test() {
+	cat <<'EOF'
+usage: ./dev test [--quick] [-R PATTERN] [STAGE...]
+
+Installs what the tests need, builds and runs them. Ends with `N passed, N failed, N skipped`; every failed and every
+skipped test is named. Stages, all of them unless some are named:
+  lint    ./dev lint
+  ui      unit tests and type check of the dashboard
+  debug   debug build: unit, API, fuzz (known inputs and a few seconds of new ones) and browser tests
+  asan    address and undefined-behaviour sanitizers: unit, API, fuzz and one browser test
+  tsan    thread sanitizer: unit and API tests
+--quick      lint, ui and debug, without the browser
+-R PATTERN   only tests whose ctest name matches; of the stages, debug, asan and tsan unless some are named
+Results: build/test/*.xml (JUnit), full output: build/log/.
+EOF
+}
+
+cmd_test() {
+	local quick="" pattern="" stages=() started=$EPOCHREALTIME
+	while [ $# -gt 0 ]; do
+		case $1 in
+		--quick) quick=1 ;;
+		-R)
+			[ $# -ge 2 ] || fail_usage test "-R needs a pattern"
+			pattern=$2
+			shift
+			;;
+		-R*) pattern=${1#-R} ;;
+		lint | ui | debug | asan | tsan) stages+=("$1") ;;
+		*) fail_usage test "not understood: $1" ;;
+		esac
+		shift
+	done
+	if [ ${#stages[@]} -eq 0 ]; then
+		stages=(lint ui debug asan tsan)
+		[ -z "$quick" ] || stages=(lint ui debug)
+		[ -z "$pattern" ] || stages=("${stages[@]:2}")
+	fi
+	need_packages up test
+	rm -rf "$results"
+	mkdir -p "$results"
+	install_node_modules tests
+	local stage
+	for stage in "${stages[@]}"; do
+		"stage_$stage"
+	done
+	printf 'all stages took %s s\n' "$(seconds_since "$started")" >&2
+	python3 -B tools/dev/summary.py "$results"
+}
+
+stage_lint() {
+	single lint "checking the sources" python3 -B tools/lint/lint.py
+}
+
+# The dashboard's own tests, with the packages that only they need.
+stage_ui() {
+	[ -f ui/package-lock.json ] || return 0
+	install_node_modules ui
+	single ui-types "checking the dashboard's types" npm --prefix ui run --silent types
+	single ui-unit "testing the dashboard's units" npm --prefix ui test --silent
+}
+
+stage_debug() {
+	build debug
+	run_ctest debug "${quick:+-LE}" "${quick:+^e2e$}"
+}
+
+stage_asan() {
+	build asan
+	export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1:abort_on_error=0
+	export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
+	run_ctest asan -L '^(unit|api|fuzz|smoke)$'
+}
+
+stage_tsan() {
+	build tsan
+	export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:history_size=4
+	run_ctest tsan -L '^(unit|api)$'
+}
+
+# run_ctest PRESET [CTEST ARGUMENT...]: a failing test is counted by the summary, not here.
+run_ctest() {
+	local preset=$1 arguments=() argument
+	shift
+	for argument in "$@"; do
+		[ -z "$argument" ] || arguments+=("$argument")
+	done
+	[ -z "$pattern" ] || arguments+=(-R "$pattern")
+	rm -f "$results/$preset.xml"
+	step_tail=60 step "test-$preset" "testing ($preset)" fixed_layout ctest --test-dir "$(build_dir "$preset")" \
+		-j "${CTEST_PARALLEL_LEVEL:-$(jobs)}" --timeout 600 --output-on-failure --no-tests=ignore \
+		--output-junit "$root/$results/$preset.xml" "${arguments[@]}" || true
+	[ -f "$results/$preset.xml" ] || fail "ctest ended without results; see $log_dir/test-$preset.log"
+}
+
+# The sanitizers of older compilers do not know the address space layout of newer kernels, so it is not randomised
+# where that may be asked for (a container may forbid it).
+fixed_layout() {
+	if setarch "$(uname -m)" -R true 2>/dev/null; then
+		setarch "$(uname -m)" -R "$@"
+	else
+		"$@"
+	fi
+}
+
+# single NAME TEXT COMMAND...: a command that counts as one test, or as those that its own closing lines count.
+single() {
+	local name=$1 text=$2 status=0 start=$EPOCHREALTIME
+	shift 2
+	step "$name" "$text" "$@" || status=$?
+	python3 -B tools/dev/summary.py --record "$results/$name.xml" "$name" $status "$(seconds_since "$start")" \
+		"$log_dir/$name.log"
+}
+
+usage_coverage() {
+	cat <<'EOF'
+usage: ./dev coverage
+
+Line coverage of the unit, API and fuzz tests (gcovr), in build/coverage/index.html; fails where a floor of
+tools/dev/coverage-floors.txt is not reached.
+EOF
+}
+
+cmd_coverage() {
+	local pattern=""
+	need_packages up test coverage
+	mkdir -p "$results"
+	install_node_modules tests
+	if [ ! -f build/coverage/build.ninja ]; then
+		CMAKE_GENERATOR=Ninja step configure-coverage "configuring (coverage)" cmake --preset debug \
+			-B build/coverage -DCMAKE_C_FLAGS="--coverage -O0" || exit 1
+	fi
+	step build-coverage "building (coverage)" cmake --build build/coverage -j "$(jobs)" || exit 1
+	find build/coverage -name '*.gcda' -delete
+	run_ctest coverage -L '^(unit|api|fuzz)$'
+	step gcovr "adding up" gcovr --root . --object-directory build/coverage --exclude 'tests/' --exclude 'build/' \
+		--gcov-ignore-parse-errors --html-details build/coverage/index.html \
+		--json-summary build/coverage/summary.json || exit 1
+	python3 -B tools/dev/coverage.py build/coverage/summary.json tools/dev/coverage-floors.txt
+}
