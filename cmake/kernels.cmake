@@ -1,0 +1,47 @@
+# Device code, compiled at build time into ${CMAKE_BINARY_DIR}/kernels and from there embedded.
+#   engine/vulkan/shaders/NAME.comp -> vulkan/NAME.spv   by glslc or glslangValidator
+#   engine/cuda/kernels/NAME.cu     -> cuda/NAME.ptx     by nvcc, else clang (no toolkit needed), for sm_80 and later
+# A compiler that is missing is a warning: the back end then says that its kernels were not built.
+set(kernel_dir ${CMAKE_BINARY_DIR}/kernels)
+set(kernel_outputs "")
+
+find_program(GLSLC glslc)
+find_program(GLSLANG glslangValidator)
+file(GLOB shader_sources CONFIGURE_DEPENDS engine/vulkan/shaders/*.comp)
+if(GLSLC)
+	set(glsl_command ${GLSLC} -O --target-env=vulkan1.1)
+elseif(GLSLANG)
+	set(glsl_command ${GLSLANG} --quiet --target-env vulkan1.1)
+else()
+	message(WARNING "neither glslc nor glslangValidator found: no Vulkan kernels (apt-get install glslc)")
+	set(shader_sources "")
+endif()
+foreach(source ${shader_sources})
+	get_filename_component(name ${source} NAME_WE)
+	add_custom_command(OUTPUT ${kernel_dir}/vulkan/${name}.spv
+		COMMAND ${CMAKE_COMMAND} -E make_directory ${kernel_dir}/vulkan
+		COMMAND ${glsl_command} ${source} -o ${kernel_dir}/vulkan/${name}.spv
+		DEPENDS ${source} VERBATIM)
+	list(APPEND kernel_outputs ${kernel_dir}/vulkan/${name}.spv)
+endforeach()
+
+find_program(NVCC nvcc HINTS /usr/local/cuda/bin)
+find_program(CLANG NAMES clang clang-19 clang-18 clang-17 clang-16 clang-15 clang-14)
+file(GLOB cuda_sources CONFIGURE_DEPENDS engine/cuda/kernels/*.cu)
+if(NVCC)
+	set(cuda_command ${NVCC} -ptx -O3 -arch=compute_80)
+elseif(CLANG)
+	set(cuda_command ${CLANG} --cuda-path=/nonexistent -x cuda -nocudainc -nocudalib --cuda-device-only
+		--cuda-gpu-arch=sm_80 -Xclang -target-feature -Xclang +ptx75 -O3 -S)
+else()
+	message(WARNING "neither nvcc nor clang found: no CUDA kernels (apt-get install clang)")
+	set(cuda_sources "")
+endif()
+foreach(source ${cuda_sources})
+	get_filename_component(name ${source} NAME_WE)
+	add_custom_command(OUTPUT ${kernel_dir}/cuda/${name}.ptx
+		COMMAND ${CMAKE_COMMAND} -E make_directory ${kernel_dir}/cuda
+		COMMAND ${cuda_command} ${source} -o ${kernel_dir}/cuda/${name}.ptx
+		DEPENDS ${source} VERBATIM)
+	list(APPEND kernel_outputs ${kernel_dir}/cuda/${name}.ptx)
+endforeach()

@@ -1,0 +1,17 @@
+/* Files that are part of the binary: the contract, migrations, dashboard, shaders, kernels.
+ *
+ * cmake/embed.cmake turns each into bytes (.incbin) and one table sorted by name. Read-only; any thread. */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+struct embedded_file {
+	const char *name;    // "schema/api.json", "migrations/state/0001_inventory.sql", "ui/index.html", "kernels/vulkan/verify.spv"
+	const uint8_t *data; // (length), followed by a 0 byte that is not counted
+	size_t length;
+};
+
+// NULL if there is no such file.
+const struct embedded_file *embedded_find(const char *name);
+// The files whose names begin with `prefix`, in order of name: the first at *first, their number is the result.
+size_t embedded_list(const char *prefix, const struct embedded_file **first);

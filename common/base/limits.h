@@ -1,0 +1,46 @@
+/* Every bound on what grows or comes from outside, in one place.
+ *
+ * A buffer, queue or table declares its maximum here and nowhere else. Those that a client can meet are shown by
+ * server.info under the names in LIMIT_LIST; docs/configuration.md says why each is what it is. */
+#pragma once
+
+//        name in C                    name in server.info            value
+// clang-format off
+#define LIMIT_LIST(X)                                                                    \
+	X(LIMIT_HEAD_BYTES,            "head_bytes",                 1024 * 1024)        \
+	X(LIMIT_BODY_BYTES,            "body_bytes",                 16 * 1024 * 1024)   \
+	X(LIMIT_NESTING,               "nesting",                    32)                 \
+	X(LIMIT_LOGIN_BYTES,           "login_bytes",                4096)               \
+	X(LIMIT_LOGIN_MS,              "login_ms",                   5000)               \
+	X(LIMIT_CONNECTIONS,           "connections",                4096)               \
+	X(LIMIT_CONNECTIONS_NOT_LOGGED_IN, "connections_not_logged_in", 64)              \
+	X(LIMIT_SEND_QUEUE_BYTES,      "send_queue_bytes",           4 * 1024 * 1024)    \
+	X(LIMIT_SEND_QUEUE_MESSAGES,   "send_queue_messages",        4096)               \
+	X(LIMIT_CALLS_IN_FLIGHT,       "calls_in_flight",            256)                \
+	X(LIMIT_MESSAGES_PER_S,        "messages_per_s",             2000)               \
+	X(LIMIT_REPLAY_EVENTS,         "replay_events",              4096)               \
+	X(LIMIT_REPLAY_BYTES,          "replay_bytes",               4 * 1024 * 1024)    \
+	X(LIMIT_HISTORY_ROWS,          "history_rows",               2000)               \
+	X(LIMIT_TOKENS,                "tokens",                     10000)              \
+	X(LIMIT_NODES,                 "nodes",                      1024)               \
+	X(LIMIT_DEVICES,               "devices",                    4096)               \
+	X(LIMIT_SESSION_GRACE_MS,      "session_grace_ms",           10000)              \
+	X(LIMIT_CLIENT_PING_S,         "client_ping_s",              20)                 \
+	X(LIMIT_CLIENT_SILENCE_S,      "client_silence_s",           30)                 \
+	X(LIMIT_NODE_PING_S,           "node_ping_s",                3)                  \
+	X(LIMIT_NODE_SILENCE_S,        "node_silence_s",             8)
+
+enum {
+#define X(name, word, value) name = (value),
+	LIMIT_LIST(X)
+#undef X
+	LIMIT_HTTP_HEADERS_BYTES = 8192,
+	LIMIT_STORE_QUEUE = 8192,        // changes waiting for the store thread
+	LIMIT_LOOP_QUEUE = 65536,        // results waiting for the loop thread
+	LIMIT_LOG_LINE_BYTES = 2048,
+	LIMIT_RECENT_CHANGES = 50,
+	LIMIT_DEVICES_PER_NODE = 1024,
+	LIMIT_WORKER_MESSAGE_BYTES = LIMIT_HEAD_BYTES + LIMIT_BODY_BYTES + 8,
+	LIMIT_SOCKET_PATH_BYTES = 107,
+};
+// clang-format on

@@ -1,0 +1,468 @@
+/* See json.h. cJSON holds the tree; the strictness that it lacks (UTF-8, duplicate keys, NUL, nesting, what follows
+ * the value) is checked here, before and after it parses, and integers are printed here, because cJSON prints some of
+ * them with an exponent. */
+#include "common/json/json.h"
+
+#include "common/base/limits.h"
+
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double exact_integer = 9007199254740992.0; // 2^53
+
+static const cJSON *in(const struct json *json)
+{
+	return (const cJSON *)json;
+}
+
+static struct json *out(cJSON *item)
+{
+	return (struct json *)item;
+}
+
+// The length of the UTF-8 sequence at text, 0 if it is malformed (RFC 3629, table 3-7 of Unicode).
+static size_t utf8_sequence(const unsigned char *text, size_t length)
+{
+	unsigned char lead = text[0];
+	if (lead < 0x80)
+		return 1;
+	size_t need = lead >= 0xC2 && lead <= 0xDF ? 2 : lead >= 0xE0 && lead <= 0xEF ? 3 : lead >= 0xF0 && lead <= 0xF4 ? 4 : 0;
+	if (!need || length < need)
+		return 0;
+	unsigned char low = 0x80, high = 0xBF;
+	if (lead == 0xE0)
+		low = 0xA0; // overlong
+	if (lead == 0xED)
+		high = 0x9F; // surrogate
+	if (lead == 0xF0)
+		low = 0x90;
+	if (lead == 0xF4)
+		high = 0x8F; // beyond U+10FFFF
+	if (text[1] < low || text[1] > high)
+		return 0;
+	for (size_t i = 2; i < need; i++)
+		if ((text[i] & 0xC0) != 0x80)
+			return 0;
+	return need;
+}
+
+bool json_utf8(const char *text, size_t length)
+{
+	const unsigned char *at = (const unsigned char *)text;
+	while (length) {
+		size_t step = utf8_sequence(at, length);
+		if (!step)
+			return false;
+		at += step;
+		length -= step;
+	}
+	return true;
+}
+
+// Nesting, NUL and \u0000 are refused before cJSON sees the text: it recurses, and its strings end at a NUL.
+static enum status scan(const char *text, size_t length, struct error *error)
+{
+	int depth = 0;
+	bool in_string = false;
+	if (!json_utf8(text, length))
+		return error_set(error, STATUS_PARSE_ERROR, "the text is not UTF-8");
+	for (size_t i = 0; i < length; i++) {
+		char c = text[i];
+		if (!c)
+			return error_set(error, STATUS_PARSE_ERROR, "a NUL byte at offset %zu", i);
+		if (in_string) {
+			if ((unsigned char)c < 32)
+				return error_set(error, STATUS_PARSE_ERROR, "a control character in a string at offset %zu", i);
+			if (c == '\\') {
+				if (length - i > 5 && !memcmp(text + i, "\\u0000", 6))
+					return error_set(error, STATUS_PARSE_ERROR, "a NUL in a string at offset %zu", i);
+				i++;
+			} else if (c == '"') {
+				in_string = false;
+			}
+		} else if (c == '"') {
+			in_string = true;
+		} else if ((c == '{' || c == '[') && ++depth > LIMIT_NESTING) {
+			return error_set(error, STATUS_PARSE_ERROR, "nested deeper than %d at offset %zu", LIMIT_NESTING, i);
+		} else if (c == '}' || c == ']') {
+			depth--;
+		}
+	}
+	return STATUS_OK;
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp((*(const cJSON *const *)a)->string, (*(const cJSON *const *)b)->string);
+}
+
+enum { PAIRWISE = 16 }; // up to here comparing each with each beats sorting
+
+static enum status unique_names(const cJSON *object, struct error *error)
+{
+	enum status status = STATUS_OK;
+	const cJSON **members = NULL;
+	int count = cJSON_GetArraySize(object);
+	if (count <= PAIRWISE) {
+		for (const cJSON *a = object->child; a; a = a->next)
+			for (const cJSON *b = a->next; b; b = b->next)
+				if (!strcmp(a->string, b->string))
+					return error_set(error, STATUS_PARSE_ERROR, "the key \"%.40s\" stands twice", a->string);
+		return STATUS_OK;
+	}
+	members = malloc((size_t)count * sizeof(*members));
+	if (!members)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
+	int n = 0;
+	for (const cJSON *a = object->child; a; a = a->next)
+		members[n++] = a;
+	qsort(members, (size_t)n, sizeof(*members), by_name);
+	for (int i = 1; i < n && !status; i++)
+		if (!strcmp(members[i - 1]->string, members[i]->string))
+			status = error_set(error, STATUS_PARSE_ERROR, "the key \"%.40s\" stands twice", members[i]->string);
+	free(members);
+	return status;
+}
+
+// Depth is bounded by scan(), so the recursion is too.
+static enum status check_tree(const cJSON *item, struct error *error)
+{
+	enum status status = STATUS_OK;
+	if (cJSON_IsNumber(item) && !isfinite(item->valuedouble))
+		return error_set(error, STATUS_PARSE_ERROR, "a number out of range");
+	if (cJSON_IsObject(item))
+		status = unique_names(item, error);
+	for (const cJSON *child = item->child; child && !status; child = child->next)
+		status = check_tree(child, error);
+	return status;
+}
+
+enum status json_parse(struct json **result, const char *text, size_t length, struct error *error)
+{
+	*result = NULL;
+	cJSON *item = NULL;
+	enum status status = scan(text, length, error);
+	if (status)
+		goto done;
+	const char *end = NULL;
+	item = cJSON_ParseWithLengthOpts(text, length, &end, false);
+	if (!item) {
+		status = error_set(error, STATUS_PARSE_ERROR, "not JSON near offset %zu",
+				   end >= text && end <= text + length ? (size_t)(end - text) : (size_t)0);
+		goto done;
+	}
+	while (end < text + length && strchr(" \t\r\n", *end))
+		end++;
+	if (end != text + length) {
+		status = error_set(error, STATUS_PARSE_ERROR, "something follows the value at offset %zu", (size_t)(end - text));
+		goto done;
+	}
+	status = check_tree(item, error);
+done:
+	if (status)
+		cJSON_Delete(item);
+	else
+		*result = out(item);
+	return status;
+}
+
+void json_destroy(struct json **json)
+{
+	cJSON_Delete((cJSON *)*json);
+	*json = NULL;
+}
+
+struct json *json_copy(const struct json *json)
+{
+	return out(cJSON_Duplicate(in(json), true));
+}
+
+bool json_equal(const struct json *a, const struct json *b)
+{
+	return cJSON_Compare(in(a), in(b), true);
+}
+
+static enum status print_string(const char *text, struct buffer *buffer)
+{
+	buffer_append_byte(buffer, '"');
+	const unsigned char *at = (const unsigned char *)text, *plain = at;
+	for (;; at++) {
+		if (*at >= 32 && *at != '"' && *at != '\\')
+			continue;
+		buffer_append(buffer, plain, (size_t)(at - plain));
+		if (!*at)
+			break;
+		switch (*at) {
+		case '"':
+		case '\\':
+			buffer_append_byte(buffer, '\\');
+			buffer_append_byte(buffer, *at);
+			break;
+		case '\n':
+			buffer_append(buffer, "\\n", 2);
+			break;
+		case '\t':
+			buffer_append(buffer, "\\t", 2);
+			break;
+		default:
+			buffer_printf(buffer, "\\u%04x", *at);
+		}
+		plain = at + 1;
+	}
+	return buffer_append_byte(buffer, '"');
+}
+
+static enum status print_number(double value, struct buffer *buffer)
+{
+	if (!isfinite(value))
+		return buffer_append_text(buffer, "null");
+	if (value == floor(value) && fabs(value) <= exact_integer)
+		return buffer_printf(buffer, "%lld", (long long)value);
+	char text[32];
+	for (int precision = 6; precision <= 17; precision += precision == 6 ? 9 : 2) { // the shortest that reads back
+		snprintf(text, sizeof text, "%.*g", precision, value);
+		if (strtod(text, NULL) == value)
+			break;
+	}
+	return buffer_append_text(buffer, text);
+}
+
+static enum status print_item(const cJSON *item, struct buffer *buffer)
+{
+	if (cJSON_IsNull(item))
+		return buffer_append_text(buffer, "null");
+	if (cJSON_IsBool(item))
+		return buffer_append_text(buffer, cJSON_IsTrue(item) ? "true" : "false");
+	if (cJSON_IsNumber(item))
+		return print_number(item->valuedouble, buffer);
+	if (cJSON_IsString(item))
+		return print_string(item->valuestring, buffer);
+	bool object = cJSON_IsObject(item);
+	buffer_append_byte(buffer, object ? '{' : '[');
+	for (const cJSON *child = item->child; child; child = child->next) {
+		if (object) {
+			print_string(child->string, buffer);
+			buffer_append_byte(buffer, ':');
+		}
+		print_item(child, buffer);
+		if (child->next)
+			buffer_append_byte(buffer, ',');
+	}
+	return buffer_append_byte(buffer, object ? '}' : ']');
+}
+
+enum status json_print(const struct json *json, struct buffer *buffer)
+{
+	if (!json)
+		return STATUS_OUT_OF_MEMORY; // what was to be built was not
+	print_item(in(json), buffer);
+	return buffer->failed ? STATUS_LIMIT_EXCEEDED : STATUS_OK;
+}
+
+enum json_type json_type(const struct json *json)
+{
+	const cJSON *item = in(json);
+	return !item                 ? JSON_ABSENT
+	       : cJSON_IsNull(item)   ? JSON_NULL
+	       : cJSON_IsBool(item)   ? JSON_BOOL
+	       : cJSON_IsNumber(item) ? JSON_NUMBER
+	       : cJSON_IsString(item) ? JSON_STRING
+	       : cJSON_IsArray(item)  ? JSON_ARRAY
+				      : JSON_OBJECT;
+}
+
+const struct json *json_get(const struct json *object, const char *name)
+{
+	return out(cJSON_IsObject(in(object)) ? cJSON_GetObjectItemCaseSensitive(in(object), name) : NULL);
+}
+
+size_t json_count(const struct json *json)
+{
+	return json ? (size_t)cJSON_GetArraySize(in(json)) : 0;
+}
+
+const struct json *json_first(const struct json *json)
+{
+	return json ? (const struct json *)in(json)->child : NULL;
+}
+
+const struct json *json_next(const struct json *member)
+{
+	return member ? (const struct json *)in(member)->next : NULL;
+}
+
+const char *json_name(const struct json *member)
+{
+	return member && in(member)->string ? in(member)->string : "";
+}
+
+const char *json_string(const struct json *json, const char *fallback)
+{
+	return cJSON_IsString(in(json)) ? in(json)->valuestring : fallback;
+}
+
+double json_number(const struct json *json, double fallback)
+{
+	return cJSON_IsNumber(in(json)) ? in(json)->valuedouble : fallback;
+}
+
+bool json_bool(const struct json *json, bool fallback)
+{
+	return cJSON_IsBool(in(json)) ? cJSON_IsTrue(in(json)) : fallback;
+}
+
+static enum status integer_from_text(const char *text, int64_t *value)
+{
+	bool negative = *text == '-';
+	const char *digit = text + negative;
+	uint64_t limit = negative ? (uint64_t)INT64_MAX + 1 : (uint64_t)INT64_MAX, sum = 0;
+	if (!*digit)
+		return STATUS_INVALID_PARAMS;
+	for (; *digit; digit++) {
+		if (*digit < '0' || *digit > '9')
+			return STATUS_INVALID_PARAMS;
+		uint64_t next = (uint64_t)(*digit - '0');
+		if (sum > (limit - next) / 10)
+			return STATUS_INVALID_PARAMS;
+		sum = sum * 10 + next;
+	}
+	*value = negative ? (int64_t)(~sum + 1) : (int64_t)sum;
+	return STATUS_OK;
+}
+
+enum status json_integer(const struct json *json, int64_t *value)
+{
+	if (cJSON_IsString(in(json)))
+		return integer_from_text(in(json)->valuestring, value);
+	double number = json_number(json, 0.5);
+	if (number != floor(number) || fabs(number) > exact_integer)
+		return STATUS_INVALID_PARAMS;
+	*value = (int64_t)number;
+	return STATUS_OK;
+}
+
+const char *json_get_string(const struct json *object, const char *name, const char *fallback)
+{
+	return json_string(json_get(object, name), fallback);
+}
+
+double json_get_number(const struct json *object, const char *name, double fallback)
+{
+	return json_number(json_get(object, name), fallback);
+}
+
+int64_t json_get_integer(const struct json *object, const char *name, int64_t fallback)
+{
+	int64_t value;
+	return json_integer(json_get(object, name), &value) ? fallback : value;
+}
+
+bool json_get_bool(const struct json *object, const char *name, bool fallback)
+{
+	return json_bool(json_get(object, name), fallback);
+}
+
+struct json *json_new_object(void)
+{
+	return out(cJSON_CreateObject());
+}
+
+struct json *json_new_array(void)
+{
+	return out(cJSON_CreateArray());
+}
+
+struct json *json_new_string(const char *text)
+{
+	if (!text)
+		return out(cJSON_CreateNull());
+	size_t length = strlen(text);
+	if (json_utf8(text, length))
+		return out(cJSON_CreateString(text));
+	struct buffer clean; // a driver's or the kernel's bytes: keep what is text
+	buffer_init(&clean, length * 3);
+	for (size_t step, i = 0; i < length; i += step ? step : 1) {
+		step = utf8_sequence((const unsigned char *)text + i, length - i);
+		if (step)
+			buffer_append(&clean, text + i, step);
+		else
+			buffer_append_text(&clean, "\xEF\xBF\xBD");
+	}
+	cJSON *item = cJSON_CreateString(buffer_text(&clean));
+	buffer_finish(&clean);
+	return out(item);
+}
+
+struct json *json_new_number(double value)
+{
+	return out(isfinite(value) ? cJSON_CreateNumber(value) : cJSON_CreateNull());
+}
+
+struct json *json_new_integer(int64_t value)
+{
+	if (fabs((double)value) < exact_integer)
+		return out(cJSON_CreateNumber((double)value));
+	char text[24];
+	snprintf(text, sizeof text, "%lld", (long long)value);
+	return out(cJSON_CreateString(text));
+}
+
+struct json *json_new_bool(bool value)
+{
+	return out(cJSON_CreateBool(value));
+}
+
+struct json *json_new_null(void)
+{
+	return out(cJSON_CreateNull());
+}
+
+void json_set(struct json *object, const char *name, struct json *value)
+{
+	if (object && value) {
+		cJSON_DeleteItemFromObjectCaseSensitive((cJSON *)object, name);
+		if (cJSON_AddItemToObject((cJSON *)object, name, (cJSON *)value))
+			return;
+	}
+	cJSON_Delete((cJSON *)value);
+}
+
+void json_push(struct json *array, struct json *value)
+{
+	if (!array || !value || !cJSON_AddItemToArray((cJSON *)array, (cJSON *)value))
+		cJSON_Delete((cJSON *)value);
+}
+
+void json_remove(struct json *object, const char *name)
+{
+	if (object)
+		cJSON_DeleteItemFromObjectCaseSensitive((cJSON *)object, name);
+}
+
+void json_set_string(struct json *object, const char *name, const char *text)
+{
+	json_set(object, name, json_new_string(text));
+}
+
+void json_set_number(struct json *object, const char *name, double value)
+{
+	json_set(object, name, json_new_number(value));
+}
+
+void json_set_integer(struct json *object, const char *name, int64_t value)
+{
+	json_set(object, name, json_new_integer(value));
+}
+
+void json_set_bool(struct json *object, const char *name, bool value)
+{
+	json_set(object, name, json_new_bool(value));
+}
+
+void json_set_null(struct json *object, const char *name)
+{
+	json_set(object, name, json_new_null());
+}

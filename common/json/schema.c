@@ -1,0 +1,217 @@
+/* See schema.h. The schema is walked as it stands, with no compiled form: a call's parameters have a handful of members,
+ * and a walk costs microseconds. Recursion is bounded by the value's nesting and by a limit on chains of $ref. */
+#include "common/json/schema.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { PLACE_BYTES = 160, REF_CHAIN = 16 };
+
+static const struct json *follow(const struct json *document, const char *pointer)
+{
+	char part[96];
+	while (document && *pointer == '/') {
+		size_t length = strcspn(++pointer, "/");
+		if (length >= sizeof part)
+			return NULL;
+		memcpy(part, pointer, length);
+		part[length] = 0;
+		document = json_get(document, part);
+		pointer += length;
+	}
+	return *pointer ? NULL : document;
+}
+
+// The schema behind any chain of $ref; *scope moves to the document that it stands in.
+static const struct json *resolve(struct schema_scope *scope, const struct json *schema)
+{
+	for (int i = 0; schema && i < REF_CHAIN; i++) {
+		const char *ref = json_get_string(schema, "$ref", NULL);
+		if (!ref)
+			return schema;
+		const char *hash = strchr(ref, '#');
+		if (!hash)
+			return NULL;
+		if (hash != ref) {
+			if (!scope->other)
+				return NULL;
+			*scope = (struct schema_scope){.self = scope->other};
+		}
+		schema = follow(scope->self, hash + 1);
+	}
+	return NULL;
+}
+
+static bool is_type(const struct json *value, const char *type)
+{
+	switch (json_type(value)) {
+	case JSON_ABSENT:
+		return false;
+	case JSON_NULL:
+		return !strcmp(type, "null");
+	case JSON_BOOL:
+		return !strcmp(type, "boolean");
+	case JSON_NUMBER:
+		return !strcmp(type, "number") ||
+		       (!strcmp(type, "integer") && json_number(value, 0.5) == floor(json_number(value, 0.5)));
+	case JSON_STRING:
+		return !strcmp(type, "string");
+	case JSON_ARRAY:
+		return !strcmp(type, "array");
+	case JSON_OBJECT:
+		return !strcmp(type, "object");
+	}
+	return false;
+}
+
+static enum status check_type(const struct json *type, const struct json *value, const char *place, struct error *error)
+{
+	if (json_type(type) == JSON_STRING) {
+		if (is_type(value, json_string(type, "")))
+			return STATUS_OK;
+		return error_set(error, STATUS_INVALID_PARAMS, "%s must be of type %s", place, json_string(type, ""));
+	}
+	char wanted[96] = "";
+	for (const struct json *one = json_first(type); one; one = json_next(one)) {
+		if (is_type(value, json_string(one, "")))
+			return STATUS_OK;
+		size_t used = strlen(wanted);
+		snprintf(wanted + used, sizeof wanted - used, "%s%s", used ? " or " : "", json_string(one, ""));
+	}
+	return error_set(error, STATUS_INVALID_PARAMS, "%s must be of type %s", place, wanted);
+}
+
+static enum status check_enum(const struct json *list, const struct json *value, const char *place, struct error *error)
+{
+	char wanted[200] = "";
+	for (const struct json *one = json_first(list); one; one = json_next(one)) {
+		if (json_equal(one, value))
+			return STATUS_OK;
+		size_t used = strlen(wanted);
+		snprintf(wanted + used, sizeof wanted - used, "%s%s", used ? ", " : "", json_string(one, "?"));
+	}
+	return error_set(error, STATUS_INVALID_PARAMS, "%s must be one of: %s", place, wanted);
+}
+
+static enum status check_number(const struct json *schema, double value, const char *place, struct error *error)
+{
+	double minimum = json_get_number(schema, "minimum", -INFINITY);
+	double maximum = json_get_number(schema, "maximum", INFINITY);
+	if (value < minimum)
+		return error_set(error, STATUS_INVALID_PARAMS, "%s must be at least %.16g", place, minimum);
+	if (value > maximum)
+		return error_set(error, STATUS_INVALID_PARAMS, "%s must be at most %.16g", place, maximum);
+	return STATUS_OK;
+}
+
+static enum status check_count(const struct json *schema, double count, const char *least, const char *most,
+			       const char *what, const char *place, struct error *error)
+{
+	double minimum = json_get_number(schema, least, 0), maximum = json_get_number(schema, most, INFINITY);
+	if (count < minimum)
+		return error_set(error, STATUS_INVALID_PARAMS, "%s must have at least %.0f %s", place, minimum, what);
+	if (count > maximum)
+		return error_set(error, STATUS_INVALID_PARAMS, "%s must have at most %.0f %s", place, maximum, what);
+	return STATUS_OK;
+}
+
+static double code_points(const char *text)
+{
+	double count = 0;
+	for (; *text; text++)
+		count += (*text & 0xC0) != 0x80;
+	return count;
+}
+
+static enum status check_members(const struct schema_scope *scope, const struct json *schema, const struct json *value,
+				 const char *place, struct error *error)
+{
+	const struct json *properties = json_get(schema, "properties"), *more = json_get(schema, "additionalProperties");
+	for (const struct json *name = json_first(json_get(schema, "required")); name; name = json_next(name))
+		if (!json_get(value, json_string(name, "")))
+			return error_set(error, STATUS_INVALID_PARAMS, "%s lacks \"%s\"", place, json_string(name, ""));
+	for (const struct json *member = json_first(value); member; member = json_next(member)) {
+		char inner[PLACE_BYTES];
+		const struct json *known = json_get(properties, json_name(member));
+		if (!known && json_type(more) == JSON_BOOL && !json_bool(more, true))
+			return error_set(error, STATUS_INVALID_PARAMS, "%s has \"%.40s\", which is not known", place,
+					 json_name(member));
+		if (!known && json_type(more) == JSON_OBJECT)
+			known = more;
+		if (!known)
+			continue;
+		snprintf(inner, sizeof inner, "%s.%.40s", place, json_name(member));
+		enum status status = schema_check(scope, known, member, inner, error);
+		if (status)
+			return status;
+	}
+	return STATUS_OK;
+}
+
+static enum status check_items(const struct schema_scope *scope, const struct json *schema, const struct json *value,
+			       const char *place, struct error *error)
+{
+	const struct json *items = json_get(schema, "items");
+	enum status status = check_count(schema, (double)json_count(value), "minItems", "maxItems", "members", place, error);
+	size_t index = 0;
+	for (const struct json *item = json_first(value); item && items && !status; item = json_next(item)) {
+		char inner[PLACE_BYTES];
+		snprintf(inner, sizeof inner, "%s[%zu]", place, index++);
+		status = schema_check(scope, items, item, inner, error);
+	}
+	return status;
+}
+
+static enum status check_any(const struct schema_scope *scope, const struct json *list, const struct json *value,
+			     const char *place, struct error *error)
+{
+	struct error last = {0};
+	for (const struct json *one = json_first(list); one; one = json_next(one)) {
+		struct error trial = {0};
+		if (!schema_check(scope, one, value, place, &trial))
+			return STATUS_OK;
+		if (!last.message[0]) // the first alternative is the meant one; the others are null and the like
+			last = trial;
+	}
+	return error_set(error, STATUS_INVALID_PARAMS, "%s", last.message);
+}
+
+enum status schema_check(const struct schema_scope *outer, const struct json *schema, const struct json *value,
+			 const char *place, struct error *error)
+{
+	struct schema_scope scope = *outer;
+	enum status status = STATUS_OK;
+	schema = resolve(&scope, schema);
+	if (!schema)
+		return error_set(error, STATUS_INTERNAL, "the schema of %s has a $ref that leads nowhere", place);
+	for (const struct json *keyword = json_first(schema); keyword && !status; keyword = json_next(keyword)) {
+		const char *name = json_name(keyword);
+		if (!strcmp(name, "type"))
+			status = check_type(keyword, value, place, error);
+		else if (!strcmp(name, "enum"))
+			status = check_enum(keyword, value, place, error);
+		else if (!strcmp(name, "const") && !json_equal(keyword, value))
+			status = error_set(error, STATUS_INVALID_PARAMS, "%s has not the one value it may have", place);
+		else if (!strcmp(name, "anyOf"))
+			status = check_any(&scope, keyword, value, place, error);
+	}
+	if (status)
+		return status;
+	switch (json_type(value)) {
+	case JSON_NUMBER:
+		return check_number(schema, json_number(value, 0), place, error);
+	case JSON_STRING:
+		return check_count(schema, code_points(json_string(value, "")), "minLength", "maxLength", "characters",
+				   place, error);
+	case JSON_ARRAY:
+		return check_items(&scope, schema, value, place, error);
+	case JSON_OBJECT:
+		return check_members(&scope, schema, value, place, error);
+	case JSON_ABSENT:
+	case JSON_NULL:
+	case JSON_BOOL:
+		return STATUS_OK;
+	}
+	return STATUS_OK;
+}

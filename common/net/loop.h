@@ -1,0 +1,47 @@
+/* The event loop: one thread that sleeps until a socket, a timer or another thread has something for it.
+ *
+ * Both the server and the node stand on it. It is libwebsockets' loop with built-in poll; nothing outside common/net
+ * sees that library. Everything here is called on the loop's own thread, but for net_loop_post and net_loop_stop.
+ * Nothing that runs on it may block: no fsync, no DNS, no long computation. */
+#pragma once
+#include "common/base/status.h"
+
+#include <stdint.h>
+
+struct net_loop;
+
+enum status net_loop_create(struct net_loop **out, struct error *error);
+// Closes what is still open. Not from inside a callback.
+void net_loop_destroy(struct net_loop **loop);
+// Run until net_loop_stop. The calling thread is the loop thread from here on.
+void net_loop_run(struct net_loop *loop);
+// Any thread, and signal handlers' threads.
+void net_loop_stop(struct net_loop *loop);
+// Run fn(arg) soon on the loop thread, in the order of posting. Any thread.
+// Errors: STATUS_LIMIT_EXCEEDED (LIMIT_LOOP_QUEUE waiting; fn will not run), STATUS_OUT_OF_MEMORY.
+enum status net_loop_post(struct net_loop *loop, void (*fn)(void *arg), void *arg);
+
+// A timer is embedded in its owner and zero before first use. Starting a running one moves it.
+struct net_timer {
+	struct net_timer *next;
+	int64_t due_ms;
+	void (*fn)(void *arg);
+	void *arg;
+	bool running;
+};
+void net_timer_start(struct net_loop *loop, struct net_timer *timer, int64_t delay_ms, void (*fn)(void *arg), void *arg);
+void net_timer_stop(struct net_loop *loop, struct net_timer *timer);
+
+// Watch a file descriptor of any pollable kind. `ready` is called when it can be read or has hung up (read returns 0 or
+// an error then); with net_watch_want_write also when it can be written. Level triggered.
+struct net_watch;
+struct net_watch_events {
+	void (*readable)(void *arg, int fd);
+	void (*writable)(void *arg, int fd); // may be NULL
+};
+// Takes the descriptor: net_watch_destroy closes it. `events` must outlive the watch.
+enum status net_watch_create(struct net_watch **out, struct net_loop *loop, int fd, const struct net_watch_events *events,
+			     void *arg, struct error *error);
+void net_watch_want_write(struct net_watch *watch); // once; ask again after each `writable`
+// Safe inside its own callback.
+void net_watch_destroy(struct net_watch **watch);

@@ -1,0 +1,97 @@
+/* WebSocket and HTTP over the loop, for both ends.
+ *
+ * A listener accepts on an address or a Unix socket and hands HTTP requests and WebSocket messages to its handler. A
+ * client dials and keeps nothing: reconnecting is its owner's business. Messages arrive whole, bounded by
+ * LIMIT_HEAD_BYTES + LIMIT_BODY_BYTES (before login by LIMIT_LOGIN_BYTES); the sender's side is a bounded queue.
+ * Thread: the loop's. A struct net_conn is valid until its `closed` callback returns. */
+#pragma once
+#include "common/base/buffer.h"
+#include "common/base/limits.h"
+#include "common/net/loop.h"
+
+#include <sys/types.h>
+
+struct net_conn;
+struct net_listener;
+
+// What a request said, copied; valid during the callback. Absent headers are "".
+struct net_request {
+	char path[256], query[256], host[256], origin[256], authorization[256], subprotocols[128], peer[64];
+	bool head, gzip, local; // HEAD instead of GET; the client takes gzip; came by the Unix socket
+	uid_t peer_uid;         // of a local one
+	char if_none_match[80];
+};
+
+struct net_response {
+	int status;                    // HTTP
+	const char *content_type;
+	const uint8_t *body;           // (body_bytes), must outlive the sending: static, or copied with net_response_copy
+	size_t body_bytes;
+	bool immutable, gzip, no_store; // Cache-Control: immutable / no-store (else no-cache); Content-Encoding: gzip
+	const char *etag;              // may be NULL
+	struct buffer owned;           // filled by net_response_copy
+};
+void net_response_copy(struct net_response *response, const void *bytes, size_t length);
+
+struct net_handler {
+	// Answer a GET or HEAD. Fill *response.
+	void (*http)(void *context, const struct net_request *request, struct net_response *response);
+	// A WebSocket upgrade. Return 101 and set *user to accept, else the HTTP status of the refusal with a sentence
+	// in *reason (static).
+	int (*upgrade)(void *context, const struct net_request *request, void **user, const char **reason);
+	void (*opened)(void *user, struct net_conn *conn);
+	// One whole message; bytes are valid during the call and may be read past the end by one 0 byte.
+	void (*message)(void *user, struct net_conn *conn, const uint8_t *bytes, size_t length, bool binary);
+	// Last call for this connection, also for one that was refused after `upgrade` accepted (conn is NULL then).
+	void (*closed)(void *user, struct net_conn *conn, int code);
+};
+
+struct net_listener_params {
+	const char *address;     // "127.0.0.1", "::1"; or
+	const char *socket_path; // a Unix socket, created with mode 0600
+	int port;                // 0: any free one
+	int ping_s, silence_s;   // a peer that sends nothing for ping_s is pinged, for silence_s is closed (4408)
+	const char *const *subprotocols; // that are spoken, NULL at the end
+	const struct net_handler *handler;
+	void *context;
+};
+// Errors: STATUS_CONFLICT (address in use), STATUS_FORBIDDEN (not allowed), STATUS_INVALID_PARAMS, with hints.
+enum status net_listener_create(struct net_listener **out, struct net_loop *loop, const struct net_listener_params *params,
+				struct error *error);
+int net_listener_port(const struct net_listener *listener);
+// Stops accepting; open connections stay.
+void net_listener_destroy(struct net_listener **listener);
+
+struct net_dial_params {
+	const char *socket_path;           // Unix socket; or
+	const char *host;
+	int port;
+	const char *path, *subprotocol, *bearer; // bearer may be NULL
+	int ping_s, silence_s;
+	const struct net_handler *handler; // opened, message, closed; closed with conn NULL if it never opened
+	void *user;
+};
+// The outcome is a callback. Errors: STATUS_UNAVAILABLE, STATUS_OUT_OF_MEMORY.
+enum status net_dial(struct net_loop *loop, const struct net_dial_params *params, struct error *error);
+
+// A message ready to send, shared by all who get it: serialised once, counted references.
+struct net_frame;
+// `text`: one text frame; else one binary frame. Copies. NULL if out of memory.
+struct net_frame *net_frame_create(const void *bytes, size_t length, bool text);
+struct net_frame *net_frame_ref(struct net_frame *frame);
+void net_frame_unref(struct net_frame **frame);
+size_t net_frame_bytes(const struct net_frame *frame);
+
+// Queue a frame (a new reference is taken). With key != 0 a frame of the same key that still waits is replaced by this
+// one, which goes to the end: latest value only. A queue over its limits closes the connection with 4408 and returns
+// STATUS_LIMIT_EXCEEDED.
+enum status net_conn_send(struct net_conn *conn, struct net_frame *frame, uint64_t key);
+// Shorthand for one text message to one peer.
+enum status net_conn_send_text(struct net_conn *conn, const char *text, size_t length);
+// Close after what is queued was sent, 5 s at most. `code` is a WebSocket close code; reason at most 120 bytes.
+void net_conn_close(struct net_conn *conn, int code, const char *reason);
+// Raise the message limit from LIMIT_LOGIN_BYTES to the full one.
+void net_conn_trust(struct net_conn *conn);
+// Change the liveness pace of this connection, seconds.
+void *net_conn_user(const struct net_conn *conn);
+size_t net_conn_queued_bytes(const struct net_conn *conn);

@@ -1,0 +1,158 @@
+/* See contract.h. Methods are sorted by name for look-up and kept in the document's order for listing. */
+#include "common/wire/contract.h"
+
+#include "common/base/embedded.h"
+#include "common/json/schema.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct contract {
+	struct json *document, *other; // `other`: what node.json's "api.json#/…" leads into, else NULL
+	struct contract_method *methods;
+	const struct contract_method **sorted;
+	size_t count;
+};
+
+const char *contract_text(enum contract_document document, size_t *length)
+{
+	const struct embedded_file *file = embedded_find(document == CONTRACT_API ? "schema/api.json" : "schema/node.json");
+	*length = file ? file->length : 0;
+	return file ? (const char *)file->data : "";
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp((*(const struct contract_method *const *)a)->name, (*(const struct contract_method *const *)b)->name);
+}
+
+static enum status load_methods(struct contract *contract, struct error *error)
+{
+	const struct json *methods = json_get(contract->document, "methods");
+	size_t count = json_count(methods);
+	contract->methods = calloc(count, sizeof(*contract->methods));
+	contract->sorted = calloc(count, sizeof(*contract->sorted));
+	if (!count || !contract->methods || !contract->sorted)
+		return error_set(error, STATUS_INTERNAL, "the contract has no methods");
+	for (const struct json *method = json_first(methods); method; method = json_next(method)) {
+		struct contract_method *entry = &contract->methods[contract->count];
+		*entry = (struct contract_method){
+			.name = json_get_string(method, "name", ""),
+			.scope = json_get_string(method, "x-scope", NULL),
+			.direction = json_get_string(method, "x-direction", NULL),
+			.notification = json_get_bool(method, "x-notification", false),
+			.description = method,
+		};
+		contract->sorted[contract->count++] = entry;
+	}
+	qsort(contract->sorted, count, sizeof(*contract->sorted), by_name);
+	return STATUS_OK;
+}
+
+enum status contract_create(struct contract **out, enum contract_document document, struct error *error)
+{
+	size_t length;
+	const char *text = contract_text(document, &length);
+	struct contract *contract = calloc(1, sizeof(*contract));
+	enum status status = contract ? json_parse(&contract->document, text, length, error) : STATUS_OUT_OF_MEMORY;
+	if (!status && document == CONTRACT_NODE) {
+		text = contract_text(CONTRACT_API, &length);
+		status = json_parse(&contract->other, text, length, error);
+	}
+	if (!status)
+		status = load_methods(contract, error);
+	if (status)
+		contract_destroy(&contract);
+	*out = contract;
+	return status;
+}
+
+void contract_destroy(struct contract **contract)
+{
+	if (!*contract)
+		return;
+	json_destroy(&(*contract)->document);
+	json_destroy(&(*contract)->other);
+	free((*contract)->methods);
+	free((*contract)->sorted);
+	free(*contract);
+	*contract = NULL;
+}
+
+const struct contract_method *contract_find(const struct contract *contract, const char *name)
+{
+	struct contract_method wanted = {.name = name};
+	const struct contract_method *key = &wanted;
+	const struct contract_method *const *found =
+		bsearch(&key, contract->sorted, contract->count, sizeof(*contract->sorted), by_name);
+	return found ? *found : NULL;
+}
+
+const struct contract_method *contract_at(const struct contract *contract, size_t index)
+{
+	return index < contract->count ? &contract->methods[index] : NULL;
+}
+
+static struct schema_scope scope_of(const struct contract *contract)
+{
+	return (struct schema_scope){.self = contract->document, .other = contract->other};
+}
+
+enum status contract_check_params(const struct contract *contract, const struct contract_method *method,
+				  const struct json *params, struct error *error)
+{
+	const struct json *descriptors = json_get(method->description, "params");
+	struct schema_scope scope = scope_of(contract);
+	size_t known = 0;
+	for (const struct json *one = json_first(descriptors); one; one = json_next(one)) {
+		const char *name = json_get_string(one, "name", "");
+		const struct json *value = json_get(params, name);
+		if (!value && json_get_bool(one, "required", false))
+			return error_set(error, STATUS_INVALID_PARAMS, "%s needs the parameter \"%s\"", method->name, name);
+		if (!value)
+			continue;
+		known++;
+		enum status status = schema_check(&scope, json_get(one, "schema"), value, name, error);
+		if (status)
+			return status;
+	}
+	if (known == json_count(params))
+		return STATUS_OK;
+	for (const struct json *given = json_first(params); given; given = json_next(given)) {
+		bool found = false;
+		for (const struct json *one = json_first(descriptors); one && !found; one = json_next(one))
+			found = !strcmp(json_get_string(one, "name", ""), json_name(given));
+		if (!found)
+			return error_set(error, STATUS_INVALID_PARAMS, "%s has no parameter \"%.40s\"", method->name,
+					 json_name(given));
+	}
+	return STATUS_OK;
+}
+
+enum status contract_check_result(const struct contract *contract, const struct contract_method *method,
+				  const struct json *result, struct error *error)
+{
+	struct schema_scope scope = scope_of(contract);
+	const struct json *schema = json_get(json_get(method->description, "result"), "schema");
+	return schema ? schema_check(&scope, schema, result, "result", error) : STATUS_OK;
+}
+
+static const struct json *find_topic(const struct contract *contract, const char *topic)
+{
+	return json_get(json_get(json_get(contract->document, "x-events"), "topics"), topic);
+}
+
+enum status contract_check_event(const struct contract *contract, const char *topic, const struct json *data,
+				 struct error *error)
+{
+	struct schema_scope scope = scope_of(contract);
+	const struct json *found = find_topic(contract, topic);
+	if (!found)
+		return error_set(error, STATUS_NOT_FOUND, "there is no topic %s", topic);
+	return schema_check(&scope, json_get(found, "schema"), data, "data", error);
+}
+
+const char *contract_topic_scope(const struct contract *contract, const char *topic)
+{
+	return json_get_string(find_topic(contract, topic), "x-scope", NULL);
+}

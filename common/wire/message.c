@@ -1,0 +1,186 @@
+/* See message.h. */
+#include "common/wire/message.h"
+
+#include "common/base/limits.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static uint32_t read_u32le(const uint8_t *bytes)
+{
+	return (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
+}
+
+static bool valid_id(const struct json *id)
+{
+	int64_t number;
+	return json_type(id) == JSON_STRING ? strlen(json_string(id, "")) <= 64
+					    : json_type(id) == JSON_NUMBER && !json_integer(id, &number);
+}
+
+static enum status classify(struct message *message, struct error *error)
+{
+	const struct json *head = message->head;
+	if (json_type(head) == JSON_ARRAY)
+		return error_set(error, STATUS_INVALID_REQUEST, "batches are not served; send one object a message");
+	if (json_type(head) != JSON_OBJECT)
+		return error_set(error, STATUS_INVALID_REQUEST, "a message is a JSON object");
+	const struct json *id = json_get(head, "id");
+	bool null_id = json_type(id) == JSON_NULL;
+	if (id && !null_id && !valid_id(id))
+		return error_set(error, STATUS_INVALID_REQUEST, "id must be an integer or a string of at most 64 bytes");
+	message->id = id;
+	if (strcmp(json_get_string(head, "jsonrpc", ""), "2.0") != 0)
+		return error_set(error, STATUS_INVALID_REQUEST, "\"jsonrpc\": \"2.0\" is missing");
+	message->method = json_get_string(head, "method", NULL);
+	message->params = json_get(head, "params");
+	message->result = json_get(head, "result");
+	message->error = json_get(head, "error");
+	if (message->method) {
+		if (null_id)
+			return error_set(error, STATUS_INVALID_REQUEST, "id must not be null; leave it out to notify");
+		if (message->params && json_type(message->params) != JSON_OBJECT)
+			return error_set(error, STATUS_INVALID_REQUEST, "params must be an object");
+		if (message->result || message->error)
+			return error_set(error, STATUS_INVALID_REQUEST, "a call has neither result nor error");
+		message->kind = id ? MESSAGE_REQUEST : MESSAGE_NOTIFICATION;
+		return STATUS_OK;
+	}
+	if (json_get(head, "method"))
+		return error_set(error, STATUS_INVALID_REQUEST, "method must be a string");
+	if (message->result && !message->error && id && !null_id)
+		message->kind = MESSAGE_RESULT;
+	else if (message->error && !message->result && id && json_type(message->error) == JSON_OBJECT)
+		message->kind = MESSAGE_ERROR;
+	else
+		return error_set(error, STATUS_INVALID_REQUEST, "neither a call nor an answer");
+	return STATUS_OK;
+}
+
+enum status message_decode_text(struct message *message, const char *text, size_t length, struct error *error)
+{
+	*message = (struct message){0};
+	if (length > LIMIT_HEAD_BYTES)
+		return error_set(error, STATUS_LIMIT_EXCEEDED, "the head has %zu bytes, at most %d are taken", length,
+				 LIMIT_HEAD_BYTES);
+	enum status status = json_parse(&message->head, text, length, error);
+	return status ? status : classify(message, error);
+}
+
+enum status message_decode(struct message *message, const uint8_t *bytes, size_t length, struct error *error)
+{
+	*message = (struct message){0};
+	if (length < 4)
+		return error_set(error, STATUS_PARSE_ERROR, "a binary frame begins with the length of its head, 4 bytes");
+	size_t head = read_u32le(bytes);
+	if (head > LIMIT_HEAD_BYTES)
+		return error_set(error, STATUS_LIMIT_EXCEEDED, "the head has %zu bytes, at most %d are taken", head,
+				 LIMIT_HEAD_BYTES);
+	if (head > length - 4)
+		return error_set(error, STATUS_PARSE_ERROR, "the head is said to have %zu bytes, only %zu came", head,
+				 length - 4);
+	size_t body = length - 4 - head;
+	if (body > LIMIT_BODY_BYTES)
+		return error_set(error, STATUS_LIMIT_EXCEEDED, "the body has %zu bytes, at most %d are taken", body,
+				 LIMIT_BODY_BYTES);
+	enum status status = message_decode_text(message, (const char *)bytes + 4, head, error);
+	message->body = body ? bytes + 4 + head : NULL;
+	message->body_bytes = body;
+	return status;
+}
+
+void message_finish(struct message *message)
+{
+	json_destroy(&message->head);
+	*message = (struct message){0};
+}
+
+enum status message_encode(struct buffer *out, const char *head, size_t head_bytes, const void *body, size_t body_bytes)
+{
+	if (head_bytes > LIMIT_HEAD_BYTES || body_bytes > LIMIT_BODY_BYTES)
+		return STATUS_LIMIT_EXCEEDED;
+	enum status status = buffer_reserve(out, 4 + head_bytes + body_bytes);
+	if (status)
+		return status;
+	buffer_append_u32le(out, (uint32_t)head_bytes);
+	buffer_append(out, head, head_bytes);
+	return buffer_append(out, body, body_bytes);
+}
+
+enum status message_encode_stream(struct buffer *out, const char *head, size_t head_bytes, const void *body,
+				  size_t body_bytes)
+{
+	if (head_bytes > LIMIT_HEAD_BYTES || body_bytes > LIMIT_BODY_BYTES)
+		return STATUS_LIMIT_EXCEEDED;
+	enum status status = buffer_reserve(out, 8 + head_bytes + body_bytes);
+	if (status)
+		return status;
+	buffer_append_u32le(out, (uint32_t)(4 + head_bytes + body_bytes));
+	return message_encode(out, head, head_bytes, body, body_bytes);
+}
+
+enum status message_next(const struct buffer *in, const uint8_t **frame, size_t *frame_bytes, size_t *used)
+{
+	*used = 0;
+	if (in->length < 4)
+		return STATUS_OK;
+	size_t total = read_u32le(in->data);
+	if (total < 4 || total > LIMIT_WORKER_MESSAGE_BYTES)
+		return STATUS_LIMIT_EXCEEDED;
+	if (in->length - 4 < total)
+		return STATUS_OK;
+	*frame = in->data + 4;
+	*frame_bytes = total;
+	*used = 4 + total;
+	return STATUS_OK;
+}
+
+static enum status print_envelope(struct buffer *out, const struct json *id, bool null_id, const char *key,
+				  struct json *value, const char *method)
+{
+	struct json *head = json_new_object();
+	json_set_string(head, "jsonrpc", "2.0");
+	if (id)
+		json_set(head, "id", json_copy(id));
+	else if (null_id)
+		json_set_null(head, "id");
+	if (method)
+		json_set_string(head, "method", method);
+	if (value)
+		json_set(head, key, value);
+	enum status status = json_print(head, out);
+	json_destroy(&head);
+	return status;
+}
+
+enum status message_print_call(struct buffer *out, const struct json *id, const char *method, struct json *params)
+{
+	return print_envelope(out, id, false, "params", params, method);
+}
+
+enum status message_print_result(struct buffer *out, const struct json *id, struct json *result)
+{
+	return print_envelope(out, id, true, "result", result ? result : json_new_null(), NULL);
+}
+
+enum status message_print_error(struct buffer *out, const struct json *id, const struct error *error)
+{
+	struct json *object = json_new_object(), *data = json_new_object();
+	json_set_integer(object, "code", status_rpc_code(error->status));
+	json_set_string(object, "message", error->message[0] ? error->message : status_text(error->status));
+	json_set_string(data, "reason", status_word(error->status));
+	json_set_string(data, "hint", error->hint[0] ? error->hint : NULL);
+	json_set(object, "data", data);
+	return print_envelope(out, id, true, "error", object, NULL);
+}
+
+void message_read_error(const struct message *message, struct error *error)
+{
+	*error = (struct error){0};
+	int64_t code = json_get_integer(message->error, "code", 0);
+	enum status status = status_from_rpc_code(code < INT32_MIN || code > INT32_MAX ? 0 : (int)code);
+	error_set(error, status, "%s", json_get_string(message->error, "message", status_text(status)));
+	const char *hint = json_get_string(json_get(message->error, "data"), "hint", NULL);
+	if (hint)
+		error_hint(error, "%s", hint);
+}

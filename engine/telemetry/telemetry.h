@@ -1,0 +1,71 @@
+/* Readings of this machine and its devices.
+ *
+ * A sampler reads what the hardware tells: NVML for NVIDIA, sysfs and hwmon for AMD and Intel, /proc, hwmon, thermal
+ * zones and RAPL for the CPU. A reading that is not there has its valid bit off; it is never 0 in its place.
+ * NVML runs on a thread for each GPU, because one of its calls blocks for 20 ms; all else is read on the sampler's own
+ * thread, so that nothing blocks the node's loop. Readings are handed over through a callback on the sampler's thread. */
+#pragma once
+#include "common/json/json.h"
+
+#include <stdint.h>
+
+enum telemetry_reading { // of a device, in the order of DeviceTelemetry in schema/api.json
+	READING_UTILIZATION_PERCENT,
+	READING_MEMORY_USED_BYTES,
+	READING_MEMORY_TOTAL_BYTES,
+	READING_POWER_WATTS,
+	READING_POWER_LIMIT_WATTS,
+	READING_TEMPERATURE_CELSIUS,
+	READING_MEMORY_TEMPERATURE_CELSIUS,
+	READING_SLOWDOWN_CELSIUS,
+	READING_ECC_ERRORS,
+	READING_CLOCK_MHZ,
+	READING_MEMORY_CLOCK_MHZ,
+	READING_FAN_PERCENT,
+	READING_PCIE_RX_BYTES_PER_S,
+	READING_PCIE_TX_BYTES_PER_S,
+	READING_COUNT
+};
+
+enum { TELEMETRY_PROCESSES = 64, TELEMETRY_THROTTLES = 16 };
+
+struct telemetry_process {
+	int64_t pid, memory_bytes; // memory_bytes -1: not reported
+	char name[64];             // "": not known
+};
+
+struct telemetry_sample {
+	int64_t at_ms;
+	double values[READING_COUNT];
+	uint32_t valid; // bit per reading
+	const char *throttles[TELEMETRY_THROTTLES]; // static words: power_cap, thermal, hardware_slowdown, power_brake, …
+	int throttle_count;                         // -1: not reported
+	struct telemetry_process processes[TELEMETRY_PROCESSES];
+	int process_count; // -1: not reported
+};
+
+// How a device is found again by each source; empty strings where it does not apply.
+struct telemetry_target {
+	char device_id[65];
+	enum { TELEMETRY_CPU, TELEMETRY_NVIDIA, TELEMETRY_SYSFS, TELEMETRY_NONE } source; // NONE: software devices and the like
+	char uuid[48];        // lower-case, with dashes, no prefix
+	char pci_address[16]; // 0000:00:06.0
+};
+
+struct telemetry_params {
+	const char *sysfs_root, *proc_root; // "/sys", "/proc"; a test gives a recorded tree
+	// A round's readings, as `nodes`/`devices` of schema/node.json's node.telemetry: {"node": … or null, "devices": […]}.
+	// Taken by the callee. Called on the sampler's thread.
+	void (*report)(void *context, struct json *telemetry);
+	void *context;
+	const char *node_id;
+};
+
+struct telemetry;
+enum status telemetry_create(struct telemetry **out, const struct telemetry_params *params, struct error *error);
+void telemetry_destroy(struct telemetry **telemetry); // joins its threads
+// The devices to read from now on (copied). Any thread.
+enum status telemetry_set_targets(struct telemetry *telemetry, const struct telemetry_target *targets, size_t count);
+// Whether somebody watches: sets the pace (T1: temperature and power every 0.5 s while a device works; other readings
+// every 1 s while it works or somebody watches, every 5 s idle and unwatched). Any thread.
+void telemetry_set_watched(struct telemetry *telemetry, bool watched);

@@ -1,0 +1,78 @@
+/* Tokens: who may do what.
+ *
+ * A token's text is exo_<id 10>_<secret 43>_<crc32 6>, base62; the secret is 256 random bits, and only its SHA-256 is
+ * kept. All tokens stand in memory, so that a look-up is a hash and a constant-time comparison, and revoking denies in
+ * the same turn of the loop. Thread: the loop's. The secret is wiped from memory after use and never logged. */
+#pragma once
+#include "server/store/store.h"
+
+enum token_scope { // bits
+	SCOPE_ADMIN = 1,
+	SCOPE_OBSERVE = 2,
+	SCOPE_ALLOCATE = 4,
+	SCOPE_COMPUTE = 8,
+	SCOPE_INFER = 16,
+	SCOPE_JOIN = 32,
+	SCOPE_ALL = 63,
+};
+// The bit of a scope's name, 0 if there is no such scope; and the name of the i-th bit, NULL past the last.
+uint32_t token_scope_parse(const char *name);
+const char *token_scope_name(unsigned bit);
+
+enum { TOKEN_ID_BYTES = 11, TOKEN_TEXT_BYTES = 72 }; // with their 0
+
+struct token {
+	char token_id[TOKEN_ID_BYTES], parent_id[TOKEN_ID_BYTES], name[STORE_NAME_BYTES]; // parent_id "" for the first
+	uint32_t scopes;
+	uint8_t secret_hash[STORE_HASH_BYTES];
+	double calls_per_s;
+	int64_t max_sessions, created_ms, expires_ms, last_used_ms, revoked_ms;
+	unsigned sessions; // open now; counted by server/api
+	double allowance;  // calls left in the bucket, and when it was last filled
+	int64_t allowance_ms;
+};
+
+struct tokens;
+// Loads all tokens from the store. Errors: the store's.
+enum status tokens_create(struct tokens **out, struct store *store, struct error *error);
+void tokens_destroy(struct tokens **tokens);
+
+// The token behind a text that a client sent. The pointer stays valid until tokens_destroy.
+// Errors, each with a message and hint for the client that tell no outsider whether an id exists: STATUS_UNAUTHENTICATED
+// (malformed or mistyped by its checksum, unknown, wrong secret; revoked or expired if the secret was right, saying so).
+enum status tokens_authenticate(struct tokens *tokens, const char *text, struct token **token, struct error *error);
+// STATUS_OK while the token may be used at all: STATUS_UNAUTHENTICATED once revoked or expired.
+enum status token_usable(const struct token *token, int64_t wall_ms, struct error *error);
+// True if the token holds the scope, or admin.
+bool token_allows(const struct token *token, uint32_t scope);
+// Take one call from its bucket (2 s of calls_per_s deep). Errors: STATUS_RATE_LIMITED with the time to wait.
+enum status token_take_call(struct token *token, int64_t steady_ms, struct error *error);
+
+struct token_create_params {
+	const char *name;
+	uint32_t scopes;
+	int64_t expires_in_s;      // 0: the default, 90 days, 30 with admin
+	double calls_per_s;        // 0: no limit of its own
+	int64_t max_sessions;      // 0: likewise
+	const struct token *parent; // NULL: the machine's owner, by the Unix socket
+};
+// Make a token and store it. On STATUS_OK `text` holds its text; it may be used once `done` was called with STATUS_OK
+// (`token` is NULL in `done` otherwise). Errors at once: STATUS_FORBIDDEN (a scope that the parent lacks),
+// STATUS_LIMIT_EXCEEDED (LIMIT_TOKENS), STATUS_INVALID_PARAMS.
+enum status tokens_make(struct tokens *tokens, const struct token_create_params *params, char text[TOKEN_TEXT_BYTES],
+			void (*done)(void *context, enum status status, const struct token *token, const struct error *error),
+			void *context, struct error *error);
+// Revoke a token and all its descendants, in memory now and on disk before `done`. `each` is called at once for every
+// token that this ends, so that its connections can be closed.
+// Errors: STATUS_NOT_FOUND, STATUS_CONFLICT (revoked already).
+enum status tokens_revoke(struct tokens *tokens, const char *token_id, void (*each)(void *context, struct token *token),
+			  void (*done)(void *context, enum status status, const struct error *error), void *context,
+			  struct error *error);
+// All tokens, newest first; NULL past the last.
+const struct token *tokens_at(const struct tokens *tokens, size_t index);
+// Note that it was used; stored at most once a minute.
+void tokens_touch(struct tokens *tokens, struct token *token, int64_t wall_ms);
+// Write the first admin token to `path`, mode 0600, if no usable admin token is known from there (the file is missing,
+// or its token is revoked, expired or unknown); waits for the disk. text: what the file holds now.
+enum status tokens_ensure_admin_file(struct tokens *tokens, const char *path, char text[TOKEN_TEXT_BYTES],
+				     struct error *error);
