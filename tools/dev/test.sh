@@ -61,7 +61,7 @@ stage_lint() {
 stage_ui() {
 	[ -f ui/package-lock.json ] || return 0
 	install_node_modules ui
-	single ui-types "checking the dashboard's types" npm --prefix ui run --silent types
+	single ui-types "checking the dashboard's types" npm --prefix ui run --silent check
 	single ui-unit "testing the dashboard's units" npm --prefix ui test --silent
 }
 
