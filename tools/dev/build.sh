@@ -14,11 +14,7 @@ build() {
 		CMAKE_GENERATOR=Ninja step "configure-$preset" "configuring ($preset)" \
 			cmake --preset "$preset" "$@" || exit 1
 	fi
-	# Without a line when there is nothing to do: the second start should show the server and nothing else.
-	if ninja -C "$dir" -n 2>/dev/null | grep -q '^ninja: no work to do'; then
-		return 0
-	fi
-	step_tail=60 step "build-$preset" "building ($preset)" \
+	step_quiet=1 step_tail=60 step "build-$preset" "building ($preset)" \
 		cmake --build "$dir" -j "${CMAKE_BUILD_PARALLEL_LEVEL:-$(jobs)}" || exit 1
 }
 
