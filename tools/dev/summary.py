@@ -18,8 +18,12 @@ import xml.etree.ElementTree as ElementTree
 SKIPPED_EXIT = 77
 NODE_COUNT = re.compile(r"^(?:#|\u2139) (pass|fail|cancelled|skipped|todo) (\d+)\s*$", re.M)
 CMOCKA_COUNT = re.compile(r"^\[  (PASSED|FAILED|SKIPPED) +\] (\d+) test\(s\)", re.M)
-NODE_SKIP = re.compile(r"^.*(?:# SKIP\b|\ufe63 ).*$", re.M)
-REASON = re.compile(r"^.*\b(?:SKIP|skip(?:ped)?)\b.*$", re.M | re.I)
+NODE_SKIP = re.compile(r"^\s*ok \d+ - (.*?) # SKIP\b *(.*)$|^\s*\ufe63 (.*?)(?: \([\d.]+ms\))? # (.*)$", re.M)
+CMOCKA_SKIP = re.compile(r"^(.*)\n\[  SKIPPED \] (\w+)$", re.M)
+INNER_FAILURE = re.compile(r"^\s*not ok \d+ - (.*)$|^\[  FAILED  \] (\w+)$"
+                           r"|^.*((?:ERROR|WARNING): (?:Address|Leak|Thread|Memory)Sanitizer.*|runtime error: .*)$",
+                           re.M)
+REASON = re.compile(r"^.*\bskip(?:s|ped|ping)?\b.*$", re.M | re.I)
 
 
 def counts_of(output):
@@ -57,24 +61,36 @@ def reason_of(case, output):
     return tail[-1].strip() if tail else (element.get("message") or "no reason given")
 
 
+def inner_skips(output):
+    """One line for each case that was skipped inside a test, with its reason where it was printed."""
+    notes = ["%s: %s" % ((a or c), (b or d) or "no reason given") for a, b, c, d in NODE_SKIP.findall(output)]
+    for before, name in CMOCKA_SKIP.findall(output):
+        notes.append("%s: %s" % (name, "no reason given" if before.startswith("[") else before.strip()))
+    return notes
+
+
+def inner_failures(output):
+    names = [next(part for part in parts if part) for parts in INNER_FAILURE.findall(output)]
+    return list(dict.fromkeys(names))[:12]
+
+
 def read_case(case):
     """(outcome, counts, notes) of one testcase element."""
     output = "".join(element.text or "" for element in case.iter("system-out"))
-    status = case.get("status", "")
-    if case.find("skipped") is not None or status in ("notrun", "disabled"):
-        if status == "notrun" and "SKIP" not in output.upper():
-            return "failed", (0, 1, 0), ["not run: " + reason_of(case, output)]
+    skipped = case.find("skipped")
+    if skipped is not None:
+        message = skipped.get("message") or ""
+        if case.get("status") == "notrun" and not message.startswith("SKIP_"):
+            return "failed", (0, 1, 0), ["not run: " + (message or "no reason given")]
         return "skipped", (0, 0, 1), [reason_of(case, output)]
     inner = counts_of(output)
-    if case.find("failure") is not None or status == "fail":
-        if inner is None:
-            return "failed", (0, 1, 0), []
-        passed, failed, skipped = inner
-        return "failed", (passed, max(failed, 1), skipped), []
+    if case.find("failure") is not None or case.get("status") == "fail":
+        passed, failed, skips = inner or (0, 0, 0)
+        message = case.find("failure").get("message") if case.find("failure") is not None else ""
+        return "failed", (passed, max(failed, 1), skips), ([message] if message else []) + inner_failures(output)
     if inner is None or sum(inner) == 0:
         return "passed", (1, 0, 0), []
-    notes = [line.strip() for line in NODE_SKIP.findall(output)] if inner[2] else []
-    return "passed", inner, notes
+    return "passed", inner, inner_skips(output) if inner[2] else []
 
 
 def summarise(folder):
