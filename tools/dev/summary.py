@@ -64,8 +64,11 @@ def reason_of(case, output):
 def inner_skips(output):
     """One line for each case that was skipped inside a test, with its reason where it was printed."""
     notes = ["%s: %s" % ((a or c), (b or d) or "no reason given") for a, b, c, d in NODE_SKIP.findall(output)]
+    named = set()  # cmocka names each once when it runs, and again in a list at the end
     for before, name in CMOCKA_SKIP.findall(output):
-        notes.append("%s: %s" % (name, "no reason given" if before.startswith("[") else before.strip()))
+        if name not in named:
+            notes.append("%s: %s" % (name, "no reason given" if before.startswith("[") else before.strip()))
+        named.add(name)
     return notes
 
 
