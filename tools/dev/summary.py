@@ -6,8 +6,8 @@ usage: summary.py FOLDER
        summary.py --record FILE NAME STATUS SECONDS LOG
            writes FILE as the result of a command that is not run by ctest.
 
-One ctest test may hold many cases; where its output ends with the counts of cmocka or of node's test runner, those
-are counted instead of one.
+One ctest test may hold many cases; where its output has the counts of cmocka, of node's test
+runner or of Python's unittest, those are counted instead of one.
 """
 import glob
 import os
@@ -17,6 +17,7 @@ import xml.etree.ElementTree as ElementTree
 
 SKIPPED_EXIT = 77
 NODE_COUNT = re.compile(r"^(?:#|\u2139) (pass|fail|cancelled|skipped|todo) (\d+)\s*$", re.M)
+UNITTEST_COUNT = re.compile(r"^Ran (\d+) tests? in .*\n\n(?:OK|FAILED)(?: \((.*)\))?$", re.M)
 CMOCKA_COUNT = re.compile(r"^\[  (PASSED|FAILED|SKIPPED) +\] (\d+) test\(s\)", re.M)
 NODE_SKIP = re.compile(r"^\s*ok \d+ - (.*?) # SKIP\b *(.*)$|^\s*\ufe63 (.*?)(?: \([\d.]+ms\))? # (.*)$", re.M)
 CMOCKA_SKIP = re.compile(r"^(.*)\n\[  SKIPPED \] (\w+)$", re.M)
@@ -48,6 +49,11 @@ def counts_of(output):
             failed += number
         else:
             skipped += number
+    for number, details in UNITTEST_COUNT.findall(output):
+        seen = True
+        detail = {word: int(count) for word, count in re.findall(r"(\w+)=(\d+)", details)}
+        bad, left_out = detail.get("failures", 0) + detail.get("errors", 0), detail.get("skipped", 0)
+        passed, failed, skipped = passed + int(number) - bad - left_out, failed + bad, skipped + left_out
     return (passed, failed, skipped) if seen else None
 
 

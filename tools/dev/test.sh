@@ -9,7 +9,7 @@ usage: ./dev test [--quick] [-R PATTERN] [STAGE...]
 
 Installs what the tests need, builds and runs them. Ends with `N passed, N failed, N skipped`; every failed and every
 skipped test is named. Stages, all of them unless some are named:
-  lint    ./dev lint
+  lint    ./dev lint, and the tests of the lint itself
   ui      unit tests and type check of the dashboard
   debug   debug build: unit, API, fuzz (known inputs and a few seconds of new ones) and browser tests
   asan    address and undefined-behaviour sanitizers: unit, API, fuzz and one browser test
@@ -55,6 +55,7 @@ cmd_test() {
 
 stage_lint() {
 	single lint "checking the sources" python3 -B tools/lint/lint.py
+	single tools "testing the lint and the summary" python3 -B -m unittest discover -s tests/tools
 }
 
 # The dashboard's own tests, with the packages that only they need.

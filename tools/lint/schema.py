@@ -3,7 +3,7 @@ import json
 import os
 import re
 
-from tree import error
+from tree import error, warning
 
 TYPES = {"null", "boolean", "integer", "number", "string", "array", "object"}
 KNOWN = {"$ref", "type", "properties", "required", "additionalProperties", "items", "enum", "const", "minimum",
@@ -22,9 +22,13 @@ def check(tree):
             documents[os.path.basename(path)] = json.loads(tree.text(path), object_pairs_hook=no_duplicates)
         except ValueError as fault:
             yield error(path, getattr(fault, "lineno", 1), "schema", str(fault))
+    used = set(re.findall(r'"\$ref":\s*"[^"#]*#/components/(\w+/\w+)"', "".join(map(tree.text, sorted(
+        "schema/" + name for name in documents)))))
     for name in documents:
         if "openrpc" in documents[name]:
-            yield from Document("schema/" + name, name, documents, tree.text("schema/" + name)).check()
+            document = Document("schema/" + name, name, documents, tree.text("schema/" + name))
+            yield from document.check()
+            yield from document.check_unused(used)
 
 
 def no_duplicates(pairs):
@@ -39,14 +43,13 @@ class Document:
     def __init__(self, path, name, documents, text):
         self.path, self.name, self.documents, self.text = path, name, documents, text
         self.document = documents[name]
-        self.used = set()
 
-    def error(self, where, message):
+    def error(self, where, message, severity=error):
         """At the line of the named thing, as nearly as its name tells."""
         word = "\"%s\"" % where.split(" ")[-1].split(".properties.")[-1].split(":")[0]
         at = self.text.find(word)
-        return error(self.path, self.text.count("\n", 0, at) + 1 if at >= 0 else 1, "schema",
-                     "%s: %s" % (where, message))
+        return severity(self.path, self.text.count("\n", 0, at) + 1 if at >= 0 else 1, "schema",
+                        "%s: %s" % (where, message))
 
     def check(self):
         names = [method.get("name", "?") for method in self.document.get("methods", [])]
@@ -54,10 +57,15 @@ class Document:
             yield self.error("method " + name, "is defined twice")
         for method in self.document.get("methods", []):
             yield from self.check_method(method)
-        for topic, event in self.document.get("x-events", {}).items():
+        for topic, event in self.document.get("x-events", {}).get("topics", {}).items():
             yield from self.check_event(topic, event)
         for name, schema in self.document.get("components", {}).get("schemas", {}).items():
             yield from self.check_schema("schema " + name, schema, True)
+
+    def check_unused(self, used):
+        for name in self.document.get("components", {}).get("schemas", {}):
+            if "schemas/" + name not in used:
+                yield self.error("schema " + name, "nothing refers to it", warning)
 
     def check_method(self, method):
         where = "method %s" % method.get("name", "?")
@@ -83,11 +91,9 @@ class Document:
                 yield from self.check_reference(where + " error", entry["$ref"])
 
     def check_event(self, topic, event):
-        if isinstance(event, dict):
-            if "x-scope" in event and event["x-scope"] not in SCOPES:
-                yield self.error("topic " + topic, "x-scope is none of %s" % ", ".join(sorted(SCOPES)))
-            if "schema" in event:
-                yield from self.check_schema("topic " + topic, event["schema"], False)
+        if event.get("x-scope") not in SCOPES:
+            yield self.error("topic " + topic, "x-scope is none of %s" % ", ".join(sorted(SCOPES)))
+        yield from self.check_value("topic " + topic, event)
 
     def check_value(self, where, value):
         if "$ref" in value:

@@ -1,0 +1,96 @@
+"""The lint itself: each rule finds what it is for, and nothing in code that is as it should be.
+
+Run by ./dev test (stage lint): python3 -m unittest discover -s tests/tools
+"""
+import json
+import os
+import sys
+import tempfile
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "..", "tools", "lint"))
+
+import calls      # noqa: E402
+import layers     # noqa: E402
+import schema     # noqa: E402
+import text       # noqa: E402
+import tree       # noqa: E402
+import typescript  # noqa: E402
+
+
+class LintTest(unittest.TestCase):
+    def findings(self, rule, files):
+        """[(path, line, rule)] of the errors in a repository of these files."""
+        with tempfile.TemporaryDirectory() as root:
+            for path, content in files.items():
+                os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
+                with open(os.path.join(root, path), "w", encoding="utf-8", newline="") as file:
+                    file.write(content)
+            return [(found.path, found.line, found.rule) for found in rule.check(tree.Tree(root))
+                    if found.severity == "error"]
+
+    def test_calls_are_found_in_code_only(self):
+        found = self.findings(calls, {"common/base/a.c": (
+            "/* strcpy(a, b) */\n// atoi(x)\nconst char *s = \"sprintf(\";\nint n = atoi(s);\n"
+            "thing->system(1);\nmy_rand();\nstrcpy (a, b);\ntypedef struct { int x; } y;\n")})
+        self.assertEqual(found, [("common/base/a.c", 4, "calls"), ("common/base/a.c", 7, "calls"),
+                                 ("common/base/a.c", 8, "typedef")])
+
+    def test_layers_go_one_way(self):
+        good = {
+            "common/base/base.h": "", "common/json/json.h": "#include \"common/base/base.h\"\n",
+            "server/store/store.h": "#include <sqlite3.h>\n#include \"common/json/json.h\"\n",
+            "server/api/api.c": "#include \"server/store/store.h\"\n// #include \"engine/cpu/cpu.h\"\n",
+            "engine/cpu/cpu.h": "", "engine/cuda/cuda.h": "",
+        }
+        self.assertEqual(self.findings(layers, good), [])
+        for path, line in (
+                ("common/base/up.c", "#include \"common/json/json.h\""),
+                ("server/store/up.c", "#include \"server/api/api.h\""),
+                ("server/api/back_end.c", "#include \"engine/cpu/cpu.h\""),
+                ("engine/cuda/other.c", "#include \"engine/cpu/cpu.h\""),
+                ("engine/cpu/server.c", "#include \"server/store/store.h\""),
+                ("server/api/sql.c", "#include <sqlite3.h>"),
+                ("server/http/net.c", "#include <libwebsockets.h>"),
+                ("server/api/json.c", "#include <cjson/cJSON.h>"),
+                ("engine/cpu/near.c", "#include \"cpu.h\""),
+                ("elsewhere/a.c", "int a;")):
+            files = dict(good, **{path: line + "\n", "server/api/api.h": ""})
+            self.assertEqual([(found[0], found[2]) for found in self.findings(layers, files)], [(path, "layers")],
+                             line)
+
+    def test_typescript(self):
+        found = self.findings(typescript, {
+            "ui/src/a.ts": "import { b } from \"./b\";\nexport const a: any = b; // as any\nconst s = \"x as any\";\n",
+            "ui/src/b.ts": "import {\n\tc,\n} from \"./c\";\nexport const b = <any>c;\nconst company = `: any`;\n",
+            "ui/src/c.ts": "import { a } from \"./a\";\nimport type { D } from \"./d\";\nexport const c = a;\n",
+            "ui/src/d.ts": "import { c } from \"./c\";\nexport type D = { any: number };\n"})
+        self.assertEqual(sorted(found), [("ui/src/a.ts", 2, "any"), ("ui/src/b.ts", 4, "any"),
+                                         ("ui/src/c.ts", 1, "cycle")])
+
+    def test_text(self):
+        found = self.findings(text, {
+            "a.c": "int a; \n \tint b;\n// " + "TO" + "DO\nmkstemp(\"/tmp/x-XXXXXX\");\n\"/ho" + "me/me/x\"",
+            "b.md": "Two spaces end a line  \nof text.\n"})
+        self.assertEqual(sorted(found), [("a.c", 1, "whitespace"), ("a.c", 2, "whitespace"), ("a.c", 3, "words"),
+                                         ("a.c", 5, "paths"), ("a.c", 5, "whitespace")])
+
+    def schema_findings(self, schemas, **method):
+        method = dict({"name": "a.b", "summary": "s", "paramStructure": "by-name", "params": [], "x-scope": "observe",
+                       "result": {"name": "r", "schema": {"$ref": "#/components/schemas/R"}}}, **method)
+        document = {"openrpc": "1.3.2", "methods": [method], "components": {"schemas": schemas}}
+        return self.findings(schema, {"schema/api.json": json.dumps(document) + "\n"})
+
+    def test_schema(self):
+        record = {"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"],
+                  "additionalProperties": False}
+        self.assertEqual(self.schema_findings({"R": record}), [])
+        for broken in (dict(record, required=[]), dict(record, patternProperties={}), dict(record, required=["x", "y"]),
+                       {"type": "text"}, {"type": "array"}, {}, {"$ref": "#/components/schemas/None"}):
+            self.assertEqual(len(self.schema_findings({"R": broken})), 1, broken)
+        self.assertEqual(len(self.schema_findings({"R": record}, **{"x-scope": "everyone"})), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,56 @@
+"""The closing line of ./dev test: what is counted, what is named."""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SUMMARY = os.path.join(HERE, "..", "..", "tools", "dev", "summary.py")
+
+
+class SummaryTest(unittest.TestCase):
+    def run_summary(self, cases):
+        """(exit status, lines) for testcase elements as ctest writes them."""
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "debug.xml"), "w", encoding="utf-8") as file:
+                file.write("<testsuite>%s</testsuite>" % "".join(cases))
+            done = subprocess.run([sys.executable, "-B", SUMMARY, folder], stdout=subprocess.PIPE,
+                                  universal_newlines=True)
+            return done.returncode, done.stdout.splitlines()
+
+    def case(self, output="", status="run", inner=""):
+        return "<testcase name=\"a\" status=\"%s\">%s<system-out>%s</system-out></testcase>" % (status, inner, output)
+
+    def test_one_test_one_count(self):
+        self.assertEqual(self.run_summary([self.case()]), (0, ["1 passed, 0 failed, 0 skipped"]))
+
+    def test_nothing_ran_is_a_failure(self):
+        self.assertEqual(self.run_summary([]), (1, ["no test ran", "0 passed, 0 failed, 0 skipped"]))
+
+    def test_cases_inside_are_counted_and_skips_named(self):
+        node = self.case("ok 1 - x\nok 2 - y # SKIP no GPU\n# pass 1\n# fail 0\n# cancelled 0\n# skipped 1\n")
+        cmocka = self.case("[==========] Running 2 test(s).\nno GPU\n[  SKIPPED ] b\n[  PASSED  ] 1 test(s).\n"
+                           "[  SKIPPED ] 1 test(s), listed below:\n[  SKIPPED ] b\n")
+        self.assertEqual(self.run_summary([node, cmocka]), (0, [
+            "SKIPPED  debug: a", "         y: no GPU", "SKIPPED  debug: a", "         b: no GPU",
+            "2 passed, 0 failed, 2 skipped"]))
+
+    def test_skip_by_exit_status(self):
+        skip = self.case("skipped: no NVIDIA device", "notrun", "<skipped message=\"SKIP_RETURN_CODE=77\"/>")
+        self.assertEqual(self.run_summary([self.case(), skip]), (0, [
+            "SKIPPED  debug: a", "         skipped: no NVIDIA device", "1 passed, 0 failed, 1 skipped"]))
+
+    def test_a_test_that_could_not_start_has_failed(self):
+        gone = self.case("", "notrun", "<skipped message=\"Unable to find executable\"/>")
+        status, lines = self.run_summary([self.case(), gone])
+        self.assertEqual((status, lines[-1]), (1, "1 passed, 1 failed, 0 skipped"))
+
+    def test_a_crash_after_the_counts_is_a_failure(self):
+        crash = self.case("# pass 3\n# fail 0\nWARNING: ThreadSanitizer: data race\n", "fail", "<failure message=\"\"/>")
+        self.assertEqual(self.run_summary([crash]), (1, [
+            "FAILED  debug: a", "         WARNING: ThreadSanitizer: data race", "3 passed, 1 failed, 0 skipped"]))
+
+
+if __name__ == "__main__":
+    unittest.main()
