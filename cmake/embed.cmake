@@ -51,8 +51,7 @@ if(EXOGPU_DASHBOARD AND NODE AND NPM)
 	file(GLOB_RECURSE ui_sources CONFIGURE_DEPENDS ui/src/*)
 	list(APPEND ui_sources ${CMAKE_SOURCE_DIR}/ui/build.mjs ${CMAKE_SOURCE_DIR}/ui/gen-types.mjs)
 	add_custom_command(OUTPUT ${ui_modules}
-		COMMAND ${NPM} ci --omit=dev --no-audit --no-fund --loglevel=error
-		COMMAND ${CMAKE_COMMAND} -E touch ${ui_modules}
+		COMMAND ${CMAKE_COMMAND} -DNPM=${NPM} -DOUT=${ui_modules} -P ${CMAKE_SOURCE_DIR}/cmake/npm.cmake
 		DEPENDS ${CMAKE_SOURCE_DIR}/ui/package-lock.json
 		WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}/ui COMMENT "dashboard: npm packages" VERBATIM)
 	add_custom_command(OUTPUT ${ui_out}/assets.json
