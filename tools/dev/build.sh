@@ -15,7 +15,7 @@ build() {
 			cmake --preset "$preset" "$@" || exit 1
 	fi
 	step_quiet=1 step_tail=60 step "build-$preset" "building ($preset)" \
-		cmake --build "$dir" -j "${CMAKE_BUILD_PARALLEL_LEVEL:-$(jobs)}" || exit 1
+		cmake --build "$dir" -j "${CMAKE_BUILD_PARALLEL_LEVEL:-$(cores)}" || exit 1
 }
 
 # install_node_modules FOLDER: all its packages, those for development too, as its lock file says; skipped while the

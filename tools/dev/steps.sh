@@ -65,6 +65,6 @@ seconds_since() {
 	fi
 }
 
-jobs() {
+cores() {
 	nproc 2>/dev/null || echo 2
 }

@@ -94,7 +94,7 @@ run_ctest() {
 	[ -z "$pattern" ] || arguments+=(-R "$pattern")
 	rm -f "$results/$preset.xml"
 	step_tail=60 step "test-$preset" "testing ($preset)" fixed_layout ctest --test-dir "$(build_dir "$preset")" \
-		-j "${CTEST_PARALLEL_LEVEL:-$(jobs)}" --timeout 600 --output-on-failure --no-tests=ignore \
+		-j "${CTEST_PARALLEL_LEVEL:-$(cores)}" --timeout 600 --output-on-failure --no-tests=ignore \
 		--output-junit "$root/$results/$preset.xml" "${arguments[@]}" || true
 	[ -f "$results/$preset.xml" ] || fail "ctest ended without results; see $log_dir/test-$preset.log"
 }
@@ -136,7 +136,7 @@ cmd_coverage() {
 		CMAKE_GENERATOR=Ninja step configure-coverage "configuring (coverage)" cmake --preset debug \
 			-B build/coverage -DCMAKE_C_FLAGS="--coverage -O0" || exit 1
 	fi
-	step build-coverage "building (coverage)" cmake --build build/coverage -j "$(jobs)" || exit 1
+	step build-coverage "building (coverage)" cmake --build build/coverage -j "$(cores)" || exit 1
 	find build/coverage -name '*.gcda' -delete
 	run_ctest coverage -L '^(unit|api|fuzz)$'
 	step gcovr "adding up" gcovr --root . --object-directory build/coverage --exclude 'tests/' --exclude 'build/' \
