@@ -16,99 +16,99 @@ const args = process.argv.slice(2);
 const dev = args.includes("--dev");
 const outdir = args.find((arg) => !arg.startsWith("--"));
 if (!outdir || args.some((arg) => arg.startsWith("--") && arg !== "--dev")) {
-	console.error("usage: node build.mjs OUTDIR [--dev]\n  --dev  readable code with source maps");
-	process.exit(2);
+  console.error("usage: node build.mjs OUTDIR [--dev]\n  --dev  readable code with source maps");
+  process.exit(2);
 }
 const out = resolve(outdir);
 
 const types = {
-	".html": "text/html; charset=utf-8",
-	".js": "text/javascript; charset=utf-8",
-	".css": "text/css; charset=utf-8",
-	".svg": "image/svg+xml",
-	".txt": "text/plain; charset=utf-8",
-	".map": "application/json",
+  ".html": "text/html; charset=utf-8",
+  ".js": "text/javascript; charset=utf-8",
+  ".css": "text/css; charset=utf-8",
+  ".svg": "image/svg+xml",
+  ".txt": "text/plain; charset=utf-8",
+  ".map": "application/json",
 };
 const extension = (file) => file.slice(file.lastIndexOf("."));
 
 async function bundle(entries, options) {
-	return build({
-		entryPoints: entries,
-		bundle: true,
-		outdir: out,
-		write: false,
-		entryNames: "[name]-[hash]",
-		minify: !dev,
-		sourcemap: dev ? "linked" : false,
-		target: ["es2021", "chrome94", "firefox93", "safari15.4"],
-		charset: "utf8",
-		legalComments: "none",
-		absWorkingDir: here,
-		logLevel: "warning",
-		...options,
-	}).catch(() => process.exit(1));
+  return build({
+    entryPoints: entries,
+    bundle: true,
+    outdir: out,
+    write: false,
+    entryNames: "[name]-[hash]",
+    minify: !dev,
+    sourcemap: dev ? "linked" : false,
+    target: ["es2021", "chrome94", "firefox93", "safari15.4"],
+    charset: "utf8",
+    legalComments: "none",
+    absWorkingDir: here,
+    logLevel: "warning",
+    ...options,
+  }).catch(() => process.exit(1));
 }
 
 /** The licences of what is bundled, as they ask. */
 function licenses() {
-	const names = ["preact", "@preact/signals", "@preact/signals-core", "uplot"];
-	return names
-		.map((name) => {
-			const folder = join(here, "node_modules", name);
-			const { version } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
-			return `${name} ${version}\n\n${readFileSync(join(folder, "LICENSE"), "utf8").trim()}\n`;
-		})
-		.join("\n----\n\n");
+  const names = ["preact", "@preact/signals", "@preact/signals-core", "uplot"];
+  return names
+    .map((name) => {
+      const folder = join(here, "node_modules", name);
+      const { version } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
+      return `${name} ${version}\n\n${readFileSync(join(folder, "LICENSE"), "utf8").trim()}\n`;
+    })
+    .join("\n----\n\n");
 }
 
 writeTypes();
 const results = await Promise.all([
-	bundle([{ in: "src/main.tsx", out: "app" }], { format: "esm", jsx: "automatic", jsxImportSource: "preact" }),
-	bundle([{ in: "src/theme.ts", out: "theme" }], { format: "iife" }),
-	bundle([{ in: "src/style/main.css", out: "style" }], {}),
+  bundle([{ in: "src/main.tsx", out: "app" }], { format: "esm", jsx: "automatic", jsxImportSource: "preact" }),
+  bundle([{ in: "src/theme.ts", out: "theme" }], { format: "iife" }),
+  bundle([{ in: "src/style/main.css", out: "style" }], {}),
 ]);
 
 /** file name → bytes, in the order in which they are listed */
 const files = new Map();
 for (const { outputFiles } of results)
-	for (const { path, contents } of outputFiles) files.set(basename(path), Buffer.from(contents));
+  for (const { path, contents } of outputFiles) files.set(basename(path), Buffer.from(contents));
 
 function addHashed(name, text) {
-	const bytes = Buffer.from(text);
-	const hash = createHash("sha256").update(bytes).digest("hex").slice(0, 8).toUpperCase();
-	files.set(name.replace(/(\.\w+)$/, `-${hash}$1`), bytes);
+  const bytes = Buffer.from(text);
+  const hash = createHash("sha256").update(bytes).digest("hex").slice(0, 8).toUpperCase();
+  files.set(name.replace(/(\.\w+)$/, `-${hash}$1`), bytes);
 }
 addHashed("icon.svg", readFileSync(join(here, "src/icon.svg"), "utf8"));
 addHashed("licenses.txt", licenses());
 
 const named = (start, ending) => [...files.keys()].find((file) => file.startsWith(start) && file.endsWith(ending));
 const html = readFileSync(join(here, "src/index.html"), "utf8")
-	.replace("%THEME%", `/${named("theme-", ".js")}`)
-	.replace("%STYLE%", `/${named("style-", ".css")}`)
-	.replace("%APP%", `/${named("app-", ".js")}`)
-	.replace("%ICON%", `/${named("icon-", ".svg")}`)
-	.replace("%LICENSES%", `/${named("licenses-", ".txt")}`);
+  .replace("%THEME%", `/${named("theme-", ".js")}`)
+  .replace("%STYLE%", `/${named("style-", ".css")}`)
+  .replace("%APP%", `/${named("app-", ".js")}`)
+  .replace("%ICON%", `/${named("icon-", ".svg")}`)
+  .replace("%LICENSES%", `/${named("licenses-", ".txt")}`);
 if (/%[A-Z]+%/.test(html)) throw new Error(`index.html: ${/%[A-Z]+%/.exec(html)[0]} was not filled in`);
 files.set("index.html", Buffer.from(html));
 
 mkdirSync(out, { recursive: true });
 try {
-	for (const { file } of JSON.parse(readFileSync(join(out, "assets.json"), "utf8"))) {
-		if (file !== basename(file)) continue;
-		rmSync(join(out, file), { force: true });
-		rmSync(join(out, `${file}.gz`), { force: true });
-	}
+  for (const { file } of JSON.parse(readFileSync(join(out, "assets.json"), "utf8"))) {
+    if (file !== basename(file)) continue;
+    rmSync(join(out, file), { force: true });
+    rmSync(join(out, `${file}.gz`), { force: true });
+  }
 } catch {
-	// nothing built here before
+  // nothing built here before
 }
 const assets = [];
 for (const [file, bytes] of files) {
-	writeFileSync(join(out, file), bytes);
-	writeFileSync(join(out, `${file}.gz`), gzipSync(bytes, { level: 9 }));
-	const index = file === "index.html";
-	assets.push({ path: index ? "/" : `/${file}`, file, type: types[extension(file)], immutable: !index });
+  writeFileSync(join(out, file), bytes);
+  writeFileSync(join(out, `${file}.gz`), gzipSync(bytes, { level: 9 }));
+  const index = file === "index.html";
+  assets.push({ path: index ? "/" : `/${file}`, file, type: types[extension(file)], immutable: !index });
 }
 writeFileSync(join(out, "assets.json"), `${JSON.stringify(assets, null, "\t")}\n`);
 
 for (const [file, bytes] of files)
-	console.log(`${file.padEnd(26)} ${String(bytes.length).padStart(8)} B  ${String(gzipSync(bytes, { level: 9 }).length).padStart(7)} B gz`);
+  console.log(`${file.padEnd(26)} ${String(bytes.length).padStart(8)} B  ${String(gzipSync(bytes, { level: 9 }).length).padStart(7)} B gz`);

@@ -1,0 +1,38 @@
+/* What is kept in the browser: the token, the theme. Storage may be refused (private windows); then nothing is kept. */
+
+const TOKEN = "exogpu.token";
+export const THEME = "exogpu.theme";
+
+function attempt<T>(action: () => T, otherwise: T): T {
+  try {
+    return action();
+  } catch {
+    return otherwise;
+  }
+}
+
+export const readToken = (): string | null =>
+  attempt(() => sessionStorage.getItem(TOKEN) ?? localStorage.getItem(TOKEN), null);
+
+/** For this tab; with `keep` for this device until logged out. */
+export function writeToken(token: string, keep: boolean): void {
+  attempt(() => sessionStorage.setItem(TOKEN, token), undefined);
+  if (keep) attempt(() => localStorage.setItem(TOKEN, token), undefined);
+}
+
+export function forgetToken(): void {
+  attempt(() => sessionStorage.removeItem(TOKEN), undefined);
+  attempt(() => localStorage.removeItem(TOKEN), undefined);
+}
+
+export type Theme = "light" | "dark";
+
+/** The chosen theme, null for the system's. */
+export function readTheme(): Theme | null {
+  const theme = attempt(() => localStorage.getItem(THEME), null);
+  return theme === "light" || theme === "dark" ? theme : null;
+}
+
+export function writeTheme(theme: Theme | null): void {
+  attempt(() => (theme ? localStorage.setItem(THEME, theme) : localStorage.removeItem(THEME)), undefined);
+}

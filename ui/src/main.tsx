@@ -1,0 +1,23 @@
+/* The composition root: makes the store, gives its dispatch to the socket alone, and draws. */
+import { render } from "preact";
+import { startClock } from "./lib/clock";
+import { writeToken } from "./lib/prefs";
+import { startRouting } from "./lib/route";
+import { followSystem } from "./lib/theme";
+import { type Server, connect } from "./net/socket";
+import { createStore } from "./state/store";
+import { AppView } from "./view/app";
+import { AppContext, createApp } from "./view/app-context";
+import { startKeys } from "./view/keys";
+
+let server: Server | null = null;
+// a token in the address: kept for this tab before the socket looks for one, or used at once when it came later
+startRouting((token) => (server ? server.login(token, false) : writeToken(token, false)));
+followSystem();
+startClock();
+
+const store = createStore(requestAnimationFrame);
+server = connect(store, `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`);
+const app = createApp(store.state, server);
+startKeys(app);
+render(<AppContext.Provider value={app}><AppView /></AppContext.Provider>, document.getElementById("app")!);

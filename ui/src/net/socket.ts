@@ -1,0 +1,249 @@
+/* The one WebSocket, and the only writer of the store.
+ *
+ * Opens it, logs in, subscribes, turns what arrives into actions, and comes back by itself after a loss: with what
+ * was missed if the server still has it, else with a fresh snapshot. Nothing is polled; only when nothing at all has
+ * come for 10 s one small call asks whether the other side is still there. */
+import { forgetToken, readToken, writeToken } from "../lib/prefs";
+import type { Device, Methods } from "../lib/api.gen";
+import type { ServerEvent } from "../state/reduce";
+import type { LostCause, LoginReason } from "../state/state";
+import type { Store } from "../state/store";
+import { STEP_MS, STEPS } from "../state/trail";
+import { backoff } from "./backoff";
+import { CallError, Calls } from "./calls";
+import { FrameError, type Json, decodeFrame, decodeText } from "./codec";
+
+const SUBPROTOCOL = "exogpu.v1";
+const TOPICS: Methods["events.subscribe"]["params"]["topics"] =
+  ["inventory", "telemetry", "alerts", "topology", "placement"];
+const CALL_MS = 15_000;
+const OPEN_MS = 10_000;
+const SILENCE_MS = 10_000;
+/** Only a connection that held so long makes the next wait short again. */
+const STEADY_MS = 5_000;
+const TRAILS_AT_ONCE = 6;
+const SKEW_MS = 30_000;
+
+/** What commands and views may ask of the connection. */
+export interface Server {
+  call<M extends keyof Methods>(method: M, params: Methods[M]["params"]): Promise<Methods[M]["result"]>;
+  /** Log in with another token; `keep` also for later visits. */
+  login(token: string, keep: boolean): void;
+  logout(): void;
+  tryNow(): void;
+}
+
+export function connect(store: Store, url: string): Server {
+  const { dispatch } = store;
+  const calls = new Calls();
+  let socket: WebSocket | null = null;
+  let token: string | null = null;
+  let attempt = 0;
+  let lostSince: number | null = null;
+  let retryTimer: ReturnType<typeof setTimeout> | undefined;
+  let steadyTimer: ReturnType<typeof setTimeout> | undefined;
+  let probing = false;
+
+  const call: Server["call"] = (method, params) => {
+    const open = socket;
+    if (!open || open.readyState !== WebSocket.OPEN)
+      return Promise.reject(new CallError("disconnected", "Not connected to the server", "Try again when it is back."));
+    const answer = calls.make(method, params, CALL_MS, (head) => open.send(head));
+    if (method !== "device.verify" && method !== "device.drain") return answer;
+    return answer.then((device) => {
+      dispatch({ type: "device", device: device as Device });
+      return device;
+    });
+  };
+
+  /** A new socket in place of the old; `greet` runs when it is open. */
+  function open(greet: () => Promise<void>): void {
+    drop();
+    const mine = new WebSocket(url, SUBPROTOCOL);
+    mine.binaryType = "arraybuffer";
+    socket = mine;
+    const slow = setTimeout(() => closed(mine, 1006), OPEN_MS);
+    mine.onopen = () => {
+      clearTimeout(slow);
+      greet().catch((error: unknown) => failed(mine, error));
+    };
+    mine.onmessage = (message: MessageEvent<string | ArrayBuffer>) => {
+      if (socket === mine) received(message.data);
+    };
+    mine.onclose = (event) => {
+      clearTimeout(slow);
+      closed(mine, event.code);
+    };
+  }
+
+  function drop(): void {
+    clearTimeout(retryTimer);
+    clearTimeout(steadyTimer);
+    const old = socket;
+    socket = null;
+    if (old) {
+      old.onopen = old.onmessage = old.onclose = null;
+      old.close();
+      calls.fail();
+    }
+  }
+
+  function received(data: string | ArrayBuffer): void {
+    let head: Json;
+    try {
+      head = typeof data === "string" ? decodeText(data) : decodeFrame(new Uint8Array(data)).head;
+    } catch (error) {
+      if (error instanceof FrameError) return console.error("exogpu: a frame that is no message:", error.fault, error.message);
+      throw error;
+    }
+    if (!head || typeof head !== "object" || Array.isArray(head)) return;
+    const now = Date.now();
+    dispatch({ type: "heard", now });
+    if (head["method"] === "event") {
+      const first = store.current().serverAheadMs === null;
+      dispatch({ type: "event", event: head["params"] as unknown as ServerEvent, now });
+      const ahead = store.current().serverAheadMs;
+      if (first && ahead !== null && Math.abs(ahead) > SKEW_MS) void fetchTrails();
+    } else calls.settle(head);
+  }
+
+  // ---- logging in ----
+
+  function enter(): void {
+    if (lostSince !== null) lost({ retryAt: null, waitMs: 0, cause: "gone" });
+    else dispatch({ type: "connection", connection: { phase: "connecting" } });
+    open(greet);
+  }
+
+  async function greet(): Promise<void> {
+    if (token === null) return;
+    dispatch({ type: "login", login: await call("auth.login", { token }) });
+    dispatch({ type: "server", server: await call("server.info", {}) });
+    const { epoch, seq } = store.current();
+    const since = epoch === null ? {} : { since: { epoch, seq } };
+    const { resumed, snapshot } = await call("events.subscribe", { topics: TOPICS, ...since });
+    if (!resumed && snapshot) dispatch({ type: "snapshot", snapshot });
+    lostSince = null;
+    dispatch({ type: "connection", connection: { phase: "live" } });
+    steadyTimer = setTimeout(() => (attempt = 0), STEADY_MS);
+    void fetchTrails();
+  }
+
+  function failed(mine: WebSocket, error: unknown): void {
+    if (socket !== mine) return;
+    if (!(error instanceof CallError)) throw error;
+    const { reason, message, hint } = error;
+    if (reason === "disconnected") return;
+    if (reason === "unauthenticated") askLogin({ kind: "refused", message, hint }, true);
+    else if (reason === "forbidden") askLogin({ kind: "forbidden", message, hint }, true);
+    else if (reason === "timeout" || reason === "unavailable" || reason === "rate_limited") closed(mine, 1006);
+    else askLogin({ kind: "refused", message, hint }, false);
+  }
+
+  function askLogin(reason: LoginReason, forget: boolean): void {
+    if (forget) forgetToken();
+    token = null;
+    lostSince = null;
+    attempt = 0;
+    dispatch({ type: "logged_out" });
+    dispatch({ type: "connection", connection: { phase: "login", reason } });
+    peek();
+  }
+
+  /** server.info answers before login: the login screen says which server this is. */
+  function peek(): void {
+    open(async () => {
+      dispatch({ type: "server", server: await call("server.info", {}) });
+      drop();
+    });
+  }
+
+  // ---- losing and coming back ----
+
+  function closed(mine: WebSocket, code: number): void {
+    if (socket !== mine) return;
+    drop();
+    if (token === null) {
+      retryTimer = setTimeout(peek, backoff(attempt++, Math.random()));
+      return;
+    }
+    if (code === 4401) return askLogin({ kind: "not_logged_in" }, false);
+    if (code === 4403)
+      return askLogin({ kind: "forbidden", message: "The server does not admit this token.", hint: null }, true);
+    if (code === 4410) return askLogin({ kind: "revoked" }, true);
+    const causes: Record<number, LostCause> = { 1001: "shutdown", 1009: "too_big", 4408: "slow", 4429: "rate" };
+    lostSince ??= store.current().heardAt ?? Date.now();
+    const waitMs = backoff(attempt++, Math.random()) + (code === 4429 ? 5_000 : 0);
+    lost({ retryAt: Date.now() + waitMs, waitMs, cause: causes[code] ?? "gone" });
+    retryTimer = setTimeout(enter, waitMs);
+  }
+
+  function lost(how: { retryAt: number | null; waitMs: number; cause: LostCause }): void {
+    const since = lostSince ?? Date.now();
+    dispatch({ type: "connection", connection: { phase: "lost", since, ...how } });
+  }
+
+  function tryNow(): void {
+    if (store.current().connection.phase !== "lost" || socket?.readyState === WebSocket.CONNECTING) return;
+    clearTimeout(retryTimer);
+    enter();
+  }
+
+  async function probe(): Promise<void> {
+    const { connection, heardAt } = store.current();
+    if (probing || connection.phase !== "live" || heardAt === null || Date.now() - heardAt < SILENCE_MS) return;
+    const mine = socket;
+    probing = true;
+    try {
+      await call("server.info", {});
+    } catch {
+      if (mine) closed(mine, 1006);
+    } finally {
+      probing = false;
+    }
+  }
+
+  // ---- what events do not carry ----
+
+  async function fetchTrails(): Promise<void> {
+    const mine = socket;
+    const { devices, serverAheadMs } = store.current();
+    const now = Date.now() + (serverAheadMs ?? 0);
+    const span = { from: new Date(now - STEPS * STEP_MS).toISOString(), to: new Date(now).toISOString() };
+    const ids = Object.keys(devices);
+    const next = async (): Promise<void> => {
+      for (let id = ids.shift(); id !== undefined && socket === mine; id = ids.shift()) {
+        try {
+          const history = await call("telemetry.history", { device_id: id, ...span, step_s: STEP_MS / 1000 });
+          dispatch({ type: "history", deviceId: id, history });
+        } catch (error) {
+          if (!(error instanceof CallError)) throw error; // without history the lines begin now
+        }
+      }
+    };
+    await Promise.all(Array.from({ length: TRAILS_AT_ONCE }, next));
+  }
+
+  setInterval(() => void probe(), 2_500);
+  addEventListener("online", tryNow);
+  document.addEventListener("visibilitychange", () => {
+    if (!document.hidden) tryNow();
+  });
+
+  const server: Server = {
+    call,
+    tryNow,
+    login(text, keep) {
+      token = text;
+      writeToken(text, keep);
+      enter();
+    },
+    logout() {
+      askLogin({ kind: "logged_out" }, true);
+    },
+  };
+  token = readToken();
+  if (token === null) askLogin({ kind: "none" }, false);
+  else enter();
+  return server;
+}

@@ -1,0 +1,130 @@
+/* The next state, from the last one and what happened. Pure; the only way in which state changes.
+ *
+ * Actions come from the socket file alone. An event of another epoch or one that was already applied changes nothing:
+ * replays after a reconnect may overlap with what is known. */
+import type {
+  Change, Device, InventoryEvent, Login, Node, ServerInfo, Snapshot, TelemetryEvent,
+} from "../lib/api.gen";
+import { type Connection, type DeviceEntry, type NodeEntry, RECENT_MAX, type State, initialState } from "./state";
+import { type HistoryRows, addSample, emptyTrail, sampleOf, trailOf } from "./trail";
+
+/** `at` of an event is the server's clock as text; `now` of an action is the page's own, ms. */
+export type Action =
+  | { type: "connection"; connection: Connection }
+  | { type: "server"; server: ServerInfo }
+  | { type: "login"; login: Login }
+  | { type: "heard"; now: number }
+  | { type: "snapshot"; snapshot: Snapshot }
+  | { type: "event"; event: ServerEvent; now: number }
+  | { type: "history"; deviceId: string; history: HistoryRows }
+  | { type: "device"; device: Device }
+  | { type: "logged_out" };
+
+export type ServerEvent = { epoch: string; seq: number; at: string } & (
+  | { topic: "inventory"; data: InventoryEvent }
+  | { topic: "telemetry"; data: TelemetryEvent }
+  | { topic: "topology" | "placement" | "alerts" | "audit" | "log"; data: unknown }
+);
+
+export function reduce(state: State, action: Action): State {
+  switch (action.type) {
+    case "connection":
+      return { ...state, connection: action.connection };
+    case "server":
+      return { ...state, server: action.server };
+    case "login":
+      return { ...state, login: action.login };
+    case "heard":
+      return { ...state, heardAt: action.now };
+    case "snapshot":
+      return applySnapshot(state, action.snapshot);
+    case "event":
+      return applyEvent(state, action.event, action.now);
+    case "history":
+      return withDevice(state, action.deviceId, (entry) => ({
+        ...entry,
+        trail: trailOf(action.history, entry.trail),
+      }));
+    case "device":
+      return withDevice(state, action.device.device_id, (entry) => ({ ...entry, record: action.device }));
+    case "logged_out":
+      return { ...initialState, server: state.server, connection: state.connection };
+  }
+}
+
+function withDevice(state: State, id: string, change: (entry: DeviceEntry) => DeviceEntry): State {
+  const entry = state.devices[id];
+  return entry ? { ...state, devices: { ...state.devices, [id]: change(entry) } } : state;
+}
+
+/** Everything anew, but the trails of devices that are still there are kept. */
+function applySnapshot(state: State, snapshot: Snapshot): State {
+  const nodes: Record<string, NodeEntry> = {};
+  for (const record of snapshot.nodes) nodes[record.node_id] = { record, reading: null };
+  const devices: Record<string, DeviceEntry> = {};
+  for (const record of snapshot.devices) {
+    const trail = state.devices[record.device_id]?.trail ?? emptyTrail;
+    devices[record.device_id] = { record, reading: null, trail };
+  }
+  return applyTelemetry(
+    { ...state, epoch: snapshot.epoch, seq: snapshot.seq, loaded: true, nodes, devices, recent: snapshot.recent },
+    snapshot.telemetry,
+  );
+}
+
+function applyEvent(state: State, event: ServerEvent, now: number): State {
+  if (event.epoch !== state.epoch || event.seq <= state.seq) return state;
+  const ahead = Date.parse(event.at) - now;
+  const next = { ...state, seq: event.seq, serverAheadMs: Math.max(ahead, state.serverAheadMs ?? -Infinity) };
+  switch (event.topic) {
+    case "inventory":
+      return applyInventory(next, event.data);
+    case "telemetry":
+      return applyTelemetry(next, event.data);
+    case "topology":
+    case "placement":
+    case "alerts":
+    case "audit":
+    case "log":
+      return next;
+  }
+}
+
+function applyInventory(state: State, data: InventoryEvent): State {
+  return {
+    ...state,
+    nodes: data.node ? putNode(state.nodes, data.node) : state.nodes,
+    devices: data.device ? putDevice(state.devices, data.device) : state.devices,
+    recent: prepend(state.recent, data.change),
+  };
+}
+
+function putNode(nodes: State["nodes"], record: Node): State["nodes"] {
+  return { ...nodes, [record.node_id]: { record, reading: nodes[record.node_id]?.reading ?? null } };
+}
+
+function putDevice(devices: State["devices"], record: Device): State["devices"] {
+  const old = devices[record.device_id];
+  const entry = { record, reading: old?.reading ?? null, trail: old?.trail ?? emptyTrail };
+  return { ...devices, [record.device_id]: entry };
+}
+
+function prepend(recent: readonly Change[], change: Change): readonly Change[] {
+  return [change, ...recent].slice(0, RECENT_MAX);
+}
+
+function applyTelemetry(state: State, data: TelemetryEvent): State {
+  const nodes = { ...state.nodes };
+  for (const reading of data.nodes) {
+    const entry = nodes[reading.node_id];
+    if (entry) nodes[reading.node_id] = { ...entry, reading };
+  }
+  const devices = { ...state.devices };
+  for (const reading of data.devices) {
+    const entry = devices[reading.device_id];
+    if (!entry) continue;
+    const trail = addSample(entry.trail, Date.parse(reading.at), sampleOf(reading));
+    devices[reading.device_id] = { ...entry, reading, trail };
+  }
+  return { ...state, nodes, devices };
+}

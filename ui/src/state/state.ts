@@ -1,0 +1,67 @@
+/* What the dashboard knows: the shape of it, and how it begins. Immutable; reduce.ts makes the next one. */
+import type { Change, Device, DeviceTelemetry, Login, Node, NodeTelemetry, ServerInfo } from "../lib/api.gen";
+import type { Trail } from "./trail";
+
+/** Why the person has to log in (again). */
+export type LoginReason =
+  | { kind: "none" }
+  | { kind: "logged_out" }
+  | { kind: "refused"; message: string; hint: string | null }
+  | { kind: "not_logged_in" }
+  | { kind: "forbidden"; message: string; hint: string | null }
+  | { kind: "revoked" };
+
+export type Connection =
+  | { phase: "starting" }
+  | { phase: "login"; reason: LoginReason }
+  | { phase: "connecting" }
+  | { phase: "live" }
+  /** since, retryAt: the page's own clock, ms. retryAt is null while an attempt is under way. */
+  | { phase: "lost"; since: number; retryAt: number | null; waitMs: number; cause: LostCause };
+
+export type LostCause = "gone" | "shutdown" | "slow" | "rate" | "too_big";
+
+export interface NodeEntry {
+  readonly record: Node;
+  readonly reading: NodeTelemetry | null;
+}
+
+export interface DeviceEntry {
+  readonly record: Device;
+  readonly reading: DeviceTelemetry | null;
+  readonly trail: Trail;
+}
+
+export interface State {
+  readonly connection: Connection;
+  readonly server: ServerInfo | null;
+  readonly login: Login | null;
+  readonly epoch: string | null;
+  readonly seq: number;
+  /** False until the first snapshot came. */
+  readonly loaded: boolean;
+  readonly nodes: Readonly<Record<string, NodeEntry>>;
+  readonly devices: Readonly<Record<string, DeviceEntry>>;
+  /** The last inventory changes, newest first. */
+  readonly recent: readonly Change[];
+  /** When anything last came from the server; the page's own clock, ms. */
+  readonly heardAt: number | null;
+  /** What to add to the page's clock to get the server's, ms; from the fastest event seen. */
+  readonly serverAheadMs: number | null;
+}
+
+export const RECENT_MAX = 50;
+
+export const initialState: State = {
+  connection: { phase: "starting" },
+  server: null,
+  login: null,
+  epoch: null,
+  seq: 0,
+  loaded: false,
+  nodes: {},
+  devices: {},
+  recent: [],
+  heardAt: null,
+  serverAheadMs: null,
+};

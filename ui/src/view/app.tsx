@@ -1,0 +1,67 @@
+/* Which screen is shown: login, waiting for the first snapshot, or a page. */
+import { useSignalEffect } from "@preact/signals";
+import { route } from "../lib/route";
+import { useApp } from "./app-context";
+import { DevicePage } from "./device/page";
+import { DevicesPage } from "./devices/page";
+import { Help } from "./help";
+import { Login } from "./login";
+import { NodePage } from "./node/page";
+import { Overview } from "./overview/overview";
+import { Page, Shell } from "./shell";
+
+function Current() {
+  const at = route.value;
+  switch (at.page) {
+    case "overview":
+      return <Overview />;
+    case "devices":
+      return <DevicesPage />;
+    case "device":
+      return <DevicePage id={at.id} key={at.id} />;
+    case "node":
+      return <NodePage id={at.id} key={at.id} />;
+    case "unknown":
+      return (
+        <Page title="No such page">
+          <section class="panel empty">
+            <h2>Nothing is at this address</h2>
+            <p>The link may be old, or a letter is missing.</p>
+            <a class="btn" href="#/overview">Go to Overview</a>
+          </section>
+        </Page>
+      );
+  }
+}
+
+/** Before the first snapshot; on loopback too short to be seen. */
+function Waiting() {
+  return (
+    <Page title="exogpu">
+      <div class="waiting"><svg aria-hidden="true"><use href="#mark" /></svg><p>Waiting for the server</p></div>
+    </Page>
+  );
+}
+
+export function AppView() {
+  const { state } = useApp();
+  useSignalEffect(() => {
+    const { server, connection, devices, nodes } = state.value;
+    const at = route.value;
+    const name = connection.phase === "login" ? "Log in"
+      : at.page === "device" ? devices[at.id]?.record.name ?? "Device"
+      : at.page === "node" ? nodes[at.id]?.record.name ?? "Node"
+      : at.page === "devices" ? "Devices" : "Overview";
+    const title = [name, server?.name, "exogpu"].filter(Boolean).join(" · ");
+    if (document.title !== title) document.title = title;
+  });
+  const { connection, loaded } = state.value;
+  if (connection.phase === "starting") return null;
+  if (connection.phase === "login") return <Login reason={connection.reason} />;
+  return (
+    <Shell>
+      {loaded ? <Current /> : <Waiting />}
+      <Help />
+    </Shell>
+  );
+}

@@ -1,0 +1,72 @@
+/* Check the device again, drain it, take it back. Each says why it cannot be done when it cannot. */
+import { useRef, useState } from "preact/hooks";
+import { type Refusal, drainDevice, verifyDevice } from "../../command/devices";
+import { isLive } from "../../state/select";
+import type { DeviceEntry, State } from "../../state/state";
+import { useApp } from "../app-context";
+import { MarkIcon } from "../parts";
+
+/** Why nothing can be changed now, or null. */
+function obstacle(state: State, entry: DeviceEntry): string | null {
+  if (!isLive(state)) return "Nothing can be changed while the connection is lost.";
+  if (!state.login?.scopes.includes("admin")) return "Checking and draining need a token with the scope admin.";
+  if (entry.record.state === "offline") return "The device is offline.";
+  return null;
+}
+
+export function Actions({ entry }: { entry: DeviceEntry }) {
+  const { state, server } = useApp();
+  const [refusal, setRefusal] = useState<Refusal | null>(null);
+  const [busy, setBusy] = useState(false);
+  const dialog = useRef<HTMLDialogElement>(null);
+  const { device_id: id, name, draining, verification } = entry.record;
+  const why = obstacle(state.value, entry);
+  const checking = verification.state === "pending";
+
+  const run = async (command: Promise<Refusal | null>): Promise<void> => {
+    setBusy(true);
+    setRefusal(await command);
+    setBusy(false);
+  };
+  const reason = why ? { "aria-describedby": "why-not" } : {};
+  return (
+    <div class="dev-acts">
+      <div class="acts">
+        <button class="btn" type="button" disabled={why !== null || busy || checking} {...reason} onClick={() => void run(verifyDevice(server, id))}>
+          {checking ? "Checking" : "Verify again"}
+        </button>
+        {draining
+          ? (
+            <button class="btn" type="button" disabled={why !== null || busy} {...reason} onClick={() => void run(drainDevice(server, id, false))}>
+              Return to service
+            </button>
+          )
+          : (
+            <button class="btn" type="button" disabled={why !== null || busy} {...reason} onClick={() => dialog.current?.showModal()}>
+              Drain
+            </button>
+          )}
+      </div>
+      {why && <p class="small faint" id="why-not">{why}</p>}
+      {refusal && <p class="small refusal" role="alert"><MarkIcon mark="offline" /><span><b>{refusal.what}.</b> {refusal.hint}</span></p>}
+      <dialog ref={dialog} aria-labelledby="drain-title">
+        <div class="dialog-body">
+          <h2 id="drain-title">Drain {name}?</h2>
+          <p>It gets no new work; what runs on it now goes on to its end. This holds over restarts, until it is returned to service here.</p>
+          <div class="dialog-acts">
+            <button class="btn" type="button" onClick={() => dialog.current?.close()}>Cancel</button>
+            <button
+              class="btn primary" type="button"
+              onClick={() => {
+                dialog.current?.close();
+                void run(drainDevice(server, id, true));
+              }}
+            >
+              Drain
+            </button>
+          </div>
+        </div>
+      </dialog>
+    </div>
+  );
+}

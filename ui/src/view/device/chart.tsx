@@ -1,0 +1,180 @@
+/* One chart, drawn by uPlot. Colours follow the theme; series differ by dash as well as by colour; gaps stay gaps. */
+import type { Signal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import uPlot from "uplot";
+import type { Range, Series } from "../../command/history";
+import { clockTime, day } from "../../lib/format";
+import { theme } from "../../lib/theme";
+import { NotReported } from "../parts";
+
+export interface ChartSpec {
+  title: string;
+  lines: { column: string; name: string }[];
+  bottom?: number;
+  /** Where the scale ends when nothing is above; null: by the data. */
+  top: number | null;
+  /** Ticks in powers of 1024. */
+  binary?: boolean;
+  limit?: { value: number; name: string; critical: boolean } | null;
+  text: (value: number) => string;
+}
+
+const HEIGHT = 148;
+const dashes: number[][] = [[], [6, 3], [2, 2], [8, 2, 2, 2]];
+const seriesColour = (i: number): string => `--series-${i + 1}`;
+
+function colour(name: string): string {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+const timeText = (range: Range) => (_: uPlot, splits: number[]): string[] =>
+  splits.map((s) => (range === "30d" ? day(s * 1000) : clockTime(s * 1000).slice(0, 5)));
+
+function shortTick(spec: ChartSpec): (u: uPlot, splits: number[]) => string[] {
+  return (_, splits) => splits.map((value) => spec.text(value).replace(/ %$| °C$| W$/, ""));
+}
+
+/** Four or so ticks at round distances, in powers of 1024 where that is the unit. */
+function binarySplits(_: uPlot, __: number, min: number, max: number): number[] {
+  const raw = (max - min) / 4 || 1;
+  const unit = 2 ** (10 * Math.floor(Math.log2(raw) / 10));
+  const nice = [1, 2, 4, 5, 8, 10, 16, 20, 32, 40, 50, 64, 100, 128, 200, 256, 512].find((n) => n * unit >= raw) ?? 1024;
+  const step = nice * unit;
+  const splits: number[] = [];
+  for (let value = Math.ceil(min / step) * step; value <= max; value += step) splits.push(value);
+  return splits;
+}
+
+function optionsOf(spec: ChartSpec, width: number, range: Range, hover: Signal<number | null>): uPlot.Options {
+  const axis = { font: `500 11px ${colour("--font")}`, stroke: colour("--ink-3"), ticks: { show: false }, gap: 4 };
+  const bottom = spec.bottom ?? 0;
+  return {
+    width,
+    height: HEIGHT,
+    legend: { show: false },
+    padding: [8, 8, 0, 0],
+    cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 }, sync: { key: "device" } },
+    scales: {
+      x: { time: true },
+      y: {
+        range: (_, min, max) => {
+          const low = Math.min(bottom, min ?? bottom);
+          const high = Math.max(spec.top ?? 0, max ?? 0, low + 1);
+          return [low, spec.top !== null && high <= spec.top ? spec.top * 1.04 : high * 1.1];
+        },
+      },
+    },
+    axes: [
+      { ...axis, grid: { show: false }, values: timeText(range), space: 64, size: 22 },
+      {
+        ...axis, size: spec.binary || spec.title === "PCIe" || spec.title === "Clocks" ? 66 : 36,
+        grid: { stroke: colour("--line"), width: 1 }, values: shortTick(spec), space: 30,
+        ...(spec.binary ? { splits: binarySplits } : {}),
+      },
+    ],
+    series: [
+      {},
+      ...spec.lines.map((line, i): uPlot.Series => ({
+        label: line.name, stroke: colour(seriesColour(i)), width: 1.5, dash: dashes[i] ?? [], spanGaps: false,
+        points: { show: (u, index) => isLone(u.data[index] as (number | null)[]), size: 3 },
+      })),
+    ],
+    hooks: {
+      setCursor: [(u) => (hover.value = u.cursor.idx ?? null)],
+      draw: [(u) => drawLimit(u, spec)],
+    },
+  };
+}
+
+/** Too few points for a line to be seen? */
+const isLone = (values: (number | null)[]): boolean => values.filter((value) => value !== null).length < 3;
+
+function drawLimit(u: uPlot, { limit }: ChartSpec): void {
+  if (!limit) return;
+  const y = Math.round(u.valToPos(limit.value, "y", true)) + 0.5;
+  const { left, width } = u.bbox;
+  const { ctx } = u;
+  ctx.save();
+  ctx.strokeStyle = colour(limit.critical ? "--crit" : "--line-strong");
+  ctx.lineWidth = limit.critical ? 1.25 * devicePixelRatio : devicePixelRatio;
+  if (!limit.critical) ctx.setLineDash([2 * devicePixelRatio, 3 * devicePixelRatio]);
+  ctx.beginPath();
+  ctx.moveTo(left, y);
+  ctx.lineTo(left + width, y);
+  ctx.stroke();
+  ctx.restore();
+}
+
+export function Chart({ spec, series, loading, from, to, range, hover }: {
+  spec: ChartSpec; series: Series; loading: boolean; from: number; to: number; range: Range; hover: Signal<number | null>;
+}) {
+  const box = useRef<HTMLDivElement>(null);
+  const plot = useRef<uPlot | null>(null);
+  const lines = spec.lines.filter(({ column }) => series.columns[column]?.some((value) => value !== null));
+  const known = lines.length > 0;
+  const shape = lines.map((line) => line.column).join();
+  const data: uPlot.AlignedData = [series.times, ...lines.map(({ column }) => series.columns[column] ?? [])];
+
+  useEffect(() => {
+    const parent = box.current;
+    if (!parent) return;
+    const chart = new uPlot(optionsOf({ ...spec, lines }, parent.clientWidth, range, hover), data, parent);
+    plot.current = chart;
+    const resized = new ResizeObserver(() => chart.setSize({ width: parent.clientWidth, height: HEIGHT }));
+    resized.observe(parent);
+    return () => {
+      resized.disconnect();
+      chart.destroy();
+      plot.current = null;
+    };
+  }, [spec, shape, range, theme.value]);
+
+  useEffect(() => {
+    plot.current?.batch(() => {
+      plot.current?.setData(data, false);
+      plot.current?.setScale("x", { min: from, max: to });
+    });
+  });
+
+  const at = hover.value;
+  const hovered = at !== null && at < series.times.length;
+  return (
+    <figure class="chart" aria-label={`${spec.title}, ${describe(spec, series)}`}>
+      <figcaption>
+        <b>{spec.title}</b>
+        {lines.map(({ column, name }, i) => {
+          const values = series.columns[column] ?? [];
+          const value = hovered ? values[at] : lastOf(values);
+          return (
+            <span class="legend" key={column}>
+              {lines.length > 1 && <Dash i={i} />}
+              {lines.length > 1 && <span class="faint">{name}</span>}
+              <span class="legend-value">{value == null ? "no reading" : spec.text(value)}</span>
+            </span>
+          );
+        })}
+        {hovered && known && <span class="legend faint when">{range === "30d" ? `${day(series.times[at]! * 1000)}, ` : ""}{clockTime(series.times[at]! * 1000)}</span>}
+        {spec.limit && known && !hovered && <span class={`legend when ${spec.limit.critical ? "crit" : "faint"}`}>{spec.limit.name}</span>}
+      </figcaption>
+      {known
+        ? <div class="plot" ref={box} role="img" aria-hidden="true" />
+        : <div class="no-plot"><i class="dots" />{loading ? <span class="not-reported">loading</span> : <NotReported />}</div>}
+    </figure>
+  );
+}
+
+const lastOf = (values: (number | null)[]): number | null => values[values.length - 1] ?? null;
+
+function describe(spec: ChartSpec, series: Series): string {
+  const said = spec.lines.map(({ column, name }) => {
+    const value = lastOf(series.columns[column] ?? []);
+    return value === null ? `${name} not reported` : `${name} now ${spec.text(value)}`;
+  });
+  return said.join(", ");
+}
+
+const Dash = ({ i }: { i: number }) => (
+  <svg class="dash" viewBox="0 0 18 2" aria-hidden="true">
+    <path d="M0 1h18" stroke="currentColor" stroke-width="2" stroke-dasharray={(dashes[i] ?? []).join(" ")} data-series={i + 1} />
+  </svg>
+);

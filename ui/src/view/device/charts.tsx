@@ -1,0 +1,127 @@
+/* The charts of a device over 10 min, 24 h or 30 d, on one time axis and with one cursor. */
+import { useSignal } from "@preact/signals";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { type Range, type Series, loadHistory, push, spans } from "../../command/history";
+import type { Refusal } from "../../command/devices";
+import { now } from "../../lib/clock";
+import { clock, figure, memoryOf, rate } from "../../lib/format";
+import { isLive, memoryTotal, serverTime } from "../../state/select";
+import type { DeviceEntry } from "../../state/state";
+import { useApp } from "../app-context";
+import { Chart, type ChartSpec } from "./chart";
+
+const GAP_S = 12;
+const ranges = Object.keys(spans) as Range[];
+
+function specsOf(entry: DeviceEntry): ChartSpec[] {
+  const { record, reading } = entry;
+  const total = memoryTotal(entry);
+  const watts = reading?.power_limit_watts ?? null;
+  const slow = reading?.slowdown_celsius ?? null;
+  const number = (unit: string) => (value: number): string => `${figure(value)} ${unit}`;
+  const bytes = (value: number): string => {
+    const { used, unit } = memoryOf(value, total ?? value);
+    return `${used} ${unit}`;
+  };
+  const perSecond = (value: number): string => `${rate(value).value} ${rate(value).unit}`;
+  return [
+    { title: "Use", lines: [{ column: "utilization_percent", name: "use" }], top: 100, text: number("%") },
+    { title: "Memory", lines: [{ column: "memory_used_bytes", name: "used" }], top: total, binary: true, text: bytes,
+      limit: total === null ? null : { value: total, name: `all of it, ${bytes(total)}`, critical: false } },
+    { title: "Power", lines: [{ column: "power_watts", name: "power" }], top: watts, text: number("W"),
+      limit: watts === null ? null : { value: watts, name: `limit ${figure(watts)} W`, critical: false } },
+    { title: "Temperature", lines: [{ column: "temperature_celsius", name: record.kind === "cpu" ? "CPU" : "GPU" }, { column: "memory_temperature_celsius", name: "memory" }],
+      bottom: 20, top: slow ?? 90, text: number("°C"),
+      limit: slow === null ? null : { value: slow, name: `slows down at ${figure(slow)} °C`, critical: true } },
+    { title: "Clocks", lines: [{ column: "clock_mhz", name: record.kind === "cpu" ? "CPU" : "GPU" }, { column: "memory_clock_mhz", name: "memory" }],
+      top: null, text: (value) => `${clock(value).value} MHz` },
+    ...(record.kind === "cpu" ? [] : [{
+      title: "PCIe", lines: [{ column: "pcie_rx_bytes_per_s", name: "in" }, { column: "pcie_tx_bytes_per_s", name: "out" }],
+      top: null, text: perSecond,
+    }]),
+  ];
+}
+
+const emptySeries: Series = { times: [], columns: {} };
+
+export function Charts({ entry }: { entry: DeviceEntry }) {
+  const { state, server } = useApp();
+  const [range, setRange] = useState<Range>("10min");
+  const [series, setSeries] = useState<Series>(emptySeries);
+  const [refusal, setRefusal] = useState<Refusal | null>(null);
+  const [loading, setLoading] = useState(true);
+  const hover = useSignal<number | null>(null);
+  const { device_id: id } = entry.record;
+  const live = isLive(state.value);
+  const { reading } = entry;
+
+  useEffect(() => {
+    if (!live) return;
+    let wanted = true;
+    setLoading(true);
+    void loadHistory(server, id, range, serverTime(state.peek(), Date.now())).then((result) => {
+      if (!wanted) return;
+      setLoading(false);
+      hover.value = null;
+      if ("what" in result) setRefusal(result);
+      else {
+        setRefusal(null);
+        setSeries(result);
+      }
+    });
+    return () => (wanted = false, undefined);
+  }, [id, range, live]);
+
+  // what comes live is added behind the history
+  useEffect(() => {
+    if (!reading || loading) return;
+    const time = Date.parse(reading.at) / 1000;
+    setSeries((old) => withReading(old, time, reading as unknown as Record<string, unknown>, range));
+  }, [reading?.at, loading]);
+
+  const specs = useMemo(() => specsOf(entry), [entry.record, reading?.power_limit_watts, reading?.slowdown_celsius, reading?.memory_total_bytes]);
+  const newest = series.times[series.times.length - 1];
+  const end = live ? serverTime(state.value, now.peek()) / 1000 : newest ?? serverTime(state.value, now.peek()) / 1000;
+  return (
+    <section class="panel charts-panel" aria-label="Charts">
+      <div class="panel-head">
+        <h2>Readings over time</h2>
+        <div class="aside seg" role="group" aria-label="Time span">
+          {ranges.map((one) => (
+            <button key={one} type="button" aria-pressed={range === one} onClick={() => setRange(one)}>{spans[one].name}</button>
+          ))}
+        </div>
+      </div>
+      {refusal && <p class="panel-body quiet">The history could not be read: {refusal.what}. {refusal.hint}</p>}
+      <div class="charts">
+        {specs.map((spec) => (
+          <Chart key={spec.title} spec={spec} series={series} loading={loading} from={end - spans[range].ms / 1000} to={end} range={range} hover={hover} />
+        ))}
+      </div>
+      {!loading && !refusal && range !== "10min" && series.times.length < 3 && (
+        <p class="panel-body small quiet">Minute averages begin when the server first sees the device; there is little to show yet.</p>
+      )}
+    </section>
+  );
+}
+
+/** With a live reading behind it, without what has moved out of the span. */
+function withReading(old: Series, time: number, reading: Record<string, unknown>, range: Range): Series {
+  const last = old.times[old.times.length - 1];
+  if (last !== undefined && time < last + Math.max(spans[range].stepS, 0.2)) return old;
+  if (old.times.length === 0) return old;
+  const columns = Object.fromEntries(Object.entries(old.columns).map(([name, values]) => [name, values.slice()]));
+  const next: Series = { times: old.times.slice(), columns };
+  if (range === "10min" && last !== undefined && time - last > GAP_S) push(next, last + GAP_S / 2, () => null);
+  push(next, time, (name) => {
+    const value = reading[name];
+    return typeof value === "number" ? value : null;
+  });
+  let out = 0;
+  while (out < next.times.length - 1 && next.times[out + 1]! < time - spans[range].ms / 1000) out++;
+  if (out > 0) {
+    next.times.splice(0, out);
+    for (const values of Object.values(next.columns)) values.splice(0, out);
+  }
+  return next;
+}

@@ -1,0 +1,100 @@
+/* A device: how it stands, its charts, what it is, which APIs see it, whether it passed its check, who uses it. */
+import { now } from "../../lib/clock";
+import { isStale } from "../../state/select";
+import type { DeviceEntry } from "../../state/state";
+import { useApp } from "../app-context";
+import { Age, MarkIcon, Panel, StateMark } from "../parts";
+import { EventList } from "../overview/events";
+import { describe } from "../overview/cells";
+import { LibraryList } from "../node/libraries";
+import { nodeHref } from "../../lib/route";
+import { Page } from "../shell";
+import { Actions } from "./actions";
+import { Charts } from "./charts";
+import { ApiTable, Identity, Processes } from "./facts";
+import { Readings } from "./readings";
+
+const devices = { name: "Devices", href: "#/devices" };
+
+export function DevicePage({ id }: { id: string }) {
+  const { state } = useApp();
+  const entry = state.value.devices[id];
+  if (!entry)
+    return (
+      <Page title="Device" parent={devices}>
+        <section class="panel empty">
+          <h2>No such device</h2>
+          <p>No device with the id {id} is known here. Devices keep their ids, so it may belong to another server.</p>
+          <a class="btn" href="#/devices">Show all devices</a>
+        </section>
+      </Page>
+    );
+  const { record } = entry;
+  const node = state.value.nodes[record.node_id];
+  const stale = isStale(state.value, entry, now.value);
+  const changes = state.value.recent.filter((change) => change.device_id === id).slice(0, 8);
+  return (
+    <Page title={record.name} parent={devices}>
+      <div class="stack">
+        <Head entry={entry} stale={stale} />
+        <Readings entry={entry} stale={stale} />
+        <div class="cols">
+          <div class="stack">
+            <Charts entry={entry} />
+            <Processes entry={entry} />
+          </div>
+          <aside class="stack">
+            <Identity entry={entry} />
+            <ApiTable entry={entry} />
+            {node && node.record.libraries.length > 0 && (
+              <Panel title="Libraries and drivers" aside={<a class="link" href={nodeHref(record.node_id)}>on {node.record.name}</a>}>
+                <div class="panel-body"><LibraryList libraries={node.record.libraries} /></div>
+              </Panel>
+            )}
+            {changes.length > 0 && <Panel title="Last events"><EventList changes={changes} /></Panel>}
+          </aside>
+        </div>
+      </div>
+    </Page>
+  );
+}
+
+const supportMark = { full: "ok", partial: "info", experimental: "info", unsupported: "unsupported" } as const;
+
+function Head({ entry, stale }: { entry: DeviceEntry; stale: boolean }) {
+  const { state } = useApp();
+  const { record, reading } = entry;
+  const node = state.value.nodes[record.node_id];
+  return (
+    <section class="panel dev-head" aria-label="State">
+      <div class="dev-what">
+        <p class="quiet">
+          {describe(entry)}, on <a class="link" href={nodeHref(record.node_id)}>{node?.record.name ?? record.node_id}</a>
+        </p>
+        <p class="dev-marks">
+          {stale && record.state !== "offline"
+            ? <><StateMark state="stale" /><span class="faint small"><Age at={reading?.at ?? record.last_seen_at} /></span></>
+            : <StateMark state={record.state} />}
+          <span class="verdict"><MarkIcon mark={supportMark[record.support]} />{record.support} support</span>
+          <Verified entry={entry} />
+        </p>
+        {record.state_reason && <p class="quiet">{record.state_reason}</p>}
+        {record.support_reason && <p class="quiet">{record.support_reason}</p>}
+        {record.verification.error && <p class="crit">{record.verification.error}</p>}
+      </div>
+      <Actions entry={entry} />
+    </section>
+  );
+}
+
+function Verified({ entry }: { entry: DeviceEntry }) {
+  const { state, at } = entry.record.verification;
+  switch (state) {
+    case "passed":
+      return <span class="verdict ok"><MarkIcon mark="ok" />verified <span class="faint small"><Age at={at} /></span></span>;
+    case "failed":
+      return <span class="verdict no"><MarkIcon mark="offline" />check failed <span class="faint small"><Age at={at} /></span></span>;
+    case "pending":
+      return <span class="verdict"><MarkIcon mark="stale" />not yet verified</span>;
+  }
+}

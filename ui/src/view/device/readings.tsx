@@ -1,0 +1,68 @@
+/* The newest readings of a device in one line; what the hardware does not tell is said as such. */
+import type { ComponentChildren } from "preact";
+import { clock, figure, memory, rate } from "../../lib/format";
+import { memoryTotal } from "../../state/select";
+import type { DeviceEntry } from "../../state/state";
+import { Age, MarkIcon, MemoryBar, MemoryFigure, NotReported } from "../parts";
+
+export function Readings({ entry, stale }: { entry: DeviceEntry; stale: boolean }) {
+  const { reading } = entry;
+  const total = memoryTotal(entry);
+  const used = reading?.memory_used_bytes ?? null;
+  const hot = reading?.thermal_state != null && reading.thermal_state !== "normal";
+  const throttle = reading?.throttle?.length ? reading.throttle.join(", ") : null;
+  const free = used !== null && total !== null ? memory(total - used) : null;
+  return (
+    <section class={`panel vitals ${stale ? "stale" : ""}`} aria-label="Readings">
+      <One label="Use" value={reading?.utilization_percent} unit="%" sub={availability(entry)} />
+      <div class="vital">
+        <p class="label">Memory</p>
+        <div class="row">
+          {used === null && total === null
+            ? <NotReported />
+            : <><span class="value"><MemoryFigure used={used} total={total} word="of" /></span>{used !== null && <MemoryBar used={used} total={total} />}</>}
+        </div>
+        <p class="small quiet">{free ? `${free.value} ${free.unit} free` : total !== null ? "use not reported" : ""}</p>
+      </div>
+      <One label="Power" value={reading?.power_watts} unit="W" sub={reading?.power_limit_watts != null ? `limit ${figure(reading.power_limit_watts)} W` : ""} />
+      <One
+        label="Temperature" value={reading?.temperature_celsius} unit="°C" warn={hot ? reading.thermal_state : null}
+        sub={[reading?.slowdown_celsius != null && `slows at ${figure(reading.slowdown_celsius)} °C`,
+          reading?.memory_temperature_celsius != null && `memory ${figure(reading.memory_temperature_celsius)} °C`].filter(Boolean).join(", ")}
+      />
+      <One
+        label="Clock" value={reading?.clock_mhz} unit="MHz"
+        sub={throttle ? `held down: ${throttle}` : reading?.memory_clock_mhz != null ? `memory ${clock(reading.memory_clock_mhz).value} MHz` : ""}
+      />
+      {stale && <p class="vitals-age small"><Age at={reading?.at ?? entry.record.last_seen_at} mark /> these are the last readings</p>}
+    </section>
+  );
+}
+
+function availability({ reading }: DeviceEntry): string {
+  return reading?.availability_score != null ? `availability ${figure(reading.availability_score, 2)}` : "";
+}
+
+function One({ label, value, unit, sub, warn }: {
+  label: string; value: number | null | undefined; unit: string; sub: ComponentChildren; warn?: string | null;
+}) {
+  return (
+    <div class="vital">
+      <p class="label">{label}</p>
+      <div class="row">
+        {value == null
+          ? <NotReported />
+          : (
+            <span class={`value ${warn ? "warm" : ""}`}>
+              {warn && <MarkIcon mark="throttled" class="mini" />} {figure(value)}<span class="unit"> {unit}{warn ? `, ${warn}` : ""}</span>
+            </span>
+          )}
+      </div>
+      <p class="small quiet clip">{sub}</p>
+    </div>
+  );
+}
+
+/** Bytes a second as text, for lists of facts. */
+export const rateText = (value: number | null | undefined): string | null =>
+  value == null ? null : `${rate(value).value} ${rate(value).unit}`;

@@ -1,0 +1,103 @@
+/* All devices in one dense table: sorted by any column, narrowed by the filter; cards on a phone. */
+import { signal, useComputed } from "@preact/signals";
+import { now } from "../../lib/clock";
+import { count } from "../../lib/format";
+import { isGpu, isStale, matches, memoryAxis, sortedDevices } from "../../state/select";
+import { useApp } from "../app-context";
+import { NoNode } from "../overview/empty";
+import { FilterField, Page } from "../shell";
+import { DeviceRow } from "./row";
+import { type Column, type Order, sortBy } from "./sort";
+
+const columns: { column: Column; name: string; class?: string; most: boolean }[] = [
+  { column: "name", name: "Device", most: false },
+  { column: "node", name: "Node", most: false },
+  { column: "state", name: "State", most: false },
+  { column: "support", name: "Support", most: false },
+  { column: "use", name: "Use", class: "w-spark", most: true },
+  { column: "memory", name: "Memory", class: "w-mem", most: true },
+  { column: "power", name: "Power", class: "w-spark", most: true },
+  { column: "heat", name: "Heat", class: "w-spark", most: true },
+  { column: "heard", name: "Heard", class: "num", most: false },
+];
+
+/** Kept while the page is away, so that coming back from a device finds it as it was. Null: the usual order. */
+const order = signal<Order | null>(null);
+
+function toggle(column: Column, most: boolean): void {
+  const now = order.value;
+  if (now?.column !== column) order.value = { column, descending: most };
+  else order.value = now.descending === most ? { column, descending: !most } : null;
+}
+
+export function DevicesPage() {
+  const { state, filter } = useApp();
+  const staleIds = useComputed(() => {
+    const all = state.value;
+    return Object.values(all.devices).filter((one) => isStale(all, one, now.value)).map((one) => one.record.device_id).join("\n");
+  });
+  const all = state.value;
+  const stale = new Set(staleIds.value.split("\n"));
+  const devices = sortedDevices(all);
+  const fitting = devices.filter((one) => filter.value === "" || matches(one, all.nodes[one.record.node_id], filter.value));
+  const shown = order.value ? sortBy(fitting, order.value, all.nodes) : fitting;
+  const gpus = devices.filter((one) => isGpu(one.record)).length;
+  const axis = memoryAxis(devices);
+  return (
+    <Page title="Devices" filterable={devices.length > 0}>
+      {devices.length === 0 && Object.keys(all.nodes).length === 0 && <NoNode />}
+      {devices.length === 0 && Object.keys(all.nodes).length > 0 && (
+        <section class="panel empty">
+          <h2>No devices found yet</h2>
+          <p>The node looks for them as it starts, which takes about a second, and again whenever one is plugged in.</p>
+        </section>
+      )}
+      {devices.length > 0 && (
+        <div class="stack">
+          <div class="filter-row"><FilterField /></div>
+          <section class="panel" aria-label="Devices">
+            <div class="panel-head">
+              <h2>{count(devices.length, "device")}</h2>
+              <span class="aside">{fitting.length < devices.length ? `${fitting.length} fit the filter` : `${count(gpus, "GPU")}, ${count(devices.length - gpus, "CPU")}`}</span>
+            </div>
+            {shown.length === 0
+              ? (
+                <div class="empty">
+                  <p>No device fits “{filter.value}”. The filter looks at name, vendor, family, node, back end, state and support.</p>
+                  <button class="btn" type="button" onClick={() => (filter.value = "")}>Clear the filter</button>
+                </div>
+              )
+              : (
+                <div class="table-wrap">
+                  <table class="list devices">
+                    <caption class="sr">Devices with their state and newest readings</caption>
+                    <thead><tr>{columns.map((one) => <Head key={one.column} {...one} />)}</tr></thead>
+                    <tbody>
+                      {shown.map((one) => (
+                        <DeviceRow
+                          key={one.record.device_id} entry={one} stale={stale.has(one.record.device_id)} axis={axis}
+                          node={all.nodes[one.record.node_id]?.record.name ?? ""} nodeId={one.record.node_id}
+                        />
+                      ))}
+                    </tbody>
+                  </table>
+                </div>
+              )}
+          </section>
+        </div>
+      )}
+    </Page>
+  );
+}
+
+function Head({ column, name, class: width, most }: (typeof columns)[number]) {
+  const now = order.value;
+  const sorted = now?.column === column ? (now.descending ? "descending" : "ascending") : undefined;
+  return (
+    <th scope="col" class={width} aria-sort={sorted}>
+      <button type="button" class="sort" onClick={() => toggle(column, most)}>
+        {name}<svg aria-hidden="true"><use href="#i-sort" /></svg>
+      </button>
+    </th>
+  );
+}

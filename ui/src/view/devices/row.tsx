@@ -1,0 +1,67 @@
+/* One device as a row of the table; on a phone the row becomes a card. */
+import type { ComponentChildren } from "preact";
+import { figure } from "../../lib/format";
+import { memo } from "../../lib/memo";
+import { deviceHref, nodeHref } from "../../lib/route";
+import { lastHeard, memoryTotal } from "../../state/select";
+import type { DeviceEntry } from "../../state/state";
+import type { Values } from "../../state/trail";
+import { Age, Figure, MemoryBar, MemoryFigure, NotReported, StateMark } from "../parts";
+import { describe } from "../overview/cells";
+import { Spark, type Tone, ceilingOf } from "../spark";
+
+export const DeviceRow = memo(({ entry, stale, axis, node, nodeId }: {
+  entry: DeviceEntry; stale: boolean; axis: number; node: string; nodeId: string;
+}) => {
+  const { record, reading, trail } = entry;
+  const tone: Tone = record.state === "computing" ? "accent" : "grey";
+  const hot = reading?.thermal_state != null && reading.thermal_state !== "normal";
+  const total = memoryTotal(entry);
+  const used = reading?.memory_used_bytes ?? null;
+  return (
+    <tr class={stale ? "stale" : undefined}>
+      <th scope="row" class="c-name">
+        <a href={deviceHref(record.device_id)} title={record.name}>{record.name}</a>
+        <span class="small faint clip">{describe(entry)}</span>
+      </th>
+      <td class="c-node"><a class="clip" href={nodeHref(nodeId)} title={node}>{node}</a></td>
+      <td class="c-state"><StateMark state={stale && record.state !== "offline" ? "stale" : record.state} /></td>
+      <td class="c-support">
+        {record.support}
+        {record.verification.state === "pending" && <span class="small faint">not yet verified</span>}
+        {record.verification.state === "failed" && <span class="small crit">check failed</span>}
+      </td>
+      <Reading name="Use" values={trail.use} max={100} tone={tone}>
+        {reading?.utilization_percent != null && <Figure value={figure(reading.utilization_percent)} unit="%" />}
+      </Reading>
+      <td class="c-mem" data-name="Memory">
+        <span class="pair">
+          <MemoryBar used={used} total={total} axis={axis} other={record.kind === "cpu"} />
+          <span class="num"><MemoryFigure used={used} total={total} /></span>
+        </span>
+      </td>
+      <Reading name="Power" values={trail.power} max={reading?.power_limit_watts ?? ceilingOf(trail.power, 10)} tone={tone}>
+        {reading?.power_watts != null && <Figure value={figure(reading.power_watts)} unit="W" />}
+      </Reading>
+      <Reading name="Heat" values={trail.heat} min={20} max={reading?.slowdown_celsius ?? 100} tone={hot ? "warm" : tone}>
+        {reading?.temperature_celsius != null && (
+          <span class={hot ? "warm" : undefined}><Figure value={figure(reading.temperature_celsius)} unit="°C" />{hot && <span class="sr">{reading.thermal_state}</span>}</span>
+        )}
+      </Reading>
+      <td class="c-heard num small faint"><Age at={lastHeard(entry)} /></td>
+    </tr>
+  );
+});
+
+function Reading({ name, values, min, max, tone, children }: {
+  name: string; values: Values; min?: number; max: number; tone: Tone; children: ComponentChildren;
+}) {
+  return (
+    <td class="c-reading" data-name={name}>
+      <span class="pair">
+        <Spark values={values} min={min ?? 0} max={max} tone={tone} />
+        <span class="num">{children || <NotReported />}</span>
+      </span>
+    </td>
+  );
+}

@@ -1,0 +1,42 @@
+/* Keys of the whole page: g o, g d, /, ?, Esc. Not while something is being typed or a dialog is open. */
+import type { App } from "./app-context";
+
+const G_MS = 1500;
+const targets: Record<string, string> = { o: "#/overview", d: "#/devices" };
+
+/** The filter field that is seen: the one in the head on a desk, the one above the list on a phone. */
+function filterField(): HTMLInputElement | undefined {
+  const fields = document.querySelectorAll<HTMLInputElement>("[data-filter]");
+  return [...fields].find((field) => field.offsetParent !== null);
+}
+
+export function startKeys({ filter, help }: App): void {
+  let pressedG = 0;
+  addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+    const { target } = event;
+    if (target instanceof HTMLInputElement && target.type !== "checkbox") {
+      if (event.key === "Escape" && "filter" in target.dataset) {
+        filter.value = "";
+        target.blur();
+      }
+      return;
+    }
+    const afterG = Date.now() - pressedG < G_MS;
+    pressedG = 0;
+    const goal = targets[event.key];
+    if (afterG && goal) location.hash = goal;
+    else if (event.key === "g") pressedG = Date.now();
+    else if (event.key === "?") help.value = true;
+    else if (event.key === "Escape") filter.value = "";
+    else if (event.key === "/") {
+      const field = filterField();
+      if (field) field.focus();
+      else {
+        location.hash = "#/devices";
+        requestAnimationFrame(() => requestAnimationFrame(() => filterField()?.focus()));
+      }
+      event.preventDefault();
+    } else return;
+  });
+}

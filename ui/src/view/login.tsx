@@ -1,0 +1,84 @@
+/* The login screen: which server this is, why a login is needed, and where tokens come from. */
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { LoginReason } from "../state/state";
+import { useApp } from "./app-context";
+import { Command } from "./command-line";
+import { MarkIcon } from "./parts";
+
+/** What went wrong, in bold, and what follows from it. Null when nothing did. */
+function explain(reason: LoginReason): { what: string; next: string } | null {
+  switch (reason.kind) {
+    case "none":
+    case "logged_out":
+      return null;
+    case "refused":
+      return { what: withStop(reason.message), next: reason.hint ?? "Check it, ask an admin for a new one, or on the server run:" };
+    case "forbidden":
+      return {
+        what: withStop(reason.message),
+        next: reason.hint ?? "This page needs a token with the scope observe. Ask an admin for one, or on the server run:",
+      };
+    case "revoked":
+      return { what: "This token was revoked or has expired.", next: "Ask an admin for a new one, or on the server run:" };
+    case "not_logged_in":
+      return { what: "The server closed the connection before the login was through.", next: "Log in again." };
+  }
+}
+
+const withStop = (text: string): string => (/[.!?]$/.test(text) ? text : `${text}.`);
+
+export function Login({ reason }: { reason: LoginReason }) {
+  const { state, server } = useApp();
+  const [text, setText] = useState("");
+  const [keep, setKeep] = useState(false);
+  const field = useRef<HTMLInputElement>(null);
+  const info = state.value.server;
+  const wrong = explain(reason);
+  useEffect(() => field.current?.focus(), []);
+
+  const submit = (event: Event): void => {
+    event.preventDefault();
+    const token = text.trim();
+    if (token === "") field.current?.focus();
+    else server.login(token, keep);
+  };
+
+  return (
+    <main class="login">
+      <form onSubmit={submit} aria-label="Log in">
+        <svg class="mark" aria-hidden="true"><use href="#mark" /></svg>
+        <div>
+          <h1>{info?.name ?? "exogpu"}</h1>
+          <p class="quiet">Paste a token to see and use its devices.</p>
+        </div>
+        <div class="in">
+          <label for="token">Token</label>
+          <input
+            id="token" ref={field} type="password" autocomplete="current-password" spellcheck={false} value={text}
+            aria-invalid={wrong ? true : undefined} aria-describedby={wrong ? "token-error" : undefined}
+            placeholder="exo_…" onInput={(event) => setText(event.currentTarget.value)}
+          />
+          {wrong && (
+            <p class="err" id="token-error" role="alert">
+              <MarkIcon mark="offline" /><span><b>{wrong.what}</b> {wrong.next}</span>
+            </p>
+          )}
+        </div>
+        <label class="check">
+          <input type="checkbox" checked={keep} onChange={(event) => setKeep(event.currentTarget.checked)} />
+          <span>Keep on this device <span class="faint">until logged out; else for this tab only</span></span>
+        </label>
+        <button class="btn primary" type="submit">Log in</button>
+        <div class="in">
+          <p class="label">A token is made on the server:</p>
+          <Command text="exogpu token create --name laptop --scopes observe" />
+          <p class="label">The first one, for an admin, is in the file admin.token of its data directory.</p>
+        </div>
+        <dl>
+          <dt>Server</dt><dd>{info ? `exogpu ${info.version}` : "does not answer, trying again"}</dd>
+          <dt>Reached by</dt><dd>{location.protocol === "https:" ? "TLS" : "HTTP"}, {location.host}</dd>
+        </dl>
+      </form>
+    </main>
+  );
+}

@@ -1,0 +1,32 @@
+/* The libraries and drivers that are loaded at run time: found or not, and what to do. */
+import type { Library } from "../../lib/api.gen";
+import { type Mark, MarkIcon } from "../parts";
+
+const words: Record<Library["state"], { word: string; mark: Mark; tone: string }> = {
+  found: { word: "found", mark: "ok", tone: "ok" },
+  missing: { word: "missing", mark: "idle", tone: "" },
+  too_old: { word: "too old", mark: "throttled", tone: "wait" },
+  broken: { word: "does not work", mark: "offline", tone: "no" },
+};
+
+export function LibraryList({ libraries }: { libraries: readonly Library[] }) {
+  return (
+    <ul class="libs">
+      {libraries.map((one) => {
+        const { word, mark, tone } = words[one.state];
+        return (
+          <li key={one.name}>
+            <span class="line">
+              <b>{one.name}</b>
+              <span class={`verdict small ${tone}`}><MarkIcon mark={mark} />{word}{one.version ? ` ${one.version}` : ""}</span>
+            </span>
+            {one.minimum_version && one.state === "too_old" && <span class="small quiet">needs {one.minimum_version} or newer</span>}
+            {one.reason && <span class="small quiet">{one.reason}</span>}
+            {one.hint && one.state !== "found" && <span class="small quiet">{one.hint}</span>}
+            {one.file && one.state === "found" && <span class="code faint">{one.file}</span>}
+          </li>
+        );
+      })}
+    </ul>
+  );
+}

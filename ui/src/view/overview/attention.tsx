@@ -1,0 +1,40 @@
+/* What wants attention, worst first: what happened, what still works, what to do. Absent when nothing does. */
+import { count } from "../../lib/format";
+import { deviceHref, nodeHref } from "../../lib/route";
+import { type Attention, attention } from "../../state/attention";
+import { useApp } from "../app-context";
+import { Age, MarkIcon } from "../parts";
+
+const SHOWN = 5;
+
+export function AttentionPanel() {
+  const { state } = useApp();
+  const found = attention(state.value);
+  if (found.length === 0) return null;
+  const worst = found[0]!.level;
+  return (
+    <section class={`panel alert ${worst}`} aria-label="Wants attention">
+      <div class="panel-head">
+        <span class="state" data-state={worst === "error" ? "offline" : "throttled"}>
+          <MarkIcon mark={worst === "error" ? "offline" : "throttled"} />
+          <h2>{count(found.length, "thing wants", "things want")} attention</h2>
+        </span>
+      </div>
+      <ul>{found.slice(0, SHOWN).map((one) => <Item one={one} key={one.key} />)}</ul>
+      {found.length > SHOWN && <p class="more small faint">and {found.length - SHOWN} more; the devices page shows their state</p>}
+    </section>
+  );
+}
+
+function Item({ one }: { one: Attention }) {
+  return (
+    <li>
+      <p class="lead">{one.title}</p>
+      <p class="quiet">{one.text}</p>
+      <p class="small foot">
+        <a class="link" href={one.deviceId ? deviceHref(one.deviceId) : nodeHref(one.nodeId)}>{one.deviceId ? "Open the device" : "Open the node"}</a>
+        {one.since && <span class="faint"><Age at={one.since} /></span>}
+      </p>
+    </li>
+  );
+}

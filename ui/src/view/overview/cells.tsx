@@ -1,0 +1,94 @@
+/* The devices on one sheet ruled into cells: four readings each, now and over the last ten minutes. */
+import type { ComponentChildren } from "preact";
+import { figure } from "../../lib/format";
+import { memo } from "../../lib/memo";
+import { deviceHref } from "../../lib/route";
+import { backendName, memoryTotal } from "../../state/select";
+import type { DeviceEntry } from "../../state/state";
+import type { Values } from "../../state/trail";
+import { useApp } from "../app-context";
+import { Age, Figure, MarkIcon, MemoryFigure, NotReported, Panel, StateMark } from "../parts";
+import { Spark, type Tone, ceilingOf } from "../spark";
+
+export function DeviceSheet({ shown, stale, all }: { shown: readonly DeviceEntry[]; stale: ReadonlySet<string>; all: number }) {
+  const { state } = useApp();
+  const { nodes } = state.value;
+  const several = Object.keys(nodes).length > 1;
+  return (
+    <Panel title="Devices" class="dev-panel" aside={shown.length < all ? `${shown.length} of ${all} fit the filter, last 10 min` : "last 10 min"}>
+      {shown.length === 0
+        ? <p class="panel-body quiet">{all === 0 ? "No devices found yet. The node looks for them as it starts." : "No device fits the filter."}</p>
+        : (
+          <div class="sheet">
+            {shown.map((one) => (
+              <Cell
+                key={one.record.device_id} entry={one} stale={stale.has(one.record.device_id)}
+                where={several ? nodes[one.record.node_id]?.record.name ?? "" : ""}
+              />
+            ))}
+          </div>
+        )}
+    </Panel>
+  );
+}
+
+const kinds: Record<DeviceEntry["record"]["kind"], string> = {
+  integrated: "integrated GPU", discrete: "discrete GPU", virtual: "virtual GPU", cpu: "CPU",
+};
+
+export function describe({ record }: DeviceEntry): string {
+  const api = record.backend === "cpu" ? null : backendName[record.backend];
+  return [api, record.family, kinds[record.kind]].filter(Boolean).join(" · ");
+}
+
+const Cell = memo(({ entry, stale, where }: { entry: DeviceEntry; stale: boolean; where: string }) => {
+  const { record, reading, trail } = entry;
+  const tone: Tone = record.state === "computing" ? "accent" : "grey";
+  const hot = reading?.thermal_state != null && reading.thermal_state !== "normal";
+  const total = memoryTotal(entry);
+  return (
+    <a class={`cell ${stale ? "stale" : ""}`} href={deviceHref(record.device_id)}>
+      <span class="id">
+        <b title={record.name}>{record.name}</b>
+        {stale ? <Age at={reading?.at ?? record.last_seen_at} mark /> : <StateMark state={record.state} />}
+      </span>
+      <p class="where">{where ? `${where} · ` : ""}{describe(entry)}</p>
+      <dl>
+        <Row name="Use" values={trail.use} max={100} tone={tone}>
+          {reading?.utilization_percent != null && <Figure value={figure(reading.utilization_percent)} unit="%" />}
+        </Row>
+        <Row name="Memory" values={trail.memory} max={total ?? ceilingOf(trail.memory, 1)} tone={tone}>
+          {(reading?.memory_used_bytes != null || total !== null) &&
+            <MemoryFigure used={reading?.memory_used_bytes ?? null} total={total} />}
+        </Row>
+        <Row name="Power" values={trail.power} max={reading?.power_limit_watts ?? ceilingOf(trail.power, 10)} tone={tone}>
+          {reading?.power_watts != null &&
+            <Figure value={limited(reading.power_watts, reading.power_limit_watts)} unit="W" />}
+        </Row>
+        <Row name="Heat" values={trail.heat} min={20} max={reading?.slowdown_celsius ?? 100} tone={hot ? "warm" : tone}>
+          {reading?.temperature_celsius != null && (
+            <>
+              {hot && <span class="warm"><MarkIcon mark="throttled" class="mini" /><span class="sr">{reading.thermal_state} </span> </span>}
+              <Figure value={limited(reading.temperature_celsius, reading.slowdown_celsius)} unit="°C" />
+            </>
+          )}
+        </Row>
+      </dl>
+    </a>
+  );
+});
+
+const limited = (value: number, limit: number | null): string =>
+  limit === null ? figure(value) : `${figure(value)} / ${figure(limit)}`;
+
+function Row({ name, values, min, max, tone, children }: {
+  name: string; values: Values; min?: number; max: number; tone: Tone; children: ComponentChildren;
+}) {
+  return (
+    <>
+      <dt>{name}</dt>
+      <dd><Spark values={values} min={min ?? 0} max={max} tone={tone} /></dd>
+      <dd class="num">{children || <NotReported />}</dd>
+    </>
+  );
+}

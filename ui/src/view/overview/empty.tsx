@@ -1,0 +1,47 @@
+/* Overview with something missing: no node, or no GPU. Says what would fill it and what to do. */
+import { nodeHref } from "../../lib/route";
+import { isGpu, sortedNodes } from "../../state/select";
+import { useApp } from "../app-context";
+import { Command } from "../command-line";
+import { Panel } from "../parts";
+import { LibraryList } from "../node/libraries";
+
+export function NoNode() {
+  return (
+    <section class="panel empty" aria-label="No machine yet">
+      <h2>No machine yet</h2>
+      <p>
+        The server runs, but no node has come up on its machine. It normally starts one by itself within a second;
+        a moment of patience may be enough.
+      </p>
+      <p>If it was started with --no-local-node, start it without, and its own devices show here:</p>
+      <Command text="exogpu serve" />
+    </section>
+  );
+}
+
+/** Machines run on their CPU alone: why, from the state of the libraries that GPUs need. */
+export function NoGpu() {
+  const { state } = useApp();
+  const nodes = sortedNodes(state.value).filter((one) => one.record.state !== "offline");
+  const helpful = nodes.filter((one) => one.record.libraries.length > 0);
+  if (nodes.length === 0) return null;
+  const soft = Object.values(state.value.devices).some((one) => isGpu(one.record) && one.record.support === "experimental");
+  return (
+    <Panel title="No GPU found" class="no-gpu">
+      <div class="panel-body">
+        <p class="quiet">
+          {soft ? "Only a software renderer answers as a GPU. " : ""}Everything runs on the CPU, which works, but slower.
+          {helpful.length > 0 && " If there is a GPU, this is what was looked for:"}
+        </p>
+        {helpful.map(({ record }) => (
+          <div key={record.node_id}>
+            {nodes.length > 1 && <a class="label" href={nodeHref(record.node_id)}>{record.name}</a>}
+            <LibraryList libraries={record.libraries} />
+          </div>
+        ))}
+        <p class="small faint">Checked again by itself: a GPU whose driver is there shows within 5 seconds.</p>
+      </div>
+    </Panel>
+  );
+}

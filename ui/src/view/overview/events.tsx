@@ -1,0 +1,61 @@
+/* The last changes of nodes and devices, newest first. */
+import type { Change } from "../../lib/api.gen";
+import { now } from "../../lib/clock";
+import { fullTime, shortTime } from "../../lib/format";
+import { deviceHref, nodeHref } from "../../lib/route";
+import { useApp } from "../app-context";
+import { type Mark, MarkIcon, Panel } from "../parts";
+
+function markOf(change: Change): { mark: Mark; tone: string } {
+  if (change.level === "error") return { mark: "offline", tone: "crit" };
+  if (change.level === "attention") return { mark: "throttled", tone: "warm" };
+  switch (change.kind) {
+    case "device.verified":
+    case "node.online":
+      return { mark: "ok", tone: "accent" };
+    case "node.offline":
+    case "device.failed":
+      return { mark: "offline", tone: "" };
+    case "device.state":
+      return { mark: "idle", tone: "" };
+    case "node.added":
+    case "node.changed":
+    case "device.added":
+    case "device.changed":
+      return { mark: "info", tone: "" };
+  }
+}
+
+export function EventList({ changes }: { changes: readonly Change[] }) {
+  return (
+    <ul class="events">
+      {changes.map((change) => {
+        const { mark, tone } = markOf(change);
+        const ms = Date.parse(change.at);
+        return (
+          <li key={`${change.at} ${change.kind} ${change.device_id ?? change.node_id}`}>
+            <time dateTime={change.at} title={fullTime(ms)}>{shortTime(ms, now.peek())}</time>
+            <MarkIcon mark={mark} class={tone} />
+            <span>
+              <a href={change.device_id ? deviceHref(change.device_id) : nodeHref(change.node_id)}><b>{change.name}</b></a> {change.summary}
+            </span>
+          </li>
+        );
+      })}
+    </ul>
+  );
+}
+
+const SHOWN = 12;
+
+export function EventsPanel() {
+  const { state } = useApp();
+  const { recent } = state.value;
+  return (
+    <Panel title="Last events" class="ev-panel">
+      {recent.length === 0
+        ? <p class="panel-body quiet">Nothing yet. Devices that come, go, are checked or change their state show here.</p>
+        : <EventList changes={recent.slice(0, SHOWN)} />}
+    </Panel>
+  );
+}

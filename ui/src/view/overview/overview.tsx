@@ -1,0 +1,51 @@
+/* Overview: what there is, how it stands, what wants attention. In the order of a phone: vitals, attention,
+ * topology, devices, events. */
+import { useComputed } from "@preact/signals";
+import { now } from "../../lib/clock";
+import { isRealGpu, isStale, matches, sortedDevices } from "../../state/select";
+import { useApp } from "../app-context";
+import { FilterField, Page } from "../shell";
+import { AttentionPanel } from "./attention";
+import { DeviceSheet } from "./cells";
+import { EventsPanel } from "./events";
+import { NoGpu, NoNode } from "./empty";
+import { Topology } from "./topology";
+import { Vitals } from "./vitals";
+
+export function Overview() {
+  const { state, filter } = useApp();
+  const staleIds = useComputed(() => {
+    const all = state.value;
+    return Object.values(all.devices).filter((one) => isStale(all, one, now.value)).map((one) => one.record.device_id).join("\n");
+  });
+  const all = state.value;
+  const stale = new Set(staleIds.value.split("\n"));
+  const devices = sortedDevices(all);
+  const shown = filter.value
+    ? devices.filter((one) => matches(one, all.nodes[one.record.node_id], filter.value))
+    : devices;
+  const nodes = Object.keys(all.nodes).length;
+  return (
+    <Page title="Overview" filterable={devices.length > 0}>
+      <div class="overview">
+        <Vitals />
+        {nodes === 0
+          ? <NoNode />
+          : (
+            <div class="cols">
+              <div class="stack">
+                <Topology shown={shown} stale={stale} all={devices.length} />
+                {devices.length > 6 && <div class="filter-row"><FilterField /></div>}
+                <DeviceSheet shown={shown} stale={stale} all={devices.length} />
+              </div>
+              <aside class="stack">
+                <AttentionPanel />
+                {!devices.some((one) => isRealGpu(one.record)) && <NoGpu />}
+                <EventsPanel />
+              </aside>
+            </div>
+          )}
+      </div>
+    </Page>
+  );
+}

@@ -1,0 +1,108 @@
+/* Machines as boxes that hold their devices. Memory bars share one axis, so that a small card looks small. */
+import { figure, memory, rate } from "../../lib/format";
+import { memo } from "../../lib/memo";
+import { deviceHref, nodeHref } from "../../lib/route";
+import { memoryAxis, memoryTotal, isNodeStale, nodeMemory, sortedNodes, backendName } from "../../state/select";
+import type { DeviceEntry, NodeEntry } from "../../state/state";
+import { now } from "../../lib/clock";
+import { useApp } from "../app-context";
+import { Age, Icon, MemoryBar, MemoryFigure, Panel, StateMark } from "../parts";
+
+export function Topology({ shown, stale, all }: { shown: readonly DeviceEntry[]; stale: ReadonlySet<string>; all: number }) {
+  const { state } = useApp();
+  const nodes = sortedNodes(state.value);
+  const axis = memoryAxis(shown);
+  const length = memory(axis);
+  const boxes = nodes
+    .map((node) => ({ node, devices: shown.filter((one) => one.record.node_id === node.record.node_id) }))
+    .filter(({ devices }) => devices.length > 0 || shown.length === all);
+  return (
+    <Panel title="Topology" class="topo-panel" aside={`${nodes.length === 1 ? "1 machine" : `${nodes.length} machines`}, ${all === 1 ? "1 device" : `${all} devices`}`}>
+      <div class={`topo ${boxes.length === 1 ? "one" : ""}`}>
+        {boxes.map(({ node, devices }) => (
+          <NodeBox key={node.record.node_id} node={node} devices={devices} stale={stale} axis={axis} />
+        ))}
+        {boxes.length === 0 && <p class="quiet">No device fits the filter.</p>}
+      </div>
+      {shown.some((one) => memoryTotal(one) !== null) && (
+        <div class="key">
+          <span><i class="key-bar" />memory in use, all on one axis of {length.value} {length.unit}</span>
+          <span><i class="key-host" />host memory</span>
+        </div>
+      )}
+    </Panel>
+  );
+}
+
+function NodeBox({ node, devices, stale, axis }: {
+  node: NodeEntry; devices: readonly DeviceEntry[]; stale: ReadonlySet<string>; axis: number;
+}) {
+  const { state } = useApp();
+  const { record } = node;
+  const old = isNodeStale(state.value, node, now.peek());
+  return (
+    <section class={`node ${record.state === "offline" ? "offline" : ""}`} aria-label={record.name}>
+      <a class="node-head" href={nodeHref(record.node_id)}>
+        <Icon name={record.local ? "server" : "desktop"} />
+        <b class="clip">{record.name}</b>
+        <span class="label clip">{[record.local ? "this host" : null, record.os].filter(Boolean).join(", ")}</span>
+      </a>
+      <div class="node-devices">
+        {devices.map((one) => <Chip key={one.record.device_id} entry={one} stale={stale.has(one.record.device_id)} axis={axis} />)}
+        {devices.length === 0 && <p class="t-dev small quiet">No devices found yet.</p>}
+      </div>
+      <NodeFoot node={node} stale={old} />
+    </section>
+  );
+}
+
+function NodeFoot({ node, stale }: { node: NodeEntry; stale: boolean }) {
+  const { record, reading } = node;
+  if (record.state === "offline" || record.state === "pending" || record.state === "draining")
+    return (
+      <p class="node-foot">
+        <StateMark state={record.state === "pending" ? "stale" : record.state} />
+        {record.state === "offline" && <Age at={reading?.at ?? record.last_seen_at} />}
+      </p>
+    );
+  if (!reading) return null;
+  const host = nodeMemory(reading);
+  const down = reading.network_rx_bytes_per_s === null ? null : rate(reading.network_rx_bytes_per_s);
+  const up = reading.network_tx_bytes_per_s === null ? null : rate(reading.network_tx_bytes_per_s);
+  return (
+    <p class={`node-foot ${stale ? "stale" : ""}`}>
+      {reading.cpu_percent !== null && <span>CPU <b>{figure(reading.cpu_percent)} %</b></span>}
+      {host && <span>memory <b>{memory(host.used).value}</b> of {memory(host.total).value} {memory(host.total).unit}</span>}
+      {down && up && <span>network <b>{down.value}</b> {down.unit} in, <b>{up.value}</b> {up.unit} out</span>}
+      {reading.battery_percent !== null && <span>battery <b>{figure(reading.battery_percent)} %</b>{reading.charging ? ", charging" : ""}</span>}
+    </p>
+  );
+}
+
+const Chip = memo(({ entry, stale, axis }: { entry: DeviceEntry; stale: boolean; axis: number }) => {
+  const { record, reading } = entry;
+  const heat = reading?.temperature_celsius;
+  const hot = reading?.thermal_state && reading.thermal_state !== "normal";
+  const total = memoryTotal(entry);
+  return (
+    <a class={`t-dev ${stale ? "stale" : ""}`} href={deviceHref(record.device_id)}>
+      <span class="line">
+        <span class="name clip"><StateMark state={stale && record.state !== "offline" ? "stale" : record.state} bare /><span class="clip" title={record.name}>{record.name}</span></span>
+        <span class={`small ${hot ? "warm" : "quiet"}`}>{heat != null ? `${figure(heat)} °C${hot ? ` ${reading.thermal_state}` : ""}` : backendName[record.backend]}</span>
+      </span>
+      <MemoryBar used={reading?.memory_used_bytes ?? null} total={total} axis={axis} other={record.kind === "cpu"} />
+      <span class="line small faint">
+        <span>{stale ? <Age at={reading?.at ?? record.last_seen_at} mark /> : word(entry)}</span>
+        <span><MemoryFigure used={reading?.memory_used_bytes ?? null} total={total} word="of" /></span>
+      </span>
+    </a>
+  );
+});
+
+/** What to say of a device in one or two words. */
+function word({ record, reading }: DeviceEntry): string {
+  if (record.support === "unsupported") return "unsupported";
+  if (record.verification.state === "pending") return "not yet verified";
+  if (record.state === "draining" || record.state === "throttled") return record.state;
+  return reading?.utilization_percent != null ? `${figure(reading.utilization_percent)} % in use` : record.state;
+}

@@ -1,0 +1,110 @@
+/* One line, five answers: devices, memory, power, CPU, attention. */
+import type { ComponentChildren } from "preact";
+import { count, figure, memory, memoryOf } from "../../lib/format";
+import { attention } from "../../state/attention";
+import { type Vitals as Figures, isLive, sortedNodes, sumTrails, vitals } from "../../state/select";
+import type { State } from "../../state/state";
+import { STEPS } from "../../state/trail";
+import { useApp } from "../app-context";
+import { LostAge, MarkIcon, MemoryBar, NotReported } from "../parts";
+import { Spark, ceilingOf } from "../spark";
+
+export function Vitals() {
+  const { state } = useApp();
+  const all = state.value;
+  const sums = vitals(all);
+  const live = isLive(all);
+  return (
+    <section class={`panel vitals ${live ? "" : "stale"}`} aria-label="Cluster">
+      <Vital class="p-dev" label="Devices" sub={live ? statesOf(sums) : <LostAge />}>
+        <span class="value">{sums.online}<span class="unit"> of {sums.devices} online</span></span>
+      </Vital>
+      <MemoryVital sums={sums} live={live} />
+      <PowerVital sums={sums} state={all} live={live} />
+      <CpuVital sums={sums} state={all} live={live} />
+      <AttentionVital state={all} live={live} />
+    </section>
+  );
+}
+
+function Vital({ class: name, label, sub, children }: {
+  class: string; label: string; sub: ComponentChildren; children: ComponentChildren;
+}) {
+  return (
+    <div class={`vital ${name}`}>
+      <p class="label">{label}</p>
+      <div class="row">{children}</div>
+      <p class="small quiet clip">{sub}</p>
+    </div>
+  );
+}
+
+const statesOf = (sums: Figures): string =>
+  sums.states.map(([state, n]) => `${n} ${state}`).join(", ") || "none found yet";
+
+function MemoryVital({ sums, live }: { sums: Figures; live: boolean }) {
+  const { kind, used, total, pools, reporting } = sums.memory;
+  const free = used !== null && total !== null ? memory(total - used) : null;
+  const some = reporting < pools ? `, ${reporting} of ${pools} report` : "";
+  const of = used !== null && total !== null ? memoryOf(used, total) : null;
+  return (
+    <Vital
+      class="p-mem" label={kind === "gpu" ? "GPU memory" : "Host memory"}
+      sub={!live ? <LostAge /> : free ? `${free.value} ${free.unit} free${some}` : total !== null ? "use not reported" : "nothing to measure yet"}
+    >
+      {of
+        ? <span class="value">{of.used}<span class="unit"> of {of.total} {of.unit}</span></span>
+        : total !== null ? <span class="value">{memory(total).value}<span class="unit"> {memory(total).unit}</span></span> : <NotReported />}
+      {of && <MemoryBar used={used} total={total} />}
+    </Vital>
+  );
+}
+
+function PowerVital({ sums, state, live }: { sums: Figures; state: State; live: boolean }) {
+  const { watts, reporting } = sums.power;
+  const values = sumTrails(Object.values(state.devices).map((one) => one.trail), "power");
+  return (
+    <Vital
+      class="p-pow" label="Power"
+      sub={!live ? <LostAge /> : reporting === 0 ? "no device reports it" : `${reporting} of ${count(sums.devices, "device")} ${reporting === 1 && sums.devices === 1 ? "reports" : "report"}`}
+    >
+      {watts === null
+        ? <><NotReported /><i class="dots grow" /></>
+        : <><span class="value">{figure(watts)}<span class="unit"> W</span></span><Spark values={values} max={ceilingOf(values, 10)} tone="grey" /></>}
+    </Vital>
+  );
+}
+
+function CpuVital({ sums, state, live }: { sums: Figures; state: State; live: boolean }) {
+  const { percent, reporting, nodes } = sums.cpu;
+  const cpus = Object.values(state.devices).filter((one) => one.record.kind === "cpu");
+  const values = cpus.length ? sumTrails(cpus.map((one) => one.trail), "use", true) : new Array<null>(STEPS).fill(null);
+  const first = sortedNodes(state)[0];
+  const threads = first?.record.cpu_threads;
+  const load = first?.reading?.load_1m;
+  const one = [threads ? count(threads, "thread") : null, load != null ? `load ${figure(load, 1)}` : null].filter(Boolean).join(", ");
+  return (
+    <Vital class="p-cpu" label="CPU" sub={!live ? <LostAge /> : nodes === 1 ? one || "one node" : `${reporting} of ${nodes} nodes report`}>
+      {percent === null
+        ? <><NotReported /><i class="dots grow" /></>
+        : <><span class="value">{figure(percent)}<span class="unit"> %</span></span><Spark values={values} max={100} tone="grey" /></>}
+    </Vital>
+  );
+}
+
+function AttentionVital({ state, live }: { state: State; live: boolean }) {
+  const found = attention(state);
+  const errors = found.filter((one) => one.level === "error").length;
+  const first = found[0];
+  return (
+    <Vital class="p-att" label="Attention" sub={!live ? <LostAge /> : first ? first.title : "nothing wants it"}>
+      {found.length === 0
+        ? <span class="value">0</span>
+        : (
+          <span class={`value ${errors ? "crit" : "warm"}`}>
+            <MarkIcon mark={errors ? "offline" : "throttled"} class="vital-mark" /> {found.length}
+          </span>
+        )}
+    </Vital>
+  );
+}

@@ -1,0 +1,101 @@
+/* The small parts that everything is built of: icons, states, figures, ages, memory bars. */
+import type { ComponentChildren } from "preact";
+import type { Device } from "../lib/api.gen";
+import { now } from "../lib/clock";
+import { age, fullTime, memoryOf } from "../lib/format";
+import { ageOf } from "../state/select";
+import { useApp } from "./app-context";
+
+export type Mark = Device["state"] | "stale" | "ok" | "info";
+
+export const Icon = ({ name }: { name: string }) => (
+  <svg class="icon" aria-hidden="true"><use href={`#i-${name}`} /></svg>
+);
+
+export const MarkIcon = ({ mark, class: name }: { mark: Mark; class?: string }) => (
+  <svg class={name} aria-hidden="true"><use href={`#s-${mark}`} /></svg>
+);
+
+/** A state: its shape and its word. `bare` keeps the word for screen readers only. */
+export const StateMark = ({ state, bare }: { state: Mark; bare?: boolean }) => (
+  <span class="state" data-state={state}>
+    <MarkIcon mark={state} />
+    <span class={bare ? "sr" : undefined}>{state}</span>
+  </span>
+);
+
+export const NotReported = () => <span class="not-reported">not reported</span>;
+
+/** A figure with its unit, smaller and fainter. */
+export const Figure = ({ value, unit }: { value: string; unit: string }) => (
+  <>{value}<span class="unit"> {unit}</span></>
+);
+
+/** "20.3 / 24.0 GiB", or what of it is known. */
+export function MemoryFigure({ used, total, word = "/" }: { used: number | null; total: number | null; word?: string }) {
+  if (total === null && used === null) return <NotReported />;
+  const of = memoryOf(used ?? 0, total ?? used ?? 0);
+  if (used === null) return <><span class="unit">of </span><Figure value={of.total} unit={of.unit} /></>;
+  if (total === null) return <Figure value={of.used} unit={of.unit} />;
+  if (word === "/") return <Figure value={`${of.used} / ${of.total}`} unit={of.unit} />;
+  return <>{of.used}<span class="unit"> {word} {of.total} {of.unit}</span></>;
+}
+
+/** Memory in use, on an axis `axis` bytes long. */
+export function MemoryBar({ used, total, axis, other }: {
+  used: number | null; total: number | null; axis?: number; other?: boolean;
+}) {
+  if (total === null || total <= 0) return <div class="membar unknown" />;
+  const share = used === null ? 0 : Math.min(100, (used / total) * 100);
+  const tone = share >= 97 ? " full" : other ? " other" : "";
+  return (
+    <div class={`membar${tone}`} style={{ "--cap": axis ? (total / axis) * 100 : 100 }}>
+      <i style={{ "--v": share }} />
+    </div>
+  );
+}
+
+/** How old something is, ticking. `at` is the server's time as text. */
+export function Age({ at, mark }: { at: string | null; mark?: boolean }) {
+  const { state } = useApp();
+  const ms = ageOf(state.value, at, now.value);
+  if (ms === null) return null;
+  return (
+    <span class={mark ? "age" : undefined} title={at ? fullTime(Date.parse(at)) : undefined}>
+      {mark && <MarkIcon mark="stale" />}{age(ms)} ago
+    </span>
+  );
+}
+
+/** How long the page has heard nothing; for what is shown while the connection is lost. */
+export function LostAge() {
+  const { state } = useApp();
+  const { heardAt } = state.value;
+  if (heardAt === null) return null;
+  return <span class="age"><MarkIcon mark="stale" />{age(now.value - heardAt)} ago</span>;
+}
+
+export function Panel({ title, aside, class: name, children, label }: {
+  title?: ComponentChildren; aside?: ComponentChildren; class?: string; children: ComponentChildren; label?: string;
+}) {
+  return (
+    <section class={`panel ${name ?? ""}`} aria-label={label ?? (typeof title === "string" ? title : undefined)}>
+      {title !== undefined && (
+        <div class="panel-head"><h2>{title}</h2>{aside !== undefined && <span class="aside">{aside}</span>}</div>
+      )}
+      {children}
+    </section>
+  );
+}
+
+/** A pair of term and fact in a list of facts; nothing known is said as such. */
+export const Fact = ({ name, children }: { name: string; children?: ComponentChildren }) => (
+  <>
+    <dt>{name}</dt>
+    <dd>{children === null || children === undefined || children === false || children === "" ? <NotReported /> : children}</dd>
+  </>
+);
+
+export const Chips = ({ items }: { items: readonly string[] }) => (
+  <span class="chips">{items.map((item) => <span class="chip" key={item}>{item}</span>)}</span>
+);

@@ -1,0 +1,162 @@
+/* What surrounds every page: rail, head, bottom bar. Entries appear with the capability that they belong to. */
+import type { ComponentChildren } from "preact";
+import { now } from "../lib/clock";
+import { age, day } from "../lib/format";
+import { route } from "../lib/route";
+import { switchTheme, theme } from "../lib/theme";
+import { attention } from "../state/attention";
+import { useApp } from "./app-context";
+import { LostBanner } from "./banner";
+import { Icon, MarkIcon } from "./parts";
+
+const pages = [
+  { page: "overview", name: "Overview", key: "o" },
+  { page: "devices", name: "Devices", key: "d" },
+] as const;
+
+const current = (page: string): "page" | undefined => {
+  const at = route.value.page;
+  return at === page || (page === "devices" && (at === "device" || at === "node")) ? "page" : undefined;
+};
+
+function Rail() {
+  const { state, help } = useApp();
+  const { server, devices } = state.value;
+  const wanting = attention(state.value).length;
+  return (
+    <nav class="rail" aria-label="Pages">
+      <a class="brand" href="#/overview">
+        <svg aria-hidden="true"><use href="#mark" /></svg>
+        <span>exogpu<small class="clip">{server?.name}</small></span>
+      </a>
+      <div class="nav">
+        {pages.map(({ page, name }) => (
+          <a href={`#/${page}`} aria-current={current(page)} key={page} title={name}>
+            <Icon name={page} />{name}
+            {page === "devices" && <span class="count">{Object.keys(devices).length}</span>}
+            {page === "overview" && wanting > 0 && (
+              <span class="count warm"><MarkIcon mark="throttled" />{wanting}<span class="sr"> want attention</span></span>
+            )}
+          </a>
+        ))}
+      </div>
+      <div class="rail-foot">
+        <Who />
+        <div class="row">
+          <span class="label">{server ? `exogpu ${server.version}` : ""}</span>
+          <button class="text-btn" type="button" onClick={() => (help.value = true)}><kbd>?</kbd> keys</button>
+        </div>
+      </div>
+    </nav>
+  );
+}
+
+function Who() {
+  const { state, server } = useApp();
+  const { login } = state.value;
+  if (!login) return null;
+  const until = login.expires_at ? `, until ${day(Date.parse(login.expires_at))}` : "";
+  return (
+    <div class="who">
+      <span class="label clip" title={`Scopes: ${login.scopes.join(", ")}${until}`}>{login.name}</span>
+      <button class="text-btn" type="button" onClick={() => server.logout()}>Log out</button>
+    </div>
+  );
+}
+
+export function Live() {
+  const { state } = useApp();
+  const { connection, heardAt } = state.value;
+  if (connection.phase === "live" && heardAt !== null)
+    return (
+      <span class="live" role="status" aria-label="Connection: live">
+        <svg viewBox="0 0 28 12" fill="none" stroke="currentColor" stroke-width="1.5" aria-hidden="true"><path d="M0 8h7l2-5 3 7 2.5-5L16 8h12" /></svg>
+        <span aria-hidden="true"><span class="word">live, heartbeat </span><span class="ago">{age(now.value - heardAt)} ago</span></span>
+      </span>
+    );
+  return (
+    <span class="live off" role="status" aria-label="Connection: not connected">
+      <svg viewBox="0 0 28 12" fill="none" stroke="currentColor" stroke-width="1.5" aria-hidden="true"><path d="M0 8h28" stroke-dasharray="2 3" /></svg>
+      <span aria-hidden="true">{connection.phase === "lost" ? "not connected" : "connecting"}</span>
+    </span>
+  );
+}
+
+/** The field that narrows the devices shown; `/` goes to it. */
+export function FilterField() {
+  const { filter } = useApp();
+  return (
+    <div class="search" role="search">
+      <input
+        type="search" data-filter placeholder="Filter" aria-label="Filter devices" value={filter.value}
+        aria-keyshortcuts="/" onInput={(event) => (filter.value = event.currentTarget.value)}
+      />
+      {filter.value === ""
+        ? <kbd aria-hidden="true">/</kbd>
+        : (
+          <button type="button" aria-label="Clear the filter" onClick={() => (filter.value = "")}>
+            <svg aria-hidden="true"><use href="#i-close" /></svg>
+          </button>
+        )}
+    </div>
+  );
+}
+
+/** A page: its title (and where it lies) above its content. */
+export function Page({ title, parent, filterable, children }: {
+  title: string; parent?: { name: string; href: string }; filterable?: boolean; children: ComponentChildren;
+}) {
+  return (
+    <>
+      <header class="top">
+        {parent
+          ? <div class="crumb"><a href={parent.href}>{parent.name}</a><i aria-hidden="true">/</i><h1 class="clip">{title}</h1></div>
+          : <h1 class="clip">{title}</h1>}
+        <span class="spacer" />
+        <Live />
+        {filterable && <FilterField />}
+        <button
+          class="btn icon-only" type="button" onClick={switchTheme}
+          aria-label={theme.value === "dark" ? "Switch to light" : "Switch to dark"}
+        >
+          <Icon name="theme" />
+        </button>
+      </header>
+      <LostBanner />
+      <div class="page">{children}</div>
+    </>
+  );
+}
+
+export function Shell({ children }: { children: ComponentChildren }) {
+  return (
+    <div class="shell">
+      <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); document.getElementById("main")?.focus(); }}>
+        Skip to the page
+      </a>
+      <Rail />
+      <main id="main" tabIndex={-1}>
+        {children}
+        <footer class="page-foot"><FootWho /></footer>
+      </main>
+      <nav class="tabbar" aria-label="Pages">
+        {pages.map(({ page, name }) => (
+          <a href={`#/${page}`} aria-current={current(page)} key={page}><Icon name={page} />{name}</a>
+        ))}
+      </nav>
+    </div>
+  );
+}
+
+/** On a phone there is no rail: who is logged in stands below the page. */
+function FootWho() {
+  const { state, server } = useApp();
+  const { login, server: info } = state.value;
+  return (
+    <>
+      <span>{info ? `${info.name}, exogpu ${info.version}` : ""}</span>
+      {login && <span>token {login.name}</span>}
+      {login && <button class="text-btn" type="button" onClick={() => server.logout()}>Log out</button>}
+    </>
+  );
+}
