@@ -11,8 +11,9 @@ Installs what the tests need, builds and runs them. Ends with `N passed, N faile
 skipped test is named. Stages, all of them unless some are named:
   lint    ./dev lint, and the tests of the lint itself
   ui      unit tests and type check of the dashboard
-  debug   debug build: unit, API, fuzz (known inputs and a few seconds of new ones) and browser tests
-  asan    address and undefined-behaviour sanitizers: unit, API, fuzz and one browser test
+  debug   debug build: unit, API and browser tests
+  fuzz    each fuzz target (clang's libFuzzer): its known inputs, then 10 seconds of new ones
+  asan    address and undefined-behaviour sanitizers: unit and API tests and one browser test
   tsan    thread sanitizer: unit and API tests
 --quick      lint, ui and debug, without the browser
 -R PATTERN   only tests whose ctest name matches; of the stages, debug, asan and tsan unless some are named
@@ -31,15 +32,15 @@ cmd_test() {
 			shift
 			;;
 		-R*) pattern=${1#-R} ;;
-		lint | ui | debug | asan | tsan) stages+=("$1") ;;
+		lint | ui | debug | fuzz | asan | tsan) stages+=("$1") ;;
 		*) fail_usage test "not understood: $1" ;;
 		esac
 		shift
 	done
 	if [ ${#stages[@]} -eq 0 ]; then
-		stages=(lint ui debug asan tsan)
+		stages=(lint ui debug fuzz asan tsan)
+		[ -z "$pattern" ] || stages=(debug asan tsan)
 		[ -z "$quick" ] || stages=(lint ui debug)
-		[ -z "$pattern" ] || stages=("${stages[@]:2}")
 	fi
 	need_packages up test
 	rm -rf "$results"
@@ -71,11 +72,27 @@ stage_debug() {
 	run_ctest debug "${quick:+-LE}" "${quick:+^e2e$}"
 }
 
+# What a crash needs to be seen again lies in build/test: the input, as crash-CHECKSUM.
+stage_fuzz() {
+	local program name known
+	compgen -G 'tests/fuzz/fuzz_*.c' >/dev/null || return 0
+	need_packages fuzz
+	build fuzz
+	for program in build/fuzz/tests/fuzz_*; do
+		[ -x "$program" ] || continue
+		name=${program##*/}
+		known=tests/fuzz/known/${name#fuzz_}
+		mkdir -p "build/fuzz/new/$name"
+		single "$name" "fuzzing ($name)" "$program" -max_total_time=10 -timeout=5 -rss_limit_mb=1024 \
+			-artifact_prefix="$results/" "build/fuzz/new/$name" $([ ! -d "$known" ] || echo "$known")
+	done
+}
+
 stage_asan() {
 	build asan
 	export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1:abort_on_error=0
 	export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
-	run_ctest asan -L '^(unit|api|fuzz|smoke)$'
+	run_ctest asan -L '^(unit|api|smoke)$'
 }
 
 stage_tsan() {
@@ -122,7 +139,7 @@ usage_coverage() {
 	cat <<'EOF'
 usage: ./dev coverage
 
-Line coverage of the unit, API and fuzz tests (gcovr), in build/coverage/index.html; fails where a floor of
+Line coverage of the unit and API tests (gcovr), in build/coverage/index.html; fails where a floor of
 tools/dev/coverage-floors.txt is not reached.
 EOF
 }
@@ -138,7 +155,7 @@ cmd_coverage() {
 	fi
 	step build-coverage "building (coverage)" cmake --build build/coverage -j "$(cores)" || exit 1
 	find build/coverage -name '*.gcda' -delete
-	run_ctest coverage -L '^(unit|api|fuzz)$'
+	run_ctest coverage -L '^(unit|api)$'
 	step gcovr "adding up" gcovr --root . --object-directory build/coverage --exclude 'tests/' --exclude 'build/' \
 		--gcov-ignore-parse-errors --html-details build/coverage/index.html \
 		--json-summary build/coverage/summary.json || exit 1
