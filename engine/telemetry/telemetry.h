@@ -42,6 +42,7 @@ struct telemetry_sample {
 	int throttle_count;                         // -1: not reported
 	struct telemetry_process processes[TELEMETRY_PROCESSES];
 	int process_count; // -1: not reported
+	bool computes;     // one of them computes, rather than draws
 };
 
 // How a device is found again by each source; empty strings where it does not apply.

@@ -1,0 +1,15 @@
+/* The CPU as a device: use, memory, temperature, power, clock and throttling of all its packages together.
+ *
+ * Thread: the sampler's. */
+#pragma once
+#include "engine/telemetry/host.h"
+#include "engine/telemetry/sample.h"
+
+struct cpu;
+
+// Errors: STATUS_OUT_OF_MEMORY. What the machine does not tell is absent later.
+enum status cpu_create(struct cpu **out, const char *sysfs_root, struct error *error);
+void cpu_destroy(struct cpu **cpu);
+// Read what `round` asks for into `sample`, which holds what was read before. `host` is used in PACE_FULL.
+void cpu_read(struct cpu *cpu, enum pace_round round, const struct host_sample *host, int64_t now_ns,
+	      struct telemetry_sample *sample);

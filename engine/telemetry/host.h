@@ -1,0 +1,21 @@
+/* Processor time and memory of this machine, read once a round for the node and for its CPU device.
+ *
+ * Memory is what this process can have: the machine's as /proc/meminfo tells, or a control group's limit (version 1 or
+ * 2, its own or one above) where that is smaller. Thread: the sampler's. */
+#pragma once
+#include "common/base/status.h"
+
+#include <stdint.h>
+
+struct host_sample { // memory in bytes, -1: not known
+	bool cpu_known;
+	double cpu_percent; // busy share of all processors since the last sample
+	int64_t memory_total, memory_available, swap_total, swap_used;
+};
+
+struct host;
+
+// Errors: STATUS_OUT_OF_MEMORY. Files that are not there are readings that are not there.
+enum status host_create(struct host **out, const char *proc_root, const char *sysfs_root, struct error *error);
+void host_destroy(struct host **host);
+void host_read(struct host *host, struct host_sample *sample);

@@ -1,0 +1,37 @@
+/* Readings of one NVIDIA GPU, on a thread of its own.
+ *
+ * NVML's calls mostly take microseconds, but some block (PCIe traffic 20 ms, a card that falls off its bus for good),
+ * so nobody waits for them: a reading is asked for, and when it is there `wake` is called on the GPU's thread and
+ * nvml_gpu_take gives it out. Thread: create, request, take and destroy on one thread, the sampler's. */
+#pragma once
+#include "engine/telemetry/sample.h"
+
+struct nvml_gpu;
+
+struct nvml_gpu_params {
+	const struct telemetry_target *target;
+	const char *proc_root; // names of processes
+	void (*wake)(void *context);
+	void *context;
+};
+
+// Starts the thread. Errors: STATUS_OUT_OF_MEMORY, STATUS_UNAVAILABLE (no more threads).
+enum status nvml_gpu_create(struct nvml_gpu **out, const struct nvml_gpu_params *params, struct error *error);
+// Ask the thread to end, so that several end side by side; destroy follows.
+void nvml_gpu_stop(struct nvml_gpu *gpu);
+// Waits half a second for the thread; one that hangs in the driver is left behind and frees itself when it comes back.
+void nvml_gpu_destroy(struct nvml_gpu **gpu);
+
+void nvml_gpu_request(struct nvml_gpu *gpu, enum pace_round round);
+// Whether something was asked for and is not there yet.
+bool nvml_gpu_busy(const struct nvml_gpu *gpu);
+// A reading that was not taken yet. False if there is none, or the GPU is gone.
+bool nvml_gpu_take(struct nvml_gpu *gpu, struct telemetry_sample *sample);
+
+// The parts that need no GPU.
+
+// The words of a mask of nvmlClocksEventReasons; "idle" is not one, since an idle clock is not held down.
+void nvml_throttle_words(unsigned long long mask, struct telemetry_sample *sample);
+// Bytes per second of a PCIe counter that went from `before` to `after` and may have wrapped at 32 bits once; false if
+// the time is too short, too long to know the wraps, or the outcome no link can carry.
+bool nvml_counter_rate(uint64_t before, uint64_t after, int64_t elapsed_ns, double *per_s);
