@@ -36,6 +36,11 @@ enum {
 #undef X
 	LIMIT_HTTP_HEADERS_BYTES = 8192,
 	LIMIT_STORE_QUEUE = 8192,        // changes waiting for the store thread
+	LIMIT_STORE_BATCH_ROWS = 16384,  // rows of one change
+	LIMIT_STORE_GROUP = 256,         // changes in one commit
+	LIMIT_STORE_CHANGES = 10000,     // rows kept of what happened to the inventory
+	LIMIT_STORE_MINUTES = 16384,     // minute averages waiting for the store thread
+	LIMIT_STORE_QUERIES = 256,       // history queries waiting for the reader thread
 	LIMIT_LOOP_QUEUE = 65536,        // results waiting for the loop thread
 	LIMIT_LOG_LINE_BYTES = 2048,
 	LIMIT_RECENT_CHANGES = 50,

@@ -30,6 +30,7 @@ struct token {
 	unsigned sessions; // open now; counted by server/api
 	double allowance;  // calls left in the bucket, and when it was last filled
 	int64_t allowance_ms;
+	bool unsaved; // revoked, but the disk did not take that: may be revoked again
 };
 
 struct tokens;
@@ -62,6 +63,9 @@ struct token_create_params {
 enum status tokens_make(struct tokens *tokens, const struct token_create_params *params, char text[TOKEN_TEXT_BYTES],
 			void (*done)(void *context, enum status status, const struct token *token, const struct error *error),
 			void *context, struct error *error);
+// The same, but waits for the disk. For starting up only.
+enum status tokens_make_wait(struct tokens *tokens, const struct token_create_params *params, char text[TOKEN_TEXT_BYTES],
+			     struct error *error);
 // Revoke a token and all its descendants, in memory now and on disk before `done`. `each` is called at once for every
 // token that this ends, so that its connections can be closed.
 // Errors: STATUS_NOT_FOUND, STATUS_CONFLICT (revoked already).

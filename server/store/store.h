@@ -68,6 +68,7 @@ enum status store_put_setting(struct store_batch *batch, const char *key, const 
 enum status store_put_node(struct store_batch *batch, const struct store_node *node);
 enum status store_put_device(struct store_batch *batch, const struct store_device *device);
 enum status store_put_token(struct store_batch *batch, const struct store_token *token); // insert or replace by token_id
+enum status store_remove_token(struct store_batch *batch, const char *token_id); // none made with it may be left
 enum status store_put_change(struct store_batch *batch, const struct store_change *change);
 // Takes the batch (also on failure). `done` (may be NULL) is called once on the loop thread, after the commit.
 // Errors: STATUS_LIMIT_EXCEEDED (LIMIT_STORE_QUEUE waiting); the commit's own come through `done`: STATUS_UNAVAILABLE

@@ -1,0 +1,238 @@
+/* See batch.h; and the SQL of every change to state.db. */
+#include "server/store/batch.h"
+
+#include "common/base/limits.h"
+#include "server/store/database.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const batch_sql[BATCH_STATEMENTS] = {
+	[BATCH_PUT_SETTING] = "INSERT INTO settings (key, value) VALUES (?1, ?2) "
+			      "ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+	[BATCH_PUT_NODE] = "INSERT INTO nodes (node_id, name, record, first_seen_ms, last_seen_ms) "
+			   "VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (node_id) DO UPDATE SET name = excluded.name, "
+			   "record = excluded.record, first_seen_ms = excluded.first_seen_ms, "
+			   "last_seen_ms = excluded.last_seen_ms",
+	[BATCH_PUT_DEVICE] =
+		"INSERT INTO devices (device_id, node_id, hardware_key, record, draining, first_seen_ms, last_seen_ms) "
+		"VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (device_id) DO UPDATE SET node_id = excluded.node_id, "
+		"hardware_key = excluded.hardware_key, record = excluded.record, draining = excluded.draining, "
+		"first_seen_ms = excluded.first_seen_ms, last_seen_ms = excluded.last_seen_ms",
+	[BATCH_PUT_TOKEN] =
+		"INSERT INTO tokens (token_id, parent_id, name, scopes, secret_hash, calls_per_s, max_sessions, "
+		"created_ms, expires_ms, last_used_ms, revoked_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) "
+		"ON CONFLICT (token_id) DO UPDATE SET parent_id = excluded.parent_id, name = excluded.name, "
+		"scopes = excluded.scopes, secret_hash = excluded.secret_hash, calls_per_s = excluded.calls_per_s, "
+		"max_sessions = excluded.max_sessions, created_ms = excluded.created_ms, "
+		"expires_ms = excluded.expires_ms, last_used_ms = excluded.last_used_ms, "
+		"revoked_ms = excluded.revoked_ms",
+	[BATCH_REMOVE_TOKEN] = "DELETE FROM tokens WHERE token_id = ?1",
+	[BATCH_PUT_CHANGE] = "INSERT INTO changes (at_ms, kind, level, node_id, device_id, name, summary) "
+			     "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+	[BATCH_TRIM_CHANGES] = "DELETE FROM changes WHERE change_id <= (SELECT max(change_id) FROM changes) - ?1",
+	[BATCH_BEGIN] = "BEGIN IMMEDIATE",
+	[BATCH_COMMIT] = "COMMIT",
+	[BATCH_ROLLBACK] = "ROLLBACK",
+	[BATCH_SAVEPOINT] = "SAVEPOINT batch",
+	[BATCH_UNDO] = "ROLLBACK TO batch",
+	[BATCH_RELEASE] = "RELEASE batch",
+};
+
+enum { BATCH_VALUES = 11 }; // of the widest statement
+
+struct value {
+	enum { VALUE_NULL, VALUE_TEXT, VALUE_BYTES, VALUE_INTEGER, VALUE_REAL } type;
+	const char *text;
+	size_t length;
+	int64_t integer;
+	double real;
+};
+
+struct batch_row {
+	struct batch_row *next;
+	enum batch_statement statement;
+	size_t count;
+	struct value values[BATCH_VALUES]; // text points behind the row
+};
+
+static struct value text_value(const char *text)
+{
+	return text ? (struct value){.type = VALUE_TEXT, .text = text, .length = strlen(text)}
+		    : (struct value){.type = VALUE_NULL};
+}
+
+static struct value integer_value(int64_t integer)
+{
+	return (struct value){.type = VALUE_INTEGER, .integer = integer};
+}
+
+static enum status add_row(struct store_batch *batch, enum batch_statement statement, const struct value *values,
+			   size_t count)
+{
+	size_t bytes = 0;
+	for (size_t i = 0; i < count; i++)
+		bytes += values[i].length;
+	if (batch->rows >= LIMIT_STORE_BATCH_ROWS) {
+		batch->failed = true;
+		return STATUS_LIMIT_EXCEEDED;
+	}
+	struct batch_row *row = malloc(sizeof *row + bytes);
+	if (!row) {
+		batch->failed = true;
+		return STATUS_OUT_OF_MEMORY;
+	}
+	*row = (struct batch_row){.statement = statement, .count = count};
+	char *at = (char *)(row + 1);
+	for (size_t i = 0; i < count; i++) {
+		row->values[i] = values[i];
+		if (!values[i].text)
+			continue;
+		memcpy(at, values[i].text, values[i].length);
+		row->values[i].text = at;
+		at += values[i].length;
+	}
+	if (batch->last)
+		batch->last->next = row;
+	else
+		batch->first = row;
+	batch->last = row;
+	batch->rows++;
+	return STATUS_OK;
+}
+
+enum status store_batch_create(struct store_batch **out)
+{
+	*out = calloc(1, sizeof **out);
+	return *out ? STATUS_OK : STATUS_OUT_OF_MEMORY;
+}
+
+void store_batch_destroy(struct store_batch **batch)
+{
+	if (!*batch)
+		return;
+	struct batch_row *next;
+	for (struct batch_row *row = (*batch)->first; row; row = next) {
+		next = row->next;
+		free(row);
+	}
+	free(*batch);
+	*batch = NULL;
+}
+
+enum status store_put_setting(struct store_batch *batch, const char *key, const char *value)
+{
+	const struct value values[] = {text_value(key), text_value(value)};
+	return add_row(batch, BATCH_PUT_SETTING, values, 2);
+}
+
+enum status store_put_node(struct store_batch *batch, const struct store_node *node)
+{
+	const struct value values[] = {text_value(node->node_id), text_value(node->name), text_value(node->record),
+				       integer_value(node->first_seen_ms), integer_value(node->last_seen_ms)};
+	return add_row(batch, BATCH_PUT_NODE, values, 5);
+}
+
+enum status store_put_device(struct store_batch *batch, const struct store_device *device)
+{
+	const struct value values[] = {
+		text_value(device->device_id),       text_value(device->node_id),
+		text_value(device->hardware_key),    text_value(device->record),
+		integer_value(device->draining),     integer_value(device->first_seen_ms),
+		integer_value(device->last_seen_ms),
+	};
+	return add_row(batch, BATCH_PUT_DEVICE, values, 7);
+}
+
+enum status store_put_token(struct store_batch *batch, const struct store_token *token)
+{
+	const struct value values[] = {
+		text_value(token->token_id),
+		text_value(token->parent_id),
+		text_value(token->name),
+		integer_value(token->scopes),
+		{.type = VALUE_BYTES, .text = (const char *)token->secret_hash, .length = STORE_HASH_BYTES},
+		{.type = VALUE_REAL, .real = token->calls_per_s},
+		integer_value(token->max_sessions),
+		integer_value(token->created_ms),
+		integer_value(token->expires_ms),
+		integer_value(token->last_used_ms),
+		integer_value(token->revoked_ms),
+	};
+	return add_row(batch, BATCH_PUT_TOKEN, values, 11);
+}
+
+enum status store_remove_token(struct store_batch *batch, const char *token_id)
+{
+	const struct value values[] = {text_value(token_id)};
+	return add_row(batch, BATCH_REMOVE_TOKEN, values, 1);
+}
+
+enum status store_put_change(struct store_batch *batch, const struct store_change *change)
+{
+	const struct value values[] = {
+		integer_value(change->at_ms), text_value(change->kind), text_value(change->level),
+		text_value(change->node_id),  text_value(change->device_id), text_value(change->name),
+		text_value(change->summary),
+	};
+	const struct value kept[] = {integer_value(LIMIT_STORE_CHANGES)};
+	enum status status = add_row(batch, BATCH_PUT_CHANGE, values, 7);
+	return status ? status : add_row(batch, BATCH_TRIM_CHANGES, kept, 1);
+}
+
+enum status batch_prepare(sqlite3 *db, sqlite3_stmt *statements[BATCH_STATEMENTS], struct error *error)
+{
+	enum status status = STATUS_OK;
+	for (int i = 0; i < BATCH_STATEMENTS && !status; i++)
+		status = database_prepare(db, batch_sql[i], &statements[i], error);
+	return status;
+}
+
+void batch_finalize(sqlite3_stmt *statements[BATCH_STATEMENTS])
+{
+	for (int i = 0; i < BATCH_STATEMENTS; i++) {
+		sqlite3_finalize(statements[i]);
+		statements[i] = NULL;
+	}
+}
+
+// The bytes stay where they are until the statement was reset.
+static int bind_value(sqlite3_stmt *statement, int index, const struct value *value)
+{
+	switch (value->type) {
+	case VALUE_NULL:
+		return sqlite3_bind_null(statement, index);
+	case VALUE_TEXT:
+		return sqlite3_bind_text64(statement, index, value->text, value->length, SQLITE_STATIC, SQLITE_UTF8);
+	case VALUE_BYTES:
+		return sqlite3_bind_blob64(statement, index, value->text, value->length, SQLITE_STATIC);
+	case VALUE_INTEGER:
+		return sqlite3_bind_int64(statement, index, value->integer);
+	case VALUE_REAL:
+		return sqlite3_bind_double(statement, index, value->real);
+	}
+	return SQLITE_MISUSE;
+}
+
+enum status batch_step(sqlite3 *db, sqlite3_stmt *statement, struct error *error)
+{
+	int code = sqlite3_step(statement);
+	enum status status = code == SQLITE_DONE ? STATUS_OK : database_fault(db, code, error);
+	sqlite3_reset(statement);
+	return status;
+}
+
+enum status batch_run(const struct store_batch *batch, sqlite3 *db, sqlite3_stmt *statements[BATCH_STATEMENTS],
+		      struct error *error)
+{
+	enum status status = STATUS_OK;
+	for (const struct batch_row *row = batch->first; row && !status; row = row->next) {
+		sqlite3_stmt *statement = statements[row->statement];
+		int code = SQLITE_OK;
+		for (size_t i = 0; i < row->count && code == SQLITE_OK; i++)
+			code = bind_value(statement, (int)i + 1, &row->values[i]);
+		status = code == SQLITE_OK ? batch_step(db, statement, error) : database_fault(db, code, error);
+		sqlite3_clear_bindings(statement);
+	}
+	return status;
+}

@@ -1,0 +1,56 @@
+/* A batch: statements with their values, copied, waiting to be run in one transaction.
+ *
+ * The statements that change state.db are a fixed list, prepared once by the store thread. A batch is filled on the loop
+ * thread, then belongs to the store until its outcome was delivered. Inside server/store only. */
+#pragma once
+#include "server/store/store.h"
+
+#include <sqlite3.h>
+
+enum batch_statement {
+	BATCH_PUT_SETTING,
+	BATCH_PUT_NODE,
+	BATCH_PUT_DEVICE,
+	BATCH_PUT_TOKEN,
+	BATCH_REMOVE_TOKEN,
+	BATCH_PUT_CHANGE,
+	BATCH_TRIM_CHANGES,
+	BATCH_BEGIN, // and what holds batches together
+	BATCH_COMMIT,
+	BATCH_ROLLBACK,
+	BATCH_SAVEPOINT,
+	BATCH_UNDO,
+	BATCH_RELEASE,
+	BATCH_STATEMENTS,
+};
+
+// What waits to be told to the loop thread; embedded in its owner. deliver frees the owner, and before that tells it
+// unless the store is going away.
+struct store_outcome {
+	struct store_outcome *next;
+	void (*deliver)(struct store_outcome *outcome, bool tell);
+};
+
+struct batch_row; // one statement and its values
+
+struct store_batch {
+	struct store_outcome outcome; // first member: an outcome is its batch
+	struct store_batch *next;     // in the store's queue
+	struct batch_row *first, *last;
+	size_t rows;
+	bool failed; // a put call ran out of memory or over the limit: the batch cannot be committed
+	void (*done)(void *context, enum status status, const struct error *error);
+	void *context;
+	bool waited_for, finished; // by store_commit_wait; guarded by the store's lock
+	enum status status;
+	struct error error;
+};
+
+// Prepare all; statements already prepared are left. Errors: database_fault's.
+enum status batch_prepare(sqlite3 *db, sqlite3_stmt *statements[BATCH_STATEMENTS], struct error *error);
+void batch_finalize(sqlite3_stmt *statements[BATCH_STATEMENTS]);
+// One step of a statement that gives no row. Errors: database_fault's.
+enum status batch_step(sqlite3 *db, sqlite3_stmt *statement, struct error *error);
+// Run all rows in the transaction that is open. Errors: database_fault's; the caller rolls back.
+enum status batch_run(const struct store_batch *batch, sqlite3 *db, sqlite3_stmt *statements[BATCH_STATEMENTS],
+		      struct error *error);

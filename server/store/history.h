@@ -1,0 +1,44 @@
+/* history.db: minute averages, which may be thrown away.
+ *
+ * Two connections: the writer's (add, prune) and the reader's (read, check), each used by its own thread only. A damaged
+ * file, or one of a newer version, is set aside and begun anew. Inside server/store only. */
+#pragma once
+#include "server/store/store.h"
+
+#include <sqlite3.h>
+
+enum { HISTORY_DAYS = 30 };
+
+struct history_writer {
+	char path[4096];
+	sqlite3 *db;
+	sqlite3_stmt *find, *name, *add, *next, *prune, *forget;
+	int wal_pages;     // not yet in the file itself
+	int64_t pruned_to; // the last device that was pruned; the next slice goes on behind it
+};
+// Opens, creates or replaces DIRECTORY/history.db. Errors: as database_open, if even a new file cannot be made.
+enum status history_writer_init(struct history_writer *writer, const char *directory, struct error *error);
+void history_writer_finish(struct history_writer *writer);
+// Rename the file to history.db.damaged-TIME and begin anew; says so in the log.
+enum status history_writer_replace(struct history_writer *writer, const char *why, struct error *error);
+// Add averages in one transaction. Errors: database_fault's; *damaged says whether the file must be replaced.
+enum status history_add(struct history_writer *writer, const struct store_minute *minutes, size_t count, bool *damaged,
+			struct error *error);
+// Delete up to a slice of what is older than `oldest_minute`, of a few devices, in one short transaction.
+enum status history_prune(struct history_writer *writer, int64_t oldest_minute, bool *damaged, struct error *error);
+
+struct history_reader {
+	sqlite3 *db, *checking;
+	sqlite3_stmt *find, *read;
+};
+enum status history_reader_init(struct history_reader *reader, const char *path, struct error *error);
+void history_reader_finish(struct history_reader *reader);
+
+struct history_query {
+	const char *device_id;
+	int64_t from_ms, to_ms, step_ms;
+};
+// Fills *history, which history_finish frees. Errors: database_fault's, STATUS_OUT_OF_MEMORY.
+enum status history_read(struct history_reader *reader, const struct history_query *query, struct store_history *history,
+			 bool *damaged, struct error *error);
+void history_finish(struct store_history *history);

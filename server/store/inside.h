@@ -1,0 +1,79 @@
+/* The store's own shape, for the files of server/store.
+ *
+ *   loop thread  --batches, minutes-->  store thread   (state.db and history.db, the only writer and checkpointer)
+ *   loop thread  --queries----------->  reader thread  (history.db, read-only)
+ *   both threads --outcomes---------->  loop thread    (one list; an eventfd that the loop watches wakes it)
+ *
+ * One lock guards the queues, the outcomes and the figures; no thread holds it while it works on a database. */
+#pragma once
+#include "server/store/batch.h"
+#include "server/store/history.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct store_query {
+	struct store_outcome outcome; // first member
+	struct store_query *next;
+	char device_id[STORE_ID_BYTES];
+	int64_t from_ms, to_ms, step_ms;
+	void (*done)(void *context, enum status status, const struct store_history *history);
+	void *context;
+	enum status status;
+	struct store_history history;
+};
+
+struct store_minutes { // one call of store_add_minutes
+	struct store_minutes *next;
+	size_t count;
+	struct store_minute *minutes; // (count); device_id points into ids
+	char (*ids)[STORE_ID_BYTES];  // (count)
+};
+
+struct store {
+	struct net_loop *loop;
+	char directory[4096];
+
+	// Loop thread.
+	sqlite3 *loading; // read-only on state.db
+	char *setting;    // store_load_setting's answer
+	struct net_watch *watch;
+
+	// Store thread, from its start to its end.
+	sqlite3 *state;
+	sqlite3_stmt *statements[BATCH_STATEMENTS];
+	int state_wal_pages;
+	struct history_writer history;
+	int prune_slices; // still to do
+
+	// Reader thread.
+	struct history_reader reader;
+	unsigned reader_generation;
+
+	pthread_t writer_thread, reader_thread;
+	bool writer_started, reader_started;
+	int wake; // eventfd: outcomes wait. Written by any thread, closed by the watch
+
+	atomic_bool stop, reader_stop;
+	atomic_bool history_damaged;     // set by the reader; the store thread replaces the file
+	atomic_uint history_generation;  // counts replacements; the reader opens the new file when it differs
+
+	pthread_mutex_t lock;
+	pthread_cond_t work, queries, finished; // store thread, reader thread, store_commit_wait
+	// Under lock.
+	struct store_batch *first_batch, *last_batch;
+	size_t batches;
+	struct store_minutes *first_minutes, *last_minutes;
+	size_t minutes; // rows that wait
+	struct store_query *first_query, *last_query;
+	size_t queries_waiting;
+	struct store_outcome *first_outcome, *last_outcome;
+	struct store_stats stats;
+};
+
+// Hand outcomes to the loop thread, in order. Any thread.
+void store_post(struct store *store, struct store_outcome *outcome);
+void store_minutes_destroy(struct store_minutes **job);
+// The threads' main functions; the argument is the store.
+void *store_writer_main(void *argument);
+void *store_reader_main(void *argument);

@@ -1,0 +1,168 @@
+/* Reading state.db back, at start: its own read-only connection, on the loop thread. */
+#include "common/base/limits.h"
+#include "server/store/database.h"
+#include "server/store/inside.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *text(sqlite3_stmt *statement, int column)
+{
+	return (const char *)sqlite3_column_text(statement, column);
+}
+
+const char *store_load_setting(struct store *store, const char *key)
+{
+	sqlite3_stmt *statement = NULL;
+	free(store->setting);
+	store->setting = NULL;
+	if (sqlite3_prepare_v2(store->loading, "SELECT value FROM settings WHERE key = ?1", -1, &statement, NULL) ==
+		    SQLITE_OK &&
+	    sqlite3_bind_text(statement, 1, key, -1, SQLITE_STATIC) == SQLITE_OK &&
+	    sqlite3_step(statement) == SQLITE_ROW)
+		store->setting = strdup(text(statement, 0));
+	sqlite3_finalize(statement);
+	return store->setting;
+}
+
+struct load {
+	const char *sql;
+	int64_t limit; // bound to ?1 where the statement has one
+	void (*row)(sqlite3_stmt *statement, const struct load *load);
+	union { // the caller's
+		void (*node)(void *context, const struct store_node *node);
+		void (*device)(void *context, const struct store_device *device);
+		void (*token)(void *context, const struct store_token *token);
+		void (*change)(void *context, const struct store_change *change);
+	} call;
+	void *context;
+};
+
+static enum status load_rows(struct store *store, const struct load *load, struct error *error)
+{
+	sqlite3_stmt *statement = NULL;
+	int code = sqlite3_prepare_v2(store->loading, load->sql, -1, &statement, NULL);
+	if (code == SQLITE_OK && sqlite3_bind_parameter_count(statement))
+		code = sqlite3_bind_int64(statement, 1, load->limit);
+	if (code == SQLITE_OK)
+		while ((code = sqlite3_step(statement)) == SQLITE_ROW)
+			load->row(statement, load);
+	enum status status = STATUS_OK;
+	if (code != SQLITE_DONE)
+		status = database_fault(store->loading, code, error);
+	sqlite3_finalize(statement);
+	return status;
+}
+
+static void node_row(sqlite3_stmt *row, const struct load *load)
+{
+	const struct store_node node = {
+		.node_id = text(row, 0),
+		.name = text(row, 1),
+		.record = text(row, 2),
+		.first_seen_ms = sqlite3_column_int64(row, 3),
+		.last_seen_ms = sqlite3_column_int64(row, 4),
+	};
+	load->call.node(load->context, &node);
+}
+
+enum status store_load_nodes(struct store *store, void (*row)(void *context, const struct store_node *node), void *context,
+			     struct error *error)
+{
+	const struct load load = {
+		.sql = "SELECT node_id, name, record, first_seen_ms, last_seen_ms FROM nodes ORDER BY first_seen_ms, node_id",
+		.row = node_row,
+		.call.node = row,
+		.context = context,
+	};
+	return load_rows(store, &load, error);
+}
+
+static void device_row(sqlite3_stmt *row, const struct load *load)
+{
+	const struct store_device device = {
+		.device_id = text(row, 0),
+		.node_id = text(row, 1),
+		.hardware_key = text(row, 2),
+		.record = text(row, 3),
+		.draining = sqlite3_column_int(row, 4) != 0,
+		.first_seen_ms = sqlite3_column_int64(row, 5),
+		.last_seen_ms = sqlite3_column_int64(row, 6),
+	};
+	load->call.device(load->context, &device);
+}
+
+enum status store_load_devices(struct store *store, void (*row)(void *context, const struct store_device *device),
+			       void *context, struct error *error)
+{
+	const struct load load = {
+		.sql = "SELECT device_id, node_id, hardware_key, record, draining, first_seen_ms, last_seen_ms "
+		       "FROM devices ORDER BY first_seen_ms, device_id",
+		.row = device_row,
+		.call.device = row,
+		.context = context,
+	};
+	return load_rows(store, &load, error);
+}
+
+static void token_row(sqlite3_stmt *row, const struct load *load)
+{
+	struct store_token token = {
+		.token_id = text(row, 0),
+		.parent_id = text(row, 1),
+		.name = text(row, 2),
+		.scopes = (uint32_t)sqlite3_column_int64(row, 3),
+		.calls_per_s = sqlite3_column_double(row, 5),
+		.max_sessions = sqlite3_column_int64(row, 6),
+		.created_ms = sqlite3_column_int64(row, 7),
+		.expires_ms = sqlite3_column_int64(row, 8),
+		.last_used_ms = sqlite3_column_int64(row, 9),
+		.revoked_ms = sqlite3_column_int64(row, 10),
+	};
+	const void *hash = sqlite3_column_blob(row, 4);
+	if (hash && sqlite3_column_bytes(row, 4) == STORE_HASH_BYTES) { // a CHECK of the table holds this
+		memcpy(token.secret_hash, hash, STORE_HASH_BYTES);
+		load->call.token(load->context, &token);
+	}
+}
+
+enum status store_load_tokens(struct store *store, void (*row)(void *context, const struct store_token *token),
+			      void *context, struct error *error)
+{
+	const struct load load = {
+		.sql = "SELECT token_id, parent_id, name, scopes, secret_hash, calls_per_s, max_sessions, created_ms, "
+		       "expires_ms, last_used_ms, revoked_ms FROM tokens ORDER BY created_ms, rowid",
+		.row = token_row,
+		.call.token = row,
+		.context = context,
+	};
+	return load_rows(store, &load, error);
+}
+
+static void change_row(sqlite3_stmt *row, const struct load *load)
+{
+	const struct store_change change = {
+		.at_ms = sqlite3_column_int64(row, 0),
+		.kind = text(row, 1),
+		.level = text(row, 2),
+		.node_id = text(row, 3),
+		.device_id = text(row, 4),
+		.name = text(row, 5),
+		.summary = text(row, 6),
+	};
+	load->call.change(load->context, &change);
+}
+
+enum status store_load_changes(struct store *store, int limit, void (*row)(void *context, const struct store_change *change),
+			       void *context, struct error *error)
+{
+	const struct load load = {
+		.sql = "SELECT at_ms, kind, level, node_id, device_id, name, summary FROM changes "
+		       "ORDER BY change_id DESC LIMIT ?1",
+		.limit = limit,
+		.row = change_row,
+		.call.change = row,
+		.context = context,
+	};
+	return load_rows(store, &load, error);
+}

@@ -1,0 +1,244 @@
+/* The store thread: the only writer and the only checkpointer of both databases.
+ *
+ * It takes all batches that wait (while one commit runs the next group gathers, so no time is spent waiting for
+ * company), runs each inside a SAVEPOINT, so that a batch that is refused fails alone, and commits once. A commit that
+ * fails as a whole is tried again batch by batch, so that a full disk refuses only what does not fit. Minute averages
+ * come after the batches, old minutes are deleted in slices when nothing waits, and the -wal files are emptied into
+ * their databases at 1,000 pages without waiting for readers, and wholly after a second of silence. */
+#include "common/base/clock.h"
+#include "common/base/limits.h"
+#include "common/base/log.h"
+#include "server/store/database.h"
+#include "server/store/inside.h"
+
+#include <time.h>
+
+enum {
+	CHECKPOINT_PAGES = 1000,
+	IDLE_MS = 1000,
+	ROWS_PER_SLICE = 960, // a slice prunes 16 devices, and each device is to be pruned once in 60 minutes
+	DAY_MINUTES = 24 * 60,
+};
+
+static int note_state_pages(void *context, sqlite3 *db, const char *name, int pages)
+{
+	(void)db, (void)name;
+	struct store *store = context;
+	store->state_wal_pages = pages;
+	return SQLITE_OK;
+}
+
+static void deliver_batch(struct store_outcome *outcome, bool tell)
+{
+	struct store_batch *batch = (struct store_batch *)outcome;
+	if (tell && batch->done)
+		batch->done(batch->context, batch->status, &batch->error);
+	store_batch_destroy(&batch);
+}
+
+// Some faults (no space, no memory) make SQLite end the whole transaction by itself.
+static bool transaction_lost(struct store *store)
+{
+	return sqlite3_get_autocommit(store->state);
+}
+
+// Run a batch in the open transaction, or none of it. The batch's status says which; false if the transaction was lost.
+static bool run_in_savepoint(struct store *store, struct store_batch *batch)
+{
+	batch->error = (struct error){.status = STATUS_OK};
+	batch->status = batch_step(store->state, store->statements[BATCH_SAVEPOINT], &batch->error);
+	if (!batch->status) {
+		batch->status = batch_run(batch, store->state, store->statements, &batch->error);
+		if (batch->status && !transaction_lost(store))
+			batch_step(store->state, store->statements[BATCH_UNDO], NULL);
+		if (!transaction_lost(store))
+			batch_step(store->state, store->statements[BATCH_RELEASE], NULL);
+	}
+	return !transaction_lost(store);
+}
+
+static enum status run_transaction(struct store *store, struct store_batch **group, size_t count, struct error *error)
+{
+	enum status status = batch_step(store->state, store->statements[BATCH_BEGIN], error);
+	for (size_t i = 0; i < count && !status; i++)
+		if (!run_in_savepoint(store, group[i])) {
+			status = group[i]->status ? group[i]->status : STATUS_INTERNAL;
+			*error = group[i]->error;
+		}
+	if (!status)
+		status = batch_step(store->state, store->statements[BATCH_COMMIT], error);
+	if (status && !transaction_lost(store))
+		batch_step(store->state, store->statements[BATCH_ROLLBACK], NULL);
+	return status;
+}
+
+static void commit_group(struct store *store, struct store_batch **group, size_t count)
+{
+	struct error error = {.status = STATUS_OK};
+	int64_t begun = clock_steady_ns();
+	enum status status = run_transaction(store, group, count, &error);
+	pthread_mutex_lock(&store->lock);
+	store->stats.commits += !status;
+	store->stats.batches += status ? 0 : count;
+	store->stats.commit_failures += status != STATUS_OK;
+	store->stats.commit_seconds += (double)(clock_steady_ns() - begun) * 1e-9;
+	pthread_mutex_unlock(&store->lock);
+	if (!status)
+		return;
+	if (count > 1) {
+		for (size_t i = 0; i < count; i++)
+			commit_group(store, &group[i], 1);
+		return;
+	}
+	log_error("store", "a change could not be stored: %s", error.message);
+	group[0]->status = status;
+	group[0]->error = error;
+}
+
+static void tell_outcome(struct store *store, struct store_batch *batch)
+{
+	if (!batch->waited_for) {
+		batch->outcome.deliver = deliver_batch;
+		store_post(store, &batch->outcome);
+		return;
+	}
+	pthread_mutex_lock(&store->lock);
+	batch->finished = true;
+	pthread_cond_broadcast(&store->finished);
+	pthread_mutex_unlock(&store->lock);
+}
+
+// Under the lock: the oldest batches, in order.
+static size_t take_group(struct store *store, struct store_batch *group[LIMIT_STORE_GROUP])
+{
+	size_t count = 0;
+	while (count < LIMIT_STORE_GROUP && store->first_batch) {
+		struct store_batch *batch = store->first_batch;
+		store->first_batch = batch->next;
+		batch->next = NULL;
+		group[count++] = batch;
+	}
+	if (!store->first_batch)
+		store->last_batch = NULL;
+	store->batches -= count;
+	return count;
+}
+
+static struct store_minutes *take_minutes(struct store *store)
+{
+	struct store_minutes *job = store->first_minutes;
+	if (job) {
+		store->first_minutes = job->next;
+		if (!store->first_minutes)
+			store->last_minutes = NULL;
+		store->minutes -= job->count;
+	}
+	return job;
+}
+
+static void replace_history(struct store *store, const char *why)
+{
+	struct error error = {.status = STATUS_OK};
+	atomic_store(&store->history_damaged, false);
+	if (history_writer_replace(&store->history, why, &error))
+		log_error("store", "no history of readings is kept: %s", error.message);
+	atomic_fetch_add(&store->history_generation, 1); // the reader opens the new file
+}
+
+static void add_minutes(struct store *store, struct store_minutes *job)
+{
+	struct error error = {.status = STATUS_OK};
+	bool damaged = false;
+	enum status status = STATUS_OK;
+	if (!store->history.db)
+		status = history_writer_init(&store->history, store->directory, &error);
+	if (!status)
+		status = history_add(&store->history, job->minutes, job->count, &damaged, &error);
+	if (damaged) {
+		replace_history(store, error.message);
+		if (store->history.db)
+			status = history_add(&store->history, job->minutes, job->count, &damaged, &error);
+	}
+	if (status)
+		log_warning("store", "%zu minute averages were dropped: %s", job->count, error.message);
+	store->prune_slices += (int)(job->count / ROWS_PER_SLICE) + 1;
+	store_minutes_destroy(&job);
+}
+
+static void prune(struct store *store)
+{
+	struct error error = {.status = STATUS_OK};
+	bool damaged = false;
+	store->prune_slices--;
+	if (!store->history.db)
+		return;
+	int64_t oldest = clock_wall_ms() / 60000 - (int64_t)HISTORY_DAYS * DAY_MINUTES;
+	if (history_prune(&store->history, oldest, &damaged, &error))
+		log_warning("store", "old minute averages could not be deleted: %s", error.message);
+	if (damaged)
+		replace_history(store, error.message);
+}
+
+static void checkpoint(struct store *store, bool idle)
+{
+	if (idle || store->state_wal_pages >= CHECKPOINT_PAGES)
+		database_checkpoint(store->state, &store->state_wal_pages, idle);
+	if (store->history.db && (idle || store->history.wal_pages >= CHECKPOINT_PAGES))
+		database_checkpoint(store->history.db, &store->history.wal_pages, idle);
+}
+
+// Under the lock. False when a second passed in which nothing came.
+static bool wait_for_work(struct store *store)
+{
+	if (!store->state_wal_pages && !store->history.wal_pages)
+		return pthread_cond_wait(&store->work, &store->lock) == 0;
+	int64_t until = clock_steady_ms() + IDLE_MS;
+	struct timespec time = {.tv_sec = until / 1000, .tv_nsec = (long)(until % 1000) * 1000000};
+	return pthread_cond_timedwait(&store->work, &store->lock, &time) == 0;
+}
+
+// One turn without the lock; false if there was nothing to do.
+static bool work(struct store *store, struct store_batch **group, size_t count, struct store_minutes *minutes)
+{
+	if (count)
+		commit_group(store, group, count);
+	for (size_t i = 0; i < count; i++)
+		tell_outcome(store, group[i]);
+	if (atomic_load(&store->history_damaged))
+		replace_history(store, "the check of history.db found damage");
+	if (minutes)
+		add_minutes(store, minutes);
+	bool nothing_waited = !count && !minutes;
+	if (nothing_waited && store->prune_slices) {
+		prune(store);
+		nothing_waited = false;
+	}
+	checkpoint(store, false);
+	return !nothing_waited;
+}
+
+void *store_writer_main(void *argument)
+{
+	struct store *store = argument;
+	struct store_batch *group[LIMIT_STORE_GROUP];
+	sqlite3_wal_hook(store->state, note_state_pages, store);
+	pthread_mutex_lock(&store->lock);
+	for (;;) {
+		size_t count = take_group(store, group);
+		struct store_minutes *minutes = take_minutes(store);
+		bool stop = atomic_load(&store->stop) && !count && !minutes;
+		if (stop)
+			break;
+		pthread_mutex_unlock(&store->lock);
+		bool busy = work(store, group, count, minutes);
+		pthread_mutex_lock(&store->lock);
+		if (busy || store->first_batch || store->first_minutes || atomic_load(&store->stop) ||
+		    atomic_load(&store->history_damaged) || wait_for_work(store))
+			continue;
+		pthread_mutex_unlock(&store->lock);
+		checkpoint(store, true);
+		pthread_mutex_lock(&store->lock);
+	}
+	pthread_mutex_unlock(&store->lock);
+	return NULL;
+}

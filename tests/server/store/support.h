@@ -1,0 +1,85 @@
+/* What the tests of the store and of tokens share: a directory of their own, and a loop that runs until something holds.
+ * Thread: the test's, which is the loop thread. */
+#pragma once
+#include "common/base/clock.h"
+#include "common/net/loop.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { SUPPORT_PATH_BYTES = 128, SUPPORT_PATIENCE_MS = 60000 };
+
+struct support {
+	char directory[SUPPORT_PATH_BYTES];
+	struct net_loop *loop;
+};
+
+static inline int support_setup(void **state)
+{
+	struct support *support = calloc(1, sizeof *support);
+	if (!support)
+		return -1;
+	snprintf(support->directory, sizeof support->directory, "/tmp/exogpu-test-XXXXXX");
+	struct error error = {.status = STATUS_OK};
+	if (!mkdtemp(support->directory) || net_loop_create(&support->loop, &error)) {
+		fprintf(stderr, "%s\n", error.message);
+		free(support);
+		return -1;
+	}
+	*state = support;
+	return 0;
+}
+
+static inline int support_teardown(void **state)
+{
+	struct support *support = *state;
+	char command[SUPPORT_PATH_BYTES + 16];
+	net_loop_destroy(&support->loop);
+	snprintf(command, sizeof command, "rm -rf '%s'", support->directory);
+	int left = system(command);
+	free(support);
+	return left;
+}
+
+static inline char *support_path(const struct support *support, const char *name, char path[SUPPORT_PATH_BYTES + 64])
+{
+	snprintf(path, SUPPORT_PATH_BYTES + 64, "%s/%s", support->directory, name);
+	return path;
+}
+
+struct support_wait {
+	struct net_loop *loop;
+	struct net_timer timer;
+	const int *counter;
+	int wanted;
+	int64_t until_ms;
+};
+
+static inline void support_look(void *argument)
+{
+	struct support_wait *wait = argument;
+	if (*wait->counter >= wait->wanted || clock_steady_ms() >= wait->until_ms)
+		net_loop_stop(wait->loop);
+	else
+		net_timer_start(wait->loop, &wait->timer, 1, support_look, wait);
+}
+
+// Run the loop until *counter has reached `wanted`; the test fails when that takes a minute.
+static inline void support_run_until(struct net_loop *loop, const int *counter, int wanted)
+{
+	struct support_wait wait = {
+		.loop = loop, .counter = counter, .wanted = wanted, .until_ms = clock_steady_ms() + SUPPORT_PATIENCE_MS};
+	net_timer_start(loop, &wait.timer, 0, support_look, &wait);
+	net_loop_run(loop);
+	net_timer_stop(loop, &wait.timer);
+	assert_true(*counter >= wanted);
+}
