@@ -1,6 +1,6 @@
 /* Builds the dashboard: node build.mjs OUTDIR [--dev]
  *
- * Writes into OUTDIR: index.html, app-HASH.js, style-HASH.css, theme-HASH.js (classic script; sets light or dark
+ * Writes into OUTDIR: index.html, app-HASH.js and what it loads when needed, style-HASH.css, theme-HASH.js (classic script; sets light or dark
  * before the first paint), icon-HASH.svg, licenses-HASH.txt, each also as .gz, and assets.json, the list of them
  * {path, file, type, immutable} from which they are embedded. The same sources give the same bytes. */
 import { build } from "esbuild";
@@ -38,6 +38,7 @@ async function bundle(entries, options) {
     outdir: out,
     write: false,
     entryNames: "[name]-[hash]",
+    chunkNames: "[name]-[hash]",
     minify: !dev,
     sourcemap: dev ? "linked" : false,
     target: ["es2021", "chrome94", "firefox93", "safari15.4"],
@@ -63,7 +64,7 @@ function licenses() {
 
 writeTypes();
 const results = await Promise.all([
-  bundle([{ in: "src/main.tsx", out: "app" }], { format: "esm", jsx: "automatic", jsxImportSource: "preact" }),
+  bundle([{ in: "src/main.tsx", out: "app" }], { format: "esm", splitting: true, jsx: "automatic", jsxImportSource: "preact" }),
   bundle([{ in: "src/theme.ts", out: "theme" }], { format: "iife" }),
   bundle([{ in: "src/style/main.css", out: "style" }], {}),
 ]);
@@ -81,10 +82,18 @@ function addHashed(name, text) {
 addHashed("icon.svg", readFileSync(join(here, "src/icon.svg"), "utf8"));
 addHashed("licenses.txt", licenses());
 
+/** What app-HASH.js imports at once, so that the browser need not read it first to know. */
+function preloads() {
+  const app = String(files.get(named("app-", ".js")));
+  const imported = [...files.keys()].filter((file) => new RegExp(`from\\s*"\\./${file}"|import\\s*"\\./${file}"`).test(app));
+  return imported.map((file) => `\n<link rel="modulepreload" href="/${file}">`).join("");
+}
+
 const named = (start, ending) => [...files.keys()].find((file) => file.startsWith(start) && file.endsWith(ending));
 const html = readFileSync(join(here, "src/index.html"), "utf8")
   .replace("%THEME%", `/${named("theme-", ".js")}`)
   .replace("%STYLE%", `/${named("style-", ".css")}`)
+  .replace("%PRELOADS%", preloads())
   .replace("%APP%", `/${named("app-", ".js")}`)
   .replace("%ICON%", `/${named("icon-", ".svg")}`)
   .replace("%LICENSES%", `/${named("licenses-", ".txt")}`);

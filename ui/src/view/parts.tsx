@@ -31,11 +31,10 @@ export const Figure = ({ value, unit }: { value: string; unit: string }) => (
   <>{value}<span class="unit"> {unit}</span></>
 );
 
-/** "20.3 / 24.0 GiB", or what of it is known. */
+/** "20.3 / 24.0 GiB"; without a total only what is used. */
 export function MemoryFigure({ used, total, word = "/" }: { used: number | null; total: number | null; word?: string }) {
-  if (total === null && used === null) return <NotReported />;
-  const of = memoryOf(used ?? 0, total ?? used ?? 0);
-  if (used === null) return <><span class="unit">of </span><Figure value={of.total} unit={of.unit} /></>;
+  if (used === null) return <NotReported />;
+  const of = memoryOf(used, total ?? used);
   if (total === null) return <Figure value={of.used} unit={of.unit} />;
   if (word === "/") return <Figure value={`${of.used} / ${of.total}`} unit={of.unit} />;
   return <>{of.used}<span class="unit"> {word} {of.total} {of.unit}</span></>;
@@ -46,10 +45,12 @@ export function MemoryBar({ used, total, axis, other }: {
   used: number | null; total: number | null; axis?: number; other?: boolean;
 }) {
   if (total === null || total <= 0) return <div class="membar unknown" />;
-  const share = used === null ? 0 : Math.min(100, (used / total) * 100);
+  const length = { "--cap": axis ? (total / axis) * 100 : 100 };
+  if (used === null) return <div class="membar unknown" style={length} />;
+  const share = Math.min(100, (used / total) * 100);
   const tone = share >= 97 ? " full" : other ? " other" : "";
   return (
-    <div class={`membar${tone}`} style={{ "--cap": axis ? (total / axis) * 100 : 100 }}>
+    <div class={`membar${tone}`} style={length}>
       <i style={{ "--v": share }} />
     </div>
   );

@@ -16,7 +16,8 @@ const pages = [
 
 const current = (page: string): "page" | undefined => {
   const at = route.value.page;
-  return at === page || (page === "devices" && (at === "device" || at === "node")) ? "page" : undefined;
+  const of = at === "device" ? "devices" : at === "node" ? "overview" : at;
+  return of === page ? "page" : undefined;
 };
 
 function Rail() {

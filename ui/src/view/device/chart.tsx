@@ -17,6 +17,8 @@ export interface ChartSpec {
   binary?: boolean;
   limit?: { value: number; name: string; critical: boolean } | null;
   text: (value: number) => string;
+  /** At the axis; the same as text where not given. */
+  tick?: (value: number) => string;
 }
 
 const HEIGHT = 148;
@@ -31,7 +33,7 @@ const timeText = (range: Range) => (_: uPlot, splits: number[]): string[] =>
   splits.map((s) => (range === "30d" ? day(s * 1000) : clockTime(s * 1000).slice(0, 5)));
 
 function shortTick(spec: ChartSpec): (u: uPlot, splits: number[]) => string[] {
-  return (_, splits) => splits.map((value) => spec.text(value).replace(/ %$| °C$| W$/, ""));
+  return (_, splits) => splits.map(spec.tick ?? spec.text);
 }
 
 /** Four or so ticks at round distances, in powers of 1024 where that is the unit. */
@@ -67,7 +69,7 @@ function optionsOf(spec: ChartSpec, width: number, range: Range, hover: Signal<n
     axes: [
       { ...axis, grid: { show: false }, values: timeText(range), space: 64, size: 22 },
       {
-        ...axis, size: spec.binary || spec.title === "PCIe" || spec.title === "Clocks" ? 66 : 36,
+        ...axis, size: spec.tick ? 40 : 66,
         grid: { stroke: colour("--line"), width: 1 }, values: shortTick(spec), space: 30,
         ...(spec.binary ? { splits: binarySplits } : {}),
       },
@@ -102,6 +104,11 @@ function drawLimit(u: uPlot, { limit }: ChartSpec): void {
   ctx.moveTo(left, y);
   ctx.lineTo(left + width, y);
   ctx.stroke();
+  ctx.font = `500 ${11 * devicePixelRatio}px ${colour("--font")}`;
+  ctx.fillStyle = colour(limit.critical ? "--crit" : "--ink-3");
+  ctx.textAlign = "left";
+  ctx.textBaseline = "top";
+  ctx.fillText(limit.name, left + 4 * devicePixelRatio, y + 4 * devicePixelRatio);
   ctx.restore();
 }
 
@@ -154,7 +161,6 @@ export function Chart({ spec, series, loading, from, to, range, hover }: {
           );
         })}
         {hovered && known && <span class="legend faint when">{range === "30d" ? `${day(series.times[at]! * 1000)}, ` : ""}{clockTime(series.times[at]! * 1000)}</span>}
-        {spec.limit && known && !hovered && <span class={`legend when ${spec.limit.critical ? "crit" : "faint"}`}>{spec.limit.name}</span>}
       </figcaption>
       {known
         ? <div class="plot" ref={box} role="img" aria-hidden="true" />

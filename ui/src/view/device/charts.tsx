@@ -19,22 +19,23 @@ function specsOf(entry: DeviceEntry): ChartSpec[] {
   const watts = reading?.power_limit_watts ?? null;
   const slow = reading?.slowdown_celsius ?? null;
   const number = (unit: string) => (value: number): string => `${figure(value)} ${unit}`;
+  const bare = (value: number): string => figure(value);
   const bytes = (value: number): string => {
     const { used, unit } = memoryOf(value, total ?? value);
     return `${used} ${unit}`;
   };
   const perSecond = (value: number): string => `${rate(value).value} ${rate(value).unit}`;
   return [
-    { title: "Use", lines: [{ column: "utilization_percent", name: "use" }], top: 100, text: number("%") },
-    { title: "Memory", lines: [{ column: "memory_used_bytes", name: "used" }], top: total, binary: true, text: bytes,
+    { title: "Use", lines: [{ column: "utilization_percent", name: "use" }], top: 100, text: number("%"), tick: bare },
+    { title: "Memory", lines: [{ column: "memory_used_bytes", name: "used" }], top: total, binary: true, text: bytes, tick: (value) => bytes(value).replace(/(\.0)? \w+$/, ""),
       limit: total === null ? null : { value: total, name: `all of it, ${bytes(total)}`, critical: false } },
-    { title: "Power", lines: [{ column: "power_watts", name: "power" }], top: watts, text: number("W"),
+    { title: "Power", lines: [{ column: "power_watts", name: "power" }], top: watts, text: number("W"), tick: bare,
       limit: watts === null ? null : { value: watts, name: `limit ${figure(watts)} W`, critical: false } },
     { title: "Temperature", lines: [{ column: "temperature_celsius", name: record.kind === "cpu" ? "CPU" : "GPU" }, { column: "memory_temperature_celsius", name: "memory" }],
-      bottom: 20, top: slow ?? 90, text: number("°C"),
-      limit: slow === null ? null : { value: slow, name: `slows down at ${figure(slow)} °C`, critical: true } },
+      bottom: 20, top: slow ?? 90, text: number("°C"), tick: bare,
+      limit: slow === null ? null : { value: slow, name: `slowdown limit ${figure(slow)} °C, ${record.kind === "cpu" ? "reported by the CPU" : "reported by the card"}`, critical: true } },
     { title: "Clocks", lines: [{ column: "clock_mhz", name: record.kind === "cpu" ? "CPU" : "GPU" }, { column: "memory_clock_mhz", name: "memory" }],
-      top: null, text: (value) => `${clock(value).value} MHz` },
+      top: null, text: (value) => `${clock(value).value} MHz`, tick: bare },
     ...(record.kind === "cpu" ? [] : [{
       title: "PCIe", lines: [{ column: "pcie_rx_bytes_per_s", name: "in" }, { column: "pcie_tx_bytes_per_s", name: "out" }],
       top: null, text: perSecond,

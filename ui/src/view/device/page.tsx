@@ -10,7 +10,7 @@ import { LibraryList } from "../node/libraries";
 import { nodeHref } from "../../lib/route";
 import { Page } from "../shell";
 import { Actions } from "./actions";
-import { Charts } from "./charts";
+import { LazyCharts } from "./lazy-charts";
 import { ApiTable, Identity, Processes } from "./facts";
 import { Readings } from "./readings";
 
@@ -40,7 +40,7 @@ export function DevicePage({ id }: { id: string }) {
         <Readings entry={entry} stale={stale} />
         <div class="cols">
           <div class="stack">
-            <Charts entry={entry} />
+            <LazyCharts entry={entry} />
             <Processes entry={entry} />
           </div>
           <aside class="stack">

@@ -18,11 +18,11 @@ export function Readings({ entry, stale }: { entry: DeviceEntry; stale: boolean 
       <div class="vital">
         <p class="label">Memory</p>
         <div class="row">
-          {used === null && total === null
+          {used === null
             ? <NotReported />
-            : <><span class="value"><MemoryFigure used={used} total={total} word="of" /></span>{used !== null && <MemoryBar used={used} total={total} />}</>}
+            : <><span class="value"><MemoryFigure used={used} total={total} word="of" /></span><MemoryBar used={used} total={total} /></>}
         </div>
-        <p class="small quiet">{free ? `${free.value} ${free.unit} free` : total !== null ? "use not reported" : ""}</p>
+        <p class="small quiet">{free ? `${free.value} ${free.unit} free` : total !== null ? `of ${memory(total).value} ${memory(total).unit}` : ""}</p>
       </div>
       <One label="Power" value={reading?.power_watts} unit="W" sub={reading?.power_limit_watts != null ? `limit ${figure(reading.power_limit_watts)} W` : ""} />
       <One

@@ -10,15 +10,14 @@ import { DeviceRow } from "./row";
 import { type Column, type Order, sortBy } from "./sort";
 
 const columns: { column: Column; name: string; class?: string; most: boolean }[] = [
-  { column: "name", name: "Device", most: false },
-  { column: "node", name: "Node", most: false },
-  { column: "state", name: "State", most: false },
-  { column: "support", name: "Support", most: false },
+  { column: "name", name: "Device", class: "w-name", most: false },
+  { column: "node", name: "Node", class: "w-node", most: false },
+  { column: "state", name: "State", class: "w-state", most: false },
+  { column: "support", name: "Support", class: "w-support", most: false },
   { column: "use", name: "Use", class: "w-spark", most: true },
   { column: "memory", name: "Memory", class: "w-mem", most: true },
   { column: "power", name: "Power", class: "w-spark", most: true },
   { column: "heat", name: "Heat", class: "w-spark", most: true },
-  { column: "heard", name: "Heard", class: "num", most: false },
 ];
 
 /** Kept while the page is away, so that coming back from a device finds it as it was. Null: the usual order. */
@@ -69,7 +68,7 @@ export function DevicesPage() {
               )
               : (
                 <div class="table-wrap">
-                  <table class="list devices">
+                  <table class={`list devices ${Object.keys(all.nodes).length > 1 ? "" : "one-node"}`}>
                     <caption class="sr">Devices with their state and newest readings</caption>
                     <thead><tr>{columns.map((one) => <Head key={one.column} {...one} />)}</tr></thead>
                     <tbody>

@@ -25,7 +25,10 @@ export const DeviceRow = memo(({ entry, stale, axis, node, nodeId }: {
         <span class="small faint clip">{describe(entry)}</span>
       </th>
       <td class="c-node"><a class="clip" href={nodeHref(nodeId)} title={node}>{node}</a></td>
-      <td class="c-state"><StateMark state={stale && record.state !== "offline" ? "stale" : record.state} /></td>
+      <td class="c-state">
+        <StateMark state={stale && record.state !== "offline" ? "stale" : record.state} />
+        {stale && <span class="small faint"><Age at={lastHeard(entry)} /></span>}
+      </td>
       <td class="c-support">
         {record.support}
         {record.verification.state === "pending" && <span class="small faint">not yet verified</span>}
@@ -48,7 +51,6 @@ export const DeviceRow = memo(({ entry, stale, axis, node, nodeId }: {
           <span class={hot ? "warm" : undefined}><Figure value={figure(reading.temperature_celsius)} unit="°C" />{hot && <span class="sr">{reading.thermal_state}</span>}</span>
         )}
       </Reading>
-      <td class="c-heard num small faint"><Age at={lastHeard(entry)} /></td>
     </tr>
   );
 });

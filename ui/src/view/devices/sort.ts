@@ -1,8 +1,8 @@
 /* The columns by which devices can be sorted. What is not known comes last in both directions. Pure. */
-import { byName, lastHeard } from "../../state/select";
+import { byName } from "../../state/select";
 import type { DeviceEntry, NodeEntry } from "../../state/state";
 
-export type Column = "name" | "node" | "state" | "support" | "use" | "memory" | "power" | "heat" | "heard";
+export type Column = "name" | "node" | "state" | "support" | "use" | "memory" | "power" | "heat";
 export interface Order {
   column: Column;
   descending: boolean;
@@ -22,7 +22,6 @@ function valueOf(entry: DeviceEntry, column: Column, nodes: Readonly<Record<stri
     case "memory": return reading?.memory_used_bytes ?? null;
     case "power": return reading?.power_watts ?? null;
     case "heat": return reading?.temperature_celsius ?? null;
-    case "heard": return -Date.parse(lastHeard(entry));
   }
 }
 

@@ -33,7 +33,7 @@ export function NodePage({ id }: { id: string }) {
   const changes = state.value.recent.filter((change) => change.node_id === id).slice(0, 8);
   const stale = isNodeStale(state.value, entry, now.value);
   return (
-    <Page title={record.name} parent={{ name: "Nodes", href: "#/overview" }}>
+    <Page title={record.name} parent={{ name: "Overview", href: "#/overview" }}>
       <div class="stack">
         <NodeReadings entry={entry} stale={stale} />
         <div class="cols">

@@ -10,17 +10,21 @@ import { useApp } from "../app-context";
 import { Age, Figure, MarkIcon, MemoryFigure, NotReported, Panel, StateMark } from "../parts";
 import { Spark, type Tone, ceilingOf } from "../spark";
 
+/** More than this are better read in the table. */
+const SHOWN = 24;
+
 export function DeviceSheet({ shown, stale, all }: { shown: readonly DeviceEntry[]; stale: ReadonlySet<string>; all: number }) {
   const { state } = useApp();
   const { nodes } = state.value;
   const several = Object.keys(nodes).length > 1;
+  const cells = shown.slice(0, SHOWN);
   return (
     <Panel title="Devices" class="dev-panel" aside={shown.length < all ? `${shown.length} of ${all} fit the filter, last 10 min` : "last 10 min"}>
       {shown.length === 0
         ? <p class="panel-body quiet">{all === 0 ? "No devices found yet. The node looks for them as it starts." : "No device fits the filter."}</p>
         : (
           <div class="sheet">
-            {shown.map((one) => (
+            {cells.map((one) => (
               <Cell
                 key={one.record.device_id} entry={one} stale={stale.has(one.record.device_id)}
                 where={several ? nodes[one.record.node_id]?.record.name ?? "" : ""}
@@ -28,6 +32,7 @@ export function DeviceSheet({ shown, stale, all }: { shown: readonly DeviceEntry
             ))}
           </div>
         )}
+      {shown.length > cells.length && <p class="more small"><a class="link" href="#/devices">{shown.length - cells.length} more in the table of devices</a></p>}
     </Panel>
   );
 }
@@ -58,8 +63,7 @@ const Cell = memo(({ entry, stale, where }: { entry: DeviceEntry; stale: boolean
           {reading?.utilization_percent != null && <Figure value={figure(reading.utilization_percent)} unit="%" />}
         </Row>
         <Row name="Memory" values={trail.memory} max={total ?? ceilingOf(trail.memory, 1)} tone={tone}>
-          {(reading?.memory_used_bytes != null || total !== null) &&
-            <MemoryFigure used={reading?.memory_used_bytes ?? null} total={total} />}
+          {reading?.memory_used_bytes != null && <MemoryFigure used={reading.memory_used_bytes} total={total} />}
         </Row>
         <Row name="Power" values={trail.power} max={reading?.power_limit_watts ?? ceilingOf(trail.power, 10)} tone={tone}>
           {reading?.power_watts != null &&

@@ -6,21 +6,25 @@ import { memoryAxis, memoryTotal, isNodeStale, nodeMemory, sortedNodes, backendN
 import type { DeviceEntry, NodeEntry } from "../../state/state";
 import { now } from "../../lib/clock";
 import { useApp } from "../app-context";
-import { Age, Icon, MemoryBar, MemoryFigure, Panel, StateMark } from "../parts";
+import { Age, Figure, Icon, MemoryBar, MemoryFigure, Panel, StateMark } from "../parts";
+
+/** With more devices than this each is one line. */
+const DENSE = 16;
 
 export function Topology({ shown, stale, all }: { shown: readonly DeviceEntry[]; stale: ReadonlySet<string>; all: number }) {
   const { state } = useApp();
   const nodes = sortedNodes(state.value);
   const axis = memoryAxis(shown);
   const length = memory(axis);
+  const dense = shown.length > DENSE;
   const boxes = nodes
     .map((node) => ({ node, devices: shown.filter((one) => one.record.node_id === node.record.node_id) }))
     .filter(({ devices }) => devices.length > 0 || shown.length === all);
   return (
     <Panel title="Topology" class="topo-panel" aside={`${nodes.length === 1 ? "1 machine" : `${nodes.length} machines`}, ${all === 1 ? "1 device" : `${all} devices`}`}>
-      <div class={`topo ${boxes.length === 1 ? "one" : ""}`}>
+      <div class={`topo ${boxes.length === 1 ? "one" : ""} ${dense ? "dense" : ""}`}>
         {boxes.map(({ node, devices }) => (
-          <NodeBox key={node.record.node_id} node={node} devices={devices} stale={stale} axis={axis} />
+          <NodeBox key={node.record.node_id} node={node} devices={devices} stale={stale} axis={axis} dense={dense} />
         ))}
         {boxes.length === 0 && <p class="quiet">No device fits the filter.</p>}
       </div>
@@ -34,8 +38,8 @@ export function Topology({ shown, stale, all }: { shown: readonly DeviceEntry[];
   );
 }
 
-function NodeBox({ node, devices, stale, axis }: {
-  node: NodeEntry; devices: readonly DeviceEntry[]; stale: ReadonlySet<string>; axis: number;
+function NodeBox({ node, devices, stale, axis, dense }: {
+  node: NodeEntry; devices: readonly DeviceEntry[]; stale: ReadonlySet<string>; axis: number; dense: boolean;
 }) {
   const { state } = useApp();
   const { record } = node;
@@ -48,7 +52,10 @@ function NodeBox({ node, devices, stale, axis }: {
         <span class="label clip">{[record.local ? "this host" : null, record.os].filter(Boolean).join(", ")}</span>
       </a>
       <div class="node-devices">
-        {devices.map((one) => <Chip key={one.record.device_id} entry={one} stale={stale.has(one.record.device_id)} axis={axis} />)}
+        {devices.map((one) => {
+          const props = { key: one.record.device_id, entry: one, stale: stale.has(one.record.device_id), axis };
+          return dense ? <Line {...props} /> : <Chip {...props} />;
+        })}
         {devices.length === 0 && <p class="t-dev small quiet">No devices found yet.</p>}
       </div>
       <NodeFoot node={node} stale={old} />
@@ -93,8 +100,26 @@ const Chip = memo(({ entry, stale, axis }: { entry: DeviceEntry; stale: boolean;
       <MemoryBar used={reading?.memory_used_bytes ?? null} total={total} axis={axis} other={record.kind === "cpu"} />
       <span class="line small faint">
         <span>{stale ? <Age at={reading?.at ?? record.last_seen_at} mark /> : word(entry)}</span>
-        <span><MemoryFigure used={reading?.memory_used_bytes ?? null} total={total} word="of" /></span>
+        <span>
+          {reading?.memory_used_bytes != null
+            ? <MemoryFigure used={reading.memory_used_bytes} total={total} word="of" />
+            : total !== null && <Figure {...memory(total)} />}
+        </span>
       </span>
+    </a>
+  );
+});
+
+const Line = memo(({ entry, stale, axis }: { entry: DeviceEntry; stale: boolean; axis: number }) => {
+  const { record, reading } = entry;
+  const total = memoryTotal(entry);
+  const used = reading?.memory_used_bytes ?? null;
+  return (
+    <a class={`t-row ${stale ? "stale" : ""}`} href={deviceHref(record.device_id)}>
+      <StateMark state={stale && record.state !== "offline" ? "stale" : record.state} bare />
+      <span class="clip" title={record.name}>{record.name}</span>
+      <MemoryBar used={used} total={total} axis={axis} other={record.kind === "cpu"} />
+      <span class="num">{stale ? <Age at={reading?.at ?? record.last_seen_at} /> : used !== null ? <Figure {...memory(used)} /> : word(entry)}</span>
     </a>
   );
 });
