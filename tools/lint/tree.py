@@ -4,6 +4,7 @@ import re
 import subprocess
 
 SKIPPED_FOLDERS = {".git", "build", "node_modules", "__pycache__"}
+BYTES = ("tests/fuzz/known/",)  # inputs for programs, not text
 BINARY = {".png", ".jpg", ".webp", ".ico", ".gz", ".spv", ".bin", ".woff2", ".gguf", ".db", ".pdf"}
 
 
@@ -29,7 +30,8 @@ class Tree:
     def __init__(self, root):
         self.root = root
         self.texts, self.codes = {}, {}
-        self.files = sorted(path for path in self._list() if os.path.splitext(path)[1] not in BINARY)
+        self.files = sorted(path for path in self._list()
+                            if os.path.splitext(path)[1] not in BINARY and not path.startswith(BYTES))
 
     def _list(self):
         try:
