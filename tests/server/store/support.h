@@ -19,7 +19,7 @@
 enum { SUPPORT_PATH_BYTES = 128, SUPPORT_PATIENCE_MS = 60000 };
 
 struct support {
-	char directory[SUPPORT_PATH_BYTES];
+	char directory[SUPPORT_PATH_BYTES + 64];
 	struct net_loop *loop;
 };
 
@@ -42,7 +42,7 @@ static inline int support_setup(void **state)
 static inline int support_teardown(void **state)
 {
 	struct support *support = *state;
-	char command[SUPPORT_PATH_BYTES + 16];
+	char command[SUPPORT_PATH_BYTES + 96];
 	net_loop_destroy(&support->loop);
 	snprintf(command, sizeof command, "rm -rf '%s'", support->directory);
 	int left = system(command);
@@ -52,7 +52,7 @@ static inline int support_teardown(void **state)
 
 static inline char *support_path(const struct support *support, const char *name, char path[SUPPORT_PATH_BYTES + 64])
 {
-	snprintf(path, SUPPORT_PATH_BYTES + 64, "%s/%s", support->directory, name);
+	snprintf(path, SUPPORT_PATH_BYTES + 64, "%.128s/%.60s", support->directory, name);
 	return path;
 }
 

@@ -1,0 +1,281 @@
+/* Opening, migrating and refusing databases: server/store/database.c and what store_create makes of it. */
+#include "tests/server/store/support.h"
+
+#include "server/store/database.h"
+#include "server/store/store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/wait.h>
+
+static int64_t integer_of(sqlite3 *db, const char *sql)
+{
+	sqlite3_stmt *statement = NULL;
+	assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &statement, NULL), SQLITE_OK);
+	assert_int_equal(sqlite3_step(statement), SQLITE_ROW);
+	int64_t value = sqlite3_column_int64(statement, 0);
+	sqlite3_finalize(statement);
+	return value;
+}
+
+static void run(sqlite3 *db, const char *sql)
+{
+	char *fault = NULL;
+	sqlite3_exec(db, sql, NULL, NULL, &fault);
+	if (fault)
+		fail_msg("%s: %s", sql, fault);
+}
+
+static sqlite3 *open_file(const char *path)
+{
+	sqlite3 *db = NULL;
+	struct error error = {.status = STATUS_OK};
+	if (database_open(&db, &(struct database_params){.path = path, .durable = true}, &error))
+		fail_msg("%s", error.message);
+	return db;
+}
+
+// Start and stop a store there; *error holds why it did not start.
+static enum status start(struct support *support, struct error *error)
+{
+	struct store *store = NULL;
+	*error = (struct error){.status = STATUS_OK};
+	enum status status = store_create(&store, support->loop, support->directory, error);
+	assert_true((store != NULL) == (status == STATUS_OK));
+	store_destroy(&store);
+	return status;
+}
+
+static void empty_directory_gets_current_tables(void **state)
+{
+	struct support *support = *state;
+	char path[SUPPORT_PATH_BYTES + 64];
+	struct error error;
+	assert_int_equal(start(support, &error), STATUS_OK);
+	sqlite3 *db = open_file(support_path(support, "state.db", path));
+	struct database_migration migrations[64];
+	size_t count = database_migrations("migrations/state/", migrations, 64);
+	assert_true(count >= 1);
+	assert_int_equal(integer_of(db, "PRAGMA user_version"), count);
+	assert_int_equal(integer_of(db, "SELECT count(*) FROM pragma_table_list WHERE schema = 'main' AND NOT strict "
+					"AND name NOT LIKE 'sqlite_%'"),
+			 0);
+	assert_int_equal(integer_of(db, "SELECT count(*) FROM sqlite_schema WHERE name IN ('settings', 'nodes', "
+					"'devices', 'tokens', 'changes')"),
+			 5);
+	database_close(&db);
+	assert_int_equal(access(support_path(support, "state.db.before-v1", path), F_OK), -1);
+}
+
+static void connection_is_set_up_for_safety(void **state)
+{
+	struct support *support = *state;
+	char path[SUPPORT_PATH_BYTES + 64];
+	struct error error = {.status = STATUS_OK};
+	sqlite3 *db = open_file(support_path(support, "x.db", path)), *reader = NULL;
+	run(db, "CREATE TABLE t (a INTEGER) STRICT");
+	assert_int_equal(integer_of(db, "SELECT journal_mode = 'wal' FROM pragma_journal_mode"), 1);
+	assert_int_equal(integer_of(db, "PRAGMA synchronous"), 2);
+	assert_int_equal(integer_of(db, "PRAGMA foreign_keys"), 1);
+	assert_int_equal(integer_of(db, "PRAGMA trusted_schema"), 0);
+	assert_int_equal(integer_of(db, "PRAGMA cell_size_check"), 1);
+	assert_int_equal(integer_of(db, "PRAGMA secure_delete"), 1);
+	assert_int_equal(integer_of(db, "PRAGMA wal_autocheckpoint"), 0);
+	assert_int_equal(integer_of(db, "PRAGMA mmap_size"), 0);
+	int defensive = 0;
+	sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, -1, &defensive);
+	assert_int_equal(defensive, 1);
+	assert_int_equal(sqlite3_limit(db, SQLITE_LIMIT_ATTACHED, -1), 0);
+	const struct database_params params = {.path = path, .read_only = true};
+	assert_int_equal(database_open(&reader, &params, &error), STATUS_OK);
+	assert_int_equal(database_run(reader, "INSERT INTO t VALUES (1)", &error), STATUS_FORBIDDEN);
+	database_close(&reader);
+	database_close(&db);
+}
+
+static mode_t mode_of(const char *path)
+{
+	struct stat file;
+	return stat(path, &file) ? 0 : file.st_mode & 07777;
+}
+
+static void files_are_for_their_owner_only(void **state)
+{
+	struct support *support = *state;
+	char path[SUPPORT_PATH_BYTES + 64];
+	struct store *store = NULL;
+	struct error error = {.status = STATUS_OK};
+	struct support inner = {.loop = support->loop};
+	umask(0);
+	support_path(support, "data", inner.directory);
+	assert_int_equal(store_create(&store, inner.loop, inner.directory, &error), STATUS_OK);
+	assert_int_equal(mode_of(inner.directory), 0700);
+	static const char *const names[] = {"state.db",   "state.db-wal",   "state.db-shm",
+					    "history.db", "history.db-wal", "history.db-shm"};
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		assert_int_equal(mode_of(support_path(&inner, names[i], path)), 0600);
+	store_destroy(&store);
+	assert_int_equal(chmod(support_path(&inner, "state.db", path), 0644), 0);
+	assert_int_equal(start(&inner, &error), STATUS_OK);
+	assert_int_equal(mode_of(path), 0600);
+	umask(022);
+}
+
+static void newer_version_is_refused_and_left_alone(void **state)
+{
+	struct support *support = *state;
+	char path[SUPPORT_PATH_BYTES + 64];
+	struct error error;
+	assert_int_equal(start(support, &error), STATUS_OK);
+	sqlite3 *db = open_file(support_path(support, "state.db", path));
+	run(db, "PRAGMA user_version = 99; CREATE TABLE of_the_future (a INTEGER) STRICT");
+	database_close(&db);
+	assert_int_equal(start(support, &error), STATUS_CONFLICT);
+	assert_non_null(strstr(error.message, "version 99"));
+	assert_true(error.hint[0] != 0);
+	db = open_file(path);
+	assert_int_equal(integer_of(db, "PRAGMA user_version"), 99);
+	assert_int_equal(integer_of(db, "SELECT count(*) FROM of_the_future"), 0);
+	database_close(&db);
+}
+
+static void another_programs_database_is_refused(void **state)
+{
+	struct support *support = *state;
+	char path[SUPPORT_PATH_BYTES + 64];
+	struct error error;
+	sqlite3 *db = open_file(support_path(support, "state.db", path));
+	run(db, "CREATE TABLE cookies (a INTEGER)");
+	database_close(&db);
+	assert_int_equal(start(support, &error), STATUS_CONFLICT);
+	db = open_file(path);
+	assert_int_equal(integer_of(db, "SELECT count(*) FROM sqlite_schema"), 1);
+	database_close(&db);
+}
+
+static const struct database_migration two[] = {
+	{.sql = "CREATE TABLE a (x INTEGER) STRICT;", .length = 34},
+	{.sql = "ALTER TABLE a ADD COLUMN y INTEGER; UPDATE a SET y = x + 1;", .length = 59},
+};
+
+static void old_version_is_copied_and_brought_up(void **state)
+{
+	struct support *support = *state;
+	char path[SUPPORT_PATH_BYTES + 64];
+	struct error error = {.status = STATUS_OK};
+	sqlite3 *db = open_file(support_path(support, "x.db", path));
+	assert_int_equal(database_migrate(db, two, 1, true, &error), STATUS_OK);
+	run(db, "INSERT INTO a VALUES (7)");
+	assert_int_equal(database_migrate(db, two, 2, true, &error), STATUS_OK);
+	assert_int_equal(integer_of(db, "PRAGMA user_version"), 2);
+	assert_int_equal(integer_of(db, "SELECT y FROM a"), 8);
+	assert_int_equal(database_migrate(db, two, 2, true, &error), STATUS_OK); // nothing to do
+	database_close(&db);
+	assert_int_equal(access(support_path(support, "x.db.before-v1", path), F_OK), -1);
+	assert_int_equal(mode_of(support_path(support, "x.db.before-v2", path)), 0600);
+	db = open_file(path);
+	assert_int_equal(integer_of(db, "PRAGMA user_version"), 1);
+	assert_int_equal(integer_of(db, "SELECT x FROM a"), 7);
+	database_close(&db);
+}
+
+static void failed_migration_changes_nothing(void **state)
+{
+	struct support *support = *state;
+	char path[SUPPORT_PATH_BYTES + 64];
+	const struct database_migration bad[] = {two[0], two[1], {.sql = "INSERT INTO nowhere VALUES (1)", .length = 30}};
+	struct error error = {.status = STATUS_OK};
+	sqlite3 *db = open_file(support_path(support, "x.db", path));
+	assert_int_equal(database_migrate(db, two, 1, true, &error), STATUS_OK);
+	assert_int_not_equal(database_migrate(db, bad, 3, true, &error), STATUS_OK);
+	assert_int_equal(integer_of(db, "PRAGMA user_version"), 1);
+	assert_int_equal(integer_of(db, "SELECT count(*) FROM pragma_table_info('a')"), 1);
+	database_close(&db);
+}
+
+// Write over `length` bytes of a file.
+static void spoil(const char *path, off_t offset, size_t length)
+{
+	int fd = open(path, O_WRONLY | O_CREAT, 0600);
+	assert_true(fd >= 0);
+	char junk[4096];
+	memset(junk, 0xa5, sizeof junk);
+	for (size_t done = 0; done < length; done += sizeof junk)
+		assert_true(pwrite(fd, junk, length - done < sizeof junk ? length - done : sizeof junk,
+				   offset + (off_t)done) > 0);
+	close(fd);
+}
+
+static void damaged_files_are_refused(void **state)
+{
+	struct support *support = *state;
+	static const struct {
+		const char *what;
+		off_t offset;
+		size_t length;
+	} spoilt[] = {{"header", 0, 100}, {"schema page", 100, 1000}, {"every page but the first", 4096, 4096 * 6}};
+	for (size_t i = 0; i < sizeof spoilt / sizeof *spoilt; i++) {
+		char path[SUPPORT_PATH_BYTES + 64];
+		struct error error;
+		unlink(support_path(support, "state.db", path));
+		assert_int_equal(start(support, &error), STATUS_OK);
+		spoil(path, spoilt[i].offset, spoilt[i].length);
+		if (start(support, &error) != STATUS_UNAVAILABLE)
+			fail_msg("%s: %s", spoilt[i].what, error.message);
+		assert_non_null(strstr(error.message, "state.db"));
+		assert_non_null(strstr(error.message, "damaged"));
+		assert_true(error.hint[0] != 0);
+	}
+}
+
+static void directory_that_cannot_be_written_is_refused(void **state)
+{
+	struct support *support = *state;
+	fflush(NULL);
+	pid_t child = fork();
+	assert_true(child >= 0);
+	if (!child) { // as somebody who may not write there
+		struct error error;
+		if (!getuid() && (setgid(65534) || setuid(65534)))
+			_exit(77);
+		if (chmod(support->directory, 0500) && errno != EPERM)
+			_exit(78);
+		enum status status = start(support, &error);
+		_exit(status == STATUS_FORBIDDEN && error.hint[0] ? 0 : 1);
+	}
+	int result = 0;
+	assert_int_equal(waitpid(child, &result, 0), child);
+	assert_int_equal(chmod(support->directory, 0700), 0);
+	assert_true(WIFEXITED(result));
+	assert_int_equal(WEXITSTATUS(result), 0);
+}
+
+static void a_file_in_the_place_of_the_directory_is_refused(void **state)
+{
+	struct support *support = *state;
+	struct support inner = {.loop = support->loop};
+	struct error error;
+	support_path(support, "file", inner.directory);
+	spoil(inner.directory, 0, 1);
+	assert_int_equal(start(&inner, &error), STATUS_FORBIDDEN);
+	assert_true(error.hint[0] != 0);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, support_setup, support_teardown)
+	const struct CMUnitTest tests[] = {
+		TEST(empty_directory_gets_current_tables),
+		TEST(connection_is_set_up_for_safety),
+		TEST(files_are_for_their_owner_only),
+		TEST(newer_version_is_refused_and_left_alone),
+		TEST(another_programs_database_is_refused),
+		TEST(old_version_is_copied_and_brought_up),
+		TEST(failed_migration_changes_nothing),
+		TEST(damaged_files_are_refused),
+		TEST(directory_that_cannot_be_written_is_refused),
+		TEST(a_file_in_the_place_of_the_directory_is_refused),
+	};
+#undef TEST
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
