@@ -16,31 +16,33 @@ struct net_listener;
 
 // What a request said, copied; valid during the callback. Absent headers are "".
 struct net_request {
-	char path[256], query[256], host[256], origin[256], authorization[256], subprotocols[128], peer[64];
+	char path[256], host[256], origin[256], authorization[256], peer[64], if_none_match[80];
 	bool head, gzip, local; // HEAD instead of GET; the client takes gzip; came by the Unix socket
 	uid_t peer_uid;         // of a local one
-	char if_none_match[80];
 };
+// A header that was too long to be copied: fits nothing, so that what depends on it is refused.
+#define NET_TOO_LONG "\x01"
 
 struct net_response {
 	int status;                    // HTTP
 	const char *content_type;
-	const uint8_t *body;           // (body_bytes), must outlive the sending: static, or copied with net_response_copy
+	const uint8_t *body;           // (body_bytes), static, or inside `owned`
 	size_t body_bytes;
-	bool immutable, gzip, no_store; // Cache-Control: immutable / no-store (else no-cache); Content-Encoding: gzip
-	const char *etag;              // may be NULL
-	struct buffer owned;           // filled by net_response_copy
+	bool immutable, no_store, gzip; // Cache-Control: immutable or no-store, else no-cache; Content-Encoding: gzip
+	const char *etag, *authenticate; // ETag, WWW-Authenticate; may be NULL, else static
+	struct buffer owned;           // freed once sent
 };
-void net_response_copy(struct net_response *response, const void *bytes, size_t length);
+struct net_header {
+	const char *name, *value; // name in lower case with its colon
+};
 
 struct net_handler {
 	// Answer a GET or HEAD. Fill *response.
 	void (*http)(void *context, const struct net_request *request, struct net_response *response);
-	// A WebSocket upgrade. Return 101 and set *user to accept, else the HTTP status of the refusal with a sentence
-	// in *reason (static).
-	int (*upgrade)(void *context, const struct net_request *request, void **user, const char **reason);
+	// A WebSocket upgrade. Return true and set *user to accept; else fill *response with the refusal.
+	bool (*upgrade)(void *context, const struct net_request *request, void **user, struct net_response *response);
 	void (*opened)(void *user, struct net_conn *conn);
-	// One whole message; bytes are valid during the call and may be read past the end by one 0 byte.
+	// One whole message; bytes are valid during the call.
 	void (*message)(void *user, struct net_conn *conn, const uint8_t *bytes, size_t length, bool binary);
 	// Last call for this connection, also for one that was refused after `upgrade` accepted (conn is NULL then).
 	void (*closed)(void *user, struct net_conn *conn, int code);
@@ -51,7 +53,8 @@ struct net_listener_params {
 	const char *socket_path; // a Unix socket, created with mode 0600
 	int port;                // 0: any free one
 	int ping_s, silence_s;   // a peer that sends nothing for ping_s is pinged, for silence_s is closed (4408)
-	const char *const *subprotocols; // that are spoken, NULL at the end
+	const char *const *subprotocols; // that are spoken, 4 at most, NULL at the end; a client that names none is taken too
+	const struct net_header *headers; // on every answer; static; ends with a NULL name
 	const struct net_handler *handler;
 	void *context;
 };
@@ -90,8 +93,10 @@ enum status net_conn_send(struct net_conn *conn, struct net_frame *frame, uint64
 enum status net_conn_send_text(struct net_conn *conn, const char *text, size_t length);
 // Close after what is queued was sent, 5 s at most. `code` is a WebSocket close code; reason at most 120 bytes.
 void net_conn_close(struct net_conn *conn, int code, const char *reason);
+// Tell every connection's handler that it is closed, with `code`; none is called again. For the end of the program, so
+// that what the handlers stand on may go before the loop does.
+void net_close_all(struct net_loop *loop, int code);
 // Raise the message limit from LIMIT_LOGIN_BYTES to the full one.
 void net_conn_trust(struct net_conn *conn);
-// Change the liveness pace of this connection, seconds.
 void *net_conn_user(const struct net_conn *conn);
 size_t net_conn_queued_bytes(const struct net_conn *conn);

@@ -1,0 +1,10 @@
+/* This process and its children, as the system sees them. Thread: any. */
+#pragma once
+#include "common/base/status.h"
+
+#include <stddef.h>
+
+// Resident memory in pages; 0 if the system does not tell.
+size_t process_resident_pages(void);
+// The path of the running binary into path[size]. Errors: STATUS_UNAVAILABLE.
+enum status process_binary(char *path, size_t size, struct error *error);

@@ -1,0 +1,163 @@
+/* HTTP requests: read into a struct net_request, answered by the handler, sent in pieces.
+ *
+ * Only GET and HEAD are served here; a request with a body is refused and its connection closed, so that nothing of the
+ * body is taken for a request. Thread: the loop's. */
+#include "common/net/loop_lws.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { PIECE_BYTES = 16384, HEADER_BYTES = 3072 };
+
+struct http_session {
+	struct net_session session;
+	struct net_response response;
+	size_t sent;
+	bool close; // after the answer
+};
+
+static void copy_header(struct lws *wsi, enum lws_token_indexes token, char *out, int size)
+{
+	out[0] = 0;
+	if (lws_hdr_total_length(wsi, token) > 0 && lws_hdr_copy(wsi, out, size, token) < 0)
+		memcpy(out, NET_TOO_LONG, sizeof NET_TOO_LONG);
+}
+
+void net_read_request(struct lws *wsi, struct net_listener *listener, struct net_request *request)
+{
+	char encodings[128];
+	*request = (struct net_request){.local = listener->socket_path[0] != 0, .peer_uid = (uid_t)-1};
+	request->head = lws_hdr_total_length(wsi, WSI_TOKEN_HEAD_URI) > 0;
+	copy_header(wsi, request->head ? WSI_TOKEN_HEAD_URI : WSI_TOKEN_GET_URI, request->path, sizeof request->path);
+	copy_header(wsi, WSI_TOKEN_HOST, request->host, sizeof request->host);
+	copy_header(wsi, WSI_TOKEN_ORIGIN, request->origin, sizeof request->origin);
+	copy_header(wsi, WSI_TOKEN_HTTP_AUTHORIZATION, request->authorization, sizeof request->authorization);
+	copy_header(wsi, WSI_TOKEN_HTTP_IF_NONE_MATCH, request->if_none_match, sizeof request->if_none_match);
+	copy_header(wsi, WSI_TOKEN_HTTP_ACCEPT_ENCODING, encodings, sizeof encodings);
+	request->gzip = strstr(encodings, "gzip") != NULL;
+	if (!request->local) {
+		lws_get_peer_simple(wsi, request->peer, sizeof request->peer);
+		return;
+	}
+	struct ucred peer;
+	socklen_t length = sizeof peer;
+	if (!getsockopt(lws_get_socket_fd(wsi), SOL_SOCKET, SO_PEERCRED, &peer, &length))
+		request->peer_uid = peer.uid;
+	memcpy(request->peer, "local", 6);
+}
+
+static int add_header(struct lws *wsi, const char *name, const char *value, unsigned char **at, unsigned char *end)
+{
+	return lws_add_http_header_by_name(wsi, (const unsigned char *)name, (const unsigned char *)value, (int)strlen(value),
+					   at, end);
+}
+
+// Write the status line and headers. Non-zero: the connection is to be closed.
+static int write_headers(struct lws *wsi, const struct net_listener *listener, const struct net_response *response)
+{
+	unsigned char bytes[LWS_PRE + HEADER_BYTES], *start = bytes + LWS_PRE, *at = start, *end = bytes + sizeof bytes - 1;
+	const char *cache = response->immutable  ? "public, max-age=31536000, immutable"
+			    : response->no_store ? "no-store"
+						 : "no-cache";
+	if (lws_add_http_common_headers(wsi, (unsigned)response->status,
+					response->content_type ? response->content_type : "text/plain; charset=utf-8",
+					response->body_bytes, &at, end) ||
+	    add_header(wsi, "cache-control:", cache, &at, end) ||
+	    (response->gzip && add_header(wsi, "content-encoding:", "gzip", &at, end)) ||
+	    (response->gzip && add_header(wsi, "vary:", "accept-encoding", &at, end)) ||
+	    (response->etag && add_header(wsi, "etag:", response->etag, &at, end)) ||
+	    (response->authenticate && add_header(wsi, "www-authenticate:", response->authenticate, &at, end)))
+		return 1;
+	for (const struct net_header *header = listener->headers; header && header->name; header++)
+		if (add_header(wsi, header->name, header->value, &at, end))
+			return 1;
+	return lws_finalize_write_http_header(wsi, start, &at, end);
+}
+
+static int finish_transaction(struct lws *wsi, struct http_session *http)
+{
+	bool close = http->close;
+	net_http_finish(wsi, &http->session);
+	if (close)
+		return -1;
+	return lws_http_transaction_completed(wsi) ? -1 : 0;
+}
+
+void net_http_finish(struct lws *wsi, struct net_session *session)
+{
+	struct http_session *http = (struct http_session *)session;
+	lws_set_opaque_user_data(wsi, NULL);
+	buffer_finish(&http->response.owned);
+	free(http);
+}
+
+static bool has_body(struct lws *wsi)
+{
+	char length[24];
+	copy_header(wsi, WSI_TOKEN_HTTP_CONTENT_LENGTH, length, sizeof length);
+	return (length[0] && strcmp(length, "0") != 0) || lws_hdr_total_length(wsi, WSI_TOKEN_HTTP_TRANSFER_ENCODING) > 0;
+}
+
+static void refuse_method(struct net_response *response)
+{
+	static const char text[] = "{\"error\":\"only GET and HEAD are served here, without a body\"}\n";
+	response->status = 405;
+	response->content_type = "application/json";
+	response->body = (const uint8_t *)text;
+	response->body_bytes = sizeof text - 1;
+}
+
+int net_http_begin(struct lws *wsi, struct net_listener *listener)
+{
+	struct net_request request;
+	struct http_session *http = calloc(1, sizeof(*http));
+	if (!http)
+		return -1;
+	http->session.kind = SESSION_HTTP;
+	buffer_init(&http->response.owned, LIMIT_BODY_BYTES);
+	lws_set_opaque_user_data(wsi, http);
+	net_read_request(wsi, listener, &request);
+	bool reading = request.head || lws_hdr_total_length(wsi, WSI_TOKEN_GET_URI) > 0;
+	if (!reading || has_body(wsi)) {
+		http->close = true;
+		refuse_method(&http->response);
+	} else {
+		listener->handler->http(listener->context, &request, &http->response);
+	}
+	if (write_headers(wsi, listener, &http->response))
+		return -1;
+	if (request.head || !http->response.body_bytes)
+		return finish_transaction(wsi, http);
+	lws_callback_on_writable(wsi);
+	return 0;
+}
+
+int net_http_continue(struct lws *wsi, struct net_session *session)
+{
+	struct http_session *http = (struct http_session *)session;
+	uint8_t piece[LWS_PRE + PIECE_BYTES];
+	size_t left = http->response.body_bytes - http->sent, length = left < PIECE_BYTES ? left : PIECE_BYTES;
+	memcpy(piece + LWS_PRE, http->response.body + http->sent, length);
+	http->sent += length;
+	bool last = http->sent == http->response.body_bytes;
+	if (lws_write(wsi, piece + LWS_PRE, length, last ? LWS_WRITE_HTTP_FINAL : LWS_WRITE_HTTP) < 0)
+		return -1;
+	if (last)
+		return finish_transaction(wsi, http);
+	lws_callback_on_writable(wsi);
+	return 0;
+}
+
+int net_http_refuse(struct lws *wsi, struct net_listener *listener, struct net_response *response)
+{
+	uint8_t piece[LWS_PRE + 2048];
+	size_t length = response->body_bytes < 2048 ? response->body_bytes : 2048;
+	response->body_bytes = length;
+	int result = write_headers(wsi, listener, response);
+	if (length)
+		memcpy(piece + LWS_PRE, response->body, length);
+	if (!result && lws_write(wsi, piece + LWS_PRE, length, LWS_WRITE_HTTP_FINAL) < 0)
+		result = -1;
+	buffer_finish(&response->owned);
+	return result ? -1 : 1;
+}

@@ -1,0 +1,222 @@
+/* Listening sockets. We bind and accept ourselves, and hand libwebsockets the accepted connection: errors of binding are
+ * then ours to explain, port 0 is possible, and a connection over the limit is refused before it costs anything.
+ * Thread: the loop's. */
+#include "common/net/loop_lws.h"
+
+#include "common/base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { BACKLOG = 512, ACCEPTS_A_TURN = 64 };
+
+static void refuse_connection(int fd)
+{
+	static const char text[] = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\n"
+				   "connection: close\r\n\r\n";
+	if (send(fd, text, sizeof text - 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+		log_debug("net", "a connection over the limit was dropped");
+	close(fd);
+}
+
+static void accept_ready(void *arg, int fd)
+{
+	struct net_listener *listener = arg;
+	for (int i = 0; i < ACCEPTS_A_TURN; i++) {
+		int accepted = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		if (accepted < 0 && (errno == EMFILE || errno == ENFILE) && listener->spare_fd >= 0) {
+			// Out of files: take and drop it all the same, or this socket stays ready for ever.
+			close(listener->spare_fd);
+			accepted = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+			if (accepted >= 0)
+				refuse_connection(accepted);
+			listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+			log_warning("net", "no files left: a connection was refused");
+			return;
+		}
+		if (accepted < 0)
+			return;
+		if (listener->open >= LIMIT_CONNECTIONS) {
+			refuse_connection(accepted);
+			continue;
+		}
+		int one = 1;
+		if (!listener->socket_path[0])
+			setsockopt(accepted, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+		listener->open++; // given back when libwebsockets destroys it
+		if (!lws_adopt_socket_vhost(listener->vhost, accepted))
+			listener->open--;
+	}
+}
+
+static const struct net_watch_events accept_events = {.readable = accept_ready};
+
+static enum status explain_bind(int number, const char *where, struct error *error)
+{
+	switch (number) {
+	case EADDRINUSE:
+		error_set(error, STATUS_CONFLICT, "%s is in use by another program", where);
+		error_hint(error, "choose another with --listen ADDRESS:PORT, or stop what listens there");
+		return STATUS_CONFLICT;
+	case EACCES:
+	case EPERM:
+		error_set(error, STATUS_FORBIDDEN, "not allowed to listen on %s", where);
+		error_hint(error, "ports below 1024 need privileges; choose another with --listen ADDRESS:PORT");
+		return STATUS_FORBIDDEN;
+	case EADDRNOTAVAIL:
+		error_set(error, STATUS_INVALID_PARAMS, "%s is not an address of this machine", where);
+		error_hint(error, "`ip address` lists them");
+		return STATUS_INVALID_PARAMS;
+	}
+	return error_errno(error, STATUS_UNAVAILABLE, number, "cannot listen on %s", where);
+}
+
+static enum status bind_tcp(struct net_listener *listener, const struct net_listener_params *params, int *out,
+			    struct error *error)
+{
+	char port[8], where[96];
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE};
+	struct addrinfo *address = NULL;
+	struct sockaddr_storage bound;
+	socklen_t length = sizeof bound;
+	int one = 1;
+	enum status status = STATUS_OK;
+	snprintf(port, sizeof port, "%d", params->port);
+	snprintf(where, sizeof where, strchr(params->address, ':') ? "[%s]:%d" : "%s:%d", params->address, params->port);
+	if (getaddrinfo(params->address, port, &hints, &address)) {
+		error_set(error, STATUS_INVALID_PARAMS, "%s is not a numeric address", params->address);
+		error_hint(error, "as in 127.0.0.1:52415 or [::1]:52415");
+		return STATUS_INVALID_PARAMS;
+	}
+	int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) < 0 ||
+	    bind(fd, address->ai_addr, address->ai_addrlen) < 0 || listen(fd, BACKLOG) < 0 ||
+	    getsockname(fd, (struct sockaddr *)&bound, &length) < 0) {
+		status = explain_bind(errno, where, error);
+		if (fd >= 0)
+			close(fd);
+		goto done;
+	}
+	listener->port = ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
+							   : ((struct sockaddr_in *)&bound)->sin_port);
+	*out = fd;
+done:
+	freeaddrinfo(address);
+	return status;
+}
+
+// The caller holds the lock of the directory, so a socket file that is there is a dead server's.
+static enum status bind_unix(struct net_listener *listener, const struct net_listener_params *params, int *out,
+			     struct error *error)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	if (strlen(params->socket_path) > LIMIT_SOCKET_PATH_BYTES) {
+		error_set(error, STATUS_INVALID_PARAMS, "the socket's path has more than %d bytes: %s", LIMIT_SOCKET_PATH_BYTES,
+			  params->socket_path);
+		error_hint(error, "choose a data directory with a shorter path, with --data");
+		return STATUS_INVALID_PARAMS;
+	}
+	snprintf(address.sun_path, sizeof address.sun_path, "%s", params->socket_path);
+	snprintf(listener->socket_path, sizeof listener->socket_path, "%s", params->socket_path);
+	unlink(params->socket_path);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0 || fchmod(fd, 0600) < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) < 0 ||
+	    chmod(params->socket_path, 0600) < 0 || listen(fd, BACKLOG) < 0) {
+		int number = errno;
+		if (fd >= 0)
+			close(fd);
+		return explain_bind(number, params->socket_path, error);
+	}
+	*out = fd;
+	return STATUS_OK;
+}
+
+static void describe_protocols(struct net_listener *listener, const struct net_listener_params *params)
+{
+	size_t count = 0;
+	struct lws_protocols protocol = {.callback = net_ws_callback, .rx_buffer_size = 16384};
+	protocol.name = "http";
+	listener->protocols[count++] = protocol;
+	for (const char *const *name = params->subprotocols; name && *name && count < 5; name++) {
+		protocol.name = *name;
+		listener->protocols[count++] = protocol;
+	}
+}
+
+enum status net_listener_create(struct net_listener **out, struct net_loop *loop, const struct net_listener_params *params,
+				struct error *error)
+{
+	*out = NULL;
+	int fd = -1;
+	struct net_listener *listener = calloc(1, sizeof(*listener));
+	if (!listener)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
+	listener->loop = loop;
+	listener->handler = params->handler;
+	listener->context = params->context;
+	listener->headers = params->headers;
+	listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	listener->liveness = (lws_retry_bo_t){.secs_since_valid_ping = (uint16_t)params->ping_s,
+					      .secs_since_valid_hangup = (uint16_t)params->silence_s};
+	describe_protocols(listener, params);
+	enum status status = params->socket_path ? bind_unix(listener, params, &fd, error) : bind_tcp(listener, params, &fd, error);
+	if (status)
+		goto done;
+	struct lws_context_creation_info info = {
+		.port = CONTEXT_PORT_NO_LISTEN_SERVER,
+		.vhost_name = params->socket_path ? "local" : "tcp",
+		.protocols = listener->protocols,
+		.user = listener,
+		.retry_and_idle_policy = &listener->liveness,
+		.timeout_secs = 10,
+		.keepalive_timeout = 20,
+	};
+	listener->vhost = lws_create_vhost(net_loop_context(loop), &info);
+	if (!listener->vhost) {
+		status = error_set(error, STATUS_INTERNAL, "libwebsockets makes no vhost");
+		goto done;
+	}
+	status = net_watch_create(&listener->watch, loop, fd, &accept_events, listener, error);
+	if (!status)
+		fd = -1; // the watch's now
+done:
+	if (fd >= 0)
+		close(fd);
+	if (status)
+		net_listener_destroy(&listener);
+	*out = listener;
+	return status;
+}
+
+int net_listener_port(const struct net_listener *listener)
+{
+	return listener->port;
+}
+
+// The vhost and what its connections point at stay until the loop ends, because connections outlive the listening.
+void net_listener_destroy(struct net_listener **pointer)
+{
+	struct net_listener *listener = *pointer;
+	if (!listener)
+		return;
+	*pointer = NULL;
+	net_watch_destroy(&listener->watch);
+	if (listener->spare_fd >= 0)
+		close(listener->spare_fd);
+	listener->spare_fd = -1;
+	if (listener->socket_path[0])
+		unlink(listener->socket_path);
+	if (listener->vhost)
+		net_loop_keep(listener->loop, listener);
+	else
+		free(listener);
+}

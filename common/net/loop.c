@@ -1,0 +1,375 @@
+/* See loop.h. libwebsockets polls its own sockets; everything else that the program waits for stands in one epoll
+ * instance, which is itself a file in that poll: adding and removing a watch then touches nothing of libwebsockets, and
+ * a watch may be destroyed in its own callback. Timers are a sorted list behind one of its timers, of which there are
+ * few. Results of other threads wait in a list under a lock; lws_cancel_service, the one call that it allows from other
+ * threads, wakes the loop. Thread: the loop's, but for net_loop_post and net_loop_stop. */
+#include "common/net/loop_lws.h"
+
+#include "common/base/clock.h"
+#include "common/base/limits.h"
+#include "common/base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+struct post {
+	struct post *next;
+	void (*fn)(void *arg);
+	void *arg;
+};
+
+struct net_watch {
+	struct net_loop *loop;
+	struct net_watch *next_dead;
+	const struct net_watch_events *events;
+	void *arg;
+	int fd; // -1 once destroyed
+	bool want_write;
+};
+
+struct net_loop {
+	struct lws_context *context;
+	struct lws_vhost *base;
+	int epoll;
+	atomic_bool stop;
+	lws_sorted_usec_list_t tick; // due when the first timer is
+	struct net_timer *timers;    // sorted by due_ms
+	struct net_watch *dead;      // destroyed while events were handed out; freed after
+	bool dispatching;
+	pthread_mutex_t lock;
+	struct post *first_post, **last_post; // under lock
+	size_t posts;                         // under lock
+	struct net_conn *conns;               // those that are open or opening
+	void **kept;                          // (kept_count), freed after the context
+	size_t kept_count;
+};
+
+static void free_dead(struct net_loop *loop)
+{
+	while (loop->dead) {
+		struct net_watch *watch = loop->dead;
+		loop->dead = watch->next_dead;
+		free(watch);
+	}
+}
+
+static void arm(struct net_watch *watch)
+{
+	struct epoll_event event = {.events = EPOLLIN | (watch->want_write ? (uint32_t)EPOLLOUT : 0u), .data.ptr = watch};
+	if (epoll_ctl(watch->loop->epoll, EPOLL_CTL_MOD, watch->fd, &event) < 0)
+		log_error("net", "epoll_ctl: %s", strerror(errno));
+}
+
+static void dispatch_watches(struct net_loop *loop)
+{
+	struct epoll_event events[32];
+	int count = epoll_wait(loop->epoll, events, 32, 0);
+	loop->dispatching = true;
+	for (int i = 0; i < count; i++) {
+		struct net_watch *watch = events[i].data.ptr;
+		if (watch->fd >= 0 && (events[i].events & EPOLLOUT) && watch->want_write) {
+			watch->want_write = false;
+			arm(watch);
+			if (watch->events->writable)
+				watch->events->writable(watch->arg, watch->fd);
+		}
+		if (watch->fd >= 0 && (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)))
+			watch->events->readable(watch->arg, watch->fd);
+	}
+	loop->dispatching = false;
+	free_dead(loop);
+}
+
+static void run_posts(struct net_loop *loop)
+{
+	pthread_mutex_lock(&loop->lock);
+	struct post *post = loop->first_post;
+	loop->first_post = NULL;
+	loop->last_post = &loop->first_post;
+	loop->posts = 0;
+	pthread_mutex_unlock(&loop->lock);
+	while (post) {
+		struct post *next = post->next;
+		post->fn(post->arg);
+		free(post);
+		post = next;
+	}
+}
+
+static int base_callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in, size_t length)
+{
+	(void)user, (void)in, (void)length;
+	struct net_loop *loop = lws_context_user(lws_get_context(wsi));
+	if (reason == LWS_CALLBACK_EVENT_WAIT_CANCELLED) {
+		if (loop->base && lws_get_vhost(wsi) == loop->base)
+			run_posts(loop);
+	} else if (reason == LWS_CALLBACK_RAW_RX_FILE) {
+		dispatch_watches(loop);
+	}
+	return 0;
+}
+
+static const struct lws_protocols base_protocols[] = {
+	{.name = "loop", .callback = base_callback},
+	{.name = "client", .callback = net_ws_callback, .rx_buffer_size = 65536},
+	{0},
+};
+
+static void library_log(int level, const char *line)
+{
+	size_t length = strlen(line);
+	while (length && (line[length - 1] == '\n' || line[length - 1] == ' '))
+		length--;
+	log_write(level & LLL_ERR ? LOG_WARNING : LOG_DEBUG, "net", "%.*s", (int)length, line);
+}
+
+// Sockets and what else is open at once, as many as the system lets this process have and we take.
+static unsigned file_limit(void)
+{
+	struct rlimit limit;
+	const rlim_t wanted = LIMIT_CONNECTIONS + 256;
+	if (getrlimit(RLIMIT_NOFILE, &limit))
+		return 1024;
+	if (limit.rlim_cur < wanted) {
+		limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+		setrlimit(RLIMIT_NOFILE, &limit);
+	}
+	return (unsigned)(limit.rlim_cur < wanted ? limit.rlim_cur : wanted);
+}
+
+static enum status adopt_epoll(struct net_loop *loop, struct error *error)
+{
+	loop->epoll = epoll_create1(EPOLL_CLOEXEC);
+	if (loop->epoll < 0)
+		return error_errno(error, STATUS_UNAVAILABLE, errno, "epoll_create1");
+	lws_sock_file_fd_type file = {.filefd = loop->epoll};
+	if (!lws_adopt_descriptor_vhost(loop->base, LWS_ADOPT_RAW_FILE_DESC, file, "loop", NULL))
+		return error_set(error, STATUS_INTERNAL, "the loop cannot watch files");
+	return STATUS_OK;
+}
+
+enum status net_loop_create(struct net_loop **out, struct error *error)
+{
+	enum status status = STATUS_OK;
+	*out = NULL;
+	struct net_loop *loop = calloc(1, sizeof(*loop));
+	if (!loop)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
+	loop->epoll = -1;
+	loop->last_post = &loop->first_post;
+	pthread_mutex_init(&loop->lock, NULL);
+	lws_set_log_level(LLL_ERR | LLL_WARN, library_log);
+	struct lws_context_creation_info info = {
+		.port = CONTEXT_PORT_NO_LISTEN,
+		.options = LWS_SERVER_OPTION_EXPLICIT_VHOSTS,
+		.user = loop,
+		.fd_limit_per_thread = file_limit(),
+		.pt_serv_buf_size = 65536,
+		.max_http_header_data = LIMIT_HTTP_HEADERS_BYTES,
+	};
+	loop->context = lws_create_context(&info);
+	if (!loop->context) {
+		status = error_set(error, STATUS_UNAVAILABLE, "libwebsockets does not start");
+		goto done;
+	}
+	struct lws_context_creation_info base = {
+		.port = CONTEXT_PORT_NO_LISTEN_SERVER,
+		.vhost_name = "base",
+		.protocols = base_protocols,
+	};
+	loop->base = lws_create_vhost(loop->context, &base);
+	status = loop->base ? adopt_epoll(loop, error) : error_set(error, STATUS_UNAVAILABLE, "libwebsockets does not start");
+done:
+	if (status)
+		net_loop_destroy(&loop);
+	*out = loop;
+	return status;
+}
+
+void net_loop_destroy(struct net_loop **pointer)
+{
+	struct net_loop *loop = *pointer;
+	if (!loop)
+		return;
+	*pointer = NULL;
+	if (loop->context)
+		lws_context_destroy(loop->context); // closes the epoll too
+	while (loop->first_post) {
+		struct post *post = loop->first_post;
+		loop->first_post = post->next;
+		free(post);
+	}
+	free_dead(loop);
+	for (size_t i = 0; i < loop->kept_count; i++)
+		free(loop->kept[i]);
+	free(loop->kept);
+	pthread_mutex_destroy(&loop->lock);
+	free(loop);
+}
+
+void net_loop_run(struct net_loop *loop)
+{
+	while (!atomic_load(&loop->stop) && lws_service(loop->context, 0) >= 0)
+		;
+	atomic_store(&loop->stop, false); // used up: the loop may run again
+}
+
+void net_loop_stop(struct net_loop *loop)
+{
+	atomic_store(&loop->stop, true);
+	lws_cancel_service(loop->context);
+}
+
+enum status net_loop_post(struct net_loop *loop, void (*fn)(void *arg), void *arg)
+{
+	struct post *post = malloc(sizeof(*post));
+	if (!post)
+		return STATUS_OUT_OF_MEMORY;
+	*post = (struct post){.fn = fn, .arg = arg};
+	pthread_mutex_lock(&loop->lock);
+	bool full = loop->posts >= LIMIT_LOOP_QUEUE;
+	if (!full) {
+		loop->posts++;
+		*loop->last_post = post;
+		loop->last_post = &post->next;
+	}
+	pthread_mutex_unlock(&loop->lock);
+	if (full) {
+		free(post);
+		return STATUS_LIMIT_EXCEEDED;
+	}
+	lws_cancel_service(loop->context);
+	return STATUS_OK;
+}
+
+static void schedule_tick(struct net_loop *loop);
+
+static void on_tick(lws_sorted_usec_list_t *tick)
+{
+	struct net_loop *loop = lws_container_of(tick, struct net_loop, tick);
+	while (loop->timers && loop->timers->due_ms <= clock_steady_ms()) {
+		struct net_timer *timer = loop->timers;
+		loop->timers = timer->next;
+		timer->running = false;
+		timer->fn(timer->arg); // may start, stop and free timers, this one too
+	}
+	schedule_tick(loop);
+}
+
+static void schedule_tick(struct net_loop *loop)
+{
+	lws_sul_cancel(&loop->tick);
+	if (!loop->timers)
+		return;
+	int64_t delay = loop->timers->due_ms - clock_steady_ms();
+	lws_sul_schedule(loop->context, 0, &loop->tick, on_tick, (delay > 0 ? delay : 0) * 1000 + 500);
+}
+
+static void unlink_timer(struct net_loop *loop, struct net_timer *timer)
+{
+	for (struct net_timer **at = &loop->timers; *at; at = &(*at)->next)
+		if (*at == timer) {
+			*at = timer->next;
+			break;
+		}
+	timer->running = false;
+}
+
+void net_timer_start(struct net_loop *loop, struct net_timer *timer, int64_t delay_ms, void (*fn)(void *arg), void *arg)
+{
+	if (timer->running)
+		unlink_timer(loop, timer);
+	*timer = (struct net_timer){.due_ms = clock_steady_ms() + delay_ms, .fn = fn, .arg = arg, .running = true};
+	struct net_timer **at = &loop->timers;
+	while (*at && (*at)->due_ms <= timer->due_ms)
+		at = &(*at)->next;
+	timer->next = *at;
+	*at = timer;
+	if (loop->timers == timer)
+		schedule_tick(loop);
+}
+
+void net_timer_stop(struct net_loop *loop, struct net_timer *timer)
+{
+	if (timer->running)
+		unlink_timer(loop, timer);
+}
+
+enum status net_watch_create(struct net_watch **out, struct net_loop *loop, int fd, const struct net_watch_events *events,
+			     void *arg, struct error *error)
+{
+	*out = NULL;
+	struct net_watch *watch = malloc(sizeof(*watch));
+	if (!watch)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
+	*watch = (struct net_watch){.loop = loop, .events = events, .arg = arg, .fd = fd};
+	struct epoll_event event = {.events = EPOLLIN, .data.ptr = watch};
+	int flags = fcntl(fd, F_GETFL);
+	if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 || epoll_ctl(loop->epoll, EPOLL_CTL_ADD, fd, &event) < 0) {
+		enum status status = error_errno(error, STATUS_UNAVAILABLE, errno, "a file cannot be watched");
+		free(watch);
+		return status;
+	}
+	*out = watch;
+	return STATUS_OK;
+}
+
+void net_watch_want_write(struct net_watch *watch)
+{
+	if (!watch->want_write) {
+		watch->want_write = true;
+		arm(watch);
+	}
+}
+
+void net_watch_destroy(struct net_watch **pointer)
+{
+	struct net_watch *watch = *pointer;
+	if (!watch)
+		return;
+	*pointer = NULL;
+	struct net_loop *loop = watch->loop;
+	epoll_ctl(loop->epoll, EPOLL_CTL_DEL, watch->fd, NULL);
+	close(watch->fd);
+	watch->fd = -1;
+	watch->next_dead = loop->dead;
+	loop->dead = watch;
+	if (!loop->dispatching)
+		free_dead(loop);
+}
+
+struct lws_context *net_loop_context(struct net_loop *loop)
+{
+	return loop->context;
+}
+
+struct lws_vhost *net_loop_base_vhost(struct net_loop *loop)
+{
+	return loop->base;
+}
+
+struct net_loop *net_loop_of(struct lws *wsi)
+{
+	return lws_context_user(lws_get_context(wsi));
+}
+
+void net_loop_keep(struct net_loop *loop, void *memory)
+{
+	void **kept = realloc(loop->kept, (loop->kept_count + 1) * sizeof(*kept));
+	if (kept) {
+		loop->kept = kept;
+		kept[loop->kept_count++] = memory;
+	}
+}
+
+struct net_conn **net_loop_conns(struct net_loop *loop)
+{
+	return &loop->conns;
+}

@@ -1,0 +1,44 @@
+/* What the files of common/net share: the loop's inside. Not for others: this shows libwebsockets. Thread: the loop's. */
+#pragma once
+#include "common/net/ws.h"
+
+#include <libwebsockets.h>
+
+struct lws_context *net_loop_context(struct net_loop *loop);
+// The vhost for what needs none of its own: dialling out.
+struct lws_vhost *net_loop_base_vhost(struct net_loop *loop);
+struct net_loop *net_loop_of(struct lws *wsi);
+// Free `memory` after libwebsockets is done with everything. Out of memory: it leaks.
+void net_loop_keep(struct net_loop *loop, void *memory);
+// The connections that are open or opening.
+struct net_conn **net_loop_conns(struct net_loop *loop);
+// Every WebSocket and HTTP event of every vhost ends here (ws.c).
+int net_ws_callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in, size_t length);
+
+enum session_kind { SESSION_UNKNOWN, SESSION_HTTP, SESSION_WS };
+
+// What hangs on a libwebsockets connection: an answer on its way, or a WebSocket.
+struct net_session {
+	enum session_kind kind;
+};
+// An HTTP request's answer (http.c).
+int net_http_begin(struct lws *wsi, struct net_listener *listener);
+int net_http_continue(struct lws *wsi, struct net_session *session);
+void net_http_finish(struct lws *wsi, struct net_session *session);
+// Send a small answer at once, instead of an upgrade. Returns what the callback is to return.
+int net_http_refuse(struct lws *wsi, struct net_listener *listener, struct net_response *response);
+void net_read_request(struct lws *wsi, struct net_listener *listener, struct net_request *request);
+
+struct net_listener {
+	struct net_loop *loop;
+	struct lws_vhost *vhost;
+	struct net_watch *watch;
+	const struct net_handler *handler;
+	void *context;
+	const struct net_header *headers;
+	struct lws_protocols protocols[6]; // HTTP, the subprotocols, the end
+	lws_retry_bo_t liveness;
+	char socket_path[LIMIT_SOCKET_PATH_BYTES + 1];
+	int port, spare_fd; // spare_fd: given up for a moment to refuse a connection when no other is left
+	unsigned open;      // connections now
+};

@@ -1,0 +1,508 @@
+/* WebSocket connections of both ends; see ws.h.
+ *
+ * Sending: each connection has a bounded ring of shared frames. libwebsockets writes one frame each time that the socket
+ * can take it. Where nothing waits and the socket's buffer is nearly empty, a small frame is sent at once: one system
+ * call instead of a turn through the poll, which is most of the cost of a broadcast (docs/performance.md).
+ * Receiving: pieces are put together up to the connection's limit, which is small until the peer is trusted.
+ * Thread: the loop's. */
+#include "common/net/loop_lws.h"
+
+#include "common/base/log.h"
+
+#include <errno.h>
+#include <linux/sockios.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+enum {
+	KEEP_RX_BYTES = 65536,      // a receive buffer larger than this is given back after its message
+	DIRECT_FRAME_BYTES = 16384, // frames up to this size may be sent at once
+	DIRECT_QUEUED_BYTES = 8192, // while the socket holds at most this much that was not acknowledged
+	CLOSE_REASON_BYTES = 120,
+	CLOSE_WAIT_S = 5,
+};
+
+struct net_frame {
+	unsigned references;
+	bool text;
+	size_t length;
+	uint8_t bytes[]; // LWS_PRE of room for headers, then the payload (length)
+};
+
+struct queued {
+	struct net_frame *frame;
+	uint64_t key;
+};
+
+struct net_conn {
+	struct net_session session;
+	struct net_conn *next, **at; // in the loop's list
+	struct lws *wsi;
+	struct net_listener *listener; // NULL for one that dialled
+	const struct net_handler *handler;
+	void *user;
+	bool opened, closed, closing;
+	int close_code;
+	char close_reason[CLOSE_REASON_BYTES + 1];
+	struct buffer rx; // a message in the making
+	size_t rx_limit;
+	struct queued *queue; // ring of (queue_capacity, a power of two)
+	size_t queue_capacity, queue_first, queue_count, queue_bytes;
+	char *bearer; // of one that dials
+	bool *gone;   // set when this is destroyed, while net_dial is on the stack
+	lws_retry_bo_t liveness;
+};
+
+struct net_frame *net_frame_create(const void *bytes, size_t length, bool text)
+{
+	struct net_frame *frame = malloc(sizeof(*frame) + LWS_PRE + length);
+	if (!frame)
+		return NULL;
+	*frame = (struct net_frame){.references = 1, .text = text, .length = length};
+	if (length)
+		memcpy(frame->bytes + LWS_PRE, bytes, length);
+	return frame;
+}
+
+struct net_frame *net_frame_ref(struct net_frame *frame)
+{
+	frame->references++;
+	return frame;
+}
+
+void net_frame_unref(struct net_frame **frame)
+{
+	if (*frame && !--(*frame)->references)
+		free(*frame);
+	*frame = NULL;
+}
+
+size_t net_frame_bytes(const struct net_frame *frame)
+{
+	return frame->length;
+}
+
+static struct queued *queue_at(struct net_conn *conn, size_t index)
+{
+	return &conn->queue[(conn->queue_first + index) & (conn->queue_capacity - 1)];
+}
+
+static void queue_clear(struct net_conn *conn)
+{
+	for (size_t i = 0; i < conn->queue_count; i++)
+		net_frame_unref(&queue_at(conn, i)->frame);
+	conn->queue_count = conn->queue_bytes = 0;
+}
+
+static enum status queue_grow(struct net_conn *conn)
+{
+	size_t capacity = conn->queue_capacity ? conn->queue_capacity * 2 : 8;
+	struct queued *queue = malloc(capacity * sizeof(*queue));
+	if (!queue)
+		return STATUS_OUT_OF_MEMORY;
+	for (size_t i = 0; i < conn->queue_count; i++)
+		queue[i] = *queue_at(conn, i);
+	free(conn->queue);
+	conn->queue = queue;
+	conn->queue_capacity = capacity;
+	conn->queue_first = 0;
+	return STATUS_OK;
+}
+
+// Take the waiting frame of this key out, so that its successor can go to the end.
+static void queue_drop_key(struct net_conn *conn, uint64_t key)
+{
+	size_t kept = 0;
+	for (size_t i = 0; i < conn->queue_count; i++) {
+		struct queued *entry = queue_at(conn, i);
+		if (entry->key == key) {
+			conn->queue_bytes -= entry->frame->length;
+			net_frame_unref(&entry->frame);
+		} else {
+			*queue_at(conn, kept++) = *entry;
+		}
+	}
+	conn->queue_count = kept;
+}
+
+static enum status queue_push(struct net_conn *conn, struct net_frame *frame, uint64_t key)
+{
+	if (key)
+		queue_drop_key(conn, key);
+	if (conn->queue_count >= LIMIT_SEND_QUEUE_MESSAGES ||
+	    (conn->queue_count && conn->queue_bytes + frame->length > LIMIT_SEND_QUEUE_BYTES))
+		return STATUS_LIMIT_EXCEEDED;
+	if (conn->queue_count == conn->queue_capacity && queue_grow(conn))
+		return STATUS_OUT_OF_MEMORY;
+	*queue_at(conn, conn->queue_count++) = (struct queued){.frame = net_frame_ref(frame), .key = key};
+	conn->queue_bytes += frame->length;
+	return STATUS_OK;
+}
+
+// The frame's WebSocket header, written where libwebsockets would write it: just before the payload.
+static size_t put_header(struct net_frame *frame)
+{
+	uint8_t *payload = frame->bytes + LWS_PRE, opcode = frame->text ? 0x81 : 0x82;
+	size_t length = frame->length;
+	if (length < 126) {
+		payload[-2] = opcode;
+		payload[-1] = (uint8_t)length;
+		return 2;
+	}
+	payload[-4] = opcode; // callers keep length < 65536
+	payload[-3] = 126;
+	payload[-2] = (uint8_t)(length >> 8);
+	payload[-1] = (uint8_t)length;
+	return 4;
+}
+
+// Send past libwebsockets if that is certain to take the whole frame at once; false: it is to be queued.
+static bool send_directly(struct net_conn *conn, struct net_frame *frame)
+{
+	int unsent = 0, fd = lws_get_socket_fd(conn->wsi);
+	if (!conn->listener || !conn->opened || conn->queue_count || frame->length > DIRECT_FRAME_BYTES ||
+	    lws_is_ssl(conn->wsi) || lws_partial_buffered(conn->wsi))
+		return false;
+	if (ioctl(fd, SIOCOUTQ, &unsent) < 0 || unsent > DIRECT_QUEUED_BYTES)
+		return false;
+	size_t header = put_header(frame), total = header + frame->length;
+	ssize_t sent = send(fd, frame->bytes + LWS_PRE - header, total, MSG_NOSIGNAL | MSG_DONTWAIT);
+	if (sent < 0)
+		return false; // EAGAIN waits in the queue; a broken connection shows itself to libwebsockets too
+	if ((size_t)sent != total) {
+		log_warning("net", "a socket took part of a small frame; its connection is closed");
+		conn->closing = true;
+		queue_clear(conn);
+		lws_set_timeout(conn->wsi, PENDING_TIMEOUT_CLOSE_SEND, LWS_TO_KILL_ASYNC);
+	}
+	return true;
+}
+
+enum status net_conn_send(struct net_conn *conn, struct net_frame *frame, uint64_t key)
+{
+	if (conn->closing || conn->closed)
+		return STATUS_UNAVAILABLE;
+	if (send_directly(conn, frame))
+		return STATUS_OK;
+	enum status status = queue_push(conn, frame, key);
+	if (status) {
+		net_conn_close(conn, 4408, "too slow: the outgoing queue is full");
+		return status;
+	}
+	if (conn->opened)
+		lws_callback_on_writable(conn->wsi);
+	return STATUS_OK;
+}
+
+enum status net_conn_send_text(struct net_conn *conn, const char *text, size_t length)
+{
+	struct net_frame *frame = net_frame_create(text, length, true);
+	if (!frame)
+		return STATUS_OUT_OF_MEMORY;
+	enum status status = net_conn_send(conn, frame, 0);
+	net_frame_unref(&frame);
+	return status;
+}
+
+void net_conn_close(struct net_conn *conn, int code, const char *reason)
+{
+	if (conn->closing || conn->closed)
+		return;
+	conn->closing = true;
+	conn->close_code = code;
+	snprintf(conn->close_reason, sizeof conn->close_reason, "%s", reason);
+	if (code == 4408 || code == 4410) // who is too slow, or no longer welcome, gets nothing more
+		queue_clear(conn);
+	if (!conn->opened)
+		return;
+	lws_set_timeout(conn->wsi, PENDING_TIMEOUT_CLOSE_SEND, CLOSE_WAIT_S);
+	lws_callback_on_writable(conn->wsi);
+}
+
+void net_conn_trust(struct net_conn *conn)
+{
+	conn->rx_limit = LIMIT_HEAD_BYTES + LIMIT_BODY_BYTES + 4;
+}
+
+void *net_conn_user(const struct net_conn *conn)
+{
+	return conn->user;
+}
+
+size_t net_conn_queued_bytes(const struct net_conn *conn)
+{
+	return conn->queue_bytes;
+}
+
+static struct net_conn *conn_create(struct net_loop *loop, const struct net_handler *handler, void *user,
+				    struct net_listener *listener)
+{
+	struct net_conn *conn = calloc(1, sizeof(*conn));
+	if (!conn)
+		return NULL;
+	conn->session.kind = SESSION_WS;
+	conn->handler = handler;
+	conn->user = user;
+	conn->listener = listener;
+	conn->rx_limit = LIMIT_LOGIN_BYTES;
+	buffer_init(&conn->rx, LIMIT_HEAD_BYTES + LIMIT_BODY_BYTES + 4);
+	conn->at = net_loop_conns(loop);
+	conn->next = *conn->at;
+	if (conn->next)
+		conn->next->at = &conn->next;
+	*conn->at = conn;
+	return conn;
+}
+
+static void tell_closed(struct net_conn *conn)
+{
+	if (conn->closed)
+		return;
+	conn->closed = true;
+	conn->handler->closed(conn->user, conn->opened ? conn : NULL, conn->close_code);
+}
+
+void net_close_all(struct net_loop *loop, int code)
+{
+	for (struct net_conn *conn = *net_loop_conns(loop); conn; conn = conn->next) {
+		conn->closing = true;
+		if (!conn->close_code)
+			conn->close_code = code;
+		tell_closed(conn);
+	}
+}
+
+static void conn_destroy(struct net_conn *conn)
+{
+	tell_closed(conn);
+	*conn->at = conn->next;
+	if (conn->next)
+		conn->next->at = conn->at;
+	if (conn->gone)
+		*conn->gone = true;
+	queue_clear(conn);
+	free(conn->queue);
+	free(conn->bearer);
+	buffer_finish(&conn->rx);
+	free(conn);
+}
+
+static int on_upgrade(struct lws *wsi, struct net_listener *listener)
+{
+	char upgrade[24] = "", offered[128] = "";
+	void *user = NULL;
+	struct net_request request;
+	struct net_response response = {0};
+	if (lws_hdr_copy(wsi, upgrade, sizeof upgrade, WSI_TOKEN_UPGRADE) < 0 || strcasecmp(upgrade, "websocket") != 0)
+		return -1; // also h2c; what `in` points at is not to be trusted in some versions
+	buffer_init(&response.owned, 2048);
+	net_read_request(wsi, listener, &request);
+	bool known = lws_hdr_total_length(wsi, WSI_TOKEN_PROTOCOL) <= 0;
+	if (!known && lws_hdr_copy(wsi, offered, sizeof offered, WSI_TOKEN_PROTOCOL) > 0)
+		for (size_t i = 1; listener->protocols[i].name && !known; i++)
+			known = strstr(offered, listener->protocols[i].name) != NULL;
+	if (!known) {
+		buffer_printf(&response.owned, "{\"error\":\"this subprotocol is not spoken here\",\"hint\":\"%s\"}\n",
+			      listener->protocols[1].name);
+		response.status = 400;
+		response.content_type = "application/json";
+		response.body = response.owned.data;
+		response.body_bytes = response.owned.length;
+		return net_http_refuse(wsi, listener, &response);
+	}
+	if (!listener->handler->upgrade(listener->context, &request, &user, &response))
+		return net_http_refuse(wsi, listener, &response);
+	buffer_finish(&response.owned);
+	struct net_conn *conn = conn_create(listener->loop, listener->handler, user, listener);
+	if (!conn) {
+		listener->handler->closed(user, NULL, 0);
+		return -1;
+	}
+	conn->wsi = wsi;
+	lws_set_opaque_user_data(wsi, conn);
+	return 0;
+}
+
+static int on_open(struct net_conn *conn)
+{
+	if (conn->closed)
+		return -1;
+	conn->opened = true;
+	conn->handler->opened(conn->user, conn);
+	if (conn->closing || conn->queue_count)
+		lws_callback_on_writable(conn->wsi);
+	return 0;
+}
+
+static int on_receive(struct net_conn *conn, const uint8_t *bytes, size_t length)
+{
+	if (conn->closing)
+		return 0;
+	lws_validity_confirmed(conn->wsi); // any byte is a sign of life
+	size_t ahead = lws_remaining_packet_payload(conn->wsi);
+	bool last = lws_is_final_fragment(conn->wsi) && !ahead;
+	if (length > conn->rx_limit || ahead > conn->rx_limit || conn->rx.length + length + ahead > conn->rx_limit) {
+		conn->close_code = 1009;
+		lws_close_reason(conn->wsi, LWS_CLOSE_STATUS_MESSAGE_TOO_LARGE, (uint8_t *)"message too big", 15);
+		return -1;
+	}
+	if (last && !conn->rx.length) {
+		conn->handler->message(conn->user, conn, bytes, length, lws_frame_is_binary(conn->wsi));
+		return 0;
+	}
+	if (buffer_append(&conn->rx, bytes, length))
+		return -1;
+	if (!last)
+		return 0;
+	conn->handler->message(conn->user, conn, conn->rx.data, conn->rx.length, lws_frame_is_binary(conn->wsi));
+	if (conn->rx.capacity > KEEP_RX_BYTES)
+		buffer_finish(&conn->rx);
+	else
+		buffer_clear(&conn->rx);
+	return 0;
+}
+
+static int on_writable(struct net_conn *conn)
+{
+	if (!conn->queue_count) {
+		if (!conn->closing)
+			return 0;
+		lws_close_reason(conn->wsi, (enum lws_close_status)conn->close_code, (uint8_t *)conn->close_reason,
+				 strlen(conn->close_reason));
+		return -1;
+	}
+	struct queued entry = *queue_at(conn, 0);
+	conn->queue_first = (conn->queue_first + 1) & (conn->queue_capacity - 1);
+	conn->queue_count--;
+	conn->queue_bytes -= entry.frame->length;
+	int written = lws_write(conn->wsi, entry.frame->bytes + LWS_PRE, entry.frame->length,
+				entry.frame->text ? LWS_WRITE_TEXT : LWS_WRITE_BINARY);
+	net_frame_unref(&entry.frame);
+	if (written < 0)
+		return -1;
+	if (conn->queue_count || conn->closing)
+		lws_callback_on_writable(conn->wsi);
+	return 0;
+}
+
+static int add_bearer(struct net_conn *conn, unsigned char **at, size_t room)
+{
+	int length = conn->bearer ? snprintf((char *)*at, room, "Authorization: Bearer %s\r\n", conn->bearer) : 0;
+	if (length < 0 || (size_t)length >= room)
+		return -1;
+	*at += length;
+	return 0;
+}
+
+static void on_peer_close(struct net_conn *conn, const uint8_t *bytes, size_t length)
+{
+	if (length >= 2)
+		conn->close_code = bytes[0] << 8 | bytes[1];
+}
+
+static void on_destroy(struct lws *wsi, struct net_session *session)
+{
+	struct net_listener *listener = lws_vhost_user(lws_get_vhost(wsi));
+	if (session && session->kind == SESSION_HTTP) {
+		net_http_finish(wsi, session);
+	} else if (session) {
+		lws_set_opaque_user_data(wsi, NULL);
+		conn_destroy((struct net_conn *)session);
+	}
+	if (listener)
+		listener->open--;
+}
+
+// One that dialled and did not open, or is gone.
+static void client_gone(struct lws *wsi, struct net_conn *conn)
+{
+	lws_set_opaque_user_data(wsi, NULL);
+	conn_destroy(conn);
+}
+
+int net_ws_callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in, size_t length)
+{
+	(void)user;
+	struct net_session *session = wsi ? lws_get_opaque_user_data(wsi) : NULL;
+	struct net_conn *conn = session && session->kind == SESSION_WS ? (struct net_conn *)session : NULL;
+	switch ((int)reason) {
+	case LWS_CALLBACK_HTTP:
+		return net_http_begin(wsi, lws_vhost_user(lws_get_vhost(wsi)));
+	case LWS_CALLBACK_HTTP_WRITEABLE:
+		return session && session->kind == SESSION_HTTP ? net_http_continue(wsi, session) : 0;
+	case LWS_CALLBACK_HTTP_CONFIRM_UPGRADE:
+		return on_upgrade(wsi, lws_vhost_user(lws_get_vhost(wsi)));
+	case LWS_CALLBACK_FILTER_PROTOCOL_CONNECTION:
+		return conn ? 0 : -1;
+	case LWS_CALLBACK_CLIENT_APPEND_HANDSHAKE_HEADER:
+		return conn ? add_bearer(conn, in, length) : 0;
+	case LWS_CALLBACK_ESTABLISHED:
+	case LWS_CALLBACK_CLIENT_ESTABLISHED:
+		return conn ? on_open(conn) : -1;
+	case LWS_CALLBACK_RECEIVE:
+	case LWS_CALLBACK_CLIENT_RECEIVE:
+		return conn ? on_receive(conn, in, length) : -1;
+	case LWS_CALLBACK_SERVER_WRITEABLE:
+	case LWS_CALLBACK_CLIENT_WRITEABLE:
+		return conn ? on_writable(conn) : -1;
+	case LWS_CALLBACK_WS_PEER_INITIATED_CLOSE:
+		if (conn)
+			on_peer_close(conn, in, length);
+		return 0;
+	case LWS_CALLBACK_CLOSED:
+		if (conn)
+			tell_closed(conn);
+		return 0;
+	case LWS_CALLBACK_CLIENT_CONNECTION_ERROR:
+	case LWS_CALLBACK_CLIENT_CLOSED:
+		if (conn)
+			client_gone(wsi, conn);
+		return 0;
+	case LWS_CALLBACK_WSI_DESTROY:
+		on_destroy(wsi, session);
+		return 0;
+	}
+	return 0;
+}
+
+enum status net_dial(struct net_loop *loop, const struct net_dial_params *params, struct error *error)
+{
+	char address[LIMIT_SOCKET_PATH_BYTES + 2];
+	if (params->socket_path && strlen(params->socket_path) > LIMIT_SOCKET_PATH_BYTES)
+		return error_set(error, STATUS_INVALID_PARAMS, "the socket's path is too long: %s", params->socket_path);
+	struct net_conn *conn = conn_create(loop, params->handler, params->user, NULL);
+	if (!conn)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
+	conn->bearer = params->bearer ? strdup(params->bearer) : NULL;
+	conn->liveness = (lws_retry_bo_t){.secs_since_valid_ping = (uint16_t)params->ping_s,
+					  .secs_since_valid_hangup = (uint16_t)params->silence_s};
+	net_conn_trust(conn); // we chose whom to dial
+	snprintf(address, sizeof address, "+%s", params->socket_path ? params->socket_path : "");
+	struct lws_client_connect_info info = {
+		.context = net_loop_context(loop),
+		.vhost = net_loop_base_vhost(loop),
+		.address = params->socket_path ? address : params->host,
+		.port = params->socket_path ? 0 : params->port,
+		.path = params->path,
+		.host = params->socket_path ? "localhost" : params->host,
+		.protocol = params->subprotocol,
+		.local_protocol_name = "client",
+		.opaque_user_data = conn,
+		.retry_and_idle_policy = &conn->liveness,
+		.pwsi = &conn->wsi,
+	};
+	// A failure is told by callback, at once or later; only one that comes before there is anything to call back for
+	// is told by the result alone.
+	bool gone = false;
+	conn->gone = &gone;
+	struct lws *wsi = lws_client_connect_via_info(&info);
+	if (!gone) {
+		conn->gone = NULL;
+		if (!wsi)
+			conn_destroy(conn);
+	}
+	return STATUS_OK;
+}

@@ -1,0 +1,49 @@
+/* The API: JSON-RPC calls of clients, in; domain calls and answers, out.
+ *
+ * The contract decides: a method's scope and parameters are checked from schema/api.json before its handler runs, and in
+ * debug builds its result after. A handler lives in the file of its noun and does what it is named for, nothing else.
+ * Thread: the loop's. */
+#pragma once
+#include "common/wire/contract.h"
+#include "common/wire/message.h"
+#include "server/cluster/cluster.h"
+#include "server/security/tokens.h"
+
+struct api;
+struct api_client; // one connection
+
+struct api_params {
+	struct net_loop *loop;
+	const struct contract *contract;
+	struct store *store;
+	struct tokens *tokens;
+	struct events *events;
+	struct cluster *cluster;
+	const char *name, *cluster_id, *schema_sha256;
+	int64_t started_ms;
+};
+// Errors: STATUS_INTERNAL if a method of the contract has no handler, or a handler no method: then the server must not
+// start.
+enum status api_create(struct api **out, const struct api_params *params, struct error *error);
+void api_destroy(struct api **api);
+
+// What the connections of /ws call: opened, message, closed of struct net_handler, with a struct api_client as user.
+// `token` NULL: not logged in yet, or, with `local`, the machine's owner, who may do everything.
+struct api_client *api_client_create(struct api *api, struct token *token, bool local);
+void api_client_opened(void *user, struct net_conn *conn);
+void api_client_message(void *user, struct net_conn *conn, const uint8_t *bytes, size_t length, bool binary);
+void api_client_closed(void *user, struct net_conn *conn, int code);
+// Whether one more connection that has not logged in is taken.
+bool api_has_room(const struct api *api);
+
+// Close every connection of this token with 4410. For tokens_revoke.
+void api_end_token(void *api, struct token *token);
+// Close all with 1001.
+void api_shut_down(struct api *api);
+
+// Figures for /metrics.
+struct api_stats {
+	uint64_t calls, failed_calls, failed_logins;
+	size_t connections, sessions;
+};
+void api_read_stats(const struct api *api, struct api_stats *stats);

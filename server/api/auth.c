@@ -1,0 +1,43 @@
+/* auth.*: logging in. Thread: the loop's. */
+#include "server/api/call.h"
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+
+static struct json *scope_list(uint32_t scopes)
+{
+	struct json *list = json_new_array();
+	for (unsigned bit = 0; token_scope_name(bit); bit++)
+		if (scopes & 1u << bit)
+			json_push(list, json_new_string(token_scope_name(bit)));
+	return list;
+}
+
+static enum status auth_login(struct api_call *call, const struct json *params, struct json **result, struct error *error)
+{
+	char at[CLOCK_TEXT_BYTES];
+	struct token *token = NULL;
+	struct api *api = call->api;
+	enum status status = tokens_authenticate(api->params.tokens, json_get_string(params, "token", ""), &token, error);
+	if (status) {
+		api->stats.failed_logins++;
+		log_debug("api", "a login failed: %s", error->message);
+		return status;
+	}
+	status = api_log_in(call->client, token, json_get_string(params, "session_id", NULL), error);
+	if (status)
+		return status;
+	struct json *login = json_new_object();
+	json_set_string(login, "token_id", token->token_id);
+	json_set_string(login, "name", token->name);
+	json_set(login, "scopes", scope_list(token->scopes));
+	json_set_string(login, "expires_at", token->expires_ms ? clock_format(token->expires_ms, at) : NULL);
+	json_set_string(login, "session_id", call->client->session->session_id);
+	*result = login;
+	return STATUS_OK;
+}
+
+const struct api_handler auth_handlers[] = {
+	{"auth.login", auth_login},
+	{0},
+};

@@ -1,0 +1,64 @@
+/* The inside of the API, for the files of this folder: connections, sessions, and the table of handlers.
+ * Thread: the loop's. */
+#pragma once
+#include "server/api/api.h"
+
+// What a token's holder has open; what it owns outlives its last connection by LIMIT_SESSION_GRACE_MS.
+struct api_session {
+	struct api_session *next;
+	struct api *api;
+	char session_id[32];
+	struct token *token; // NULL: the machine's owner
+	unsigned connections;
+	struct net_timer grace;
+};
+
+struct api_client {
+	struct api_client *next, **link; // in api->clients
+	struct api *api;
+	struct net_conn *conn;       // NULL before it opened and after it closed
+	struct api_session *session; // NULL until logged in
+	struct token *first_token;   // from the upgrade's header
+	bool local, closed, waiting; // waiting: counted as not logged in
+	struct event_subscriber subscriber;
+	struct net_timer login_deadline;
+	unsigned calls; // in flight; the struct lives until they are done
+	double allowance; // messages that may come now
+	int64_t allowance_ms;
+};
+
+struct api {
+	struct api_params params;
+	const struct api_handler **handlers; // one for each method, in the contract's order
+	struct api_client *clients;
+	struct api_session *sessions;
+	unsigned not_logged_in;
+	struct net_timer sweep; // expired tokens
+	struct buffer text;     // an answer being printed
+	struct api_stats stats;
+};
+
+struct api_call {
+	struct api *api;
+	struct api_client *client;
+	const struct contract_method *method;
+	struct json *id; // NULL: a notification, not answered
+	struct json *kept; // a handler's own, between its start and its end
+};
+
+// Return STATUS_OK with *result, an error with *error, or STATUS_PENDING after arranging for api_finish.
+struct api_handler {
+	const char *method;
+	enum status (*run)(struct api_call *call, const struct json *params, struct json **result, struct error *error);
+};
+extern const struct api_handler server_handlers[], auth_handlers[], cluster_handlers[], events_handlers[],
+	telemetry_handlers[], device_handlers[], token_handlers[]; // each ends with a NULL method
+
+// One handler for each method of the contract and none besides. Errors: STATUS_INTERNAL, naming the method.
+enum status api_bind_handlers(struct api *api, struct error *error);
+// Answer a call and free it. `result` is taken.
+void api_finish(struct api_call *call, enum status status, struct json *result, const struct error *error);
+// Log a connection in (token NULL: the owner), into a new session or, with session_id, an existing one.
+enum status api_log_in(struct api_client *client, struct token *token, const char *session_id, struct error *error);
+// What the caller may do: the scopes of its token, or all.
+uint32_t api_scopes(const struct api_client *client);

@@ -1,0 +1,204 @@
+/* A call's way: message, method, login, scope, rate, parameters, handler, answer. See api.h. */
+#include "server/api/call.h"
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct api_handler *const tables[] = {server_handlers,    auth_handlers,   cluster_handlers, events_handlers,
+						   telemetry_handlers, device_handlers, token_handlers};
+
+static const struct api_handler *find_handler(const char *method, size_t *count)
+{
+	const struct api_handler *found = NULL;
+	*count = 0;
+	for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
+		for (const struct api_handler *handler = tables[i]; handler->method; handler++, (*count)++)
+			if (!strcmp(handler->method, method))
+				found = handler;
+	return found;
+}
+
+
+// One handler for each method of the contract and none besides, or the server does not start.
+enum status api_bind_handlers(struct api *api, struct error *error)
+{
+	const struct contract_method *method;
+	size_t methods = 0, handlers = 0;
+	while (contract_at(api->params.contract, methods))
+		methods++;
+	api->handlers = calloc(methods + 1, sizeof(*api->handlers));
+	if (!api->handlers)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
+	for (size_t i = 0; (method = contract_at(api->params.contract, i)); i++) {
+		api->handlers[i] = find_handler(method->name, &handlers);
+		if (!api->handlers[i])
+			return error_set(error, STATUS_INTERNAL, "the contract's method %s has no handler", method->name);
+		if (strcmp(method->scope ? method->scope : "", "none") != 0 && !token_scope_parse(method->scope ? method->scope : ""))
+			return error_set(error, STATUS_INTERNAL, "the contract's method %s has no known x-scope", method->name);
+	}
+	if (handlers != methods)
+		return error_set(error, STATUS_INTERNAL, "%zu handlers for %zu methods of the contract", handlers, methods);
+	return STATUS_OK;
+}
+
+static void send_text(struct api_client *client, struct buffer *text)
+{
+	if (client->conn && !text->failed)
+		net_conn_send_text(client->conn, buffer_text(text), text->length);
+}
+
+static void answer_error(struct api_client *client, const struct json *id, const struct error *error)
+{
+	struct api *api = client->api;
+	buffer_clear(&api->text);
+	if (!message_print_error(&api->text, id, error))
+		send_text(client, &api->text);
+}
+
+static void check_result(const struct api_call *call, const struct json *result)
+{
+#ifndef NDEBUG
+	struct error error = {0};
+	if (contract_check_result(call->api->params.contract, call->method, result, &error)) {
+		log_error("api", "the result of %s breaks the contract: %s", call->method->name, error.message);
+		abort();
+	}
+#else
+	(void)call, (void)result;
+#endif
+}
+
+static void client_release(struct api_client *client)
+{
+	if (client->closed && !client->calls)
+		free(client);
+}
+
+void api_finish(struct api_call *call, enum status status, struct json *result, const struct error *error)
+{
+	struct api *api = call->api;
+	struct api_client *client = call->client;
+	if (status) {
+		struct error unknown = {.status = status};
+		api->stats.failed_calls++;
+		if (call->id)
+			answer_error(client, call->id, error && error->message[0] ? error : &unknown);
+		json_destroy(&result);
+	} else {
+		check_result(call, result);
+		buffer_clear(&api->text);
+		if (call->id && client->conn && !message_print_result(&api->text, call->id, result))
+			send_text(client, &api->text);
+		else if (!call->id || !client->conn)
+			json_destroy(&result);
+	}
+	json_destroy(&call->id);
+	json_destroy(&call->kept);
+	free(call);
+	client->calls--;
+	client_release(client);
+}
+
+// Whether this caller may make this call at all.
+static enum status admit(struct api_client *client, const struct contract_method *method, struct error *error)
+{
+	if (!strcmp(method->scope, "none"))
+		return STATUS_OK;
+	if (!client->session) {
+		error_set(error, STATUS_UNAUTHENTICATED, "log in before calling %s", method->name);
+		error_hint(error, "call auth.login with a token first, or send Authorization: Bearer TOKEN on the upgrade");
+		return STATUS_UNAUTHENTICATED;
+	}
+	struct token *token = client->session->token;
+	if (token) {
+		enum status status = token_usable(token, clock_wall_ms(), error);
+		if (!status)
+			status = token_take_call(token, clock_steady_ms(), error);
+		if (status)
+			return status;
+	}
+	uint32_t scope = token_scope_parse(method->scope);
+	if (!(api_scopes(client) & (scope | SCOPE_ADMIN))) {
+		error_set(error, STATUS_FORBIDDEN, "%s needs the scope %s", method->name, method->scope);
+		error_hint(error, "ask an admin for a token with that scope: exogpu token create --scopes %s", method->scope);
+		return STATUS_FORBIDDEN;
+	}
+	return STATUS_OK;
+}
+
+static void run_call(struct api_client *client, const struct message *message)
+{
+	struct api *api = client->api;
+	struct error error = {0};
+	struct json *result = NULL;
+	const struct contract_method *method = contract_find(api->params.contract, message->method);
+	enum status status = STATUS_OK;
+	api->stats.calls++;
+	if (!client->session && (!method || strcmp(method->scope, "none") != 0)) {
+		// Before login nobody learns which methods there are.
+		status = error_set(&error, STATUS_UNAUTHENTICATED, "log in first");
+		error_hint(&error, "call auth.login with a token first, or send Authorization: Bearer TOKEN on the upgrade");
+	} else if (!method) {
+		status = error_set(&error, STATUS_METHOD_NOT_FOUND, "there is no method \"%.64s\"", message->method);
+		error_hint(&error, "the methods are in /schema/api.json");
+	} else if (client->calls >= LIMIT_CALLS_IN_FLIGHT) {
+		status = error_set(&error, STATUS_LIMIT_EXCEEDED, "%d calls are under way on this connection", LIMIT_CALLS_IN_FLIGHT);
+		error_hint(&error, "wait for answers before sending more");
+	}
+	if (!status)
+		status = admit(client, method, &error);
+	if (!status && message->body)
+		status = error_set(&error, STATUS_INVALID_PARAMS, "%s takes no body", method->name);
+	if (!status)
+		status = contract_check_params(api->params.contract, method, message->params, &error);
+	struct api_call *call = status ? NULL : calloc(1, sizeof(*call));
+	if (!call) {
+		api->stats.failed_calls++;
+		error_set(&error, STATUS_OUT_OF_MEMORY, "out of memory");
+		if (message->id)
+			answer_error(client, message->id, &error);
+		return;
+	}
+	*call = (struct api_call){.api = api, .client = client, .method = method};
+	call->id = message->id ? json_copy(message->id) : NULL;
+	client->calls++;
+	const struct api_handler *handler = api->handlers[method - contract_at(api->params.contract, 0)];
+	status = handler->run(call, message->params, &result, &error);
+	if (status != STATUS_PENDING)
+		api_finish(call, status, result, &error);
+}
+
+// Messages that one connection may send: LIMIT_MESSAGES_PER_S on the whole, twice that at once.
+static bool over_rate(struct api_client *client)
+{
+	int64_t now_ms = clock_steady_ms();
+	client->allowance += (double)(now_ms - client->allowance_ms) * LIMIT_MESSAGES_PER_S / 1000;
+	client->allowance_ms = now_ms;
+	if (client->allowance > 2 * LIMIT_MESSAGES_PER_S)
+		client->allowance = 2 * LIMIT_MESSAGES_PER_S;
+	if (client->allowance < 1)
+		return true;
+	client->allowance -= 1;
+	return false;
+}
+
+void api_client_message(void *user, struct net_conn *conn, const uint8_t *bytes, size_t length, bool binary)
+{
+	struct api_client *client = user;
+	struct message message;
+	struct error error = {0};
+	if (over_rate(client)) {
+		net_conn_close(conn, 4429, "too many messages");
+		return;
+	}
+	enum status status = binary ? message_decode(&message, bytes, length, &error)
+				    : message_decode_text(&message, (const char *)bytes, length, &error);
+	if (status)
+		answer_error(client, message.id, &error);
+	else if (message.kind == MESSAGE_REQUEST || message.kind == MESSAGE_NOTIFICATION)
+		run_call(client, &message);
+	message_finish(&message); // an answer to a question that was not asked is passed over
+}

@@ -1,0 +1,58 @@
+/* events.*: subscribing. The answer goes out first, then what is replayed, so that a client never sees an event before
+ * it knows where the stream stands. Thread: the loop's. */
+#include "server/api/call.h"
+
+static enum status wanted_topics(struct api_call *call, const struct json *params, uint32_t *topics, struct error *error)
+{
+	*topics = 0;
+	for (const struct json *one = json_first(json_get(params, "topics")); one; one = json_next(one)) {
+		const char *name = json_string(one, "");
+		const char *scope = contract_topic_scope(call->api->params.contract, name);
+		if (!(api_scopes(call->client) & (token_scope_parse(scope ? scope : "admin") | SCOPE_ADMIN))) {
+			error_set(error, STATUS_FORBIDDEN, "the topic %s needs the scope %s", name, scope ? scope : "admin");
+			error_hint(error, "leave it out, or log in with a token that has the scope");
+			return STATUS_FORBIDDEN;
+		}
+		*topics |= event_topic_parse(name);
+	}
+	return STATUS_OK;
+}
+
+static enum status events_subscribe_call(struct api_call *call, const struct json *params, struct json **result,
+					 struct error *error)
+{
+	struct api_client *client = call->client;
+	struct events *events = call->api->params.events;
+	struct cluster *cluster = call->api->params.cluster;
+	const struct json *since = json_get(params, "since");
+	uint32_t topics;
+	int64_t seq = json_get_integer(since, "seq", -1);
+	enum status status = wanted_topics(call, params, &topics, error);
+	if (!status)
+		status = events_subscribe(events, &client->subscriber, client->conn, topics);
+	if (status)
+		return error_set(error, status, "not subscribed");
+	bool resumed = since && events_can_resume(events, json_get_string(since, "epoch", ""), seq);
+	struct json *answer = json_new_object();
+	json_set_string(answer, "epoch", events_epoch(events));
+	json_set_integer(answer, "seq", events_seq(events));
+	json_set_bool(answer, "resumed", resumed);
+	json_set(answer, "snapshot", resumed || !topics ? json_new_null() : cluster_snapshot(cluster));
+	*result = answer;
+	if (!resumed)
+		return STATUS_OK;
+	client->calls++; // it must outlive its own answer
+	api_finish(call, STATUS_OK, answer, NULL);
+	if (client->conn) {
+		events_replay(events, &client->subscriber, seq);
+		if (topics & TOPIC_TELEMETRY)
+			events_send_one(events, &client->subscriber, TOPIC_TELEMETRY, cluster_telemetry(cluster));
+	}
+	client->calls--;
+	return STATUS_PENDING;
+}
+
+const struct api_handler events_handlers[] = {
+	{"events.subscribe", events_subscribe_call},
+	{0},
+};

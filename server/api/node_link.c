@@ -1,0 +1,244 @@
+/* See node_link.h. A node must register within LIMIT_LOGIN_MS. Everything that it says is checked against the contract
+ * before it is looked at; a message that breaks it is answered with an error and changes nothing. */
+#include "server/api/node_link.h"
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/wire/message.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { PROTOCOL = 1 };
+
+struct node_links {
+	struct node_links_params params;
+	struct node_link *links;
+};
+
+struct node_link {
+	struct cluster_link link; // first: the cluster knows this part
+	struct node_link *next, **at;
+	struct node_links *all;
+	struct net_conn *conn;
+	bool local, closed;
+	char node_id[STORE_ID_BYTES]; // "" until registered
+	struct net_timer deadline;
+	struct json *pending_id; // of the registration that is being stored
+	int64_t next_id;
+	unsigned storing; // registrations under way; the struct lives until they are done
+};
+
+enum status node_links_create(struct node_links **out, const struct node_links_params *params)
+{
+	struct node_links *links = calloc(1, sizeof(*links));
+	*out = links;
+	if (!links)
+		return STATUS_OUT_OF_MEMORY;
+	links->params = *params;
+	return STATUS_OK;
+}
+
+void node_links_destroy(struct node_links **pointer)
+{
+	struct node_links *links = *pointer;
+	if (!links)
+		return;
+	*pointer = NULL;
+	while (links->links)
+		node_link_closed(links->links, NULL, 1001);
+	free(links);
+}
+
+static void send_call(struct node_link *link, const char *method, struct json *params, bool notify)
+{
+	struct buffer text;
+	struct json *id = notify ? NULL : json_new_integer(++link->next_id);
+	buffer_init(&text, LIMIT_HEAD_BYTES);
+	if (!message_print_call(&text, id, method, params) && link->conn)
+		net_conn_send_text(link->conn, buffer_text(&text), text.length);
+	json_destroy(&id);
+	buffer_finish(&text);
+}
+
+static void answer(struct node_link *link, const struct json *id, struct json *result, const struct error *error)
+{
+	struct buffer text;
+	buffer_init(&text, LIMIT_HEAD_BYTES);
+	enum status status = error ? message_print_error(&text, id, error) : message_print_result(&text, id, result);
+	if (!status && link->conn)
+		net_conn_send_text(link->conn, buffer_text(&text), text.length);
+	buffer_finish(&text);
+}
+
+void node_links_watch(struct node_links *links, bool watched)
+{
+	for (struct node_link *link = links->links; link; link = link->next) {
+		struct json *params = json_new_object();
+		json_set_bool(params, "watched", watched);
+		send_call(link, "node.watch", params, true);
+	}
+}
+
+static void ask_verify(struct cluster_link *cluster_link, const char *device_id)
+{
+	struct json *params = json_new_object();
+	json_set_string(params, "device_id", device_id);
+	send_call((struct node_link *)cluster_link, "device.verify", params, false);
+}
+
+static void superseded(struct cluster_link *cluster_link)
+{
+	struct node_link *link = (struct node_link *)cluster_link;
+	link->node_id[0] = 0;
+	if (link->conn)
+		net_conn_close(link->conn, 4403, "another connection speaks for this node");
+}
+
+struct node_link *node_link_create(struct node_links *links, bool local)
+{
+	struct node_link *link = calloc(1, sizeof(*link));
+	if (!link)
+		return NULL;
+	*link = (struct node_link){
+		.link = {.verify = ask_verify, .superseded = superseded}, .all = links, .local = local, .next = links->links};
+	link->at = &links->links;
+	if (link->next)
+		link->next->at = &link->next;
+	links->links = link;
+	return link;
+}
+
+static void register_late(void *arg)
+{
+	struct node_link *link = arg;
+	if (!link->node_id[0] && link->conn)
+		net_conn_close(link->conn, 4401, "not registered within 5 s");
+}
+
+void node_link_opened(void *user, struct net_conn *conn)
+{
+	struct node_link *link = user;
+	link->conn = conn;
+	net_conn_trust(conn); // it came by the data directory's own socket
+	net_timer_start(link->all->params.loop, &link->deadline, LIMIT_LOGIN_MS, register_late, link);
+}
+
+static void release(struct node_link *link)
+{
+	if (link->closed && !link->storing) {
+		json_destroy(&link->pending_id);
+		free(link);
+	}
+}
+
+void node_link_closed(void *user, struct net_conn *conn, int code)
+{
+	struct node_link *link = user;
+	(void)conn;
+	if (link->closed)
+		return;
+	link->closed = true;
+	link->conn = NULL;
+	net_timer_stop(link->all->params.loop, &link->deadline);
+	*link->at = link->next;
+	if (link->next)
+		link->next->at = link->at;
+	if (link->node_id[0])
+		cluster_lose_node(link->all->params.cluster, link->node_id, &link->link,
+				  code == 1000 || code == 1001 ? "it was stopped" : "its connection broke");
+	release(link);
+}
+
+static void registered(void *context, enum status status, const struct error *error)
+{
+	struct node_link *link = context;
+	struct json *id = link->pending_id;
+	link->pending_id = NULL;
+	link->storing--;
+	if (status) {
+		link->node_id[0] = 0;
+		answer(link, id, NULL, error);
+	} else if (link->closed) { // gone while it was stored
+		cluster_lose_node(link->all->params.cluster, link->node_id, &link->link, "its connection broke");
+	} else {
+		struct json *result = json_new_object();
+		json_set_integer(result, "protocol", PROTOCOL);
+		json_set_bool(result, "watched", events_watched(link->all->params.events));
+		answer(link, id, result, NULL);
+	}
+	json_destroy(&id);
+	release(link);
+}
+
+static enum status node_register(struct node_link *link, const struct message *message, struct error *error)
+{
+	const struct json *record = json_get(message->params, "node");
+	const char *node_id = json_get_string(record, "node_id", "");
+	int64_t protocol = json_get_integer(message->params, "protocol", 0);
+	if (protocol != PROTOCOL) {
+		error_set(error, STATUS_CONFLICT, "the node speaks protocol %lld, this server needs %d", (long long)protocol,
+			  PROTOCOL);
+		error_hint(error, "run the same version of exogpu on both");
+		return STATUS_CONFLICT;
+	}
+	if (link->pending_id)
+		return error_set(error, STATUS_CONFLICT, "a registration is under way");
+	if (link->node_id[0] && strcmp(link->node_id, node_id) != 0)
+		return error_set(error, STATUS_CONFLICT, "this connection is node %s", link->node_id);
+	memcpy(link->node_id, node_id, strlen(node_id) + 1); // at most 64 bytes, says the contract
+	link->pending_id = message->id ? json_copy(message->id) : json_new_null();
+	link->storing++;
+	enum status status = cluster_register_node(link->all->params.cluster, record, link->local, &link->link, registered,
+						   link, error);
+	if (status) {
+		link->storing--;
+		link->node_id[0] = 0;
+		json_destroy(&link->pending_id);
+		return status;
+	}
+	return STATUS_PENDING;
+}
+
+static enum status run(struct node_link *link, const struct message *message, struct error *error)
+{
+	const struct contract *contract = link->all->params.contract;
+	const struct contract_method *method = contract_find(contract, message->method);
+	if (!method || strcmp(method->direction, "node-to-server") != 0)
+		return error_set(error, STATUS_METHOD_NOT_FOUND, "a node has no method \"%.64s\" here", message->method);
+	enum status status = contract_check_params(contract, method, message->params, error);
+	if (status)
+		return status;
+	if (!strcmp(method->name, "node.register"))
+		return node_register(link, message, error);
+	if (!link->node_id[0])
+		return error_set(error, STATUS_UNAUTHENTICATED, "register first");
+	if (!strcmp(method->name, "node.devices"))
+		return cluster_report_devices(link->all->params.cluster, link->node_id, json_get(message->params, "devices"),
+					      error);
+	if (!strcmp(method->name, "node.telemetry")) {
+		cluster_report_telemetry(link->all->params.cluster, link->node_id, json_get(message->params, "node"),
+					 json_get(message->params, "devices"));
+		return STATUS_OK;
+	}
+	return error_set(error, STATUS_METHOD_NOT_FOUND, "%s is not served", method->name);
+}
+
+void node_link_message(void *user, struct net_conn *conn, const uint8_t *bytes, size_t length, bool binary)
+{
+	struct node_link *link = user;
+	struct message message;
+	struct error error = {0};
+	(void)conn;
+	enum status status = binary ? message_decode(&message, bytes, length, &error)
+				    : message_decode_text(&message, (const char *)bytes, length, &error);
+	bool call = message.kind == MESSAGE_REQUEST || message.kind == MESSAGE_NOTIFICATION;
+	if (!status && call)
+		status = run(link, &message, &error);
+	if (status && status != STATUS_PENDING)
+		log_warning("nodes", "a message of node %s was refused: %s", link->node_id[0] ? link->node_id : "(new)",
+			    error.message);
+	if (status != STATUS_PENDING && (message.id || (status && !call)) && (call || status))
+		answer(link, message.id, json_new_object(), status ? &error : NULL);
+	message_finish(&message);
+}

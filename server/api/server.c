@@ -1,0 +1,28 @@
+/* server.*: what this server is. Answers before login. Thread: the loop's. */
+#include "server/api/call.h"
+
+#include "common/base/clock.h"
+
+static enum status server_info(struct api_call *call, const struct json *params, struct json **result, struct error *error)
+{
+	char at[CLOCK_TEXT_BYTES];
+	const struct api_params *server = &call->api->params;
+	struct json *info = json_new_object(), *limits = json_new_object();
+	(void)params, (void)error;
+	json_set_string(info, "name", server->name);
+	json_set_string(info, "version", EXOGPU_VERSION);
+	json_set_string(info, "cluster_id", server->cluster_id);
+	json_set_string(info, "started_at", clock_format(server->started_ms, at));
+	json_set_string(info, "schema_sha256", server->schema_sha256);
+#define X(name, word, value) json_set_integer(limits, word, name);
+	LIMIT_LIST(X)
+#undef X
+	json_set(info, "limits", limits);
+	*result = info;
+	return STATUS_OK;
+}
+
+const struct api_handler server_handlers[] = {
+	{"server.info", server_info},
+	{0},
+};

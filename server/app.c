@@ -1,0 +1,366 @@
+/* The composition root of the server. Read it first: what the server is made of stands here in the order in which it is
+ * made, and is taken down in the reverse.
+ *
+ *   options, data directory and its lock     who we are, and that nobody else is
+ *   loop                                     one thread that everything but SQL and hashing happens on
+ *   store                                    state.db and history.db, and the thread that writes them
+ *   contracts                                schema/api.json and schema/node.json, as they are compiled in
+ *   tokens                                   who may do what
+ *   events, cluster                          the state, and the stream of its changes
+ *   api, node links                          calls of clients; reports of nodes
+ *   http                                     the port and the Unix socket; nothing comes in before this stands
+ *   local node                               a child process that offers this machine's devices
+ *
+ * A stop (SIGINT, SIGTERM) closes every connection with 1001, ends the node, and leaves the loop when both are done or
+ * after 1.5 s. */
+#include "server/app.h"
+
+#include "common/base/clock.h"
+#include "server/api/api.h"
+#include "server/api/node_link.h"
+#include "server/data_directory.h"
+#include "server/http/http.h"
+#include "server/local_node.h"
+#include "server/options.h"
+
+#include <errno.h>
+#include <openssl/evp.h>
+#include <openssl/rand.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { STOP_LIMIT_MS = 1500, STOP_LOOK_MS = 10, SHA256_TEXT_BYTES = 65 };
+
+struct app {
+	struct options options;
+	int lock;
+	struct net_loop *loop;
+	struct net_watch *signals;
+	struct store *store;
+	struct contract *api_contract, *node_contract;
+	struct tokens *tokens;
+	struct events *events;
+	struct cluster *cluster;
+	struct api *api;
+	struct node_links *nodes;
+	struct http *http;
+	struct local_node *local_node;
+	struct net_timer stop_timer;
+	bool stopping, node_ended, logging;
+	int64_t started_ms, stop_by_ms;
+	char cluster_id[40], cluster_name[80], schema_sha256[SHA256_TEXT_BYTES];
+	char socket_path[4112], token_path[4112], node_data[4112];
+};
+
+static void look_whether_stopped(void *arg)
+{
+	struct app *app = arg;
+	struct api_stats stats;
+	api_read_stats(app->api, &stats);
+	if ((app->node_ended && !stats.connections) || clock_steady_ms() >= app->stop_by_ms)
+		net_loop_stop(app->loop);
+	else
+		net_timer_start(app->loop, &app->stop_timer, STOP_LOOK_MS, look_whether_stopped, app);
+}
+
+static void local_node_ended(void *context)
+{
+	((struct app *)context)->node_ended = true;
+}
+
+static void stop(struct app *app)
+{
+	if (app->stopping)
+		return;
+	app->stopping = true;
+	log_info("server", "stopping");
+	app->stop_by_ms = clock_steady_ms() + STOP_LIMIT_MS;
+	api_shut_down(app->api);
+	app->node_ended = !app->local_node;
+	if (app->local_node)
+		local_node_stop(app->local_node, local_node_ended, app);
+	look_whether_stopped(app);
+}
+
+static void signalled(void *arg, int fd)
+{
+	struct signalfd_siginfo info;
+	while (read(fd, &info, sizeof info) == sizeof info)
+		stop(arg);
+}
+
+static const struct net_watch_events signal_events = {.readable = signalled};
+
+// Signals come through the loop; every thread that starts after this has them blocked.
+static enum status block_signals(struct app *app, struct error *error)
+{
+	sigset_t set;
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
+	struct sigaction ignore = {.sa_handler = SIG_IGN};
+	sigaction(SIGPIPE, &ignore, NULL);
+	int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (fd < 0)
+		return error_errno(error, STATUS_UNAVAILABLE, errno, "signalfd");
+	return net_watch_create(&app->signals, app->loop, fd, &signal_events, app, error);
+}
+
+// The loop tells nodes when somebody begins to watch, and when the last one leaves.
+static void watched_changed(void *context, bool watched)
+{
+	struct app *app = context;
+	if (app->nodes)
+		node_links_watch(app->nodes, watched);
+}
+
+static enum status hash_schema(struct app *app, struct error *error)
+{
+	size_t length;
+	unsigned char digest[32];
+	const char *text = contract_text(CONTRACT_API, &length);
+	if (EVP_Digest(text, length, digest, NULL, EVP_sha256(), NULL) != 1)
+		return error_set(error, STATUS_INTERNAL, "SHA-256 is not available");
+	for (size_t i = 0; i < sizeof digest; i++)
+		snprintf(app->schema_sha256 + 2 * i, 3, "%02x", digest[i]);
+	return STATUS_OK;
+}
+
+// The cluster's id is made once; its name is the one given last, at first the host's.
+static enum status load_identity(struct app *app, struct error *error)
+{
+	char host[65] = "exogpu";
+	struct store_batch *batch = NULL;
+	const char *stored = store_load_setting(app->store, "cluster_id");
+	snprintf(app->cluster_id, sizeof app->cluster_id, "%s", stored ? stored : "");
+	stored = store_load_setting(app->store, "cluster_name");
+	if (gethostname(host, sizeof host - 1))
+		snprintf(host, sizeof host, "exogpu");
+	snprintf(app->cluster_name, sizeof app->cluster_name, "%s", app->options.name ? app->options.name : stored ? stored : host);
+	bool named = stored && !strcmp(stored, app->cluster_name);
+	if (app->cluster_id[0] && named)
+		return STATUS_OK;
+	enum status status = store_batch_create(&batch);
+	if (!status && !app->cluster_id[0]) {
+		uint8_t random[8];
+		if (RAND_bytes(random, sizeof random) != 1)
+			status = error_set(error, STATUS_UNAVAILABLE, "no random numbers");
+		int at = snprintf(app->cluster_id, sizeof app->cluster_id, "clu_");
+		for (size_t i = 0; i < sizeof random; i++)
+			at += snprintf(app->cluster_id + at, sizeof app->cluster_id - (size_t)at, "%02x", random[i]);
+		if (!status)
+			status = store_put_setting(batch, "cluster_id", app->cluster_id);
+	}
+	if (!status)
+		status = store_put_setting(batch, "cluster_name", app->cluster_name);
+	if (!status)
+		return store_commit_wait(app->store, &batch, error);
+	store_batch_destroy(&batch);
+	return error_set(error, status, "the cluster's identity could not be stored");
+}
+
+static enum status create_state(struct app *app, struct error *error)
+{
+	char token[TOKEN_TEXT_BYTES];
+	enum status status = store_create(&app->store, app->loop, app->options.data, error);
+	if (!status)
+		status = load_identity(app, error);
+	if (!status)
+		status = contract_create(&app->api_contract, CONTRACT_API, error);
+	if (!status)
+		status = contract_create(&app->node_contract, CONTRACT_NODE, error);
+	if (!status)
+		status = hash_schema(app, error);
+	if (!status)
+		status = tokens_create(&app->tokens, app->store, error);
+	if (!status)
+		status = tokens_ensure_admin_file(app->tokens, app->token_path, token, error);
+	OPENSSL_cleanse(token, sizeof token);
+	if (!status)
+		status = events_create(&app->events, app->api_contract, watched_changed, app);
+	if (!status) {
+		struct cluster_params params = {.loop = app->loop, .store = app->store, .events = app->events};
+		status = cluster_create(&app->cluster, &params, error);
+	}
+	return status;
+}
+
+static enum status create_doors(struct app *app, struct error *error)
+{
+	struct api_params api = {.loop = app->loop,
+				 .contract = app->api_contract,
+				 .store = app->store,
+				 .tokens = app->tokens,
+				 .events = app->events,
+				 .cluster = app->cluster,
+				 .name = app->cluster_name,
+				 .cluster_id = app->cluster_id,
+				 .schema_sha256 = app->schema_sha256,
+				 .started_ms = app->started_ms};
+	struct node_links_params nodes = {
+		.loop = app->loop, .contract = app->node_contract, .cluster = app->cluster, .events = app->events};
+	enum status status = api_create(&app->api, &api, error);
+	if (!status)
+		status = node_links_create(&app->nodes, &nodes);
+	if (status)
+		return status;
+	struct http_params http = {.loop = app->loop,
+				   .api = app->api,
+				   .nodes = app->nodes,
+				   .tokens = app->tokens,
+				   .events = app->events,
+				   .cluster = app->cluster,
+				   .store = app->store,
+				   .address = app->options.address,
+				   .port = app->options.port,
+				   .socket_path = app->socket_path,
+				   .started_ms = app->started_ms};
+	return http_create(&app->http, &http, error);
+}
+
+// The log as events. Lines of other threads are posted; what cannot be posted is counted in the next one.
+struct log_line {
+	struct app *app;
+	enum log_level level;
+	char area[24], text[LIMIT_LOG_LINE_BYTES];
+};
+
+static void publish_line(void *arg)
+{
+	struct log_line *line = arg;
+	struct json *event = json_new_object();
+	json_set_string(event, "level", log_level_name(line->level));
+	json_set_string(event, "area", line->area);
+	json_set_string(event, "text", line->text);
+	json_set_integer(event, "dropped", 0);
+	if (line->app->events)
+		events_publish(line->app->events, TOPIC_LOG, 0, event);
+	else
+		json_destroy(&event);
+	free(line);
+}
+
+static void log_to_events(void *context, enum log_level level, const char *area, const char *text)
+{
+	struct app *app = context;
+	struct log_line *line = level == LOG_DEBUG ? NULL : malloc(sizeof(*line));
+	if (!line)
+		return;
+	*line = (struct log_line){.app = app, .level = level};
+	snprintf(line->area, sizeof line->area, "%s", area);
+	snprintf(line->text, sizeof line->text, "%s", text);
+	if (net_loop_post(app->loop, publish_line, line))
+		free(line);
+}
+
+static enum status create(struct app *app, struct error *error)
+{
+	enum status status = data_directory_open(app->options.data, &app->lock, error);
+	if (!status)
+		status = net_loop_create(&app->loop, error);
+	if (!status)
+		status = block_signals(app, error);
+	if (!status)
+		status = create_state(app, error);
+	if (!status)
+		status = create_doors(app, error);
+	if (!status) {
+		log_listen(log_to_events, app);
+		app->logging = true;
+	}
+	if (!status && app->options.local_node) {
+		struct local_node_params node = {.loop = app->loop,
+						 .socket_path = app->socket_path,
+						 .data = app->node_data,
+						 .log_level = log_level_name(app->options.log_level)};
+		status = local_node_create(&app->local_node, &node, error);
+	}
+	return status;
+}
+
+static void destroy(struct app *app)
+{
+	if (app->logging)
+		log_listen(NULL, NULL);
+	local_node_destroy(&app->local_node);
+	http_destroy(&app->http);
+	if (app->loop)
+		net_close_all(app->loop, 1001);
+	node_links_destroy(&app->nodes);
+	api_destroy(&app->api);
+	cluster_destroy(&app->cluster);
+	store_destroy(&app->store);
+	events_destroy(&app->events);
+	tokens_destroy(&app->tokens);
+	contract_destroy(&app->node_contract);
+	contract_destroy(&app->api_contract);
+	net_watch_destroy(&app->signals);
+	net_loop_destroy(&app->loop);
+	if (app->lock >= 0)
+		close(app->lock);
+}
+
+static void print_ready(const struct app *app)
+{
+	char token[TOKEN_TEXT_BYTES] = "";
+	FILE *file = isatty(STDOUT_FILENO) ? fopen(app->token_path, "re") : NULL;
+	if (file && fgets(token, sizeof token, file))
+		token[strcspn(token, "\n")] = 0;
+	if (file)
+		fclose(file);
+	if (token[0])
+		printf("dashboard: %s#token=%s\n", http_url(app->http), token);
+	else
+		printf("dashboard: %s\ntoken: %s\n", http_url(app->http), app->token_path);
+	fflush(stdout);
+	OPENSSL_cleanse(token, sizeof token);
+}
+
+static int complain(const struct error *error, int exit_status)
+{
+	fprintf(stderr, "exogpu: %s\n", error->message[0] ? error->message : status_text(error->status));
+	if (error->hint[0])
+		fprintf(stderr, "  %s\n", error->hint);
+	return exit_status;
+}
+
+int app_main(int argc, char **argv)
+{
+	struct app app = {.lock = -1, .started_ms = clock_wall_ms()};
+	struct error error = {0};
+	bool help;
+	if (options_parse(&app.options, argc, argv, &help, &error))
+		return complain(&error, 2);
+	if (help) {
+		options_print_help();
+		return 0;
+	}
+	umask(077);
+#ifdef NDEBUG
+	prctl(PR_SET_DUMPABLE, 0); // no core file may hold a token's hash or a tenant's bytes
+#endif
+	log_set_level(app.options.log_level);
+	snprintf(app.socket_path, sizeof app.socket_path, "%s/exogpu.sock", app.options.data);
+	snprintf(app.token_path, sizeof app.token_path, "%s/admin.token", app.options.data);
+	snprintf(app.node_data, sizeof app.node_data, "%s/node", app.options.data);
+	enum status status = create(&app, &error);
+	if (!status) {
+		print_ready(&app);
+		log_info("server", "exogpu %s serves %s from %s", EXOGPU_VERSION, http_url(app.http), app.options.data);
+		net_loop_run(app.loop);
+	}
+	destroy(&app);
+	if (status) {
+		error_set(&error, status, "%s", status_text(status));
+		return complain(&error, 1);
+	}
+	return 0;
+}

@@ -1,0 +1,71 @@
+/* The state of the cluster: nodes, their devices, and what is known of them now.
+ *
+ * One direction: a node reports (or a person asks), the change is worked out here, the store commits it, and only then
+ * is it applied to this state and pushed as an event, in the order of the commits. Telemetry does not pass through the
+ * store: the newest readings and ten minutes of samples stand in memory, minute averages go to history.db.
+ * Thread: the loop's. */
+#pragma once
+#include "server/cluster/events.h"
+#include "server/store/store.h"
+
+struct cluster;
+struct cluster_node;
+struct cluster_device;
+
+// The line to a node that is connected now; its owner (server/api/node_link.c) fills it in.
+struct cluster_link {
+	void (*verify)(struct cluster_link *link, const char *device_id);
+	void (*superseded)(struct cluster_link *link); // another connection speaks for this node now
+};
+
+struct cluster_params {
+	struct net_loop *loop;
+	struct store *store;
+	struct events *events;
+};
+// Loads what the store has; every node is offline and every device not yet verified until its node says so.
+enum status cluster_create(struct cluster **out, const struct cluster_params *params, struct error *error);
+// Stores when each online node was last seen. Before the store is destroyed.
+void cluster_destroy(struct cluster **cluster);
+
+// A node has connected and said who it is (NodeRecord of schema/node.json, checked). `local`: the server's own machine.
+// `done` is called once it is stored and online. Errors: STATUS_LIMIT_EXCEEDED (LIMIT_NODES).
+enum status cluster_register_node(struct cluster *cluster, const struct json *record, bool local, struct cluster_link *link,
+				  void (*done)(void *context, enum status status, const struct error *error), void *context,
+				  struct error *error);
+// The node's devices (an array of ReportedDevice, checked). Reports that come while one is being stored are taken
+// together: the newest counts. Errors: STATUS_NOT_FOUND, STATUS_CONFLICT (a device_id of another node).
+enum status cluster_report_devices(struct cluster *cluster, const char *node_id, const struct json *devices,
+				   struct error *error);
+// New readings; of devices that are not this node's nothing is taken.
+void cluster_report_telemetry(struct cluster *cluster, const char *node_id, const struct json *node,
+			      const struct json *devices);
+// The connection of a node is gone. Nothing happens if another one speaks for it already.
+void cluster_lose_node(struct cluster *cluster, const char *node_id, struct cluster_link *link, const char *reason);
+
+struct cluster_device *cluster_find_device(const struct cluster *cluster, const char *device_id);
+// As schema/api.json describes them. The caller owns the result.
+struct json *cluster_device_json(const struct cluster_device *device);
+struct json *cluster_snapshot(const struct cluster *cluster);
+struct json *cluster_telemetry(const struct cluster *cluster); // the newest readings of all
+
+// `done` gets the device once the change is stored. Errors at once: STATUS_UNAVAILABLE (its node is offline),
+// STATUS_CONFLICT (verification under way).
+typedef void cluster_device_done(void *context, enum status status, const struct cluster_device *device,
+				 const struct error *error);
+enum status cluster_verify_device(struct cluster *cluster, struct cluster_device *device, struct error *error);
+enum status cluster_drain_device(struct cluster *cluster, struct cluster_device *device, bool drain,
+				 cluster_device_done *done, void *context, struct error *error);
+
+// Samples of the last ten minutes, in steps of at least step_ms: {columns, rows, step_s, source} without device_id.
+struct json *cluster_recent_samples(const struct cluster_device *device, int64_t from_ms, int64_t to_ms, int64_t step_ms);
+enum { CLUSTER_SAMPLES_MS = 10 * 60 * 1000 };
+
+// For /metrics and the like: each device with its newest readings (NULL if there are none).
+void cluster_each_device(const struct cluster *cluster,
+			 void (*each)(void *context, const struct cluster_device *device, const struct json *telemetry),
+			 void *context);
+const char *cluster_device_id(const struct cluster_device *device);
+const char *cluster_device_name(const struct cluster_device *device);
+const char *cluster_device_node_id(const struct cluster_device *device);
+const char *cluster_device_state(const struct cluster_device *device, const char **reason); // *reason may become NULL

@@ -1,0 +1,364 @@
+/* Changes of the inventory: nodes that come and go, devices that they report, what a person asks of a device.
+ *
+ * Each follows the one direction: work out the change, give it to the store, and when it is on disk apply it and push
+ * it. A proposal (struct proposal) carries what is to be applied; its node may not go away, nodes and devices never do.
+ * A failed commit changes nothing here: the node reports again when it connects again or sees something new.
+ * Thread: the loop's. */
+#include "server/cluster/state.h"
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// One device's part of a report that is being stored.
+struct device_change {
+	struct cluster_device *device; // NULL: new
+	char device_id[STORE_ID_BYTES], hardware_key[STORE_NAME_BYTES];
+	struct json *record;
+	struct change change;
+};
+
+struct proposal {
+	struct cluster *cluster;
+	struct cluster_node *node;
+	int64_t at_ms;
+	// a node's registration
+	struct json *record;
+	bool local, known;
+	struct cluster_link *link;
+	struct change change;
+	void (*done)(void *context, enum status status, const struct error *error);
+	void *context;
+	// a report of devices
+	struct device_change *devices; // (device_count)
+	size_t device_count;
+	// draining
+	struct cluster_device *device;
+	bool drain;
+	cluster_device_done *device_done;
+};
+
+static struct proposal *proposal_create(struct cluster *cluster, struct cluster_node *node)
+{
+	struct proposal *proposal = calloc(1, sizeof(*proposal));
+	if (proposal) {
+		proposal->cluster = cluster;
+		proposal->node = node;
+		proposal->at_ms = clock_wall_ms();
+	}
+	return proposal;
+}
+
+static void proposal_destroy(struct proposal **pointer)
+{
+	struct proposal *proposal = *pointer;
+	if (!proposal)
+		return;
+	*pointer = NULL;
+	json_destroy(&proposal->record);
+	for (size_t i = 0; i < proposal->device_count; i++)
+		json_destroy(&proposal->devices[i].record);
+	free(proposal->devices);
+	free(proposal);
+}
+
+// ---- a node registers ----
+
+static void push_all_devices(struct cluster *cluster, struct cluster_node *node, const char *summary, int64_t at_ms)
+{
+	struct change change = {.kind = "device.changed", .level = "info"};
+	snprintf(change.summary, sizeof change.summary, "%s", summary);
+	for (size_t i = 0; i < cluster->device_count; i++)
+		if (cluster->devices[i]->node == node)
+			cluster_push_change(cluster, node, cluster->devices[i], &change, at_ms);
+}
+
+static void node_registered(void *context, enum status status, const struct error *error)
+{
+	struct proposal *proposal = context;
+	struct cluster_node *node = proposal->node;
+	if (!status) {
+		if (node->link && node->link != proposal->link)
+			node->link->superseded(node->link);
+		bool was_online = node->link == proposal->link;
+		json_destroy(&node->record);
+		node->record = proposal->record;
+		proposal->record = NULL;
+		node->link = proposal->link;
+		node->local = proposal->local;
+		node->last_seen_ms = proposal->at_ms;
+		if (!node->first_seen_ms)
+			node->first_seen_ms = proposal->at_ms;
+		node->state_reason[0] = 0;
+		cluster_push_change(proposal->cluster, node, NULL, &proposal->change, proposal->at_ms);
+		if (!was_online)
+			push_all_devices(proposal->cluster, node, "its node is online", proposal->at_ms);
+	} else {
+		log_error("cluster", "node %s could not be stored: %s", node->node_id, error->message);
+	}
+	proposal->done(proposal->context, status, error);
+	proposal_destroy(&proposal);
+}
+
+enum status cluster_register_node(struct cluster *cluster, const struct json *record, bool local, struct cluster_link *link,
+				  void (*done)(void *context, enum status status, const struct error *error), void *context,
+				  struct error *error)
+{
+	const char *node_id = json_get_string(record, "node_id", "");
+	struct cluster_node *node = cluster_find_node(cluster, node_id);
+	bool known = node && node->first_seen_ms;
+	struct store_batch *batch = NULL;
+	if (!node)
+		node = cluster_add_node(cluster, node_id);
+	if (!node)
+		return error_set(error, STATUS_LIMIT_EXCEEDED, "the cluster has %d nodes already", LIMIT_NODES);
+	if (!node->record) // in the list from now on; what it is follows when it is stored
+		node->record = json_copy(record);
+	struct proposal *proposal = proposal_create(cluster, node);
+	enum status status = proposal ? store_batch_create(&batch) : STATUS_OUT_OF_MEMORY;
+	if (status)
+		goto done;
+	proposal->record = json_copy(record);
+	proposal->local = local;
+	proposal->link = link;
+	proposal->done = done;
+	proposal->context = context;
+	bool update = node->link == link;
+	proposal->change = (struct change){.kind = !known ? "node.added" : update ? "node.changed" : "node.online",
+					   .level = "info",
+					   .keep = !update};
+	snprintf(proposal->change.summary, sizeof proposal->change.summary, "%s",
+		 !known ? "joined" : update ? "told more about itself" : "online");
+	struct cluster_node next = *node;
+	next.record = proposal->record;
+	next.local = local;
+	next.last_seen_ms = proposal->at_ms;
+	if (!next.first_seen_ms)
+		next.first_seen_ms = proposal->at_ms;
+	status = cluster_store_change(batch, &next, NULL, &proposal->change, proposal->at_ms);
+	if (!status)
+		status = store_commit(cluster->params.store, &batch, node_registered, proposal);
+done:
+	if (status) {
+		error_set(error, status, "the node could not be stored");
+		store_batch_destroy(&batch);
+		proposal_destroy(&proposal);
+	}
+	return status;
+}
+
+void cluster_lose_node(struct cluster *cluster, const char *node_id, struct cluster_link *link, const char *reason)
+{
+	struct store_batch *batch;
+	struct cluster_node *node = cluster_find_node(cluster, node_id);
+	if (!node || node->link != link)
+		return;
+	struct change change = {.kind = "node.offline", .level = "attention", .keep = true};
+	snprintf(change.summary, sizeof change.summary, "offline: %s", reason);
+	node->link = NULL; // being away is a fact, not a decision: it is told at once and stored as it comes
+	node->last_seen_ms = clock_wall_ms();
+	snprintf(node->state_reason, sizeof node->state_reason, "%s", reason);
+	json_destroy(&node->waiting_devices);
+	if (!store_batch_create(&batch)) {
+		if (!cluster_store_change(batch, node, NULL, &change, node->last_seen_ms))
+			store_commit(cluster->params.store, &batch, NULL, NULL);
+		else
+			store_batch_destroy(&batch);
+	}
+	cluster_push_change(cluster, node, NULL, &change, node->last_seen_ms);
+	push_all_devices(cluster, node, "its node is offline", node->last_seen_ms);
+}
+
+// ---- a node reports its devices ----
+
+static const char *verification_of(const struct json *record, const char *field)
+{
+	return json_get_string(json_get(record, "verification"), field, "");
+}
+
+// What is worth telling about the step from `old` (NULL: new) to `next`. False: nothing differs.
+static bool describe_change(const struct json *old, const struct json *next, struct change *change)
+{
+	if (old && json_equal(old, next))
+		return false;
+	bool was_there = json_get_bool(old, "present", true), is_there = json_get_bool(next, "present", true);
+	const char *state = verification_of(next, "state");
+	bool verdict = strcmp(verification_of(old, "state"), state) != 0 && strcmp(state, "pending") != 0;
+	*change = (struct change){.kind = "device.changed", .level = "info"};
+	if (old && was_there != is_there) {
+		*change = (struct change){.kind = "device.state", .level = is_there ? "info" : "attention", .keep = true};
+		snprintf(change->summary, sizeof change->summary, is_there ? "is back" : "is gone");
+	} else if (verdict && !strcmp(state, "passed")) {
+		double ms = json_get_number(json_get(next, "verification"), "duration_ms", 0);
+		*change = (struct change){.kind = "device.verified", .level = "info", .keep = true};
+		snprintf(change->summary, sizeof change->summary, "verified in %.*f s", ms < 100 ? 2 : 1, ms / 1000);
+	} else if (verdict) {
+		*change = (struct change){.kind = "device.failed", .level = "error", .keep = true};
+		snprintf(change->summary, sizeof change->summary, "failed verification: %.200s", verification_of(next, "error"));
+	} else if (!old) {
+		*change = (struct change){.kind = "device.added", .level = "info", .keep = true};
+		snprintf(change->summary, sizeof change->summary, "found");
+	} else {
+		snprintf(change->summary, sizeof change->summary, "changed");
+	}
+	return true;
+}
+
+static void apply_device(struct proposal *proposal, struct device_change *one)
+{
+	struct cluster_device *device = one->device;
+	if (!device) {
+		device = cluster_add_device(proposal->cluster, one->device_id, proposal->node);
+		if (!device) {
+			log_error("cluster", "no room for device %s", one->device_id);
+			return;
+		}
+		snprintf(device->hardware_key, sizeof device->hardware_key, "%s", one->hardware_key);
+		device->first_seen_ms = proposal->at_ms;
+	}
+	json_destroy(&device->record);
+	device->record = one->record;
+	one->record = NULL;
+	device->last_seen_ms = proposal->at_ms;
+	if (!json_get_bool(device->record, "present", true))
+		json_destroy(&device->telemetry);
+	cluster_push_change(proposal->cluster, proposal->node, device, &one->change, proposal->at_ms);
+}
+
+static void devices_stored(void *context, enum status status, const struct error *error)
+{
+	struct proposal *proposal = context;
+	struct cluster_node *node = proposal->node;
+	struct json *waiting = node->waiting_devices;
+	if (status)
+		log_error("cluster", "the devices of node %s could not be stored: %s", node->node_id, error->message);
+	for (size_t i = 0; i < proposal->device_count && !status; i++)
+		apply_device(proposal, &proposal->devices[i]);
+	node->storing = false;
+	node->waiting_devices = NULL;
+	if (waiting && node->link)
+		cluster_report_devices(proposal->cluster, node->node_id, waiting, NULL);
+	json_destroy(&waiting);
+	proposal_destroy(&proposal);
+}
+
+// Add one reported device to the proposal and its batch, if it differs from what is known.
+static enum status propose_device(struct proposal *proposal, struct store_batch *batch, const struct json *reported,
+				  struct error *error)
+{
+	struct device_change *one = &proposal->devices[proposal->device_count];
+	const char *device_id = json_get_string(reported, "device_id", "");
+	struct cluster_device *device = cluster_find_device(proposal->cluster, device_id);
+	if (device && device->node != proposal->node)
+		return error_set(error, STATUS_CONFLICT, "device %.64s belongs to another node", device_id);
+	*one = (struct device_change){.device = device};
+	if (!describe_change(device ? device->record : NULL, reported, &one->change))
+		return STATUS_OK;
+	snprintf(one->device_id, sizeof one->device_id, "%s", device_id);
+	snprintf(one->hardware_key, sizeof one->hardware_key, "%s", json_get_string(reported, "hardware_key", ""));
+	one->record = json_copy(reported);
+	proposal->device_count++;
+	struct cluster_device next = {.node = proposal->node, .first_seen_ms = proposal->at_ms};
+	if (device)
+		next = *device;
+	memcpy(next.device_id, one->device_id, sizeof next.device_id);
+	memcpy(next.hardware_key, one->hardware_key, sizeof next.hardware_key);
+	next.record = one->record;
+	next.last_seen_ms = proposal->at_ms;
+	return cluster_store_change(batch, proposal->node, &next, &one->change, proposal->at_ms);
+}
+
+enum status cluster_report_devices(struct cluster *cluster, const char *node_id, const struct json *devices,
+				   struct error *error)
+{
+	struct store_batch *batch = NULL;
+	struct cluster_node *node = cluster_find_node(cluster, node_id);
+	size_t count = json_count(devices);
+	if (!node)
+		return error_set(error, STATUS_NOT_FOUND, "there is no node %.64s", node_id);
+	if (node->storing) {
+		json_destroy(&node->waiting_devices);
+		node->waiting_devices = json_copy(devices);
+		return STATUS_OK;
+	}
+	if (!count)
+		return STATUS_OK;
+	struct proposal *proposal = proposal_create(cluster, node);
+	enum status status = proposal ? store_batch_create(&batch) : STATUS_OUT_OF_MEMORY;
+	if (!status) {
+		proposal->devices = calloc(count, sizeof(*proposal->devices));
+		status = proposal->devices ? STATUS_OK : STATUS_OUT_OF_MEMORY;
+	}
+	for (const struct json *one = json_first(devices); one && !status; one = json_next(one))
+		status = propose_device(proposal, batch, one, error);
+	if (!status && proposal->device_count) {
+		status = store_commit(cluster->params.store, &batch, devices_stored, proposal);
+		node->storing = !status;
+	}
+	if (status)
+		error_set(error, status, "the devices could not be stored");
+	if (!node->storing) { // nothing to store, or it failed
+		store_batch_destroy(&batch);
+		proposal_destroy(&proposal);
+	}
+	return status;
+}
+
+// ---- what a person asks of a device ----
+
+enum status cluster_verify_device(struct cluster *cluster, struct cluster_device *device, struct error *error)
+{
+	(void)cluster;
+	if (!device->node->link) {
+		error_set(error, STATUS_UNAVAILABLE, "its node is offline");
+		error_hint(error, "devices are verified by their own machine; bring that back first");
+		return STATUS_UNAVAILABLE;
+	}
+	if (!strcmp(verification_of(device->record, "state"), "pending"))
+		return error_set(error, STATUS_CONFLICT, "it is being verified now");
+	device->node->link->verify(device->node->link, device->device_id);
+	return STATUS_OK;
+}
+
+static void device_drained(void *context, enum status status, const struct error *error)
+{
+	struct proposal *proposal = context;
+	struct cluster_device *device = proposal->device;
+	if (!status) {
+		device->draining = proposal->drain;
+		cluster_push_change(proposal->cluster, device->node, device, &proposal->change, proposal->at_ms);
+	}
+	proposal->device_done(proposal->context, status, device, error);
+	proposal_destroy(&proposal);
+}
+
+enum status cluster_drain_device(struct cluster *cluster, struct cluster_device *device, bool drain,
+				 cluster_device_done *done, void *context, struct error *error)
+{
+	struct store_batch *batch = NULL;
+	struct proposal *proposal = proposal_create(cluster, device->node);
+	enum status status = proposal ? store_batch_create(&batch) : STATUS_OUT_OF_MEMORY;
+	if (status)
+		goto done;
+	proposal->device = device;
+	proposal->drain = drain;
+	proposal->device_done = done;
+	proposal->context = context;
+	proposal->change = (struct change){.kind = "device.state", .level = "info", .keep = device->draining != drain};
+	snprintf(proposal->change.summary, sizeof proposal->change.summary, drain ? "is draining" : "is back in service");
+	struct cluster_device next = *device;
+	next.draining = drain;
+	status = cluster_store_change(batch, device->node, &next, &proposal->change, proposal->at_ms);
+	if (!status)
+		status = store_commit(cluster->params.store, &batch, device_drained, proposal);
+done:
+	if (status) {
+		error_set(error, status, "the change could not be stored");
+		store_batch_destroy(&batch);
+		proposal_destroy(&proposal);
+	}
+	return status;
+}

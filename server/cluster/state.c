@@ -1,0 +1,391 @@
+/* The state itself: loading, finding, and how a node, a device and the whole look to a client. See cluster.h. */
+#include "server/cluster/state.h"
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct cluster_node *cluster_find_node(const struct cluster *cluster, const char *node_id)
+{
+	for (size_t i = 0; i < cluster->node_count; i++)
+		if (!strcmp(cluster->nodes[i]->node_id, node_id))
+			return cluster->nodes[i];
+	return NULL;
+}
+
+struct cluster_device *cluster_find_device(const struct cluster *cluster, const char *device_id)
+{
+	for (size_t i = 0; i < cluster->device_count; i++)
+		if (!strcmp(cluster->devices[i]->device_id, device_id))
+			return cluster->devices[i];
+	return NULL;
+}
+
+// Room for one more pointer in an array of *count of *capacity.
+static bool make_room(void *array, size_t count, size_t *capacity)
+{
+	void **pointers;
+	memcpy(&pointers, array, sizeof pointers);
+	if (count < *capacity)
+		return true;
+	size_t grown = *capacity ? *capacity * 2 : 8;
+	pointers = realloc(pointers, grown * sizeof(*pointers));
+	if (!pointers)
+		return false;
+	memcpy(array, &pointers, sizeof pointers);
+	*capacity = grown;
+	return true;
+}
+
+struct cluster_node *cluster_add_node(struct cluster *cluster, const char *node_id)
+{
+	struct cluster_node *node = cluster->node_count < LIMIT_NODES ? calloc(1, sizeof(*node)) : NULL;
+	if (!node || !make_room(&cluster->nodes, cluster->node_count, &cluster->node_capacity)) {
+		free(node);
+		return NULL;
+	}
+	snprintf(node->node_id, sizeof node->node_id, "%s", node_id);
+	cluster->nodes[cluster->node_count++] = node;
+	return node;
+}
+
+struct cluster_device *cluster_add_device(struct cluster *cluster, const char *device_id, struct cluster_node *node)
+{
+	struct cluster_device *device = cluster->device_count < LIMIT_DEVICES ? calloc(1, sizeof(*device)) : NULL;
+	if (!device || !make_room(&cluster->devices, cluster->device_count, &cluster->device_capacity)) {
+		free(device);
+		return NULL;
+	}
+	snprintf(device->device_id, sizeof device->device_id, "%s", device_id);
+	device->node = node;
+	cluster->devices[cluster->device_count++] = device;
+	return device;
+}
+
+static void load_node(void *context, const struct store_node *row)
+{
+	struct json *record;
+	struct cluster *cluster = context;
+	if (json_parse(&record, row->record, strlen(row->record), NULL)) {
+		log_warning("cluster", "the record of node %s is damaged; it is taken up anew when the node reports", row->node_id);
+		return;
+	}
+	struct cluster_node *node = cluster_add_node(cluster, row->node_id);
+	if (!node) {
+		json_destroy(&record);
+		return;
+	}
+	node->record = record;
+	node->local = json_get_bool(record, "local", false);
+	json_remove(record, "local");
+	node->first_seen_ms = row->first_seen_ms;
+	node->last_seen_ms = row->last_seen_ms;
+	snprintf(node->state_reason, sizeof node->state_reason, "not connected since the server started");
+}
+
+static void load_device(void *context, const struct store_device *row)
+{
+	struct json *record;
+	struct cluster *cluster = context;
+	struct cluster_node *node = cluster_find_node(cluster, row->node_id);
+	if (!node || json_parse(&record, row->record, strlen(row->record), NULL)) {
+		log_warning("cluster", "the record of device %s is damaged; it is taken up anew when its node reports",
+			    row->device_id);
+		return;
+	}
+	struct cluster_device *device = cluster_add_device(cluster, row->device_id, node);
+	if (!device) {
+		json_destroy(&record);
+		return;
+	}
+	device->record = record;
+	device->draining = row->draining;
+	device->first_seen_ms = row->first_seen_ms;
+	device->last_seen_ms = row->last_seen_ms;
+	snprintf(device->hardware_key, sizeof device->hardware_key, "%s", row->hardware_key);
+	// What was verified before this start is not verified now.
+	json_set_string((struct json *)json_get(record, "verification"), "state", "pending");
+}
+
+static struct json *change_json(int64_t at_ms, const char *kind, const char *level, const char *node_id,
+				const char *device_id, const char *name, const char *summary)
+{
+	char at[CLOCK_TEXT_BYTES];
+	struct json *change = json_new_object();
+	json_set_string(change, "at", clock_format(at_ms, at));
+	json_set_string(change, "kind", kind);
+	json_set_string(change, "level", level);
+	json_set_string(change, "node_id", node_id);
+	json_set_string(change, "device_id", device_id);
+	json_set_string(change, "name", name);
+	json_set_string(change, "summary", summary);
+	return change;
+}
+
+static void load_change(void *context, const struct store_change *row)
+{
+	struct cluster *cluster = context;
+	if (cluster->recent_count < LIMIT_RECENT_CHANGES)
+		cluster->recent[cluster->recent_count++] = change_json(row->at_ms, row->kind, row->level, row->node_id,
+								       row->device_id, row->name, row->summary);
+}
+
+enum status cluster_create(struct cluster **out, const struct cluster_params *params, struct error *error)
+{
+	struct cluster *cluster = calloc(1, sizeof(*cluster));
+	*out = NULL;
+	if (!cluster)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
+	cluster->params = *params;
+	enum status status = store_load_nodes(params->store, load_node, cluster, error);
+	if (!status)
+		status = store_load_devices(params->store, load_device, cluster, error);
+	if (!status)
+		status = store_load_changes(params->store, LIMIT_RECENT_CHANGES, load_change, cluster, error);
+	if (status)
+		cluster_destroy(&cluster);
+	*out = cluster;
+	return status;
+}
+
+static void store_last_seen(struct cluster *cluster)
+{
+	struct store_batch *batch;
+	if (store_batch_create(&batch))
+		return;
+	bool any = false;
+	for (size_t i = 0; i < cluster->node_count; i++)
+		if (cluster->nodes[i]->link && !cluster_put_node(batch, cluster->nodes[i]))
+			any = true;
+	if (any)
+		store_commit(cluster->params.store, &batch, NULL, NULL);
+	else
+		store_batch_destroy(&batch);
+}
+
+void cluster_destroy(struct cluster **pointer)
+{
+	struct cluster *cluster = *pointer;
+	if (!cluster)
+		return;
+	*pointer = NULL;
+	store_last_seen(cluster);
+	for (size_t i = 0; i < cluster->device_count; i++) {
+		json_destroy(&cluster->devices[i]->record);
+		json_destroy(&cluster->devices[i]->telemetry);
+		samples_finish(&cluster->devices[i]->samples);
+		free(cluster->devices[i]);
+	}
+	for (size_t i = 0; i < cluster->node_count; i++) {
+		json_destroy(&cluster->nodes[i]->record);
+		json_destroy(&cluster->nodes[i]->telemetry);
+		json_destroy(&cluster->nodes[i]->waiting_devices);
+		free(cluster->nodes[i]);
+	}
+	for (size_t i = 0; i < cluster->recent_count; i++)
+		json_destroy(&cluster->recent[i]);
+	free(cluster->devices);
+	free(cluster->nodes);
+	free(cluster);
+}
+
+static void set_time(struct json *object, const char *name, int64_t at_ms)
+{
+	char at[CLOCK_TEXT_BYTES];
+	json_set_string(object, name, clock_format(at_ms, at));
+}
+
+struct json *cluster_node_json(const struct cluster_node *node)
+{
+	struct json *json = json_copy(node->record);
+	json_set_string(json, "state", node->link ? "online" : "offline");
+	json_set_string(json, "state_reason", node->link || !node->state_reason[0] ? NULL : node->state_reason);
+	json_set_bool(json, "local", node->local);
+	set_time(json, "first_seen_at", node->first_seen_ms);
+	set_time(json, "last_seen_at", node->last_seen_ms);
+	return json;
+}
+
+const char *cluster_device_state(const struct cluster_device *device, const char **reason)
+{
+	*reason = NULL;
+	if (!device->node->link) {
+		*reason = "its node is offline";
+		return "offline";
+	}
+	if (!json_get_bool(device->record, "present", true)) {
+		*reason = "its node does not find it any more";
+		return "offline";
+	}
+	if (!strcmp(json_get_string(device->record, "support", ""), "unsupported")) {
+		*reason = json_get_string(device->record, "support_reason", NULL);
+		return "unsupported";
+	}
+	if (device->draining) {
+		*reason = "gets no new work until it is returned to service";
+		return "draining";
+	}
+	switch (device->activity) {
+	case ACTIVITY_IDLE:
+		return "idle";
+	case ACTIVITY_COMPUTING:
+		return "computing";
+	case ACTIVITY_THROTTLED:
+		*reason = "it holds its clock down because of heat or power";
+		return "throttled";
+	}
+	return "idle";
+}
+
+struct json *cluster_device_json(const struct cluster_device *device)
+{
+	const char *reason;
+	struct json *json = json_copy(device->record);
+	json_remove(json, "hardware_key");
+	json_remove(json, "present");
+	json_set_string(json, "node_id", device->node->node_id);
+	json_set_string(json, "state", cluster_device_state(device, &reason));
+	json_set_string(json, "state_reason", reason);
+	json_set_bool(json, "draining", device->draining);
+	set_time(json, "first_seen_at", device->first_seen_ms);
+	set_time(json, "last_seen_at", device->last_seen_ms);
+	return json;
+}
+
+struct json *cluster_telemetry(const struct cluster *cluster)
+{
+	struct json *json = json_new_object(), *nodes = json_new_array(), *devices = json_new_array();
+	for (size_t i = 0; i < cluster->node_count; i++)
+		if (cluster->nodes[i]->telemetry)
+			json_push(nodes, json_copy(cluster->nodes[i]->telemetry));
+	for (size_t i = 0; i < cluster->device_count; i++)
+		if (cluster->devices[i]->telemetry)
+			json_push(devices, json_copy(cluster->devices[i]->telemetry));
+	json_set(json, "nodes", nodes);
+	json_set(json, "devices", devices);
+	return json;
+}
+
+struct json *cluster_snapshot(const struct cluster *cluster)
+{
+	static const char *const not_yet[] = {"links", "models", "instances", "allocations", "alerts"}; // there are none
+	struct json *json = json_new_object(), *nodes = json_new_array(), *devices = json_new_array();
+	struct json *recent = json_new_array();
+	json_set_string(json, "epoch", events_epoch(cluster->params.events));
+	json_set_integer(json, "seq", events_seq(cluster->params.events));
+	for (size_t i = 0; i < cluster->node_count; i++)
+		if (cluster->nodes[i]->first_seen_ms) // it is stored
+			json_push(nodes, cluster_node_json(cluster->nodes[i]));
+	for (size_t i = 0; i < cluster->device_count; i++)
+		json_push(devices, cluster_device_json(cluster->devices[i]));
+	for (size_t i = 0; i < cluster->recent_count; i++)
+		json_push(recent, json_copy(cluster->recent[i]));
+	json_set(json, "nodes", nodes);
+	json_set(json, "devices", devices);
+	for (size_t i = 0; i < sizeof not_yet / sizeof *not_yet; i++)
+		json_set(json, not_yet[i], json_new_array());
+	json_set(json, "telemetry", cluster_telemetry(cluster));
+	json_set(json, "recent", recent);
+	return json;
+}
+
+enum status cluster_put_node(struct store_batch *batch, const struct cluster_node *node)
+{
+	struct buffer text;
+	struct json *record = json_copy(node->record);
+	buffer_init(&text, LIMIT_HEAD_BYTES);
+	json_set_bool(record, "local", node->local);
+	enum status status = json_print(record, &text);
+	struct store_node row = {.node_id = node->node_id,
+				 .name = json_get_string(node->record, "name", ""),
+				 .record = buffer_text(&text),
+				 .first_seen_ms = node->first_seen_ms,
+				 .last_seen_ms = node->last_seen_ms};
+	if (!status)
+		status = store_put_node(batch, &row);
+	json_destroy(&record);
+	buffer_finish(&text);
+	return status;
+}
+
+enum status cluster_put_device(struct store_batch *batch, const struct cluster_device *device)
+{
+	struct buffer text;
+	buffer_init(&text, LIMIT_HEAD_BYTES);
+	enum status status = json_print(device->record, &text);
+	struct store_device row = {.device_id = device->device_id,
+				   .node_id = device->node->node_id,
+				   .hardware_key = device->hardware_key,
+				   .record = buffer_text(&text),
+				   .draining = device->draining,
+				   .first_seen_ms = device->first_seen_ms,
+				   .last_seen_ms = device->last_seen_ms};
+	if (!status)
+		status = store_put_device(batch, &row);
+	buffer_finish(&text);
+	return status;
+}
+
+enum status cluster_store_change(struct store_batch *batch, const struct cluster_node *node,
+				 const struct cluster_device *device, const struct change *change, int64_t at_ms)
+{
+	enum status status = device ? cluster_put_device(batch, device) : cluster_put_node(batch, node);
+	if (status || !change->keep)
+		return status;
+	const struct json *record = device ? device->record : node->record;
+	struct store_change row = {.at_ms = at_ms,
+				   .kind = change->kind,
+				   .level = change->level,
+				   .node_id = node->node_id,
+				   .device_id = device ? device->device_id : NULL,
+				   .name = json_get_string(record, "name", ""),
+				   .summary = change->summary};
+	return store_put_change(batch, &row);
+}
+
+void cluster_push_change(struct cluster *cluster, const struct cluster_node *node, const struct cluster_device *device,
+			 const struct change *change, int64_t at_ms)
+{
+	const struct json *record = device ? device->record : node->record;
+	struct json *event = json_new_object();
+	struct json *told = change_json(at_ms, change->kind, change->level, node->node_id, device ? device->device_id : NULL,
+					json_get_string(record, "name", ""), change->summary);
+	if (change->keep) {
+		if (cluster->recent_count == LIMIT_RECENT_CHANGES)
+			json_destroy(&cluster->recent[--cluster->recent_count]);
+		memmove(cluster->recent + 1, cluster->recent, cluster->recent_count * sizeof(*cluster->recent));
+		cluster->recent[0] = json_copy(told);
+		cluster->recent_count++;
+		log_info("cluster", "%s: %s", json_get_string(record, "name", ""), change->summary);
+	}
+	json_set(event, "change", told);
+	json_set(event, "node", device ? json_new_null() : cluster_node_json(node));
+	json_set(event, "device", device ? cluster_device_json(device) : json_new_null());
+	events_publish(cluster->params.events, TOPIC_INVENTORY, 0, event);
+}
+
+void cluster_each_device(const struct cluster *cluster,
+			 void (*each)(void *context, const struct cluster_device *device, const struct json *telemetry),
+			 void *context)
+{
+	for (size_t i = 0; i < cluster->device_count; i++)
+		each(context, cluster->devices[i], cluster->devices[i]->telemetry);
+}
+
+const char *cluster_device_id(const struct cluster_device *device)
+{
+	return device->device_id;
+}
+
+const char *cluster_device_name(const struct cluster_device *device)
+{
+	return json_get_string(device->record, "name", "");
+}
+
+const char *cluster_device_node_id(const struct cluster_device *device)
+{
+	return device->node->node_id;
+}

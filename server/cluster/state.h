@@ -1,0 +1,62 @@
+/* The inside of struct cluster, for the files of this folder. Thread: the loop's. */
+#pragma once
+#include "server/cluster/cluster.h"
+#include "server/cluster/samples.h"
+
+struct cluster_node {
+	char node_id[STORE_ID_BYTES];
+	struct json *record; // NodeRecord
+	bool local;
+	struct cluster_link *link; // NULL: offline
+	char state_reason[160];
+	int64_t first_seen_ms, last_seen_ms;
+	struct json *telemetry;       // NodeTelemetry, newest; NULL
+	struct json *waiting_devices; // a report that came while one is being stored
+	bool storing;                 // a report is being stored
+};
+
+enum activity { ACTIVITY_IDLE, ACTIVITY_COMPUTING, ACTIVITY_THROTTLED };
+
+struct cluster_device {
+	char device_id[STORE_ID_BYTES];
+	struct cluster_node *node;
+	char hardware_key[STORE_NAME_BYTES];
+	struct json *record; // ReportedDevice
+	bool draining;
+	enum activity activity;
+	int64_t activity_since_ms; // since when the readings have called for another activity; 0: they do not
+	enum activity activity_next;
+	int64_t first_seen_ms, last_seen_ms;
+	struct json *telemetry; // DeviceTelemetry, newest; NULL
+	struct samples samples;
+};
+
+struct cluster {
+	struct cluster_params params;
+	struct cluster_node **nodes;
+	struct cluster_device **devices;
+	size_t node_count, device_count, node_capacity, device_capacity;
+	struct json *recent[LIMIT_RECENT_CHANGES]; // Change, newest first
+	size_t recent_count;
+};
+
+struct cluster_node *cluster_find_node(const struct cluster *cluster, const char *node_id);
+struct cluster_node *cluster_add_node(struct cluster *cluster, const char *node_id);
+struct cluster_device *cluster_add_device(struct cluster *cluster, const char *device_id, struct cluster_node *node);
+
+// A change, told to a person: what the store keeps and the event carries.
+struct change {
+	const char *kind, *level;
+	bool keep; // in the store and the list of recent changes
+	char summary[256];
+};
+// Put node or device (one of them NULL) and the change into a batch.
+enum status cluster_store_change(struct store_batch *batch, const struct cluster_node *node,
+				 const struct cluster_device *device, const struct change *change, int64_t at_ms);
+// Push it, once it is stored.
+void cluster_push_change(struct cluster *cluster, const struct cluster_node *node, const struct cluster_device *device,
+			 const struct change *change, int64_t at_ms);
+struct json *cluster_node_json(const struct cluster_node *node);
+// A node's row and a device's row, with their record printed into *text.
+enum status cluster_put_node(struct store_batch *batch, const struct cluster_node *node);
+enum status cluster_put_device(struct store_batch *batch, const struct cluster_device *device);

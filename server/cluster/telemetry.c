@@ -1,0 +1,130 @@
+/* Readings as they come in: the newest kept, samples and minutes counted, the activity of a device judged, and all of it
+ * pushed as one event for each report. Thread: the loop's. */
+#include "server/cluster/state.h"
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+	COMPUTING_PERCENT = 10, // from here on a device is computing, once it lasts
+	IDLE_PERCENT = 5,       // and below this idle again
+	COMPUTING_AFTER_MS = 2000,
+	IDLE_AFTER_MS = 10000,
+};
+
+static bool throttled(const struct json *telemetry)
+{
+	const char *thermal = json_get_string(telemetry, "thermal_state", "");
+	return !strcmp(thermal, "throttled") || !strcmp(thermal, "critical");
+}
+
+// What the newest readings call for, as against what the device is taken to be.
+static enum activity called_for(const struct cluster_device *device, const struct json *telemetry)
+{
+	if (throttled(telemetry))
+		return ACTIVITY_THROTTLED;
+	double use = json_get_number(telemetry, "utilization_percent", -1);
+	if (use >= COMPUTING_PERCENT)
+		return ACTIVITY_COMPUTING;
+	if (use < IDLE_PERCENT || device->activity == ACTIVITY_THROTTLED)
+		return ACTIVITY_IDLE;
+	return device->activity; // between the two: as it was
+}
+
+static void judge_activity(struct cluster *cluster, struct cluster_device *device, int64_t now_ms)
+{
+	static const char *const words[] = {"is idle", "is computing", "holds its clock down because of heat or power"};
+	enum activity next = called_for(device, device->telemetry);
+	if (next == device->activity) {
+		device->activity_since_ms = 0;
+		return;
+	}
+	if (!device->activity_since_ms || device->activity_next != next) {
+		device->activity_since_ms = now_ms;
+		device->activity_next = next;
+	}
+	int64_t patience = next == ACTIVITY_THROTTLED ? 0 : next == ACTIVITY_COMPUTING ? COMPUTING_AFTER_MS : IDLE_AFTER_MS;
+	if (now_ms - device->activity_since_ms < patience)
+		return;
+	bool notable = next == ACTIVITY_THROTTLED || device->activity == ACTIVITY_THROTTLED;
+	device->activity = next;
+	device->activity_since_ms = 0;
+	struct change change = {.kind = "device.state",
+				.level = next == ACTIVITY_THROTTLED ? "attention" : "info",
+				.keep = notable};
+	snprintf(change.summary, sizeof change.summary, "%s", words[next]);
+	struct store_batch *batch;
+	if (notable && !store_batch_create(&batch)) {
+		if (!cluster_store_change(batch, device->node, device, &change, clock_wall_ms()))
+			store_commit(cluster->params.store, &batch, NULL, NULL);
+		else
+			store_batch_destroy(&batch);
+	}
+	cluster_push_change(cluster, device->node, device, &change, clock_wall_ms());
+}
+
+static const uint64_t KEY_START = 14695981039346656037u; // FNV-1a, 64 bits
+
+static uint64_t add_to_key(uint64_t key, const char *text)
+{
+	for (; *text; text++)
+		key = (key ^ (uint8_t)*text) * 1099511628211u;
+	return (key ^ 0xFF) * 1099511628211u; // where one ends and the next begins
+}
+
+void cluster_report_telemetry(struct cluster *cluster, const char *node_id, const struct json *node_readings,
+			      const struct json *devices)
+{
+	struct cluster_node *node = cluster_find_node(cluster, node_id);
+	if (!node || !node->link)
+		return;
+	struct store_minute minutes[64];
+	size_t minute_count = 0;
+	struct json *event = json_new_object(), *nodes = json_new_array(), *list = json_new_array();
+	int64_t now_ms = clock_steady_ms();
+	uint64_t key = add_to_key(add_to_key(KEY_START, node_id), json_type(node_readings) == JSON_OBJECT ? "node" : "");
+	if (json_type(node_readings) == JSON_OBJECT) {
+		json_destroy(&node->telemetry);
+		node->telemetry = json_copy(node_readings);
+		json_set_string(node->telemetry, "node_id", node->node_id); // its own, whatever it says
+		json_push(nodes, json_copy(node->telemetry));
+	}
+	node->last_seen_ms = clock_wall_ms();
+	for (const struct json *one = json_first(devices); one; one = json_next(one)) {
+		struct cluster_device *device = cluster_find_device(cluster, json_get_string(one, "device_id", ""));
+		if (!device || device->node != node)
+			continue;
+		json_destroy(&device->telemetry);
+		device->telemetry = json_copy(one);
+		json_push(list, json_copy(one));
+		key = add_to_key(key, device->device_id);
+		// The server's clock orders the history; a node's own may be off.
+		if (samples_add(&device->samples, node->last_seen_ms, one, &minutes[minute_count])) {
+			minutes[minute_count++].device_id = device->device_id;
+			if (minute_count == sizeof minutes / sizeof *minutes) {
+				store_add_minutes(cluster->params.store, minutes, minute_count);
+				minute_count = 0;
+			}
+		}
+		judge_activity(cluster, device, now_ms);
+	}
+	if (minute_count)
+		store_add_minutes(cluster->params.store, minutes, minute_count);
+	json_set(event, "nodes", nodes);
+	json_set(event, "devices", list);
+	// An event that still waits somewhere is replaced by one about the same devices, which says all that it said.
+	events_publish(cluster->params.events, TOPIC_TELEMETRY, key, event);
+}
+
+struct json *cluster_recent_samples(const struct cluster_device *device, int64_t from_ms, int64_t to_ms, int64_t step_ms)
+{
+	struct json *json = json_new_object();
+	json_set_number(json, "step_s", (double)step_ms / 1000);
+	json_set_string(json, "source", "samples");
+	json_set(json, "columns", samples_columns());
+	json_set(json, "rows", samples_rows(&device->samples, from_ms, to_ms, step_ms));
+	return json;
+}

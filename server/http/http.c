@@ -1,0 +1,339 @@
+/* See http.h. */
+#include "server/http/http.h"
+
+#include "common/base/clock.h"
+#include "server/http/assets.h"
+#include "server/http/metrics.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { HOSTS = 8 };
+
+struct http {
+	struct http_params params;
+	struct net_listener *tcp, *local;
+	struct assets *assets;
+	char hosts[HOSTS][80]; // what Host may say
+	size_t host_count;
+	char url[128];
+};
+
+// Nothing from elsewhere, nothing inline, no frames: a page that is not ours gets nothing to hold on to.
+static const struct net_header security_headers[] = {
+	{"content-security-policy:",
+	 "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; "
+	 "manifest-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"},
+	{"x-content-type-options:", "nosniff"},
+	{"referrer-policy:", "no-referrer"},
+	{"cross-origin-opener-policy:", "same-origin"},
+	{"cross-origin-resource-policy:", "same-origin"},
+	{0},
+};
+
+// Which connection an upgrade has become.
+struct upgraded {
+	enum { CLIENT, NODE } kind;
+	void *user; // struct api_client or struct node_link
+};
+
+static void add_host(struct http *http, const char *name, int port)
+{
+	if (http->host_count + 2 > HOSTS)
+		return;
+	snprintf(http->hosts[http->host_count++], sizeof http->hosts[0], "%s:%d", name, port);
+	if (port == 80)
+		snprintf(http->hosts[http->host_count++], sizeof http->hosts[0], "%s", name);
+}
+
+static bool host_allowed(const struct http *http, const struct net_request *request)
+{
+	for (size_t i = 0; i < http->host_count; i++)
+		if (!strcasecmp(request->host, http->hosts[i]))
+			return true;
+	return request->local;
+}
+
+// Absent, as from programs, or exactly the page that this server served to that Host.
+static bool origin_allowed(const struct net_request *request)
+{
+	char own[300];
+	if (!request->origin[0])
+		return true;
+	snprintf(own, sizeof own, "http://%s", request->host);
+	return !strcasecmp(request->origin, own);
+}
+
+static void fail(struct net_response *response, enum status status, const char *message, const char *hint)
+{
+	struct json *json = json_new_object();
+	json_set_string(json, "error", status_word(status));
+	json_set_string(json, "message", message);
+	json_set_string(json, "hint", hint);
+	buffer_clear(&response->owned);
+	json_print(json, &response->owned);
+	buffer_append_byte(&response->owned, '\n');
+	json_destroy(&json);
+	response->status = status_http(status);
+	response->content_type = "application/json";
+	response->body = response->owned.data;
+	response->body_bytes = response->owned.length;
+	response->no_store = true;
+	if (status == STATUS_UNAUTHENTICATED)
+		response->authenticate = "Bearer realm=\"exogpu\"";
+}
+
+static bool check_host(const struct http *http, const struct net_request *request, struct net_response *response)
+{
+	if (host_allowed(http, request))
+		return true;
+	fail(response, STATUS_FORBIDDEN, "this server does not go by the name in Host", "open it by the address that it printed");
+	return false;
+}
+
+// The token in the Authorization header. NULL with status OK: there is no such header.
+static enum status bearer(const struct http *http, const struct net_request *request, struct token **token,
+			  struct error *error)
+{
+	*token = NULL;
+	if (!request->authorization[0])
+		return STATUS_OK;
+	if (strncasecmp(request->authorization, "Bearer ", 7) != 0) {
+		error_set(error, STATUS_UNAUTHENTICATED, "the Authorization header is not of the kind Bearer");
+		error_hint(error, "Authorization: Bearer TOKEN");
+		return STATUS_UNAUTHENTICATED;
+	}
+	return tokens_authenticate(http->params.tokens, request->authorization + 7, token, error);
+}
+
+static bool is_owner(const struct net_request *request)
+{
+	return request->local && (request->peer_uid == geteuid() || request->peer_uid == 0);
+}
+
+// Whether this request may read what `observe` may.
+static bool may_observe(struct http *http, const struct net_request *request, struct net_response *response)
+{
+	struct token *token;
+	struct error error = {0};
+	if (is_owner(request))
+		return true;
+	enum status status = bearer(http, request, &token, &error);
+	if (!status && !token) {
+		status = error_set(&error, STATUS_UNAUTHENTICATED, "a token is needed here");
+		error_hint(&error, "Authorization: Bearer TOKEN, of the scope observe");
+	}
+	if (!status)
+		status = token_take_call(token, clock_steady_ms(), &error);
+	if (!status && !token_allows(token, SCOPE_OBSERVE)) {
+		status = error_set(&error, STATUS_FORBIDDEN, "this token lacks the scope observe");
+		error_hint(&error, "exogpu token create --scopes observe");
+	}
+	if (status)
+		fail(response, status, error.message, error.hint[0] ? error.hint : NULL);
+	return !status;
+}
+
+static void serve_schema(struct net_response *response)
+{
+	size_t length;
+	response->status = 200;
+	response->content_type = "application/json";
+	response->body = (const uint8_t *)contract_text(CONTRACT_API, &length);
+	response->body_bytes = length;
+}
+
+static void serve_health(struct net_response *response)
+{
+	static const char text[] = "{\"status\":\"ok\",\"version\":\"" EXOGPU_VERSION "\"}\n";
+	response->status = 200;
+	response->content_type = "application/json";
+	response->body = (const uint8_t *)text;
+	response->body_bytes = sizeof text - 1;
+	response->no_store = true;
+}
+
+static void serve_metrics(struct http *http, const struct net_request *request, struct net_response *response)
+{
+	if (!may_observe(http, request, response))
+		return;
+	struct metrics_sources sources = {.api = http->params.api,
+					  .events = http->params.events,
+					  .cluster = http->params.cluster,
+					  .store = http->params.store,
+					  .started_ms = http->params.started_ms};
+	metrics_print(&sources, &response->owned);
+	response->status = response->owned.failed ? 500 : 200;
+	response->content_type = "text/plain; version=0.0.4; charset=utf-8";
+	response->body = response->owned.data;
+	response->body_bytes = response->owned.length;
+	response->no_store = true;
+}
+
+static void on_http(void *context, const struct net_request *request, struct net_response *response)
+{
+	struct http *http = context;
+	if (!check_host(http, request, response))
+		return;
+	if (!strcmp(request->path, "/healthz"))
+		serve_health(response);
+	else if (!strcmp(request->path, "/schema/api.json"))
+		serve_schema(response);
+	else if (!strcmp(request->path, "/metrics"))
+		serve_metrics(http, request, response);
+	else if (!strcmp(request->path, "/ws") || !strcmp(request->path, "/node"))
+		fail(response, STATUS_INVALID_REQUEST, "this address speaks WebSocket only", "subprotocol exogpu.v1 at /ws");
+	else if (!assets_serve(http->assets, request, response))
+		fail(response, STATUS_NOT_FOUND, "there is nothing at this address", "the dashboard is at /");
+}
+
+static bool upgrade_client(struct http *http, const struct net_request *request, struct upgraded *upgraded,
+			   struct net_response *response)
+{
+	struct token *token;
+	struct error error = {0};
+	enum status status = bearer(http, request, &token, &error);
+	bool local = !token && is_owner(request);
+	if (!status && request->local && !token && !local)
+		status = error_set(&error, STATUS_FORBIDDEN, "this socket is its owner's");
+	if (!status && !token && !local && !api_has_room(http->params.api)) {
+		status = error_set(&error, STATUS_RATE_LIMITED, "too many connections have not logged in yet");
+		error_hint(&error, "try again in a few seconds, or send Authorization: Bearer TOKEN on the upgrade");
+	}
+	if (status) {
+		fail(response, status, error.message, error.hint[0] ? error.hint : NULL);
+		return false;
+	}
+	*upgraded = (struct upgraded){.kind = CLIENT, .user = api_client_create(http->params.api, token, local)};
+	return true;
+}
+
+static bool upgrade_node(struct http *http, const struct net_request *request, struct upgraded *upgraded,
+			 struct net_response *response)
+{
+	if (!is_owner(request)) {
+		fail(response, STATUS_FORBIDDEN, "only this machine's own node is taken in this version",
+		     "joining from other machines is not there yet");
+		return false;
+	}
+	*upgraded = (struct upgraded){.kind = NODE, .user = node_link_create(http->params.nodes, true)};
+	return true;
+}
+
+static bool on_upgrade(void *context, const struct net_request *request, void **user, struct net_response *response)
+{
+	struct http *http = context;
+	struct upgraded made;
+	bool taken = false;
+	if (!check_host(http, request, response))
+		return false;
+	if (!origin_allowed(request)) {
+		fail(response, STATUS_FORBIDDEN, "a page of another origin may not connect", "open the dashboard of this server");
+		return false;
+	}
+	if (!strcmp(request->path, "/ws"))
+		taken = upgrade_client(http, request, &made, response);
+	else if (!strcmp(request->path, "/node"))
+		taken = upgrade_node(http, request, &made, response);
+	else
+		fail(response, STATUS_NOT_FOUND, "no WebSocket is served here", "clients connect to /ws");
+	struct upgraded *kept = taken && made.user ? malloc(sizeof(*kept)) : NULL;
+	if (taken && !kept) {
+		fail(response, STATUS_OUT_OF_MEMORY, "out of memory", NULL);
+		if (made.user)
+			(made.kind == CLIENT ? api_client_closed : node_link_closed)(made.user, NULL, 0);
+		return false;
+	}
+	if (kept)
+		*kept = made;
+	*user = kept;
+	return taken;
+}
+
+static void on_opened(void *user, struct net_conn *conn)
+{
+	struct upgraded *upgraded = user;
+	(upgraded->kind == CLIENT ? api_client_opened : node_link_opened)(upgraded->user, conn);
+}
+
+static void on_message(void *user, struct net_conn *conn, const uint8_t *bytes, size_t length, bool binary)
+{
+	struct upgraded *upgraded = user;
+	(upgraded->kind == CLIENT ? api_client_message : node_link_message)(upgraded->user, conn, bytes, length, binary);
+}
+
+static void on_closed(void *user, struct net_conn *conn, int code)
+{
+	struct upgraded *upgraded = user;
+	(upgraded->kind == CLIENT ? api_client_closed : node_link_closed)(upgraded->user, conn, code);
+	free(upgraded);
+}
+
+static const struct net_handler handler = {
+	.http = on_http, .upgrade = on_upgrade, .opened = on_opened, .message = on_message, .closed = on_closed};
+
+static const char *const client_protocols[] = {"exogpu.v1", NULL};
+static const char *const local_protocols[] = {"exogpu.v1", "exogpu.node.v1", NULL};
+
+enum status http_create(struct http **out, const struct http_params *params, struct error *error)
+{
+	struct http *http = calloc(1, sizeof(*http));
+	*out = NULL;
+	if (!http)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
+	http->params = *params;
+	struct net_listener_params tcp = {.address = params->address,
+					  .port = params->port,
+					  .ping_s = LIMIT_CLIENT_PING_S,
+					  .silence_s = LIMIT_CLIENT_SILENCE_S,
+					  .subprotocols = client_protocols,
+					  .headers = security_headers,
+					  .handler = &handler,
+					  .context = http};
+	struct net_listener_params local = tcp;
+	local.address = NULL;
+	local.socket_path = params->socket_path;
+	local.subprotocols = local_protocols;
+	local.ping_s = LIMIT_NODE_PING_S;
+	local.silence_s = LIMIT_NODE_SILENCE_S;
+	enum status status = assets_create(&http->assets, error);
+	if (!status)
+		status = net_listener_create(&http->tcp, params->loop, &tcp, error);
+	if (!status)
+		status = net_listener_create(&http->local, params->loop, &local, error);
+	if (status) {
+		http_destroy(&http);
+		return status;
+	}
+	int port = net_listener_port(http->tcp);
+	bool ipv6 = strchr(params->address, ':') != NULL;
+	char address[80];
+	snprintf(address, sizeof address, ipv6 ? "[%.60s]" : "%.60s", params->address);
+	snprintf(http->url, sizeof http->url, "http://%s:%d/", address, port);
+	add_host(http, "localhost", port);
+	add_host(http, "127.0.0.1", port);
+	add_host(http, "[::1]", port);
+	if (strcmp(address, "127.0.0.1") != 0 && strcmp(address, "[::1]") != 0)
+		add_host(http, address, port);
+	*out = http;
+	return STATUS_OK;
+}
+
+void http_destroy(struct http **pointer)
+{
+	struct http *http = *pointer;
+	if (!http)
+		return;
+	*pointer = NULL;
+	net_listener_destroy(&http->tcp);
+	net_listener_destroy(&http->local);
+	assets_destroy(&http->assets);
+	free(http);
+}
+
+const char *http_url(const struct http *http)
+{
+	return http->url;
+}

@@ -1,0 +1,28 @@
+/* The port: which request goes where, and who is let in.
+ *
+ * Every answer carries the security headers. On TCP the Host must name this server and an Origin must be the page's own
+ * (DNS rebinding and hostile pages end here); the Unix socket belongs to the data directory's owner. Thread: the loop's. */
+#pragma once
+#include "server/api/api.h"
+#include "server/api/node_link.h"
+
+struct http;
+
+struct http_params {
+	struct net_loop *loop;
+	struct api *api;
+	struct node_links *nodes;
+	struct tokens *tokens;
+	struct events *events;
+	struct cluster *cluster;
+	struct store *store;
+	const char *address; // to listen on, numeric
+	int port;            // 0: any
+	const char *socket_path;
+	int64_t started_ms;
+};
+// Listens on both. Errors: those of net_listener_create.
+enum status http_create(struct http **out, const struct http_params *params, struct error *error);
+void http_destroy(struct http **http);
+// Where the dashboard is: http://127.0.0.1:52415/
+const char *http_url(const struct http *http);

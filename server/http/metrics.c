@@ -1,0 +1,130 @@
+/* See metrics.h. A reading that a device does not give is left out, as Prometheus has it. */
+#include "server/http/metrics.h"
+
+#include "common/base/process.h"
+
+#include <string.h>
+#include <unistd.h>
+
+static void head(struct buffer *out, const char *name, const char *type, const char *help)
+{
+	buffer_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+static void one(struct buffer *out, const char *name, const char *type, const char *help, double value)
+{
+	head(out, name, type, help);
+	buffer_printf(out, "%s %.17g\n", name, value);
+}
+
+// A label's value with backslash, quote and newline escaped.
+static void label(struct buffer *out, const char *name, const char *value)
+{
+	buffer_printf(out, "%s=\"", name);
+	for (; *value; value++) {
+		if (*value == '\\' || *value == '"')
+			buffer_append_byte(out, '\\');
+		buffer_append_byte(out, *value == '\n' ? ' ' : (uint8_t)*value);
+	}
+	buffer_append_byte(out, '"');
+}
+
+static const struct reading {
+	const char *field, *metric, *help;
+	double scale;
+} readings[] = {
+	{"utilization_percent", "exogpu_device_utilization_ratio", "Share of the last interval in which the device worked.", 0.01},
+	{"memory_used_bytes", "exogpu_device_memory_used_bytes", "Memory in use.", 1},
+	{"memory_total_bytes", "exogpu_device_memory_bytes", "Memory in total.", 1},
+	{"power_watts", "exogpu_device_power_watts", "Power drawn.", 1},
+	{"power_limit_watts", "exogpu_device_power_limit_watts", "Power that it may draw.", 1},
+	{"temperature_celsius", "exogpu_device_temperature_celsius", "Temperature.", 1},
+	{"memory_temperature_celsius", "exogpu_device_memory_temperature_celsius", "Temperature of the memory.", 1},
+	{"slowdown_celsius", "exogpu_device_slowdown_celsius", "Temperature at which it slows down.", 1},
+	{"ecc_errors", "exogpu_device_ecc_errors", "Uncorrected memory errors.", 1},
+	{"clock_mhz", "exogpu_device_clock_hertz", "Clock.", 1e6},
+	{"memory_clock_mhz", "exogpu_device_memory_clock_hertz", "Clock of the memory.", 1e6},
+	{"fan_percent", "exogpu_device_fan_ratio", "Fan speed as a share of its maximum.", 0.01},
+	{"pcie_rx_bytes_per_s", "exogpu_device_pcie_receive_bytes_per_second", "Bytes received over PCIe.", 1},
+	{"pcie_tx_bytes_per_s", "exogpu_device_pcie_transmit_bytes_per_second", "Bytes sent over PCIe.", 1},
+	{"availability_score", "exogpu_device_availability_score", "0.6 free memory + 0.4 idle time.", 1},
+};
+
+struct printing {
+	struct buffer *out;
+	const struct reading *reading;
+};
+
+static void device_labels(struct buffer *out, const struct cluster_device *device)
+{
+	label(out, "device", cluster_device_id(device));
+	buffer_append_byte(out, ',');
+	label(out, "node", cluster_device_node_id(device));
+	buffer_append_byte(out, ',');
+	label(out, "name", cluster_device_name(device));
+}
+
+static void print_reading(void *context, const struct cluster_device *device, const struct json *telemetry)
+{
+	const struct printing *printing = context;
+	const struct json *value = json_get(telemetry, printing->reading->field);
+	if (json_type(value) != JSON_NUMBER || !strcmp(cluster_device_state(device, &(const char *){NULL}), "offline"))
+		return;
+	buffer_printf(printing->out, "%s{", printing->reading->metric);
+	device_labels(printing->out, device);
+	buffer_printf(printing->out, "} %.17g\n", json_number(value, 0) * printing->reading->scale);
+}
+
+static void print_state(void *context, const struct cluster_device *device, const struct json *telemetry)
+{
+	const char *reason;
+	struct buffer *out = context;
+	(void)telemetry;
+	buffer_append_text(out, "exogpu_device_info{");
+	device_labels(out, device);
+	buffer_append_byte(out, ',');
+	label(out, "state", cluster_device_state(device, &reason));
+	buffer_append_text(out, "} 1\n");
+}
+
+static double resident_bytes(void)
+{
+	return (double)process_resident_pages() * (double)sysconf(_SC_PAGESIZE);
+}
+
+void metrics_print(const struct metrics_sources *sources, struct buffer *out)
+{
+	struct api_stats api;
+	struct events_stats events;
+	struct store_stats store;
+	buffer_finish(out);
+	buffer_init(out, LIMIT_BODY_BYTES);
+	api_read_stats(sources->api, &api);
+	events_read_stats(sources->events, &events);
+	store_read_stats(sources->store, &store);
+	head(out, "exogpu_build_info", "gauge", "The version that runs.");
+	buffer_append_text(out, "exogpu_build_info{version=\"" EXOGPU_VERSION "\"} 1\n");
+	one(out, "process_start_time_seconds", "gauge", "When the server started, Unix time.", (double)sources->started_ms / 1000);
+	one(out, "process_resident_memory_bytes", "gauge", "Resident memory of the server.", resident_bytes());
+	one(out, "exogpu_connections", "gauge", "Client connections open now.", (double)api.connections);
+	one(out, "exogpu_sessions", "gauge", "Sessions open now.", (double)api.sessions);
+	one(out, "exogpu_calls_total", "counter", "Calls of clients.", (double)api.calls);
+	one(out, "exogpu_calls_failed_total", "counter", "Calls that ended with an error.", (double)api.failed_calls);
+	one(out, "exogpu_logins_failed_total", "counter", "Logins that were refused.", (double)api.failed_logins);
+	one(out, "exogpu_events_published_total", "counter", "Events, each counted once.", (double)events.published);
+	one(out, "exogpu_events_delivered_total", "counter", "Events, counted for each subscriber.", (double)events.delivered);
+	one(out, "exogpu_event_subscribers", "gauge", "Connections that subscribe now.", (double)events.subscribers);
+	one(out, "exogpu_event_ring_bytes", "gauge", "Events kept for replay.", (double)events.ring_bytes);
+	one(out, "exogpu_store_commits_total", "counter", "Transactions of the state database.", (double)store.commits);
+	one(out, "exogpu_store_commit_failures_total", "counter", "Transactions that failed.", (double)store.commit_failures);
+	one(out, "exogpu_store_commit_seconds_total", "counter", "Time spent in transactions.", store.commit_seconds);
+	one(out, "exogpu_store_state_bytes", "gauge", "Size of the state database.", (double)store.state_bytes);
+	one(out, "exogpu_store_history_bytes", "gauge", "Size of the history database.", (double)store.history_bytes);
+	head(out, "exogpu_device_info", "gauge", "Each device and its state.");
+	cluster_each_device(sources->cluster, print_state, out);
+	for (size_t i = 0; i < sizeof readings / sizeof *readings; i++) {
+		struct printing printing = {.out = out, .reading = &readings[i]};
+		head(out, readings[i].metric, "gauge", readings[i].help);
+		cluster_each_device(sources->cluster, print_reading, &printing);
+	}
+}

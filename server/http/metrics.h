@@ -1,0 +1,13 @@
+/* /metrics in the text format of Prometheus: names and units by its conventions. Thread: the loop's. */
+#pragma once
+#include "server/api/api.h"
+
+struct metrics_sources {
+	const struct api *api;
+	const struct events *events;
+	const struct cluster *cluster;
+	struct store *store;
+	int64_t started_ms;
+};
+// Appends; out->failed if it does not fit.
+void metrics_print(const struct metrics_sources *sources, struct buffer *out);

@@ -1,0 +1,15 @@
+/* What `exogpu serve` is told. Thread: before any other. */
+#pragma once
+#include "common/base/log.h"
+
+struct options {
+	char address[64]; // numeric
+	int port;
+	char data[4096];
+	const char *name; // NULL: as stored, else the host's
+	bool local_node;
+	enum log_level log_level;
+};
+// Errors: STATUS_INVALID_PARAMS with a hint. *help: the help was asked for and nothing else is to be done.
+enum status options_parse(struct options *options, int argc, char **argv, bool *help, struct error *error);
+void options_print_help(void);
