@@ -1,0 +1,230 @@
+/* See worker.h. The order of reading: worker_main, serve, answer.
+ *
+ * Owns the socket on descriptor 3. Parameters are checked against the contract before anything runs, as everywhere.
+ * It leaves with _exit: a driver's exit handlers have crashed and hung before, and the answer has been sent by then. */
+#include "engine/worker/worker.h"
+
+#include "common/base/clock.h"
+#include "common/base/limits.h"
+#include "common/base/log.h"
+#include "common/wire/contract.h"
+#include "common/wire/message.h"
+#include "engine/backend.h"
+#include "engine/worker/fault.h"
+#include "engine/worker/verify.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static const char usage[] =
+	"usage: exogpu worker [--parent PID]\n"
+	"Started by `exogpu node` with a socket on descriptor 3; not meant to be started by hand.\n";
+
+// What can be given up without harming a driver: new privileges, core files (they would hold a tenant's memory), and
+// life after the node's.
+static enum status confine(pid_t parent, struct error *error)
+{
+	struct rlimit none = {0};
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL))
+		return error_errno(error, STATUS_INTERNAL, errno, "asking to end with the node");
+	if (parent && getppid() != parent)
+		return error_set(error, STATUS_UNAVAILABLE, "the node ended before its worker began");
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+		return error_errno(error, STATUS_INTERNAL, errno, "giving up new privileges");
+	if (setrlimit(RLIMIT_CORE, &none))
+		return error_errno(error, STATUS_INTERNAL, errno, "giving up core files");
+	return STATUS_OK;
+}
+
+static enum status backend_of(const struct json *params, const struct backend **backend, struct error *error)
+{
+	const char *name = json_get_string(params, "backend", "");
+	*backend = backend_find(backend_kind_parse(name));
+	if (!*backend)
+		return error_set(error, STATUS_NOT_FOUND, "this build has no back end %s", name);
+	return STATUS_OK;
+}
+
+static enum status answer_enumerate(const struct json *params, struct json **result, struct error *error)
+{
+	const struct backend *backend;
+	struct found *found = NULL;
+	enum status status = backend_of(params, &backend, error);
+	if (status)
+		return status;
+	fault_strike("enumerate", backend->kind);
+	found = found_create();
+	status = found ? backend->enumerate(found, error) : error_set(error, STATUS_OUT_OF_MEMORY, "no memory");
+	if (!status) {
+		struct json *libraries = json_new_array(), *devices = json_new_array();
+		for (size_t i = 0; i < found->library_count; i++)
+			json_push(libraries, library_info_to_json(&found->libraries[i]));
+		for (size_t i = 0; i < found->device_count; i++)
+			json_push(devices, device_info_to_json(&found->devices[i]));
+		*result = json_new_object();
+		json_set(*result, "libraries", libraries);
+		json_set(*result, "devices", devices);
+	}
+	found_destroy(&found);
+	return status;
+}
+
+static enum status answer_verify(const struct json *params, struct json **result, struct error *error)
+{
+	const struct backend *backend;
+	struct backend_device *device = NULL;
+	int64_t began_ns = clock_steady_ns();
+	double bandwidth = 0, duration_ms = 0;
+	bool measure = json_get_bool(params, "measure", false);
+	enum status status = backend_of(params, &backend, error);
+	if (status)
+		return status;
+	fault_strike("verify", backend->kind);
+	status = backend->open(&device, json_get_string(params, "hardware_key", ""), error);
+	if (!status)
+		status = verify_device(backend, device, error);
+	if (!status) {
+		duration_ms = (double)(clock_steady_ns() - began_ns) * 1e-6;
+		if (measure)
+			status = measure_bandwidth(backend, device, &bandwidth, error);
+	}
+	if (device)
+		backend->close(&device);
+	if (status)
+		return status;
+	*result = json_new_object();
+	json_set_number(*result, "duration_ms", duration_ms);
+	if (measure)
+		json_set_number(*result, "memory_bandwidth_bytes_per_s", bandwidth);
+	else
+		json_set_null(*result, "memory_bandwidth_bytes_per_s");
+	return STATUS_OK;
+}
+
+static const struct {
+	const char *method;
+	enum status (*answer)(const struct json *params, struct json **result, struct error *error);
+} methods[] = {
+	{"worker.enumerate", answer_enumerate},
+	{"worker.verify", answer_verify},
+};
+
+static enum status dispatch(const struct contract *contract, const struct message *message, struct json **result,
+			    struct error *error)
+{
+	const struct contract_method *method = contract_find(contract, message->method);
+	for (size_t i = 0; method && i < sizeof(methods) / sizeof(methods[0]); i++) {
+		if (strcmp(methods[i].method, method->name))
+			continue;
+		enum status status = contract_check_params(contract, method, message->params, error);
+		return status ? status : methods[i].answer(message->params, result, error);
+	}
+	return error_set(error, STATUS_METHOD_NOT_FOUND, "a worker has no method %s", message->method);
+}
+
+static enum status send_all(const struct buffer *out, struct error *error)
+{
+	for (size_t sent = 0; sent < out->length;) {
+		ssize_t wrote = send(WORKER_SOCKET, out->data + sent, out->length - sent, MSG_NOSIGNAL);
+		if (wrote < 0 && errno == EINTR)
+			continue;
+		if (wrote < 0)
+			return error_errno(error, STATUS_UNAVAILABLE, errno, "answering the node");
+		sent += (size_t)wrote;
+	}
+	return STATUS_OK;
+}
+
+// Decode one frame, run it, send the answer. An error of the call is an answer, too, and no error of this function.
+static enum status answer(const struct contract *contract, const uint8_t *frame, size_t length, struct error *error)
+{
+	struct buffer head, out;
+	struct message message = {0};
+	struct error fault = {0};
+	struct json *result = NULL;
+	buffer_init(&head, LIMIT_HEAD_BYTES);
+	buffer_init(&out, LIMIT_WORKER_MESSAGE_BYTES);
+	enum status status = message_decode(&message, frame, length, &fault);
+	if (!status && message.kind != MESSAGE_REQUEST)
+		status = error_set(&fault, STATUS_INVALID_REQUEST, "a worker answers requests only");
+	if (!status)
+		status = dispatch(contract, &message, &result, &fault);
+	if (status) {
+		error_set(&fault, status, "%s", status_text(status));
+		message_print_error(&head, message.id, &fault);
+	} else {
+		message_print_result(&head, message.id, result);
+	}
+	status = message_encode_stream(&out, (const char *)head.data, head.length, NULL, 0);
+	if (!head.failed && !status)
+		status = send_all(&out, error);
+	else
+		status = error_set(error, STATUS_LIMIT_EXCEEDED, "the answer is over %d bytes", LIMIT_HEAD_BYTES);
+	message_finish(&message);
+	buffer_finish(&head);
+	buffer_finish(&out);
+	return status;
+}
+
+// Read one request from the socket and answer it. The end of the socket is no error.
+static enum status serve(const struct contract *contract, struct error *error)
+{
+	struct buffer in;
+	const uint8_t *frame = NULL;
+	size_t frame_bytes = 0, used = 0;
+	enum status status = STATUS_OK;
+	buffer_init(&in, LIMIT_WORKER_MESSAGE_BYTES);
+	while (!status && !used) {
+		uint8_t bytes[16384];
+		ssize_t got = recv(WORKER_SOCKET, bytes, sizeof(bytes), 0);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			status = error_errno(error, STATUS_UNAVAILABLE, errno, "reading from the node");
+		if (got <= 0)
+			goto done;
+		status = buffer_append(&in, bytes, (size_t)got);
+		if (!status)
+			status = message_next(&in, &frame, &frame_bytes, &used);
+		if (status)
+			error_set(error, status, "a message over %d bytes", LIMIT_WORKER_MESSAGE_BYTES);
+	}
+	if (!status)
+		status = answer(contract, frame, frame_bytes, error);
+done:
+	buffer_finish(&in);
+	return status;
+}
+
+int worker_main(int argc, char **argv)
+{
+	struct error error = {0};
+	struct contract *contract = NULL;
+	pid_t parent = 0;
+	for (int i = 1; i < argc; i++) {
+		char *end = NULL;
+		long pid = !strcmp(argv[i], "--parent") && i + 1 < argc ? strtol(argv[++i], &end, 10) : 0;
+		if (!end || *end || pid <= 0) {
+			bool help = !strcmp(argv[i], "--help") || !strcmp(argv[i], "-h");
+			fputs(usage, help ? stdout : stderr);
+			return help ? 0 : 2;
+		}
+		parent = (pid_t)pid;
+	}
+	enum status status = confine(parent, &error);
+	if (!status)
+		status = contract_create(&contract, CONTRACT_NODE, &error);
+	if (!status)
+		status = serve(contract, &error);
+	contract_destroy(&contract);
+	if (status)
+		log_error("worker", "%s", error.message[0] ? error.message : status_text(status));
+	_exit(status ? 1 : 0);
+}
