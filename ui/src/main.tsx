@@ -8,6 +8,7 @@ import { type Server, connect } from "./net/socket";
 import { createStore } from "./state/store";
 import { AppView } from "./view/app";
 import { AppContext, createApp } from "./view/app-context";
+import { loadCharts } from "./view/device/lazy-charts";
 import { startKeys } from "./view/keys";
 
 let server: Server | null = null;
@@ -21,3 +22,4 @@ server = connect(store, `${location.protocol === "https:" ? "wss" : "ws"}://${lo
 const app = createApp(store.state, server);
 startKeys(app);
 render(<AppContext.Provider value={app}><AppView /></AppContext.Provider>, document.getElementById("app")!);
+setTimeout(() => void loadCharts(), 1000);

@@ -65,7 +65,7 @@ export function clock(mhz: number): Quantity {
 /** A span of milliseconds as an age: "0.4 s", "48 s", "2 min", "3 h", "5 d". */
 export function age(ms: number): string {
   const s = Math.max(0, ms) / 1000;
-  if (s < 9.95) return `${figure(s, 1)} s`;
+  if (s < 10) return `${figure(Math.floor(s * 10) / 10, 1)} s`;
   if (s < 60) return `${Math.floor(s)} s`;
   if (s < 3600) return `${Math.floor(s / 60)} min`;
   if (s < 48 * 3600) return `${Math.floor(s / 3600)} h`;

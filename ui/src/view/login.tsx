@@ -12,14 +12,14 @@ function explain(reason: LoginReason): { what: string; next: string } | null {
     case "logged_out":
       return null;
     case "refused":
-      return { what: withStop(reason.message), next: reason.hint ?? "Check it, ask an admin for a new one, or on the server run:" };
+      return { what: withStop(reason.message), next: reason.hint ?? "Check it, ask an admin for a new one, or make one on the server:" };
     case "forbidden":
       return {
         what: withStop(reason.message),
-        next: reason.hint ?? "This page needs a token with the scope observe. Ask an admin for one, or on the server run:",
+        next: reason.hint ?? "This page needs a token with the scope observe. Ask an admin for one, or make one on the server:",
       };
     case "revoked":
-      return { what: "This token was revoked or has expired.", next: "Ask an admin for a new one, or on the server run:" };
+      return { what: "This token was revoked or has expired.", next: "Ask an admin for a new one, or make one on the server:" };
     case "not_logged_in":
       return { what: "The server closed the connection before the login was through.", next: "Log in again." };
   }
@@ -64,16 +64,16 @@ export function Login({ reason }: { reason: LoginReason }) {
             </p>
           )}
         </div>
+        <div class="in">
+          {!wrong && <p class="label">A token is made on the server:</p>}
+          <Command text="exogpu token create --name laptop --scopes observe" />
+          <p class="label">The first one, for an admin, is in the file admin.token of its data directory.</p>
+        </div>
         <label class="check">
           <input type="checkbox" checked={keep} onChange={(event) => setKeep(event.currentTarget.checked)} />
           <span>Keep on this device <span class="faint">until logged out; else for this tab only</span></span>
         </label>
         <button class="btn primary" type="submit">Log in</button>
-        <div class="in">
-          <p class="label">A token is made on the server:</p>
-          <Command text="exogpu token create --name laptop --scopes observe" />
-          <p class="label">The first one, for an admin, is in the file admin.token of its data directory.</p>
-        </div>
         <dl>
           <dt>Server</dt><dd>{info ? `exogpu ${info.version}` : "does not answer, trying again"}</dd>
           <dt>Reached by</dt><dd>{location.protocol === "https:" ? "TLS" : "HTTP"}, {location.host}</dd>

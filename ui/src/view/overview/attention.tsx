@@ -2,6 +2,7 @@
 import { count } from "../../lib/format";
 import { deviceHref, nodeHref } from "../../lib/route";
 import { type Attention, attention } from "../../state/attention";
+import { isLive } from "../../state/select";
 import { useApp } from "../app-context";
 import { Age, MarkIcon } from "../parts";
 
@@ -13,7 +14,7 @@ export function AttentionPanel() {
   if (found.length === 0) return null;
   const worst = found[0]!.level;
   return (
-    <section class={`panel alert ${worst}`} aria-label="Wants attention">
+    <section class={`panel alert ${worst} ${isLive(state.value) ? "" : "stale"}`} aria-label="Wants attention">
       <div class="panel-head">
         <span class="state" data-state={worst === "error" ? "offline" : "throttled"}>
           <MarkIcon mark={worst === "error" ? "offline" : "throttled"} />

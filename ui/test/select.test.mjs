@@ -1,0 +1,136 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import { load } from "./load.mjs";
+import { GIB, device, deviceReading, node, nodeReading, snapshot } from "./records.mjs";
+
+const select = await load("state/select.ts");
+const { attention } = await load("state/attention.ts");
+const { reduce } = await load("state/reduce.ts");
+const { initialState } = await load("state/state.ts");
+const { sortBy } = await load("view/devices/sort.ts");
+
+const NOW = Date.parse("2026-11-20T14:31:53.000Z");
+const state = (more = {}, phase = "live") =>
+  [{ type: "connection", connection: { phase } }, { type: "snapshot", snapshot: snapshot(more) }].reduce(reduce, initialState);
+const integrated = { kind: "integrated", backend: "vulkan", memory_pool: "host", memory_bytes: 64 * GIB };
+
+test("vitals count, sum what is reported and say how many report", () => {
+  const sums = select.vitals(state());
+  assert.equal(sums.devices, 2);
+  assert.equal(sums.online, 2);
+  assert.deepEqual(sums.states, [["idle", 2]]);
+  assert.deepEqual(sums.power, { watts: 300, reporting: 1 });
+  assert.deepEqual(sums.cpu, { percent: 20, reporting: 1, nodes: 1 });
+  assert.deepEqual(sums.memory, { kind: "gpu", used: 40 * GIB, total: 100 * GIB, pools: 1, reporting: 1 });
+});
+
+test("nothing reported is null, not 0", () => {
+  const sums = select.vitals(state({ telemetry: { nodes: [], devices: [] } }));
+  assert.equal(sums.power.watts, null);
+  assert.equal(sums.cpu.percent, null);
+  assert.equal(sums.memory.used, null);
+  assert.equal(sums.memory.total, 100 * GIB, "the size is known from the record");
+});
+
+test("a memory that devices share is counted once", () => {
+  const devices = [device("i1", integrated), device("i2", integrated), device("c", { kind: "cpu", backend: "cpu", memory_pool: "host", memory_bytes: 64 * GIB })];
+  const readings = [deviceReading("i1", { memory_used_bytes: 2 * GIB, memory_total_bytes: 64 * GIB }), deviceReading("c", { memory_used_bytes: 16 * GIB, memory_total_bytes: 64 * GIB })];
+  const { memory } = select.vitals(state({ devices, telemetry: { nodes: [], devices: readings } }));
+  assert.deepEqual(memory, { kind: "gpu", used: 16 * GIB, total: 64 * GIB, pools: 1, reporting: 1 });
+});
+
+test("pools of the same name on two nodes are two pools", () => {
+  const devices = [device("a", { memory_pool: "host" }), device("b", { memory_pool: "host", node_id: "n2" })];
+  assert.equal(select.poolsOf(Object.values(state({ devices }).devices)).length, 2);
+});
+
+test("without a real GPU it is the host's memory that counts; software rasterisers are none", () => {
+  const devices = [
+    device("c", { kind: "cpu", backend: "cpu", memory_pool: "host", memory_bytes: 64 * GIB }),
+    device("llvmpipe", { kind: "virtual", backend: "vulkan", support: "experimental", memory_pool: "host" }),
+  ];
+  const { memory } = select.vitals(state({ devices, telemetry: { nodes: [], devices: [] } }));
+  assert.equal(memory.kind, "host");
+  assert.equal(memory.total, 64 * GIB);
+});
+
+test("offline devices count in the total only", () => {
+  const sums = select.vitals(state({ devices: [device("d1", { state: "offline" }), device("d2")] }));
+  assert.equal(sums.online, 1);
+  assert.equal(sums.devices, 2);
+  assert.equal(sums.power.reporting, 0);
+});
+
+test("old values are stale: no connection, node offline, readings stopped", () => {
+  const live = state();
+  const one = live.devices.d1;
+  assert.equal(select.isStale(live, one, NOW), false);
+  assert.equal(select.isStale(live, one, NOW + select.STALE_MS), true);
+  assert.equal(select.isStale(state({}, "lost"), one, NOW), true);
+  assert.equal(select.isStale(state({ nodes: [node("n1", { state: "offline" })] }), one, NOW), true);
+  assert.equal(select.isStale(live, { ...one, reading: null }, NOW), false, "nothing reported is not old");
+});
+
+test("ages follow the server's clock", () => {
+  const skewed = { ...state(), serverAheadMs: 60_000 };
+  assert.equal(select.ageOf(skewed, "2026-11-20T14:32:53.000Z", NOW), 0);
+  assert.equal(select.ageOf(skewed, "2026-11-20T14:32:43.000Z", NOW), 10_000);
+  assert.equal(select.ageOf(skewed, null, NOW), null);
+});
+
+test("the filter takes every word, in any of a device's names", () => {
+  const { devices, nodes } = state();
+  const fits = (text) => select.matches(devices.d1, nodes.n1, text);
+  assert.ok(fits("nvidia h200"));
+  assert.ok(fits("GPU n1"));
+  assert.ok(fits("cuda  idle"));
+  assert.ok(!fits("nvidia vulkan"));
+  assert.ok(!select.matches(devices.d2, nodes.n1, "gpu"));
+});
+
+test("sorting puts what is not known last, both ways", () => {
+  const all = state({
+    devices: [device("a"), device("b"), device("c")],
+    telemetry: { nodes: [], devices: [deviceReading("a", { power_watts: 5 }), deviceReading("c", { power_watts: 9 })] },
+  });
+  const order = (column, descending) => sortBy(Object.values(all.devices), { column, descending }, all.nodes).map((one) => one.record.device_id).join("");
+  assert.equal(order("power", false), "acb");
+  assert.equal(order("power", true), "cab");
+  assert.equal(order("name", true), "cba");
+});
+
+test("the usual order: GPUs, CPU, software, unsupported; numbers in names count", () => {
+  const all = state({ devices: [
+    device("x", { name: "GPU 10", support: "unsupported" }), device("s", { name: "soft", support: "experimental" }),
+    device("c", { name: "cpu", kind: "cpu" }), device("g10", { name: "GPU 10" }), device("g2", { name: "GPU 2" }),
+  ] });
+  assert.deepEqual(select.sortedDevices(all).map((one) => one.record.device_id), ["g2", "g10", "c", "s", "x"]);
+});
+
+test("a sum of trails holds each reading until the next, and is null where nobody reports", () => {
+  const trails = Object.values(state().devices).map((one) => one.trail);
+  const sum = select.sumTrails(trails, "power");
+  assert.equal(sum.at(-1), 300);
+  assert.equal(sum.at(0), null);
+  assert.equal(select.sumTrails(trails, "use", true).at(-1), 50);
+});
+
+test("what wants attention, worst first, each said once", () => {
+  const failed = { state: "failed", at: null, duration_ms: null, error: "read back 0" };
+  const all = state({
+    nodes: [node("n1", { libraries: [{ name: "NVML", file: null, state: "too_old", version: "1", minimum_version: "2", reason: "is version 1", hint: "update it" }] }), node("n2", { state: "offline" })],
+    devices: [device("full"), device("bad", { verification: failed, state: "unsupported" }), device("gone", { node_id: "n2", state: "offline" }), device("hot", { state: "throttled", state_reason: "too hot" })],
+    telemetry: { nodes: [], devices: [deviceReading("full", { memory_used_bytes: 99 * GIB })] },
+  });
+  const found = attention(all);
+  assert.deepEqual(found.map((one) => one.level), ["error", "error", "attention", "attention", "attention"]);
+  assert.deepEqual(found.map((one) => one.key).sort(), ["bad", "full", "hot", "n1/NVML", "n2/offline"]);
+  assert.equal(found.find((one) => one.key === "n1/NVML").text, "Is version 1. Update it. ");
+  assert.deepEqual(attention(state()), []);
+});
+
+test("node memory is used of total, or null", () => {
+  assert.deepEqual(select.nodeMemory(nodeReading("n1")), { used: 16 * GIB, total: 64 * GIB });
+  assert.equal(select.nodeMemory(nodeReading("n1", { memory_available_bytes: null })), null);
+  assert.equal(select.nodeMemory(null), null);
+});

@@ -1,0 +1,101 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import { load } from "./load.mjs";
+import { change, device, deviceReading, node, nodeReading, snapshot } from "./records.mjs";
+
+const { reduce } = await load("state/reduce.ts");
+const { initialState } = await load("state/state.ts");
+
+const from = (...actions) => actions.reduce(reduce, initialState);
+const event = (seq, topic, data, more = {}) => ({
+  type: "event", now: 1000, event: { topic, epoch: "e1", seq, at: "1970-01-01T00:00:01.250Z", data, ...more },
+});
+const loaded = { type: "snapshot", snapshot: snapshot() };
+
+test("a snapshot replaces everything", () => {
+  const state = from(loaded);
+  assert.equal(state.loaded, true);
+  assert.equal(state.epoch, "e1");
+  assert.equal(state.seq, 10);
+  assert.deepEqual(Object.keys(state.devices), ["d1", "d2"]);
+  assert.equal(state.devices.d1.reading.utilization_percent, 50);
+  const next = reduce(state, { type: "snapshot", snapshot: { ...snapshot(), epoch: "e2", seq: 1, devices: [device("d9")] } });
+  assert.deepEqual(Object.keys(next.devices), ["d9"]);
+  assert.equal(next.epoch, "e2");
+});
+
+test("a snapshot keeps the trails of devices that are still there", () => {
+  const state = from(loaded);
+  const again = reduce(state, { type: "snapshot", snapshot: { ...snapshot(), telemetry: { nodes: [], devices: [] } } });
+  assert.deepEqual(again.devices.d1.trail, state.devices.d1.trail);
+  assert.equal(again.devices.d1.reading, null);
+});
+
+test("an inventory event replaces the record and leads the last changes", () => {
+  const one = change({ summary: "verified in 0.4 s" });
+  const state = from(loaded, event(11, "inventory", { change: one, node: null, device: device("d1", { state: "computing" }) }));
+  assert.equal(state.devices.d1.record.state, "computing");
+  assert.equal(state.devices.d1.reading.utilization_percent, 50, "the reading stays");
+  assert.equal(state.recent[0], one);
+  assert.equal(state.seq, 11);
+});
+
+test("a new device and a new node appear by event", () => {
+  const state = from(loaded, event(11, "inventory", { change: change(), node: node("n2"), device: device("d7", { node_id: "n2" }) }));
+  assert.ok(state.nodes.n2);
+  assert.equal(state.devices.d7.reading, null);
+});
+
+test("telemetry changes only those it names, and ignores strangers", () => {
+  const before = from(loaded);
+  const data = { nodes: [nodeReading("n1", { cpu_percent: 77 })], devices: [deviceReading("d1", { utilization_percent: 90 }), deviceReading("x")] };
+  const after = reduce(before, event(11, "telemetry", data));
+  assert.equal(after.devices.d1.reading.utilization_percent, 90);
+  assert.equal(after.devices.d2, before.devices.d2, "the same object: nothing to draw");
+  assert.equal(after.nodes.n1.reading.cpu_percent, 77);
+  assert.equal(after.devices.x, undefined);
+});
+
+test("events of another epoch and those applied before change nothing", () => {
+  const state = from(loaded);
+  const data = { nodes: [], devices: [deviceReading("d1", { utilization_percent: 1 })] };
+  assert.equal(reduce(state, event(11, "telemetry", data, { epoch: "old" })), state);
+  assert.equal(reduce(state, event(10, "telemetry", data)), state);
+});
+
+test("the last changes are bounded", () => {
+  let state = from(loaded);
+  for (let seq = 11; seq < 111; seq++) state = reduce(state, event(seq, "inventory", { change: change(), node: null, device: null }));
+  assert.equal(state.recent.length, 50);
+});
+
+test("the server's clock is judged by the fastest event", () => {
+  let state = from(loaded, event(11, "telemetry", { nodes: [], devices: [] }));
+  assert.equal(state.serverAheadMs, 250);
+  state = reduce(state, { ...event(12, "telemetry", { nodes: [], devices: [] }), now: 1200 });
+  assert.equal(state.serverAheadMs, 250, "a slow one does not move it");
+});
+
+test("logging out forgets everything but the server", () => {
+  const server = { name: "atelier" };
+  const state = from({ type: "server", server }, { type: "login", login: { name: "admin" } }, loaded, { type: "logged_out" });
+  assert.equal(state.server, server);
+  assert.equal(state.login, null);
+  assert.equal(state.loaded, false);
+  assert.deepEqual(state.devices, {});
+});
+
+test("the store publishes once a frame", async () => {
+  const { createStore } = await load("state/store.ts");
+  const frames = [];
+  const store = createStore((draw) => frames.push(draw));
+  store.dispatch({ type: "heard", now: 1 });
+  store.dispatch({ type: "heard", now: 2 });
+  assert.equal(frames.length, 1);
+  assert.equal(store.state.value.heardAt, null, "not drawn yet");
+  assert.equal(store.current().heardAt, 2);
+  frames.pop()();
+  assert.equal(store.state.value.heardAt, 2);
+  store.dispatch({ type: "heard", now: 3 });
+  assert.equal(frames.length, 1);
+});
