@@ -27,7 +27,10 @@ def under(path, folder):
 
 
 def room_of(path, allowed):
-    """The longest entry of the table that the file lies under, or None."""
+    """The row that the file belongs to, or None."""
+    folder = os.path.dirname(path)
+    if folder + "/*" in allowed:
+        return folder + "/*"
     return max((entry for entry in allowed if under(path, entry)), key=len, default=None)
 
 
@@ -51,7 +54,7 @@ def check(tree):
                 yield error(path, line, "layers", "no such file: \"%s\"" % target)
             elif target not in files and os.path.normpath(os.path.join(os.path.dirname(path), target)) in files:
                 yield error(path, line, "layers", "write the path from the root of the repository: \"%s\"" % target)
-            elif not under(target, room) and not any(under(target, entry) for entry in allowed[room]):
+            elif not under(target, room.rstrip("/*")) and not any(under(target, entry) for entry in allowed[room]):
                 yield error(path, line, "layers", "%s may not include \"%s\"; it may include: %s"
                             % (room, target, " ".join(allowed[room]) or "nothing"))
 
