@@ -156,10 +156,11 @@ static enum status forget_ended(struct tokens *tokens, struct error *error)
 		if (ended(token, before_ms) && (!token->revoked_ms || token->revoked_ms <= before_ms))
 			status = store_remove_token(batch, token->token_id);
 	}
-	if (status)
+	if (status) {
 		store_batch_destroy(&batch);
-	else
-		status = store_commit_wait(tokens->store, &batch, error);
+		return error_set(error, status, "no memory for the tokens");
+	}
+	status = store_commit_wait(tokens->store, &batch, error);
 	if (status)
 		return status;
 	size_t kept = 0;
