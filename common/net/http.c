@@ -86,7 +86,7 @@ static int finish_transaction(struct lws *wsi, struct http_session *http)
 void net_http_finish(struct lws *wsi, struct net_session *session)
 {
 	struct http_session *http = (struct http_session *)session;
-	lws_set_opaque_user_data(wsi, NULL);
+	lws_set_opaque_user_data(wsi, &session->listener->waiting);
 	buffer_finish(&http->response.owned);
 	free(http);
 }
@@ -113,7 +113,7 @@ int net_http_begin(struct lws *wsi, struct net_listener *listener)
 	struct http_session *http = calloc(1, sizeof(*http));
 	if (!http)
 		return -1;
-	http->session.kind = SESSION_HTTP;
+	http->session = (struct net_session){.kind = SESSION_HTTP, .listener = listener};
 	buffer_init(&http->response.owned, LIMIT_BODY_BYTES);
 	lws_set_opaque_user_data(wsi, http);
 	net_read_request(wsi, listener, &request);

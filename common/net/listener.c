@@ -52,9 +52,11 @@ static void accept_ready(void *arg, int fd)
 		int one = 1;
 		if (!listener->socket_path[0])
 			setsockopt(accepted, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-		listener->open++; // given back when libwebsockets destroys it
-		if (!lws_adopt_socket_vhost(listener->vhost, accepted))
-			listener->open--;
+		struct lws *wsi = lws_adopt_socket_vhost(listener->vhost, accepted);
+		if (wsi) {
+			listener->open++; // given back when libwebsockets destroys it
+			lws_set_opaque_user_data(wsi, &listener->waiting);
+		}
 	}
 }
 
@@ -160,6 +162,7 @@ enum status net_listener_create(struct net_listener **out, struct net_loop *loop
 	struct net_listener *listener = calloc(1, sizeof(*listener));
 	if (!listener)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
+	listener->waiting = (struct net_session){.kind = SESSION_WAITING, .listener = listener};
 	listener->loop = loop;
 	listener->handler = params->handler;
 	listener->context = params->context;

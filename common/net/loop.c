@@ -180,7 +180,7 @@ enum status net_loop_create(struct net_loop **out, struct error *error)
 		goto done;
 	}
 	struct lws_context_creation_info base = {
-		.port = CONTEXT_PORT_NO_LISTEN_SERVER,
+		.port = CONTEXT_PORT_NO_LISTEN, // not _SERVER, or requests would be taken for this vhost's
 		.vhost_name = "base",
 		.protocols = base_protocols,
 	};

@@ -15,11 +15,13 @@ struct net_conn **net_loop_conns(struct net_loop *loop);
 // Every WebSocket and HTTP event of every vhost ends here (ws.c).
 int net_ws_callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in, size_t length);
 
-enum session_kind { SESSION_UNKNOWN, SESSION_HTTP, SESSION_WS };
+enum session_kind { SESSION_UNKNOWN, SESSION_WAITING, SESSION_HTTP, SESSION_WS };
 
-// What hangs on a libwebsockets connection: an answer on its way, or a WebSocket.
+// What hangs on a libwebsockets connection: nothing but the listener that it came by, while it waits for a request; an
+// answer on its way; or a WebSocket. (The vhost does not tell the listener: libwebsockets picks it anew by Host.)
 struct net_session {
 	enum session_kind kind;
+	struct net_listener *listener; // NULL for one that dialled
 };
 // An HTTP request's answer (http.c).
 int net_http_begin(struct lws *wsi, struct net_listener *listener);
@@ -30,6 +32,7 @@ int net_http_refuse(struct lws *wsi, struct net_listener *listener, struct net_r
 void net_read_request(struct lws *wsi, struct net_listener *listener, struct net_request *request);
 
 struct net_listener {
+	struct net_session waiting; // hangs on each of its connections that waits
 	struct net_loop *loop;
 	struct lws_vhost *vhost;
 	struct net_watch *watch;

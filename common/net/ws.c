@@ -41,7 +41,6 @@ struct net_conn {
 	struct net_session session;
 	struct net_conn *next, **at; // in the loop's list
 	struct lws *wsi;
-	struct net_listener *listener; // NULL for one that dialled
 	const struct net_handler *handler;
 	void *user;
 	bool opened, closed, closing;
@@ -163,7 +162,7 @@ static size_t put_header(struct net_frame *frame)
 static bool send_directly(struct net_conn *conn, struct net_frame *frame)
 {
 	int unsent = 0, fd = lws_get_socket_fd(conn->wsi);
-	if (!conn->listener || !conn->opened || conn->queue_count || frame->length > DIRECT_FRAME_BYTES ||
+	if (!conn->session.listener || !conn->opened || conn->queue_count || frame->length > DIRECT_FRAME_BYTES ||
 	    lws_is_ssl(conn->wsi) || lws_partial_buffered(conn->wsi))
 		return false;
 	if (ioctl(fd, SIOCOUTQ, &unsent) < 0 || unsent > DIRECT_QUEUED_BYTES)
@@ -243,10 +242,9 @@ static struct net_conn *conn_create(struct net_loop *loop, const struct net_hand
 	struct net_conn *conn = calloc(1, sizeof(*conn));
 	if (!conn)
 		return NULL;
-	conn->session.kind = SESSION_WS;
+	conn->session = (struct net_session){.kind = SESSION_WS, .listener = listener};
 	conn->handler = handler;
 	conn->user = user;
-	conn->listener = listener;
 	conn->rx_limit = LIMIT_LOGIN_BYTES;
 	buffer_init(&conn->rx, LIMIT_HEAD_BYTES + LIMIT_BODY_BYTES + 4);
 	conn->at = net_loop_conns(loop);
@@ -405,13 +403,12 @@ static void on_peer_close(struct net_conn *conn, const uint8_t *bytes, size_t le
 
 static void on_destroy(struct lws *wsi, struct net_session *session)
 {
-	struct net_listener *listener = lws_vhost_user(lws_get_vhost(wsi));
-	if (session && session->kind == SESSION_HTTP) {
+	struct net_listener *listener = session ? session->listener : NULL;
+	if (session && session->kind == SESSION_HTTP)
 		net_http_finish(wsi, session);
-	} else if (session) {
-		lws_set_opaque_user_data(wsi, NULL);
+	else if (session && session->kind == SESSION_WS)
 		conn_destroy((struct net_conn *)session);
-	}
+	lws_set_opaque_user_data(wsi, NULL);
 	if (listener)
 		listener->open--;
 }
@@ -430,11 +427,11 @@ int net_ws_callback(struct lws *wsi, enum lws_callback_reasons reason, void *use
 	struct net_conn *conn = session && session->kind == SESSION_WS ? (struct net_conn *)session : NULL;
 	switch ((int)reason) {
 	case LWS_CALLBACK_HTTP:
-		return net_http_begin(wsi, lws_vhost_user(lws_get_vhost(wsi)));
+		return session && session->kind == SESSION_WAITING ? net_http_begin(wsi, session->listener) : -1;
 	case LWS_CALLBACK_HTTP_WRITEABLE:
 		return session && session->kind == SESSION_HTTP ? net_http_continue(wsi, session) : 0;
 	case LWS_CALLBACK_HTTP_CONFIRM_UPGRADE:
-		return on_upgrade(wsi, lws_vhost_user(lws_get_vhost(wsi)));
+		return session && session->kind == SESSION_WAITING ? on_upgrade(wsi, session->listener) : -1;
 	case LWS_CALLBACK_FILTER_PROTOCOL_CONNECTION:
 		return conn ? 0 : -1;
 	case LWS_CALLBACK_CLIENT_APPEND_HANDSHAKE_HEADER:

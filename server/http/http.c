@@ -274,8 +274,7 @@ static void on_closed(void *user, struct net_conn *conn, int code)
 static const struct net_handler handler = {
 	.http = on_http, .upgrade = on_upgrade, .opened = on_opened, .message = on_message, .closed = on_closed};
 
-static const char *const client_protocols[] = {"exogpu.v1", NULL};
-static const char *const local_protocols[] = {"exogpu.v1", "exogpu.node.v1", NULL};
+static const char *const subprotocols[] = {"exogpu.v1", "exogpu.node.v1", NULL};
 
 enum status http_create(struct http **out, const struct http_params *params, struct error *error)
 {
@@ -288,14 +287,13 @@ enum status http_create(struct http **out, const struct http_params *params, str
 					  .port = params->port,
 					  .ping_s = LIMIT_CLIENT_PING_S,
 					  .silence_s = LIMIT_CLIENT_SILENCE_S,
-					  .subprotocols = client_protocols,
+					  .subprotocols = subprotocols,
 					  .headers = security_headers,
 					  .handler = &handler,
 					  .context = http};
 	struct net_listener_params local = tcp;
 	local.address = NULL;
 	local.socket_path = params->socket_path;
-	local.subprotocols = local_protocols;
 	local.ping_s = LIMIT_NODE_PING_S;
 	local.silence_s = LIMIT_NODE_SILENCE_S;
 	enum status status = assets_create(&http->assets, error);
