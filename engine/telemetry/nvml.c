@@ -73,9 +73,9 @@ void nvml_throttle_words(unsigned long long mask, struct telemetry_sample *sampl
 
 bool nvml_counter_rate(uint64_t before, uint64_t after, int64_t elapsed_ns, double *per_s)
 {
-	static const double fastest = 300e9; // PCIe 7 with 16 lanes carries 242 GB/s each way
-	// In 14 ms such a link moves 4 GiB; the margin is for links of today, of 64 GB/s.
-	if (elapsed_ns < 1000000 || elapsed_ns > 60000000)
+	// PCIe 6 with 16 lanes carries 128 GB/s each way, and moves 4 GiB in 33 ms: up to there it wraps once at most.
+	static const double fastest = 130e9;
+	if (elapsed_ns < 1000000 || elapsed_ns > 33000000)
 		return false;
 	uint64_t grown = after - before;
 	if (after < before) {
@@ -209,7 +209,7 @@ static void read_rest(struct nvml_gpu *gpu)
 		sample_set(sample, READING_CLOCK_MHZ, value);
 	if (nvml->clock && told(gpu, nvml->clock(gpu->device, NVML_CLOCK_MEMORY, &value)))
 		sample_set(sample, READING_MEMORY_CLOCK_MHZ, value);
-	if (nvml->throttle_reasons && told(gpu, nvml->throttle_reasons(gpu->device, &wide)))
+	if (nvml->throttle && told(gpu, nvml->throttle(gpu->device, &wide)))
 		nvml_throttle_words(wide, sample);
 	if (nvml->fan && told(gpu, nvml->fan(gpu->device, &value)))
 		sample_set(sample, READING_FAN_PERCENT, value);

@@ -33,5 +33,5 @@ bool nvml_gpu_take(struct nvml_gpu *gpu, struct telemetry_sample *sample);
 // The words of a mask of nvmlClocksEventReasons; "idle" is not one, since an idle clock is not held down.
 void nvml_throttle_words(unsigned long long mask, struct telemetry_sample *sample);
 // Bytes per second of a PCIe counter that went from `before` to `after` and may have wrapped at 32 bits once; false if
-// the time is too short, too long to know the wraps, or the outcome no link can carry.
+// the time is too short, too long to know that it was once, or the outcome is more than any link carries.
 bool nvml_counter_rate(uint64_t before, uint64_t after, int64_t elapsed_ns, double *per_s);

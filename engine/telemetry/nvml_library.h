@@ -85,27 +85,46 @@ struct nvml_field {
 };
 
 // clang-format off
-//        needed    name               arguments                                                    symbols
-#define NVML_CALLS(X)                                                                                                        \
-	X(REQUIRED, init,              (void),                                                      "nvmlInit_v2", NULL)                                  \
-	X(REQUIRED, shutdown,          (void),                                                      "nvmlShutdown", NULL)                                 \
-	X(REQUIRED, by_uuid,           (const char *, struct nvml_device **),                       "nvmlDeviceGetHandleByUUID", NULL)                    \
-	X(REQUIRED, by_pci,            (const char *, struct nvml_device **),                       "nvmlDeviceGetHandleByPciBusId_v2", NULL)             \
-	X(OPTIONAL, utilization,       (struct nvml_device *, struct nvml_utilization *),           "nvmlDeviceGetUtilizationRates", NULL)                \
-	X(OPTIONAL, memory_v2,         (struct nvml_device *, struct nvml_memory_v2 *),             "nvmlDeviceGetMemoryInfo_v2", NULL)                   \
-	X(OPTIONAL, memory,            (struct nvml_device *, struct nvml_memory *),                "nvmlDeviceGetMemoryInfo", NULL)                      \
-	X(OPTIONAL, power,             (struct nvml_device *, unsigned *),                          "nvmlDeviceGetPowerUsage", NULL)                      \
-	X(OPTIONAL, power_limit,       (struct nvml_device *, unsigned *),                          "nvmlDeviceGetEnforcedPowerLimit", NULL)              \
-	X(OPTIONAL, temperature,       (struct nvml_device *, int, unsigned *),                     "nvmlDeviceGetTemperature", NULL)                     \
-	X(OPTIONAL, threshold,         (struct nvml_device *, int, unsigned *),                     "nvmlDeviceGetTemperatureThreshold", NULL)            \
-	X(OPTIONAL, clock,             (struct nvml_device *, int, unsigned *),                     "nvmlDeviceGetClockInfo", NULL)                       \
-	X(OPTIONAL, throttle_reasons,  (struct nvml_device *, unsigned long long *),                "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons") \
-	X(OPTIONAL, fan,               (struct nvml_device *, unsigned *),                          "nvmlDeviceGetFanSpeed", NULL)                        \
-	X(OPTIONAL, ecc,               (struct nvml_device *, int, int, unsigned long long *),      "nvmlDeviceGetTotalEccErrors", NULL)                  \
-	X(OPTIONAL, fields,            (struct nvml_device *, int, struct nvml_field *),            "nvmlDeviceGetFieldValues", NULL)                     \
-	X(OPTIONAL, pcie,              (struct nvml_device *, int, unsigned *),                     "nvmlDeviceGetPcieThroughput", NULL)                  \
-	X(OPTIONAL, compute_processes, (struct nvml_device *, unsigned *, struct nvml_process *),   "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2")   \
-	X(OPTIONAL, graphics_processes, (struct nvml_device *, unsigned *, struct nvml_process *),  "nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v2")
+// X(needed, name, arguments, symbol, older symbol or NULL). Results are enum nvml_code; arguments are as the symbol's.
+#define NVML_CALLS(X) \
+	X(REQUIRED, init, (void), \
+	  "nvmlInit_v2", NULL) \
+	X(REQUIRED, shutdown, (void), \
+	  "nvmlShutdown", NULL) \
+	X(REQUIRED, by_uuid, (const char *, struct nvml_device **), \
+	  "nvmlDeviceGetHandleByUUID", NULL) \
+	X(REQUIRED, by_pci, (const char *, struct nvml_device **), \
+	  "nvmlDeviceGetHandleByPciBusId_v2", NULL) \
+	X(OPTIONAL, utilization, (struct nvml_device *, struct nvml_utilization *), \
+	  "nvmlDeviceGetUtilizationRates", NULL) \
+	X(OPTIONAL, memory_v2, (struct nvml_device *, struct nvml_memory_v2 *), \
+	  "nvmlDeviceGetMemoryInfo_v2", NULL) \
+	X(OPTIONAL, memory, (struct nvml_device *, struct nvml_memory *), \
+	  "nvmlDeviceGetMemoryInfo", NULL) \
+	X(OPTIONAL, power, (struct nvml_device *, unsigned *), \
+	  "nvmlDeviceGetPowerUsage", NULL) \
+	X(OPTIONAL, power_limit, (struct nvml_device *, unsigned *), \
+	  "nvmlDeviceGetEnforcedPowerLimit", NULL) \
+	X(OPTIONAL, temperature, (struct nvml_device *, int, unsigned *), \
+	  "nvmlDeviceGetTemperature", NULL) \
+	X(OPTIONAL, threshold, (struct nvml_device *, int, unsigned *), \
+	  "nvmlDeviceGetTemperatureThreshold", NULL) \
+	X(OPTIONAL, clock, (struct nvml_device *, int, unsigned *), \
+	  "nvmlDeviceGetClockInfo", NULL) \
+	X(OPTIONAL, throttle, (struct nvml_device *, unsigned long long *), \
+	  "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons") \
+	X(OPTIONAL, fan, (struct nvml_device *, unsigned *), \
+	  "nvmlDeviceGetFanSpeed", NULL) \
+	X(OPTIONAL, ecc, (struct nvml_device *, int, int, unsigned long long *), \
+	  "nvmlDeviceGetTotalEccErrors", NULL) \
+	X(OPTIONAL, fields, (struct nvml_device *, int, struct nvml_field *), \
+	  "nvmlDeviceGetFieldValues", NULL) \
+	X(OPTIONAL, pcie, (struct nvml_device *, int, unsigned *), \
+	  "nvmlDeviceGetPcieThroughput", NULL) \
+	X(OPTIONAL, compute_processes, (struct nvml_device *, unsigned *, struct nvml_process *), \
+	  "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2") \
+	X(OPTIONAL, graphics_processes, (struct nvml_device *, unsigned *, struct nvml_process *), \
+	  "nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v2")
 
 struct nvml_calls {
 #define X(needed, name, arguments, symbol, older) int(*name) arguments;

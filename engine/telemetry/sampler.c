@@ -225,7 +225,7 @@ static void send_report(struct telemetry *telemetry, struct json *node)
 
 static void run_round(struct telemetry *telemetry, bool watched)
 {
-	struct host_sample host;
+	struct host_sample host = {0};
 	struct json *node = NULL;
 	bool working = false, asked = false, host_read_now = false;
 	int64_t now = clock_steady_ms();

@@ -25,7 +25,7 @@ void sensor_finish(struct sensor *sensor)
 	sensor_init(sensor);
 }
 
-static int open_path(const char *format, va_list arguments)
+static int __attribute__((format(printf, 1, 0))) open_path(const char *format, va_list arguments)
 {
 	char path[SENSOR_PATH_BYTES];
 	int length = vsnprintf(path, sizeof path, format, arguments);
