@@ -45,6 +45,9 @@ enum {
 	LIMIT_LOG_LINE_BYTES = 2048,
 	LIMIT_RECENT_CHANGES = 50,
 	LIMIT_DEVICES_PER_NODE = 1024,
+	LIMIT_REGISTRY_BYTES = 32 * 1024 * 1024, // a node's memory of its devices
+	LIMIT_PROBES_AT_ONCE = 16,               // workers that verify side by side
+	LIMIT_WORKER_STDERR_BYTES = 4096,        // the last of what a worker printed
 	LIMIT_WORKER_MESSAGE_BYTES = LIMIT_HEAD_BYTES + LIMIT_BODY_BYTES + 8,
 	LIMIT_SOCKET_PATH_BYTES = 107,
 };
