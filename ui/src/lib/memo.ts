@@ -1,15 +1,22 @@
-/* A component that draws again only when one of its properties is another one. It must not read signals itself;
- * components inside it may. */
+/* Components that are not drawn again when nothing about them changed. */
 import { Component, type ComponentChildren } from "preact";
 
-export function memo<P extends object>(render: (props: P) => ComponentChildren): new (props: P) => Component<P> {
+function sameProperties(before: object, after: object): boolean {
+  const old = before as Record<string, unknown>;
+  const next = after as Record<string, unknown>;
+  for (const key in next) if (next[key] !== old[key]) return false;
+  for (const key in old) if (!(key in next)) return false;
+  return true;
+}
+
+/** A component that draws again only when its properties are other ones, or as `same` says. It must not read signals
+ * itself; components inside it may. */
+export function memo<P extends object>(
+  render: (props: P) => ComponentChildren, same: (before: P, after: P) => boolean = sameProperties,
+): new (props: P) => Component<P> {
   return class Memo extends Component<P> {
     override shouldComponentUpdate(next: Readonly<P>): boolean {
-      const before = this.props as Record<string, unknown>;
-      const after = next as Record<string, unknown>;
-      for (const key in after) if (after[key] !== before[key]) return true;
-      for (const key in before) if (!(key in after)) return true;
-      return false;
+      return !same(this.props as P, next as P);
     }
     override render(): ComponentChildren {
       return render(this.props);

@@ -1,4 +1,5 @@
 /* What a person should look at, worst first, each with what to do. Derived from the state; pure. */
+import { remember } from "../lib/remember";
 import type { DeviceEntry, State } from "./state";
 import { memoryTotal, sortedDevices, sortedNodes } from "./select";
 
@@ -16,7 +17,7 @@ export interface Attention {
   readonly since: string | null;
 }
 
-export function attention(state: State): Attention[] {
+export const attention = remember((state: State): readonly Attention[] => {
   const found: Attention[] = [];
   for (const { record } of sortedNodes(state)) {
     const about = { nodeId: record.node_id, deviceId: null };
@@ -40,7 +41,7 @@ export function attention(state: State): Attention[] {
     if (one) found.push({ ...one, nodeId: entry.record.node_id, deviceId: entry.record.device_id });
   }
   return found.sort((a, b) => Number(b.level === "error") - Number(a.level === "error"));
-}
+});
 
 type Finding = Omit<Attention, "nodeId" | "deviceId">;
 

@@ -2,6 +2,7 @@
  *
  * Times: `now` is the page's own clock, ms; what a record says is on the server's, serverTime() goes between. */
 import type { Backend, Device, NodeTelemetry } from "../lib/api.gen";
+import { remember } from "../lib/remember";
 import type { DeviceEntry, NodeEntry, State } from "./state";
 import { BRIDGED_STEPS, type Line, STEP_MS, STEPS, type Trail } from "./trail";
 
@@ -170,7 +171,7 @@ const names = new Intl.Collator("en", { numeric: true });
 export const byName = (a: string, b: string): number => names.compare(a, b);
 
 /** Devices in their usual order: by node, GPUs before the CPU, then by name and id. */
-export function sortedDevices(state: State): DeviceEntry[] {
+export const sortedDevices = remember((state: State): readonly DeviceEntry[] => {
   const place = new Map(sortedNodes(state).map((node, i) => [node.record.node_id, i]));
   const at = (entry: DeviceEntry): number => place.get(entry.record.node_id) ?? place.size;
   const rank = ({ record }: DeviceEntry): number =>
@@ -178,7 +179,7 @@ export function sortedDevices(state: State): DeviceEntry[] {
   return Object.values(state.devices).sort((a, b) =>
     at(a) - at(b) || rank(a) - rank(b) || byName(a.record.name, b.record.name) ||
     byName(a.record.device_id, b.record.device_id));
-}
+});
 
 /** Does every word of the filter occur somewhere in what is said about the device? */
 export function matches(entry: DeviceEntry, node: NodeEntry | undefined, filter: string): boolean {

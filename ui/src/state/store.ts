@@ -12,6 +12,8 @@ export interface Store {
   /** The newest state, ahead of `state` by up to a frame. */
   current(): State;
   dispatch(action: Action): void;
+  /** Draws the newest state at once, for the first time. */
+  publish(): void;
 }
 
 export function createStore(frame: (draw: () => void) => void): Store {
@@ -20,6 +22,7 @@ export function createStore(frame: (draw: () => void) => void): Store {
   const state = signal(current);
   return {
     state,
+    publish: () => (state.value = current, undefined),
     current: () => current,
     dispatch(action) {
       current = reduce(current, action);

@@ -40,7 +40,33 @@ export function sparkPaths(values: Values, min: number, max: number): { trace: s
 
 export type Tone = "accent" | "grey" | "warm";
 
-export const Spark = memo(({ values, min = 0, max, tone }: { values: Values; min?: number; max: number; tone: Tone }) => {
+interface SparkProps {
+  values: Values;
+  min?: number;
+  max: number;
+  tone: Tone;
+}
+
+/** How far the newest value may move, in parts of the height, before the line is drawn again: what is not seen. */
+const UNSEEN = 0.04;
+
+/** Does the line look the same? The newest step is a mean that moves a little with every sample. */
+function looksSame(before: SparkProps, after: SparkProps): boolean {
+  if (before.values === after.values && before.max === after.max && before.tone === after.tone) return true;
+  if (before.tone !== after.tone || before.min !== after.min) return false;
+  const span = after.max - (after.min ?? 0) || 1;
+  if (Math.abs(before.max - after.max) > UNSEEN * span) return false;
+  const end = after.values.length - 1;
+  for (let i = 0; i <= end; i++) {
+    const a = before.values[i] ?? null;
+    const b = after.values[i] ?? null;
+    if (a === b) continue;
+    if (i < end || a === null || b === null || Math.abs(a - b) > UNSEEN * span) return false;
+  }
+  return true;
+}
+
+export const Spark = memo(({ values, min = 0, max, tone }: SparkProps) => {
   const { trace, area } = sparkPaths(values, min, max);
   if (trace === "") return <i class="dots" />;
   return (
@@ -48,7 +74,7 @@ export const Spark = memo(({ values, min = 0, max, tone }: { values: Values; min
       <path class="area" d={area} /><path class="trace" d={trace} />
     </svg>
   );
-});
+}, looksSame);
 
 /** The upper end of the scale of a reading without a limit of its own. */
 export function ceilingOf(values: Values, least: number): number {
