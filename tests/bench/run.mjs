@@ -1,0 +1,188 @@
+// Runs the benches of the server and prints each as a table in Markdown, ready for docs/performance.md.
+//   node tests/bench/run.mjs WORKDIR [fanout] [start] [node]
+// Every figure is the median of 5 rounds; the rounds of what is compared are interleaved, so that a noisy neighbour
+// disturbs all alike. With two CPUs or more the server is held to CPU 0 and the client to CPU 1.
+import { execFileSync, spawn } from "node:child_process";
+import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { cpus } from "node:os";
+import { join, resolve } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+
+const work = process.argv[2];
+const wanted = process.argv.slice(3);
+const binary = resolve("build/exogpu");
+const rounds = 5;
+const wants = (name) => wanted.length === 0 || wanted.includes(name);
+const median = (values) => values.slice().sort((a, b) => a - b)[Math.floor(values.length / 2)];
+const pinned = cpus().length > 1;
+const pin = (cpu, command, args) => (pinned ? ["taskset", ["-c", String(cpu), command, ...args]] : [command, args]);
+
+function start(cpu, command, args, options = {}) {
+	const [program, all] = pin(cpu, command, args);
+	return spawn(program, all, { stdio: ["ignore", "pipe", "ignore"], ...options });
+}
+
+function stop(child) {
+	return new Promise((done) => {
+		if (child.exitCode !== null) return done();
+		child.once("exit", done);
+		child.kill("SIGTERM");
+	});
+}
+
+// Resolves with the milliseconds from the start of the process to its ready line, and the port it names.
+function serve(data, more = []) {
+	const begun = process.hrtime.bigint();
+	const child = start(0, binary, ["serve", "--data", data, "--listen", "127.0.0.1:0", ...more]);
+	return new Promise((done, fail) => {
+		let text = "";
+		child.once("exit", (code) => fail(new Error(`exogpu serve ended with ${code}`)));
+		child.stdout.on("data", (bytes) => {
+			text += bytes;
+			const port = text.match(/dashboard: http:\/\/127\.0\.0\.1:(\d+)/);
+			if (port) done({ child, port: port[1], ms: Number(process.hrtime.bigint() - begun) / 1e6 });
+		});
+	});
+}
+
+function residentKiB(pid) {
+	return Number(readFileSync(`/proc/${pid}/statm`, "utf8").split(" ")[1]) * 4;
+}
+
+// Nanoseconds of CPU that all threads of a process have used.
+function cpuNs(pid) {
+	return readdirSync(`/proc/${pid}/task`)
+		.map((thread) => Number(readFileSync(`/proc/${pid}/task/${thread}/schedstat`, "utf8").split(" ")[0]))
+		.reduce((sum, one) => sum + one, 0);
+}
+
+function fanout(args) {
+	const [program, all] = pin(1, join(work, "fanout"), args);
+	return JSON.parse(execFileSync(program, all, { encoding: "utf8" }));
+}
+
+async function nchan() {
+	const dir = join(work, "nginx");
+	const port = 20000 + Math.floor(Math.random() * 20000);
+	rmSync(dir, { recursive: true, force: true });
+	mkdirSync(dir);
+	const module = ["/usr/lib/nginx/modules/ngx_nchan_module.so"].find(existsSync);
+	writeFileSync(
+		join(dir, "nginx.conf"),
+		`load_module ${module}; daemon off; master_process off; pid ${dir}/pid; error_log ${dir}/error.log;
+		events { worker_connections 8192; }
+		http { access_log off; client_body_temp_path ${dir}/b; proxy_temp_path ${dir}/p; fastcgi_temp_path ${dir}/f;
+		uwsgi_temp_path ${dir}/u; scgi_temp_path ${dir}/s; keepalive_requests 1000000000;
+		server { listen 127.0.0.1:${port};
+		location ~ ^/pub/(\\w+)$ { nchan_publisher; nchan_channel_id $1; nchan_message_buffer_length 0; }
+		location ~ ^/sub/(\\w+)$ { nchan_subscriber websocket; nchan_channel_id $1; nchan_subscriber_first_message newest; } } }`,
+	);
+	const child = start(0, "nginx", ["-c", join(dir, "nginx.conf"), "-p", dir]);
+	await sleep(500);
+	return { child, port };
+}
+
+async function benchFanout() {
+	const peer = existsSync("/usr/lib/nginx/modules/ngx_nchan_module.so");
+	if (!peer) console.log("\nSKIPPED: nchan (apt-get install nginx-light libnginx-mod-nchan); the ratio to it is missing below.");
+	for (const rate of [10, 100]) {
+		const results = { raw: [], exogpu: [], nchan: [] };
+		const common = ["-n", "1000", "-r", String(rate), "-d", rate === 10 ? "8" : "4", "-s", "2048"];
+		for (let round = 0; round < rounds; round++) {
+			results.raw.push(fanout([...common, "raw"]));
+			const data = join(work, "fanout-data");
+			rmSync(data, { recursive: true, force: true });
+			const server = await serve(data, ["--no-local-node", "--log-level", "error"]);
+			const token = readFileSync(join(data, "admin.token"), "utf8").trim();
+			results.exogpu.push(fanout([...common, "exogpu", join(data, "exogpu.sock"), server.port, token, String(server.child.pid)]));
+			await stop(server.child);
+			if (!peer) continue;
+			const nginx = await nchan();
+			results.nchan.push(fanout([...common, "nchan", String(nginx.port), String(nginx.child.pid)]));
+			await stop(nginx.child);
+		}
+		const figure = (mode, name) => median(results[mode].map((one) => one[name]));
+		console.log(`\n### Fan-out: 2 KB to 1,000 subscribers at ${rate} Hz, medians of ${rounds}\n`);
+		console.log("| | CPU µs per delivery | times bare send | p50 ms | p99 ms | resident MB | delivered |");
+		console.log("|---|---|---|---|---|---|---|");
+		for (const mode of ["raw", "exogpu", "nchan"]) {
+			if (!results[mode].length) continue;
+			const cpu = figure(mode, "cpu_us_per_delivery");
+			const names = { raw: "bare send()", exogpu: "**exogpu**", nchan: "nginx nchan" };
+			const cells = [
+				names[mode],
+				cpu.toFixed(2),
+				(cpu / figure("raw", "cpu_us_per_delivery")).toFixed(2),
+				figure(mode, "p50_ms").toFixed(2),
+				figure(mode, "p99_ms").toFixed(2),
+				(figure(mode, "resident_kib") / 1024).toFixed(1),
+				`${(100 * figure(mode, "delivered_share")).toFixed(1)} %`,
+			];
+			console.log(`| ${cells.join(" | ")} |`);
+		}
+	}
+}
+
+async function benchStart() {
+	const maker = ["build/tests/make_history", "build/debug/tests/make_history"].map((path) => resolve(path)).find(existsSync);
+	if (!maker) return console.log("\nSKIPPED: start with history (make_history is not built: cmake --preset debug and build)");
+	const data = join(work, "history-data");
+	console.log("\n### Start: 1,000 devices and 30 days of history\n");
+	const made = process.hrtime.bigint();
+	execFileSync(maker, [data, "1000", "30"], { stdio: ["ignore", "ignore", "inherit"] });
+	console.log(`made in ${(Number(process.hrtime.bigint() - made) / 1e9).toFixed(0)} s\n`);
+	const times = [];
+	const resident = [];
+	for (let round = 0; round < rounds; round++) {
+		const server = await serve(data, ["--no-local-node", "--log-level", "error"]);
+		times.push(server.ms);
+		await sleep(500);
+		resident.push(residentKiB(server.child.pid));
+		await stop(server.child);
+	}
+	const empty = [];
+	for (let round = 0; round < rounds; round++) {
+		const fresh = join(work, "empty-data");
+		rmSync(fresh, { recursive: true, force: true });
+		const server = await serve(fresh, ["--no-local-node", "--log-level", "error"]);
+		empty.push(server.ms);
+		await stop(server.child);
+	}
+	console.log("| | process start to ready, ms | resident MB |");
+	console.log("|---|---|---|");
+	console.log(`| empty data directory | ${median(empty).toFixed(0)} | |`);
+	console.log(`| 1,000 devices, 30 days | ${median(times).toFixed(0)} | ${(median(resident) / 1024).toFixed(1)} |`);
+}
+
+async function benchNode() {
+	const seconds = 20;
+	const shares = [];
+	const resident = [];
+	for (let round = 0; round < 3; round++) {
+		const data = join(work, "node-data");
+		rmSync(data, { recursive: true, force: true });
+		const server = await serve(data, ["--log-level", "error"]);
+		const token = readFileSync(join(data, "admin.token"), "utf8").trim();
+		const { WebSocket } = await import("../node_modules/ws/wrapper.mjs");
+		const socket = new WebSocket(`ws://127.0.0.1:${server.port}/ws`, "exogpu.v1", { headers: { authorization: `Bearer ${token}` } });
+		await new Promise((done) => socket.once("open", done));
+		socket.send(JSON.stringify({ jsonrpc: "2.0", id: 1, method: "events.subscribe", params: { topics: ["telemetry"] } }));
+		await sleep(6000); // until everything is found and verified
+		const children = readFileSync(`/proc/${server.child.pid}/task/${server.child.pid}/children`, "utf8").trim().split(" ");
+		const before = cpuNs(children[0]);
+		await sleep(seconds * 1000);
+		shares.push((cpuNs(children[0]) - before) / (seconds * 1e9));
+		resident.push(residentKiB(children[0]));
+		socket.close();
+		await stop(server.child);
+	}
+	console.log("\n### Node: watched, one sample a second\n");
+	console.log("| | share of one core | resident MB |");
+	console.log("|---|---|---|");
+	console.log(`| node process | ${(100 * median(shares)).toFixed(2)} % | ${(median(resident) / 1024).toFixed(1)} |`);
+}
+
+console.log(`${cpus()[0].model}, ${cpus().length} CPUs, node ${process.version}; load at the start ${readFileSync("/proc/loadavg", "utf8").split(" ")[0]}`);
+if (wants("fanout")) await benchFanout();
+if (wants("start")) await benchStart();
+if (wants("node")) await benchNode();

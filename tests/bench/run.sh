@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# The figures of docs/performance.md: tests/bench/run.sh [fanout] [start] [node]   (all of them without arguments)
+# Wants the release build in build/ and, for the peer, nginx with nchan (apt-get install nginx-light libnginx-mod-nchan).
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cc -std=gnu11 -O2 -D_GNU_SOURCE -o "$work/fanout" tests/bench/fanout.c
+node tests/bench/run.mjs "$work" "$@"
