@@ -122,10 +122,12 @@ static void close_entries(struct entry *entries, size_t count)
 	free(entries);
 }
 
-// Take over new targets. A device that stays keeps its open files, its thread and its pace.
+// Take over new targets. A device that stays keeps its open files and its thread. A new one is read at once, and all
+// others with it: so they stay in step, and processor time has one interval for the node and its CPU device.
 static void take_targets(struct telemetry *telemetry, struct telemetry_target *targets, size_t count)
 {
 	struct entry *entries = calloc(count ? count : 1, sizeof *entries);
+	bool added = false;
 	if (!entries) {
 		log_error("telemetry", "no memory for %zu devices; the ones before stay", count);
 		goto out;
@@ -141,7 +143,12 @@ static void take_targets(struct telemetry *telemetry, struct telemetry_target *t
 		}
 		entries[i].target = targets[i];
 		entry_open(telemetry, &entries[i]);
+		added = true;
 	}
+	for (size_t i = 0; i < count && added; i++)
+		entries[i].pace = (struct pace){.working = entries[i].pace.working};
+	if (added)
+		telemetry->node_pace = (struct pace){0};
 	close_entries(telemetry->entries, telemetry->entry_count);
 	telemetry->entries = entries;
 	telemetry->entry_count = count;
