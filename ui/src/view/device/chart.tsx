@@ -33,7 +33,8 @@ const timeText = (range: Range) => (_: uPlot, splits: number[]): string[] =>
   splits.map((s) => (range === "30d" ? day(s * 1000) : clockTime(s * 1000).slice(0, 5)));
 
 function shortTick(spec: ChartSpec): (u: uPlot, splits: number[]) => string[] {
-  return (_, splits) => splits.map(spec.tick ?? spec.text);
+  const text = spec.tick ?? spec.text;
+  return (_, splits) => splits.map((value: number | null) => (value === null ? "" : text(value)));
 }
 
 /** Four or so ticks at round distances, in powers of 1024 where that is the unit. */
@@ -50,11 +51,14 @@ function binarySplits(_: uPlot, __: number, min: number, max: number): number[] 
 function optionsOf(spec: ChartSpec, width: number, range: Range, hover: Signal<number | null>): uPlot.Options {
   const axis = { font: `500 11px ${colour("--font")}`, stroke: colour("--ink-3"), ticks: { show: false }, gap: 4 };
   const bottom = spec.bottom ?? 0;
+  const most = spec.limit?.value ?? Infinity;
+  // no ticks where the name of the limit stands; uPlot takes null for a tick that is left out
+  const belowLimit: uPlot.Axis.Filter = (_, splits) => splits.map((value) => (value > most ? null : value));
   return {
     width,
     height: HEIGHT,
     legend: { show: false },
-    padding: [8, 8, 0, 0],
+    padding: [8, 16, 0, 0],
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 }, sync: { key: "device" } },
     scales: {
       x: { time: true },
@@ -62,7 +66,8 @@ function optionsOf(spec: ChartSpec, width: number, range: Range, hover: Signal<n
         range: (_, min, max) => {
           const low = Math.min(bottom, min ?? bottom);
           const high = Math.max(spec.top ?? 0, max ?? 0, low + 1);
-          return [low, spec.top !== null && high <= spec.top ? spec.top * 1.04 : high * 1.1];
+          // above a limit there is room for its name
+          return [low, spec.limit ? high * 1.2 : spec.top !== null && high <= spec.top ? spec.top * 1.04 : high * 1.1];
         },
       },
     },
@@ -70,7 +75,7 @@ function optionsOf(spec: ChartSpec, width: number, range: Range, hover: Signal<n
       { ...axis, grid: { show: false }, values: timeText(range), space: 64, size: 22 },
       {
         ...axis, size: spec.tick ? 40 : 66,
-        grid: { stroke: colour("--line"), width: 1 }, values: shortTick(spec), space: 30,
+        filter: belowLimit, grid: { stroke: colour("--line"), width: 1, filter: belowLimit }, values: shortTick(spec), space: 30,
         ...(spec.binary ? { splits: binarySplits } : {}),
       },
     ],
@@ -97,6 +102,7 @@ function drawLimit(u: uPlot, { limit }: ChartSpec): void {
   const { left, width } = u.bbox;
   const { ctx } = u;
   ctx.save();
+  ctx.setLineDash([]);
   ctx.strokeStyle = colour(limit.critical ? "--crit" : "--line-strong");
   ctx.lineWidth = limit.critical ? 1.25 * devicePixelRatio : devicePixelRatio;
   if (!limit.critical) ctx.setLineDash([2 * devicePixelRatio, 3 * devicePixelRatio]);
@@ -107,10 +113,14 @@ function drawLimit(u: uPlot, { limit }: ChartSpec): void {
   ctx.font = `500 ${11 * devicePixelRatio}px ${colour("--font")}`;
   ctx.fillStyle = colour(limit.critical ? "--crit" : "--ink-3");
   ctx.textAlign = "left";
-  ctx.textBaseline = "top";
-  ctx.fillText(limit.name, left + 4 * devicePixelRatio, y + 4 * devicePixelRatio);
+  ctx.textBaseline = "bottom";
+  ctx.fillText(limit.name, left + 2 * devicePixelRatio, y - 2 * devicePixelRatio);
   ctx.restore();
 }
+
+/** Has the hardware told any of it in this span? */
+export const hasData = (spec: ChartSpec, series: Series): boolean =>
+  spec.lines.some(({ column }) => series.columns[column]?.some((value) => value !== null));
 
 export function Chart({ spec, series, loading, from, to, range, hover }: {
   spec: ChartSpec; series: Series; loading: boolean; from: number; to: number; range: Range; hover: Signal<number | null>;
@@ -118,7 +128,7 @@ export function Chart({ spec, series, loading, from, to, range, hover }: {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const lines = spec.lines.filter(({ column }) => series.columns[column]?.some((value) => value !== null));
-  const known = lines.length > 0;
+  const known = hasData(spec, series);
   const shape = lines.map((line) => line.column).join();
   const data: uPlot.AlignedData = [series.times, ...lines.map(({ column }) => series.columns[column] ?? [])];
 
@@ -146,7 +156,7 @@ export function Chart({ spec, series, loading, from, to, range, hover }: {
   const at = hover.value;
   const hovered = at !== null && at < series.times.length;
   return (
-    <figure class="chart" aria-label={`${spec.title}, ${describe(spec, series)}`}>
+    <figure class={`chart ${known || loading ? "" : "absent"}`} aria-label={`${spec.title}, ${describe(spec, series)}`}>
       <figcaption>
         <b>{spec.title}</b>
         {lines.map(({ column, name }, i) => {

@@ -8,7 +8,7 @@ import { clock, figure, memoryOf, rate } from "../../lib/format";
 import { isLive, memoryTotal, serverTime } from "../../state/select";
 import type { DeviceEntry } from "../../state/state";
 import { useApp } from "../app-context";
-import { Chart, type ChartSpec } from "./chart";
+import { Chart, type ChartSpec, hasData } from "./chart";
 
 const GAP_S = 12;
 const ranges = Object.keys(spans) as Range[];
@@ -81,6 +81,8 @@ export function Charts({ entry }: { entry: DeviceEntry }) {
   }, [reading?.at, loading]);
 
   const specs = useMemo(() => specsOf(entry), [entry.record, reading?.power_limit_watts, reading?.slowdown_celsius, reading?.memory_total_bytes]);
+  // what is not reported takes little room, at the end
+  const ordered = loading ? specs : [...specs].sort((a, b) => Number(hasData(b, series)) - Number(hasData(a, series)));
   const newest = series.times[series.times.length - 1];
   const end = live ? serverTime(state.value, now.peek()) / 1000 : newest ?? serverTime(state.value, now.peek()) / 1000;
   return (
@@ -95,7 +97,7 @@ export function Charts({ entry }: { entry: DeviceEntry }) {
       </div>
       {refusal && <p class="panel-body quiet">The history could not be read: {refusal.what}. {refusal.hint}</p>}
       <div class="charts">
-        {specs.map((spec) => (
+        {ordered.map((spec) => (
           <Chart key={spec.title} spec={spec} series={series} loading={loading} from={end - spans[range].ms / 1000} to={end} range={range} hover={hover} />
         ))}
       </div>

@@ -27,7 +27,7 @@ export function Readings({ entry, stale }: { entry: DeviceEntry; stale: boolean 
       <One label="Power" value={reading?.power_watts} unit="W" sub={reading?.power_limit_watts != null ? `limit ${figure(reading.power_limit_watts)} W` : ""} />
       <One
         label="Temperature" value={reading?.temperature_celsius} unit="°C" warn={hot ? reading.thermal_state : null}
-        sub={[reading?.slowdown_celsius != null && `slows at ${figure(reading.slowdown_celsius)} °C`,
+        sub={[reading?.slowdown_celsius != null && `limit ${figure(reading.slowdown_celsius)} °C`,
           reading?.memory_temperature_celsius != null && `memory ${figure(reading.memory_temperature_celsius)} °C`].filter(Boolean).join(", ")}
       />
       <One
