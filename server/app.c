@@ -53,7 +53,7 @@ struct app {
 	struct http *http;
 	struct local_node *local_node;
 	struct net_timer stop_timer;
-	bool stopping, node_ended, logging;
+	bool stopping, node_ended;
 	int64_t started_ms, stop_by_ms;
 	char cluster_id[40], cluster_name[80], schema_sha256[SHA256_TEXT_BYTES];
 	char socket_path[4112], token_path[4112], node_data[4112];
@@ -272,10 +272,8 @@ static enum status create(struct app *app, struct error *error)
 		status = create_state(app, error);
 	if (!status)
 		status = create_doors(app, error);
-	if (!status) {
+	if (!status)
 		log_listen(log_to_events, app);
-		app->logging = true;
-	}
 	if (!status && app->options.local_node) {
 		struct local_node_params node = {.loop = app->loop,
 						 .socket_path = app->socket_path,
@@ -288,9 +286,10 @@ static enum status create(struct app *app, struct error *error)
 
 static void destroy(struct app *app)
 {
-	if (app->logging)
-		log_listen(NULL, NULL);
+	log_listen(NULL, NULL);
 	local_node_destroy(&app->local_node);
+	if (app->loop)
+		net_loop_run_posts(app->loop);
 	http_destroy(&app->http);
 	if (app->loop)
 		net_close_all(app->loop, 1001);

@@ -4,6 +4,7 @@
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,8 +13,9 @@
 static const char *const names[] = {
 	[LOG_ERROR] = "error", [LOG_WARNING] = "warning", [LOG_INFO] = "info", [LOG_DEBUG] = "debug"};
 static atomic_int threshold = LOG_INFO;
-static void (*listener)(void *context, enum log_level level, const char *area, const char *text);
-static void *listener_context;
+static pthread_mutex_t listener_lock = PTHREAD_MUTEX_INITIALIZER;
+static void (*listener)(void *context, enum log_level level, const char *area, const char *text); // under listener_lock
+static void *listener_context;                                                                     // under listener_lock
 
 enum status log_level_parse(const char *name, enum log_level *level)
 {
@@ -42,8 +44,10 @@ bool log_enabled(enum log_level level)
 
 void log_listen(void (*line)(void *context, enum log_level level, const char *area, const char *text), void *context)
 {
+	pthread_mutex_lock(&listener_lock);
 	listener = line;
 	listener_context = context;
+	pthread_mutex_unlock(&listener_lock);
 }
 
 void log_write(enum log_level level, const char *area, const char *format, ...)
@@ -62,8 +66,10 @@ void log_write(enum log_level level, const char *area, const char *format, ...)
 	for (size_t i = 0; i < length; i++) // a line that a peer's text could break in two is not a line
 		if ((unsigned char)line[i] < 32 || line[i] == 127)
 			line[i] = '?';
+	pthread_mutex_lock(&listener_lock);
 	if (listener)
 		listener(listener_context, level, area, line + head);
+	pthread_mutex_unlock(&listener_lock);
 	line[length] = '\n';
 	if (write(STDERR_FILENO, line, length + 1) < 0)
 		return; // nowhere to say so

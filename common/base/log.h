@@ -12,7 +12,7 @@ enum status log_level_parse(const char *name, enum log_level *level);
 const char *log_level_name(enum log_level level);
 void log_set_level(enum log_level level);
 bool log_enabled(enum log_level level);
-// Called with every line that is enabled; NULL to end. Set before other threads start.
+// Called with every line that is enabled; NULL to end, and then it is not called any more.
 void log_listen(void (*line)(void *context, enum log_level level, const char *area, const char *text), void *context);
 
 // `area` is the part of the program: "server", "node", "store". Control characters in the text become '?'.

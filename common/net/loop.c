@@ -87,7 +87,7 @@ static void dispatch_watches(struct net_loop *loop)
 	free_dead(loop);
 }
 
-static void run_posts(struct net_loop *loop)
+void net_loop_run_posts(struct net_loop *loop)
 {
 	pthread_mutex_lock(&loop->lock);
 	struct post *post = loop->first_post;
@@ -109,7 +109,7 @@ static int base_callback(struct lws *wsi, enum lws_callback_reasons reason, void
 	struct net_loop *loop = lws_context_user(lws_get_context(wsi));
 	if (reason == LWS_CALLBACK_EVENT_WAIT_CANCELLED) {
 		if (loop->base && lws_get_vhost(wsi) == loop->base)
-			run_posts(loop);
+			net_loop_run_posts(loop);
 	} else if (reason == LWS_CALLBACK_RAW_RX_FILE) {
 		dispatch_watches(loop);
 	}

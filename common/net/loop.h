@@ -20,6 +20,8 @@ void net_loop_stop(struct net_loop *loop);
 // Run fn(arg) soon on the loop thread, in the order of posting. Any thread.
 // Errors: STATUS_LIMIT_EXCEEDED (LIMIT_LOOP_QUEUE waiting; fn will not run), STATUS_OUT_OF_MEMORY.
 enum status net_loop_post(struct net_loop *loop, void (*fn)(void *arg), void *arg);
+// Run what was posted until now, at once. For the end of the program, so that nothing that was handed over is lost.
+void net_loop_run_posts(struct net_loop *loop);
 
 // A timer is embedded in its owner and zero before first use. Starting a running one moves it.
 struct net_timer {
