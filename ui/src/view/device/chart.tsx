@@ -170,7 +170,6 @@ export function Chart({ spec, series, loading, from, to, range, hover }: {
             </span>
           );
         })}
-        {hovered && known && <span class="legend faint when">{range === "30d" ? `${day(series.times[at]! * 1000)}, ` : ""}{clockTime(series.times[at]! * 1000)}</span>}
       </figcaption>
       {known
         ? <div class="plot" ref={box} role="img" aria-hidden="true" />

@@ -4,7 +4,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { type Range, type Series, loadHistory, push, spans } from "../../command/history";
 import type { Refusal } from "../../command/devices";
 import { now } from "../../lib/clock";
-import { clock, figure, memoryOf, rate } from "../../lib/format";
+import { clock, clockTime, day, figure, memoryOf, rate } from "../../lib/format";
 import { isLive, memoryTotal, serverTime } from "../../state/select";
 import type { DeviceEntry } from "../../state/state";
 import { useApp } from "../app-context";
@@ -81,6 +81,7 @@ export function Charts({ entry }: { entry: DeviceEntry }) {
   }, [reading?.at, loading]);
 
   const specs = useMemo(() => specsOf(entry), [entry.record, reading?.power_limit_watts, reading?.slowdown_celsius, reading?.memory_total_bytes]);
+  const pointed = hover.value === null ? undefined : series.times[hover.value];
   // what is not reported takes little room, at the end
   const ordered = loading ? specs : [...specs].sort((a, b) => Number(hasData(b, series)) - Number(hasData(a, series)));
   const newest = series.times[series.times.length - 1];
@@ -89,7 +90,8 @@ export function Charts({ entry }: { entry: DeviceEntry }) {
     <section class="panel charts-panel" aria-label="Charts">
       <div class="panel-head">
         <h2>Readings over time</h2>
-        <div class="aside seg" role="group" aria-label="Time span">
+        <span class="aside small" aria-live="off">{pointed === undefined ? "" : `at ${range === "30d" ? `${day(pointed * 1000)}, ` : ""}${clockTime(pointed * 1000)}`}</span>
+        <div class="seg" role="group" aria-label="Time span">
           {ranges.map((one) => (
             <button key={one} type="button" aria-pressed={range === one} onClick={() => setRange(one)}>{spans[one].name}</button>
           ))}
