@@ -329,8 +329,10 @@ static void read_processes(struct nvml_gpu *gpu)
 static bool read_card(struct nvml_gpu *gpu, enum pace_round round)
 {
 	struct traffic before;
-	if (!gpu->device)
+	if (!gpu->device) {
 		find_card(gpu);
+		round = PACE_FULL; // a card that was just found has no other readings to go with its temperature
+	}
 	if (!gpu->device) {
 		sample_clear(&gpu->sample);
 		gpu->sample.at_ms = clock_wall_ms();

@@ -31,7 +31,8 @@ struct entry { // a device; the sampler thread's own
 	struct cpu *cpu; // the one of its source, or none
 	struct sysfs_gpu *sysfs;
 	struct nvml_gpu *nvml;
-	bool late;  // its GPU did not answer within a round; it is not waited for until it does
+	bool asked; // its GPU's thread is to answer
+	bool late;  // it did not within a round; it is not waited for until it does
 	bool fresh; // sample is to be reported
 	struct telemetry_sample sample;
 };
@@ -162,6 +163,7 @@ static void read_entry(struct entry *entry, enum pace_round round, const struct 
 	struct telemetry_sample *sample = &entry->sample;
 	if (entry->nvml) {
 		nvml_gpu_request(entry->nvml, round);
+		entry->asked = true;
 		return;
 	}
 	entry->fresh = true;
@@ -203,10 +205,14 @@ static void take_gpus(struct telemetry *telemetry)
 		struct entry *entry = &telemetry->entries[i];
 		if (!entry->nvml)
 			continue;
-		entry->late = nvml_gpu_busy(entry->nvml);
+		bool busy = nvml_gpu_busy(entry->nvml); // asked first: an answer that comes in between is fresh
 		entry->fresh = nvml_gpu_take(entry->nvml, &entry->sample);
+		entry->late = busy && !entry->fresh;
 		if (entry->fresh)
 			entry->pace.working = sample_works(&entry->sample);
+		else if (entry->asked && !entry->late)
+			entry->pace.working = false; // it answered that the card is gone
+		entry->asked = entry->late;
 	}
 }
 

@@ -226,7 +226,9 @@ static void look(struct sysfs_gpu *gpu, int64_t now_ns)
 	sensor_open(&gpu->files[FILE_SLEEP], "%s/power/runtime_status", gpu->folder);
 	sensor_open(&gpu->files[FILE_BUSY], "%s/gpu_busy_percent", gpu->folder);
 	sensor_open(&gpu->files[FILE_MEMORY_USED], "%s/mem_info_vram_used", gpu->folder);
-	if (!sensor_open(&gpu->files[FILE_MEMORY_TOTAL], "%s/mem_info_vram_total", gpu->folder))
+	// Intel's xe tells it for each tile; of a card of several tiles one is not the total.
+	if (!sensor_open(&gpu->files[FILE_MEMORY_TOTAL], "%s/mem_info_vram_total", gpu->folder) &&
+	    !sensor_exists("%s/tile1", gpu->folder))
 		sensor_open(&gpu->files[FILE_MEMORY_TOTAL], "%s/tile0/physical_vram_size_bytes", gpu->folder);
 	sensor_open(&gpu->files[FILE_ECC], "%s/ras/umc_err_count", gpu->folder);
 	if (gpu->hwmon_known) {
