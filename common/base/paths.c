@@ -55,7 +55,8 @@ static enum status make_absolute(const char *given, char *path, size_t size, str
 	if (given[0] == '/')
 		return paths_join(given, "", path, size, error);
 	if (!getcwd(path, size)) {
-		enum status status = error_errno(error, STATUS_UNAVAILABLE, errno, "the current directory is not known");
+		enum status status = error_errno(error, STATUS_UNAVAILABLE, errno,
+						 "the current directory is not known");
 		error_hint(error, "name the data directory by its absolute path");
 		return status;
 	}

@@ -1,0 +1,30 @@
+/* The client commands, one file a noun, and what they share.
+ *
+ * A command gets its arguments read and prints an answer; cli.c prints its errors. Thread: the process's only one. */
+#pragma once
+#include "common/json/json.h"
+#include "server/cli/arguments.h"
+
+struct cli_command {
+	const char *name;             // "token create"
+	const char *operand;          // what its operand is called; NULL: it takes none
+	const char *summary;          // one line, for the list of commands
+	const char *more;             // paragraphs for its own help, each line with its end; NULL: none
+	const struct cli_flag *flags; // its own, ending with a NULL name; NULL: none
+	// Exit status of the process: 0 done, 1 failed, 2 bad usage; with *error unless 0.
+	int (*run)(const struct cli_arguments *arguments, struct error *error);
+};
+extern const struct cli_command devices_command, nodes_command, token_create_command, token_list_command,
+	token_revoke_command;
+
+// Call a method of the server that the arguments name; `params` is taken, may be NULL. With --json the result is
+// printed and *result stays NULL. Errors: target_find's and client_call's.
+enum status command_call(const struct cli_arguments *arguments, const char *method, struct json *params,
+			 struct json **result, struct error *error);
+// The member of `list` whose `key` is `id`; NULL if there is none. `from` (the result of the last search, or NULL) is
+// where it looks first: lists mostly come in the same order.
+const struct json *command_find(const struct json *list, const char *key, const char *id, const struct json *from);
+// Milliseconds since the wall time in object's member `name`; -1 if it has none.
+int64_t command_age_ms(const struct json *object, const char *name);
+// A text from the server on a terminal: its control characters replaced, and an end of line.
+void command_print_text(const char *before, const char *text);

@@ -1,0 +1,190 @@
+/* See format.h. Units as on the dashboard: memory in powers of 1024, decimals by unit, so that widths do not jump. */
+#include "server/cli/format.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+	MAXIMUM_DAYS = 3650,
+	NEAREST_LENGTH = 24, // longer words are not compared
+};
+
+struct unit {
+	double size;
+	const char *name;
+	int decimals;
+};
+
+static const struct unit *memory_unit(int64_t bytes)
+{
+	static const struct unit units[] = {
+		{0x1p40, "TiB", 2}, {0x1p30, "GiB", 1}, {0x1p20, "MiB", 0}, {0x1p10, "KiB", 0}, {1, "B", 0}};
+	size_t i = bytes < 10 * (INT64_C(1) << 40) ? 1 : 0; // up to 10 TiB, GiB is the more readable
+	while (units[i].size > 1 && (double)bytes < units[i].size)
+		i++;
+	return &units[i];
+}
+
+char *format_memory(int64_t bytes, char text[FORMAT_BYTES])
+{
+	const struct unit *unit = memory_unit(bytes);
+	if (bytes < 0)
+		snprintf(text, FORMAT_BYTES, "-");
+	else
+		snprintf(text, FORMAT_BYTES, "%.*f %s", unit->decimals, (double)bytes / unit->size, unit->name);
+	return text;
+}
+
+char *format_memory_of(int64_t used, int64_t total, char text[FORMAT_BYTES])
+{
+	char whole[FORMAT_BYTES];
+	const struct unit *unit = memory_unit(total);
+	format_memory(total, whole);
+	if (total < 0)
+		format_memory(used, text);
+	else if (used < 0)
+		snprintf(text, FORMAT_BYTES, "- / %.40s", whole);
+	else
+		snprintf(text, FORMAT_BYTES, "%.*f / %.24s", unit->decimals, (double)used / unit->size, whole);
+	return text;
+}
+
+char *format_quantity(double value, const char *unit, char text[FORMAT_BYTES])
+{
+	if (value >= 0 && value < 1e15)
+		snprintf(text, FORMAT_BYTES, "%.0f %.16s", value, unit);
+	else
+		snprintf(text, FORMAT_BYTES, "-");
+	return text;
+}
+
+char *format_age(int64_t ms, char text[FORMAT_BYTES])
+{
+	int64_t seconds = ms / 1000;
+	if (ms < 0)
+		snprintf(text, FORMAT_BYTES, "-");
+	else if (seconds < 60)
+		snprintf(text, FORMAT_BYTES, "%d s", (int)seconds);
+	else if (seconds < 3600)
+		snprintf(text, FORMAT_BYTES, "%d min", (int)(seconds / 60));
+	else if (seconds < 48 * 3600)
+		snprintf(text, FORMAT_BYTES, "%d h", (int)(seconds / 3600));
+	else
+		snprintf(text, FORMAT_BYTES, "%lld d", (long long)(seconds / 86400));
+	return text;
+}
+
+char *format_time(int64_t wall_ms, char text[FORMAT_BYTES])
+{
+	struct tm local;
+	time_t seconds = (time_t)(wall_ms / 1000);
+	if (wall_ms < 0 || !localtime_r(&seconds, &local) || !strftime(text, FORMAT_BYTES, "%Y-%m-%d %H:%M", &local))
+		snprintf(text, FORMAT_BYTES, "-");
+	return text;
+}
+
+enum status parse_duration(const char *text, int64_t *seconds, struct error *error)
+{
+	static const struct {
+		char letter;
+		int64_t seconds;
+	} units[] = {{'s', 1}, {'m', 60}, {'h', 3600}, {'d', 86400}, {'w', 7 * 86400}};
+	char *end;
+	errno = 0;
+	long long number = strtoll(text, &end, 10);
+	bool digits = text[0] >= '0' && text[0] <= '9' && !errno;
+	for (size_t i = 0; digits && i < sizeof units / sizeof *units; i++) {
+		if (*end != units[i].letter || end[1])
+			continue;
+		if (number < 1 || number > MAXIMUM_DAYS * INT64_C(86400) / units[i].seconds)
+			return error_set(error, STATUS_INVALID_PARAMS, "%.40s is not between 1s and %dd", text,
+					 MAXIMUM_DAYS);
+		*seconds = number * units[i].seconds;
+		return STATUS_OK;
+	}
+	error_set(error, STATUS_INVALID_PARAMS, "\"%.40s\" is not a span of time", text);
+	error_hint(error, "a whole number and s, m, h, d or w: 90m, 24h, 30d");
+	return STATUS_INVALID_PARAMS;
+}
+
+static bool continues(char byte) // the second or a later byte of a code point
+{
+	return ((unsigned char)byte & 0xC0) == 0x80;
+}
+
+size_t text_width(const char *text)
+{
+	size_t width = 0;
+	for (; *text; text++)
+		width += !continues(*text);
+	return width;
+}
+
+size_t text_cut(const char *text, size_t width)
+{
+	size_t at = 0;
+	for (; text[at]; at++)
+		if (!continues(text[at]) && !width--)
+			break;
+	return at;
+}
+
+void text_clean(char *text)
+{
+	char *to = text;
+	for (const char *from = text; *from; from++) {
+		unsigned char byte = (unsigned char)*from;
+		bool late = byte == 0xC2 && (unsigned char)from[1] >= 0x80 &&
+			    (unsigned char)from[1] < 0xA0; // U+0080 to 9F
+		*to++ = byte < 0x20 || byte == 0x7F || late ? '?' : *from;
+		from += late;
+	}
+	*to = 0;
+}
+
+// Letters to insert, drop, replace or swap with their neighbour.
+static size_t edit_distance(const char *a, size_t a_length, const char *b, size_t b_length)
+{
+	size_t rows[3][NEAREST_LENGTH + 1]; // by length of b: two rows ago, the last, this one
+	for (size_t j = 0; j <= b_length; j++)
+		rows[1][j] = j;
+	memset(rows[0], 0, sizeof rows[0]);
+	for (size_t i = 1; i <= a_length; i++) {
+		rows[2][0] = i;
+		for (size_t j = 1; j <= b_length; j++) {
+			size_t best = rows[1][j - 1] + (a[i - 1] != b[j - 1]);
+			if (rows[1][j] + 1 < best)
+				best = rows[1][j] + 1;
+			if (rows[2][j - 1] + 1 < best)
+				best = rows[2][j - 1] + 1;
+			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && rows[0][j - 2] + 1 < best)
+				best = rows[0][j - 2] + 1;
+			rows[2][j] = best;
+		}
+		memcpy(rows[0], rows[1], sizeof rows[0]);
+		memcpy(rows[1], rows[2], sizeof rows[1]);
+	}
+	return rows[1][b_length];
+}
+
+void nearest_start(struct nearest *nearest, const char *word, size_t length)
+{
+	*nearest = (struct nearest){.word = word, .length = length, .distance = length / 3 + 2};
+}
+
+void nearest_offer(struct nearest *nearest, const char *known)
+{
+	size_t length = strlen(known);
+	if (!nearest->length || nearest->length > NEAREST_LENGTH || length > NEAREST_LENGTH)
+		return;
+	size_t distance = edit_distance(nearest->word, nearest->length, known, length);
+	if (nearest->length >= 2 && length > nearest->length && !memcmp(known, nearest->word, nearest->length))
+		distance = 1; // the beginning of it
+	if (distance < nearest->distance && distance < length) {
+		nearest->distance = distance;
+		nearest->best = known;
+	}
+}

@@ -1,0 +1,34 @@
+/* Numbers, times and texts as people read and write them at a terminal. Pure, but for the time zone. Thread: any. */
+#pragma once
+#include "common/base/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { FORMAT_BYTES = 48 }; // room for any of the texts below, with its 0
+
+// All return `text`. What is not known is negative, and becomes "-".
+char *format_memory(int64_t bytes, char text[FORMAT_BYTES]);                    // "20.3 GiB"
+char *format_memory_of(int64_t used, int64_t total, char text[FORMAT_BYTES]);   // "20.3 / 24.0 GiB", "- / 24.0 GiB"
+char *format_quantity(double value, const char *unit, char text[FORMAT_BYTES]); // "54 °C"
+char *format_age(int64_t ms, char text[FORMAT_BYTES]);                          // "48 s", "3 min", "5 h", "12 d"
+// A wall time in the reader's own time zone: "2026-11-21 14:03".
+char *format_time(int64_t wall_ms, char text[FORMAT_BYTES]);
+
+// "90s", "90m", "24h", "30d", "2w" as seconds, at least 1 and at most 10 years. Errors: STATUS_INVALID_PARAMS.
+enum status parse_duration(const char *text, int64_t *seconds, struct error *error);
+
+// How many columns a text takes: its code points.
+size_t text_width(const char *text);
+// The bytes of its first `width` code points.
+size_t text_cut(const char *text, size_t width);
+// Replace control characters by '?', so that a name from elsewhere cannot steer the terminal.
+void text_clean(char *text);
+
+// The known word that a mistyped one is nearest to: offer each; `best` stays NULL if none is near.
+struct nearest {
+	const char *word, *best;
+	size_t length, distance;
+};
+void nearest_start(struct nearest *nearest, const char *word, size_t length);
+void nearest_offer(struct nearest *nearest, const char *known); // `known` must outlive *nearest

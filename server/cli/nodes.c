@@ -1,0 +1,161 @@
+/* `exogpu nodes`: every machine; with --wide also its back ends and run-time libraries, each with what to do about it.
+ */
+#include "server/cli/commands.h"
+#include "server/cli/format.h"
+#include "server/cli/table.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct table_column columns[] = {
+	{.title = "NAME", .narrowest = 8},
+	{.title = "STATE"},
+	{.title = "OS", .narrowest = 10, .leave_out = 3},
+	{.title = "CPU", .narrowest = 12, .leave_out = 4},
+	{.title = "MEMORY", .right = true},
+	{.title = "DEVICES", .right = true},
+	{.title = "VERSION", .leave_out = 2},
+	{.title = "ID", .leave_out = 1},
+};
+
+static enum table_tone state_tone(const char *state)
+{
+	if (!strcmp(state, "online"))
+		return TONE_GOOD;
+	return strcmp(state, "offline") ? TONE_ATTENTION : TONE_BAD;
+}
+
+static void add_cpu(struct table *table, const struct json *node)
+{
+	const char *model = json_get_string(node, "cpu_model", "");
+	int64_t cores = json_get_integer(node, "cpu_cores", -1);
+	if (cores < 0)
+		table_add(table, TONE_PLAIN, "%s", model);
+	else
+		table_add(table, TONE_PLAIN, "%s%s%lld core%s", model, model[0] ? ", " : "", (long long)cores,
+			  cores == 1 ? "" : "s");
+}
+
+// How many of its devices can be used, where that is not all of them.
+static void add_devices(struct table *table, const struct json *devices, const char *node_id)
+{
+	unsigned all = 0, usable = 0;
+	for (const struct json *device = json_first(devices); device; device = json_next(device)) {
+		const char *state = json_get_string(device, "state", "");
+		if (strcmp(json_get_string(device, "node_id", ""), node_id) != 0)
+			continue;
+		all++;
+		usable += strcmp(state, "offline") != 0 && strcmp(state, "unsupported") != 0;
+	}
+	if (usable == all)
+		table_add(table, TONE_PLAIN, "%u", all);
+	else
+		table_add(table, TONE_PLAIN, "%u of %u", usable, all);
+}
+
+static void add_node(struct table *table, const struct json *node, const struct json *devices,
+		     const struct json *readings)
+{
+	char text[FORMAT_BYTES];
+	const char *state = json_get_string(node, "state", ""), *node_id = json_get_string(node, "node_id", "");
+	bool offline = !strcmp(state, "offline");
+	int64_t since = offline ? command_age_ms(node, "last_seen_at") : -1;
+	int64_t total = json_get_integer(readings, "memory_total_bytes", json_get_integer(node, "memory_bytes", -1));
+	int64_t available = offline ? -1 : json_get_integer(readings, "memory_available_bytes", -1);
+	table_add(table, TONE_PLAIN, "%s", json_get_string(node, "name", ""));
+	table_add(table, state_tone(state), "%s%s%s", state, since < 0 ? "" : " ",
+		  since < 0 ? "" : format_age(since, text));
+	table_add(table, TONE_PLAIN, "%s", json_get_string(node, "os", ""));
+	add_cpu(table, node);
+	table_add(table, TONE_PLAIN, "%s",
+		  format_memory_of(available < 0 || available > total ? -1 : total - available, total, text));
+	add_devices(table, devices, node_id);
+	table_add(table, TONE_PLAIN, "%s", json_get_string(node, "version", ""));
+	table_add(table, TONE_PLAIN, "%s", node_id);
+}
+
+static void print_libraries(const struct json *node)
+{
+	size_t widest = 0;
+	const struct json *libraries = json_get(node, "libraries");
+	for (const struct json *one = json_first(libraries); one; one = json_next(one)) {
+		size_t width = text_width(json_get_string(one, "name", ""));
+		widest = width > widest ? width : widest;
+	}
+	for (const struct json *one = json_first(libraries); one; one = json_next(one)) {
+		char line[256];
+		const char *name = json_get_string(one, "name", ""), *state = json_get_string(one, "state", "");
+		const char *version = json_get_string(one, "version", ""),
+			   *minimum = json_get_string(one, "minimum_version", "");
+		bool old = !strcmp(state, "too_old");
+		snprintf(line, sizeof line, "%s%*s  %-7s  %.60s%s%.60s", name, (int)(widest - text_width(name)), "",
+			 old ? "too old" : state, version, old && minimum[0] ? ", needs " : "", old ? minimum : "");
+		command_print_text("  ", line);
+		if (json_get_string(one, "reason", "")[0])
+			command_print_text("      ", json_get_string(one, "reason", ""));
+		if (json_get_string(one, "hint", "")[0])
+			command_print_text("      ", json_get_string(one, "hint", ""));
+	}
+}
+
+static void print_wide(const struct json *node)
+{
+	char line[512];
+	printf("\n");
+	snprintf(line, sizeof line, "%.100s: host %.100s, %.100s, %.60s", json_get_string(node, "name", ""),
+		 json_get_string(node, "host_name", "-"), json_get_string(node, "kernel", "-"),
+		 json_get_string(node, "arch", "-"));
+	command_print_text("", line);
+	if (json_get_string(node, "state_reason", "")[0])
+		command_print_text("  ", json_get_string(node, "state_reason", ""));
+	for (const struct json *one = json_first(json_get(node, "backends")); one; one = json_next(one)) {
+		const char *reason = json_get_string(one, "reason", "");
+		snprintf(line, sizeof line, "back end %.16s: %s%s%.300s", json_get_string(one, "backend", ""),
+			 json_get_bool(one, "enabled", false) ? "on" : "off", reason[0] ? ", " : "", reason);
+		command_print_text("  ", line);
+	}
+	print_libraries(node);
+}
+
+static int run(const struct cli_arguments *arguments, struct error *error)
+{
+	struct json *snapshot = NULL;
+	struct table table;
+	struct terminal terminal = terminal_of_stdout();
+	const struct json *readings = NULL;
+	enum status status = command_call(arguments, "cluster.snapshot", NULL, &snapshot, error);
+	if (status || !snapshot)
+		return status ? 1 : 0;
+	const struct json *nodes = json_get(snapshot, "nodes"), *devices = json_get(snapshot, "devices");
+	const struct json *telemetry = json_get(json_get(snapshot, "telemetry"), "nodes");
+	table_init(&table, columns, sizeof columns / sizeof *columns);
+	for (const struct json *node = json_first(nodes); node; node = json_next(node)) {
+		readings = command_find(telemetry, "node_id", json_get_string(node, "node_id", ""), readings);
+		add_node(&table, node, devices, readings);
+	}
+	if (!json_count(nodes))
+		fprintf(stderr, "No nodes yet. exogpu serve starts one for its own machine, unless it was told "
+				"--no-local-node;\n"
+				"exogpu node --join HOST:PORT brings another.\n");
+	else
+		status = table_print(&table, stdout, &terminal, error);
+	for (const struct json *node = json_first(nodes); node && !status && arguments->wide; node = json_next(node))
+		print_wide(node);
+	table_finish(&table);
+	json_destroy(&snapshot);
+	return status ? 1 : 0;
+}
+
+static const struct cli_flag flags[] = {
+	{"wide", NULL, "also the back ends and run-time libraries of each, with what to do about them",
+	 offsetof(struct cli_arguments, wide)},
+	{0},
+};
+
+const struct cli_command nodes_command = {
+	.name = "nodes",
+	.summary = "list the machines",
+	.more = "With --json: the result of cluster.snapshot.\n",
+	.flags = flags,
+	.run = run,
+};
