@@ -22,6 +22,7 @@ milliseconds() {
 # The server says when it is ready; prints the milliseconds until then.
 start() { # LIMIT_MS
 	local begin now
+	: >"$data/out"
 	begin=$(milliseconds)
 	./dev up --listen 127.0.0.1:0 --data "$data" >"$data/out" 2>"$data/err" </dev/null &
 	server=$!
