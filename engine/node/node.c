@@ -1,0 +1,359 @@
+/* See node.h. Order of reading: node_main, create, the callbacks above them.
+ *
+ * Parts, in the order in which they are made: the folder's lock, the registry (table), the loop, the prober (workers),
+ * hot-plug, telemetry, the connection to the server. Each change of the table is sent and saved a moment later, several
+ * at once. Everything runs on the loop's thread, but for the sampler's callback and the registry's writer. */
+#include "engine/node/node.h"
+
+#include "common/base/clock.h"
+#include "common/base/limits.h"
+#include "common/net/ws.h"
+#include "engine/device/registry.h"
+#include "engine/node/hotplug.h"
+#include "engine/node/options.h"
+#include "engine/node/probe.h"
+#include "engine/node/readings.h"
+#include "engine/node/record.h"
+#include "engine/node/saver.h"
+#include "engine/node/uplink.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { SAVE_DELAY_MS = 200, GOODBYE_MS = 300, LOCK_LOOK_MS = 500 };
+
+struct node {
+	struct node_options options;
+	int64_t started_ms;
+	int lock; // descriptor; -1
+	struct contract *contract;
+	struct device_table *table;
+	struct net_loop *loop;
+	struct net_watch *signals;
+	struct prober *prober;
+	struct hotplug *hotplug;
+	struct readings *readings;
+	struct uplink *uplink;
+	struct saver *saver;
+	struct net_timer save, goodbye;
+	bool stopping, usable_said;
+};
+
+// ---- what the parts ask for ----
+
+static void save(void *arg)
+{
+	struct node *node = arg;
+	struct buffer text;
+	buffer_init(&text, LIMIT_REGISTRY_BYTES);
+	if (registry_print(node->table, &text))
+		log_error("node", "the registry is too large to be saved");
+	else
+		saver_put(node->saver, &text);
+	buffer_finish(&text);
+}
+
+static void say_usable(struct node *node)
+{
+	size_t present = 0, usable = 0;
+	for (size_t i = 0; i < node->table->count; i++) {
+		const struct device_record *record = node->table->records[i];
+		if (!device_record_present(record))
+			continue;
+		const struct device_api *api = &record->apis[device_record_backend(record)];
+		if (api->verification.state == VERIFICATION_PENDING)
+			return;
+		present++;
+		usable += api->verification.state == VERIFICATION_PASSED;
+	}
+	for (int kind = 0; kind < BACKEND_COUNT; kind++)
+		if (!node->table->answered[kind] && kind != BACKEND_UNKNOWN)
+			return;
+	node->usable_said = true;
+	log_info("node", "%zu of %zu devices usable %lld ms after the start", usable, present,
+		 (long long)(clock_steady_ms() - node->started_ms));
+}
+
+static void devices_changed(void *arg)
+{
+	struct node *node = arg;
+	if (node->readings)
+		readings_set_devices(node->readings, node->table);
+	if (node->uplink)
+		uplink_send_devices(node->uplink);
+	if (!node->usable_said)
+		say_usable(node);
+	if (!node->save.running)
+		net_timer_start(node->loop, &node->save, SAVE_DELAY_MS, save, node);
+}
+
+static void record_changed(void *arg)
+{
+	struct node *node = arg;
+	if (node->uplink)
+		uplink_send_record(node->uplink);
+}
+
+static void hardware_changed(void *arg)
+{
+	struct node *node = arg;
+	log_info("node", "devices or drivers changed: looking again");
+	prober_scan(node->prober);
+}
+
+static struct json *build_record(void *arg)
+{
+	struct node *node = arg;
+	return record_build(&(struct record_params){.node_id = node->table->node_id,
+						    .name = node->options.name,
+						    .backends = prober_backends(node->prober),
+						    .libraries = prober_libraries(node->prober)});
+}
+
+static struct json *build_devices(void *arg)
+{
+	struct node *node = arg;
+	return device_table_report(node->table);
+}
+
+static void set_watched(void *arg, bool watched)
+{
+	struct node *node = arg;
+	if (node->readings)
+		readings_set_watched(node->readings, watched);
+}
+
+static enum status verify_device(void *arg, const char *device_id, struct error *error)
+{
+	struct node *node = arg;
+	return prober_verify(node->prober, device_id, error);
+}
+
+static void send_readings(void *arg, struct json *telemetry)
+{
+	struct node *node = arg;
+	if (node->uplink)
+		uplink_send_telemetry(node->uplink, telemetry);
+	else
+		json_destroy(&telemetry);
+}
+
+// ---- the end ----
+
+static void stop_now(void *arg)
+{
+	struct node *node = arg;
+	net_loop_stop(node->loop);
+}
+
+static void server_gone(void *arg, const char *why)
+{
+	struct node *node = arg;
+	log_info("node", "ending: %s", why);
+	net_loop_stop(node->loop);
+}
+
+static void signalled(void *arg, int fd)
+{
+	struct node *node = arg;
+	struct signalfd_siginfo signal;
+	while (read(fd, &signal, sizeof(signal)) == (ssize_t)sizeof(signal))
+		if (!node->stopping) {
+			node->stopping = true;
+			net_timer_start(node->loop, &node->goodbye, GOODBYE_MS, stop_now, node);
+			uplink_close(node->uplink);
+		}
+}
+
+static const struct net_watch_events signal_events = {.readable = signalled};
+
+// ---- the beginning ----
+
+// A node whose server crashed serves on for 30 s, for the server's successor: that one's node waits here meanwhile.
+// Errors: STATUS_UNAVAILABLE; STATUS_CONFLICT when told to stop while waiting.
+static enum status lock_folder(struct node *node, const sigset_t *ends, struct error *error)
+{
+	char path[sizeof(node->options.data) + 8];
+	bool said = false;
+	snprintf(path, sizeof(path), "%s/lock", node->options.data);
+	node->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (node->lock < 0) {
+		error_hint(error, "make %.150s writable for this user, or give another --data", node->options.data);
+		return error_errno(error, STATUS_UNAVAILABLE, errno, "%.200s", path);
+	}
+	while (flock(node->lock, LOCK_EX | LOCK_NB)) {
+		if (errno != EWOULDBLOCK && errno != EINTR)
+			return error_errno(error, STATUS_UNAVAILABLE, errno, "locking %.200s", path);
+		if (!said)
+			log_info("node", "another node serves %s: waiting for it to end", node->options.data);
+		said = true;
+		if (sigtimedwait(ends, NULL, &(struct timespec){.tv_nsec = LOCK_LOOK_MS * 1000000L}) > 0)
+			return STATUS_CONFLICT;
+	}
+	return STATUS_OK;
+}
+
+static enum status make_folder(const char *path, struct error *error)
+{
+	char part[4096];
+	for (const char *slash = strchr(path + 1, '/');; slash = strchr(slash + 1, '/')) {
+		snprintf(part, sizeof(part), "%.*s", slash ? (int)(slash - path) : (int)sizeof(part) - 1, path);
+		if (mkdir(part, 0700) && errno != EEXIST) {
+			int number = errno;
+			error_hint(error, "make its parent writable for this user, or give another --data");
+			return error_errno(error, STATUS_UNAVAILABLE, number, "%.200s cannot be made", part);
+		}
+		if (!slash)
+			return STATUS_OK;
+	}
+}
+
+static enum status watch_signals(struct node *node, const sigset_t *ends, struct error *error)
+{
+	int fd = signalfd(-1, ends, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (fd < 0)
+		return error_errno(error, STATUS_UNAVAILABLE, errno, "signalfd");
+	enum status status = net_watch_create(&node->signals, node->loop, fd, &signal_events, node, error);
+	if (status)
+		close(fd);
+	return status;
+}
+
+static enum status create_parts(struct node *node, struct error *error)
+{
+	struct prober_params prober = {.loop = node->loop,
+				       .contract = node->contract,
+				       .table = node->table,
+				       .devices_changed = devices_changed,
+				       .record_changed = record_changed,
+				       .arg = node};
+	struct hotplug_params hotplug = {.loop = node->loop, .root = "", .changed = hardware_changed, .arg = node};
+	struct readings_params readings = {
+		.loop = node->loop, .node_id = node->table->node_id, .report = send_readings, .arg = node};
+	struct uplink_params uplink = {.loop = node->loop,
+				       .contract = node->contract,
+				       .socket_path = node->options.socket_path,
+				       .record = build_record,
+				       .devices = build_devices,
+				       .watched = set_watched,
+				       .verify = verify_device,
+				       .gone = server_gone,
+				       .arg = node};
+	memcpy(prober.enabled, node->options.enabled, sizeof(prober.enabled));
+	enum status status = prober_create(&node->prober, &prober, error);
+	if (!status) {
+		prober_scan(node->prober); // before all else: drivers take their time
+		status = uplink_create(&node->uplink, &uplink, error);
+	}
+	if (!status)
+		status = hotplug_create(&node->hotplug, &hotplug, error);
+	if (!status)
+		status = readings_create(&node->readings, &readings, error);
+	if (!status)
+		readings_set_devices(node->readings, node->table);
+	return status;
+}
+
+static enum status create(struct node *node, const sigset_t *ends, struct error *error)
+{
+	char path[sizeof(node->options.data) + 16];
+	snprintf(path, sizeof(path), "%s/registry.json", node->options.data);
+	enum status status = make_folder(node->options.data, error);
+	if (!status)
+		status = lock_folder(node, ends, error);
+	if (!status)
+		status = registry_load(&node->table, path, error);
+	if (!status)
+		status = contract_create(&node->contract, CONTRACT_NODE, error);
+	if (!status)
+		status = net_loop_create(&node->loop, error);
+	if (!status)
+		status = watch_signals(node, ends, error);
+	if (!status)
+		status = saver_create(&node->saver, path, error);
+	if (!status)
+		status = create_parts(node, error);
+	return status;
+}
+
+// In reverse. The connection is told first, so that nothing calls into what is already gone.
+static void finish(struct node *node)
+{
+	if (node->loop) {
+		net_close_all(node->loop, 1001);
+		net_timer_stop(node->loop, &node->goodbye);
+		if (node->save.running) {
+			net_timer_stop(node->loop, &node->save);
+			save(node);
+		}
+	}
+	readings_destroy(&node->readings);
+	hotplug_destroy(&node->hotplug);
+	prober_destroy(&node->prober);
+	uplink_destroy(&node->uplink);
+	saver_destroy(&node->saver);
+	net_watch_destroy(&node->signals);
+	net_loop_destroy(&node->loop);
+	contract_destroy(&node->contract);
+	device_table_destroy(&node->table);
+	if (node->lock >= 0)
+		close(node->lock);
+}
+
+// A program that opens a file as descriptor 0, 1 or 2 prints into it sooner or later.
+static void fill_standard_files(void)
+{
+	int fd;
+	do {
+		fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	} while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd > STDERR_FILENO)
+		close(fd);
+}
+
+int node_main(int argc, char **argv)
+{
+	struct error error = {0};
+	sigset_t ends;
+	struct node *node = calloc(1, sizeof(*node));
+	if (!node)
+		return 1;
+	node->started_ms = clock_steady_ms();
+	node->lock = -1;
+	if (node_options_parse(&node->options, argc, argv, &error)) {
+		fprintf(stderr, "exogpu node: %s\n", error.message);
+		if (error.hint[0])
+			fprintf(stderr, "  %s\n", error.hint);
+		free(node);
+		return 2;
+	}
+	if (node->options.help) {
+		free(node);
+		return 0;
+	}
+	log_set_level(node->options.log_level);
+	fill_standard_files();
+	signal(SIGPIPE, SIG_IGN);
+	sigemptyset(&ends);
+	sigaddset(&ends, SIGTERM);
+	sigaddset(&ends, SIGINT);
+	sigprocmask(SIG_BLOCK, &ends, NULL); // before any thread is made: they all leave these to the loop
+	enum status status = create(node, &ends, &error);
+	if (!status)
+		net_loop_run(node->loop);
+	else if (status != STATUS_CONFLICT || error.message[0])
+		log_error("node", "%s%s%s", error.message[0] ? error.message : status_text(status),
+			  error.hint[0] ? "; " : "", error.hint);
+	bool failed = status && !(status == STATUS_CONFLICT && !error.message[0]);
+	finish(node);
+	free(node);
+	return failed ? 1 : 0;
+}

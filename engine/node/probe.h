@@ -1,0 +1,31 @@
+/* The prober: keeps the table of devices true, by asking workers.
+ *
+ * A scan asks every enabled back end, side by side, what it lists; each device that an API lists anew is then verified
+ * by a worker of its own, side by side up to LIMIT_PROBES_AT_ONCE; and once nothing is being verified, the memory
+ * bandwidth of devices that have none on record is measured, one at a time in each memory pool, so that measurements do
+ * not disturb each other. Thread: the loop's. Does not own the table. */
+#pragma once
+#include "engine/device/table.h"
+#include "engine/node/child.h"
+
+struct prober;
+
+struct prober_params {
+	struct net_loop *loop;
+	const struct contract *contract;
+	struct device_table *table;
+	bool enabled[BACKEND_COUNT];        // that may be used; others are not asked
+	void (*devices_changed)(void *arg); // the table, or what is known of it, changed
+	void (*record_changed)(void *arg);  // back ends or libraries changed
+	void *arg;
+};
+
+enum status prober_create(struct prober **out, const struct prober_params *params, struct error *error);
+void prober_destroy(struct prober **prober); // kills its workers
+// Ask all back ends again. While a scan runs, one more is noted and follows it.
+void prober_scan(struct prober *prober);
+// Verify this device again. Errors: STATUS_NOT_FOUND; STATUS_CONFLICT (it is not present).
+enum status prober_verify(struct prober *prober, const char *device_id, struct error *error);
+// NodeBackend and Library arrays of schema/node.json's NodeRecord.
+struct json *prober_backends(const struct prober *prober);
+struct json *prober_libraries(const struct prober *prober);

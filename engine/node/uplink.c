@@ -1,0 +1,284 @@
+/* See uplink.h. The node's calls have the ids 1 (register) and 2 (devices): there is never more than one of each under
+ * way that matters, the latest. */
+#include "engine/node/uplink.h"
+
+#include "common/base/clock.h"
+#include "common/base/limits.h"
+#include "common/base/log.h"
+#include "common/net/ws.h"
+#include "common/wire/message.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	PROTOCOL = 1,
+	REDIAL_FIRST_MS = 100,
+	REDIAL_LAST_MS = 2000,
+	PATIENCE_MS = 30000,
+	SEND_DELAY_MS = 5,
+	TELEMETRY_QUEUE_BYTES = 256 * 1024,
+	CALL_REGISTER = 1,
+	CALL_DEVICES = 2,
+	CLOSE_SHUTDOWN = 1001,
+	CLOSE_FORBIDDEN = 4403,
+};
+
+struct uplink {
+	struct uplink_params params;
+	char socket_path[LIMIT_SOCKET_PATH_BYTES + 1];
+	struct net_conn *conn; // NULL while there is none
+	struct net_timer redial, send;
+	int64_t redial_ms, lost_at_ms; // lost_at_ms: steady clock, of the last break or the start
+	bool registered, ended, leaving;
+	bool record_due, devices_due;
+};
+
+static void dial(void *arg);
+
+static void end(struct uplink *uplink, const char *why)
+{
+	if (uplink->ended)
+		return;
+	uplink->ended = true;
+	net_timer_stop(uplink->params.loop, &uplink->redial);
+	uplink->params.gone(uplink->params.arg, why);
+}
+
+static void send_message(struct uplink *uplink, struct buffer *head, enum status status)
+{
+	if (!status && uplink->conn)
+		status = net_conn_send_text(uplink->conn, buffer_text(head), head->length);
+	if (status)
+		log_warning("node", "a message to the server could not be sent: %s", status_text(status));
+	buffer_finish(head);
+}
+
+static void call(struct uplink *uplink, int id, const char *method, struct json *params)
+{
+	struct buffer head;
+	struct json *number = id ? json_new_integer(id) : NULL;
+	buffer_init(&head, LIMIT_HEAD_BYTES);
+	enum status status = message_print_call(&head, number, method, params);
+	json_destroy(&number);
+	send_message(uplink, &head, status);
+}
+
+static void send_due(void *arg)
+{
+	struct uplink *uplink = arg;
+	if (!uplink->conn)
+		return;
+	if (uplink->record_due) {
+		struct json *params = json_new_object();
+		json_set_integer(params, "protocol", PROTOCOL);
+		json_set(params, "node", uplink->params.record(uplink->params.arg));
+		uplink->record_due = false;
+		call(uplink, CALL_REGISTER, "node.register", params);
+	}
+	if (uplink->devices_due && uplink->registered) {
+		struct json *params = json_new_object();
+		json_set(params, "devices", uplink->params.devices(uplink->params.arg));
+		uplink->devices_due = false;
+		call(uplink, CALL_DEVICES, "node.devices", params);
+	}
+}
+
+static void schedule(struct uplink *uplink)
+{
+	if (uplink->conn && !uplink->send.running)
+		net_timer_start(uplink->params.loop, &uplink->send, SEND_DELAY_MS, send_due, uplink);
+}
+
+void uplink_send_record(struct uplink *uplink)
+{
+	uplink->record_due = true;
+	schedule(uplink);
+}
+
+void uplink_send_devices(struct uplink *uplink)
+{
+	uplink->devices_due = true;
+	schedule(uplink);
+}
+
+void uplink_send_telemetry(struct uplink *uplink, struct json *telemetry)
+{
+	if (uplink->conn && uplink->registered && net_conn_queued_bytes(uplink->conn) < TELEMETRY_QUEUE_BYTES)
+		call(uplink, 0, "node.telemetry", telemetry);
+	else
+		json_destroy(&telemetry);
+}
+
+static void opened(void *user, struct net_conn *conn)
+{
+	struct uplink *uplink = user;
+	uplink->conn = conn;
+	net_conn_trust(conn);
+	uplink->record_due = uplink->devices_due = true;
+	send_due(uplink);
+}
+
+static void answer(struct uplink *uplink, const struct message *message, enum status status, const struct error *error)
+{
+	struct buffer head;
+	buffer_init(&head, LIMIT_HEAD_BYTES);
+	status = status ? message_print_error(&head, message->id, error)
+			: message_print_result(&head, message->id, json_new_object());
+	send_message(uplink, &head, status);
+}
+
+// Calls of the server: node.watch (a notification) and device.verify.
+static void serve(struct uplink *uplink, const struct message *message)
+{
+	struct error error = {0};
+	const struct contract_method *method = contract_find(uplink->params.contract, message->method);
+	enum status status = STATUS_OK;
+	if (!method || !method->direction || strcmp(method->direction, "server-to-node"))
+		status = error_set(&error, STATUS_METHOD_NOT_FOUND, "a node has no method %.64s", message->method);
+	else
+		status = contract_check_params(uplink->params.contract, method, message->params, &error);
+	if (!status && !strcmp(method->name, "node.watch"))
+		uplink->params.watched(uplink->params.arg, json_get_bool(message->params, "watched", false));
+	else if (!status && !strcmp(method->name, "device.verify"))
+		status = uplink->params.verify(uplink->params.arg, json_get_string(message->params, "device_id", ""),
+					       &error);
+	else if (!status)
+		status = error_set(&error, STATUS_METHOD_NOT_FOUND, "a node does not serve %.64s", message->method);
+	if (message->kind == MESSAGE_REQUEST)
+		answer(uplink, message, status, &error);
+	else if (status)
+		log_warning("node", "a notification of the server was refused: %s", error.message);
+}
+
+static void answered(struct uplink *uplink, const struct message *message)
+{
+	int64_t id = 0;
+	struct error error;
+	json_integer(message->id, &id);
+	if (message->kind == MESSAGE_ERROR) {
+		message_read_error(message, &error);
+		log_error("node", "the server refused %s: %s%s%s", id == CALL_REGISTER ? "this node" : "its devices",
+			  error.message, error.hint[0] ? "; " : "", error.hint);
+		if (id == CALL_REGISTER && !uplink->registered)
+			end(uplink, "the server refused this node");
+		return;
+	}
+	if (id != CALL_REGISTER || uplink->registered)
+		return;
+	log_info("node", "connected to the server");
+	uplink->registered = true;
+	uplink->redial_ms = REDIAL_FIRST_MS;
+	uplink->params.watched(uplink->params.arg, json_get_bool(message->result, "watched", false));
+	uplink->devices_due = true;
+	send_due(uplink);
+}
+
+static void received(void *user, struct net_conn *conn, const uint8_t *bytes, size_t length, bool binary)
+{
+	struct uplink *uplink = user;
+	struct message message = {0};
+	struct error error = {0};
+	enum status status = binary ? message_decode(&message, bytes, length, &error)
+				    : message_decode_text(&message, (const char *)bytes, length, &error);
+	if (status) {
+		log_warning("node", "the server sent what is no message: %s", error.message);
+		net_conn_close(conn, 1002, "not a message");
+	} else if (message.kind == MESSAGE_REQUEST || message.kind == MESSAGE_NOTIFICATION) {
+		serve(uplink, &message);
+	} else {
+		answered(uplink, &message);
+	}
+	message_finish(&message);
+}
+
+static void closed(void *user, struct net_conn *conn, int code)
+{
+	struct uplink *uplink = user;
+	int64_t now_ms = clock_steady_ms();
+	(void)conn;
+	if (uplink->registered) {
+		uplink->lost_at_ms = now_ms;
+		uplink->params.watched(uplink->params.arg, false);
+		log_info("node", "the connection to the server ended (%d)", code);
+	}
+	uplink->conn = NULL;
+	uplink->registered = false;
+	net_timer_stop(uplink->params.loop, &uplink->send);
+	if (uplink->ended)
+		return;
+	if (uplink->leaving)
+		end(uplink, "told to stop");
+	else if (code == CLOSE_SHUTDOWN)
+		end(uplink, "the server stops");
+	else if (code == CLOSE_FORBIDDEN)
+		end(uplink, "the server has another connection for this node");
+	else if (now_ms - uplink->lost_at_ms >= PATIENCE_MS)
+		end(uplink, "the server was away for 30 s");
+	else {
+		net_timer_start(uplink->params.loop, &uplink->redial, uplink->redial_ms, dial, uplink);
+		uplink->redial_ms = 2 * uplink->redial_ms < REDIAL_LAST_MS ? 2 * uplink->redial_ms : REDIAL_LAST_MS;
+	}
+}
+
+static const struct net_handler handler = {.opened = opened, .message = received, .closed = closed};
+
+static void dial(void *arg)
+{
+	struct uplink *uplink = arg;
+	struct error error = {0};
+	struct net_dial_params params = {
+		.socket_path = uplink->socket_path,
+		.path = "/node",
+		.subprotocol = "exogpu.node.v1",
+		.ping_s = LIMIT_NODE_PING_S,
+		.silence_s = LIMIT_NODE_SILENCE_S,
+		.handler = &handler,
+		.user = uplink,
+	};
+	if (net_dial(uplink->params.loop, &params, &error)) {
+		log_debug("node", "dialling the server: %s", error.message);
+		closed(uplink, NULL, 1006);
+	}
+}
+
+enum status uplink_create(struct uplink **out, const struct uplink_params *params, struct error *error)
+{
+	*out = NULL;
+	if (strlen(params->socket_path) > LIMIT_SOCKET_PATH_BYTES) {
+		error_hint(error, "use a data directory with a shorter path");
+		return error_set(error, STATUS_INVALID_PARAMS, "the server's socket path is over %d bytes",
+				 LIMIT_SOCKET_PATH_BYTES);
+	}
+	struct uplink *uplink = calloc(1, sizeof(*uplink));
+	if (!uplink)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the connection to the server");
+	uplink->params = *params;
+	snprintf(uplink->socket_path, sizeof(uplink->socket_path), "%s", params->socket_path);
+	uplink->redial_ms = REDIAL_FIRST_MS;
+	uplink->lost_at_ms = clock_steady_ms();
+	*out = uplink;
+	net_timer_start(params->loop, &uplink->redial, 0, dial, uplink);
+	return STATUS_OK;
+}
+
+void uplink_close(struct uplink *uplink)
+{
+	uplink->leaving = true;
+	if (uplink->conn)
+		net_conn_close(uplink->conn, CLOSE_SHUTDOWN, "the node stops");
+	else
+		end(uplink, "told to stop");
+}
+
+void uplink_destroy(struct uplink **uplink)
+{
+	if (!*uplink)
+		return;
+	(*uplink)->ended = true;
+	net_timer_stop((*uplink)->params.loop, &(*uplink)->redial);
+	net_timer_stop((*uplink)->params.loop, &(*uplink)->send);
+	free(*uplink);
+	*uplink = NULL;
+}
