@@ -37,7 +37,7 @@ struct throttled {
 	bool last_known;
 };
 
-struct cpu {
+struct cpu_reader {
 	const char *root; // only while it is created
 	struct heat heats[HEATS];
 	int heat_count;
@@ -49,7 +49,7 @@ struct cpu {
 	int policies_seen[POLICIES_SEEN], policies_found;
 };
 
-static void add_heat(struct cpu *cpu, const char *path, double slowdown)
+static void add_heat(struct cpu_reader *cpu, const char *path, double slowdown)
 {
 	if (cpu->heat_count == HEATS)
 		return;
@@ -68,7 +68,7 @@ static bool visit_hwmon(void *context, const char *name)
 		bool prefix;
 	} known[] = {{"coretemp", "Package id", true}, {"coretemp", "Physical id", true}, {"k10temp", "Tdie", false},
 		     {"k10temp", "Tctl", false},       {"zenpower", "Tdie", false},       {"zenpower", "Tctl", false}};
-	struct cpu *cpu = context;
+	struct cpu_reader *cpu = context;
 	char folder[SENSOR_PATH_BYTES / 2], driver[64], path[SENSOR_PATH_BYTES];
 	snprintf(folder, sizeof folder, "%s/class/hwmon/%s", cpu->root, name);
 	if (!sensor_once_text(driver, sizeof driver, "%s/name", folder))
@@ -110,7 +110,7 @@ static double zone_slowdown(const char *folder)
 
 static bool visit_zone(void *context, const char *name)
 {
-	struct cpu *cpu = context;
+	struct cpu_reader *cpu = context;
 	char folder[SENSOR_PATH_BYTES / 2], type[64], path[SENSOR_PATH_BYTES];
 	snprintf(folder, sizeof folder, "%s/class/thermal/%s", cpu->root, name);
 	if (!sensor_once_text(type, sizeof type, "%s/type", folder))
@@ -127,7 +127,7 @@ static bool visit_zone(void *context, const char *name)
 // intel-rapl:N is a package or "psys"; intel-rapl:N:M is a part of one. AMD's driver uses the same names.
 static bool visit_rapl(void *context, const char *name)
 {
-	struct cpu *cpu = context;
+	struct cpu_reader *cpu = context;
 	char folder[SENSOR_PATH_BYTES / 2], text[64];
 	int64_t number;
 	snprintf(folder, sizeof folder, "%s/class/powercap/%s", cpu->root, name);
@@ -147,7 +147,7 @@ static bool visit_rapl(void *context, const char *name)
 // One processor of each package tells the package's count.
 static bool visit_processor(void *context, const char *name)
 {
-	struct cpu *cpu = context;
+	struct cpu_reader *cpu = context;
 	int64_t package = 0;
 	if (name[3] < '0' || name[3] > '9')
 		return true;
@@ -170,7 +170,7 @@ static bool visit_processor(void *context, const char *name)
 
 static bool visit_policy(void *context, const char *name)
 {
-	struct cpu *cpu = context;
+	struct cpu_reader *cpu = context;
 	int64_t number;
 	if (sensor_parse(name + strlen("policy"), &number) && number >= 0 && number < INT32_MAX)
 		cpu->policies_seen[cpu->policies_found++] = (int)number;
@@ -184,7 +184,7 @@ static int compare(const void *a, const void *b)
 }
 
 // Reading a clock takes up to 10 ms on some kernels, so a machine of 128 processors is asked at 8 places.
-static void open_policies(struct cpu *cpu)
+static void open_policies(struct cpu_reader *cpu)
 {
 	char folder[SENSOR_PATH_BYTES];
 	snprintf(folder, sizeof folder, "%s/devices/system/cpu/cpufreq", cpu->root);
@@ -199,10 +199,10 @@ static void open_policies(struct cpu *cpu)
 	}
 }
 
-enum status cpu_create(struct cpu **out, const char *sysfs_root, struct error *error)
+enum status cpu_reader_create(struct cpu_reader **out, const char *sysfs_root, struct error *error)
 {
 	char folder[SENSOR_PATH_BYTES];
-	struct cpu *cpu = calloc(1, sizeof *cpu);
+	struct cpu_reader *cpu = calloc(1, sizeof *cpu);
 	if (!cpu)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory to read the CPU's sensors");
 	for (int i = 0; i < HEATS; i++)
@@ -229,7 +229,7 @@ enum status cpu_create(struct cpu **out, const char *sysfs_root, struct error *e
 	return STATUS_OK;
 }
 
-void cpu_destroy(struct cpu **cpu)
+void cpu_reader_destroy(struct cpu_reader **cpu)
 {
 	if (!*cpu)
 		return;
@@ -245,7 +245,7 @@ void cpu_destroy(struct cpu **cpu)
 	*cpu = NULL;
 }
 
-static void read_temperature(struct cpu *cpu, struct telemetry_sample *sample)
+static void read_temperature(struct cpu_reader *cpu, struct telemetry_sample *sample)
 {
 	double hottest = 0, slowdown = 0;
 	bool known = false;
@@ -268,7 +268,7 @@ static void read_temperature(struct cpu *cpu, struct telemetry_sample *sample)
 }
 
 // All packages or none: a part of the power is not the power.
-static void read_power(struct cpu *cpu, int64_t now_ns, struct telemetry_sample *sample)
+static void read_power(struct cpu_reader *cpu, int64_t now_ns, struct telemetry_sample *sample)
 {
 	double watts = 0, limit = 0;
 	bool known = cpu->power_count > 0, limited = cpu->power_count > 0;
@@ -289,7 +289,7 @@ static void read_power(struct cpu *cpu, int64_t now_ns, struct telemetry_sample 
 		sample_set(sample, READING_POWER_LIMIT_WATTS, limit);
 }
 
-static void read_clock(struct cpu *cpu, struct telemetry_sample *sample)
+static void read_clock(struct cpu_reader *cpu, struct telemetry_sample *sample)
 {
 	double sum = 0;
 	int counted = 0;
@@ -304,7 +304,7 @@ static void read_clock(struct cpu *cpu, struct telemetry_sample *sample)
 		sample_set(sample, READING_CLOCK_MHZ, sum / counted);
 }
 
-static void read_throttling(struct cpu *cpu, struct telemetry_sample *sample)
+static void read_throttling(struct cpu_reader *cpu, struct telemetry_sample *sample)
 {
 	bool known = cpu->throttled_count > 0, grown = false;
 	for (int i = 0; i < cpu->throttled_count; i++) {
@@ -325,8 +325,8 @@ static void read_throttling(struct cpu *cpu, struct telemetry_sample *sample)
 		sample_throttle(sample, "thermal");
 }
 
-void cpu_read(struct cpu *cpu, enum pace_round round, const struct host_sample *host, int64_t now_ns,
-	      struct telemetry_sample *sample)
+void cpu_reader_read(struct cpu_reader *cpu, enum pace_round round, const struct host_sample *host, int64_t now_ns,
+		     struct telemetry_sample *sample)
 {
 	sample_begin(sample, round);
 	read_temperature(cpu, sample);

@@ -17,7 +17,7 @@ struct group {
 	const char *inactive; // the key in its stat file
 };
 
-struct host {
+struct host_reader {
 	struct sensor stat, meminfo;
 	bool started;
 	uint64_t busy, total; // processor time at the last sample, ticks
@@ -27,7 +27,7 @@ struct host {
 };
 
 // Open the limits of the group `path` and of those above it, up to the root that is mounted at `base`.
-static void open_groups(struct host *host, const char *base, char *path, bool version_2)
+static void open_groups(struct host_reader *host, const char *base, char *path, bool version_2)
 {
 	for (;;) {
 		if (host->group_count == GROUP_LEVELS)
@@ -49,7 +49,7 @@ static void open_groups(struct host *host, const char *base, char *path, bool ve
 }
 
 // Lines are "hierarchy:controllers:path"; version 2 has no controllers.
-static void find_groups(struct host *host, const char *proc_root, const char *sysfs_root)
+static void find_groups(struct host_reader *host, const char *proc_root, const char *sysfs_root)
 {
 	struct sensor file;
 	char base[SENSOR_PATH_BYTES], text[4096];
@@ -80,9 +80,10 @@ out:
 	sensor_finish(&file);
 }
 
-enum status host_create(struct host **out, const char *proc_root, const char *sysfs_root, struct error *error)
+enum status host_reader_create(struct host_reader **out, const char *proc_root, const char *sysfs_root,
+			       struct error *error)
 {
-	struct host *host = calloc(1, sizeof *host);
+	struct host_reader *host = calloc(1, sizeof *host);
 	if (!host)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory to read processor and memory use");
 	sensor_init(&host->stat);
@@ -99,7 +100,7 @@ enum status host_create(struct host **out, const char *proc_root, const char *sy
 	return STATUS_OK;
 }
 
-void host_destroy(struct host **host)
+void host_reader_destroy(struct host_reader **host)
 {
 	if (!*host)
 		return;
@@ -116,7 +117,7 @@ void host_destroy(struct host **host)
 
 // The first line is "cpu user nice system idle iowait irq softirq steal guest guest_nice"; guests are in user and nice.
 // Only that line is read: the rest, a line for each processor and all interrupts, can be long.
-static void read_cpu(struct host *host, struct host_sample *sample)
+static void read_cpu(struct host_reader *host, struct host_sample *sample)
 {
 	unsigned long long ticks[8] = {0};
 	char line[STAT_BYTES];
@@ -167,7 +168,7 @@ static int64_t kilobytes(const char *text, const char *key)
 	return keyed(text, key, &value) && value <= INT64_MAX / 1024 ? value * 1024 : -1;
 }
 
-static void read_memory(struct host *host, struct host_sample *sample)
+static void read_memory(struct host_reader *host, struct host_sample *sample)
 {
 	char text[MEMINFO_BYTES];
 	if (sensor_read(&host->meminfo, text, sizeof text) < 0)
@@ -182,7 +183,8 @@ static void read_memory(struct host *host, struct host_sample *sample)
 		sample->memory_available = -1;
 }
 
-static void apply_group(struct host *host, struct group *group, int64_t machine_bytes, struct host_sample *sample)
+static void apply_group(struct host_reader *host, struct group *group, int64_t machine_bytes,
+			struct host_sample *sample)
 {
 	int64_t limit, usage, inactive = 0;
 	if (!sensor_integer(&group->limit, &limit) || limit <= 0 || limit >= machine_bytes)
@@ -199,7 +201,7 @@ static void apply_group(struct host *host, struct group *group, int64_t machine_
 		sample->memory_available = available;
 }
 
-void host_read(struct host *host, struct host_sample *sample)
+void host_reader_read(struct host_reader *host, struct host_sample *sample)
 {
 	*sample = (struct host_sample){.memory_total = -1, .memory_available = -1, .swap_total = -1, .swap_used = -1};
 	read_cpu(host, sample);

@@ -13,9 +13,10 @@ struct host_sample { // memory in bytes, -1: not known
 	int64_t memory_total, memory_available, swap_total, swap_used;
 };
 
-struct host;
+struct host_reader;
 
 // Errors: STATUS_OUT_OF_MEMORY. Files that are not there are readings that are not there.
-enum status host_create(struct host **out, const char *proc_root, const char *sysfs_root, struct error *error);
-void host_destroy(struct host **host);
-void host_read(struct host *host, struct host_sample *sample);
+enum status host_reader_create(struct host_reader **out, const char *proc_root, const char *sysfs_root,
+			       struct error *error);
+void host_reader_destroy(struct host_reader **host);
+void host_reader_read(struct host_reader *host, struct host_sample *sample);

@@ -28,7 +28,7 @@ enum { GATHER_MS = 100 };
 struct entry { // a device; the sampler thread's own
 	struct telemetry_target target;
 	struct pace pace;
-	struct cpu *cpu; // the one of its source, or none
+	struct cpu_reader *cpu; // the one of its source, or none
 	struct sysfs_gpu *sysfs;
 	struct nvml_gpu *nvml;
 	bool asked; // its GPU's thread is to answer
@@ -54,7 +54,7 @@ struct telemetry {
 	struct entry *entries;
 	size_t entry_count;
 	struct pace node_pace;
-	struct host *host;
+	struct host_reader *host;
 	struct node_reader *node;
 };
 
@@ -85,7 +85,7 @@ static void entry_open(struct telemetry *telemetry, struct entry *entry)
 	enum status status = STATUS_OK;
 	switch (entry->target.source) {
 	case TELEMETRY_CPU:
-		status = cpu_create(&entry->cpu, telemetry->sysfs_root, &error);
+		status = cpu_reader_create(&entry->cpu, telemetry->sysfs_root, &error);
 		break;
 	case TELEMETRY_NVIDIA:
 		status = nvml_gpu_create(&entry->nvml,
@@ -108,7 +108,7 @@ static void entry_open(struct telemetry *telemetry, struct entry *entry)
 
 static void entry_close(struct entry *entry)
 {
-	cpu_destroy(&entry->cpu);
+	cpu_reader_destroy(&entry->cpu);
 	sysfs_gpu_destroy(&entry->sysfs);
 	nvml_gpu_destroy(&entry->nvml);
 }
@@ -168,7 +168,7 @@ static void read_entry(struct entry *entry, enum pace_round round, const struct 
 	}
 	entry->fresh = true;
 	if (entry->cpu)
-		cpu_read(entry->cpu, round, host, clock_steady_ns(), sample);
+		cpu_reader_read(entry->cpu, round, host, clock_steady_ns(), sample);
 	else if (entry->sysfs)
 		entry->fresh = sysfs_gpu_read(entry->sysfs, round, clock_steady_ns(), sample);
 	if (!entry->fresh)
@@ -255,7 +255,7 @@ static void run_round(struct telemetry *telemetry, bool watched)
 			if (round == PACE_NOTHING)
 				continue;
 			if (entry->cpu && round == PACE_FULL && !host_read_now) {
-				host_read(telemetry->host, &host);
+				host_reader_read(telemetry->host, &host);
 				host_read_now = true;
 			}
 			asked = asked || entry->nvml;
@@ -264,7 +264,7 @@ static void run_round(struct telemetry *telemetry, bool watched)
 	}
 	if (pace_take(&telemetry->node_pace, watched, now) == PACE_FULL) {
 		if (!host_read_now)
-			host_read(telemetry->host, &host);
+			host_reader_read(telemetry->host, &host);
 		node = node_reader_read(telemetry->node, &host, telemetry->node_id, clock_steady_ns(), clock_wall_ms());
 	}
 	if (asked)
@@ -316,7 +316,7 @@ static void *sampler_thread(void *argument)
 static void telemetry_free(struct telemetry *telemetry)
 {
 	node_reader_destroy(&telemetry->node);
-	host_destroy(&telemetry->host);
+	host_reader_destroy(&telemetry->host);
 	pthread_mutex_destroy(&telemetry->mutex);
 	pthread_cond_destroy(&telemetry->changed);
 	free(telemetry->targets);
@@ -342,7 +342,7 @@ enum status telemetry_create(struct telemetry **out, const struct telemetry_para
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
 	pthread_cond_init(&telemetry->changed, &attributes);
 	pthread_condattr_destroy(&attributes);
-	status = host_create(&telemetry->host, telemetry->proc_root, telemetry->sysfs_root, error);
+	status = host_reader_create(&telemetry->host, telemetry->proc_root, telemetry->sysfs_root, error);
 	if (status != STATUS_OK)
 		goto fail;
 	status = node_reader_create(&telemetry->node, telemetry->proc_root, telemetry->sysfs_root, error);

@@ -20,11 +20,11 @@ static int teardown(void **state)
 	return 0;
 }
 
-static struct cpu *open_tree(struct telemetry_sample *sample)
+static struct cpu_reader *open_tree(struct telemetry_sample *sample)
 {
-	struct cpu *cpu;
+	struct cpu_reader *cpu;
 	struct error error = {0};
-	assert_int_equal(cpu_create(&cpu, tree_root, &error), STATUS_OK);
+	assert_int_equal(cpu_reader_create(&cpu, tree_root, &error), STATUS_OK);
 	sample_clear(sample);
 	return cpu;
 }
@@ -78,8 +78,8 @@ static void test_intel(void **state)
 	(void)state;
 	struct telemetry_sample sample;
 	write_intel();
-	struct cpu *cpu = open_tree(&sample);
-	cpu_read(cpu, PACE_FULL, &machine, second, &sample);
+	struct cpu_reader *cpu = open_tree(&sample);
+	cpu_reader_read(cpu, PACE_FULL, &machine, second, &sample);
 	assert_reading(&sample, READING_TEMPERATURE_CELSIUS, 61); // the package, not the hotter core
 	assert_reading(&sample, READING_SLOWDOWN_CELSIUS, 100);
 	assert_reading(&sample, READING_CLOCK_MHZ, 2000);
@@ -93,20 +93,20 @@ static void test_intel(void **state)
 	assert_int_equal(sample.process_count, -1);
 
 	tree_write("class/powercap/intel-rapl:0/energy_uj", "21000000\n");
-	cpu_read(cpu, PACE_FAST, &machine, second * 3 / 2, &sample);
+	cpu_reader_read(cpu, PACE_FAST, &machine, second * 3 / 2, &sample);
 	assert_reading(&sample, READING_POWER_WATTS, 40); // 20 J in half a second
 	assert_reading(&sample, READING_CLOCK_MHZ, 2000); // kept from the full round
 
-	cpu_read(cpu, PACE_FULL, &machine, second * 2, &sample);
+	cpu_reader_read(cpu, PACE_FULL, &machine, second * 2, &sample);
 	assert_int_equal(sample.throttle_count, 0);
 	tree_write("devices/system/cpu/cpu0/thermal_throttle/package_throttle_count", "4\n");
 	tree_write("devices/system/cpu/cpu1/thermal_throttle/package_throttle_count", "4\n");
-	cpu_read(cpu, PACE_FULL, &machine, second * 3, &sample);
+	cpu_reader_read(cpu, PACE_FULL, &machine, second * 3, &sample);
 	assert_int_equal(sample.throttle_count, 1);
 	assert_string_equal(sample.throttles[0], "thermal");
-	cpu_read(cpu, PACE_FULL, &machine, second * 4, &sample);
+	cpu_reader_read(cpu, PACE_FULL, &machine, second * 4, &sample);
 	assert_int_equal(sample.throttle_count, 0);
-	cpu_destroy(&cpu);
+	cpu_reader_destroy(&cpu);
 	assert_null(cpu);
 }
 
@@ -116,12 +116,12 @@ static void test_energy_wraps(void **state)
 	struct telemetry_sample sample;
 	write_intel();
 	tree_write("class/powercap/intel-rapl:0/energy_uj", "262142328850\n"); // 1 J before its end
-	struct cpu *cpu = open_tree(&sample);
-	cpu_read(cpu, PACE_FULL, &machine, second, &sample);
+	struct cpu_reader *cpu = open_tree(&sample);
+	cpu_reader_read(cpu, PACE_FULL, &machine, second, &sample);
 	tree_write("class/powercap/intel-rapl:0/energy_uj", "29000000\n");
-	cpu_read(cpu, PACE_FULL, &machine, second * 2, &sample);
+	cpu_reader_read(cpu, PACE_FULL, &machine, second * 2, &sample);
 	assert_reading(&sample, READING_POWER_WATTS, 30);
-	cpu_destroy(&cpu);
+	cpu_reader_destroy(&cpu);
 }
 
 static void test_garbage(void **state)
@@ -129,14 +129,14 @@ static void test_garbage(void **state)
 	(void)state;
 	struct telemetry_sample sample;
 	write_intel();
-	struct cpu *cpu = open_tree(&sample);
-	cpu_read(cpu, PACE_FULL, &machine, second, &sample);
+	struct cpu_reader *cpu = open_tree(&sample);
+	cpu_reader_read(cpu, PACE_FULL, &machine, second, &sample);
 	tree_write("class/hwmon/hwmon3/temp7_input", "-128000\n");
 	tree_write("class/powercap/intel-rapl:0/energy_uj", "\x01\x02\n");
 	tree_write("devices/system/cpu/cpufreq/policy0/scaling_cur_freq", "<unknown>\n");
 	tree_write("devices/system/cpu/cpu0/thermal_throttle/package_throttle_count", "");
 	tree_write("devices/system/cpu/cpu1/thermal_throttle/package_throttle_count", "");
-	cpu_read(cpu, PACE_FULL, &machine, second * 2, &sample);
+	cpu_reader_read(cpu, PACE_FULL, &machine, second * 2, &sample);
 	assert_absent(&sample, READING_TEMPERATURE_CELSIUS);
 	assert_absent(&sample, READING_SLOWDOWN_CELSIUS);
 	assert_absent(&sample, READING_POWER_WATTS);
@@ -144,12 +144,12 @@ static void test_garbage(void **state)
 	assert_int_equal(sample.throttle_count, -1);
 	tree_write("class/hwmon/hwmon3/temp7_input", "250000\n");
 	tree_write("class/powercap/intel-rapl:0/energy_uj", "0\n");
-	cpu_read(cpu, PACE_FULL, &machine, second * 3, &sample);
+	cpu_reader_read(cpu, PACE_FULL, &machine, second * 3, &sample);
 	assert_absent(&sample, READING_TEMPERATURE_CELSIUS);
 	tree_write("class/powercap/intel-rapl:0/energy_uj", "50000000000\n"); // 50 kW
-	cpu_read(cpu, PACE_FULL, &machine, second * 4, &sample);
+	cpu_reader_read(cpu, PACE_FULL, &machine, second * 4, &sample);
 	assert_absent(&sample, READING_POWER_WATTS);
-	cpu_destroy(&cpu);
+	cpu_reader_destroy(&cpu);
 	tree_remove("class");
 	tree_remove("devices");
 }
@@ -184,19 +184,19 @@ static void test_two_packages(void **state)
 					    "0\n",
 					    NULL};
 	tree_fill(".", files);
-	struct cpu *cpu = open_tree(&sample);
-	cpu_read(cpu, PACE_FULL, &machine, second, &sample);
+	struct cpu_reader *cpu = open_tree(&sample);
+	cpu_reader_read(cpu, PACE_FULL, &machine, second, &sample);
 	assert_reading(&sample, READING_TEMPERATURE_CELSIUS, 70);
 	assert_reading(&sample, READING_SLOWDOWN_CELSIUS, 95);
 	assert_absent(&sample, READING_POWER_LIMIT_WATTS);
 	tree_write("class/powercap/intel-rapl:0/energy_uj", "10000000\n");
 	tree_write("class/powercap/intel-rapl:1/energy_uj", "15000000\n");
-	cpu_read(cpu, PACE_FULL, &machine, second * 2, &sample);
+	cpu_reader_read(cpu, PACE_FULL, &machine, second * 2, &sample);
 	assert_reading(&sample, READING_POWER_WATTS, 25);
 	tree_write("class/powercap/intel-rapl:1/energy_uj", "");
-	cpu_read(cpu, PACE_FULL, &machine, second * 3, &sample);
+	cpu_reader_read(cpu, PACE_FULL, &machine, second * 3, &sample);
 	assert_absent(&sample, READING_POWER_WATTS); // half of the power is not the power
-	cpu_destroy(&cpu);
+	cpu_reader_destroy(&cpu);
 	tree_remove("class");
 }
 
@@ -216,12 +216,12 @@ static void test_amd(void **state)
 					    "55000\n",
 					    NULL};
 	tree_fill(".", files);
-	struct cpu *cpu = open_tree(&sample);
-	cpu_read(cpu, PACE_FULL, &machine, second, &sample);
+	struct cpu_reader *cpu = open_tree(&sample);
+	cpu_reader_read(cpu, PACE_FULL, &machine, second, &sample);
 	assert_reading(&sample, READING_TEMPERATURE_CELSIUS, 55); // Tctl has an offset where Tdie is there too
 	assert_absent(&sample, READING_SLOWDOWN_CELSIUS);
 	assert_null(sample_thermal_state(&sample));
-	cpu_destroy(&cpu);
+	cpu_reader_destroy(&cpu);
 	tree_remove("class");
 }
 
@@ -251,12 +251,12 @@ static void test_arm(void **state)
 					    "85000\n",
 					    NULL};
 	tree_fill("class/thermal", files);
-	struct cpu *cpu = open_tree(&sample);
-	cpu_read(cpu, PACE_FULL, &machine, second, &sample);
+	struct cpu_reader *cpu = open_tree(&sample);
+	cpu_reader_read(cpu, PACE_FULL, &machine, second, &sample);
 	assert_reading(&sample, READING_TEMPERATURE_CELSIUS, 48.5);
 	assert_reading(&sample, READING_SLOWDOWN_CELSIUS, 85);
 	assert_string_equal(sample_thermal_state(&sample), "normal");
-	cpu_destroy(&cpu);
+	cpu_reader_destroy(&cpu);
 	tree_remove("class");
 }
 
@@ -266,13 +266,13 @@ static void test_virtual_machine(void **state)
 	struct telemetry_sample sample;
 	static const struct host_sample nothing = {.memory_total = -1, .memory_available = -1};
 	tree_write("devices/system/cpu/cpu0/topology/physical_package_id", "0\n");
-	struct cpu *cpu = open_tree(&sample);
+	struct cpu_reader *cpu = open_tree(&sample);
 	for (int i = 1; i < 4; i++) {
-		cpu_read(cpu, PACE_FULL, &nothing, second * i, &sample);
+		cpu_reader_read(cpu, PACE_FULL, &nothing, second * i, &sample);
 		assert_int_equal(sample.valid, 0);
 		assert_int_equal(sample.throttle_count, -1);
 	}
-	cpu_destroy(&cpu);
+	cpu_reader_destroy(&cpu);
 }
 
 static void test_many_policies(void **state)
@@ -284,10 +284,10 @@ static void test_many_policies(void **state)
 		snprintf(path, sizeof path, "devices/system/cpu/cpufreq/policy%d/scaling_cur_freq", i);
 		tree_write(path, i < 64 ? "2000000\n" : "4000000\n");
 	}
-	struct cpu *cpu = open_tree(&sample);
-	cpu_read(cpu, PACE_FULL, &machine, second, &sample);
+	struct cpu_reader *cpu = open_tree(&sample);
+	cpu_reader_read(cpu, PACE_FULL, &machine, second, &sample);
 	assert_reading(&sample, READING_CLOCK_MHZ, 3000); // both halves of the machine are asked
-	cpu_destroy(&cpu);
+	cpu_reader_destroy(&cpu);
 	tree_remove("devices");
 }
 

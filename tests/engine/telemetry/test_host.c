@@ -21,14 +21,14 @@ static int teardown(void **state)
 	return 0;
 }
 
-static struct host *open_tree(void)
+static struct host_reader *open_tree(void)
 {
-	struct host *host;
+	struct host_reader *host;
 	struct error error = {0};
 	char proc[96], sys[96];
 	snprintf(proc, sizeof proc, "%s/proc", tree_root);
 	snprintf(sys, sizeof sys, "%s/sys", tree_root);
-	assert_int_equal(host_create(&host, proc, sys, &error), STATUS_OK);
+	assert_int_equal(host_reader_create(&host, proc, sys, &error), STATUS_OK);
 	return host;
 }
 
@@ -38,28 +38,28 @@ static void test_cpu_share(void **state)
 	struct host_sample sample;
 	// guest time (the ninth) is in user time already
 	tree_write("proc/stat", "cpu  100 0 100 700 100 0 0 0 50 0\ncpu0 1 2 3\nintr 1 2\n");
-	struct host *host = open_tree();
-	host_read(host, &sample);
+	struct host_reader *host = open_tree();
+	host_reader_read(host, &sample);
 	assert_false(sample.cpu_known);
 	tree_write("proc/stat", "cpu  125 0 125 800 150 0 0 0 75 0\ncpu0 1 2 3\n");
-	host_read(host, &sample);
+	host_reader_read(host, &sample);
 	assert_true(sample.cpu_known);
 	assert_close(sample.cpu_percent, 25); // 50 of 200
-	host_read(host, &sample);
+	host_reader_read(host, &sample);
 	assert_false(sample.cpu_known); // no time passed
 	tree_write("proc/stat", "cpu  200 0 200 850 50 0 0 0 0 0\n");
-	host_read(host, &sample); // iowait went back, 100 in sum, 150 busy: not over 100 %
+	host_reader_read(host, &sample); // iowait went back, 100 in sum, 150 busy: not over 100 %
 	assert_true(sample.cpu_known);
 	assert_close(sample.cpu_percent, 100);
 	tree_write("proc/stat", "cpu  1 0 1 8 0 0 0 0 0 0\n");
-	host_read(host, &sample); // all of it went back
+	host_reader_read(host, &sample); // all of it went back
 	assert_false(sample.cpu_known);
 	tree_write("proc/stat", "what is this\n");
-	host_read(host, &sample);
+	host_reader_read(host, &sample);
 	assert_false(sample.cpu_known);
-	host_destroy(&host);
+	host_reader_destroy(&host);
 	assert_null(host);
-	host_destroy(&host);
+	host_reader_destroy(&host);
 }
 
 static void test_memory(void **state)
@@ -67,33 +67,33 @@ static void test_memory(void **state)
 	(void)state;
 	struct host_sample sample;
 	tree_write("proc/meminfo", meminfo);
-	struct host *host = open_tree();
-	host_read(host, &sample);
+	struct host_reader *host = open_tree();
+	host_reader_read(host, &sample);
 	assert_int_equal(sample.memory_total, INT64_C(16000000) * 1024);
 	assert_int_equal(sample.memory_available, INT64_C(8000000) * 1024);
 	assert_int_equal(sample.swap_total, INT64_C(4000000) * 1024);
 	assert_int_equal(sample.swap_used, INT64_C(1000000) * 1024);
 	tree_write("proc/meminfo", "MemTotal: a lot\nMemAvailable: -5 kB\nSwapTotal: 1 kB\nSwapFree: 2 kB\n");
-	host_read(host, &sample);
+	host_reader_read(host, &sample);
 	assert_int_equal(sample.memory_total, -1);
 	assert_int_equal(sample.memory_available, -1);
 	assert_int_equal(sample.swap_used, -1);
-	host_destroy(&host);
+	host_reader_destroy(&host);
 }
 
 static void test_nothing_there(void **state)
 {
 	(void)state;
 	struct host_sample sample;
-	struct host *host;
+	struct host_reader *host;
 	struct error error = {0};
-	assert_int_equal(host_create(&host, "/nowhere", "/nowhere", &error), STATUS_OK);
-	host_read(host, &sample);
+	assert_int_equal(host_reader_create(&host, "/nowhere", "/nowhere", &error), STATUS_OK);
+	host_reader_read(host, &sample);
 	assert_false(sample.cpu_known);
 	assert_int_equal(sample.memory_total, -1);
 	assert_int_equal(sample.memory_available, -1);
 	assert_int_equal(sample.swap_total, -1);
-	host_destroy(&host);
+	host_reader_destroy(&host);
 }
 
 static void test_group_version_2(void **state)
@@ -107,17 +107,17 @@ static void test_group_version_2(void **state)
 	tree_write("sys/fs/cgroup/pod/memory.max", "1000000000\n"); // the limit of the group above holds
 	tree_write("sys/fs/cgroup/pod/memory.current", "600000000\n");
 	tree_write("sys/fs/cgroup/pod/memory.stat", "anon 1\nfile 2\ninactive_file 200000000\nactive_file 3\n");
-	struct host *host = open_tree();
-	host_read(host, &sample);
+	struct host_reader *host = open_tree();
+	host_reader_read(host, &sample);
 	assert_int_equal(sample.memory_total, 1000000000);
 	assert_int_equal(sample.memory_available, 600000000);
 	tree_write("sys/fs/cgroup/pod/memory.current", "1300000000\n"); // over its limit
-	host_read(host, &sample);
+	host_reader_read(host, &sample);
 	assert_int_equal(sample.memory_available, 0);
 	tree_write("sys/fs/cgroup/pod/memory.max", "max\n");
-	host_read(host, &sample);
+	host_reader_read(host, &sample);
 	assert_int_equal(sample.memory_total, INT64_C(16000000) * 1024);
-	host_destroy(&host);
+	host_reader_destroy(&host);
 	tree_remove("sys/fs/cgroup");
 }
 
@@ -130,14 +130,14 @@ static void test_group_version_1(void **state)
 	// Inside a container the group itself is mounted at the root, and the path leads nowhere.
 	tree_write("sys/fs/cgroup/memory/memory.limit_in_bytes", "2000000000\n");
 	tree_write("sys/fs/cgroup/memory/memory.usage_in_bytes", "500000000\n");
-	struct host *host = open_tree();
-	host_read(host, &sample);
+	struct host_reader *host = open_tree();
+	host_reader_read(host, &sample);
 	assert_int_equal(sample.memory_total, 2000000000);
 	assert_int_equal(sample.memory_available, 1500000000);
 	tree_write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"); // no limit
-	host_read(host, &sample);
+	host_reader_read(host, &sample);
 	assert_int_equal(sample.memory_total, INT64_C(16000000) * 1024);
-	host_destroy(&host);
+	host_reader_destroy(&host);
 	tree_remove("sys/fs/cgroup");
 }
 
@@ -145,11 +145,11 @@ static void test_this_machine(void **state)
 {
 	(void)state;
 	struct host_sample sample;
-	struct host *host;
+	struct host_reader *host;
 	struct error error = {0};
 	struct sysinfo info;
-	assert_int_equal(host_create(&host, "/proc", "/sys", &error), STATUS_OK);
-	host_read(host, &sample);
+	assert_int_equal(host_reader_create(&host, "/proc", "/sys", &error), STATUS_OK);
+	host_reader_read(host, &sample);
 	assert_int_equal(sysinfo(&info), 0);
 	int64_t total = (int64_t)info.totalram * info.mem_unit;
 	print_message("MemTotal %lld, sysinfo %lld\n", (long long)sample.memory_total, (long long)total);
@@ -158,11 +158,11 @@ static void test_this_machine(void **state)
 	assert_true(sample.memory_available > 0 && sample.memory_available <= sample.memory_total);
 	assert_int_equal(sample.swap_total, (int64_t)info.totalswap * info.mem_unit);
 	// Without /sys no group is seen, and the totals are one and the same.
-	host_destroy(&host);
-	assert_int_equal(host_create(&host, "/proc", "/nowhere", &error), STATUS_OK);
-	host_read(host, &sample);
+	host_reader_destroy(&host);
+	assert_int_equal(host_reader_create(&host, "/proc", "/nowhere", &error), STATUS_OK);
+	host_reader_read(host, &sample);
 	assert_int_equal(sample.memory_total, total);
-	host_destroy(&host);
+	host_reader_destroy(&host);
 }
 
 int main(void)
