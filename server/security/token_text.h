@@ -4,8 +4,8 @@
  *       id          secret           CRC-32 (IEEE) of everything before the last underscore
  *
  * The id is public, the secret's 43 digits hold 256 random bits; prefix and checksum let scanners find a leaked token
- * and a slip of typing be told without asking. As a regular expression: exo_[0-9A-Za-z]{10}_[0-9A-Za-z]{43}_[0-9A-Za-z]{6}
- * Thread: any. */
+ * and a slip of typing be told without asking. As a regular expression:
+ * exo_[0-9A-Za-z]{10}_[0-9A-Za-z]{43}_[0-9A-Za-z]{6} Thread: any. */
 #pragma once
 #include "common/base/status.h"
 

@@ -1,5 +1,5 @@
-/* See tokens.h. Tokens stand in an array in order of creation and in a hash table by id; a token that is not on disk yet
- * stands in neither, but in the list of requests under way, where a revocation of its parent finds it. */
+/* See tokens.h. Tokens stand in an array in order of creation and in a hash table by id; a token that is not on disk
+ * yet stands in neither, but in the list of requests under way, where a revocation of its parent finds it. */
 #include "server/security/tokens.h"
 
 #include "common/base/clock.h"
@@ -15,7 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static_assert((int)TOKEN_ID_BYTES == TOKEN_ID_DIGITS + 1 && (int)TOKEN_TEXT_BYTES > TOKEN_TEXT_LENGTH, "sizes of a token");
+static_assert((int)TOKEN_ID_BYTES == TOKEN_ID_DIGITS + 1 && (int)TOKEN_TEXT_BYTES > TOKEN_TEXT_LENGTH,
+	      "sizes of a token");
 
 enum {
 	SECOND_MS = 1000,
@@ -249,9 +250,11 @@ enum status token_usable(const struct token *token, int64_t wall_ms, struct erro
 {
 	char text[CLOCK_TEXT_BYTES];
 	if (token->revoked_ms) {
-		error_set(error, STATUS_UNAUTHENTICATED, "this token was revoked at %s", clock_format(token->revoked_ms, text));
+		error_set(error, STATUS_UNAUTHENTICATED, "this token was revoked at %s",
+			  clock_format(token->revoked_ms, text));
 	} else if (token->expires_ms && token->expires_ms <= wall_ms) {
-		error_set(error, STATUS_UNAUTHENTICATED, "this token expired at %s", clock_format(token->expires_ms, text));
+		error_set(error, STATUS_UNAUTHENTICATED, "this token expired at %s",
+			  clock_format(token->expires_ms, text));
 	} else {
 		return STATUS_OK;
 	}
@@ -332,7 +335,8 @@ static enum status check_params(const struct tokens *tokens, const struct token_
 {
 	size_t length = params->name ? strlen(params->name) : 0;
 	if (!length || length >= STORE_NAME_BYTES)
-		return error_set(error, STATUS_INVALID_PARAMS, "a token's name has 1 to %d bytes", STORE_NAME_BYTES - 1);
+		return error_set(error, STATUS_INVALID_PARAMS, "a token's name has 1 to %d bytes",
+				 STORE_NAME_BYTES - 1);
 	if (!params->scopes || params->scopes & ~(uint32_t)SCOPE_ALL)
 		return error_set(error, STATUS_INVALID_PARAMS, "a token needs at least one scope, of those there are");
 	if (params->expires_in_s < 0 || params->expires_in_s > EXPIRES_MAX_S || !(params->calls_per_s >= 0) ||
@@ -345,14 +349,18 @@ static enum status check_params(const struct tokens *tokens, const struct token_
 	}
 	for (unsigned bit = 0; params->parent && token_scope_name(bit); bit++)
 		if (params->scopes & 1u << bit && !token_allows(params->parent, 1u << bit)) {
-			error_set(error, STATUS_FORBIDDEN, "the token that asks lacks the scope %s", token_scope_name(bit));
-			error_hint(error, "a token can only pass on what it holds; ask with one that has this scope or admin");
+			error_set(error, STATUS_FORBIDDEN, "the token that asks lacks the scope %s",
+				  token_scope_name(bit));
+			error_hint(error,
+				   "a token can only pass on what it holds; ask with one that has this scope or admin");
 			return STATUS_FORBIDDEN;
 		}
 	if (tokens->count + tokens->pending >= LIMIT_TOKENS) {
-		error_set(error, STATUS_LIMIT_EXCEEDED, "there are %d tokens, revoked and expired ones included", LIMIT_TOKENS);
-		error_hint(error, "those that ended over 30 days ago are removed when the server starts; make fewer that live "
-				  "longer");
+		error_set(error, STATUS_LIMIT_EXCEEDED, "there are %d tokens, revoked and expired ones included",
+			  LIMIT_TOKENS);
+		error_hint(error,
+			   "those that ended over 30 days ago are removed when the server starts; make fewer that live "
+			   "longer");
 		return STATUS_LIMIT_EXCEEDED;
 	}
 	return STATUS_OK;
@@ -371,9 +379,9 @@ static enum status build(const struct token_create_params *params, int64_t now_m
 		*out = NULL;
 		return error_set(error, STATUS_UNAVAILABLE, "the system gives no random bytes");
 	}
-	int64_t lasts_s = params->expires_in_s                ? params->expires_in_s
+	int64_t lasts_s = params->expires_in_s           ? params->expires_in_s
 			  : params->scopes & SCOPE_ADMIN ? (int64_t)ADMIN_EXPIRES_S
-								 : (int64_t)EXPIRES_S;
+							 : (int64_t)EXPIRES_S;
 	memcpy(token->token_id, id, TOKEN_ID_DIGITS);
 	snprintf(token->name, sizeof token->name, "%s", params->name);
 	hash_secret(secret, token->secret_hash);
@@ -424,7 +432,8 @@ static void made(void *context, enum status status, const struct error *error)
 }
 
 enum status tokens_make(struct tokens *tokens, const struct token_create_params *params, char text[TOKEN_TEXT_BYTES],
-			void (*done)(void *context, enum status status, const struct token *token, const struct error *error),
+			void (*done)(void *context, enum status status, const struct token *token,
+				     const struct error *error),
 			void *context, struct error *error)
 {
 	struct token *token = NULL;
@@ -464,8 +473,8 @@ done:
 	return status;
 }
 
-enum status tokens_make_wait(struct tokens *tokens, const struct token_create_params *params, char text[TOKEN_TEXT_BYTES],
-			     struct error *error)
+enum status tokens_make_wait(struct tokens *tokens, const struct token_create_params *params,
+			     char text[TOKEN_TEXT_BYTES], struct error *error)
 {
 	struct token *token = NULL;
 	struct store_batch *batch = NULL;

@@ -39,8 +39,9 @@ enum status tokens_create(struct tokens **out, struct store *store, struct error
 void tokens_destroy(struct tokens **tokens);
 
 // The token behind a text that a client sent. The pointer stays valid until tokens_destroy.
-// Errors, each with a message and hint for the client that tell no outsider whether an id exists: STATUS_UNAUTHENTICATED
-// (malformed or mistyped by its checksum, unknown, wrong secret; revoked or expired if the secret was right, saying so).
+// Errors, each with a message and hint for the client that tell no outsider whether an id exists:
+// STATUS_UNAUTHENTICATED (malformed or mistyped by its checksum, unknown, wrong secret; revoked or expired if the
+// secret was right, saying so).
 enum status tokens_authenticate(struct tokens *tokens, const char *text, struct token **token, struct error *error);
 // STATUS_OK while the token may be used at all: STATUS_UNAUTHENTICATED once revoked or expired.
 enum status token_usable(const struct token *token, int64_t wall_ms, struct error *error);
@@ -52,20 +53,21 @@ enum status token_take_call(struct token *token, int64_t steady_ms, struct error
 struct token_create_params {
 	const char *name;
 	uint32_t scopes;
-	int64_t expires_in_s;      // 0: the default, 90 days, 30 with admin
-	double calls_per_s;        // 0: no limit of its own
-	int64_t max_sessions;      // 0: likewise
+	int64_t expires_in_s;       // 0: the default, 90 days, 30 with admin
+	double calls_per_s;         // 0: no limit of its own
+	int64_t max_sessions;       // 0: likewise
 	const struct token *parent; // NULL: the machine's owner, by the Unix socket
 };
 // Make a token and store it. On STATUS_OK `text` holds its text; it may be used once `done` was called with STATUS_OK
 // (`token` is NULL in `done` otherwise). Errors at once: STATUS_FORBIDDEN (a scope that the parent lacks),
 // STATUS_LIMIT_EXCEEDED (LIMIT_TOKENS), STATUS_INVALID_PARAMS.
 enum status tokens_make(struct tokens *tokens, const struct token_create_params *params, char text[TOKEN_TEXT_BYTES],
-			void (*done)(void *context, enum status status, const struct token *token, const struct error *error),
+			void (*done)(void *context, enum status status, const struct token *token,
+				     const struct error *error),
 			void *context, struct error *error);
 // The same, but waits for the disk. For starting up only.
-enum status tokens_make_wait(struct tokens *tokens, const struct token_create_params *params, char text[TOKEN_TEXT_BYTES],
-			     struct error *error);
+enum status tokens_make_wait(struct tokens *tokens, const struct token_create_params *params,
+			     char text[TOKEN_TEXT_BYTES], struct error *error);
 // Revoke a token and all its descendants, in memory now and on disk before `done`. `each` is called at once for every
 // token that this ends, so that its connections can be closed.
 // Errors: STATUS_NOT_FOUND, STATUS_CONFLICT (revoked already).

@@ -21,7 +21,8 @@ static const char *const batch_sql[BATCH_STATEMENTS] = {
 		"first_seen_ms = excluded.first_seen_ms, last_seen_ms = excluded.last_seen_ms",
 	[BATCH_PUT_TOKEN] =
 		"INSERT INTO tokens (token_id, parent_id, name, scopes, secret_hash, calls_per_s, max_sessions, "
-		"created_ms, expires_ms, last_used_ms, revoked_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) "
+		"created_ms, expires_ms, last_used_ms, revoked_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, "
+		"?11) "
 		"ON CONFLICT (token_id) DO UPDATE SET parent_id = excluded.parent_id, name = excluded.name, "
 		"scopes = excluded.scopes, secret_hash = excluded.secret_hash, calls_per_s = excluded.calls_per_s, "
 		"max_sessions = excluded.max_sessions, created_ms = excluded.created_ms, "
@@ -171,7 +172,7 @@ enum status store_remove_token(struct store_batch *batch, const char *token_id)
 enum status store_put_change(struct store_batch *batch, const struct store_change *change)
 {
 	const struct value values[] = {
-		integer_value(change->at_ms), text_value(change->kind), text_value(change->level),
+		integer_value(change->at_ms), text_value(change->kind),      text_value(change->level),
 		text_value(change->node_id),  text_value(change->device_id), text_value(change->name),
 		text_value(change->summary),
 	};

@@ -1,7 +1,7 @@
 /* A batch: statements with their values, copied, waiting to be run in one transaction.
  *
- * The statements that change state.db are a fixed list, prepared once by the store thread. A batch is filled on the loop
- * thread, then belongs to the store until its outcome was delivered. Inside server/store only. */
+ * The statements that change state.db are a fixed list, prepared once by the store thread. A batch is filled on the
+ * loop thread, then belongs to the store until its outcome was delivered. Inside server/store only. */
 #pragma once
 #include "server/store/store.h"
 

@@ -20,11 +20,16 @@ enum { BUSY_MS = 5000 };
 static const struct {
 	int id, value;
 } sqlite_limits[] = {
-	{SQLITE_LIMIT_LENGTH, 8 * 1024 * 1024}, {SQLITE_LIMIT_SQL_LENGTH, 64 * 1024},
-	{SQLITE_LIMIT_COLUMN, 64},              {SQLITE_LIMIT_EXPR_DEPTH, 64},
-	{SQLITE_LIMIT_COMPOUND_SELECT, 8},      {SQLITE_LIMIT_FUNCTION_ARG, 16},
-	{SQLITE_LIMIT_ATTACHED, 0},             {SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 256},
-	{SQLITE_LIMIT_VARIABLE_NUMBER, 64},     {SQLITE_LIMIT_TRIGGER_DEPTH, 8},
+	{SQLITE_LIMIT_LENGTH, 8 * 1024 * 1024},
+	{SQLITE_LIMIT_SQL_LENGTH, 64 * 1024},
+	{SQLITE_LIMIT_COLUMN, 64},
+	{SQLITE_LIMIT_EXPR_DEPTH, 64},
+	{SQLITE_LIMIT_COMPOUND_SELECT, 8},
+	{SQLITE_LIMIT_FUNCTION_ARG, 16},
+	{SQLITE_LIMIT_ATTACHED, 0},
+	{SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 256},
+	{SQLITE_LIMIT_VARIABLE_NUMBER, 64},
+	{SQLITE_LIMIT_TRIGGER_DEPTH, 8},
 	{SQLITE_LIMIT_WORKER_THREADS, 0},
 };
 
@@ -41,7 +46,8 @@ bool database_damaged(int code)
 
 enum status database_fault(sqlite3 *db, int code, struct error *error)
 {
-	const char *file = file_of(db), *text = db ? sqlite3_errmsg(db) : sqlite3_errstr(code);
+	const bool latest = db && (sqlite3_errcode(db) & 0xff) == (code & 0xff); // else the code is a finding of ours
+	const char *file = file_of(db), *text = latest ? sqlite3_errmsg(db) : sqlite3_errstr(code);
 	enum status status = STATUS_INTERNAL;
 	switch (code & 0xff) { // SQLite's codes are macros, not an enum
 	case SQLITE_FULL:
@@ -57,8 +63,9 @@ enum status database_fault(sqlite3 *db, int code, struct error *error)
 	case SQLITE_CORRUPT:
 	case SQLITE_NOTADB:
 		status = error_set(error, STATUS_UNAVAILABLE, "%s is damaged: %s", file, text);
-		error_hint(error, "stop the server and put back a copy of that file, or move it and its -wal file away to "
-				  "start with an empty inventory and a new admin token");
+		error_hint(error,
+			   "stop the server and put back a copy of that file, or move it and its -wal file away to "
+			   "start with an empty inventory and a new admin token");
 		break;
 	case SQLITE_BUSY:
 	case SQLITE_LOCKED:
@@ -70,8 +77,9 @@ enum status database_fault(sqlite3 *db, int code, struct error *error)
 	case SQLITE_CANTOPEN:
 	case SQLITE_AUTH:
 		status = error_set(error, STATUS_FORBIDDEN, "cannot open %s for writing: %s", file, text);
-		error_hint(error, "give the user that runs exogpu write access to the directory and the files in it, or "
-				  "choose another with --data");
+		error_hint(error,
+			   "give the user that runs exogpu write access to the directory and the files in it, or "
+			   "choose another with --data");
 		break;
 	case SQLITE_NOMEM:
 		status = error_set(error, STATUS_OUT_OF_MEMORY, "not enough memory for %s", file);
@@ -134,11 +142,11 @@ static enum status configure(sqlite3 *db, const struct database_params *params, 
 	if (!status && params->read_only)
 		status = database_run(db, "PRAGMA query_only = ON", error);
 	else if (!status)
-		status = database_run(db, params->durable
-						? "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; "
-						  "PRAGMA secure_delete = ON; PRAGMA wal_autocheckpoint = 0"
-						: "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; "
-						  "PRAGMA secure_delete = OFF; PRAGMA wal_autocheckpoint = 0",
+		status = database_run(db,
+				      params->durable ? "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; "
+							"PRAGMA secure_delete = ON; PRAGMA wal_autocheckpoint = 0"
+						      : "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; "
+							"PRAGMA secure_delete = OFF; PRAGMA wal_autocheckpoint = 0",
 				      error);
 	return status;
 }
@@ -156,6 +164,8 @@ enum status database_open(sqlite3 **out, const struct database_params *params, s
 		status = database_fault(db, code, error);
 	else
 		status = configure(db, params, error);
+	if (status && params->damaged)
+		*params->damaged = db && database_damaged(sqlite3_errcode(db));
 	if (status)
 		database_close(&db);
 	*out = db;
@@ -174,8 +184,8 @@ void database_checkpoint(sqlite3 *db, int *pages, bool truncate)
 	if (!*pages)
 		return;
 	sqlite3_busy_timeout(db, 0); // never wait for a reader here
-	int code = sqlite3_wal_checkpoint_v2(db, NULL, truncate ? SQLITE_CHECKPOINT_TRUNCATE : SQLITE_CHECKPOINT_PASSIVE,
-					     NULL, NULL);
+	int code = sqlite3_wal_checkpoint_v2(
+		db, NULL, truncate ? SQLITE_CHECKPOINT_TRUNCATE : SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
 	sqlite3_busy_timeout(db, BUSY_MS);
 	if (code == SQLITE_OK && truncate)
 		*pages = 0;
@@ -305,8 +315,9 @@ enum status database_check(sqlite3 *db, struct error *error)
 	} else if (!finding || strcmp(finding, "ok")) {
 		status = error_set(error, STATUS_UNAVAILABLE, "%s is damaged: %.200s", file_of(db),
 				   finding ? finding : "no verdict");
-		error_hint(error, "put back a copy of that file, or move it and its -wal file away to start with an empty "
-				  "inventory and a new admin token");
+		error_hint(error,
+			   "put back a copy of that file, or move it and its -wal file away to start with an empty "
+			   "inventory and a new admin token");
 	}
 	sqlite3_finalize(statement);
 	return status;

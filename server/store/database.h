@@ -13,6 +13,7 @@
 struct database_params {
 	const char *path;
 	bool read_only; // the file must exist
+	bool *damaged;  // set if that is why it cannot be opened; may be NULL
 	bool durable;   // a commit is on disk when it returns, and deleted bytes are overwritten; else only consistent
 };
 // Errors: STATUS_FORBIDDEN, STATUS_UNAVAILABLE (damaged, disk full or failing), STATUS_OUT_OF_MEMORY, with hints.
@@ -32,8 +33,8 @@ enum status database_migrate(sqlite3 *db, const struct database_migration *migra
 // PRAGMA quick_check. Errors: STATUS_UNAVAILABLE with the first finding.
 enum status database_check(sqlite3 *db, struct error *error);
 
-// Move the -wal file's pages into the database: what no reader stands in the way of, or (truncate) all, and then *pages,
-// the pages that it holds, is 0. A reader in the way is no error: the next call goes on.
+// Move the -wal file's pages into the database: what no reader stands in the way of, or (truncate) all, and then
+// *pages, the pages that it holds, is 0. A reader in the way is no error: the next call goes on.
 void database_checkpoint(sqlite3 *db, int *pages, bool truncate);
 
 // Run one statement without parameters. Errors: as database_fault.

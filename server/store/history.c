@@ -6,11 +6,11 @@
 #include "server/store/database.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum {
 	MINUTE_MS = 60000,
@@ -19,21 +19,22 @@ enum {
 };
 
 const char *const store_column_names[STORE_COLUMNS] = {
-	"utilization_percent", "memory_used_bytes",          "memory_total_bytes", "power_watts",
-	"temperature_celsius", "memory_temperature_celsius", "clock_mhz",          "memory_clock_mhz",
+	"utilization_percent", "memory_used_bytes",          "memory_total_bytes",  "power_watts",
+	"temperature_celsius", "memory_temperature_celsius", "clock_mhz",           "memory_clock_mhz",
 	"fan_percent",         "pcie_rx_bytes_per_s",        "pcie_tx_bytes_per_s", "availability_score",
 };
 // A value is stored as round(value / unit).
 static const double column_units[STORE_COLUMNS] = {0.1, 1024, 1024, 0.1, 0.1, 0.1, 1, 1, 0.1, 1000, 1000, 0.0001};
 
 // The order of columns is that of store_column_names.
-static const char add_sql[] = "INSERT INTO minutes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14) "
-			      "ON CONFLICT DO UPDATE SET utilization = excluded.utilization, "
-			      "memory_used = excluded.memory_used, memory_total = excluded.memory_total, "
-			      "power = excluded.power, temperature = excluded.temperature, "
-			      "memory_temperature = excluded.memory_temperature, clock = excluded.clock, "
-			      "memory_clock = excluded.memory_clock, fan = excluded.fan, pcie_rx = excluded.pcie_rx, "
-			      "pcie_tx = excluded.pcie_tx, availability = excluded.availability";
+static const char add_sql[] =
+	"INSERT INTO minutes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14) "
+	"ON CONFLICT DO UPDATE SET utilization = excluded.utilization, "
+	"memory_used = excluded.memory_used, memory_total = excluded.memory_total, "
+	"power = excluded.power, temperature = excluded.temperature, "
+	"memory_temperature = excluded.memory_temperature, clock = excluded.clock, "
+	"memory_clock = excluded.memory_clock, fan = excluded.fan, pcie_rx = excluded.pcie_rx, "
+	"pcie_tx = excluded.pcie_tx, availability = excluded.availability";
 static const char find_sql[] = "SELECT device FROM devices WHERE device_id = ?1";
 static const char name_sql[] = "INSERT INTO devices (device_id) VALUES (?1)";
 static const char next_sql[] = "SELECT device FROM devices WHERE device > ?1 ORDER BY device LIMIT 1";
@@ -44,6 +45,8 @@ static const char forget_sql[] = "DELETE FROM devices WHERE device = ?1 AND NOT 
 static const char read_sql[] = "SELECT minute, utilization, memory_used, memory_total, power, temperature, "
 			       "memory_temperature, clock, memory_clock, fan, pcie_rx, pcie_tx, availability "
 			       "FROM minutes WHERE device = ?1 AND minute >= ?2 AND minute < ?3 ORDER BY minute";
+static const char following_sql[] = "SELECT device FROM minutes WHERE device > ?1 ORDER BY device LIMIT 1";
+static const char walk_sql[] = "SELECT minute FROM minutes WHERE device = ?1 ORDER BY minute";
 
 static int note_wal_pages(void *context, sqlite3 *db, const char *name, int pages)
 {
@@ -63,11 +66,14 @@ static void close_writer(struct history_writer *writer)
 	database_close(&writer->db);
 }
 
-static enum status open_writer(struct history_writer *writer, struct error *error)
+// *unusable: it fails because of what the file holds, not because of the disk or the rights.
+static enum status open_writer(struct history_writer *writer, bool *unusable, struct error *error)
 {
 	struct database_migration migrations[64];
 	size_t count = database_migrations("migrations/history/", migrations, 64);
-	enum status status = database_open(&writer->db, &(struct database_params){.path = writer->path}, error);
+	*unusable = false;
+	const struct database_params params = {.path = writer->path, .damaged = unusable};
+	enum status status = database_open(&writer->db, &params, error);
 	if (!status)
 		status = database_migrate(writer->db, migrations, count, false, error);
 	if (!status)
@@ -82,6 +88,9 @@ static enum status open_writer(struct history_writer *writer, struct error *erro
 		status = database_prepare(writer->db, prune_sql, &writer->prune, error);
 	if (!status)
 		status = database_prepare(writer->db, forget_sql, &writer->forget, error);
+	if (status && writer->db) // a newer version's, without the tables that it should have, or damaged
+		*unusable = status == STATUS_CONFLICT || status == STATUS_INTERNAL ||
+			    database_damaged(sqlite3_errcode(writer->db));
 	if (status)
 		close_writer(writer);
 	else
@@ -96,8 +105,9 @@ enum status history_writer_init(struct history_writer *writer, const char *direc
 	if (length < 0 || (size_t)length >= sizeof writer->path - 32)
 		return error_set(error, STATUS_INVALID_PARAMS, "the data directory's path is too long");
 	struct error first = {.status = STATUS_OK};
-	enum status status = open_writer(writer, &first);
-	if (status == STATUS_CONFLICT || (status == STATUS_UNAVAILABLE && !access(writer->path, F_OK)))
+	bool unusable;
+	enum status status = open_writer(writer, &unusable, &first);
+	if (unusable)
 		status = history_writer_replace(writer, first.message, error);
 	else if (status && error && !error->message[0])
 		*error = first;
@@ -123,11 +133,13 @@ enum status history_writer_replace(struct history_writer *writer, const char *wh
 		if (rename(from, to) && errno != ENOENT)
 			return error_errno(error, STATUS_UNAVAILABLE, errno, "cannot rename %s", from);
 	}
-	log_warning("store", "%s; the history of readings begins anew, the old file is %s.damaged-%lld and may be deleted",
-		    why, writer->path, now);
+	log_warning("store",
+		    "%s; the history of readings begins anew, the old file is %s.damaged-%lld and may be deleted", why,
+		    writer->path, now);
 	writer->wal_pages = 0;
 	writer->pruned_to = 0;
-	return open_writer(writer, error);
+	bool unusable;
+	return open_writer(writer, &unusable, error);
 }
 
 static enum status fault(sqlite3 *db, int code, bool *damaged, struct error *error)
@@ -221,17 +233,23 @@ enum status history_prune(struct history_writer *writer, int64_t oldest_minute, 
 	return end_transaction(writer, code, damaged, error);
 }
 
-enum status history_reader_init(struct history_reader *reader, const char *path, struct error *error)
+enum status history_reader_init(struct history_reader *reader, const char *directory, struct error *error)
 {
+	char path[PATH_MAX];
 	*reader = (struct history_reader){.db = NULL};
+	int length = snprintf(path, sizeof path, "%s/history.db", directory);
+	if (length < 0 || (size_t)length >= sizeof path)
+		return error_set(error, STATUS_INVALID_PARAMS, "the data directory's path is too long");
 	const struct database_params params = {.path = path, .read_only = true};
 	enum status status = database_open(&reader->db, &params, error);
-	if (!status)
-		status = database_open(&reader->checking, &params, error);
 	if (!status)
 		status = database_prepare(reader->db, find_sql, &reader->find, error);
 	if (!status)
 		status = database_prepare(reader->db, read_sql, &reader->read, error);
+	if (!status)
+		status = database_prepare(reader->db, following_sql, &reader->next, error);
+	if (!status)
+		status = database_prepare(reader->db, walk_sql, &reader->walk, error);
 	if (status)
 		history_reader_finish(reader);
 	return status;
@@ -241,8 +259,9 @@ void history_reader_finish(struct history_reader *reader)
 {
 	sqlite3_finalize(reader->find);
 	sqlite3_finalize(reader->read);
-	reader->find = reader->read = NULL;
-	database_close(&reader->checking);
+	sqlite3_finalize(reader->next);
+	sqlite3_finalize(reader->walk);
+	reader->find = reader->read = reader->next = reader->walk = NULL;
 	database_close(&reader->db);
 }
 
@@ -260,8 +279,8 @@ static void end_step(struct step *step, struct store_history *history, size_t ca
 		return;
 	history->at_ms[history->rows] = step->at_ms;
 	for (int i = 0; i < STORE_COLUMNS; i++)
-		history->values[history->rows][i] =
-			step->counts[i] ? step->sums[i] / step->counts[i] * column_units[i] : (double)NAN;
+		history->values[history->rows][i] = step->counts[i] ? step->sums[i] / step->counts[i] * column_units[i]
+								    : (double)NAN;
 	history->rows++;
 }
 
@@ -276,18 +295,20 @@ static int read_steps(sqlite3_stmt *rows, struct store_history *history, size_t 
 			end_step(&step, history, capacity);
 			step = (struct step){.at_ms = at_ms, .any = true};
 		}
-		for (int i = 0; i < STORE_COLUMNS; i++)
-			if (sqlite3_column_type(rows, i + 1) == SQLITE_INTEGER) {
-				step.sums[i] += sqlite3_column_double(rows, i + 1);
+		for (int i = 0; i < STORE_COLUMNS; i++) {
+			int64_t units = sqlite3_column_int64(rows, i + 1); // 0 also where there is none
+			if (units || sqlite3_column_type(rows, i + 1) == SQLITE_INTEGER) {
+				step.sums[i] += (double)units;
 				step.counts[i]++;
 			}
+		}
 	}
 	end_step(&step, history, capacity);
 	return code;
 }
 
-enum status history_read(struct history_reader *reader, const struct history_query *query, struct store_history *history,
-			 bool *damaged, struct error *error)
+enum status history_read(struct history_reader *reader, const struct history_query *query,
+			 struct store_history *history, bool *damaged, struct error *error)
 {
 	enum status status = STATUS_OK;
 	size_t capacity = (size_t)((query->to_ms - query->from_ms) / query->step_ms) + 2; // both ends may be cut
@@ -315,6 +336,29 @@ done:
 	if (status)
 		history_finish(history);
 	return status;
+}
+
+enum status history_check(struct history_reader *reader, bool *done, bool *damaged, struct error *error)
+{
+	int64_t device = 0, last = INT64_MIN;
+	sqlite3_bind_int64(reader->next, 1, reader->checked_to);
+	int code = step_once(reader->next, &device);
+	*done = code != SQLITE_OK || !device;
+	if (code == SQLITE_OK && device) {
+		sqlite3_bind_int64(reader->walk, 1, device);
+		while ((code = sqlite3_step(reader->walk)) == SQLITE_ROW) {
+			int64_t minute = sqlite3_column_int64(reader->walk, 0);
+			if (minute <= last) { // rows that are out of order are not found again
+				code = SQLITE_CORRUPT;
+				break;
+			}
+			last = minute;
+		}
+		sqlite3_reset(reader->walk);
+		code = code == SQLITE_DONE ? SQLITE_OK : code;
+		reader->checked_to = device;
+	}
+	return code == SQLITE_OK ? STATUS_OK : fault(reader->db, code, damaged, error);
 }
 
 void history_finish(struct store_history *history)

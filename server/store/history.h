@@ -1,7 +1,7 @@
 /* history.db: minute averages, which may be thrown away.
  *
- * Two connections: the writer's (add, prune) and the reader's (read, check), each used by its own thread only. A damaged
- * file, or one of a newer version, is set aside and begun anew. Inside server/store only. */
+ * Two connections: the writer's (add, prune) and the reader's (read, check), each used by its own thread only. A
+ * damaged file, or one of a newer version, is set aside and begun anew. Inside server/store only. */
 #pragma once
 #include "server/store/store.h"
 
@@ -16,7 +16,8 @@ struct history_writer {
 	int wal_pages;     // not yet in the file itself
 	int64_t pruned_to; // the last device that was pruned; the next slice goes on behind it
 };
-// Opens, creates or replaces DIRECTORY/history.db. Errors: as database_open, if even a new file cannot be made.
+// Opens, creates or replaces DIRECTORY/history.db. A file that is sound but cannot be
+// opened, for want of space or rights, stays where it is. Errors: as database_open.
 enum status history_writer_init(struct history_writer *writer, const char *directory, struct error *error);
 void history_writer_finish(struct history_writer *writer);
 // Rename the file to history.db.damaged-TIME and begin anew; says so in the log.
@@ -28,10 +29,12 @@ enum status history_add(struct history_writer *writer, const struct store_minute
 enum status history_prune(struct history_writer *writer, int64_t oldest_minute, bool *damaged, struct error *error);
 
 struct history_reader {
-	sqlite3 *db, *checking;
-	sqlite3_stmt *find, *read;
+	sqlite3 *db;
+	sqlite3_stmt *find, *read, *next, *walk;
+	int64_t checked_to; // the last device that history_check walked
 };
-enum status history_reader_init(struct history_reader *reader, const char *path, struct error *error);
+// Opens DIRECTORY/history.db. Errors: as database_open.
+enum status history_reader_init(struct history_reader *reader, const char *directory, struct error *error);
 void history_reader_finish(struct history_reader *reader);
 
 struct history_query {
@@ -39,6 +42,9 @@ struct history_query {
 	int64_t from_ms, to_ms, step_ms;
 };
 // Fills *history, which history_finish frees. Errors: database_fault's, STATUS_OUT_OF_MEMORY.
-enum status history_read(struct history_reader *reader, const struct history_query *query, struct store_history *history,
-			 bool *damaged, struct error *error);
+enum status history_read(struct history_reader *reader, const struct history_query *query,
+			 struct store_history *history, bool *damaged, struct error *error);
 void history_finish(struct store_history *history);
+// Walk all rows of the next device, some milliseconds' work; *done once there is no other. SQLite's own quick_check
+// walks the whole file in one step that can neither be cut short nor serve a query meanwhile. Errors: as history_read.
+enum status history_check(struct history_reader *reader, bool *done, bool *damaged, struct error *error);

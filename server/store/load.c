@@ -66,11 +66,12 @@ static void node_row(sqlite3_stmt *row, const struct load *load)
 	load->call.node(load->context, &node);
 }
 
-enum status store_load_nodes(struct store *store, void (*row)(void *context, const struct store_node *node), void *context,
-			     struct error *error)
+enum status store_load_nodes(struct store *store, void (*row)(void *context, const struct store_node *node),
+			     void *context, struct error *error)
 {
 	const struct load load = {
-		.sql = "SELECT node_id, name, record, first_seen_ms, last_seen_ms FROM nodes ORDER BY first_seen_ms, node_id",
+		.sql = "SELECT node_id, name, record, first_seen_ms, last_seen_ms FROM nodes ORDER BY first_seen_ms, "
+		       "node_id",
 		.row = node_row,
 		.call.node = row,
 		.context = context,
@@ -153,8 +154,9 @@ static void change_row(sqlite3_stmt *row, const struct load *load)
 	load->call.change(load->context, &change);
 }
 
-enum status store_load_changes(struct store *store, int limit, void (*row)(void *context, const struct store_change *change),
-			       void *context, struct error *error)
+enum status store_load_changes(struct store *store, int limit,
+			       void (*row)(void *context, const struct store_change *change), void *context,
+			       struct error *error)
 {
 	const struct load load = {
 		.sql = "SELECT at_ms, kind, level, node_id, device_id, name, summary FROM changes "

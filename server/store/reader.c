@@ -1,21 +1,17 @@
 /* The reader thread: history queries, and the check of history.db at start.
  *
- * The check walks the whole file (about 3 s per GB) and must delay neither the start nor a query, so SQLite's progress
- * callback answers what waits, on the connection that is not being checked, and yields between two stretches. */
+ * The check walks the whole file, which takes some 10 s of 2.4 GB, and must delay neither the start nor a query nor the
+ * stop: it goes a device at a time, and between two of them what waits is answered and others get the disk. */
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
-#include "server/store/database.h"
 #include "server/store/inside.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum {
-	CHECK_STRETCH = 2000,       // steps of SQLite between two looks at the queue, well under a millisecond
-	CHECK_PAUSE_NS = 1000 * 50, // after each: the check takes what others leave
-};
+enum { CHECK_PAUSE_MS = 3 }; // after each device: the check takes what others leave
 
 // Open the file that stands there now, if another one was open.
 static enum status follow(struct store *store, struct error *error)
@@ -25,7 +21,7 @@ static enum status follow(struct store *store, struct error *error)
 		return STATUS_OK;
 	history_reader_finish(&store->reader);
 	store->reader_generation = generation;
-	return history_reader_init(&store->reader, store->history.path, error);
+	return history_reader_init(&store->reader, store->directory, error);
 }
 
 // The store thread puts a new file in the place of this one; until then queries find it damaged.
@@ -58,12 +54,11 @@ static struct store_query *take_query(struct store *store)
 	return query;
 }
 
-// checking: the check is under way on the file that is open, so that must stay open.
-static void answer(struct store *store, struct store_query *query, bool checking)
+static void answer(struct store *store, struct store_query *query)
 {
 	struct error error = {.status = STATUS_OK};
 	bool damaged = false;
-	query->status = checking ? STATUS_OK : follow(store, &error);
+	query->status = follow(store, &error);
 	if (!query->status)
 		query->status = history_read(&store->reader,
 					     &(struct history_query){.device_id = query->device_id,
@@ -79,68 +74,60 @@ static void answer(struct store *store, struct store_query *query, bool checking
 	store_post(store, &query->outcome);
 }
 
-// SQLite's progress callback during the check. Non-zero ends the check.
-static int between_stretches(void *context)
-{
-	struct store *store = context;
-	if (atomic_load(&store->reader_stop) || atomic_load(&store->history_generation) != store->reader_generation)
-		return 1;
-	for (;;) {
-		pthread_mutex_lock(&store->lock);
-		struct store_query *query = take_query(store);
-		pthread_mutex_unlock(&store->lock);
-		if (!query)
-			break;
-		answer(store, query, true);
-	}
-	nanosleep(&(struct timespec){.tv_nsec = CHECK_PAUSE_NS}, NULL);
-	return 0;
-}
-
-static void check(struct store *store)
+// Check the next device of the file that stood there at start. True once there is nothing more to check.
+static bool check_more(struct store *store)
 {
 	struct error error = {.status = STATUS_OK};
-	int64_t begun = clock_steady_ms();
+	bool done = true, damaged = false;
+	if (atomic_load(&store->history_generation)) // replaced: the new file needs no check
+		return true;
 	enum status status = follow(store, &error);
-	if (!status) {
-		sqlite3_progress_handler(store->reader.checking, CHECK_STRETCH, between_stretches, store);
-		status = database_check(store->reader.checking, &error);
-	}
-	// A check that was cut short, by the end of the program or because the file was replaced, found nothing.
-	if (atomic_load(&store->reader_stop) || atomic_load(&store->history_generation) != store->reader_generation)
-		return;
-	if (status == STATUS_UNAVAILABLE) {
-		log_warning("store", "%s", error.message);
+	if (!status)
+		status = history_check(&store->reader, &done, &damaged, &error);
+	if (status)
+		log_warning("store", "the check of history.db: %s", error.message);
+	if (damaged)
 		report_damage(store);
-	} else if (status) {
-		log_warning("store", "the history of readings could not be checked: %s", error.message);
-	} else {
-		log_debug("store", "history.db is sound, checked in %lld ms", (long long)(clock_steady_ms() - begun));
-	}
+	return done || status;
+}
+
+// Under the lock: let CHECK_PAUSE_MS pass, or less if a query comes or the end.
+static void pause_check(struct store *store)
+{
+	int64_t until = clock_steady_ms() + CHECK_PAUSE_MS;
+	struct timespec time = {.tv_sec = until / 1000, .tv_nsec = (long)(until % 1000) * 1000000};
+	pthread_cond_timedwait(&store->queries, &store->lock, &time);
 }
 
 void *store_reader_main(void *argument)
 {
 	struct store *store = argument;
-	check(store);
-	database_close(&store->reader.checking);
+	int64_t begun = clock_steady_ms();
+	bool checked = false;
 	pthread_mutex_lock(&store->lock);
 	while (!atomic_load(&store->reader_stop)) {
 		struct store_query *query = take_query(store);
-		if (!query) {
+		if (!query && checked) {
 			pthread_cond_wait(&store->queries, &store->lock);
 			continue;
 		}
 		pthread_mutex_unlock(&store->lock);
-		answer(store, query, false);
+		if (query) {
+			answer(store, query);
+		} else if ((checked = check_more(store))) {
+			log_debug("store", "history.db was checked in %lld ms", (long long)(clock_steady_ms() - begun));
+		}
 		pthread_mutex_lock(&store->lock);
+		if (!query && !checked && !atomic_load(&store->reader_stop) && !store->first_query)
+			pause_check(store);
 	}
 	pthread_mutex_unlock(&store->lock);
 	history_reader_finish(&store->reader);
 	return NULL;
 }
 
-enum status store_read_history(struct store *store, const char *device_id, int64_t from_ms, int64_t to_ms, int64_t step_ms,
+enum status store_read_history(struct store *store, const char *device_id, int64_t from_ms, int64_t to_ms,
+			       int64_t step_ms,
 			       void (*done)(void *context, enum status status, const struct store_history *history),
 			       void *context)
 {

@@ -75,8 +75,8 @@ static enum status open_state(struct store *store, struct error *error)
 	snprintf(path, sizeof path, "%s/state.db", store->directory);
 	struct database_migration migrations[64];
 	size_t count = database_migrations("migrations/state/", migrations, 64);
-	enum status status =
-		database_open(&store->state, &(struct database_params){.path = path, .durable = true}, error);
+	enum status status = database_open(&store->state, &(struct database_params){.path = path, .durable = true},
+					   error);
 	if (!status)
 		status = database_check(store->state, error);
 	if (!status)
@@ -84,7 +84,8 @@ static enum status open_state(struct store *store, struct error *error)
 	if (!status)
 		status = batch_prepare(store->state, store->statements, error);
 	if (!status)
-		status = database_open(&store->loading, &(struct database_params){.path = path, .read_only = true}, error);
+		status = database_open(&store->loading, &(struct database_params){.path = path, .read_only = true},
+				       error);
 	return status;
 }
 
@@ -123,8 +124,8 @@ enum status store_create(struct store **out, struct net_loop *loop, const char *
 	pthread_condattr_init(&steady);
 	pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
 	pthread_cond_init(&store->work, &steady);
+	pthread_cond_init(&store->queries, &steady);
 	pthread_condattr_destroy(&steady);
-	pthread_cond_init(&store->queries, NULL);
 	pthread_cond_init(&store->finished, NULL);
 	int length = snprintf(store->directory, sizeof store->directory, "%s", directory);
 	if (length < 0 || (size_t)length >= sizeof store->directory - 64) {
@@ -133,7 +134,8 @@ enum status store_create(struct store **out, struct net_loop *loop, const char *
 	}
 	if (mkdir(directory, 0700) && errno != EEXIST) {
 		status = error_errno(error, STATUS_FORBIDDEN, errno, "cannot make the data directory %s", directory);
-		error_hint(error, "make it yourself, owned by the user that runs exogpu, or choose another with --data");
+		error_hint(error,
+			   "make it yourself, owned by the user that runs exogpu, or choose another with --data");
 		goto done;
 	}
 	status = open_state(store, error);
@@ -233,7 +235,8 @@ enum status store_commit_wait(struct store *store, struct store_batch **pointer,
 {
 	struct store_batch *batch = *pointer;
 	*pointer = NULL;
-	enum status status = batch->failed ? error_set(error, STATUS_LIMIT_EXCEEDED, "a change is too large") : STATUS_OK;
+	enum status status = batch->failed ? error_set(error, STATUS_LIMIT_EXCEEDED, "a change is too large")
+					   : STATUS_OK;
 	if (!status) {
 		batch->waited_for = true;
 		pthread_mutex_lock(&store->lock);
@@ -309,5 +312,6 @@ void store_read_stats(struct store *store, struct store_stats *stats)
 	*stats = store->stats;
 	pthread_mutex_unlock(&store->lock);
 	stats->state_bytes = file_bytes(store->directory, "state.db") + file_bytes(store->directory, "state.db-wal");
-	stats->history_bytes = file_bytes(store->directory, "history.db") + file_bytes(store->directory, "history.db-wal");
+	stats->history_bytes = file_bytes(store->directory, "history.db") +
+			       file_bytes(store->directory, "history.db-wal");
 }

@@ -17,7 +17,7 @@ struct store_batch;
 
 enum { STORE_HASH_BYTES = 32, STORE_ID_BYTES = 65, STORE_NAME_BYTES = 257 };
 
-// Opens or creates the databases in `directory`, checks them (quick_check of state.db; of history.db in the background)
+// Opens or creates the databases in `directory`, checks them (quick_check of state.db; history.db in the background)
 // and runs pending migrations in one transaction, after a copy of state.db was put beside it.
 // Errors: STATUS_CONFLICT (a newer version's database), STATUS_FORBIDDEN (not writable), STATUS_UNAVAILABLE (damaged,
 // with the file's name), all with hints.
@@ -40,11 +40,11 @@ struct store_device {
 	int64_t first_seen_ms, last_seen_ms;
 };
 struct store_token {
-	const char *token_id, *name, *parent_id; // parent_id: NULL for the first
-	uint32_t scopes;                         // bits, security/tokens.h
-	uint8_t secret_hash[STORE_HASH_BYTES];   // SHA-256
-	double calls_per_s;                      // 0: no limit
-	int64_t max_sessions;                    // 0: no limit
+	const char *token_id, *name, *parent_id;                  // parent_id: NULL for the first
+	uint32_t scopes;                                          // bits, security/tokens.h
+	uint8_t secret_hash[STORE_HASH_BYTES];                    // SHA-256
+	double calls_per_s;                                       // 0: no limit
+	int64_t max_sessions;                                     // 0: no limit
 	int64_t created_ms, expires_ms, last_used_ms, revoked_ms; // 0: never
 };
 struct store_change { // what happened to the inventory, for a person
@@ -52,14 +52,15 @@ struct store_change { // what happened to the inventory, for a person
 	const char *kind, *level, *node_id, *device_id, *name, *summary; // device_id may be NULL
 };
 // Each row in turn; pointers are valid during the call. Changes come newest first, `limit` at most.
-enum status store_load_nodes(struct store *store, void (*row)(void *context, const struct store_node *node), void *context,
-			     struct error *error);
+enum status store_load_nodes(struct store *store, void (*row)(void *context, const struct store_node *node),
+			     void *context, struct error *error);
 enum status store_load_devices(struct store *store, void (*row)(void *context, const struct store_device *device),
 			       void *context, struct error *error);
 enum status store_load_tokens(struct store *store, void (*row)(void *context, const struct store_token *token),
 			      void *context, struct error *error);
-enum status store_load_changes(struct store *store, int limit, void (*row)(void *context, const struct store_change *change),
-			       void *context, struct error *error);
+enum status store_load_changes(struct store *store, int limit,
+			       void (*row)(void *context, const struct store_change *change), void *context,
+			       struct error *error);
 
 // A batch is one transaction or none of it. The put and set calls copy. Kept rows of changes: the last 10,000.
 enum status store_batch_create(struct store_batch **out);
@@ -67,7 +68,8 @@ void store_batch_destroy(struct store_batch **batch);
 enum status store_put_setting(struct store_batch *batch, const char *key, const char *value);
 enum status store_put_node(struct store_batch *batch, const struct store_node *node);
 enum status store_put_device(struct store_batch *batch, const struct store_device *device);
-enum status store_put_token(struct store_batch *batch, const struct store_token *token); // insert or replace by token_id
+enum status store_put_token(struct store_batch *batch,
+			    const struct store_token *token);                    // insert or replace by token_id
 enum status store_remove_token(struct store_batch *batch, const char *token_id); // none made with it may be left
 enum status store_put_change(struct store_batch *batch, const struct store_change *change);
 // Takes the batch (also on failure). `done` (may be NULL) is called once on the loop thread, after the commit.
@@ -97,7 +99,8 @@ struct store_history {
 };
 // Averages of [from_ms, to_ms) in steps of step_ms (a multiple of a minute), only steps that hold something. Answered
 // by the reader thread through `done` on the loop thread; the history belongs to the callback's caller.
-enum status store_read_history(struct store *store, const char *device_id, int64_t from_ms, int64_t to_ms, int64_t step_ms,
+enum status store_read_history(struct store *store, const char *device_id, int64_t from_ms, int64_t to_ms,
+			       int64_t step_ms,
 			       void (*done)(void *context, enum status status, const struct store_history *history),
 			       void *context);
 

@@ -1,15 +1,18 @@
 /* The text of a token: what is made is well-formed, and nothing else is taken. */
 #include "server/security/token_text.h"
 
+// cmocka.h needs these before it.
+// clang-format off
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <cmocka.h>
+// clang-format on
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static const char digits[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 static const char known[] = "exo_0123456789_ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopq_04wb0D";

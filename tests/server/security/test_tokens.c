@@ -1,9 +1,8 @@
 /* Tokens over a real store: making, using, limiting, revoking, and the first admin's file. */
-#include "tests/server/store/support.h"
-
 #include "common/base/limits.h"
 #include "server/security/token_text.h"
 #include "server/security/tokens.h"
+#include "tests/server/store/support.h"
 
 #include <math.h>
 #include <signal.h>
@@ -206,8 +205,8 @@ static void a_child_holds_no_more_than_its_parent(void **state)
 			.name = "longer", .scopes = SCOPE_ALL, .expires_in_s = 400 * 86400, .parent = admin},
 		text);
 	assert_int_equal(longer->expires_ms, admin->expires_ms);
-	struct token *grandchild =
-		make(&world, &(struct token_create_params){.name = "g", .scopes = SCOPE_OBSERVE, .parent = child}, text);
+	struct token *grandchild = make(
+		&world, &(struct token_create_params){.name = "g", .scopes = SCOPE_OBSERVE, .parent = child}, text);
 	assert_int_equal(grandchild->expires_ms, child->expires_ms);
 	const struct token_create_params more = {.name = "x", .scopes = SCOPE_OBSERVE | SCOPE_INFER, .parent = child};
 	assert_int_equal(tokens_make(world.tokens, &more, text, was_made, NULL, &error), STATUS_FORBIDDEN);
@@ -239,7 +238,8 @@ static void bad_parameters_are_refused(void **state)
 	};
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		struct error error = {.status = STATUS_OK};
-		assert_int_equal(tokens_make(world.tokens, &bad[i], text, was_made, NULL, &error), STATUS_INVALID_PARAMS);
+		assert_int_equal(tokens_make(world.tokens, &bad[i], text, was_made, NULL, &error),
+				 STATUS_INVALID_PARAMS);
 		assert_true(error.message[0] != 0);
 	}
 	assert_null(tokens_at(world.tokens, 0));
@@ -266,7 +266,8 @@ static void revoking_ends_the_whole_tree_at_once(void **state)
 	assert_int_equal(tokens_make(world.tokens, &late, text[5], was_made, NULL, &error), STATUS_OK);
 	int made = seen.made, revoked = seen.revoked;
 	seen.ended = 0;
-	assert_int_equal(tokens_revoke(world.tokens, tree[1]->token_id, has_ended, was_revoked, NULL, &error), STATUS_OK);
+	assert_int_equal(tokens_revoke(world.tokens, tree[1]->token_id, has_ended, was_revoked, NULL, &error),
+			 STATUS_OK);
 	assert_int_equal(seen.ended, 3); // in memory, before the loop turned
 	assert_string_equal(seen.names[0], "a");
 	assert_string_equal(seen.names[1], "a-a");
@@ -312,7 +313,8 @@ static void a_full_disk_denies(void **state)
 	char text[TOKEN_TEXT_BYTES], none[TOKEN_TEXT_BYTES];
 	struct error error = {.status = STATUS_OK};
 	open_world(&world, *state);
-	struct token *token = make(&world, &(struct token_create_params){.name = "x", .scopes = SCOPE_OBSERVE}, text), *found;
+	struct token *token = make(&world, &(struct token_create_params){.name = "x", .scopes = SCOPE_OBSERVE}, text),
+		     *found;
 	limit_file_size(4096);
 	int made = seen.made, revoked = seen.revoked;
 	const struct token_create_params params = {.name = "y", .scopes = SCOPE_OBSERVE};
@@ -343,8 +345,8 @@ static void an_expired_token_says_so(void **state)
 	struct error error = {.status = STATUS_OK};
 	struct token *found;
 	open_world(&world, *state);
-	struct token *token =
-		make(&world, &(struct token_create_params){.name = "x", .scopes = SCOPE_OBSERVE, .expires_in_s = 1}, text);
+	struct token *token = make(
+		&world, &(struct token_create_params){.name = "x", .scopes = SCOPE_OBSERVE, .expires_in_s = 1}, text);
 	assert_int_equal(token_usable(token, token->expires_ms - 1, NULL), STATUS_OK);
 	assert_int_equal(token_usable(token, token->expires_ms, NULL), STATUS_UNAUTHENTICATED);
 	while (clock_wall_ms() < token->expires_ms)
@@ -407,7 +409,8 @@ static mode_t mode_of(const char *path)
 static void the_admin_file_is_kept_while_it_is_good(void **state)
 {
 	struct world world;
-	char first[TOKEN_TEXT_BYTES], text[TOKEN_TEXT_BYTES], path[SUPPORT_PATH_BYTES + 64], part[SUPPORT_PATH_BYTES + 64];
+	char first[TOKEN_TEXT_BYTES], text[TOKEN_TEXT_BYTES], path[SUPPORT_PATH_BYTES + 64],
+		part[SUPPORT_PATH_BYTES + 64];
 	struct error error = {.status = STATUS_OK};
 	struct token *token;
 	open_world(&world, *state);
@@ -430,7 +433,8 @@ static void the_admin_file_is_kept_while_it_is_good(void **state)
 	assert_int_equal(mode_of(path), 0600);
 	assert_null(tokens_at(world.tokens, 1));
 	// Revoked: a new one.
-	assert_int_equal(tokens_revoke(world.tokens, tokens_at(world.tokens, 0)->token_id, NULL, NULL, NULL, NULL), STATUS_OK);
+	assert_int_equal(tokens_revoke(world.tokens, tokens_at(world.tokens, 0)->token_id, NULL, NULL, NULL, NULL),
+			 STATUS_OK);
 	assert_int_equal(tokens_ensure_admin_file(world.tokens, path, text, &error), STATUS_OK);
 	assert_string_not_equal(text, first);
 	// Spoilt, empty, gone, of another inventory: a new one each.
@@ -485,7 +489,8 @@ static void tokens_are_bounded(void **state)
 	assert_int_equal(store_batch_create(&batch), STATUS_OK);
 	int64_t now_ms = clock_wall_ms();
 	for (int i = 0; i < LIMIT_TOKENS; i++) // a chain of ended ones, then some that are not
-		put_ended(batch, i, i % 2 ? "0000000000" : NULL, i < LIMIT_TOKENS - 100 ? now_ms - 31 * DAY_MS : now_ms + DAY_MS);
+		put_ended(batch, i, i % 2 ? "0000000000" : NULL,
+			  i < LIMIT_TOKENS - 100 ? now_ms - 31 * DAY_MS : now_ms + DAY_MS);
 	assert_int_equal(store_commit_wait(world.store, &batch, &error), STATUS_OK);
 	tokens_destroy(&world.tokens);
 	// Those that are kept still name the first as their parent, so it cannot go: it must not have ended, then.

@@ -1,20 +1,23 @@
-/* What the tests of the store and of tokens share: a directory of their own, and a loop that runs until something holds.
- * Thread: the test's, which is the loop thread. */
+/* What the tests of the store and of tokens share: a directory of their own, and a loop that runs until something
+ * holds. Thread: the test's, which is the loop thread. */
 #pragma once
 #include "common/base/clock.h"
 #include "common/net/loop.h"
 
+// cmocka.h needs these before it.
+// clang-format off
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <cmocka.h>
+// clang-format on
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { SUPPORT_PATH_BYTES = 128, SUPPORT_PATIENCE_MS = 60000 };
 
@@ -76,8 +79,10 @@ static inline void support_look(void *argument)
 // Run the loop until *counter has reached `wanted`; the test fails when that takes a minute.
 static inline void support_run_until(struct net_loop *loop, const int *counter, int wanted)
 {
-	struct support_wait wait = {
-		.loop = loop, .counter = counter, .wanted = wanted, .until_ms = clock_steady_ms() + SUPPORT_PATIENCE_MS};
+	struct support_wait wait = {.loop = loop,
+				    .counter = counter,
+				    .wanted = wanted,
+				    .until_ms = clock_steady_ms() + SUPPORT_PATIENCE_MS};
 	net_timer_start(loop, &wait.timer, 0, support_look, &wait);
 	net_loop_run(loop);
 	net_timer_stop(loop, &wait.timer);

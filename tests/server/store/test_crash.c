@@ -2,9 +2,8 @@
  *
  * A child commits numbered changes, 32 at a time, and writes each number into a pipe once it is told that the change is
  * on disk. The parent kills it at a random moment, opens the store again, and looks for every number that it read. */
-#include "tests/server/store/support.h"
-
 #include "server/store/store.h"
+#include "tests/server/store/support.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -1,8 +1,7 @@
 /* Opening, migrating and refusing databases: server/store/database.c and what store_create makes of it. */
-#include "tests/server/store/support.h"
-
 #include "server/store/database.h"
 #include "server/store/store.h"
+#include "tests/server/store/support.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -173,6 +172,12 @@ static void old_version_is_copied_and_brought_up(void **state)
 	database_close(&db);
 	assert_int_equal(access(support_path(support, "x.db.before-v1", path), F_OK), -1);
 	assert_int_equal(mode_of(support_path(support, "x.db.before-v2", path)), 0600);
+	static const char *const leftovers[] = {"x.db.before-v2.part", "x.db.before-v2.part-wal",
+						"x.db.before-v2.part-shm", "x.db.before-v2.part-journal"};
+	for (size_t i = 0; i < sizeof leftovers / sizeof *leftovers; i++) {
+		char left[SUPPORT_PATH_BYTES + 64];
+		assert_int_equal(access(support_path(support, leftovers[i], left), F_OK), -1);
+	}
 	db = open_file(path);
 	assert_int_equal(integer_of(db, "PRAGMA user_version"), 1);
 	assert_int_equal(integer_of(db, "SELECT x FROM a"), 7);
@@ -183,7 +188,8 @@ static void failed_migration_changes_nothing(void **state)
 {
 	struct support *support = *state;
 	char path[SUPPORT_PATH_BYTES + 64];
-	const struct database_migration bad[] = {two[0], two[1], {.sql = "INSERT INTO nowhere VALUES (1)", .length = 30}};
+	const struct database_migration bad[] = {
+		two[0], two[1], {.sql = "INSERT INTO nowhere VALUES (1)", .length = 30}};
 	struct error error = {.status = STATUS_OK};
 	sqlite3 *db = open_file(support_path(support, "x.db", path));
 	assert_int_equal(database_migrate(db, two, 1, true, &error), STATUS_OK);

@@ -1,14 +1,15 @@
 /* Minute averages: server/store/history.c and reader.c through store.h, and pruning by itself. */
-#include "tests/server/store/support.h"
-
 #include "common/base/limits.h"
 #include "server/store/database.h"
 #include "server/store/history.h"
 #include "server/store/store.h"
+#include "tests/server/store/support.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <math.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 enum { MINUTE_MS = 60000, HOUR_MS = 60 * MINUTE_MS };
 
@@ -44,8 +45,8 @@ static void ask(struct support *support, struct store *store, const char *device
 }
 
 // Until what was added is there: adding tells nobody.
-static void ask_until(struct support *support, struct store *store, const char *device_id, int64_t from_ms, int64_t to_ms,
-		      int64_t step_ms, size_t rows)
+static void ask_until(struct support *support, struct store *store, const char *device_id, int64_t from_ms,
+		      int64_t to_ms, int64_t step_ms, size_t rows)
 {
 	int64_t until = clock_steady_ms() + SUPPORT_PATIENCE_MS;
 	do {
@@ -130,7 +131,8 @@ static void averages_match_a_naive_computation(void **state)
 				for (int column = 0; column < STORE_COLUMNS; column++) {
 					double is = answer.values[row][column];
 					double wanted = expected(device, begin_ms, answer.at_ms[row], steps[i], column);
-					if (isnan(is) != isnan(wanted) || fabs(is - wanted) > units[column] / 2 * 1.0001)
+					if (isnan(is) != isnan(wanted) ||
+					    fabs(is - wanted) > units[column] / 2 * 1.0001)
 						fail_msg("device %d row %zu %s: %f is not %f", device, row,
 							 store_column_names[column], is, wanted);
 				}
@@ -253,7 +255,8 @@ static void a_file_that_cannot_be_used_is_set_aside(void **state)
 			assert_true(pwrite(fd, junk, sizeof junk, 0) == sizeof junk);
 		close(fd);
 		if (turn == 2) { // of a newer version
-			assert_int_equal(database_open(&db, &(struct database_params){.path = path}, &error), STATUS_OK);
+			assert_int_equal(database_open(&db, &(struct database_params){.path = path}, &error),
+					 STATUS_OK);
 			assert_int_equal(database_run(db, "PRAGMA user_version = 77", &error), STATUS_OK);
 			database_close(&db);
 		}
@@ -265,6 +268,32 @@ static void a_file_that_cannot_be_used_is_set_aside(void **state)
 		store_destroy(&store);
 		usleep(2000); // the name holds the time in milliseconds
 	}
+}
+
+// A full disk is no reason to throw a month of readings away.
+static void a_full_disk_sets_nothing_aside(void **state)
+{
+	struct support *support = *state;
+	int64_t begin_ms = this_hour_ms() - 9 * HOUR_MS;
+	struct store *store = open_store(support);
+	struct error error = {.status = STATUS_OK};
+	struct rlimit limit;
+	fill(store, begin_ms);
+	store_destroy(&store);
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+	const struct rlimit none = {.rlim_cur = 0, .rlim_max = limit.rlim_max};
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+	enum status status = store_create(&store, support->loop, support->directory, &error);
+	store_destroy(&store);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	if (status)
+		assert_int_equal(status, STATUS_UNAVAILABLE);
+	assert_int_equal(files_like(support->directory, "history.db.damaged-"), 0);
+	store = open_store(support);
+	ask(support, store, "device-0", begin_ms, begin_ms + 9 * HOUR_MS, MINUTE_MS);
+	assert_int_equal(answer.rows, MINUTES);
+	store_destroy(&store);
 }
 
 // Damage that opening does not see: the check in the background does, and the store goes on with a new file meanwhile.
@@ -303,7 +332,8 @@ static void stopping_drops_queries_that_wait(void **state)
 	struct store *store = open_store(support);
 	int before = answer.count;
 	for (int i = 0; i < 20; i++)
-		assert_int_equal(store_read_history(store, "device-0", 0, HOUR_MS, MINUTE_MS, answered, NULL), STATUS_OK);
+		assert_int_equal(store_read_history(store, "device-0", 0, HOUR_MS, MINUTE_MS, answered, NULL),
+				 STATUS_OK);
 	store_destroy(&store);
 	assert_int_equal(answer.count, before);
 }
@@ -312,13 +342,10 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, support_setup, support_teardown)
 	const struct CMUnitTest tests[] = {
-		TEST(averages_match_a_naive_computation),
-		TEST(ends_and_gaps_are_cut_where_they_are),
-		TEST(queries_out_of_bounds_are_refused),
-		TEST(old_minutes_are_deleted_in_slices),
-		TEST(a_file_that_cannot_be_used_is_set_aside),
-		TEST(damage_is_found_in_the_background),
-		TEST(stopping_drops_queries_that_wait),
+		TEST(averages_match_a_naive_computation),      TEST(ends_and_gaps_are_cut_where_they_are),
+		TEST(queries_out_of_bounds_are_refused),       TEST(old_minutes_are_deleted_in_slices),
+		TEST(a_file_that_cannot_be_used_is_set_aside), TEST(a_full_disk_sets_nothing_aside),
+		TEST(damage_is_found_in_the_background),       TEST(stopping_drops_queries_that_wait),
 	};
 #undef TEST
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,7 @@
 /* Batches, commits and reading back: server/store/store.c, batch.c, load.c and writer.c through store.h. */
-#include "tests/server/store/support.h"
-
 #include "common/base/limits.h"
 #include "server/store/store.h"
+#include "tests/server/store/support.h"
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -368,7 +367,8 @@ static void children_inherit_no_descriptor(void **state)
 	pid_t child = fork();
 	assert_true(child >= 0);
 	if (!child) {
-		execl("/bin/sh", "sh", "-c", "ls -l /proc/self/fd | grep -c '\\.db' >/dev/null && exit 1; exit 0", (char *)NULL);
+		execl("/bin/sh", "sh", "-c", "ls -l /proc/self/fd | grep -c '\\.db' >/dev/null && exit 1; exit 0",
+		      (char *)NULL);
 		_exit(2);
 	}
 	int result = 0;
