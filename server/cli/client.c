@@ -156,8 +156,8 @@ out:
 	if (client.loop)
 		net_timer_stop(client.loop, &client.deadline);
 	net_loop_destroy(&client.loop);
-	signal(SIGPIPE,
-	       SIG_DFL); // the loop's library switched it off; into a pipe that ended, this program ends as any
+	// The loop's library switched it off; into a pipe that ended, this program is to end as any.
+	signal(SIGPIPE, SIG_DFL);
 	json_destroy(&client.params);
 	*result = client.result;
 	return client.status;

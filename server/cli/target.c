@@ -102,7 +102,7 @@ static enum status try_socket(const char *path, int *why)
 		*why = ENAMETOOLONG;
 		return STATUS_UNAVAILABLE;
 	}
-	snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+	memcpy(address.sun_path, path, strlen(path) + 1);
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	int done = fd < 0 ? -1 : connect(fd, (struct sockaddr *)&address, sizeof address);
 	*why = errno;
@@ -125,7 +125,7 @@ enum status target_find(struct target *target, const char *data, const char *url
 	if (status)
 		return status;
 	if (!try_socket(socket_path, &why)) {
-		snprintf(target->socket_path, sizeof target->socket_path, "%s", socket_path);
+		snprintf(target->socket_path, sizeof target->socket_path, "%.*s", LIMIT_SOCKET_PATH_BYTES, socket_path);
 		snprintf(target->name, sizeof target->name, "%.290s", directory);
 		return STATUS_OK;
 	}
