@@ -24,9 +24,14 @@ struct node_link {
 	bool local, closed;
 	char node_id[STORE_ID_BYTES]; // "" until registered
 	struct net_timer deadline;
-	struct json *pending_id; // of the registration that is being stored
 	int64_t next_id;
 	unsigned storing; // registrations under way; the struct lives until they are done
+};
+
+// A registration that is being stored; a node may tell more about itself before the first is.
+struct registration {
+	struct node_link *link;
+	struct json *id; // NULL: it came as a notification
 };
 
 enum status node_links_create(struct node_links **out, const struct node_links_params *params)
@@ -126,10 +131,8 @@ void node_link_opened(void *user, struct net_conn *conn)
 
 static void release(struct node_link *link)
 {
-	if (link->closed && !link->storing) {
-		json_destroy(&link->pending_id);
+	if (link->closed && !link->storing)
 		free(link);
-	}
 }
 
 void node_link_closed(void *user, struct net_conn *conn, int code)
@@ -152,22 +155,24 @@ void node_link_closed(void *user, struct net_conn *conn, int code)
 
 static void registered(void *context, enum status status, const struct error *error)
 {
-	struct node_link *link = context;
-	struct json *id = link->pending_id;
-	link->pending_id = NULL;
+	struct registration *registration = context;
+	struct node_link *link = registration->link;
 	link->storing--;
 	if (status) {
-		link->node_id[0] = 0;
-		answer(link, id, NULL, error);
+		if (!link->storing)
+			link->node_id[0] = 0;
+		if (registration->id)
+			answer(link, registration->id, NULL, error);
 	} else if (link->closed) { // gone while it was stored
 		cluster_lose_node(link->all->params.cluster, link->node_id, &link->link, "its connection broke");
-	} else {
+	} else if (registration->id) {
 		struct json *result = json_new_object();
 		json_set_integer(result, "protocol", PROTOCOL);
 		json_set_bool(result, "watched", events_watched(link->all->params.events));
-		answer(link, id, result, NULL);
+		answer(link, registration->id, result, NULL);
 	}
-	json_destroy(&id);
+	json_destroy(&registration->id);
+	free(registration);
 	release(link);
 }
 
@@ -182,19 +187,23 @@ static enum status node_register(struct node_link *link, const struct message *m
 		error_hint(error, "run the same version of exogpu on both");
 		return STATUS_CONFLICT;
 	}
-	if (link->pending_id)
-		return error_set(error, STATUS_CONFLICT, "a registration is under way");
 	if (link->node_id[0] && strcmp(link->node_id, node_id) != 0)
 		return error_set(error, STATUS_CONFLICT, "this connection is node %s", link->node_id);
+	struct registration *registration = calloc(1, sizeof(*registration));
+	if (!registration)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
+	*registration = (struct registration){.link = link, .id = message->id ? json_copy(message->id) : NULL};
+	bool first = !link->node_id[0];
 	memcpy(link->node_id, node_id, strlen(node_id) + 1); // at most 64 bytes, says the contract
-	link->pending_id = message->id ? json_copy(message->id) : json_new_null();
 	link->storing++;
 	enum status status = cluster_register_node(link->all->params.cluster, record, link->local, &link->link, registered,
-						   link, error);
+						   registration, error);
 	if (status) {
 		link->storing--;
-		link->node_id[0] = 0;
-		json_destroy(&link->pending_id);
+		if (first)
+			link->node_id[0] = 0;
+		json_destroy(&registration->id);
+		free(registration);
 		return status;
 	}
 	return STATUS_PENDING;

@@ -80,6 +80,8 @@ static void node_registered(void *context, enum status status, const struct erro
 {
 	struct proposal *proposal = context;
 	struct cluster_node *node = proposal->node;
+	if (node->arriving == proposal->link)
+		node->arriving = NULL;
 	if (!status) {
 		if (node->link && node->link != proposal->link)
 			node->link->superseded(node->link);
@@ -126,7 +128,8 @@ enum status cluster_register_node(struct cluster *cluster, const struct json *re
 	proposal->link = link;
 	proposal->done = done;
 	proposal->context = context;
-	bool update = node->link == link;
+	bool update = node->link == link || node->arriving == link;
+	node->arriving = link;
 	proposal->change = (struct change){.kind = !known ? "node.added" : update ? "node.changed" : "node.online",
 					   .level = "info",
 					   .keep = !update};
@@ -154,6 +157,8 @@ void cluster_lose_node(struct cluster *cluster, const char *node_id, struct clus
 {
 	struct store_batch *batch;
 	struct cluster_node *node = cluster_find_node(cluster, node_id);
+	if (node && node->arriving == link)
+		node->arriving = NULL;
 	if (!node || node->link != link)
 		return;
 	struct change change = {.kind = "node.offline", .level = "attention", .keep = true};

@@ -7,7 +7,8 @@ struct cluster_node {
 	char node_id[STORE_ID_BYTES];
 	struct json *record; // NodeRecord
 	bool local;
-	struct cluster_link *link; // NULL: offline
+	struct cluster_link *link;     // NULL: offline
+	struct cluster_link *arriving; // whose registration is being stored
 	char state_reason[160];
 	int64_t first_seen_ms, last_seen_ms;
 	struct json *telemetry;       // NodeTelemetry, newest; NULL
