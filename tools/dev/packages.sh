@@ -9,15 +9,14 @@ need_packages() {
 	[ ${#packages[@]} -gt 0 ] || return 0
 	if ! command -v apt-get >/dev/null || ! command -v dpkg >/dev/null; then
 		printf 'dev: this system has no apt; please install these yourself, then try again:\n' >&2
-		printf '  %s\n' "${things[@]}" >&2
+		printf '  %s\n' "${things[@]//|/ or }" >&2
 		exit 1
 	fi
 	become_root "${packages[@]}"
 	if [ -z "$(find /var/lib/apt/lists -name '*_Packages*' -mmin -1440 -print -quit 2>/dev/null)" ]; then
 		step apt-update "reading the package lists" "${use_sudo[@]}" apt-get update || exit 1
 	fi
-	local count=${#packages[@]} text
-	text="installing $count packages ($(printf '%s ' "${packages[@]}" | sed 's/ $//'))"
+	local text="installing ${packages[*]}"
 	if ! step apt-install "$text" apt_install "${packages[@]}"; then
 		# A list that has aged names versions which are gone.
 		step apt-update "reading the package lists again" "${use_sudo[@]}" apt-get update || exit 1
@@ -95,7 +94,7 @@ become_root() {
 			sudo -v && return 0
 		fi
 	fi
-	printf 'dev: %s packages are missing, and this account may not install them. As root:\n' $# >&2
+	printf 'dev: %s packages are missing that this account may not install. As root:\n' $# >&2
 	printf '  apt-get update && apt-get install -y --no-install-recommends %s\n' "$*" >&2
 	exit 1
 }
