@@ -56,7 +56,7 @@ struct app {
 	bool stopping, node_ended;
 	int64_t started_ms, stop_by_ms;
 	char cluster_id[40], cluster_name[80], schema_sha256[SHA256_TEXT_BYTES];
-	char socket_path[4112], token_path[4112], node_data[4112];
+	char socket_path[4112], token_path[4112];
 };
 
 static void look_whether_stopped(void *arg)
@@ -277,7 +277,7 @@ static enum status create(struct app *app, struct error *error)
 	if (!status && app->options.local_node) {
 		struct local_node_params node = {.loop = app->loop,
 						 .socket_path = app->socket_path,
-						 .data = app->node_data,
+						 .data = app->options.data,
 						 .log_level = log_level_name(app->options.log_level)};
 		status = local_node_create(&app->local_node, &node, error);
 	}
@@ -349,7 +349,6 @@ int app_main(int argc, char **argv)
 	log_set_level(app.options.log_level);
 	snprintf(app.socket_path, sizeof app.socket_path, "%s/exogpu.sock", app.options.data);
 	snprintf(app.token_path, sizeof app.token_path, "%s/admin.token", app.options.data);
-	snprintf(app.node_data, sizeof app.node_data, "%s/node", app.options.data);
 	enum status status = create(&app, &error);
 	if (!status) {
 		print_ready(&app);
