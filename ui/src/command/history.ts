@@ -17,6 +17,9 @@ export interface Series {
   columns: Record<string, (number | null)[]>;
 }
 
+/** The server has samples of ten minutes; a clock that is a little behind must not ask for more. */
+const MARGIN_MS = 5_000;
+
 type History = Methods["telemetry.history"]["result"];
 
 /** Distance of two rows beyond which nothing was measured in between. Idle and unwatched, samples are 5 s apart. */
@@ -53,7 +56,7 @@ export async function loadHistory(server: Server, deviceId: string, range: Range
   const { ms, stepS } = spans[range];
   try {
     return seriesOf(await server.call("telemetry.history", {
-      device_id: deviceId, from: new Date(nowMs - ms).toISOString(), to: new Date(nowMs).toISOString(), step_s: stepS,
+      device_id: deviceId, from: new Date(nowMs - ms + MARGIN_MS).toISOString(), to: new Date(nowMs).toISOString(), step_s: stepS,
     }));
   } catch (error) {
     if (error instanceof CallError) return { what: error.message, hint: error.hint };

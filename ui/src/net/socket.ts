@@ -23,6 +23,8 @@ const SILENCE_MS = 10_000;
 const STEADY_MS = 5_000;
 const TRAILS_AT_ONCE = 6;
 const SKEW_MS = 30_000;
+/** Asked a little less than the ten minutes of which the server has samples: the clocks may differ. */
+const MARGIN_MS = 5_000;
 
 /** What commands and views may ask of the connection. */
 export interface Server {
@@ -209,7 +211,7 @@ export function connect(store: Store, url: string): Server {
     const mine = socket;
     const { devices, serverAheadMs } = store.current();
     const now = Date.now() + (serverAheadMs ?? 0);
-    const span = { from: new Date(now - STEPS * STEP_MS).toISOString(), to: new Date(now).toISOString() };
+    const span = { from: new Date(now - STEPS * STEP_MS + MARGIN_MS).toISOString(), to: new Date(now).toISOString() };
     const ids = Object.keys(devices);
     const next = async (): Promise<void> => {
       for (let id = ids.shift(); id !== undefined && socket === mine; id = ids.shift()) {

@@ -37,9 +37,14 @@ export function isNodeStale(state: State, entry: NodeEntry, now: number): boolea
 export const lastHeard = (entry: DeviceEntry): string => entry.reading?.at ?? entry.record.last_seen_at;
 
 export const isGpu = (device: Device): boolean => device.kind !== "cpu";
+/** The CPU as such, the host memory with it. */
+export const isSystem = (device: Device): boolean => device.backend === "cpu";
+/** A renderer that runs on the CPU and is listed as a GPU: llvmpipe and the like. */
+export const isSoftware = (device: Device): boolean =>
+  !isSystem(device) && (device.kind === "cpu" || device.support === "experimental");
 /** A GPU that counts as one: no software rasteriser, nothing that failed. */
 export const isRealGpu = (device: Device): boolean =>
-  isGpu(device) && (device.support === "full" || device.support === "partial");
+  isGpu(device) && !isSystem(device) && (device.support === "full" || device.support === "partial");
 
 export const backendName: Record<Backend, string> = {
   cuda: "CUDA", hip: "HIP", vulkan: "Vulkan", webgpu: "WebGPU", cpu: "CPU",
@@ -60,7 +65,7 @@ export function poolsOf(entries: readonly DeviceEntry[]): Pool[] {
   }
   return [...groups.values()].map((members) => {
     // the CPU's reading of a shared memory counts all of it
-    const best = members.find((one) => one.record.kind === "cpu" && one.reading?.memory_used_bytes != null)
+    const best = members.find((one) => isSystem(one.record) && one.reading?.memory_used_bytes != null)
       ?? members.find((one) => one.reading?.memory_used_bytes != null) ?? members[0]!;
     return {
       total: memoryTotal(best),
@@ -126,7 +131,7 @@ function memoryVital(all: readonly DeviceEntry[]): MemoryVital {
   const kind = gpus.length ? "gpu" : "host";
   // the whole pool, so that a CPU that shares it is asked for its better reading
   const key = (one: DeviceEntry): string => `${one.record.node_id}\n${one.record.memory_pool || one.record.device_id}`;
-  const keys = new Set((kind === "gpu" ? gpus : here.filter((one) => !isGpu(one.record))).map(key));
+  const keys = new Set((kind === "gpu" ? gpus : here.filter((one) => isSystem(one.record))).map(key));
   const pools = poolsOf(here.filter((one) => keys.has(key(one))));
   const reporting = pools.filter((pool) => pool.used !== null && pool.total !== null);
   const totals = pools.filter((pool) => pool.total !== null);
@@ -175,7 +180,7 @@ export const sortedDevices = remember((state: State): readonly DeviceEntry[] => 
   const place = new Map(sortedNodes(state).map((node, i) => [node.record.node_id, i]));
   const at = (entry: DeviceEntry): number => place.get(entry.record.node_id) ?? place.size;
   const rank = ({ record }: DeviceEntry): number =>
-    record.support === "unsupported" ? 3 : isRealGpu(record) ? 0 : record.kind === "cpu" ? 1 : 2;
+    record.support === "unsupported" ? 3 : isRealGpu(record) ? 0 : isSystem(record) ? 1 : 2;
   return Object.values(state.devices).sort((a, b) =>
     at(a) - at(b) || rank(a) - rank(b) || byName(a.record.name, b.record.name) ||
     byName(a.record.device_id, b.record.device_id));

@@ -5,7 +5,7 @@ import { type Range, type Series, loadHistory, push, spans } from "../../command
 import type { Refusal } from "../../command/devices";
 import { now } from "../../lib/clock";
 import { clock, clockTime, day, figure, memoryOf, rate } from "../../lib/format";
-import { isLive, memoryTotal, serverTime } from "../../state/select";
+import { isLive, isSystem, memoryTotal, serverTime } from "../../state/select";
 import type { DeviceEntry } from "../../state/state";
 import { useApp } from "../app-context";
 import { Chart, type ChartSpec, hasData } from "./chart";
@@ -31,12 +31,12 @@ function specsOf(entry: DeviceEntry): ChartSpec[] {
       limit: total === null ? null : { value: total, name: `all of it, ${bytes(total)}`, critical: false } },
     { title: "Power", lines: [{ column: "power_watts", name: "power" }], top: watts, text: number("W"), tick: bare,
       limit: watts === null ? null : { value: watts, name: `limit ${figure(watts)} W`, critical: false } },
-    { title: "Temperature", lines: [{ column: "temperature_celsius", name: record.kind === "cpu" ? "CPU" : "GPU" }, { column: "memory_temperature_celsius", name: "memory" }],
+    { title: "Temperature", lines: [{ column: "temperature_celsius", name: isSystem(record) ? "CPU" : "GPU" }, { column: "memory_temperature_celsius", name: "memory" }],
       bottom: 20, top: slow ?? 90, text: number("°C"), tick: bare,
-      limit: slow === null ? null : { value: slow, name: `slowdown limit ${figure(slow)} °C, ${record.kind === "cpu" ? "reported by the CPU" : "reported by the card"}`, critical: true } },
-    { title: "Clocks", lines: [{ column: "clock_mhz", name: record.kind === "cpu" ? "CPU" : "GPU" }, { column: "memory_clock_mhz", name: "memory" }],
+      limit: slow === null ? null : { value: slow, name: `slowdown limit ${figure(slow)} °C, ${isSystem(record) ? "reported by the CPU" : "reported by the card"}`, critical: true } },
+    { title: "Clocks", lines: [{ column: "clock_mhz", name: isSystem(record) ? "CPU" : "GPU" }, { column: "memory_clock_mhz", name: "memory" }],
       top: null, text: (value) => `${clock(value).value} MHz`, tick: bare },
-    ...(record.kind === "cpu" ? [] : [{
+    ...(isSystem(record) ? [] : [{
       title: "PCIe", lines: [{ column: "pcie_rx_bytes_per_s", name: "in" }, { column: "pcie_tx_bytes_per_s", name: "out" }],
       top: null, text: perSecond,
     }]),

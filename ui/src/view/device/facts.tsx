@@ -1,6 +1,6 @@
 /* What a device is: identity and capabilities, the APIs that see it, the processes on it. */
 import { figure, memory, rate, took } from "../../lib/format";
-import { backendName } from "../../state/select";
+import { backendName, isSoftware, isSystem } from "../../state/select";
 import type { DeviceEntry } from "../../state/state";
 import { Age, Chips, Fact, Figure, MarkIcon, NotReported, Panel } from "../parts";
 import { rateText } from "./readings";
@@ -18,7 +18,7 @@ export function Identity({ entry }: { entry: DeviceEntry }) {
         <Fact name="Vendor">{record.vendor}</Fact>
         <Fact name="Model">{record.model}</Fact>
         <Fact name="Family">{record.family}</Fact>
-        <Fact name="Kind">{kinds[record.kind]}{flags && `, ${flags}`}</Fact>
+        <Fact name="Kind">{isSoftware(record) ? "software on the CPU" : kinds[record.kind]}{flags && `, ${flags}`}</Fact>
         <Fact name="Memory">{size(record.memory_bytes)}</Fact>
         {record.memory_budget_bytes !== null && <Fact name="Budget">{size(record.memory_budget_bytes)}</Fact>}
         <Fact name="Bandwidth">
@@ -27,12 +27,12 @@ export function Identity({ entry }: { entry: DeviceEntry }) {
             : <span class="not-reported">not measured</span>}
         </Fact>
         <Fact name="Unified">{yesNo(record.unified_memory)}</Fact>
-        <Fact name={record.kind === "cpu" ? "Cores" : "Compute units"}>{record.compute_units !== null && figure(record.compute_units)}</Fact>
+        <Fact name={isSystem(record) ? "Cores" : "Compute units"}>{record.compute_units !== null && figure(record.compute_units)}</Fact>
         <Fact name="Formats">{record.formats.length > 0 && <Chips items={record.formats} />}</Fact>
         {record.features.length > 0 && <Fact name="Features"><Chips items={record.features} /></Fact>}
-        <Fact name="Driver">{record.driver_version}</Fact>
-        {record.kind !== "cpu" && (
+        {!isSystem(record) && (
           <>
+            <Fact name="Driver">{record.driver_version}</Fact>
             <Fact name="PCI address">{record.pci_address && <span class="code">{record.pci_address}</span>}</Fact>
             <Fact name="PCIe now">
               {rateText(reading?.pcie_rx_bytes_per_s) && `${rateText(reading?.pcie_rx_bytes_per_s)} in, ${rateText(reading?.pcie_tx_bytes_per_s) ?? "?"} out`}
@@ -84,7 +84,7 @@ export function Processes({ entry }: { entry: DeviceEntry }) {
   return (
     <Panel title="Processes" aside={processes && processes.length > 0 ? `${processes.length} on this device` : undefined}>
       {processes === null && (
-        <p class="panel-body"><NotReported /> <span class="quiet small">{record.kind === "cpu" ? "The CPU's processes are not listed." : "The driver does not tell which processes use this device."}</span></p>
+        <p class="panel-body"><NotReported /> <span class="quiet small">{isSystem(record) ? "The CPU's processes are not listed." : "The driver does not tell which processes use this device."}</span></p>
       )}
       {processes !== null && processes.length === 0 && <p class="panel-body quiet">No process uses this device now.</p>}
       {sorted.length > 0 && (

@@ -2,7 +2,7 @@
 import { signal, useComputed } from "@preact/signals";
 import { now } from "../../lib/clock";
 import { count } from "../../lib/format";
-import { isGpu, isStale, matches, memoryAxis, sortedDevices } from "../../state/select";
+import { isSoftware, isStale, isSystem, matches, memoryAxis, sortedDevices } from "../../state/select";
 import { useApp } from "../app-context";
 import { NoNode } from "../overview/empty";
 import { FilterField, Page } from "../shell";
@@ -40,7 +40,9 @@ export function DevicesPage() {
   const devices = sortedDevices(all);
   const fitting = devices.filter((one) => filter.value === "" || matches(one, all.nodes[one.record.node_id], filter.value));
   const shown = order.value ? sortBy(fitting, order.value, all.nodes) : fitting;
-  const gpus = devices.filter((one) => isGpu(one.record)).length;
+  const software = devices.filter((one) => isSoftware(one.record)).length;
+  const cpus = devices.filter((one) => isSystem(one.record)).length;
+  const kinds = [count(devices.length - software - cpus, "GPU"), count(cpus, "CPU"), software ? `${software} in software` : null];
   const axis = memoryAxis(devices);
   return (
     <Page title="Devices" filterable={devices.length > 0}>
@@ -57,7 +59,7 @@ export function DevicesPage() {
           <section class="panel" aria-label="Devices">
             <div class="panel-head">
               <h2>{count(devices.length, "device")}</h2>
-              <span class="aside">{fitting.length < devices.length ? `${fitting.length} fit the filter` : `${count(gpus, "GPU")}, ${count(devices.length - gpus, "CPU")}`}</span>
+              <span class="aside">{fitting.length < devices.length ? `${fitting.length} fit the filter` : kinds.filter(Boolean).join(", ")}</span>
             </div>
             {shown.length === 0
               ? (

@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 import { figure } from "../../lib/format";
 import { memo } from "../../lib/memo";
 import { deviceHref } from "../../lib/route";
-import { backendName, memoryTotal } from "../../state/select";
+import { backendName, isSoftware, isSystem, memoryTotal } from "../../state/select";
 import type { DeviceEntry } from "../../state/state";
 import type { Values } from "../../state/trail";
 import { useApp } from "../app-context";
@@ -42,8 +42,8 @@ const kinds: Record<DeviceEntry["record"]["kind"], string> = {
 };
 
 export function describe({ record }: DeviceEntry): string {
-  const api = record.backend === "cpu" ? null : backendName[record.backend];
-  return [api, record.family, kinds[record.kind]].filter(Boolean).join(" · ");
+  const api = isSystem(record) ? null : backendName[record.backend];
+  return [api, record.family, isSoftware(record) ? "software on the CPU" : kinds[record.kind]].filter(Boolean).join(" · ");
 }
 
 const Cell = memo(({ entry, stale, where }: { entry: DeviceEntry; stale: boolean; where: string }) => {

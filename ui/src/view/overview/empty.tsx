@@ -1,6 +1,6 @@
 /* Overview with something missing: no node, or no GPU. Says what would fill it and what to do. */
 import { nodeHref } from "../../lib/route";
-import { isGpu, sortedNodes } from "../../state/select";
+import { isSoftware, sortedNodes } from "../../state/select";
 import { useApp } from "../app-context";
 import { Command } from "../command-line";
 import { Panel } from "../parts";
@@ -26,7 +26,7 @@ export function NoGpu() {
   const nodes = sortedNodes(state.value).filter((one) => one.record.state !== "offline");
   const helpful = nodes.filter((one) => one.record.libraries.length > 0);
   if (nodes.length === 0) return null;
-  const soft = Object.values(state.value.devices).some((one) => isGpu(one.record) && one.record.support === "experimental");
+  const soft = Object.values(state.value.devices).some((one) => isSoftware(one.record));
   return (
     <Panel title="No GPU found" class="no-gpu">
       <div class="panel-body">

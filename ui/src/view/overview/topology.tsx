@@ -1,8 +1,8 @@
 /* Machines as boxes that hold their devices. Memory bars share one axis, so that a small card looks small. */
-import { figure, memory, rate } from "../../lib/format";
+import { figure, memory, memoryOf, rate } from "../../lib/format";
 import { memo } from "../../lib/memo";
 import { deviceHref, nodeHref } from "../../lib/route";
-import { memoryAxis, memoryTotal, isNodeStale, nodeMemory, sortedNodes, backendName } from "../../state/select";
+import { memoryAxis, memoryTotal, isNodeStale, nodeMemory, sortedNodes, backendName, isSystem } from "../../state/select";
 import type { DeviceEntry, NodeEntry } from "../../state/state";
 import { now } from "../../lib/clock";
 import { useApp } from "../app-context";
@@ -73,13 +73,14 @@ function NodeFoot({ node, stale }: { node: NodeEntry; stale: boolean }) {
       </p>
     );
   if (!reading) return null;
-  const host = nodeMemory(reading);
+  const bytes = nodeMemory(reading);
+  const host = bytes && memoryOf(bytes.used, bytes.total);
   const down = reading.network_rx_bytes_per_s === null ? null : rate(reading.network_rx_bytes_per_s);
   const up = reading.network_tx_bytes_per_s === null ? null : rate(reading.network_tx_bytes_per_s);
   return (
     <p class={`node-foot ${stale ? "stale" : ""}`}>
       {reading.cpu_percent !== null && <span>CPU <b>{figure(reading.cpu_percent)} %</b></span>}
-      {host && <span>memory <b>{memory(host.used).value}</b> of {memory(host.total).value} {memory(host.total).unit}</span>}
+      {host && <span>memory <b>{host.used}</b> of {host.total} {host.unit}</span>}
       {down && up && <span>network <b>{down.value}</b> {down.unit} in, <b>{up.value}</b> {up.unit} out</span>}
       {reading.battery_percent !== null && <span>battery <b>{figure(reading.battery_percent)} %</b>{reading.charging ? ", charging" : ""}</span>}
     </p>
@@ -97,7 +98,7 @@ const Chip = memo(({ entry, stale, axis }: { entry: DeviceEntry; stale: boolean;
         <span class="name clip"><StateMark state={stale && record.state !== "offline" ? "stale" : record.state} bare /><span class="clip" title={record.name}>{record.name}</span></span>
         <span class={`small ${hot ? "warm" : "quiet"}`}>{heat != null ? `${figure(heat)} °C${hot ? ` ${reading.thermal_state}` : ""}` : backendName[record.backend]}</span>
       </span>
-      <MemoryBar used={reading?.memory_used_bytes ?? null} total={total} axis={axis} other={record.kind === "cpu"} />
+      <MemoryBar used={reading?.memory_used_bytes ?? null} total={total} axis={axis} other={isSystem(record)} />
       <span class="line small faint">
         <span>{stale ? <Age at={reading?.at ?? record.last_seen_at} mark /> : word(entry)}</span>
         <span>
@@ -118,7 +119,7 @@ const Line = memo(({ entry, stale, axis }: { entry: DeviceEntry; stale: boolean;
     <a class={`t-row ${stale ? "stale" : ""}`} href={deviceHref(record.device_id)}>
       <StateMark state={stale && record.state !== "offline" ? "stale" : record.state} bare />
       <span class="clip" title={record.name}>{record.name}</span>
-      <MemoryBar used={used} total={total} axis={axis} other={record.kind === "cpu"} />
+      <MemoryBar used={used} total={total} axis={axis} other={isSystem(record)} />
       <span class="num">{stale ? <Age at={reading?.at ?? record.last_seen_at} /> : used !== null ? <Figure {...memory(used)} /> : word(entry)}</span>
     </a>
   );

@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { count, figure, memory, memoryOf } from "../../lib/format";
 import { attention } from "../../state/attention";
-import { type Vitals as Figures, isLive, sortedNodes, sumTrails, vitals } from "../../state/select";
+import { type Vitals as Figures, isLive, isSystem, sortedNodes, sumTrails, vitals } from "../../state/select";
 import type { State } from "../../state/state";
 import { STEPS } from "../../state/trail";
 import { useApp } from "../app-context";
@@ -77,7 +77,7 @@ function PowerVital({ sums, state, live }: { sums: Figures; state: State; live: 
 
 function CpuVital({ sums, state, live }: { sums: Figures; state: State; live: boolean }) {
   const { percent, reporting, nodes } = sums.cpu;
-  const cpus = Object.values(state.devices).filter((one) => one.record.kind === "cpu");
+  const cpus = Object.values(state.devices).filter((one) => isSystem(one.record));
   const values = cpus.length ? sumTrails(cpus.map((one) => one.trail), "use", true) : new Array<null>(STEPS).fill(null);
   const first = sortedNodes(state)[0];
   const threads = first?.record.cpu_threads;
