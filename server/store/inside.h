@@ -45,6 +45,7 @@ struct store {
 	int state_wal_pages;
 	struct history_writer history;
 	int prune_slices; // still to do
+	bool failing;     // the last commit failed: that was said, and the next that does not is said
 
 	// Reader thread.
 	struct history_reader reader;

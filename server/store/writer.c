@@ -83,14 +83,20 @@ static void commit_group(struct store *store, struct store_batch **group, size_t
 	store->stats.commit_failures += status != STATUS_OK;
 	store->stats.commit_seconds += (double)(clock_steady_ns() - begun) * 1e-9;
 	pthread_mutex_unlock(&store->lock);
-	if (!status)
+	if (!status) {
+		if (store->failing)
+			log_info("store", "changes can be stored again");
+		store->failing = false;
 		return;
+	}
 	if (count > 1) {
 		for (size_t i = 0; i < count; i++)
 			commit_group(store, &group[i], 1);
 		return;
 	}
-	log_error("store", "a change could not be stored: %s", error.message);
+	if (!store->failing)
+		log_error("store", "a change could not be stored: %s; %s", error.message, error.hint);
+	store->failing = true;
 	group[0]->status = status;
 	group[0]->error = error;
 }

@@ -3,7 +3,11 @@
 #include "server/store/store.h"
 #include "tests/server/store/support.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -339,6 +343,51 @@ static void a_full_disk_refuses_and_recovers(void **state)
 	store_destroy(&store);
 }
 
+// The same on a disk that really is full: a tmpfs of 1 MB, in a mount namespace that ends with this process.
+static void a_disk_without_space_refuses_and_recovers(void **state)
+{
+	struct support *support = *state;
+	char filler[SUPPORT_PATH_BYTES + 64];
+	static char text[64 * 1024 + 1];
+	struct error error = {.status = STATUS_OK};
+	struct store_batch *batch;
+	enum status status = STATUS_OK;
+	if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+	    mount("tmpfs", support->directory, "tmpfs", 0, "size=1m")) {
+		print_message("mounting is not allowed here: %s\n", strerror(errno));
+		skip();
+	}
+	int fd = open(support_path(support, "filler", filler), O_WRONLY | O_CREAT, 0600);
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, 0), 0);
+	assert_int_equal(posix_fallocate(fd, 0, 256 * 1024), 0);
+	close(fd);
+	struct store *store = open_store(support);
+	memset(text, 'x', sizeof text - 1);
+	int stored = 0;
+	for (; stored < 100 && !status; stored += !status) {
+		char key[32];
+		snprintf(key, sizeof key, "key-%d", stored);
+		batch = new_batch();
+		store_put_setting(batch, key, text);
+		status = store_commit_wait(store, &batch, &error);
+	}
+	assert_int_equal(status, STATUS_UNAVAILABLE);
+	assert_non_null(strstr(error.message, "no space left"));
+	assert_true(stored > 0 && error.hint[0]);
+	assert_int_equal(unlink(filler), 0);
+	batch = new_batch();
+	store_put_setting(batch, "after", "1");
+	commit_wait(store, batch);
+	for (int i = 0; i <= stored; i++) {
+		char key[32];
+		snprintf(key, sizeof key, "key-%d", i);
+		assert_int_equal(store_load_setting(store, key) != NULL, i < stored);
+	}
+	store_destroy(&store);
+	assert_int_equal(umount2(support->directory, MNT_DETACH), 0);
+}
+
 static void the_log_file_is_emptied_when_nothing_happens(void **state)
 {
 	struct support *support = *state;
@@ -388,6 +437,7 @@ int main(void)
 		TEST(stopping_commits_what_waits),
 		TEST(the_queue_is_bounded),
 		TEST(a_full_disk_refuses_and_recovers),
+		TEST(a_disk_without_space_refuses_and_recovers),
 		TEST(the_log_file_is_emptied_when_nothing_happens),
 		TEST(children_inherit_no_descriptor),
 	};
