@@ -42,6 +42,8 @@ enum status cuda_failed(const struct cuda *cuda, struct error *error, const char
 	cuda->cuGetErrorString(result, &text);
 	if (result == CUDA_ERROR_OUT_OF_MEMORY)
 		status = STATUS_OUT_OF_MEMORY;
+	else if (result == CUDA_ERROR_NO_DEVICE)
+		status = STATUS_NOT_FOUND;
 	else if (result == CUDA_ERROR_LAUNCH_TIMEOUT)
 		status = STATUS_TIMEOUT;
 	else if (result >= 700 && result < 720) // a fault that the context does not recover from
@@ -66,20 +68,28 @@ static enum status load_symbols(struct cuda *cuda, struct error *error)
 	return STATUS_OK;
 }
 
+// What to do about a failed cuInit; "" where there is nothing to be mended (the library on a machine without a card).
+static const char *initialise_hint(CUresult result)
+{
+	if (result == CUDA_ERROR_SYSTEM_NOT_READY)
+		return "start the fabric manager: systemctl start nvidia-fabricmanager";
+	if (result == CUDA_ERROR_SYSTEM_DRIVER_MISMATCH)
+		return "restart the machine: the driver's library and its kernel module are of two versions";
+	if (result == CUDA_ERROR_STUB_LIBRARY || result == CUDA_ERROR_NO_DEVICE)
+		return result == CUDA_ERROR_STUB_LIBRARY || cuda_hardware_present() ? driver_hint : "";
+	// The driver makes this file with a program that needs root, which a worker may not become.
+	if (access("/dev/nvidia-uvm", F_OK))
+		return "make the driver's device files, as root: nvidia-modprobe -u -c 0";
+	return "see whether nvidia-smi works; if not, restart the machine or install the driver again";
+}
+
 static enum status initialise(struct cuda *cuda, struct error *error)
 {
 	CUresult result = cuda->cuInit(0);
-	if (result == CUDA_ERROR_SYSTEM_NOT_READY)
-		error_hint(error, "start the fabric manager: systemctl start nvidia-fabricmanager");
-	else if (result == CUDA_ERROR_SYSTEM_DRIVER_MISMATCH)
-		error_hint(error,
-			   "restart the machine: the driver's library and its kernel module are of two versions");
-	else if (result == CUDA_ERROR_STUB_LIBRARY || result == CUDA_ERROR_NO_DEVICE)
-		error_hint(error, "%s", driver_hint);
-	else if (result)
-		error_hint(error,
-			   "see whether nvidia-smi works; if not, restart the machine or install the driver again");
-	return result ? cuda_failed(cuda, error, "cuInit", result) : STATUS_OK;
+	if (!result)
+		return STATUS_OK;
+	error_hint(error, "%s", initialise_hint(result));
+	return cuda_failed(cuda, error, "cuInit", result);
 }
 
 static enum status load(struct cuda *cuda, struct library_info *library, enum library_state *state, struct error *error)
@@ -109,7 +119,7 @@ static enum status load(struct cuda *cuda, struct library_info *library, enum li
 		return status;
 	*state = LIBRARY_BROKEN;
 	status = initialise(cuda, error);
-	if (!status)
+	if (!status || error->status == STATUS_NOT_FOUND)
 		*state = LIBRARY_FOUND;
 	return status;
 }

@@ -55,11 +55,11 @@ static uint64_t entry_any(struct hotplug *hotplug, const char *folder, const cha
 	return hash_text(hash_text(1, folder), name);
 }
 
-// Device files of GPU drivers: nvidia0, nvidiactl, kfd (AMD), dxg (WSL), mali0, kgsl-3d0 (Adreno). What nvidia-uvm and
-// its like add when a worker first opens the driver is no news.
+// Device files of GPU drivers: nvidia0, nvidiactl, kfd (AMD), dxg (WSL), mali0, kgsl-3d0 (Adreno). nvidia-uvm
+// may come only when a worker first opens the driver: one more look then, and no harm.
 static uint64_t entry_device(struct hotplug *hotplug, const char *folder, const char *name)
 {
-	static const char *const exact[] = {"nvidiactl", "kfd", "dxg", "kgsl-3d0"};
+	static const char *const exact[] = {"nvidiactl", "nvidia-uvm", "kfd", "dxg", "kgsl-3d0"};
 	bool counts = (!strncmp(name, "nvidia", 6) && name[6] >= '0' && name[6] <= '9') || !strncmp(name, "mali", 4);
 	for (size_t i = 0; i < sizeof(exact) / sizeof(exact[0]); i++)
 		counts |= !strcmp(name, exact[i]);

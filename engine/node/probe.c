@@ -293,7 +293,7 @@ static const char *disabled_reason(const struct prober *prober, int kind)
 		return "switched off by --backends";
 	if (state->failure[0])
 		return state->failure;
-	if (state->library_count && state->libraries[0].state != LIBRARY_FOUND) // the first is what it stands on
+	if (state->library_count && state->libraries[0].reason[0]) // the first is what it stands on
 		return state->libraries[0].reason;
 	return NULL;
 }

@@ -6,7 +6,12 @@
 #include "common/base/clock.h"
 #include "engine/worker/verify.h"
 
-enum { MEASURE_BUFFERS = 16, MEASURE_PASSES = 12, MEASURE_NS = 200 * 1000 * 1000 };
+enum {
+	MEASURE_LEAST_BYTES = 64 * 1024 * 1024,
+	MEASURE_BUFFERS = 16,
+	MEASURE_PASSES = 12,
+	MEASURE_NS = 200 * 1000 * 1000
+};
 
 struct measure {
 	struct backend_buffer *buffers[MEASURE_BUFFERS], *sink;
@@ -23,10 +28,14 @@ static enum status fill(const struct backend *backend, struct backend_device *de
 	if (!measure->bytes)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "not enough memory on the device to measure with");
 	enum status status = backend->buffer_create(device, &measure->sink, 4096, error);
+	// Less memory than hoped for still gives a figure, as long as it is more than caches hold.
+	while (!status && measure->bytes > MEASURE_LEAST_BYTES &&
+	       backend->buffer_create(device, &measure->buffers[0], measure->bytes, NULL))
+		measure->bytes = measure->bytes / 2 & ~(uint64_t)4095;
 	while (!status && measure->count < MEASURE_BUFFERS && measure->count * measure->bytes < limits->stream_bytes) {
 		struct backend_buffer **buffer = &measure->buffers[measure->count];
-		// Less memory than hoped for still gives a figure.
-		status = backend->buffer_create(device, buffer, measure->bytes, measure->count ? NULL : error);
+		if (!*buffer)
+			status = backend->buffer_create(device, buffer, measure->bytes, measure->count ? NULL : error);
 		if (status)
 			return measure->count ? STATUS_OK : status;
 		measure->count++;
@@ -74,7 +83,7 @@ enum status measure_bandwidth(const struct backend *backend, struct backend_devi
 	unsigned repeat = measure.count == 1 ? 4 : 1;
 	for (int pass = 0; !status && pass < MEASURE_PASSES && (pass < 3 || clock_steady_ns() < end_ns); pass++)
 		status = read_pass(backend, device, &measure, repeat, &best, error);
-	for (unsigned i = 0; i < measure.count; i++)
+	for (unsigned i = 0; i < MEASURE_BUFFERS; i++)
 		backend->buffer_destroy(device, &measure.buffers[i]);
 	backend->buffer_destroy(device, &measure.sink);
 	if (!status && best <= 0)
