@@ -67,7 +67,8 @@ static void kernel_stream_read(const struct piece *piece)
 			sums[stream] ^= data[stream * count + i];
 	for (size_t stream = 1; stream < STREAMS; stream++)
 		sums[0] ^= sums[stream];
-	__asm__ volatile("" : : "r"(sums[0][0] ^ sums[0][1] ^ sums[0][2] ^ sums[0][3])); // only that the bytes were read
+	uint32_t all = sums[0][0] ^ sums[0][1] ^ sums[0][2] ^ sums[0][3];
+	__asm__ volatile("" : : "r"(all)); // the sum is not wanted, only that the bytes were read
 }
 
 static void run_piece(struct piece *piece)

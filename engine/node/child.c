@@ -5,7 +5,6 @@
 #include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/wire/message.h"
-#include "engine/worker/worker.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -21,7 +20,12 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { CHILD_END_MS = 2000, CHILD_POLL_MS = 20, CHILD_STOP_MS = 500 };
+enum {
+	WORKER_SOCKET = 3, // where engine/worker/worker.h expects it
+	CHILD_END_MS = 2000,
+	CHILD_POLL_MS = 20,
+	CHILD_STOP_MS = 500,
+};
 
 struct children {
 	struct net_loop *loop;

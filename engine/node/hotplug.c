@@ -3,7 +3,7 @@
 
 #include "common/base/log.h"
 #include "engine/device/host.h"
-#include "engine/vulkan/manifest.h"
+#include "engine/device/manifest.h"
 
 #include <dirent.h>
 #include <fcntl.h>

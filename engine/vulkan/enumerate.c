@@ -4,8 +4,8 @@
 #include "engine/device/family.h"
 #include "engine/device/host.h"
 #include "engine/device/identity.h"
+#include "engine/device/manifest.h"
 #include "engine/device/requirements.h"
-#include "engine/vulkan/manifest.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* See manifest.h. The search order is that of the loader's documentation (LoaderDriverInterface.md). */
-#include "engine/vulkan/manifest.h"
+#include "engine/device/manifest.h"
 
 #include "common/json/json.h"
 #include "engine/device/host.h"
