@@ -1,13 +1,12 @@
 /* WebSocket connections of both ends; see ws.h.
  *
- * Sending: each connection has a bounded ring of shared frames. libwebsockets writes one frame each time that the socket
- * can take it. Where nothing waits and the socket's buffer is nearly empty, a small frame is sent at once: one system
- * call instead of a turn through the poll, which is most of the cost of a broadcast (docs/performance.md).
+ * Sending: each connection has a bounded ring of shared frames. libwebsockets writes one frame each time that the
+ * socket can take it. Where nothing waits and the socket's buffer is nearly empty, a small frame is sent at once: one
+ * system call instead of a turn through the poll, which is most of the cost of a broadcast (docs/performance.md).
  * Receiving: pieces are put together up to the connection's limit, which is small until the peer is trusted.
  * Thread: the loop's. */
-#include "common/net/loop_lws.h"
-
 #include "common/base/log.h"
+#include "common/net/loop_lws.h"
 
 #include <errno.h>
 #include <linux/sockios.h>
@@ -43,7 +42,7 @@ struct net_conn {
 	struct lws *wsi;
 	const struct net_handler *handler;
 	void *user;
-	bool opened, closed, closing;
+	bool opened, closed, closing, close_sent;
 	int close_code;
 	char close_reason[CLOSE_REASON_BYTES + 1];
 	struct buffer rx; // a message in the making
@@ -343,9 +342,8 @@ static int on_receive(struct net_conn *conn, const uint8_t *bytes, size_t length
 	size_t ahead = lws_remaining_packet_payload(conn->wsi);
 	bool last = lws_is_final_fragment(conn->wsi) && !ahead;
 	if (length > conn->rx_limit || ahead > conn->rx_limit || conn->rx.length + length + ahead > conn->rx_limit) {
-		conn->close_code = 1009;
-		lws_close_reason(conn->wsi, LWS_CLOSE_STATUS_MESSAGE_TOO_LARGE, (uint8_t *)"message too big", 15);
-		return -1;
+		net_conn_close(conn, 1009, "message too big");
+		return 0;
 	}
 	if (last && !conn->rx.length) {
 		conn->handler->message(conn->user, conn, bytes, length, lws_frame_is_binary(conn->wsi));
@@ -363,15 +361,25 @@ static int on_receive(struct net_conn *conn, const uint8_t *bytes, size_t length
 	return 0;
 }
 
+// Our close frame, and then what still comes is read and dropped until the peer's: libwebsockets would close the socket
+// at once, and a socket that is closed with something unread takes the frame back with a reset.
+static int send_close(struct net_conn *conn)
+{
+	uint8_t frame[LWS_PRE + 2 + CLOSE_REASON_BYTES];
+	size_t length = strlen(conn->close_reason);
+	if (conn->close_sent)
+		return 0;
+	conn->close_sent = true;
+	frame[LWS_PRE] = (uint8_t)(conn->close_code >> 8);
+	frame[LWS_PRE + 1] = (uint8_t)conn->close_code;
+	memcpy(frame + LWS_PRE + 2, conn->close_reason, length);
+	return lws_write(conn->wsi, frame + LWS_PRE, 2 + length, LWS_WRITE_CLOSE) < 0 ? -1 : 0;
+}
+
 static int on_writable(struct net_conn *conn)
 {
-	if (!conn->queue_count) {
-		if (!conn->closing)
-			return 0;
-		lws_close_reason(conn->wsi, (enum lws_close_status)conn->close_code, (uint8_t *)conn->close_reason,
-				 strlen(conn->close_reason));
-		return -1;
-	}
+	if (!conn->queue_count)
+		return conn->closing ? send_close(conn) : 0;
 	struct queued entry = *queue_at(conn, 0);
 	conn->queue_first = (conn->queue_first + 1) & (conn->queue_capacity - 1);
 	conn->queue_count--;
@@ -395,10 +403,14 @@ static int add_bearer(struct net_conn *conn, unsigned char **at, size_t room)
 	return 0;
 }
 
-static void on_peer_close(struct net_conn *conn, const uint8_t *bytes, size_t length)
+// Returns what the callback is to return: an answer to our own close is not answered again.
+static int on_peer_close(struct net_conn *conn, const uint8_t *bytes, size_t length)
 {
+	if (conn->close_sent)
+		return -1;
 	if (length >= 2)
 		conn->close_code = bytes[0] << 8 | bytes[1];
+	return 0;
 }
 
 static void on_destroy(struct lws *wsi, struct net_session *session)
@@ -446,9 +458,7 @@ int net_ws_callback(struct lws *wsi, enum lws_callback_reasons reason, void *use
 	case LWS_CALLBACK_CLIENT_WRITEABLE:
 		return conn ? on_writable(conn) : -1;
 	case LWS_CALLBACK_WS_PEER_INITIATED_CLOSE:
-		if (conn)
-			on_peer_close(conn, in, length);
-		return 0;
+		return conn ? on_peer_close(conn, in, length) : 0;
 	case LWS_CALLBACK_CLOSED:
 		if (conn)
 			tell_closed(conn);
@@ -467,9 +477,10 @@ int net_ws_callback(struct lws *wsi, enum lws_callback_reasons reason, void *use
 
 enum status net_dial(struct net_loop *loop, const struct net_dial_params *params, struct error *error)
 {
-	char address[LIMIT_SOCKET_PATH_BYTES + 2];
+	char address[LIMIT_SOCKET_PATH_BYTES + 2], host[300]; // host: as the header of that name has it, with the port
 	if (params->socket_path && strlen(params->socket_path) > LIMIT_SOCKET_PATH_BYTES)
-		return error_set(error, STATUS_INVALID_PARAMS, "the socket's path is too long: %s", params->socket_path);
+		return error_set(error, STATUS_INVALID_PARAMS, "the socket's path is too long: %s",
+				 params->socket_path);
 	struct net_conn *conn = conn_create(loop, params->handler, params->user, NULL);
 	if (!conn)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
@@ -478,21 +489,26 @@ enum status net_dial(struct net_loop *loop, const struct net_dial_params *params
 					  .secs_since_valid_hangup = (uint16_t)params->silence_s};
 	net_conn_trust(conn); // we chose whom to dial
 	snprintf(address, sizeof address, "+%s", params->socket_path ? params->socket_path : "");
+	if (params->socket_path)
+		snprintf(host, sizeof host, "localhost");
+	else
+		snprintf(host, sizeof host, strchr(params->host, ':') ? "[%s]:%d" : "%s:%d", params->host,
+			 params->port);
 	struct lws_client_connect_info info = {
 		.context = net_loop_context(loop),
 		.vhost = net_loop_base_vhost(loop),
 		.address = params->socket_path ? address : params->host,
 		.port = params->socket_path ? 0 : params->port,
 		.path = params->path,
-		.host = params->socket_path ? "localhost" : params->host,
+		.host = host,
 		.protocol = params->subprotocol,
 		.local_protocol_name = "client",
 		.opaque_user_data = conn,
 		.retry_and_idle_policy = &conn->liveness,
 		.pwsi = &conn->wsi,
 	};
-	// A failure is told by callback, at once or later; only one that comes before there is anything to call back for
-	// is told by the result alone.
+	// A failure is told by callback, at once or later; only one that comes before there is anything to call back
+	// for is told by the result alone.
 	bool gone = false;
 	conn->gone = &gone;
 	struct lws *wsi = lws_client_connect_via_info(&info);
