@@ -147,10 +147,10 @@ enum status client_call(const struct target *target, const char *method, struct 
 	if (client.status)
 		goto out;
 	net_timer_start(client.loop, &client.deadline, CLIENT_TIMEOUT_MS, on_late, &client);
-	client.status = net_dial(client.loop, &dial, client.error);
-	if (client.status)
-		goto out;
-	net_loop_run(client.loop);
+	enum status status = net_dial(client.loop, &dial, client.error);
+	if (status)
+		finish(&client, status);
+	net_loop_run(client.loop); // comes back at once if the dialling failed at once
 out:
 	client.done = true;
 	if (client.loop)

@@ -6,7 +6,6 @@
 #include "server/cli/client.h"
 #include "server/cli/format.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static enum status print_json(const struct json *result, struct error *error)
@@ -22,22 +21,22 @@ static enum status print_json(const struct json *result, struct error *error)
 	return status;
 }
 
-enum status command_call(const struct cli_arguments *arguments, const char *method, struct json *params,
-			 struct json **result, struct error *error)
+int command_call(const struct cli_arguments *arguments, const char *method, struct json *params, struct json **result,
+		 struct error *error)
 {
 	struct target target;
 	*result = NULL;
 	enum status status = target_find(&target, arguments->data, arguments->url, error);
 	if (status) {
 		json_destroy(&params);
-		return status;
+		return status == STATUS_INVALID_PARAMS ? 2 : 1;
 	}
 	status = client_call(&target, method, params, result, error);
 	if (!status && arguments->json) {
 		status = print_json(*result, error);
 		json_destroy(result);
 	}
-	return status;
+	return status ? 1 : 0;
 }
 
 static bool fits(const struct json *member, const char *key, const char *id)
@@ -65,10 +64,12 @@ int64_t command_age_ms(const struct json *object, const char *name)
 	return at < now ? now - at : 0;
 }
 
-void command_print_text(const char *before, const char *text)
+void command_print_text(FILE *out, const char *before, const char *text)
 {
 	char line[1280];
 	snprintf(line, sizeof line, "%s%s", before, text);
 	text_clean(line);
-	printf("%s\n", line);
+	for (size_t length = strlen(line); length && line[length - 1] == ' '; length--)
+		line[length - 1] = 0;
+	fprintf(out, "%s\n", line);
 }

@@ -5,6 +5,8 @@
 #include "common/json/json.h"
 #include "server/cli/arguments.h"
 
+#include <stdio.h>
+
 struct cli_command {
 	const char *name;             // "token create"
 	const char *operand;          // what its operand is called; NULL: it takes none
@@ -18,13 +20,14 @@ extern const struct cli_command devices_command, nodes_command, token_create_com
 	token_revoke_command;
 
 // Call a method of the server that the arguments name; `params` is taken, may be NULL. With --json the result is
-// printed and *result stays NULL. Errors: target_find's and client_call's.
-enum status command_call(const struct cli_arguments *arguments, const char *method, struct json *params,
-			 struct json **result, struct error *error);
+// printed and *result stays NULL. Returns an exit status: 2 for an address or directory that cannot be one, 1 for
+// whatever else failed.
+int command_call(const struct cli_arguments *arguments, const char *method, struct json *params, struct json **result,
+		 struct error *error);
 // The member of `list` whose `key` is `id`; NULL if there is none. `from` (the result of the last search, or NULL) is
 // where it looks first: lists mostly come in the same order.
 const struct json *command_find(const struct json *list, const char *key, const char *id, const struct json *from);
 // Milliseconds since the wall time in object's member `name`; -1 if it has none.
 int64_t command_age_ms(const struct json *object, const char *name);
-// A text from the server on a terminal: its control characters replaced, and an end of line.
-void command_print_text(const char *before, const char *text);
+// Print two texts from the server as a line: control characters replaced, nothing blank at its end.
+void command_print_text(FILE *out, const char *before, const char *text);

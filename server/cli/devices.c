@@ -106,6 +106,7 @@ static void add_device(struct table *table, const struct json *device, const str
 static void print_reasons(const struct json *devices)
 {
 	char line[256];
+	fflush(stdout); // the table comes first
 	for (const struct json *device = json_first(devices); device; device = json_next(device)) {
 		const char *name = json_get_string(device, "name", ""),
 			   *support = json_get_string(device, "support", "");
@@ -114,11 +115,11 @@ static void print_reasons(const struct json *devices)
 			   *state_why = json_get_string(device, "state_reason", "");
 		if (why[0]) {
 			snprintf(line, sizeof line, "%.100s is %s: ", name, support);
-			command_print_text(line, why);
+			command_print_text(stderr, line, why);
 		}
 		if (state_why[0] && strcmp(state, support) != 0) {
 			snprintf(line, sizeof line, "%.100s is %s: ", name, state);
-			command_print_text(line, state_why);
+			command_print_text(stderr, line, state_why);
 		}
 	}
 }
@@ -139,9 +140,9 @@ static int run(const struct cli_arguments *arguments, struct error *error)
 	struct table table;
 	struct terminal terminal = terminal_of_stdout();
 	const struct json *node = NULL, *readings = NULL;
-	enum status status = command_call(arguments, "cluster.snapshot", NULL, &snapshot, error);
-	if (status || !snapshot)
-		return status ? 1 : 0;
+	int result = command_call(arguments, "cluster.snapshot", NULL, &snapshot, error);
+	if (result || !snapshot)
+		return result;
 	const struct json *devices = json_get(snapshot, "devices"), *nodes = json_get(snapshot, "nodes");
 	const struct json *telemetry = json_get(json_get(snapshot, "telemetry"), "devices");
 	table_init(&table, columns, sizeof columns / sizeof *columns);
@@ -153,13 +154,12 @@ static int run(const struct cli_arguments *arguments, struct error *error)
 	if (!json_count(devices)) {
 		print_none(snapshot);
 	} else {
-		status = table_print(&table, stdout, &terminal, error);
-		if (!status)
-			print_reasons(devices);
+		result = table_print(&table, stdout, &terminal, error) ? 1 : 0;
+		print_reasons(devices);
 	}
 	table_finish(&table);
 	json_destroy(&snapshot);
-	return status ? 1 : 0;
+	return result;
 }
 
 const struct cli_command devices_command = {

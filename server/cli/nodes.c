@@ -90,11 +90,11 @@ static void print_libraries(const struct json *node)
 		bool old = !strcmp(state, "too_old");
 		snprintf(line, sizeof line, "%s%*s  %-7s  %.60s%s%.60s", name, (int)(widest - text_width(name)), "",
 			 old ? "too old" : state, version, old && minimum[0] ? ", needs " : "", old ? minimum : "");
-		command_print_text("  ", line);
+		command_print_text(stdout, "  ", line);
 		if (json_get_string(one, "reason", "")[0])
-			command_print_text("      ", json_get_string(one, "reason", ""));
+			command_print_text(stdout, "      ", json_get_string(one, "reason", ""));
 		if (json_get_string(one, "hint", "")[0])
-			command_print_text("      ", json_get_string(one, "hint", ""));
+			command_print_text(stdout, "      ", json_get_string(one, "hint", ""));
 	}
 }
 
@@ -105,14 +105,14 @@ static void print_wide(const struct json *node)
 	snprintf(line, sizeof line, "%.100s: host %.100s, %.100s, %.60s", json_get_string(node, "name", ""),
 		 json_get_string(node, "host_name", "-"), json_get_string(node, "kernel", "-"),
 		 json_get_string(node, "arch", "-"));
-	command_print_text("", line);
+	command_print_text(stdout, "", line);
 	if (json_get_string(node, "state_reason", "")[0])
-		command_print_text("  ", json_get_string(node, "state_reason", ""));
+		command_print_text(stdout, "  ", json_get_string(node, "state_reason", ""));
 	for (const struct json *one = json_first(json_get(node, "backends")); one; one = json_next(one)) {
 		const char *reason = json_get_string(one, "reason", "");
 		snprintf(line, sizeof line, "back end %.16s: %s%s%.300s", json_get_string(one, "backend", ""),
 			 json_get_bool(one, "enabled", false) ? "on" : "off", reason[0] ? ", " : "", reason);
-		command_print_text("  ", line);
+		command_print_text(stdout, "  ", line);
 	}
 	print_libraries(node);
 }
@@ -123,9 +123,9 @@ static int run(const struct cli_arguments *arguments, struct error *error)
 	struct table table;
 	struct terminal terminal = terminal_of_stdout();
 	const struct json *readings = NULL;
-	enum status status = command_call(arguments, "cluster.snapshot", NULL, &snapshot, error);
-	if (status || !snapshot)
-		return status ? 1 : 0;
+	int result = command_call(arguments, "cluster.snapshot", NULL, &snapshot, error);
+	if (result || !snapshot)
+		return result;
 	const struct json *nodes = json_get(snapshot, "nodes"), *devices = json_get(snapshot, "devices");
 	const struct json *telemetry = json_get(json_get(snapshot, "telemetry"), "nodes");
 	table_init(&table, columns, sizeof columns / sizeof *columns);
@@ -138,12 +138,12 @@ static int run(const struct cli_arguments *arguments, struct error *error)
 				"--no-local-node;\n"
 				"exogpu node --join HOST:PORT brings another.\n");
 	else
-		status = table_print(&table, stdout, &terminal, error);
-	for (const struct json *node = json_first(nodes); node && !status && arguments->wide; node = json_next(node))
+		result = table_print(&table, stdout, &terminal, error) ? 1 : 0;
+	for (const struct json *node = json_first(nodes); node && !result && arguments->wide; node = json_next(node))
 		print_wide(node);
 	table_finish(&table);
 	json_destroy(&snapshot);
-	return status ? 1 : 0;
+	return result;
 }
 
 static const struct cli_flag flags[] = {

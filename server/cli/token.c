@@ -142,9 +142,9 @@ static int run_create(const struct cli_arguments *arguments, struct error *error
 		json_destroy(&params);
 		return 2;
 	}
-	if (command_call(arguments, "token.create", params, &created, error))
-		return 1;
-	int result = created ? print_created(arguments, created, error) : 0;
+	int result = command_call(arguments, "token.create", params, &created, error);
+	if (created)
+		result = print_created(arguments, created, error);
 	json_destroy(&created);
 	return result;
 }
@@ -197,20 +197,20 @@ static int run_list(const struct cli_arguments *arguments, struct error *error)
 	struct json *answer = NULL;
 	struct table table;
 	struct terminal terminal = terminal_of_stdout();
-	enum status status = command_call(arguments, "token.list", NULL, &answer, error);
-	if (status || !answer)
-		return status ? 1 : 0;
+	int result = command_call(arguments, "token.list", NULL, &answer, error);
+	if (result || !answer)
+		return result;
 	const struct json *tokens = json_get(answer, "tokens");
 	table_init(&table, columns, sizeof columns / sizeof *columns);
 	for (const struct json *token = json_first(tokens); token; token = json_next(token))
 		add_token(&table, token);
 	if (json_count(tokens))
-		status = table_print(&table, stdout, &terminal, error);
+		result = table_print(&table, stdout, &terminal, error) ? 1 : 0;
 	else
 		fprintf(stderr, "No tokens. exogpu token create --name NAME --scopes observe makes one.\n");
 	table_finish(&table);
 	json_destroy(&answer);
-	return status ? 1 : 0;
+	return result;
 }
 
 static int run_revoke(const struct cli_arguments *arguments, struct error *error)
@@ -225,15 +225,14 @@ static int run_revoke(const struct cli_arguments *arguments, struct error *error
 	}
 	params = json_new_object();
 	json_set_string(params, "token_id", id);
-	if (command_call(arguments, "token.revoke", params, &answer, error)) {
-		if (error->status == STATUS_NOT_FOUND)
-			error_hint(error, "exogpu token list shows the ids");
-		return 1;
-	}
+	int result = command_call(arguments, "token.revoke", params, &answer, error);
+	if (error->status == STATUS_NOT_FOUND)
+		error_hint(error, "exogpu token list shows the ids");
 	if (answer)
-		command_print_text("revoked, with every token made with it: ", json_get_string(answer, "token_id", ""));
+		command_print_text(stdout,
+				   "revoked, with every token made with it: ", json_get_string(answer, "token_id", ""));
 	json_destroy(&answer);
-	return 0;
+	return result;
 }
 
 static const struct cli_flag create_flags[] = {
