@@ -144,7 +144,10 @@ static enum status load_identity(struct app *app, struct error *error)
 	stored = store_load_setting(app->store, "cluster_name");
 	if (gethostname(host, sizeof host - 1))
 		snprintf(host, sizeof host, "exogpu");
-	snprintf(app->cluster_name, sizeof app->cluster_name, "%s", app->options.name ? app->options.name : stored ? stored : host);
+	snprintf(app->cluster_name, sizeof app->cluster_name, "%s",
+		 app->options.name ? app->options.name
+		 : stored          ? stored
+				   : host);
 	bool named = stored && !strcmp(stored, app->cluster_name);
 	if (app->cluster_id[0] && named)
 		return STATUS_OK;

@@ -81,8 +81,9 @@ enum status data_directory_open(const char *path, int *lock, struct error *error
 		return STATUS_FORBIDDEN;
 	}
 	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-		status = errno == EWOULDBLOCK ? lock_held(fd, path, error)
-					      : error_errno(error, STATUS_UNAVAILABLE, errno, "%s cannot be locked", file);
+		status = errno == EWOULDBLOCK
+				 ? lock_held(fd, path, error)
+				 : error_errno(error, STATUS_UNAVAILABLE, errno, "%s cannot be locked", file);
 		close(fd);
 		return status;
 	}

@@ -1,5 +1,5 @@
-/* See local_node.h. A node that dies is started again after a pause that doubles from 0.2 s to 30 s and begins anew once
- * it has run for a minute: soon when it was killed, never a busy loop when it cannot start. */
+/* See local_node.h. A node that dies is started again after a pause that doubles from 0.2 s to 30 s and begins anew
+ * once it has run for a minute: soon when it was killed, never a busy loop when it cannot start. */
 #include "server/local_node.h"
 
 #include "common/base/clock.h"
@@ -22,7 +22,7 @@ enum { FIRST_PAUSE_MS = 200, LONGEST_PAUSE_MS = 30000, SETTLED_MS = 60000, STOP_
 struct local_node {
 	struct local_node_params params;
 	char binary[4096], join[LIMIT_SOCKET_PATH_BYTES + 8], data[4096];
-	pid_t pid; // 0: not running
+	pid_t pid;               // 0: not running
 	struct net_watch *watch; // its pidfd
 	struct net_timer timer;  // until the next start, or until it is killed
 	int64_t started_ms, pause_ms;
@@ -60,7 +60,8 @@ static void ended(void *arg, int fd)
 	if (clock_steady_ms() - node->started_ms > SETTLED_MS)
 		node->pause_ms = FIRST_PAUSE_MS;
 	describe_end(status, text, sizeof text);
-	log_warning("server", "this machine's node %s; it is started again in %.1f s", text, (double)node->pause_ms / 1000);
+	log_warning("server", "this machine's node %s; it is started again in %.1f s", text,
+		    (double)node->pause_ms / 1000);
 	net_timer_start(node->params.loop, &node->timer, node->pause_ms, start, node);
 	node->pause_ms = node->pause_ms * 2 < LONGEST_PAUSE_MS ? node->pause_ms * 2 : LONGEST_PAUSE_MS;
 }
@@ -69,8 +70,15 @@ static const struct net_watch_events events = {.readable = ended};
 
 static int spawn(struct local_node *node)
 {
-	char *argv[] = {(char *)"exogpu", (char *)"node", (char *)"--join", node->join, (char *)"--data", node->data,
-			(char *)"--log-level", (char *)node->params.log_level, NULL};
+	char *argv[] = {(char *)"exogpu",
+			(char *)"node",
+			(char *)"--join",
+			node->join,
+			(char *)"--data",
+			node->data,
+			(char *)"--log-level",
+			(char *)node->params.log_level,
+			NULL};
 	extern char **environ;
 	posix_spawnattr_t attributes;
 	sigset_t none, all;

@@ -1,4 +1,5 @@
-/* This machine's own node: a child process, started with the server and started again when it dies. Thread: the loop's. */
+/* This machine's own node: a child process, started with the server and started again when it dies. Thread: the loop's.
+ */
 #pragma once
 #include "common/net/loop.h"
 

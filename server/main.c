@@ -1,8 +1,8 @@
 /* One binary, several processes: the first argument says which this is.
  *
  * The code is best read in this order: schema/api.json (what can be asked), common/wire/message.h (the one message),
- * server/app.c (what the server is made of), server/cluster/cluster.h (the state and how it changes), engine/node/node.h
- * (what runs on every machine), engine/backend.h (what a device can do). */
+ * server/app.c (what the server is made of), server/cluster/cluster.h (the state and how it changes),
+ * engine/node/node.h (what runs on every machine), engine/backend.h (what a device can do). */
 #include "engine/node/node.h"
 #include "engine/worker/worker.h"
 #include "server/app.h"

@@ -38,8 +38,10 @@ static enum status check_loopback(const struct options *options, struct error *e
 {
 	if (!strncmp(options->address, "127.", 4) || !strcmp(options->address, "::1"))
 		return STATUS_OK;
-	error_set(error, STATUS_INVALID_PARAMS, "%s is not a loopback address, and off loopback exogpu speaks TLS only, which is "
-		  "not there yet", options->address);
+	error_set(error, STATUS_INVALID_PARAMS,
+		  "%s is not a loopback address, and off loopback exogpu speaks TLS only, which is "
+		  "not there yet",
+		  options->address);
 	error_hint(error, "listen on 127.0.0.1 and reach it through an SSH tunnel: ssh -L 52415:127.0.0.1:52415 HOST");
 	return STATUS_INVALID_PARAMS;
 }
@@ -89,11 +91,13 @@ static enum status take(struct options *options, int option, const char **data, 
 		options->local_node = false;
 		return STATUS_OK;
 	case 'v':
-		return log_level_parse(optarg, &options->log_level) ? usage(error, "--log-level takes error, warning, info or debug")
-								    : STATUS_OK;
+		return log_level_parse(optarg, &options->log_level)
+			       ? usage(error, "--log-level takes error, warning, info or debug")
+			       : STATUS_OK;
 	case 't':
 		error_set(error, STATUS_INVALID_PARAMS, "TLS, and with it --lan, is not there yet");
-		error_hint(error, "serve on loopback and reach it through an SSH tunnel: ssh -L 52415:127.0.0.1:52415 HOST");
+		error_hint(error,
+			   "serve on loopback and reach it through an SSH tunnel: ssh -L 52415:127.0.0.1:52415 HOST");
 		return STATUS_INVALID_PARAMS;
 	case 'h':
 		*help = true;
@@ -104,12 +108,16 @@ static enum status take(struct options *options, int option, const char **data, 
 
 enum status options_parse(struct options *options, int argc, char **argv, bool *help, struct error *error)
 {
-	static const struct option known[] = {
-		{"listen", required_argument, NULL, 'l'},   {"data", required_argument, NULL, 'd'},
-		{"name", required_argument, NULL, 'n'},     {"no-local-node", no_argument, NULL, 'L'},
-		{"log-level", required_argument, NULL, 'v'}, {"lan", no_argument, NULL, 't'},
-		{"tls-cert", required_argument, NULL, 't'}, {"tls-key", required_argument, NULL, 't'},
-		{"help", no_argument, NULL, 'h'},           {0}};
+	static const struct option known[] = {{"listen", required_argument, NULL, 'l'},
+					      {"data", required_argument, NULL, 'd'},
+					      {"name", required_argument, NULL, 'n'},
+					      {"no-local-node", no_argument, NULL, 'L'},
+					      {"log-level", required_argument, NULL, 'v'},
+					      {"lan", no_argument, NULL, 't'},
+					      {"tls-cert", required_argument, NULL, 't'},
+					      {"tls-key", required_argument, NULL, 't'},
+					      {"help", no_argument, NULL, 'h'},
+					      {0}};
 	const char *data = NULL;
 	int option;
 	*help = false;

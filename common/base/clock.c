@@ -1,4 +1,5 @@
-/* See clock.h. Dates are computed (proleptic Gregorian), not asked of the C library: no locale, no time zone, no lock. */
+/* See clock.h. Dates are computed (proleptic Gregorian), not asked of the C library: no locale, no time zone, no lock.
+ */
 #include "common/base/clock.h"
 
 #include <stdio.h>

@@ -6,7 +6,8 @@
 #include <stdint.h>
 
 struct embedded_file {
-	const char *name;    // "schema/api.json", "migrations/state/0001_inventory.sql", "ui/index.html", "kernels/vulkan/verify.spv"
+	const char *name;    // "schema/api.json", "migrations/state/0001_inventory.sql", "ui/index.html",
+			     // "kernels/vulkan/verify.spv"
 	const uint8_t *data; // (length), followed by a 0 byte that is not counted
 	size_t length;
 };

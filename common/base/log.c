@@ -15,7 +15,7 @@ static const char *const names[] = {
 static atomic_int threshold = LOG_INFO;
 static pthread_mutex_t listener_lock = PTHREAD_MUTEX_INITIALIZER;
 static void (*listener)(void *context, enum log_level level, const char *area, const char *text); // under listener_lock
-static void *listener_context;                                                                     // under listener_lock
+static void *listener_context;                                                                    // under listener_lock
 
 enum status log_level_parse(const char *name, enum log_level *level)
 {

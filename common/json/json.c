@@ -29,7 +29,10 @@ static size_t utf8_sequence(const unsigned char *text, size_t length)
 	unsigned char lead = text[0];
 	if (lead < 0x80)
 		return 1;
-	size_t need = lead >= 0xC2 && lead <= 0xDF ? 2 : lead >= 0xE0 && lead <= 0xEF ? 3 : lead >= 0xF0 && lead <= 0xF4 ? 4 : 0;
+	size_t need = lead >= 0xC2 && lead <= 0xDF   ? 2
+		      : lead >= 0xE0 && lead <= 0xEF ? 3
+		      : lead >= 0xF0 && lead <= 0xF4 ? 4
+						     : 0;
 	if (!need || length < need)
 		return 0;
 	unsigned char low = 0x80, high = 0xBF;
@@ -75,10 +78,12 @@ static enum status scan(const char *text, size_t length, struct error *error)
 			return error_set(error, STATUS_PARSE_ERROR, "a NUL byte at offset %zu", i);
 		if (in_string) {
 			if ((unsigned char)c < 32)
-				return error_set(error, STATUS_PARSE_ERROR, "a control character in a string at offset %zu", i);
+				return error_set(error, STATUS_PARSE_ERROR,
+						 "a control character in a string at offset %zu", i);
 			if (c == '\\') {
 				if (length - i > 5 && !memcmp(text + i, "\\u0000", 6))
-					return error_set(error, STATUS_PARSE_ERROR, "a NUL in a string at offset %zu", i);
+					return error_set(error, STATUS_PARSE_ERROR, "a NUL in a string at offset %zu",
+							 i);
 				i++;
 			} else if (c == '"') {
 				in_string = false;
@@ -86,7 +91,8 @@ static enum status scan(const char *text, size_t length, struct error *error)
 		} else if (c == '"') {
 			in_string = true;
 		} else if ((c == '{' || c == '[') && ++depth > LIMIT_NESTING) {
-			return error_set(error, STATUS_PARSE_ERROR, "nested deeper than %d at offset %zu", LIMIT_NESTING, i);
+			return error_set(error, STATUS_PARSE_ERROR, "nested deeper than %d at offset %zu",
+					 LIMIT_NESTING, i);
 		} else if (c == '}' || c == ']') {
 			depth--;
 		}
@@ -110,7 +116,8 @@ static enum status unique_names(const cJSON *object, struct error *error)
 		for (const cJSON *a = object->child; a; a = a->next)
 			for (const cJSON *b = a->next; b; b = b->next)
 				if (!strcmp(a->string, b->string))
-					return error_set(error, STATUS_PARSE_ERROR, "the key \"%.40s\" stands twice", a->string);
+					return error_set(error, STATUS_PARSE_ERROR, "the key \"%.40s\" stands twice",
+							 a->string);
 		return STATUS_OK;
 	}
 	members = malloc((size_t)count * sizeof(*members));
@@ -122,7 +129,8 @@ static enum status unique_names(const cJSON *object, struct error *error)
 	qsort(members, (size_t)n, sizeof(*members), by_name);
 	for (int i = 1; i < n && !status; i++)
 		if (!strcmp(members[i - 1]->string, members[i]->string))
-			status = error_set(error, STATUS_PARSE_ERROR, "the key \"%.40s\" stands twice", members[i]->string);
+			status = error_set(error, STATUS_PARSE_ERROR, "the key \"%.40s\" stands twice",
+					   members[i]->string);
 	free(members);
 	return status;
 }
@@ -157,7 +165,8 @@ enum status json_parse(struct json **result, const char *text, size_t length, st
 	while (end < text + length && strchr(" \t\r\n", *end))
 		end++;
 	if (end != text + length) {
-		status = error_set(error, STATUS_PARSE_ERROR, "something follows the value at offset %zu", (size_t)(end - text));
+		status = error_set(error, STATUS_PARSE_ERROR, "something follows the value at offset %zu",
+				   (size_t)(end - text));
 		goto done;
 	}
 	status = check_tree(item, error);
@@ -265,7 +274,7 @@ enum status json_print(const struct json *json, struct buffer *buffer)
 enum json_type json_type(const struct json *json)
 {
 	const cJSON *item = in(json);
-	return !item                 ? JSON_ABSENT
+	return !item                  ? JSON_ABSENT
 	       : cJSON_IsNull(item)   ? JSON_NULL
 	       : cJSON_IsBool(item)   ? JSON_BOOL
 	       : cJSON_IsNumber(item) ? JSON_NUMBER

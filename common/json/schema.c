@@ -1,5 +1,6 @@
-/* See schema.h. The schema is walked as it stands, with no compiled form: a call's parameters have a handful of members,
- * and a walk costs microseconds. Recursion is bounded by the value's nesting and by a limit on chains of $ref. */
+/* See schema.h. The schema is walked as it stands, with no compiled form: a call's parameters have a handful of
+ * members, and a walk costs microseconds. Recursion is bounded by the value's nesting and by a limit on chains of $ref.
+ */
 #include "common/json/schema.h"
 
 #include <math.h>
@@ -127,7 +128,8 @@ static double code_points(const char *text)
 static enum status check_members(const struct schema_scope *scope, const struct json *schema, const struct json *value,
 				 const char *place, struct error *error)
 {
-	const struct json *properties = json_get(schema, "properties"), *more = json_get(schema, "additionalProperties");
+	const struct json *properties = json_get(schema, "properties"),
+			  *more = json_get(schema, "additionalProperties");
 	for (const struct json *name = json_first(json_get(schema, "required")); name; name = json_next(name))
 		if (!json_get(value, json_string(name, "")))
 			return error_set(error, STATUS_INVALID_PARAMS, "%s lacks \"%s\"", place, json_string(name, ""));
@@ -153,7 +155,8 @@ static enum status check_items(const struct schema_scope *scope, const struct js
 			       const char *place, struct error *error)
 {
 	const struct json *items = json_get(schema, "items");
-	enum status status = check_count(schema, (double)json_count(value), "minItems", "maxItems", "members", place, error);
+	enum status status = check_count(schema, (double)json_count(value), "minItems", "maxItems", "members", place,
+					 error);
 	size_t index = 0;
 	for (const struct json *item = json_first(value); item && items && !status; item = json_next(item)) {
 		char inner[PLACE_BYTES];

@@ -48,14 +48,15 @@ void net_read_request(struct lws *wsi, struct net_listener *listener, struct net
 
 static int add_header(struct lws *wsi, const char *name, const char *value, unsigned char **at, unsigned char *end)
 {
-	return lws_add_http_header_by_name(wsi, (const unsigned char *)name, (const unsigned char *)value, (int)strlen(value),
-					   at, end);
+	return lws_add_http_header_by_name(wsi, (const unsigned char *)name, (const unsigned char *)value,
+					   (int)strlen(value), at, end);
 }
 
 // Write the status line and headers. Non-zero: the connection is to be closed.
 static int write_headers(struct lws *wsi, const struct net_listener *listener, const struct net_response *response)
 {
-	unsigned char bytes[LWS_PRE + HEADER_BYTES], *start = bytes + LWS_PRE, *at = start, *end = bytes + sizeof bytes - 1;
+	unsigned char bytes[LWS_PRE + HEADER_BYTES], *start = bytes + LWS_PRE, *at = start,
+						     *end = bytes + sizeof bytes - 1;
 	const char *cache = response->immutable  ? "public, max-age=31536000, immutable"
 			    : response->no_store ? "no-store"
 						 : "no-cache";
@@ -95,7 +96,8 @@ static bool has_body(struct lws *wsi)
 {
 	char length[24];
 	copy_header(wsi, WSI_TOKEN_HTTP_CONTENT_LENGTH, length, sizeof length);
-	return (length[0] && strcmp(length, "0") != 0) || lws_hdr_total_length(wsi, WSI_TOKEN_HTTP_TRANSFER_ENCODING) > 0;
+	return (length[0] && strcmp(length, "0") != 0) ||
+	       lws_hdr_total_length(wsi, WSI_TOKEN_HTTP_TRANSFER_ENCODING) > 0;
 }
 
 static void refuse_method(struct net_response *response)

@@ -1,9 +1,8 @@
-/* Listening sockets. We bind and accept ourselves, and hand libwebsockets the accepted connection: errors of binding are
- * then ours to explain, port 0 is possible, and a connection over the limit is refused before it costs anything.
+/* Listening sockets. We bind and accept ourselves, and hand libwebsockets the accepted connection: errors of binding
+ * are then ours to explain, port 0 is possible, and a connection over the limit is refused before it costs anything.
  * Thread: the loop's. */
-#include "common/net/loop_lws.h"
-
 #include "common/base/log.h"
+#include "common/net/loop_lws.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -93,7 +92,8 @@ static enum status bind_tcp(struct net_listener *listener, const struct net_list
 	int one = 1;
 	enum status status = STATUS_OK;
 	snprintf(port, sizeof port, "%d", params->port);
-	snprintf(where, sizeof where, strchr(params->address, ':') ? "[%s]:%d" : "%s:%d", params->address, params->port);
+	snprintf(where, sizeof where, strchr(params->address, ':') ? "[%s]:%d" : "%s:%d", params->address,
+		 params->port);
 	if (getaddrinfo(params->address, port, &hints, &address)) {
 		error_set(error, STATUS_INVALID_PARAMS, "%s is not a numeric address", params->address);
 		error_hint(error, "as in 127.0.0.1:52415 or [::1]:52415");
@@ -122,8 +122,8 @@ static enum status bind_unix(struct net_listener *listener, const struct net_lis
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	if (strlen(params->socket_path) > LIMIT_SOCKET_PATH_BYTES) {
-		error_set(error, STATUS_INVALID_PARAMS, "the socket's path has more than %d bytes: %s", LIMIT_SOCKET_PATH_BYTES,
-			  params->socket_path);
+		error_set(error, STATUS_INVALID_PARAMS, "the socket's path has more than %d bytes: %s",
+			  LIMIT_SOCKET_PATH_BYTES, params->socket_path);
 		error_hint(error, "choose a data directory with a shorter path, with --data");
 		return STATUS_INVALID_PARAMS;
 	}
@@ -154,8 +154,8 @@ static void describe_protocols(struct net_listener *listener, const struct net_l
 	}
 }
 
-enum status net_listener_create(struct net_listener **out, struct net_loop *loop, const struct net_listener_params *params,
-				struct error *error)
+enum status net_listener_create(struct net_listener **out, struct net_loop *loop,
+				const struct net_listener_params *params, struct error *error)
 {
 	*out = NULL;
 	int fd = -1;
@@ -171,7 +171,8 @@ enum status net_listener_create(struct net_listener **out, struct net_loop *loop
 	listener->liveness = (lws_retry_bo_t){.secs_since_valid_ping = (uint16_t)params->ping_s,
 					      .secs_since_valid_hangup = (uint16_t)params->silence_s};
 	describe_protocols(listener, params);
-	enum status status = params->socket_path ? bind_unix(listener, params, &fd, error) : bind_tcp(listener, params, &fd, error);
+	enum status status = params->socket_path ? bind_unix(listener, params, &fd, error)
+						 : bind_tcp(listener, params, &fd, error);
 	if (status)
 		goto done;
 	struct lws_context_creation_info info = {

@@ -3,11 +3,10 @@
  * a watch may be destroyed in its own callback. Timers are a sorted list behind one of its timers, of which there are
  * few. Results of other threads wait in a list under a lock; lws_cancel_service, the one call that it allows from other
  * threads, wakes the loop. Thread: the loop's, but for net_loop_post and net_loop_stop. */
-#include "common/net/loop_lws.h"
-
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
+#include "common/net/loop_lws.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -62,7 +61,8 @@ static void free_dead(struct net_loop *loop)
 
 static void arm(struct net_watch *watch)
 {
-	struct epoll_event event = {.events = EPOLLIN | (watch->want_write ? (uint32_t)EPOLLOUT : 0u), .data.ptr = watch};
+	struct epoll_event event = {.events = EPOLLIN | (watch->want_write ? (uint32_t)EPOLLOUT : 0u),
+				    .data.ptr = watch};
 	if (epoll_ctl(watch->loop->epoll, EPOLL_CTL_MOD, watch->fd, &event) < 0)
 		log_error("net", "epoll_ctl: %s", strerror(errno));
 }
@@ -185,7 +185,8 @@ enum status net_loop_create(struct net_loop **out, struct error *error)
 		.protocols = base_protocols,
 	};
 	loop->base = lws_create_vhost(loop->context, &base);
-	status = loop->base ? adopt_epoll(loop, error) : error_set(error, STATUS_UNAVAILABLE, "libwebsockets does not start");
+	status = loop->base ? adopt_epoll(loop, error)
+			    : error_set(error, STATUS_UNAVAILABLE, "libwebsockets does not start");
 done:
 	if (status)
 		net_loop_destroy(&loop);
@@ -302,8 +303,8 @@ void net_timer_stop(struct net_loop *loop, struct net_timer *timer)
 		unlink_timer(loop, timer);
 }
 
-enum status net_watch_create(struct net_watch **out, struct net_loop *loop, int fd, const struct net_watch_events *events,
-			     void *arg, struct error *error)
+enum status net_watch_create(struct net_watch **out, struct net_loop *loop, int fd,
+			     const struct net_watch_events *events, void *arg, struct error *error)
 {
 	*out = NULL;
 	struct net_watch *watch = malloc(sizeof(*watch));
@@ -312,7 +313,8 @@ enum status net_watch_create(struct net_watch **out, struct net_loop *loop, int 
 	*watch = (struct net_watch){.loop = loop, .events = events, .arg = arg, .fd = fd};
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = watch};
 	int flags = fcntl(fd, F_GETFL);
-	if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 || epoll_ctl(loop->epoll, EPOLL_CTL_ADD, fd, &event) < 0) {
+	if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ||
+	    epoll_ctl(loop->epoll, EPOLL_CTL_ADD, fd, &event) < 0) {
 		enum status status = error_errno(error, STATUS_UNAVAILABLE, errno, "a file cannot be watched");
 		free(watch);
 		return status;

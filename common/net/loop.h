@@ -31,7 +31,8 @@ struct net_timer {
 	void *arg;
 	bool running;
 };
-void net_timer_start(struct net_loop *loop, struct net_timer *timer, int64_t delay_ms, void (*fn)(void *arg), void *arg);
+void net_timer_start(struct net_loop *loop, struct net_timer *timer, int64_t delay_ms, void (*fn)(void *arg),
+		     void *arg);
 void net_timer_stop(struct net_loop *loop, struct net_timer *timer);
 
 // Watch a file descriptor of any pollable kind. `ready` is called when it can be read or has hung up (read returns 0 or
@@ -42,8 +43,8 @@ struct net_watch_events {
 	void (*writable)(void *arg, int fd); // may be NULL
 };
 // Takes the descriptor: net_watch_destroy closes it. `events` must outlive the watch.
-enum status net_watch_create(struct net_watch **out, struct net_loop *loop, int fd, const struct net_watch_events *events,
-			     void *arg, struct error *error);
+enum status net_watch_create(struct net_watch **out, struct net_loop *loop, int fd,
+			     const struct net_watch_events *events, void *arg, struct error *error);
 void net_watch_want_write(struct net_watch *watch); // once; ask again after each `writable`
 // Safe inside its own callback.
 void net_watch_destroy(struct net_watch **watch);

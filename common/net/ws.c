@@ -361,19 +361,26 @@ static int on_receive(struct net_conn *conn, const uint8_t *bytes, size_t length
 	return 0;
 }
 
-// Our close frame, and then what still comes is read and dropped until the peer's: libwebsockets would close the socket
-// at once, and a socket that is closed with something unread takes the frame back with a reset.
+// Our close frame, past libwebsockets, and then what still comes is read and dropped until the peer's (5 s at most): it
+// would close the socket at once, and one that is closed with something unread takes the frame back with a reset.
 static int send_close(struct net_conn *conn)
 {
-	uint8_t frame[LWS_PRE + 2 + CLOSE_REASON_BYTES];
+	uint8_t frame[4 + CLOSE_REASON_BYTES];
 	size_t length = strlen(conn->close_reason);
 	if (conn->close_sent)
 		return 0;
+	if (lws_is_ssl(conn->wsi) || !conn->session.listener) {
+		lws_close_reason(conn->wsi, (enum lws_close_status)conn->close_code, (uint8_t *)conn->close_reason, length);
+		return -1;
+	}
 	conn->close_sent = true;
-	frame[LWS_PRE] = (uint8_t)(conn->close_code >> 8);
-	frame[LWS_PRE + 1] = (uint8_t)conn->close_code;
-	memcpy(frame + LWS_PRE + 2, conn->close_reason, length);
-	return lws_write(conn->wsi, frame + LWS_PRE, 2 + length, LWS_WRITE_CLOSE) < 0 ? -1 : 0;
+	frame[0] = 0x88;
+	frame[1] = (uint8_t)(2 + length); // at most 122: one byte of length
+	frame[2] = (uint8_t)(conn->close_code >> 8);
+	frame[3] = (uint8_t)conn->close_code;
+	memcpy(frame + 4, conn->close_reason, length);
+	ssize_t sent = send(lws_get_socket_fd(conn->wsi), frame, 4 + length, MSG_NOSIGNAL | MSG_DONTWAIT);
+	return sent == (ssize_t)(4 + length) ? 0 : -1;
 }
 
 static int on_writable(struct net_conn *conn)

@@ -24,13 +24,13 @@ struct net_request {
 #define NET_TOO_LONG "\x01"
 
 struct net_response {
-	int status;                    // HTTP
+	int status; // HTTP
 	const char *content_type;
-	const uint8_t *body;           // (body_bytes), static, or inside `owned`
+	const uint8_t *body; // (body_bytes), static, or inside `owned`
 	size_t body_bytes;
-	bool immutable, no_store, gzip; // Cache-Control: immutable or no-store, else no-cache; Content-Encoding: gzip
+	bool immutable, no_store, gzip;  // Cache-Control: immutable or no-store, else no-cache; Content-Encoding: gzip
 	const char *etag, *authenticate; // ETag, WWW-Authenticate; may be NULL, else static
-	struct buffer owned;           // freed once sent
+	struct buffer owned;             // freed once sent
 };
 struct net_header {
 	const char *name, *value; // name in lower case with its colon
@@ -53,20 +53,21 @@ struct net_listener_params {
 	const char *socket_path; // a Unix socket, created with mode 0600
 	int port;                // 0: any free one
 	int ping_s, silence_s;   // a peer that sends nothing for ping_s is pinged, for silence_s is closed (4408)
-	const char *const *subprotocols; // that are spoken, 4 at most, NULL at the end; a client that names none is taken too
+	const char *const
+		*subprotocols; // that are spoken, 4 at most, NULL at the end; a client that names none is taken too
 	const struct net_header *headers; // on every answer; static; ends with a NULL name
 	const struct net_handler *handler;
 	void *context;
 };
 // Errors: STATUS_CONFLICT (address in use), STATUS_FORBIDDEN (not allowed), STATUS_INVALID_PARAMS, with hints.
-enum status net_listener_create(struct net_listener **out, struct net_loop *loop, const struct net_listener_params *params,
-				struct error *error);
+enum status net_listener_create(struct net_listener **out, struct net_loop *loop,
+				const struct net_listener_params *params, struct error *error);
 int net_listener_port(const struct net_listener *listener);
 // Stops accepting; open connections stay.
 void net_listener_destroy(struct net_listener **listener);
 
 struct net_dial_params {
-	const char *socket_path;           // Unix socket; or
+	const char *socket_path; // Unix socket; or
 	const char *host;
 	int port;
 	const char *path, *subprotocol, *bearer; // bearer may be NULL

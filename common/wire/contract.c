@@ -16,14 +16,16 @@ struct contract {
 
 const char *contract_text(enum contract_document document, size_t *length)
 {
-	const struct embedded_file *file = embedded_find(document == CONTRACT_API ? "schema/api.json" : "schema/node.json");
+	const struct embedded_file *file = embedded_find(document == CONTRACT_API ? "schema/api.json"
+										  : "schema/node.json");
 	*length = file ? file->length : 0;
 	return file ? (const char *)file->data : "";
 }
 
 static int by_name(const void *a, const void *b)
 {
-	return strcmp((*(const struct contract_method *const *)a)->name, (*(const struct contract_method *const *)b)->name);
+	return strcmp((*(const struct contract_method *const *)a)->name,
+		      (*(const struct contract_method *const *)b)->name);
 }
 
 static enum status load_methods(struct contract *contract, struct error *error)
@@ -83,8 +85,8 @@ const struct contract_method *contract_find(const struct contract *contract, con
 {
 	struct contract_method wanted = {.name = name};
 	const struct contract_method *key = &wanted;
-	const struct contract_method *const *found =
-		bsearch(&key, contract->sorted, contract->count, sizeof(*contract->sorted), by_name);
+	const struct contract_method *const *found = bsearch(&key, contract->sorted, contract->count,
+							     sizeof(*contract->sorted), by_name);
 	return found ? *found : NULL;
 }
 
@@ -108,7 +110,8 @@ enum status contract_check_params(const struct contract *contract, const struct 
 		const char *name = json_get_string(one, "name", "");
 		const struct json *value = json_get(params, name);
 		if (!value && json_get_bool(one, "required", false))
-			return error_set(error, STATUS_INVALID_PARAMS, "%s needs the parameter \"%s\"", method->name, name);
+			return error_set(error, STATUS_INVALID_PARAMS, "%s needs the parameter \"%s\"", method->name,
+					 name);
 		if (!value)
 			continue;
 		known++;

@@ -28,7 +28,8 @@ static enum status classify(struct message *message, struct error *error)
 	const struct json *id = json_get(head, "id");
 	bool null_id = json_type(id) == JSON_NULL;
 	if (id && !null_id && !valid_id(id))
-		return error_set(error, STATUS_INVALID_REQUEST, "id must be an integer or a string of at most 64 bytes");
+		return error_set(error, STATUS_INVALID_REQUEST,
+				 "id must be an integer or a string of at most 64 bytes");
 	message->id = id;
 	if (strcmp(json_get_string(head, "jsonrpc", ""), "2.0") != 0)
 		return error_set(error, STATUS_INVALID_REQUEST, "\"jsonrpc\": \"2.0\" is missing");
@@ -71,7 +72,8 @@ enum status message_decode(struct message *message, const uint8_t *bytes, size_t
 {
 	*message = (struct message){0};
 	if (length < 4)
-		return error_set(error, STATUS_PARSE_ERROR, "a binary frame begins with the length of its head, 4 bytes");
+		return error_set(error, STATUS_PARSE_ERROR,
+				 "a binary frame begins with the length of its head, 4 bytes");
 	size_t head = read_u32le(bytes);
 	if (head > LIMIT_HEAD_BYTES)
 		return error_set(error, STATUS_LIMIT_EXCEEDED, "the head has %zu bytes, at most %d are taken", head,

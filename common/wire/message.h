@@ -35,7 +35,8 @@ enum status message_decode(struct message *message, const uint8_t *bytes, size_t
 void message_finish(struct message *message);
 
 // Append the bytes of a binary frame. `head` is the printed JSON-RPC object. Errors: those of buffer_append.
-enum status message_encode(struct buffer *out, const char *head, size_t head_bytes, const void *body, size_t body_bytes);
+enum status message_encode(struct buffer *out, const char *head, size_t head_bytes, const void *body,
+			   size_t body_bytes);
 // The same, preceded by the u32 total that streams need.
 enum status message_encode_stream(struct buffer *out, const char *head, size_t head_bytes, const void *body,
 				  size_t body_bytes);

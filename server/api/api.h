@@ -1,8 +1,8 @@
 /* The API: JSON-RPC calls of clients, in; domain calls and answers, out.
  *
- * The contract decides: a method's scope and parameters are checked from schema/api.json before its handler runs, and in
- * debug builds its result after. A handler lives in the file of its noun and does what it is named for, nothing else.
- * Thread: the loop's. */
+ * The contract decides: a method's scope and parameters are checked from schema/api.json before its handler runs, and
+ * in debug builds its result after. A handler lives in the file of its noun and does what it is named for, nothing
+ * else. Thread: the loop's. */
 #pragma once
 #include "common/wire/contract.h"
 #include "common/wire/message.h"

@@ -1,8 +1,7 @@
 /* auth.*: logging in. Thread: the loop's. */
-#include "server/api/call.h"
-
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "server/api/call.h"
 
 static struct json *scope_list(uint32_t scopes)
 {
@@ -13,12 +12,14 @@ static struct json *scope_list(uint32_t scopes)
 	return list;
 }
 
-static enum status auth_login(struct api_call *call, const struct json *params, struct json **result, struct error *error)
+static enum status auth_login(struct api_call *call, const struct json *params, struct json **result,
+			      struct error *error)
 {
 	char at[CLOCK_TEXT_BYTES];
 	struct token *token = NULL;
 	struct api *api = call->api;
-	enum status status = tokens_authenticate(api->params.tokens, json_get_string(params, "token", ""), &token, error);
+	enum status status = tokens_authenticate(api->params.tokens, json_get_string(params, "token", ""), &token,
+						 error);
 	if (status) {
 		api->stats.failed_logins++;
 		log_debug("api", "a login failed: %s", error->message);

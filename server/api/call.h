@@ -22,7 +22,7 @@ struct api_client {
 	bool local, closed, waiting; // waiting: counted as not logged in
 	struct event_subscriber subscriber;
 	struct net_timer login_deadline;
-	unsigned calls; // in flight; the struct lives until they are done
+	unsigned calls;   // in flight; the struct lives until they are done
 	double allowance; // messages that may come now
 	int64_t allowance_ms;
 };
@@ -42,7 +42,7 @@ struct api_call {
 	struct api *api;
 	struct api_client *client;
 	const struct contract_method *method;
-	struct json *id; // NULL: a notification, not answered
+	struct json *id;   // NULL: a notification, not answered
 	struct json *kept; // a handler's own, between its start and its end
 };
 

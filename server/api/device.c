@@ -39,8 +39,8 @@ static enum status device_drain(struct api_call *call, const struct json *params
 	(void)result;
 	enum status status = find(call, params, &device, error);
 	if (!status)
-		status = cluster_drain_device(call->api->params.cluster, device, json_get_bool(params, "drain", false), drained,
-					      call, error);
+		status = cluster_drain_device(call->api->params.cluster, device, json_get_bool(params, "drain", false),
+					      drained, call, error);
 	return status ? status : STATUS_PENDING;
 }
 

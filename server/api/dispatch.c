@@ -1,14 +1,14 @@
 /* A call's way: message, method, login, scope, rate, parameters, handler, answer. See api.h. */
-#include "server/api/call.h"
-
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "server/api/call.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static const struct api_handler *const tables[] = {server_handlers,    auth_handlers,   cluster_handlers, events_handlers,
-						   telemetry_handlers, device_handlers, token_handlers};
+static const struct api_handler *const tables[] = {server_handlers, auth_handlers,      cluster_handlers,
+						   events_handlers, telemetry_handlers, device_handlers,
+						   token_handlers};
 
 static const struct api_handler *find_handler(const char *method, size_t *count)
 {
@@ -20,7 +20,6 @@ static const struct api_handler *find_handler(const char *method, size_t *count)
 				found = handler;
 	return found;
 }
-
 
 // One handler for each method of the contract and none besides, or the server does not start.
 enum status api_bind_handlers(struct api *api, struct error *error)
@@ -35,12 +34,16 @@ enum status api_bind_handlers(struct api *api, struct error *error)
 	for (size_t i = 0; (method = contract_at(api->params.contract, i)); i++) {
 		api->handlers[i] = find_handler(method->name, &handlers);
 		if (!api->handlers[i])
-			return error_set(error, STATUS_INTERNAL, "the contract's method %s has no handler", method->name);
-		if (strcmp(method->scope ? method->scope : "", "none") != 0 && !token_scope_parse(method->scope ? method->scope : ""))
-			return error_set(error, STATUS_INTERNAL, "the contract's method %s has no known x-scope", method->name);
+			return error_set(error, STATUS_INTERNAL, "the contract's method %s has no handler",
+					 method->name);
+		if (strcmp(method->scope ? method->scope : "", "none") != 0 &&
+		    !token_scope_parse(method->scope ? method->scope : ""))
+			return error_set(error, STATUS_INTERNAL, "the contract's method %s has no known x-scope",
+					 method->name);
 	}
 	if (handlers != methods)
-		return error_set(error, STATUS_INTERNAL, "%zu handlers for %zu methods of the contract", handlers, methods);
+		return error_set(error, STATUS_INTERNAL, "%zu handlers for %zu methods of the contract", handlers,
+				 methods);
 	return STATUS_OK;
 }
 
@@ -109,7 +112,8 @@ static enum status admit(struct api_client *client, const struct contract_method
 		return STATUS_OK;
 	if (!client->session) {
 		error_set(error, STATUS_UNAUTHENTICATED, "log in before calling %s", method->name);
-		error_hint(error, "call auth.login with a token first, or send Authorization: Bearer TOKEN on the upgrade");
+		error_hint(error,
+			   "call auth.login with a token first, or send Authorization: Bearer TOKEN on the upgrade");
 		return STATUS_UNAUTHENTICATED;
 	}
 	struct token *token = client->session->token;
@@ -123,7 +127,8 @@ static enum status admit(struct api_client *client, const struct contract_method
 	uint32_t scope = token_scope_parse(method->scope);
 	if (!(api_scopes(client) & (scope | SCOPE_ADMIN))) {
 		error_set(error, STATUS_FORBIDDEN, "%s needs the scope %s", method->name, method->scope);
-		error_hint(error, "ask an admin for a token with that scope: exogpu token create --scopes %s", method->scope);
+		error_hint(error, "ask an admin for a token with that scope: exogpu token create --scopes %s",
+			   method->scope);
 		return STATUS_FORBIDDEN;
 	}
 	return STATUS_OK;
@@ -140,12 +145,14 @@ static void run_call(struct api_client *client, const struct message *message)
 	if (!client->session && (!method || strcmp(method->scope, "none") != 0)) {
 		// Before login nobody learns which methods there are.
 		status = error_set(&error, STATUS_UNAUTHENTICATED, "log in first");
-		error_hint(&error, "call auth.login with a token first, or send Authorization: Bearer TOKEN on the upgrade");
+		error_hint(&error,
+			   "call auth.login with a token first, or send Authorization: Bearer TOKEN on the upgrade");
 	} else if (!method) {
 		status = error_set(&error, STATUS_METHOD_NOT_FOUND, "there is no method \"%.64s\"", message->method);
 		error_hint(&error, "the methods are in /schema/api.json");
 	} else if (client->calls >= LIMIT_CALLS_IN_FLIGHT) {
-		status = error_set(&error, STATUS_LIMIT_EXCEEDED, "%d calls are under way on this connection", LIMIT_CALLS_IN_FLIGHT);
+		status = error_set(&error, STATUS_LIMIT_EXCEEDED, "%d calls are under way on this connection",
+				   LIMIT_CALLS_IN_FLIGHT);
 		error_hint(&error, "wait for answers before sending more");
 	}
 	if (!status)

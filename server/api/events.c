@@ -2,14 +2,16 @@
  * it knows where the stream stands. Thread: the loop's. */
 #include "server/api/call.h"
 
-static enum status wanted_topics(struct api_call *call, const struct json *params, uint32_t *topics, struct error *error)
+static enum status wanted_topics(struct api_call *call, const struct json *params, uint32_t *topics,
+				 struct error *error)
 {
 	*topics = 0;
 	for (const struct json *one = json_first(json_get(params, "topics")); one; one = json_next(one)) {
 		const char *name = json_string(one, "");
 		const char *scope = contract_topic_scope(call->api->params.contract, name);
 		if (!(api_scopes(call->client) & (token_scope_parse(scope ? scope : "admin") | SCOPE_ADMIN))) {
-			error_set(error, STATUS_FORBIDDEN, "the topic %s needs the scope %s", name, scope ? scope : "admin");
+			error_set(error, STATUS_FORBIDDEN, "the topic %s needs the scope %s", name,
+				  scope ? scope : "admin");
 			error_hint(error, "leave it out, or log in with a token that has the scope");
 			return STATUS_FORBIDDEN;
 		}

@@ -105,8 +105,10 @@ struct node_link *node_link_create(struct node_links *links, bool local)
 	struct node_link *link = calloc(1, sizeof(*link));
 	if (!link)
 		return NULL;
-	*link = (struct node_link){
-		.link = {.verify = ask_verify, .superseded = superseded}, .all = links, .local = local, .next = links->links};
+	*link = (struct node_link){.link = {.verify = ask_verify, .superseded = superseded},
+				   .all = links,
+				   .local = local,
+				   .next = links->links};
 	link->at = &links->links;
 	if (link->next)
 		link->next->at = &link->next;
@@ -182,8 +184,8 @@ static enum status node_register(struct node_link *link, const struct message *m
 	const char *node_id = json_get_string(record, "node_id", "");
 	int64_t protocol = json_get_integer(message->params, "protocol", 0);
 	if (protocol != PROTOCOL) {
-		error_set(error, STATUS_CONFLICT, "the node speaks protocol %lld, this server needs %d", (long long)protocol,
-			  PROTOCOL);
+		error_set(error, STATUS_CONFLICT, "the node speaks protocol %lld, this server needs %d",
+			  (long long)protocol, PROTOCOL);
 		error_hint(error, "run the same version of exogpu on both");
 		return STATUS_CONFLICT;
 	}
@@ -196,8 +198,8 @@ static enum status node_register(struct node_link *link, const struct message *m
 	bool first = !link->node_id[0];
 	memcpy(link->node_id, node_id, strlen(node_id) + 1); // at most 64 bytes, says the contract
 	link->storing++;
-	enum status status = cluster_register_node(link->all->params.cluster, record, link->local, &link->link, registered,
-						   registration, error);
+	enum status status = cluster_register_node(link->all->params.cluster, record, link->local, &link->link,
+						   registered, registration, error);
 	if (status) {
 		link->storing--;
 		if (first)
@@ -214,7 +216,8 @@ static enum status run(struct node_link *link, const struct message *message, st
 	const struct contract *contract = link->all->params.contract;
 	const struct contract_method *method = contract_find(contract, message->method);
 	if (!method || strcmp(method->direction, "node-to-server") != 0)
-		return error_set(error, STATUS_METHOD_NOT_FOUND, "a node has no method \"%.64s\" here", message->method);
+		return error_set(error, STATUS_METHOD_NOT_FOUND, "a node has no method \"%.64s\" here",
+				 message->method);
 	enum status status = contract_check_params(contract, method, message->params, error);
 	if (status)
 		return status;
@@ -223,8 +226,8 @@ static enum status run(struct node_link *link, const struct message *message, st
 	if (!link->node_id[0])
 		return error_set(error, STATUS_UNAUTHENTICATED, "register first");
 	if (!strcmp(method->name, "node.devices"))
-		return cluster_report_devices(link->all->params.cluster, link->node_id, json_get(message->params, "devices"),
-					      error);
+		return cluster_report_devices(link->all->params.cluster, link->node_id,
+					      json_get(message->params, "devices"), error);
 	if (!strcmp(method->name, "node.telemetry")) {
 		cluster_report_telemetry(link->all->params.cluster, link->node_id, json_get(message->params, "node"),
 					 json_get(message->params, "devices"));

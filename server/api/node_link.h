@@ -1,4 +1,5 @@
-/* The connections of /node: nodes, in; the cluster's state, out. The protocol is schema/node.json. Thread: the loop's. */
+/* The connections of /node: nodes, in; the cluster's state, out. The protocol is schema/node.json. Thread: the loop's.
+ */
 #pragma once
 #include "common/wire/contract.h"
 #include "server/cluster/cluster.h"

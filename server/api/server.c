@@ -1,9 +1,9 @@
 /* server.*: what this server is. Answers before login. Thread: the loop's. */
+#include "common/base/clock.h"
 #include "server/api/call.h"
 
-#include "common/base/clock.h"
-
-static enum status server_info(struct api_call *call, const struct json *params, struct json **result, struct error *error)
+static enum status server_info(struct api_call *call, const struct json *params, struct json **result,
+			       struct error *error)
 {
 	char at[CLOCK_TEXT_BYTES];
 	const struct api_params *server = &call->api->params;

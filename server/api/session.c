@@ -1,8 +1,7 @@
 /* Connections and sessions: coming, logging in, going, and being put out. See call.h. */
-#include "server/api/call.h"
-
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "server/api/call.h"
 
 #include <openssl/rand.h>
 #include <stdio.h>
@@ -84,8 +83,12 @@ struct api_client *api_client_create(struct api *api, struct token *token, bool 
 	struct api_client *client = calloc(1, sizeof(*client));
 	if (!client)
 		return NULL;
-	*client = (struct api_client){.api = api, .first_token = token, .local = local, .allowance = LIMIT_MESSAGES_PER_S,
-				      .allowance_ms = clock_steady_ms(), .waiting = !token && !local};
+	*client = (struct api_client){.api = api,
+				      .first_token = token,
+				      .local = local,
+				      .allowance = LIMIT_MESSAGES_PER_S,
+				      .allowance_ms = clock_steady_ms(),
+				      .waiting = !token && !local};
 	client->next = api->clients;
 	client->link = &api->clients;
 	if (client->next)
@@ -150,7 +153,8 @@ static void session_over(void *arg)
 static void session_leave(struct api_session *session)
 {
 	if (!--session->connections)
-		net_timer_start(session->api->params.loop, &session->grace, LIMIT_SESSION_GRACE_MS, session_over, session);
+		net_timer_start(session->api->params.loop, &session->grace, LIMIT_SESSION_GRACE_MS, session_over,
+				session);
 }
 
 enum status api_log_in(struct api_client *client, struct token *token, const char *session_id, struct error *error)
@@ -171,7 +175,8 @@ enum status api_log_in(struct api_client *client, struct token *token, const cha
 		if (token && token->max_sessions && (int64_t)token->sessions >= token->max_sessions) {
 			error_set(error, STATUS_LIMIT_EXCEEDED, "this token has its %lld sessions already",
 				  (long long)token->max_sessions);
-			error_hint(error, "close one; a session ends %d s after its last connection", LIMIT_SESSION_GRACE_MS / 1000);
+			error_hint(error, "close one; a session ends %d s after its last connection",
+				   LIMIT_SESSION_GRACE_MS / 1000);
 			return STATUS_LIMIT_EXCEEDED;
 		}
 		session = session_create(api, token);

@@ -1,8 +1,7 @@
 /* telemetry.*: readings over time. Ten minutes come from memory, more from history.db through the reader thread.
  * Thread: the loop's. */
-#include "server/api/call.h"
-
 #include "common/base/clock.h"
+#include "server/api/call.h"
 #include "server/cluster/samples.h"
 
 #include <math.h>
@@ -16,7 +15,8 @@ static void history_read(void *context, enum status status, const struct store_h
 	struct error error = {0};
 	if (status) {
 		error_set(&error, status, "the history cannot be read now");
-		error_hint(&error, "the last ten minutes are still there; the server's log says what is wrong with history.db");
+		error_hint(&error,
+			   "the last ten minutes are still there; the server's log says what is wrong with history.db");
 		api_finish(call, status, NULL, &error);
 		return;
 	}
@@ -49,7 +49,8 @@ static enum status telemetry_history(struct api_call *call, const struct json *p
 	struct cluster_device *device = cluster_find_device(server->cluster, device_id);
 	if (!device)
 		return error_set(error, STATUS_NOT_FOUND, "there is no device %s", device_id);
-	if (clock_parse(json_get_string(params, "from", ""), &from_ms) || clock_parse(json_get_string(params, "to", ""), &to_ms)) {
+	if (clock_parse(json_get_string(params, "from", ""), &from_ms) ||
+	    clock_parse(json_get_string(params, "to", ""), &to_ms)) {
 		error_set(error, STATUS_INVALID_PARAMS, "from and to are times as in 2026-11-20T14:31:52.000Z");
 		return STATUS_INVALID_PARAMS;
 	}
@@ -58,7 +59,8 @@ static enum status telemetry_history(struct api_call *call, const struct json *p
 	int64_t step_ms = (int64_t)llround(json_get_number(params, "step_s", 0) * 1000);
 	if (from_ms >= now_ms - CLUSTER_SAMPLES_MS - 1000) {
 		bool many = (to_ms < now_ms ? to_ms : now_ms) - from_ms > (int64_t)LIMIT_HISTORY_ROWS * 400;
-		*result = cluster_recent_samples(device, from_ms, to_ms, many || step_ms ? widen(step_ms, to_ms - from_ms, 500) : 0);
+		*result = cluster_recent_samples(device, from_ms, to_ms,
+						 many || step_ms ? widen(step_ms, to_ms - from_ms, 500) : 0);
 		json_set_string(*result, "device_id", device_id);
 		return STATUS_OK;
 	}

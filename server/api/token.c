@@ -1,8 +1,7 @@
 /* token.*: making, listing and revoking tokens. Thread: the loop's. */
-#include "server/api/call.h"
-
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "server/api/call.h"
 
 #include <openssl/crypto.h>
 
@@ -75,7 +74,8 @@ static struct json *token_json(const struct token *token)
 	return json;
 }
 
-static enum status token_list(struct api_call *call, const struct json *params, struct json **result, struct error *error)
+static enum status token_list(struct api_call *call, const struct json *params, struct json **result,
+			      struct error *error)
 {
 	const struct token *token;
 	struct json *list = json_new_array();

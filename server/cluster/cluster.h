@@ -30,9 +30,10 @@ void cluster_destroy(struct cluster **cluster);
 
 // A node has connected and said who it is (NodeRecord of schema/node.json, checked). `local`: the server's own machine.
 // `done` is called once it is stored and online. Errors: STATUS_LIMIT_EXCEEDED (LIMIT_NODES).
-enum status cluster_register_node(struct cluster *cluster, const struct json *record, bool local, struct cluster_link *link,
-				  void (*done)(void *context, enum status status, const struct error *error), void *context,
-				  struct error *error);
+enum status cluster_register_node(struct cluster *cluster, const struct json *record, bool local,
+				  struct cluster_link *link,
+				  void (*done)(void *context, enum status status, const struct error *error),
+				  void *context, struct error *error);
 // The node's devices (an array of ReportedDevice, checked). Reports that come while one is being stored are taken
 // together: the newest counts. Errors: STATUS_NOT_FOUND, STATUS_CONFLICT (a device_id of another node).
 enum status cluster_report_devices(struct cluster *cluster, const char *node_id, const struct json *devices,
@@ -58,7 +59,8 @@ enum status cluster_drain_device(struct cluster *cluster, struct cluster_device 
 				 cluster_device_done *done, void *context, struct error *error);
 
 // Samples of the last ten minutes, in steps of at least step_ms: {columns, rows, step_s, source} without device_id.
-struct json *cluster_recent_samples(const struct cluster_device *device, int64_t from_ms, int64_t to_ms, int64_t step_ms);
+struct json *cluster_recent_samples(const struct cluster_device *device, int64_t from_ms, int64_t to_ms,
+				    int64_t step_ms);
 enum { CLUSTER_SAMPLES_MS = 10 * 60 * 1000 };
 
 // For /metrics and the like: each device with its newest readings (NULL if there are none).

@@ -48,8 +48,8 @@ const char *event_topic_name(enum event_topic topic)
 	return "";
 }
 
-enum status events_create(struct events **out, const struct contract *contract, void (*watched)(void *context, bool watched),
-			  void *context)
+enum status events_create(struct events **out, const struct contract *contract,
+			  void (*watched)(void *context, bool watched), void *context)
 {
 	struct events *events = calloc(1, sizeof(*events));
 	*out = events;
@@ -98,7 +98,8 @@ static void check_in_debug(const struct events *events, enum event_topic topic, 
 #ifndef NDEBUG
 	struct error error = {0};
 	if (contract_check_event(events->contract, event_topic_name(topic), data, &error)) {
-		log_error("events", "an event of topic %s breaks the contract: %s", event_topic_name(topic), error.message);
+		log_error("events", "an event of topic %s breaks the contract: %s", event_topic_name(topic),
+			  error.message);
 		abort();
 	}
 #else
@@ -112,10 +113,11 @@ static struct net_frame *make_frame(struct events *events, enum event_topic topi
 	char at[CLOCK_TEXT_BYTES];
 	check_in_debug(events, topic, data);
 	buffer_clear(&events->text);
-	buffer_printf(&events->text,
-		      "{\"jsonrpc\":\"2.0\",\"method\":\"event\",\"params\":{\"topic\":\"%s\",\"epoch\":\"%s\",\"seq\":%lld,"
-		      "\"at\":\"%s\",\"data\":",
-		      event_topic_name(topic), events->epoch, (long long)events->seq, clock_format(clock_wall_ms(), at));
+	buffer_printf(
+		&events->text,
+		"{\"jsonrpc\":\"2.0\",\"method\":\"event\",\"params\":{\"topic\":\"%s\",\"epoch\":\"%s\",\"seq\":%lld,"
+		"\"at\":\"%s\",\"data\":",
+		event_topic_name(topic), events->epoch, (long long)events->seq, clock_format(clock_wall_ms(), at));
 	enum status status = json_print(data, &events->text);
 	json_destroy(&data);
 	buffer_append_text(&events->text, "}}");
@@ -235,7 +237,8 @@ void events_replay(struct events *events, struct event_subscriber *subscriber, i
 	}
 }
 
-void events_send_one(struct events *events, struct event_subscriber *subscriber, enum event_topic topic, struct json *data)
+void events_send_one(struct events *events, struct event_subscriber *subscriber, enum event_topic topic,
+		     struct json *data)
 {
 	struct net_frame *frame = make_frame(events, topic, data);
 	if (!frame)

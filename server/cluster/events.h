@@ -30,8 +30,8 @@ struct event_subscriber {
 struct events;
 
 // `watched` (may be NULL) is called when the first subscriber of telemetry comes and when the last one goes.
-enum status events_create(struct events **out, const struct contract *contract, void (*watched)(void *context, bool watched),
-			  void *context);
+enum status events_create(struct events **out, const struct contract *contract,
+			  void (*watched)(void *context, bool watched), void *context);
 void events_destroy(struct events **events);
 const char *events_epoch(const struct events *events);
 int64_t events_seq(const struct events *events); // of the newest event
@@ -49,7 +49,8 @@ void events_unsubscribe(struct events *events, struct event_subscriber *subscrib
 bool events_can_resume(const struct events *events, const char *epoch, int64_t seq);
 void events_replay(struct events *events, struct event_subscriber *subscriber, int64_t seq);
 // Send one subscriber an event of its own, under the newest seq. `data` is taken.
-void events_send_one(struct events *events, struct event_subscriber *subscriber, enum event_topic topic, struct json *data);
+void events_send_one(struct events *events, struct event_subscriber *subscriber, enum event_topic topic,
+		     struct json *data);
 
 // Figures for /metrics.
 struct events_stats {

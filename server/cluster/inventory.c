@@ -4,10 +4,9 @@
  * it. A proposal (struct proposal) carries what is to be applied; its node may not go away, nodes and devices never do.
  * A failed commit changes nothing here: the node reports again when it connects again or sees something new.
  * Thread: the loop's. */
-#include "server/cluster/state.h"
-
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "server/cluster/state.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -105,9 +104,10 @@ static void node_registered(void *context, enum status status, const struct erro
 	proposal_destroy(&proposal);
 }
 
-enum status cluster_register_node(struct cluster *cluster, const struct json *record, bool local, struct cluster_link *link,
-				  void (*done)(void *context, enum status status, const struct error *error), void *context,
-				  struct error *error)
+enum status cluster_register_node(struct cluster *cluster, const struct json *record, bool local,
+				  struct cluster_link *link,
+				  void (*done)(void *context, enum status status, const struct error *error),
+				  void *context, struct error *error)
 {
 	const char *node_id = json_get_string(record, "node_id", "");
 	struct cluster_node *node = cluster_find_node(cluster, node_id);
@@ -130,11 +130,15 @@ enum status cluster_register_node(struct cluster *cluster, const struct json *re
 	proposal->context = context;
 	bool update = node->link == link || node->arriving == link;
 	node->arriving = link;
-	proposal->change = (struct change){.kind = !known ? "node.added" : update ? "node.changed" : "node.online",
+	proposal->change = (struct change){.kind = !known   ? "node.added"
+						   : update ? "node.changed"
+							    : "node.online",
 					   .level = "info",
 					   .keep = !update};
 	snprintf(proposal->change.summary, sizeof proposal->change.summary, "%s",
-		 !known ? "joined" : update ? "told more about itself" : "online");
+		 !known   ? "joined"
+		 : update ? "told more about itself"
+			  : "online");
 	struct cluster_node next = *node;
 	next.record = proposal->record;
 	next.local = local;
@@ -194,7 +198,8 @@ static bool describe_change(const struct json *old, const struct json *next, str
 	bool verdict = strcmp(verification_of(old, "state"), state) != 0 && strcmp(state, "pending") != 0;
 	*change = (struct change){.kind = "device.changed", .level = "info"};
 	if (old && was_there != is_there) {
-		*change = (struct change){.kind = "device.state", .level = is_there ? "info" : "attention", .keep = true};
+		*change = (struct change){
+			.kind = "device.state", .level = is_there ? "info" : "attention", .keep = true};
 		snprintf(change->summary, sizeof change->summary, is_there ? "is back" : "is gone");
 	} else if (verdict && !strcmp(state, "passed")) {
 		double ms = json_get_number(json_get(next, "verification"), "duration_ms", 0);
@@ -202,7 +207,8 @@ static bool describe_change(const struct json *old, const struct json *next, str
 		snprintf(change->summary, sizeof change->summary, "verified in %.*f s", ms < 100 ? 2 : 1, ms / 1000);
 	} else if (verdict) {
 		*change = (struct change){.kind = "device.failed", .level = "error", .keep = true};
-		snprintf(change->summary, sizeof change->summary, "failed verification: %.200s", verification_of(next, "error"));
+		snprintf(change->summary, sizeof change->summary, "failed verification: %.200s",
+			 verification_of(next, "error"));
 	} else if (!old) {
 		*change = (struct change){.kind = "device.added", .level = "info", .keep = true};
 		snprintf(change->summary, sizeof change->summary, "found");
@@ -353,7 +359,8 @@ enum status cluster_drain_device(struct cluster *cluster, struct cluster_device 
 	proposal->device_done = done;
 	proposal->context = context;
 	proposal->change = (struct change){.kind = "device.state", .level = "info", .keep = device->draining != drain};
-	snprintf(proposal->change.summary, sizeof proposal->change.summary, drain ? "is draining" : "is back in service");
+	snprintf(proposal->change.summary, sizeof proposal->change.summary,
+		 drain ? "is draining" : "is back in service");
 	struct cluster_device next = *device;
 	next.draining = drain;
 	status = cluster_store_change(batch, device->node, &next, &proposal->change, proposal->at_ms);

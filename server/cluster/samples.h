@@ -1,7 +1,7 @@
 /* What a device said in the last ten minutes, and the average of the minute that is running.
  *
- * A ring of samples that starts small and grows to ten minutes at two a second. Values are floats, NaN where nothing was
- * reported; the columns are the store's. Thread: the loop's. */
+ * A ring of samples that starts small and grows to ten minutes at two a second. Values are floats, NaN where nothing
+ * was reported; the columns are the store's. Thread: the loop's. */
 #pragma once
 #include "server/store/store.h"
 

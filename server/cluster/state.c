@@ -70,7 +70,8 @@ static void load_node(void *context, const struct store_node *row)
 	struct json *record;
 	struct cluster *cluster = context;
 	if (json_parse(&record, row->record, strlen(row->record), NULL)) {
-		log_warning("cluster", "the record of node %s is damaged; it is taken up anew when the node reports", row->node_id);
+		log_warning("cluster", "the record of node %s is damaged; it is taken up anew when the node reports",
+			    row->node_id);
 		return;
 	}
 	struct cluster_node *node = cluster_add_node(cluster, row->node_id);
@@ -271,7 +272,8 @@ struct json *cluster_telemetry(const struct cluster *cluster)
 
 struct json *cluster_snapshot(const struct cluster *cluster)
 {
-	static const char *const not_yet[] = {"links", "models", "instances", "allocations", "alerts"}; // there are none
+	static const char *const not_yet[] = {"links", "models", "instances", "allocations",
+					      "alerts"}; // there are none
 	struct json *json = json_new_object(), *nodes = json_new_array(), *devices = json_new_array();
 	struct json *recent = json_new_array();
 	json_set_string(json, "epoch", events_epoch(cluster->params.events));
@@ -351,8 +353,9 @@ void cluster_push_change(struct cluster *cluster, const struct cluster_node *nod
 {
 	const struct json *record = device ? device->record : node->record;
 	struct json *event = json_new_object();
-	struct json *told = change_json(at_ms, change->kind, change->level, node->node_id, device ? device->device_id : NULL,
-					json_get_string(record, "name", ""), change->summary);
+	struct json *told = change_json(at_ms, change->kind, change->level, node->node_id,
+					device ? device->device_id : NULL, json_get_string(record, "name", ""),
+					change->summary);
 	if (change->keep) {
 		if (cluster->recent_count == LIMIT_RECENT_CHANGES)
 			json_destroy(&cluster->recent[--cluster->recent_count]);

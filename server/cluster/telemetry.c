@@ -1,9 +1,8 @@
-/* Readings as they come in: the newest kept, samples and minutes counted, the activity of a device judged, and all of it
- * pushed as one event for each report. Thread: the loop's. */
-#include "server/cluster/state.h"
-
+/* Readings as they come in: the newest kept, samples and minutes counted, the activity of a device judged, and all of
+ * it pushed as one event for each report. Thread: the loop's. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "server/cluster/state.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -46,15 +45,16 @@ static void judge_activity(struct cluster *cluster, struct cluster_device *devic
 		device->activity_since_ms = now_ms;
 		device->activity_next = next;
 	}
-	int64_t patience = next == ACTIVITY_THROTTLED ? 0 : next == ACTIVITY_COMPUTING ? COMPUTING_AFTER_MS : IDLE_AFTER_MS;
+	int64_t patience = next == ACTIVITY_THROTTLED   ? 0
+			   : next == ACTIVITY_COMPUTING ? COMPUTING_AFTER_MS
+							: IDLE_AFTER_MS;
 	if (now_ms - device->activity_since_ms < patience)
 		return;
 	bool notable = next == ACTIVITY_THROTTLED || device->activity == ACTIVITY_THROTTLED;
 	device->activity = next;
 	device->activity_since_ms = 0;
-	struct change change = {.kind = "device.state",
-				.level = next == ACTIVITY_THROTTLED ? "attention" : "info",
-				.keep = notable};
+	struct change change = {
+		.kind = "device.state", .level = next == ACTIVITY_THROTTLED ? "attention" : "info", .keep = notable};
 	snprintf(change.summary, sizeof change.summary, "%s", words[next]);
 	struct store_batch *batch;
 	if (notable && !store_batch_create(&batch)) {
@@ -85,7 +85,8 @@ void cluster_report_telemetry(struct cluster *cluster, const char *node_id, cons
 	size_t minute_count = 0;
 	struct json *event = json_new_object(), *nodes = json_new_array(), *list = json_new_array();
 	int64_t now_ms = clock_steady_ms();
-	uint64_t key = add_to_key(add_to_key(KEY_START, node_id), json_type(node_readings) == JSON_OBJECT ? "node" : "");
+	uint64_t key = add_to_key(add_to_key(KEY_START, node_id),
+				  json_type(node_readings) == JSON_OBJECT ? "node" : "");
 	if (json_type(node_readings) == JSON_OBJECT) {
 		json_destroy(&node->telemetry);
 		node->telemetry = json_copy(node_readings);
@@ -119,7 +120,8 @@ void cluster_report_telemetry(struct cluster *cluster, const char *node_id, cons
 	events_publish(cluster->params.events, TOPIC_TELEMETRY, key, event);
 }
 
-struct json *cluster_recent_samples(const struct cluster_device *device, int64_t from_ms, int64_t to_ms, int64_t step_ms)
+struct json *cluster_recent_samples(const struct cluster_device *device, int64_t from_ms, int64_t to_ms,
+				    int64_t step_ms)
 {
 	struct json *json = json_new_object();
 	json_set_number(json, "step_s", (double)step_ms / 1000);

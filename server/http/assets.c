@@ -20,9 +20,9 @@ struct assets {
 	size_t count;
 };
 
-static const char missing_page[] =
-	"<!doctype html><meta charset=utf-8><title>exogpu</title><p>This binary was built without the dashboard: node or npm was "
-	"missing. Install both and build again; the API at /ws works as it is.</p>\n";
+static const char missing_page[] = "<!doctype html><meta charset=utf-8><title>exogpu</title><p>This binary was built "
+				   "without the dashboard: node or npm was "
+				   "missing. Install both and build again; the API at /ws works as it is.</p>\n";
 
 // FNV-1a of the content: names a version, proves nothing.
 static void make_etag(const struct embedded_file *file, char etag[40])
@@ -95,7 +95,8 @@ bool assets_serve(const struct assets *assets, const struct net_request *request
 		const struct asset *asset = &assets->list[i];
 		if (strcmp(request->path, asset->path) != 0)
 			continue;
-		const struct embedded_file *file = request->gzip && asset->compressed ? asset->compressed : asset->plain;
+		const struct embedded_file *file = request->gzip && asset->compressed ? asset->compressed
+										      : asset->plain;
 		response->status = 200;
 		response->content_type = asset->type;
 		response->immutable = asset->immutable;

@@ -24,7 +24,8 @@ struct http {
 // Nothing from elsewhere, nothing inline, no frames: a page that is not ours gets nothing to hold on to.
 static const struct net_header security_headers[] = {
 	{"content-security-policy:",
-	 "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; "
+	 "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src "
+	 "'self'; "
 	 "manifest-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"},
 	{"x-content-type-options:", "nosniff"},
 	{"referrer-policy:", "no-referrer"},
@@ -89,7 +90,8 @@ static bool check_host(const struct http *http, const struct net_request *reques
 {
 	if (host_allowed(http, request))
 		return true;
-	fail(response, STATUS_FORBIDDEN, "this server does not go by the name in Host", "open it by the address that it printed");
+	fail(response, STATUS_FORBIDDEN, "this server does not go by the name in Host",
+	     "open it by the address that it printed");
 	return false;
 }
 
@@ -184,7 +186,8 @@ static void on_http(void *context, const struct net_request *request, struct net
 	else if (!strcmp(request->path, "/metrics"))
 		serve_metrics(http, request, response);
 	else if (!strcmp(request->path, "/ws") || !strcmp(request->path, "/node"))
-		fail(response, STATUS_INVALID_REQUEST, "this address speaks WebSocket only", "subprotocol exogpu.v1 at /ws");
+		fail(response, STATUS_INVALID_REQUEST, "this address speaks WebSocket only",
+		     "subprotocol exogpu.v1 at /ws");
 	else if (!assets_serve(http->assets, request, response))
 		fail(response, STATUS_NOT_FOUND, "there is nothing at this address", "the dashboard is at /");
 }
@@ -230,7 +233,8 @@ static bool on_upgrade(void *context, const struct net_request *request, void **
 	if (!check_host(http, request, response))
 		return false;
 	if (!origin_allowed(request)) {
-		fail(response, STATUS_FORBIDDEN, "a page of another origin may not connect", "open the dashboard of this server");
+		fail(response, STATUS_FORBIDDEN, "a page of another origin may not connect",
+		     "open the dashboard of this server");
 		return false;
 	}
 	if (!strcmp(request->path, "/ws"))
@@ -261,7 +265,8 @@ static void on_opened(void *user, struct net_conn *conn)
 static void on_message(void *user, struct net_conn *conn, const uint8_t *bytes, size_t length, bool binary)
 {
 	struct upgraded *upgraded = user;
-	(upgraded->kind == CLIENT ? api_client_message : node_link_message)(upgraded->user, conn, bytes, length, binary);
+	(upgraded->kind == CLIENT ? api_client_message : node_link_message)(upgraded->user, conn, bytes, length,
+									    binary);
 }
 
 static void on_closed(void *user, struct net_conn *conn, int code)

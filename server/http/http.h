@@ -1,7 +1,8 @@
 /* The port: which request goes where, and who is let in.
  *
  * Every answer carries the security headers. On TCP the Host must name this server and an Origin must be the page's own
- * (DNS rebinding and hostile pages end here); the Unix socket belongs to the data directory's owner. Thread: the loop's. */
+ * (DNS rebinding and hostile pages end here); the Unix socket belongs to the data directory's owner. Thread: the
+ * loop's. */
 #pragma once
 #include "server/api/api.h"
 #include "server/api/node_link.h"

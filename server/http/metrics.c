@@ -33,7 +33,8 @@ static const struct reading {
 	const char *field, *metric, *help;
 	double scale;
 } readings[] = {
-	{"utilization_percent", "exogpu_device_utilization_ratio", "Share of the last interval in which the device worked.", 0.01},
+	{"utilization_percent", "exogpu_device_utilization_ratio",
+	 "Share of the last interval in which the device worked.", 0.01},
 	{"memory_used_bytes", "exogpu_device_memory_used_bytes", "Memory in use.", 1},
 	{"memory_total_bytes", "exogpu_device_memory_bytes", "Memory in total.", 1},
 	{"power_watts", "exogpu_device_power_watts", "Power drawn.", 1},
@@ -104,7 +105,8 @@ void metrics_print(const struct metrics_sources *sources, struct buffer *out)
 	store_read_stats(sources->store, &store);
 	head(out, "exogpu_build_info", "gauge", "The version that runs.");
 	buffer_append_text(out, "exogpu_build_info{version=\"" EXOGPU_VERSION "\"} 1\n");
-	one(out, "process_start_time_seconds", "gauge", "When the server started, Unix time.", (double)sources->started_ms / 1000);
+	one(out, "process_start_time_seconds", "gauge", "When the server started, Unix time.",
+	    (double)sources->started_ms / 1000);
 	one(out, "process_resident_memory_bytes", "gauge", "Resident memory of the server.", resident_bytes());
 	one(out, "exogpu_connections", "gauge", "Client connections open now.", (double)api.connections);
 	one(out, "exogpu_sessions", "gauge", "Sessions open now.", (double)api.sessions);
@@ -112,11 +114,13 @@ void metrics_print(const struct metrics_sources *sources, struct buffer *out)
 	one(out, "exogpu_calls_failed_total", "counter", "Calls that ended with an error.", (double)api.failed_calls);
 	one(out, "exogpu_logins_failed_total", "counter", "Logins that were refused.", (double)api.failed_logins);
 	one(out, "exogpu_events_published_total", "counter", "Events, each counted once.", (double)events.published);
-	one(out, "exogpu_events_delivered_total", "counter", "Events, counted for each subscriber.", (double)events.delivered);
+	one(out, "exogpu_events_delivered_total", "counter", "Events, counted for each subscriber.",
+	    (double)events.delivered);
 	one(out, "exogpu_event_subscribers", "gauge", "Connections that subscribe now.", (double)events.subscribers);
 	one(out, "exogpu_event_ring_bytes", "gauge", "Events kept for replay.", (double)events.ring_bytes);
 	one(out, "exogpu_store_commits_total", "counter", "Transactions of the state database.", (double)store.commits);
-	one(out, "exogpu_store_commit_failures_total", "counter", "Transactions that failed.", (double)store.commit_failures);
+	one(out, "exogpu_store_commit_failures_total", "counter", "Transactions that failed.",
+	    (double)store.commit_failures);
 	one(out, "exogpu_store_commit_seconds_total", "counter", "Time spent in transactions.", store.commit_seconds);
 	one(out, "exogpu_store_state_bytes", "gauge", "Size of the state database.", (double)store.state_bytes);
 	one(out, "exogpu_store_history_bytes", "gauge", "Size of the history database.", (double)store.history_bytes);

@@ -1,7 +1,7 @@
 /* Fan-out: what it costs a server to deliver one message to many WebSocket subscribers, and how late they get it.
  *
- *   fanout exogpu SOCKET PORT TOKEN PID   exogpu: subscribers of `telemetry`; the publisher is a node on the Unix socket
- *   fanout nchan  PORT PID                nginx with nchan: subscribers of /sub/t, publisher POSTs to /pub/t
+ *   fanout exogpu SOCKET PORT TOKEN PID   exogpu: subscribers of `telemetry`; the publisher is a node on the Unix
+ * socket fanout nchan  PORT PID                nginx with nchan: subscribers of /sub/t, publisher POSTs to /pub/t
  *   fanout raw                            no server at all: a child that only calls send() for each subscriber
  *     -n subscribers (1000)  -r messages a second (100)  -d seconds (5)  -s bytes (2048)
  *
@@ -27,14 +27,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MARK_BYTES = 19, READ_BYTES = 65536, WARM_MS = 1000, STRAGGLER_MS = 500 };
+enum { TEXT_BYTES = 4096, MARK_BYTES = 19, READ_BYTES = 65536, WARM_MS = 1000, STRAGGLER_MS = 500 };
 
 static int subscribers = 1000, rate = 100, seconds = 5, size = 2048;
 static struct subscriber {
 	int fd;
 	char carry[MARK_BYTES]; // the end of the last read, where a mark may have begun
 	size_t carried;
-} *list;
+} * list;
 static float *latencies;
 static size_t latency_count, latency_capacity, delivered;
 static int64_t count_from_ns;
@@ -54,7 +54,8 @@ static void die(const char *what)
 
 static int dial_tcp(int port)
 {
-	struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr_in address = {
+		.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1;
 	if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) < 0)
 		die("connect");
@@ -131,19 +132,13 @@ static void upgrade(int fd, const char *path, const char *host, const char *more
 	expect(fd, "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
 }
 
-// CPU seconds that a process has used, to the nanosecond where the kernel tells.
+// CPU seconds that a process has used, all its threads together.
 static double cpu_seconds(int pid)
 {
 	char path[64], line[512];
 	unsigned long user = 0, system = 0;
-	snprintf(path, sizeof path, "/proc/%d/schedstat", pid);
-	FILE *file = fopen(path, "r");
-	unsigned long long ran = 0;
-	bool exact = file && fscanf(file, "%llu", &ran) == 1 && ran;
-	if (file)
-		fclose(file);
 	snprintf(path, sizeof path, "/proc/%d/stat", pid);
-	file = fopen(path, "r");
+	FILE *file = fopen(path, "r");
 	size_t length = file ? fread(line, 1, sizeof line - 1, file) : 0;
 	if (file)
 		fclose(file);
@@ -151,9 +146,7 @@ static double cpu_seconds(int pid)
 	char *after = strrchr(line, ')');
 	if (after)
 		sscanf(after + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system);
-	double ticks = (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
-	(void)exact; // schedstat is the main thread's alone; the ticks are the process's
-	return ticks;
+	return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
 }
 
 static long resident_kib(int pid)
@@ -211,7 +204,7 @@ static void read_subscriber(struct subscriber *subscriber)
 struct publisher {
 	void (*publish)(struct publisher *publisher);
 	int fd;
-	char *text; // (size + 1024)
+	char *text; // (size + TEXT_BYTES)
 };
 
 static void put_mark(char *at)
@@ -223,7 +216,8 @@ static void put_mark(char *at)
 
 static void publish_nchan(struct publisher *publisher)
 {
-	int head = sprintf(publisher->text, "POST /pub/t HTTP/1.1\r\nHost: l\r\nContent-Length: %d\r\n\r\n", size);
+	int head = snprintf(publisher->text, TEXT_BYTES,
+			    "POST /pub/t HTTP/1.1\r\nHost: l\r\nContent-Length: %d\r\n\r\n", size);
 	memset(publisher->text + head, 'x', (size_t)size);
 	put_mark(publisher->text + head + size - MARK_BYTES);
 	send_all(publisher->fd, publisher->text, (size_t)(head + size));
@@ -236,39 +230,51 @@ static void publish_raw(struct publisher *publisher)
 	send_all(publisher->fd, mark, MARK_BYTES);
 }
 
-// One reading of one device whose list of processes fills the event up to the wanted size, the mark in the last of them.
+// A text with ' for each ", which reads better in C, as JSON.
+static void json_into(char *out, size_t room, const char *text)
+{
+	size_t length = strlen(text) + 1;
+	if (length > room)
+		die("a text is too long");
+	for (size_t i = 0; i < length; i++)
+		out[i] = text[i] == '\'' ? '"' : text[i];
+}
+
+// One reading of one device whose list of processes fills the event up to the wanted size, the mark in the last one.
 static void publish_exogpu(struct publisher *publisher)
 {
-	static const char head[] =
-		"{\"jsonrpc\":\"2.0\",\"method\":\"node.telemetry\",\"params\":{\"node\":null,\"devices\":[{\"device_id\":\"dev_bench\","
-		"\"at\":\"2026-01-01T00:00:00.000Z\",\"utilization_percent\":1,\"memory_used_bytes\":1,\"memory_total_bytes\":2,"
-		"\"power_watts\":null,\"power_limit_watts\":null,\"temperature_celsius\":null,\"memory_temperature_celsius\":null,"
-		"\"slowdown_celsius\":null,\"thermal_state\":null,\"ecc_errors\":null,\"clock_mhz\":null,\"memory_clock_mhz\":null,"
-		"\"fan_percent\":null,\"pcie_rx_bytes_per_s\":null,\"pcie_tx_bytes_per_s\":null,\"throttle\":null,"
-		"\"availability_score\":null,\"processes\":[";
-	enum { AROUND = 130 }; // what the server's event has that the report has not, less what it leaves out
-	int at = sprintf(publisher->text, "%s", head);
-	for (int i = 0; at + AROUND + 120 < size && i < 60; i++)
-		at += sprintf(publisher->text + at, "{\"pid\":%d,\"name\":\"fill\",\"memory_bytes\":1},", i);
-	at += sprintf(publisher->text + at, "{\"pid\":1,\"name\":\"");
-	put_mark(publisher->text + at);
-	sprintf(publisher->text + at + MARK_BYTES, "\",\"memory_bytes\":1}]}]}}");
-	send_frame(publisher->fd, publisher->text);
+	static const char reading[] =
+		"{'jsonrpc':'2.0','method':'node.telemetry','params':{'node':null,'devices':[{'device_id':'dev_bench',"
+		"'at':'2026-01-01T00:00:00.000Z','utilization_percent':1,'memory_used_bytes':1,'memory_total_bytes':2,"
+		"'power_watts':null,'power_limit_watts':null,'temperature_celsius':null,"
+		"'memory_temperature_celsius':null,'slowdown_celsius':null,'thermal_state':null,'ecc_errors':null,"
+		"'clock_mhz':null,'memory_clock_mhz':null,'fan_percent':null,'pcie_rx_bytes_per_s':null,"
+		"'pcie_tx_bytes_per_s':null,'throttle':null,'availability_score':null,'processes':[";
+	enum { AROUND = 250 }; // what else the server's event has
+	size_t room = (size_t)size + TEXT_BYTES;
+	char *text = publisher->text;
+	json_into(text, room, reading);
+	for (size_t at; (at = strlen(text)) + AROUND < (size_t)size;)
+		json_into(text + at, room - at, "{'pid':7,'name':'fill','memory_bytes':1},");
+	size_t at = strlen(text);
+	json_into(text + at, room - at, "{'pid':1,'name':'@T................@','memory_bytes':1}]}]}}");
+	put_mark(strstr(text + at, "@T"));
+	send_frame(publisher->fd, text);
 }
 
 static const char node_record[] =
-	"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"node.register\",\"params\":{\"protocol\":1,\"node\":{\"node_id\":\"node_bench\","
-	"\"name\":\"bench\",\"host_name\":\"bench\",\"os\":null,\"kernel\":null,\"arch\":null,\"cpu_model\":null,\"cpu_cores\":null,"
-	"\"cpu_threads\":null,\"memory_bytes\":null,\"version\":\"0\",\"addresses\":[],\"backends\":[],\"libraries\":[],"
-	"\"capabilities\":[]}}}";
+	"{'jsonrpc':'2.0','id':1,'method':'node.register','params':{'protocol':1,'node':{'node_id':'node_bench',"
+	"'name':'bench','host_name':'bench','os':null,'kernel':null,'arch':null,'cpu_model':null,'cpu_cores':null,"
+	"'cpu_threads':null,'memory_bytes':null,'version':'0','addresses':[],'backends':[],'libraries':[],"
+	"'capabilities':[]}}}";
 static const char device_record[] =
-	"{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"node.devices\",\"params\":{\"devices\":[{\"device_id\":\"dev_bench\","
-	"\"hardware_key\":\"bench\",\"name\":\"bench\",\"vendor\":\"bench\",\"model\":\"bench\",\"family\":null,\"backend\":\"cpu\","
-	"\"apis\":[],\"kind\":\"cpu\",\"removable\":false,\"low_power\":false,\"unified_memory\":true,\"memory_pool\":\"host\","
-	"\"memory_bytes\":null,\"memory_budget_bytes\":null,\"memory_bandwidth_bytes_per_s\":null,\"compute_units\":null,"
-	"\"api_version\":null,\"driver_version\":null,\"formats\":[],\"features\":[],\"uuid\":null,\"pci_address\":null,"
-	"\"support\":\"full\",\"support_reason\":null,\"verification\":{\"state\":\"passed\",\"at\":null,\"duration_ms\":null,"
-	"\"error\":null},\"present\":true}]}}";
+	"{'jsonrpc':'2.0','id':2,'method':'node.devices','params':{'devices':[{'device_id':'dev_bench',"
+	"'hardware_key':'bench','name':'bench','vendor':'bench','model':'bench','family':null,'backend':'cpu',"
+	"'apis':[],'kind':'cpu','removable':false,'low_power':false,'unified_memory':true,'memory_pool':'host',"
+	"'memory_bytes':null,'memory_budget_bytes':null,'memory_bandwidth_bytes_per_s':null,'compute_units':null,"
+	"'api_version':null,'driver_version':null,'formats':[],'features':[],'uuid':null,'pci_address':null,"
+	"'support':'full','support_reason':null,'verification':{'state':'passed','at':null,'duration_ms':null,"
+	"'error':null},'present':true}]}}";
 
 static void open_exogpu(struct publisher *publisher, const char *socket_path, int port, const char *token)
 {
@@ -278,15 +284,18 @@ static void open_exogpu(struct publisher *publisher, const char *socket_path, in
 	for (int i = 0; i < subscribers; i++) {
 		list[i].fd = dial_tcp(port);
 		upgrade(list[i].fd, "/ws", host, bearer);
-		send_frame(list[i].fd, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"events.subscribe\",\"params\":{\"topics\":[\"telemetry\"]}}");
+		send_frame(list[i].fd, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"events.subscribe\",\"params\":{"
+				       "\"topics\":[\"telemetry\"]}}");
 		expect(list[i].fd, "\"resumed\":false");
 	}
 	publisher->publish = publish_exogpu;
 	publisher->fd = dial_unix(socket_path);
 	upgrade(publisher->fd, "/node", "localhost", "Sec-WebSocket-Protocol: exogpu.node.v1\r\n");
-	send_frame(publisher->fd, node_record);
+	json_into(publisher->text, (size_t)size + TEXT_BYTES, node_record);
+	send_frame(publisher->fd, publisher->text);
 	expect(publisher->fd, "\"protocol\":1");
-	send_frame(publisher->fd, device_record);
+	json_into(publisher->text, (size_t)size + TEXT_BYTES, device_record);
+	send_frame(publisher->fd, publisher->text);
 	expect(publisher->fd, "\"id\":2");
 	usleep(200000); // until the device is stored
 }
@@ -309,7 +318,8 @@ static int open_raw(struct publisher *publisher, const char *cpu)
 	socklen_t length = sizeof address;
 	int listener = socket(AF_INET, SOCK_STREAM, 0);
 	if (bind(listener, (struct sockaddr *)&address, sizeof address) < 0 || listen(listener, 16) < 0 ||
-	    getsockname(listener, (struct sockaddr *)&address, &length) < 0 || socketpair(AF_UNIX, SOCK_STREAM, 0, control) < 0)
+	    getsockname(listener, (struct sockaddr *)&address, &length) < 0 ||
+	    socketpair(AF_UNIX, SOCK_STREAM, 0, control) < 0)
 		die("raw");
 	for (int i = 0; i < subscribers; i++) {
 		pairs[i][0] = dial_tcp(ntohs(address.sin_port));
@@ -389,10 +399,11 @@ static void run(struct publisher *publisher, const char *mode, int pid)
 	cpu = cpu_seconds(pid) - cpu;
 	qsort(latencies, latency_count, sizeof(*latencies), by_value);
 	printf("{\"mode\":\"%s\",\"subscribers\":%d,\"rate_hz\":%d,\"bytes\":%d,\"delivered_share\":%.4f,"
-	       "\"cpu_us_per_delivery\":%.3f,\"p50_ms\":%.2f,\"p90_ms\":%.2f,\"p99_ms\":%.2f,\"max_ms\":%.2f,\"resident_kib\":%ld}\n",
+	       "\"cpu_us_per_delivery\":%.3f,\"p50_ms\":%.2f,\"p90_ms\":%.2f,\"p99_ms\":%.2f,\"max_ms\":%.2f,"
+	       "\"resident_kib\":%ld}\n",
 	       mode, subscribers, rate, size, sent ? (double)delivered / ((double)sent * subscribers) : 0,
-	       delivered ? cpu * 1e6 / (double)delivered : 0, percentile(.5), percentile(.9), percentile(.99), percentile(1),
-	       resident_kib(pid));
+	       delivered ? cpu * 1e6 / (double)delivered : 0, percentile(.5), percentile(.9), percentile(.99),
+	       percentile(1), resident_kib(pid));
 }
 
 int main(int argc, char **argv)
@@ -424,7 +435,7 @@ int main(int argc, char **argv)
 	list = calloc((size_t)subscribers, sizeof(*list));
 	latency_capacity = (size_t)subscribers * (size_t)rate * (size_t)(seconds + 2);
 	latencies = malloc(latency_capacity * sizeof(*latencies));
-	publisher.text = malloc((size_t)size + 4096);
+	publisher.text = malloc((size_t)size + TEXT_BYTES);
 	if (argc == 5 && !strcmp(argv[0], "exogpu")) {
 		pid = (int)strtol(argv[4], NULL, 10);
 		open_exogpu(&publisher, argv[1], (int)strtol(argv[2], NULL, 10), argv[3]);
@@ -434,7 +445,8 @@ int main(int argc, char **argv)
 	} else if (argc == 1 && !strcmp(argv[0], "raw")) {
 		pid = open_raw(&publisher, cpu);
 	} else {
-		fprintf(stderr, "usage: fanout [-n N] [-r HZ] [-d S] [-s BYTES] exogpu SOCKET PORT TOKEN PID | nchan PORT PID | raw\n");
+		fprintf(stderr, "usage: fanout [-n N] [-r HZ] [-d S] [-s BYTES] exogpu SOCKET PORT TOKEN PID | nchan "
+				"PORT PID | raw\n");
 		return 2;
 	}
 	run(&publisher, argv[0], pid);
