@@ -50,6 +50,9 @@ export const backendName: Record<Backend, string> = {
   cuda: "CUDA", hip: "HIP", vulkan: "Vulkan", webgpu: "WebGPU", cpu: "CPU",
 };
 
+/** Does its memory bar show memory of the host? */
+export const onHostMemory = (device: Device): boolean => device.unified_memory || isSystem(device) || isSoftware(device);
+
 /** Devices of one node that share a memory: counted once. */
 export interface Pool {
   readonly total: number | null;

@@ -45,7 +45,7 @@ function Rail() {
         <Who />
         <div class="row">
           <span class="label">{server ? `exogpu ${server.version}` : ""}</span>
-          <button class="text-btn" type="button" onClick={() => (help.value = true)}><kbd>?</kbd> keys</button>
+          <button class="text-btn" type="button" onClick={() => (help.value = true)}><kbd>?</kbd> <span class="word">keys</span></button>
         </div>
       </div>
     </nav>

@@ -5,7 +5,6 @@ import uPlot from "uplot";
 import type { Range, Series } from "../../command/history";
 import { clockTime, day } from "../../lib/format";
 import { theme } from "../../lib/theme";
-import { NotReported } from "../parts";
 
 export interface ChartSpec {
   title: string;
@@ -122,8 +121,8 @@ function drawLimit(u: uPlot, { limit }: ChartSpec): void {
 export const hasData = (spec: ChartSpec, series: Series): boolean =>
   spec.lines.some(({ column }) => series.columns[column]?.some((value) => value !== null));
 
-export function Chart({ spec, series, loading, from, to, range, hover }: {
-  spec: ChartSpec; series: Series; loading: boolean; from: number; to: number; range: Range; hover: Signal<number | null>;
+export function Chart({ spec, series, loading, reported, from, to, range, hover }: {
+  spec: ChartSpec; series: Series; loading: boolean; reported: boolean; from: number; to: number; range: Range; hover: Signal<number | null>;
 }) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
@@ -173,7 +172,7 @@ export function Chart({ spec, series, loading, from, to, range, hover }: {
       </figcaption>
       {known
         ? <div class="plot" ref={box} role="img" aria-hidden="true" />
-        : <div class="no-plot"><i class="dots" />{loading ? <span class="not-reported">loading</span> : <NotReported />}</div>}
+        : <div class="no-plot"><i class="dots" /><span class="not-reported">{loading ? "loading" : reported ? "nothing recorded yet" : "not reported"}</span></div>}
     </figure>
   );
 }

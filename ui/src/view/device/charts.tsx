@@ -55,6 +55,7 @@ export function Charts({ entry }: { entry: DeviceEntry }) {
   const { device_id: id } = entry.record;
   const live = isLive(state.value);
   const { reading } = entry;
+  const fields = (reading ?? {}) as unknown as Readonly<Record<string, unknown>>;
 
   useEffect(() => {
     if (!live) return;
@@ -77,10 +78,11 @@ export function Charts({ entry }: { entry: DeviceEntry }) {
   useEffect(() => {
     if (!reading || loading) return;
     const time = Date.parse(reading.at) / 1000;
-    setSeries((old) => withReading(old, time, reading as unknown as Record<string, unknown>, range));
+    setSeries((old) => withReading(old, time, fields, range));
   }, [reading?.at, loading]);
 
   const specs = useMemo(() => specsOf(entry), [entry.record, reading?.power_limit_watts, reading?.slowdown_celsius, reading?.memory_total_bytes]);
+  const told = (spec: ChartSpec): boolean => spec.lines.some(({ column }) => fields[column] != null);
   const pointed = hover.value === null ? undefined : series.times[hover.value];
   // what is not reported takes little room, at the end
   const ordered = loading ? specs : [...specs].sort((a, b) => Number(hasData(b, series)) - Number(hasData(a, series)));
@@ -100,7 +102,7 @@ export function Charts({ entry }: { entry: DeviceEntry }) {
       {refusal && <p class="panel-body quiet">The history could not be read: {refusal.what}. {refusal.hint}</p>}
       <div class="charts">
         {ordered.map((spec) => (
-          <Chart key={spec.title} spec={spec} series={series} loading={loading} from={end - spans[range].ms / 1000} to={end} range={range} hover={hover} />
+          <Chart key={spec.title} spec={spec} series={series} loading={loading} reported={told(spec)} from={end - spans[range].ms / 1000} to={end} range={range} hover={hover} />
         ))}
       </div>
       {!loading && !refusal && range !== "10min" && series.times.length < 3 && (
@@ -111,7 +113,7 @@ export function Charts({ entry }: { entry: DeviceEntry }) {
 }
 
 /** With a live reading behind it, without what has moved out of the span. */
-function withReading(old: Series, time: number, reading: Record<string, unknown>, range: Range): Series {
+function withReading(old: Series, time: number, reading: Readonly<Record<string, unknown>>, range: Range): Series {
   const last = old.times[old.times.length - 1];
   if (last !== undefined && time < last + Math.max(spans[range].stepS, 0.2)) return old;
   if (old.times.length === 0) return old;

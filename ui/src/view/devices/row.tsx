@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 import { figure } from "../../lib/format";
 import { memo } from "../../lib/memo";
 import { deviceHref, nodeHref } from "../../lib/route";
-import { isSystem, lastHeard, memoryTotal } from "../../state/select";
+import { lastHeard, memoryTotal, onHostMemory } from "../../state/select";
 import type { DeviceEntry } from "../../state/state";
 import type { Values } from "../../state/trail";
 import { Age, Figure, MemoryBar, MemoryFigure, NotReported, StateMark } from "../parts";
@@ -39,7 +39,7 @@ export const DeviceRow = memo(({ entry, stale, axis, node, nodeId }: {
       </Reading>
       <td class="c-mem" data-name="Memory">
         <span class="pair">
-          <MemoryBar used={used} total={total} axis={axis} other={isSystem(record)} />
+          <MemoryBar used={used} total={total} axis={axis} other={onHostMemory(record)} />
           <span class="num"><MemoryFigure used={used} total={total} /></span>
         </span>
       </td>

@@ -2,7 +2,7 @@
 import { figure, memory, memoryOf, rate } from "../../lib/format";
 import { memo } from "../../lib/memo";
 import { deviceHref, nodeHref } from "../../lib/route";
-import { memoryAxis, memoryTotal, isNodeStale, nodeMemory, sortedNodes, backendName, isSystem } from "../../state/select";
+import { memoryAxis, memoryTotal, isNodeStale, nodeMemory, sortedNodes, backendName, onHostMemory } from "../../state/select";
 import type { DeviceEntry, NodeEntry } from "../../state/state";
 import { now } from "../../lib/clock";
 import { useApp } from "../app-context";
@@ -98,7 +98,7 @@ const Chip = memo(({ entry, stale, axis }: { entry: DeviceEntry; stale: boolean;
         <span class="name clip"><StateMark state={stale && record.state !== "offline" ? "stale" : record.state} bare /><span class="clip" title={record.name}>{record.name}</span></span>
         <span class={`small ${hot ? "warm" : "quiet"}`}>{heat != null ? `${figure(heat)} °C${hot ? ` ${reading.thermal_state}` : ""}` : backendName[record.backend]}</span>
       </span>
-      <MemoryBar used={reading?.memory_used_bytes ?? null} total={total} axis={axis} other={isSystem(record)} />
+      <MemoryBar used={reading?.memory_used_bytes ?? null} total={total} axis={axis} other={onHostMemory(record)} />
       <span class="line small faint">
         <span>{stale ? <Age at={reading?.at ?? record.last_seen_at} mark /> : word(entry)}</span>
         <span>
@@ -119,7 +119,7 @@ const Line = memo(({ entry, stale, axis }: { entry: DeviceEntry; stale: boolean;
     <a class={`t-row ${stale ? "stale" : ""}`} href={deviceHref(record.device_id)}>
       <StateMark state={stale && record.state !== "offline" ? "stale" : record.state} bare />
       <span class="clip" title={record.name}>{record.name}</span>
-      <MemoryBar used={used} total={total} axis={axis} other={isSystem(record)} />
+      <MemoryBar used={used} total={total} axis={axis} other={onHostMemory(record)} />
       <span class="num">{stale ? <Age at={reading?.at ?? record.last_seen_at} /> : used !== null ? <Figure {...memory(used)} /> : word(entry)}</span>
     </a>
   );
