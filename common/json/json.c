@@ -65,37 +65,88 @@ bool json_utf8(const char *text, size_t length)
 	return true;
 }
 
-// Nesting, NUL and \u0000 are refused before cJSON sees the text: it recurses, and its strings end at a NUL.
+static size_t run_of_digits(const char *text, size_t length)
+{
+	size_t count = 0;
+	while (count < length && text[count] >= '0' && text[count] <= '9')
+		count++;
+	return count;
+}
+
+// The length of the number at text as RFC 8259 has it, 0 if it is malformed: cJSON takes 01, 1. and -.5 too.
+static size_t number_length(const char *text, size_t length)
+{
+	size_t at = text[0] == '-';
+	size_t digits = run_of_digits(text + at, length - at);
+	if (!digits || (digits > 1 && text[at] == '0'))
+		return 0;
+	at += digits;
+	if (at < length && text[at] == '.') {
+		digits = run_of_digits(text + at + 1, length - at - 1);
+		if (!digits)
+			return 0;
+		at += 1 + digits;
+	}
+	if (at < length && (text[at] == 'e' || text[at] == 'E')) {
+		at++;
+		at += at < length && (text[at] == '+' || text[at] == '-');
+		digits = run_of_digits(text + at, length - at);
+		at += digits;
+		if (!digits)
+			return 0;
+	}
+	return at;
+}
+
+// One character inside a string; *step is how many bytes it takes.
+static enum status scan_string(const char *text, size_t left, size_t offset, size_t *step, struct error *error)
+{
+	if ((unsigned char)*text < 32)
+		return error_set(error, STATUS_PARSE_ERROR, "a control character in a string at offset %zu", offset);
+	if (*text == '\\' && left > 5 && !memcmp(text, "\\u0000", 6))
+		return error_set(error, STATUS_PARSE_ERROR, "a NUL in a string at offset %zu", offset);
+	*step = *text == '\\' ? 2 : 1;
+	return STATUS_OK;
+}
+
+// One token's first character, or white space, between strings.
+static enum status scan_token(const char *text, size_t left, size_t offset, size_t *step, struct error *error)
+{
+	unsigned char c = (unsigned char)*text;
+	*step = 1;
+	if (c == '-' || (c >= '0' && c <= '9')) {
+		*step = number_length(text, left);
+		if (!*step)
+			return error_set(error, STATUS_PARSE_ERROR, "not a number at offset %zu", offset);
+	} else if ((c < 32 && c != '\t' && c != '\n' && c != '\r') || c > 126) { // cJSON takes these for white space
+		return error_set(error, STATUS_PARSE_ERROR, "not JSON near offset %zu", offset);
+	}
+	return STATUS_OK;
+}
+
+// What cJSON would let pass is refused before it sees the text: nesting (it recurses), NUL and \u0000 (its strings end
+// there), control characters and a byte order mark as white space, numbers that JSON has not.
 static enum status scan(const char *text, size_t length, struct error *error)
 {
 	int depth = 0;
 	bool in_string = false;
 	if (!json_utf8(text, length))
 		return error_set(error, STATUS_PARSE_ERROR, "the text is not UTF-8");
-	for (size_t i = 0; i < length; i++) {
+	for (size_t i = 0, step; i < length; i += step) {
 		char c = text[i];
 		if (!c)
 			return error_set(error, STATUS_PARSE_ERROR, "a NUL byte at offset %zu", i);
-		if (in_string) {
-			if ((unsigned char)c < 32)
-				return error_set(error, STATUS_PARSE_ERROR,
-						 "a control character in a string at offset %zu", i);
-			if (c == '\\') {
-				if (length - i > 5 && !memcmp(text + i, "\\u0000", 6))
-					return error_set(error, STATUS_PARSE_ERROR, "a NUL in a string at offset %zu",
-							 i);
-				i++;
-			} else if (c == '"') {
-				in_string = false;
-			}
-		} else if (c == '"') {
-			in_string = true;
-		} else if ((c == '{' || c == '[') && ++depth > LIMIT_NESTING) {
+		if ((c == '{' || c == '[') && !in_string && ++depth > LIMIT_NESTING)
 			return error_set(error, STATUS_PARSE_ERROR, "nested deeper than %d at offset %zu",
 					 LIMIT_NESTING, i);
-		} else if (c == '}' || c == ']') {
+		if ((c == '}' || c == ']') && !in_string)
 			depth--;
-		}
+		enum status status = in_string ? scan_string(text + i, length - i, i, &step, error)
+					       : scan_token(text + i, length - i, i, &step, error);
+		if (status)
+			return status;
+		if (c == '"')
+			in_string = !in_string;
 	}
 	return STATUS_OK;
 }

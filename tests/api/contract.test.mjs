@@ -1,0 +1,157 @@
+// Every method of schema/api.json, walked with valid and with generated invalid parameters, as each kind of caller.
+// A method that the document gains and this file does not know is a failure.
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { after, before, describe, test } from "node:test";
+import { Client, FakeNode, assertContractKept } from "./client.mjs";
+import { api, apiText, invalidParams, isTime, method, paramsFault } from "./contract.mjs";
+import { deviceRecord, nodeRecord } from "./records.mjs";
+import { startServer } from "./server.mjs";
+
+const now = Date.now();
+// Parameters that fit, for each method; made anew for each call.
+const fitting = {
+	"server.info": () => ({}),
+	"auth.login": () => ({ token: context.server.token }),
+	"cluster.snapshot": () => ({}),
+	"events.subscribe": () => ({ topics: ["inventory"], since: { epoch: "none", seq: 0 } }),
+	"telemetry.history": () => ({ device_id: "dev_gpu", from: new Date(now - 60000).toISOString(), to: new Date(now).toISOString(),
+		step_s: 1 }),
+	"device.verify": () => ({ device_id: "dev_gpu" }),
+	"device.drain": () => ({ device_id: "dev_gpu", drain: false }),
+	"token.create": () => ({ name: "made", scopes: ["observe"], expires_in_s: 3600, calls_per_s: 100, max_sessions: 10 }),
+	"token.list": () => ({}),
+	"token.revoke": () => ({ token_id: context.spare }),
+};
+const context = {};
+
+// Everything that a call could have changed.
+async function stateOf(admin) {
+	const { epoch, nodes, devices, recent } = await admin.call("cluster.snapshot");
+	const { tokens } = await admin.call("token.list");
+	return { epoch, nodes, devices, recent, tokens: tokens.map(({ last_used_at, sessions, ...token }) => token) };
+}
+
+describe("every method of the contract", () => {
+	let server, admin, observer, stranger, node;
+
+	before(async () => {
+		server = context.server = await startServer();
+		admin = await Client.login(server);
+		observer = await Client.login(server, (await admin.call("token.create", { name: "observer", scopes: ["observe"] })).token);
+		context.spare = (await admin.call("token.create", { name: "spare", scopes: ["join"] })).token_id;
+		node = await FakeNode.connect(server, nodeRecord());
+		await node.devices([deviceRecord()]);
+		await admin.call("events.subscribe", { topics: ["inventory"] });
+		await admin.until(async () => true, "ready");
+		for (;;) if ((await admin.call("cluster.snapshot")).devices.length) break;
+	});
+	after(async () => {
+		await server?.stop();
+		assertContractKept();
+	});
+
+	test("has parameters in this file", () => {
+		assert.deepEqual(Object.keys(fitting).sort(), api.methods.map((one) => one.name).sort());
+		for (const [name, make] of Object.entries(fitting)) {
+			context.spare ??= "x";
+			assert.equal(paramsFault(api, name, make()), undefined, name);
+		}
+	});
+
+	for (const { name, "x-scope": scope } of api.methods) {
+		const needsLogin = scope !== "none";
+
+		test(`${name}: valid parameters`, async () => {
+			const client = needsLogin ? admin : await Client.open(server);
+			await client.call(name, fitting[name]()); // the client checks the result
+			if (!needsLogin) await client.close();
+		});
+
+		test(`${name}: parameters that do not fit are refused and change nothing`, async () => {
+			const client = name === "auth.login" ? await Client.login(server) : admin;
+			const earlier = await stateOf(admin);
+			let count = 0;
+			for (const params of invalidParams(api, name, fitting[name]())) {
+				const error = await client.refused(name, params, "invalid_params");
+				assert.equal(error.code, -32602);
+				assert.ok(error.said, "a message");
+				count++;
+			}
+			assert.ok(count >= 1 + 5 * method(api, name).params.length, `${count} ways of being wrong were tried`);
+			for (const params of [[], [1], "text", 3, true, null]) {
+				const error = await client.refused(name, params);
+				assert.equal(error.reason, "invalid_request", JSON.stringify(params));
+			}
+			assert.deepEqual(await stateOf(admin), earlier);
+		});
+
+		test(`${name}: without a login`, async () => {
+			const client = await Client.open(server);
+			if (needsLogin) {
+				for (const params of [fitting[name](), { foreign: 1 }]) await client.refused(name, params, "unauthenticated");
+			} else {
+				await client.refused(name, { ...fitting[name](), foreign: 1 }, "invalid_params");
+			}
+			await client.close();
+		});
+
+		if (needsLogin && scope !== "observe")
+			test(`${name}: with a token that may only observe`, async () => {
+				const earlier = await stateOf(admin);
+				for (const params of [fitting[name](), { foreign: 1 }]) {
+					const error = await observer.refused(name, params, "forbidden");
+					assert.match(error.hint ?? "", new RegExp(scope), "the hint names the scope");
+				}
+				assert.deepEqual(await stateOf(admin), earlier);
+			});
+		if (scope === "observe")
+			test(`${name}: with a token that may only observe`, () => observer.call(name, fitting[name]()));
+	}
+
+	test("a token without the scope observe reads nothing", async () => {
+		const { token } = await admin.call("token.create", { name: "joiner", scopes: ["join", "infer", "compute", "allocate"] });
+		const client = await Client.login(server, token);
+		for (const { name } of api.methods.filter((one) => one["x-scope"] !== "none"))
+			await client.refused(name, fitting[name](), "forbidden");
+		await client.close();
+	});
+
+	test("a method that the document does not name", async () => {
+		for (const name of ["server.stop", "rpc.discover", "event", "SERVER.INFO", "server.info ", "", "x".repeat(5000), "ß"]) {
+			const error = await admin.refused(name, {}, "method_not_found");
+			assert.equal(error.code, -32601);
+		}
+		stranger = await Client.open(server);
+		await stranger.refused("server.stop", {}, "unauthenticated"); // nobody learns which methods there are
+		await stranger.close();
+	});
+
+	test("things that do not exist", async () => {
+		await admin.refused("device.verify", { device_id: "dev_none" }, "not_found");
+		await admin.refused("device.drain", { device_id: "dev_none", drain: true }, "not_found");
+		await admin.refused("telemetry.history", { ...fitting["telemetry.history"](), device_id: "dev_none" }, "not_found");
+		await admin.refused("token.revoke", { token_id: "none" }, "not_found");
+	});
+
+	test("values that fit the document and still make no sense", async () => {
+		const history = fitting["telemetry.history"]();
+		await admin.refused("telemetry.history", { ...history, from: history.to, to: history.from }, "invalid_params");
+		await admin.refused("telemetry.history", { ...history, from: "yesterday at half past ten" }, "invalid_params");
+		await admin.refused("telemetry.history", { ...history, to: "2026-13-01T00:00:00.000Z" }, "invalid_params");
+		await admin.refused("telemetry.history", { ...history, to: "2026-11-20T14:31:52.000Z!" }, "invalid_params");
+	});
+
+	test("server.info describes this server and this document", async () => {
+		const info = await admin.call("server.info");
+		const [served, health] = await Promise.all([server.http("/schema/api.json"), server.http("/healthz")]);
+		assert.equal(served.text, apiText, "/schema/api.json is the file");
+		assert.equal(info.schema_sha256, createHash("sha256").update(apiText).digest("hex"));
+		assert.equal(info.version, health.json().version);
+		assert.ok(isTime(info.started_at), info.started_at);
+		assert.ok(Math.abs(Date.parse(info.started_at) - now) < 600000, info.started_at);
+		assert.equal(info.limits.head_bytes, 1048576);
+		assert.equal(info.limits.login_bytes, 4096);
+		assert.equal(info.limits.nesting, 32);
+	});
+});

@@ -1,0 +1,138 @@
+// A real server in a directory of its own, on a port that the system chooses; and plain HTTP against it.
+//
+// The binary is the one that EXOGPU_BINARY names, else the release build's. EXOGPU_SLOW stretches every time limit, for
+// builds with sanitizers. Nothing waits a fixed time: what is waited for is an event, a line or an exit.
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import http from "node:http";
+import net from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+export const binary = process.env.EXOGPU_BINARY ?? fileURLToPath(new URL("../../build/exogpu", import.meta.url));
+export const slow = Number(process.env.EXOGPU_SLOW ?? 1);
+export const patience = 5000 * slow; // for what takes milliseconds
+
+if (!existsSync(binary)) throw new Error(`there is no program to test at ${binary}; ./dev build, or set EXOGPU_BINARY`);
+
+export function temporary() {
+	const path = mkdtempSync(join(tmpdir(), "exogpu-api-"));
+	process.on("exit", () => rmSync(path, { recursive: true, force: true }));
+	return path;
+}
+
+// `promise`, or an error that says what did not happen in time.
+export function within(promise, what, ms = patience) {
+	let timer;
+	const late = new Promise((_, reject) => {
+		timer = setTimeout(() => reject(new Error(`not within ${ms} ms: ${typeof what === "function" ? what() : what}`)), ms);
+	});
+	return Promise.race([promise, late]).finally(() => clearTimeout(timer));
+}
+
+// Try until `probe` gives something true. For what tells nobody when it happens.
+export async function eventually(probe, what, ms = patience) {
+	const until = Date.now() + ms;
+	for (;;) {
+		const value = await probe();
+		if (value) return value;
+		if (Date.now() > until) throw new Error(`not within ${ms} ms: ${what}`);
+		await new Promise((resolve) => setTimeout(resolve, 20));
+	}
+}
+
+function launch(args, env = {}) {
+	const child = spawn(binary, args, {
+		stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, EXOGPU_DATA: "", EXOGPU_TOKEN: "", EXOGPU_URL: "", ...env } });
+	const end = () => child.kill("SIGKILL");
+	const output = { stdout: "", stderr: "" };
+	process.on("exit", end);
+	for (const name of ["stdout", "stderr"]) child[name].setEncoding("utf8").on("data", (text) => (output[name] += text));
+	const exited = once(child, "close").then(([code, signal]) => {
+		process.off("exit", end);
+		return { code, signal, ...output };
+	});
+	return { child, output, exited };
+}
+
+// The program run to its end: {code, signal, stdout, stderr}.
+export async function run(args, env) {
+	const { child, exited } = launch(args, env);
+	return within(exited, `exogpu ${args.join(" ")} ends`, patience).finally(() => child.kill("SIGKILL"));
+}
+
+export async function startServer({ data = temporary(), listen = "127.0.0.1:0", args = [], env } = {}) {
+	const started = performance.now();
+	const { child, output, exited } = launch(
+		["serve", "--data", data, "--listen", listen, "--no-local-node", ...args], env);
+	const ready = new Promise((resolve) => child.stdout.on("data", () => {
+		const line = /^dashboard: (\S+)$/m.exec(output.stdout);
+		if (line && /^token: /m.test(output.stdout)) resolve(line[1]);
+	}));
+	const early = exited.then(({ code, stderr }) => {
+		throw new Error(`the server ended at its start with ${code}: ${stderr}`);
+	});
+	early.catch(() => {});
+	const url = new URL(await within(Promise.race([ready, early]), () => `ready; it said: ${output.stderr}`, patience));
+	const server = {
+		data, child, output, exited, url, port: Number(url.port), socket: join(data, "exogpu.sock"),
+		readyMs: performance.now() - started,
+		token: readFileSync(join(data, "admin.token"), "utf8").trim(),
+		http: (path, options) => request(server, path, options),
+		// SIGTERM, and how it ended: {code, signal, ms, stderr}.
+		async stop(signal = "SIGTERM") {
+			const begun = performance.now();
+			child.kill(signal);
+			const end = await within(exited, () => `the server ends after ${signal}; it said: ${output.stderr}`, patience);
+			return { ...end, ms: performance.now() - begun };
+		},
+		residentBytes() {
+			const [, pages] = readFileSync(`/proc/${child.pid}/statm`, "utf8").split(" ");
+			return Number(pages) * 4096;
+		},
+	};
+	return server;
+}
+
+// One HTTP exchange: {status, headers, body (Buffer), text, json()}.
+function request(server, path, { method = "GET", headers = {}, body, unix = false, agent } = {}) {
+	const where = unix ? { socketPath: server.socket } : { host: "127.0.0.1", port: server.port };
+	const exchange = new Promise((resolve, reject) => {
+		const outgoing = http.request({ ...where, path, method, headers, agent }, (incoming) => {
+			const pieces = [];
+			incoming.on("data", (piece) => pieces.push(piece));
+			incoming.on("error", reject);
+			incoming.on("end", () => {
+				const bytes = Buffer.concat(pieces);
+				resolve({ status: incoming.statusCode, headers: incoming.headers, body: bytes, text: bytes.toString("utf8"),
+					json: () => JSON.parse(bytes.toString("utf8")), socket: incoming.socket });
+			});
+		});
+		outgoing.on("error", reject);
+		outgoing.end(body);
+	});
+	return within(exchange, `${method} ${path} is answered`);
+}
+
+// A bare TCP connection with what came over it, for requests that no client library would send.
+export function connectRaw(server, text) {
+	const socket = net.connect(server.port, "127.0.0.1");
+	const raw = { socket, received: "", ended: once(socket, "close").then(() => raw.received) };
+	socket.on("error", () => {}); // shows as its end
+	socket.setEncoding("latin1").on("data", (piece) => (raw.received += piece));
+	if (text) socket.write(text, "latin1");
+	raw.until = (pattern) => within(new Promise((resolve, reject) => {
+		const look = () => pattern.test(raw.received) && resolve(raw.received);
+		socket.on("data", look);
+		raw.ended.then(() => (pattern.test(raw.received) ? resolve(raw.received) : reject(
+			new Error(`closed before ${pattern}; came: ${JSON.stringify(raw.received.slice(0, 400))}`))));
+		look();
+	}), () => `${pattern} comes; came: ${JSON.stringify(raw.received.slice(0, 400))}`);
+	return raw;
+}
+
+export const upgradeHead = (server, path = "/ws", more = "") =>
+	`GET ${path} HTTP/1.1\r\nHost: 127.0.0.1:${server.port}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n` +
+	`Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n${more}\r\n`;
