@@ -1,0 +1,158 @@
+/* The real binary, without a server: help, versions, mistakes, and what each ends with. */
+// cmocka.h needs these before it.
+// clang-format off
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+// clang-format on
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { WORDS = 8 };
+
+static char out[16384], err[16384];
+
+static void read_file(FILE *file, char *text, size_t size)
+{
+	rewind(file);
+	text[fread(text, 1, size - 1, file)] = 0;
+	fclose(file);
+}
+
+// Run exogpu with these words; its exit status, with what it printed in `out` and `err`.
+static int run(const char *const words[WORDS])
+{
+	int status = -1;
+	const char *argv[WORDS + 2] = {EXOGPU_BINARY};
+	FILE *out_file = tmpfile(), *err_file = tmpfile();
+	assert_non_null(out_file);
+	assert_non_null(err_file);
+	memcpy(argv + 1, words, WORDS * sizeof *words);
+	pid_t child = fork();
+	assert_true(child >= 0);
+	if (!child) {
+		dup2(fileno(out_file), STDOUT_FILENO);
+		dup2(fileno(err_file), STDERR_FILENO);
+		execv(argv[0], (char **)(uintptr_t)argv);
+		_exit(127);
+	}
+	waitpid(child, &status, 0);
+	read_file(out_file, out, sizeof out);
+	read_file(err_file, err, sizeof err);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+struct run_case {
+	const char *words[WORDS];
+	int status;
+	const char *out, *err; // what each must hold; "": nothing at all
+};
+
+static void check(const struct run_case *cases, size_t count)
+{
+	unsetenv("EXOGPU_URL");
+	unsetenv("EXOGPU_TOKEN");
+	setenv("EXOGPU_DATA", "/nonexistent/exogpu", 1);
+	for (size_t i = 0; i < count; i++) {
+		int status = run(cases[i].words);
+		if (status != cases[i].status || !strstr(out, cases[i].out) || !strstr(err, cases[i].err) ||
+		    !cases[i].out[0] != !out[0] || !cases[i].err[0] != !err[0])
+			fail_msg("case %zu (%s): exit %d, not %d\nstdout: %s\nstderr: %s", i, cases[i].words[0], status,
+				 cases[i].status, out, err);
+	}
+}
+
+static void help(void **state)
+{
+	static const struct run_case cases[] = {
+		{{"--help"}, 0, "token revoke ID  end a token", ""},
+		{{"-h"}, 0, "serve ", ""},
+		{{"help"}, 0, "nodes ", ""},
+		{{0}, 2, "", "Usage: exogpu COMMAND"},
+		{{"--version"}, 0, "exogpu " EXOGPU_VERSION "\n", ""},
+		{{"version"}, 0, "exogpu " EXOGPU_VERSION "\n", ""},
+		{{"help", "devices"}, 0, "exogpu devices: ", ""},
+		{{"devices", "--help"}, 0, "--json", ""},
+		{{"nodes", "-h"}, 0, "--wide", ""},
+		{{"token", "--help"}, 0, "exogpu token create", ""},
+		{{"help", "token"}, 0, "exogpu token revoke ID", ""},
+		{{"help", "token", "create"}, 0, "--scopes LIST", ""},
+		{{"token", "revoke", "--help"}, 0, "Usage: exogpu token revoke ID", ""},
+		{{"help", "serve"}, 0, "--listen", ""},
+		{{"help", "node"}, 0, "exogpu node", ""},
+		{{"help", "nonsense"}, 2, "", "there is no command \"nonsense\""},
+	};
+	(void)state;
+	check(cases, sizeof cases / sizeof *cases);
+	assert_null(strstr(out, "worker"));
+}
+
+static void mistakes(void **state)
+{
+	static const struct run_case cases[] = {
+		{{"device"}, 2, "", "\n  did you mean exogpu devices?"},
+		{{"toke"}, 2, "", "did you mean exogpu token?"},
+		{{"nonsense"}, 2, "", "exogpu --help"},
+		{{""}, 2, "", "there is no command"},
+		{{"token"}, 2, "", "needs to be told what to do"},
+		{{"token", "crate"}, 2, "", "did you mean exogpu token create?"},
+		{{"--json", "devices"}, 2, "", "the command comes first"},
+		{{"devices", "--jsn"}, 2, "", "did you mean --json?"},
+		{{"devices", "--json=1"}, 2, "", "takes no value"},
+		{{"devices", "--wide"}, 2, "", "no option --wide"},
+		{{"devices", "extra"}, 2, "", "one argument too many"},
+		{{"devices", "--data"}, 2, "", "needs a value"},
+		{{"devices", "--data="}, 2, "", "needs a value"},
+		{{"devices", "--url", "https://x"}, 2, "", "TLS"},
+		{{"token", "revoke"}, 2, "", "ID is missing"},
+		{{"token", "revoke", "a", "b"}, 2, "", "one argument too many"},
+		{{"token", "revoke", "exo_a_b_c"}, 2, "", "by its id"},
+		{{"token", "create"}, 2, "", "--name NAME is missing"},
+		{{"token", "create", "--name", "n"}, 2, "", "--scopes LIST is missing"},
+		{{"token", "create", "--name=n", "--scopes=observ"},
+		 2,
+		 "",
+		 "admin, observe, allocate, compute, infer, join"},
+		{{"token", "create", "--name=n", "--scopes=observe,"}, 2, "", "there is no scope \"\""},
+		{{"token", "create", "--name=n", "--scopes=observe", "--expires=24"}, 2, "", "not a span of time"},
+		{{"token", "create", "--name=n", "--scopes=observe", "--calls-per-s=nan"}, 2, "", "--calls-per-s"},
+		{{"token", "create", "--name=n", "--scopes=observe", "--max-sessions=0"}, 2, "", "--max-sessions"},
+		{{"token", "create", "--name=n", "--scopes=observe", "--memory-limit=4GiB"},
+		 2,
+		 "",
+		 "not in this version"},
+	};
+	(void)state;
+	check(cases, sizeof cases / sizeof *cases);
+}
+
+static void without_a_server(void **state)
+{
+	static const struct run_case cases[] = {
+		{{"devices"},
+		 1,
+		 "",
+		 "exogpu: no server runs on the data directory /nonexistent/exogpu\n  start one: exogpu serve"},
+		{{"nodes", "--data", "/nonexistent/b"}, 1, "", "exogpu serve --data /nonexistent/b"},
+		{{"token", "list", "--url", "http://127.0.0.1:1"}, 1, "", "EXOGPU_TOKEN"},
+		{{"token", "create", "--name=n", "--scopes=admin,join", "--expires=2w"}, 1, "", "no server runs"},
+	};
+	(void)state;
+	check(cases, sizeof cases / sizeof *cases);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(help),
+		cmocka_unit_test(mistakes),
+		cmocka_unit_test(without_a_server),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
