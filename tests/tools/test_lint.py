@@ -71,7 +71,7 @@ class LintTest(unittest.TestCase):
 
     def test_text(self):
         found = self.findings(text, {
-            "a.c": "int a; \n \tint b;\n// " + "TO" + "DO\nmkstemp(\"/tmp/x-XXXXXX\");\n\"/ho" + "me/me/x\"",
+            "a.c": "int a; \n \tint b;\n// " + "TO" + "DO\nmkstemp(\"/tmp/x-XXXXXX\");\n\"/ho" + "me/ann/x\"",
             "b.md": "Two spaces end a line  \nof text.\n"})
         self.assertEqual(sorted(found), [("a.c", 1, "whitespace"), ("a.c", 2, "whitespace"), ("a.c", 3, "words"),
                                          ("a.c", 5, "paths"), ("a.c", 5, "whitespace")])

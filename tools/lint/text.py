@@ -20,7 +20,7 @@ def machine_paths(root):
     if parent not in SHARED_FOLDERS:
         paths.add(parent)
     whole = "|".join(re.escape(path) for path in sorted(paths, key=len, reverse=True))
-    return re.compile(r"(?<![\w./])(?:(?:%s)(?=/|\b)|/(?:home|Users)/[a-z][\w.-]*/|/(?:root)/)" % whole)
+    return re.compile(r"(?<![\w./])(?:(?:%s)(?=/|\b)|/(?:home|Users)/(?!me/|user/)[a-z][\w.-]*/|/(?:root)/)" % whole)
 
 
 def check(tree):
