@@ -22,10 +22,10 @@
 #include "server/http/http.h"
 #include "server/local_node.h"
 #include "server/options.h"
+#include "server/security/random_id.h"
 
 #include <errno.h>
 #include <openssl/evp.h>
-#include <openssl/rand.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -153,12 +153,7 @@ static enum status load_identity(struct app *app, struct error *error)
 		return STATUS_OK;
 	enum status status = store_batch_create(&batch);
 	if (!status && !app->cluster_id[0]) {
-		uint8_t random[8];
-		if (RAND_bytes(random, sizeof random) != 1)
-			status = error_set(error, STATUS_UNAVAILABLE, "no random numbers");
-		int at = snprintf(app->cluster_id, sizeof app->cluster_id, "clu_");
-		for (size_t i = 0; i < sizeof random; i++)
-			at += snprintf(app->cluster_id + at, sizeof app->cluster_id - (size_t)at, "%02x", random[i]);
+		status = random_id("clu_", app->cluster_id, sizeof app->cluster_id);
 		if (!status)
 			status = store_put_setting(batch, "cluster_id", app->cluster_id);
 	}
@@ -299,9 +294,9 @@ static void destroy(struct app *app)
 	node_links_destroy(&app->nodes);
 	api_destroy(&app->api);
 	cluster_destroy(&app->cluster);
-	store_destroy(&app->store);
-	events_destroy(&app->events);
 	tokens_destroy(&app->tokens);
+	store_destroy(&app->store); // what waits is committed; outcomes that nobody is left to hear are dropped
+	events_destroy(&app->events);
 	contract_destroy(&app->node_contract);
 	contract_destroy(&app->api_contract);
 	net_watch_destroy(&app->signals);

@@ -444,12 +444,13 @@ struct json *json_new_string(const char *text)
 		return out(cJSON_CreateString(text));
 	struct buffer clean; // a driver's or the kernel's bytes: keep what is text
 	buffer_init(&clean, length * 3);
-	for (size_t step, i = 0; i < length; i += step ? step : 1) {
-		step = utf8_sequence((const unsigned char *)text + i, length - i);
+	for (size_t i = 0; i < length;) {
+		size_t step = utf8_sequence((const unsigned char *)text + i, length - i);
 		if (step)
 			buffer_append(&clean, text + i, step);
 		else
 			buffer_append_text(&clean, "\xEF\xBF\xBD");
+		i += step ? step : 1;
 	}
 	cJSON *item = cJSON_CreateString(buffer_text(&clean));
 	buffer_finish(&clean);

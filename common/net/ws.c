@@ -370,7 +370,8 @@ static int send_close(struct net_conn *conn)
 	if (conn->close_sent)
 		return 0;
 	if (lws_is_ssl(conn->wsi) || !conn->session.listener) {
-		lws_close_reason(conn->wsi, (enum lws_close_status)conn->close_code, (uint8_t *)conn->close_reason, length);
+		lws_close_reason(conn->wsi, (enum lws_close_status)conn->close_code, (uint8_t *)conn->close_reason,
+				 length);
 		return -1;
 	}
 	conn->close_sent = true;

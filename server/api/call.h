@@ -60,5 +60,7 @@ enum status api_bind_handlers(struct api *api, struct error *error);
 void api_finish(struct api_call *call, enum status status, struct json *result, const struct error *error);
 // Log a connection in (token NULL: the owner), into a new session or, with session_id, an existing one.
 enum status api_log_in(struct api_client *client, struct token *token, const char *session_id, struct error *error);
+// End a session that nobody is connected to.
+void api_session_destroy(struct api_session *session);
 // What the caller may do: the scopes of its token, or all.
 uint32_t api_scopes(const struct api_client *client);

@@ -1,46 +1,12 @@
-/* Connections and sessions: coming, logging in, going, and being put out. See call.h. */
+/* Connections and sessions: coming, logging in, going. See call.h. */
 #include "common/base/clock.h"
-#include "common/base/log.h"
 #include "server/api/call.h"
+#include "server/security/random_id.h"
 
-#include <openssl/rand.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SWEEP_MS = 1000 };
-
-// Tokens that expired while their connections were open.
-static void sweep_expired(void *arg)
-{
-	struct api *api = arg;
-	int64_t now_ms = clock_wall_ms();
-	for (struct api_client *client = api->clients; client; client = client->next)
-		if (client->conn && client->session && client->session->token &&
-		    token_usable(client->session->token, now_ms, NULL))
-			net_conn_close(client->conn, 4410, "the token was revoked or has expired");
-	net_timer_start(api->params.loop, &api->sweep, SWEEP_MS, sweep_expired, api);
-}
-
-enum status api_create(struct api **out, const struct api_params *params, struct error *error)
-{
-	struct api *api = calloc(1, sizeof(*api));
-	*out = NULL;
-	if (!api)
-		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
-	api->params = *params;
-	buffer_init(&api->text, LIMIT_BODY_BYTES);
-	enum status status = api_bind_handlers(api, error);
-	if (status) {
-		api_destroy(&api);
-		return status;
-	}
-	sweep_expired(api);
-	*out = api;
-	return STATUS_OK;
-}
-
-static void session_destroy(struct api_session *session)
+void api_session_destroy(struct api_session *session)
 {
 	struct api *api = session->api;
 	for (struct api_session **at = &api->sessions; *at; at = &(*at)->next)
@@ -53,29 +19,6 @@ static void session_destroy(struct api_session *session)
 		session->token->sessions--;
 	net_timer_stop(api->params.loop, &session->grace);
 	free(session);
-}
-
-void api_destroy(struct api **pointer)
-{
-	struct api *api = *pointer;
-	if (!api)
-		return;
-	*pointer = NULL;
-	net_timer_stop(api->params.loop, &api->sweep);
-	while (api->clients) { // those whose connection the loop did not close in time
-		struct api_client *client = api->clients;
-		api_client_closed(client, client->conn, 1001);
-	}
-	while (api->sessions)
-		session_destroy(api->sessions);
-	buffer_finish(&api->text);
-	free(api->handlers);
-	free(api);
-}
-
-bool api_has_room(const struct api *api)
-{
-	return api->not_logged_in < LIMIT_CONNECTIONS_NOT_LOGGED_IN;
 }
 
 struct api_client *api_client_create(struct api *api, struct token *token, bool local)
@@ -127,14 +70,10 @@ uint32_t api_scopes(const struct api_client *client)
 static struct api_session *session_create(struct api *api, struct token *token)
 {
 	struct api_session *session = calloc(1, sizeof(*session));
-	uint8_t random[8];
-	if (!session || RAND_bytes(random, sizeof random) != 1) {
+	if (!session || random_id("ses_", session->session_id, sizeof session->session_id)) {
 		free(session);
 		return NULL;
 	}
-	int at = snprintf(session->session_id, sizeof session->session_id, "ses_");
-	for (size_t i = 0; i < sizeof random; i++)
-		at += snprintf(session->session_id + at, sizeof session->session_id - (size_t)at, "%02x", random[i]);
 	session->api = api;
 	session->token = token;
 	session->next = api->sessions;
@@ -147,7 +86,7 @@ static struct api_session *session_create(struct api *api, struct token *token)
 
 static void session_over(void *arg)
 {
-	session_destroy(arg);
+	api_session_destroy(arg);
 }
 
 static void session_leave(struct api_session *session)
@@ -222,24 +161,4 @@ void api_client_closed(void *user, struct net_conn *conn, int code)
 	client->session = NULL;
 	if (!client->calls)
 		free(client);
-}
-
-void api_end_token(void *context, struct token *token)
-{
-	struct api *api = context;
-	for (struct api_client *client = api->clients; client; client = client->next)
-		if (client->conn && client->session && client->session->token == token)
-			net_conn_close(client->conn, 4410, "the token was revoked");
-}
-
-void api_shut_down(struct api *api)
-{
-	for (struct api_client *client = api->clients; client; client = client->next)
-		if (client->conn)
-			net_conn_close(client->conn, 1001, "the server shuts down");
-}
-
-void api_read_stats(const struct api *api, struct api_stats *stats)
-{
-	*stats = api->stats;
 }

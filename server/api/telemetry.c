@@ -34,7 +34,9 @@ static void history_read(void *context, enum status status, const struct store_h
 // The step that keeps the answer within LIMIT_HISTORY_ROWS rows.
 static int64_t widen(int64_t step_ms, int64_t range_ms, int64_t unit_ms)
 {
-	int64_t least = (range_ms + LIMIT_HISTORY_ROWS - 1) / LIMIT_HISTORY_ROWS;
+	const int64_t most = LIMIT_HISTORY_ROWS -
+			     1; // steps lie at whole multiples, so one more may be cut at both ends
+	int64_t least = (range_ms + most - 1) / most;
 	if (step_ms < least)
 		step_ms = least;
 	return (step_ms + unit_ms - 1) / unit_ms * unit_ms;

@@ -1,0 +1,80 @@
+/* The API as a whole: put together, swept, and taken down. See api.h. Thread: the loop's. */
+#include "common/base/clock.h"
+#include "server/api/call.h"
+
+#include <stdlib.h>
+
+enum { SWEEP_MS = 1000 };
+
+// Tokens that expired while their connections were open.
+static void sweep_expired(void *arg)
+{
+	struct api *api = arg;
+	int64_t now_ms = clock_wall_ms();
+	for (struct api_client *client = api->clients; client; client = client->next)
+		if (client->conn && client->session && client->session->token &&
+		    token_usable(client->session->token, now_ms, NULL))
+			net_conn_close(client->conn, 4410, "the token was revoked or has expired");
+	net_timer_start(api->params.loop, &api->sweep, SWEEP_MS, sweep_expired, api);
+}
+
+enum status api_create(struct api **out, const struct api_params *params, struct error *error)
+{
+	struct api *api = calloc(1, sizeof(*api));
+	*out = NULL;
+	if (!api)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
+	api->params = *params;
+	buffer_init(&api->text, LIMIT_BODY_BYTES);
+	enum status status = api_bind_handlers(api, error);
+	if (status) {
+		api_destroy(&api);
+		return status;
+	}
+	sweep_expired(api);
+	*out = api;
+	return STATUS_OK;
+}
+
+void api_destroy(struct api **pointer)
+{
+	struct api *api = *pointer;
+	if (!api)
+		return;
+	*pointer = NULL;
+	net_timer_stop(api->params.loop, &api->sweep);
+	while (api->clients) { // those whose connection the loop did not close in time
+		struct api_client *client = api->clients;
+		api_client_closed(client, client->conn, 1001);
+	}
+	while (api->sessions)
+		api_session_destroy(api->sessions);
+	buffer_finish(&api->text);
+	free(api->handlers);
+	free(api);
+}
+
+bool api_has_room(const struct api *api)
+{
+	return api->not_logged_in < LIMIT_CONNECTIONS_NOT_LOGGED_IN;
+}
+
+void api_end_token(void *context, struct token *token)
+{
+	struct api *api = context;
+	for (struct api_client *client = api->clients; client; client = client->next)
+		if (client->conn && client->session && client->session->token == token)
+			net_conn_close(client->conn, 4410, "the token was revoked");
+}
+
+void api_shut_down(struct api *api)
+{
+	for (struct api_client *client = api->clients; client; client = client->next)
+		if (client->conn)
+			net_conn_close(client->conn, 1001, "the server shuts down");
+}
+
+void api_read_stats(const struct api *api, struct api_stats *stats)
+{
+	*stats = api->stats;
+}
