@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { REASONS = 10 }; // printed at most
+
 static const struct table_column columns[] = {
 	{.title = "NAME", .narrowest = 12},
 	{.title = "NODE", .narrowest = 6, .leave_out = 4},
@@ -102,26 +104,34 @@ static void add_device(struct table *table, const struct json *device, const str
 	table_add(table, TONE_PLAIN, "%s", json_get_string(device, "device_id", ""));
 }
 
-// What the words unsupported, partial and throttled leave open.
+// Why a device is in this state or, else, in this class of support; "" if there is no more to say.
+static const char *reason_of(const struct json *device, const char **word)
+{
+	const char *why = json_get_string(device, "state_reason", "");
+	*word = json_get_string(device, "state", "");
+	if (!strcmp(*word, "offline"))
+		return ""; // the node says why
+	if (why[0])
+		return why;
+	*word = json_get_string(device, "support", "");
+	return json_get_string(device, "support_reason", "");
+}
+
+// To standard error, so that a pipe gets the table alone.
 static void print_reasons(const struct json *devices)
 {
 	char line[256];
+	size_t count = 0;
 	fflush(stdout); // the table comes first
 	for (const struct json *device = json_first(devices); device; device = json_next(device)) {
-		const char *name = json_get_string(device, "name", ""),
-			   *support = json_get_string(device, "support", "");
-		const char *state = json_get_string(device, "state", "");
-		const char *why = json_get_string(device, "support_reason", ""),
-			   *state_why = json_get_string(device, "state_reason", "");
-		if (why[0]) {
-			snprintf(line, sizeof line, "%.100s is %s: ", name, support);
-			command_print_text(stderr, line, why);
-		}
-		if (state_why[0] && strcmp(state, support) != 0) {
-			snprintf(line, sizeof line, "%.100s is %s: ", name, state);
-			command_print_text(stderr, line, state_why);
-		}
+		const char *word, *why = reason_of(device, &word);
+		if (!why[0] || count++ >= REASONS)
+			continue;
+		snprintf(line, sizeof line, "%.100s is %s: ", json_get_string(device, "name", ""), word);
+		command_print_text(stderr, line, why);
 	}
+	if (count > REASONS)
+		fprintf(stderr, "and %zu more; --json has all\n", count - REASONS);
 }
 
 static void print_none(const struct json *snapshot)

@@ -136,7 +136,7 @@ static int run(const struct cli_arguments *arguments, struct error *error)
 	if (!json_count(nodes))
 		fprintf(stderr, "No nodes yet. exogpu serve starts one for its own machine, unless it was told "
 				"--no-local-node;\n"
-				"exogpu node --join HOST:PORT brings another.\n");
+				"then exogpu node, with the same --data, brings it by hand.\n");
 	else
 		result = table_print(&table, stdout, &terminal, error) ? 1 : 0;
 	for (const struct json *node = json_first(nodes); node && !result && arguments->wide; node = json_next(node))
