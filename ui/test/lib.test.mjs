@@ -6,7 +6,7 @@ const format = await load("lib/format.ts");
 const { parseRoute, tokenOf, deviceHref } = await load("lib/route.ts");
 const { backoff } = await load("net/backoff.ts");
 const { Calls } = await load("net/calls.ts");
-const { seriesOf } = await load("command/history.ts");
+const { isGap, seriesOf } = await load("command/history.ts");
 const text = ({ value, unit }) => `${value} ${unit}`;
 
 test("memory in powers of 1024", () => {
@@ -92,8 +92,22 @@ test("a history becomes columns, with an empty row in each gap", () => {
   const at = (s) => new Date(s * 1000).toISOString();
   const series = seriesOf({
     device_id: "d", step_s: 1, source: "samples", columns: ["at", "power_watts"],
-    rows: [[at(0), 1], [at(1), null], [at(1), 9], [at(100), 3]],
+    rows: [[at(0), 1], [at(1), null], [at(1), 9], [at(2), 2], [at(5), 3], [at(6), 4]],
   });
-  assert.deepEqual(series.times, [0, 1, 7, 100]);
-  assert.deepEqual(series.columns.power_watts, [1, null, null, 3]);
+  assert.deepEqual(series.times, [0, 1, 2, 3.5, 5, 6]);
+  assert.deepEqual(series.columns.power_watts, [1, null, 2, null, 3, 4]);
+  const minutes = seriesOf({
+    device_id: "d", step_s: 60, source: "minutes", columns: ["at", "power_watts"],
+    rows: [[at(0), 1], [at(120), 2], [at(360), 3]],
+  });
+  assert.deepEqual(minutes.times, [0, 120, 240, 360], "two minutes apart is a minute missed, four is a gap");
+});
+
+test("a change of pace is no gap, silence is", () => {
+  assert.equal(isGap(5, 1, 5), false, "nobody watches any more");
+  assert.equal(isGap(3, 1, 1), true, "a node was away for a moment");
+  assert.equal(isGap(1.5, 0.5, 0.5), false, "a late sample");
+  assert.equal(isGap(12, 5, 5), false);
+  assert.equal(isGap(13, 5, 5), true);
+  assert.equal(isGap(5, undefined, undefined), false);
 });

@@ -1,12 +1,13 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { load } from "./load.mjs";
-import { GIB, device, deviceReading, node, nodeReading, snapshot } from "./records.mjs";
+import { GIB, change, device, deviceReading, node, nodeReading, snapshot } from "./records.mjs";
 
 const select = await load("state/select.ts");
 const { attention } = await load("state/attention.ts");
 const { reduce } = await load("state/reduce.ts");
 const { initialState } = await load("state/state.ts");
+const { happenings } = await load("state/recent.ts");
 const { sortBy } = await load("view/devices/sort.ts");
 
 const NOW = Date.parse("2026-11-20T14:31:53.000Z");
@@ -133,4 +134,11 @@ test("node memory is used of total, or null", () => {
   assert.deepEqual(select.nodeMemory(nodeReading("n1")), { used: 16 * GIB, total: 64 * GIB });
   assert.equal(select.nodeMemory(nodeReading("n1", { memory_available_bytes: null })), null);
   assert.equal(select.nodeMemory(null), null);
+});
+
+test("what happens to several devices at once is one line", () => {
+  const gone = (id, more) => change({ kind: "device.changed", device_id: id, name: id, summary: "its node is offline", ...more });
+  const lines = happenings([gone("a"), gone("b"), gone("c"), change({ kind: "node.offline", device_id: null }), gone("d", { at: "2026-11-20T14:00:00.000Z" })]);
+  assert.deepEqual(lines.map((one) => [one.change.device_id, one.more]), [["a", 2], [null, 0], ["d", 0]]);
+  assert.equal(happenings([gone("a"), gone("a")]).length, 2, "the same device twice is said twice");
 });

@@ -22,26 +22,36 @@ const MARGIN_MS = 5_000;
 
 type History = Methods["telemetry.history"]["result"];
 
-/** Distance of two rows beyond which nothing was measured in between. Idle and unwatched, samples are 5 s apart. */
-const gapS = (history: History): number =>
-  history.source === "samples" ? Math.max(12, history.step_s * 2.5) : Math.max(150, history.step_s * 2.5);
+/** Unknown pace: the slowest one, of a device that is idle and unwatched. */
+const SLOWEST_S = 5;
+
+/** Was nothing measured in the `distance` between two samples? Judged by the distances before and behind it, because
+ * the pace changes: 5 s when nobody watches, down to half a second. */
+export function isGap(distance: number, before: number | undefined, behind: number | undefined): boolean {
+  return distance > 2 && distance > 2.5 * Math.max(before ?? SLOWEST_S, behind ?? before ?? SLOWEST_S);
+}
 
 /** Rows to columns; a row without readings stands in every gap, so that the line breaks there. */
 export function seriesOf(history: History): Series {
   const at = history.columns.indexOf("at");
   const names = history.columns.filter((name) => name !== "at");
   const series: Series = { times: [], columns: Object.fromEntries(names.map((name) => [name, []])) };
-  const gap = gapS(history);
-  for (const row of history.rows) {
-    const time = Date.parse(String(row[at])) / 1000;
+  const times = history.rows.map((row) => Date.parse(String(row[at])) / 1000);
+  const between = (i: number): number | undefined =>
+    times[i] === undefined || times[i - 1] === undefined ? undefined : times[i]! - times[i - 1]!;
+  const minute = history.source === "minutes" ? Math.max(60, history.step_s) : null;
+  history.rows.forEach((row, i) => {
+    const time = times[i]!;
     const last = series.times[series.times.length - 1];
-    if (!Number.isFinite(time) || (last !== undefined && time <= last)) continue;
-    if (last !== undefined && time - last > gap) push(series, last + gap / 2, () => null);
+    if (!Number.isFinite(time) || (last !== undefined && time <= last)) return;
+    const distance = last === undefined ? 0 : time - last;
+    const gap = minute === null ? isGap(distance, between(i - 1), between(i + 1)) : distance > 2.5 * minute;
+    if (last !== undefined && gap) push(series, last + distance / 2, () => null);
     push(series, time, (name) => {
       const value = row[history.columns.indexOf(name)];
       return typeof value === "number" ? value : null;
     });
-  }
+  });
   return series;
 }
 

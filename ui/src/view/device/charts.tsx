@@ -1,7 +1,7 @@
 /* The charts of a device over 10 min, 24 h or 30 d, on one time axis and with one cursor. */
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { type Range, type Series, loadHistory, push, spans } from "../../command/history";
+import { type Range, type Series, isGap, loadHistory, push, spans } from "../../command/history";
 import type { Refusal } from "../../command/devices";
 import { now } from "../../lib/clock";
 import { clock, clockTime, day, figure, memoryOf, rate } from "../../lib/format";
@@ -10,7 +10,6 @@ import type { DeviceEntry } from "../../state/state";
 import { useApp } from "../app-context";
 import { Chart, type ChartSpec, hasData } from "./chart";
 
-const GAP_S = 12;
 const ranges = Object.keys(spans) as Range[];
 
 function specsOf(entry: DeviceEntry): ChartSpec[] {
@@ -119,7 +118,9 @@ function withReading(old: Series, time: number, reading: Readonly<Record<string,
   if (old.times.length === 0) return old;
   const columns = Object.fromEntries(Object.entries(old.columns).map(([name, values]) => [name, values.slice()]));
   const next: Series = { times: old.times.slice(), columns };
-  if (range === "10min" && last !== undefined && time - last > GAP_S) push(next, last + GAP_S / 2, () => null);
+  const before = old.times[old.times.length - 2];
+  if (range === "10min" && last !== undefined && isGap(time - last, before === undefined ? undefined : last - before, undefined))
+    push(next, (last + time) / 2, () => null);
   push(next, time, (name) => {
     const value = reading[name];
     return typeof value === "number" ? value : null;

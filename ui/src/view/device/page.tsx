@@ -32,7 +32,7 @@ export function DevicePage({ id }: { id: string }) {
   const { record } = entry;
   const node = state.value.nodes[record.node_id];
   const stale = isStale(state.value, entry, now.value);
-  const changes = state.value.recent.filter((change) => change.device_id === id).slice(0, 8);
+  const changes = state.value.recent.filter((change) => change.device_id === id);
   return (
     <Page title={record.name} parent={devices}>
       <div class="stack">
@@ -51,7 +51,7 @@ export function DevicePage({ id }: { id: string }) {
                 <div class="panel-body"><LibraryList libraries={node.record.libraries} /></div>
               </Panel>
             )}
-            {changes.length > 0 && <Panel title="Last events"><EventList changes={changes} /></Panel>}
+            {changes.length > 0 && <Panel title="Last events"><EventList changes={changes} most={8} /></Panel>}
           </aside>
         </div>
       </div>

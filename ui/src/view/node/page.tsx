@@ -30,7 +30,7 @@ export function NodePage({ id }: { id: string }) {
     );
   const { record } = entry;
   const devices = sortedDevices(state.value).filter((one) => one.record.node_id === id);
-  const changes = state.value.recent.filter((change) => change.node_id === id).slice(0, 8);
+  const changes = state.value.recent.filter((change) => change.node_id === id);
   const stale = isNodeStale(state.value, entry, now.value);
   return (
     <Page title={record.name} parent={{ name: "Overview", href: "#/overview" }}>
@@ -89,7 +89,7 @@ export function NodePage({ id }: { id: string }) {
                 {record.libraries.length ? <LibraryList libraries={record.libraries} /> : <p class="quiet">Nothing reported yet.</p>}
               </div>
             </Panel>
-            {changes.length > 0 && <Panel title="Last events"><EventList changes={changes} /></Panel>}
+            {changes.length > 0 && <Panel title="Last events"><EventList changes={changes} most={8} /></Panel>}
           </aside>
         </div>
       </div>

@@ -3,6 +3,7 @@ import type { Change } from "../../lib/api.gen";
 import { now } from "../../lib/clock";
 import { fullTime, shortTime } from "../../lib/format";
 import { deviceHref, nodeHref } from "../../lib/route";
+import { happenings } from "../../state/recent";
 import { useApp } from "../app-context";
 import { type Mark, MarkIcon, Panel } from "../parts";
 
@@ -26,10 +27,10 @@ function markOf(change: Change): { mark: Mark; tone: string } {
   }
 }
 
-export function EventList({ changes }: { changes: readonly Change[] }) {
+export function EventList({ changes, most }: { changes: readonly Change[]; most: number }) {
   return (
     <ul class="events">
-      {changes.map((change) => {
+      {happenings(changes).slice(0, most).map(({ change, more }) => {
         const { mark, tone } = markOf(change);
         const ms = Date.parse(change.at);
         return (
@@ -37,7 +38,7 @@ export function EventList({ changes }: { changes: readonly Change[] }) {
             <time dateTime={change.at} title={fullTime(ms)}>{shortTime(ms, now.peek())}</time>
             <MarkIcon mark={mark} class={tone} />
             <span>
-              <a href={change.device_id ? deviceHref(change.device_id) : nodeHref(change.node_id)}><b>{change.name}</b></a> {change.summary}
+              <a href={change.device_id ? deviceHref(change.device_id) : nodeHref(change.node_id)}><b>{change.name}</b></a>{more > 0 && ` and ${more} more:`} {change.summary}
             </span>
           </li>
         );
@@ -55,7 +56,7 @@ export function EventsPanel() {
     <Panel title="Last events" class="ev-panel">
       {recent.length === 0
         ? <p class="panel-body quiet">Nothing yet. Devices that come, go, are checked or change their state show here.</p>
-        : <EventList changes={recent.slice(0, SHOWN)} />}
+        : <EventList changes={recent} most={SHOWN} />}
     </Panel>
   );
 }

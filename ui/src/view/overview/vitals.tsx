@@ -50,7 +50,7 @@ function MemoryVital({ sums, live }: { sums: Figures; live: boolean }) {
   return (
     <Vital
       class="p-mem" label={kind === "gpu" ? "GPU memory" : "Host memory"}
-      sub={!live ? <LostAge /> : free ? `${free.value} ${free.unit} free${some}` : total !== null ? "use not reported" : "nothing to measure yet"}
+      sub={!live ? <LostAge /> : free ? `${free.value} ${free.unit} free${some}` : total !== null ? "use not reported" : sums.devices > 0 && sums.online === 0 ? "no device is online" : "nothing to measure yet"}
     >
       {of
         ? <span class="value">{of.used}<span class="unit"> of {of.total} {of.unit}</span></span>
@@ -84,7 +84,7 @@ function CpuVital({ sums, state, live }: { sums: Figures; state: State; live: bo
   const load = first?.reading?.load_1m;
   const one = [threads ? count(threads, "thread") : null, load != null ? `load ${figure(load, 1)}` : null].filter(Boolean).join(", ");
   return (
-    <Vital class="p-cpu" label="CPU" sub={!live ? <LostAge /> : nodes === 1 ? one || "one node" : `${reporting} of ${nodes} nodes report`}>
+    <Vital class="p-cpu" label="CPU" sub={!live ? <LostAge /> : nodes === 1 && percent !== null ? one || "one node" : `${reporting} of ${nodes} nodes report`}>
       {percent === null
         ? <><NotReported /><i class="dots grow" /></>
         : <><span class="value">{figure(percent)}<span class="unit"> %</span></span><Spark values={values} max={100} tone="grey" /></>}

@@ -1,0 +1,26 @@
+/* The last changes as a person reads them: what happened to several devices of a machine at once is one line. Pure. */
+import type { Change } from "../lib/api.gen";
+
+/** A change, and how many more there were of the same kind at the same time. */
+export interface Happening {
+  readonly change: Change;
+  readonly more: number;
+}
+
+const TOGETHER_MS = 3000;
+
+function together(a: Change, b: Change): boolean {
+  return a.kind === b.kind && a.summary === b.summary && a.node_id === b.node_id && a.device_id !== b.device_id &&
+    Math.abs(Date.parse(a.at) - Date.parse(b.at)) <= TOGETHER_MS;
+}
+
+/** Newest first, as they come. */
+export function happenings(changes: readonly Change[]): Happening[] {
+  const found: Happening[] = [];
+  for (const change of changes) {
+    const last = found[found.length - 1];
+    if (last && together(last.change, change)) found[found.length - 1] = { change: last.change, more: last.more + 1 };
+    else found.push({ change, more: 0 });
+  }
+  return found;
+}
