@@ -54,6 +54,7 @@ struct app {
 	struct local_node *local_node;
 	struct net_timer stop_timer;
 	bool stopping, node_ended;
+	unsigned dropped_lines; // of the log, that could not be posted; the log calls one at a time
 	int64_t started_ms, stop_by_ms;
 	char cluster_id[40], cluster_name[80], schema_sha256[SHA256_TEXT_BYTES];
 	char socket_path[4112], token_path[4112];
@@ -224,9 +225,10 @@ static enum status create_doors(struct app *app, struct error *error)
 	return http_create(&app->http, &http, error);
 }
 
-// The log as events. Lines of other threads are posted; what cannot be posted is counted in the next one.
+// The log as events. Lines are posted, from whatever thread; those that cannot be are counted in the next one.
 struct log_line {
 	struct app *app;
+	unsigned dropped; // lines before this one
 	enum log_level level;
 	char area[24], text[LIMIT_LOG_LINE_BYTES];
 };
@@ -238,7 +240,7 @@ static void publish_line(void *arg)
 	json_set_string(event, "level", log_level_name(line->level));
 	json_set_string(event, "area", line->area);
 	json_set_string(event, "text", line->text);
-	json_set_integer(event, "dropped", 0);
+	json_set_integer(event, "dropped", line->dropped);
 	if (line->app->events)
 		events_publish(line->app->events, TOPIC_LOG, 0, event);
 	else
@@ -249,14 +251,20 @@ static void publish_line(void *arg)
 static void log_to_events(void *context, enum log_level level, const char *area, const char *text)
 {
 	struct app *app = context;
-	struct log_line *line = level == LOG_DEBUG ? NULL : malloc(sizeof(*line));
-	if (!line)
+	if (level == LOG_DEBUG)
 		return;
-	*line = (struct log_line){.app = app, .level = level};
-	snprintf(line->area, sizeof line->area, "%s", area);
-	snprintf(line->text, sizeof line->text, "%s", text);
-	if (net_loop_post(app->loop, publish_line, line))
-		free(line);
+	struct log_line *line = malloc(sizeof(*line));
+	if (line) {
+		*line = (struct log_line){.app = app, .dropped = app->dropped_lines, .level = level};
+		snprintf(line->area, sizeof line->area, "%s", area);
+		snprintf(line->text, sizeof line->text, "%s", text);
+	}
+	if (line && !net_loop_post(app->loop, publish_line, line)) {
+		app->dropped_lines = 0;
+		return;
+	}
+	app->dropped_lines++;
+	free(line);
 }
 
 static enum status create(struct app *app, struct error *error)
