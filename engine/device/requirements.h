@@ -1,4 +1,4 @@
-/* The lowest versions of drivers and loaders, in one table. docs/compatibility.md is the same list with the reasons.
+/* The lowest versions of drivers and loaders, in one table, each with its reason.
  *
  * A version is compared number by number; text around the numbers ("Mesa 22.3.6 (LLVM 15.0.6)") is skipped up to the
  * first digit. Thread: any. */
