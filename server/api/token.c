@@ -21,7 +21,6 @@ static void token_made(void *context, enum status status, const struct token *to
 		call->kept = NULL;
 		json_set_string(result, "token_id", token->token_id);
 		set_time(result, "expires_at", token->expires_ms);
-		log_info("tokens", "token %s was made", token->token_id);
 	}
 	struct buffer *printed = &call->api->text;
 	api_finish(call, status, result, error);

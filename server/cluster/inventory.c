@@ -167,18 +167,18 @@ void cluster_lose_node(struct cluster *cluster, const char *node_id, struct clus
 		return;
 	struct change change = {.kind = "node.offline", .level = "attention", .keep = true};
 	snprintf(change.summary, sizeof change.summary, "offline: %s", reason);
+	int64_t now_ms = clock_wall_ms();
 	node->link = NULL; // being away is a fact, not a decision: it is told at once and stored as it comes
-	node->last_seen_ms = clock_wall_ms();
 	snprintf(node->state_reason, sizeof node->state_reason, "%s", reason);
 	json_destroy(&node->waiting_devices);
 	if (!store_batch_create(&batch)) {
-		if (!cluster_store_change(batch, node, NULL, &change, node->last_seen_ms))
+		if (!cluster_store_change(batch, node, NULL, &change, now_ms))
 			store_commit(cluster->params.store, &batch, NULL, NULL);
 		else
 			store_batch_destroy(&batch);
 	}
-	cluster_push_change(cluster, node, NULL, &change, node->last_seen_ms);
-	push_all_devices(cluster, node, "its node is offline", node->last_seen_ms);
+	cluster_push_change(cluster, node, NULL, &change, now_ms);
+	push_all_devices(cluster, node, "its node is offline", now_ms);
 }
 
 // ---- a node reports its devices ----
@@ -265,6 +265,10 @@ static enum status propose_device(struct proposal *proposal, struct store_batch 
 	struct cluster_device *device = cluster_find_device(proposal->cluster, device_id);
 	if (device && device->node != proposal->node)
 		return error_set(error, STATUS_CONFLICT, "device %.64s belongs to another node", device_id);
+	for (size_t i = 0; i < proposal->device_count; i++)
+		if (!strcmp(proposal->devices[i].device_id, device_id) ||
+		    !strcmp(proposal->devices[i].hardware_key, json_get_string(reported, "hardware_key", "")))
+			return error_set(error, STATUS_CONFLICT, "device %.64s stands in the report twice", device_id);
 	*one = (struct device_change){.device = device};
 	if (!describe_change(device ? device->record : NULL, reported, &one->change))
 		return STATUS_OK;

@@ -98,6 +98,7 @@ void cluster_report_telemetry(struct cluster *cluster, const char *node_id, cons
 		struct cluster_device *device = cluster_find_device(cluster, json_get_string(one, "device_id", ""));
 		if (!device || device->node != node)
 			continue;
+		device->last_seen_ms = node->last_seen_ms;
 		json_destroy(&device->telemetry);
 		device->telemetry = json_copy(one);
 		json_push(list, json_copy(one));
