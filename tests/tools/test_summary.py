@@ -49,7 +49,8 @@ class SummaryTest(unittest.TestCase):
     def test_a_crash_after_the_counts_is_a_failure(self):
         crash = self.case("# pass 3\n# fail 0\nWARNING: ThreadSanitizer: data race\n", "fail", "<failure message=\"\"/>")
         self.assertEqual(self.run_summary([crash]), (1, [
-            "FAILED  debug: a", "         WARNING: ThreadSanitizer: data race", "3 passed, 1 failed, 0 skipped"]))
+            "---- debug: a said:", "  | # pass 3", "  | # fail 0",
+            "  | WARNING: ThreadSanitizer: data race", "FAILED  debug: a", "         WARNING: ThreadSanitizer: data race", "3 passed, 1 failed, 0 skipped"]))
 
 
 if __name__ == "__main__":

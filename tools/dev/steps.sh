@@ -15,7 +15,7 @@ fail_usage() { # COMMAND MESSAGE
 }
 
 # step NAME TEXT COMMAND...: run it, its output in build/log/NAME.log; one line with its seconds. Returns its status;
-# on failure the end of the log is shown. With step_quiet=1 a step that succeeds within a second leaves no line, so
+# on failure the end of the log is shown (step_tail=0: the caller shows it). With step_quiet=1 a step that succeeds within a second leaves no line, so
 # that a start with nothing to do shows the server and nothing else.
 step() {
 	local name=$1 text=$2 status=0 start=$EPOCHREALTIME log pid
@@ -40,8 +40,10 @@ step() {
 		return 0
 	fi
 	printf 'failed after %s s\n' "$(seconds_since "$start")" >&2
-	tail -n "${step_tail:-40}" "$log" | sed 's/^/  | /' >&2
-	printf 'dev: the full output is in %s\n' "$log" >&2
+	if [ "${step_tail:-40}" -gt 0 ]; then
+		tail -n "${step_tail:-40}" "$log" | sed 's/^/  | /' >&2
+		printf 'dev: the full output is in %s\n' "$log" >&2
+	fi
 	return $status
 }
 

@@ -1,7 +1,7 @@
 """Adds up the JUnit files of one run of ./dev test.
 
 usage: summary.py FOLDER
-           names every failed and every skipped test and ends with one line `N passed, N failed, N skipped`;
+           shows what every failed test said at its end, names every failed and every skipped one, and ends with one line `N passed, N failed, N skipped`;
            exit status 1 if any failed or if none ran.
        summary.py --record FILE NAME STATUS SECONDS LOG
            writes FILE as the result of a command that is not run by ctest.
@@ -16,6 +16,7 @@ import sys
 import xml.etree.ElementTree as ElementTree
 
 SKIPPED_EXIT = 77
+SHOWN_LINES = 40
 NODE_COUNT = re.compile(r"^(?:#|\u2139) (pass|fail|cancelled|skipped|todo) (\d+)\s*$", re.M)
 UNITTEST_COUNT = re.compile(r"^Ran (\d+) tests? in .*\n\n(?:OK|FAILED)(?: \((.*)\))?$", re.M)
 CMOCKA_COUNT = re.compile(r"^\[  (PASSED|FAILED|SKIPPED) +\] (\d+) test\(s\)", re.M)
@@ -24,6 +25,7 @@ CMOCKA_SKIP = re.compile(r"^(.*)\n\[  SKIPPED \] (\w+)$", re.M)
 INNER_FAILURE = re.compile(r"^\s*not ok \d+ - (.*)$|^\[  FAILED  \] (\w+)$"
                            r"|^.*((?:ERROR|WARNING): (?:Address|Leak|Thread|Memory)Sanitizer.*|runtime error: .*)$",
                            re.M)
+COMPLAINT = re.compile(r"^\s*not ok |^\[  (?:ERROR|FAILED) |\u2716 |Sanitizer: |runtime error: |: error: ")
 REASON = re.compile(r"^.*\bskip(?:s|ped|ping)?\b.*$", re.M | re.I)
 
 
@@ -83,9 +85,13 @@ def inner_failures(output):
     return list(dict.fromkeys(names))[:12]
 
 
+def output_of(case):
+    return "".join(element.text or "" for element in case.iter("system-out"))
+
+
 def read_case(case):
     """(outcome, counts, notes) of one testcase element."""
-    output = "".join(element.text or "" for element in case.iter("system-out"))
+    output = output_of(case)
     skipped = case.find("skipped")
     if skipped is not None:
         message = skipped.get("message") or ""
@@ -96,15 +102,26 @@ def read_case(case):
     if case.find("failure") is not None or case.get("status") == "fail":
         passed, failed, skips = inner or (0, 0, 0)
         message = case.find("failure").get("message") if case.find("failure") is not None else ""
-        return "failed", (passed, max(failed, 1), skips), ([message] if message else []) + inner_failures(output)
+        return "failed", (passed, max(failed, 1), skips), ([message] if message else []) + inner_failures(output) \
+            + (["skipped: " + note for note in inner_skips(output)] if skips else [])
     if inner is None or sum(inner) == 0:
         return "passed", (1, 0, 0), []
     return "passed", inner, inner_skips(output) if inner[2] else []
 
 
+def telling_lines(output):
+    """A failed test's output from shortly before its first complaint; if nothing looks like one, its end."""
+    lines = output.rstrip().splitlines()
+    first = next((index for index, line in enumerate(lines) if COMPLAINT.search(line)), None)
+    if first is None:
+        return lines[-SHOWN_LINES:]
+    start = max(0, first - 8)
+    return lines[start:start + SHOWN_LINES]
+
+
 def summarise(folder):
     total = [0, 0, 0]
-    failed, skipped = [], []
+    failed, skipped, said = [], [], []
     for path in sorted(glob.glob(os.path.join(folder, "*.xml"))):
         stage = os.path.splitext(os.path.basename(path))[0]
         for case in ElementTree.parse(path).getroot().iter("testcase"):
@@ -113,8 +130,13 @@ def summarise(folder):
             name = stage if stage == case.get("name") else "%s: %s" % (stage, case.get("name"))
             if outcome == "failed":
                 failed.append((name, notes))
+                said.append((name, output_of(case)))
             elif counts[2]:
                 skipped.append((name, notes))
+    for name, output in said:
+        print("---- %s said:" % name)
+        for line in telling_lines(output):
+            print("  | " + line)
     for title, rows in (("SKIPPED", skipped), ("FAILED", failed)):
         for name, notes in rows:
             print("%s  %s" % (title, name))

@@ -97,11 +97,12 @@ stage_asan() {
 
 stage_tsan() {
 	build tsan
-	export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:history_size=4
+	export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:history_size=4:suppressions=$root/tools/dev/tsan.txt
 	run_ctest tsan -L '^(unit|api)$'
 }
 
-# run_ctest PRESET [CTEST ARGUMENT...]: a failing test is counted by the summary, not here.
+# run_ctest PRESET [CTEST ARGUMENT...]: a failing test is counted and shown by the summary, not here. Its output is
+# kept whole: ctest would cut what a passing test said about what it skipped.
 run_ctest() {
 	local preset=$1 arguments=() argument
 	shift
@@ -110,8 +111,9 @@ run_ctest() {
 	done
 	[ -z "$pattern" ] || arguments+=(-R "$pattern")
 	rm -f "$results/$preset.xml"
-	step_tail=60 step "test-$preset" "testing ($preset)" fixed_layout ctest --test-dir "$(build_dir "$preset")" \
+	step_tail=0 step "test-$preset" "testing ($preset)" fixed_layout ctest --test-dir "$(build_dir "$preset")" \
 		-j "${CTEST_PARALLEL_LEVEL:-$(cores)}" --timeout 600 --output-on-failure --no-tests=ignore \
+		--test-output-size-passed 1000000 --test-output-size-failed 1000000 \
 		--output-junit "$root/$results/$preset.xml" "${arguments[@]}" || true
 	[ -f "$results/$preset.xml" ] || fail "ctest ended without results; see $log_dir/test-$preset.log"
 }
@@ -130,7 +132,7 @@ fixed_layout() {
 single() {
 	local name=$1 text=$2 status=0 start=$EPOCHREALTIME
 	shift 2
-	step "$name" "$text" "$@" || status=$?
+	step_tail=0 step "$name" "$text" "$@" || status=$?
 	python3 -B tools/dev/summary.py --record "$results/$name.xml" "$name" $status "$(seconds_since "$start")" \
 		"$log_dir/$name.log"
 }
