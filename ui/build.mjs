@@ -64,7 +64,12 @@ function licenses() {
 
 writeTypes();
 const results = await Promise.all([
-  bundle([{ in: "src/main.tsx", out: "app" }], { format: "esm", splitting: true, jsx: "automatic", jsxImportSource: "preact" }),
+  bundle([{ in: "src/main.tsx", out: "app" }], {
+    format: "esm",
+    splitting: true,
+    jsx: "automatic",
+    jsxImportSource: "preact",
+  }),
   bundle([{ in: "src/theme.ts", out: "theme" }], { format: "iife" }),
   bundle([{ in: "src/style/main.css", out: "style" }], {}),
 ]);
@@ -85,7 +90,9 @@ addHashed("licenses.txt", licenses());
 /** What app-HASH.js imports at once, so that the browser need not read it first to know. */
 function preloads() {
   const app = String(files.get(named("app-", ".js")));
-  const imported = [...files.keys()].filter((file) => new RegExp(`from\\s*"\\./${file}"|import\\s*"\\./${file}"`).test(app));
+  const imported = [...files.keys()].filter((file) =>
+    new RegExp(`from\\s*"\\./${file}"|import\\s*"\\./${file}"`).test(app),
+  );
   return imported.map((file) => `\n<link rel="modulepreload" href="/${file}">`).join("");
 }
 
@@ -120,4 +127,6 @@ for (const [file, bytes] of files) {
 writeFileSync(join(out, "assets.json"), `${JSON.stringify(assets, null, "\t")}\n`);
 
 for (const [file, bytes] of files)
-  console.log(`${file.padEnd(26)} ${String(bytes.length).padStart(8)} B  ${String(gzipSync(bytes, { level: 9 }).length).padStart(7)} B gz`);
+  console.log(
+    `${file.padEnd(26)} ${String(bytes.length).padStart(8)} B  ${String(gzipSync(bytes, { level: 9 }).length).padStart(7)} B gz`,
+  );

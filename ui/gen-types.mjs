@@ -34,7 +34,8 @@ function objectOf(schema, indent) {
   const required = new Set(schema.required ?? []);
   const entries = Object.entries(schema.properties ?? {});
   if (entries.length === 0) {
-    if (typeof schema.additionalProperties === "object") return `Record<string, ${typeOf(schema.additionalProperties, indent)}>`;
+    if (typeof schema.additionalProperties === "object")
+      return `Record<string, ${typeOf(schema.additionalProperties, indent)}>`;
     return schema.additionalProperties === false ? "Record<string, never>" : "Record<string, unknown>";
   }
   const inner = `${indent}\t`;
@@ -56,14 +57,18 @@ export function generate(document) {
   const out = ["/* Made from schema/api.json by gen-types.mjs. */\n"];
   for (const [name, schema] of Object.entries(document.components.schemas)) {
     if (schema.description) out.push(`/** ${schema.description} */`);
-    out.push(schema.type === "object" && schema.properties
-      ? `export interface ${name} ${objectOf(schema, "")}\n`
-      : `export type ${name} = ${typeOf(schema)};\n`);
+    out.push(
+      schema.type === "object" && schema.properties
+        ? `export interface ${name} ${objectOf(schema, "")}\n`
+        : `export type ${name} = ${typeOf(schema)};\n`,
+    );
   }
   out.push("/** Every method: what it takes and what it answers. */\nexport interface Methods {");
   for (const method of document.methods) {
     out.push(`\t/** ${method.summary} Scope: ${method["x-scope"]}. */`);
-    out.push(`\t"${method.name}": {\n\t\tparams: ${paramsOf(method)};\n\t\tresult: ${typeOf(method.result.schema, "\t\t")};\n\t};`);
+    out.push(
+      `\t"${method.name}": {\n\t\tparams: ${paramsOf(method)};\n\t\tresult: ${typeOf(method.result.schema, "\t\t")};\n\t};`,
+    );
   }
   out.push("}\n\n/** What the events of each topic carry. */\nexport interface Topics {");
   for (const [topic, { schema }] of Object.entries(document["x-events"].topics))

@@ -25,5 +25,10 @@ store.publish();
 const root = document.getElementById("app")!;
 root.replaceChildren();
 delete document.documentElement.dataset["token"];
-render(<AppContext.Provider value={app}><AppView /></AppContext.Provider>, root);
+render(
+  <AppContext.Provider value={app}>
+    <AppView />
+  </AppContext.Provider>,
+  root,
+);
 setTimeout(() => void loadCharts(), 1000);

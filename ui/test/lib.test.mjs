@@ -32,7 +32,19 @@ test("figures are grouped and never minus zero", () => {
 });
 
 test("ages", () => {
-  const ages = [[-5, "0.0 s"], [400, "0.4 s"], [9949, "9.9 s"], [9999, "9.9 s"], [10_000, "10 s"], [48_000, "48 s"], [59_999, "59 s"], [60_000, "1 min"], [3_600_000, "1 h"], [47 * 3_600_000, "47 h"], [72 * 3_600_000, "3 d"]];
+  const ages = [
+    [-5, "0.0 s"],
+    [400, "0.4 s"],
+    [9949, "9.9 s"],
+    [9999, "9.9 s"],
+    [10_000, "10 s"],
+    [48_000, "48 s"],
+    [59_999, "59 s"],
+    [60_000, "1 min"],
+    [3_600_000, "1 h"],
+    [47 * 3_600_000, "47 h"],
+    [72 * 3_600_000, "3 d"],
+  ];
   for (const [ms, said] of ages) assert.equal(format.age(ms), said, String(ms));
 });
 
@@ -91,14 +103,31 @@ test("calls: answers, errors, loss and silence", async () => {
 test("a history becomes columns, with an empty row in each gap", () => {
   const at = (s) => new Date(s * 1000).toISOString();
   const series = seriesOf({
-    device_id: "d", step_s: 1, source: "samples", columns: ["at", "power_watts"],
-    rows: [[at(0), 1], [at(1), null], [at(1), 9], [at(2), 2], [at(5), 3], [at(6), 4]],
+    device_id: "d",
+    step_s: 1,
+    source: "samples",
+    columns: ["at", "power_watts"],
+    rows: [
+      [at(0), 1],
+      [at(1), null],
+      [at(1), 9],
+      [at(2), 2],
+      [at(5), 3],
+      [at(6), 4],
+    ],
   });
   assert.deepEqual(series.times, [0, 1, 2, 3.5, 5, 6]);
   assert.deepEqual(series.columns.power_watts, [1, null, 2, null, 3, 4]);
   const minutes = seriesOf({
-    device_id: "d", step_s: 60, source: "minutes", columns: ["at", "power_watts"],
-    rows: [[at(0), 1], [at(120), 2], [at(360), 3]],
+    device_id: "d",
+    step_s: 60,
+    source: "minutes",
+    columns: ["at", "power_watts"],
+    rows: [
+      [at(0), 1],
+      [at(120), 2],
+      [at(360), 3],
+    ],
   });
   assert.deepEqual(minutes.times, [0, 120, 240, 360], "two minutes apart is a minute missed, four is a gap");
 });

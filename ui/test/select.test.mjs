@@ -12,7 +12,10 @@ const { sortBy } = await load("view/devices/sort.ts");
 
 const NOW = Date.parse("2026-11-20T14:31:53.000Z");
 const state = (more = {}, phase = "live") =>
-  [{ type: "connection", connection: { phase } }, { type: "snapshot", snapshot: snapshot(more) }].reduce(reduce, initialState);
+  [
+    { type: "connection", connection: { phase } },
+    { type: "snapshot", snapshot: snapshot(more) },
+  ].reduce(reduce, initialState);
 const integrated = { kind: "integrated", backend: "vulkan", memory_pool: "host", memory_bytes: 64 * GIB };
 
 test("vitals count, sum what is reported and say how many report", () => {
@@ -34,8 +37,15 @@ test("nothing reported is null, not 0", () => {
 });
 
 test("a memory that devices share is counted once", () => {
-  const devices = [device("i1", integrated), device("i2", integrated), device("c", { kind: "cpu", backend: "cpu", memory_pool: "host", memory_bytes: 64 * GIB })];
-  const readings = [deviceReading("i1", { memory_used_bytes: 2 * GIB, memory_total_bytes: 64 * GIB }), deviceReading("c", { memory_used_bytes: 16 * GIB, memory_total_bytes: 64 * GIB })];
+  const devices = [
+    device("i1", integrated),
+    device("i2", integrated),
+    device("c", { kind: "cpu", backend: "cpu", memory_pool: "host", memory_bytes: 64 * GIB }),
+  ];
+  const readings = [
+    deviceReading("i1", { memory_used_bytes: 2 * GIB, memory_total_bytes: 64 * GIB }),
+    deviceReading("c", { memory_used_bytes: 16 * GIB, memory_total_bytes: 64 * GIB }),
+  ];
   const { memory } = select.vitals(state({ devices, telemetry: { nodes: [], devices: readings } }));
   assert.deepEqual(memory, { kind: "gpu", used: 16 * GIB, total: 64 * GIB, pools: 1, reporting: 1 });
 });
@@ -94,18 +104,29 @@ test("sorting puts what is not known last, both ways", () => {
     devices: [device("a"), device("b"), device("c")],
     telemetry: { nodes: [], devices: [deviceReading("a", { power_watts: 5 }), deviceReading("c", { power_watts: 9 })] },
   });
-  const order = (column, descending) => sortBy(Object.values(all.devices), { column, descending }, all.nodes).map((one) => one.record.device_id).join("");
+  const order = (column, descending) =>
+    sortBy(Object.values(all.devices), { column, descending }, all.nodes)
+      .map((one) => one.record.device_id)
+      .join("");
   assert.equal(order("power", false), "acb");
   assert.equal(order("power", true), "cab");
   assert.equal(order("name", true), "cba");
 });
 
 test("the usual order: GPUs, CPU, software, unsupported; numbers in names count", () => {
-  const all = state({ devices: [
-    device("x", { name: "GPU 10", support: "unsupported" }), device("s", { name: "soft", support: "experimental" }),
-    device("c", { name: "cpu", kind: "cpu" }), device("g10", { name: "GPU 10" }), device("g2", { name: "GPU 2" }),
-  ] });
-  assert.deepEqual(select.sortedDevices(all).map((one) => one.record.device_id), ["g2", "g10", "c", "s", "x"]);
+  const all = state({
+    devices: [
+      device("x", { name: "GPU 10", support: "unsupported" }),
+      device("s", { name: "soft", support: "experimental" }),
+      device("c", { name: "cpu", kind: "cpu" }),
+      device("g10", { name: "GPU 10" }),
+      device("g2", { name: "GPU 2" }),
+    ],
+  });
+  assert.deepEqual(
+    select.sortedDevices(all).map((one) => one.record.device_id),
+    ["g2", "g10", "c", "s", "x"],
+  );
 });
 
 test("a sum of trails holds each reading until the next, and is null where nobody reports", () => {
@@ -119,12 +140,35 @@ test("a sum of trails holds each reading until the next, and is null where nobod
 test("what wants attention, worst first, each said once", () => {
   const failed = { state: "failed", at: null, duration_ms: null, error: "read back 0" };
   const all = state({
-    nodes: [node("n1", { libraries: [{ name: "NVML", file: null, state: "too_old", version: "1", minimum_version: "2", reason: "is version 1", hint: "update it" }] }), node("n2", { state: "offline" })],
-    devices: [device("full"), device("bad", { verification: failed, state: "unsupported" }), device("gone", { node_id: "n2", state: "offline" }), device("hot", { state: "throttled", state_reason: "too hot" })],
+    nodes: [
+      node("n1", {
+        libraries: [
+          {
+            name: "NVML",
+            file: null,
+            state: "too_old",
+            version: "1",
+            minimum_version: "2",
+            reason: "is version 1",
+            hint: "update it",
+          },
+        ],
+      }),
+      node("n2", { state: "offline" }),
+    ],
+    devices: [
+      device("full"),
+      device("bad", { verification: failed, state: "unsupported" }),
+      device("gone", { node_id: "n2", state: "offline" }),
+      device("hot", { state: "throttled", state_reason: "too hot" }),
+    ],
     telemetry: { nodes: [], devices: [deviceReading("full", { memory_used_bytes: 99 * GIB })] },
   });
   const found = attention(all);
-  assert.deepEqual(found.map((one) => one.level), ["error", "error", "attention", "attention", "attention"]);
+  assert.deepEqual(
+    found.map((one) => one.level),
+    ["error", "error", "attention", "attention", "attention"],
+  );
   assert.deepEqual(found.map((one) => one.key).sort(), ["bad", "full", "hot", "n1/NVML", "n2/offline"]);
   assert.equal(found.find((one) => one.key === "n1/NVML").text, "Is version 1. Update it. ");
   assert.deepEqual(attention(state()), []);
@@ -137,8 +181,22 @@ test("node memory is used of total, or null", () => {
 });
 
 test("what happens to several devices at once is one line", () => {
-  const gone = (id, more) => change({ kind: "device.changed", device_id: id, name: id, summary: "its node is offline", ...more });
-  const lines = happenings([gone("a"), gone("b"), gone("c"), change({ kind: "node.offline", device_id: null }), gone("d", { at: "2026-11-20T14:00:00.000Z" })]);
-  assert.deepEqual(lines.map((one) => [one.change.device_id, one.more]), [["a", 2], [null, 0], ["d", 0]]);
+  const gone = (id, more) =>
+    change({ kind: "device.changed", device_id: id, name: id, summary: "its node is offline", ...more });
+  const lines = happenings([
+    gone("a"),
+    gone("b"),
+    gone("c"),
+    change({ kind: "node.offline", device_id: null }),
+    gone("d", { at: "2026-11-20T14:00:00.000Z" }),
+  ]);
+  assert.deepEqual(
+    lines.map((one) => [one.change.device_id, one.more]),
+    [
+      ["a", 2],
+      [null, 0],
+      ["d", 0],
+    ],
+  );
   assert.equal(happenings([gone("a"), gone("a")]).length, 2, "the same device twice is said twice");
 });

@@ -8,7 +8,9 @@ const { initialState } = await load("state/state.ts");
 
 const from = (...actions) => actions.reduce(reduce, initialState);
 const event = (seq, topic, data, more = {}) => ({
-  type: "event", now: 1000, event: { topic, epoch: "e1", seq, at: "1970-01-01T00:00:01.250Z", data, ...more },
+  type: "event",
+  now: 1000,
+  event: { topic, epoch: "e1", seq, at: "1970-01-01T00:00:01.250Z", data, ...more },
 });
 const loaded = { type: "snapshot", snapshot: snapshot() };
 
@@ -19,7 +21,10 @@ test("a snapshot replaces everything", () => {
   assert.equal(state.seq, 10);
   assert.deepEqual(Object.keys(state.devices), ["d1", "d2"]);
   assert.equal(state.devices.d1.reading.utilization_percent, 50);
-  const next = reduce(state, { type: "snapshot", snapshot: { ...snapshot(), epoch: "e2", seq: 1, devices: [device("d9")] } });
+  const next = reduce(state, {
+    type: "snapshot",
+    snapshot: { ...snapshot(), epoch: "e2", seq: 1, devices: [device("d9")] },
+  });
   assert.deepEqual(Object.keys(next.devices), ["d9"]);
   assert.equal(next.epoch, "e2");
 });
@@ -33,7 +38,10 @@ test("a snapshot keeps the trails of devices that are still there", () => {
 
 test("an inventory event replaces the record and leads the last changes", () => {
   const one = change({ summary: "verified in 0.4 s" });
-  const state = from(loaded, event(11, "inventory", { change: one, node: null, device: device("d1", { state: "computing" }) }));
+  const state = from(
+    loaded,
+    event(11, "inventory", { change: one, node: null, device: device("d1", { state: "computing" }) }),
+  );
   assert.equal(state.devices.d1.record.state, "computing");
   assert.equal(state.devices.d1.reading.utilization_percent, 50, "the reading stays");
   assert.equal(state.recent[0], one);
@@ -41,14 +49,20 @@ test("an inventory event replaces the record and leads the last changes", () => 
 });
 
 test("a new device and a new node appear by event", () => {
-  const state = from(loaded, event(11, "inventory", { change: change(), node: node("n2"), device: device("d7", { node_id: "n2" }) }));
+  const state = from(
+    loaded,
+    event(11, "inventory", { change: change(), node: node("n2"), device: device("d7", { node_id: "n2" }) }),
+  );
   assert.ok(state.nodes.n2);
   assert.equal(state.devices.d7.reading, null);
 });
 
 test("telemetry changes only those it names, and ignores strangers", () => {
   const before = from(loaded);
-  const data = { nodes: [nodeReading("n1", { cpu_percent: 77 })], devices: [deviceReading("d1", { utilization_percent: 90 }), deviceReading("x")] };
+  const data = {
+    nodes: [nodeReading("n1", { cpu_percent: 77 })],
+    devices: [deviceReading("d1", { utilization_percent: 90 }), deviceReading("x")],
+  };
   const after = reduce(before, event(11, "telemetry", data));
   assert.equal(after.devices.d1.reading.utilization_percent, 90);
   assert.equal(after.devices.d2, before.devices.d2, "the same object: nothing to draw");
@@ -65,7 +79,8 @@ test("events of another epoch and those applied before change nothing", () => {
 
 test("the last changes are bounded", () => {
   let state = from(loaded);
-  for (let seq = 11; seq < 111; seq++) state = reduce(state, event(seq, "inventory", { change: change(), node: null, device: null }));
+  for (let seq = 11; seq < 111; seq++)
+    state = reduce(state, event(seq, "inventory", { change: change(), node: null, device: null }));
   assert.equal(state.recent.length, 50);
 });
 
@@ -78,7 +93,9 @@ test("the server's clock is judged by the fastest event", () => {
 
 test("logging out forgets everything but the server", () => {
   const server = { name: "atelier" };
-  const state = from({ type: "server", server }, { type: "login", login: { name: "admin" } }, loaded, { type: "logged_out" });
+  const state = from({ type: "server", server }, { type: "login", login: { name: "admin" } }, loaded, {
+    type: "logged_out",
+  });
   assert.equal(state.server, server);
   assert.equal(state.login, null);
   assert.equal(state.loaded, false);

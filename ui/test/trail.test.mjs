@@ -44,13 +44,20 @@ test("a history fills in what came before the live values", () => {
   const at = (step) => new Date(T + step * STEP_MS).toISOString();
   const history = {
     columns: ["at", "utilization_percent", "power_watts"],
-    rows: [[at(0), 1, 100], [at(1), 2, null], [at(2), 3, 120]],
+    rows: [
+      [at(0), 1, 100],
+      [at(1), 2, null],
+      [at(2), 3, 120],
+    ],
   };
   const live = addSample(addSample(emptyTrail, T + 2 * STEP_MS, sample(30)), T + 3 * STEP_MS, sample(40));
   const trail = trailOf(history, live);
   assert.deepEqual(tail(trail, 4), [1, 2, 30, 40]);
   assert.deepEqual(trail.power.slice(-4), [100, null, 120, null]);
-  assert.deepEqual(trail.heat.filter((value) => value !== null), []);
+  assert.deepEqual(
+    trail.heat.filter((value) => value !== null),
+    [],
+  );
   assert.equal(trailOf({ columns: [], rows: [] }, live), live);
 });
 

@@ -62,12 +62,22 @@ export function push(series: Series, time: number, value: (column: string) => nu
 }
 
 /** The history up to `nowMs` on the server's clock. */
-export async function loadHistory(server: Server, deviceId: string, range: Range, nowMs: number): Promise<Series | Refusal> {
+export async function loadHistory(
+  server: Server,
+  deviceId: string,
+  range: Range,
+  nowMs: number,
+): Promise<Series | Refusal> {
   const { ms, stepS } = spans[range];
   try {
-    return seriesOf(await server.call("telemetry.history", {
-      device_id: deviceId, from: new Date(nowMs - ms + MARGIN_MS).toISOString(), to: new Date(nowMs).toISOString(), step_s: stepS,
-    }));
+    return seriesOf(
+      await server.call("telemetry.history", {
+        device_id: deviceId,
+        from: new Date(nowMs - ms + MARGIN_MS).toISOString(),
+        to: new Date(nowMs).toISOString(),
+        step_s: stepS,
+      }),
+    );
   } catch (error) {
     if (error instanceof CallError) return { what: error.message, hint: error.hint };
     throw error;

@@ -12,7 +12,8 @@ function sameProperties(before: object, after: object): boolean {
 /** A component that draws again only when its properties are other ones, or as `same` says. It must not read signals
  * itself; components inside it may. */
 export function memo<P extends object>(
-  render: (props: P) => ComponentChildren, same: (before: P, after: P) => boolean = sameProperties,
+  render: (props: P) => ComponentChildren,
+  same: (before: P, after: P) => boolean = sameProperties,
 ): new (props: P) => Component<P> {
   return class Memo extends Component<P> {
     override shouldComponentUpdate(next: Readonly<P>): boolean {

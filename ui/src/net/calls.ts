@@ -30,13 +30,18 @@ export class Calls {
 
   /** Prints a call with `print` and waits for its answer; rejects with a CallError, `timeout` after timeoutMs. */
   make<M extends keyof Methods>(
-    method: M, params: Methods[M]["params"], timeoutMs: number, print: (head: string) => void,
+    method: M,
+    params: Methods[M]["params"],
+    timeoutMs: number,
+    print: (head: string) => void,
   ): Promise<Methods[M]["result"]> {
     const id = this.#next++;
     return new Promise<Json>((resolve, reject) => {
       const timer = setTimeout(() => {
         this.#waiting.delete(id);
-        reject(new CallError("timeout", `The server did not answer ${method} within ${Math.round(timeoutMs / 1000)} s`));
+        reject(
+          new CallError("timeout", `The server did not answer ${method} within ${Math.round(timeoutMs / 1000)} s`),
+        );
       }, timeoutMs);
       this.#waiting.set(id, { resolve, reject, timer });
       print(JSON.stringify({ jsonrpc: "2.0", id, method, params }));
@@ -70,6 +75,8 @@ function readError(error: JsonObject): CallError {
   const fields = data && typeof data === "object" && !Array.isArray(data) ? data : {};
   const text = (value: Json | undefined): string | null => (typeof value === "string" && value !== "" ? value : null);
   return new CallError(
-    (text(fields["reason"]) ?? "internal") as Reason, text(error["message"]) ?? "The server refused", text(fields["hint"]),
+    (text(fields["reason"]) ?? "internal") as Reason,
+    text(error["message"]) ?? "The server refused",
+    text(fields["hint"]),
   );
 }

@@ -69,8 +69,8 @@ export function decodeFrame(frame: Uint8Array): Frame {
   return { head: decodeText(text), body };
 }
 
-/** A text frame, or the head of a binary one. Throws FrameError. What we are sent may be as long as a body: the snapshot
- * of a thousand devices has more than the 1 MiB that a server takes. */
+/** A text frame, or the head of a binary one. Throws FrameError. What we are sent may be as long as a body: the
+ * snapshot of a thousand devices has more than the 1 MiB that a server takes. */
 export function decodeText(text: string): Json {
   if (text.length > BODY_BYTES_MAX)
     throw new FrameError(

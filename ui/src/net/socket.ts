@@ -14,8 +14,13 @@ import { CallError, Calls } from "./calls";
 import { FrameError, type Json, decodeFrame, decodeText } from "./codec";
 
 const SUBPROTOCOL = "exogpu.v1";
-const TOPICS: Methods["events.subscribe"]["params"]["topics"] =
-  ["inventory", "telemetry", "alerts", "topology", "placement"];
+const TOPICS: Methods["events.subscribe"]["params"]["topics"] = [
+  "inventory",
+  "telemetry",
+  "alerts",
+  "topology",
+  "placement",
+];
 const CALL_MS = 15_000;
 const OPEN_MS = 10_000;
 const SILENCE_MS = 10_000;
@@ -95,7 +100,8 @@ export function connect(store: Store, url: string): Server {
     try {
       head = typeof data === "string" ? decodeText(data) : decodeFrame(new Uint8Array(data)).head;
     } catch (error) {
-      if (error instanceof FrameError) return console.error("exogpu: a frame that is no message:", error.fault, error.message);
+      if (error instanceof FrameError)
+        return console.error("exogpu: a frame that is no message:", error.fault, error.message);
       throw error;
     }
     if (!head || typeof head !== "object" || Array.isArray(head)) return;

@@ -23,15 +23,23 @@ export const attention = remember((state: State): readonly Attention[] => {
     const about = { nodeId: record.node_id, deviceId: null };
     if (record.state === "offline")
       found.push({
-        ...about, key: `${record.node_id}/offline`, level: "error", since: record.last_seen_at,
+        ...about,
+        key: `${record.node_id}/offline`,
+        level: "error",
+        since: record.last_seen_at,
         title: `${record.name} is offline`,
-        text: `${sentence(record.state_reason)}Its devices keep their last readings. It comes back by itself once it is running.`,
+        text:
+          sentence(record.state_reason) +
+          "Its devices keep their last readings. It comes back by itself once it is running.",
       });
     else
       for (const library of record.libraries)
         if (library.state === "broken" || library.state === "too_old")
           found.push({
-            ...about, key: `${record.node_id}/${library.name}`, level: "attention", since: null,
+            ...about,
+            key: `${record.node_id}/${library.name}`,
+            level: "attention",
+            since: null,
             title: `${library.name} on ${record.name} ${library.state === "broken" ? "does not work" : "is too old"}`,
             text: sentence(library.reason) + sentence(library.hint),
           });
@@ -51,25 +59,48 @@ function ofDevice(state: State, entry: DeviceEntry): Finding | null {
   if (state.nodes[record.node_id]?.record.state === "offline") return null; // said once, for its node
   if (record.verification.state === "failed")
     return {
-      key, level: "error", since: record.verification.at, title: `${record.name} failed its check`,
+      key,
+      level: "error",
+      since: record.verification.at,
+      title: `${record.name} failed its check`,
       text: `${sentence(record.verification.error)}It gets no work. The other devices are not affected.`,
     };
   if (record.state === "offline")
     return {
-      key, level: "attention", since: record.last_seen_at, title: `${record.name} is gone`,
+      key,
+      level: "attention",
+      since: record.last_seen_at,
+      title: `${record.name} is gone`,
       text: `${sentence(record.state_reason)}It was here before; it keeps its name and history until it is back.`,
     };
   if (reading?.thermal_state === "critical")
-    return { key, level: "error", since: null, title: `${record.name} is critically hot`, text: sentence(record.state_reason) };
+    return {
+      key,
+      level: "error",
+      since: null,
+      title: `${record.name} is critically hot`,
+      text: sentence(record.state_reason),
+    };
   if (record.state === "throttled")
     return {
-      key, level: "attention", since: null, title: `${record.name} is throttled`,
+      key,
+      level: "attention",
+      since: null,
+      title: `${record.name} is throttled`,
       text: sentence(record.state_reason) || sentence(reading?.throttle?.join(", ") ?? null),
     };
   const total = memoryTotal(entry);
-  if (reading?.memory_used_bytes != null && total !== null && total > 0 && reading.memory_used_bytes / total >= NEARLY_FULL)
+  if (
+    reading?.memory_used_bytes != null &&
+    total !== null &&
+    total > 0 &&
+    reading.memory_used_bytes / total >= NEARLY_FULL
+  )
     return {
-      key, level: "attention", since: null, title: `Memory of ${record.name} is nearly full`,
+      key,
+      level: "attention",
+      since: null,
+      title: `Memory of ${record.name} is nearly full`,
       text: "New work that needs more will be refused. Its page shows the processes that hold it.",
     };
   return null;

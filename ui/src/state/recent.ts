@@ -10,8 +10,13 @@ export interface Happening {
 const TOGETHER_MS = 3000;
 
 function together(a: Change, b: Change): boolean {
-  return a.kind === b.kind && a.summary === b.summary && a.node_id === b.node_id && a.device_id !== b.device_id &&
-    Math.abs(Date.parse(a.at) - Date.parse(b.at)) <= TOGETHER_MS;
+  return (
+    a.kind === b.kind &&
+    a.summary === b.summary &&
+    a.node_id === b.node_id &&
+    a.device_id !== b.device_id &&
+    Math.abs(Date.parse(a.at) - Date.parse(b.at)) <= TOGETHER_MS
+  );
 }
 
 /** Newest first, as they come. */

@@ -2,9 +2,7 @@
  *
  * Actions come from the socket file alone. An event of another epoch or one that was already applied changes nothing:
  * replays after a reconnect may overlap with what is known. */
-import type {
-  Change, Device, InventoryEvent, Login, Node, ServerInfo, Snapshot, TelemetryEvent,
-} from "../lib/api.gen";
+import type { Change, Device, InventoryEvent, Login, Node, ServerInfo, Snapshot, TelemetryEvent } from "../lib/api.gen";
 import { type Connection, type DeviceEntry, type NodeEntry, RECENT_MAX, type State, initialState } from "./state";
 import { type HistoryRows, addSample, emptyTrail, sampleOf, trailOf } from "./trail";
 

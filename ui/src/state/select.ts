@@ -47,11 +47,16 @@ export const isRealGpu = (device: Device): boolean =>
   isGpu(device) && !isSystem(device) && (device.support === "full" || device.support === "partial");
 
 export const backendName: Record<Backend, string> = {
-  cuda: "CUDA", hip: "HIP", vulkan: "Vulkan", webgpu: "WebGPU", cpu: "CPU",
+  cuda: "CUDA",
+  hip: "HIP",
+  vulkan: "Vulkan",
+  webgpu: "WebGPU",
+  cpu: "CPU",
 };
 
 /** Does its memory bar show memory of the host? */
-export const onHostMemory = (device: Device): boolean => device.unified_memory || isSystem(device) || isSoftware(device);
+export const onHostMemory = (device: Device): boolean =>
+  device.unified_memory || isSystem(device) || isSoftware(device);
 
 /** Devices of one node that share a memory: counted once. */
 export interface Pool {
@@ -68,8 +73,10 @@ export function poolsOf(entries: readonly DeviceEntry[]): Pool[] {
   }
   return [...groups.values()].map((members) => {
     // the CPU's reading of a shared memory counts all of it
-    const best = members.find((one) => isSystem(one.record) && one.reading?.memory_used_bytes != null)
-      ?? members.find((one) => one.reading?.memory_used_bytes != null) ?? members[0]!;
+    const best =
+      members.find((one) => isSystem(one.record) && one.reading?.memory_used_bytes != null) ??
+      members.find((one) => one.reading?.memory_used_bytes != null) ??
+      members[0]!;
     return {
       total: memoryTotal(best),
       used: best.reading?.memory_used_bytes ?? null,
@@ -121,7 +128,9 @@ export function vitals(state: State): Vitals {
       reporting: powered.length,
     },
     cpu: {
-      percent: busy.length ? busy.reduce((sum, one) => sum + one.reading!.cpu_percent! * weight(one), 0) / threads : null,
+      percent: busy.length
+        ? busy.reduce((sum, one) => sum + one.reading!.cpu_percent! * weight(one), 0) / threads
+        : null,
       reporting: busy.length,
       nodes: nodes.length,
     },
@@ -171,8 +180,9 @@ export const trailEnd = (trail: Trail): number => (trail.newest + 1) * STEP_MS;
 
 /** Nodes: the server's own first, then by name. */
 export function sortedNodes(state: State): NodeEntry[] {
-  return Object.values(state.nodes).sort((a, b) =>
-    Number(b.record.local) - Number(a.record.local) || byName(a.record.name, b.record.name));
+  return Object.values(state.nodes).sort(
+    (a, b) => Number(b.record.local) - Number(a.record.local) || byName(a.record.name, b.record.name),
+  );
 }
 
 const names = new Intl.Collator("en", { numeric: true });
@@ -184,19 +194,39 @@ export const sortedDevices = remember((state: State): readonly DeviceEntry[] => 
   const at = (entry: DeviceEntry): number => place.get(entry.record.node_id) ?? place.size;
   const rank = ({ record }: DeviceEntry): number =>
     record.support === "unsupported" ? 3 : isRealGpu(record) ? 0 : isSystem(record) ? 1 : 2;
-  return Object.values(state.devices).sort((a, b) =>
-    at(a) - at(b) || rank(a) - rank(b) || byName(a.record.name, b.record.name) ||
-    byName(a.record.device_id, b.record.device_id));
+  return Object.values(state.devices).sort(
+    (a, b) =>
+      at(a) - at(b) ||
+      rank(a) - rank(b) ||
+      byName(a.record.name, b.record.name) ||
+      byName(a.record.device_id, b.record.device_id),
+  );
 });
 
 /** Does every word of the filter occur somewhere in what is said about the device? */
 export function matches(entry: DeviceEntry, node: NodeEntry | undefined, filter: string): boolean {
   const { record } = entry;
   const text = [
-    record.name, record.vendor, record.model, record.family, record.backend, backendName[record.backend], record.kind,
-    isGpu(record) ? "gpu" : "", record.state, record.support, record.pci_address, node?.record.name, node?.record.host_name,
-  ].join(" ").toLowerCase();
-  return filter.toLowerCase().split(/\s+/).every((word) => text.includes(word));
+    record.name,
+    record.vendor,
+    record.model,
+    record.family,
+    record.backend,
+    backendName[record.backend],
+    record.kind,
+    isGpu(record) ? "gpu" : "",
+    record.state,
+    record.support,
+    record.pci_address,
+    node?.record.name,
+    node?.record.host_name,
+  ]
+    .join(" ")
+    .toLowerCase();
+  return filter
+    .toLowerCase()
+    .split(/\s+/)
+    .every((word) => text.includes(word));
 }
 
 export type NodeMemory = { used: number; total: number } | null;

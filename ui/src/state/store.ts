@@ -22,7 +22,7 @@ export function createStore(frame: (draw: () => void) => void): Store {
   const state = signal(current);
   return {
     state,
-    publish: () => (state.value = current, undefined),
+    publish: () => ((state.value = current), undefined),
     current: () => current,
     dispatch(action) {
       current = reduce(current, action);

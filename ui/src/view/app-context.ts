@@ -20,5 +20,9 @@ export function useApp(): App {
   return app;
 }
 
-export const createApp = (state: ReadonlySignal<State>, server: Server): App =>
-  ({ state, server, filter: signal(""), help: signal(false) });
+export const createApp = (state: ReadonlySignal<State>, server: Server): App => ({
+  state,
+  server,
+  filter: signal(""),
+  help: signal(false),
+});

@@ -27,7 +27,9 @@ function Current() {
           <section class="panel empty">
             <h2>Nothing is at this address</h2>
             <p>The link may be old, or a letter is missing.</p>
-            <a class="btn" href="#/overview">Go to Overview</a>
+            <a class="btn" href="#/overview">
+              Go to Overview
+            </a>
           </section>
         </Page>
       );
@@ -38,7 +40,12 @@ function Current() {
 function Waiting() {
   return (
     <Page title="exogpu">
-      <div class="waiting"><svg aria-hidden="true"><use href="#mark" /></svg><p>Waiting for the server</p></div>
+      <div class="waiting">
+        <svg aria-hidden="true">
+          <use href="#mark" />
+        </svg>
+        <p>Waiting for the server</p>
+      </div>
     </Page>
   );
 }
@@ -48,10 +55,16 @@ export function AppView() {
   useSignalEffect(() => {
     const { server, connection, devices, nodes } = state.value;
     const at = route.value;
-    const name = connection.phase === "login" ? "Log in"
-      : at.page === "device" ? devices[at.id]?.record.name ?? "Device"
-      : at.page === "node" ? nodes[at.id]?.record.name ?? "Node"
-      : at.page === "devices" ? "Devices" : "Overview";
+    const name =
+      connection.phase === "login"
+        ? "Log in"
+        : at.page === "device"
+          ? (devices[at.id]?.record.name ?? "Device")
+          : at.page === "node"
+            ? (nodes[at.id]?.record.name ?? "Node")
+            : at.page === "devices"
+              ? "Devices"
+              : "Overview";
     const title = [name, server?.name, "exogpu"].filter(Boolean).join(" · ");
     if (document.title !== title) document.title = title;
   });

@@ -28,14 +28,21 @@ export function LostBanner() {
         <p>
           {causes[cause]}
           {loaded
-            ? `What you see is from ${clockTime(since)}. What runs there does not need this page and goes on; nothing can be changed from here until it is back.`
+            ? `What you see is from ${clockTime(since)}. What runs there does not need this page and goes on; ` +
+              "nothing can be changed from here until it is back."
             : "Nothing has come from it yet. Is it running, and is this its address?"}
         </p>
       </div>
       <div class="acts" aria-hidden="false">
-        <span class="small quiet again" aria-live="off">{retryAt === null ? "trying now" : `again in ${figure(Math.ceil(left / 1000))} s`}</span>
-        <span class="retry" aria-hidden="true"><i style={{ "--v": share }} /></span>
-        <button class="btn" type="button" onClick={() => server.tryNow()} disabled={retryAt === null}>Try now</button>
+        <span class="small quiet again" aria-live="off">
+          {retryAt === null ? "trying now" : `again in ${figure(Math.ceil(left / 1000))} s`}
+        </span>
+        <span class="retry" aria-hidden="true">
+          <i style={{ "--v": share }} />
+        </span>
+        <button class="btn" type="button" onClick={() => server.tryNow()} disabled={retryAt === null}>
+          Try now
+        </button>
       </div>
     </div>
   );

@@ -4,16 +4,21 @@ import { useState } from "preact/hooks";
 export function Command({ text }: { text: string }) {
   const [copied, setCopied] = useState(false);
   const copy = (): void => {
-    navigator.clipboard.writeText(text).then(() => {
-      setCopied(true);
-      setTimeout(() => setCopied(false), 2000);
-    }, () => setCopied(false));
+    navigator.clipboard.writeText(text).then(
+      () => {
+        setCopied(true);
+        setTimeout(() => setCopied(false), 2000);
+      },
+      () => setCopied(false),
+    );
   };
   return (
     <span class="cmd">
       <code>{text}</code>
       {"clipboard" in navigator && (
-        <button type="button" onClick={copy} aria-label={`Copy: ${text}`}>{copied ? "Copied" : "Copy"}</button>
+        <button type="button" onClick={copy} aria-label={`Copy: ${text}`}>
+          {copied ? "Copied" : "Copy"}
+        </button>
       )}
     </span>
   );

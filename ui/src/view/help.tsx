@@ -25,14 +25,24 @@ export function Help() {
         <dl class="keys">
           {keys.map(([strokes, what]) => (
             <>
-              <dt>{strokes.map((stroke) => <kbd key={stroke}>{stroke}</kbd>)}</dt>
+              <dt>
+                {strokes.map((stroke) => (
+                  <kbd key={stroke}>{stroke}</kbd>
+                ))}
+              </dt>
               <dd>{what}</dd>
             </>
           ))}
         </dl>
         <div class="dialog-acts">
-          {licenses && <a class="btn plain" href={licenses} target="_blank" rel="noreferrer">Licences</a>}
-          <button class="btn" type="button" onClick={() => dialog.current?.close()}>Close</button>
+          {licenses && (
+            <a class="btn plain" href={licenses} target="_blank" rel="noreferrer">
+              Licences
+            </a>
+          )}
+          <button class="btn" type="button" onClick={() => dialog.current?.close()}>
+            Close
+          </button>
         </div>
       </div>
     </dialog>

@@ -12,14 +12,22 @@ function explain(reason: LoginReason): { what: string; next: string } | null {
     case "logged_out":
       return null;
     case "refused":
-      return { what: withStop(reason.message), next: reason.hint ?? "Check it, ask an admin for a new one, or make one on the server:" };
+      return {
+        what: withStop(reason.message),
+        next: reason.hint ?? "Check it, ask an admin for a new one, or make one on the server:",
+      };
     case "forbidden":
       return {
         what: withStop(reason.message),
-        next: reason.hint ?? "This page needs a token with the scope observe. Ask an admin for one, or make one on the server:",
+        next:
+          reason.hint ??
+          "This page needs a token with the scope observe. Ask an admin for one, or make one on the server:",
       };
     case "revoked":
-      return { what: "This token was revoked or has expired.", next: "Ask an admin for a new one, or make one on the server:" };
+      return {
+        what: "This token was revoked or has expired.",
+        next: "Ask an admin for a new one, or make one on the server:",
+      };
     case "not_logged_in":
       return { what: "The server closed the connection before the login was through.", next: "Log in again." };
   }
@@ -46,7 +54,9 @@ export function Login({ reason }: { reason: LoginReason }) {
   return (
     <main class="login">
       <form onSubmit={submit} aria-label="Log in">
-        <svg class="mark" aria-hidden="true"><use href="#mark" /></svg>
+        <svg class="mark" aria-hidden="true">
+          <use href="#mark" />
+        </svg>
         <div>
           <h1>{info?.name ?? "exogpu"}</h1>
           <p class="quiet">Paste a token to see and use its devices.</p>
@@ -54,13 +64,23 @@ export function Login({ reason }: { reason: LoginReason }) {
         <div class="in">
           <label for="token">Token</label>
           <input
-            id="token" ref={field} type="password" autocomplete="current-password" spellcheck={false} value={text}
-            aria-invalid={wrong ? true : undefined} aria-describedby={wrong ? "token-error" : undefined}
-            placeholder="exo_…" onInput={(event) => setText(event.currentTarget.value)}
+            id="token"
+            ref={field}
+            type="password"
+            autocomplete="current-password"
+            spellcheck={false}
+            value={text}
+            aria-invalid={wrong ? true : undefined}
+            aria-describedby={wrong ? "token-error" : undefined}
+            placeholder="exo_…"
+            onInput={(event) => setText(event.currentTarget.value)}
           />
           {wrong && (
             <p class="err" id="token-error" role="alert">
-              <MarkIcon mark="offline" /><span><b>{wrong.what}</b> {wrong.next}</span>
+              <MarkIcon mark="offline" />
+              <span>
+                <b>{wrong.what}</b> {wrong.next}
+              </span>
             </p>
           )}
         </div>
@@ -71,12 +91,20 @@ export function Login({ reason }: { reason: LoginReason }) {
         </div>
         <label class="check">
           <input type="checkbox" checked={keep} onChange={(event) => setKeep(event.currentTarget.checked)} />
-          <span>Keep on this device <span class="faint">until logged out; else for this tab only</span></span>
+          <span>
+            Keep on this device <span class="faint">until logged out; else for this tab only</span>
+          </span>
         </label>
-        <button class="btn primary" type="submit">Log in</button>
+        <button class="btn primary" type="submit">
+          Log in
+        </button>
         <dl>
-          <dt>Server</dt><dd>{info ? `exogpu ${info.version}` : "does not answer, trying again"}</dd>
-          <dt>Reached by</dt><dd>{location.protocol === "https:" ? "TLS" : "HTTP"}, {location.host}</dd>
+          <dt>Server</dt>
+          <dd>{info ? `exogpu ${info.version}` : "does not answer, trying again"}</dd>
+          <dt>Reached by</dt>
+          <dd>
+            {location.protocol === "https:" ? "TLS" : "HTTP"}, {location.host}
+          </dd>
         </dl>
       </form>
     </main>

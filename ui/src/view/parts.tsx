@@ -9,11 +9,15 @@ import { useApp } from "./app-context";
 export type Mark = Device["state"] | "stale" | "ok" | "info";
 
 export const Icon = ({ name }: { name: string }) => (
-  <svg class="icon" aria-hidden="true"><use href={`#i-${name}`} /></svg>
+  <svg class="icon" aria-hidden="true">
+    <use href={`#i-${name}`} />
+  </svg>
 );
 
 export const MarkIcon = ({ mark, class: name }: { mark: Mark; class?: string }) => (
-  <svg class={name} aria-hidden="true"><use href={`#s-${mark}`} /></svg>
+  <svg class={name} aria-hidden="true">
+    <use href={`#s-${mark}`} />
+  </svg>
 );
 
 /** A state: its shape and its word. `bare` keeps the word for screen readers only. */
@@ -28,21 +32,48 @@ export const NotReported = () => <span class="not-reported">not reported</span>;
 
 /** A figure with its unit, smaller and fainter. */
 export const Figure = ({ value, unit }: { value: string; unit: string }) => (
-  <>{value}<span class="unit"> {unit}</span></>
+  <>
+    {value}
+    <span class="unit"> {unit}</span>
+  </>
 );
 
 /** "20.3 / 24.0 GiB"; without a total only what is used. */
-export function MemoryFigure({ used, total, word = "/" }: { used: number | null; total: number | null; word?: string }) {
+export function MemoryFigure({
+  used,
+  total,
+  word = "/",
+}: {
+  used: number | null;
+  total: number | null;
+  word?: string;
+}) {
   if (used === null) return <NotReported />;
   const of = memoryOf(used, total ?? used);
   if (total === null) return <Figure value={of.used} unit={of.unit} />;
   if (word === "/") return <Figure value={`${of.used} / ${of.total}`} unit={of.unit} />;
-  return <>{of.used}<span class="unit"> {word} {of.total} {of.unit}</span></>;
+  return (
+    <>
+      {of.used}
+      <span class="unit">
+        {" "}
+        {word} {of.total} {of.unit}
+      </span>
+    </>
+  );
 }
 
 /** Memory in use, on an axis `axis` bytes long. */
-export function MemoryBar({ used, total, axis, other }: {
-  used: number | null; total: number | null; axis?: number; other?: boolean;
+export function MemoryBar({
+  used,
+  total,
+  axis,
+  other,
+}: {
+  used: number | null;
+  total: number | null;
+  axis?: number;
+  other?: boolean;
 }) {
   if (total === null || total <= 0) return <div class="membar unknown" />;
   const length = { "--cap": axis ? (total / axis) * 100 : 100 };
@@ -63,7 +94,8 @@ export function Age({ at, mark }: { at: string | null; mark?: boolean }) {
   if (ms === null) return null;
   return (
     <span class={mark ? "age" : undefined} title={at ? fullTime(Date.parse(at)) : undefined}>
-      {mark && <MarkIcon mark="stale" />}{age(ms)} ago
+      {mark && <MarkIcon mark="stale" />}
+      {age(ms)} ago
     </span>
   );
 }
@@ -73,16 +105,34 @@ export function LostAge() {
   const { state } = useApp();
   const { heardAt } = state.value;
   if (heardAt === null) return null;
-  return <span class="age"><MarkIcon mark="stale" />{age(now.value - heardAt)} ago</span>;
+  return (
+    <span class="age">
+      <MarkIcon mark="stale" />
+      {age(now.value - heardAt)} ago
+    </span>
+  );
 }
 
-export function Panel({ title, aside, class: name, children, label }: {
-  title?: ComponentChildren; aside?: ComponentChildren; class?: string; children: ComponentChildren; label?: string;
+export function Panel({
+  title,
+  aside,
+  class: name,
+  children,
+  label,
+}: {
+  title?: ComponentChildren;
+  aside?: ComponentChildren;
+  class?: string;
+  children: ComponentChildren;
+  label?: string;
 }) {
   return (
     <section class={`panel ${name ?? ""}`} aria-label={label ?? (typeof title === "string" ? title : undefined)}>
       {title !== undefined && (
-        <div class="panel-head"><h2>{title}</h2>{aside !== undefined && <span class="aside">{aside}</span>}</div>
+        <div class="panel-head">
+          <h2>{title}</h2>
+          {aside !== undefined && <span class="aside">{aside}</span>}
+        </div>
       )}
       {children}
     </section>
@@ -93,10 +143,22 @@ export function Panel({ title, aside, class: name, children, label }: {
 export const Fact = ({ name, children }: { name: string; children?: ComponentChildren }) => (
   <>
     <dt>{name}</dt>
-    <dd>{children === null || children === undefined || children === false || children === "" ? <NotReported /> : children}</dd>
+    <dd>
+      {children === null || children === undefined || children === false || children === "" ? (
+        <NotReported />
+      ) : (
+        children
+      )}
+    </dd>
   </>
 );
 
 export const Chips = ({ items }: { items: readonly string[] }) => (
-  <span class="chips">{items.map((item) => <span class="chip" key={item}>{item}</span>)}</span>
+  <span class="chips">
+    {items.map((item) => (
+      <span class="chip" key={item}>
+        {item}
+      </span>
+    ))}
+  </span>
 );

@@ -27,16 +27,25 @@ function Rail() {
   return (
     <nav class="rail" aria-label="Pages">
       <a class="brand" href="#/overview">
-        <svg aria-hidden="true"><use href="#mark" /></svg>
-        <span>exogpu<small class="clip">{server?.name}</small></span>
+        <svg aria-hidden="true">
+          <use href="#mark" />
+        </svg>
+        <span>
+          exogpu<small class="clip">{server?.name}</small>
+        </span>
       </a>
       <div class="nav">
         {pages.map(({ page, name }) => (
           <a href={`#/${page}`} aria-current={current(page)} key={page} title={name}>
-            <Icon name={page} />{name}
+            <Icon name={page} />
+            {name}
             {page === "devices" && <span class="count">{Object.keys(devices).length}</span>}
             {page === "overview" && wanting > 0 && (
-              <span class="count warm"><MarkIcon mark="throttled" />{wanting}<span class="sr"> want attention</span></span>
+              <span class="count warm">
+                <MarkIcon mark="throttled" />
+                {wanting}
+                <span class="sr"> want attention</span>
+              </span>
             )}
           </a>
         ))}
@@ -45,7 +54,9 @@ function Rail() {
         <Who />
         <div class="row">
           <span class="label">{server ? `exogpu ${server.version}` : ""}</span>
-          <button class="text-btn" type="button" onClick={() => (help.value = true)}><kbd>?</kbd> <span class="word">keys</span></button>
+          <button class="text-btn" type="button" onClick={() => (help.value = true)}>
+            <kbd>?</kbd> <span class="word">keys</span>
+          </button>
         </div>
       </div>
     </nav>
@@ -59,8 +70,12 @@ function Who() {
   const until = login.expires_at ? `, until ${day(Date.parse(login.expires_at))}` : "";
   return (
     <div class="who">
-      <span class="label clip" title={`Scopes: ${login.scopes.join(", ")}${until}`}>{login.name}</span>
-      <button class="text-btn" type="button" onClick={() => server.logout()}>Log out</button>
+      <span class="label clip" title={`Scopes: ${login.scopes.join(", ")}${until}`}>
+        {login.name}
+      </span>
+      <button class="text-btn" type="button" onClick={() => server.logout()}>
+        Log out
+      </button>
     </div>
   );
 }
@@ -71,13 +86,20 @@ export function Live() {
   if (connection.phase === "live" && heardAt !== null)
     return (
       <span class="live" role="status" aria-label="Connection: live">
-        <svg viewBox="0 0 28 12" fill="none" stroke="currentColor" stroke-width="1.5" aria-hidden="true"><path d="M0 8h7l2-5 3 7 2.5-5L16 8h12" /></svg>
-        <span aria-hidden="true"><span class="word">live, heartbeat </span><span class="ago">{age(now.value - heardAt)} ago</span></span>
+        <svg viewBox="0 0 28 12" fill="none" stroke="currentColor" stroke-width="1.5" aria-hidden="true">
+          <path d="M0 8h7l2-5 3 7 2.5-5L16 8h12" />
+        </svg>
+        <span aria-hidden="true">
+          <span class="word">live, heartbeat </span>
+          <span class="ago">{age(now.value - heardAt)} ago</span>
+        </span>
       </span>
     );
   return (
     <span class="live off" role="status" aria-label="Connection: not connected">
-      <svg viewBox="0 0 28 12" fill="none" stroke="currentColor" stroke-width="1.5" aria-hidden="true"><path d="M0 8h28" stroke-dasharray="2 3" /></svg>
+      <svg viewBox="0 0 28 12" fill="none" stroke="currentColor" stroke-width="1.5" aria-hidden="true">
+        <path d="M0 8h28" stroke-dasharray="2 3" />
+      </svg>
       <span aria-hidden="true">{connection.phase === "lost" ? "not connected" : "connecting"}</span>
     </span>
   );
@@ -89,35 +111,58 @@ export function FilterField() {
   return (
     <div class="search" role="search">
       <input
-        type="search" data-filter placeholder="Filter" aria-label="Filter devices" value={filter.value}
-        aria-keyshortcuts="/" onInput={(event) => (filter.value = event.currentTarget.value)}
+        type="search"
+        data-filter
+        placeholder="Filter"
+        aria-label="Filter devices"
+        value={filter.value}
+        aria-keyshortcuts="/"
+        onInput={(event) => (filter.value = event.currentTarget.value)}
       />
-      {filter.value === ""
-        ? <kbd aria-hidden="true">/</kbd>
-        : (
-          <button type="button" aria-label="Clear the filter" onClick={() => (filter.value = "")}>
-            <svg aria-hidden="true"><use href="#i-close" /></svg>
-          </button>
-        )}
+      {filter.value === "" ? (
+        <kbd aria-hidden="true">/</kbd>
+      ) : (
+        <button type="button" aria-label="Clear the filter" onClick={() => (filter.value = "")}>
+          <svg aria-hidden="true">
+            <use href="#i-close" />
+          </svg>
+        </button>
+      )}
     </div>
   );
 }
 
 /** A page: its title (and where it lies) above its content. */
-export function Page({ title, parent, filterable, children }: {
-  title: string; parent?: { name: string; href: string }; filterable?: boolean; children: ComponentChildren;
+export function Page({
+  title,
+  parent,
+  filterable,
+  children,
+}: {
+  title: string;
+  parent?: { name: string; href: string };
+  filterable?: boolean;
+  children: ComponentChildren;
 }) {
   return (
     <>
       <header class="top">
-        {parent
-          ? <div class="crumb"><a href={parent.href}>{parent.name}</a><i aria-hidden="true">/</i><h1 class="clip">{title}</h1></div>
-          : <h1 class="clip">{title}</h1>}
+        {parent ? (
+          <div class="crumb">
+            <a href={parent.href}>{parent.name}</a>
+            <i aria-hidden="true">/</i>
+            <h1 class="clip">{title}</h1>
+          </div>
+        ) : (
+          <h1 class="clip">{title}</h1>
+        )}
         <span class="spacer" />
         <Live />
         {filterable && <FilterField />}
         <button
-          class="btn icon-only" type="button" onClick={switchTheme}
+          class="btn icon-only"
+          type="button"
+          onClick={switchTheme}
           aria-label={theme.value === "dark" ? "Switch to light" : "Switch to dark"}
         >
           <Icon name="theme" />
@@ -132,17 +177,29 @@ export function Page({ title, parent, filterable, children }: {
 export function Shell({ children }: { children: ComponentChildren }) {
   return (
     <div class="shell">
-      <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); document.getElementById("main")?.focus(); }}>
+      <a
+        class="skip"
+        href="#main"
+        onClick={(event) => {
+          event.preventDefault();
+          document.getElementById("main")?.focus();
+        }}
+      >
         Skip to the page
       </a>
       <Rail />
       <main id="main" tabIndex={-1}>
         {children}
-        <footer class="page-foot"><FootWho /></footer>
+        <footer class="page-foot">
+          <FootWho />
+        </footer>
       </main>
       <nav class="tabbar" aria-label="Pages">
         {pages.map(({ page, name }) => (
-          <a href={`#/${page}`} aria-current={current(page)} key={page}><Icon name={page} />{name}</a>
+          <a href={`#/${page}`} aria-current={current(page)} key={page}>
+            <Icon name={page} />
+            {name}
+          </a>
         ))}
       </nav>
     </div>
@@ -157,7 +214,11 @@ function FootWho() {
     <>
       <span>{info ? `${info.name}, exogpu ${info.version}` : ""}</span>
       {login && <span>token {login.name}</span>}
-      {login && <button class="text-btn" type="button" onClick={() => server.logout()}>Log out</button>}
+      {login && (
+        <button class="text-btn" type="button" onClick={() => server.logout()}>
+          Log out
+        </button>
+      )}
     </>
   );
 }

@@ -70,8 +70,14 @@ export const Spark = memo(({ values, min = 0, max, tone }: SparkProps) => {
   const { trace, area } = sparkPaths(values, min, max);
   if (trace === "") return <i class="dots" />;
   return (
-    <svg class={`spark ${tone === "accent" ? "" : tone}`} viewBox={`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" aria-hidden="true">
-      <path class="area" d={area} /><path class="trace" d={trace} />
+    <svg
+      class={`spark ${tone === "accent" ? "" : tone}`}
+      viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
+      preserveAspectRatio="none"
+      aria-hidden="true"
+    >
+      <path class="area" d={area} />
+      <path class="trace" d={trace} />
     </svg>
   );
 }, looksSame);

@@ -32,31 +32,64 @@ export function Actions({ entry }: { entry: DeviceEntry }) {
   return (
     <div class="dev-acts">
       <div class="acts">
-        <button class="btn" type="button" disabled={why !== null || busy || checking} {...reason} onClick={() => void run(verifyDevice(server, id))}>
+        <button
+          class="btn"
+          type="button"
+          disabled={why !== null || busy || checking}
+          {...reason}
+          onClick={() => void run(verifyDevice(server, id))}
+        >
           {checking ? "Checking" : "Verify again"}
         </button>
-        {draining
-          ? (
-            <button class="btn" type="button" disabled={why !== null || busy} {...reason} onClick={() => void run(drainDevice(server, id, false))}>
-              Return to service
-            </button>
-          )
-          : (
-            <button class="btn" type="button" disabled={why !== null || busy} {...reason} onClick={() => dialog.current?.showModal()}>
-              Drain
-            </button>
-          )}
+        {draining ? (
+          <button
+            class="btn"
+            type="button"
+            disabled={why !== null || busy}
+            {...reason}
+            onClick={() => void run(drainDevice(server, id, false))}
+          >
+            Return to service
+          </button>
+        ) : (
+          <button
+            class="btn"
+            type="button"
+            disabled={why !== null || busy}
+            {...reason}
+            onClick={() => dialog.current?.showModal()}
+          >
+            Drain
+          </button>
+        )}
       </div>
-      {why && <p class="small faint" id="why-not">{why}</p>}
-      {refusal && <p class="small refusal" role="alert"><MarkIcon mark="offline" /><span><b>{refusal.what}.</b> {refusal.hint}</span></p>}
+      {why && (
+        <p class="small faint" id="why-not">
+          {why}
+        </p>
+      )}
+      {refusal && (
+        <p class="small refusal" role="alert">
+          <MarkIcon mark="offline" />
+          <span>
+            <b>{refusal.what}.</b> {refusal.hint}
+          </span>
+        </p>
+      )}
       <dialog ref={dialog} aria-labelledby="drain-title">
         <div class="dialog-body">
           <h2 id="drain-title">Drain {name}?</h2>
-          <p>It gets no new work; what runs on it now goes on to its end. This holds over restarts, until it is returned to service here.</p>
+          <p>
+            It gets no new work; what runs on it now goes on to its end. This holds over restarts, until it is returned
+            to service here.
+          </p>
           <div class="dialog-acts">
-            <button class="btn" type="button" onClick={() => dialog.current?.close()}>Cancel</button>
+            <button class="btn" type="button" onClick={() => dialog.current?.close()}>
+              Cancel
+            </button>
             <button
-              class="btn primary" type="button"
+              class="btn primary"
+              type="button"
               onClick={() => {
                 dialog.current?.close();
                 void run(drainDevice(server, id, true));

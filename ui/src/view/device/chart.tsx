@@ -28,8 +28,10 @@ function colour(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-const timeText = (range: Range) => (_: uPlot, splits: number[]): string[] =>
-  splits.map((s) => (range === "30d" ? day(s * 1000) : clockTime(s * 1000).slice(0, 5)));
+const timeText =
+  (range: Range) =>
+  (_: uPlot, splits: number[]): string[] =>
+    splits.map((s) => (range === "30d" ? day(s * 1000) : clockTime(s * 1000).slice(0, 5)));
 
 function shortTick(spec: ChartSpec): (u: uPlot, splits: number[]) => string[] {
   const text = spec.tick ?? spec.text;
@@ -40,7 +42,8 @@ function shortTick(spec: ChartSpec): (u: uPlot, splits: number[]) => string[] {
 function binarySplits(_: uPlot, __: number, min: number, max: number): number[] {
   const raw = (max - min) / 4 || 1;
   const unit = 2 ** (10 * Math.floor(Math.log2(raw) / 10));
-  const nice = [1, 2, 4, 5, 8, 10, 16, 20, 32, 40, 50, 64, 100, 128, 200, 256, 512].find((n) => n * unit >= raw) ?? 1024;
+  const nice =
+    [1, 2, 4, 5, 8, 10, 16, 20, 32, 40, 50, 64, 100, 128, 200, 256, 512].find((n) => n * unit >= raw) ?? 1024;
   const step = nice * unit;
   const splits: number[] = [];
   for (let value = Math.ceil(min / step) * step; value <= max; value += step) splits.push(value);
@@ -73,15 +76,23 @@ function optionsOf(spec: ChartSpec, width: number, range: Range, hover: Signal<n
     axes: [
       { ...axis, grid: { show: false }, values: timeText(range), space: 64, size: 22 },
       {
-        ...axis, size: spec.tick ? 40 : 66,
-        filter: belowLimit, grid: { stroke: colour("--line"), width: 1, filter: belowLimit }, values: shortTick(spec), space: 30,
+        ...axis,
+        size: spec.tick ? 40 : 66,
+        filter: belowLimit,
+        grid: { stroke: colour("--line"), width: 1, filter: belowLimit },
+        values: shortTick(spec),
+        space: 30,
         ...(spec.binary ? { splits: binarySplits } : {}),
       },
     ],
     series: [
       {},
       ...spec.lines.map((line, i): uPlot.Series => ({
-        label: line.name, stroke: colour(seriesColour(i)), width: 1.5, dash: dashes[i] ?? [], spanGaps: false,
+        label: line.name,
+        stroke: colour(seriesColour(i)),
+        width: 1.5,
+        dash: dashes[i] ?? [],
+        spanGaps: false,
         points: { show: (u, index) => isLone(u.data[index] as (number | null)[]), size: 3 },
       })),
     ],
@@ -121,8 +132,24 @@ function drawLimit(u: uPlot, { limit }: ChartSpec): void {
 export const hasData = (spec: ChartSpec, series: Series): boolean =>
   spec.lines.some(({ column }) => series.columns[column]?.some((value) => value !== null));
 
-export function Chart({ spec, series, loading, reported, from, to, range, hover }: {
-  spec: ChartSpec; series: Series; loading: boolean; reported: boolean; from: number; to: number; range: Range; hover: Signal<number | null>;
+export function Chart({
+  spec,
+  series,
+  loading,
+  reported,
+  from,
+  to,
+  range,
+  hover,
+}: {
+  spec: ChartSpec;
+  series: Series;
+  loading: boolean;
+  reported: boolean;
+  from: number;
+  to: number;
+  range: Range;
+  hover: Signal<number | null>;
 }) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
@@ -170,9 +197,14 @@ export function Chart({ spec, series, loading, reported, from, to, range, hover 
           );
         })}
       </figcaption>
-      {known
-        ? <div class="plot" ref={box} role="img" aria-hidden="true" />
-        : <div class="no-plot"><i class="dots" /><span class="not-reported">{loading ? "loading" : reported ? "nothing recorded yet" : "not reported"}</span></div>}
+      {known ? (
+        <div class="plot" ref={box} role="img" aria-hidden="true" />
+      ) : (
+        <div class="no-plot">
+          <i class="dots" />
+          <span class="not-reported">{loading ? "loading" : reported ? "nothing recorded yet" : "not reported"}</span>
+        </div>
+      )}
     </figure>
   );
 }
@@ -189,6 +221,12 @@ function describe(spec: ChartSpec, series: Series): string {
 
 const Dash = ({ i }: { i: number }) => (
   <svg class="dash" viewBox="0 0 18 2" aria-hidden="true">
-    <path d="M0 1h18" stroke="currentColor" stroke-width="2" stroke-dasharray={(dashes[i] ?? []).join(" ")} data-series={i + 1} />
+    <path
+      d="M0 1h18"
+      stroke="currentColor"
+      stroke-width="2"
+      stroke-dasharray={(dashes[i] ?? []).join(" ")}
+      data-series={i + 1}
+    />
   </svg>
 );

@@ -17,7 +17,10 @@ function specsOf(entry: DeviceEntry): ChartSpec[] {
   const total = memoryTotal(entry);
   const watts = reading?.power_limit_watts ?? null;
   const slow = reading?.slowdown_celsius ?? null;
-  const number = (unit: string) => (value: number): string => `${figure(value)} ${unit}`;
+  const number =
+    (unit: string) =>
+    (value: number): string =>
+      `${figure(value)} ${unit}`;
   const bare = (value: number): string => figure(value);
   const bytes = (value: number): string => {
     const { used, unit } = memoryOf(value, total ?? value);
@@ -26,19 +29,65 @@ function specsOf(entry: DeviceEntry): ChartSpec[] {
   const perSecond = (value: number): string => `${rate(value).value} ${rate(value).unit}`;
   return [
     { title: "Use", lines: [{ column: "utilization_percent", name: "use" }], top: 100, text: number("%"), tick: bare },
-    { title: "Memory", lines: [{ column: "memory_used_bytes", name: "used" }], top: total, binary: true, text: bytes, tick: (value) => bytes(value).replace(/(\.0)? \w+$/, ""),
-      limit: total === null ? null : { value: total, name: `all of it, ${bytes(total)}`, critical: false } },
-    { title: "Power", lines: [{ column: "power_watts", name: "power" }], top: watts, text: number("W"), tick: bare,
-      limit: watts === null ? null : { value: watts, name: `limit ${figure(watts)} W`, critical: false } },
-    { title: "Temperature", lines: [{ column: "temperature_celsius", name: isSystem(record) ? "CPU" : "GPU" }, { column: "memory_temperature_celsius", name: "memory" }],
-      bottom: 20, top: slow ?? 90, text: number("°C"), tick: bare,
-      limit: slow === null ? null : { value: slow, name: `slowdown limit ${figure(slow)} °C, ${isSystem(record) ? "reported by the CPU" : "reported by the card"}`, critical: true } },
-    { title: "Clocks", lines: [{ column: "clock_mhz", name: isSystem(record) ? "CPU" : "GPU" }, { column: "memory_clock_mhz", name: "memory" }],
-      top: null, text: (value) => `${clock(value).value} MHz`, tick: bare },
-    ...(isSystem(record) ? [] : [{
-      title: "PCIe", lines: [{ column: "pcie_rx_bytes_per_s", name: "in" }, { column: "pcie_tx_bytes_per_s", name: "out" }],
-      top: null, text: perSecond,
-    }]),
+    {
+      title: "Memory",
+      lines: [{ column: "memory_used_bytes", name: "used" }],
+      top: total,
+      binary: true,
+      text: bytes,
+      tick: (value) => bytes(value).replace(/(\.0)? \w+$/, ""),
+      limit: total === null ? null : { value: total, name: `all of it, ${bytes(total)}`, critical: false },
+    },
+    {
+      title: "Power",
+      lines: [{ column: "power_watts", name: "power" }],
+      top: watts,
+      text: number("W"),
+      tick: bare,
+      limit: watts === null ? null : { value: watts, name: `limit ${figure(watts)} W`, critical: false },
+    },
+    {
+      title: "Temperature",
+      lines: [
+        { column: "temperature_celsius", name: isSystem(record) ? "CPU" : "GPU" },
+        { column: "memory_temperature_celsius", name: "memory" },
+      ],
+      bottom: 20,
+      top: slow ?? 90,
+      text: number("°C"),
+      tick: bare,
+      limit:
+        slow === null
+          ? null
+          : {
+              value: slow,
+              name: `slowdown limit ${figure(slow)} °C, reported by the ${isSystem(record) ? "CPU" : "card"}`,
+              critical: true,
+            },
+    },
+    {
+      title: "Clocks",
+      lines: [
+        { column: "clock_mhz", name: isSystem(record) ? "CPU" : "GPU" },
+        { column: "memory_clock_mhz", name: "memory" },
+      ],
+      top: null,
+      text: (value) => `${clock(value).value} MHz`,
+      tick: bare,
+    },
+    ...(isSystem(record)
+      ? []
+      : [
+          {
+            title: "PCIe",
+            lines: [
+              { column: "pcie_rx_bytes_per_s", name: "in" },
+              { column: "pcie_tx_bytes_per_s", name: "out" },
+            ],
+            top: null,
+            text: perSecond,
+          },
+        ]),
   ];
 }
 
@@ -70,7 +119,7 @@ export function Charts({ entry }: { entry: DeviceEntry }) {
         setSeries(result);
       }
     });
-    return () => (wanted = false, undefined);
+    return () => ((wanted = false), undefined);
   }, [id, range, live]);
 
   // what comes live is added behind the history
@@ -80,32 +129,59 @@ export function Charts({ entry }: { entry: DeviceEntry }) {
     setSeries((old) => withReading(old, time, fields, range));
   }, [reading?.at, loading]);
 
-  const specs = useMemo(() => specsOf(entry), [entry.record, reading?.power_limit_watts, reading?.slowdown_celsius, reading?.memory_total_bytes]);
+  const specs = useMemo(
+    () => specsOf(entry),
+    [entry.record, reading?.power_limit_watts, reading?.slowdown_celsius, reading?.memory_total_bytes],
+  );
   const told = (spec: ChartSpec): boolean => spec.lines.some(({ column }) => fields[column] != null);
   const pointed = hover.value === null ? undefined : series.times[hover.value];
   // what is not reported takes little room, at the end
   const ordered = loading ? specs : [...specs].sort((a, b) => Number(hasData(b, series)) - Number(hasData(a, series)));
   const newest = series.times[series.times.length - 1];
-  const end = live ? serverTime(state.value, now.peek()) / 1000 : newest ?? serverTime(state.value, now.peek()) / 1000;
+  const end = live
+    ? serverTime(state.value, now.peek()) / 1000
+    : (newest ?? serverTime(state.value, now.peek()) / 1000);
   return (
     <section class="panel charts-panel" aria-label="Charts">
       <div class="panel-head">
         <h2>Readings over time</h2>
-        <span class="aside small" aria-live="off">{pointed === undefined ? "" : `at ${range === "30d" ? `${day(pointed * 1000)}, ` : ""}${clockTime(pointed * 1000)}`}</span>
+        <span class="aside small" aria-live="off">
+          {pointed === undefined
+            ? ""
+            : `at ${range === "30d" ? `${day(pointed * 1000)}, ` : ""}${clockTime(pointed * 1000)}`}
+        </span>
         <div class="seg" role="group" aria-label="Time span">
           {ranges.map((one) => (
-            <button key={one} type="button" aria-pressed={range === one} onClick={() => setRange(one)}>{spans[one].name}</button>
+            <button key={one} type="button" aria-pressed={range === one} onClick={() => setRange(one)}>
+              {spans[one].name}
+            </button>
           ))}
         </div>
       </div>
-      {refusal && <p class="panel-body quiet">The history could not be read: {refusal.what}. {refusal.hint}</p>}
+      {refusal && (
+        <p class="panel-body quiet">
+          The history could not be read: {refusal.what}. {refusal.hint}
+        </p>
+      )}
       <div class="charts">
         {ordered.map((spec) => (
-          <Chart key={spec.title} spec={spec} series={series} loading={loading} reported={told(spec)} from={end - spans[range].ms / 1000} to={end} range={range} hover={hover} />
+          <Chart
+            key={spec.title}
+            spec={spec}
+            series={series}
+            loading={loading}
+            reported={told(spec)}
+            from={end - spans[range].ms / 1000}
+            to={end}
+            range={range}
+            hover={hover}
+          />
         ))}
       </div>
       {!loading && !refusal && range !== "10min" && series.times.length < 3 && (
-        <p class="panel-body small quiet">Minute averages begin when the server first sees the device; there is little to show yet.</p>
+        <p class="panel-body small quiet">
+          Minute averages begin when the server first sees the device; there is little to show yet.
+        </p>
       )}
     </section>
   );
@@ -119,7 +195,11 @@ function withReading(old: Series, time: number, reading: Readonly<Record<string,
   const columns = Object.fromEntries(Object.entries(old.columns).map(([name, values]) => [name, values.slice()]));
   const next: Series = { times: old.times.slice(), columns };
   const before = old.times[old.times.length - 2];
-  if (range === "10min" && last !== undefined && isGap(time - last, before === undefined ? undefined : last - before, undefined))
+  if (
+    range === "10min" &&
+    last !== undefined &&
+    isGap(time - last, before === undefined ? undefined : last - before, undefined)
+  )
     push(next, (last + time) / 2, () => null);
   push(next, time, (name) => {
     const value = reading[name];

@@ -10,7 +10,8 @@ const yesNo = (value: boolean): string => (value ? "yes" : "no");
 
 export function Identity({ entry }: { entry: DeviceEntry }) {
   const { record, reading } = entry;
-  const size = (bytes: number | null): string | null => (bytes === null ? null : `${memory(bytes).value} ${memory(bytes).unit}`);
+  const size = (bytes: number | null): string | null =>
+    bytes === null ? null : `${memory(bytes).value} ${memory(bytes).unit}`;
   const flags = [record.removable && "removable", record.low_power && "low power"].filter(Boolean).join(", ");
   return (
     <Panel title="Identity">
@@ -18,32 +19,51 @@ export function Identity({ entry }: { entry: DeviceEntry }) {
         <Fact name="Vendor">{record.vendor}</Fact>
         <Fact name="Model">{record.model}</Fact>
         <Fact name="Family">{record.family}</Fact>
-        <Fact name="Kind">{isSoftware(record) ? "software on the CPU" : kinds[record.kind]}{flags && `, ${flags}`}</Fact>
+        <Fact name="Kind">
+          {isSoftware(record) ? "software on the CPU" : kinds[record.kind]}
+          {flags && `, ${flags}`}
+        </Fact>
         <Fact name="Memory">{size(record.memory_bytes)}</Fact>
         {record.memory_budget_bytes !== null && <Fact name="Budget">{size(record.memory_budget_bytes)}</Fact>}
         <Fact name="Bandwidth">
-          {record.memory_bandwidth_bytes_per_s !== null
-            ? <>{rate(record.memory_bandwidth_bytes_per_s).value} {rate(record.memory_bandwidth_bytes_per_s).unit} <span class="faint">measured</span></>
-            : <span class="not-reported">not measured</span>}
+          {record.memory_bandwidth_bytes_per_s !== null ? (
+            <>
+              {rate(record.memory_bandwidth_bytes_per_s).value} {rate(record.memory_bandwidth_bytes_per_s).unit}{" "}
+              <span class="faint">measured</span>
+            </>
+          ) : (
+            <span class="not-reported">not measured</span>
+          )}
         </Fact>
         <Fact name="Unified">{yesNo(record.unified_memory)}</Fact>
-        <Fact name={isSystem(record) ? "Cores" : "Compute units"}>{record.compute_units !== null && figure(record.compute_units)}</Fact>
+        <Fact name={isSystem(record) ? "Cores" : "Compute units"}>
+          {record.compute_units !== null && figure(record.compute_units)}
+        </Fact>
         <Fact name="Formats">{record.formats.length > 0 && <Chips items={record.formats} />}</Fact>
-        {record.features.length > 0 && <Fact name="Features"><Chips items={record.features} /></Fact>}
+        {record.features.length > 0 && (
+          <Fact name="Features">
+            <Chips items={record.features} />
+          </Fact>
+        )}
         {!isSystem(record) && (
           <>
             <Fact name="Driver">{record.driver_version}</Fact>
             <Fact name="PCI address">{record.pci_address && <span class="code">{record.pci_address}</span>}</Fact>
             <Fact name="PCIe now">
-              {rateText(reading?.pcie_rx_bytes_per_s) && `${rateText(reading?.pcie_rx_bytes_per_s)} in, ${rateText(reading?.pcie_tx_bytes_per_s) ?? "?"} out`}
+              {rateText(reading?.pcie_rx_bytes_per_s) &&
+                `${rateText(reading?.pcie_rx_bytes_per_s)} in, ${rateText(reading?.pcie_tx_bytes_per_s) ?? "?"} out`}
             </Fact>
             <Fact name="Fan">{reading?.fan_percent != null && `${figure(reading.fan_percent)} %`}</Fact>
             <Fact name="ECC errors">{reading?.ecc_errors != null && figure(reading.ecc_errors)}</Fact>
             <Fact name="UUID">{record.uuid && <span class="code">{record.uuid}</span>}</Fact>
           </>
         )}
-        <Fact name="First seen"><Age at={record.first_seen_at} /></Fact>
-        <Fact name="Id"><span class="code">{record.device_id}</span></Fact>
+        <Fact name="First seen">
+          <Age at={record.first_seen_at} />
+        </Fact>
+        <Fact name="Id">
+          <span class="code">{record.device_id}</span>
+        </Fact>
       </dl>
     </Panel>
   );
@@ -59,10 +79,28 @@ export function ApiTable({ entry }: { entry: DeviceEntry }) {
         {apis.map(({ backend, api_version: api, driver_version: driver, verification }) => (
           <li key={backend}>
             <span class="line">
-              <b>{backendName[backend]}{api && <span class="unit"> {api}</span>}</b>
-              {verification.state === "passed" && <span class="verdict small ok"><MarkIcon mark="ok" />verified{verification.duration_ms !== null && ` in ${took(verification.duration_ms)}`}</span>}
-              {verification.state === "failed" && <span class="verdict small no"><MarkIcon mark="offline" />failed</span>}
-              {verification.state === "pending" && <span class="verdict small"><MarkIcon mark="stale" />not yet verified</span>}
+              <b>
+                {backendName[backend]}
+                {api && <span class="unit"> {api}</span>}
+              </b>
+              {verification.state === "passed" && (
+                <span class="verdict small ok">
+                  <MarkIcon mark="ok" />
+                  verified{verification.duration_ms !== null && ` in ${took(verification.duration_ms)}`}
+                </span>
+              )}
+              {verification.state === "failed" && (
+                <span class="verdict small no">
+                  <MarkIcon mark="offline" />
+                  failed
+                </span>
+              )}
+              {verification.state === "pending" && (
+                <span class="verdict small">
+                  <MarkIcon mark="stale" />
+                  not yet verified
+                </span>
+              )}
             </span>
             <span class="line small faint">
               <span>{driver ? `driver ${driver}` : ""}</span>
@@ -72,7 +110,9 @@ export function ApiTable({ entry }: { entry: DeviceEntry }) {
           </li>
         ))}
       </ul>
-      <p class="apis-note small faint">The check allocates, writes, copies on the device, computes, reads back and compares.</p>
+      <p class="apis-note small faint">
+        The check allocates, writes, copies on the device, computes, reads back and compares.
+      </p>
     </Panel>
   );
 }
@@ -82,20 +122,42 @@ export function Processes({ entry }: { entry: DeviceEntry }) {
   const processes = reading?.processes ?? null;
   const sorted = [...(processes ?? [])].sort((a, b) => (b.memory_bytes ?? -1) - (a.memory_bytes ?? -1));
   return (
-    <Panel title="Processes" aside={processes && processes.length > 0 ? `${processes.length} on this device` : undefined}>
+    <Panel
+      title="Processes"
+      aside={processes && processes.length > 0 ? `${processes.length} on this device` : undefined}
+    >
       {processes === null && (
-        <p class="panel-body"><NotReported /> <span class="quiet small">{isSystem(record) ? "The CPU's processes are not listed." : "The driver does not tell which processes use this device."}</span></p>
+        <p class="panel-body">
+          <NotReported />{" "}
+          <span class="quiet small">
+            {isSystem(record)
+              ? "The CPU's processes are not listed."
+              : "The driver does not tell which processes use this device."}
+          </span>
+        </p>
       )}
       {processes !== null && processes.length === 0 && <p class="panel-body quiet">No process uses this device now.</p>}
       {sorted.length > 0 && (
         <table class="list">
-          <thead><tr><th scope="col">Process</th><th scope="col" class="num">Pid</th><th scope="col" class="num">Memory</th></tr></thead>
+          <thead>
+            <tr>
+              <th scope="col">Process</th>
+              <th scope="col" class="num">
+                Pid
+              </th>
+              <th scope="col" class="num">
+                Memory
+              </th>
+            </tr>
+          </thead>
           <tbody>
             {sorted.map((one) => (
               <tr key={one.pid}>
                 <td>{one.name ?? <NotReported />}</td>
                 <td class="num">{one.pid}</td>
-                <td class="num">{one.memory_bytes === null ? <NotReported /> : <Figure {...memory(one.memory_bytes)} />}</td>
+                <td class="num">
+                  {one.memory_bytes === null ? <NotReported /> : <Figure {...memory(one.memory_bytes)} />}
+                </td>
               </tr>
             ))}
           </tbody>

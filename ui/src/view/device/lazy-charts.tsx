@@ -31,8 +31,12 @@ export function LazyCharts({ entry }: { entry: DeviceEntry }) {
   }
   return (
     <section class="panel charts-panel" aria-label="Charts">
-      <div class="panel-head"><h2>Readings over time</h2></div>
-      <p class="panel-body quiet charts-wait">{outcome === false ? "The charts come when the connection is back." : ""}</p>
+      <div class="panel-head">
+        <h2>Readings over time</h2>
+      </div>
+      <p class="panel-body quiet charts-wait">
+        {outcome === false ? "The charts come when the connection is back." : ""}
+      </p>
     </section>
   );
 }

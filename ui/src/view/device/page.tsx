@@ -25,7 +25,9 @@ export function DevicePage({ id }: { id: string }) {
         <section class="panel empty">
           <h2>No such device</h2>
           <p>No device with the id {id} is known here. Devices keep their ids, so it may belong to another server.</p>
-          <a class="btn" href="#/devices">Show all devices</a>
+          <a class="btn" href="#/devices">
+            Show all devices
+          </a>
         </section>
       </Page>
     );
@@ -47,11 +49,24 @@ export function DevicePage({ id }: { id: string }) {
             <Identity entry={entry} />
             <ApiTable entry={entry} />
             {node && node.record.libraries.length > 0 && (
-              <Panel title="Libraries and drivers" aside={<a class="link" href={nodeHref(record.node_id)}>on {node.record.name}</a>}>
-                <div class="panel-body"><LibraryList libraries={node.record.libraries} /></div>
+              <Panel
+                title="Libraries and drivers"
+                aside={
+                  <a class="link" href={nodeHref(record.node_id)}>
+                    on {node.record.name}
+                  </a>
+                }
+              >
+                <div class="panel-body">
+                  <LibraryList libraries={node.record.libraries} />
+                </div>
               </Panel>
             )}
-            {changes.length > 0 && <Panel title="Last events"><EventList changes={changes} most={8} /></Panel>}
+            {changes.length > 0 && (
+              <Panel title="Last events">
+                <EventList changes={changes} most={8} />
+              </Panel>
+            )}
           </aside>
         </div>
       </div>
@@ -69,13 +84,26 @@ function Head({ entry, stale }: { entry: DeviceEntry; stale: boolean }) {
     <section class="panel dev-head" aria-label="State">
       <div class="dev-what">
         <p class="quiet">
-          {describe(entry)}, on <a class="link" href={nodeHref(record.node_id)}>{node?.record.name ?? record.node_id}</a>
+          {describe(entry)}, on{" "}
+          <a class="link" href={nodeHref(record.node_id)}>
+            {node?.record.name ?? record.node_id}
+          </a>
         </p>
         <p class="dev-marks">
-          {stale && record.state !== "offline"
-            ? <><StateMark state="stale" /><span class="faint small"><Age at={reading?.at ?? record.last_seen_at} /></span></>
-            : <StateMark state={record.state} />}
-          <span class="verdict"><MarkIcon mark={supportMark[record.support]} />{record.support} support</span>
+          {stale && record.state !== "offline" ? (
+            <>
+              <StateMark state="stale" />
+              <span class="faint small">
+                <Age at={reading?.at ?? record.last_seen_at} />
+              </span>
+            </>
+          ) : (
+            <StateMark state={record.state} />
+          )}
+          <span class="verdict">
+            <MarkIcon mark={supportMark[record.support]} />
+            {record.support} support
+          </span>
           <Verified entry={entry} />
         </p>
         {record.state_reason && <p class="quiet">{record.state_reason}</p>}
@@ -91,10 +119,31 @@ function Verified({ entry }: { entry: DeviceEntry }) {
   const { state, at } = entry.record.verification;
   switch (state) {
     case "passed":
-      return <span class="verdict ok"><MarkIcon mark="ok" />verified <span class="faint small"><Age at={at} /></span></span>;
+      return (
+        <span class="verdict ok">
+          <MarkIcon mark="ok" />
+          verified{" "}
+          <span class="faint small">
+            <Age at={at} />
+          </span>
+        </span>
+      );
     case "failed":
-      return <span class="verdict no"><MarkIcon mark="offline" />check failed <span class="faint small"><Age at={at} /></span></span>;
+      return (
+        <span class="verdict no">
+          <MarkIcon mark="offline" />
+          check failed{" "}
+          <span class="faint small">
+            <Age at={at} />
+          </span>
+        </span>
+      );
     case "pending":
-      return <span class="verdict"><MarkIcon mark="stale" />not yet verified</span>;
+      return (
+        <span class="verdict">
+          <MarkIcon mark="stale" />
+          not yet verified
+        </span>
+      );
   }
 }

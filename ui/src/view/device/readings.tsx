@@ -18,23 +18,60 @@ export function Readings({ entry, stale }: { entry: DeviceEntry; stale: boolean 
       <div class="vital">
         <p class="label">Memory</p>
         <div class="row">
-          {used === null
-            ? <NotReported />
-            : <><span class="value"><MemoryFigure used={used} total={total} word="of" /></span><MemoryBar used={used} total={total} /></>}
+          {used === null ? (
+            <NotReported />
+          ) : (
+            <>
+              <span class="value">
+                <MemoryFigure used={used} total={total} word="of" />
+              </span>
+              <MemoryBar used={used} total={total} />
+            </>
+          )}
         </div>
-        <p class="small quiet">{free ? `${free.value} ${free.unit} free` : total !== null ? `of ${memory(total).value} ${memory(total).unit}` : ""}</p>
+        <p class="small quiet">
+          {free
+            ? `${free.value} ${free.unit} free`
+            : total !== null
+              ? `of ${memory(total).value} ${memory(total).unit}`
+              : ""}
+        </p>
       </div>
-      <One label="Power" value={reading?.power_watts} unit="W" sub={reading?.power_limit_watts != null ? `limit ${figure(reading.power_limit_watts)} W` : ""} />
       <One
-        label="Temperature" value={reading?.temperature_celsius} unit="°C" warn={hot ? reading.thermal_state : null}
-        sub={[reading?.slowdown_celsius != null && `limit ${figure(reading.slowdown_celsius)} °C`,
-          reading?.memory_temperature_celsius != null && `memory ${figure(reading.memory_temperature_celsius)} °C`].filter(Boolean).join(", ")}
+        label="Power"
+        value={reading?.power_watts}
+        unit="W"
+        sub={reading?.power_limit_watts != null ? `limit ${figure(reading.power_limit_watts)} W` : ""}
       />
       <One
-        label="Clock" value={reading?.clock_mhz} unit="MHz"
-        sub={throttle ? `held down: ${throttle}` : reading?.memory_clock_mhz != null ? `memory ${clock(reading.memory_clock_mhz).value} MHz` : ""}
+        label="Temperature"
+        value={reading?.temperature_celsius}
+        unit="°C"
+        warn={hot ? reading.thermal_state : null}
+        sub={[
+          reading?.slowdown_celsius != null && `limit ${figure(reading.slowdown_celsius)} °C`,
+          reading?.memory_temperature_celsius != null && `memory ${figure(reading.memory_temperature_celsius)} °C`,
+        ]
+          .filter(Boolean)
+          .join(", ")}
       />
-      {stale && <p class="vitals-age small"><Age at={reading?.at ?? entry.record.last_seen_at} mark /> these are the last readings</p>}
+      <One
+        label="Clock"
+        value={reading?.clock_mhz}
+        unit="MHz"
+        sub={
+          throttle
+            ? `held down: ${throttle}`
+            : reading?.memory_clock_mhz != null
+              ? `memory ${clock(reading.memory_clock_mhz).value} MHz`
+              : ""
+        }
+      />
+      {stale && (
+        <p class="vitals-age small">
+          <Age at={reading?.at ?? entry.record.last_seen_at} mark /> these are the last readings
+        </p>
+      )}
     </section>
   );
 }
@@ -43,20 +80,35 @@ function availability({ reading }: DeviceEntry): string {
   return reading?.availability_score != null ? `availability ${figure(reading.availability_score, 2)}` : "";
 }
 
-function One({ label, value, unit, sub, warn }: {
-  label: string; value: number | null | undefined; unit: string; sub: ComponentChildren; warn?: string | null;
+function One({
+  label,
+  value,
+  unit,
+  sub,
+  warn,
+}: {
+  label: string;
+  value: number | null | undefined;
+  unit: string;
+  sub: ComponentChildren;
+  warn?: string | null;
 }) {
   return (
     <div class="vital">
       <p class="label">{label}</p>
       <div class="row">
-        {value == null
-          ? <NotReported />
-          : (
-            <span class={`value ${warn ? "warm" : ""}`}>
-              {warn && <MarkIcon mark="throttled" class="mini" />} {figure(value)}<span class="unit"> {unit}{warn ? `, ${warn}` : ""}</span>
+        {value == null ? (
+          <NotReported />
+        ) : (
+          <span class={`value ${warn ? "warm" : ""}`}>
+            {warn && <MarkIcon mark="throttled" class="mini" />} {figure(value)}
+            <span class="unit">
+              {" "}
+              {unit}
+              {warn ? `, ${warn}` : ""}
             </span>
-          )}
+          </span>
+        )}
       </div>
       <p class="small quiet clip">{sub}</p>
     </div>

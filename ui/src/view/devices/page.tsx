@@ -33,16 +33,25 @@ export function DevicesPage() {
   const { state, filter } = useApp();
   const staleIds = useComputed(() => {
     const all = state.value;
-    return Object.values(all.devices).filter((one) => isStale(all, one, now.value)).map((one) => one.record.device_id).join("\n");
+    return Object.values(all.devices)
+      .filter((one) => isStale(all, one, now.value))
+      .map((one) => one.record.device_id)
+      .join("\n");
   });
   const all = state.value;
   const stale = new Set(staleIds.value.split("\n"));
   const devices = sortedDevices(all);
-  const fitting = devices.filter((one) => filter.value === "" || matches(one, all.nodes[one.record.node_id], filter.value));
+  const fitting = devices.filter(
+    (one) => filter.value === "" || matches(one, all.nodes[one.record.node_id], filter.value),
+  );
   const shown = order.value ? sortBy(fitting, order.value, all.nodes) : fitting;
   const software = devices.filter((one) => isSoftware(one.record)).length;
   const cpus = devices.filter((one) => isSystem(one.record)).length;
-  const kinds = [count(devices.length - software - cpus, "GPU"), count(cpus, "CPU"), software ? `${software} in software` : null];
+  const kinds = [
+    count(devices.length - software - cpus, "GPU"),
+    count(cpus, "CPU"),
+    software ? `${software} in software` : null,
+  ];
   const axis = memoryAxis(devices);
   return (
     <Page title="Devices" filterable={devices.length > 0}>
@@ -55,35 +64,54 @@ export function DevicesPage() {
       )}
       {devices.length > 0 && (
         <div class="stack">
-          <div class="filter-row"><FilterField /></div>
+          <div class="filter-row">
+            <FilterField />
+          </div>
           <section class="panel" aria-label="Devices">
             <div class="panel-head">
               <h2>{count(devices.length, "device")}</h2>
-              <span class="aside">{fitting.length < devices.length ? `${fitting.length} fit the filter` : kinds.filter(Boolean).join(", ")}</span>
+              <span class="aside">
+                {fitting.length < devices.length
+                  ? `${fitting.length} fit the filter`
+                  : kinds.filter(Boolean).join(", ")}
+              </span>
             </div>
-            {shown.length === 0
-              ? (
-                <div class="empty">
-                  <p>No device fits “{filter.value}”. The filter looks at name, vendor, family, node, back end, state and support.</p>
-                  <button class="btn" type="button" onClick={() => (filter.value = "")}>Clear the filter</button>
-                </div>
-              )
-              : (
-                <div class="table-wrap">
-                  <table class={`list devices ${Object.keys(all.nodes).length > 1 ? "" : "one-node"}`}>
-                    <caption class="sr">Devices with their state and newest readings</caption>
-                    <thead><tr>{columns.map((one) => <Head key={one.column} {...one} />)}</tr></thead>
-                    <tbody>
-                      {shown.map((one) => (
-                        <DeviceRow
-                          key={one.record.device_id} entry={one} stale={stale.has(one.record.device_id)} axis={axis}
-                          node={all.nodes[one.record.node_id]?.record.name ?? ""} nodeId={one.record.node_id}
-                        />
+            {shown.length === 0 ? (
+              <div class="empty">
+                <p>
+                  No device fits “{filter.value}”. The filter looks at name, vendor, family, node, back end, state and
+                  support.
+                </p>
+                <button class="btn" type="button" onClick={() => (filter.value = "")}>
+                  Clear the filter
+                </button>
+              </div>
+            ) : (
+              <div class="table-wrap">
+                <table class={`list devices ${Object.keys(all.nodes).length > 1 ? "" : "one-node"}`}>
+                  <caption class="sr">Devices with their state and newest readings</caption>
+                  <thead>
+                    <tr>
+                      {columns.map((one) => (
+                        <Head key={one.column} {...one} />
                       ))}
-                    </tbody>
-                  </table>
-                </div>
-              )}
+                    </tr>
+                  </thead>
+                  <tbody>
+                    {shown.map((one) => (
+                      <DeviceRow
+                        key={one.record.device_id}
+                        entry={one}
+                        stale={stale.has(one.record.device_id)}
+                        axis={axis}
+                        node={all.nodes[one.record.node_id]?.record.name ?? ""}
+                        nodeId={one.record.node_id}
+                      />
+                    ))}
+                  </tbody>
+                </table>
+              </div>
+            )}
           </section>
         </div>
       )}
@@ -97,7 +125,10 @@ function Head({ column, name, class: width, most }: (typeof columns)[number]) {
   return (
     <th scope="col" class={width} aria-sort={sorted}>
       <button type="button" class="sort" onClick={() => toggle(column, most)}>
-        {name}<svg aria-hidden="true"><use href="#i-sort" /></svg>
+        {name}
+        <svg aria-hidden="true">
+          <use href="#i-sort" />
+        </svg>
       </button>
     </th>
   );

@@ -10,53 +10,103 @@ import { Age, Figure, MemoryBar, MemoryFigure, NotReported, StateMark } from "..
 import { describe } from "../overview/cells";
 import { Spark, type Tone, ceilingOf } from "../spark";
 
-export const DeviceRow = memo(({ entry, stale, axis, node, nodeId }: {
-  entry: DeviceEntry; stale: boolean; axis: number; node: string; nodeId: string;
-}) => {
-  const { record, reading, trail } = entry;
-  const tone: Tone = record.state === "computing" ? "accent" : "grey";
-  const hot = reading?.thermal_state != null && reading.thermal_state !== "normal";
-  const total = memoryTotal(entry);
-  const used = reading?.memory_used_bytes ?? null;
-  return (
-    <tr class={stale ? "stale" : undefined}>
-      <th scope="row" class="c-name">
-        <a href={deviceHref(record.device_id)} title={record.name}>{record.name}</a>
-        <span class="small faint clip">{describe(entry)}</span>
-      </th>
-      <td class="c-node"><a class="clip" href={nodeHref(nodeId)} title={node}>{node}</a></td>
-      <td class="c-state">
-        <StateMark state={stale && record.state !== "offline" ? "stale" : record.state} />
-        {stale && <span class="small faint"><Age at={lastHeard(entry)} /></span>}
-      </td>
-      <td class="c-support">
-        {record.support}
-        {record.verification.state === "pending" && <span class="small faint">not yet verified</span>}
-        {record.verification.state === "failed" && <span class="small crit">check failed</span>}
-      </td>
-      <Reading name="Use" values={trail.use} max={100} tone={tone}>
-        {reading?.utilization_percent != null && <Figure value={figure(reading.utilization_percent)} unit="%" />}
-      </Reading>
-      <td class="c-mem" data-name="Memory">
-        <span class="pair">
-          <MemoryBar used={used} total={total} axis={axis} other={onHostMemory(record)} />
-          <span class="num"><MemoryFigure used={used} total={total} /></span>
-        </span>
-      </td>
-      <Reading name="Power" values={trail.power} max={reading?.power_limit_watts ?? ceilingOf(trail.power, 10)} tone={tone}>
-        {reading?.power_watts != null && <Figure value={figure(reading.power_watts)} unit="W" />}
-      </Reading>
-      <Reading name="Heat" values={trail.heat} min={20} max={reading?.slowdown_celsius ?? 100} tone={hot ? "warm" : tone}>
-        {reading?.temperature_celsius != null && (
-          <span class={hot ? "warm" : undefined}><Figure value={figure(reading.temperature_celsius)} unit="°C" />{hot && <span class="sr">{reading.thermal_state}</span>}</span>
-        )}
-      </Reading>
-    </tr>
-  );
-});
+export const DeviceRow = memo(
+  ({
+    entry,
+    stale,
+    axis,
+    node,
+    nodeId,
+  }: {
+    entry: DeviceEntry;
+    stale: boolean;
+    axis: number;
+    node: string;
+    nodeId: string;
+  }) => {
+    const { record, reading, trail } = entry;
+    const tone: Tone = record.state === "computing" ? "accent" : "grey";
+    const hot = reading?.thermal_state != null && reading.thermal_state !== "normal";
+    const total = memoryTotal(entry);
+    const used = reading?.memory_used_bytes ?? null;
+    return (
+      <tr class={stale ? "stale" : undefined}>
+        <th scope="row" class="c-name">
+          <a href={deviceHref(record.device_id)} title={record.name}>
+            {record.name}
+          </a>
+          <span class="small faint clip">{describe(entry)}</span>
+        </th>
+        <td class="c-node">
+          <a class="clip" href={nodeHref(nodeId)} title={node}>
+            {node}
+          </a>
+        </td>
+        <td class="c-state">
+          <StateMark state={stale && record.state !== "offline" ? "stale" : record.state} />
+          {stale && (
+            <span class="small faint">
+              <Age at={lastHeard(entry)} />
+            </span>
+          )}
+        </td>
+        <td class="c-support">
+          {record.support}
+          {record.verification.state === "pending" && <span class="small faint">not yet verified</span>}
+          {record.verification.state === "failed" && <span class="small crit">check failed</span>}
+        </td>
+        <Reading name="Use" values={trail.use} max={100} tone={tone}>
+          {reading?.utilization_percent != null && <Figure value={figure(reading.utilization_percent)} unit="%" />}
+        </Reading>
+        <td class="c-mem" data-name="Memory">
+          <span class="pair">
+            <MemoryBar used={used} total={total} axis={axis} other={onHostMemory(record)} />
+            <span class="num">
+              <MemoryFigure used={used} total={total} />
+            </span>
+          </span>
+        </td>
+        <Reading
+          name="Power"
+          values={trail.power}
+          max={reading?.power_limit_watts ?? ceilingOf(trail.power, 10)}
+          tone={tone}
+        >
+          {reading?.power_watts != null && <Figure value={figure(reading.power_watts)} unit="W" />}
+        </Reading>
+        <Reading
+          name="Heat"
+          values={trail.heat}
+          min={20}
+          max={reading?.slowdown_celsius ?? 100}
+          tone={hot ? "warm" : tone}
+        >
+          {reading?.temperature_celsius != null && (
+            <span class={hot ? "warm" : undefined}>
+              <Figure value={figure(reading.temperature_celsius)} unit="°C" />
+              {hot && <span class="sr">{reading.thermal_state}</span>}
+            </span>
+          )}
+        </Reading>
+      </tr>
+    );
+  },
+);
 
-function Reading({ name, values, min, max, tone, children }: {
-  name: string; values: Values; min?: number; max: number; tone: Tone; children: ComponentChildren;
+function Reading({
+  name,
+  values,
+  min,
+  max,
+  tone,
+  children,
+}: {
+  name: string;
+  values: Values;
+  min?: number;
+  max: number;
+  tone: Tone;
+  children: ComponentChildren;
 }) {
   return (
     <td class="c-reading" data-name={name}>

@@ -11,22 +11,38 @@ export interface Order {
 const supportRank = { full: 0, partial: 1, experimental: 2, unsupported: 3 } as const;
 const stateRank = { throttled: 0, computing: 1, idle: 2, draining: 3, unsupported: 4, offline: 5 } as const;
 
-function valueOf(entry: DeviceEntry, column: Column, nodes: Readonly<Record<string, NodeEntry>>): string | number | null {
+function valueOf(
+  entry: DeviceEntry,
+  column: Column,
+  nodes: Readonly<Record<string, NodeEntry>>,
+): string | number | null {
   const { record, reading } = entry;
   switch (column) {
-    case "name": return record.name;
-    case "node": return nodes[record.node_id]?.record.name ?? null;
-    case "state": return stateRank[record.state];
-    case "support": return supportRank[record.support];
-    case "use": return reading?.utilization_percent ?? null;
-    case "memory": return reading?.memory_used_bytes ?? null;
-    case "power": return reading?.power_watts ?? null;
-    case "heat": return reading?.temperature_celsius ?? null;
+    case "name":
+      return record.name;
+    case "node":
+      return nodes[record.node_id]?.record.name ?? null;
+    case "state":
+      return stateRank[record.state];
+    case "support":
+      return supportRank[record.support];
+    case "use":
+      return reading?.utilization_percent ?? null;
+    case "memory":
+      return reading?.memory_used_bytes ?? null;
+    case "power":
+      return reading?.power_watts ?? null;
+    case "heat":
+      return reading?.temperature_celsius ?? null;
   }
 }
 
 /** Sorted; entries that are equal keep the order in which they came. */
-export function sortBy(entries: readonly DeviceEntry[], order: Order, nodes: Readonly<Record<string, NodeEntry>>): DeviceEntry[] {
+export function sortBy(
+  entries: readonly DeviceEntry[],
+  order: Order,
+  nodes: Readonly<Record<string, NodeEntry>>,
+): DeviceEntry[] {
   const sign = order.descending ? -1 : 1;
   return [...entries].sort((one, other) => {
     const a = valueOf(one, order.column, nodes);

@@ -18,13 +18,21 @@ export function LibraryList({ libraries }: { libraries: readonly Library[] }) {
           <li key={one.name}>
             <span class="line">
               <b>{one.name}</b>
-              <span class={`verdict small ${tone}`}><MarkIcon mark={mark} />{word}</span>
+              <span class={`verdict small ${tone}`}>
+                <MarkIcon mark={mark} />
+                {word}
+              </span>
             </span>
-            {one.minimum_version && one.state === "too_old" && <span class="small quiet">needs {one.minimum_version} or newer</span>}
+            {one.minimum_version && one.state === "too_old" && (
+              <span class="small quiet">needs {one.minimum_version} or newer</span>
+            )}
             {one.reason && <span class="small quiet">{one.reason}</span>}
             {one.hint && one.state !== "found" && <span class="small quiet">{one.hint}</span>}
             {one.state === "found" && (one.version || one.file) && (
-              <span class="line small faint"><span>{one.version}</span>{one.file && <span class="code">{one.file}</span>}</span>
+              <span class="line small faint">
+                <span>{one.version}</span>
+                {one.file && <span class="code">{one.file}</span>}
+              </span>
             )}
           </li>
         );

@@ -6,13 +6,27 @@ import { deviceHref } from "../../lib/route";
 import { backendName, isNodeStale, nodeMemory, sortedDevices } from "../../state/select";
 import type { NodeEntry } from "../../state/state";
 import { useApp } from "../app-context";
-import { Age, Chips, Fact, type Mark, MarkIcon, MemoryBar, MemoryFigure, NotReported, Panel, StateMark } from "../parts";
+import {
+  Age,
+  Chips,
+  Fact,
+  type Mark,
+  MarkIcon,
+  MemoryBar,
+  MemoryFigure,
+  NotReported,
+  Panel,
+  StateMark,
+} from "../parts";
 import { EventList } from "../overview/events";
 import { Page } from "../shell";
 import { LibraryList } from "./libraries";
 
 const marks: Record<NodeEntry["record"]["state"], Mark> = {
-  online: "idle", pending: "stale", draining: "draining", offline: "offline",
+  online: "idle",
+  pending: "stale",
+  draining: "draining",
+  offline: "offline",
 };
 
 export function NodePage({ id }: { id: string }) {
@@ -24,7 +38,9 @@ export function NodePage({ id }: { id: string }) {
         <section class="panel empty">
           <h2>No such node</h2>
           <p>No machine with the id {id} is known here.</p>
-          <a class="btn" href="#/overview">Go to Overview</a>
+          <a class="btn" href="#/overview">
+            Go to Overview
+          </a>
         </section>
       </Page>
     );
@@ -41,22 +57,39 @@ export function NodePage({ id }: { id: string }) {
             <Panel title="Machine">
               <dl class="facts panel-body">
                 <Fact name="State">
-                  <span class="state" data-state={marks[record.state]}><MarkIcon mark={marks[record.state]} />{record.state}</span>
+                  <span class="state" data-state={marks[record.state]}>
+                    <MarkIcon mark={marks[record.state]} />
+                    {record.state}
+                  </span>
                   {record.state_reason && <span class="quiet"> {record.state_reason}</span>}
                 </Fact>
-                <Fact name="Host name">{record.host_name}{record.local && <span class="faint"> (this server)</span>}</Fact>
+                <Fact name="Host name">
+                  {record.host_name}
+                  {record.local && <span class="faint"> (this server)</span>}
+                </Fact>
                 <Fact name="System">{record.os}</Fact>
                 <Fact name="Kernel">{record.kernel}</Fact>
                 <Fact name="Architecture">{record.arch}</Fact>
                 <Fact name="CPU">{record.cpu_model}</Fact>
-                <Fact name="Cores">{record.cpu_cores !== null && `${record.cpu_cores} cores, ${record.cpu_threads ?? "?"} threads`}</Fact>
-                <Fact name="Memory">{record.memory_bytes !== null && `${memory(record.memory_bytes).value} ${memory(record.memory_bytes).unit}`}</Fact>
+                <Fact name="Cores">
+                  {record.cpu_cores !== null && `${record.cpu_cores} cores, ${record.cpu_threads ?? "?"} threads`}
+                </Fact>
+                <Fact name="Memory">
+                  {record.memory_bytes !== null &&
+                    `${memory(record.memory_bytes).value} ${memory(record.memory_bytes).unit}`}
+                </Fact>
                 <Fact name="exogpu">{record.version}</Fact>
                 <Fact name="Addresses">{record.addresses.length > 0 && record.addresses.join(", ")}</Fact>
-                <Fact name="Capabilities">{record.capabilities.length > 0 ? <Chips items={record.capabilities} /> : "none said"}</Fact>
+                <Fact name="Capabilities">
+                  {record.capabilities.length > 0 ? <Chips items={record.capabilities} /> : "none said"}
+                </Fact>
                 <Fact name="First seen">{fullTime(Date.parse(record.first_seen_at))}</Fact>
-                <Fact name="Last seen"><Age at={record.last_seen_at} /></Fact>
-                <Fact name="Id"><span class="code">{record.node_id}</span></Fact>
+                <Fact name="Last seen">
+                  <Age at={record.last_seen_at} />
+                </Fact>
+                <Fact name="Id">
+                  <span class="code">{record.node_id}</span>
+                </Fact>
               </dl>
             </Panel>
             <Panel title="Devices">
@@ -64,8 +97,12 @@ export function NodePage({ id }: { id: string }) {
               <ul class="rows">
                 {devices.map((one) => (
                   <li key={one.record.device_id}>
-                    <a class="clip" href={deviceHref(one.record.device_id)}><b>{one.record.name}</b></a>
-                    <span class="small faint">{backendName[one.record.backend]}, {one.record.support}</span>
+                    <a class="clip" href={deviceHref(one.record.device_id)}>
+                      <b>{one.record.name}</b>
+                    </a>
+                    <span class="small faint">
+                      {backendName[one.record.backend]}, {one.record.support}
+                    </span>
                     <StateMark state={stale && one.record.state !== "offline" ? "stale" : one.record.state} />
                   </li>
                 ))}
@@ -79,17 +116,28 @@ export function NodePage({ id }: { id: string }) {
                   <li key={backend}>
                     <b>{backendName[backend]}</b>
                     <span class="small faint">{reason}</span>
-                    <span class={`verdict small ${enabled ? "ok" : ""}`}><MarkIcon mark={enabled ? "ok" : "unsupported"} />{enabled ? "enabled" : "off"}</span>
+                    <span class={`verdict small ${enabled ? "ok" : ""}`}>
+                      <MarkIcon mark={enabled ? "ok" : "unsupported"} />
+                      {enabled ? "enabled" : "off"}
+                    </span>
                   </li>
                 ))}
               </ul>
             </Panel>
             <Panel title="Libraries and drivers">
               <div class="panel-body">
-                {record.libraries.length ? <LibraryList libraries={record.libraries} /> : <p class="quiet">Nothing reported yet.</p>}
+                {record.libraries.length ? (
+                  <LibraryList libraries={record.libraries} />
+                ) : (
+                  <p class="quiet">Nothing reported yet.</p>
+                )}
               </div>
             </Panel>
-            {changes.length > 0 && <Panel title="Last events"><EventList changes={changes} most={8} /></Panel>}
+            {changes.length > 0 && (
+              <Panel title="Last events">
+                <EventList changes={changes} most={8} />
+              </Panel>
+            )}
           </aside>
         </div>
       </div>
@@ -103,42 +151,125 @@ function NodeReadings({ entry, stale }: { entry: NodeEntry; stale: boolean }) {
   const swap = reading?.swap_total_bytes ? memory(reading.swap_used_bytes ?? 0) : null;
   return (
     <section class={`panel vitals ${stale ? "stale" : ""}`} aria-label="Readings">
-      <One label="CPU" value={reading?.cpu_percent} unit="%" sub={reading?.load_1m != null ? `load ${figure(reading.load_1m, 2)}` : null} />
+      <One
+        label="CPU"
+        value={reading?.cpu_percent}
+        unit="%"
+        sub={reading?.load_1m != null ? `load ${figure(reading.load_1m, 2)}` : null}
+      />
       <div class="vital">
         <p class="label">Memory</p>
-        <div class="row">{host ? <><span class="value"><MemoryFigure {...host} word="of" /></span><MemoryBar {...host} /></> : <NotReported />}</div>
-        <p class="small quiet">{swap ? `swap ${swap.value} ${swap.unit} used` : host ? `${memory(host.total - host.used).value} ${memory(host.total).unit} available` : ""}</p>
+        <div class="row">
+          {host ? (
+            <>
+              <span class="value">
+                <MemoryFigure {...host} word="of" />
+              </span>
+              <MemoryBar {...host} />
+            </>
+          ) : (
+            <NotReported />
+          )}
+        </div>
+        <p class="small quiet">
+          {swap
+            ? `swap ${swap.value} ${swap.unit} used`
+            : host
+              ? `${memory(host.total - host.used).value} ${memory(host.total).unit} available`
+              : ""}
+        </p>
       </div>
-      <Two label="Network" down={reading?.network_rx_bytes_per_s} up={reading?.network_tx_bytes_per_s} words={["in", "out"]} />
-      <Two label="Disk" down={reading?.disk_read_bytes_per_s} up={reading?.disk_write_bytes_per_s} words={["read", "written"]} />
+      <Two
+        label="Network"
+        down={reading?.network_rx_bytes_per_s}
+        up={reading?.network_tx_bytes_per_s}
+        words={["in", "out"]}
+      />
+      <Two
+        label="Disk"
+        down={reading?.disk_read_bytes_per_s}
+        up={reading?.disk_write_bytes_per_s}
+        words={["read", "written"]}
+      />
       <div class="vital">
         <p class="label">Heard</p>
-        <div class="row">{reading ? <span class="small quiet"><Age at={reading.at} mark={stale} /></span> : <NotReported />}</div>
-        <p class="small quiet">{reading?.battery_percent != null ? `battery ${figure(reading.battery_percent)} %${reading.charging ? ", charging" : ""}` : ""}</p>
+        <div class="row">
+          {reading ? (
+            <span class="small quiet">
+              <Age at={reading.at} mark={stale} />
+            </span>
+          ) : (
+            <NotReported />
+          )}
+        </div>
+        <p class="small quiet">
+          {reading?.battery_percent != null
+            ? `battery ${figure(reading.battery_percent)} %${reading.charging ? ", charging" : ""}`
+            : ""}
+        </p>
       </div>
     </section>
   );
 }
 
-function One({ label, value, unit, sub }: { label: string; value: number | null | undefined; unit: string; sub: ComponentChildren }) {
+function One({
+  label,
+  value,
+  unit,
+  sub,
+}: {
+  label: string;
+  value: number | null | undefined;
+  unit: string;
+  sub: ComponentChildren;
+}) {
   return (
     <div class="vital">
       <p class="label">{label}</p>
-      <div class="row">{value == null ? <NotReported /> : <span class="value">{figure(value)}<span class="unit"> {unit}</span></span>}</div>
+      <div class="row">
+        {value == null ? (
+          <NotReported />
+        ) : (
+          <span class="value">
+            {figure(value)}
+            <span class="unit"> {unit}</span>
+          </span>
+        )}
+      </div>
       <p class="small quiet">{sub}</p>
     </div>
   );
 }
 
-function Two({ label, down, up, words }: {
-  label: string; down: number | null | undefined; up: number | null | undefined; words: [string, string];
+function Two({
+  label,
+  down,
+  up,
+  words,
+}: {
+  label: string;
+  down: number | null | undefined;
+  up: number | null | undefined;
+  words: [string, string];
 }) {
   const first = down == null ? null : rate(down);
   const second = up == null ? null : rate(up);
   return (
     <div class="vital">
       <p class="label">{label}</p>
-      <div class="row">{first ? <span class="value">{first.value}<span class="unit"> {first.unit} {words[0]}</span></span> : <NotReported />}</div>
+      <div class="row">
+        {first ? (
+          <span class="value">
+            {first.value}
+            <span class="unit">
+              {" "}
+              {first.unit} {words[0]}
+            </span>
+          </span>
+        ) : (
+          <NotReported />
+        )}
+      </div>
       <p class="small quiet">{second ? `${second.value} ${second.unit} ${words[1]}` : ""}</p>
     </div>
   );

@@ -21,8 +21,14 @@ export function AttentionPanel() {
           <h2>{count(found.length, "thing wants", "things want")} attention</h2>
         </span>
       </div>
-      <ul>{found.slice(0, SHOWN).map((one) => <Item one={one} key={one.key} />)}</ul>
-      {found.length > SHOWN && <p class="more small faint">and {found.length - SHOWN} more; the devices page shows their state</p>}
+      <ul>
+        {found.slice(0, SHOWN).map((one) => (
+          <Item one={one} key={one.key} />
+        ))}
+      </ul>
+      {found.length > SHOWN && (
+        <p class="more small faint">and {found.length - SHOWN} more; the devices page shows their state</p>
+      )}
     </section>
   );
 }
@@ -33,8 +39,14 @@ function Item({ one }: { one: Attention }) {
       <p class="lead">{one.title}</p>
       <p class="quiet">{one.text}</p>
       <p class="small foot">
-        <a class="link" href={one.deviceId ? deviceHref(one.deviceId) : nodeHref(one.nodeId)}>{one.deviceId ? "Open the device" : "Open the node"}</a>
-        {one.since && <span class="faint"><Age at={one.since} /></span>}
+        <a class="link" href={one.deviceId ? deviceHref(one.deviceId) : nodeHref(one.nodeId)}>
+          {one.deviceId ? "Open the device" : "Open the node"}
+        </a>
+        {one.since && (
+          <span class="faint">
+            <Age at={one.since} />
+          </span>
+        )}
       </p>
     </li>
   );

@@ -13,37 +13,64 @@ import { Spark, type Tone, ceilingOf } from "../spark";
 /** More than this are better read in the table. */
 const SHOWN = 24;
 
-export function DeviceSheet({ shown, stale, all }: { shown: readonly DeviceEntry[]; stale: ReadonlySet<string>; all: number }) {
+export function DeviceSheet({
+  shown,
+  stale,
+  all,
+}: {
+  shown: readonly DeviceEntry[];
+  stale: ReadonlySet<string>;
+  all: number;
+}) {
   const { state } = useApp();
   const { nodes } = state.value;
   const several = Object.keys(nodes).length > 1;
   const cells = shown.slice(0, SHOWN);
   return (
-    <Panel title="Devices" class="dev-panel" aside={shown.length < all ? `${shown.length} of ${all} fit the filter, last 10 min` : "last 10 min"}>
-      {shown.length === 0
-        ? <p class="panel-body quiet">{all === 0 ? "No devices found yet. The node looks for them as it starts." : "No device fits the filter."}</p>
-        : (
-          <div class="sheet">
-            {cells.map((one) => (
-              <Cell
-                key={one.record.device_id} entry={one} stale={stale.has(one.record.device_id)}
-                where={several ? nodes[one.record.node_id]?.record.name ?? "" : ""}
-              />
-            ))}
-          </div>
-        )}
-      {shown.length > cells.length && <p class="more small"><a class="link" href="#/devices">{shown.length - cells.length} more in the table of devices</a></p>}
+    <Panel
+      title="Devices"
+      class="dev-panel"
+      aside={shown.length < all ? `${shown.length} of ${all} fit the filter, last 10 min` : "last 10 min"}
+    >
+      {shown.length === 0 ? (
+        <p class="panel-body quiet">
+          {all === 0 ? "No devices found yet. The node looks for them as it starts." : "No device fits the filter."}
+        </p>
+      ) : (
+        <div class="sheet">
+          {cells.map((one) => (
+            <Cell
+              key={one.record.device_id}
+              entry={one}
+              stale={stale.has(one.record.device_id)}
+              where={several ? (nodes[one.record.node_id]?.record.name ?? "") : ""}
+            />
+          ))}
+        </div>
+      )}
+      {shown.length > cells.length && (
+        <p class="more small">
+          <a class="link" href="#/devices">
+            {shown.length - cells.length} more in the table of devices
+          </a>
+        </p>
+      )}
     </Panel>
   );
 }
 
 const kinds: Record<DeviceEntry["record"]["kind"], string> = {
-  integrated: "integrated GPU", discrete: "discrete GPU", virtual: "virtual GPU", cpu: "CPU",
+  integrated: "integrated GPU",
+  discrete: "discrete GPU",
+  virtual: "virtual GPU",
+  cpu: "CPU",
 };
 
 export function describe({ record }: DeviceEntry): string {
   const api = isSystem(record) ? null : backendName[record.backend];
-  return [api, record.family, isSoftware(record) ? "software on the CPU" : kinds[record.kind]].filter(Boolean).join(" · ");
+  return [api, record.family, isSoftware(record) ? "software on the CPU" : kinds[record.kind]]
+    .filter(Boolean)
+    .join(" · ");
 }
 
 const Cell = memo(({ entry, stale, where }: { entry: DeviceEntry; stale: boolean; where: string }) => {
@@ -57,7 +84,10 @@ const Cell = memo(({ entry, stale, where }: { entry: DeviceEntry; stale: boolean
         <b title={record.name}>{record.name}</b>
         {stale ? <Age at={reading?.at ?? record.last_seen_at} mark /> : <StateMark state={record.state} />}
       </span>
-      <p class="where">{where ? `${where} · ` : ""}{describe(entry)}</p>
+      <p class="where">
+        {where ? `${where} · ` : ""}
+        {describe(entry)}
+      </p>
       <dl>
         <Row name="Use" values={trail.use} max={100} tone={tone}>
           {reading?.utilization_percent != null && <Figure value={figure(reading.utilization_percent)} unit="%" />}
@@ -65,14 +95,25 @@ const Cell = memo(({ entry, stale, where }: { entry: DeviceEntry; stale: boolean
         <Row name="Memory" values={trail.memory} max={total ?? ceilingOf(trail.memory, 1)} tone={tone}>
           {reading?.memory_used_bytes != null && <MemoryFigure used={reading.memory_used_bytes} total={total} />}
         </Row>
-        <Row name="Power" values={trail.power} max={reading?.power_limit_watts ?? ceilingOf(trail.power, 10)} tone={tone}>
-          {reading?.power_watts != null &&
-            <Figure value={limited(reading.power_watts, reading.power_limit_watts)} unit="W" />}
+        <Row
+          name="Power"
+          values={trail.power}
+          max={reading?.power_limit_watts ?? ceilingOf(trail.power, 10)}
+          tone={tone}
+        >
+          {reading?.power_watts != null && (
+            <Figure value={limited(reading.power_watts, reading.power_limit_watts)} unit="W" />
+          )}
         </Row>
         <Row name="Heat" values={trail.heat} min={20} max={reading?.slowdown_celsius ?? 100} tone={hot ? "warm" : tone}>
           {reading?.temperature_celsius != null && (
             <>
-              {hot && <span class="warm"><MarkIcon mark="throttled" class="mini" /><span class="sr">{reading.thermal_state} </span> </span>}
+              {hot && (
+                <span class="warm">
+                  <MarkIcon mark="throttled" class="mini" />
+                  <span class="sr">{reading.thermal_state} </span>{" "}
+                </span>
+              )}
               <Figure value={limited(reading.temperature_celsius, reading.slowdown_celsius)} unit="°C" />
             </>
           )}
@@ -85,13 +126,27 @@ const Cell = memo(({ entry, stale, where }: { entry: DeviceEntry; stale: boolean
 const limited = (value: number, limit: number | null): string =>
   limit === null ? figure(value) : `${figure(value)} / ${figure(limit)}`;
 
-function Row({ name, values, min, max, tone, children }: {
-  name: string; values: Values; min?: number; max: number; tone: Tone; children: ComponentChildren;
+function Row({
+  name,
+  values,
+  min,
+  max,
+  tone,
+  children,
+}: {
+  name: string;
+  values: Values;
+  min?: number;
+  max: number;
+  tone: Tone;
+  children: ComponentChildren;
 }) {
   return (
     <>
       <dt>{name}</dt>
-      <dd><Spark values={values} min={min ?? 0} max={max} tone={tone} /></dd>
+      <dd>
+        <Spark values={values} min={min ?? 0} max={max} tone={tone} />
+      </dd>
       <dd class="num">{children || <NotReported />}</dd>
     </>
   );

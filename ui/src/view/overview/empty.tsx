@@ -11,8 +11,8 @@ export function NoNode() {
     <section class="panel empty" aria-label="No machine yet">
       <h2>No machine yet</h2>
       <p>
-        The server runs, but no node has come up on its machine. It normally starts one by itself within a second;
-        a moment of patience may be enough.
+        The server runs, but no node has come up on its machine. It normally starts one by itself within a second; a
+        moment of patience may be enough.
       </p>
       <p>If it was started with --no-local-node, start it without, and its own devices show here:</p>
       <Command text="exogpu serve" />
@@ -31,12 +31,17 @@ export function NoGpu() {
     <Panel title="No GPU found" class="no-gpu">
       <div class="panel-body">
         <p class="quiet">
-          {soft ? "Only a software renderer answers as a GPU. " : ""}Everything runs on the CPU, which works, but slower.
+          {soft ? "Only a software renderer answers as a GPU. " : ""}Everything runs on the CPU, which works, but
+          slower.
           {helpful.length > 0 && " If there is a GPU, this is what was looked for:"}
         </p>
         {helpful.map(({ record }) => (
           <div key={record.node_id}>
-            {nodes.length > 1 && <a class="label" href={nodeHref(record.node_id)}>{record.name}</a>}
+            {nodes.length > 1 && (
+              <a class="label" href={nodeHref(record.node_id)}>
+                {record.name}
+              </a>
+            )}
             <LibraryList libraries={record.libraries} />
           </div>
         ))}

@@ -30,19 +30,26 @@ function markOf(change: Change): { mark: Mark; tone: string } {
 export function EventList({ changes, most }: { changes: readonly Change[]; most: number }) {
   return (
     <ul class="events">
-      {happenings(changes).slice(0, most).map(({ change, more }) => {
-        const { mark, tone } = markOf(change);
-        const ms = Date.parse(change.at);
-        return (
-          <li key={`${change.at} ${change.kind} ${change.device_id ?? change.node_id}`}>
-            <time dateTime={change.at} title={fullTime(ms)}>{shortTime(ms, now.peek())}</time>
-            <MarkIcon mark={mark} class={tone} />
-            <span>
-              <a href={change.device_id ? deviceHref(change.device_id) : nodeHref(change.node_id)}><b>{change.name}</b></a>{more > 0 && ` and ${more} more:`} {change.summary}
-            </span>
-          </li>
-        );
-      })}
+      {happenings(changes)
+        .slice(0, most)
+        .map(({ change, more }) => {
+          const { mark, tone } = markOf(change);
+          const ms = Date.parse(change.at);
+          return (
+            <li key={`${change.at} ${change.kind} ${change.device_id ?? change.node_id}`}>
+              <time dateTime={change.at} title={fullTime(ms)}>
+                {shortTime(ms, now.peek())}
+              </time>
+              <MarkIcon mark={mark} class={tone} />
+              <span>
+                <a href={change.device_id ? deviceHref(change.device_id) : nodeHref(change.node_id)}>
+                  <b>{change.name}</b>
+                </a>
+                {more > 0 && ` and ${more} more:`} {change.summary}
+              </span>
+            </li>
+          );
+        })}
     </ul>
   );
 }
@@ -54,9 +61,11 @@ export function EventsPanel() {
   const { recent } = state.value;
   return (
     <Panel title="Last events" class="ev-panel">
-      {recent.length === 0
-        ? <p class="panel-body quiet">Nothing yet. Devices that come, go, are checked or change their state show here.</p>
-        : <EventList changes={recent} most={SHOWN} />}
+      {recent.length === 0 ? (
+        <p class="panel-body quiet">Nothing yet. Devices that come, go, are checked or change their state show here.</p>
+      ) : (
+        <EventList changes={recent} most={SHOWN} />
+      )}
     </Panel>
   );
 }

@@ -16,7 +16,10 @@ export function Overview() {
   const { state, filter } = useApp();
   const staleIds = useComputed(() => {
     const all = state.value;
-    return Object.values(all.devices).filter((one) => isStale(all, one, now.value)).map((one) => one.record.device_id).join("\n");
+    return Object.values(all.devices)
+      .filter((one) => isStale(all, one, now.value))
+      .map((one) => one.record.device_id)
+      .join("\n");
   });
   const all = state.value;
   const stale = new Set(staleIds.value.split("\n"));
@@ -29,22 +32,26 @@ export function Overview() {
     <Page title="Overview" filterable={devices.length > 0}>
       <div class="overview">
         <Vitals />
-        {nodes === 0
-          ? <NoNode />
-          : (
-            <div class="cols">
-              <div class="stack">
-                <Topology shown={shown} stale={stale} all={devices.length} />
-                {devices.length > 6 && <div class="filter-row"><FilterField /></div>}
-                <DeviceSheet shown={shown} stale={stale} all={devices.length} />
-              </div>
-              <aside class="stack">
-                <AttentionPanel />
-                {!devices.some((one) => isRealGpu(one.record)) && <NoGpu />}
-                <EventsPanel />
-              </aside>
+        {nodes === 0 ? (
+          <NoNode />
+        ) : (
+          <div class="cols">
+            <div class="stack">
+              <Topology shown={shown} stale={stale} all={devices.length} />
+              {devices.length > 6 && (
+                <div class="filter-row">
+                  <FilterField />
+                </div>
+              )}
+              <DeviceSheet shown={shown} stale={stale} all={devices.length} />
             </div>
-          )}
+            <aside class="stack">
+              <AttentionPanel />
+              {!devices.some((one) => isRealGpu(one.record)) && <NoGpu />}
+              <EventsPanel />
+            </aside>
+          </div>
+        )}
       </div>
     </Page>
   );

@@ -1,8 +1,16 @@
 /* Machines as boxes that hold their devices. Memory bars share one axis, so that a small card looks small. */
-import { figure, memory, memoryOf, rate } from "../../lib/format";
+import { count, figure, memory, memoryOf, rate } from "../../lib/format";
 import { memo } from "../../lib/memo";
 import { deviceHref, nodeHref } from "../../lib/route";
-import { memoryAxis, memoryTotal, isNodeStale, nodeMemory, sortedNodes, backendName, onHostMemory } from "../../state/select";
+import {
+  memoryAxis,
+  memoryTotal,
+  isNodeStale,
+  nodeMemory,
+  sortedNodes,
+  backendName,
+  onHostMemory,
+} from "../../state/select";
 import type { DeviceEntry, NodeEntry } from "../../state/state";
 import { now } from "../../lib/clock";
 import { useApp } from "../app-context";
@@ -11,7 +19,15 @@ import { Age, Figure, Icon, MemoryBar, MemoryFigure, Panel, StateMark } from "..
 /** With more devices than this each is one line. */
 const DENSE = 16;
 
-export function Topology({ shown, stale, all }: { shown: readonly DeviceEntry[]; stale: ReadonlySet<string>; all: number }) {
+export function Topology({
+  shown,
+  stale,
+  all,
+}: {
+  shown: readonly DeviceEntry[];
+  stale: ReadonlySet<string>;
+  all: number;
+}) {
   const { state } = useApp();
   const nodes = sortedNodes(state.value);
   const axis = memoryAxis(shown);
@@ -21,7 +37,11 @@ export function Topology({ shown, stale, all }: { shown: readonly DeviceEntry[];
     .map((node) => ({ node, devices: shown.filter((one) => one.record.node_id === node.record.node_id) }))
     .filter(({ devices }) => devices.length > 0 || shown.length === all);
   return (
-    <Panel title="Topology" class="topo-panel" aside={`${nodes.length === 1 ? "1 machine" : `${nodes.length} machines`}, ${all === 1 ? "1 device" : `${all} devices`}`}>
+    <Panel
+      title="Topology"
+      class="topo-panel"
+      aside={`${count(nodes.length, "machine")}, ${count(all, "device")}`}
+    >
       <div class={`topo ${boxes.length === 1 ? "one" : ""} ${dense ? "dense" : ""}`}>
         {boxes.map(({ node, devices }) => (
           <NodeBox key={node.record.node_id} node={node} devices={devices} stale={stale} axis={axis} dense={dense} />
@@ -30,16 +50,32 @@ export function Topology({ shown, stale, all }: { shown: readonly DeviceEntry[];
       </div>
       {shown.some((one) => memoryTotal(one) !== null) && (
         <div class="key">
-          <span><i class="key-bar" />memory in use, all on one axis of {length.value} {length.unit}</span>
-          <span><i class="key-host" />host memory</span>
+          <span>
+            <i class="key-bar" />
+            memory in use, all on one axis of {length.value} {length.unit}
+          </span>
+          <span>
+            <i class="key-host" />
+            host memory
+          </span>
         </div>
       )}
     </Panel>
   );
 }
 
-function NodeBox({ node, devices, stale, axis, dense }: {
-  node: NodeEntry; devices: readonly DeviceEntry[]; stale: ReadonlySet<string>; axis: number; dense: boolean;
+function NodeBox({
+  node,
+  devices,
+  stale,
+  axis,
+  dense,
+}: {
+  node: NodeEntry;
+  devices: readonly DeviceEntry[];
+  stale: ReadonlySet<string>;
+  axis: number;
+  dense: boolean;
 }) {
   const { state } = useApp();
   const { record } = node;
@@ -79,10 +115,27 @@ function NodeFoot({ node, stale }: { node: NodeEntry; stale: boolean }) {
   const up = reading.network_tx_bytes_per_s === null ? null : rate(reading.network_tx_bytes_per_s);
   return (
     <p class={`node-foot ${stale ? "stale" : ""}`}>
-      {reading.cpu_percent !== null && <span>CPU <b>{figure(reading.cpu_percent)} %</b></span>}
-      {host && <span>memory <b>{host.used}</b> of {host.total} {host.unit}</span>}
-      {down && up && <span>network <b>{down.value}</b> {down.unit} in, <b>{up.value}</b> {up.unit} out</span>}
-      {reading.battery_percent !== null && <span>battery <b>{figure(reading.battery_percent)} %</b>{reading.charging ? ", charging" : ""}</span>}
+      {reading.cpu_percent !== null && (
+        <span>
+          CPU <b>{figure(reading.cpu_percent)} %</b>
+        </span>
+      )}
+      {host && (
+        <span>
+          memory <b>{host.used}</b> of {host.total} {host.unit}
+        </span>
+      )}
+      {down && up && (
+        <span>
+          network <b>{down.value}</b> {down.unit} in, <b>{up.value}</b> {up.unit} out
+        </span>
+      )}
+      {reading.battery_percent !== null && (
+        <span>
+          battery <b>{figure(reading.battery_percent)} %</b>
+          {reading.charging ? ", charging" : ""}
+        </span>
+      )}
     </p>
   );
 }
@@ -95,16 +148,25 @@ const Chip = memo(({ entry, stale, axis }: { entry: DeviceEntry; stale: boolean;
   return (
     <a class={`t-dev ${stale ? "stale" : ""}`} href={deviceHref(record.device_id)}>
       <span class="line">
-        <span class="name clip"><StateMark state={stale && record.state !== "offline" ? "stale" : record.state} bare /><span class="clip" title={record.name}>{record.name}</span></span>
-        <span class={`small ${hot ? "warm" : "quiet"}`}>{heat != null ? `${figure(heat)} °C${hot ? ` ${reading.thermal_state}` : ""}` : backendName[record.backend]}</span>
+        <span class="name clip">
+          <StateMark state={stale && record.state !== "offline" ? "stale" : record.state} bare />
+          <span class="clip" title={record.name}>
+            {record.name}
+          </span>
+        </span>
+        <span class={`small ${hot ? "warm" : "quiet"}`}>
+          {heat != null ? `${figure(heat)} °C${hot ? ` ${reading.thermal_state}` : ""}` : backendName[record.backend]}
+        </span>
       </span>
       <MemoryBar used={reading?.memory_used_bytes ?? null} total={total} axis={axis} other={onHostMemory(record)} />
       <span class="line small faint">
         <span>{stale ? <Age at={reading?.at ?? record.last_seen_at} mark /> : word(entry)}</span>
         <span>
-          {reading?.memory_used_bytes != null
-            ? <MemoryFigure used={reading.memory_used_bytes} total={total} word="of" />
-            : total !== null && <Figure {...memory(total)} />}
+          {reading?.memory_used_bytes != null ? (
+            <MemoryFigure used={reading.memory_used_bytes} total={total} word="of" />
+          ) : (
+            total !== null && <Figure {...memory(total)} />
+          )}
         </span>
       </span>
     </a>
@@ -118,9 +180,19 @@ const Line = memo(({ entry, stale, axis }: { entry: DeviceEntry; stale: boolean;
   return (
     <a class={`t-row ${stale ? "stale" : ""}`} href={deviceHref(record.device_id)}>
       <StateMark state={stale && record.state !== "offline" ? "stale" : record.state} bare />
-      <span class="clip" title={record.name}>{record.name}</span>
+      <span class="clip" title={record.name}>
+        {record.name}
+      </span>
       <MemoryBar used={used} total={total} axis={axis} other={onHostMemory(record)} />
-      <span class="num">{stale ? <Age at={reading?.at ?? record.last_seen_at} /> : used !== null ? <Figure {...memory(used)} /> : word(entry)}</span>
+      <span class="num">
+        {stale ? (
+          <Age at={reading?.at ?? record.last_seen_at} />
+        ) : used !== null ? (
+          <Figure {...memory(used)} />
+        ) : (
+          word(entry)
+        )}
+      </span>
     </a>
   );
 });

@@ -17,7 +17,10 @@ export function Vitals() {
   return (
     <section class={`panel vitals ${live ? "" : "stale"}`} aria-label="Cluster">
       <Vital class="p-dev" label="Devices" sub={live ? statesOf(sums) : <LostAge />}>
-        <span class="value">{sums.online}<span class="unit"> of {sums.devices} online</span></span>
+        <span class="value">
+          {sums.online}
+          <span class="unit"> of {sums.devices} online</span>
+        </span>
       </Vital>
       <MemoryVital sums={sums} live={live} />
       <PowerVital sums={sums} state={all} live={live} />
@@ -27,8 +30,16 @@ export function Vitals() {
   );
 }
 
-function Vital({ class: name, label, sub, children }: {
-  class: string; label: string; sub: ComponentChildren; children: ComponentChildren;
+function Vital({
+  class: name,
+  label,
+  sub,
+  children,
+}: {
+  class: string;
+  label: string;
+  sub: ComponentChildren;
+  children: ComponentChildren;
 }) {
   return (
     <div class={`vital ${name}`}>
@@ -49,12 +60,38 @@ function MemoryVital({ sums, live }: { sums: Figures; live: boolean }) {
   const of = used !== null && total !== null ? memoryOf(used, total) : null;
   return (
     <Vital
-      class="p-mem" label={kind === "gpu" ? "GPU memory" : "Host memory"}
-      sub={!live ? <LostAge /> : free ? `${free.value} ${free.unit} free${some}` : total !== null ? "use not reported" : sums.devices > 0 && sums.online === 0 ? "no device is online" : "nothing to measure yet"}
+      class="p-mem"
+      label={kind === "gpu" ? "GPU memory" : "Host memory"}
+      sub={
+        !live ? (
+          <LostAge />
+        ) : free ? (
+          `${free.value} ${free.unit} free${some}`
+        ) : total !== null ? (
+          "use not reported"
+        ) : sums.devices > 0 && sums.online === 0 ? (
+          "no device is online"
+        ) : (
+          "nothing to measure yet"
+        )
+      }
     >
-      {of
-        ? <span class="value">{of.used}<span class="unit"> of {of.total} {of.unit}</span></span>
-        : total !== null ? <span class="value">{memory(total).value}<span class="unit"> {memory(total).unit}</span></span> : <NotReported />}
+      {of ? (
+        <span class="value">
+          {of.used}
+          <span class="unit">
+            {" "}
+            of {of.total} {of.unit}
+          </span>
+        </span>
+      ) : total !== null ? (
+        <span class="value">
+          {memory(total).value}
+          <span class="unit"> {memory(total).unit}</span>
+        </span>
+      ) : (
+        <NotReported />
+      )}
       {of && <MemoryBar used={used} total={total} />}
     </Vital>
   );
@@ -62,15 +99,38 @@ function MemoryVital({ sums, live }: { sums: Figures; live: boolean }) {
 
 function PowerVital({ sums, state, live }: { sums: Figures; state: State; live: boolean }) {
   const { watts, reporting } = sums.power;
-  const values = sumTrails(Object.values(state.devices).map((one) => one.trail), "power");
+  const values = sumTrails(
+    Object.values(state.devices).map((one) => one.trail),
+    "power",
+  );
   return (
     <Vital
-      class="p-pow" label="Power"
-      sub={!live ? <LostAge /> : reporting === 0 ? "no device reports it" : `${reporting} of ${count(sums.devices, "device")} ${reporting === 1 && sums.devices === 1 ? "reports" : "report"}`}
+      class="p-pow"
+      label="Power"
+      sub={
+        !live ? (
+          <LostAge />
+        ) : reporting === 0 ? (
+          "no device reports it"
+        ) : (
+          `${reporting} of ${count(sums.devices, "device")} ${sums.devices === 1 ? "reports" : "report"}`
+        )
+      }
     >
-      {watts === null
-        ? <><NotReported /><i class="dots grow" /></>
-        : <><span class="value">{figure(watts)}<span class="unit"> W</span></span><Spark values={values} max={ceilingOf(values, 10)} tone="grey" /></>}
+      {watts === null ? (
+        <>
+          <NotReported />
+          <i class="dots grow" />
+        </>
+      ) : (
+        <>
+          <span class="value">
+            {figure(watts)}
+            <span class="unit"> W</span>
+          </span>
+          <Spark values={values} max={ceilingOf(values, 10)} tone="grey" />
+        </>
+      )}
     </Vital>
   );
 }
@@ -78,16 +138,47 @@ function PowerVital({ sums, state, live }: { sums: Figures; state: State; live: 
 function CpuVital({ sums, state, live }: { sums: Figures; state: State; live: boolean }) {
   const { percent, reporting, nodes } = sums.cpu;
   const cpus = Object.values(state.devices).filter((one) => isSystem(one.record));
-  const values = cpus.length ? sumTrails(cpus.map((one) => one.trail), "use", true) : new Array<null>(STEPS).fill(null);
+  const values = cpus.length
+    ? sumTrails(
+        cpus.map((one) => one.trail),
+        "use",
+        true,
+      )
+    : new Array<null>(STEPS).fill(null);
   const first = sortedNodes(state)[0];
   const threads = first?.record.cpu_threads;
   const load = first?.reading?.load_1m;
-  const one = [threads ? count(threads, "thread") : null, load != null ? `load ${figure(load, 1)}` : null].filter(Boolean).join(", ");
+  const one = [threads ? count(threads, "thread") : null, load != null ? `load ${figure(load, 1)}` : null]
+    .filter(Boolean)
+    .join(", ");
   return (
-    <Vital class="p-cpu" label="CPU" sub={!live ? <LostAge /> : nodes === 1 && percent !== null ? one || "one node" : `${reporting} of ${nodes} nodes report`}>
-      {percent === null
-        ? <><NotReported /><i class="dots grow" /></>
-        : <><span class="value">{figure(percent)}<span class="unit"> %</span></span><Spark values={values} max={100} tone="grey" /></>}
+    <Vital
+      class="p-cpu"
+      label="CPU"
+      sub={
+        !live ? (
+          <LostAge />
+        ) : nodes === 1 && percent !== null ? (
+          one || "one node"
+        ) : (
+          `${reporting} of ${nodes} nodes report`
+        )
+      }
+    >
+      {percent === null ? (
+        <>
+          <NotReported />
+          <i class="dots grow" />
+        </>
+      ) : (
+        <>
+          <span class="value">
+            {figure(percent)}
+            <span class="unit"> %</span>
+          </span>
+          <Spark values={values} max={100} tone="grey" />
+        </>
+      )}
     </Vital>
   );
 }
@@ -98,13 +189,13 @@ function AttentionVital({ state, live }: { state: State; live: boolean }) {
   const first = found[0];
   return (
     <Vital class="p-att" label="Attention" sub={!live ? <LostAge /> : first ? first.title : "nothing wants it"}>
-      {found.length === 0
-        ? <span class="value">0</span>
-        : (
-          <span class={`value ${errors ? "crit" : "warm"}`}>
-            <MarkIcon mark={errors ? "offline" : "throttled"} class="vital-mark" /> {found.length}
-          </span>
-        )}
+      {found.length === 0 ? (
+        <span class="value">0</span>
+      ) : (
+        <span class={`value ${errors ? "crit" : "warm"}`}>
+          <MarkIcon mark={errors ? "offline" : "throttled"} class="vital-mark" /> {found.length}
+        </span>
+      )}
     </Vital>
   );
 }
