@@ -84,6 +84,7 @@ static void stop(struct app *app)
 	log_info("server", "stopping");
 	app->stop_by_ms = clock_steady_ms() + STOP_LIMIT_MS;
 	api_shut_down(app->api);
+	node_links_shut_down(app->nodes);
 	app->node_ended = !app->local_node;
 	if (app->local_node)
 		local_node_stop(app->local_node, local_node_ended, app);

@@ -85,6 +85,13 @@ void node_links_watch(struct node_links *links, bool watched)
 	}
 }
 
+void node_links_shut_down(struct node_links *links)
+{
+	for (struct node_link *link = links->links; link; link = link->next)
+		if (link->conn)
+			net_conn_close(link->conn, 1001, "the server shuts down");
+}
+
 static void ask_verify(struct cluster_link *cluster_link, const char *device_id)
 {
 	struct json *params = json_new_object();

@@ -17,6 +17,9 @@ void node_links_destroy(struct node_links **links);
 // Tell every node whether somebody watches.
 void node_links_watch(struct node_links *links, bool watched);
 
+// Say goodbye to every node: close with 1001, which ends this machine's own, also one that an earlier server started.
+void node_links_shut_down(struct node_links *links);
+
 // A connection; `local`: it came by the Unix socket. Its functions are those of struct net_handler.
 struct node_link;
 struct node_link *node_link_create(struct node_links *links, bool local);
