@@ -89,6 +89,8 @@ test("the server's clock is judged by the fastest event", () => {
   assert.equal(state.serverAheadMs, 250);
   state = reduce(state, { ...event(12, "telemetry", { nodes: [], devices: [] }), now: 1200 });
   assert.equal(state.serverAheadMs, 250, "a slow one does not move it");
+  state = reduce(state, { ...event(13, "telemetry", { nodes: [], devices: [] }), now: 3_600_000 });
+  assert.equal(state.serverAheadMs, 1250 - 3_600_000, "this page's clock was set forward");
 });
 
 test("logging out forgets everything but the server", () => {

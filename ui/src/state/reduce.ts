@@ -72,8 +72,7 @@ function applySnapshot(state: State, snapshot: Snapshot): State {
 
 function applyEvent(state: State, event: ServerEvent, now: number): State {
   if (event.epoch !== state.epoch || event.seq <= state.seq) return state;
-  const ahead = Date.parse(event.at) - now;
-  const next = { ...state, seq: event.seq, serverAheadMs: Math.max(ahead, state.serverAheadMs ?? -Infinity) };
+  const next = { ...state, seq: event.seq, ...judgeClock(state, Date.parse(event.at) - now, now) };
   switch (event.topic) {
     case "inventory":
       return applyInventory(next, event.data);
@@ -86,6 +85,15 @@ function applyEvent(state: State, event: ServerEvent, now: number): State {
     case "log":
       return next;
   }
+}
+
+const CLOCK_MS = 60_000;
+
+/** An event takes time to arrive, so the largest difference is the truest; but either clock may be set meanwhile. */
+function judgeClock(state: State, ahead: number, now: number): Pick<State, "serverAheadMs" | "aheadJudgedAt"> {
+  const { serverAheadMs, aheadJudgedAt } = state;
+  const keep = serverAheadMs !== null && ahead < serverAheadMs && Math.abs(now - aheadJudgedAt) < CLOCK_MS;
+  return keep ? { serverAheadMs, aheadJudgedAt } : { serverAheadMs: ahead, aheadJudgedAt: now };
 }
 
 function applyInventory(state: State, data: InventoryEvent): State {

@@ -46,8 +46,10 @@ export interface State {
   readonly recent: readonly Change[];
   /** When anything last came from the server; the page's own clock, ms. */
   readonly heardAt: number | null;
-  /** What to add to the page's clock to get the server's, ms; from the fastest event seen. */
+  /** What to add to the page's clock to get the server's, ms; from the fastest event of the last minute. */
   readonly serverAheadMs: number | null;
+  /** When that was judged; the page's own clock, ms. */
+  readonly aheadJudgedAt: number;
 }
 
 export const RECENT_MAX = 50;
@@ -64,4 +66,5 @@ export const initialState: State = {
   recent: [],
   heardAt: null,
   serverAheadMs: null,
+  aheadJudgedAt: 0,
 };
