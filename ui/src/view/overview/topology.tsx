@@ -37,11 +37,7 @@ export function Topology({
     .map((node) => ({ node, devices: shown.filter((one) => one.record.node_id === node.record.node_id) }))
     .filter(({ devices }) => devices.length > 0 || shown.length === all);
   return (
-    <Panel
-      title="Topology"
-      class="topo-panel"
-      aside={`${count(nodes.length, "machine")}, ${count(all, "device")}`}
-    >
+    <Panel title="Topology" class="topo-panel" aside={`${count(nodes.length, "machine")}, ${count(all, "device")}`}>
       <div class={`topo ${boxes.length === 1 ? "one" : ""} ${dense ? "dense" : ""}`}>
         {boxes.map(({ node, devices }) => (
           <NodeBox key={node.record.node_id} node={node} devices={devices} stale={stale} axis={axis} dense={dense} />
