@@ -32,7 +32,7 @@ struct bench {
 	struct json *record, *devices; // the latest
 	bool (*enough)(const struct bench *bench);
 	bool met;
-	int connections, reports, closes, telemetry;
+	int connections, reports, closes, telemetry, results, errors;
 	pid_t node;
 	char folder[64], socket[96], manifests[96], manifest[128];
 };
@@ -99,6 +99,10 @@ static void received(void *user, struct net_conn *conn, const uint8_t *bytes, si
 		all->reports++;
 	} else if (message.kind == MESSAGE_NOTIFICATION) {
 		all->telemetry++;
+	} else if (message.kind == MESSAGE_RESULT) {
+		all->results++;
+	} else {
+		all->errors++;
 	}
 	message_finish(&message);
 	if (all->enough && all->enough(all)) {
@@ -359,6 +363,42 @@ static void driver_that_comes_and_goes_is_noticed(void **state)
 	usleep(300000); // the last workers are reaped
 	assert_int_equal(count_workers(), 0);
 	assert_int_equal(count_descriptors(), descriptors);
+	stop_node(1000);
+}
+
+static bool verified_again(const struct bench *all)
+{
+	return all->results == 1 && all->reports >= 2 && cpu_passed(all);
+}
+
+static bool refused_twice(const struct bench *all)
+{
+	return all->errors == 2;
+}
+
+static void call_node(const char *method, const char *device_id)
+{
+	char text[256];
+	int length = snprintf(text, sizeof(text),
+			      "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"%s\",\"params\":{\"device_id\":\"%s\"}}",
+			      method, device_id);
+	net_conn_send_text(bench.conn, text, (size_t)length);
+}
+
+static void device_is_verified_again_when_asked(void **state)
+{
+	(void)state;
+	bench.results = bench.errors = 0;
+	start_node(NULL, "cpu");
+	wait_for(cpu_measured, 20000);
+	char id[65];
+	snprintf(id, sizeof(id), "%s", json_get_string(device_of(&bench, "cpu"), "device_id", ""));
+	forget();
+	call_node("device.verify", id);
+	wait_for(verified_again, 5000);
+	call_node("device.verify", "dev_0000000000000000");
+	call_node("device.dance", id);
+	wait_for(refused_twice, 5000);
 	stop_node(1000);
 }
 
