@@ -85,7 +85,7 @@ export function NodePage({ id }: { id: string }) {
                 </Fact>
                 <Fact name="First seen">{fullTime(Date.parse(record.first_seen_at))}</Fact>
                 <Fact name="Last seen">
-                  <Age at={record.last_seen_at} />
+                  <Age at={record.state === "online" && entry.reading ? entry.reading.at : record.last_seen_at} />
                 </Fact>
                 <Fact name="Id">
                   <span class="code">{record.node_id}</span>

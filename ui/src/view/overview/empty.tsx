@@ -33,7 +33,8 @@ export function NoGpu() {
         <p class="quiet">
           {soft ? "Only a software renderer answers as a GPU. " : ""}Everything runs on the CPU, which works, but
           slower.
-          {helpful.length > 0 && " If there is a GPU, this is what was looked for:"}
+          {helpful.length > 0 &&
+            " A missing library matters only for a card that needs it. This is what was looked for:"}
         </p>
         {helpful.map(({ record }) => (
           <div key={record.node_id}>
