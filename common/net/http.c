@@ -53,7 +53,8 @@ static int add_header(struct lws *wsi, const char *name, const char *value, unsi
 }
 
 // Write the status line and headers. Non-zero: the connection is to be closed.
-static int write_headers(struct lws *wsi, const struct net_listener *listener, const struct net_response *response)
+static int write_headers(struct lws *wsi, const struct net_listener *listener, const struct net_response *response,
+			 bool close)
 {
 	unsigned char bytes[LWS_PRE + HEADER_BYTES], *start = bytes + LWS_PRE, *at = start,
 						     *end = bytes + sizeof bytes - 1;
@@ -67,7 +68,8 @@ static int write_headers(struct lws *wsi, const struct net_listener *listener, c
 	    (response->gzip && add_header(wsi, "content-encoding:", "gzip", &at, end)) ||
 	    (response->gzip && add_header(wsi, "vary:", "accept-encoding", &at, end)) ||
 	    (response->etag && add_header(wsi, "etag:", response->etag, &at, end)) ||
-	    (response->authenticate && add_header(wsi, "www-authenticate:", response->authenticate, &at, end)))
+	    (response->authenticate && add_header(wsi, "www-authenticate:", response->authenticate, &at, end)) ||
+	    (close && add_header(wsi, "connection:", "close", &at, end)))
 		return 1;
 	for (const struct net_header *header = listener->headers; header && header->name; header++)
 		if (add_header(wsi, header->name, header->value, &at, end))
@@ -126,7 +128,7 @@ int net_http_begin(struct lws *wsi, struct net_listener *listener)
 	} else {
 		listener->handler->http(listener->context, &request, &http->response);
 	}
-	if (write_headers(wsi, listener, &http->response))
+	if (write_headers(wsi, listener, &http->response, http->close))
 		return -1;
 	if (request.head || !http->response.body_bytes)
 		return finish_transaction(wsi, http);
@@ -155,7 +157,7 @@ int net_http_refuse(struct lws *wsi, struct net_listener *listener, struct net_r
 	uint8_t piece[LWS_PRE + 2048];
 	size_t length = response->body_bytes < 2048 ? response->body_bytes : 2048;
 	response->body_bytes = length;
-	int result = write_headers(wsi, listener, response);
+	int result = write_headers(wsi, listener, response, true);
 	if (length)
 		memcpy(piece + LWS_PRE, response->body, length);
 	if (!result && lws_write(wsi, piece + LWS_PRE, length, LWS_WRITE_HTTP_FINAL) < 0)

@@ -75,16 +75,15 @@ export function isTime(text) {
 function resolve(document, schema) {
 	while (schema.$ref) {
 		const [file, pointer] = schema.$ref.split("#");
-		const root = file === "api.json" ? api : document;
-		schema = pointer.slice(1).split("/").reduce((part, key) => part[key], root);
-		document = root;
+		if (file) document = api; // the one that node.json leads into
+		schema = pointer.slice(1).split("/").reduce((part, key) => part[key], document);
 	}
-	return schema;
+	return [document, schema];
 }
 
 // Values near `valid` that may break `schema`: wrong types, one past each bound, a missing or foreign member.
 function* nearby(document, schema, valid) {
-	schema = resolve(document, schema);
+	[document, schema] = resolve(document, schema);
 	yield* [null, true, 0, -1, 0.5, 1e15, 1e300, "", "x", "no such word", [], {}, [null], { a: 1 }];
 	if (schema.maximum !== undefined) yield schema.maximum + 1;
 	if (schema.minimum !== undefined) yield* [schema.minimum - 1, schema.minimum - 0.01];

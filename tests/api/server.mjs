@@ -9,6 +9,7 @@ import http from "node:http";
 import net from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { after } from "node:test";
 import { fileURLToPath } from "node:url";
 
 export const binary = process.env.EXOGPU_BINARY ?? fileURLToPath(new URL("../../build/exogpu", import.meta.url));
@@ -43,15 +44,18 @@ export async function eventually(probe, what, ms = patience) {
 	}
 }
 
+// A test that fails leaves its server behind; the runner would wait for it.
+const running = new Set();
+after(() => running.forEach((child) => child.kill("SIGKILL")));
+
 function launch(args, env = {}) {
 	const child = spawn(binary, args, {
 		stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, EXOGPU_DATA: "", EXOGPU_TOKEN: "", EXOGPU_URL: "", ...env } });
-	const end = () => child.kill("SIGKILL");
 	const output = { stdout: "", stderr: "" };
-	process.on("exit", end);
+	running.add(child);
 	for (const name of ["stdout", "stderr"]) child[name].setEncoding("utf8").on("data", (text) => (output[name] += text));
 	const exited = once(child, "close").then(([code, signal]) => {
-		process.off("exit", end);
+		running.delete(child);
 		return { code, signal, ...output };
 	});
 	return { child, output, exited };
@@ -96,18 +100,18 @@ export async function startServer({ data = temporary(), listen = "127.0.0.1:0", 
 	return server;
 }
 
-// One HTTP exchange: {status, headers, body (Buffer), text, json()}.
+// One HTTP exchange: {status, headers, body (Buffer), text, json(), port (the client's)}.
 function request(server, path, { method = "GET", headers = {}, body, unix = false, agent } = {}) {
 	const where = unix ? { socketPath: server.socket } : { host: "127.0.0.1", port: server.port };
 	const exchange = new Promise((resolve, reject) => {
 		const outgoing = http.request({ ...where, path, method, headers, agent }, (incoming) => {
-			const pieces = [];
+			const pieces = [], port = incoming.socket.localPort;
 			incoming.on("data", (piece) => pieces.push(piece));
 			incoming.on("error", reject);
 			incoming.on("end", () => {
 				const bytes = Buffer.concat(pieces);
 				resolve({ status: incoming.statusCode, headers: incoming.headers, body: bytes, text: bytes.toString("utf8"),
-					json: () => JSON.parse(bytes.toString("utf8")), socket: incoming.socket });
+					json: () => JSON.parse(bytes.toString("utf8")), port });
 			});
 		});
 		outgoing.on("error", reject);
