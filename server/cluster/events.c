@@ -10,12 +10,22 @@
 #include <string.h>
 
 static const char *const topic_names[] = {"inventory", "telemetry", "topology", "placement", "alerts", "audit", "log"};
-enum { TOPICS = sizeof topic_names / sizeof *topic_names };
+enum {
+	TOPICS = sizeof topic_names / sizeof *topic_names,
+	PREFETCH = 4, // subscribers ahead: their connections lie all over memory
+};
 
 struct kept {
 	int64_t seq;
 	uint32_t topic;
 	struct net_frame *frame;
+};
+
+// What a broadcast needs of a subscriber, side by side.
+struct listed {
+	uint32_t topics;
+	struct net_conn *conn;
+	struct event_subscriber *subscriber;
 };
 
 struct events {
@@ -24,7 +34,7 @@ struct events {
 	const struct contract *contract;
 	void (*watched)(void *context, bool watched);
 	void *context;
-	struct event_subscriber **subscribers;
+	struct listed *subscribers; // (subscriber_count)
 	size_t subscriber_count, subscriber_capacity, telemetry_count;
 	struct kept ring[LIMIT_REPLAY_EVENTS];
 	size_t ring_first, ring_count, ring_bytes;
@@ -72,7 +82,7 @@ void events_destroy(struct events **pointer)
 	for (size_t i = 0; i < events->ring_count; i++)
 		net_frame_unref(&events->ring[(events->ring_first + i) % LIMIT_REPLAY_EVENTS].frame);
 	for (size_t i = 0; i < events->subscriber_count; i++)
-		events->subscribers[i]->index = 0;
+		events->subscribers[i].subscriber->index = 0;
 	free(events->subscribers);
 	buffer_finish(&events->text);
 	free(events);
@@ -165,8 +175,10 @@ void events_publish(struct events *events, enum event_topic topic, uint64_t key,
 		keep(events, topic, frame);
 	events->stats.published++;
 	for (size_t i = 0; i < events->subscriber_count; i++) {
-		struct event_subscriber *subscriber = events->subscribers[i];
-		if ((subscriber->topics & topic) && !net_conn_send(subscriber->conn, frame, key))
+		const struct listed *listed = &events->subscribers[i];
+		if (i + PREFETCH < events->subscriber_count)
+			__builtin_prefetch(listed[PREFETCH].conn);
+		if ((listed->topics & topic) && !net_conn_send(listed->conn, frame, key))
 			events->stats.delivered++;
 	}
 	net_frame_unref(&frame);
@@ -191,19 +203,20 @@ enum status events_subscribe(struct events *events, struct event_subscriber *sub
 	if (!subscriber->index) {
 		if (events->subscriber_count == events->subscriber_capacity) {
 			size_t capacity = events->subscriber_capacity ? events->subscriber_capacity * 2 : 16;
-			void *grown = realloc(events->subscribers, capacity * sizeof(struct event_subscriber *));
+			void *grown = realloc(events->subscribers, capacity * sizeof(*events->subscribers));
 			if (!grown)
 				return STATUS_OUT_OF_MEMORY;
 			events->subscribers = grown;
 			events->subscriber_capacity = capacity;
 		}
-		events->subscribers[events->subscriber_count++] = subscriber;
-		subscriber->index = events->subscriber_count;
+		subscriber->index = ++events->subscriber_count;
 		subscriber->topics = 0;
 	}
 	subscriber->conn = conn;
 	uint32_t before = subscriber->topics;
 	subscriber->topics = topics;
+	events->subscribers[subscriber->index - 1] = (struct listed){
+		.topics = topics, .conn = conn, .subscriber = subscriber};
 	count_telemetry(events, before, topics);
 	return STATUS_OK;
 }
@@ -212,9 +225,9 @@ void events_unsubscribe(struct events *events, struct event_subscriber *subscrib
 {
 	if (!subscriber->index)
 		return;
-	struct event_subscriber *last = events->subscribers[--events->subscriber_count];
+	struct listed last = events->subscribers[--events->subscriber_count];
 	events->subscribers[subscriber->index - 1] = last;
-	last->index = subscriber->index;
+	last.subscriber->index = subscriber->index;
 	subscriber->index = 0;
 	count_telemetry(events, subscriber->topics, 0);
 	subscriber->topics = 0;
