@@ -149,15 +149,20 @@ EOF
 cmd_coverage() {
 	local pattern=""
 	need_packages up test coverage
-	mkdir -p "$results"
 	install_node_modules tests
+	mkdir -p build/coverage
+	gcc -O1 -c tools/dev/coverage_exit.c -o build/coverage/coverage_exit.o
 	if [ ! -f build/coverage/build.ninja ]; then
-		CMAKE_GENERATOR=Ninja step configure-coverage "configuring (coverage)" cmake --preset debug \
-			-B build/coverage -DCMAKE_C_FLAGS="--coverage -O0" || exit 1
+		CC=gcc CMAKE_GENERATOR=Ninja step configure-coverage "configuring (coverage)" cmake --preset debug \
+			-B build/coverage -DCMAKE_C_FLAGS="--coverage -O0" \
+			-DCMAKE_EXE_LINKER_FLAGS="-Wl,--wrap=_exit $root/build/coverage/coverage_exit.o" || exit 1
 	fi
 	step build-coverage "building (coverage)" cmake --build build/coverage -j "$(cores)" || exit 1
 	find build/coverage -name '*.gcda' -delete
+	rm -rf "$results"
+	mkdir -p "$results"
 	run_ctest coverage -L '^(unit|api)$'
+	python3 -B tools/dev/summary.py "$results" || fail "the tests have to pass first"
 	step gcovr "adding up" gcovr --root . --object-directory build/coverage --exclude 'tests/' --exclude 'build/' \
 		--gcov-ignore-parse-errors --html-details build/coverage/index.html \
 		--json-summary build/coverage/summary.json || exit 1
