@@ -104,25 +104,25 @@ static const char *last_line(struct child *child, char *line, size_t size)
 	return line;
 }
 
-static void keep_printed(struct child *child, int fd)
+// Read what is there, keeping the last of it: the end is what tells why it died. False once the pipe is closed.
+static bool keep_printed(struct child *child, int fd)
 {
 	uint8_t bytes[1024];
 	ssize_t got;
-	while ((got = read(fd, bytes, sizeof(bytes))) > 0) {
-		size_t more = (size_t)got, room = LIMIT_WORKER_STDERR_BYTES - child->printed.length;
-		if (more > room) // the end is what tells why it died
+	while ((got = read(fd, bytes, sizeof(bytes))) > 0 || (got < 0 && errno == EINTR)) {
+		size_t more = got > 0 ? (size_t)got : 0, room = LIMIT_WORKER_STDERR_BYTES - child->printed.length;
+		if (more > room)
 			buffer_consume(&child->printed, more - room);
 		buffer_append(&child->printed, bytes, more);
 	}
+	return got < 0;
 }
 
 static void printed_readable(void *arg, int fd)
 {
 	struct child *child = arg;
-	keep_printed(child, fd);
-	uint8_t byte;
-	if (read(fd, &byte, 1) == 0) // closed: else it would be readable for ever
-		net_watch_destroy(&child->stderr_pipe);
+	if (!keep_printed(child, fd))
+		net_watch_destroy(&child->stderr_pipe); // else it would be readable for ever
 }
 
 static void fail_garbage(struct child *child, const struct error *fault)

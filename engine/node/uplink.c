@@ -31,7 +31,8 @@ struct uplink {
 	struct net_conn *conn; // NULL while there is none
 	struct net_timer redial, send;
 	int64_t redial_ms, lost_at_ms; // lost_at_ms: steady clock, of the last break or the start
-	bool registered, ended, leaving;
+	bool registering, registered;  // asked and not answered yet; answered
+	bool ended, leaving;
 	bool record_due, devices_due;
 };
 
@@ -70,11 +71,12 @@ static void send_due(void *arg)
 	struct uplink *uplink = arg;
 	if (!uplink->conn)
 		return;
-	if (uplink->record_due) {
+	if (uplink->record_due && !uplink->registering) { // the server stores one registration at a time
 		struct json *params = json_new_object();
 		json_set_integer(params, "protocol", PROTOCOL);
 		json_set(params, "node", uplink->params.record(uplink->params.arg));
 		uplink->record_due = false;
+		uplink->registering = true;
 		call(uplink, CALL_REGISTER, "node.register", params);
 	}
 	if (uplink->devices_due && uplink->registered) {
@@ -157,6 +159,8 @@ static void answered(struct uplink *uplink, const struct message *message)
 	int64_t id = 0;
 	struct error error;
 	json_integer(message->id, &id);
+	if (id == CALL_REGISTER)
+		uplink->registering = false;
 	if (message->kind == MESSAGE_ERROR) {
 		message_read_error(message, &error);
 		log_error("node", "the server refused %s: %s%s%s", id == CALL_REGISTER ? "this node" : "its devices",
@@ -165,6 +169,8 @@ static void answered(struct uplink *uplink, const struct message *message)
 			end(uplink, "the server refused this node");
 		return;
 	}
+	if (id == CALL_REGISTER && uplink->record_due)
+		schedule(uplink);
 	if (id != CALL_REGISTER || uplink->registered)
 		return;
 	log_info("node", "connected to the server");
@@ -204,7 +210,7 @@ static void closed(void *user, struct net_conn *conn, int code)
 		log_info("node", "the connection to the server ended (%d)", code);
 	}
 	uplink->conn = NULL;
-	uplink->registered = false;
+	uplink->registering = uplink->registered = false;
 	net_timer_stop(uplink->params.loop, &uplink->send);
 	if (uplink->ended)
 		return;
