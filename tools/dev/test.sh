@@ -154,7 +154,7 @@ cmd_coverage() {
 	gcc -O1 -c tools/dev/coverage_exit.c -o build/coverage/coverage_exit.o
 	if [ ! -f build/coverage/build.ninja ]; then
 		CC=gcc CMAKE_GENERATOR=Ninja step configure-coverage "configuring (coverage)" cmake --preset debug \
-			-B build/coverage -DCMAKE_C_FLAGS="--coverage -O0" \
+			-B build/coverage -DCMAKE_C_FLAGS=--coverage \
 			-DCMAKE_EXE_LINKER_FLAGS="-Wl,--wrap=_exit $root/build/coverage/coverage_exit.o" || exit 1
 	fi
 	step build-coverage "building (coverage)" cmake --build build/coverage -j "$(cores)" || exit 1
