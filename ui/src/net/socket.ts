@@ -6,7 +6,8 @@
 import { forgetToken, readToken, writeToken } from "../lib/prefs";
 import type { Device, Methods } from "../lib/api.gen";
 import type { ServerEvent } from "../state/reduce";
-import type { LostCause, LoginReason } from "../state/state";
+import { lastHeard } from "../state/select";
+import type { DeviceEntry, LoginReason, LostCause } from "../state/state";
 import type { Store } from "../state/store";
 import { STEP_MS, STEPS } from "../state/trail";
 import { backoff } from "./backoff";
@@ -218,7 +219,8 @@ export function connect(store: Store, url: string): Server {
     const { devices, serverAheadMs } = store.current();
     const now = Date.now() + (serverAheadMs ?? 0);
     const span = { from: new Date(now - STEPS * STEP_MS + MARGIN_MS).toISOString(), to: new Date(now).toISOString() };
-    const ids = Object.keys(devices);
+    const recent = (entry: DeviceEntry): boolean => Date.parse(lastHeard(entry)) > now - STEPS * STEP_MS;
+    const ids = Object.keys(devices).filter((id) => recent(devices[id]!));
     const next = async (): Promise<void> => {
       for (let id = ids.shift(); id !== undefined && socket === mine; id = ids.shift()) {
         try {

@@ -23,6 +23,10 @@ const columns: { column: Column; name: string; class?: string; most: boolean }[]
 /** Kept while the page is away, so that coming back from a device finds it as it was. Null: the usual order. */
 const order = signal<Order | null>(null);
 
+/** So many rows are shown at first: more cost time to draw every second. */
+const ROWS = 200;
+const whole = signal(false);
+
 function toggle(column: Column, most: boolean): void {
   const now = order.value;
   if (now?.column !== column) order.value = { column, descending: most };
@@ -45,6 +49,7 @@ export function DevicesPage() {
     (one) => filter.value === "" || matches(one, all.nodes[one.record.node_id], filter.value),
   );
   const shown = order.value ? sortBy(fitting, order.value, all.nodes) : fitting;
+  const rows = whole.value ? shown : shown.slice(0, ROWS);
   const software = devices.filter((one) => isSoftware(one.record)).length;
   const cpus = devices.filter((one) => isSystem(one.record)).length;
   const kinds = [
@@ -98,7 +103,7 @@ export function DevicesPage() {
                     </tr>
                   </thead>
                   <tbody>
-                    {shown.map((one) => (
+                    {rows.map((one) => (
                       <DeviceRow
                         key={one.record.device_id}
                         entry={one}
@@ -110,6 +115,13 @@ export function DevicesPage() {
                     ))}
                   </tbody>
                 </table>
+                {rows.length < shown.length && (
+                  <p class="more">
+                    <button class="btn" type="button" onClick={() => (whole.value = true)}>
+                      Show all {shown.length}
+                    </button>
+                  </p>
+                )}
               </div>
             )}
           </section>

@@ -10,6 +10,7 @@ import {
   sortedNodes,
   backendName,
   onHostMemory,
+  poolsOf,
 } from "../../state/select";
 import type { DeviceEntry, NodeEntry } from "../../state/state";
 import { now } from "../../lib/clock";
@@ -18,6 +19,8 @@ import { Age, Figure, Icon, MemoryBar, MemoryFigure, Panel, StateMark } from "..
 
 /** With more devices than this each is one line. */
 const DENSE = 16;
+/** With more than this a machine is one line. */
+const SUMMED = 200;
 
 export function Topology({
   shown,
@@ -32,19 +35,21 @@ export function Topology({
   const nodes = sortedNodes(state.value);
   const axis = memoryAxis(shown);
   const length = memory(axis);
-  const dense = shown.length > DENSE;
+  const detail = shown.length > SUMMED ? "sum" : shown.length > DENSE ? "line" : "full";
+  const byNode = new Map<string, DeviceEntry[]>(nodes.map((node) => [node.record.node_id, []]));
+  for (const one of shown) byNode.get(one.record.node_id)?.push(one);
   const boxes = nodes
-    .map((node) => ({ node, devices: shown.filter((one) => one.record.node_id === node.record.node_id) }))
+    .map((node) => ({ node, devices: byNode.get(node.record.node_id) ?? [] }))
     .filter(({ devices }) => devices.length > 0 || shown.length === all);
   return (
     <Panel title="Topology" class="topo-panel" aside={`${count(nodes.length, "machine")}, ${count(all, "device")}`}>
-      <div class={`topo ${boxes.length === 1 ? "one" : ""} ${dense ? "dense" : ""}`}>
+      <div class={`topo ${boxes.length === 1 ? "one" : ""} ${detail === "full" ? "" : "dense"}`}>
         {boxes.map(({ node, devices }) => (
-          <NodeBox key={node.record.node_id} node={node} devices={devices} stale={stale} axis={axis} dense={dense} />
+          <NodeBox key={node.record.node_id} node={node} devices={devices} stale={stale} axis={axis} detail={detail} />
         ))}
         {boxes.length === 0 && <p class="quiet">No device fits the filter.</p>}
       </div>
-      {shown.some((one) => memoryTotal(one) !== null) && (
+      {detail !== "sum" && shown.some((one) => memoryTotal(one) !== null) && (
         <div class="key">
           <span>
             <i class="key-bar" />
@@ -65,13 +70,13 @@ function NodeBox({
   devices,
   stale,
   axis,
-  dense,
+  detail,
 }: {
   node: NodeEntry;
   devices: readonly DeviceEntry[];
   stale: ReadonlySet<string>;
   axis: number;
-  dense: boolean;
+  detail: "full" | "line" | "sum";
 }) {
   const { state } = useApp();
   const { record } = node;
@@ -84,13 +89,15 @@ function NodeBox({
         <span class="label clip">{[record.local ? "this host" : null, record.os].filter(Boolean).join(", ")}</span>
       </a>
       <div class="node-devices">
-        {devices.map((one) => {
-          const props = { key: one.record.device_id, entry: one, stale: stale.has(one.record.device_id), axis };
-          return dense ? <Line {...props} /> : <Chip {...props} />;
-        })}
+        {detail === "sum" && devices.length > 0 && <Sum node={node} devices={devices} />}
+        {detail !== "sum" &&
+          devices.map((one) => {
+            const props = { key: one.record.device_id, entry: one, stale: stale.has(one.record.device_id), axis };
+            return detail === "line" ? <Line {...props} /> : <Chip {...props} />;
+          })}
         {devices.length === 0 && <p class="t-dev small quiet">No devices found yet.</p>}
       </div>
-      <NodeFoot node={node} stale={old} />
+      {(detail !== "sum" || record.state !== "online") && <NodeFoot node={node} stale={old} />}
     </section>
   );
 }
@@ -192,6 +199,25 @@ const Line = memo(({ entry, stale, axis }: { entry: DeviceEntry; stale: boolean;
     </a>
   );
 });
+
+function Sum({ node, devices }: { node: NodeEntry; devices: readonly DeviceEntry[] }) {
+  const pools = poolsOf(devices).filter((pool) => pool.used !== null && pool.total !== null);
+  const used = pools.reduce((sum, pool) => sum + pool.used!, 0);
+  const total = pools.reduce((sum, pool) => sum + pool.total!, 0);
+  const busy = devices.filter((one) => one.record.state === "computing").length;
+  const off = node.record.state === "offline";
+  return (
+    <a class={`t-row ${off ? "stale" : ""}`} href={nodeHref(node.record.node_id)}>
+      <StateMark state={off ? "offline" : busy > 0 ? "computing" : "idle"} bare />
+      <span class="clip">
+        {count(devices.length, "device")}
+        {busy > 0 ? `, ${busy} computing` : ""}
+      </span>
+      <MemoryBar used={pools.length ? used : null} total={pools.length ? total : null} />
+      <span class="num">{pools.length > 0 && <Figure {...memory(used)} />}</span>
+    </a>
+  );
+}
 
 /** What to say of a device in one or two words. */
 function word({ record, reading }: DeviceEntry): string {
