@@ -49,7 +49,7 @@ static int make_root(void **state)
 		make(folders[i], NULL);
 	snprintf(manifests, sizeof(manifests), "%s", root);
 	setenv("XDG_DATA_HOME", manifests, 1);
-	return net_loop_create(&loop, NULL);
+	return (int)net_loop_create(&loop, NULL);
 }
 
 static int remove_root(void **state)

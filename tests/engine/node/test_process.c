@@ -475,7 +475,7 @@ static int make_bench(void **state)
 	snprintf(bench.socket, sizeof(bench.socket), "%s/exogpu.sock", bench.folder);
 	snprintf(bench.manifest, sizeof(bench.manifest), "%s/lvp_icd.json", bench.folder);
 	assert_int_equal(contract_create(&bench.contract, CONTRACT_NODE, NULL), STATUS_OK);
-	return net_loop_create(&bench.loop, NULL);
+	return (int)net_loop_create(&bench.loop, NULL);
 }
 
 static int remove_bench(void **state)

@@ -293,7 +293,7 @@ static void faults_are_seen(void **state)
 static int load_contract(void **state)
 {
 	(void)state;
-	return contract_create(&contract, CONTRACT_NODE, NULL);
+	return (int)contract_create(&contract, CONTRACT_NODE, NULL);
 }
 
 static int drop_contract(void **state)
