@@ -515,14 +515,16 @@ static int end_test(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		NODE_TEST(registers_reports_verifies_and_remembers), NODE_TEST(stopping_leaves_no_worker),
+		NODE_TEST(registers_reports_verifies_and_remembers),
+		NODE_TEST(stopping_leaves_no_worker),
 #ifndef NDEBUG
 		NODE_TEST(crashed_worker_fails_one_device),
 #endif
 		NODE_TEST(driver_that_comes_and_goes_is_noticed),
 		NODE_TEST(device_is_verified_again_when_asked),
 		NODE_TEST(server_that_restarts_is_dialled_again),
-		NODE_TEST(server_that_stops_ends_the_node),          cmocka_unit_test(bad_usage_exits_2),
+		NODE_TEST(server_that_stops_ends_the_node),
+		cmocka_unit_test(bad_usage_exits_2),
 	};
 	return cmocka_run_group_tests_name("node/process", tests, make_bench, remove_bench);
 }
