@@ -67,10 +67,10 @@ export async function run(args, env) {
 	return within(exited, `exogpu ${args.join(" ")} ends`, patience).finally(() => child.kill("SIGKILL"));
 }
 
-export async function startServer({ data = temporary(), listen = "127.0.0.1:0", args = [], env } = {}) {
+export async function startServer({ data = temporary(), listen = "127.0.0.1:0", args = [], env, localNode = false } = {}) {
 	const started = performance.now();
 	const { child, output, exited } = launch(
-		["serve", "--data", data, "--listen", listen, "--no-local-node", ...args], env);
+		["serve", "--data", data, "--listen", listen, ...(localNode ? [] : ["--no-local-node"]), ...args], env);
 	const ready = new Promise((resolve) => child.stdout.on("data", () => {
 		const line = /^dashboard: (\S+)$/m.exec(output.stdout);
 		if (line && /^token: /m.test(output.stdout)) resolve(line[1]);

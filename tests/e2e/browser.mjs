@@ -1,0 +1,106 @@
+// The distribution's Chromium on the dashboard of a real server, driven by Playwright as a person would: by role and by
+// name. Whatever a page says on its console as an error, throws, or does against the content security policy is kept and
+// fails the test that opened it. Pictures go to EXOGPU_PICTURES (build/e2e when nothing is said), to be looked at.
+//
+// Without Chromium the suites are skipped and say why; EXOGPU_CHROMIUM names another than /usr/bin/chromium.
+import assert from "node:assert/strict";
+import { existsSync, mkdirSync, readFileSync, readdirSync } from "node:fs";
+import { join } from "node:path";
+import { describe, test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { Worker } from "node:worker_threads";
+import { chromium } from "playwright-core";
+import { eventually, patience, slow } from "../api/server.mjs";
+
+const executable = process.env.EXOGPU_CHROMIUM ?? "/usr/bin/chromium";
+export const pictures = process.env.EXOGPU_PICTURES ?? fileURLToPath(new URL("../../build/e2e", import.meta.url));
+
+// describe(), or where no browser is there one test that is skipped with the reason: a skipped suite is not counted.
+export function suite(name, body) {
+	if (existsSync(executable)) describe(name, body);
+	else test(name, { skip: `there is no browser at ${executable}; apt-get install chromium, or set EXOGPU_CHROMIUM` }, () => {});
+}
+
+export const shapes = {
+	"wide-light": { viewport: { width: 1440, height: 1000 }, colorScheme: "light" },
+	"wide-dark": { viewport: { width: 1440, height: 1000 }, colorScheme: "dark" },
+	"narrow-light": { viewport: { width: 390, height: 844 }, colorScheme: "light", isMobile: true, hasTouch: true },
+	"narrow-dark": { viewport: { width: 390, height: 844 }, colorScheme: "dark", isMobile: true, hasTouch: true },
+};
+
+// A browser whose pages are watched. `close` ends it and fails if a page had something to complain about.
+export async function startBrowser() {
+	const browser = await chromium.launch({ executablePath: executable,
+		args: [...(process.getuid?.() === 0 ? ["--no-sandbox"] : []), "--disable-quic", "--disable-background-networking",
+			"--no-first-run"] });
+	const faults = [];
+	return {
+		browser, faults,
+		// A page of its own context; `expected` are patterns of complaints that belong to what the test does.
+		async page({ expected = [], ...options } = {}) {
+			const context = await browser.newContext({ ...shapes["wide-light"], ...options });
+			await context.addInitScript(() => addEventListener("securitypolicyviolation", (event) =>
+				console.error(`policy violated: ${event.violatedDirective} by ${event.blockedURI} ${event.sourceFile ?? ""}`)));
+			const page = await context.newPage();
+			page.setDefaultTimeout(patience);
+			const complain = (text) => expected.some((pattern) => pattern.test(text)) || faults.push(`${page.url()}: ${text}`);
+			page.on("console", (message) => message.type() === "error" && complain(message.text()));
+			page.on("pageerror", (error) => complain(`thrown: ${error.stack ?? error}`));
+			return page;
+		},
+		async close() {
+			await browser.close();
+			assert.deepEqual(faults, [], "no error on the console, nothing thrown, no policy violated");
+		},
+	};
+}
+
+// Open the dashboard as a link with a token would; at the page `hash` when the first snapshot is there.
+export async function openDashboard(page, server, hash = "#/overview", token = server.token) {
+	await page.goto(`${server.url.origin}/#token=${token}`);
+	await page.getByRole("status", { name: "Connection: live" }).waitFor({ timeout: 2 * patience });
+	if (hash !== "#/overview") await goTo(page, hash);
+}
+
+export const goTo = (page, hash) => page.evaluate((to) => (location.hash = to), hash);
+
+// Until text that a person reads is there; gives the element.
+export async function see(page, text, options = {}) {
+	const found = page.getByText(text, options).first();
+	await found.waitFor();
+	return found;
+}
+
+export async function picture(page, name, { fullPage = true } = {}) {
+	mkdirSync(pictures, { recursive: true });
+	// the caret stays as it is: hiding it would put a style into the page, against its policy
+	await page.screenshot({ path: join(pictures, `${name}.png`), fullPage, caret: "initial" });
+}
+
+// One thread of full load until it is told to stop.
+export function loadCpu() {
+	const worker = new Worker("for (;;);", { eval: true });
+	return { stop: () => worker.terminate() };
+}
+
+// The ids of the processes that `pid` started, with their command lines.
+export function childrenOf(pid) {
+	return readdirSync("/proc").filter((name) => /^\d+$/.test(name)).flatMap((name) => {
+		try {
+			const parent = readFileSync(`/proc/${name}/stat`, "utf8").split(") ")[1].split(" ")[1];
+			if (Number(parent) !== pid) return [];
+			return [{ pid: Number(name), command: readFileSync(`/proc/${name}/cmdline`, "utf8").split("\0") }];
+		} catch {
+			return []; // ended meanwhile
+		}
+	});
+}
+
+// The devices of a server with its own node, once they are verified and have been read.
+export function devicesUp(client) {
+	return eventually(async () => {
+		const { devices, telemetry } = await client.call("cluster.snapshot");
+		const settled = devices.length > 0 && devices.every((one) => one.verification.state !== "pending");
+		return settled && telemetry.devices.length > 0 ? devices : null;
+	}, "the devices of this machine are verified and read", 20000 * slow);
+}

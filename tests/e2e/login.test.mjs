@@ -1,0 +1,127 @@
+// Coming in: by a link, by the login screen, and everything that can be wrong with a token, each with its sentence.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { Client } from "../api/client.mjs";
+import { startServer } from "../api/server.mjs";
+import { openDashboard, picture, see, startBrowser, suite } from "./browser.mjs";
+
+suite("coming in", () => {
+	let server, client, browser;
+	const make = (params) => client.call("token.create", { name: "laptop", scopes: ["observe"], ...params });
+	const field = (page) => page.getByLabel("Token", { exact: true });
+	const enter = async (page, token) => {
+		await field(page).fill(token);
+		await page.getByRole("button", { name: "Log in" }).click();
+	};
+	const live = (page) => page.getByRole("status", { name: "Connection: live" }).waitFor();
+
+	before(async () => {
+		server = await startServer();
+		client = await Client.login(server);
+		browser = await startBrowser();
+	});
+	after(async () => {
+		await browser?.close();
+		await server?.stop();
+	});
+
+	test("without a token the login screen says which server this is and where tokens come from", async () => {
+		const page = await browser.page();
+		await page.goto(server.url.origin);
+		await page.getByRole("form", { name: "Log in" }).waitFor();
+		const { version } = await client.call("server.info");
+		await see(page, `exogpu ${version}`);
+		await see(page, "exogpu token create");
+		await see(page, "admin.token");
+		assert.equal(await field(page).evaluate((element) => element === document.activeElement), true, "the field has the focus");
+		assert.equal(await page.getByRole("alert").count(), 0, "nothing is wrong yet");
+		await picture(page, "login-wide-light");
+		await enter(page, server.token);
+		await live(page);
+		await see(page, "No machine yet");
+		await page.context().close();
+	});
+
+	test("a token is for this tab, unless it is to be kept", async () => {
+		const page = await browser.page();
+		await page.goto(server.url.origin);
+		await enter(page, server.token);
+		await live(page);
+		await page.reload();
+		await live(page);
+		const other = await page.context().newPage();
+		await other.goto(server.url.origin);
+		await other.getByLabel("Keep on this device").check();
+		await enter(other, server.token);
+		await live(other);
+		const third = await page.context().newPage();
+		await third.goto(server.url.origin);
+		await live(third);
+		await third.getByRole("button", { name: "Log out" }).first().click();
+		await third.getByRole("form", { name: "Log in" }).waitFor();
+		assert.equal(await third.getByRole("alert").count(), 0, "logging out is no error");
+		assert.equal(await third.evaluate(() => localStorage.length), 0, "nothing is kept");
+		await page.context().close();
+	});
+
+	const mistyped = (token) => token.slice(0, 20) + (token[20] === "A" ? "B" : "A") + token.slice(21);
+	const wrong = {
+		"a word": [() => "hello", /not a token, or it was mistyped/],
+		"one letter exchanged": [() => mistyped(server.token), /not a token, or it was mistyped/],
+		"a letter missing": [() => server.token.slice(0, -1), /not a token, or it was mistyped/],
+		"revoked": [async () => {
+			const made = await make({});
+			await client.call("token.revoke", { token_id: made.token_id });
+			return made.token;
+		}, /this token was revoked/i],
+		"expired": [async () => {
+			const made = await make({ expires_in_s: 1 });
+			await new Promise((resolve) => setTimeout(resolve, Math.max(0, Date.parse(made.expires_at) - Date.now()) + 50));
+			return made.token;
+		}, /this token (has )?expired/i],
+		"without the scope observe": [async () => (await make({ scopes: ["infer"] })).token, /scope|observe/],
+	};
+	for (const [name, [token, sentence]] of Object.entries(wrong))
+		test(`a wrong token: ${name}`, async () => {
+			const page = await browser.page();
+			await page.goto(server.url.origin);
+			await enter(page, await token());
+			const said = page.getByRole("alert");
+			await said.filter({ hasText: sentence }).waitFor();
+			assert.ok((await said.textContent()).length > 40, "and it says what to do");
+			assert.equal(await field(page).getAttribute("aria-invalid"), "true");
+			await see(page, "exogpu token create");
+			if (name === "one letter exchanged") await picture(page, "login-wrong-wide-light");
+			assert.equal(await page.evaluate(() => sessionStorage.length), 0, "it is not kept");
+			await enter(page, server.token);
+			await live(page);
+			await page.context().close();
+		});
+
+	test("a wrong token in the link leads to the login screen", async () => {
+		const page = await browser.page();
+		await page.goto(`${server.url.origin}/#token=${mistyped(server.token)}`);
+		await page.getByRole("alert").filter({ hasText: "mistyped" }).waitFor();
+		assert.equal(await page.evaluate(() => location.hash), "#/overview");
+		await page.context().close();
+	});
+
+	test("revoking the token of an open page leads to the login screen", async () => {
+		const made = await make({ name: "to be revoked" });
+		const page = await browser.page();
+		await openDashboard(page, server, "#/overview", made.token);
+		await client.call("token.revoke", { token_id: made.token_id });
+		await page.getByRole("alert").filter({ hasText: "This token was revoked or has expired." }).waitFor();
+		assert.equal(await page.evaluate(() => sessionStorage.length + localStorage.length), 0, "it is forgotten");
+		assert.equal(await page.getByText("No machine yet").count(), 0, "nothing of the cluster is left on the page");
+		await page.context().close();
+	});
+
+	test("a token that expires while its page is open leads there as well", async () => {
+		const made = await make({ name: "short", expires_in_s: 3 });
+		const page = await browser.page();
+		await openDashboard(page, server, "#/overview", made.token);
+		await page.getByRole("alert").filter({ hasText: "This token was revoked or has expired." }).waitFor({ timeout: 10000 });
+		await page.context().close();
+	});
+});
