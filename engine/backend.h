@@ -55,6 +55,10 @@ struct backend {
 	// Errors: STATUS_UNAVAILABLE (the driver failed, with its words), STATUS_OUT_OF_MEMORY.
 	enum status (*enumerate)(struct found *found, struct error *error);
 
+	// Optional. Before the first open of a process that wants only this device: the driver then starts it alone,
+	// which on a machine of many takes a fraction of the time.
+	void (*narrow)(const char *hardware_key);
+
 	// Errors: STATUS_NOT_FOUND (no device of this key now), STATUS_UNAVAILABLE (the driver refused; kernels not
 	// built).
 	enum status (*open)(struct backend_device **out, const char *hardware_key, struct error *error);

@@ -285,6 +285,16 @@ static enum status create_context(struct backend_device *device, struct error *e
 	return result ? cuda_failed(cuda, error, "cuEventCreate", result) : STATUS_OK;
 }
 
+// cuInit starts every GPU that the process may see, one after the other under the driver's lock.
+static void cuda_narrow(const char *hardware_key)
+{
+	char name[INFO_KEY_BYTES + 8];
+	if (strncmp(hardware_key, "uuid:", 5) != 0)
+		return;
+	snprintf(name, sizeof(name), "GPU-%s", hardware_key + 5);
+	setenv("CUDA_VISIBLE_DEVICES", name, 1);
+}
+
 static enum status cuda_open(struct backend_device **out, const char *hardware_key, struct error *error)
 {
 	struct backend_device *device = calloc(1, sizeof(*device));
@@ -390,6 +400,7 @@ static enum status cuda_launch(struct backend_device *device, const struct backe
 const struct backend backend_cuda = {
 	.kind = BACKEND_CUDA,
 	.enumerate = cuda_enumerate,
+	.narrow = cuda_narrow,
 	.open = cuda_open,
 	.close = cuda_close,
 	.limits = cuda_limits,

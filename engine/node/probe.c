@@ -161,7 +161,16 @@ static void verified(void *arg, const struct child_outcome *outcome)
 	pump(prober);
 }
 
-static void verify_waiting(struct prober *prober)
+// Whether this API of the device waits to be verified now. The one that will be used comes first: a device is usable
+// once that has passed, and drivers of two APIs that start at once only make each other wait.
+static bool verify_next(const struct prober *prober, const struct device_record *record, enum backend_kind kind,
+			bool first)
+{
+	return device_record_needs_verify(prober->params.table, record, kind) &&
+	       (device_record_backend(record) == kind) == first;
+}
+
+static void start_verifying(struct prober *prober, bool first)
 {
 	struct device_table *table = prober->params.table;
 	for (size_t i = 0; i < table->count; i++)
@@ -169,7 +178,7 @@ static void verify_waiting(struct prober *prober)
 			struct device_record *record = table->records[i];
 			if (prober->verifying == LIMIT_PROBES_AT_ONCE)
 				return;
-			if (!device_record_needs_verify(table, record, (enum backend_kind)kind))
+			if (!verify_next(prober, record, (enum backend_kind)kind, first))
 				continue;
 			struct job *job = job_create(prober, (enum backend_kind)kind, record->device_id);
 			if (!job)
@@ -179,6 +188,13 @@ static void verify_waiting(struct prober *prober)
 			call_worker(prober, job, "worker.verify", verify_params(record, (enum backend_kind)kind, false),
 				    VERIFY_MS, verified);
 		}
+}
+
+static void verify_waiting(struct prober *prober)
+{
+	start_verifying(prober, true);
+	if (!prober->enumerating && !prober->verifying)
+		start_verifying(prober, false);
 }
 
 static void measured(void *arg, const struct child_outcome *outcome)

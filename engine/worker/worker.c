@@ -87,6 +87,8 @@ static enum status answer_verify(const struct json *params, struct json **result
 	if (status)
 		return status;
 	fault_strike("verify", backend->kind);
+	if (backend->narrow)
+		backend->narrow(json_get_string(params, "hardware_key", ""));
 	status = backend->open(&device, json_get_string(params, "hardware_key", ""), error);
 	if (!status)
 		status = verify_device(backend, device, error);
