@@ -32,6 +32,7 @@ static const char usage[] =
 static enum status confine(pid_t parent, struct error *error)
 {
 	struct rlimit none = {0};
+	prctl(PR_SET_NAME, "exogpu-worker"); // started by /proc/self/exe, it would be called exe
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL))
 		return error_errno(error, STATUS_INTERNAL, errno, "asking to end with the node");
 	if (parent && getppid() != parent)
