@@ -132,7 +132,7 @@ static enum status scan(const char *text, size_t length, struct error *error)
 	bool in_string = false;
 	if (!json_utf8(text, length))
 		return error_set(error, STATUS_PARSE_ERROR, "the text is not UTF-8");
-	for (size_t i = 0, step; i < length; i += step) {
+	for (size_t i = 0, step = 1; i < length; i += step) {
 		char c = text[i];
 		if (!c)
 			return error_set(error, STATUS_PARSE_ERROR, "a NUL byte at offset %zu", i);
