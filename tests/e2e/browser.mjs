@@ -4,6 +4,7 @@
 //
 // Without Chromium the suites are skipped and say why; EXOGPU_CHROMIUM names another than /usr/bin/chromium.
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { existsSync, mkdirSync, readFileSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { describe, test } from "node:test";
@@ -103,4 +104,24 @@ export function devicesUp(client) {
 		const settled = devices.length > 0 && devices.every((one) => one.verification.state !== "pending");
 		return settled && telemetry.devices.length > 0 ? devices : null;
 	}, "the devices of this machine are verified and read", 20000 * slow);
+}
+
+// The server alone is killed; its node lives on and looks for it. (stop() would wait for the node as well: it shares the
+// server's output.) Gives the ids of the node's processes, to be ended with `endAll` when the test is over.
+export async function crash(server) {
+	const left = childrenOf(server.child.pid).map((one) => one.pid);
+	const exited = once(server.child, "exit");
+	server.child.kill("SIGKILL");
+	await exited;
+	return left;
+}
+
+export function endAll(pids) {
+	for (const pid of pids) {
+		try {
+			process.kill(pid, "SIGKILL");
+		} catch {
+			// ended by itself
+		}
+	}
 }

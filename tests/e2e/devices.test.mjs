@@ -1,0 +1,274 @@
+// This machine's own devices, as a person sees them: the overview whose numbers move, the table, a device's page with its
+// charts and actions, a node's page; by mouse and by keyboard, as admin and as somebody who may only look.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { Client } from "../api/client.mjs";
+import { eventually, patience, slow, startServer } from "../api/server.mjs";
+import { devicesUp, goTo, loadCpu, openDashboard, see, startBrowser, suite } from "./browser.mjs";
+
+suite("this machine's devices", () => {
+	let server, client, browser, devices, cpu, page;
+	const region = (name) => page.getByRole("region", { name, exact: true });
+	const heading = (name) => page.getByRole("heading", { level: 1, name, exact: true });
+	const rows = () => page.getByRole("table").getByRole("row");
+
+	before(async () => {
+		server = await startServer({ localNode: true });
+		client = await Client.login(server);
+		devices = await devicesUp(client);
+		cpu = devices.find((one) => one.backend === "cpu");
+		browser = await startBrowser();
+		page = await browser.page();
+		await openDashboard(page, server);
+	});
+	after(async () => {
+		await browser?.close();
+		await server?.stop();
+	});
+
+	test("the overview shows every device of this host, and how many", async () => {
+		await goTo(page, "#/overview");
+		for (const { name } of devices) {
+			await region("Devices").getByText(name, { exact: true }).first().waitFor();
+			await region("Topology").getByText(name, { exact: true }).first().waitFor();
+		}
+		const online = devices.filter((one) => one.state !== "offline").length;
+		await region("Cluster").getByText(`${online} of ${devices.length} online`).waitFor();
+		const { nodes } = await client.call("cluster.snapshot");
+		await region("Topology").getByText("this host").waitFor();
+		await region("Topology").getByText(nodes[0].name, { exact: true }).first().waitFor();
+	});
+
+	test("its numbers move while the CPU works", async () => {
+		await goTo(page, "#/overview");
+		const cell = region("Devices").getByRole("link", { name: cpu.name }).first();
+		const use = cell.locator("dd.num").first();
+		await use.filter({ hasText: /^\d+ %$/ }).waitFor({ timeout: 10000 * slow });
+		const figures = async () => `${await use.textContent()} ${await region("Topology").locator(".node-foot").textContent()}`;
+		const seen = new Set();
+		const loads = [loadCpu(), loadCpu()];
+		try {
+			await eventually(async () => seen.add(await figures()).size >= 4, "three changes of the figures", 10000 * slow);
+			await eventually(async () => parseInt(await use.textContent()) >= 50, "the load shows", 10000 * slow);
+		} finally {
+			loads.forEach((one) => one.stop());
+		}
+		await eventually(async () => (await cell.locator("svg.spark .trace").first().getAttribute("d"))?.length > 8,
+			"the sparkline has a line");
+	});
+
+	test("the heartbeat is never older than a few seconds", async () => {
+		const ago = page.locator(".live .ago");
+		for (let i = 0; i < 6; i++) {
+			const text = await ago.textContent();
+			assert.match(text, /^[0-5]\.\d s ago$/);
+			await new Promise((resolve) => setTimeout(resolve, 300));
+		}
+	});
+
+	test("what is not reported is said as such, never 0", async () => {
+		const { telemetry } = await client.call("cluster.snapshot");
+		await goTo(page, "#/devices");
+		await page.getByRole("table").waitFor();
+		let absent = 0;
+		for (const { device_id: id, name } of devices) {
+			const reading = telemetry.devices.find((one) => one.device_id === id);
+			const row = page.getByRole("row").filter({ has: page.getByRole("link", { name, exact: true }) }).first();
+			for (const [cell, key] of [["Use", "utilization_percent"], ["Power", "power_watts"], ["Heat", "temperature_celsius"]]) {
+				if (reading?.[key] != null) continue;
+				absent++;
+				assert.equal((await row.locator(`[data-name=${cell}] .num`).textContent()).trim(), "not reported", `${name}: ${key}`);
+			}
+		}
+		if (telemetry.devices.every((one) => one.power_watts === null)) {
+			await goTo(page, "#/overview");
+			await region("Cluster").getByText("no device reports it").waitFor();
+		}
+		assert.ok(absent > 0 || devices.some((one) => one.backend !== "cpu"), "a machine that reports everything has a GPU");
+	});
+
+	test("the table sorts by what is pressed, and back", async () => {
+		await goTo(page, "#/devices");
+		const head = (name) => page.getByRole("columnheader", { name, exact: true });
+		const names = async () => (await rows().locator("th a").allTextContents()).filter(Boolean);
+		await page.getByRole("table").waitFor();
+		const usual = await names();
+		assert.equal(usual.length, devices.length);
+		const button = head("Device").getByRole("button");
+		await button.click();
+		assert.equal(await head("Device").getAttribute("aria-sort"), "ascending");
+		const ascending = await names();
+		await button.press("Enter"); // by keyboard as well
+		assert.equal(await head("Device").getAttribute("aria-sort"), "descending");
+		assert.deepEqual(await names(), [...ascending].reverse());
+		await button.click();
+		assert.equal(await head("Device").getAttribute("aria-sort"), null);
+		assert.deepEqual(await names(), usual);
+	});
+
+	test("the filter narrows, says what it looks at, and is cleared", async () => {
+		await goTo(page, "#/devices");
+		const field = page.getByRole("searchbox", { name: "Filter devices" }).first();
+		await field.fill("no such device");
+		await see(page, "No device fits “no such device”.");
+		await page.getByRole("button", { name: "Clear the filter" }).first().click();
+		await field.fill(cpu.name);
+		await rows().filter({ hasText: cpu.name }).first().waitFor();
+		const fitting = await rows().count() - 1;
+		assert.ok(fitting >= 1 && fitting <= devices.length);
+		if (fitting < devices.length) await see(page, `${fitting} fit the filter`);
+		await field.press("Escape");
+		assert.equal(await field.inputValue(), "");
+		assert.equal(await rows().count() - 1, devices.length);
+	});
+
+	test("by keyboard alone: g d, g o, /, ?, Esc, Tab", async () => {
+		await goTo(page, "#/overview");
+		await heading("Overview").waitFor();
+		await page.locator("body").press("g");
+		await page.keyboard.press("d");
+		await heading("Devices").waitFor();
+		assert.equal(await page.evaluate(() => location.hash), "#/devices");
+		await page.keyboard.press("/");
+		const field = page.getByRole("searchbox", { name: "Filter devices" }).first();
+		await eventually(() => field.evaluate((element) => element === document.activeElement), "the filter has the focus");
+		await page.keyboard.type("gd?/");
+		assert.equal(await field.inputValue(), "gd?/", "letters in the field are letters");
+		await page.keyboard.press("Escape");
+		assert.equal(await field.inputValue(), "");
+		await page.keyboard.press("?");
+		const keys = page.getByRole("dialog", { name: "Keys" });
+		await keys.waitFor();
+		await page.keyboard.press("Escape");
+		await keys.waitFor({ state: "detached" });
+		await page.keyboard.press("g");
+		await page.keyboard.press("o");
+		await heading("Overview").waitFor();
+		await page.evaluate(() => document.activeElement.blur());
+		await page.reload();
+		await heading("Overview").waitFor();
+		await page.keyboard.press("Tab");
+		assert.equal(await page.evaluate(() => document.activeElement.textContent.trim()), "Skip to the page");
+		await page.keyboard.press("Enter");
+		assert.equal(await page.evaluate(() => document.activeElement.id), "main");
+	});
+
+	test("the charts of a device have points in each span", async () => {
+		await goTo(page, `#/devices/${cpu.device_id}`);
+		await heading(cpu.name).waitFor();
+		const chart = page.getByRole("figure", { name: /^Use, use now \d+ %/ });
+		const drawn = () => chart.locator("canvas").evaluate((canvas) => {
+			const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+			const colours = new Set();
+			for (let i = 0; i < data.length; i += 4) if (data[i + 3] > 200) colours.add(`${data[i]} ${data[i + 1]} ${data[i + 2]}`);
+			return colours.size;
+		});
+		await chart.waitFor({ timeout: 2 * patience });
+		assert.ok(await drawn() > 1, "axes and a line are drawn");
+		const span = (name) => page.getByRole("group", { name: "Time span" }).getByRole("button", { name });
+		assert.equal(await span("10 min").getAttribute("aria-pressed"), "true");
+		const before = await chart.getAttribute("aria-label");
+		const load = loadCpu();
+		await eventually(async () => (await chart.getAttribute("aria-label")) !== before, "the chart goes on live", 10000 * slow)
+			.finally(load.stop);
+		for (const name of ["24 h", "30 d"]) {
+			await span(name).click();
+			assert.equal(await span(name).getAttribute("aria-pressed"), "true");
+			// a server that has just begun has no minute yet: the page says so in words
+			await page.getByText("there is little to show yet").waitFor();
+		}
+		await span("10 min").click();
+		await chart.locator("canvas").waitFor();
+	});
+
+	test("Verify again checks the device again", async () => {
+		await goTo(page, `#/devices/${cpu.device_id}`);
+		const entry = async () => (await client.call("cluster.snapshot")).devices.find((one) => one.device_id === cpu.device_id);
+		const { verification: before } = await entry();
+		await new Promise((resolve) => setTimeout(resolve, Math.max(0, Date.parse(before.at) + 1500 - Date.now())));
+		await page.getByRole("button", { name: "Verify again" }).click();
+		const after = await eventually(async () => {
+			const { verification: now } = await entry();
+			return now.state === "passed" && now.at > before.at && now;
+		}, "a later check passed", 20000 * slow);
+		const shown = page.getByRole("region", { name: "State" }).locator(".verdict.ok", { hasText: "verified" });
+		await shown.waitFor();
+		const age = /verified ([\d.]+) s ago/.exec((await shown.textContent()).trim());
+		assert.ok(age && Number(age[1]) < 20 * slow, `"${await shown.textContent()}" of a check at ${after.at}`);
+		await page.getByRole("button", { name: "Verify again" }).waitFor();
+	});
+
+	test("Drain asks first; Return to service takes it back", async () => {
+		await goTo(page, `#/devices/${cpu.device_id}`);
+		const draining = async () =>
+			(await client.call("cluster.snapshot")).devices.find((one) => one.device_id === cpu.device_id).draining;
+		const dialog = page.getByRole("dialog", { name: `Drain ${cpu.name}?` });
+		await page.getByRole("button", { name: "Drain", exact: true }).click();
+		await dialog.waitFor();
+		await dialog.getByRole("button", { name: "Cancel" }).click();
+		await dialog.waitFor({ state: "hidden" });
+		assert.equal(await draining(), false, "nothing happened");
+		await page.getByRole("button", { name: "Drain", exact: true }).click();
+		await page.keyboard.press("Escape");
+		await dialog.waitFor({ state: "hidden" });
+		await page.getByRole("button", { name: "Drain", exact: true }).click();
+		await dialog.getByRole("button", { name: "Drain", exact: true }).click();
+		await page.getByRole("button", { name: "Return to service" }).waitFor();
+		assert.equal(await draining(), true);
+		await page.getByRole("region", { name: "State" }).getByText("draining").first().waitFor();
+		await page.getByRole("button", { name: "Return to service" }).click();
+		await page.getByRole("button", { name: "Drain", exact: true }).waitFor();
+		assert.equal(await draining(), false);
+	});
+
+	test("who may only look is told why nothing can be done", async () => {
+		const { token } = await client.call("token.create", { name: "guest", scopes: ["observe"] });
+		const other = await browser.page();
+		await openDashboard(other, server, `#/devices/${cpu.device_id}`, token);
+		for (const name of ["Verify again", "Drain"]) {
+			const button = other.getByRole("button", { name, exact: true });
+			await button.waitFor();
+			assert.equal(await button.isDisabled(), true);
+			const reason = other.locator(`#${await button.getAttribute("aria-describedby")}`);
+			assert.match(await reason.textContent(), /need a token with the scope admin/);
+		}
+		await other.context().close();
+	});
+
+	test("addresses that lead nowhere say so and offer the way back", async () => {
+		await goTo(page, "#/devices/dev_nowhere");
+		await see(page, "No such device");
+		await page.getByRole("link", { name: "Show all devices" }).click();
+		await heading("Devices").waitFor();
+		await goTo(page, "#/nodes/nod_nowhere");
+		await see(page, "No such node");
+		await goTo(page, "#/a/b/c");
+		await see(page, "Nothing is at this address");
+		await page.getByRole("link", { name: "Go to Overview" }).click();
+		await heading("Overview").waitFor();
+	});
+
+	test("a node's page tells of the machine", async () => {
+		const { nodes: [node] } = await client.call("cluster.snapshot");
+		await goTo(page, `#/nodes/${node.node_id}`);
+		await heading(node.name).waitFor();
+		await region("Machine").getByText(node.kernel).waitFor();
+		for (const { name } of devices) await region("Devices").getByRole("link", { name }).first().waitFor();
+		const lines = await region("Back ends").getByRole("listitem").allTextContents();
+		assert.deepEqual(lines.map((line) => /enabled$/.test(line)), node.backends.map((one) => one.enabled), lines.join("; "));
+	});
+
+	test("light and dark are switched, and stay", async () => {
+		await goTo(page, "#/overview");
+		const theme = () => page.evaluate(() => [document.documentElement.dataset.theme, getComputedStyle(document.body).backgroundColor]);
+		const [before, paper] = await theme();
+		assert.equal(before, "light");
+		await page.getByRole("button", { name: "Switch to dark" }).click();
+		const [after, other] = await theme();
+		assert.equal(after, "dark");
+		assert.notEqual(other, paper);
+		await page.reload();
+		await page.getByRole("button", { name: "Switch to light" }).click();
+		assert.equal((await theme())[0], "light");
+	});
+});
