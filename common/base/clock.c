@@ -106,6 +106,11 @@ static bool offset(const char **at, int *minutes)
 	return hour >= 0 && hour < 24 && minute >= 0 && minute < 60 && **at == 0;
 }
 
+static bool leap(int year)
+{
+	return year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+}
+
 enum status clock_parse(const char *text, int64_t *wall_ms)
 {
 	static const int month_days[12] = {31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
@@ -113,7 +118,7 @@ enum status clock_parse(const char *text, int64_t *wall_ms)
 	int year, month, day, hour, minute, second, east;
 	if ((year = digits(&at, 4)) < 1970 || !literal(&at, '-') || (month = digits(&at, 2)) < 1 || month > 12 ||
 	    !literal(&at, '-') || (day = digits(&at, 2)) < 1 || day > month_days[month - 1] ||
-	    (*at != 'T' && *at != 't' && *at != ' '))
+	    (month == 2 && day == 29 && !leap(year)) || (*at != 'T' && *at != 't' && *at != ' '))
 		return STATUS_INVALID_PARAMS;
 	at++;
 	if ((hour = digits(&at, 2)) < 0 || hour > 23 || !literal(&at, ':') || (minute = digits(&at, 2)) < 0 ||

@@ -98,13 +98,25 @@ static size_t number_length(const char *text, size_t length)
 	return at;
 }
 
+static bool hex_digit(char c)
+{
+	return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+}
+
 // One character inside a string; *step is how many bytes it takes.
 static enum status scan_string(const char *text, size_t left, size_t offset, size_t *step, struct error *error)
 {
 	if ((unsigned char)*text < 32)
 		return error_set(error, STATUS_PARSE_ERROR, "a control character in a string at offset %zu", offset);
-	if (*text == '\\' && left > 5 && !memcmp(text, "\\u0000", 6))
-		return error_set(error, STATUS_PARSE_ERROR, "a NUL in a string at offset %zu", offset);
+	if (*text == '\\' && left > 1 && text[1] == 'u') { // cJSON reads an escape without four digits as a NUL
+		size_t digits = 0;
+		while (digits < 4 && digits + 2 < left && hex_digit(text[2 + digits]))
+			digits++;
+		if (digits < 4)
+			return error_set(error, STATUS_PARSE_ERROR, "not an escape at offset %zu", offset);
+		if (!memcmp(text + 2, "0000", 4))
+			return error_set(error, STATUS_PARSE_ERROR, "a NUL in a string at offset %zu", offset);
+	}
 	*step = *text == '\\' ? 2 : 1;
 	return STATUS_OK;
 }
@@ -398,7 +410,7 @@ enum status json_integer(const struct json *json, int64_t *value)
 	if (cJSON_IsString(in(json)))
 		return integer_from_text(in(json)->valuestring, value);
 	double number = json_number(json, 0.5);
-	if (number != floor(number) || fabs(number) > exact_integer)
+	if (number != floor(number) || fabs(number) >= exact_integer) // 2^53 itself may have been 2^53 + 1
 		return STATUS_INVALID_PARAMS;
 	*value = (int64_t)number;
 	return STATUS_OK;

@@ -44,6 +44,7 @@ describe("messages", () => {
 		"a comment": `/* */${text(call())}`,
 		"a raw line feed in a string": '{"jsonrpc":"2.0","id":1,"method":"server\n.info"}',
 		"an escaped NUL": '{"jsonrpc":"2.0","id":1,"method":"server.info\\u0000"}',
+		"an escape without four digits": '{"jsonrpc":"2.0","id":1,"method":"server.info\\u00zz"}',
 		"a NUL byte": `${text(call())}\0`,
 		"a lone surrogate": '{"jsonrpc":"2.0","id":1,"method":"\\ud800"}',
 		"a key twice": '{"jsonrpc":"2.0","id":1,"method":"server.info","method":"token.list"}',

@@ -1,0 +1,210 @@
+/* The loop: timers in their order, work from other threads in its order, files that become readable. */
+#include "common/base/clock.h"
+#include "common/base/limits.h"
+#include "common/net/loop.h"
+
+// cmocka.h needs these before it.
+// clang-format off
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+// clang-format on
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct fixture {
+	struct net_loop *loop;
+	struct net_timer timers[4], end;
+	char order[64];
+	int64_t fired_ms;
+	int posted, wrong;
+	struct net_watch *watch;
+	int fds[2];
+};
+
+static int set_up(void **state)
+{
+	struct fixture *fixture = calloc(1, sizeof(*fixture));
+	assert_non_null(fixture);
+	assert_int_equal(net_loop_create(&fixture->loop, NULL), STATUS_OK);
+	*state = fixture;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	struct fixture *fixture = *state;
+	net_loop_destroy(&fixture->loop);
+	assert_null(fixture->loop);
+	net_loop_destroy(&fixture->loop);
+	free(fixture);
+	return 0;
+}
+
+static void stop(void *arg)
+{
+	net_loop_stop(((struct fixture *)arg)->loop);
+}
+
+static void note(struct fixture *fixture, char letter)
+{
+	size_t used = strlen(fixture->order);
+	if (used + 1 < sizeof fixture->order)
+		fixture->order[used] = letter;
+}
+
+static void on_a(void *arg)
+{
+	note(arg, 'a');
+}
+
+static void on_b(void *arg)
+{
+	struct fixture *fixture = arg;
+	note(fixture, 'b');
+	if (strlen(fixture->order) < 4) // starts itself again
+		net_timer_start(fixture->loop, &fixture->timers[1], 1, on_b, fixture);
+	net_timer_stop(fixture->loop, &fixture->timers[2]); // and stops another
+}
+
+static void on_c(void *arg)
+{
+	note(arg, 'c');
+}
+
+static void timers_fire_in_order(void **state)
+{
+	struct fixture *fixture = *state;
+	int64_t begun = clock_steady_ms();
+	net_timer_start(fixture->loop, &fixture->end, 60, stop, fixture);
+	net_timer_start(fixture->loop, &fixture->timers[2], 30, on_c, fixture);
+	net_timer_start(fixture->loop, &fixture->timers[1], 10, on_b, fixture);
+	net_timer_start(fixture->loop, &fixture->timers[0], 50, on_a, fixture);
+	net_timer_start(fixture->loop, &fixture->timers[0], 0, on_a, fixture); // moved
+	net_loop_run(fixture->loop);
+	assert_string_equal(fixture->order, "abbb");
+	assert_true(clock_steady_ms() - begun >= 60);
+	assert_false(fixture->timers[0].running || fixture->timers[2].running);
+	net_timer_stop(fixture->loop, &fixture->timers[3]); // never started
+}
+
+enum { POSTS = 20000 };
+
+struct job {
+	struct fixture *fixture;
+	int number;
+};
+
+static void count_up(void *arg)
+{
+	struct job *job = arg;
+	struct fixture *fixture = job->fixture;
+	if (job->number != fixture->posted++)
+		fixture->wrong++;
+	free(job);
+	if (fixture->posted == POSTS)
+		net_loop_stop(fixture->loop);
+}
+
+static void *post_many(void *arg)
+{
+	struct fixture *fixture = arg;
+	for (int i = 0; i < POSTS; i++) {
+		struct job *job = malloc(sizeof(*job));
+		if (!job)
+			abort();
+		*job = (struct job){fixture, i};
+		while (net_loop_post(fixture->loop, count_up, job))
+			usleep(100); // full for the moment
+	}
+	return NULL;
+}
+
+static void posts_arrive_in_order(void **state)
+{
+	struct fixture *fixture = *state;
+	pthread_t thread;
+	net_timer_start(fixture->loop, &fixture->end, 30000, stop, fixture);
+	assert_int_equal(pthread_create(&thread, NULL, post_many, fixture), 0);
+	net_loop_run(fixture->loop);
+	pthread_join(thread, NULL);
+	net_timer_stop(fixture->loop, &fixture->end);
+	assert_int_equal(fixture->posted, POSTS);
+	assert_int_equal(fixture->wrong, 0);
+}
+
+static void nothing(void *arg)
+{
+	(void)arg;
+}
+
+static void posts_are_bounded(void **state)
+{
+	struct fixture *fixture = *state;
+	int taken = 0;
+	while (taken <= LIMIT_LOOP_QUEUE && !net_loop_post(fixture->loop, nothing, NULL))
+		taken++;
+	assert_int_equal(taken, LIMIT_LOOP_QUEUE);
+	assert_int_equal(net_loop_post(fixture->loop, nothing, NULL), STATUS_LIMIT_EXCEEDED);
+}
+
+static void on_readable(void *arg, int fd)
+{
+	struct fixture *fixture = arg;
+	char letter;
+	ssize_t length = read(fd, &letter, 1);
+	if (length == 1) {
+		note(fixture, letter);
+		return;
+	}
+	note(fixture, '.');
+	net_watch_destroy(&fixture->watch); // inside its own callback
+	net_loop_stop(fixture->loop);
+}
+
+static const struct net_watch_events reading = {.readable = on_readable};
+
+static void a_watched_file(void **state)
+{
+	struct fixture *fixture = *state;
+	assert_int_equal(pipe(fixture->fds), 0);
+	assert_int_equal(net_watch_create(&fixture->watch, fixture->loop, fixture->fds[0], &reading, fixture, NULL),
+			 STATUS_OK);
+	assert_int_equal(write(fixture->fds[1], "xyz", 3), 3);
+	close(fixture->fds[1]);
+	net_timer_start(fixture->loop, &fixture->end, 10000, stop, fixture);
+	net_loop_run(fixture->loop);
+	net_timer_stop(fixture->loop, &fixture->end);
+	assert_string_equal(fixture->order, "xyz.");
+	assert_null(fixture->watch);
+	net_watch_destroy(&fixture->watch);
+	assert_true(read(fixture->fds[0], fixture->order, 1) < 0); // closed with the watch
+}
+
+static void what_cannot_be_watched(void **state)
+{
+	struct fixture *fixture = *state;
+	struct error error = {0};
+	assert_int_equal(net_watch_create(&fixture->watch, fixture->loop, 9999, &reading, fixture, &error),
+			 STATUS_UNAVAILABLE);
+	assert_null(fixture->watch);
+	assert_true(error.message[0]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(timers_fire_in_order, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(posts_arrive_in_order, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(posts_are_bounded, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_watched_file, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(what_cannot_be_watched, set_up, tear_down),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
