@@ -97,9 +97,11 @@ static enum status load(struct cuda *cuda, struct library_info *library, enum li
 	*state = LIBRARY_MISSING;
 	cuda->library = dlopen(library_file, RTLD_NOW | RTLD_LOCAL);
 	if (!cuda->library) {
-		if (cuda_hardware_present())
-			error_hint(error, "%s", driver_hint);
-		return error_set(error, STATUS_UNAVAILABLE, "%s", dlerror());
+		const char *reason = dlerror(); // no news where there is no card that it could drive
+		if (!cuda_hardware_present())
+			return error_set(error, STATUS_UNAVAILABLE, "this machine has no NVIDIA GPU that needs it");
+		error_hint(error, "%s", driver_hint);
+		return error_set(error, STATUS_UNAVAILABLE, "%s", reason ? reason : library_file);
 	}
 	*state = LIBRARY_TOO_OLD;
 	enum status status = load_symbols(cuda, error);
@@ -219,8 +221,13 @@ void cuda_driver_version(char *version, size_t size, struct library_info *librar
 		dlclose(handle);
 	} else {
 		library->state = LIBRARY_MISSING;
-		text_copy(library->reason, sizeof(library->reason), dlerror());
-		if (cuda_hardware_present())
+		const char *reason = dlerror();
+		bool needed = cuda_hardware_present();
+		text_copy(library->reason, sizeof(library->reason),
+			  !needed  ? "this machine has no NVIDIA GPU that needs it"
+			  : reason ? reason
+				   : nvml_file);
+		if (needed)
 			text_copy(library->hint, sizeof(library->hint), driver_hint);
 	}
 	if (!version[0])
