@@ -100,23 +100,23 @@ function* nearby(document, schema, valid) {
 	if (schema.properties) yield { ...valid, foreign: 1 };
 }
 
-// Parameters of `name` that the document does not allow, each made from `valid` by one change. ajv decides.
-export function* invalidParams(document, name, valid) {
-	const seen = new Set();
-	const fresh = (params) => {
-		const text = JSON.stringify(params);
-		if (seen.has(text) || !paramsFault(document, name, params)) return false;
-		seen.add(text);
-		return true;
-	};
+// Parameter lists of `name`, each made from `valid` by one change; some still fit.
+export function* variants(document, name, valid) {
 	for (const { name: param, schema } of method(document, name).params) {
 		const { [param]: value, ...others } = valid;
-		if (fresh(others)) yield others;
-		for (const changed of nearby(document, schema, value)) {
-			const params = { ...others, [param]: changed };
-			if (fresh(params)) yield params;
-		}
+		yield others;
+		for (const changed of nearby(document, schema, value)) yield { ...others, [param]: changed };
 	}
-	const foreign = { ...valid, foreign: 1 };
-	if (fresh(foreign)) yield foreign;
+	yield { ...valid, foreign: 1 };
+}
+
+// Those of them that the document does not allow, each once. ajv decides.
+export function* invalidParams(document, name, valid) {
+	const seen = new Set();
+	for (const params of variants(document, name, valid)) {
+		const text = JSON.stringify(params);
+		if (seen.has(text) || !paramsFault(document, name, params)) continue;
+		seen.add(text);
+		yield params;
+	}
 }
