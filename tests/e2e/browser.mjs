@@ -13,7 +13,7 @@ import { Worker } from "node:worker_threads";
 import { chromium } from "playwright-core";
 import { eventually, patience, slow } from "../api/server.mjs";
 
-const executable = process.env.EXOGPU_CHROMIUM ?? "/usr/bin/chromium";
+export const executable = process.env.EXOGPU_CHROMIUM ?? "/usr/bin/chromium";
 export const pictures = process.env.EXOGPU_PICTURES ?? fileURLToPath(new URL("../../build/e2e", import.meta.url));
 
 // describe(), or where no browser is there one test that is skipped with the reason: a skipped suite is not counted.
@@ -21,6 +21,9 @@ export function suite(name, body) {
 	if (existsSync(executable)) describe(name, body);
 	else test(name, { skip: `there is no browser at ${executable}; apt-get install chromium, or set EXOGPU_CHROMIUM` }, () => {});
 }
+
+export const flags = [...(process.getuid?.() === 0 ? ["--no-sandbox"] : []), "--disable-quic",
+	"--disable-background-networking", "--no-first-run"];
 
 export const shapes = {
 	"wide-light": { viewport: { width: 1440, height: 1000 }, colorScheme: "light" },
@@ -31,9 +34,7 @@ export const shapes = {
 
 // A browser whose pages are watched. `close` ends it and fails if a page had something to complain about.
 export async function startBrowser() {
-	const browser = await chromium.launch({ executablePath: executable,
-		args: [...(process.getuid?.() === 0 ? ["--no-sandbox"] : []), "--disable-quic", "--disable-background-networking",
-			"--no-first-run"] });
+	const browser = await chromium.launch({ executablePath: executable, args: flags });
 	const faults = [];
 	return {
 		browser, faults,

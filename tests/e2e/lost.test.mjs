@@ -1,0 +1,173 @@
+// What the page does when the other side goes away: the server killed and started again, the node killed, nothing but
+// silence. Old values stay, grey and with their age; the page comes back by itself; a hidden tab draws nothing.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { Client } from "../api/client.mjs";
+import { eventually, slow, startServer, temporary } from "../api/server.mjs";
+import { childrenOf, crash, devicesUp, endAll, goTo, loadCpu, openDashboard, picture, startBrowser, suite } from "./browser.mjs";
+import { openTab } from "./tab.mjs";
+
+suite("losing the other side", () => {
+	const data = temporary();
+	const orphans = [];
+	let server, client, browser;
+	const start = async (listen) => {
+		server = await startServer({ data, listen, localNode: true });
+		client = await Client.login(server);
+	};
+	// What Chromium itself says of connections that end: part of what is tested here.
+	const expected = [/WebSocket connection to .* failed/, /ERR_CONNECTION_REFUSED/];
+	const live = (page) => page.getByRole("status", { name: "Connection: live" });
+	const stale = (page) => page.locator(".dev-panel .cell.stale").count();
+
+	before(async () => {
+		await start();
+		browser = await startBrowser();
+	});
+	after(async () => {
+		await browser?.close();
+		await server?.stop();
+		endAll(orphans);
+	});
+
+	test("the server is killed and comes back at the same place", async (t) => {
+		const devices = await devicesUp(client);
+		const page = await browser.page({ expected });
+		await openDashboard(page, server);
+		const sheet = page.getByRole("region", { name: "Devices" });
+		const figures = () => sheet.locator("dd.num").allTextContents();
+		await eventually(async () => (await figures()).some((text) => /%/.test(text)), "figures are shown",
+			10000 * slow);
+		const { epoch } = await client.call("cluster.snapshot");
+		const before = await figures();
+
+		orphans.push(...await crash(server));
+		const banner = page.getByRole("alert", { name: "Connection lost" });
+		await banner.waitFor();
+		assert.match(await banner.textContent(), /No connection to the server for \d+(\.\d)? s/);
+		assert.match(await banner.textContent(), /What you see is from \d\d:\d\d:\d\d/);
+		await page.getByRole("status", { name: "Connection: not connected" }).waitFor();
+		const age = async () => parseFloat(/for ([\d.]+) s/.exec(await banner.textContent())[1]);
+		const young = await age();
+		await eventually(async () => (await age()) >= young + 1, "the age grows");
+		const countdowns = new Set();
+		await eventually(async () => countdowns.add(/again in \d+ s|trying now/.exec(await banner.textContent())?.[0]).size > 1,
+			"the countdown counts", 10000 * slow);
+		const kept = await figures();
+		assert.equal(kept.length, before.length, "the values are kept");
+		assert.ok(kept.some((text) => /%/.test(text)), kept.join(", "));
+		assert.equal(await stale(page), devices.length, "and greyed");
+		const ages = await sheet.locator(".cell .age").allTextContents();
+		assert.ok(ages.length === devices.length && ages.every((text) => /\d s ago|min ago/.test(text)), ages.join(", "));
+		await page.getByRole("region", { name: "Cluster" }).getByText(/ago/).first().waitFor();
+		await picture(page, "disconnected-wide-light");
+		await page.setViewportSize({ width: 390, height: 844 });
+		await picture(page, "disconnected-narrow-light");
+		await page.emulateMedia({ colorScheme: "dark" });
+		await picture(page, "disconnected-narrow-dark");
+		await page.setViewportSize({ width: 1440, height: 1000 });
+		await picture(page, "disconnected-wide-dark");
+		await goTo(page, `#/devices/${devices[0].device_id}`);
+		assert.equal(await page.getByRole("button", { name: "Verify again" }).isDisabled(), true);
+		await page.getByText("Nothing can be changed while the connection is lost.").waitFor();
+		await picture(page, "disconnected-device-wide-dark");
+		await goTo(page, "#/overview");
+
+		const begun = Date.now();
+		await start(`127.0.0.1:${server.port}`);
+		await live(page).waitFor({ timeout: 20000 * slow });
+		t.diagnostic(`back ${Date.now() - begun} ms after the start of the new server`);
+		await banner.waitFor({ state: "detached" });
+		assert.notEqual((await client.call("cluster.snapshot")).epoch, epoch, "the server counts anew");
+		await devicesUp(client);
+		await eventually(async () => (await stale(page)) === 0, "nothing is stale any more", 15000 * slow);
+		const shown = await sheet.getByRole("link").count();
+		assert.equal(shown, devices.length, "each device once");
+		await page.context().close();
+	});
+
+	test("Try now does not wait for the countdown", async () => {
+		const page = await browser.page({ expected });
+		await openDashboard(page, server);
+		orphans.push(...await crash(server));
+		const banner = page.getByRole("alert", { name: "Connection lost" });
+		await banner.getByText(/again in ([3-9]|\d\d) s/).waitFor({ timeout: 30000 * slow });
+		await start(`127.0.0.1:${server.port}`);
+		await banner.getByRole("button", { name: "Try now" }).click();
+		await live(page).waitFor({ timeout: 1500 * slow });
+		await page.context().close();
+	});
+
+	test("the node is killed: the gap is shown, and its devices are back within 3 s", async (t) => {
+		// a server that has not been killed: one that has may still be served by its former self's node
+		const own = await startServer({ localNode: true });
+		const devices = await devicesUp(await Client.login(own));
+		const page = await browser.page();
+		await openDashboard(page, own);
+		const cells = page.locator(".dev-panel .cell");
+		await eventually(async () => (await cells.count()) === devices.length && (await stale(page)) === 0, "all are here");
+		const nodeOf = () => childrenOf(own.child.pid).find(({ command }) => command[1] === "node");
+		const killed = nodeOf();
+		await page.evaluate((count) => {
+			window.gap = { words: [] };
+			const note = () => {
+				const grey = document.querySelectorAll(".dev-panel .cell.stale").length;
+				if (window.gap.gone === undefined && grey === count) {
+					window.gap.gone = performance.now();
+					window.gap.words.push(document.querySelector(".topo-panel .node-foot").textContent,
+						document.querySelector("[aria-label='Wants attention']")?.textContent);
+				}
+				if (window.gap.gone !== undefined && grey === 0) window.gap.back ??= performance.now();
+			};
+			new MutationObserver(note).observe(document.body, { subtree: true, childList: true, attributes: true });
+			window.gap.begun = performance.now();
+		}, devices.length);
+		process.kill(killed.pid, "SIGKILL");
+		const { begun, gone, back, words } = await eventually(async () => {
+			const seen = await page.evaluate(() => window.gap);
+			return seen.back && seen;
+		}, "the devices went and came back", 10000 * slow);
+		t.diagnostic(`greyed ${(gone - begun).toFixed(0)} ms after the kill, back ${(back - gone).toFixed(0)} ms later`);
+		assert.match(words[0], /^offline/, "the machine is said to be offline");
+		assert.match(words[1], /is offline/, "and wants attention");
+		assert.ok(back - begun < 3000 * slow, `back after ${back - begun} ms`);
+		assert.notEqual(nodeOf().pid, killed.pid);
+		await page.getByRole("region", { name: "Last events" }).getByText(/its connection broke/).first().waitFor();
+		await page.context().close();
+		assert.equal((await own.stop()).code, 0);
+	});
+
+	test("a server that stops says so, and its page says what it said", async () => {
+		const page = await browser.page({ expected });
+		await openDashboard(page, server);
+		assert.equal((await server.stop()).code, 0);
+		await page.getByRole("alert", { name: "Connection lost" }).getByText("The server said that it shuts down.").waitFor();
+		await start(`127.0.0.1:${server.port}`);
+		await live(page).waitFor({ timeout: 20000 * slow });
+		await page.context().close();
+	});
+
+	test("a hidden tab draws nothing, and is up to date as soon as it is seen", async () => {
+		await devicesUp(client);
+		const tab = await openTab(`${server.url.origin}/#token=${server.token}`);
+		const load = loadCpu();
+		try {
+			const isLive = `document.querySelector("[role=status][aria-label='Connection: live']") !== null`;
+			await eventually(() => tab.evaluate(isLive), "the page is live", 10000 * slow);
+			await tab.evaluate(`window.changes = 0; new MutationObserver((list) => (window.changes += list.length)).observe(
+				document.documentElement, { subtree: true, childList: true, attributes: true, characterData: true })`);
+			await eventually(() => tab.evaluate("window.changes > 0"), "a page that is seen changes", 10000 * slow);
+			await tab.hide();
+			await tab.evaluate("window.changes = 0");
+			await new Promise((resolve) => setTimeout(resolve, 4000));
+			assert.equal(await tab.evaluate("window.changes"), 0, "nothing changed on a page that nobody sees");
+			await tab.show();
+			await eventually(() => tab.evaluate("window.changes > 0"), "it draws again");
+			const heard = await tab.evaluate("document.querySelector('.live .ago').textContent");
+			assert.match(heard, /^[0-5]\.\d s ago$/, "it went on listening meanwhile");
+		} finally {
+			await load.stop();
+			await tab.close();
+		}
+	});
+});

@@ -1,0 +1,71 @@
+// A tab that can be hidden behind another. Playwright keeps every page "visible", so this one is driven over the browser's
+// own debugging protocol: its own Chromium, one tab with the page, one empty tab to put in front of it.
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import WebSocket from "ws";
+import { eventually, within } from "../api/server.mjs";
+import { executable, flags } from "./browser.mjs";
+
+// {evaluate(expression), hide(), show(), close()}; the page at `url` has been loaded.
+export async function openTab(url) {
+	const profile = mkdtempSync(join(tmpdir(), "exogpu-tab-"));
+	const child = spawn(executable, ["--headless=new", ...flags, "--remote-debugging-port=0", `--user-data-dir=${profile}`,
+		"about:blank"], { stdio: ["ignore", "ignore", "pipe"] });
+	const exited = once(child, "exit");
+	const end = () => {
+		child.kill("SIGKILL");
+		rmSync(profile, { recursive: true, force: true });
+	};
+	process.on("exit", end);
+	let said = "";
+	child.stderr.setEncoding("utf8").on("data", (text) => (said += text));
+	const [, address] = await eventually(() => /DevTools listening on (ws:\S+)/.exec(said), "Chromium listens", 20000);
+	const socket = new WebSocket(address);
+	await within(once(socket, "open"), "Chromium answers");
+
+	const calls = new Map();
+	let lastId = 0;
+	socket.on("message", (data) => {
+		const { id, result, error } = JSON.parse(data);
+		if (id === undefined) return;
+		const { resolve, reject } = calls.get(id);
+		calls.delete(id);
+		if (error) reject(new Error(error.message));
+		else resolve(result);
+	});
+	const call = (method, params = {}, sessionId) => within(new Promise((resolve, reject) => {
+		calls.set(++lastId, { resolve, reject });
+		socket.send(JSON.stringify({ id: lastId, method, params, sessionId }));
+	}), method, 10000);
+
+	const front = await call("Target.createTarget", { url: "about:blank" });
+	const tab = await call("Target.createTarget", { url });
+	const { sessionId } = await call("Target.attachToTarget", { targetId: tab.targetId, flatten: true });
+	const evaluate = async (expression) => {
+		const { result, exceptionDetails } = await call("Runtime.evaluate",
+			{ expression, awaitPromise: true, returnByValue: true }, sessionId);
+		if (exceptionDetails) throw new Error(exceptionDetails.exception?.description ?? exceptionDetails.text);
+		return result.value;
+	};
+	const bring = async (target, hidden) => {
+		await call("Target.activateTarget", { targetId: target.targetId });
+		await eventually(async () => (await evaluate("document.hidden")) === hidden, `document.hidden is ${hidden}`);
+	};
+	// there is nothing to evaluate in while the page is on its way
+	await eventually(() => evaluate("document.readyState === 'complete'").catch(() => false), `${url} is loaded`, 20000);
+	return {
+		evaluate,
+		hide: () => bring(front, true),
+		show: () => bring(tab, false),
+		async close() {
+			socket.close();
+			child.kill("SIGTERM");
+			await within(exited, "Chromium ends", 10000).catch(() => {});
+			process.off("exit", end);
+			end();
+		},
+	};
+}
