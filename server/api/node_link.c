@@ -258,6 +258,6 @@ void node_link_message(void *user, struct net_conn *conn, const uint8_t *bytes, 
 		log_warning("nodes", "a message of node %s was refused: %s", link->node_id[0] ? link->node_id : "(new)",
 			    error.message);
 	if (status != STATUS_PENDING && (message.id || (status && !call)) && (call || status))
-		answer(link, message.id, json_new_object(), status ? &error : NULL);
+		answer(link, message.id, status ? NULL : json_new_object(), status ? &error : NULL);
 	message_finish(&message);
 }

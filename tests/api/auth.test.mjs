@@ -20,7 +20,7 @@ describe("logging in", () => {
 		admin = await Client.login(server);
 	});
 	after(async () => {
-		await server?.stop();
+		await server?.finish();
 		assertContractKept();
 	});
 

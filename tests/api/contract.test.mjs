@@ -47,7 +47,7 @@ describe("every method of the contract", () => {
 		for (;;) if ((await admin.call("cluster.snapshot")).devices.length) break;
 	});
 	after(async () => {
-		await server?.stop();
+		await server?.finish();
 		assertContractKept();
 	});
 

@@ -26,7 +26,7 @@ describe("events", () => {
 		await change();
 	});
 	after(async () => {
-		await server?.stop();
+		await server?.finish();
 		assertContractKept();
 	});
 

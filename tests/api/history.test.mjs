@@ -29,7 +29,7 @@ describe("history", () => {
 		}
 	});
 	after(async () => {
-		await server?.stop();
+		await server?.finish();
 		assertContractKept();
 	});
 

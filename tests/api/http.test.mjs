@@ -19,7 +19,7 @@ describe("HTTP", () => {
 		admin = await Client.login(server);
 	});
 	after(async () => {
-		await server?.stop();
+		await server?.finish();
 		assertContractKept();
 	});
 

@@ -23,7 +23,7 @@ describe("messages", () => {
 	});
 	after(async () => {
 		assert.equal((await client.call("server.info")).version, (await server.http("/healthz")).json().version);
-		await server?.stop();
+		await server?.finish();
 		assertContractKept();
 	});
 

@@ -27,7 +27,7 @@ describe("a node and its devices", () => {
 		await admin.call("events.subscribe", { topics: ["inventory", "telemetry"] });
 	});
 	after(async () => {
-		await server?.stop();
+		await server?.finish();
 		assertContractKept();
 	});
 
@@ -289,7 +289,7 @@ describe("a restart", () => {
 			assert.deepEqual(again.devices.map((one) => [one.device_id, one.first_seen_at, one.verification.state, one.state]),
 				[["dev_cpu", earlier.devices[0].first_seen_at, "passed", "draining"],
 					["dev_gpu", earlier.devices[1].first_seen_at, "passed", "idle"]]);
-			await second.stop();
+			await second.finish();
 			assertContractKept();
 		});
 });

@@ -41,8 +41,8 @@ describe("starting", () => {
 		assert.ok(performance.now() - begun < 2000 * slow);
 		await (await Client.login(server)).close();
 		await (await Client.open(server, { unix: true })).close();
-		await server.stop();
-		await (await startServer({ data: server.data })).stop();
+		await server.finish();
+		await (await startServer({ data: server.data })).finish();
 	});
 
 	test("a port in use", async () => {
@@ -77,7 +77,7 @@ describe("starting", () => {
 		chmodSync(data, 0o755);
 		const server = await startServer({ data });
 		assert.equal(statSync(data).mode & 0o777, 0o700);
-		await server.stop();
+		await server.finish();
 	});
 
 	test("a socket path that is too long", async () => {
@@ -87,7 +87,7 @@ describe("starting", () => {
 
 	test("a database from a newer version is refused and left as it is", async () => {
 		const server = await startServer();
-		await server.stop();
+		await server.finish();
 		const file = join(server.data, "state.db"), version = Buffer.from([0, 0, 0x27, 0x0f]);
 		const descriptor = openSync(file, "r+");
 		writeSync(descriptor, version, 0, 4, 60); // user_version in the header of the file
@@ -106,12 +106,12 @@ describe("starting", () => {
 
 	test("the first token is made anew when its file is gone", async () => {
 		const first = await startServer();
-		await first.stop();
+		await first.finish();
 		rmSync(join(first.data, "admin.token"));
 		const second = await startServer({ data: first.data });
 		assert.notEqual(second.token, first.token);
 		await (await Client.login(second)).close();
-		await second.stop();
+		await second.finish();
 	});
 
 	test("bad usage ends with 2 and a hint", async () => {
@@ -183,12 +183,12 @@ describe("stopping", () => {
 		const known = new Set((await admin.call("token.list")).tokens.map((one) => one.token_id));
 		for (const { token_id } of made) assert.ok(known.has(token_id), `${token_id} of ${made.length} was answered, and is gone`);
 		await (await Client.login(second, made.at(-1).token)).close();
-		await second.stop();
+		await second.finish();
 	});
 
 	test("it starts in less than a second", async () => {
 		const server = await startServer();
 		assert.ok(server.readyMs < 1000 * slow, `${server.readyMs.toFixed()} ms`);
-		await server.stop();
+		await server.finish();
 	});
 });

@@ -97,6 +97,11 @@ export async function startServer({ data = temporary(), listen = "127.0.0.1:0", 
 			return Number(pages) * 4096;
 		},
 	};
+	// Its end is checked too: that is where the sanitizers say what was leaked.
+	server.finish = async () => {
+		const { code, signal, stderr } = await server.stop();
+		if (code !== 0) throw new Error(`the server ended with ${code ?? signal}: ${stderr.slice(-4000)}`);
+	};
 	return server;
 }
 
