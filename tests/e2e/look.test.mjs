@@ -1,0 +1,203 @@
+// How every page looks in both themes on a desk and on a phone, as far as it can be computed: nothing scrolls sideways,
+// everything that can be pressed has a name and room for a finger, text has a contrast of 4.5 or more, the focus is seen.
+// Pictures of all of them are left to be looked at.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { Client, FakeNode } from "../api/client.mjs";
+import { deviceReadings, deviceRecord, nodeReadings, nodeRecord } from "../api/records.mjs";
+import { eventually, slow, startServer } from "../api/server.mjs";
+import { devicesUp, goTo, openDashboard, picture, shapes, startBrowser, suite } from "./browser.mjs";
+
+const MIN_CONTRAST = 4.5;
+
+// Runs in the page: every element with text of its own that is seen, with the contrast of its text to what lies behind it.
+function measureContrast() {
+	const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+	const rgba = (colour) => {
+		canvas.clearRect(0, 0, 1, 1);
+		canvas.fillStyle = colour;
+		canvas.fillRect(0, 0, 1, 1);
+		const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data;
+		return [r, g, b, a / 255];
+	};
+	const over = ([r, g, b, a], under) => [r, g, b].map((value, i) => value * a + under[i] * (1 - a));
+	const luminance = (colour) => {
+		const [r, g, b] = colour.map((value) => (value / 255 <= 0.04045 ? value / 255 / 12.92 : ((value / 255 + 0.055) / 1.055) ** 2.4));
+		return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+	};
+	const poor = [];
+	let measured = 0, least = 21;
+	for (const element of document.body.querySelectorAll("*")) {
+		const text = [...element.childNodes].filter((node) => node.nodeType === 3).map((node) => node.data.trim()).join("");
+		const box = element.getBoundingClientRect();
+		if (!text || box.width < 2 || box.height < 2 || !element.checkVisibility({ opacityProperty: true, visibilityProperty: true }))
+			continue;
+		if (element.closest("svg, .sr, :disabled, noscript")) continue;
+		const chain = [];
+		for (let at = element; at; at = at.parentElement) chain.unshift(getComputedStyle(at));
+		let behind = [255, 255, 255], opacity = 1;
+		for (const style of chain) {
+			behind = over(rgba(style.backgroundColor), behind);
+			opacity *= Number(style.opacity);
+		}
+		const [r, g, b, a] = rgba(chain.at(-1).color);
+		const front = over([r, g, b, a * opacity], behind);
+		const [light, dark] = [luminance(front), luminance(behind)].sort((one, other) => other - one);
+		const contrast = (light + 0.05) / (dark + 0.05);
+		measured++;
+		least = Math.min(least, contrast);
+		if (contrast < 4.5) poor.push(`${contrast.toFixed(2)} "${text.slice(0, 40)}" ${element.tagName.toLowerCase()}.${element.className}`);
+	}
+	return { measured, least, poor: [...new Set(poor)] };
+}
+
+// Runs in the page: what can be pressed and has no name, or on a phone too little room.
+function measureControls(finger) {
+	const nameless = [], small = [];
+	for (const element of document.querySelectorAll("a[href], button, input, [role=button], [tabindex='0']")) {
+		if (!element.checkVisibility({ visibilityProperty: true })) continue;
+		const labels = [element.getAttribute("aria-label"), element.textContent, element.title,
+			...[...(element.labels ?? [])].map((label) => label.textContent)];
+		const what = element.outerHTML.slice(0, 120);
+		if (!labels.some((text) => text?.trim())) nameless.push(what);
+		const { width, height } = (element.closest("label") ?? element).getBoundingClientRect();
+		if (finger && element.matches("button, .btn, .tabbar a, input:not([type=checkbox])") && width > 1 && height < 32)
+			small.push(`${Math.round(width)}x${Math.round(height)} ${what}`);
+	}
+	return { nameless, small };
+}
+
+suite("how it looks", () => {
+	let server, client, browser, device, node;
+	const far = "A workstation with a rather long name in the far corner of the second machine room";
+	let fake, timer;
+
+	before(async () => {
+		server = await startServer({ localNode: true });
+		client = await Client.login(server);
+		device = (await devicesUp(client)).find((one) => one.backend === "cpu");
+		node = (await client.call("cluster.snapshot")).nodes[0];
+		browser = await startBrowser();
+	});
+	after(async () => {
+		clearInterval(timer);
+		fake?.socket.close();
+		await browser?.close();
+		await server?.stop();
+	});
+
+	// Name to address; the addresses are known when the test runs.
+	const pages = {
+		overview: () => "#/overview",
+		devices: () => "#/devices",
+		device: () => `#/devices/${device.device_id}`,
+		node: () => `#/nodes/${node.node_id}`,
+		nowhere: () => "#/nowhere/at/all",
+		keys: () => "#/overview",
+	};
+
+	async function inspect(page, shape, name, t) {
+		await page.waitForTimeout(400); // what is drawn after the address changed
+		const narrow = shape.startsWith("narrow");
+		const { scroll, client: width, wide } = await page.evaluate(() => ({
+			scroll: document.documentElement.scrollWidth, client: document.documentElement.clientWidth,
+			wide: [...document.body.querySelectorAll("*")].filter((one) => one.getBoundingClientRect().right > innerWidth + 1 &&
+				!one.closest(".table-wrap, .sr, .skip")).map((one) => one.outerHTML.slice(0, 100)).slice(0, 5) }));
+		assert.ok(scroll <= width, `${name} scrolls sideways: ${scroll} in ${width}; ${wide.join("\n")}`);
+		const { measured, least, poor } = await page.evaluate(measureContrast);
+		t.diagnostic(`${name}, ${shape}: ${measured} texts, the least contrast ${least.toFixed(2)}`);
+		assert.deepEqual(poor, [], `${name}: contrast below ${MIN_CONTRAST}`);
+		const { nameless, small } = await page.evaluate(measureControls, narrow);
+		assert.deepEqual(nameless, [], `${name}: without a name`);
+		if (small.length) t.diagnostic(`${name}, ${shape}: little room for a finger: ${small.join("; ")}`);
+		assert.equal(await page.locator("h1:visible").count(), 1, `${name}: one first heading`);
+		assert.notEqual(await page.title(), "");
+	}
+
+	for (const shape of Object.keys(shapes)) {
+		test(`every page, ${shape}`, async (t) => {
+			const page = await browser.page(shapes[shape]);
+			await page.goto(server.url.origin);
+			await page.getByRole("form", { name: "Log in" }).waitFor();
+			await inspect(page, shape, "login", t);
+			await picture(page, `login-${shape}`);
+			await openDashboard(page, server);
+			for (const [name, hash] of Object.entries(pages)) {
+				await goTo(page, hash());
+				if (name === "keys") {
+					await page.keyboard.press("?");
+					await page.getByRole("dialog", { name: "Keys" }).waitFor();
+				}
+				if (name === "device") await page.locator("figure .plot canvas").first().waitFor();
+				await inspect(page, shape, name, t);
+				await picture(page, `${name}-${shape}`, { fullPage: name !== "keys" });
+			}
+			await page.context().close();
+		});
+	}
+
+	test("the focus is seen on everything that Tab reaches", async () => {
+		const page = await browser.page();
+		await openDashboard(page, server);
+		for (const hash of [pages.overview(), pages.devices(), pages.device()]) {
+			await goTo(page, hash);
+			await page.waitForTimeout(300);
+			await page.evaluate(() => document.activeElement?.blur());
+			const unseen = [];
+			let reached = 0;
+			for (let i = 0; i < 60; i++) {
+				await page.keyboard.press("Tab");
+				const at = await page.evaluate(() => {
+					const element = document.activeElement;
+					if (!element || element === document.body) return null;
+					const style = getComputedStyle(element), box = element.getBoundingClientRect();
+					const ring = (style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 1) || style.boxShadow !== "none";
+					return { ring, shown: box.width > 1 && box.height > 1, html: element.outerHTML.slice(0, 100) };
+				});
+				if (!at) break;
+				reached++;
+				if (!at.ring || !at.shown) unseen.push(at.html);
+			}
+			assert.ok(reached > 5, `${hash}: ${reached} elements by Tab`);
+			assert.deepEqual(unseen, [], `${hash}: focus not seen`);
+		}
+		await page.context().close();
+	});
+
+	test("names as long as they come, and a device that failed, fit in", async (t) => {
+		fake = await FakeNode.connect(server, nodeRecord({ node_id: "nod_long", name: far, host_name: `${"long-".repeat(12)}host.example` }));
+		const base = { family: "An architecture with a long family name", memory_pool: "p" };
+		await fake.devices([
+			deviceRecord({ ...base, device_id: "dev_long", hardware_key: "uuid:l1", uuid: null,
+				name: "NVIDIA GeForce RTX 4090 Founders Edition with a name that goes on and on and on", pci_address: "0000:0a:00.0" }),
+			deviceRecord({ ...base, device_id: "dev_word", hardware_key: "uuid:l2", uuid: null, name: "W".repeat(64), memory_pool: "q" }),
+			deviceRecord({ ...base, device_id: "dev_bad", hardware_key: "uuid:l3", uuid: null, name: "A card that failed", memory_pool: "r",
+				support: "unsupported", support_reason: "the check failed",
+				verification: { state: "failed", at: new Date().toISOString(), duration_ms: 3.5,
+					error: "copying 1048576 bytes on the device gave other bytes from 4096 on; the driver or the memory is faulty" } }),
+		]);
+		timer = setInterval(() => fake.telemetry([
+			deviceReadings({ device_id: "dev_long", temperature_celsius: 91, thermal_state: "throttled", throttle: ["thermal", "power"],
+				utilization_percent: 99, memory_used_bytes: 17000000000 }),
+			deviceReadings({ device_id: "dev_word", power_watts: null, temperature_celsius: null }),
+		], nodeReadings({ node_id: "nod_long" })), 1000);
+		const long = await eventually(async () => {
+			const { devices } = await client.call("cluster.snapshot");
+			return devices.find((one) => one.name.startsWith("NVIDIA GeForce"));
+		}, "the devices are told", 5000 * slow);
+		for (const shape of ["wide-light", "narrow-dark"]) {
+			const page = await browser.page(shapes[shape]);
+			await openDashboard(page, server);
+			await page.getByText(/failed its check/).first().waitFor();
+			await page.waitForTimeout(2500); // two readings for the sparklines
+			for (const [name, hash] of [["overview", "#/overview"], ["devices", "#/devices"], ["device", `#/devices/${long.device_id}`],
+				["node", `#/nodes/${long.node_id}`]]) {
+				await goTo(page, hash);
+				await page.waitForTimeout(600);
+				await picture(page, `long-${name}-${shape}`);
+				await inspect(page, shape, `long ${name}`, t);
+			}
+			await page.context().close();
+		}
+	});
+});
