@@ -18,7 +18,8 @@ static const char *verdict(struct contract *contracts[2], const char *line, size
 	const struct contract_method *method = contract_find(contract, json_get_string(json, "method", ""));
 	const struct json *params = json_get(json, "params");
 	// Anything but an object is refused before the parameters are looked at (message.c).
-	bool fits = method && json_type(params) == JSON_OBJECT && !contract_check_params(contract, method, params, NULL);
+	bool fits = method && json_type(params) == JSON_OBJECT &&
+		    !contract_check_params(contract, method, params, NULL);
 	json_destroy(&json);
 	return fits ? "fits" : "fits not";
 }
@@ -30,7 +31,8 @@ int main(void)
 	char *line = NULL;
 	size_t room = 0;
 	ssize_t length;
-	if (contract_create(&contracts[0], CONTRACT_API, &error) || contract_create(&contracts[1], CONTRACT_NODE, &error)) {
+	if (contract_create(&contracts[0], CONTRACT_API, &error) ||
+	    contract_create(&contracts[1], CONTRACT_NODE, &error)) {
 		fprintf(stderr, "%s\n", error.message);
 		return 1;
 	}
