@@ -190,8 +190,9 @@ static void missing_library_is_told(void **state)
 	struct outcome found = enumerate("cuda", NULL);
 	const struct json *libraries = json_get(result_of(&found, "worker.enumerate"), "libraries");
 	assert_string_equal(json_get_string(json_first(libraries), "name", ""), "CUDA driver");
+	const char *reason = json_get_string(json_first(libraries), "reason", "");
 	if (!strcmp(json_get_string(json_first(libraries), "state", ""), "missing"))
-		assert_non_null(strstr(json_get_string(json_first(libraries), "reason", ""), "libcuda.so.1"));
+		assert_true(strstr(reason, "libcuda.so.1") || strstr(reason, "no NVIDIA GPU"));
 	finish(&found);
 }
 
