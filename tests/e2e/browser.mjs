@@ -73,10 +73,16 @@ export async function see(page, text, options = {}) {
 	return found;
 }
 
+// The whole page, not only what fits the window. The window is made as tall as the page: a picture of more than the window
+// would end the emulation of touch.
 export async function picture(page, name, { fullPage = true } = {}) {
 	mkdirSync(pictures, { recursive: true });
+	const size = page.viewportSize();
+	const height = fullPage ? await page.evaluate(() => document.documentElement.scrollHeight) : size.height;
+	if (height > size.height) await page.setViewportSize({ width: size.width, height });
 	// the caret stays as it is: hiding it would put a style into the page, against its policy
-	await page.screenshot({ path: join(pictures, `${name}.png`), fullPage, caret: "initial" });
+	await page.screenshot({ path: join(pictures, `${name}.png`), caret: "initial" });
+	if (height > size.height) await page.setViewportSize(size);
 }
 
 // One thread of full load until it is told to stop.

@@ -13,15 +13,16 @@ function explain(reason: LoginReason): { what: string; next: string } | null {
       return null;
     case "refused":
       return {
-        what: withStop(reason.message),
-        next: reason.hint ?? "Check it, ask an admin for a new one, or make one on the server:",
+        what: sentence(reason.message),
+        next: sentence(reason.hint ?? "Check it, ask an admin for a new one, or make one on the server:"),
       };
     case "forbidden":
       return {
-        what: withStop(reason.message),
-        next:
+        what: sentence(reason.message),
+        next: sentence(
           reason.hint ??
-          "This page needs a token with the scope observe. Ask an admin for one, or make one on the server:",
+            "This page needs a token with the scope observe. Ask an admin for one, or make one on the server:",
+        ),
       };
     case "revoked":
       return {
@@ -33,7 +34,11 @@ function explain(reason: LoginReason): { what: string; next: string } | null {
   }
 }
 
-const withStop = (text: string): string => (/[.!?]$/.test(text) ? text : `${text}.`);
+/** As a sentence of its own; what the server says begins in lower case, for the log and the command line. */
+function sentence(text: string): string {
+  const start = text.charAt(0).toUpperCase() + text.slice(1);
+  return /[.!?:]$/.test(start) ? start : `${start}.`;
+}
 
 export function Login({ reason }: { reason: LoginReason }) {
   const { state, server } = useApp();
