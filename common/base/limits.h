@@ -16,6 +16,7 @@
 	X(LIMIT_CONNECTIONS_NOT_LOGGED_IN, "connections_not_logged_in", 64)              \
 	X(LIMIT_SEND_QUEUE_BYTES,      "send_queue_bytes",           4 * 1024 * 1024)    \
 	X(LIMIT_SEND_QUEUE_MESSAGES,   "send_queue_messages",        4096)               \
+	X(LIMIT_SESSIONS,              "sessions",                   8192)               \
 	X(LIMIT_CALLS_IN_FLIGHT,       "calls_in_flight",            256)                \
 	X(LIMIT_MESSAGES_PER_S,        "messages_per_s",             2000)               \
 	X(LIMIT_REPLAY_EVENTS,         "replay_events",              4096)               \
@@ -45,6 +46,7 @@ enum {
 	LIMIT_LOG_LINE_BYTES = 2048,
 	LIMIT_RECENT_CHANGES = 50,
 	LIMIT_DEVICES_PER_NODE = 1024,
+	LIMIT_NODE_REPORTS = 64, // reports of one node's devices that wait to be stored
 	LIMIT_REGISTRY_BYTES = 32 * 1024 * 1024, // a node's memory of its devices
 	LIMIT_PROBES_AT_ONCE = 16,               // workers that verify side by side
 	LIMIT_WORKER_STDERR_BYTES = 4096,        // the last of what a worker printed

@@ -25,11 +25,12 @@ struct node_link {
 	char node_id[STORE_ID_BYTES]; // "" until registered
 	struct net_timer deadline;
 	int64_t next_id;
-	unsigned storing; // registrations under way; the struct lives until they are done
+	unsigned storing;     // registrations and reports under way; the struct lives until they are done
+	unsigned registering; // of these, registrations
 };
 
-// A registration that is being stored; a node may tell more about itself before the first is.
-struct registration {
+// A registration or a report of devices that is being stored; more of them may come before the first is.
+struct pending {
 	struct node_link *link;
 	struct json *id; // NULL: it came as a notification
 };
@@ -162,27 +163,52 @@ void node_link_closed(void *user, struct net_conn *conn, int code)
 	release(link);
 }
 
+static struct pending *pending_create(struct node_link *link, const struct message *message)
+{
+	struct pending *pending = calloc(1, sizeof(*pending));
+	if (!pending)
+		return NULL;
+	*pending = (struct pending){.link = link, .id = message->id ? json_copy(message->id) : NULL};
+	link->storing++;
+	return pending;
+}
+
+// Answer, with `result` (taken) or the error, and let go. Without an id nobody waits for an answer.
+static void pending_finish(struct pending *pending, struct json *result, const struct error *error)
+{
+	struct node_link *link = pending->link;
+	if (pending->id && !link->closed)
+		answer(link, pending->id, result, error);
+	else
+		json_destroy(&result);
+	json_destroy(&pending->id);
+	free(pending);
+	link->storing--;
+	release(link);
+}
+
 static void registered(void *context, enum status status, const struct error *error)
 {
-	struct registration *registration = context;
-	struct node_link *link = registration->link;
-	link->storing--;
+	struct pending *pending = context;
+	struct node_link *link = pending->link;
+	link->registering--;
 	if (status) {
-		if (!link->storing)
+		if (!link->registering)
 			link->node_id[0] = 0;
-		if (registration->id)
-			answer(link, registration->id, NULL, error);
-	} else if (link->closed) { // gone while it was stored
-		cluster_lose_node(link->all->params.cluster, link->node_id, &link->link, "its connection broke");
-	} else if (registration->id) {
-		struct json *result = json_new_object();
-		json_set_integer(result, "protocol", PROTOCOL);
-		json_set_bool(result, "watched", events_watched(link->all->params.events));
-		answer(link, registration->id, result, NULL);
+		pending_finish(pending, NULL, error);
+		return;
 	}
-	json_destroy(&registration->id);
-	free(registration);
-	release(link);
+	if (link->closed) // gone while it was stored
+		cluster_lose_node(link->all->params.cluster, link->node_id, &link->link, "its connection broke");
+	struct json *result = json_new_object();
+	json_set_integer(result, "protocol", PROTOCOL);
+	json_set_bool(result, "watched", events_watched(link->all->params.events));
+	pending_finish(pending, result, NULL);
+}
+
+static void devices_reported(void *context, enum status status, const struct error *error)
+{
+	pending_finish(context, status ? NULL : json_new_object(), status ? error : NULL);
 }
 
 static enum status node_register(struct node_link *link, const struct message *message, struct error *error)
@@ -198,22 +224,34 @@ static enum status node_register(struct node_link *link, const struct message *m
 	}
 	if (link->node_id[0] && strcmp(link->node_id, node_id) != 0)
 		return error_set(error, STATUS_CONFLICT, "this connection is node %s", link->node_id);
-	struct registration *registration = calloc(1, sizeof(*registration));
-	if (!registration)
+	struct pending *pending = pending_create(link, message);
+	if (!pending)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
-	*registration = (struct registration){.link = link, .id = message->id ? json_copy(message->id) : NULL};
 	bool first = !link->node_id[0];
 	memcpy(link->node_id, node_id, strlen(node_id) + 1); // at most 64 bytes, says the contract
-	link->storing++;
+	link->registering++;
 	enum status status = cluster_register_node(link->all->params.cluster, record, link->local, &link->link,
-						   registered, registration, error);
+						   registered, pending, error);
 	if (status) {
-		link->storing--;
+		link->registering--;
 		if (first)
 			link->node_id[0] = 0;
-		json_destroy(&registration->id);
-		free(registration);
-		return status;
+		pending_finish(pending, NULL, error);
+	}
+	return STATUS_PENDING;
+}
+
+static enum status node_devices(struct node_link *link, const struct message *message, struct error *error)
+{
+	struct pending *pending = pending_create(link, message);
+	if (!pending)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
+	enum status status = cluster_report_devices(link->all->params.cluster, link->node_id,
+						    json_get(message->params, "devices"), devices_reported, pending,
+						    error);
+	if (status) {
+		log_warning("nodes", "the devices of node %s were refused: %s", link->node_id, error->message);
+		pending_finish(pending, NULL, error);
 	}
 	return STATUS_PENDING;
 }
@@ -233,8 +271,7 @@ static enum status run(struct node_link *link, const struct message *message, st
 	if (!link->node_id[0])
 		return error_set(error, STATUS_UNAUTHENTICATED, "register first");
 	if (!strcmp(method->name, "node.devices"))
-		return cluster_report_devices(link->all->params.cluster, link->node_id,
-					      json_get(message->params, "devices"), error);
+		return node_devices(link, message, error);
 	if (!strcmp(method->name, "node.telemetry")) {
 		cluster_report_telemetry(link->all->params.cluster, link->node_id, json_get(message->params, "node"),
 					 json_get(message->params, "devices"));

@@ -110,7 +110,14 @@ enum status api_log_in(struct api_client *client, struct token *token, const cha
 				   LIMIT_SESSION_GRACE_MS / 1000);
 			return STATUS_NOT_FOUND;
 		}
+	} else if (client->session && client->session->token == token) {
+		return STATUS_OK; // logged in already, and still
 	} else {
+		if (api->stats.sessions >= LIMIT_SESSIONS) {
+			error_set(error, STATUS_LIMIT_EXCEEDED, "the server has its %d sessions", LIMIT_SESSIONS);
+			error_hint(error, "try again in %d s", LIMIT_SESSION_GRACE_MS / 1000);
+			return STATUS_LIMIT_EXCEEDED;
+		}
 		if (token && token->max_sessions && (int64_t)token->sessions >= token->max_sessions) {
 			error_set(error, STATUS_LIMIT_EXCEEDED, "this token has its %lld sessions already",
 				  (long long)token->max_sessions);

@@ -58,6 +58,8 @@ static enum status telemetry_history(struct api_call *call, const struct json *p
 	}
 	if (from_ms >= to_ms)
 		return error_set(error, STATUS_INVALID_PARAMS, "from must be before to");
+	if (to_ms > now_ms + 1000) // there is nothing yet, and the step is not to be widened for it
+		to_ms = from_ms < now_ms ? now_ms + 1000 : from_ms + 1000;
 	int64_t step_ms = (int64_t)llround(json_get_number(params, "step_s", 0) * 1000);
 	if (from_ms >= now_ms - CLUSTER_SAMPLES_MS - 1000) {
 		bool many = (to_ms < now_ms ? to_ms : now_ms) - from_ms > (int64_t)LIMIT_HISTORY_ROWS * 400;

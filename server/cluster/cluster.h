@@ -34,10 +34,13 @@ enum status cluster_register_node(struct cluster *cluster, const struct json *re
 				  struct cluster_link *link,
 				  void (*done)(void *context, enum status status, const struct error *error),
 				  void *context, struct error *error);
-// The node's devices (an array of ReportedDevice, checked). Reports that come while one is being stored are taken
-// together: the newest counts. Errors: STATUS_NOT_FOUND, STATUS_CONFLICT (a device_id of another node).
+// The node's devices (an array of ReportedDevice, checked). `done` is called once they are stored, or at once if
+// nothing is new; reports of one node are stored one after the other. Errors, and then `done` is not called:
+// STATUS_NOT_FOUND, STATUS_CONFLICT (a device_id of another node, or one device twice), STATUS_LIMIT_EXCEEDED
+// (LIMIT_NODE_REPORTS wait).
 enum status cluster_report_devices(struct cluster *cluster, const char *node_id, const struct json *devices,
-				   struct error *error);
+				   void (*done)(void *context, enum status status, const struct error *error),
+				   void *context, struct error *error);
 // New readings; of devices that are not this node's nothing is taken.
 void cluster_report_telemetry(struct cluster *cluster, const char *node_id, const struct json *node,
 			      const struct json *devices);

@@ -157,6 +157,20 @@ done:
 	return status;
 }
 
+// Reports of a node that is gone are not taken any more.
+static void refuse_waiting(struct cluster_node *node)
+{
+	struct error error = {0};
+	error_set(&error, STATUS_UNAVAILABLE, "the node is gone");
+	while (node->reports) {
+		struct device_report *report = node->reports;
+		node->reports = report->next;
+		report->done(report->context, STATUS_UNAVAILABLE, &error);
+		json_destroy(&report->devices);
+		free(report);
+	}
+}
+
 void cluster_lose_node(struct cluster *cluster, const char *node_id, struct cluster_link *link, const char *reason)
 {
 	struct store_batch *batch;
@@ -170,7 +184,7 @@ void cluster_lose_node(struct cluster *cluster, const char *node_id, struct clus
 	int64_t now_ms = clock_wall_ms();
 	node->link = NULL; // being away is a fact, not a decision: it is told at once and stored as it comes
 	snprintf(node->state_reason, sizeof node->state_reason, "%s", reason);
-	json_destroy(&node->waiting_devices);
+	refuse_waiting(node);
 	if (!store_batch_create(&batch)) {
 		if (!cluster_store_change(batch, node, NULL, &change, now_ms))
 			store_commit(cluster->params.store, &batch, NULL, NULL);
@@ -239,21 +253,42 @@ static void apply_device(struct proposal *proposal, struct device_change *one)
 	cluster_push_change(proposal->cluster, proposal->node, device, &one->change, proposal->at_ms);
 }
 
+static void take_next_report(struct cluster *cluster, struct cluster_node *node);
+
 static void devices_stored(void *context, enum status status, const struct error *error)
 {
 	struct proposal *proposal = context;
+	struct cluster *cluster = proposal->cluster;
 	struct cluster_node *node = proposal->node;
-	struct json *waiting = node->waiting_devices;
 	if (status)
 		log_error("cluster", "the devices of node %s could not be stored: %s", node->node_id, error->message);
 	for (size_t i = 0; i < proposal->device_count && !status; i++)
 		apply_device(proposal, &proposal->devices[i]);
 	node->storing = false;
-	node->waiting_devices = NULL;
-	if (waiting && node->link)
-		cluster_report_devices(proposal->cluster, node->node_id, waiting, NULL);
-	json_destroy(&waiting);
+	proposal->done(proposal->context, status, error);
 	proposal_destroy(&proposal);
+	take_next_report(cluster, node);
+}
+
+// Whether this device may be reported by this node, and stands in the report once.
+static enum status check_device(const struct proposal *proposal, const char *device_id, const char *hardware_key,
+				struct error *error)
+{
+	const struct cluster *cluster = proposal->cluster;
+	for (size_t i = 0; i < proposal->device_count; i++)
+		if (!strcmp(proposal->devices[i].device_id, device_id) ||
+		    !strcmp(proposal->devices[i].hardware_key, hardware_key))
+			return error_set(error, STATUS_CONFLICT, "device %.64s stands in the report twice", device_id);
+	for (size_t i = 0; i < cluster->device_count; i++) {
+		const struct cluster_device *known = cluster->devices[i];
+		bool same_id = !strcmp(known->device_id, device_id);
+		if (same_id && known->node != proposal->node)
+			return error_set(error, STATUS_CONFLICT, "device %.64s belongs to another node", device_id);
+		if (!same_id && known->node == proposal->node && !strcmp(known->hardware_key, hardware_key))
+			return error_set(error, STATUS_CONFLICT, "the hardware of device %.64s is known as %s",
+					 device_id, known->device_id);
+	}
+	return STATUS_OK;
 }
 
 // Add one reported device to the proposal and its batch, if it differs from what is known.
@@ -262,18 +297,16 @@ static enum status propose_device(struct proposal *proposal, struct store_batch 
 {
 	struct device_change *one = &proposal->devices[proposal->device_count];
 	const char *device_id = json_get_string(reported, "device_id", "");
+	const char *hardware_key = json_get_string(reported, "hardware_key", "");
 	struct cluster_device *device = cluster_find_device(proposal->cluster, device_id);
-	if (device && device->node != proposal->node)
-		return error_set(error, STATUS_CONFLICT, "device %.64s belongs to another node", device_id);
-	for (size_t i = 0; i < proposal->device_count; i++)
-		if (!strcmp(proposal->devices[i].device_id, device_id) ||
-		    !strcmp(proposal->devices[i].hardware_key, json_get_string(reported, "hardware_key", "")))
-			return error_set(error, STATUS_CONFLICT, "device %.64s stands in the report twice", device_id);
+	enum status status = check_device(proposal, device_id, hardware_key, error);
+	if (status)
+		return status;
 	*one = (struct device_change){.device = device};
 	if (!describe_change(device ? device->record : NULL, reported, &one->change))
 		return STATUS_OK;
 	snprintf(one->device_id, sizeof one->device_id, "%s", device_id);
-	snprintf(one->hardware_key, sizeof one->hardware_key, "%s", json_get_string(reported, "hardware_key", ""));
+	snprintf(one->hardware_key, sizeof one->hardware_key, "%s", hardware_key);
 	one->record = json_copy(reported);
 	proposal->device_count++;
 	struct cluster_device next = {.node = proposal->node, .first_seen_ms = proposal->at_ms};
@@ -286,30 +319,24 @@ static enum status propose_device(struct proposal *proposal, struct store_batch 
 	return cluster_store_change(batch, proposal->node, &next, &one->change, proposal->at_ms);
 }
 
-enum status cluster_report_devices(struct cluster *cluster, const char *node_id, const struct json *devices,
-				   struct error *error)
+// Store one report now. `done` is called unless an error is returned.
+static enum status store_report(struct cluster *cluster, struct cluster_node *node, const struct json *devices,
+				void (*done)(void *context, enum status status, const struct error *error),
+				void *context, struct error *error)
 {
 	struct store_batch *batch = NULL;
-	struct cluster_node *node = cluster_find_node(cluster, node_id);
-	size_t count = json_count(devices);
-	if (!node)
-		return error_set(error, STATUS_NOT_FOUND, "there is no node %.64s", node_id);
-	if (node->storing) {
-		json_destroy(&node->waiting_devices);
-		node->waiting_devices = json_copy(devices);
-		return STATUS_OK;
-	}
-	if (!count)
-		return STATUS_OK;
 	struct proposal *proposal = proposal_create(cluster, node);
 	enum status status = proposal ? store_batch_create(&batch) : STATUS_OUT_OF_MEMORY;
 	if (!status) {
-		proposal->devices = calloc(count, sizeof(*proposal->devices));
+		proposal->done = done;
+		proposal->context = context;
+		proposal->devices = calloc(json_count(devices) + 1, sizeof(*proposal->devices));
 		status = proposal->devices ? STATUS_OK : STATUS_OUT_OF_MEMORY;
 	}
 	for (const struct json *one = json_first(devices); one && !status; one = json_next(one))
 		status = propose_device(proposal, batch, one, error);
-	if (!status && proposal->device_count) {
+	bool news = !status && proposal->device_count;
+	if (news) {
 		status = store_commit(cluster->params.store, &batch, devices_stored, proposal);
 		node->storing = !status;
 	}
@@ -319,7 +346,48 @@ enum status cluster_report_devices(struct cluster *cluster, const char *node_id,
 		store_batch_destroy(&batch);
 		proposal_destroy(&proposal);
 	}
+	if (!status && !news)
+		done(context, STATUS_OK, NULL);
 	return status;
+}
+
+static void take_next_report(struct cluster *cluster, struct cluster_node *node)
+{
+	while (node->reports && !node->storing) {
+		struct error error = {0};
+		struct device_report *report = node->reports;
+		node->reports = report->next;
+		enum status status = store_report(cluster, node, report->devices, report->done, report->context,
+						  &error);
+		if (status)
+			report->done(report->context, status, &error);
+		json_destroy(&report->devices);
+		free(report);
+	}
+}
+
+enum status cluster_report_devices(struct cluster *cluster, const char *node_id, const struct json *devices,
+				   void (*done)(void *context, enum status status, const struct error *error),
+				   void *context, struct error *error)
+{
+	struct cluster_node *node = cluster_find_node(cluster, node_id);
+	size_t waiting = 0;
+	if (!node)
+		return error_set(error, STATUS_NOT_FOUND, "there is no node %.64s", node_id);
+	if (!node->storing && !node->reports)
+		return store_report(cluster, node, devices, done, context, error);
+	struct device_report **last = &node->reports;
+	for (; *last; last = &(*last)->next)
+		waiting++;
+	if (waiting >= LIMIT_NODE_REPORTS)
+		return error_set(error, STATUS_LIMIT_EXCEEDED, "%d reports of this node wait to be stored",
+				 LIMIT_NODE_REPORTS);
+	struct device_report *report = calloc(1, sizeof(*report));
+	if (!report)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
+	*report = (struct device_report){.devices = json_copy(devices), .done = done, .context = context};
+	*last = report;
+	return STATUS_OK;
 }
 
 // ---- what a person asks of a device ----

@@ -183,7 +183,12 @@ void cluster_destroy(struct cluster **pointer)
 	for (size_t i = 0; i < cluster->node_count; i++) {
 		json_destroy(&cluster->nodes[i]->record);
 		json_destroy(&cluster->nodes[i]->telemetry);
-		json_destroy(&cluster->nodes[i]->waiting_devices);
+		while (cluster->nodes[i]->reports) {
+			struct device_report *report = cluster->nodes[i]->reports;
+			cluster->nodes[i]->reports = report->next;
+			json_destroy(&report->devices);
+			free(report);
+		}
 		free(cluster->nodes[i]);
 	}
 	for (size_t i = 0; i < cluster->recent_count; i++)

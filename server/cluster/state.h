@@ -3,6 +3,14 @@
 #include "server/cluster/cluster.h"
 #include "server/cluster/samples.h"
 
+// A report of devices that waits for its turn.
+struct device_report {
+	struct device_report *next;
+	struct json *devices;
+	void (*done)(void *context, enum status status, const struct error *error);
+	void *context;
+};
+
 struct cluster_node {
 	char node_id[STORE_ID_BYTES];
 	struct json *record; // NodeRecord
@@ -11,9 +19,9 @@ struct cluster_node {
 	struct cluster_link *arriving; // whose registration is being stored
 	char state_reason[160];
 	int64_t first_seen_ms, last_seen_ms;
-	struct json *telemetry;       // NodeTelemetry, newest; NULL
-	struct json *waiting_devices; // a report that came while one is being stored
-	bool storing;                 // a report is being stored
+	struct json *telemetry;        // NodeTelemetry, newest; NULL
+	struct device_report *reports; // that came while one is being stored, oldest first
+	bool storing;                  // a report is being stored
 };
 
 enum activity { ACTIVITY_IDLE, ACTIVITY_COMPUTING, ACTIVITY_THROTTLED };
