@@ -72,6 +72,9 @@ suite("64 devices", () => {
 				await picture(page, `many-${name}-${shape}`);
 			}
 			assert.equal(await page.locator("tbody tr").count(), DEVICES); // on a phone the rows are cards, without a head
+			const heights = await page.locator("td.c-reading").evaluateAll((all) => [...new Set(all.map((one) => one.offsetHeight))]);
+			assert.ok(heights.every((height) => height < 60) && (shape !== "narrow-light" || heights.length === 1),
+				`a reading is one line: ${heights}`);
 			const row = page.getByRole("row").filter({ has: page.getByRole("link", { name: "Card 07", exact: true }) });
 			const figure = () => row.locator("[data-name=Use] .num").textContent();
 			const seen = new Set();
