@@ -22,7 +22,8 @@ struct node_link {
 	struct node_links *all;
 	struct net_conn *conn;
 	bool local, closed;
-	char node_id[STORE_ID_BYTES]; // "" until registered
+	bool known;                   // a registration was stored: the cluster may point here until the node is lost
+	char node_id[STORE_ID_BYTES]; // "" until registered; once known it stays
 	struct net_timer deadline;
 	int64_t next_id;
 	unsigned storing;     // registrations and reports under way; the struct lives until they are done
@@ -103,7 +104,6 @@ static void ask_verify(struct cluster_link *cluster_link, const char *device_id)
 static void superseded(struct cluster_link *cluster_link)
 {
 	struct node_link *link = (struct node_link *)cluster_link;
-	link->node_id[0] = 0;
 	if (link->conn)
 		net_conn_close(link->conn, 4403, "another connection speaks for this node");
 }
@@ -192,8 +192,9 @@ static void registered(void *context, enum status status, const struct error *er
 	struct pending *pending = context;
 	struct node_link *link = pending->link;
 	link->registering--;
+	link->known |= !status;
 	if (status) {
-		if (!link->registering)
+		if (!link->registering && !link->known)
 			link->node_id[0] = 0;
 		pending_finish(pending, NULL, error);
 		return;
@@ -222,13 +223,16 @@ static enum status node_register(struct node_link *link, const struct message *m
 		error_hint(error, "run the same version of exogpu on both");
 		return STATUS_CONFLICT;
 	}
+	if (strlen(node_id) >= sizeof link->node_id) // the contract counts characters
+		return error_set(error, STATUS_INVALID_PARAMS, "node.node_id must have at most %d bytes",
+				 STORE_ID_BYTES - 1);
 	if (link->node_id[0] && strcmp(link->node_id, node_id) != 0)
 		return error_set(error, STATUS_CONFLICT, "this connection is node %s", link->node_id);
 	struct pending *pending = pending_create(link, message);
 	if (!pending)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
 	bool first = !link->node_id[0];
-	memcpy(link->node_id, node_id, strlen(node_id) + 1); // at most 64 bytes, says the contract
+	memcpy(link->node_id, node_id, strlen(node_id) + 1);
 	link->registering++;
 	enum status status = cluster_register_node(link->all->params.cluster, record, link->local, &link->link,
 						   registered, pending, error);

@@ -32,8 +32,8 @@ struct proposal {
 	void (*done)(void *context, enum status status, const struct error *error);
 	void *context;
 	// a report of devices
-	struct device_change *devices; // (device_count)
-	size_t device_count;
+	struct device_change *devices;  // (device_count)
+	size_t device_count, new_count; // new_count: those of them that are not in the cluster yet
 	// draining
 	struct cluster_device *device;
 	bool drain;
@@ -275,6 +275,10 @@ static enum status check_device(const struct proposal *proposal, const char *dev
 				struct error *error)
 {
 	const struct cluster *cluster = proposal->cluster;
+	if (strlen(device_id) >= STORE_ID_BYTES || strlen(hardware_key) >= STORE_NAME_BYTES)
+		return error_set(error, STATUS_INVALID_PARAMS, // the contract counts characters
+				 "a device_id must have at most %d bytes, a hardware_key %d", STORE_ID_BYTES - 1,
+				 STORE_NAME_BYTES - 1);
 	for (size_t i = 0; i < proposal->device_count; i++)
 		if (!strcmp(proposal->devices[i].device_id, device_id) ||
 		    !strcmp(proposal->devices[i].hardware_key, hardware_key))
@@ -305,6 +309,9 @@ static enum status propose_device(struct proposal *proposal, struct store_batch 
 	*one = (struct device_change){.device = device};
 	if (!describe_change(device ? device->record : NULL, reported, &one->change))
 		return STATUS_OK;
+	if (!device && proposal->cluster->device_count + proposal->new_count >= LIMIT_DEVICES)
+		return error_set(error, STATUS_LIMIT_EXCEEDED, "the cluster has %d devices already", LIMIT_DEVICES);
+	proposal->new_count += !device;
 	snprintf(one->device_id, sizeof one->device_id, "%s", device_id);
 	snprintf(one->hardware_key, sizeof one->hardware_key, "%s", hardware_key);
 	one->record = json_copy(reported);

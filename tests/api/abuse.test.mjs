@@ -1,0 +1,70 @@
+// What an enemy, a clumsy client or a full disk does once, and what must be left standing: the same server, answering.
+// Each of these has brought a server down, or a file of somebody else's.
+import assert from "node:assert/strict";
+import { linkSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { Client, FakeNode, assertContractKept } from "./client.mjs";
+import { deviceRecord, nodeRecord } from "./records.mjs";
+import { run, startServer, temporary } from "./server.mjs";
+
+const register = (id) => JSON.stringify({
+	jsonrpc: "2.0", id, method: "node.register", params: { protocol: 1, node: nodeRecord() } });
+
+describe("a node that means harm", () => {
+	let server, admin;
+	before(async () => {
+		server = await startServer();
+		admin = await Client.login(server);
+	});
+	after(async () => {
+		await server?.finish();
+		assertContractKept();
+	});
+
+	for (const [what, letter] of [["2", "é"], ["4", "🖥"]])
+		test(`ids of 64 characters with ${what} bytes each are refused`, async () => {
+			const long = letter.repeat(64);
+			const stranger = await FakeNode.connect(server);
+			await stranger.refused("node.register", { protocol: 1, node: nodeRecord({ node_id: long }) }, "invalid_params");
+			await stranger.call("node.register", { protocol: 1, node: nodeRecord({ node_id: "nod_long" }) });
+			await stranger.refused("node.devices", { devices: [deviceRecord({ device_id: long })] }, "invalid_params");
+			await stranger.refused("node.devices",
+				{ devices: [deviceRecord({ hardware_key: letter.repeat(256) })] }, "invalid_params");
+			await stranger.close();
+			const { nodes, devices } = await admin.call("cluster.snapshot");
+			assert.deepEqual([nodes.map((one) => one.node_id), devices], [["nod_long"], []]);
+		});
+
+	// The registrations overtake each other: the one that was superseded speaks again before it knows.
+	test("two that speak for one node at the same time", async () => {
+		for (let round = 0; round < 12; round++) {
+			const one = await FakeNode.connect(server, nodeRecord()), other = await FakeNode.connect(server);
+			other.socket.send(register(1001));
+			await new Promise((resolve) => setImmediate(resolve));
+			for (let i = 0; i <= round % 4; i++) one.socket.send(register(2000 + i));
+			if (round % 2) await other.until(() => other.answers.length || other.end, "an answer").catch(() => {});
+			one.socket.terminate();
+			other.socket.terminate();
+		}
+		const last = await FakeNode.connect(server, nodeRecord());
+		await last.devices([deviceRecord()]);
+		const { nodes } = await admin.call("cluster.snapshot");
+		assert.equal(nodes.find((one) => one.node_id === "nod_test").state, "online");
+		await last.close();
+	});
+});
+
+describe("a data directory that was prepared by somebody else", () => {
+	for (const [what, prepare] of [["a symbolic link", symlinkSync], ["a second name of another file", linkSync]])
+		test(`a lock that is ${what} is not written through`, async () => {
+			const data = join(temporary(), "data"), precious = join(temporary(), "precious");
+			mkdirSync(data, { mode: 0o700 });
+			writeFileSync(precious, "precious\n");
+			prepare(precious, join(data, "lock"));
+			const { code, stderr } = await run(["serve", "--data", data, "--listen", "127.0.0.1:0", "--no-local-node"]);
+			assert.equal(code, 1);
+			assert.match(stderr, /lock.*\n.*--data DIR/);
+			assert.equal(readFileSync(precious, "utf8"), "precious\n");
+		});
+});
