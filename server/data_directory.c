@@ -73,7 +73,15 @@ enum status data_directory_open(const char *path, int *lock, struct error *error
 	if (status)
 		return status;
 	snprintf(file, sizeof file, "%s/lock", path);
-	int fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	// Not through a link: who could write here before us must not have us overwrite what they cannot.
+	struct stat held;
+	int fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+	if (fd >= 0 && (fstat(fd, &held) < 0 || !S_ISREG(held.st_mode) || held.st_nlink != 1)) {
+		close(fd);
+		error_set(error, STATUS_FORBIDDEN, "%s is not a file of its own", file);
+		error_hint(error, "remove it, or choose another data directory with --data DIR");
+		return STATUS_FORBIDDEN;
+	}
 	if (fd < 0) {
 		int number = errno;
 		error_errno(error, STATUS_FORBIDDEN, number, "%s cannot be opened", file);
