@@ -63,9 +63,13 @@ void log_write(enum log_level level, const char *area, const char *format, ...)
 	if (body < 0)
 		return;
 	size_t length = strlen(line);
-	for (size_t i = 0; i < length; i++) // a line that a peer's text could break in two is not a line
-		if ((unsigned char)line[i] < 32 || line[i] == 127)
+	for (size_t i = 0; i < length; i++) { // a line that a peer's text could break in two is not a line
+		unsigned char byte = (unsigned char)line[i], next = (unsigned char)line[i + 1];
+		if (byte < 32 || byte == 127)
 			line[i] = '?';
+		else if (byte == 0xC2 && next >= 0x80 && next < 0xA0) // U+0080 to 9F, which terminals obey too
+			line[i] = line[i + 1] = '?';
+	}
 	pthread_mutex_lock(&listener_lock);
 	if (listener)
 		listener(listener_context, level, area, line + head);
