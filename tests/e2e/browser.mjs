@@ -1,6 +1,7 @@
-// The distribution's Chromium on the dashboard of a real server, driven by Playwright as a person would: by role and by
-// name. Whatever a page says on its console as an error, throws, or does against the content security policy is kept and
-// fails the test that opened it. Pictures go to EXOGPU_PICTURES (build/e2e when nothing is said), to be looked at.
+// The distribution's Chromium on the dashboard of a real server, driven by Playwright as a person would: by role and
+// by name. Whatever a page says on its console as an error, throws, or does against the content security policy is
+// kept and fails the test that opened it. Pictures go to EXOGPU_PICTURES (build/e2e when nothing is said), to be
+// looked at.
 //
 // Without Chromium the suites are skipped and say why; EXOGPU_CHROMIUM names another than /usr/bin/chromium.
 import assert from "node:assert/strict";
@@ -19,11 +20,20 @@ export const pictures = process.env.EXOGPU_PICTURES ?? fileURLToPath(new URL("..
 // describe(), or where no browser is there one test that is skipped with the reason: a skipped suite is not counted.
 export function suite(name, body) {
 	if (existsSync(executable)) describe(name, body);
-	else test(name, { skip: `there is no browser at ${executable}; apt-get install chromium, or set EXOGPU_CHROMIUM` }, () => {});
+	else
+		test(
+			name,
+			{ skip: `there is no browser at ${executable}; apt-get install chromium, or set EXOGPU_CHROMIUM` },
+			() => {},
+		);
 }
 
-export const flags = [...(process.getuid?.() === 0 ? ["--no-sandbox"] : []), "--disable-quic",
-	"--disable-background-networking", "--no-first-run"];
+export const flags = [
+	...(process.getuid?.() === 0 ? ["--no-sandbox"] : []),
+	"--disable-quic",
+	"--disable-background-networking",
+	"--no-first-run",
+];
 
 export const shapes = {
 	"wide-light": { viewport: { width: 1440, height: 1000 }, colorScheme: "light" },
@@ -37,15 +47,22 @@ export async function startBrowser() {
 	const browser = await chromium.launch({ executablePath: executable, args: flags });
 	const faults = [];
 	return {
-		browser, faults,
+		browser,
+		faults,
 		// A page of its own context; `expected` are patterns of complaints that belong to what the test does.
 		async page({ expected = [], ...options } = {}) {
 			const context = await browser.newContext({ ...shapes["wide-light"], ...options });
-			await context.addInitScript(() => addEventListener("securitypolicyviolation", (event) =>
-				console.error(`policy violated: ${event.violatedDirective} by ${event.blockedURI} ${event.sourceFile ?? ""}`)));
+			await context.addInitScript(() =>
+				addEventListener("securitypolicyviolation", (event) =>
+					console.error(
+						`policy violated: ${event.violatedDirective} by ${event.blockedURI} ${event.sourceFile ?? ""}`,
+					),
+				),
+			);
 			const page = await context.newPage();
 			page.setDefaultTimeout(patience);
-			const complain = (text) => expected.some((pattern) => pattern.test(text)) || faults.push(`${page.url()}: ${text}`);
+			const complain = (text) =>
+				expected.some((pattern) => pattern.test(text)) || faults.push(`${page.url()}: ${text}`);
 			page.on("console", (message) => message.type() === "error" && complain(message.text()));
 			page.on("pageerror", (error) => complain(`thrown: ${error.stack ?? error}`));
 			return page;
@@ -73,8 +90,8 @@ export async function see(page, text, options = {}) {
 	return found;
 }
 
-// The whole page, not only what fits the window. The window is made as tall as the page: a picture of more than the window
-// would end the emulation of touch.
+// The whole page, not only what fits the window. The window is made as tall as the page: a picture of more than the
+// window would end the emulation of touch.
 export async function picture(page, name, { fullPage = true } = {}) {
 	mkdirSync(pictures, { recursive: true });
 	const size = page.viewportSize();
@@ -93,28 +110,39 @@ export function loadCpu() {
 
 // The ids of the processes that `pid` started, with their command lines.
 export function childrenOf(pid) {
-	return readdirSync("/proc").filter((name) => /^\d+$/.test(name)).flatMap((name) => {
-		try {
-			const parent = readFileSync(`/proc/${name}/stat`, "utf8").split(") ")[1].split(" ")[1];
-			if (Number(parent) !== pid) return [];
-			return [{ pid: Number(name), command: readFileSync(`/proc/${name}/cmdline`, "utf8").split("\0") }];
-		} catch {
-			return []; // ended meanwhile
-		}
-	});
+	return readdirSync("/proc")
+		.filter((name) => /^\d+$/.test(name))
+		.flatMap((name) => {
+			try {
+				const parent = readFileSync(`/proc/${name}/stat`, "utf8").split(") ")[1].split(" ")[1];
+				if (Number(parent) !== pid) return [];
+				return [{ pid: Number(name), command: readFileSync(`/proc/${name}/cmdline`, "utf8").split("\0") }];
+			} catch {
+				return []; // ended meanwhile
+			}
+		});
 }
 
-// The devices of a server with its own node, once they are verified and have been read.
+// The devices of a server with its own node, once they are verified and have been read. They are told one after the
+// other: these are all when no other has come for a second.
 export function devicesUp(client) {
-	return eventually(async () => {
-		const { devices, telemetry } = await client.call("cluster.snapshot");
-		const settled = devices.length > 0 && devices.every((one) => one.verification.state !== "pending");
-		return settled && telemetry.devices.length > 0 ? devices : null;
-	}, "the devices of this machine are verified and read", 20000 * slow);
+	let count = 0;
+	let since = Date.now();
+	return eventually(
+		async () => {
+			const { devices, telemetry } = await client.call("cluster.snapshot");
+			if (devices.length !== count) since = Date.now();
+			count = devices.length;
+			const settled = count > 0 && devices.every((one) => one.verification.state !== "pending");
+			return settled && telemetry.devices.length > 0 && Date.now() - since > 1000 * slow ? devices : null;
+		},
+		"the devices of this machine are verified and read",
+		20000 * slow,
+	);
 }
 
-// The server alone is killed; its node lives on and looks for it. (stop() would wait for the node as well: it shares the
-// server's output.) Gives the ids of the node's processes, to be ended with `endAll` when the test is over.
+// The server alone is killed; its node lives on and looks for it. (stop() would wait for the node as well: it shares
+// the server's output.) Gives the ids of the node's processes, to be ended with `endAll` when the test is over.
 export async function crash(server) {
 	const left = childrenOf(server.child.pid).map((one) => one.pid);
 	const exited = once(server.child, "exit");

@@ -1,5 +1,5 @@
-// This machine's own devices, as a person sees them: the overview whose numbers move, the table, a device's page with its
-// charts and actions, a node's page; by mouse and by keyboard, as admin and as somebody who may only look.
+// This machine's own devices, as a person sees them: the overview whose numbers move, the table, a device's page
+// with its charts and actions, a node's page; by mouse and by keyboard, as admin and as somebody who may only look.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { Client } from "../api/client.mjs";
@@ -44,17 +44,24 @@ suite("this machine's devices", () => {
 		const cell = region("Devices").getByRole("link", { name: cpu.name }).first();
 		const use = cell.locator("dd.num").first();
 		await use.filter({ hasText: /^\d+ %$/ }).waitFor({ timeout: 10000 * slow });
-		const figures = async () => `${await use.textContent()} ${await region("Topology").locator(".node-foot").textContent()}`;
+		const figures = async () =>
+			`${await use.textContent()} ${await region("Topology").locator(".node-foot").textContent()}`;
 		const seen = new Set();
 		const loads = [loadCpu(), loadCpu()];
 		try {
-			await eventually(async () => seen.add(await figures()).size >= 4, "three changes of the figures", 10000 * slow);
+			await eventually(
+				async () => seen.add(await figures()).size >= 4,
+				"three changes of the figures",
+				10000 * slow,
+			);
 			await eventually(async () => parseInt(await use.textContent()) >= 50, "the load shows", 10000 * slow);
 		} finally {
 			loads.forEach((one) => one.stop());
 		}
-		await eventually(async () => (await cell.locator("svg.spark .trace").first().getAttribute("d"))?.length > 8,
-			"the sparkline has a line");
+		await eventually(
+			async () => (await cell.locator("svg.spark .trace").first().getAttribute("d"))?.length > 8,
+			"the sparkline has a line",
+		);
 	});
 
 	test("the heartbeat is never older than a few seconds", async () => {
@@ -73,18 +80,32 @@ suite("this machine's devices", () => {
 		let absent = 0;
 		for (const { device_id: id, name } of devices) {
 			const reading = telemetry.devices.find((one) => one.device_id === id);
-			const row = page.getByRole("row").filter({ has: page.getByRole("link", { name, exact: true }) }).first();
-			for (const [cell, key] of [["Use", "utilization_percent"], ["Power", "power_watts"], ["Heat", "temperature_celsius"]]) {
+			const row = page
+				.getByRole("row")
+				.filter({ has: page.getByRole("link", { name, exact: true }) })
+				.first();
+			for (const [cell, key] of [
+				["Use", "utilization_percent"],
+				["Power", "power_watts"],
+				["Heat", "temperature_celsius"],
+			]) {
 				if (reading?.[key] != null) continue;
 				absent++;
-				assert.equal((await row.locator(`[data-name=${cell}] .num`).textContent()).trim(), "not reported", `${name}: ${key}`);
+				assert.equal(
+					(await row.locator(`[data-name=${cell}] .num`).textContent()).trim(),
+					"not reported",
+					`${name}: ${key}`,
+				);
 			}
 		}
 		if (telemetry.devices.every((one) => one.power_watts === null)) {
 			await goTo(page, "#/overview");
 			await region("Cluster").getByText("no device reports it").waitFor();
 		}
-		assert.ok(absent > 0 || devices.some((one) => one.backend !== "cpu"), "a machine that reports everything has a GPU");
+		assert.ok(
+			absent > 0 || devices.some((one) => one.backend !== "cpu"),
+			"a machine that reports everything has a GPU",
+		);
 	});
 
 	test("the table sorts by what is pressed, and back", async () => {
@@ -114,12 +135,12 @@ suite("this machine's devices", () => {
 		await page.getByRole("button", { name: "Clear the filter" }).first().click();
 		await field.fill(cpu.name);
 		await rows().filter({ hasText: cpu.name }).first().waitFor();
-		const fitting = await rows().count() - 1;
+		const fitting = (await rows().count()) - 1;
 		assert.ok(fitting >= 1 && fitting <= devices.length);
 		if (fitting < devices.length) await see(page, `${fitting} fit the filter`);
 		await field.press("Escape");
 		assert.equal(await field.inputValue(), "");
-		assert.equal(await rows().count() - 1, devices.length);
+		assert.equal((await rows().count()) - 1, devices.length);
 	});
 
 	test("by keyboard alone: g d, g o, /, ?, Esc, Tab", async () => {
@@ -131,7 +152,10 @@ suite("this machine's devices", () => {
 		assert.equal(await page.evaluate(() => location.hash), "#/devices");
 		await page.keyboard.press("/");
 		const field = page.getByRole("searchbox", { name: "Filter devices" }).first();
-		await eventually(() => field.evaluate((element) => element === document.activeElement), "the filter has the focus");
+		await eventually(
+			() => field.evaluate((element) => element === document.activeElement),
+			"the filter has the focus",
+		);
 		await page.keyboard.type("gd?/");
 		assert.equal(await field.inputValue(), "gd?/", "letters in the field are letters");
 		await page.keyboard.press("Escape");
@@ -157,20 +181,25 @@ suite("this machine's devices", () => {
 		await goTo(page, `#/devices/${cpu.device_id}`);
 		await heading(cpu.name).waitFor();
 		const chart = page.getByRole("figure", { name: /^Use, use now \d+ %/ });
-		const drawn = () => chart.locator("canvas").evaluate((canvas) => {
-			const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-			const colours = new Set();
-			for (let i = 0; i < data.length; i += 4) if (data[i + 3] > 200) colours.add(`${data[i]} ${data[i + 1]} ${data[i + 2]}`);
-			return colours.size;
-		});
+		const drawn = () =>
+			chart.locator("canvas").evaluate((canvas) => {
+				const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+				const colours = new Set();
+				for (let i = 0; i < data.length; i += 4)
+					if (data[i + 3] > 200) colours.add(`${data[i]} ${data[i + 1]} ${data[i + 2]}`);
+				return colours.size;
+			});
 		await chart.waitFor({ timeout: 2 * patience });
-		assert.ok(await drawn() > 1, "axes and a line are drawn");
+		assert.ok((await drawn()) > 1, "axes and a line are drawn");
 		const span = (name) => page.getByRole("group", { name: "Time span" }).getByRole("button", { name });
 		assert.equal(await span("10 min").getAttribute("aria-pressed"), "true");
 		const before = await chart.getAttribute("aria-label");
 		const load = loadCpu();
-		await eventually(async () => (await chart.getAttribute("aria-label")) !== before, "the chart goes on live", 10000 * slow)
-			.finally(load.stop);
+		await eventually(
+			async () => (await chart.getAttribute("aria-label")) !== before,
+			"the chart goes on live",
+			10000 * slow,
+		).finally(load.stop);
 		for (const name of ["24 h", "30 d"]) {
 			await span(name).click();
 			assert.equal(await span(name).getAttribute("aria-pressed"), "true");
@@ -183,14 +212,19 @@ suite("this machine's devices", () => {
 
 	test("Verify again checks the device again", async () => {
 		await goTo(page, `#/devices/${cpu.device_id}`);
-		const entry = async () => (await client.call("cluster.snapshot")).devices.find((one) => one.device_id === cpu.device_id);
+		const entry = async () =>
+			(await client.call("cluster.snapshot")).devices.find((one) => one.device_id === cpu.device_id);
 		const { verification: before } = await entry();
 		await new Promise((resolve) => setTimeout(resolve, Math.max(0, Date.parse(before.at) + 1500 - Date.now())));
 		await page.getByRole("button", { name: "Verify again" }).click();
-		const after = await eventually(async () => {
-			const { verification: now } = await entry();
-			return now.state === "passed" && now.at > before.at && now;
-		}, "a later check passed", 20000 * slow);
+		const after = await eventually(
+			async () => {
+				const { verification: now } = await entry();
+				return now.state === "passed" && now.at > before.at && now;
+			},
+			"a later check passed",
+			20000 * slow,
+		);
 		const shown = page.getByRole("region", { name: "State" }).locator(".verdict.ok", { hasText: "verified" });
 		await shown.waitFor();
 		const age = /verified ([\d.]+) s ago/.exec((await shown.textContent()).trim());
@@ -249,18 +283,28 @@ suite("this machine's devices", () => {
 	});
 
 	test("a node's page tells of the machine", async () => {
-		const { nodes: [node] } = await client.call("cluster.snapshot");
+		const {
+			nodes: [node],
+		} = await client.call("cluster.snapshot");
 		await goTo(page, `#/nodes/${node.node_id}`);
 		await heading(node.name).waitFor();
 		await region("Machine").getByText(node.kernel).waitFor();
 		for (const { name } of devices) await region("Devices").getByRole("link", { name }).first().waitFor();
 		const lines = await region("Back ends").getByRole("listitem").allTextContents();
-		assert.deepEqual(lines.map((line) => /enabled$/.test(line)), node.backends.map((one) => one.enabled), lines.join("; "));
+		assert.deepEqual(
+			lines.map((line) => /enabled$/.test(line)),
+			node.backends.map((one) => one.enabled),
+			lines.join("; "),
+		);
 	});
 
 	test("light and dark are switched, and stay", async () => {
 		await goTo(page, "#/overview");
-		const theme = () => page.evaluate(() => [document.documentElement.dataset.theme, getComputedStyle(document.body).backgroundColor]);
+		const theme = () =>
+			page.evaluate(() => [
+				document.documentElement.dataset.theme,
+				getComputedStyle(document.body).backgroundColor,
+			]);
 		const [before, paper] = await theme();
 		assert.equal(before, "light");
 		await page.getByRole("button", { name: "Switch to dark" }).click();

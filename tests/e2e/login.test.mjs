@@ -33,7 +33,11 @@ suite("coming in", () => {
 		await see(page, `exogpu ${version}`);
 		await see(page, "exogpu token create");
 		await see(page, "admin.token");
-		assert.equal(await field(page).evaluate((element) => element === document.activeElement), true, "the field has the focus");
+		assert.equal(
+			await field(page).evaluate((element) => element === document.activeElement),
+			true,
+			"the field has the focus",
+		);
 		assert.equal(await page.getByRole("alert").count(), 0, "nothing is wrong yet");
 		await picture(page, "login-wide-light");
 		await enter(page, server.token);
@@ -69,16 +73,24 @@ suite("coming in", () => {
 		"a word": [() => "hello", /^This is not a token, or it was mistyped\./],
 		"one letter exchanged": [() => mistyped(server.token), /^This is not a token, or it was mistyped\./],
 		"a letter missing": [() => server.token.slice(0, -1), /^This is not a token, or it was mistyped\./],
-		"revoked": [async () => {
-			const made = await make({});
-			await client.call("token.revoke", { token_id: made.token_id });
-			return made.token;
-		}, /^This token was revoked at \d{4}-/],
-		"expired": [async () => {
-			const made = await make({ expires_in_s: 1 });
-			await new Promise((resolve) => setTimeout(resolve, Math.max(0, Date.parse(made.expires_at) - Date.now()) + 50));
-			return made.token;
-		}, /^This token expired at \d{4}-/],
+		revoked: [
+			async () => {
+				const made = await make({});
+				await client.call("token.revoke", { token_id: made.token_id });
+				return made.token;
+			},
+			/^This token was revoked at \d{4}-/,
+		],
+		expired: [
+			async () => {
+				const made = await make({ expires_in_s: 1 });
+				await new Promise((resolve) =>
+					setTimeout(resolve, Math.max(0, Date.parse(made.expires_at) - Date.now()) + 50),
+				);
+				return made.token;
+			},
+			/^This token expired at \d{4}-/,
+		],
 		"without the scope observe": [async () => (await make({ scopes: ["infer"] })).token, /scope|observe/],
 	};
 	for (const [name, [token, sentence]] of Object.entries(wrong))
@@ -88,7 +100,11 @@ suite("coming in", () => {
 			await enter(page, await token());
 			const said = page.getByRole("alert");
 			await said.filter({ hasText: sentence }).waitFor();
-			assert.match((await said.textContent()).trim(), /^[A-Z].{15,}[.:] [A-Z].{15,}[.:]$/, "what is wrong, and what to do");
+			assert.match(
+				(await said.textContent()).trim(),
+				/^[A-Z].{15,}[.:] [A-Z].{15,}[.:]$/,
+				"what is wrong, and what to do",
+			);
 			assert.equal(await field(page).getAttribute("aria-invalid"), "true");
 			await see(page, "exogpu token create");
 			if (name === "one letter exchanged") await picture(page, "login-wrong-wide-light");
@@ -121,7 +137,10 @@ suite("coming in", () => {
 		const made = await make({ name: "short", expires_in_s: 3 });
 		const page = await browser.page();
 		await openDashboard(page, server, "#/overview", made.token);
-		await page.getByRole("alert").filter({ hasText: "This token was revoked or has expired." }).waitFor({ timeout: 10000 });
+		await page
+			.getByRole("alert")
+			.filter({ hasText: "This token was revoked or has expired." })
+			.waitFor({ timeout: 10000 });
 		await page.context().close();
 	});
 });

@@ -1,6 +1,6 @@
-// How every page looks in both themes on a desk and on a phone, as far as it can be computed: nothing scrolls sideways,
-// everything that can be pressed has a name and room for a finger, text has a contrast of 4.5 or more, the focus is seen.
-// Pictures of all of them are left to be looked at.
+// How every page looks in both themes on a desk and on a phone, as far as it can be computed: nothing scrolls
+// sideways, everything that can be pressed has a name and room for a finger, text has a contrast of 4.5 or more, the
+// focus is seen. Pictures of all of them are left to be looked at.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { Client, FakeNode } from "../api/client.mjs";
@@ -10,7 +10,8 @@ import { devicesUp, goTo, openDashboard, picture, shapes, startBrowser, suite } 
 
 const MIN_CONTRAST = 4.5;
 
-// Runs in the page: every element with text of its own that is seen, with the contrast of its text to what lies behind it.
+// Runs in the page: every element with text of its own that is seen, with the contrast of its text to what lies
+// behind it.
 function measureContrast() {
 	const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
 	const rgba = (colour) => {
@@ -22,20 +23,32 @@ function measureContrast() {
 	};
 	const over = ([r, g, b, a], under) => [r, g, b].map((value, i) => value * a + under[i] * (1 - a));
 	const luminance = (colour) => {
-		const [r, g, b] = colour.map((value) => (value / 255 <= 0.04045 ? value / 255 / 12.92 : ((value / 255 + 0.055) / 1.055) ** 2.4));
+		const [r, g, b] = colour.map((value) =>
+			value / 255 <= 0.04045 ? value / 255 / 12.92 : ((value / 255 + 0.055) / 1.055) ** 2.4,
+		);
 		return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 	};
 	const poor = [];
-	let measured = 0, least = 21;
+	let measured = 0,
+		least = 21;
 	for (const element of document.body.querySelectorAll("*")) {
-		const text = [...element.childNodes].filter((node) => node.nodeType === 3).map((node) => node.data.trim()).join("");
+		const text = [...element.childNodes]
+			.filter((node) => node.nodeType === 3)
+			.map((node) => node.data.trim())
+			.join("");
 		const box = element.getBoundingClientRect();
-		if (!text || box.width < 2 || box.height < 2 || !element.checkVisibility({ opacityProperty: true, visibilityProperty: true }))
+		if (
+			!text ||
+			box.width < 2 ||
+			box.height < 2 ||
+			!element.checkVisibility({ opacityProperty: true, visibilityProperty: true })
+		)
 			continue;
 		if (element.closest("svg, .sr, :disabled, noscript")) continue;
 		const chain = [];
 		for (let at = element; at; at = at.parentElement) chain.unshift(getComputedStyle(at));
-		let behind = [255, 255, 255], opacity = 1;
+		let behind = [255, 255, 255],
+			opacity = 1;
 		for (const style of chain) {
 			behind = over(rgba(style.backgroundColor), behind);
 			opacity *= Number(style.opacity);
@@ -46,18 +59,26 @@ function measureContrast() {
 		const contrast = (light + 0.05) / (dark + 0.05);
 		measured++;
 		least = Math.min(least, contrast);
-		if (contrast < 4.5) poor.push(`${contrast.toFixed(2)} "${text.slice(0, 40)}" ${element.tagName.toLowerCase()}.${element.className}`);
+		if (contrast < 4.5)
+			poor.push(
+				`${contrast.toFixed(2)} "${text.slice(0, 40)}" ${element.tagName.toLowerCase()}.${element.className}`,
+			);
 	}
 	return { measured, least, poor: [...new Set(poor)] };
 }
 
 // Runs in the page: what can be pressed and has no name, or on a phone too little room.
 function measureControls(finger) {
-	const nameless = [], small = [];
+	const nameless = [],
+		small = [];
 	for (const element of document.querySelectorAll("a[href], button, input, [role=button], [tabindex='0']")) {
 		if (!element.checkVisibility({ visibilityProperty: true })) continue;
-		const labels = [element.getAttribute("aria-label"), element.textContent, element.title,
-			...[...(element.labels ?? [])].map((label) => label.textContent)];
+		const labels = [
+			element.getAttribute("aria-label"),
+			element.textContent,
+			element.title,
+			...[...(element.labels ?? [])].map((label) => label.textContent),
+		];
 		const what = element.outerHTML.slice(0, 120);
 		if (!labels.some((text) => text?.trim())) nameless.push(what);
 		const { width, height } = (element.closest("label") ?? element).getBoundingClientRect();
@@ -100,10 +121,21 @@ suite("how it looks", () => {
 	async function inspect(page, shape, name, t) {
 		await page.waitForTimeout(400); // what is drawn after the address changed
 		const narrow = shape.startsWith("narrow");
-		const { scroll, client: width, wide } = await page.evaluate(() => ({
-			scroll: document.documentElement.scrollWidth, client: document.documentElement.clientWidth,
-			wide: [...document.body.querySelectorAll("*")].filter((one) => one.getBoundingClientRect().right > innerWidth + 1 &&
-				!one.closest(".table-wrap, .sr, .skip")).map((one) => one.outerHTML.slice(0, 100)).slice(0, 5) }));
+		const {
+			scroll,
+			client: width,
+			wide,
+		} = await page.evaluate(() => ({
+			scroll: document.documentElement.scrollWidth,
+			client: document.documentElement.clientWidth,
+			wide: [...document.body.querySelectorAll("*")]
+				.filter(
+					(one) =>
+						one.getBoundingClientRect().right > innerWidth + 1 && !one.closest(".table-wrap, .sr, .skip"),
+				)
+				.map((one) => one.outerHTML.slice(0, 100))
+				.slice(0, 5),
+		}));
 		assert.ok(scroll <= width, `${name} scrolls sideways: ${scroll} in ${width}; ${wide.join("\n")}`);
 		const { measured, least, poor } = await page.evaluate(measureContrast);
 		t.diagnostic(`${name}, ${shape}: ${measured} texts, the least contrast ${least.toFixed(2)}`);
@@ -151,8 +183,11 @@ suite("how it looks", () => {
 				const at = await page.evaluate(() => {
 					const element = document.activeElement;
 					if (!element || element === document.body) return null;
-					const style = getComputedStyle(element), box = element.getBoundingClientRect();
-					const ring = (style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 1) || style.boxShadow !== "none";
+					const style = getComputedStyle(element),
+						box = element.getBoundingClientRect();
+					const ring =
+						(style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 1) ||
+						style.boxShadow !== "none";
 					return { ring, shown: box.width > 1 && box.height > 1, html: element.outerHTML.slice(0, 100) };
 				});
 				if (!at) break;
@@ -166,33 +201,85 @@ suite("how it looks", () => {
 	});
 
 	test("names as long as they come, and a device that failed, fit in", async (t) => {
-		fake = await FakeNode.connect(server, nodeRecord({ node_id: "nod_long", name: far, host_name: `${"long-".repeat(12)}host.example` }));
+		fake = await FakeNode.connect(
+			server,
+			nodeRecord({ node_id: "nod_long", name: far, host_name: `${"long-".repeat(12)}host.example` }),
+		);
 		const base = { family: "An architecture with a long family name", memory_pool: "p" };
 		await fake.devices([
-			deviceRecord({ ...base, device_id: "dev_long", hardware_key: "uuid:l1", uuid: null,
-				name: "NVIDIA GeForce RTX 4090 Founders Edition with a name that goes on and on and on", pci_address: "0000:0a:00.0" }),
-			deviceRecord({ ...base, device_id: "dev_word", hardware_key: "uuid:l2", uuid: null, name: "W".repeat(64), memory_pool: "q" }),
-			deviceRecord({ ...base, device_id: "dev_bad", hardware_key: "uuid:l3", uuid: null, name: "A card that failed", memory_pool: "r",
-				support: "unsupported", support_reason: "the check failed",
-				verification: { state: "failed", at: new Date().toISOString(), duration_ms: 3.5,
-					error: "copying 1048576 bytes on the device gave other bytes from 4096 on; the driver or the memory is faulty" } }),
+			deviceRecord({
+				...base,
+				device_id: "dev_long",
+				hardware_key: "uuid:l1",
+				uuid: null,
+				name: "NVIDIA GeForce RTX 4090 Founders Edition with a name that goes on and on and on",
+				pci_address: "0000:0a:00.0",
+			}),
+			deviceRecord({
+				...base,
+				device_id: "dev_word",
+				hardware_key: "uuid:l2",
+				uuid: null,
+				name: "W".repeat(64),
+				memory_pool: "q",
+			}),
+			deviceRecord({
+				...base,
+				device_id: "dev_bad",
+				hardware_key: "uuid:l3",
+				uuid: null,
+				name: "A card that failed",
+				memory_pool: "r",
+				support: "unsupported",
+				support_reason: "the check failed",
+				verification: {
+					state: "failed",
+					at: new Date().toISOString(),
+					duration_ms: 3.5,
+					error: "copying 1048576 bytes on the device gave other bytes from 4096 on; the driver is faulty",
+				},
+			}),
 		]);
-		timer = setInterval(() => fake.telemetry([
-			deviceReadings({ device_id: "dev_long", temperature_celsius: 91, thermal_state: "throttled", throttle: ["thermal", "power"],
-				utilization_percent: 99, memory_used_bytes: 17000000000 }),
-			deviceReadings({ device_id: "dev_word", power_watts: null, temperature_celsius: null }),
-		], nodeReadings({ node_id: "nod_long" })), 1000);
-		const long = await eventually(async () => {
-			const { devices } = await client.call("cluster.snapshot");
-			return devices.find((one) => one.name.startsWith("NVIDIA GeForce"));
-		}, "the devices are told", 5000 * slow);
+		timer = setInterval(
+			() =>
+				fake.telemetry(
+					[
+						deviceReadings({
+							device_id: "dev_long",
+							temperature_celsius: 91,
+							thermal_state: "throttled",
+							throttle: ["thermal", "power"],
+							utilization_percent: 99,
+							memory_used_bytes: 17000000000,
+						}),
+						deviceReadings({ device_id: "dev_word", power_watts: null, temperature_celsius: null }),
+					],
+					nodeReadings({ node_id: "nod_long" }),
+				),
+			1000,
+		);
+		const long = await eventually(
+			async () => {
+				const { devices } = await client.call("cluster.snapshot");
+				return devices.find((one) => one.name.startsWith("NVIDIA GeForce"));
+			},
+			"the devices are told",
+			5000 * slow,
+		);
 		for (const shape of ["wide-light", "narrow-dark"]) {
 			const page = await browser.page(shapes[shape]);
 			await openDashboard(page, server);
-			await page.getByText(/failed its check/).first().waitFor();
+			await page
+				.getByText(/failed its check/)
+				.first()
+				.waitFor();
 			await page.waitForTimeout(2500); // two readings for the sparklines
-			for (const [name, hash] of [["overview", "#/overview"], ["devices", "#/devices"], ["device", `#/devices/${long.device_id}`],
-				["node", `#/nodes/${long.node_id}`]]) {
+			for (const [name, hash] of [
+				["overview", "#/overview"],
+				["devices", "#/devices"],
+				["device", `#/devices/${long.device_id}`],
+				["node", `#/nodes/${long.node_id}`],
+			]) {
 				await goTo(page, hash);
 				await page.waitForTimeout(600);
 				await picture(page, `long-${name}-${shape}`);

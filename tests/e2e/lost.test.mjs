@@ -4,7 +4,18 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { Client } from "../api/client.mjs";
 import { eventually, slow, startServer, temporary } from "../api/server.mjs";
-import { childrenOf, crash, devicesUp, endAll, goTo, loadCpu, openDashboard, picture, startBrowser, suite } from "./browser.mjs";
+import {
+	childrenOf,
+	crash,
+	devicesUp,
+	endAll,
+	goTo,
+	loadCpu,
+	openDashboard,
+	picture,
+	startBrowser,
+	suite,
+} from "./browser.mjs";
 import { openTab } from "./tab.mjs";
 
 suite("losing the other side", () => {
@@ -36,12 +47,15 @@ suite("losing the other side", () => {
 		await openDashboard(page, server);
 		const sheet = page.getByRole("region", { name: "Devices" });
 		const figures = () => sheet.locator("dd.num").allTextContents();
-		await eventually(async () => (await figures()).some((text) => /%/.test(text)), "figures are shown",
-			10000 * slow);
+		await eventually(
+			async () => (await figures()).some((text) => /%/.test(text)),
+			"figures are shown",
+			10000 * slow,
+		);
 		const { epoch } = await client.call("cluster.snapshot");
 		const before = await figures();
 
-		orphans.push(...await crash(server));
+		orphans.push(...(await crash(server)));
 		const banner = page.getByRole("alert", { name: "Connection lost" });
 		await banner.waitFor();
 		assert.match(await banner.textContent(), /No connection to the server for \d+(\.\d)? s/);
@@ -51,14 +65,23 @@ suite("losing the other side", () => {
 		const young = await age();
 		await eventually(async () => (await age()) >= young + 1, "the age grows");
 		const countdowns = new Set();
-		await eventually(async () => countdowns.add(/again in \d+ s|trying now/.exec(await banner.textContent())?.[0]).size > 1,
-			"the countdown counts", 10000 * slow);
+		await eventually(
+			async () => countdowns.add(/again in \d+ s|trying now/.exec(await banner.textContent())?.[0]).size > 1,
+			"the countdown counts",
+			10000 * slow,
+		);
 		const kept = await figures();
 		assert.equal(kept.length, before.length, "the values are kept");
-		assert.ok(kept.some((text) => /%/.test(text)), kept.join(", "));
+		assert.ok(
+			kept.some((text) => /%/.test(text)),
+			kept.join(", "),
+		);
 		assert.equal(await stale(page), devices.length, "and greyed");
 		const ages = await sheet.locator(".cell .age").allTextContents();
-		assert.ok(ages.length === devices.length && ages.every((text) => /\d s ago|min ago/.test(text)), ages.join(", "));
+		assert.ok(
+			ages.length === devices.length && ages.every((text) => /\d s ago|min ago/.test(text)),
+			ages.join(", "),
+		);
 		await page.getByRole("region", { name: "Cluster" }).getByText(/ago/).first().waitFor();
 		await picture(page, "disconnected-wide-light");
 		await page.setViewportSize({ width: 390, height: 844 });
@@ -89,7 +112,7 @@ suite("losing the other side", () => {
 	test("Try now does not wait for the countdown", async () => {
 		const page = await browser.page({ expected });
 		await openDashboard(page, server);
-		orphans.push(...await crash(server));
+		orphans.push(...(await crash(server)));
 		const banner = page.getByRole("alert", { name: "Connection lost" });
 		await banner.getByText(/again in ([3-9]|\d\d) s/).waitFor({ timeout: 30000 * slow });
 		await start(`127.0.0.1:${server.port}`);
@@ -105,7 +128,10 @@ suite("losing the other side", () => {
 		const page = await browser.page();
 		await openDashboard(page, own);
 		const cells = page.locator(".dev-panel .cell");
-		await eventually(async () => (await cells.count()) === devices.length && (await stale(page)) === 0, "all are here");
+		await eventually(
+			async () => (await cells.count()) === devices.length && (await stale(page)) === 0,
+			"all are here",
+		);
 		const nodeOf = () => childrenOf(own.child.pid).find(({ command }) => command[1] === "node");
 		const killed = nodeOf();
 		await page.evaluate((count) => {
@@ -114,8 +140,10 @@ suite("losing the other side", () => {
 				const grey = document.querySelectorAll(".dev-panel .cell.stale").length;
 				if (window.gap.gone === undefined && grey === count) {
 					window.gap.gone = performance.now();
-					window.gap.words.push(document.querySelector(".topo-panel .node-foot").textContent,
-						document.querySelector("[aria-label='Wants attention']")?.textContent);
+					window.gap.words.push(
+						document.querySelector(".topo-panel .node-foot").textContent,
+						document.querySelector("[aria-label='Wants attention']")?.textContent,
+					);
 				}
 				if (window.gap.gone !== undefined && grey === 0) window.gap.back ??= performance.now();
 			};
@@ -123,16 +151,26 @@ suite("losing the other side", () => {
 			window.gap.begun = performance.now();
 		}, devices.length);
 		process.kill(killed.pid, "SIGKILL");
-		const { begun, gone, back, words } = await eventually(async () => {
-			const seen = await page.evaluate(() => window.gap);
-			return seen.back && seen;
-		}, "the devices went and came back", 10000 * slow);
-		t.diagnostic(`greyed ${(gone - begun).toFixed(0)} ms after the kill, back ${(back - gone).toFixed(0)} ms later`);
+		const { begun, gone, back, words } = await eventually(
+			async () => {
+				const seen = await page.evaluate(() => window.gap);
+				return seen.back && seen;
+			},
+			"the devices went and came back",
+			10000 * slow,
+		);
+		t.diagnostic(
+			`greyed ${(gone - begun).toFixed(0)} ms after the kill, back ${(back - gone).toFixed(0)} ms later`,
+		);
 		assert.match(words[0], /^offline/, "the machine is said to be offline");
 		assert.match(words[1], /is offline/, "and wants attention");
 		assert.ok(back - begun < 3000 * slow, `back after ${back - begun} ms`);
 		assert.notEqual(nodeOf().pid, killed.pid);
-		await page.getByRole("region", { name: "Last events" }).getByText(/its connection broke/).first().waitFor();
+		await page
+			.getByRole("region", { name: "Last events" })
+			.getByText(/its connection broke/)
+			.first()
+			.waitFor();
 		await page.context().close();
 		assert.equal((await own.stop()).code, 0);
 	});
@@ -141,7 +179,10 @@ suite("losing the other side", () => {
 		const page = await browser.page({ expected });
 		await openDashboard(page, server);
 		assert.equal((await server.stop()).code, 0);
-		await page.getByRole("alert", { name: "Connection lost" }).getByText("The server said that it shuts down.").waitFor();
+		await page
+			.getByRole("alert", { name: "Connection lost" })
+			.getByText("The server said that it shuts down.")
+			.waitFor();
 		await start(`127.0.0.1:${server.port}`);
 		await live(page).waitFor({ timeout: 20000 * slow });
 		await page.context().close();
@@ -154,7 +195,7 @@ suite("losing the other side", () => {
 		try {
 			const isLive = `document.querySelector("[role=status][aria-label='Connection: live']") !== null`;
 			await eventually(() => tab.evaluate(isLive), "the page is live", 10000 * slow);
-			await tab.evaluate(`window.changes = 0; new MutationObserver((list) => (window.changes += list.length)).observe(
+			await tab.evaluate(`window.changes = 0; new MutationObserver((list) => (changes += list.length)).observe(
 				document.documentElement, { subtree: true, childList: true, attributes: true, characterData: true })`);
 			await eventually(() => tab.evaluate("window.changes > 0"), "a page that is seen changes", 10000 * slow);
 			await tab.hide();

@@ -1,5 +1,5 @@
-// 64 devices on one machine, each with new readings every second: the page stays quick, and readable. The frames of three
-// seconds are counted and told; what is asserted is that the page answers and shows the figures of the moment.
+// 64 devices on one machine, each with new readings every second: the page stays quick, and readable. The frames of
+// three seconds are counted and told; what is asserted is that the page answers and shows the figures of the moment.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { Client, FakeNode } from "../api/client.mjs";
@@ -11,26 +11,48 @@ const DEVICES = 64;
 const GIB = 1024 ** 3;
 
 suite("64 devices", () => {
-	let server, browser, fake, timer, beats = 0;
+	let server,
+		browser,
+		fake,
+		timer,
+		beats = 0;
 	const id = (i) => `dev_card${String(i).padStart(2, "0")}`;
 
 	// Each card lives at its own pace; the last one has no power sensor.
 	const reading = (i) => {
 		const use = 50 + 45 * Math.sin(beats / (3 + i / 9) + i);
-		return deviceReadings({ device_id: id(i), utilization_percent: use, power_watts: i === DEVICES - 1 ? null : 60 + 2.2 * use,
-			memory_used_bytes: Math.round((4 + (i % 11)) * GIB + use * 1e7), temperature_celsius: 40 + use / 3,
-			clock_mhz: 1200 + 6 * use, at: new Date().toISOString() });
+		return deviceReadings({
+			device_id: id(i),
+			utilization_percent: use,
+			power_watts: i === DEVICES - 1 ? null : 60 + 2.2 * use,
+			memory_used_bytes: Math.round((4 + (i % 11)) * GIB + use * 1e7),
+			temperature_celsius: 40 + use / 3,
+			clock_mhz: 1200 + 6 * use,
+			at: new Date().toISOString(),
+		});
 	};
 
 	before(async () => {
 		server = await startServer();
 		fake = await FakeNode.connect(server, nodeRecord({ node_id: "nod_many", name: "rack 7" }));
-		await fake.devices(Array.from({ length: DEVICES }, (_, i) => deviceRecord({ device_id: id(i), hardware_key: `uuid:${i}`,
-			uuid: null, name: `Card ${String(i + 1).padStart(2, "0")}`, memory_pool: `uuid:${i}`,
-			pci_address: `0000:${i.toString(16).padStart(2, "0")}:00.0` })));
+		await fake.devices(
+			Array.from({ length: DEVICES }, (_, i) =>
+				deviceRecord({
+					device_id: id(i),
+					hardware_key: `uuid:${i}`,
+					uuid: null,
+					name: `Card ${String(i + 1).padStart(2, "0")}`,
+					memory_pool: `uuid:${i}`,
+					pci_address: `0000:${i.toString(16).padStart(2, "0")}:00.0`,
+				}),
+			),
+		);
 		const tell = () => {
 			beats++;
-			fake.telemetry(Array.from({ length: DEVICES }, (_, i) => reading(i)), nodeReadings({ node_id: "nod_many" }));
+			fake.telemetry(
+				Array.from({ length: DEVICES }, (_, i) => reading(i)),
+				nodeReadings({ node_id: "nod_many" }),
+			);
 		};
 		tell();
 		timer = setInterval(tell, 1000);
@@ -44,16 +66,20 @@ suite("64 devices", () => {
 	});
 
 	// Frames of three seconds, and the longest time between two.
-	const frames = (page) => page.evaluate(() => new Promise((resolve) => {
-		const times = [];
-		const next = (time) => {
-			times.push(time);
-			if (time - times[0] < 3000) return requestAnimationFrame(next);
-			const gaps = times.slice(1).map((one, i) => one - times[i]);
-			resolve({ perSecond: gaps.length / ((time - times[0]) / 1000), longestMs: Math.max(...gaps) });
-		};
-		requestAnimationFrame(next);
-	}));
+	const frames = (page) =>
+		page.evaluate(
+			() =>
+				new Promise((resolve) => {
+					const times = [];
+					const next = (time) => {
+						times.push(time);
+						if (time - times[0] < 3000) return requestAnimationFrame(next);
+						const gaps = times.slice(1).map((one, i) => one - times[i]);
+						resolve({ perSecond: gaps.length / ((time - times[0]) / 1000), longestMs: Math.max(...gaps) });
+					};
+					requestAnimationFrame(next);
+				}),
+		);
 
 	for (const shape of ["wide-light", "wide-dark", "narrow-light"])
 		test(`the page stays quick and readable, ${shape}`, async (t) => {
@@ -61,25 +87,42 @@ suite("64 devices", () => {
 			await openDashboard(page, server);
 			await page.getByRole("region", { name: "Cluster" }).getByText(`${DEVICES} of ${DEVICES} online`).waitFor();
 			await page.getByText("more in the table of devices").waitFor();
-			for (const [name, hash] of [["overview", "#/overview"], ["devices", "#/devices"]]) {
+			for (const [name, hash] of [
+				["overview", "#/overview"],
+				["devices", "#/devices"],
+			]) {
 				await goTo(page, hash);
 				await page.getByRole("heading", { level: 1 }).waitFor();
 				const { perSecond, longestMs } = await frames(page);
-				t.diagnostic(`${name}: ${perSecond.toFixed(1)} frames a second, the longest ${longestMs.toFixed(0)} ms`);
+				t.diagnostic(
+					`${name}: ${perSecond.toFixed(1)} frames a second, the longest ${longestMs.toFixed(0)} ms`,
+				);
 				const { scroll, width } = await page.evaluate(() => ({
-					scroll: document.documentElement.scrollWidth, width: document.documentElement.clientWidth }));
+					scroll: document.documentElement.scrollWidth,
+					width: document.documentElement.clientWidth,
+				}));
 				assert.ok(scroll <= width, `${name} scrolls sideways: ${scroll} in ${width}`);
 				await picture(page, `many-${name}-${shape}`);
 			}
-			assert.equal(await page.locator("tbody tr").count(), DEVICES); // on a phone the rows are cards, without a head
-			const heights = await page.locator("td.c-reading").evaluateAll((all) => [...new Set(all.map((one) => one.offsetHeight))]);
-			assert.ok(heights.every((height) => height < 60) && (shape !== "narrow-light" || heights.length === 1),
-				`a reading is one line: ${heights}`);
+			assert.equal(await page.locator("tbody tr").count(), DEVICES); // cards on a phone, without a head
+			const heights = await page
+				.locator("td.c-reading")
+				.evaluateAll((all) => [...new Set(all.map((one) => one.offsetHeight))]);
+			assert.ok(
+				heights.every((height) => height < 60) && (shape !== "narrow-light" || heights.length === 1),
+				`a reading is one line: ${heights}`,
+			);
 			const row = page.getByRole("row").filter({ has: page.getByRole("link", { name: "Card 07", exact: true }) });
 			const figure = () => row.locator("[data-name=Use] .num").textContent();
 			const seen = new Set();
-			await eventually(async () => seen.add(await figure()).size >= 3, "the figures of one card move", 10000 * slow);
-			const without = page.getByRole("row").filter({ has: page.getByRole("link", { name: "Card 64", exact: true }) });
+			await eventually(
+				async () => seen.add(await figure()).size >= 3,
+				"the figures of one card move",
+				10000 * slow,
+			);
+			const without = page
+				.getByRole("row")
+				.filter({ has: page.getByRole("link", { name: "Card 64", exact: true }) });
 			assert.equal((await without.locator("[data-name=Power] .num").textContent()).trim(), "not reported");
 			const begun = Date.now();
 			const field = page.getByRole("searchbox", { name: "Filter devices" }).locator("visible=true").first();

@@ -1,4 +1,5 @@
-// The picture of the overview in the README, from this machine as it is: node tests/e2e/picture.mjs docs/images/overview.png
+// The picture of the overview in the README, from this machine as it is: node tests/e2e/picture.mjs
+// docs/images/overview.png
 //
 // A server with its own node runs for four minutes while the CPU has more and less to do, so that the sparklines have
 // something to show; then the page is taken, 1440 pixels wide, in the light theme. EXOGPU_BINARY names the program.

@@ -28,8 +28,12 @@ suite("a walk through the dashboard", () => {
 		const devices = await devicesUp(client);
 		const page = await browser.page();
 		await openDashboard(page, server);
-		assert.equal(await page.evaluate(() => location.href), `${server.url.origin}/#/overview`, "the token left the address");
-		assert.equal(await page.evaluate(() => history.length) <= 2, true, "nor is it in the history");
+		assert.equal(
+			await page.evaluate(() => location.href),
+			`${server.url.origin}/#/overview`,
+			"the token left the address",
+		);
+		assert.equal((await page.evaluate(() => history.length)) <= 2, true, "nor is it in the history");
 		const sheet = page.getByRole("region", { name: "Devices" });
 		for (const { name } of devices) await sheet.getByText(name, { exact: true }).first().waitFor();
 		const first = devices.find((one) => one.backend === "cpu");
@@ -41,21 +45,29 @@ suite("a walk through the dashboard", () => {
 		await page.getByRole("table").waitFor();
 		await page.getByRole("button", { name: "Log out" }).first().click();
 		await page.getByRole("form", { name: "Log in" }).waitFor();
-		assert.deepEqual(await page.evaluate(() => [sessionStorage.length, localStorage.length]), [0, 0], "no token is kept");
+		assert.deepEqual(
+			await page.evaluate(() => [sessionStorage.length, localStorage.length]),
+			[0, 0],
+			"no token is kept",
+		);
 		await page.context().close();
 	});
 
 	test("the script is small, the first paint soon", async (t) => {
 		const html = (await server.http("/")).text;
 		const named = [...new Set(html.match(/\/[\w-]+\.js/g))];
-		const seen = new Set(), sizes = {};
+		const seen = new Set(),
+			sizes = {};
 		for (const path of named) {
 			if (seen.has(path)) continue;
 			seen.add(path);
 			const { body, headers } = await server.http(path, { headers: { "Accept-Encoding": "gzip" } });
 			assert.equal(headers["content-encoding"], "gzip", path);
 			sizes[path] = body.length;
-			for (const [, file] of gunzipSync(body).toString().matchAll(/["']\.\/([\w-]+\.js)["']/g)) named.push(`/${file}`);
+			for (const [, file] of gunzipSync(body)
+				.toString()
+				.matchAll(/["']\.\/([\w-]+\.js)["']/g))
+				named.push(`/${file}`);
 		}
 		const all = Object.values(sizes).reduce((sum, size) => sum + size, 0);
 		t.diagnostic(`script: ${all} bytes compressed in ${seen.size} files: ${JSON.stringify(sizes)}`);
@@ -63,7 +75,9 @@ suite("a walk through the dashboard", () => {
 
 		const page = await browser.page();
 		await openDashboard(page, server);
-		const paints = await page.evaluate(() => performance.getEntriesByType("paint").map((one) => [one.name, one.startTime]));
+		const paints = await page.evaluate(() =>
+			performance.getEntriesByType("paint").map((one) => [one.name, one.startTime]),
+		);
 		t.diagnostic(`paint, ms after the navigation began: ${JSON.stringify(Object.fromEntries(paints))}`);
 		await page.context().close();
 	});

@@ -1,5 +1,5 @@
-// A tab that can be hidden behind another. Playwright keeps every page "visible", so this one is driven over the browser's
-// own debugging protocol: its own Chromium, one tab with the page, one empty tab to put in front of it.
+// A tab that can be hidden behind another. Playwright keeps every page "visible", so this one is driven over the
+// browser's own debugging protocol: its own Chromium, one tab with the page, one empty tab to put in front of it.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -12,8 +12,11 @@ import { executable, flags } from "./browser.mjs";
 // {evaluate(expression), hide(), show(), close()}; the page at `url` has been loaded.
 export async function openTab(url) {
 	const profile = mkdtempSync(join(tmpdir(), "exogpu-tab-"));
-	const child = spawn(executable, ["--headless=new", ...flags, "--remote-debugging-port=0", `--user-data-dir=${profile}`,
-		"about:blank"], { stdio: ["ignore", "ignore", "pipe"] });
+	const child = spawn(
+		executable,
+		["--headless=new", ...flags, "--remote-debugging-port=0", `--user-data-dir=${profile}`, "about:blank"],
+		{ stdio: ["ignore", "ignore", "pipe"] },
+	);
 	const exited = once(child, "exit");
 	const end = () => {
 		child.kill("SIGKILL");
@@ -36,17 +39,25 @@ export async function openTab(url) {
 		if (error) reject(new Error(error.message));
 		else resolve(result);
 	});
-	const call = (method, params = {}, sessionId) => within(new Promise((resolve, reject) => {
-		calls.set(++lastId, { resolve, reject });
-		socket.send(JSON.stringify({ id: lastId, method, params, sessionId }));
-	}), method, 10000);
+	const call = (method, params = {}, sessionId) =>
+		within(
+			new Promise((resolve, reject) => {
+				calls.set(++lastId, { resolve, reject });
+				socket.send(JSON.stringify({ id: lastId, method, params, sessionId }));
+			}),
+			method,
+			10000,
+		);
 
 	const front = await call("Target.createTarget", { url: "about:blank" });
 	const tab = await call("Target.createTarget", { url });
 	const { sessionId } = await call("Target.attachToTarget", { targetId: tab.targetId, flatten: true });
 	const evaluate = async (expression) => {
-		const { result, exceptionDetails } = await call("Runtime.evaluate",
-			{ expression, awaitPromise: true, returnByValue: true }, sessionId);
+		const { result, exceptionDetails } = await call(
+			"Runtime.evaluate",
+			{ expression, awaitPromise: true, returnByValue: true },
+			sessionId,
+		);
 		if (exceptionDetails) throw new Error(exceptionDetails.exception?.description ?? exceptionDetails.text);
 		return result.value;
 	};
@@ -55,7 +66,11 @@ export async function openTab(url) {
 		await eventually(async () => (await evaluate("document.hidden")) === hidden, `document.hidden is ${hidden}`);
 	};
 	// there is nothing to evaluate in while the page is on its way
-	await eventually(() => evaluate("document.readyState === 'complete'").catch(() => false), `${url} is loaded`, 20000);
+	await eventually(
+		() => evaluate("document.readyState === 'complete'").catch(() => false),
+		`${url} is loaded`,
+		20000,
+	);
 	return {
 		evaluate,
 		hide: () => bring(front, true),
