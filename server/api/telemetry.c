@@ -31,6 +31,20 @@ static void history_read(void *context, enum status status, const struct store_h
 	api_finish(call, STATUS_OK, result, NULL);
 }
 
+// What came before the first sample that is in memory, as when the server was started a minute ago, goes before it.
+static void older_read(void *context, enum status status, const struct store_history *history)
+{
+	struct api_call *call = context;
+	struct json *result = call->kept, *rows = json_new_array();
+	call->kept = NULL;
+	for (size_t i = 0; !status && i < history->rows && i < LIMIT_HISTORY_ROWS / 2; i++)
+		json_push(rows, samples_row(history->at_ms[i], history->values[i]));
+	for (const struct json *row = json_first(json_get(result, "rows")); row; row = json_next(row))
+		json_push(rows, json_copy(row));
+	json_set(result, "rows", rows);
+	api_finish(call, STATUS_OK, result, NULL);
+}
+
 // The step that keeps the answer within LIMIT_HISTORY_ROWS rows.
 static int64_t widen(int64_t step_ms, int64_t range_ms, int64_t unit_ms)
 {
@@ -40,6 +54,31 @@ static int64_t widen(int64_t step_ms, int64_t range_ms, int64_t unit_ms)
 	if (step_ms < least)
 		step_ms = least;
 	return (step_ms + unit_ms - 1) / unit_ms * unit_ms;
+}
+
+// The last ten minutes.
+static enum status recent(struct api_call *call, const struct cluster_device *device, int64_t from_ms, int64_t to_ms,
+			  int64_t step_ms, struct json **result)
+{
+	bool many = to_ms - from_ms > (int64_t)LIMIT_HISTORY_ROWS * 400;
+	int64_t step = many || step_ms ? widen(step_ms, to_ms - from_ms, 500) : 0;
+	int64_t first_ms = cluster_first_sample_ms(device), edge_ms = first_ms && first_ms < to_ms ? first_ms : to_ms;
+	struct json *samples = cluster_recent_samples(device, from_ms, to_ms, step);
+	json_set_string(samples, "device_id", cluster_device_id(device));
+	edge_ms -= edge_ms % MINUTE_MS;
+	if (edge_ms - from_ms < MINUTE_MS) {
+		*result = samples;
+		return STATUS_OK;
+	}
+	call->kept = samples;
+	from_ms -= from_ms % MINUTE_MS;
+	if (!store_read_history(call->api->params.store, cluster_device_id(device), from_ms, edge_ms,
+				step < MINUTE_MS ? MINUTE_MS : widen(step, edge_ms - from_ms, MINUTE_MS), older_read,
+				call))
+		return STATUS_PENDING;
+	call->kept = NULL; // what is in memory is an answer too
+	*result = samples;
+	return STATUS_OK;
 }
 
 static enum status telemetry_history(struct api_call *call, const struct json *params, struct json **result,
@@ -61,13 +100,8 @@ static enum status telemetry_history(struct api_call *call, const struct json *p
 	if (to_ms > now_ms + 1000) // there is nothing yet, and the step is not to be widened for it
 		to_ms = from_ms < now_ms ? now_ms + 1000 : from_ms + 1000;
 	int64_t step_ms = (int64_t)llround(json_get_number(params, "step_s", 0) * 1000);
-	if (from_ms >= now_ms - CLUSTER_SAMPLES_MS - 1000) {
-		bool many = (to_ms < now_ms ? to_ms : now_ms) - from_ms > (int64_t)LIMIT_HISTORY_ROWS * 400;
-		*result = cluster_recent_samples(device, from_ms, to_ms,
-						 many || step_ms ? widen(step_ms, to_ms - from_ms, 500) : 0);
-		json_set_string(*result, "device_id", device_id);
-		return STATUS_OK;
-	}
+	if (from_ms >= now_ms - CLUSTER_SAMPLES_MS - 1000)
+		return recent(call, device, from_ms, to_ms, step_ms, result);
 	from_ms -= from_ms % MINUTE_MS;
 	step_ms = widen(step_ms < MINUTE_MS ? MINUTE_MS : step_ms, to_ms - from_ms, MINUTE_MS);
 	call->kept = json_new_object();

@@ -98,7 +98,9 @@ static void token_revoked(void *context, enum status status, const struct error 
 
 static void end_token(void *context, struct token *token)
 {
-	api_end_token(((struct api_call *)context)->api, token);
+	struct api_call *call = context;
+	json_push((struct json *)json_get(call->kept, "revoked"), json_new_string(token->token_id));
+	api_end_token(call->api, token);
 }
 
 static enum status token_revoke(struct api_call *call, const struct json *params, struct json **result,
@@ -108,6 +110,7 @@ static enum status token_revoke(struct api_call *call, const struct json *params
 	(void)result;
 	call->kept = json_new_object();
 	json_set_string(call->kept, "token_id", token_id);
+	json_set(call->kept, "revoked", json_new_array());
 	enum status status = tokens_revoke(call->api->params.tokens, token_id, end_token, token_revoked, call, error);
 	return status ? status : STATUS_PENDING;
 }

@@ -131,3 +131,9 @@ struct json *cluster_recent_samples(const struct cluster_device *device, int64_t
 	json_set(json, "rows", samples_rows(&device->samples, from_ms, to_ms, step_ms));
 	return json;
 }
+
+int64_t cluster_first_sample_ms(const struct cluster_device *device)
+{
+	const struct samples *samples = &device->samples;
+	return samples->count ? samples->ring[samples->first].at_ms : 0;
+}
