@@ -17,6 +17,7 @@
 	X(LIMIT_SEND_QUEUE_BYTES,      "send_queue_bytes",           4 * 1024 * 1024)    \
 	X(LIMIT_SEND_QUEUE_MESSAGES,   "send_queue_messages",        4096)               \
 	X(LIMIT_SESSIONS,              "sessions",                   8192)               \
+	X(LIMIT_SESSIONS_OF_TOKEN,     "sessions_of_token",          2048)               \
 	X(LIMIT_CALLS_IN_FLIGHT,       "calls_in_flight",            256)                \
 	X(LIMIT_MESSAGES_PER_S,        "messages_per_s",             2000)               \
 	X(LIMIT_REPLAY_EVENTS,         "replay_events",              4096)               \

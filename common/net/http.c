@@ -4,10 +4,12 @@
  * body is taken for a request. Thread: the loop's. */
 #include "common/net/loop_lws.h"
 
+#include <linux/sockios.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 
-enum { PIECE_BYTES = 16384, HEADER_BYTES = 3072 };
+enum { PIECE_BYTES = 16384, HEADER_BYTES = 3072, PILE_BYTES = 65536 };
 
 struct http_session {
 	struct net_session session;
@@ -111,9 +113,19 @@ static void refuse_method(struct net_response *response)
 	response->body_bytes = sizeof text - 1;
 }
 
+// Whether the peer asks on without taking its answers. An answer that cannot be sent while more requests wait unread
+// keeps the loop busy for nothing, so such a connection is dropped before.
+static bool piles_up(struct lws *wsi)
+{
+	int unsent = 0;
+	return lws_partial_buffered(wsi) || ioctl(lws_get_socket_fd(wsi), SIOCOUTQ, &unsent) < 0 || unsent > PILE_BYTES;
+}
+
 int net_http_begin(struct lws *wsi, struct net_listener *listener)
 {
 	struct net_request request;
+	if (piles_up(wsi))
+		return -1;
 	struct http_session *http = calloc(1, sizeof(*http));
 	if (!http)
 		return -1;

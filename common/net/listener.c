@@ -16,7 +16,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { BACKLOG = 512, ACCEPTS_A_TURN = 64 };
+enum {
+	BACKLOG = 512,
+	ACCEPTS_A_TURN = 64,
+	SEND_ROOM_BYTES = 256 * 1024, // any file of the dashboard at once, see piles_up() in http.c
+};
 
 static void refuse_connection(int fd)
 {
@@ -48,7 +52,8 @@ static void accept_ready(void *arg, int fd)
 			refuse_connection(accepted);
 			continue;
 		}
-		int one = 1;
+		int one = 1, room = SEND_ROOM_BYTES;
+		setsockopt(accepted, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
 		if (!listener->socket_path[0])
 			setsockopt(accepted, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 		struct lws *wsi = lws_adopt_socket_vhost(listener->vhost, accepted);
@@ -146,7 +151,7 @@ static void describe_protocols(struct net_listener *listener, const struct net_l
 {
 	size_t count = 0;
 	struct lws_protocols protocol = {.callback = net_ws_callback, .rx_buffer_size = 16384};
-	protocol.name = "http";
+	protocol.name = "exogpu.http";
 	listener->protocols[count++] = protocol;
 	for (const char *const *name = params->subprotocols; name && *name && count < 5; name++) {
 		protocol.name = *name;

@@ -284,9 +284,38 @@ static void conn_destroy(struct net_conn *conn)
 	free(conn);
 }
 
+// Whether one of the subprotocols in a comma-separated list is spoken here.
+static bool offers_known(const char *offered, const struct net_listener *listener)
+{
+	static const char between[] = ", \t";
+	while (*(offered += strspn(offered, between))) {
+		size_t length = strcspn(offered, between);
+		for (size_t i = 1; listener->protocols[i].name; i++)
+			if (strlen(listener->protocols[i].name) == length &&
+			    !memcmp(listener->protocols[i].name, offered, length))
+				return true;
+		offered += length;
+	}
+	return false;
+}
+
+// What libwebsockets lets pass. NULL, or what is wrong with the handshake.
+static const char *check_handshake(struct lws *wsi, struct net_listener *listener)
+{
+	char version[8] = "", offered[128] = "";
+	if (lws_hdr_copy(wsi, version, sizeof version, WSI_TOKEN_VERSION) < 0 || strcmp(version, "13") != 0)
+		return "this version of WebSocket is not spoken here";
+	if (lws_hdr_total_length(wsi, WSI_TOKEN_KEY) != 24) // 16 bytes in Base64
+		return "Sec-WebSocket-Key is not a key";
+	if (lws_hdr_total_length(wsi, WSI_TOKEN_PROTOCOL) > 0 &&
+	    (lws_hdr_copy(wsi, offered, sizeof offered, WSI_TOKEN_PROTOCOL) < 0 || !offers_known(offered, listener)))
+		return "this subprotocol is not spoken here";
+	return NULL;
+}
+
 static int on_upgrade(struct lws *wsi, struct net_listener *listener)
 {
-	char upgrade[24] = "", offered[128] = "";
+	char upgrade[24] = "";
 	void *user = NULL;
 	struct net_request request;
 	struct net_response response = {0};
@@ -294,13 +323,10 @@ static int on_upgrade(struct lws *wsi, struct net_listener *listener)
 		return -1; // also h2c; what `in` points at is not to be trusted in some versions
 	buffer_init(&response.owned, 2048);
 	net_read_request(wsi, listener, &request);
-	bool known = lws_hdr_total_length(wsi, WSI_TOKEN_PROTOCOL) <= 0;
-	if (!known && lws_hdr_copy(wsi, offered, sizeof offered, WSI_TOKEN_PROTOCOL) > 0)
-		for (size_t i = 1; listener->protocols[i].name && !known; i++)
-			known = strstr(offered, listener->protocols[i].name) != NULL;
-	if (!known) {
-		buffer_printf(&response.owned, "{\"error\":\"this subprotocol is not spoken here\",\"hint\":\"%s\"}\n",
-			      listener->protocols[1].name);
+	const char *wrong = check_handshake(wsi, listener);
+	if (wrong) {
+		buffer_printf(&response.owned, "{\"error\":\"invalid_request\",\"message\":\"%s\",\"hint\":\"%s\"}\n",
+			      wrong, "WebSocket version 13, subprotocol exogpu.v1");
 		response.status = 400;
 		response.content_type = "application/json";
 		response.body = response.owned.data;

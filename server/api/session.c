@@ -45,8 +45,11 @@ struct api_client *api_client_create(struct api *api, struct token *token, bool 
 static void login_late(void *arg)
 {
 	struct api_client *client = arg;
-	if (client->conn && !client->session)
-		net_conn_close(client->conn, 4401, "not logged in within 5 s");
+	if (!client->conn || client->session)
+		return;
+	net_conn_close(client->conn, 4401, "not logged in within 5 s");
+	client->waiting = false; // its place is free, however long it takes to go
+	client->api->not_logged_in--;
 }
 
 void api_client_opened(void *user, struct net_conn *conn)
@@ -118,9 +121,10 @@ enum status api_log_in(struct api_client *client, struct token *token, const cha
 			error_hint(error, "try again in %d s", LIMIT_SESSION_GRACE_MS / 1000);
 			return STATUS_LIMIT_EXCEEDED;
 		}
-		if (token && token->max_sessions && (int64_t)token->sessions >= token->max_sessions) {
-			error_set(error, STATUS_LIMIT_EXCEEDED, "this token has its %lld sessions already",
-				  (long long)token->max_sessions);
+		int64_t most = token && token->max_sessions ? token->max_sessions : LIMIT_SESSIONS_OF_TOKEN;
+		if (token && (int64_t)token->sessions >= most) {
+			error_set(error, STATUS_LIMIT_EXCEEDED, "this token has its sessions already, %lld of them",
+				  (long long)most);
 			error_hint(error, "close one; a session ends %d s after its last connection",
 				   LIMIT_SESSION_GRACE_MS / 1000);
 			return STATUS_LIMIT_EXCEEDED;
