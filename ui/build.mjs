@@ -41,7 +41,7 @@ async function bundle(entries, options) {
     chunkNames: "[name]-[hash]",
     minify: !dev,
     sourcemap: dev ? "linked" : false,
-    target: ["es2021", "chrome94", "firefox93", "safari15.4"],
+    target: ["es2022", "chrome94", "firefox93", "safari15.4"],
     charset: "utf8",
     legalComments: "none",
     absWorkingDir: here,

@@ -25,6 +25,16 @@ test("rates in powers of 1000", () => {
   assert.equal(text(format.rate(4.1e12)), "4.10 TB/s");
 });
 
+test("what the server says is shown as a sentence; names stay as they are", () => {
+  assert.equal(format.sentence("not connected since the server started"), "Not connected since the server started.");
+  assert.equal(format.sentence("missing"), "Missing.");
+  assert.equal(format.sentence("library too old."), "Library too old.");
+  assert.equal(format.sentence("can't be read"), "Can't be read.");
+  for (const name of ["libcuda.so.1 is too old", "cuInit failed", "vkCreateInstance: -9", "exogpu is old", "libfoo is"])
+    assert.equal(format.sentence(name), `${name}.`);
+  assert.equal(format.sentence(null), "");
+});
+
 test("figures are grouped and never minus zero", () => {
   assert.equal(format.figure(1271.4), "1,271");
   assert.equal(format.figure(-0.2), "0");

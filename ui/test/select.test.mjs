@@ -170,7 +170,7 @@ test("what wants attention, worst first, each said once", () => {
     ["error", "error", "attention", "attention", "attention"],
   );
   assert.deepEqual(found.map((one) => one.key).sort(), ["bad", "full", "hot", "n1/NVML", "n2/offline"]);
-  assert.equal(found.find((one) => one.key === "n1/NVML").text, "Is version 1. Update it. ");
+  assert.equal(found.find((one) => one.key === "n1/NVML").text, "Is version 1. Update it.");
   assert.deepEqual(attention(state()), []);
 });
 

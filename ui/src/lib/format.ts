@@ -108,3 +108,11 @@ export function fullTime(ms: number): string {
 export function count(n: number, one: string, many = `${one}s`): string {
   return `${figure(n)} ${n === 1 ? one : many}`;
 }
+
+/** What the server says begins in lower case, for the log and the command line; here it is a sentence of its own.
+ * A first word that is a name (libcuda.so.1, cuInit, exogpu) stays as it is. Empty for nothing. */
+export function sentence(text: string | null): string {
+  if (!text) return "";
+  const start = text.replace(/^(?!exogpu\b|lib(?!rar))[a-z](?=[a-z'-]*(?:[\s,;:]|\.?$))/, (letter) => letter.toUpperCase());
+  return /[.!?:]$/.test(start) ? start : `${start}.`;
+}

@@ -144,7 +144,8 @@ export function connect(store: Store, url: string): Server {
     const { reason, message, hint } = error;
     if (reason === "disconnected") return;
     if (reason === "unauthenticated") askLogin({ kind: "refused", message, hint }, true);
-    else if (reason === "forbidden") askLogin({ kind: "forbidden", message, hint }, true);
+    else if (reason === "forbidden")
+      askLogin({ kind: "forbidden", message: "This token lacks the scope observe.", hint }, true);
     else if (reason === "timeout" || reason === "unavailable" || reason === "rate_limited") closed(mine, 1006);
     else askLogin({ kind: "refused", message, hint }, false);
   }

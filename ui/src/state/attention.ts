@@ -1,4 +1,5 @@
 /* What a person should look at, worst first, each with what to do. Derived from the state; pure. */
+import { sentence } from "../lib/format";
 import { remember } from "../lib/remember";
 import type { DeviceEntry, State } from "./state";
 import { memoryTotal, sortedDevices, sortedNodes } from "./select";
@@ -29,8 +30,8 @@ export const attention = remember((state: State): readonly Attention[] => {
         since: record.last_seen_at,
         title: `${record.name} is offline`,
         text:
-          sentence(record.state_reason) +
-          "Its devices keep their last readings. It comes back by itself once it is running.",
+          `${sentence(record.state_reason)} Its devices keep their last readings. ` +
+          "It comes back by itself once it is running.",
       });
     else
       for (const library of record.libraries)
@@ -41,7 +42,7 @@ export const attention = remember((state: State): readonly Attention[] => {
             level: "attention",
             since: null,
             title: `${library.name} on ${record.name} ${library.state === "broken" ? "does not work" : "is too old"}`,
-            text: sentence(library.reason) + sentence(library.hint),
+            text: `${sentence(library.reason)} ${sentence(library.hint)}`,
           });
   }
   for (const entry of sortedDevices(state)) {
@@ -63,7 +64,7 @@ function ofDevice(state: State, entry: DeviceEntry): Finding | null {
       level: "error",
       since: record.verification.at,
       title: `${record.name} failed its check`,
-      text: `${sentence(record.verification.error)}It gets no work. The other devices are not affected.`,
+      text: `${sentence(record.verification.error)} It gets no work. The other devices are not affected.`,
     };
   if (record.state === "offline")
     return {
@@ -71,7 +72,7 @@ function ofDevice(state: State, entry: DeviceEntry): Finding | null {
       level: "attention",
       since: record.last_seen_at,
       title: `${record.name} is gone`,
-      text: `${sentence(record.state_reason)}It was here before; it keeps its name and history until it is back.`,
+      text: `${sentence(record.state_reason)} It was here before; it keeps its name and history until it is back.`,
     };
   if (reading?.thermal_state === "critical")
     return {
@@ -104,11 +105,4 @@ function ofDevice(state: State, entry: DeviceEntry): Finding | null {
       text: "New work that needs more will be refused. Its page shows the processes that hold it.",
     };
   return null;
-}
-
-/** With a full stop and a space behind it; empty for nothing. */
-function sentence(text: string | null): string {
-  if (!text) return "";
-  const start = text.charAt(0).toUpperCase() + text.slice(1);
-  return /[.!?]$/.test(start) ? `${start} ` : `${start}. `;
 }

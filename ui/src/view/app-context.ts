@@ -1,8 +1,10 @@
 /* What every view may reach: the state to draw, the server to ask, the filter that pages share. */
-import { type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { type ReadonlySignal, type Signal, signal, useComputed } from "@preact/signals";
 import { createContext } from "preact";
 import { useContext } from "preact/hooks";
 import type { Server } from "../net/socket";
+import { now } from "../lib/clock";
+import { isStale } from "../state/select";
 import type { State } from "../state/state";
 
 export interface App {
@@ -18,6 +20,19 @@ export function useApp(): App {
   const app = useContext(AppContext);
   if (!app) throw new Error("a view outside of the app");
   return app;
+}
+
+/** The ids of the devices whose readings are old; changes only when one becomes so or is heard again. */
+export function useStale(): ReadonlySet<string> {
+  const { state } = useApp();
+  const ids = useComputed(() => {
+    const all = state.value;
+    return Object.values(all.devices)
+      .filter((one) => isStale(all, one, now.value))
+      .map((one) => one.record.device_id)
+      .join("\n");
+  });
+  return new Set(ids.value.split("\n"));
 }
 
 export const createApp = (state: ReadonlySignal<State>, server: Server): App => ({

@@ -14,7 +14,9 @@ export function Command({ text }: { text: string }) {
   };
   return (
     <span class="cmd">
-      <code>{text}</code>
+      <code>
+        {text.split(" ").map((word, i) => [i > 0 && " ", <span key={word}>{word}</span>])}
+      </code>
       {"clipboard" in navigator && (
         <button type="button" onClick={copy} aria-label={`Copy: ${text}`}>
           {copied ? "Copied" : "Copy"}

@@ -1,5 +1,6 @@
 /* The login screen: which server this is, why a login is needed, and where tokens come from. */
 import { useEffect, useRef, useState } from "preact/hooks";
+import { sentence } from "../lib/format";
 import type { LoginReason } from "../state/state";
 import { useApp } from "./app-context";
 import { Command } from "./command-line";
@@ -32,12 +33,6 @@ function explain(reason: LoginReason): { what: string; next: string } | null {
     case "not_logged_in":
       return { what: "The server closed the connection before the login was through.", next: "Log in again." };
   }
-}
-
-/** As a sentence of its own; what the server says begins in lower case, for the log and the command line. */
-function sentence(text: string): string {
-  const start = text.charAt(0).toUpperCase() + text.slice(1);
-  return /[.!?:]$/.test(start) ? start : `${start}.`;
 }
 
 export function Login({ reason }: { reason: LoginReason }) {

@@ -5,6 +5,7 @@ import { age, day } from "../lib/format";
 import { route } from "../lib/route";
 import { switchTheme, theme } from "../lib/theme";
 import { attention } from "../state/attention";
+import { isLive } from "../state/select";
 import { useApp } from "./app-context";
 import { LostBanner } from "./banner";
 import { Icon, MarkIcon } from "./parts";
@@ -144,6 +145,7 @@ export function Page({
   filterable?: boolean;
   children: ComponentChildren;
 }) {
+  const { state } = useApp();
   return (
     <>
       <header class="top">
@@ -169,7 +171,7 @@ export function Page({
         </button>
       </header>
       <LostBanner />
-      <div class="page">{children}</div>
+      <div class={`page ${isLive(state.value) ? "" : "stale"}`}>{children}</div>
     </>
   );
 }

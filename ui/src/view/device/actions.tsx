@@ -1,5 +1,6 @@
 /* Check the device again, drain it, take it back. Each says why it cannot be done when it cannot. */
 import { useRef, useState } from "preact/hooks";
+import { sentence } from "../../lib/format";
 import { type Refusal, drainDevice, verifyDevice } from "../../command/devices";
 import { isLive } from "../../state/select";
 import type { DeviceEntry, State } from "../../state/state";
@@ -72,7 +73,7 @@ export function Actions({ entry }: { entry: DeviceEntry }) {
         <p class="small refusal" role="alert">
           <MarkIcon mark="offline" />
           <span>
-            <b>{refusal.what}.</b> {refusal.hint}
+            <b>{sentence(refusal.what)}</b> {sentence(refusal.hint)}
           </span>
         </p>
       )}

@@ -81,7 +81,7 @@ function optionsOf(spec: ChartSpec, width: number, range: Range, hover: Signal<n
         filter: belowLimit,
         grid: { stroke: colour("--line"), width: 1, filter: belowLimit },
         values: shortTick(spec),
-        space: 30,
+        space: 24,
         ...(spec.binary ? { splits: binarySplits } : {}),
       },
     ],

@@ -4,7 +4,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { type Range, type Series, isGap, loadHistory, push, spans } from "../../command/history";
 import type { Refusal } from "../../command/devices";
 import { now } from "../../lib/clock";
-import { clock, clockTime, day, figure, memoryOf, rate } from "../../lib/format";
+import { clock, clockTime, day, figure, memoryOf, rate, sentence } from "../../lib/format";
 import { isLive, isSystem, memoryTotal, serverTime } from "../../state/select";
 import type { DeviceEntry } from "../../state/state";
 import { useApp } from "../app-context";
@@ -160,7 +160,7 @@ export function Charts({ entry }: { entry: DeviceEntry }) {
       </div>
       {refusal && (
         <p class="panel-body quiet">
-          The history could not be read: {refusal.what}. {refusal.hint}
+          The history could not be read. {sentence(refusal.what)} {sentence(refusal.hint)}
         </p>
       )}
       <div class="charts">

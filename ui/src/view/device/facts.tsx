@@ -1,17 +1,19 @@
 /* What a device is: identity and capabilities, the APIs that see it, the processes on it. */
-import { figure, memory, rate, took } from "../../lib/format";
-import { backendName, isSoftware, isSystem } from "../../state/select";
+import { figure, memory, rate, sentence, took } from "../../lib/format";
+import { backendName, isSystem } from "../../state/select";
 import type { DeviceEntry } from "../../state/state";
 import { Age, Chips, Fact, Figure, MarkIcon, NotReported, Panel } from "../parts";
+import { kindOf } from "../overview/cells";
 import { rateText } from "./readings";
 
-const kinds = { integrated: "integrated GPU", discrete: "discrete GPU", virtual: "virtual GPU", cpu: "CPU" } as const;
 const yesNo = (value: boolean): string => (value ? "yes" : "no");
 
 export function Identity({ entry }: { entry: DeviceEntry }) {
   const { record, reading } = entry;
   const size = (bytes: number | null): string | null =>
     bytes === null ? null : `${memory(bytes).value} ${memory(bytes).unit}`;
+  const received = rateText(reading?.pcie_rx_bytes_per_s);
+  const sent = rateText(reading?.pcie_tx_bytes_per_s);
   const flags = [record.removable && "removable", record.low_power && "low power"].filter(Boolean).join(", ");
   return (
     <Panel title="Identity">
@@ -20,7 +22,7 @@ export function Identity({ entry }: { entry: DeviceEntry }) {
         <Fact name="Model">{record.model}</Fact>
         <Fact name="Family">{record.family}</Fact>
         <Fact name="Kind">
-          {isSoftware(record) ? "software on the CPU" : kinds[record.kind]}
+          {kindOf(record)}
           {flags && `, ${flags}`}
         </Fact>
         <Fact name="Memory">{size(record.memory_bytes)}</Fact>
@@ -50,8 +52,11 @@ export function Identity({ entry }: { entry: DeviceEntry }) {
             <Fact name="Driver">{record.driver_version}</Fact>
             <Fact name="PCI address">{record.pci_address && <span class="code">{record.pci_address}</span>}</Fact>
             <Fact name="PCIe now">
-              {rateText(reading?.pcie_rx_bytes_per_s) &&
-                `${rateText(reading?.pcie_rx_bytes_per_s)} in, ${rateText(reading?.pcie_tx_bytes_per_s) ?? "?"} out`}
+              {(received || sent) && (
+                <>
+                  in {received ?? <NotReported />}, out {sent ?? <NotReported />}
+                </>
+              )}
             </Fact>
             <Fact name="Fan">{reading?.fan_percent != null && `${figure(reading.fan_percent)} %`}</Fact>
             <Fact name="ECC errors">{reading?.ecc_errors != null && figure(reading.ecc_errors)}</Fact>
@@ -106,7 +111,7 @@ export function ApiTable({ entry }: { entry: DeviceEntry }) {
               <span>{driver ? `driver ${driver}` : ""}</span>
               <Age at={verification.at} />
             </span>
-            {verification.error && <span class="small crit">{verification.error}</span>}
+            {verification.error && <span class="small crit">{sentence(verification.error)}</span>}
           </li>
         ))}
       </ul>

@@ -34,9 +34,11 @@ export function LazyCharts({ entry }: { entry: DeviceEntry }) {
       <div class="panel-head">
         <h2>Readings over time</h2>
       </div>
-      <p class="panel-body quiet charts-wait">
-        {outcome === false ? "The charts come when the connection is back." : ""}
-      </p>
+      {outcome === false || !live ? (
+        <p class="panel-body quiet">The charts come when the connection is back.</p>
+      ) : (
+        <p class="panel-body charts-wait" />
+      )}
     </section>
   );
 }

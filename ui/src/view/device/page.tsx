@@ -1,5 +1,6 @@
 /* A device: how it stands, its charts, what it is, which APIs see it, whether it passed its check, who uses it. */
 import { now } from "../../lib/clock";
+import { sentence } from "../../lib/format";
 import { isStale } from "../../state/select";
 import type { DeviceEntry } from "../../state/state";
 import { useApp } from "../app-context";
@@ -52,7 +53,7 @@ export function DevicePage({ id }: { id: string }) {
               <Panel
                 title="Libraries and drivers"
                 aside={
-                  <a class="link" href={nodeHref(record.node_id)}>
+                  <a class="link" href={nodeHref(record.node_id)} title={node.record.name}>
                     on {node.record.name}
                   </a>
                 }
@@ -106,9 +107,9 @@ function Head({ entry, stale }: { entry: DeviceEntry; stale: boolean }) {
           </span>
           <Verified entry={entry} />
         </p>
-        {record.state_reason && <p class="quiet">{record.state_reason}</p>}
-        {record.support_reason && <p class="quiet">{record.support_reason}</p>}
-        {record.verification.error && <p class="crit">{record.verification.error}</p>}
+        {record.state_reason && <p class="quiet">{sentence(record.state_reason)}</p>}
+        {record.support_reason && <p class="quiet">{sentence(record.support_reason)}</p>}
+        {record.verification.error && <p class="crit">{sentence(record.verification.error)}</p>}
       </div>
       <Actions entry={entry} />
     </section>

@@ -80,7 +80,8 @@ function availability({ reading }: DeviceEntry): string {
   return reading?.availability_score != null ? `availability ${figure(reading.availability_score, 2)}` : "";
 }
 
-function One({
+/** One reading: its name, its value, what belongs to it. */
+export function One({
   label,
   value,
   unit,

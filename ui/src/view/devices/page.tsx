@@ -1,9 +1,8 @@
 /* All devices in one dense table: sorted by any column, narrowed by the filter; cards on a phone. */
-import { signal, useComputed } from "@preact/signals";
-import { now } from "../../lib/clock";
+import { signal } from "@preact/signals";
 import { count } from "../../lib/format";
-import { isSoftware, isStale, isSystem, matches, memoryAxis, sortedDevices } from "../../state/select";
-import { useApp } from "../app-context";
+import { isSoftware, isSystem, matches, memoryAxis, sortedDevices } from "../../state/select";
+import { useApp, useStale } from "../app-context";
 import { NoNode } from "../overview/empty";
 import { FilterField, Page } from "../shell";
 import { DeviceRow } from "./row";
@@ -35,15 +34,8 @@ function toggle(column: Column, most: boolean): void {
 
 export function DevicesPage() {
   const { state, filter } = useApp();
-  const staleIds = useComputed(() => {
-    const all = state.value;
-    return Object.values(all.devices)
-      .filter((one) => isStale(all, one, now.value))
-      .map((one) => one.record.device_id)
-      .join("\n");
-  });
+  const stale = useStale();
   const all = state.value;
-  const stale = new Set(staleIds.value.split("\n"));
   const devices = sortedDevices(all);
   const fitting = devices.filter(
     (one) => filter.value === "" || matches(one, all.nodes[one.record.node_id], filter.value),
@@ -52,9 +44,10 @@ export function DevicesPage() {
   const rows = whole.value ? shown : shown.slice(0, ROWS);
   const software = devices.filter((one) => isSoftware(one.record)).length;
   const cpus = devices.filter((one) => isSystem(one.record)).length;
+  const gpus = devices.length - software - cpus;
   const kinds = [
-    count(devices.length - software - cpus, "GPU"),
-    count(cpus, "CPU"),
+    gpus ? count(gpus, "GPU") : null,
+    cpus ? count(cpus, "CPU") : null,
     software ? `${software} in software` : null,
   ];
   const axis = memoryAxis(devices);

@@ -51,7 +51,7 @@ export const DeviceRow = memo(
           )}
         </td>
         <td class="c-support">
-          {record.support}
+          <span class={!stale && record.state === record.support ? "said" : undefined}>{record.support}</span>
           {record.verification.state === "pending" && <span class="small faint">not yet verified</span>}
           {record.verification.state === "failed" && <span class="small crit">check failed</span>}
         </td>

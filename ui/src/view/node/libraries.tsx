@@ -1,5 +1,6 @@
 /* The libraries and drivers that are loaded at run time: found or not, and what to do. */
 import type { Library } from "../../lib/api.gen";
+import { sentence } from "../../lib/format";
 import { type Mark, MarkIcon } from "../parts";
 
 const words: Record<Library["state"], { word: string; mark: Mark; tone: string }> = {
@@ -26,8 +27,8 @@ export function LibraryList({ libraries }: { libraries: readonly Library[] }) {
             {one.minimum_version && one.state === "too_old" && (
               <span class="small quiet">needs {one.minimum_version} or newer</span>
             )}
-            {one.reason && <span class="small quiet">{one.reason}</span>}
-            {one.hint && one.state !== "found" && <span class="small quiet">{one.hint}</span>}
+            {one.reason && <span class="small quiet">{sentence(one.reason)}</span>}
+            {one.hint && one.state !== "found" && <span class="small quiet">{sentence(one.hint)}</span>}
             {one.state === "found" && (one.version || one.file) && (
               <span class="line small faint">
                 <span>{one.version}</span>

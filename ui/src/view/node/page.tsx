@@ -1,7 +1,6 @@
 /* A machine: its record, the state of the libraries on it, its devices, what it reports now. */
-import type { ComponentChildren } from "preact";
 import { now } from "../../lib/clock";
-import { figure, fullTime, memory, rate } from "../../lib/format";
+import { figure, fullTime, memory, rate, sentence } from "../../lib/format";
 import { deviceHref } from "../../lib/route";
 import { backendName, isNodeStale, nodeMemory, sortedDevices } from "../../state/select";
 import type { NodeEntry } from "../../state/state";
@@ -18,6 +17,7 @@ import {
   Panel,
   StateMark,
 } from "../parts";
+import { One } from "../device/readings";
 import { EventList } from "../overview/events";
 import { Page } from "../shell";
 import { LibraryList } from "./libraries";
@@ -61,7 +61,7 @@ export function NodePage({ id }: { id: string }) {
                     <MarkIcon mark={marks[record.state]} />
                     {record.state}
                   </span>
-                  {record.state_reason && <span class="quiet"> {record.state_reason}</span>}
+                  {record.state_reason && <span class="quiet"> {sentence(record.state_reason)}</span>}
                 </Fact>
                 <Fact name="Host name">
                   {record.host_name}
@@ -72,7 +72,7 @@ export function NodePage({ id }: { id: string }) {
                 <Fact name="Architecture">{record.arch}</Fact>
                 <Fact name="CPU">{record.cpu_model}</Fact>
                 <Fact name="Cores">
-                  {record.cpu_cores !== null && `${record.cpu_cores} cores, ${record.cpu_threads ?? "?"} threads`}
+                  {record.cpu_cores !== null && `${record.cpu_cores} cores${record.cpu_threads === null ? "" : `, ${record.cpu_threads} threads`}`}
                 </Fact>
                 <Fact name="Memory">
                   {record.memory_bytes !== null &&
@@ -115,7 +115,7 @@ export function NodePage({ id }: { id: string }) {
                 {record.backends.map(({ backend, enabled, reason }) => (
                   <li key={backend}>
                     <b>{backendName[backend]}</b>
-                    <span class="small faint">{reason}</span>
+                    <span class="small faint">{sentence(reason)}</span>
                     <span class={`verdict small ${enabled ? "ok" : ""}`}>
                       <MarkIcon mark={enabled ? "ok" : "unsupported"} />
                       {enabled ? "enabled" : "off"}
@@ -155,7 +155,7 @@ function NodeReadings({ entry, stale }: { entry: NodeEntry; stale: boolean }) {
         label="CPU"
         value={reading?.cpu_percent}
         unit="%"
-        sub={reading?.load_1m != null ? `load ${figure(reading.load_1m, 2)}` : null}
+        sub={reading?.load_1m != null && `load ${figure(reading.load_1m, 2)}`}
       />
       <div class="vital">
         <p class="label">Memory</p>
@@ -209,35 +209,6 @@ function NodeReadings({ entry, stale }: { entry: NodeEntry; stale: boolean }) {
         </p>
       </div>
     </section>
-  );
-}
-
-function One({
-  label,
-  value,
-  unit,
-  sub,
-}: {
-  label: string;
-  value: number | null | undefined;
-  unit: string;
-  sub: ComponentChildren;
-}) {
-  return (
-    <div class="vital">
-      <p class="label">{label}</p>
-      <div class="row">
-        {value == null ? (
-          <NotReported />
-        ) : (
-          <span class="value">
-            {figure(value)}
-            <span class="unit"> {unit}</span>
-          </span>
-        )}
-      </div>
-      <p class="small quiet">{sub}</p>
-    </div>
   );
 }
 

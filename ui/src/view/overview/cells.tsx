@@ -1,5 +1,6 @@
 /* The devices on one sheet ruled into cells: four readings each, now and over the last ten minutes. */
 import type { ComponentChildren } from "preact";
+import type { Device } from "../../lib/api.gen";
 import { figure } from "../../lib/format";
 import { memo } from "../../lib/memo";
 import { deviceHref } from "../../lib/route";
@@ -59,18 +60,19 @@ export function DeviceSheet({
   );
 }
 
-const kinds: Record<DeviceEntry["record"]["kind"], string> = {
+const kinds: Record<Device["kind"], string> = {
   integrated: "integrated GPU",
   discrete: "discrete GPU",
   virtual: "virtual GPU",
   cpu: "CPU",
 };
 
+/** "discrete GPU", "software on the CPU" */
+export const kindOf = (record: Device): string => (isSoftware(record) ? "software on the CPU" : kinds[record.kind]);
+
 export function describe({ record }: DeviceEntry): string {
   const api = isSystem(record) ? null : backendName[record.backend];
-  return [api, record.family, isSoftware(record) ? "software on the CPU" : kinds[record.kind]]
-    .filter(Boolean)
-    .join(" · ");
+  return [api, record.family, kindOf(record)].filter(Boolean).join(" · ");
 }
 
 const Cell = memo(({ entry, stale, where }: { entry: DeviceEntry; stale: boolean; where: string }) => {

@@ -1,9 +1,7 @@
 /* Overview: what there is, how it stands, what wants attention. In the order of a phone: vitals, attention,
  * topology, devices, events. */
-import { useComputed } from "@preact/signals";
-import { now } from "../../lib/clock";
-import { isRealGpu, isStale, matches, sortedDevices } from "../../state/select";
-import { useApp } from "../app-context";
+import { isRealGpu, matches, sortedDevices } from "../../state/select";
+import { useApp, useStale } from "../app-context";
 import { FilterField, Page } from "../shell";
 import { AttentionPanel } from "./attention";
 import { DeviceSheet } from "./cells";
@@ -14,15 +12,8 @@ import { Vitals } from "./vitals";
 
 export function Overview() {
   const { state, filter } = useApp();
-  const staleIds = useComputed(() => {
-    const all = state.value;
-    return Object.values(all.devices)
-      .filter((one) => isStale(all, one, now.value))
-      .map((one) => one.record.device_id)
-      .join("\n");
-  });
+  const stale = useStale();
   const all = state.value;
-  const stale = new Set(staleIds.value.split("\n"));
   const devices = sortedDevices(all);
   const shown = filter.value
     ? devices.filter((one) => matches(one, all.nodes[one.record.node_id], filter.value))
