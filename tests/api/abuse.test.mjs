@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { Client, FakeNode, assertContractKept } from "./client.mjs";
 import { deviceRecord, nodeRecord } from "./records.mjs";
-import { run, startServer, temporary } from "./server.mjs";
+import { connectRaw, run, startServer, temporary, upgradeHead } from "./server.mjs";
 
 const register = (id) => JSON.stringify({
 	jsonrpc: "2.0", id, method: "node.register", params: { protocol: 1, node: nodeRecord() } });
@@ -52,6 +52,38 @@ describe("a node that means harm", () => {
 		const { nodes } = await admin.call("cluster.snapshot");
 		assert.equal(nodes.find((one) => one.node_id === "nod_test").state, "online");
 		await last.close();
+	});
+});
+
+describe("a handshake that is none", () => {
+	let server;
+	before(async () => { server = await startServer(); });
+	after(() => server?.finish());
+
+	for (const [what, from, to] of [
+		["another version", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Version: 12"],
+		["no version", /Sec-WebSocket-Version: .*\r\n/, ""],
+		["a short key", /Sec-WebSocket-Key: .*\r\n/, "Sec-WebSocket-Key: aa\r\n"],
+		["a subprotocol that only begins as ours", "\r\n\r\n", "\r\nSec-WebSocket-Protocol: exogpu.v12\r\n\r\n"],
+	])
+		test(what, async () => {
+			const head = upgradeHead(server).replace(/Sec-WebSocket-Protocol: .*\r\n/, "");
+			assert.notEqual(head.replace(from, to), head);
+			const raw = connectRaw(server, head.replace(from, to));
+			assert.match(await raw.until(/HTTP\/1\.. \d+/), /HTTP\/1\.. 400/);
+			raw.socket.destroy();
+		});
+
+	test("asking on without reading ends the connection, and nobody else's", async () => {
+		const request = `GET /schema/api.json HTTP/1.1\r\nHost: ${new URL(server.url).host}\r\n\r\n`;
+		const raw = connectRaw(server, "");
+		raw.socket.pause();
+		raw.socket.write(request.repeat(400));
+		await new Promise((done) => setTimeout(done, 300));
+		raw.socket.resume();
+		await raw.ended;
+		assert.ok(raw.received.split("HTTP/1.1 200").length - 1 < 400, "all 400 answers came");
+		assert.equal((await fetch(`${server.url}healthz`)).status, 200);
 	});
 });
 
