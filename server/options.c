@@ -1,36 +1,55 @@
 /* See options.h. */
 #include "server/options.h"
 
+#include "common/base/flags.h"
 #include "common/base/paths.h"
 
-#include <getopt.h>
+#include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { DEFAULT_PORT = 52415 };
 
+// As they are on the command line.
+struct words {
+	const char *listen, *data, *name, *log_level, *tls_cert, *tls_key;
+	bool no_local_node, lan, help;
+};
+
+static const struct flag flags[] = {
+	{"listen", "ADDRESS:PORT",
+	 "where to listen, [ADDRESS]:PORT with IPv6\n"
+	 "(default 127.0.0.1:52415; port 0: any free one)",
+	 offsetof(struct words, listen)},
+	{"data", "DIR",
+	 "the data directory\n"
+	 "(default $EXOGPU_DATA, $XDG_DATA_HOME/exogpu, ~/.local/share/exogpu)",
+	 offsetof(struct words, data)},
+	{"name", "NAME", "what this cluster is called (default: the host's name; kept)", offsetof(struct words, name)},
+	{"no-local-node", NULL, "do not lend this machine's devices", offsetof(struct words, no_local_node)},
+	{"log-level", "LEVEL", "error, warning, info (default) or debug", offsetof(struct words, log_level)},
+	{"lan", NULL, NULL, offsetof(struct words, lan)},
+	{"tls-cert", "FILE", NULL, offsetof(struct words, tls_cert)},
+	{"tls-key", "FILE", NULL, offsetof(struct words, tls_key)},
+	{"help", NULL, "this text", offsetof(struct words, help)},
+	{0},
+};
+
 void options_print_help(void)
 {
-	printf("exogpu serve: run the server and this machine's node\n"
-	       "\n"
-	       "  --listen ADDRESS:PORT  where to listen (default 127.0.0.1:%d; port 0: any free one)\n"
-	       "  --data DIR             the data directory (default $EXOGPU_DATA, $XDG_DATA_HOME/exogpu, "
-	       "~/.local/share/exogpu)\n"
-	       "  --name NAME            what this cluster is called (default: the host's name; kept)\n"
-	       "  --no-local-node        do not offer this machine's devices\n"
-	       "  --log-level LEVEL      error, warning, info (default) or debug\n"
-	       "  --help                 this text\n"
-	       "\n"
+	printf("exogpu serve: run the server, its dashboard and this machine's node\n\n"
+	       "Usage: exogpu serve [OPTION...]\n\n");
+	flags_print(flags, stdout);
+	printf("\n"
 	       "Listens on loopback only in this version: --lan, --tls-cert and --tls-key come with TLS.\n"
-	       "The first admin token is in DIR/admin.token.\n",
-	       DEFAULT_PORT);
+	       "The first admin token is in DIR/admin.token.\n");
 }
 
 static enum status usage(struct error *error, const char *message)
 {
 	error_set(error, STATUS_INVALID_PARAMS, "%s", message);
-	error_hint(error, "exogpu serve --help");
+	error_hint(error, "see: exogpu serve --help");
 	return STATUS_INVALID_PARAMS;
 }
 
@@ -47,18 +66,26 @@ static enum status check_loopback(const struct options *options, struct error *e
 	return STATUS_INVALID_PARAMS;
 }
 
+static bool is_numeric(const char *address)
+{
+	uint8_t bytes[16];
+	return inet_pton(AF_INET, address, bytes) == 1 || inet_pton(AF_INET6, address, bytes) == 1;
+}
+
 // ADDRESS:PORT, [ADDRESS]:PORT, ADDRESS or :PORT.
 static enum status parse_listen(struct options *options, const char *text, struct error *error)
 {
-	const char *colon = strrchr(text, ':'), *bracket = strchr(text, ']');
+	static const char form[] = "--listen takes ADDRESS:PORT, as in 127.0.0.1:52415";
+	const char *bracket = strchr(text, ']'), *colon = bracket ? bracket + 1 : strrchr(text, ':');
 	size_t length = strlen(text);
-	if (bracket)
-		colon = bracket[1] == ':' ? bracket + 1 : NULL;
-	if (colon) {
+	if (colon && *colon && !is_numeric(text)) { // not an IPv6 address without brackets
 		char *end;
 		long port = strtol(colon + 1, &end, 10);
-		if (!colon[1] || *end || port < 0 || port > 65535)
-			return usage(error, "--listen takes ADDRESS:PORT, the port from 0 to 65535");
+		if (*colon != ':' || colon[1] < '0' || colon[1] > '9' || *end || port < 0 || port > 65535) {
+			error_hint(error, "see: exogpu serve --help");
+			return error_set(error, STATUS_INVALID_PARAMS, "%s; the port is a number from 0 to 65535",
+					 form);
+		}
 		options->port = (int)port;
 		length = (size_t)(colon - text);
 	}
@@ -67,74 +94,47 @@ static enum status parse_listen(struct options *options, const char *text, struc
 		length -= 2;
 	}
 	if (length >= sizeof options->address)
-		return usage(error, "--listen takes a numeric address");
+		return usage(error, form);
 	if (length)
 		snprintf(options->address, sizeof options->address, "%.*s", (int)length, text);
 	if (!strcmp(options->address, "localhost"))
 		snprintf(options->address, sizeof options->address, "127.0.0.1");
+	if (!is_numeric(options->address)) {
+		error_hint(error, "see: exogpu serve --help");
+		return error_set(error, STATUS_INVALID_PARAMS, "%s; \"%s\" is not a numeric address", form,
+				 options->address);
+	}
 	return check_loopback(options, error);
 }
 
-static enum status take(struct options *options, int option, const char **data, bool *help, struct error *error)
+static enum status take(struct options *options, const struct words *words, struct error *error)
 {
-	switch (option) {
-	case 'l':
-		return parse_listen(options, optarg, error);
-	case 'd':
-		*data = optarg;
-		return STATUS_OK;
-	case 'n':
-		if (!*optarg || strlen(optarg) > 64)
-			return usage(error, "--name takes 1 to 64 bytes");
-		options->name = optarg;
-		return STATUS_OK;
-	case 'L':
-		options->local_node = false;
-		return STATUS_OK;
-	case 'v':
-		return log_level_parse(optarg, &options->log_level)
-			       ? usage(error, "--log-level takes error, warning, info or debug")
-			       : STATUS_OK;
-	case 't':
+	if (words->lan || words->tls_cert || words->tls_key) {
 		error_set(error, STATUS_INVALID_PARAMS, "TLS, and with it --lan, is not there yet");
 		error_hint(error,
 			   "serve on loopback and reach it through an SSH tunnel: ssh -L 52415:127.0.0.1:52415 HOST");
 		return STATUS_INVALID_PARAMS;
-	case 'h':
-		*help = true;
-		return STATUS_OK;
 	}
-	return usage(error, "an option is unknown or lacks its value");
+	if (words->name && strlen(words->name) > 64)
+		return usage(error, "--name takes 1 to 64 bytes");
+	if (words->log_level && log_level_parse(words->log_level, &options->log_level))
+		return usage(error, "--log-level takes error, warning, info or debug");
+	options->name = words->name;
+	options->local_node = !words->no_local_node;
+	enum status status = words->listen ? parse_listen(options, words->listen, error) : STATUS_OK;
+	if (!status)
+		status = paths_data_directory(words->data, options->data, sizeof options->data, error);
+	return status;
 }
 
 enum status options_parse(struct options *options, int argc, char **argv, bool *help, struct error *error)
 {
-	static const struct option known[] = {{"listen", required_argument, NULL, 'l'},
-					      {"data", required_argument, NULL, 'd'},
-					      {"name", required_argument, NULL, 'n'},
-					      {"no-local-node", no_argument, NULL, 'L'},
-					      {"log-level", required_argument, NULL, 'v'},
-					      {"lan", no_argument, NULL, 't'},
-					      {"tls-cert", required_argument, NULL, 't'},
-					      {"tls-key", required_argument, NULL, 't'},
-					      {"help", no_argument, NULL, 'h'},
-					      {0}};
-	const char *data = NULL;
-	int option;
-	*help = false;
+	struct words words = {0};
 	*options = (struct options){.port = DEFAULT_PORT, .local_node = true, .log_level = LOG_INFO};
 	snprintf(options->address, sizeof options->address, "127.0.0.1");
-	opterr = 0;
-	optind = 1;
-	while ((option = getopt_long(argc, argv, "", known, NULL)) != -1) {
-		enum status status = take(options, option, &data, help, error);
-		if (status || *help)
-			return status;
-	}
-	if (optind < argc) {
-		error_set(error, STATUS_INVALID_PARAMS, "serve takes no argument \"%.60s\"", argv[optind]);
-		error_hint(error, "exogpu serve --help");
-		return STATUS_INVALID_PARAMS;
-	}
-	return paths_data_directory(data, options->data, sizeof options->data, error);
+	enum status status = flags_read(&(struct flags){.own = flags}, &words, argc - 1, argv + 1, error);
+	*help = !status && words.help;
+	if (status)
+		error_hint(error, "see: exogpu serve --help");
+	return status || *help ? status : take(options, &words, error);
 }

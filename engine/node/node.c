@@ -266,6 +266,7 @@ static enum status create(struct node *node, const sigset_t *ends, struct error 
 {
 	char path[sizeof(node->options.data) + 16];
 	snprintf(path, sizeof(path), "%s/registry.json", node->options.data);
+	log_info("node", "its data is in %s", node->options.data);
 	enum status status = make_folder(node->options.data, error);
 	if (!status)
 		status = lock_folder(node, ends, error);
@@ -329,7 +330,7 @@ int node_main(int argc, char **argv)
 	node->started_ms = clock_steady_ms();
 	node->lock = -1;
 	if (node_options_parse(&node->options, argc, argv, &error)) {
-		fprintf(stderr, "exogpu node: %s\n", error.message);
+		fprintf(stderr, "exogpu: %s\n", error.message);
 		if (error.hint[0])
 			fprintf(stderr, "  %s\n", error.hint);
 		free(node);

@@ -1,25 +1,42 @@
 /* See options.h. */
 #include "engine/node/options.h"
 
+#include "common/base/flags.h"
 #include "common/base/limits.h"
 #include "common/base/paths.h"
 #include "engine/backend.h"
 
-#include <getopt.h>
 #include <stdio.h>
 #include <string.h>
 
+// As they are on the command line.
+struct words {
+	const char *join, *ticket, *backends, *name, *data, *log_level;
+	bool help;
+};
+
+static const struct flag flags[] = {
+	{"join", "unix:PATH", "the server's socket (default: DIR/" PATHS_SOCKET_NAME ", that of the data directory)",
+	 offsetof(struct words, join)},
+	{"ticket", "TICKET", NULL, offsetof(struct words, ticket)},
+	{"backends", "LIST", "use only these: cuda, vulkan, cpu, separated by commas (default: all)",
+	 offsetof(struct words, backends)},
+	{"name", "NAME", "what this node is called (default: the host's name)", offsetof(struct words, name)},
+	{"data", "DIR",
+	 "the data directory; the node keeps its own in DIR/node\n"
+	 "(default $EXOGPU_DATA, $XDG_DATA_HOME/exogpu, ~/.local/share/exogpu)",
+	 offsetof(struct words, data)},
+	{"log-level", "LEVEL", "error, warning, info (default) or debug", offsetof(struct words, log_level)},
+	{"help", NULL, "this text", offsetof(struct words, help)},
+	{0},
+};
+
 static void print_help(void)
 {
-	printf("exogpu node: lend this machine's devices to a server\n"
-	       "\n"
-	       "  --join unix:PATH       the server's socket (default: the one in the data directory)\n"
-	       "  --backends LIST        use only these: cuda, vulkan, cpu, separated by commas (default: all)\n"
-	       "  --name NAME            what this node is called (default: the host's name)\n"
-	       "  --data DIR             the data directory (default $EXOGPU_DATA, else $XDG_DATA_HOME/exogpu)\n"
-	       "  --log-level LEVEL      error, warning, info (default) or debug\n"
-	       "  --help                 this text\n"
-	       "\n"
+	printf("exogpu node: lend this machine's devices to a server\n\n"
+	       "Usage: exogpu node [OPTION...]\n\n");
+	flags_print(flags, stdout);
+	printf("\n"
 	       "The server starts the node of its own machine by itself. Joining a server on another machine (--join\n"
 	       "HOST:PORT, --join auto, --ticket) is not there yet in this version.\n");
 }
@@ -27,7 +44,7 @@ static void print_help(void)
 static enum status usage(struct error *error, const char *message)
 {
 	error_set(error, STATUS_INVALID_PARAMS, "%s", message);
-	error_hint(error, "exogpu node --help");
+	error_hint(error, "see: exogpu node --help");
 	return STATUS_INVALID_PARAMS;
 }
 
@@ -66,60 +83,46 @@ static enum status take_backends(struct node_options *options, const char *list,
 	return STATUS_OK;
 }
 
-static enum status take(struct node_options *options, int option, const char **data, struct error *error)
+static enum status take(struct node_options *options, const struct words *words, struct error *error)
 {
-	switch (option) {
-	case 'j':
-		return take_join(options, optarg, error);
-	case 't':
+	enum status status = STATUS_OK;
+	if (words->ticket) {
 		error_hint(error, "run exogpu serve on this machine: it starts the node by itself");
 		return error_set(error, STATUS_INVALID_PARAMS, "joining by ticket is not there yet in this version");
-	case 'b':
-		return take_backends(options, optarg, error);
-	case 'n':
-		if (!*optarg || strlen(optarg) >= sizeof(options->name))
-			return usage(error, "--name takes 1 to 64 bytes");
-		text_copy(options->name, sizeof(options->name), optarg);
-		return STATUS_OK;
-	case 'd':
-		*data = optarg;
-		return STATUS_OK;
-	case 'L':
-		if (log_level_parse(optarg, &options->log_level))
-			return usage(error, "--log-level takes error, warning, info or debug");
-		return STATUS_OK;
-	case 'h':
-		options->help = true;
-		print_help();
-		return STATUS_OK;
 	}
-	return usage(error, "an option that is not known, or without its value");
+	if (words->join)
+		status = take_join(options, words->join, error);
+	if (!status && words->backends)
+		status = take_backends(options, words->backends, error);
+	if (status)
+		return status;
+	if (words->name && strlen(words->name) >= sizeof(options->name))
+		return usage(error, "--name takes 1 to 64 bytes");
+	if (words->name)
+		text_copy(options->name, sizeof(options->name), words->name);
+	if (words->log_level && log_level_parse(words->log_level, &options->log_level))
+		return usage(error, "--log-level takes error, warning, info or debug");
+	return STATUS_OK;
 }
 
 enum status node_options_parse(struct node_options *options, int argc, char **argv, struct error *error)
 {
-	static const struct option known[] = {
-		{"join", required_argument, NULL, 'j'},     {"ticket", required_argument, NULL, 't'},
-		{"backends", required_argument, NULL, 'b'}, {"name", required_argument, NULL, 'n'},
-		{"data", required_argument, NULL, 'd'},     {"log-level", required_argument, NULL, 'L'},
-		{"help", no_argument, NULL, 'h'},           {0},
-	};
 	char data[4096];
-	const char *flag = NULL;
-	enum status status = STATUS_OK;
-	int option;
+	struct words words = {0};
 	*options = (struct node_options){.log_level = LOG_INFO};
 	for (int kind = 0; kind < BACKEND_COUNT; kind++)
 		options->enabled[kind] = true;
-	optind = 1;
-	opterr = 0;
-	while (!status && !options->help && (option = getopt_long(argc, argv, "", known, NULL)) != -1)
-		status = take(options, option, &flag, error);
-	if (!status && optind < argc && !options->help)
-		status = usage(error, "node takes no arguments");
+	enum status status = flags_read(&(struct flags){.own = flags}, &words, argc - 1, argv + 1, error);
+	if (status)
+		error_hint(error, "see: exogpu node --help");
+	options->help = !status && words.help;
+	if (options->help)
+		print_help();
 	if (status || options->help)
 		return status;
-	status = paths_data_directory(flag, data, sizeof(data), error);
+	status = take(options, &words, error);
+	if (!status)
+		status = paths_data_directory(words.data, data, sizeof(data), error);
 	if (!status)
 		status = paths_join(data, "node", options->data, sizeof(options->data), error);
 	if (!status && !options->socket_path[0])

@@ -1,21 +1,26 @@
 /* See cli.h. */
 #include "server/cli/cli.h"
 
+#include "common/base/limits.h"
+#include "common/base/nearest.h"
 #include "common/base/process.h"
 #include "server/cli/commands.h"
-#include "server/cli/format.h"
 
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
-// The list that the overall help prints, in its order. A NULL `run` is a process of its own, which main.c knows.
+// The list that the overall help prints, in its order. Without `run`: help and version, which are done here, and the
+// processes of their own, which main.c knows.
 static const struct cli_command serve_command = {.name = "serve",
 						 .summary = "run the server, its dashboard and this machine's node"};
-static const struct cli_command node_command = {.name = "node", .summary = "offer this machine's devices to a server"};
+static const struct cli_command node_command = {.name = "node", .summary = "lend this machine's devices to a server"};
+static const struct cli_command help_command = {
+	.name = "help", .operand = "[COMMAND]", .summary = "what a command does, with its options"};
+static const struct cli_command version_command = {.name = "version", .summary = "the version of this binary"};
 static const struct cli_command *const commands[] = {
-	&serve_command,        &node_command,       &devices_command,      &nodes_command,
-	&token_create_command, &token_list_command, &token_revoke_command,
+	&serve_command,      &node_command,         &devices_command, &nodes_command,   &token_create_command,
+	&token_list_command, &token_revoke_command, &help_command,    &version_command,
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
@@ -28,32 +33,27 @@ void cli_print_help(FILE *out)
 		fprintf(out, "  %s %-*s%s\n", commands[i]->name, (int)(16 - strlen(commands[i]->name)), operand,
 			commands[i]->summary);
 	}
-	fprintf(out, "  %-17s%s\n  %-17s%s\n\n", "help COMMAND", "what a command does, with its options", "version",
-		"the version of this binary");
 	fprintf(out,
-		"devices, nodes and token ask the server that runs on the data directory (--data DIR, else "
+		"\ndevices, nodes and token ask the server that runs on the data directory (--data DIR, else "
 		"EXOGPU_DATA,\n"
 		"else $XDG_DATA_HOME/exogpu, else ~/.local/share/exogpu), or the one at --url or EXOGPU_URL with the\n"
-		"token in EXOGPU_TOKEN. With --json they print the answer as JSON.\n");
+		"token in EXOGPU_TOKEN. With --json they print the answer, or the error, as JSON.\n");
 }
 
-static void print_flags(const struct cli_flag *flags)
+static bool is_process(const struct cli_command *command)
 {
-	for (; flags && flags->name; flags++) {
-		char left[40];
-		snprintf(left, sizeof left, "--%s%s%s", flags->name, flags->value ? " " : "",
-			 flags->value ? flags->value : "");
-		if (flags->help)
-			printf("  %-20s  %s\n", left, flags->help);
-	}
+	return command == &serve_command || command == &node_command;
 }
 
 static void print_command_help(const struct cli_command *command)
 {
-	printf("exogpu %s: %s\n\nUsage: exogpu %s%s%s [OPTION...]\n\n", command->name, command->summary, command->name,
-	       command->operand ? " " : "", command->operand ? command->operand : "");
-	print_flags(command->flags);
-	print_flags(arguments_common);
+	printf("exogpu %s: %s\n\nUsage: exogpu %s%s%s%s\n", command->name, command->summary, command->name,
+	       command->operand ? " " : "", command->operand ? command->operand : "",
+	       command->run ? " [OPTION...]\n" : "");
+	if (!command->run)
+		return;
+	flags_print(command->flags, stdout);
+	flags_print(arguments_common, stdout);
 	if (command->more)
 		printf("\n%s", command->more);
 }
@@ -64,6 +64,33 @@ static int complain(const struct error *error, int exit_status)
 	if (error->hint[0])
 		fprintf(stderr, "  %s\n", error->hint);
 	return exit_status;
+}
+
+// As complain, for programs: one line, an object.
+static int complain_json(const struct error *error, int exit_status)
+{
+	struct buffer text;
+	struct json *object = json_new_object();
+	json_set_string(object, "error", status_word(error->status));
+	json_set_string(object, "message", error->message[0] ? error->message : status_text(error->status));
+	json_set_string(object, "hint", error->hint[0] ? error->hint : NULL);
+	buffer_init(&text, LIMIT_HEAD_BYTES);
+	if (json_print(object, &text))
+		complain(error, exit_status);
+	else
+		fprintf(stderr, "%s\n", buffer_text(&text));
+	buffer_finish(&text);
+	json_destroy(&object);
+	return exit_status;
+}
+
+static int too_many(const char *word)
+{
+	struct error error = {0};
+	error_set(&error, STATUS_INVALID_PARAMS,
+		  word[0] == '-' ? "there is no option %.60s" : "\"%.60s\" is one argument too many", word);
+	error_hint(&error, "see: exogpu --help");
+	return complain(&error, 2);
 }
 
 // The command that the words begin with, and how many words it has. A command has one word or two.
@@ -91,14 +118,15 @@ static bool is_group(const char *word)
 	return false;
 }
 
-static void print_group_help(const char *word)
+static void print_group_help(const char *word, FILE *out)
 {
 	size_t length = strlen(word);
+	fprintf(out, "Usage: exogpu %s COMMAND [OPTION...]\n\n", word);
 	for (size_t i = 0; i < COMMANDS; i++)
 		if (!strncmp(commands[i]->name, word, length) && commands[i]->name[length] == ' ')
-			printf("  exogpu %s %-*s%s\n", commands[i]->name, (int)(16 - strlen(commands[i]->name)),
-			       commands[i]->operand ? commands[i]->operand : "", commands[i]->summary);
-	printf("\nexogpu help %s COMMAND says more.\n", word);
+			fprintf(out, "  exogpu %s %-*s%s\n", commands[i]->name, (int)(16 - strlen(commands[i]->name)),
+				commands[i]->operand ? commands[i]->operand : "", commands[i]->summary);
+	fprintf(out, "\nexogpu help %s COMMAND says more.\n", word);
 }
 
 static int unknown_command(int argc, char **argv)
@@ -116,21 +144,14 @@ static int unknown_command(int argc, char **argv)
 		else if (strlen(name) > skip && !memcmp(name, argv[0], skip - 1) && name[skip - 1] == ' ')
 			nearest_offer(&nearest, name + skip);
 	}
-	if (!group) {
-		nearest_offer(&nearest, "help");
-		nearest_offer(&nearest, "version");
-	}
-	if (group && argc < 2)
-		error_set(&error, STATUS_INVALID_PARAMS, "%s needs to be told what to do", argv[0]);
-	else
-		error_set(&error, STATUS_INVALID_PARAMS, "there is no command \"%s%s%.60s\"", group ? argv[0] : "",
-			  group ? " " : "", word);
-	if (nearest.best && !(group && argc < 2))
+	error_set(&error, STATUS_INVALID_PARAMS, "there is no command \"%s%s%.60s\"", group ? argv[0] : "",
+		  group ? " " : "", word);
+	if (nearest.best)
 		error_hint(&error, "did you mean exogpu %s%s%s?", group ? argv[0] : "", group ? " " : "", nearest.best);
 	else if (group)
-		error_hint(&error, "exogpu help %s lists what it can do", argv[0]);
+		error_hint(&error, "see: exogpu help %s", argv[0]);
 	else
-		error_hint(&error, "exogpu --help lists the commands");
+		error_hint(&error, "see: exogpu --help");
 	return complain(&error, 2);
 }
 
@@ -149,37 +170,75 @@ static int ask_process(const struct cli_command *command)
 
 static int help(int argc, char **argv)
 {
-	int words;
+	int words = 1;
 	const struct cli_command *command = find_command(argc, argv, &words);
+	if (argc && (!strcmp(argv[0], "--help") || !strcmp(argv[0], "-h")))
+		command = &help_command;
+	if (command && argc > words)
+		return too_many(argv[words]);
 	if (!argc)
 		cli_print_help(stdout);
-	else if (command && !command->run)
+	else if (command && is_process(command))
 		return ask_process(command);
 	else if (command)
 		print_command_help(command);
 	else if (argc == 1 && is_group(argv[0]))
-		print_group_help(argv[0]);
+		print_group_help(argv[0], stdout);
 	else
 		return unknown_command(argc, argv);
 	return 0;
+}
+
+static int version(int argc, char **argv)
+{
+	if (argc == 1 && (!strcmp(argv[0], "--help") || !strcmp(argv[0], "-h")))
+		print_command_help(&version_command);
+	else if (argc)
+		return too_many(argv[0]);
+	else
+		printf("exogpu %s\n", EXOGPU_VERSION);
+	return 0;
+}
+
+// Looked for before the arguments are read, since a mistake in them is told in the same way.
+static bool wants_json(int argc, char **argv)
+{
+	for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+		if (!strcmp(argv[i], "--json"))
+			return true;
+	return false;
 }
 
 static int run_command(const struct cli_command *command, int argc, char **argv)
 {
 	struct cli_arguments arguments;
 	struct error error = {0};
-	if (arguments_parse(&arguments, command->flags, command->operand, argc, argv, &error)) {
-		error_hint(&error, "exogpu help %s", command->name);
-		return complain(&error, 2);
-	}
-	if (arguments.help) {
+	int result = arguments_parse(&arguments, command->flags, command->operand, argc, argv, &error) ? 2 : 0;
+	if (!result && arguments.help) {
 		print_command_help(command);
 		return 0;
 	}
-	int result = command->run(&arguments, &error);
+	if (!result)
+		result = command->run(&arguments, &error);
 	if (result == 2)
-		error_hint(&error, "exogpu help %s", command->name);
-	return result ? complain(&error, result) : 0;
+		error_hint(&error, "see: exogpu help %s", command->name);
+	if (!result)
+		return 0;
+	return wants_json(argc, argv) ? complain_json(&error, result) : complain(&error, result);
+}
+
+static int run_group(int argc, char **argv)
+{
+	const char *second = argc > 1 ? argv[1] : "";
+	if (argc == 1) {
+		print_group_help(argv[0], stderr);
+		return 2;
+	}
+	if (!strcmp(second, "--help") || !strcmp(second, "-h") || !strcmp(second, "help")) {
+		print_group_help(argv[0], stdout);
+		return 0;
+	}
+	return unknown_command(argc, argv);
 }
 
 static int dispatch(int argc, char **argv)
@@ -193,19 +252,16 @@ static int dispatch(int argc, char **argv)
 	}
 	if (command && command->run)
 		return run_command(command, argc - words, argv + words);
-	if (!strcmp(first, "help") || !strcmp(first, "--help") || !strcmp(first, "-h"))
+	if (command == &help_command || !strcmp(first, "--help") || !strcmp(first, "-h"))
 		return help(argc - 1, argv + 1);
-	if (!strcmp(first, "version") || !strcmp(first, "--version")) {
-		printf("exogpu %s\n", EXOGPU_VERSION);
-		return 0;
-	}
-	if (is_group(first) && argc > 1 &&
-	    (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")))
-		return help(1, argv);
+	if (command == &version_command || !strcmp(first, "--version"))
+		return version(argc - 1, argv + 1);
+	if (is_group(first))
+		return run_group(argc, argv);
 	if (first[0] == '-') {
 		struct error error = {0};
 		error_set(&error, STATUS_INVALID_PARAMS, "the command comes first, before %.60s", first);
-		error_hint(&error, "exogpu --help lists the commands");
+		error_hint(&error, "see: exogpu --help");
 		return complain(&error, 2);
 	}
 	return unknown_command(argc, argv);

@@ -54,7 +54,7 @@ static void send_request(struct client *client, struct net_conn *conn)
 static void on_opened(void *user, struct net_conn *conn)
 {
 	struct client *client = user;
-	if (!client->target->token) {
+	if (!client->target->token[0]) {
 		send_request(client, conn);
 		return;
 	}

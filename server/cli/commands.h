@@ -8,11 +8,11 @@
 #include <stdio.h>
 
 struct cli_command {
-	const char *name;             // "token create"
-	const char *operand;          // what its operand is called; NULL: it takes none
-	const char *summary;          // one line, for the list of commands
-	const char *more;             // paragraphs for its own help, each line with its end; NULL: none
-	const struct cli_flag *flags; // its own, ending with a NULL name; NULL: none
+	const char *name;         // "token create"
+	const char *operand;      // what its operand is called; NULL: it takes none
+	const char *summary;      // one line, for the list of commands
+	const char *more;         // paragraphs for its own help, each line with its end; NULL: none
+	const struct flag *flags; // its own, ending with a NULL name; NULL: none
 	// Exit status of the process: 0 done, 1 failed, 2 bad usage; with *error unless 0.
 	int (*run)(const struct cli_arguments *arguments, struct error *error);
 };

@@ -150,6 +150,11 @@ static int run(const struct cli_arguments *arguments, struct error *error)
 	struct table table;
 	struct terminal terminal = terminal_of_stdout();
 	const struct json *node = NULL, *readings = NULL;
+	if (arguments->wide) {
+		error_set(error, STATUS_INVALID_PARAMS, "there is no option --wide");
+		error_hint(error, "exogpu nodes --wide shows the libraries of each machine");
+		return 2;
+	}
 	int result = command_call(arguments, "cluster.snapshot", NULL, &snapshot, error);
 	if (result || !snapshot)
 		return result;
@@ -172,9 +177,16 @@ static int run(const struct cli_arguments *arguments, struct error *error)
 	return result;
 }
 
+// Known, so that who looks for it here is told where it is.
+static const struct flag flags[] = {
+	{"wide", NULL, NULL, offsetof(struct cli_arguments, wide)},
+	{0},
+};
+
 const struct cli_command devices_command = {
 	.name = "devices",
 	.summary = "list the devices with their newest readings",
 	.more = "A reading that the hardware does not tell is \"-\". With --json: the result of cluster.snapshot.\n",
+	.flags = flags,
 	.run = run,
 };

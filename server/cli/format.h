@@ -24,11 +24,3 @@ size_t text_width(const char *text);
 size_t text_cut(const char *text, size_t width);
 // Replace control characters by '?', so that a name from elsewhere cannot steer the terminal.
 void text_clean(char *text);
-
-// The known word that a mistyped one is nearest to: offer each; `best` stays NULL if none is near.
-struct nearest {
-	const char *word, *best;
-	size_t length, distance;
-};
-void nearest_start(struct nearest *nearest, const char *word, size_t length);
-void nearest_offer(struct nearest *nearest, const char *known); // `known` must outlive *nearest

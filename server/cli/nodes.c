@@ -146,7 +146,7 @@ static int run(const struct cli_arguments *arguments, struct error *error)
 	return result;
 }
 
-static const struct cli_flag flags[] = {
+static const struct flag flags[] = {
 	{"wide", NULL, "also the back ends and run-time libraries of each, with what to do about them",
 	 offsetof(struct cli_arguments, wide)},
 	{0},

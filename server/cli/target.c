@@ -77,21 +77,35 @@ enum status target_parse_url(struct target *target, const char *url, const char 
 	return STATUS_OK;
 }
 
+// EXOGPU_TOKEN, which a file's last line end or a copied blank may surround.
+static enum status take_token(struct target *target, struct error *error)
+{
+	static const char blank[] = " \t\r\n";
+	const char *text = getenv("EXOGPU_TOKEN");
+	text = text ? text + strspn(text, blank) : "";
+	size_t length = strlen(text);
+	while (length && strchr(blank, text[length - 1]))
+		length--;
+	if (!length) {
+		error_set(error, STATUS_UNAUTHENTICATED, "the server at %s wants a token, and EXOGPU_TOKEN is not set",
+			  target->name);
+		error_hint(error, "export EXOGPU_TOKEN=exo_…; on the server's machine it is in DATA/admin.token, or: "
+				  "exogpu token create --name NAME --scopes observe");
+		return STATUS_UNAUTHENTICATED;
+	}
+	if (length >= sizeof target->token) {
+		error_set(error, STATUS_INVALID_PARAMS, "EXOGPU_TOKEN is too long for a token");
+		error_hint(error, "a token begins with exo_ and is one word; copy it again");
+		return STATUS_INVALID_PARAMS;
+	}
+	snprintf(target->token, sizeof target->token, "%.*s", (int)length, text);
+	return STATUS_OK;
+}
+
 static enum status use_url(struct target *target, const char *url, const char *origin, struct error *error)
 {
 	enum status status = target_parse_url(target, url, origin, error);
-	if (status)
-		return status;
-	target->token = getenv("EXOGPU_TOKEN");
-	if (!target->token || !target->token[0]) {
-		error_set(error, STATUS_UNAUTHENTICATED, "the server at %s wants a token, and EXOGPU_TOKEN is not set",
-			  target->name);
-		error_hint(
-			error,
-			"export EXOGPU_TOKEN=exo_…; on the server's machine: exogpu token create, or DATA/admin.token");
-		return STATUS_UNAUTHENTICATED;
-	}
-	return STATUS_OK;
+	return status ? status : take_token(target, error);
 }
 
 // STATUS_OK if somebody listens; else 0 < errno says why not.
@@ -117,6 +131,8 @@ enum status target_find(struct target *target, const char *data, const char *url
 	const char *elsewhere = getenv("EXOGPU_URL");
 	int why = 0;
 	*target = (struct target){0};
+	if (url && data)
+		return error_set(error, STATUS_INVALID_PARAMS, "--data and --url each name a server: give one of them");
 	if (url)
 		return use_url(target, url, "--url", error);
 	enum status status = paths_data_directory(data, directory, sizeof directory, error);
@@ -129,7 +145,7 @@ enum status target_find(struct target *target, const char *data, const char *url
 		snprintf(target->name, sizeof target->name, "%.290s", directory);
 		return STATUS_OK;
 	}
-	if (elsewhere && elsewhere[0])
+	if (!data && elsewhere && elsewhere[0])
 		return use_url(target, elsewhere, "EXOGPU_URL", error);
 	if (why == EACCES || why == EPERM) {
 		error_set(error, STATUS_FORBIDDEN, "the data directory %.200s belongs to somebody else", directory);
@@ -182,6 +198,7 @@ void target_explain(const struct target *target, struct error *error)
 	if (resolved) {
 		error_set(error, STATUS_UNAVAILABLE, "the host %.200s is not known: %s", target->host,
 			  gai_strerror(resolved));
+		error_hint(error, "check the name, and that this machine can look names up");
 		return;
 	}
 	int why = found ? try_address(found) : EHOSTUNREACH;

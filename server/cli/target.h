@@ -1,7 +1,8 @@
 /* Which server a client command asks, and with what right.
  *
- * An address that was named with --url is the one. Else it is the server that holds the data directory, by its Unix
- * socket, where the owner of the directory needs no token; else the one in EXOGPU_URL. An address needs the token in
+ * An address that was named with --url is the one; it and --data exclude each other. Else it is the server that holds
+ * the data directory, by its Unix socket, where the owner of the directory needs no token; else, unless the directory
+ * was named with --data, the one in EXOGPU_URL. An address needs the token in
  * EXOGPU_TOKEN. Thread: any, while nobody changes the environment. */
 #pragma once
 #include "common/base/limits.h"
@@ -11,11 +12,12 @@ struct target {
 	char socket_path[LIMIT_SOCKET_PATH_BYTES + 1]; // "": host and port
 	char host[256];                                // a name or a numeric address, without brackets
 	int port;
-	const char *token; // in the environment; NULL by the socket
-	char name[300];    // for messages
+	char token[136]; // without the white space around it; "" by the socket
+	char name[300];  // for messages
 };
 
-// `data` and `url` are what --data and --url said, or NULL. Errors, with hints: STATUS_INVALID_PARAMS (a bad address),
+// `data` and `url` are what --data and --url said, or NULL. Errors, with hints: STATUS_INVALID_PARAMS (a bad address
+// or token, both --data and --url),
 // STATUS_UNAUTHENTICATED (no token), STATUS_UNAVAILABLE (no server there), STATUS_FORBIDDEN (not your server).
 enum status target_find(struct target *target, const char *data, const char *url, struct error *error);
 // Read [http://|ws://]HOST[:PORT][/] into host, port and name. `origin` ("--url", "EXOGPU_URL") is for the message.

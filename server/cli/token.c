@@ -42,17 +42,26 @@ static enum status parse_scopes(const char *text, struct json **out, struct erro
 	enum status status = json_parse(&contract, document, length, error);
 	const struct json *schemas = json_get(json_get(contract, "components"), "schemas");
 	const struct json *known = json_get(json_get(schemas, "Scope"), "enum");
-	for (const char *scope = text; !status; scope += length + 1) {
+	for (const char *scope = text; !status;) {
 		char name[32];
-		length = strcspn(scope, ",");
+		const char *comma = scope + strcspn(scope, ",");
+		while (*scope == ' ' || *scope == '\t')
+			scope++;
+		for (length = (size_t)(comma - scope); length && strchr(" \t", scope[length - 1]);)
+			length--;
+		if (!length) {
+			status = error_set(error, STATUS_INVALID_PARAMS, "--scopes has an empty scope between commas");
+			break;
+		}
 		if (!has_scope(known, scope, length)) {
 			status = unknown_scope(known, scope, length, error);
 			break;
 		}
 		snprintf(name, sizeof name, "%.*s", (int)length, scope);
 		json_push(scopes, json_new_string(name));
-		if (!scope[length])
+		if (!*comma)
 			break;
+		scope = comma + 1;
 	}
 	json_destroy(&contract);
 	if (status)
@@ -64,7 +73,7 @@ static enum status parse_scopes(const char *text, struct json **out, struct erro
 static enum status missing(struct error *error, const char *flag)
 {
 	error_set(error, STATUS_INVALID_PARAMS, "%s is missing", flag);
-	error_hint(error, "exogpu token create --name NAME --scopes observe");
+	error_hint(error, "see: exogpu token create --name NAME --scopes observe");
 	return STATUS_INVALID_PARAMS;
 }
 
@@ -74,9 +83,13 @@ static enum status parse_limits(const struct cli_arguments *arguments, struct js
 	int64_t seconds;
 	errno = 0;
 	if (arguments->expires) {
-		enum status status = parse_duration(arguments->expires, &seconds, error);
-		if (status)
+		struct error why = {0};
+		enum status status = parse_duration(arguments->expires, &seconds, &why);
+		if (status) {
+			error_set(error, status, "--expires: %s", why.message);
+			error_hint(error, "%s", why.hint[0] ? why.hint : "at least 1s, at most 3650d: 90m, 24h, 30d");
 			return status;
+		}
 		json_set_integer(params, "expires_in_s", seconds);
 	}
 	if (arguments->calls_per_s) {
@@ -213,6 +226,28 @@ static int run_list(const struct cli_arguments *arguments, struct error *error)
 	return result;
 }
 
+// The named one, and in a second line those that ended with it.
+static void print_revoked(const struct json *answer)
+{
+	const char *token_id = json_get_string(answer, "token_id", "");
+	const struct json *revoked = json_get(answer, "revoked");
+	size_t more = 0;
+	command_print_text(stdout, "revoked ", token_id);
+	for (const struct json *one = json_first(revoked); one; one = json_next(one))
+		more += strcmp(json_string(one, ""), token_id) != 0;
+	if (!more)
+		return;
+	printf("and %zu token%s made with it: ", more, more == 1 ? "" : "s");
+	for (const struct json *one = json_first(revoked); one; one = json_next(one)) {
+		char text[80];
+		if (!strcmp(json_string(one, ""), token_id))
+			continue;
+		snprintf(text, sizeof text, "%s", json_string(one, ""));
+		text_clean(text);
+		printf("%s%s", text, --more ? ", " : "\n");
+	}
+}
+
 static int run_revoke(const struct cli_arguments *arguments, struct error *error)
 {
 	struct json *params, *answer = NULL;
@@ -227,15 +262,14 @@ static int run_revoke(const struct cli_arguments *arguments, struct error *error
 	json_set_string(params, "token_id", id);
 	int result = command_call(arguments, "token.revoke", params, &answer, error);
 	if (error->status == STATUS_NOT_FOUND)
-		error_hint(error, "exogpu token list shows the ids");
+		error_hint(error, "see: exogpu token list");
 	if (answer)
-		command_print_text(stdout,
-				   "revoked, with every token made with it: ", json_get_string(answer, "token_id", ""));
+		print_revoked(answer);
 	json_destroy(&answer);
 	return result;
 }
 
-static const struct cli_flag create_flags[] = {
+static const struct flag create_flags[] = {
 	{"name", "NAME", "what it is for, 1 to 64 characters", offsetof(struct cli_arguments, name)},
 	{"scopes", "LIST", "what it may do: admin, observe, allocate, compute, infer, join; with commas",
 	 offsetof(struct cli_arguments, scopes)},

@@ -86,6 +86,15 @@ static void help(void **state)
 		{{"token", "revoke", "--help"}, 0, "Usage: exogpu token revoke ID", ""},
 		{{"help", "serve"}, 0, "--listen", ""},
 		{{"help", "node"}, 0, "exogpu node", ""},
+		{{"help", "version"}, 0, "Usage: exogpu version\n", ""},
+		{{"help", "help"}, 0, "Usage: exogpu help [COMMAND]\n", ""},
+		{{"version", "--help"}, 0, "Usage: exogpu version", ""},
+		{{"help", "token"}, 0, "Usage: exogpu token COMMAND", ""},
+		{{"serve", "--help"}, 0, "Usage: exogpu serve [OPTION...]", ""},
+		{{"node", "--help"}, 0, "Usage: exogpu node [OPTION...]", ""},
+		{{"help", "devices", "nodes"}, 2, "", "\"nodes\" is one argument too many"},
+		{{"help", "serve", "x"}, 2, "", "\"x\" is one argument too many"},
+		{{"version", "x"}, 2, "", "\"x\" is one argument too many"},
 		{{"help", "nonsense"}, 2, "", "there is no command \"nonsense\""},
 	};
 	(void)state;
@@ -100,17 +109,22 @@ static void mistakes(void **state)
 		{{"toke"}, 2, "", "did you mean exogpu token?"},
 		{{"nonsense"}, 2, "", "exogpu --help"},
 		{{""}, 2, "", "there is no command"},
-		{{"token"}, 2, "", "needs to be told what to do"},
+		{{"token"}, 2, "", "Usage: exogpu token COMMAND"},
 		{{"token", "crate"}, 2, "", "did you mean exogpu token create?"},
 		{{"--json", "devices"}, 2, "", "the command comes first"},
 		{{"devices", "--jsn"}, 2, "", "did you mean --json?"},
 		{{"devices", "--json=1"}, 2, "", "takes no value"},
-		{{"devices", "--wide"}, 2, "", "no option --wide"},
+		{{"devices", "--wide"}, 2, "", "no option --wide\n  exogpu nodes --wide"},
+		{{"devices", "-x"}, 2, "", "no option -x"},
+		{{"devices", "--data", "/a", "--url", "b"}, 2, "", "give one of them"},
+		{{"devices", "--data", "/a", "--data=/a"}, 2, "", "--data is given twice"},
+		{{"devices", "extra", "--json"}, 2, "", "{\"error\":\"invalid_params\",\"message\":\""},
 		{{"devices", "extra"}, 2, "", "one argument too many"},
 		{{"devices", "--data"}, 2, "", "needs a value"},
-		{{"devices", "--data="}, 2, "", "needs a value"},
+		{{"devices", "--data="}, 2, "", "--data must not be empty"},
 		{{"devices", "--url", "https://x"}, 2, "", "TLS"},
 		{{"token", "revoke"}, 2, "", "ID is missing"},
+		{{"token", "revoke", "--all"}, 2, "", "no option --all\n  see: exogpu help token revoke"},
 		{{"token", "revoke", "a", "b"}, 2, "", "one argument too many"},
 		{{"token", "revoke", "exo_a_b_c"}, 2, "", "by its id"},
 		{{"token", "create"}, 2, "", "--name NAME is missing"},
@@ -119,7 +133,12 @@ static void mistakes(void **state)
 		 2,
 		 "",
 		 "admin, observe, allocate, compute, infer, join"},
-		{{"token", "create", "--name=n", "--scopes=observe,"}, 2, "", "there is no scope \"\""},
+		{{"token", "create", "--name=n", "--scopes=observe,"}, 2, "", "an empty scope between commas"},
+		{{"token", "create", "--name=", "--scopes=observe"}, 2, "", "--name must not be empty"},
+		{{"token", "create", "--name=n", "--scopes=observe", "--expires=0s"},
+		 2,
+		 "",
+		 "--expires: 0s is not between"},
 		{{"token", "create", "--name=n", "--scopes=observe", "--expires=24"}, 2, "", "not a span of time"},
 		{{"token", "create", "--name=n", "--scopes=observe", "--calls-per-s=nan"}, 2, "", "--calls-per-s"},
 		{{"token", "create", "--name=n", "--scopes=observe", "--max-sessions=0"}, 2, "", "--max-sessions"},
@@ -127,6 +146,28 @@ static void mistakes(void **state)
 		 2,
 		 "",
 		 "not in this version"},
+	};
+	(void)state;
+	check(cases, sizeof cases / sizeof *cases);
+}
+
+// serve and node read theirs as the others do.
+static void processes(void **state)
+{
+	static const struct run_case cases[] = {
+		{{"serve", "--lisen", "x"}, 2, "", "no option --lisen\n  did you mean --listen?"},
+		{{"serve", "--listen"},
+		 2,
+		 "",
+		 "--listen needs a value: --listen ADDRESS:PORT\n  see: exogpu serve --help"},
+		{{"serve", "--listen", "52000"}, 2, "", "--listen takes ADDRESS:PORT, as in 127.0.0.1:52415"},
+		{{"serve", "--listen", "foo"}, 2, "", "--listen takes ADDRESS:PORT, as in 127.0.0.1:52415"},
+		{{"serve", "--listen", "[::1]x"}, 2, "", "--listen takes ADDRESS:PORT"},
+		{{"serve", "--listen", "::"}, 2, "", ":: is not a loopback address"},
+		{{"serve", "extra"}, 2, "", "\"extra\" is one argument too many\n  see: exogpu serve --help"},
+		{{"node", "--jion", "x"}, 2, "", "exogpu: there is no option --jion\n  did you mean --join?"},
+		{{"node", "--join"}, 2, "", "--join needs a value: --join unix:PATH\n  see: exogpu node --help"},
+		{{"node", "extra"}, 2, "", "\"extra\" is one argument too many\n  see: exogpu node --help"},
 	};
 	(void)state;
 	check(cases, sizeof cases / sizeof *cases);
@@ -141,7 +182,8 @@ static void without_a_server(void **state)
 		 "exogpu: no server runs on the data directory /nonexistent/exogpu\n  start one: exogpu serve"},
 		{{"nodes", "--data", "/nonexistent/b"}, 1, "", "exogpu serve --data /nonexistent/b"},
 		{{"token", "list", "--url", "http://127.0.0.1:1"}, 1, "", "EXOGPU_TOKEN"},
-		{{"token", "create", "--name=n", "--scopes=admin,join", "--expires=2w"}, 1, "", "no server runs"},
+		{{"devices", "--json"}, 1, "", "{\"error\":\"unavailable\",\"message\":\"no server runs"},
+		{{"token", "create", "--name=n", "--scopes= admin, join", "--expires=2w"}, 1, "", "no server runs"},
 	};
 	(void)state;
 	check(cases, sizeof cases / sizeof *cases);
@@ -152,6 +194,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(help),
 		cmocka_unit_test(mistakes),
+		cmocka_unit_test(processes),
 		cmocka_unit_test(without_a_server),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -93,10 +93,11 @@ static enum status call(const struct exchange *exchanges, const char *token, str
 {
 	char directory[] = "/tmp/exogpu-client-XXXXXX", byte;
 	int ready[2];
-	struct target target = {.token = token, .name = "the test"};
+	struct target target = {.name = "the test"};
 	struct json *params = json_new_object();
 	json_set_integer(params, "answer", 42);
 	*error = (struct error){0};
+	snprintf(target.token, sizeof target.token, "%s", token ? token : "");
 	assert_non_null(mkdtemp(directory));
 	snprintf(target.socket_path, sizeof target.socket_path, "%s/exogpu.sock", directory);
 	assert_int_equal(pipe(ready), 0);

@@ -135,31 +135,6 @@ static void names_do_not_steer_the_terminal(void **state)
 	assert_string_equal(cut, "x\xC2");
 }
 
-static const char *nearest_of(const char *word)
-{
-	struct nearest nearest;
-	nearest_start(&nearest, word, strlen(word));
-	nearest_offer(&nearest, "devices");
-	nearest_offer(&nearest, "nodes");
-	nearest_offer(&nearest, "node");
-	nearest_offer(&nearest, "token");
-	return nearest.best ? nearest.best : "";
-}
-
-static void the_nearest_word(void **state)
-{
-	(void)state;
-	assert_string_equal(nearest_of("device"), "devices");
-	assert_string_equal(nearest_of("dvices"), "devices");
-	assert_string_equal(nearest_of("tokne"), "token");
-	assert_string_equal(nearest_of("dev"), "devices");
-	assert_string_equal(nearest_of("nodse"), "nodes");
-	assert_string_equal(nearest_of("topology"), "");
-	assert_string_equal(nearest_of(""), "");
-	assert_string_equal(nearest_of("x"), "");
-	assert_string_equal(nearest_of("a word that is far longer than any of the commands"), "");
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -171,7 +146,6 @@ int main(void)
 		cmocka_unit_test(durations),
 		cmocka_unit_test(widths_count_code_points),
 		cmocka_unit_test(names_do_not_steer_the_terminal),
-		cmocka_unit_test(the_nearest_word),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -110,22 +110,27 @@ static void what_was_named_comes_before_what_is_there(void **state)
 	setenv("EXOGPU_URL", "http://elsewhere:1", 1);
 	assert_int_equal(target_find(&target, directory, NULL, &error), STATUS_OK);
 	assert_string_equal(target.socket_path, path);
-	assert_null(target.token);
+	assert_string_equal(target.token, "");
 	error = (struct error){0};
-	assert_int_equal(target_find(&target, directory, "http://there:2", &error), STATUS_UNAUTHENTICATED);
+	assert_int_equal(target_find(&target, directory, "http://there:2", &error), STATUS_INVALID_PARAMS);
+	error = (struct error){0};
+	assert_int_equal(target_find(&target, NULL, "http://there:2", &error), STATUS_UNAUTHENTICATED);
 	assert_non_null(strstr(error.message, "EXOGPU_TOKEN"));
-	setenv("EXOGPU_TOKEN", "exo_1", 1);
-	assert_int_equal(target_find(&target, directory, "http://there:2", &error), STATUS_OK);
+	setenv("EXOGPU_TOKEN", " exo_1\r\n", 1);
+	assert_int_equal(target_find(&target, NULL, "http://there:2", &error), STATUS_OK);
 	assert_string_equal(target.socket_path, "");
 	assert_string_equal(target.host, "there");
 	assert_string_equal(target.token, "exo_1");
 
-	// A socket that a killed server left behind.
+	// A socket that a killed server left behind: a directory that was named is not left for EXOGPU_URL.
 	close(fd);
-	assert_int_equal(target_find(&target, directory, NULL, &error), STATUS_OK);
+	assert_int_equal(target_find(&target, directory, NULL, &error), STATUS_UNAVAILABLE);
+	setenv("EXOGPU_DATA", directory, 1);
+	assert_int_equal(target_find(&target, NULL, NULL, &error), STATUS_OK);
 	assert_string_equal(target.host, "elsewhere");
 	unsetenv("EXOGPU_URL");
-	assert_int_equal(target_find(&target, directory, NULL, &error), STATUS_UNAVAILABLE);
+	assert_int_equal(target_find(&target, NULL, NULL, &error), STATUS_UNAVAILABLE);
+	unsetenv("EXOGPU_DATA");
 	unlink(path);
 	rmdir(directory);
 }

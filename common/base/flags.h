@@ -1,0 +1,30 @@
+/* What follows a command: --name VALUE, --name=VALUE, --switch, -h, and at most one operand.
+ *
+ * serve, node and the client commands all read theirs here, so that one mistake has one wording wherever it is made. A
+ * command lists its flags with the members that they fill; values stay texts, owned by argv, and each command reads its
+ * own. Pure, but for flags_print. Thread: any. */
+#pragma once
+#include "common/base/status.h"
+
+#include <stddef.h>
+#include <stdio.h>
+
+struct flag {
+	const char *name;  // without its dashes
+	const char *value; // what its value is called in the help; NULL: a switch
+	const char *help;  // lines, without an end at the last; NULL: not shown
+	size_t offset;     // of its member in the struct to fill: const char *, bool for a switch
+};
+
+struct flags {
+	const struct flag *own, *common; // each ends with a NULL name; may be NULL
+	const char *operand;             // what the operand is called; NULL: there is none
+	size_t operand_offset;           // of its const char *, if there is one
+};
+
+// Read argv[0] to argv[argc - 1] into *into, whose members are NULL and false. After --help (a switch of that name) the
+// rest is not looked at, and an operand that is missing is no error.
+// Errors: STATUS_INVALID_PARAMS, naming the flag, with the nearest one known as the hint where one is near.
+enum status flags_read(const struct flags *flags, void *into, int argc, char **argv, struct error *error);
+// The lines of a help text: those flags that are shown.
+void flags_print(const struct flag *flags, FILE *out);
