@@ -11,12 +11,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
 	PROTOCOL = 1,
 	REDIAL_FIRST_MS = 100,
 	REDIAL_LAST_MS = 2000,
 	PATIENCE_MS = 30000,
+	NOTICE_MS = 30000,
 	SEND_DELAY_MS = 5,
 	TELEMETRY_QUEUE_BYTES = 256 * 1024,
 	CALL_REGISTER = 1,
@@ -31,7 +33,10 @@ struct uplink {
 	struct net_conn *conn; // NULL while there is none
 	struct net_timer redial, send;
 	int64_t redial_ms, lost_at_ms; // lost_at_ms: steady clock, of the last break or the start
+	int64_t notice_ms;             // steady clock: when to say again that no server answers
 	bool registering, registered;  // asked and not answered yet; answered
+	bool met;                      // was registered once
+	pid_t parent;
 	bool ended, leaving;
 	bool record_due, devices_due;
 };
@@ -174,7 +179,7 @@ static void answered(struct uplink *uplink, const struct message *message)
 	if (id != CALL_REGISTER || uplink->registered)
 		return;
 	log_info("node", "connected to the server");
-	uplink->registered = true;
+	uplink->registered = uplink->met = true;
 	uplink->redial_ms = REDIAL_FIRST_MS;
 	uplink->params.watched(uplink->params.arg, json_get_bool(message->result, "watched", false));
 	uplink->devices_due = true;
@@ -199,6 +204,22 @@ static void received(void *user, struct net_conn *conn, const uint8_t *bytes, si
 	message_finish(&message);
 }
 
+// Whether to stop trying, after 30 s without the server. One that never came is waited for.
+static bool out_of_patience(const struct uplink *uplink, int64_t now_ms)
+{
+	return now_ms - uplink->lost_at_ms >= PATIENCE_MS && (uplink->met || getppid() != uplink->parent);
+}
+
+static void redial(struct uplink *uplink, int64_t now_ms)
+{
+	if (!uplink->met && now_ms >= uplink->notice_ms) {
+		uplink->notice_ms = now_ms + NOTICE_MS;
+		log_info("node", "no server answers at unix:%s yet; trying again", uplink->socket_path);
+	}
+	net_timer_start(uplink->params.loop, &uplink->redial, uplink->redial_ms, dial, uplink);
+	uplink->redial_ms = 2 * uplink->redial_ms < REDIAL_LAST_MS ? 2 * uplink->redial_ms : REDIAL_LAST_MS;
+}
+
 static void closed(void *user, struct net_conn *conn, int code)
 {
 	struct uplink *uplink = user;
@@ -220,12 +241,10 @@ static void closed(void *user, struct net_conn *conn, int code)
 		end(uplink, "the server stops");
 	else if (code == CLOSE_FORBIDDEN)
 		end(uplink, "the server has another connection for this node");
-	else if (now_ms - uplink->lost_at_ms >= PATIENCE_MS)
+	else if (out_of_patience(uplink, now_ms))
 		end(uplink, "the server was away for 30 s");
-	else {
-		net_timer_start(uplink->params.loop, &uplink->redial, uplink->redial_ms, dial, uplink);
-		uplink->redial_ms = 2 * uplink->redial_ms < REDIAL_LAST_MS ? 2 * uplink->redial_ms : REDIAL_LAST_MS;
-	}
+	else
+		redial(uplink, now_ms);
 }
 
 static const struct net_handler handler = {.opened = opened, .message = received, .closed = closed};
@@ -264,6 +283,7 @@ enum status uplink_create(struct uplink **out, const struct uplink_params *param
 	snprintf(uplink->socket_path, sizeof(uplink->socket_path), "%s", params->socket_path);
 	uplink->redial_ms = REDIAL_FIRST_MS;
 	uplink->lost_at_ms = clock_steady_ms();
+	uplink->parent = getppid();
 	*out = uplink;
 	net_timer_start(params->loop, &uplink->redial, 0, dial, uplink);
 	return STATUS_OK;

@@ -3,7 +3,8 @@
  * The server's data directory has a Unix socket; the node dials it, so the server never has to find a node. After a
  * break it dials again with a pause that doubles from 0.1 s to 2 s; when the server stays away for 30 s, or says that
  * it stops, the node is told to end. Nothing is queued while there is no server: what counts is sent anew on
- * connecting. Thread: the loop's. */
+ * connecting. A node that has not met its server yet waits for it, and says so every 30 s; one whose parent has ended
+ * gives up after the first 30 s, since that was the server that started it. Thread: the loop's. */
 #pragma once
 #include "common/json/json.h"
 #include "common/net/loop.h"
