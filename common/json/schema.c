@@ -111,9 +111,11 @@ static enum status check_count(const struct json *schema, double count, const ch
 {
 	double minimum = json_get_number(schema, least, 0), maximum = json_get_number(schema, most, INFINITY);
 	if (count < minimum)
-		return error_set(error, STATUS_INVALID_PARAMS, "%s must have at least %.0f %s", place, minimum, what);
+		return error_set(error, STATUS_INVALID_PARAMS, "%s must have at least %.0f %s%s", place, minimum, what,
+				 minimum == 1 ? "" : "s");
 	if (count > maximum)
-		return error_set(error, STATUS_INVALID_PARAMS, "%s must have at most %.0f %s", place, maximum, what);
+		return error_set(error, STATUS_INVALID_PARAMS, "%s must have at most %.0f %s%s", place, maximum, what,
+				 maximum == 1 ? "" : "s");
 	return STATUS_OK;
 }
 
@@ -155,7 +157,7 @@ static enum status check_items(const struct schema_scope *scope, const struct js
 			       const char *place, struct error *error)
 {
 	const struct json *items = json_get(schema, "items");
-	enum status status = check_count(schema, (double)json_count(value), "minItems", "maxItems", "members", place,
+	enum status status = check_count(schema, (double)json_count(value), "minItems", "maxItems", "member", place,
 					 error);
 	size_t index = 0;
 	for (const struct json *item = json_first(value); item && items && !status; item = json_next(item)) {
@@ -205,7 +207,7 @@ enum status schema_check(const struct schema_scope *outer, const struct json *sc
 	case JSON_NUMBER:
 		return check_number(schema, json_number(value, 0), place, error);
 	case JSON_STRING:
-		return check_count(schema, code_points(json_string(value, "")), "minLength", "maxLength", "characters",
+		return check_count(schema, code_points(json_string(value, "")), "minLength", "maxLength", "character",
 				   place, error);
 	case JSON_ARRAY:
 		return check_items(&scope, schema, value, place, error);

@@ -244,7 +244,7 @@ static void classify(struct device_info *info, bool software)
 	} else if (software) {
 		info->support = SUPPORT_EXPERIMENTAL;
 		text_copy(info->support_reason, sizeof(info->support_reason),
-			  "a software device: it computes on the processor, for testing");
+			  "a software device that computes on the processor, for testing");
 	} else {
 		info->support = SUPPORT_FULL;
 	}

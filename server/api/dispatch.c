@@ -127,7 +127,8 @@ static enum status admit(struct api_client *client, const struct contract_method
 	uint32_t scope = token_scope_parse(method->scope);
 	if (!(api_scopes(client) & (scope | SCOPE_ADMIN))) {
 		error_set(error, STATUS_FORBIDDEN, "%s needs the scope %s", method->name, method->scope);
-		error_hint(error, "ask an admin for a token with that scope: exogpu token create --scopes %s",
+		error_hint(error,
+			   "ask an admin for a token with that scope: exogpu token create --name NAME --scopes %s",
 			   method->scope);
 		return STATUS_FORBIDDEN;
 	}

@@ -131,7 +131,7 @@ static bool may_observe(struct http *http, const struct net_request *request, st
 		status = token_take_call(token, clock_steady_ms(), &error);
 	if (!status && !token_allows(token, SCOPE_OBSERVE)) {
 		status = error_set(&error, STATUS_FORBIDDEN, "this token lacks the scope observe");
-		error_hint(&error, "exogpu token create --scopes observe");
+		error_hint(&error, "see: exogpu token create --name NAME --scopes observe");
 	}
 	if (status)
 		fail(response, status, error.message, error.hint[0] ? error.hint : NULL);

@@ -242,7 +242,7 @@ static void hash_secret(const char *secret, uint8_t hash[STORE_HASH_BYTES])
 static enum status refuse(struct error *error)
 {
 	enum status status = error_set(error, STATUS_UNAUTHENTICATED, "this token is not known here");
-	error_hint(error, "ask the machine's owner for a token: exogpu token create");
+	error_hint(error, "ask the machine's owner for a token: exogpu token create --name NAME --scopes observe");
 	return status;
 }
 
@@ -258,7 +258,7 @@ enum status token_usable(const struct token *token, int64_t wall_ms, struct erro
 	} else {
 		return STATUS_OK;
 	}
-	error_hint(error, "ask the machine's owner for a new one: exogpu token create");
+	error_hint(error, "ask the machine's owner for a new one: exogpu token create --name NAME --scopes observe");
 	return STATUS_UNAUTHENTICATED;
 }
 
@@ -269,8 +269,12 @@ enum status tokens_authenticate(struct tokens *tokens, const char *text, struct 
 	static const uint8_t nobody[STORE_HASH_BYTES] = {1};
 	*out = NULL;
 	if (token_text_parse(text, &id, &secret)) {
-		error_set(error, STATUS_UNAUTHENTICATED, "this is not a token, or it was mistyped");
-		error_hint(error, "a token is exo_ and 61 more characters; copy the whole of it");
+		bool whole = strlen(text) == TOKEN_TEXT_LENGTH;
+		error_set(error, STATUS_UNAUTHENTICATED,
+			  whole ? "this token was mistyped: a character of it is wrong"
+				: "this is not a token, or not the whole of one");
+		error_hint(error, "a token is exo_ and %d more characters; copy it again, the whole of it",
+			   TOKEN_TEXT_LENGTH - 4);
 		return STATUS_UNAUTHENTICATED;
 	}
 	struct token *token = find(tokens, id);
