@@ -115,9 +115,26 @@ describe("starting", () => {
 	});
 
 	test("bad usage ends with 2 and a hint", async () => {
+		const bare = (data, ...args) => run(["serve", "--data", data, "--no-local-node", ...args]);
 		for (const args of [["--bogus"], ["--listen"], ["--listen", "127.0.0.1:99999"], ["--listen", "127.0.0.1:x"], ["--listen", "127.0.0.1:"],
+			["--listen", "52000"], ["--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0"],
 			["--log-level", "loud"], ["--name", ""], ["--name", "n".repeat(65)], ["extra"], ["--lan"], ["--tls-cert", "x"]])
-			assertRefused(await serve(temporary(), ...args), 2, /^exogpu: \S/, /--help|ssh|loopback/);
+			assertRefused(await bare(temporary(), ...args), 2, /^exogpu: \S/, /--help|ssh|loopback/);
+	});
+
+	test("the command line makes a token, works with it, and ends it with those made with it", async () => {
+		const server = await startServer(), at = { EXOGPU_DATA: join(temporary(), "none") };
+		const made = await run(["token", "create", "--data", server.data, "--name", "a", "--scopes", "admin, observe"]);
+		assert.match(made.stdout, /^exo_[0-9A-Za-z_]{61}\n$/, made.stderr);
+		const below = await run(["token", "create", "--url", server.url, "--name", "b", "--scopes", "observe"],
+			{ ...at, EXOGPU_TOKEN: ` ${made.stdout}` });
+		const [parent, child] = [made, below].map((one) => one.stdout.split("_")[1]);
+		const refused = await run(["token", "list", "--json"], { ...at, EXOGPU_URL: server.url, EXOGPU_TOKEN: below.stdout.trim() });
+		assert.equal(refused.code, 1);
+		assert.equal(JSON.parse(refused.stderr).error, "forbidden");
+		const ended = await run(["token", "revoke", parent, "--data", server.data]);
+		assert.equal(ended.stdout, `revoked ${parent}\nand 1 token made with it: ${child}\n`, ended.stderr);
+		await server.finish();
 	});
 
 	test("--help explains every flag and ends with 0", async () => {

@@ -473,6 +473,38 @@ static void bad_usage_exits_2(void **state)
 	}
 }
 
+static void a_node_without_a_server_says_so(void **state)
+{
+	char log[4096] = "", data[] = "/tmp/exogpu-alone-XXXXXX", command[64];
+	size_t used = 0;
+	ssize_t got;
+	int ends[2];
+	(void)state;
+	assert_non_null(mkdtemp(data));
+	assert_int_equal(pipe(ends), 0);
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		dup2(ends[1], STDERR_FILENO);
+		close(ends[0]);
+		execl(EXOGPU_BINARY, "exogpu", "node", "--join", "unix:/nonexistent/socket", "--data", data,
+		      "--backends", "cpu", NULL);
+		_exit(127);
+	}
+	close(ends[1]);
+	while (!strstr(log, "no server answers at unix:/nonexistent/socket yet; trying again") &&
+	       (got = read(ends[0], log + used, sizeof(log) - 1 - used)) > 0)
+		used += (size_t)got;
+	kill(pid, SIGTERM);
+	waitpid(pid, NULL, 0);
+	close(ends[0]);
+	assert_non_null(strstr(log, "no server answers"));
+	assert_non_null(strstr(log, data)); // where its data is
+	snprintf(command, sizeof(command), "rm -rf %s", data);
+	assert_int_equal(system(command), 0);
+}
+
 static int make_bench(void **state)
 {
 	(void)state;
@@ -525,6 +557,7 @@ int main(void)
 		NODE_TEST(crashed_worker_fails_one_device),          NODE_TEST(driver_that_comes_and_goes_is_noticed),
 		NODE_TEST(device_is_verified_again_when_asked),      NODE_TEST(server_that_restarts_is_dialled_again),
 		NODE_TEST(server_that_stops_ends_the_node),          cmocka_unit_test(bad_usage_exits_2),
+		cmocka_unit_test(a_node_without_a_server_says_so),
 	};
 	return cmocka_run_group_tests_name("node/process", tests, make_bench, remove_bench);
 }
