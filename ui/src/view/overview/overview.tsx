@@ -10,6 +10,8 @@ import { NoGpu, NoNode } from "./empty";
 import { Topology } from "./topology";
 import { Vitals } from "./vitals";
 
+const MANY = 12;
+
 export function Overview() {
   const { state, filter } = useApp();
   const stale = useStale();
@@ -19,6 +21,9 @@ export function Overview() {
     ? devices.filter((one) => matches(one, all.nodes[one.record.node_id], filter.value))
     : devices;
   const nodes = Object.keys(all.nodes).length;
+  // the sheet of many devices is far longer than the side column: it lies below both
+  const many = nodes > 0 && devices.length > MANY;
+  const sheet = <DeviceSheet shown={shown} stale={stale} all={devices.length} />;
   return (
     <Page title="Overview" filterable={devices.length > 0}>
       <div class="overview">
@@ -34,7 +39,7 @@ export function Overview() {
                   <FilterField />
                 </div>
               )}
-              <DeviceSheet shown={shown} stale={stale} all={devices.length} />
+              {!many && sheet}
             </div>
             <aside class="stack">
               <AttentionPanel />
@@ -43,6 +48,7 @@ export function Overview() {
             </aside>
           </div>
         )}
+        {many && sheet}
       </div>
     </Page>
   );
