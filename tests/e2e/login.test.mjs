@@ -70,9 +70,9 @@ suite("coming in", () => {
 
 	const mistyped = (token) => token.slice(0, 20) + (token[20] === "A" ? "B" : "A") + token.slice(21);
 	const wrong = {
-		"a word": [() => "hello", /^This is not a token, or it was mistyped\./],
-		"one letter exchanged": [() => mistyped(server.token), /^This is not a token, or it was mistyped\./],
-		"a letter missing": [() => server.token.slice(0, -1), /^This is not a token, or it was mistyped\./],
+		"a word": [() => "hello", /^This (is not a token|token was mistyped)/],
+		"one letter exchanged": [() => mistyped(server.token), /^This (is not a token|token was mistyped)/],
+		"a letter missing": [() => server.token.slice(0, -1), /^This (is not a token|token was mistyped)/],
 		revoked: [
 			async () => {
 				const made = await make({});

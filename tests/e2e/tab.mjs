@@ -20,7 +20,8 @@ export async function openTab(url) {
 	const exited = once(child, "exit");
 	const end = () => {
 		child.kill("SIGKILL");
-		rmSync(profile, { recursive: true, force: true });
+		// its helper processes may still write for a moment
+		rmSync(profile, { recursive: true, force: true, maxRetries: 10, retryDelay: 100 });
 	};
 	process.on("exit", end);
 	let said = "";
@@ -65,9 +66,10 @@ export async function openTab(url) {
 		await call("Target.activateTarget", { targetId: target.targetId });
 		await eventually(async () => (await evaluate("document.hidden")) === hidden, `document.hidden is ${hidden}`);
 	};
-	// there is nothing to evaluate in while the page is on its way
+	// while the page is on its way there is nothing to evaluate in, or only the blank page before it
+	const loaded = "location.protocol !== 'about:' && document.readyState === 'complete'";
 	await eventually(
-		() => evaluate("document.readyState === 'complete'").catch(() => false),
+		() => evaluate(loaded).catch(() => false),
 		`${url} is loaded`,
 		20000,
 	);
