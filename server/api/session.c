@@ -123,8 +123,9 @@ enum status api_log_in(struct api_client *client, struct token *token, const cha
 		}
 		int64_t most = token && token->max_sessions ? token->max_sessions : LIMIT_SESSIONS_OF_TOKEN;
 		if (token && (int64_t)token->sessions >= most) {
-			error_set(error, STATUS_LIMIT_EXCEEDED, "this token has its sessions already, %lld of them",
-				  (long long)most);
+			error_set(error, STATUS_LIMIT_EXCEEDED,
+				  "this token has %lld session%s already, as many as it may", (long long)most,
+				  most == 1 ? "" : "s");
 			error_hint(error, "close one; a session ends %d s after its last connection",
 				   LIMIT_SESSION_GRACE_MS / 1000);
 			return STATUS_LIMIT_EXCEEDED;

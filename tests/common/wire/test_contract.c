@@ -105,9 +105,11 @@ static void results(void **state)
 	(void)state;
 	struct contract *api = load(CONTRACT_API);
 	const struct contract_method *revoke = contract_find(api, "token.revoke");
-	struct json *result = json_new_object();
+	struct json *result = json_new_object(), *revoked = json_new_array();
+	json_push(revoked, json_new_string("x"));
 	assert_int_equal(contract_check_result(api, revoke, result, NULL), STATUS_INVALID_PARAMS);
 	json_set_string(result, "token_id", "x");
+	json_set(result, "revoked", revoked);
 	assert_int_equal(contract_check_result(api, revoke, result, NULL), STATUS_OK);
 	json_set_string(result, "secret", "x");
 	assert_int_equal(contract_check_result(api, revoke, result, NULL), STATUS_INVALID_PARAMS);
