@@ -144,8 +144,8 @@ int net_http_begin(struct lws *wsi, struct net_listener *listener)
 		return -1;
 	if (request.head || !http->response.body_bytes)
 		return finish_transaction(wsi, http);
-	// The first piece at once, mostly all of it: libwebsockets 4.3 stumbles over a request that follows on the heels
-	// of one whose answer it still waits to send.
+	// The first piece at once, mostly all of it: libwebsockets 4.3 stumbles over a request that follows on the
+	// heels of one whose answer it still waits to send.
 	return net_http_continue(wsi, &http->session);
 }
 
