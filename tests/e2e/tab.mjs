@@ -15,13 +15,20 @@ export async function openTab(url) {
 	const child = spawn(
 		executable,
 		["--headless=new", ...flags, "--remote-debugging-port=0", `--user-data-dir=${profile}`, "about:blank"],
-		{ stdio: ["ignore", "ignore", "pipe"] },
+		{ stdio: ["ignore", "ignore", "pipe"], detached: true }, // a group of its own, to end all of it
 	);
 	const exited = once(child, "exit");
 	const end = () => {
-		child.kill("SIGKILL");
-		// its helper processes may still write for a moment
-		rmSync(profile, { recursive: true, force: true, maxRetries: 10, retryDelay: 100 });
+		try {
+			process.kill(-child.pid, "SIGKILL"); // its helper processes write to the profile as long as they live
+		} catch {
+			// all of them are gone
+		}
+		try {
+			rmSync(profile, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
+		} catch (error) {
+			console.log(`# ${profile} is left behind: ${error.message}`); // says nothing about the page
+		}
 	};
 	process.on("exit", end);
 	let said = "";
