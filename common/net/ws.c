@@ -1,11 +1,10 @@
 /* WebSocket connections of both ends; see ws.h.
  *
  * Sending: each connection has a bounded ring of shared frames. libwebsockets writes one frame each time that the
- * socket can take it. Where nothing waits and the socket's buffer is nearly empty, a small frame is sent at once: one
- * system call instead of a turn through the poll, which is most of the cost of a broadcast (docs/performance.md).
+ * socket can take it. Where nothing waits before it, a small frame is sent at once: one system call instead of a turn
+ * through the poll; what the socket does not take of it goes to libwebsockets as it is (docs/performance.md).
  * Receiving: pieces are put together up to the connection's limit, which is small until the peer is trusted.
  * Thread: the loop's. */
-#include "common/base/log.h"
 #include "common/net/loop_lws.h"
 
 #include <errno.h>
