@@ -1,27 +1,39 @@
 /* The interface that every back end fills, and the list of them.
  *
- * A back end is one folder (cpu, cuda, vulkan) with one `const struct backend` at the end of its backend.c. Callers
- * reach a device only through these slots; which back ends exist, and in which order they are preferred, stands in
- * one array in backends.c. Enumerating opens no device and computes nothing. An open device owns its buffers; closing
- * it frees what is left. Every slot is filled: a back end that cannot do a thing fails with the reason.
+ * A back end is one folder (cpu, cuda, vulkan) with one `const struct backend` at the end of its backend.c. Which back
+ * ends exist, and in which order they are preferred, stands in one array in backends.c. Nobody but engine/exogpu.c (the
+ * public wrapper, engine/include/exogpu/exogpu.h) calls the slots of an open device: it checks every argument once, so
+ * here ranges are right, buffers and streams are of this device, memory kinds fit, and nothing is called on a device
+ * that is lost. What a back end still has to find out is what only the driver knows.
  *
- * What is here is what verification and measuring need: whole operations that return when they are done. Streams,
- * events, modules and mapped memory come as further slots beside these.
+ *   device    an open device; owns everything below; closing it frees what is left
+ *   buffer    a run of memory: of the device, of the host (the device can copy from and to it), or both at once
+ *   stream    a queue of work, done in order; different streams of a device run side by side where it can
+ *   point     a place in a stream: `mark` returns its number, which only grows; it is reached when all work enqueued
+ *             before it is done. Points are the events and fences of this interface: wait for one, ask whether it is
+ *             reached, let another stream wait for it, or ask for the device's time between two
+ *   module    kernels: those built in, or a user's own in a format that the device takes
  *
- * Thread: an open device belongs to one thread at a time. Only worker processes open devices: a driver that crashes
- * or hangs takes a worker with it and nothing else. */
+ * copy, fill and launch enqueue and return; what goes wrong in them may be reported there, or later by reached and
+ * wait. After STATUS_DEVICE_LOST nothing of the device works any more but close. Memory given to enqueued work stays
+ * valid until a point behind it is reached: that, too, the wrapper sees to.
+ *
+ * Thread: an open device and all that is its own belong to one thread at a time. Only worker processes (and programs
+ * that link libexogpu) open devices: a driver that crashes or hangs takes a worker with it and nothing else. */
 #pragma once
 #include "common/base/status.h"
+#include "engine/builtin.h"
 #include "engine/device/info.h"
+#include "engine/include/exogpu/types.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
-struct backend_device; // each back end's own, and so are its buffers
-struct backend_buffer;
+struct old_device; // each back end's own, and so are its buffers
+struct old_buffer;
 
 // The kernels that are built in. Each is one dispatch over `elements`; buffers and constants by position.
-enum backend_kernel {
+enum old_kernel {
 	KERNEL_UNKNOWN,
 	// 0: u32 in[elements], 1: u32 out[2 * elements]; constants: seed, scale (f32 bits), bias (f32 bits).
 	// out[i] = mix(in[i] + i, seed); out[elements + i] = bits of fma(out[i] >> 8 as f32 * 2^-24, scale, bias).
@@ -33,26 +45,72 @@ enum backend_kernel {
 	KERNEL_COUNT
 };
 
-enum { BACKEND_LAUNCH_BUFFERS = 2, BACKEND_LAUNCH_CONSTANTS = 3 };
+enum { OLD_LAUNCH_BUFFERS = 2, OLD_LAUNCH_CONSTANTS = 3 };
 
-struct backend_launch {
-	enum backend_kernel kernel;
-	struct backend_buffer *buffers[BACKEND_LAUNCH_BUFFERS];
-	uint32_t constants[BACKEND_LAUNCH_CONSTANTS];
+struct old_launch {
+	enum old_kernel kernel;
+	struct old_buffer *buffers[OLD_LAUNCH_BUFFERS];
+	uint32_t constants[OLD_LAUNCH_CONSTANTS];
 	uint32_t elements;
 	unsigned repeat; // times, one after another in one submission; at least 1
 };
 
-struct backend_limits {
+struct old_limits {
 	uint64_t buffer_bytes; // the largest that one buffer may be, as the API says
 	uint64_t stream_bytes; // how much memory a bandwidth test should read so that no cache answers
+};
+
+struct backend_device; // each back end's own, and so are these
+struct backend_buffer;
+struct backend_stream;
+struct backend_module;
+
+struct backend_open {
+	const char *hardware_key;
+	// Where compiled kernels are kept between processes (NULL: nowhere), and whether they may be written: what a
+	// tenant's process writes there another tenant's would run.
+	const char *cache_directory;
+	bool cache_writable;
+	bool debug; // the API's own checks (Vulkan's validation layers), where they are installed
+};
+
+struct backend_buffer_params {
+	uint64_t bytes; // > 0
+	enum exogpu_memory memory;
+};
+
+struct backend_copy {
+	struct backend_buffer *to, *from;       // may be one buffer; the ranges do not overlap
+	uint64_t to_offset, from_offset, bytes; // bytes > 0; any alignment
+};
+
+struct backend_module_params {
+	enum exogpu_format format;
+	const uint8_t *bytes; // (length); NULL for EXOGPU_FORMAT_BUILTIN
+	size_t length;
+};
+
+// One argument of a launch, of the kind that the kernel's signature says.
+struct backend_argument {
+	enum exogpu_argument_kind kind;
+	struct backend_buffer *buffer; // EXOGPU_ARGUMENT_BUFFER
+	uint64_t bits;                 // the value's bits, zero-extended: of an f32, those of the float
+};
+
+struct backend_launch {
+	struct backend_module *module;
+	unsigned kernel;            // index in the module; of the built-in module, an enum builtin_kernel - 1
+	uint32_t grid[3], block[3]; // each > 0, within the device's limits; built-in kernels choose their own
+	const struct backend_argument *arguments; // (argument_count)
+	unsigned argument_count;
 };
 
 struct backend {
 	enum backend_kind kind;
 
-	// Devices and libraries as they are now. No device is not an error: it says so in the libraries.
-	// Errors: STATUS_UNAVAILABLE (the driver failed, with its words), STATUS_OUT_OF_MEMORY.
+	// Devices and libraries as they are now. No device is not an error: it says so in the libraries. Opens no
+	// device and computes nothing. Errors: STATUS_UNAVAILABLE (the driver failed, with its words),
+	// STATUS_OUT_OF_MEMORY.
 	enum status (*enumerate)(struct found *found, struct error *error);
 
 	// Optional. Before the first open of a process that wants only this device: the driver then starts it alone,
@@ -60,30 +118,89 @@ struct backend {
 	void (*narrow)(const char *hardware_key);
 
 	// Errors: STATUS_NOT_FOUND (no device of this key now), STATUS_UNAVAILABLE (the driver refused; kernels not
-	// built).
-	enum status (*open)(struct backend_device **out, const char *hardware_key, struct error *error);
+	// built), STATUS_OUT_OF_MEMORY.
+	enum status (*open)(struct backend_device **out, const struct backend_open *params, struct error *error);
+	// Frees whatever is left of it, also of a lost device. Does not wait for a kernel that never ends.
 	void (*close)(struct backend_device **device);
-	void (*limits)(const struct backend_device *device, struct backend_limits *limits);
+	// What it is and can do; does not change while it is open.
+	void (*describe)(const struct backend_device *device, struct exogpu_device_limits *limits);
+	// How much memory there is and how much of it is free now, as the driver says.
+	enum status (*memory)(struct backend_device *device, uint64_t *total_bytes, uint64_t *free_bytes,
+			      struct error *error);
+
+	// Contents are undefined, unless EXOGPU_CAN_ZEROED says that they are zero.
+	// Errors: STATUS_OUT_OF_MEMORY, STATUS_LIMIT_EXCEEDED.
+	enum status (*buffer_create)(struct backend_device *device, struct backend_buffer **out,
+				     const struct backend_buffer_params *params, struct error *error);
+	void (*buffer_destroy)(struct backend_device *device, struct backend_buffer **buffer); // no work uses it
+	// Where the host sees a buffer of host or mapped memory, for as long as it lives; NULL for device memory.
+	void *(*buffer_pointer)(struct backend_buffer *buffer);
+
+	// Errors: STATUS_LIMIT_EXCEEDED, STATUS_OUT_OF_MEMORY.
+	enum status (*stream_create)(struct backend_device *device, struct backend_stream **out, struct error *error);
+	void (*stream_destroy)(struct backend_device *device, struct backend_stream **stream); // nothing pending in it
+
+	// Enqueue. Errors of all three: STATUS_DEVICE_LOST, STATUS_OUT_OF_MEMORY, STATUS_UNAVAILABLE.
+	enum status (*copy)(struct backend_stream *stream, const struct backend_copy *copy, struct error *error);
+	enum status (*fill)(struct backend_stream *stream, struct backend_buffer *buffer, uint64_t offset,
+			    uint64_t bytes, uint8_t value, struct error *error);
+	enum status (*launch)(struct backend_stream *stream, const struct backend_launch *launch, struct error *error);
+
+	// Optional, with EXOGPU_CAN_PEER: copy between two open devices of this back end; `stream` is of the device
+	// that `copy->from` is on. *direct: whether it went over a peer link (else the driver staged it).
+	enum status (*copy_peer)(struct backend_stream *stream, struct backend_device *to_device,
+				 const struct backend_copy *copy, bool *direct, struct error *error);
+
+	// Hand everything enqueued so far to the device and name the place. At most EXOGPU_POINTS of a stream are
+	// outstanding: one more first waits for the oldest.
+	enum status (*mark)(struct backend_stream *stream, uint64_t *point, struct error *error);
+	// The newest point that is reached; 0 before the first. Does not wait.
+	enum status (*reached)(struct backend_stream *stream, uint64_t *point, struct error *error);
+	// Errors: STATUS_TIMEOUT (not reached within timeout_ns; it may be waited for again), STATUS_DEVICE_LOST.
+	enum status (*wait)(struct backend_stream *stream, uint64_t point, int64_t timeout_ns, struct error *error);
+	// Work that is enqueued in `stream` from now on begins after `point` of `other` is reached.
+	enum status (*follow)(struct backend_stream *stream, struct backend_stream *other, uint64_t point,
+			      struct error *error);
+	// Device time between two points, both reached and among the last EXOGPU_POINTS of the stream; by the device's
+	// clock where it has one, else by the host's.
+	enum status (*elapsed)(struct backend_stream *stream, uint64_t from, uint64_t to, int64_t *ns,
+			       struct error *error);
+
+	// Errors: STATUS_INVALID_PARAMS (not a module of this format, with the compiler's words), STATUS_UNAVAILABLE
+	// (a format that this device does not take; kernels not built), STATUS_OUT_OF_MEMORY.
+	enum status (*module_load)(struct backend_device *device, struct backend_module **out,
+				   const struct backend_module_params *params, struct error *error);
+	void (*module_unload)(struct backend_device *device, struct backend_module **module); // no work uses it
+	// The kernels of a user's module; NULL past the last. (Those built in: engine/builtin.h.)
+	const struct exogpu_kernel *(*module_kernel)(const struct backend_module *module, unsigned index);
+
+	// ---- what verification and measuring still use; goes once they stand on the slots above ----
+
+	// Errors: STATUS_NOT_FOUND (no device of this key now), STATUS_UNAVAILABLE (the driver refused; kernels not
+	// built).
+	enum status (*old_open)(struct old_device **out, const char *hardware_key, struct error *error);
+	void (*old_close)(struct old_device **device);
+	void (*old_limits)(const struct old_device *device, struct old_limits *limits);
 
 	// Memory of the device. Contents are undefined until written. `bytes` > 0, a multiple of 16.
 	// Errors: STATUS_OUT_OF_MEMORY, STATUS_LIMIT_EXCEEDED.
-	enum status (*buffer_create)(struct backend_device *device, struct backend_buffer **out, uint64_t bytes,
-				     struct error *error);
-	void (*buffer_destroy)(struct backend_device *device, struct backend_buffer **buffer);
+	enum status (*old_buffer_create)(struct old_device *device, struct old_buffer **out, uint64_t bytes,
+					 struct error *error);
+	void (*old_buffer_destroy)(struct old_device *device, struct old_buffer **buffer);
 
 	// Host to device, device to device (two buffers of one device), device to host; whole words of 4 bytes from the
 	// beginning of a buffer. Return when the data is there. Errors: STATUS_DEVICE_LOST, STATUS_UNAVAILABLE.
-	enum status (*write)(struct backend_device *device, struct backend_buffer *to, const void *from, uint64_t bytes,
-			     struct error *error);
-	enum status (*copy)(struct backend_device *device, struct backend_buffer *to, struct backend_buffer *from,
-			    uint64_t bytes, struct error *error);
-	enum status (*read)(struct backend_device *device, void *to, struct backend_buffer *from, uint64_t bytes,
-			    struct error *error);
+	enum status (*old_write)(struct old_device *device, struct old_buffer *to, const void *from, uint64_t bytes,
+				 struct error *error);
+	enum status (*old_copy)(struct old_device *device, struct old_buffer *to, struct old_buffer *from,
+				uint64_t bytes, struct error *error);
+	enum status (*old_read)(struct old_device *device, void *to, struct old_buffer *from, uint64_t bytes,
+				struct error *error);
 
 	// Run and wait. *device_ns (may be NULL): how long the device took for all repeats, by its own clock if it has
 	// one. Errors: STATUS_DEVICE_LOST, STATUS_TIMEOUT, STATUS_UNAVAILABLE.
-	enum status (*launch)(struct backend_device *device, const struct backend_launch *launch, int64_t *device_ns,
-			      struct error *error);
+	enum status (*old_launch)(struct old_device *device, const struct old_launch *launch, int64_t *device_ns,
+				  struct error *error);
 };
 
 extern const struct backend backend_cpu, backend_cuda, backend_vulkan;

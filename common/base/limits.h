@@ -19,7 +19,11 @@
 	X(LIMIT_SESSIONS,              "sessions",                   8192)               \
 	X(LIMIT_SESSIONS_OF_TOKEN,     "sessions_of_token",          2048)               \
 	X(LIMIT_CALLS_IN_FLIGHT,       "calls_in_flight",            256)                \
-	X(LIMIT_MESSAGES_PER_S,        "messages_per_s",             2000)               \
+	X(LIMIT_MESSAGES_PER_S,        "messages_per_s",             20000)              \
+	X(LIMIT_ALLOCATIONS,           "allocations",                16384)              \
+	X(LIMIT_ALLOCATIONS_OF_SESSION, "allocations_of_session",    1024)               \
+	X(LIMIT_MODULES_OF_SESSION,    "modules_of_session",         64)                 \
+	X(LIMIT_LAUNCH_MS,             "launch_ms",                  60000)              \
 	X(LIMIT_REPLAY_EVENTS,         "replay_events",              4096)               \
 	X(LIMIT_REPLAY_BYTES,          "replay_bytes",               4 * 1024 * 1024)    \
 	X(LIMIT_HISTORY_ROWS,          "history_rows",               2000)               \
@@ -53,5 +57,11 @@ enum {
 	LIMIT_WORKER_STDERR_BYTES = 4096,        // the last of what a worker printed
 	LIMIT_WORKER_MESSAGE_BYTES = LIMIT_HEAD_BYTES + LIMIT_BODY_BYTES + 8,
 	LIMIT_SOCKET_PATH_BYTES = 107,
+	LIMIT_STREAM_QUEUE_BYTES = 64 * 1024 * 1024, // to one worker, what its socket has not taken
+	LIMIT_STREAM_FULL_BYTES = 2 * 1024 * 1024,   // of a queue: who sends bulk is held back
+	LIMIT_WORKERS = 256,                         // of one node, for sessions
+	LIMIT_WORKER_CALLS = 512,                    // waiting in a worker
+	LIMIT_WORKER_DEVICES = 64,                   // open in one worker
+	LIMIT_LOST_IDS = 1024,                       // of a session, that are answered device_lost instead of not_found
 };
 // clang-format on

@@ -44,6 +44,8 @@ struct net_handler {
 	void (*opened)(void *user, struct net_conn *conn);
 	// One whole message; bytes are valid during the call.
 	void (*message)(void *user, struct net_conn *conn, const uint8_t *bytes, size_t length, bool binary);
+	// May be NULL. The queue was over LIMIT_STREAM_FULL_BYTES and is empty now: whoever held back may go on.
+	void (*drained)(void *user, struct net_conn *conn);
 	// Last call for this connection, also for one that was refused after `upgrade` accepted (conn is NULL then).
 	void (*closed)(void *user, struct net_conn *conn, int code);
 };
@@ -85,11 +87,20 @@ struct net_frame *net_frame_create(const void *bytes, size_t length, bool text);
 struct net_frame *net_frame_ref(struct net_frame *frame);
 void net_frame_unref(struct net_frame **frame);
 size_t net_frame_bytes(const struct net_frame *frame);
+// One binary frame of `length` bytes, to be filled through net_frame_data, with NET_FRAME_ROOM bytes before it that
+// net_frame_prepend can use. Large ones come from a few that are kept. NULL if out of memory.
+enum { NET_FRAME_ROOM = 1024 };
+struct net_frame *net_frame_alloc(size_t length);
+uint8_t *net_frame_data(struct net_frame *frame);
+// Put bytes before what is there. Only while nobody else holds it. Errors: STATUS_LIMIT_EXCEEDED (no room left).
+enum status net_frame_prepend(struct net_frame *frame, const void *bytes, size_t length);
 
 // Queue a frame (a new reference is taken). With key != 0 a frame of the same key that still waits is replaced by this
 // one, which goes to the end: latest value only. A queue over its limits closes the connection with 4408 and returns
 // STATUS_LIMIT_EXCEEDED.
 enum status net_conn_send(struct net_conn *conn, struct net_frame *frame, uint64_t key);
+// Large frames go out as fragments of NET_FRAGMENT_BYTES, so that a ping is answered in between.
+enum { NET_FRAGMENT_BYTES = 128 * 1024 };
 // Shorthand for one text message to one peer.
 enum status net_conn_send_text(struct net_conn *conn, const char *text, size_t length);
 // Close after what is queued was sent, 5 s at most. `code` is a WebSocket close code; reason at most 120 bytes.
@@ -99,5 +110,12 @@ void net_conn_close(struct net_conn *conn, int code, const char *reason);
 void net_close_all(struct net_loop *loop, int code);
 // Raise the message limit from LIMIT_LOGIN_BYTES to the full one.
 void net_conn_trust(struct net_conn *conn);
+// Inside `message`: the frame that its bytes lie in, where they do (large ones), so that they can be passed on without
+// a copy; else NULL. To keep it, take a reference.
+struct net_frame *net_conn_message_frame(struct net_conn *conn);
+// Stop and go on reading: the peer is held back by its socket. Counted: as many resumes as pauses. A peer that is held
+// back does not count as silent.
+void net_conn_pause(struct net_conn *conn);
+void net_conn_resume(struct net_conn *conn);
 void *net_conn_user(const struct net_conn *conn);
 size_t net_conn_queued_bytes(const struct net_conn *conn);

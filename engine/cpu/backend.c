@@ -15,14 +15,14 @@
 #include <string.h>
 #include <sys/mman.h>
 
-struct backend_buffer {
-	struct backend_buffer *next;
+struct old_buffer {
+	struct old_buffer *next;
 	void *data;
 	uint64_t bytes;
 };
 
-struct backend_device {
-	struct backend_buffer *buffers;
+struct old_device {
+	struct old_buffer *buffers;
 	struct host_cpu host;
 };
 
@@ -63,9 +63,9 @@ static enum status cpu_enumerate(struct found *found, struct error *error)
 	return STATUS_OK;
 }
 
-static void cpu_close(struct backend_device **device);
+static void cpu_close(struct old_device **device);
 
-static enum status cpu_open(struct backend_device **out, const char *hardware_key, struct error *error)
+static enum status cpu_open(struct old_device **out, const char *hardware_key, struct error *error)
 {
 	char key[INFO_KEY_BYTES];
 	identity_cpu(key);
@@ -78,11 +78,11 @@ static enum status cpu_open(struct backend_device **out, const char *hardware_ke
 	return STATUS_OK;
 }
 
-static void cpu_buffer_destroy(struct backend_device *device, struct backend_buffer **buffer)
+static void cpu_buffer_destroy(struct old_device *device, struct old_buffer **buffer)
 {
 	if (!*buffer)
 		return;
-	for (struct backend_buffer **link = &device->buffers; *link; link = &(*link)->next)
+	for (struct old_buffer **link = &device->buffers; *link; link = &(*link)->next)
 		if (*link == *buffer) {
 			*link = (*buffer)->next;
 			break;
@@ -92,12 +92,12 @@ static void cpu_buffer_destroy(struct backend_device *device, struct backend_buf
 	*buffer = NULL;
 }
 
-static void cpu_close(struct backend_device **device)
+static void cpu_close(struct old_device **device)
 {
 	if (!*device)
 		return;
 	while ((*device)->buffers) {
-		struct backend_buffer *buffer = (*device)->buffers;
+		struct old_buffer *buffer = (*device)->buffers;
 		cpu_buffer_destroy(*device, &buffer);
 	}
 	free(*device);
@@ -106,20 +106,20 @@ static void cpu_close(struct backend_device **device)
 
 // A stream of four times the last-level cache; where that is unusually large or memory is short, less is read, and the
 // figure is then that of the cache in part.
-static void cpu_limits(const struct backend_device *device, struct backend_limits *limits)
+static void cpu_limits(const struct old_device *device, struct old_limits *limits)
 {
 	const uint64_t least = 256ull << 20, most = 1024ull << 20;
 	uint64_t cache = device->host.last_level_bytes > 0 ? (uint64_t)device->host.last_level_bytes : 0;
 	uint64_t available = device->host.available_bytes > 0 ? (uint64_t)device->host.available_bytes : 8 * least;
 	uint64_t bytes = 4 * cache < least ? least : 4 * cache > most ? most : 4 * cache;
-	*limits = (struct backend_limits){.buffer_bytes = available,
-					  .stream_bytes = bytes < available / 8 ? bytes : available / 8};
+	*limits = (struct old_limits){.buffer_bytes = available,
+				      .stream_bytes = bytes < available / 8 ? bytes : available / 8};
 }
 
-static enum status cpu_buffer_create(struct backend_device *device, struct backend_buffer **out, uint64_t bytes,
+static enum status cpu_buffer_create(struct old_device *device, struct old_buffer **out, uint64_t bytes,
 				     struct error *error)
 {
-	struct backend_buffer *buffer = calloc(1, sizeof(*buffer));
+	struct old_buffer *buffer = calloc(1, sizeof(*buffer));
 	if (!buffer)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a buffer's record");
 	buffer->bytes = bytes;
@@ -137,7 +137,7 @@ static enum status cpu_buffer_create(struct backend_device *device, struct backe
 	return STATUS_OK;
 }
 
-static enum status cpu_write(struct backend_device *device, struct backend_buffer *to, const void *from, uint64_t bytes,
+static enum status cpu_write(struct old_device *device, struct old_buffer *to, const void *from, uint64_t bytes,
 			     struct error *error)
 {
 	(void)device, (void)error;
@@ -145,15 +145,15 @@ static enum status cpu_write(struct backend_device *device, struct backend_buffe
 	return STATUS_OK;
 }
 
-static enum status cpu_copy(struct backend_device *device, struct backend_buffer *to, struct backend_buffer *from,
-			    uint64_t bytes, struct error *error)
+static enum status cpu_copy(struct old_device *device, struct old_buffer *to, struct old_buffer *from, uint64_t bytes,
+			    struct error *error)
 {
 	(void)device, (void)error;
 	memcpy(to->data, from->data, bytes);
 	return STATUS_OK;
 }
 
-static enum status cpu_read(struct backend_device *device, void *to, struct backend_buffer *from, uint64_t bytes,
+static enum status cpu_read(struct old_device *device, void *to, struct old_buffer *from, uint64_t bytes,
 			    struct error *error)
 {
 	(void)device, (void)error;
@@ -161,14 +161,14 @@ static enum status cpu_read(struct backend_device *device, void *to, struct back
 	return STATUS_OK;
 }
 
-static enum status cpu_launch(struct backend_device *device, const struct backend_launch *launch, int64_t *device_ns,
+static enum status cpu_launch(struct old_device *device, const struct old_launch *launch, int64_t *device_ns,
 			      struct error *error)
 {
 	struct cpu_launch run = {.kernel = launch->kernel,
 				 .elements = launch->elements,
 				 .repeat = launch->repeat,
 				 .threads = device->host.usable_threads};
-	for (int i = 0; i < BACKEND_LAUNCH_BUFFERS; i++)
+	for (int i = 0; i < OLD_LAUNCH_BUFFERS; i++)
 		run.buffers[i] = launch->buffers[i] ? launch->buffers[i]->data : NULL;
 	memcpy(run.constants, launch->constants, sizeof(run.constants));
 	return cpu_launch_run(&run, device_ns, error);
@@ -177,13 +177,13 @@ static enum status cpu_launch(struct backend_device *device, const struct backen
 const struct backend backend_cpu = {
 	.kind = BACKEND_CPU,
 	.enumerate = cpu_enumerate,
-	.open = cpu_open,
-	.close = cpu_close,
-	.limits = cpu_limits,
-	.buffer_create = cpu_buffer_create,
-	.buffer_destroy = cpu_buffer_destroy,
-	.write = cpu_write,
-	.copy = cpu_copy,
-	.read = cpu_read,
-	.launch = cpu_launch,
+	.old_open = cpu_open,
+	.old_close = cpu_close,
+	.old_limits = cpu_limits,
+	.old_buffer_create = cpu_buffer_create,
+	.old_buffer_destroy = cpu_buffer_destroy,
+	.old_write = cpu_write,
+	.old_copy = cpu_copy,
+	.old_read = cpu_read,
+	.old_launch = cpu_launch,
 };

@@ -4,9 +4,9 @@
 #include "engine/backend.h"
 
 struct cpu_launch {
-	enum backend_kernel kernel;
-	void *buffers[BACKEND_LAUNCH_BUFFERS];
-	uint32_t constants[BACKEND_LAUNCH_CONSTANTS];
+	enum old_kernel kernel;
+	void *buffers[OLD_LAUNCH_BUFFERS];
+	uint32_t constants[OLD_LAUNCH_CONSTANTS];
 	uint32_t elements;
 	unsigned repeat;
 	int64_t threads;

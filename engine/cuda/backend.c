@@ -25,13 +25,13 @@ static const char *const kernel_names[KERNEL_COUNT] = {
 	[KERNEL_STREAM_READ] = "stream_read",
 };
 
-struct backend_buffer {
-	struct backend_buffer *next;
+struct old_buffer {
+	struct old_buffer *next;
 	CUdeviceptr pointer;
 	uint64_t bytes;
 };
 
-struct backend_device {
+struct old_device {
 	struct cuda *cuda;
 	CUdevice device;
 	CUcontext context;
@@ -40,7 +40,7 @@ struct backend_device {
 	CUevent start, end;
 	uint32_t units;
 	uint64_t memory_bytes;
-	struct backend_buffer *buffers;
+	struct old_buffer *buffers;
 };
 
 static int attribute(const struct cuda *cuda, CUdevice device, enum cuda_attribute which)
@@ -181,11 +181,11 @@ static enum status cuda_enumerate(struct found *found, struct error *error)
 	return status;
 }
 
-static void cuda_buffer_destroy(struct backend_device *device, struct backend_buffer **buffer)
+static void cuda_buffer_destroy(struct old_device *device, struct old_buffer **buffer)
 {
 	if (!*buffer)
 		return;
-	for (struct backend_buffer **link = &device->buffers; *link; link = &(*link)->next)
+	for (struct old_buffer **link = &device->buffers; *link; link = &(*link)->next)
 		if (*link == *buffer) {
 			*link = (*buffer)->next;
 			break;
@@ -196,13 +196,13 @@ static void cuda_buffer_destroy(struct backend_device *device, struct backend_bu
 	*buffer = NULL;
 }
 
-static void cuda_close(struct backend_device **out)
+static void cuda_close(struct old_device **out)
 {
-	struct backend_device *device = *out;
+	struct old_device *device = *out;
 	if (!device)
 		return;
 	while (device->buffers) {
-		struct backend_buffer *buffer = device->buffers;
+		struct old_buffer *buffer = device->buffers;
 		cuda_buffer_destroy(device, &buffer);
 	}
 	if (device->start)
@@ -218,7 +218,7 @@ static void cuda_close(struct backend_device **out)
 	*out = NULL;
 }
 
-static enum status find_device(struct backend_device *device, const char *hardware_key, struct error *error)
+static enum status find_device(struct old_device *device, const char *hardware_key, struct error *error)
 {
 	int count = 0;
 	CUresult result = device->cuda->cuDeviceGetCount(&count);
@@ -240,7 +240,7 @@ static enum status find_device(struct backend_device *device, const char *hardwa
 	return error_set(error, STATUS_NOT_FOUND, "CUDA has no device %.200s now", hardware_key);
 }
 
-static enum status load_kernels(struct backend_device *device, struct error *error)
+static enum status load_kernels(struct old_device *device, struct error *error)
 {
 	struct cuda *cuda = device->cuda;
 	const struct embedded_file *file = embedded_find(kernel_file);
@@ -268,7 +268,7 @@ static enum status load_kernels(struct backend_device *device, struct error *err
 	return STATUS_OK;
 }
 
-static enum status create_context(struct backend_device *device, struct error *error)
+static enum status create_context(struct old_device *device, struct error *error)
 {
 	struct cuda *cuda = device->cuda;
 	CUresult result = cuda->cuDevicePrimaryCtxRetain(&device->context, device->device);
@@ -295,9 +295,9 @@ static void cuda_narrow(const char *hardware_key)
 	setenv("CUDA_VISIBLE_DEVICES", name, 1);
 }
 
-static enum status cuda_open(struct backend_device **out, const char *hardware_key, struct error *error)
+static enum status cuda_open(struct old_device **out, const char *hardware_key, struct error *error)
 {
-	struct backend_device *device = calloc(1, sizeof(*device));
+	struct old_device *device = calloc(1, sizeof(*device));
 	enum status status = device ? STATUS_OK : error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the device");
 	if (!status)
 		status = cuda_create(&device->cuda, NULL, error);
@@ -314,17 +314,17 @@ static enum status cuda_open(struct backend_device **out, const char *hardware_k
 }
 
 // A gigabyte is many times the largest second-level cache.
-static void cuda_limits(const struct backend_device *device, struct backend_limits *limits)
+static void cuda_limits(const struct old_device *device, struct old_limits *limits)
 {
 	uint64_t stream = 1024ull << 20;
 	limits->buffer_bytes = device->memory_bytes;
 	limits->stream_bytes = stream < device->memory_bytes / 8 ? stream : device->memory_bytes / 8;
 }
 
-static enum status cuda_buffer_create(struct backend_device *device, struct backend_buffer **out, uint64_t bytes,
+static enum status cuda_buffer_create(struct old_device *device, struct old_buffer **out, uint64_t bytes,
 				      struct error *error)
 {
-	struct backend_buffer *buffer = calloc(1, sizeof(*buffer));
+	struct old_buffer *buffer = calloc(1, sizeof(*buffer));
 	if (!buffer)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a buffer's record");
 	CUresult result = device->cuda->cuMemAlloc_v2(&buffer->pointer, bytes);
@@ -340,38 +340,38 @@ static enum status cuda_buffer_create(struct backend_device *device, struct back
 }
 
 // Copies between device buffers and from pageable memory may return early; what went wrong shows when we wait.
-static enum status finish(struct backend_device *device, const char *call, CUresult result, struct error *error)
+static enum status finish(struct old_device *device, const char *call, CUresult result, struct error *error)
 {
 	if (!result)
 		result = device->cuda->cuCtxSynchronize();
 	return result ? cuda_failed(device->cuda, error, call, result) : STATUS_OK;
 }
 
-static enum status cuda_write(struct backend_device *device, struct backend_buffer *to, const void *from,
-			      uint64_t bytes, struct error *error)
+static enum status cuda_write(struct old_device *device, struct old_buffer *to, const void *from, uint64_t bytes,
+			      struct error *error)
 {
 	return finish(device, "cuMemcpyHtoD", device->cuda->cuMemcpyHtoD_v2(to->pointer, from, bytes), error);
 }
 
-static enum status cuda_copy(struct backend_device *device, struct backend_buffer *to, struct backend_buffer *from,
-			     uint64_t bytes, struct error *error)
+static enum status cuda_copy(struct old_device *device, struct old_buffer *to, struct old_buffer *from, uint64_t bytes,
+			     struct error *error)
 {
 	return finish(device, "cuMemcpyDtoD", device->cuda->cuMemcpyDtoD_v2(to->pointer, from->pointer, bytes), error);
 }
 
-static enum status cuda_read(struct backend_device *device, void *to, struct backend_buffer *from, uint64_t bytes,
+static enum status cuda_read(struct old_device *device, void *to, struct old_buffer *from, uint64_t bytes,
 			     struct error *error)
 {
 	return finish(device, "cuMemcpyDtoH", device->cuda->cuMemcpyDtoH_v2(to, from->pointer, bytes), error);
 }
 
-static enum status cuda_launch(struct backend_device *device, const struct backend_launch *launch, int64_t *device_ns,
+static enum status cuda_launch(struct old_device *device, const struct old_launch *launch, int64_t *device_ns,
 			       struct error *error)
 {
 	struct cuda *cuda = device->cuda;
-	CUdeviceptr pointers[BACKEND_LAUNCH_BUFFERS] = {0};
-	uint32_t elements = launch->elements, constants[BACKEND_LAUNCH_CONSTANTS];
-	for (int i = 0; i < BACKEND_LAUNCH_BUFFERS; i++)
+	CUdeviceptr pointers[OLD_LAUNCH_BUFFERS] = {0};
+	uint32_t elements = launch->elements, constants[OLD_LAUNCH_CONSTANTS];
+	for (int i = 0; i < OLD_LAUNCH_BUFFERS; i++)
 		pointers[i] = launch->buffers[i] ? launch->buffers[i]->pointer : 0;
 	memcpy(constants, launch->constants, sizeof(constants)); // of the f32 kernels' arguments the bits are passed
 	void *arguments[] = {&pointers[0], &pointers[1], &elements, &constants[0], &constants[1], &constants[2]};
@@ -401,13 +401,13 @@ const struct backend backend_cuda = {
 	.kind = BACKEND_CUDA,
 	.enumerate = cuda_enumerate,
 	.narrow = cuda_narrow,
-	.open = cuda_open,
-	.close = cuda_close,
-	.limits = cuda_limits,
-	.buffer_create = cuda_buffer_create,
-	.buffer_destroy = cuda_buffer_destroy,
-	.write = cuda_write,
-	.copy = cuda_copy,
-	.read = cuda_read,
-	.launch = cuda_launch,
+	.old_open = cuda_open,
+	.old_close = cuda_close,
+	.old_limits = cuda_limits,
+	.old_buffer_create = cuda_buffer_create,
+	.old_buffer_destroy = cuda_buffer_destroy,
+	.old_write = cuda_write,
+	.old_copy = cuda_copy,
+	.old_read = cuda_read,
+	.old_launch = cuda_launch,
 };

@@ -11,11 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void vulkan_buffer_destroy(struct backend_device *device, struct backend_buffer **buffer)
+static void vulkan_buffer_destroy(struct old_device *device, struct old_buffer **buffer)
 {
 	if (!*buffer)
 		return;
-	for (struct backend_buffer **link = &device->buffers; *link; link = &(*link)->next)
+	for (struct old_buffer **link = &device->buffers; *link; link = &(*link)->next)
 		if (*link == *buffer) {
 			*link = (*buffer)->next;
 			break;
@@ -26,15 +26,15 @@ static void vulkan_buffer_destroy(struct backend_device *device, struct backend_
 	*buffer = NULL;
 }
 
-static void vulkan_close(struct backend_device **out)
+static void vulkan_close(struct old_device **out)
 {
-	struct backend_device *device = *out;
+	struct old_device *device = *out;
 	if (!device)
 		return;
 	if (device->device && device->fn.vkDestroyDevice) {
 		device->fn.vkDeviceWaitIdle(device->device);
 		while (device->buffers) {
-			struct backend_buffer *buffer = device->buffers;
+			struct old_buffer *buffer = device->buffers;
 			vulkan_buffer_destroy(device, &buffer);
 		}
 		for (int i = 0; i < KERNEL_COUNT; i++) {
@@ -55,7 +55,7 @@ static void vulkan_close(struct backend_device **out)
 }
 
 // The type of memory that allows all of `flags`; UINT32_MAX if there is none.
-static uint32_t memory_type(const struct backend_device *device, uint32_t allowed, VkMemoryPropertyFlags flags)
+static uint32_t memory_type(const struct old_device *device, uint32_t allowed, VkMemoryPropertyFlags flags)
 {
 	for (uint32_t i = 0; i < device->memory.memoryTypeCount; i++)
 		if ((allowed & (1u << i)) && (device->memory.memoryTypes[i].propertyFlags & flags) == flags)
@@ -63,10 +63,10 @@ static uint32_t memory_type(const struct backend_device *device, uint32_t allowe
 	return UINT32_MAX;
 }
 
-static enum status create_buffer(struct backend_device *device, struct backend_buffer **out, uint64_t bytes,
+static enum status create_buffer(struct old_device *device, struct old_buffer **out, uint64_t bytes,
 				 VkMemoryPropertyFlags flags, struct error *error)
 {
-	struct backend_buffer *buffer = calloc(1, sizeof(*buffer));
+	struct old_buffer *buffer = calloc(1, sizeof(*buffer));
 	if (!buffer)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a buffer's record");
 	buffer->bytes = bytes;
@@ -111,13 +111,13 @@ done:
 	return status;
 }
 
-static enum status vulkan_buffer_create(struct backend_device *device, struct backend_buffer **out, uint64_t bytes,
+static enum status vulkan_buffer_create(struct old_device *device, struct old_buffer **out, uint64_t bytes,
 					struct error *error)
 {
 	return create_buffer(device, out, bytes, VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT, error);
 }
 
-static enum status create_staging(struct backend_device *device, struct error *error)
+static enum status create_staging(struct old_device *device, struct error *error)
 {
 	enum status status = create_buffer(device, &device->staging, VULKAN_STAGING_BYTES,
 					   VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT,
@@ -130,7 +130,7 @@ static enum status create_staging(struct backend_device *device, struct error *e
 }
 
 // Find the device by its key, and the first of its queues that computes.
-static enum status find_device(struct backend_device *device, const char *hardware_key, struct error *error)
+static enum status find_device(struct old_device *device, const char *hardware_key, struct error *error)
 {
 	VkPhysicalDevice devices[VULKAN_DEVICES];
 	uint32_t count = 0, families = 16;
@@ -161,7 +161,7 @@ static enum status find_device(struct backend_device *device, const char *hardwa
 	return error_set(error, STATUS_UNAVAILABLE, "the device has no compute queue");
 }
 
-static enum status create_device(struct backend_device *device, struct error *error)
+static enum status create_device(struct old_device *device, struct error *error)
 {
 	VkPhysicalDeviceMaintenance3Properties maintenance3 = {
 		.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES};
@@ -193,7 +193,7 @@ static enum status create_device(struct backend_device *device, struct error *er
 	return status;
 }
 
-static enum status create_commands(struct backend_device *device, struct error *error)
+static enum status create_commands(struct old_device *device, struct error *error)
 {
 	VkCommandPoolCreateInfo pool = {
 		.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
@@ -226,9 +226,9 @@ static enum status create_commands(struct backend_device *device, struct error *
 	return STATUS_OK;
 }
 
-static enum status vulkan_open(struct backend_device **out, const char *hardware_key, struct error *error)
+static enum status vulkan_open(struct old_device **out, const char *hardware_key, struct error *error)
 {
-	struct backend_device *device = calloc(1, sizeof(*device));
+	struct old_device *device = calloc(1, sizeof(*device));
 	enum status status = device ? STATUS_OK : error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the device");
 	if (!status)
 		status = vulkan_create(&device->vulkan, NULL, error);
@@ -248,7 +248,7 @@ static enum status vulkan_open(struct backend_device **out, const char *hardware
 	return status;
 }
 
-static void vulkan_limits(const struct backend_device *device, struct backend_limits *limits)
+static void vulkan_limits(const struct old_device *device, struct old_limits *limits)
 {
 	uint64_t range = device->properties.limits.maxStorageBufferRange, heap = 0;
 	for (uint32_t i = 0; i < device->memory.memoryHeapCount; i++)
@@ -268,7 +268,7 @@ static void vulkan_limits(const struct backend_device *device, struct backend_li
 	limits->stream_bytes = stream < heap / 4 ? stream : heap / 4;
 }
 
-enum status vulkan_begin(struct backend_device *device, struct error *error)
+enum status vulkan_begin(struct old_device *device, struct error *error)
 {
 	VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
 					  .flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT};
@@ -276,7 +276,7 @@ enum status vulkan_begin(struct backend_device *device, struct error *error)
 	return result ? vulkan_failed(error, "vkBeginCommandBuffer", result) : STATUS_OK;
 }
 
-enum status vulkan_submit(struct backend_device *device, struct error *error)
+enum status vulkan_submit(struct old_device *device, struct error *error)
 {
 	// Whatever was written is there for the host and for the next submission.
 	VkMemoryBarrier visible = {
@@ -308,9 +308,8 @@ enum status vulkan_submit(struct backend_device *device, struct error *error)
 }
 
 // `bytes` from `from` + from_offset to `to` + to_offset, on the device.
-static enum status copy_range(struct backend_device *device, const struct backend_buffer *to, uint64_t to_offset,
-			      const struct backend_buffer *from, uint64_t from_offset, uint64_t bytes,
-			      struct error *error)
+static enum status copy_range(struct old_device *device, const struct old_buffer *to, uint64_t to_offset,
+			      const struct old_buffer *from, uint64_t from_offset, uint64_t bytes, struct error *error)
 {
 	VkBufferCopy region = {.srcOffset = from_offset, .dstOffset = to_offset, .size = bytes};
 	enum status status = vulkan_begin(device, error);
@@ -320,8 +319,8 @@ static enum status copy_range(struct backend_device *device, const struct backen
 	return vulkan_submit(device, error);
 }
 
-static enum status vulkan_write(struct backend_device *device, struct backend_buffer *to, const void *from,
-				uint64_t bytes, struct error *error)
+static enum status vulkan_write(struct old_device *device, struct old_buffer *to, const void *from, uint64_t bytes,
+				struct error *error)
 {
 	enum status status = STATUS_OK;
 	for (uint64_t at = 0; !status && at < bytes;) {
@@ -333,13 +332,13 @@ static enum status vulkan_write(struct backend_device *device, struct backend_bu
 	return status;
 }
 
-static enum status vulkan_copy(struct backend_device *device, struct backend_buffer *to, struct backend_buffer *from,
+static enum status vulkan_copy(struct old_device *device, struct old_buffer *to, struct old_buffer *from,
 			       uint64_t bytes, struct error *error)
 {
 	return copy_range(device, to, 0, from, 0, bytes, error);
 }
 
-static enum status vulkan_read(struct backend_device *device, void *to, struct backend_buffer *from, uint64_t bytes,
+static enum status vulkan_read(struct old_device *device, void *to, struct old_buffer *from, uint64_t bytes,
 			       struct error *error)
 {
 	enum status status = STATUS_OK;
@@ -356,13 +355,13 @@ static enum status vulkan_read(struct backend_device *device, void *to, struct b
 const struct backend backend_vulkan = {
 	.kind = BACKEND_VULKAN,
 	.enumerate = vulkan_enumerate,
-	.open = vulkan_open,
-	.close = vulkan_close,
-	.limits = vulkan_limits,
-	.buffer_create = vulkan_buffer_create,
-	.buffer_destroy = vulkan_buffer_destroy,
-	.write = vulkan_write,
-	.copy = vulkan_copy,
-	.read = vulkan_read,
-	.launch = vulkan_launch,
+	.old_open = vulkan_open,
+	.old_close = vulkan_close,
+	.old_limits = vulkan_limits,
+	.old_buffer_create = vulkan_buffer_create,
+	.old_buffer_destroy = vulkan_buffer_destroy,
+	.old_write = vulkan_write,
+	.old_copy = vulkan_copy,
+	.old_read = vulkan_read,
+	.old_launch = vulkan_launch,
 };

@@ -14,8 +14,8 @@ enum {
 };
 #define VULKAN_WAIT_NS (10ull * 1000 * 1000 * 1000)
 
-struct backend_buffer {
-	struct backend_buffer *next;
+struct old_buffer {
+	struct old_buffer *next;
 	VkBuffer buffer;
 	VkDeviceMemory memory;
 	uint64_t bytes;
@@ -26,7 +26,7 @@ struct vulkan_pipeline {
 	VkPipeline pipeline;
 };
 
-struct backend_device {
+struct old_device {
 	struct vulkan *vulkan;
 	VkPhysicalDevice physical;
 	VkPhysicalDeviceProperties properties;
@@ -49,16 +49,16 @@ struct backend_device {
 	VkDescriptorSet set;
 	struct vulkan_pipeline pipelines[KERNEL_COUNT];
 
-	struct backend_buffer *buffers;
-	struct backend_buffer *staging;
+	struct old_buffer *buffers;
+	struct old_buffer *staging;
 	void *staging_data; // (VULKAN_STAGING_BYTES), mapped for good
 };
 
 // Begin recording; then submit what was recorded and wait for it.
-enum status vulkan_begin(struct backend_device *device, struct error *error);
-enum status vulkan_submit(struct backend_device *device, struct error *error);
+enum status vulkan_begin(struct old_device *device, struct error *error);
+enum status vulkan_submit(struct old_device *device, struct error *error);
 
 // launch.c
-enum status vulkan_launch(struct backend_device *device, const struct backend_launch *launch, int64_t *device_ns,
+enum status vulkan_launch(struct old_device *device, const struct old_launch *launch, int64_t *device_ns,
 			  struct error *error);
-enum status vulkan_create_layouts(struct backend_device *device, struct error *error);
+enum status vulkan_create_layouts(struct old_device *device, struct error *error);

@@ -13,20 +13,20 @@ static const char *const shaders[KERNEL_COUNT] = {
 };
 
 struct push_constants {
-	uint32_t elements, constants[BACKEND_LAUNCH_CONSTANTS];
+	uint32_t elements, constants[OLD_LAUNCH_CONSTANTS];
 };
 
-enum status vulkan_create_layouts(struct backend_device *device, struct error *error)
+enum status vulkan_create_layouts(struct old_device *device, struct error *error)
 {
-	VkDescriptorSetLayoutBinding bindings[BACKEND_LAUNCH_BUFFERS];
-	for (uint32_t i = 0; i < BACKEND_LAUNCH_BUFFERS; i++)
+	VkDescriptorSetLayoutBinding bindings[OLD_LAUNCH_BUFFERS];
+	for (uint32_t i = 0; i < OLD_LAUNCH_BUFFERS; i++)
 		bindings[i] = (VkDescriptorSetLayoutBinding){.binding = i,
 							     .descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
 							     .descriptorCount = 1,
 							     .stageFlags = VK_SHADER_STAGE_COMPUTE_BIT};
 	VkDescriptorSetLayoutCreateInfo set_info = {
 		.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO,
-		.bindingCount = BACKEND_LAUNCH_BUFFERS,
+		.bindingCount = OLD_LAUNCH_BUFFERS,
 		.pBindings = bindings,
 	};
 	VkResult result = device->fn.vkCreateDescriptorSetLayout(device->device, &set_info, NULL, &device->set_layout);
@@ -43,7 +43,7 @@ enum status vulkan_create_layouts(struct backend_device *device, struct error *e
 	result = device->fn.vkCreatePipelineLayout(device->device, &layout_info, NULL, &device->layout);
 	if (result)
 		return vulkan_failed(error, "vkCreatePipelineLayout", result);
-	VkDescriptorPoolSize size = {VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, BACKEND_LAUNCH_BUFFERS};
+	VkDescriptorPoolSize size = {VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, OLD_LAUNCH_BUFFERS};
 	VkDescriptorPoolCreateInfo pool_info = {
 		.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO,
 		.maxSets = 1,
@@ -63,7 +63,7 @@ enum status vulkan_create_layouts(struct backend_device *device, struct error *e
 	return result ? vulkan_failed(error, "vkAllocateDescriptorSets", result) : STATUS_OK;
 }
 
-static enum status create_pipeline(struct backend_device *device, enum backend_kernel kernel, struct error *error)
+static enum status create_pipeline(struct old_device *device, enum old_kernel kernel, struct error *error)
 {
 	struct vulkan_pipeline *pipeline = &device->pipelines[kernel];
 	const struct embedded_file *file = shaders[kernel] ? embedded_find(shaders[kernel]) : NULL;
@@ -93,12 +93,12 @@ static enum status create_pipeline(struct backend_device *device, enum backend_k
 	return result ? vulkan_failed(error, "vkCreateComputePipelines", result) : STATUS_OK;
 }
 
-static void bind_buffers(struct backend_device *device, const struct backend_launch *launch)
+static void bind_buffers(struct old_device *device, const struct old_launch *launch)
 {
-	VkDescriptorBufferInfo infos[BACKEND_LAUNCH_BUFFERS];
-	VkWriteDescriptorSet writes[BACKEND_LAUNCH_BUFFERS];
-	for (uint32_t i = 0; i < BACKEND_LAUNCH_BUFFERS; i++) {
-		const struct backend_buffer *buffer = launch->buffers[i] ? launch->buffers[i] : launch->buffers[0];
+	VkDescriptorBufferInfo infos[OLD_LAUNCH_BUFFERS];
+	VkWriteDescriptorSet writes[OLD_LAUNCH_BUFFERS];
+	for (uint32_t i = 0; i < OLD_LAUNCH_BUFFERS; i++) {
+		const struct old_buffer *buffer = launch->buffers[i] ? launch->buffers[i] : launch->buffers[0];
 		infos[i] = (VkDescriptorBufferInfo){.buffer = buffer->buffer, .range = buffer->bytes};
 		writes[i] = (VkWriteDescriptorSet){
 			.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET,
@@ -109,10 +109,10 @@ static void bind_buffers(struct backend_device *device, const struct backend_lau
 			.pBufferInfo = &infos[i],
 		};
 	}
-	device->fn.vkUpdateDescriptorSets(device->device, BACKEND_LAUNCH_BUFFERS, writes, 0, NULL);
+	device->fn.vkUpdateDescriptorSets(device->device, OLD_LAUNCH_BUFFERS, writes, 0, NULL);
 }
 
-static uint32_t group_count(const struct backend_device *device, const struct backend_launch *launch)
+static uint32_t group_count(const struct old_device *device, const struct old_launch *launch)
 {
 	uint32_t needed = launch->elements / VULKAN_GROUP + (launch->elements % VULKAN_GROUP > 0);
 	uint32_t most = device->properties.limits.maxComputeWorkGroupCount[0];
@@ -123,7 +123,7 @@ static uint32_t group_count(const struct backend_device *device, const struct ba
 	return needed < most ? needed : most;
 }
 
-static void record(struct backend_device *device, const struct backend_launch *launch, bool timed)
+static void record(struct old_device *device, const struct old_launch *launch, bool timed)
 {
 	VkMemoryBarrier between = {
 		.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
@@ -156,7 +156,7 @@ static void record(struct backend_device *device, const struct backend_launch *l
 }
 
 // Nanoseconds between the two timestamps; 0 if the device does not tell.
-static int64_t timestamp_ns(struct backend_device *device)
+static int64_t timestamp_ns(struct old_device *device)
 {
 	uint64_t ticks[2] = {0, 0};
 	VkResult result = device->fn.vkGetQueryPoolResults(device->device, device->timestamps, 0, 2, sizeof(ticks),
@@ -169,7 +169,7 @@ static int64_t timestamp_ns(struct backend_device *device)
 	return (int64_t)((double)passed * (double)device->properties.limits.timestampPeriod);
 }
 
-enum status vulkan_launch(struct backend_device *device, const struct backend_launch *launch, int64_t *device_ns,
+enum status vulkan_launch(struct old_device *device, const struct old_launch *launch, int64_t *device_ns,
 			  struct error *error)
 {
 	enum status status = STATUS_OK;

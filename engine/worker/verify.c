@@ -13,8 +13,8 @@ static const float verify_scale = 3.25f, verify_bias = -1.5f;
 
 struct verify {
 	const struct backend *backend;
-	struct backend_device *device;
-	struct backend_buffer *in, *copy, *out;
+	struct old_device *device;
+	struct old_buffer *in, *copy, *out;
 	uint32_t *pattern; // (VERIFY_ELEMENTS)
 	uint32_t *result;  // (2 * VERIFY_ELEMENTS)
 	uint32_t seed;
@@ -68,23 +68,23 @@ static enum status compare_kernel(struct verify *verify, struct error *error)
 static enum status run(struct verify *verify, struct error *error)
 {
 	const struct backend *backend = verify->backend;
-	struct backend_device *device = verify->device;
-	enum status status = backend->buffer_create(device, &verify->in, VERIFY_BYTES, error);
+	struct old_device *device = verify->device;
+	enum status status = backend->old_buffer_create(device, &verify->in, VERIFY_BYTES, error);
 	if (!status)
-		status = backend->buffer_create(device, &verify->copy, VERIFY_BYTES, error);
+		status = backend->old_buffer_create(device, &verify->copy, VERIFY_BYTES, error);
 	if (!status)
-		status = backend->buffer_create(device, &verify->out, 2 * VERIFY_BYTES, error);
+		status = backend->old_buffer_create(device, &verify->out, 2 * VERIFY_BYTES, error);
 	if (!status)
-		status = backend->write(device, verify->in, verify->pattern, VERIFY_BYTES, error);
+		status = backend->old_write(device, verify->in, verify->pattern, VERIFY_BYTES, error);
 	if (!status)
-		status = backend->copy(device, verify->copy, verify->in, VERIFY_BYTES, error);
+		status = backend->old_copy(device, verify->copy, verify->in, VERIFY_BYTES, error);
 	if (!status)
-		status = backend->read(device, verify->result, verify->copy, VERIFY_BYTES, error);
+		status = backend->old_read(device, verify->result, verify->copy, VERIFY_BYTES, error);
 	if (!status && fault_injected("verify-corrupt", backend->kind))
 		verify->result[VERIFY_ELEMENTS / 2] ^= 0x100;
 	if (!status)
 		status = compare_copy(verify, error);
-	struct backend_launch launch = {
+	struct old_launch launch = {
 		.kernel = KERNEL_VERIFY,
 		.buffers = {verify->copy, verify->out},
 		.constants = {verify->seed, float_bits(verify_scale), float_bits(verify_bias)},
@@ -92,15 +92,15 @@ static enum status run(struct verify *verify, struct error *error)
 		.repeat = 1,
 	};
 	if (!status)
-		status = backend->launch(device, &launch, NULL, error);
+		status = backend->old_launch(device, &launch, NULL, error);
 	if (!status)
-		status = backend->read(device, verify->result, verify->out, 2 * VERIFY_BYTES, error);
+		status = backend->old_read(device, verify->result, verify->out, 2 * VERIFY_BYTES, error);
 	if (!status)
 		status = compare_kernel(verify, error);
 	return status;
 }
 
-enum status verify_device(const struct backend *backend, struct backend_device *device, struct error *error)
+enum status verify_device(const struct backend *backend, struct old_device *device, struct error *error)
 {
 	struct verify verify = {
 		.backend = backend,
@@ -117,9 +117,9 @@ enum status verify_device(const struct backend *backend, struct backend_device *
 			verify.pattern[i] = reference_mix(i, ~verify.seed);
 		status = run(&verify, error);
 	}
-	backend->buffer_destroy(device, &verify.in);
-	backend->buffer_destroy(device, &verify.copy);
-	backend->buffer_destroy(device, &verify.out);
+	backend->old_buffer_destroy(device, &verify.in);
+	backend->old_buffer_destroy(device, &verify.copy);
+	backend->old_buffer_destroy(device, &verify.out);
 	free(verify.pattern);
 	free(verify.result);
 	return status;

@@ -80,7 +80,7 @@ static enum status answer_enumerate(const struct json *params, struct json **res
 static enum status answer_verify(const struct json *params, struct json **result, struct error *error)
 {
 	const struct backend *backend;
-	struct backend_device *device = NULL;
+	struct old_device *device = NULL;
 	int64_t began_ns = clock_steady_ns();
 	double bandwidth = 0, duration_ms = 0;
 	bool measure = json_get_bool(params, "measure", false);
@@ -90,7 +90,7 @@ static enum status answer_verify(const struct json *params, struct json **result
 	fault_strike("verify", backend->kind);
 	if (backend->narrow)
 		backend->narrow(json_get_string(params, "hardware_key", ""));
-	status = backend->open(&device, json_get_string(params, "hardware_key", ""), error);
+	status = backend->old_open(&device, json_get_string(params, "hardware_key", ""), error);
 	if (!status)
 		status = verify_device(backend, device, error);
 	if (!status) {
@@ -99,7 +99,7 @@ static enum status answer_verify(const struct json *params, struct json **result
 			status = measure_bandwidth(backend, device, &bandwidth, error);
 	}
 	if (device)
-		backend->close(&device);
+		backend->old_close(&device);
 	if (status)
 		return status;
 	*result = json_new_object();

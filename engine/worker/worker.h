@@ -1,12 +1,14 @@
 /* The worker process: the only one that touches a driver.
  *
- * `exogpu worker --parent PID` speaks the node-to-worker methods of schema/node.json over the socket on descriptor 3:
- * one request, one answer, then it ends; it also ends when the socket does or its node dies. It answers from one
- * thread: a driver that hangs is ended by the node's deadline, from outside.
- * Faults for tests: see fault.h. */
+ * `exogpu worker --parent PID` speaks the node-to-worker methods of schema/node.json over the socket on descriptor 3.
+ * worker.enumerate and worker.verify are one request, one answer, and then it ends. worker.open makes it a session's
+ * worker: it then also has a stream to the server on descriptor 4, speaks the server-to-worker methods there, and stays
+ * until either ends or it is killed. It ends when its node dies. A driver that hangs is ended from outside, by the
+ * node's deadline, or by the worker's own reader thread when a launch outlasts its timeout_ms. Faults for tests: see
+ * fault.h. */
 #pragma once
 
-enum { WORKER_SOCKET = 3 };
+enum { WORKER_SOCKET = 3, WORKER_STREAM = 4 };
 
 // Exit status of the process: 0 after an answer or the end of the socket, 1 on failure, 2 on bad usage.
 int worker_main(int argc, char **argv);

@@ -69,6 +69,8 @@ static struct json *token_json(const struct token *token)
 	set_time(json, "revoked_at", token->revoked_ms);
 	json_set(json, "calls_per_s", token->calls_per_s > 0 ? json_new_number(token->calls_per_s) : json_new_null());
 	json_set(json, "max_sessions", token->max_sessions ? json_new_integer(token->max_sessions) : json_new_null());
+	json_set_null(json, "memory_limit_bytes");
+	json_set_integer(json, "memory_bytes", 0);
 	json_set_integer(json, "sessions", token->sessions);
 	return json;
 }

@@ -372,6 +372,8 @@ void cluster_push_change(struct cluster *cluster, const struct cluster_node *nod
 	json_set(event, "change", told);
 	json_set(event, "node", device ? json_new_null() : cluster_node_json(node));
 	json_set(event, "device", device ? cluster_device_json(device) : json_new_null());
+	json_set(event, "allocations", json_new_array());
+	json_set(event, "freed", json_new_array());
 	events_publish(cluster->params.events, TOPIC_INVENTORY, 0, event);
 }
 

@@ -25,16 +25,16 @@ static struct found *suite_found;
 	} while (0)
 
 // Run `test` on every device that is supported.
-static void suite_each(void (*test)(struct backend_device *device))
+static void suite_each(void (*test)(struct old_device *device))
 {
 	for (size_t i = 0; i < suite_found->device_count; i++) {
 		const struct device_info *info = &suite_found->devices[i];
-		struct backend_device *device;
+		struct old_device *device;
 		if (info->support == SUPPORT_UNSUPPORTED)
 			continue;
-		SUITE_OK(suite_backend->open(&device, info->hardware_key, &error));
+		SUITE_OK(suite_backend->old_open(&device, info->hardware_key, &error));
 		test(device);
-		suite_backend->close(&device);
+		suite_backend->old_close(&device);
 		assert_null(device);
 	}
 }
@@ -71,15 +71,15 @@ static void suite_describes_the_same_twice(void **state)
 
 static void suite_unknown_key(void **state)
 {
-	struct backend_device *device = NULL;
+	struct old_device *device = NULL;
 	struct error error = {0};
 	(void)state;
-	assert_int_equal(suite_backend->open(&device, "uuid:none", &error), STATUS_NOT_FOUND);
+	assert_int_equal(suite_backend->old_open(&device, "uuid:none", &error), STATUS_NOT_FOUND);
 	assert_null(device);
 	assert_string_not_equal(error.message, "");
 }
 
-static void verify(struct backend_device *device)
+static void verify(struct old_device *device)
 {
 	for (int i = 0; i < 3; i++) // what one leaves behind must not help the next
 		SUITE_OK(verify_device(suite_backend, device, &error));
@@ -92,23 +92,23 @@ static void suite_verifies(void **state)
 }
 
 // Sizes around the pieces in which data is moved; each byte comes back, also after a copy on the device.
-static void round_trip(struct backend_device *device)
+static void round_trip(struct old_device *device)
 {
 	static const uint64_t sizes[] = {16, 4096, (4u << 20) - 16, 4u << 20, (4u << 20) + 16, 9u << 20};
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-		struct backend_buffer *a = NULL, *b = NULL;
+		struct old_buffer *a = NULL, *b = NULL;
 		uint8_t *sent = malloc(sizes[i]), *got = calloc(1, sizes[i]);
 		for (uint64_t j = 0; j < sizes[i]; j++)
 			sent[j] = (uint8_t)(j * 131 + j / 4096 + i);
-		SUITE_OK(suite_backend->buffer_create(device, &a, sizes[i], &error));
-		SUITE_OK(suite_backend->buffer_create(device, &b, sizes[i], &error));
-		SUITE_OK(suite_backend->write(device, a, sent, sizes[i], &error));
-		SUITE_OK(suite_backend->copy(device, b, a, sizes[i], &error));
-		SUITE_OK(suite_backend->read(device, got, b, sizes[i], &error));
+		SUITE_OK(suite_backend->old_buffer_create(device, &a, sizes[i], &error));
+		SUITE_OK(suite_backend->old_buffer_create(device, &b, sizes[i], &error));
+		SUITE_OK(suite_backend->old_write(device, a, sent, sizes[i], &error));
+		SUITE_OK(suite_backend->old_copy(device, b, a, sizes[i], &error));
+		SUITE_OK(suite_backend->old_read(device, got, b, sizes[i], &error));
 		assert_memory_equal(sent, got, sizes[i]);
-		suite_backend->buffer_destroy(device, &a);
+		suite_backend->old_buffer_destroy(device, &a);
 		assert_null(a);
-		suite_backend->buffer_destroy(device, &a); // nothing to do
+		suite_backend->old_buffer_destroy(device, &a); // nothing to do
 		free(sent);
 		free(got); // b is left for close to free
 	}
@@ -120,7 +120,7 @@ static void suite_moves_data(void **state)
 	suite_each(round_trip);
 }
 
-static void measure(struct backend_device *device)
+static void measure(struct old_device *device)
 {
 	double rate = 0;
 	SUITE_OK(measure_bandwidth(suite_backend, device, &rate, &error));
@@ -135,29 +135,29 @@ static void suite_measures(void **state)
 }
 
 // The stream kernels: fill is not constant and depends on the seed; a launch tells how long it took.
-static void streams(struct backend_device *device)
+static void streams(struct old_device *device)
 {
 	enum { ELEMENTS = 100001 };
-	struct backend_buffer *data = NULL, *sink = NULL;
+	struct old_buffer *data = NULL, *sink = NULL;
 	uint32_t *one = malloc(16 * ELEMENTS), *two = malloc(16 * ELEMENTS);
 	int64_t ns = -1;
-	SUITE_OK(suite_backend->buffer_create(device, &data, 16 * ELEMENTS, &error));
-	SUITE_OK(suite_backend->buffer_create(device, &sink, 16, &error));
-	struct backend_launch fill = {
+	SUITE_OK(suite_backend->old_buffer_create(device, &data, 16 * ELEMENTS, &error));
+	SUITE_OK(suite_backend->old_buffer_create(device, &sink, 16, &error));
+	struct old_launch fill = {
 		.kernel = KERNEL_STREAM_FILL, .buffers = {data}, .constants = {1}, .elements = ELEMENTS, .repeat = 1};
-	struct backend_launch read = {
+	struct old_launch read = {
 		.kernel = KERNEL_STREAM_READ, .buffers = {data, sink}, .elements = ELEMENTS, .repeat = 3};
-	SUITE_OK(suite_backend->launch(device, &fill, NULL, &error));
-	SUITE_OK(suite_backend->read(device, one, data, 16 * ELEMENTS, &error));
+	SUITE_OK(suite_backend->old_launch(device, &fill, NULL, &error));
+	SUITE_OK(suite_backend->old_read(device, one, data, 16 * ELEMENTS, &error));
 	fill.constants[0] = 2;
-	SUITE_OK(suite_backend->launch(device, &fill, NULL, &error));
-	SUITE_OK(suite_backend->read(device, two, data, 16 * ELEMENTS, &error));
+	SUITE_OK(suite_backend->old_launch(device, &fill, NULL, &error));
+	SUITE_OK(suite_backend->old_read(device, two, data, 16 * ELEMENTS, &error));
 	for (int i = 1; i < 4 * ELEMENTS; i++)
 		assert_true(one[i] != two[i] && one[i] != one[i - 1]);
-	SUITE_OK(suite_backend->launch(device, &read, &ns, &error));
+	SUITE_OK(suite_backend->old_launch(device, &read, &ns, &error));
 	assert_true(ns > 0);
-	suite_backend->buffer_destroy(device, &data);
-	suite_backend->buffer_destroy(device, &sink);
+	suite_backend->old_buffer_destroy(device, &data);
+	suite_backend->old_buffer_destroy(device, &sink);
 	free(one);
 	free(two);
 }

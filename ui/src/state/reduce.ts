@@ -101,7 +101,7 @@ function applyInventory(state: State, data: InventoryEvent): State {
     ...state,
     nodes: data.node ? putNode(state.nodes, data.node) : state.nodes,
     devices: data.device ? putDevice(state.devices, data.device) : state.devices,
-    recent: prepend(state.recent, data.change),
+    recent: data.change ? prepend(state.recent, data.change) : state.recent,
   };
 }
 
