@@ -8,6 +8,7 @@ import { type Server, connect } from "./net/socket";
 import { createStore } from "./state/store";
 import { AppView } from "./view/app";
 import { AppContext, createApp } from "./view/app-context";
+import { loadAllocations } from "./view/allocations/lazy-page";
 import { loadCharts } from "./view/device/lazy-charts";
 import { startKeys } from "./view/keys";
 
@@ -31,4 +32,4 @@ render(
   </AppContext.Provider>,
   root,
 );
-setTimeout(() => void loadCharts(), 1000);
+setTimeout(() => void loadCharts().then(loadAllocations), 1000);

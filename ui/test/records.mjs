@@ -105,6 +105,18 @@ export const nodeReading = (id, more = {}) => ({
   ...more,
 });
 
+export const allocation = (id, more = {}) => ({
+  allocation_id: id,
+  device_id: "d1",
+  session_id: "s1",
+  token_id: "t1",
+  holder: "alice",
+  bytes: GIB,
+  label: null,
+  created_at: T,
+  ...more,
+});
+
 export const change = (more = {}) => ({
   at: T,
   kind: "device.verified",

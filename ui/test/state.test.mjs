@@ -40,7 +40,7 @@ test("an inventory event replaces the record and leads the last changes", () => 
   const one = change({ summary: "verified in 0.4 s" });
   const state = from(
     loaded,
-    event(11, "inventory", { change: one, node: null, device: device("d1", { state: "computing" }) }),
+    event(11, "inventory", { allocations: [], freed: [], change: one, node: null, device: device("d1", { state: "computing" }) }),
   );
   assert.equal(state.devices.d1.record.state, "computing");
   assert.equal(state.devices.d1.reading.utilization_percent, 50, "the reading stays");
@@ -51,7 +51,7 @@ test("an inventory event replaces the record and leads the last changes", () => 
 test("a new device and a new node appear by event", () => {
   const state = from(
     loaded,
-    event(11, "inventory", { change: change(), node: node("n2"), device: device("d7", { node_id: "n2" }) }),
+    event(11, "inventory", { allocations: [], freed: [], change: change(), node: node("n2"), device: device("d7", { node_id: "n2" }) }),
   );
   assert.ok(state.nodes.n2);
   assert.equal(state.devices.d7.reading, null);
@@ -80,7 +80,7 @@ test("events of another epoch and those applied before change nothing", () => {
 test("the last changes are bounded", () => {
   let state = from(loaded);
   for (let seq = 11; seq < 111; seq++)
-    state = reduce(state, event(seq, "inventory", { change: change(), node: null, device: null }));
+    state = reduce(state, event(seq, "inventory", { allocations: [], freed: [], change: change(), node: null, device: null }));
   assert.equal(state.recent.length, 50);
 });
 

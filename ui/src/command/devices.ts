@@ -1,26 +1,11 @@
 /* What a person can do to a device. Each answers null, or what went wrong in words. */
-import { CallError } from "../net/calls";
 import type { Server } from "../net/socket";
-
-export interface Refusal {
-  readonly what: string;
-  readonly hint: string | null;
-}
-
-async function tried(call: Promise<unknown>): Promise<Refusal | null> {
-  try {
-    await call;
-    return null;
-  } catch (error) {
-    if (error instanceof CallError) return { what: error.message, hint: error.hint };
-    throw error;
-  }
-}
+import { type Refusal, tried } from "./tried";
 
 /** Check the device again; the outcome comes as an event. */
 export const verifyDevice = (server: Server, deviceId: string): Promise<Refusal | null> =>
-  tried(server.call("device.verify", { device_id: deviceId }));
+  tried(() => server.call("device.verify", { device_id: deviceId }));
 
 /** Give it no new work, or take it back into service. */
 export const drainDevice = (server: Server, deviceId: string, drain: boolean): Promise<Refusal | null> =>
-  tried(server.call("device.drain", { device_id: deviceId, drain }));
+  tried(() => server.call("device.drain", { device_id: deviceId, drain }));

@@ -2,7 +2,7 @@
 import type { Methods } from "../lib/api.gen";
 import { CallError } from "../net/calls";
 import type { Server } from "../net/socket";
-import type { Refusal } from "./devices";
+import type { Refusal } from "./tried";
 
 export type Range = "10min" | "24h" | "30d";
 export const spans: Record<Range, { ms: number; stepS: number; name: string }> = {

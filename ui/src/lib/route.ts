@@ -6,6 +6,7 @@ export type Route =
   | { page: "devices" }
   | { page: "device"; id: string }
   | { page: "node"; id: string }
+  | { page: "allocations" }
   | { page: "unknown"; path: string };
 
 export function parseRoute(hash: string): Route {
@@ -19,6 +20,7 @@ export function parseRoute(hash: string): Route {
   if (more.length === 0) {
     if (page === "" || (page === "overview" && !id)) return { page: "overview" };
     if (page === "devices") return name ? { page: "device", id: name } : { page: "devices" };
+    if (page === "allocations" && !id) return { page: "allocations" };
     if (page === "nodes" && name) return { page: "node", id: name };
   }
   return { page: "unknown", path: hash };

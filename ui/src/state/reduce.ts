@@ -65,7 +65,16 @@ function applySnapshot(state: State, snapshot: Snapshot): State {
     devices[record.device_id] = { record, reading: null, trail };
   }
   return applyTelemetry(
-    { ...state, epoch: snapshot.epoch, seq: snapshot.seq, loaded: true, nodes, devices, recent: snapshot.recent },
+    {
+      ...state,
+      epoch: snapshot.epoch,
+      seq: snapshot.seq,
+      loaded: true,
+      nodes,
+      devices,
+      allocations: Object.fromEntries(snapshot.allocations.map((one) => [one.allocation_id, one])),
+      recent: snapshot.recent,
+    },
     snapshot.telemetry,
   );
 }
@@ -101,8 +110,17 @@ function applyInventory(state: State, data: InventoryEvent): State {
     ...state,
     nodes: data.node ? putNode(state.nodes, data.node) : state.nodes,
     devices: data.device ? putDevice(state.devices, data.device) : state.devices,
+    allocations: putAllocations(state.allocations, data),
     recent: data.change ? prepend(state.recent, data.change) : state.recent,
   };
+}
+
+function putAllocations(old: State["allocations"], data: InventoryEvent): State["allocations"] {
+  if (data.allocations.length + data.freed.length === 0) return old;
+  const next = { ...old };
+  for (const one of data.allocations) next[one.allocation_id] = one;
+  for (const id of data.freed) delete next[id]; // one that came and went within an event is in both
+  return next;
 }
 
 function putNode(nodes: State["nodes"], record: Node): State["nodes"] {

@@ -1,5 +1,5 @@
 /* What the dashboard knows: the shape of it, and how it begins. Immutable; reduce.ts makes the next one. */
-import type { Change, Device, DeviceTelemetry, Login, Node, NodeTelemetry, ServerInfo } from "../lib/api.gen";
+import type { Allocation, Change, Device, DeviceTelemetry, Login, Node, NodeTelemetry, ServerInfo } from "../lib/api.gen";
 import type { Trail } from "./trail";
 
 /** Why the person has to log in (again). */
@@ -42,6 +42,8 @@ export interface State {
   readonly loaded: boolean;
   readonly nodes: Readonly<Record<string, NodeEntry>>;
   readonly devices: Readonly<Record<string, DeviceEntry>>;
+  /** What sessions hold, by id; without labels. */
+  readonly allocations: Readonly<Record<string, Allocation>>;
   /** The last inventory changes, newest first. */
   readonly recent: readonly Change[];
   /** When anything last came from the server; the page's own clock, ms. */
@@ -63,6 +65,7 @@ export const initialState: State = {
   loaded: false,
   nodes: {},
   devices: {},
+  allocations: {},
   recent: [],
   heardAt: null,
   serverAheadMs: null,

@@ -1,6 +1,7 @@
 /* Which screen is shown: login, waiting for the first snapshot, or a page. */
 import { useSignalEffect } from "@preact/signals";
 import { route } from "../lib/route";
+import { LazyAllocations } from "./allocations/lazy-page";
 import { useApp } from "./app-context";
 import { DevicePage } from "./device/page";
 import { DevicesPage } from "./devices/page";
@@ -21,6 +22,8 @@ function Current() {
       return <DevicePage id={at.id} key={at.id} />;
     case "node":
       return <NodePage id={at.id} key={at.id} />;
+    case "allocations":
+      return <LazyAllocations />;
     case "unknown":
       return (
         <Page title="No such page">
@@ -64,7 +67,9 @@ export function AppView() {
             ? (nodes[at.id]?.record.name ?? "Node")
             : at.page === "devices"
               ? "Devices"
-              : "Overview";
+              : at.page === "allocations"
+                ? "Allocations"
+                : "Overview";
     const title = [name, server?.name, "exogpu"].filter(Boolean).join(" · ");
     if (document.title !== title) document.title = title;
   });

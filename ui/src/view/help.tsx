@@ -5,6 +5,7 @@ import { useApp } from "./app-context";
 const keys: [string[], string][] = [
   [["g", "o"], "go to Overview"],
   [["g", "d"], "go to Devices"],
+  [["g", "a"], "go to Allocations"],
   [["/"], "filter devices"],
   [["?"], "this list"],
   [["Esc"], "close, or clear the filter"],

@@ -1,8 +1,8 @@
-/* Keys of the whole page: g o, g d, /, ?, Esc. Not while something is being typed or a dialog is open. */
+/* Keys of the whole page: g o, g d, g a, /, ?, Esc. Not while something is being typed or a dialog is open. */
 import type { App } from "./app-context";
 
 const G_MS = 1500;
-const targets: Record<string, string> = { o: "#/overview", d: "#/devices" };
+const targets: Record<string, string> = { o: "#/overview", d: "#/devices", a: "#/allocations" };
 
 /** The filter field that is seen: the one in the head on a desk, the one above the list on a phone. */
 function filterField(): HTMLInputElement | undefined {

@@ -13,6 +13,7 @@ import { Icon, MarkIcon } from "./parts";
 const pages = [
   { page: "overview", name: "Overview", key: "o" },
   { page: "devices", name: "Devices", key: "d" },
+  { page: "allocations", name: "Allocations", key: "a" },
 ] as const;
 
 const current = (page: string): "page" | undefined => {
@@ -23,7 +24,7 @@ const current = (page: string): "page" | undefined => {
 
 function Rail() {
   const { state, help } = useApp();
-  const { server, devices } = state.value;
+  const { server, devices, allocations } = state.value;
   const wanting = attention(state.value).length;
   return (
     <nav class="rail" aria-label="Pages">
@@ -41,6 +42,9 @@ function Rail() {
             <Icon name={page} />
             {name}
             {page === "devices" && <span class="count">{Object.keys(devices).length}</span>}
+            {page === "allocations" && Object.keys(allocations).length > 0 && (
+              <span class="count">{Object.keys(allocations).length}</span>
+            )}
             {page === "overview" && wanting > 0 && (
               <span class="count warm">
                 <MarkIcon mark="throttled" />

@@ -1,7 +1,8 @@
 /* Check the device again, drain it, take it back. Each says why it cannot be done when it cannot. */
 import { useRef, useState } from "preact/hooks";
 import { sentence } from "../../lib/format";
-import { type Refusal, drainDevice, verifyDevice } from "../../command/devices";
+import { drainDevice, verifyDevice } from "../../command/devices";
+import type { Refusal } from "../../command/tried";
 import { isLive } from "../../state/select";
 import type { DeviceEntry, State } from "../../state/state";
 import { useApp } from "../app-context";

@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { type Range, type Series, isGap, loadHistory, push, spans } from "../../command/history";
-import type { Refusal } from "../../command/devices";
+import type { Refusal } from "../../command/tried";
 import { now } from "../../lib/clock";
 import { clock, clockTime, day, figure, memoryOf, rate, sentence } from "../../lib/format";
 import { isLive, isSystem, memoryTotal, serverTime } from "../../state/select";

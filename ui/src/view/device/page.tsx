@@ -11,6 +11,7 @@ import { LibraryList } from "../node/libraries";
 import { nodeHref } from "../../lib/route";
 import { Page } from "../shell";
 import { Actions } from "./actions";
+import { Holders } from "./holders";
 import { LazyCharts } from "./lazy-charts";
 import { ApiTable, Identity, Processes } from "./facts";
 import { Readings } from "./readings";
@@ -45,6 +46,7 @@ export function DevicePage({ id }: { id: string }) {
           <div class="stack">
             <LazyCharts entry={entry} />
             <Processes entry={entry} />
+            <Holders device={id} />
           </div>
           <aside class="stack">
             <Identity entry={entry} />

@@ -1,0 +1,76 @@
+/* Who holds how much memory on what: what views ask of the allocations. Pure. */
+import type { Allocation, Login } from "../lib/api.gen";
+import { remember } from "../lib/remember";
+import { byName, memoryTotal } from "./select";
+import type { DeviceEntry, State } from "./state";
+
+/** What one session holds on one device. */
+export interface Holding {
+  readonly session: string;
+  readonly holder: string;
+  readonly token: string | null;
+  readonly bytes: number;
+  /** Oldest first. */
+  readonly allocations: readonly Allocation[];
+}
+
+/** A device on which something is held. */
+export interface Lent {
+  readonly device: string;
+  readonly bytes: number;
+  /** The largest first. */
+  readonly holdings: readonly Holding[];
+}
+
+function holdingsOf(allocations: readonly Allocation[]): Holding[] {
+  const sessions = new Map<string, Allocation[]>();
+  for (const one of allocations) {
+    const known = sessions.get(one.session_id);
+    if (known) known.push(one);
+    else sessions.set(one.session_id, [one]);
+  }
+  return [...sessions.entries()]
+    .map(([session, all]): Holding => {
+      const { holder, token_id: token } = all[0]!;
+      const sorted = all.sort((a, b) => a.created_at.localeCompare(b.created_at) || byName(a.allocation_id, b.allocation_id));
+      return { session, holder, token, bytes: sum(all), allocations: sorted };
+    })
+    .sort((a, b) => b.bytes - a.bytes || byName(a.holder, b.holder) || byName(a.session, b.session));
+}
+
+const sum = (allocations: readonly Allocation[]): number => allocations.reduce((all, one) => all + one.bytes, 0);
+
+/** Everything that is held, by device; only devices on which something is. */
+export const lentMemory = remember((allocations: State["allocations"]): ReadonlyMap<string, Lent> => {
+  const devices = new Map<string, Allocation[]>();
+  for (const one of Object.values(allocations)) {
+    const known = devices.get(one.device_id);
+    if (known) known.push(one);
+    else devices.set(one.device_id, [one]);
+  }
+  return new Map(
+    [...devices.entries()].map(([device, all]) => [device, { device, bytes: sum(all), holdings: holdingsOf(all) }]),
+  );
+});
+
+/** A device's memory in three parts. What is lent may not be touched yet, and then does not count as used; so the rest
+ * of what is used is told only where it is more than what is lent. Null where the hardware does not tell. */
+export interface Parts {
+  readonly lent: number;
+  readonly other: number | null;
+  readonly free: number | null;
+  readonly total: number | null;
+}
+
+export function memoryParts(entry: DeviceEntry | undefined, lent: number): Parts {
+  const total = entry ? memoryTotal(entry) : null;
+  const used = entry?.reading?.memory_used_bytes ?? null;
+  const other = used === null ? null : Math.max(0, used - lent);
+  return { lent, other, total, free: total === null || other === null ? null : Math.max(0, total - lent - other) };
+}
+
+/** May this login free what others hold? */
+export const mayFree = (login: Login | null): boolean => login?.scopes.includes("admin") ?? false;
+
+/** May this login read labels, by memory.list? */
+export const mayList = (login: Login | null): boolean => mayFree(login) || (login?.scopes.includes("allocate") ?? false);

@@ -1,0 +1,161 @@
+/* Who holds how much memory on what, since when; and taking it back. */
+import { useEffect, useState } from "preact/hooks";
+import { readLabels } from "../../command/memory";
+import { count, memory } from "../../lib/format";
+import { type Lent, lentMemory, mayFree, mayList, memoryParts } from "../../state/allocations";
+import { deviceHref } from "../../lib/route";
+import { isLive, isStale, memoryAxis, sortedDevices } from "../../state/select";
+import { now } from "../../lib/clock";
+import type { State } from "../../state/state";
+import { useApp } from "../app-context";
+import { Command } from "../command-line";
+import { Figure, StateMark } from "../parts";
+import { Page } from "../shell";
+import { PartsBar, PartsFigures } from "./bar";
+import { HoldingRows } from "./rows";
+
+const LABELS_MS = 500;
+
+/** Why this login cannot free anything now, or null. */
+function obstacle(state: State): string | null {
+  if (!isLive(state)) return "Nothing can be changed while the connection is lost.";
+  return mayFree(state.login) ? null : "Taking memory back needs a token with the scope admin.";
+}
+
+/** Labels are their owners' own words: they come by call, not by event, and only to whom they concern. */
+function useLabels(): ReadonlyMap<string, string> {
+  const { state, server } = useApp();
+  const [labels, setLabels] = useState<ReadonlyMap<string, string>>(new Map());
+  const { allocations, login } = state.value;
+  const allowed = mayList(login) && isLive(state.value);
+  const unknown = Object.keys(allocations).length;
+  useEffect(() => {
+    if (!allowed || unknown === 0) return;
+    const timer = setTimeout(() => void readLabels(server).then((read) => read && setLabels(read)), LABELS_MS);
+    return () => clearTimeout(timer);
+  }, [allocations, allowed]);
+  return labels;
+}
+
+export function AllocationsPage() {
+  const { state } = useApp();
+  const labels = useLabels();
+  const all = state.value;
+  const lent = lentMemory(all.allocations);
+  const devices = sortedDevices(all).filter((one) => lent.has(one.record.device_id));
+  const sessions = new Set(Object.values(all.allocations).map((one) => one.session_id)).size;
+  const bytes = [...lent.values()].reduce((sum, one) => sum + one.bytes, 0);
+  return (
+    <Page title="Allocations">
+      {lent.size === 0 ? (
+        <Nothing />
+      ) : (
+        <div class="stack">
+          <section class="panel lent-vitals" aria-label="Lent memory">
+            <p class="vital">
+              <span class="label">Lent</span>
+              <span class="value">
+                <Figure {...memory(bytes)} />
+              </span>
+            </p>
+            <p class="quiet">
+              {count(Object.keys(all.allocations).length, "allocation")} of {count(sessions, "session")} on{" "}
+              {count(lent.size, "device")}
+            </p>
+            {obstacle(all) && (
+              <p class="small faint" id="why-not-free">
+                {obstacle(all)}
+              </p>
+            )}
+          </section>
+          {devices.map(({ record }) => (
+            <DevicePanel
+              key={record.device_id}
+              lent={lent.get(record.device_id)!}
+              axis={memoryAxis(devices)}
+              labels={labels}
+              why={obstacle(all)}
+            />
+          ))}
+        </div>
+      )}
+    </Page>
+  );
+}
+
+function DevicePanel({
+  lent,
+  axis,
+  labels,
+  why,
+}: {
+  lent: Lent;
+  axis: number;
+  labels: ReadonlyMap<string, string>;
+  why: string | null;
+}) {
+  const { state } = useApp();
+  const entry = state.value.devices[lent.device];
+  const name = entry?.record.name ?? lent.device;
+  const node = entry && state.value.nodes[entry.record.node_id];
+  const parts = memoryParts(entry, lent.bytes);
+  const stale = entry ? isStale(state.value, entry, now.value) : true;
+  return (
+    <section class={`panel lent-device ${stale ? "stale" : ""}`} aria-label={name}>
+      <div class="panel-head">
+        <h2 class="clip">
+          <a href={deviceHref(lent.device)}>{name}</a>
+        </h2>
+        {entry && <StateMark state={stale && entry.record.state !== "offline" ? "stale" : entry.record.state} />}
+        <span class="aside">{node ? `on ${node.record.name}` : ""}</span>
+      </div>
+      <div class="lent-parts">
+        <PartsBar parts={parts} axis={axis} />
+        <PartsFigures parts={parts} />
+      </div>
+      <div class="table-wrap">
+        <table class="list lent-list">
+          <caption class="sr">Who holds memory on {name}</caption>
+          <thead>
+            <tr>
+              <th scope="col">Holder</th>
+              <th scope="col">Label</th>
+              <th scope="col" class="num">
+                Size
+              </th>
+              <th scope="col" class="num">
+                Since
+              </th>
+              <th scope="col">
+                <span class="sr">Take back</span>
+              </th>
+            </tr>
+          </thead>
+          <tbody>
+            {lent.holdings.map((one) => (
+              <HoldingRows key={one.session} holding={one} labels={labels} why={why} />
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </section>
+  );
+}
+
+function Nothing() {
+  const { state } = useApp();
+  const device = sortedDevices(state.value).find((one) => one.record.state === "idle" || one.record.state === "computing");
+  return (
+    <section class="panel empty" aria-label="Nothing is lent">
+      <h2>Nothing is lent now</h2>
+      <p>
+        Memory that a token's holder allocates shows here, by device, with who holds it and since when. It is freed when
+        its session ends. On this machine, try it:
+      </p>
+      <Command text={`exogpu alloc ${device ? device.record.device_id : "DEVICE"} 1GiB`} />
+      <p class="quiet small">
+        From anywhere, with a token of the scope allocate: the method memory.allocate, as /schema/api.json describes it.
+      </p>
+    </section>
+  );
+}

@@ -1,0 +1,72 @@
+/* What one session holds on a device: a line for the sum where it is more than one allocation, and a line each. */
+import { useState } from "preact/hooks";
+import { count, memory } from "../../lib/format";
+import type { Holding } from "../../state/allocations";
+import { Age, Figure } from "../parts";
+import { FreeButton } from "./free";
+
+/** So many lines of a session are shown at first. */
+const LINES = 20;
+
+export function HoldingRows({
+  holding,
+  labels,
+  why,
+}: {
+  holding: Holding;
+  labels: ReadonlyMap<string, string>;
+  why: string | null;
+}) {
+  const [whole, setWhole] = useState(false);
+  const { allocations, holder, token, bytes } = holding;
+  const several = allocations.length > 1;
+  const shown = whole ? allocations : allocations.slice(0, LINES);
+  const who = (
+    <>
+      <b>{holder}</b> <span class="small faint code">{token ?? "no token: the machine's owner"}</span>
+    </>
+  );
+  return (
+    <>
+      {several && (
+        <tr class="lent-sum">
+          <th scope="rowgroup">{who}</th>
+          <td class="quiet">{count(allocations.length, "allocation")}</td>
+          <td class="num">
+            <Figure {...memory(bytes)} />
+          </td>
+          <td class="num quiet">
+            <Age at={allocations[0]!.created_at} />
+          </td>
+          <td class="lent-act">
+            <FreeButton allocations={allocations} word="Free all" why={why} />
+          </td>
+        </tr>
+      )}
+      {shown.map((one) => (
+        <tr key={one.allocation_id} class={several ? "lent-one" : "lent-sum"}>
+          <th scope="row">{several ? <span class="code faint">{one.allocation_id}</span> : who}</th>
+          <td>{labels.get(one.allocation_id) ?? (several ? "" : <span class="code faint">{one.allocation_id}</span>)}</td>
+          <td class="num">
+            <Figure {...memory(one.bytes)} />
+          </td>
+          <td class="num quiet">
+            <Age at={one.created_at} />
+          </td>
+          <td class="lent-act">
+            <FreeButton allocations={[one]} word="Free" why={why} />
+          </td>
+        </tr>
+      ))}
+      {shown.length < allocations.length && (
+        <tr class="lent-one">
+          <td colSpan={5}>
+            <button class="text-btn" type="button" onClick={() => setWhole(true)}>
+              Show all {allocations.length}
+            </button>
+          </td>
+        </tr>
+      )}
+    </>
+  );
+}
