@@ -8,7 +8,7 @@ import { Client } from "../api/client.mjs";
 import { startServer } from "../api/server.mjs";
 import { devicesUp, goTo, openDashboard, see, startBrowser, suite } from "./browser.mjs";
 
-const MAX_SCRIPT_BYTES = 60 * 1024; // compressed, all of it
+const MAX_SCRIPT_BYTES = 60 * 1024; // compressed, what the first paint waits for; pages that come later are their own
 
 suite("a walk through the dashboard", () => {
 	let server, client, browser;
@@ -55,23 +55,22 @@ suite("a walk through the dashboard", () => {
 
 	test("the script is small, the first paint soon", async (t) => {
 		const html = (await server.http("/")).text;
-		const named = [...new Set(html.match(/\/[\w-]+\.js/g))];
-		const seen = new Set(),
-			sizes = {};
-		for (const path of named) {
-			if (seen.has(path)) continue;
-			seen.add(path);
+		const first = new Set(html.match(/\/[\w-]+\.js/g));
+		const all = new Set(first);
+		const sizes = {};
+		for (const path of all) {
 			const { body, headers } = await server.http(path, { headers: { "Accept-Encoding": "gzip" } });
 			assert.equal(headers["content-encoding"], "gzip", path);
 			sizes[path] = body.length;
-			for (const [, file] of gunzipSync(body)
-				.toString()
-				.matchAll(/["']\.\/([\w-]+\.js)["']/g))
-				named.push(`/${file}`);
+			const text = gunzipSync(body).toString();
+			for (const [, file] of text.matchAll(/["']\.\/([\w-]+\.js)["']/g)) all.add(`/${file}`);
+			if (first.has(path))
+				for (const [, file] of text.matchAll(/(?:from|import)\s*["']\.\/([\w-]+\.js)["']/g)) first.add(`/${file}`);
 		}
-		const all = Object.values(sizes).reduce((sum, size) => sum + size, 0);
-		t.diagnostic(`script: ${all} bytes compressed in ${seen.size} files: ${JSON.stringify(sizes)}`);
-		assert.ok(all < MAX_SCRIPT_BYTES, `${all} bytes of script`);
+		const sum = (paths) => [...paths].reduce((bytes, path) => bytes + sizes[path], 0);
+		t.diagnostic(`script: ${sum(first)} bytes compressed at first, ${sum(all)} in all: ${JSON.stringify(sizes)}`);
+		assert.ok(sum(first) < MAX_SCRIPT_BYTES, `${sum(first)} bytes of script`);
+		assert.ok(all.size > first.size, "something comes later");
 
 		const page = await browser.page();
 		await openDashboard(page, server);

@@ -119,14 +119,19 @@ function DevicePanel({
           <thead>
             <tr>
               <th scope="col">Holder</th>
-              <th scope="col">Label</th>
-              <th scope="col" class="num">
+              <th scope="col" class="w-label">
+                Label
+              </th>
+              <th scope="col" class="w-id">
+                Allocation
+              </th>
+              <th scope="col" class="num w-size">
                 Size
               </th>
-              <th scope="col" class="num">
+              <th scope="col" class="num w-since">
                 Since
               </th>
-              <th scope="col">
+              <th scope="col" class="w-act">
                 <span class="sr">Take back</span>
               </th>
             </tr>

@@ -23,7 +23,7 @@ export function HoldingRows({
   const shown = whole ? allocations : allocations.slice(0, LINES);
   const who = (
     <>
-      <b>{holder}</b> <span class="small faint code">{token ?? "no token: the machine's owner"}</span>
+      <b>{holder}</b> <span class="small faint code">{token ?? "by the Unix socket"}</span>
     </>
   );
   return (
@@ -31,6 +31,7 @@ export function HoldingRows({
       {several && (
         <tr class="lent-sum">
           <th scope="rowgroup">{who}</th>
+          <td />
           <td class="quiet">{count(allocations.length, "allocation")}</td>
           <td class="num">
             <Figure {...memory(bytes)} />
@@ -45,8 +46,9 @@ export function HoldingRows({
       )}
       {shown.map((one) => (
         <tr key={one.allocation_id} class={several ? "lent-one" : "lent-sum"}>
-          <th scope="row">{several ? <span class="code faint">{one.allocation_id}</span> : who}</th>
-          <td>{labels.get(one.allocation_id) ?? (several ? "" : <span class="code faint">{one.allocation_id}</span>)}</td>
+          <th scope="row">{several ? <span class="sr">{holder}</span> : who}</th>
+          <td>{labels.get(one.allocation_id)}</td>
+          <td class="code faint">{one.allocation_id}</td>
           <td class="num">
             <Figure {...memory(one.bytes)} />
           </td>
@@ -60,7 +62,7 @@ export function HoldingRows({
       ))}
       {shown.length < allocations.length && (
         <tr class="lent-one">
-          <td colSpan={5}>
+          <td colSpan={6}>
             <button class="text-btn" type="button" onClick={() => setWhole(true)}>
               Show all {allocations.length}
             </button>
