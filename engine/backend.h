@@ -90,7 +90,8 @@ struct backend_module_params {
 	size_t length;
 };
 
-// One argument of a launch, of the kind that the kernel's signature says.
+// One argument of a launch, of the kind that the kernel's signature says; where a DWORD is the address of a buffer, it
+// is EXOGPU_ARGUMENT_BUFFER.
 struct backend_argument {
 	enum exogpu_argument_kind kind;
 	struct backend_buffer *buffer; // EXOGPU_ARGUMENT_BUFFER

@@ -1,10 +1,10 @@
 /* The kernels that are built in, on every back end: what they compute, and their signatures, once.
  *
  * Those of users (api.md) come first; the others are what devices are verified and measured with. Elements are counted
- * from 0; n = 0 does nothing. A back end gets arguments of exactly these kinds, and every buffer is at least as large
- * as the counts say: the wrapper has checked both. Floats are IEEE 754 single precision; results may differ from the
- * reference by the rounding of another order of summation.
- * Thread: any; plain data. */
+ * from 0; a count of 0 does not reach a back end (the wrapper
+ * fills in the zero that the sum of nothing is). A back end gets arguments of exactly these kinds, and every buffer is
+ * at least as large as the counts say: the wrapper has checked both. Floats are IEEE 754 single precision; results may
+ * differ from the reference by the rounding of another order of summation. Thread: any; plain data. */
 #pragma once
 #include "common/base/status.h"
 #include "engine/include/exogpu/types.h"

@@ -62,6 +62,10 @@ enum {
 	LIMIT_WORKERS = 256,                         // of one node, for sessions
 	LIMIT_WORKER_CALLS = 512,                    // waiting in a worker
 	LIMIT_WORKER_DEVICES = 64,                   // open in one worker
+	LIMIT_STREAMS_OF_DEVICE = 64,                // open at once; a set of them is a word of 64 bits
+	LIMIT_PEERS_OF_DEVICE = 64,                  // other devices that copies went to or came from
+	LIMIT_MODULE_BYTES = 16 * 1024 * 1024,       // of a user's module
+	LIMIT_SETTLE_MS = 10000,                     // destroying something waits this long for the work that uses it
 	LIMIT_LOST_IDS = 1024,                       // of a session, that are answered device_lost instead of not_found
 };
 // clang-format on

@@ -1,0 +1,97 @@
+/* The inside of libexogpu: what exogpu.c (devices), buffer.c (memory), stream.c (work and points), transfer.c (write
+ * and read) and module.c (kernels) share. Users of the library include exogpu/exogpu.h only; tests come in here to open
+ * a device over a back end of their own.
+ *
+ * How things that are in use are kept alive: every piece of work notes its stream in the things that it uses (one bit a
+ * stream, hence the bound on streams). Before one of them goes, the streams that it names are settled: marked if work
+ * came in since the last mark, and waited for. Bits are never cleared: a stream that has nothing pending is settled at
+ * no cost. A copy to another device is in a stream of the first: the two devices then know each other as peers, and the
+ * buffer that it went to says so.
+ * Thread: that of the device. */
+#pragma once
+#include "common/base/limits.h"
+#include "engine/backend.h"
+#include "engine/include/exogpu/exogpu.h"
+
+// The bounce memory of write and read, made when first needed. Figures behind its size: transfer.c.
+enum { TRANSFER_PIECES = 4, TRANSFER_PIECE_BYTES = 1024 * 1024 };
+
+struct transfer {
+	struct exogpu_stream *stream;
+	struct exogpu_buffer *ring; // (TRANSFER_PIECES, TRANSFER_PIECE_BYTES)
+};
+
+struct exogpu_device {
+	const struct backend *backend;
+	struct backend_device *handle;
+	struct exogpu_device_limits limits;
+	uint64_t memory_limit_bytes; // 0: none
+	struct exogpu_usage usage;
+	struct exogpu_buffer *buffers;
+	struct exogpu_module *modules;
+	struct exogpu_stream *streams[LIMIT_STREAMS_OF_DEVICE];
+	struct exogpu_device *peers[LIMIT_PEERS_OF_DEVICE]; // they have copied to this one, or it to them
+	struct transfer transfer;
+	int64_t settle_ns; // how long destroying something waits for its work
+	bool lost;
+};
+
+struct exogpu_buffer {
+	struct exogpu_device *device;
+	struct exogpu_buffer *next, **link; // of device->buffers
+	struct backend_buffer *handle;
+	uint64_t bytes;
+	uint64_t used_by; // bit i: by work of device->streams[i]
+	enum exogpu_memory memory;
+	bool peer_target; // a stream of a peer has copied to it
+	bool own;         // the device's, not the user's: not in its usage
+};
+
+struct exogpu_stream {
+	struct exogpu_device *device;
+	struct backend_stream *handle;
+	unsigned index;                 // in device->streams
+	uint64_t marked, reached;       // the newest points, as far as known here
+	uint64_t points[EXOGPU_POINTS]; // the last that were marked
+	uint64_t mark_count;
+	bool dirty; // work came in since the last mark
+	bool own;   // as of a buffer
+};
+
+struct exogpu_module {
+	struct exogpu_device *device;
+	struct exogpu_module *next, **link; // of device->modules
+	struct backend_module *handle;
+	uint64_t used_by;
+	enum exogpu_format format;
+	struct exogpu_kernel builtin[BUILTIN_USERS]; // what exogpu_module_kernel tells of the built-in module
+};
+
+// exogpu_device_open over this back end, whichever params->backend names.
+enum status device_open_over(struct exogpu_device **out, const struct backend *backend,
+			     const struct exogpu_open *params, struct error *error);
+
+// Errors: STATUS_INVALID_PARAMS (NULL), STATUS_DEVICE_LOST.
+enum status device_usable(const struct exogpu_device *device, struct error *error);
+// What a back end has said: a loss is remembered, a failure has a text in any case.
+enum status device_told(struct exogpu_device *device, enum status status, struct error *error);
+// `what` was not reached in time, or asks too much: nothing may reach the driver any more.
+void device_lose(struct exogpu_device *device, const char *what);
+
+// Mark if anything is unmarked, and wait for the newest point. Errors: STATUS_TIMEOUT, STATUS_DEVICE_LOST, the back
+// end's.
+enum status stream_settle(struct exogpu_stream *stream, int64_t timeout_ns, struct error *error);
+// Wait for all work of the streams in `used_by`; of peers, too, if `peers`. Errors: as stream_settle.
+enum status device_wait(struct exogpu_device *device, uint64_t used_by, bool peers, int64_t timeout_ns,
+			struct error *error);
+// The same before something goes: what is not done in settle_ns, or cannot be waited for, loses the device.
+void device_settle(struct exogpu_device *device, uint64_t used_by, bool peers);
+// Note that `stream` has work that is not marked yet, and return the stream's bit for used_by.
+uint64_t stream_use(struct exogpu_stream *stream);
+
+enum status buffer_create_as(struct exogpu_device *device, struct exogpu_buffer **out,
+			     const struct backend_buffer_params *params, bool own, struct error *error);
+// STATUS_INVALID_PARAMS unless the buffer is one and [offset, offset + bytes) lies in it. `what` names the range.
+enum status buffer_range(const struct exogpu_buffer *buffer, uint64_t offset, uint64_t bytes, const char *what,
+			 struct error *error);
+enum status stream_create_as(struct exogpu_device *device, struct exogpu_stream **out, bool own, struct error *error);
