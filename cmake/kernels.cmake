@@ -28,6 +28,7 @@ endforeach()
 find_program(NVCC nvcc HINTS /usr/local/cuda/bin)
 find_program(CLANG NAMES clang clang-19 clang-18 clang-17 clang-16 clang-15 clang-14)
 file(GLOB cuda_sources CONFIGURE_DEPENDS engine/cuda/kernels/*.cu)
+file(GLOB cuda_headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/engine/cuda/kernels/*.cuh)
 if(NVCC)
 	set(cuda_command ${NVCC} -ptx -O3 -arch=compute_80)
 elseif(CLANG)
@@ -42,6 +43,6 @@ foreach(source ${cuda_sources})
 	add_custom_command(OUTPUT ${kernel_dir}/cuda/${name}.ptx
 		COMMAND ${CMAKE_COMMAND} -E make_directory ${kernel_dir}/cuda
 		COMMAND ${cuda_command} ${source} -o ${kernel_dir}/cuda/${name}.ptx
-		DEPENDS ${source} VERBATIM)
+		DEPENDS ${source} ${cuda_headers} VERBATIM)
 	list(APPEND kernel_outputs ${kernel_dir}/cuda/${name}.ptx)
 endforeach()

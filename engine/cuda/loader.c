@@ -34,6 +34,19 @@ bool cuda_hardware_present(void)
 	return present;
 }
 
+bool cuda_lost(CUresult result)
+{
+	static const CUresult lost[] = {
+#define X(number) number,
+		CUDA_LOST(X)
+#undef X
+	};
+	for (size_t i = 0; i < sizeof(lost) / sizeof(lost[0]); i++)
+		if (result == lost[i])
+			return true;
+	return false;
+}
+
 enum status cuda_failed(const struct cuda *cuda, struct error *error, const char *call, CUresult result)
 {
 	const char *name = NULL, *text = NULL;
@@ -44,9 +57,7 @@ enum status cuda_failed(const struct cuda *cuda, struct error *error, const char
 		status = STATUS_OUT_OF_MEMORY;
 	else if (result == CUDA_ERROR_NO_DEVICE)
 		status = STATUS_NOT_FOUND;
-	else if (result == CUDA_ERROR_LAUNCH_TIMEOUT)
-		status = STATUS_TIMEOUT;
-	else if (result >= 700 && result < 720) // a fault that the context does not recover from
+	else if (cuda_lost(result))
 		status = STATUS_DEVICE_LOST;
 	return error_set(error, status, "%s: %s (%d), %s", call, name ? name : "an unknown error", result,
 			 text ? text : "without a text");

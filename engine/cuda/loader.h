@@ -25,16 +25,47 @@ enum {
 	CUDA_ERROR_OUT_OF_MEMORY = 2,
 	CUDA_ERROR_STUB_LIBRARY = 34,
 	CUDA_ERROR_NO_DEVICE = 100,
+	CUDA_ERROR_INVALID_IMAGE = 200,
+	CUDA_ERROR_NO_BINARY_FOR_GPU = 209,
+	CUDA_ERROR_INVALID_PTX = 218,
 	CUDA_ERROR_UNSUPPORTED_PTX_VERSION = 222,
-	CUDA_ERROR_LAUNCH_TIMEOUT = 702,
+	CUDA_ERROR_NOT_FOUND = 500,
+	CUDA_ERROR_NOT_READY = 600,
+	CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED = 704,
 	CUDA_ERROR_SYSTEM_NOT_READY = 802,
 	CUDA_ERROR_SYSTEM_DRIVER_MISMATCH = 803,
 };
 
+// Faults after which nothing works in this process any more, by the driver's documentation of CUresult: the context, or
+// the process's hold on the device, is lost. Others of the seven hundreds (704 peer access already enabled, 701 too
+// many resources for a launch) leave everything as it was.
+#define CUDA_LOST(X) \
+	X(214) /* ECC error that could not be corrected */ \
+	X(220) /* the same, of NVLink */ \
+	X(226) /* contained by the GPU: a bad access of a peer's memory, mostly */ \
+	X(700) /* illegal address */ \
+	X(702) /* the launch took too long, where a display has the GPU */ \
+	X(709) /* the context is destroyed */ \
+	X(710) /* assert */ \
+	X(714) /* hardware stack error */ \
+	X(715) /* illegal instruction */ \
+	X(716) /* misaligned address */ \
+	X(717) /* address of the wrong space */ \
+	X(718) /* invalid program counter */ \
+	X(719) /* the launch failed otherwise */ \
+	X(721) /* tensor memory leaked */ \
+	X(810) /* ended by MPS */ \
+	X(911) /* another device that took part failed */ \
+	X(999) /* unknown */
+
 enum cuda_attribute { // CUdevice_attribute
+	CUDA_MAX_THREADS_PER_BLOCK = 1,
+	CUDA_MAX_BLOCK_X = 2, // and Y, Z behind it
+	CUDA_MAX_GRID_X = 5,  // and Y, Z behind it
 	CUDA_MULTIPROCESSOR_COUNT = 16,
 	CUDA_INTEGRATED = 18,
 	CUDA_COMPUTE_MODE = 20, // 2: prohibited
+	CUDA_CONCURRENT_KERNELS = 31,
 	CUDA_PCI_BUS_ID = 33,
 	CUDA_PCI_DEVICE_ID = 34,
 	CUDA_PCI_DOMAIN_ID = 50,
@@ -47,6 +78,8 @@ enum cuda_attribute { // CUdevice_attribute
 };
 
 enum { CUDA_JIT_ERROR_LOG = 5, CUDA_JIT_ERROR_LOG_BYTES = 6 }; // CUjit_option
+enum { CUDA_FUNCTION_MAX_THREADS_PER_BLOCK = 0 };              // CUfunction_attribute
+enum { CUDA_STREAM_NON_BLOCKING = 1, CUDA_HOST_PORTABLE = 1 }; // flags of cuStreamCreate and cuMemHostAlloc
 
 //       symbol                          parameters
 #define CUDA_REQUIRED(X) \
@@ -62,27 +95,41 @@ enum { CUDA_JIT_ERROR_LOG = 5, CUDA_JIT_ERROR_LOG_BYTES = 6 }; // CUjit_option
 	X(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device)) \
 	X(cuDevicePrimaryCtxRelease_v2, (CUdevice device)) \
 	X(cuCtxSetCurrent, (CUcontext context)) \
-	X(cuCtxSynchronize, (void)) \
 	X(cuMemAlloc_v2, (CUdeviceptr * pointer, size_t bytes)) \
 	X(cuMemFree_v2, (CUdeviceptr pointer)) \
+	X(cuMemGetInfo_v2, (size_t * free, size_t * total)) \
+	X(cuMemHostAlloc, (void **pointer, size_t bytes, unsigned flags)) \
+	X(cuMemFreeHost, (void *pointer)) \
+	X(cuMemcpyAsync, (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)) \
 	X(cuMemcpyHtoD_v2, (CUdeviceptr to, const void *from, size_t bytes)) \
-	X(cuMemcpyDtoD_v2, (CUdeviceptr to, CUdeviceptr from, size_t bytes)) \
 	X(cuMemcpyDtoH_v2, (void *to, CUdeviceptr from, size_t bytes)) \
+	X(cuMemsetD8Async, (CUdeviceptr to, uint8_t value, size_t count, CUstream stream)) \
+	X(cuMemsetD32Async, (CUdeviceptr to, uint32_t value, size_t count, CUstream stream)) \
+	X(cuStreamCreate, (CUstream * stream, unsigned flags)) \
+	X(cuStreamDestroy_v2, (CUstream stream)) \
+	X(cuStreamQuery, (CUstream stream)) \
+	X(cuStreamSynchronize, (CUstream stream)) \
+	X(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags)) \
 	X(cuModuleLoadDataEx, (CUmodule * module, const void *image, unsigned count, int *options, void **values)) \
 	X(cuModuleUnload, (CUmodule module)) \
 	X(cuModuleGetFunction, (CUfunction * function, CUmodule module, const char *name)) \
+	X(cuFuncGetAttribute, (int *value, int attribute, CUfunction function)) \
 	X(cuLaunchKernel, \
 	  (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, \
 	   unsigned block_z, unsigned shared_bytes, CUstream stream, void **arguments, void **extra)) \
 	X(cuEventCreate, (CUevent * event, unsigned flags)) \
 	X(cuEventRecord, (CUevent event, CUstream stream)) \
-	X(cuEventSynchronize, (CUevent event)) \
+	X(cuEventQuery, (CUevent event)) \
 	X(cuEventElapsedTime, (float *ms, CUevent start, CUevent end)) \
 	X(cuEventDestroy_v2, (CUevent event))
 
 #define CUDA_OPTIONAL(X) \
 	X(cuDeviceGetUuid_v2, (CUuuid * uuid, CUdevice device)) /* of a MIG part, where there are such; CUDA 11.4 */ \
-	X(cuDeviceGetUuid, (CUuuid * uuid, CUdevice device))
+	X(cuDeviceGetUuid, (CUuuid * uuid, CUdevice device)) \
+	X(cuDeviceCanAccessPeer, (int *can, CUdevice device, CUdevice peer)) \
+	X(cuCtxEnablePeerAccess, (CUcontext peer, unsigned flags)) \
+	X(cuMemcpyPeerAsync, (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, \
+			      size_t bytes, CUstream stream))
 
 struct cuda {
 	void *library;
@@ -97,8 +144,10 @@ struct cuda {
 // Errors: STATUS_UNAVAILABLE, with a hint where something can be done.
 enum status cuda_create(struct cuda **out, struct library_info *library, struct error *error);
 void cuda_destroy(struct cuda **cuda);
-// Turn a failed call into a status: "cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY, out of memory".
+// Turn a failed call into a status: "cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY, out of memory". STATUS_DEVICE_LOST for the
+// faults of CUDA_LOST.
 enum status cuda_failed(const struct cuda *cuda, struct error *error, const char *call, CUresult result);
+bool cuda_lost(CUresult result);
 
 // The NVIDIA driver's version, from NVML, whose state goes to *library, else from /proc; "" if neither tells.
 void cuda_driver_version(char *version, size_t size, struct library_info *library);

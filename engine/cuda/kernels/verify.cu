@@ -1,18 +1,7 @@
-// The built-in kernels of engine/backend.h on CUDA. Compiled to PTX by nvcc, or by clang without a toolkit: then none of
-// CUDA's headers is there, and what is used of them is declared here.
-#if defined(__clang__)
-#define __global__ __attribute__((global))
-typedef unsigned uint4 __attribute__((ext_vector_type(4)));
-#define THREAD (__nvvm_read_ptx_sreg_ctaid_x() * __nvvm_read_ptx_sreg_ntid_x() + __nvvm_read_ptx_sreg_tid_x())
-#define THREADS (__nvvm_read_ptx_sreg_nctaid_x() * __nvvm_read_ptx_sreg_ntid_x())
-#define FUSED(a, b, c) __builtin_fmaf(a, b, c)
-#else
-#define THREAD (blockIdx.x * blockDim.x + threadIdx.x)
-#define THREADS (gridDim.x * blockDim.x)
-#define FUSED(a, b, c) fmaf(a, b, c)
-#endif
+// The kernels of engine/builtin.h that devices are verified and measured with.
+#include "common.cuh"
 
-static inline __attribute__((device)) unsigned mix_bits(unsigned x, unsigned seed)
+static inline __device__ unsigned mix_bits(unsigned x, unsigned seed)
 {
 	x ^= seed;
 	x = (x ^ (x >> 16)) * 0x9e3779b1u;
@@ -20,39 +9,34 @@ static inline __attribute__((device)) unsigned mix_bits(unsigned x, unsigned see
 	return x ^ (x >> 16);
 }
 
-extern "C" __global__ void verify(const unsigned *in, unsigned *out, unsigned elements, unsigned seed, float scale,
-				  float bias)
+extern "C" __global__ void verify(const unsigned *in, unsigned *out, u64 n, unsigned seed, float scale, float bias)
 {
-	unsigned i = THREAD;
-	if (i >= elements)
-		return;
-	unsigned hash = mix_bits(in[i] + i, seed);
-	float value = FUSED((float)(hash >> 8) * (1.0f / 16777216.0f), scale, bias);
-	out[i] = hash;
-	((float *)out)[elements + i] = value;
+	for (u64 i = THREAD; i < n; i += THREADS) {
+		unsigned hash = mix_bits(in[i] + (unsigned)i, seed);
+		out[i] = hash;
+		((float *)out)[n + i] = FUSED((float)(hash >> 8) * (1.0f / 16777216.0f), scale, bias);
+	}
 }
 
-// Bytes that memory compression cannot shrink.
-extern "C" __global__ void stream_fill(uint4 *data, unsigned *unused, unsigned elements, unsigned seed, unsigned unused_1,
-				       unsigned unused_2)
+extern "C" __global__ void stream_fill(uint4 *data, u64 n, unsigned seed)
 {
-	for (unsigned i = THREAD; i < elements; i += THREADS) {
+	for (u64 i = THREAD; i < n; i += THREADS) {
+		unsigned first = 4 * (unsigned)i;
 		uint4 value;
-		value.x = mix_bits(4 * i, seed);
-		value.y = mix_bits(4 * i + 1, seed);
-		value.z = mix_bits(4 * i + 2, seed);
-		value.w = mix_bits(4 * i + 3, seed);
+		value.x = mix_bits(first, seed);
+		value.y = mix_bits(first + 1, seed);
+		value.z = mix_bits(first + 2, seed);
+		value.w = mix_bits(first + 3, seed);
 		data[i] = value;
 	}
 }
 
 // The sum decides whether one word is stored, so that no compiler can leave the loads out; it practically never is.
-extern "C" __global__ void stream_read(const uint4 *data, unsigned *sink, unsigned elements, unsigned unused_0,
-				       unsigned unused_1, unsigned unused_2)
+extern "C" __global__ void stream_read(const uint4 *data, unsigned *sink, u64 n)
 {
 	unsigned x = 0, y = 0, z = 0, w = 0;
 #pragma unroll 4
-	for (unsigned i = THREAD; i < elements; i += THREADS) {
+	for (u64 i = THREAD; i < n; i += THREADS) {
 		uint4 value = data[i];
 		x ^= value.x;
 		y ^= value.y;

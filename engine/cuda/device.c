@@ -1,0 +1,157 @@
+/* Opening and closing a CUDA device.
+ *
+ * Opening makes the primary context and nothing else (about 0.1 s, most of what a worker needs to be ready): kernels
+ * are loaded when first launched, since memory, copies and fills need none. The driver keeps what it compiles in a
+ * folder that only the environment can name, so that is set here, unless it is set already. It cannot be told to read
+ * only: that is for whoever sets up the process.
+ *
+ * Closing frees in reverse. Freeing memory waits for the whole device, so beside a kernel that still runs nothing is
+ * freed; the driver does it when the process ends. */
+#include "engine/cuda/device.h"
+
+#include "common/base/log.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+static atomic_uint_least64_t serials;
+
+CUresult cuda_enter(const struct backend_device *device)
+{
+	return device->cuda->cuCtxSetCurrent(device->context);
+}
+
+enum status cuda_check(const struct backend_device *device, struct error *error, const char *call, CUresult result)
+{
+	return result ? cuda_failed(device->cuda, error, call, result) : STATUS_OK;
+}
+
+static void choose_cache(const struct backend_open *params)
+{
+	if (params->cache_directory)
+		setenv("CUDA_CACHE_PATH", params->cache_directory, 0);
+	else if (!getenv("CUDA_CACHE_PATH"))
+		setenv("CUDA_CACHE_DISABLE", "1", 0);
+}
+
+// A gigabyte is many times the largest second-level cache.
+static void read_limits(struct backend_device *device, const struct cuda_place *place)
+{
+	const struct cuda *cuda = device->cuda;
+	struct exogpu_device_limits *limits = &device->limits;
+	const uint64_t stream = 1024ull << 20;
+	uint64_t memory = place->info.memory_bytes > 0 ? (uint64_t)place->info.memory_bytes : 0;
+	bool peers = place->count > 1 && cuda->cuDeviceCanAccessPeer && cuda->cuCtxEnablePeerAccess &&
+		     cuda->cuMemcpyPeerAsync;
+	*limits = (struct exogpu_device_limits){
+		.capabilities = EXOGPU_CAN_PTX | EXOGPU_CAN_TIME | (peers ? EXOGPU_CAN_PEER : 0u) |
+				(place->info.unified_memory ? EXOGPU_CAN_MAP : 0u),
+		.memory_bytes = memory,
+		.buffer_bytes = memory,
+		.stream_bytes = stream < memory / 8 ? stream : memory / 8,
+		.max_block_threads = (uint32_t)cuda_attribute(cuda, place->device, CUDA_MAX_THREADS_PER_BLOCK),
+		// The driver's own default of queues to the hardware; more streams share them.
+		.streams = cuda_attribute(cuda, place->device, CUDA_CONCURRENT_KERNELS) ? 8 : 1,
+	};
+	for (unsigned i = 0; i < 3; i++) {
+		limits->max_grid[i] = (uint32_t)cuda_attribute(cuda, place->device, CUDA_MAX_GRID_X + i);
+		limits->max_block[i] = (uint32_t)cuda_attribute(cuda, place->device, CUDA_MAX_BLOCK_X + i);
+	}
+	device->units = place->info.compute_units > 0 ? (uint32_t)place->info.compute_units : 1;
+}
+
+static enum status start(struct backend_device *device, const struct backend_open *params, struct error *error)
+{
+	struct cuda_place place;
+	choose_cache(params);
+	enum status status = cuda_create(&device->cuda, NULL, error);
+	if (!status)
+		status = cuda_find(device->cuda, params->hardware_key, &place, error);
+	if (status)
+		return status;
+	device->device = place.device;
+	device->ordinal = place.ordinal;
+	device->serial = atomic_fetch_add(&serials, 1) + 1;
+	read_limits(device, &place);
+	CUresult result = device->cuda->cuDevicePrimaryCtxRetain(&device->context, device->device);
+	if (result) {
+		device->context = NULL;
+		return cuda_failed(device->cuda, error, "cuDevicePrimaryCtxRetain", result);
+	}
+	return cuda_check(device, error, "cuCtxSetCurrent", cuda_enter(device));
+}
+
+enum status cuda_open(struct backend_device **out, const struct backend_open *params, struct error *error)
+{
+	struct backend_device *device = calloc(1, sizeof(*device));
+	enum status status = device ? start(device, params, error)
+				    : error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the device");
+	if (status)
+		cuda_close(&device);
+	*out = device;
+	return status;
+}
+
+static bool busy(const struct backend_device *device)
+{
+	for (const struct backend_stream *stream = device->streams; stream; stream = stream->next)
+		if (device->cuda->cuStreamQuery(stream->stream) == CUDA_ERROR_NOT_READY)
+			return true;
+	return false;
+}
+
+static void release(struct backend_device *device)
+{
+	struct cuda *cuda = device->cuda;
+	cuda_enter(device);
+	device->abandoned = busy(device);
+	if (device->abandoned)
+		log_warning("cuda", "a device is closed while it computes; its memory is freed when this process ends");
+	while (device->modules) {
+		struct backend_module *module = device->modules;
+		cuda_module_unload(device, &module);
+	}
+	while (device->streams) {
+		struct backend_stream *stream = device->streams;
+		cuda_stream_destroy(device, &stream);
+	}
+	while (device->buffers) {
+		struct backend_buffer *buffer = device->buffers;
+		cuda_buffer_destroy(device, &buffer);
+	}
+	if (device->abandoned)
+		return;
+	if (device->staging)
+		cuda->cuMemFreeHost(device->staging);
+	for (unsigned i = 0; i < CUDA_FILE_COUNT; i++)
+		if (device->files[i])
+			cuda->cuModuleUnload(device->files[i]);
+	cuda->cuDevicePrimaryCtxRelease_v2(device->device);
+}
+
+void cuda_close(struct backend_device **device)
+{
+	if (!*device)
+		return;
+	if ((*device)->context)
+		release(*device);
+	cuda_destroy(&(*device)->cuda);
+	free(*device);
+	*device = NULL;
+}
+
+void cuda_describe(const struct backend_device *device, struct exogpu_device_limits *limits)
+{
+	*limits = device->limits;
+}
+
+enum status cuda_memory(struct backend_device *device, uint64_t *total_bytes, uint64_t *free_bytes, struct error *error)
+{
+	size_t total = 0, unused = 0;
+	CUresult result = cuda_enter(device);
+	if (!result)
+		result = device->cuda->cuMemGetInfo_v2(&unused, &total);
+	*total_bytes = total;
+	*free_bytes = unused;
+	return cuda_check(device, error, "cuMemGetInfo", result);
+}

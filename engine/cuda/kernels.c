@@ -1,0 +1,201 @@
+/* The built-in kernels: from which embedded file each comes, and how it is launched.
+ *
+ * The PTX is compiled by the driver (tens of milliseconds a file, next to nothing from its cache), so a file is loaded
+ * at the first launch of a kernel of it. Kernels take their arguments in the order and the types of engine/builtin.h.
+ */
+#include "common/base/embedded.h"
+#include "engine/cuda/device.h"
+
+#include <string.h>
+
+enum {
+	BLOCKS_PER_UNIT = 64, // enough to keep memory busy; the kernels step over the rest
+	SUM_BLOCKS = 1024,    // at most; 4 bytes each are kept for partial sums
+	VECTOR = 4,           // elements at a time
+};
+
+static const char *const files[CUDA_FILE_COUNT] = {
+	[CUDA_FILE_VECTOR] = "kernels/cuda/vector.ptx",
+	[CUDA_FILE_MATMUL] = "kernels/cuda/matmul.ptx",
+	[CUDA_FILE_VERIFY] = "kernels/cuda/verify.ptx",
+};
+
+static const struct {
+	enum cuda_file file;
+	const char *name;
+} places[CUDA_KERNEL_COUNT] = {
+	[BUILTIN_FILL_F32] = {CUDA_FILE_VECTOR, "fill_f32"},
+	[BUILTIN_SAXPY_F32] = {CUDA_FILE_VECTOR, "saxpy_f32"},
+	[BUILTIN_SUM_F32] = {CUDA_FILE_VECTOR, "sum_partial"},
+	[CUDA_SUM_FINISH] = {CUDA_FILE_VECTOR, "sum_finish"},
+	[BUILTIN_MATMUL_F32] = {CUDA_FILE_MATMUL, "matmul_128"},
+	[CUDA_MATMUL_64] = {CUDA_FILE_MATMUL, "matmul_64"},
+	[BUILTIN_VERIFY] = {CUDA_FILE_VERIFY, "verify"},
+	[BUILTIN_STREAM_FILL] = {CUDA_FILE_VERIFY, "stream_fill"},
+	[BUILTIN_STREAM_READ] = {CUDA_FILE_VERIFY, "stream_read"},
+};
+
+static enum status find_file(enum cuda_file which, const struct embedded_file **file, struct error *error)
+{
+	*file = embedded_find(files[which]);
+	if (*file)
+		return STATUS_OK;
+	error_hint(error, "install clang (or nvcc) and build again");
+	return error_set(error, STATUS_UNAVAILABLE, "the CUDA kernels were not built: this binary has no %s",
+			 files[which]);
+}
+
+enum status cuda_kernels_check(struct error *error)
+{
+	const struct embedded_file *file;
+	enum status status = STATUS_OK;
+	for (unsigned i = 0; !status && i < CUDA_FILE_COUNT; i++)
+		status = find_file((enum cuda_file)i, &file, error);
+	return status;
+}
+
+CUresult cuda_compile(const struct backend_device *device, CUmodule *module, const char *text,
+		      char log[CUDA_SHOWN_LOG_BYTES])
+{
+	char whole[CUDA_JIT_LOG_BYTES] = "";
+	int options[] = {CUDA_JIT_ERROR_LOG, CUDA_JIT_ERROR_LOG_BYTES};
+	void *values[] = {whole, (void *)(uintptr_t)(sizeof(whole) - 1)};
+	CUresult result = device->cuda->cuModuleLoadDataEx(module, text, 2, options, values);
+	size_t length = strnlen(whole, CUDA_SHOWN_LOG_BYTES - 1);
+	for (size_t i = 0; i < length; i++)
+		log[i] = whole[i] < ' ' || whole[i] > '~' ? ' ' : whole[i];
+	log[length] = 0;
+	return result;
+}
+
+static enum status load_file(struct backend_device *device, enum cuda_file which, struct error *error)
+{
+	const struct embedded_file *file;
+	char log[CUDA_SHOWN_LOG_BYTES];
+	enum status status = find_file(which, &file, error);
+	if (status)
+		return status;
+	// The PTX is text and ends with the 0 that every embedded file has behind it.
+	CUresult result = cuda_compile(device, &device->files[which], (const char *)file->data, log);
+	if (!result)
+		return STATUS_OK;
+	device->files[which] = NULL;
+	if (result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION)
+		error_hint(error, "install a newer NVIDIA driver, or build with clang, whose PTX older drivers read");
+	else if (log[0])
+		error_hint(error, "the driver's compiler says: %s", log);
+	return cuda_failed(device->cuda, error, "cuModuleLoadDataEx", result);
+}
+
+static enum status find_kernel(struct backend_device *device, unsigned which, struct error *error)
+{
+	enum status status = STATUS_OK;
+	if (device->kernels[which])
+		return STATUS_OK;
+	if (!device->files[places[which].file])
+		status = load_file(device, places[which].file, error);
+	if (status)
+		return status;
+	CUresult result = device->cuda->cuModuleGetFunction(&device->kernels[which], device->files[places[which].file],
+							    places[which].name);
+	return cuda_check(device, error, "cuModuleGetFunction", result);
+}
+
+void cuda_pack(struct cuda_arguments *arguments, const struct backend_launch *launch)
+{
+	for (unsigned i = 0; i < launch->argument_count; i++) {
+		const struct backend_argument *argument = &launch->arguments[i];
+		arguments->values[i] = argument->kind == EXOGPU_ARGUMENT_BUFFER ? argument->buffer->pointer
+										: argument->bits;
+		arguments->pointers[i] = &arguments->values[i]; // little-endian: 4-byte values, too, begin there
+	}
+}
+
+static enum status run(struct backend_stream *stream, unsigned which, uint64_t blocks, struct cuda_arguments *arguments,
+		       struct error *error)
+{
+	struct backend_device *device = stream->device;
+	enum status status = blocks ? find_kernel(device, which, error) : STATUS_OK;
+	if (status || !blocks)
+		return status;
+	CUresult result = device->cuda->cuLaunchKernel(device->kernels[which], (unsigned)blocks, 1, 1, CUDA_BLOCK, 1, 1,
+						       0, stream->stream, arguments->pointers, NULL);
+	return cuda_check(device, error, places[which].name, result);
+}
+
+// Blocks (none for none) for `n` elements of which a thread takes `each` at a time.
+static uint64_t blocks_for(const struct backend_device *device, uint64_t n, unsigned each)
+{
+	uint64_t most = (uint64_t)device->units * BLOCKS_PER_UNIT;
+	uint64_t blocks = n / (each * CUDA_BLOCK) + (n % (each * CUDA_BLOCK) > 0);
+	return blocks < most ? blocks : most;
+}
+
+// Its number of blocks depends on n alone, and so does the order of the additions.
+static enum status run_sum(struct backend_stream *stream, const struct cuda_arguments *arguments, struct error *error)
+{
+	struct backend_device *device = stream->device;
+	uint64_t n = arguments->values[2], blocks = n / (VECTOR * CUDA_BLOCK) + 1;
+	struct cuda_arguments one = {{0}, {0}}, two = {{0}, {0}};
+	if (!stream->partials) {
+		CUresult result = device->cuda->cuMemAlloc_v2(&stream->partials, SUM_BLOCKS * sizeof(float));
+		if (result) {
+			stream->partials = 0;
+			return cuda_failed(device->cuda, error, "cuMemAlloc", result);
+		}
+	}
+	blocks = blocks < SUM_BLOCKS ? blocks : SUM_BLOCKS;
+	one.values[0] = two.values[1] = stream->partials;
+	one.values[1] = arguments->values[1];
+	one.values[2] = n;
+	two.values[0] = arguments->values[0];
+	two.values[2] = blocks;
+	for (unsigned i = 0; i < 3; i++) {
+		one.pointers[i] = &one.values[i];
+		two.pointers[i] = &two.values[i];
+	}
+	enum status status = run(stream, BUILTIN_SUM_F32, blocks, &one, error);
+	return status ? status : run(stream, CUDA_SUM_FINISH, 1, &two, error);
+}
+
+static uint64_t tiles(uint64_t m, uint64_t n, uint64_t side)
+{
+	return ((m + side - 1) / side) * ((n + side - 1) / side);
+}
+
+static enum status run_matmul(struct backend_stream *stream, struct cuda_arguments *arguments, struct error *error)
+{
+	uint64_t m = arguments->values[3], n = arguments->values[4];
+	// Two blocks of a large tile fit on a multiprocessor; with fewer than that, small tiles leave less of it idle.
+	bool large = tiles(m, n, 128) >= 2 * (uint64_t)stream->device->units;
+	return run(stream, large ? BUILTIN_MATMUL_F32 : CUDA_MATMUL_64, tiles(m, n, large ? 128 : 64), arguments,
+		   error);
+}
+
+enum status cuda_kernels_launch(struct backend_stream *stream, const struct backend_launch *launch, struct error *error)
+{
+	enum builtin_kernel kernel = (enum builtin_kernel)(launch->kernel + 1);
+	const struct backend_device *device = stream->device;
+	struct cuda_arguments arguments;
+	cuda_pack(&arguments, launch);
+	const uint64_t *values = arguments.values;
+	switch (kernel) {
+	case BUILTIN_FILL_F32:
+		return run(stream, kernel, blocks_for(device, values[2], VECTOR), &arguments, error);
+	case BUILTIN_SAXPY_F32:
+		return run(stream, kernel, blocks_for(device, values[3], VECTOR), &arguments, error);
+	case BUILTIN_SUM_F32:
+		return run_sum(stream, &arguments, error);
+	case BUILTIN_MATMUL_F32:
+		return run_matmul(stream, &arguments, error);
+	case BUILTIN_VERIFY:
+	case BUILTIN_STREAM_READ:
+		return run(stream, kernel, blocks_for(device, values[2], 1), &arguments, error);
+	case BUILTIN_STREAM_FILL:
+		return run(stream, kernel, blocks_for(device, values[1], 1), &arguments, error);
+	case BUILTIN_UNKNOWN:
+	case BUILTIN_COUNT:
+		break;
+	}
+	return error_set(error, STATUS_NOT_FOUND, "there is no built-in kernel %u", launch->kernel);
+}

@@ -1,0 +1,172 @@
+/* Buffers, copies and fills.
+ *
+ * Device memory is cuMemAlloc's, host memory pinned and portable, so that every device of the process copies from it at
+ * full speed. On a GPU inside the processor host memory is the device's own, which makes it mapped memory, too. The
+ * driver does not clear what it hands out.
+ *
+ * Copies between devices go over a peer link where the machine allows it, which is found out at the first copy of each
+ * pair. Where it does not, the driver stages them in host memory by itself; should that fail, too, they are staged
+ * here, which waits. A pair that failed once is not tried again while both devices are open. */
+#include "common/base/log.h"
+#include "engine/cuda/device.h"
+
+#include <stdlib.h>
+
+#define CUDA_STAGING_BYTES (16ull << 20)
+
+static enum status allocation_failed(struct backend_device *device, uint64_t bytes, CUresult result,
+				     struct error *error)
+{
+	size_t unused = 0, total = 0;
+	if (result != CUDA_ERROR_OUT_OF_MEMORY || device->cuda->cuMemGetInfo_v2(&unused, &total))
+		return cuda_failed(device->cuda, error, "allocating memory", result);
+	return error_set(error, STATUS_OUT_OF_MEMORY, "%llu bytes are not to be had: %llu of %llu are free, in pieces",
+			 (unsigned long long)bytes, (unsigned long long)unused, (unsigned long long)total);
+}
+
+enum status cuda_buffer_create(struct backend_device *device, struct backend_buffer **out,
+			       const struct backend_buffer_params *params, struct error *error)
+{
+	struct cuda *cuda = device->cuda;
+	struct backend_buffer *buffer = calloc(1, sizeof(*buffer));
+	*out = NULL;
+	if (!buffer)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a buffer's record");
+	CUresult result = cuda_enter(device);
+	if (!result && params->memory == EXOGPU_MEMORY_DEVICE) {
+		result = cuda->cuMemAlloc_v2(&buffer->pointer, params->bytes);
+	} else if (!result) {
+		result = cuda->cuMemHostAlloc(&buffer->host, params->bytes, CUDA_HOST_PORTABLE);
+		buffer->pointer = (CUdeviceptr)(uintptr_t)buffer->host;
+	}
+	if (result) {
+		free(buffer);
+		if (params->memory == EXOGPU_MEMORY_DEVICE)
+			return allocation_failed(device, params->bytes, result, error);
+		return cuda_failed(cuda, error, "cuMemHostAlloc", result);
+	}
+	buffer->bytes = params->bytes;
+	buffer->next = device->buffers;
+	device->buffers = buffer;
+	*out = buffer;
+	return STATUS_OK;
+}
+
+void cuda_buffer_destroy(struct backend_device *device, struct backend_buffer **out)
+{
+	struct backend_buffer *buffer = *out;
+	if (!buffer)
+		return;
+	for (struct backend_buffer **link = &device->buffers; *link; link = &(*link)->next)
+		if (*link == buffer) {
+			*link = buffer->next;
+			break;
+		}
+	if (!device->abandoned) {
+		cuda_enter(device);
+		if (buffer->host)
+			device->cuda->cuMemFreeHost(buffer->host);
+		else
+			device->cuda->cuMemFree_v2(buffer->pointer);
+	}
+	free(buffer);
+	*out = NULL;
+}
+
+void *cuda_buffer_pointer(struct backend_buffer *buffer)
+{
+	return buffer->host;
+}
+
+enum status cuda_copy(struct backend_stream *stream, const struct backend_copy *copy, struct error *error)
+{
+	struct backend_device *device = stream->device;
+	CUresult result = cuda_enter(device);
+	if (!result)
+		result = device->cuda->cuMemcpyAsync(copy->to->pointer + copy->to_offset,
+						     copy->from->pointer + copy->from_offset, copy->bytes,
+						     stream->stream);
+	return cuda_check(device, error, "cuMemcpyAsync", result);
+}
+
+enum status cuda_fill(struct backend_stream *stream, struct backend_buffer *buffer, uint64_t offset, uint64_t bytes,
+		      uint8_t value, struct error *error)
+{
+	struct backend_device *device = stream->device;
+	CUresult result = cuda_enter(device);
+	if (!result)
+		result = device->cuda->cuMemsetD8Async(buffer->pointer + offset, value, bytes, stream->stream);
+	return cuda_check(device, error, "cuMemsetD8Async", result);
+}
+
+static enum cuda_way find_way(struct backend_device *device, struct backend_device *to)
+{
+	struct cuda *cuda = device->cuda;
+	struct error error = {0};
+	int can = 0;
+	CUresult result = cuda->cuDeviceCanAccessPeer(&can, device->device, to->device);
+	if (!result && can)
+		result = cuda->cuCtxEnablePeerAccess(to->context, 0);
+	if (can && (!result || result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED))
+		return CUDA_WAY_DIRECT;
+	if (result)
+		cuda_failed(cuda, &error, "peer access", result);
+	log_warning("cuda", "copies from GPU %d to GPU %d are staged in host memory: %s", device->ordinal, to->ordinal,
+		    result ? error.message : "they are not linked as peers");
+	return CUDA_WAY_DRIVER;
+}
+
+// Piece by piece through pinned memory; waits for each.
+static CUresult copy_staged(struct backend_stream *stream, struct backend_device *to, const struct backend_copy *copy)
+{
+	struct backend_device *device = stream->device;
+	struct cuda *cuda = device->cuda;
+	CUresult result = CUDA_SUCCESS;
+	if (!device->staging)
+		result = cuda->cuMemHostAlloc(&device->staging, CUDA_STAGING_BYTES, CUDA_HOST_PORTABLE);
+	for (uint64_t done = 0, piece; !result && done < copy->bytes; done += piece) {
+		piece = copy->bytes - done < CUDA_STAGING_BYTES ? copy->bytes - done : CUDA_STAGING_BYTES;
+		result = cuda->cuMemcpyAsync((CUdeviceptr)(uintptr_t)device->staging,
+					     copy->from->pointer + copy->from_offset + done, piece, stream->stream);
+		if (!result)
+			result = cuda->cuStreamSynchronize(stream->stream);
+		if (!result)
+			result = cuda_enter(to);
+		if (!result)
+			result = cuda->cuMemcpyHtoD_v2(copy->to->pointer + copy->to_offset + done, device->staging,
+						       piece);
+		if (!result)
+			result = cuda_enter(device);
+	}
+	return result;
+}
+
+enum status cuda_copy_peer(struct backend_stream *stream, struct backend_device *to_device,
+			   const struct backend_copy *copy, bool *direct, struct error *error)
+{
+	struct backend_device *device = stream->device;
+	struct cuda_peer *peer = &device->peers[to_device->ordinal];
+	struct error fault = {0};
+	*direct = false;
+	if (copy->to->host || copy->from->host) // portable: to this device like its own
+		return cuda_copy(stream, copy, error);
+	CUresult result = cuda_enter(device);
+	if (!result && peer->serial != to_device->serial)
+		*peer = (struct cuda_peer){.serial = to_device->serial, .way = find_way(device, to_device)};
+	if (!result && peer->way != CUDA_WAY_STAGED) {
+		result = device->cuda->cuMemcpyPeerAsync(copy->to->pointer + copy->to_offset, to_device->context,
+							 copy->from->pointer + copy->from_offset, device->context,
+							 copy->bytes, stream->stream);
+		*direct = !result && peer->way == CUDA_WAY_DIRECT;
+		if (!result || cuda_lost(result))
+			return cuda_check(device, error, "cuMemcpyPeerAsync", result);
+		cuda_failed(device->cuda, &fault, "cuMemcpyPeerAsync", result);
+		log_warning("cuda", "copies from GPU %d to GPU %d are staged here: %s", device->ordinal,
+			    to_device->ordinal, fault.message);
+		peer->way = CUDA_WAY_STAGED;
+		result = CUDA_SUCCESS;
+	}
+	if (!result)
+		result = copy_staged(stream, to_device, copy);
+	return cuda_check(device, error, "a copy between two GPUs", result);
+}
