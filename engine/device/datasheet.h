@@ -1,0 +1,14 @@
+/* What makers say that a device can do at best, for the devices that we know: a measured figure stands beside it.
+ *
+ * Looked up by the device's name as its API tells it. A device that is not in the table is unknown, never estimated.
+ * Plain data. Thread: any. */
+#pragma once
+
+struct datasheet {
+	const char *name;          // as in the device's name
+	double memory_bytes_per_s; // peak
+	double f32_flops_per_s;    // peak without tensor cores; a fused multiply-add counts as two
+};
+
+// The entry whose name stands in `device_name` ("NVIDIA H200" has "H200"); the longest if several do. NULL if none.
+const struct datasheet *datasheet_find(const char *device_name);
