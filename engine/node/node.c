@@ -1,21 +1,26 @@
 /* See node.h. Order of reading: node_main, create, the callbacks above them.
  *
- * Parts, in the order in which they are made: the folder's lock, the registry (table), the loop, the prober (workers),
- * hot-plug, telemetry, the connection to the server. Each change of the table is sent and saved a moment later, several
- * at once. Everything runs on the loop's thread, but for the sampler's callback and the registry's writer. */
+ * Parts, in the order in which they are made: the folder's lock, the registry (table), the loop, the prober (workers
+ * that verify), hot-plug, telemetry, the connection to the server, the workers of sessions. Each change of the table is
+ * sent and saved a moment later, several at once. Everything runs on the loop's thread, but for the sampler's callback
+ * and the registry's writer. */
 #include "engine/node/node.h"
 
 #include "common/base/clock.h"
 #include "common/base/limits.h"
-#include "common/net/ws.h"
+#include "common/base/paths.h"
+#include "common/net/stream.h"
 #include "engine/device/registry.h"
+#include "engine/node/cache.h"
 #include "engine/node/hotplug.h"
 #include "engine/node/options.h"
 #include "engine/node/probe.h"
 #include "engine/node/readings.h"
 #include "engine/node/record.h"
 #include "engine/node/saver.h"
+#include "engine/node/tenants.h"
 #include "engine/node/uplink.h"
+#include "engine/worker/worker.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -42,7 +47,9 @@ struct node {
 	struct hotplug *hotplug;
 	struct readings *readings;
 	struct uplink *uplink;
+	struct tenants *tenants;
 	struct saver *saver;
+	char cache[4096];
 	struct net_timer save, goodbye;
 	bool stopping, usable_said;
 };
@@ -131,10 +138,65 @@ static void set_watched(void *arg, bool watched)
 		readings_set_watched(node->readings, watched);
 }
 
-static enum status verify_device(void *arg, const char *device_id, struct error *error)
+static void verify_device(struct node *node, struct uplink_call *call)
+{
+	struct error error = {0};
+	const char *device_id = json_get_string(call->params, "device_id", "");
+	enum status status = prober_verify(node->prober, device_id, &error);
+	uplink_answer(&call, status ? NULL : json_new_object(), status ? &error : NULL);
+}
+
+static void open_tenant(struct node *node, struct uplink_call *call)
+{
+	tenants_open(node->tenants, call);
+}
+
+static void open_device(struct node *node, struct uplink_call *call)
+{
+	tenants_device(node->tenants, call);
+}
+
+static void close_tenant(struct node *node, struct uplink_call *call)
+{
+	tenants_close(node->tenants, call);
+}
+
+static const struct {
+	const char *method;
+	void (*serve)(struct node *node, struct uplink_call *call);
+} served[] = {
+	{"device.verify", verify_device},
+	{"tenant.open", open_tenant},
+	{"tenant.device", open_device},
+	{"tenant.close", close_tenant},
+};
+
+static void serve(void *arg, struct uplink_call *call)
+{
+	struct error error = {0};
+	for (size_t i = 0; i < sizeof(served) / sizeof(served[0]); i++)
+		if (!strcmp(served[i].method, call->method)) {
+			served[i].serve(arg, call);
+			return;
+		}
+	error_set(&error, STATUS_METHOD_NOT_FOUND, "a node does not serve %s", call->method);
+	uplink_answer(&call, NULL, &error);
+}
+
+static void server_lost(void *arg)
 {
 	struct node *node = arg;
-	return prober_verify(node->prober, device_id, error);
+	if (node->tenants)
+		tenants_kill_all(node->tenants);
+}
+
+static void tenant_ended(void *arg, const char *worker_id, const char *message)
+{
+	struct node *node = arg;
+	struct json *params = json_new_object();
+	json_set_string(params, "worker_id", worker_id);
+	json_set_string(params, "message", message);
+	uplink_notify(node->uplink, "tenant.ended", params);
 }
 
 static void send_readings(void *arg, struct json *telemetry)
@@ -227,11 +289,36 @@ static enum status watch_signals(struct node *node, const sigset_t *ends, struct
 	return status;
 }
 
+// Where the server takes the streams of workers: beside its own socket.
+static enum status find_stream_socket(const struct node *node, char *path, size_t size, struct error *error)
+{
+	char folder[sizeof(node->options.socket_path)];
+	const char *slash = strrchr(node->options.socket_path, '/');
+	snprintf(folder, sizeof(folder), "%.*s", slash ? (int)(slash - node->options.socket_path) : 1,
+		 slash ? node->options.socket_path : ".");
+	return paths_join(folder, NET_STREAM_SOCKET, path, size, error);
+}
+
+static enum status create_tenants(struct node *node, struct error *error)
+{
+	char stream[sizeof(node->options.socket_path) + sizeof(NET_STREAM_SOCKET)];
+	struct tenants_params params = {.loop = node->loop,
+					.contract = node->contract,
+					.table = node->table,
+					.stream_path = stream,
+					.cache = node->cache,
+					.ended = tenant_ended,
+					.arg = node};
+	enum status status = find_stream_socket(node, stream, sizeof(stream), error);
+	return status ? status : tenants_create(&node->tenants, &params, error);
+}
+
 static enum status create_parts(struct node *node, struct error *error)
 {
 	struct prober_params prober = {.loop = node->loop,
 				       .contract = node->contract,
 				       .table = node->table,
+				       .cache = node->cache,
 				       .devices_changed = devices_changed,
 				       .record_changed = record_changed,
 				       .arg = node};
@@ -244,7 +331,8 @@ static enum status create_parts(struct node *node, struct error *error)
 				       .record = build_record,
 				       .devices = build_devices,
 				       .watched = set_watched,
-				       .verify = verify_device,
+				       .serve = serve,
+				       .lost = server_lost,
 				       .gone = server_gone,
 				       .arg = node};
 	memcpy(prober.enabled, node->options.enabled, sizeof(prober.enabled));
@@ -253,6 +341,8 @@ static enum status create_parts(struct node *node, struct error *error)
 		prober_scan(node->prober); // before all else: drivers take their time
 		status = uplink_create(&node->uplink, &uplink, error);
 	}
+	if (!status)
+		status = create_tenants(node, error);
 	if (!status)
 		status = hotplug_create(&node->hotplug, &hotplug, error);
 	if (!status)
@@ -270,6 +360,8 @@ static enum status create(struct node *node, const sigset_t *ends, struct error 
 	enum status status = make_folder(node->options.data, error);
 	if (!status)
 		status = lock_folder(node, ends, error);
+	if (!status)
+		status = cache_prepare(node->options.data, node->cache, sizeof(node->cache), error);
 	if (!status)
 		status = registry_load(&node->table, path, error);
 	if (!status)
@@ -296,6 +388,7 @@ static void finish(struct node *node)
 			save(node);
 		}
 	}
+	tenants_destroy(&node->tenants); // their memory is the devices'; and their calls the connection's
 	readings_destroy(&node->readings);
 	hotplug_destroy(&node->hotplug);
 	prober_destroy(&node->prober);
@@ -309,14 +402,15 @@ static void finish(struct node *node)
 		close(node->lock);
 }
 
-// A program that opens a file as descriptor 0, 1 or 2 prints into it sooner or later.
+// A program that opens a file as descriptor 0, 1 or 2 prints into it sooner or later. 3 and 4 are where workers get
+// their sockets: what is handed over must not lie there already.
 static void fill_standard_files(void)
 {
 	int fd;
 	do {
 		fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-	} while (fd >= 0 && fd <= STDERR_FILENO);
-	if (fd > STDERR_FILENO)
+	} while (fd >= 0 && fd <= WORKER_STREAM);
+	if (fd > WORKER_STREAM)
 		close(fd);
 }
 

@@ -128,12 +128,14 @@ void prober_scan(struct prober *prober)
 	}
 }
 
-static struct json *verify_params(const struct device_record *record, enum backend_kind kind, bool measure)
+static struct json *verify_params(const struct prober *prober, const struct device_record *record,
+				  enum backend_kind kind, bool measure)
 {
 	struct json *params = json_new_object();
 	json_set_string(params, "backend", backend_kind_name(kind));
 	json_set_string(params, "hardware_key", record->apis[kind].info.hardware_key);
 	json_set_bool(params, "measure", measure);
+	json_set_string(params, "cache_directory", prober->params.cache);
 	return params;
 }
 
@@ -185,8 +187,8 @@ static void start_verifying(struct prober *prober, bool first)
 				return;
 			record->apis[kind].verifying = true;
 			prober->verifying++;
-			call_worker(prober, job, "worker.verify", verify_params(record, (enum backend_kind)kind, false),
-				    VERIFY_MS, verified);
+			call_worker(prober, job, "worker.verify",
+				    verify_params(prober, record, (enum backend_kind)kind, false), VERIFY_MS, verified);
 		}
 }
 
@@ -247,7 +249,8 @@ static void measure_waiting(struct prober *prober)
 			continue;
 		text_copy(place, sizeof(prober->measuring[0]), pool);
 		job->pool = place;
-		call_worker(prober, job, "worker.verify", verify_params(record, kind, true), VERIFY_MS, measured);
+		call_worker(prober, job, "worker.verify", verify_params(prober, record, kind, true), VERIFY_MS,
+			    measured);
 	}
 }
 

@@ -14,6 +14,7 @@ struct prober_params {
 	struct net_loop *loop;
 	const struct contract *contract;
 	struct device_table *table;
+	const char *cache;                  // the folder of compiled kernels; outlives the prober
 	bool enabled[BACKEND_COUNT];        // that may be used; others are not asked
 	void (*devices_changed)(void *arg); // the table, or what is known of it, changed
 	void (*record_changed)(void *arg);  // back ends or libraries changed

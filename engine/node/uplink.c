@@ -36,6 +36,7 @@ struct uplink {
 	int64_t notice_ms;             // steady clock: when to say again that no server answers
 	bool registering, registered;  // asked and not answered yet; answered
 	bool met;                      // was registered once
+	unsigned connections;          // until now
 	pid_t parent;
 	bool ended, leaving;
 	bool record_due, devices_due;
@@ -61,7 +62,7 @@ static void send_message(struct uplink *uplink, struct buffer *head, enum status
 	buffer_finish(head);
 }
 
-static void call(struct uplink *uplink, int id, const char *method, struct json *params)
+static void send_call(struct uplink *uplink, int id, const char *method, struct json *params)
 {
 	struct buffer head;
 	struct json *number = id ? json_new_integer(id) : NULL;
@@ -82,13 +83,13 @@ static void send_due(void *arg)
 		json_set(params, "node", uplink->params.record(uplink->params.arg));
 		uplink->record_due = false;
 		uplink->registering = true;
-		call(uplink, CALL_REGISTER, "node.register", params);
+		send_call(uplink, CALL_REGISTER, "node.register", params);
 	}
 	if (uplink->devices_due && uplink->registered) {
 		struct json *params = json_new_object();
 		json_set(params, "devices", uplink->params.devices(uplink->params.arg));
 		uplink->devices_due = false;
-		call(uplink, CALL_DEVICES, "node.devices", params);
+		send_call(uplink, CALL_DEVICES, "node.devices", params);
 	}
 }
 
@@ -110,10 +111,18 @@ void uplink_send_devices(struct uplink *uplink)
 	schedule(uplink);
 }
 
+void uplink_notify(struct uplink *uplink, const char *method, struct json *params)
+{
+	if (uplink->conn && uplink->registered)
+		send_call(uplink, 0, method, params);
+	else
+		json_destroy(&params);
+}
+
 void uplink_send_telemetry(struct uplink *uplink, struct json *telemetry)
 {
 	if (uplink->conn && uplink->registered && net_conn_queued_bytes(uplink->conn) < TELEMETRY_QUEUE_BYTES)
-		call(uplink, 0, "node.telemetry", telemetry);
+		send_call(uplink, 0, "node.telemetry", telemetry);
 	else
 		json_destroy(&telemetry);
 }
@@ -122,41 +131,57 @@ static void opened(void *user, struct net_conn *conn)
 {
 	struct uplink *uplink = user;
 	uplink->conn = conn;
+	uplink->connections++;
 	net_conn_trust(conn);
 	uplink->record_due = uplink->devices_due = true;
 	send_due(uplink);
 }
 
-static void answer(struct uplink *uplink, const struct message *message, enum status status, const struct error *error)
+void uplink_answer(struct uplink_call **pointer, struct json *result, const struct error *error)
 {
+	struct uplink_call *call = *pointer;
 	struct buffer head;
-	buffer_init(&head, LIMIT_HEAD_BYTES);
-	status = status ? message_print_error(&head, message->id, error)
-			: message_print_result(&head, message->id, json_new_object());
-	send_message(uplink, &head, status);
+	*pointer = NULL;
+	if (call->id && call->uplink->conn && call->connection == call->uplink->connections) {
+		buffer_init(&head, LIMIT_HEAD_BYTES);
+		enum status status = error ? message_print_error(&head, call->id, error)
+					   : message_print_result(&head, call->id, result);
+		send_message(call->uplink, &head, status);
+	} else {
+		json_destroy(&result);
+		if (error && !call->id)
+			log_warning("node", "a notification of the server was refused: %s", error->message);
+	}
+	json_destroy(&call->id);
+	free(call);
 }
 
-// Calls of the server: node.watch (a notification) and device.verify.
+// A call of the server. node.watch is the uplink's own to serve.
 static void serve(struct uplink *uplink, const struct message *message)
 {
 	struct error error = {0};
 	const struct contract_method *method = contract_find(uplink->params.contract, message->method);
-	enum status status = STATUS_OK;
-	if (!method || !method->direction || strcmp(method->direction, "server-to-node"))
-		status = error_set(&error, STATUS_METHOD_NOT_FOUND, "a node has no method %.64s", message->method);
-	else
-		status = contract_check_params(uplink->params.contract, method, message->params, &error);
-	if (!status && !strcmp(method->name, "node.watch"))
-		uplink->params.watched(uplink->params.arg, json_get_bool(message->params, "watched", false));
-	else if (!status && !strcmp(method->name, "device.verify"))
-		status = uplink->params.verify(uplink->params.arg, json_get_string(message->params, "device_id", ""),
-					       &error);
-	else if (!status)
-		status = error_set(&error, STATUS_METHOD_NOT_FOUND, "a node does not serve %.64s", message->method);
+	struct uplink_call *call = calloc(1, sizeof(*call));
+	if (!call) {
+		log_error("node", "no memory to serve the server");
+		return;
+	}
+	*call = (struct uplink_call){.uplink = uplink, .connection = uplink->connections, .params = message->params};
 	if (message->kind == MESSAGE_REQUEST)
-		answer(uplink, message, status, &error);
-	else if (status)
-		log_warning("node", "a notification of the server was refused: %s", error.message);
+		call->id = json_copy(message->id);
+	if (!method || !method->direction || strcmp(method->direction, "server-to-node"))
+		error_set(&error, STATUS_METHOD_NOT_FOUND, "a node has no method %.64s", message->method);
+	else
+		contract_check_params(uplink->params.contract, method, message->params, &error);
+	if (error.status) {
+		uplink_answer(&call, NULL, &error);
+	} else if (!strcmp(method->name, "node.watch")) {
+		uplink->params.watched(uplink->params.arg, json_get_bool(message->params, "watched", false));
+		uplink_answer(&call, json_new_object(), NULL);
+	} else {
+		call->method = method->name;
+		uplink->params.serve(uplink->params.arg, call);
+	}
 }
 
 static void answered(struct uplink *uplink, const struct message *message)
@@ -224,7 +249,6 @@ static void closed(void *user, struct net_conn *conn, int code)
 {
 	struct uplink *uplink = user;
 	int64_t now_ms = clock_steady_ms();
-	(void)conn;
 	if (uplink->registered) {
 		uplink->lost_at_ms = now_ms;
 		uplink->params.watched(uplink->params.arg, false);
@@ -233,6 +257,8 @@ static void closed(void *user, struct net_conn *conn, int code)
 	uplink->conn = NULL;
 	uplink->registering = uplink->registered = false;
 	net_timer_stop(uplink->params.loop, &uplink->send);
+	if (conn)
+		uplink->params.lost(uplink->params.arg);
 	if (uplink->ended)
 		return;
 	if (uplink->leaving)

@@ -12,6 +12,15 @@
 
 struct uplink;
 
+// A call of the server. It is answered once, by uplink_answer, at once or later.
+struct uplink_call {
+	const char *method;        // one of the contract, server to node; lives as long as it
+	const struct json *params; // checked against the contract; valid during `serve`
+	struct uplink *uplink;
+	struct json *id;     // NULL: a notification, which wants no answer
+	unsigned connection; // that it came by: an answer does not go to another
+};
+
 struct uplink_params {
 	struct net_loop *loop;
 	const struct contract *contract;    // CONTRACT_NODE
@@ -19,8 +28,9 @@ struct uplink_params {
 	struct json *(*record)(void *arg);  // NodeRecord, made anew
 	struct json *(*devices)(void *arg); // array of ReportedDevice
 	void (*watched)(void *arg, bool watched);
-	enum status (*verify)(void *arg, const char *device_id, struct error *error);
-	void (*gone)(void *arg, const char *why); // the server stopped, refused the node, or stayed away
+	void (*serve)(void *arg, struct uplink_call *call); // takes the call
+	void (*lost)(void *arg);                            // a connection to the server ended
+	void (*gone)(void *arg, const char *why);           // the server stopped, refused the node, or stayed away
 	void *arg;
 };
 
@@ -31,5 +41,10 @@ void uplink_close(struct uplink *uplink);
 // The record or the devices changed: sent soon, several changes at once; nothing while there is no connection.
 void uplink_send_record(struct uplink *uplink);
 void uplink_send_devices(struct uplink *uplink);
+// A notification; `params` is taken. Left out while there is no connection.
+void uplink_notify(struct uplink *uplink, const char *method, struct json *params);
+// Answer with a result (taken), or with an error if one is given; frees the call. Nothing is sent when the connection
+// that it came by has ended. The uplink must still be there.
+void uplink_answer(struct uplink_call **call, struct json *result, const struct error *error);
 // node.telemetry; `telemetry` is taken. Left out when the server is slow to take what is there already.
 void uplink_send_telemetry(struct uplink *uplink, struct json *telemetry);

@@ -1,0 +1,42 @@
+/* A worker's process: this very binary, started, listened to, and reaped.
+ *
+ * It gets the caller's sockets as descriptors 3 and 4, its standard error in a pipe of which the last lines are kept,
+ * and nothing else that is open here. Its end is seen by a pidfd, or where the kernel has none by looking every
+ * PROCESS_POLL_MS. Descriptors 3 and 4 of the node must be taken already (node_main sees to that): nothing that is
+ * handed over may lie where it is going to.
+ * Thread: the loop's. Embedded in its owner and zero before first use; owns the pipe, the pidfd and the child. */
+#pragma once
+#include "common/base/buffer.h"
+#include "common/net/loop.h"
+
+#include <sys/types.h>
+
+struct process {
+	struct net_loop *loop;
+	pid_t pid; // 0: not running
+	bool killed;
+	int stderr_fd; // owned by its watch
+	struct net_watch *stderr_pipe, *pidfd;
+	struct net_timer poll;
+	struct buffer printed;
+	void (*ended)(void *arg, int wait_status);
+	void *arg;
+};
+
+struct process_params {
+	struct net_loop *loop;
+	int socket, stream; // what it gets as 3 and 4; stream -1: nothing. They stay the caller's.
+	// Reaped: the last call. The owner may finish and free the process in it.
+	void (*ended)(void *arg, int wait_status);
+	void *arg;
+};
+
+// Errors: STATUS_UNAVAILABLE, STATUS_OUT_OF_MEMORY.
+enum status process_start(struct process *process, const struct process_params *params, struct error *error);
+void process_kill(struct process *process); // SIGKILL; `ended` follows
+// How it ended, in words, for a person: the signal or exit status, and the last line that it printed.
+void process_describe(const struct process *process, int wait_status, char *text, size_t size);
+// The last line that it printed, without control characters; "" if it printed nothing.
+const char *process_last_line(const struct process *process, char *line, size_t size);
+// Kill and reap it without `ended`, waiting *patience_ms at most, from which the time is taken.
+void process_finish(struct process *process, int *patience_ms);

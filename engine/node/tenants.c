@@ -1,0 +1,519 @@
+/* See tenants.h. Order of reading: tenants_open, take_answer, process_ended, look_after.
+ *
+ * Everything that is waited for is a request of its tenant: a call to the worker, or a tenant.close that waits for the
+ * end of the process. One timer looks after all: it asks each worker whether it still answers, and kills those with a
+ * request that is overdue. A tenant is freed when its process is reaped and not before. */
+#include "engine/node/tenants.h"
+
+#include "common/base/clock.h"
+#include "common/base/limits.h"
+#include "common/base/log.h"
+#include "common/wire/message.h"
+#include "engine/node/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum {
+	LOOK_MS = 1000,
+	OPEN_MS = 10000,
+	DEVICE_MS = 20000, // as for a device that is verified
+	PING_MS = 5000,
+	STOP_MS = 500,
+	REQUESTS = LIMIT_WORKER_DEVICES + 8, // of one tenant
+};
+
+enum request_kind { REQUEST_UNKNOWN, REQUEST_OPEN, REQUEST_DEVICE, REQUEST_PING, REQUEST_CLOSE };
+
+static const char *const method_of[] = {
+	[REQUEST_OPEN] = "worker.open", [REQUEST_DEVICE] = "worker.device", [REQUEST_PING] = "worker.ping"};
+
+struct request {
+	struct request *next;
+	enum request_kind kind;
+	int64_t id, began_ns, due_ms;
+	struct uplink_call *call; // NULL for a ping
+};
+
+struct tenant {
+	struct tenant *next;
+	struct tenants *all;
+	char worker_id[65];
+	enum backend_kind backend;
+	struct process process;
+	struct net_watch *socket;
+	int socket_fd; // owned by the watch
+	struct buffer in;
+	struct request *requests;
+	size_t request_count;
+	int64_t last_id;
+	bool open;      // worker.open was answered
+	bool unwanted;  // the server asked for its end, or knows of it
+	char fault[96]; // why it was killed; "" if it was not, or not for a fault
+};
+
+struct tenants {
+	struct tenants_params params;
+	struct sockaddr_un stream;
+	char cache[4096];
+	struct tenant *list;
+	size_t count;
+	struct net_timer look; // runs while there are any
+};
+
+// ---- requests ----
+
+static double elapsed_ms(int64_t began_ns)
+{
+	return (double)(clock_steady_ns() - began_ns) * 1e-6;
+}
+
+// NULL, with the error: too many, or no memory.
+static struct request *add_request(struct tenant *tenant, enum request_kind kind, int64_t patience_ms,
+				   struct error *error)
+{
+	struct request *request = tenant->request_count < REQUESTS ? calloc(1, sizeof(*request)) : NULL;
+	if (!request) {
+		error_set(error, STATUS_LIMIT_EXCEEDED, "the worker has %zu calls under way", tenant->request_count);
+		return NULL;
+	}
+	*request = (struct request){.kind = kind,
+				    .id = ++tenant->last_id,
+				    .began_ns = clock_steady_ns(),
+				    .due_ms = clock_steady_ms() + patience_ms,
+				    .next = tenant->requests};
+	tenant->requests = request;
+	tenant->request_count++;
+	return request;
+}
+
+static void remove_request(struct tenant *tenant, struct request *request)
+{
+	struct request **at = &tenant->requests;
+	while (*at != request)
+		at = &(*at)->next;
+	*at = request->next;
+	tenant->request_count--;
+	free(request);
+}
+
+static void fail_call(struct uplink_call *call, const struct error *error)
+{
+	uplink_answer(&call, NULL, error);
+}
+
+static void kill_for(struct tenant *tenant, const char *fault)
+{
+	if (!tenant->process.killed)
+		snprintf(tenant->fault, sizeof(tenant->fault), "%s", fault);
+	process_kill(&tenant->process);
+}
+
+static void send_request(struct tenant *tenant, const struct request *request, struct json *params)
+{
+	struct buffer head, out;
+	struct json *id = json_new_integer(request->id);
+	buffer_init(&head, LIMIT_HEAD_BYTES);
+	buffer_init(&out, LIMIT_WORKER_MESSAGE_BYTES);
+	enum status status = message_print_call(&head, id, method_of[request->kind], params);
+	if (!status)
+		status = message_encode_stream(&out, (const char *)head.data, head.length, NULL, 0);
+	// Calls are short and few: a socket that is full of them belongs to a worker that does not read.
+	if (status || send(tenant->socket_fd, out.data, out.length, MSG_NOSIGNAL) != (ssize_t)out.length)
+		kill_for(tenant, "the worker did not take a call");
+	json_destroy(&id);
+	buffer_finish(&head);
+	buffer_finish(&out);
+}
+
+// ---- what workers say ----
+
+// The answer to `request`, good or bad, goes to who asked.
+static void settle(struct tenant *tenant, struct request *request, struct json *result, const struct error *error)
+{
+	struct uplink_call *call = request->call;
+	const char *time_name = request->kind == REQUEST_OPEN ? "started_ms" : "opened_ms";
+	if (request->kind == REQUEST_OPEN)
+		tenant->open = !error;
+	if (request->kind == REQUEST_OPEN && error) {
+		tenant->unwanted = true; // the server will not hear of it again
+		process_kill(&tenant->process);
+	}
+	if (!error)
+		json_set_number(result, time_name, elapsed_ms(request->began_ns));
+	remove_request(tenant, request);
+	if (call)
+		uplink_answer(&call, result, error);
+	else
+		json_destroy(&result);
+}
+
+static void take_answer(struct tenant *tenant, const uint8_t *frame, size_t length)
+{
+	struct message message = {0};
+	struct error error = {0};
+	struct request *request = NULL;
+	int64_t id = 0;
+	enum status status = message_decode(&message, frame, length, &error);
+	if (!status && (message.kind == MESSAGE_RESULT || message.kind == MESSAGE_ERROR) && message.id)
+		status = json_integer(message.id, &id);
+	for (request = tenant->requests; request && (request->id != id || request->kind == REQUEST_CLOSE);)
+		request = request->next;
+	if (!status && message.kind == MESSAGE_RESULT && request) {
+		const struct contract *contract = tenant->all->params.contract;
+		status = contract_check_result(contract, contract_find(contract, method_of[request->kind]),
+					       message.result, &error);
+	}
+	if (status || !request) {
+		log_warning("node", "worker %s breaks the protocol: %s", tenant->worker_id,
+			    error.message[0] ? error.message : "it answers what nobody asked");
+		kill_for(tenant, "the worker broke the protocol");
+	} else if (message.kind == MESSAGE_ERROR) {
+		message_read_error(&message, &error);
+		settle(tenant, request, NULL, &error);
+	} else {
+		settle(tenant, request, json_copy(message.result), NULL);
+	}
+	message_finish(&message);
+}
+
+// Read what is there. False once there is nothing more to come.
+static bool read_socket(struct tenant *tenant)
+{
+	uint8_t bytes[4096];
+	while (tenant->socket && !tenant->fault[0]) {
+		ssize_t got = recv(tenant->socket_fd, bytes, sizeof(bytes), 0);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+		const uint8_t *frame;
+		size_t frame_bytes, used = 1;
+		enum status status = buffer_append(&tenant->in, bytes, (size_t)got);
+		while (!status && used && !tenant->fault[0]) {
+			status = message_next(&tenant->in, &frame, &frame_bytes, &used);
+			if (!status && used) {
+				take_answer(tenant, frame, frame_bytes);
+				buffer_consume(&tenant->in, used);
+			}
+		}
+		if (status)
+			kill_for(tenant, "the worker sent a message of no possible length");
+	}
+	return false;
+}
+
+static void socket_readable(void *arg, int fd)
+{
+	struct tenant *tenant = arg;
+	(void)fd;
+	if (!read_socket(tenant))
+		net_watch_destroy(&tenant->socket); // the end of the process says the rest
+}
+
+// ---- the end of a worker ----
+
+static void answer_ended(struct uplink_call *call, double ms)
+{
+	struct json *result = json_new_object();
+	json_set_number(result, "ended_ms", ms);
+	uplink_answer(&call, result, NULL);
+}
+
+static void release(struct tenant *tenant, const struct error *error, int *patience_ms)
+{
+	struct tenants *all = tenant->all;
+	struct tenant **at = &all->list;
+	process_finish(&tenant->process, patience_ms);
+	while (tenant->requests) {
+		struct request request = *tenant->requests;
+		remove_request(tenant, tenant->requests);
+		if (request.kind == REQUEST_CLOSE)
+			answer_ended(request.call, elapsed_ms(request.began_ns));
+		else if (request.call)
+			fail_call(request.call, error);
+	}
+	while (*at != tenant)
+		at = &(*at)->next;
+	*at = tenant->next;
+	if (!--all->count)
+		net_timer_stop(all->params.loop, &all->look);
+	net_watch_destroy(&tenant->socket);
+	buffer_finish(&tenant->in);
+	free(tenant);
+}
+
+static void process_ended(void *arg, int wait_status)
+{
+	struct tenant *tenant = arg;
+	struct tenants_params params = tenant->all->params;
+	struct error error = {0};
+	char worker_id[sizeof(tenant->worker_id)], words[sizeof(error.message)];
+	read_socket(tenant); // what it sent before its end
+	snprintf(worker_id, sizeof(worker_id), "%s", tenant->worker_id);
+	process_describe(&tenant->process, wait_status, words, sizeof(words));
+	if (tenant->fault[0])
+		error_set(&error, STATUS_TIMEOUT, "%s and was killed", tenant->fault);
+	else
+		error_set(&error, tenant->unwanted ? STATUS_CONFLICT : STATUS_UNAVAILABLE, "%s", words);
+	bool tell = tenant->open && !tenant->unwanted;
+	if (!tenant->unwanted)
+		log_warning("node", "worker %s of a session: %s", worker_id, error.message);
+	release(tenant, &error, &(int){0});
+	if (tell)
+		params.ended(params.arg, worker_id, error.message);
+}
+
+static void look_after(void *arg)
+{
+	struct tenants *all = arg;
+	struct error error = {0};
+	int64_t now_ms = clock_steady_ms();
+	for (struct tenant *tenant = all->list; tenant; tenant = tenant->next) {
+		bool asked = false;
+		char fault[sizeof(tenant->fault)];
+		read_socket(tenant); // it may have answered while this process was held up
+		for (struct request *request = tenant->requests; request; request = request->next) {
+			asked = asked || request->kind == REQUEST_PING;
+			if (request->kind == REQUEST_CLOSE || request->due_ms > now_ms)
+				continue;
+			snprintf(fault, sizeof(fault), "the worker did not answer %s in %.0f s",
+				 method_of[request->kind], elapsed_ms(request->began_ns) / 1000);
+			kill_for(tenant, fault);
+		}
+		if (asked || !tenant->open || tenant->process.killed)
+			continue;
+		struct request *ping = add_request(tenant, REQUEST_PING, PING_MS, &error);
+		if (ping)
+			send_request(tenant, ping, json_new_object());
+	}
+	net_timer_start(all->params.loop, &all->look, LOOK_MS, look_after, all);
+}
+
+// ---- the server's calls ----
+
+static struct tenant *find(struct tenants *tenants, const struct uplink_call *call)
+{
+	const char *worker_id = json_get_string(call->params, "worker_id", "");
+	struct tenant *tenant = tenants->list;
+	while (tenant && strcmp(tenant->worker_id, worker_id))
+		tenant = tenant->next;
+	return tenant;
+}
+
+// Dial the server's socket for workers and say whose stream this is.
+static enum status connect_stream(const struct tenants *tenants, const struct uplink_call *call, int *out,
+				  struct error *error)
+{
+	struct buffer head, hello;
+	struct json *params = json_new_object();
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	buffer_init(&head, LIMIT_HEAD_BYTES);
+	buffer_init(&hello, LIMIT_WORKER_MESSAGE_BYTES);
+	json_set_string(params, "worker_id", json_get_string(call->params, "worker_id", ""));
+	json_set_string(params, "key", json_get_string(call->params, "key", ""));
+	enum status status = message_print_call(&head, NULL, "link.hello", params);
+	if (!status)
+		status = message_encode_stream(&hello, (const char *)head.data, head.length, NULL, 0);
+	if (status)
+		error_set(error, status, "no memory to greet the server");
+	else if (fd < 0 || connect(fd, (const struct sockaddr *)&tenants->stream, sizeof(tenants->stream)))
+		status = error_errno(error, STATUS_UNAVAILABLE, errno, "connecting a worker to the server");
+	else if (send(fd, hello.data, hello.length, MSG_NOSIGNAL) != (ssize_t)hello.length || fcntl(fd, F_SETFL, 0) < 0)
+		status = error_errno(error, STATUS_UNAVAILABLE, errno, "greeting the server for a worker");
+	if (status && fd >= 0)
+		close(fd);
+	buffer_finish(&head);
+	buffer_finish(&hello);
+	*out = status ? -1 : fd;
+	return status;
+}
+
+static const struct net_watch_events socket_events = {.readable = socket_readable};
+
+// Start its process, which has `stream` (taken). A failure after which it runs all the same kills it; its end follows.
+static enum status start(struct tenant *tenant, int stream, struct error *error)
+{
+	int sockets[2] = {-1, -1};
+	struct net_loop *loop = tenant->all->params.loop;
+	enum status status = STATUS_OK;
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets)) {
+		status = error_errno(error, STATUS_UNAVAILABLE, errno, "a worker's socket");
+		goto done;
+	}
+	struct process_params process = {
+		.loop = loop, .socket = sockets[1], .stream = stream, .ended = process_ended, .arg = tenant};
+	tenant->socket_fd = sockets[0];
+	status = net_watch_create(&tenant->socket, loop, sockets[0], &socket_events, tenant, error);
+	if (status)
+		goto done;
+	sockets[0] = -1; // the watch has it
+	status = process_start(&tenant->process, &process, error);
+done:
+	for (int i = 0; i < 2; i++)
+		if (sockets[i] >= 0)
+			close(sockets[i]);
+	close(stream);
+	return status;
+}
+
+static struct tenant *create(struct tenants *tenants, const struct uplink_call *call)
+{
+	struct tenant *tenant = calloc(1, sizeof(*tenant));
+	if (!tenant)
+		return NULL;
+	*tenant = (struct tenant){.all = tenants,
+				  .next = tenants->list,
+				  .backend = backend_kind_parse(json_get_string(call->params, "backend", ""))};
+	snprintf(tenant->worker_id, sizeof(tenant->worker_id), "%s", json_get_string(call->params, "worker_id", ""));
+	buffer_init(&tenant->in, LIMIT_WORKER_MESSAGE_BYTES);
+	tenants->list = tenant;
+	if (!tenants->count++)
+		net_timer_start(tenants->params.loop, &tenants->look, LOOK_MS, look_after, tenants);
+	return tenant;
+}
+
+void tenants_open(struct tenants *tenants, struct uplink_call *call)
+{
+	struct error error = {0};
+	struct tenant *tenant = NULL;
+	int stream = -1;
+	if (find(tenants, call))
+		error_set(&error, STATUS_CONFLICT, "there is a worker of this id");
+	else if (tenants->count >= LIMIT_WORKERS)
+		error_set(&error, STATUS_LIMIT_EXCEEDED, "this node has %zu workers, and takes no more",
+			  tenants->count);
+	else if (!connect_stream(tenants, call, &stream, &error))
+		tenant = create(tenants, call);
+	struct request *request = tenant ? add_request(tenant, REQUEST_OPEN, OPEN_MS, &error) : NULL;
+	if (!request) {
+		error_set(&error, STATUS_OUT_OF_MEMORY, "no memory for a worker");
+		fail_call(call, &error);
+		if (stream >= 0)
+			close(stream);
+		if (tenant)
+			release(tenant, &error, &(int){0});
+		return;
+	}
+	request->call = call;
+	if (start(tenant, stream, &error)) {
+		log_error("node", "a session's worker could not be started: %s", error.message);
+		release(tenant, &error, &(int){0}); // answers the call
+		return;
+	}
+	struct json *params = json_new_object();
+	json_set_string(params, "backend", backend_kind_name(tenant->backend));
+	if (json_get(call->params, "memory_limit_bytes"))
+		json_set(params, "memory_limit_bytes", json_copy(json_get(call->params, "memory_limit_bytes")));
+	json_set_string(params, "cache_directory", tenants->cache);
+	send_request(tenant, request, params);
+}
+
+// Whether the device can be used through the worker's back end now.
+static enum status check_device(const struct device_record *record, enum backend_kind kind, struct error *error)
+{
+	if (!record)
+		return error_set(error, STATUS_NOT_FOUND, "this node has no such device");
+	const struct device_api *api = &record->apis[kind];
+	if (!device_record_present(record))
+		return error_set(error, STATUS_UNAVAILABLE, "the device is not there now");
+	if (!api->known || !api->listed)
+		return error_set(error, STATUS_CONFLICT, "%s does not see this device", backend_kind_title(kind));
+	if (api->verification.state == VERIFICATION_FAILED)
+		return error_set(error, STATUS_UNAVAILABLE, "the device failed verification through %s: %.200s",
+				 backend_kind_title(kind), api->verification.error);
+	if (api->verification.state != VERIFICATION_PASSED) {
+		error_hint(error, "try again in a few seconds");
+		return error_set(error, STATUS_UNAVAILABLE, "the device is still being verified through %s",
+				 backend_kind_title(kind));
+	}
+	return STATUS_OK;
+}
+
+void tenants_device(struct tenants *tenants, struct uplink_call *call)
+{
+	struct error error = {0};
+	struct tenant *tenant = find(tenants, call);
+	const char *device_id = json_get_string(call->params, "device_id", "");
+	struct device_record *record = device_table_find(tenants->params.table, device_id);
+	struct request *request = NULL;
+	if (!tenant || tenant->process.killed)
+		error_set(&error, STATUS_NOT_FOUND, "this node has no such worker");
+	else if (!tenant->open)
+		error_set(&error, STATUS_CONFLICT, "the worker is not open yet");
+	else if (!check_device(record, tenant->backend, &error))
+		request = add_request(tenant, REQUEST_DEVICE, DEVICE_MS, &error);
+	if (!request) {
+		fail_call(call, &error);
+		return;
+	}
+	request->call = call;
+	struct json *params = json_new_object();
+	json_set_integer(params, "device", json_get_integer(call->params, "device", 0));
+	json_set_string(params, "hardware_key", record->apis[tenant->backend].info.hardware_key);
+	send_request(tenant, request, params);
+}
+
+void tenants_close(struct tenants *tenants, struct uplink_call *call)
+{
+	struct error error = {0};
+	struct tenant *tenant = find(tenants, call);
+	if (!tenant) {
+		answer_ended(call, 0);
+		return;
+	}
+	tenant->unwanted = true;
+	process_kill(&tenant->process); // before all else: this is how a token's access to memory ends
+	struct request *request = add_request(tenant, REQUEST_CLOSE, 0, &error);
+	if (request)
+		request->call = call;
+	else
+		fail_call(call, &error);
+}
+
+void tenants_kill_all(struct tenants *tenants)
+{
+	for (struct tenant *tenant = tenants->list; tenant; tenant = tenant->next) {
+		tenant->unwanted = true;
+		process_kill(&tenant->process);
+	}
+}
+
+enum status tenants_create(struct tenants **out, const struct tenants_params *params, struct error *error)
+{
+	*out = NULL;
+	if (strlen(params->stream_path) > LIMIT_SOCKET_PATH_BYTES) {
+		error_hint(error, "use a data directory with a shorter path");
+		return error_set(error, STATUS_INVALID_PARAMS, "the path of the server's socket is over %d bytes",
+				 LIMIT_SOCKET_PATH_BYTES);
+	}
+	struct tenants *tenants = calloc(1, sizeof(*tenants));
+	if (!tenants)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the sessions' workers");
+	tenants->params = *params;
+	tenants->stream.sun_family = AF_UNIX;
+	snprintf(tenants->stream.sun_path, sizeof(tenants->stream.sun_path), "%s", params->stream_path);
+	snprintf(tenants->cache, sizeof(tenants->cache), "%s", params->cache);
+	*out = tenants;
+	return STATUS_OK;
+}
+
+void tenants_destroy(struct tenants **tenants)
+{
+	if (!*tenants)
+		return;
+	int patience_ms = STOP_MS;
+	struct error error = {0};
+	error_set(&error, STATUS_UNAVAILABLE, "the node stops");
+	tenants_kill_all(*tenants);
+	while ((*tenants)->list)
+		release((*tenants)->list, &error, &patience_ms);
+	free(*tenants);
+	*tenants = NULL;
+}

@@ -1,0 +1,39 @@
+/* Workers of sessions: the node starts one for each tenant.open, connects it to the server, and watches it.
+ *
+ * A worker has two sockets: on 3 the node's, over which this calls worker.open, worker.device and worker.ping; on 4 a
+ * stream that the node dialled to the server and on which it has said which worker this is. What a session does goes
+ * over the second and never through the node.
+ *
+ * A worker ends by SIGKILL and in no other way that is planned: when the server asks for it, when it leaves a call
+ * unanswered (a ping for 5 s), and when the connection to the server ends, since no session reaches it any more. An end
+ * that the server did not ask for is told it, in words. A session's worker sees all devices of its back end, not one
+ * alone as the prober's do (struct backend's `narrow`): copies between devices need them in one process.
+ * Thread: the loop's. Owns the processes; does not own the table. */
+#pragma once
+#include "common/wire/contract.h"
+#include "engine/device/table.h"
+#include "engine/node/uplink.h"
+
+struct tenants;
+
+struct tenants_params {
+	struct net_loop *loop;
+	const struct contract *contract;
+	struct device_table *table;
+	const char *stream_path; // the server's socket for workers; copied
+	const char *cache;       // the folder of compiled kernels; copied
+	// A worker that was open ended, unasked.
+	void (*ended)(void *arg, const char *worker_id, const char *message);
+	void *arg;
+};
+
+// Errors: STATUS_OUT_OF_MEMORY, STATUS_INVALID_PARAMS (a socket path that is too long).
+enum status tenants_create(struct tenants **out, const struct tenants_params *params, struct error *error);
+// Kills and reaps all, half a second at most. Before the uplink goes: calls under way still belong to it.
+void tenants_destroy(struct tenants **tenants);
+// The calls of the server. Each takes its call and answers it.
+void tenants_open(struct tenants *tenants, struct uplink_call *call);
+void tenants_device(struct tenants *tenants, struct uplink_call *call);
+void tenants_close(struct tenants *tenants, struct uplink_call *call);
+// The server is gone: kill all.
+void tenants_kill_all(struct tenants *tenants);
