@@ -81,8 +81,9 @@ static enum status take(const struct flags *flags, void *into, int argc, char **
 enum status flags_read(const struct flags *flags, void *into, int argc, char **argv, struct error *error)
 {
 	bool ended = false, help = false;
-	const char *none = NULL;
-	const char **operand = flags->operand ? (const char **)(void *)((char *)into + flags->operand_offset) : &none;
+	const char **operands = (const char **)(void *)((char *)into + flags->operand_offset),
+		   *missing = flags->operands;
+	size_t count = 0;
 	for (int i = 0; i < argc && !help; i++) {
 		const char *word = argv[i];
 		if (!ended && !strcmp(word, "--")) {
@@ -91,14 +92,16 @@ enum status flags_read(const struct flags *flags, void *into, int argc, char **a
 			enum status status = take(flags, into, argc, argv, &i, &help, error);
 			if (status)
 				return status;
-		} else if (flags->operand && !*operand) {
-			*operand = word;
+		} else if (missing && word[0]) {
+			operands[count++] = word;
+			missing = strchr(missing, ' ');
+			missing = missing ? missing + 1 : NULL;
 		} else {
 			return error_set(error, STATUS_INVALID_PARAMS, "\"%.60s\" is one argument too many", word);
 		}
 	}
-	if (flags->operand && !help && (!*operand || !(*operand)[0]))
-		return error_set(error, STATUS_INVALID_PARAMS, "%s is missing", flags->operand);
+	if (missing && missing[0] != '[' && !help)
+		return error_set(error, STATUS_INVALID_PARAMS, "%.*s is missing", (int)strcspn(missing, " "), missing);
 	return STATUS_OK;
 }
 

@@ -16,12 +16,12 @@ const struct flag arguments_common[] = {
 	{0},
 };
 
-enum status arguments_parse(struct cli_arguments *arguments, const struct flag *own, const char *operand, int argc,
+enum status arguments_parse(struct cli_arguments *arguments, const struct flag *own, const char *operands, int argc,
 			    char **argv, struct error *error)
 {
 	const struct flags flags = {.own = own,
 				    .common = arguments_common,
-				    .operand = operand,
+				    .operands = operands,
 				    .operand_offset = offsetof(struct cli_arguments, operand)};
 	*arguments = (struct cli_arguments){0};
 	return flags_read(&flags, arguments, argc, argv, error);

@@ -8,12 +8,13 @@ struct cli_arguments {
 	bool json, help;
 	bool wide;                                                                       // nodes
 	const char *name, *scopes, *expires, *calls_per_s, *max_sessions, *memory_limit; // token create
-	const char *operand;                                                             // token revoke
+	const char *label;                                                               // alloc
+	const char *operand, *second; // token revoke ID; alloc DEVICE SIZE; alloc free ID; bench device [DEVICE]
 };
 
 extern const struct flag arguments_common[]; // ends with a NULL name
 
-// Read argv[0] to argv[argc - 1]. `own` (may be NULL) ends with a NULL name; `operand` is what the operand is called,
-// NULL if there is none. Errors: flags_read's.
-enum status arguments_parse(struct cli_arguments *arguments, const struct flag *own, const char *operand, int argc,
+// Read argv[0] to argv[argc - 1]. `own` (may be NULL) ends with a NULL name; `operands` is what the operands are
+// called, NULL if there are none. Errors: flags_read's.
+enum status arguments_parse(struct cli_arguments *arguments, const struct flag *own, const char *operands, int argc,
 			    char **argv, struct error *error);

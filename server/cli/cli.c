@@ -19,9 +19,12 @@ static const struct cli_command help_command = {
 	.name = "help", .operand = "[COMMAND]", .summary = "what a command does, with its options"};
 static const struct cli_command version_command = {.name = "version", .summary = "the version of this binary"};
 static const struct cli_command *const commands[] = {
-	&serve_command,      &node_command,         &devices_command, &nodes_command,   &token_create_command,
-	&token_list_command, &token_revoke_command, &help_command,    &version_command,
+	&serve_command,        &node_command,         &devices_command,    &nodes_command,      &token_create_command,
+	&token_list_command,   &token_revoke_command, &alloc_list_command, &alloc_free_command, &alloc_command,
+	&bench_device_command, &help_command,         &version_command,
 };
+// First words of those that have two.
+static const char *const groups[] = {"token", "alloc", "bench"};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
 void cli_print_help(FILE *out)
@@ -30,11 +33,11 @@ void cli_print_help(FILE *out)
 		     "Usage: exogpu COMMAND [OPTION...]\n\n");
 	for (size_t i = 0; i < COMMANDS; i++) {
 		const char *operand = commands[i]->operand ? commands[i]->operand : "";
-		fprintf(out, "  %s %-*s%s\n", commands[i]->name, (int)(16 - strlen(commands[i]->name)), operand,
+		fprintf(out, "  %s %-*s%s\n", commands[i]->name, (int)(20 - strlen(commands[i]->name)), operand,
 			commands[i]->summary);
 	}
 	fprintf(out,
-		"\ndevices, nodes and token ask the server that runs on the data directory (--data DIR, else "
+		"\nAll but serve and node ask the server that runs on the data directory (--data DIR, else "
 		"EXOGPU_DATA,\n"
 		"else $XDG_DATA_HOME/exogpu, else ~/.local/share/exogpu), or the one at --url or EXOGPU_URL with the\n"
 		"token in EXOGPU_TOKEN. With --json they print the answer, or the error, as JSON.\n");
@@ -124,7 +127,7 @@ static void print_group_help(const char *word, FILE *out)
 	fprintf(out, "Usage: exogpu %s COMMAND [OPTION...]\n\n", word);
 	for (size_t i = 0; i < COMMANDS; i++)
 		if (!strncmp(commands[i]->name, word, length) && commands[i]->name[length] == ' ')
-			fprintf(out, "  exogpu %s %-*s%s\n", commands[i]->name, (int)(16 - strlen(commands[i]->name)),
+			fprintf(out, "  exogpu %s %-*s%s\n", commands[i]->name, (int)(20 - strlen(commands[i]->name)),
 				commands[i]->operand ? commands[i]->operand : "", commands[i]->summary);
 	fprintf(out, "\nexogpu help %s COMMAND says more.\n", word);
 }
@@ -139,11 +142,13 @@ static int unknown_command(int argc, char **argv)
 	nearest_start(&nearest, word, strlen(word));
 	for (size_t i = 0; i < COMMANDS; i++) {
 		const char *name = commands[i]->name;
-		if (!group)
-			nearest_offer(&nearest, strchr(name, ' ') ? "token" : name);
-		else if (strlen(name) > skip && !memcmp(name, argv[0], skip - 1) && name[skip - 1] == ' ')
+		if (!group && !strchr(name, ' '))
+			nearest_offer(&nearest, name);
+		else if (group && strlen(name) > skip && !memcmp(name, argv[0], skip - 1) && name[skip - 1] == ' ')
 			nearest_offer(&nearest, name + skip);
 	}
+	for (size_t i = 0; !group && i < sizeof groups / sizeof *groups; i++)
+		nearest_offer(&nearest, groups[i]);
 	error_set(&error, STATUS_INVALID_PARAMS, "there is no command \"%s%s%.60s\"", group ? argv[0] : "",
 		  group ? " " : "", word);
 	if (nearest.best)

@@ -1,66 +1,105 @@
-/* See client.h. */
+/* See client.h. Answers that nobody waits for yet are kept, at most CLIENT_WINDOW of them: as many as calls are under
+ * way. */
 #include "server/cli/client.h"
 
 #include "common/base/log.h"
 #include "common/net/ws.h"
 #include "common/wire/message.h"
 
-#include <signal.h>
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
 
-enum { LOGIN_ID = 1, CALL_ID = 2 };
+enum { LOGIN_ID = 1 };
+
+struct answer {
+	int64_t id; // 0: a free place
+	bool here;  // false: under way
+	struct json *result;
+	struct error error;
+	struct buffer body;
+};
 
 struct client {
 	const struct target *target;
-	const char *method;
-	struct json *params, *result;
 	struct net_loop *loop;
+	struct net_conn *conn; // NULL before it opened and after it closed
 	struct net_timer deadline;
-	struct error *error;
-	enum status status;
-	bool done;
+	bool opened, late;
+	struct error broken; // why there is no connection any more; status 0 while there is
+	struct answer answers[CLIENT_WINDOW];
+	int64_t last_id;
+	bool (*notice)(void *context, const char *method, const struct json *params);
+	void *context;
+	bool leave; // what client_stay waits for has come
 };
 
-static void finish(struct client *client, enum status status)
+// Whoever waits looks again.
+static void wake(struct client *client)
 {
-	if (client->done)
-		return;
-	client->done = true;
-	client->status = status;
-	net_loop_stop(client->loop);
+	if (client->loop) // NULL while it is being taken down
+		net_loop_stop(client->loop);
 }
 
-static void send_call(struct client *client, struct net_conn *conn, int number, const char *method, struct json *params)
+static void answer_finish(struct answer *answer)
 {
-	struct buffer text;
-	struct json *id = json_new_integer(number);
-	buffer_init(&text, LIMIT_HEAD_BYTES);
-	enum status status = message_print_call(&text, id, method, params);
-	if (!status)
-		status = net_conn_send_text(conn, buffer_text(&text), text.length);
-	if (status)
-		finish(client, error_set(client->error, status, "the call could not be sent: %s", status_text(status)));
-	json_destroy(&id);
-	buffer_finish(&text);
+	json_destroy(&answer->result);
+	buffer_finish(&answer->body);
+	*answer = (struct answer){0};
 }
 
-static void send_request(struct client *client, struct net_conn *conn)
+static struct answer *find_answer(struct client *client, int64_t id)
 {
-	struct json *params = client->params;
-	client->params = NULL;
-	send_call(client, conn, CALL_ID, client->method, params);
+	for (size_t i = 0; i < CLIENT_WINDOW; i++)
+		if (client->answers[i].id == id)
+			return &client->answers[i];
+	return NULL;
 }
 
 static void on_opened(void *user, struct net_conn *conn)
 {
 	struct client *client = user;
-	if (!client->target->token[0]) {
-		send_request(client, conn);
+	client->conn = conn;
+	client->opened = true;
+	wake(client);
+}
+
+// What cannot be understood ends the connection: nothing that comes after it could be trusted.
+static void break_off(struct client *client)
+{
+	error_hint(&client->broken, "is %s an exogpu server of this version?", client->target->name);
+	client->broken.status = STATUS_UNAVAILABLE;
+	if (client->conn)
+		net_conn_close(client->conn, 1002, "not a message");
+	wake(client);
+}
+
+static void take_answer(struct client *client, const struct json *head, const uint8_t *body, size_t body_bytes)
+{
+	const struct json *result = json_get(head, "result");
+	bool failed = json_type(json_get(head, "error")) == JSON_OBJECT;
+	int64_t id = json_get_integer(head, "id", 0);
+	struct answer *answer = id > 0 ? find_answer(client, id) : NULL;
+	if (!answer && failed) // an error without an id: of whichever call comes first
+		for (size_t i = 0; !answer && i < CLIENT_WINDOW; i++)
+			answer = client->answers[i].id && !client->answers[i].here ? &client->answers[i] : NULL;
+	if (!answer || answer->here || (!failed && !result))
 		return;
+	answer->here = true;
+	if (failed) {
+		struct message message = {.kind = MESSAGE_ERROR, .error = json_get(head, "error")};
+		message_read_error(&message, &answer->error);
+		if (!answer->error.status)
+			answer->error.status = STATUS_INTERNAL;
+	} else {
+		answer->result = json_copy(result);
+		buffer_init(&answer->body, LIMIT_BODY_BYTES);
+		if (!answer->result || buffer_append(&answer->body, body, body_bytes))
+			error_set(&answer->error, STATUS_OUT_OF_MEMORY, "out of memory");
 	}
-	struct json *login = json_new_object();
-	json_set_string(login, "token", client->target->token);
-	send_call(client, conn, LOGIN_ID, "auth.login", login);
+	wake(client);
 }
 
 // Not message_decode: that bounds what a peer may ask of a server, and an answer may be longer than a question.
@@ -68,24 +107,34 @@ static void on_message(void *user, struct net_conn *conn, const uint8_t *bytes, 
 {
 	struct client *client = user;
 	struct json *head = NULL;
-	if (client->done || binary)
+	const uint8_t *body = bytes + length;
+	size_t head_bytes = length, body_bytes = 0;
+	(void)conn;
+	if (client->broken.status)
 		return;
-	enum status status = json_parse(&head, (const char *)bytes, length, client->error);
-	int64_t id = json_get_integer(head, "id", 0);
-	const struct json *result = json_get(head, "result");
-	if (status) {
-		error_hint(client->error, "is %s an exogpu server of this version?", client->target->name);
-		finish(client, STATUS_UNAVAILABLE);
-	} else if (json_type(json_get(head, "error")) == JSON_OBJECT) {
-		struct message message = {.kind = MESSAGE_ERROR, .error = json_get(head, "error")};
-		message_read_error(&message, client->error);
-		finish(client, client->error->status ? client->error->status : STATUS_INTERNAL);
-	} else if (id == LOGIN_ID && result) {
-		send_request(client, conn);
-	} else if (id == CALL_ID && result) {
-		client->result = json_copy(result);
-		finish(client,
-		       client->result ? STATUS_OK : error_set(client->error, STATUS_OUT_OF_MEMORY, "out of memory"));
+	if (binary) {
+		head_bytes = length < 4 ? SIZE_MAX
+					: (size_t)bytes[0] | (size_t)bytes[1] << 8 | (size_t)bytes[2] << 16 |
+						  (size_t)bytes[3] << 24;
+		if (length < 4 || head_bytes > length - 4) {
+			error_set(&client->broken, STATUS_UNAVAILABLE, "the server sent a frame that is no message");
+			break_off(client);
+			return;
+		}
+		bytes += 4;
+		body = bytes + head_bytes;
+		body_bytes = length - 4 - head_bytes;
+	}
+	if (json_parse(&head, (const char *)bytes, head_bytes, &client->broken)) {
+		break_off(client);
+		return;
+	}
+	const char *method = json_get_string(head, "method", "");
+	if (!method[0]) {
+		take_answer(client, head, body, body_bytes);
+	} else if (client->notice && !client->notice(client->context, method, json_get(head, "params"))) {
+		client->leave = true;
+		wake(client);
 	}
 	json_destroy(&head);
 }
@@ -93,45 +142,152 @@ static void on_message(void *user, struct net_conn *conn, const uint8_t *bytes, 
 static void on_closed(void *user, struct net_conn *conn, int code)
 {
 	struct client *client = user;
-	if (client->done)
+	struct error *error = &client->broken;
+	client->conn = NULL;
+	wake(client);
+	if (error->status)
 		return;
 	if (!conn)
-		target_explain(client->target, client->error);
+		target_explain(client->target, error);
 	else if (code == 1001)
-		error_set(client->error, STATUS_UNAVAILABLE, "the server at %s is shutting down", client->target->name);
+		error_set(error, STATUS_UNAVAILABLE, "the server at %s is shutting down", client->target->name);
 	else if (code == 1009)
-		error_set(client->error, STATUS_LIMIT_EXCEEDED, "a message was too big for this connection");
+		error_set(error, STATUS_LIMIT_EXCEEDED, "a message was too big for this connection");
 	else if (code == 4401 || code == 4410)
-		error_set(client->error, STATUS_UNAUTHENTICATED,
+		error_set(error, STATUS_UNAUTHENTICATED,
 			  "the server ended the connection: not logged in, or no longer");
 	else if (code == 4429)
-		error_set(client->error, STATUS_RATE_LIMITED,
-			  "the server ended the connection: too many calls or sessions");
+		error_set(error, STATUS_RATE_LIMITED, "the server ended the connection: too many calls or sessions");
 	else
-		error_set(client->error, STATUS_UNAVAILABLE, "the connection to %s broke before the answer came",
+		error_set(error, STATUS_UNAVAILABLE, "the connection to %s broke before the answer came",
 			  client->target->name);
-	error_hint(client->error, "try again; if it stays so, look at the server's log");
-	finish(client, client->error->status);
+	error_hint(error, "try again; if it stays so, look at the server's log");
 }
 
 static void on_late(void *arg)
 {
 	struct client *client = arg;
-	error_set(client->error, STATUS_TIMEOUT, "no answer from %s within %d s", client->target->name,
-		  CLIENT_TIMEOUT_MS / 1000);
-	error_hint(client->error, "it may be overloaded or stopped: look at its log");
-	finish(client, STATUS_TIMEOUT);
+	client->late = true;
+	wake(client);
 }
 
-enum status client_call(const struct target *target, const char *method, struct json *params, struct json **result,
-			struct error *error)
+static enum status fail(const struct client *client, struct error *error)
+{
+	if (error && !error->message[0])
+		*error = client->broken;
+	return client->broken.status;
+}
+
+static enum status fail_late(const struct client *client, int64_t timeout_ms, struct error *error)
+{
+	error_set(error, STATUS_TIMEOUT, "no answer from %s within %lld s", client->target->name,
+		  (long long)timeout_ms / 1000);
+	error_hint(error, "it may be overloaded or stopped: look at its log");
+	return STATUS_TIMEOUT;
+}
+
+static void start_clock(struct client *client, int64_t timeout_ms)
+{
+	client->late = false;
+	net_timer_start(client->loop, &client->deadline, timeout_ms, on_late, client);
+}
+
+enum status client_wait(struct client *client, const struct client_wait *wait, struct error *error)
+{
+	int64_t timeout_ms = wait->timeout_ms ? wait->timeout_ms : CLIENT_TIMEOUT_MS;
+	struct answer *answer = find_answer(client, wait->id);
+	enum status status = STATUS_OK;
+	if (wait->result)
+		*wait->result = NULL;
+	if (!answer)
+		return error_set(error, STATUS_INTERNAL, "no call %lld is under way", (long long)wait->id);
+	start_clock(client, timeout_ms);
+	while (!answer->here && !client->broken.status && !client->late)
+		net_loop_run(client->loop);
+	net_timer_stop(client->loop, &client->deadline);
+	if (answer->here && answer->error.status) {
+		status = answer->error.status;
+		if (error && !error->message[0])
+			*error = answer->error;
+	} else if (answer->here) {
+		if (wait->body && answer->body.length != wait->body_bytes)
+			status = error_set(error, STATUS_INTERNAL, "an answer of %zu bytes where %zu are due",
+					   answer->body.length, wait->body_bytes);
+		else if (wait->body && wait->body_bytes)
+			memcpy(wait->body, answer->body.data, wait->body_bytes);
+		if (!status && wait->result) {
+			*wait->result = answer->result;
+			answer->result = NULL;
+		}
+	} else {
+		status = client->broken.status ? fail(client, error) : fail_late(client, timeout_ms, error);
+	}
+	if (answer->here || client->broken.status)
+		answer_finish(answer);
+	return status;
+}
+
+static enum status put_on_the_way(struct client *client, const struct client_call *call, const struct buffer *head,
+				  struct error *error)
+{
+	enum status status;
+	struct buffer bytes;
+	if (!call->body) {
+		status = net_conn_send_text(client->conn, buffer_text(head), head->length);
+	} else {
+		buffer_init(&bytes, LIMIT_HEAD_BYTES + LIMIT_BODY_BYTES + 4);
+		status = message_encode(&bytes, buffer_text(head), head->length, call->body, call->body_bytes);
+		struct net_frame *frame = status ? NULL : net_frame_create(bytes.data, bytes.length, false);
+		if (!status)
+			status = frame ? net_conn_send(client->conn, frame, 0) : STATUS_OUT_OF_MEMORY;
+		net_frame_unref(&frame);
+		buffer_finish(&bytes);
+	}
+	return status ? error_set(error, status, "the call could not be sent: %s", status_text(status)) : STATUS_OK;
+}
+
+enum status client_send(struct client *client, const struct client_call *call, int64_t *id, struct error *error)
+{
+	struct buffer head;
+	struct answer *answer = find_answer(client, 0);
+	struct json *params = call->params;
+	enum status status = STATUS_OK;
+	if (!answer)
+		status = error_set(error, STATUS_LIMIT_EXCEEDED, "%d calls are under way", CLIENT_WINDOW);
+	else if (!client->conn)
+		status = fail(client, error);
+	if (status) {
+		json_destroy(&params);
+		return status;
+	}
+	struct json *number = json_new_integer(++client->last_id);
+	buffer_init(&head, LIMIT_HEAD_BYTES);
+	status = message_print_call(&head, number, call->method, params);
+	if (!status)
+		status = put_on_the_way(client, call, &head, error);
+	if (!status) {
+		*answer = (struct answer){.id = client->last_id};
+		*id = client->last_id;
+	}
+	json_destroy(&number);
+	buffer_finish(&head);
+	return status ? error_set(error, status, "the call could not be printed: %s", status_text(status)) : STATUS_OK;
+}
+
+enum status client_ask(struct client *client, const struct client_call *call, struct json **result, struct error *error)
+{
+	struct client_wait wait = {.result = result};
+	*result = NULL;
+	enum status status = client_send(client, call, &wait.id, error);
+	return status ? status : client_wait(client, &wait, error);
+}
+
+static enum status dial(struct client *client, struct error *error)
 {
 	static const struct net_handler handler = {.opened = on_opened, .message = on_message, .closed = on_closed};
-	struct error ignored = {0};
-	struct client client = {
-		.target = target, .method = method, .params = params, .error = error ? error : &ignored};
+	const struct target *target = client->target;
 	bool by_socket = target->socket_path[0];
-	struct net_dial_params dial = {
+	struct net_dial_params params = {
 		.socket_path = by_socket ? target->socket_path : NULL,
 		.host = by_socket ? NULL : target->host,
 		.port = target->port,
@@ -140,25 +296,111 @@ enum status client_call(const struct target *target, const char *method, struct 
 		.ping_s = LIMIT_CLIENT_PING_S,
 		.silence_s = LIMIT_CLIENT_SILENCE_S,
 		.handler = &handler,
-		.user = &client,
+		.user = client,
 	};
+	start_clock(client, CLIENT_TIMEOUT_MS);
+	enum status status = net_dial(client->loop, &params, error);
+	while (!status && !client->opened && !client->broken.status && !client->late)
+		net_loop_run(client->loop);
+	net_timer_stop(client->loop, &client->deadline);
+	if (status || client->opened)
+		return status;
+	return client->broken.status ? fail(client, error) : fail_late(client, CLIENT_TIMEOUT_MS, error);
+}
+
+enum status client_open(struct client **out, const struct target *target, struct error *error)
+{
+	struct client *client = calloc(1, sizeof(*client));
+	*out = NULL;
+	if (!client)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
+	client->target = target;
 	log_set_level(LOG_ERROR);
-	client.status = net_loop_create(&client.loop, client.error);
-	if (client.status)
-		goto out;
-	net_timer_start(client.loop, &client.deadline, CLIENT_TIMEOUT_MS, on_late, &client);
-	enum status status = net_dial(client.loop, &dial, client.error);
+	enum status status = net_loop_create(&client->loop, error);
+	if (!status)
+		status = dial(client, error);
+	if (!status && target->token[0]) {
+		struct json *login = json_new_object(), *answer = NULL;
+		json_set_string(login, "token", target->token);
+		status = client_ask(client, &(struct client_call){.method = "auth.login", .params = login}, &answer,
+				    error);
+		json_destroy(&answer);
+	}
+	if (client->last_id < LOGIN_ID)
+		client->last_id = LOGIN_ID;
 	if (status)
-		finish(&client, status);
-	net_loop_run(client.loop); // comes back at once if the dialling failed at once
-out:
-	client.done = true;
-	if (client.loop)
-		net_timer_stop(client.loop, &client.deadline);
-	net_loop_destroy(&client.loop);
+		client_close(&client);
+	*out = client;
+	return status;
+}
+
+void client_close(struct client **pointer)
+{
+	struct client *client = *pointer;
+	if (!client)
+		return;
+	*pointer = NULL;
+	if (!client->broken.status)
+		client->broken.status = STATUS_UNAVAILABLE; // no longer explained
+	if (client->loop)
+		net_timer_stop(client->loop, &client->deadline);
+	net_loop_destroy(&client->loop);
+	for (size_t i = 0; i < CLIENT_WINDOW; i++)
+		answer_finish(&client->answers[i]);
 	// The loop's library switched it off; into a pipe that ended, this program is to end as any.
 	signal(SIGPIPE, SIG_DFL);
-	json_destroy(&client.params);
-	*result = client.result;
-	return client.status;
+	free(client);
+}
+
+static void signalled(void *arg, int fd)
+{
+	struct client *client = arg;
+	struct signalfd_siginfo info;
+	while (read(fd, &info, sizeof info) == sizeof info)
+		client->leave = true;
+	wake(client);
+}
+
+enum status client_stay(struct client *client,
+			bool (*notice)(void *context, const char *method, const struct json *params), void *context,
+			struct error *error)
+{
+	static const struct net_watch_events events = {.readable = signalled};
+	struct net_watch *watch = NULL;
+	sigset_t ends;
+	sigemptyset(&ends);
+	sigaddset(&ends, SIGINT);
+	sigaddset(&ends, SIGTERM);
+	sigprocmask(SIG_BLOCK, &ends, NULL);
+	int fd = signalfd(-1, &ends, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (fd < 0)
+		return error_errno(error, STATUS_UNAVAILABLE, errno, "signalfd");
+	enum status status = net_watch_create(&watch, client->loop, fd, &events, client, error);
+	if (status) {
+		close(fd);
+		return status;
+	}
+	client->notice = notice;
+	client->context = context;
+	while (!client->leave && !client->broken.status)
+		net_loop_run(client->loop);
+	client->notice = NULL;
+	net_watch_destroy(&watch);
+	return client->leave ? STATUS_OK : fail(client, error);
+}
+
+enum status client_call(const struct target *target, const char *method, struct json *params, struct json **result,
+			struct error *error)
+{
+	struct error ignored = {0};
+	struct client *client;
+	*result = NULL;
+	error = error ? error : &ignored;
+	enum status status = client_open(&client, target, error);
+	if (status)
+		json_destroy(&params);
+	else
+		status = client_ask(client, &(struct client_call){.method = method, .params = params}, result, error);
+	client_close(&client);
+	return status;
 }

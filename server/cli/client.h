@@ -1,14 +1,55 @@
-/* One call to a server: dial, log in where a token is needed, ask, hang up.
+/* A connection to a server: dial, log in where a token is needed, ask, hang up.
  *
  * The login is a call of its own rather than a header of the upgrade, because its refusal then comes with the server's
- * own words and hint. All of it may take CLIENT_TIMEOUT_MS. Runs a loop of its own: not from inside another one. */
+ * own words and hint. Calls may be sent ahead and waited for later, in any order, so that bulk goes out in a window.
+ * Everything waits on a loop of the client's own: not from inside another one. Thread: its owner's. */
 #pragma once
 #include "common/json/json.h"
 #include "server/cli/target.h"
 
-enum { CLIENT_TIMEOUT_MS = 10000 };
+#include <signal.h>
+#include <stdint.h>
 
-// `params` is taken and may be NULL. *result is the method's result, to be destroyed by the caller.
+enum {
+	CLIENT_TIMEOUT_MS = 10000, // for a connection and its login, and for an answer unless another is given
+	CLIENT_WINDOW = 16,        // calls that may be under way
+};
+
+struct client;
+
+// Dials and logs in. `target` outlives the client.
 // Errors: what the server answered; STATUS_TIMEOUT; STATUS_UNAVAILABLE (not reached, or the connection broke).
+enum status client_open(struct client **out, const struct target *target, struct error *error);
+void client_close(struct client **client);
+
+struct client_call {
+	const char *method;
+	struct json *params; // taken; may be NULL
+	const void *body;    // (body_bytes); NULL without one
+	size_t body_bytes;
+};
+// Send a call; *id is what to wait for. Errors: STATUS_LIMIT_EXCEEDED (CLIENT_WINDOW calls are under way), those of
+// client_open.
+enum status client_send(struct client *client, const struct client_call *call, int64_t *id, struct error *error);
+// Wait for an answer. *result (may be NULL): to be destroyed by the caller. body (body_bytes; may be NULL): filled with
+// the answer's body, whose length must be this. timeout_ms 0: CLIENT_TIMEOUT_MS.
+// Errors: what the server answered; STATUS_INTERNAL (a body of another length); those of client_open.
+struct client_wait {
+	int64_t id, timeout_ms;
+	struct json **result;
+	void *body;
+	size_t body_bytes;
+};
+enum status client_wait(struct client *client, const struct client_wait *wait, struct error *error);
+// Send and wait.
+enum status client_ask(struct client *client, const struct client_call *call, struct json **result,
+		       struct error *error);
+// Stay connected until SIGINT or SIGTERM comes (STATUS_OK), or `notice`, called for every notification to this
+// connection, returns false (STATUS_OK), or the connection breaks (its error).
+enum status client_stay(struct client *client,
+			bool (*notice)(void *context, const char *method, const struct json *params), void *context,
+			struct error *error);
+
+// Open, ask, close.
 enum status client_call(const struct target *target, const char *method, struct json *params, struct json **result,
 			struct error *error);

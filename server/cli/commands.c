@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-static enum status print_json(const struct json *result, struct error *error)
+enum status command_print_json(const struct json *result, struct error *error)
 {
 	struct buffer text;
 	buffer_init(&text, LIMIT_HEAD_BYTES + LIMIT_BODY_BYTES);
@@ -19,6 +19,16 @@ static enum status print_json(const struct json *result, struct error *error)
 		printf("%s\n", buffer_text(&text));
 	buffer_finish(&text);
 	return status;
+}
+
+int command_open(const struct cli_arguments *arguments, struct target *target, struct client **client,
+		 struct error *error)
+{
+	*client = NULL;
+	enum status status = target_find(target, arguments->data, arguments->url, error);
+	if (status)
+		return status == STATUS_INVALID_PARAMS ? 2 : 1;
+	return client_open(client, target, error) ? 1 : 0;
 }
 
 int command_call(const struct cli_arguments *arguments, const char *method, struct json *params, struct json **result,
@@ -33,10 +43,70 @@ int command_call(const struct cli_arguments *arguments, const char *method, stru
 	}
 	status = client_call(&target, method, params, result, error);
 	if (!status && arguments->json) {
-		status = print_json(*result, error);
+		status = command_print_json(*result, error);
 		json_destroy(result);
 	}
 	return status ? 1 : 0;
+}
+
+static bool begins(const char *text, const char *beginning)
+{
+	return !strncasecmp(text, beginning, strlen(beginning));
+}
+
+// How well a device fits: 3 its id or its name as a whole, 2 the beginning of either, 1 somewhere in its name; else 0.
+static int fitness(const struct json *device, const char *text)
+{
+	const char *id = json_get_string(device, "device_id", ""), *name = json_get_string(device, "name", "");
+	if (!strcmp(id, text) || !strcasecmp(name, text))
+		return 3;
+	if (begins(id, text) || begins(name, text))
+		return 2;
+	return strcasestr(name, text) ? 1 : 0;
+}
+
+static void list_devices(const struct json *devices, const char *text, int least, struct error *error)
+{
+	char list[220] = "";
+	for (const struct json *one = json_first(devices); one; one = json_next(one)) {
+		size_t used = strlen(list);
+		if (fitness(one, text) >= least && used + 1 < sizeof list)
+			snprintf(list + used, sizeof list - used, "%s%s (%s)", used ? ", " : "",
+				 json_get_string(one, "device_id", ""), json_get_string(one, "name", ""));
+	}
+	text_clean(list);
+	error_hint(error, "%s%s", least ? "give its id: " : list[0] ? "there are " : "there are none yet", list);
+}
+
+enum status command_device(struct client *client, const char *text, struct json **snapshot, const struct json **device,
+			   struct error *error)
+{
+	struct error fault = {0};
+	int best = 1, count = 0;
+	*device = NULL;
+	enum status status = client_ask(client, &(struct client_call){.method = "cluster.snapshot"}, snapshot, &fault);
+	if (status == STATUS_FORBIDDEN)
+		return STATUS_OK;
+	if (status) {
+		*error = fault;
+		return status;
+	}
+	const struct json *devices = json_get(*snapshot, "devices");
+	for (const struct json *one = json_first(devices); one; one = json_next(one)) {
+		int fits = fitness(one, text);
+		if (fits < best)
+			continue;
+		count = fits > best ? 1 : count + 1;
+		best = fits;
+		*device = one;
+	}
+	if (count == 1)
+		return STATUS_OK;
+	status = count ? STATUS_CONFLICT : STATUS_NOT_FOUND;
+	error_set(error, status, count ? "\"%.60s\" may be one of %d devices" : "there is no device \"%.60s\"", text,
+		  count);
+	list_devices(devices, text, count ? best : 0, error);
+	return status;
 }
 
 static bool fits(const struct json *member, const char *key, const char *id)

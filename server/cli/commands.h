@@ -4,12 +4,13 @@
 #pragma once
 #include "common/json/json.h"
 #include "server/cli/arguments.h"
+#include "server/cli/client.h"
 
 #include <stdio.h>
 
 struct cli_command {
 	const char *name;         // "token create"
-	const char *operand;      // what its operand is called; NULL: it takes none
+	const char *operand;      // what its operands are called, as struct flags has them; NULL: it takes none
 	const char *summary;      // one line, for the list of commands
 	const char *more;         // paragraphs for its own help, each line with its end; NULL: none
 	const struct flag *flags; // its own, ending with a NULL name; NULL: none
@@ -17,13 +18,24 @@ struct cli_command {
 	int (*run)(const struct cli_arguments *arguments, struct error *error);
 };
 extern const struct cli_command devices_command, nodes_command, token_create_command, token_list_command,
-	token_revoke_command;
+	token_revoke_command, alloc_command, alloc_list_command, alloc_free_command, bench_device_command;
 
 // Call a method of the server that the arguments name; `params` is taken, may be NULL. With --json the result is
 // printed and *result stays NULL. Returns an exit status: 2 for an address or directory that cannot be one, 1 for
 // whatever else failed.
 int command_call(const struct cli_arguments *arguments, const char *method, struct json *params, struct json **result,
 		 struct error *error);
+// Connect to the server that the arguments name. `target` outlives the client. Returns an exit status.
+int command_open(const struct cli_arguments *arguments, struct target *target, struct client **client,
+		 struct error *error);
+// Print an answer as one line of JSON. Errors: STATUS_LIMIT_EXCEEDED.
+enum status command_print_json(const struct json *result, struct error *error);
+// The device that `text` means: its id, its name, or the beginning of either if no other device has it, whatever the
+// case of letters. *devices is the answer to be destroyed; *device points into it. Where the token may not list
+// devices, text is taken for an id and *device is NULL.
+// Errors: STATUS_NOT_FOUND, STATUS_CONFLICT (several), with the names that there are; the call's own.
+enum status command_device(struct client *client, const char *text, struct json **devices, const struct json **device,
+			   struct error *error);
 // The member of `list` whose `key` is `id`; NULL if there is none. `from` (the result of the last search, or NULL) is
 // where it looks first: lists mostly come in the same order.
 const struct json *command_find(const struct json *list, const char *key, const char *id, const struct json *from);

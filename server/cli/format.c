@@ -112,6 +112,50 @@ static bool continues(char byte) // the second or a later byte of a code point
 	return ((unsigned char)byte & 0xC0) == 0x80;
 }
 
+enum status parse_size(const char *text, int64_t *bytes, struct error *error)
+{
+	static const struct {
+		const char *unit;
+		double bytes;
+	} units[] = {
+		{"", 1},         {"B", 1},      {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30},
+		{"TiB", 0x1p40}, {"K", 0x1p10}, {"M", 0x1p20},   {"G", 0x1p30},   {"T", 0x1p40},
+		{"kB", 1e3},     {"MB", 1e6},   {"GB", 1e9},     {"TB", 1e12},
+	};
+	char *end;
+	double number = strtod(text, &end), size = -1;
+	end += strspn(end, " ");
+	for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+		if (!strcasecmp(end, units[i].unit))
+			size = number * units[i].bytes;
+	// The first character: strtod also takes "inf", "0x10", "-1" and blanks.
+	if (text[0] < '0' || text[0] > '9' || strpbrk(text, "xX") || !(size >= 1 && size <= 0x1p53)) {
+		error_set(error, STATUS_INVALID_PARAMS, "\"%.40s\" is not a size", text);
+		error_hint(error, "as in 512MiB, 4GiB, 1.5GB or 4096");
+		return STATUS_INVALID_PARAMS;
+	}
+	*bytes = (int64_t)size;
+	return STATUS_OK;
+}
+
+char *format_rate(double value, const char *unit, char text[FORMAT_BYTES])
+{
+	static const char prefixes[] = " kMGTP";
+	size_t step = 0;
+	if (!(value >= 0)) {
+		snprintf(text, FORMAT_BYTES, "-");
+		return text;
+	}
+	for (; value >= 999.5 && step + 2 < sizeof prefixes; step++)
+		value /= 1000;
+	snprintf(text, FORMAT_BYTES, "%.*f %.*s%s",
+		 value < 9.995   ? 2
+		 : value < 99.95 ? 1
+				 : 0,
+		 value, step ? 1 : 0, prefixes + step, unit);
+	return text;
+}
+
 size_t text_width(const char *text)
 {
 	size_t width = 0;

@@ -18,6 +18,12 @@ char *format_time(int64_t wall_ms, char text[FORMAT_BYTES]);
 // "90s", "90m", "24h", "30d", "2w" as seconds, at least 1 and at most 10 years. Errors: STATUS_INVALID_PARAMS.
 enum status parse_duration(const char *text, int64_t *seconds, struct error *error);
 
+// "4GiB", "512 MiB", "1.5GB", "4096" as bytes, at least 1: KiB, MiB, GiB and TiB (or K, M, G, T) are powers of 1024,
+// kB, MB, GB and TB powers of 1000. Errors: STATUS_INVALID_PARAMS.
+enum status parse_size(const char *text, int64_t *bytes, struct error *error);
+// A rate in its largest unit, of powers of 1000: format_rate(4.43e12, "B/s") is "4.43 TB/s". "-" for a negative one.
+char *format_rate(double value, const char *unit, char text[FORMAT_BYTES]);
+
 // How many columns a text takes: its code points.
 size_t text_width(const char *text);
 // The bytes of its first `width` code points.

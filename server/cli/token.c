@@ -99,6 +99,17 @@ static enum status parse_limits(const struct cli_arguments *arguments, struct js
 					 "--calls-per-s takes a number from 0.1 to 100000");
 		json_set_number(params, "calls_per_s", calls);
 	}
+	if (arguments->memory_limit) {
+		struct error why = {0};
+		int64_t bytes;
+		enum status status = parse_size(arguments->memory_limit, &bytes, &why);
+		if (status) {
+			error_set(error, status, "--memory-limit: %s", why.message);
+			error_hint(error, "%s", why.hint);
+			return status;
+		}
+		json_set_integer(params, "memory_limit_bytes", bytes);
+	}
 	if (arguments->max_sessions) {
 		long sessions = strtol(arguments->max_sessions, &end, 10);
 		if (*end || errno || sessions < 1 || sessions > 10000)
@@ -112,11 +123,6 @@ static enum status parse_limits(const struct cli_arguments *arguments, struct js
 static enum status read_create(const struct cli_arguments *arguments, struct json *params, struct error *error)
 {
 	struct json *scopes = NULL;
-	if (arguments->memory_limit) {
-		error_set(error, STATUS_INVALID_PARAMS, "--memory-limit is not in this version");
-		error_hint(error, "it comes with remote memory; until then no token can hold any");
-		return STATUS_INVALID_PARAMS;
-	}
 	if (!arguments->name)
 		return missing(error, "--name NAME");
 	if (!arguments->scopes)
@@ -169,6 +175,7 @@ static const struct table_column columns[] = {
 	{.title = "CREATED", .leave_out = 1},
 	{.title = "EXPIRES", .leave_out = 3},
 	{.title = "LAST USED", .leave_out = 2},
+	{.title = "MEMORY", .right = true, .leave_out = 4},
 	{.title = "STATE"},
 };
 
@@ -183,7 +190,7 @@ static void add_time(struct table *table, const struct json *token, const char *
 
 static void add_token(struct table *table, const struct json *token)
 {
-	char list[200] = "", age[FORMAT_BYTES];
+	char list[200] = "", age[FORMAT_BYTES], memory[FORMAT_BYTES];
 	for (const struct json *one = json_first(json_get(token, "scopes")); one; one = json_next(one)) {
 		size_t used = strlen(list);
 		snprintf(list + used, sizeof list - used, "%s%s", used ? "," : "", json_string(one, ""));
@@ -199,6 +206,9 @@ static void add_token(struct table *table, const struct json *token)
 		table_add(table, TONE_PLAIN, "never");
 	else
 		table_add(table, TONE_PLAIN, "%s ago", format_age(used, age));
+	table_add(table, TONE_PLAIN, "%s",
+		  format_memory_of(json_get_integer(token, "memory_bytes", -1),
+				   json_get_integer(token, "memory_limit_bytes", -1), memory));
 	if (json_get_string(token, "revoked_at", "")[0])
 		table_add(table, TONE_BAD, "revoked");
 	else
@@ -279,7 +289,9 @@ static const struct flag create_flags[] = {
 	 offsetof(struct cli_arguments, calls_per_s)},
 	{"max-sessions", "N", "how many sessions it may have open, 1 to 10000 (default: no limit of its own)",
 	 offsetof(struct cli_arguments, max_sessions)},
-	{"memory-limit", "BYTES", NULL, offsetof(struct cli_arguments, memory_limit)},
+	{"memory-limit", "SIZE",
+	 "how much memory it may hold at once, on all devices: 512MiB, 4GiB (default: no limit)",
+	 offsetof(struct cli_arguments, memory_limit)},
 	{0},
 };
 

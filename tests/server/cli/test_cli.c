@@ -142,10 +142,20 @@ static void mistakes(void **state)
 		{{"token", "create", "--name=n", "--scopes=observe", "--expires=24"}, 2, "", "not a span of time"},
 		{{"token", "create", "--name=n", "--scopes=observe", "--calls-per-s=nan"}, 2, "", "--calls-per-s"},
 		{{"token", "create", "--name=n", "--scopes=observe", "--max-sessions=0"}, 2, "", "--max-sessions"},
-		{{"token", "create", "--name=n", "--scopes=observe", "--memory-limit=4GiB"},
+		{{"token", "create", "--name=n", "--scopes=observe", "--memory-limit=4Gib/s"},
 		 2,
 		 "",
-		 "not in this version"},
+		 "--memory-limit: \"4Gib/s\" is not a size"},
+		{{"alloc"}, 2, "", "DEVICE is missing"},
+		{{"alloc", "cpu"}, 2, "", "SIZE is missing"},
+		{{"alloc", "cpu", "lots"}, 2, "", "\"lots\" is not a size\n  as in 512MiB"},
+		{{"alloc", "cpu", "1GiB", "2GiB"}, 2, "", "one argument too many"},
+		{{"alloc", "free"}, 2, "", "ID is missing"},
+		{{"alloc", "list", "x"}, 2, "", "one argument too many"},
+		{{"aloc"}, 2, "", "did you mean exogpu alloc?"},
+		{{"bench"}, 2, "", "Usage: exogpu bench COMMAND"},
+		{{"bench", "devise"}, 2, "", "did you mean exogpu bench device?"},
+		{{"bench", "device", "a", "b"}, 2, "", "one argument too many"},
 	};
 	(void)state;
 	check(cases, sizeof cases / sizeof *cases);

@@ -49,6 +49,58 @@ static void an_absent_reading_is_a_dash(void **state)
 	assert_string_equal(format_quantity(1e300, "W", text), "-");
 }
 
+static void sizes_are_read(void **state)
+{
+	static const struct {
+		const char *text;
+		int64_t bytes; // 0: refused
+	} cases[] = {
+		{"4096", 4096},
+		{"1B", 1},
+		{"4GiB", INT64_C(4) << 30},
+		{"512 MiB", 512 << 20},
+		{"1.5g", INT64_C(3) << 29},
+		{"2TB", INT64_C(2000000000000)},
+		{"64k", 65536},
+		{"0", 0},
+		{"-1", 0},
+		{"0.2", 0},
+		{"1e300", 0},
+		{"", 0},
+		{"GiB", 0},
+		{"4 GiBs", 0},
+		{"0x10", 0},
+		{"inf", 0},
+		{"nan", 0},
+		{" 4", 0},
+		{"9000TiBB", 0},
+		{"9e15", INT64_C(9000000000000000)},
+		{"9100TB", 0},
+	};
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		int64_t bytes = 0;
+		struct error error = {0};
+		enum status status = parse_size(cases[i].text, &bytes, &error);
+		if (bytes != cases[i].bytes || !status != (cases[i].bytes > 0) || (status && !error.hint[0]))
+			fail_msg("\"%s\" is read as %lld, not %lld", cases[i].text, (long long)bytes,
+				 (long long)cases[i].bytes);
+	}
+}
+
+static void rates_have_a_unit(void **state)
+{
+	char text[FORMAT_BYTES];
+	(void)state;
+	assert_string_equal(format_rate(4.43e12, "B/s", text), "4.43 TB/s");
+	assert_string_equal(format_rate(812.4e6, "B/s", text), "812 MB/s");
+	assert_string_equal(format_rate(12.34e9, "FLOP/s", text), "12.3 GFLOP/s");
+	assert_string_equal(format_rate(0, "B/s", text), "0.00 B/s");
+	assert_string_equal(format_rate(999.6e6, "B/s", text), "1.00 GB/s");
+	assert_string_equal(format_rate(-1, "B/s", text), "-");
+	assert_true(strlen(format_rate(1e30, "FLOP/s", text)) < FORMAT_BYTES - 1);
+}
+
 static void ages(void **state)
 {
 	char text[FORMAT_BYTES];
@@ -141,6 +193,8 @@ int main(void)
 		cmocka_unit_test(memory_has_a_unit),
 		cmocka_unit_test(used_memory_is_in_the_unit_of_the_whole),
 		cmocka_unit_test(an_absent_reading_is_a_dash),
+		cmocka_unit_test(sizes_are_read),
+		cmocka_unit_test(rates_have_a_unit),
 		cmocka_unit_test(ages),
 		cmocka_unit_test(times_are_in_the_readers_zone),
 		cmocka_unit_test(durations),
