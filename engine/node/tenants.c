@@ -372,7 +372,7 @@ static struct tenant *create(struct tenants *tenants, const struct uplink_call *
 				  .next = tenants->list,
 				  .backend = backend_kind_parse(json_get_string(call->params, "backend", ""))};
 	snprintf(tenant->worker_id, sizeof(tenant->worker_id), "%s", json_get_string(call->params, "worker_id", ""));
-	buffer_init(&tenant->in, LIMIT_WORKER_MESSAGE_BYTES);
+	buffer_init(&tenant->in, LIMIT_HEAD_BYTES); // its answers here have no body
 	tenants->list = tenant;
 	if (!tenants->count++)
 		net_timer_start(tenants->params.loop, &tenants->look, LOOK_MS, look_after, tenants);
