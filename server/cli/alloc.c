@@ -55,6 +55,21 @@ static enum status allocate(struct client *client, const struct cli_arguments *a
 	return status ? status : client_wait(client, &wait, error);
 }
 
+// At once: the server would wait for the session to come back first. What an admin freed meanwhile is no fault.
+static enum status give_back(struct client *client, const char *allocation_id, struct error *error)
+{
+	struct json *params = json_new_object(), *answer;
+	struct error fault = {0};
+	json_set_string(params, "allocation_id", allocation_id);
+	enum status status = client_ask(client, &(struct client_call){.method = "memory.free", .params = params},
+					&answer, &fault);
+	json_destroy(&answer);
+	if (!status || status == STATUS_NOT_FOUND || status == STATUS_DEVICE_LOST)
+		return STATUS_OK;
+	*error = fault;
+	return status;
+}
+
 // Allocate, say so, and stay.
 static enum status hold(struct client *client, const struct cli_arguments *arguments, int64_t bytes,
 			struct error *error)
@@ -77,6 +92,8 @@ static enum status hold(struct client *client, const struct cli_arguments *argum
 		text_clean(held.lost);
 		if (held.lost[0])
 			status = error_set(error, STATUS_DEVICE_LOST, "it is lost: %s", held.lost);
+		else if (!status)
+			status = give_back(client, held.allocation_id, error);
 	}
 	json_destroy(&answer);
 	json_destroy(&snapshot);

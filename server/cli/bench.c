@@ -39,7 +39,7 @@ struct bench {
 	bool software;               // or the CPU: less memory is used, since touching it first takes longest
 	int64_t bytes;               // of each of the two buffers
 	struct json *x, *y, *module; // answers with their ids
-	uint8_t *piece;              // (PIECE_BYTES), random
+	uint8_t *piece;              // (PIECE_BYTES), random floats from 1 to 2
 	bool progress;
 	struct figures figures;
 };
@@ -139,18 +139,44 @@ static enum status transfer(struct bench *bench, bool write, double *rate, struc
 	return status;
 }
 
+static struct json *copy_params(const struct json *from, const struct json *to, int64_t to_offset, int64_t bytes)
+{
+	struct json *params = json_new_object();
+	json_set_string(params, "from", allocation_of(from));
+	json_set_integer(params, "from_offset", 0);
+	json_set_string(params, "to", allocation_of(to));
+	json_set_integer(params, "to_offset", to_offset);
+	json_set_integer(params, "bytes", bytes);
+	return params;
+}
+
+// What was written, again and again until x is full, and y like it: zeros are cheaper to move and to multiply than
+// data is.
+static enum status spread(struct bench *bench, struct error *error)
+{
+	struct json *answer = NULL;
+	enum status status = STATUS_OK;
+	int64_t full = TRANSFER_BYTES < bench->bytes ? TRANSFER_BYTES : bench->bytes;
+	tell(bench, "filling its memory");
+	while (!status && full < bench->bytes) {
+		int64_t more = full < bench->bytes - full ? full : bench->bytes - full;
+		status = ask(bench, "memory.copy", copy_params(bench->x, bench->x, full, more), &answer, error);
+		json_destroy(&answer);
+		full += more;
+	}
+	if (!status)
+		status = ask(bench, "memory.copy", copy_params(bench->x, bench->y, 0, bench->bytes), &answer, error);
+	json_destroy(&answer);
+	return status;
+}
+
 static enum status copy_round(struct bench *bench, double *seconds, struct error *error)
 {
 	int64_t ids[COPIES], began_ns = clock_steady_ns();
 	enum status status = STATUS_OK;
 	int sent = 0;
 	for (; !status && sent < COPIES; sent++) {
-		struct json *params = json_new_object();
-		json_set_string(params, "from", allocation_of(bench->x));
-		json_set_integer(params, "from_offset", 0);
-		json_set_string(params, "to", allocation_of(bench->y));
-		json_set_integer(params, "to_offset", 0);
-		json_set_integer(params, "bytes", bench->bytes);
+		struct json *params = copy_params(bench->x, bench->y, 0, bench->bytes);
 		status = client_send(bench->client, &(struct client_call){.method = "memory.copy", .params = params},
 				     &ids[sent], error);
 	}
@@ -222,10 +248,6 @@ static enum status kernels(struct bench *bench, struct error *error)
 		{.allocation = bench->y}, {.allocation = bench->x}, {"f32", NULL, 0.5}, {"u64", NULL, n}};
 	tell(bench, "fill_f32 and saxpy_f32");
 	enum status status = kernel_rate(bench, "fill_f32", fill, 3, 4 * n, &bench->figures.fill, error);
-	if (!status) // x holds random bytes as well as numbers: make them numbers first
-		status = kernel_rate(bench, "fill_f32",
-				     (struct argument[]){{.allocation = bench->x}, {"f32", NULL, 2}, {"u64", NULL, n}},
-				     3, 4 * n, &bench->figures.fill, error);
 	if (!status)
 		status = kernel_rate(bench, "saxpy_f32", saxpy, 4, 12 * n, &bench->figures.saxpy, error);
 	return status;
@@ -291,6 +313,8 @@ static enum status measure(struct bench *bench, struct error *error)
 		tell(bench, "reading");
 		status = transfer(bench, false, &bench->figures.read, error);
 	}
+	if (!status)
+		status = spread(bench, error);
 	if (!status)
 		status = kernels(bench, error);
 	if (!status) {
@@ -398,8 +422,11 @@ static enum status bench_device(struct client *client, const struct json *device
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
 	bench.bytes = buffer_bytes(device, bench.software);
 	uint32_t seed = (uint32_t)clock_steady_ns();
-	for (size_t i = 0; i < PIECE_BYTES; i++)
-		bench.piece[i] = (uint8_t)((seed = seed * 1664525 + 1013904223) >> 24);
+	for (size_t i = 0; i < PIECE_BYTES; i += sizeof(float)) {
+		seed = seed * 1664525 + 1013904223;
+		float value = 1 + (float)(seed >> 8) * 0x1p-24f;
+		memcpy(bench.piece + i, &value, sizeof value);
+	}
 	enum status status = measure(&bench, error);
 	release(&bench);
 	const struct datasheet *sheet = datasheet_find(name);

@@ -26,6 +26,7 @@ static const struct cli_command *const commands[] = {
 // First words of those that have two.
 static const char *const groups[] = {"token", "alloc", "bench"};
 enum { COMMANDS = sizeof commands / sizeof *commands };
+enum { NAME_COLUMNS = 22 }; // of a command with its operands, in the list of them
 
 void cli_print_help(FILE *out)
 {
@@ -33,8 +34,8 @@ void cli_print_help(FILE *out)
 		     "Usage: exogpu COMMAND [OPTION...]\n\n");
 	for (size_t i = 0; i < COMMANDS; i++) {
 		const char *operand = commands[i]->operand ? commands[i]->operand : "";
-		fprintf(out, "  %s %-*s%s\n", commands[i]->name, (int)(20 - strlen(commands[i]->name)), operand,
-			commands[i]->summary);
+		fprintf(out, "  %s %-*s%s\n", commands[i]->name, (int)(NAME_COLUMNS - strlen(commands[i]->name)),
+			operand, commands[i]->summary);
 	}
 	fprintf(out,
 		"\nAll but serve and node ask the server that runs on the data directory (--data DIR, else "
@@ -127,7 +128,8 @@ static void print_group_help(const char *word, FILE *out)
 	fprintf(out, "Usage: exogpu %s COMMAND [OPTION...]\n\n", word);
 	for (size_t i = 0; i < COMMANDS; i++)
 		if (!strncmp(commands[i]->name, word, length) && commands[i]->name[length] == ' ')
-			fprintf(out, "  exogpu %s %-*s%s\n", commands[i]->name, (int)(20 - strlen(commands[i]->name)),
+			fprintf(out, "  exogpu %s %-*s%s\n", commands[i]->name,
+				(int)(NAME_COLUMNS - strlen(commands[i]->name)),
 				commands[i]->operand ? commands[i]->operand : "", commands[i]->summary);
 	fprintf(out, "\nexogpu help %s COMMAND says more.\n", word);
 }

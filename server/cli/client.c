@@ -367,26 +367,29 @@ enum status client_stay(struct client *client,
 {
 	static const struct net_watch_events events = {.readable = signalled};
 	struct net_watch *watch = NULL;
-	sigset_t ends;
+	sigset_t ends, before;
 	sigemptyset(&ends);
 	sigaddset(&ends, SIGINT);
 	sigaddset(&ends, SIGTERM);
-	sigprocmask(SIG_BLOCK, &ends, NULL);
+	sigprocmask(SIG_BLOCK, &ends, &before);
 	int fd = signalfd(-1, &ends, SFD_CLOEXEC | SFD_NONBLOCK);
-	if (fd < 0)
-		return error_errno(error, STATUS_UNAVAILABLE, errno, "signalfd");
-	enum status status = net_watch_create(&watch, client->loop, fd, &events, client, error);
-	if (status) {
+	enum status status = fd < 0 ? error_errno(error, STATUS_UNAVAILABLE, errno, "signalfd")
+				    : net_watch_create(&watch, client->loop, fd, &events, client, error);
+	if (status && fd >= 0)
 		close(fd);
-		return status;
-	}
+	if (status)
+		goto done;
 	client->notice = notice;
 	client->context = context;
+	client->leave = false;
 	while (!client->leave && !client->broken.status)
 		net_loop_run(client->loop);
 	client->notice = NULL;
 	net_watch_destroy(&watch);
-	return client->leave ? STATUS_OK : fail(client, error);
+	status = client->leave ? STATUS_OK : fail(client, error);
+done:
+	sigprocmask(SIG_SETMASK, &before, NULL); // a second Ctrl-C ends whatever is still to be done
+	return status;
 }
 
 enum status client_call(const struct target *target, const char *method, struct json *params, struct json **result,

@@ -1,6 +1,8 @@
-/* One call against a server that answers, refuses, breaks off or talks nonsense: a child process with a loop of its
- * own. */
+/* Calls to a server that answers, refuses, breaks off or talks nonsense: a child process with a loop of its own. It
+ * follows a script, or serves a few methods: write tells the sum of the body, read gives a body, hold is answered after
+ * the call that comes next, never is not, notify brings a notification before its answer. */
 #include "common/net/ws.h"
+#include "common/wire/message.h"
 #include "server/cli/client.h"
 
 // cmocka.h needs these before it.
@@ -26,7 +28,7 @@ struct exchange {
 	int code;
 };
 
-static const struct exchange *script;
+static const struct exchange *script, methods[1];
 
 static bool on_upgrade(void *context, const struct net_request *request, void **user, struct net_response *response)
 {
@@ -47,10 +49,57 @@ static void on_opened(void *user, struct net_conn *conn)
 	net_conn_trust(conn);
 }
 
+static void answer(struct net_conn *conn, const struct json *id, const char *key, int64_t value, size_t body_bytes)
+{
+	static uint8_t body[1 << 20];
+	struct json *result = json_new_object();
+	struct buffer head, bytes;
+	json_set_integer(result, key, value);
+	memset(body, (int)(body_bytes & 0xff), body_bytes);
+	buffer_init(&head, LIMIT_HEAD_BYTES);
+	buffer_init(&bytes, sizeof body + LIMIT_HEAD_BYTES);
+	message_print_result(&head, id, result);
+	message_encode(&bytes, buffer_text(&head), head.length, body, body_bytes);
+	struct net_frame *frame = net_frame_create(bytes.data, bytes.length, false);
+	net_conn_send(conn, frame, 0);
+	net_frame_unref(&frame);
+	buffer_finish(&head);
+	buffer_finish(&bytes);
+}
+
+static void serve_method(struct net_conn *conn, const struct message *message)
+{
+	static const char notice[] = "{\"jsonrpc\":\"2.0\",\"method\":\"news\",\"params\":{\"number\":7}}";
+	static struct json *held;
+	int64_t sum = 0;
+	for (size_t i = 0; i < message->body_bytes; i++)
+		sum += message->body[i];
+	if (!strcmp(message->method, "never"))
+		return;
+	if (!strcmp(message->method, "hold")) {
+		held = json_copy(message->id);
+		return;
+	}
+	if (!strcmp(message->method, "notify"))
+		net_conn_send_text(conn, notice, sizeof notice - 1);
+	answer(conn, message->id, "sum", sum, (size_t)json_get_integer(message->params, "bytes", 0));
+	if (held)
+		answer(conn, held, "held", 1, 0);
+	json_destroy(&held);
+}
+
 static void on_message(void *user, struct net_conn *conn, const uint8_t *bytes, size_t length, bool binary)
 {
 	char text[4096];
-	(void)user, (void)binary;
+	struct message message = {0};
+	(void)user;
+	if (script == methods) {
+		if (!(binary ? message_decode(&message, bytes, length, NULL)
+			     : message_decode_text(&message, (const char *)bytes, length, NULL)))
+			serve_method(conn, &message);
+		message_finish(&message);
+		return;
+	}
 	snprintf(text, sizeof text, "%.*s", (int)length, (const char *)bytes);
 	for (const struct exchange *one = script; one->request; one++) {
 		if (!strstr(text, one->request))
@@ -88,32 +137,50 @@ static void serve(const char *socket_path, int ready)
 	_exit(1);
 }
 
-// Call "some.method" of a child that follows `exchanges` (NULL: it refuses the upgrade).
+struct server {
+	pid_t child;
+	char directory[32];
+	struct target target;
+};
+
+// A child that follows `exchanges` (NULL: it refuses the upgrade; `methods`: see above).
+static void start(struct server *server, const struct exchange *exchanges)
+{
+	char byte;
+	int ready[2];
+	*server = (struct server){.directory = "/tmp/exogpu-client-XXXXXX", .target.name = "the test"};
+	assert_non_null(mkdtemp(server->directory));
+	snprintf(server->target.socket_path, sizeof server->target.socket_path, "%s/exogpu.sock", server->directory);
+	assert_int_equal(pipe(ready), 0);
+	script = exchanges;
+	server->child = fork();
+	assert_true(server->child >= 0);
+	if (!server->child)
+		serve(server->target.socket_path, ready[1]);
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	close(ready[0]);
+	close(ready[1]);
+}
+
+static void stop(struct server *server)
+{
+	kill(server->child, SIGKILL);
+	waitpid(server->child, NULL, 0);
+	unlink(server->target.socket_path);
+	rmdir(server->directory);
+}
+
+// Call "some.method".
 static enum status call(const struct exchange *exchanges, const char *token, struct json **result, struct error *error)
 {
-	char directory[] = "/tmp/exogpu-client-XXXXXX", byte;
-	int ready[2];
-	struct target target = {.name = "the test"};
+	struct server server;
 	struct json *params = json_new_object();
 	json_set_integer(params, "answer", 42);
 	*error = (struct error){0};
-	snprintf(target.token, sizeof target.token, "%s", token ? token : "");
-	assert_non_null(mkdtemp(directory));
-	snprintf(target.socket_path, sizeof target.socket_path, "%s/exogpu.sock", directory);
-	assert_int_equal(pipe(ready), 0);
-	script = exchanges;
-	pid_t child = fork();
-	assert_true(child >= 0);
-	if (!child)
-		serve(target.socket_path, ready[1]);
-	assert_int_equal(read(ready[0], &byte, 1), 1);
-	enum status status = client_call(&target, "some.method", params, result, error);
-	kill(child, SIGKILL);
-	waitpid(child, NULL, 0);
-	close(ready[0]);
-	close(ready[1]);
-	unlink(target.socket_path);
-	rmdir(directory);
+	start(&server, exchanges);
+	snprintf(server.target.token, sizeof server.target.token, "%s", token ? token : "");
+	enum status status = client_call(&server.target, "some.method", params, result, error);
+	stop(&server);
 	return status;
 }
 
@@ -219,6 +286,126 @@ static void nobody_there_is_told(void **state)
 	}
 }
 
+static int64_t send_one(struct client *client, const char *method, int64_t bytes)
+{
+	int64_t id = 0;
+	struct error error = {0};
+	struct json *params = json_new_object();
+	json_set_integer(params, "bytes", bytes);
+	if (client_send(client, &(struct client_call){.method = method, .params = params}, &id, &error))
+		fail_msg("%s: %s", method, error.message);
+	return id;
+}
+
+static void answers_come_in_any_order_with_their_bodies(void **state)
+{
+	struct server server;
+	struct client *client;
+	struct json *result;
+	struct error error = {0};
+	uint8_t body[1000] = {0};
+	(void)state;
+	start(&server, methods);
+	assert_int_equal(client_open(&client, &server.target, &error), STATUS_OK);
+	int64_t held = send_one(client, "hold", 0), read = send_one(client, "read", 1000);
+	assert_int_equal(client_wait(client, &(struct client_wait){.id = held, .result = &result}, &error), STATUS_OK);
+	assert_int_equal(json_get_integer(result, "held", 0), 1);
+	json_destroy(&result);
+	assert_int_equal(
+		client_wait(client, &(struct client_wait){.id = read, .body = body, .body_bytes = 1000}, &error),
+		STATUS_OK);
+	for (size_t i = 0; i < sizeof body; i++)
+		assert_int_equal(body[i], 1000 & 0xff);
+	// Each answer is had once, and a body of another length is no answer.
+	assert_int_equal(client_wait(client, &(struct client_wait){.id = read}, NULL), STATUS_INTERNAL);
+	read = send_one(client, "read", 1000);
+	assert_int_equal(client_wait(client, &(struct client_wait){.id = read, .body = body, .body_bytes = 999}, NULL),
+			 STATUS_INTERNAL);
+	client_close(&client);
+	stop(&server);
+}
+
+static void bodies_go_out_in_a_window(void **state)
+{
+	static uint8_t body[900000];
+	struct server server;
+	struct client *client;
+	struct error error = {0};
+	int64_t ids[4], sum = 0;
+	(void)state;
+	for (size_t i = 0; i < sizeof body; i++)
+		sum += body[i] = (uint8_t)(i * 7);
+	start(&server, methods);
+	assert_int_equal(client_open(&client, &server.target, &error), STATUS_OK);
+	for (int round = 0; round < 5; round++) {
+		struct client_call call = {.method = "write", .body = body, .body_bytes = sizeof body};
+		for (int i = 0; i < 4; i++)
+			if (client_send(client, &call, &ids[i], &error))
+				fail_msg("%s", error.message);
+		for (int i = 3; i >= 0; i--) {
+			struct json *result;
+			if (client_wait(client, &(struct client_wait){.id = ids[i], .result = &result}, &error))
+				fail_msg("%s", error.message);
+			assert_int_equal(json_get_integer(result, "sum", -1), sum);
+			json_destroy(&result);
+		}
+	}
+	client_close(&client);
+	stop(&server);
+}
+
+static void too_many_calls_and_late_answers_are_told(void **state)
+{
+	struct server server;
+	struct client *client;
+	struct error error = {0};
+	int64_t id = 0;
+	(void)state;
+	start(&server, methods);
+	assert_int_equal(client_open(&client, &server.target, &error), STATUS_OK);
+	for (int i = 0; i < CLIENT_WINDOW; i++)
+		id = send_one(client, "never", 0);
+	assert_int_equal(client_send(client, &(struct client_call){.method = "read"}, &id, &error),
+			 STATUS_LIMIT_EXCEEDED);
+	error = (struct error){0};
+	assert_int_equal(client_wait(client, &(struct client_wait){.id = id, .timeout_ms = 50}, &error),
+			 STATUS_TIMEOUT);
+	assert_true(error.message[0] && error.hint[0]);
+	client_close(&client);
+	stop(&server);
+}
+
+static int noticed;
+
+static bool on_notice(void *context, const char *method, const struct json *params)
+{
+	noticed += !strcmp(method, "news") && json_get_integer(params, "number", 0) == 7;
+	if (context)
+		raise(SIGTERM);
+	return context != NULL;
+}
+
+static void staying_ends_with_a_notice_a_signal_or_the_connection(void **state)
+{
+	struct server server;
+	struct client *client;
+	struct error error = {0};
+	(void)state;
+	start(&server, methods);
+	assert_int_equal(client_open(&client, &server.target, &error), STATUS_OK);
+	send_one(client, "notify", 0);
+	assert_int_equal(client_stay(client, on_notice, NULL, &error), STATUS_OK);
+	assert_int_equal(noticed, 1);
+	send_one(client, "notify", 0);
+	assert_int_equal(client_stay(client, on_notice, &server, &error), STATUS_OK);
+	assert_int_equal(noticed, 2);
+	kill(server.child, SIGKILL);
+	assert_int_equal(client_stay(client, on_notice, NULL, &error), STATUS_UNAVAILABLE);
+	assert_true(error.message[0]);
+	client_close(&client);
+	stop(&server);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -228,6 +415,10 @@ int main(void)
 		cmocka_unit_test(whatever_breaks_is_told),
 		cmocka_unit_test(a_refused_upgrade_is_told),
 		cmocka_unit_test(nobody_there_is_told),
+		cmocka_unit_test(answers_come_in_any_order_with_their_bodies),
+		cmocka_unit_test(bodies_go_out_in_a_window),
+		cmocka_unit_test(too_many_calls_and_late_answers_are_told),
+		cmocka_unit_test(staying_ends_with_a_notice_a_signal_or_the_connection),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
