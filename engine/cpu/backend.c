@@ -1,30 +1,19 @@
 /* The CPU back end: this machine's processor as one device.
  *
- * Its memory is the host's, so write, copy and read are memory copies; kernels (verify.c) run on all processors that
- * this process may use. A device owns the list of its buffers and unmaps what is left when it is closed.
- * Thread: see backend.h; a launch starts its own threads and joins them. */
+ * Order of reading: what it is (enumerate), opening and closing, modules, the table. Memory stands in memory.c, streams
+ * and points in stream.c; what is computed in kernels.c and matmul.c, with the inner loops in level_loops.h; the
+ * threads that compute in pool.c. A device owns its threads, and frees the buffers and streams that are left when it is
+ * closed. Thread: see backend.h; pool.h and stream.c tell of the threads within. */
 #include "engine/backend.h"
 
-#include "engine/cpu/kernels.h"
+#include "engine/cpu/device.h"
+#include "engine/cpu/old.h"
 #include "engine/device/host.h"
 #include "engine/device/identity.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-
-struct old_buffer {
-	struct old_buffer *next;
-	void *data;
-	uint64_t bytes;
-};
-
-struct old_device {
-	struct old_buffer *buffers;
-	struct host_cpu host;
-};
+#include <time.h>
 
 static void add_formats(struct device_info *info)
 {
@@ -63,127 +52,139 @@ static enum status cpu_enumerate(struct found *found, struct error *error)
 	return STATUS_OK;
 }
 
-static void cpu_close(struct old_device **device);
-
-static enum status cpu_open(struct old_device **out, const char *hardware_key, struct error *error)
-{
-	char key[INFO_KEY_BYTES];
-	identity_cpu(key);
-	if (strcmp(hardware_key, key))
-		return error_set(error, STATUS_NOT_FOUND, "the CPU back end has no device %s", hardware_key);
-	*out = calloc(1, sizeof(**out));
-	if (!*out)
-		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the device");
-	host_cpu_read(&(*out)->host);
-	return STATUS_OK;
-}
-
-static void cpu_buffer_destroy(struct old_device *device, struct old_buffer **buffer)
-{
-	if (!*buffer)
-		return;
-	for (struct old_buffer **link = &device->buffers; *link; link = &(*link)->next)
-		if (*link == *buffer) {
-			*link = (*buffer)->next;
-			break;
-		}
-	munmap((*buffer)->data, (*buffer)->bytes);
-	free(*buffer);
-	*buffer = NULL;
-}
-
-static void cpu_close(struct old_device **device)
-{
-	if (!*device)
-		return;
-	while ((*device)->buffers) {
-		struct old_buffer *buffer = (*device)->buffers;
-		cpu_buffer_destroy(*device, &buffer);
-	}
-	free(*device);
-	*device = NULL;
-}
-
 // A stream of four times the last-level cache; where that is unusually large or memory is short, less is read, and the
 // figure is then that of the cache in part.
-static void cpu_limits(const struct old_device *device, struct old_limits *limits)
+static uint64_t stream_bytes(const struct host_cpu *host)
 {
 	const uint64_t least = 256ull << 20, most = 1024ull << 20;
-	uint64_t cache = device->host.last_level_bytes > 0 ? (uint64_t)device->host.last_level_bytes : 0;
-	uint64_t available = device->host.available_bytes > 0 ? (uint64_t)device->host.available_bytes : 8 * least;
+	uint64_t cache = host->last_level_bytes > 0 ? (uint64_t)host->last_level_bytes : 0;
+	uint64_t available = host->available_bytes > 0 ? (uint64_t)host->available_bytes : 8 * least;
 	uint64_t bytes = 4 * cache < least ? least : 4 * cache > most ? most : 4 * cache;
-	*limits = (struct old_limits){.buffer_bytes = available,
-				      .stream_bytes = bytes < available / 8 ? bytes : available / 8};
+	return bytes < available / 8 ? bytes : available / 8;
 }
 
-static enum status cpu_buffer_create(struct old_device *device, struct old_buffer **out, uint64_t bytes,
-				     struct error *error)
+static void cpu_close(struct backend_device **device_pointer)
 {
-	struct old_buffer *buffer = calloc(1, sizeof(*buffer));
-	if (!buffer)
-		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a buffer's record");
-	buffer->bytes = bytes;
-	buffer->data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (buffer->data == MAP_FAILED) {
-		int number = errno;
-		free(buffer);
-		return error_errno(error, STATUS_OUT_OF_MEMORY, number, "mapping %llu bytes",
-				   (unsigned long long)bytes);
+	struct backend_device *device = *device_pointer;
+	if (!device)
+		return;
+	if (device->pool)
+		pool_stop(device->pool); // kernels end at their next piece
+	pthread_mutex_lock(&device->lock);
+	device->closing = true;
+	pthread_cond_broadcast(&device->changed);
+	pthread_mutex_unlock(&device->lock);
+	while (device->streams) {
+		struct backend_stream *stream = device->streams;
+		cpu_stream_destroy(device, &stream);
 	}
-	madvise(buffer->data, bytes, MADV_HUGEPAGE); // only faster; refused is as good
-	buffer->next = device->buffers;
-	device->buffers = buffer;
-	*out = buffer;
+	pool_destroy(&device->pool);
+	while (device->buffers) {
+		struct backend_buffer *buffer = device->buffers;
+		cpu_buffer_destroy(device, &buffer);
+	}
+	pthread_cond_destroy(&device->changed);
+	pthread_mutex_destroy(&device->lock);
+	free(device);
+	*device_pointer = NULL;
+}
+
+static enum status cpu_open(struct backend_device **out, const struct backend_open *params, struct error *error)
+{
+	char key[INFO_KEY_BYTES];
+	struct host_cpu host;
+	const struct cpu_level *level;
+	identity_cpu(key);
+	if (strcmp(params->hardware_key, key))
+		return error_set(error, STATUS_NOT_FOUND, "the CPU back end has no device %s", params->hardware_key);
+	enum status status = cpu_level_choose(&level, getenv("EXOGPU_CPU_LEVEL"), error);
+	if (status)
+		return status;
+	host_cpu_read(&host);
+	if (host.memory_bytes <= 0)
+		return error_set(error, STATUS_UNAVAILABLE, "/proc/meminfo does not tell how much memory there is");
+	struct backend_device *device = calloc(1, sizeof(*device));
+	if (!device)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the device");
+	*device = (struct backend_device){
+		.level = level,
+		.builtin = {EXOGPU_FORMAT_BUILTIN},
+		.memory_bytes = (uint64_t)host.memory_bytes,
+		.stream_bytes = stream_bytes(&host),
+		.threads = (unsigned)(host.usable_threads < LIMIT_CPU_THREADS ? host.usable_threads
+									      : LIMIT_CPU_THREADS),
+	};
+	pthread_condattr_t steady;
+	pthread_condattr_init(&steady);
+	pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
+	pthread_cond_init(&device->changed, &steady);
+	pthread_condattr_destroy(&steady);
+	pthread_mutex_init(&device->lock, NULL);
+	status = pool_create(&device->pool, device->threads, error);
+	if (status)
+		cpu_close(&device);
+	*out = device;
+	return status;
+}
+
+static void cpu_describe(const struct backend_device *device, struct exogpu_device_limits *limits)
+{
+	*limits = (struct exogpu_device_limits){
+		.capabilities = EXOGPU_CAN_ZEROED | EXOGPU_CAN_MAP | EXOGPU_CAN_SOFTWARE,
+		.memory_bytes = device->memory_bytes,
+		.buffer_bytes = device->memory_bytes,
+		.stream_bytes = device->stream_bytes,
+		.streams = device->threads < LIMIT_STREAMS_OF_DEVICE ? device->threads : LIMIT_STREAMS_OF_DEVICE,
+	};
+}
+
+static enum status cpu_module_load(struct backend_device *device, struct backend_module **out,
+				   const struct backend_module_params *params, struct error *error)
+{
+	if (params->format != EXOGPU_FORMAT_BUILTIN) {
+		error_set(error, STATUS_UNAVAILABLE, "the CPU back end runs no kernels of users");
+		error_hint(error, "load the built-in kernels, or take a device of another back end");
+		return STATUS_UNAVAILABLE;
+	}
+	*out = &device->builtin;
 	return STATUS_OK;
 }
 
-static enum status cpu_write(struct old_device *device, struct old_buffer *to, const void *from, uint64_t bytes,
-			     struct error *error)
+static void cpu_module_unload(struct backend_device *device, struct backend_module **module)
 {
-	(void)device, (void)error;
-	memcpy(to->data, from, bytes);
-	return STATUS_OK;
-}
-
-static enum status cpu_copy(struct old_device *device, struct old_buffer *to, struct old_buffer *from, uint64_t bytes,
-			    struct error *error)
-{
-	(void)device, (void)error;
-	memcpy(to->data, from->data, bytes);
-	return STATUS_OK;
-}
-
-static enum status cpu_read(struct old_device *device, void *to, struct old_buffer *from, uint64_t bytes,
-			    struct error *error)
-{
-	(void)device, (void)error;
-	memcpy(to, from->data, bytes);
-	return STATUS_OK;
-}
-
-static enum status cpu_launch(struct old_device *device, const struct old_launch *launch, int64_t *device_ns,
-			      struct error *error)
-{
-	struct cpu_launch run = {.kernel = launch->kernel,
-				 .elements = launch->elements,
-				 .repeat = launch->repeat,
-				 .threads = device->host.usable_threads};
-	for (int i = 0; i < OLD_LAUNCH_BUFFERS; i++)
-		run.buffers[i] = launch->buffers[i] ? launch->buffers[i]->data : NULL;
-	memcpy(run.constants, launch->constants, sizeof(run.constants));
-	return cpu_launch_run(&run, device_ns, error);
+	(void)device;
+	*module = NULL;
 }
 
 const struct backend backend_cpu = {
 	.kind = BACKEND_CPU,
 	.enumerate = cpu_enumerate,
-	.old_open = cpu_open,
-	.old_close = cpu_close,
-	.old_limits = cpu_limits,
-	.old_buffer_create = cpu_buffer_create,
-	.old_buffer_destroy = cpu_buffer_destroy,
-	.old_write = cpu_write,
-	.old_copy = cpu_copy,
-	.old_read = cpu_read,
-	.old_launch = cpu_launch,
+	.open = cpu_open,
+	.close = cpu_close,
+	.describe = cpu_describe,
+	.memory = cpu_memory,
+	.buffer_create = cpu_buffer_create,
+	.buffer_destroy = cpu_buffer_destroy,
+	.buffer_pointer = cpu_buffer_pointer,
+	.stream_create = cpu_stream_create,
+	.stream_destroy = cpu_stream_destroy,
+	.copy = cpu_copy,
+	.fill = cpu_fill,
+	.launch = cpu_launch,
+	.mark = cpu_mark,
+	.reached = cpu_reached,
+	.wait = cpu_wait,
+	.follow = cpu_follow,
+	.elapsed = cpu_elapsed,
+	.module_load = cpu_module_load,
+	.module_unload = cpu_module_unload,
+	.old_open = old_cpu_open,
+	.old_close = old_cpu_close,
+	.old_limits = old_cpu_limits,
+	.old_buffer_create = old_cpu_buffer_create,
+	.old_buffer_destroy = old_cpu_buffer_destroy,
+	.old_write = old_cpu_write,
+	.old_copy = old_cpu_copy,
+	.old_read = old_cpu_read,
+	.old_launch = old_cpu_launch,
 };

@@ -1,143 +1,223 @@
-/* See kernels.h. The loops are plain C that the compiler vectorises for the base level of the architecture: reading
- * memory is bound by memory, and verification wants the same rounding everywhere, not speed. */
+/* See kernels.h. Each kernel is a function that does piece `index` of its work, and a row in run_pieces that says how
+ * many pieces there are. */
 #include "engine/cpu/kernels.h"
 
-#include "common/base/clock.h"
-
-#include <math.h>
-#include <pthread.h>
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-enum { CPU_THREADS = 256 };
-
-struct piece {
-	const struct cpu_launch *launch;
-	pthread_mutex_t *gate;
-	uint32_t first, count; // elements
-	int64_t began_ns, ended_ns;
+enum {
+	PIECE_BYTES = 1 << 20, // of what is written, or read where nothing is
+	PIECE_ELEMENTS = PIECE_BYTES / 4,
+	READ_BYTES = 2 << 20, // a whole large page, if there are any
+	SUM_PIECES = 4096,    // at most: their sums are kept
 };
 
-static uint32_t mix(uint32_t x, uint32_t seed)
+enum status kernel_scratch_need(struct kernel_scratch *scratch, enum builtin_kernel kernel, struct error *error)
 {
-	x ^= seed;
-	x = (x ^ (x >> 16)) * 0x9e3779b1u;
-	x = (x ^ (x >> 15)) * 0xb5297a4du;
-	return x ^ (x >> 16);
+	if (kernel == BUILTIN_SUM_F32 && !scratch->sums) {
+		scratch->sums = malloc(SUM_PIECES * sizeof(*scratch->sums));
+		if (!scratch->sums)
+			return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the sums of pieces");
+	}
+	if (kernel == BUILTIN_MATMUL_F32 && !scratch->panels) {
+		// Only what is used of it becomes memory.
+		void *panels = mmap(NULL, matmul_panel_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+				    0);
+		if (panels == MAP_FAILED)
+			return error_errno(error, STATUS_OUT_OF_MEMORY, errno, "mapping %zu bytes", matmul_panel_bytes);
+		madvise(panels, matmul_panel_bytes, MADV_HUGEPAGE); // only faster; refused is as good
+		scratch->panels = panels;
+	}
+	return STATUS_OK;
 }
 
-static float as_float(uint32_t bits)
+void kernel_scratch_finish(struct kernel_scratch *scratch)
 {
+	free(scratch->sums);
+	if (scratch->panels)
+		munmap(scratch->panels, matmul_panel_bytes);
+	*scratch = (struct kernel_scratch){0};
+}
+
+static uint64_t divide_up(uint64_t a, uint64_t b)
+{
+	return a / b + (a % b != 0);
+}
+
+static float as_float(uint64_t bits)
+{
+	uint32_t word = (uint32_t)bits;
 	float value;
-	memcpy(&value, &bits, sizeof(value));
+	memcpy(&value, &word, sizeof(value));
 	return value;
 }
 
-static void kernel_verify(const struct piece *piece)
+struct run {
+	const struct cpu_level *level;
+	const struct kernel_work *work; // of a kernel
+	uint8_t *to;                    // of a copy or a fill
+	const uint8_t *from;
+	uint8_t value;
+	uint64_t n;     // bytes or elements of all
+	uint64_t piece; // and of one piece
+	double *sums;
+};
+
+// Where piece `index` begins; *count is how much of it there is.
+static uint64_t part(const struct run *run, uint64_t index, size_t *count)
 {
-	const uint32_t *in = piece->launch->buffers[0], *constants = piece->launch->constants;
-	uint32_t *out = piece->launch->buffers[1];
-	float scale = as_float(constants[1]), bias = as_float(constants[2]);
-	for (uint32_t i = piece->first; i < piece->first + piece->count; i++) {
-		uint32_t hash = mix(in[i] + i, constants[0]);
-		float value = fmaf((float)(hash >> 8) * 0x1p-24f, scale, bias);
-		out[i] = hash;
-		memcpy(&out[(size_t)piece->launch->elements + i], &value, sizeof(value));
+	uint64_t first = index * run->piece;
+	*count = (size_t)(run->n - first < run->piece ? run->n - first : run->piece);
+	return first;
+}
+
+static void copy_piece(void *context, uint64_t index)
+{
+	const struct run *run = context;
+	size_t count;
+	uint64_t first = part(run, index, &count);
+	memcpy(run->to + first, run->from + first, count);
+}
+
+static void fill_piece(void *context, uint64_t index)
+{
+	const struct run *run = context;
+	size_t count;
+	uint64_t first = part(run, index, &count);
+	memset(run->to + first, run->value, count);
+}
+
+static void run_all(const struct kernel_place *place, struct run *run, void (*piece)(void *context, uint64_t index))
+{
+	pool_run(place->pool, piece, run, divide_up(run->n, run->piece));
+}
+
+void kernel_copy(const struct kernel_place *place, void *to, const void *from, uint64_t bytes)
+{
+	run_all(place, &(struct run){.to = to, .from = from, .n = bytes, .piece = PIECE_BYTES}, copy_piece);
+}
+
+void kernel_fill(const struct kernel_place *place, void *to, uint8_t value, uint64_t bytes)
+{
+	run_all(place, &(struct run){.to = to, .value = value, .n = bytes, .piece = PIECE_BYTES}, fill_piece);
+}
+
+static void fill_f32_piece(void *context, uint64_t index)
+{
+	const struct run *run = context;
+	size_t count;
+	uint64_t first = part(run, index, &count);
+	run->level->fill((float *)run->work->buffers[0] + first, as_float(run->work->values[1]), count);
+}
+
+static void saxpy_piece(void *context, uint64_t index)
+{
+	const struct run *run = context;
+	size_t count;
+	uint64_t first = part(run, index, &count);
+	run->level->saxpy((float *)run->work->buffers[0] + first, (const float *)run->work->buffers[1] + first,
+			  as_float(run->work->values[2]), count);
+}
+
+static void sum_piece(void *context, uint64_t index)
+{
+	const struct run *run = context;
+	size_t count;
+	uint64_t first = part(run, index, &count);
+	run->sums[index] = run->level->sum((const float *)run->work->buffers[1] + first, count);
+}
+
+// Pieces are larger where there would be too many; their sums are added in order.
+static void run_sum(const struct kernel_place *place, struct run *run)
+{
+	float *out = run->work->buffers[0];
+	double all = 0;
+	while (divide_up(run->n, run->piece) > SUM_PIECES)
+		run->piece *= 2;
+	run->sums = place->scratch->sums;
+	run_all(place, run, sum_piece);
+	if (pool_stopped(place->pool))
+		return;
+	for (uint64_t i = 0; i < divide_up(run->n, run->piece); i++)
+		all += run->sums[i];
+	*out = (float)all;
+}
+
+static void verify_piece(void *context, uint64_t index)
+{
+	const struct run *run = context;
+	const struct kernel_work *work = run->work;
+	uint32_t *out = work->buffers[1];
+	size_t count;
+	uint64_t first = part(run, index, &count);
+	struct level_verify verify = {.in = (const uint32_t *)work->buffers[0] + first,
+				      .hashes = out + first,
+				      .floats = out + run->n + first,
+				      .seed = (uint32_t)work->values[3],
+				      .scale = as_float(work->values[4]),
+				      .bias = as_float(work->values[5])};
+	run->level->verify(&verify, (uint32_t)first, count);
+}
+
+static void stream_fill_piece(void *context, uint64_t index)
+{
+	const struct run *run = context;
+	size_t count;
+	uint64_t first = part(run, index, &count);
+	run->level->stream_fill((uint32_t *)run->work->buffers[0] + first, (uint32_t)first,
+				(uint32_t)run->work->values[2], count);
+}
+
+static void stream_read_piece(void *context, uint64_t index)
+{
+	const struct run *run = context;
+	size_t count;
+	uint64_t first = part(run, index, &count);
+	uint32_t all = run->level->stream_read((const uint8_t *)run->work->buffers[0] + first, count);
+	__asm__ volatile("" : : "r"(all)); // what was read is not wanted, only that it was
+}
+
+void kernel_run(const struct kernel_place *place, const struct kernel_work *work)
+{
+	struct run run = {.level = place->level, .work = work, .piece = PIECE_ELEMENTS};
+	switch (work->kernel) {
+	case BUILTIN_FILL_F32:
+		run.n = work->values[2];
+		run_all(place, &run, fill_f32_piece);
+		break;
+	case BUILTIN_SAXPY_F32:
+		run.n = work->values[3];
+		run_all(place, &run, saxpy_piece);
+		break;
+	case BUILTIN_MATMUL_F32:
+		matmul_run(place, &(struct matmul){.c = work->buffers[0],
+						   .a = work->buffers[1],
+						   .b = work->buffers[2],
+						   .m = work->values[3],
+						   .n = work->values[4],
+						   .k = work->values[5]});
+		break;
+	case BUILTIN_SUM_F32:
+		run.n = work->values[2];
+		run_sum(place, &run);
+		break;
+	case BUILTIN_VERIFY:
+		run.n = work->values[2];
+		run_all(place, &run, verify_piece);
+		break;
+	case BUILTIN_STREAM_FILL:
+		run.n = 4 * work->values[1];
+		run_all(place, &run, stream_fill_piece);
+		break;
+	case BUILTIN_STREAM_READ:
+		run.n = 16 * work->values[2];
+		run.piece = READ_BYTES;
+		run_all(place, &run, stream_read_piece);
+		break;
+	case BUILTIN_UNKNOWN:
+	case BUILTIN_COUNT:
+		break;
 	}
-}
-
-static void kernel_stream_fill(const struct piece *piece)
-{
-	uint32_t *data = piece->launch->buffers[0];
-	size_t end = 4 * ((size_t)piece->first + piece->count);
-	for (size_t i = 4 * (size_t)piece->first; i < end; i++)
-		data[i] = mix((uint32_t)i, piece->launch->constants[0]);
-}
-
-typedef uint32_t lanes __attribute__((vector_size(16))); // one 16-byte load, whatever the compiler is told to optimise
-
-// Eight streams a thread: one alone leaves memory waiting for the prefetcher.
-static void kernel_stream_read(const struct piece *piece)
-{
-	enum { STREAMS = 8 };
-	const lanes *data = (const lanes *)piece->launch->buffers[0] + piece->first;
-	size_t count = piece->count / STREAMS;
-	lanes sums[STREAMS] = {{0}};
-	for (size_t i = 0; i < count; i++)
-		for (size_t stream = 0; stream < STREAMS; stream++)
-			sums[stream] ^= data[stream * count + i];
-	for (size_t stream = 1; stream < STREAMS; stream++)
-		sums[0] ^= sums[stream];
-	uint32_t all = sums[0][0] ^ sums[0][1] ^ sums[0][2] ^ sums[0][3];
-	__asm__ volatile("" : : "r"(all)); // the sum is not wanted, only that the bytes were read
-}
-
-static void run_piece(struct piece *piece)
-{
-	for (unsigned i = 0; i < piece->launch->repeat; i++)
-		switch (piece->launch->kernel) {
-		case KERNEL_VERIFY:
-			kernel_verify(piece);
-			break;
-		case KERNEL_STREAM_FILL:
-			kernel_stream_fill(piece);
-			break;
-		case KERNEL_STREAM_READ:
-			kernel_stream_read(piece);
-			break;
-		case KERNEL_UNKNOWN:
-		case KERNEL_COUNT:
-			break;
-		}
-}
-
-static void *piece_thread(void *arg)
-{
-	struct piece *piece = arg;
-	pthread_mutex_lock(piece->gate);
-	pthread_mutex_unlock(piece->gate);
-	piece->began_ns = clock_steady_ns();
-	run_piece(piece);
-	piece->ended_ns = clock_steady_ns();
-	return NULL;
-}
-
-static int64_t span_ns(const struct piece *pieces, unsigned count)
-{
-	int64_t first = pieces[0].began_ns, last = pieces[0].ended_ns;
-	for (unsigned i = 1; i < count; i++) {
-		first = pieces[i].began_ns < first ? pieces[i].began_ns : first;
-		last = pieces[i].ended_ns > last ? pieces[i].ended_ns : last;
-	}
-	return last - first;
-}
-
-enum status cpu_launch_run(const struct cpu_launch *launch, int64_t *device_ns, struct error *error)
-{
-	if (launch->kernel <= KERNEL_UNKNOWN || launch->kernel >= KERNEL_COUNT)
-		return error_set(error, STATUS_NOT_FOUND, "the CPU back end has no kernel %d", (int)launch->kernel);
-	unsigned count = launch->threads < 1             ? 1
-			 : launch->threads > CPU_THREADS ? CPU_THREADS
-							 : (unsigned)launch->threads;
-	struct piece pieces[CPU_THREADS];
-	pthread_t threads[CPU_THREADS];
-	pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER; // held until all are there, so that they begin together
-	uint32_t share = launch->elements / count;
-	for (unsigned i = 0; i < count; i++)
-		pieces[i] = (struct piece){.launch = launch,
-					   .gate = &gate,
-					   .first = i * share,
-					   .count = i + 1 < count ? share : launch->elements - i * share};
-	unsigned started = 0;
-	pthread_mutex_lock(&gate);
-	while (started < count && !pthread_create(&threads[started], NULL, piece_thread, &pieces[started]))
-		started++;
-	pthread_mutex_unlock(&gate);
-	for (unsigned i = started; i < count; i++) // no more threads to be had: slower, not wrong
-		piece_thread(&pieces[i]);
-	for (unsigned i = 0; i < started; i++)
-		pthread_join(threads[i], NULL);
-	pthread_mutex_destroy(&gate);
-	if (device_ns)
-		*device_ns = span_ns(pieces, count);
-	return STATUS_OK;
 }

@@ -1,17 +1,44 @@
-/* The built-in kernels on the processor: what each computes stands in engine/backend.h. A launch is cut into equal
- * pieces, one for each thread. Thread: any; a launch starts and joins its own. */
+/* What the CPU computes: copies, fills and the built-in kernels (engine/builtin.h), cut into pieces for a pool.
+ *
+ * Cuts depend on the sizes alone, never on how many threads there are, so that results do not either.
+ * Thread: any; a scratch belongs to one thread at a time. */
 #pragma once
 #include "engine/backend.h"
+#include "engine/cpu/level.h"
+#include "engine/cpu/pool.h"
 
-struct cpu_launch {
-	enum old_kernel kernel;
-	void *buffers[OLD_LAUNCH_BUFFERS];
-	uint32_t constants[OLD_LAUNCH_CONSTANTS];
-	uint32_t elements;
-	unsigned repeat;
-	int64_t threads;
+struct kernel_work {
+	enum builtin_kernel kernel;
+	void *buffers[BUILTIN_ARGUMENTS];   // where the argument is a buffer
+	uint64_t values[BUILTIN_ARGUMENTS]; // bits, where it is a value
 };
 
-// *device_ns (may be NULL): from the first thread's start to the last one's end.
-// Errors: STATUS_NOT_FOUND (no such kernel).
-enum status cpu_launch_run(const struct cpu_launch *launch, int64_t *device_ns, struct error *error);
+// What a kernel needs beside its buffers; all zero to begin with.
+struct kernel_scratch {
+	double *sums;  // of the pieces of a sum
+	float *panels; // of matmul: parts of a and b, in the order in which they are read
+};
+
+struct kernel_place {
+	struct pool *pool;
+	const struct cpu_level *level;
+	struct kernel_scratch *scratch;
+};
+
+// Make what `kernel` needs unless it is there. Errors: STATUS_OUT_OF_MEMORY.
+enum status kernel_scratch_need(struct kernel_scratch *scratch, enum builtin_kernel kernel, struct error *error);
+void kernel_scratch_finish(struct kernel_scratch *scratch);
+
+// Return when it is done; after pool_stop, with pieces left out.
+void kernel_copy(const struct kernel_place *place, void *to, const void *from, uint64_t bytes);
+void kernel_fill(const struct kernel_place *place, void *to, uint8_t value, uint64_t bytes);
+void kernel_run(const struct kernel_place *place, const struct kernel_work *work);
+
+// matmul.c. c (m, n) = a (m, k) . b (k, n), row-major; `panels` of matmul_panel_bytes.
+struct matmul {
+	float *c;
+	const float *a, *b;
+	uint64_t m, n, k;
+};
+extern const size_t matmul_panel_bytes;
+void matmul_run(const struct kernel_place *place, const struct matmul *matmul);

@@ -1,6 +1,8 @@
 /* See host.h. Sources: /proc/cpuinfo (x86 flags, Arm implementer and features), /proc/meminfo, the cache entries in
- * /sys/devices/system/cpu, and the memory limits of control groups version 2 and 1 where a container shows its own. */
+ * /sys/devices/system/cpu, and the limits of control groups (groups.h). */
 #include "engine/device/host.h"
+
+#include "engine/device/groups.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -210,20 +212,24 @@ static int64_t last_level_cache(void)
 	return largest;
 }
 
-// The container's own limit; INT64_MAX if there is none.
-static int64_t memory_limit(void)
+static int64_t lesser(int64_t a, int64_t b)
 {
-	static const char *const files[] = {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"};
-	int64_t least = INT64_MAX;
-	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
-		char text[64], *end;
-		if (!host_read_file(files[i], text, sizeof(text)))
-			continue;
-		long long limit = strtoll(text, &end, 10); // "max" is no number
-		if (end != text && limit > 0 && limit < least)
-			least = limit;
-	}
-	return least;
+	return a < b ? a : b;
+}
+
+void host_memory_read(int64_t *total_bytes, int64_t *available_bytes)
+{
+	char text[8192];
+	struct group_limits limits;
+	*total_bytes = *available_bytes = -1;
+	if (!host_read_file("/proc/meminfo", text, sizeof(text)))
+		return;
+	int64_t total = number_field(text, "MemTotal"), available = number_field(text, "MemAvailable");
+	group_limits_read(&limits, "");
+	if (total >= 0)
+		*total_bytes = lesser(total * 1024, limits.memory_bytes);
+	if (available >= 0)
+		*available_bytes = lesser(available * 1024, limits.free_bytes);
 }
 
 void host_cpu_read(struct host_cpu *host)
@@ -239,14 +245,12 @@ void host_cpu_read(struct host_cpu *host)
 	host->cores = count_cores(sysconf(_SC_NPROCESSORS_CONF));
 	cpu_set_t set;
 	host->usable_threads = !sched_getaffinity(0, sizeof(set), &set) ? CPU_COUNT(&set) : host->threads;
+	struct group_limits limits;
+	group_limits_read(&limits, "");
+	host->usable_threads = lesser(host->usable_threads, limits.threads);
 	if (host->usable_threads < 1)
 		host->usable_threads = 1;
 	host->last_level_bytes = last_level_cache();
-	if (text && host_read_file("/proc/meminfo", text, TEXT)) {
-		int64_t total = number_field(text, "MemTotal"), available = number_field(text, "MemAvailable");
-		int64_t limit = memory_limit();
-		host->memory_bytes = total < 0 ? -1 : total * 1024 < limit ? total * 1024 : limit;
-		host->available_bytes = available < 0 ? -1 : available * 1024 < limit ? available * 1024 : limit;
-	}
+	host_memory_read(&host->memory_bytes, &host->available_bytes);
 	free(text);
 }

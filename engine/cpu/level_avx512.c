@@ -1,0 +1,9 @@
+/* The loops for AVX-512F: 32 registers. See level_loops.h. */
+#ifdef __x86_64__
+#define LEVEL cpu_level_avx512
+#define TITLE "avx512"
+#define WIDTH 16
+#define ROWS 14
+#define COLUMNS 2
+#include "engine/cpu/level_loops.h"
+#endif

@@ -1,0 +1,8 @@
+/* The loops for what every processor of the architecture has; without vectors where there are none. See level_loops.h.
+ */
+#define LEVEL cpu_level_scalar
+#define TITLE "scalar"
+#define WIDTH 4
+#define ROWS 4
+#define COLUMNS 2
+#include "engine/cpu/level_loops.h"

@@ -1,0 +1,112 @@
+/* The CPU back end: buffers. All memory is the host's, mapped for each buffer, so it is zero and the host sees it,
+ * whichever kind was asked for.
+ *
+ * Linux promises memory that it does not have and ends a process when the promise is called in. So a buffer is refused
+ * unless there is room for all of it: what is available now, less what this device has promised and nobody has touched
+ * yet (it is still counted as available), less a reserve for everything else on the machine. */
+#include "engine/cpu/device.h"
+#include "engine/device/host.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+// A sixteenth of the machine's memory, and no more than this, is left to others.
+enum { RESERVE_SHARE = 16 };
+static const uint64_t reserve_most_bytes = 1ull << 30;
+
+enum status cpu_memory(struct backend_device *device, uint64_t *total_bytes, uint64_t *free_bytes, struct error *error)
+{
+	int64_t total, available;
+	(void)device;
+	host_memory_read(&total, &available);
+	if (total < 0 || available < 0)
+		return error_set(error, STATUS_UNAVAILABLE, "/proc/meminfo does not tell MemTotal and MemAvailable");
+	*total_bytes = (uint64_t)total;
+	*free_bytes = (uint64_t)available;
+	return STATUS_OK;
+}
+
+// How much of the buffer has no memory behind it yet. What has been touched once stays.
+static uint64_t untouched_bytes(struct backend_buffer *buffer)
+{
+	enum { PAGES = 16384 };
+	unsigned char resident[PAGES];
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), bytes = 0;
+	for (uint64_t at = 0; !buffer->resident && at < buffer->bytes; at += PAGES * page) {
+		uint64_t length = buffer->bytes - at < PAGES * page ? buffer->bytes - at : PAGES * page;
+		uint64_t pages = (length + page - 1) / page;
+		if (mincore(buffer->data + at, length, resident))
+			return buffer->bytes; // cannot be told: as if none were
+		for (uint64_t i = 0; i < pages; i++)
+			bytes += resident[i] & 1 ? 0 : page;
+	}
+	buffer->resident = !bytes;
+	return bytes;
+}
+
+static enum status room_check(struct backend_device *device, uint64_t bytes, struct error *error)
+{
+	uint64_t total = 0, available = 0, promised = 0, reserve;
+	enum status status = cpu_memory(device, &total, &available, error);
+	if (status)
+		return status;
+	reserve = total / RESERVE_SHARE < reserve_most_bytes ? total / RESERVE_SHARE : reserve_most_bytes;
+	for (struct backend_buffer *buffer = device->buffers; buffer; buffer = buffer->next)
+		promised += untouched_bytes(buffer);
+	if (promised + reserve <= available && bytes <= available - promised - reserve)
+		return STATUS_OK;
+	error_set(error, STATUS_OUT_OF_MEMORY,
+		  "%llu bytes; of this machine's memory %llu are available, of which %llu are promised to other "
+		  "buffers and %llu kept free",
+		  (unsigned long long)bytes, (unsigned long long)available, (unsigned long long)promised,
+		  (unsigned long long)reserve);
+	error_hint(error, "free other memory, or ask for less");
+	return STATUS_OUT_OF_MEMORY;
+}
+
+enum status cpu_buffer_create(struct backend_device *device, struct backend_buffer **out,
+			      const struct backend_buffer_params *params, struct error *error)
+{
+	enum status status = room_check(device, params->bytes, error);
+	if (status)
+		return status;
+	struct backend_buffer *buffer = calloc(1, sizeof(*buffer));
+	if (!buffer)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a buffer's record");
+	void *data = mmap(NULL, params->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (data == MAP_FAILED) {
+		int number = errno;
+		free(buffer);
+		return error_errno(error, STATUS_OUT_OF_MEMORY, number, "mapping %llu bytes",
+				   (unsigned long long)params->bytes);
+	}
+	madvise(data, params->bytes, MADV_HUGEPAGE); // only faster; refused is as good
+	*buffer = (struct backend_buffer){
+		.next = device->buffers, .link = &device->buffers, .data = data, .bytes = params->bytes};
+	if (buffer->next)
+		buffer->next->link = &buffer->next;
+	device->buffers = buffer;
+	*out = buffer;
+	return STATUS_OK;
+}
+
+void cpu_buffer_destroy(struct backend_device *device, struct backend_buffer **buffer_pointer)
+{
+	struct backend_buffer *buffer = *buffer_pointer;
+	(void)device;
+	if (!buffer)
+		return;
+	*buffer->link = buffer->next;
+	if (buffer->next)
+		buffer->next->link = buffer->link;
+	munmap(buffer->data, buffer->bytes);
+	free(buffer);
+	*buffer_pointer = NULL;
+}
+
+void *cpu_buffer_pointer(struct backend_buffer *buffer)
+{
+	return buffer->data;
+}
