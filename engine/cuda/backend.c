@@ -79,8 +79,9 @@ static enum status old_write(struct old_device *old, struct old_buffer *to, cons
 			     struct error *error)
 {
 	cuda_enter(old->device);
-	return cuda_check(old->device, error, "cuMemcpyHtoD",
-			  old->device->cuda->cuMemcpyHtoD_v2(to->buffer->pointer, from, bytes));
+	CUresult result = old->device->cuda->cuMemcpyAsync(to->buffer->pointer, (CUdeviceptr)(uintptr_t)from, bytes,
+							   old->stream->stream);
+	return finish(old, cuda_check(old->device, error, "cuMemcpyAsync", result), error);
 }
 
 static enum status old_copy(struct old_device *old, struct old_buffer *to, struct old_buffer *from, uint64_t bytes,

@@ -12,7 +12,9 @@
 #include "common/base/log.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static atomic_uint_least64_t serials;
 
@@ -28,9 +30,9 @@ enum status cuda_check(const struct backend_device *device, struct error *error,
 
 static void choose_cache(const struct backend_open *params)
 {
-	if (params->cache_directory)
+	if (params->cache_directory && params->cache_writable)
 		setenv("CUDA_CACHE_PATH", params->cache_directory, 0);
-	else if (!getenv("CUDA_CACHE_PATH"))
+	else
 		setenv("CUDA_CACHE_DISABLE", "1", 0);
 }
 
@@ -71,6 +73,11 @@ static enum status start(struct backend_device *device, const struct backend_ope
 		return status;
 	device->device = place.device;
 	device->ordinal = place.ordinal;
+	device->cache_directory = params->cache_directory ? strdup(params->cache_directory) : NULL;
+	device->cache_writable = params->cache_writable;
+	snprintf(device->capability, sizeof(device->capability), "%d.%d",
+		 cuda_attribute(device->cuda, place.device, CUDA_CAPABILITY_MAJOR),
+		 cuda_attribute(device->cuda, place.device, CUDA_CAPABILITY_MINOR));
 	device->serial = atomic_fetch_add(&serials, 1) + 1;
 	read_limits(device, &place);
 	CUresult result = device->cuda->cuDevicePrimaryCtxRetain(&device->context, device->device);
@@ -136,6 +143,7 @@ void cuda_close(struct backend_device **device)
 	if ((*device)->context)
 		release(*device);
 	cuda_destroy(&(*device)->cuda);
+	free((*device)->cache_directory);
 	free(*device);
 	*device = NULL;
 }

@@ -65,7 +65,10 @@ struct backend_device {
 	CUcontext context;
 	struct exogpu_device_limits limits;
 	uint32_t units;
-	bool abandoned; // closing while a kernel runs: nothing more is asked of the driver
+	bool abandoned;        // closing while a kernel runs: nothing more is asked of the driver
+	char *cache_directory; // NULL: compiled kernels are not kept
+	bool cache_writable;
+	char capability[8]; // 9.0
 	CUmodule files[CUDA_FILE_COUNT];
 	CUfunction kernels[CUDA_KERNEL_COUNT]; // loaded when first needed
 	struct cuda_peer peers[INFO_DEVICES];  // by ordinal
@@ -125,8 +128,9 @@ enum status cuda_elapsed(struct backend_stream *stream, uint64_t from, uint64_t 
 
 // ---- kernels.c ----
 
-// Whether they were built. Errors: STATUS_UNAVAILABLE.
-enum status cuda_kernels_check(struct error *error);
+// Whether they were built; and who may write the cache compiles all, so that others find them there.
+// Errors: STATUS_UNAVAILABLE.
+enum status cuda_kernels_prepare(struct backend_device *device, struct error *error);
 // A launch of a built-in kernel; loads it if it is the first.
 enum status cuda_kernels_launch(struct backend_stream *stream, const struct backend_launch *launch,
 				struct error *error);

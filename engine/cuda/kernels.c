@@ -1,11 +1,18 @@
 /* The built-in kernels: from which embedded file each comes, and how it is launched.
  *
- * The PTX is compiled by the driver (tens of milliseconds a file, next to nothing from its cache), so a file is loaded
- * at the first launch of a kernel of it. Kernels take their arguments in the order and the types of engine/builtin.h.
+ * The PTX is compiled by the driver, which takes 15 to 200 ms a file, so a file is loaded at the first launch of a
+ * kernel of it, and what the compiler made is kept in the cache directory, from where it loads in less than a
+ * millisecond. It is for one compute capability, one version of the driver's interface and one source. (The driver has
+ * a cache of its own, which it does not use where it may not write, as in a tenant's process.)
+ *
+ * Kernels take their arguments in the order and the types of engine/builtin.h.
  */
 #include "common/base/embedded.h"
 #include "engine/cuda/device.h"
+#include "engine/device/cache.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -15,9 +22,9 @@ enum {
 };
 
 static const char *const files[CUDA_FILE_COUNT] = {
-	[CUDA_FILE_VECTOR] = "kernels/cuda/vector.ptx",
-	[CUDA_FILE_MATMUL] = "kernels/cuda/matmul.ptx",
-	[CUDA_FILE_VERIFY] = "kernels/cuda/verify.ptx",
+	[CUDA_FILE_VECTOR] = "vector",
+	[CUDA_FILE_MATMUL] = "matmul",
+	[CUDA_FILE_VERIFY] = "verify",
 };
 
 static const struct {
@@ -35,25 +42,6 @@ static const struct {
 	[BUILTIN_STREAM_READ] = {CUDA_FILE_VERIFY, "stream_read"},
 };
 
-static enum status find_file(enum cuda_file which, const struct embedded_file **file, struct error *error)
-{
-	*file = embedded_find(files[which]);
-	if (*file)
-		return STATUS_OK;
-	error_hint(error, "install clang (or nvcc) and build again");
-	return error_set(error, STATUS_UNAVAILABLE, "the CUDA kernels were not built: this binary has no %s",
-			 files[which]);
-}
-
-enum status cuda_kernels_check(struct error *error)
-{
-	const struct embedded_file *file;
-	enum status status = STATUS_OK;
-	for (unsigned i = 0; !status && i < CUDA_FILE_COUNT; i++)
-		status = find_file((enum cuda_file)i, &file, error);
-	return status;
-}
-
 CUresult cuda_compile(const struct backend_device *device, CUmodule *module, const char *text,
 		      char log[CUDA_SHOWN_LOG_BYTES])
 {
@@ -68,15 +56,82 @@ CUresult cuda_compile(const struct backend_device *device, CUmodule *module, con
 	return result;
 }
 
+// A compiled kernel as bytes, for the cache; NULL if the driver cannot give it.
+static uint8_t *compile_image(const struct backend_device *device, const struct embedded_file *source, size_t *length)
+{
+	const struct cuda *cuda = device->cuda;
+	CUlinkState state = NULL;
+	void *image = NULL;
+	uint8_t *copy = NULL;
+	if (!cuda->cuLinkCreate_v2 || !cuda->cuLinkAddData_v2 || !cuda->cuLinkComplete || !cuda->cuLinkDestroy ||
+	    cuda->cuLinkCreate_v2(0, NULL, NULL, &state))
+		return NULL;
+	if (!cuda->cuLinkAddData_v2(state, CUDA_JIT_INPUT_PTX, (void *)(uintptr_t)source->data, source->length + 1,
+				    source->name, 0, NULL, NULL) &&
+	    !cuda->cuLinkComplete(state, &image, length) && *length)
+		copy = malloc(*length);
+	if (copy)
+		memcpy(copy, image, *length); // it goes with the state
+	cuda->cuLinkDestroy(state);
+	return copy;
+}
+
+static bool load_image(struct backend_device *device, enum cuda_file which, const uint8_t *image)
+{
+	if (image && !device->cuda->cuModuleLoadDataEx(&device->files[which], image, 0, NULL, NULL))
+		return true;
+	device->files[which] = NULL;
+	return false;
+}
+
+// From the cache, or into it. False if the PTX has to be compiled as if there were none.
+static bool load_kept(struct backend_device *device, enum cuda_file which, const struct embedded_file *source)
+{
+	char name[64], head[64];
+	uint8_t *image = NULL;
+	size_t length = 0;
+	if (!device->cache_directory)
+		return false;
+	snprintf(name, sizeof(name), "cuda-%s-%s.cubin", device->capability, files[which]);
+	snprintf(head, sizeof(head), "cuda %s %d\n", device->capability, device->cuda->version);
+	const struct cache_file file = {.directory = device->cache_directory,
+					.name = name,
+					.head = head,
+					.source = source->data,
+					.source_bytes = source->length};
+	cache_read(&file, &image);
+	bool loaded = load_image(device, which, image);
+	if (!loaded && device->cache_writable) {
+		free(image);
+		image = compile_image(device, source, &length);
+		loaded = load_image(device, which, image);
+		if (loaded)
+			cache_write(&file, image, length);
+	}
+	free(image);
+	return loaded;
+}
+
+static enum status find_source(enum cuda_file which, const struct embedded_file **source, struct error *error)
+{
+	char name[64];
+	snprintf(name, sizeof(name), "kernels/cuda/%s.ptx", files[which]);
+	*source = embedded_find(name);
+	if (*source)
+		return STATUS_OK;
+	error_hint(error, "install clang (or nvcc) and build again");
+	return error_set(error, STATUS_UNAVAILABLE, "the CUDA kernels were not built: this binary has no %s", name);
+}
+
 static enum status load_file(struct backend_device *device, enum cuda_file which, struct error *error)
 {
-	const struct embedded_file *file;
 	char log[CUDA_SHOWN_LOG_BYTES];
-	enum status status = find_file(which, &file, error);
-	if (status)
+	const struct embedded_file *source;
+	enum status status = device->files[which] ? STATUS_OK : find_source(which, &source, error);
+	if (status || device->files[which] || load_kept(device, which, source))
 		return status;
 	// The PTX is text and ends with the 0 that every embedded file has behind it.
-	CUresult result = cuda_compile(device, &device->files[which], (const char *)file->data, log);
+	CUresult result = cuda_compile(device, &device->files[which], (const char *)source->data, log);
 	if (!result)
 		return STATUS_OK;
 	device->files[which] = NULL;
@@ -87,13 +142,23 @@ static enum status load_file(struct backend_device *device, enum cuda_file which
 	return cuda_failed(device->cuda, error, "cuModuleLoadDataEx", result);
 }
 
+enum status cuda_kernels_prepare(struct backend_device *device, struct error *error)
+{
+	const struct embedded_file *source;
+	enum status status = STATUS_OK;
+	for (unsigned i = 0; !status && i < CUDA_FILE_COUNT; i++)
+		status = device->cache_directory && device->cache_writable
+				 ? load_file(device, (enum cuda_file)i, error)
+				 : find_source((enum cuda_file)i, &source, error);
+	return status;
+}
+
 static enum status find_kernel(struct backend_device *device, unsigned which, struct error *error)
 {
 	enum status status = STATUS_OK;
 	if (device->kernels[which])
 		return STATUS_OK;
-	if (!device->files[places[which].file])
-		status = load_file(device, places[which].file, error);
+	status = load_file(device, places[which].file, error);
 	if (status)
 		return status;
 	CUresult result = device->cuda->cuModuleGetFunction(&device->kernels[which], device->files[places[which].file],

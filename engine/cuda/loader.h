@@ -16,6 +16,7 @@ typedef struct CUmod_st *CUmodule;
 typedef struct CUfunc_st *CUfunction;
 typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
+typedef struct CUlinkState_st *CUlinkState;
 typedef struct CUuuid_st {
 	uint8_t bytes[16];
 } CUuuid;
@@ -78,6 +79,7 @@ enum cuda_attribute { // CUdevice_attribute
 };
 
 enum { CUDA_JIT_ERROR_LOG = 5, CUDA_JIT_ERROR_LOG_BYTES = 6 }; // CUjit_option
+enum { CUDA_JIT_INPUT_PTX = 1 };                               // CUjitInputType
 enum { CUDA_FUNCTION_MAX_THREADS_PER_BLOCK = 0 };              // CUfunction_attribute
 enum { CUDA_STREAM_NON_BLOCKING = 1, CUDA_HOST_PORTABLE = 1 }; // flags of cuStreamCreate and cuMemHostAlloc
 
@@ -126,6 +128,11 @@ enum { CUDA_STREAM_NON_BLOCKING = 1, CUDA_HOST_PORTABLE = 1 }; // flags of cuStr
 #define CUDA_OPTIONAL(X) \
 	X(cuDeviceGetUuid_v2, (CUuuid * uuid, CUdevice device)) /* of a MIG part, where there are such; CUDA 11.4 */ \
 	X(cuDeviceGetUuid, (CUuuid * uuid, CUdevice device)) \
+	X(cuLinkCreate_v2, (unsigned count, int *options, void **values, CUlinkState *state)) \
+	X(cuLinkAddData_v2, (CUlinkState state, int type, void *data, size_t bytes, const char *name, unsigned count, \
+			     int *options, void **values)) \
+	X(cuLinkComplete, (CUlinkState state, void **image, size_t *bytes)) \
+	X(cuLinkDestroy, (CUlinkState state)) \
 	X(cuDeviceCanAccessPeer, (int *can, CUdevice device, CUdevice peer)) \
 	X(cuCtxEnablePeerAccess, (CUcontext peer, unsigned flags)) \
 	X(cuMemcpyPeerAsync, (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, \

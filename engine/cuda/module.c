@@ -63,13 +63,14 @@ static enum status find_functions(struct backend_device *device, struct backend_
 static enum status load(struct backend_device *device, struct backend_module *module,
 			const struct backend_module_params *params, struct error *error)
 {
+	enum status status = cuda_check(device, error, "cuCtxSetCurrent", cuda_enter(device));
+	if (status)
+		return status;
 	if (params->format == EXOGPU_FORMAT_BUILTIN)
-		return cuda_kernels_check(error);
+		return cuda_kernels_prepare(device, error);
 	if (params->format != EXOGPU_FORMAT_PTX)
 		return error_set(error, STATUS_UNAVAILABLE, "CUDA takes modules in PTX");
-	enum status status = ptx_init(&module->ptx, params->bytes, params->length, error);
-	if (!status)
-		status = cuda_check(device, error, "cuCtxSetCurrent", cuda_enter(device));
+	status = ptx_init(&module->ptx, params->bytes, params->length, error);
 	if (!status)
 		status = compile(device, module, params, error);
 	if (!status)

@@ -24,52 +24,88 @@ static inline __device__ unsigned shared_address(const void *pointer)
 	return address;
 }
 
-// 4 or 16 bytes, zeros if not `there`.
-static inline __device__ void copy_4(unsigned to, const float *from, bool there)
+// What a thread copies of a piece: COPIES times BYTES (4 or 16), `stride` floats apart where they come from and TO_STEP
+// bytes apart in shared memory.
+template <int COPIES, int BYTES, int TO_STEP>
+static inline __device__ void copy_whole(unsigned to, const float *from, u64 stride)
 {
-	asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(there ? 4 : 0) : "memory");
+#pragma unroll
+	for (int i = 0; i < COPIES; i++, from += stride)
+		if (BYTES == 16)
+			asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + i * TO_STEP), "l"(from)
+				     : "memory");
+		else
+			asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to + i * TO_STEP), "l"(from)
+				     : "memory");
 }
 
-static inline __device__ void copy_16(unsigned to, const float *from, bool there)
+// The same at an edge: only the first `inside` are there, the others become zeros.
+template <int COPIES, int BYTES, int TO_STEP>
+static inline __device__ void copy_edge(unsigned to, const float *from, u64 stride, const float *valid, u64 inside)
 {
-	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0)
-		     : "memory");
+#pragma unroll 1
+	for (int i = 0; i < COPIES; i++, from += stride) {
+		const float *at = i < inside ? from : valid;
+		int bytes = i < inside ? BYTES : 0;
+		if (BYTES == 16)
+			asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to + i * TO_STEP), "l"(at),
+				     "r"(bytes)
+				     : "memory");
+		else
+			asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to + i * TO_STEP), "l"(at),
+				     "r"(bytes)
+				     : "memory");
+	}
+}
+
+// How many of the places `first`, first + step, ... lie below `limit`.
+static inline __device__ u64 count_below(u64 first, u64 step, u64 limit)
+{
+	return first < limit ? (limit - first + step - 1) / step : 0;
 }
 
 // TILE rows of a, DEPTH of k. Eight threads side by side read 32 bytes of a row, and a warp's stores meet no bank twice.
 template <int TILE>
 static inline __device__ void load_a(unsigned to, const float *a, const shape &s, u64 row0, u64 k0)
 {
+	const int copies = TILE / 16, to_step = 4 * 16;
 	unsigned lane = THREAD_X % 32, warp = THREAD_X / 32;
 	unsigned row = warp / 2 * 4 + lane / 8, k = warp % 2 * 8 + lane % 8;
 	const float *from = a + (row0 + row) * s.k + k0 + k;
-	bool inside = k0 + k < s.k;
-#pragma unroll
-	for (int i = 0; i < TILE / 16; i++) {
-		bool there = inside && row0 + row + 16 * i < s.m;
-		copy_4(to + 4 * (k * (TILE + 4) + row + 16 * i), there ? from + 16 * i * s.k : a, there);
-	}
+	to += 4 * (k * (TILE + 4) + row);
+	if (row0 + TILE <= s.m && k0 + DEPTH <= s.k)
+		copy_whole<copies, 4, to_step>(to, from, 16 * s.k);
+	else
+		copy_edge<copies, 4, to_step>(to, from, 16 * s.k, a,
+					      k0 + k < s.k ? count_below(row0 + row, 16, s.m) : 0);
 }
 
-// DEPTH rows of b, TILE columns. Rows that begin at multiples of 16 bytes are copied in such pieces.
-template <int TILE>
+// DEPTH rows of b, TILE columns: BYTES at a time.
+template <int TILE, int BYTES>
 static inline __device__ void load_b(unsigned to, const float *b, const shape &s, u64 column0, u64 k0)
 {
-	if (s.n % 4 == 0) {
-#pragma unroll
-		for (int i = 0; i < DEPTH * TILE / 4 / THREADS_OF_BLOCK; i++) {
-			unsigned at = i * THREADS_OF_BLOCK + THREAD_X, k = at / (TILE / 4), column = at % (TILE / 4) * 4;
-			bool there = k0 + k < s.k && column0 + column < s.n;
-			copy_16(to + 4 * (k * TILE + column), there ? b + (k0 + k) * s.n + column0 + column : b, there);
-		}
-		return;
-	}
-#pragma unroll
-	for (int i = 0; i < DEPTH * TILE / THREADS_OF_BLOCK; i++) {
-		unsigned at = i * THREADS_OF_BLOCK + THREAD_X, k = at / TILE, column = at % TILE;
-		bool there = k0 + k < s.k && column0 + column < s.n;
-		copy_4(to + 4 * (k * TILE + column), there ? b + (k0 + k) * s.n + column0 + column : b, there);
-	}
+	const int across = 4 * TILE / BYTES, down = THREADS_OF_BLOCK / across; // threads
+	const int copies = DEPTH / down, to_step = 4 * TILE * down;
+	unsigned k = THREAD_X / across, column = THREAD_X % across * (BYTES / 4);
+	const float *from = b + (k0 + k) * s.n + column0 + column;
+	to += 4 * (k * TILE + column);
+	if (column0 + TILE <= s.n && k0 + DEPTH <= s.k)
+		copy_whole<copies, BYTES, to_step>(to, from, down * s.n);
+	else
+		copy_edge<copies, BYTES, to_step>(to, from, down * s.n, b,
+						  column0 + column < s.n ? count_below(k0 + k, down, s.k) : 0);
+}
+
+// Rows that begin at multiples of 16 bytes are copied in such pieces.
+template <int TILE>
+static inline __device__ void load(unsigned to_a, unsigned to_b, const float *a, const float *b, const shape &s,
+				   u64 row0, u64 column0, u64 k0)
+{
+	load_a<TILE>(to_a, a, s, row0, k0);
+	if (s.n % 4 == 0)
+		load_b<TILE, 16>(to_b, b, s, column0, k0);
+	else
+		load_b<TILE, 4>(to_b, b, s, column0, k0);
 }
 
 // Blocks go down GROUP_ROWS tiles before they go right, so that those which run together share more of a and b.
@@ -125,15 +161,14 @@ template <int TILE> static inline __device__ void matmul(float *c, const float *
 			sum[i][j] = 0;
 
 	unsigned to_a = shared_address(shared_a), to_b = shared_address(shared_b), stage = 0;
-	load_a<TILE>(to_a, a, s, down * TILE, 0);
-	load_b<TILE>(to_b, b, s, right * TILE, 0);
+	load<TILE>(to_a, to_b, a, b, s, down * TILE, right * TILE, 0);
 	for (u64 k0 = 0; k0 < s.k; k0 += DEPTH, stage ^= 1) {
 		asm volatile("cp.async.wait_all;" ::: "memory");
 		__syncthreads(); // this stage is there, and nobody reads the other one any more
 		if (k0 + DEPTH < s.k) {
 			unsigned next = stage ^ 1;
-			load_a<TILE>(to_a + next * sizeof(shared_a[0]), a, s, down * TILE, k0 + DEPTH);
-			load_b<TILE>(to_b + next * sizeof(shared_b[0]), b, s, right * TILE, k0 + DEPTH);
+			load<TILE>(to_a + next * sizeof(shared_a[0]), to_b + next * sizeof(shared_b[0]), a, b, s,
+				   down * TILE, right * TILE, k0 + DEPTH);
 		}
 #pragma unroll
 		for (int k = 0; k < DEPTH; k++) {

@@ -1,0 +1,109 @@
+/* See cache.h. */
+#include "engine/device/cache.h"
+
+#include "common/base/limits.h"
+#include "common/base/log.h"
+#include "common/base/paths.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MAGIC_BYTES = 8, LENGTH_BYTES = 8, SUM_BYTES = 32, HEAD_BYTES = MAGIC_BYTES + LENGTH_BYTES + SUM_BYTES };
+static const char magic[] = "exogpu 1";
+
+static bool head_fill(const struct cache_file *file, uint8_t head[HEAD_BYTES], const uint8_t *bytes, size_t length)
+{
+	uint8_t *number = head + MAGIC_BYTES;
+	memcpy(head, magic, MAGIC_BYTES);
+	for (int i = 0; i < LENGTH_BYTES; i++)
+		number[i] = (uint8_t)((uint64_t)length >> (8 * i));
+	EVP_MD_CTX *context = EVP_MD_CTX_new();
+	bool done = context && EVP_DigestInit_ex(context, EVP_sha256(), NULL) == 1 &&
+		    EVP_DigestUpdate(context, file->head, strlen(file->head) + 1) == 1 &&
+		    EVP_DigestUpdate(context, file->source, file->source_bytes) == 1 &&
+		    EVP_DigestUpdate(context, number, LENGTH_BYTES) == 1 &&
+		    EVP_DigestUpdate(context, bytes, length) == 1 &&
+		    EVP_DigestFinal_ex(context, number + LENGTH_BYTES, NULL) == 1;
+	EVP_MD_CTX_free(context);
+	return done;
+}
+
+static bool read_all(int file, uint8_t *to, size_t length)
+{
+	for (size_t done = 0; done < length;) {
+		ssize_t got = read(file, to + done, length - done);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			return false;
+		done += (size_t)got;
+	}
+	return true;
+}
+
+static bool write_all(int file, const uint8_t *from, size_t length)
+{
+	for (size_t done = 0; done < length;) {
+		ssize_t put = write(file, from + done, length - done);
+		if (put < 0 && errno == EINTR)
+			continue;
+		if (put <= 0)
+			return false;
+		done += (size_t)put;
+	}
+	return true;
+}
+
+size_t cache_read(const struct cache_file *file, uint8_t **bytes)
+{
+	char path[4096];
+	uint8_t there[HEAD_BYTES], fit[HEAD_BYTES];
+	struct stat info;
+	size_t length = 0;
+	*bytes = NULL;
+	if (paths_join(file->directory, file->name, path, sizeof(path), NULL))
+		return 0;
+	int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (descriptor < 0)
+		return 0;
+	if (!fstat(descriptor, &info) && S_ISREG(info.st_mode) && info.st_size > HEAD_BYTES &&
+	    info.st_size <= LIMIT_CACHE_FILE_BYTES)
+		length = (size_t)info.st_size - HEAD_BYTES;
+	if (length)
+		*bytes = malloc(length);
+	bool good = *bytes && read_all(descriptor, there, HEAD_BYTES) && read_all(descriptor, *bytes, length) &&
+		    head_fill(file, fit, *bytes, length) && !memcmp(there, fit, HEAD_BYTES);
+	close(descriptor);
+	if (good)
+		return length;
+	free(*bytes);
+	*bytes = NULL;
+	return 0;
+}
+
+bool cache_write(const struct cache_file *file, const uint8_t *bytes, size_t length)
+{
+	char path[4096], temporary[sizeof(path) + 24];
+	uint8_t head[HEAD_BYTES];
+	if (!length || length > LIMIT_CACHE_FILE_BYTES - HEAD_BYTES || !head_fill(file, head, bytes, length) ||
+	    paths_join(file->directory, file->name, path, sizeof(path), NULL))
+		return false;
+	snprintf(temporary, sizeof(temporary), "%s.%ld", path, (long)getpid());
+	int descriptor = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+	bool done = descriptor >= 0 && write_all(descriptor, head, HEAD_BYTES) && write_all(descriptor, bytes, length);
+	int number = errno;
+	if (descriptor >= 0 && close(descriptor))
+		done = false;
+	if (done && !rename(temporary, path))
+		return true;
+	log_warning("device", "compiled kernels are not kept in %s: %s", path, strerror(done ? errno : number));
+	if (descriptor >= 0)
+		unlink(temporary);
+	return false;
+}
