@@ -28,6 +28,15 @@ static int by_name(const void *a, const void *b)
 		      (*(const struct contract_method *const *)b)->name);
 }
 
+// x-body is a sentence for people; whether a call must have a body is its first word.
+static enum contract_body body_of(const struct json *method)
+{
+	const char *text = json_get_string(method, "x-body", "");
+	return !text[0]                       ? CONTRACT_BODY_NONE
+	       : strncmp(text, "required", 8) ? CONTRACT_BODY_OPTIONAL
+					      : CONTRACT_BODY_REQUIRED;
+}
+
 static enum status load_methods(struct contract *contract, struct error *error)
 {
 	const struct json *methods = json_get(contract->document, "methods");
@@ -43,6 +52,8 @@ static enum status load_methods(struct contract *contract, struct error *error)
 			.scope = json_get_string(method, "x-scope", NULL),
 			.direction = json_get_string(method, "x-direction", NULL),
 			.notification = json_get_bool(method, "x-notification", false),
+			.body = body_of(method),
+			.result_body = json_get(method, "x-result-body") != NULL,
 			.description = method,
 		};
 		contract->sorted[contract->count++] = entry;

@@ -13,9 +13,13 @@ enum contract_document { CONTRACT_API, CONTRACT_NODE }; // schema/api.json, sche
 enum status contract_create(struct contract **out, enum contract_document document, struct error *error);
 void contract_destroy(struct contract **contract);
 
+enum contract_body { CONTRACT_BODY_NONE, CONTRACT_BODY_OPTIONAL, CONTRACT_BODY_REQUIRED }; // x-body
+
 struct contract_method {
 	const char *name, *scope, *direction; // scope and direction: NULL where the document has none
 	bool notification;                    // has no result
+	enum contract_body body;              // of a call
+	bool result_body;                     // x-result-body: the answer is a binary message
 	const struct json *description;       // the OpenRPC method object
 };
 

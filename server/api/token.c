@@ -42,6 +42,7 @@ static enum status token_create(struct api_call *call, const struct json *params
 		.expires_in_s = json_get_integer(params, "expires_in_s", 0),
 		.calls_per_s = json_get_number(params, "calls_per_s", 0),
 		.max_sessions = json_get_integer(params, "max_sessions", 0),
+		.memory_limit_bytes = json_get_integer(params, "memory_limit_bytes", 0),
 		.parent = call->client->session->token,
 	};
 	call->kept = json_new_object();
@@ -69,8 +70,9 @@ static struct json *token_json(const struct token *token)
 	set_time(json, "revoked_at", token->revoked_ms);
 	json_set(json, "calls_per_s", token->calls_per_s > 0 ? json_new_number(token->calls_per_s) : json_new_null());
 	json_set(json, "max_sessions", token->max_sessions ? json_new_integer(token->max_sessions) : json_new_null());
-	json_set_null(json, "memory_limit_bytes");
-	json_set_integer(json, "memory_bytes", 0);
+	json_set(json, "memory_limit_bytes",
+		 token->memory_limit_bytes ? json_new_integer(token->memory_limit_bytes) : json_new_null());
+	json_set_integer(json, "memory_bytes", (int64_t)token->memory_bytes);
 	json_set_integer(json, "sessions", token->sessions);
 	return json;
 }
@@ -118,8 +120,8 @@ static enum status token_revoke(struct api_call *call, const struct json *params
 }
 
 const struct api_handler token_handlers[] = {
-	{"token.create", token_create},
-	{"token.list", token_list},
-	{"token.revoke", token_revoke},
+	{"token.create", .run = token_create},
+	{"token.list", .run = token_list},
+	{"token.revoke", .run = token_revoke},
 	{0},
 };

@@ -131,6 +131,7 @@ static void load_row(void *context, const struct store_token *row)
 	token->scopes = row->scopes & SCOPE_ALL;
 	token->calls_per_s = row->calls_per_s;
 	token->max_sessions = row->max_sessions;
+	token->memory_limit_bytes = row->memory_limit_bytes;
 	token->created_ms = row->created_ms;
 	token->expires_ms = row->expires_ms;
 	token->last_used_ms = row->last_used_ms;
@@ -324,6 +325,7 @@ static enum status put(struct store_batch *batch, const struct token *token)
 		.scopes = token->scopes,
 		.calls_per_s = token->calls_per_s,
 		.max_sessions = token->max_sessions,
+		.memory_limit_bytes = token->memory_limit_bytes,
 		.created_ms = token->created_ms,
 		.expires_ms = token->expires_ms,
 		.last_used_ms = token->last_used_ms,
@@ -344,7 +346,7 @@ static enum status check_params(const struct tokens *tokens, const struct token_
 	if (!params->scopes || params->scopes & ~(uint32_t)SCOPE_ALL)
 		return error_set(error, STATUS_INVALID_PARAMS, "a token needs at least one scope, of those there are");
 	if (params->expires_in_s < 0 || params->expires_in_s > EXPIRES_MAX_S || !(params->calls_per_s >= 0) ||
-	    isinf(params->calls_per_s) || params->max_sessions < 0)
+	    isinf(params->calls_per_s) || params->max_sessions < 0 || params->memory_limit_bytes < 0)
 		return error_set(error, STATUS_INVALID_PARAMS, "a limit is out of its range");
 	if (params->parent) {
 		enum status status = token_usable(params->parent, now_ms, error);
@@ -359,6 +361,13 @@ static enum status check_params(const struct tokens *tokens, const struct token_
 				   "a token can only pass on what it holds; ask with one that has this scope or admin");
 			return STATUS_FORBIDDEN;
 		}
+	if (params->parent && params->parent->memory_limit_bytes &&
+	    params->memory_limit_bytes > params->parent->memory_limit_bytes) {
+		error_set(error, STATUS_FORBIDDEN, "the token that asks may hold %lld bytes of memory itself",
+			  (long long)params->parent->memory_limit_bytes);
+		error_hint(error, "a token can only pass on what it holds; ask for less memory");
+		return STATUS_FORBIDDEN;
+	}
 	if (tokens->count + tokens->pending >= LIMIT_TOKENS) {
 		error_set(error, STATUS_LIMIT_EXCEEDED, "there are %d tokens, revoked and expired ones included",
 			  LIMIT_TOKENS);
@@ -392,6 +401,9 @@ static enum status build(const struct token_create_params *params, int64_t now_m
 	token->scopes = params->scopes;
 	token->calls_per_s = params->calls_per_s;
 	token->max_sessions = params->max_sessions;
+	token->memory_limit_bytes = params->memory_limit_bytes ? params->memory_limit_bytes
+				    : params->parent           ? params->parent->memory_limit_bytes
+							       : 0;
 	token->created_ms = now_ms;
 	token->expires_ms = now_ms + lasts_s * SECOND_MS;
 	if (params->parent) {

@@ -27,8 +27,10 @@ struct token {
 	uint8_t secret_hash[STORE_HASH_BYTES];
 	double calls_per_s;
 	int64_t max_sessions, created_ms, expires_ms, last_used_ms, revoked_ms;
-	unsigned sessions; // open now; counted by server/api
-	double allowance;  // calls left in the bucket, and when it was last filled
+	int64_t memory_limit_bytes; // of all of its sessions; 0: no limit of its own
+	uint64_t memory_bytes;      // held now; counted by server/tenants
+	unsigned sessions;          // open now; counted by server/api
+	double allowance;           // calls left in the bucket, and when it was last filled
 	int64_t allowance_ms;
 	bool unsaved; // revoked, but the disk did not take that: may be revoked again
 };
@@ -56,10 +58,11 @@ struct token_create_params {
 	int64_t expires_in_s;       // 0: the default, 90 days, 30 with admin
 	double calls_per_s;         // 0: no limit of its own
 	int64_t max_sessions;       // 0: likewise
+	int64_t memory_limit_bytes; // 0: its parent's
 	const struct token *parent; // NULL: the machine's owner, by the Unix socket
 };
 // Make a token and store it. On STATUS_OK `text` holds its text; it may be used once `done` was called with STATUS_OK
-// (`token` is NULL in `done` otherwise). Errors at once: STATUS_FORBIDDEN (a scope that the parent lacks),
+// (`token` is NULL in `done` otherwise). Errors at once: STATUS_FORBIDDEN (a scope or memory that the parent lacks),
 // STATUS_LIMIT_EXCEEDED (LIMIT_TOKENS), STATUS_INVALID_PARAMS.
 enum status tokens_make(struct tokens *tokens, const struct token_create_params *params, char text[TOKEN_TEXT_BYTES],
 			void (*done)(void *context, enum status status, const struct token *token,

@@ -21,13 +21,13 @@ static const char *const batch_sql[BATCH_STATEMENTS] = {
 		"first_seen_ms = excluded.first_seen_ms, last_seen_ms = excluded.last_seen_ms",
 	[BATCH_PUT_TOKEN] =
 		"INSERT INTO tokens (token_id, parent_id, name, scopes, secret_hash, calls_per_s, max_sessions, "
-		"created_ms, expires_ms, last_used_ms, revoked_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, "
-		"?11) "
+		"created_ms, expires_ms, last_used_ms, revoked_ms, memory_limit_bytes) "
+		"VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) "
 		"ON CONFLICT (token_id) DO UPDATE SET parent_id = excluded.parent_id, name = excluded.name, "
 		"scopes = excluded.scopes, secret_hash = excluded.secret_hash, calls_per_s = excluded.calls_per_s, "
 		"max_sessions = excluded.max_sessions, created_ms = excluded.created_ms, "
 		"expires_ms = excluded.expires_ms, last_used_ms = excluded.last_used_ms, "
-		"revoked_ms = excluded.revoked_ms",
+		"revoked_ms = excluded.revoked_ms, memory_limit_bytes = excluded.memory_limit_bytes",
 	[BATCH_REMOVE_TOKEN] = "DELETE FROM tokens WHERE token_id = ?1",
 	[BATCH_PUT_CHANGE] = "INSERT INTO changes (at_ms, kind, level, node_id, device_id, name, summary) "
 			     "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
@@ -40,7 +40,7 @@ static const char *const batch_sql[BATCH_STATEMENTS] = {
 	[BATCH_RELEASE] = "RELEASE batch",
 };
 
-enum { BATCH_VALUES = 11 }; // of the widest statement
+enum { BATCH_VALUES = 12 }; // of the widest statement
 
 struct value {
 	enum { VALUE_NULL, VALUE_TEXT, VALUE_BYTES, VALUE_INTEGER, VALUE_REAL } type;
@@ -159,8 +159,9 @@ enum status store_put_token(struct store_batch *batch, const struct store_token 
 		integer_value(token->expires_ms),
 		integer_value(token->last_used_ms),
 		integer_value(token->revoked_ms),
+		integer_value(token->memory_limit_bytes),
 	};
-	return add_row(batch, BATCH_PUT_TOKEN, values, 11);
+	return add_row(batch, BATCH_PUT_TOKEN, values, 12);
 }
 
 enum status store_remove_token(struct store_batch *batch, const char *token_id)

@@ -119,6 +119,7 @@ static void token_row(sqlite3_stmt *row, const struct load *load)
 		.expires_ms = sqlite3_column_int64(row, 8),
 		.last_used_ms = sqlite3_column_int64(row, 9),
 		.revoked_ms = sqlite3_column_int64(row, 10),
+		.memory_limit_bytes = sqlite3_column_int64(row, 11),
 	};
 	const void *hash = sqlite3_column_blob(row, 4);
 	if (hash && sqlite3_column_bytes(row, 4) == STORE_HASH_BYTES) { // a CHECK of the table holds this
@@ -132,7 +133,8 @@ enum status store_load_tokens(struct store *store, void (*row)(void *context, co
 {
 	const struct load load = {
 		.sql = "SELECT token_id, parent_id, name, scopes, secret_hash, calls_per_s, max_sessions, created_ms, "
-		       "expires_ms, last_used_ms, revoked_ms FROM tokens ORDER BY created_ms, rowid",
+		       "expires_ms, last_used_ms, revoked_ms, memory_limit_bytes FROM tokens ORDER BY created_ms, "
+		       "rowid",
 		.row = token_row,
 		.call.token = row,
 		.context = context,

@@ -44,7 +44,7 @@ struct store_token {
 	uint32_t scopes;                                          // bits, security/tokens.h
 	uint8_t secret_hash[STORE_HASH_BYTES];                    // SHA-256
 	double calls_per_s;                                       // 0: no limit
-	int64_t max_sessions;                                     // 0: no limit
+	int64_t max_sessions, memory_limit_bytes;                 // 0: no limit
 	int64_t created_ms, expires_ms, last_used_ms, revoked_ms; // 0: never
 };
 struct store_change { // what happened to the inventory, for a person

@@ -235,6 +235,7 @@ static void bad_parameters_are_refused(void **state)
 		{.name = "x", .scopes = SCOPE_OBSERVE, .calls_per_s = -1},
 		{.name = "x", .scopes = SCOPE_OBSERVE, .calls_per_s = NAN},
 		{.name = "x", .scopes = SCOPE_OBSERVE, .max_sessions = -1},
+		{.name = "x", .scopes = SCOPE_OBSERVE, .memory_limit_bytes = -1},
 	};
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		struct error error = {.status = STATUS_OK};
@@ -243,6 +244,28 @@ static void bad_parameters_are_refused(void **state)
 		assert_true(error.message[0] != 0);
 	}
 	assert_null(tokens_at(world.tokens, 0));
+	close_world(&world);
+}
+
+static void memory_is_passed_on_at_most_as_it_is_held(void **state)
+{
+	struct world world;
+	char text[TOKEN_TEXT_BYTES];
+	struct error error = {.status = STATUS_OK};
+	open_world(&world, *state);
+	struct token *parent = make(
+		&world,
+		&(struct token_create_params){.name = "parent", .scopes = SCOPE_ADMIN, .memory_limit_bytes = 1000},
+		text);
+	struct token_create_params child = {.name = "child", .scopes = SCOPE_ALLOCATE, .parent = parent};
+	assert_int_equal(make(&world, &child, text)->memory_limit_bytes, 1000); // unless it is said
+	child.memory_limit_bytes = 999;
+	assert_int_equal(make(&world, &child, text)->memory_limit_bytes, 999);
+	child.memory_limit_bytes = 1001;
+	assert_int_equal(tokens_make(world.tokens, &child, text, was_made, NULL, &error), STATUS_FORBIDDEN);
+	assert_non_null(strstr(error.message, "1000"));
+	reopen(&world);
+	assert_int_equal(tokens_at(world.tokens, 0)->memory_limit_bytes, 999);
 	close_world(&world);
 }
 
@@ -524,6 +547,7 @@ int main(void)
 		TEST(wrong_tokens_are_told_nothing),
 		TEST(a_child_holds_no_more_than_its_parent),
 		TEST(bad_parameters_are_refused),
+		TEST(memory_is_passed_on_at_most_as_it_is_held),
 		TEST(revoking_ends_the_whole_tree_at_once),
 		TEST(a_full_disk_denies),
 		TEST(an_expired_token_says_so),

@@ -50,6 +50,7 @@ static const struct store_token token_a = {.token_id = "aaaaaaaaaa",
 					   .secret_hash = {1, 2, 3},
 					   .calls_per_s = 0.5,
 					   .max_sessions = 9,
+					   .memory_limit_bytes = 5000000000,
 					   .created_ms = 10,
 					   .expires_ms = 20,
 					   .last_used_ms = 30,
@@ -89,6 +90,7 @@ static void see_token(void *context, const struct store_token *token)
 	assert_memory_equal(token->secret_hash, token_a.secret_hash, STORE_HASH_BYTES);
 	assert_true(token->calls_per_s == 0.5);
 	assert_int_equal(token->max_sessions, 9);
+	assert_int_equal(token->memory_limit_bytes, 5000000000);
 	assert_int_equal(token->created_ms, 10);
 	assert_int_equal(token->expires_ms, 20);
 	assert_int_equal(token->last_used_ms, 30);
