@@ -22,7 +22,8 @@ if(CMAKE_SCRIPT_MODE_FILE)
 		set(name ${CMAKE_MATCH_1})
 		set(path ${CMAKE_MATCH_2})
 		file(SIZE ${path} size)
-		string(APPEND bytes "__asm__(\".section .rodata\\n.balign 16\\n.globl embedded_${index}\\nembedded_${index}:\\n"
+		string(APPEND bytes "__asm__(\".section .rodata\\n.balign 16\\n.globl embedded_${index}\\n.hidden embedded_${index}\\n"
+			"embedded_${index}:\\n"
 			".incbin \\\"${path}\\\"\\n.byte 0\\n.previous\\n\");\n"
 			"extern const uint8_t embedded_${index}[];\n")
 		string(APPEND table "\t{\"${name}\", embedded_${index}, ${size}},\n")

@@ -38,8 +38,8 @@ enum status {
 // clang-format on
 
 // The stable word, the text, the HTTP status and the JSON-RPC code of a status. Never NULL.
-const char *status_word(enum status status);
-const char *status_text(enum status status);
+__attribute__((visibility("default"))) const char *status_word(enum status status); // libexogpu's users have these two
+__attribute__((visibility("default"))) const char *status_text(enum status status);
 int status_http(enum status status);
 int status_rpc_code(enum status status);
 // The status of a JSON-RPC error code; STATUS_INTERNAL for one that is not in the list.

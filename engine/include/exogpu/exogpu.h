@@ -17,7 +17,8 @@
  * Thread: a device and all that is its own belong to one thread at a time. */
 #pragma once
 #include "common/base/status.h"
-#include "engine/include/exogpu/types.h"
+
+#include <exogpu/types.h>
 
 #define EXOGPU_PUBLIC __attribute__((visibility("default")))
 

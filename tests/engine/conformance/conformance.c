@@ -67,7 +67,7 @@ static int end(void **state)
 
 int conformance_run(const char *backend)
 {
-#define X(name) cmocka_unit_test_setup_teardown(name, begin, end),
+#define X(name) cmocka_unit_test_setup_teardown(test_##name, begin, end),
 	static const struct CMUnitTest tests[] = {CONFORMANCE_TESTS(X)};
 #undef X
 	struct error error = {0};

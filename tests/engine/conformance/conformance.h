@@ -44,7 +44,7 @@ struct conformance {
 	X(wrong_nulls) X(wrong_kinds) X(wrong_arguments) X(wrong_modules) X(wrong_devices)                  \
 	X(loss_is_final) X(hang_is_a_loss) X(faults_everywhere) X(back_end_is_whole)
 // clang-format on
-#define X(name) void name(void **state);
+#define X(name) void test_##name(void **state);
 CONFORMANCE_TESTS(X)
 #undef X
 

@@ -265,7 +265,7 @@ static bool one_fault(struct conformance *c, enum status injected, long place)
 	return faulty.struck;
 }
 
-void faults_everywhere(void **state)
+void test_faults_everywhere(void **state)
 {
 	const enum status statuses[] = {STATUS_OUT_OF_MEMORY, STATUS_UNAVAILABLE, STATUS_DEVICE_LOST};
 	for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++) {
@@ -278,7 +278,7 @@ void faults_everywhere(void **state)
 }
 
 // After a loss every call says so, and only close reaches the back end.
-void loss_is_final(void **state)
+void test_loss_is_final(void **state)
 {
 	struct conformance *c = *state;
 	struct scenario *s = calloc(1, sizeof(*s));
@@ -319,7 +319,7 @@ void loss_is_final(void **state)
 }
 
 // Work that is never done: destroying what it uses loses the device, after a while, and close comes back.
-void hang_is_a_loss(void **state)
+void test_hang_is_a_loss(void **state)
 {
 	struct conformance *c = *state;
 	for (int i = 0; i < 4; i++) {
@@ -358,7 +358,7 @@ static void describe_wrong(const struct backend_device *device, struct exogpu_de
 }
 
 // A back end that lacks what it says it has does not open.
-void back_end_is_whole(void **state)
+void test_back_end_is_whole(void **state)
 {
 	struct conformance *c = *state;
 	const struct exogpu_open open = {.backend = c->backend, .hardware_key = c->hardware_key};

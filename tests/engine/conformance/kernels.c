@@ -55,7 +55,7 @@ static void near(double got, double wanted, double allowed, const char *what, ui
 			 allowed);
 }
 
-void kernel_fill(void **state)
+void test_kernel_fill(void **state)
 {
 	struct conformance *c = *state;
 	const float values[] = {1.5f, -0.0f, INFINITY, NAN, 1e-45f, 3.4028235e38f};
@@ -74,7 +74,7 @@ void kernel_fill(void **state)
 	}
 }
 
-void kernel_saxpy(void **state)
+void test_kernel_saxpy(void **state)
 {
 	struct conformance *c = *state;
 	for (size_t i = 0; i < SIZES; i++) {
@@ -129,7 +129,7 @@ static void one_matmul(struct conformance *c, const uint32_t *shape)
 	free(got);
 }
 
-void kernel_matmul(void **state)
+void test_kernel_matmul(void **state)
 {
 	static const uint32_t shapes[][3] = {
 		{1, 1, 1},    {1, 1, 1023}, {3, 17, 5},    {17, 3, 1},     {1, 255, 17}, {255, 1, 257},  {16, 16, 16},
@@ -139,7 +139,7 @@ void kernel_matmul(void **state)
 		one_matmul(*state, shapes[i]);
 }
 
-void kernel_sum(void **state)
+void test_kernel_sum(void **state)
 {
 	struct conformance *c = *state;
 	for (size_t i = 0; i < SIZES; i++) {
@@ -166,7 +166,7 @@ void kernel_sum(void **state)
 }
 
 // NaN and infinities go through as IEEE 754 has it, and only where they belong.
-void kernel_not_finite(void **state)
+void test_kernel_not_finite(void **state)
 {
 	enum { SIDE = 37 };
 	struct conformance *c = *state;
@@ -204,7 +204,7 @@ void kernel_not_finite(void **state)
 }
 
 // Counts of 0: nothing is touched, the sum of nothing is 0, and a product over no k is 0.
-void kernel_nothing(void **state)
+void test_kernel_nothing(void **state)
 {
 	struct conformance *c = *state;
 	float *values = make_floats(6, 8), got[6];
@@ -236,7 +236,7 @@ void kernel_nothing(void **state)
 }
 
 // More elements than one dispatch of 65535 groups of 256 takes.
-void kernel_large(void **state)
+void test_kernel_large(void **state)
 {
 	enum { COUNT = 17000003 };
 	struct conformance *c = *state;
@@ -266,7 +266,7 @@ static uint32_t mix(uint32_t value, uint32_t seed)
 }
 
 // What devices are verified and measured with.
-void kernel_internal(void **state)
+void test_kernel_internal(void **state)
 {
 	enum { N = 10007 };
 	const uint32_t seed = 0xdeadbeef;
@@ -305,7 +305,7 @@ void kernel_internal(void **state)
 }
 
 // Counts that do not fit their buffers, also where their product wraps 2^64 to something that would.
-void kernel_counts(void **state)
+void test_kernel_counts(void **state)
 {
 	struct conformance *c = *state;
 	struct exogpu_buffer *a = make(c, 4096, EXOGPU_MEMORY_DEVICE), *b = make(c, 4096, EXOGPU_MEMORY_DEVICE);

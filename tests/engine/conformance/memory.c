@@ -10,7 +10,7 @@ static struct exogpu_usage usage_of(struct conformance *c)
 	return usage;
 }
 
-void memory_is_accounted(void **state)
+void test_memory_is_accounted(void **state)
 {
 	struct conformance *c = *state;
 	uint64_t total = 0, available = 0;
@@ -41,7 +41,7 @@ void memory_is_accounted(void **state)
 	assert_false(exogpu_device_lost(c->device));
 }
 
-void memory_limits(void **state)
+void test_memory_limits(void **state)
 {
 	struct conformance *c = *state;
 	struct exogpu_buffer *buffer = NULL, *other = NULL;
@@ -98,7 +98,7 @@ static unsigned use_up(struct exogpu_device *device, uint64_t most, uint64_t lea
 }
 
 // All that there is, or all that the device was opened with, twice: what came back is as much as went.
-void memory_to_exhaustion(void **state)
+void test_memory_to_exhaustion(void **state)
 {
 	struct conformance *c = *state;
 	struct exogpu_device *device = NULL;
@@ -138,7 +138,7 @@ void memory_to_exhaustion(void **state)
 }
 
 // Many buffers of awkward sizes, some of which go and come again: no two lie on one another.
-void memory_many(void **state)
+void test_memory_many(void **state)
 {
 	enum { COUNT = 300 };
 	struct conformance *c = *state;
@@ -165,7 +165,7 @@ void memory_many(void **state)
 	}
 }
 
-void memory_zeroed(void **state)
+void test_memory_zeroed(void **state)
 {
 	struct conformance *c = *state;
 	enum { BYTES = 300001, ROUNDS = 8 };
@@ -183,7 +183,7 @@ void memory_zeroed(void **state)
 }
 
 // Host and mapped memory have an address; the device and the host see what the other wrote.
-void memory_pointers(void **state)
+void test_memory_pointers(void **state)
 {
 	struct conformance *c = *state;
 	const enum exogpu_memory kinds[] = {EXOGPU_MEMORY_HOST, EXOGPU_MEMORY_MAPPED};
@@ -210,7 +210,7 @@ void memory_pointers(void **state)
 }
 
 // A device that is closed with things on it frees them and says what they were.
-void memory_left_at_close(void **state)
+void test_memory_left_at_close(void **state)
 {
 	struct conformance *c = *state;
 	struct exogpu_device *device = NULL;

@@ -2,7 +2,7 @@
 #include "common/base/limits.h"
 #include "tests/engine/conformance/conformance.h"
 
-void points(void **state)
+void test_points(void **state)
 {
 	struct conformance *c = *state;
 	struct exogpu_buffer *buffer = make(c, 1 << 20, EXOGPU_MEMORY_DEVICE);
@@ -44,7 +44,7 @@ void points(void **state)
 	exogpu_buffer_destroy(&buffer);
 }
 
-void points_more_than_kept(void **state)
+void test_points_more_than_kept(void **state)
 {
 	enum { MARKS = 3 * EXOGPU_POINTS + 5 };
 	struct conformance *c = *state;
@@ -70,7 +70,7 @@ void points_more_than_kept(void **state)
 
 // Behind long work a short time limit passes, and the point can be waited for again. On a machine that does not come
 // to ask for a while, the work may be done already: it gets several chances.
-void time_limits(void **state)
+void test_time_limits(void **state)
 {
 	struct conformance *c = *state;
 	struct long_work work;
@@ -102,7 +102,7 @@ void time_limits(void **state)
 }
 
 // Two streams take turns at one number.
-void streams_follow(void **state)
+void test_streams_follow(void **state)
 {
 	enum { ROUNDS = 40, FLOATS = 3001 };
 	struct conformance *c = *state;
@@ -150,7 +150,7 @@ void streams_follow(void **state)
 }
 
 // Streams that know nothing of each other, with work of all of them enqueued in turn.
-void streams_side_by_side(void **state)
+void test_streams_side_by_side(void **state)
 {
 	enum { STREAMS = 6, ROUNDS = 30, BYTES = 100003 };
 	struct conformance *c = *state;
@@ -187,7 +187,7 @@ void streams_side_by_side(void **state)
 	}
 }
 
-void streams_many(void **state)
+void test_streams_many(void **state)
 {
 	struct conformance *c = *state;
 	struct exogpu_stream *streams[LIMIT_STREAMS_OF_DEVICE + 1] = {NULL};
@@ -218,7 +218,7 @@ void streams_many(void **state)
 }
 
 // What is destroyed while work uses it lives until that is done.
-void destroyed_while_busy(void **state)
+void test_destroyed_while_busy(void **state)
 {
 	struct conformance *c = *state;
 	for (int i = 0; i < 4; i++) {

@@ -15,7 +15,7 @@ static unsigned memory_kinds(struct conformance *c, enum exogpu_memory *kinds)
 static const uint64_t sizes[] = {0, 1, 2, 3, 4, 5, 15, 16, 17, 63, 255, 256, 257, 4095, 4096, 4097, 65535, 65537};
 
 // From each kind of memory to each, sizes around every boundary, at odd places.
-void copy_directions(void **state)
+void test_copy_directions(void **state)
 {
 	enum { BYTES = 400000 };
 	struct conformance *c = *state;
@@ -56,7 +56,7 @@ void copy_directions(void **state)
 }
 
 // Every offset of 16 against every other, a few bytes each; the last ends where the buffer does.
-void copy_alignment(void **state)
+void test_copy_alignment(void **state)
 {
 	enum { SLOT = 96, SLOTS = 256, BYTES = SLOT * SLOTS + 45 };
 	struct conformance *c = *state;
@@ -86,7 +86,7 @@ void copy_alignment(void **state)
 	free(wanted);
 }
 
-void copy_overlap(void **state)
+void test_copy_overlap(void **state)
 {
 	enum { BYTES = 10000 };
 	struct conformance *c = *state;
@@ -120,7 +120,7 @@ void copy_overlap(void **state)
 	free(wanted);
 }
 
-void fill_edges(void **state)
+void test_fill_edges(void **state)
 {
 	enum { BYTES = 300000 };
 	struct conformance *c = *state;
@@ -152,7 +152,7 @@ void fill_edges(void **state)
 }
 
 // Sizes around the pieces of the ring and the whole of it, and one that goes round many times.
-void write_read_edges(void **state)
+void test_write_read_edges(void **state)
 {
 	const uint64_t piece = TRANSFER_PIECE_BYTES, ring = TRANSFER_PIECES * piece;
 	const uint64_t edges[] = {0,         1,        15,   4097,     piece - 1,        piece,
@@ -185,7 +185,7 @@ void write_read_edges(void **state)
 }
 
 // Write and read come after what is enqueued in any stream, marked or not.
-void write_read_follow(void **state)
+void test_write_read_follow(void **state)
 {
 	enum { BYTES = 3000001 };
 	struct conformance *c = *state;
@@ -218,7 +218,7 @@ void write_read_follow(void **state)
 	free(got);
 }
 
-void ranges_that_wrap(void **state)
+void test_ranges_that_wrap(void **state)
 {
 	static const struct {
 		uint64_t offset, bytes;
@@ -257,7 +257,7 @@ void ranges_that_wrap(void **state)
 }
 
 // Each piece of work needs the one before it; nothing waits between.
-void order_of_work(void **state)
+void test_order_of_work(void **state)
 {
 	enum { ROUNDS = 100, FLOATS = 1000 };
 	struct conformance *c = *state;
@@ -325,7 +325,7 @@ static void one_at_random(struct conformance *c, uint32_t *seed, struct exogpu_b
 }
 
 // The device against a model of it in the host's memory.
-void random_work(void **state)
+void test_random_work(void **state)
 {
 	struct conformance *c = *state;
 	struct exogpu_buffer *buffers[RANDOM_BUFFERS];
@@ -345,7 +345,7 @@ void random_work(void **state)
 }
 
 // One copy and one fill of 4 GiB + 1, where there is so much: a size that does not fit into 32 bits.
-void beyond_32_bits(void **state)
+void test_beyond_32_bits(void **state)
 {
 	const uint64_t bytes = (1ull << 32) + 1, step = 64 * 1024 * 1024;
 	struct conformance *c = *state;

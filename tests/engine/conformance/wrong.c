@@ -19,7 +19,7 @@ static void unharmed(struct conformance *c)
 	assert_false(exogpu_device_lost(c->device));
 }
 
-void wrong_nulls(void **state)
+void test_wrong_nulls(void **state)
 {
 	struct conformance *c = *state;
 	const enum status wrong = STATUS_INVALID_PARAMS;
@@ -82,7 +82,7 @@ void wrong_nulls(void **state)
 	unharmed(c);
 }
 
-void wrong_kinds(void **state)
+void test_wrong_kinds(void **state)
 {
 	struct conformance *c = *state;
 	struct exogpu_device *device = (struct exogpu_device *)(uintptr_t)1;
@@ -102,7 +102,7 @@ void wrong_kinds(void **state)
 	unharmed(c);
 }
 
-void wrong_arguments(void **state)
+void test_wrong_arguments(void **state)
 {
 	struct conformance *c = *state;
 	struct exogpu_buffer *a = make(c, 64, EXOGPU_MEMORY_DEVICE), *b = make(c, 64, EXOGPU_MEMORY_DEVICE);
@@ -131,7 +131,7 @@ void wrong_arguments(void **state)
 	unharmed(c);
 }
 
-void wrong_modules(void **state)
+void test_wrong_modules(void **state)
 {
 	static const uint32_t spirv_head[] = {0x07230203, 0x00010000, 0, 1, 0};
 	static const char ptx_cut[] =
@@ -179,7 +179,7 @@ void wrong_modules(void **state)
 }
 
 // Things of two devices do not mix, except in a copy where the hardware has it.
-void wrong_devices(void **state)
+void test_wrong_devices(void **state)
 {
 	struct conformance *c = *state;
 	struct exogpu_device *other = NULL;

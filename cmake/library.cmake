@@ -1,0 +1,21 @@
+# libexogpu: the engine without the node and the worker, for other programs: libexogpu.so.0, its headers, and exogpu.pc.
+#
+# The wrapper's own sources lie directly in engine/; what they need of the back ends comes out of the archives. Only what
+# the headers mark as public is exported. `cmake --install BUILD --component library` installs it.
+include(GNUInstallDirs)
+file(GLOB library_sources CONFIGURE_DEPENDS engine/*.c)
+add_library(libexogpu SHARED ${library_sources})
+set_target_properties(libexogpu PROPERTIES OUTPUT_NAME exogpu VERSION ${PROJECT_VERSION} SOVERSION 0)
+target_link_libraries(libexogpu PRIVATE engine embedded)
+target_link_options(libexogpu PRIVATE -Wl,--as-needed -Wl,--gc-sections)
+if(NOT EXOGPU_SANITIZE)
+	target_link_options(libexogpu PRIVATE -Wl,-z,defs) # nothing that only a program brings along
+endif()
+
+file(RELATIVE_PATH EXOGPU_PC_UP ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+configure_file(${CMAKE_CURRENT_LIST_DIR}/exogpu.pc.in exogpu.pc @ONLY)
+set(library_headers ${CMAKE_INSTALL_INCLUDEDIR}/exogpu-0)
+install(TARGETS libexogpu LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
+install(DIRECTORY engine/include/exogpu DESTINATION ${library_headers} COMPONENT library)
+install(FILES common/base/status.h DESTINATION ${library_headers}/common/base COMPONENT library)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/exogpu.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT library)

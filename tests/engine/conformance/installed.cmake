@@ -1,0 +1,35 @@
+# libexogpu as another program sees it: install it, build example.c with what pkg-config says, run it, and see that the
+# library exports its own names only.
+#
+#   cmake -DBUILD=DIR -DCC=cc -DFLAGS=-fsanitize=address -P installed.cmake
+set(prefix ${BUILD}/installed)
+file(REMOVE_RECURSE ${prefix})
+execute_process(COMMAND ${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix} --component library
+	OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
+file(GLOB_RECURSE pc ${prefix}/exogpu.pc)
+get_filename_component(pc_dir "${pc}" DIRECTORY)
+get_filename_component(lib_dir "${pc_dir}" DIRECTORY)
+execute_process(COMMAND ${CMAKE_COMMAND} -E env PKG_CONFIG_PATH=${pc_dir} pkg-config --cflags --libs exogpu
+	OUTPUT_VARIABLE flags OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+separate_arguments(flags UNIX_COMMAND "${flags} ${FLAGS}")
+execute_process(COMMAND ${CC} -std=c11 -Wall -Wextra -Wpedantic -Werror -o ${prefix}/example
+	${CMAKE_CURRENT_LIST_DIR}/example.c ${flags} COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND ${CMAKE_COMMAND} -E env LD_LIBRARY_PATH=${lib_dir} ${prefix}/example cpu COMMAND_ERROR_IS_FATAL ANY)
+
+execute_process(COMMAND nm -D --defined-only ${lib_dir}/libexogpu.so.0 OUTPUT_VARIABLE symbols COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX MATCHALL "[^ \n]+\n" names "${symbols}")
+set(count 0)
+foreach(name ${names})
+	string(STRIP ${name} name)
+	if(NOT name MATCHES "^(exogpu_[a-z_]+|status_text|status_word)$" AND NOT name MATCHES "^_|^\\.")
+		message(SEND_ERROR "libexogpu exports ${name}")
+	endif()
+	math(EXPR count "${count} + 1")
+endforeach()
+file(STRINGS ${prefix}/include/exogpu-0/exogpu/exogpu.h public REGEX "^EXOGPU_PUBLIC ")
+list(LENGTH public wanted)
+math(EXPR wanted "${wanted} + 2") # of status.h
+message(STATUS "${count} names exported, ${wanted} in the headers")
+if(NOT count EQUAL wanted)
+	message(SEND_ERROR "what libexogpu exports is not what its headers name")
+endif()
