@@ -1,5 +1,6 @@
 # Device code, compiled at build time into ${CMAKE_BINARY_DIR}/kernels and from there embedded.
-#   engine/vulkan/shaders/NAME.comp -> vulkan/NAME.spv   by glslc or glslangValidator
+#   engine/vulkan/shaders/NAME.comp -> vulkan/NAME.spv   by glslc or glslangValidator; and vulkan/NAME.bound.spv, which
+#                                                        takes descriptors instead of addresses
 #   engine/cuda/kernels/NAME.cu     -> cuda/NAME.ptx     by nvcc, else clang (no toolkit needed), for sm_80 and later
 # A compiler that is missing is a warning: the back end then says that its kernels were not built.
 set(kernel_dir ${CMAKE_BINARY_DIR}/kernels)
@@ -16,13 +17,21 @@ else()
 	message(WARNING "neither glslc nor glslangValidator found: no Vulkan kernels (apt-get install glslc)")
 	set(shader_sources "")
 endif()
+file(GLOB shader_headers CONFIGURE_DEPENDS engine/vulkan/shaders/*.glsl)
 foreach(source ${shader_sources})
 	get_filename_component(name ${source} NAME_WE)
-	add_custom_command(OUTPUT ${kernel_dir}/vulkan/${name}.spv
-		COMMAND ${CMAKE_COMMAND} -E make_directory ${kernel_dir}/vulkan
-		COMMAND ${glsl_command} ${source} -o ${kernel_dir}/vulkan/${name}.spv
-		DEPENDS ${source} VERBATIM)
-	list(APPEND kernel_outputs ${kernel_dir}/vulkan/${name}.spv)
+	foreach(kind "" ".bound")
+		set(output ${kernel_dir}/vulkan/${name}${kind}.spv)
+		set(define "")
+		if(kind)
+			set(define -DBOUND)
+		endif()
+		add_custom_command(OUTPUT ${output}
+			COMMAND ${CMAKE_COMMAND} -E make_directory ${kernel_dir}/vulkan
+			COMMAND ${glsl_command} ${define} ${source} -o ${output}
+			DEPENDS ${source} ${shader_headers} VERBATIM)
+		list(APPEND kernel_outputs ${output})
+	endforeach()
 endforeach()
 
 find_program(NVCC nvcc HINTS /usr/local/cuda/bin)

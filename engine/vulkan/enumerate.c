@@ -338,7 +338,7 @@ enum status vulkan_enumerate(struct found *found, struct error *error)
 	VkPhysicalDevice devices[VULKAN_DEVICES];
 	uint32_t count = 0;
 	struct library_info *loader = found_add_library(found);
-	enum status status = vulkan_create(&vulkan, loader, &fault);
+	enum status status = vulkan_create(&vulkan, false, loader, &fault);
 	if (!status)
 		status = vulkan_physical_devices(vulkan, devices, &count, error);
 	else if (status != STATUS_OUT_OF_MEMORY)

@@ -100,20 +100,28 @@ static enum status check_version(struct vulkan *vulkan, struct library_info *lib
 	return requirement_check(REQUIRE_VULKAN_LOADER, version, error);
 }
 
-static enum status create_instance(struct vulkan *vulkan, struct error *error)
+static enum status create_instance(struct vulkan *vulkan, bool checked, struct error *error)
 {
 	PFN_vkCreateInstance create = (PFN_vkCreateInstance)global(vulkan, "vkCreateInstance");
 	if (!create)
 		return error_set(error, STATUS_UNAVAILABLE, "%s has no vkCreateInstance", library_file);
+	static const uint32_t known[] = {VK_API_VERSION_1_3, VK_API_VERSION_1_2, VK_API_VERSION_1_1};
+	vulkan->api = VK_API_VERSION_1_1;
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]) && vulkan->api < known[i]; i++)
+		if (vulkan->version >= known[i])
+			vulkan->api = known[i];
+	struct vulkan_debug debug = {0};
 	VkApplicationInfo application = {
 		.sType = VK_STRUCTURE_TYPE_APPLICATION_INFO,
 		.pApplicationName = "exogpu",
-		.apiVersion = vulkan->version < VK_API_VERSION_1_2 ? VK_API_VERSION_1_1 : VK_API_VERSION_1_2,
+		.apiVersion = vulkan->api,
 	};
 	VkInstanceCreateInfo info = {
 		.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO,
 		.pApplicationInfo = &application,
 	};
+	if (checked)
+		vulkan_debug_prepare(vulkan, &debug, &info);
 	VkResult result = create(&info, NULL, &vulkan->instance);
 	if (result == VK_ERROR_INCOMPATIBLE_DRIVER) {
 		error_hint(error,
@@ -128,10 +136,12 @@ static enum status create_instance(struct vulkan *vulkan, struct error *error)
 		return error_set(error, STATUS_UNAVAILABLE, "%s has no " #name, library_file);
 	VULKAN_INSTANCE_FUNCTIONS(X)
 #undef X
+	if (checked)
+		vulkan_debug_begin(vulkan, &debug);
 	return STATUS_OK;
 }
 
-enum status vulkan_create(struct vulkan **out, struct library_info *library, struct error *error)
+enum status vulkan_create(struct vulkan **out, bool debug, struct library_info *library, struct error *error)
 {
 	struct error fault = {0};
 	struct vulkan *vulkan = calloc(1, sizeof(*vulkan));
@@ -152,7 +162,7 @@ enum status vulkan_create(struct vulkan **out, struct library_info *library, str
 	}
 	if (!status) {
 		state = LIBRARY_BROKEN;
-		status = create_instance(vulkan, &fault);
+		status = create_instance(vulkan, debug, &fault);
 	}
 	if (!status)
 		state = LIBRARY_FOUND;
@@ -171,6 +181,8 @@ void vulkan_destroy(struct vulkan **vulkan)
 {
 	if (!*vulkan)
 		return;
+	if ((*vulkan)->instance)
+		vulkan_debug_end(*vulkan);
 	if ((*vulkan)->instance && (*vulkan)->vkDestroyInstance)
 		(*vulkan)->vkDestroyInstance((*vulkan)->instance, NULL);
 	if ((*vulkan)->library)
@@ -187,6 +199,12 @@ enum status vulkan_load_device(const struct vulkan *vulkan, VkDevice device, str
 	if (!functions->name) \
 		return error_set(error, STATUS_UNAVAILABLE, "the driver has no " #name);
 	VULKAN_DEVICE_FUNCTIONS(X)
+#undef X
+#define X(name) \
+	functions->name = (PFN_##name)vulkan->vkGetDeviceProcAddr(device, #name); \
+	if (!functions->name) \
+		functions->name = (PFN_##name)vulkan->vkGetDeviceProcAddr(device, #name "KHR");
+	VULKAN_OPTIONAL_DEVICE_FUNCTIONS(X)
 #undef X
 	return STATUS_OK;
 }

@@ -1,7 +1,9 @@
 /* The Vulkan loader, found at run time: nothing links against it, and a machine without it still runs.
  *
- * One table names every function that is used, once; a missing one is reported by name. `struct vulkan` is an instance
- * with its functions; `struct vulkan_device_functions` are those of one device, without the loader's dispatch between.
+ * One table names every function that is used, once; a missing one is reported by name, unless it belongs to a feature
+ * that not every device has (OPTIONAL: then it is NULL). `struct vulkan` is an instance with its functions;
+ * `struct vulkan_device_functions` are those of one device, without the loader's dispatch between.
+ * With `debug` the instance has the validation layer, where it is installed, and what it says is counted and logged.
  * Thread: its owner's. */
 #pragma once
 #define VK_NO_PROTOTYPES
@@ -30,6 +32,8 @@
 	X(vkDestroyFence) \
 	X(vkResetFences) \
 	X(vkWaitForFences) \
+	X(vkCreateSemaphore) \
+	X(vkDestroySemaphore) \
 	X(vkCreateBuffer) \
 	X(vkDestroyBuffer) \
 	X(vkGetBufferMemoryRequirements) \
@@ -43,10 +47,14 @@
 	X(vkDestroyDescriptorSetLayout) \
 	X(vkCreatePipelineLayout) \
 	X(vkDestroyPipelineLayout) \
+	X(vkCreatePipelineCache) \
+	X(vkDestroyPipelineCache) \
+	X(vkGetPipelineCacheData) \
 	X(vkCreateComputePipelines) \
 	X(vkDestroyPipeline) \
 	X(vkCreateDescriptorPool) \
 	X(vkDestroyDescriptorPool) \
+	X(vkResetDescriptorPool) \
 	X(vkAllocateDescriptorSets) \
 	X(vkUpdateDescriptorSets) \
 	X(vkCreateCommandPool) \
@@ -59,6 +67,7 @@
 	X(vkCmdPushConstants) \
 	X(vkCmdDispatch) \
 	X(vkCmdCopyBuffer) \
+	X(vkCmdFillBuffer) \
 	X(vkCmdPipelineBarrier) \
 	X(vkCreateQueryPool) \
 	X(vkDestroyQueryPool) \
@@ -66,10 +75,20 @@
 	X(vkCmdWriteTimestamp) \
 	X(vkGetQueryPoolResults)
 
+// Of Vulkan 1.2, or of an extension, where their names end in KHR.
+#define VULKAN_OPTIONAL_DEVICE_FUNCTIONS(X) \
+	X(vkGetSemaphoreCounterValue) \
+	X(vkWaitSemaphores) \
+	X(vkGetBufferDeviceAddress)
+
 struct vulkan {
 	void *library;
 	uint32_t version; // of the loader, as VK_MAKE_API_VERSION
+	uint32_t api;     // the highest that devices may be used with: the loader's, and what this program knows
 	VkInstance instance;
+	VkDebugUtilsMessengerEXT messenger;
+	bool validated;    // the validation layer is there
+	unsigned messages; // that it has sent: warnings and errors
 	PFN_vkGetInstanceProcAddr vkGetInstanceProcAddr;
 #define X(name) PFN_##name name;
 	VULKAN_INSTANCE_FUNCTIONS(X)
@@ -79,12 +98,13 @@ struct vulkan {
 struct vulkan_device_functions {
 #define X(name) PFN_##name name;
 	VULKAN_DEVICE_FUNCTIONS(X)
+	VULKAN_OPTIONAL_DEVICE_FUNCTIONS(X)
 #undef X
 };
 
 // Load the library and make an instance. *library (may be NULL) says what was found, also on failure.
 // Errors: STATUS_UNAVAILABLE.
-enum status vulkan_create(struct vulkan **out, struct library_info *library, struct error *error);
+enum status vulkan_create(struct vulkan **out, bool debug, struct library_info *library, struct error *error);
 void vulkan_destroy(struct vulkan **vulkan);
 enum status vulkan_load_device(const struct vulkan *vulkan, VkDevice device, struct vulkan_device_functions *functions,
 			       struct error *error);
@@ -97,3 +117,14 @@ enum status vulkan_physical_devices(const struct vulkan *vulkan, VkPhysicalDevic
 const char *vulkan_result_name(VkResult result); // "VK_ERROR_DEVICE_LOST"
 // Turn a failed call into a status: "vkAllocateMemory: VK_ERROR_OUT_OF_DEVICE_MEMORY".
 enum status vulkan_failed(struct error *error, const char *call, VkResult result);
+
+// debug.c. Name the layer, the extension and what is to be checked in *info, if they are installed.
+struct vulkan_debug {
+	const char *layer, *extension;
+	VkValidationFeatureEnableEXT enabled[1];
+	VkValidationFeaturesEXT features;
+	VkDebugUtilsMessengerCreateInfoEXT messenger;
+};
+void vulkan_debug_prepare(struct vulkan *vulkan, struct vulkan_debug *debug, VkInstanceCreateInfo *info);
+void vulkan_debug_begin(struct vulkan *vulkan, const struct vulkan_debug *debug);
+void vulkan_debug_end(struct vulkan *vulkan);

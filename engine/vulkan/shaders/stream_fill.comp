@@ -1,20 +1,15 @@
-// KERNEL_STREAM_FILL of engine/backend.h: bytes that memory compression cannot shrink.
+// stream_fill of engine/builtin.h: bytes that memory compression cannot shrink. `first` is the number of the first
+// element of 16 bytes of this dispatch.
 #version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
 layout(local_size_x = 256) in;
-layout(std430, binding = 0) writeonly buffer Out { uvec4 data[]; } dst;
-layout(push_constant) uniform Constants { uint elements, seed, unused_1, unused_2; } c;
-
-uvec4 mix_bits(uvec4 x, uint seed)
-{
-	x ^= seed;
-	x = (x ^ (x >> 16)) * 0x9e3779b1u;
-	x = (x ^ (x >> 15)) * 0xb5297a4du;
-	return x ^ (x >> 16);
-}
+ARRAY(0, 16, uvec4, data);
+PUSH { SLOT(data); uvec2 none_1, none_2; uint count, first, seed; } push;
 
 void main()
 {
 	uint step = gl_NumWorkGroups.x * gl_WorkGroupSize.x;
-	for (uint i = gl_GlobalInvocationID.x; i < c.elements; i += step)
-		dst.data[i] = mix_bits(uvec4(0, 1, 2, 3) + 4 * i, c.seed);
+	for (uint i = gl_GlobalInvocationID.x; i < push.count; i += step)
+		AT(data, i) = mix_bits(uvec4(0, 1, 2, 3) + 4 * (push.first + i), push.seed);
 }

@@ -1,17 +1,19 @@
-// KERNEL_STREAM_READ of engine/backend.h: every element in 16-byte loads. The sum decides whether one word is stored, so
-// that no compiler can leave the loads out; it practically never is.
+// stream_read of engine/builtin.h: every element in 16-byte loads. The sum decides whether one word is stored, so that
+// no compiler can leave the loads out; it practically never is.
 #version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
 layout(local_size_x = 256) in;
-layout(std430, binding = 0) readonly buffer In { uvec4 data[]; } src;
-layout(std430, binding = 1) writeonly buffer Out { uint data[]; } sink;
-layout(push_constant) uniform Constants { uint elements, unused_0, unused_1, unused_2; } c;
+ARRAY(0, 16, uvec4, data);
+ARRAY(1, 4, uint, sink);
+PUSH { SLOT(data); SLOT(sink); uvec2 none; uint count; } push;
 
 void main()
 {
-	uint step = gl_NumWorkGroups.x * gl_WorkGroupSize.x, i = gl_GlobalInvocationID.x;
+	uint step = gl_NumWorkGroups.x * gl_WorkGroupSize.x;
 	uvec4 sum = uvec4(0);
-	for (; i < c.elements; i += step)
-		sum ^= src.data[i];
+	for (uint i = gl_GlobalInvocationID.x; i < push.count; i += step)
+		sum ^= AT(data, i);
 	if (sum.x == 0xa5a5a5a5u && sum.y == 0x5a5a5a5au && sum.z == 0x12345678u && sum.w == 0x87654321u)
-		sink.data[0] = sum.x;
+		AT(sink, 0) = sum.x;
 }

@@ -1,25 +1,20 @@
-// KERNEL_VERIFY of engine/backend.h: an integer hash and a fused multiply-add for each element.
+// verify of engine/builtin.h: an integer hash and a fused multiply-add for each element. `first` is the number of the
+// first element of this dispatch.
 #version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
 layout(local_size_x = 256) in;
-layout(std430, binding = 0) readonly buffer In { uint data[]; } src;
-layout(std430, binding = 1) writeonly buffer Out { uint data[]; } dst;
-layout(push_constant) uniform Constants { uint elements, seed, scale, bias; } c;
-
-uint mix_bits(uint x, uint seed)
-{
-	x ^= seed;
-	x = (x ^ (x >> 16)) * 0x9e3779b1u;
-	x = (x ^ (x >> 15)) * 0xb5297a4du;
-	return x ^ (x >> 16);
-}
+ARRAY(0, 4, uint, source);
+ARRAY(1, 4, uint, hashes);
+ARRAY(2, 4, uint, floats);
+PUSH { SLOT(source); SLOT(hashes); SLOT(floats); uint count, first, seed; float scale, bias; } push;
 
 void main()
 {
-	uint i = gl_GlobalInvocationID.x;
-	if (i >= c.elements)
-		return;
-	uint hash = mix_bits(src.data[i] + i, c.seed);
-	float value = fma(float(hash >> 8) * (1.0 / 16777216.0), uintBitsToFloat(c.scale), uintBitsToFloat(c.bias));
-	dst.data[i] = hash;
-	dst.data[c.elements + i] = floatBitsToUint(value);
+	uint step = gl_NumWorkGroups.x * gl_WorkGroupSize.x;
+	for (uint i = gl_GlobalInvocationID.x; i < push.count; i += step) {
+		uint hash = mix_bits(uvec4(AT(source, i) + push.first + i), push.seed).x;
+		AT(hashes, i) = hash;
+		AT(floats, i) = floatBitsToUint(fma(float(hash >> 8) * (1.0 / 16777216.0), push.scale, push.bias));
+	}
 }

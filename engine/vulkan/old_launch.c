@@ -2,21 +2,21 @@
  * constants: the number of elements and the launch's constants. */
 #include "common/base/clock.h"
 #include "common/base/embedded.h"
-#include "engine/vulkan/device.h"
+#include "engine/vulkan/old_device.h"
 
 #include <string.h>
 
 static const char *const shaders[KERNEL_COUNT] = {
-	[KERNEL_VERIFY] = "kernels/vulkan/verify.spv",
-	[KERNEL_STREAM_FILL] = "kernels/vulkan/stream_fill.spv",
-	[KERNEL_STREAM_READ] = "kernels/vulkan/stream_read.spv",
+	[KERNEL_VERIFY] = "kernels/vulkan/old_verify.spv",
+	[KERNEL_STREAM_FILL] = "kernels/vulkan/old_stream_fill.spv",
+	[KERNEL_STREAM_READ] = "kernels/vulkan/old_stream_read.spv",
 };
 
 struct push_constants {
 	uint32_t elements, constants[OLD_LAUNCH_CONSTANTS];
 };
 
-enum status vulkan_create_layouts(struct old_device *device, struct error *error)
+enum status old_vulkan_create_layouts(struct old_device *device, struct error *error)
 {
 	VkDescriptorSetLayoutBinding bindings[OLD_LAUNCH_BUFFERS];
 	for (uint32_t i = 0; i < OLD_LAUNCH_BUFFERS; i++)
@@ -114,7 +114,7 @@ static void bind_buffers(struct old_device *device, const struct old_launch *lau
 
 static uint32_t group_count(const struct old_device *device, const struct old_launch *launch)
 {
-	uint32_t needed = launch->elements / VULKAN_GROUP + (launch->elements % VULKAN_GROUP > 0);
+	uint32_t needed = launch->elements / OLD_VULKAN_GROUP + (launch->elements % OLD_VULKAN_GROUP > 0);
 	uint32_t most = device->properties.limits.maxComputeWorkGroupCount[0];
 	if (launch->kernel != KERNEL_VERIFY) { // these step over the rest
 		uint32_t stream = device->software ? VULKAN_SOFTWARE_GROUPS : VULKAN_STREAM_GROUPS;
@@ -169,8 +169,8 @@ static int64_t timestamp_ns(struct old_device *device)
 	return (int64_t)((double)passed * (double)device->properties.limits.timestampPeriod);
 }
 
-enum status vulkan_launch(struct old_device *device, const struct old_launch *launch, int64_t *device_ns,
-			  struct error *error)
+enum status old_vulkan_launch(struct old_device *device, const struct old_launch *launch, int64_t *device_ns,
+			      struct error *error)
 {
 	enum status status = STATUS_OK;
 	bool timed = device_ns && device->timestamps;
@@ -178,13 +178,13 @@ enum status vulkan_launch(struct old_device *device, const struct old_launch *la
 		status = create_pipeline(device, launch->kernel, error);
 	if (!status) {
 		bind_buffers(device, launch);
-		status = vulkan_begin(device, error);
+		status = old_vulkan_begin(device, error);
 	}
 	if (status)
 		return status;
 	record(device, launch, timed);
 	int64_t began_ns = clock_steady_ns();
-	status = vulkan_submit(device, error);
+	status = old_vulkan_submit(device, error);
 	if (status || !device_ns)
 		return status;
 	*device_ns = timed ? timestamp_ns(device) : 0;

@@ -1,0 +1,76 @@
+/* Compiled kernels on disk, between processes: the driver's pipeline cache in a file (engine/device/cache.h).
+ *
+ * Drivers check the header of their data and trust the rest, so nothing reaches them that is not whole and of this very
+ * device, driver and instruction set. What does not fit is as good as none, and written anew by who may write. Who may
+ * write also makes every pipeline that is built in, so that tenants, who may not, find them all. */
+#include "engine/device/cache.h"
+
+#include "engine/vulkan/device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct cache_file file_of(const struct backend_device *device)
+{
+	return (struct cache_file){
+		.directory = device->cache_directory, .name = device->cache_name, .head = device->cache_head};
+}
+
+// What the file must be of: the driver's version is in its UUID, too, or should be.
+static void describe(struct backend_device *device)
+{
+	const VkPhysicalDeviceProperties *told = &device->properties;
+	snprintf(device->cache_name, sizeof(device->cache_name), "vulkan-%04x-%04x.bin", told->vendorID & 0xffff,
+		 told->deviceID & 0xffff);
+	int length = snprintf(device->cache_head, sizeof(device->cache_head), "vulkan %08x %08x %08x %08x ",
+			      told->vendorID, told->deviceID, told->driverVersion, told->apiVersion);
+	for (unsigned i = 0; i < VK_UUID_SIZE; i++)
+		length += snprintf(device->cache_head + length, sizeof(device->cache_head) - (size_t)length, "%02x",
+				   told->pipelineCacheUUID[i]);
+}
+
+enum status vulkan_cache_open(struct backend_device *device, const struct backend_open *params, struct error *error)
+{
+	uint8_t *bytes = NULL;
+	describe(device);
+	if (params->cache_directory) {
+		device->cache_directory = strdup(params->cache_directory);
+		if (!device->cache_directory)
+			return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a path");
+		struct cache_file file = file_of(device);
+		device->cache_bytes = cache_read(&file, &bytes);
+	}
+	device->cache_writable = params->cache_writable && params->cache_directory;
+	VkPipelineCacheCreateInfo info = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO,
+					  .initialDataSize = device->cache_bytes,
+					  .pInitialData = bytes};
+	VkResult result = device->fn.vkCreatePipelineCache(device->device, &info, NULL, &device->cache);
+	free(bytes);
+	return result ? vulkan_failed(error, "vkCreatePipelineCache", result) : STATUS_OK;
+}
+
+static void save(struct backend_device *device)
+{
+	size_t length = 0;
+	if (device->fn.vkGetPipelineCacheData(device->device, device->cache, &length, NULL) || !length ||
+	    length == device->cache_bytes)
+		return; // nothing new
+	uint8_t *bytes = malloc(length);
+	if (bytes && device->fn.vkGetPipelineCacheData(device->device, device->cache, &length, bytes) == VK_SUCCESS) {
+		struct cache_file file = file_of(device);
+		cache_write(&file, bytes, length);
+	}
+	free(bytes);
+}
+
+void vulkan_cache_close(struct backend_device *device)
+{
+	if (device->cache && device->cache_writable && !device->lost &&
+	    vulkan_builtin_prepare(device, NULL) == STATUS_OK)
+		save(device);
+	device->fn.vkDestroyPipelineCache(device->device, device->cache, NULL);
+	device->cache = VK_NULL_HANDLE;
+	free(device->cache_directory);
+	device->cache_directory = NULL;
+}
