@@ -5,16 +5,20 @@
  * folder that only the environment can name, so that is set here, unless it is set already. It cannot be told to read
  * only: that is for whoever sets up the process.
  *
- * Closing frees in reverse. Freeing memory waits for the whole device, so beside a kernel that still runs nothing is
- * freed; the driver does it when the process ends. */
+ * Closing frees in reverse. Freeing memory waits for the whole device, so beside a kernel that goes on for longer than
+ * CLOSE_WAIT_NS nothing is freed; the driver does it when the process ends. */
 #include "engine/cuda/device.h"
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+enum { CLOSE_WAIT_NS = 100 * 1000 * 1000, CLOSE_PAUSE_NS = 100 * 1000 };
 
 static atomic_uint_least64_t serials;
 
@@ -111,7 +115,11 @@ static void release(struct backend_device *device)
 {
 	struct cuda *cuda = device->cuda;
 	cuda_enter(device);
-	device->abandoned = busy(device);
+	for (int64_t end_ns = clock_steady_ns() + CLOSE_WAIT_NS; (device->abandoned = busy(device));) {
+		if (clock_steady_ns() >= end_ns)
+			break;
+		nanosleep(&(struct timespec){.tv_nsec = CLOSE_PAUSE_NS}, NULL);
+	}
 	if (device->abandoned)
 		log_warning("cuda", "a device is closed while it computes; its memory is freed when this process ends");
 	while (device->modules) {

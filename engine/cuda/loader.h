@@ -119,6 +119,7 @@ enum { CUDA_STREAM_NON_BLOCKING = 1, CUDA_HOST_PORTABLE = 1 }; // flags of cuStr
 	X(cuLaunchKernel, \
 	  (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, \
 	   unsigned block_z, unsigned shared_bytes, CUstream stream, void **arguments, void **extra)) \
+	X(cuLaunchHostFunc, (CUstream stream, void (*function)(void *context), void *context)) \
 	X(cuEventCreate, (CUevent * event, unsigned flags)) \
 	X(cuEventRecord, (CUevent event, CUstream stream)) \
 	X(cuEventQuery, (CUevent event)) \

@@ -4,6 +4,9 @@
  * full speed. On a GPU inside the processor host memory is the device's own, which makes it mapped memory, too. The
  * driver does not clear what it hands out.
  *
+ * A copy within host memory is done by the processor, on a thread of the driver's, when the stream comes to it: the
+ * driver's own call would hold the caller up until then.
+ *
  * Copies between devices go over a peer link where the machine allows it, which is found out at the first copy of each
  * pair. Where it does not, the driver stages them in host memory by itself; should that fail, too, they are staged
  * here, which waits. A pair that failed once is not tried again while both devices are open. */
@@ -11,6 +14,7 @@
 #include "engine/cuda/device.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define CUDA_STAGING_BYTES (16ull << 20)
 
@@ -78,15 +82,44 @@ void *cuda_buffer_pointer(struct backend_buffer *buffer)
 	return buffer->host;
 }
 
+struct host_copy {
+	void *to;
+	const void *from;
+	size_t bytes;
+};
+
+static void copy_on_host(void *context)
+{
+	struct host_copy *copy = context;
+	memcpy(copy->to, copy->from, copy->bytes);
+	free(copy);
+}
+
+static CUresult enqueue_on_host(struct backend_stream *stream, const struct backend_copy *copy)
+{
+	struct host_copy *work = malloc(sizeof(*work));
+	if (!work)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*work = (struct host_copy){.to = (uint8_t *)copy->to->host + copy->to_offset,
+				   .from = (const uint8_t *)copy->from->host + copy->from_offset,
+				   .bytes = copy->bytes};
+	CUresult result = stream->device->cuda->cuLaunchHostFunc(stream->stream, copy_on_host, work);
+	if (result)
+		free(work);
+	return result;
+}
+
 enum status cuda_copy(struct backend_stream *stream, const struct backend_copy *copy, struct error *error)
 {
 	struct backend_device *device = stream->device;
 	CUresult result = cuda_enter(device);
-	if (!result)
+	if (!result && copy->to->host && copy->from->host)
+		result = enqueue_on_host(stream, copy);
+	else if (!result)
 		result = device->cuda->cuMemcpyAsync(copy->to->pointer + copy->to_offset,
 						     copy->from->pointer + copy->from_offset, copy->bytes,
 						     stream->stream);
-	return cuda_check(device, error, "cuMemcpyAsync", result);
+	return cuda_check(device, error, "a copy", result);
 }
 
 enum status cuda_fill(struct backend_stream *stream, struct backend_buffer *buffer, uint64_t offset, uint64_t bytes,

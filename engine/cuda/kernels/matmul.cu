@@ -186,8 +186,10 @@ template <int TILE> static inline __device__ void matmul(float *c, const float *
 					float4 w = v[j / 4];
 					float value = j % 4 == 0 ? w.x : j % 4 == 1 ? w.y : j % 4 == 2 ? w.z : w.w;
 #pragma unroll
-					for (int r = 0; r < 4; r++)
+					for (int step = 0; step < 4; step++) { // forth and back: what was read last is read next
+						const int r = j % 2 ? 3 - step : step;
 						sum[4 * i + r][j] = FUSED(rows[r], value, sum[4 * i + r][j]);
+					}
 				}
 			}
 		}
