@@ -22,34 +22,45 @@ enum {
 	SEND_ROOM_BYTES = 256 * 1024, // any file of the dashboard at once, see piles_up() in http.c
 };
 
-static void refuse_connection(int fd)
+static const char full[] = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\n"
+			   "connection: close\r\n\r\n";
+
+static void refuse_connection(int fd, const char *answer)
 {
-	static const char text[] = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\n"
-				   "connection: close\r\n\r\n";
-	if (send(fd, text, sizeof text - 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+	if (send(fd, answer, strlen(answer), MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
 		log_debug("net", "a connection over the limit was dropped");
 	close(fd);
+}
+
+int net_accept(int fd, int *spare_fd, const char *refusal)
+{
+	int accepted = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (accepted >= 0 || (errno != EMFILE && errno != ENFILE) || *spare_fd < 0)
+		return accepted;
+	// Out of files: take and drop it all the same, or this socket stays ready for ever.
+	close(*spare_fd);
+	accepted = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (accepted >= 0)
+		refuse_connection(accepted, refusal);
+	*spare_fd = net_spare_file();
+	log_warning("net", "no files left: a connection was refused");
+	return -1;
+}
+
+int net_spare_file(void)
+{
+	return open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
 static void accept_ready(void *arg, int fd)
 {
 	struct net_listener *listener = arg;
 	for (int i = 0; i < ACCEPTS_A_TURN; i++) {
-		int accepted = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-		if (accepted < 0 && (errno == EMFILE || errno == ENFILE) && listener->spare_fd >= 0) {
-			// Out of files: take and drop it all the same, or this socket stays ready for ever.
-			close(listener->spare_fd);
-			accepted = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-			if (accepted >= 0)
-				refuse_connection(accepted);
-			listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-			log_warning("net", "no files left: a connection was refused");
-			return;
-		}
+		int accepted = net_accept(fd, &listener->spare_fd, full);
 		if (accepted < 0)
 			return;
 		if (listener->open >= LIMIT_CONNECTIONS) {
-			refuse_connection(accepted);
+			refuse_connection(accepted, full);
 			continue;
 		}
 		int one = 1, room = SEND_ROOM_BYTES;
@@ -121,27 +132,24 @@ done:
 	return status;
 }
 
-// The caller holds the lock of the directory, so a socket file that is there is a dead server's.
-static enum status bind_unix(struct net_listener *listener, const struct net_listener_params *params, int *out,
-			     struct error *error)
+enum status net_bind_unix(const char *path, int *out, struct error *error)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	if (strlen(params->socket_path) > LIMIT_SOCKET_PATH_BYTES) {
+	if (strlen(path) > LIMIT_SOCKET_PATH_BYTES) {
 		error_set(error, STATUS_INVALID_PARAMS, "the socket's path has more than %d bytes: %s",
-			  LIMIT_SOCKET_PATH_BYTES, params->socket_path);
+			  LIMIT_SOCKET_PATH_BYTES, path);
 		error_hint(error, "choose a data directory with a shorter path, with --data");
 		return STATUS_INVALID_PARAMS;
 	}
-	snprintf(address.sun_path, sizeof address.sun_path, "%s", params->socket_path);
-	snprintf(listener->socket_path, sizeof listener->socket_path, "%s", params->socket_path);
-	unlink(params->socket_path);
+	snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+	unlink(path);
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd < 0 || fchmod(fd, 0600) < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) < 0 ||
-	    chmod(params->socket_path, 0600) < 0 || listen(fd, BACKLOG) < 0) {
+	    chmod(path, 0600) < 0 || listen(fd, BACKLOG) < 0) {
 		int number = errno;
 		if (fd >= 0)
 			close(fd);
-		return explain_bind(number, params->socket_path, error);
+		return explain_bind(number, path, error);
 	}
 	*out = fd;
 	return STATUS_OK;
@@ -172,12 +180,14 @@ enum status net_listener_create(struct net_listener **out, struct net_loop *loop
 	listener->handler = params->handler;
 	listener->context = params->context;
 	listener->headers = params->headers;
-	listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	listener->spare_fd = net_spare_file();
 	listener->liveness = (lws_retry_bo_t){.secs_since_valid_ping = (uint16_t)params->ping_s,
 					      .secs_since_valid_hangup = (uint16_t)params->silence_s};
 	describe_protocols(listener, params);
-	enum status status = params->socket_path ? bind_unix(listener, params, &fd, error)
+	enum status status = params->socket_path ? net_bind_unix(params->socket_path, &fd, error)
 						 : bind_tcp(listener, params, &fd, error);
+	if (!status && params->socket_path)
+		snprintf(listener->socket_path, sizeof listener->socket_path, "%s", params->socket_path);
 	if (status)
 		goto done;
 	struct lws_context_creation_info info = {

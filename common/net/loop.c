@@ -6,6 +6,7 @@
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
+#include "common/net/frame.h"
 #include "common/net/loop_lws.h"
 
 #include <errno.h>
@@ -29,8 +30,8 @@ struct net_watch {
 	struct net_watch *next_dead;
 	const struct net_watch_events *events;
 	void *arg;
-	int fd; // -1 once destroyed
-	bool want_write;
+	int fd;                              // -1 once destroyed
+	bool want_read, want_write, watched; // watched: stands in the epoll
 };
 
 struct net_loop {
@@ -59,11 +60,18 @@ static void free_dead(struct net_loop *loop)
 	}
 }
 
+// One that waits for nothing is taken out: a hang-up would be reported without end.
 static void arm(struct net_watch *watch)
 {
-	struct epoll_event event = {.events = EPOLLIN | (watch->want_write ? (uint32_t)EPOLLOUT : 0u),
+	bool wanted = watch->want_read || watch->want_write;
+	struct epoll_event event = {.events = (watch->want_read ? (uint32_t)EPOLLIN : 0u) |
+					      (watch->want_write ? (uint32_t)EPOLLOUT : 0u),
 				    .data.ptr = watch};
-	if (epoll_ctl(watch->loop->epoll, EPOLL_CTL_MOD, watch->fd, &event) < 0)
+	if (!wanted && !watch->watched)
+		return;
+	int operation = !wanted ? EPOLL_CTL_DEL : watch->watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+	watch->watched = wanted;
+	if (epoll_ctl(watch->loop->epoll, operation, watch->fd, &event) < 0)
 		log_error("net", "epoll_ctl: %s", strerror(errno));
 }
 
@@ -71,16 +79,17 @@ static void dispatch_watches(struct net_loop *loop)
 {
 	struct epoll_event events[32];
 	int count = epoll_wait(loop->epoll, events, 32, 0);
+	const uint32_t ended = EPOLLHUP | EPOLLERR;
 	loop->dispatching = true;
 	for (int i = 0; i < count; i++) {
 		struct net_watch *watch = events[i].data.ptr;
-		if (watch->fd >= 0 && (events[i].events & EPOLLOUT) && watch->want_write) {
+		if (watch->fd >= 0 && (events[i].events & (EPOLLOUT | ended)) && watch->want_write) {
 			watch->want_write = false;
 			arm(watch);
 			if (watch->events->writable)
 				watch->events->writable(watch->arg, watch->fd);
 		}
-		if (watch->fd >= 0 && (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)))
+		if (watch->fd >= 0 && (events[i].events & (EPOLLIN | ended)) && watch->want_read)
 			watch->events->readable(watch->arg, watch->fd);
 	}
 	loop->dispatching = false;
@@ -208,6 +217,7 @@ void net_loop_destroy(struct net_loop **pointer)
 		free(post);
 	}
 	free_dead(loop);
+	net_frame_forget();
 	for (size_t i = 0; i < loop->kept_count; i++)
 		free(loop->kept[i]);
 	free(loop->kept);
@@ -310,7 +320,8 @@ enum status net_watch_create(struct net_watch **out, struct net_loop *loop, int 
 	struct net_watch *watch = malloc(sizeof(*watch));
 	if (!watch)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
-	*watch = (struct net_watch){.loop = loop, .events = events, .arg = arg, .fd = fd};
+	*watch = (struct net_watch){
+		.loop = loop, .events = events, .arg = arg, .fd = fd, .want_read = true, .watched = true};
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = watch};
 	int flags = fcntl(fd, F_GETFL);
 	if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ||
@@ -331,6 +342,14 @@ void net_watch_want_write(struct net_watch *watch)
 	}
 }
 
+void net_watch_want_read(struct net_watch *watch, bool wanted)
+{
+	if (watch->want_read != wanted) {
+		watch->want_read = wanted;
+		arm(watch);
+	}
+}
+
 void net_watch_destroy(struct net_watch **pointer)
 {
 	struct net_watch *watch = *pointer;
@@ -338,7 +357,8 @@ void net_watch_destroy(struct net_watch **pointer)
 		return;
 	*pointer = NULL;
 	struct net_loop *loop = watch->loop;
-	epoll_ctl(loop->epoll, EPOLL_CTL_DEL, watch->fd, NULL);
+	if (watch->watched)
+		epoll_ctl(loop->epoll, EPOLL_CTL_DEL, watch->fd, NULL);
 	close(watch->fd);
 	watch->fd = -1;
 	watch->next_dead = loop->dead;

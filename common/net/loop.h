@@ -46,5 +46,7 @@ struct net_watch_events {
 enum status net_watch_create(struct net_watch **out, struct net_loop *loop, int fd,
 			     const struct net_watch_events *events, void *arg, struct error *error);
 void net_watch_want_write(struct net_watch *watch); // once; ask again after each `writable`
+// Stop and go on asking for `readable`. Meanwhile a hang-up is not told either.
+void net_watch_want_read(struct net_watch *watch, bool wanted);
 // Safe inside its own callback.
 void net_watch_destroy(struct net_watch **watch);

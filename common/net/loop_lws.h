@@ -16,6 +16,15 @@ struct net_conn **net_loop_conns(struct net_loop *loop);
 // Every WebSocket and HTTP event of every vhost ends here (ws.c).
 int net_ws_callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in, size_t length);
 
+// Listen on a Unix socket of mode 0600. The caller holds the lock of its directory, so a socket file that is there is a
+// dead server's. Errors: STATUS_INVALID_PARAMS (path too long), those of bind explained, with hints.
+enum status net_bind_unix(const char *path, int *fd, struct error *error);
+// Accept one connection, or -1. Without a free file the spare one is given up for a moment to say `refusal`.
+int net_accept(int fd, int *spare_fd, const char *refusal);
+int net_spare_file(void);
+struct net_stream;
+void net_stream_set_user(struct net_stream *stream, void *user);
+
 enum session_kind { SESSION_UNKNOWN, SESSION_WAITING, SESSION_HTTP, SESSION_WS };
 
 // What hangs on a libwebsockets connection: nothing but the listener that it came by, while it waits for a request; an

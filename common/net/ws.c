@@ -1,31 +1,32 @@
 /* WebSocket connections of both ends; see ws.h.
  *
- * Sending: each connection has a bounded ring of shared frames. libwebsockets writes one frame each time that the
- * socket can take it. Where nothing waits before it, a small frame is sent at once: one system call instead of a turn
- * through the poll; what the socket does not take of it goes to libwebsockets as it is (docs/performance.md).
- * Receiving: pieces are put together up to the connection's limit, which is small until the peer is trusted.
- * Thread: the loop's. */
+ * Sending: each connection has a bounded ring of shared frames. They are written when the socket can take them, large
+ * ones in fragments, or at once where nothing waits before them: one system call instead of a turn through the poll,
+ * and for a fragment no copy of its payload. What the socket does not take goes to libwebsockets as it is, which sends
+ * it before anything of its own: its pings and pongs go between fragments (docs/performance.md). Receiving: pieces are
+ * put together up to the connection's limit, which is small until the peer is trusted. A large message whose length its
+ * first piece tells is put together in a frame, so that it can be passed on. Thread: the loop's. */
+#include "common/net/frame.h"
 #include "common/net/loop_lws.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 
 enum {
 	KEEP_RX_BYTES = 65536,      // a receive buffer larger than this is given back after its message
-	DIRECT_FRAME_BYTES = 16384, // frames up to this size may be sent at once
+	DIRECT_FRAME_BYTES = 16384, // frames up to this size are sent without the queue where nothing waits
+	FRAGMENTS_A_TURN = 4,
+	RX_FRAME_BYTES = 16384, // messages from this size on are put together in a frame
 	CLOSE_REASON_BYTES = 120,
 	CLOSE_WAIT_S = 5,
 };
 
-struct net_frame {
-	unsigned references;
-	bool text;
-	size_t length;
-	uint8_t bytes[]; // LWS_PRE of room for headers, then the payload (length)
-};
+static_assert(FRAME_HEADER_BYTES >= LWS_PRE, "libwebsockets needs more room before a payload");
 
 struct queued {
 	struct net_frame *frame;
@@ -38,49 +39,24 @@ struct net_conn {
 	struct lws *wsi;
 	size_t queue_count;
 	int direct; // the socket, where a frame may be sent past libwebsockets; else -1
-	bool opened, closed, closing, close_sent;
+	bool opened, closed, closing, close_sent, was_full;
 	struct net_conn *next, **at; // in the loop's list
 	const struct net_handler *handler;
 	void *user;
 	int close_code;
 	char close_reason[CLOSE_REASON_BYTES + 1];
-	struct buffer rx; // a message in the making
-	size_t rx_limit;
-	struct queued *queue; // ring of (queue_capacity, a power of two)
+	struct buffer rx;           // a message in the making; or
+	struct net_frame *rx_frame; // a large one
+	size_t rx_filled, rx_limit;
+	unsigned pauses;
+	struct net_timer held_back; // while it is paused
+	struct queued *queue;       // ring of (queue_capacity, a power of two)
 	size_t queue_capacity, queue_first, queue_bytes;
-	char *bearer; // of one that dials
-	bool *gone;   // set when this is destroyed, while net_dial is on the stack
+	size_t first_sent; // of the first frame in the queue: it is being sent in fragments
+	char *bearer;      // of one that dials
+	bool *gone;        // set when this is destroyed, while net_dial is on the stack
 	lws_retry_bo_t liveness;
 };
-
-struct net_frame *net_frame_create(const void *bytes, size_t length, bool text)
-{
-	struct net_frame *frame = malloc(sizeof(*frame) + LWS_PRE + length);
-	if (!frame)
-		return NULL;
-	*frame = (struct net_frame){.references = 1, .text = text, .length = length};
-	if (length)
-		memcpy(frame->bytes + LWS_PRE, bytes, length);
-	return frame;
-}
-
-struct net_frame *net_frame_ref(struct net_frame *frame)
-{
-	frame->references++;
-	return frame;
-}
-
-void net_frame_unref(struct net_frame **frame)
-{
-	if (*frame && !--(*frame)->references)
-		free(*frame);
-	*frame = NULL;
-}
-
-size_t net_frame_bytes(const struct net_frame *frame)
-{
-	return frame->length;
-}
 
 static struct queued *queue_at(struct net_conn *conn, size_t index)
 {
@@ -91,7 +67,7 @@ static void queue_clear(struct net_conn *conn)
 {
 	for (size_t i = 0; i < conn->queue_count; i++)
 		net_frame_unref(&queue_at(conn, i)->frame);
-	conn->queue_count = conn->queue_bytes = 0;
+	conn->queue_count = conn->queue_bytes = conn->first_sent = 0;
 }
 
 static enum status queue_grow(struct net_conn *conn)
@@ -115,7 +91,7 @@ static void queue_drop_key(struct net_conn *conn, uint64_t key)
 	size_t kept = 0;
 	for (size_t i = 0; i < conn->queue_count; i++) {
 		struct queued *entry = queue_at(conn, i);
-		if (entry->key == key) {
+		if (entry->key == key && !(i == 0 && conn->first_sent)) {
 			conn->queue_bytes -= entry->frame->length;
 			net_frame_unref(&entry->frame);
 		} else {
@@ -142,7 +118,7 @@ static enum status queue_push(struct net_conn *conn, struct net_frame *frame, ui
 // The frame's WebSocket header, written where libwebsockets would write it: just before the payload.
 static size_t put_header(struct net_frame *frame)
 {
-	uint8_t *payload = frame->bytes + LWS_PRE, opcode = frame->text ? 0x81 : 0x82;
+	uint8_t *payload = net_frame_data(frame), opcode = frame->text ? 0x81 : 0x82;
 	size_t length = frame->length;
 	if (length < 126) {
 		payload[-2] = opcode;
@@ -165,13 +141,95 @@ static bool send_directly(struct net_conn *conn, struct net_frame *frame)
 	    lws_partial_buffered(conn->wsi))
 		return false;
 	size_t header = put_header(frame), total = header + frame->length;
-	uint8_t *bytes = frame->bytes + LWS_PRE - header;
+	uint8_t *bytes = net_frame_data(frame) - header;
 	ssize_t sent = send(conn->direct, bytes, total, MSG_NOSIGNAL | MSG_DONTWAIT);
 	if (sent < 0)
 		return false; // EAGAIN waits in the queue; a broken connection shows itself to libwebsockets too
 	if ((size_t)sent < total && lws_write(conn->wsi, bytes + sent, total - (size_t)sent, LWS_WRITE_HTTP) < 0)
 		lws_set_timeout(conn->wsi, PENDING_TIMEOUT_CLOSE_SEND, LWS_TO_KILL_ASYNC);
 	return true;
+}
+
+static size_t fragment_header(uint8_t *header, const struct net_frame *frame, size_t at, size_t length)
+{
+	bool last = at + length == frame->length;
+	header[0] = (uint8_t)((last ? 0x80 : 0) | (at ? 0 : frame->text ? 1 : 2));
+	if (length < 126) {
+		header[1] = (uint8_t)length;
+		return 2;
+	}
+	if (length < 65536) {
+		header[1] = 126;
+		header[2] = (uint8_t)(length >> 8);
+		header[3] = (uint8_t)length;
+		return 4;
+	}
+	header[1] = 127;
+	for (int i = 0; i < 8; i++)
+		header[2 + i] = (uint8_t)((uint64_t)length >> (56 - 8 * i));
+	return 10;
+}
+
+// One fragment past libwebsockets, which gets what the socket does not take. Returns 1 if all of it went, 0 if the
+// socket is full (*taken: whether the fragment is on its way), -1 if it is broken.
+static int fragment_directly(struct net_conn *conn, struct net_frame *frame, size_t length, bool *taken)
+{
+	uint8_t header[16], *payload = net_frame_data(frame) + conn->first_sent;
+	size_t header_bytes = fragment_header(header, frame, conn->first_sent, length);
+	struct iovec parts[2] = {{header, header_bytes}, {payload, length}};
+	struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+	ssize_t sent = sendmsg(conn->direct, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+	*taken = sent > 0;
+	if (sent < 0)
+		return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : -1;
+	size_t done = (size_t)sent;
+	if (done == header_bytes + length)
+		return 1;
+	if (done < header_bytes && lws_write(conn->wsi, header + done, header_bytes - done, LWS_WRITE_HTTP) < 0)
+		return -1;
+	done = done < header_bytes ? 0 : done - header_bytes;
+	return lws_write(conn->wsi, payload + done, length - done, LWS_WRITE_HTTP) < 0 ? -1 : 0;
+}
+
+// One fragment by libwebsockets, which writes its header before it: over the end of the last fragment, which others may
+// still have to send. (Where it masks, in place, it is a client's, whose frames nobody shares.)
+static int fragment_by_library(struct net_conn *conn, struct net_frame *frame, size_t length)
+{
+	uint8_t before[LWS_PRE], *payload = net_frame_data(frame) + conn->first_sent;
+	int type = conn->first_sent ? LWS_WRITE_CONTINUATION : frame->text ? LWS_WRITE_TEXT : LWS_WRITE_BINARY;
+	if (conn->first_sent + length < frame->length)
+		type |= LWS_WRITE_NO_FIN;
+	memcpy(before, payload - LWS_PRE, LWS_PRE);
+	int written = lws_write(conn->wsi, payload, length, (enum lws_write_protocol)type);
+	memcpy(payload - LWS_PRE, before, LWS_PRE);
+	return written < 0 ? -1 : 0;
+}
+
+// Send from the queue what the socket takes, FRAGMENTS_A_TURN at most. Returns -1 if the connection is broken.
+static int queue_send(struct net_conn *conn)
+{
+	int going = 1;
+	for (int i = 0; i < FRAGMENTS_A_TURN && going > 0 && conn->queue_count; i++) {
+		struct net_frame *frame = queue_at(conn, 0)->frame;
+		size_t left = frame->length - conn->first_sent,
+		       length = left < NET_FRAGMENT_BYTES ? left : NET_FRAGMENT_BYTES;
+		bool taken = true;
+		going = conn->direct >= 0 ? fragment_directly(conn, frame, length, &taken)
+					  : fragment_by_library(conn, frame, length);
+		if (going < 0)
+			return -1;
+		if (!taken)
+			return 0;
+		conn->first_sent += length;
+		conn->queue_bytes -= length;
+		if (conn->first_sent < frame->length)
+			continue;
+		conn->first_sent = 0;
+		conn->queue_first = (conn->queue_first + 1) & (conn->queue_capacity - 1);
+		conn->queue_count--;
+		net_frame_unref(&frame);
+	}
+	return 0;
 }
 
 enum status net_conn_send(struct net_conn *conn, struct net_frame *frame, uint64_t key)
@@ -185,7 +243,13 @@ enum status net_conn_send(struct net_conn *conn, struct net_frame *frame, uint64
 		net_conn_close(conn, 4408, "too slow: the outgoing queue is full");
 		return status;
 	}
-	if (conn->opened)
+	if (!conn->opened)
+		return STATUS_OK;
+	if (conn->direct >= 0 && conn->queue_count == 1 && !lws_partial_buffered(conn->wsi))
+		queue_send(conn); // that the connection is broken is found again, and told, when it is writable
+	if (conn->queue_bytes > LIMIT_STREAM_FULL_BYTES)
+		conn->was_full = true;
+	if (conn->queue_count)
 		lws_callback_on_writable(conn->wsi);
 	return STATUS_OK;
 }
@@ -255,6 +319,8 @@ static void tell_closed(struct net_conn *conn)
 	if (conn->closed)
 		return;
 	conn->closed = true;
+	if (conn->held_back.running)
+		net_timer_stop(net_loop_of(conn->wsi), &conn->held_back);
 	conn->handler->closed(conn->user, conn->opened ? conn : NULL, conn->close_code);
 }
 
@@ -276,6 +342,7 @@ static void conn_destroy(struct net_conn *conn)
 		conn->next->at = conn->at;
 	if (conn->gone)
 		*conn->gone = true;
+	net_frame_unref(&conn->rx_frame);
 	queue_clear(conn);
 	free(conn->queue);
 	free(conn->bearer);
@@ -358,31 +425,102 @@ static int on_open(struct net_conn *conn)
 	return 0;
 }
 
+static void hand_over(struct net_conn *conn, const uint8_t *bytes, size_t length)
+{
+	conn->handler->message(conn->user, conn, bytes, length, lws_frame_is_binary(conn->wsi));
+}
+
+// Put a piece where the message is put together. The length that a first piece tells is its fragment's; most messages
+// are one fragment, and large ones go into a frame of that length. One that goes on after it goes on in the buffer.
+static enum status collect(struct net_conn *conn, const uint8_t *bytes, size_t length, size_t ahead)
+{
+	if (!conn->rx_frame && !conn->rx.length && length + ahead >= RX_FRAME_BYTES) {
+		conn->rx_frame = net_frame_alloc(length + ahead);
+		conn->rx_filled = 0;
+		if (!conn->rx_frame)
+			return STATUS_OUT_OF_MEMORY;
+	}
+	if (!conn->rx_frame)
+		return buffer_append(&conn->rx, bytes, length);
+	if (length > net_frame_bytes(conn->rx_frame) - conn->rx_filled) {
+		enum status status = buffer_append(&conn->rx, net_frame_data(conn->rx_frame), conn->rx_filled);
+		net_frame_unref(&conn->rx_frame);
+		return status ? status : buffer_append(&conn->rx, bytes, length);
+	}
+	memcpy(net_frame_data(conn->rx_frame) + conn->rx_filled, bytes, length);
+	conn->rx_filled += length;
+	return STATUS_OK;
+}
+
 static int on_receive(struct net_conn *conn, const uint8_t *bytes, size_t length)
 {
 	if (conn->closing)
 		return 0;
 	lws_validity_confirmed(conn->wsi); // any byte is a sign of life
-	size_t ahead = lws_remaining_packet_payload(conn->wsi);
+	size_t ahead = lws_remaining_packet_payload(conn->wsi),
+	       before = conn->rx_frame ? conn->rx_filled : conn->rx.length;
 	bool last = lws_is_final_fragment(conn->wsi) && !ahead;
-	if (length > conn->rx_limit || ahead > conn->rx_limit || conn->rx.length + length + ahead > conn->rx_limit) {
+	if (length > conn->rx_limit || ahead > conn->rx_limit || before + length + ahead > conn->rx_limit) {
 		net_conn_close(conn, 1009, "message too big");
 		return 0;
 	}
-	if (last && !conn->rx.length) {
-		conn->handler->message(conn->user, conn, bytes, length, lws_frame_is_binary(conn->wsi));
+	if (last && !before) {
+		hand_over(conn, bytes, length);
 		return 0;
 	}
-	if (buffer_append(&conn->rx, bytes, length))
+	if (collect(conn, bytes, length, ahead))
 		return -1;
 	if (!last)
 		return 0;
-	conn->handler->message(conn->user, conn, conn->rx.data, conn->rx.length, lws_frame_is_binary(conn->wsi));
+	if (conn->rx_frame)
+		hand_over(conn, net_frame_data(conn->rx_frame), conn->rx_filled);
+	else
+		hand_over(conn, conn->rx.data, conn->rx.length);
+	net_frame_unref(&conn->rx_frame);
 	if (conn->rx.capacity > KEEP_RX_BYTES)
 		buffer_finish(&conn->rx);
 	else
 		buffer_clear(&conn->rx);
 	return 0;
+}
+
+struct net_frame *net_conn_message_frame(struct net_conn *conn)
+{
+	return conn->rx_frame;
+}
+
+static int64_t held_back_ms(const struct net_conn *conn)
+{
+	const lws_retry_bo_t *liveness = conn->session.listener ? &conn->session.listener->liveness : &conn->liveness;
+	return liveness->secs_since_valid_ping * 500;
+}
+
+// What the peer says is not read, so its silence is ours.
+static void on_held_back(void *arg)
+{
+	struct net_conn *conn = arg;
+	lws_validity_confirmed(conn->wsi);
+	net_timer_start(net_loop_of(conn->wsi), &conn->held_back, held_back_ms(conn), on_held_back, conn);
+}
+
+void net_conn_pause(struct net_conn *conn)
+{
+	if (conn->pauses++ || conn->closed)
+		return;
+	lws_rx_flow_control(conn->wsi, 0);
+	if (held_back_ms(conn))
+		on_held_back(conn);
+}
+
+void net_conn_resume(struct net_conn *conn)
+{
+	if (!conn->pauses || --conn->pauses)
+		return;
+	net_timer_stop(net_loop_of(conn->wsi), &conn->held_back);
+	if (conn->closed)
+		return;
+	lws_validity_confirmed(conn->wsi);
+	lws_rx_flow_control(conn->wsi, 1);
 }
 
 // Our close frame, past libwebsockets, and then what still comes is read and dropped until the peer's (5 s at most): it
@@ -412,17 +550,15 @@ static int on_writable(struct net_conn *conn)
 {
 	if (!conn->queue_count)
 		return conn->closing ? send_close(conn) : 0;
-	struct queued entry = *queue_at(conn, 0);
-	conn->queue_first = (conn->queue_first + 1) & (conn->queue_capacity - 1);
-	conn->queue_count--;
-	conn->queue_bytes -= entry.frame->length;
-	int written = lws_write(conn->wsi, entry.frame->bytes + LWS_PRE, entry.frame->length,
-				entry.frame->text ? LWS_WRITE_TEXT : LWS_WRITE_BINARY);
-	net_frame_unref(&entry.frame);
-	if (written < 0)
+	if (queue_send(conn))
 		return -1;
 	if (conn->queue_count || conn->closing)
 		lws_callback_on_writable(conn->wsi);
+	if (conn->queue_count || !conn->was_full || conn->closing)
+		return 0;
+	conn->was_full = false;
+	if (conn->handler->drained)
+		conn->handler->drained(conn->user, conn);
 	return 0;
 }
 

@@ -1,0 +1,118 @@
+/* Messages to send, shared by reference; see ws.h and frame.h.
+ *
+ * A large frame is expensive to the system, not to us: fresh memory is mapped page by page at its first use and
+ * unmapped at its end, which costs more than copying what is in it. So a few large ones are kept when they are let go,
+ * KEEP_BYTES in all, and given out again. Small ones are malloc's.
+ * Thread: the loop's, of which a process has one. */
+#include "common/net/frame.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	LARGE_BYTES = 32 * 1024,       // from here on frames are kept
+	STEP_BYTES = 64 * 1024,        // large capacities are multiples of this, so that they fit again
+	KEEP_BYTES = 32 * 1024 * 1024, // at most, in all
+};
+
+static struct net_frame *kept; // the latest first: its bytes may be in the cache still
+static size_t kept_bytes;
+
+// One that fits, and is not so much larger that a small message would hold on to the room of a large one.
+static struct net_frame *take_kept(size_t capacity)
+{
+	for (struct net_frame **at = &kept; *at; at = &(*at)->next_kept) {
+		struct net_frame *frame = *at;
+		if (frame->capacity < capacity || frame->capacity / 2 > capacity)
+			continue;
+		*at = frame->next_kept;
+		kept_bytes -= frame->capacity;
+		return frame;
+	}
+	return NULL;
+}
+
+static struct net_frame *frame_make(size_t room, size_t length, bool text)
+{
+	size_t capacity = FRAME_HEADER_BYTES + room + length;
+	struct net_frame *frame = NULL;
+	if (capacity >= LARGE_BYTES) {
+		capacity = (capacity + STEP_BYTES - 1) / STEP_BYTES * STEP_BYTES;
+		frame = take_kept(capacity);
+	}
+	if (frame)
+		capacity = frame->capacity;
+	else
+		frame = malloc(sizeof(*frame) + capacity);
+	if (frame)
+		*frame = (struct net_frame){.references = 1,
+					    .text = text,
+					    .start = FRAME_HEADER_BYTES + room,
+					    .length = length,
+					    .capacity = capacity};
+	return frame;
+}
+
+struct net_frame *net_frame_create(const void *bytes, size_t length, bool text)
+{
+	struct net_frame *frame = frame_make(0, length, text);
+	if (frame && length)
+		memcpy(net_frame_data(frame), bytes, length);
+	return frame;
+}
+
+struct net_frame *net_frame_alloc(size_t length)
+{
+	return frame_make(NET_FRAME_ROOM, length, false);
+}
+
+struct net_frame *net_frame_ref(struct net_frame *frame)
+{
+	frame->references++;
+	return frame;
+}
+
+void net_frame_unref(struct net_frame **pointer)
+{
+	struct net_frame *frame = *pointer;
+	*pointer = NULL;
+	if (!frame || --frame->references)
+		return;
+	if (frame->capacity < LARGE_BYTES || kept_bytes + frame->capacity > KEEP_BYTES) {
+		free(frame);
+		return;
+	}
+	frame->next_kept = kept;
+	kept = frame;
+	kept_bytes += frame->capacity;
+}
+
+void net_frame_forget(void)
+{
+	while (kept) {
+		struct net_frame *frame = kept;
+		kept = frame->next_kept;
+		free(frame);
+	}
+	kept_bytes = 0;
+}
+
+size_t net_frame_bytes(const struct net_frame *frame)
+{
+	return frame->length;
+}
+
+uint8_t *net_frame_data(struct net_frame *frame)
+{
+	return frame->bytes + frame->start;
+}
+
+enum status net_frame_prepend(struct net_frame *frame, const void *bytes, size_t length)
+{
+	if (length > frame->start - FRAME_HEADER_BYTES)
+		return STATUS_LIMIT_EXCEEDED;
+	frame->start -= length;
+	frame->length += length;
+	memcpy(net_frame_data(frame), bytes, length);
+	return STATUS_OK;
+}
