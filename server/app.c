@@ -7,6 +7,7 @@
  *   contracts                                schema/api.json and schema/node.json, as they are compiled in
  *   tokens                                   who may do what
  *   events, cluster                          the state, and the stream of its changes
+ *   tenants                                  what sessions own on devices, and the workers that hold it
  *   api, node links                          calls of clients; reports of nodes
  *   http                                     the port and the Unix socket; nothing comes in before this stands
  *   local node                               a child process that offers this machine's devices
@@ -23,6 +24,7 @@
 #include "server/local_node.h"
 #include "server/options.h"
 #include "server/security/random_id.h"
+#include "server/tenants/tenants.h"
 
 #include <errno.h>
 #include <openssl/evp.h>
@@ -48,6 +50,7 @@ struct app {
 	struct tokens *tokens;
 	struct events *events;
 	struct cluster *cluster;
+	struct tenancy *tenants;
 	struct api *api;
 	struct node_links *nodes;
 	struct http *http;
@@ -190,6 +193,14 @@ static enum status create_state(struct app *app, struct error *error)
 		struct cluster_params params = {.loop = app->loop, .store = app->store, .events = app->events};
 		status = cluster_create(&app->cluster, &params, error);
 	}
+	if (!status) {
+		struct tenancy_params params = {.loop = app->loop,
+						.contract = app->node_contract,
+						.cluster = app->cluster,
+						.events = app->events,
+						.directory = app->options.data};
+		status = tenancy_create(&app->tenants, &params, error);
+	}
 	return status;
 }
 
@@ -201,12 +212,16 @@ static enum status create_doors(struct app *app, struct error *error)
 				 .tokens = app->tokens,
 				 .events = app->events,
 				 .cluster = app->cluster,
+				 .tenants = app->tenants,
 				 .name = app->cluster_name,
 				 .cluster_id = app->cluster_id,
 				 .schema_sha256 = app->schema_sha256,
 				 .started_ms = app->started_ms};
-	struct node_links_params nodes = {
-		.loop = app->loop, .contract = app->node_contract, .cluster = app->cluster, .events = app->events};
+	struct node_links_params nodes = {.loop = app->loop,
+					  .contract = app->node_contract,
+					  .cluster = app->cluster,
+					  .events = app->events,
+					  .tenants = app->tenants};
 	enum status status = api_create(&app->api, &api, error);
 	if (!status)
 		status = node_links_create(&app->nodes, &nodes);
@@ -218,6 +233,7 @@ static enum status create_doors(struct app *app, struct error *error)
 				   .tokens = app->tokens,
 				   .events = app->events,
 				   .cluster = app->cluster,
+				   .tenants = app->tenants,
 				   .store = app->store,
 				   .address = app->options.address,
 				   .port = app->options.port,
@@ -302,6 +318,7 @@ static void destroy(struct app *app)
 		net_close_all(app->loop, 1001);
 	node_links_destroy(&app->nodes);
 	api_destroy(&app->api);
+	tenancy_destroy(&app->tenants);
 	cluster_destroy(&app->cluster);
 	tokens_destroy(&app->tokens);
 	store_destroy(&app->store); // what waits is committed; outcomes that nobody is left to hear are dropped

@@ -15,6 +15,9 @@ static void sweep_expired(void *arg)
 		if (client->conn && client->session && client->session->token &&
 		    token_usable(client->session->token, now_ms, NULL))
 			net_conn_close(client->conn, 4410, "the token was revoked or has expired");
+	for (struct api_session *session = api->sessions; session; session = session->next)
+		if (session->token && token_usable(session->token, now_ms, NULL))
+			tenant_end(session->tenant, "its token was revoked or has expired");
 	net_timer_start(api->params.loop, &api->sweep, SWEEP_MS, sweep_expired, api);
 }
 
@@ -62,6 +65,9 @@ bool api_has_room(const struct api *api)
 void api_end_token(void *context, struct token *token)
 {
 	struct api *api = context;
+	for (struct api_session *session = api->sessions; session; session = session->next)
+		if (session->token == token)
+			tenant_end(session->tenant, "its token was revoked");
 	for (struct api_client *client = api->clients; client; client = client->next)
 		if (client->conn && client->session && client->session->token == token)
 			net_conn_close(client->conn, 4410, "the token was revoked");

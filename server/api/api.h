@@ -8,6 +8,7 @@
 #include "common/wire/message.h"
 #include "server/cluster/cluster.h"
 #include "server/security/tokens.h"
+#include "server/tenants/tenants.h"
 
 struct api;
 struct api_client; // one connection
@@ -19,6 +20,7 @@ struct api_params {
 	struct tokens *tokens;
 	struct events *events;
 	struct cluster *cluster;
+	struct tenancy *tenants;
 	const char *name, *cluster_id, *schema_sha256;
 	int64_t started_ms;
 };
@@ -32,11 +34,12 @@ void api_destroy(struct api **api);
 struct api_client *api_client_create(struct api *api, struct token *token, bool local);
 void api_client_opened(void *user, struct net_conn *conn);
 void api_client_message(void *user, struct net_conn *conn, const uint8_t *bytes, size_t length, bool binary);
+void api_client_drained(void *user, struct net_conn *conn);
 void api_client_closed(void *user, struct net_conn *conn, int code);
 // Whether one more connection that has not logged in is taken.
 bool api_has_room(const struct api *api);
 
-// Close every connection of this token with 4410. For tokens_revoke.
+// End the workers of this token's sessions and close its connections with 4410. For tokens_revoke.
 void api_end_token(void *api, struct token *token);
 // Close all with 1001.
 void api_shut_down(struct api *api);

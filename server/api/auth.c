@@ -39,6 +39,6 @@ static enum status auth_login(struct api_call *call, const struct json *params, 
 }
 
 const struct api_handler auth_handlers[] = {
-	{"auth.login", auth_login},
+	{"auth.login", .run = auth_login},
 	{0},
 };

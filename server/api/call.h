@@ -10,6 +10,7 @@ struct api_session {
 	char session_id[32];
 	struct token *token; // NULL: the machine's owner
 	unsigned connections;
+	struct tenant *tenant; // what it owns
 	struct net_timer grace;
 };
 
@@ -21,6 +22,7 @@ struct api_client {
 	struct token *first_token;   // from the upgrade's header
 	bool local, closed, waiting; // waiting: counted as not logged in
 	struct event_subscriber subscriber;
+	struct tenant_conn tenant_conn;
 	struct net_timer login_deadline;
 	unsigned calls;   // in flight; the struct lives until they are done
 	double allowance; // messages that may come now
@@ -44,12 +46,18 @@ struct api_call {
 	const struct contract_method *method;
 	struct json *id;   // NULL: a notification, not answered
 	struct json *kept; // a handler's own, between its start and its end
+	// The body of the message, valid while the handler runs; holder: the frame that it lies in, or NULL.
+	const uint8_t *body; // (body_bytes), NULL without one
+	size_t body_bytes;
+	struct net_frame *holder;
 };
 
-// Return STATUS_OK with *result, an error with *error, or STATUS_PENDING after arranging for api_finish.
+// Return STATUS_OK with *result, an error with *error, or STATUS_PENDING after arranging for api_finish. In place of
+// `run`, `owned` may stand: what it is about is the session's own.
 struct api_handler {
 	const char *method;
 	enum status (*run)(struct api_call *call, const struct json *params, struct json **result, struct error *error);
+	enum status (*owned)(const struct tenant_call *call, struct error *error);
 };
 extern const struct api_handler server_handlers[], auth_handlers[], cluster_handlers[], events_handlers[],
 	telemetry_handlers[], device_handlers[], token_handlers[], memory_handlers[],
@@ -57,8 +65,16 @@ extern const struct api_handler server_handlers[], auth_handlers[], cluster_hand
 
 // One handler for each method of the contract and none besides. Errors: STATUS_INTERNAL, naming the method.
 enum status api_bind_handlers(struct api *api, struct error *error);
+// Run one of server/tenants. Returns as a handler does.
+enum status api_run_owned(struct api_call *call, const struct api_handler *handler, const struct json *params,
+			  struct error *error);
 // Answer a call and free it. `result` is taken.
 void api_finish(struct api_call *call, enum status status, struct json *result, const struct error *error);
+// The same for a method with x-result-body: `body` has room before it for the head, and nobody else holds it; NULL: the
+// body is empty.
+void api_finish_body(struct api_call *call, struct json *result, struct net_frame *body);
+// The whole state: the cluster's, and the allocations.
+struct json *api_snapshot(const struct api *api);
 // Log a connection in (token NULL: the owner), into a new session or, with session_id, an existing one.
 enum status api_log_in(struct api_client *client, struct token *token, const char *session_id, struct error *error);
 // End a session that nobody is connected to.

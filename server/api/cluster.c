@@ -1,15 +1,24 @@
 /* cluster.*: the whole state at once. Thread: the loop's. */
 #include "server/api/call.h"
 
+struct json *api_snapshot(const struct api *api)
+{
+	const struct tenancy_list_params everyone = {.all = true};
+	tenancy_flush_events(api->params.tenants);
+	struct json *snapshot = cluster_snapshot(api->params.cluster);
+	json_set(snapshot, "allocations", tenancy_list(api->params.tenants, &everyone));
+	return snapshot;
+}
+
 static enum status cluster_snapshot_call(struct api_call *call, const struct json *params, struct json **result,
 					 struct error *error)
 {
 	(void)params, (void)error;
-	*result = cluster_snapshot(call->api->params.cluster);
+	*result = api_snapshot(call->api);
 	return STATUS_OK;
 }
 
 const struct api_handler cluster_handlers[] = {
-	{"cluster.snapshot", cluster_snapshot_call},
+	{"cluster.snapshot", .run = cluster_snapshot_call},
 	{0},
 };

@@ -1,16 +1,9 @@
-/* compute.*: for the time being only a place in the table. */
+/* compute.*: modules and launches. Thread: the loop's. */
 #include "server/api/call.h"
 
-static enum status not_there(struct api_call *call, const struct json *params, struct json **result,
-			     struct error *error)
-{
-	(void)params, (void)result;
-	return error_set(error, STATUS_UNAVAILABLE, "%s is not there yet", call->method->name);
-}
-
 const struct api_handler compute_handlers[] = {
-	{"compute.load", not_there},
-	{"compute.launch", not_there},
-	{"compute.unload", not_there},
+	{"compute.load", .owned = tenant_load},
+	{"compute.launch", .owned = tenant_launch},
+	{"compute.unload", .owned = tenant_unload},
 	{0},
 };

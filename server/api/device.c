@@ -45,7 +45,7 @@ static enum status device_drain(struct api_call *call, const struct json *params
 }
 
 const struct api_handler device_handlers[] = {
-	{"device.verify", device_verify},
-	{"device.drain", device_drain},
+	{"device.verify", .run = device_verify},
+	{"device.drain", .run = device_drain},
 	{0},
 };

@@ -80,6 +80,51 @@ static void client_release(struct api_client *client)
 		free(client);
 }
 
+static void call_destroy(struct api_call *call)
+{
+	struct api_client *client = call->client;
+	json_destroy(&call->id);
+	json_destroy(&call->kept);
+	free(call);
+	client->calls--;
+	client_release(client);
+}
+
+// Put the head before the body, where it lies; a body that is empty gets a frame of its own.
+static struct net_frame *frame_answer(struct api *api, const struct api_call *call, struct json *result,
+				      struct net_frame *body)
+{
+	uint8_t length[4];
+	buffer_clear(&api->text);
+	if (message_print_result(&api->text, call->id, result))
+		return NULL;
+	uint32_t head = (uint32_t)api->text.length;
+	for (int i = 0; i < 4; i++)
+		length[i] = (uint8_t)(head >> 8 * i);
+	struct net_frame *frame = body ? net_frame_ref(body) : net_frame_alloc(0);
+	if (frame &&
+	    (net_frame_prepend(frame, api->text.data, head) || net_frame_prepend(frame, length, sizeof length)))
+		net_frame_unref(&frame);
+	return frame;
+}
+
+void api_finish_body(struct api_call *call, struct json *result, struct net_frame *body)
+{
+	struct api_client *client = call->client;
+	check_result(call, result);
+	if (call->id && client->conn) {
+		struct net_frame *frame = frame_answer(call->api, call, result, body);
+		if (frame) {
+			net_conn_send(client->conn, frame, 0);
+			net_frame_unref(&frame);
+			tenant_conn_sent(&client->tenant_conn);
+		}
+	} else {
+		json_destroy(&result);
+	}
+	call_destroy(call);
+}
+
 void api_finish(struct api_call *call, enum status status, struct json *result, const struct error *error)
 {
 	struct api *api = call->api;
@@ -98,11 +143,7 @@ void api_finish(struct api_call *call, enum status status, struct json *result, 
 		else if (!call->id || !client->conn)
 			json_destroy(&result);
 	}
-	json_destroy(&call->id);
-	json_destroy(&call->kept);
-	free(call);
-	client->calls--;
-	client_release(client);
+	call_destroy(call);
 }
 
 // Whether this caller may make this call at all.
@@ -135,7 +176,20 @@ static enum status admit(struct api_client *client, const struct contract_method
 	return STATUS_OK;
 }
 
-static void run_call(struct api_client *client, const struct message *message)
+// Whether the message carries a body where its method wants one, and none where it does not.
+static enum status check_body(const struct contract_method *method, const struct message *message, bool binary,
+			      struct error *error)
+{
+	if (message->body && method->body == CONTRACT_BODY_NONE)
+		return error_set(error, STATUS_INVALID_PARAMS, "%s takes no body", method->name);
+	if (binary || method->body != CONTRACT_BODY_REQUIRED)
+		return STATUS_OK;
+	error_set(error, STATUS_INVALID_PARAMS, "%s takes its bytes as the body of a binary frame", method->name);
+	error_hint(error, "send u32 little-endian length of the head, the head (this JSON object), then the bytes");
+	return STATUS_INVALID_PARAMS;
+}
+
+static void run_call(struct api_client *client, const struct message *message, bool binary)
 {
 	struct api *api = client->api;
 	struct error error = {0};
@@ -158,8 +212,8 @@ static void run_call(struct api_client *client, const struct message *message)
 	}
 	if (!status)
 		status = admit(client, method, &error);
-	if (!status && message->body)
-		status = error_set(&error, STATUS_INVALID_PARAMS, "%s takes no body", method->name);
+	if (!status)
+		status = check_body(method, message, binary, &error);
 	if (!status)
 		status = contract_check_params(api->params.contract, method, message->params, &error);
 	struct api_call *call = status ? NULL : calloc(1, sizeof(*call));
@@ -172,9 +226,13 @@ static void run_call(struct api_client *client, const struct message *message)
 	}
 	*call = (struct api_call){.api = api, .client = client, .method = method};
 	call->id = message->id ? json_copy(message->id) : NULL;
+	call->body = message->body;
+	call->body_bytes = message->body_bytes;
+	call->holder = message->body ? net_conn_message_frame(client->conn) : NULL;
 	client->calls++;
 	const struct api_handler *handler = api->handlers[method - contract_at(api->params.contract, 0)];
-	status = handler->run(call, message->params, &result, &error);
+	status = handler->owned ? api_run_owned(call, handler, message->params, &error)
+				: handler->run(call, message->params, &result, &error);
 	if (status != STATUS_PENDING)
 		api_finish(call, status, result, &error);
 }
@@ -207,6 +265,6 @@ void api_client_message(void *user, struct net_conn *conn, const uint8_t *bytes,
 	if (status)
 		answer_error(client, message.id, &error);
 	else if (message.kind == MESSAGE_REQUEST || message.kind == MESSAGE_NOTIFICATION)
-		run_call(client, &message);
+		run_call(client, &message, binary);
 	message_finish(&message); // an answer to a question that was not asked is passed over
 }

@@ -35,11 +35,12 @@ static enum status events_subscribe_call(struct api_call *call, const struct jso
 	if (status)
 		return error_set(error, status, "not subscribed");
 	bool resumed = since && events_can_resume(events, json_get_string(since, "epoch", ""), seq);
+	struct json *snapshot = resumed || !topics ? json_new_null() : api_snapshot(call->api);
 	struct json *answer = json_new_object();
 	json_set_string(answer, "epoch", events_epoch(events));
 	json_set_integer(answer, "seq", events_seq(events));
 	json_set_bool(answer, "resumed", resumed);
-	json_set(answer, "snapshot", resumed || !topics ? json_new_null() : cluster_snapshot(cluster));
+	json_set(answer, "snapshot", snapshot);
 	*result = answer;
 	if (!resumed)
 		return STATUS_OK;
@@ -55,6 +56,6 @@ static enum status events_subscribe_call(struct api_call *call, const struct jso
 }
 
 const struct api_handler events_handlers[] = {
-	{"events.subscribe", events_subscribe_call},
+	{"events.subscribe", .run = events_subscribe_call},
 	{0},
 };

@@ -1,16 +1,21 @@
-/* memory.*: for the time being only a place in the table. */
+/* memory.*: what sessions hold. Thread: the loop's. */
 #include "server/api/call.h"
 
-static enum status not_there(struct api_call *call, const struct json *params, struct json **result,
-			     struct error *error)
+static enum status memory_list(struct api_call *call, const struct json *params, struct json **result,
+			       struct error *error)
 {
-	(void)params, (void)result;
-	return error_set(error, STATUS_UNAVAILABLE, "%s is not there yet", call->method->name);
+	const struct tenancy_list_params list = {.token = call->client->session->token,
+						 .all = (api_scopes(call->client) & SCOPE_ADMIN) != 0,
+						 .labels = true};
+	(void)params, (void)error;
+	*result = json_new_object();
+	json_set(*result, "allocations", tenancy_list(call->api->params.tenants, &list));
+	return STATUS_OK;
 }
 
 const struct api_handler memory_handlers[] = {
-	{"memory.allocate", not_there}, {"memory.write", not_there},
-	{"memory.read", not_there},     {"memory.copy", not_there},
-	{"memory.fill", not_there},     {"memory.free", not_there},
-	{"memory.list", not_there},     {0},
+	{"memory.allocate", .owned = tenant_allocate}, {"memory.write", .owned = tenant_write},
+	{"memory.read", .owned = tenant_read},         {"memory.copy", .owned = tenant_copy},
+	{"memory.fill", .owned = tenant_fill},         {"memory.free", .owned = tenant_free},
+	{"memory.list", .run = memory_list},           {0},
 };

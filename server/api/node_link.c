@@ -11,6 +11,15 @@
 
 enum { PROTOCOL = 1 };
 
+// A call of ours that the node has not answered yet.
+struct ask {
+	struct ask *next;
+	int64_t id;
+	const struct contract_method *method;
+	cluster_answer *answer;
+	void *context;
+};
+
 struct node_links {
 	struct node_links_params params;
 	struct node_link *links;
@@ -26,6 +35,8 @@ struct node_link {
 	char node_id[STORE_ID_BYTES]; // "" until registered; once known it stays
 	struct net_timer deadline;
 	int64_t next_id;
+	struct ask *asks, **last_ask; // oldest first
+	unsigned asking;
 	unsigned storing;     // registrations and reports under way; the struct lives until they are done
 	unsigned registering; // of these, registrations
 };
@@ -94,6 +105,81 @@ void node_links_shut_down(struct node_links *links)
 			net_conn_close(link->conn, 1001, "the server shuts down");
 }
 
+// Tell whoever asked, and forget the call.
+static void ask_finish(struct ask *one, enum status status, const struct json *result, const struct error *error)
+{
+	one->answer(one->context, status, result, error);
+	free(one);
+}
+
+static enum status ask(struct cluster_link *cluster_link, const char *method, struct json *params, cluster_answer *told,
+		       void *context)
+{
+	struct node_link *link = (struct node_link *)cluster_link;
+	struct ask *one = told && link->asking < LIMIT_NODE_CALLS ? calloc(1, sizeof(*one)) : NULL;
+	if (told && !one) {
+		json_destroy(&params);
+		return STATUS_UNAVAILABLE;
+	}
+	send_call(link, method, params, false);
+	if (!one)
+		return STATUS_OK;
+	*one = (struct ask){.id = link->next_id,
+			    .method = contract_find(link->all->params.contract, method),
+			    .answer = told,
+			    .context = context};
+	*link->last_ask = one;
+	link->last_ask = &one->next;
+	link->asking++;
+	return STATUS_OK;
+}
+
+// An answer of the node. One that nobody waits for is passed over.
+static void answered(struct node_link *link, const struct message *message)
+{
+	int64_t id;
+	struct error error = {0};
+	struct ask **at = &link->asks;
+	if (json_integer(message->id, &id))
+		return;
+	while (*at && (*at)->id != id)
+		at = &(*at)->next;
+	struct ask *one = *at;
+	if (!one)
+		return;
+	*at = one->next;
+	if (!one->next)
+		link->last_ask = at;
+	link->asking--;
+	enum status status;
+	if (message->kind == MESSAGE_ERROR) {
+		message_read_error(message, &error);
+		status = error.status;
+	} else {
+		status = contract_check_result(link->all->params.contract, one->method, message->result, &error);
+		if (status) {
+			log_warning("nodes", "an answer of node %s breaks the contract: %s", link->node_id,
+				    error.message);
+			error = (struct error){0};
+			status = error_set(&error, STATUS_UNAVAILABLE, "the node's answer breaks the contract");
+		}
+	}
+	ask_finish(one, status, status ? NULL : message->result, &error);
+}
+
+static void fail_asks(struct node_link *link)
+{
+	struct error error = {0};
+	error_set(&error, STATUS_UNAVAILABLE, "the node is gone");
+	while (link->asks) {
+		struct ask *one = link->asks;
+		link->asks = one->next;
+		ask_finish(one, STATUS_UNAVAILABLE, NULL, &error);
+	}
+	link->last_ask = &link->asks;
+	link->asking = 0;
+}
+
 static void ask_verify(struct cluster_link *cluster_link, const char *device_id)
 {
 	struct json *params = json_new_object();
@@ -113,10 +199,11 @@ struct node_link *node_link_create(struct node_links *links, bool local)
 	struct node_link *link = calloc(1, sizeof(*link));
 	if (!link)
 		return NULL;
-	*link = (struct node_link){.link = {.verify = ask_verify, .superseded = superseded},
+	*link = (struct node_link){.link = {.ask = ask, .verify = ask_verify, .superseded = superseded},
 				   .all = links,
 				   .local = local,
 				   .next = links->links};
+	link->last_ask = &link->asks;
 	link->at = &links->links;
 	if (link->next)
 		link->next->at = &link->next;
@@ -160,6 +247,7 @@ void node_link_closed(void *user, struct net_conn *conn, int code)
 	if (link->node_id[0])
 		cluster_lose_node(link->all->params.cluster, link->node_id, &link->link,
 				  code == 1000 || code == 1001 ? "it was stopped" : "its connection broke");
+	fail_asks(link);
 	release(link);
 }
 
@@ -281,6 +369,12 @@ static enum status run(struct node_link *link, const struct message *message, st
 					 json_get(message->params, "devices"));
 		return STATUS_OK;
 	}
+	if (!strcmp(method->name, "tenant.ended")) {
+		tenancy_worker_ended(link->all->params.tenants, link->node_id,
+				     json_get_string(message->params, "worker_id", ""),
+				     json_get_string(message->params, "message", ""));
+		return STATUS_OK;
+	}
 	return error_set(error, STATUS_METHOD_NOT_FOUND, "%s is not served", method->name);
 }
 
@@ -295,6 +389,8 @@ void node_link_message(void *user, struct net_conn *conn, const uint8_t *bytes, 
 	bool call = message.kind == MESSAGE_REQUEST || message.kind == MESSAGE_NOTIFICATION;
 	if (!status && call)
 		status = run(link, &message, &error);
+	else if (!status)
+		answered(link, &message);
 	if (status && status != STATUS_PENDING)
 		log_warning("nodes", "a message of node %s was refused: %s", link->node_id[0] ? link->node_id : "(new)",
 			    error.message);

@@ -3,6 +3,7 @@
 #pragma once
 #include "common/wire/contract.h"
 #include "server/cluster/cluster.h"
+#include "server/tenants/tenants.h"
 
 struct node_links;
 
@@ -11,6 +12,7 @@ struct node_links_params {
 	const struct contract *contract; // CONTRACT_NODE
 	struct cluster *cluster;
 	struct events *events;
+	struct tenancy *tenants;
 };
 enum status node_links_create(struct node_links **out, const struct node_links_params *params);
 void node_links_destroy(struct node_links **links);

@@ -23,6 +23,6 @@ static enum status server_info(struct api_call *call, const struct json *params,
 }
 
 const struct api_handler server_handlers[] = {
-	{"server.info", server_info},
+	{"server.info", .run = server_info},
 	{0},
 };

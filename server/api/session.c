@@ -18,6 +18,7 @@ void api_session_destroy(struct api_session *session)
 	if (session->token)
 		session->token->sessions--;
 	net_timer_stop(api->params.loop, &session->grace);
+	tenant_destroy(&session->tenant);
 	free(session);
 }
 
@@ -73,7 +74,8 @@ uint32_t api_scopes(const struct api_client *client)
 static struct api_session *session_create(struct api *api, struct token *token)
 {
 	struct api_session *session = calloc(1, sizeof(*session));
-	if (!session || random_id("ses_", session->session_id, sizeof session->session_id)) {
+	if (!session || random_id("ses_", session->session_id, sizeof session->session_id) ||
+	    tenant_create(&session->tenant, api->params.tenants, session->session_id, token)) {
 		free(session);
 		return NULL;
 	}
@@ -141,6 +143,7 @@ enum status api_log_in(struct api_client *client, struct token *token, const cha
 		session_leave(client->session);
 	}
 	client->session = session;
+	tenant_join(session->tenant, &client->tenant_conn, client->conn);
 	if (client->waiting) {
 		client->waiting = false;
 		api->not_logged_in--;
@@ -152,6 +155,13 @@ enum status api_log_in(struct api_client *client, struct token *token, const cha
 	return STATUS_OK;
 }
 
+void api_client_drained(void *user, struct net_conn *conn)
+{
+	struct api_client *client = user;
+	(void)conn;
+	tenant_conn_drained(&client->tenant_conn);
+}
+
 void api_client_closed(void *user, struct net_conn *conn, int code)
 {
 	struct api_client *client = user;
@@ -160,6 +170,7 @@ void api_client_closed(void *user, struct net_conn *conn, int code)
 	if (client->closed)
 		return;
 	client->closed = true;
+	tenant_leave(&client->tenant_conn);
 	client->conn = NULL;
 	net_timer_stop(api->params.loop, &client->login_deadline);
 	events_unsubscribe(api->params.events, &client->subscriber);

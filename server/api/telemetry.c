@@ -111,6 +111,6 @@ static enum status telemetry_history(struct api_call *call, const struct json *p
 }
 
 const struct api_handler telemetry_handlers[] = {
-	{"telemetry.history", telemetry_history},
+	{"telemetry.history", .run = telemetry_history},
 	{0},
 };

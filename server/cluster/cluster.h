@@ -12,8 +12,15 @@ struct cluster;
 struct cluster_node;
 struct cluster_device;
 
+// What a node answers: `result` was checked against the contract; NULL unless `status` is STATUS_OK.
+typedef void cluster_answer(void *context, enum status status, const struct json *result, const struct error *error);
+
 // The line to a node that is connected now; its owner (server/api/node_link.c) fills it in.
 struct cluster_link {
+	// Ask the node; `params` is taken. `answer` (may be NULL) is called once, later: with STATUS_UNAVAILABLE if the
+	// line goes first. Errors, and then `answer` is not called: STATUS_UNAVAILABLE (LIMIT_NODE_CALLS wait).
+	enum status (*ask)(struct cluster_link *link, const char *method, struct json *params, cluster_answer *answer,
+			   void *context);
 	void (*verify)(struct cluster_link *link, const char *device_id);
 	void (*superseded)(struct cluster_link *link); // another connection speaks for this node now
 };
@@ -47,10 +54,18 @@ void cluster_report_telemetry(struct cluster *cluster, const char *node_id, cons
 // The connection of a node is gone. Nothing happens if another one speaks for it already.
 void cluster_lose_node(struct cluster *cluster, const char *node_id, struct cluster_link *link, const char *reason);
 
+// Told when a node is gone (device_id NULL), or when it does not find one of its devices any more. One listener.
+void cluster_listen(struct cluster *cluster,
+		    void (*lost)(void *context, const char *node_id, const char *device_id, const char *why),
+		    void *context);
+// Ask a node, as cluster_link.ask. Errors also: STATUS_UNAVAILABLE (it is offline).
+enum status cluster_ask(const struct cluster *cluster, const char *node_id, const char *method, struct json *params,
+			cluster_answer *answer, void *context);
+
 struct cluster_device *cluster_find_device(const struct cluster *cluster, const char *device_id);
 // As schema/api.json describes them. The caller owns the result.
 struct json *cluster_device_json(const struct cluster_device *device);
-struct json *cluster_snapshot(const struct cluster *cluster);
+struct json *cluster_snapshot(const struct cluster *cluster);  // but for allocations, which server/tenants has
 struct json *cluster_telemetry(const struct cluster *cluster); // the newest readings of all
 
 // `done` gets the device once the change is stored. Errors at once: STATUS_UNAVAILABLE (its node is offline),
@@ -73,6 +88,7 @@ void cluster_each_device(const struct cluster *cluster,
 			 void (*each)(void *context, const struct cluster_device *device, const struct json *telemetry),
 			 void *context);
 const char *cluster_device_id(const struct cluster_device *device);
+const struct json *cluster_device_record(const struct cluster_device *device); // ReportedDevice of schema/node.json
 const char *cluster_device_name(const struct cluster_device *device);
 const char *cluster_device_node_id(const struct cluster_device *device);
 const char *cluster_device_state(const struct cluster_device *device, const char **reason); // *reason may become NULL

@@ -82,8 +82,10 @@ static void node_registered(void *context, enum status status, const struct erro
 	if (node->arriving == proposal->link)
 		node->arriving = NULL;
 	if (!status) {
-		if (node->link && node->link != proposal->link)
+		if (node->link && node->link != proposal->link) {
+			cluster_tell_lost(proposal->cluster, node->node_id, NULL, "its node connected anew");
 			node->link->superseded(node->link);
+		}
 		bool was_online = node->link == proposal->link;
 		json_destroy(&node->record);
 		node->record = proposal->record;
@@ -185,6 +187,7 @@ void cluster_lose_node(struct cluster *cluster, const char *node_id, struct clus
 	node->link = NULL; // being away is a fact, not a decision: it is told at once and stored as it comes
 	snprintf(node->state_reason, sizeof node->state_reason, "%s", reason);
 	refuse_waiting(node);
+	cluster_tell_lost(cluster, node_id, NULL, "its node is offline");
 	if (!store_batch_create(&batch)) {
 		if (!cluster_store_change(batch, node, NULL, &change, now_ms))
 			store_commit(cluster->params.store, &batch, NULL, NULL);
@@ -248,8 +251,11 @@ static void apply_device(struct proposal *proposal, struct device_change *one)
 	device->record = one->record;
 	one->record = NULL;
 	device->last_seen_ms = proposal->at_ms;
-	if (!json_get_bool(device->record, "present", true))
+	if (!json_get_bool(device->record, "present", true)) {
 		json_destroy(&device->telemetry);
+		cluster_tell_lost(proposal->cluster, proposal->node->node_id, device->device_id,
+				  "its node does not find the device any more");
+	}
 	cluster_push_change(proposal->cluster, proposal->node, device, &one->change, proposal->at_ms);
 }
 

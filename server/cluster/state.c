@@ -277,8 +277,7 @@ struct json *cluster_telemetry(const struct cluster *cluster)
 
 struct json *cluster_snapshot(const struct cluster *cluster)
 {
-	static const char *const not_yet[] = {"links", "models", "instances", "allocations",
-					      "alerts"}; // there are none
+	static const char *const not_yet[] = {"links", "models", "instances", "alerts"}; // there are none
 	struct json *json = json_new_object(), *nodes = json_new_array(), *devices = json_new_array();
 	struct json *recent = json_new_array();
 	json_set_string(json, "epoch", events_epoch(cluster->params.events));
@@ -383,6 +382,36 @@ void cluster_each_device(const struct cluster *cluster,
 {
 	for (size_t i = 0; i < cluster->device_count; i++)
 		each(context, cluster->devices[i], cluster->devices[i]->telemetry);
+}
+
+void cluster_listen(struct cluster *cluster,
+		    void (*lost)(void *context, const char *node_id, const char *device_id, const char *why),
+		    void *context)
+{
+	cluster->lost = lost;
+	cluster->lost_context = context;
+}
+
+void cluster_tell_lost(const struct cluster *cluster, const char *node_id, const char *device_id, const char *why)
+{
+	if (cluster->lost)
+		cluster->lost(cluster->lost_context, node_id, device_id, why);
+}
+
+enum status cluster_ask(const struct cluster *cluster, const char *node_id, const char *method, struct json *params,
+			cluster_answer *answer, void *context)
+{
+	const struct cluster_node *node = cluster_find_node(cluster, node_id);
+	if (!node || !node->link) {
+		json_destroy(&params);
+		return STATUS_UNAVAILABLE;
+	}
+	return node->link->ask(node->link, method, params, answer, context);
+}
+
+const struct json *cluster_device_record(const struct cluster_device *device)
+{
+	return device->record;
 }
 
 const char *cluster_device_id(const struct cluster_device *device)

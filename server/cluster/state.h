@@ -45,10 +45,13 @@ struct cluster {
 	struct cluster_node **nodes;
 	struct cluster_device **devices;
 	size_t node_count, device_count, node_capacity, device_capacity;
+	void (*lost)(void *context, const char *node_id, const char *device_id, const char *why); // may be NULL
+	void *lost_context;
 	struct json *recent[LIMIT_RECENT_CHANGES]; // Change, newest first
 	size_t recent_count;
 };
 
+void cluster_tell_lost(const struct cluster *cluster, const char *node_id, const char *device_id, const char *why);
 struct cluster_node *cluster_find_node(const struct cluster *cluster, const char *node_id);
 struct cluster_node *cluster_add_node(struct cluster *cluster, const char *node_id);
 struct cluster_device *cluster_add_device(struct cluster *cluster, const char *device_id, struct cluster_node *node);

@@ -164,6 +164,7 @@ static void serve_metrics(struct http *http, const struct net_request *request, 
 	struct metrics_sources sources = {.api = http->params.api,
 					  .events = http->params.events,
 					  .cluster = http->params.cluster,
+					  .tenants = http->params.tenants,
 					  .store = http->params.store,
 					  .started_ms = http->params.started_ms};
 	metrics_print(&sources, &response->owned);
@@ -269,6 +270,13 @@ static void on_message(void *user, struct net_conn *conn, const uint8_t *bytes, 
 									    binary);
 }
 
+static void on_drained(void *user, struct net_conn *conn)
+{
+	struct upgraded *upgraded = user;
+	if (upgraded->kind == CLIENT)
+		api_client_drained(upgraded->user, conn);
+}
+
 static void on_closed(void *user, struct net_conn *conn, int code)
 {
 	struct upgraded *upgraded = user;
@@ -276,8 +284,12 @@ static void on_closed(void *user, struct net_conn *conn, int code)
 	free(upgraded);
 }
 
-static const struct net_handler handler = {
-	.http = on_http, .upgrade = on_upgrade, .opened = on_opened, .message = on_message, .closed = on_closed};
+static const struct net_handler handler = {.http = on_http,
+					   .upgrade = on_upgrade,
+					   .opened = on_opened,
+					   .message = on_message,
+					   .drained = on_drained,
+					   .closed = on_closed};
 
 static const char *const subprotocols[] = {"exogpu.v1", "exogpu.node.v1", NULL};
 

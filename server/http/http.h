@@ -16,6 +16,7 @@ struct http_params {
 	struct tokens *tokens;
 	struct events *events;
 	struct cluster *cluster;
+	struct tenancy *tenants;
 	struct store *store;
 	const char *address; // to listen on, numeric
 	int port;            // 0: any

@@ -88,6 +88,32 @@ static void print_state(void *context, const struct cluster_device *device, cons
 	buffer_append_text(out, "} 1\n");
 }
 
+static void print_held(void *context, const struct cluster_device *device, uint64_t bytes)
+{
+	struct buffer *out = context;
+	buffer_append_text(out, "exogpu_allocated_bytes{");
+	device_labels(out, device);
+	buffer_printf(out, "} %llu\n", (unsigned long long)bytes);
+}
+
+static void print_tenants(const struct tenancy *tenants, struct buffer *out)
+{
+	struct tenancy_stats stats;
+	tenancy_read_stats(tenants, &stats);
+	head(out, "exogpu_allocated_bytes", "gauge", "Memory that sessions hold on each device that was ever used.");
+	tenancy_each_device(tenants, print_held, out);
+	one(out, "exogpu_allocations", "gauge", "Allocations of all sessions.", (double)stats.allocations);
+	one(out, "exogpu_workers", "gauge", "Workers of sessions.", (double)stats.workers);
+	head(out, "exogpu_transfer_bytes_total", "counter", "Bytes that memory calls have moved through the server.");
+	const struct {
+		const char *direction;
+		uint64_t bytes;
+	} moved[] = {{"write", stats.written_bytes}, {"read", stats.read_bytes}, {"relay", stats.relayed_bytes}};
+	for (size_t i = 0; i < sizeof moved / sizeof *moved; i++)
+		buffer_printf(out, "exogpu_transfer_bytes_total{direction=\"%s\"} %llu\n", moved[i].direction,
+			      (unsigned long long)moved[i].bytes);
+}
+
 static double resident_bytes(void)
 {
 	return (double)process_resident_pages() * (double)sysconf(_SC_PAGESIZE);
@@ -124,6 +150,7 @@ void metrics_print(const struct metrics_sources *sources, struct buffer *out)
 	one(out, "exogpu_store_commit_seconds_total", "counter", "Time spent in transactions.", store.commit_seconds);
 	one(out, "exogpu_store_state_bytes", "gauge", "Size of the state database.", (double)store.state_bytes);
 	one(out, "exogpu_store_history_bytes", "gauge", "Size of the history database.", (double)store.history_bytes);
+	print_tenants(sources->tenants, out);
 	head(out, "exogpu_device_info", "gauge", "Each device and its state.");
 	cluster_each_device(sources->cluster, print_state, out);
 	for (size_t i = 0; i < sizeof readings / sizeof *readings; i++) {

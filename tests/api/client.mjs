@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import WebSocket from "ws";
-import { api, errorFault, eventFault, method, node, paramsFault, resultFault } from "./contract.mjs";
+import { api, errorFault, eventFault, method, node, notificationFault, paramsFault, resultFault } from "./contract.mjs";
 import { patience, within } from "./server.mjs";
 
 const violations = [];
@@ -19,6 +19,18 @@ export class RpcError extends Error {
 	}
 }
 
+// The bytes of a binary message, and what they say.
+export function frame(head, body = Buffer.alloc(0)) {
+	const text = Buffer.from(JSON.stringify(head)), length = Buffer.alloc(4);
+	length.writeUInt32LE(text.length);
+	return Buffer.concat([length, text, body]);
+}
+
+export function unframe(bytes) {
+	const end = 4 + bytes.readUInt32LE(0);
+	return { head: JSON.parse(bytes.subarray(4, end).toString("utf8")), body: bytes.subarray(end) };
+}
+
 export class Client {
 	constructor(socket, document) {
 		this.socket = socket;
@@ -27,6 +39,7 @@ export class Client {
 		this.calls = new Map(); // id: {name, resolve, reject}
 		this.events = [];       // all, in the order of arrival
 		this.requests = [];     // calls and notifications of the other side, but for events
+		this.notices = [];      // session.* notifications
 		this.answers = [];      // to what was sent raw
 		this.waiting = new Set();
 		this.lastSeq = -1;
@@ -76,17 +89,20 @@ export class Client {
 	}
 
 	receive(data, binary) {
-		let message;
-		if (binary) this.violated("a binary frame where none is due", data.toString("hex"));
+		let message, body;
 		try {
-			message = JSON.parse(data.toString("utf8"));
+			if (binary) ({ head: message, body } = unframe(data));
+			else message = JSON.parse(data.toString("utf8"));
 		} catch (error) {
 			return this.violated(`not JSON: ${error.message}`, data.toString("latin1"));
 		}
 		if (message.jsonrpc !== "2.0") this.violated("jsonrpc is not 2.0", message);
+		const due = "result" in message && method(this.document, this.calls.get(message.id)?.name ?? "")?.["x-result-body"];
+		if (binary !== Boolean(due)) this.violated("a binary frame where none is due, or none where one is", message);
 		if (message.method === "event") this.receiveEvent(message);
+		else if (message.method?.startsWith("session.")) this.receiveNotice(message);
 		else if (message.method !== undefined) this.receiveRequest(message);
-		else this.receiveAnswer(message);
+		else this.receiveAnswer(message, body);
 		for (const look of this.waiting) look();
 	}
 
@@ -112,7 +128,13 @@ export class Client {
 		this.requests.push(message);
 	}
 
-	receiveAnswer(message) {
+	receiveNotice(message) {
+		const fault = "id" in message ? "a notification with an id" : notificationFault(message.method, message.params);
+		if (fault) this.violated(fault, message);
+		this.notices.push(message);
+	}
+
+	receiveAnswer(message, body) {
 		if (("result" in message) === ("error" in message) || !("id" in message)) this.violated("neither answer nor call", message);
 		const fault = "error" in message ? errorFault(message.error) : undefined;
 		if (fault) this.violated(fault, message);
@@ -126,6 +148,8 @@ export class Client {
 		const broken = method(this.document, call.name) ? resultFault(this.document, call.name, message.result)
 			: "a result of a method that is not in the document";
 		if (broken) this.violated(`${call.name}: ${broken}`, message);
+		// Not part of the result, so it does not count as a member of it.
+		if (body) Object.defineProperty(message.result, "body", { value: body });
 		call.resolve(message.result);
 	}
 
@@ -137,9 +161,20 @@ export class Client {
 		return within(answer, `${name} is answered`);
 	}
 
+	// The same with a body.
+	callWith(name, params, body) {
+		return this.call(name, params, (text) => this.socket.send(frame(JSON.parse(text), body)));
+	}
+
+	// What a session was told, once `matches` gives true for its params.
+	notice(name, matches = () => true, from = 0) {
+		return this.until(() => this.notices.slice(from).find((one) => one.method === `session.${name}` && matches(one.params)),
+			`session.${name}`).then((one) => one.params);
+	}
+
 	// The error that a call must end with.
-	async refused(name, params, reason) {
-		const outcome = await this.call(name, params).then(
+	async refused(name, params, reason, body) {
+		const outcome = await (body ? this.callWith(name, params, body) : this.call(name, params)).then(
 			(result) => assert.fail(`${name} ${JSON.stringify(params)} was answered with ${JSON.stringify(result).slice(0, 300)}`),
 			(error) => {
 				if (error instanceof RpcError) return error;

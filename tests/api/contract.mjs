@@ -57,6 +57,12 @@ export function eventFault({ topic, epoch, seq, at: time, data, ...rest }) {
 	return fault(compile(`event ${topic}`, at(api, `/x-events/topics/${topic}/schema`)), data);
 }
 
+// A notification to one session's connections.
+export function notificationFault(name, params) {
+	const schema = api["x-notifications"][name];
+	return schema ? fault(compile(`notification ${name}`, at(api, schema.$ref.slice(1))), params) : `there is no notification ${name}`;
+}
+
 // An error must be one of those that the document lists, its reason must be that one's, and it must say what to do or
 // null.
 export function errorFault(error) {

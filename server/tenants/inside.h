@@ -1,0 +1,221 @@
+/* The inside of server/tenants: tenants, their workers, and what these hold. Thread: the loop's. */
+#pragma once
+#include "common/net/stream.h"
+#include "server/tenants/tenants.h"
+
+enum { TENANT_ID_BYTES = 32, WORKER_KEY_BYTES = 65, ITEM_SLOTS = 8192 };
+
+enum item_kind { ITEM_UNKNOWN, ITEM_ALLOCATION, ITEM_MODULE };
+
+// An allocation or a module. It can be named once it is `ready`, and its memory counts from before the worker is asked
+// until the worker has answered that it is gone.
+struct item {
+	struct item *chain;        // in the table by id, while it is ready
+	struct item *next, **link; // of its worker
+	struct item *fresh_next;   // among those that no event has told yet
+	struct worker *worker;
+	enum item_kind kind;
+	unsigned device; // its place in worker->devices
+	uint32_t handle;
+	bool ready, fresh;
+	char id[TENANT_ID_BYTES];
+	uint64_t bytes, serial;
+	int64_t created_ms;
+	char *label; // NULL without one
+};
+
+// What all sessions hold on a device.
+struct holding {
+	struct holding *next;
+	const struct cluster_device *device;
+	uint64_t bytes;
+};
+
+// A call to a worker: waiting until its device is open, or sent and not answered.
+struct worker_call {
+	struct worker_call *next;
+	int64_t id;
+	const struct contract_method *method;
+	// What the answer must be: `counts` says that it names `bytes`; body_bytes of body.
+	bool counts;
+	uint64_t bytes;
+	size_t body_bytes;
+	// Called once. result: checked, NULL unless status is STATUS_OK; body: as in net_stream_handler.message.
+	void (*done)(struct worker_call *call, enum status status, const struct json *result, struct net_frame *body,
+		     const struct error *error);
+	struct tenant_call client; // whom `done` answers; its done is NULL where nobody waits
+	struct item *item;         // that it makes or ends
+	void *context;
+	// while it waits
+	unsigned device;
+	struct json *params;
+	struct net_frame *holder; // or, without one, `kept` holds the body
+	uint8_t *kept;
+	const uint8_t *body;
+	size_t waiting_bytes;
+};
+
+struct worker_queue {
+	struct worker_call *first, **last;
+	size_t count;
+};
+
+enum device_state { DEVICE_WANTED, DEVICE_OPENING, DEVICE_OPEN };
+
+struct worker_device {
+	const struct cluster_device *device;
+	enum device_state state;
+};
+
+struct worker {
+	struct worker *next; // of its tenant
+	struct tenancy *tenants;
+	struct tenant *tenant;
+	char worker_id[TENANT_ID_BYTES], key[WORKER_KEY_BYTES], node_id[STORE_ID_BYTES], backend[16];
+	bool opened, ended;     // the node has answered tenant.open; it is no tenant's any more
+	struct arrival *stream; // NULL before link.hello
+	struct net_timer start_limit;
+	int64_t asked_ms;
+	struct worker_device devices[LIMIT_WORKER_DEVICES];
+	unsigned device_count;
+	unsigned asks; // of the node, under way; the struct lives until they are answered
+	struct worker_queue waiting, sent;
+	size_t waiting_bytes;
+	int64_t next_call;
+	uint32_t next_handle;
+	struct item *items, **last_item;
+	bool held; // its stream is not read, because a connection of the tenant is full
+};
+
+// A stream of a worker.
+struct arrival {
+	struct arrival *next, **link;
+	struct tenancy *tenants;
+	struct net_stream *stream;
+	struct worker *worker; // NULL until it has said whose it is
+	struct net_timer deadline;
+};
+
+struct tenant {
+	struct tenant *next, **link;
+	struct tenancy *tenants;
+	struct token *token;
+	char session_id[TENANT_ID_BYTES];
+	struct worker *workers;
+	struct tenant_conn *conns;
+	struct relay *relays;
+	unsigned full_conns, allocations, modules, relay_count;
+	char (*lost)[TENANT_ID_BYTES]; // (LIMIT_LOST_IDS), a ring; NULL until something was lost
+	size_t lost_count;             // ever
+};
+
+struct tenancy {
+	struct tenancy_params params;
+	struct net_stream_listener *listener;
+	struct tenant *tenants;
+	struct arrival *arrivals; // all
+	unsigned not_linked;      // of them, without a worker
+	struct item *table[ITEM_SLOTS];
+	struct holding *holdings;
+	struct item *fresh; // newest first
+	struct json *freed; // ids that an event is to tell
+	size_t fresh_count;
+	struct net_timer tell;
+	uint64_t next_serial;
+	struct buffer text; // a head being printed
+	struct tenancy_stats stats;
+};
+
+// ---- items (items.c) ----
+
+// The room that an allocation needs, taken before the worker is asked. Errors: STATUS_LIMIT_EXCEEDED,
+// STATUS_OUT_OF_MEMORY.
+struct item_params {
+	struct worker *worker;
+	enum item_kind kind;
+	unsigned device;
+	uint64_t bytes;
+	const char *label;
+};
+enum status item_create(struct item **out, const struct item_params *params, struct error *error);
+// Give it an id and let it be named. Errors: STATUS_UNAVAILABLE (no random bytes).
+enum status item_publish(struct item *item);
+void item_hide(struct item *item); // it can be named no more
+void item_lose(struct item *item); // the same, and it is answered device_lost from now on
+void item_destroy(struct item **item);
+// What a call names. Errors: STATUS_NOT_FOUND, STATUS_DEVICE_LOST.
+enum status item_find(struct item **out, const struct tenant *tenant, enum item_kind kind, const char *id,
+		      struct error *error);
+struct item *item_find_any(const struct tenancy *tenants, const char *id); // whoever's
+const struct cluster_device *item_device(const struct item *item);
+// Whether an allocation of `bytes` fits its token, its device and the memory that the device shares.
+enum status item_check_room(const struct tenant *tenant, const struct cluster_device *device, uint64_t bytes,
+			    struct error *error);
+
+// ---- workers (worker.c) ----
+
+// The worker for this device, which may still be starting, and the device's place in it. Errors: STATUS_UNAVAILABLE,
+// STATUS_LIMIT_EXCEEDED, STATUS_OUT_OF_MEMORY.
+enum status worker_for(struct worker **out, unsigned *place, struct tenant *tenant, const struct cluster_device *device,
+		       struct error *error);
+struct worker *worker_by_id(const struct tenancy *tenants, const char *worker_id);
+// It is linked or opened now: go on.
+void worker_advance(struct worker *worker);
+// How a worker ends. `fault`: what its calls are answered; what was lost is told with its message.
+struct worker_end_params {
+	const struct error *fault;
+	bool gone; // its process is known to be: the node need not be told
+};
+void worker_end(struct worker *worker, const struct worker_end_params *params);
+// The same, with STATUS_DEVICE_LOST and this text.
+void worker_lose(struct worker *worker, const char *why);
+
+// ---- calls (calls.c) ----
+
+struct worker_send_params {
+	const char *method;
+	struct json *params; // taken, also on failure
+	struct net_frame *holder;
+	const uint8_t *body;
+	size_t body_bytes;
+	bool waits; // for `device` to be open
+};
+// Send or keep a call, which is taken on STATUS_OK. Errors: STATUS_LIMIT_EXCEEDED, STATUS_OUT_OF_MEMORY.
+enum status worker_send(struct worker *worker, struct worker_call *call, const struct worker_send_params *params,
+			struct error *error);
+struct worker_call *worker_call_create(const struct tenant_call *client,
+				       void (*done)(struct worker_call *call, enum status status,
+						    const struct json *result, struct net_frame *body,
+						    const struct error *error));
+void worker_call_destroy(struct worker_call **call);
+void worker_queue_init(struct worker_queue *queue);
+// Send what waited for this place, or answer it with an error.
+void worker_release(struct worker *worker, unsigned place, const struct error *error);
+// Answer every call with this error.
+void worker_fail_calls(struct worker *worker, const struct error *error);
+// Hold the client's connection if the worker has enough to do; let connections go on if it has room.
+void worker_hold(struct worker *worker, struct tenant_conn *conn);
+void worker_relax(struct worker *worker);
+// Answer the client of a call.
+void call_answer(const struct worker_call *call, enum status status, struct json *result, const struct error *error);
+
+// Send a notification to one connection, or to all of a tenant. `params` is taken.
+void tenant_notify(struct tenant *tenant, struct tenant_conn *only, const char *method, struct json *params);
+// A device that new work may go to. Errors: STATUS_NOT_FOUND, STATUS_UNAVAILABLE, saying why.
+enum status tenant_find_device(const struct tenancy *tenants, const char *device_id,
+			       const struct cluster_device **device, struct error *error);
+
+// ---- streams (stream.c) ----
+enum status streams_create(struct tenancy *tenants, struct error *error);
+void streams_destroy(struct tenancy *tenants);
+void stream_drop(struct worker *worker); // close a worker's stream
+void stream_hold(struct worker *worker); // stop or go on reading it, as the tenant's connections bid
+
+// Copy between two workers (relay.c).
+struct relay_params {
+	const struct tenant_call *call;
+	const struct item *from, *to;
+	uint64_t from_offset, to_offset, bytes;
+};
+enum status relay_start(const struct relay_params *params, struct error *error);
+void relays_lose_worker(struct tenant *tenant, const struct worker *worker, const struct error *fault);

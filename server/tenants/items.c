@@ -1,0 +1,319 @@
+/* Allocations and modules: room, names, ends. See inside.h.
+ *
+ * The table by id has chains; ids are ours and random, so no client chooses where they fall. News gathers here for up
+ * to TELL_MS before it becomes an inventory event; what came and went in between is never told. */
+#include "common/base/clock.h"
+#include "server/security/random_id.h"
+#include "server/tenants/inside.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TELL_MS = 100, TELL_AT_ONCE = 1024 };
+
+static struct item **slot_of(const struct tenancy *tenants, const char *id)
+{
+	uint32_t hash = 2166136261; // FNV-1a
+	for (const char *at = id; *at; at++)
+		hash = (hash ^ (uint8_t)*at) * 16777619;
+	return (struct item **)&tenants->table[hash % ITEM_SLOTS];
+}
+
+const struct cluster_device *item_device(const struct item *item)
+{
+	return item->worker->devices[item->device].device;
+}
+
+// ---- room ----
+
+static struct holding *holding_of(struct tenancy *tenants, const struct cluster_device *device)
+{
+	struct holding *holding = tenants->holdings;
+	while (holding && holding->device != device)
+		holding = holding->next;
+	if (holding)
+		return holding;
+	holding = calloc(1, sizeof(*holding));
+	if (!holding)
+		return NULL;
+	*holding = (struct holding){.next = tenants->holdings, .device = device};
+	tenants->holdings = holding;
+	return holding;
+}
+
+// What is held in the memory of this device, which it may share with others of its node.
+static uint64_t pool_bytes(const struct tenancy *tenants, const struct cluster_device *device)
+{
+	uint64_t bytes = 0;
+	const char *pool = json_get_string(cluster_device_record(device), "memory_pool", "");
+	for (const struct holding *one = tenants->holdings; one; one = one->next)
+		if (one->device == device ||
+		    (pool[0] && !strcmp(cluster_device_node_id(one->device), cluster_device_node_id(device)) &&
+		     !strcmp(json_get_string(cluster_device_record(one->device), "memory_pool", ""), pool)))
+			bytes += one->bytes;
+	return bytes;
+}
+
+static uint64_t left(uint64_t all, uint64_t used)
+{
+	return used < all ? all - used : 0;
+}
+
+enum status item_check_room(const struct tenant *tenant, const struct cluster_device *device, uint64_t bytes,
+			    struct error *error)
+{
+	const struct tenancy *tenants = tenant->tenants;
+	const struct token *token = tenant->token;
+	int64_t has = json_get_integer(cluster_device_record(device), "memory_bytes", 0);
+	uint64_t device_left = has > 0 ? left((uint64_t)has, pool_bytes(tenants, device)) : UINT64_MAX;
+	bool limited = token && token->memory_limit_bytes;
+	uint64_t token_left = limited ? left((uint64_t)token->memory_limit_bytes, token->memory_bytes) : UINT64_MAX;
+	if (tenants->stats.allocations >= LIMIT_ALLOCATIONS)
+		error_set(error, STATUS_LIMIT_EXCEEDED, "the server has its %d allocations", LIMIT_ALLOCATIONS);
+	else if (tenant->allocations >= LIMIT_ALLOCATIONS_OF_SESSION)
+		error_set(error, STATUS_LIMIT_EXCEEDED, "this session has its %d allocations",
+			  LIMIT_ALLOCATIONS_OF_SESSION);
+	else if (bytes > token_left)
+		error_set(error, STATUS_LIMIT_EXCEEDED,
+			  "%" PRIu64 " bytes were asked for; of this token's memory_limit_bytes %" PRId64 ", %" PRIu64
+			  " are left",
+			  bytes, token->memory_limit_bytes, token_left);
+	else if (bytes > device_left)
+		error_set(error, STATUS_LIMIT_EXCEEDED,
+			  "%" PRIu64 " bytes were asked for; of the %" PRId64 " bytes of %s, %" PRIu64
+			  " are not held by sessions",
+			  bytes, has, cluster_device_name(device), device_left);
+	else
+		return STATUS_OK;
+	error_hint(error, "free what is not needed (memory.list shows it), or use another device");
+	return STATUS_LIMIT_EXCEEDED;
+}
+
+static void count(const struct item *item, bool more)
+{
+	struct tenant *tenant = item->worker->tenant;
+	struct tenancy *tenants = item->worker->tenants;
+	if (item->kind != ITEM_ALLOCATION) {
+		tenant->modules += more ? 1 : -1u;
+		return;
+	}
+	uint64_t change = more ? item->bytes : -item->bytes;
+	struct holding *holding = holding_of(tenants, item_device(item));
+	if (holding)
+		holding->bytes += change;
+	if (tenant->token)
+		tenant->token->memory_bytes += change;
+	tenant->allocations += more ? 1 : -1u;
+	tenants->stats.allocations += more ? 1 : (size_t)-1;
+}
+
+enum status item_create(struct item **out, const struct item_params *params, struct error *error)
+{
+	struct worker *worker = params->worker;
+	struct item *item = calloc(1, sizeof(*item));
+	*out = NULL;
+	if (!item || (params->label && !(item->label = strdup(params->label))) ||
+	    !holding_of(worker->tenants, worker->devices[params->device].device)) {
+		if (item)
+			free(item->label);
+		free(item);
+		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
+	}
+	item->worker = worker;
+	item->kind = params->kind;
+	item->device = params->device;
+	item->bytes = params->bytes;
+	item->handle = ++worker->next_handle;
+	item->serial = ++worker->tenants->next_serial;
+	item->created_ms = clock_wall_ms();
+	item->link = worker->last_item;
+	*worker->last_item = item;
+	worker->last_item = &item->next;
+	count(item, true);
+	*out = item;
+	return STATUS_OK;
+}
+
+// ---- news ----
+
+static void tell(void *arg)
+{
+	tenancy_flush_events(arg);
+}
+
+static void tell_soon(struct tenancy *tenants)
+{
+	size_t gathered = tenants->fresh_count + json_count(tenants->freed);
+	if (gathered >= TELL_AT_ONCE)
+		tenancy_flush_events(tenants);
+	else if (!tenants->tell.running)
+		net_timer_start(tenants->params.loop, &tenants->tell, TELL_MS, tell, tenants);
+}
+
+static struct json *item_json(const struct item *item, bool label)
+{
+	char at[CLOCK_TEXT_BYTES];
+	const struct tenant *tenant = item->worker->tenant;
+	struct json *json = json_new_object();
+	json_set_string(json, "allocation_id", item->id);
+	json_set_string(json, "device_id", cluster_device_id(item_device(item)));
+	json_set_string(json, "session_id", tenant->session_id);
+	json_set_string(json, "token_id", tenant->token ? tenant->token->token_id : NULL);
+	json_set_string(json, "holder", tenant->token ? tenant->token->name : "the machine's owner");
+	json_set_integer(json, "bytes", (int64_t)item->bytes);
+	json_set_string(json, "label", label ? item->label : NULL);
+	json_set_string(json, "created_at", clock_format(item->created_ms, at));
+	return json;
+}
+
+void tenancy_flush_events(struct tenancy *tenants)
+{
+	net_timer_stop(tenants->params.loop, &tenants->tell);
+	if (!tenants->fresh && !tenants->freed)
+		return;
+	struct json *event = json_new_object(), *list = json_new_array();
+	while (tenants->fresh) {
+		struct item *item = tenants->fresh;
+		tenants->fresh = item->fresh_next;
+		item->fresh = false;
+		json_push(list, item_json(item, false));
+	}
+	tenants->fresh_count = 0;
+	json_set_null(event, "change");
+	json_set_null(event, "node");
+	json_set_null(event, "device");
+	json_set(event, "allocations", list);
+	json_set(event, "freed", tenants->freed ? tenants->freed : json_new_array());
+	tenants->freed = NULL;
+	events_publish(tenants->params.events, TOPIC_INVENTORY, 0, event);
+}
+
+// ---- names ----
+
+enum status item_publish(struct item *item)
+{
+	struct tenancy *tenants = item->worker->tenants;
+	if (random_id(item->kind == ITEM_ALLOCATION ? "alloc_" : "mod_", item->id, sizeof item->id))
+		return STATUS_UNAVAILABLE;
+	struct item **slot = slot_of(tenants, item->id);
+	item->chain = *slot;
+	*slot = item;
+	item->ready = true;
+	if (item->kind != ITEM_ALLOCATION)
+		return STATUS_OK;
+	item->fresh = true;
+	item->fresh_next = tenants->fresh;
+	tenants->fresh = item;
+	tenants->fresh_count++;
+	tell_soon(tenants);
+	return STATUS_OK;
+}
+
+void item_hide(struct item *item)
+{
+	struct tenancy *tenants = item->worker->tenants;
+	if (!item->ready)
+		return;
+	item->ready = false;
+	struct item **at = slot_of(tenants, item->id);
+	while (*at != item)
+		at = &(*at)->chain;
+	*at = item->chain;
+	if (item->kind != ITEM_ALLOCATION)
+		return;
+	if (item->fresh) {
+		for (at = &tenants->fresh; *at != item; at = &(*at)->fresh_next)
+			;
+		*at = item->fresh_next;
+		tenants->fresh_count--;
+		item->fresh = false;
+		return;
+	}
+	if (!tenants->freed)
+		tenants->freed = json_new_array();
+	json_push(tenants->freed, json_new_string(item->id));
+	tell_soon(tenants);
+}
+
+void item_lose(struct item *item)
+{
+	struct tenant *tenant = item->worker->tenant;
+	item_hide(item);
+	if (!tenant->lost)
+		tenant->lost = calloc(LIMIT_LOST_IDS, sizeof(*tenant->lost));
+	if (tenant->lost)
+		memcpy(tenant->lost[tenant->lost_count++ % LIMIT_LOST_IDS], item->id, TENANT_ID_BYTES);
+}
+
+void item_destroy(struct item **pointer)
+{
+	struct item *item = *pointer;
+	if (!item)
+		return;
+	*pointer = NULL;
+	item_hide(item);
+	count(item, false);
+	*item->link = item->next;
+	if (item->next)
+		item->next->link = item->link;
+	else
+		item->worker->last_item = item->link;
+	free(item->label);
+	free(item);
+}
+
+struct item *item_find_any(const struct tenancy *tenants, const char *id)
+{
+	struct item *item = *slot_of(tenants, id);
+	while (item && strcmp(item->id, id) != 0)
+		item = item->chain;
+	return item;
+}
+
+enum status item_find(struct item **out, const struct tenant *tenant, enum item_kind kind, const char *id,
+		      struct error *error)
+{
+	const char *what = kind == ITEM_MODULE ? "module" : "allocation";
+	struct item *item = item_find_any(tenant->tenants, id);
+	*out = item;
+	if (item && item->worker->tenant == tenant && item->kind == kind)
+		return STATUS_OK;
+	*out = NULL;
+	for (size_t i = 0; tenant->lost && i < LIMIT_LOST_IDS && i < tenant->lost_count; i++)
+		if (!strcmp(tenant->lost[i], id)) {
+			error_set(error, STATUS_DEVICE_LOST, "%s %.64s is lost", what, id);
+			error_hint(error, kind == ITEM_MODULE ? "load the module again" : "allocate again");
+			return STATUS_DEVICE_LOST;
+		}
+	error_set(error, STATUS_NOT_FOUND, "this session has no %s %.64s", what, id);
+	error_hint(error, kind == ITEM_MODULE ? "compute.load gives one" : "memory.list shows those there are");
+	return STATUS_NOT_FOUND;
+}
+
+static int by_serial(const void *a, const void *b)
+{
+	const struct item *const *one = a, *const *other = b;
+	return (*one)->serial < (*other)->serial ? -1 : (*one)->serial > (*other)->serial;
+}
+
+struct json *tenancy_list(const struct tenancy *tenants, const struct tenancy_list_params *params)
+{
+	size_t found = 0;
+	struct json *list = json_new_array();
+	const struct item **items = calloc(tenants->stats.allocations + 1, sizeof(*items));
+	if (!items)
+		return list;
+	for (const struct tenant *tenant = tenants->tenants; tenant; tenant = tenant->next)
+		for (const struct worker *worker = tenant->workers; worker; worker = worker->next)
+			for (const struct item *item = worker->items; item; item = item->next)
+				if (item->ready && item->kind == ITEM_ALLOCATION &&
+				    (params->all || tenant->token == params->token))
+					items[found++] = item;
+	qsort(items, found, sizeof(*items), by_serial);
+	for (size_t i = 0; i < found; i++)
+		json_push(list, item_json(items[i], params->labels));
+	free(items);
+	return list;
+}

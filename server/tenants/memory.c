@@ -1,0 +1,299 @@
+/* memory.*: an allocation's name becomes a handle of its worker, a range is checked against the size that the server
+ * knows, and the body goes on as it came. See inside.h. */
+#include "server/tenants/inside.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static enum status no_memory(struct error *error)
+{
+	return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
+}
+
+static enum status check_range(const struct item *item, uint64_t offset, uint64_t bytes, struct error *error)
+{
+	if (offset <= item->bytes && bytes <= item->bytes - offset)
+		return STATUS_OK;
+	error_set(error, STATUS_INVALID_PARAMS,
+		  "offset %" PRIu64 " and %" PRIu64 " bytes reach beyond %s, which has %" PRIu64 " bytes", offset,
+		  bytes, item->id, item->bytes);
+	error_hint(error, "offset + bytes may be %" PRIu64 " at most", item->bytes);
+	return STATUS_INVALID_PARAMS;
+}
+
+static uint64_t number(const struct json *params, const char *name)
+{
+	return (uint64_t)json_get_integer(params, name, 0); // the contract says that it is a Count
+}
+
+static struct json *bytes_json(uint64_t bytes)
+{
+	struct json *result = json_new_object();
+	json_set_integer(result, "bytes", (int64_t)bytes);
+	return result;
+}
+
+// ---- memory.allocate ----
+
+static void allocated(struct worker_call *call, enum status status, const struct json *result, struct net_frame *body,
+		      const struct error *error)
+{
+	struct item *item = call->item;
+	struct json *answer = NULL;
+	(void)result, (void)body;
+	if (!status)
+		status = item_publish(item);
+	if (status) {
+		item_destroy(&item);
+	} else {
+		answer = json_new_object();
+		json_set_string(answer, "allocation_id", item->id);
+		json_set_string(answer, "device_id", cluster_device_id(item_device(item)));
+		json_set_integer(answer, "bytes", (int64_t)item->bytes);
+	}
+	call_answer(call, status, answer, error);
+}
+
+enum status tenant_allocate(const struct tenant_call *client, struct error *error)
+{
+	struct worker *worker;
+	struct item *item = NULL;
+	const struct cluster_device *device;
+	unsigned place;
+	struct tenant *tenant = client->tenant;
+	uint64_t bytes = number(client->params, "bytes");
+	enum status status = tenant_find_device(tenant->tenants, json_get_string(client->params, "device_id", ""),
+						&device, error);
+	if (!status)
+		status = item_check_room(tenant, device, bytes, error);
+	if (!status)
+		status = worker_for(&worker, &place, tenant, device, error);
+	if (status)
+		return status;
+	struct worker_call *call = worker_call_create(client, allocated);
+	const struct item_params wanted = {.worker = worker,
+					   .kind = ITEM_ALLOCATION,
+					   .device = place,
+					   .bytes = bytes,
+					   .label = json_get_string(client->params, "label", NULL)};
+	status = call ? item_create(&item, &wanted, error) : no_memory(error);
+	if (!status) {
+		struct json *params = bytes_json(bytes);
+		json_set_integer(params, "device", place);
+		json_set_integer(params, "handle", item->handle);
+		call->item = item;
+		call->device = place;
+		status = worker_send(
+			worker, call,
+			&(struct worker_send_params){.method = "memory.allocate", .params = params, .waits = true},
+			error);
+	}
+	if (status) {
+		item_destroy(&item);
+		worker_call_destroy(&call);
+	}
+	return status;
+}
+
+// ---- memory.write, memory.read, memory.fill: one range ----
+
+static void ranged(struct worker_call *call, enum status status, const struct json *result, struct net_frame *body,
+		   const struct error *error)
+{
+	struct tenancy_stats *stats = call->context;
+	(void)result;
+	if (!status && call->body_bytes)
+		stats->read_bytes += call->bytes;
+	call->client.done(call->client.context, status, status ? NULL : bytes_json(call->bytes), body, error);
+}
+
+struct range_call {
+	const char *method;
+	uint64_t bytes;
+	bool reads, fills;
+};
+
+static enum status run_range(const struct tenant_call *client, const struct range_call *range, struct error *error)
+{
+	struct item *item;
+	const struct json *given = client->params;
+	uint64_t offset = number(given, "offset");
+	enum status status = item_find(&item, client->tenant, ITEM_ALLOCATION,
+				       json_get_string(given, "allocation_id", ""), error);
+	if (!status)
+		status = check_range(item, offset, range->bytes, error);
+	if (status)
+		return status;
+	struct worker_call *call = worker_call_create(client, ranged);
+	if (!call)
+		return no_memory(error);
+	struct json *params = json_new_object();
+	json_set_integer(params, "handle", item->handle);
+	json_set_integer(params, "offset", (int64_t)offset);
+	if (range->reads || range->fills)
+		json_set_integer(params, "bytes", (int64_t)range->bytes);
+	if (range->fills)
+		json_set_integer(params, "value", json_get_integer(given, "value", 0));
+	call->counts = true;
+	call->bytes = range->bytes;
+	call->body_bytes = range->reads ? (size_t)range->bytes : 0;
+	call->context = &client->tenant->tenants->stats;
+	const struct worker_send_params send = {.method = range->method,
+						.params = params,
+						.holder = client->holder,
+						.body = client->body,
+						.body_bytes = client->body_bytes};
+	status = worker_send(item->worker, call, &send, error);
+	if (status)
+		worker_call_destroy(&call);
+	else
+		worker_hold(item->worker, client->conn);
+	return status;
+}
+
+enum status tenant_write(const struct tenant_call *client, struct error *error)
+{
+	const struct range_call range = {.method = "memory.write", .bytes = client->body_bytes};
+	enum status status = run_range(client, &range, error);
+	if (!status)
+		client->tenant->tenants->stats.written_bytes += client->body_bytes;
+	return status;
+}
+
+enum status tenant_read(const struct tenant_call *client, struct error *error)
+{
+	const struct range_call range = {
+		.method = "memory.read", .bytes = number(client->params, "bytes"), .reads = true};
+	return run_range(client, &range, error);
+}
+
+enum status tenant_fill(const struct tenant_call *client, struct error *error)
+{
+	const struct range_call range = {
+		.method = "memory.fill", .bytes = number(client->params, "bytes"), .fills = true};
+	return run_range(client, &range, error);
+}
+
+// ---- memory.copy ----
+
+static void copied(struct worker_call *call, enum status status, const struct json *result, struct net_frame *body,
+		   const struct error *error)
+{
+	struct json *answer = NULL;
+	(void)body;
+	if (!status) {
+		answer = bytes_json(call->bytes);
+		json_set_string(answer, "path", json_get_string(result, "path", ""));
+	}
+	call_answer(call, status, answer, error);
+}
+
+static enum status copy_inside(const struct relay_params *copy, struct error *error)
+{
+	struct worker *worker = copy->from->worker;
+	struct worker_call *call = worker_call_create(copy->call, copied);
+	if (!call)
+		return no_memory(error);
+	struct json *params = bytes_json(copy->bytes);
+	json_set_integer(params, "from", copy->from->handle);
+	json_set_integer(params, "from_offset", (int64_t)copy->from_offset);
+	json_set_integer(params, "to", copy->to->handle);
+	json_set_integer(params, "to_offset", (int64_t)copy->to_offset);
+	call->counts = true;
+	call->bytes = copy->bytes;
+	enum status status = worker_send(
+		worker, call, &(struct worker_send_params){.method = "memory.copy", .params = params}, error);
+	if (status)
+		worker_call_destroy(&call);
+	else
+		worker_hold(worker, copy->call->conn);
+	return status;
+}
+
+enum status tenant_copy(const struct tenant_call *client, struct error *error)
+{
+	struct item *from, *to = NULL;
+	const struct json *given = client->params;
+	const uint64_t bytes = number(given, "bytes");
+	const uint64_t from_offset = number(given, "from_offset"), to_offset = number(given, "to_offset");
+	enum status status = item_find(&from, client->tenant, ITEM_ALLOCATION, json_get_string(given, "from", ""),
+				       error);
+	if (!status)
+		status = item_find(&to, client->tenant, ITEM_ALLOCATION, json_get_string(given, "to", ""), error);
+	if (!status)
+		status = check_range(from, from_offset, bytes, error);
+	if (!status)
+		status = check_range(to, to_offset, bytes, error);
+	if (!status && from == to && bytes && from_offset < to_offset + bytes && to_offset < from_offset + bytes) {
+		error_set(error, STATUS_INVALID_PARAMS, "the two ranges of %s overlap", from->id);
+		error_hint(error, "copy by way of another allocation");
+		status = STATUS_INVALID_PARAMS;
+	}
+	if (status)
+		return status;
+	const struct relay_params copy = {.call = client,
+					  .from = from,
+					  .to = to,
+					  .from_offset = from_offset,
+					  .to_offset = to_offset,
+					  .bytes = bytes};
+	return from->worker == to->worker ? copy_inside(&copy, error) : relay_start(&copy, error);
+}
+
+// ---- memory.free ----
+
+static void freed(struct worker_call *call, enum status status, const struct json *result, struct net_frame *body,
+		  const struct error *error)
+{
+	struct json *answer = NULL;
+	(void)result, (void)body;
+	if (!status) {
+		answer = bytes_json(call->item->bytes);
+		json_set_string(answer, "allocation_id", call->item->id);
+	}
+	item_destroy(&call->item);
+	call_answer(call, status, answer, error);
+}
+
+// Somebody else's, freed by an admin: its owner is told.
+static void tell_owner(struct item *item)
+{
+	struct json *params = json_new_object(), *allocations = json_new_array();
+	json_push(allocations, json_new_string(item->id));
+	json_set_string(params, "device_id", cluster_device_id(item_device(item)));
+	json_set_string(params, "message", "an admin freed it");
+	json_set(params, "allocations", allocations);
+	json_set(params, "modules", json_new_array());
+	tenant_notify(item->worker->tenant, NULL, "session.device_lost", params);
+}
+
+enum status tenant_free(const struct tenant_call *client, struct error *error)
+{
+	const char *id = json_get_string(client->params, "allocation_id", "");
+	struct item *item = client->admin ? item_find_any(client->tenant->tenants, id) : NULL;
+	enum status status = STATUS_OK;
+	if (!item || item->kind != ITEM_ALLOCATION)
+		status = item_find(&item, client->tenant, ITEM_ALLOCATION, id, error);
+	if (status)
+		return status;
+	struct worker_call *call = worker_call_create(client, freed);
+	if (!call)
+		return no_memory(error);
+	struct json *params = json_new_object();
+	json_set_integer(params, "handle", item->handle);
+	call->item = item;
+	status = worker_send(item->worker, call,
+			     &(struct worker_send_params){.method = "memory.free", .params = params}, error);
+	if (status) {
+		worker_call_destroy(&call);
+		return status;
+	}
+	if (item->worker->tenant == client->tenant) {
+		item_hide(item);
+	} else {
+		item_lose(item);
+		tell_owner(item);
+	}
+	return STATUS_OK;
+}

@@ -1,0 +1,258 @@
+/* Streams of workers: whose they are, what they answer. See inside.h.
+ *
+ * The node connects a worker to the server and says which one it is (link.hello) before the worker has the socket, with
+ * a key that only the server and the node know. From then on every message must answer a call that was sent. */
+#include "common/base/log.h"
+#include "common/wire/message.h"
+#include "server/tenants/inside.h"
+
+#include <openssl/crypto.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Forget a stream, which is closed now or was by its peer.
+static void arrival_destroy(struct arrival **pointer)
+{
+	struct arrival *arrival = *pointer;
+	struct tenancy *tenants = arrival->tenants;
+	*pointer = NULL;
+	net_timer_stop(tenants->params.loop, &arrival->deadline);
+	if (arrival->worker)
+		arrival->worker->stream = NULL;
+	else
+		tenants->not_linked--;
+	*arrival->link = arrival->next;
+	if (arrival->next)
+		arrival->next->link = arrival->link;
+	net_stream_destroy(&arrival->stream);
+	free(arrival);
+}
+
+static void too_late(void *arg)
+{
+	struct arrival *arrival = arg;
+	log_warning("tenants", "a stream did not say whose it is within %d s", LIMIT_LOGIN_MS / 1000);
+	arrival_destroy(&arrival);
+}
+
+static void *accepted(void *context, struct net_stream *stream)
+{
+	struct tenancy *tenants = context;
+	struct arrival *arrival = tenants->not_linked < LIMIT_STREAMS_NOT_LINKED ? calloc(1, sizeof(*arrival)) : NULL;
+	if (!arrival)
+		return NULL;
+	*arrival = (struct arrival){
+		.tenants = tenants, .stream = stream, .next = tenants->arrivals, .link = &tenants->arrivals};
+	if (arrival->next)
+		arrival->next->link = &arrival->next;
+	tenants->arrivals = arrival;
+	tenants->not_linked++;
+	net_timer_start(tenants->params.loop, &arrival->deadline, LIMIT_LOGIN_MS, too_late, arrival);
+	return arrival;
+}
+
+// Whether the first message names a worker that is awaited, with its key.
+static struct worker *greeted(const struct tenancy *tenants, const struct message *message)
+{
+	const struct contract *contract = tenants->params.contract;
+	const struct contract_method *hello = contract_find(contract, "link.hello");
+	if (!message->method || strcmp(message->method, hello->name) != 0 ||
+	    contract_check_params(contract, hello, message->params, NULL))
+		return NULL;
+	struct worker *worker = worker_by_id(tenants, json_get_string(message->params, "worker_id", ""));
+	const char *key = json_get_string(message->params, "key", "");
+	if (!worker || worker->stream || strlen(key) != WORKER_KEY_BYTES - 1 ||
+	    CRYPTO_memcmp(key, worker->key, WORKER_KEY_BYTES - 1) != 0)
+		return NULL;
+	return worker;
+}
+
+static void say_hello(struct arrival *arrival, const struct message *message)
+{
+	struct worker *worker = greeted(arrival->tenants, message);
+	if (!worker) {
+		log_warning("tenants", "a stream was refused: its greeting is no awaited worker's");
+		arrival_destroy(&arrival);
+		return;
+	}
+	net_timer_stop(arrival->tenants->params.loop, &arrival->deadline);
+	arrival->tenants->not_linked--;
+	arrival->worker = worker;
+	worker->stream = arrival;
+	OPENSSL_cleanse(worker->key, sizeof worker->key); // it opens nothing any more
+	stream_hold(worker);
+	worker_advance(worker);
+}
+
+// Whether a result is what was asked for: the contract's, of the length that it must have.
+static enum status check_answer(const struct worker *worker, const struct worker_call *call,
+				const struct message *message, const struct net_frame *body, struct error *error)
+{
+	size_t body_bytes = body ? net_frame_bytes(body) : 0,
+	       wanted = message->kind == MESSAGE_RESULT ? call->body_bytes : 0;
+	if (body_bytes != wanted)
+		return error_set(error, STATUS_INVALID_PARAMS, "a body of %zu bytes came where %zu were due",
+				 body_bytes, wanted);
+	if (message->kind == MESSAGE_ERROR)
+		return STATUS_OK;
+	enum status status = contract_check_result(worker->tenants->params.contract, call->method, message->result,
+						   error);
+	if (!status && call->counts && json_get_integer(message->result, "bytes", -1) != (int64_t)call->bytes)
+		status = error_set(error, STATUS_INVALID_PARAMS, "it names another number of bytes");
+	return status;
+}
+
+// What a worker may say went wrong. Its text goes to its own tenant only.
+static void read_fault(const struct message *message, struct error *error)
+{
+	message_read_error(message, error);
+	switch (error->status) {
+	case STATUS_INVALID_PARAMS:
+	case STATUS_NOT_FOUND:
+	case STATUS_OUT_OF_MEMORY:
+	case STATUS_LIMIT_EXCEEDED:
+	case STATUS_TIMEOUT:
+	case STATUS_CONFLICT:
+	case STATUS_DEVICE_LOST:
+	case STATUS_UNAVAILABLE:
+		return;
+	case STATUS_OK:
+	case STATUS_PENDING:
+	case STATUS_PARSE_ERROR:
+	case STATUS_INVALID_REQUEST:
+	case STATUS_METHOD_NOT_FOUND:
+	case STATUS_INTERNAL:
+	case STATUS_UNAUTHENTICATED:
+	case STATUS_FORBIDDEN:
+	case STATUS_RATE_LIMITED:
+	case STATUS_COUNT:
+		error->status = STATUS_INTERNAL;
+	}
+}
+
+// The call that an answer belongs to, taken out of those sent; nearly always the oldest.
+static struct worker_call **sent_call(struct worker *worker, const struct json *id)
+{
+	int64_t number;
+	struct worker_call **at = &worker->sent.first;
+	if (json_type(id) != JSON_NUMBER || json_integer(id, &number))
+		return NULL;
+	while (*at && (*at)->id != number)
+		at = &(*at)->next;
+	return *at ? at : NULL;
+}
+
+static void take_answer(struct worker *worker, struct worker_call **at, const struct message *message,
+			struct net_frame *body)
+{
+	struct error error = {0};
+	struct worker_call *call = *at;
+	*at = call->next;
+	if (!call->next)
+		worker->sent.last = at;
+	worker->sent.count--;
+	if (message->kind == MESSAGE_ERROR)
+		read_fault(message, &error);
+	enum status status = error.status;
+	bool late = status == STATUS_TIMEOUT;
+	call->done(call, status, status ? NULL : message->result, status ? NULL : body, &error);
+	worker_call_destroy(&call);
+	if (late)
+		worker_lose(worker, "a kernel outlasted its time limit");
+	else if (status == STATUS_DEVICE_LOST)
+		worker_lose(worker, "the device reported a fault that only a new process clears");
+	else
+		worker_relax(worker);
+}
+
+static void on_message(void *user, struct net_stream *stream, const uint8_t *head, size_t head_bytes,
+		       struct net_frame *body)
+{
+	struct arrival *arrival = user;
+	struct worker *worker = arrival->worker;
+	struct message message;
+	struct error error = {0};
+	(void)stream;
+	enum status status = message_decode_text(&message, (const char *)head, head_bytes, &error);
+	if (!worker) {
+		say_hello(arrival, &message);
+		message_finish(&message);
+		return;
+	}
+	bool answer = message.kind == MESSAGE_RESULT || message.kind == MESSAGE_ERROR;
+	struct worker_call **at = !status && answer ? sent_call(worker, message.id) : NULL;
+	if (!status && !at)
+		status = error_set(&error, STATUS_INVALID_REQUEST, "nothing was asked that this answers");
+	if (!status)
+		status = check_answer(worker, *at, &message, body, &error);
+	if (status) {
+		log_warning("tenants", "worker %s breaks the protocol and is ended", worker->worker_id);
+		worker_lose(worker, "its worker broke the protocol");
+	} else {
+		take_answer(worker, at, &message, body);
+	}
+	message_finish(&message);
+}
+
+static void on_drained(void *user, struct net_stream *stream)
+{
+	struct arrival *arrival = user;
+	(void)stream;
+	if (arrival->worker)
+		worker_relax(arrival->worker);
+}
+
+static void on_closed(void *user, struct net_stream *stream, const char *why)
+{
+	struct arrival *arrival = user;
+	struct worker *worker = arrival->worker;
+	(void)stream;
+	arrival->stream = NULL; // it is gone once this returns
+	arrival_destroy(&arrival);
+	if (!worker)
+		return;
+	log_debug("tenants", "the stream of worker %s closed: %s", worker->worker_id, why);
+	worker_lose(worker, "its worker ended");
+}
+
+static const struct net_stream_handler handler = {.message = on_message, .drained = on_drained, .closed = on_closed};
+
+enum status streams_create(struct tenancy *tenants, struct error *error)
+{
+	char path[4096];
+	int length = snprintf(path, sizeof path, "%s/%s", tenants->params.directory, NET_STREAM_SOCKET);
+	if (length < 0 || (size_t)length >= sizeof path)
+		return error_set(error, STATUS_INVALID_PARAMS, "the data directory's path is too long");
+	const struct net_stream_listener_params params = {
+		.socket_path = path, .handler = &handler, .accepted = accepted, .context = tenants};
+	return net_stream_listen(&tenants->listener, tenants->params.loop, &params, error);
+}
+
+void streams_destroy(struct tenancy *tenants)
+{
+	net_stream_listener_destroy(&tenants->listener);
+	while (tenants->arrivals) {
+		struct arrival *arrival = tenants->arrivals;
+		arrival_destroy(&arrival);
+	}
+}
+
+void stream_drop(struct worker *worker)
+{
+	struct arrival *arrival = worker->stream;
+	if (arrival)
+		arrival_destroy(&arrival);
+}
+
+void stream_hold(struct worker *worker)
+{
+	bool hold = worker->tenant && worker->tenant->full_conns > 0;
+	if (!worker->stream || worker->held == hold)
+		return;
+	worker->held = hold;
+	if (hold)
+		net_stream_pause(worker->stream->stream);
+	else
+		net_stream_resume(worker->stream->stream);
+}

@@ -1,0 +1,105 @@
+/* Tenants: what sessions own on devices, and the workers that hold it for them.
+ *
+ * A tenant is one session. It has one worker for each node and back end that it uses; a worker is a process that the
+ * node starts (tenant.open) and that then speaks to the server over a stream of its own (link.hello, and the methods of
+ * schema/node.json whose direction is server-to-worker). Allocations and modules are names of handles in a worker, and
+ * live as long as it does. When it ends, whoever ends it, its tenant's calls under way are answered device_lost, the
+ * tenant is told what it lost (session.device_lost), and the next allocation starts another. All of it stands in memory
+ * only: a server that starts holds nothing.
+ *
+ * A worker runs a tenant's code, so what comes over its stream is taken for hostile: an answer that nobody waits for,
+ * that breaks the contract, or whose body is not as long as what was asked ends that worker, and only that one.
+ *
+ * Nobody's slowness grows the server: connections that send to a worker with a full queue are not read until it has
+ * room, and workers of a tenant one of whose connections does not take its answers are not read either.
+ * Thread: the loop's. */
+#pragma once
+#include "common/wire/contract.h"
+#include "server/cluster/cluster.h"
+#include "server/security/tokens.h"
+
+struct tenancy;
+struct tenant;
+struct worker;
+
+struct tenancy_params {
+	struct net_loop *loop;
+	const struct contract *contract; // CONTRACT_NODE
+	struct cluster *cluster;
+	struct events *events;
+	const char *directory; // where the socket of workers lies
+};
+// Errors: net_stream_listen's.
+enum status tenancy_create(struct tenancy **out, const struct tenancy_params *params, struct error *error);
+// After every tenant was destroyed.
+void tenancy_destroy(struct tenancy **tenants);
+
+// `token` NULL: the machine's owner. It must outlive the tenant. Errors: STATUS_OUT_OF_MEMORY.
+enum status tenant_create(struct tenant **out, struct tenancy *tenants, const char *session_id, struct token *token);
+// Ends its workers, in this turn. Calls under way are answered.
+void tenant_destroy(struct tenant **tenant);
+// End its workers and keep the tenant. `why` is told to its connections.
+void tenant_end(struct tenant *tenant, const char *why);
+
+// A connection of a tenant, embedded in its owner; zero before it joins.
+struct tenant_conn {
+	struct tenant_conn *next;
+	struct tenant *tenant;
+	struct net_conn *conn;
+	const struct worker *waits_for; // a worker whose queue is full: this connection is not read
+	bool full;                      // its own queue is: no worker of the tenant is read
+};
+void tenant_join(struct tenant *tenant, struct tenant_conn *conn, struct net_conn *net);
+void tenant_leave(struct tenant_conn *conn); // also when it never joined
+// After an answer was queued; and when the queue is empty again.
+void tenant_conn_sent(struct tenant_conn *conn);
+void tenant_conn_drained(struct tenant_conn *conn);
+
+// A call of a client. Everything that it points at is valid during the call, but conn, id and context until `done`.
+struct tenant_call {
+	struct tenant *tenant;
+	struct tenant_conn *conn;
+	const struct json *id;     // of the call, for session.progress; NULL: nobody waits
+	const struct json *params; // checked against the contract
+	struct net_frame *holder;  // that the body lies in; NULL: it must be copied to be kept
+	const uint8_t *body;       // (body_bytes), NULL without one
+	size_t body_bytes;
+	bool admin;
+	// Once, later. result is taken; body: of the answer to memory.read, with room before it; NULL without one.
+	void (*done)(void *context, enum status status, struct json *result, struct net_frame *body,
+		     const struct error *error);
+	void *context;
+};
+// The methods of schema/api.json. STATUS_OK: `done` will be called. Errors at once, as the contract says, with hints.
+enum status tenant_allocate(const struct tenant_call *call, struct error *error);
+enum status tenant_write(const struct tenant_call *call, struct error *error);
+enum status tenant_read(const struct tenant_call *call, struct error *error);
+enum status tenant_copy(const struct tenant_call *call, struct error *error);
+enum status tenant_fill(const struct tenant_call *call, struct error *error);
+enum status tenant_free(const struct tenant_call *call, struct error *error);
+enum status tenant_load(const struct tenant_call *call, struct error *error);
+enum status tenant_launch(const struct tenant_call *call, struct error *error);
+enum status tenant_unload(const struct tenant_call *call, struct error *error);
+
+// Allocation records, oldest first: of one token's sessions with their labels, or, with `all`, of everyone, with or
+// without them. `token` NULL: the machine's owner.
+struct tenancy_list_params {
+	const struct token *token;
+	bool all, labels;
+};
+struct json *tenancy_list(const struct tenancy *tenants, const struct tenancy_list_params *params);
+// Publish now what is gathered, so that a snapshot stands where its seq says.
+void tenancy_flush_events(struct tenancy *tenants);
+
+// What a node says: a worker of its is gone.
+void tenancy_worker_ended(struct tenancy *tenants, const char *node_id, const char *worker_id, const char *message);
+
+// Figures for /metrics.
+struct tenancy_stats {
+	size_t allocations, workers;
+	uint64_t written_bytes, read_bytes, relayed_bytes;
+};
+void tenancy_read_stats(const struct tenancy *tenants, struct tenancy_stats *stats);
+void tenancy_each_device(const struct tenancy *tenants,
+			 void (*each)(void *context, const struct cluster_device *device, uint64_t bytes),
+			 void *context);

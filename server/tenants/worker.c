@@ -1,0 +1,303 @@
+/* A worker's life: asked for, ready, ended. See inside.h.
+ *
+ * It is ready once the node has answered tenant.open and its stream has said whose it is, in either order; then each
+ * device that is wanted is opened (tenant.device), and what waits for it is sent. Ending is one function, for every
+ * reason there is. */
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "server/security/random_id.h"
+#include "server/tenants/inside.h"
+
+#include <openssl/crypto.h>
+#include <openssl/rand.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct worker *worker_by_id(const struct tenancy *tenants, const char *worker_id)
+{
+	for (const struct tenant *tenant = tenants->tenants; tenant; tenant = tenant->next)
+		for (struct worker *worker = tenant->workers; worker; worker = worker->next)
+			if (!strcmp(worker->worker_id, worker_id))
+				return worker;
+	return NULL;
+}
+
+static void worker_let_go(struct worker *worker)
+{
+	if (worker->ended && !worker->asks)
+		free(worker);
+}
+
+// ---- ending ----
+
+// Tell the tenant what it had on one device, and forget it.
+static void lose_items(struct worker *worker, unsigned place, const char *message)
+{
+	struct json *allocations = json_new_array(), *modules = json_new_array(), *params = json_new_object();
+	for (struct item *item = worker->items, *next; item; item = next) {
+		next = item->next;
+		if (item->device != place)
+			continue;
+		if (item->ready) {
+			json_push(item->kind == ITEM_ALLOCATION ? allocations : modules, json_new_string(item->id));
+			item_lose(item);
+		}
+		item_destroy(&item);
+	}
+	bool any = json_first(allocations) || json_first(modules);
+	json_set_string(params, "device_id", cluster_device_id(worker->devices[place].device));
+	json_set_string(params, "message", message);
+	json_set(params, "allocations", allocations);
+	json_set(params, "modules", modules);
+	if (any)
+		tenant_notify(worker->tenant, NULL, "session.device_lost", params);
+	else
+		json_destroy(&params);
+}
+
+void worker_end(struct worker *worker, const struct worker_end_params *how)
+{
+	struct tenancy *tenants = worker->tenants;
+	struct tenant *tenant = worker->tenant;
+	if (worker->ended)
+		return;
+	worker->ended = true;
+	worker->asks++; // until the end of this
+	for (struct worker **at = &tenant->workers; *at; at = &(*at)->next)
+		if (*at == worker) {
+			*at = worker->next;
+			break;
+		}
+	tenants->stats.workers--;
+	net_timer_stop(tenants->params.loop, &worker->start_limit);
+	stream_drop(worker);
+	if (!how->gone) {
+		struct json *params = json_new_object();
+		json_set_string(params, "worker_id", worker->worker_id);
+		cluster_ask(tenants->params.cluster, worker->node_id, "tenant.close", params, NULL, NULL);
+	}
+	log_info("tenants", "worker %s of session %s ended (%s)", worker->worker_id, tenant->session_id,
+		 status_word(how->fault->status));
+	relays_lose_worker(tenant, worker, how->fault);
+	worker_fail_calls(worker, how->fault);
+	for (unsigned place = 0; place < worker->device_count; place++)
+		lose_items(worker, place, how->fault->message);
+	worker_relax(worker);
+	OPENSSL_cleanse(worker->key, sizeof worker->key);
+	worker->tenant = NULL;
+	worker->asks--;
+	worker_let_go(worker);
+}
+
+void worker_lose(struct worker *worker, const char *why)
+{
+	struct error fault = {0};
+	error_set(&fault, STATUS_DEVICE_LOST, "%s", why);
+	error_hint(&fault, "allocate and load again to go on");
+	worker_end(worker, &(struct worker_end_params){.fault = &fault});
+}
+
+void tenancy_worker_ended(struct tenancy *tenants, const char *node_id, const char *worker_id, const char *message)
+{
+	struct error fault = {0};
+	struct worker *worker = worker_by_id(tenants, worker_id);
+	if (!worker || strcmp(worker->node_id, node_id) != 0)
+		return;
+	error_set(&fault, STATUS_DEVICE_LOST, "its worker ended: %s", message);
+	error_hint(&fault, "allocate and load again to go on");
+	worker_end(worker, &(struct worker_end_params){.fault = &fault, .gone = true});
+}
+
+// ---- devices ----
+
+struct opening {
+	struct worker *worker;
+	unsigned place;
+};
+
+static void device_opened(void *context, enum status status, const struct json *result, const struct error *error)
+{
+	struct opening *opening = context;
+	struct worker *worker = opening->worker;
+	unsigned place = opening->place;
+	free(opening);
+	worker->asks--;
+	if (!worker->ended) {
+		worker->devices[place].state = status ? DEVICE_WANTED : DEVICE_OPEN;
+		if (!status)
+			log_debug("tenants", "worker %s opened %s in %.0f ms", worker->worker_id,
+				  cluster_device_id(worker->devices[place].device),
+				  json_get_number(result, "opened_ms", 0));
+		worker_release(worker, place, status ? error : NULL);
+		return;
+	}
+	worker_let_go(worker);
+}
+
+static void open_device(struct worker *worker, unsigned place)
+{
+	struct error error = {0};
+	struct worker_device *device = &worker->devices[place];
+	struct opening *opening = malloc(sizeof(*opening));
+	struct json *params = json_new_object();
+	json_set_string(params, "worker_id", worker->worker_id);
+	json_set_string(params, "device_id", cluster_device_id(device->device));
+	json_set_integer(params, "device", place);
+	enum status status = STATUS_OUT_OF_MEMORY;
+	if (opening) {
+		*opening = (struct opening){.worker = worker, .place = place};
+		status = cluster_ask(worker->tenants->params.cluster, worker->node_id, "tenant.device", params,
+				     device_opened, opening);
+	} else {
+		json_destroy(&params);
+	}
+	if (!status) {
+		device->state = DEVICE_OPENING;
+		worker->asks++;
+		return;
+	}
+	free(opening);
+	error_set(&error, status, "the device's node cannot be asked now");
+	worker_release(worker, place, &error);
+}
+
+// ---- starting ----
+
+void worker_advance(struct worker *worker)
+{
+	if (!worker->opened || !worker->stream)
+		return;
+	if (worker->start_limit.running)
+		log_info("tenants", "worker %s of session %s is ready after %lld ms, %s on node %s", worker->worker_id,
+			 worker->tenant->session_id, (long long)(clock_steady_ms() - worker->asked_ms), worker->backend,
+			 worker->node_id);
+	net_timer_stop(worker->tenants->params.loop, &worker->start_limit);
+	for (unsigned place = 0; place < worker->device_count; place++)
+		if (worker->devices[place].state == DEVICE_WANTED)
+			open_device(worker, place);
+}
+
+static void opened(void *context, enum status status, const struct json *result, const struct error *error)
+{
+	struct worker *worker = context;
+	(void)result;
+	worker->asks--;
+	if (worker->ended) {
+		worker_let_go(worker);
+	} else if (status) {
+		struct error fault = {0};
+		error_set(&fault, status, "no worker could be started: %s", error->message);
+		if (error->hint[0])
+			error_hint(&fault, "%s", error->hint);
+		worker_end(worker, &(struct worker_end_params){.fault = &fault, .gone = true});
+	} else {
+		worker->opened = true;
+		worker_advance(worker);
+	}
+}
+
+static void start_late(void *arg)
+{
+	struct error fault = {0};
+	error_set(&fault, STATUS_UNAVAILABLE, "no worker was ready within %d s", LIMIT_WORKER_START_MS / 1000);
+	error_hint(&fault, "try again; the node's log says what it waits for");
+	worker_end(arg, &(struct worker_end_params){.fault = &fault});
+}
+
+static enum status make_names(struct worker *worker)
+{
+	unsigned char key[(WORKER_KEY_BYTES - 1) / 2];
+	if (random_id("wrk_", worker->worker_id, sizeof worker->worker_id) || RAND_bytes(key, sizeof key) != 1)
+		return STATUS_UNAVAILABLE;
+	for (size_t i = 0; i < sizeof key; i++)
+		snprintf(worker->key + 2 * i, 3, "%02x", key[i]);
+	OPENSSL_cleanse(key, sizeof key);
+	return STATUS_OK;
+}
+
+static unsigned workers_of_node(const struct tenancy *tenants, const char *node_id)
+{
+	unsigned count = 0;
+	for (const struct tenant *tenant = tenants->tenants; tenant; tenant = tenant->next)
+		for (const struct worker *worker = tenant->workers; worker; worker = worker->next)
+			count += !strcmp(worker->node_id, node_id);
+	return count;
+}
+
+static enum status ask_open(struct worker *worker)
+{
+	const struct token *token = worker->tenant->token;
+	struct json *params = json_new_object();
+	json_set_string(params, "worker_id", worker->worker_id);
+	json_set_string(params, "key", worker->key);
+	json_set_string(params, "backend", worker->backend);
+	if (token && token->memory_limit_bytes)
+		json_set_integer(params, "memory_limit_bytes", token->memory_limit_bytes);
+	enum status status = cluster_ask(worker->tenants->params.cluster, worker->node_id, "tenant.open", params,
+					 opened, worker);
+	worker->asks += !status;
+	return status;
+}
+
+static enum status worker_start(struct worker **out, struct tenant *tenant, const struct cluster_device *device,
+				struct error *error)
+{
+	struct tenancy *tenants = tenant->tenants;
+	const char *node_id = cluster_device_node_id(device);
+	*out = NULL;
+	if (workers_of_node(tenants, node_id) >= LIMIT_WORKERS) {
+		error_set(error, STATUS_LIMIT_EXCEEDED, "the device's node has its %d workers", LIMIT_WORKERS);
+		error_hint(error, "a session's worker ends with it; close sessions that are not needed");
+		return STATUS_LIMIT_EXCEEDED;
+	}
+	struct worker *worker = calloc(1, sizeof(*worker));
+	if (!worker)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
+	worker->tenants = tenants;
+	worker->tenant = tenant;
+	worker->asked_ms = clock_steady_ms();
+	worker->last_item = &worker->items;
+	worker_queue_init(&worker->waiting);
+	worker_queue_init(&worker->sent);
+	snprintf(worker->node_id, sizeof worker->node_id, "%s", node_id);
+	snprintf(worker->backend, sizeof worker->backend, "%s",
+		 json_get_string(cluster_device_record(device), "backend", ""));
+	enum status status = make_names(worker);
+	if (!status)
+		status = ask_open(worker);
+	if (status) {
+		free(worker);
+		return error_set(error, status, "no worker can be started now");
+	}
+	worker->next = tenant->workers;
+	tenant->workers = worker;
+	tenants->stats.workers++;
+	net_timer_start(tenants->params.loop, &worker->start_limit, LIMIT_WORKER_START_MS, start_late, worker);
+	*out = worker;
+	return STATUS_OK;
+}
+
+enum status worker_for(struct worker **out, unsigned *place, struct tenant *tenant, const struct cluster_device *device,
+		       struct error *error)
+{
+	const char *backend = json_get_string(cluster_device_record(device), "backend", "");
+	struct worker *worker = tenant->workers;
+	enum status status = STATUS_OK;
+	while (worker &&
+	       (strcmp(worker->node_id, cluster_device_node_id(device)) != 0 || strcmp(worker->backend, backend) != 0))
+		worker = worker->next;
+	if (!worker)
+		status = worker_start(&worker, tenant, device, error);
+	*out = worker;
+	if (status)
+		return status;
+	for (*place = 0; *place < worker->device_count; (*place)++)
+		if (worker->devices[*place].device == device)
+			return STATUS_OK;
+	if (worker->device_count == LIMIT_WORKER_DEVICES)
+		return error_set(error, STATUS_LIMIT_EXCEEDED, "this session uses its %d devices of one back end",
+				 LIMIT_WORKER_DEVICES);
+	worker->devices[worker->device_count++] = (struct worker_device){.device = device};
+	return STATUS_OK;
+}
