@@ -3,10 +3,11 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { after, before, describe, test } from "node:test";
-import { Client, FakeNode, assertContractKept } from "./client.mjs";
+import { Client, assertContractKept } from "./client.mjs";
 import { api, apiText, invalidParams, isTime, method, paramsFault } from "./contract.mjs";
-import { deviceRecord, nodeRecord } from "./records.mjs";
+import { deviceRecord } from "./records.mjs";
 import { startServer } from "./server.mjs";
+import { WorkerNode } from "./workers.mjs";
 
 const now = Date.now();
 // Parameters that fit, for each method; made anew for each call.
@@ -22,14 +23,25 @@ const fitting = {
 	"token.create": () => ({ name: "made", scopes: ["observe"], expires_in_s: 3600, calls_per_s: 100, max_sessions: 10 }),
 	"token.list": () => ({}),
 	"token.revoke": () => ({ token_id: context.spare }),
+	"memory.allocate": () => ({ device_id: "dev_gpu", bytes: 100, label: "mine" }),
+	"memory.write": () => ({ allocation_id: context.allocation, offset: 1 }),
+	"memory.read": () => ({ allocation_id: context.allocation, offset: 1, bytes: 10 }),
+	"memory.copy": () => ({ from: context.allocation, from_offset: 0, to: context.allocation, to_offset: 10, bytes: 10 }),
+	"memory.fill": () => ({ allocation_id: context.allocation, offset: 1, bytes: 10, value: 255 }),
+	"memory.free": () => ({ allocation_id: context.spareAllocation }),
+	"memory.list": () => ({}),
+	"compute.load": () => ({ device_id: "dev_gpu", format: "builtin" }),
+	"compute.launch": () => ({ module_id: context.module, kernel: "k", grid: [1, 1, 1], block: [1, 1, 1],
+		args: [{ allocation_id: context.allocation }, { f32: 1 }], timeout_ms: 1000 }),
+	"compute.unload": () => ({ module_id: context.spareModule }),
 };
 const context = {};
 
 // Everything that a call could have changed.
 async function stateOf(admin) {
-	const { epoch, nodes, devices, recent } = await admin.call("cluster.snapshot");
+	const { epoch, nodes, devices, recent, allocations } = await admin.call("cluster.snapshot");
 	const { tokens } = await admin.call("token.list");
-	return { epoch, nodes, devices, recent, tokens: tokens.map(({ last_used_at, sessions, ...token }) => token) };
+	return { epoch, nodes, devices, recent, allocations, tokens: tokens.map(({ last_used_at, sessions, ...token }) => token) };
 }
 
 describe("every method of the contract", () => {
@@ -40,11 +52,14 @@ describe("every method of the contract", () => {
 		admin = await Client.login(server);
 		observer = await Client.login(server, (await admin.call("token.create", { name: "observer", scopes: ["observe"] })).token);
 		context.spare = (await admin.call("token.create", { name: "spare", scopes: ["join"] })).token_id;
-		node = await FakeNode.connect(server, nodeRecord());
-		await node.devices([deviceRecord()]);
+		node = await WorkerNode.start(server, [deviceRecord()]);
 		await admin.call("events.subscribe", { topics: ["inventory"] });
 		await admin.until(async () => true, "ready");
 		for (;;) if ((await admin.call("cluster.snapshot")).devices.length) break;
+		for (const name of ["allocation", "spareAllocation"])
+			context[name] = (await admin.call("memory.allocate", { device_id: "dev_gpu", bytes: 100 })).allocation_id;
+		for (const name of ["module", "spareModule"])
+			context[name] = (await admin.call("compute.load", { device_id: "dev_gpu", format: "builtin" })).module_id;
 	});
 	after(async () => {
 		await server?.finish();
@@ -54,7 +69,7 @@ describe("every method of the contract", () => {
 	test("has parameters in this file", () => {
 		assert.deepEqual(Object.keys(fitting).sort(), api.methods.map((one) => one.name).sort());
 		for (const [name, make] of Object.entries(fitting)) {
-			context.spare ??= "x";
+			for (const thing of ["spare", "allocation", "spareAllocation", "module", "spareModule"]) context[thing] ??= "x";
 			assert.equal(paramsFault(api, name, make()), undefined, name);
 		}
 	});
@@ -64,7 +79,8 @@ describe("every method of the contract", () => {
 
 		test(`${name}: valid parameters`, async () => {
 			const client = needsLogin ? admin : await Client.open(server);
-			await client.call(name, fitting[name]()); // the client checks the result
+			const body = method(api, name)["x-body"]?.startsWith("required") ? Buffer.from("bytes") : undefined;
+			await (body ? client.callWith(name, fitting[name](), body) : client.call(name, fitting[name]())); // it checks the result
 			if (!needsLogin) await client.close();
 		});
 
@@ -112,7 +128,7 @@ describe("every method of the contract", () => {
 	test("a token without the scope observe reads nothing", async () => {
 		const { token } = await admin.call("token.create", { name: "joiner", scopes: ["join", "infer", "compute", "allocate"] });
 		const client = await Client.login(server, token);
-		for (const { name } of api.methods.filter((one) => one["x-scope"] !== "none"))
+		for (const { name } of api.methods.filter((one) => ["observe", "admin"].includes(one["x-scope"])))
 			await client.refused(name, fitting[name](), "forbidden");
 		await client.close();
 	});
