@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-// `variable` may be NULL: nothing outside this program looks there.
+// `variable` may be NULL: no driver looks there.
 static enum status make(const char *parent, const char *name, const char *variable, struct error *error)
 {
 	char path[4096];
@@ -28,8 +28,6 @@ enum status cache_prepare(const char *data, char *path, size_t size, struct erro
 		status = make(path, "cuda", "CUDA_CACHE_PATH", error);
 	if (!status)
 		status = make(path, "mesa", "MESA_SHADER_CACHE_DIR", error);
-	if (!status)
-		status = make(path, "vulkan", NULL, error);
 	unsetenv("MESA_SHADER_CACHE_DISABLE");
 	return status;
 }

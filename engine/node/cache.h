@@ -1,8 +1,8 @@
 /* Where drivers and back ends keep compiled kernels between processes: one folder of the node's own.
  *
+ *     cache/         what the back ends keep themselves (engine/device/cache.h)
  *     cache/cuda     what CUDA's driver compiled from PTX        CUDA_CACHE_PATH
  *     cache/mesa     what Mesa's drivers compiled from shaders   MESA_SHADER_CACHE_DIR
- *     cache/vulkan   pipeline caches, the Vulkan back end's own
  *
  * Left to themselves, drivers write into the home directory of whoever runs the node: what one tenant's process put
  * there another tenant's would run. Here only workers that verify devices write; a session's worker may read (its
