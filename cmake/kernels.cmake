@@ -34,6 +34,21 @@ foreach(source ${shader_sources})
 	endforeach()
 endforeach()
 
+# Modules as a user would bring them, for tests.
+set(test_kernels "")
+file(GLOB test_shaders CONFIGURE_DEPENDS tests/engine/vulkan/shaders/*.comp)
+if(EXOGPU_TESTS AND glsl_command)
+	foreach(source ${test_shaders})
+		get_filename_component(name ${source} NAME_WE)
+		add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/test-kernels/${name}.spv
+			COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/test-kernels
+			COMMAND ${glsl_command} ${source} -o ${CMAKE_BINARY_DIR}/test-kernels/${name}.spv
+			DEPENDS ${source} VERBATIM)
+		list(APPEND test_kernels ${CMAKE_BINARY_DIR}/test-kernels/${name}.spv)
+	endforeach()
+endif()
+add_custom_target(test-kernels DEPENDS ${test_kernels})
+
 find_program(NVCC nvcc HINTS /usr/local/cuda/bin)
 find_program(CLANG NAMES clang clang-19 clang-18 clang-17 clang-16 clang-15 clang-14)
 file(GLOB cuda_sources CONFIGURE_DEPENDS engine/cuda/kernels/*.cu)

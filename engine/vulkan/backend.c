@@ -4,11 +4,12 @@
  * device.h names the files behind an open device. */
 #include "engine/vulkan/device.h"
 #include "engine/vulkan/enumerate.h"
-#include "engine/vulkan/old_device.h"
+
+unsigned vulkan_without;
 
 static enum status open_device(struct backend_device **out, const struct backend_open *params, struct error *error)
 {
-	return vulkan_device_open(out, params, 0, error);
+	return vulkan_device_open(out, params, vulkan_without, error);
 }
 
 const struct backend backend_vulkan = {
@@ -34,14 +35,4 @@ const struct backend backend_vulkan = {
 	.module_load = vulkan_module_load,
 	.module_unload = vulkan_module_unload,
 	.module_kernel = vulkan_module_kernel,
-
-	.old_open = old_vulkan_open,
-	.old_close = old_vulkan_close,
-	.old_limits = old_vulkan_limits,
-	.old_buffer_create = old_vulkan_buffer_create,
-	.old_buffer_destroy = old_vulkan_buffer_destroy,
-	.old_write = old_vulkan_write,
-	.old_copy = old_vulkan_copy,
-	.old_read = old_vulkan_read,
-	.old_launch = old_vulkan_launch,
 };

@@ -1,9 +1,9 @@
 /* The kernels that are built in, on a Vulkan device: shaders from the binary, and how their work is split.
  *
  * Each shader is compiled twice: one takes the addresses of its buffers as constants, so that no size is too large for
- * it; the other, for devices without buffer addresses, takes descriptors and the places of its elements behind them
- * (shaders/common.glsl). Shaders count in 32 bits: what is larger goes in pieces of at most vulkan_span bytes, which
- * without addresses also fits maxStorageBufferRange.
+ * it; the other, for devices that have none and for processors, which are faster with it, takes descriptors and the
+ * places of its elements behind them (shaders/common.glsl). Shaders count in 32 bits: what is larger goes in pieces of
+ * at most vulkan_span bytes, which also fits what a descriptor may reach.
  * Pipelines are made when first needed, from the cache (cache.c). */
 #include "common/base/embedded.h"
 #include "engine/vulkan/device.h"
@@ -16,9 +16,9 @@ enum {
 	GROUPS = 8448,         // enough to keep the memory of a large GPU busy
 	GROUPS_SOFTWARE = 256, // a processor does better with long runs
 	SUM_GROUPS = 1024,
-	TILES_ENOUGH = 96, // large tiles of a product, for a GPU to be busy
-	SOFTWARE_ROWS = 4, // of shaders/matmul_software.comp
-	SOFTWARE_COLUMNS = 32,
+	TILES_ENOUGH = 96,  // large tiles of a product, for a GPU to be busy
+	SOFTWARE_ROWS = 16, // of shaders/matmul_software.comp
+	SOFTWARE_COLUMNS = 64,
 };
 
 static const VkPipelineStageFlags compute = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT;
@@ -60,12 +60,12 @@ static enum status make_layout(struct backend_device *device, struct error *erro
 						.pBindings = bindings};
 	VkPushConstantRange range = {.stageFlags = VK_SHADER_STAGE_COMPUTE_BIT, .size = sizeof(struct push)};
 	VkPipelineLayoutCreateInfo layout = {.sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
-					     .setLayoutCount = device->addresses ? 0 : 1,
+					     .setLayoutCount = device->bound,
 					     .pSetLayouts = &device->builtin_sets,
 					     .pushConstantRangeCount = 1,
 					     .pPushConstantRanges = &range};
 	VkResult result = VK_SUCCESS;
-	if (!device->addresses && !device->builtin_sets)
+	if (device->bound && !device->builtin_sets)
 		result = device->fn.vkCreateDescriptorSetLayout(device->device, &sets, NULL, &device->builtin_sets);
 	if (result)
 		return vulkan_device_failed(device, error, "vkCreateDescriptorSetLayout", result);
@@ -77,8 +77,7 @@ static enum status make_layout(struct backend_device *device, struct error *erro
 static enum status make_pipeline(struct backend_device *device, enum vulkan_shader shader, struct error *error)
 {
 	char name[64];
-	snprintf(name, sizeof(name), "kernels/vulkan/%s%s.spv", shaders[shader].name,
-		 device->addresses ? "" : ".bound");
+	snprintf(name, sizeof(name), "kernels/vulkan/%s%s.spv", shaders[shader].name, device->bound ? ".bound" : "");
 	const struct embedded_file *file = embedded_find(name);
 	if (!file) {
 		error_hint(error, "install glslc and build again");
@@ -114,8 +113,8 @@ static enum status make_pipeline(struct backend_device *device, enum vulkan_shad
 static bool suits(const struct backend_device *device, enum vulkan_shader shader)
 {
 	if (shader == SHADER_MATMUL_SOFTWARE)
-		return device->software;
-	return !device->software || (shader != SHADER_MATMUL && shader != SHADER_MATMUL_SMALL);
+		return !device->gpu;
+	return device->gpu || (shader != SHADER_MATMUL && shader != SHADER_MATMUL_SMALL);
 }
 
 enum status vulkan_builtin_prepare(struct backend_device *device, struct error *error)
@@ -140,7 +139,7 @@ void vulkan_builtin_finish(struct backend_device *device)
 uint64_t vulkan_span(const struct backend_device *device)
 {
 	uint64_t span = 1ull << 31, range = device->properties.limits.maxStorageBufferRange;
-	while (!device->addresses && span > range / 2) // half: a descriptor may begin before the place
+	while (device->bound && span > range / 2) // half: a descriptor may begin before the place
 		span /= 2;
 	return span;
 }
@@ -148,7 +147,7 @@ uint64_t vulkan_span(const struct backend_device *device)
 uint32_t vulkan_groups(const struct backend_device *device, uint64_t invocations)
 {
 	uint64_t groups = (invocations + VULKAN_GROUP - 1) / VULKAN_GROUP;
-	uint64_t most = device->software ? GROUPS_SOFTWARE : GROUPS;
+	uint64_t most = device->gpu ? GROUPS : GROUPS_SOFTWARE;
 	return (uint32_t)(groups > most ? most : groups ? groups : 1);
 }
 
@@ -193,13 +192,13 @@ enum status vulkan_dispatch(struct backend_stream *stream, const struct vulkan_d
 	enum status status = STATUS_OK;
 	if (!device->pipelines[dispatch->shader])
 		status = make_pipeline(device, dispatch->shader, error);
-	if (!status && !device->addresses)
+	if (!status && device->bound)
 		status = bind_places(stream, dispatch, &push, error);
 	if (status)
 		return status;
 	for (unsigned i = 0; i < shaders[dispatch->shader].places; i++) {
 		const struct backend_buffer *buffer = dispatch->places[i].buffer;
-		if (device->addresses)
+		if (!device->bound)
 			push.slots[i] = buffer->address + dispatch->places[i].offset;
 		stream->host_sees |= buffer->memory != EXOGPU_MEMORY_DEVICE;
 	}
@@ -249,6 +248,18 @@ static enum status launch_elementwise(struct backend_stream *stream, const struc
 		status = vulkan_dispatch(stream, &dispatch, error);
 	}
 	return status;
+}
+
+// A processor fills faster than its shaders do.
+static enum status fill_on_host(struct backend_stream *stream, struct backend_buffer *buffer, uint64_t bytes,
+				uint32_t word, struct error *error)
+{
+	enum status status = vulkan_stream_begin(stream, VK_PIPELINE_STAGE_TRANSFER_BIT, error);
+	if (status)
+		return status;
+	stream->host_sees |= buffer->memory != EXOGPU_MEMORY_DEVICE;
+	stream->device->fn.vkCmdFillBuffer(stream->commands, buffer->buffer, 0, bytes, word);
+	return STATUS_OK;
 }
 
 // Sums of groups into the stream's scratch memory, piece upon piece; then the sum of those.
@@ -312,7 +323,7 @@ static enum status launch_part(struct backend_stream *stream, const struct matmu
 		.words = {(uint32_t)part->m, (uint32_t)part->n, (uint32_t)part->k, (uint32_t)whole->k,
 			  (uint32_t)whole->n, depth > 0},
 	};
-	if (stream->device->software) {
+	if (!stream->device->gpu) {
 		dispatch.shader = SHADER_MATMUL_SOFTWARE;
 		wide = SOFTWARE_COLUMNS;
 		high = SOFTWARE_ROWS;
@@ -355,6 +366,8 @@ enum status vulkan_launch_builtin(struct backend_stream *stream, const struct ba
 	struct elementwise work = {.per_invocation = 1};
 	switch ((enum builtin_kernel)(launch->kernel + 1)) {
 	case BUILTIN_FILL_F32:
+		if (!stream->device->gpu)
+			return fill_on_host(stream, a[0].buffer, a[2].bits * 4, (uint32_t)a[1].bits, error);
 		work = (struct elementwise){.shader = SHADER_FILL,
 					    .buffers = {a[0].buffer},
 					    .bytes = {4},

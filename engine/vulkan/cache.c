@@ -21,8 +21,8 @@ static struct cache_file file_of(const struct backend_device *device)
 static void describe(struct backend_device *device)
 {
 	const VkPhysicalDeviceProperties *told = &device->properties;
-	snprintf(device->cache_name, sizeof(device->cache_name), "vulkan-%04x-%04x.bin", told->vendorID & 0xffff,
-		 told->deviceID & 0xffff);
+	snprintf(device->cache_name, sizeof(device->cache_name), "vulkan-%04x-%04x.bin", told->vendorID,
+		 told->deviceID);
 	int length = snprintf(device->cache_head, sizeof(device->cache_head), "vulkan %08x %08x %08x %08x ",
 			      told->vendorID, told->deviceID, told->driverVersion, told->apiVersion);
 	for (unsigned i = 0; i < VK_UUID_SIZE; i++)

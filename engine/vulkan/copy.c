@@ -1,8 +1,8 @@
 /* Copies and fills on a Vulkan device, at any offset and length.
  *
- * Within the device's memory a shader does the work, 16 bytes at a time, where the two ranges lie alike: it reaches the
+ * Within a GPU's memory a shader does the work, 16 bytes at a time, where the two ranges lie alike: it reaches the
  * memory's bandwidth, vkCmdCopyBuffer a tenth of it (419 GB/s on an H200). The up to 15 bytes before and behind, small
- * copies, copies from and to the host, and devices without buffer addresses take vkCmdCopyBuffer.
+ * copies and those from and to the host take vkCmdCopyBuffer, and on a processor all do: there it is memcpy.
  * Fills likewise; what is not whole words of 4 bytes is copied from a small buffer that holds each byte value. */
 #include "engine/vulkan/device.h"
 
@@ -43,9 +43,8 @@ static enum status copy_units(struct backend_stream *stream, const struct backen
 
 static bool by_shader(const struct backend_device *device, const struct backend_copy *copy)
 {
-	return device->addresses && !device->software && copy->bytes >= BY_SHADER_BYTES &&
-	       copy->to->memory != EXOGPU_MEMORY_HOST && copy->from->memory != EXOGPU_MEMORY_HOST &&
-	       copy->to_offset % UNIT == copy->from_offset % UNIT;
+	return device->gpu && copy->bytes >= BY_SHADER_BYTES && copy->to->memory != EXOGPU_MEMORY_HOST &&
+	       copy->from->memory != EXOGPU_MEMORY_HOST && copy->to_offset % UNIT == copy->from_offset % UNIT;
 }
 
 enum status vulkan_copy(struct backend_stream *stream, const struct backend_copy *copy, struct error *error)
@@ -116,8 +115,7 @@ enum status vulkan_fill(struct backend_stream *stream, struct backend_buffer *bu
 			uint8_t value, struct error *error)
 {
 	struct backend_device *device = stream->device;
-	bool shader = device->addresses && !device->software && bytes >= BY_SHADER_BYTES &&
-		      buffer->memory != EXOGPU_MEMORY_HOST;
+	bool shader = device->gpu && bytes >= BY_SHADER_BYTES && buffer->memory != EXOGPU_MEMORY_HOST;
 	uint64_t unit = shader ? UNIT : WORD, head = -offset % unit;
 	head = head < bytes ? head : bytes;
 	uint64_t middle = (bytes - head) / unit * unit, tail = bytes - head - middle;

@@ -224,6 +224,7 @@ static enum status survey(struct backend_device *device, struct features *featur
 			       device->api >= VK_API_VERSION_1_3 ||
 				       listed(extensions, count, VK_KHR_MAINTENANCE_4_EXTENSION_NAME),
 			       &subgroup);
+		device->gpu = !device->software || without & WITHOUT_SOFTWARE;
 		device->timeline = features->timeline.timelineSemaphore && !(without & WITHOUT_TIMELINE);
 		device->addresses = features->addresses.bufferDeviceAddress && !(without & WITHOUT_ADDRESSES);
 		allow(device, features, &subgroup);
@@ -261,6 +262,7 @@ static enum status create_device(struct backend_device *device, const struct fea
 		return status;
 	device->timeline = device->timeline && device->fn.vkWaitSemaphores && device->fn.vkGetSemaphoreCounterValue;
 	device->addresses = device->addresses && device->fn.vkGetBufferDeviceAddress;
+	device->bound = !device->addresses || !device->gpu;
 	for (uint32_t i = 0; i < device->queue_count; i++)
 		device->fn.vkGetDeviceQueue(device->device, device->queue_family, i, &device->queues[i]);
 	return STATUS_OK;

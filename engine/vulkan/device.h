@@ -31,7 +31,11 @@ enum vulkan_without {
 	WITHOUT_TIMELINE = 1 << 0,
 	WITHOUT_ADDRESSES = 1 << 1,
 	WITHOUT_TIMESTAMPS = 1 << 2,
+	WITHOUT_SOFTWARE = 1 << 3, // a processor takes the ways of a GPU
 };
+
+// Bits of it, for devices that are opened from now on. Tests set it; it is 0.
+extern unsigned vulkan_without;
 
 // Shaders that are built in: those of builtin.h, and what copies and fills.
 enum vulkan_shader {
@@ -105,7 +109,7 @@ struct backend_stream {
 
 	uint64_t points, reached;                 // the newest made, and known to be reached
 	uint64_t point_submission[EXOGPU_POINTS]; // of point p: [p % EXOGPU_POINTS], as in the query pool
-	int64_t point_ns[EXOGPU_POINTS];          // when the host saw it reached, for elapsed without timestamps
+	int64_t point_ns[EXOGPU_POINTS];          // of the host: elapsed without timestamps
 	struct backend_buffer *scratch;           // of sum_f32
 };
 
@@ -140,6 +144,9 @@ struct backend_device {
 	uint32_t timestamp_bits;                     // 0: no timestamps
 	uint64_t largest_allocation, largest_buffer; // as the driver says; largest_buffer is 0 where it does not
 	bool software, timeline, addresses, budget;
+	bool gpu;   // the ways that are good for a GPU are taken: not software, but for tests
+	bool bound; // the built-in kernels take descriptors, not addresses: a processor is several times faster with
+		    // them
 	struct spirv_limits spirv;
 
 	VkDevice device;
@@ -155,7 +162,7 @@ struct backend_device {
 	struct backend_stream *streams;
 	struct backend_module *modules;
 
-	VkDescriptorSetLayout builtin_sets; // without addresses
+	VkDescriptorSetLayout builtin_sets; // if bound
 	VkPipelineLayout builtin_layout;
 	VkPipeline pipelines[SHADER_COUNT]; // made when first needed
 	struct backend_buffer *patterns;    // (256, 4): four bytes of each value, where fills find their edges

@@ -4,6 +4,7 @@
 #include "engine/device/requirements.h"
 
 #include <dlfcn.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -177,15 +178,19 @@ enum status vulkan_create(struct vulkan **out, bool debug, struct library_info *
 	return status;
 }
 
+// One instance of a process stays, and with it the loader and the drivers: the last to go would unload them, and
+// NVIDIA's driver cannot be loaded again and again (seen: the 33rd time fails).
 void vulkan_destroy(struct vulkan **vulkan)
 {
+	static atomic_flag stays = ATOMIC_FLAG_INIT;
 	if (!*vulkan)
 		return;
 	if ((*vulkan)->instance)
 		vulkan_debug_end(*vulkan);
-	if ((*vulkan)->instance && (*vulkan)->vkDestroyInstance)
+	bool destroy = !(*vulkan)->instance || atomic_flag_test_and_set(&stays);
+	if (destroy && (*vulkan)->instance && (*vulkan)->vkDestroyInstance)
 		(*vulkan)->vkDestroyInstance((*vulkan)->instance, NULL);
-	if ((*vulkan)->library)
+	if (destroy && (*vulkan)->library)
 		dlclose((*vulkan)->library);
 	free(*vulkan);
 	*vulkan = NULL;

@@ -341,13 +341,27 @@ static bool constant_value(const struct reader *r, uint32_t id, uint32_t *value)
 	return true;
 }
 
-// How many bytes a variable of this type takes, about; UINT64_MAX if that cannot be told.
+static uint64_t type_bytes(const struct reader *r, uint32_t id, unsigned depth);
+
+static uint64_t struct_bytes(const struct reader *r, uint32_t at, unsigned depth)
+{
+	uint64_t bytes = 0;
+	for (uint32_t i = 2; i < length_of(r, at); i++) {
+		uint64_t member = type_bytes(r, word(r, at + i), depth + 1);
+		if (!member || member > r->limits->shared_bytes - bytes)
+			return 0;
+		bytes += member;
+	}
+	return bytes;
+}
+
+// How many bytes a variable of this type takes, about; 0 if that cannot be told, or is more than shared memory. Each
+// part takes at least one: so that is a bound on the parts that are looked at, too.
 static uint64_t type_bytes(const struct reader *r, uint32_t id, unsigned depth)
 {
-	uint32_t at = id < r->bound ? r->ids[id].at : 0, count = 1;
-	uint64_t bytes = 0, each;
+	uint32_t at = id < r->bound ? r->ids[id].at : 0, count = 0;
 	if (!at || depth == DEPTH)
-		return UINT64_MAX;
+		return 0;
 	switch (op_of(r, at)) {
 	case OP_TYPE_BOOL:
 		return 4;
@@ -356,27 +370,19 @@ static uint64_t type_bytes(const struct reader *r, uint32_t id, unsigned depth)
 		return word(r, at + 2) / 8;
 	case OP_TYPE_POINTER:
 		return 8;
+	case OP_TYPE_STRUCT:
+		return struct_bytes(r, at, depth);
 	case OP_TYPE_VECTOR:
 	case OP_TYPE_MATRIX:
 		count = word(r, at + 3);
 		break;
 	case OP_TYPE_ARRAY:
 		if (!constant_value(r, word(r, at + 3), &count))
-			return UINT64_MAX;
+			return 0;
 		break;
-	case OP_TYPE_STRUCT:
-		for (uint32_t i = 2; i < length_of(r, at); i++) {
-			each = type_bytes(r, word(r, at + i), depth + 1);
-			if (each > r->limits->shared_bytes)
-				return UINT64_MAX;
-			bytes += each;
-		}
-		return bytes;
 	}
-	if (op_of(r, at) > OP_TYPE_STRUCT)
-		return UINT64_MAX;
-	each = type_bytes(r, word(r, at + 2), depth + 1);
-	return each > UINT32_MAX ? UINT64_MAX : each * count;
+	uint64_t each = count ? type_bytes(r, word(r, at + 2), depth + 1) : 0;
+	return each && count <= r->limits->shared_bytes / each ? each * count : 0;
 }
 
 // Where a member of the structure lies; UINT32_MAX if that is not told.
@@ -516,7 +522,7 @@ static enum status take_variable(struct reader *r, uint32_t at, uint32_t end, bo
 		return add_push(r, type);
 	case CLASS_WORKGROUP:
 		bytes = type_bytes(r, type, 0);
-		if (bytes > r->limits->shared_bytes || (r->shared_bytes += bytes) > r->limits->shared_bytes)
+		if (!bytes || (r->shared_bytes += bytes) > r->limits->shared_bytes)
 			return refuse(r, "more than %u bytes of shared memory", r->limits->shared_bytes);
 		return STATUS_OK;
 	case CLASS_INPUT:

@@ -96,17 +96,22 @@ static enum status wait_submission(struct backend_stream *stream, uint64_t submi
 	return update(stream, error);
 }
 
-// Which points are reached by what is completed.
+// Which points are reached by what is completed. Without timestamps the newest counts as reached now, and those before
+// it, which were not seen, as they were marked, or reached by one that was seen later than that.
 static void advance(struct backend_stream *stream)
 {
-	int64_t now_ns = 0;
+	uint64_t before = stream->reached;
 	while (stream->reached < stream->points &&
-	       stream->point_submission[(stream->reached + 1) % EXOGPU_POINTS] <= stream->completed) {
+	       stream->point_submission[(stream->reached + 1) % EXOGPU_POINTS] <= stream->completed)
 		stream->reached++;
-		if (!stream->device->timestamp_bits)
-			stream->point_ns[stream->reached % EXOGPU_POINTS] = now_ns ? now_ns
-										   : (now_ns = clock_steady_ns());
+	if (stream->device->timestamp_bits || stream->reached == before)
+		return;
+	for (uint64_t point = before + 1; point < stream->reached; point++) {
+		int64_t last_ns = stream->point_ns[(point - 1) % EXOGPU_POINTS];
+		if (stream->point_ns[point % EXOGPU_POINTS] < last_ns)
+			stream->point_ns[point % EXOGPU_POINTS] = last_ns;
 	}
+	stream->point_ns[stream->reached % EXOGPU_POINTS] = clock_steady_ns();
 }
 
 // ---- recording ----
@@ -324,6 +329,7 @@ enum status vulkan_mark(struct backend_stream *stream, uint64_t *point, struct e
 	stream->host_sees = false;
 	stream->points = next;
 	stream->point_submission[next % EXOGPU_POINTS] = stream->submitted;
+	stream->point_ns[next % EXOGPU_POINTS] = clock_steady_ns();
 	*point = next;
 	return STATUS_OK;
 }
@@ -475,6 +481,7 @@ void vulkan_stream_destroy(struct backend_device *device, struct backend_stream 
 	stream->host_sees = false;
 	stream->wait_count = 0;
 	stream->points = stream->reached = 0;
+	stream->point_ns[0] = 0;
 	*stream_pointer = NULL;
 }
 

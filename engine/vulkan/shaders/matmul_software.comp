@@ -10,7 +10,7 @@ ARRAY(1, 4, float, a);
 ARRAY(2, 4, float, b);
 PUSH { SLOT(c); SLOT(a); SLOT(b); uint m, n, k, a_stride, b_stride, more; } push;
 
-const uint ROWS = 4, COLUMNS = 4;
+const uint ROWS = 16, COLUMNS = 8;
 
 void main()
 {

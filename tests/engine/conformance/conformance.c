@@ -73,6 +73,7 @@ int conformance_run(const char *backend)
 	struct error error = {0};
 	int failed = 0;
 	suite.backend = backend;
+	suite.count = 0;
 	if (exogpu_find_devices(note, NULL, &error)) {
 		fprintf(stderr, "listing devices failed: %s\n", error.message);
 		return 1;
