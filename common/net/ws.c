@@ -52,6 +52,7 @@ struct net_conn {
 	struct net_timer held_back; // while it is paused
 	struct queued *queue;       // ring of (queue_capacity, a power of two)
 	size_t queue_capacity, queue_first, queue_bytes;
+	size_t bulk_bytes; // of queue_bytes, those in binary frames
 	size_t first_sent; // of the first frame in the queue: it is being sent in fragments
 	char *bearer;      // of one that dials
 	bool *gone;        // set when this is destroyed, while net_dial is on the stack
@@ -67,7 +68,7 @@ static void queue_clear(struct net_conn *conn)
 {
 	for (size_t i = 0; i < conn->queue_count; i++)
 		net_frame_unref(&queue_at(conn, i)->frame);
-	conn->queue_count = conn->queue_bytes = conn->first_sent = 0;
+	conn->queue_count = conn->queue_bytes = conn->bulk_bytes = conn->first_sent = 0;
 }
 
 static enum status queue_grow(struct net_conn *conn)
@@ -93,6 +94,7 @@ static void queue_drop_key(struct net_conn *conn, uint64_t key)
 		struct queued *entry = queue_at(conn, i);
 		if (entry->key == key && !(i == 0 && conn->first_sent)) {
 			conn->queue_bytes -= entry->frame->length;
+			conn->bulk_bytes -= entry->frame->text ? 0 : entry->frame->length;
 			net_frame_unref(&entry->frame);
 		} else {
 			*queue_at(conn, kept++) = *entry;
@@ -105,13 +107,16 @@ static enum status queue_push(struct net_conn *conn, struct net_frame *frame, ui
 {
 	if (key)
 		queue_drop_key(conn, key);
-	if (conn->queue_count >= LIMIT_SEND_QUEUE_MESSAGES ||
-	    (conn->queue_count && conn->queue_bytes + frame->length > LIMIT_SEND_QUEUE_BYTES))
+	// Bulk was asked for, and whoever sends it holds back by `drained`: it does not make the rest too much.
+	size_t waiting = frame->text ? conn->queue_bytes - conn->bulk_bytes : conn->bulk_bytes;
+	size_t most = frame->text ? (size_t)LIMIT_SEND_QUEUE_BYTES : (size_t)LIMIT_STREAM_QUEUE_BYTES;
+	if (conn->queue_count >= LIMIT_SEND_QUEUE_MESSAGES || (waiting && waiting + frame->length > most))
 		return STATUS_LIMIT_EXCEEDED;
 	if (conn->queue_count == conn->queue_capacity && queue_grow(conn))
 		return STATUS_OUT_OF_MEMORY;
 	*queue_at(conn, conn->queue_count++) = (struct queued){.frame = net_frame_ref(frame), .key = key};
 	conn->queue_bytes += frame->length;
+	conn->bulk_bytes += frame->text ? 0 : frame->length;
 	return STATUS_OK;
 }
 
@@ -222,6 +227,7 @@ static int queue_send(struct net_conn *conn)
 			return 0;
 		conn->first_sent += length;
 		conn->queue_bytes -= length;
+		conn->bulk_bytes -= frame->text ? 0 : length;
 		if (conn->first_sent < frame->length)
 			continue;
 		conn->first_sent = 0;

@@ -97,7 +97,8 @@ enum status net_frame_prepend(struct net_frame *frame, const void *bytes, size_t
 
 // Queue a frame (a new reference is taken). With key != 0 a frame of the same key that still waits is replaced by this
 // one, which goes to the end: latest value only. A queue over its limits closes the connection with 4408 and returns
-// STATUS_LIMIT_EXCEEDED.
+// STATUS_LIMIT_EXCEEDED. Binary frames are bulk that was asked for, whose sender holds back when net_conn_queued_bytes
+// says that there is much: LIMIT_STREAM_QUEUE_BYTES is for them, LIMIT_SEND_QUEUE_BYTES for the rest.
 enum status net_conn_send(struct net_conn *conn, struct net_frame *frame, uint64_t key);
 // Large frames go out as fragments of NET_FRAGMENT_BYTES, so that a ping is answered in between.
 enum { NET_FRAGMENT_BYTES = 128 * 1024 };

@@ -117,7 +117,14 @@ enum status api_log_in(struct api_client *client, struct token *token, const cha
 		}
 	} else if (client->session && client->session->token == token) {
 		return STATUS_OK; // logged in already, and still
-	} else {
+	}
+	if (client->session && client->session != session &&
+	    client->calls > 1) { // this one, and those of the old session
+		error_set(error, STATUS_CONFLICT, "calls of the session before are under way on this connection");
+		error_hint(error, "wait for their answers, or log in on a connection of its own");
+		return STATUS_CONFLICT;
+	}
+	if (!session) {
 		if (api->stats.sessions >= LIMIT_SESSIONS) {
 			error_set(error, STATUS_LIMIT_EXCEEDED, "the server has its %d sessions", LIMIT_SESSIONS);
 			error_hint(error, "try again in %d s", LIMIT_SESSION_GRACE_MS / 1000);

@@ -597,6 +597,32 @@ describe("holding back", () => {
 		await client.close();
 	});
 
+	test("what a client asked for does not make its events too much for it", async () => {
+		const client = await tenant(), other = await tenant(), id = await allocate(client, 16 * MiB);
+		await client.call("events.subscribe", { topics: ["inventory"] });
+		client.socket.pause();
+		const all = [16, 1.5, 16, 3, 1.9, 16, 0.5, 16].map((size) => read(client, id, 0, Math.round(size * MiB)));
+		for (let i = 0; i < 30; i++) await admin.call("device.drain", { device_id: "dev_small", drain: i % 2 === 0 });
+		await allocate(other, 100);
+		client.socket.resume();
+		assert.equal((await Promise.all(all)).length, 8);
+		assert.equal(client.end, undefined);
+		await client.close();
+		await other.close();
+	});
+
+	test("no other token while calls of the one before are under way", async () => {
+		const client = await tenant(), id = await allocate(client), { token: text } = await token();
+		node.worker().answers["memory.read"] = () => null;
+		const waits = client.call("memory.read", { allocation_id: id, offset: 0, bytes: 1 }).catch((error) => error.reason);
+		await client.refused("auth.login", { token: text }, "conflict");
+		node.worker().kill();
+		assert.equal(await waits, "device_lost");
+		await client.call("auth.login", { token: text });
+		await client.refused("memory.read", { allocation_id: id, offset: 0, bytes: 1 }, "not_found");
+		await client.close();
+	});
+
 	test("a client held back that goes, and one that is read again after its worker died", async () => {
 		const client = await tenant(), id = await allocate(client, MiB), worker = node.worker();
 		worker.socket.pause();
