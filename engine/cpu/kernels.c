@@ -10,8 +10,9 @@
 enum {
 	PIECE_BYTES = 1 << 20, // of what is written, or read where nothing is
 	PIECE_ELEMENTS = PIECE_BYTES / 4,
-	READ_BYTES = 2 << 20, // a whole large page, if there are any
-	SUM_PIECES = 4096,    // at most: their sums are kept
+	PAST_BYTES = 32 << 20, // from here on the caches are left to others
+	READ_BYTES = 2 << 20,  // a whole large page, if there are any
+	SUM_PIECES = 4096,     // at most: their sums are kept
 };
 
 enum status kernel_scratch_need(struct kernel_scratch *scratch, enum builtin_kernel kernel, struct error *error)
@@ -59,7 +60,8 @@ struct run {
 	const struct kernel_work *work; // of a kernel
 	uint8_t *to;                    // of a copy or a fill
 	const uint8_t *from;
-	uint8_t value;
+	uint32_t word;  // of a fill
+	bool past;      // past the caches
 	uint64_t n;     // bytes or elements of all
 	uint64_t piece; // and of one piece
 	double *sums;
@@ -78,7 +80,10 @@ static void copy_piece(void *context, uint64_t index)
 	const struct run *run = context;
 	size_t count;
 	uint64_t first = part(run, index, &count);
-	memcpy(run->to + first, run->from + first, count);
+	if (run->past)
+		run->level->copy_past(run->to + first, run->from + first, count);
+	else
+		memcpy(run->to + first, run->from + first, count);
 }
 
 static void fill_piece(void *context, uint64_t index)
@@ -86,7 +91,10 @@ static void fill_piece(void *context, uint64_t index)
 	const struct run *run = context;
 	size_t count;
 	uint64_t first = part(run, index, &count);
-	memset(run->to + first, run->value, count);
+	if (run->past)
+		run->level->fill_past(run->to + first, run->word, count);
+	else
+		memset(run->to + first, (uint8_t)run->word, count);
 }
 
 static void run_all(const struct kernel_place *place, struct run *run, void (*piece)(void *context, uint64_t index))
@@ -96,12 +104,17 @@ static void run_all(const struct kernel_place *place, struct run *run, void (*pi
 
 void kernel_copy(const struct kernel_place *place, void *to, const void *from, uint64_t bytes)
 {
-	run_all(place, &(struct run){.to = to, .from = from, .n = bytes, .piece = PIECE_BYTES}, copy_piece);
+	struct run run = {.level = place->level, .to = to, .from = from, .n = bytes, .piece = PIECE_BYTES};
+	run.past = bytes >= PAST_BYTES;
+	run_all(place, &run, copy_piece);
 }
 
 void kernel_fill(const struct kernel_place *place, void *to, uint8_t value, uint64_t bytes)
 {
-	run_all(place, &(struct run){.to = to, .value = value, .n = bytes, .piece = PIECE_BYTES}, fill_piece);
+	struct run run = {.level = place->level, .to = to, .n = bytes, .piece = PIECE_BYTES};
+	run.word = 0x01010101u * value;
+	run.past = bytes >= PAST_BYTES;
+	run_all(place, &run, fill_piece);
 }
 
 static void fill_f32_piece(void *context, uint64_t index)
@@ -109,7 +122,11 @@ static void fill_f32_piece(void *context, uint64_t index)
 	const struct run *run = context;
 	size_t count;
 	uint64_t first = part(run, index, &count);
-	run->level->fill((float *)run->work->buffers[0] + first, as_float(run->work->values[1]), count);
+	float *to = (float *)run->work->buffers[0] + first;
+	if (run->past)
+		run->level->fill_past(to, (uint32_t)run->work->values[1], 4 * count);
+	else
+		run->level->fill(to, as_float(run->work->values[1]), count);
 }
 
 static void saxpy_piece(void *context, uint64_t index)
@@ -185,6 +202,7 @@ void kernel_run(const struct kernel_place *place, const struct kernel_work *work
 	switch (work->kernel) {
 	case BUILTIN_FILL_F32:
 		run.n = work->values[2];
+		run.past = run.n >= PAST_BYTES / 4;
 		run_all(place, &run, fill_f32_piece);
 		break;
 	case BUILTIN_SAXPY_F32:

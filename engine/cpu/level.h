@@ -32,6 +32,9 @@ struct cpu_level {
 	void (*fill)(float *dst, float value, size_t n);
 	void (*saxpy)(float *y, const float *x, float a, size_t n);
 	double (*sum)(const float *x, size_t n);
+	// Copy, and fill with one word after another, past the caches where the processor can.
+	void (*copy_past)(void *to, const void *from, size_t bytes);
+	void (*fill_past)(void *to, uint32_t word, size_t bytes);
 	// hashes[i], floats[i] for in[i], whose place in the whole is first + i
 	void (*verify)(const struct level_verify *verify, uint32_t first, size_t n);
 	void (*stream_fill)(uint32_t *data, uint32_t first, uint32_t seed, size_t n);

@@ -3,6 +3,7 @@
  *
  *   LEVEL    the name of its table           WIDTH    floats in a vector
  *   TITLE    the name as a person gives it   ROWS, COLUMNS    of matmul's tile; COLUMNS in vectors
+ *   PAST(to, vector), PAST_END    store past the caches, and make such stores seen in order; may be left out
  *
  * Vectors are the compiler's own (GCC and clang), so the loops stand here once; the flags of the file (CMakeLists.txt)
  * say what they become, and that a product may be fused into the sum that takes it. ROWS * COLUMNS sums, COLUMNS
@@ -16,7 +17,7 @@ typedef uint32_t words __attribute__((vector_size(4 * WIDTH), aligned(4), may_al
 typedef float half __attribute__((vector_size(2 * WIDTH), aligned(4), may_alias));
 typedef double doubles __attribute__((vector_size(4 * WIDTH)));
 
-enum { DOUBLES = WIDTH / 2, SUMS = LEVEL_SUM_LANES / DOUBLES };
+enum { DOUBLES = WIDTH / 2 };
 
 static void fill(float *dst, float value, size_t n)
 {
@@ -37,25 +38,85 @@ static void saxpy(float *y, const float *x, float a, size_t n)
 		y[i] += a * x[i];
 }
 
-// Lane l adds x[l], x[l + lanes], ...; then the lanes are added in pairs. The same at every level.
+// Each of RUNS parts of x has its lanes: lane l of them adds its elements l, l + lanes, ... Then all lanes are added in
+// pairs. The same at every level; parts side by side for the reason that stream_read gives.
 static double sum(const float *x, size_t n)
 {
-	doubles sums[SUMS] = {{0}};
+	enum { RUNS = 4, LANES = LEVEL_SUM_LANES / RUNS, VECTORS = LANES / DOUBLES };
+	doubles sums[RUNS][VECTORS] = {{{0}}};
 	double lanes[LEVEL_SUM_LANES];
-	size_t i = 0;
-	for (; i + LEVEL_SUM_LANES <= n; i += LEVEL_SUM_LANES) {
+	size_t run = n / LEVEL_SUM_LANES * LANES;
+	for (size_t i = 0; i < run; i += LANES)
 #pragma GCC unroll 32
-		for (size_t j = 0; j < SUMS; j++)
-			sums[j] += __builtin_convertvector(*(const half *)(x + i + j * DOUBLES), doubles);
-	}
+		for (size_t r = 0; r < RUNS; r++)
+#pragma GCC unroll 32
+			for (size_t j = 0; j < VECTORS; j++)
+				sums[r][j] += __builtin_convertvector(*(const half *)(x + r * run + i + j * DOUBLES),
+								      doubles);
 	memcpy(lanes, sums, sizeof(lanes));
-	for (size_t j = 0; i + j < n; j++)
-		lanes[j] += (double)x[i + j];
+	for (size_t i = 0; RUNS * run + i < n; i++)
+		lanes[i] += (double)x[RUNS * run + i];
 	for (size_t count = LEVEL_SUM_LANES / 2; count; count /= 2)
-		for (size_t j = 0; j < count; j++)
-			lanes[j] += lanes[j + count];
+		for (size_t i = 0; i < count; i++)
+			lanes[i] += lanes[i + count];
 	return lanes[0];
 }
+
+// ---- past the caches ----
+
+#ifdef PAST
+enum { LINE = 64 };
+
+static size_t to_line(const uint8_t *at, size_t bytes)
+{
+	size_t head = -(uintptr_t)at % LINE;
+	return head < bytes ? head : bytes;
+}
+
+// Four runs at once, for the reason that stream_read gives.
+static void copy_past(void *to_bytes, const void *from_bytes, size_t bytes)
+{
+	enum { RUNS = 4 };
+	uint8_t *to = to_bytes;
+	const uint8_t *from = from_bytes;
+	size_t head = to_line(to, bytes), run = (bytes - head) / RUNS / LINE * LINE, done = head + RUNS * run;
+	memcpy(to, from, head);
+	for (size_t i = head; i < head + run; i += sizeof(floats))
+#pragma GCC unroll 32
+		for (size_t r = 0; r < RUNS; r++)
+			PAST((float *)(to + r * run + i), *(const floats *)(from + r * run + i));
+	PAST_END;
+	memcpy(to + done, from + done, bytes - done);
+}
+
+static void fill_past(void *to_bytes, uint32_t word, size_t bytes)
+{
+	uint8_t *to = to_bytes;
+	size_t head = to_line(to, bytes), end = head + (bytes - head) / LINE * LINE, i = 0;
+	words all = word - (words){0};
+	floats value;
+	memcpy(&value, &all, sizeof(value));
+	for (; i < head; i++)
+		to[i] = (uint8_t)(word >> 8 * (i % 4));
+	for (; i < end; i += sizeof(value))
+		PAST((float *)(to + i), value);
+	PAST_END;
+	for (; i < bytes; i++)
+		to[i] = (uint8_t)(word >> 8 * (i % 4));
+}
+#else
+static void copy_past(void *to, const void *from, size_t bytes)
+{
+	memcpy(to, from, bytes);
+}
+
+static void fill_past(void *to, uint32_t word, size_t bytes)
+{
+	for (size_t i = 0; i < bytes / 4; i++)
+		memcpy((uint8_t *)to + 4 * i, &word, 4);
+	memcpy((uint8_t *)to + bytes / 4 * 4, &word, bytes % 4);
+}
+#endif
 
 static uint32_t mix(uint32_t value, uint32_t seed)
 {
@@ -162,6 +223,8 @@ const struct cpu_level LEVEL = {
 	.fill = fill,
 	.saxpy = saxpy,
 	.sum = sum,
+	.copy_past = copy_past,
+	.fill_past = fill_past,
 	.verify = verify,
 	.stream_fill = stream_fill,
 	.stream_read = stream_read,

@@ -5,4 +5,10 @@
 #define WIDTH 4
 #define ROWS 4
 #define COLUMNS 2
+#ifdef __SSE2__
+#include <immintrin.h>
+
+#define PAST(to, vector) _mm_stream_ps(to, vector)
+#define PAST_END _mm_sfence()
+#endif
 #include "engine/cpu/level_loops.h"

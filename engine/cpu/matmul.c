@@ -17,10 +17,10 @@
 #include <string.h>
 
 enum {
-	BLOCK = 2048,     // of m, n and k that is packed at once
-	DEPTH = 256,      // of k in a step: a strip of b stays in 48 KiB, or in 32 where columns are few
-	PATCH_ROWS = 168, // about, in whole strips; a patch of a step, a and b: some 400 KiB
-	PATCH_COLUMNS = 256,
+	BLOCK = 2048,         // of m, n and k that is packed at once
+	DEPTH = 512,          // of k in a step: a strip of b is 32 KiB (16 columns) or 64 (32)
+	PATCH_ROWS = 84,      // about, in whole strips: what a step reads of a is 170 KiB
+	PATCH_COLUMNS = 256,  // the same of b, one strip at a time
 	ROUNDED = BLOCK + 64, // strips are whole
 };
 

@@ -1,5 +1,5 @@
 // Runs the benches of the server and prints each as a table in Markdown, ready for docs/performance.md.
-//   node tests/bench/run.mjs WORKDIR [fanout] [start] [node]
+//   node tests/bench/run.mjs WORKDIR [fanout] [start] [node] [device]
 // Every figure is the median of 5 rounds; the rounds of what is compared are interleaved, so that a noisy neighbour
 // disturbs all alike. With two CPUs or more the server is held to CPU 0 and the client to CPU 1.
 import { execFileSync, spawn } from "node:child_process";
@@ -186,3 +186,4 @@ console.log(`${cpus()[0].model}, ${cpus().length} CPUs, node ${process.version};
 if (wants("fanout")) await benchFanout();
 if (wants("start")) await benchStart();
 if (wants("node")) await benchNode();
+if (wants("device")) execFileSync(join(work, "device"), { stdio: "inherit" });

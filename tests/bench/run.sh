@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# The figures of docs/performance.md: tests/bench/run.sh [fanout] [start] [node]   (all of them without arguments)
+# The figures of docs/performance.md: tests/bench/run.sh [fanout] [start] [node] [device]   (all without arguments)
 # Wants the release build in build/ and, for the peer, nginx with nchan (apt-get install nginx-light libnginx-mod-nchan).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cc -std=gnu11 -O2 -D_GNU_SOURCE -o "$work/fanout" tests/bench/fanout.c
+cc -std=gnu11 -O2 -D_GNU_SOURCE -I. -Iengine/include -o "$work/device" tests/bench/device.c engine/device/datasheet.c \
+	-Lbuild -lexogpu -Wl,-rpath,"$PWD/build" -pthread
 node tests/bench/run.mjs "$work" "$@"

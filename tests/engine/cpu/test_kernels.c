@@ -69,7 +69,8 @@ static void each(void (*test)(const struct cpu_level *level, unsigned pool))
 			test(level, pool);
 }
 
-static const size_t lengths[] = {1, 2, 7, 15, 16, 17, 31, 32, 33, 63, 1000, 262143, 262144, 262145, 1000003};
+static const size_t lengths[] = {1,  2,    7,      15,     16,     17,      31,      32,     33,
+				 63, 1000, 262143, 262144, 262145, 1000003, 8388607, 8388609};
 enum { LENGTHS = sizeof(lengths) / sizeof(lengths[0]) };
 
 static void vectors(const struct cpu_level *level, unsigned pool)
@@ -229,14 +230,46 @@ static void test_stream_read_reads_all(void **state)
 		}
 }
 
+// Past the caches: every offset within a line, sizes around lines and runs; nothing before or behind is touched.
+static void test_past_the_caches(void **state)
+{
+	enum { LINE = 64, MOST = 2200 };
+	const struct cpu_level *level;
+	uint8_t from[MOST + LINE], *to = aligned_alloc(LINE, MOST + 3 * LINE);
+	(void)state;
+	for (size_t i = 0; i < sizeof(from); i++)
+		from[i] = (uint8_t)(i * 131 + i / 256 + 1);
+	for (size_t l = 0; (level = cpu_level_get(l)); l++)
+		for (size_t offset = 0; offset < LINE; offset++)
+			for (size_t bytes = 0; bytes < MOST; bytes = bytes * 5 / 4 + 1) {
+				static const uint8_t word[] = {0x12, 0x34, 0x56, 0x78};
+				uint8_t *begin = to + LINE + offset;
+				uint32_t pattern;
+				memcpy(&pattern, word, sizeof(pattern));
+				memset(to, 0, MOST + 3 * LINE);
+				level->copy_past(begin, from + offset / 2, bytes);
+				assert_memory_equal(begin, from + offset / 2, bytes);
+				assert_int_equal(begin[-1] | begin[bytes], 0);
+				if (offset % 4)
+					pattern = 0x77777777;
+				level->fill_past(begin, pattern, bytes);
+				for (size_t i = 0; i < bytes; i++)
+					assert_int_equal(begin[i], offset % 4 ? 0x77 : word[i % 4]);
+				assert_int_equal(begin[-1] | begin[bytes], 0);
+			}
+	free(to);
+}
+
 static void test_copy_and_fill(void **state)
 {
-	static const size_t sizes[] = {1, 3, 4097, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 5000001};
+	static const size_t sizes[] = {1, 3, 4097, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 5000001, 33554435};
+	const struct cpu_level *best = NULL;
 	(void)state;
+	assert_int_equal(cpu_level_choose(&best, NULL, NULL), STATUS_OK);
 	for (unsigned pool = 0; pool < 2; pool++)
 		for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 			size_t bytes = sizes[i];
-			struct kernel_place place = {pools[pool], cpu_level_get(0), &scratch};
+			struct kernel_place place = {pools[pool], best, &scratch};
 			uint8_t *from = malloc(bytes + 1), *to = calloc(1, bytes + 2);
 			for (size_t j = 0; j <= bytes; j++)
 				from[j] = (uint8_t)(j * 131 + j / 4096);
@@ -281,9 +314,13 @@ int main(void)
 		return 1;
 	}
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_choice),        cmocka_unit_test(test_vectors),
-		cmocka_unit_test(test_sum),           cmocka_unit_test(test_matmul),
-		cmocka_unit_test(test_integers),      cmocka_unit_test(test_stream_read_reads_all),
+		cmocka_unit_test(test_choice),
+		cmocka_unit_test(test_vectors),
+		cmocka_unit_test(test_sum),
+		cmocka_unit_test(test_matmul),
+		cmocka_unit_test(test_integers),
+		cmocka_unit_test(test_stream_read_reads_all),
+		cmocka_unit_test(test_past_the_caches),
 		cmocka_unit_test(test_copy_and_fill),
 	};
 	int failed = cmocka_run_group_tests_name("cpu kernels", tests, NULL, NULL);
