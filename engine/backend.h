@@ -29,37 +29,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct old_device; // each back end's own, and so are its buffers
-struct old_buffer;
-
-// The kernels that are built in. Each is one dispatch over `elements`; buffers and constants by position.
-enum old_kernel {
-	KERNEL_UNKNOWN,
-	// 0: u32 in[elements], 1: u32 out[2 * elements]; constants: seed, scale (f32 bits), bias (f32 bits).
-	// out[i] = mix(in[i] + i, seed); out[elements + i] = bits of fma(out[i] >> 8 as f32 * 2^-24, scale, bias).
-	KERNEL_VERIFY,
-	// 0: u32 data[4 * elements]; constants: seed. data[i] = mix(i, seed): nothing that memory could compress.
-	KERNEL_STREAM_FILL,
-	// 0: u32 data[4 * elements], 1: u32 sink[1]; reads every element in 16-byte loads and keeps nothing.
-	KERNEL_STREAM_READ,
-	KERNEL_COUNT
-};
-
-enum { OLD_LAUNCH_BUFFERS = 2, OLD_LAUNCH_CONSTANTS = 3 };
-
-struct old_launch {
-	enum old_kernel kernel;
-	struct old_buffer *buffers[OLD_LAUNCH_BUFFERS];
-	uint32_t constants[OLD_LAUNCH_CONSTANTS];
-	uint32_t elements;
-	unsigned repeat; // times, one after another in one submission; at least 1
-};
-
-struct old_limits {
-	uint64_t buffer_bytes; // the largest that one buffer may be, as the API says
-	uint64_t stream_bytes; // how much memory a bandwidth test should read so that no cache answers
-};
-
 struct backend_device; // each back end's own, and so are these
 struct backend_buffer;
 struct backend_stream;
@@ -174,34 +143,6 @@ struct backend {
 	void (*module_unload)(struct backend_device *device, struct backend_module **module); // no work uses it
 	// The kernels of a user's module; NULL past the last. (Those built in: engine/builtin.h.)
 	const struct exogpu_kernel *(*module_kernel)(const struct backend_module *module, unsigned index);
-
-	// ---- what verification and measuring still use; goes once they stand on the slots above ----
-
-	// Errors: STATUS_NOT_FOUND (no device of this key now), STATUS_UNAVAILABLE (the driver refused; kernels not
-	// built).
-	enum status (*old_open)(struct old_device **out, const char *hardware_key, struct error *error);
-	void (*old_close)(struct old_device **device);
-	void (*old_limits)(const struct old_device *device, struct old_limits *limits);
-
-	// Memory of the device. Contents are undefined until written. `bytes` > 0, a multiple of 16.
-	// Errors: STATUS_OUT_OF_MEMORY, STATUS_LIMIT_EXCEEDED.
-	enum status (*old_buffer_create)(struct old_device *device, struct old_buffer **out, uint64_t bytes,
-					 struct error *error);
-	void (*old_buffer_destroy)(struct old_device *device, struct old_buffer **buffer);
-
-	// Host to device, device to device (two buffers of one device), device to host; whole words of 4 bytes from the
-	// beginning of a buffer. Return when the data is there. Errors: STATUS_DEVICE_LOST, STATUS_UNAVAILABLE.
-	enum status (*old_write)(struct old_device *device, struct old_buffer *to, const void *from, uint64_t bytes,
-				 struct error *error);
-	enum status (*old_copy)(struct old_device *device, struct old_buffer *to, struct old_buffer *from,
-				uint64_t bytes, struct error *error);
-	enum status (*old_read)(struct old_device *device, void *to, struct old_buffer *from, uint64_t bytes,
-				struct error *error);
-
-	// Run and wait. *device_ns (may be NULL): how long the device took for all repeats, by its own clock if it has
-	// one. Errors: STATUS_DEVICE_LOST, STATUS_TIMEOUT, STATUS_UNAVAILABLE.
-	enum status (*old_launch)(struct old_device *device, const struct old_launch *launch, int64_t *device_ns,
-				  struct error *error);
 };
 
 extern const struct backend backend_cpu, backend_cuda, backend_vulkan;

@@ -7,7 +7,6 @@
 #include "engine/backend.h"
 
 #include "engine/cpu/device.h"
-#include "engine/cpu/old.h"
 #include "engine/device/host.h"
 #include "engine/device/identity.h"
 
@@ -178,13 +177,4 @@ const struct backend backend_cpu = {
 	.elapsed = cpu_elapsed,
 	.module_load = cpu_module_load,
 	.module_unload = cpu_module_unload,
-	.old_open = old_cpu_open,
-	.old_close = old_cpu_close,
-	.old_limits = old_cpu_limits,
-	.old_buffer_create = old_cpu_buffer_create,
-	.old_buffer_destroy = old_cpu_buffer_destroy,
-	.old_write = old_cpu_write,
-	.old_copy = old_cpu_copy,
-	.old_read = old_cpu_read,
-	.old_launch = old_cpu_launch,
 };

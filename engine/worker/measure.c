@@ -2,91 +2,125 @@
  * best.
  *
  * Memory is several buffers where one may not be large enough, and is touched by the fill before anything is timed. A
- * pass reads all of it, so that what a cache holds at its end is not what the next one begins with. */
+ * pass reads all of it, so that what a cache holds at its end is not what the next one begins with. Where it is one
+ * buffer, which a fast device reads in less time than a launch takes, a pass reads it several times. Each pass begins
+ * with a read that is not timed: while the device does it, what is timed is enqueued behind it. */
 #include "common/base/clock.h"
 #include "engine/worker/verify.h"
 
 enum {
 	MEASURE_LEAST_BYTES = 64 * 1024 * 1024,
 	MEASURE_BUFFERS = 16,
+	MEASURE_READS = 4, // of a pass, at least
 	MEASURE_PASSES = 12,
-	MEASURE_NS = 200 * 1000 * 1000
+	MEASURE_NS = 200 * 1000 * 1000,
+	MEASURE_PATIENCE_S = 60 // for one pass; who waits for the worker is less patient
 };
 
 struct measure {
-	struct old_buffer *buffers[MEASURE_BUFFERS], *sink;
+	struct exogpu_stream *stream;
+	struct exogpu_module *module;
+	struct exogpu_buffer *buffers[MEASURE_BUFFERS], *sink;
 	unsigned count;
 	uint64_t bytes; // of each
 };
 
-static enum status fill(const struct backend *backend, struct old_device *device, struct measure *measure,
-			const struct old_limits *limits, struct error *error)
+static enum status launch_fill(struct measure *measure, unsigned buffer, struct error *error)
 {
+	const struct exogpu_argument arguments[] = {
+		{.kind = EXOGPU_ARGUMENT_BUFFER, .buffer = measure->buffers[buffer]},
+		{.kind = EXOGPU_ARGUMENT_U64, .u64 = measure->bytes / 16},
+		{.kind = EXOGPU_ARGUMENT_U32, .u32 = buffer + 1},
+	};
+	struct exogpu_launch launch = {
+		.module = measure->module, .kernel = "stream_fill", .arguments = arguments, .argument_count = 3};
+	return exogpu_launch(measure->stream, &launch, error);
+}
+
+static enum status launch_read(struct measure *measure, unsigned buffer, struct error *error)
+{
+	const struct exogpu_argument arguments[] = {
+		{.kind = EXOGPU_ARGUMENT_BUFFER, .buffer = measure->buffers[buffer]},
+		{.kind = EXOGPU_ARGUMENT_BUFFER, .buffer = measure->sink},
+		{.kind = EXOGPU_ARGUMENT_U64, .u64 = measure->bytes / 16},
+	};
+	struct exogpu_launch launch = {
+		.module = measure->module, .kernel = "stream_read", .arguments = arguments, .argument_count = 3};
+	return exogpu_launch(measure->stream, &launch, error);
+}
+
+// Buffers of stream_bytes together. Less memory than hoped for still gives a figure, as long as it is more than caches
+// hold.
+static enum status make_buffers(struct exogpu_device *device, struct measure *measure, struct error *error)
+{
+	const struct exogpu_device_limits *limits = exogpu_device_limits(device);
 	const uint64_t largest = 1024ull << 20;
 	uint64_t most = limits->buffer_bytes < largest ? limits->buffer_bytes : largest;
 	measure->bytes = (most < limits->stream_bytes ? most : limits->stream_bytes) & ~(uint64_t)4095;
 	if (!measure->bytes)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "not enough memory on the device to measure with");
-	enum status status = backend->old_buffer_create(device, &measure->sink, 4096, error);
-	// Less memory than hoped for still gives a figure, as long as it is more than caches hold.
-	while (!status && measure->bytes > MEASURE_LEAST_BYTES &&
-	       backend->old_buffer_create(device, &measure->buffers[0], measure->bytes, NULL))
+	while (measure->bytes > MEASURE_LEAST_BYTES &&
+	       exogpu_buffer_create(device, &measure->buffers[0], measure->bytes, EXOGPU_MEMORY_DEVICE, NULL))
 		measure->bytes = measure->bytes / 2 & ~(uint64_t)4095;
-	while (!status && measure->count < MEASURE_BUFFERS && measure->count * measure->bytes < limits->stream_bytes) {
-		struct old_buffer **buffer = &measure->buffers[measure->count];
+	while (measure->count < MEASURE_BUFFERS && measure->count * measure->bytes < limits->stream_bytes) {
+		struct exogpu_buffer **buffer = &measure->buffers[measure->count];
+		enum status status = STATUS_OK;
 		if (!*buffer)
-			status = backend->old_buffer_create(device, buffer, measure->bytes,
-							    measure->count ? NULL : error);
+			status = exogpu_buffer_create(device, buffer, measure->bytes, EXOGPU_MEMORY_DEVICE,
+						      measure->count ? NULL : error);
 		if (status)
 			return measure->count ? STATUS_OK : status;
-		measure->count++;
-		struct old_launch launch = {.kernel = KERNEL_STREAM_FILL,
-					    .buffers = {*buffer, NULL},
-					    .constants = {measure->count},
-					    .elements = (uint32_t)(measure->bytes / 16),
-					    .repeat = 1};
-		status = backend->old_launch(device, &launch, NULL, error);
-	}
-	return status;
-}
-
-static enum status read_pass(const struct backend *backend, struct old_device *device, struct measure *measure,
-			     unsigned repeat, double *bytes_per_s, struct error *error)
-{
-	int64_t total_ns = 0;
-	for (unsigned i = 0; i < measure->count; i++) {
-		int64_t ns = 0;
-		struct old_launch launch = {.kernel = KERNEL_STREAM_READ,
-					    .buffers = {measure->buffers[i], measure->sink},
-					    .elements = (uint32_t)(measure->bytes / 16),
-					    .repeat = repeat};
-		enum status status = backend->old_launch(device, &launch, &ns, error);
+		status = launch_fill(measure, measure->count++, error);
 		if (status)
 			return status;
-		total_ns += ns;
 	}
-	double rate = total_ns > 0 ? (double)measure->bytes * measure->count * repeat / ((double)total_ns * 1e-9) : 0;
-	*bytes_per_s = rate > *bytes_per_s ? rate : *bytes_per_s;
 	return STATUS_OK;
 }
 
-enum status measure_bandwidth(const struct backend *backend, struct old_device *device, double *bytes_per_s,
-			      struct error *error)
+static enum status make(struct exogpu_device *device, struct measure *measure, struct error *error)
+{
+	enum status status = exogpu_stream_create(device, &measure->stream, error);
+	if (!status)
+		status = exogpu_module_load(device, &measure->module, EXOGPU_FORMAT_BUILTIN, NULL, 0, error);
+	if (!status)
+		status = exogpu_buffer_create(device, &measure->sink, 4096, EXOGPU_MEMORY_DEVICE, error);
+	return status ? status : make_buffers(device, measure, error);
+}
+
+static enum status read_pass(struct measure *measure, double *bytes_per_s, struct error *error)
+{
+	unsigned reads = (MEASURE_READS + measure->count - 1) / measure->count * measure->count;
+	uint64_t from = 0, to = 0;
+	int64_t ns = 0;
+	enum status status = launch_read(measure, (reads - 1) % measure->count, error);
+	if (!status)
+		status = exogpu_mark(measure->stream, &from, error);
+	for (unsigned i = 0; !status && i < reads; i++)
+		status = launch_read(measure, i % measure->count, error);
+	if (!status)
+		status = exogpu_mark(measure->stream, &to, error);
+	if (!status)
+		status = exogpu_wait(measure->stream, to, MEASURE_PATIENCE_S * 1000000000ll, error);
+	if (!status)
+		status = exogpu_elapsed(measure->stream, from, to, &ns, error);
+	double rate = !status && ns > 0 ? (double)measure->bytes * reads / ((double)ns * 1e-9) : 0;
+	*bytes_per_s = rate > *bytes_per_s ? rate : *bytes_per_s;
+	return status;
+}
+
+enum status measure_bandwidth(struct exogpu_device *device, double *bytes_per_s, struct error *error)
 {
 	struct measure measure = {0};
-	struct old_limits limits;
 	double best = 0;
-	backend->old_limits(device, &limits);
-	enum status status = fill(backend, device, &measure, &limits, error);
+	enum status status = make(device, &measure, error);
 	int64_t end_ns = clock_steady_ns() + MEASURE_NS;
-	// A fast device reads its memory in less time than a submission takes: repeat within one where there is one
-	// buffer.
-	unsigned repeat = measure.count == 1 ? 4 : 1;
 	for (int pass = 0; !status && pass < MEASURE_PASSES && (pass < 3 || clock_steady_ns() < end_ns); pass++)
-		status = read_pass(backend, device, &measure, repeat, &best, error);
+		status = read_pass(&measure, &best, error);
 	for (unsigned i = 0; i < MEASURE_BUFFERS; i++)
-		backend->old_buffer_destroy(device, &measure.buffers[i]);
-	backend->old_buffer_destroy(device, &measure.sink);
+		exogpu_buffer_destroy(&measure.buffers[i]);
+	exogpu_buffer_destroy(&measure.sink);
+	exogpu_module_unload(&measure.module);
+	exogpu_stream_destroy(&measure.stream);
 	if (!status && best <= 0)
 		status = error_set(error, STATUS_UNAVAILABLE,
 				   "the device's clock did not advance while it was measured");

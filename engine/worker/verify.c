@@ -12,9 +12,9 @@ enum { VERIFY_ELEMENTS = 256 * 1024, VERIFY_BYTES = 4 * VERIFY_ELEMENTS };
 static const float verify_scale = 3.25f, verify_bias = -1.5f;
 
 struct verify {
-	const struct backend *backend;
-	struct old_device *device;
-	struct old_buffer *in, *copy, *out;
+	struct exogpu_stream *stream;
+	struct exogpu_module *module;
+	struct exogpu_buffer *in, *copy, *out;
 	uint32_t *pattern; // (VERIFY_ELEMENTS)
 	uint32_t *result;  // (2 * VERIFY_ELEMENTS)
 	uint32_t seed;
@@ -26,13 +26,6 @@ static uint32_t reference_mix(uint32_t value, uint32_t seed)
 	x = ((x ^ (x >> 16)) * 2654435761u) & UINT32_MAX;
 	x = ((x ^ (x >> 15)) * 3039394381u) & UINT32_MAX;
 	return (uint32_t)(x ^ (x >> 16));
-}
-
-static uint32_t float_bits(float value)
-{
-	uint32_t bits;
-	memcpy(&bits, &value, sizeof(bits));
-	return bits;
 }
 
 static enum status compare_copy(struct verify *verify, struct error *error)
@@ -65,46 +58,52 @@ static enum status compare_kernel(struct verify *verify, struct error *error)
 	return STATUS_OK;
 }
 
-static enum status run(struct verify *verify, struct error *error)
+static enum status make(struct verify *verify, struct exogpu_device *device, struct error *error)
 {
-	const struct backend *backend = verify->backend;
-	struct old_device *device = verify->device;
-	enum status status = backend->old_buffer_create(device, &verify->in, VERIFY_BYTES, error);
+	struct exogpu_buffer **buffers[] = {&verify->in, &verify->copy, &verify->out};
+	enum status status = exogpu_stream_create(device, &verify->stream, error);
 	if (!status)
-		status = backend->old_buffer_create(device, &verify->copy, VERIFY_BYTES, error);
+		status = exogpu_module_load(device, &verify->module, EXOGPU_FORMAT_BUILTIN, NULL, 0, error);
+	for (int i = 0; !status && i < 3; i++)
+		status = exogpu_buffer_create(device, buffers[i], (i == 2 ? 2 : 1) * VERIFY_BYTES, EXOGPU_MEMORY_DEVICE,
+					      error);
+	return status;
+}
+
+static enum status run(struct verify *verify, enum backend_kind kind, struct error *error)
+{
+	const struct exogpu_argument arguments[] = {
+		{.kind = EXOGPU_ARGUMENT_BUFFER, .buffer = verify->copy},
+		{.kind = EXOGPU_ARGUMENT_BUFFER, .buffer = verify->out},
+		{.kind = EXOGPU_ARGUMENT_U32, .u32 = VERIFY_ELEMENTS},
+		{.kind = EXOGPU_ARGUMENT_U32, .u32 = verify->seed},
+		{.kind = EXOGPU_ARGUMENT_F32, .f32 = verify_scale},
+		{.kind = EXOGPU_ARGUMENT_F32, .f32 = verify_bias},
+	};
+	struct exogpu_launch launch = {
+		.module = verify->module, .kernel = "verify", .arguments = arguments, .argument_count = 6};
+	struct exogpu_copy copy = {.to = verify->copy, .from = verify->in, .bytes = VERIFY_BYTES};
+	enum status status = exogpu_write(verify->in, 0, verify->pattern, VERIFY_BYTES, error);
 	if (!status)
-		status = backend->old_buffer_create(device, &verify->out, 2 * VERIFY_BYTES, error);
+		status = exogpu_copy(verify->stream, &copy, error);
 	if (!status)
-		status = backend->old_write(device, verify->in, verify->pattern, VERIFY_BYTES, error);
-	if (!status)
-		status = backend->old_copy(device, verify->copy, verify->in, VERIFY_BYTES, error);
-	if (!status)
-		status = backend->old_read(device, verify->result, verify->copy, VERIFY_BYTES, error);
-	if (!status && fault_injected("verify-corrupt", backend->kind))
+		status = exogpu_read(verify->result, verify->copy, 0, VERIFY_BYTES, error);
+	if (!status && fault_injected("verify-corrupt", kind))
 		verify->result[VERIFY_ELEMENTS / 2] ^= 0x100;
 	if (!status)
 		status = compare_copy(verify, error);
-	struct old_launch launch = {
-		.kernel = KERNEL_VERIFY,
-		.buffers = {verify->copy, verify->out},
-		.constants = {verify->seed, float_bits(verify_scale), float_bits(verify_bias)},
-		.elements = VERIFY_ELEMENTS,
-		.repeat = 1,
-	};
 	if (!status)
-		status = backend->old_launch(device, &launch, NULL, error);
+		status = exogpu_launch(verify->stream, &launch, error);
 	if (!status)
-		status = backend->old_read(device, verify->result, verify->out, 2 * VERIFY_BYTES, error);
+		status = exogpu_read(verify->result, verify->out, 0, 2 * VERIFY_BYTES, error);
 	if (!status)
 		status = compare_kernel(verify, error);
 	return status;
 }
 
-enum status verify_device(const struct backend *backend, struct old_device *device, struct error *error)
+enum status verify_device(struct exogpu_device *device, enum backend_kind kind, struct error *error)
 {
 	struct verify verify = {
-		.backend = backend,
-		.device = device,
 		.pattern = malloc(VERIFY_BYTES),
 		.result = calloc(2, VERIFY_BYTES),
 		.seed = (uint32_t)clock_steady_ns(), // another each time: memory left over from before does not pass
@@ -115,11 +114,15 @@ enum status verify_device(const struct backend *backend, struct old_device *devi
 	else {
 		for (uint32_t i = 0; i < VERIFY_ELEMENTS; i++)
 			verify.pattern[i] = reference_mix(i, ~verify.seed);
-		status = run(&verify, error);
+		status = make(&verify, device, error);
+		if (!status)
+			status = run(&verify, kind, error);
 	}
-	backend->old_buffer_destroy(device, &verify.in);
-	backend->old_buffer_destroy(device, &verify.copy);
-	backend->old_buffer_destroy(device, &verify.out);
+	exogpu_buffer_destroy(&verify.in);
+	exogpu_buffer_destroy(&verify.copy);
+	exogpu_buffer_destroy(&verify.out);
+	exogpu_module_unload(&verify.module);
+	exogpu_stream_destroy(&verify.stream);
 	free(verify.pattern);
 	free(verify.result);
 	return status;

@@ -1,13 +1,14 @@
-/* Whether a device really computes, and how fast it reads its memory. Written once, against engine/backend.h, so that
- * every back end is held to the same. Thread: the worker's. */
+/* Whether a device really computes, and how fast it reads its memory. Written once, against exogpu.h, so that every
+ * back end is held to the same. Thread: the worker's. */
 #pragma once
-#include "engine/backend.h"
+#include "engine/device/info.h"
+#include "engine/include/exogpu/exogpu.h"
 
 // Allocate, write, copy on the device, run a kernel, read back, compare with what the processor computes in integers
-// and double precision, free. Errors: the back end's; STATUS_UNAVAILABLE with place and values for a mismatch.
-enum status verify_device(const struct backend *backend, struct old_device *device, struct error *error);
+// and double precision, free. `kind`: the device's back end, for faults.h. Errors: the device's; STATUS_UNAVAILABLE
+// with place and values for a mismatch.
+enum status verify_device(struct exogpu_device *device, enum backend_kind kind, struct error *error);
 
 // Bytes per second of reading with all of the device, the best of a few short runs. About half a second on a
-// processor (most of it touching the memory first), tens of milliseconds on a GPU. Errors: the back end's.
-enum status measure_bandwidth(const struct backend *backend, struct old_device *device, double *bytes_per_s,
-			      struct error *error);
+// processor (most of it touching the memory first), tens of milliseconds on a GPU. Errors: the device's.
+enum status measure_bandwidth(struct exogpu_device *device, double *bytes_per_s, struct error *error);

@@ -80,7 +80,7 @@ static enum status answer_enumerate(const struct json *params, struct json **res
 static enum status answer_verify(const struct json *params, struct json **result, struct error *error)
 {
 	const struct backend *backend;
-	struct old_device *device = NULL;
+	struct exogpu_device *device = NULL;
 	int64_t began_ns = clock_steady_ns();
 	double bandwidth = 0, duration_ms = 0;
 	bool measure = json_get_bool(params, "measure", false);
@@ -90,16 +90,19 @@ static enum status answer_verify(const struct json *params, struct json **result
 	fault_strike("verify", backend->kind);
 	if (backend->narrow)
 		backend->narrow(json_get_string(params, "hardware_key", ""));
-	status = backend->old_open(&device, json_get_string(params, "hardware_key", ""), error);
+	struct exogpu_open open = {.backend = backend_kind_name(backend->kind),
+				   .hardware_key = json_get_string(params, "hardware_key", ""),
+				   .cache_directory = json_get_string(params, "cache_directory", NULL),
+				   .cache_writable = true};
+	status = exogpu_device_open(&device, &open, error);
 	if (!status)
-		status = verify_device(backend, device, error);
+		status = verify_device(device, backend->kind, error);
 	if (!status) {
 		duration_ms = (double)(clock_steady_ns() - began_ns) * 1e-6;
 		if (measure)
-			status = measure_bandwidth(backend, device, &bandwidth, error);
+			status = measure_bandwidth(device, &bandwidth, error);
 	}
-	if (device)
-		backend->old_close(&device);
+	exogpu_device_close(&device, NULL);
 	if (status)
 		return status;
 	*result = json_new_object();

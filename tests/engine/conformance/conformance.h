@@ -33,6 +33,7 @@ struct conformance {
 
 // clang-format off
 #define CONFORMANCE_TESTS(X)                                                                                \
+	X(descriptions) X(limits_are_told) X(verifies) X(measures)                                          \
 	X(memory_is_accounted) X(memory_limits) X(memory_to_exhaustion) X(memory_many) X(memory_zeroed)     \
 	X(memory_pointers) X(memory_left_at_close)                                                          \
 	X(copy_directions) X(copy_alignment) X(copy_overlap) X(fill_edges) X(write_read_edges)              \
