@@ -1,0 +1,249 @@
+// The server and workers that the test plays: copies between them, who is held back, and what those that mean harm can do.
+import assert from "node:assert/strict";
+import net from "node:net";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { frame } from "./client.mjs";
+import { eventually, slow, within } from "./server.mjs";
+import { admin, allocate, MiB, node, read, server, start, stop, tenant, token, write } from "./stage.mjs";
+import { pattern } from "./workers.mjs";
+
+describe("copies between workers", () => {
+	before(start);
+	after(stop);
+
+	test("go through the server in pieces", async () => {
+		const client = await tenant(), size = 9 * MiB + 12345, bytes = pattern(size, 5);
+		const from = await allocate(client, size + 10), to = await allocate(client, size + 20, "dev_gpu");
+		for (let at = 0; at < size; at += MiB) await write(client, from, 3 + at, bytes.subarray(at, at + MiB));
+		const copy = { from, from_offset: 3, to, to_offset: 7, bytes: size };
+		assert.deepEqual(await client.call("memory.copy", copy), { bytes: size, path: "relay" });
+		assert.ok((await read(client, to, 7, size)).equals(bytes));
+		assert.deepEqual([...await read(client, to, 0, 7)], [0, 0, 0, 0, 0, 0, 0]);
+		assert.deepEqual(await client.call("memory.copy", { ...copy, bytes: 0 }), { bytes: 0, path: "relay" });
+		await client.refused("memory.copy", { ...copy, bytes: size + 14 }, "invalid_params");
+		await client.close();
+	});
+
+	test("tell how far they are", async () => {
+		const client = await tenant(), size = 8 * MiB;
+		const from = await allocate(client, size), to = await allocate(client, size, "dev_gpu"), last = node.worker();
+		last.answers["memory.write"] = (params, body, id) => {
+			setTimeout(() => last.send({ jsonrpc: "2.0", id, result: { bytes: body.length } }), 400);
+			return null;
+		};
+		const copy = client.call("memory.copy", { from, from_offset: 0, to, to_offset: 0, bytes: size });
+		const told = await client.notice("progress");
+		assert.deepEqual([told.id, told.total_bytes], [client.nextId - 1, size]);
+		await copy;
+		await client.close();
+	});
+
+	for (const which of ["from", "to"])
+		test(`end cleanly when the worker ${which === "from" ? "that is read" : "that is written"} dies`, async () => {
+			const client = await tenant(), size = 32 * MiB;
+			const from = await allocate(client, size), to = await allocate(client, size, "dev_gpu");
+			const [reader, writer] = node.workers.slice(-2), dying = which === "from" ? reader : writer;
+			const method = which === "from" ? "memory.read" : "memory.write";
+			let taken = 0;
+			dying.answers[method] = (params, body) => (++taken < 6 ? dying.run(method, params, body) : (dying.kill(), null));
+			await client.refused("memory.copy", { from, from_offset: 0, to, to_offset: 0, bytes: size }, "device_lost");
+			const lost = await client.notice("device_lost");
+			assert.deepEqual(lost.allocations, [which === "from" ? from : to]);
+			assert.equal((await read(client, which === "from" ? to : from, 0, 1)).length, 1, "the other one lives");
+			await client.close();
+		});
+
+	test("with all pieces in the hands of one, the other may go", async () => {
+		const client = await tenant(), size = 32 * MiB;
+		const from = await allocate(client, size), to = await allocate(client, size, "dev_gpu");
+		const [reader, writer] = node.workers.slice(-2), asked = [];
+		reader.answers["memory.read"] = (params, body, id) => (asked.push({ id, params }), null);
+		const copy = client.refused("memory.copy", { from, from_offset: 0, to, to_offset: 0, bytes: size }, "device_lost");
+		await eventually(() => asked.length === 4, "four pieces are asked for");
+		writer.kill();
+		await copy;
+		for (const { id, params } of asked) reader.send({ jsonrpc: "2.0", id, result: { bytes: params.bytes } }, Buffer.alloc(params.bytes));
+		delete reader.answers["memory.read"];
+		assert.equal((await read(client, from, 0, 1)).length, 1);
+		await client.close();
+	});
+
+	test("at most four at once", async () => {
+		const client = await tenant();
+		const from = await allocate(client, 100), to = await allocate(client, 100, "dev_gpu"), waiting = [];
+		node.worker().answers["memory.write"] = (params, body, id) => (waiting.push(id), null);
+		const copy = { from, from_offset: 0, to, to_offset: 0, bytes: 100 };
+		const under = Array.from({ length: 4 }, () => client.call("memory.copy", copy));
+		await eventually(() => waiting.length === 4, "four are under way");
+		await client.refused("memory.copy", copy, "limit_exceeded");
+		for (const id of waiting) node.worker().send({ jsonrpc: "2.0", id, result: { bytes: 100 } });
+		await Promise.all(under);
+		await client.close();
+	});
+});
+
+describe("holding back", () => {
+	before(start);
+	after(stop);
+
+	test("a worker that takes nothing stops its sender, not the server", async () => {
+		const client = await tenant(), id = await allocate(client, 200 * MiB), worker = node.worker();
+		const other = await tenant(), theirs = await allocate(other, MiB);
+		const before = server.residentBytes();
+		worker.socket.pause();
+		const bytes = pattern(MiB, 4);
+		const all = Promise.all(Array.from({ length: 200 }, (_, i) => write(client, id, i * MiB, bytes)));
+		all.catch(() => {});
+		await new Promise((resolve) => setTimeout(resolve, 500)); // long enough for all of it to come, if it were read
+		const grown = server.residentBytes() - before;
+		console.log(`200 MiB to a worker that reads nothing: the server grew by ${(grown / MiB).toFixed(1)} MiB`);
+		assert.ok(grown < 64 * MiB * (slow > 1 ? 4 : 1), `${grown} bytes`);
+		await write(other, theirs, 0, bytes); // nobody else waits
+		worker.socket.resume();
+		await within(all, "all is written", 30000 * slow);
+		assert.ok((await read(client, id, 199 * MiB, MiB)).equals(bytes));
+		await client.close();
+		await other.close();
+	});
+
+	test("a client that reads nothing stops its worker, not the server", async () => {
+		const client = await tenant(), id = await allocate(client, MiB), worker = node.worker();
+		const before = server.residentBytes();
+		client.socket.pause();
+		const all = Promise.all(Array.from({ length: 200 }, () => read(client, id, 0, MiB)));
+		all.catch(() => {});
+		await eventually(() => worker.calls.length >= 200, "the worker has been asked");
+		await new Promise((resolve) => setTimeout(resolve, 500));
+		const grown = server.residentBytes() - before;
+		console.log(`200 MiB for a client that reads nothing: the server grew by ${(grown / MiB).toFixed(1)} MiB`);
+		assert.ok(grown < 64 * MiB * (slow > 1 ? 4 : 1), `${grown} bytes`);
+		client.socket.resume();
+		await within(all, "all is read", 30000 * slow);
+		await client.close();
+	});
+
+	test("what a client asked for does not make its events too much for it", async () => {
+		const client = await tenant(), other = await tenant(), id = await allocate(client, 16 * MiB);
+		await client.call("events.subscribe", { topics: ["inventory"] });
+		client.socket.pause();
+		const all = [16, 1.5, 16, 3, 1.9, 16, 0.5, 16].map((size) => read(client, id, 0, Math.round(size * MiB)));
+		for (let i = 0; i < 30; i++) await admin.call("device.drain", { device_id: "dev_small", drain: i % 2 === 0 });
+		await allocate(other, 100);
+		client.socket.resume();
+		assert.equal((await Promise.all(all)).length, 8);
+		assert.equal(client.end, undefined);
+		await client.close();
+		await other.close();
+	});
+
+	test("no other token while calls of the one before are under way", async () => {
+		const client = await tenant(), id = await allocate(client), { token: text } = await token();
+		node.worker().answers["memory.read"] = () => null;
+		const waits = client.call("memory.read", { allocation_id: id, offset: 0, bytes: 1 }).catch((error) => error.reason);
+		await client.refused("auth.login", { token: text }, "conflict");
+		node.worker().kill();
+		assert.equal(await waits, "device_lost");
+		await client.call("auth.login", { token: text });
+		await client.refused("memory.read", { allocation_id: id, offset: 0, bytes: 1 }, "not_found");
+		await client.close();
+	});
+
+	test("a client held back that goes, and one that is read again after its worker died", async () => {
+		const client = await tenant(), id = await allocate(client, MiB), worker = node.worker();
+		worker.socket.pause();
+		const all = Array.from({ length: 100 }, () => write(client, id, 0, Buffer.alloc(MiB)).then(() => "written", (error) => error.reason));
+		await new Promise((resolve) => setTimeout(resolve, 200));
+		worker.kill();
+		const outcomes = await Promise.all(all);
+		assert.deepEqual([...new Set(outcomes)], ["device_lost"]);
+		const again = await allocate(client, MiB);
+		node.worker().socket.pause();
+		for (let i = 0; i < 100; i++) write(client, again, 0, Buffer.alloc(MiB)).catch(() => {});
+		await new Promise((resolve) => setTimeout(resolve, 200));
+		client.socket.terminate();
+		await admin.call("server.info");
+		node.worker().socket.resume();
+		await admin.call("server.info");
+	});
+});
+
+describe("workers that mean harm", () => {
+	before(start);
+	after(stop);
+
+	// A raw stream with these bytes; resolves once the server has closed it.
+	const thrown = (bytes) => within(new Promise((resolve) => {
+		const socket = net.connect(join(server.data, "workers.sock"), () => socket.write(bytes));
+		socket.on("error", () => {});
+		socket.on("close", resolve);
+		socket.resume();
+	}), "the stream is closed", 8000 * slow);
+	const message = (head, body) => {
+		const inner = frame(head, body), total = Buffer.alloc(4);
+		total.writeUInt32LE(inner.length);
+		return Buffer.concat([total, inner]);
+	};
+	const hello = (params) => ({ jsonrpc: "2.0", method: "link.hello", params });
+
+	test("streams that are nobody's", async () => {
+		const client = await tenant();
+		await allocate(client);
+		const { worker_id, key } = node.requests.findLast((one) => one.method === "tenant.open").params;
+		assert.match(key, /^[0-9a-f]{64}$/);
+		await thrown(message(hello({ worker_id: "wrk_none", key })));
+		await thrown(message(hello({ worker_id, key: "0".repeat(64) })));
+		await thrown(message(hello({ worker_id, key }))); // it is linked already, and the key was for once
+		await thrown(message(hello({ worker_id })));
+		await thrown(message({ jsonrpc: "2.0", id: 1, method: "memory.read", params: { handle: 1, offset: 0, bytes: 1 } }));
+		await thrown(message({ jsonrpc: "2.0", id: 1, result: {} }));
+		await thrown(Buffer.from("GET / HTTP/1.1\r\n\r\n"));
+		await thrown(Buffer.from([255, 255, 255, 255]));
+		await thrown(Buffer.alloc(0)); // says nothing for 5 s
+		assert.equal((await client.call("memory.list")).allocations.length, 1, "the real one lives");
+		await client.close();
+	});
+
+	const lies = {
+		"an answer that nobody waits for": (worker) => worker.send({ jsonrpc: "2.0", id: 999999, result: {} }),
+		"an answer with another kind of id": (worker, id) => worker.send({ jsonrpc: "2.0", id: `${id}`, result: { bytes: 100 } }, Buffer.alloc(100)),
+		"a call of its own": (worker) => worker.send({ jsonrpc: "2.0", id: 1, method: "memory.read", params: {} }),
+		"a notification": (worker) => worker.send({ jsonrpc: "2.0", method: "tenant.ended", params: {} }),
+		"a body that is too short": (worker, id) => worker.send({ jsonrpc: "2.0", id, result: { bytes: 100 } }, Buffer.alloc(99)),
+		"a body that is too long": (worker, id) => worker.send({ jsonrpc: "2.0", id, result: { bytes: 100 } }, Buffer.alloc(101)),
+		"no body": (worker, id) => worker.send({ jsonrpc: "2.0", id, result: { bytes: 100 } }),
+		"a body with an error": (worker, id) => worker.send({ jsonrpc: "2.0", id, error: { code: -32004, message: "x" } }, Buffer.alloc(100)),
+		"another number of bytes": (worker, id) => worker.send({ jsonrpc: "2.0", id, result: { bytes: 101 } }, Buffer.alloc(100)),
+		"a result that breaks the contract": (worker, id) => worker.send({ jsonrpc: "2.0", id, result: { bytes: 100, extra: 1 } }, Buffer.alloc(100)),
+		"no JSON": (worker) => worker.socket.write(Buffer.concat([Buffer.from([8, 0, 0, 0, 4, 0, 0, 0]), Buffer.from("{{{{")])),
+		"a total that is too large": (worker) => worker.socket.write(Buffer.from([255, 255, 255, 127, 2, 0, 0, 0])),
+		"a head longer than the message": (worker) => worker.socket.write(Buffer.from([8, 0, 0, 0, 9, 0, 0, 0, 1, 2, 3, 4])),
+		"an answer twice": (worker, id) => {
+			worker.send({ jsonrpc: "2.0", id: id - 1, result: { bytes: 100 } });
+		},
+	};
+	for (const [what, lie] of Object.entries(lies))
+		test(`${what} ends the worker, and it alone`, async () => {
+			const [client, other] = [await tenant(), await tenant()];
+			const id = await allocate(client, 1000), worker = node.worker(), theirs = await allocate(other, 1000);
+			await write(client, id, 0, Buffer.alloc(100));
+			worker.answers["memory.read"] = (params, body, call) => (lie(worker, call), null);
+			await client.refused("memory.read", { allocation_id: id, offset: 0, bytes: 100 }, "device_lost");
+			assert.deepEqual((await client.notice("device_lost")).allocations, [id]);
+			await node.endOf(worker);
+			await node.gone(worker);
+			assert.equal((await read(other, theirs, 0, 1000)).length, 1000);
+			await allocate(client);
+			await client.close();
+			await other.close();
+		});
+
+	test("errors of every kind become those of the contract", async () => {
+		const client = await tenant(), id = await allocate(client, 1000);
+		for (const [code, reason] of [[-32004, "not_found"], [-32602, "invalid_params"], [-32001, "internal"], [-32700, "internal"], [12345, "internal"]]) {
+			node.worker().answers["memory.read"] = () => ({ error: { code, message: "\u0007 é".repeat(300), data: { reason: "lies", hint: 5 } } });
+			await client.refused("memory.read", { allocation_id: id, offset: 0, bytes: 100 }, reason);
+		}
+		await client.close();
+	});
+});
