@@ -48,7 +48,7 @@ export async function eventually(probe, what, ms = patience) {
 const running = new Set();
 after(() => running.forEach((child) => child.kill("SIGKILL")));
 
-function launch(args, env = {}) {
+export function launch(args, env = {}) {
 	const child = spawn(binary, args, {
 		stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, EXOGPU_DATA: "", EXOGPU_TOKEN: "", EXOGPU_URL: "", ...env } });
 	const output = { stdout: "", stderr: "" };

@@ -163,7 +163,7 @@ static inline void wait_for(bool (*enough)(const struct bench *bench), int64_t p
 	assert_true(bench.met);
 }
 
-static inline void start_node(const char *fault, const char *backends)
+static inline void start_node_of(const char *binary, const char *fault, const char *backends)
 {
 	char join[128];
 	snprintf(join, sizeof(join), "unix:%s", bench.socket);
@@ -174,10 +174,15 @@ static inline void start_node(const char *fault, const char *backends)
 		if (fault)
 			setenv("EXOGPU_FAULT", fault, 1);
 		setenv("VK_DRIVER_FILES", bench.manifest, 1);
-		execl(EXOGPU_BINARY, "exogpu", "node", "--join", join, "--data", bench.folder, "--backends", backends,
+		execl(binary, "exogpu", "node", "--join", join, "--data", bench.folder, "--backends", backends,
 		      "--log-level", "warning", NULL);
 		_exit(127);
 	}
+}
+
+static inline void start_node(const char *fault, const char *backends)
+{
+	start_node_of(EXOGPU_BINARY, fault, backends);
 }
 
 // Children of the node: its workers.
