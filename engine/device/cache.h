@@ -7,7 +7,7 @@
  *
  * What a driver is given to run must be what a compiler made for this very source, device and driver: head (device and
  * driver, as text) and source say which, and a file whose sum does not fit them is as good as none. Replaced by a
- *rename, so a reader sees the old file or the new one. Whoever may write the directory is trusted. Thread: any. */
+ * rename, so a reader sees the old file or the new one. Whoever may write the directory is trusted. Thread: any. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
