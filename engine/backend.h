@@ -103,7 +103,9 @@ struct backend {
 	enum status (*buffer_create)(struct backend_device *device, struct backend_buffer **out,
 				     const struct backend_buffer_params *params, struct error *error);
 	void (*buffer_destroy)(struct backend_device *device, struct backend_buffer **buffer); // no work uses it
-	// Where the host sees a buffer of host or mapped memory, for as long as it lives; NULL for device memory.
+	// Where the host sees a buffer of host or mapped memory, for as long as it lives; NULL for device memory,
+	// except where that is the host's own and EXOGPU_CAN_SOFTWARE says so: then it may be told, and the wrapper
+	// keeps it.
 	void *(*buffer_pointer)(struct backend_buffer *buffer);
 
 	// Errors: STATUS_LIMIT_EXCEEDED, STATUS_OUT_OF_MEMORY.

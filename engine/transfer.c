@@ -1,9 +1,10 @@
 /* libexogpu: write and read: bytes of the caller's into a buffer and out of it, done when the call returns.
  *
- * What the host sees is copied in place, once the work that uses it is done. For device memory the bytes go through a
- * ring of pieces of host memory in a stream of the device's own, so that the host's copy of one piece runs beside the
- * device's copy of the one before; other streams go on meanwhile. Mapped memory is written in place and read through
- * the ring: over a bus, reading it word by word is slow. */
+ * What the host sees is copied in place, once the work that uses it is done; so is all memory of a device that is this
+ * machine's processor, where its back end tells the place. For other device memory the bytes go through a ring of
+ * pieces of host memory in a stream of the device's own, so that the host's copy of one piece runs beside the device's
+ * copy of the one before; other streams go on meanwhile. Mapped memory is written in place and read through the ring:
+ * over a bus, reading it word by word is slow. */
 #include "engine/inside.h"
 
 #include <string.h>
@@ -116,17 +117,27 @@ static enum status check(const struct exogpu_buffer *buffer, uint64_t offset, co
 	return status;
 }
 
+// Where the bytes can be copied by the host at its own speed; NULL: not so.
+static uint8_t *in_place(struct exogpu_buffer *buffer, bool reading)
+{
+	const struct exogpu_device *device = buffer->device;
+	bool software = device->limits.capabilities & EXOGPU_CAN_SOFTWARE;
+	if (software || buffer->memory == EXOGPU_MEMORY_HOST || (buffer->memory == EXOGPU_MEMORY_MAPPED && !reading))
+		return device->backend->buffer_pointer(buffer->handle);
+	return NULL;
+}
+
 enum status exogpu_write(struct exogpu_buffer *to, uint64_t offset, const void *from, uint64_t bytes,
 			 struct error *error)
 {
 	enum status status = check(to, offset, from, bytes, error);
 	if (status || !bytes)
 		return status;
-	uint8_t *pointer = exogpu_buffer_pointer(to);
-	if (pointer) {
+	uint8_t *place = in_place(to, false);
+	if (place) {
 		status = device_wait(to->device, to->used_by, to->peer_target, no_limit_ns, error);
 		if (!status)
-			memcpy(pointer + offset, from, bytes);
+			memcpy(place + offset, from, bytes);
 		return status;
 	}
 	status = begin(to->device, to, error);
@@ -138,10 +149,11 @@ enum status exogpu_read(void *to, struct exogpu_buffer *from, uint64_t offset, u
 	enum status status = check(from, offset, to, bytes, error);
 	if (status || !bytes)
 		return status;
-	if (from->memory == EXOGPU_MEMORY_HOST) {
+	const uint8_t *place = in_place(from, true);
+	if (place) {
 		status = device_wait(from->device, from->used_by, from->peer_target, no_limit_ns, error);
 		if (!status)
-			memcpy(to, (const uint8_t *)exogpu_buffer_pointer(from) + offset, bytes);
+			memcpy(to, place + offset, bytes);
 		return status;
 	}
 	status = begin(from->device, from, error);
