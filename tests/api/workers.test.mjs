@@ -3,10 +3,69 @@ import assert from "node:assert/strict";
 import net from "node:net";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { frame } from "./client.mjs";
+import { Client, frame } from "./client.mjs";
 import { eventually, slow, within } from "./server.mjs";
-import { admin, allocate, MiB, node, read, server, start, stop, tenant, token, write } from "./stage.mjs";
-import { pattern } from "./workers.mjs";
+import { admin, allocate, held, MiB, node, read, server, start, startNode, stop, tenant, token, write } from "./stage.mjs";
+import { limits, pattern } from "./workers.mjs";
+
+describe("starting", () => {
+	before(start);
+	after(stop);
+
+	test("calls for two devices wait for theirs, each in its order", async () => {
+		const client = await tenant(), asked = [];
+		node.device = (request) => asked.push(request);
+		const module = Buffer.from("a small module");
+		const load = client.callWith("compute.load", { device_id: "dev_gpu", format: "spirv" }, module);
+		const far = allocate(client, 8, "dev_twin1"), near = allocate(client, 8, "dev_gpu");
+		await eventually(() => asked.length === 2, "both devices are asked for");
+		delete node.device;
+		node.reply(asked[1], { opened_ms: 1, limits });
+		await far;
+		assert.deepEqual(node.worker().calls.map((one) => [one.method, one.params.device]), [["memory.allocate", 1]]);
+		node.reply(asked[0], { opened_ms: 1, limits });
+		await load;
+		await near;
+		assert.deepEqual(node.worker().calls.slice(1).map((one) => [one.method, one.bytes]), [["compute.load", module.length], ["memory.allocate", 0]]);
+		await client.close();
+	});
+
+	for (const step of ["open", "device"])
+		test(`the token is revoked while tenant.${step} is under way`, async () => {
+			const mine = await token(), client = await Client.login(server, mine.token), asked = [];
+			node[step] = (request) => asked.push(request);
+			client.call("memory.allocate", { device_id: "dev_cpu", bytes: 100 }).catch(() => {});
+			await eventually(() => asked.length === 1, "it is asked for");
+			delete node[step];
+			await admin.call("token.revoke", { token_id: mine.token_id });
+			await node.endOf(asked[0].params);
+			node.reply(asked[0], step === "open" ? { started_ms: 1, sandbox: { applied: [], missing: [] } } : { opened_ms: 1, limits });
+			assert.equal(await held(mine.token_id), 0);
+			const other = await tenant();
+			await allocate(other); // all goes on
+			await other.close();
+		});
+
+	test("the node goes while a worker starts", async () => {
+		const client = await tenant();
+		node.open = () => node.socket.terminate();
+		await client.refused("memory.allocate", { device_id: "dev_cpu", bytes: 100 }, "device_lost");
+		await startNode();
+		await eventually(() => allocate(client).catch(() => null), "it is back");
+		await client.close();
+	});
+
+	test("a device that says it is lost is opened anew, in a new worker", async () => {
+		const client = await tenant(), id = await allocate(client), worker = node.worker();
+		worker.answers["memory.fill"] = () => ({ error: { code: -32010, message: "illegal address", data: { reason: "device_lost", hint: null } } });
+		const why = await client.refused("memory.fill", { allocation_id: id, offset: 0, bytes: 1, value: 0 }, "device_lost");
+		assert.match(why.said, /illegal address/);
+		assert.deepEqual((await client.notice("device_lost")).allocations, [id]);
+		await node.endOf(worker);
+		await allocate(client);
+		await client.close();
+	});
+});
 
 describe("copies between workers", () => {
 	before(start);
