@@ -191,6 +191,7 @@ struct share {
 	uint64_t from, bytes; // of the memory, this thread's
 	double began_s, ended_s;
 };
+static struct share shares[THREADS];
 
 static void *share_thread(void *context)
 {
@@ -205,7 +206,6 @@ static void *share_thread(void *context)
 // Seconds from the first thread's begin to the last one's end.
 static double on_threads(struct bench *bench, unsigned count, void (*work)(struct share *share))
 {
-	static struct share shares[THREADS];
 	static pthread_t threads[THREADS];
 	pthread_barrier_t begin;
 	uint64_t part = bench->bytes / count & ~(uint64_t)4095;
@@ -288,7 +288,7 @@ static double limit_saxpy(struct bench *bench)
 }
 
 // Multiply-adds that need nothing but registers: 12 sums, since each takes about 4 cycles and 2 begin in one.
-enum { FMA_SUMS = 12, FMA_LOOPS = 4000000 };
+enum { FMA_SUMS = 12, FMA_LOOPS = 10000000 };
 #define FMA_LOOP(name, width, attribute) \
 	attribute static void name(struct share *share) \
 	{ \
@@ -322,10 +322,15 @@ static void (*fma_loop(unsigned *width))(struct share *share)
 	return *width = 4, fma_plain;
 }
 
+// What all threads do in a second is the sum of what each does, however they are scheduled.
 static double limit_fma(struct bench *bench)
 {
 	unsigned width;
-	return on_threads(bench, bench->threads, fma_loop(&width));
+	double rounds_per_s = 0;
+	on_threads(bench, bench->threads, fma_loop(&width));
+	for (unsigned i = 0; i < bench->threads; i++)
+		rounds_per_s += 1 / (shares[i].ended_s - shares[i].began_s);
+	return bench->threads / rounds_per_s;
 }
 
 static double fma_flops(const struct bench *bench)
@@ -443,8 +448,9 @@ static void host_rows(struct bench *bench)
 		{.name = "read", .run = run_read, .limit_name = "copy to host memory", .limit = run_copy_down},
 		{.name = "copy from host memory", .run = run_copy_up},
 		{.name = "copy to host memory", .run = run_copy_down},
+		{.name = "memcpy of this program on one thread", .run = limit_memcpy_one},
 	};
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]) - software; i++) {
 		if (software) {
 			rows[i].limit_name = i < 2 ? "memcpy on one thread" : "memcpy";
 			rows[i].limit = i < 2 ? limit_memcpy_one : limit_memcpy;
