@@ -18,10 +18,8 @@
 #include <sys/uio.h>
 
 enum {
-	KEEP_RX_BYTES = 65536,      // a receive buffer larger than this is given back after its message
 	DIRECT_FRAME_BYTES = 16384, // frames up to this size are sent without the queue where nothing waits
 	FRAGMENTS_A_TURN = 4,
-	RX_FRAME_BYTES = 16384, // messages from this size on are put together in a frame
 	CLOSE_REASON_BYTES = 120,
 	CLOSE_WAIT_S = 5,
 };
@@ -45,8 +43,7 @@ struct net_conn {
 	void *user;
 	int close_code;
 	char close_reason[CLOSE_REASON_BYTES + 1];
-	struct buffer rx;           // a message in the making; or
-	struct net_frame *rx_frame; // a large one
+	struct net_frame *rx_frame; // a message in the making; NULL: none, or nothing of it
 	size_t rx_filled, rx_limit;
 	unsigned pauses;
 	struct net_timer held_back; // while it is paused
@@ -311,7 +308,6 @@ static struct net_conn *conn_create(struct net_loop *loop, const struct net_hand
 	conn->handler = handler;
 	conn->user = user;
 	conn->rx_limit = LIMIT_LOGIN_BYTES;
-	buffer_init(&conn->rx, LIMIT_HEAD_BYTES + LIMIT_BODY_BYTES + 4);
 	conn->at = net_loop_conns(loop);
 	conn->next = *conn->at;
 	if (conn->next)
@@ -352,7 +348,6 @@ static void conn_destroy(struct net_conn *conn)
 	queue_clear(conn);
 	free(conn->queue);
 	free(conn->bearer);
-	buffer_finish(&conn->rx);
 	free(conn);
 }
 
@@ -436,24 +431,22 @@ static void hand_over(struct net_conn *conn, const uint8_t *bytes, size_t length
 	conn->handler->message(conn->user, conn, bytes, length, lws_frame_is_binary(conn->wsi));
 }
 
-// Put a piece where the message is put together. The length that a first piece tells is its fragment's; most messages
-// are one fragment, and large ones go into a frame of that length. One that goes on after it goes on in the buffer.
+// Put a piece where the message is put together: a frame of the length that is known so far, which is that of the
+// fragment; most messages are one.
 static enum status collect(struct net_conn *conn, const uint8_t *bytes, size_t length, size_t ahead)
 {
-	if (!conn->rx_frame && !conn->rx.length && length + ahead >= RX_FRAME_BYTES) {
-		conn->rx_frame = net_frame_alloc(length + ahead);
-		conn->rx_filled = 0;
-		if (!conn->rx_frame)
+	size_t filled = conn->rx_filled, wanted = filled + length + ahead;
+	if (!conn->rx_frame || net_frame_bytes(conn->rx_frame) < wanted) {
+		size_t room = wanted > 2 * filled ? wanted : 2 * filled;
+		struct net_frame *larger = net_frame_alloc(room < conn->rx_limit ? room : conn->rx_limit);
+		if (!larger)
 			return STATUS_OUT_OF_MEMORY;
-	}
-	if (!conn->rx_frame)
-		return buffer_append(&conn->rx, bytes, length);
-	if (length > net_frame_bytes(conn->rx_frame) - conn->rx_filled) {
-		enum status status = buffer_append(&conn->rx, net_frame_data(conn->rx_frame), conn->rx_filled);
+		if (filled)
+			memcpy(net_frame_data(larger), net_frame_data(conn->rx_frame), filled);
 		net_frame_unref(&conn->rx_frame);
-		return status ? status : buffer_append(&conn->rx, bytes, length);
+		conn->rx_frame = larger;
 	}
-	memcpy(net_frame_data(conn->rx_frame) + conn->rx_filled, bytes, length);
+	memcpy(net_frame_data(conn->rx_frame) + filled, bytes, length);
 	conn->rx_filled += length;
 	return STATUS_OK;
 }
@@ -463,14 +456,13 @@ static int on_receive(struct net_conn *conn, const uint8_t *bytes, size_t length
 	if (conn->closing)
 		return 0;
 	lws_validity_confirmed(conn->wsi); // any byte is a sign of life
-	size_t ahead = lws_remaining_packet_payload(conn->wsi),
-	       before = conn->rx_frame ? conn->rx_filled : conn->rx.length;
+	size_t ahead = lws_remaining_packet_payload(conn->wsi);
 	bool last = lws_is_final_fragment(conn->wsi) && !ahead;
-	if (length > conn->rx_limit || ahead > conn->rx_limit || before + length + ahead > conn->rx_limit) {
+	if (length > conn->rx_limit || ahead > conn->rx_limit || conn->rx_filled + length + ahead > conn->rx_limit) {
 		net_conn_close(conn, 1009, "message too big");
 		return 0;
 	}
-	if (last && !before) {
+	if (last && !conn->rx_frame) {
 		hand_over(conn, bytes, length);
 		return 0;
 	}
@@ -478,15 +470,10 @@ static int on_receive(struct net_conn *conn, const uint8_t *bytes, size_t length
 		return -1;
 	if (!last)
 		return 0;
-	if (conn->rx_frame)
-		hand_over(conn, net_frame_data(conn->rx_frame), conn->rx_filled);
-	else
-		hand_over(conn, conn->rx.data, conn->rx.length);
+	conn->rx_frame->length = conn->rx_filled;
+	conn->rx_filled = 0;
+	hand_over(conn, net_frame_data(conn->rx_frame), net_frame_bytes(conn->rx_frame));
 	net_frame_unref(&conn->rx_frame);
-	if (conn->rx.capacity > KEEP_RX_BYTES)
-		buffer_finish(&conn->rx);
-	else
-		buffer_clear(&conn->rx);
 	return 0;
 }
 

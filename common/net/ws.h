@@ -111,8 +111,8 @@ void net_conn_close(struct net_conn *conn, int code, const char *reason);
 void net_close_all(struct net_loop *loop, int code);
 // Raise the message limit from LIMIT_LOGIN_BYTES to the full one.
 void net_conn_trust(struct net_conn *conn);
-// Inside `message`: the frame that its bytes lie in, where they do (large ones), so that they can be passed on without
-// a copy; else NULL. To keep it, take a reference.
+// Inside `message`: the frame that its bytes lie in, where they do (those that came in pieces), so that they can be
+// passed on without a copy; else NULL. To keep it, take a reference.
 struct net_frame *net_conn_message_frame(struct net_conn *conn);
 // Stop and go on reading: the peer is held back by its socket. Counted: as many resumes as pauses. A peer that is held
 // back does not count as silent.
