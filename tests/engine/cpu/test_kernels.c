@@ -233,7 +233,7 @@ static void test_stream_read_reads_all(void **state)
 // Past the caches: every offset within a line, sizes around lines and runs; nothing before or behind is touched.
 static void test_past_the_caches(void **state)
 {
-	enum { LINE = 64, MOST = 2200 };
+	enum { LINE = 64, MOST = 2176 };
 	const struct cpu_level *level;
 	uint8_t from[MOST + LINE], *to = aligned_alloc(LINE, MOST + 3 * LINE);
 	(void)state;
