@@ -26,10 +26,10 @@ int main(void)
 		unsigned without;
 		const char *name;
 	} ways[] = {
-		{0, "all that it has"},
-		{WITHOUT_TIMELINE | WITHOUT_TIMESTAMPS, "fences, and the host's clock"},
+		{0, "with all that it has"},
 		{WITHOUT_SOFTWARE, "as a GPU"},
-		{WITHOUT_SOFTWARE | WITHOUT_ADDRESSES, "as a GPU without buffer addresses"},
+		{WITHOUT_SOFTWARE | WITHOUT_TIMELINE | WITHOUT_TIMESTAMPS | WITHOUT_ADDRESSES,
+		 "as a GPU with fences, the host's clock and descriptors"},
 	};
 	int failed = 0;
 	log_listen(hear, NULL);
