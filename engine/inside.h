@@ -13,8 +13,10 @@
 #include "engine/backend.h"
 #include "engine/include/exogpu/exogpu.h"
 
-// The bounce memory of write and read, made when first needed. Figures behind its size: transfer.c.
-enum { TRANSFER_PIECES = 4, TRANSFER_PIECE_BYTES = 1024 * 1024 };
+// The ring of write and read, made when first needed. Its shape was measured on an H200 with calls of 4 KiB to 256 MiB:
+// with 8 x 512 KiB they reach 14.4 GB/s where a memcpy does 17, with 4 x 256 KiB 11.4, with 4 x 1 MiB 13.4, and larger
+// pieces make calls of a few MiB slower, since the first piece waits for no other.
+enum { TRANSFER_PIECES = 8, TRANSFER_PIECE_BYTES = 512 * 1024 };
 
 struct transfer {
 	struct exogpu_stream *stream;

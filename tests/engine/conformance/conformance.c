@@ -2,7 +2,7 @@
 #include "tests/engine/conformance/conformance.h"
 
 #include "common/base/clock.h"
-#include "engine/device/info.h"
+#include "engine/backend.h"
 
 enum { MOST_DEVICES = 32 };
 
@@ -65,6 +65,21 @@ static int end(void **state)
 	return 0;
 }
 
+// What the libraries of the back end say about there being no device.
+static void say_why(const char *backend_name)
+{
+	const struct backend *backend = backend_find(backend_kind_parse(backend_name));
+	struct found *found = found_create();
+	struct error error = {0};
+	if (!found || !backend || backend->enumerate(found, &error))
+		printf("skipped: %s: %s\n", backend_name, error.message);
+	printf("skipped: no %s device here that can be used\n", backend_name);
+	for (size_t i = 0; found && i < found->library_count; i++)
+		printf("skipped: %s: %s %s\n", found->libraries[i].name, library_state_name(found->libraries[i].state),
+		       found->libraries[i].reason);
+	found_destroy(&found);
+}
+
 int conformance_run(const char *backend)
 {
 #define X(name) cmocka_unit_test_setup_teardown(test_##name, begin, end),
@@ -79,7 +94,7 @@ int conformance_run(const char *backend)
 		return 1;
 	}
 	if (!suite.count) {
-		printf("skipped: no %s device here that can be used\n", backend);
+		say_why(backend);
 		return 77;
 	}
 	for (suite.current = 0; suite.current < suite.count; suite.current++)
