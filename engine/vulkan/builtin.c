@@ -19,6 +19,7 @@ enum {
 	TILES_ENOUGH = 96,  // large tiles of a product, for a GPU to be busy
 	SOFTWARE_ROWS = 16, // of shaders/matmul_software.comp
 	SOFTWARE_COLUMNS = 64,
+	SOFTWARE_DEPTH = 32768, // of k in a dispatch: llvmpipe leaves any loop after 65535 turns, and says nothing
 };
 
 static const VkPipelineStageFlags compute = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT;
@@ -346,6 +347,7 @@ static enum status launch_matmul(struct backend_stream *stream, const struct mat
 	enum status status = STATUS_OK;
 	uint64_t n = least(least(whole->n, span / 2), (uint64_t)groups[0] * SOFTWARE_COLUMNS);
 	uint64_t k = least(least(whole->k, span / 2), 1 + (span - n) / whole->n);
+	k = stream->device->software ? least(k, SOFTWARE_DEPTH) : k;
 	uint64_t m = least(whole->m, 1 + least((span - n) / whole->n, (span - k) / whole->k));
 	m = least(m, (uint64_t)groups[1] * SOFTWARE_ROWS);
 	for (uint64_t row = 0; row < whole->m; row += m)

@@ -2,6 +2,7 @@
 // invocations make PER times PER each, in registers. a and b come through shared memory, DEPTH of k at a time (a
 // transposed, so that an invocation reads four rows at once), and the next DEPTH is on its way from memory meanwhile.
 // The host may split k: then `more` says that c holds the sum so far.
+#extension GL_EXT_control_flow_attributes : require
 #include "common.glsl"
 layout(local_size_x = 256) in;
 ARRAY(0, 4, float, c);
@@ -18,7 +19,7 @@ vec4 sums[PER][FOURS]; // [row][column / 4]
 
 void load(uint first_row, uint first_column, uint at)
 {
-	for (uint i = 0; i < PER; i++) {
+	[[unroll]] for (uint i = 0; i < PER; i++) {
 		uint element = gl_LocalInvocationID.x + 256 * i;
 		uint row = first_row + element / DEPTH, column = at + element % DEPTH;
 		a_next[i] = 0;
@@ -34,7 +35,7 @@ void load(uint first_row, uint first_column, uint at)
 
 void share()
 {
-	for (uint i = 0; i < PER; i++) {
+	[[unroll]] for (uint i = 0; i < PER; i++) {
 		uint element = gl_LocalInvocationID.x + 256 * i, row = element / DEPTH, column = element % TILE;
 		a_tile[element % DEPTH][row / 4][row % 4] = a_next[i];
 		b_tile[element / TILE][column / 4][column % 4] = b_next[i];
@@ -45,12 +46,12 @@ void multiply(uint x, uint y)
 {
 	for (uint depth = 0; depth < DEPTH; depth++) {
 		vec4 rows[FOURS], columns[FOURS];
-		for (uint i = 0; i < FOURS; i++) {
+		[[unroll]] for (uint i = 0; i < FOURS; i++) {
 			rows[i] = a_tile[depth][y + 16 * i];
 			columns[i] = b_tile[depth][x + 16 * i];
 		}
-		for (uint i = 0; i < PER; i++)
-			for (uint j = 0; j < FOURS; j++)
+		[[unroll]] for (uint i = 0; i < PER; i++)
+			[[unroll]] for (uint j = 0; j < FOURS; j++)
 				sums[i][j] += rows[i / 4][i % 4] * columns[j];
 	}
 }
@@ -59,8 +60,8 @@ void main()
 {
 	uint x = gl_LocalInvocationID.x % 16, y = gl_LocalInvocationID.x / 16;
 	uint first_row = gl_WorkGroupID.y * TILE, first_column = gl_WorkGroupID.x * TILE;
-	for (uint i = 0; i < PER; i++)
-		for (uint j = 0; j < FOURS; j++)
+	[[unroll]] for (uint i = 0; i < PER; i++)
+		[[unroll]] for (uint j = 0; j < FOURS; j++)
 			sums[i][j] = vec4(0);
 	load(first_row, first_column, 0);
 	for (uint at = 0; at < push.k; at += DEPTH) {
@@ -71,8 +72,8 @@ void main()
 		multiply(x, y);
 		barrier();
 	}
-	for (uint i = 0; i < PER; i++)
-		for (uint j = 0; j < PER; j++) {
+	[[unroll]] for (uint i = 0; i < PER; i++)
+		[[unroll]] for (uint j = 0; j < PER; j++) {
 			uint row = first_row + (y + 16 * (i / 4)) * 4 + i % 4;
 			uint column = first_column + (x + 16 * (j / 4)) * 4 + j % 4;
 			if (row < push.m && column < push.n) {

@@ -3,6 +3,7 @@
 // that those side by side reach memory side by side.
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
 #include "common.glsl"
 layout(local_size_x = 8) in;
 ARRAY(0, 4, float, c);
@@ -17,25 +18,25 @@ void main()
 	uint first_row = gl_WorkGroupID.y * ROWS, first_column = gl_WorkGroupID.x * 8 * COLUMNS + gl_LocalInvocationID.x;
 	uint rows[ROWS], columns[COLUMNS];
 	float sums[ROWS][COLUMNS];
-	for (uint i = 0; i < ROWS; i++)
+	[[unroll]] for (uint i = 0; i < ROWS; i++)
 		rows[i] = min(first_row + i, push.m - 1) * push.a_stride;
-	for (uint j = 0; j < COLUMNS; j++)
+	[[unroll]] for (uint j = 0; j < COLUMNS; j++)
 		columns[j] = min(first_column + 8 * j, push.n - 1);
-	for (uint i = 0; i < ROWS; i++)
-		for (uint j = 0; j < COLUMNS; j++)
+	[[unroll]] for (uint i = 0; i < ROWS; i++)
+		[[unroll]] for (uint j = 0; j < COLUMNS; j++)
 			sums[i][j] = 0;
 	for (uint at = 0; at < push.k; at++) {
 		float right[COLUMNS];
-		for (uint j = 0; j < COLUMNS; j++)
+		[[unroll]] for (uint j = 0; j < COLUMNS; j++)
 			right[j] = AT(b, at * push.b_stride + columns[j]);
-		for (uint i = 0; i < ROWS; i++) {
+		[[unroll]] for (uint i = 0; i < ROWS; i++) {
 			float left = AT(a, rows[i] + at);
-			for (uint j = 0; j < COLUMNS; j++)
+			[[unroll]] for (uint j = 0; j < COLUMNS; j++)
 				sums[i][j] += left * right[j];
 		}
 	}
-	for (uint i = 0; i < ROWS; i++)
-		for (uint j = 0; j < COLUMNS; j++)
+	[[unroll]] for (uint i = 0; i < ROWS; i++)
+		[[unroll]] for (uint j = 0; j < COLUMNS; j++)
 			if (first_row + i < push.m && first_column + 8 * j < push.n) {
 				uint at = (first_row + i) * push.b_stride + first_column + 8 * j;
 				AT(c, at) = sums[i][j] + (push.more != 0 ? AT(c, at) : 0.0);
