@@ -19,6 +19,7 @@
 enum {
 	BACKLOG = 512,
 	ACCEPTS_A_TURN = 64,
+	RX_BYTES = 65536,             // of one read; only what is used of it takes memory
 	SEND_ROOM_BYTES = 256 * 1024, // any file of the dashboard at once, see piles_up() in http.c
 };
 
@@ -158,7 +159,7 @@ enum status net_bind_unix(const char *path, int *out, struct error *error)
 static void describe_protocols(struct net_listener *listener, const struct net_listener_params *params)
 {
 	size_t count = 0;
-	struct lws_protocols protocol = {.callback = net_ws_callback, .rx_buffer_size = 16384};
+	struct lws_protocols protocol = {.callback = net_ws_callback, .rx_buffer_size = RX_BYTES};
 	protocol.name = "exogpu.http";
 	listener->protocols[count++] = protocol;
 	for (const char *const *name = params->subprotocols; name && *name && count < 5; name++) {
