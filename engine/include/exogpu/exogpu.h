@@ -1,9 +1,9 @@
 /* libexogpu: memory and compute of a device, with the same calls for a CPU, a Vulkan GPU and an NVIDIA GPU.
  *
  * Open a device, make buffers and streams, enqueue copies, fills and kernels, mark a point behind them, wait for it.
- * Every argument is checked here, once, and then handed to the back end: a wrong one gives an error with a message and
- *a hint, and changes nothing. What is open is accounted for: a device that is closed with something left frees it and
- * says how much it was.
+ * Every argument is checked here, once, and then handed to the back end: a wrong one gives an error with a message and,
+ * where there is something to do about it, a hint, and changes nothing. What is open is accounted for: a device that is
+ *closed with something left frees it and says how much it was.
  *
  *	struct exogpu_device *device;
  *	struct exogpu_buffer *buffer;
@@ -14,7 +14,8 @@
  * Errors that every call may return beside its own: STATUS_INVALID_PARAMS (a NULL, a range outside a buffer, things of
  * two devices), STATUS_DEVICE_LOST (now or earlier: close the device and open it again, in a new process if the driver
  * asks for that), STATUS_OUT_OF_MEMORY. Sizes and offsets are bytes, times nanoseconds.
- * Thread: a device and all that is its own belong to one thread at a time. */
+ * Destroying something waits for the work that may use it; work that is not done within 10 s counts as a lost device.
+ * Thread: a device and all that is its own belong to one thread at a time; so do devices that copy to each other. */
 #pragma once
 #include "common/base/status.h"
 
@@ -79,9 +80,9 @@ EXOGPU_PUBLIC uint64_t exogpu_buffer_bytes(const struct exogpu_buffer *buffer);
 // Host and mapped memory; NULL for device memory.
 EXOGPU_PUBLIC void *exogpu_buffer_pointer(struct exogpu_buffer *buffer);
 
-// Write to and read from a buffer of any memory, and return when it is done: in pieces through a ring of host memory
-// that the device keeps for it, in a stream of the device's own, behind all work that was enqueued before in any
-// stream.
+// Write to and read from a buffer of any memory, behind all work that was enqueued before and uses it, in any stream,
+// and return when it is done: in place where the host sees the memory, else in pieces through a ring of host memory
+// that the device keeps for it, in a stream of the device's own. Other work goes on meanwhile.
 EXOGPU_PUBLIC enum status exogpu_write(struct exogpu_buffer *to, uint64_t offset, const void *from, uint64_t bytes,
 				       struct error *error);
 EXOGPU_PUBLIC enum status exogpu_read(void *to, struct exogpu_buffer *from, uint64_t offset, uint64_t bytes,
@@ -89,6 +90,7 @@ EXOGPU_PUBLIC enum status exogpu_read(void *to, struct exogpu_buffer *from, uint
 
 // ---- streams: work, in order ----
 
+// Errors: STATUS_LIMIT_EXCEEDED: a device has 64 at most, one of which is its own once it needs it.
 EXOGPU_PUBLIC enum status exogpu_stream_create(struct exogpu_device *device, struct exogpu_stream **out,
 					       struct error *error);
 // Waits for what is in it. Accepts NULL, leaves NULL behind.
@@ -118,6 +120,7 @@ EXOGPU_PUBLIC enum status exogpu_wait(struct exogpu_stream *stream, uint64_t poi
 EXOGPU_PUBLIC enum status exogpu_follow(struct exogpu_stream *stream, struct exogpu_stream *other, uint64_t point,
 					struct error *error);
 // Time that the device spent between two points that are reached and among the last EXOGPU_POINTS of the stream.
+// Errors: STATUS_CONFLICT: `to` is not reached yet.
 EXOGPU_PUBLIC enum status exogpu_elapsed(struct exogpu_stream *stream, uint64_t from, uint64_t to, int64_t *ns,
 					 struct error *error);
 
