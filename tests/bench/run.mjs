@@ -1,7 +1,8 @@
 // Runs the benches of the server and prints each as a table in Markdown, ready for docs/performance.md.
 //   node tests/bench/run.mjs WORKDIR [fanout] [start] [node] [device]
 // Every figure is the median of 5 rounds; the rounds of what is compared are interleaved, so that a noisy neighbour
-// disturbs all alike. With two CPUs or more the server is held to CPU 0 and the client to CPU 1.
+// disturbs all alike. With two CPUs or more the server is held to CPU 0 and the client to CPU 1, but for transfers,
+// which several processes share in.
 import { execFileSync, spawn } from "node:child_process";
 import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { cpus } from "node:os";
@@ -12,7 +13,7 @@ const work = process.argv[2];
 const wanted = process.argv.slice(3);
 const binary = resolve("build/exogpu");
 const rounds = 5;
-const wants = (name) => wanted.length === 0 || wanted.includes(name);
+const wants = (name) => wanted.length === 0 || wanted.some((one) => one.split(":")[0] === name);
 const median = (values) => values.slice().sort((a, b) => a - b)[Math.floor(values.length / 2)];
 const pinned = cpus().length > 1;
 const pin = (cpu, command, args) => (pinned ? ["taskset", ["-c", String(cpu), command, ...args]] : [command, args]);
@@ -31,9 +32,10 @@ function stop(child) {
 }
 
 // Resolves with the milliseconds from the start of the process to its ready line, and the port it names.
-function serve(data, more = []) {
+function serve(data, more = [], held = true) {
 	const begun = process.hrtime.bigint();
-	const child = start(0, binary, ["serve", "--data", data, "--listen", "127.0.0.1:0", ...more]);
+	const args = ["serve", "--data", data, "--listen", "127.0.0.1:0", ...more];
+	const child = held ? start(0, binary, args) : spawn(binary, args, { stdio: ["ignore", "pipe", "ignore"] });
 	return new Promise((done, fail) => {
 		let text = "";
 		child.once("exit", (code) => fail(new Error(`exogpu serve ended with ${code}`)));
@@ -182,8 +184,82 @@ async function benchNode() {
 	console.log(`| node process | ${(100 * median(shares)).toFixed(2)} % | ${(median(resident) / 1024).toFixed(1)} |`);
 }
 
+// The device to transfer to, once it is verified: by id, by a part of its name, or the CPU. Null: there is none.
+async function findDevice(port, token, name) {
+	const { WebSocket } = await import("../node_modules/ws/wrapper.mjs");
+	const socket = new WebSocket(`ws://127.0.0.1:${port}/ws`, "exogpu.v1", { headers: { authorization: `Bearer ${token}` } });
+	await new Promise((done) => socket.once("open", done));
+	try {
+		for (let i = 0; i < 120; i++) {
+			socket.send(JSON.stringify({ jsonrpc: "2.0", id: i, method: "cluster.snapshot", params: {} }));
+			const answer = await new Promise((done) => socket.once("message", (text) => done(JSON.parse(text))));
+			const devices = answer.result?.devices ?? [];
+			const fits = (one) => (name ? one.device_id === name || one.name.includes(name) : one.backend === "cpu");
+			const found = devices.find((one) => fits(one) && one.verification.state === "passed");
+			if (found) return found;
+			await sleep(500);
+		}
+		return null;
+	} finally {
+		socket.close();
+	}
+}
+
+async function benchTransfer() {
+	const device = wanted.find((one) => one.startsWith("transfer:"))?.slice("transfer:".length);
+	const data = join(work, "transfer-data");
+	rmSync(data, { recursive: true, force: true });
+	const server = await serve(data, ["--log-level", "error"], false);
+	try {
+		const token = readFileSync(join(data, "admin.token"), "utf8").trim();
+		const found = await findDevice(server.port, token, device);
+		if (!found) return console.log(`\nSKIPPED: transfer (no verified device ${device ?? "of the cpu back end"})`);
+		await transferTables(["exogpu", server.port, token, String(server.child.pid), found.device_id], found.name);
+	} finally {
+		await stop(server.child);
+	}
+}
+
+async function transferTables(whole, name) {
+	const run = (args) => JSON.parse(execFileSync(join(work, "transfer"), args, { encoding: "utf8" }));
+	const pieces = [65536, 262144, 1048576, 4194304];
+	const rows = new Map();
+	const note = (row, result) => rows.set(row, [...(rows.get(row) ?? []), result]);
+	const both = (row, args) => {
+		note(`${row} whole`, run([...args, ...whole]));
+		note(`${row} bare`, run([...args, "bare"]));
+	};
+	for (let round = 0; round < rounds; round++) {
+		for (const floor of ["memcpy", "tcp", "unix"]) note(floor, run([floor]));
+		for (const piece of round % 2 ? pieces.slice().reverse() : pieces)
+			for (const way of ["write", "read"]) both(`${way} ${piece}`, ["-p", String(piece), way]);
+		both("launch", ["launch"]);
+	}
+	const figure = (row, field, digits) => median(rows.get(row).map((one) => one[field])).toFixed(digits);
+	const size = (bytes) => (bytes < 1048576 ? `${bytes / 1024} KiB` : `${bytes / 1048576} MiB`);
+	console.log(`\n### Transfer to and from ${name}, medians of ${rounds}\n`);
+	console.log("| | MB/s | of the bare hop | client | server | worker |");
+	console.log("|---|---|---|---|---|---|");
+	const line = (title, row, ratio) => {
+		const cpu = ["client", "server", "worker"].map((one) => figure(row, `${one}_s_per_gb`, 2));
+		console.log(`| ${[title, figure(row, "mb_per_s", 0), ratio, ...cpu].join(" | ")} |`);
+	};
+	for (const [title, row] of [["memcpy", "memcpy"], ["one TCP socket", "tcp"], ["one Unix socket", "unix"]]) line(title, row, "");
+	for (const way of ["write", "read"]) {
+		for (const piece of pieces) {
+			const [mine, bare] = [`${way} ${piece} whole`, `${way} ${piece} bare`];
+			line(`bare hop, ${way}, ${size(piece)}`, bare, "");
+			line(`**memory.${way}**, ${size(piece)}`, mine, `${((100 * figure(mine, "mb_per_s", 1)) / figure(bare, "mb_per_s", 1)).toFixed(0)} %`);
+		}
+	}
+	console.log("\nClient, server and worker: CPU seconds for each GB.\n\n| | median µs | p99 µs |\n|---|---|---|");
+	for (const [title, row] of [["bare echo", "launch bare"], ["**compute.launch** of fill_f32, n = 1", "launch whole"]])
+		console.log(`| ${title} | ${figure(row, "p50_us", 0)} | ${figure(row, "p99_us", 0)} |`);
+}
+
 console.log(`${cpus()[0].model}, ${cpus().length} CPUs, node ${process.version}; load at the start ${readFileSync("/proc/loadavg", "utf8").split(" ")[0]}`);
 if (wants("fanout")) await benchFanout();
 if (wants("start")) await benchStart();
 if (wants("node")) await benchNode();
 if (wants("device")) execFileSync(join(work, "device"), { stdio: "inherit" });
+if (wants("transfer")) await benchTransfer();

@@ -8,4 +8,5 @@ trap 'rm -rf "$work"' EXIT
 cc -std=gnu11 -O2 -D_GNU_SOURCE -o "$work/fanout" tests/bench/fanout.c
 cc -std=gnu11 -O2 -D_GNU_SOURCE -I. -Iengine/include -o "$work/device" tests/bench/device.c engine/device/datasheet.c \
 	-Lbuild -lexogpu -Wl,-rpath,"$PWD/build" -pthread
+cc -std=gnu11 -O2 -D_GNU_SOURCE -o "$work/transfer" tests/bench/transfer.c $(pkg-config --cflags --libs libwebsockets)
 node tests/bench/run.mjs "$work" "$@"
