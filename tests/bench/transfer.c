@@ -28,7 +28,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TEXT_BYTES = 4096, READ_BYTES = 1 << 20, BARE_BUFFER_BYTES = 65536, MOST_BYTES = 17 << 20, MOST_WORKERS = 16 };
+enum { TEXT_BYTES = 4096, READ_BYTES = 1 << 20, BARE_BUFFER_BYTES = 65536, MOST_BYTES = 17 << 20, MOST_WORKERS = 256 };
 
 static size_t piece = 1 << 20, total = 1 << 29;
 static int window = 6, calls = 2000;
@@ -120,11 +120,23 @@ static int children_of(int pid, const char *word, int *found, int most)
 	return count;
 }
 
-static void find_workers(void)
+// The worker that has come since `before`: those of sessions that have just ended are still there.
+static int all_workers(int *pids)
 {
 	int node = 0;
-	if (children_of(server_pid, "node", &node, 1))
-		worker_count = children_of(node, "worker", worker_pids, MOST_WORKERS);
+	return children_of(server_pid, "node", &node, 1) ? children_of(node, "worker", pids, MOST_WORKERS) : 0;
+}
+
+static void find_worker(const int *before, int count)
+{
+	int now[MOST_WORKERS], many = all_workers(now);
+	for (int i = 0; i < many; i++) {
+		bool old = false;
+		for (int j = 0; j < count; j++)
+			old = old || before[j] == now[i];
+		if (!old)
+			worker_pids[worker_count++] = now[i];
+	}
 }
 
 static double workers_cpu(void)
@@ -320,16 +332,18 @@ static void read_word(const char *text, const char *name, char *out, size_t room
 static void allocate(const char *device, char *id, size_t room)
 {
 	char call[TEXT_BYTES];
+	int before[MOST_WORKERS], count = 0;
 	snprintf(id, room, "none");
 	if (!whole)
 		return;
+	count = all_workers(before);
 	snprintf(call, sizeof call,
 		 "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"memory.allocate\",\"params\":{\"device_id\":\"%s\","
 		 "\"bytes\":%zu}}",
 		 device, piece * (size_t)window);
 	send_message(false, call, NULL, 0);
 	read_word(next_answer(), "\"allocation_id\"", id, room);
-	find_workers();
+	find_worker(before, count);
 }
 
 // Something to send that differs by its place, so that a byte in the wrong one is seen.
