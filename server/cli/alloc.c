@@ -81,6 +81,8 @@ static enum status hold(struct client *client, const struct cli_arguments *argum
 		status = allocate(client, arguments,
 				  device ? json_get_string(device, "device_id", "") : arguments->operand, bytes,
 				  &answer, error);
+	if (!status)
+		status = client_catch(client, error); // whoever reads that it is held may end this at once
 	if (!status && arguments->json)
 		status = command_print_json(answer, error);
 	else if (!status)
@@ -187,8 +189,10 @@ static int run_free(const struct cli_arguments *arguments, struct error *error)
 	struct json *params = json_new_object(), *answer = NULL;
 	json_set_string(params, "allocation_id", arguments->operand);
 	int result = command_call(arguments, "memory.free", params, &answer, error);
-	if (error->status == STATUS_NOT_FOUND)
+	if (error->status == STATUS_NOT_FOUND) { // the server's hint names a method
+		error->hint[0] = 0;
 		error_hint(error, "see: exogpu alloc list");
+	}
 	if (answer) {
 		snprintf(line, sizeof line, "%s, %s", json_get_string(answer, "allocation_id", ""),
 			 format_memory(json_get_integer(answer, "bytes", -1), size));

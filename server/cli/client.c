@@ -19,7 +19,9 @@ struct answer {
 	bool here;  // false: under way
 	struct json *result;
 	struct error error;
-	struct buffer body;
+	struct net_frame *frame; // that its body lies in
+	const uint8_t *body;     // (body_bytes)
+	size_t body_bytes;
 };
 
 struct client {
@@ -34,6 +36,8 @@ struct client {
 	bool (*notice)(void *context, const char *method, const struct json *params);
 	void *context;
 	bool leave; // what client_stay waits for has come
+	struct net_watch *signals;
+	sigset_t before; // the signals that were blocked before those were caught
 };
 
 // Whoever waits looks again.
@@ -46,7 +50,7 @@ static void wake(struct client *client)
 static void answer_finish(struct answer *answer)
 {
 	json_destroy(&answer->result);
-	buffer_finish(&answer->body);
+	net_frame_unref(&answer->frame);
 	*answer = (struct answer){0};
 }
 
@@ -76,6 +80,17 @@ static void break_off(struct client *client)
 	wake(client);
 }
 
+// Bodies are not copied where they can stay in the frame that they came in: memory that is touched for the first time
+// costs more than all else here.
+static enum status keep_body(struct client *client, struct answer *answer, const uint8_t *body, size_t body_bytes)
+{
+	struct net_frame *frame = net_conn_message_frame(client->conn);
+	answer->frame = frame ? net_frame_ref(frame) : net_frame_create(body, body_bytes, false);
+	answer->body = frame || !answer->frame ? body : net_frame_data(answer->frame);
+	answer->body_bytes = body_bytes;
+	return answer->frame ? STATUS_OK : STATUS_OUT_OF_MEMORY;
+}
+
 static void take_answer(struct client *client, const struct json *head, const uint8_t *body, size_t body_bytes)
 {
 	const struct json *result = json_get(head, "result");
@@ -95,8 +110,7 @@ static void take_answer(struct client *client, const struct json *head, const ui
 			answer->error.status = STATUS_INTERNAL;
 	} else {
 		answer->result = json_copy(result);
-		buffer_init(&answer->body, LIMIT_BODY_BYTES);
-		if (!answer->result || buffer_append(&answer->body, body, body_bytes))
+		if (!answer->result || (body_bytes && keep_body(client, answer, body, body_bytes)))
 			error_set(&answer->error, STATUS_OUT_OF_MEMORY, "out of memory");
 	}
 	wake(client);
@@ -210,11 +224,11 @@ enum status client_wait(struct client *client, const struct client_wait *wait, s
 		if (error && !error->message[0])
 			*error = answer->error;
 	} else if (answer->here) {
-		if (wait->body && answer->body.length != wait->body_bytes)
+		if (wait->body && answer->body_bytes != wait->body_bytes)
 			status = error_set(error, STATUS_INTERNAL, "an answer of %zu bytes where %zu are due",
-					   answer->body.length, wait->body_bytes);
+					   answer->body_bytes, wait->body_bytes);
 		else if (wait->body && wait->body_bytes)
-			memcpy(wait->body, answer->body.data, wait->body_bytes);
+			memcpy(wait->body, answer->body, wait->body_bytes);
 		if (!status && wait->result) {
 			*wait->result = answer->result;
 			answer->result = NULL;
@@ -230,18 +244,21 @@ enum status client_wait(struct client *client, const struct client_wait *wait, s
 static enum status put_on_the_way(struct client *client, const struct client_call *call, const struct buffer *head,
 				  struct error *error)
 {
-	enum status status;
-	struct buffer bytes;
+	enum status status = STATUS_LIMIT_EXCEEDED;
 	if (!call->body) {
 		status = net_conn_send_text(client->conn, buffer_text(head), head->length);
-	} else {
-		buffer_init(&bytes, LIMIT_HEAD_BYTES + LIMIT_BODY_BYTES + 4);
-		status = message_encode(&bytes, buffer_text(head), head->length, call->body, call->body_bytes);
-		struct net_frame *frame = status ? NULL : net_frame_create(bytes.data, bytes.length, false);
-		if (!status)
-			status = frame ? net_conn_send(client->conn, frame, 0) : STATUS_OUT_OF_MEMORY;
+	} else if (call->body_bytes <= LIMIT_BODY_BYTES) {
+		const size_t length = head->length;
+		struct net_frame *frame = net_frame_alloc(4 + length + call->body_bytes);
+		uint8_t *bytes = frame ? net_frame_data(frame) : NULL;
+		for (int i = 0; bytes && i < 4; i++)
+			bytes[i] = (uint8_t)(length >> 8 * i);
+		if (bytes) {
+			memcpy(bytes + 4, head->data, length);
+			memcpy(bytes + 4 + length, call->body, call->body_bytes);
+		}
+		status = frame ? net_conn_send(client->conn, frame, 0) : STATUS_OUT_OF_MEMORY;
 		net_frame_unref(&frame);
-		buffer_finish(&bytes);
 	}
 	return status ? error_set(error, status, "the call could not be sent: %s", status_text(status)) : STATUS_OK;
 }
@@ -344,6 +361,7 @@ void client_close(struct client **pointer)
 		client->broken.status = STATUS_UNAVAILABLE; // no longer explained
 	if (client->loop)
 		net_timer_stop(client->loop, &client->deadline);
+	net_watch_destroy(&client->signals);
 	net_loop_destroy(&client->loop);
 	for (size_t i = 0; i < CLIENT_WINDOW; i++)
 		answer_finish(&client->answers[i]);
@@ -361,35 +379,40 @@ static void signalled(void *arg, int fd)
 	wake(client);
 }
 
+enum status client_catch(struct client *client, struct error *error)
+{
+	static const struct net_watch_events events = {.readable = signalled};
+	sigset_t ends;
+	sigemptyset(&ends);
+	sigaddset(&ends, SIGINT);
+	sigaddset(&ends, SIGTERM);
+	sigprocmask(SIG_BLOCK, &ends, &client->before);
+	int fd = signalfd(-1, &ends, SFD_CLOEXEC | SFD_NONBLOCK);
+	enum status status = fd < 0 ? error_errno(error, STATUS_UNAVAILABLE, errno, "signalfd")
+				    : net_watch_create(&client->signals, client->loop, fd, &events, client, error);
+	if (status && fd >= 0)
+		close(fd);
+	if (status)
+		sigprocmask(SIG_SETMASK, &client->before, NULL);
+	return status;
+}
+
 enum status client_stay(struct client *client,
 			bool (*notice)(void *context, const char *method, const struct json *params), void *context,
 			struct error *error)
 {
-	static const struct net_watch_events events = {.readable = signalled};
-	struct net_watch *watch = NULL;
-	sigset_t ends, before;
-	sigemptyset(&ends);
-	sigaddset(&ends, SIGINT);
-	sigaddset(&ends, SIGTERM);
-	sigprocmask(SIG_BLOCK, &ends, &before);
-	int fd = signalfd(-1, &ends, SFD_CLOEXEC | SFD_NONBLOCK);
-	enum status status = fd < 0 ? error_errno(error, STATUS_UNAVAILABLE, errno, "signalfd")
-				    : net_watch_create(&watch, client->loop, fd, &events, client, error);
-	if (status && fd >= 0)
-		close(fd);
+	enum status status = client->signals ? STATUS_OK : client_catch(client, error);
 	if (status)
-		goto done;
+		return status;
 	client->notice = notice;
 	client->context = context;
 	client->leave = false;
 	while (!client->leave && !client->broken.status)
 		net_loop_run(client->loop);
 	client->notice = NULL;
-	net_watch_destroy(&watch);
-	status = client->leave ? STATUS_OK : fail(client, error);
-done:
-	sigprocmask(SIG_SETMASK, &before, NULL); // a second Ctrl-C ends whatever is still to be done
-	return status;
+	net_watch_destroy(&client->signals);
+	sigprocmask(SIG_SETMASK, &client->before, NULL); // a second Ctrl-C ends whatever is still to be done
+	return client->leave ? STATUS_OK : fail(client, error);
 }
 
 enum status client_call(const struct target *target, const char *method, struct json *params, struct json **result,

@@ -44,6 +44,8 @@ enum status client_wait(struct client *client, const struct client_wait *wait, s
 // Send and wait.
 enum status client_ask(struct client *client, const struct client_call *call, struct json **result,
 		       struct error *error);
+// From now on SIGINT and SIGTERM end the next client_stay instead of the program.
+enum status client_catch(struct client *client, struct error *error);
 // Stay connected until SIGINT or SIGTERM comes (STATUS_OK), or `notice`, called for every notification to this
 // connection, returns false (STATUS_OK), or the connection breaks (its error).
 enum status client_stay(struct client *client,
