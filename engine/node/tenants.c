@@ -468,9 +468,9 @@ void tenants_close(struct tenants *tenants, struct uplink_call *call)
 		answer_ended(call, 0);
 		return;
 	}
-	tenant->unwanted = true;
-	process_kill(&tenant->process); // before all else: this is how a token's access to memory ends
 	struct request *request = add_request(tenant, REQUEST_CLOSE, 0, &error);
+	tenant->unwanted = true;
+	process_kill(&tenant->process); // whatever becomes of the call
 	if (request)
 		request->call = call;
 	else
