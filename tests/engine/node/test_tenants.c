@@ -1,0 +1,488 @@
+/* Workers of sessions, as the real node starts, watches and ends them: what the server is told of each, and that
+ * nothing of them stays behind. The other end of their streams is a socket here; what goes over it is the worker's. */
+#include "common/net/stream.h"
+#include "tests/engine/node/bench.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+
+enum { ANSWERS = 256, STREAMS = 512 };
+
+// What the node has said, by the number of the call.
+static struct answer {
+	bool come, failed;
+	struct json *result;
+	struct error error;
+} answers[ANSWERS];
+static int last_call, awaited, ends;
+static char ended_worker[65], ended_message[512];
+
+// The streams that were dialled, and what each said first.
+static struct {
+	int fd;
+	char worker_id[65], key[65];
+} streams[STREAMS];
+static int stream_count, stream_listener = -1;
+static struct net_watch *stream_watch;
+
+static void heard(const struct message *message)
+{
+	int64_t id = 0;
+	if (message->method && !strcmp(message->method, "tenant.ended")) {
+		ends++;
+		snprintf(ended_worker, sizeof(ended_worker), "%s", json_get_string(message->params, "worker_id", ""));
+		snprintf(ended_message, sizeof(ended_message), "%s", json_get_string(message->params, "message", ""));
+	}
+	if (message->method || json_integer(message->id, &id) || id <= 0 || id >= ANSWERS)
+		return;
+	struct answer *answer = &answers[id];
+	assert_false(answer->come);
+	answer->come = true;
+	answer->failed = message->kind == MESSAGE_ERROR;
+	if (answer->failed)
+		message_read_error(message, &answer->error);
+	else
+		answer->result = json_copy(message->result);
+}
+
+static bool all_answered(const struct bench *all)
+{
+	(void)all;
+	for (int id = awaited; id <= last_call; id++)
+		if (!answers[id].come)
+			return false;
+	return true;
+}
+
+static bool told_of_an_end(const struct bench *all)
+{
+	(void)all;
+	return ends > 0;
+}
+
+// Send a call; its number. `more` are further parameters, each with a comma before it.
+static int send_call(const char *method, const char *worker_id, const char *more)
+{
+	char text[512];
+	if (last_call + 1 == ANSWERS)
+		last_call = 0;
+	struct answer *answer = &answers[++last_call];
+	json_destroy(&answer->result);
+	*answer = (struct answer){0};
+	int length = snprintf(text, sizeof(text),
+			      "{\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"%s\",\"params\":{\"worker_id\":\"%s\"%s}}",
+			      last_call, method, worker_id, more);
+	net_conn_send_text(bench.conn, text, (size_t)length);
+	return last_call;
+}
+
+// Send a call and wait for its answer, which must fit the contract.
+static struct answer *ask(const char *method, const char *worker_id, const char *more)
+{
+	struct error error = {0};
+	awaited = send_call(method, worker_id, more);
+	wait_for(all_answered, 30000);
+	struct answer *answer = &answers[awaited];
+	if (!answer->failed &&
+	    contract_check_result(bench.contract, contract_find(bench.contract, method), answer->result, &error))
+		fail_msg("%s: %s", method, error.message);
+	return answer;
+}
+
+static struct answer *ask_well(const char *method, const char *worker_id, const char *more)
+{
+	struct answer *answer = ask(method, worker_id, more);
+	if (answer->failed)
+		fail_msg("%s: %s", method, answer->error.message);
+	return answer;
+}
+
+static void ask_ill(const char *method, const char *worker_id, const char *more, enum status status)
+{
+	struct answer *answer = ask(method, worker_id, more);
+	if (!answer->failed || answer->error.status != status)
+		fail_msg("%s: %s, expected %s", method,
+			 answer->failed ? status_word(answer->error.status) : "it was done", status_word(status));
+}
+
+static struct answer *open_worker(const char *worker_id)
+{
+	return ask_well("tenant.open", worker_id, ",\"key\":\"secret\",\"backend\":\"cpu\"");
+}
+
+static const char *device_parameters(const char *backend, int device)
+{
+	static char text[160];
+	snprintf(text, sizeof(text), ",\"device_id\":\"%s\",\"device\":%d",
+		 json_get_string(device_of(&bench, backend), "device_id", "dev_none"), device);
+	return text;
+}
+
+// The stream's first message: link.hello. Its sender has written it before anybody reads.
+static void take_hello(int fd)
+{
+	uint8_t bytes[1024];
+	struct message message = {0};
+	assert_int_equal(recv(fd, bytes, 4, MSG_WAITALL), 4);
+	size_t total = bytes[0] | (size_t)bytes[1] << 8;
+	assert_true(total > 4 && total <= sizeof(bytes));
+	assert_int_equal(recv(fd, bytes, total, MSG_WAITALL), (ssize_t)total);
+	assert_int_equal(message_decode(&message, bytes, total, NULL), STATUS_OK);
+	assert_string_equal(message.method, "link.hello");
+	snprintf(streams[stream_count].worker_id, 65, "%s", json_get_string(message.params, "worker_id", ""));
+	snprintf(streams[stream_count].key, 65, "%s", json_get_string(message.params, "key", ""));
+	streams[stream_count++].fd = fd;
+	message_finish(&message);
+}
+
+static void stream_waits(void *arg, int fd)
+{
+	int stream;
+	(void)arg;
+	while ((stream = accept(fd, NULL, NULL)) >= 0) {
+		assert_true(stream_count < STREAMS);
+		take_hello(stream);
+	}
+}
+
+static bool stream_ended(const char *worker_id)
+{
+	char byte;
+	for (int i = 0; i < stream_count; i++)
+		if (!strcmp(streams[i].worker_id, worker_id))
+			return recv(streams[i].fd, &byte, 1, MSG_DONTWAIT) == 0;
+	return false;
+}
+
+// The process of the newest worker; 0 if there is none.
+static pid_t newest_worker(void)
+{
+	char path[96];
+	int pid = 0;
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)bench.node, (int)bench.node);
+	FILE *file = fopen(path, "r");
+	while (file && fscanf(file, "%d", &pid) == 1)
+		;
+	if (file)
+		fclose(file);
+	return (pid_t)pid;
+}
+
+static void wait_for_no_worker(int64_t patience_ms)
+{
+	int64_t began_ms = clock_steady_ms();
+	while (count_workers() && clock_steady_ms() - began_ms < patience_ms)
+		usleep(2000);
+	assert_int_equal(count_workers(), 0);
+}
+
+// The node, its devices verified and measured, so that no other worker runs.
+static bool cpu_settled(const struct bench *all)
+{
+	return cpu_passed(all) && json_get_number(device_of(all, "cpu"), "memory_bandwidth_bytes_per_s", 0) > 0;
+}
+
+static void start_settled(void)
+{
+	start_node(NULL, "cpu");
+	wait_for(cpu_settled, 30000);
+	wait_for_no_worker(5000);
+}
+
+// ---- the tests ----
+
+static void a_worker_is_opened_used_and_closed(void **state)
+{
+	(void)state;
+	start_settled();
+	struct answer *opened = open_worker("w1");
+	print_message("tenant.open took %.1f ms\n", json_get_number(opened->result, "started_ms", -1));
+	assert_int_equal(count_workers(), 1);
+	assert_int_equal(stream_count, 1);
+	assert_string_equal(streams[0].worker_id, "w1");
+	assert_string_equal(streams[0].key, "secret");
+
+	opened = ask_well("tenant.device", "w1", device_parameters("cpu", 0));
+	print_message("tenant.device took %.1f ms\n", json_get_number(opened->result, "opened_ms", -1));
+	assert_true(json_get_number(json_get(opened->result, "limits"), "memory_bytes", 0) > 0);
+	ask_ill("tenant.device", "w1", device_parameters("vulkan", 1), STATUS_NOT_FOUND);
+	ask_ill("tenant.device", "w2", device_parameters("cpu", 0), STATUS_NOT_FOUND);
+	ask_ill("tenant.open", "w1", ",\"key\":\"secret\",\"backend\":\"cpu\"", STATUS_CONFLICT);
+
+	assert_false(stream_ended("w1"));
+	struct answer *closed = ask_well("tenant.close", "w1", "");
+	print_message("tenant.close took %.1f ms\n", json_get_number(closed->result, "ended_ms", -1));
+	assert_int_equal(count_workers(), 0);
+	assert_true(stream_ended("w1"));
+	closed = ask_well("tenant.close", "w1", "");
+	assert_true(json_get_number(closed->result, "ended_ms", -1) == 0);
+	assert_int_equal(ends, 0);
+	stop_node(1000);
+}
+
+// The node runs from a copy of the binary that, from a moment on, may not be executed.
+static void a_worker_that_cannot_be_started_fails_its_open(void **state)
+{
+	char command[256], binary[96];
+	(void)state;
+	snprintf(binary, sizeof(binary), "%s/exogpu", bench.folder);
+	snprintf(command, sizeof(command), "cp %s %s", EXOGPU_BINARY, binary);
+	assert_int_equal(system(command), 0);
+	start_node_of(binary, NULL, "cpu");
+	wait_for(cpu_settled, 30000);
+	wait_for_no_worker(5000);
+	int descriptors = count_descriptors();
+	assert_int_equal(chmod(binary, 0600), 0);
+	ask_ill("tenant.open", "w1", ",\"key\":\"k\",\"backend\":\"cpu\"", STATUS_UNAVAILABLE);
+	assert_int_equal(chmod(binary, 0700), 0);
+	assert_int_equal(count_descriptors(), descriptors);
+	open_worker("w1");
+	stop_node(1000);
+}
+
+static void a_device_is_opened_through_the_back_end_that_sees_it(void **state)
+{
+	(void)state;
+	start_settled();
+	ask_well("tenant.open", "w1", ",\"key\":\"k\",\"backend\":\"vulkan\",\"memory_limit_bytes\":1048576");
+	ask_ill("tenant.device", "w1", device_parameters("cpu", 0), STATUS_CONFLICT);
+	stop_node(1000);
+	assert_true(stream_ended("w1"));
+}
+
+static void a_gpu_is_opened_in_a_worker_of_its_back_end(void **state)
+{
+	(void)state;
+	if (!install_driver()) {
+		print_message("skipped: no llvmpipe here (apt-get install mesa-vulkan-drivers)\n");
+		skip();
+	}
+	start_node(NULL, "cpu,vulkan");
+	wait_for(vulkan_passed, 30000);
+	for (int round = 0; round < 3; round++) {
+		struct answer *answer = ask_well("tenant.open", "w1", ",\"key\":\"k\",\"backend\":\"vulkan\"");
+		double started = json_get_number(answer->result, "started_ms", -1);
+		answer = ask_well("tenant.device", "w1", device_parameters("vulkan", 0));
+		assert_true(json_get_number(json_get(answer->result, "limits"), "buffer_bytes", 0) > 0);
+		double opened = json_get_number(answer->result, "opened_ms", -1);
+		ask_ill("tenant.device", "w1", device_parameters("cpu", 1), STATUS_CONFLICT);
+		answer = ask_well("tenant.close", "w1", "");
+		print_message("vulkan: tenant.open took %.1f ms, tenant.device %.1f ms, tenant.close %.1f ms\n",
+			      started, opened, json_get_number(answer->result, "ended_ms", -1));
+	}
+	assert_int_equal(ends, 0);
+	stop_node(1000);
+	unlink(bench.manifest);
+}
+
+static void a_killed_worker_is_told_and_others_live(void **state)
+{
+	(void)state;
+	start_settled();
+	open_worker("w1");
+	open_worker("w2");
+	kill(newest_worker(), SIGKILL);
+	wait_for(told_of_an_end, 10000);
+	assert_string_equal(ended_worker, "w2");
+	if (!strstr(ended_message, "signal 9"))
+		fail_msg("the server was told: %s", ended_message);
+	ask_well("tenant.device", "w1", device_parameters("cpu", 7));
+	ask_ill("tenant.device", "w2", device_parameters("cpu", 0), STATUS_NOT_FOUND);
+	ask_well("tenant.close", "w2", "");
+	ask_well("tenant.close", "w1", "");
+	assert_int_equal(ends, 1);
+	stop_node(1000);
+}
+
+static void a_worker_that_hangs_is_killed_and_told(void **state)
+{
+	(void)state;
+	start_settled();
+	open_worker("w1");
+	pid_t worker = newest_worker();
+	kill(worker, SIGSTOP);
+	wait_for(told_of_an_end, 30000);
+	assert_string_equal(ended_worker, "w1");
+	if (!strstr(ended_message, "did not answer worker.ping"))
+		fail_msg("the server was told: %s", ended_message);
+	assert_int_equal(kill(worker, 0), -1);
+	stop_node(1000);
+}
+
+static void a_worker_that_answers_lives_on(void **state)
+{
+	(void)state;
+	start_settled();
+	open_worker("w1");
+	bench.enough = told_of_an_end; // longer than an unanswered ping may take
+	net_timer_start(bench.loop, &bench.patience, 8000, out_of_patience, bench.loop);
+	net_loop_run(bench.loop);
+	assert_int_equal(ends, 0);
+	assert_int_equal(count_workers(), 1);
+	ask_well("tenant.device", "w1", device_parameters("cpu", 0));
+	stop_node(1000);
+}
+
+static bool connected_again(const struct bench *all)
+{
+	return all->connections >= 2 && all->reports > 0;
+}
+
+static void a_server_that_is_gone_leaves_no_worker(void **state)
+{
+	(void)state;
+	bench.connections = 0;
+	start_settled();
+	for (int i = 0; i < 3; i++) {
+		char id[16];
+		snprintf(id, sizeof(id), "w%d", i);
+		open_worker(id);
+	}
+	forget();
+	net_conn_close(bench.conn, 1011, "a fault");
+	wait_for(connected_again, 10000);
+	wait_for(cpu_settled, 30000);
+	wait_for_no_worker(5000);
+	assert_true(stream_ended("w0") && stream_ended("w1") && stream_ended("w2"));
+	open_worker("w0"); // the id is free again
+	assert_int_equal(ends, 0);
+	stop_node(1000);
+}
+
+static void a_killed_node_takes_its_workers_with_it(void **state)
+{
+	(void)state;
+	start_settled();
+	open_worker("w1");
+	kill(bench.node, SIGKILL);
+	int64_t began_ms = clock_steady_ms();
+	while (!stream_ended("w1") && clock_steady_ms() - began_ms < 10000)
+		usleep(2000);
+	assert_true(stream_ended("w1"));
+}
+
+static void an_open_without_a_server_for_its_stream_fails(void **state)
+{
+	(void)state;
+	start_settled();
+	net_watch_destroy(&stream_watch);
+	ask_ill("tenant.open", "w1", ",\"key\":\"k\",\"backend\":\"cpu\"", STATUS_UNAVAILABLE);
+	ask_ill("tenant.open", "w1", ",\"key\":\"k\",\"backend\":\"abacus\"", STATUS_INVALID_PARAMS);
+	assert_int_equal(count_workers(), 0);
+	stop_node(1000);
+}
+
+static void a_worker_that_dies_before_it_is_open_fails_the_call(void **state)
+{
+	(void)state;
+	if (!has_faults) {
+		print_message("skipped: a release build injects no faults\n");
+		skip();
+	}
+	start_node("open-crash:cpu", "cpu");
+	wait_for(cpu_settled, 30000);
+	struct answer *answer = ask("tenant.open", "w1", ",\"key\":\"k\",\"backend\":\"cpu\"");
+	assert_true(answer->failed);
+	if (!strstr(answer->error.message, "signal 11"))
+		fail_msg("the server was told: %s", answer->error.message);
+	assert_int_equal(ends, 0);
+	stop_node(1000);
+}
+
+static void a_worker_closed_while_it_opens_answers_both(void **state)
+{
+	(void)state;
+	start_settled();
+	awaited = send_call("tenant.open", "w1", ",\"key\":\"k\",\"backend\":\"cpu\"");
+	int opening = awaited, closing = send_call("tenant.close", "w1", "");
+	int again = send_call("tenant.close", "w1", "");
+	wait_for(all_answered, 30000);
+	assert_true(answers[opening].failed);
+	assert_int_equal(answers[opening].error.status, STATUS_CONFLICT);
+	assert_false(answers[closing].failed);
+	assert_false(answers[again].failed);
+	assert_int_equal(count_workers(), 0);
+	assert_int_equal(ends, 0);
+	stop_node(1000);
+}
+
+static void a_hundred_workers_leave_nothing(void **state)
+{
+	char id[16];
+	(void)state;
+	start_settled();
+	open_worker("first");
+	ask_well("tenant.close", "first", "");
+	int descriptors = count_descriptors();
+	for (int i = 0; i < 80; i++) {
+		snprintf(id, sizeof(id), "w%d", i);
+		open_worker(id);
+		ask_well("tenant.close", id, "");
+	}
+	awaited = last_call + 1;
+	for (int i = 0; i < 20; i++) { // side by side
+		snprintf(id, sizeof(id), "s%d", i);
+		send_call("tenant.open", id, ",\"key\":\"k\",\"backend\":\"cpu\"");
+	}
+	wait_for(all_answered, 60000);
+	for (int i = 0; i < 20; i++) {
+		snprintf(id, sizeof(id), "s%d", i);
+		send_call("tenant.close", id, "");
+	}
+	wait_for(all_answered, 60000);
+	for (int i = awaited; i <= last_call; i++)
+		assert_false(answers[i].failed);
+	assert_int_equal(count_workers(), 0);
+	assert_int_equal(count_descriptors(), descriptors);
+	assert_int_equal(ends, 0);
+	stop_node(1000);
+}
+
+static int begin(void **state)
+{
+	static const struct net_watch_events events = {.readable = stream_waits};
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	snprintf(address.sun_path, sizeof(address.sun_path), "%s/%s", bench.folder, NET_STREAM_SOCKET);
+	unlink(address.sun_path);
+	stream_listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(stream_listener, (struct sockaddr *)&address, sizeof(address)), 0);
+	assert_int_equal(listen(stream_listener, 64), 0);
+	assert_int_equal(net_watch_create(&stream_watch, bench.loop, stream_listener, &events, NULL, NULL), STATUS_OK);
+	bench.heard = heard;
+	return begin_test(state);
+}
+
+static int end(void **state)
+{
+	int status = end_test(state);
+	net_watch_destroy(&stream_watch);
+	for (int i = 0; i < stream_count; i++)
+		close(streams[i].fd);
+	for (int i = 0; i < ANSWERS; i++)
+		json_destroy(&answers[i].result);
+	memset(answers, 0, sizeof(answers));
+	stream_count = last_call = ends = 0;
+	return status;
+}
+
+#define TENANT_TEST(test) cmocka_unit_test_setup_teardown(test, begin, end)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TENANT_TEST(a_worker_is_opened_used_and_closed),
+		TENANT_TEST(a_worker_that_cannot_be_started_fails_its_open),
+		TENANT_TEST(a_device_is_opened_through_the_back_end_that_sees_it),
+		TENANT_TEST(a_gpu_is_opened_in_a_worker_of_its_back_end),
+		TENANT_TEST(a_killed_worker_is_told_and_others_live),
+		TENANT_TEST(a_worker_that_hangs_is_killed_and_told),
+		TENANT_TEST(a_worker_that_answers_lives_on),
+		TENANT_TEST(a_server_that_is_gone_leaves_no_worker),
+		TENANT_TEST(a_killed_node_takes_its_workers_with_it),
+		TENANT_TEST(an_open_without_a_server_for_its_stream_fails),
+		TENANT_TEST(a_worker_that_dies_before_it_is_open_fails_the_call),
+		TENANT_TEST(a_worker_closed_while_it_opens_answers_both),
+		TENANT_TEST(a_hundred_workers_leave_nothing),
+	};
+	return cmocka_run_group_tests_name("node/tenants", tests, make_bench, remove_bench);
+}
