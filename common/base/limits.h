@@ -63,6 +63,10 @@ enum {
 	LIMIT_WORKERS = 256,                         // of one node, for sessions
 	LIMIT_WORKER_CALLS = 512,                    // waiting in a worker
 	LIMIT_WORKER_DEVICES = 64,                   // open in one worker
+	LIMIT_WORKER_PIECES = 32,                    // of host memory, that bodies to a device wait in
+	LIMIT_WORKER_PIECE_BYTES = 256 * 1024,       // of one of them
+	LIMIT_WORKER_STAGE_BYTES = 1024 * 1024,      // copied at a time from one device to another through the host
+	LIMIT_WORKER_STEPS = 24,                     // enqueued in a device's stream; at most two points each
 	LIMIT_STREAMS_OF_DEVICE = 64,                // open at once; a set of them is a word of 64 bits
 	LIMIT_PEERS_OF_DEVICE = 64,                  // other devices that copies went to or came from
 	LIMIT_MODULE_BYTES = 16 * 1024 * 1024,       // of a user's module

@@ -137,6 +137,14 @@ enum status message_next(const struct buffer *in, const uint8_t **frame, size_t 
 	return STATUS_OK;
 }
 
+size_t message_left(const struct buffer *in)
+{
+	if (in->length < 4)
+		return 4 - in->length;
+	size_t total = read_u32le(in->data);
+	return in->length - 4 < total ? total - (in->length - 4) : 0;
+}
+
 static enum status print_envelope(struct buffer *out, const struct json *id, bool null_id, const char *key,
 				  struct json *value, const char *method)
 {

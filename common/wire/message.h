@@ -45,6 +45,8 @@ enum status message_encode_stream(struct buffer *out, const char *head, size_t h
 // *frame_bytes is its length and *used what to buffer_consume afterwards; else *used is 0.
 // Errors: STATUS_LIMIT_EXCEEDED for a total over LIMIT_WORKER_MESSAGE_BYTES or under 4.
 enum status message_next(const struct buffer *in, const uint8_t **frame, size_t *frame_bytes, size_t *used);
+// How many bytes at least are missing until message_next can say more; 0 if it can now.
+size_t message_left(const struct buffer *in);
 
 // Print a head. `params`/`result` are taken. `id` is copied; NULL makes a notification, or a null id in an error.
 enum status message_print_call(struct buffer *out, const struct json *id, const char *method, struct json *params);

@@ -14,12 +14,26 @@ void fault_strike(const char *when, enum backend_kind backend)
 	(void)when, (void)backend;
 }
 
+void fault_escape(enum backend_kind backend)
+{
+	(void)backend;
+}
+
 #else
 
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 bool fault_injected(const char *what, enum backend_kind backend)
@@ -48,6 +62,71 @@ void fault_strike(const char *when, enum backend_kind backend)
 	snprintf(what, sizeof(what), "%s-hang", when);
 	while (fault_injected(what, backend))
 		pause();
+}
+
+static void tried(const char *what, long result)
+{
+	fprintf(stderr, "escape: %s: %s\n", what, result < 0 ? strerror(errno) : "allowed");
+}
+
+static void try_files(void)
+{
+	static const struct {
+		const char *path;
+		int flags;
+	} files[] = {
+		{"/etc/shadow", O_RDONLY},
+		{"/root", O_RDONLY},
+		{"/home", O_RDONLY},
+		{"/tmp/exogpu-escape", O_CREAT | O_WRONLY},
+		{"/dev/shm/exogpu-escape", O_CREAT | O_WRONLY},
+		{"/proc/self/oom_score_adj", O_WRONLY},
+		{"/usr/lib/exogpu-escape", O_CREAT | O_WRONLY},
+		{"/etc/ld.so.cache", O_RDONLY},
+	};
+	char what[96];
+	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+		int fd = open(files[i].path, files[i].flags | O_CLOEXEC, 0600);
+		snprintf(what, sizeof(what), "%s %s", files[i].flags == O_RDONLY ? "read" : "write", files[i].path);
+		tried(what, fd);
+		if (fd >= 0)
+			close(fd);
+	}
+	snprintf(what, sizeof(what), "/proc/%d/environ", (int)getppid());
+	tried("read the parent's environment", open(what, O_RDONLY | O_CLOEXEC));
+}
+
+void fault_escape(enum backend_kind backend)
+{
+	if (!fault_injected("escape", backend))
+		return;
+	struct sockaddr_un peer = {.sun_family = AF_UNIX, .sun_path = "/run/exogpu-escape"};
+	char *const arguments[] = {(char[]){"true"}, NULL};
+	int unix_socket = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	try_files();
+	tried("socket AF_UNIX", unix_socket);
+	tried("connect AF_UNIX", connect(unix_socket, (struct sockaddr *)&peer, sizeof(peer)));
+	tried("socket AF_INET", socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+	tried("socket AF_NETLINK", socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, 0));
+	tried("execve", execve("/bin/true", arguments, arguments + 1));
+	pid_t child = fork();
+	if (!child)
+		_exit(0);
+	tried("fork", child);
+	if (child > 0)
+		waitpid(child, NULL, 0);
+	tried("clone3", syscall(435, NULL, 0));
+	tried("ptrace", ptrace(PTRACE_ATTACH, getppid(), NULL, NULL));
+	tried("kill the parent", kill(getppid(), 0));
+	tried("kill itself", kill(getpid(), 0));
+	tried("mount", mount("none", "/mnt", "tmpfs", 0, NULL));
+	tried("unshare", syscall(SYS_unshare, 0x10000000));
+	tried("bpf", syscall(SYS_bpf, 0, NULL, 0));
+	tried("io_uring", syscall(425, 1, NULL));
+	tried("userfaultfd", syscall(SYS_userfaultfd, 0));
+	tried("perf_event_open", syscall(SYS_perf_event_open, NULL, 0, -1, -1, 0));
+	tried("keyctl", syscall(SYS_keyctl, 0, 0, 0, 0, 0));
+	fprintf(stderr, "escape: end\n");
 }
 
 #endif

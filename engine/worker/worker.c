@@ -11,9 +11,12 @@
 #include "common/wire/message.h"
 #include "engine/backend.h"
 #include "engine/worker/fault.h"
+#include "engine/worker/sandbox.h"
+#include "engine/worker/session.h"
 #include "engine/worker/verify.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -114,6 +117,72 @@ static enum status answer_verify(const struct json *params, struct json **result
 	return STATUS_OK;
 }
 
+// ---- a session's worker ----
+
+static struct json *texts(const char *first, size_t stride, unsigned count)
+{
+	struct json *out = json_new_array();
+	for (unsigned i = 0; i < count; i++)
+		json_push(out, json_new_string(first + i * stride));
+	return out;
+}
+
+// Drivers keep compiled kernels in files: the node has set where (engine/node/cache.h), and the sandbox lets a tenant's
+// worker only read them. Without a folder it is not even to try in a home directory.
+static void use_cache(const char *directory)
+{
+	if (directory)
+		return;
+	setenv("MESA_SHADER_CACHE_DISABLE", "true", 1);
+	setenv("CUDA_CACHE_DISABLE", "1", 1);
+}
+
+static struct session *session; // of worker.open, once answered
+
+static enum status open_session(const struct contract *contract, const struct json *params, struct json **result,
+				struct error *error)
+{
+	static char cache_directory[4097]; // longer than the contract allows
+	const struct backend *backend;
+	struct sandbox sandbox;
+	const char *cache = json_get_string(params, "cache_directory", NULL);
+	enum status status = backend_of(params, &backend, error);
+	if (!status && fcntl(WORKER_STREAM, F_GETFD) < 0)
+		status = error_set(error, STATUS_INVALID_REQUEST, "a session's worker needs a stream on descriptor %d",
+				   WORKER_STREAM);
+	if (status)
+		return status;
+	fault_strike("open", backend->kind);
+	if (cache)
+		snprintf(cache_directory, sizeof(cache_directory), "%s", cache);
+	use_cache(cache);
+	signal(SIGTERM, SIG_DFL);
+	sandbox_apply(&sandbox, cache);
+	fault_escape(backend->kind);
+	const struct session_params open = {
+		.contract = contract,
+		.backend = backend_kind_name(backend->kind),
+		.cache_directory = cache ? cache_directory : NULL,
+		.memory_limit_bytes = (uint64_t)json_get_integer(params, "memory_limit_bytes", 0),
+		.confined = sandbox.confined,
+		.node_fd = WORKER_SOCKET,
+		.stream_fd = WORKER_STREAM,
+	};
+	status = session_create(&session, &open, error);
+	if (!status)
+		status = session_start(session, error);
+	if (status)
+		return status;
+	struct json *told = json_new_object();
+	json_set(told, "applied", texts(sandbox.applied[0], sizeof(sandbox.applied[0]), sandbox.applied_count));
+	json_set(told, "missing", texts(sandbox.missing[0], sizeof(sandbox.missing[0]), sandbox.missing_count));
+	*result = json_new_object();
+	json_set(*result, "sandbox", told);
+	return STATUS_OK;
+}
+
+// ---- one call, one answer ----
+
 static const struct {
 	const char *method;
 	enum status (*answer)(const struct json *params, struct json **result, struct error *error);
@@ -126,6 +195,10 @@ static enum status dispatch(const struct contract *contract, const struct messag
 			    struct error *error)
 {
 	const struct contract_method *method = contract_find(contract, message->method);
+	if (method && !strcmp(method->name, "worker.open")) {
+		enum status status = contract_check_params(contract, method, message->params, error);
+		return status ? status : open_session(contract, message->params, result, error);
+	}
 	for (size_t i = 0; method && i < sizeof(methods) / sizeof(methods[0]); i++) {
 		if (strcmp(methods[i].method, method->name))
 			continue;
@@ -179,7 +252,7 @@ static enum status answer(const struct contract *contract, const uint8_t *frame,
 	return status;
 }
 
-// Read one request from the socket and answer it. The end of the socket is no error.
+// Read one request from the socket, and not a byte behind it, and answer it. The end of the socket is no error.
 static enum status serve(const struct contract *contract, struct error *error)
 {
 	struct buffer in;
@@ -189,7 +262,8 @@ static enum status serve(const struct contract *contract, struct error *error)
 	buffer_init(&in, LIMIT_WORKER_MESSAGE_BYTES);
 	while (!status && !used) {
 		uint8_t bytes[16384];
-		ssize_t got = recv(WORKER_SOCKET, bytes, sizeof(bytes), 0);
+		size_t left = message_left(&in);
+		ssize_t got = recv(WORKER_SOCKET, bytes, left < sizeof(bytes) ? left : sizeof(bytes), 0);
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got < 0)
@@ -229,7 +303,10 @@ int worker_main(int argc, char **argv)
 		status = contract_create(&contract, CONTRACT_NODE, &error);
 	if (!status)
 		status = serve(contract, &error);
-	contract_destroy(&contract);
+	if (!status && session)
+		status = reader_run(session, &error);
+	else
+		contract_destroy(&contract);
 	if (status)
 		log_error("worker", "%s", error.message[0] ? error.message : status_text(status));
 	_exit(status ? 1 : 0);

@@ -10,5 +10,7 @@
 
 enum { WORKER_SOCKET = 3, WORKER_STREAM = 4 };
 
-// Exit status of the process: 0 after an answer or the end of the socket, 1 on failure, 2 on bad usage.
+// Exit status of the process: 0 after an answer or the end of a socket, 1 on failure, 2 on bad usage, and these of a
+// session's worker; the last line on standard error says more.
+enum { WORKER_DEVICE_LOST = 3, WORKER_TIMED_OUT = 4 };
 int worker_main(int argc, char **argv);

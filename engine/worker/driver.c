@@ -1,0 +1,366 @@
+/* The driver's thread: takes calls in order, enqueues them, answers what is reached. See session.h.
+ *
+ * Work of a device is in one stream, so its calls are done in the order in which they came. What a driver may do only
+ * when nothing is under way (allocate, free, load) first waits for the device's steps: its time begins after theirs. */
+#include "common/base/clock.h"
+#include "engine/worker/session.h"
+
+#include <stdlib.h>
+
+enum { PIECES_OUT = 8, WAIT_NS = 500 * 1000 }; // a call that arrives meanwhile waits for this long at most
+
+enum status driver_told(struct session *session, struct call *call, enum status status)
+{
+	if (status != STATUS_DEVICE_LOST)
+		return status;
+	struct error error = {0};
+	error_set(&error, STATUS_DEVICE_LOST, "the device was lost: %s",
+		  call && call->error.message[0] ? call->error.message : "the driver says no more");
+	error_hint(&error, "what the session held on this device is gone; allocate again");
+	pthread_mutex_lock(&session->lock);
+	session_end(session, session->calls, true, &error);
+}
+
+uint64_t call_count(const struct call *call, const char *name)
+{
+	int64_t value = 0;
+	return json_integer(json_get(call->message.params, name), &value) || value < 0 ? 0 : (uint64_t)value;
+}
+
+// ---- steps ----
+
+static void give_back(struct session *session, struct worker_device *device, int piece, bool in)
+{
+	if (piece == NO_PIECE)
+		return;
+	pthread_mutex_lock(&session->lock);
+	struct pool *pool = in ? &device->in : &device->out;
+	pool->free[pool->count++] = piece;
+	if (in)
+		session_wake_reader(session);
+	pthread_mutex_unlock(&session->lock);
+}
+
+void driver_answer(struct session *session, struct call *call, struct json *result)
+{
+	while (session->message_open) // the rest of a read's body is in the stream of the device that it is from
+		driver_finish_oldest(session, session->open_device);
+	answer_call(session, call, result, NULL, 0);
+	calls_remove(session, call);
+}
+
+static struct json *result_of(struct session *session, struct worker_device *device, const struct step *step)
+{
+	struct call *call = step->call;
+	struct json *result = json_new_object();
+	int64_t ns = 0;
+	switch (call->kind) {
+	case CALL_WRITE:
+	case CALL_READ:
+		json_set_integer(result, "bytes", (int64_t)call->total_bytes);
+		break;
+	case CALL_FILL:
+		json_set_integer(result, "bytes", (int64_t)call_count(call, "bytes"));
+		break;
+	case CALL_COPY:
+		json_set_integer(result, "bytes", (int64_t)call_count(call, "bytes"));
+		json_set_string(result, "path", "device");
+		break;
+	case CALL_LAUNCH:
+		driver_told(session, call,
+			    exogpu_elapsed(device->stream, step->started, step->point, &ns, &call->error));
+		json_set_number(result, "device_us", (double)(ns > 0 ? ns : 0) * 1e-3);
+		break;
+	case CALL_UNKNOWN:
+	case CALL_DEVICE:
+	case CALL_ALLOCATE:
+	case CALL_FREE:
+	case CALL_LOAD:
+	case CALL_UNLOAD:
+		break;
+	}
+	return result;
+}
+
+static void send_piece(struct session *session, struct worker_device *device, const struct step *step)
+{
+	if (!session->message_open) {
+		session->open_device = device;
+		answer_open(session, step->call, result_of(session, device, step), step->call->total_bytes);
+	}
+	answer_more(session, device->out.bytes + (size_t)step->piece * LIMIT_WORKER_PIECE_BYTES, step->bytes,
+		    step->last);
+}
+
+// The oldest step is reached.
+static void finish(struct session *session, struct worker_device *device)
+{
+	pthread_mutex_lock(&session->lock);
+	struct step step = device->steps[device->first_step];
+	device->first_step = (device->first_step + 1) % LIMIT_WORKER_STEPS;
+	device->step_count--;
+	session->step_count--;
+	step.call->deadline_ns = 0;
+	if (device->step_count) {
+		struct call *next = device->steps[device->first_step].call;
+		next->deadline_ns = clock_steady_ns() + next->limit_ns;
+	}
+	pthread_mutex_unlock(&session->lock);
+	if (step.call->kind == CALL_READ && step.piece != NO_PIECE) {
+		send_piece(session, device, &step);
+		give_back(session, device, step.piece, false);
+		if (step.last)
+			calls_remove(session, step.call);
+		return;
+	}
+	give_back(session, device, step.piece, true);
+	if (!step.last || (step.call->kind == CALL_WRITE && !step.call->message.head))
+		calls_remove(session, step.call); // a part of a write
+	else
+		driver_answer(session, step.call, step.call->error.status ? NULL : result_of(session, device, &step));
+}
+
+void driver_finish_oldest(struct session *session, struct worker_device *device)
+{
+	struct error error = {0};
+	enum status status = STATUS_TIMEOUT;
+	struct step *step = &device->steps[device->first_step];
+	while (status == STATUS_TIMEOUT) {
+		error = (struct error){0};
+		status = exogpu_wait(device->stream, step->point, WAIT_NS, &error);
+	}
+	if (status && !step->call->error.status)
+		step->call->error = error;
+	driver_told(session, step->call, status);
+	finish(session, device);
+}
+
+void driver_room(struct session *session, struct worker_device *device)
+{
+	while (device->step_count == LIMIT_WORKER_STEPS)
+		driver_finish_oldest(session, device);
+}
+
+void driver_drain(struct session *session, struct worker_device *device)
+{
+	while (device->step_count)
+		driver_finish_oldest(session, device);
+}
+
+void driver_step(struct session *session, struct worker_device *device, const struct step *given)
+{
+	struct step step = *given;
+	enum status status = exogpu_mark(device->stream, &step.point, &step.call->error);
+	// What cannot be marked cannot be waited for: memory would be used again too early.
+	driver_told(session, step.call, status ? STATUS_DEVICE_LOST : STATUS_OK);
+	pthread_mutex_lock(&session->lock);
+	device->steps[(device->first_step + device->step_count) % LIMIT_WORKER_STEPS] = step;
+	if (device->step_count)
+		step.call->deadline_ns = 0;
+	device->step_count++;
+	session->step_count++;
+	session->current = NULL;
+	pthread_mutex_unlock(&session->lock);
+}
+
+static void finish_reached(struct session *session)
+{
+	for (unsigned i = 0; session->step_count && i < DEVICE_NUMBERS; i++) {
+		struct worker_device *device = session->devices[i];
+		uint64_t reached = 0;
+		if (!device || !device->step_count)
+			continue;
+		struct call *call = device->steps[device->first_step].call;
+		driver_told(session, call, exogpu_reached(device->stream, &reached, &call->error));
+		while (device->step_count && device->steps[device->first_step].point <= reached &&
+		       (!session->message_open || session->open_device == device))
+			finish(session, device);
+	}
+}
+
+// Nothing came and nothing is reached: wait for the step of the oldest call, a little.
+static void wait_a_little(struct session *session)
+{
+	struct worker_device *oldest = session->message_open ? session->open_device : NULL;
+	for (unsigned i = 0; !session->message_open && i < DEVICE_NUMBERS; i++) {
+		struct worker_device *device = session->devices[i];
+		if (device && device->step_count &&
+		    (!oldest || device->steps[device->first_step].call->arrived_ns <
+					oldest->steps[oldest->first_step].call->arrived_ns))
+			oldest = device;
+	}
+	if (!oldest)
+		return;
+	const struct step *step = &oldest->steps[oldest->first_step];
+	struct error error = {0};
+	enum status status = exogpu_wait(oldest->stream, step->point, WAIT_NS, &error);
+	if (status && status != STATUS_TIMEOUT && !step->call->error.status)
+		step->call->error = error;
+	driver_told(session, step->call, status);
+}
+
+// ---- devices ----
+
+static enum status make_pool(struct exogpu_device *device, struct pool *pool, unsigned pieces, struct error *error)
+{
+	enum status status = exogpu_buffer_create(device, &pool->memory, (uint64_t)pieces * LIMIT_WORKER_PIECE_BYTES,
+						  EXOGPU_MEMORY_HOST, error);
+	if (status)
+		return status;
+	pool->bytes = exogpu_buffer_pointer(pool->memory);
+	for (pool->count = 0; pool->count < pieces; pool->count++)
+		pool->free[pool->count] = (int)(pieces - 1 - pool->count);
+	return STATUS_OK;
+}
+
+static void close_device(struct worker_device **device)
+{
+	if (!*device)
+		return;
+	exogpu_stream_destroy(&(*device)->stream);
+	exogpu_buffer_destroy(&(*device)->in.memory);
+	exogpu_buffer_destroy(&(*device)->out.memory);
+	exogpu_device_close(&(*device)->device, NULL);
+	free(*device);
+	*device = NULL;
+}
+
+static struct json *limits_to_json(const struct exogpu_device_limits *limits, uint64_t free_bytes)
+{
+	static const struct {
+		uint32_t bit;
+		const char *word;
+	} words[] = {{EXOGPU_CAN_ZEROED, "zeroed"},    {EXOGPU_CAN_MAP, "map"},     {EXOGPU_CAN_PEER, "peer"},
+		     {EXOGPU_CAN_PTX, "ptx"},          {EXOGPU_CAN_SPIRV, "spirv"}, {EXOGPU_CAN_TIME, "time"},
+		     {EXOGPU_CAN_SOFTWARE, "software"}};
+	struct json *out = json_new_object(), *capabilities = json_new_array();
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		if (limits->capabilities & words[i].bit)
+			json_push(capabilities, json_new_string(words[i].word));
+	json_set(out, "capabilities", capabilities);
+	json_set_integer(out, "memory_bytes", (int64_t)limits->memory_bytes);
+	json_set_integer(out, "free_bytes", (int64_t)free_bytes);
+	json_set_integer(out, "buffer_bytes",
+			 (int64_t)(limits->buffer_bytes >> 53 ? 1ull << 53 : limits->buffer_bytes));
+	return out;
+}
+
+static enum status open_device(struct session *session, struct call *call, struct worker_device **out)
+{
+	unsigned number = (unsigned)call_count(call, "device");
+	struct error *error = &call->error;
+	if (session->devices[number])
+		return error_set(error, STATUS_CONFLICT, "device %u is open already", number);
+	if (session->device_count == LIMIT_WORKER_DEVICES)
+		return error_set(error, STATUS_LIMIT_EXCEEDED, "a worker opens at most %d devices",
+				 LIMIT_WORKER_DEVICES);
+	struct worker_device *device = *out = calloc(1, sizeof(*device));
+	if (!device)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a device's record");
+	device->number = number;
+	struct exogpu_open open = {.backend = session->backend,
+				   .hardware_key = json_get_string(call->message.params, "hardware_key", ""),
+				   .cache_directory = session->cache_directory};
+	enum status status = exogpu_device_open(&device->device, &open, error);
+	if (!status)
+		status = exogpu_stream_create(device->device, &device->stream, error);
+	if (!status)
+		status = make_pool(device->device, &device->in, LIMIT_WORKER_PIECES, error);
+	return status ? status : make_pool(device->device, &device->out, PIECES_OUT, error);
+}
+
+static void answer_device(struct session *session, struct call *call)
+{
+	struct worker_device *device = NULL;
+	struct json *result = NULL;
+	uint64_t total = 0, unused = 0;
+	enum status status = open_device(session, call, &device);
+	if (!status)
+		status = exogpu_device_memory(device->device, &total, &unused, &call->error);
+	if (status) {
+		error_set(&call->error, status, "%s", status_text(status));
+		close_device(&device);
+	} else {
+		result = json_new_object();
+		json_set(result, "limits", limits_to_json(exogpu_device_limits(device->device), unused));
+		pthread_mutex_lock(&session->lock);
+		session->devices[device->number] = device;
+		pthread_mutex_unlock(&session->lock);
+		session->device_count++;
+	}
+	driver_answer(session, call, result);
+}
+
+// ---- the thread ----
+
+static void begin(struct session *session, struct call *call)
+{
+	// A refused write has no parts; one that lies in its place already is only answered.
+	if (call->error.status || (call->quiet && call->kind == CALL_WRITE)) {
+		struct json *result = call->error.status ? NULL : json_new_object();
+		if (result)
+			json_set_integer(result, "bytes", (int64_t)call->total_bytes);
+		driver_answer(session, call, result);
+		return;
+	}
+	switch (call->kind) {
+	case CALL_UNKNOWN:
+		break;
+	case CALL_DEVICE:
+		watch_enter(session, call);
+		answer_device(session, call);
+		break;
+	case CALL_ALLOCATE:
+		memory_allocate(session, call);
+		break;
+	case CALL_WRITE:
+		memory_write(session, call);
+		break;
+	case CALL_READ:
+		memory_read(session, call);
+		break;
+	case CALL_COPY:
+		memory_copy(session, call);
+		break;
+	case CALL_FILL:
+		memory_fill(session, call);
+		break;
+	case CALL_FREE:
+		memory_free(session, call);
+		break;
+	case CALL_LOAD:
+		compute_load(session, call);
+		break;
+	case CALL_LAUNCH:
+		compute_launch(session, call);
+		break;
+	case CALL_UNLOAD:
+		compute_unload(session, call);
+		break;
+	}
+	watch_return(session);
+}
+
+void *driver_main(void *context)
+{
+	struct session *session = context;
+	for (;;) {
+		struct call *call = calls_take(session, !session->step_count);
+		if (call)
+			begin(session, call);
+		else if (!session->step_count || session->ending)
+			break;
+		finish_reached(session);
+		if (!call && session->step_count)
+			wait_a_little(session);
+	}
+	for (unsigned i = 0; i < DEVICE_NUMBERS; i++)
+		if (session->devices[i])
+			driver_drain(session, session->devices[i]);
+	compute_drop_modules(session);
+	for (unsigned i = 0; i < session->memory_count; i++)
+		exogpu_buffer_destroy(&session->memory[i].buffer);
+	for (unsigned i = 0; i < DEVICE_NUMBERS; i++)
+		close_device(&session->devices[i]);
+	return NULL;
+}

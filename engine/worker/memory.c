@@ -1,0 +1,282 @@
+/* memory.* in the driver's thread. See session.h.
+ *
+ * Ranges, handles and limits are checked here and in the wrapper; the contract has been checked before. */
+#include "engine/worker/session.h"
+
+#include <stdlib.h>
+
+struct memory_slot *memory_find(struct session *session, uint32_t handle)
+{
+	for (unsigned i = 0; i < session->memory_count; i++)
+		if (session->memory[i].handle == handle)
+			return &session->memory[i];
+	return NULL;
+}
+
+static struct memory_slot *slot_of(struct session *session, struct call *call, const char *name)
+{
+	uint32_t handle = (uint32_t)call_count(call, name);
+	struct memory_slot *slot = memory_find(session, handle);
+	if (!slot)
+		error_set(&call->error, STATUS_NOT_FOUND, "%s: there is no allocation %u here", name, handle);
+	return slot;
+}
+
+enum status memory_check_range(const struct memory_slot *slot, uint64_t offset, uint64_t bytes, struct error *error)
+{
+	if (offset <= slot->bytes && bytes <= slot->bytes - offset)
+		return STATUS_OK;
+	return error_set(error, STATUS_INVALID_PARAMS, "%llu bytes at %llu are not within the allocation of %llu",
+			 (unsigned long long)bytes, (unsigned long long)offset, (unsigned long long)slot->bytes);
+}
+
+// ---- allocate and free ----
+
+static enum status take_memory(struct session *session, struct call *call, struct worker_device *device,
+			       struct memory_slot *slot)
+{
+	const struct exogpu_device_limits *limits = exogpu_device_limits(device->device);
+	const uint32_t direct = EXOGPU_CAN_ZEROED | EXOGPU_CAN_MAP | EXOGPU_CAN_SOFTWARE;
+	bool mapped = (limits->capabilities & direct) == direct;
+	uint64_t limit = session->memory_limit_bytes;
+	*slot = (struct memory_slot){
+		.handle = (uint32_t)call_count(call, "handle"), .device = device, .bytes = call_count(call, "bytes")};
+	if (limit && (slot->bytes > limit || session->memory_bytes > limit - slot->bytes))
+		return error_set(&call->error, STATUS_LIMIT_EXCEEDED,
+				 "%llu bytes asked, %llu held, at most %llu are allowed",
+				 (unsigned long long)slot->bytes, (unsigned long long)session->memory_bytes,
+				 (unsigned long long)limit);
+	enum status status = exogpu_buffer_create(device->device, &slot->buffer, slot->bytes,
+						  mapped ? EXOGPU_MEMORY_MAPPED : EXOGPU_MEMORY_DEVICE, &call->error);
+	if (!status && !(limits->capabilities & EXOGPU_CAN_ZEROED))
+		status = exogpu_fill(device->stream, slot->buffer, 0, slot->bytes, 0, &call->error);
+	if (!status && mapped)
+		slot->direct = exogpu_buffer_pointer(slot->buffer);
+	if (status)
+		exogpu_buffer_destroy(&slot->buffer);
+	return driver_told(session, call, status);
+}
+
+void memory_allocate(struct session *session, struct call *call)
+{
+	struct worker_device *device = session->devices[call_count(call, "device")];
+	struct memory_slot slot, *room = memory_find(session, 0);
+	if (!device)
+		error_set(&call->error, STATUS_NOT_FOUND, "device %u is not open in this worker",
+			  (unsigned)call_count(call, "device"));
+	else if (memory_find(session, (uint32_t)call_count(call, "handle")))
+		error_set(&call->error, STATUS_CONFLICT, "handle %u is taken", (unsigned)call_count(call, "handle"));
+	else if (!room && session->memory_count == LIMIT_ALLOCATIONS_OF_SESSION)
+		error_set(&call->error, STATUS_LIMIT_EXCEEDED, "a session holds at most %d allocations",
+			  LIMIT_ALLOCATIONS_OF_SESSION);
+	if (call->error.status) {
+		driver_answer(session, call, NULL);
+		return;
+	}
+	driver_drain(session, device);
+	watch_enter(session, call);
+	if (take_memory(session, call, device, &slot)) {
+		driver_answer(session, call, NULL);
+		return;
+	}
+	pthread_mutex_lock(&session->lock);
+	*(room ? room : &session->memory[session->memory_count++]) = slot;
+	pthread_mutex_unlock(&session->lock);
+	session->memory_bytes += slot.bytes;
+	driver_step(session, device, &(struct step){.call = call, .piece = NO_PIECE, .last = true});
+}
+
+void memory_free(struct session *session, struct call *call)
+{
+	struct memory_slot *slot = slot_of(session, call, "handle");
+	if (slot) {
+		struct memory_slot gone = *slot;
+		driver_drain(session, slot->device);
+		watch_enter(session, call);
+		pthread_mutex_lock(&session->lock);
+		*slot = (struct memory_slot){0};
+		pthread_mutex_unlock(&session->lock);
+		session->memory_bytes -= gone.bytes;
+		exogpu_buffer_destroy(&gone.buffer);
+		driver_told(session, call, exogpu_device_lost(gone.device->device) ? STATUS_DEVICE_LOST : STATUS_OK);
+	}
+	driver_answer(session, call, slot ? json_new_object() : NULL);
+}
+
+// ---- write and read ----
+
+void memory_write(struct session *session, struct call *call)
+{
+	struct memory_slot *slot = memory_find(session, call->handle);
+	struct worker_device *device = session->devices[call->device];
+	bool last = call->message.head;
+	if (!call->offset)
+		session->write_error = (struct error){0};
+	driver_room(session, device);
+	watch_enter(session, call);
+	enum status status = session->write_error.status;
+	if (!status && (!slot || slot->device != device))
+		status = error_set(&session->write_error, STATUS_NOT_FOUND, "handle: there is no allocation %u here",
+				   call->handle);
+	if (!status)
+		status = memory_check_range(slot, call->to_offset, call->total_bytes, &session->write_error);
+	if (!status && call->bytes)
+		status = exogpu_copy(
+			device->stream,
+			&(struct exogpu_copy){.to = slot->buffer,
+					      .from = device->in.memory,
+					      .to_offset = call->to_offset + call->offset,
+					      .from_offset = (uint64_t)call->piece * LIMIT_WORKER_PIECE_BYTES,
+					      .bytes = call->bytes},
+			&session->write_error);
+	if (status)
+		call->error = session->write_error;
+	driver_told(session, call, status);
+	// A part that failed is a step, too: the piece may be in use, and the answer comes after the parts before it.
+	driver_step(session, device, &(struct step){.call = call, .piece = call->piece, .last = last});
+}
+
+static void read_pieces(struct session *session, struct call *call, const struct memory_slot *slot)
+{
+	struct worker_device *device = slot->device;
+	struct exogpu_buffer *from = slot->buffer;
+	uint64_t offset = call_count(call, "offset");
+	for (uint64_t done = 0; done < call->total_bytes;) {
+		uint64_t left = call->total_bytes - done;
+		uint64_t bytes = left < LIMIT_WORKER_PIECE_BYTES ? left : LIMIT_WORKER_PIECE_BYTES;
+		while (!device->out.count) // all are in steps: the oldest gives one back
+			driver_finish_oldest(session, device);
+		driver_room(session, device);
+		watch_enter(session, call);
+		int piece = device->out.free[--device->out.count];
+		enum status status = exogpu_copy(
+			device->stream,
+			&(struct exogpu_copy){.to = device->out.memory,
+					      .from = from,
+					      .to_offset = (uint64_t)piece * LIMIT_WORKER_PIECE_BYTES,
+					      .from_offset = offset + done,
+					      .bytes = bytes},
+			&call->error);
+		// Once the head may have been sent there is no other way to say that the rest does not come.
+		driver_told(session, call, status ? STATUS_DEVICE_LOST : STATUS_OK);
+		done += bytes;
+		driver_step(session, device,
+			    &(struct step){
+				    .call = call, .piece = piece, .bytes = bytes, .last = done == call->total_bytes});
+		watch_return(session);
+	}
+}
+
+void memory_read(struct session *session, struct call *call)
+{
+	struct memory_slot *slot = slot_of(session, call, "handle");
+	uint64_t offset = call_count(call, "offset");
+	call->total_bytes = call_count(call, "bytes");
+	if (!slot || memory_check_range(slot, offset, call->total_bytes, &call->error)) {
+		driver_answer(session, call, NULL);
+		return;
+	}
+	if (!slot->direct && call->total_bytes) {
+		read_pieces(session, call, slot);
+		return;
+	}
+	driver_drain(session, slot->device);
+	while (session->message_open)
+		driver_finish_oldest(session, session->open_device);
+	struct json *result = json_new_object();
+	json_set_integer(result, "bytes", (int64_t)call->total_bytes);
+	answer_call(session, call, result, slot->direct ? slot->direct + offset : NULL, call->total_bytes);
+	calls_remove(session, call);
+}
+
+// ---- copy and fill ----
+
+// Between two devices, through memory of the process. *piece is allocated by the caller.
+static enum status copy_staged(const struct exogpu_copy *copy, uint8_t *piece, struct error *error)
+{
+	enum status status = STATUS_OK;
+	for (uint64_t done = 0; !status && done < copy->bytes;) {
+		uint64_t left = copy->bytes - done;
+		uint64_t bytes = left < LIMIT_WORKER_STAGE_BYTES ? left : LIMIT_WORKER_STAGE_BYTES;
+		status = exogpu_read(piece, copy->from, copy->from_offset + done, bytes, error);
+		if (!status)
+			status = exogpu_write(copy->to, copy->to_offset + done, piece, bytes, error);
+		done += bytes;
+	}
+	return status;
+}
+
+static void copy_across(struct session *session, struct call *call, struct worker_device *from,
+			struct worker_device *to, struct exogpu_copy *copy)
+{
+	bool direct = false;
+	uint64_t point;
+	struct error refused = {0};
+	driver_drain(session, from);
+	driver_drain(session, to);
+	watch_enter(session, call);
+	copy->direct = &direct;
+	enum status status = exogpu_copy(from->stream, copy, &refused);
+	if (!status)
+		status = exogpu_mark(from->stream, &point, &refused);
+	if (!status)
+		status = exogpu_wait(from->stream, point, call->limit_ns * 2, &refused);
+	if (status == STATUS_UNAVAILABLE) {
+		uint8_t *piece = malloc(LIMIT_WORKER_STAGE_BYTES);
+		status = piece ? copy_staged(copy, piece, &call->error)
+			       : error_set(&call->error, STATUS_OUT_OF_MEMORY, "no memory to copy through");
+		free(piece);
+	} else if (status) {
+		call->error = refused;
+	}
+	driver_told(session, call, status);
+	struct json *result = status ? NULL : json_new_object();
+	if (result) {
+		json_set_integer(result, "bytes", (int64_t)copy->bytes);
+		json_set_string(result, "path", direct ? "peer" : "staged");
+	}
+	driver_answer(session, call, result);
+}
+
+void memory_copy(struct session *session, struct call *call)
+{
+	struct memory_slot *from = slot_of(session, call, "from"), *to = from ? slot_of(session, call, "to") : NULL;
+	if (!to) {
+		driver_answer(session, call, NULL);
+		return;
+	}
+	struct exogpu_copy copy = {.to = to->buffer,
+				   .from = from->buffer,
+				   .to_offset = call_count(call, "to_offset"),
+				   .from_offset = call_count(call, "from_offset"),
+				   .bytes = call_count(call, "bytes")};
+	if (memory_check_range(from, copy.from_offset, copy.bytes, &call->error) ||
+	    memory_check_range(to, copy.to_offset, copy.bytes, &call->error)) {
+		driver_answer(session, call, NULL);
+		return;
+	}
+	if (from->device != to->device) {
+		copy_across(session, call, from->device, to->device, &copy);
+		return;
+	}
+	driver_room(session, from->device);
+	watch_enter(session, call);
+	driver_told(session, call, exogpu_copy(from->device->stream, &copy, &call->error));
+	driver_step(session, from->device, &(struct step){.call = call, .piece = NO_PIECE, .last = true});
+}
+
+void memory_fill(struct session *session, struct call *call)
+{
+	struct memory_slot *slot = slot_of(session, call, "handle");
+	uint64_t offset = call_count(call, "offset"), bytes = call_count(call, "bytes");
+	if (!slot || memory_check_range(slot, offset, bytes, &call->error)) {
+		driver_answer(session, call, NULL);
+		return;
+	}
+	driver_room(session, slot->device);
+	watch_enter(session, call);
+	driver_told(session, call,
+		    exogpu_fill(slot->device->stream, slot->buffer, offset, bytes, (uint8_t)call_count(call, "value"),
+				&call->error));
+	driver_step(session, slot->device, &(struct step){.call = call, .piece = NO_PIECE, .last = true});
+}

@@ -1,0 +1,447 @@
+/* The reader's thread: the node's calls, the server's calls with their bodies, and the watch. See session.h.
+ *
+ * From fd 4 it reads a little at a time until a head is whole, decides where the body goes, and receives that in place:
+ *
+ *   HEAD     until a head is whole
+ *   TARGET   a write whose allocation is not known yet, while calls are unanswered that may make it; a body without
+ *            room for it; more calls than LIMIT_WORKER_CALLS: nothing is read until the driver wakes the reader
+ *   PIECES   into pieces of host memory of the device, each one put into the line as it fills
+ *   PLACE    straight into memory that the processor computes with, or into a module's
+ *   DISCARD  of a call that is refused
+ *
+ * A head that is no message is answered and passed over; lengths that cannot be end the session. */
+#include "common/base/clock.h"
+#include "engine/worker/session.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+	READ_BYTES = 4096,         // of heads; what of a body comes with them is copied
+	READS_AT_ONCE = 16,        // of fd 4, before fd 3 is looked at
+	TICK_MS = 20,              // of the watch
+	CALL_MS = 60000,           // how long a call may take that names no limit,
+	CALL_BYTES_PER_MS = 50000, // and for what it moves
+	LENGTHS_BYTES = 8,
+};
+
+enum receiving { RECEIVING_HEAD, RECEIVING_TARGET, RECEIVING_PIECES, RECEIVING_PLACE, RECEIVING_DISCARD };
+
+struct reader {
+	struct session *session;
+	struct buffer from_node, in; // `in`: of fd 4, not used yet
+	enum receiving receiving;
+	struct call *call; // whose body comes; its message is its own
+	uint64_t left;     // of the body
+	uint64_t received; // of the body
+	uint8_t *place;    // PLACE: where the next byte goes; PIECES: the current piece
+	struct call *part; // PIECES: what the current piece belongs to, or NULL
+};
+
+static uint32_t read_u32le(const uint8_t *bytes)
+{
+	return (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
+}
+
+static struct call *call_create(enum call_kind kind)
+{
+	struct call *call = calloc(1, sizeof(*call));
+	if (call)
+		*call = (struct call){.kind = kind, .piece = NO_PIECE, .limit_ns = CALL_MS * 1000000ll};
+	return call;
+}
+
+// ---- the node's calls ----
+
+static const struct {
+	const char *method;
+	enum call_kind kind;
+} methods[] = {
+	{"worker.device", CALL_DEVICE},  {"memory.allocate", CALL_ALLOCATE}, {"memory.write", CALL_WRITE},
+	{"memory.read", CALL_READ},      {"memory.copy", CALL_COPY},         {"memory.fill", CALL_FILL},
+	{"memory.free", CALL_FREE},      {"compute.load", CALL_LOAD},        {"compute.launch", CALL_LAUNCH},
+	{"compute.unload", CALL_UNLOAD},
+};
+
+// The method's kind, after its parameters have been checked; only those that `direction` may call.
+static enum status check(struct session *session, const struct message *message, const char *direction,
+			 enum call_kind *kind, struct error *error)
+{
+	*kind = CALL_UNKNOWN;
+	if (message->kind != MESSAGE_REQUEST)
+		return error_set(error, STATUS_INVALID_REQUEST, "a worker answers requests only");
+	const struct contract_method *method = contract_find(session->contract, message->method);
+	if (!method || !method->direction || strcmp(method->direction, direction) != 0)
+		return error_set(error, STATUS_METHOD_NOT_FOUND, "a session's worker has no method %.64s here",
+				 message->method);
+	for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++)
+		if (!strcmp(methods[i].method, method->name))
+			*kind = methods[i].kind;
+	return contract_check_params(session->contract, method, message->params, error);
+}
+
+static void ping(struct session *session, const struct json *id)
+{
+	struct json *result = json_new_object();
+	json_set_number(result, "oldest_ms", (double)watch_oldest_ns(session) * 1e-6);
+	answer_node(session, id, NULL, result);
+}
+
+static void node_call(struct session *session, const uint8_t *frame, size_t length)
+{
+	struct message message;
+	struct error error = {0};
+	enum call_kind kind = CALL_UNKNOWN;
+	struct call *call = NULL;
+	enum status status = message_decode(&message, frame, length, &error);
+	if (!status)
+		status = check(session, &message, "node-to-worker", &kind, &error);
+	if (!status && !strcmp(message.method, "worker.ping")) {
+		ping(session, message.id);
+	} else if (!status && kind != CALL_DEVICE) {
+		status = error_set(&error, STATUS_CONFLICT, "this worker is a session's already");
+	} else if (!status) {
+		call = session->call_count < LIMIT_WORKER_CALLS + LIMIT_WORKER_DEVICES ? call_create(kind) : NULL;
+		if (!call)
+			status = error_set(&error, STATUS_LIMIT_EXCEEDED, "too many calls are waiting");
+	}
+	if (status)
+		answer_node(session, message.id, &error, NULL);
+	if (!call) {
+		message_finish(&message);
+		return;
+	}
+	call->from_node = true;
+	call->message = message;
+	call->message.body = NULL;
+	calls_put(session, call);
+}
+
+// ---- the server's calls ----
+
+static void put(struct reader *reader)
+{
+	struct call *call = reader->call;
+	reader->call = NULL;
+	reader->receiving = RECEIVING_HEAD;
+	calls_put(reader->session, call);
+}
+
+static void refuse(struct reader *reader)
+{
+	reader->call->quiet = true;
+	reader->receiving = RECEIVING_DISCARD;
+}
+
+// A head is whole: make its call. Errors: STATUS_OUT_OF_MEMORY.
+static enum status begin_call(struct reader *reader, const uint8_t *head, size_t head_bytes, struct error *error)
+{
+	struct call *call = reader->call = call_create(CALL_UNKNOWN);
+	if (!call)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a call");
+	enum status status = message_decode_text(&call->message, (const char *)head, head_bytes, &call->error);
+	if (!status)
+		status = check(reader->session, &call->message, "server-to-worker", &call->kind, &call->error);
+	if (!status && reader->left && call->kind != CALL_WRITE && call->kind != CALL_LOAD)
+		status = error_set(&call->error, STATUS_INVALID_PARAMS, "%s takes no body", call->message.method);
+	reader->received = 0;
+	call->total_bytes = reader->left;
+	if (!status && call->kind == CALL_LAUNCH)
+		call->limit_ns = (int64_t)call_count(call, "timeout_ms") * 1000000;
+	uint64_t moved = call->kind == CALL_WRITE ? call->total_bytes : call_count(call, "bytes");
+	if (call->kind != CALL_LAUNCH)
+		call->limit_ns += (int64_t)(moved / CALL_BYTES_PER_MS) * 1000000;
+	reader->receiving = RECEIVING_TARGET;
+	if (status)
+		refuse(reader);
+	return STATUS_OK;
+}
+
+// Where a write goes, once its allocation is known; false while it may still come to be.
+static bool write_target(struct reader *reader)
+{
+	struct session *session = reader->session;
+	struct call *call = reader->call;
+	bool decided = true;
+	call->handle = (uint32_t)call_count(call, "handle");
+	call->to_offset = call_count(call, "offset");
+	pthread_mutex_lock(&session->lock);
+	const struct memory_slot *slot = memory_find(session, call->handle);
+	if (!slot && session->loud_count) {
+		session->reader_waits = true;
+		decided = false;
+	} else if (!slot) {
+		error_set(&call->error, STATUS_NOT_FOUND, "handle: there is no allocation %u here", call->handle);
+	} else if (!memory_check_range(slot, call->to_offset, call->total_bytes, &call->error)) {
+		call->device = slot->device->number;
+		reader->place = slot->direct && !session->loud_count ? slot->direct + call->to_offset : NULL;
+	}
+	pthread_mutex_unlock(&session->lock);
+	if (!decided)
+		return false;
+	if (call->error.status) {
+		refuse(reader);
+	} else if (reader->place) {
+		call->quiet = true;
+		reader->receiving = RECEIVING_PLACE;
+	} else {
+		reader->receiving = RECEIVING_PIECES;
+	}
+	return true;
+}
+
+static bool module_target(struct reader *reader)
+{
+	struct call *call = reader->call;
+	call->module_bytes = reader->left;
+	call->module = reader->place = malloc(reader->left);
+	reader->receiving = RECEIVING_PLACE;
+	if (!call->module) {
+		error_set(&call->error, STATUS_OUT_OF_MEMORY, "no memory for a module of %llu bytes",
+			  (unsigned long long)reader->left);
+		refuse(reader);
+	}
+	return true;
+}
+
+// Decide where the body goes; false: not yet.
+static bool find_target(struct reader *reader)
+{
+	struct session *session = reader->session;
+	pthread_mutex_lock(&session->lock);
+	// A module waits alone, so that they are never many.
+	bool full = session->call_count >= LIMIT_WORKER_CALLS ||
+		    (reader->call->kind == CALL_LOAD && reader->left && session->call_count);
+	session->reader_waits |= full;
+	pthread_mutex_unlock(&session->lock);
+	if (full)
+		return false;
+	if (reader->call->kind == CALL_WRITE)
+		return write_target(reader);
+	if (reader->left)
+		return module_target(reader);
+	put(reader);
+	return true;
+}
+
+// A piece to receive into; false: all are in use.
+static bool take_piece(struct reader *reader, struct error *error)
+{
+	struct session *session = reader->session;
+	struct call *call = reader->call;
+	bool last = reader->left <= LIMIT_WORKER_PIECE_BYTES;
+	int piece = NO_PIECE;
+	pthread_mutex_lock(&session->lock);
+	struct worker_device *device = session->devices[call->device];
+	if (device->in.count)
+		piece = device->in.free[--device->in.count];
+	session->reader_waits |= piece == NO_PIECE;
+	pthread_mutex_unlock(&session->lock);
+	if (piece == NO_PIECE)
+		return false;
+	struct call *part = last ? call : call_create(CALL_WRITE);
+	if (!part) {
+		error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a call");
+		return false;
+	}
+	part->handle = call->handle;
+	part->device = call->device;
+	part->to_offset = call->to_offset;
+	part->total_bytes = call->total_bytes;
+	part->limit_ns = call->limit_ns;
+	part->offset = reader->received;
+	part->bytes = last ? reader->left : LIMIT_WORKER_PIECE_BYTES;
+	part->piece = piece;
+	reader->part = part;
+	reader->place = device->in.bytes + (size_t)piece * LIMIT_WORKER_PIECE_BYTES;
+	return true;
+}
+
+// How many bytes of the body may be received now, and where to.
+static size_t room(struct reader *reader, uint8_t scratch[READ_BYTES], uint8_t **to, struct error *error)
+{
+	*to = reader->place;
+	switch (reader->receiving) {
+	case RECEIVING_HEAD:
+	case RECEIVING_TARGET:
+		break;
+	case RECEIVING_PIECES:
+		if (!reader->part && !take_piece(reader, error))
+			break;
+		*to = reader->place;
+		return reader->part->offset + reader->part->bytes - reader->received;
+	case RECEIVING_PLACE:
+		return reader->left;
+	case RECEIVING_DISCARD:
+		*to = scratch;
+		return reader->left < READ_BYTES ? reader->left : READ_BYTES;
+	}
+	return 0;
+}
+
+// `bytes` of the body have come to where they belong.
+static void came(struct reader *reader, size_t bytes)
+{
+	reader->received += bytes;
+	reader->left -= bytes;
+	if (reader->receiving != RECEIVING_DISCARD)
+		reader->place += bytes;
+	struct call *part = reader->part;
+	if (part && reader->received == part->offset + part->bytes) {
+		reader->part = NULL;
+		if (part != reader->call)
+			calls_put(reader->session, part);
+	}
+	if (!reader->left)
+		put(reader);
+}
+
+// A whole head in `in`: begin its call. *more: it was there. Errors: STATUS_INVALID_REQUEST (lengths that cannot be).
+static enum status next_head(struct reader *reader, bool *more, struct error *error)
+{
+	struct buffer *in = &reader->in;
+	*more = false;
+	if (in->length < LENGTHS_BYTES)
+		return STATUS_OK;
+	uint64_t total = read_u32le(in->data), head = read_u32le(in->data + 4);
+	if (total < 4 || head > LIMIT_HEAD_BYTES || head > total - 4 || total - 4 - head > LIMIT_BODY_BYTES)
+		return error_set(error, STATUS_INVALID_REQUEST, "no message has %llu bytes and a head of %llu",
+				 (unsigned long long)total, (unsigned long long)head);
+	if (in->length - LENGTHS_BYTES < head)
+		return STATUS_OK;
+	*more = true;
+	reader->left = total - 4 - head;
+	enum status status = begin_call(reader, in->data + LENGTHS_BYTES, head, error);
+	buffer_consume(in, LENGTHS_BYTES + head);
+	return status;
+}
+
+// Use what is in `in`. *receive: more of fd 4 can be taken.
+static enum status advance(struct reader *reader, bool *receive, struct error *error)
+{
+	uint8_t scratch[READ_BYTES], *to;
+	enum status status = STATUS_OK;
+	bool more = true;
+	while (!status && more) {
+		*receive = true;
+		if (reader->receiving == RECEIVING_HEAD) {
+			status = next_head(reader, &more, error);
+		} else if (reader->receiving == RECEIVING_TARGET) {
+			*receive = more = find_target(reader);
+		} else if (!reader->left && reader->receiving != RECEIVING_PIECES) {
+			put(reader);
+		} else {
+			size_t bytes = room(reader, scratch, &to, error);
+			status = error->status;
+			if (!bytes && !reader->part) {
+				*receive = more = false;
+				break;
+			}
+			size_t have = reader->in.length < bytes ? reader->in.length : bytes;
+			more = have || !bytes;
+			if (have)
+				memcpy(to, reader->in.data, have);
+			buffer_consume(&reader->in, have);
+			if (more)
+				came(reader, have);
+		}
+	}
+	return status;
+}
+
+// Receive once. *received: something came. Errors: STATUS_UNAVAILABLE: the stream is at its end.
+static enum status receive(struct reader *reader, bool *received, struct error *error)
+{
+	uint8_t scratch[READ_BYTES], *to;
+	bool body = reader->receiving != RECEIVING_HEAD;
+	size_t bytes = body ? room(reader, scratch, &to, error) : READ_BYTES;
+	if (!body && buffer_reserve(&reader->in, READ_BYTES))
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a message");
+	if (!body)
+		to = scratch;
+	ssize_t got = recv(reader->session->stream_fd, to, bytes, MSG_DONTWAIT);
+	*received = got > 0;
+	if (got < 0 && (errno == EAGAIN || errno == EINTR))
+		return STATUS_OK;
+	if (got <= 0)
+		return STATUS_UNAVAILABLE;
+	if (body)
+		came(reader, (size_t)got);
+	else
+		buffer_append(&reader->in, scratch, (size_t)got);
+	return STATUS_OK;
+}
+
+static enum status serve_server(struct reader *reader, bool *receive_more, struct error *error)
+{
+	enum status status = STATUS_OK;
+	bool received = true;
+	for (int i = 0; !status && received && *receive_more && i < READS_AT_ONCE; i++) {
+		status = receive(reader, &received, error);
+		if (!status)
+			status = advance(reader, receive_more, error);
+	}
+	return status;
+}
+
+static enum status serve_node(struct reader *reader, struct error *error)
+{
+	uint8_t bytes[READ_BYTES];
+	const uint8_t *frame;
+	size_t length, used = 1;
+	ssize_t got = recv(reader->session->node_fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+	if (got < 0 && (errno == EAGAIN || errno == EINTR))
+		return STATUS_OK;
+	if (got <= 0)
+		return STATUS_UNAVAILABLE;
+	enum status status = buffer_append(&reader->from_node, bytes, (size_t)got);
+	while (!status && used) {
+		status = message_next(&reader->from_node, &frame, &length, &used);
+		if (!status && used) {
+			node_call(reader->session, frame, length);
+			buffer_consume(&reader->from_node, used);
+		}
+	}
+	return status ? error_set(error, STATUS_INVALID_REQUEST, "a message of the node is too long") : STATUS_OK;
+}
+
+enum status reader_run(struct session *session, struct error *error)
+{
+	struct reader reader = {.session = session};
+	enum status status = STATUS_OK;
+	bool can_receive = true;
+	buffer_init(&reader.from_node, LIMIT_WORKER_MESSAGE_BYTES);
+	buffer_init(&reader.in, LIMIT_HEAD_BYTES + LENGTHS_BYTES + READ_BYTES);
+	while (!status) {
+		struct pollfd fds[3] = {{.fd = session->node_fd, .events = POLLIN},
+					{.fd = session->stream_fd, .events = can_receive ? POLLIN : POLLRDHUP},
+					{.fd = session->wake_fd, .events = POLLIN}};
+		int tick = session->call_count ? TICK_MS : -1;
+		if (poll(fds, 3, tick) < 0 && errno != EINTR) {
+			status = error_errno(error, STATUS_INTERNAL, errno, "waiting for the sockets");
+			break;
+		}
+		watch_check(session);
+		if (fds[0].revents)
+			status = serve_node(&reader, error);
+		if (fds[2].revents & POLLIN) {
+			uint64_t times;
+			if (read(session->wake_fd, &times, sizeof(times)) == sizeof(times) && !status)
+				status = advance(&reader, &can_receive, error);
+		}
+		if (!status && !can_receive && fds[1].revents & (POLLRDHUP | POLLHUP | POLLERR))
+			status = STATUS_UNAVAILABLE;
+		if (!status && can_receive && fds[1].revents)
+			status = serve_server(&reader, &can_receive, error);
+	}
+	if (reader.part != reader.call)
+		call_destroy(&reader.part);
+	call_destroy(&reader.call);
+	buffer_finish(&reader.from_node);
+	buffer_finish(&reader.in);
+	return status == STATUS_UNAVAILABLE ? STATUS_OK : status;
+}

@@ -1,0 +1,230 @@
+/* A session's worker: what its threads share, and how they divide the work.
+ *
+ *   reader  (reader.c)  polls both sockets, answers pings at once, receives calls and their bodies, puts them into the
+ *                       line, and watches how long the driver takes
+ *   driver  (driver.c)  owns the devices and all that is on them: takes the calls in order, enqueues them, and answers
+ *                       each when its point in the device's stream is reached, while later ones are enqueued already
+ *
+ * A body that goes to a device is received into pieces of host memory that the device copies from, and enqueued piece
+ * by piece as it comes; one that comes from a device is sent piece by piece in the same way. Memory of a device that is
+ * this machine's processor is received into and sent from directly, while no work is under way.
+ *
+ *      fd 4 -> reader -> [line of calls] -> driver -> [steps in a device's stream] -> answer -> fd 4
+ *                 ^----- free pieces -----------------------'
+ *
+ * Back-pressure: without a free piece, or with LIMIT_WORKER_CALLS unanswered, the reader leaves fd 4 alone until the
+ * driver wakes it, and goes on with fd 3. Only the driver writes to fd 4 (the reader only to say why the process ends),
+ * so a server that does not read holds up its own calls and nothing else.
+ * What `lock` guards is marked (L); the rest belongs to one thread, as said. */
+#pragma once
+#include "common/base/limits.h"
+#include "common/wire/contract.h"
+#include "common/wire/message.h"
+#include "engine/include/exogpu/exogpu.h"
+
+#include <pthread.h>
+
+enum call_kind {
+	CALL_UNKNOWN,
+	CALL_DEVICE, // worker.device, from the node
+	CALL_ALLOCATE,
+	CALL_WRITE, // also a part of one
+	CALL_READ,
+	CALL_COPY,
+	CALL_FILL,
+	CALL_FREE,
+	CALL_LOAD,
+	CALL_LAUNCH,
+	CALL_UNLOAD,
+};
+
+enum { NO_PIECE = -1, DEVICE_NUMBERS = 256 };
+
+struct call {
+	struct call *next, *previous; // of session->calls
+	enum call_kind kind;
+	bool from_node;
+	bool taken;             // by the driver
+	bool quiet;             // needs no device: refused, or received into its place already
+	struct message message; // its own; without a head in the parts of a write but the last
+	struct error error;     // why it is refused or failed; status 0: it is well
+	int64_t arrived_ns;
+	int64_t limit_ns;    // how long it may take, once nothing is before it
+	int64_t deadline_ns; // 0: its time does not run
+	// a write: this part of it, which lies at `offset` of the whole, in a piece of `device`
+	uint32_t handle;
+	unsigned device;
+	uint64_t to_offset, offset, bytes, total_bytes;
+	int piece;
+	// compute.load
+	uint8_t *module; // (module_bytes), or NULL
+	size_t module_bytes;
+};
+
+// One piece of enqueued work; `call` is answered with the last of its steps.
+struct step {
+	struct call *call;
+	int piece;               // to give back, or NO_PIECE
+	uint64_t bytes;          // of the piece
+	bool last;               // of the call
+	uint64_t started, point; // of the device's stream; started: 0 unless the time between is asked for
+};
+
+// Pieces of host memory of a device.
+struct pool {
+	struct exogpu_buffer *memory;
+	uint8_t *bytes;
+	unsigned count;
+	int free[LIMIT_WORKER_PIECES]; // the last given back is the first taken: it is still in a cache
+};
+
+struct worker_device {
+	unsigned number;
+	struct exogpu_device *device;
+	struct exogpu_stream *stream;
+	struct pool in;  // (L) what the reader receives into
+	struct pool out; // what the driver sends from
+	struct step steps[LIMIT_WORKER_STEPS];
+	unsigned first_step, step_count;
+};
+
+// What a handle stands for.
+struct memory_slot {
+	uint32_t handle; // 0: free
+	struct worker_device *device;
+	struct exogpu_buffer *buffer;
+	uint64_t bytes;
+	uint8_t *direct; // where sockets may write and read, or NULL
+};
+struct module_slot {
+	uint32_t handle;
+	struct worker_device *device;
+	struct exogpu_module *module;
+};
+
+enum driver_state {
+	DRIVER_WAITS,   // the steps' time runs
+	DRIVER_CALLS,   // in session->current, whose time runs
+	DRIVER_ANSWERS, // how long the server takes to read is nobody's time
+};
+
+struct session {
+	const struct contract *contract;
+	const char *backend;         // as exogpu_open takes it
+	const char *cache_directory; // or NULL
+	uint64_t memory_limit_bytes; // of all devices together; 0: none
+	bool confined;               // what a tenant's code could do as this process is bounded by the sandbox
+	int node_fd, stream_fd, wake_fd;
+
+	pthread_mutex_t lock;
+	pthread_cond_t arrived;          // (L) signalled for the driver
+	struct call *calls, *last_call;  // (L) all that are not answered, in order of arrival
+	struct call *next_call;          // (L) the first that the driver has not taken
+	unsigned call_count, loud_count; // (L) of calls; of those that are not quiet
+	bool reader_waits;               // (L) wake it when a call is answered or a piece given back
+	bool ending;                     // (L) the driver is to return
+	enum driver_state state;         // (L)
+	int64_t state_ns;                // (L) since when
+	struct call *current;            // (L) what the driver is in
+	struct memory_slot memory[LIMIT_ALLOCATIONS_OF_SESSION]; // (L) changed by the driver only
+	unsigned memory_count;                                   // (L) slots in use lie below
+	struct worker_device *devices[DEVICE_NUMBERS];           // (L) as memory
+
+	// the driver's
+	struct module_slot modules[LIMIT_MODULES_OF_SESSION];
+	unsigned device_count;
+	unsigned step_count; // of all devices
+	uint64_t memory_bytes;
+	struct error write_error;          // of the write whose parts are coming
+	struct worker_device *open_device; // that the read is from whose body is being sent
+	bool stream_gone;                  // the server reads no more
+
+	pthread_t driver;
+	pthread_mutex_t sending; // one message at a time to the server
+	bool message_open;       // (sending) a head and not all of its body are sent
+	pthread_mutex_t to_node; // the same, to the node
+};
+
+struct session_params {
+	const struct contract *contract;
+	const char *backend, *cache_directory; // as in struct session
+	uint64_t memory_limit_bytes;
+	bool confined;
+	int node_fd, stream_fd;
+};
+
+enum status session_create(struct session **out, const struct session_params *params, struct error *error);
+// Frees what is on the devices, too. The threads have ended.
+void session_destroy(struct session **session);
+// Start the driver's thread. Errors: STATUS_INTERNAL.
+enum status session_start(struct session *session, struct error *error);
+// The reader: serve until either socket ends; then STATUS_OK. Errors: STATUS_INVALID_REQUEST (what comes is not framed
+// as messages are), STATUS_INTERNAL. Does not return from a hang or the loss of a device: those end the process
+// (worker.h).
+enum status reader_run(struct session *session, struct error *error);
+// Wait for the driver to end its call and to free all that it has. A worker does not do this: it ends with its process.
+void session_stop(struct session *session);
+
+// ---- calls.c: the line of calls ----
+
+// Put a call (taken) into the line.
+void calls_put(struct session *session, struct call *call);
+// The next for the driver; with `wait` it waits for one. NULL: none now, or the session ends.
+struct call *calls_take(struct session *session, bool wait);
+// It is answered: out of the line, and freed.
+void calls_remove(struct session *session, struct call *call);
+void call_destroy(struct call **call);
+void session_wake_reader(struct session *session); // with the lock held
+// Thread: the driver's. Enter a call, whose time begins now; begin to answer; come back from either.
+void watch_enter(struct session *session, struct call *call);
+void watch_answer(struct session *session);
+void watch_return(struct session *session);
+// Thread: the reader's. End the process if a call has outlasted its limit.
+void watch_check(struct session *session);
+// How long the oldest call has been under way; 0 if there is none.
+int64_t watch_oldest_ns(struct session *session);
+
+// ---- driver.c, answer.c ----
+
+void *driver_main(void *session);
+// Answer a call with what is in call->error, or `result` (taken); the body, if any, goes behind the head.
+void answer_call(struct session *session, struct call *call, struct json *result, const uint8_t *body,
+		 size_t body_bytes);
+// The head of an answer whose body of `body_bytes` follows by answer_more, the last with `last`.
+void answer_open(struct session *session, struct call *call, struct json *result, size_t body_bytes);
+void answer_more(struct session *session, const uint8_t *body, size_t body_bytes, bool last);
+void answer_node(struct session *session, const struct json *id, const struct error *error, struct json *result);
+// Say `error` for every unanswered call from `call` on (only for that one unless `all`) as far as the server takes it
+// at once, and end the process. No call goes meanwhile: the driver calls it, or the lock is held.
+_Noreturn void session_end(struct session *session, struct call *call, bool all, const struct error *error);
+
+// ---- memory.c, compute.c: what the driver does with calls; errors go to call->error ----
+
+struct memory_slot *memory_find(struct session *session, uint32_t handle); // NULL if there is none
+enum status memory_check_range(const struct memory_slot *slot, uint64_t offset, uint64_t bytes, struct error *error);
+void memory_allocate(struct session *session, struct call *call);
+void memory_write(struct session *session, struct call *call);
+void memory_read(struct session *session, struct call *call);
+void memory_copy(struct session *session, struct call *call);
+void memory_fill(struct session *session, struct call *call);
+void memory_free(struct session *session, struct call *call);
+void compute_load(struct session *session, struct call *call);
+void compute_launch(struct session *session, struct call *call);
+void compute_unload(struct session *session, struct call *call);
+void compute_drop_modules(struct session *session);
+
+// ---- driver.c, for those two ----
+
+// What a back end said; does not return from the loss of a device. Returns status.
+enum status driver_told(struct session *session, struct call *call, enum status status);
+// Mark and note the step; `started` as in struct step. Answers the call at once if that fails.
+void driver_step(struct session *session, struct worker_device *device, const struct step *step);
+// Wait until there is room for one more step, or until none is left.
+void driver_room(struct session *session, struct worker_device *device);
+void driver_drain(struct session *session, struct worker_device *device);
+// The oldest step of a device: wait for it and answer what it ends.
+void driver_finish_oldest(struct session *session, struct worker_device *device);
+// Answer now, in turn: not within the body of a read.
+void driver_answer(struct session *session, struct call *call, struct json *result);
+// Parameters that are handles, counts and numbers have been checked: read them.
+uint64_t call_count(const struct call *call, const char *name);
