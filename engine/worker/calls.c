@@ -44,6 +44,14 @@ void calls_put(struct session *session, struct call *call)
 	pthread_mutex_unlock(&session->lock);
 }
 
+unsigned calls_count(struct session *session)
+{
+	pthread_mutex_lock(&session->lock);
+	unsigned count = session->call_count;
+	pthread_mutex_unlock(&session->lock);
+	return count;
+}
+
 struct call *calls_take(struct session *session, bool wait)
 {
 	pthread_mutex_lock(&session->lock);
@@ -78,10 +86,11 @@ static void change(struct session *session, enum driver_state state)
 {
 	int64_t now_ns = clock_steady_ns();
 	// Steps whose time stood still while the driver was away.
-	for (unsigned i = 0; session->state != DRIVER_WAITS && i < DEVICE_NUMBERS && session->step_count; i++) {
+	for (unsigned i = 0; session->state != DRIVER_WAITS && i < session->device_end && session->step_count; i++) {
 		struct worker_device *device = session->devices[i];
-		if (device && device->step_count && device->steps[device->first_step].call != session->current)
-			device->steps[device->first_step].call->deadline_ns += now_ns - session->state_ns;
+		struct call *oldest = device && device->step_count ? device->steps[device->first_step].call : NULL;
+		if (oldest && oldest != session->current && oldest->deadline_ns)
+			oldest->deadline_ns += now_ns - session->state_ns;
 	}
 	session->state = state;
 	session->state_ns = now_ns;

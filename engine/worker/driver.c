@@ -84,6 +84,8 @@ static struct json *result_of(struct session *session, struct worker_device *dev
 
 static void send_piece(struct session *session, struct worker_device *device, const struct step *step)
 {
+	while (session->message_open && session->open_device != device)
+		driver_finish_oldest(session, session->open_device);
 	if (!session->message_open) {
 		session->open_device = device;
 		answer_open(session, step->call, result_of(session, device, step), step->call->total_bytes);
@@ -155,7 +157,8 @@ void driver_step(struct session *session, struct worker_device *device, const st
 	driver_told(session, step.call, status ? STATUS_DEVICE_LOST : STATUS_OK);
 	pthread_mutex_lock(&session->lock);
 	device->steps[(device->first_step + device->step_count) % LIMIT_WORKER_STEPS] = step;
-	if (device->step_count)
+	// Its time begins when it is the oldest; that of a transfer whose first step is that already runs on.
+	if (device->step_count && device->steps[device->first_step].call != step.call)
 		step.call->deadline_ns = 0;
 	device->step_count++;
 	session->step_count++;
@@ -165,7 +168,7 @@ void driver_step(struct session *session, struct worker_device *device, const st
 
 static void finish_reached(struct session *session)
 {
-	for (unsigned i = 0; session->step_count && i < DEVICE_NUMBERS; i++) {
+	for (unsigned i = 0; session->step_count && i < session->device_end; i++) {
 		struct worker_device *device = session->devices[i];
 		uint64_t reached = 0;
 		if (!device || !device->step_count)
@@ -182,7 +185,7 @@ static void finish_reached(struct session *session)
 static void wait_a_little(struct session *session)
 {
 	struct worker_device *oldest = session->message_open ? session->open_device : NULL;
-	for (unsigned i = 0; !session->message_open && i < DEVICE_NUMBERS; i++) {
+	for (unsigned i = 0; !session->message_open && i < session->device_end; i++) {
 		struct worker_device *device = session->devices[i];
 		if (device && device->step_count &&
 		    (!oldest || device->steps[device->first_step].call->arrived_ns <
@@ -285,6 +288,8 @@ static void answer_device(struct session *session, struct call *call)
 		json_set(result, "limits", limits_to_json(exogpu_device_limits(device->device), unused));
 		pthread_mutex_lock(&session->lock);
 		session->devices[device->number] = device;
+		if (session->device_end <= device->number)
+			session->device_end = device->number + 1;
 		pthread_mutex_unlock(&session->lock);
 		session->device_count++;
 	}
@@ -348,19 +353,19 @@ void *driver_main(void *context)
 		struct call *call = calls_take(session, !session->step_count);
 		if (call)
 			begin(session, call);
-		else if (!session->step_count || session->ending)
+		else if (!session->step_count)
 			break;
 		finish_reached(session);
 		if (!call && session->step_count)
 			wait_a_little(session);
 	}
-	for (unsigned i = 0; i < DEVICE_NUMBERS; i++)
+	for (unsigned i = 0; i < session->device_end; i++)
 		if (session->devices[i])
 			driver_drain(session, session->devices[i]);
 	compute_drop_modules(session);
 	for (unsigned i = 0; i < session->memory_count; i++)
 		exogpu_buffer_destroy(&session->memory[i].buffer);
-	for (unsigned i = 0; i < DEVICE_NUMBERS; i++)
+	for (unsigned i = 0; i < session->device_end; i++)
 		close_device(&session->devices[i]);
 	return NULL;
 }
