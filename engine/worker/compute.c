@@ -241,6 +241,9 @@ void compute_launch(struct session *session, struct call *call)
 	driver_room(session, device);
 	watch_enter(session, call);
 	fault_strike("launch", backend_kind_parse(session->backend));
+	if (fault_injected("launch-lost", backend_kind_parse(session->backend)))
+		status = error_set(&call->error, STATUS_DEVICE_LOST, "a fault was injected");
+	driver_told(session, call, status);
 	status = exogpu_mark(device->stream, &started, &call->error);
 	if (!status)
 		status = exogpu_launch(device->stream, &launch, &call->error);

@@ -105,7 +105,7 @@ static void node_call(struct session *session, const uint8_t *frame, size_t leng
 	} else if (!status && kind != CALL_DEVICE) {
 		status = error_set(&error, STATUS_CONFLICT, "this worker is a session's already");
 	} else if (!status) {
-		call = session->call_count < LIMIT_WORKER_CALLS + LIMIT_WORKER_DEVICES ? call_create(kind) : NULL;
+		call = calls_count(session) < LIMIT_WORKER_CALLS + LIMIT_WORKER_DEVICES ? call_create(kind) : NULL;
 		if (!call)
 			status = error_set(&error, STATUS_LIMIT_EXCEEDED, "too many calls are waiting");
 	}
@@ -420,7 +420,7 @@ enum status reader_run(struct session *session, struct error *error)
 		struct pollfd fds[3] = {{.fd = session->node_fd, .events = POLLIN},
 					{.fd = session->stream_fd, .events = can_receive ? POLLIN : POLLRDHUP},
 					{.fd = session->wake_fd, .events = POLLIN}};
-		int tick = session->call_count ? TICK_MS : -1;
+		int tick = calls_count(session) ? TICK_MS : -1;
 		if (poll(fds, 3, tick) < 0 && errno != EINTR) {
 			status = error_errno(error, STATUS_INTERNAL, errno, "waiting for the sockets");
 			break;

@@ -132,8 +132,8 @@ struct session {
 
 	// the driver's
 	struct module_slot modules[LIMIT_MODULES_OF_SESSION];
-	unsigned device_count;
-	unsigned step_count; // of all devices
+	unsigned device_count, device_end; // open; their numbers lie below device_end
+	unsigned step_count;               // of all devices
 	uint64_t memory_bytes;
 	struct error write_error;          // of the write whose parts are coming
 	struct worker_device *open_device; // that the read is from whose body is being sent
@@ -169,6 +169,7 @@ void session_stop(struct session *session);
 
 // Put a call (taken) into the line.
 void calls_put(struct session *session, struct call *call);
+unsigned calls_count(struct session *session); // that are not answered
 // The next for the driver; with `wait` it waits for one. NULL: none now, or the session ends.
 struct call *calls_take(struct session *session, bool wait);
 // It is answered: out of the line, and freed.
