@@ -29,7 +29,8 @@ static bool send_all(int fd, const struct buffer *head, const uint8_t *body, siz
 			return false;
 		for (int i = 0; i < 2; i++) {
 			size_t done = (size_t)sent < parts[i].iov_len ? (size_t)sent : parts[i].iov_len;
-			parts[i].iov_base = (uint8_t *)parts[i].iov_base + done;
+			if (done)
+				parts[i].iov_base = (uint8_t *)parts[i].iov_base + done;
 			parts[i].iov_len -= done;
 			sent -= (ssize_t)done;
 		}

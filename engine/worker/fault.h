@@ -1,8 +1,8 @@
 /* Faults that tests inject into a worker, so that what must survive them is seen to survive them.
  *
  * EXOGPU_FAULT is a list of WHAT:BACKEND separated by commas, WHAT being enumerate-crash, enumerate-hang, verify-crash,
- * verify-hang, verify-corrupt, open-crash, open-hang, launch-hang, launch-lost or escape. A release build (NDEBUG) has none of this:
- * fault_injected is always false there. */
+ * verify-hang, verify-corrupt, open-crash, open-hang, launch-hang, launch-lost or escape. A release build (NDEBUG) has
+ * none of this: fault_injected is always false there. */
 #pragma once
 #include "engine/device/info.h"
 

@@ -33,7 +33,7 @@ static int code(int result)
 static int limit_resources(void)
 {
 	const struct {
-		int resource;
+		__rlimit_resource_t resource;
 		rlim_t most;
 	} limits[] = {{RLIMIT_CORE, 0}, {RLIMIT_MSGQUEUE, 0}, {RLIMIT_NOFILE, DESCRIPTORS}};
 	for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
