@@ -3,25 +3,33 @@
  * Sending: each connection has a bounded ring of shared frames. They are written when the socket can take them, large
  * ones in fragments, or at once where nothing waits before them: one system call instead of a turn through the poll,
  * and for a fragment no copy of its payload. What the socket does not take goes to libwebsockets as it is, which sends
- * it before anything of its own: its pings and pongs go between fragments (docs/performance.md). Receiving: pieces are
- * put together up to the connection's limit, which is small until the peer is trusted. A large message whose length its
- * first piece tells is put together in a frame, so that it can be passed on. Thread: the loop's. */
+ * it before anything of its own: its pings and pongs go between fragments (docs/performance.md). Receiving: what a
+ * listener has accepted without TLS is read here once the handshake is done, past libwebsockets, which is told to leave
+ * it alone (receive.h says why); it still watches over the peer's silence, sends its pings and closes. What was
+ * dialled, and TLS, is received by it. Either way a message is put together up to the connection's limit, which is
+ * small until the peer is trusted. Thread: the loop's. */
 #include "common/net/frame.h"
 #include "common/net/loop_lws.h"
+#include "common/net/receive.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 enum {
 	DIRECT_FRAME_BYTES = 16384, // frames up to this size are sent without the queue where nothing waits
 	FRAGMENTS_A_TURN = 4,
 	CLOSE_REASON_BYTES = 120,
 	CLOSE_WAIT_S = 5,
+	READ_BYTES = 65536,            // of small messages, all that is there
+	READ_BEHIND_BYTES = 4096,      // of what follows a large payload
+	READ_TURN_BYTES = 1024 * 1024, // of one connection, before others have their turn
 };
 
 static_assert(FRAME_HEADER_BYTES >= LWS_PRE, "libwebsockets needs more room before a payload");
@@ -43,8 +51,12 @@ struct net_conn {
 	void *user;
 	int close_code;
 	char close_reason[CLOSE_REASON_BYTES + 1];
-	struct net_frame *rx_frame; // a message in the making; NULL: none, or nothing of it
-	size_t rx_filled, rx_limit;
+	struct net_receiver rx;
+	struct net_watch *rx_watch; // of the socket, where it is read here; else NULL
+	uint8_t pong[RECEIVE_CONTROL_BYTES];
+	size_t pong_bytes;
+	bool pong_due;  // the last ping is not answered yet
+	bool rx_broken; // what came was no WebSocket: the rest is read and dropped, so that our close frame arrives
 	unsigned pauses;
 	struct net_timer held_back; // while it is paused
 	struct queued *queue;       // ring of (queue_capacity, a power of two)
@@ -284,7 +296,7 @@ void net_conn_close(struct net_conn *conn, int code, const char *reason)
 
 void net_conn_trust(struct net_conn *conn)
 {
-	conn->rx_limit = LIMIT_HEAD_BYTES + LIMIT_BODY_BYTES + 4;
+	conn->rx.limit = LIMIT_HEAD_BYTES + LIMIT_BODY_BYTES + 4;
 }
 
 void *net_conn_user(const struct net_conn *conn)
@@ -297,6 +309,17 @@ size_t net_conn_queued_bytes(const struct net_conn *conn)
 	return conn->queue_bytes;
 }
 
+static void on_whole_message(void *arg, const uint8_t *bytes, size_t length, bool binary)
+{
+	struct net_conn *conn = arg;
+	if (!conn->closing && !conn->closed)
+		conn->handler->message(conn->user, conn, bytes, length, binary);
+}
+
+static void on_control(void *arg, enum net_opcode opcode, const uint8_t *bytes, size_t length);
+
+static const struct net_receiver_events receiver_events = {.message = on_whole_message, .control = on_control};
+
 static struct net_conn *conn_create(struct net_loop *loop, const struct net_handler *handler, void *user,
 				    struct net_listener *listener)
 {
@@ -307,7 +330,7 @@ static struct net_conn *conn_create(struct net_loop *loop, const struct net_hand
 	conn->direct = -1;
 	conn->handler = handler;
 	conn->user = user;
-	conn->rx_limit = LIMIT_LOGIN_BYTES;
+	conn->rx = (struct net_receiver){.events = &receiver_events, .arg = conn, .limit = LIMIT_LOGIN_BYTES};
 	conn->at = net_loop_conns(loop);
 	conn->next = *conn->at;
 	if (conn->next)
@@ -344,7 +367,8 @@ static void conn_destroy(struct net_conn *conn)
 		conn->next->at = conn->at;
 	if (conn->gone)
 		*conn->gone = true;
-	net_frame_unref(&conn->rx_frame);
+	net_watch_destroy(&conn->rx_watch);
+	net_receiver_finish(&conn->rx);
 	queue_clear(conn);
 	free(conn->queue);
 	free(conn->bearer);
@@ -413,73 +437,177 @@ static int on_upgrade(struct lws *wsi, struct net_listener *listener)
 	return 0;
 }
 
+// Without its close frame, or after ours was answered: libwebsockets takes the connection down in a moment.
+static void drop(struct net_conn *conn)
+{
+	net_watch_want_read(conn->rx_watch, false);
+	lws_set_timeout(conn->wsi, PENDING_TIMEOUT_CLOSE_SEND, LWS_TO_KILL_ASYNC);
+}
+
+// A whole frame of control past libwebsockets, which gets what the socket does not take. Only while nothing of its own
+// waits there. Returns -1 if the connection is broken.
+static int send_control(struct net_conn *conn, enum net_opcode opcode, const uint8_t *payload, size_t length)
+{
+	uint8_t frame[LWS_PRE + 2 + RECEIVE_CONTROL_BYTES], *bytes = frame + LWS_PRE;
+	bytes[0] = (uint8_t)(0x80 | opcode);
+	bytes[1] = (uint8_t)length; // at most 125
+	memcpy(bytes + 2, payload, length);
+	ssize_t sent = send(conn->direct, bytes, 2 + length, MSG_NOSIGNAL | MSG_DONTWAIT);
+	size_t done = sent > 0 ? (size_t)sent : 0;
+	if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
+		return -1;
+	return done == 2 + length || lws_write(conn->wsi, bytes + done, 2 + length - done, LWS_WRITE_HTTP) >= 0 ? 0
+														: -1;
+}
+
+// The answer to the last ping, at the next place where a frame may begin.
+static int send_pong(struct net_conn *conn)
+{
+	if (lws_partial_buffered(conn->wsi)) {
+		lws_callback_on_writable(conn->wsi);
+		return 0;
+	}
+	conn->pong_due = false;
+	return send_control(conn, OPCODE_PONG, conn->pong, conn->pong_bytes);
+}
+
+// The peer closes: its code goes back, where a frame may begin, and that is the end.
+static void answer_close(struct net_conn *conn, const uint8_t *bytes, size_t length)
+{
+	if (!conn->close_sent && length >= 2)
+		conn->close_code = bytes[0] << 8 | bytes[1];
+	if (!conn->close_sent && !lws_partial_buffered(conn->wsi))
+		send_control(conn, OPCODE_CLOSE, bytes, length < 2 ? 0 : 2); // if it is broken, it is over as well
+	conn->closing = conn->close_sent = true;
+	drop(conn);
+}
+
+static void on_control(void *arg, enum net_opcode opcode, const uint8_t *bytes, size_t length)
+{
+	struct net_conn *conn = arg;
+	switch (opcode) {
+	case OPCODE_CLOSE:
+		answer_close(conn, bytes, length);
+		break;
+	case OPCODE_PING:
+		if (conn->closing)
+			break;
+		memcpy(conn->pong, bytes, length);
+		conn->pong_bytes = length;
+		conn->pong_due = true;
+		if (send_pong(conn))
+			drop(conn);
+		break;
+	case OPCODE_PONG: // that something came was noted already
+	case OPCODE_MORE:
+	case OPCODE_TEXT:
+	case OPCODE_BINARY:
+		break;
+	}
+}
+
+// One read: the rest of a large payload into its place and a little of what follows, or whatever is there. Returns how
+// much of READ_TURN_BYTES it used; 0: nothing more now.
+static size_t read_once(struct net_conn *conn, int fd)
+{
+	static uint8_t shared[READ_BYTES]; // the loop's thread alone reads
+	uint8_t *to = NULL;
+	size_t room = conn->rx_broken ? 0 : net_receiver_room(&conn->rx, &to);
+	room = room < READ_TURN_BYTES ? room : (size_t)READ_TURN_BYTES;
+	struct iovec parts[2] = {{to, room}, {shared, room ? READ_BEHIND_BYTES : READ_BYTES}};
+	struct msghdr message = {.msg_iov = room ? parts : parts + 1, .msg_iovlen = room ? 2 : 1};
+	ssize_t got = recvmsg(fd, &message, MSG_DONTWAIT);
+	if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+		return 0;
+	if (got <= 0) {
+		drop(conn);
+		return 0;
+	}
+	lws_validity_confirmed(conn->wsi); // any byte is a sign of life
+	if (conn->rx_broken)
+		return (size_t)got;
+	size_t placed = (size_t)got < room ? (size_t)got : room;
+	net_receiver_filled(&conn->rx, placed);
+	int code = net_receiver_take(&conn->rx, shared, (size_t)got - placed);
+	conn->rx_broken = code;
+	if (code)
+		net_conn_close(conn, code,
+			       code == 1009 ? "message too big" : "this is not a WebSocket frame of a client");
+	bool all = (size_t)got < room + parts[1].iov_len;
+	return code || all ? 0 : (size_t)got;
+}
+
+static void on_readable(void *arg, int fd)
+{
+	struct net_conn *conn = arg;
+	size_t used = 0, now;
+	do {
+		now = conn->closed || conn->pauses ? 0 : read_once(conn, fd);
+		used += now;
+	} while (now && used < READ_TURN_BYTES);
+}
+
+// From here on the socket is read here. A client that has sent frames before it had the answer to its handshake is not
+// heard: it may not.
+static void read_here(struct net_conn *conn)
+{
+	static const struct net_watch_events events = {.readable = on_readable};
+	int fd = fcntl(conn->direct, F_DUPFD_CLOEXEC, 0);
+	if (fd < 0)
+		return; // libwebsockets goes on reading
+	if (net_watch_create(&conn->rx_watch, conn->session.listener->loop, fd, &events, conn, NULL)) {
+		close(fd);
+		return;
+	}
+	lws_rx_flow_control(conn->wsi, 0);
+}
+
 static int on_open(struct net_conn *conn)
 {
 	if (conn->closed)
 		return -1;
 	conn->opened = true;
-	if (conn->session.listener && !lws_is_ssl(conn->wsi))
+	if (conn->session.listener && !lws_is_ssl(conn->wsi)) {
 		conn->direct = lws_get_socket_fd(conn->wsi);
+		read_here(conn);
+	}
 	conn->handler->opened(conn->user, conn);
 	if (conn->closing || conn->queue_count)
 		lws_callback_on_writable(conn->wsi);
 	return 0;
 }
 
-static void hand_over(struct net_conn *conn, const uint8_t *bytes, size_t length)
-{
-	conn->handler->message(conn->user, conn, bytes, length, lws_frame_is_binary(conn->wsi));
-}
-
-// Put a piece where the message is put together: a frame of the length that is known so far, which is that of the
-// fragment; most messages are one.
-static enum status collect(struct net_conn *conn, const uint8_t *bytes, size_t length, size_t ahead)
-{
-	size_t filled = conn->rx_filled, wanted = filled + length + ahead;
-	if (!conn->rx_frame || net_frame_bytes(conn->rx_frame) < wanted) {
-		size_t room = wanted > 2 * filled ? wanted : 2 * filled;
-		struct net_frame *larger = net_frame_alloc(room < conn->rx_limit ? room : conn->rx_limit);
-		if (!larger)
-			return STATUS_OUT_OF_MEMORY;
-		if (filled)
-			memcpy(net_frame_data(larger), net_frame_data(conn->rx_frame), filled);
-		net_frame_unref(&conn->rx_frame);
-		conn->rx_frame = larger;
-	}
-	memcpy(net_frame_data(conn->rx_frame) + filled, bytes, length);
-	conn->rx_filled += length;
-	return STATUS_OK;
-}
-
+// What libwebsockets has received.
 static int on_receive(struct net_conn *conn, const uint8_t *bytes, size_t length)
 {
 	if (conn->closing)
 		return 0;
 	lws_validity_confirmed(conn->wsi); // any byte is a sign of life
-	size_t ahead = lws_remaining_packet_payload(conn->wsi);
-	bool last = lws_is_final_fragment(conn->wsi) && !ahead;
-	if (length > conn->rx_limit || ahead > conn->rx_limit || conn->rx_filled + length + ahead > conn->rx_limit) {
+	size_t ahead = lws_remaining_packet_payload(conn->wsi), limit = conn->rx.limit;
+	bool last = lws_is_final_fragment(conn->wsi) && !ahead, binary = lws_frame_is_binary(conn->wsi);
+	if (length > limit || ahead > limit || conn->rx.filled + length + ahead > limit) {
 		net_conn_close(conn, 1009, "message too big");
 		return 0;
 	}
-	if (last && !conn->rx_frame) {
-		hand_over(conn, bytes, length);
+	if (last && !conn->rx.frame) {
+		conn->handler->message(conn->user, conn, bytes, length, binary);
 		return 0;
 	}
-	if (collect(conn, bytes, length, ahead))
+	if (net_receiver_collect(&conn->rx, bytes, length, ahead))
 		return -1;
 	if (!last)
 		return 0;
-	conn->rx_frame->length = conn->rx_filled;
-	conn->rx_filled = 0;
-	hand_over(conn, net_frame_data(conn->rx_frame), net_frame_bytes(conn->rx_frame));
-	net_frame_unref(&conn->rx_frame);
+	conn->rx.frame->length = conn->rx.filled;
+	conn->rx.filled = 0;
+	conn->handler->message(conn->user, conn, net_frame_data(conn->rx.frame), net_frame_bytes(conn->rx.frame),
+			       binary);
+	net_frame_unref(&conn->rx.frame);
 	return 0;
 }
 
 struct net_frame *net_conn_message_frame(struct net_conn *conn)
 {
-	return conn->rx_frame;
+	return conn->rx.frame;
 }
 
 static int64_t held_back_ms(const struct net_conn *conn)
@@ -500,7 +628,10 @@ void net_conn_pause(struct net_conn *conn)
 {
 	if (conn->pauses++ || conn->closed)
 		return;
-	lws_rx_flow_control(conn->wsi, 0);
+	if (conn->rx_watch)
+		net_watch_want_read(conn->rx_watch, false);
+	else
+		lws_rx_flow_control(conn->wsi, 0);
 	if (held_back_ms(conn))
 		on_held_back(conn);
 }
@@ -513,7 +644,10 @@ void net_conn_resume(struct net_conn *conn)
 	if (conn->closed)
 		return;
 	lws_validity_confirmed(conn->wsi);
-	lws_rx_flow_control(conn->wsi, 1);
+	if (conn->rx_watch)
+		net_watch_want_read(conn->rx_watch, true);
+	else
+		lws_rx_flow_control(conn->wsi, 1);
 }
 
 // Our close frame, past libwebsockets, and then what still comes is read and dropped until the peer's (5 s at most): it
@@ -541,6 +675,8 @@ static int send_close(struct net_conn *conn)
 
 static int on_writable(struct net_conn *conn)
 {
+	if (conn->pong_due && send_pong(conn))
+		return -1;
 	if (!conn->queue_count)
 		return conn->closing ? send_close(conn) : 0;
 	if (queue_send(conn))

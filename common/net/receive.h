@@ -1,0 +1,53 @@
+/* The receiving side of a WebSocket, as RFC 6455 has it for a server: masked frames, in pieces as they come.
+ *
+ * libwebsockets takes the masks off byte by byte, which is two thirds of what a server spends on bulk. So once it has
+ * done the handshake of a connection without TLS, bytes are read here: a message that lies whole in what was read is
+ * unmasked where it lies, a larger one is received straight into the frame that it will be passed on in.
+ * Nothing here knows of sockets: the owner reads, and says what came. What breaks the protocol is told as the code to
+ * close with: 1002, or 1009 for a message over `limit`. Thread: its owner's. */
+#pragma once
+#include "common/net/frame.h"
+
+enum net_opcode {
+	OPCODE_MORE = 0,
+	OPCODE_TEXT = 1,
+	OPCODE_BINARY = 2,
+	OPCODE_CLOSE = 8,
+	OPCODE_PING = 9,
+	OPCODE_PONG = 10
+};
+
+enum { RECEIVE_CONTROL_BYTES = 125 };
+
+struct net_receiver_events {
+	// One whole message; a large one lies in receiver->frame. Bytes are valid during the call.
+	void (*message)(void *arg, const uint8_t *bytes, size_t length, bool binary);
+	void (*control)(void *arg, enum net_opcode opcode, const uint8_t *bytes, size_t length);
+};
+
+struct net_receiver {
+	const struct net_receiver_events *events;
+	void *arg;
+	size_t limit; // of a message, in bytes; the owner may change it
+	// of the frame that comes
+	uint8_t header[14];
+	unsigned header_bytes;
+	bool in_payload, last;
+	uint8_t opcode, mask[4], control[RECEIVE_CONTROL_BYTES];
+	uint64_t left;     // of its payload
+	size_t payload_at; // how much of it has come
+	// of the message
+	bool in_message, binary;
+	struct net_frame *frame; // where it is put together; NULL: nothing of it yet
+	size_t filled;
+};
+
+void net_receiver_finish(struct net_receiver *receiver);
+// Bytes have come; they are changed in place. Returns 0, or the code to close with: then nothing more is to be taken.
+int net_receiver_take(struct net_receiver *receiver, uint8_t *bytes, size_t length);
+// Where the rest of a large payload may be received, and how much; 0: nowhere. 0 also out of memory.
+size_t net_receiver_room(struct net_receiver *receiver, uint8_t **to);
+// So much was received there.
+void net_receiver_filled(struct net_receiver *receiver, size_t length);
+// Put a piece that is unmasked already where the message is put together; `ahead` bytes of it are known to follow.
+enum status net_receiver_collect(struct net_receiver *receiver, const uint8_t *bytes, size_t length, size_t ahead);
