@@ -72,10 +72,10 @@ enum {
 	LIMIT_MODULE_BYTES = 16 * 1024 * 1024,       // of a user's module
 	LIMIT_SETTLE_MS = 10000,                     // destroying something waits this long for the work that uses it
 	LIMIT_NODE_CALLS = 2048,                     // of the server, that one node has not answered yet
-	LIMIT_WORKER_START_MS = 60000,               // until a session's worker is ready; the first use of a GPU is slow
+	LIMIT_WORKER_START_MS = 60000,               // until a session's worker is ready: a GPU's first use is slow
 	LIMIT_STREAMS_NOT_LINKED = 64,               // of workers, that have not said whose they are
 	LIMIT_RELAYS_OF_SESSION = 4,                 // copies by relay at once
-	LIMIT_CACHE_FILE_BYTES = 64 * 1024 * 1024,       // of compiled kernels, on disk
+	LIMIT_CACHE_FILE_BYTES = 64 * 1024 * 1024,   // of compiled kernels, on disk
 	LIMIT_SPIRV_IDS = 1024 * 1024,               // of a module
 	LIMIT_SPIRV_BINDINGS = 256,                  // numbers of bindings are below
 	LIMIT_CPU_THREADS = 1024,                    // of the CPU back end, at work at once
