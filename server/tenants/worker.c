@@ -77,8 +77,8 @@ void worker_end(struct worker *worker, const struct worker_end_params *how)
 		json_set_string(params, "worker_id", worker->worker_id);
 		cluster_ask(tenants->params.cluster, worker->node_id, "tenant.close", params, NULL, NULL);
 	}
-	log_info("tenants", "worker %s of session %s ended (%s)", worker->worker_id, tenant->session_id,
-		 status_word(how->fault->status));
+	log_info("tenants", "worker %s of session %s is closed: %s", worker->worker_id, tenant->session_id,
+		 how->fault->message);
 	relays_lose_worker(tenant, worker, how->fault);
 	worker_fail_calls(worker, how->fault);
 	for (unsigned place = 0; place < worker->device_count; place++)
