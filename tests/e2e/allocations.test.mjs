@@ -44,12 +44,12 @@ suite("allocations", () => {
 		await device.getByText("alice", { exact: true }).first().waitFor();
 		await device.getByText("matrix a", { exact: true }).waitFor();
 		await device.getByText(one.allocation_id).waitFor();
-		await device.getByText("2 allocations").waitFor();
+		await device.getByRole("cell", { name: "2 allocations", exact: true }).waitFor();
 		assert.match(await panel(page, "Lent memory").textContent(), /96 MiB.*2 allocations of 1 session on 1 device/);
 		for (const [name, shape] of Object.entries(shapes)) {
 			const shaped = await browser.page(shape);
 			await openDashboard(shaped, server, "#/allocations");
-			await shaped.getByText(one.allocation_id).waitFor();
+			await shaped.getByText("matrix a", { exact: true }).waitFor();
 			await picture(shaped, `allocations-${name}`);
 			await shaped.context().close();
 		}
