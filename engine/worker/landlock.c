@@ -24,6 +24,7 @@ enum { CREATE_RULESET = 444, ADD_RULE = 445, RESTRICT_SELF = 446, ASK_VERSION = 
 #define ACCESS_WRITE_FILE (1ull << 1)
 #define ACCESS_READ_FILE (1ull << 2)
 #define ACCESS_READ_DIR (1ull << 3)
+#define ACCESS_TRUNCATE (1ull << 14)
 #define ACCESS_IOCTL_DEVICE (1ull << 15)
 #define ACCESS_FIRST ((1ull << 13) - 1) // all of version 1: run, write, read, list, remove and make of each kind
 #define SCOPE_ABSTRACT_SOCKETS (1ull << 0)
@@ -128,7 +129,16 @@ static int allow_all(int ruleset, uint64_t known, const char *cache_directory)
 	return result ? result : allow_nvidia(ruleset, use);
 }
 
-int landlock_apply(const char *cache_directory)
+// Files of this process alone, of which the kernel lets it change nothing that it could not change by other calls. A
+// rule lasts as long as the kernel keeps the folder in mind: the descriptor, which stays open, sees to that.
+static int allow_thread_names(int ruleset, uint64_t known)
+{
+	int folder = open("/proc/self/task", O_PATH | O_CLOEXEC);
+	struct path_beneath rule = {.allowed = (ACCESS_WRITE_FILE | ACCESS_TRUNCATE) & known, .parent = folder};
+	return folder < 0 || syscall(ADD_RULE, ruleset, PATH_BENEATH, &rule, 0) ? errno : 0;
+}
+
+int landlock_apply(const char *cache_directory, bool names_threads)
 {
 	long version = syscall(CREATE_RULESET, NULL, 0, ASK_VERSION);
 	if (version < 1)
@@ -138,7 +148,7 @@ int landlock_apply(const char *cache_directory)
 	if (version >= 2)
 		rules.files |= 1ull << 13; // link and rename between folders
 	if (version >= 3)
-		rules.files |= 1ull << 14; // truncate
+		rules.files |= ACCESS_TRUNCATE;
 	if (version >= 5)
 		rules.files |= ACCESS_IOCTL_DEVICE;
 	if (version >= 4) {
@@ -153,6 +163,8 @@ int landlock_apply(const char *cache_directory)
 	if (ruleset < 0)
 		return errno;
 	int result = allow_all(ruleset, rules.files, cache_directory);
+	if (!result && names_threads)
+		result = allow_thread_names(ruleset, rules.files);
 	if (!result && syscall(RESTRICT_SELF, ruleset, 0))
 		result = errno;
 	close(ruleset);

@@ -71,20 +71,24 @@ static int drop_capabilities(void)
 	return code((int)syscall(SYS_capset, &header, none));
 }
 
-void sandbox_apply(struct sandbox *sandbox, const char *cache_directory)
+void sandbox_apply(struct sandbox *sandbox, const char *cache_directory, bool names_threads)
 {
 	*sandbox = (struct sandbox){0};
 	note(sandbox, "no new privileges", code(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)));
 	note(sandbox, "no core files, few descriptors", limit_resources());
 	note(sandbox, "first to end without memory", end_first_without_memory());
 	note(sandbox, "empty network", leave_network());
-	int landlock = landlock_apply(cache_directory);
+	int landlock = landlock_apply(cache_directory, names_threads);
 	note(sandbox, "capabilities", drop_capabilities());
 	// The change of credentials may have undone it; then a node that has ended since shows as the end of its
 	// socket.
 	note(sandbox, "ends with its node", code(prctl(PR_SET_PDEATHSIG, SIGKILL)));
+	// The same change may have made this process root's own.
+	if (names_threads)
+		note(sandbox, "names of threads", code(prctl(PR_SET_DUMPABLE, 1)));
 #ifdef NDEBUG
-	note(sandbox, "not to be debugged", code(prctl(PR_SET_DUMPABLE, 0)));
+	else
+		note(sandbox, "not to be debugged", code(prctl(PR_SET_DUMPABLE, 0)));
 #endif
 	note(sandbox, "files (Landlock)", landlock);
 	int seccomp = seccomp_apply();

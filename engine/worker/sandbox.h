@@ -11,6 +11,9 @@
  *   system calls: no programs, no processes, no sockets seccomp (seccomp.c)
  *     but Unix ones, no debugging, no mounts
  *
+ * NVIDIA's library names its threads by opening /proc/self/task/ID/comm, and cuInit fails where that is refused. For it
+ * these files can be written, and the process stays its user's own (PR_SET_DUMPABLE), without which they are root's.
+ *
  * What cannot be given up is told with its reason, and is no error: the node shows it. What holds with one thread only
  * is why this comes before the driver's thread and the driver. Thread: the process's only one. */
 #pragma once
@@ -24,9 +27,9 @@ struct sandbox {
 	bool confined; // both Landlock and seccomp hold: a tenant's code may run in this process
 };
 
-// `cache_directory` (may be NULL) stays readable.
-void sandbox_apply(struct sandbox *sandbox, const char *cache_directory);
+// `cache_directory` (may be NULL) stays readable. `names_threads`: the driver fails unless it can.
+void sandbox_apply(struct sandbox *sandbox, const char *cache_directory, bool names_threads);
 
 // For sandbox.c: 0, or an errno value.
-int landlock_apply(const char *cache_directory);
+int landlock_apply(const char *cache_directory, bool names_threads);
 int seccomp_apply(void);

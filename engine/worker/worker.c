@@ -157,7 +157,7 @@ static enum status open_session(const struct contract *contract, const struct js
 		snprintf(cache_directory, sizeof(cache_directory), "%s", cache);
 	use_cache(cache);
 	signal(SIGTERM, SIG_DFL);
-	sandbox_apply(&sandbox, cache);
+	sandbox_apply(&sandbox, cache, backend->kind == BACKEND_CUDA);
 	fault_escape(backend->kind);
 	const struct session_params open = {
 		.contract = contract,
