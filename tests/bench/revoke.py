@@ -3,9 +3,9 @@
 launch, and after a revocation until access has ended, the worker's process is gone, its memory is free, and another
 token has read zeros from as much memory.
 
-  tests/bench/revoke.py BINARY [--bytes N] [--rounds N] [--device TEXT]
+  tests/bench/revoke.py BINARY [--bytes N] [--rounds N] [--device TEXT] [--backends LIST]
 
-Starts a server of its own. Nothing but Python's standard library, so that it runs on a machine that has only a GPU. One
+Starts a server of its own, with --backends a node that uses only these. Nothing but Python's standard library, so that it runs on a machine that has only a GPU. One
 WebSocket client, written from schema/api.json; it keeps no more than the bench needs."""
 import argparse
 import base64
@@ -111,10 +111,10 @@ def children(pid):
         return [int(word) for word in file.read().split()]
 
 
-def workers(server):
-    """The processes of sessions: workers of the server's node."""
+def workers(nodes):
+    """The processes of sessions: workers of these nodes."""
     found = []
-    for node in children(server):
+    for node in nodes:
         for pid in children(node):
             try:
                 with open(f"/proc/{pid}/comm", encoding="ascii") as file:
@@ -161,11 +161,26 @@ class Bench:
     def __init__(self, arguments):
         self.arguments, self.nvml = arguments, Nvml()
         self.data = tempfile.mkdtemp(prefix="exogpu-bench-")
-        self.server = subprocess.Popen([arguments.binary, "serve", "--data", self.data, "--listen", "127.0.0.1:0"],
+        serve = [arguments.binary, "serve", "--data", self.data, "--listen", "127.0.0.1:0"]
+        self.server = subprocess.Popen(serve + (["--no-local-node"] if arguments.backends else []),
                                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.port = int(self.server.stdout.readline().split(":")[3].split("/")[0])
         with open(self.server.stdout.readline().split(": ", 1)[1].strip(), encoding="ascii") as file:
             self.admin = Client(self.port, file.read().strip())
+        self.node = None
+        if arguments.backends:
+            self.node = subprocess.Popen([arguments.binary, "node", "--join", f"unix:{self.data}/exogpu.sock",
+                                          "--data", f"{self.data}/node", "--backends", arguments.backends],
+                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def finish(self):
+        for process in (self.node, self.server):
+            if process:
+                process.terminate()
+                process.wait()
+
+    def workers(self):
+        return workers([self.node.pid] if self.node else children(self.server.pid))
 
     def devices(self):
         def settled():
@@ -202,12 +217,12 @@ class Bench:
     def revoke_ms(self, device):
         """(access ended, worker dead, memory free, zeros read by another), from the call on."""
         size, made = self.arguments.bytes, self.token()
-        before, known = self.nvml.used(), set(workers(self.server.pid))
+        before, known = self.nvml.used(), set(self.workers())
         tenant, other = Client(self.port, made["token"]), Client(self.port, self.token()["token"])
         held = tenant.call("memory.allocate", {"device_id": device["device_id"], "bytes": size})["allocation_id"]
         tenant.call("memory.fill", {"allocation_id": held, "offset": 0, "bytes": size, "value": 0xA5})
-        mine = [pid for pid in workers(self.server.pid) if pid not in known]
-        full = self.nvml.used() if device["backend"] == "cuda" else None
+        mine = [pid for pid in self.workers() if pid not in known]
+        full = self.nvml.used() if device["vendor"] == "NVIDIA" else None
         for offset in range(0, 64 << 20, 1 << 20):  # bulk on its way
             tenant.post("memory.read", {"allocation_id": held, "offset": offset % (size - (1 << 20) + 1),
                                         "bytes": 1 << 20})
@@ -251,12 +266,12 @@ def main():
     parser.add_argument("--bytes", type=int, default=256 << 20)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--device", default="", help="only devices whose id or name has this")
+    parser.add_argument("--backends", help="only these, separated by commas")
     bench = Bench(parser.parse_args())
     try:
         bench.run()
     finally:
-        bench.server.terminate()
-        bench.server.wait()
+        bench.finish()
 
 
 if __name__ == "__main__":
