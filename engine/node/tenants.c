@@ -65,6 +65,7 @@ struct tenants {
 	struct tenant *list;
 	size_t count;
 	struct net_timer look; // runs while there are any
+	bool sandbox_told;
 };
 
 // ---- requests ----
@@ -134,6 +135,17 @@ static void send_request(struct tenant *tenant, const struct request *request, s
 
 // ---- what workers say ----
 
+// What a worker could not give up, once: it is so for every worker of this machine.
+static void tell_sandbox(struct tenants *tenants, const struct json *result)
+{
+	const struct json *missing = json_get(json_get(result, "sandbox"), "missing");
+	if (tenants->sandbox_told)
+		return;
+	tenants->sandbox_told = true;
+	for (const struct json *one = json_first(missing); one; one = json_next(one))
+		log_warning("node", "workers of sessions are not fully confined here: %s", json_string(one, ""));
+}
+
 // The answer to `request`, good or bad, goes to who asked.
 static void settle(struct tenant *tenant, struct request *request, struct json *result, const struct error *error)
 {
@@ -145,6 +157,8 @@ static void settle(struct tenant *tenant, struct request *request, struct json *
 		tenant->unwanted = true; // the server will not hear of it again
 		process_kill(&tenant->process);
 	}
+	if (request->kind == REQUEST_OPEN && !error)
+		tell_sandbox(tenant->all, result);
 	if (!error)
 		json_set_number(result, time_name, elapsed_ms(request->began_ns));
 	remove_request(tenant, request);
