@@ -185,13 +185,28 @@ static size_t backlog(const struct worker *worker)
 	return worker->waiting_bytes + (worker->stream ? net_stream_queued(worker->stream->stream) : 0);
 }
 
-void worker_hold(struct worker *worker, struct tenant_conn *conn)
+static void hold(const struct worker *worker, struct tenant_conn *conn)
 {
-	bool full = backlog(worker) > LIMIT_STREAM_FULL_BYTES || worker->sent.count >= LIMIT_WORKER_CALLS / 2;
-	if (!full || !conn || conn->tenant != worker->tenant || !conn->conn || conn->waits_for)
+	if (!conn->conn || conn->waits_for)
 		return;
 	conn->waits_for = worker;
 	net_conn_pause(conn->conn);
+}
+
+void worker_hold(struct worker *worker, struct tenant_conn *conn)
+{
+	size_t bytes = backlog(worker);
+	bool full = bytes > LIMIT_STREAM_FULL_BYTES || worker->sent.count >= LIMIT_WORKER_CALLS / 2;
+	if (full && conn && conn->tenant == worker->tenant)
+		hold(worker, conn);
+	// Each connection may have sent a body before it is held, and many of them are more than the queue has room
+	// for.
+	if (bytes <= LIMIT_STREAM_QUEUE_BYTES / 2)
+		return;
+	for (struct tenant_conn *one = worker->tenant->conns, *next; one; one = next) {
+		next = one->next;
+		hold(worker, one);
+	}
 }
 
 void worker_relax(struct worker *worker)

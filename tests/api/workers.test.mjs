@@ -166,6 +166,22 @@ describe("holding back", () => {
 		await other.close();
 	});
 
+	test("many connections of a session with large bodies are held back, not refused", async () => {
+		const { token: text } = await token(), clients = [await Client.login(server, text)];
+		const id = await allocate(clients[0], 16 * MiB), worker = node.worker(), bytes = Buffer.alloc(16 * MiB, 3);
+		for (let i = 0; i < 6; i++) {
+			clients.push(await Client.open(server));
+			await clients.at(-1).call("auth.login", { token: text, session_id: clients[0].session.session_id });
+		}
+		worker.socket.pause();
+		const all = Promise.all(clients.flatMap((client) => [1, 2].map(() => write(client, id, 0, bytes))));
+		all.catch(() => {});
+		await new Promise((resolve) => setTimeout(resolve, 500)); // more than fits the queue would have come
+		worker.socket.resume();
+		assert.equal((await within(all, "all is written", 30000 * slow)).length, 14);
+		for (const client of clients) await client.close();
+	});
+
 	test("a client that reads nothing stops its worker, not the server", async () => {
 		const client = await tenant(), id = await allocate(client, MiB), worker = node.worker();
 		const before = server.residentBytes();
