@@ -81,6 +81,8 @@ static void try_files(void)
 		{"/tmp/exogpu-escape", O_CREAT | O_WRONLY},
 		{"/dev/shm/exogpu-escape", O_CREAT | O_WRONLY},
 		{"/proc/self/oom_score_adj", O_WRONLY},
+		{"/proc/self/comm", O_WRONLY | O_TRUNC},
+		{"/proc/thread-self/comm", O_WRONLY | O_TRUNC},
 		{"/usr/lib/exogpu-escape", O_CREAT | O_WRONLY},
 		{"/etc/ld.so.cache", O_RDONLY},
 	};
