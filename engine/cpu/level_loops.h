@@ -13,9 +13,10 @@
 #include <string.h>
 
 typedef float floats __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
+typedef float bytewise __attribute__((vector_size(4 * WIDTH), aligned(1), may_alias)); // anywhere
 typedef uint32_t words __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
 typedef float half __attribute__((vector_size(2 * WIDTH), aligned(4), may_alias));
-typedef double doubles __attribute__((vector_size(4 * WIDTH)));
+typedef double doubles __attribute__((vector_size(4 * WIDTH), aligned(8)));
 
 enum { DOUBLES = WIDTH / 2 };
 
@@ -84,7 +85,7 @@ static void copy_past(void *to_bytes, const void *from_bytes, size_t bytes)
 	for (size_t i = head; i < head + run; i += sizeof(floats))
 #pragma GCC unroll 32
 		for (size_t r = 0; r < RUNS; r++)
-			PAST((float *)(to + r * run + i), *(const floats *)(from + r * run + i));
+			PAST((float *)(to + r * run + i), *(const bytewise *)(from + r * run + i));
 	PAST_END;
 	memcpy(to + done, from + done, bytes - done);
 }
