@@ -143,7 +143,7 @@ static void library_log(int level, const char *line)
 static unsigned file_limit(void)
 {
 	struct rlimit limit;
-	const rlim_t wanted = LIMIT_CONNECTIONS + 256;
+	const rlim_t wanted = 2 * LIMIT_CONNECTIONS + 512; // a WebSocket that is read by ws.c is watched twice
 	if (getrlimit(RLIMIT_NOFILE, &limit))
 		return 1024;
 	if (limit.rlim_cur < wanted) {
