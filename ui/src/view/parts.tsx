@@ -1,8 +1,9 @@
 /* The small parts that everything is built of: icons, states, figures, ages, memory bars. */
 import type { ComponentChildren } from "preact";
+import type { Refusal } from "../command/tried";
 import type { Device } from "../lib/api.gen";
 import { now } from "../lib/clock";
-import { age, fullTime, memoryOf } from "../lib/format";
+import { age, fullTime, memoryOf, sentence } from "../lib/format";
 import { ageOf } from "../state/select";
 import { useApp } from "./app-context";
 
@@ -138,6 +139,17 @@ export function Panel({
     </section>
   );
 }
+
+/** Why a command was refused, beside the button that gave it. */
+export const RefusalNote = ({ refusal }: { refusal: Refusal | null }) =>
+  refusal && (
+    <p class="small refusal" role="alert">
+      <MarkIcon mark="offline" />
+      <span>
+        <b>{sentence(refusal.what)}</b> {sentence(refusal.hint)}
+      </span>
+    </p>
+  );
 
 /** A pair of term and fact in a list of facts; nothing known is said as such. */
 export const Fact = ({ name, children }: { name: string; children?: ComponentChildren }) => (

@@ -3,9 +3,9 @@ import { useRef, useState } from "preact/hooks";
 import { freeAllocations } from "../../command/memory";
 import type { Refusal } from "../../command/tried";
 import type { Allocation } from "../../lib/api.gen";
-import { count, memory, sentence } from "../../lib/format";
+import { count, memory } from "../../lib/format";
 import { useApp } from "../app-context";
-import { MarkIcon } from "../parts";
+import { RefusalNote } from "../parts";
 
 export function FreeButton({
   allocations,
@@ -43,14 +43,7 @@ export function FreeButton({
       >
         {busy ? "Freeing" : word}
       </button>
-      {refusal && (
-        <p class="small refusal" role="alert">
-          <MarkIcon mark="offline" />
-          <span>
-            <b>{sentence(refusal.what)}</b> {sentence(refusal.hint)}
-          </span>
-        </p>
-      )}
+      <RefusalNote refusal={refusal} />
       <dialog ref={dialog} aria-label={`Free ${what}`}>
         <div class="dialog-body">
           <h2>

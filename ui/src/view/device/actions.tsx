@@ -1,12 +1,11 @@
 /* Check the device again, drain it, take it back. Each says why it cannot be done when it cannot. */
 import { useRef, useState } from "preact/hooks";
-import { sentence } from "../../lib/format";
 import { drainDevice, verifyDevice } from "../../command/devices";
 import type { Refusal } from "../../command/tried";
 import { isLive } from "../../state/select";
 import type { DeviceEntry, State } from "../../state/state";
 import { useApp } from "../app-context";
-import { MarkIcon } from "../parts";
+import { RefusalNote } from "../parts";
 
 /** Why nothing can be changed now, or null. */
 function obstacle(state: State, entry: DeviceEntry): string | null {
@@ -70,14 +69,7 @@ export function Actions({ entry }: { entry: DeviceEntry }) {
           {why}
         </p>
       )}
-      {refusal && (
-        <p class="small refusal" role="alert">
-          <MarkIcon mark="offline" />
-          <span>
-            <b>{sentence(refusal.what)}</b> {sentence(refusal.hint)}
-          </span>
-        </p>
-      )}
+      <RefusalNote refusal={refusal} />
       <dialog ref={dialog} aria-labelledby="drain-title">
         <div class="dialog-body">
           <h2 id="drain-title">Drain {name}?</h2>
