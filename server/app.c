@@ -173,7 +173,8 @@ static enum status load_identity(struct app *app, struct error *error)
 static enum status create_state(struct app *app, struct error *error)
 {
 	char token[TOKEN_TEXT_BYTES];
-	enum status status = store_create(&app->store, app->loop, app->options.data, error);
+	struct store_params store = {.loop = app->loop, .directory = app->options.data};
+	enum status status = store_create(&app->store, &store, error);
 	if (!status)
 		status = load_identity(app, error);
 	if (!status)

@@ -80,6 +80,17 @@ enum {
 	LIMIT_SPIRV_BINDINGS = 256,                  // numbers of bindings are below
 	LIMIT_CPU_THREADS = 1024,                    // of the CPU back end, at work at once
 	LIMIT_CPU_QUEUE = 256,                       // pieces of work in a stream of the CPU back end
+	LIMIT_CSR_BYTES = 8192,                      // of a node's request for a certificate
+	LIMIT_TICKETS = 1000,                        // that are not long over
+	LIMIT_WAITING_NODES = 16,                    // that asked to join and wait for a person
+	LIMIT_WAITING_NODES_OF_ADDRESS = 4,          // of these, from one address
+	LIMIT_JOIN_MS = 600000,                      // how long one waits
+	LIMIT_TALLIES = 16384,                       // things that happen often, counted and not written yet
+	LIMIT_TALLY_MS = 10000,                      // and for how long they are
+	LIMIT_AUDIT_SEGMENT_ENTRIES = 1000000,       // of one segment of the audit log; it ends by any of the three
+	LIMIT_AUDIT_SEGMENT_DAYS = 30,
+	LIMIT_AUDIT_SEGMENT_BYTES = 256 * 1024 * 1024,
+	LIMIT_AUDIT_KEEP_DAYS = 3650,                // entries of archives; then only their hashes are
 	LIMIT_LOST_IDS = 1024,                       // of a session, that are answered device_lost instead of not_found
 };
 // clang-format on

@@ -8,6 +8,7 @@
 #include "common/base/buffer.h"
 #include "common/base/limits.h"
 #include "common/net/loop.h"
+#include "common/net/tls.h"
 
 #include <sys/types.h>
 
@@ -19,6 +20,8 @@ struct net_request {
 	char path[256], host[256], origin[256], authorization[256], peer[64], if_none_match[80];
 	bool head, gzip, local; // HEAD instead of GET; the client takes gzip; came by the Unix socket
 	uid_t peer_uid;         // of a local one
+	bool tls;
+	struct net_certificate certificate; // of its client, verified; uri "" without one
 };
 // A header that was too long to be copied: fits nothing, so that what depends on it is refused.
 #define NET_TOO_LONG "\x01"
@@ -57,6 +60,7 @@ struct net_listener_params {
 	int ping_s, silence_s;   // a peer that sends nothing for ping_s is pinged, for silence_s is closed (4408)
 	const char *const
 		*subprotocols; // that are spoken, 4 at most, NULL at the end; a client that names none is taken too
+	struct net_tls *tls;   // NULL: plain. Must outlive the listener
 	const struct net_header *headers; // on every answer; static; ends with a NULL name
 	const struct net_handler *handler;
 	void *context;
@@ -73,6 +77,7 @@ struct net_dial_params {
 	const char *host;
 	int port;
 	const char *path, *subprotocol, *bearer; // bearer may be NULL
+	const struct net_dial_tls *tls;          // NULL: plain. Read during the call only
 	int ping_s, silence_s;
 	const struct net_handler *handler; // opened, message, closed; closed with conn NULL if it never opened
 	void *user;
@@ -118,5 +123,14 @@ struct net_frame *net_conn_message_frame(struct net_conn *conn);
 // back does not count as silent.
 void net_conn_pause(struct net_conn *conn);
 void net_conn_resume(struct net_conn *conn);
+// Of a connection that dialled by TLS: the authority that its server's certificate comes from, as PEM and SHA-256 (32).
+// NULL before it is known. Why a handshake failed, for a person: net_conn_fault, valid in `closed` too ("" if it is
+// not known).
+const char *net_conn_authority(const struct net_conn *conn, const uint8_t **sha256);
+const char *net_conn_fault(const struct net_conn *conn);
+// Milliseconds since anything came from the peer.
+int64_t net_conn_silence_ms(const struct net_conn *conn);
+// Ask for new keys in both directions now (TLS 1.3's KeyUpdate). It is done by itself every hour and 64 GiB.
+enum status net_conn_update_keys(struct net_conn *conn);
 void *net_conn_user(const struct net_conn *conn);
 size_t net_conn_queued_bytes(const struct net_conn *conn);

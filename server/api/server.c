@@ -17,6 +17,8 @@ static enum status server_info(struct api_call *call, const struct json *params,
 #define X(name, word, value) json_set_integer(limits, word, name);
 	LIMIT_LIST(X)
 #undef X
+	json_set_bool(info, "tls", false);
+	json_set_string(info, "authority_sha256", NULL);
 	json_set(info, "limits", limits);
 	*result = info;
 	return STATUS_OK;

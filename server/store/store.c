@@ -111,14 +111,15 @@ static enum status start_threads(struct store *store, struct error *error)
 	return status;
 }
 
-enum status store_create(struct store **out, struct net_loop *loop, const char *directory, struct error *error)
+enum status store_create(struct store **out, const struct store_params *params, struct error *error)
 {
+	const char *directory = params->directory;
 	enum status status = STATUS_OK;
 	*out = NULL;
 	struct store *store = calloc(1, sizeof *store);
 	if (!store)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the store");
-	store->loop = loop;
+	store->loop = params->loop;
 	pthread_mutex_init(&store->lock, NULL);
 	pthread_condattr_t steady;
 	pthread_condattr_init(&steady);

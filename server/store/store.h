@@ -7,6 +7,8 @@
  * Thread: every function here is called on the loop thread; callbacks run there too. Nothing here blocks but
  * store_create, store_destroy and the store_load_ calls, which are for starting and stopping. */
 #pragma once
+#include "common/journal/entry.h"
+#include "common/journal/verify.h"
 #include "common/json/json.h"
 #include "common/net/loop.h"
 
@@ -17,11 +19,20 @@ struct store_batch;
 
 enum { STORE_HASH_BYTES = 32, STORE_ID_BYTES = 65, STORE_NAME_BYTES = 257 };
 
+// How the audit log is cut into segments, and how long the entries of archived ones are kept. 0: the default of
+// common/base/limits.h.
+struct store_params {
+	struct net_loop *loop;
+	const char *directory;
+	int64_t audit_segment_entries, audit_segment_bytes, audit_segment_days, audit_keep_days;
+};
+
 // Opens or creates the databases in `directory`, checks them (quick_check of state.db; history.db in the background)
 // and runs pending migrations in one transaction, after a copy of state.db was put beside it.
 // Errors: STATUS_CONFLICT (a newer version's database), STATUS_FORBIDDEN (not writable), STATUS_UNAVAILABLE (damaged,
 // with the file's name), all with hints.
-enum status store_create(struct store **out, struct net_loop *loop, const char *directory, struct error *error);
+// Of the audit log: STATUS_UNAVAILABLE (the key of its newest segment is not in DIRECTORY/audit, or is another one).
+enum status store_create(struct store **out, const struct store_params *params, struct error *error);
 // Commits what waits, then closes. Callbacks of what was committed here are dropped.
 void store_destroy(struct store **store);
 
@@ -62,6 +73,21 @@ enum status store_load_changes(struct store *store, int limit,
 			       void (*row)(void *context, const struct store_change *change), void *context,
 			       struct error *error);
 
+struct store_certificate {
+	const char *serial, *node_id, *sha256; // hexadecimal; SHA-256 of the certificate's DER
+	int64_t not_before_ms, not_after_ms, revoked_ms;
+};
+struct store_ticket {
+	const char *ticket_id, *made_by;
+	uint8_t secret_hash[STORE_HASH_BYTES];
+	int64_t uses, used, created_ms, expires_ms, revoked_ms;
+};
+enum status store_load_certificates(struct store *store,
+				    void (*row)(void *context, const struct store_certificate *certificate),
+				    void *context, struct error *error);
+enum status store_load_tickets(struct store *store, void (*row)(void *context, const struct store_ticket *ticket),
+			       void *context, struct error *error);
+
 // A batch is one transaction or none of it. The put and set calls copy. Kept rows of changes: the last 10,000.
 enum status store_batch_create(struct store_batch **out);
 void store_batch_destroy(struct store_batch **batch);
@@ -72,6 +98,13 @@ enum status store_put_token(struct store_batch *batch,
 			    const struct store_token *token);                    // insert or replace by token_id
 enum status store_remove_token(struct store_batch *batch, const char *token_id); // none made with it may be left
 enum status store_put_change(struct store_batch *batch, const struct store_change *change);
+enum status store_put_certificate(struct store_batch *batch, const struct store_certificate *certificate);
+enum status store_remove_certificate(struct store_batch *batch, const char *serial);
+enum status store_put_ticket(struct store_batch *batch, const struct store_ticket *ticket);
+enum status store_remove_ticket(struct store_batch *batch, const char *ticket_id);
+enum status store_remove_node(struct store_batch *batch, const char *node_id); // and its devices
+// An entry of the audit log. Its seq is given when it is committed; at_us 0: now.
+enum status store_put_audit(struct store_batch *batch, const struct journal_entry *entry);
 // Takes the batch (also on failure). `done` (may be NULL) is called once on the loop thread, after the commit.
 // Errors: STATUS_LIMIT_EXCEEDED (LIMIT_STORE_QUEUE waiting); the commit's own come through `done`: STATUS_UNAVAILABLE
 // when the disk is full or failing, with a hint, and then nothing of the batch is stored.
@@ -79,6 +112,53 @@ enum status store_commit(struct store *store, struct store_batch **batch,
 			 void (*done)(void *context, enum status status, const struct error *error), void *context);
 // The same, but waits for the outcome. For starting up only.
 enum status store_commit_wait(struct store *store, struct store_batch **batch, struct error *error);
+
+// The audit log. Every commit that adds to it also signs its new head, so what is answered is signed. Entries are
+// numbered, hashed and signed by the store thread; the key stands in DIRECTORY/audit/key-<segment>, and archives in
+// DIRECTORY/audit/.
+//
+// Told of every entry that was committed, in their order, each before the `done` of its batch. One listener.
+void store_listen_audit(struct store *store, void (*entry)(void *context, const struct journal_entry *entry),
+			void *context);
+// The head that was committed last: its note is valid until the next turn of the loop.
+struct store_audit_head {
+	struct checkpoint checkpoint;
+	const char *note;
+	struct note_key key, first_key; // of its segment, and of the first
+	uint64_t segment;
+};
+void store_read_audit_head(const struct store *store, struct store_audit_head *head);
+// The newest entries before `before` (0: from the end), or the oldest after `after` (-1: not asked), of those that
+// match, as JSON: {entries: [...], first, more}. Answered by a reader thread through `done`; result is taken by it.
+struct store_audit_filter {
+	int64_t after, before; // seq
+	int limit;
+	const char *actor, *action, *device_id, *outcome,
+		*text;          // NULL: any; action: exact, or "noun." for all of a noun
+	int64_t from_ms, to_ms; // 0: open
+};
+typedef void store_audit_done(void *context, enum status status, struct json *result, const struct error *error);
+enum status store_list_audit(struct store *store, const struct store_audit_filter *filter, store_audit_done *done,
+			     void *context);
+// Verify all of it, database and archives, beside the work: {ok, verdict, entries, signed, segments, origin, root,
+// first_key, findings: [{verdict, code, seq, text}], limits}. One at a time: STATUS_CONFLICT.
+enum status store_verify_audit(struct store *store, store_audit_done *done, void *context);
+// That the log of `to` entries continues that of `from`: {from, to, proof: [Base64], segments: [{number, first, key,
+// certificate}]} with the segments whose keys took over after `from`.
+enum status store_prove_audit(struct store *store, uint64_t from, uint64_t to, store_audit_done *done, void *context);
+// Keep a head that witnesses have signed, with their lines.
+enum status store_put_cosigned(struct store_batch *batch, uint64_t size, const char *note);
+// End the segment now, as size and age do by themselves: its entries go to an archive.
+enum status store_rotate_audit(struct store *store, store_audit_done *done, void *context);
+// Offline, for the command line: a data directory's log, read-only. STATUS_NOT_FOUND: there is none.
+// entry (may be NULL): called for each.
+struct store_offline_params {
+	const char *directory;
+	struct journal_verifier *verifier;
+	void (*entry)(void *context, const struct journal_entry *entry);
+	void *context;
+};
+enum status store_audit_offline(const struct store_offline_params *params, struct error *error);
 
 // History: minute averages of a device's readings. NaN is "not reported".
 enum { STORE_COLUMNS = 12 };

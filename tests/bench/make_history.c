@@ -83,7 +83,7 @@ static enum status make_inventory(const char *directory, int devices, struct err
 	int64_t now_ms = clock_wall_ms();
 	enum status status = net_loop_create(&loop, error);
 	if (!status)
-		status = store_create(&store, loop, directory, error);
+		status = store_create(&store, &(struct store_params){.loop = loop, .directory = directory}, error);
 	if (!status)
 		status = store_batch_create(&batch);
 	for (int node = 0; node * DEVICES_PER_NODE < devices && !status; node++)
@@ -242,7 +242,7 @@ static int time_start(const char *directory, struct error *error)
 		if (net_loop_create(&loop, error))
 			return fail(error);
 		int64_t begun = clock_steady_ns();
-		if (store_create(&store, loop, directory, error))
+		if (store_create(&store, &(struct store_params){.loop = loop, .directory = directory}, error))
 			return fail(error);
 		int64_t opened = clock_steady_ns();
 		nanosleep(&(struct timespec){.tv_nsec = 200 * 1000000}, NULL);
@@ -295,7 +295,8 @@ static int time_commits(const char *directory, int seconds, struct error *error)
 		struct commits commits = {.count = 0};
 		struct store_stats stats;
 		if (net_loop_create(&commits.loop, error) ||
-		    store_create(&commits.store, commits.loop, directory, error))
+		    store_create(&commits.store, &(struct store_params){.loop = commits.loop, .directory = directory},
+				 error))
 			return fail(error);
 		int64_t begun = clock_steady_ms();
 		commits.until_ms = begun + seconds * 1000;

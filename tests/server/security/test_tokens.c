@@ -20,7 +20,8 @@ static void open_world(struct world *world, struct support *support)
 {
 	struct error error = {.status = STATUS_OK};
 	*world = (struct world){.support = support};
-	if (store_create(&world->store, support->loop, support->directory, &error) ||
+	if (store_create(&world->store, &(struct store_params){.loop = support->loop, .directory = support->directory},
+			 &error) ||
 	    tokens_create(&world->tokens, world->store, &error))
 		fail_msg("%s", error.message);
 }

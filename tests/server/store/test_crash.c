@@ -59,7 +59,8 @@ static void run_load(const char *directory, int cycle, int pipe)
 	struct load load = {.cycle = cycle, .pipe = pipe};
 	struct sent sent[IN_FLIGHT];
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (net_loop_create(&loop, &error) || store_create(&load.store, loop, directory, &error)) {
+	if (net_loop_create(&loop, &error) ||
+	    store_create(&load.store, &(struct store_params){.loop = loop, .directory = directory}, &error)) {
 		fprintf(stderr, "%s\n", error.message);
 		_exit(4);
 	}
@@ -121,7 +122,8 @@ static void nothing_acknowledged_is_lost(void **state)
 		struct error error = {.status = STATUS_OK};
 		int64_t begun = clock_steady_ms();
 		assert_int_equal(net_loop_create(&loop, &error), STATUS_OK);
-		if (store_create(&store, loop, directory, &error)) // checks the file, too
+		if (store_create(&store, &(struct store_params){.loop = loop, .directory = directory},
+				 &error)) // checks the file, too
 			fail_msg("cycle %d: %s", cycle, error.message);
 		unsigned took_ms = (unsigned)(clock_steady_ms() - begun);
 		slowest_ms = took_ms > slowest_ms ? took_ms : slowest_ms;

@@ -39,7 +39,8 @@ static enum status start(struct support *support, struct error *error)
 {
 	struct store *store = NULL;
 	*error = (struct error){.status = STATUS_OK};
-	enum status status = store_create(&store, support->loop, support->directory, error);
+	enum status status = store_create(
+		&store, &(struct store_params){.loop = support->loop, .directory = support->directory}, error);
 	assert_true((store != NULL) == (status == STATUS_OK));
 	store_destroy(&store);
 	return status;
@@ -107,7 +108,9 @@ static void files_are_for_their_owner_only(void **state)
 	struct support inner = {.loop = support->loop};
 	umask(0);
 	support_path(support, "data", inner.directory);
-	assert_int_equal(store_create(&store, inner.loop, inner.directory, &error), STATUS_OK);
+	assert_int_equal(
+		store_create(&store, &(struct store_params){.loop = inner.loop, .directory = inner.directory}, &error),
+		STATUS_OK);
 	assert_int_equal(mode_of(inner.directory), 0700);
 	static const char *const names[] = {"state.db",   "state.db-wal",   "state.db-shm",
 					    "history.db", "history.db-wal", "history.db-shm"};

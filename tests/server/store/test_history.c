@@ -58,7 +58,8 @@ static struct store *open_store(struct support *support)
 {
 	struct store *store = NULL;
 	struct error error = {.status = STATUS_OK};
-	if (store_create(&store, support->loop, support->directory, &error))
+	if (store_create(&store, &(struct store_params){.loop = support->loop, .directory = support->directory},
+			 &error))
 		fail_msg("%s", error.message);
 	return store;
 }
@@ -284,7 +285,8 @@ static void a_full_disk_sets_nothing_aside(void **state)
 	assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
 	const struct rlimit none = {.rlim_cur = 0, .rlim_max = limit.rlim_max};
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
-	enum status status = store_create(&store, support->loop, support->directory, &error);
+	enum status status = store_create(
+		&store, &(struct store_params){.loop = support->loop, .directory = support->directory}, &error);
 	store_destroy(&store);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 	if (status)

@@ -15,7 +15,8 @@ static struct store *open_store(struct support *support)
 {
 	struct store *store = NULL;
 	struct error error = {.status = STATUS_OK};
-	if (store_create(&store, support->loop, support->directory, &error))
+	if (store_create(&store, &(struct store_params){.loop = support->loop, .directory = support->directory},
+			 &error))
 		fail_msg("%s", error.message);
 	return store;
 }

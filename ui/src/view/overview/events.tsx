@@ -13,13 +13,17 @@ function markOf(change: Change): { mark: Mark; tone: string } {
   switch (change.kind) {
     case "device.verified":
     case "node.online":
+    case "node.joined":
       return { mark: "ok", tone: "accent" };
     case "node.offline":
+    case "node.refused":
+    case "node.removed":
     case "device.failed":
       return { mark: "offline", tone: "" };
     case "device.state":
       return { mark: "idle", tone: "" };
     case "node.added":
+    case "node.waiting":
     case "node.changed":
     case "device.added":
     case "device.changed":

@@ -1,0 +1,38 @@
+/* An archive: one segment of the audit log in a file that verifies on its own, audit-<first>-<last>.exoaudit.
+ *
+ *     "EXOAUDIT" | u32 version 1 | u32 length, JSON-free header fields (origin, number, first, key, certificate,
+ *     the peaks of the tree before it) | records: u8 kind, u32 length, bytes | SHA-256 of all before
+ *
+ * A record is an entry (entry.h), an entry of which only the leaf is kept, or a checkpoint; the last one is the
+ * checkpoint that covers the whole. Written beside its place, synced, read back and verified before it gets its name.
+ * Every byte that is read is bounded and checked. Thread: any; blocks on the disk. */
+#pragma once
+#include "common/journal/verify.h"
+
+struct archive_writer;
+struct archive_writer_params {
+	const char *directory;
+	const struct journal_segment *segment;
+	const struct tree *before; // the tree at the segment's first entry
+};
+enum status archive_writer_create(struct archive_writer **out, const struct archive_writer_params *params,
+				  struct error *error);
+enum status archive_write_entry(struct archive_writer *writer, const uint8_t *bytes, size_t length,
+				struct error *error);
+enum status archive_write_leaf(struct archive_writer *writer, const struct tree_hash *leaf, struct error *error);
+enum status archive_write_checkpoint(struct archive_writer *writer, const char *note, struct error *error);
+// Sync, read back, verify, rename. path (may be NULL): its name, size bytes. Destroys the writer, also on failure.
+enum status archive_writer_finish(struct archive_writer **writer, char *path, size_t size, struct error *error);
+void archive_writer_destroy(struct archive_writer **writer); // and the unfinished file
+
+// Feed an archive to a verifier. `entry` (may be NULL) is called for each entry that holds.
+// Errors: STATUS_NOT_FOUND, STATUS_UNAVAILABLE (cannot be read). What is wrong inside becomes findings.
+enum status archive_verify(const char *path, struct journal_verifier *verifier,
+			   void (*entry)(void *context, const struct journal_entry *entry), void *context,
+			   struct error *error);
+// The archives of a directory in the order of the log, by their names: path, first and last entry.
+struct archive_name {
+	char path[4200];
+	uint64_t first, last;
+};
+enum status archive_list(const char *directory, struct archive_name **names, size_t *count, struct error *error);

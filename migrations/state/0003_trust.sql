@@ -1,0 +1,73 @@
+-- The audit log: one row an entry, in the same transaction as what it tells. seq counts from 0 without gaps; leaf is
+-- the hash of the entry as common/journal/entry.h writes it. Rows leave when their segment was archived; the tree does
+-- not: audit_nodes keeps the root of every complete subtree from `level` 0 of entries that are here, and from the level
+-- above for those that are archived, so that consistency can be proved from any size.
+CREATE TABLE audit (
+	seq INTEGER PRIMARY KEY,
+	at_us INTEGER NOT NULL,
+	duration_us INTEGER NOT NULL,
+	count INTEGER NOT NULL,
+	actor TEXT NOT NULL,
+	actor_name TEXT NOT NULL,
+	session_id TEXT NOT NULL,
+	peer TEXT NOT NULL,
+	action TEXT NOT NULL,
+	target TEXT NOT NULL,
+	node_id TEXT NOT NULL,
+	device_id TEXT NOT NULL,
+	outcome TEXT NOT NULL,
+	detail TEXT NOT NULL,
+	leaf BLOB NOT NULL CHECK (length(leaf) = 32)
+) STRICT;
+CREATE INDEX audit_by_actor ON audit (actor, seq);
+CREATE INDEX audit_by_device ON audit (device_id, seq) WHERE device_id != '';
+
+CREATE TABLE audit_nodes (
+	level INTEGER NOT NULL,
+	place INTEGER NOT NULL, -- which of that level's subtrees, from 0
+	hash BLOB NOT NULL CHECK (length(hash) = 32),
+	PRIMARY KEY (level, place)
+) STRICT, WITHOUT ROWID;
+
+-- A segment has a key of its own; the certificate is signed by the key before it, which is destroyed then.
+CREATE TABLE audit_segments (
+	number INTEGER PRIMARY KEY,
+	first INTEGER NOT NULL,
+	key TEXT NOT NULL,         -- as note_key_print writes it
+	certificate TEXT NOT NULL, -- '' for the first
+	began_ms INTEGER NOT NULL,
+	archive TEXT NOT NULL      -- the file's name, '' while its entries are here
+) STRICT;
+
+-- Signed heads: the newest, and the last of each segment. cosigned holds the newest that witnesses have signed, too.
+CREATE TABLE audit_checkpoints (
+	size INTEGER PRIMARY KEY,
+	note TEXT NOT NULL,
+	cosigned INTEGER NOT NULL CHECK (cosigned IN (0, 1))
+) STRICT;
+
+-- Mistakes are stopped here; who means harm is found by the tree.
+CREATE TRIGGER audit_stays BEFORE UPDATE ON audit BEGIN SELECT raise(ABORT, 'the audit log is append-only'); END;
+
+-- Certificates of nodes, by serial number. One that was revoked stays until it would have expired.
+CREATE TABLE certificates (
+	serial TEXT NOT NULL PRIMARY KEY,
+	node_id TEXT NOT NULL,
+	sha256 TEXT NOT NULL,
+	not_before_ms INTEGER NOT NULL,
+	not_after_ms INTEGER NOT NULL,
+	revoked_ms INTEGER NOT NULL -- 0: it is good
+) STRICT;
+CREATE INDEX certificates_by_node ON certificates (node_id);
+
+-- Tickets let nodes join. Of the secret only its SHA-256 is here.
+CREATE TABLE tickets (
+	ticket_id TEXT NOT NULL PRIMARY KEY,
+	secret_hash BLOB NOT NULL CHECK (length(secret_hash) = 32),
+	made_by TEXT NOT NULL, -- the actor
+	uses INTEGER NOT NULL,
+	used INTEGER NOT NULL,
+	created_ms INTEGER NOT NULL,
+	expires_ms INTEGER NOT NULL,
+	revoked_ms INTEGER NOT NULL
+) STRICT;

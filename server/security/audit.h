@@ -1,0 +1,65 @@
+/* The audit log, as the rest of the server uses it: who did what, from where, with what result.
+ *
+ * What changes state.db carries its entry in its own batch (audit_put): one transaction, both or neither. What changes
+ * nothing there (allocations, modules, verification) is answered after its entry is on disk (audit_write), and undone
+ * if it cannot be. What happens thousands of times a second (launches, transfers, refusals) is counted and written once
+ * per session, thing and 10 s (audit_count); while the log cannot be written, nothing of that kind starts
+ * (audit_check). Failed log-ins are counted by address in the same way.
+ * The newest entries go out as events of the topic `audit`. Thread: the loop's. */
+#pragma once
+#include "common/base/clock.h"
+#include "server/store/store.h"
+
+struct audit;
+
+struct audit_params {
+	struct net_loop *loop;
+	struct store *store;
+	// Told of every entry that is on disk, in order; may be NULL. The JSON is taken: AuditEntry of schema/api.json.
+	void (*publish)(void *context, struct json *entry);
+	void *context;
+};
+enum status audit_create(struct audit **out, const struct audit_params *params, struct error *error);
+// Writes what is counted and not written yet. Before the store goes.
+void audit_destroy(struct audit **audit);
+
+enum { AUDIT_ACTOR_BYTES = 80 };
+
+// Who acts. Filled once for a connection; the texts are its own.
+struct audit_actor {
+	char actor[AUDIT_ACTOR_BYTES]; // token:ID, owner:UID, node:ID, server, nobody
+	char name[STORE_NAME_BYTES], session_id[STORE_ID_BYTES], peer[64];
+};
+extern const struct audit_actor audit_server; // the server itself
+
+struct audit_event {
+	const struct audit_actor *by; // NULL: the server
+	const char *action, *target, *node_id, *device_id;
+	enum status outcome;
+	const char *detail; // JSON, may be NULL
+	int64_t began_ns;   // steady; 0: no duration
+};
+// Put the entry into a change's own batch. A failure fails the batch.
+enum status audit_put(struct audit *audit, struct store_batch *batch, const struct audit_event *event);
+// A batch of its own. `done` (may be NULL: nobody waits) is called once it is on disk. Errors, and then `done` is not
+// called: STATUS_UNAVAILABLE, STATUS_LIMIT_EXCEEDED, STATUS_OUT_OF_MEMORY, with a hint.
+enum status audit_write(struct audit *audit, const struct audit_event *event,
+			void (*done)(void *context, enum status status, const struct error *error), void *context,
+			struct error *error);
+// STATUS_OK while the log can be written. STATUS_UNAVAILABLE, with a hint, from the first entry that could not be until
+// one could: it is tried every second.
+enum status audit_check(const struct audit *audit, struct error *error);
+// Count something that happens often: one entry for all with the same actor, session, action, target, device and
+// outcome in 10 s, with count and, in detail, the sum of `bytes`. By: must have a session for launches and transfers.
+struct audit_tally {
+	const struct audit_actor *by;
+	const char *action, *target, *node_id, *device_id; // target: a kernel's name; "" for transfers
+	enum status outcome;
+	uint64_t bytes;
+	int64_t duration_us;
+};
+void audit_count(struct audit *audit, const struct audit_tally *tally);
+// Write what is counted of a session now: at its end.
+void audit_flush(struct audit *audit, const char *session_id);
+// An entry as AuditEntry of schema/api.json.
+struct json *audit_entry_json(const struct journal_entry *entry);

@@ -1,0 +1,49 @@
+/* The cluster's own certificate authority, and the certificates that it issues.
+ *
+ * Everything is EC P-256, in DATA/tls: authority.pem and .key (10 years), server.pem and .key (90 days, renewed by
+ * itself at two thirds of its life or when the machine's names and addresses change). A server's certificate carries
+ * the URI exogpu:server:<cluster_id>, a node's exogpu:node:<node_id>; nodes and the command line check those, browsers
+ * the names. An operator's own certificate (--tls-cert, --tls-key) is shown to browsers instead and is read again when
+ * its files change; nodes ask for the cluster's by name (NET_TLS_CLUSTER_NAME). Node certificates last 30 days; the
+ * store knows each by its serial number, and one that was revoked is refused from the same turn on. Keys are files of
+ * mode 0600 and never leave them; none is ever logged. Thread: the loop's. */
+#pragma once
+#include "common/net/tls.h"
+#include "server/security/audit.h"
+
+struct authority;
+
+struct authority_params {
+	struct net_loop *loop;
+	struct store *store;
+	struct audit *audit;
+	const char *directory; // the data directory
+	const char *cluster_id, *cluster_name;
+	const char *cert_file, *key_file; // the operator's own; NULL: none
+	const char *const
+		*names;      // more DNS names or addresses for the server's certificate; ends with NULL; may be NULL
+	struct net_tls *tls; // what is shown to who connects; NULL: nothing is (plain HTTP)
+};
+// Makes what is missing. Errors: STATUS_FORBIDDEN, STATUS_UNAVAILABLE (files that cannot be read or do not fit each
+// other), with hints.
+enum status authority_create(struct authority **out, const struct authority_params *params, struct error *error);
+void authority_destroy(struct authority **authority);
+
+const char *authority_pem(const struct authority *authority);
+const uint8_t *authority_sha256(const struct authority *authority); // (32) of its DER
+const char *authority_server_uri(const struct authority *authority);
+// Whether a request's Host may be this name: the machine's, those of the certificate, or --tls-cert's.
+bool authority_knows_name(const struct authority *authority, const char *name);
+
+// Sign a node's request (PEM, PKCS #10, EC P-256, at most LIMIT_CSR_BYTES): only its public key is taken from it. The
+// row goes into `batch`, which the caller commits; the certificate is valid once that is done. *pem: freed by the
+// caller. Errors: STATUS_INVALID_PARAMS (no such request, or its signature is wrong), STATUS_UNAVAILABLE.
+enum status authority_issue(struct authority *authority, const char *node_id, const char *request_pem,
+			    struct store_batch *batch, char **pem, struct error *error);
+// Whether a node's certificate, which the handshake has verified, is still good: known here, this node's, not revoked.
+bool authority_accepts(const struct authority *authority, const struct net_certificate *certificate,
+		       char node_id[STORE_ID_BYTES]);
+// Revoke all of a node's certificates: in memory now, and in `batch`.
+void authority_revoke_node(struct authority *authority, const char *node_id, struct store_batch *batch);
+// All that there are, for certificate.list: an array of Certificate of schema/api.json.
+struct json *authority_list(const struct authority *authority);
