@@ -33,6 +33,7 @@ void net_read_request(struct lws *wsi, struct net_listener *listener, struct net
 	copy_header(wsi, request->head ? WSI_TOKEN_HEAD_URI : WSI_TOKEN_GET_URI, request->path, sizeof request->path);
 	copy_header(wsi, WSI_TOKEN_HOST, request->host, sizeof request->host);
 	copy_header(wsi, WSI_TOKEN_ORIGIN, request->origin, sizeof request->origin);
+	copy_header(wsi, WSI_TOKEN_PROTOCOL, request->subprotocol, sizeof request->subprotocol);
 	copy_header(wsi, WSI_TOKEN_HTTP_AUTHORIZATION, request->authorization, sizeof request->authorization);
 	copy_header(wsi, WSI_TOKEN_HTTP_IF_NONE_MATCH, request->if_none_match, sizeof request->if_none_match);
 	copy_header(wsi, WSI_TOKEN_HTTP_ACCEPT_ENCODING, encodings, sizeof encodings);

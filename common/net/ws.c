@@ -45,7 +45,7 @@ struct net_conn {
 	struct lws *wsi;
 	size_t queue_count;
 	int direct; // the socket, where a frame may be sent past libwebsockets; else -1
-	bool opened, closed, closing, close_sent, was_full;
+	bool opened, closed, closing, close_sent, was_full, held;
 	struct net_conn *next, **at; // in the loop's list
 	const struct net_handler *handler;
 	void *user;
@@ -151,7 +151,7 @@ static size_t put_header(struct net_frame *frame)
 // them before anything of its own.
 static bool send_directly(struct net_conn *conn, struct net_frame *frame)
 {
-	if (conn->direct < 0 || conn->queue_count || frame->length > DIRECT_FRAME_BYTES ||
+	if (conn->direct < 0 || conn->held || conn->queue_count || frame->length > DIRECT_FRAME_BYTES ||
 	    lws_partial_buffered(conn->wsi))
 		return false;
 	size_t header = put_header(frame), total = header + frame->length;
@@ -260,13 +260,20 @@ enum status net_conn_send(struct net_conn *conn, struct net_frame *frame, uint64
 	}
 	if (!conn->opened)
 		return STATUS_OK;
-	if (conn->direct >= 0 && conn->queue_count == 1 && !lws_partial_buffered(conn->wsi))
+	if (conn->direct >= 0 && !conn->held && conn->queue_count == 1 && !lws_partial_buffered(conn->wsi))
 		queue_send(conn); // that the connection is broken is found again, and told, when it is writable
 	if (conn->queue_bytes > LIMIT_STREAM_FULL_BYTES)
 		conn->was_full = true;
-	if (conn->queue_count)
+	if (conn->queue_count && !conn->held)
 		lws_callback_on_writable(conn->wsi);
 	return STATUS_OK;
+}
+
+void net_conn_hold(struct net_conn *conn, bool held)
+{
+	conn->held = held;
+	if (!held && conn->opened && !conn->closed && conn->queue_count)
+		lws_callback_on_writable(conn->wsi);
 }
 
 enum status net_conn_send_text(struct net_conn *conn, const char *text, size_t length)
@@ -307,6 +314,11 @@ void *net_conn_user(const struct net_conn *conn)
 size_t net_conn_queued_bytes(const struct net_conn *conn)
 {
 	return conn->queue_bytes;
+}
+
+size_t net_conn_queued_messages(const struct net_conn *conn)
+{
+	return conn->queue_count;
 }
 
 static void on_whole_message(void *arg, const uint8_t *bytes, size_t length, bool binary)
@@ -610,6 +622,13 @@ struct net_frame *net_conn_message_frame(struct net_conn *conn)
 	return conn->rx.frame;
 }
 
+struct net_frame *net_conn_take_frame(struct net_conn *conn)
+{
+	struct net_frame *frame = conn->rx.frame;
+	conn->rx.frame = NULL;
+	return frame;
+}
+
 static int64_t held_back_ms(const struct net_conn *conn)
 {
 	const lws_retry_bo_t *liveness = conn->session.listener ? &conn->session.listener->liveness : &conn->liveness;
@@ -679,6 +698,8 @@ static int on_writable(struct net_conn *conn)
 		return -1;
 	if (!conn->queue_count)
 		return conn->closing ? send_close(conn) : 0;
+	if (conn->held)
+		return 0;
 	if (queue_send(conn))
 		return -1;
 	if (conn->queue_count || conn->closing)

@@ -18,6 +18,7 @@ struct net_listener;
 // What a request said, copied; valid during the callback. Absent headers are "".
 struct net_request {
 	char path[256], host[256], origin[256], authorization[256], peer[64], if_none_match[80];
+	char subprotocol[64]; // as it was offered
 	bool head, gzip, local; // HEAD instead of GET; the client takes gzip; came by the Unix socket
 	uid_t peer_uid;         // of a local one
 	bool tls;
@@ -119,6 +120,8 @@ void net_conn_trust(struct net_conn *conn);
 // Inside `message`: the frame that its bytes lie in, where they do (those that came in pieces), so that they can be
 // passed on without a copy; else NULL. To keep it, take a reference.
 struct net_frame *net_conn_message_frame(struct net_conn *conn);
+// The same, given away: the caller's to unref.
+struct net_frame *net_conn_take_frame(struct net_conn *conn);
 // Stop and go on reading: the peer is held back by its socket. Counted: as many resumes as pauses. A peer that is held
 // back does not count as silent.
 void net_conn_pause(struct net_conn *conn);
@@ -128,9 +131,12 @@ void net_conn_resume(struct net_conn *conn);
 // not known).
 const char *net_conn_authority(const struct net_conn *conn, const uint8_t **sha256);
 const char *net_conn_fault(const struct net_conn *conn);
+// Stop and go on sending: what is queued waits, and what is sent joins it. Pings and their answers go all the same.
+void net_conn_hold(struct net_conn *conn, bool held);
 // Milliseconds since anything came from the peer.
 int64_t net_conn_silence_ms(const struct net_conn *conn);
 // Ask for new keys in both directions now (TLS 1.3's KeyUpdate). It is done by itself every hour and 64 GiB.
 enum status net_conn_update_keys(struct net_conn *conn);
 void *net_conn_user(const struct net_conn *conn);
 size_t net_conn_queued_bytes(const struct net_conn *conn);
+size_t net_conn_queued_messages(const struct net_conn *conn);
