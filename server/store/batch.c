@@ -32,6 +32,10 @@ static const char *const batch_sql[BATCH_STATEMENTS] = {
 	[BATCH_PUT_CHANGE] = "INSERT INTO changes (at_ms, kind, level, node_id, device_id, name, summary) "
 			     "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
 	[BATCH_TRIM_CHANGES] = "DELETE FROM changes WHERE change_id <= (SELECT max(change_id) FROM changes) - ?1",
+	[BATCH_PUT_CERTIFICATE] =
+		"INSERT INTO certificates (serial, node_id, sha256, not_before_ms, not_after_ms, revoked_ms) "
+		"VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (serial) DO UPDATE SET revoked_ms = excluded.revoked_ms",
+	[BATCH_REMOVE_CERTIFICATE] = "DELETE FROM certificates WHERE serial = ?1",
 	[BATCH_BEGIN] = "BEGIN IMMEDIATE",
 	[BATCH_COMMIT] = "COMMIT",
 	[BATCH_ROLLBACK] = "ROLLBACK",
@@ -180,6 +184,22 @@ enum status store_put_change(struct store_batch *batch, const struct store_chang
 	const struct value kept[] = {integer_value(LIMIT_STORE_CHANGES)};
 	enum status status = add_row(batch, BATCH_PUT_CHANGE, values, 7);
 	return status ? status : add_row(batch, BATCH_TRIM_CHANGES, kept, 1);
+}
+
+enum status store_put_certificate(struct store_batch *batch, const struct store_certificate *certificate)
+{
+	const struct value values[] = {
+		text_value(certificate->serial),          text_value(certificate->node_id),
+		text_value(certificate->sha256),          integer_value(certificate->not_before_ms),
+		integer_value(certificate->not_after_ms), integer_value(certificate->revoked_ms),
+	};
+	return add_row(batch, BATCH_PUT_CERTIFICATE, values, 6);
+}
+
+enum status store_remove_certificate(struct store_batch *batch, const char *serial)
+{
+	const struct value values[] = {text_value(serial)};
+	return add_row(batch, BATCH_REMOVE_CERTIFICATE, values, 1);
 }
 
 enum status batch_prepare(sqlite3 *db, sqlite3_stmt *statements[BATCH_STATEMENTS], struct error *error)

@@ -34,6 +34,7 @@ struct load {
 		void (*device)(void *context, const struct store_device *device);
 		void (*token)(void *context, const struct store_token *token);
 		void (*change)(void *context, const struct store_change *change);
+		void (*certificate)(void *context, const struct store_certificate *certificate);
 	} call;
 	void *context;
 };
@@ -166,6 +167,33 @@ enum status store_load_changes(struct store *store, int limit,
 		.limit = limit,
 		.row = change_row,
 		.call.change = row,
+		.context = context,
+	};
+	return load_rows(store, &load, error);
+}
+
+static void certificate_row(sqlite3_stmt *row, const struct load *load)
+{
+	const struct store_certificate certificate = {
+		.serial = text(row, 0),
+		.node_id = text(row, 1),
+		.sha256 = text(row, 2),
+		.not_before_ms = sqlite3_column_int64(row, 3),
+		.not_after_ms = sqlite3_column_int64(row, 4),
+		.revoked_ms = sqlite3_column_int64(row, 5),
+	};
+	load->call.certificate(load->context, &certificate);
+}
+
+enum status store_load_certificates(struct store *store,
+				    void (*row)(void *context, const struct store_certificate *certificate),
+				    void *context, struct error *error)
+{
+	const struct load load = {
+		.sql = "SELECT serial, node_id, sha256, not_before_ms, not_after_ms, revoked_ms FROM certificates "
+		       "ORDER BY not_before_ms, serial",
+		.row = certificate_row,
+		.call.certificate = row,
 		.context = context,
 	};
 	return load_rows(store, &load, error);
