@@ -1,6 +1,7 @@
 /* See batch.h; and the SQL of every change to state.db. */
 #include "server/store/batch.h"
 
+#include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "server/store/database.h"
 
@@ -36,6 +37,10 @@ static const char *const batch_sql[BATCH_STATEMENTS] = {
 		"INSERT INTO certificates (serial, node_id, sha256, not_before_ms, not_after_ms, revoked_ms) "
 		"VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (serial) DO UPDATE SET revoked_ms = excluded.revoked_ms",
 	[BATCH_REMOVE_CERTIFICATE] = "DELETE FROM certificates WHERE serial = ?1",
+	[BATCH_PUT_AUDIT] =
+		"INSERT INTO audit (seq, at_us, duration_us, count, actor, actor_name, session_id, peer, action, "
+		"target, node_id, device_id, outcome, detail, leaf) SELECT coalesce(max(seq) + 1, 0), ?1, ?2, ?3, "
+		"?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, zeroblob(32) FROM audit",
 	[BATCH_BEGIN] = "BEGIN IMMEDIATE",
 	[BATCH_COMMIT] = "COMMIT",
 	[BATCH_ROLLBACK] = "ROLLBACK",
@@ -44,7 +49,7 @@ static const char *const batch_sql[BATCH_STATEMENTS] = {
 	[BATCH_RELEASE] = "RELEASE batch",
 };
 
-enum { BATCH_VALUES = 12 }; // of the widest statement
+enum { BATCH_VALUES = 13 }; // of the widest statement
 
 struct value {
 	enum { VALUE_NULL, VALUE_TEXT, VALUE_BYTES, VALUE_INTEGER, VALUE_REAL } type;
@@ -200,6 +205,18 @@ enum status store_remove_certificate(struct store_batch *batch, const char *seri
 {
 	const struct value values[] = {text_value(serial)};
 	return add_row(batch, BATCH_REMOVE_CERTIFICATE, values, 1);
+}
+
+enum status store_put_audit(struct store_batch *batch, const struct journal_entry *entry)
+{
+	struct value values[3 + ENTRY_TEXTS] = {integer_value(entry->at_us ? entry->at_us : clock_wall_ms() * 1000),
+						integer_value(entry->duration_us),
+						integer_value((int64_t)entry->count)};
+	size_t count = 3;
+#define X(name) values[count++] = text_value(entry->name ? entry->name : "");
+	ENTRY_TEXT_LIST(X)
+#undef X
+	return add_row(batch, BATCH_PUT_AUDIT, values, count);
 }
 
 enum status batch_prepare(sqlite3 *db, sqlite3_stmt *statements[BATCH_STATEMENTS], struct error *error)

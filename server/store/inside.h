@@ -38,6 +38,8 @@ struct store {
 	sqlite3 *loading; // read-only on state.db
 	char *setting;    // store_load_setting's answer
 	struct net_watch *watch;
+	void (*audit_entry)(void *context, const struct journal_entry *entry); // may be NULL
+	void *audit_context;
 
 	// Store thread, from its start to its end.
 	sqlite3 *state;

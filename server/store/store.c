@@ -253,6 +253,13 @@ enum status store_commit_wait(struct store *store, struct store_batch **pointer,
 	return status;
 }
 
+void store_listen_audit(struct store *store, void (*entry)(void *context, const struct journal_entry *entry),
+			void *context)
+{
+	store->audit_entry = entry;
+	store->audit_context = context;
+}
+
 void store_add_minutes(struct store *store, const struct store_minute *minutes, size_t count)
 {
 	if (!count)
