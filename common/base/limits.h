@@ -74,6 +74,8 @@ enum {
 	LIMIT_NODE_CALLS = 2048,                     // of the server, that one node has not answered yet
 	LIMIT_WORKER_START_MS = 60000,               // until a session's worker is ready: a GPU's first use is slow
 	LIMIT_STREAMS_NOT_LINKED = 64,               // of workers, that have not said whose they are
+	LIMIT_LAST_WORD_MS = 250,                    // how long a node may take to say why its worker's stream ended
+	LIMIT_LEASE_MS = 5000,                       // a node that does not hear its server for so long is fenced
 	LIMIT_RELAYS_OF_SESSION = 4,                 // copies by relay at once
 	LIMIT_CACHE_FILE_BYTES = 64 * 1024 * 1024,   // of compiled kernels, on disk
 	LIMIT_SPIRV_IDS = 1024 * 1024,               // of a module
@@ -81,10 +83,16 @@ enum {
 	LIMIT_CPU_THREADS = 1024,                    // of the CPU back end, at work at once
 	LIMIT_CPU_QUEUE = 256,                       // pieces of work in a stream of the CPU back end
 	LIMIT_CSR_BYTES = 8192,                      // of a node's request for a certificate
+	LIMIT_CERTIFICATE_NAMES = 100,               // of the server's certificate
+	LIMIT_CERTIFICATE_FILE_BYTES = 256 * 1024,   // of a file with certificates or a key
+	LIMIT_CERTIFICATES = 16384,                  // of nodes, that have not expired
+	LIMIT_CERTIFICATES_OF_NODE = 4,              // that are good: a new one makes the oldest unknown
 	LIMIT_TICKETS = 1000,                        // that are not long over
 	LIMIT_WAITING_NODES = 16,                    // that asked to join and wait for a person
 	LIMIT_WAITING_NODES_OF_ADDRESS = 4,          // of these, from one address
 	LIMIT_JOIN_MS = 600000,                      // how long one waits
+	LIMIT_JOIN_REQUESTS = 64,                    // of such, taken in that time, and from one address
+	LIMIT_JOIN_REQUESTS_OF_ADDRESS = 16,
 	LIMIT_TALLIES = 16384,                       // things that happen often, counted and not written yet
 	LIMIT_TALLY_MS = 10000,                      // and for how long they are
 	LIMIT_AUDIT_SEGMENT_ENTRIES = 1000000,       // of one segment of the audit log; it ends by any of the three

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define WORKER_SUBPROTOCOL "exogpu.worker.v1"
+
 enum { HOSTS = 8 };
 
 struct http {
@@ -34,11 +36,22 @@ static const struct net_header security_headers[] = {
 	{0},
 };
 
-// Which connection an upgrade has become.
+// Which connection an upgrade has become: whose it is, and what is told it.
 struct upgraded {
-	enum { CLIENT, NODE } kind;
-	void *user; // struct api_client or struct node_link
+	const struct net_handler *to;
+	void *user; // struct api_client, node_link or worker_link
 };
+
+static const struct net_handler to_client = {.opened = api_client_opened,
+					     .message = api_client_message,
+					     .drained = api_client_drained,
+					     .closed = api_client_closed};
+static const struct net_handler to_node = {
+	.opened = node_link_opened, .message = node_link_message, .closed = node_link_closed};
+static const struct net_handler to_worker = {.opened = worker_link_opened,
+					     .message = worker_link_message,
+					     .drained = worker_link_drained,
+					     .closed = worker_link_closed};
 
 static void add_host(struct http *http, const char *name, int port)
 {
@@ -210,7 +223,7 @@ static bool upgrade_client(struct http *http, const struct net_request *request,
 		fail(response, status, error.message, error.hint[0] ? error.hint : NULL);
 		return false;
 	}
-	*upgraded = (struct upgraded){.kind = CLIENT, .user = api_client_create(http->params.api, token, local)};
+	*upgraded = (struct upgraded){.to = &to_client, .user = api_client_create(http->params.api, token, local)};
 	return true;
 }
 
@@ -222,8 +235,14 @@ static bool upgrade_node(struct http *http, const struct net_request *request, s
 		     "joining from other machines is not there yet");
 		return false;
 	}
-	*upgraded = (struct upgraded){.kind = NODE, .user = node_link_create(http->params.nodes, true)};
-	return true;
+	if (strcmp(request->subprotocol, WORKER_SUBPROTOCOL) != 0) {
+		*upgraded = (struct upgraded){.to = &to_node, .user = node_link_create(http->params.nodes, true)};
+		return true;
+	}
+	*upgraded = (struct upgraded){.to = &to_worker, .user = worker_link_create(http->params.tenants, "")};
+	if (!upgraded->user)
+		fail(response, STATUS_RATE_LIMITED, "too many workers' streams have not said whose they are", NULL);
+	return upgraded->user;
 }
 
 static bool on_upgrade(void *context, const struct net_request *request, void **user, struct net_response *response)
@@ -248,7 +267,7 @@ static bool on_upgrade(void *context, const struct net_request *request, void **
 	if (taken && !kept) {
 		fail(response, STATUS_OUT_OF_MEMORY, "out of memory", NULL);
 		if (made.user)
-			(made.kind == CLIENT ? api_client_closed : node_link_closed)(made.user, NULL, 0);
+			made.to->closed(made.user, NULL, 0);
 		return false;
 	}
 	if (kept)
@@ -260,27 +279,26 @@ static bool on_upgrade(void *context, const struct net_request *request, void **
 static void on_opened(void *user, struct net_conn *conn)
 {
 	struct upgraded *upgraded = user;
-	(upgraded->kind == CLIENT ? api_client_opened : node_link_opened)(upgraded->user, conn);
+	upgraded->to->opened(upgraded->user, conn);
 }
 
 static void on_message(void *user, struct net_conn *conn, const uint8_t *bytes, size_t length, bool binary)
 {
 	struct upgraded *upgraded = user;
-	(upgraded->kind == CLIENT ? api_client_message : node_link_message)(upgraded->user, conn, bytes, length,
-									    binary);
+	upgraded->to->message(upgraded->user, conn, bytes, length, binary);
 }
 
 static void on_drained(void *user, struct net_conn *conn)
 {
 	struct upgraded *upgraded = user;
-	if (upgraded->kind == CLIENT)
-		api_client_drained(upgraded->user, conn);
+	if (upgraded->to->drained)
+		upgraded->to->drained(upgraded->user, conn);
 }
 
 static void on_closed(void *user, struct net_conn *conn, int code)
 {
 	struct upgraded *upgraded = user;
-	(upgraded->kind == CLIENT ? api_client_closed : node_link_closed)(upgraded->user, conn, code);
+	upgraded->to->closed(upgraded->user, conn, code);
 	free(upgraded);
 }
 
@@ -291,7 +309,7 @@ static const struct net_handler handler = {.http = on_http,
 					   .drained = on_drained,
 					   .closed = on_closed};
 
-static const char *const subprotocols[] = {"exogpu.v1", "exogpu.node.v1", NULL};
+static const char *const subprotocols[] = {"exogpu.v1", "exogpu.node.v1", WORKER_SUBPROTOCOL, NULL};
 
 enum status http_create(struct http **out, const struct http_params *params, struct error *error)
 {

@@ -72,8 +72,11 @@ static enum status send_now(struct worker *worker, struct worker_call *call, con
 	enum status status = message_print_call(text, id, params->method, params->params);
 	json_destroy(&id);
 	if (!status)
-		status = net_stream_send(worker->stream->stream, text->data, text->length, params->holder, params->body,
-					 params->body_bytes);
+		status = stream_send(worker, &(struct net_parts){.head = text->data,
+								 .head_bytes = text->length,
+								 .body = params->body,
+								 .body_bytes = params->body_bytes,
+								 .holder = params->holder});
 	if (status) {
 		error_set(error, status, "the worker has more to do than fits its queue");
 		error_hint(error, "wait for answers before sending more");
@@ -182,7 +185,7 @@ void worker_fail_calls(struct worker *worker, const struct error *error)
 
 static size_t backlog(const struct worker *worker)
 {
-	return worker->waiting_bytes + (worker->stream ? net_stream_queued(worker->stream->stream) : 0);
+	return worker->waiting_bytes + stream_queued(worker);
 }
 
 static void hold(const struct worker *worker, struct tenant_conn *conn)

@@ -1,5 +1,6 @@
 /* The inside of server/tenants: tenants, their workers, and what these hold. Thread: the loop's. */
 #pragma once
+#include "common/net/parts.h"
 #include "common/net/stream.h"
 #include "server/tenants/tenants.h"
 
@@ -87,13 +88,24 @@ struct worker {
 	bool held; // its stream is not read, because a connection of the tenant is full
 };
 
-// A stream of a worker.
+// How a worker is reached: by a Unix stream (stream_unix.c), or by a WebSocket that its node relays (stream_node.c).
+struct line {
+	// Errors: STATUS_LIMIT_EXCEEDED (its queue is full; nothing was sent), STATUS_OUT_OF_MEMORY.
+	enum status (*send)(struct line *line, const struct net_parts *message);
+	size_t (*queued)(const struct line *line);
+	void (*pause)(struct line *line); // stop and go on reading
+	void (*resume)(struct line *line);
+	void (*destroy)(struct line **line); // close now; what is queued is dropped, and nothing is told any more
+};
+
+// A worker that has come, by whatever line.
 struct arrival {
 	struct arrival *next, **link;
 	struct tenancy *tenants;
-	struct net_stream *stream;
-	struct worker *worker; // NULL until it has said whose it is
-	struct net_timer deadline;
+	struct line *line;            // NULL: it has ended, and why is still to be heard
+	struct worker *worker;        // NULL until it has said whose it is
+	char node_id[STORE_ID_BYTES]; // by whose certificate it came; "": this machine's owner's
+	struct net_timer deadline;    // for that; or for why it ended
 };
 
 struct tenant {
@@ -206,10 +218,23 @@ enum status tenant_find_device(const struct tenancy *tenants, const char *device
 			       const struct cluster_device **device, struct error *error);
 
 // ---- streams (stream.c) ----
-enum status streams_create(struct tenancy *tenants, struct error *error);
 void streams_destroy(struct tenancy *tenants);
+// To a worker that has a stream. Errors: those of struct line.
+enum status stream_send(struct worker *worker, const struct net_parts *message);
+size_t stream_queued(const struct worker *worker);
 void stream_drop(struct worker *worker); // close a worker's stream
 void stream_hold(struct worker *worker); // stop or go on reading it, as the tenant's connections bid
+
+// What a line tells; each of these may destroy it. NULL: there is no room, and `line` stays the caller's. The message's
+// body is its holder, or is not there.
+struct arrival *arrival_create(struct tenancy *tenants, struct line *line, const char *node_id);
+void arrival_message(struct arrival *arrival, const struct net_parts *message);
+void arrival_broken(struct arrival *arrival); // what came is no message
+void arrival_drained(struct arrival *arrival);
+void arrival_closed(struct arrival *arrival, const char *why); // by itself; the line is not the arrival's any more
+
+// The socket of this machine's workers (stream_unix.c).
+enum status stream_unix_listen(struct tenancy *tenants, struct error *error);
 
 // Copy between two workers (relay.c).
 struct relay_params {

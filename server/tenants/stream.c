@@ -1,7 +1,9 @@
-/* Streams of workers: whose they are, what they answer. See inside.h.
+/* Workers that have come: whose they are, what they answer, how they go. See inside.h.
  *
  * The node connects a worker to the server and says which one it is (link.hello) before the worker has the socket, with
- * a key that only the server and the node know. From then on every message must answer a call that was sent. */
+ * a key that only the server and the node know. From then on every message must answer a call that was sent. When a
+ * line ends by itself, the node is waited for, which knows why the process ended, but it comes by another way; until
+ * then calls are taken as if the worker still lived, and answered with its end. */
 #include "common/base/log.h"
 #include "common/wire/message.h"
 #include "server/tenants/inside.h"
@@ -11,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Forget a stream, which is closed now or was by its peer.
+// Forget a worker that came; its line is closed, if it has one.
 static void arrival_destroy(struct arrival **pointer)
 {
 	struct arrival *arrival = *pointer;
@@ -25,7 +27,8 @@ static void arrival_destroy(struct arrival **pointer)
 	*arrival->link = arrival->next;
 	if (arrival->next)
 		arrival->next->link = arrival->link;
-	net_stream_destroy(&arrival->stream);
+	if (arrival->line)
+		arrival->line->destroy(&arrival->line);
 	free(arrival);
 }
 
@@ -36,14 +39,14 @@ static void too_late(void *arg)
 	arrival_destroy(&arrival);
 }
 
-static void *accepted(void *context, struct net_stream *stream)
+struct arrival *arrival_create(struct tenancy *tenants, struct line *line, const char *node_id)
 {
-	struct tenancy *tenants = context;
 	struct arrival *arrival = tenants->not_linked < LIMIT_STREAMS_NOT_LINKED ? calloc(1, sizeof(*arrival)) : NULL;
 	if (!arrival)
 		return NULL;
 	*arrival = (struct arrival){
-		.tenants = tenants, .stream = stream, .next = tenants->arrivals, .link = &tenants->arrivals};
+		.tenants = tenants, .line = line, .next = tenants->arrivals, .link = &tenants->arrivals};
+	snprintf(arrival->node_id, sizeof arrival->node_id, "%s", node_id);
 	if (arrival->next)
 		arrival->next->link = &arrival->next;
 	tenants->arrivals = arrival;
@@ -52,9 +55,10 @@ static void *accepted(void *context, struct net_stream *stream)
 	return arrival;
 }
 
-// Whether the first message names a worker that is awaited, with its key.
-static struct worker *greeted(const struct tenancy *tenants, const struct message *message)
+// Whether the first message names a worker that is awaited, with its key, and of the node that brings it.
+static struct worker *greeted(const struct arrival *arrival, const struct message *message)
 {
+	const struct tenancy *tenants = arrival->tenants;
 	const struct contract *contract = tenants->params.contract;
 	const struct contract_method *hello = contract_find(contract, "link.hello");
 	if (!message->method || strcmp(message->method, hello->name) != 0 ||
@@ -62,15 +66,15 @@ static struct worker *greeted(const struct tenancy *tenants, const struct messag
 		return NULL;
 	struct worker *worker = worker_by_id(tenants, json_get_string(message->params, "worker_id", ""));
 	const char *key = json_get_string(message->params, "key", "");
-	if (!worker || worker->stream || strlen(key) != WORKER_KEY_BYTES - 1 ||
-	    CRYPTO_memcmp(key, worker->key, WORKER_KEY_BYTES - 1) != 0)
+	if (!worker || worker->stream || (arrival->node_id[0] && strcmp(arrival->node_id, worker->node_id) != 0) ||
+	    strlen(key) != WORKER_KEY_BYTES - 1 || CRYPTO_memcmp(key, worker->key, WORKER_KEY_BYTES - 1) != 0)
 		return NULL;
 	return worker;
 }
 
 static void say_hello(struct arrival *arrival, const struct message *message)
 {
-	struct worker *worker = greeted(arrival->tenants, message);
+	struct worker *worker = greeted(arrival, message);
 	if (!worker) {
 		log_warning("tenants", "a stream was refused: its greeting is no awaited worker's");
 		arrival_destroy(&arrival);
@@ -166,15 +170,12 @@ static void take_answer(struct worker *worker, struct worker_call **at, const st
 		worker_relax(worker);
 }
 
-static void on_message(void *user, struct net_stream *stream, const uint8_t *head, size_t head_bytes,
-		       struct net_frame *body)
+void arrival_message(struct arrival *arrival, const struct net_parts *parts)
 {
-	struct arrival *arrival = user;
 	struct worker *worker = arrival->worker;
 	struct message message;
 	struct error error = {0};
-	(void)stream;
-	enum status status = message_decode_text(&message, (const char *)head, head_bytes, &error);
+	enum status status = message_decode_text(&message, (const char *)parts->head, parts->head_bytes, &error);
 	if (!worker) {
 		say_hello(arrival, &message);
 		message_finish(&message);
@@ -185,48 +186,47 @@ static void on_message(void *user, struct net_stream *stream, const uint8_t *hea
 	if (!status && !at)
 		status = error_set(&error, STATUS_INVALID_REQUEST, "nothing was asked that this answers");
 	if (!status)
-		status = check_answer(worker, *at, &message, body, &error);
-	if (status) {
-		log_warning("tenants", "worker %s breaks the protocol and is ended", worker->worker_id);
-		worker_lose(worker, "its worker broke the protocol");
-	} else {
-		take_answer(worker, at, &message, body);
-	}
+		status = check_answer(worker, *at, &message, parts->holder, &error);
+	if (status)
+		arrival_broken(arrival);
+	else
+		take_answer(worker, at, &message, parts->holder);
 	message_finish(&message);
 }
 
-static void on_drained(void *user, struct net_stream *stream)
+void arrival_broken(struct arrival *arrival)
 {
-	struct arrival *arrival = user;
-	(void)stream;
+	struct worker *worker = arrival->worker;
+	if (!worker) {
+		log_warning("tenants", "a stream was refused: what it said is no greeting");
+		arrival_destroy(&arrival);
+		return;
+	}
+	log_warning("tenants", "worker %s breaks the protocol and is ended", worker->worker_id);
+	worker_lose(worker, "its worker broke the protocol");
+}
+
+void arrival_drained(struct arrival *arrival)
+{
 	if (arrival->worker)
 		worker_relax(arrival->worker);
 }
 
-static void on_closed(void *user, struct net_stream *stream, const char *why)
+static void no_last_word(void *arg)
 {
-	struct arrival *arrival = user;
-	struct worker *worker = arrival->worker;
-	(void)stream;
-	arrival->stream = NULL; // it is gone once this returns
-	arrival_destroy(&arrival);
-	if (!worker)
-		return;
-	log_debug("tenants", "the stream of worker %s closed: %s", worker->worker_id, why);
-	worker_lose(worker, "its worker ended");
+	struct arrival *arrival = arg;
+	worker_lose(arrival->worker, "its worker ended");
 }
 
-static const struct net_stream_handler handler = {.message = on_message, .drained = on_drained, .closed = on_closed};
-
-enum status streams_create(struct tenancy *tenants, struct error *error)
+void arrival_closed(struct arrival *arrival, const char *why)
 {
-	char path[4096];
-	int length = snprintf(path, sizeof path, "%s/%s", tenants->params.directory, NET_STREAM_SOCKET);
-	if (length < 0 || (size_t)length >= sizeof path)
-		return error_set(error, STATUS_INVALID_PARAMS, "the data directory's path is too long");
-	const struct net_stream_listener_params params = {
-		.socket_path = path, .handler = &handler, .accepted = accepted, .context = tenants};
-	return net_stream_listen(&tenants->listener, tenants->params.loop, &params, error);
+	arrival->line = NULL;
+	if (!arrival->worker) {
+		arrival_destroy(&arrival);
+		return;
+	}
+	log_debug("tenants", "the stream of worker %s closed: %s", arrival->worker->worker_id, why);
+	net_timer_start(arrival->tenants->params.loop, &arrival->deadline, LIMIT_LAST_WORD_MS, no_last_word, arrival);
 }
 
 void streams_destroy(struct tenancy *tenants)
@@ -236,6 +236,18 @@ void streams_destroy(struct tenancy *tenants)
 		struct arrival *arrival = tenants->arrivals;
 		arrival_destroy(&arrival);
 	}
+}
+
+enum status stream_send(struct worker *worker, const struct net_parts *message)
+{
+	struct line *line = worker->stream->line;
+	return line ? line->send(line, message) : STATUS_OK; // nobody hears it; it is answered with the worker's end
+}
+
+size_t stream_queued(const struct worker *worker)
+{
+	const struct line *line = worker->stream ? worker->stream->line : NULL;
+	return line ? line->queued(line) : 0;
 }
 
 void stream_drop(struct worker *worker)
@@ -248,11 +260,12 @@ void stream_drop(struct worker *worker)
 void stream_hold(struct worker *worker)
 {
 	bool hold = worker->tenant && worker->tenant->full_conns > 0;
-	if (!worker->stream || worker->held == hold)
+	struct line *line = worker->stream ? worker->stream->line : NULL;
+	if (!line || worker->held == hold)
 		return;
 	worker->held = hold;
 	if (hold)
-		net_stream_pause(worker->stream->stream);
+		line->pause(line);
 	else
-		net_stream_resume(worker->stream->stream);
+		line->resume(line);
 }

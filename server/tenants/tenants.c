@@ -32,7 +32,7 @@ enum status tenancy_create(struct tenancy **out, const struct tenancy_params *pa
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
 	tenants->params = *params;
 	buffer_init(&tenants->text, LIMIT_HEAD_BYTES);
-	enum status status = streams_create(tenants, error);
+	enum status status = stream_unix_listen(tenants, error);
 	if (status)
 		tenancy_destroy(out);
 	else
