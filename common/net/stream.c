@@ -55,7 +55,7 @@ struct net_stream {
 	// Sending.
 	struct piece *first, **last;
 	size_t queued, pieces;
-	bool was_full;
+	bool was_full, held;
 };
 
 static uint32_t read_u32le(const uint8_t *bytes)
@@ -253,6 +253,8 @@ static void on_writable(void *arg, int fd)
 	struct net_stream *stream = arg;
 	struct iovec parts[WRITE_PIECES];
 	struct msghdr message = {.msg_iov = parts};
+	if (stream->held)
+		return;
 	stream->in_callback = true;
 	for (struct piece *piece = stream->first; piece && message.msg_iovlen < WRITE_PIECES; piece = piece->next)
 		parts[message.msg_iovlen++] = (struct iovec){(void *)piece->at, piece->left};
@@ -353,7 +355,7 @@ enum status net_stream_send(struct net_stream *stream, const void *head, size_t 
 	put_u32le(prefix, 4 + head_bytes + body_bytes);
 	put_u32le(prefix + 4, head_bytes);
 	size_t sent = 0;
-	if (!stream->first) {
+	if (!stream->first && !stream->held) {
 		ssize_t now = sendmsg(stream->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 		if (now < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
 			break_off(stream);
@@ -370,7 +372,7 @@ enum status net_stream_send(struct net_stream *stream, const void *head, size_t 
 	}
 	if (stream->queued > LIMIT_STREAM_FULL_BYTES)
 		stream->was_full = true;
-	if (stream->first)
+	if (stream->first && !stream->held)
 		net_watch_want_write(stream->watch);
 	return STATUS_OK;
 }
@@ -390,4 +392,11 @@ void net_stream_resume(struct net_stream *stream)
 {
 	if (stream->pauses && !--stream->pauses && !stream->destroyed)
 		net_watch_want_read(stream->watch, true);
+}
+
+void net_stream_hold(struct net_stream *stream, bool held)
+{
+	stream->held = held;
+	if (!held && stream->first && !stream->destroyed)
+		net_watch_want_write(stream->watch);
 }

@@ -59,3 +59,5 @@ size_t net_stream_queued(const struct net_stream *stream);
 // Stop and go on reading: the peer is held back by its socket. Counted: as many resumes as pauses.
 void net_stream_pause(struct net_stream *stream);
 void net_stream_resume(struct net_stream *stream);
+// Stop and go on sending: what is queued waits, and what is sent joins it.
+void net_stream_hold(struct net_stream *stream, bool held);

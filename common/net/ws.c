@@ -8,6 +8,7 @@
  * it alone (receive.h says why); it still watches over the peer's silence, sends its pings and closes. What was
  * dialled, and TLS, is received by it. Either way a message is put together up to the connection's limit, which is
  * small until the peer is trusted. Thread: the loop's. */
+#include "common/base/clock.h"
 #include "common/net/frame.h"
 #include "common/net/loop_lws.h"
 #include "common/net/receive.h"
@@ -66,6 +67,7 @@ struct net_conn {
 	char *bearer;      // of one that dials
 	bool *gone;        // set when this is destroyed, while net_dial is on the stack
 	lws_retry_bo_t liveness;
+	int64_t heard_ms; // steady clock: when anything came last
 };
 
 static struct queued *queue_at(struct net_conn *conn, size_t index)
@@ -518,6 +520,18 @@ static void on_control(void *arg, enum net_opcode opcode, const uint8_t *bytes, 
 	}
 }
 
+// Any byte is a sign of life.
+static void heard(struct net_conn *conn)
+{
+	conn->heard_ms = clock_steady_ms();
+	lws_validity_confirmed(conn->wsi);
+}
+
+int64_t net_conn_silence_ms(const struct net_conn *conn)
+{
+	return clock_steady_ms() - conn->heard_ms;
+}
+
 // One read: the rest of a large payload into its place and a little of what follows, or whatever is there. Returns how
 // much of READ_TURN_BYTES it used; 0: nothing more now.
 static size_t read_once(struct net_conn *conn, int fd)
@@ -535,7 +549,7 @@ static size_t read_once(struct net_conn *conn, int fd)
 		drop(conn);
 		return 0;
 	}
-	lws_validity_confirmed(conn->wsi); // any byte is a sign of life
+	heard(conn);
 	if (conn->rx_broken)
 		return (size_t)got;
 	size_t placed = (size_t)got < room ? (size_t)got : room;
@@ -579,6 +593,7 @@ static int on_open(struct net_conn *conn)
 	if (conn->closed)
 		return -1;
 	conn->opened = true;
+	conn->heard_ms = clock_steady_ms();
 	if (conn->session.listener && !lws_is_ssl(conn->wsi)) {
 		conn->direct = lws_get_socket_fd(conn->wsi);
 		read_here(conn);
@@ -594,7 +609,7 @@ static int on_receive(struct net_conn *conn, const uint8_t *bytes, size_t length
 {
 	if (conn->closing)
 		return 0;
-	lws_validity_confirmed(conn->wsi); // any byte is a sign of life
+	heard(conn);
 	size_t ahead = lws_remaining_packet_payload(conn->wsi), limit = conn->rx.limit;
 	bool last = lws_is_final_fragment(conn->wsi) && !ahead, binary = lws_frame_is_binary(conn->wsi);
 	if (length > limit || ahead > limit || conn->rx.filled + length + ahead > limit) {
@@ -772,6 +787,11 @@ int net_ws_callback(struct lws *wsi, enum lws_callback_reasons reason, void *use
 	case LWS_CALLBACK_RECEIVE:
 	case LWS_CALLBACK_CLIENT_RECEIVE:
 		return conn ? on_receive(conn, in, length) : -1;
+	case LWS_CALLBACK_RECEIVE_PONG:
+	case LWS_CALLBACK_CLIENT_RECEIVE_PONG:
+		if (conn)
+			heard(conn);
+		return 0;
 	case LWS_CALLBACK_SERVER_WRITEABLE:
 	case LWS_CALLBACK_CLIENT_WRITEABLE:
 		return conn ? on_writable(conn) : -1;

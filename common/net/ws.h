@@ -18,7 +18,7 @@ struct net_listener;
 // What a request said, copied; valid during the callback. Absent headers are "".
 struct net_request {
 	char path[256], host[256], origin[256], authorization[256], peer[64], if_none_match[80];
-	char subprotocol[64]; // as it was offered
+	char subprotocol[64];   // as it was offered
 	bool head, gzip, local; // HEAD instead of GET; the client takes gzip; came by the Unix socket
 	uid_t peer_uid;         // of a local one
 	bool tls;
