@@ -19,19 +19,26 @@ struct authority_params {
 	struct audit *audit;
 	const char *directory; // the data directory
 	const char *cluster_id, *cluster_name;
-	const char *cert_file, *key_file; // the operator's own; NULL: none
-	const char *const
-		*names;      // more DNS names or addresses for the server's certificate; ends with NULL; may be NULL
-	struct net_tls *tls; // what is shown to who connects; NULL: nothing is (plain HTTP)
+	const char *cert_file, *key_file; // the operator's own; NULL: none. Must outlive it, as all texts here
+	const char *names;                // more DNS names and addresses for the server's certificate, with a comma
+					  // between; may be NULL
+	int64_t (*now_ms)(void);          // the wall clock, for tests; NULL: clock_wall_ms
 };
 // Makes what is missing. Errors: STATUS_FORBIDDEN, STATUS_UNAVAILABLE (files that cannot be read or do not fit each
 // other), with hints.
 enum status authority_create(struct authority **out, const struct authority_params *params, struct error *error);
 void authority_destroy(struct authority **authority);
+// Show the certificates to who connects, from now on and again whenever they change; `tls` is made with authority_pem
+// and must outlive the authority. Errors: STATUS_UNAVAILABLE (the authority has expired), those of net_tls_show.
+enum status authority_show(struct authority *authority, struct net_tls *tls, struct error *error);
 
 const char *authority_pem(const struct authority *authority);
-const uint8_t *authority_sha256(const struct authority *authority); // (32) of its DER
+const uint8_t *authority_sha256(const struct authority *authority);   // (32) of its DER
+const char *authority_fingerprint(const struct authority *authority); // the same for a person: SHA256:AA:BB:…
 const char *authority_server_uri(const struct authority *authority);
+// The name or address that others are likely to reach this machine by: one that was given, one of the operator's
+// certificate, or the address that its traffic leaves from; "" if there is none.
+const char *authority_reachable_name(const struct authority *authority);
 // Whether a request's Host may be this name: the machine's, those of the certificate, or --tls-cert's.
 bool authority_knows_name(const struct authority *authority, const char *name);
 
