@@ -13,13 +13,18 @@
 	X(LIMIT_LOGIN_BYTES,           "login_bytes",                4096)               \
 	X(LIMIT_LOGIN_MS,              "login_ms",                   5000)               \
 	X(LIMIT_CONNECTIONS,           "connections",                4096)               \
+	X(LIMIT_CONNECTIONS_OF_ADDRESS, "connections_of_address",    2048)               \
 	X(LIMIT_CONNECTIONS_NOT_LOGGED_IN, "connections_not_logged_in", 64)              \
+	X(LIMIT_NOT_LOGGED_IN_OF_ADDRESS, "not_logged_in_of_address", 32)                \
+	X(LIMIT_LOGIN_FAILURES,        "login_failures",             5)                  \
+	X(LIMIT_LOGIN_DELAY_MS,        "login_delay_ms",             4000)               \
 	X(LIMIT_SEND_QUEUE_BYTES,      "send_queue_bytes",           4 * 1024 * 1024)    \
 	X(LIMIT_SEND_QUEUE_MESSAGES,   "send_queue_messages",        4096)               \
 	X(LIMIT_SESSIONS,              "sessions",                   8192)               \
 	X(LIMIT_SESSIONS_OF_TOKEN,     "sessions_of_token",          2048)               \
 	X(LIMIT_CALLS_IN_FLIGHT,       "calls_in_flight",            256)                \
 	X(LIMIT_MESSAGES_PER_S,        "messages_per_s",             20000)              \
+	X(LIMIT_IN_FLIGHT_BYTES_OF_TOKEN, "in_flight_bytes_of_token", 512 * 1024 * 1024) \
 	X(LIMIT_ALLOCATIONS,           "allocations",                16384)              \
 	X(LIMIT_ALLOCATIONS_OF_SESSION, "allocations_of_session",    1024)               \
 	X(LIMIT_MODULES_OF_SESSION,    "modules_of_session",         64)                 \
@@ -35,6 +40,24 @@
 	X(LIMIT_CLIENT_SILENCE_S,      "client_silence_s",           30)                 \
 	X(LIMIT_NODE_PING_S,           "node_ping_s",                3)                  \
 	X(LIMIT_NODE_SILENCE_S,        "node_silence_s",             8)
+
+// Those that `serve --limit name=value` sets. docs/configuration.md says the same.
+//        name in C                     least     most               what for
+#define LIMIT_CONFIGURABLE_LIST(X) \
+	X(LIMIT_CONNECTIONS,               8,        LIMIT_CONNECTIONS, "of everyone; each takes files") \
+	X(LIMIT_CONNECTIONS_OF_ADDRESS,    1,        LIMIT_CONNECTIONS, "the same, from one address") \
+	X(LIMIT_CONNECTIONS_NOT_LOGGED_IN, 1,        LIMIT_CONNECTIONS, "of strangers, who get little") \
+	X(LIMIT_NOT_LOGGED_IN_OF_ADDRESS,  1,        LIMIT_CONNECTIONS, "the same, from one address") \
+	X(LIMIT_LOGIN_FAILURES,            1,        1000,              "that an address has before answers wait") \
+	X(LIMIT_LOGIN_DELAY_MS,            0,        4500,              "that the answer to a failed log-in waits") \
+	X(LIMIT_SESSIONS,                  1,        LIMIT_SESSIONS,    "of everyone; each takes memory") \
+	X(LIMIT_SESSIONS_OF_TOKEN,         1,        LIMIT_SESSIONS,    "of one token that has no limit of its own") \
+	X(LIMIT_CALLS_IN_FLIGHT,           1,        4096,              "of one connection, not answered yet") \
+	X(LIMIT_MESSAGES_PER_S,            10,       1000000,           "of one connection, twice that at once") \
+	X(LIMIT_IN_FLIGHT_BYTES_OF_TOKEN,  33554432, 68719476736,       "of one token's transfers") \
+	X(LIMIT_ALLOCATIONS,               1,        LIMIT_ALLOCATIONS, "of everyone; they stand in memory") \
+	X(LIMIT_ALLOCATIONS_OF_SESSION,    1,        LIMIT_ALLOCATIONS, "of one session: few large ones") \
+	X(LIMIT_MODULES_OF_SESSION,        1,        4096,              "of one session")
 
 enum {
 #define X(name, word, value) name = (value),
@@ -95,6 +118,8 @@ enum {
 	LIMIT_JOIN_REQUESTS_OF_ADDRESS = 16,
 	LIMIT_TALLIES = 16384,                       // things that happen often, counted and not written yet
 	LIMIT_TALLY_MS = 10000,                      // and for how long they are
+	LIMIT_ADDRESSES = 8192,                      // that connections came from, remembered
+	LIMIT_LOGIN_FORGET_MS = 300000,              // an address that failed to log in is an honest one again
 	LIMIT_AUDIT_SEGMENT_ENTRIES = 1000000,       // of one segment of the audit log; it ends by any of the three
 	LIMIT_AUDIT_SEGMENT_DAYS = 30,
 	LIMIT_AUDIT_SEGMENT_BYTES = 256 * 1024 * 1024,

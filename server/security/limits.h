@@ -2,28 +2,46 @@
  *
  * common/base/limits.h has every bound; those in LIMIT_CONFIGURABLE_LIST can be set with `serve --limit name=value`. An
  * address is an IPv4 address or an IPv6 /64. A failed log-in makes that address wait longer for the answer to its next
- * ones (delay, never a ban: a shared address must not lock its others out). Thread: the loop's. */
+ * failed ones (delay, never a ban, and a good token never waits: a shared address must not lock its others out).
+ * Thread: the loop's. */
 #pragma once
 #include "common/base/limits.h"
 #include "common/json/json.h"
-#include "common/net/loop.h"
+
+#include <stdio.h>
+
+// The names of limits in C: LIMIT_TOKENS_ID is that of LIMIT_TOKENS.
+enum limit_id {
+#define X(name, word, value) name##_ID,
+	LIMIT_LIST(X)
+#undef X
+		LIMIT_IDS
+};
+
+// What holds: the table's values, or the operator's.
+struct limit_values {
+	int64_t values[LIMIT_IDS];
+};
+void limit_values_init(struct limit_values *values);
+// "name=value", or several with a comma between. Errors: STATUS_INVALID_PARAMS: unknown, with the nearest name; out of
+// its range, with the range.
+enum status limit_values_set(struct limit_values *values, const char *settings, struct error *error);
+void limit_values_print(FILE *out); // for `serve --help`: those that can be set, with default, range and reason
 
 struct limits;
 
-enum status limits_create(struct limits **out, struct net_loop *loop, struct error *error);
+enum status limits_create(struct limits **out, const struct limit_values *values, struct error *error);
 void limits_destroy(struct limits **limits);
-// "name=value". Errors: STATUS_INVALID_PARAMS: unknown, with the nearest name; out of its range, with the range.
-enum status limits_set(struct limits *limits, const char *setting, struct error *error);
-int64_t limits_get(const struct limits *limits, int limit); // LIMIT_… of LIMIT_LIST
-// {name: value} of all, for server.info.
-struct json *limits_json(const struct limits *limits);
-void limits_print(const struct limits *limits); // for `serve --help`: name, value, reason
+int64_t limits_get(const struct limits *limits, enum limit_id limit);
+struct json *limits_json(const struct limits *limits); // {name: value} of all, for server.info
 
 // One more connection from this address (numeric; "" for the Unix socket, which is not counted).
-// Errors: STATUS_RATE_LIMITED (connections_of_address, or not_logged_in ones), with a hint.
+// Errors: STATUS_RATE_LIMITED (connections_of_address, or connections_not_logged_in_of_address), with a hint.
 enum status limits_connect(struct limits *limits, const char *peer, bool logged_in, struct error *error);
 void limits_logged_in(struct limits *limits, const char *peer); // it is no longer one that has not
 void limits_disconnect(struct limits *limits, const char *peer, bool logged_in);
-// How long the answer to a log-in from this address must wait now, in ms: 0 until several failed.
-int64_t limits_login_delay(struct limits *limits, const char *peer);
-void limits_login_failed(struct limits *limits, const char *peer);
+// A log-in from this address failed. Returns how long its answer must wait, in ms: 0 until several have.
+int64_t limits_login_failed(struct limits *limits, const char *peer);
+// The address as it is counted: "192.0.2.7", "2001:db8:1:2::/64"; what is none as it is.
+enum { LIMITS_ADDRESS_BYTES = 64 };
+void limits_address(const char *peer, char text[LIMITS_ADDRESS_BYTES]);
