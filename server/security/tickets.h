@@ -14,6 +14,8 @@ struct ticket {
 	char ticket_id[TICKET_ID_BYTES], made_by[AUDIT_ACTOR_BYTES];
 	uint8_t secret_hash[STORE_HASH_BYTES];
 	int64_t uses, used, created_ms, expires_ms, revoked_ms;
+	unsigned taking; // uses whose batch is under way
+	bool unsaved;    // revoked, but the disk did not take that: may be revoked again
 };
 
 // Loads those that are not over for more than a day. authority_sha256: (32), copied.
@@ -34,6 +36,7 @@ enum status tickets_make(struct tickets *tickets, const struct ticket_params *pa
 // to who has the secret.
 enum status tickets_use(struct tickets *tickets, const char *text, struct store_batch *batch, struct ticket **ticket,
 			struct error *error);
+void tickets_used(struct tickets *tickets, struct ticket *ticket);  // the batch is on disk
 void tickets_unuse(struct tickets *tickets, struct ticket *ticket); // the batch failed
 enum status tickets_revoke(struct tickets *tickets, const char *ticket_id, const struct audit_actor *by,
 			   ticket_done *done, void *context, struct error *error);

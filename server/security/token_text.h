@@ -7,12 +7,12 @@
  * and a slip of typing be told without asking. As a regular expression:
  * exo_[0-9A-Za-z]{10}_[0-9A-Za-z]{43}_[0-9A-Za-z]{6} Thread: any. */
 #pragma once
-#include "common/base/status.h"
+#include "common/base/base62.h"
 
 enum {
 	TOKEN_ID_DIGITS = 10,
 	TOKEN_SECRET_DIGITS = 43,
-	TOKEN_CRC_DIGITS = 6,
+	TOKEN_CRC_DIGITS = BASE62_CRC_DIGITS,
 	TOKEN_TEXT_LENGTH = 4 + TOKEN_ID_DIGITS + 1 + TOKEN_SECRET_DIGITS + 1 + TOKEN_CRC_DIGITS, // 65
 };
 

@@ -37,6 +37,13 @@ static const char *const batch_sql[BATCH_STATEMENTS] = {
 		"INSERT INTO certificates (serial, node_id, sha256, not_before_ms, not_after_ms, revoked_ms) "
 		"VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (serial) DO UPDATE SET revoked_ms = excluded.revoked_ms",
 	[BATCH_REMOVE_CERTIFICATE] = "DELETE FROM certificates WHERE serial = ?1",
+	[BATCH_PUT_TICKET] =
+		"INSERT INTO tickets (ticket_id, secret_hash, made_by, uses, used, created_ms, expires_ms, revoked_ms) "
+		"VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (ticket_id) DO UPDATE SET used = excluded.used, "
+		"revoked_ms = excluded.revoked_ms",
+	[BATCH_REMOVE_TICKET] = "DELETE FROM tickets WHERE ticket_id = ?1",
+	[BATCH_REMOVE_DEVICES] = "DELETE FROM devices WHERE node_id = ?1",
+	[BATCH_REMOVE_NODE] = "DELETE FROM nodes WHERE node_id = ?1",
 	[BATCH_PUT_AUDIT] =
 		"INSERT INTO audit (seq, at_us, duration_us, count, actor, actor_name, session_id, peer, action, "
 		"target, node_id, device_id, outcome, detail, leaf) SELECT coalesce(max(seq) + 1, 0), ?1, ?2, ?3, "
@@ -217,6 +224,34 @@ enum status store_put_audit(struct store_batch *batch, const struct journal_entr
 	ENTRY_TEXT_LIST(X)
 #undef X
 	return add_row(batch, BATCH_PUT_AUDIT, values, count);
+}
+
+enum status store_put_ticket(struct store_batch *batch, const struct store_ticket *ticket)
+{
+	const struct value values[] = {
+		text_value(ticket->ticket_id),
+		{.type = VALUE_BYTES, .text = (const char *)ticket->secret_hash, .length = STORE_HASH_BYTES},
+		text_value(ticket->made_by),
+		integer_value(ticket->uses),
+		integer_value(ticket->used),
+		integer_value(ticket->created_ms),
+		integer_value(ticket->expires_ms),
+		integer_value(ticket->revoked_ms),
+	};
+	return add_row(batch, BATCH_PUT_TICKET, values, 8);
+}
+
+enum status store_remove_ticket(struct store_batch *batch, const char *ticket_id)
+{
+	const struct value values[] = {text_value(ticket_id)};
+	return add_row(batch, BATCH_REMOVE_TICKET, values, 1);
+}
+
+enum status store_remove_node(struct store_batch *batch, const char *node_id)
+{
+	const struct value values[] = {text_value(node_id)};
+	enum status status = add_row(batch, BATCH_REMOVE_DEVICES, values, 1);
+	return status ? status : add_row(batch, BATCH_REMOVE_NODE, values, 1);
 }
 
 enum status batch_prepare(sqlite3 *db, sqlite3_stmt *statements[BATCH_STATEMENTS], struct error *error)

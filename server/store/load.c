@@ -35,6 +35,7 @@ struct load {
 		void (*token)(void *context, const struct store_token *token);
 		void (*change)(void *context, const struct store_change *change);
 		void (*certificate)(void *context, const struct store_certificate *certificate);
+		void (*ticket)(void *context, const struct store_ticket *ticket);
 	} call;
 	void *context;
 };
@@ -194,6 +195,37 @@ enum status store_load_certificates(struct store *store,
 		       "ORDER BY not_before_ms, serial",
 		.row = certificate_row,
 		.call.certificate = row,
+		.context = context,
+	};
+	return load_rows(store, &load, error);
+}
+
+static void ticket_row(sqlite3_stmt *row, const struct load *load)
+{
+	struct store_ticket ticket = {
+		.ticket_id = text(row, 0),
+		.made_by = text(row, 2),
+		.uses = sqlite3_column_int64(row, 3),
+		.used = sqlite3_column_int64(row, 4),
+		.created_ms = sqlite3_column_int64(row, 5),
+		.expires_ms = sqlite3_column_int64(row, 6),
+		.revoked_ms = sqlite3_column_int64(row, 7),
+	};
+	const void *hash = sqlite3_column_blob(row, 1);
+	if (hash && sqlite3_column_bytes(row, 1) == STORE_HASH_BYTES) { // a CHECK of the table holds this
+		memcpy(ticket.secret_hash, hash, STORE_HASH_BYTES);
+		load->call.ticket(load->context, &ticket);
+	}
+}
+
+enum status store_load_tickets(struct store *store, void (*row)(void *context, const struct store_ticket *ticket),
+			       void *context, struct error *error)
+{
+	const struct load load = {
+		.sql = "SELECT ticket_id, secret_hash, made_by, uses, used, created_ms, expires_ms, revoked_ms "
+		       "FROM tickets ORDER BY created_ms, rowid",
+		.row = ticket_row,
+		.call.ticket = row,
 		.context = context,
 	};
 	return load_rows(store, &load, error);

@@ -1,0 +1,56 @@
+/* Nodes that ask to join without a ticket: who waits for a person, and the meeting that gives both sides six digits.
+ *
+ * A request is one connection's; it ends with it, with a decision, or after LIMIT_JOIN_MS. The meeting is that of
+ * common/net/pairing.h, of which this is the server's side: the nonce must open the commitment at its first try, or the
+ * request has ended. How many may wait, together and from one address, and how many may ask in LIMIT_JOIN_MS is
+ * bounded: each new request is one chance in a million for somebody who stands between, so that he gets few.
+ * Pure: no socket, no disk; the time is the caller's. Thread: the loop's. */
+#pragma once
+#include "common/base/limits.h"
+#include "common/json/json.h"
+#include "common/net/pairing.h"
+
+struct joining;
+
+enum { JOINING_PEER_BYTES = 64, JOINING_ID_BYTES = 65 };
+
+// One that waits. Read only, but for `owner`.
+struct joining_request {
+	char node_id[JOINING_ID_BYTES], peer[JOINING_PEER_BYTES];
+	struct json *node; // NodeRecord of schema/node.json
+	char *pem;         // the request for a certificate
+	uint8_t *key;      // (key_bytes), its public key: SubjectPublicKeyInfo, DER
+	size_t key_bytes;
+	char code[PAIRING_CODE_BYTES];    // "" before both nonces are known
+	char nonce[PAIRING_HEX_BYTES];    // the server's
+	bool known;                       // a node of this id belongs to the cluster
+	int64_t requested_ms, expires_ms; // wall clock
+	void *owner;
+};
+
+// authority_sha256: (32), copied. Errors: STATUS_OUT_OF_MEMORY.
+enum status joining_create(struct joining **out, const uint8_t *authority_sha256);
+void joining_destroy(struct joining **joining); // ends all that wait
+
+struct joining_ask {
+	const char *peer;        // numeric address
+	const struct json *node; // NodeRecord, checked against the contract
+	const char *pem;
+	const char *commitment; // SHA-256 of the node's nonce, hexadecimal
+	bool known;
+	int64_t wall_ms, steady_ms;
+	void *owner;
+};
+// Take a request; it then waits for the node's nonce. One with the key of a request that waits already takes that one's
+// place: *replaced is its owner (else NULL), whose request has ended, also where an error follows.
+// Errors: STATUS_INVALID_PARAMS (the request or commitment is none), STATUS_CONFLICT (another key asks for this
+// node_id), STATUS_RATE_LIMITED (the bounds above), STATUS_UNAVAILABLE, STATUS_OUT_OF_MEMORY; with hints.
+enum status joining_ask(struct joining *joining, const struct joining_ask *ask, struct joining_request **out,
+			void **replaced, struct error *error);
+// The node's nonce. Errors, after which the request must be ended: STATUS_FORBIDDEN (it does not open the commitment),
+// STATUS_CONFLICT (it was shown already).
+enum status joining_reveal(struct joining *joining, struct joining_request *request, const char *nonce,
+			   struct error *error);
+void joining_end(struct joining *joining, struct joining_request **request);
+struct joining_request *joining_find(const struct joining *joining, const char *node_id);
+struct joining_request *joining_at(const struct joining *joining, size_t index); // oldest first; NULL past the last
