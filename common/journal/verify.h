@@ -27,22 +27,31 @@ struct journal_finding {
 	char text[256]; // for a person
 };
 
-enum { JOURNAL_FINDINGS = 100 }; // more are counted, not kept
+enum {
+	JOURNAL_FINDINGS = 100, // more are counted, not kept
+	JOURNAL_MEMORIES = 2048,
+	JOURNAL_SEGMENTS = 65536,
+};
 
 struct journal_segment {
 	uint64_t number, first; // of the segment, from 0; of its first entry
 	struct note_key key;
-	const char *certificate; // a succession signed by the key before; NULL for segment 0
+	const char *certificate;   // a succession signed by the key before; NULL or "" for segment 0
+	const struct tree *before; // the tree at `first`, where it is kept beside the entries; NULL: it is not
 };
 
 struct journal_report {
 	uint64_t entries, signed_entries, segments, pruned; // pruned: entries of which only the leaf's hash is kept
 	uint64_t witnessed;                                 // entries under the largest memory of an outsider
+	uint64_t newest_segment, newest_first;              // its number and first entry: what its key could sign anew
 	struct tree_hash root;
 	struct note_key first_key;
-	char origin[NOTE_NAME_BYTES], last_checkpoint_at[32];
-	size_t finding_count; // ever
-	struct journal_finding findings[JOURNAL_FINDINGS];
+	bool first_key_given; // it was compared, not just believed
+	char origin[NOTE_NAME_BYTES];
+	char last_checkpoint_at[32]; // when the newest entry that is signed was made; "" if none is
+	enum journal_verdict verdict;
+	size_t finding_count;                              // ever
+	struct journal_finding findings[JOURNAL_FINDINGS]; // in the order of the log
 };
 
 struct journal_verifier;
@@ -52,22 +61,27 @@ struct journal_verifier;
 enum status journal_verifier_create(struct journal_verifier **out, const char *origin,
 				    const struct note_key *first_key);
 void journal_verifier_destroy(struct journal_verifier **verifier);
+// Only a part of the log will be read (an archive by itself): what comes before and after is not missed.
+void journal_verify_part(struct journal_verifier *verifier);
 // What somebody else remembers: a checkpoint (its note, whose log signature is checked when the key is known) and who.
+// Errors: STATUS_INVALID_PARAMS (not a checkpoint), STATUS_LIMIT_EXCEEDED (JOURNAL_MEMORIES), STATUS_OUT_OF_MEMORY.
 enum status journal_remember(struct journal_verifier *verifier, const char *note, const char *who, struct error *error);
-// The log, in order. What is wrong becomes a finding, and the reading goes on where it can.
+// The log, in order: a segment, then its entries, each checkpoint when the entries that it covers were read (or, where
+// there are fewer, at the end). What is wrong becomes a finding, and the reading goes on where it can.
 void journal_verify_segment(struct journal_verifier *verifier, const struct journal_segment *segment);
 // `bytes`: the entry as encoded; NULL where only its leaf's hash is kept. `leaf`: the hash stored beside it; may be
 // NULL if bytes is not.
 void journal_verify_entry(struct journal_verifier *verifier, uint64_t seq, const uint8_t *bytes, size_t length,
 			  const struct tree_hash *leaf);
 void journal_verify_checkpoint(struct journal_verifier *verifier, const char *note);
-// Entries first to next - 1 are in an archive that is not there.
+// Entries first to next - 1 are in an archive that is not there. Their segment's row may still be given, before this:
+// then the keys are followed through it. Where the tree goes on is known again at a segment that says it (`before`).
 void journal_verify_gap(struct journal_verifier *verifier, uint64_t first, uint64_t next);
 // A finding of the reader's own: a file that cannot be read, a row that does not parse.
 void journal_report_finding(struct journal_verifier *verifier, enum journal_verdict verdict, uint64_t seq,
 			    const char *format, ...) __attribute__((format(printf, 4, 5)));
-// The end. The report is the verifier's. Its verdict is the first of: 13 or 14 never hide 10 to 12; see
-// journal_verdict_of.
+// The end. The report is the verifier's. Its verdict is the smallest of all findings': what happened to the entries is
+// said before what is wrong with signatures, and that before what is only missing.
 const struct journal_report *journal_verify_end(struct journal_verifier *verifier);
 enum journal_verdict journal_verdict_of(const struct journal_report *report);
 // What somebody who can write the log's files and has the current key could still have done, given what was compared:
