@@ -2,7 +2,7 @@
  *
  * Only GET and HEAD are served here; a request with a body is refused and its connection closed, so that nothing of the
  * body is taken for a request. Thread: the loop's. */
-#include "common/net/loop_lws.h"
+#include "common/net/tls_lws.h"
 
 #include <linux/sockios.h>
 #include <stdlib.h>
@@ -28,7 +28,12 @@ static void copy_header(struct lws *wsi, enum lws_token_indexes token, char *out
 void net_read_request(struct lws *wsi, struct net_listener *listener, struct net_request *request)
 {
 	char encodings[128];
-	*request = (struct net_request){.local = listener->socket_path[0] != 0, .peer_uid = (uid_t)-1};
+	SSL *ssl = lws_get_ssl(wsi);
+	*request = (struct net_request){
+		.local = listener->socket_path[0] != 0, .peer_uid = (uid_t)-1, .tls = ssl != NULL};
+	X509 *certificate = ssl && SSL_get_verify_result(ssl) == X509_V_OK ? SSL_get0_peer_certificate(ssl) : NULL;
+	if (certificate)
+		net_certificate_describe(certificate, &request->certificate);
 	request->head = lws_hdr_total_length(wsi, WSI_TOKEN_HEAD_URI) > 0;
 	copy_header(wsi, request->head ? WSI_TOKEN_HEAD_URI : WSI_TOKEN_GET_URI, request->path, sizeof request->path);
 	copy_header(wsi, WSI_TOKEN_HOST, request->host, sizeof request->host);

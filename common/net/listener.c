@@ -2,7 +2,7 @@
  * are then ours to explain, port 0 is possible, and a connection over the limit is refused before it costs anything.
  * Thread: the loop's. */
 #include "common/base/log.h"
-#include "common/net/loop_lws.h"
+#include "common/net/tls_lws.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -181,6 +181,7 @@ enum status net_listener_create(struct net_listener **out, struct net_loop *loop
 	listener->handler = params->handler;
 	listener->context = params->context;
 	listener->headers = params->headers;
+	listener->tls = params->tls;
 	listener->spare_fd = net_spare_file();
 	listener->liveness = (lws_retry_bo_t){.secs_since_valid_ping = (uint16_t)params->ping_s,
 					      .secs_since_valid_hangup = (uint16_t)params->silence_s};
@@ -197,8 +198,11 @@ enum status net_listener_create(struct net_listener **out, struct net_loop *loop
 		.protocols = listener->protocols,
 		.user = listener,
 		.retry_and_idle_policy = &listener->liveness,
-		.timeout_secs = 10,
 		.keepalive_timeout = 20,
+		.alpn = "http/1.1", // not HTTP/2
+		.options = params->tls ? LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT | LWS_SERVER_OPTION_CREATE_VHOST_SSL_CTX |
+						 LWS_SERVER_OPTION_DISABLE_OS_CA_CERTS
+				       : 0,
 	};
 	listener->vhost = lws_create_vhost(net_loop_context(loop), &info);
 	if (!listener->vhost) {

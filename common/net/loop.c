@@ -8,6 +8,7 @@
 #include "common/base/log.h"
 #include "common/net/frame.h"
 #include "common/net/loop_lws.h"
+#include "common/net/tls_lws.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,6 +19,8 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <unistd.h>
+
+enum { HANDSHAKE_S = 10 }; // until that of TLS is done, and again until a request is whole
 
 struct post {
 	struct post *next;
@@ -49,6 +52,7 @@ struct net_loop {
 	struct net_conn *conns;               // those that are open or opening
 	void **kept;                          // (kept_count), freed after the context
 	size_t kept_count;
+	struct net_dialler *dialler; // NULL until one dialled by TLS
 };
 
 static void free_dead(struct net_loop *loop)
@@ -177,11 +181,12 @@ enum status net_loop_create(struct net_loop **out, struct error *error)
 	lws_set_log_level(LLL_ERR | LLL_WARN, library_log);
 	struct lws_context_creation_info info = {
 		.port = CONTEXT_PORT_NO_LISTEN,
-		.options = LWS_SERVER_OPTION_EXPLICIT_VHOSTS,
+		.options = LWS_SERVER_OPTION_EXPLICIT_VHOSTS | LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT,
 		.user = loop,
 		.fd_limit_per_thread = file_limit(),
 		.pt_serv_buf_size = 65536,
 		.max_http_header_data = LIMIT_HTTP_HEADERS_BYTES,
+		.timeout_secs = HANDSHAKE_S,
 	};
 	loop->context = lws_create_context(&info);
 	if (!loop->context) {
@@ -216,6 +221,7 @@ void net_loop_destroy(struct net_loop **pointer)
 		loop->first_post = post->next;
 		free(post);
 	}
+	net_dialler_destroy(&loop->dialler);
 	free_dead(loop);
 	net_frame_forget();
 	for (size_t i = 0; i < loop->kept_count; i++)
@@ -389,6 +395,11 @@ void net_loop_keep(struct net_loop *loop, void *memory)
 		loop->kept = kept;
 		kept[loop->kept_count++] = memory;
 	}
+}
+
+struct net_dialler **net_loop_dialler(struct net_loop *loop)
+{
+	return &loop->dialler;
 }
 
 struct net_conn **net_loop_conns(struct net_loop *loop)

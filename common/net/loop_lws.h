@@ -13,6 +13,9 @@ struct net_loop *net_loop_of(struct lws *wsi);
 void net_loop_keep(struct net_loop *loop, void *memory);
 // The connections that are open or opening.
 struct net_conn **net_loop_conns(struct net_loop *loop);
+// What those that dial by TLS share (tls_dial.c); NULL until one did.
+struct net_dialler;
+struct net_dialler **net_loop_dialler(struct net_loop *loop);
 // Every WebSocket and HTTP event of every vhost ends here (ws.c).
 int net_ws_callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in, size_t length);
 
@@ -46,6 +49,7 @@ struct net_listener {
 	struct net_loop *loop;
 	struct lws_vhost *vhost;
 	struct net_watch *watch;
+	struct net_tls *tls; // NULL: plain
 	const struct net_handler *handler;
 	void *context;
 	const struct net_header *headers;

@@ -31,11 +31,14 @@ enum net_tls_identity { NET_TLS_PUBLIC, NET_TLS_CLUSTER, NET_TLS_IDENTITIES };
 
 // authority_pem: whose client certificates are taken. Errors: STATUS_INVALID_PARAMS, STATUS_OUT_OF_MEMORY.
 enum status net_tls_create(struct net_tls **out, struct net_loop *loop, const char *authority_pem, struct error *error);
-void net_tls_destroy(struct net_tls **tls); // after its listeners
-// The certificate, those between it and its root, and its key, all PEM. Errors: STATUS_INVALID_PARAMS (unreadable, or
-// the key is another's): then what was there stays.
+void net_tls_destroy(struct net_tls **tls); // after its listeners, before its loop
+// The certificate, those that it stands on (the cluster's with its authority, for those who know only its SHA-256), and
+// its key, all PEM. Errors: STATUS_INVALID_PARAMS (unreadable, or
+// the key is another's): then what was there stays. Where only one of the two is shown, everybody gets that.
 enum status net_tls_show(struct net_tls *tls, enum net_tls_identity identity, const char *chain_pem,
 			 const char *key_pem, struct error *error);
+// Sessions that were begun are not resumed any more. Done by itself every day.
+void net_tls_replace_ticket_keys(struct net_tls *tls);
 
 // Whom a connection that dials trusts, and what it shows. All texts are copied.
 struct net_dial_tls {

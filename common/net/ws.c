@@ -9,13 +9,16 @@
  * dialled, and TLS, is received by it. Either way a message is put together up to the connection's limit, which is
  * small until the peer is trusted. Thread: the loop's. */
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/net/frame.h"
 #include "common/net/loop_lws.h"
 #include "common/net/receive.h"
+#include "common/net/tls_lws.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <openssl/err.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +34,9 @@ enum {
 	READ_BYTES = 65536,            // of small messages, all that is there
 	READ_BEHIND_BYTES = 4096,      // of what follows a large payload
 	READ_TURN_BYTES = 1024 * 1024, // of one connection, before others have their turn
+	KEYS_MS = 3600 * 1000,
 };
+static const uint64_t KEYS_BYTES = (uint64_t)64 << 30;
 
 static_assert(FRAME_HEADER_BYTES >= LWS_PRE, "libwebsockets needs more room before a payload");
 
@@ -62,12 +67,17 @@ struct net_conn {
 	struct net_timer held_back; // while it is paused
 	struct queued *queue;       // ring of (queue_capacity, a power of two)
 	size_t queue_capacity, queue_first, queue_bytes;
-	size_t bulk_bytes; // of queue_bytes, those in binary frames
-	size_t first_sent; // of the first frame in the queue: it is being sent in fragments
-	char *bearer;      // of one that dials
-	bool *gone;        // set when this is destroyed, while net_dial is on the stack
+	size_t bulk_bytes;           // of queue_bytes, those in binary frames
+	size_t first_sent;           // of the first frame in the queue: it is being sent in fragments
+	char *bearer;                // of one that dials
+	struct net_dialled *dialled; // of one that dials by TLS; else NULL
+	bool *gone;                  // set when this is destroyed, while net_dial is on the stack
 	lws_retry_bo_t liveness;
 	int64_t heard_ms; // steady clock: when anything came last
+	// Of TLS: when the keys were new and how much had gone then.
+	int64_t keys_ms;
+	uint64_t keys_bytes;
+	bool keys_due; // they are to be changed when nothing waits
 };
 
 static struct queued *queue_at(struct net_conn *conn, size_t index)
@@ -386,6 +396,7 @@ static void conn_destroy(struct net_conn *conn)
 	queue_clear(conn);
 	free(conn->queue);
 	free(conn->bearer);
+	net_dialled_destroy(&conn->dialled);
 	free(conn);
 }
 
@@ -593,6 +604,7 @@ static int on_open(struct net_conn *conn)
 	if (conn->closed)
 		return -1;
 	conn->opened = true;
+	conn->keys_ms = clock_steady_ms();
 	conn->heard_ms = clock_steady_ms();
 	if (conn->session.listener && !lws_is_ssl(conn->wsi)) {
 		conn->direct = lws_get_socket_fd(conn->wsi);
@@ -604,12 +616,50 @@ static int on_open(struct net_conn *conn)
 	return 0;
 }
 
+// Not while something waits in libwebsockets: a record of it may be half written, and that is finished first. Ours goes
+// out before the next byte of ours, asking for theirs.
+static void update_keys(struct net_conn *conn)
+{
+	SSL *ssl = lws_get_ssl(conn->wsi);
+	if (lws_partial_buffered(conn->wsi)) {
+		conn->keys_due = true;
+		lws_callback_on_writable(conn->wsi);
+		return;
+	}
+	conn->keys_due = false;
+	conn->keys_ms = clock_steady_ms();
+	conn->keys_bytes = BIO_number_read(SSL_get_rbio(ssl)) + BIO_number_written(SSL_get_wbio(ssl));
+	if (SSL_key_update(ssl, SSL_KEY_UPDATE_REQUESTED) != 1 || SSL_do_handshake(ssl) != 1)
+		log_debug("net", "new keys wait for a connection's next byte");
+	ERR_clear_error();
+}
+
+enum status net_conn_update_keys(struct net_conn *conn)
+{
+	if (!conn->opened || conn->closed || !lws_get_ssl(conn->wsi))
+		return STATUS_UNAVAILABLE;
+	update_keys(conn);
+	return STATUS_OK;
+}
+
+// Something was sent or came: after an hour or 64 GiB the keys are changed.
+static void mind_keys(struct net_conn *conn)
+{
+	SSL *ssl = lws_get_ssl(conn->wsi);
+	if (!ssl || conn->closing)
+		return;
+	uint64_t bytes = BIO_number_read(SSL_get_rbio(ssl)) + BIO_number_written(SSL_get_wbio(ssl));
+	if (bytes - conn->keys_bytes > KEYS_BYTES || clock_steady_ms() - conn->keys_ms > KEYS_MS)
+		update_keys(conn);
+}
+
 // What libwebsockets has received.
 static int on_receive(struct net_conn *conn, const uint8_t *bytes, size_t length)
 {
 	if (conn->closing)
 		return 0;
 	heard(conn);
+	mind_keys(conn);
 	size_t ahead = lws_remaining_packet_payload(conn->wsi), limit = conn->rx.limit;
 	bool last = lws_is_final_fragment(conn->wsi) && !ahead, binary = lws_frame_is_binary(conn->wsi);
 	if (length > limit || ahead > limit || conn->rx.filled + length + ahead > limit) {
@@ -642,6 +692,15 @@ struct net_frame *net_conn_take_frame(struct net_conn *conn)
 	struct net_frame *frame = conn->rx.frame;
 	conn->rx.frame = NULL;
 	return frame;
+}
+
+const char *net_conn_authority(const struct net_conn *conn, const uint8_t **sha256)
+{
+	if (conn->dialled)
+		return net_dialled_authority(conn->dialled, sha256);
+	if (sha256)
+		*sha256 = NULL;
+	return NULL;
 }
 
 static int64_t held_back_ms(const struct net_conn *conn)
@@ -711,6 +770,10 @@ static int on_writable(struct net_conn *conn)
 {
 	if (conn->pong_due && send_pong(conn))
 		return -1;
+	if (conn->keys_due)
+		update_keys(conn);
+	else
+		mind_keys(conn);
 	if (!conn->queue_count)
 		return conn->closing ? send_close(conn) : 0;
 	if (conn->held)
@@ -758,6 +821,29 @@ static void on_destroy(struct lws *wsi, struct net_session *session)
 		listener->open--;
 }
 
+// The SSL_CTX of a listener's vhost is there to be completed; a fault ends the creation of the vhost.
+static int on_tls_context(struct lws *wsi, SSL_CTX *context)
+{
+	struct net_listener *listener = lws_vhost_user(lws_get_vhost(wsi));
+	return net_tls_attach(listener->tls, context) ? 0 : -1;
+}
+
+// One that dialled did not open. `why` is libwebsockets' own, if it has one.
+static void tell_failed(struct lws *wsi, struct net_conn *conn, const char *why)
+{
+	char text[96];
+	const char *fault = conn->dialled ? net_dialled_fault(conn->dialled) : "";
+	unsigned status = lws_http_client_http_response(wsi);
+	if (conn->opened || conn->closed || !conn->handler->failed)
+		return;
+	log_debug("net", "dialling: %s", why ? why : "no reason is known");
+	if (status && !fault[0]) {
+		snprintf(text, sizeof text, "the server answered %u instead of opening a WebSocket", status);
+		fault = text;
+	}
+	conn->handler->failed(conn->user, fault[0] ? fault : "nothing answers there");
+}
+
 // One that dialled and did not open, or is gone.
 static void client_gone(struct lws *wsi, struct net_conn *conn)
 {
@@ -767,7 +853,6 @@ static void client_gone(struct lws *wsi, struct net_conn *conn)
 
 int net_ws_callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in, size_t length)
 {
-	(void)user;
 	struct net_session *session = wsi ? lws_get_opaque_user_data(wsi) : NULL;
 	struct net_conn *conn = session && session->kind == SESSION_WS ? (struct net_conn *)session : NULL;
 	switch ((int)reason) {
@@ -801,7 +886,14 @@ int net_ws_callback(struct lws *wsi, enum lws_callback_reasons reason, void *use
 		if (conn)
 			tell_closed(conn);
 		return 0;
+	case LWS_CALLBACK_OPENSSL_LOAD_EXTRA_SERVER_VERIFY_CERTS:
+		return on_tls_context(wsi, user);
 	case LWS_CALLBACK_CLIENT_CONNECTION_ERROR:
+		if (conn)
+			tell_failed(wsi, conn, in);
+		if (conn)
+			client_gone(wsi, conn);
+		return 0;
 	case LWS_CALLBACK_CLIENT_CLOSED:
 		if (conn)
 			client_gone(wsi, conn);
@@ -816,6 +908,7 @@ int net_ws_callback(struct lws *wsi, enum lws_callback_reasons reason, void *use
 enum status net_dial(struct net_loop *loop, const struct net_dial_params *params, struct error *error)
 {
 	char address[LIMIT_SOCKET_PATH_BYTES + 2], host[300]; // host: as the header of that name has it, with the port
+	enum status status = STATUS_OK;
 	if (params->socket_path && strlen(params->socket_path) > LIMIT_SOCKET_PATH_BYTES)
 		return error_set(error, STATUS_INVALID_PARAMS, "the socket's path is too long: %s",
 				 params->socket_path);
@@ -826,6 +919,12 @@ enum status net_dial(struct net_loop *loop, const struct net_dial_params *params
 	conn->liveness = (lws_retry_bo_t){.secs_since_valid_ping = (uint16_t)params->ping_s,
 					  .secs_since_valid_hangup = (uint16_t)params->silence_s};
 	net_conn_trust(conn); // we chose whom to dial
+	struct net_dialled_params dialled = {.loop = loop, .tls = params->tls, .host = params->host, .wsi = &conn->wsi};
+	if (params->tls && (status = net_dialled_create(&conn->dialled, &dialled, error))) {
+		conn->closed = true; // no callback: the result tells
+		conn_destroy(conn);
+		return status;
+	}
 	snprintf(address, sizeof address, "+%s", params->socket_path ? params->socket_path : "");
 	if (params->socket_path)
 		snprintf(host, sizeof host, "localhost");
@@ -834,12 +933,16 @@ enum status net_dial(struct net_loop *loop, const struct net_dial_params *params
 			 params->port);
 	struct lws_client_connect_info info = {
 		.context = net_loop_context(loop),
-		.vhost = net_loop_base_vhost(loop),
+		.vhost = conn->dialled ? net_dialled_vhost(conn->dialled) : net_loop_base_vhost(loop),
 		.address = params->socket_path ? address : params->host,
 		.port = params->socket_path ? 0 : params->port,
 		.path = params->path,
 		.host = host,
 		.protocol = params->subprotocol,
+		.alpn = "http/1.1",
+		// Names are verified by tls_dial.c. Nobody whom we did not choose is dialled instead.
+		.ssl_connection = LCCSCF_HTTP_NO_FOLLOW_REDIRECT |
+				  (conn->dialled ? LCCSCF_USE_SSL | LCCSCF_SKIP_SERVER_CERT_HOSTNAME_CHECK : 0),
 		.local_protocol_name = "client",
 		.opaque_user_data = conn,
 		.retry_and_idle_policy = &conn->liveness,

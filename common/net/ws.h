@@ -50,6 +50,8 @@ struct net_handler {
 	void (*message)(void *user, struct net_conn *conn, const uint8_t *bytes, size_t length, bool binary);
 	// May be NULL. The queue was over LIMIT_STREAM_FULL_BYTES and is empty now: whoever held back may go on.
 	void (*drained)(void *user, struct net_conn *conn);
+	// May be NULL. One that dialled does not open: why, for a person. Its `closed` follows.
+	void (*failed)(void *user, const char *fault);
 	// Last call for this connection, also for one that was refused after `upgrade` accepted (conn is NULL then).
 	void (*closed)(void *user, struct net_conn *conn, int code);
 };
@@ -80,10 +82,10 @@ struct net_dial_params {
 	const char *path, *subprotocol, *bearer; // bearer may be NULL
 	const struct net_dial_tls *tls;          // NULL: plain. Read during the call only
 	int ping_s, silence_s;
-	const struct net_handler *handler; // opened, message, closed; closed with conn NULL if it never opened
+	const struct net_handler *handler; // opened, message, failed, closed; closed with conn NULL if it never opened
 	void *user;
 };
-// The outcome is a callback. Errors: STATUS_UNAVAILABLE, STATUS_OUT_OF_MEMORY.
+// The outcome is a callback. Errors: STATUS_INVALID_PARAMS (what tls says cannot be), STATUS_OUT_OF_MEMORY.
 enum status net_dial(struct net_loop *loop, const struct net_dial_params *params, struct error *error);
 
 // A message ready to send, shared by all who get it: serialised once, counted references.
@@ -127,15 +129,14 @@ struct net_frame *net_conn_take_frame(struct net_conn *conn);
 void net_conn_pause(struct net_conn *conn);
 void net_conn_resume(struct net_conn *conn);
 // Of a connection that dialled by TLS: the authority that its server's certificate comes from, as PEM and SHA-256 (32).
-// NULL before it is known. Why a handshake failed, for a person: net_conn_fault, valid in `closed` too ("" if it is
-// not known).
+// NULL without TLS. sha256 may be NULL.
 const char *net_conn_authority(const struct net_conn *conn, const uint8_t **sha256);
-const char *net_conn_fault(const struct net_conn *conn);
 // Stop and go on sending: what is queued waits, and what is sent joins it. Pings and their answers go all the same.
 void net_conn_hold(struct net_conn *conn, bool held);
 // Milliseconds since anything came from the peer.
 int64_t net_conn_silence_ms(const struct net_conn *conn);
 // Ask for new keys in both directions now (TLS 1.3's KeyUpdate). It is done by itself every hour and 64 GiB.
+// Errors: STATUS_UNAVAILABLE (not open, or without TLS).
 enum status net_conn_update_keys(struct net_conn *conn);
 void *net_conn_user(const struct net_conn *conn);
 size_t net_conn_queued_bytes(const struct net_conn *conn);
