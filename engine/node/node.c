@@ -47,6 +47,7 @@ struct node {
 	struct hotplug *hotplug;
 	struct readings *readings;
 	struct uplink *uplink;
+	struct relays *relays; // NULL: the server is on this machine
 	struct tenants *tenants;
 	struct saver *saver;
 	char cache[4096];
@@ -190,6 +191,19 @@ static void server_lost(void *arg)
 		tenants_kill_all(node->tenants);
 }
 
+static void fence(void *arg, bool fenced)
+{
+	struct node *node = arg;
+	if (node->relays)
+		relays_fence(node->relays, fenced);
+}
+
+static enum status dial_server(void *arg, struct net_dial_params *params, struct error *error)
+{
+	struct node *node = arg;
+	return uplink_dial(node->uplink, params, error);
+}
+
 static void tenant_ended(void *arg, const char *worker_id, const char *message)
 {
 	struct node *node = arg;
@@ -306,6 +320,7 @@ static enum status create_tenants(struct node *node, struct error *error)
 					.contract = node->contract,
 					.table = node->table,
 					.stream_path = stream,
+					.relays = node->relays,
 					.cache = node->cache,
 					.ended = tenant_ended,
 					.arg = node};
@@ -333,6 +348,7 @@ static enum status create_parts(struct node *node, struct error *error)
 				       .watched = set_watched,
 				       .serve = serve,
 				       .lost = server_lost,
+				       .fenced = fence,
 				       .gone = server_gone,
 				       .arg = node};
 	memcpy(prober.enabled, node->options.enabled, sizeof(prober.enabled));
@@ -341,6 +357,10 @@ static enum status create_parts(struct node *node, struct error *error)
 		prober_scan(node->prober); // before all else: drivers take their time
 		status = uplink_create(&node->uplink, &uplink, error);
 	}
+	if (!status && uplink_remote(node->uplink))
+		status = relays_create(&node->relays,
+				       &(struct relays_params){.loop = node->loop, .dial = dial_server, .arg = node},
+				       error);
 	if (!status)
 		status = create_tenants(node, error);
 	if (!status)
@@ -389,6 +409,7 @@ static void finish(struct node *node)
 		}
 	}
 	tenants_destroy(&node->tenants); // their memory is the devices'; and their calls the connection's
+	relays_destroy(&node->relays);
 	readings_destroy(&node->readings);
 	hotplug_destroy(&node->hotplug);
 	prober_destroy(&node->prober);

@@ -48,7 +48,8 @@ struct tenant {
 	enum backend_kind backend;
 	struct process process;
 	struct net_watch *socket;
-	int socket_fd; // owned by the watch
+	int socket_fd;       // owned by the watch
+	struct relay *relay; // of its stream; NULL: it has the server's socket, or the relay is gone
 	struct buffer in;
 	struct request *requests;
 	size_t request_count;
@@ -259,6 +260,9 @@ static void release(struct tenant *tenant, const struct error *error, int *patie
 	if (!--all->count)
 		net_timer_stop(all->params.loop, &all->look);
 	net_watch_destroy(&tenant->socket);
+	if (tenant->unwanted)
+		relay_destroy(&tenant->relay);
+	relay_let_go(&tenant->relay);
 	buffer_finish(&tenant->in);
 	free(tenant);
 }
@@ -319,6 +323,24 @@ static struct tenant *find(struct tenants *tenants, const struct uplink_call *ca
 	while (tenant && strcmp(tenant->worker_id, worker_id))
 		tenant = tenant->next;
 	return tenant;
+}
+
+static void relay_closed(void *arg, bool ended)
+{
+	struct tenant *tenant = arg;
+	tenant->relay = NULL;
+	tenant->unwanted |= ended;
+	kill_for(tenant, ended ? "" : "the worker lost its connection to the server");
+}
+
+// By a relay, which dials the server and says whose stream this is when it has it.
+static enum status create_relay(struct tenant *tenant, const struct uplink_call *call, int *out, struct error *error)
+{
+	const struct relay_params params = {.worker_id = tenant->worker_id,
+					    .key = json_get_string(call->params, "key", ""),
+					    .closed = relay_closed,
+					    .arg = tenant};
+	return relay_create(&tenant->relay, tenant->all->params.relays, &params, out, error);
 }
 
 // Dial the server's socket for workers and say whose stream this is.
@@ -397,15 +419,18 @@ void tenants_open(struct tenants *tenants, struct uplink_call *call)
 {
 	struct error error = {0};
 	struct tenant *tenant = NULL;
+	struct request *request = NULL;
 	int stream = -1;
 	if (find(tenants, call))
 		error_set(&error, STATUS_CONFLICT, "there is a worker of this id");
 	else if (tenants->count >= LIMIT_WORKERS)
 		error_set(&error, STATUS_LIMIT_EXCEEDED, "this node has %zu workers, and takes no more",
 			  tenants->count);
-	else if (!connect_stream(tenants, call, &stream, &error))
+	else
 		tenant = create(tenants, call);
-	struct request *request = tenant ? add_request(tenant, REQUEST_OPEN, OPEN_MS, &error) : NULL;
+	if (tenant && !(tenants->params.relays ? create_relay(tenant, call, &stream, &error)
+					       : connect_stream(tenants, call, &stream, &error)))
+		request = add_request(tenant, REQUEST_OPEN, OPEN_MS, &error);
 	if (!request) {
 		error_set(&error, STATUS_OUT_OF_MEMORY, "no memory for a worker");
 		fail_call(call, &error);
@@ -484,6 +509,7 @@ void tenants_close(struct tenants *tenants, struct uplink_call *call)
 	}
 	struct request *request = add_request(tenant, REQUEST_CLOSE, 0, &error);
 	tenant->unwanted = true;
+	relay_destroy(&tenant->relay);
 	process_kill(&tenant->process); // whatever becomes of the call
 	if (request)
 		request->call = call;
@@ -495,6 +521,7 @@ void tenants_kill_all(struct tenants *tenants)
 {
 	for (struct tenant *tenant = tenants->list; tenant; tenant = tenant->next) {
 		tenant->unwanted = true;
+		relay_destroy(&tenant->relay);
 		process_kill(&tenant->process);
 	}
 }

@@ -2,7 +2,7 @@
  *
  * A worker has two sockets: on 3 the node's, over which this calls worker.open, worker.device and worker.ping; on 4 a
  * stream that the node dialled to the server and on which it has said which worker this is. What a session does goes
- * over the second and never through the node.
+ * over the second and never through the node, unless the server is on another machine: then the node relays (relay.h).
  *
  * A worker ends by SIGKILL and in no other way that is planned: when the server asks for it, when it leaves a call
  * unanswered (a ping for 5 s), and when the connection to the server ends, since no session reaches it any more. An end
@@ -12,6 +12,7 @@
 #pragma once
 #include "common/wire/contract.h"
 #include "engine/device/table.h"
+#include "engine/node/relay.h"
 #include "engine/node/uplink.h"
 
 struct tenants;
@@ -21,6 +22,7 @@ struct tenants_params {
 	const struct contract *contract;
 	struct device_table *table;
 	const char *stream_path; // the server's socket for workers; copied
+	struct relays *relays;   // for workers of a server on another machine; NULL: they have that socket
 	const char *cache;       // the folder of compiled kernels; copied
 	// A worker that was open ended, unasked.
 	void (*ended)(void *arg, const char *worker_id, const char *message);

@@ -5,8 +5,8 @@
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
-#include "common/net/ws.h"
 #include "common/wire/message.h"
+#include "engine/node/lease.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,6 +32,7 @@ struct uplink {
 	char socket_path[LIMIT_SOCKET_PATH_BYTES + 1];
 	struct net_conn *conn; // NULL while there is none
 	struct net_timer redial, send;
+	struct lease lease;
 	int64_t redial_ms, lost_at_ms; // lost_at_ms: steady clock, of the last break or the start
 	int64_t notice_ms;             // steady clock: when to say again that no server answers
 	bool registering, registered;  // asked and not answered yet; answered
@@ -132,6 +133,7 @@ static void opened(void *user, struct net_conn *conn)
 	struct uplink *uplink = user;
 	uplink->conn = conn;
 	uplink->connections++;
+	lease_begin(&uplink->lease, conn);
 	net_conn_trust(conn);
 	uplink->record_due = uplink->devices_due = true;
 	send_due(uplink);
@@ -216,6 +218,7 @@ static void received(void *user, struct net_conn *conn, const uint8_t *bytes, si
 	struct uplink *uplink = user;
 	struct message message = {0};
 	struct error error = {0};
+	lease_heard(&uplink->lease);
 	enum status status = binary ? message_decode(&message, bytes, length, &error)
 				    : message_decode_text(&message, (const char *)bytes, length, &error);
 	if (status) {
@@ -259,6 +262,7 @@ static void closed(void *user, struct net_conn *conn, int code)
 	net_timer_stop(uplink->params.loop, &uplink->send);
 	if (conn)
 		uplink->params.lost(uplink->params.arg);
+	lease_end(&uplink->lease);
 	if (uplink->ended)
 		return;
 	if (uplink->leaving)
@@ -275,12 +279,22 @@ static void closed(void *user, struct net_conn *conn, int code)
 
 static const struct net_handler handler = {.opened = opened, .message = received, .closed = closed};
 
+enum status uplink_dial(struct uplink *uplink, struct net_dial_params *params, struct error *error)
+{
+	params->socket_path = uplink->socket_path;
+	return net_dial(uplink->params.loop, params, error);
+}
+
+bool uplink_remote(const struct uplink *uplink)
+{
+	return !uplink->socket_path[0];
+}
+
 static void dial(void *arg)
 {
 	struct uplink *uplink = arg;
 	struct error error = {0};
 	struct net_dial_params params = {
-		.socket_path = uplink->socket_path,
 		.path = "/node",
 		.subprotocol = "exogpu.node.v1",
 		.ping_s = LIMIT_NODE_PING_S,
@@ -288,7 +302,7 @@ static void dial(void *arg)
 		.handler = &handler,
 		.user = uplink,
 	};
-	if (net_dial(uplink->params.loop, &params, &error)) {
+	if (uplink_dial(uplink, &params, &error)) {
 		log_debug("node", "dialling the server: %s", error.message);
 		closed(uplink, NULL, 1006);
 	}
@@ -306,6 +320,7 @@ enum status uplink_create(struct uplink **out, const struct uplink_params *param
 	if (!uplink)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the connection to the server");
 	uplink->params = *params;
+	uplink->lease = (struct lease){.loop = params->loop, .changed = params->fenced, .arg = params->arg};
 	snprintf(uplink->socket_path, sizeof(uplink->socket_path), "%s", params->socket_path);
 	uplink->redial_ms = REDIAL_FIRST_MS;
 	uplink->lost_at_ms = clock_steady_ms();
@@ -331,6 +346,7 @@ void uplink_destroy(struct uplink **uplink)
 	(*uplink)->ended = true;
 	net_timer_stop((*uplink)->params.loop, &(*uplink)->redial);
 	net_timer_stop((*uplink)->params.loop, &(*uplink)->send);
+	lease_end(&(*uplink)->lease);
 	free(*uplink);
 	*uplink = NULL;
 }

@@ -7,7 +7,7 @@
  * gives up after the first 30 s, since that was the server that started it. Thread: the loop's. */
 #pragma once
 #include "common/json/json.h"
-#include "common/net/loop.h"
+#include "common/net/ws.h"
 #include "common/wire/contract.h"
 
 struct uplink;
@@ -30,6 +30,7 @@ struct uplink_params {
 	void (*watched)(void *arg, bool watched);
 	void (*serve)(void *arg, struct uplink_call *call); // takes the call
 	void (*lost)(void *arg);                            // a connection to the server ended
+	void (*fenced)(void *arg, bool fenced);             // the lease ran out, or goes on; see lease.h
 	void (*gone)(void *arg, const char *why);           // the server stopped, refused the node, or stayed away
 	void *arg;
 };
@@ -46,5 +47,9 @@ void uplink_notify(struct uplink *uplink, const char *method, struct json *param
 // Answer with a result (taken), or with an error if one is given; frees the call. Nothing is sent when the connection
 // that it came by has ended. The uplink must still be there.
 void uplink_answer(struct uplink_call **call, struct json *result, const struct error *error);
+// Dial the same server once more, for something else: fills in where it is and who we are. As net_dial.
+enum status uplink_dial(struct uplink *uplink, struct net_dial_params *params, struct error *error);
+// Whether it is on another machine.
+bool uplink_remote(const struct uplink *uplink);
 // node.telemetry; `telemetry` is taken. Left out when the server is slow to take what is there already.
 void uplink_send_telemetry(struct uplink *uplink, struct json *telemetry);
