@@ -6,6 +6,7 @@
  *   store                                    state.db and history.db, and the thread that writes them
  *   contracts                                schema/api.json and schema/node.json, as they are compiled in
  *   tokens                                   who may do what
+ *   authority                                certificates: the cluster's own, and the operator's
  *   events, cluster                          the state, and the stream of its changes
  *   tenants                                  what sessions own on devices, and the workers that hold it
  *   api, node links                          calls of clients; reports of nodes
@@ -48,6 +49,8 @@ struct app {
 	struct store *store;
 	struct contract *api_contract, *node_contract;
 	struct tokens *tokens;
+	struct authority *authority;
+	struct net_tls *tls; // NULL: on loopback plain HTTP is spoken
 	struct events *events;
 	struct cluster *cluster;
 	struct tenancy *tenants;
@@ -170,6 +173,24 @@ static enum status load_identity(struct app *app, struct error *error)
 	return error_set(error, status, "the cluster's identity could not be stored");
 }
 
+static enum status create_authority(struct app *app, struct error *error)
+{
+	struct authority_params params = {.loop = app->loop,
+					  .store = app->store,
+					  .directory = app->options.data,
+					  .cluster_id = app->cluster_id,
+					  .cluster_name = app->cluster_name,
+					  .cert_file = app->options.tls_cert,
+					  .key_file = app->options.tls_key,
+					  .names = app->options.tls_names};
+	enum status status = authority_create(&app->authority, &params, error);
+	if (!status && app->options.tls)
+		status = net_tls_create(&app->tls, app->loop, authority_pem(app->authority), error);
+	if (!status && app->tls)
+		status = authority_show(app->authority, app->tls, error);
+	return status;
+}
+
 static enum status create_state(struct app *app, struct error *error)
 {
 	char token[TOKEN_TEXT_BYTES];
@@ -188,6 +209,8 @@ static enum status create_state(struct app *app, struct error *error)
 	if (!status)
 		status = tokens_ensure_admin_file(app->tokens, app->token_path, token, error);
 	OPENSSL_cleanse(token, sizeof token);
+	if (!status)
+		status = create_authority(app, error);
 	if (!status)
 		status = events_create(&app->events, app->api_contract, watched_changed, app);
 	if (!status) {
@@ -214,6 +237,8 @@ static enum status create_doors(struct app *app, struct error *error)
 				 .events = app->events,
 				 .cluster = app->cluster,
 				 .tenants = app->tenants,
+				 .authority = app->authority,
+				 .tls = app->options.tls,
 				 .name = app->cluster_name,
 				 .cluster_id = app->cluster_id,
 				 .schema_sha256 = app->schema_sha256,
@@ -236,6 +261,8 @@ static enum status create_doors(struct app *app, struct error *error)
 				   .cluster = app->cluster,
 				   .tenants = app->tenants,
 				   .store = app->store,
+				   .authority = app->authority,
+				   .tls = app->tls,
 				   .address = app->options.address,
 				   .port = app->options.port,
 				   .socket_path = app->socket_path,
@@ -321,6 +348,8 @@ static void destroy(struct app *app)
 	api_destroy(&app->api);
 	tenancy_destroy(&app->tenants);
 	cluster_destroy(&app->cluster);
+	authority_destroy(&app->authority);
+	net_tls_destroy(&app->tls);
 	tokens_destroy(&app->tokens);
 	store_destroy(&app->store); // what waits is committed; outcomes that nobody is left to hear are dropped
 	events_destroy(&app->events);
@@ -378,6 +407,8 @@ int app_main(int argc, char **argv)
 	if (!status) {
 		print_ready(&app);
 		log_info("server", "exogpu %s serves %s from %s", EXOGPU_VERSION, http_url(app.http), app.options.data);
+		// To be compared by whoever gets the authority's certificate over the network.
+		log_info("server", "authority: %s", authority_fingerprint(app.authority));
 		net_loop_run(app.loop);
 	}
 	destroy(&app);

@@ -5,6 +5,7 @@
 #include "common/base/paths.h"
 
 #include <arpa/inet.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,15 +14,16 @@ enum { DEFAULT_PORT = 52415 };
 
 // As they are on the command line.
 struct words {
-	const char *listen, *data, *name, *log_level, *tls_cert, *tls_key;
+	const char *listen, *data, *name, *log_level, *tls_cert, *tls_key, *tls_names;
 	bool no_local_node, lan, help;
 };
 
 static const struct flag flags[] = {
 	{"listen", "ADDRESS:PORT",
-	 "where to listen, [ADDRESS]:PORT with IPv6\n"
+	 "where to listen, [ADDRESS]:PORT with IPv6: plain HTTP on loopback, TLS anywhere else\n"
 	 "(default 127.0.0.1:52415; port 0: any free one)",
 	 offsetof(struct words, listen)},
+	{"lan", NULL, "listen for the whole network: 0.0.0.0:52415, by TLS", offsetof(struct words, lan)},
 	{"data", "DIR",
 	 "the data directory\n"
 	 "(default $EXOGPU_DATA, $XDG_DATA_HOME/exogpu, ~/.local/share/exogpu)",
@@ -29,9 +31,15 @@ static const struct flag flags[] = {
 	{"name", "NAME", "what this cluster is called (default: the host's name; kept)", offsetof(struct words, name)},
 	{"no-local-node", NULL, "do not lend this machine's devices", offsetof(struct words, no_local_node)},
 	{"log-level", "LEVEL", "error, warning, info (default) or debug", offsetof(struct words, log_level)},
-	{"lan", NULL, NULL, offsetof(struct words, lan)},
-	{"tls-cert", "FILE", NULL, offsetof(struct words, tls_cert)},
-	{"tls-key", "FILE", NULL, offsetof(struct words, tls_key)},
+	{"tls-cert", "FILE",
+	 "show browsers this certificate (PEM, those between it and its root after it)\n"
+	 "instead of the cluster's own; read again when it changes",
+	 offsetof(struct words, tls_cert)},
+	{"tls-key", "FILE", "its key (PEM, without a password)", offsetof(struct words, tls_key)},
+	{"tls-name", "NAME,...",
+	 "names and addresses that this server is reached by, besides the machine's own:\n"
+	 "for its certificate, and for whom it answers to",
+	 offsetof(struct words, tls_names)},
 	{"help", NULL, "this text", offsetof(struct words, help)},
 	{0},
 };
@@ -42,8 +50,8 @@ void options_print_help(void)
 	       "Usage: exogpu serve [OPTION...]\n\n");
 	flags_print(flags, stdout);
 	printf("\n"
-	       "Listens on loopback only in this version: --lan, --tls-cert and --tls-key come with TLS.\n"
-	       "The first admin token is in DIR/admin.token.\n");
+	       "The first admin token is in DIR/admin.token, the certificate of the cluster's authority in\n"
+	       "DIR/tls/authority.pem: give that one to browsers and client commands elsewhere.\n");
 }
 
 static enum status usage(struct error *error, const char *message)
@@ -53,23 +61,18 @@ static enum status usage(struct error *error, const char *message)
 	return STATUS_INVALID_PARAMS;
 }
 
-// Loopback, or the answer why not.
-static enum status check_loopback(const struct options *options, struct error *error)
-{
-	if (!strncmp(options->address, "127.", 4) || !strcmp(options->address, "::1"))
-		return STATUS_OK;
-	error_set(error, STATUS_INVALID_PARAMS,
-		  "%s is not a loopback address, and off loopback exogpu speaks TLS only, which is "
-		  "not there yet",
-		  options->address);
-	error_hint(error, "listen on 127.0.0.1 and reach it through an SSH tunnel: ssh -L 52415:127.0.0.1:52415 HOST");
-	return STATUS_INVALID_PARAMS;
-}
-
 static bool is_numeric(const char *address)
 {
 	uint8_t bytes[16];
 	return inet_pton(AF_INET, address, bytes) == 1 || inet_pton(AF_INET6, address, bytes) == 1;
+}
+
+static bool is_loopback(const char *address)
+{
+	uint8_t bytes[16];
+	if (inet_pton(AF_INET, address, bytes) == 1)
+		return bytes[0] == 127;
+	return inet_pton(AF_INET6, address, bytes) == 1 && !memcmp(bytes, &in6addr_loopback, sizeof bytes);
 }
 
 // ADDRESS:PORT, [ADDRESS]:PORT, ADDRESS or :PORT.
@@ -104,24 +107,42 @@ static enum status parse_listen(struct options *options, const char *text, struc
 		return error_set(error, STATUS_INVALID_PARAMS, "%s; \"%s\" is not a numeric address", form,
 				 options->address);
 	}
-	return check_loopback(options, error);
+	return STATUS_OK;
+}
+
+static enum status check_tls(const struct options *options, struct error *error)
+{
+	if (!options->tls_cert != !options->tls_key)
+		return usage(error, "--tls-cert and --tls-key go together");
+	if (options->tls || (!options->tls_cert && !options->tls_names))
+		return STATUS_OK;
+	error_set(error, STATUS_INVALID_PARAMS,
+		  "%s is a loopback address, where plain HTTP is spoken and no certificate "
+		  "shown",
+		  options->address);
+	error_hint(error, "listen for the network with --lan, or with --listen on an address that is not loopback's");
+	return STATUS_INVALID_PARAMS;
 }
 
 static enum status take(struct options *options, const struct words *words, struct error *error)
 {
-	if (words->lan || words->tls_cert || words->tls_key) {
-		error_set(error, STATUS_INVALID_PARAMS, "TLS, and with it --lan, is not there yet");
-		error_hint(error,
-			   "serve on loopback and reach it through an SSH tunnel: ssh -L 52415:127.0.0.1:52415 HOST");
-		return STATUS_INVALID_PARAMS;
-	}
+	if (words->lan && words->listen)
+		return usage(error, "--lan says where to listen, and so does --listen: give one of them");
 	if (words->name && strlen(words->name) > 64)
 		return usage(error, "--name takes 1 to 64 bytes");
 	if (words->log_level && log_level_parse(words->log_level, &options->log_level))
 		return usage(error, "--log-level takes error, warning, info or debug");
 	options->name = words->name;
 	options->local_node = !words->no_local_node;
+	options->tls_cert = words->tls_cert;
+	options->tls_key = words->tls_key;
+	options->tls_names = words->tls_names;
+	if (words->lan)
+		snprintf(options->address, sizeof options->address, "0.0.0.0");
 	enum status status = words->listen ? parse_listen(options, words->listen, error) : STATUS_OK;
+	options->tls = !is_loopback(options->address);
+	if (!status)
+		status = check_tls(options, error);
 	if (!status)
 		status = paths_data_directory(words->data, options->data, sizeof options->data, error);
 	return status;

@@ -7,6 +7,7 @@
 #include "common/wire/contract.h"
 #include "common/wire/message.h"
 #include "server/cluster/cluster.h"
+#include "server/security/authority.h"
 #include "server/security/tokens.h"
 #include "server/tenants/tenants.h"
 
@@ -21,6 +22,8 @@ struct api_params {
 	struct events *events;
 	struct cluster *cluster;
 	struct tenancy *tenants;
+	const struct authority *authority;
+	bool tls; // clients reach this server by it
 	const char *name, *cluster_id, *schema_sha256;
 	int64_t started_ms;
 };

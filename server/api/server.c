@@ -2,10 +2,19 @@
 #include "common/base/clock.h"
 #include "server/api/call.h"
 
+#include <stdio.h>
+
+static const char *print_sha256(const uint8_t *bytes, char text[2 * NET_SHA256_BYTES + 1])
+{
+	for (size_t i = 0; i < NET_SHA256_BYTES; i++)
+		snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+	return text;
+}
+
 static enum status server_info(struct api_call *call, const struct json *params, struct json **result,
 			       struct error *error)
 {
-	char at[CLOCK_TEXT_BYTES];
+	char at[CLOCK_TEXT_BYTES], sha256[2 * NET_SHA256_BYTES + 1];
 	const struct api_params *server = &call->api->params;
 	struct json *info = json_new_object(), *limits = json_new_object();
 	(void)params, (void)error;
@@ -17,8 +26,8 @@ static enum status server_info(struct api_call *call, const struct json *params,
 #define X(name, word, value) json_set_integer(limits, word, name);
 	LIMIT_LIST(X)
 #undef X
-	json_set_bool(info, "tls", false);
-	json_set_string(info, "authority_sha256", NULL);
+	json_set_bool(info, "tls", server->tls);
+	json_set_string(info, "authority_sha256", print_sha256(authority_sha256(server->authority), sha256));
 	json_set(info, "limits", limits);
 	*result = info;
 	return STATUS_OK;

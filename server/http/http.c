@@ -5,6 +5,7 @@
 #include "server/http/assets.h"
 #include "server/http/metrics.h"
 
+#include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,18 +13,17 @@
 
 #define WORKER_SUBPROTOCOL "exogpu.worker.v1"
 
-enum { HOSTS = 8 };
-
 struct http {
 	struct http_params params;
 	struct net_listener *tcp, *local;
 	struct assets *assets;
-	char hosts[HOSTS][80]; // what Host may say
-	size_t host_count;
-	char url[128];
+	char url[300];
 };
 
-// Nothing from elsewhere, nothing inline, no frames: a page that is not ours gets nothing to hold on to.
+// Nothing from elsewhere, nothing inline, no frames: a page that is not ours gets nothing to hold on to. No
+// Strict-Transport-Security: where the authority is the cluster's own, a browser that has once been told to insist on
+// it could not be talked past a new authority or a certificate that ended, and everything else on that host would be
+// held to TLS too. Nothing is lost with it: this port never speaks plain HTTP.
 static const struct net_header security_headers[] = {
 	{"content-security-policy:",
 	 "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src "
@@ -53,21 +53,34 @@ static const struct net_handler to_worker = {.opened = worker_link_opened,
 					     .drained = worker_link_drained,
 					     .closed = worker_link_closed};
 
-static void add_host(struct http *http, const char *name, int port)
+// NAME, NAME:PORT, [ADDRESS] or [ADDRESS]:PORT, without the port into name[256]. False: none of these.
+static bool read_host(const char *host, char name[256])
 {
-	if (http->host_count + 2 > HOSTS)
-		return;
-	snprintf(http->hosts[http->host_count++], sizeof http->hosts[0], "%s:%d", name, port);
-	if (port == 80)
-		snprintf(http->hosts[http->host_count++], sizeof http->hosts[0], "%s", name);
+	const bool brackets = host[0] == '[';
+	const char *from = host + brackets, *end = from + strcspn(from, brackets ? "]" : ":"), *port = end;
+	if (brackets && *port++ != ']')
+		return false;
+	if (*port && (*port != ':' || strspn(port + 1, "0123456789") != strlen(port + 1)))
+		return false;
+	snprintf(name, 256, "%.*s", (int)(end - from), from);
+	return name[0] != 0;
 }
 
+// A page that rebinds its own name to this machine's address comes here with that name, so names must be this server's;
+// an address cannot be rebound. Off loopback a foreign page fails at the certificate already. Where only this machine
+// can come, of names localhost alone is taken: others can be claimed by neighbours, by multicast DNS. The port does not
+// matter: it may have been forwarded.
 static bool host_allowed(const struct http *http, const struct net_request *request)
 {
-	for (size_t i = 0; i < http->host_count; i++)
-		if (!strcasecmp(request->host, http->hosts[i]))
-			return true;
-	return request->local;
+	char name[256];
+	unsigned char address[16];
+	if (request->local)
+		return true;
+	if (!read_host(request->host, name))
+		return false;
+	return inet_pton(request->host[0] == '[' ? AF_INET6 : AF_INET, name, address) == 1 ||
+	       !strcasecmp(name, "localhost") ||
+	       (http->params.tls && authority_knows_name(http->params.authority, name));
 }
 
 // Absent, as from programs, or exactly the page that this server served to that Host.
@@ -76,7 +89,7 @@ static bool origin_allowed(const struct net_request *request)
 	char own[300];
 	if (!request->origin[0])
 		return true;
-	snprintf(own, sizeof own, "http://%s", request->host);
+	snprintf(own, sizeof own, "%s://%s", request->tls ? "https" : "http", request->host);
 	return !strcasecmp(request->origin, own);
 }
 
@@ -104,7 +117,8 @@ static bool check_host(const struct http *http, const struct net_request *reques
 	if (host_allowed(http, request))
 		return true;
 	fail(response, STATUS_FORBIDDEN, "this server does not go by the name in Host",
-	     "open it by the address that it printed");
+	     http->params.tls ? "open it by the address that it printed, or start it with --tls-name NAME"
+			      : "open it by the address that it printed");
 	return false;
 }
 
@@ -160,6 +174,15 @@ static void serve_schema(struct net_response *response)
 	response->body_bytes = length;
 }
 
+// Open, since it is public: what a phone needs to trust this server. The type makes phones offer to install it.
+static void serve_authority(const struct http *http, struct net_response *response)
+{
+	response->status = 200;
+	response->content_type = "application/x-x509-ca-cert";
+	response->body = (const uint8_t *)authority_pem(http->params.authority);
+	response->body_bytes = strlen(authority_pem(http->params.authority));
+}
+
 static void serve_health(struct net_response *response)
 {
 	static const char text[] = "{\"status\":\"ok\",\"version\":\"" EXOGPU_VERSION "\"}\n";
@@ -197,6 +220,8 @@ static void on_http(void *context, const struct net_request *request, struct net
 		serve_health(response);
 	else if (!strcmp(request->path, "/schema/api.json"))
 		serve_schema(response);
+	else if (!strcmp(request->path, "/ca.pem"))
+		serve_authority(http, response);
 	else if (!strcmp(request->path, "/metrics"))
 		serve_metrics(http, request, response);
 	else if (!strcmp(request->path, "/ws") || !strcmp(request->path, "/node"))
@@ -311,6 +336,17 @@ static const struct net_handler handler = {.http = on_http,
 
 static const char *const subprotocols[] = {"exogpu.v1", "exogpu.node.v1", WORKER_SUBPROTOCOL, NULL};
 
+// Bound to all addresses: by the name or address that others are likely to reach this machine by.
+static void print_url(struct http *http)
+{
+	const char *host = http->params.address, *reachable = authority_reachable_name(http->params.authority);
+	const bool all = !strcmp(host, "0.0.0.0") || !strcmp(host, "::");
+	if (all)
+		host = reachable[0] ? reachable : "127.0.0.1";
+	snprintf(http->url, sizeof http->url, strchr(host, ':') ? "%s://[%s]:%d/" : "%s://%s:%d/",
+		 http->params.tls ? "https" : "http", host, net_listener_port(http->tcp));
+}
+
 enum status http_create(struct http **out, const struct http_params *params, struct error *error)
 {
 	struct http *http = calloc(1, sizeof(*http));
@@ -320,6 +356,7 @@ enum status http_create(struct http **out, const struct http_params *params, str
 	http->params = *params;
 	struct net_listener_params tcp = {.address = params->address,
 					  .port = params->port,
+					  .tls = params->tls,
 					  .ping_s = LIMIT_CLIENT_PING_S,
 					  .silence_s = LIMIT_CLIENT_SILENCE_S,
 					  .subprotocols = subprotocols,
@@ -328,6 +365,7 @@ enum status http_create(struct http **out, const struct http_params *params, str
 					  .context = http};
 	struct net_listener_params local = tcp;
 	local.address = NULL;
+	local.tls = NULL;
 	local.socket_path = params->socket_path;
 	local.ping_s = LIMIT_NODE_PING_S;
 	local.silence_s = LIMIT_NODE_SILENCE_S;
@@ -340,16 +378,7 @@ enum status http_create(struct http **out, const struct http_params *params, str
 		http_destroy(&http);
 		return status;
 	}
-	int port = net_listener_port(http->tcp);
-	bool ipv6 = strchr(params->address, ':') != NULL;
-	char address[80];
-	snprintf(address, sizeof address, ipv6 ? "[%.60s]" : "%.60s", params->address);
-	snprintf(http->url, sizeof http->url, "http://%s:%d/", address, port);
-	add_host(http, "localhost", port);
-	add_host(http, "127.0.0.1", port);
-	add_host(http, "[::1]", port);
-	if (strcmp(address, "127.0.0.1") != 0 && strcmp(address, "[::1]") != 0)
-		add_host(http, address, port);
+	print_url(http);
 	*out = http;
 	return STATUS_OK;
 }

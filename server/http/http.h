@@ -1,11 +1,12 @@
 /* The port: which request goes where, and who is let in.
  *
- * Every answer carries the security headers. On TCP the Host must name this server and an Origin must be the page's own
- * (DNS rebinding and hostile pages end here); the Unix socket belongs to the data directory's owner. Thread: the
- * loop's. */
+ * Every answer carries the security headers. On TCP the Host must be a name of this server's or an address, and an
+ * Origin must be the page's own (DNS rebinding and hostile pages end here); the Unix socket belongs to the data
+ * directory's owner. Thread: the loop's. */
 #pragma once
 #include "server/api/api.h"
 #include "server/api/node_link.h"
+#include "server/security/authority.h"
 
 struct http;
 
@@ -18,6 +19,8 @@ struct http_params {
 	struct cluster *cluster;
 	struct tenancy *tenants;
 	struct store *store;
+	const struct authority *authority;
+	struct net_tls *tls; // NULL: plain HTTP
 	const char *address; // to listen on, numeric
 	int port;            // 0: any
 	const char *socket_path;
@@ -26,5 +29,5 @@ struct http_params {
 // Listens on both. Errors: those of net_listener_create.
 enum status http_create(struct http **out, const struct http_params *params, struct error *error);
 void http_destroy(struct http **http);
-// Where the dashboard is: http://127.0.0.1:52415/
+// Where the dashboard is, for somebody elsewhere if it can be reached from there: http://127.0.0.1:52415/
 const char *http_url(const struct http *http);

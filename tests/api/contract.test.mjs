@@ -34,6 +34,7 @@ const fitting = {
 	"compute.launch": () => ({ module_id: context.module, kernel: "k", grid: [1, 1, 1], block: [1, 1, 1],
 		args: [{ allocation_id: context.allocation }, { f32: 1 }], timeout_ms: 1000 }),
 	"compute.unload": () => ({ module_id: context.spareModule }),
+	"certificate.list": () => ({}),
 };
 const context = {};
 

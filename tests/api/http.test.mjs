@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { statSync } from "node:fs";
 import http from "node:http";
+import { hostname } from "node:os";
 import { after, before, describe, test } from "node:test";
 import { gunzipSync } from "node:zlib";
 import { Client, FakeNode, assertContractKept } from "./client.mjs";
@@ -123,7 +124,8 @@ describe("HTTP", () => {
 	});
 
 	test("Host must name this server", async () => {
-		for (const host of ["evil.example", `evil.example:${server.port}`, "127.0.0.1", `127.0.0.1:${server.port + 1}`, "localhost",
+		for (const host of ["evil.example", `evil.example:${server.port}`, `${hostname()}:${server.port}`, `${hostname()}.local`, "127.1",
+			"[127.0.0.1]", "[::1", "[::1]x", "::1", "127.0.0.1:x", ":1",
 			`localhost.evil.example:${server.port}`, `127.0.0.1:${server.port}.evil.example`, `${"x".repeat(300)}:${server.port}`, " "]) {
 			for (const path of ["/", "/healthz", "/schema/api.json", "/metrics"])
 				assert.equal((await server.http(path, { headers: { host } })).status, 403, `${host} ${path}`);
@@ -131,6 +133,9 @@ describe("HTTP", () => {
 			assert.match(await raw.until(/HTTP\/1\.. \d+/), /HTTP\/1\.. 403/, host);
 			raw.socket.destroy();
 		}
+		// An address cannot be rebound, and a port may have been forwarded.
+		for (const host of ["127.0.0.1", `127.0.0.1:${server.port + 1}`, "localhost", "10.1.2.3:80", "[fd00::1]:443", "[::1]"])
+			assert.equal((await server.http("/healthz", { headers: { host } })).status, 200, host);
 		for (const host of [own(), `localhost:${server.port}`, `LocalHost:${server.port}`, `[::1]:${server.port}`])
 			assert.equal((await server.http("/healthz", { headers: { host } })).status, 200, host);
 		const bare = connectRaw(server, "GET /healthz HTTP/1.0\r\n\r\n");
