@@ -18,6 +18,8 @@
 #include "server/app.h"
 
 #include "common/base/clock.h"
+#include "common/base/process.h"
+#include "common/net/supervisor.h"
 #include "server/api/api.h"
 #include "server/api/node_link.h"
 #include "server/data_directory.h"
@@ -34,7 +36,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -46,6 +47,7 @@ struct app {
 	int lock;
 	struct net_loop *loop;
 	struct net_watch *signals;
+	struct supervisor supervisor;
 	struct store *store;
 	struct contract *api_contract, *node_contract;
 	struct tokens *tokens;
@@ -88,6 +90,7 @@ static void stop(struct app *app)
 		return;
 	app->stopping = true;
 	log_info("server", "stopping");
+	supervisor_stopping(&app->supervisor);
 	app->stop_by_ms = clock_steady_ms() + STOP_LIMIT_MS;
 	api_shut_down(app->api);
 	node_links_shut_down(app->nodes);
@@ -317,8 +320,10 @@ static enum status create(struct app *app, struct error *error)
 	enum status status = data_directory_open(app->options.data, &app->lock, error);
 	if (!status)
 		status = net_loop_create(&app->loop, error);
-	if (!status)
+	if (!status) {
+		supervisor_init(&app->supervisor, app->loop);
 		status = block_signals(app, error);
+	}
 	if (!status)
 		status = create_state(app, error);
 	if (!status)
@@ -356,6 +361,7 @@ static void destroy(struct app *app)
 	contract_destroy(&app->node_contract);
 	contract_destroy(&app->api_contract);
 	net_watch_destroy(&app->signals);
+	supervisor_finish(&app->supervisor);
 	net_loop_destroy(&app->loop);
 	if (app->lock >= 0)
 		close(app->lock);
@@ -397,15 +403,15 @@ int app_main(int argc, char **argv)
 		return 0;
 	}
 	umask(077);
-#ifdef NDEBUG
-	prctl(PR_SET_DUMPABLE, 0); // no core file may hold a token's hash or a tenant's bytes
-#endif
+	if (process_keep_secrets(&error))
+		return complain(&error, 1);
 	log_set_level(app.options.log_level);
 	snprintf(app.socket_path, sizeof app.socket_path, "%s/exogpu.sock", app.options.data);
 	snprintf(app.token_path, sizeof app.token_path, "%s/admin.token", app.options.data);
 	enum status status = create(&app, &error);
 	if (!status) {
 		print_ready(&app);
+		supervisor_ready(&app.supervisor);
 		log_info("server", "exogpu %s serves %s from %s", EXOGPU_VERSION, http_url(app.http), app.options.data);
 		// To be compared by whoever gets the authority's certificate over the network.
 		log_info("server", "authority: %s", authority_fingerprint(app.authority));

@@ -8,3 +8,7 @@
 size_t process_resident_pages(void);
 // The path of the running binary into path[size]. Errors: STATUS_UNAVAILABLE.
 enum status process_binary(char *path, size_t size, struct error *error);
+// No core file of this process is ever written: one could hold a token or a tenant's bytes. In release builds no other
+// process of its user may look into it either. Children start as usual, but for the limit of core files.
+// Errors: STATUS_UNAVAILABLE.
+enum status process_keep_secrets(struct error *error);

@@ -9,7 +9,9 @@
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/paths.h"
+#include "common/base/process.h"
 #include "common/net/stream.h"
+#include "common/net/supervisor.h"
 #include "engine/device/registry.h"
 #include "engine/node/cache.h"
 #include "engine/node/hotplug.h"
@@ -43,6 +45,7 @@ struct node {
 	struct device_table *table;
 	struct net_loop *loop;
 	struct net_watch *signals;
+	struct supervisor supervisor;
 	struct prober *prober;
 	struct hotplug *hotplug;
 	struct readings *readings;
@@ -244,6 +247,7 @@ static void signalled(void *arg, int fd)
 	while (read(fd, &signal, sizeof(signal)) == (ssize_t)sizeof(signal))
 		if (!node->stopping) {
 			node->stopping = true;
+			supervisor_stopping(&node->supervisor);
 			net_timer_start(node->loop, &node->goodbye, GOODBYE_MS, stop_now, node);
 			uplink_close(node->uplink);
 		}
@@ -388,8 +392,10 @@ static enum status create(struct node *node, const sigset_t *ends, struct error 
 		status = contract_create(&node->contract, CONTRACT_NODE, error);
 	if (!status)
 		status = net_loop_create(&node->loop, error);
-	if (!status)
+	if (!status) {
+		supervisor_init(&node->supervisor, node->loop);
 		status = watch_signals(node, ends, error);
+	}
 	if (!status)
 		status = saver_create(&node->saver, path, error);
 	if (!status)
@@ -416,6 +422,7 @@ static void finish(struct node *node)
 	uplink_destroy(&node->uplink);
 	saver_destroy(&node->saver);
 	net_watch_destroy(&node->signals);
+	supervisor_finish(&node->supervisor);
 	net_loop_destroy(&node->loop);
 	contract_destroy(&node->contract);
 	device_table_destroy(&node->table);
@@ -462,10 +469,13 @@ int node_main(int argc, char **argv)
 	sigaddset(&ends, SIGTERM);
 	sigaddset(&ends, SIGINT);
 	sigprocmask(SIG_BLOCK, &ends, NULL); // before any thread is made: they all leave these to the loop
-	enum status status = create(node, &ends, &error);
+	enum status status = process_keep_secrets(&error);
 	if (!status)
+		status = create(node, &ends, &error);
+	if (!status) {
+		supervisor_ready(&node->supervisor);
 		net_loop_run(node->loop);
-	else if (status != STATUS_CONFLICT || error.message[0])
+	} else if (status != STATUS_CONFLICT || error.message[0])
 		log_error("node", "%s%s%s", error.message[0] ? error.message : status_text(status),
 			  error.hint[0] ? "; " : "", error.hint);
 	bool failed = status && !(status == STATUS_CONFLICT && !error.message[0]);
