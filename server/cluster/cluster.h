@@ -54,6 +54,36 @@ void cluster_report_telemetry(struct cluster *cluster, const char *node_id, cons
 // The connection of a node is gone. Nothing happens if another one speaks for it already.
 void cluster_lose_node(struct cluster *cluster, const char *node_id, struct cluster_link *link, const char *reason);
 
+// Whether a node belongs to the cluster; *local (may be NULL): whether it is the server's own machine's.
+bool cluster_has_node(const struct cluster *cluster, const char *node_id, bool *local);
+// Nodes that are let in and removed. The rows, and the change that tells a person, are added to `batch` (taken, also on
+// failure), which the caller has filled with what belongs to it, and which is committed as a whole; `done` is called
+// once it is. Errors at once, and then `done` is not called: STATUS_LIMIT_EXCEEDED (LIMIT_NODES), the store's.
+struct cluster_move {
+	const char *node_id;
+	const struct json *record; // NodeRecord, checked; of a node that joins. It is offline until it registers
+	const char *how;           // "joined with a ticket"
+	void (*done)(void *context, enum status status, const struct error *error);
+	void *context;
+};
+enum status cluster_join_node(struct cluster *cluster, const struct cluster_move *move, struct store_batch **batch,
+			      struct error *error);
+// The node is offline from now on, whatever becomes of the batch; it and its devices are gone once that is stored.
+// Errors also: STATUS_NOT_FOUND, STATUS_CONFLICT (the server's own, or being removed already).
+enum status cluster_remove_node(struct cluster *cluster, const struct cluster_move *move, struct store_batch **batch,
+				struct error *error);
+// A node that waits to be let in is none of the cluster's, but everyone sees it: tell that it came (kind node.waiting)
+// or went without joining (node.refused). Not stored.
+struct cluster_waiting {
+	const struct json *record; // NodeRecord
+	const char *kind, *summary;
+	int64_t since_ms; // wall clock
+};
+void cluster_tell_waiting(struct cluster *cluster, const struct cluster_waiting *waiting);
+struct json *cluster_waiting_json(const struct json *record, int64_t since_ms); // Node of schema/api.json, pending
+// Node of schema/api.json; NULL if there is none of this id.
+struct json *cluster_describe_node(const struct cluster *cluster, const char *node_id);
+
 // Told when a node is gone (device_id NULL), or when it does not find one of its devices any more. One listener.
 void cluster_listen(struct cluster *cluster,
 		    void (*lost)(void *context, const char *node_id, const char *device_id, const char *why),

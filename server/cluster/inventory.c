@@ -1,9 +1,9 @@
 /* Changes of the inventory: nodes that come and go, devices that they report, what a person asks of a device.
  *
  * Each follows the one direction: work out the change, give it to the store, and when it is on disk apply it and push
- * it. A proposal (struct proposal) carries what is to be applied; its node may not go away, nodes and devices never do.
- * A failed commit changes nothing here: the node reports again when it connects again or sees something new.
- * Thread: the loop's. */
+ * it. A proposal (struct proposal) carries what is to be applied; its node and devices do not go away, even when they
+ * are removed (membership.c): shells of them stay. A failed commit changes nothing here: the node reports again when it
+ * connects again or sees something new. Thread: the loop's. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/cluster/state.h"
@@ -79,8 +79,13 @@ static void node_registered(void *context, enum status status, const struct erro
 {
 	struct proposal *proposal = context;
 	struct cluster_node *node = proposal->node;
+	struct error leaving = {0};
 	if (node->arriving == proposal->link)
 		node->arriving = NULL;
+	if (!status && node->leaving) {
+		status = error_set(&leaving, STATUS_CONFLICT, "the node is being removed");
+		error = &leaving;
+	}
 	if (!status) {
 		if (node->link && node->link != proposal->link) {
 			cluster_tell_lost(proposal->cluster, node->node_id, NULL, "its node connected anew");
@@ -119,6 +124,8 @@ enum status cluster_register_node(struct cluster *cluster, const struct json *re
 		node = cluster_add_node(cluster, node_id);
 	if (!node)
 		return error_set(error, STATUS_LIMIT_EXCEEDED, "the cluster has %d nodes already", LIMIT_NODES);
+	if (node->leaving)
+		return error_set(error, STATUS_CONFLICT, "the node is being removed");
 	if (!node->record) // in the list from now on; what it is follows when it is stored
 		node->record = json_copy(record);
 	struct proposal *proposal = proposal_create(cluster, node);
@@ -179,7 +186,7 @@ void cluster_lose_node(struct cluster *cluster, const char *node_id, struct clus
 	struct cluster_node *node = cluster_find_node(cluster, node_id);
 	if (node && node->arriving == link)
 		node->arriving = NULL;
-	if (!node || node->link != link)
+	if (!node || node->leaving || node->link != link)
 		return;
 	struct change change = {.kind = "node.offline", .level = "attention", .keep = true};
 	snprintf(change.summary, sizeof change.summary, "offline: %s", reason);
@@ -385,7 +392,7 @@ enum status cluster_report_devices(struct cluster *cluster, const char *node_id,
 {
 	struct cluster_node *node = cluster_find_node(cluster, node_id);
 	size_t waiting = 0;
-	if (!node)
+	if (!node || node->leaving)
 		return error_set(error, STATUS_NOT_FOUND, "there is no node %.64s", node_id);
 	if (!node->storing && !node->reports)
 		return store_report(cluster, node, devices, done, context, error);

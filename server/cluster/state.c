@@ -40,13 +40,44 @@ static bool make_room(void *array, size_t count, size_t *capacity)
 	return true;
 }
 
+// One of that id that was removed comes back.
+static struct cluster_node *revive_node(struct cluster *cluster, const char *node_id)
+{
+	for (size_t i = 0; i < cluster->gone_node_count; i++) {
+		struct cluster_node *node = cluster->gone_nodes[i];
+		if (strcmp(node->node_id, node_id) != 0)
+			continue;
+		cluster->gone_nodes[i] = cluster->gone_nodes[--cluster->gone_node_count];
+		return node;
+	}
+	return NULL;
+}
+
+static struct cluster_device *revive_device(struct cluster *cluster, const char *device_id)
+{
+	for (size_t i = 0; i < cluster->gone_device_count; i++) {
+		struct cluster_device *device = cluster->gone_devices[i];
+		if (strcmp(device->device_id, device_id) != 0)
+			continue;
+		cluster->gone_devices[i] = cluster->gone_devices[--cluster->gone_device_count];
+		return device;
+	}
+	return NULL;
+}
+
+// Room among those that are here is also made among those that are gone, so that going never fails.
 struct cluster_node *cluster_add_node(struct cluster *cluster, const char *node_id)
 {
-	struct cluster_node *node = cluster->node_count < LIMIT_NODES ? calloc(1, sizeof(*node)) : NULL;
-	if (!node || !make_room(&cluster->nodes, cluster->node_count, &cluster->node_capacity)) {
-		free(node);
+	size_t all = cluster->node_count + cluster->gone_node_count;
+	if (cluster->node_count >= LIMIT_NODES ||
+	    !make_room(&cluster->nodes, cluster->node_count, &cluster->node_capacity) ||
+	    !make_room(&cluster->gone_nodes, all, &cluster->gone_node_capacity))
 		return NULL;
-	}
+	struct cluster_node *node = revive_node(cluster, node_id);
+	if (!node)
+		node = calloc(1, sizeof(*node));
+	if (!node)
+		return NULL;
 	snprintf(node->node_id, sizeof node->node_id, "%s", node_id);
 	cluster->nodes[cluster->node_count++] = node;
 	return node;
@@ -54,15 +85,68 @@ struct cluster_node *cluster_add_node(struct cluster *cluster, const char *node_
 
 struct cluster_device *cluster_add_device(struct cluster *cluster, const char *device_id, struct cluster_node *node)
 {
-	struct cluster_device *device = cluster->device_count < LIMIT_DEVICES ? calloc(1, sizeof(*device)) : NULL;
-	if (!device || !make_room(&cluster->devices, cluster->device_count, &cluster->device_capacity)) {
-		free(device);
+	size_t all = cluster->device_count + cluster->gone_device_count;
+	if (cluster->device_count >= LIMIT_DEVICES ||
+	    !make_room(&cluster->devices, cluster->device_count, &cluster->device_capacity) ||
+	    !make_room(&cluster->gone_devices, all, &cluster->gone_device_capacity))
 		return NULL;
-	}
+	struct cluster_device *device = revive_device(cluster, device_id);
+	if (!device)
+		device = calloc(1, sizeof(*device));
+	if (!device)
+		return NULL;
 	snprintf(device->device_id, sizeof device->device_id, "%s", device_id);
 	device->node = node;
 	cluster->devices[cluster->device_count++] = device;
 	return device;
+}
+
+static void empty_device(struct cluster_device *device)
+{
+	struct cluster_node *node = device->node;
+	json_destroy(&device->record);
+	json_destroy(&device->telemetry);
+	samples_finish(&device->samples);
+	struct cluster_device shell = {.node = node};
+	memcpy(shell.device_id, device->device_id, sizeof shell.device_id);
+	*device = shell;
+}
+
+static void empty_node(struct cluster_node *node)
+{
+	json_destroy(&node->record);
+	json_destroy(&node->telemetry);
+	while (node->reports) {
+		struct device_report *report = node->reports;
+		node->reports = report->next;
+		json_destroy(&report->devices);
+		free(report);
+	}
+	struct cluster_node shell = {0};
+	memcpy(shell.node_id, node->node_id, sizeof shell.node_id);
+	*node = shell;
+}
+
+void cluster_take_out(struct cluster *cluster, struct cluster_node *node)
+{
+	size_t kept = 0;
+	for (size_t i = 0; i < cluster->device_count; i++) {
+		struct cluster_device *device = cluster->devices[i];
+		if (device->node != node) {
+			cluster->devices[kept++] = device;
+			continue;
+		}
+		empty_device(device);
+		cluster->gone_devices[cluster->gone_device_count++] = device;
+	}
+	cluster->device_count = kept;
+	kept = 0;
+	for (size_t i = 0; i < cluster->node_count; i++)
+		if (cluster->nodes[i] != node)
+			cluster->nodes[kept++] = cluster->nodes[i];
+	cluster->node_count = kept;
+	empty_node(node);
+	cluster->gone_nodes[cluster->gone_node_count++] = node;
 }
 
 static void load_node(void *context, const struct store_node *row)
@@ -111,18 +195,17 @@ static void load_device(void *context, const struct store_device *row)
 	json_set_string((struct json *)json_get(record, "verification"), "state", "pending");
 }
 
-static struct json *change_json(int64_t at_ms, const char *kind, const char *level, const char *node_id,
-				const char *device_id, const char *name, const char *summary)
+struct json *cluster_change_json(const struct store_change *row)
 {
 	char at[CLOCK_TEXT_BYTES];
 	struct json *change = json_new_object();
-	json_set_string(change, "at", clock_format(at_ms, at));
-	json_set_string(change, "kind", kind);
-	json_set_string(change, "level", level);
-	json_set_string(change, "node_id", node_id);
-	json_set_string(change, "device_id", device_id);
-	json_set_string(change, "name", name);
-	json_set_string(change, "summary", summary);
+	json_set_string(change, "at", clock_format(row->at_ms, at));
+	json_set_string(change, "kind", row->kind);
+	json_set_string(change, "level", row->level);
+	json_set_string(change, "node_id", row->node_id);
+	json_set_string(change, "device_id", row->device_id);
+	json_set_string(change, "name", row->name);
+	json_set_string(change, "summary", row->summary);
 	return change;
 }
 
@@ -130,8 +213,7 @@ static void load_change(void *context, const struct store_change *row)
 {
 	struct cluster *cluster = context;
 	if (cluster->recent_count < LIMIT_RECENT_CHANGES)
-		cluster->recent[cluster->recent_count++] = change_json(row->at_ms, row->kind, row->level, row->node_id,
-								       row->device_id, row->name, row->summary);
+		cluster->recent[cluster->recent_count++] = cluster_change_json(row);
 }
 
 enum status cluster_create(struct cluster **out, const struct cluster_params *params, struct error *error)
@@ -174,25 +256,16 @@ void cluster_destroy(struct cluster **pointer)
 		return;
 	*pointer = NULL;
 	store_last_seen(cluster);
-	for (size_t i = 0; i < cluster->device_count; i++) {
-		json_destroy(&cluster->devices[i]->record);
-		json_destroy(&cluster->devices[i]->telemetry);
-		samples_finish(&cluster->devices[i]->samples);
-		free(cluster->devices[i]);
-	}
-	for (size_t i = 0; i < cluster->node_count; i++) {
-		json_destroy(&cluster->nodes[i]->record);
-		json_destroy(&cluster->nodes[i]->telemetry);
-		while (cluster->nodes[i]->reports) {
-			struct device_report *report = cluster->nodes[i]->reports;
-			cluster->nodes[i]->reports = report->next;
-			json_destroy(&report->devices);
-			free(report);
-		}
-		free(cluster->nodes[i]);
-	}
+	while (cluster->node_count)
+		cluster_take_out(cluster, cluster->nodes[0]);
+	for (size_t i = 0; i < cluster->gone_device_count; i++)
+		free(cluster->gone_devices[i]);
+	for (size_t i = 0; i < cluster->gone_node_count; i++)
+		free(cluster->gone_nodes[i]);
 	for (size_t i = 0; i < cluster->recent_count; i++)
 		json_destroy(&cluster->recent[i]);
+	free(cluster->gone_devices);
+	free(cluster->gone_nodes);
 	free(cluster->devices);
 	free(cluster->nodes);
 	free(cluster);
@@ -357,9 +430,13 @@ void cluster_push_change(struct cluster *cluster, const struct cluster_node *nod
 {
 	const struct json *record = device ? device->record : node->record;
 	struct json *event = json_new_object();
-	struct json *told = change_json(at_ms, change->kind, change->level, node->node_id,
-					device ? device->device_id : NULL, json_get_string(record, "name", ""),
-					change->summary);
+	struct json *told = cluster_change_json(&(struct store_change){.at_ms = at_ms,
+								       .kind = change->kind,
+								       .level = change->level,
+								       .node_id = node->node_id,
+								       .device_id = device ? device->device_id : NULL,
+								       .name = json_get_string(record, "name", ""),
+								       .summary = change->summary});
 	if (change->keep) {
 		if (cluster->recent_count == LIMIT_RECENT_CHANGES)
 			json_destroy(&cluster->recent[--cluster->recent_count]);

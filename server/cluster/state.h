@@ -22,6 +22,7 @@ struct cluster_node {
 	struct json *telemetry;        // NodeTelemetry, newest; NULL
 	struct device_report *reports; // that came while one is being stored, oldest first
 	bool storing;                  // a report is being stored
+	bool leaving;                  // its removal is being stored: nothing of it is stored any more
 };
 
 enum activity { ACTIVITY_IDLE, ACTIVITY_COMPUTING, ACTIVITY_THROTTLED };
@@ -45,6 +46,11 @@ struct cluster {
 	struct cluster_node **nodes;
 	struct cluster_device **devices;
 	size_t node_count, device_count, node_capacity, device_capacity;
+	// Those that were removed. Others may still point at them, so they stay, as empty shells, until they come back
+	// or the server ends.
+	struct cluster_node **gone_nodes;
+	struct cluster_device **gone_devices;
+	size_t gone_node_count, gone_device_count, gone_node_capacity, gone_device_capacity;
 	void (*lost)(void *context, const char *node_id, const char *device_id, const char *why); // may be NULL
 	void *lost_context;
 	struct json *recent[LIMIT_RECENT_CHANGES]; // Change, newest first
@@ -55,6 +61,9 @@ void cluster_tell_lost(const struct cluster *cluster, const char *node_id, const
 struct cluster_node *cluster_find_node(const struct cluster *cluster, const char *node_id);
 struct cluster_node *cluster_add_node(struct cluster *cluster, const char *node_id);
 struct cluster_device *cluster_add_device(struct cluster *cluster, const char *device_id, struct cluster_node *node);
+
+// Take a node and its devices out of the state.
+void cluster_take_out(struct cluster *cluster, struct cluster_node *node);
 
 // A change, told to a person: what the store keeps and the event carries.
 struct change {
@@ -69,6 +78,7 @@ enum status cluster_store_change(struct store_batch *batch, const struct cluster
 void cluster_push_change(struct cluster *cluster, const struct cluster_node *node, const struct cluster_device *device,
 			 const struct change *change, int64_t at_ms);
 struct json *cluster_node_json(const struct cluster_node *node);
+struct json *cluster_change_json(const struct store_change *change);
 // A node's row and a device's row, with their record printed into *text.
 enum status cluster_put_node(struct store_batch *batch, const struct cluster_node *node);
 enum status cluster_put_device(struct store_batch *batch, const struct cluster_device *device);
