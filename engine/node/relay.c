@@ -99,7 +99,7 @@ static void conn_closed(void *user, struct net_conn *conn, int code)
 	if (relay->gone)
 		*relay->gone = true;
 	else if (relay->closed)
-		relay->closed(relay->arg, code == CLOSE_ENDED);
+		relay->closed(relay->arg, code == CLOSE_ENDED && !relay->over);
 	OPENSSL_cleanse(relay->key, sizeof(relay->key));
 	free(relay);
 }
