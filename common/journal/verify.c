@@ -1,0 +1,565 @@
+/* See verify.h.
+ *
+ * The tree grows with what is read, and is compared wherever somebody said what it must be: a signed head, the
+ * certificate of the next key, an outsider's memory. Once it is known not to be the log's (`lost`), nothing more is
+ * compared with it, so that one change is one finding; a segment that says where the tree stood begins it anew.
+ * Signatures that are wrong are looked at again at the end, when all keys are known: one by a key of another range is
+ * told from one by nobody. */
+#include "common/journal/verify.h"
+
+#include "common/base/clock.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct known_segment {
+	uint64_t number, first;
+	struct note_key key;
+};
+
+struct memory { // of an outsider
+	struct checkpoint checkpoint;
+	char *note, who[96];
+	bool compared, same;
+};
+
+struct unproven { // a note without a good signature of the key that it should have
+	char *note;
+	uint64_t seq;
+	char what[128];
+};
+
+struct journal_verifier {
+	struct journal_report report;
+	bool part, ended;
+	struct tree tree; // its size is also the next entry's seq
+	bool lost;        // the tree is not that of the log
+	uint64_t signed_size;
+	unsigned heads; // of the segment that is read, good or not
+	int64_t last_at_us;
+	struct known_segment *segments;
+	size_t segment_count, segment_capacity;
+	struct memory *memories;
+	size_t memory_count, memory_capacity;
+	uint64_t next_memory; // the smallest size of those that were not reached
+	struct unproven unproven[JOURNAL_FINDINGS];
+	size_t unproven_count;
+};
+
+enum status journal_verifier_create(struct journal_verifier **out, const char *origin, const struct note_key *first_key)
+{
+	struct journal_verifier *verifier = calloc(1, sizeof(*verifier));
+	if (!verifier)
+		return STATUS_OUT_OF_MEMORY;
+	verifier->next_memory = UINT64_MAX;
+	if (origin)
+		snprintf(verifier->report.origin, sizeof(verifier->report.origin), "%s", origin);
+	if (first_key) {
+		verifier->report.first_key = *first_key;
+		verifier->report.first_key_given = true;
+		if (!origin)
+			memcpy(verifier->report.origin, first_key->name, sizeof(verifier->report.origin));
+	}
+	*out = verifier;
+	return STATUS_OK;
+}
+
+void journal_verifier_destroy(struct journal_verifier **verifier)
+{
+	if (!*verifier)
+		return;
+	for (size_t i = 0; i < (*verifier)->memory_count; i++)
+		free((*verifier)->memories[i].note);
+	for (size_t i = 0; i < (*verifier)->unproven_count; i++)
+		free((*verifier)->unproven[i].note);
+	free((*verifier)->memories);
+	free((*verifier)->segments);
+	free(*verifier);
+	*verifier = NULL;
+}
+
+void journal_verify_part(struct journal_verifier *verifier)
+{
+	verifier->part = true;
+}
+
+// One more of what an array holds; NULL where there is no memory or it has its maximum.
+static void *grow(void **array, size_t *count, size_t *capacity, size_t size, size_t maximum)
+{
+	if (*count == *capacity) {
+		size_t more = *capacity ? *capacity * 2 : 16;
+		void *grown = *count < maximum ? realloc(*array, more * size) : NULL;
+		if (!grown)
+			return NULL;
+		*array = grown;
+		*capacity = more;
+	}
+	void *one = (char *)*array + size * (*count)++;
+	memset(one, 0, size);
+	return one;
+}
+
+enum status journal_remember(struct journal_verifier *verifier, const char *note, const char *who, struct error *error)
+{
+	struct checkpoint checkpoint;
+	enum status status = checkpoint_parse(&checkpoint, note, error);
+	if (status)
+		return status;
+	if (verifier->memory_count == JOURNAL_MEMORIES)
+		return error_set(error, STATUS_LIMIT_EXCEEDED, "%d remembered heads can be compared at most",
+				 JOURNAL_MEMORIES);
+	char *copy = strdup(note);
+	struct memory *memory = copy ? grow((void **)&verifier->memories, &verifier->memory_count,
+					    &verifier->memory_capacity, sizeof(*memory), JOURNAL_MEMORIES)
+				     : NULL;
+	if (!memory) {
+		free(copy);
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for what %s remembers", who);
+	}
+	memory->checkpoint = checkpoint;
+	memory->note = copy;
+	snprintf(memory->who, sizeof(memory->who), "%s", who);
+	if (checkpoint.size < verifier->next_memory)
+		verifier->next_memory = checkpoint.size;
+	return STATUS_OK;
+}
+
+// Findings.
+
+// In the order of the log, and of their making where that is the same.
+void journal_report_finding(struct journal_verifier *verifier, enum journal_verdict verdict, uint64_t seq,
+			    const char *format, ...)
+{
+	struct journal_report *report = &verifier->report;
+	va_list args;
+	if (verdict && (!report->verdict || verdict < report->verdict))
+		report->verdict = verdict;
+	if (report->finding_count++ >= JOURNAL_FINDINGS)
+		return;
+	size_t at = report->finding_count - 1;
+	for (; at > 0 && report->findings[at - 1].seq > seq; at--)
+		report->findings[at] = report->findings[at - 1];
+	struct journal_finding *finding = &report->findings[at];
+	*finding = (struct journal_finding){.verdict = verdict, .seq = seq};
+	va_start(args, format);
+	vsnprintf(finding->text, sizeof(finding->text), format, args);
+	va_end(args);
+}
+
+#define find(verifier, verdict, seq, ...) journal_report_finding(verifier, JOURNAL_##verdict, seq, __VA_ARGS__)
+
+// Keep a note whose signature is not good until all keys are known.
+static void keep_unproven(struct journal_verifier *verifier, const char *note, uint64_t seq, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
+static void keep_unproven(struct journal_verifier *verifier, const char *note, uint64_t seq, const char *format, ...)
+{
+	struct unproven unproven = {.seq = seq};
+	va_list args;
+	va_start(args, format);
+	vsnprintf(unproven.what, sizeof(unproven.what), format, args);
+	va_end(args);
+	if (verifier->unproven_count < JOURNAL_FINDINGS)
+		unproven.note = strdup(note);
+	if (unproven.note)
+		verifier->unproven[verifier->unproven_count++] = unproven;
+	else
+		find(verifier, BAD_SIGNATURE, seq, "%s is not signed by the key that it should be", unproven.what);
+}
+
+// The number of the segment whose key has signed the note, or -1.
+static int64_t signed_by(const struct journal_verifier *verifier, const char *note)
+{
+	for (size_t i = 0; i < verifier->segment_count; i++)
+		if (note_check(note, &verifier->segments[i].key, NULL))
+			return (int64_t)verifier->segments[i].number;
+	return -1;
+}
+
+static void judge_unproven(struct journal_verifier *verifier)
+{
+	for (size_t i = 0; i < verifier->unproven_count; i++) {
+		const struct unproven *unproven = &verifier->unproven[i];
+		int64_t number = signed_by(verifier, unproven->note);
+		if (number >= 0)
+			find(verifier, WRONG_KEY, unproven->seq, "%s is signed by the key of segment %" PRId64,
+			     unproven->what, number);
+		else
+			find(verifier, BAD_SIGNATURE, unproven->seq, "%s has no good signature", unproven->what);
+	}
+}
+
+// Memories.
+
+// Those of the tree's size.
+static void compare_memories(struct journal_verifier *verifier)
+{
+	struct tree_hash root;
+	uint64_t size = verifier->tree.size;
+	if (size < verifier->next_memory)
+		return;
+	tree_root(&verifier->tree, &root);
+	verifier->next_memory = UINT64_MAX;
+	for (size_t i = 0; i < verifier->memory_count; i++) {
+		struct memory *memory = &verifier->memories[i];
+		if (memory->checkpoint.size == size && !memory->compared && !verifier->lost) {
+			memory->compared = true;
+			memory->same = !memcmp(&root, &memory->checkpoint.root, sizeof(root)) &&
+				       !strcmp(memory->checkpoint.origin, verifier->report.origin);
+		}
+		if (memory->checkpoint.size > size && memory->checkpoint.size < verifier->next_memory)
+			verifier->next_memory = memory->checkpoint.size;
+	}
+}
+
+// Whether a key that could sign a head of this size has: that of the segment which it ends in, or, between two, either.
+static bool signed_in_its_time(const struct journal_verifier *verifier, const struct memory *memory)
+{
+	uint64_t size = memory->checkpoint.size;
+	for (size_t i = 0; i < verifier->segment_count; i++)
+		if (verifier->segments[i].first <= size &&
+		    (i + 1 == verifier->segment_count || size <= verifier->segments[i + 1].first) &&
+		    note_check(memory->note, &verifier->segments[i].key, NULL))
+			return true;
+	return false;
+}
+
+static void judge_memory(struct journal_verifier *verifier, const struct memory *memory)
+{
+	uint64_t size = memory->checkpoint.size;
+	if (strcmp(memory->checkpoint.origin, verifier->report.origin) != 0)
+		find(verifier, FORKED, 0, "%s remembers the log %s; this is another one, %s", memory->who,
+		     memory->checkpoint.origin, verifier->report.origin);
+	else if (memory->compared && !memory->same)
+		find(verifier, FORKED, size, "%s remembers other entries before entry %" PRIu64 " than there are here",
+		     memory->who, size);
+	else if (size > verifier->tree.size && !verifier->part)
+		find(verifier, TRUNCATED, verifier->tree.size, "%s remembers %" PRIu64 " entries; here are %" PRIu64,
+		     memory->who, size, verifier->tree.size);
+	else if (!memory->compared)
+		return; // it could not be reached, for a reason that is a finding already
+	else if (!signed_in_its_time(verifier, memory))
+		find(verifier, BAD_SIGNATURE, size, "what %s remembers is not signed by this log's key", memory->who);
+	else if (size > verifier->report.witnessed)
+		verifier->report.witnessed = size;
+}
+
+// Segments.
+
+// All before this are under a good signature.
+static void note_signed(struct journal_verifier *verifier)
+{
+	struct journal_report *report = &verifier->report;
+	verifier->signed_size = verifier->tree.size;
+	report->signed_entries = report->entries;
+	if (verifier->last_at_us)
+		clock_format(verifier->last_at_us / 1000, report->last_checkpoint_at);
+}
+
+// The entries so far with what the log's key has signed of so many.
+static void compare_signed(struct journal_verifier *verifier, const struct tree_hash *root)
+{
+	struct tree_hash read;
+	uint64_t size = verifier->tree.size;
+	tree_root(&verifier->tree, &read);
+	if (!memcmp(&read, root, sizeof(read))) {
+		note_signed(verifier);
+		return;
+	}
+	if (verifier->signed_size == size)
+		find(verifier, FORKED, size, "two different logs of %" PRIu64 " entries were signed", size);
+	else
+		find(verifier, MODIFIED, verifier->signed_size,
+		     "entries %" PRIu64 " to %" PRIu64 " are not those that were signed", verifier->signed_size,
+		     size - 1);
+	verifier->lost = true;
+}
+
+static void lose(struct journal_verifier *verifier, uint64_t size)
+{
+	verifier->lost = true;
+	verifier->tree.size = size;
+}
+
+static bool same_key(const struct note_key *a, const struct note_key *b)
+{
+	return a->algorithm == b->algorithm && !strcmp(a->name, b->name) &&
+	       !memcmp(a->public_key, b->public_key, NOTE_KEY_BYTES);
+}
+
+// The first segment that is read: whether its key is the one to believe, and whether it is the log's first.
+static void begin(struct journal_verifier *verifier, const struct journal_segment *segment)
+{
+	struct journal_report *report = &verifier->report;
+	bool as_given = report->first_key_given && same_key(&report->first_key, &segment->key);
+	if (!report->origin[0])
+		memcpy(report->origin, segment->key.name, sizeof(report->origin));
+	if (!report->first_key_given)
+		report->first_key = segment->key;
+	else if (!as_given && !segment->number)
+		find(verifier, WRONG_KEY, 0, "the log begins with another key than the one that it should");
+	if (!segment->number || as_given)
+		return;
+	if (!verifier->part)
+		find(verifier, ARCHIVE_MISSING, 0,
+		     "the segments before %" PRIu64 " are missing, with %" PRIu64 " entries", segment->number,
+		     segment->first);
+	else if (report->first_key_given)
+		find(verifier, ARCHIVE_MISSING, segment->first,
+		     "whether the key of segment %" PRIu64 " comes from the first one only those between can tell",
+		     segment->number);
+	lose(verifier, segment->first);
+}
+
+// Where the entries read so far end, and where the segment begins.
+static void join_segment(struct journal_verifier *verifier, const struct journal_segment *segment)
+{
+	const struct known_segment *last = verifier->segment_count ? &verifier->segments[verifier->segment_count - 1]
+								   : NULL;
+	uint64_t size = verifier->tree.size;
+	if (last && segment->number <= last->number)
+		find(verifier, MODIFIED, segment->first, "segment %" PRIu64 " stands after segment %" PRIu64,
+		     segment->number, last->number);
+	if (last && segment->number > last->number + 1)
+		find(verifier, ARCHIVE_MISSING, size, "the segments between %" PRIu64 " and %" PRIu64 " are missing",
+		     last->number, segment->number);
+	if (segment->first > size)
+		find(verifier, MODIFIED, size, "entries %" PRIu64 " to %" PRIu64 " are missing", size,
+		     segment->first - 1);
+	else if (segment->first < size)
+		find(verifier, MODIFIED, segment->first,
+		     "segment %" PRIu64 " begins with entry %" PRIu64 ", but %" PRIu64 " stand before it",
+		     segment->number, segment->first, size);
+	if (segment->first != size)
+		lose(verifier, segment->first);
+}
+
+// That the key before has passed the log to this one, here, and after these entries.
+// root: what it says that the tree before the segment is. False: it cannot be relied on.
+static bool check_certificate(struct journal_verifier *verifier, const struct journal_segment *segment,
+			      struct tree_hash *root)
+{
+	struct succession succession;
+	struct error error = {0};
+	const struct known_segment *last = verifier->segment_count ? &verifier->segments[verifier->segment_count - 1]
+								   : NULL;
+	const char *note = segment->certificate ? segment->certificate : "";
+	if (succession_parse(&succession, note, &error)) {
+		find(verifier, BAD_SIGNATURE, segment->first, "the certificate of segment %" PRIu64 "'s key: %s",
+		     segment->number, note[0] ? error.message : "there is none");
+		return false;
+	}
+	if (strcmp(succession.origin, verifier->report.origin) != 0 || succession.number != segment->number ||
+	    succession.first != segment->first || !same_key(&succession.key, &segment->key)) {
+		find(verifier, WRONG_KEY, segment->first,
+		     "the key of segment %" PRIu64 " is not the one that its certificate is for", segment->number);
+		return false;
+	}
+	if (last && last->number + 1 == segment->number && !note_check(note, &last->key, NULL)) {
+		keep_unproven(verifier, note, segment->first, "the certificate of segment %" PRIu64 "'s key",
+			      segment->number);
+		return false;
+	}
+	*root = succession.root;
+	return true;
+}
+
+// The tree at the segment's first entry: as read, as certified, and as kept beside the entries are the same.
+static void check_tree(struct journal_verifier *verifier, const struct journal_segment *segment,
+		       const struct tree_hash *certified)
+{
+	struct tree_hash read, kept;
+	const struct tree *before = segment->before;
+	tree_root(&verifier->tree, &read);
+	if (!verifier->lost && certified)
+		compare_signed(verifier, certified);
+	if (!before)
+		return;
+	if (before->size == segment->first)
+		tree_root(before, &kept);
+	const struct tree_hash *wanted = certified ? certified : verifier->lost ? NULL : &read;
+	if (before->size != segment->first || (wanted && memcmp(&kept, wanted, sizeof(kept)) != 0)) {
+		find(verifier, MODIFIED, segment->first,
+		     "the tree that is kept with segment %" PRIu64 " is not that of the entries before it",
+		     segment->number);
+	} else if (certified && verifier->lost) {
+		verifier->tree = *before;
+		verifier->lost = false;
+		verifier->signed_size = before->size;
+	}
+}
+
+void journal_verify_segment(struct journal_verifier *verifier, const struct journal_segment *segment)
+{
+	struct journal_report *report = &verifier->report;
+	struct tree_hash root;
+	bool certified = false;
+	if (!verifier->segment_count)
+		begin(verifier, segment);
+	if (strcmp(segment->key.name, report->origin) != 0 || segment->key.algorithm != NOTE_ED25519)
+		find(verifier, WRONG_KEY, segment->first, "the key of segment %" PRIu64 " is not one of the log %s",
+		     segment->number, report->origin);
+	join_segment(verifier, segment);
+	if (segment->number)
+		certified = check_certificate(verifier, segment, &root);
+	else if (segment->certificate && segment->certificate[0])
+		find(verifier, MODIFIED, 0, "the first segment has a certificate, which no key could have signed");
+	check_tree(verifier, segment, certified ? &root : NULL);
+	verifier->heads = 0;
+	report->segments++;
+	report->newest_segment = segment->number;
+	report->newest_first = segment->first;
+	struct known_segment *known = grow((void **)&verifier->segments, &verifier->segment_count,
+					   &verifier->segment_capacity, sizeof(*known), JOURNAL_SEGMENTS);
+	if (known)
+		*known = (struct known_segment){segment->number, segment->first, segment->key};
+	else
+		find(verifier, BAD_SIGNATURE, segment->first, "no memory for the key of segment %" PRIu64,
+		     segment->number);
+	compare_memories(verifier);
+}
+
+// Entries.
+
+// What the entry's bytes say is what they should.
+static bool check_bytes(struct journal_verifier *verifier, uint64_t seq, const uint8_t *bytes, size_t length)
+{
+	char texts[ENTRY_BYTES];
+	struct journal_entry entry;
+	if (entry_decode(&entry, bytes, length, texts) || entry.seq != seq)
+		return false;
+	verifier->last_at_us = entry.at_us;
+	return true;
+}
+
+void journal_verify_entry(struct journal_verifier *verifier, uint64_t seq, const uint8_t *bytes, size_t length,
+			  const struct tree_hash *leaf)
+{
+	struct tree_hash made;
+	uint64_t expected = verifier->tree.size;
+	if (!verifier->segment_count && !verifier->report.entries)
+		find(verifier, WRONG_KEY, seq, "entry %" PRIu64 " belongs to no segment", seq);
+	verifier->report.entries++;
+	if (seq < expected) {
+		find(verifier, MODIFIED, seq, "entry %" PRIu64 " stands after entry %" PRIu64, seq, expected - 1);
+		verifier->lost = true;
+		return;
+	}
+	if (seq > expected) {
+		find(verifier, MODIFIED, expected, "entries %" PRIu64 " to %" PRIu64 " are missing", expected, seq - 1);
+		lose(verifier, seq);
+	}
+	if (bytes) {
+		tree_hash_leaf(bytes, length, &made);
+		// The stored hash is likelier to be the one that was signed: then what follows can still be compared.
+		if (!check_bytes(verifier, seq, bytes, length) || (leaf && memcmp(leaf, &made, sizeof(made)) != 0))
+			find(verifier, MODIFIED, seq, "entry %" PRIu64 " is not what its hash is of", seq);
+	} else {
+		verifier->report.pruned++;
+	}
+	if (!bytes && !leaf) {
+		find(verifier, MODIFIED, seq, "of entry %" PRIu64 " there is not even the hash", seq);
+		lose(verifier, seq + 1);
+	} else {
+		tree_append(&verifier->tree, leaf ? leaf : &made, NULL, NULL);
+	}
+	compare_memories(verifier);
+}
+
+void journal_verify_gap(struct journal_verifier *verifier, uint64_t first, uint64_t next)
+{
+	find(verifier, ARCHIVE_MISSING, first, "entries %" PRIu64 " to %" PRIu64 " are in an archive that is not there",
+	     first, next - 1);
+	lose(verifier, next);
+	verifier->heads++; // its heads are in the archive, too
+	compare_memories(verifier);
+}
+
+void journal_verify_checkpoint(struct journal_verifier *verifier, const char *note)
+{
+	struct checkpoint head;
+	struct error error = {0};
+	size_t count = verifier->segment_count;
+	uint64_t size = verifier->tree.size;
+	const struct known_segment *segment = count ? &verifier->segments[count - 1] : NULL;
+	verifier->heads++;
+	if (checkpoint_parse(&head, note, &error)) {
+		find(verifier, BAD_SIGNATURE, size, "a head near entry %" PRIu64 ": %s", size, error.message);
+		return;
+	}
+	bool before = count > 1 && segment->first == head.size && note_check(note, &segment[-1].key, NULL);
+	if (!segment || head.size < segment->first || strcmp(head.origin, verifier->report.origin) != 0 ||
+	    (!before && !note_check(note, &segment->key, NULL))) {
+		keep_unproven(verifier, note, head.size, "the head of %" PRIu64 " entries", head.size);
+		return;
+	}
+	if (head.size > size) {
+		find(verifier, TRUNCATED, size, "a signed head tells of %" PRIu64 " entries; here are %" PRIu64,
+		     head.size, size);
+		return;
+	}
+	if (head.size < size) {
+		find(verifier, MODIFIED, head.size, "the head of %" PRIu64 " entries stands after %" PRIu64, head.size,
+		     size);
+		return;
+	}
+	if (!verifier->lost)
+		compare_signed(verifier, &head.root);
+}
+
+// The end.
+
+static void judge_tail(struct journal_verifier *verifier)
+{
+	struct journal_report *report = &verifier->report;
+	uint64_t size = verifier->tree.size;
+	if (!verifier->segment_count && !report->entries)
+		find(verifier, TRUNCATED, 0, "there is no log: not even its first key");
+	else if (!verifier->heads && size > report->newest_first)
+		find(verifier, BAD_SIGNATURE, report->newest_first,
+		     "entries %" PRIu64 " to %" PRIu64 " have no signed head: there is none of segment %" PRIu64,
+		     report->newest_first, size - 1, report->newest_segment);
+	else if (!verifier->lost && size > verifier->signed_size)
+		find(verifier, UNSIGNED_TAIL, verifier->signed_size,
+		     "entries %" PRIu64 " to %" PRIu64 " are not signed yet", verifier->signed_size, size - 1);
+}
+
+const struct journal_report *journal_verify_end(struct journal_verifier *verifier)
+{
+	if (verifier->ended)
+		return &verifier->report;
+	verifier->ended = true;
+	judge_unproven(verifier);
+	judge_tail(verifier);
+	for (size_t i = 0; i < verifier->memory_count; i++)
+		judge_memory(verifier, &verifier->memories[i]);
+	tree_root(&verifier->tree, &verifier->report.root);
+	return &verifier->report;
+}
+
+enum journal_verdict journal_verdict_of(const struct journal_report *report)
+{
+	return report->verdict;
+}
+
+void journal_limits_print(const struct journal_report *report, struct buffer *text)
+{
+	uint64_t rest = report->witnessed > report->newest_first ? report->witnessed : report->newest_first;
+	buffer_printf(text,
+		      "Somebody who can write the log's files and has its current key could have changed, left out or "
+		      "added entries from %" PRIu64 " on, ",
+		      rest);
+	if (report->witnessed)
+		buffer_printf(text,
+			      "and cut off what follows the first %" PRIu64
+			      ", which somebody else remembers; not more.",
+			      report->witnessed);
+	else
+		buffer_append_text(text, "and put an older copy in the place of the whole, since no head was compared "
+					 "that somebody else remembers.");
+	if (!report->witnessed && !report->first_key_given)
+		buffer_append_text(text, " Even another log could stand here, since its first key was not compared "
+					 "with a copy that is kept elsewhere either.");
+}
