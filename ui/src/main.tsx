@@ -8,7 +8,9 @@ import { type Server, connect } from "./net/socket";
 import { createStore } from "./state/store";
 import { AppView } from "./view/app";
 import { AppContext, createApp } from "./view/app-context";
+import { loadAccess } from "./view/access/lazy-page";
 import { loadAllocations } from "./view/allocations/lazy-page";
+import { loadAudit } from "./view/audit/lazy-page";
 import { loadCharts } from "./view/device/lazy-charts";
 import { startKeys } from "./view/keys";
 
@@ -32,4 +34,4 @@ render(
   </AppContext.Provider>,
   root,
 );
-setTimeout(() => void loadCharts().then(loadAllocations), 1000);
+setTimeout(() => void loadCharts().then(loadAllocations).then(loadAccess).then(loadAudit), 1000);

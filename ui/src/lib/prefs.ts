@@ -36,3 +36,31 @@ export function readTheme(): Theme | null {
 export function writeTheme(theme: Theme | null): void {
   attempt(() => (theme ? localStorage.setItem(THEME, theme) : localStorage.removeItem(THEME)), undefined);
 }
+
+/** The last head of an audit log that this browser saw. */
+export interface Pin {
+  readonly size: number;
+  readonly root: string;
+  readonly firstKey: string;
+  /** The page's own clock, ms. */
+  readonly seenAt: number;
+}
+
+const pinName = (origin: string): string => `exogpu.audit.${origin}`;
+
+export function readPin(origin: string): Pin | null {
+  return attempt(() => {
+    const pin: unknown = JSON.parse(localStorage.getItem(pinName(origin)) ?? "null");
+    return isPin(pin) ? pin : null;
+  }, null);
+}
+
+export function writePin(origin: string, pin: Pin): void {
+  attempt(() => localStorage.setItem(pinName(origin), JSON.stringify(pin)), undefined);
+}
+
+function isPin(pin: unknown): pin is Pin {
+  if (!pin || typeof pin !== "object") return false;
+  const { size, root, firstKey, seenAt } = pin as Record<string, unknown>;
+  return typeof size === "number" && typeof root === "string" && typeof firstKey === "string" && typeof seenAt === "number";
+}

@@ -7,6 +7,8 @@ export type Route =
   | { page: "device"; id: string }
   | { page: "node"; id: string }
   | { page: "allocations" }
+  | { page: "access" }
+  | { page: "audit" }
   | { page: "unknown"; path: string };
 
 export function parseRoute(hash: string): Route {
@@ -20,7 +22,7 @@ export function parseRoute(hash: string): Route {
   if (more.length === 0) {
     if (page === "" || (page === "overview" && !id)) return { page: "overview" };
     if (page === "devices") return name ? { page: "device", id: name } : { page: "devices" };
-    if (page === "allocations" && !id) return { page: "allocations" };
+    if ((page === "allocations" || page === "access" || page === "audit") && !id) return { page };
     if (page === "nodes" && name) return { page: "node", id: name };
   }
   return { page: "unknown", path: hash };

@@ -22,6 +22,7 @@ const TOPICS: Methods["events.subscribe"]["params"]["topics"] = [
   "topology",
   "placement",
 ];
+const ADMIN_TOPICS: typeof TOPICS = [...TOPICS, "audit"];
 const CALL_MS = 15_000;
 const OPEN_MS = 10_000;
 const SILENCE_MS = 10_000;
@@ -126,11 +127,13 @@ export function connect(store: Store, url: string): Server {
 
   async function greet(): Promise<void> {
     if (token === null) return;
-    dispatch({ type: "login", login: await call("auth.login", { token }) });
+    const login = await call("auth.login", { token });
+    dispatch({ type: "login", login });
     dispatch({ type: "server", server: await call("server.info", {}) });
     const { epoch, seq } = store.current();
     const since = epoch === null ? {} : { since: { epoch, seq } };
-    const { resumed, snapshot } = await call("events.subscribe", { topics: TOPICS, ...since });
+    const topics = login.scopes.includes("admin") ? ADMIN_TOPICS : TOPICS;
+    const { resumed, snapshot } = await call("events.subscribe", { topics, ...since });
     if (!resumed && snapshot) dispatch({ type: "snapshot", snapshot });
     lostSince = null;
     dispatch({ type: "connection", connection: { phase: "live" } });

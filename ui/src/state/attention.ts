@@ -33,6 +33,15 @@ export const attention = remember((state: State): readonly Attention[] => {
           `${sentence(record.state_reason)} Its devices keep their last readings. ` +
           "It comes back by itself once it is running.",
       });
+    else if (record.state === "pending")
+      found.push({
+        ...about,
+        key: `${record.node_id}/pending`,
+        level: "attention",
+        since: record.last_seen_at,
+        title: `${record.name} asks to join`,
+        text: "It waits for an admin: compare its code on the page Access, then let it in or turn it away.",
+      });
     else
       for (const library of record.libraries)
         if (library.state === "broken" || library.state === "too_old")

@@ -2,8 +2,8 @@
  *
  * Actions come from the socket file alone. An event of another epoch or one that was already applied changes nothing:
  * replays after a reconnect may overlap with what is known. */
-import type { Change, Device, InventoryEvent, Login, Node, ServerInfo, Snapshot, TelemetryEvent } from "../lib/api.gen";
-import { type Connection, type DeviceEntry, type NodeEntry, RECENT_MAX, type State, initialState } from "./state";
+import type { AuditEntry, Change, Device, InventoryEvent, Login, Node, ServerInfo, Snapshot, TelemetryEvent } from "../lib/api.gen";
+import { type Connection, type DeviceEntry, type NodeEntry, RECENT_MAX, AUDIT_MAX, type State, initialState } from "./state";
 import { type HistoryRows, addSample, emptyTrail, sampleOf, trailOf } from "./trail";
 
 /** `at` of an event is the server's clock as text; `now` of an action is the page's own, ms. */
@@ -21,7 +21,8 @@ export type Action =
 export type ServerEvent = { epoch: string; seq: number; at: string } & (
   | { topic: "inventory"; data: InventoryEvent }
   | { topic: "telemetry"; data: TelemetryEvent }
-  | { topic: "topology" | "placement" | "alerts" | "audit" | "log"; data: unknown }
+  | { topic: "audit"; data: AuditEntry }
+  | { topic: "topology" | "placement" | "alerts" | "log"; data: unknown }
 );
 
 export function reduce(state: State, action: Action): State {
@@ -87,10 +88,11 @@ function applyEvent(state: State, event: ServerEvent, now: number): State {
       return applyInventory(next, event.data);
     case "telemetry":
       return applyTelemetry(next, event.data);
+    case "audit":
+      return { ...next, audit: [event.data, ...next.audit].slice(0, AUDIT_MAX) };
     case "topology":
     case "placement":
     case "alerts":
-    case "audit":
     case "log":
       return next;
   }
@@ -105,7 +107,17 @@ function judgeClock(state: State, ahead: number, now: number): Pick<State, "serv
   return keep ? { serverAheadMs, aheadJudgedAt } : { serverAheadMs: ahead, aheadJudgedAt: now };
 }
 
-function applyInventory(state: State, data: InventoryEvent): State {
+/** A node that was removed takes its devices with it. */
+function withoutNode(state: State, id: string): State {
+  const devices = Object.entries(state.devices).filter(([, entry]) => entry.record.node_id !== id);
+  const nodes = Object.entries(state.nodes).filter(([node]) => node !== id);
+  return { ...state, nodes: Object.fromEntries(nodes), devices: Object.fromEntries(devices) };
+}
+
+function applyInventory(before: State, data: InventoryEvent): State {
+  const { change } = data;
+  const gone = change?.kind === "node.removed" || change?.kind === "node.refused";
+  const state = gone ? withoutNode(before, change.node_id) : before;
   return {
     ...state,
     nodes: data.node ? putNode(state.nodes, data.node) : state.nodes,

@@ -1,5 +1,5 @@
 /* What the dashboard knows: the shape of it, and how it begins. Immutable; reduce.ts makes the next one. */
-import type { Allocation, Change, Device, DeviceTelemetry, Login, Node, NodeTelemetry, ServerInfo } from "../lib/api.gen";
+import type { Allocation, AuditEntry, Change, Device, DeviceTelemetry, Login, Node, NodeTelemetry, ServerInfo } from "../lib/api.gen";
 import type { Trail } from "./trail";
 
 /** Why the person has to log in (again). */
@@ -46,6 +46,8 @@ export interface State {
   readonly allocations: Readonly<Record<string, Allocation>>;
   /** The last inventory changes, newest first. */
   readonly recent: readonly Change[];
+  /** The last entries of the audit log, newest first; only where the login may see them. */
+  readonly audit: readonly AuditEntry[];
   /** When anything last came from the server; the page's own clock, ms. */
   readonly heardAt: number | null;
   /** What to add to the page's clock to get the server's, ms; from the fastest event of the last minute. */
@@ -55,6 +57,7 @@ export interface State {
 }
 
 export const RECENT_MAX = 50;
+export const AUDIT_MAX = 500;
 
 export const initialState: State = {
   connection: { phase: "starting" },
@@ -67,6 +70,7 @@ export const initialState: State = {
   devices: {},
   allocations: {},
   recent: [],
+  audit: [],
   heardAt: null,
   serverAheadMs: null,
   aheadJudgedAt: 0,

@@ -1,8 +1,10 @@
 /* Which screen is shown: login, waiting for the first snapshot, or a page. */
 import { useSignalEffect } from "@preact/signals";
 import { route } from "../lib/route";
+import { LazyAccess } from "./access/lazy-page";
 import { LazyAllocations } from "./allocations/lazy-page";
 import { useApp } from "./app-context";
+import { LazyAudit } from "./audit/lazy-page";
 import { DevicePage } from "./device/page";
 import { DevicesPage } from "./devices/page";
 import { Help } from "./help";
@@ -24,6 +26,10 @@ function Current() {
       return <NodePage id={at.id} key={at.id} />;
     case "allocations":
       return <LazyAllocations />;
+    case "access":
+      return <LazyAccess />;
+    case "audit":
+      return <LazyAudit />;
     case "unknown":
       return (
         <Page title="No such page">
@@ -58,6 +64,7 @@ export function AppView() {
   useSignalEffect(() => {
     const { server, connection, devices, nodes } = state.value;
     const at = route.value;
+    const named = { overview: "Overview", devices: "Devices", allocations: "Allocations", access: "Access", audit: "Audit" };
     const name =
       connection.phase === "login"
         ? "Log in"
@@ -65,11 +72,9 @@ export function AppView() {
           ? (devices[at.id]?.record.name ?? "Device")
           : at.page === "node"
             ? (nodes[at.id]?.record.name ?? "Node")
-            : at.page === "devices"
-              ? "Devices"
-              : at.page === "allocations"
-                ? "Allocations"
-                : "Overview";
+            : at.page === "unknown"
+              ? "No such page"
+              : named[at.page];
     const title = [name, server?.name, "exogpu"].filter(Boolean).join(" · ");
     if (document.title !== title) document.title = title;
   });

@@ -6,7 +6,9 @@ const keys: [string[], string][] = [
   [["g", "o"], "go to Overview"],
   [["g", "d"], "go to Devices"],
   [["g", "a"], "go to Allocations"],
-  [["/"], "filter devices"],
+  [["g", "k"], "go to Access (keys)"],
+  [["g", "u"], "go to Audit"],
+  [["/"], "filter devices, or the audit log on its page"],
   [["?"], "this list"],
   [["Esc"], "close, or clear the filter"],
 ];

@@ -14,6 +14,8 @@ const pages = [
   { page: "overview", name: "Overview", key: "o" },
   { page: "devices", name: "Devices", key: "d" },
   { page: "allocations", name: "Allocations", key: "a" },
+  { page: "access", name: "Access", key: "k" },
+  { page: "audit", name: "Audit", key: "u" },
 ] as const;
 
 const current = (page: string): "page" | undefined => {

@@ -21,6 +21,7 @@ import { One } from "../device/readings";
 import { EventList } from "../overview/events";
 import { Page } from "../shell";
 import { LibraryList } from "./libraries";
+import { RemoveNode } from "./remove";
 
 const marks: Record<NodeEntry["record"]["state"], Mark> = {
   online: "idle",
@@ -91,6 +92,7 @@ export function NodePage({ id }: { id: string }) {
                   <span class="code">{record.node_id}</span>
                 </Fact>
               </dl>
+              <RemoveNode record={record} />
             </Panel>
             <Panel title="Devices">
               {devices.length === 0 && <p class="panel-body quiet">None found on this machine yet.</p>}

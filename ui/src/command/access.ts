@@ -1,0 +1,50 @@
+/* What an admin can do about who comes in: tokens, tickets, nodes that wait, certificates. */
+import type { Certificate, Methods, Ticket, Token, WaitingNode } from "../lib/api.gen";
+import type { Server } from "../net/socket";
+import { type Refusal, tried } from "./tried";
+
+export interface Access {
+  readonly tokens: readonly Token[];
+  readonly tickets: readonly Ticket[];
+  readonly waiting: readonly WaitingNode[];
+  readonly certificates: readonly Certificate[];
+}
+
+export async function readAccess(server: Server): Promise<Access | Refusal> {
+  let access: Access | null = null;
+  const refusal = await tried(async () => {
+    const [{ tokens }, { tickets }, { waiting }, { certificates }] = await Promise.all([
+      server.call("token.list", {}),
+      server.call("ticket.list", {}),
+      server.call("node.waiting", {}),
+      server.call("certificate.list", {}),
+    ]);
+    access = { tokens, tickets, waiting, certificates };
+  });
+  return refusal ?? access!;
+}
+
+export type NewToken = Methods["token.create"]["params"];
+export type MadeToken = Methods["token.create"]["result"];
+export type MadeTicket = Methods["node.ticket"]["result"];
+
+/** What was made, or why not. */
+export async function createToken(server: Server, params: NewToken): Promise<MadeToken | Refusal> {
+  let made: MadeToken | null = null;
+  const refusal = await tried(async () => (made = await server.call("token.create", params)));
+  return refusal ?? made!;
+}
+
+export async function makeTicket(server: Server, params: Methods["node.ticket"]["params"]): Promise<MadeTicket | Refusal> {
+  let made: MadeTicket | null = null;
+  const refusal = await tried(async () => (made = await server.call("node.ticket", params)));
+  return refusal ?? made!;
+}
+
+export const isRefusal = (outcome: object): outcome is Refusal => "what" in outcome && "hint" in outcome;
+
+export const revokeToken = (server: Server, token_id: string) => tried(() => server.call("token.revoke", { token_id }));
+export const revokeTicket = (server: Server, ticket_id: string) => tried(() => server.call("ticket.revoke", { ticket_id }));
+export const approveNode = (server: Server, node_id: string) => tried(() => server.call("node.approve", { node_id }));
+export const refuseNode = (server: Server, node_id: string) => tried(() => server.call("node.refuse", { node_id }));
+export const removeNode = (server: Server, node_id: string) => tried(() => server.call("node.remove", { node_id }));

@@ -1,0 +1,102 @@
+/* What an admin can do with the audit log: read, check, take a copy; and whether it is the one that was here before. */
+import type { AuditEntry, AuditReport, Methods } from "../lib/api.gen";
+import { canHash, continues } from "../lib/merkle";
+import { readPin, writePin } from "../lib/prefs";
+import type { Server } from "../net/socket";
+import { type Refusal, tried } from "./tried";
+
+export type AuditFilter = Omit<Methods["audit.list"]["params"], "limit" | "before" | "after">;
+export type AuditPage = Methods["audit.list"]["result"];
+
+export async function listAudit(server: Server, params: Methods["audit.list"]["params"]): Promise<AuditPage | Refusal> {
+  let page: AuditPage | null = null;
+  const refusal = await tried(async () => (page = await server.call("audit.list", params)));
+  return refusal ?? page!;
+}
+
+export async function verifyAudit(server: Server): Promise<AuditReport | Refusal> {
+  let report: AuditReport | null = null;
+  const refusal = await tried(async () => (report = await server.call("audit.verify", {})));
+  return refusal ?? report!;
+}
+
+export type AuditHead = Methods["audit.head"]["result"];
+
+/** The newest head beside the one that this browser saw last. */
+export interface Chain {
+  readonly head: AuditHead;
+  readonly memory:
+    | { kind: "first" } // nothing was remembered
+    | { kind: "continues"; size: number; seenAt: number }
+    | { kind: "unchecked"; size: number; seenAt: number } // no hashing over plain HTTP
+    | { kind: "broken"; size: number; seenAt: number; how: "shorter" | "other" | "key" };
+}
+
+/** Compares the log with what this browser remembers of it, and remembers the new head if it continues the old. */
+export async function checkChain(server: Server): Promise<Chain | Refusal> {
+  let chain: Chain | null = null;
+  const refusal = await tried(async () => {
+    const first = await server.call("audit.head", {});
+    const pin = readPin(first.origin);
+    const remember = (head: AuditHead): void =>
+      writePin(head.origin, { size: head.size, root: head.root, firstKey: head.first_key, seenAt: Date.now() });
+    if (!pin) {
+      remember(first);
+      chain = { head: first, memory: { kind: "first" } };
+      return;
+    }
+    const { size, seenAt } = pin;
+    if (pin.firstKey !== first.first_key) {
+      chain = { head: first, memory: { kind: "broken", how: "key", size, seenAt } };
+    } else if (first.size < size) {
+      chain = { head: first, memory: { kind: "broken", how: "shorter", size, seenAt } };
+    } else if (!canHash()) {
+      chain = { head: first, memory: { kind: "unchecked", size, seenAt } };
+    } else {
+      const head = await server.call("audit.head", { since_size: size });
+      const { proof } = head;
+      const fits = head.size === size || (proof !== null && proof.from === size && proof.to === head.size);
+      if (fits && (await continues(pin, head, head.size === size ? [] : proof!.hashes))) {
+        remember(head);
+        chain = { head, memory: { kind: "continues", size, seenAt } };
+      } else chain = { head, memory: { kind: "broken", how: "other", size, seenAt } };
+    }
+  });
+  return refusal ?? chain!;
+}
+
+export const isListed = (outcome: AuditPage | Refusal): outcome is AuditPage => "entries" in outcome;
+export const isReport = (outcome: AuditReport | Refusal): outcome is AuditReport => "verdict" in outcome;
+export const isChain = (outcome: Chain | Refusal): outcome is Chain => "head" in outcome;
+
+const EXPORT_PAGE = 1000;
+
+/** All entries that match, oldest first, as lines of JSON. `told` hears how many there are so far, and answers whether
+ * to go on. */
+export async function exportAudit(
+  server: Server,
+  filter: AuditFilter,
+  told: (entries: number) => boolean,
+): Promise<Blob | Refusal | null> {
+  const parts: string[] = [];
+  let before: number | undefined;
+  let entries = 0;
+  let stopped = false;
+  const refusal = await tried(async () => {
+    for (let more = true; more; ) {
+      const page: AuditPage = await server.call("audit.list", {
+        ...filter,
+        limit: EXPORT_PAGE,
+        ...(before === undefined ? {} : { before }),
+      });
+      parts.push(page.entries.map((one: AuditEntry) => `${JSON.stringify(one)}\n`).reverse().join(""));
+      entries += page.entries.length;
+      before = page.entries.at(-1)?.seq;
+      more = page.more && page.entries.length > 0;
+      stopped = !told(entries);
+      if (stopped) return;
+    }
+  });
+  if (refusal) return refusal;
+  return stopped ? null : new Blob(parts.reverse(), { type: "application/jsonl" });
+}

@@ -1,0 +1,55 @@
+/* What views ask of tokens and certificates: which are good, which end soon. Pure. */
+import type { Certificate, Token } from "../lib/api.gen";
+
+const DAY_MS = 24 * 3600 * 1000;
+/** A token that ends within this wants a look. */
+export const SOON_MS = 7 * DAY_MS;
+
+export type TokenState = "in use" | "good" | "expires soon" | "expired" | "revoked";
+
+export function tokenState(token: Token, at: number): TokenState {
+  if (token.revoked_at) return "revoked";
+  const left = Date.parse(token.expires_at) - at;
+  if (left <= 0) return "expired";
+  // one that was made for a short time is not late because of that
+  const whole = Date.parse(token.expires_at) - Date.parse(token.created_at);
+  if (left < SOON_MS && left < whole / 3) return "expires soon";
+  return token.sessions > 0 ? "in use" : "good";
+}
+
+const order: TokenState[] = ["expires soon", "in use", "good", "expired", "revoked"];
+
+/** What wants a look first, then the newest. */
+export const sortedTokens = (tokens: readonly Token[], at: number): Token[] =>
+  [...tokens].sort(
+    (a, b) =>
+      order.indexOf(tokenState(a, at)) - order.indexOf(tokenState(b, at)) || b.created_at.localeCompare(a.created_at),
+  );
+
+/** The tokens that end with this one, and have not yet. */
+export function madeWith(tokens: readonly Token[], id: string): Token[] {
+  const found: Token[] = [];
+  const ids = new Set([id]);
+  for (let before = -1; before < found.length; ) {
+    before = found.length;
+    for (const one of tokens)
+      if (one.parent_id && ids.has(one.parent_id) && !ids.has(one.token_id)) {
+        ids.add(one.token_id);
+        found.push(one);
+      }
+  }
+  return found.filter((one) => !one.revoked_at);
+}
+
+export type CertificateState = "good" | "renewal is due" | "expired" | "revoked";
+
+export function certificateState(certificate: Certificate, at: number): CertificateState {
+  if (certificate.revoked_at) return "revoked";
+  if (Date.parse(certificate.not_after) <= at) return "expired";
+  // by itself it is renewed at two thirds of its life: one that is a day past that was not
+  const due = certificate.renews_at ? Date.parse(certificate.renews_at) + DAY_MS : Date.parse(certificate.not_after) - 14 * DAY_MS;
+  return due <= at ? "renewal is due" : "good";
+}
+
+/** "3F:9C:0B …": as much of a fingerprint as a person compares. */
+export const fingerprint = (sha256: string): string => (sha256.match(/../g) ?? []).join(":").toUpperCase();

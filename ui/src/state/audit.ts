@@ -1,0 +1,54 @@
+/* What views ask of audit entries: which match a filter, and how they are said. Pure. */
+import type { AuditFilter } from "../command/audit";
+import type { AuditEntry } from "../lib/api.gen";
+import { memory } from "../lib/format";
+
+const texts = (entry: AuditEntry): string =>
+  `${entry.actor} ${entry.actor_name} ${entry.target} ${entry.peer} ${JSON.stringify(entry.detail)}`.toLowerCase();
+
+/** As the server does it, for entries that come by event. */
+export function matches(entry: AuditEntry, filter: AuditFilter): boolean {
+  const { actor, action, device_id, outcome, text, from, to } = filter;
+  if (actor && entry.actor !== actor) return false;
+  if (action && !(action.endsWith(".") ? entry.action.startsWith(action) : entry.action === action)) return false;
+  if (device_id && entry.device_id !== device_id) return false;
+  if (outcome === "failed" ? entry.outcome === "ok" : outcome && entry.outcome !== outcome) return false;
+  if (text && !texts(entry).includes(text.toLowerCase())) return false;
+  if (from && Date.parse(entry.at) < Date.parse(from)) return false;
+  return !(to && Date.parse(entry.at) >= Date.parse(to));
+}
+
+/** Who did it: a name, and what kind of who. */
+export function actorOf(entry: AuditEntry): { name: string; id: string } {
+  const [kind = "", id = ""] = entry.actor.split(":");
+  switch (kind) {
+    case "token":
+      return { name: entry.actor_name || id, id };
+    case "owner":
+      return { name: "the machine's owner", id: id ? `user ${id}` : "" };
+    case "node":
+      return { name: entry.actor_name || id, id: entry.actor_name ? id : "" };
+    case "server":
+      return { name: "the server", id: "" };
+    default:
+      return { name: entry.actor_name || "nobody", id: "not logged in" };
+  }
+}
+
+/** Entries that are told by what changed who may come in. */
+export const touchesAccess = (entry: AuditEntry): boolean => /^(token|ticket|node|join|certificate)\./.test(entry.action);
+
+function said(name: string, value: string | number | boolean): string {
+  if (name.endsWith("bytes") && typeof value === "number") {
+    const size = memory(value);
+    const of = name.replace(/_?bytes$/, "").replaceAll("_", " ");
+    return `${of}${of && " "}${size.value} ${size.unit}`;
+  }
+  return `${name.replaceAll("_", " ")} ${String(value)}`;
+}
+
+/** `detail` in a line: "384 MiB, kernel saxpy_f32". */
+export const detailOf = (entry: AuditEntry): string =>
+  Object.entries(entry.detail)
+    .flatMap(([name, value]) => (value === null || value === "" ? [] : [said(name, value)]))
+    .join(", ");

@@ -1,0 +1,107 @@
+/* Certificates: the authority that everything rests on, the server's, those of nodes; with their ends. */
+import { useState } from "preact/hooks";
+import type { Certificate } from "../../lib/api.gen";
+import { now } from "../../lib/clock";
+import { day, fullTime } from "../../lib/format";
+import { nodeHref } from "../../lib/route";
+import { type CertificateState, certificateState, fingerprint } from "../../state/access";
+import { serverTime } from "../../state/select";
+import { useApp } from "../app-context";
+import { type Mark, MarkIcon, Panel } from "../parts";
+
+const kinds: Record<Certificate["kind"], string> = {
+  authority: "the cluster's authority",
+  server: "this server",
+  own: "this server, as the operator gave it",
+  node: "node",
+};
+const marks: Record<CertificateState, { mark: Mark; tone: string }> = {
+  good: { mark: "ok", tone: "accent" },
+  "renewal is due": { mark: "throttled", tone: "warm" },
+  expired: { mark: "offline", tone: "crit" },
+  revoked: { mark: "offline", tone: "" },
+};
+
+export function CertificatePanel({ certificates }: { certificates: readonly Certificate[] }) {
+  const { state } = useApp();
+  const [all, setAll] = useState(false);
+  const at = serverTime(state.value, now.value);
+  const shown = certificates.filter((one) => all || certificateState(one, at) !== "revoked");
+  const authority = certificates.find((one) => one.kind === "authority");
+  return (
+    <Panel
+      title="Certificates"
+      aside={
+        authority && (
+          <a href="/ca.pem" download="exogpu-authority.pem">
+            Download the authority's certificate
+          </a>
+        )
+      }
+    >
+      <div class="table-wrap">
+        <table class="list cert-list">
+          <caption class="sr">Certificates</caption>
+          <thead>
+            <tr>
+              <th scope="col">Of</th>
+              <th scope="col">Names</th>
+              <th scope="col" class="w-print">
+                SHA-256
+              </th>
+              <th scope="col" class="w-time">
+                Renewed
+              </th>
+              <th scope="col" class="w-time">
+                Ends
+              </th>
+            </tr>
+          </thead>
+          <tbody>
+            {shown.map((one) => (
+              <CertificateRow key={one.serial} certificate={one} at={at} />
+            ))}
+          </tbody>
+        </table>
+      </div>
+      {shown.length < certificates.length && (
+        <p class="more">
+          <button class="text-btn" type="button" onClick={() => setAll(true)}>
+            Show those that were revoked
+          </button>
+        </p>
+      )}
+    </Panel>
+  );
+}
+
+function CertificateRow({ certificate, at }: { certificate: Certificate; at: number }) {
+  const { state } = useApp();
+  const { kind, node_id, subject, names, sha256, renews_at, not_after } = certificate;
+  const how = certificateState(certificate, at);
+  const { mark, tone } = marks[how];
+  const node = node_id ? state.value.nodes[node_id]?.record : undefined;
+  return (
+    <tr class={how === "revoked" || how === "expired" ? "over" : undefined}>
+      <th scope="row">
+        {node_id ? <a href={nodeHref(node_id)}>{node?.name ?? node_id}</a> : <b>{subject}</b>}
+        <span class="small faint"> {kinds[kind]}</span>
+        <span class={`small token-state ${tone}`}>
+          <MarkIcon mark={mark} /> {how}
+        </span>
+      </th>
+      <td data-name="Names" class="quiet names">
+        {names.length > 0 ? names.join(", ") : <span class="faint">none</span>}
+      </td>
+      <td data-name="SHA-256" class="code small" title={fingerprint(sha256)}>
+        {kind === "authority" ? fingerprint(sha256) : `${fingerprint(sha256).slice(0, 23)} …`}
+      </td>
+      <td data-name="Renewed" class="quiet">
+        {renews_at ? day(Date.parse(renews_at)) : <span class="faint">by hand</span>}
+      </td>
+      <td data-name="Ends" class="quiet" title={fullTime(Date.parse(not_after))}>
+        {day(Date.parse(not_after))} {new Date(not_after).getFullYear()}
+      </td>
+    </tr>
+  );
+}

@@ -1,0 +1,177 @@
+/* Making a token: what it may do, for how long, with which limits; and its text, shown once. */
+import { useRef, useState } from "preact/hooks";
+import { type MadeToken, type NewToken, createToken, isRefusal } from "../../command/access";
+import type { Refusal } from "../../command/tried";
+import type { Scope, Token } from "../../lib/api.gen";
+import { fullTime } from "../../lib/format";
+import { useApp } from "../app-context";
+import { Command } from "../command-line";
+import { MarkIcon, RefusalNote } from "../parts";
+import { obstacle } from "./page";
+
+const GIB = 2 ** 30;
+const DAY_S = 24 * 3600;
+
+const scopes: [Scope, string][] = [
+  ["observe", "see devices, readings and history"],
+  ["allocate", "hold and move memory of devices"],
+  ["compute", "run kernels on it"],
+  ["infer", "use models"],
+  ["join", "lend a device"],
+  ["admin", "everything, this page included"],
+];
+const lasts: [string, number][] = [
+  ["an hour", 3600],
+  ["a day", DAY_S],
+  ["a week", 7 * DAY_S],
+  ["30 days", 30 * DAY_S],
+  ["90 days", 90 * DAY_S],
+  ["a year", 365 * DAY_S],
+];
+
+export function CreateToken({ tokens, changed }: { tokens: readonly Token[]; changed: () => void }) {
+  const { state } = useApp();
+  const dialog = useRef<HTMLDialogElement>(null);
+  const [open, setOpen] = useState(0); // counts openings: each begins anew
+  const why = obstacle(state.value);
+  return (
+    <>
+      <button
+        class="btn small-btn"
+        type="button"
+        disabled={why !== null}
+        title={why ?? undefined}
+        onClick={() => {
+          setOpen(open + 1);
+          dialog.current?.showModal();
+        }}
+      >
+        Make a token
+      </button>
+      <dialog ref={dialog} aria-label="Make a token" class="wide" onClose={changed}>
+        {open > 0 && <Form key={open} names={tokens.map((one) => one.name)} close={() => dialog.current?.close()} />}
+      </dialog>
+    </>
+  );
+}
+
+function Form({ names, close }: { names: readonly string[]; close: () => void }) {
+  const { server } = useApp();
+  const [made, setMade] = useState<MadeToken | null>(null);
+  const [refusal, setRefusal] = useState<Refusal | null>(null);
+  const [busy, setBusy] = useState(false);
+  const [chosen, setChosen] = useState<readonly Scope[]>(["observe"]);
+  const form = useRef<HTMLFormElement>(null);
+
+  const submit = async (event: Event): Promise<void> => {
+    event.preventDefault();
+    const fields = new FormData(form.current!);
+    const number = (name: string): number | null => {
+      const text = String(fields.get(name) ?? "").trim();
+      return text === "" ? null : Number(text);
+    };
+    const [gib, calls, sessions] = [number("memory"), number("calls"), number("sessions")];
+    const params: NewToken = {
+      name: String(fields.get("name")).trim(),
+      scopes: [...chosen],
+      expires_in_s: Number(fields.get("lasts")),
+      ...(gib === null ? {} : { memory_limit_bytes: Math.round(gib * GIB) }),
+      ...(calls === null ? {} : { calls_per_s: calls }),
+      ...(sessions === null ? {} : { max_sessions: sessions }),
+    };
+    setBusy(true);
+    const outcome = await createToken(server, params);
+    setBusy(false);
+    if (isRefusal(outcome)) setRefusal(outcome);
+    else setMade(outcome);
+  };
+
+  if (made) return <Made made={made} close={close} />;
+  return (
+    <form ref={form} class="dialog-body" onSubmit={(event) => void submit(event)}>
+      <h2>Make a token</h2>
+      <div class="in">
+        <label for="token-name">Name</label>
+        <input id="token-name" name="name" required maxLength={64} autocomplete="off" placeholder="who or what it is for" list="token-names" />
+        <datalist id="token-names">
+          {[...new Set(names)].slice(0, 20).map((name) => (
+            <option key={name} value={name} />
+          ))}
+        </datalist>
+      </div>
+      <fieldset class="scopes">
+        <legend class="label">It may</legend>
+        {scopes.map(([scope, what]) => (
+          <label class="check" key={scope}>
+            <input
+              type="checkbox"
+              checked={chosen.includes(scope)}
+              onChange={(event) =>
+                setChosen(event.currentTarget.checked ? [...chosen, scope] : chosen.filter((one) => one !== scope))
+              }
+            />
+            <span>
+              <b>{scope}</b> <span class="quiet">{what}</span>
+            </span>
+          </label>
+        ))}
+      </fieldset>
+      <div class="fields">
+        <div class="in">
+          <label for="token-lasts">Lasts</label>
+          <select id="token-lasts" name="lasts">
+            {lasts.map(([word, seconds]) => (
+              <option key={seconds} value={seconds} selected={seconds === 30 * DAY_S}>
+                {word}
+              </option>
+            ))}
+          </select>
+        </div>
+        <div class="in">
+          <label for="token-memory">Memory at most, GiB</label>
+          <input id="token-memory" name="memory" type="number" min="0.001" step="any" placeholder="no limit" />
+        </div>
+        <div class="in">
+          <label for="token-calls">Calls a second</label>
+          <input id="token-calls" name="calls" type="number" min="0.1" max="100000" step="any" placeholder="no limit" />
+        </div>
+        <div class="in">
+          <label for="token-sessions">Sessions at once</label>
+          <input id="token-sessions" name="sessions" type="number" min="1" max="10000" step="1" placeholder="no limit" />
+        </div>
+      </div>
+      {chosen.includes("admin") && (
+        <p class="small warm-note">
+          <MarkIcon mark="throttled" class="warm" /> Who holds it may do everything, and let others in.
+        </p>
+      )}
+      <RefusalNote refusal={refusal} />
+      <div class="dialog-acts">
+        <button class="btn" type="button" onClick={close}>
+          Cancel
+        </button>
+        <button class="btn primary" type="submit" disabled={busy || chosen.length === 0}>
+          {busy ? "Making" : "Make"}
+        </button>
+      </div>
+    </form>
+  );
+}
+
+function Made({ made, close }: { made: MadeToken; close: () => void }) {
+  return (
+    <div class="dialog-body">
+      <h2>The token</h2>
+      <p>Copy it now: the server keeps only a hash, and nobody can show it again.</p>
+      <Command text={made.token} />
+      <p class="small quiet">
+        Until {fullTime(Date.parse(made.expires_at))}. For the command line: <code>export EXOGPU_TOKEN=…</code>
+      </p>
+      <div class="dialog-acts">
+        <button class="btn primary" type="button" onClick={close}>
+          I have it
+        </button>
+      </div>
+    </div>
+  );
+}

@@ -1,0 +1,104 @@
+/* Who may come in: nodes that wait, tokens, tickets for machines, certificates. For admins. */
+import { useEffect, useRef, useState } from "preact/hooks";
+import { type Access, isRefusal, readAccess } from "../../command/access";
+import type { Refusal } from "../../command/tried";
+import { sentence } from "../../lib/format";
+import { touchesAccess } from "../../state/audit";
+import { isLive } from "../../state/select";
+import type { State } from "../../state/state";
+import { useApp } from "../app-context";
+import { Command } from "../command-line";
+import { RefusalNote } from "../parts";
+import { Page } from "../shell";
+import { CertificatePanel } from "./certificates";
+import { TicketPanel } from "./tickets";
+import { TokenPanel } from "./tokens";
+import { WaitingPanel } from "./waiting";
+
+const SETTLE_MS = 150;
+
+/** Why nothing can be changed now, or null. */
+export const obstacle = (state: State): string | null =>
+  isLive(state) ? null : "Nothing can be changed while the connection is lost.";
+
+/** Everything that this page shows: read when it opens, on every reconnect, and after whatever changes it. */
+function useAccess(): { access: Access | null; refusal: Refusal | null; read: () => void } {
+  const { state, server } = useApp();
+  const [access, setAccess] = useState<Access | null>(null);
+  const [refusal, setRefusal] = useState<Refusal | null>(null);
+  const shown = useRef(true);
+  const all = state.value;
+  const told = all.audit.find(touchesAccess)?.seq ?? -1;
+  const read = (): void => {
+    void readAccess(server).then((outcome) => {
+      if (!shown.current) return;
+      if (isRefusal(outcome)) setRefusal(outcome);
+      else {
+        setAccess(outcome);
+        setRefusal(null);
+      }
+    });
+  };
+  useEffect(() => {
+    shown.current = true;
+    return () => {
+      shown.current = false;
+    };
+  }, []);
+  const live = isLive(all);
+  const pending = Object.values(all.nodes).filter((one) => one.record.state === "pending").length;
+  useEffect(() => {
+    if (!live) return;
+    const timer = setTimeout(read, access ? SETTLE_MS : 0);
+    return () => clearTimeout(timer);
+  }, [live, told, pending]);
+  return { access, refusal, read };
+}
+
+export function AccessPage() {
+  const { state } = useApp();
+  if (!state.value.login?.scopes.includes("admin")) return <NotAdmin />;
+  return <Everything />;
+}
+
+function Everything() {
+  const { access, refusal, read } = useAccess();
+  return (
+    <Page title="Access">
+      <div class="stack">
+        <RefusalNote refusal={refusal} />
+        {access ? (
+          <>
+            <WaitingPanel waiting={access.waiting} changed={read} />
+            <TokenPanel tokens={access.tokens} changed={read} />
+            <TicketPanel tickets={access.tickets} changed={read} />
+            <CertificatePanel certificates={access.certificates} />
+          </>
+        ) : (
+          !refusal && (
+            <section class="panel empty">
+              <p class="skeleton" />
+            </section>
+          )
+        )}
+      </div>
+    </Page>
+  );
+}
+
+function NotAdmin() {
+  const { state } = useApp();
+  const { login } = state.value;
+  return (
+    <Page title="Access">
+      <section class="panel empty">
+        <h2>This page is for admins</h2>
+        <p>
+          The token {login?.name} has the scopes {login?.scopes.join(", ")}. {sentence("tokens, waiting nodes and certificates need the scope admin")}
+        </p>
+        <p>On the server's machine an admin makes such a token with:</p>
+        <Command text="exogpu token create --name NAME --scopes admin" />
+      </section>
+    </Page>
+  );
+}

@@ -1,0 +1,135 @@
+/* Letting machines join: a ticket, as a line to type there; and the tickets that are out. */
+import { useState } from "preact/hooks";
+import { type MadeTicket, isRefusal, makeTicket, revokeTicket } from "../../command/access";
+import type { Refusal } from "../../command/tried";
+import type { Ticket } from "../../lib/api.gen";
+import { now } from "../../lib/clock";
+import { count, fullTime, shortTime } from "../../lib/format";
+import { serverTime } from "../../state/select";
+import { useApp } from "../app-context";
+import { AskButton } from "../ask";
+import { Command } from "../command-line";
+import { Panel, RefusalNote } from "../parts";
+import { obstacle } from "./page";
+
+const HOUR_S = 3600;
+
+/** Where machines reach this server, as this page does. */
+const address = (): string => location.origin;
+
+export function TicketPanel({ tickets, changed }: { tickets: readonly Ticket[]; changed: () => void }) {
+  const { state } = useApp();
+  const at = serverTime(state.value, now.value);
+  const good = tickets.filter((one) => !one.revoked_at && one.used < one.uses && Date.parse(one.expires_at) > at);
+  const { tls } = state.value.server ?? { tls: false };
+  return (
+    <Panel title="Join another machine">
+      <div class="panel-body join">{tls ? <Make changed={changed} /> : <LoopbackOnly />}</div>
+      {good.length > 0 && (
+        <ul class="rows tickets">
+          {good.map((one) => (
+            <TicketRow key={one.ticket_id} ticket={one} changed={changed} />
+          ))}
+        </ul>
+      )}
+    </Panel>
+  );
+}
+
+function LoopbackOnly() {
+  return (
+    <>
+      <p class="quiet">This server listens on its own machine only. To let others join, start it for the network; it then speaks TLS:</p>
+      <Command text="exogpu serve --lan" />
+    </>
+  );
+}
+
+function Make({ changed }: { changed: () => void }) {
+  const { state, server } = useApp();
+  const [made, setMade] = useState<MadeTicket | null>(null);
+  const [refusal, setRefusal] = useState<Refusal | null>(null);
+  const [uses, setUses] = useState(1);
+  const [hours, setHours] = useState(1);
+  const why = obstacle(state.value);
+  const make = async (): Promise<void> => {
+    const outcome = await makeTicket(server, { expires_in_s: hours * HOUR_S, uses });
+    if (isRefusal(outcome)) setRefusal(outcome);
+    else {
+      setRefusal(null);
+      setMade(outcome);
+      changed();
+    }
+  };
+  return (
+    <>
+      <p class="quiet">
+        A ticket lets a machine in without asking, and tells it which server to trust. Without one, type{" "}
+        <code>exogpu node --join {address()}</code> there and compare the code that both show.
+      </p>
+      <div class="ticket-form">
+        <label class="small">
+          for{" "}
+          <select value={uses} onChange={(event) => setUses(Number(event.currentTarget.value))}>
+            {[1, 2, 5, 10, 50, 100].map((n) => (
+              <option key={n} value={n}>
+                {count(n, "machine")}
+              </option>
+            ))}
+          </select>
+        </label>
+        <label class="small">
+          good for{" "}
+          <select value={hours} onChange={(event) => setHours(Number(event.currentTarget.value))}>
+            {[1, 24, 168, 720].map((n) => (
+              <option key={n} value={n}>
+                {n === 1 ? "an hour" : n === 24 ? "a day" : n === 168 ? "a week" : "30 days"}
+              </option>
+            ))}
+          </select>
+        </label>
+        <button class="btn" type="button" disabled={why !== null} title={why ?? undefined} onClick={() => void make()}>
+          Make a ticket
+        </button>
+      </div>
+      <RefusalNote refusal={refusal} />
+      {made && (
+        <div class="made-ticket" role="status">
+          <p class="small">
+            Type this on {made.uses === 1 ? "the machine" : `each of up to ${made.uses} machines`}, until{" "}
+            {fullTime(Date.parse(made.expires_at))}. It is shown only here and only now.
+          </p>
+          <Command text={`exogpu node --join ${address()} --ticket ${made.ticket}`} />
+        </div>
+      )}
+    </>
+  );
+}
+
+function TicketRow({ ticket, changed }: { ticket: Ticket; changed: () => void }) {
+  const { state, server } = useApp();
+  return (
+    <li>
+      <span class="code small">{ticket.ticket_id}</span>
+      <span class="small quiet">
+        {ticket.used} of {count(ticket.uses, "use")}, until {shortTime(Date.parse(ticket.expires_at), now.value)}, made by{" "}
+        {ticket.made_by}
+      </span>
+      <AskButton
+        word="Revoke"
+        busyWord="Revoking"
+        label={`Revoke the ticket ${ticket.ticket_id}`}
+        title={`Revoke the ticket ${ticket.ticket_id}?`}
+        confirm="Revoke"
+        why={obstacle(state.value)}
+        run={async () => {
+          const refusal = await revokeTicket(server, ticket.ticket_id);
+          changed();
+          return refusal;
+        }}
+      >
+        <p>Nobody joins with it any more. Machines that did stay.</p>
+      </AskButton>
+    </li>
+  );
+}

@@ -1,0 +1,69 @@
+/* A button whose command is asked about first: what it does, and that it is wanted. */
+import type { ComponentChildren } from "preact";
+import { useRef, useState } from "preact/hooks";
+import type { Refusal } from "../command/tried";
+import { RefusalNote } from "./parts";
+
+export function AskButton({
+  word,
+  busyWord,
+  label,
+  title,
+  confirm,
+  why,
+  run,
+  class: name = "small-btn",
+  children,
+}: {
+  word: string;
+  /** While it runs. */
+  busyWord: string;
+  /** What a screen reader says of the button. */
+  label: string;
+  title: string;
+  confirm: string;
+  /** Why it cannot be done now, or null. */
+  why: string | null;
+  run: () => Promise<Refusal | null>;
+  class?: string;
+  children: ComponentChildren;
+}) {
+  const [refusal, setRefusal] = useState<Refusal | null>(null);
+  const [busy, setBusy] = useState(false);
+  const dialog = useRef<HTMLDialogElement>(null);
+  const go = async (): Promise<void> => {
+    dialog.current?.close();
+    setBusy(true);
+    setRefusal(await run());
+    setBusy(false);
+  };
+  return (
+    <>
+      <button
+        class={`btn ${name}`}
+        type="button"
+        disabled={why !== null || busy}
+        title={why ?? undefined}
+        aria-label={label}
+        onClick={() => dialog.current?.showModal()}
+      >
+        {busy ? busyWord : word}
+      </button>
+      <RefusalNote refusal={refusal} />
+      <dialog ref={dialog} aria-label={title}>
+        <div class="dialog-body">
+          <h2>{title}</h2>
+          {children}
+          <div class="dialog-acts">
+            <button class="btn" type="button" onClick={() => dialog.current?.close()}>
+              Cancel
+            </button>
+            <button class="btn primary" type="button" onClick={() => void go()}>
+              {confirm}
+            </button>
+          </div>
+        </div>
+      </dialog>
+    </>
+  );
+}

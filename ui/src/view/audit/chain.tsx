@@ -1,0 +1,236 @@
+/* Whether the log is whole: the signed head, what this browser remembers, who else has signed, a check of all of it,
+ * and a copy of it. */
+import { useEffect, useState } from "preact/hooks";
+import {
+  type AuditFilter,
+  type Chain,
+  checkChain,
+  exportAudit,
+  isChain,
+  isReport,
+  verifyAudit,
+} from "../../command/audit";
+import type { Refusal } from "../../command/tried";
+import type { AuditReport } from "../../lib/api.gen";
+import { now } from "../../lib/clock";
+import { age, count, figure, fullTime, sentence, took } from "../../lib/format";
+import { nodeHref } from "../../lib/route";
+import { isLive } from "../../state/select";
+import { useApp } from "../app-context";
+import { Age, Fact, MarkIcon, RefusalNote } from "../parts";
+
+const EVERY_MS = 30_000;
+
+function useChain(): { chain: Chain | null; refusal: Refusal | null } {
+  const { state, server } = useApp();
+  const [chain, setChain] = useState<Chain | null>(null);
+  const [refusal, setRefusal] = useState<Refusal | null>(null);
+  const live = isLive(state.value);
+  // events tell that it grew; the head is compared at most every 30 s
+  const turn = Math.floor(now.value / EVERY_MS);
+  const newest = state.value.audit[0]?.seq ?? -1;
+  const due = chain === null || chain.head.size <= newest ? turn : 0;
+  useEffect(() => {
+    if (!live) return;
+    void checkChain(server).then((outcome) => {
+      if (isChain(outcome)) {
+        setChain(outcome);
+        setRefusal(null);
+      } else setRefusal(outcome);
+    });
+  }, [live, due]);
+  return { chain, refusal };
+}
+
+export function ChainPanel({ filter }: { filter: AuditFilter }) {
+  const { state, server } = useApp();
+  const { chain, refusal } = useChain();
+  const [report, setReport] = useState<AuditReport | null>(null);
+  const [fault, setFault] = useState<Refusal | null>(null);
+  const [checking, setChecking] = useState(false);
+  const why = isLive(state.value) ? null : "Not while the connection is lost.";
+  const verify = async (): Promise<void> => {
+    setChecking(true);
+    const outcome = await verifyAudit(server);
+    setChecking(false);
+    if (isReport(outcome)) {
+      setReport(outcome);
+      setFault(null);
+    } else setFault(outcome);
+  };
+  return (
+    <section class="panel" aria-label="The log as a whole">
+      <div class="panel-head chain-head">
+        <h2>{chain ? count(chain.head.size, "entry", "entries") : "The log"}</h2>
+        <span class="acts">
+          <Export filter={filter} why={why} />
+          <button class="btn small-btn" type="button" disabled={why !== null || checking} title={why ?? undefined} onClick={() => void verify()}>
+            {checking ? "Checking" : "Check all of it"}
+          </button>
+        </span>
+      </div>
+      {chain && <Memory chain={chain} />}
+      {chain && <Facts chain={chain} />}
+      <RefusalNote refusal={refusal ?? fault} />
+      {report && <Report report={report} />}
+    </section>
+  );
+}
+
+/** What the browser remembers: the first thing that a person should see when it does not fit. */
+function Memory({ chain }: { chain: Chain }) {
+  const { memory, head } = chain;
+  const ago = memory.kind === "first" ? "" : `${age(now.value - memory.seenAt)} ago`;
+  switch (memory.kind) {
+    case "first":
+      return (
+        <p class="chain-memory">
+          <MarkIcon mark="info" /> <span>This browser sees this log for the first time, and remembers it from now on.</span>
+        </p>
+      );
+    case "continues":
+      return (
+        <p class="chain-memory">
+          <MarkIcon mark="ok" class="accent" />{" "}
+          <span>
+            It continues the log of {count(memory.size, "entry", "entries")} that this browser saw {ago}: proved, not believed.
+          </span>
+        </p>
+      );
+    case "unchecked":
+      return (
+        <p class="chain-memory">
+          <MarkIcon mark="throttled" class="warm" />{" "}
+          <span>
+            This browser cannot compare it with what it saw {ago}: pages over plain HTTP from another machine may not hash.
+            Use https.
+          </span>
+        </p>
+      );
+    case "broken":
+      return (
+        <div class="chain-broken" role="alert">
+          <MarkIcon mark="offline" />
+          <div>
+            <b>
+              {memory.how === "shorter"
+                ? `The log is shorter than it was: ${figure(head.size)} entries now, ${figure(memory.size)} ${ago}.`
+                : memory.how === "key"
+                  ? "The log begins with another key than the one that this browser knows."
+                  : `The log does not continue the one that this browser saw ${ago}.`}
+            </b>
+            <p>
+              Somebody has cut it, put an older copy in its place, or written it anew. Keep the data directory as it is, and
+              compare with what nodes have signed: <code>exogpu audit verify --witness FILE</code>.
+            </p>
+          </div>
+        </div>
+      );
+  }
+}
+
+function Facts({ chain }: { chain: Chain }) {
+  const { state } = useApp();
+  const { head } = chain;
+  return (
+    <dl class="facts chain-facts">
+      <Fact name="Signed head">
+        <span class="code" title={head.checkpoint}>
+          {head.root}
+        </span>{" "}
+        <span class="faint small">at {count(head.size, "entry", "entries")}, segment {figure(head.segment)}</span>
+      </Fact>
+      <Fact name="First key">
+        <span class="code">{head.first_key}</span> <span class="faint small">keep it elsewhere: everything is checked from it</span>
+      </Fact>
+      <Fact name="Witnesses">
+        {head.witnesses.length > 0 ? (
+          <ul class="witnesses">
+            {head.witnesses.map((one) => (
+              <li key={one.name}>
+                {one.node_id ? <a href={nodeHref(one.node_id)}>{state.value.nodes[one.node_id]?.record.name ?? one.name}</a> : one.name}{" "}
+                <span class="faint small">
+                  signed {count(one.size, "entry", "entries")} <Age at={one.at} />
+                </span>
+              </li>
+            ))}
+          </ul>
+        ) : (
+          <span class="quiet">none yet; every node that joins keeps and signs the head</span>
+        )}
+      </Fact>
+    </dl>
+  );
+}
+
+function Report({ report }: { report: AuditReport }) {
+  return (
+    <div class="audit-report" role="status" aria-label="Result of the check">
+      <p class={`verdict ${report.ok ? "ok" : "no"}`}>
+        <MarkIcon mark={report.ok ? "ok" : "offline"} />
+        {report.ok ? `All ${figure(report.entries)} entries hold` : `The log does not hold: ${report.verdict.replaceAll("_", " ")}`}
+        <span class="faint small"> checked in {took(report.took_ms)}</span>
+      </p>
+      <ul class="findings">
+        {report.findings.map((one) => (
+          <li key={`${one.seq} ${one.text}`}>
+            <b>from entry {figure(one.seq)}</b> {sentence(one.text)}
+          </li>
+        ))}
+      </ul>
+      {report.finding_count > report.findings.length && (
+        <p class="small quiet">and {figure(report.finding_count - report.findings.length)} more.</p>
+      )}
+      <p class="small quiet">
+        {count(report.segments, "segment")}, {figure(report.signed_entries)} of {figure(report.entries)} entries signed,{" "}
+        {figure(report.witnessed)} remembered by others
+        {report.pruned > 0 && `, of ${figure(report.pruned)} only the hash is kept`}. {sentence(report.limits)}
+      </p>
+    </div>
+  );
+}
+
+/** A copy of what the filter shows, as lines of JSON, put together here. */
+function Export({ filter, why }: { filter: AuditFilter; why: string | null }) {
+  const { server } = useApp();
+  const [entries, setEntries] = useState<number | null>(null);
+  const [refusal, setRefusal] = useState<Refusal | null>(null);
+  const [stop] = useState({ asked: false });
+  const start = async (): Promise<void> => {
+    stop.asked = false;
+    setEntries(0);
+    const outcome = await exportAudit(server, filter, (so) => {
+      setEntries(so);
+      return !stop.asked;
+    });
+    setEntries(null);
+    if (outcome instanceof Blob) {
+      const link = document.createElement("a");
+      link.href = URL.createObjectURL(outcome);
+      link.download = `exogpu-audit-${new Date().toISOString().slice(0, 10)}.jsonl`;
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+      setRefusal(null);
+    } else setRefusal(outcome);
+  };
+  if (entries !== null)
+    return (
+      <button class="btn small-btn" type="button" onClick={() => (stop.asked = true)}>
+        {count(entries, "entry", "entries")} … stop
+      </button>
+    );
+  return (
+    <>
+      <RefusalNote refusal={refusal} />
+      <button
+        class="btn small-btn"
+        type="button"
+        disabled={why !== null}
+        title={why ?? `What the filter shows, as lines of JSON, ${fullTime(now.peek())}`}
+        onClick={() => void start()}
+      >
+        Export
+      </button>
+    </>
+  );
+}

@@ -1,0 +1,96 @@
+/* Entries of the audit log as a list, newest first. */
+import type { AuditEntry } from "../../lib/api.gen";
+import { now } from "../../lib/clock";
+import { figure, fullTime, shortTime, took } from "../../lib/format";
+import { deviceHref, nodeHref } from "../../lib/route";
+import { actorOf, detailOf } from "../../state/audit";
+import { useApp } from "../app-context";
+import { MarkIcon } from "../parts";
+
+export function EntryTable({ entries }: { entries: readonly AuditEntry[] }) {
+  return (
+    <div class="table-wrap">
+      <table class="list audit-list">
+        <caption class="sr">Entries of the audit log, newest first</caption>
+        <thead>
+          <tr>
+            <th scope="col" class="w-seq num">
+              No.
+            </th>
+            <th scope="col" class="w-at">
+              Time
+            </th>
+            <th scope="col" class="w-who">
+              Who, from where
+            </th>
+            <th scope="col" class="w-what">
+              What
+            </th>
+            <th scope="col">On what</th>
+            <th scope="col" class="w-result">
+              Result
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {entries.map((one) => (
+            <Entry key={one.seq} entry={one} />
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function Entry({ entry }: { entry: AuditEntry }) {
+  const at = Date.parse(entry.at);
+  const who = actorOf(entry);
+  const ok = entry.outcome === "ok";
+  const detail = detailOf(entry);
+  return (
+    <tr>
+      <td class="num faint seq">{figure(entry.seq)}</td>
+      <td class="at">
+        <time dateTime={entry.at} title={fullTime(at)}>
+          {shortTime(at, now.peek())}
+        </time>
+      </td>
+      <td class="who-cell">
+        <b title={entry.actor}>{who.name}</b> <span class="small faint code">{who.id}</span>
+        {entry.peer && <span class="small faint peer">{entry.peer === "unix" ? "on this machine" : entry.peer}</span>}
+      </td>
+      <td class="what">
+        <span class="code">{entry.action}</span>
+        {entry.count > 1 && <span class="small faint"> {figure(entry.count)} times</span>}
+      </td>
+      <td class="on">
+        <OnWhat entry={entry} />
+        {detail && <span class="small faint detail">{detail}</span>}
+      </td>
+      <td class={`result ${ok ? "quiet" : "warm"}`}>
+        <span>
+          <MarkIcon mark={ok ? "ok" : "throttled"} />
+          {ok ? "done" : entry.outcome.replaceAll("_", " ")}
+        </span>
+        {entry.duration_ms !== null && <span class="small faint"> {took(entry.duration_ms)}</span>}
+      </td>
+    </tr>
+  );
+}
+
+function OnWhat({ entry }: { entry: AuditEntry }) {
+  const { state } = useApp();
+  const { device_id, node_id, target } = entry;
+  const device = device_id ? state.value.devices[device_id]?.record : undefined;
+  const node = node_id ? state.value.nodes[node_id]?.record : undefined;
+  return (
+    <>
+      {target && target !== device_id && target !== node_id && <span class="code target">{target}</span>}
+      {device_id ? (
+        <a href={deviceHref(device_id)}>{device?.name ?? device_id}</a>
+      ) : (
+        node_id && <a href={nodeHref(node_id)}>{node?.name ?? node_id}</a>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,80 @@
+/* Which entries are shown: by words, by kind of action, by result, by device; and whether new ones are added. */
+import type { AuditFilter } from "../../command/audit";
+import { sortedDevices } from "../../state/select";
+import { useApp } from "../app-context";
+
+const actions: [string, string][] = [
+  ["", "every action"],
+  ["auth.", "log-ins"],
+  ["session.", "sessions"],
+  ["token.", "tokens"],
+  ["ticket.", "tickets"],
+  ["join.", "joining"],
+  ["node.", "nodes"],
+  ["device.", "devices"],
+  ["memory.", "memory"],
+  ["compute.", "kernels"],
+  ["certificate.", "certificates"],
+  ["server.", "the server"],
+];
+
+/** The filter with one part replaced; an empty part goes. */
+function withPart(filter: AuditFilter, part: keyof AuditFilter, value: string): AuditFilter {
+  const { [part]: _, ...rest } = filter;
+  return value === "" ? rest : { ...rest, [part]: value };
+}
+
+export function FilterBar({
+  filter,
+  change,
+  follow,
+  setFollow,
+}: {
+  filter: AuditFilter;
+  change: (filter: AuditFilter) => void;
+  follow: boolean;
+  setFollow: (follow: boolean) => void;
+}) {
+  const { state } = useApp();
+  const devices = sortedDevices(state.value);
+  const set = (part: keyof AuditFilter) => (event: { currentTarget: HTMLInputElement | HTMLSelectElement }) =>
+    change(withPart(filter, part, event.currentTarget.value));
+  return (
+    <form class="audit-filter" role="search" onSubmit={(event) => event.preventDefault()}>
+      <input
+        type="search"
+        data-filter
+        placeholder="Who, what, from where"
+        aria-label="Filter entries"
+        aria-keyshortcuts="/"
+        maxLength={128}
+        value={filter.text ?? ""}
+        onInput={set("text")}
+      />
+      <select aria-label="Action" value={filter.action ?? ""} onChange={set("action")}>
+        {actions.map(([value, word]) => (
+          <option key={value} value={value}>
+            {word}
+          </option>
+        ))}
+      </select>
+      <select aria-label="Result" value={filter.outcome ?? ""} onChange={set("outcome")}>
+        <option value="">every result</option>
+        <option value="ok">done</option>
+        <option value="failed">refused or failed</option>
+      </select>
+      <select aria-label="Device" value={filter.device_id ?? ""} onChange={set("device_id")}>
+        <option value="">every device</option>
+        {devices.map(({ record }) => (
+          <option key={record.device_id} value={record.device_id}>
+            {record.name}
+          </option>
+        ))}
+      </select>
+      <label class="check">
+        <input type="checkbox" checked={follow} onChange={(event) => setFollow(event.currentTarget.checked)} />
+        <span>Follow</span>
+      </label>
+    </form>
+  );
+}

@@ -1,0 +1,35 @@
+/* Taking a machine out of the cluster, by an admin; and where one that waits is let in. */
+import { removeNode } from "../../command/access";
+import type { Node } from "../../lib/api.gen";
+import { isLive } from "../../state/select";
+import { useApp } from "../app-context";
+import { AskButton } from "../ask";
+
+export function RemoveNode({ record }: { record: Node }) {
+  const { state, server } = useApp();
+  if (!state.value.login?.scopes.includes("admin") || record.local) return null;
+  if (record.state === "pending")
+    return (
+      <p class="more">
+        It waits to be let in: <a href="#/access">compare its code</a>.
+      </p>
+    );
+  return (
+    <div class="more">
+      <AskButton
+        word="Remove this machine"
+        busyWord="Removing"
+        label={`Remove ${record.name}`}
+        title={`Remove ${record.name}?`}
+        confirm="Remove"
+        why={isLive(state.value) ? null : "Nothing can be changed while the connection is lost."}
+        run={() => removeNode(server, record.node_id)}
+      >
+        <p>
+          Its certificate is revoked and it is cut off at once. What sessions hold on its devices is lost, and its devices leave
+          the list. To come back it must join anew.
+        </p>
+      </AskButton>
+    </div>
+  );
+}

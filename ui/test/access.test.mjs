@@ -1,0 +1,62 @@
+/* What the pages of access and audit ask of tokens, certificates and entries. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { load } from "./load.mjs";
+
+const { tokenState, sortedTokens, madeWith, certificateState, fingerprint } = await load("state/access.ts");
+const { matches, actorOf, detailOf, touchesAccess } = await load("state/audit.ts");
+const DAY = 24 * 3600 * 1000;
+const at = Date.parse("2026-11-21T12:00:00Z");
+const time = (days) => new Date(at + days * DAY).toISOString();
+const token = (id, more) => ({
+  token_id: id, name: id, scopes: ["observe"], parent_id: null, created_at: time(-10), expires_at: time(80), last_used_at: null,
+  revoked_at: null, calls_per_s: null, max_sessions: null, memory_limit_bytes: null, memory_bytes: 0, sessions: 0, ...more,
+});
+
+test("a token's state, and what wants a look first", () => {
+  const tokens = [
+    token("good"), token("used", { sessions: 2 }), token("soon", { expires_at: time(2) }), token("gone", { expires_at: time(-1) }),
+    token("revoked", { revoked_at: time(-1) }), token("short", { created_at: time(0), expires_at: time(0.04) }),
+  ];
+  assert.deepEqual(tokens.map((one) => tokenState(one, at)), ["good", "in use", "expires soon", "expired", "revoked", "good"]);
+  assert.deepEqual(sortedTokens(tokens, at).map((one) => one.token_id), ["soon", "used", "short", "good", "gone", "revoked"]);
+});
+
+test("the tokens that end with one: children of children, in whatever order", () => {
+  const tokens = [token("c", { parent_id: "b" }), token("b", { parent_id: "a" }), token("a"), token("x"), token("d", { parent_id: "a", revoked_at: time(-1) })];
+  assert.deepEqual(madeWith(tokens, "a").map((one) => one.token_id).sort(), ["b", "c"]);
+});
+
+test("a certificate that was not renewed in time", () => {
+  const one = { not_after: time(30), renews_at: time(1), revoked_at: null };
+  assert.equal(certificateState(one, at), "good");
+  assert.equal(certificateState({ ...one, renews_at: time(-2) }, at), "renewal is due");
+  assert.equal(certificateState({ ...one, renews_at: null, not_after: time(10) }, at), "renewal is due");
+  assert.equal(certificateState({ ...one, not_after: time(-1) }, at), "expired");
+  assert.equal(certificateState({ ...one, revoked_at: time(-1) }, at), "revoked");
+  assert.equal(fingerprint("3f9c0b"), "3F:9C:0B");
+});
+
+const entry = (more) => ({
+  seq: 7, at: time(0), actor: "token:7Qm2xTzR0a", actor_name: "laptop", session_id: "ses_1", peer: "10.0.0.7", action: "memory.allocate",
+  target: "alloc_9", node_id: "nod_1", device_id: "dev_1", outcome: "ok", count: 1, duration_ms: 0.4, detail: { bytes: 1024, label: null }, ...more,
+});
+
+test("entries that fit a filter", () => {
+  const fits = (filter, more) => matches(entry(more), filter);
+  assert.ok(fits({}));
+  assert.ok(fits({ action: "memory." }) && fits({ action: "memory.allocate" }) && !fits({ action: "memory.free" }) && !fits({ action: "memory" }));
+  assert.ok(fits({ outcome: "ok" }) && !fits({ outcome: "failed" }) && fits({ outcome: "failed" }, { outcome: "forbidden" }));
+  assert.ok(fits({ text: "LAPTOP" }) && fits({ text: "10.0.0" }) && fits({ text: "1024" }) && !fits({ text: "phone" }));
+  assert.ok(fits({ device_id: "dev_1" }) && !fits({ device_id: "dev_2" }) && !fits({ actor: "server" }));
+  assert.ok(fits({ from: time(0), to: time(1) }) && !fits({ to: time(0) }) && !fits({ from: time(1) }));
+});
+
+test("who it was, and what is told besides", () => {
+  assert.deepEqual(actorOf(entry()), { name: "laptop", id: "7Qm2xTzR0a" });
+  assert.deepEqual(actorOf(entry({ actor: "owner:1000", actor_name: "" })), { name: "the machine's owner", id: "user 1000" });
+  assert.deepEqual(actorOf(entry({ actor: "server", actor_name: "" })), { name: "the server", id: "" });
+  assert.deepEqual(actorOf(entry({ actor: "nobody", actor_name: "" })), { name: "nobody", id: "not logged in" });
+  assert.equal(detailOf(entry()), "1 KiB");
+  assert.ok(touchesAccess(entry({ action: "token.create" })) && !touchesAccess(entry()));
+});
