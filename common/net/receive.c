@@ -7,8 +7,7 @@ enum { PROTOCOL_ERROR = 1002, TOO_BIG = 1009, ROOM_LEAST = 4096 };
 
 typedef uint8_t lanes __attribute__((vector_size(16)));
 
-// `at`: where in the payload the first byte lies.
-static void unmask(uint8_t *bytes, size_t length, const uint8_t mask[4], size_t at)
+void net_mask(uint8_t *to, const uint8_t *from, size_t length, const uint8_t mask[4], size_t at)
 {
 	lanes keys;
 	size_t i = 0;
@@ -16,13 +15,13 @@ static void unmask(uint8_t *bytes, size_t length, const uint8_t mask[4], size_t 
 		keys[j] = mask[(at + j) & 3];
 	for (; i + 4 * sizeof(keys) <= length; i += 4 * sizeof(keys)) {
 		lanes values[4];
-		memcpy(values, bytes + i, sizeof(values));
+		memcpy(values, from + i, sizeof(values));
 		for (int j = 0; j < 4; j++)
 			values[j] ^= keys;
-		memcpy(bytes + i, values, sizeof(values));
+		memcpy(to + i, values, sizeof(values));
 	}
 	for (; i < length; i++)
-		bytes[i] ^= mask[(at + i) & 3];
+		to[i] = from[i] ^ mask[(at + i) & 3];
 }
 
 void net_receiver_finish(struct net_receiver *receiver)
@@ -139,7 +138,7 @@ static int begin_frame(struct net_receiver *receiver)
 
 static int take_payload(struct net_receiver *receiver, uint8_t *bytes, size_t length)
 {
-	unmask(bytes, length, receiver->mask, receiver->payload_at);
+	net_mask(bytes, bytes, length, receiver->mask, receiver->payload_at);
 	bool whole = length == receiver->left;
 	if (is_control(receiver)) {
 		memcpy(receiver->control + receiver->payload_at, bytes, length);
@@ -209,7 +208,8 @@ void net_receiver_filled(struct net_receiver *receiver, size_t length)
 {
 	if (!length)
 		return;
-	unmask(net_frame_data(receiver->frame) + receiver->filled, length, receiver->mask, receiver->payload_at);
+	uint8_t *bytes = net_frame_data(receiver->frame) + receiver->filled;
+	net_mask(bytes, bytes, length, receiver->mask, receiver->payload_at);
 	receiver->filled += length;
 	receiver->payload_at += length;
 	receiver->left -= length;

@@ -1,7 +1,7 @@
 /* The receiving side of a WebSocket, as RFC 6455 has it for a server: masked frames, in pieces as they come.
  *
  * libwebsockets takes the masks off byte by byte, which is two thirds of what a server spends on bulk. So once it has
- * done the handshake of a connection without TLS, bytes are read here: a message that lies whole in what was read is
+ * done the handshake of a connection, bytes are read here: a message that lies whole in what was read is
  * unmasked where it lies, a larger one is received straight into the frame that it will be passed on in.
  * Nothing here knows of sockets: the owner reads, and says what came. What breaks the protocol is told as the code to
  * close with: 1002, or 1009 for a message over `limit`. Thread: its owner's. */
@@ -42,6 +42,8 @@ struct net_receiver {
 	size_t filled;
 };
 
+// Put the mask on bytes, or take it off; `to` may be `from`. `at`: where in the payload the first byte lies.
+void net_mask(uint8_t *to, const uint8_t *from, size_t length, const uint8_t mask[4], size_t at);
 void net_receiver_finish(struct net_receiver *receiver);
 // Bytes have come; they are changed in place. Returns 0, or the code to close with: then nothing more is to be taken.
 int net_receiver_take(struct net_receiver *receiver, uint8_t *bytes, size_t length);

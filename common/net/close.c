@@ -1,0 +1,120 @@
+/* Control frames and the end of a connection, where it is read here: pings are answered between two fragments, and a
+ * close is said, waited for and answered. Where libwebsockets reads, it sees to them itself. Thread: the loop's. */
+#include "common/net/conn.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { CLOSE_WAIT_S = 5 };
+
+void net_drop(struct net_conn *conn)
+{
+	net_watch_want_read(conn->rx_watch, false);
+	lws_set_timeout(conn->wsi, PENDING_TIMEOUT_CLOSE_SEND, LWS_TO_KILL_ASYNC);
+}
+
+// A whole frame of control of a listener's connection, only while nothing waits in libwebsockets. Returns -1 if the
+// connection is broken.
+static int send_control(struct net_conn *conn, enum net_opcode opcode, const uint8_t *payload, size_t length)
+{
+	uint8_t frame[LWS_PRE + 2 + RECEIVE_CONTROL_BYTES], *bytes = frame + LWS_PRE;
+	bytes[0] = (uint8_t)(0x80 | opcode);
+	bytes[1] = (uint8_t)length; // at most 125
+	memcpy(bytes + 2, payload, length);
+	enum net_put put = net_put(conn, bytes, 2 + length);
+	if (put == PUT_NOTHING && lws_write(conn->wsi, bytes, 2 + length, LWS_WRITE_HTTP) >= 0)
+		put = PUT_PART;
+	return put > PUT_NOTHING ? 0 : -1;
+}
+
+// The answer to the last ping, at the next place where a frame may begin.
+int net_send_pong(struct net_conn *conn)
+{
+	if (lws_partial_buffered(conn->wsi)) {
+		lws_callback_on_writable(conn->wsi);
+		return 0;
+	}
+	conn->pong_due = false;
+	return send_control(conn, OPCODE_PONG, conn->pong, conn->pong_bytes);
+}
+
+// The peer closes: its code goes back, where a frame may begin, and that is the end.
+static void answer_close(struct net_conn *conn, const uint8_t *bytes, size_t length)
+{
+	if (!conn->close_sent && length >= 2)
+		conn->close_code = bytes[0] << 8 | bytes[1];
+	if (!conn->close_sent && !lws_partial_buffered(conn->wsi))
+		send_control(conn, OPCODE_CLOSE, bytes, length < 2 ? 0 : 2); // if it is broken, it is over as well
+	conn->closing = conn->close_sent = true;
+	net_drop(conn);
+}
+
+void net_on_control(void *arg, enum net_opcode opcode, const uint8_t *bytes, size_t length)
+{
+	struct net_conn *conn = arg;
+	switch (opcode) {
+	case OPCODE_CLOSE:
+		answer_close(conn, bytes, length);
+		break;
+	case OPCODE_PING:
+		if (conn->closing)
+			break;
+		memcpy(conn->pong, bytes, length);
+		conn->pong_bytes = length;
+		conn->pong_due = true;
+		if (net_send_pong(conn))
+			net_drop(conn);
+		break;
+	case OPCODE_PONG: // that something came was noted already
+	case OPCODE_MORE:
+	case OPCODE_TEXT:
+	case OPCODE_BINARY:
+		break;
+	}
+}
+
+void net_conn_close(struct net_conn *conn, int code, const char *reason)
+{
+	if (conn->closing || conn->closed)
+		return;
+	conn->closing = true;
+	conn->close_code = code;
+	snprintf(conn->close_reason, sizeof conn->close_reason, "%s", reason);
+	if (code == 4408 || code == 4410) // who is too slow, or no longer welcome, gets nothing more
+		net_queue_clear(conn);
+	if (!conn->opened)
+		return;
+	lws_set_timeout(conn->wsi, PENDING_TIMEOUT_CLOSE_SEND, CLOSE_WAIT_S);
+	lws_callback_on_writable(conn->wsi);
+}
+
+// Our close frame, past libwebsockets, and then what still comes is read and dropped until the peer's (5 s at most): it
+// would close the socket at once, and one that is closed with something unread takes the frame back with a reset. Where
+// it reads, it also closes.
+int net_send_close(struct net_conn *conn)
+{
+	uint8_t payload[2 + CLOSE_REASON_BYTES];
+	size_t length = strlen(conn->close_reason);
+	if (conn->close_sent)
+		return 0;
+	if (!conn->rx_watch) {
+		lws_close_reason(conn->wsi, (enum lws_close_status)conn->close_code, (uint8_t *)conn->close_reason,
+				 length);
+		return -1;
+	}
+	conn->close_sent = true;
+	payload[0] = (uint8_t)(conn->close_code >> 8);
+	payload[1] = (uint8_t)conn->close_code;
+	memcpy(payload + 2, conn->close_reason, length);
+	return send_control(conn, OPCODE_CLOSE, payload, 2 + length);
+}
+
+// Returns what the callback is to return: an answer to our own close is not answered again.
+int net_on_peer_close(struct net_conn *conn, const uint8_t *bytes, size_t length)
+{
+	if (conn->close_sent)
+		return -1;
+	if (length >= 2)
+		conn->close_code = bytes[0] << 8 | bytes[1];
+	return 0;
+}

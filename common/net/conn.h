@@ -1,0 +1,76 @@
+/* A WebSocket connection as the files that make it up see it: ws.c opens and ends it and stands between it and
+ * libwebsockets, send.c has its queue, read.c what comes, close.c control frames and its end, keys.c those of TLS. Not
+ * for others. Thread: the loop's. */
+#pragma once
+#include "common/net/frame.h"
+#include "common/net/receive.h"
+#include "common/net/tls_lws.h"
+
+enum { CLOSE_REASON_BYTES = 120 };
+
+struct queued {
+	struct net_frame *frame;
+	uint64_t key;
+};
+
+// What sending a broadcast touches stands first, in one line of cache.
+struct net_conn {
+	struct net_session session;
+	struct lws *wsi;
+	size_t queue_count;
+	int fd;   // the socket, once it is open: bytes may be sent past libwebsockets; else -1
+	SSL *ssl; // whose bytes go through TLS; NULL: plain
+	bool opened, closed, closing, close_sent, was_full, held;
+	bool masks;                  // it dialled: what it sends is masked
+	struct net_conn *next, **at; // in the loop's list
+	const struct net_handler *handler;
+	void *user;
+	int close_code;
+	char close_reason[CLOSE_REASON_BYTES + 1];
+	struct net_receiver rx;
+	struct net_watch *rx_watch; // of the socket, where it is read here; else NULL
+	uint8_t pong[RECEIVE_CONTROL_BYTES];
+	size_t pong_bytes;
+	bool pong_due;  // the last ping is not answered yet
+	bool rx_broken; // what came was no WebSocket: the rest is read and dropped, so that our close frame arrives
+	unsigned pauses;
+	struct net_timer held_back; // while it is paused
+	struct queued *queue;       // ring of (queue_capacity, a power of two)
+	size_t queue_capacity, queue_first, queue_bytes;
+	size_t bulk_bytes;           // of queue_bytes, those in binary frames
+	size_t first_sent;           // of the first frame in the queue: it is being sent in fragments
+	char *bearer;                // of one that dials
+	struct net_dialled *dialled; // of one that dials by TLS; else NULL
+	bool *gone;                  // set when this is destroyed, while net_dial is on the stack
+	lws_retry_bo_t liveness;
+	int64_t heard_ms; // steady clock: when anything came last
+	// Of TLS: when the keys were new and how much had gone then.
+	int64_t keys_ms;
+	uint64_t keys_bytes;
+	bool keys_due; // they are to be changed when nothing waits
+};
+
+// send.c
+void net_queue_clear(struct net_conn *conn);
+// Send from the queue what the socket takes, a few fragments at most. Returns -1 if the connection is broken.
+int net_queue_send(struct net_conn *conn);
+// Bytes as they are, while nothing waits in libwebsockets; there what the socket does not take of them waits.
+enum net_put { PUT_BROKEN = -1, PUT_NOTHING, PUT_PART, PUT_ALL };
+enum net_put net_put(struct net_conn *conn, uint8_t *bytes, size_t length);
+
+// read.c
+void net_read_begin(struct net_conn *conn);
+int net_read_received(struct net_conn *conn, const uint8_t *bytes, size_t length); // what libwebsockets has received
+void net_heard(struct net_conn *conn);                                             // any byte is a sign of life
+
+// close.c
+void net_on_control(void *arg, enum net_opcode opcode, const uint8_t *bytes, size_t length);
+// Without its close frame, or after ours was answered: libwebsockets takes the connection down in a moment.
+void net_drop(struct net_conn *conn);
+// Return what the callback is to return.
+int net_send_pong(struct net_conn *conn);
+int net_send_close(struct net_conn *conn);
+int net_on_peer_close(struct net_conn *conn, const uint8_t *bytes, size_t length);
+
+// keys.c
+void net_mind_keys(struct net_conn *conn); // something was sent or came: is it time for new ones?

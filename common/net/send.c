@@ -1,0 +1,267 @@
+/* What a connection sends: a bounded ring of shared frames.
+ *
+ * They are written when the socket can take them, large ones in fragments, or at once where nothing waits before them:
+ * one system call instead of a turn through the poll. What the socket does not take of a frame goes to libwebsockets as
+ * bytes as they are (that is what LWS_WRITE_HTTP means to it), which sends them before anything of its own: its pings
+ * and pongs go between fragments (docs/performance.md). Thread: the loop's. */
+#include "common/net/conn.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <openssl/err.h>
+#include <openssl/rand.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+enum {
+	DIRECT_FRAME_BYTES = 16384, // frames up to this size are sent without the queue where nothing waits
+	FRAGMENTS_A_TURN = 4,
+	RECORD_BYTES = 16384, // of TLS
+	MASKS_AT_ONCE = 256,
+};
+
+static_assert(FRAME_HEADER_BYTES >= 2 + 8 + 4, "a frame's header needs more room before its payload");
+
+static struct queued *queue_at(struct net_conn *conn, size_t index)
+{
+	return &conn->queue[(conn->queue_first + index) & (conn->queue_capacity - 1)];
+}
+
+void net_queue_clear(struct net_conn *conn)
+{
+	for (size_t i = 0; i < conn->queue_count; i++)
+		net_frame_unref(&queue_at(conn, i)->frame);
+	conn->queue_count = conn->queue_bytes = conn->bulk_bytes = conn->first_sent = 0;
+}
+
+static enum status queue_grow(struct net_conn *conn)
+{
+	size_t capacity = conn->queue_capacity ? conn->queue_capacity * 2 : 8;
+	struct queued *queue = malloc(capacity * sizeof(*queue));
+	if (!queue)
+		return STATUS_OUT_OF_MEMORY;
+	for (size_t i = 0; i < conn->queue_count; i++)
+		queue[i] = *queue_at(conn, i);
+	free(conn->queue);
+	conn->queue = queue;
+	conn->queue_capacity = capacity;
+	conn->queue_first = 0;
+	return STATUS_OK;
+}
+
+// Take the waiting frame of this key out, so that its successor can go to the end.
+static void queue_drop_key(struct net_conn *conn, uint64_t key)
+{
+	size_t kept = 0;
+	for (size_t i = 0; i < conn->queue_count; i++) {
+		struct queued *entry = queue_at(conn, i);
+		if (entry->key == key && !(i == 0 && conn->first_sent)) {
+			conn->queue_bytes -= entry->frame->length;
+			conn->bulk_bytes -= entry->frame->text ? 0 : entry->frame->length;
+			net_frame_unref(&entry->frame);
+		} else {
+			*queue_at(conn, kept++) = *entry;
+		}
+	}
+	conn->queue_count = kept;
+}
+
+static enum status queue_push(struct net_conn *conn, struct net_frame *frame, uint64_t key)
+{
+	if (key)
+		queue_drop_key(conn, key);
+	// Bulk was asked for, and whoever sends it holds back by `drained`: it does not make the rest too much.
+	size_t waiting = frame->text ? conn->queue_bytes - conn->bulk_bytes : conn->bulk_bytes;
+	size_t most = frame->text ? (size_t)LIMIT_SEND_QUEUE_BYTES : (size_t)LIMIT_STREAM_QUEUE_BYTES;
+	if (conn->queue_count >= LIMIT_SEND_QUEUE_MESSAGES || (waiting && waiting + frame->length > most))
+		return STATUS_LIMIT_EXCEEDED;
+	if (conn->queue_count == conn->queue_capacity && queue_grow(conn))
+		return STATUS_OUT_OF_MEMORY;
+	*queue_at(conn, conn->queue_count++) = (struct queued){.frame = net_frame_ref(frame), .key = key};
+	conn->queue_bytes += frame->length;
+	conn->bulk_bytes += frame->text ? 0 : frame->length;
+	return STATUS_OK;
+}
+
+static size_t fragment_header(uint8_t *header, const struct net_frame *frame, size_t at, size_t length)
+{
+	bool last = at + length == frame->length;
+	header[0] = (uint8_t)((last ? 0x80 : 0) | (at ? 0 : frame->text ? 1 : 2));
+	if (length < 126) {
+		header[1] = (uint8_t)length;
+		return 2;
+	}
+	if (length < 65536) {
+		header[1] = 126;
+		header[2] = (uint8_t)(length >> 8);
+		header[3] = (uint8_t)length;
+		return 4;
+	}
+	header[1] = 127;
+	for (int i = 0; i < 8; i++)
+		header[2 + i] = (uint8_t)((uint64_t)length >> (56 - 8 * i));
+	return 10;
+}
+
+// Returns how much was written, 0 if the socket is full, -1 if it is broken. A record at a time: what is not written of
+// one must be written again, and libwebsockets, which gets the rest, does so.
+static ssize_t write_record(SSL *ssl, const uint8_t *bytes, size_t length)
+{
+	size_t written = 0;
+	ERR_clear_error();
+	if (SSL_write_ex(ssl, bytes, length < RECORD_BYTES ? length : (size_t)RECORD_BYTES, &written) == 1)
+		return (ssize_t)written;
+	int error = SSL_get_error(ssl, 0);
+	return error == SSL_ERROR_WANT_WRITE || error == SSL_ERROR_WANT_READ ? 0 : -1;
+}
+
+static ssize_t write_plain(int fd, const uint8_t *bytes, size_t length)
+{
+	ssize_t sent = send(fd, bytes, length, MSG_NOSIGNAL | MSG_DONTWAIT);
+	return sent >= 0 ? sent : errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : -1;
+}
+
+enum net_put net_put(struct net_conn *conn, uint8_t *bytes, size_t length)
+{
+	size_t done = 0;
+	ssize_t now = 1;
+	while (done < length && now > 0) {
+		now = conn->ssl ? write_record(conn->ssl, bytes + done, length - done)
+				: write_plain(conn->fd, bytes + done, length - done);
+		if (now < 0)
+			return PUT_BROKEN;
+		done += (size_t)now;
+	}
+	if (done == length)
+		return PUT_ALL;
+	if (!done && !conn->ssl)
+		return PUT_NOTHING;
+	return lws_write(conn->wsi, bytes + done, length - done, LWS_WRITE_HTTP) < 0 ? PUT_BROKEN : PUT_PART;
+}
+
+// The mask of a frame need only be one that nobody foresees. Drawn in stock.
+static void draw_mask(uint8_t mask[4])
+{
+	static uint8_t stock[MASKS_AT_ONCE][4];
+	static size_t left;
+	if (!left && RAND_bytes(stock[0], sizeof stock) == 1)
+		left = MASKS_AT_ONCE;
+	memcpy(mask, stock[left ? --left : 0], 4);
+}
+
+// A client's: masked as it is copied, because others may have to send the frame as well.
+static enum net_put send_masked(struct net_conn *conn, const uint8_t *payload, size_t length, const uint8_t *header,
+				size_t header_bytes)
+{
+	static uint8_t masked[FRAME_HEADER_BYTES + NET_FRAGMENT_BYTES]; // the loop's thread alone sends
+	uint8_t mask[4];
+	draw_mask(mask);
+	memcpy(masked, header, header_bytes);
+	masked[1] |= 0x80;
+	memcpy(masked + header_bytes, mask, sizeof mask);
+	net_mask(masked + header_bytes + 4, payload, length, mask, 0);
+	return net_put(conn, masked, header_bytes + 4 + length);
+}
+
+// A fragment, with its header before it: over the end of the last one, which others may still have to send.
+static enum net_put send_fragment(struct net_conn *conn, struct net_frame *frame, size_t at, size_t length)
+{
+	uint8_t header[FRAME_HEADER_BYTES], before[FRAME_HEADER_BYTES], *payload = net_frame_data(frame) + at;
+	size_t header_bytes = fragment_header(header, frame, at, length);
+	if (conn->masks)
+		return send_masked(conn, payload, length, header, header_bytes);
+	uint8_t *start = payload - header_bytes;
+	memcpy(before, start, header_bytes);
+	memcpy(start, header, header_bytes);
+	enum net_put put = net_put(conn, start, header_bytes + length);
+	memcpy(start, before, header_bytes);
+	return put;
+}
+
+// Where nothing waits before the frame; false: it is to be queued.
+static bool send_directly(struct net_conn *conn, struct net_frame *frame)
+{
+	if (conn->fd < 0 || conn->held || conn->queue_count || frame->length > DIRECT_FRAME_BYTES ||
+	    lws_partial_buffered(conn->wsi))
+		return false;
+	enum net_put put = send_fragment(conn, frame, 0, frame->length);
+	if (put == PUT_BROKEN)
+		lws_set_timeout(conn->wsi, PENDING_TIMEOUT_CLOSE_SEND, LWS_TO_KILL_ASYNC);
+	return put != PUT_NOTHING;
+}
+
+// Send from the queue what the socket takes, FRAGMENTS_A_TURN at most. Returns -1 if the connection is broken.
+int net_queue_send(struct net_conn *conn)
+{
+	enum net_put put = PUT_ALL;
+	for (int i = 0; i < FRAGMENTS_A_TURN && put == PUT_ALL && conn->queue_count; i++) {
+		struct net_frame *frame = queue_at(conn, 0)->frame;
+		size_t left = frame->length - conn->first_sent,
+		       length = left < NET_FRAGMENT_BYTES ? left : NET_FRAGMENT_BYTES;
+		put = send_fragment(conn, frame, conn->first_sent, length);
+		if (put == PUT_BROKEN)
+			return -1;
+		if (put == PUT_NOTHING)
+			return 0;
+		conn->first_sent += length;
+		conn->queue_bytes -= length;
+		conn->bulk_bytes -= frame->text ? 0 : length;
+		if (conn->first_sent < frame->length)
+			continue;
+		conn->first_sent = 0;
+		conn->queue_first = (conn->queue_first + 1) & (conn->queue_capacity - 1);
+		conn->queue_count--;
+		net_frame_unref(&frame);
+	}
+	return 0;
+}
+
+enum status net_conn_send(struct net_conn *conn, struct net_frame *frame, uint64_t key)
+{
+	if (conn->closing || conn->closed)
+		return STATUS_UNAVAILABLE;
+	if (send_directly(conn, frame))
+		return STATUS_OK;
+	enum status status = queue_push(conn, frame, key);
+	if (status) {
+		net_conn_close(conn, 4408, "too slow: the outgoing queue is full");
+		return status;
+	}
+	if (!conn->opened)
+		return STATUS_OK;
+	if (conn->fd >= 0 && !conn->held && conn->queue_count == 1 && !lws_partial_buffered(conn->wsi))
+		net_queue_send(conn); // that the connection is broken is found again, and told, when it is writable
+	if (conn->queue_bytes > LIMIT_STREAM_FULL_BYTES)
+		conn->was_full = true;
+	if (conn->queue_count && !conn->held)
+		lws_callback_on_writable(conn->wsi);
+	return STATUS_OK;
+}
+
+void net_conn_hold(struct net_conn *conn, bool held)
+{
+	conn->held = held;
+	if (!held && conn->opened && !conn->closed && conn->queue_count)
+		lws_callback_on_writable(conn->wsi);
+}
+
+enum status net_conn_send_text(struct net_conn *conn, const char *text, size_t length)
+{
+	struct net_frame *frame = net_frame_create(text, length, true);
+	if (!frame)
+		return STATUS_OUT_OF_MEMORY;
+	enum status status = net_conn_send(conn, frame, 0);
+	net_frame_unref(&frame);
+	return status;
+}
+
+size_t net_conn_queued_bytes(const struct net_conn *conn)
+{
+	return conn->queue_bytes;
+}
+
+size_t net_conn_queued_messages(const struct net_conn *conn)
+{
+	return conn->queue_count;
+}
