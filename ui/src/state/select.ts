@@ -11,6 +11,9 @@ export const STALE_MS = 15_000;
 
 export const serverTime = (state: State, now: number): number => now + (state.serverAheadMs ?? 0);
 export const isLive = (state: State): boolean => state.connection.phase === "live";
+/** Why nothing can be changed now, or null. */
+export const obstacle = (state: State): string | null =>
+  isLive(state) ? null : "Nothing can be changed while the connection is lost.";
 
 /** How old a time that the server wrote is, ms; null for no time. */
 export function ageOf(state: State, at: string | null | undefined, now: number): number | null {

@@ -4,10 +4,10 @@ import { type MadeToken, type NewToken, createToken, isRefusal } from "../../com
 import type { Refusal } from "../../command/tried";
 import type { Scope, Token } from "../../lib/api.gen";
 import { fullTime } from "../../lib/format";
+import { obstacle } from "../../state/select";
 import { useApp } from "../app-context";
 import { Command } from "../command-line";
 import { MarkIcon, RefusalNote } from "../parts";
-import { obstacle } from "./page";
 
 const GIB = 2 ** 30;
 const DAY_S = 24 * 3600;

@@ -5,7 +5,6 @@ import type { Refusal } from "../../command/tried";
 import { sentence } from "../../lib/format";
 import { touchesAccess } from "../../state/audit";
 import { isLive } from "../../state/select";
-import type { State } from "../../state/state";
 import { useApp } from "../app-context";
 import { Command } from "../command-line";
 import { RefusalNote } from "../parts";
@@ -16,10 +15,6 @@ import { TokenPanel } from "./tokens";
 import { WaitingPanel } from "./waiting";
 
 const SETTLE_MS = 150;
-
-/** Why nothing can be changed now, or null. */
-export const obstacle = (state: State): string | null =>
-  isLive(state) ? null : "Nothing can be changed while the connection is lost.";
 
 /** Everything that this page shows: read when it opens, on every reconnect, and after whatever changes it. */
 function useAccess(): { access: Access | null; refusal: Refusal | null; read: () => void } {

@@ -5,12 +5,11 @@ import type { Refusal } from "../../command/tried";
 import type { Ticket } from "../../lib/api.gen";
 import { now } from "../../lib/clock";
 import { count, fullTime, shortTime } from "../../lib/format";
-import { serverTime } from "../../state/select";
+import { obstacle, serverTime } from "../../state/select";
 import { useApp } from "../app-context";
 import { AskButton } from "../ask";
 import { Command } from "../command-line";
 import { Panel, RefusalNote } from "../parts";
-import { obstacle } from "./page";
 
 const HOUR_S = 3600;
 

@@ -5,12 +5,11 @@ import type { Token } from "../../lib/api.gen";
 import { now } from "../../lib/clock";
 import { count, day, figure, fullTime, memory } from "../../lib/format";
 import { type TokenState, madeWith, sortedTokens, tokenState } from "../../state/access";
-import { serverTime } from "../../state/select";
+import { obstacle, serverTime } from "../../state/select";
 import { useApp } from "../app-context";
 import { AskButton } from "../ask";
 import { Age, Chips, type Mark, MarkIcon, Panel } from "../parts";
 import { CreateToken } from "./create";
-import { obstacle } from "./page";
 
 const marks: Record<TokenState, { mark: Mark; tone: string }> = {
   "in use": { mark: "computing", tone: "accent" },

@@ -2,10 +2,10 @@
 import { approveNode, refuseNode } from "../../command/access";
 import type { WaitingNode } from "../../lib/api.gen";
 import { count, memory } from "../../lib/format";
+import { obstacle } from "../../state/select";
 import { useApp } from "../app-context";
 import { AskButton } from "../ask";
 import { Age, MarkIcon, Panel } from "../parts";
-import { obstacle } from "./page";
 
 const spaced = (code: string): string => `${code.slice(0, 3)} ${code.slice(3)}`;
 

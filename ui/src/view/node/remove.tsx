@@ -1,7 +1,7 @@
 /* Taking a machine out of the cluster, by an admin; and where one that waits is let in. */
 import { removeNode } from "../../command/access";
 import type { Node } from "../../lib/api.gen";
-import { isLive } from "../../state/select";
+import { obstacle } from "../../state/select";
 import { useApp } from "../app-context";
 import { AskButton } from "../ask";
 
@@ -22,7 +22,7 @@ export function RemoveNode({ record }: { record: Node }) {
         label={`Remove ${record.name}`}
         title={`Remove ${record.name}?`}
         confirm="Remove"
-        why={isLive(state.value) ? null : "Nothing can be changed while the connection is lost."}
+        why={obstacle(state.value)}
         run={() => removeNode(server, record.node_id)}
       >
         <p>
