@@ -6,10 +6,11 @@
 #include "common/base/log.h"
 #include "common/wire/message.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PROTOCOL = 1 };
+enum { PROTOCOL = 1, CLOSE_FORBIDDEN = 4403, CLOSE_LATE = 4408, CLOSE_SUPERSEDED = 4409, LOOK_MS = 1000 };
 
 // A call of ours that the node has not answered yet.
 struct ask {
@@ -31,6 +32,11 @@ struct node_link {
 	struct node_links *all;
 	struct net_conn *conn;
 	bool local, closed;
+	bool cut;                    // it was removed: nothing that it still says is heard
+	char proven[STORE_ID_BYTES]; // who its certificate says it is; "" of a local one
+	char peer[JOINING_PEER_BYTES];
+	bool renewing;
+	struct net_timer look;        // whether a node elsewhere is still there
 	bool known;                   // a registration was stored: the cluster may point here until the node is lost
 	char node_id[STORE_ID_BYTES]; // "" until registered; once known it stays
 	struct net_timer deadline;
@@ -47,6 +53,21 @@ struct pending {
 	struct json *id; // NULL: it came as a notification
 };
 
+// A node that was removed is heard no more from here on.
+static void cut_node(void *context, const char *node_id, const char *reason)
+{
+	struct node_links *links = context;
+	for (struct node_link *link = links->links; link; link = link->next) {
+		if (link->local || link->cut || strcmp(link->proven, node_id) != 0)
+			continue;
+		link->cut = true;
+		if (link->conn)
+			net_conn_close(link->conn, CLOSE_FORBIDDEN, reason);
+		if (link->node_id[0])
+			cluster_lose_node(links->params.cluster, link->node_id, &link->link, reason);
+	}
+}
+
 enum status node_links_create(struct node_links **out, const struct node_links_params *params)
 {
 	struct node_links *links = calloc(1, sizeof(*links));
@@ -54,6 +75,7 @@ enum status node_links_create(struct node_links **out, const struct node_links_p
 	if (!links)
 		return STATUS_OUT_OF_MEMORY;
 	links->params = *params;
+	joins_set_cut(params->joins, cut_node, links);
 	return STATUS_OK;
 }
 
@@ -63,6 +85,7 @@ void node_links_destroy(struct node_links **pointer)
 	if (!links)
 		return;
 	*pointer = NULL;
+	joins_set_cut(links->params.joins, NULL, NULL);
 	while (links->links)
 		node_link_closed(links->links, NULL, 1001);
 	free(links);
@@ -191,18 +214,20 @@ static void superseded(struct cluster_link *cluster_link)
 {
 	struct node_link *link = (struct node_link *)cluster_link;
 	if (link->conn)
-		net_conn_close(link->conn, 4403, "another connection speaks for this node");
+		net_conn_close(link->conn, CLOSE_SUPERSEDED, "another connection speaks for this node");
 }
 
-struct node_link *node_link_create(struct node_links *links, bool local)
+struct node_link *node_link_create(struct node_links *links, const struct node_link_params *params)
 {
 	struct node_link *link = calloc(1, sizeof(*link));
 	if (!link)
 		return NULL;
 	*link = (struct node_link){.link = {.ask = ask, .verify = ask_verify, .superseded = superseded},
 				   .all = links,
-				   .local = local,
+				   .local = params->local,
 				   .next = links->links};
+	snprintf(link->proven, sizeof link->proven, "%s", params->local ? "" : params->node_id);
+	snprintf(link->peer, sizeof link->peer, "%s", params->peer);
 	link->last_ask = &link->asks;
 	link->at = &links->links;
 	if (link->next)
@@ -218,11 +243,30 @@ static void register_late(void *arg)
 		net_conn_close(link->conn, 4401, "not registered within 5 s");
 }
 
+// Pings come every LIMIT_NODE_PING_S; a node of which nothing is heard is lost before its connection is given up.
+static void look(void *arg)
+{
+	struct node_link *link = arg;
+	if (!link->conn || link->cut)
+		return;
+	if (net_conn_silence_ms(link->conn) > LIMIT_NODE_SILENCE_S * 1000) {
+		link->cut = true;
+		if (link->node_id[0])
+			cluster_lose_node(link->all->params.cluster, link->node_id, &link->link,
+					  "nothing is heard of it");
+		net_conn_close(link->conn, CLOSE_LATE, "silent for too long");
+	} else {
+		net_timer_start(link->all->params.loop, &link->look, LOOK_MS, look, link);
+	}
+}
+
 void node_link_opened(void *user, struct net_conn *conn)
 {
 	struct node_link *link = user;
 	link->conn = conn;
-	net_conn_trust(conn); // it came by the data directory's own socket
+	net_conn_trust(conn); // it came by the data directory's own socket, or with a certificate of this cluster's
+	if (!link->local)
+		net_timer_start(link->all->params.loop, &link->look, LOOK_MS, look, link);
 	net_timer_start(link->all->params.loop, &link->deadline, LIMIT_LOGIN_MS, register_late, link);
 }
 
@@ -241,6 +285,7 @@ void node_link_closed(void *user, struct net_conn *conn, int code)
 	link->closed = true;
 	link->conn = NULL;
 	net_timer_stop(link->all->params.loop, &link->deadline);
+	net_timer_stop(link->all->params.loop, &link->look);
 	*link->at = link->next;
 	if (link->next)
 		link->next->at = link->at;
@@ -287,7 +332,7 @@ static void registered(void *context, enum status status, const struct error *er
 		pending_finish(pending, NULL, error);
 		return;
 	}
-	if (link->closed) // gone while it was stored
+	if (link->closed || link->cut) // gone while it was stored
 		cluster_lose_node(link->all->params.cluster, link->node_id, &link->link, "its connection broke");
 	struct json *result = json_new_object();
 	json_set_integer(result, "protocol", PROTOCOL);
@@ -314,13 +359,18 @@ static enum status node_register(struct node_link *link, const struct message *m
 	if (strlen(node_id) >= sizeof link->node_id) // the contract counts characters
 		return error_set(error, STATUS_INVALID_PARAMS, "node.node_id must have at most %d bytes",
 				 STORE_ID_BYTES - 1);
-	if (link->node_id[0] && strcmp(link->node_id, node_id) != 0)
-		return error_set(error, STATUS_CONFLICT, "this connection is node %s", link->node_id);
+	const char *who = link->local ? link->node_id : link->proven;
+	if (who[0] && strcmp(who, node_id) != 0)
+		return error_set(error, link->local ? STATUS_CONFLICT : STATUS_FORBIDDEN, "this connection is node %s",
+				 who);
 	struct pending *pending = pending_create(link, message);
 	if (!pending)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
 	bool first = !link->node_id[0];
 	memcpy(link->node_id, node_id, strlen(node_id) + 1);
+	snprintf(link->link.actor.actor, sizeof link->link.actor.actor, "node:%s", node_id);
+	snprintf(link->link.actor.name, sizeof link->link.actor.name, "%s", json_get_string(record, "name", ""));
+	snprintf(link->link.actor.peer, sizeof link->link.actor.peer, "%s", link->local ? "unix" : "");
 	link->registering++;
 	enum status status = cluster_register_node(link->all->params.cluster, record, link->local, &link->link,
 						   registered, pending, error);
@@ -348,6 +398,40 @@ static enum status node_devices(struct node_link *link, const struct message *me
 	return STATUS_PENDING;
 }
 
+static void renewed(void *context, enum status status, struct json *grant, const struct error *error)
+{
+	struct pending *pending = context;
+	struct json *result = NULL;
+	pending->link->renewing = false;
+	if (!status) {
+		result = json_new_object();
+		json_set(result, "grant", grant);
+	}
+	pending_finish(pending, result, status ? error : NULL);
+}
+
+static enum status node_renew(struct node_link *link, const struct message *message, struct error *error)
+{
+	if (link->local)
+		return error_set(error, STATUS_CONFLICT, "this machine's own node needs no certificate");
+	if (link->renewing)
+		return error_set(error, STATUS_RATE_LIMITED, "a certificate is being made already");
+	struct pending *pending = pending_create(link, message);
+	if (!pending)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
+	struct joins_renewal renewal = {.node_id = link->proven,
+					.peer = link->peer,
+					.request_pem = json_get_string(message->params, "request", ""),
+					.done = renewed,
+					.context = pending};
+	enum status status = joins_renew(link->all->params.joins, &renewal, error);
+	if (status)
+		pending_finish(pending, NULL, error);
+	else
+		link->renewing = true;
+	return STATUS_PENDING;
+}
+
 static enum status run(struct node_link *link, const struct message *message, struct error *error)
 {
 	const struct contract *contract = link->all->params.contract;
@@ -364,6 +448,8 @@ static enum status run(struct node_link *link, const struct message *message, st
 		return error_set(error, STATUS_UNAUTHENTICATED, "register first");
 	if (!strcmp(method->name, "node.devices"))
 		return node_devices(link, message, error);
+	if (!strcmp(method->name, "node.renew"))
+		return node_renew(link, message, error);
 	if (!strcmp(method->name, "node.telemetry")) {
 		cluster_report_telemetry(link->all->params.cluster, link->node_id, json_get(message->params, "node"),
 					 json_get(message->params, "devices"));
@@ -384,6 +470,8 @@ void node_link_message(void *user, struct net_conn *conn, const uint8_t *bytes, 
 	struct message message;
 	struct error error = {0};
 	(void)conn;
+	if (link->cut)
+		return;
 	enum status status = binary ? message_decode(&message, bytes, length, &error)
 				    : message_decode_text(&message, (const char *)bytes, length, &error);
 	bool call = message.kind == MESSAGE_REQUEST || message.kind == MESSAGE_NOTIFICATION;

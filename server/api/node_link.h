@@ -1,7 +1,10 @@
-/* The connections of /node: nodes, in; the cluster's state, out. The protocol is schema/node.json. Thread: the loop's.
- */
+/* The connections of /node: nodes, in; the cluster's state, out. The protocol is schema/node.json.
+ *
+ * A node has proved who it is before it is here: by the data directory's Unix socket, or by its certificate, and then
+ * it is that node and no other. Strangers are server/api/join.h's. Thread: the loop's. */
 #pragma once
 #include "common/wire/contract.h"
+#include "server/api/join.h"
 #include "server/cluster/cluster.h"
 #include "server/tenants/tenants.h"
 
@@ -13,6 +16,7 @@ struct node_links_params {
 	struct cluster *cluster;
 	struct events *events;
 	struct tenancy *tenants;
+	struct joins *joins;
 };
 enum status node_links_create(struct node_links **out, const struct node_links_params *params);
 void node_links_destroy(struct node_links **links);
@@ -22,9 +26,14 @@ void node_links_watch(struct node_links *links, bool watched);
 // Say goodbye to every node: close with 1001, which ends this machine's own, also one that an earlier server started.
 void node_links_shut_down(struct node_links *links);
 
-// A connection; `local`: it came by the Unix socket. Its functions are those of struct net_handler.
+// A connection. Its functions are those of struct net_handler.
+struct node_link_params {
+	bool local;          // it came by the Unix socket
+	const char *node_id; // that its certificate is for; NULL of a local one
+	const char *peer;    // its address; "" of a local one
+};
 struct node_link;
-struct node_link *node_link_create(struct node_links *links, bool local);
+struct node_link *node_link_create(struct node_links *links, const struct node_link_params *params);
 void node_link_opened(void *user, struct net_conn *conn);
 void node_link_message(void *user, struct net_conn *conn, const uint8_t *bytes, size_t length, bool binary);
 void node_link_closed(void *user, struct net_conn *conn, int code);

@@ -246,16 +246,28 @@ static void print_hex(const unsigned char *bytes, size_t length, char *text, siz
 		snprintf(text + 2 * i, 3, "%02x", bytes[i]);
 }
 
+static bool digest_key(X509 *certificate, uint8_t digest[32])
+{
+	unsigned char *spki = NULL;
+	int length = i2d_X509_PUBKEY(X509_get_X509_PUBKEY(certificate), &spki);
+	bool done = length > 0 && EVP_Digest(spki, (size_t)length, digest, NULL, EVP_sha256(), NULL) == 1;
+	OPENSSL_free(spki);
+	return done;
+}
+
 void certificate_describe(X509 *certificate, struct certificate_facts *facts)
 {
 	const ASN1_INTEGER *serial = X509_get0_serialNumber(certificate);
 	unsigned length = 0;
+	uint8_t key_digest[32];
 	char *subject = NULL;
 	BIO *bio = BIO_new(BIO_s_mem());
 	*facts = (struct certificate_facts){.not_before_ms = time_ms(X509_get0_notBefore(certificate)),
 					    .not_after_ms = time_ms(X509_get0_notAfter(certificate))};
 	X509_digest(certificate, EVP_sha256(), facts->digest, &length);
 	print_hex(facts->digest, sizeof(facts->digest), facts->sha256, sizeof(facts->sha256));
+	if (digest_key(certificate, key_digest))
+		print_hex(key_digest, sizeof(key_digest), facts->key_sha256, sizeof(facts->key_sha256));
 	print_hex(ASN1_STRING_get0_data(serial), (size_t)ASN1_STRING_length(serial), facts->serial,
 		  sizeof(facts->serial));
 	if (bio && X509_NAME_print_ex(bio, X509_get_subject_name(certificate), 0, XN_FLAG_RFC2253) >= 0) {

@@ -44,6 +44,7 @@ struct certificate_facts {
 	char subject[256], serial[48]; // serial: hexadecimal
 	uint8_t digest[32];            // SHA-256 of the DER
 	char sha256[65];               // the same as text
+	char key_sha256[65];           // of its public key: SubjectPublicKeyInfo, DER
 	int64_t not_before_ms, not_after_ms;
 };
 void certificate_describe(X509 *certificate, struct certificate_facts *facts);

@@ -116,8 +116,7 @@ static enum status replace(struct joining *joining, const struct waiting *one, v
 	struct joining_request *earlier = joining_find(joining, one->shown.node_id);
 	if (!earlier)
 		return STATUS_OK;
-	if (earlier->key_bytes != one->shown.key_bytes ||
-	    memcmp(earlier->key, one->shown.key, earlier->key_bytes) != 0) {
+	if (memcmp(earlier->key_sha256, one->shown.key_sha256, sizeof earlier->key_sha256) != 0) {
 		error_set(error, STATUS_CONFLICT, "another machine waits to be let in as node %.64s",
 			  one->shown.node_id);
 		error_hint(error, "somebody must turn that one away first: exogpu nodes refuse %.64s",
@@ -129,19 +128,38 @@ static enum status replace(struct joining *joining, const struct waiting *one, v
 	return STATUS_OK;
 }
 
-// The public key of a request that is signed by it.
-static enum status read_key(struct joining_request *request, const char *pem, struct error *error)
+// The public key of a request that is signed by it: *spki is OPENSSL_free's.
+static enum status read_key(const char *pem, uint8_t **spki, size_t *bytes, struct error *error)
 {
 	EVP_PKEY *key = NULL;
+	*spki = NULL;
 	enum status status = certificate_parse_request(&key, pem, strnlen(pem, LIMIT_CSR_BYTES), error);
-	int bytes = status ? 0 : i2d_PUBKEY(key, &request->key);
+	int length = status ? 0 : i2d_PUBKEY(key, spki);
 	EVP_PKEY_free(key);
 	if (status)
 		return status;
-	if (bytes <= 0)
+	if (length <= 0)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
-	request->key_bytes = (size_t)bytes;
+	*bytes = (size_t)length;
 	return STATUS_OK;
+}
+
+static enum status digest_key(const uint8_t *spki, size_t bytes, uint8_t sha256[32], struct error *error)
+{
+	if (EVP_Digest(spki, bytes, sha256, NULL, EVP_sha256(), NULL) == 1)
+		return STATUS_OK;
+	return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
+}
+
+enum status joining_key(const char *pem, uint8_t sha256[32], struct error *error)
+{
+	uint8_t *spki;
+	size_t bytes;
+	enum status status = read_key(pem, &spki, &bytes, error);
+	if (!status)
+		status = digest_key(spki, bytes, sha256, error);
+	OPENSSL_free(spki);
+	return status;
 }
 
 enum status joining_ask(struct joining *joining, const struct joining_ask *ask, struct joining_request **out,
@@ -160,7 +178,9 @@ enum status joining_ask(struct joining *joining, const struct joining_ask *ask, 
 	shown->requested_ms = ask->wall_ms;
 	shown->expires_ms = ask->wall_ms + LIMIT_JOIN_MS;
 	shown->owner = ask->owner;
-	enum status status = read_key(shown, ask->pem, error);
+	enum status status = read_key(ask->pem, &shown->key, &shown->key_bytes, error);
+	if (!status)
+		status = digest_key(shown->key, shown->key_bytes, shown->key_sha256, error);
 	if (!status && !pairing_read(ask->commitment, one->commitment))
 		status = error_set(error, STATUS_INVALID_PARAMS,
 				   "the commitment is not 64 hexadecimal digits in lower case");

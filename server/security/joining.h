@@ -21,6 +21,7 @@ struct joining_request {
 	char *pem;         // the request for a certificate
 	uint8_t *key;      // (key_bytes), its public key: SubjectPublicKeyInfo, DER
 	size_t key_bytes;
+	uint8_t key_sha256[32];
 	char code[PAIRING_CODE_BYTES];    // "" before both nonces are known
 	char nonce[PAIRING_HEX_BYTES];    // the server's
 	bool known;                       // a node of this id belongs to the cluster
@@ -54,3 +55,5 @@ enum status joining_reveal(struct joining *joining, struct joining_request *requ
 void joining_end(struct joining *joining, struct joining_request **request);
 struct joining_request *joining_find(const struct joining *joining, const char *node_id);
 struct joining_request *joining_at(const struct joining *joining, size_t index); // oldest first; NULL past the last
+// The SHA-256 of the public key of a request, as authority_standing takes it. Errors: STATUS_INVALID_PARAMS.
+enum status joining_key(const char *pem, uint8_t sha256[32], struct error *error);

@@ -179,9 +179,10 @@ static void certificate_row(sqlite3_stmt *row, const struct load *load)
 		.serial = text(row, 0),
 		.node_id = text(row, 1),
 		.sha256 = text(row, 2),
-		.not_before_ms = sqlite3_column_int64(row, 3),
-		.not_after_ms = sqlite3_column_int64(row, 4),
-		.revoked_ms = sqlite3_column_int64(row, 5),
+		.key_sha256 = text(row, 3),
+		.not_before_ms = sqlite3_column_int64(row, 4),
+		.not_after_ms = sqlite3_column_int64(row, 5),
+		.revoked_ms = sqlite3_column_int64(row, 6),
 	};
 	load->call.certificate(load->context, &certificate);
 }
@@ -191,7 +192,8 @@ enum status store_load_certificates(struct store *store,
 				    void *context, struct error *error)
 {
 	const struct load load = {
-		.sql = "SELECT serial, node_id, sha256, not_before_ms, not_after_ms, revoked_ms FROM certificates "
+		.sql = "SELECT serial, node_id, sha256, key_sha256, not_before_ms, not_after_ms, revoked_ms FROM "
+		       "certificates "
 		       "ORDER BY not_before_ms, serial",
 		.row = certificate_row,
 		.call.certificate = row,

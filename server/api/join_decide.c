@@ -1,0 +1,305 @@
+/* See join.h: what a person decides about nodes, and the renewal of their certificates. Each decision is stored, with
+ * its entry in the audit log, before anybody is told; only a removal cuts first and stores after. */
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "server/api/join_inside.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// A decision that is being stored.
+struct decision {
+	struct joins *joins;
+	struct join *join; // NULL of a removal
+	char node_id[STORE_ID_BYTES], *pem;
+	void (*done)(void *context, enum status status, const struct error *error);
+	void *context;
+};
+
+static struct decision *decision_create(struct joins *joins, struct join *join, const struct joins_decision *asked)
+{
+	struct decision *decision = calloc(1, sizeof(*decision));
+	if (!decision)
+		return NULL;
+	*decision = (struct decision){.joins = joins, .join = join, .done = asked->done, .context = asked->context};
+	snprintf(decision->node_id, sizeof decision->node_id, "%s", asked->node_id);
+	return decision;
+}
+
+static void decision_destroy(struct decision **pointer)
+{
+	struct decision *decision = *pointer;
+	*pointer = NULL;
+	if (!decision)
+		return;
+	free(decision->pem);
+	free(decision);
+}
+
+static enum status find_waiting(const struct joins *joins, const char *node_id, bool approve, struct join **join,
+				struct error *error)
+{
+	const struct joining_request *request = joining_find(joins->joining, node_id);
+	*join = request ? request->owner : NULL;
+	if (!*join) {
+		error_set(error, STATUS_NOT_FOUND, "no node %.64s waits to be let in", node_id);
+		error_hint(error, "exogpu nodes shows those that do");
+		return STATUS_NOT_FOUND;
+	}
+	if ((*join)->decided)
+		return error_set(error, STATUS_CONFLICT, "that is being decided already");
+	if (approve && !request->code[0])
+		return error_set(error, STATUS_CONFLICT, "the node has not shown its part of the code yet");
+	return STATUS_OK;
+}
+
+// ---- yes ----
+
+static void approved(void *context, enum status status, const struct error *error)
+{
+	struct decision *decision = context;
+	struct join *join = decision->join;
+	join->storing--;
+	join->decided = !status;
+	if (!status) {
+		log_info("nodes", "node %s was let in", decision->node_id);
+		join_end_request(join, NULL);
+		if (join->conn)
+			join_decided(join, joins_grant(decision->joins, decision->pem), NULL);
+	}
+	decision->done(decision->context, status, error);
+	decision_destroy(&decision);
+	join_release(join);
+}
+
+// What goes into the transaction besides the node's row. A node that is known under another key loses its place.
+static enum status fill_approval(struct decision *decision, const struct audit_actor *by, struct store_batch *batch,
+				 struct error *error)
+{
+	struct joins *joins = decision->joins;
+	const struct joining_request *request = decision->join->request;
+	char detail[128];
+	bool other = authority_standing(joins->params.authority, request->node_id, request->key_sha256) ==
+		     AUTHORITY_KNOWN;
+	if (other)
+		authority_revoke_node(joins->params.authority, request->node_id, batch);
+	if (other && joins->params.cut)
+		joins->params.cut(joins->params.context, request->node_id, "another machine took this node's place");
+	snprintf(detail, sizeof detail, "{\"peer\":\"%.63s\",\"replaces\":%s}", request->peer,
+		 other ? "true" : "false");
+	enum status status = authority_issue(joins->params.authority, request->node_id, request->pem, batch,
+					     &decision->pem, error);
+	return status ? status
+		      : audit_put(joins->params.audit, batch,
+				  &(struct audit_event){.by = by,
+							.action = "node.approve",
+							.target = request->node_id,
+							.node_id = request->node_id,
+							.detail = detail});
+}
+
+enum status joins_approve(struct joins *joins, const struct joins_decision *asked, struct error *error)
+{
+	struct join *join;
+	struct store_batch *batch = NULL;
+	bool local;
+	enum status status = find_waiting(joins, asked->node_id, true, &join, error);
+	if (status)
+		return status;
+	cluster_has_node(joins->params.cluster, asked->node_id, &local);
+	if (local)
+		return error_set(error, STATUS_CONFLICT, "the server's own node has this id");
+	struct decision *decision = decision_create(joins, join, asked);
+	if (!decision || store_batch_create(&batch)) {
+		decision_destroy(&decision);
+		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
+	}
+	status = fill_approval(decision, asked->by, batch, error);
+	if (!status) {
+		struct cluster_move move = {.node_id = decision->node_id,
+					    .record = join->request->node,
+					    .how = "was let in",
+					    .done = approved,
+					    .context = decision};
+		status = cluster_join_node(joins->params.cluster, &move, &batch, error);
+	}
+	if (status) {
+		store_batch_destroy(&batch);
+		decision_destroy(&decision);
+		return error_set(error, status, "%s", status_text(status));
+	}
+	join->decided = true;
+	join->storing++;
+	return STATUS_OK;
+}
+
+// ---- no ----
+
+static void refused(void *context, enum status status, const struct error *error)
+{
+	struct decision *decision = context;
+	struct join *join = decision->join;
+	join->storing--;
+	join->decided = !status;
+	if (!status) {
+		log_info("nodes", "node %s was turned away", decision->node_id);
+		join_end_request(join, "was turned away");
+		join_decided(join, NULL, "somebody has turned this node away");
+	}
+	decision->done(decision->context, status, error);
+	decision_destroy(&decision);
+	join_release(join);
+}
+
+enum status joins_refuse(struct joins *joins, const struct joins_decision *asked, struct error *error)
+{
+	struct join *join;
+	enum status status = find_waiting(joins, asked->node_id, false, &join, error);
+	if (status)
+		return status;
+	struct decision *decision = decision_create(joins, join, asked);
+	if (!decision)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
+	struct audit_event event = {
+		.by = asked->by, .action = "node.refuse", .target = decision->node_id, .node_id = decision->node_id};
+	join->decided = true;
+	join->storing++;
+	status = audit_write(joins->params.audit, &event, refused, decision, error);
+	if (status) {
+		join->decided = false;
+		join->storing--;
+		decision_destroy(&decision);
+	}
+	return status;
+}
+
+// ---- out ----
+
+static void removed(void *context, enum status status, const struct error *error)
+{
+	struct decision *decision = context;
+	if (status)
+		log_error("nodes", "node %s is cut off, but that is not on disk: %s", decision->node_id,
+			  error->message);
+	else
+		log_info("nodes", "node %s was removed", decision->node_id);
+	decision->done(decision->context, status, error);
+	decision_destroy(&decision);
+}
+
+enum status joins_remove(struct joins *joins, const struct joins_decision *asked, struct error *error)
+{
+	struct store_batch *batch = NULL;
+	bool local, there = cluster_has_node(joins->params.cluster, asked->node_id, &local);
+	struct decision *decision = decision_create(joins, NULL, asked);
+	if (!decision || store_batch_create(&batch)) {
+		decision_destroy(&decision);
+		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
+	}
+	if (there && !local) {
+		authority_revoke_node(joins->params.authority, decision->node_id, batch);
+		if (joins->params.cut)
+			joins->params.cut(joins->params.context, decision->node_id, "this node was removed");
+	}
+	enum status status = audit_put(joins->params.audit, batch,
+				       &(struct audit_event){.by = asked->by,
+							     .action = "node.remove",
+							     .target = decision->node_id,
+							     .node_id = decision->node_id});
+	if (!status) {
+		struct cluster_move move = {
+			.node_id = decision->node_id, .how = "was removed", .done = removed, .context = decision};
+		status = cluster_remove_node(joins->params.cluster, &move, &batch, error);
+	}
+	if (status) {
+		store_batch_destroy(&batch);
+		decision_destroy(&decision);
+		return error_set(error, status, "%s", status_text(status));
+	}
+	return STATUS_OK;
+}
+
+// ---- a new certificate ----
+
+struct renewing {
+	struct joins *joins;
+	char *pem;
+	void (*done)(void *context, enum status status, struct json *grant, const struct error *error);
+	void *context;
+};
+
+static void renewed(void *context, enum status status, const struct error *error)
+{
+	struct renewing *renewing = context;
+	renewing->done(renewing->context, status, status ? NULL : joins_grant(renewing->joins, renewing->pem), error);
+	free(renewing->pem);
+	free(renewing);
+}
+
+enum status joins_renew(struct joins *joins, const struct joins_renewal *renewal, struct error *error)
+{
+	struct store_batch *batch = NULL;
+	struct audit_actor by = {0};
+	struct renewing *renewing = calloc(1, sizeof(*renewing));
+	if (!renewing || store_batch_create(&batch)) {
+		free(renewing);
+		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
+	}
+	*renewing = (struct renewing){.joins = joins, .done = renewal->done, .context = renewal->context};
+	snprintf(by.actor, sizeof by.actor, "node:%s", renewal->node_id);
+	snprintf(by.peer, sizeof by.peer, "%s", renewal->peer);
+	enum status status = authority_issue(joins->params.authority, renewal->node_id, renewal->request_pem, batch,
+					     &renewing->pem, error);
+	if (!status)
+		status = audit_put(joins->params.audit, batch,
+				   &(struct audit_event){.by = &by,
+							 .action = "node.renew",
+							 .target = renewal->node_id,
+							 .node_id = renewal->node_id});
+	if (!status)
+		status = store_commit(joins->params.store, &batch, renewed, renewing);
+	if (status) {
+		store_batch_destroy(&batch);
+		free(renewing->pem);
+		free(renewing);
+		return error_set(error, status, "%s", status_text(status));
+	}
+	return STATUS_OK;
+}
+
+// ---- who waits ----
+
+static void set_time(struct json *object, const char *name, int64_t at_ms)
+{
+	char at[CLOCK_TEXT_BYTES];
+	json_set_string(object, name, clock_format(at_ms, at));
+}
+
+struct json *joins_waiting(const struct joins *joins)
+{
+	static const char *const told[] = {"node_id", "name",      "host_name",    "os",
+					   "arch",    "cpu_model", "memory_bytes", "version"};
+	struct json *list = json_new_array();
+	const struct joining_request *request;
+	for (size_t i = 0; (request = joining_at(joins->joining, i)); i++) {
+		struct json *one = json_new_object();
+		for (size_t field = 0; field < sizeof told / sizeof *told; field++)
+			json_set(one, told[field], json_copy(json_get(request->node, told[field])));
+		json_set_string(one, "peer", request->peer);
+		json_set_string(one, "code", request->code[0] ? request->code : NULL);
+		json_set_bool(one, "known", request->known);
+		set_time(one, "requested_at", request->requested_ms);
+		set_time(one, "expires_at", request->expires_ms);
+		json_push(list, one);
+	}
+	return list;
+}
+
+void joins_add_nodes(const struct joins *joins, struct json *nodes)
+{
+	const struct joining_request *request;
+	for (size_t i = 0; (request = joining_at(joins->joining, i)); i++)
+		if (request->code[0] && !cluster_has_node(joins->params.cluster, request->node_id, NULL))
+			json_push(nodes, cluster_waiting_json(request->node, request->requested_ms));
+}
