@@ -1,17 +1,12 @@
 /* Large messages over WebSocket: whole and intact both ways, in fragments with pings answered between them, held back,
- * bounded. The other end is our own client, or a thread that speaks the bytes of RFC 6455 itself. */
+ * bounded; all of it by a Unix socket and again by TLS. The other end is our own client, or a thread that speaks the
+ * bytes of RFC 6455 itself. */
 #include "common/base/limits.h"
 #include "common/net/ws.h"
+#include "tests/common/net/certificates.h"
 
-// cmocka.h needs these before it.
-// clang-format off
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-// clang-format on
-
+#include <arpa/inet.h>
+#include <openssl/ssl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +20,8 @@ enum { LARGE_BYTES = LIMIT_BODY_BYTES, HALF_BYTES = LIMIT_SEND_QUEUE_BYTES / 2 -
 struct fixture {
 	struct net_loop *loop;
 	struct net_listener *listener;
+	struct net_tls *tls; // NULL: a Unix socket
+	struct made authority;
 	struct net_conn *server, *client;
 	struct net_timer timer, again;
 	char folder[40], path[64];
@@ -142,7 +139,19 @@ static const struct net_handler client_handler = {
 static const char *const protocols[] = {"test", NULL};
 static const struct net_header headers[] = {{NULL, NULL}};
 
-static int set_up(void **state)
+static void listen_by_tls(struct fixture *fixture, struct net_listener_params *params)
+{
+	fixture->authority = make_authority("the cluster");
+	struct made server = make_signed(&fixture->authority, "IP:127.0.0.1", "serverAuth");
+	assert_int_equal(net_tls_create(&fixture->tls, fixture->loop, fixture->authority.pem, NULL), STATUS_OK);
+	assert_int_equal(net_tls_show(fixture->tls, NET_TLS_PUBLIC, server.pem, server.key_pem, NULL), STATUS_OK);
+	made_finish(&server);
+	params->socket_path = NULL;
+	params->address = "127.0.0.1";
+	params->tls = fixture->tls;
+}
+
+static int set_up_by(void **state, bool tls)
 {
 	struct fixture *fixture = calloc(1, sizeof(*fixture));
 	uint8_t *pattern = malloc(LARGE_BYTES + 64);
@@ -162,16 +171,30 @@ static int set_up(void **state)
 					     .headers = headers,
 					     .handler = &handler,
 					     .context = fixture};
+	if (tls)
+		listen_by_tls(fixture, &params);
 	assert_int_equal(net_listener_create(&fixture->listener, fixture->loop, &params, NULL), STATUS_OK);
 	*state = fixture;
 	return 0;
+}
+
+static int set_up(void **state)
+{
+	return set_up_by(state, false);
+}
+
+static int set_up_tls(void **state)
+{
+	return set_up_by(state, true);
 }
 
 static int tear_down(void **state)
 {
 	struct fixture *fixture = *state;
 	net_listener_destroy(&fixture->listener);
+	net_tls_destroy(&fixture->tls);
 	net_loop_destroy(&fixture->loop);
+	made_finish(&fixture->authority);
 	if (fixture->running)
 		pthread_join(fixture->thread, NULL);
 	rmdir(fixture->folder);
@@ -200,11 +223,13 @@ static struct net_frame *pattern_frame(const struct fixture *fixture, size_t len
 }
 
 // The other end, byte by byte.
+static _Thread_local SSL *secured; // NULL: plain
 
 static void read_all(struct fixture *fixture, int fd, void *out, size_t length)
 {
 	for (uint8_t *at = out; length;) {
-		ssize_t got = recv(fd, at, length, 0);
+		ssize_t got = secured ? SSL_read(secured, at, length < 1 << 20 ? (int)length : 1 << 20)
+				      : recv(fd, at, length, 0);
 		if (got <= 0) {
 			fixture->got_close = -1;
 			memset(at, 0, length);
@@ -218,7 +243,8 @@ static void read_all(struct fixture *fixture, int fd, void *out, size_t length)
 static void write_all(int fd, const void *bytes, size_t length)
 {
 	for (const uint8_t *at = bytes; length;) {
-		ssize_t sent = send(fd, at, length, MSG_NOSIGNAL);
+		ssize_t sent = secured ? SSL_write(secured, at, length < 1 << 20 ? (int)length : 1 << 20)
+				       : send(fd, at, length, MSG_NOSIGNAL);
 		if (sent <= 0)
 			return;
 		at += sent;
@@ -301,16 +327,38 @@ static void read_message(struct fixture *fixture, int fd, bool ping)
 	fixture->got_fragments += fragments;
 }
 
-static void *play(void *arg)
+static int connect_unix(const struct fixture *fixture)
 {
-	struct fixture *fixture = arg;
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	snprintf(address.sun_path, sizeof address.sun_path, "%s", fixture->path);
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	return connect(fd, (struct sockaddr *)&address, sizeof address) < 0 ? -1 : fd;
+}
+
+static int connect_tls(const struct fixture *fixture)
+{
+	struct sockaddr_in address = {.sin_family = AF_INET,
+				      .sin_port = htons((uint16_t)net_listener_port(fixture->listener)),
+				      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), room = 128 * 1024;
+	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
+	if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0)
+		return -1;
+	SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+	secured = SSL_new(context);
+	SSL_CTX_free(context);
+	SSL_set_fd(secured, fd);
+	return SSL_connect(secured) == 1 ? fd : -1;
+}
+
+static void *play(void *arg)
+{
+	struct fixture *fixture = arg;
+	int fd = fixture->tls ? connect_tls(fixture) : connect_unix(fixture);
 	char request[] = "GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
 			 "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
 			 "Sec-WebSocket-Protocol: test\r\n\r\n";
-	if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0)
+	if (fd < 0)
 		return NULL;
 	write_all(fd, request, sizeof request - 1);
 	char end[4] = "";
@@ -319,6 +367,7 @@ static void *play(void *arg)
 		read_all(fixture, fd, end + 3, 1);
 	}
 	fixture->script(fixture, fd);
+	SSL_free(secured);
 	close(fd);
 	return NULL;
 }
@@ -343,7 +392,11 @@ static void large_ones_both_ways(void **state)
 	struct fixture *fixture = *state;
 	const size_t sizes[] = {1, 20000, NET_FRAGMENT_BYTES, NET_FRAGMENT_BYTES + 1, 3000000, LARGE_BYTES};
 	const size_t count_of = sizeof sizes / sizeof *sizes;
-	struct net_dial_params dial = {.socket_path = fixture->path,
+	struct net_dial_tls tls = {.authority_pem = fixture->authority.pem};
+	struct net_dial_params dial = {.socket_path = fixture->tls ? NULL : fixture->path,
+				       .host = "127.0.0.1",
+				       .port = net_listener_port(fixture->listener),
+				       .tls = fixture->tls ? &tls : NULL,
 				       .path = "/",
 				       .subprotocol = "test",
 				       .ping_s = 20,
@@ -581,6 +634,12 @@ int main(void)
 		cmocka_unit_test_setup_teardown(held_back, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(fragments_of_the_peer, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(frames, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(large_ones_both_ways, set_up_tls, tear_down),
+		cmocka_unit_test_setup_teardown(pings_between_fragments, set_up_tls, tear_down),
+		cmocka_unit_test_setup_teardown(keys_and_fragments, set_up_tls, tear_down),
+		cmocka_unit_test_setup_teardown(too_slow, set_up_tls, tear_down),
+		cmocka_unit_test_setup_teardown(held_back, set_up_tls, tear_down),
+		cmocka_unit_test_setup_teardown(fragments_of_the_peer, set_up_tls, tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
