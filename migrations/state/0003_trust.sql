@@ -1,7 +1,8 @@
 -- The audit log: one row an entry, in the same transaction as what it tells. seq counts from 0 without gaps; leaf is
 -- the hash of the entry as common/journal/entry.h writes it. Rows leave when their segment was archived; the tree does
--- not: audit_nodes keeps the root of every complete subtree from `level` 0 of entries that are here, and from the level
--- above for those that are archived, so that consistency can be proved from any size.
+-- not, so that consistency can be proved from any size that somebody may remember: audit_leaves keeps the leaves of
+-- archived entries, 256 to a row, and audit_nodes the root of every complete subtree from 256 entries (level 8) on.
+-- What lies between is hashed again when it is asked for. That is 32 bytes an entry, and 0.4 for the nodes.
 CREATE TABLE audit (
 	seq INTEGER PRIMARY KEY,
 	at_us INTEGER NOT NULL,
@@ -23,11 +24,16 @@ CREATE INDEX audit_by_actor ON audit (actor, seq);
 CREATE INDEX audit_by_device ON audit (device_id, seq) WHERE device_id != '';
 
 CREATE TABLE audit_nodes (
-	level INTEGER NOT NULL,
+	level INTEGER NOT NULL CHECK (level >= 8),
 	place INTEGER NOT NULL, -- which of that level's subtrees, from 0
 	hash BLOB NOT NULL CHECK (length(hash) = 32),
 	PRIMARY KEY (level, place)
 ) STRICT, WITHOUT ROWID;
+
+CREATE TABLE audit_leaves (
+	place INTEGER PRIMARY KEY, -- of the subtree of level 8; fewer than 256 where a segment ended inside it
+	hashes BLOB NOT NULL CHECK (length(hashes) % 32 = 0 AND length(hashes) BETWEEN 32 AND 8192)
+) STRICT;
 
 -- A segment has a key of its own; the certificate is signed by the key before it, which is destroyed then.
 CREATE TABLE audit_segments (
@@ -36,13 +42,15 @@ CREATE TABLE audit_segments (
 	key TEXT NOT NULL,         -- as note_key_print writes it
 	certificate TEXT NOT NULL, -- '' for the first
 	began_ms INTEGER NOT NULL,
-	archive TEXT NOT NULL      -- the file's name, '' while its entries are here
+	archive TEXT NOT NULL,     -- the file's name, '' while its entries are here
+	pruned_ms INTEGER NOT NULL -- when the archive's entries were left out and their hashes kept; 0: they are there
 ) STRICT;
 
 -- Signed heads: the newest, and the last of each segment. cosigned holds the newest that witnesses have signed, too.
 CREATE TABLE audit_checkpoints (
 	size INTEGER PRIMARY KEY,
 	note TEXT NOT NULL,
+	segment_bytes INTEGER NOT NULL, -- of its segment's entries until here
 	cosigned INTEGER NOT NULL CHECK (cosigned IN (0, 1))
 ) STRICT;
 
@@ -53,7 +61,8 @@ CREATE TRIGGER audit_stays BEFORE UPDATE ON audit BEGIN SELECT raise(ABORT, 'the
 CREATE TABLE certificates (
 	serial TEXT NOT NULL PRIMARY KEY,
 	node_id TEXT NOT NULL,
-	sha256 TEXT NOT NULL,
+	sha256 TEXT NOT NULL,     -- of the certificate
+	key_sha256 TEXT NOT NULL, -- of its public key
 	not_before_ms INTEGER NOT NULL,
 	not_after_ms INTEGER NOT NULL,
 	revoked_ms INTEGER NOT NULL -- 0: it is good

@@ -34,8 +34,9 @@ static const char *const batch_sql[BATCH_STATEMENTS] = {
 			     "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
 	[BATCH_TRIM_CHANGES] = "DELETE FROM changes WHERE change_id <= (SELECT max(change_id) FROM changes) - ?1",
 	[BATCH_PUT_CERTIFICATE] =
-		"INSERT INTO certificates (serial, node_id, sha256, not_before_ms, not_after_ms, revoked_ms) "
-		"VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (serial) DO UPDATE SET revoked_ms = excluded.revoked_ms",
+		"INSERT INTO certificates (serial, node_id, sha256, key_sha256, not_before_ms, not_after_ms, "
+		"revoked_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (serial) DO UPDATE SET revoked_ms = "
+		"excluded.revoked_ms",
 	[BATCH_REMOVE_CERTIFICATE] = "DELETE FROM certificates WHERE serial = ?1",
 	[BATCH_PUT_TICKET] =
 		"INSERT INTO tickets (ticket_id, secret_hash, made_by, uses, used, created_ms, expires_ms, revoked_ms) "
@@ -44,10 +45,13 @@ static const char *const batch_sql[BATCH_STATEMENTS] = {
 	[BATCH_REMOVE_TICKET] = "DELETE FROM tickets WHERE ticket_id = ?1",
 	[BATCH_REMOVE_DEVICES] = "DELETE FROM devices WHERE node_id = ?1",
 	[BATCH_REMOVE_NODE] = "DELETE FROM nodes WHERE node_id = ?1",
-	[BATCH_PUT_AUDIT] =
-		"INSERT INTO audit (seq, at_us, duration_us, count, actor, actor_name, session_id, peer, action, "
-		"target, node_id, device_id, outcome, detail, leaf) SELECT coalesce(max(seq) + 1, 0), ?1, ?2, ?3, "
-		"?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, zeroblob(32) FROM audit",
+	[BATCH_PUT_AUDIT] = "INSERT INTO audit (" JOURNAL_COLUMNS ", leaf) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, "
+			    "?10, ?11, ?12, ?13, ?14, ?15)",
+	[BATCH_PUT_COSIGNED] =
+		"INSERT INTO audit_checkpoints (size, note, segment_bytes, cosigned) VALUES (?1, ?2, 0, 1) "
+		"ON CONFLICT (size) DO UPDATE SET note = excluded.note, cosigned = 1",
+	[BATCH_TRIM_COSIGNED] = "DELETE FROM audit_checkpoints WHERE cosigned = 1 AND size < ?1 AND size NOT IN "
+				"(SELECT first FROM audit_segments)",
 	[BATCH_BEGIN] = "BEGIN IMMEDIATE",
 	[BATCH_COMMIT] = "COMMIT",
 	[BATCH_ROLLBACK] = "ROLLBACK",
@@ -56,7 +60,8 @@ static const char *const batch_sql[BATCH_STATEMENTS] = {
 	[BATCH_RELEASE] = "RELEASE batch",
 };
 
-enum { BATCH_VALUES = 13 }; // of the widest statement
+enum { AUDIT_OVERHEAD = 128 };                  // bytes of an encoded entry that are not its texts, and some more
+enum { BATCH_VALUES = 15, AUDIT_TEXTS_AT = 4 }; // of the widest statement; texts of an entry after its numbers
 
 struct value {
 	enum { VALUE_NULL, VALUE_TEXT, VALUE_BYTES, VALUE_INTEGER, VALUE_REAL } type;
@@ -89,7 +94,7 @@ static enum status add_row(struct store_batch *batch, enum batch_statement state
 {
 	size_t bytes = 0;
 	for (size_t i = 0; i < count; i++)
-		bytes += values[i].length;
+		bytes += values[i].length + 1;
 	if (batch->rows >= LIMIT_STORE_BATCH_ROWS) {
 		batch->failed = true;
 		return STATUS_LIMIT_EXCEEDED;
@@ -108,6 +113,7 @@ static enum status add_row(struct store_batch *batch, enum batch_statement state
 		memcpy(at, values[i].text, values[i].length);
 		row->values[i].text = at;
 		at += values[i].length;
+		*at++ = 0;
 	}
 	if (batch->last)
 		batch->last->next = row;
@@ -201,11 +207,12 @@ enum status store_put_change(struct store_batch *batch, const struct store_chang
 enum status store_put_certificate(struct store_batch *batch, const struct store_certificate *certificate)
 {
 	const struct value values[] = {
-		text_value(certificate->serial),          text_value(certificate->node_id),
-		text_value(certificate->sha256),          integer_value(certificate->not_before_ms),
-		integer_value(certificate->not_after_ms), integer_value(certificate->revoked_ms),
+		text_value(certificate->serial),           text_value(certificate->node_id),
+		text_value(certificate->sha256),           text_value(certificate->key_sha256),
+		integer_value(certificate->not_before_ms), integer_value(certificate->not_after_ms),
+		integer_value(certificate->revoked_ms),
 	};
-	return add_row(batch, BATCH_PUT_CERTIFICATE, values, 6);
+	return add_row(batch, BATCH_PUT_CERTIFICATE, values, 7);
 }
 
 enum status store_remove_certificate(struct store_batch *batch, const char *serial)
@@ -216,14 +223,58 @@ enum status store_remove_certificate(struct store_batch *batch, const char *seri
 
 enum status store_put_audit(struct store_batch *batch, const struct journal_entry *entry)
 {
-	struct value values[3 + ENTRY_TEXTS] = {integer_value(entry->at_us ? entry->at_us : clock_wall_ms() * 1000),
-						integer_value(entry->duration_us),
-						integer_value((int64_t)entry->count)};
-	size_t count = 3;
-#define X(name) values[count++] = text_value(entry->name ? entry->name : "");
+	struct value values[AUDIT_TEXTS_AT + ENTRY_TEXTS] = {
+		integer_value(0), // its seq, once it is known
+		integer_value(entry->at_us ? entry->at_us : clock_wall_ms() * 1000),
+		integer_value(entry->duration_us),
+		integer_value((int64_t)entry->count),
+	};
+	size_t count = AUDIT_TEXTS_AT, bytes = 0;
+	bool fits = true;
+#define X(name) \
+	values[count] = text_value(entry->name ? entry->name : ""); \
+	fits = fits && values[count].length <= ENTRY_TEXT_BYTES; \
+	bytes += values[count++].length;
 	ENTRY_TEXT_LIST(X)
 #undef X
+	if (!fits || bytes > ENTRY_BYTES - AUDIT_OVERHEAD) {
+		batch->failed = true;
+		return STATUS_LIMIT_EXCEEDED;
+	}
+	batch->entries++;
 	return add_row(batch, BATCH_PUT_AUDIT, values, count);
+}
+
+static struct journal_entry entry_of(const struct batch_row *row)
+{
+	struct journal_entry entry = {
+		.seq = (uint64_t)row->values[0].integer,
+		.at_us = row->values[1].integer,
+		.duration_us = row->values[2].integer,
+		.count = (uint64_t)row->values[3].integer,
+	};
+	size_t at = AUDIT_TEXTS_AT;
+#define X(name) entry.name = row->values[at++].text;
+	ENTRY_TEXT_LIST(X)
+#undef X
+	return entry;
+}
+
+void batch_tell_entries(const struct store_batch *batch, void (*tell)(void *context, const struct journal_entry *entry),
+			void *context)
+{
+	for (const struct batch_row *row = batch->first; row; row = row->next)
+		if (row->statement == BATCH_PUT_AUDIT) {
+			const struct journal_entry entry = entry_of(row);
+			tell(context, &entry);
+		}
+}
+
+enum status store_put_cosigned(struct store_batch *batch, uint64_t size, const char *note)
+{
+	const struct value values[] = {integer_value((int64_t)size), text_value(note)};
+	enum status status = add_row(batch, BATCH_PUT_COSIGNED, values, 2);
+	return status ? status : add_row(batch, BATCH_TRIM_COSIGNED, values, 1);
 }
 
 enum status store_put_ticket(struct store_batch *batch, const struct store_ticket *ticket)
@@ -296,16 +347,32 @@ enum status batch_step(sqlite3 *db, sqlite3_stmt *statement, struct error *error
 	return status;
 }
 
-enum status batch_run(const struct store_batch *batch, sqlite3 *db, sqlite3_stmt *statements[BATCH_STATEMENTS],
-		      struct error *error)
+// The number and the leaf of an entry, in place of those that its row does not know.
+static enum status number_entry(struct batch_row *row, struct journal *journal, sqlite3_stmt *statement,
+				struct tree_hash *leaf, struct error *error)
+{
+	struct journal_entry entry = entry_of(row);
+	enum status status = journal_add(journal, &entry, leaf, error);
+	row->values[0].integer = (int64_t)entry.seq;
+	sqlite3_bind_int64(statement, 1, (int64_t)entry.seq);
+	sqlite3_bind_blob(statement, AUDIT_TEXTS_AT + ENTRY_TEXTS + 1, leaf->bytes, TREE_HASH_BYTES, SQLITE_STATIC);
+	return status;
+}
+
+enum status batch_run(struct store_batch *batch, sqlite3 *db, sqlite3_stmt *statements[BATCH_STATEMENTS],
+		      struct journal *journal, struct error *error)
 {
 	enum status status = STATUS_OK;
-	for (const struct batch_row *row = batch->first; row && !status; row = row->next) {
+	struct tree_hash leaf;
+	for (struct batch_row *row = batch->first; row && !status; row = row->next) {
 		sqlite3_stmt *statement = statements[row->statement];
 		int code = SQLITE_OK;
 		for (size_t i = 0; i < row->count && code == SQLITE_OK; i++)
 			code = bind_value(statement, (int)i + 1, &row->values[i]);
-		status = code == SQLITE_OK ? batch_step(db, statement, error) : database_fault(db, code, error);
+		if (row->statement == BATCH_PUT_AUDIT)
+			status = number_entry(row, journal, statement, &leaf, error);
+		if (!status)
+			status = code == SQLITE_OK ? batch_step(db, statement, error) : database_fault(db, code, error);
 		sqlite3_clear_bindings(statement);
 	}
 	return status;

@@ -3,7 +3,7 @@
  * The statements that change state.db are a fixed list, prepared once by the store thread. A batch is filled on the
  * loop thread, then belongs to the store until its outcome was delivered. Inside server/store only. */
 #pragma once
-#include "server/store/store.h"
+#include "server/store/journal.h"
 
 #include <sqlite3.h>
 
@@ -22,6 +22,8 @@ enum batch_statement {
 	BATCH_REMOVE_DEVICES,
 	BATCH_REMOVE_NODE,
 	BATCH_PUT_AUDIT,
+	BATCH_PUT_COSIGNED,
+	BATCH_TRIM_COSIGNED,
 	BATCH_BEGIN, // and what holds batches together
 	BATCH_COMMIT,
 	BATCH_ROLLBACK,
@@ -38,17 +40,24 @@ struct store_outcome {
 	void (*deliver)(struct store_outcome *outcome, bool tell);
 };
 
+struct store_waiter { // guarded by the store's lock
+	bool finished;
+	enum status status;
+	struct error error;
+};
+
 struct batch_row; // one statement and its values
 
 struct store_batch {
 	struct store_outcome outcome; // first member: an outcome is its batch
 	struct store_batch *next;     // in the store's queue
 	struct batch_row *first, *last;
-	size_t rows;
-	bool failed; // a put call ran out of memory or over the limit: the batch cannot be committed
+	size_t rows, entries; // entries: of them, of the audit log
+	bool failed;          // a put call ran out of memory or over the limit: the batch cannot be committed
 	void (*done)(void *context, enum status status, const struct error *error);
 	void *context;
-	bool waited_for, finished; // by store_commit_wait; guarded by the store's lock
+	struct store *store;         // once it was run
+	struct store_waiter *waiter; // store_commit_wait; NULL: nobody waits
 	enum status status;
 	struct error error;
 };
@@ -58,6 +67,10 @@ enum status batch_prepare(sqlite3 *db, sqlite3_stmt *statements[BATCH_STATEMENTS
 void batch_finalize(sqlite3_stmt *statements[BATCH_STATEMENTS]);
 // One step of a statement that gives no row. Errors: database_fault's.
 enum status batch_step(sqlite3 *db, sqlite3_stmt *statement, struct error *error);
-// Run all rows in the transaction that is open. Errors: database_fault's; the caller rolls back.
-enum status batch_run(const struct store_batch *batch, sqlite3 *db, sqlite3_stmt *statements[BATCH_STATEMENTS],
-		      struct error *error);
+// Run all rows in the transaction that is open; entries of the audit log are numbered by the journal. Errors:
+// database_fault's; the caller rolls back.
+enum status batch_run(struct store_batch *batch, sqlite3 *db, sqlite3_stmt *statements[BATCH_STATEMENTS],
+		      struct journal *journal, struct error *error);
+// Each entry of the audit log in a batch that was committed.
+void batch_tell_entries(const struct store_batch *batch, void (*tell)(void *context, const struct journal_entry *entry),
+			void *context);

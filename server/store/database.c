@@ -159,6 +159,8 @@ enum status database_open(sqlite3 **out, const struct database_params *params, s
 		return status;
 	sqlite3 *db = NULL;
 	int flags = SQLITE_OPEN_NOMUTEX | (params->read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE);
+	if (params->uri)
+		flags |= SQLITE_OPEN_URI;
 	int code = sqlite3_open_v2(params->path, &db, flags, NULL);
 	if (code != SQLITE_OK)
 		status = database_fault(db, code, error);

@@ -13,6 +13,7 @@
 struct database_params {
 	const char *path;
 	bool read_only; // the file must exist
+	bool uri;       // the path is SQLite's, file:…?…
 	bool *damaged;  // set if that is why it cannot be opened; may be NULL
 	bool durable;   // a commit is on disk when it returns, and deleted bytes are overwritten; else only consistent
 };

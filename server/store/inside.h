@@ -2,10 +2,12 @@
  *
  *   loop thread  --batches, minutes-->  store thread   (state.db and history.db, the only writer and checkpointer)
  *   loop thread  --queries----------->  reader thread  (history.db, read-only)
- *   both threads --outcomes---------->  loop thread    (one list; an eventfd that the loop watches wakes it)
+ *   loop thread  --audit_job--------->  two threads    (state.db, read-only; audit_reader.h)
+ *   all threads  --outcomes---------->  loop thread    (one list; an eventfd that the loop watches wakes it)
  *
  * One lock guards the queues, the outcomes and the figures; no thread holds it while it works on a database. */
 #pragma once
+#include "server/store/audit_reader.h"
 #include "server/store/batch.h"
 #include "server/store/history.h"
 
@@ -40,6 +42,8 @@ struct store {
 	struct net_watch *watch;
 	void (*audit_entry)(void *context, const struct journal_entry *entry); // may be NULL
 	void *audit_context;
+	struct journal_head shown_head; // store_read_audit_head's answer
+	bool verifying;
 
 	// Store thread, from its start to its end.
 	sqlite3 *state;
@@ -47,11 +51,17 @@ struct store {
 	int state_wal_pages;
 	struct history_writer history;
 	int prune_slices; // still to do
-	bool failing;     // the last commit failed: that was said, and the next that does not is said
+	struct journal journal;
+	uint64_t shed_first, shed_end;          // archived entries that are still here
+	int64_t rotate_after_ms, shed_after_ms; // steady: not before, after a failure
+	bool failing; // the last commit failed: that was said, and the next that does not is said
 
 	// Reader thread.
 	struct history_reader reader;
 	unsigned reader_generation;
+
+	// Said when it was created.
+	int64_t audit_segment_entries, audit_segment_bytes, audit_segment_ms, audit_keep_ms;
 
 	pthread_t writer_thread, reader_thread;
 	bool writer_started, reader_started;
@@ -71,6 +81,10 @@ struct store {
 	struct store_query *first_query, *last_query;
 	size_t queries_waiting;
 	struct store_outcome *first_outcome, *last_outcome;
+	struct audit_desk desks[2]; // questions; the keeper
+	struct audit_job *rotations;
+	struct audit_mark *marks;
+	struct journal_head head;
 	struct store_stats stats;
 };
 
@@ -80,3 +94,17 @@ void store_minutes_destroy(struct store_minutes **job);
 // The threads' main functions; the argument is the store.
 void *store_writer_main(void *argument);
 void *store_reader_main(void *argument);
+
+// Store thread. The head that was committed: others see it from now on.
+void store_show_head(struct store *store, const struct journal_head *head);
+// A batch that was committed or failed, to the loop; it is freed there.
+void store_post_batch(struct store *store, struct store_batch *batch);
+// The keeper looks for segments to archive.
+void store_wake_keeper(struct store *store);
+// rotate.c
+void store_audit_defaults(struct store *store, const struct store_params *params);
+enum status store_rotate(struct store *store, struct error *error);
+void store_rotate_if_due(struct store *store);
+void store_mark_archives(struct store *store); // what the keeper has made
+void store_find_shed(struct store *store);
+bool store_shed(struct store *store); // a slice; false: nothing to do

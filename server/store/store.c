@@ -84,18 +84,20 @@ static enum status open_state(struct store *store, struct error *error)
 	if (!status)
 		status = batch_prepare(store->state, store->statements, error);
 	if (!status)
+		status = journal_open(&store->journal, store->state, store->directory, error);
+	if (!status)
 		status = database_open(&store->loading, &(struct database_params){.path = path, .read_only = true},
 				       error);
 	return status;
 }
 
 // Threads of the store take no signals: those are the loop's.
-static enum status start_thread(pthread_t *thread, void *(*main)(void *), struct store *store, struct error *error)
+static enum status start_thread(pthread_t *thread, void *(*main)(void *), void *argument, struct error *error)
 {
 	sigset_t all, before;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	int number = pthread_create(thread, NULL, main, store);
+	int number = pthread_create(thread, NULL, main, argument);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return number ? error_errno(error, STATUS_UNAVAILABLE, number, "cannot start a thread") : STATUS_OK;
 }
@@ -107,6 +109,10 @@ static enum status start_threads(struct store *store, struct error *error)
 	if (!status) {
 		status = start_thread(&store->reader_thread, store_reader_main, store, error);
 		store->reader_started = !status;
+	}
+	for (size_t i = 0; i < 2 && !status; i++) {
+		status = start_thread(&store->desks[i].thread, audit_desk_main, &store->desks[i], error);
+		store->desks[i].started = !status;
 	}
 	return status;
 }
@@ -120,12 +126,18 @@ enum status store_create(struct store **out, const struct store_params *params, 
 	if (!store)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the store");
 	store->loop = params->loop;
+	store_audit_defaults(store, params);
 	pthread_mutex_init(&store->lock, NULL);
 	pthread_condattr_t steady;
 	pthread_condattr_init(&steady);
 	pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
 	pthread_cond_init(&store->work, &steady);
 	pthread_cond_init(&store->queries, &steady);
+	for (size_t i = 0; i < 2; i++) {
+		store->desks[i].store = store;
+		store->desks[i].keeper = store->desks[i].look = i == 1;
+		pthread_cond_init(&store->desks[i].wake, &steady);
+	}
 	pthread_condattr_destroy(&steady);
 	pthread_cond_init(&store->finished, NULL);
 	int length = snprintf(store->directory, sizeof store->directory, "%s", directory);
@@ -162,6 +174,14 @@ static void stop_thread(struct store *store, atomic_bool *stop, pthread_cond_t *
 	pthread_join(thread, NULL);
 }
 
+static void free_jobs(struct audit_job *job)
+{
+	for (struct audit_job *next; job; job = next) {
+		next = job->next;
+		audit_job_destroy(&job);
+	}
+}
+
 static void free_queues(struct store *store)
 {
 	for (struct store_batch *batch = store->first_batch; batch;) { // only if the thread never ran
@@ -174,6 +194,22 @@ static void free_queues(struct store *store)
 		free(query);
 		query = next;
 	}
+	free_jobs(store->rotations);
+	for (size_t i = 0; i < 2; i++)
+		free_jobs(store->desks[i].first);
+	for (struct audit_mark *mark = store->marks; mark;) {
+		struct audit_mark *next = mark->next;
+		free(mark);
+		mark = next;
+	}
+}
+
+void store_wake_keeper(struct store *store)
+{
+	pthread_mutex_lock(&store->lock);
+	store->desks[1].look = true;
+	pthread_cond_signal(&store->desks[1].wake);
+	pthread_mutex_unlock(&store->lock);
 }
 
 void store_destroy(struct store **pointer)
@@ -184,6 +220,9 @@ void store_destroy(struct store **pointer)
 	*pointer = NULL;
 	if (store->reader_started)
 		stop_thread(store, &store->reader_stop, &store->queries, store->reader_thread);
+	for (size_t i = 0; i < 2; i++)
+		if (store->desks[i].started)
+			stop_thread(store, &store->reader_stop, &store->desks[i].wake, store->desks[i].thread);
 	if (store->writer_started)
 		stop_thread(store, &store->stop, &store->work, store->writer_thread);
 	free_queues(store);
@@ -192,10 +231,13 @@ void store_destroy(struct store **pointer)
 	history_writer_finish(&store->history);
 	database_close(&store->loading); // before the writer, so that this one's close empties the -wal file
 	batch_finalize(store->statements);
+	journal_close(&store->journal);
 	database_close(&store->state);
 	free(store->setting);
 	pthread_cond_destroy(&store->finished);
 	pthread_cond_destroy(&store->queries);
+	for (size_t i = 0; i < 2; i++)
+		pthread_cond_destroy(&store->desks[i].wake);
 	pthread_cond_destroy(&store->work);
 	pthread_mutex_destroy(&store->lock);
 	free(store);
@@ -235,29 +277,21 @@ enum status store_commit(struct store *store, struct store_batch **pointer,
 enum status store_commit_wait(struct store *store, struct store_batch **pointer, struct error *error)
 {
 	struct store_batch *batch = *pointer;
+	struct store_waiter waiter = {.finished = false};
 	*pointer = NULL;
-	enum status status = batch->failed ? error_set(error, STATUS_LIMIT_EXCEEDED, "a change is too large")
-					   : STATUS_OK;
-	if (!status) {
-		batch->waited_for = true;
-		pthread_mutex_lock(&store->lock);
-		push_batch(store, batch);
-		while (!batch->finished)
-			pthread_cond_wait(&store->finished, &store->lock);
-		pthread_mutex_unlock(&store->lock);
-		status = batch->status;
-		if (status && error && !error->message[0])
-			*error = batch->error;
+	if (batch->failed) {
+		store_batch_destroy(&batch);
+		return error_set(error, STATUS_LIMIT_EXCEEDED, "a change is too large");
 	}
-	store_batch_destroy(&batch);
-	return status;
-}
-
-void store_listen_audit(struct store *store, void (*entry)(void *context, const struct journal_entry *entry),
-			void *context)
-{
-	store->audit_entry = entry;
-	store->audit_context = context;
+	batch->waiter = &waiter;
+	pthread_mutex_lock(&store->lock);
+	push_batch(store, batch);
+	while (!waiter.finished)
+		pthread_cond_wait(&store->finished, &store->lock);
+	pthread_mutex_unlock(&store->lock);
+	if (waiter.status && error && !error->message[0])
+		*error = waiter.error;
+	return waiter.status;
 }
 
 void store_add_minutes(struct store *store, const struct store_minute *minutes, size_t count)

@@ -74,7 +74,8 @@ enum status store_load_changes(struct store *store, int limit,
 			       struct error *error);
 
 struct store_certificate {
-	const char *serial, *node_id, *sha256; // hexadecimal; SHA-256 of the certificate's DER
+	const char *serial, *node_id;
+	const char *sha256, *key_sha256; // hexadecimal; of the certificate's DER, and of its public key's
 	int64_t not_before_ms, not_after_ms, revoked_ms;
 };
 struct store_ticket {
@@ -127,7 +128,7 @@ struct store_audit_head {
 	struct note_key key, first_key; // of its segment, and of the first
 	uint64_t segment;
 };
-void store_read_audit_head(const struct store *store, struct store_audit_head *head);
+void store_read_audit_head(struct store *store, struct store_audit_head *head);
 // The newest entries before `before` (0: from the end), or the oldest after `after` (-1: not asked), of those that
 // match, as JSON: {entries: [...], first, more}. Answered by a reader thread through `done`; result is taken by it.
 struct store_audit_filter {
@@ -148,8 +149,12 @@ enum status store_verify_audit(struct store *store, store_audit_done *done, void
 enum status store_prove_audit(struct store *store, uint64_t from, uint64_t to, store_audit_done *done, void *context);
 // Keep a head that witnesses have signed, with their lines.
 enum status store_put_cosigned(struct store_batch *batch, uint64_t size, const char *note);
-// End the segment now, as size and age do by themselves: its entries go to an archive.
+// End the segment now, as size and age do by themselves: {segment, first} of the next one, once its key has taken over.
+// The entries go to an archive after that. STATUS_CONFLICT: it is empty.
 enum status store_rotate_audit(struct store *store, store_audit_done *done, void *context);
+// An entry as AuditEntry of schema/api.json, and a report as AuditReport without took_ms. Any thread.
+struct json *store_audit_json(const struct journal_entry *entry);
+struct json *store_audit_report_json(const struct journal_report *report);
 // Offline, for the command line: a data directory's log, read-only. STATUS_NOT_FOUND: there is none.
 // entry (may be NULL): called for each.
 struct store_offline_params {

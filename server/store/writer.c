@@ -31,9 +31,27 @@ static int note_state_pages(void *context, sqlite3 *db, const char *name, int pa
 static void deliver_batch(struct store_outcome *outcome, bool tell)
 {
 	struct store_batch *batch = (struct store_batch *)outcome;
+	struct store *store = batch->store;
+	if (tell && !batch->status && batch->entries && store->audit_entry)
+		batch_tell_entries(batch, store->audit_entry, store->audit_context);
 	if (tell && batch->done)
 		batch->done(batch->context, batch->status, &batch->error);
 	store_batch_destroy(&batch);
+}
+
+void store_post_batch(struct store *store, struct store_batch *batch)
+{
+	batch->store = store;
+	batch->outcome.deliver = deliver_batch;
+	store_post(store, &batch->outcome);
+}
+
+void store_show_head(struct store *store, const struct journal_head *head)
+{
+	journal_committed(&store->journal);
+	pthread_mutex_lock(&store->lock);
+	store->head = *head;
+	pthread_mutex_unlock(&store->lock);
 }
 
 // Some faults (no space, no memory) make SQLite end the whole transaction by itself.
@@ -46,9 +64,12 @@ static bool transaction_lost(struct store *store)
 static bool run_in_savepoint(struct store *store, struct store_batch *batch)
 {
 	batch->error = (struct error){.status = STATUS_OK};
+	const struct journal_state before = store->journal.open;
 	batch->status = batch_step(store->state, store->statements[BATCH_SAVEPOINT], &batch->error);
 	if (!batch->status) {
-		batch->status = batch_run(batch, store->state, store->statements, &batch->error);
+		batch->status = batch_run(batch, store->state, store->statements, &store->journal, &batch->error);
+		if (batch->status)
+			store->journal.open = before;
 		if (batch->status && !transaction_lost(store))
 			batch_step(store->state, store->statements[BATCH_UNDO], NULL);
 		if (!transaction_lost(store))
@@ -59,6 +80,8 @@ static bool run_in_savepoint(struct store *store, struct store_batch *batch)
 
 static enum status run_transaction(struct store *store, struct store_batch **group, size_t count, struct error *error)
 {
+	struct journal_head head;
+	journal_begin(&store->journal);
 	enum status status = batch_step(store->state, store->statements[BATCH_BEGIN], error);
 	for (size_t i = 0; i < count && !status; i++)
 		if (!run_in_savepoint(store, group[i])) {
@@ -66,9 +89,13 @@ static enum status run_transaction(struct store *store, struct store_batch **gro
 			*error = group[i]->error;
 		}
 	if (!status)
+		status = journal_seal(&store->journal, &head, error);
+	if (!status)
 		status = batch_step(store->state, store->statements[BATCH_COMMIT], error);
 	if (status && !transaction_lost(store))
 		batch_step(store->state, store->statements[BATCH_ROLLBACK], NULL);
+	if (!status && journal_grew(&store->journal))
+		store_show_head(store, &head);
 	return status;
 }
 
@@ -101,17 +128,18 @@ static void commit_group(struct store *store, struct store_batch **group, size_t
 	group[0]->error = error;
 }
 
+// The outcome goes to the loop in the order of the commits; who waits for it here is told first.
 static void tell_outcome(struct store *store, struct store_batch *batch)
 {
-	if (!batch->waited_for) {
-		batch->outcome.deliver = deliver_batch;
-		store_post(store, &batch->outcome);
-		return;
+	if (batch->waiter) {
+		pthread_mutex_lock(&store->lock);
+		batch->waiter->status = batch->status;
+		batch->waiter->error = batch->error;
+		batch->waiter->finished = true;
+		pthread_cond_broadcast(&store->finished);
+		pthread_mutex_unlock(&store->lock);
 	}
-	pthread_mutex_lock(&store->lock);
-	batch->finished = true;
-	pthread_cond_broadcast(&store->finished);
-	pthread_mutex_unlock(&store->lock);
+	store_post_batch(store, batch);
 }
 
 // Under the lock: the oldest batches, in order.
@@ -203,6 +231,22 @@ static bool wait_for_work(struct store *store)
 	return pthread_cond_timedwait(&store->work, &store->lock, &time) == 0;
 }
 
+static void rotate_as_asked(struct store *store)
+{
+	pthread_mutex_lock(&store->lock);
+	struct audit_job *next, *job = store->rotations;
+	store->rotations = NULL;
+	pthread_mutex_unlock(&store->lock);
+	for (; job; job = next) {
+		next = job->next;
+		job->status = store_rotate(store, &job->error);
+		job->result = json_new_object();
+		json_set_integer(job->result, "segment", (int64_t)store->journal.segment);
+		json_set_integer(job->result, "first", (int64_t)store->journal.first);
+		audit_job_post(job);
+	}
+}
+
 // One turn without the lock; false if there was nothing to do.
 static bool work(struct store *store, struct store_batch **group, size_t count, struct store_minutes *minutes)
 {
@@ -214,7 +258,10 @@ static bool work(struct store *store, struct store_batch **group, size_t count, 
 		replace_history(store, "the check of history.db found damage");
 	if (minutes)
 		add_minutes(store, minutes);
-	bool nothing_waited = !count && !minutes;
+	rotate_as_asked(store);
+	store_rotate_if_due(store);
+	store_mark_archives(store);
+	bool nothing_waited = !store_shed(store) && !count && !minutes;
 	if (nothing_waited && store->prune_slices) {
 		prune(store);
 		nothing_waited = false;
@@ -228,6 +275,7 @@ void *store_writer_main(void *argument)
 	struct store *store = argument;
 	struct store_batch *group[LIMIT_STORE_GROUP];
 	sqlite3_wal_hook(store->state, note_state_pages, store);
+	store_find_shed(store);
 	pthread_mutex_lock(&store->lock);
 	for (;;) {
 		size_t count = take_group(store, group);
@@ -238,8 +286,8 @@ void *store_writer_main(void *argument)
 		pthread_mutex_unlock(&store->lock);
 		bool busy = work(store, group, count, minutes);
 		pthread_mutex_lock(&store->lock);
-		if (busy || store->first_batch || store->first_minutes || atomic_load(&store->stop) ||
-		    atomic_load(&store->history_damaged) || wait_for_work(store))
+		if (busy || store->first_batch || store->first_minutes || store->rotations || store->marks ||
+		    atomic_load(&store->stop) || atomic_load(&store->history_damaged) || wait_for_work(store))
 			continue;
 		pthread_mutex_unlock(&store->lock);
 		checkpoint(store, true);

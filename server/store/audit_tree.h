@@ -1,0 +1,30 @@
+/* The audit log's tree, as state.db keeps it.
+ *
+ * Of complete subtrees with 256 leaves and more there is a row for each in audit_nodes. Smaller ones are hashed from
+ * their leaves when they are asked for: those of entries that are here stand beside them, those of archived ones in
+ * audit_leaves. So an entry costs its leaf and 0.4 bytes, one inserted row in 128 entries, and a proof reads two
+ * rows of leaves and a few nodes. Thread: that of its connection. Inside server/store only. */
+#pragma once
+#include "common/journal/tree.h"
+
+#include <sqlite3.h>
+
+enum { AUDIT_TILE_LEVEL = 8, AUDIT_TILE = 1 << AUDIT_TILE_LEVEL }; // leaves of a row of audit_leaves
+
+struct audit_tree {
+	sqlite3_stmt *node, *leaves, *rows;
+	uint64_t place; // of the tile that is in memory; valid while `count` is not 0
+	size_t count;   // of its leaves, from the first
+	struct tree_hash tile[AUDIT_TILE];
+};
+// Errors: database_fault's.
+enum status audit_tree_init(struct audit_tree *tree, sqlite3 *db, struct error *error);
+void audit_tree_finish(struct audit_tree *tree);
+// Forget what is in memory: rows may have changed.
+void audit_tree_forget(struct audit_tree *tree);
+// For proofs.
+struct tree_source audit_tree_source(struct audit_tree *tree);
+// The leaves of tile `place` that are known, from its first: tree->tile and tree->count.
+void audit_tree_load_tile(struct audit_tree *tree, uint64_t place);
+// The tree of the first `size` leaves. Errors: STATUS_UNAVAILABLE (a hash that it needs is not there).
+enum status audit_tree_at(struct audit_tree *source, uint64_t size, struct tree *tree, struct error *error);
