@@ -4,10 +4,12 @@
  *   options, data directory and its lock     who we are, and that nobody else is
  *   loop                                     one thread that everything but SQL and hashing happens on
  *   store                                    state.db and history.db, and the thread that writes them
+ *   limits, audit                            what the operator allows; who did what
  *   contracts                                schema/api.json and schema/node.json, as they are compiled in
  *   tokens                                   who may do what
  *   authority                                certificates: the cluster's own, and the operator's
  *   events, cluster                          the state, and the stream of its changes
+ *   tickets, joins                           nodes that ask to join
  *   tenants                                  what sessions own on devices, and the workers that hold it
  *   api, node links                          calls of clients; reports of nodes
  *   http                                     the port and the Unix socket; nothing comes in before this stands
@@ -49,9 +51,13 @@ struct app {
 	struct net_watch *signals;
 	struct supervisor supervisor;
 	struct store *store;
+	struct limits *limits;
+	struct audit *audit;
 	struct contract *api_contract, *node_contract;
 	struct tokens *tokens;
 	struct authority *authority;
+	struct tickets *tickets;
+	struct joins *joins;
 	struct net_tls *tls; // NULL: on loopback plain HTTP is spoken
 	struct events *events;
 	struct cluster *cluster;
@@ -93,6 +99,7 @@ static void stop(struct app *app)
 	supervisor_stopping(&app->supervisor);
 	app->stop_by_ms = clock_steady_ms() + STOP_LIMIT_MS;
 	api_shut_down(app->api);
+	joins_shut_down(app->joins);
 	node_links_shut_down(app->nodes);
 	app->node_ended = !app->local_node;
 	if (app->local_node)
@@ -194,6 +201,33 @@ static enum status create_authority(struct app *app, struct error *error)
 	return status;
 }
 
+static void publish_entry(void *context, struct json *entry)
+{
+	struct app *app = context;
+	if (app->events)
+		events_publish(app->events, TOPIC_AUDIT, 0, entry);
+	else
+		json_destroy(&entry);
+}
+
+// The first entry waits for the disk: a server that cannot write its log does not start.
+static enum status create_audit(struct app *app, struct error *error)
+{
+	struct store_batch *batch = NULL;
+	const struct audit_params params = {
+		.loop = app->loop, .store = app->store, .publish = publish_entry, .context = app};
+	const struct audit_event event = {
+		.action = "server.start", .target = app->cluster_id, .detail = "{\"version\":\"" EXOGPU_VERSION "\"}"};
+	enum status status = limits_create(&app->limits, &app->options.limits, error);
+	if (!status)
+		status = audit_create(&app->audit, &params, error);
+	if (!status && (store_batch_create(&batch) || audit_put(app->audit, batch, &event))) {
+		store_batch_destroy(&batch);
+		status = error_set(error, STATUS_OUT_OF_MEMORY, "no memory for an entry of the audit log");
+	}
+	return status ? status : store_commit_wait(app->store, &batch, error);
+}
+
 static enum status create_state(struct app *app, struct error *error)
 {
 	char token[TOKEN_TEXT_BYTES];
@@ -202,13 +236,15 @@ static enum status create_state(struct app *app, struct error *error)
 	if (!status)
 		status = load_identity(app, error);
 	if (!status)
+		status = create_audit(app, error);
+	if (!status)
 		status = contract_create(&app->api_contract, CONTRACT_API, error);
 	if (!status)
 		status = contract_create(&app->node_contract, CONTRACT_NODE, error);
 	if (!status)
 		status = hash_schema(app, error);
 	if (!status)
-		status = tokens_create(&app->tokens, app->store, error);
+		status = tokens_create(&app->tokens, app->store, app->audit, error);
 	if (!status)
 		status = tokens_ensure_admin_file(app->tokens, app->token_path, token, error);
 	OPENSSL_cleanse(token, sizeof token);
@@ -217,7 +253,8 @@ static enum status create_state(struct app *app, struct error *error)
 	if (!status)
 		status = events_create(&app->events, app->api_contract, watched_changed, app);
 	if (!status) {
-		struct cluster_params params = {.loop = app->loop, .store = app->store, .events = app->events};
+		struct cluster_params params = {
+			.loop = app->loop, .store = app->store, .audit = app->audit, .events = app->events};
 		status = cluster_create(&app->cluster, &params, error);
 	}
 	if (!status) {
@@ -225,10 +262,27 @@ static enum status create_state(struct app *app, struct error *error)
 						.contract = app->node_contract,
 						.cluster = app->cluster,
 						.events = app->events,
+						.audit = app->audit,
+						.limits = app->limits,
 						.directory = app->options.data};
 		status = tenancy_create(&app->tenants, &params, error);
 	}
 	return status;
+}
+
+static enum status create_joins(struct app *app, struct error *error)
+{
+	struct joins_params params = {.loop = app->loop,
+				      .store = app->store,
+				      .contract = app->node_contract,
+				      .cluster = app->cluster,
+				      .authority = app->authority,
+				      .audit = app->audit,
+				      .limits = app->limits};
+	enum status status = tickets_create(&app->tickets, app->store, app->audit, authority_sha256(app->authority),
+					    error);
+	params.tickets = app->tickets;
+	return status ? status : joins_create(&app->joins, &params, error);
 }
 
 static enum status create_doors(struct app *app, struct error *error)
@@ -237,9 +291,13 @@ static enum status create_doors(struct app *app, struct error *error)
 				 .contract = app->api_contract,
 				 .store = app->store,
 				 .tokens = app->tokens,
+				 .audit = app->audit,
+				 .limits = app->limits,
 				 .events = app->events,
 				 .cluster = app->cluster,
 				 .tenants = app->tenants,
+				 .joins = app->joins,
+				 .tickets = app->tickets,
 				 .authority = app->authority,
 				 .tls = app->options.tls,
 				 .name = app->cluster_name,
@@ -250,7 +308,8 @@ static enum status create_doors(struct app *app, struct error *error)
 					  .contract = app->node_contract,
 					  .cluster = app->cluster,
 					  .events = app->events,
-					  .tenants = app->tenants};
+					  .tenants = app->tenants,
+					  .joins = app->joins};
 	enum status status = api_create(&app->api, &api, error);
 	if (!status)
 		status = node_links_create(&app->nodes, &nodes);
@@ -259,11 +318,13 @@ static enum status create_doors(struct app *app, struct error *error)
 	struct http_params http = {.loop = app->loop,
 				   .api = app->api,
 				   .nodes = app->nodes,
+				   .joins = app->joins,
 				   .tokens = app->tokens,
 				   .events = app->events,
 				   .cluster = app->cluster,
 				   .tenants = app->tenants,
 				   .store = app->store,
+				   .limits = app->limits,
 				   .authority = app->authority,
 				   .tls = app->tls,
 				   .address = app->options.address,
@@ -327,6 +388,8 @@ static enum status create(struct app *app, struct error *error)
 	if (!status)
 		status = create_state(app, error);
 	if (!status)
+		status = create_joins(app, error);
+	if (!status)
 		status = create_doors(app, error);
 	if (!status)
 		log_listen(log_to_events, app);
@@ -350,16 +413,23 @@ static void destroy(struct app *app)
 	if (app->loop)
 		net_close_all(app->loop, 1001);
 	node_links_destroy(&app->nodes);
+	joins_destroy(&app->joins);
+	tickets_destroy(&app->tickets);
 	api_destroy(&app->api);
 	tenancy_destroy(&app->tenants);
 	cluster_destroy(&app->cluster);
 	authority_destroy(&app->authority);
 	net_tls_destroy(&app->tls);
 	tokens_destroy(&app->tokens);
+	if (app->audit)
+		audit_write(app->audit, &(struct audit_event){.action = "server.stop", .target = app->cluster_id}, NULL,
+			    NULL, NULL);
+	audit_destroy(&app->audit);
 	store_destroy(&app->store); // what waits is committed; outcomes that nobody is left to hear are dropped
 	events_destroy(&app->events);
 	contract_destroy(&app->node_contract);
 	contract_destroy(&app->api_contract);
+	limits_destroy(&app->limits);
 	net_watch_destroy(&app->signals);
 	supervisor_finish(&app->supervisor);
 	net_loop_destroy(&app->loop);

@@ -14,7 +14,7 @@ enum { DEFAULT_PORT = 52415 };
 
 // As they are on the command line.
 struct words {
-	const char *listen, *data, *name, *log_level, *tls_cert, *tls_key, *tls_names;
+	const char *listen, *data, *name, *log_level, *tls_cert, *tls_key, *tls_names, *limits;
 	bool no_local_node, lan, help;
 };
 
@@ -40,6 +40,7 @@ static const struct flag flags[] = {
 	 "names and addresses that this server is reached by, besides the machine's own:\n"
 	 "for its certificate, and for whom it answers to",
 	 offsetof(struct words, tls_names)},
+	{"limit", "NAME=N,...", "set limits, of those below", offsetof(struct words, limits)},
 	{"help", NULL, "this text", offsetof(struct words, help)},
 	{0},
 };
@@ -49,6 +50,8 @@ void options_print_help(void)
 	printf("exogpu serve: run the server, its dashboard and this machine's node\n\n"
 	       "Usage: exogpu serve [OPTION...]\n\n");
 	flags_print(flags, stdout);
+	printf("\nLimits, as they are by themselves:\n");
+	limit_values_print(stdout);
 	printf("\n"
 	       "The first admin token is in DIR/admin.token, the certificate of the cluster's authority in\n"
 	       "DIR/tls/authority.pem: give that one to browsers and client commands elsewhere.\n");
@@ -143,6 +146,8 @@ static enum status take(struct options *options, const struct words *words, stru
 	options->tls = !is_loopback(options->address);
 	if (!status)
 		status = check_tls(options, error);
+	if (!status && words->limits)
+		status = limit_values_set(&options->limits, words->limits, error);
 	if (!status)
 		status = paths_data_directory(words->data, options->data, sizeof options->data, error);
 	return status;
@@ -153,6 +158,7 @@ enum status options_parse(struct options *options, int argc, char **argv, bool *
 	struct words words = {0};
 	*options = (struct options){.port = DEFAULT_PORT, .local_node = true, .log_level = LOG_INFO};
 	snprintf(options->address, sizeof options->address, "127.0.0.1");
+	limit_values_init(&options->limits);
 	enum status status = flags_read(&(struct flags){.own = flags}, &words, argc - 1, argv + 1, error);
 	*help = !status && words.help;
 	if (status)

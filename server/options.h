@@ -1,6 +1,7 @@
 /* What `exogpu serve` is told. Thread: before any other. */
 #pragma once
 #include "common/base/log.h"
+#include "server/security/limits.h"
 
 struct options {
 	char address[64]; // numeric
@@ -11,6 +12,7 @@ struct options {
 	const char *name; // NULL: as stored, else the host's
 	bool local_node;
 	enum log_level log_level;
+	struct limit_values limits;
 };
 // Errors: STATUS_INVALID_PARAMS with a hint. *help: the help was asked for and nothing else is to be done.
 enum status options_parse(struct options *options, int argc, char **argv, bool *help, struct error *error);

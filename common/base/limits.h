@@ -116,6 +116,7 @@ enum {
 	LIMIT_JOIN_MS = 600000,                      // how long one waits
 	LIMIT_JOIN_REQUESTS = 64,                    // of such, taken in that time, and from one address
 	LIMIT_JOIN_REQUESTS_OF_ADDRESS = 16,
+	LIMIT_TOKEN_DEPTH = 16,                      // of tokens, each made with the one before
 	LIMIT_TALLIES = 16384,                       // things that happen often, counted and not written yet
 	LIMIT_TALLY_MS = 10000,                      // and for how long they are
 	LIMIT_ADDRESSES = 8192,                      // that connections came from, remembered

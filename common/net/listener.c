@@ -60,7 +60,7 @@ static void accept_ready(void *arg, int fd)
 		int accepted = net_accept(fd, &listener->spare_fd, full);
 		if (accepted < 0)
 			return;
-		if (listener->open >= LIMIT_CONNECTIONS) {
+		if (listener->open >= listener->most) {
 			refuse_connection(accepted, full);
 			continue;
 		}
@@ -183,6 +183,8 @@ enum status net_listener_create(struct net_listener **out, struct net_loop *loop
 	listener->headers = params->headers;
 	listener->tls = params->tls;
 	listener->spare_fd = net_spare_file();
+	listener->most = params->connections && params->connections < LIMIT_CONNECTIONS ? params->connections
+											: LIMIT_CONNECTIONS;
 	listener->liveness = (lws_retry_bo_t){.secs_since_valid_ping = (uint16_t)params->ping_s,
 					      .secs_since_valid_hangup = (uint16_t)params->silence_s};
 	describe_protocols(listener, params);

@@ -56,6 +56,6 @@ struct net_listener {
 	struct lws_protocols protocols[6]; // HTTP, the subprotocols, the end
 	lws_retry_bo_t liveness;
 	char socket_path[LIMIT_SOCKET_PATH_BYTES + 1];
-	int port, spare_fd; // spare_fd: given up for a moment to refuse a connection when no other is left
-	unsigned open;      // connections now
+	int port, spare_fd;  // spare_fd: given up for a moment to refuse a connection when no other is left
+	unsigned open, most; // connections now, and how many there may be
 };

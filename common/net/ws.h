@@ -60,6 +60,7 @@ struct net_listener_params {
 	const char *address;     // "127.0.0.1", "::1"; or
 	const char *socket_path; // a Unix socket, created with mode 0600
 	int port;                // 0: any free one
+	unsigned connections;    // open at once; 0: LIMIT_CONNECTIONS, which is also the most
 	int ping_s, silence_s;   // a peer that sends nothing for ping_s is pinged, for silence_s is closed (4408)
 	const char *const
 		*subprotocols; // that are spoken, 4 at most, NULL at the end; a client that names none is taken too

@@ -1,7 +1,9 @@
 /* The API as a whole: put together, swept, and taken down. See api.h. Thread: the loop's. */
 #include "common/base/clock.h"
 #include "server/api/call.h"
+#include "server/security/token_text.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { SWEEP_MS = 1000 };
@@ -10,7 +12,7 @@ enum { SWEEP_MS = 1000 };
 static void sweep_expired(void *arg)
 {
 	struct api *api = arg;
-	int64_t now_ms = clock_wall_ms();
+	int64_t now_ms = token_clock_ms();
 	for (struct api_client *client = api->clients; client; client = client->next)
 		if (client->conn && client->session && client->session->token &&
 		    token_usable(client->session->token, now_ms, NULL))
@@ -46,6 +48,7 @@ void api_destroy(struct api **pointer)
 		return;
 	*pointer = NULL;
 	net_timer_stop(api->params.loop, &api->sweep);
+	api_answer_all(api);
 	while (api->clients) { // those whose connection the loop did not close in time
 		struct api_client *client = api->clients;
 		api_client_closed(client, client->conn, 1001);
@@ -57,9 +60,24 @@ void api_destroy(struct api **pointer)
 	free(api);
 }
 
-bool api_has_room(const struct api *api)
+void api_stranger(struct audit_actor *actor, const char *peer)
 {
-	return api->not_logged_in < LIMIT_CONNECTIONS_NOT_LOGGED_IN;
+	*actor = (struct audit_actor){.actor = "nobody"};
+	limits_address(peer, actor->peer);
+}
+
+int64_t api_login_failed(struct api *api, const char *peer, const char *text, enum status why)
+{
+	const char *id, *secret;
+	char token_id[TOKEN_ID_BYTES] = "";
+	struct audit_actor actor;
+	api->stats.failed_logins++;
+	api_stranger(&actor, peer);
+	if (!token_text_parse(text, &id, &secret))
+		snprintf(token_id, sizeof token_id, "%s", id);
+	audit_count(api->params.audit,
+		    &(struct audit_tally){.by = &actor, .action = "auth.login", .target = token_id, .outcome = why});
+	return limits_login_failed(api->params.limits, peer);
 }
 
 void api_end_token(void *context, struct token *token)

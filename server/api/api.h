@@ -6,8 +6,10 @@
 #pragma once
 #include "common/wire/contract.h"
 #include "common/wire/message.h"
+#include "server/api/join.h"
 #include "server/cluster/cluster.h"
 #include "server/security/authority.h"
+#include "server/security/limits.h"
 #include "server/security/tokens.h"
 #include "server/tenants/tenants.h"
 
@@ -19,9 +21,13 @@ struct api_params {
 	const struct contract *contract;
 	struct store *store;
 	struct tokens *tokens;
+	struct audit *audit;
+	struct limits *limits;
 	struct events *events;
 	struct cluster *cluster;
 	struct tenancy *tenants;
+	struct joins *joins;
+	struct tickets *tickets;
 	const struct authority *authority;
 	bool tls; // clients reach this server by it
 	const char *name, *cluster_id, *schema_sha256;
@@ -33,15 +39,22 @@ enum status api_create(struct api **out, const struct api_params *params, struct
 void api_destroy(struct api **api);
 
 // What the connections of /ws call: opened, message, closed of struct net_handler, with a struct api_client as user.
-// `token` NULL: not logged in yet, or, with `local`, the machine's owner, who may do everything.
-struct api_client *api_client_create(struct api *api, struct token *token, bool local);
+struct api_client_params {
+	struct token *token; // NULL: not logged in yet, or, with `local`, the machine's owner, who may do everything
+	bool local;
+	uid_t uid;        // of a local one
+	const char *peer; // the address it comes from; "unix" for a local one
+};
+// Errors: STATUS_RATE_LIMITED (too many connections, of its address or not logged in), STATUS_OUT_OF_MEMORY.
+enum status api_client_create(struct api_client **out, struct api *api, const struct api_client_params *params,
+			      struct error *error);
 void api_client_opened(void *user, struct net_conn *conn);
 void api_client_message(void *user, struct net_conn *conn, const uint8_t *bytes, size_t length, bool binary);
 void api_client_drained(void *user, struct net_conn *conn);
 void api_client_closed(void *user, struct net_conn *conn, int code);
-// Whether one more connection that has not logged in is taken.
-bool api_has_room(const struct api *api);
 
+// A log-in from this address failed, with this text. Returns how long the answer must wait, in ms.
+int64_t api_login_failed(struct api *api, const char *peer, const char *text, enum status why);
 // End the workers of this token's sessions and close its connections with 4410. For tokens_revoke.
 void api_end_token(void *api, struct token *token);
 // Close all with 1001.

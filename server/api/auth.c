@@ -21,9 +21,13 @@ static enum status auth_login(struct api_call *call, const struct json *params, 
 	enum status status = tokens_authenticate(api->params.tokens, json_get_string(params, "token", ""), &token,
 						 error);
 	if (status) {
-		api->stats.failed_logins++;
+		int64_t delay_ms = api_login_failed(api, call->client->actor.peer, json_get_string(params, "token", ""),
+						    status);
 		log_debug("api", "a login failed: %s", error->message);
-		return status;
+		if (!delay_ms)
+			return status;
+		api_finish_late(call, delay_ms, error);
+		return STATUS_PENDING;
 	}
 	status = api_log_in(call->client, token, json_get_string(params, "session_id", NULL), error);
 	if (status)

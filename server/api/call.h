@@ -10,7 +10,10 @@ struct api_session {
 	char session_id[32];
 	struct token *token; // NULL: the machine's owner
 	unsigned connections;
-	struct tenant *tenant; // what it owns
+	struct tenant *tenant;    // what it owns
+	struct audit_actor actor; // as it began
+	int64_t began_ns;
+	uint64_t launches, read_bytes, written_bytes;
 	struct net_timer grace;
 };
 
@@ -21,12 +24,16 @@ struct api_client {
 	struct api_session *session; // NULL until logged in
 	struct token *first_token;   // from the upgrade's header
 	bool local, closed, waiting; // waiting: counted as not logged in
+	uid_t uid;                   // of a local one
+	unsigned late;               // answers to failed log-ins that wait: it keeps its place until they are due
+	struct audit_actor actor;
+	int64_t now_ns; // when the message that is looked at came
 	struct event_subscriber subscriber;
 	struct tenant_conn tenant_conn;
 	struct net_timer login_deadline;
 	unsigned calls;   // in flight; the struct lives until they are done
 	double allowance; // messages that may come now
-	int64_t allowance_ms;
+	int64_t allowance_ns;
 };
 
 struct api {
@@ -34,6 +41,7 @@ struct api {
 	const struct api_handler **handlers; // one for each method, in the contract's order
 	struct api_client *clients;
 	struct api_session *sessions;
+	struct late_answer *late_answers;
 	unsigned not_logged_in;
 	struct net_timer sweep; // expired tokens
 	struct buffer text;     // an answer being printed
@@ -50,14 +58,22 @@ struct api_call {
 	const uint8_t *body; // (body_bytes), NULL without one
 	size_t body_bytes;
 	struct net_frame *holder;
+	int64_t began_ns;
+	const struct api_handler *handler;
+	// of one that is about what a session owns
+	struct api_session *session;
+	struct tenant_about about;
+	uint64_t in_flight_bytes;
 };
 
 // Return STATUS_OK with *result, an error with *error, or STATUS_PENDING after arranging for api_finish. In place of
-// `run`, `owned` may stand: what it is about is the session's own.
+// `run`, `owned` may stand: what it is about is the session's own. `entry`: it has an entry of the audit log for
+// itself, which is on disk before the answer goes; without, it is counted.
 struct api_handler {
 	const char *method;
 	enum status (*run)(struct api_call *call, const struct json *params, struct json **result, struct error *error);
 	enum status (*owned)(const struct tenant_call *call, struct error *error);
+	bool entry;
 };
 extern const struct api_handler server_handlers[], auth_handlers[], cluster_handlers[], events_handlers[],
 	telemetry_handlers[], device_handlers[], token_handlers[], memory_handlers[], compute_handlers[],
@@ -73,6 +89,13 @@ void api_finish(struct api_call *call, enum status status, struct json *result, 
 // The same for a method with x-result-body: `body` has room before it for the head, and nobody else holds it; NULL: the
 // body is empty.
 void api_finish_body(struct api_call *call, struct json *result, struct net_frame *body);
+// Answer a call that failed `delay_ms` from now.
+void api_finish_late(struct api_call *call, int64_t delay_ms, const struct error *error);
+void api_answer_all(struct api *api); // those that wait, now
+// Who acts where nobody has logged in: known by the address, as limits count it.
+void api_stranger(struct audit_actor *actor, const char *peer);
+// The connection is not one of those that have not logged in any more.
+void api_give_place(struct api_client *client);
 // The whole state: the cluster's, and the allocations.
 struct json *api_snapshot(const struct api *api);
 // Log a connection in (token NULL: the owner), into a new session or, with session_id, an existing one.

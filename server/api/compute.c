@@ -2,8 +2,8 @@
 #include "server/api/call.h"
 
 const struct api_handler compute_handlers[] = {
-	{"compute.load", .owned = tenant_load},
+	{"compute.load", .owned = tenant_load, .entry = true},
 	{"compute.launch", .owned = tenant_launch},
-	{"compute.unload", .owned = tenant_unload},
+	{"compute.unload", .owned = tenant_unload, .entry = true},
 	{0},
 };

@@ -77,8 +77,10 @@ static void check_result(const struct api_call *call, const struct json *result)
 
 static void client_release(struct api_client *client)
 {
-	if (client->closed && !client->calls)
-		free(client);
+	if (!client->closed || client->calls)
+		return;
+	api_give_place(client);
+	free(client);
 }
 
 static void call_destroy(struct api_call *call)
@@ -147,6 +149,64 @@ void api_finish(struct api_call *call, enum status status, struct json *result, 
 	call_destroy(call);
 }
 
+// An answer that waits.
+struct late_answer {
+	struct late_answer *next, **link;
+	struct net_timer timer;
+	struct api_call *call;
+	struct error error;
+};
+
+static void answer_now(void *context)
+{
+	struct late_answer *late = context;
+	struct api_call *call = late->call;
+	struct error error = late->error;
+	call->client->late--;
+	net_timer_stop(call->api->params.loop, &late->timer);
+	*late->link = late->next;
+	if (late->next)
+		late->next->link = late->link;
+	free(late);
+	api_finish(call, error.status, NULL, &error);
+}
+
+void api_finish_late(struct api_call *call, int64_t delay_ms, const struct error *error)
+{
+	struct api *api = call->api;
+	struct late_answer *late = calloc(1, sizeof(*late));
+	if (!late) {
+		api_finish(call, error->status, NULL, error);
+		return;
+	}
+	*late = (struct late_answer){
+		.next = api->late_answers, .link = &api->late_answers, .call = call, .error = *error};
+	if (late->next)
+		late->next->link = &late->next;
+	api->late_answers = late;
+	call->client->late++;
+	net_timer_start(api->params.loop, &late->timer, delay_ms, answer_now, late);
+}
+
+void api_answer_all(struct api *api)
+{
+	while (api->late_answers)
+		answer_now(api->late_answers);
+}
+
+// A call that was refused for who makes it is counted.
+static void refused(const struct api_client *client, const struct contract_method *method, enum status status)
+{
+	if (status != STATUS_FORBIDDEN && status != STATUS_RATE_LIMITED && status != STATUS_UNAUTHENTICATED)
+		return;
+	struct audit_actor stranger;
+	if (!client->session)
+		api_stranger(&stranger, client->actor.peer);
+	audit_count(client->api->params.audit, &(struct audit_tally){.by = client->session ? &client->actor : &stranger,
+								     .action = method ? method->name : "api.call",
+								     .outcome = status});
+}
+
 // Whether this caller may make this call at all.
 static enum status admit(struct api_client *client, const struct contract_method *method, struct error *error)
 {
@@ -160,9 +220,9 @@ static enum status admit(struct api_client *client, const struct contract_method
 	}
 	struct token *token = client->session->token;
 	if (token) {
-		enum status status = token_usable(token, clock_wall_ms(), error);
+		enum status status = token_usable(token, token_clock_ms(), error);
 		if (!status)
-			status = token_take_call(token, clock_steady_ms(), error);
+			status = token_take_call(token, client->now_ns / 1000000, error);
 		if (status)
 			return status;
 	}
@@ -206,13 +266,14 @@ static void run_call(struct api_client *client, const struct message *message, b
 	} else if (!method) {
 		status = error_set(&error, STATUS_METHOD_NOT_FOUND, "there is no method \"%.64s\"", message->method);
 		error_hint(&error, "the methods are in /schema/api.json");
-	} else if (client->calls >= LIMIT_CALLS_IN_FLIGHT) {
-		status = error_set(&error, STATUS_LIMIT_EXCEEDED, "%d calls are under way on this connection",
-				   LIMIT_CALLS_IN_FLIGHT);
+	} else if (client->calls >= limits_get(api->params.limits, LIMIT_CALLS_IN_FLIGHT_ID)) {
+		status = error_set(&error, STATUS_LIMIT_EXCEEDED, "%u calls are under way on this connection",
+				   client->calls);
 		error_hint(&error, "wait for answers before sending more");
 	}
 	if (!status)
 		status = admit(client, method, &error);
+	refused(client, method, status);
 	if (!status)
 		status = check_body(method, message, binary, &error);
 	if (!status)
@@ -225,7 +286,10 @@ static void run_call(struct api_client *client, const struct message *message, b
 			answer_error(client, message->id, &error);
 		return;
 	}
-	*call = (struct api_call){.api = api, .client = client, .method = method};
+	call->api = api;
+	call->client = client;
+	call->method = method;
+	call->began_ns = client->now_ns;
 	call->id = message->id ? json_copy(message->id) : NULL;
 	call->body = message->body;
 	call->body_bytes = message->body_bytes;
@@ -234,18 +298,21 @@ static void run_call(struct api_client *client, const struct message *message, b
 	const struct api_handler *handler = api->handlers[method - contract_at(api->params.contract, 0)];
 	status = handler->owned ? api_run_owned(call, handler, message->params, &error)
 				: handler->run(call, message->params, &result, &error);
+	if (status == STATUS_FORBIDDEN)
+		refused(client, method, status);
 	if (status != STATUS_PENDING)
 		api_finish(call, status, result, &error);
 }
 
-// Messages that one connection may send: LIMIT_MESSAGES_PER_S on the whole, twice that at once.
+// Messages that one connection may send: messages_per_s on the whole, twice that at once.
 static bool over_rate(struct api_client *client)
 {
-	int64_t now_ms = clock_steady_ms();
-	client->allowance += (double)(now_ms - client->allowance_ms) * LIMIT_MESSAGES_PER_S / 1000;
-	client->allowance_ms = now_ms;
-	if (client->allowance > 2 * LIMIT_MESSAGES_PER_S)
-		client->allowance = 2 * LIMIT_MESSAGES_PER_S;
+	const double most = (double)limits_get(client->api->params.limits, LIMIT_MESSAGES_PER_S_ID);
+	client->now_ns = clock_steady_ns();
+	client->allowance += (double)(client->now_ns - client->allowance_ns) * most * 1e-9;
+	client->allowance_ns = client->now_ns;
+	if (client->allowance > 2 * most)
+		client->allowance = 2 * most;
 	if (client->allowance < 1)
 		return true;
 	client->allowance -= 1;

@@ -14,8 +14,12 @@ static enum status memory_list(struct api_call *call, const struct json *params,
 }
 
 const struct api_handler memory_handlers[] = {
-	{"memory.allocate", .owned = tenant_allocate}, {"memory.write", .owned = tenant_write},
-	{"memory.read", .owned = tenant_read},         {"memory.copy", .owned = tenant_copy},
-	{"memory.fill", .owned = tenant_fill},         {"memory.free", .owned = tenant_free},
-	{"memory.list", .run = memory_list},           {0},
+	{"memory.allocate", .owned = tenant_allocate, .entry = true},
+	{"memory.write", .owned = tenant_write},
+	{"memory.read", .owned = tenant_read},
+	{"memory.copy", .owned = tenant_copy},
+	{"memory.fill", .owned = tenant_fill},
+	{"memory.free", .owned = tenant_free, .entry = true},
+	{"memory.list", .run = memory_list},
+	{0},
 };

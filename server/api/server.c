@@ -16,19 +16,16 @@ static enum status server_info(struct api_call *call, const struct json *params,
 {
 	char at[CLOCK_TEXT_BYTES], sha256[2 * NET_SHA256_BYTES + 1];
 	const struct api_params *server = &call->api->params;
-	struct json *info = json_new_object(), *limits = json_new_object();
+	struct json *info = json_new_object();
 	(void)params, (void)error;
 	json_set_string(info, "name", server->name);
 	json_set_string(info, "version", EXOGPU_VERSION);
 	json_set_string(info, "cluster_id", server->cluster_id);
 	json_set_string(info, "started_at", clock_format(server->started_ms, at));
 	json_set_string(info, "schema_sha256", server->schema_sha256);
-#define X(name, word, value) json_set_integer(limits, word, name);
-	LIMIT_LIST(X)
-#undef X
 	json_set_bool(info, "tls", server->tls);
 	json_set_string(info, "authority_sha256", print_sha256(authority_sha256(server->authority), sha256));
-	json_set(info, "limits", limits);
+	json_set(info, "limits", limits_json(server->limits));
 	*result = info;
 	return STATUS_OK;
 }

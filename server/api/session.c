@@ -3,8 +3,26 @@
 #include "server/api/call.h"
 #include "server/security/random_id.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+// The entry of a session's end, with what it did in all; and what is counted of it and not written yet.
+static void put_end_on_record(const struct api_session *session)
+{
+	char detail[160];
+	struct audit *audit = session->api->params.audit;
+	snprintf(detail, sizeof detail,
+		 "{\"launches\":%" PRIu64 ",\"read_bytes\":%" PRIu64 ",\"written_bytes\":%" PRIu64 "}",
+		 session->launches, session->read_bytes, session->written_bytes);
+	audit_count(audit, &(struct audit_tally){.by = &session->actor,
+						 .action = "session.end",
+						 .target = session->session_id,
+						 .detail = detail,
+						 .duration_us = (clock_steady_ns() - session->began_ns) / 1000});
+	audit_flush(audit, session->session_id);
+}
 
 void api_session_destroy(struct api_session *session)
 {
@@ -17,22 +35,47 @@ void api_session_destroy(struct api_session *session)
 	api->stats.sessions--;
 	if (session->token)
 		session->token->sessions--;
+	for (struct token *token = session->token; token; token = token->parent)
+		token->family_sessions--;
 	net_timer_stop(api->params.loop, &session->grace);
 	tenant_destroy(&session->tenant);
+	put_end_on_record(session);
 	free(session);
 }
 
-struct api_client *api_client_create(struct api *api, struct token *token, bool local)
+static enum status check_room(struct api *api, struct error *error)
 {
+	if (api->not_logged_in < limits_get(api->params.limits, LIMIT_CONNECTIONS_NOT_LOGGED_IN_ID))
+		return STATUS_OK;
+	error_set(error, STATUS_RATE_LIMITED, "too many connections have not logged in yet");
+	error_hint(error, "try again in a few seconds, or send Authorization: Bearer TOKEN on the upgrade");
+	return STATUS_RATE_LIMITED;
+}
+
+enum status api_client_create(struct api_client **out, struct api *api, const struct api_client_params *params,
+			      struct error *error)
+{
+	const bool waiting = !params->token && !params->local;
+	*out = NULL;
+	enum status status = waiting ? check_room(api, error) : STATUS_OK;
+	if (!status)
+		status = limits_connect(api->params.limits, params->peer, !waiting, error);
+	if (status)
+		return status;
 	struct api_client *client = calloc(1, sizeof(*client));
-	if (!client)
-		return NULL;
+	if (!client) {
+		limits_disconnect(api->params.limits, params->peer, !waiting);
+		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
+	}
 	*client = (struct api_client){.api = api,
-				      .first_token = token,
-				      .local = local,
-				      .allowance = LIMIT_MESSAGES_PER_S,
-				      .allowance_ms = clock_steady_ms(),
-				      .waiting = !token && !local};
+				      .first_token = params->token,
+				      .local = params->local,
+				      .uid = params->uid,
+				      .allowance = (double)limits_get(api->params.limits, LIMIT_MESSAGES_PER_S_ID),
+				      .allowance_ns = clock_steady_ns(),
+				      .waiting = waiting,
+				      .actor = {.actor = "nobody"}};
+	snprintf(client->actor.peer, sizeof client->actor.peer, "%s", params->peer);
 	client->next = api->clients;
 	client->link = &api->clients;
 	if (client->next)
@@ -40,7 +83,17 @@ struct api_client *api_client_create(struct api *api, struct token *token, bool 
 	api->clients = client;
 	api->not_logged_in += client->waiting;
 	api->stats.connections++;
-	return client;
+	*out = client;
+	return STATUS_OK;
+}
+
+void api_give_place(struct api_client *client)
+{
+	if (!client->waiting)
+		return;
+	client->waiting = false;
+	client->api->not_logged_in--;
+	limits_logged_in(client->api->params.limits, client->actor.peer);
 }
 
 static void login_late(void *arg)
@@ -49,8 +102,8 @@ static void login_late(void *arg)
 	if (!client->conn || client->session)
 		return;
 	net_conn_close(client->conn, 4401, "not logged in within 5 s");
-	client->waiting = false; // its place is free, however long it takes to go
-	client->api->not_logged_in--;
+	if (!client->late)
+		api_give_place(client); // however long it takes to go
 }
 
 void api_client_opened(void *user, struct net_conn *conn)
@@ -71,8 +124,23 @@ uint32_t api_scopes(const struct api_client *client)
 	return !client->session ? 0 : client->session->token ? client->session->token->scopes : SCOPE_ALL;
 }
 
-static struct api_session *session_create(struct api *api, struct token *token)
+// Who acts by this connection from now on.
+static void name_actor(struct api_client *client, const struct token *token, const char *session_id)
 {
+	struct audit_actor *actor = &client->actor;
+	if (token) {
+		snprintf(actor->actor, sizeof actor->actor, "token:%s", token->token_id);
+		snprintf(actor->name, sizeof actor->name, "%s", token->name);
+	} else {
+		snprintf(actor->actor, sizeof actor->actor, "owner:%u", (unsigned)client->uid);
+		snprintf(actor->name, sizeof actor->name, "the machine's owner");
+	}
+	snprintf(actor->session_id, sizeof actor->session_id, "%s", session_id);
+}
+
+static struct api_session *session_create(struct api_client *client, struct token *token)
+{
+	struct api *api = client->api;
 	struct api_session *session = calloc(1, sizeof(*session));
 	if (!session || random_id("ses_", session->session_id, sizeof session->session_id) ||
 	    tenant_create(&session->tenant, api->params.tenants, session->session_id, token)) {
@@ -86,6 +154,14 @@ static struct api_session *session_create(struct api *api, struct token *token)
 	api->stats.sessions++;
 	if (token)
 		token->sessions++;
+	for (struct token *one = token; one; one = one->parent)
+		one->family_sessions++;
+	session->began_ns = clock_steady_ns();
+	name_actor(client, token, session->session_id);
+	session->actor = client->actor;
+	// Nobody waits for it: whoever is to mend a full disk must get in.
+	audit_count(api->params.audit, &(struct audit_tally){.by = &session->actor, .action = "auth.login"});
+	audit_flush(api->params.audit, session->session_id);
 	return session;
 }
 
@@ -99,6 +175,29 @@ static void session_leave(struct api_session *session)
 	if (!--session->connections)
 		net_timer_start(session->api->params.loop, &session->grace, LIMIT_SESSION_GRACE_MS, session_over,
 				session);
+}
+
+// Whether there may be one more session of this token, and of those that it was made with.
+static enum status check_sessions(const struct api *api, const struct token *token, struct error *error)
+{
+	if ((int64_t)api->stats.sessions >= limits_get(api->params.limits, LIMIT_SESSIONS_ID)) {
+		error_set(error, STATUS_LIMIT_EXCEEDED, "the server has its %zu sessions", api->stats.sessions);
+		error_hint(error, "try again in %d s", LIMIT_SESSION_GRACE_MS / 1000);
+		return STATUS_LIMIT_EXCEEDED;
+	}
+	for (const struct token *one = token; one; one = one->parent) {
+		int64_t most = one->max_sessions ? one->max_sessions
+						 : limits_get(api->params.limits, LIMIT_SESSIONS_OF_TOKEN_ID);
+		if (one->family_sessions < most)
+			continue;
+		error_set(error, STATUS_LIMIT_EXCEEDED, "%s has %lld session%s already, as many as it may",
+			  one == token ? "this token" : "the token that this one was made with", (long long)most,
+			  most == 1 ? "" : "s");
+		error_hint(error, "close one; a session ends %d s after its last connection",
+			   LIMIT_SESSION_GRACE_MS / 1000);
+		return STATUS_LIMIT_EXCEEDED;
+	}
+	return STATUS_OK;
 }
 
 enum status api_log_in(struct api_client *client, struct token *token, const char *session_id, struct error *error)
@@ -125,21 +224,9 @@ enum status api_log_in(struct api_client *client, struct token *token, const cha
 		return STATUS_CONFLICT;
 	}
 	if (!session) {
-		if (api->stats.sessions >= LIMIT_SESSIONS) {
-			error_set(error, STATUS_LIMIT_EXCEEDED, "the server has its %d sessions", LIMIT_SESSIONS);
-			error_hint(error, "try again in %d s", LIMIT_SESSION_GRACE_MS / 1000);
+		if (check_sessions(api, token, error))
 			return STATUS_LIMIT_EXCEEDED;
-		}
-		int64_t most = token && token->max_sessions ? token->max_sessions : LIMIT_SESSIONS_OF_TOKEN;
-		if (token && (int64_t)token->sessions >= most) {
-			error_set(error, STATUS_LIMIT_EXCEEDED,
-				  "this token has %lld session%s already, as many as it may", (long long)most,
-				  most == 1 ? "" : "s");
-			error_hint(error, "close one; a session ends %d s after its last connection",
-				   LIMIT_SESSION_GRACE_MS / 1000);
-			return STATUS_LIMIT_EXCEEDED;
-		}
-		session = session_create(api, token);
+		session = session_create(client, token);
 		if (!session)
 			return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
 	}
@@ -150,11 +237,9 @@ enum status api_log_in(struct api_client *client, struct token *token, const cha
 		session_leave(client->session);
 	}
 	client->session = session;
+	name_actor(client, token, session->session_id);
 	tenant_join(session->tenant, &client->tenant_conn, client->conn);
-	if (client->waiting) {
-		client->waiting = false;
-		api->not_logged_in--;
-	}
+	api_give_place(client);
 	net_timer_stop(api->params.loop, &client->login_deadline);
 	net_conn_trust(client->conn);
 	if (token)
@@ -184,11 +269,13 @@ void api_client_closed(void *user, struct net_conn *conn, int code)
 	*client->link = client->next;
 	if (client->next)
 		client->next->link = client->link;
-	api->not_logged_in -= client->waiting;
 	api->stats.connections--;
+	limits_disconnect(api->params.limits, client->actor.peer, true);
 	if (client->session)
 		session_leave(client->session);
 	client->session = NULL;
+	if (!client->late)
+		api_give_place(client);
 	if (!client->calls)
 		free(client);
 }

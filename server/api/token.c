@@ -44,6 +44,7 @@ static enum status token_create(struct api_call *call, const struct json *params
 		.max_sessions = json_get_integer(params, "max_sessions", 0),
 		.memory_limit_bytes = json_get_integer(params, "memory_limit_bytes", 0),
 		.parent = call->client->session->token,
+		.by = &call->client->actor,
 	};
 	call->kept = json_new_object();
 	enum status status = tokens_make(call->api->params.tokens, &token, text, token_made, call, error);
@@ -115,7 +116,9 @@ static enum status token_revoke(struct api_call *call, const struct json *params
 	call->kept = json_new_object();
 	json_set_string(call->kept, "token_id", token_id);
 	json_set(call->kept, "revoked", json_new_array());
-	enum status status = tokens_revoke(call->api->params.tokens, token_id, end_token, token_revoked, call, error);
+	const struct token_revoke_params revoke = {
+		.by = &call->client->actor, .each = end_token, .done = token_revoked, .context = call};
+	enum status status = tokens_revoke(call->api->params.tokens, token_id, &revoke, error);
 	return status ? status : STATUS_PENDING;
 }
 

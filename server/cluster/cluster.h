@@ -6,6 +6,7 @@
  * Thread: the loop's. */
 #pragma once
 #include "server/cluster/events.h"
+#include "server/security/audit.h"
 #include "server/store/store.h"
 
 struct cluster;
@@ -23,11 +24,13 @@ struct cluster_link {
 			   void *context);
 	void (*verify)(struct cluster_link *link, const char *device_id);
 	void (*superseded)(struct cluster_link *link); // another connection speaks for this node now
+	struct audit_actor actor;                      // the node, as what it does is told in the audit log
 };
 
 struct cluster_params {
 	struct net_loop *loop;
 	struct store *store;
+	struct audit *audit;
 	struct events *events;
 };
 // Loads what the store has; every node is offline and every device not yet verified until its node says so.
@@ -102,9 +105,16 @@ struct json *cluster_telemetry(const struct cluster *cluster); // the newest rea
 // STATUS_CONFLICT (verification under way).
 typedef void cluster_device_done(void *context, enum status status, const struct cluster_device *device,
 				 const struct error *error);
-enum status cluster_verify_device(struct cluster *cluster, struct cluster_device *device, struct error *error);
-enum status cluster_drain_device(struct cluster *cluster, struct cluster_device *device, bool drain,
-				 cluster_device_done *done, void *context, struct error *error);
+enum status cluster_may_verify(const struct cluster_device *device, struct error *error);
+enum status cluster_verify_device(struct cluster_device *device, struct error *error);
+struct cluster_drain_params {
+	bool drain;
+	const struct audit_actor *by;
+	cluster_device_done *done;
+	void *context;
+};
+enum status cluster_drain_device(struct cluster *cluster, struct cluster_device *device,
+				 const struct cluster_drain_params *params, struct error *error);
 
 // Samples of the last ten minutes, in steps of at least step_ms: {columns, rows, step_s, source} without device_id.
 struct json *cluster_recent_samples(const struct cluster_device *device, int64_t from_ms, int64_t to_ms,

@@ -64,6 +64,14 @@ static void proposal_destroy(struct proposal **pointer)
 	free(proposal);
 }
 
+// A node's coming and going, in the batch of the change. What fails here fails the batch.
+static void put_on_record(struct cluster *cluster, struct store_batch *batch, const char *node_id,
+			  const struct audit_actor *by, const struct change *change)
+{
+	const struct audit_event event = {.by = by, .action = change->kind, .target = node_id, .node_id = node_id};
+	audit_put(cluster->params.audit, batch, &event);
+}
+
 // ---- a node registers ----
 
 static void push_all_devices(struct cluster *cluster, struct cluster_node *node, const char *summary, int64_t at_ms)
@@ -155,8 +163,10 @@ enum status cluster_register_node(struct cluster *cluster, const struct json *re
 	if (!next.first_seen_ms)
 		next.first_seen_ms = proposal->at_ms;
 	status = cluster_store_change(batch, &next, NULL, &proposal->change, proposal->at_ms);
-	if (!status)
+	if (!status) {
+		put_on_record(cluster, batch, node_id, &link->actor, &proposal->change);
 		status = store_commit(cluster->params.store, &batch, node_registered, proposal);
+	}
 done:
 	if (status) {
 		error_set(error, status, "the node could not be stored");
@@ -196,6 +206,7 @@ void cluster_lose_node(struct cluster *cluster, const char *node_id, struct clus
 	refuse_waiting(node);
 	cluster_tell_lost(cluster, node_id, NULL, "its node is offline");
 	if (!store_batch_create(&batch)) {
+		put_on_record(cluster, batch, node_id, &audit_server, &change);
 		if (!cluster_store_change(batch, node, NULL, &change, now_ms))
 			store_commit(cluster->params.store, &batch, NULL, NULL);
 		else
@@ -412,9 +423,8 @@ enum status cluster_report_devices(struct cluster *cluster, const char *node_id,
 
 // ---- what a person asks of a device ----
 
-enum status cluster_verify_device(struct cluster *cluster, struct cluster_device *device, struct error *error)
+enum status cluster_may_verify(const struct cluster_device *device, struct error *error)
 {
-	(void)cluster;
 	if (!device->node->link) {
 		error_set(error, STATUS_UNAVAILABLE, "its node is offline");
 		error_hint(error, "devices are verified by their own machine; bring that back first");
@@ -422,8 +432,15 @@ enum status cluster_verify_device(struct cluster *cluster, struct cluster_device
 	}
 	if (!strcmp(verification_of(device->record, "state"), "pending"))
 		return error_set(error, STATUS_CONFLICT, "it is being verified now");
-	device->node->link->verify(device->node->link, device->device_id);
 	return STATUS_OK;
+}
+
+enum status cluster_verify_device(struct cluster_device *device, struct error *error)
+{
+	enum status status = cluster_may_verify(device, error);
+	if (!status)
+		device->node->link->verify(device->node->link, device->device_id);
+	return status;
 }
 
 static void device_drained(void *context, enum status status, const struct error *error)
@@ -438,9 +455,10 @@ static void device_drained(void *context, enum status status, const struct error
 	proposal_destroy(&proposal);
 }
 
-enum status cluster_drain_device(struct cluster *cluster, struct cluster_device *device, bool drain,
-				 cluster_device_done *done, void *context, struct error *error)
+enum status cluster_drain_device(struct cluster *cluster, struct cluster_device *device,
+				 const struct cluster_drain_params *params, struct error *error)
 {
+	const bool drain = params->drain;
 	struct store_batch *batch = NULL;
 	struct proposal *proposal = proposal_create(cluster, device->node);
 	enum status status = proposal ? store_batch_create(&batch) : STATUS_OUT_OF_MEMORY;
@@ -448,16 +466,24 @@ enum status cluster_drain_device(struct cluster *cluster, struct cluster_device 
 		goto done;
 	proposal->device = device;
 	proposal->drain = drain;
-	proposal->device_done = done;
-	proposal->context = context;
+	proposal->device_done = params->done;
+	proposal->context = params->context;
 	proposal->change = (struct change){.kind = "device.state", .level = "info", .keep = device->draining != drain};
 	snprintf(proposal->change.summary, sizeof proposal->change.summary,
 		 drain ? "is draining" : "is back in service");
 	struct cluster_device next = *device;
 	next.draining = drain;
 	status = cluster_store_change(batch, device->node, &next, &proposal->change, proposal->at_ms);
-	if (!status)
+	if (!status) {
+		const struct audit_event event = {.by = params->by,
+						  .action = "device.drain",
+						  .target = device->device_id,
+						  .node_id = device->node->node_id,
+						  .device_id = device->device_id,
+						  .detail = drain ? "{\"drain\":true}" : "{\"drain\":false}"};
+		audit_put(cluster->params.audit, batch, &event); // what fails here fails the batch
 		status = store_commit(cluster->params.store, &batch, device_drained, proposal);
+	}
 done:
 	if (status) {
 		error_set(error, status, "the change could not be stored");

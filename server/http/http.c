@@ -48,6 +48,7 @@ static const struct net_handler to_client = {.opened = api_client_opened,
 					     .closed = api_client_closed};
 static const struct net_handler to_node = {
 	.opened = node_link_opened, .message = node_link_message, .closed = node_link_closed};
+static const struct net_handler to_stranger = {.opened = join_opened, .message = join_message, .closed = join_closed};
 static const struct net_handler to_worker = {.opened = worker_link_opened,
 					     .message = worker_link_message,
 					     .drained = worker_link_drained,
@@ -122,6 +123,11 @@ static bool check_host(const struct http *http, const struct net_request *reques
 	return false;
 }
 
+static const char *peer_of(const struct net_request *request)
+{
+	return request->local ? "unix" : request->peer;
+}
+
 // The token in the Authorization header. NULL with status OK: there is no such header.
 static enum status bearer(const struct http *http, const struct net_request *request, struct token **token,
 			  struct error *error)
@@ -134,7 +140,10 @@ static enum status bearer(const struct http *http, const struct net_request *req
 		error_hint(error, "Authorization: Bearer TOKEN");
 		return STATUS_UNAUTHENTICATED;
 	}
-	return tokens_authenticate(http->params.tokens, request->authorization + 7, token, error);
+	enum status status = tokens_authenticate(http->params.tokens, request->authorization + 7, token, error);
+	if (status) // answered at once: there is nothing to hold back, and the connection goes
+		api_login_failed(http->params.api, peer_of(request), request->authorization + 7, status);
+	return status;
 }
 
 static bool is_owner(const struct net_request *request)
@@ -240,33 +249,59 @@ static bool upgrade_client(struct http *http, const struct net_request *request,
 	bool local = !token && is_owner(request);
 	if (!status && request->local && !token && !local)
 		status = error_set(&error, STATUS_FORBIDDEN, "this socket is its owner's");
-	if (!status && !token && !local && !api_has_room(http->params.api)) {
-		status = error_set(&error, STATUS_RATE_LIMITED, "too many connections have not logged in yet");
-		error_hint(&error, "try again in a few seconds, or send Authorization: Bearer TOKEN on the upgrade");
-	}
+	struct api_client *client = NULL;
+	const struct api_client_params params = {
+		.token = token, .local = local, .uid = request->peer_uid, .peer = peer_of(request)};
+	if (!status)
+		status = api_client_create(&client, http->params.api, &params, &error);
 	if (status) {
 		fail(response, status, error.message, error.hint[0] ? error.hint : NULL);
 		return false;
 	}
-	*upgraded = (struct upgraded){.to = &to_client, .user = api_client_create(http->params.api, token, local)};
+	*upgraded = (struct upgraded){.to = &to_client, .user = client};
 	return true;
 }
 
+// This machine's own node, one that proves by its certificate which it is, or a stranger, who may ask to join.
 static bool upgrade_node(struct http *http, const struct net_request *request, struct upgraded *upgraded,
 			 struct net_response *response)
 {
-	if (!is_owner(request)) {
-		fail(response, STATUS_FORBIDDEN, "only this machine's own node is taken in this version",
-		     "joining from other machines is not there yet");
+	struct error error = {0};
+	struct join *join;
+	char node_id[STORE_ID_BYTES] = "";
+	const bool local = is_owner(request);
+	if (!local && !request->tls) {
+		fail(response, STATUS_FORBIDDEN, "nodes of other machines are taken by TLS only",
+		     "start the server with --lan");
 		return false;
 	}
-	if (strcmp(request->subprotocol, WORKER_SUBPROTOCOL) != 0) {
-		*upgraded = (struct upgraded){.to = &to_node, .user = node_link_create(http->params.nodes, true)};
+	if (local || authority_accepts(http->params.authority, &request->certificate, node_id)) {
+		struct node_link_params link = {.local = local, .node_id = node_id, .peer = request->peer};
+		*upgraded = (struct upgraded){.to = &to_node, .user = node_link_create(http->params.nodes, &link)};
 		return true;
 	}
-	*upgraded = (struct upgraded){.to = &to_worker, .user = worker_link_create(http->params.tenants, "")};
+	// With a certificate all the same: a node that was removed.
+	if (join_create(&join, http->params.joins, request->peer, request->certificate.uri[0] != 0, &error)) {
+		fail(response, error.status, error.message, error.hint[0] ? error.hint : NULL);
+		return false;
+	}
+	*upgraded = (struct upgraded){.to = &to_stranger, .user = join};
+	return true;
+}
+
+// A node relays one of its workers.
+static bool upgrade_worker(struct http *http, const struct net_request *request, struct upgraded *upgraded,
+			   struct net_response *response)
+{
+	char node_id[STORE_ID_BYTES] = "";
+	if (!is_owner(request) && !authority_accepts(http->params.authority, &request->certificate, node_id)) {
+		fail(response, STATUS_FORBIDDEN, "workers are brought by their node, with its certificate",
+		     "join this machine to the cluster: exogpu node --join");
+		return false;
+	}
+	*upgraded = (struct upgraded){.to = &to_worker, .user = worker_link_create(http->params.tenants, node_id)};
 	if (!upgraded->user)
-		fail(response, STATUS_RATE_LIMITED, "too many workers' streams have not said whose they are", NULL);
+		fail(response, STATUS_RATE_LIMITED, "too many workers have not said whose they are", NULL);
 	return upgraded->user;
 }
 
@@ -284,6 +319,8 @@ static bool on_upgrade(void *context, const struct net_request *request, void **
 	}
 	if (!strcmp(request->path, "/ws"))
 		taken = upgrade_client(http, request, &made, response);
+	else if (!strcmp(request->path, "/node") && !strcmp(request->subprotocol, WORKER_SUBPROTOCOL))
+		taken = upgrade_worker(http, request, &made, response);
 	else if (!strcmp(request->path, "/node"))
 		taken = upgrade_node(http, request, &made, response);
 	else
@@ -357,6 +394,7 @@ enum status http_create(struct http **out, const struct http_params *params, str
 	struct net_listener_params tcp = {.address = params->address,
 					  .port = params->port,
 					  .tls = params->tls,
+					  .connections = (unsigned)limits_get(params->limits, LIMIT_CONNECTIONS_ID),
 					  .ping_s = LIMIT_CLIENT_PING_S,
 					  .silence_s = LIMIT_CLIENT_SILENCE_S,
 					  .subprotocols = subprotocols,
@@ -367,6 +405,7 @@ enum status http_create(struct http **out, const struct http_params *params, str
 	local.address = NULL;
 	local.tls = NULL;
 	local.socket_path = params->socket_path;
+	local.connections = 0;
 	local.ping_s = LIMIT_NODE_PING_S;
 	local.silence_s = LIMIT_NODE_SILENCE_S;
 	enum status status = assets_create(&http->assets, error);

@@ -14,11 +14,13 @@ struct http_params {
 	struct net_loop *loop;
 	struct api *api;
 	struct node_links *nodes;
+	struct joins *joins;
 	struct tokens *tokens;
 	struct events *events;
 	struct cluster *cluster;
 	struct tenancy *tenants;
 	struct store *store;
+	const struct limits *limits;
 	const struct authority *authority;
 	struct net_tls *tls; // NULL: plain HTTP
 	const char *address; // to listen on, numeric

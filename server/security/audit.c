@@ -31,6 +31,7 @@ struct tally {
 	int64_t at_us, duration_us;
 	uint64_t count, bytes;
 	enum status outcome;
+	char *detail; // NULL without one of its own
 	char action[ACTION_BYTES], target[TARGET_BYTES], node_id[STORE_ID_BYTES], device_id[STORE_ID_BYTES];
 };
 
@@ -229,31 +230,7 @@ static void entry_stored(void *context, const struct journal_entry *entry)
 
 struct json *audit_entry_json(const struct journal_entry *entry)
 {
-	char at[CLOCK_TEXT_BYTES];
-	struct json *json = json_new_object(), *detail = NULL;
-	const struct {
-		const char *name, *text;
-		bool nullable; // null instead of ""
-	} texts[] = {
-		{"actor", entry->actor, false},          {"actor_name", entry->actor_name, false},
-		{"session_id", entry->session_id, true}, {"peer", entry->peer, false},
-		{"action", entry->action, false},        {"target", entry->target, false},
-		{"node_id", entry->node_id, true},       {"device_id", entry->device_id, true},
-		{"outcome", entry->outcome, false},
-	};
-	json_set_integer(json, "seq", (int64_t)entry->seq);
-	json_set_string(json, "at", clock_format(entry->at_us / 1000, at));
-	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-		const char *text = texts[i].text ? texts[i].text : "";
-		json_set_string(json, texts[i].name, texts[i].nullable && !text[0] ? NULL : text);
-	}
-	json_set_integer(json, "count", (int64_t)entry->count);
-	json_set(json, "duration_ms",
-		 entry->duration_us ? json_new_number((double)entry->duration_us / 1000) : json_new_null());
-	if (entry->detail && entry->detail[0])
-		json_parse(&detail, entry->detail, strlen(entry->detail), NULL);
-	json_set(json, "detail", detail ? detail : json_new_object());
-	return json;
+	return store_audit_json(entry);
 }
 
 // ---- counting ----
@@ -302,7 +279,7 @@ static void copy_text(char *out, size_t size, const char *text)
 
 static bool same(const struct tally *tally, const struct audit_tally *what, const char *target)
 {
-	return tally->outcome == what->outcome && !strcmp(tally->action, what->action) &&
+	return !tally->detail && tally->outcome == what->outcome && !strcmp(tally->action, what->action) &&
 	       !strcmp(tally->target, target) && !strcmp(tally->device_id, text_of(what->device_id)) &&
 	       !strcmp(tally->node_id, text_of(what->node_id));
 }
@@ -325,8 +302,10 @@ static struct tally *find(struct group *group, const struct audit_tally *what, c
 static struct tally *begin(struct audit *audit, struct group *group, const struct audit_tally *what, const char *target)
 {
 	struct tally *tally = calloc(1, sizeof *tally);
-	if (!tally)
+	if (!tally || (what->detail && !(tally->detail = strdup(what->detail)))) {
+		free(tally);
 		return NULL;
+	}
 	tally->at_us = clock_wall_ms() * 1000;
 	tally->outcome = what->outcome;
 	copy_text(tally->action, sizeof tally->action, what->action);
@@ -347,8 +326,8 @@ static struct tally *tally_of(struct audit *audit, const struct audit_tally *wha
 	copy_text(target, sizeof target, text_of(what->target));
 	if (!group)
 		return NULL;
-	struct tally *tally = find(group, what, target);
-	if (!tally && group->count >= GROUP_TALLIES && target[0]) {
+	struct tally *tally = what->detail ? NULL : find(group, what, target);
+	if (!tally && !what->detail && group->count >= GROUP_TALLIES && target[0]) {
 		memcpy(target, others, sizeof others);
 		tally = find(group, what, target);
 	}
@@ -384,6 +363,7 @@ static void groups_destroy(struct group **groups)
 		while (group->tallies) {
 			struct tally *tally = group->tallies;
 			group->tallies = tally->next;
+			free(tally->detail);
 			free(tally);
 		}
 		free(group);
@@ -411,7 +391,8 @@ static void put_back(struct audit *audit, const struct lot *lot)
 							 .target = old->target,
 							 .node_id = old->node_id,
 							 .device_id = old->device_id,
-							 .outcome = old->outcome};
+							 .outcome = old->outcome,
+							 .detail = old->detail};
 			struct tally *tally = audit->tallies < LIMIT_TALLIES ? tally_of(audit, &what) : NULL;
 			if (!tally) {
 				audit->untold += old->count;
@@ -449,7 +430,7 @@ static void put_tally(struct store_batch *batch, const struct group *group, cons
 	entry.node_id = tally->node_id;
 	entry.device_id = tally->device_id;
 	entry.outcome = status_word(tally->outcome);
-	entry.detail = tally->bytes ? detail : NULL;
+	entry.detail = tally->detail ? tally->detail : tally->bytes ? detail : NULL;
 	store_put_audit(batch, &entry); // what fails here fails the batch
 }
 

@@ -56,10 +56,12 @@ struct audit_tally {
 	const char *action, *target, *node_id, *device_id; // target: a kernel's name; "" for transfers
 	enum status outcome;
 	uint64_t bytes;
-	int64_t duration_us;
+	int64_t duration_us; // summed
+	const char *detail;  // JSON, in place of the bytes; may be NULL. One with a detail is an entry of its own
 };
 void audit_count(struct audit *audit, const struct audit_tally *tally);
-// Write what is counted of a session now: at its end.
+// Write what is counted of a session now: at its end, and for what nobody waits for. While the log cannot be written it
+// is kept like the rest.
 void audit_flush(struct audit *audit, const char *session_id);
 // An entry as AuditEntry of schema/api.json.
 struct json *audit_entry_json(const struct journal_entry *entry);

@@ -25,6 +25,7 @@ enum {
 	ADMIN_EXPIRES_S = 30 * DAY_S,
 	EXPIRES_MAX_S = 3650 * DAY_S,
 	TOUCH_MS = 60 * SECOND_MS,
+	CLOCK_BACK_MS = 60 * 60 * SECOND_MS,
 	TABLE_SLOTS = 32768, // a power of two, over LIMIT_TOKENS by far
 };
 static const int64_t FORGET_MS = (int64_t)30 * DAY_S * SECOND_MS; // how long a token that ended is listed at least
@@ -43,6 +44,7 @@ struct request {
 
 struct tokens {
 	struct store *store;
+	struct audit *audit;
 	struct token **all; // (count), oldest first
 	size_t count, capacity, pending;
 	struct token **table; // (TABLE_SLOTS) by hash of the id, linear probing, nothing is ever taken out
@@ -178,7 +180,24 @@ static enum status forget_ended(struct tokens *tokens, struct error *error)
 	return STATUS_OK;
 }
 
-enum status tokens_create(struct tokens **out, struct store *store, struct error *error)
+static bool clock_went_back(const struct tokens *tokens, struct error *error)
+{
+	int64_t seen_ms = 0, now_ms = clock_wall_ms();
+	for (size_t i = 0; i < tokens->count; i++) {
+		const struct token *token = tokens->all[i];
+		const int64_t times[] = {token->created_ms, token->last_used_ms, token->revoked_ms};
+		for (size_t j = 0; j < sizeof times / sizeof *times; j++)
+			seen_ms = times[j] > seen_ms ? times[j] : seen_ms;
+	}
+	if (now_ms >= seen_ms - CLOCK_BACK_MS)
+		return false;
+	error_set(error, STATUS_UNAVAILABLE, "the clock is %lld minutes behind what it was when the server ran last",
+		  (long long)((seen_ms - now_ms) / SECOND_MS / 60));
+	error_hint(error, "set the clock: tokens that have expired would be good again");
+	return true;
+}
+
+enum status tokens_create(struct tokens **out, struct store *store, struct audit *audit, struct error *error)
 {
 	*out = NULL;
 	enum status status = STATUS_OK;
@@ -187,6 +206,7 @@ enum status tokens_create(struct tokens **out, struct store *store, struct error
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the tokens");
 	struct loading loading = {.tokens = tokens};
 	tokens->store = store;
+	tokens->audit = audit;
 	tokens->table = calloc(TABLE_SLOTS, sizeof *tokens->table);
 	if (!tokens->table) {
 		status = error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the tokens");
@@ -195,10 +215,15 @@ enum status tokens_create(struct tokens **out, struct store *store, struct error
 	status = store_load_tokens(store, load_row, &loading, error);
 	if (!status && loading.status)
 		status = error_set(error, loading.status, "the tokens of state.db cannot be loaded");
+	if (!status && clock_went_back(tokens, error))
+		status = STATUS_UNAVAILABLE;
 	if (!status)
 		status = forget_ended(tokens, error);
 	for (size_t i = 0; i < tokens->count && !status; i++)
 		enter(tokens, tokens->all[i]);
+	for (size_t i = 0; i < tokens->count && !status; i++)
+		if (tokens->all[i]->parent_id[0])
+			tokens->all[i]->parent = find(tokens, tokens->all[i]->parent_id);
 done:
 	if (status)
 		tokens_destroy(&tokens);
@@ -247,6 +272,18 @@ static enum status refuse(struct error *error)
 	return status;
 }
 
+int64_t token_clock_ms(void)
+{
+	static int64_t began_wall_ms, began_steady_ms; // at the first call, in tokens_create
+	int64_t wall_ms = clock_wall_ms(), steady_ms = clock_steady_ms();
+	if (!began_wall_ms) {
+		began_wall_ms = wall_ms;
+		began_steady_ms = steady_ms;
+	}
+	int64_t since_ms = began_wall_ms + (steady_ms - began_steady_ms);
+	return wall_ms > since_ms ? wall_ms : since_ms;
+}
+
 enum status token_usable(const struct token *token, int64_t wall_ms, struct error *error)
 {
 	char text[CLOCK_TEXT_BYTES];
@@ -284,7 +321,7 @@ enum status tokens_authenticate(struct tokens *tokens, const char *text, struct 
 	OPENSSL_cleanse(hash, sizeof hash);
 	if (!token || !same)
 		return refuse(error);
-	enum status status = token_usable(token, clock_wall_ms(), error);
+	enum status status = token_usable(token, token_clock_ms(), error);
 	if (!status)
 		*out = token;
 	return status;
@@ -295,10 +332,8 @@ bool token_allows(const struct token *token, uint32_t scope)
 	return token->scopes & SCOPE_ADMIN || (token->scopes & scope) == scope;
 }
 
-enum status token_take_call(struct token *token, int64_t steady_ms, struct error *error)
+static void refill(struct token *token, int64_t steady_ms)
 {
-	if (token->calls_per_s <= 0)
-		return STATUS_OK;
 	double depth = fmax(1, 2 * token->calls_per_s);
 	if (!token->allowance_ms)
 		token->allowance = depth;
@@ -306,13 +341,25 @@ enum status token_take_call(struct token *token, int64_t steady_ms, struct error
 		token->allowance += (double)(steady_ms - token->allowance_ms) / SECOND_MS * token->calls_per_s;
 	token->allowance = fmin(token->allowance, depth);
 	token->allowance_ms = steady_ms ? steady_ms : 1;
-	if (token->allowance < 1) {
-		double wait_s = (1 - token->allowance) / token->calls_per_s;
-		error_set(error, STATUS_RATE_LIMITED, "this token may make %g calls a second", token->calls_per_s);
+}
+
+enum status token_take_call(struct token *token, int64_t steady_ms, struct error *error)
+{
+	for (struct token *one = token; one; one = one->parent) {
+		if (one->calls_per_s <= 0)
+			continue;
+		refill(one, steady_ms);
+		if (one->allowance >= 1)
+			continue;
+		double wait_s = (1 - one->allowance) / one->calls_per_s;
+		error_set(error, STATUS_RATE_LIMITED, "%s may make %g calls a second",
+			  one == token ? "this token" : "the token that this one was made with", one->calls_per_s);
 		error_hint(error, "wait %.3f s, or ask for a token with a higher calls_per_s", wait_s);
 		return STATUS_RATE_LIMITED;
 	}
-	token->allowance -= 1;
+	for (struct token *one = token; one; one = one->parent)
+		if (one->calls_per_s > 0)
+			one->allowance -= 1;
 	return STATUS_OK;
 }
 
@@ -335,6 +382,43 @@ static enum status put(struct store_batch *batch, const struct token *token)
 	return store_put_token(batch, &row);
 }
 
+// Whether what is asked for is within what the parent may have itself. 0: no limit was asked for, no limit holds.
+static bool within(double asked, double allowed, const char *what, struct error *error)
+{
+	if (allowed <= 0 || asked <= allowed)
+		return true;
+	error_set(error, STATUS_FORBIDDEN, "the token that asks has itself %.17g of %s", allowed, what);
+	error_hint(error, "a token can only pass on what it holds; ask for less, or leave it out");
+	return false;
+}
+
+static enum status check_parent(const struct token_create_params *params, int64_t now_ms, struct error *error)
+{
+	int depth = 0;
+	const struct token *parent = params->parent;
+	enum status status = token_usable(parent, now_ms, error);
+	for (unsigned bit = 0; !status && token_scope_name(bit); bit++)
+		if (params->scopes & 1u << bit && !token_allows(parent, 1u << bit)) {
+			status = error_set(error, STATUS_FORBIDDEN, "the token that asks lacks the scope %s",
+					   token_scope_name(bit));
+			error_hint(error,
+				   "a token can only pass on what it holds; ask with one that has this scope or admin");
+		}
+	if (!status && (!within(params->calls_per_s, parent->calls_per_s, "calls_per_s", error) ||
+			!within((double)params->max_sessions, (double)parent->max_sessions, "max_sessions", error) ||
+			!within((double)params->memory_limit_bytes, (double)parent->memory_limit_bytes,
+				"memory_limit_bytes", error)))
+		status = STATUS_FORBIDDEN;
+	for (const struct token *one = parent; one; one = one->parent)
+		depth++;
+	if (!status && depth >= LIMIT_TOKEN_DEPTH) {
+		status = error_set(error, STATUS_LIMIT_EXCEEDED, "%d tokens were made one with the other",
+				   LIMIT_TOKEN_DEPTH);
+		error_hint(error, "make it with an earlier one of them");
+	}
+	return status;
+}
+
 // What tokens_make was asked for, checked against what the parent holds.
 static enum status check_params(const struct tokens *tokens, const struct token_create_params *params, int64_t now_ms,
 				struct error *error)
@@ -348,26 +432,9 @@ static enum status check_params(const struct tokens *tokens, const struct token_
 	if (params->expires_in_s < 0 || params->expires_in_s > EXPIRES_MAX_S || !(params->calls_per_s >= 0) ||
 	    isinf(params->calls_per_s) || params->max_sessions < 0 || params->memory_limit_bytes < 0)
 		return error_set(error, STATUS_INVALID_PARAMS, "a limit is out of its range");
-	if (params->parent) {
-		enum status status = token_usable(params->parent, now_ms, error);
-		if (status)
-			return status;
-	}
-	for (unsigned bit = 0; params->parent && token_scope_name(bit); bit++)
-		if (params->scopes & 1u << bit && !token_allows(params->parent, 1u << bit)) {
-			error_set(error, STATUS_FORBIDDEN, "the token that asks lacks the scope %s",
-				  token_scope_name(bit));
-			error_hint(error,
-				   "a token can only pass on what it holds; ask with one that has this scope or admin");
-			return STATUS_FORBIDDEN;
-		}
-	if (params->parent && params->parent->memory_limit_bytes &&
-	    params->memory_limit_bytes > params->parent->memory_limit_bytes) {
-		error_set(error, STATUS_FORBIDDEN, "the token that asks may hold %lld bytes of memory itself",
-			  (long long)params->parent->memory_limit_bytes);
-		error_hint(error, "a token can only pass on what it holds; ask for less memory");
-		return STATUS_FORBIDDEN;
-	}
+	enum status status = params->parent ? check_parent(params, now_ms, error) : STATUS_OK;
+	if (status)
+		return status;
 	if (tokens->count + tokens->pending >= LIMIT_TOKENS) {
 		error_set(error, STATUS_LIMIT_EXCEEDED, "there are %d tokens, revoked and expired ones included",
 			  LIMIT_TOKENS);
@@ -377,6 +444,21 @@ static enum status check_params(const struct tokens *tokens, const struct token_
 		return STATUS_LIMIT_EXCEEDED;
 	}
 	return STATUS_OK;
+}
+
+// A limit that was not asked for is the parent's; nothing outlasts it.
+static void inherit(struct token *token, struct token *parent)
+{
+	token->parent = parent;
+	memcpy(token->parent_id, parent->token_id, sizeof token->parent_id);
+	if (token->calls_per_s <= 0)
+		token->calls_per_s = parent->calls_per_s;
+	if (!token->max_sessions)
+		token->max_sessions = parent->max_sessions;
+	if (!token->memory_limit_bytes)
+		token->memory_limit_bytes = parent->memory_limit_bytes;
+	if (parent->expires_ms && parent->expires_ms < token->expires_ms)
+		token->expires_ms = parent->expires_ms;
 }
 
 static enum status build(const struct token_create_params *params, int64_t now_ms, char text[TOKEN_TEXT_BYTES],
@@ -401,17 +483,43 @@ static enum status build(const struct token_create_params *params, int64_t now_m
 	token->scopes = params->scopes;
 	token->calls_per_s = params->calls_per_s;
 	token->max_sessions = params->max_sessions;
-	token->memory_limit_bytes = params->memory_limit_bytes ? params->memory_limit_bytes
-				    : params->parent           ? params->parent->memory_limit_bytes
-							       : 0;
+	token->memory_limit_bytes = params->memory_limit_bytes;
 	token->created_ms = now_ms;
 	token->expires_ms = now_ms + lasts_s * SECOND_MS;
-	if (params->parent) {
-		memcpy(token->parent_id, params->parent->token_id, sizeof token->parent_id);
-		if (params->parent->expires_ms && params->parent->expires_ms < token->expires_ms)
-			token->expires_ms = params->parent->expires_ms;
-	}
+	if (params->parent)
+		inherit(token, params->parent);
 	return STATUS_OK;
+}
+
+// The entry of a token that is made, in its own batch.
+static void put_made(struct tokens *tokens, struct store_batch *batch, const struct token *token,
+		     const struct audit_actor *by)
+{
+	struct buffer text;
+	char scopes[64] = "", expires[CLOCK_TEXT_BYTES];
+	struct json *detail = json_new_object();
+	for (unsigned bit = 0; token_scope_name(bit); bit++)
+		if (token->scopes & 1u << bit)
+			snprintf(scopes + strlen(scopes), sizeof scopes - strlen(scopes), "%s%s", scopes[0] ? " " : "",
+				 token_scope_name(bit));
+	json_set_string(detail, "name", token->name);
+	json_set_string(detail, "scopes", scopes);
+	json_set_string(detail, "expires_at", clock_format(token->expires_ms, expires));
+	if (token->parent_id[0])
+		json_set_string(detail, "parent_id", token->parent_id);
+	if (token->calls_per_s > 0)
+		json_set_number(detail, "calls_per_s", token->calls_per_s);
+	if (token->max_sessions)
+		json_set_integer(detail, "max_sessions", token->max_sessions);
+	if (token->memory_limit_bytes)
+		json_set_integer(detail, "memory_limit_bytes", token->memory_limit_bytes);
+	buffer_init(&text, ENTRY_TEXT_BYTES);
+	json_print(detail, &text);
+	const struct audit_event event = {
+		.by = by, .action = "token.create", .target = token->token_id, .detail = buffer_text(&text)};
+	audit_put(tokens->audit, batch, &event); // what fails here fails the batch
+	json_destroy(&detail);
+	buffer_finish(&text);
 }
 
 static struct request *request_create(struct tokens *tokens)
@@ -455,7 +563,7 @@ enum status tokens_make(struct tokens *tokens, const struct token_create_params 
 	struct token *token = NULL;
 	struct store_batch *batch = NULL;
 	struct request *request = NULL;
-	int64_t now_ms = clock_wall_ms();
+	int64_t now_ms = token_clock_ms();
 	text[0] = 0;
 	enum status status = check_params(tokens, params, now_ms, error);
 	if (!status)
@@ -471,11 +579,9 @@ enum status tokens_make(struct tokens *tokens, const struct token_create_params 
 	request->made = token;
 	request->made_done = done;
 	request->context = context;
-	status = put(batch, token);
-	if (status)
-		store_batch_destroy(&batch);
-	else
-		status = store_commit(tokens->store, &batch, made, request);
+	put(batch, token); // what fails here fails the batch
+	put_made(tokens, batch, token, params->by);
+	status = store_commit(tokens->store, &batch, made, request);
 	if (status)
 		error_set(error, status, "too many changes wait for the disk");
 	else
@@ -494,7 +600,7 @@ enum status tokens_make_wait(struct tokens *tokens, const struct token_create_pa
 {
 	struct token *token = NULL;
 	struct store_batch *batch = NULL;
-	int64_t now_ms = clock_wall_ms();
+	int64_t now_ms = token_clock_ms();
 	text[0] = 0;
 	enum status status = check_params(tokens, params, now_ms, error);
 	if (!status)
@@ -506,6 +612,7 @@ enum status tokens_make_wait(struct tokens *tokens, const struct token_create_pa
 		goto done;
 	}
 	put(batch, token); // what fails here fails the batch
+	put_made(tokens, batch, token, params->by);
 	status = store_commit_wait(tokens->store, &batch, error);
 	if (!status && append(tokens, token))
 		status = error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a token");
@@ -533,23 +640,25 @@ static void revoked(void *context, enum status status, const struct error *error
 	request_destroy(&request);
 }
 
-// Revoke `token` if it is not: in memory, and in the batch.
-static void revoke_one(struct token *token, int64_t now_ms, struct store_batch *batch,
-		       void (*each)(void *context, struct token *token), void *context)
+// Revoke `token` if it is not: in memory, and in the batch. Returns how many that were. params NULL: nobody is told.
+static size_t revoke_one(struct token *token, int64_t now_ms, struct store_batch *batch,
+			 const struct token_revoke_params *params)
 {
 	if (token->revoked_ms)
-		return;
+		return 0;
 	token->revoked_ms = now_ms;
 	put(batch, token);
-	if (each)
-		each(context, token);
+	if (params && params->each)
+		params->each(params->context, token);
+	return 1;
 }
 
 // One pass over the tokens in order of creation ends the whole tree, since a child is made after its parent; but a
 // token whose parent's creation comes later in the list (a clock that was set back) needs another pass.
-static void revoke_descendants(struct tokens *tokens, int64_t now_ms, struct store_batch *batch,
-			       void (*each)(void *context, struct token *token), void *context)
+static size_t revoke_descendants(struct tokens *tokens, int64_t now_ms, struct store_batch *batch,
+				 const struct token_revoke_params *params)
 {
+	size_t count = 0;
 	bool again = true;
 	while (again) {
 		again = false;
@@ -558,7 +667,7 @@ static void revoke_descendants(struct tokens *tokens, int64_t now_ms, struct sto
 			const struct token *parent = token->parent_id[0] ? find(tokens, token->parent_id) : NULL;
 			if (token->revoked_ms || !parent || !parent->revoked_ms)
 				continue;
-			revoke_one(token, now_ms, batch, each, context);
+			count += revoke_one(token, now_ms, batch, params);
 			again = true;
 		}
 	}
@@ -566,12 +675,22 @@ static void revoke_descendants(struct tokens *tokens, int64_t now_ms, struct sto
 		struct token *token = request->made;
 		const struct token *parent = token && token->parent_id[0] ? find(tokens, token->parent_id) : NULL;
 		if (parent && parent->revoked_ms)
-			revoke_one(token, now_ms, batch, NULL, NULL);
+			count += revoke_one(token, now_ms, batch, NULL);
 	}
+	return count;
 }
 
-enum status tokens_revoke(struct tokens *tokens, const char *token_id, void (*each)(void *context, struct token *token),
-			  void (*done)(void *context, enum status status, const struct error *error), void *context,
+// The entry of a revocation, with how many tokens it ends.
+static void put_revoked(struct tokens *tokens, struct store_batch *batch, const char *token_id, size_t count,
+			const struct audit_actor *by)
+{
+	char detail[48];
+	snprintf(detail, sizeof detail, "{\"tokens\":%zu}", count);
+	const struct audit_event event = {.by = by, .action = "token.revoke", .target = token_id, .detail = detail};
+	audit_put(tokens->audit, batch, &event); // what fails here fails the batch
+}
+
+enum status tokens_revoke(struct tokens *tokens, const char *token_id, const struct token_revoke_params *params,
 			  struct error *error)
 {
 	struct store_batch *batch = NULL;
@@ -589,15 +708,16 @@ enum status tokens_revoke(struct tokens *tokens, const char *token_id, void (*ea
 			request_destroy(&request);
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory to revoke a token");
 	}
-	request->revoked_done = done;
-	request->context = context;
+	request->revoked_done = params->done;
+	request->context = params->context;
 	int64_t now_ms = clock_wall_ms();
 	request->revoked_ms = token->revoked_ms ? token->revoked_ms : now_ms;
 	for (size_t i = 0; i < tokens->count; i++)
 		if (tokens->all[i]->unsaved && !put(batch, tokens->all[i]))
 			tokens->all[i]->unsaved = false;
-	revoke_one(token, now_ms, batch, each, context);
-	revoke_descendants(tokens, now_ms, batch, each, context);
+	size_t count = revoke_one(token, now_ms, batch, params);
+	count += revoke_descendants(tokens, now_ms, batch, params);
+	put_revoked(tokens, batch, token_id, count, params->by);
 	log_info("tokens", "token %s was revoked", token_id);
 	enum status status = store_commit(tokens->store, &batch, revoked, request);
 	if (status) { // denied all the same; what is not on disk is said

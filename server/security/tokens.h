@@ -2,9 +2,11 @@
  *
  * A token's text is exo_<id 10>_<secret 43>_<crc32 6>, base62; the secret is 256 random bits, and only its SHA-256 is
  * kept. All tokens stand in memory, so that a look-up is a hash and a constant-time comparison, and revoking denies in
- * the same turn of the loop. Thread: the loop's. The secret is wiped from memory after use and never logged. */
+ * the same turn of the loop. What a token may have of calls, sessions and memory holds for it together with those made
+ * with it, so that nobody gets more by making tokens. Thread: the loop's. The secret is wiped from memory after use and
+ * never logged. */
 #pragma once
-#include "server/store/store.h"
+#include "server/security/audit.h"
 
 enum token_scope { // bits
 	SCOPE_ADMIN = 1,
@@ -25,19 +27,22 @@ struct token {
 	char token_id[TOKEN_ID_BYTES], parent_id[TOKEN_ID_BYTES], name[STORE_NAME_BYTES]; // parent_id "" for the first
 	uint32_t scopes;
 	uint8_t secret_hash[STORE_HASH_BYTES];
+	struct token *parent; // NULL for the first
 	double calls_per_s;
 	int64_t max_sessions, created_ms, expires_ms, last_used_ms, revoked_ms;
-	int64_t memory_limit_bytes; // of all of its sessions; 0: no limit of its own
-	uint64_t memory_bytes;      // held now; counted by server/tenants
-	unsigned sessions;          // open now; counted by server/api
-	double allowance;           // calls left in the bucket, and when it was last filled
+	int64_t memory_limit_bytes;          // of all of its sessions; 0: no limit of its own
+	uint64_t memory_bytes, family_bytes; // held now, and with those made with it; counted by server/tenants
+	unsigned sessions, family_sessions;  // open now, the same way; counted by server/api
+	uint64_t in_flight_bytes;            // of transfers, not answered yet; counted by server/api
+	double allowance;                    // calls left in the bucket, and when it was last filled
 	int64_t allowance_ms;
 	bool unsaved; // revoked, but the disk did not take that: may be revoked again
 };
 
 struct tokens;
-// Loads all tokens from the store. Errors: the store's.
-enum status tokens_create(struct tokens **out, struct store *store, struct error *error);
+// Loads all tokens from the store. Errors: the store's; STATUS_UNAVAILABLE (the clock is over an hour behind what the
+// tokens have seen: those that expired would come back).
+enum status tokens_create(struct tokens **out, struct store *store, struct audit *audit, struct error *error);
 void tokens_destroy(struct tokens **tokens);
 
 // The token behind a text that a client sent. The pointer stays valid until tokens_destroy.
@@ -45,25 +50,29 @@ void tokens_destroy(struct tokens **tokens);
 // STATUS_UNAUTHENTICATED (malformed or mistyped by its checksum, unknown, wrong secret; revoked or expired if the
 // secret was right, saying so).
 enum status tokens_authenticate(struct tokens *tokens, const char *text, struct token **token, struct error *error);
+// The wall clock as tokens see it: it does not go back while the server runs, whoever sets it.
+int64_t token_clock_ms(void);
 // STATUS_OK while the token may be used at all: STATUS_UNAUTHENTICATED once revoked or expired.
 enum status token_usable(const struct token *token, int64_t wall_ms, struct error *error);
 // True if the token holds the scope, or admin.
 bool token_allows(const struct token *token, uint32_t scope);
-// Take one call from its bucket (2 s of calls_per_s deep). Errors: STATUS_RATE_LIMITED with the time to wait.
+// Take one call from its bucket (2 s of calls_per_s deep) and from those of the tokens that it was made with. Errors:
+// STATUS_RATE_LIMITED with the time to wait.
 enum status token_take_call(struct token *token, int64_t steady_ms, struct error *error);
 
 struct token_create_params {
 	const char *name;
 	uint32_t scopes;
-	int64_t expires_in_s;       // 0: the default, 90 days, 30 with admin
-	double calls_per_s;         // 0: no limit of its own
-	int64_t max_sessions;       // 0: likewise
-	int64_t memory_limit_bytes; // 0: its parent's
-	const struct token *parent; // NULL: the machine's owner, by the Unix socket
+	int64_t expires_in_s;         // 0: the default, 90 days, 30 with admin
+	double calls_per_s;           // 0: its parent's
+	int64_t max_sessions;         // 0: likewise
+	int64_t memory_limit_bytes;   // 0: likewise
+	struct token *parent;         // NULL: the machine's owner, by the Unix socket
+	const struct audit_actor *by; // NULL: the server itself
 };
 // Make a token and store it. On STATUS_OK `text` holds its text; it may be used once `done` was called with STATUS_OK
-// (`token` is NULL in `done` otherwise). Errors at once: STATUS_FORBIDDEN (a scope or memory that the parent lacks),
-// STATUS_LIMIT_EXCEEDED (LIMIT_TOKENS), STATUS_INVALID_PARAMS.
+// (`token` is NULL in `done` otherwise). Errors at once: STATUS_FORBIDDEN (a scope that the parent lacks, or more than
+// it may have itself), STATUS_LIMIT_EXCEEDED (LIMIT_TOKENS, LIMIT_TOKEN_DEPTH), STATUS_INVALID_PARAMS.
 enum status tokens_make(struct tokens *tokens, const struct token_create_params *params, char text[TOKEN_TEXT_BYTES],
 			void (*done)(void *context, enum status status, const struct token *token,
 				     const struct error *error),
@@ -74,8 +83,13 @@ enum status tokens_make_wait(struct tokens *tokens, const struct token_create_pa
 // Revoke a token and all its descendants, in memory now and on disk before `done`. `each` is called at once for every
 // token that this ends, so that its connections can be closed.
 // Errors: STATUS_NOT_FOUND, STATUS_CONFLICT (revoked already).
-enum status tokens_revoke(struct tokens *tokens, const char *token_id, void (*each)(void *context, struct token *token),
-			  void (*done)(void *context, enum status status, const struct error *error), void *context,
+struct token_revoke_params {
+	const struct audit_actor *by; // NULL: the server itself
+	void (*each)(void *context, struct token *token);
+	void (*done)(void *context, enum status status, const struct error *error);
+	void *context;
+};
+enum status tokens_revoke(struct tokens *tokens, const char *token_id, const struct token_revoke_params *params,
 			  struct error *error);
 // All tokens, newest first; NULL past the last.
 const struct token *tokens_at(const struct tokens *tokens, size_t index);

@@ -74,10 +74,12 @@ enum status tenant_load(const struct tenant_call *client, struct error *error)
 	struct tenant *tenant = client->tenant;
 	enum status status = tenant_find_device(tenant->tenants, json_get_string(client->params, "device_id", ""),
 						&device, error);
-	if (!status)
+	if (!status) {
+		about_device(client, device, client->body_bytes);
 		status = check_format(device, client, error);
-	if (!status && tenant->modules >= LIMIT_MODULES_OF_SESSION) {
-		error_set(error, STATUS_LIMIT_EXCEEDED, "this session has its %d modules", LIMIT_MODULES_OF_SESSION);
+	}
+	if (!status && tenant->modules >= limits_get(tenant->tenants->params.limits, LIMIT_MODULES_OF_SESSION_ID)) {
+		error_set(error, STATUS_LIMIT_EXCEEDED, "this session has its %u modules", tenant->modules);
 		error_hint(error, "unload what is not needed");
 		status = STATUS_LIMIT_EXCEEDED;
 	}
@@ -155,6 +157,8 @@ enum status tenant_launch(const struct tenant_call *client, struct error *error)
 				       error);
 	if (status)
 		return status;
+	about_item(client, module, 0);
+	snprintf(client->about->target, sizeof client->about->target, "%s", json_get_string(given, "kernel", ""));
 	struct json *params = json_new_object(), *args = json_new_array();
 	struct worker_call *call = worker_call_create(client, launched);
 	if (!call)
@@ -195,6 +199,24 @@ static void unloaded(struct worker_call *call, enum status status, const struct 
 	call_answer(call, status, answer, error);
 }
 
+enum status module_drop(struct item *module, const struct tenant_call *client, struct error *error)
+{
+	struct worker_call *call = worker_call_create(client, unloaded);
+	if (!call)
+		return no_memory(error);
+	struct json *params = json_new_object();
+	json_set_integer(params, "module", module->handle);
+	call->item = module;
+	enum status status = worker_send(module->worker, call,
+					 &(struct worker_send_params){.method = "compute.unload", .params = params},
+					 error);
+	if (status)
+		worker_call_destroy(&call);
+	else
+		item_hide(module);
+	return status;
+}
+
 enum status tenant_unload(const struct tenant_call *client, struct error *error)
 {
 	struct item *module;
@@ -202,17 +224,6 @@ enum status tenant_unload(const struct tenant_call *client, struct error *error)
 				       json_get_string(client->params, "module_id", ""), error);
 	if (status)
 		return status;
-	struct worker_call *call = worker_call_create(client, unloaded);
-	if (!call)
-		return no_memory(error);
-	struct json *params = json_new_object();
-	json_set_integer(params, "module", module->handle);
-	call->item = module;
-	status = worker_send(module->worker, call,
-			     &(struct worker_send_params){.method = "compute.unload", .params = params}, error);
-	if (status)
-		worker_call_destroy(&call);
-	else
-		item_hide(module);
-	return status;
+	about_item(client, module, 0);
+	return module_drop(module, client, error);
 }

@@ -117,6 +117,7 @@ struct tenant {
 	struct tenant_conn *conns;
 	struct relay *relays;
 	unsigned full_conns, allocations, modules, relay_count;
+	bool over;                     // being destroyed
 	char (*lost)[TENANT_ID_BYTES]; // (LIMIT_LOST_IDS), a ring; NULL until something was lost
 	size_t lost_count;             // ever
 };
@@ -163,6 +164,13 @@ const struct cluster_device *item_device(const struct item *item);
 // Whether an allocation of `bytes` fits its token, its device and the memory that the device shares.
 enum status item_check_room(const struct tenant *tenant, const struct cluster_device *device, uint64_t bytes,
 			    struct error *error);
+
+// Say what a call is about.
+void about_device(const struct tenant_call *call, const struct cluster_device *device, uint64_t bytes);
+void about_item(const struct tenant_call *call, const struct item *item, uint64_t bytes);
+// Ask the worker to end it; `client` NULL: nobody waits.
+enum status allocation_drop(struct item *item, const struct tenant_call *client, struct error *error);
+enum status module_drop(struct item *item, const struct tenant_call *client, struct error *error);
 
 // ---- workers (worker.c) ----
 

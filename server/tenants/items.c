@@ -26,6 +26,22 @@ const struct cluster_device *item_device(const struct item *item)
 	return item->worker->devices[item->device].device;
 }
 
+// ---- what a call is about ----
+
+void about_device(const struct tenant_call *call, const struct cluster_device *device, uint64_t bytes)
+{
+	struct tenant_about *about = call->about;
+	const char *device_id = cluster_device_id(device), *node_id = cluster_device_node_id(device);
+	memcpy(about->device_id, device_id, strlen(device_id) + 1);
+	memcpy(about->node_id, node_id, strlen(node_id) + 1);
+	about->bytes = bytes;
+}
+
+void about_item(const struct tenant_call *call, const struct item *item, uint64_t bytes)
+{
+	about_device(call, item_device(item), bytes);
+}
+
 // ---- room ----
 
 static struct holding *holding_of(struct tenancy *tenants, const struct cluster_device *device)
@@ -61,25 +77,44 @@ static uint64_t left(uint64_t all, uint64_t used)
 	return used < all ? all - used : 0;
 }
 
+// Of the token and those that it was made with, the one that has the least left; NULL: none has a limit.
+static const struct token *tightest(const struct token *token, uint64_t *has_left)
+{
+	const struct token *found = NULL;
+	*has_left = UINT64_MAX;
+	for (const struct token *one = token; one; one = one->parent) {
+		uint64_t one_left = one->memory_limit_bytes ? left((uint64_t)one->memory_limit_bytes, one->family_bytes)
+							    : UINT64_MAX;
+		if (one_left < *has_left) {
+			*has_left = one_left;
+			found = one;
+		}
+	}
+	return found;
+}
+
 enum status item_check_room(const struct tenant *tenant, const struct cluster_device *device, uint64_t bytes,
 			    struct error *error)
 {
 	const struct tenancy *tenants = tenant->tenants;
-	const struct token *token = tenant->token;
+	const struct limits *limits = tenants->params.limits;
+	const int64_t most = limits_get(limits, LIMIT_ALLOCATIONS_ID);
+	const int64_t most_of_session = limits_get(limits, LIMIT_ALLOCATIONS_OF_SESSION_ID);
+	uint64_t token_left;
+	const struct token *token = tightest(tenant->token, &token_left);
 	int64_t has = json_get_integer(cluster_device_record(device), "memory_bytes", 0);
 	uint64_t device_left = has > 0 ? left((uint64_t)has, pool_bytes(tenants, device)) : UINT64_MAX;
-	bool limited = token && token->memory_limit_bytes;
-	uint64_t token_left = limited ? left((uint64_t)token->memory_limit_bytes, token->memory_bytes) : UINT64_MAX;
-	if (tenants->stats.allocations >= LIMIT_ALLOCATIONS)
-		error_set(error, STATUS_LIMIT_EXCEEDED, "the server has its %d allocations", LIMIT_ALLOCATIONS);
-	else if (tenant->allocations >= LIMIT_ALLOCATIONS_OF_SESSION)
-		error_set(error, STATUS_LIMIT_EXCEEDED, "this session has its %d allocations",
-			  LIMIT_ALLOCATIONS_OF_SESSION);
+	if ((int64_t)tenants->stats.allocations >= most)
+		error_set(error, STATUS_LIMIT_EXCEEDED, "the server has its %" PRId64 " allocations", most);
+	else if (tenant->allocations >= most_of_session)
+		error_set(error, STATUS_LIMIT_EXCEEDED, "this session has its %" PRId64 " allocations",
+			  most_of_session);
 	else if (bytes > token_left)
 		error_set(error, STATUS_LIMIT_EXCEEDED,
-			  "%" PRIu64 " bytes were asked for; of this token's memory_limit_bytes %" PRId64 ", %" PRIu64
+			  "%" PRIu64 " bytes were asked for; of %s memory_limit_bytes %" PRId64 ", %" PRIu64
 			  " are left",
-			  bytes, token->memory_limit_bytes, token_left);
+			  bytes, token == tenant->token ? "this token's" : "an earlier token's",
+			  token->memory_limit_bytes, token_left);
 	else if (bytes > device_left)
 		error_set(error, STATUS_LIMIT_EXCEEDED,
 			  "%" PRIu64 " bytes were asked for; of the %" PRId64 " bytes of %s, %" PRIu64
@@ -105,6 +140,8 @@ static void count(const struct item *item, bool more)
 		holding->bytes += change;
 	if (tenant->token)
 		tenant->token->memory_bytes += change;
+	for (struct token *token = tenant->token; token; token = token->parent)
+		token->family_bytes += change;
 	tenant->allocations += more ? 1 : -1u;
 	tenants->stats.allocations += more ? 1 : (size_t)-1;
 }

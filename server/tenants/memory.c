@@ -3,6 +3,7 @@
 #include "server/tenants/inside.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,8 +66,10 @@ enum status tenant_allocate(const struct tenant_call *client, struct error *erro
 	uint64_t bytes = number(client->params, "bytes");
 	enum status status = tenant_find_device(tenant->tenants, json_get_string(client->params, "device_id", ""),
 						&device, error);
-	if (!status)
+	if (!status) {
+		about_device(client, device, bytes);
 		status = item_check_room(tenant, device, bytes, error);
+	}
 	if (!status)
 		status = worker_for(&worker, &place, tenant, device, error);
 	if (status)
@@ -121,8 +124,10 @@ static enum status run_range(const struct tenant_call *client, const struct rang
 	uint64_t offset = number(given, "offset");
 	enum status status = item_find(&item, client->tenant, ITEM_ALLOCATION,
 				       json_get_string(given, "allocation_id", ""), error);
-	if (!status)
+	if (!status) {
+		about_item(client, item, range->bytes);
 		status = check_range(item, offset, range->bytes, error);
+	}
 	if (status)
 		return status;
 	struct worker_call *call = worker_call_create(client, ranged);
@@ -221,8 +226,10 @@ enum status tenant_copy(const struct tenant_call *client, struct error *error)
 				       error);
 	if (!status)
 		status = item_find(&to, client->tenant, ITEM_ALLOCATION, json_get_string(given, "to", ""), error);
-	if (!status)
+	if (!status) {
+		about_item(client, to, bytes);
 		status = check_range(from, from_offset, bytes, error);
+	}
 	if (!status)
 		status = check_range(to, to_offset, bytes, error);
 	if (!status && from == to && bytes && from_offset < to_offset + bytes && to_offset < from_offset + bytes) {
@@ -268,6 +275,21 @@ static void tell_owner(struct item *item)
 	tenant_notify(item->worker->tenant, NULL, "session.device_lost", params);
 }
 
+enum status allocation_drop(struct item *item, const struct tenant_call *client, struct error *error)
+{
+	struct worker_call *call = worker_call_create(client, freed);
+	if (!call)
+		return no_memory(error);
+	struct json *params = json_new_object();
+	json_set_integer(params, "handle", item->handle);
+	call->item = item;
+	enum status status = worker_send(
+		item->worker, call, &(struct worker_send_params){.method = "memory.free", .params = params}, error);
+	if (status)
+		worker_call_destroy(&call);
+	return status;
+}
+
 enum status tenant_free(const struct tenant_call *client, struct error *error)
 {
 	const char *id = json_get_string(client->params, "allocation_id", "");
@@ -277,21 +299,15 @@ enum status tenant_free(const struct tenant_call *client, struct error *error)
 		status = item_find(&item, client->tenant, ITEM_ALLOCATION, id, error);
 	if (status)
 		return status;
-	struct worker_call *call = worker_call_create(client, freed);
-	if (!call)
-		return no_memory(error);
-	struct json *params = json_new_object();
-	json_set_integer(params, "handle", item->handle);
-	call->item = item;
-	status = worker_send(item->worker, call,
-			     &(struct worker_send_params){.method = "memory.free", .params = params}, error);
-	if (status) {
-		worker_call_destroy(&call);
+	about_item(client, item, item->bytes);
+	status = allocation_drop(item, client, error);
+	if (status)
 		return status;
-	}
 	if (item->worker->tenant == client->tenant) {
 		item_hide(item);
 	} else {
+		snprintf(client->about->taken_from, sizeof client->about->taken_from, "%s",
+			 item->worker->tenant->session_id);
 		item_lose(item);
 		tell_owner(item);
 	}

@@ -1,6 +1,7 @@
 /* Tenants as a whole, and their connections. See tenants.h. */
 #include "server/tenants/tenants.h"
 
+#include "common/base/log.h"
 #include "common/wire/message.h"
 #include "server/tenants/inside.h"
 
@@ -85,6 +86,7 @@ void tenant_destroy(struct tenant **pointer)
 	if (!tenant)
 		return;
 	*pointer = NULL;
+	tenant->over = true;
 	while (tenant->conns)
 		tenant_leave(tenant->conns);
 	tenant_end(tenant, "the session is over");
@@ -93,6 +95,20 @@ void tenant_destroy(struct tenant **pointer)
 		tenant->next->link = tenant->link;
 	free(tenant->lost);
 	free(tenant);
+}
+
+void tenancy_undo(struct tenancy *tenants, const char *id)
+{
+	struct error error = {0};
+	struct item *item = item_find_any(tenants, id);
+	if (!item)
+		return;
+	enum status status = item->kind == ITEM_ALLOCATION ? allocation_drop(item, NULL, &error)
+							   : module_drop(item, NULL, &error);
+	if (status)
+		log_warning("tenants", "%s stays although nothing tells of it: %s", id, error.message);
+	else
+		item_hide(item);
 }
 
 // ---- connections ----

@@ -16,17 +16,22 @@
 #pragma once
 #include "common/wire/contract.h"
 #include "server/cluster/cluster.h"
+#include "server/security/limits.h"
 #include "server/security/tokens.h"
 
 struct tenancy;
 struct tenant;
 struct worker;
 
+enum { TENANT_TARGET_BYTES = 160 };
+
 struct tenancy_params {
 	struct net_loop *loop;
 	const struct contract *contract; // CONTRACT_NODE
 	struct cluster *cluster;
 	struct events *events;
+	struct audit *audit;
+	const struct limits *limits;
 	const char *directory; // where the socket of workers lies
 };
 // Errors: net_stream_listen's.
@@ -55,6 +60,13 @@ void tenant_leave(struct tenant_conn *conn); // also when it never joined
 void tenant_conn_sent(struct tenant_conn *conn);
 void tenant_conn_drained(struct tenant_conn *conn);
 
+// What a call was about, for its entry of the audit log. Filled in as far as it is known.
+struct tenant_about {
+	char node_id[STORE_ID_BYTES], device_id[STORE_ID_BYTES], target[TENANT_TARGET_BYTES];
+	char taken_from[STORE_ID_BYTES]; // the session whose allocation an admin frees
+	uint64_t bytes;
+};
+
 // A call of a client. Everything that it points at is valid during the call, but conn, id and context until `done`.
 struct tenant_call {
 	struct tenant *tenant;
@@ -65,6 +77,7 @@ struct tenant_call {
 	const uint8_t *body;       // (body_bytes), NULL without one
 	size_t body_bytes;
 	bool admin;
+	struct tenant_about *about; // stays until `done`
 	// Once, later. result is taken; body: of the answer to memory.read, with room before it; NULL without one.
 	void (*done)(void *context, enum status status, struct json *result, struct net_frame *body,
 		     const struct error *error);
@@ -80,6 +93,8 @@ enum status tenant_free(const struct tenant_call *call, struct error *error);
 enum status tenant_load(const struct tenant_call *call, struct error *error);
 enum status tenant_launch(const struct tenant_call *call, struct error *error);
 enum status tenant_unload(const struct tenant_call *call, struct error *error);
+// Free an allocation or unload a module again: what made it has no entry in the audit log. Nothing if it is gone.
+void tenancy_undo(struct tenancy *tenants, const char *id);
 
 // Allocation records, oldest first: of one token's sessions with their labels, or, with `all`, of everyone, with or
 // without them. `token` NULL: the machine's owner.

@@ -31,9 +31,25 @@ static void worker_let_go(struct worker *worker)
 
 // ---- ending ----
 
+// That a session lost what it had on a device is an entry of its own: nobody asked for it.
+static void put_on_record(const struct worker *worker, unsigned place, uint64_t bytes)
+{
+	const struct cluster_device *device = worker->devices[place].device;
+	struct audit_actor by = audit_server;
+	snprintf(by.session_id, sizeof by.session_id, "%s", worker->tenant->session_id);
+	audit_count(worker->tenants->params.audit, &(struct audit_tally){.by = &by,
+									 .action = "session.device_lost",
+									 .target = by.session_id,
+									 .node_id = worker->node_id,
+									 .device_id = cluster_device_id(device),
+									 .outcome = STATUS_DEVICE_LOST,
+									 .bytes = bytes});
+}
+
 // Tell the tenant what it had on one device, and forget it.
 static void lose_items(struct worker *worker, unsigned place, const char *message)
 {
+	uint64_t bytes = 0;
 	struct json *allocations = json_new_array(), *modules = json_new_array(), *params = json_new_object();
 	for (struct item *item = worker->items, *next; item; item = next) {
 		next = item->next;
@@ -41,6 +57,7 @@ static void lose_items(struct worker *worker, unsigned place, const char *messag
 			continue;
 		if (item->ready) {
 			json_push(item->kind == ITEM_ALLOCATION ? allocations : modules, json_new_string(item->id));
+			bytes += item->bytes;
 			item_lose(item);
 		}
 		item_destroy(&item);
@@ -50,6 +67,8 @@ static void lose_items(struct worker *worker, unsigned place, const char *messag
 	json_set_string(params, "message", message);
 	json_set(params, "allocations", allocations);
 	json_set(params, "modules", modules);
+	if (any && !worker->tenant->over)
+		put_on_record(worker, place, bytes);
 	if (any)
 		tenant_notify(worker->tenant, NULL, "session.device_lost", params);
 	else

@@ -22,7 +22,7 @@ static void open_world(struct world *world, struct support *support)
 	*world = (struct world){.support = support};
 	if (store_create(&world->store, &(struct store_params){.loop = support->loop, .directory = support->directory},
 			 &error) ||
-	    tokens_create(&world->tokens, world->store, &error))
+	    tokens_create(&world->tokens, world->store, NULL, &error))
 		fail_msg("%s", error.message);
 }
 
@@ -67,6 +67,15 @@ static void has_ended(void *context, struct token *token)
 	(void)context;
 	assert_true(token->revoked_ms > 0);
 	snprintf(seen.names[seen.ended++ % 8], STORE_NAME_BYTES, "%s", token->name);
+}
+
+static enum status revoke_token(struct tokens *tokens, const char *token_id,
+				void (*each)(void *context, struct token *token),
+				void (*done)(void *context, enum status status, const struct error *error),
+				void *context, struct error *error)
+{
+	const struct token_revoke_params params = {.each = each, .done = done, .context = context};
+	return tokens_revoke(tokens, token_id, &params, error);
 }
 
 static struct token *make(struct world *world, const struct token_create_params *params, char text[TOKEN_TEXT_BYTES])
@@ -290,7 +299,7 @@ static void revoking_ends_the_whole_tree_at_once(void **state)
 	assert_int_equal(tokens_make(world.tokens, &late, text[5], was_made, NULL, &error), STATUS_OK);
 	int made = seen.made, revoked = seen.revoked;
 	seen.ended = 0;
-	assert_int_equal(tokens_revoke(world.tokens, tree[1]->token_id, has_ended, was_revoked, NULL, &error),
+	assert_int_equal(revoke_token(world.tokens, tree[1]->token_id, has_ended, was_revoked, NULL, &error),
 			 STATUS_OK);
 	assert_int_equal(seen.ended, 3); // in memory, before the loop turned
 	assert_string_equal(seen.names[0], "a");
@@ -304,7 +313,7 @@ static void revoking_ends_the_whole_tree_at_once(void **state)
 					 usable[i] ? STATUS_OK : STATUS_UNAUTHENTICATED);
 		if (turn)
 			break;
-		assert_int_equal(tokens_revoke(world.tokens, tree[3]->token_id, NULL, was_revoked, NULL, NULL),
+		assert_int_equal(revoke_token(world.tokens, tree[3]->token_id, NULL, was_revoked, NULL, NULL),
 				 STATUS_CONFLICT);
 		support_run_until(world.support->loop, &seen.revoked, revoked + 1);
 		support_run_until(world.support->loop, &seen.made, made + 1);
@@ -315,8 +324,8 @@ static void revoking_ends_the_whole_tree_at_once(void **state)
 	struct error why = {.status = STATUS_OK};
 	assert_int_equal(tokens_authenticate(world.tokens, text[3], &token, &why), STATUS_UNAUTHENTICATED);
 	assert_non_null(strstr(why.message, "revoked"));
-	assert_int_equal(tokens_revoke(world.tokens, "0000000000", NULL, was_revoked, NULL, &error), STATUS_NOT_FOUND);
-	assert_int_equal(tokens_revoke(world.tokens, "", NULL, was_revoked, NULL, NULL), STATUS_NOT_FOUND);
+	assert_int_equal(revoke_token(world.tokens, "0000000000", NULL, was_revoked, NULL, &error), STATUS_NOT_FOUND);
+	assert_int_equal(revoke_token(world.tokens, "", NULL, was_revoked, NULL, NULL), STATUS_NOT_FOUND);
 	close_world(&world);
 }
 
@@ -345,7 +354,7 @@ static void a_full_disk_denies(void **state)
 	assert_int_equal(tokens_make(world.tokens, &params, none, was_made, NULL, &error), STATUS_OK);
 	support_run_until(world.support->loop, &seen.made, made + 1);
 	enum status make_status = seen.status;
-	assert_int_equal(tokens_revoke(world.tokens, token->token_id, NULL, was_revoked, NULL, &error), STATUS_OK);
+	assert_int_equal(revoke_token(world.tokens, token->token_id, NULL, was_revoked, NULL, &error), STATUS_OK);
 	support_run_until(world.support->loop, &seen.revoked, revoked + 1);
 	enum status revoke_status = seen.status;
 	limit_file_size(RLIM_INFINITY);
@@ -353,10 +362,10 @@ static void a_full_disk_denies(void **state)
 	assert_int_equal(revoke_status, STATUS_UNAVAILABLE);
 	assert_int_equal(tokens_authenticate(world.tokens, none, &found, NULL), STATUS_UNAUTHENTICATED);
 	assert_int_equal(tokens_authenticate(world.tokens, text, &found, NULL), STATUS_UNAUTHENTICATED);
-	assert_int_equal(tokens_revoke(world.tokens, token->token_id, NULL, was_revoked, NULL, &error), STATUS_OK);
+	assert_int_equal(revoke_token(world.tokens, token->token_id, NULL, was_revoked, NULL, &error), STATUS_OK);
 	support_run_until(world.support->loop, &seen.revoked, revoked + 2);
 	assert_int_equal(seen.status, STATUS_OK);
-	assert_int_equal(tokens_revoke(world.tokens, token->token_id, NULL, NULL, NULL, NULL), STATUS_CONFLICT);
+	assert_int_equal(revoke_token(world.tokens, token->token_id, NULL, NULL, NULL, NULL), STATUS_CONFLICT);
 	reopen(&world);
 	assert_int_equal(tokens_authenticate(world.tokens, text, &found, NULL), STATUS_UNAUTHENTICATED);
 	close_world(&world);
@@ -457,7 +466,7 @@ static void the_admin_file_is_kept_while_it_is_good(void **state)
 	assert_int_equal(mode_of(path), 0600);
 	assert_null(tokens_at(world.tokens, 1));
 	// Revoked: a new one.
-	assert_int_equal(tokens_revoke(world.tokens, tokens_at(world.tokens, 0)->token_id, NULL, NULL, NULL, NULL),
+	assert_int_equal(revoke_token(world.tokens, tokens_at(world.tokens, 0)->token_id, NULL, NULL, NULL, NULL),
 			 STATUS_OK);
 	assert_int_equal(tokens_ensure_admin_file(world.tokens, path, text, &error), STATUS_OK);
 	assert_string_not_equal(text, first);
@@ -521,7 +530,7 @@ static void tokens_are_bounded(void **state)
 	assert_int_equal(store_batch_create(&batch), STATUS_OK);
 	put_ended(batch, 0, NULL, now_ms + DAY_MS);
 	assert_int_equal(store_commit_wait(world.store, &batch, &error), STATUS_OK);
-	if (tokens_create(&world.tokens, world.store, &error))
+	if (tokens_create(&world.tokens, world.store, NULL, &error))
 		fail_msg("%s", error.message);
 	size_t count = 0;
 	while (tokens_at(world.tokens, count))
