@@ -53,7 +53,7 @@ describe("every method of the contract", () => {
 		admin = await Client.login(server);
 		observer = await Client.login(server, (await admin.call("token.create", { name: "observer", scopes: ["observe"] })).token);
 		context.spare = (await admin.call("token.create", { name: "spare", scopes: ["join"] })).token_id;
-		node = await WorkerNode.start(server, [deviceRecord()]);
+		node = await WorkerNode.start(server, { devices: [deviceRecord()] });
 		await admin.call("events.subscribe", { topics: ["inventory"] });
 		await admin.until(async () => true, "ready");
 		for (;;) if ((await admin.call("cluster.snapshot")).devices.length) break;

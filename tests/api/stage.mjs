@@ -7,17 +7,21 @@ import { WorkerNode } from "./workers.mjs";
 export const MiB = 1024 * 1024;
 const scopes = ["observe", "allocate", "compute"];
 export let server, node, admin;
-let made;
+let made, kind;
 
-export async function start() {
+// With FakeWorker, or another kind of worker.
+export const startWith = (Worker) => async () => {
 	server = await startServer();
 	admin = await Client.login(server);
 	made = 0;
+	kind = Worker;
 	await startNode();
-}
+};
+
+export const start = startWith();
 
 export async function startNode() {
-	node = await WorkerNode.start(server);
+	node = await WorkerNode.start(server, { Worker: kind });
 }
 
 export async function stop() {

@@ -2,6 +2,7 @@
 // memory is a Map. What one does wrong on purpose, a test puts in `answers` or sends itself.
 import net from "node:net";
 import { join } from "node:path";
+import WebSocket from "ws";
 import { node as contract, paramsFault } from "./contract.mjs";
 import { FakeNode, frame, unframe } from "./client.mjs";
 import { deviceRecord, nodeRecord, passed } from "./records.mjs";
@@ -24,32 +25,56 @@ export const twins = [twin(1), twin(2)];
 export class FakeWorker {
 	constructor(server, { worker_id, key, backend }) {
 		Object.assign(this, { worker_id, backend, memory: new Map(), answers: {}, calls: [], faults: [], held: [] });
-		this.received = Buffer.alloc(0);
-		this.socket = net.connect(join(server.data, "workers.sock"));
+		Object.assign(this, { pieces: [], pending: 0, due: undefined }); // of what came over the stream
+		this.socket = this.connect(server);
 		this.closed = new Promise((resolve) => this.socket.on("close", resolve));
 		this.socket.on("error", () => {}); // shows as its end
-		this.socket.on("data", (bytes) => this.take(bytes));
-		this.send({ jsonrpc: "2.0", method: "link.hello", params: { worker_id, key } });
+		this.greeting = { jsonrpc: "2.0", method: "link.hello", params: { worker_id, key } };
+		this.greet();
+	}
+
+	connect(server) {
+		return net.connect(join(server.data, "workers.sock")).on("data", (bytes) => this.take(bytes));
+	}
+
+	greet() {
+		this.send(this.greeting);
 	}
 
 	send(head, body) {
 		const message = frame(head, body), total = Buffer.alloc(4);
 		total.writeUInt32LE(message.length);
-		this.socket.write(Buffer.concat([total, message]));
+		this.write(Buffer.concat([total, message]));
 	}
 
+	write(bytes) {
+		this.socket.write(bytes);
+	}
+
+	// Pieces are put together once they are enough: a large message comes in hundreds.
 	take(bytes) {
-		this.received = this.received.length ? Buffer.concat([this.received, bytes]) : bytes;
-		while (this.received.length >= 4) {
-			const end = 4 + this.received.readUInt32LE(0);
-			if (this.received.length < end) break;
-			const { head, body } = unframe(this.received.subarray(4, end));
-			this.received = this.received.subarray(end);
-			const fault = paramsFault(contract, head.method, head.params);
-			if (fault) this.faults.push(`${head.method}: ${fault}`);
-			this.calls.push({ ...head, bytes: body.length });
-			this.answer(head, Buffer.from(body));
+		this.pieces.push(bytes);
+		this.pending += bytes.length;
+		while (this.pending >= (this.due ?? 4)) {
+			const all = Buffer.concat(this.pieces);
+			this.due = this.due ?? 4 + all.readUInt32LE(0);
+			if (all.length >= this.due) {
+				this.serve(all.subarray(4, this.due));
+				this.pieces = [all.subarray(this.due)];
+				this.pending -= this.due;
+				this.due = undefined;
+			} else {
+				this.pieces = [all];
+			}
 		}
+	}
+
+	serve(message) {
+		const { head, body } = unframe(message);
+		const fault = paramsFault(contract, head.method, head.params);
+		if (fault) this.faults.push(`${head.method}: ${fault}`);
+		this.calls.push({ ...head, bytes: body.length });
+		this.answer(head, Buffer.from(body));
 	}
 
 	// `answers[method]` may give {result, body} or {error}, or null for none at all.
@@ -81,12 +106,35 @@ export class FakeWorker {
 	}
 }
 
+// One that its node relays: the same messages, as the frames of a WebSocket.
+export class RelayedWorker extends FakeWorker {
+	connect(server) {
+		const socket = new WebSocket(`ws+unix:${server.socket}:/node`, ["exogpu.worker.v1"], { perMessageDeflate: false });
+		return socket.on("message", (message) => this.serve(message));
+	}
+
+	greet() {
+		this.socket.on("open", () => this.send(this.greeting));
+	}
+
+	// What is put together for a stream goes without its total. In fragments, since any may come.
+	write(bytes) {
+		const message = bytes.subarray(4), half = message.length >> 1;
+		this.socket.send(message.subarray(0, half), { binary: true, fin: false });
+		this.socket.send(message.subarray(half), { binary: true, fin: true });
+	}
+
+	kill() {
+		this.socket.terminate();
+	}
+}
+
 // A registered node with these devices. `open` and `close`, where given, take the place of what it does with tenant.open
 // and tenant.close.
 export class WorkerNode extends FakeNode {
-	static async start(server, devices = [cpu, gpu, small, ...twins], record = nodeRecord()) {
+	static async start(server, { devices = [cpu, gpu, small, ...twins], record = nodeRecord(), Worker = FakeWorker } = {}) {
 		const node = await this.connect(server, record);
-		Object.assign(node, { server, workers: [], ended: [] });
+		Object.assign(node, { server, Worker, workers: [], ended: [] });
 		await node.devices(devices);
 		return node;
 	}
@@ -96,7 +144,7 @@ export class WorkerNode extends FakeNode {
 		const { method, params } = message;
 		if (method === "tenant.open") {
 			if (this.open) return void this.open(message);
-			this.workers.push(new FakeWorker(this.server, params));
+			this.workers.push(new this.Worker(this.server, params));
 			this.reply(message, { started_ms: 1, sandbox: { applied: [], missing: [] } });
 		} else if (method === "tenant.device") {
 			if (this.device) return void this.device(message);

@@ -3,10 +3,11 @@ import assert from "node:assert/strict";
 import net from "node:net";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
+import WebSocket from "ws";
 import { Client, frame } from "./client.mjs";
 import { eventually, slow, within } from "./server.mjs";
-import { admin, allocate, held, MiB, node, read, server, start, startNode, stop, tenant, token, write } from "./stage.mjs";
-import { limits, pattern } from "./workers.mjs";
+import { admin, allocate, held, MiB, node, read, server, start, startNode, startWith, stop, tenant, token, write } from "./stage.mjs";
+import { FakeWorker, limits, pattern, RelayedWorker } from "./workers.mjs";
 
 describe("starting", () => {
 	before(start);
@@ -67,8 +68,10 @@ describe("starting", () => {
 	});
 });
 
-describe("copies between workers", () => {
-	before(start);
+const kinds = { "of this machine": FakeWorker, "relayed by their node": RelayedWorker };
+
+for (const [kind, Worker] of Object.entries(kinds)) describe(`copies between workers ${kind}`, () => {
+	before(startWith(Worker));
 	after(stop);
 
 	test("go through the server in pieces", async () => {
@@ -142,8 +145,8 @@ describe("copies between workers", () => {
 	});
 });
 
-describe("holding back", () => {
-	before(start);
+for (const [kind, Worker] of Object.entries(kinds)) describe(`holding back workers ${kind}`, () => {
+	before(startWith(Worker));
 	after(stop);
 
 	test("a worker that takes nothing stops its sender, not the server", async () => {
@@ -243,12 +246,71 @@ describe("holding back", () => {
 	});
 });
 
-describe("workers that mean harm", () => {
-	before(start);
+for (const [kind, Worker] of Object.entries(kinds)) describe(`how workers end, ${kind}`, () => {
+	before(startWith(Worker));
 	after(stop);
 
-	// A raw stream with these bytes; resolves once the server has closed it.
+	test("the node's word comes after the end of the stream, and is told", async () => {
+		const client = await tenant(), id = await allocate(client), worker = node.worker();
+		worker.answers["memory.read"] = () => null;
+		const before = client.refused("memory.read", { allocation_id: id, offset: 0, bytes: 1 }, "device_lost");
+		await eventually(() => worker.calls.some((one) => one.method === "memory.read"), "the worker has the call");
+		worker.kill();
+		await worker.closed;
+		// Between the two it is taken for alive.
+		const between = client.refused("memory.read", { allocation_id: id, offset: 0, bytes: 1 }, "device_lost");
+		const anew = client.refused("memory.allocate", { device_id: "dev_cpu", bytes: 100 }, "device_lost");
+		await admin.call("server.info");
+		node.notify("tenant.ended", { worker_id: worker.worker_id, message: "the worker crashed: signal 11" });
+		for (const one of [before, between, anew]) assert.match((await one).said, /its worker ended: the worker crashed: signal 11/);
+		assert.match((await client.notice("device_lost")).message, /signal 11/);
+		assert.ok(!node.ended.some((one) => one.worker_id === worker.worker_id), "the node knows");
+		await allocate(client);
+		await client.close();
+	});
+
+	test("a node that says nothing is not waited for", async () => {
+		const client = await tenant(), id = await allocate(client), worker = node.worker(), begun = performance.now();
+		worker.kill();
+		assert.equal((await client.notice("device_lost")).message, "its worker ended");
+		console.log(`told ${(performance.now() - begun).toFixed(0)} ms after the end of its stream`);
+		await client.refused("memory.read", { allocation_id: id, offset: 0, bytes: 1 }, "device_lost");
+		await node.endOf(worker);
+		await client.close();
+	});
+
+	test("the token is revoked, or the node goes, while its word is waited for", async () => {
+		const mine = await token(), client = await Client.login(server, mine.token);
+		await allocate(client);
+		const worker = node.worker();
+		worker.kill();
+		await worker.closed;
+		await admin.call("token.revoke", { token_id: mine.token_id });
+		assert.equal((await client.closed).code, 4410);
+		await node.endOf(worker);
+		const other = await tenant();
+		await allocate(other);
+		node.worker().kill();
+		node.socket.terminate();
+		assert.match((await other.notice("device_lost")).message, /its node is offline|its worker ended/);
+		await startNode();
+		await eventually(() => allocate(other).catch(() => null), "it is back");
+		await other.close();
+	});
+});
+
+for (const [kind, Worker] of Object.entries(kinds)) describe(`workers that mean harm, ${kind}`, () => {
+	before(startWith(Worker));
+	after(stop);
+
+	// Someone who sends these bytes; resolves once the server has closed the stream.
 	const thrown = (bytes) => within(new Promise((resolve) => {
+		if (Worker === RelayedWorker) {
+			const socket = new WebSocket(`ws+unix:${server.socket}:/node`, ["exogpu.worker.v1"]);
+			socket.on("open", () => socket.send(bytes.subarray(4)));
+			socket.on("error", () => {});
+			return socket.on("close", resolve);
+		}
 		const socket = net.connect(join(server.data, "workers.sock"), () => socket.write(bytes));
 		socket.on("error", () => {});
 		socket.on("close", resolve);
@@ -290,9 +352,16 @@ describe("workers that mean harm", () => {
 		"a body with an error": (worker, id) => worker.send({ jsonrpc: "2.0", id, error: { code: -32004, message: "x" } }, Buffer.alloc(100)),
 		"another number of bytes": (worker, id) => worker.send({ jsonrpc: "2.0", id, result: { bytes: 101 } }, Buffer.alloc(100)),
 		"a result that breaks the contract": (worker, id) => worker.send({ jsonrpc: "2.0", id, result: { bytes: 100, extra: 1 } }, Buffer.alloc(100)),
-		"no JSON": (worker) => worker.socket.write(Buffer.concat([Buffer.from([8, 0, 0, 0, 4, 0, 0, 0]), Buffer.from("{{{{")])),
-		"a total that is too large": (worker) => worker.socket.write(Buffer.from([255, 255, 255, 127, 2, 0, 0, 0])),
-		"a head longer than the message": (worker) => worker.socket.write(Buffer.from([8, 0, 0, 0, 9, 0, 0, 0, 1, 2, 3, 4])),
+		"no JSON": (worker) => worker.write(Buffer.concat([Buffer.from([8, 0, 0, 0, 4, 0, 0, 0]), Buffer.from("{{{{")])),
+		...(Worker === FakeWorker
+			? { "a total that is too large": (worker) => worker.write(Buffer.from([255, 255, 255, 127, 2, 0, 0, 0])) }
+			: {
+				"a text frame": (worker) => worker.socket.send("{}"),
+				"an empty frame": (worker) => worker.socket.send(Buffer.alloc(0)),
+				"no WebSocket": (worker) => worker.socket._socket.write("GET / HTTP/1.1\r\n\r\n"),
+				"a message over the limit": (worker) => worker.socket.send(Buffer.alloc(18 * MiB), { fin: false }),
+			}),
+		"a head longer than the message": (worker) => worker.write(Buffer.from([8, 0, 0, 0, 9, 0, 0, 0, 1, 2, 3, 4])),
 		"an answer twice": (worker, id) => {
 			worker.send({ jsonrpc: "2.0", id: id - 1, result: { bytes: 100 } });
 		},
