@@ -10,6 +10,10 @@ const struct flag arguments_common[] = {
 	 "ask the server at this address instead, with the token in EXOGPU_TOKEN\n"
 	 "(default $EXOGPU_URL, where no server runs on the data directory)",
 	 offsetof(struct cli_arguments, url)},
+	{"ca", "FILE",
+	 "for https: trust the authority whose certificate (PEM) this is; \"system\": the system's\n"
+	 "(default $EXOGPU_CA, the data directory's tls/authority.pem, the system's authorities)",
+	 offsetof(struct cli_arguments, ca)},
 	{"json", NULL, "print the answer as JSON, in one line; an error too, to standard error",
 	 offsetof(struct cli_arguments, json)},
 	{"help", NULL, "this text", offsetof(struct cli_arguments, help)},

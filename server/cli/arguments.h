@@ -4,7 +4,7 @@
 #include "common/base/flags.h"
 
 struct cli_arguments {
-	const char *data, *url; // common
+	const char *data, *url, *ca; // common
 	bool json, help;
 	bool wide;                                                                       // nodes
 	const char *name, *scopes, *expires, *calls_per_s, *max_sessions, *memory_limit; // token create

@@ -21,7 +21,7 @@ static const struct cli_command version_command = {.name = "version", .summary =
 static const struct cli_command *const commands[] = {
 	&serve_command,        &node_command,         &devices_command,    &nodes_command,      &token_create_command,
 	&token_list_command,   &token_revoke_command, &alloc_list_command, &alloc_free_command, &alloc_command,
-	&bench_device_command, &help_command,         &version_command,
+	&bench_device_command, &health_command,       &help_command,       &version_command,
 };
 // First words of those that have two.
 static const char *const groups[] = {"token", "alloc", "bench"};
@@ -41,7 +41,8 @@ void cli_print_help(FILE *out)
 		"\nAll but serve and node ask the server that runs on the data directory (--data DIR, else "
 		"EXOGPU_DATA,\n"
 		"else $XDG_DATA_HOME/exogpu, else ~/.local/share/exogpu), or the one at --url or EXOGPU_URL with the\n"
-		"token in EXOGPU_TOKEN. With --json they print the answer, or the error, as JSON.\n");
+		"token in EXOGPU_TOKEN; exogpu help devices says whom they trust for https://. With --json they print "
+		"the answer, or the error, as JSON.\n");
 }
 
 static bool is_process(const struct cli_command *command)

@@ -7,6 +7,7 @@
 #include "common/wire/message.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
@@ -30,6 +31,7 @@ struct client {
 	struct net_conn *conn; // NULL before it opened and after it closed
 	struct net_timer deadline;
 	bool opened, late;
+	char fault[300];     // why it did not open, as far as the connection itself knows
 	struct error broken; // why there is no connection any more; status 0 while there is
 	struct answer answers[CLIENT_WINDOW];
 	int64_t last_id;
@@ -153,6 +155,12 @@ static void on_message(void *user, struct net_conn *conn, const uint8_t *bytes, 
 	json_destroy(&head);
 }
 
+static void on_failed(void *user, const char *fault)
+{
+	struct client *client = user;
+	snprintf(client->fault, sizeof client->fault, "%s", fault);
+}
+
 static void on_closed(void *user, struct net_conn *conn, int code)
 {
 	struct client *client = user;
@@ -162,7 +170,7 @@ static void on_closed(void *user, struct net_conn *conn, int code)
 	if (error->status)
 		return;
 	if (!conn)
-		target_explain(client->target, error);
+		target_explain(client->target, client->fault, error);
 	else if (code == 1001)
 		error_set(error, STATUS_UNAVAILABLE, "the server at %s is shutting down", client->target->name);
 	else if (code == 1009)
@@ -301,8 +309,14 @@ enum status client_ask(struct client *client, const struct client_call *call, st
 
 static enum status dial(struct client *client, struct error *error)
 {
-	static const struct net_handler handler = {.opened = on_opened, .message = on_message, .closed = on_closed};
+	static const struct net_handler handler = {
+		.opened = on_opened, .message = on_message, .failed = on_failed, .closed = on_closed};
 	const struct target *target = client->target;
+	const struct trust *trust = &target->trust;
+	const struct net_dial_tls tls = {
+		.authority_pem = trust->authority_pem[0] ? trust->authority_pem : NULL,
+		.server_uri = trust->server_uri[0] ? trust->server_uri : NULL,
+	};
 	bool by_socket = target->socket_path[0];
 	struct net_dial_params params = {
 		.socket_path = by_socket ? target->socket_path : NULL,
@@ -310,6 +324,7 @@ static enum status dial(struct client *client, struct error *error)
 		.port = target->port,
 		.path = "/ws",
 		.subprotocol = "exogpu.v1",
+		.tls = target->tls ? &tls : NULL,
 		.ping_s = LIMIT_CLIENT_PING_S,
 		.silence_s = LIMIT_CLIENT_SILENCE_S,
 		.handler = &handler,

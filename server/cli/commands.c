@@ -21,11 +21,17 @@ enum status command_print_json(const struct json *result, struct error *error)
 	return status;
 }
 
+static enum status find_target(struct target *target, const struct cli_arguments *arguments, struct error *error)
+{
+	const struct target_wanted wanted = {.data = arguments->data, .url = arguments->url, .ca = arguments->ca};
+	return target_find(target, &wanted, error);
+}
+
 int command_open(const struct cli_arguments *arguments, struct target *target, struct client **client,
 		 struct error *error)
 {
 	*client = NULL;
-	enum status status = target_find(target, arguments->data, arguments->url, error);
+	enum status status = find_target(target, arguments, error);
 	if (status)
 		return status == STATUS_INVALID_PARAMS ? 2 : 1;
 	return client_open(client, target, error) ? 1 : 0;
@@ -36,7 +42,7 @@ int command_call(const struct cli_arguments *arguments, const char *method, stru
 {
 	struct target target;
 	*result = NULL;
-	enum status status = target_find(&target, arguments->data, arguments->url, error);
+	enum status status = find_target(&target, arguments, error);
 	if (status) {
 		json_destroy(&params);
 		return status == STATUS_INVALID_PARAMS ? 2 : 1;

@@ -18,7 +18,8 @@ struct cli_command {
 	int (*run)(const struct cli_arguments *arguments, struct error *error);
 };
 extern const struct cli_command devices_command, nodes_command, token_create_command, token_list_command,
-	token_revoke_command, alloc_command, alloc_list_command, alloc_free_command, bench_device_command;
+	token_revoke_command, alloc_command, alloc_list_command, alloc_free_command, bench_device_command,
+	health_command;
 
 // Call a method of the server that the arguments name; `params` is taken, may be NULL. With --json the result is
 // printed and *result stays NULL. Returns an exit status: 2 for an address or directory that cannot be one, 1 for

@@ -23,7 +23,7 @@ enum {
 static enum status bad_url(const char *url, const char *origin, const char *why, struct error *error)
 {
 	error_set(error, STATUS_INVALID_PARAMS, "%s %.80s: %s", origin, url, why);
-	error_hint(error, "http://HOST:PORT, the address that exogpu serve prints");
+	error_hint(error, "http://HOST:PORT or https://HOST:PORT, the address that exogpu serve prints");
 	return STATUS_INVALID_PARAMS;
 }
 
@@ -42,14 +42,18 @@ static bool parse_port(const char *text, size_t length, int *port)
 	return *port > 0 && *port <= 65535;
 }
 
+static bool is_scheme(const char *url, size_t length, const char *scheme)
+{
+	return length == strlen(scheme) && !strncasecmp(url, scheme, length);
+}
+
 enum status target_parse_url(struct target *target, const char *url, const char *origin, struct error *error)
 {
 	const char *rest = strstr(url, "://"), *host = rest ? rest + 3 : url;
 	size_t scheme = rest ? (size_t)(rest - url) : 0, whole = strcspn(host, "/?#"), length = whole;
-	if ((scheme == 5 && !strncasecmp(url, "https", 5)) || (scheme == 3 && !strncasecmp(url, "wss", 3)))
-		return bad_url(url, origin, "TLS is not there yet; exogpu serve listens on loopback only", error);
-	if (rest && !(scheme == 4 && !strncasecmp(url, "http", 4)) && !(scheme == 2 && !strncasecmp(url, "ws", 2)))
-		return bad_url(url, origin, "only http:// and ws:// addresses are known", error);
+	target->tls = is_scheme(url, scheme, "https") || is_scheme(url, scheme, "wss");
+	if (rest && !target->tls && !is_scheme(url, scheme, "http") && !is_scheme(url, scheme, "ws"))
+		return bad_url(url, origin, "only http://, https://, ws:// and wss:// addresses are known", error);
 	if (memchr(host, '@', length) || strchr(host + whole, '?') || strchr(host + whole, '#'))
 		return bad_url(url, origin,
 			       "an address holds no user, query or token; the token goes into EXOGPU_TOKEN", error);
@@ -102,10 +106,15 @@ static enum status take_token(struct target *target, struct error *error)
 	return STATUS_OK;
 }
 
-static enum status use_url(struct target *target, const char *url, const char *origin, struct error *error)
+static enum status use_url(struct target *target, const struct target_wanted *wanted, const char *url,
+			   const char *directory, struct error *error)
 {
-	enum status status = target_parse_url(target, url, origin, error);
-	return status ? status : take_token(target, error);
+	enum status status = target_parse_url(target, url, wanted->url ? "--url" : "EXOGPU_URL", error);
+	if (!status && target->tls)
+		status = trust_find(&target->trust, wanted->ca, directory, error);
+	else if (!status && wanted->ca)
+		status = error_set(error, STATUS_INVALID_PARAMS, "--ca is for an address with https://");
+	return status || wanted->anonymous ? status : take_token(target, error);
 }
 
 // STATUS_OK if somebody listens; else 0 < errno says why not.
@@ -125,17 +134,17 @@ static enum status try_socket(const char *path, int *why)
 	return done < 0 && *why != EAGAIN ? STATUS_UNAVAILABLE : STATUS_OK; // EAGAIN: alive, with a full queue
 }
 
-enum status target_find(struct target *target, const char *data, const char *url, struct error *error)
+enum status target_find(struct target *target, const struct target_wanted *wanted, struct error *error)
 {
 	char directory[PATH_BYTES], socket_path[PATH_BYTES];
-	const char *elsewhere = getenv("EXOGPU_URL");
+	const char *elsewhere = getenv("EXOGPU_URL"), *data = wanted->data;
 	int why = 0;
 	*target = (struct target){0};
-	if (url && data)
+	if (wanted->url && data)
 		return error_set(error, STATUS_INVALID_PARAMS, "--data and --url each name a server: give one of them");
-	if (url)
-		return use_url(target, url, "--url", error);
 	enum status status = paths_data_directory(data, directory, sizeof directory, error);
+	if (!status && wanted->url)
+		return use_url(target, wanted, wanted->url, directory, error);
 	if (!status)
 		status = paths_join(directory, PATHS_SOCKET_NAME, socket_path, sizeof socket_path, error);
 	if (status)
@@ -146,7 +155,7 @@ enum status target_find(struct target *target, const char *data, const char *url
 		return STATUS_OK;
 	}
 	if (!data && elsewhere && elsewhere[0])
-		return use_url(target, elsewhere, "EXOGPU_URL", error);
+		return use_url(target, wanted, elsewhere, directory, error);
 	if (why == EACCES || why == EPERM) {
 		error_set(error, STATUS_FORBIDDEN, "the data directory %.200s belongs to somebody else", directory);
 		error_hint(error, "run this as its owner, or name the server with --url and a token in EXOGPU_TOKEN");
@@ -184,7 +193,19 @@ static int try_address(const struct addrinfo *address)
 	return result;
 }
 
-void target_explain(const struct target *target, struct error *error)
+static void explain_tls(const struct target *target, const char *fault, struct error *error)
+{
+	error_set(error, STATUS_UNAVAILABLE, "the server at %s cannot be trusted (by %.120s): %s", target->name,
+		  target->trust.from, fault[0] ? fault : "its handshake failed");
+	// Whoever gets it over the network must compare it with what the server itself says.
+	if (strstr(fault, "authority"))
+		error_hint(error,
+			   "copy DATA/tls/authority.pem from its machine; or get https://%.100s/ca.pem and compare "
+			   "its SHA-256 with the line \"authority:\" in its log. Then: --ca FILE",
+			   target->name);
+}
+
+void target_explain(const struct target *target, const char *fault, struct error *error)
 {
 	char port[16];
 	struct addrinfo wanted = {.ai_socktype = SOCK_STREAM}, *found = NULL;
@@ -208,7 +229,11 @@ void target_explain(const struct target *target, struct error *error)
 		error_hint(error, "is exogpu serve running there, and listening on that address?");
 		return;
 	}
+	if (target->tls) {
+		explain_tls(target, fault, error);
+		return;
+	}
 	error_set(error, STATUS_UNAVAILABLE, "what listens at %s is not an exogpu server, or does not go by that name",
 		  target->name);
-	error_hint(error, "use the address exactly as exogpu serve printed it");
+	error_hint(error, "use the address exactly as exogpu serve printed it, with https:// where it says so");
 }

@@ -17,6 +17,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+static enum status find(struct target *target, const char *data, const char *url, struct error *error)
+{
+	return target_find(target, &(struct target_wanted){.data = data, .url = url}, error);
+}
+
 static void addresses(void **state)
 {
 	static const struct {
@@ -31,8 +36,9 @@ static void addresses(void **state)
 		{"polaris:65535", "polaris", 65535, "polaris:65535"},
 		{"http://[::1]:7", "::1", 7, "[::1]:7"},
 		{"[fe80::1]", "fe80::1", 52415, "[fe80::1]:52415"},
-		{"https://127.0.0.1:8080", NULL, 0, NULL},
-		{"wss://127.0.0.1:8080", NULL, 0, NULL},
+		{"https://127.0.0.1:8080", "127.0.0.1", 8080, "127.0.0.1:8080"},
+		{"WSS://polaris", "polaris", 52415, "polaris:52415"},
+		{"httpss://127.0.0.1:8080", NULL, 0, NULL},
 		{"ftp://host", NULL, 0, NULL},
 		{"://host", NULL, 0, NULL},
 		{"", NULL, 0, NULL},
@@ -70,6 +76,8 @@ static void addresses(void **state)
 		assert_string_equal(target.host, cases[i].host);
 		assert_int_equal(target.port, cases[i].port);
 		assert_string_equal(target.name, cases[i].name);
+		assert_int_equal(target.tls,
+				 !strncasecmp(cases[i].url, "https", 5) || !strncasecmp(cases[i].url, "wss", 3));
 	}
 }
 
@@ -100,7 +108,7 @@ static void what_was_named_comes_before_what_is_there(void **state)
 	unsetenv("EXOGPU_URL");
 
 	// Nobody there.
-	assert_int_equal(target_find(&target, directory, NULL, &error), STATUS_UNAVAILABLE);
+	assert_int_equal(find(&target, directory, NULL, &error), STATUS_UNAVAILABLE);
 	assert_non_null(strstr(error.hint, directory));
 
 	// A server's socket: no token needed, and it comes before EXOGPU_URL but after --url.
@@ -108,28 +116,28 @@ static void what_was_named_comes_before_what_is_there(void **state)
 	assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
 	assert_int_equal(listen(fd, 8), 0);
 	setenv("EXOGPU_URL", "http://elsewhere:1", 1);
-	assert_int_equal(target_find(&target, directory, NULL, &error), STATUS_OK);
+	assert_int_equal(find(&target, directory, NULL, &error), STATUS_OK);
 	assert_string_equal(target.socket_path, path);
 	assert_string_equal(target.token, "");
 	error = (struct error){0};
-	assert_int_equal(target_find(&target, directory, "http://there:2", &error), STATUS_INVALID_PARAMS);
+	assert_int_equal(find(&target, directory, "http://there:2", &error), STATUS_INVALID_PARAMS);
 	error = (struct error){0};
-	assert_int_equal(target_find(&target, NULL, "http://there:2", &error), STATUS_UNAUTHENTICATED);
+	assert_int_equal(find(&target, NULL, "http://there:2", &error), STATUS_UNAUTHENTICATED);
 	assert_non_null(strstr(error.message, "EXOGPU_TOKEN"));
 	setenv("EXOGPU_TOKEN", " exo_1\r\n", 1);
-	assert_int_equal(target_find(&target, NULL, "http://there:2", &error), STATUS_OK);
+	assert_int_equal(find(&target, NULL, "http://there:2", &error), STATUS_OK);
 	assert_string_equal(target.socket_path, "");
 	assert_string_equal(target.host, "there");
 	assert_string_equal(target.token, "exo_1");
 
 	// A socket that a killed server left behind: a directory that was named is not left for EXOGPU_URL.
 	close(fd);
-	assert_int_equal(target_find(&target, directory, NULL, &error), STATUS_UNAVAILABLE);
+	assert_int_equal(find(&target, directory, NULL, &error), STATUS_UNAVAILABLE);
 	setenv("EXOGPU_DATA", directory, 1);
-	assert_int_equal(target_find(&target, NULL, NULL, &error), STATUS_OK);
+	assert_int_equal(find(&target, NULL, NULL, &error), STATUS_OK);
 	assert_string_equal(target.host, "elsewhere");
 	unsetenv("EXOGPU_URL");
-	assert_int_equal(target_find(&target, NULL, NULL, &error), STATUS_UNAVAILABLE);
+	assert_int_equal(find(&target, NULL, NULL, &error), STATUS_UNAVAILABLE);
 	unsetenv("EXOGPU_DATA");
 	unlink(path);
 	rmdir(directory);
@@ -145,7 +153,7 @@ static void a_directory_too_deep_for_a_socket_says_so(void **state)
 	memset(deep, 'd', sizeof deep);
 	deep[0] = '/';
 	deep[sizeof deep - 1] = 0;
-	assert_int_equal(target_find(&target, deep, NULL, &error), STATUS_INVALID_PARAMS);
+	assert_int_equal(find(&target, deep, NULL, &error), STATUS_INVALID_PARAMS);
 	assert_non_null(strstr(error.message, "too long"));
 }
 
