@@ -240,6 +240,8 @@ static void judge_memory(struct journal_verifier *verifier, const struct memory 
 		     memory->who, size, verifier->tree.size);
 	else if (!memory->compared)
 		return; // it could not be reached, for a reason that is a finding already
+	else if (!signed_in_its_time(verifier, memory) && signed_by(verifier, memory->note) >= 0)
+		find(verifier, WRONG_KEY, size, "what %s remembers is signed by the key of another range", memory->who);
 	else if (!signed_in_its_time(verifier, memory))
 		find(verifier, BAD_SIGNATURE, size, "what %s remembers is not signed by this log's key", memory->who);
 	else if (size > verifier->report.witnessed)
@@ -322,10 +324,11 @@ static void join_segment(struct journal_verifier *verifier, const struct journal
 	if (last && segment->number <= last->number)
 		find(verifier, MODIFIED, segment->first, "segment %" PRIu64 " stands after segment %" PRIu64,
 		     segment->number, last->number);
-	if (last && segment->number > last->number + 1)
+	bool skipped = last && segment->number > last->number + 1;
+	if (skipped)
 		find(verifier, ARCHIVE_MISSING, size, "the segments between %" PRIu64 " and %" PRIu64 " are missing",
 		     last->number, segment->number);
-	if (segment->first > size)
+	if (segment->first > size && !skipped)
 		find(verifier, MODIFIED, size, "entries %" PRIu64 " to %" PRIu64 " are missing", size,
 		     segment->first - 1);
 	else if (segment->first < size)
