@@ -6,6 +6,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import http from "node:http";
+import https from "node:https";
 import net from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -82,6 +83,8 @@ export async function startServer({ data = temporary(), listen = "127.0.0.1:0", 
 	const url = new URL(await within(Promise.race([ready, early]), () => `ready; it said: ${output.stderr}`, patience));
 	const server = {
 		data, child, output, exited, url, port: Number(url.port), socket: join(data, "exogpu.sock"),
+		// Off loopback it speaks TLS, by its own authority, also to who comes by 127.0.0.1.
+		ca: url.protocol === "https:" ? readFileSync(join(data, "tls", "authority.pem")) : undefined,
 		readyMs: performance.now() - started,
 		token: readFileSync(join(data, "admin.token"), "utf8").trim(),
 		http: (path, options) => request(server, path, options),
@@ -107,9 +110,9 @@ export async function startServer({ data = temporary(), listen = "127.0.0.1:0", 
 
 // One HTTP exchange: {status, headers, body (Buffer), text, json(), port (the client's)}.
 function request(server, path, { method = "GET", headers = {}, body, unix = false, agent } = {}) {
-	const where = unix ? { socketPath: server.socket } : { host: "127.0.0.1", port: server.port };
+	const where = unix ? { socketPath: server.socket } : { host: "127.0.0.1", port: server.port, ca: server.ca };
 	const exchange = new Promise((resolve, reject) => {
-		const outgoing = http.request({ ...where, path, method, headers, agent }, (incoming) => {
+		const outgoing = (server.ca && !unix ? https : http).request({ ...where, path, method, headers, agent }, (incoming) => {
 			const pieces = [], port = incoming.socket.localPort;
 			incoming.on("data", (piece) => pieces.push(piece));
 			incoming.on("error", reject);
