@@ -187,6 +187,7 @@ static enum status create_authority(struct app *app, struct error *error)
 {
 	struct authority_params params = {.loop = app->loop,
 					  .store = app->store,
+					  .audit = app->audit,
 					  .directory = app->options.data,
 					  .cluster_id = app->cluster_id,
 					  .cluster_name = app->cluster_name,

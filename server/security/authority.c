@@ -44,6 +44,7 @@ static void load_row(void *context, const struct store_certificate *row)
 	snprintf(node->serial, sizeof(node->serial), "%s", row->serial);
 	snprintf(node->node_id, sizeof(node->node_id), "%s", row->node_id);
 	snprintf(node->sha256, sizeof(node->sha256), "%s", row->sha256);
+	snprintf(node->key_sha256, sizeof(node->key_sha256), "%s", row->key_sha256);
 }
 
 // After its authority is gone no certificate is worth anything.
@@ -57,6 +58,12 @@ static enum status forget_all(struct authority *authority, struct error *error)
 	for (size_t i = 0; !status && i < authority->node_count; i++)
 		status = store_remove_certificate(batch, authority->nodes[i].serial);
 	authority->node_count = 0;
+	const struct audit_event event = {.action = "certificate.revoke",
+					  .target = "all",
+					  .outcome = STATUS_OK,
+					  .detail = "{\"reason\":\"the cluster has a new authority\"}"};
+	if (!status)
+		status = audit_put(authority->params.audit, batch, &event);
 	if (!status)
 		return store_commit_wait(authority->params.store, &batch, error);
 	store_batch_destroy(&batch);
@@ -205,6 +212,7 @@ static enum status put_row(struct store_batch *batch, const struct node_certific
 	const struct store_certificate row = {.serial = node->serial,
 					      .node_id = node->node_id,
 					      .sha256 = node->sha256,
+					      .key_sha256 = node->key_sha256,
 					      .not_before_ms = node->not_before_ms,
 					      .not_after_ms = node->not_after_ms,
 					      .revoked_ms = node->revoked_ms};
@@ -228,7 +236,11 @@ static enum status keep(struct authority *authority, const char *node_id, X509 *
 	snprintf(node->serial, sizeof(node->serial), "%s", facts.serial);
 	snprintf(node->node_id, sizeof(node->node_id), "%s", node_id);
 	snprintf(node->sha256, sizeof(node->sha256), "%s", facts.sha256);
-	return put_row(batch, node);
+	snprintf(node->key_sha256, sizeof(node->key_sha256), "%s", facts.key_sha256);
+	status = authority_put_entry(
+		authority, batch,
+		&(struct told){.action = "certificate.issue", .kind = "node", .node_id = node_id, .facts = &facts});
+	return status ? status : put_row(batch, node);
 }
 
 // A certificate from a clock that is wrong, or of an authority that is over, would be refused by who gets it.
@@ -317,6 +329,22 @@ bool authority_accepts(const struct authority *authority, const struct net_certi
 	return false;
 }
 
+enum authority_standing authority_standing(const struct authority *authority, const char *node_id,
+					   const uint8_t *key_sha256)
+{
+	const int64_t now = authority_now(authority);
+	enum authority_standing standing = AUTHORITY_STRANGER;
+	for (size_t i = 0; i < authority->node_count; i++) {
+		const struct node_certificate *node = &authority->nodes[i];
+		if (node->revoked_ms || now >= node->not_after_ms || strcmp(node->node_id, node_id) != 0)
+			continue;
+		if (same_digest(node->key_sha256, key_sha256))
+			return AUTHORITY_SAME_KEY;
+		standing = AUTHORITY_KNOWN;
+	}
+	return standing;
+}
+
 void authority_revoke_node(struct authority *authority, const char *node_id, struct store_batch *batch)
 {
 	const int64_t now = authority_now(authority);
@@ -325,7 +353,12 @@ void authority_revoke_node(struct authority *authority, const char *node_id, str
 		if (node->revoked_ms || strcmp(node->node_id, node_id) != 0)
 			continue;
 		node->revoked_ms = now;
-		put_row(batch, node); // a batch that fails says so when it is committed
+		const struct audit_event event = {.action = "certificate.revoke",
+						  .target = node->serial,
+						  .node_id = node->node_id,
+						  .outcome = STATUS_OK};
+		audit_put(authority->params.audit, batch, &event); // a batch that fails says so when it is committed
+		put_row(batch, node);
 	}
 }
 

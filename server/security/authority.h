@@ -50,6 +50,11 @@ enum status authority_issue(struct authority *authority, const char *node_id, co
 // Whether a node's certificate, which the handshake has verified, is still good: known here, this node's, not revoked.
 bool authority_accepts(const struct authority *authority, const struct net_certificate *certificate,
 		       char node_id[STORE_ID_BYTES]);
+// What a node that asks for a certificate has already: none that is good; one; one for this very key (SHA-256 of its
+// SubjectPublicKeyInfo's DER, (32)).
+enum authority_standing { AUTHORITY_STRANGER, AUTHORITY_KNOWN, AUTHORITY_SAME_KEY };
+enum authority_standing authority_standing(const struct authority *authority, const char *node_id,
+					   const uint8_t *key_sha256);
 // Revoke all of a node's certificates: in memory now, and in `batch`.
 void authority_revoke_node(struct authority *authority, const char *node_id, struct store_batch *batch);
 // All that there are, for certificate.list: an array of Certificate of schema/api.json.

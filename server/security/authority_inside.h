@@ -37,7 +37,7 @@ struct stamp {
 };
 
 struct node_certificate {
-	char serial[48], node_id[STORE_ID_BYTES], sha256[65];
+	char serial[48], node_id[STORE_ID_BYTES], sha256[65], key_sha256[65];
 	int64_t not_before_ms, not_after_ms, revoked_ms;
 };
 
@@ -64,6 +64,18 @@ int64_t authority_now(const struct authority *authority);
 void identity_finish(struct identity *identity);
 // When a certificate is to be renewed: at two thirds of its life.
 int64_t authority_renewal_ms(int64_t not_before_ms, int64_t not_after_ms);
+
+// What became of a certificate, for the audit log: an entry of its own, or one in `batch`.
+enum { AUTHORITY_DETAIL_BYTES = 200 };
+struct told {
+	const char *action, *kind, *node_id; // node_id may be NULL
+	const struct certificate_facts *facts;
+	char detail[AUTHORITY_DETAIL_BYTES]; // filled by authority_event
+};
+struct audit_event authority_event(struct told *told);
+enum status authority_put_entry(const struct authority *authority, struct store_batch *batch, struct told *told);
+// Waits until it is on disk. For starting up.
+enum status authority_write_entry(const struct authority *authority, struct told *told, struct error *error);
 
 // Load or make the authority's pair; *made tells which. Then the server's.
 enum status authority_open_keys(struct authority *authority, bool *made, struct error *error);

@@ -44,6 +44,36 @@ void identity_finish(struct identity *identity)
 	*identity = (struct identity){0};
 }
 
+struct audit_event authority_event(struct told *told)
+{
+	char at[CLOCK_TEXT_BYTES];
+	snprintf(told->detail, sizeof(told->detail), "{\"kind\":\"%s\",\"sha256\":\"%s\",\"not_after\":\"%s\"}",
+		 told->kind, told->facts->sha256, clock_format(told->facts->not_after_ms, at));
+	return (struct audit_event){.action = told->action,
+				    .target = told->facts->serial,
+				    .node_id = told->node_id,
+				    .outcome = STATUS_OK,
+				    .detail = told->detail};
+}
+
+enum status authority_put_entry(const struct authority *authority, struct store_batch *batch, struct told *told)
+{
+	const struct audit_event event = authority_event(told);
+	return audit_put(authority->params.audit, batch, &event);
+}
+
+enum status authority_write_entry(const struct authority *authority, struct told *told, struct error *error)
+{
+	struct store_batch *batch = NULL;
+	enum status status = store_batch_create(&batch);
+	if (!status)
+		status = authority_put_entry(authority, batch, told);
+	if (!status)
+		return store_commit_wait(authority->params.store, &batch, error);
+	store_batch_destroy(&batch);
+	return error_set(error, status, "a certificate's entry in the audit log could not be written");
+}
+
 static enum status make_directory(const struct authority *authority, struct error *error)
 {
 	struct stat status;
@@ -123,6 +153,13 @@ static enum status make_authority(struct authority *authority, struct error *err
 		status = buffer_reserve(&key, 1024);
 	if (!status)
 		status = certificate_print_key(authority->key, &key);
+	if (!status) {
+		certificate_describe(authority->certificate, &authority->facts);
+		status = authority_write_entry(
+			authority,
+			&(struct told){.action = "certificate.issue", .kind = "authority", .facts = &authority->facts},
+			error);
+	}
 	if (!status)
 		status = write_file(authority, "authority.key", &key, true, error);
 	if (!status)
@@ -277,6 +314,12 @@ enum status authority_open_server(struct authority *authority, struct error *err
 		return status;
 	identity_finish(&authority->server);
 	status = make_server(authority, &authority->server, error);
+	if (!status)
+		status = authority_write_entry(authority,
+					       &(struct told){.action = "certificate.issue",
+							      .kind = "server",
+							      .facts = &authority->server.facts},
+					       error);
 	if (status)
 		return status;
 	log_info("tls", "a certificate was made for this server: %s", fault);
@@ -284,9 +327,15 @@ enum status authority_open_server(struct authority *authority, struct error *err
 	return STATUS_OK;
 }
 
-static void use_next(struct authority *authority)
+static void entry_written(void *context, enum status status, const struct error *why)
 {
+	struct authority *authority = context;
 	struct error error = {0};
+	if (status) {
+		log_error("tls", "the server's certificate is not renewed: %s", why->message);
+		identity_finish(&authority->next);
+		return;
+	}
 	identity_finish(&authority->server);
 	authority->server = authority->next;
 	authority->next = (struct identity){0};
@@ -298,14 +347,22 @@ static void use_next(struct authority *authority)
 void authority_renew(struct authority *authority)
 {
 	struct error error = {0};
+	if (authority->next.certificate)
+		return;
 	authority_collect_names(authority, &authority->names);
 	const char *fault = find_fault(authority, &authority->server);
-	if (!fault || authority->next.certificate || authority_now(authority) >= authority->facts.not_after_ms)
+	if (!fault || authority_now(authority) >= authority->facts.not_after_ms)
 		return;
-	if (make_server(authority, &authority->next, &error)) {
-		log_error("tls", "%s: %s", error.message, error.hint);
+	enum status status = make_server(authority, &authority->next, &error);
+	if (!status) {
+		const struct audit_event event = authority_event(&(struct told){
+			.action = "certificate.renew", .kind = "server", .facts = &authority->next.facts});
+		status = audit_write(authority->params.audit, &event, entry_written, authority, &error);
+	}
+	if (status) {
+		log_error("tls", "the server's certificate is not renewed: %s; %s", error.message, error.hint);
+		identity_finish(&authority->next);
 		return;
 	}
 	log_info("tls", "the server's certificate is renewed: %s", fault);
-	use_next(authority);
 }

@@ -160,7 +160,14 @@ static void reload(struct authority *authority)
 	struct identity fresh;
 	struct error error = {0};
 	char at[CLOCK_TEXT_BYTES];
-	if (load(authority, &fresh, &error)) {
+	enum status status = load(authority, &fresh, &error);
+	if (!status) {
+		const struct audit_event event = authority_event(
+			&(struct told){.action = "certificate.reload", .kind = "own", .facts = &fresh.facts});
+		status = audit_write(authority->params.audit, &event, NULL, NULL, &error);
+	}
+	if (status) {
+		identity_finish(&fresh);
 		log_error("tls", "the certificate's files have changed, and the one before stays: %s; %s",
 			  error.message, error.hint);
 		return;
