@@ -235,7 +235,7 @@ static void tell_failed(struct lws *wsi, struct net_conn *conn, const char *why)
 		snprintf(text, sizeof text, "the server answered %u instead of opening a WebSocket", status);
 		fault = text;
 	}
-	conn->handler->failed(conn->user, fault[0] ? fault : "nothing answers there");
+	conn->handler->failed(conn->user, fault[0] ? fault : NET_NOTHING_ANSWERS);
 }
 
 // One that dialled and did not open, or is gone.

@@ -40,6 +40,8 @@ struct net_header {
 	const char *name, *value; // name in lower case with its colon
 };
 
+#define NET_NOTHING_ANSWERS "nothing answers there"
+
 struct net_handler {
 	// Answer a GET or HEAD. Fill *response.
 	void (*http)(void *context, const struct net_request *request, struct net_response *response);
@@ -50,7 +52,8 @@ struct net_handler {
 	void (*message)(void *user, struct net_conn *conn, const uint8_t *bytes, size_t length, bool binary);
 	// May be NULL. The queue was over LIMIT_STREAM_FULL_BYTES and is empty now: whoever held back may go on.
 	void (*drained)(void *user, struct net_conn *conn);
-	// May be NULL. One that dialled does not open: why, for a person. Its `closed` follows.
+	// May be NULL. One that dialled does not open: why, for a person; NET_NOTHING_ANSWERS where no server was
+	// met. Its `closed` follows.
 	void (*failed)(void *user, const char *fault);
 	// Last call for this connection, also for one that was refused after `upgrade` accepted (conn is NULL then).
 	void (*closed)(void *user, struct net_conn *conn, int code);
