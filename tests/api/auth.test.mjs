@@ -16,7 +16,8 @@ describe("logging in", () => {
 	const tokenOf = async (id) => (await admin.call("token.list")).tokens.find((one) => one.token_id === id);
 
 	before(async () => {
-		server = await startServer();
+		// What one address may do is tests/api/limits.test.mjs'.
+		server = await startServer({ args: ["--limit", "login_failures=1000,not_logged_in_of_address=64"] });
 		admin = await Client.login(server);
 	});
 	after(async () => {
