@@ -141,43 +141,6 @@ static void sample_rotate(struct sample_log *log)
 	memset(last->signer.private_key, 0, NOTE_KEY_BYTES);
 }
 
-static void sample_feed_heads(const struct sample_log *log, struct journal_verifier *verifier, size_t *head,
-			      uint64_t size)
-{
-	for (; *head < log->head_count && log->heads[*head].size <= size; ++*head)
-		journal_verify_checkpoint(verifier, log->heads[*head].note);
-}
-
-// Read it as the server reads its database: what is there, in the order of its numbers.
-static void sample_feed(const struct sample_log *log, struct journal_verifier *verifier)
-{
-	size_t entry = 0, head = 0;
-	for (size_t i = 0; i < log->segment_count; i++) {
-		const struct sample_segment *segment = &log->segments[i];
-		uint64_t next = i + 1 < log->segment_count ? segment[1].first : UINT64_MAX;
-		if (segment->gone) {
-			while (entry < log->count && log->entries[entry].seq < next)
-				entry++;
-			while (head < log->head_count && log->heads[head].size <= next)
-				head++;
-			continue;
-		}
-		journal_verify_segment(verifier, &(struct journal_segment){
-							 .number = segment->number,
-							 .first = segment->first,
-							 .key = segment->signer.key,
-							 .certificate = segment->certificate,
-							 .before = &segment->before,
-						 });
-		for (; entry < log->count && log->entries[entry].seq < next; entry++) {
-			const struct sample_entry *one = &log->entries[entry];
-			sample_feed_heads(log, verifier, &head, one->seq);
-			journal_verify_entry(verifier, one->seq, one->bytes, one->length, &one->leaf);
-		}
-		sample_feed_heads(log, verifier, &head, i + 1 < log->segment_count ? next : UINT64_MAX);
-	}
-}
-
 static struct journal_verifier *sample_verifier(const struct note_key *first_key)
 {
 	struct journal_verifier *verifier = NULL;
