@@ -1,7 +1,8 @@
 /* See node.h. Order of reading: node_main, create, the callbacks above them.
  *
- * Parts, in the order in which they are made: the folder's lock, the registry (table), the loop, the prober (workers
- * that verify), hot-plug, telemetry, the connection to the server, the workers of sessions. Each change of the table is
+ * Parts, in the order in which they are made: the folder's lock, the registry (table), who the node is to a server on
+ * another machine (credentials, which it may have to join for first), the loop, the prober (workers that verify),
+ * hot-plug, telemetry, the connection to the server, the workers of sessions. Each change of the table is
  * sent and saved a moment later, several at once. Everything runs on the loop's thread, but for the sampler's callback
  * and the registry's writer. */
 #include "engine/node/node.h"
@@ -10,11 +11,13 @@
 #include "common/base/limits.h"
 #include "common/base/paths.h"
 #include "common/base/process.h"
+#include "common/base/ticket_text.h"
 #include "common/net/stream.h"
 #include "common/net/supervisor.h"
 #include "engine/device/registry.h"
 #include "engine/node/cache.h"
 #include "engine/node/hotplug.h"
+#include "engine/node/join.h"
 #include "engine/node/options.h"
 #include "engine/node/probe.h"
 #include "engine/node/readings.h"
@@ -55,7 +58,11 @@ struct node {
 	struct saver *saver;
 	char cache[4096];
 	struct net_timer save, goodbye;
+	struct credentials credentials; // not joined: the server is on this machine
+	char host[256];                 // of the server, if it is on another
+	int port;
 	bool stopping, usable_said;
+	bool failed; // the server does not take this node
 };
 
 // ---- what the parts ask for ----
@@ -233,10 +240,20 @@ static void stop_now(void *arg)
 	net_loop_stop(node->loop);
 }
 
-static void server_gone(void *arg, const char *why)
+static void server_gone(void *arg, enum status status, const char *why)
 {
 	struct node *node = arg;
-	log_info("node", "ending: %s", why);
+	const bool remote = node->host[0];
+	if (status && remote)
+		log_error("node", "ending: %s%s", why,
+			  status == STATUS_CONFLICT
+				  ? "; two machines have the same folder: give each its own --data and let it join"
+				  : "; to come back it must join anew: exogpu node --join HOST:PORT --ticket TICKET");
+	else
+		log_info("node", "ending: %s", why);
+	if (status == STATUS_FORBIDDEN && remote)
+		credentials_drop(&node->credentials);
+	node->failed = status && remote;
 	net_loop_stop(node->loop);
 }
 
@@ -248,6 +265,10 @@ static void signalled(void *arg, int fd)
 		if (!node->stopping) {
 			node->stopping = true;
 			supervisor_stopping(&node->supervisor);
+			if (!node->uplink) { // it has not joined yet
+				stop_now(node);
+				continue;
+			}
 			net_timer_start(node->loop, &node->goodbye, GOODBYE_MS, stop_now, node);
 			uplink_close(node->uplink);
 		}
@@ -294,6 +315,107 @@ static enum status make_folder(const char *path, struct error *error)
 		if (!slash)
 			return STATUS_OK;
 	}
+}
+
+// Whether the data directory is a server's: its own node uses the same folder.
+static bool is_server_directory(const struct node *node)
+{
+	static const char *const marks[] = {PATHS_SOCKET_NAME, "state.db"};
+	char path[sizeof(node->options.directory) + 32];
+	for (size_t i = 0; i < sizeof(marks) / sizeof(marks[0]); i++) {
+		snprintf(path, sizeof(path), "%s/%s", node->options.directory, marks[i]);
+		if (!access(path, F_OK))
+			return true;
+	}
+	return false;
+}
+
+// Which server this is the node of: that of --join, else the one that it has joined, else this machine's.
+static enum status find_server(struct node *node, struct error *error)
+{
+	char folder[sizeof(node->options.data) + 8];
+	const struct node_options *options = &node->options;
+	snprintf(folder, sizeof(folder), "%s/tls", options->data);
+	enum status status = credentials_load(&node->credentials, folder, error);
+	if (status)
+		return status;
+	if (options->local && node->credentials.joined) {
+		error_set(error, STATUS_UNAVAILABLE, "%.150s belongs to a node that has joined the server at %.100s",
+			  options->data, node->credentials.address);
+		error_hint(error, "give the server, or that node, another --data");
+		return STATUS_UNAVAILABLE;
+	}
+	if (options->local || (!options->host[0] && !node->credentials.joined && !options->ticket))
+		return STATUS_OK;
+	if (is_server_directory(node)) {
+		error_set(error, STATUS_UNAVAILABLE, "%.150s is the folder of a server, whose own node uses it",
+			  options->directory);
+		error_hint(error, "give this node a folder of its own: --data DIR");
+		return STATUS_UNAVAILABLE;
+	}
+	if (options->host[0]) {
+		text_copy(node->host, sizeof(node->host), options->host);
+		node->port = options->port;
+		return STATUS_OK;
+	}
+	if (node->credentials.joined)
+		return node_address_parse(node->credentials.address, node->host, &node->port, error);
+	error_set(error, STATUS_INVALID_PARAMS, "a ticket does not say where its server is");
+	error_hint(error, "exogpu node --join HOST:PORT --ticket TICKET");
+	return STATUS_INVALID_PARAMS;
+}
+
+static struct json *build_first_record(void *arg)
+{
+	struct node *node = arg;
+	return record_build(&(struct record_params){.node_id = node->table->node_id,
+						    .name = node->options.name,
+						    .backends = json_new_array(),
+						    .libraries = json_new_array()});
+}
+
+// What the node has joined already it goes back to; a ticket is for the first time.
+static enum status join_server(struct node *node, struct error *error)
+{
+	struct credentials *credentials = &node->credentials;
+	struct ticket_parts ticket;
+	char address[CREDENTIALS_ADDRESS_BYTES], at[CLOCK_TEXT_BYTES];
+	const char *text = node->options.ticket;
+	snprintf(address, sizeof(address), strchr(node->host, ':') ? "[%s]:%d" : "%s:%d", node->host, node->port);
+	enum status status = text ? ticket_text_parse(text, &ticket, error) : STATUS_OK;
+	if (status)
+		return status;
+	if (text && credentials->joined &&
+	    memcmp(ticket.authority_sha256, credentials->authority_sha256, sizeof(ticket.authority_sha256)) != 0) {
+		error_set(error, STATUS_CONFLICT,
+			  "this ticket is of another cluster than the one that this node has "
+			  "joined, at %.100s",
+			  credentials->address);
+		error_hint(error, "to leave that one move %.150s away, or give this node another --data",
+			   credentials->folder);
+		return STATUS_CONFLICT;
+	}
+	if (credentials->joined && credentials->not_after_ms > clock_wall_ms()) {
+		if (text)
+			log_info("node", "this node has joined already: the ticket is not needed");
+		return strcmp(address, credentials->address) ? credentials_move(credentials, address, error)
+							     : STATUS_OK;
+	}
+	if (credentials->joined)
+		log_warning("node", "this node's certificate expired at %s: it must join anew",
+			    clock_format(credentials->not_after_ms, at));
+	const struct join_params params = {.loop = node->loop,
+					   .contract = node->contract,
+					   .credentials = credentials,
+					   .node_id = node->table->node_id,
+					   .host = node->host,
+					   .port = node->port,
+					   .ticket = text,
+					   .accept_code = node->options.accept_code,
+					   .record = build_first_record,
+					   .arg = node,
+					   .stopping = &node->stopping};
+	return join_run(&params, error);
 }
 
 static enum status watch_signals(struct node *node, const sigset_t *ends, struct error *error)
@@ -346,7 +468,11 @@ static enum status create_parts(struct node *node, struct error *error)
 		.loop = node->loop, .node_id = node->table->node_id, .report = send_readings, .arg = node};
 	struct uplink_params uplink = {.loop = node->loop,
 				       .contract = node->contract,
-				       .socket_path = node->options.socket_path,
+				       .socket_path = node->host[0] ? NULL : node->options.socket_path,
+				       .host = node->host,
+				       .port = node->port,
+				       .credentials = &node->credentials,
+				       .node_id = node->table->node_id,
 				       .record = build_record,
 				       .devices = build_devices,
 				       .watched = set_watched,
@@ -383,6 +509,8 @@ static enum status create(struct node *node, const sigset_t *ends, struct error 
 	log_info("node", "its data is in %s", node->options.data);
 	enum status status = make_folder(node->options.data, error);
 	if (!status)
+		status = find_server(node, error);
+	if (!status)
 		status = lock_folder(node, ends, error);
 	if (!status)
 		status = cache_prepare(node->options.data, node->cache, sizeof(node->cache), error);
@@ -398,6 +526,10 @@ static enum status create(struct node *node, const sigset_t *ends, struct error 
 	}
 	if (!status)
 		status = saver_create(&node->saver, path, error);
+	if (!status && node->host[0]) {
+		save(node); // its id, which the server is told, must outlive it
+		status = join_server(node, error);
+	}
 	if (!status)
 		status = create_parts(node, error);
 	return status;
@@ -426,6 +558,7 @@ static void finish(struct node *node)
 	net_loop_destroy(&node->loop);
 	contract_destroy(&node->contract);
 	device_table_destroy(&node->table);
+	credentials_finish(&node->credentials);
 	if (node->lock >= 0)
 		close(node->lock);
 }
@@ -478,7 +611,7 @@ int node_main(int argc, char **argv)
 	} else if (status != STATUS_CONFLICT || error.message[0])
 		log_error("node", "%s%s%s", error.message[0] ? error.message : status_text(status),
 			  error.hint[0] ? "; " : "", error.hint);
-	bool failed = status && !(status == STATUS_CONFLICT && !error.message[0]);
+	bool failed = node->failed || (status && !(status == STATUS_CONFLICT && !error.message[0]));
 	finish(node);
 	free(node);
 	return failed ? 1 : 0;

@@ -7,18 +7,27 @@
 #include "engine/backend.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 // As they are on the command line.
 struct words {
 	const char *join, *ticket, *backends, *name, *data, *log_level;
-	bool help;
+	bool accept_code, help;
 };
 
 static const struct flag flags[] = {
-	{"join", "unix:PATH", "the server's socket (default: DIR/" PATHS_SOCKET_NAME ", that of the data directory)",
+	{"join", "HOST:PORT",
+	 "the server: its address or URL; of one on this machine unix:PATH. Needed once: a node that has\n"
+	 "joined knows its server (default: that one, else DIR/" PATHS_SOCKET_NAME ")",
 	 offsetof(struct words, join)},
-	{"ticket", "TICKET", NULL, offsetof(struct words, ticket)},
+	{"ticket", "TICKET", "join with this ticket (on the server: exogpu ticket create; default $EXOGPU_TICKET)",
+	 offsetof(struct words, ticket)},
+	{"accept-code", NULL,
+	 "join without a ticket where there is no terminal: nobody is asked here whether the six digits\n"
+	 "are those of the dashboard. Then whoever answers at HOST:PORT may take this node for a cluster of\n"
+	 "its own; compare the digits in this log before you let the node in",
+	 offsetof(struct words, accept_code)},
 	{"backends", "LIST", "use only these: cuda, vulkan, cpu, separated by commas (default: all)",
 	 offsetof(struct words, backends)},
 	{"name", "NAME", "what this node is called (default: the host's name)", offsetof(struct words, name)},
@@ -37,8 +46,15 @@ static void print_help(void)
 	       "Usage: exogpu node [OPTION...]\n\n");
 	flags_print(flags, stdout);
 	printf("\n"
-	       "The server starts the node of its own machine by itself. Joining a server on another machine (--join\n"
-	       "HOST:PORT, --join auto, --ticket) is not there yet in this version.\n");
+	       "The server starts the node of its own machine by itself. On another machine:\n"
+	       "  exogpu node --join HOST:PORT --ticket TICKET   with a ticket, which lets this machine in at once\n"
+	       "  exogpu node --join HOST:PORT                   without one, when somebody has compared six digits "
+	       "here\n"
+	       "                                                 with those that the dashboard shows, and says yes "
+	       "there\n"
+	       "It keeps its certificate in DIR/node/tls, renews it by itself, and waits for its server when that is "
+	       "away.\n"
+	       "Finding a server in the network by itself (--join auto) is not there yet in this version.\n");
 }
 
 static enum status usage(struct error *error, const char *message)
@@ -48,19 +64,61 @@ static enum status usage(struct error *error, const char *message)
 	return STATUS_INVALID_PARAMS;
 }
 
+static enum status wrong_address(struct error *error, const char *text)
+{
+	error_set(error, STATUS_INVALID_PARAMS, "\"%.100s\" is no address of a server", text);
+	error_hint(error, "--join takes HOST:PORT, [ADDRESS]:PORT, https://HOST:PORT/ or unix:PATH");
+	return STATUS_INVALID_PARAMS;
+}
+
+enum status node_address_parse(const char *text, char host[256], int *port, struct error *error)
+{
+	static const char *const schemes[] = {"https://", "wss://"};
+	const char *from = text;
+	if (!strncasecmp(text, "http://", 7) || !strncasecmp(text, "ws://", 5)) {
+		error_set(error, STATUS_INVALID_PARAMS, "nodes join by TLS, which http:// is without");
+		error_hint(error, "start the server with --lan, and join https://HOST:PORT/");
+		return STATUS_INVALID_PARAMS;
+	}
+	for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++)
+		if (!strncasecmp(text, schemes[i], strlen(schemes[i])))
+			from = text + strlen(schemes[i]);
+	const bool url = from != text, brackets = from[0] == '[';
+	from += brackets;
+	size_t length = strcspn(from, brackets ? "]/?# " : ":/?# ");
+	const char *rest = from + length;
+	if (!length || length >= 256 || (brackets && *rest++ != ']'))
+		return wrong_address(error, text);
+	snprintf(host, 256, "%.*s", (int)length, from);
+	*port = url ? 443 : NODE_DEFAULT_PORT;
+	if (*rest == ':') {
+		char *end;
+		long number = rest[1] >= '0' && rest[1] <= '9' ? strtol(rest + 1, &end, 10) : 0;
+		if (number < 1 || number > 65535)
+			return wrong_address(error, text);
+		*port = (int)number;
+		rest = end;
+	}
+	if (!*rest || (url && (!strcmp(rest, "/") || !strcmp(rest, "/node"))))
+		return STATUS_OK;
+	return wrong_address(error, text);
+}
+
 static enum status take_join(struct node_options *options, const char *join, struct error *error)
 {
 	static const char scheme[] = "unix:";
-	if (strncmp(join, scheme, sizeof(scheme) - 1)) {
-		error_hint(error, "run exogpu serve on this machine: it starts the node by itself");
+	if (!strcmp(join, "auto")) {
+		error_hint(error, "give the server's address: --join HOST:PORT");
 		return error_set(error, STATUS_INVALID_PARAMS,
-				 "joining a server on another machine (--join %.60s) is not there yet in this version",
-				 join);
+				 "finding a server in the network (--join auto) is not there yet in this version");
 	}
+	if (strncmp(join, scheme, sizeof(scheme) - 1))
+		return node_address_parse(join, options->host, &options->port, error);
 	const char *path = join + sizeof(scheme) - 1;
 	if (!path[0] || strlen(path) > LIMIT_SOCKET_PATH_BYTES)
 		return usage(error, "--join takes unix:PATH, the path of 1 to 107 bytes");
 	text_copy(options->socket_path, sizeof(options->socket_path), path);
+	options->local = true;
 	return STATUS_OK;
 }
 
@@ -86,12 +144,15 @@ static enum status take_backends(struct node_options *options, const char *list,
 static enum status take(struct node_options *options, const struct words *words, struct error *error)
 {
 	enum status status = STATUS_OK;
-	if (words->ticket) {
-		error_hint(error, "run exogpu serve on this machine: it starts the node by itself");
-		return error_set(error, STATUS_INVALID_PARAMS, "joining by ticket is not there yet in this version");
-	}
+	const char *ticket = getenv("EXOGPU_TICKET"); // of a process, others see the command line and not this
 	if (words->join)
 		status = take_join(options, words->join, error);
+	options->ticket = words->ticket ? words->ticket : ticket && ticket[0] && !options->local ? ticket : NULL;
+	options->accept_code = words->accept_code;
+	if (!status && (words->ticket || words->accept_code) && options->local)
+		return usage(error, "a node of the server's own machine needs no --ticket");
+	if (!status && words->ticket && words->accept_code)
+		return usage(error, "with --ticket there is no code to accept");
 	if (!status && words->backends)
 		status = take_backends(options, words->backends, error);
 	if (status)
@@ -125,6 +186,7 @@ enum status node_options_parse(struct node_options *options, int argc, char **ar
 		status = paths_data_directory(words.data, data, sizeof(data), error);
 	if (!status)
 		status = paths_join(data, "node", options->data, sizeof(options->data), error);
+	text_copy(options->directory, sizeof(options->directory), status ? "" : data);
 	if (!status && !options->socket_path[0])
 		status = paths_join(data, PATHS_SOCKET_NAME, options->socket_path, sizeof(options->socket_path), error);
 	return status;

@@ -4,13 +4,23 @@
 #include "engine/device/info.h"
 
 struct node_options {
-	char socket_path[4096]; // of the server
-	char data[4096];        // the node's own folder in the data directory
+	char socket_path[4096]; // of a server on this machine
+	bool local;             // --join named that socket: the server that started this node
+	char host[256];         // of a server on another machine; "" if --join did not say
+	int port;
+	const char *ticket; // NULL: none
+	bool accept_code;
+	char directory[4096]; // the data directory, which may be a server's
+	char data[4096];      // the node's own folder in it
 	char name[65];
 	bool enabled[BACKEND_COUNT];
 	enum log_level log_level;
 	bool help; // the usage was asked for, and printed
 };
+
+// HOST:PORT, [ADDRESS]:PORT or a URL; without a port that of `exogpu serve`. Errors: STATUS_INVALID_PARAMS with a hint.
+enum { NODE_DEFAULT_PORT = 52415 };
+enum status node_address_parse(const char *text, char host[256], int *port, struct error *error);
 
 // Errors: STATUS_INVALID_PARAMS with a hint.
 enum status node_options_parse(struct node_options *options, int argc, char **argv, struct error *error);

@@ -1,5 +1,5 @@
-/* See uplink.h. The node's calls have the ids 1 (register) and 2 (devices): there is never more than one of each under
- * way that matters, the latest. */
+/* See uplink.h. The node's calls have the ids 1 (register), 2 (devices) and 3 (renew): there is never more than one of
+ * each under way that matters, the latest. */
 #include "engine/node/uplink.h"
 
 #include "common/base/clock.h"
@@ -17,21 +17,29 @@ enum {
 	PROTOCOL = 1,
 	REDIAL_FIRST_MS = 100,
 	REDIAL_LAST_MS = 2000,
+	REDIAL_FAR_LAST_MS = 15000,
+	REDIAL_WRONG_MS = 60000,
+	RENEW_LOOK_MS = 3600 * 1000, // at most between two looks at the clock, which may be set
+	RENEW_AGAIN_MS = 600 * 1000,
 	PATIENCE_MS = 30000,
 	NOTICE_MS = 30000,
 	SEND_DELAY_MS = 5,
 	TELEMETRY_QUEUE_BYTES = 256 * 1024,
 	CALL_REGISTER = 1,
 	CALL_DEVICES = 2,
+	CALL_RENEW = 3,
 	CLOSE_SHUTDOWN = 1001,
 	CLOSE_FORBIDDEN = 4403,
+	CLOSE_SUPERSEDED = 4409,
 };
 
 struct uplink {
 	struct uplink_params params;
-	char socket_path[LIMIT_SOCKET_PATH_BYTES + 1];
+	char socket_path[LIMIT_SOCKET_PATH_BYTES + 1], host[256], node_id[128];
 	struct net_conn *conn; // NULL while there is none
-	struct net_timer redial, send;
+	struct net_timer redial, send, renewal;
+	struct credentials_request renewing; // zero while no new certificate is asked for
+	char fault[256];                     // why the last attempt did not open
 	struct lease lease;
 	int64_t redial_ms, lost_at_ms; // lost_at_ms: steady clock, of the last break or the start
 	int64_t notice_ms;             // steady clock: when to say again that no server answers
@@ -45,13 +53,13 @@ struct uplink {
 
 static void dial(void *arg);
 
-static void end(struct uplink *uplink, const char *why)
+static void end(struct uplink *uplink, enum status status, const char *why)
 {
 	if (uplink->ended)
 		return;
 	uplink->ended = true;
 	net_timer_stop(uplink->params.loop, &uplink->redial);
-	uplink->params.gone(uplink->params.arg, why);
+	uplink->params.gone(uplink->params.arg, status, why);
 }
 
 static void send_message(struct uplink *uplink, struct buffer *head, enum status status)
@@ -186,6 +194,78 @@ static void serve(struct uplink *uplink, const struct message *message)
 	}
 }
 
+// ---- the certificate ----
+
+static void look_at_age(void *arg);
+
+static void renew_later(struct uplink *uplink)
+{
+	credentials_request_finish(&uplink->renewing);
+	net_timer_start(uplink->params.loop, &uplink->renewal, RENEW_AGAIN_MS, look_at_age, uplink);
+}
+
+// When the certificate is to be renewed, on the wall clock.
+static int64_t renewal_ms(const struct uplink *uplink)
+{
+	const struct credentials *credentials = uplink->params.credentials;
+	int64_t life_ms = credentials->not_after_ms - credentials->not_before_ms;
+	return credentials->not_before_ms +
+	       (uplink->params.renew_after_ms ? uplink->params.renew_after_ms : life_ms / 3 * 2);
+}
+
+static void look_at_age(void *arg)
+{
+	struct uplink *uplink = arg;
+	struct error error = {0};
+	int64_t left_ms = renewal_ms(uplink) - clock_wall_ms();
+	if (left_ms > 0 || !uplink->registered || uplink->renewing.pem) {
+		int64_t next_ms = left_ms > 0 && left_ms < RENEW_LOOK_MS ? left_ms : RENEW_LOOK_MS;
+		net_timer_start(uplink->params.loop, &uplink->renewal, next_ms, look_at_age, uplink);
+		return;
+	}
+	if (credentials_ask(uplink->params.credentials, false, &uplink->renewing, &error)) {
+		log_error("node", "the certificate is not renewed: %s", error.message);
+		renew_later(uplink);
+		return;
+	}
+	struct json *params = json_new_object();
+	json_set_string(params, "request", uplink->renewing.pem);
+	send_call(uplink, CALL_RENEW, "node.renew", params);
+}
+
+static void renewed(struct uplink *uplink, const struct json *result)
+{
+	struct error error = {0};
+	char address[CREDENTIALS_ADDRESS_BYTES];
+	const struct contract_method *method = contract_find(uplink->params.contract, "node.renew");
+	const struct json *granted = json_get(result, "grant");
+	if (!uplink->renewing.pem)
+		return;
+	snprintf(address, sizeof address, "%s", uplink->params.credentials->address);
+	uint8_t authority_sha256[NET_SHA256_BYTES]; // copies, of what is replaced
+	memcpy(authority_sha256, uplink->params.credentials->authority_sha256, sizeof authority_sha256);
+	const struct credentials_grant grant = {.certificate = json_get_string(granted, "certificate", ""),
+						.authority = json_get_string(granted, "authority", ""),
+						.server_uri = json_get_string(granted, "server_uri", ""),
+						.address = address,
+						.node_id = uplink->node_id,
+						.authority_sha256 = authority_sha256,
+						.key_pem = uplink->renewing.key_pem};
+	enum status status = contract_check_result(uplink->params.contract, method, result, &error);
+	if (!status)
+		status = credentials_take(uplink->params.credentials, &grant, &error);
+	if (status) {
+		log_error("node", "the new certificate is not taken: %s", error.message);
+		renew_later(uplink);
+		return;
+	}
+	log_info("node", "the certificate was renewed");
+	credentials_request_finish(&uplink->renewing);
+	look_at_age(uplink);
+}
+
+// ---- answers ----
+
 static void answered(struct uplink *uplink, const struct message *message)
 {
 	int64_t id = 0;
@@ -195,18 +275,27 @@ static void answered(struct uplink *uplink, const struct message *message)
 		uplink->registering = false;
 	if (message->kind == MESSAGE_ERROR) {
 		message_read_error(message, &error);
-		log_error("node", "the server refused %s: %s%s%s", id == CALL_REGISTER ? "this node" : "its devices",
+		log_error("node", "the server refused %s: %s%s%s",
+			  id == CALL_REGISTER ? "this node"
+			  : id == CALL_RENEW  ? "a new certificate"
+					      : "its devices",
 			  error.message, error.hint[0] ? "; " : "", error.hint);
+		if (id == CALL_RENEW)
+			renew_later(uplink);
 		if (id == CALL_REGISTER && !uplink->registered)
-			end(uplink, "the server refused this node");
+			end(uplink, STATUS_UNAVAILABLE, "the server refused this node");
 		return;
 	}
+	if (id == CALL_RENEW)
+		renewed(uplink, message->result);
 	if (id == CALL_REGISTER && uplink->record_due)
 		schedule(uplink);
 	if (id != CALL_REGISTER || uplink->registered)
 		return;
 	log_info("node", "connected to the server");
 	uplink->registered = uplink->met = true;
+	if (uplink_remote(uplink))
+		look_at_age(uplink);
 	uplink->redial_ms = REDIAL_FIRST_MS;
 	uplink->params.watched(uplink->params.arg, json_get_bool(message->result, "watched", false));
 	uplink->devices_due = true;
@@ -235,17 +324,38 @@ static void received(void *user, struct net_conn *conn, const uint8_t *bytes, si
 // Whether to stop trying, after 30 s without the server. One that never came is waited for.
 static bool out_of_patience(const struct uplink *uplink, int64_t now_ms)
 {
-	return now_ms - uplink->lost_at_ms >= PATIENCE_MS && (uplink->met || getppid() != uplink->parent);
+	return !uplink_remote(uplink) && now_ms - uplink->lost_at_ms >= PATIENCE_MS &&
+	       (uplink->met || getppid() != uplink->parent);
+}
+
+// Say, now and then, that there is no server, or why what is there is not taken for it.
+static void say_alone(struct uplink *uplink, int64_t now_ms, bool wrong)
+{
+	if (now_ms < uplink->notice_ms || (uplink->met && !uplink_remote(uplink)))
+		return;
+	uplink->notice_ms = now_ms + NOTICE_MS;
+	if (!uplink_remote(uplink))
+		log_info("node", "no server answers at unix:%s yet; trying again", uplink->socket_path);
+	else if (wrong)
+		log_error("node", "what answers at %s is not taken for the server of this node: %s; trying again",
+			  uplink->params.credentials->address, uplink->fault);
+	else
+		log_info("node", "no server answers at %s; trying again", uplink->params.credentials->address);
 }
 
 static void redial(struct uplink *uplink, int64_t now_ms)
 {
-	if (!uplink->met && now_ms >= uplink->notice_ms) {
-		uplink->notice_ms = now_ms + NOTICE_MS;
-		log_info("node", "no server answers at unix:%s yet; trying again", uplink->socket_path);
-	}
-	net_timer_start(uplink->params.loop, &uplink->redial, uplink->redial_ms, dial, uplink);
-	uplink->redial_ms = 2 * uplink->redial_ms < REDIAL_LAST_MS ? 2 * uplink->redial_ms : REDIAL_LAST_MS;
+	const bool wrong = uplink->fault[0] && strcmp(uplink->fault, NET_NOTHING_ANSWERS) != 0;
+	const int64_t last_ms = !uplink_remote(uplink) ? REDIAL_LAST_MS : wrong ? REDIAL_WRONG_MS : REDIAL_FAR_LAST_MS;
+	say_alone(uplink, now_ms, wrong);
+	net_timer_start(uplink->params.loop, &uplink->redial, wrong ? last_ms : uplink->redial_ms, dial, uplink);
+	uplink->redial_ms = 2 * uplink->redial_ms < last_ms ? 2 * uplink->redial_ms : last_ms;
+}
+
+static void failed(void *user, const char *fault)
+{
+	struct uplink *uplink = user;
+	snprintf(uplink->fault, sizeof uplink->fault, "%s", fault);
 }
 
 static void closed(void *user, struct net_conn *conn, int code)
@@ -260,40 +370,62 @@ static void closed(void *user, struct net_conn *conn, int code)
 	uplink->conn = NULL;
 	uplink->registering = uplink->registered = false;
 	net_timer_stop(uplink->params.loop, &uplink->send);
+	net_timer_stop(uplink->params.loop, &uplink->renewal);
+	credentials_request_finish(&uplink->renewing);
 	if (conn)
 		uplink->params.lost(uplink->params.arg);
 	lease_end(&uplink->lease);
 	if (uplink->ended)
 		return;
 	if (uplink->leaving)
-		end(uplink, "told to stop");
-	else if (code == CLOSE_SHUTDOWN)
-		end(uplink, "the server stops");
-	else if (code == CLOSE_FORBIDDEN)
-		end(uplink, "the server has another connection for this node");
+		end(uplink, STATUS_OK, "told to stop");
+	else if (code == CLOSE_SHUTDOWN && !uplink_remote(uplink))
+		end(uplink, STATUS_OK, "the server stops");
+	else if (conn && code == CLOSE_FORBIDDEN)
+		end(uplink, STATUS_FORBIDDEN, "the cluster has removed this node");
+	else if (conn && code == CLOSE_SUPERSEDED)
+		end(uplink, uplink_remote(uplink) ? STATUS_CONFLICT : STATUS_OK,
+		    "the server has another connection for this node");
 	else if (out_of_patience(uplink, now_ms))
-		end(uplink, "the server was away for 30 s");
+		end(uplink, STATUS_OK, "the server was away for 30 s");
 	else
 		redial(uplink, now_ms);
 }
 
-static const struct net_handler handler = {.opened = opened, .message = received, .closed = closed};
+static const struct net_handler handler = {.opened = opened, .message = received, .failed = failed, .closed = closed};
 
 enum status uplink_dial(struct uplink *uplink, struct net_dial_params *params, struct error *error)
 {
-	params->socket_path = uplink->socket_path;
+	if (!uplink_remote(uplink)) {
+		params->socket_path = uplink->socket_path;
+		return net_dial(uplink->params.loop, params, error);
+	}
+	const struct credentials *credentials = uplink->params.credentials;
+	const struct net_dial_tls tls = {.authority_pem = credentials->authority_pem,
+					 .server_uri = credentials->server_uri,
+					 .chain_pem = credentials->chain_pem,
+					 .key_pem = credentials->key_pem};
+	params->host = uplink->host;
+	params->port = uplink->params.port;
+	params->tls = &tls;
 	return net_dial(uplink->params.loop, params, error);
 }
 
 bool uplink_remote(const struct uplink *uplink)
 {
-	return !uplink->socket_path[0];
+	return uplink->host[0];
 }
 
 static void dial(void *arg)
 {
 	struct uplink *uplink = arg;
 	struct error error = {0};
+	if (uplink_remote(uplink) && uplink->params.credentials->not_after_ms <= clock_wall_ms()) {
+		end(uplink, STATUS_UNAUTHENTICATED,
+		    "its certificate has expired: it was away from its server for too long");
+		return;
+	}
+	uplink->fault[0] = 0;
 	struct net_dial_params params = {
 		.path = "/node",
 		.subprotocol = "exogpu.node.v1",
@@ -304,6 +436,7 @@ static void dial(void *arg)
 	};
 	if (uplink_dial(uplink, &params, &error)) {
 		log_debug("node", "dialling the server: %s", error.message);
+		snprintf(uplink->fault, sizeof uplink->fault, "%s", NET_NOTHING_ANSWERS);
 		closed(uplink, NULL, 1006);
 	}
 }
@@ -311,7 +444,7 @@ static void dial(void *arg)
 enum status uplink_create(struct uplink **out, const struct uplink_params *params, struct error *error)
 {
 	*out = NULL;
-	if (strlen(params->socket_path) > LIMIT_SOCKET_PATH_BYTES) {
+	if (params->socket_path && strlen(params->socket_path) > LIMIT_SOCKET_PATH_BYTES) {
 		error_hint(error, "use a data directory with a shorter path");
 		return error_set(error, STATUS_INVALID_PARAMS, "the server's socket path is over %d bytes",
 				 LIMIT_SOCKET_PATH_BYTES);
@@ -321,7 +454,10 @@ enum status uplink_create(struct uplink **out, const struct uplink_params *param
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the connection to the server");
 	uplink->params = *params;
 	uplink->lease = (struct lease){.loop = params->loop, .changed = params->fenced, .arg = params->arg};
-	snprintf(uplink->socket_path, sizeof(uplink->socket_path), "%s", params->socket_path);
+	snprintf(uplink->socket_path, sizeof(uplink->socket_path), "%s",
+		 params->socket_path ? params->socket_path : "");
+	snprintf(uplink->host, sizeof(uplink->host), "%s", params->socket_path ? "" : params->host);
+	snprintf(uplink->node_id, sizeof(uplink->node_id), "%s", params->node_id ? params->node_id : "");
 	uplink->redial_ms = REDIAL_FIRST_MS;
 	uplink->lost_at_ms = clock_steady_ms();
 	uplink->parent = getppid();
@@ -336,7 +472,7 @@ void uplink_close(struct uplink *uplink)
 	if (uplink->conn)
 		net_conn_close(uplink->conn, CLOSE_SHUTDOWN, "the node stops");
 	else
-		end(uplink, "told to stop");
+		end(uplink, STATUS_OK, "told to stop");
 }
 
 void uplink_destroy(struct uplink **uplink)
@@ -346,6 +482,8 @@ void uplink_destroy(struct uplink **uplink)
 	(*uplink)->ended = true;
 	net_timer_stop((*uplink)->params.loop, &(*uplink)->redial);
 	net_timer_stop((*uplink)->params.loop, &(*uplink)->send);
+	net_timer_stop((*uplink)->params.loop, &(*uplink)->renewal);
+	credentials_request_finish(&(*uplink)->renewing);
 	lease_end(&(*uplink)->lease);
 	free(*uplink);
 	*uplink = NULL;

@@ -1,14 +1,18 @@
 /* The node's connection to its server: dial, register, report, answer; and dial again when it breaks.
  *
- * The server's data directory has a Unix socket; the node dials it, so the server never has to find a node. After a
- * break it dials again with a pause that doubles from 0.1 s to 2 s; when the server stays away for 30 s, or says that
- * it stops, the node is told to end. Nothing is queued while there is no server: what counts is sent anew on
+ * A server on this machine has a Unix socket in its data directory; one on another is dialled by TLS, with the node's
+ * certificate. The node dials, so the server never has to find a node. After a break it dials again with a pause that
+ * doubles from 0.1 s to 2 s. When the server of this machine stays away for 30 s, or says that it stops, the node is
+ * told to end. One on another machine is waited for without end, with pauses of up to 15 s, and of 60 s while what
+ * answers there is not to be trusted; there the node ends when the cluster has removed it. Its certificate is renewed
+ * at two thirds of its life. Nothing is queued while there is no server: what counts is sent anew on
  * connecting. A node that has not met its server yet waits for it, and says so every 30 s; one whose parent has ended
  * gives up after the first 30 s, since that was the server that started it. Thread: the loop's. */
 #pragma once
 #include "common/json/json.h"
 #include "common/net/ws.h"
 #include "common/wire/contract.h"
+#include "engine/node/credentials.h"
 
 struct uplink;
 
@@ -24,14 +28,21 @@ struct uplink_call {
 struct uplink_params {
 	struct net_loop *loop;
 	const struct contract *contract;    // CONTRACT_NODE
-	const char *socket_path;            // copied
+	const char *socket_path;            // of a server on this machine, copied; or
+	const char *host;                   // of one on another, with
+	int port;                           //
+	struct credentials *credentials;    // who this node is to it
+	const char *node_id;                // by its certificate
+	int64_t renew_after_ms;             // of a certificate's life, for tests; 0: two thirds
 	struct json *(*record)(void *arg);  // NodeRecord, made anew
 	struct json *(*devices)(void *arg); // array of ReportedDevice
 	void (*watched)(void *arg, bool watched);
 	void (*serve)(void *arg, struct uplink_call *call); // takes the call
 	void (*lost)(void *arg);                            // a connection to the server ended
 	void (*fenced)(void *arg, bool fenced);             // the lease ran out, or goes on; see lease.h
-	void (*gone)(void *arg, const char *why);           // the server stopped, refused the node, or stayed away
+	// The server stopped or stayed away (STATUS_OK), or does not take this node: STATUS_FORBIDDEN once it was
+	// removed from the cluster, STATUS_CONFLICT while another speaks for it, STATUS_UNAVAILABLE otherwise.
+	void (*gone)(void *arg, enum status status, const char *why);
 	void *arg;
 };
 

@@ -1,0 +1,458 @@
+/* See join.h. The calls of this node are join.request (1) and join.reveal (2); a connection that breaks begins anew. */
+#include "engine/node/join.h"
+
+#include "common/base/clock.h"
+#include "common/base/limits.h"
+#include "common/base/log.h"
+#include "common/base/ticket_text.h"
+#include "common/net/pairing.h"
+#include "common/net/ws.h"
+#include "common/wire/message.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+	PROTOCOL = 1,
+	CALL_REQUEST = 1,
+	CALL_REVEAL = 2,
+	PAUSE_FIRST_MS = 2000, // each attempt shows a new code: not many, and slowly
+	PAUSE_LAST_MS = 30000,
+	NOTICE_MS = 30000,
+	CLOSE_DONE = 1000,
+	CLOSE_WRONG = 1002,
+};
+
+struct join {
+	struct join_params params;
+	struct ticket_parts ticket;
+	struct credentials_request request;
+	struct net_conn *conn; // NULL while there is none
+	struct net_timer again, notice;
+	int64_t pause_ms, waiting_ms; // waiting_ms: steady clock, since when a person is waited for; 0: nobody is
+	uint8_t authority_sha256[NET_SHA256_BYTES], nonce[PAIRING_NONCE_BYTES];
+	char code[PAIRING_CODE_BYTES];
+	struct net_watch *terminal; // where the person answers; NULL: nobody is asked
+	bool agreed;                // that the digits are the same
+	struct json *grant;         // that has come; it waits for that word
+	char fault[256];            // of the last attempt
+	bool unreachable_said, ended;
+	enum status status;
+	struct error error;
+};
+
+static void dial(void *arg);
+
+// ---- the end ----
+
+static void end(struct join *join, enum status status)
+{
+	if (join->ended)
+		return;
+	join->ended = true;
+	join->status = status;
+	if (join->conn)
+		net_conn_close(join->conn, CLOSE_DONE, "");
+	net_loop_stop(join->params.loop);
+}
+
+// Failed for good: *error says why.
+static void fail(struct join *join, const struct error *error)
+{
+	if (!join->ended)
+		join->error = *error;
+	end(join, error->status);
+}
+
+static void take_grant(struct join *join)
+{
+	struct error error = {0};
+	char address[CREDENTIALS_ADDRESS_BYTES];
+	snprintf(address, sizeof address, strchr(join->params.host, ':') ? "[%s]:%d" : "%s:%d", join->params.host,
+		 join->params.port);
+	const struct credentials_grant grant = {.certificate = json_get_string(join->grant, "certificate", ""),
+						.authority = json_get_string(join->grant, "authority", ""),
+						.server_uri = json_get_string(join->grant, "server_uri", ""),
+						.address = address,
+						.node_id = join->params.node_id,
+						.authority_sha256 = join->authority_sha256,
+						.key_pem = join->request.key_pem};
+	if (credentials_take(join->params.credentials, &grant, &error)) {
+		fail(join, &error);
+		return;
+	}
+	log_info("node", "joined the cluster at %s", address);
+	end(join, STATUS_OK);
+}
+
+// ---- six digits ----
+
+static void print_large(const char *code)
+{
+	static const char rows[3][10][4] = {
+		{" _ ", "   ", " _ ", " _ ", "   ", " _ ", " _ ", " _ ", " _ ", " _ "},
+		{"| |", "  |", " _|", " _|", "|_|", "|_ ", "|_ ", "  |", "|_|", "|_|"},
+		{"|_|", "  |", "|_ ", " _|", "  |", " _|", "|_|", "  |", "|_|", " _|"},
+	};
+	fprintf(stderr, "\n");
+	for (int row = 0; row < 3; row++) {
+		fprintf(stderr, "    ");
+		for (int i = 0; i < 6; i++)
+			fprintf(stderr, "%s%s", rows[row][code[i] - '0'], i == 2 ? "     " : "  ");
+		fprintf(stderr, "\n");
+	}
+	fprintf(stderr, "\n    %.3s %.3s\n\n", code, code + 3);
+}
+
+static void answered_here(void *arg, int fd)
+{
+	struct join *join = arg;
+	struct error error = {0};
+	char line[64];
+	ssize_t length = read(fd, line, sizeof line - 1);
+	line[length > 0 ? length : 0] = 0;
+	net_watch_destroy(&join->terminal);
+	if (line[0] != 'y' && line[0] != 'Y') {
+		error_set(&error, STATUS_FORBIDDEN, "the digits are not the same: this node has not joined");
+		error_hint(&error, "somebody may stand between this node and the server; turn it away at the dashboard "
+				   "and join with a ticket");
+		fail(join, &error);
+		return;
+	}
+	join->agreed = true;
+	if (join->grant)
+		take_grant(join);
+	else
+		fprintf(stderr, "Now let this node in at the dashboard, or with: exogpu nodes approve %s\n",
+			join->params.node_id);
+}
+
+static const struct net_watch_events terminal_events = {.readable = answered_here};
+
+static void show_code(struct join *join)
+{
+	struct error error = {0};
+	if (join->params.accept_code) {
+		log_info("node", "the server's dashboard must show %.3s %.3s for this node (%s): let it in only then",
+			 join->code, join->code + 3, join->params.node_id);
+		join->agreed = true;
+		return;
+	}
+	print_large(join->code);
+	fprintf(stderr, "Does the dashboard (or: exogpu nodes, where the server runs) show the same six digits for\n"
+			"this node? [y/N] ");
+	fflush(stderr);
+	int fd = dup(STDIN_FILENO);
+	if (fd < 0 || net_watch_create(&join->terminal, join->params.loop, fd, &terminal_events, join, &error)) {
+		error_set(&error, STATUS_UNAVAILABLE, "the terminal cannot be read");
+		if (fd >= 0)
+			close(fd);
+		fail(join, &error);
+	}
+}
+
+static void still_waiting(void *arg)
+{
+	struct join *join = arg;
+	int64_t now_ms = clock_steady_ms();
+	log_info("node", "waiting to be let in, for %lld s until now and %d s at most",
+		 (long long)(now_ms - join->waiting_ms) / 1000, LIMIT_JOIN_MS / 1000);
+	net_timer_start(join->params.loop, &join->notice, NOTICE_MS, still_waiting, join);
+}
+
+// ---- messages ----
+
+static void send_call(struct join *join, int number, const char *method, struct json *params)
+{
+	struct buffer head;
+	struct json *id = json_new_integer(number);
+	buffer_init(&head, LIMIT_LOGIN_BYTES);
+	if (message_print_call(&head, id, method, params) ||
+	    net_conn_send_text(join->conn, buffer_text(&head), head.length)) {
+		struct error error = {0};
+		error_set(&error, STATUS_INTERNAL, "%s could not be sent", method);
+		fail(join, &error);
+	}
+	json_destroy(&id);
+	buffer_finish(&head);
+}
+
+static void answer_server(struct join *join, const struct json *id)
+{
+	struct buffer head;
+	buffer_init(&head, LIMIT_LOGIN_BYTES);
+	if (id && !message_print_result(&head, id, json_new_object()))
+		net_conn_send_text(join->conn, buffer_text(&head), head.length);
+	buffer_finish(&head);
+}
+
+// Little is said to a stranger, in little space: what the node has to offer follows when it has joined.
+static struct json *small_record(struct join *join)
+{
+	static const char *const later[] = {"addresses", "backends", "libraries", "capabilities"};
+	struct json *record = join->params.record(join->params.arg);
+	for (size_t i = 0; i < sizeof later / sizeof *later; i++)
+		json_set(record, later[i], json_new_array());
+	return record;
+}
+
+static void opened(void *user, struct net_conn *conn)
+{
+	struct join *join = user;
+	struct error error = {0};
+	const uint8_t *sha256 = NULL;
+	char commitment[PAIRING_HEX_BYTES];
+	uint8_t digest[NET_SHA256_BYTES];
+	join->conn = conn;
+	join->fault[0] = 0;
+	net_conn_trust(conn); // it is as large as a grant at most, and checked against the contract
+	if (!net_conn_authority(conn, &sha256) || !sha256 || pairing_nonce(join->nonce)) {
+		error_set(&error, STATUS_UNAVAILABLE,
+			  "the server's authority is not known, or the system gives no "
+			  "random bytes");
+		fail(join, &error);
+		return;
+	}
+	memcpy(join->authority_sha256, sha256, sizeof join->authority_sha256);
+	struct json *params = json_new_object();
+	json_set_integer(params, "protocol", PROTOCOL);
+	json_set(params, "node", small_record(join));
+	json_set_string(params, "request", join->request.pem);
+	if (join->params.ticket) {
+		json_set_string(params, "ticket", join->params.ticket);
+	} else {
+		pairing_commit(join->nonce, digest);
+		pairing_print(digest, commitment);
+		json_set_string(params, "commitment", commitment);
+	}
+	send_call(join, CALL_REQUEST, "join.request", params);
+}
+
+static void refused(struct join *join, const struct message *message)
+{
+	struct error error = {0};
+	message_read_error(message, &error);
+	if (error.status == STATUS_RATE_LIMITED || error.status == STATUS_UNAVAILABLE) {
+		log_warning("node", "the server cannot take this node now: %s; trying again", error.message);
+		join->pause_ms = PAUSE_LAST_MS;
+		net_conn_close(join->conn, CLOSE_DONE, "");
+		return;
+	}
+	struct error said = {0};
+	error_set(&said, error.status ? error.status : STATUS_UNAVAILABLE, "the server does not let this node in: %s",
+		  error.message);
+	error_hint(&said, "%s", error.hint);
+	fail(join, &said);
+}
+
+static void requested(struct join *join, const struct json *result)
+{
+	uint8_t server_nonce[PAIRING_NONCE_BYTES];
+	char nonce[PAIRING_HEX_BYTES];
+	const struct json *grant = json_get(result, "grant");
+	if (grant && join->params.ticket) {
+		join->grant = json_copy(grant);
+		take_grant(join);
+		return;
+	}
+	if (grant || join->params.ticket || !pairing_read(json_get_string(result, "nonce", ""), server_nonce)) {
+		net_conn_close(join->conn, CLOSE_WRONG, "not what was asked for");
+		return;
+	}
+	pairing_code(&(struct pairing){.authority_sha256 = join->authority_sha256,
+				       .key = join->request.spki,
+				       .key_bytes = join->request.spki_bytes,
+				       .node_nonce = join->nonce,
+				       .server_nonce = server_nonce},
+		     join->code);
+	struct json *params = json_new_object();
+	pairing_print(join->nonce, nonce);
+	json_set_string(params, "nonce", nonce);
+	send_call(join, CALL_REVEAL, "join.reveal", params);
+}
+
+static void revealed(struct join *join)
+{
+	if (!join->code[0] || join->waiting_ms)
+		return;
+	join->waiting_ms = clock_steady_ms();
+	net_timer_start(join->params.loop, &join->notice, NOTICE_MS, still_waiting, join);
+	show_code(join);
+}
+
+static void decided(struct join *join, const struct json *params)
+{
+	struct error error = {0};
+	const struct json *grant = json_get(params, "grant");
+	if (!json_get_bool(params, "approved", false)) {
+		const char *reason = json_get_string(params, "reason", "");
+		error_set(&error, STATUS_FORBIDDEN, "this node was not let in: %s",
+			  reason[0] ? reason : "no reason given");
+		error_hint(&error, "ask again, or join with a ticket: exogpu ticket create, where the server runs");
+		fail(join, &error);
+	} else if (!grant || !join->waiting_ms || join->grant) {
+		net_conn_close(join->conn, CLOSE_WRONG, "not what was asked for");
+	} else {
+		join->grant = json_copy(grant);
+		net_timer_stop(join->params.loop, &join->notice);
+		if (join->agreed)
+			take_grant(join);
+		else
+			fprintf(stderr,
+				"\nThe server has let this node in. Are the digits above the same there? [y/N] ");
+	}
+}
+
+static void received(void *user, struct net_conn *conn, const uint8_t *bytes, size_t length, bool binary)
+{
+	struct join *join = user;
+	struct message message = {0};
+	struct error error = {0};
+	int64_t id = 0;
+	if (join->ended)
+		return;
+	enum status status = binary ? message_decode(&message, bytes, length, &error)
+				    : message_decode_text(&message, (const char *)bytes, length, &error);
+	const bool call = message.kind == MESSAGE_REQUEST || message.kind == MESSAGE_NOTIFICATION;
+	if (!status && !call && message.kind == MESSAGE_RESULT)
+		json_integer(message.id, &id);
+	const char *name = call ? message.method : id == CALL_REQUEST ? "join.request" : "join.reveal";
+	const struct contract_method *method = status ? NULL : contract_find(join->params.contract, name);
+	if (!status && message.kind == MESSAGE_ERROR)
+		refused(join, &message);
+	else if (!method || (call && strcmp(method->name, "join.decided") != 0))
+		net_conn_close(conn, CLOSE_WRONG, "not what was asked for");
+	else if (call ? contract_check_params(join->params.contract, method, message.params, &error)
+		      : contract_check_result(join->params.contract, method, message.result, &error))
+		net_conn_close(conn, CLOSE_WRONG, "breaks the contract");
+	else if (call) {
+		answer_server(join, message.id);
+		decided(join, message.params);
+	} else if (id == CALL_REQUEST) {
+		requested(join, message.result);
+	} else {
+		revealed(join);
+	}
+	message_finish(&message);
+}
+
+// ---- the connection ----
+
+static void failed(void *user, const char *fault)
+{
+	struct join *join = user;
+	snprintf(join->fault, sizeof join->fault, "%s", fault);
+}
+
+// What the handshake found is not going to change; a server that is not there may come.
+static void cannot_trust(struct join *join)
+{
+	struct error error = {0};
+	error_set(&error, STATUS_FORBIDDEN, "%s:%d cannot be joined: %s", join->params.host, join->params.port,
+		  join->fault);
+	if (join->params.ticket)
+		error_hint(&error,
+			   "the ticket is for another server, or somebody stands between; make one there: exogpu "
+			   "ticket create");
+	else
+		error_hint(&error, "is it an exogpu server that listens to other machines (exogpu serve --lan)?");
+	fail(join, &error);
+}
+
+static void closed(void *user, struct net_conn *conn, int code)
+{
+	struct join *join = user;
+	const bool answered = conn != NULL, unreachable = !strcmp(join->fault, NET_NOTHING_ANSWERS);
+	join->conn = NULL;
+	net_timer_stop(join->params.loop, &join->notice);
+	net_watch_destroy(&join->terminal);
+	json_destroy(&join->grant);
+	join->agreed = false;
+	join->code[0] = 0;
+	if (join->ended)
+		return;
+	if (!answered && join->fault[0] && !unreachable) {
+		cannot_trust(join);
+		return;
+	}
+	if (join->waiting_ms)
+		fprintf(stderr, "\n");
+	if (answered)
+		log_warning("node", "the server closed the connection before this node had joined (%d): asking again",
+			    code);
+	else if (!join->unreachable_said)
+		log_info("node", "no server answers at %s:%d yet: waiting for it", join->params.host,
+			 join->params.port);
+	join->unreachable_said = !answered;
+	join->waiting_ms = 0;
+	net_timer_start(join->params.loop, &join->again, join->pause_ms, dial, join);
+	join->pause_ms = 2 * join->pause_ms < PAUSE_LAST_MS ? 2 * join->pause_ms : PAUSE_LAST_MS;
+}
+
+static const struct net_handler handler = {.opened = opened, .message = received, .failed = failed, .closed = closed};
+
+static void dial(void *arg)
+{
+	struct join *join = arg;
+	struct error error = {0};
+	const struct net_dial_tls tls = {.authority_sha256 = join->params.ticket ? join->ticket.authority_sha256 : NULL,
+					 .any_authority = !join->params.ticket,
+					 .server_uri = "exogpu:server:"};
+	struct net_dial_params params = {
+		.host = join->params.host,
+		.port = join->params.port,
+		.path = "/node",
+		.subprotocol = "exogpu.node.v1",
+		.tls = &tls,
+		.ping_s = LIMIT_NODE_PING_S,
+		.silence_s = LIMIT_NODE_SILENCE_S,
+		.handler = &handler,
+		.user = join,
+	};
+	if (net_dial(join->params.loop, &params, &error)) {
+		snprintf(join->fault, sizeof join->fault, "%s", NET_NOTHING_ANSWERS);
+		closed(join, NULL, 1006);
+	}
+}
+
+static enum status check_params(struct join *join, struct error *error)
+{
+	if (join->params.ticket)
+		return ticket_text_parse(join->params.ticket, &join->ticket, error);
+	if (join->params.accept_code || (isatty(STDIN_FILENO) && isatty(STDERR_FILENO)))
+		return STATUS_OK;
+	error_set(error, STATUS_INVALID_PARAMS,
+		  "without a ticket somebody must compare six digits, and there is no terminal here");
+	error_hint(error,
+		   "join with --ticket; or add --accept-code, and let the node in only if the dashboard shows the "
+		   "digits that stand in this log");
+	return STATUS_INVALID_PARAMS;
+}
+
+enum status join_run(const struct join_params *params, struct error *error)
+{
+	struct join join = {.params = *params, .pause_ms = PAUSE_FIRST_MS};
+	enum status status = check_params(&join, error);
+	if (!status)
+		status = credentials_ask(params->credentials, true, &join.request, error);
+	if (status)
+		return status;
+	log_info("node", "asking %s:%d to be let in as node %s", params->host, params->port, params->node_id);
+	net_timer_start(params->loop, &join.again, 0, dial, &join);
+	net_loop_run(params->loop);
+	const bool done = join.ended;
+	join.ended = true;
+	net_close_all(params->loop, CLOSE_DONE); // `closed` is told now, while there is somebody to tell
+	net_timer_stop(params->loop, &join.again);
+	net_timer_stop(params->loop, &join.notice);
+	net_watch_destroy(&join.terminal);
+	json_destroy(&join.grant);
+	credentials_request_finish(&join.request);
+	if (!done && *params->stopping)
+		return STATUS_CONFLICT;
+	if (join.status)
+		*error = join.error;
+	return join.status;
+}
