@@ -95,8 +95,8 @@ void store_minutes_destroy(struct store_minutes **job);
 void *store_writer_main(void *argument);
 void *store_reader_main(void *argument);
 
-// Store thread. The head that was committed: others see it from now on.
-void store_show_head(struct store *store, const struct journal_head *head);
+// Store thread. A transaction that added to the log was committed: others see its head from now on.
+void store_show_head(struct store *store);
 // A batch that was committed or failed, to the loop; it is freed there.
 void store_post_batch(struct store *store, struct store_batch *batch);
 // The keeper looks for segments to archive.

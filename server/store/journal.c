@@ -121,8 +121,9 @@ static enum status put_checkpoint(struct journal *journal, struct error *error)
 	return status;
 }
 
-static enum status sign(struct journal *journal, struct journal_head *head, struct error *error)
+static enum status sign(struct journal *journal, struct error *error)
 {
+	struct journal_head *head = &journal->head;
 	*head = (struct journal_head){
 		.checkpoint.size = journal->open.tree.size,
 		.key = journal->signer.key,
@@ -143,11 +144,11 @@ static enum status sign(struct journal *journal, struct journal_head *head, stru
 	return STATUS_OK;
 }
 
-enum status journal_seal(struct journal *journal, struct journal_head *head, struct error *error)
+enum status journal_seal(struct journal *journal, struct error *error)
 {
 	if (!journal_grew(journal))
 		return STATUS_OK;
-	enum status status = sign(journal, head, error);
+	enum status status = sign(journal, error);
 	return status ? status : put_checkpoint(journal, error);
 }
 
@@ -317,7 +318,6 @@ static enum status query(struct journal *journal, const char *sql, sqlite3_stmt 
 static enum status begin_log(struct journal *journal, struct error *error)
 {
 	char origin[NOTE_NAME_BYTES];
-	struct journal_head head;
 	sqlite3_stmt *row = NULL;
 	enum status status = query(journal, "SELECT 1 FROM audit LIMIT 1", &row, error);
 	sqlite3_finalize(row);
@@ -334,7 +334,7 @@ static enum status begin_log(struct journal *journal, struct error *error)
 	if (!status)
 		status = put_segment(journal, "", error);
 	if (!status)
-		status = sign(journal, &head, error);
+		status = sign(journal, error);
 	if (!status)
 		status = put_checkpoint(journal, error);
 	if (!status)
@@ -391,6 +391,14 @@ static enum status load_tree(struct journal *journal, struct error *error)
 		    head.size == (uint64_t)sqlite3_column_int64(row, 0) &&
 		    note_check(note, &journal->signer.key, NULL) && (head.size > journal->first || !journal->segment);
 	journal->done.bytes = sqlite3_column_int64(row, 2);
+	if (good) {
+		journal->head = (struct journal_head){.checkpoint = head,
+						      .key = journal->signer.key,
+						      .first_key = journal->first_key,
+						      .segment = journal->segment};
+		good = (size_t)snprintf(journal->head.note, sizeof journal->head.note, "%s", note) <
+		       sizeof journal->head.note;
+	}
 	sqlite3_finalize(row);
 	if (!good)
 		return unfit(error, "has a newest head that its key did not sign");
@@ -409,7 +417,6 @@ static enum status load_tree(struct journal *journal, struct error *error)
 static enum status sign_tail(struct journal *journal, struct error *error)
 {
 	sqlite3_stmt *rows = NULL;
-	struct journal_head head;
 	struct journal_entry entry;
 	struct tree_hash leaf;
 	int code = SQLITE_OK;
@@ -432,7 +439,7 @@ static enum status sign_tail(struct journal *journal, struct error *error)
 		status = database_fault(journal->db, code, error);
 	sqlite3_finalize(rows);
 	if (!status)
-		status = journal_seal(journal, &head, error);
+		status = journal_seal(journal, error);
 	if (!status)
 		status = database_run(journal->db, "COMMIT", error);
 	if (status && !sqlite3_get_autocommit(journal->db))

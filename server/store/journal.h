@@ -37,6 +37,7 @@ struct journal {
 	int64_t began_ms;
 	struct journal_state open, done; // in the open transaction; as committed
 	uint64_t signed_size;            // of the newest checkpoint in the database
+	struct journal_head head;        // what was sealed last
 	struct audit_tree source;
 	sqlite3_stmt *put_node, *put_checkpoint, *drop_checkpoint;
 	struct buffer bytes, note; // scratch
@@ -54,8 +55,8 @@ void journal_begin(struct journal *journal); // a transaction: from what was com
 // Give the next entry its number and leaf, and the tree its node. Errors: database_fault's; the caller rolls back.
 enum status journal_add(struct journal *journal, struct journal_entry *entry, struct tree_hash *leaf,
 			struct error *error);
-// Sign what the transaction added, if anything. The new head is in *head.
-enum status journal_seal(struct journal *journal, struct journal_head *head, struct error *error);
+// Sign what the transaction added, if anything: journal->head.
+enum status journal_seal(struct journal *journal, struct error *error);
 void journal_committed(struct journal *journal);
 // Whether anything was added since journal_begin.
 bool journal_grew(const struct journal *journal);

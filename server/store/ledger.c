@@ -295,14 +295,16 @@ static void check_chain(struct feed *feed, const struct segment *segment)
 
 static enum status feed_segment(struct feed *feed, const struct segment *segment, struct error *error)
 {
-	enum status status = feed_checkpoints(feed, segment->first, error);
+	enum status status = segment->number ? feed_checkpoints(feed, segment->first, error) : STATUS_OK;
 	if (status)
 		return status;
 	check_chain(feed, segment);
 	if (segment->archived && !segment->last && segment->end > segment->first)
 		return feed_archive(feed, segment, error);
 	feed_segment_row(feed, segment);
-	return feed_rows(feed, segment, error);
+	if (!segment->number) // the head of the empty log
+		status = feed_checkpoints(feed, segment->first, error);
+	return status ? status : feed_rows(feed, segment, error);
 }
 
 static enum status feed_segments(struct feed *feed, struct error *error)

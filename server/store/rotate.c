@@ -35,7 +35,6 @@ static enum status make_entry(struct store_batch **batch, uint64_t segment)
 static enum status commit_next(struct store *store, struct journal_next *next, struct store_batch *batch,
 			       struct error *error)
 {
-	struct journal_head head;
 	journal_begin(&store->journal);
 	enum status status = batch_step(store->state, store->statements[BATCH_BEGIN], error);
 	if (!status)
@@ -43,13 +42,13 @@ static enum status commit_next(struct store *store, struct journal_next *next, s
 	if (!status)
 		status = batch_run(batch, store->state, store->statements, &store->journal, error);
 	if (!status)
-		status = journal_seal(&store->journal, &head, error);
+		status = journal_seal(&store->journal, error);
 	if (!status)
 		status = batch_step(store->state, store->statements[BATCH_COMMIT], error);
 	if (status && !sqlite3_get_autocommit(store->state))
 		batch_step(store->state, store->statements[BATCH_ROLLBACK], NULL);
 	if (!status)
-		store_show_head(store, &head);
+		store_show_head(store);
 	return status;
 }
 

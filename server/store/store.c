@@ -85,6 +85,7 @@ static enum status open_state(struct store *store, struct error *error)
 		status = batch_prepare(store->state, store->statements, error);
 	if (!status)
 		status = journal_open(&store->journal, store->state, store->directory, error);
+	store->head = store->journal.head;
 	if (!status)
 		status = database_open(&store->loading, &(struct database_params){.path = path, .read_only = true},
 				       error);

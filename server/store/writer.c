@@ -46,11 +46,11 @@ void store_post_batch(struct store *store, struct store_batch *batch)
 	store_post(store, &batch->outcome);
 }
 
-void store_show_head(struct store *store, const struct journal_head *head)
+void store_show_head(struct store *store)
 {
 	journal_committed(&store->journal);
 	pthread_mutex_lock(&store->lock);
-	store->head = *head;
+	store->head = store->journal.head;
 	pthread_mutex_unlock(&store->lock);
 }
 
@@ -80,7 +80,6 @@ static bool run_in_savepoint(struct store *store, struct store_batch *batch)
 
 static enum status run_transaction(struct store *store, struct store_batch **group, size_t count, struct error *error)
 {
-	struct journal_head head;
 	journal_begin(&store->journal);
 	enum status status = batch_step(store->state, store->statements[BATCH_BEGIN], error);
 	for (size_t i = 0; i < count && !status; i++)
@@ -89,13 +88,13 @@ static enum status run_transaction(struct store *store, struct store_batch **gro
 			*error = group[i]->error;
 		}
 	if (!status)
-		status = journal_seal(&store->journal, &head, error);
+		status = journal_seal(&store->journal, error);
 	if (!status)
 		status = batch_step(store->state, store->statements[BATCH_COMMIT], error);
 	if (status && !transaction_lost(store))
 		batch_step(store->state, store->statements[BATCH_ROLLBACK], NULL);
 	if (!status && journal_grew(&store->journal))
-		store_show_head(store, &head);
+		store_show_head(store);
 	return status;
 }
 
