@@ -49,13 +49,13 @@ static bool makes(const struct api_call *call)
 // The session may be over by now.
 static void written(void *context, enum status status, const struct error *error)
 {
+	(void)error; // names files of the server's: the log has it
 	struct api_call *call = context;
 	struct error fault = {0};
 	struct json *result = call->kept;
 	call->kept = NULL;
 	if (status && makes(call)) {
-		error_set(&fault, STATUS_UNAVAILABLE, "undone, since the audit log cannot be written: %.300s",
-			  error->message);
+		error_set(&fault, STATUS_UNAVAILABLE, "undone, since the audit log cannot be written");
 		tenancy_undo(call->api->params.tenants, call->about.target);
 	} else if (status) {
 		const struct audit_tally again = {.by = &call->client->actor,
@@ -65,13 +65,13 @@ static void written(void *context, enum status status, const struct error *error
 						  .device_id = call->about.device_id,
 						  .bytes = call->about.bytes};
 		audit_count(call->api->params.audit, &again);
-		error_set(&fault, STATUS_UNAVAILABLE, "done, but the audit log cannot be written: %.300s",
-			  error->message);
+		error_set(&fault, STATUS_UNAVAILABLE,
+			  "it is done, but the audit log cannot be written; it is told there later");
 	}
-	if (status && error->hint[0])
-		error_hint(&fault, "%s", error->hint);
-	if (status)
+	if (status) {
+		error_hint(&fault, "the server's operator must see to the disk");
 		json_destroy(&result);
+	}
 	api_finish(call, status ? STATUS_UNAVAILABLE : STATUS_OK, result, &fault);
 }
 

@@ -108,9 +108,11 @@ static void failed(struct audit *audit, const struct error *why)
 	audit->failing = true;
 	audit->failing_ns = clock_steady_ns();
 	audit->fault = (struct error){0};
-	error_set(&audit->fault, STATUS_UNAVAILABLE, "the audit log cannot be written: %.300s", why->message);
-	error_hint(&audit->fault, "%s", why->hint[0] ? why->hint : "see to the disk of the data directory");
-	log_error("audit", "nothing that is audited happens from now on: %s", audit->fault.message);
+	error_set(&audit->fault, STATUS_UNAVAILABLE,
+		  "the audit log cannot be written, and nothing that it must tell of is done");
+	error_hint(&audit->fault, "the server's operator must see to the disk; then it goes on by itself");
+	log_error("audit", "the audit log cannot be written, and nothing that it must tell of is done: %s; %s",
+		  why->message, why->hint);
 	net_timer_start(audit->params.loop, &audit->try_again, RETRY_MS, try_again, audit);
 }
 
@@ -545,8 +547,7 @@ void audit_destroy(struct audit **pointer)
 	*pointer = NULL;
 	write_everything(audit); // the store commits what waits, and tells nobody
 	if (audit->tallies || audit->untold)
-		log_error("audit", "what happened in the last %d s is not in the audit log: %s", LIMIT_TALLY_MS / 1000,
-			  audit->fault.message);
+		log_error("audit", "what was counted last is not in the audit log, which cannot be written");
 	store_listen_audit(audit->params.store, NULL, NULL);
 	net_timer_stop(audit->params.loop, &audit->write_soon);
 	net_timer_stop(audit->params.loop, &audit->try_again);

@@ -279,6 +279,77 @@ static void memory_is_passed_on_at_most_as_it_is_held(void **state)
 	close_world(&world);
 }
 
+static void limits_are_passed_on_at_most_as_they_hold(void **state)
+{
+	struct world world;
+	char text[TOKEN_TEXT_BYTES];
+	struct error error = {.status = STATUS_OK};
+	open_world(&world, *state);
+	struct token *parent = make(
+		&world,
+		&(struct token_create_params){
+			.name = "parent", .scopes = SCOPE_ADMIN, .calls_per_s = 10, .max_sessions = 3},
+		text);
+	struct token_create_params params = {.name = "child", .scopes = SCOPE_ADMIN, .parent = parent};
+	struct token *child = make(&world, &params, text);
+	assert_true(child->calls_per_s == 10); // unless it is said
+	assert_int_equal(child->max_sessions, 3);
+	params.calls_per_s = 10.5;
+	assert_int_equal(tokens_make(world.tokens, &params, text, was_made, NULL, &error), STATUS_FORBIDDEN);
+	assert_non_null(strstr(error.message, "calls_per_s"));
+	error = (struct error){0};
+	params.calls_per_s = 0;
+	params.max_sessions = 4;
+	assert_int_equal(tokens_make(world.tokens, &params, text, was_made, NULL, &error), STATUS_FORBIDDEN);
+	assert_non_null(strstr(error.message, "max_sessions"));
+	// What the child calls, the parent cannot any more: two tokens are not twice the calls. Also after a start.
+	reopen(&world);
+	struct token *both[] = {(struct token *)tokens_at(world.tokens, 0), (struct token *)tokens_at(world.tokens, 1)};
+	assert_ptr_equal(both[0]->parent, both[1]);
+	int taken = 0;
+	for (int i = 0; i < 100; i++)
+		taken += !token_take_call(both[i % 2], 5000, NULL);
+	assert_int_equal(taken, 20);
+	close_world(&world);
+}
+
+static void a_line_of_tokens_ends(void **state)
+{
+	struct world world;
+	char text[TOKEN_TEXT_BYTES];
+	struct error error = {.status = STATUS_OK};
+	open_world(&world, *state);
+	struct token_create_params params = {.name = "x", .scopes = SCOPE_ADMIN};
+	for (int i = 0; i < LIMIT_TOKEN_DEPTH; i++)
+		params.parent = make(&world, &params, text);
+	assert_int_equal(tokens_make(world.tokens, &params, text, was_made, NULL, &error), STATUS_LIMIT_EXCEEDED);
+	assert_true(error.hint[0] != 0);
+	close_world(&world);
+}
+
+// With the clock set back a day what has expired would be good again.
+static void a_clock_that_went_back_is_refused(void **state)
+{
+	struct world world;
+	struct error error = {.status = STATUS_OK};
+	struct store_batch *batch;
+	open_world(&world, *state);
+	const struct store_token token = {.token_id = "0123456789",
+					  .name = "x",
+					  .scopes = 2,
+					  .created_ms = clock_wall_ms() + DAY_MS,
+					  .expires_ms = clock_wall_ms() + 2 * DAY_MS};
+	assert_int_equal(store_batch_create(&batch), STATUS_OK);
+	assert_int_equal(store_put_token(batch, &token), STATUS_OK);
+	assert_int_equal(store_commit_wait(world.store, &batch, &error), STATUS_OK);
+	tokens_destroy(&world.tokens);
+	assert_int_equal(tokens_create(&world.tokens, world.store, NULL, &error), STATUS_UNAVAILABLE);
+	assert_non_null(strstr(error.message, "clock"));
+	assert_true(error.hint[0] != 0);
+	assert_null(world.tokens);
+	close_world(&world);
+}
+
 static void revoking_ends_the_whole_tree_at_once(void **state)
 {
 	struct world world;
@@ -558,6 +629,9 @@ int main(void)
 		TEST(a_child_holds_no_more_than_its_parent),
 		TEST(bad_parameters_are_refused),
 		TEST(memory_is_passed_on_at_most_as_it_is_held),
+		TEST(limits_are_passed_on_at_most_as_they_hold),
+		TEST(a_line_of_tokens_ends),
+		TEST(a_clock_that_went_back_is_refused),
 		TEST(revoking_ends_the_whole_tree_at_once),
 		TEST(a_full_disk_denies),
 		TEST(an_expired_token_says_so),
