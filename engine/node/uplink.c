@@ -348,7 +348,8 @@ static void redial(struct uplink *uplink, int64_t now_ms)
 	const bool wrong = uplink->fault[0] && strcmp(uplink->fault, NET_NOTHING_ANSWERS) != 0;
 	const int64_t last_ms = !uplink_remote(uplink) ? REDIAL_LAST_MS : wrong ? REDIAL_WRONG_MS : REDIAL_FAR_LAST_MS;
 	say_alone(uplink, now_ms, wrong);
-	net_timer_start(uplink->params.loop, &uplink->redial, wrong ? last_ms : uplink->redial_ms, dial, uplink);
+	// Also where something wrong answered: a connection that broke in its handshake looks no different.
+	net_timer_start(uplink->params.loop, &uplink->redial, uplink->redial_ms, dial, uplink);
 	uplink->redial_ms = 2 * uplink->redial_ms < last_ms ? 2 * uplink->redial_ms : last_ms;
 }
 
