@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 enum { DEFAULT_PORT = 52415 };
 
@@ -23,7 +25,7 @@ static const struct flag flags[] = {
 	 "where to listen, [ADDRESS]:PORT with IPv6: plain HTTP on loopback, TLS anywhere else\n"
 	 "(default 127.0.0.1:52415; port 0: any free one)",
 	 offsetof(struct words, listen)},
-	{"lan", NULL, "listen for the whole network: 0.0.0.0:52415, by TLS", offsetof(struct words, lan)},
+	{"lan", NULL, "listen for the whole network: port 52415 of every address, by TLS", offsetof(struct words, lan)},
 	{"data", "DIR",
 	 "the data directory\n"
 	 "(default $EXOGPU_DATA, $XDG_DATA_HOME/exogpu, ~/.local/share/exogpu)",
@@ -127,6 +129,18 @@ static enum status check_tls(const struct options *options, struct error *error)
 	return STATUS_INVALID_PARAMS;
 }
 
+// That of IPv6 stands for those of IPv4 too, where the system has it.
+static const char *every_address(void)
+{
+	const struct sockaddr_in6 any = {.sin6_family = AF_INET6};
+	int none = 0, fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	bool both = fd >= 0 && !setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &none, sizeof none) &&
+		    !bind(fd, (const struct sockaddr *)&any, sizeof any);
+	if (fd >= 0)
+		close(fd);
+	return both ? "::" : "0.0.0.0";
+}
+
 static enum status take(struct options *options, const struct words *words, struct error *error)
 {
 	if (words->lan && words->listen)
@@ -141,7 +155,7 @@ static enum status take(struct options *options, const struct words *words, stru
 	options->tls_key = words->tls_key;
 	options->tls_names = words->tls_names;
 	if (words->lan)
-		snprintf(options->address, sizeof options->address, "0.0.0.0");
+		snprintf(options->address, sizeof options->address, "%s", every_address());
 	enum status status = words->listen ? parse_listen(options, words->listen, error) : STATUS_OK;
 	options->tls = !is_loopback(options->address);
 	if (!status)

@@ -5,6 +5,7 @@
 #include "common/net/tls_lws.h"
 
 #include <linux/sockios.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -23,6 +24,16 @@ static void copy_header(struct lws *wsi, enum lws_token_indexes token, char *out
 	out[0] = 0;
 	if (lws_hdr_total_length(wsi, token) > 0 && lws_hdr_copy(wsi, out, size, token) < 0)
 		memcpy(out, NET_TOO_LONG, sizeof NET_TOO_LONG);
+}
+
+// An IPv4 address is one, also on a socket for both.
+static void copy_peer(struct lws *wsi, char *out, size_t size)
+{
+	static const char mapped[] = "::ffff:";
+	char peer[64] = "";
+	lws_get_peer_simple(wsi, peer, sizeof peer);
+	bool ipv4 = !strncmp(peer, mapped, sizeof mapped - 1) && strchr(peer, '.');
+	snprintf(out, size, "%s", peer + (ipv4 ? sizeof mapped - 1 : 0));
 }
 
 void net_read_request(struct lws *wsi, struct net_listener *listener, struct net_request *request)
@@ -44,7 +55,7 @@ void net_read_request(struct lws *wsi, struct net_listener *listener, struct net
 	copy_header(wsi, WSI_TOKEN_HTTP_ACCEPT_ENCODING, encodings, sizeof encodings);
 	request->gzip = strstr(encodings, "gzip") != NULL;
 	if (!request->local) {
-		lws_get_peer_simple(wsi, request->peer, sizeof request->peer);
+		copy_peer(wsi, request->peer, sizeof request->peer);
 		return;
 	}
 	struct ucred peer;

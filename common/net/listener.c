@@ -106,7 +106,7 @@ static enum status bind_tcp(struct net_listener *listener, const struct net_list
 	struct addrinfo *address = NULL;
 	struct sockaddr_storage bound;
 	socklen_t length = sizeof bound;
-	int one = 1;
+	int one = 1, none = 0;
 	enum status status = STATUS_OK;
 	snprintf(port, sizeof port, "%d", params->port);
 	snprintf(where, sizeof where, strchr(params->address, ':') ? "[%s]:%d" : "%s:%d", params->address,
@@ -117,7 +117,9 @@ static enum status bind_tcp(struct net_listener *listener, const struct net_list
 		return STATUS_INVALID_PARAMS;
 	}
 	int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	// [::] is every address, of IPv4 too, whatever the system's default.
 	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) < 0 ||
+	    (address->ai_family == AF_INET6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &none, sizeof none) < 0) ||
 	    bind(fd, address->ai_addr, address->ai_addrlen) < 0 || listen(fd, BACKLOG) < 0 ||
 	    getsockname(fd, (struct sockaddr *)&bound, &length) < 0) {
 		status = explain_bind(errno, where, error);

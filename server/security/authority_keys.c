@@ -281,6 +281,8 @@ static void keep_server(const struct authority *authority, const struct identity
 		log_warning("tls", "the server's certificate is not kept: %s", error.message);
 }
 
+static const char first_start[] = "there was none";
+
 static enum status load_server(const struct authority *authority, struct identity *server, const char **fault,
 			       struct error *error)
 {
@@ -289,7 +291,7 @@ static enum status load_server(const struct authority *authority, struct identit
 	*fault = "it is damaged";
 	enum status status = read_file(authority, "server.pem", &server->chain, error);
 	if (status == STATUS_NOT_FOUND)
-		*fault = "there was none";
+		*fault = first_start;
 	if (!status)
 		status = read_file(authority, "server.key", &server->key, error);
 	if (status && status != STATUS_NOT_FOUND)
@@ -322,7 +324,8 @@ enum status authority_open_server(struct authority *authority, struct error *err
 					       error);
 	if (status)
 		return status;
-	log_info("tls", "a certificate was made for this server: %s", fault);
+	if (fault != first_start)
+		log_info("tls", "a new certificate was made for this server: %s", fault);
 	keep_server(authority, &authority->server);
 	return STATUS_OK;
 }

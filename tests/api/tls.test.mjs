@@ -217,6 +217,18 @@ describe("TLS with the cluster's authority", () => {
 		assert.deepEqual(entries.map((one) => one.target).sort(), certificates.map((one) => one.serial).sort());
 	});
 
+	test("[::] is every address, of IPv4 too, and those are written as such", async (t) => {
+		const both = await startServer({ listen: "[::]:0" });
+		const admin = await Client.login(both);
+		await admin.call("token.create", { name: "made", scopes: ["observe"] });
+		const { entries } = await admin.call("audit.list", { action: "token.create", limit: 1 });
+		assert.equal(entries[0].peer, "127.0.0.1");
+		if (Object.values(networkInterfaces()).flat().some((one) => one.address === "::1"))
+			(await shake(both, { host: "::1" })).socket.destroy();
+		else t.diagnostic("no IPv6 here: that part is left out");
+		await both.finish();
+	});
+
 	test("listening on loopback is plain, with the authority made all the same", async () => {
 		const plain = await startServer();
 		const info = await (await Client.open(plain)).call("server.info");

@@ -1,8 +1,8 @@
 /* Fuzz target: what is read of a node's request for a certificate, and of certificates that an operator gives.
  *
  * The first byte says which: r and c, the rest is its DER, which is wrapped as PEM here (base64 would keep the fuzzer
- * from what lies inside); R and C, the rest is the PEM text. A request that is accepted has a key of EC P-256, and a
- * certificate can be made of it that carries just that key. */
+ * from what lies inside); R, C and K (an operator's key), the rest is the PEM text. A request that is accepted has a
+ * key of EC P-256, and a certificate can be made of it that carries just that key. */
 #include "common/base/limits.h"
 #include "server/security/certificate.h"
 
@@ -59,12 +59,9 @@ static void read_name(void *context, const char *name)
 static void read_certificate(const char *pem, size_t length)
 {
 	X509 *certificate;
-	EVP_PKEY *key;
 	struct certificate_facts facts;
 	char uri[64];
 	unsigned names = 0;
-	if (!certificate_parse_key(&key, pem, length, NULL))
-		EVP_PKEY_free(key);
 	if (certificate_parse(&certificate, pem, length, NULL))
 		return;
 	certificate_describe(certificate, &facts);
@@ -74,6 +71,13 @@ static void read_certificate(const char *pem, size_t length)
 	certificate_uri(certificate, uri, sizeof uri);
 	require(strlen(uri) < sizeof uri);
 	X509_free(certificate);
+}
+
+static void read_key(const char *pem, size_t length)
+{
+	EVP_PKEY *key;
+	require(!certificate_parse_key(&key, pem, length, NULL) == !!key);
+	EVP_PKEY_free(key);
 }
 
 static void wrap(const char *kind, const uint8_t *der, size_t size, struct buffer *pem)
@@ -99,7 +103,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		wrap(request ? "CERTIFICATE REQUEST" : "CERTIFICATE", data + 1, size - 1, &pem);
 	else
 		buffer_append(&pem, data + 1, size - 1);
-	(request ? read_request : read_certificate)(buffer_text(&pem), pem.length);
+	(request ? read_request : which == 'K' ? read_key : read_certificate)(buffer_text(&pem), pem.length);
 	buffer_finish(&pem);
 	return 0;
 }
