@@ -57,6 +57,23 @@ test("a new device and a new node appear by event", () => {
   assert.equal(state.devices.d7.reading, null);
 });
 
+test("a node that was removed goes with its devices, though the event still tells what it was", () => {
+  const [one] = Object.values(from(loaded).nodes);
+  const { node_id } = one.record;
+  const removed = { allocations: [], freed: [], change: change({ kind: "node.removed", node_id }), node: node(node_id), device: null };
+  const state = from(loaded, event(11, "inventory", removed));
+  assert.equal(state.nodes[node_id], undefined);
+  assert.deepEqual(Object.values(state.devices).filter((entry) => entry.record.node_id === node_id), []);
+  assert.equal(state.recent[0].kind, "node.removed");
+});
+
+test("entries of the audit log are kept, the newest first, so many at most", () => {
+  let state = from(loaded);
+  for (let seq = 0; seq < 510; seq++) state = reduce(state, event(11 + seq, "audit", { seq }));
+  assert.equal(state.audit.length, 500);
+  assert.equal(state.audit[0].seq, 509);
+});
+
 test("telemetry changes only those it names, and ignores strangers", () => {
   const before = from(loaded);
   const data = {

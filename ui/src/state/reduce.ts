@@ -120,7 +120,7 @@ function applyInventory(before: State, data: InventoryEvent): State {
   const state = gone ? withoutNode(before, change.node_id) : before;
   return {
     ...state,
-    nodes: data.node ? putNode(state.nodes, data.node) : state.nodes,
+    nodes: data.node && !gone ? putNode(state.nodes, data.node) : state.nodes,
     devices: data.device ? putDevice(state.devices, data.device) : state.devices,
     allocations: putAllocations(state.allocations, data),
     recent: data.change ? prepend(state.recent, data.change) : state.recent,

@@ -32,7 +32,7 @@ const lasts: [string, number][] = [
 export function CreateToken({ tokens, changed }: { tokens: readonly Token[]; changed: () => void }) {
   const { state } = useApp();
   const dialog = useRef<HTMLDialogElement>(null);
-  const [open, setOpen] = useState(0); // counts openings: each begins anew
+  const [open, setOpen] = useState(false); // closed, nothing of it is left: the page may not hold on to a secret
   const why = obstacle(state.value);
   return (
     <>
@@ -42,14 +42,14 @@ export function CreateToken({ tokens, changed }: { tokens: readonly Token[]; cha
         disabled={why !== null}
         title={why ?? undefined}
         onClick={() => {
-          setOpen(open + 1);
+          setOpen(true);
           dialog.current?.showModal();
         }}
       >
         Make a token
       </button>
-      <dialog ref={dialog} aria-label="Make a token" class="wide" onClose={changed}>
-        {open > 0 && <Form key={open} names={tokens.map((one) => one.name)} close={() => dialog.current?.close()} />}
+      <dialog ref={dialog} aria-label="Make a token" class="wide" onClose={() => (setOpen(false), changed())}>
+        {open && <Form names={tokens.map((one) => one.name)} close={() => dialog.current?.close()} />}
       </dialog>
     </>
   );

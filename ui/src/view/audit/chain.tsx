@@ -1,6 +1,6 @@
 /* Whether the log is whole: the signed head, what this browser remembers, who else has signed, a check of all of it,
  * and a copy of it. */
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import {
   type AuditFilter,
   type Chain,
@@ -27,18 +27,19 @@ function useChain(): { chain: Chain | null; refusal: Refusal | null } {
   const [refusal, setRefusal] = useState<Refusal | null>(null);
   const live = isLive(state.value);
   // events tell that it grew; the head is compared at most every 30 s
-  const turn = Math.floor(now.value / EVERY_MS);
+  const askedAt = useRef(-EVERY_MS);
   const newest = state.value.audit[0]?.seq ?? -1;
-  const due = chain === null || chain.head.size <= newest ? turn : 0;
+  const due = live && (chain === null || chain.head.size <= newest) && now.value - askedAt.current >= EVERY_MS;
   useEffect(() => {
-    if (!live) return;
+    if (!due) return;
+    askedAt.current = Date.now();
     void checkChain(server).then((outcome) => {
       if (isChain(outcome)) {
         setChain(outcome);
         setRefusal(null);
       } else setRefusal(outcome);
     });
-  }, [live, due]);
+  }, [due]);
   return { chain, refusal };
 }
 

@@ -1,0 +1,141 @@
+// The page of access, by TLS as a network sees it: tokens made, used and revoked; a machine that joins by ticket, one that
+// a person lets in after comparing six digits, one that is turned away and one that is removed; certificates.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { Client } from "../api/client.mjs";
+import { eventually, launch, slow, startServer, temporary } from "../api/server.mjs";
+import { goTo, openDashboard, picture, see, shapes, startBrowser, suite } from "./browser.mjs";
+
+suite("access", () => {
+	let server, browser;
+	const nodes = [];
+	const region = (page, name) => page.getByRole("region", { name, exact: true });
+	const ask = (args) => {
+		const node = launch(["node", "--join", server.url.origin, "--data", temporary(), "--backends", "cpu", ...args]);
+		nodes.push(node);
+		return node;
+	};
+	const open = async (hash = "#/access", options = {}) => {
+		const page = await browser.page({ ignoreHTTPSErrors: true, ...options });
+		await openDashboard(page, server, hash);
+		return page;
+	};
+
+	before(async () => {
+		server = await startServer({ listen: "0.0.0.0:0", localNode: false });
+		browser = await startBrowser();
+	});
+	after(async () => {
+		for (const { child } of nodes) child.kill("SIGKILL");
+		await browser?.close();
+		await server?.stop();
+	});
+
+	test("a token is made, shown once, works, and is revoked", async () => {
+		const page = await open();
+		await region(page, "Tokens").getByRole("button", { name: "Make a token" }).click();
+		const dialog = page.getByRole("dialog");
+		await dialog.getByLabel("Name").fill("laptop of alice");
+		await dialog.getByRole("checkbox", { name: /allocate/ }).check();
+		await dialog.getByLabel("Memory at most, GiB").fill("2");
+		await dialog.getByLabel("Lasts").selectOption({ label: "a day" });
+		await picture(page, "access-make-token", { fullPage: false });
+		await dialog.getByRole("button", { name: "Make", exact: true }).click();
+		const text = await (await see(page, /^exo_\w{10}_\w{43}_\w{6}$/)).textContent();
+		await dialog.getByRole("button", { name: "I have it" }).click();
+		await page.getByText(text).waitFor({ state: "detached" });
+		const alice = await Client.login(server, text);
+		const row = page.getByRole("row", { name: /laptop of alice/ });
+		await row.getByText("2.0 GiB").waitFor();
+		await row.getByText(/in use, 1 session/).waitFor();
+		await row.getByRole("button", { name: /^Revoke/ }).click();
+		await page.getByRole("dialog").getByText("1 open session ends").waitFor();
+		await page.getByRole("dialog").getByRole("button", { name: "Revoke", exact: true }).click();
+		assert.equal((await alice.closed).code, 4410);
+		await row.waitFor({ state: "detached" });
+		await page.getByRole("button", { name: "Show 1 token that ended" }).click();
+		await row.getByText("revoked").waitFor();
+		await page.context().close();
+	});
+
+	test("what is not allowed is said beside the button", async () => {
+		const page = await open();
+		await region(page, "Tokens").getByRole("button", { name: "Make a token" }).click();
+		const dialog = page.getByRole("dialog");
+		await dialog.getByRole("checkbox", { name: /observe/ }).uncheck();
+		assert.ok(await dialog.getByRole("button", { name: "Make", exact: true }).isDisabled(), "a token of no scope cannot be asked for");
+		await page.context().close();
+	});
+
+	test("a machine joins by the line that the page shows", async () => {
+		const page = await open();
+		const panel = region(page, "Join another machine");
+		await panel.getByRole("button", { name: "Make a ticket" }).click();
+		const line = await panel.getByRole("status").locator("code").textContent();
+		const ticket = /--ticket (exojoin_\S+)/.exec(line)?.[1];
+		assert.ok(ticket, line);
+		assert.match(line, new RegExp(`^exogpu node --join ${server.url.origin} `));
+		ask(["--ticket", ticket, "--name", "garage"]);
+		await region(page, "Certificates").getByRole("link", { name: "garage" }).waitFor({ timeout: 15000 * slow });
+		await goTo(page, "#/overview");
+		await region(page, "garage").waitFor();
+		await page.context().close();
+	});
+
+	test("one without a ticket shows the same six digits here and there, and is let in", async () => {
+		const page = await open();
+		const node = ask(["--name", "attic", "--accept-code"]);
+		const panel = page.getByRole("region", { name: "Machines that ask to join" });
+		const code = await panel.locator("output").filter({ hasText: /\d{3} \d{3}/ }).textContent({ timeout: 15000 * slow });
+		await eventually(() => (node.output.stdout + node.output.stderr).replace(/\s/g, "").includes(code.replace(" ", "")), `the node shows ${code}`);
+		for (const [name, shape] of Object.entries(shapes)) {
+			const shaped = await open("#/access", shape);
+			await see(shaped, code);
+			await picture(shaped, `access-${name}`);
+			await shaped.context().close();
+		}
+		await goTo(page, "#/overview");
+		await see(page, "attic asks to join");
+		await goTo(page, "#/access");
+		await panel.getByRole("button", { name: "Let attic in" }).click();
+		await page.getByRole("dialog").getByText(`Does attic show ${code}?`).waitFor();
+		await page.getByRole("dialog").getByRole("button", { name: "The same: let it in" }).click();
+		await panel.waitFor({ state: "detached" });
+		await region(page, "Certificates").getByRole("link", { name: "attic" }).waitFor({ timeout: 15000 * slow });
+		await page.context().close();
+	});
+
+	test("one that is turned away is told so", async () => {
+		const page = await open();
+		const node = ask(["--name", "stranger", "--accept-code"]);
+		await page.getByRole("button", { name: "Turn stranger away" }).click({ timeout: 15000 * slow });
+		await page.getByRole("dialog").getByRole("button", { name: "Turn away", exact: true }).click();
+		const { code } = await node.exited;
+		assert.equal(code, 1);
+		await page.getByText("stranger", { exact: true }).waitFor({ state: "detached" });
+		await page.context().close();
+	});
+
+	test("a machine that is removed is cut off, and leaves the page", async () => {
+		const page = await open("#/overview");
+		await region(page, "garage").getByRole("link", { name: "garage" }).first().click();
+		await page.getByRole("button", { name: "Remove garage" }).click();
+		await page.getByRole("dialog").getByText("Its certificate is revoked").waitFor();
+		await page.getByRole("dialog").getByRole("button", { name: "Remove", exact: true }).click();
+		await see(page, "No such node");
+		const { code } = await nodes[0].exited;
+		assert.equal(code, 1, "the node ends");
+		await page.context().close();
+	});
+
+	test("without the scope admin the page says what it takes", async () => {
+		const admin = await Client.login(server);
+		const { token } = await admin.call("token.create", { name: "watcher", scopes: ["observe"] });
+		const page = await browser.page({ ignoreHTTPSErrors: true });
+		await openDashboard(page, server, "#/access", token);
+		await page.getByRole("heading", { name: "This page is for admins" }).waitFor();
+		await goTo(page, "#/audit");
+		await page.getByRole("heading", { name: "The audit log is for admins" }).waitFor();
+		await page.context().close();
+	});
+});
