@@ -2,7 +2,7 @@
  *
  * Parts, in the order in which they are made: the folder's lock, the registry (table), who the node is to a server on
  * another machine (credentials, which it may have to join for first), the loop, the prober (workers that verify),
- * hot-plug, telemetry, the connection to the server, the workers of sessions. Each change of the table is
+ * hot-plug, telemetry, the connection to the server, the workers of sessions, the witness. Each change of the table is
  * sent and saved a moment later, several at once. Everything runs on the loop's thread, but for the sampler's callback
  * and the registry's writer. */
 #include "engine/node/node.h"
@@ -25,6 +25,7 @@
 #include "engine/node/saver.h"
 #include "engine/node/tenants.h"
 #include "engine/node/uplink.h"
+#include "engine/node/witness.h"
 #include "engine/worker/worker.h"
 
 #include <errno.h>
@@ -55,6 +56,7 @@ struct node {
 	struct uplink *uplink;
 	struct relays *relays; // NULL: the server is on this machine
 	struct tenants *tenants;
+	struct witness *witness;
 	struct saver *saver;
 	char cache[4096];
 	struct net_timer save, goodbye;
@@ -172,14 +174,23 @@ static void close_tenant(struct node *node, struct uplink_call *call)
 	tenants_close(node->tenants, call);
 }
 
+static void head_signed(void *arg, struct json *result, const struct error *error)
+{
+	struct uplink_call *call = arg;
+	uplink_answer(&call, result, error);
+}
+
+static void sign_head(struct node *node, struct uplink_call *call)
+{
+	witness_sign(node->witness, call->params, head_signed, call);
+}
+
 static const struct {
 	const char *method;
 	void (*serve)(struct node *node, struct uplink_call *call);
 } served[] = {
-	{"device.verify", verify_device},
-	{"tenant.open", open_tenant},
-	{"tenant.device", open_device},
-	{"tenant.close", close_tenant},
+	{"device.verify", verify_device}, {"tenant.open", open_tenant}, {"tenant.device", open_device},
+	{"tenant.close", close_tenant},   {"audit.witness", sign_head},
 };
 
 static void serve(void *arg, struct uplink_call *call)
@@ -464,6 +475,8 @@ static enum status create_parts(struct node *node, struct error *error)
 				       .record_changed = record_changed,
 				       .arg = node};
 	struct hotplug_params hotplug = {.loop = node->loop, .root = "", .changed = hardware_changed, .arg = node};
+	struct witness_params witness = {
+		.loop = node->loop, .directory = node->options.data, .node_id = node->table->node_id};
 	struct readings_params readings = {
 		.loop = node->loop, .node_id = node->table->node_id, .report = send_readings, .arg = node};
 	struct uplink_params uplink = {.loop = node->loop,
@@ -493,6 +506,8 @@ static enum status create_parts(struct node *node, struct error *error)
 				       error);
 	if (!status)
 		status = create_tenants(node, error);
+	if (!status)
+		status = witness_create(&node->witness, &witness);
 	if (!status)
 		status = hotplug_create(&node->hotplug, &hotplug, error);
 	if (!status)
@@ -548,6 +563,7 @@ static void finish(struct node *node)
 	}
 	tenants_destroy(&node->tenants); // their memory is the devices'; and their calls the connection's
 	relays_destroy(&node->relays);
+	witness_destroy(&node->witness); // its call, too
 	readings_destroy(&node->readings);
 	hotplug_destroy(&node->hotplug);
 	prober_destroy(&node->prober);

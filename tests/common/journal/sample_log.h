@@ -51,12 +51,12 @@ struct sample_log {
 	struct tree tree;
 };
 
-static struct sample_segment *sample_newest(struct sample_log *log)
+static inline struct sample_segment *sample_newest(struct sample_log *log)
 {
 	return &log->segments[log->segment_count - 1];
 }
 
-static void sample_write(struct sample_entry *entry, uint64_t seq, const char *action)
+static inline void sample_write(struct sample_entry *entry, uint64_t seq, const char *action)
 {
 	struct buffer bytes;
 	const struct journal_entry content = {
@@ -74,7 +74,7 @@ static void sample_write(struct sample_entry *entry, uint64_t seq, const char *a
 	buffer_finish(&bytes);
 }
 
-static void sample_add(struct sample_log *log, size_t count)
+static inline void sample_add(struct sample_log *log, size_t count)
 {
 	for (; count > 0; count--) {
 		assert_true(log->count < SAMPLE_ENTRIES);
@@ -84,7 +84,7 @@ static void sample_add(struct sample_log *log, size_t count)
 	}
 }
 
-static void sample_sign_note(struct buffer *note, const struct note_signer *signer, char out[SAMPLE_NOTE])
+static inline void sample_sign_note(struct buffer *note, const struct note_signer *signer, char out[SAMPLE_NOTE])
 {
 	assert_int_equal(note_sign(note, signer, 0), STATUS_OK);
 	assert_true(note->length < SAMPLE_NOTE);
@@ -92,7 +92,7 @@ static void sample_sign_note(struct buffer *note, const struct note_signer *sign
 	buffer_finish(note);
 }
 
-static void sample_head(const struct tree *tree, const struct note_signer *signer, char out[SAMPLE_NOTE])
+static inline void sample_head(const struct tree *tree, const struct note_signer *signer, char out[SAMPLE_NOTE])
 {
 	struct checkpoint head = {.origin = SAMPLE_ORIGIN, .size = tree->size};
 	struct buffer note;
@@ -103,7 +103,7 @@ static void sample_head(const struct tree *tree, const struct note_signer *signe
 }
 
 // Sign a head of all that is there with the newest key.
-static void sample_sign(struct sample_log *log)
+static inline void sample_sign(struct sample_log *log)
 {
 	assert_true(log->head_count < SAMPLE_HEADS);
 	struct sample_head *head = &log->heads[log->head_count++];
@@ -111,8 +111,8 @@ static void sample_sign(struct sample_log *log)
 	sample_head(&log->tree, &sample_newest(log)->signer, head->note);
 }
 
-static void sample_certify(const struct sample_segment *segment, const struct note_signer *signer,
-			   char certificate[SAMPLE_NOTE])
+static inline void sample_certify(const struct sample_segment *segment, const struct note_signer *signer,
+				  char certificate[SAMPLE_NOTE])
 {
 	struct succession next = {
 		.origin = SAMPLE_ORIGIN,
@@ -128,7 +128,7 @@ static void sample_certify(const struct sample_segment *segment, const struct no
 }
 
 // End the segment, if there is one, and begin the next.
-static void sample_rotate(struct sample_log *log)
+static inline void sample_rotate(struct sample_log *log)
 {
 	struct sample_segment *last = log->segment_count ? sample_newest(log) : NULL;
 	assert_true(log->segment_count < SAMPLE_SEGMENTS);
@@ -141,7 +141,7 @@ static void sample_rotate(struct sample_log *log)
 	memset(last->signer.private_key, 0, NOTE_KEY_BYTES);
 }
 
-static struct journal_verifier *sample_verifier(const struct note_key *first_key)
+static inline struct journal_verifier *sample_verifier(const struct note_key *first_key)
 {
 	struct journal_verifier *verifier = NULL;
 	assert_int_equal(journal_verifier_create(&verifier, NULL, first_key), STATUS_OK);
@@ -149,7 +149,7 @@ static struct journal_verifier *sample_verifier(const struct note_key *first_key
 }
 
 // For a failure's message: the verdict and the first finding.
-static void sample_explain(const struct journal_report *report)
+static inline void sample_explain(const struct journal_report *report)
 {
 	for (size_t i = 0; i < report->finding_count && i < JOURNAL_FINDINGS; i++)
 		print_message("  %d at %llu: %s\n", (int)report->findings[i].verdict,
