@@ -54,12 +54,13 @@ export class Client {
 		socket.on("message", (data, binary) => this.receive(data, binary));
 	}
 
-	// A connection; `bearer` goes with the upgrade. Refusals reject with {status, body, headers}.
+	// A connection, `from` an address of this machine; `bearer` goes with the upgrade. Refusals reject with {status, body, headers}.
 	static async open(server, { path = "/ws", protocol = api["x-subprotocol"], bearer, headers = {}, unix = false,
-		document = api } = {}) {
+		document = api, from } = {}) {
 		const url = unix ? `ws+unix:${server.socket}:${path}` : `${server.ca ? "wss" : "ws"}://127.0.0.1:${server.port}${path}`;
 		const all = { ...(bearer ? { Authorization: `Bearer ${bearer}` } : {}), ...headers };
-		const socket = new WebSocket(url, protocol ? [protocol] : [], { headers: all, perMessageDeflate: false, ca: server.ca });
+		const socket = new WebSocket(url, protocol ? [protocol] : [], { headers: all, perMessageDeflate: false, ca: server.ca,
+			localAddress: from });
 		const client = new this(socket, document);
 		const refused = new Promise((_, reject) => {
 			socket.once("unexpected-response", (_request, response) => {

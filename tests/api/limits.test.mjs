@@ -1,0 +1,161 @@
+// What one address, one token or nobody in particular may take: the rest is for the others.
+import assert from "node:assert/strict";
+import { after, before, describe, test } from "node:test";
+import { Client, assertContractKept } from "./client.mjs";
+import { eventually, run, slow, startServer } from "./server.mjs";
+import { WorkerNode } from "./workers.mjs";
+
+const here = "127.0.0.1", elsewhere = "127.0.0.2"; // both are this machine; the server sees two
+const outcome = (promise) => promise.then((value) => value, (error) => error);
+
+describe("limits", () => {
+	let server, admin;
+	before(async () => {
+		server = await startServer();
+		admin = await Client.login(server);
+	});
+	after(async () => {
+		await server?.finish();
+		assertContractKept();
+	});
+
+	test("70 connections that never log in keep nobody else out", async () => {
+		const tries = await Promise.all(Array.from({ length: 70 }, () => outcome(Client.open(server, { from: here }))));
+		const open = tries.filter((one) => one instanceof Client), refused = tries.filter((one) => one instanceof Error);
+		assert.equal(open.length, 32);
+		for (const one of refused) {
+			assert.equal(one.status, 429, one.message);
+			assert.ok(JSON.parse(one.body).hint);
+		}
+		const other = await Client.open(server, { from: elsewhere });
+		await other.call("auth.login", { token: server.token });
+		const known = await Client.open(server, { from: here, bearer: server.token }); // nor who comes with a token
+		await known.call("cluster.snapshot");
+		await Promise.all([other, known, ...open].map((one) => one.close()));
+		const again = await Client.open(server, { from: here });
+		await again.close();
+	});
+
+	test("failed log-ins wait longer and longer, and hold nothing else up", async () => {
+		const order = [];
+		const guesser = await Client.open(server, { from: elsewhere });
+		const guess = (name) => guesser.refused("auth.login", { token: "nonsense" }, "unauthenticated").then(() => order.push(name));
+		for (let i = 0; i < 5; i++) await guess("early");
+		const begun = performance.now();
+		const late = [guess("first"), guess("second")];
+		const busy = guesser.call("server.info").then(() => order.push("info")); // the same connection
+		const neighbour = Client.login(server, server.token, { from: elsewhere }).then(async (client) => {
+			await client.call("cluster.snapshot"); // the same address, with a good token
+			order.push("neighbour");
+			await client.close();
+		});
+		await Promise.all([busy, neighbour, ...late]);
+		assert.deepEqual(order.filter((one) => one !== "early").toSorted(), ["first", "info", "neighbour", "second"]);
+		assert.ok(order.indexOf("info") < order.indexOf("first"), order.join());
+		assert.ok(order.indexOf("first") < order.indexOf("second"), order.join());
+		console.log(`the sixth and seventh failure were answered after ${(performance.now() - begun).toFixed(0)} ms: ${order.slice(5).join(", ")}`);
+		await guesser.close();
+	});
+
+	test("who goes while its answer waits keeps its place until then", async () => {
+		const tries = await Promise.all(Array.from({ length: 32 }, () => Client.open(server, { from: "127.0.0.3" })));
+		for (let i = 0; i < 9; i++) tries[0].call("auth.login", { token: "nonsense" }).catch(() => {});
+		await tries[0].call("server.info"); // those were read before
+		await tries[0].close();
+		const refused = await outcome(Client.open(server, { from: "127.0.0.3" }));
+		assert.equal(refused.status, 429, refused.message ?? "taken");
+		await eventually(() => outcome(Client.open(server, { from: "127.0.0.3" })).then((one) => one instanceof Client && one.close().then(() => true)),
+			"its place is free once the answers were due", 10000 * slow);
+		await Promise.all(tries.slice(1).map((one) => one.close()));
+	});
+
+	test("a child takes from what its parent may have", async () => {
+		const parent = await admin.call("token.create", { name: "parent", scopes: ["admin"], max_sessions: 2, calls_per_s: 1000 });
+		const mother = await Client.login(server, parent.token);
+		for (const more of [{ max_sessions: 3 }, { calls_per_s: 1001 }])
+			await mother.refused("token.create", { name: "child", scopes: ["observe"], ...more }, "forbidden");
+		const child = await mother.call("token.create", { name: "child", scopes: ["observe"] });
+		const { tokens } = await admin.call("token.list");
+		const record = tokens.find((one) => one.token_id === child.token_id);
+		assert.deepEqual([record.max_sessions, record.calls_per_s], [2, 1000]);
+		const first = await Client.login(server, child.token);
+		const second = await Client.open(server);
+		await second.refused("auth.login", { token: child.token }, "limit_exceeded"); // the parent has two, with this one
+		await second.close();
+		await first.close();
+		await mother.close();
+	});
+});
+
+test("memory of a child counts for its parent", async () => {
+	const server = await startServer(), admin = await Client.login(server), node = await WorkerNode.start(server);
+	const parent = await admin.call("token.create", { name: "parent", scopes: ["admin"], memory_limit_bytes: 1000 });
+	const mother = await Client.login(server, parent.token);
+	const made = [];
+	for (const name of ["one", "two"]) made.push(await mother.call("token.create", { name, scopes: ["allocate"] }));
+	const [one, two] = await Promise.all(made.map(({ token }) => Client.login(server, token)));
+	const allocate = (client, bytes) => client.call("memory.allocate", { device_id: "dev_cpu", bytes });
+	const { allocation_id } = await allocate(one, 600);
+	await two.refused("memory.allocate", { device_id: "dev_cpu", bytes: 401 }, "limit_exceeded");
+	await allocate(two, 400);
+	await mother.refused("memory.allocate", { device_id: "dev_cpu", bytes: 1 }, "limit_exceeded");
+	await one.call("memory.free", { allocation_id });
+	await allocate(mother, 600);
+	await node.close();
+	await server.finish();
+	assertContractKept();
+});
+
+describe("limits that are set", () => {
+	test("hold, and server.info shows them", async () => {
+		const server = await startServer({ args: ["--limit", "connections_of_address=3,messages_per_s=10,in_flight_bytes_of_token=33554432"] });
+		const admin = await Client.login(server), { limits } = await admin.call("server.info");
+		assert.deepEqual([limits.connections_of_address, limits.messages_per_s, limits.in_flight_bytes_of_token, limits.connections],
+			[3, 10, 33554432, 4096]);
+		const more = [await Client.open(server), await Client.open(server)];
+		const refused = await outcome(Client.open(server, { bearer: server.token }));
+		assert.equal(refused.status, 429, refused.message ?? "taken");
+		const other = await Client.open(server, { from: elsewhere });
+		for (let i = 0; i < 25; i++) other.call("server.info").catch(() => {});
+		assert.equal((await other.closed).code, 4429);
+		await Promise.all([admin, ...more].map((one) => one.close()));
+		await server.finish();
+	});
+
+	test("bytes under way are bounded for each token", async () => {
+		const server = await startServer({ args: ["--limit", "in_flight_bytes_of_token=33554432"] });
+		const admin = await Client.login(server), node = await WorkerNode.start(server);
+		const make = () => admin.call("token.create", { name: "lab", scopes: ["allocate"] }).then(({ token }) => token);
+		const token = await make(), size = 16 * 1024 * 1024;
+		const open = async (text) => {
+			const client = await Client.login(server, text);
+			const { allocation_id } = await client.call("memory.allocate", { device_id: "dev_cpu", bytes: size });
+			return Object.assign(client, { id: allocation_id });
+		};
+		const clients = [await open(token), await open(token), await open(token), await open(await make())];
+		const waiting = [];
+		for (const worker of node.workers) worker.answers["memory.read"] = (_params, _body, id) => (waiting.push([worker, id]), null);
+		const read = (client) => client.call("memory.read", { allocation_id: client.id, offset: 0, bytes: size });
+		const reads = [read(clients[0]), read(clients[1])];
+		await eventually(() => waiting.length === 2, "two are under way");
+		await clients[2].refused("memory.read", { allocation_id: clients[2].id, offset: 0, bytes: 1 }, "limit_exceeded");
+		const other = read(clients[3]); // another token's
+		await eventually(() => waiting.length === 3, "three are");
+		for (const [worker, id] of waiting) worker.send({ jsonrpc: "2.0", id, result: { bytes: size } }, Buffer.alloc(size));
+		for (const one of await Promise.all([...reads, other])) assert.equal(one.bytes, size);
+		delete node.workers[2].answers["memory.read"];
+		await clients[2].call("memory.read", { allocation_id: clients[2].id, offset: 0, bytes: 1 });
+		await server.finish();
+		assertContractKept();
+	});
+
+	test("what cannot be set is refused, with what could be meant", async () => {
+		for (const [setting, said] of [["conections=9", /did you mean connections/], ["connections=1", /from 8 to 4096/], ["head_bytes=9", /no limit head_bytes/]]) {
+			const { code, stderr } = await run(["serve", "--limit", setting]);
+			assert.equal(code, 2, stderr);
+			assert.match(stderr, said);
+		}
+		const { stdout } = await run(["serve", "--help"]);
+		for (const name of ["connections_of_address", "login_failures", "messages_per_s"]) assert.match(stdout, new RegExp(`${name} +\\d+ `));
+	});
+});
