@@ -50,6 +50,12 @@ static enum status take_value(const struct flag *flag, const char **member, int 
 				 flag->value);
 	if (!value[0])
 		return error_set(error, STATUS_INVALID_PARAMS, "--%s must not be empty", flag->name);
+	const bool many = strlen(flag->value) > 3 && !strcmp(flag->value + strlen(flag->value) - 3, "...");
+	for (size_t i = 1; *member && many && i < FLAGS_MANY; i++)
+		member++;
+	if (*member && many)
+		return error_set(error, STATUS_INVALID_PARAMS, "--%s is given more than %d times", flag->name,
+				 FLAGS_MANY);
 	if (*member)
 		return error_set(error, STATUS_INVALID_PARAMS, "--%s is given twice", flag->name);
 	*member = value;

@@ -9,9 +9,12 @@
 #include <stddef.h>
 #include <stdio.h>
 
+enum { FLAGS_MANY = 32 };
+
 struct flag {
 	const char *name;  // without its dashes
-	const char *value; // what its value is called in the help; NULL: a switch
+	const char *value; // what its value is called in the help; NULL: a switch; with "..." at its end it may be
+			   // given often, and its member is const char *[FLAGS_MANY]
 	const char *help;  // lines, without an end at the last; NULL: not shown
 	size_t offset;     // of its member in the struct to fill: const char *, bool for a switch
 };

@@ -1,16 +1,141 @@
 /* audit.*: reading and checking the audit log. Thread: the loop's. */
+#include "common/base/base64.h"
+#include "common/base/clock.h"
 #include "server/api/call.h"
 
-static enum status not_there(struct api_call *call, const struct json *params, struct json **result,
-			     struct error *error)
+#include <string.h>
+
+static enum status busy(enum status status, struct error *error)
+{
+	if (status == STATUS_CONFLICT)
+		return error_set(error, status, "the audit log is being verified already; wait for that answer");
+	return status ? error_set(error, status, "the audit log cannot be read now") : STATUS_PENDING;
+}
+
+static void answered(void *context, enum status status, struct json *result, const struct error *error)
+{
+	struct api_call *call = context;
+	api_finish(call, status, result, error);
+}
+
+// ---- audit.list ----
+
+static enum status read_time(const struct json *params, const char *name, int64_t *ms, struct error *error)
+{
+	const char *text = json_get_string(params, name, NULL);
+	*ms = 0;
+	if (!text || !clock_parse(text, ms))
+		return STATUS_OK;
+	return error_set(error, STATUS_INVALID_PARAMS, "%s is a time as in 2026-11-20T14:31:52.000Z", name);
+}
+
+static void listed(void *context, enum status status, struct json *result, const struct error *error)
+{
+	json_remove(result, "first"); // the oldest that is here: nobody asks yet
+	answered(context, status, result, error);
+}
+
+static enum status audit_list(struct api_call *call, const struct json *params, struct json **result,
+			      struct error *error)
+{
+	(void)result;
+	struct store_audit_filter filter = {
+		.after = json_get_integer(params, "after", -1),
+		.before = json_get_integer(params, "before", 0),
+		.limit = (int)json_get_integer(params, "limit", 100),
+		.actor = json_get_string(params, "actor", NULL),
+		.action = json_get_string(params, "action", NULL),
+		.device_id = json_get_string(params, "device_id", NULL),
+		.outcome = json_get_string(params, "outcome", NULL),
+		.text = json_get_string(params, "text", NULL),
+	};
+	enum status status = read_time(params, "from", &filter.from_ms, error);
+	if (!status)
+		status = read_time(params, "to", &filter.to_ms, error);
+	if (status)
+		return status;
+	if (json_get(params, "before") && !filter.before) { // before the first there is none
+		*result = json_new_object();
+		json_set(*result, "entries", json_new_array());
+		json_set_bool(*result, "more", false);
+		return STATUS_OK;
+	}
+	return busy(store_list_audit(call->api->params.store, &filter, listed, call), error);
+}
+
+// ---- audit.head ----
+
+static struct json *head_json(const struct store_audit_head *head)
+{
+	struct json *json = json_new_object();
+	char root[BASE64_TEXT_BYTES(TREE_HASH_BYTES)], key[NOTE_KEY_TEXT_BYTES], first_key[NOTE_KEY_TEXT_BYTES];
+	base64_encode(head->checkpoint.root.bytes, TREE_HASH_BYTES, root);
+	note_key_print(&head->key, key);
+	note_key_print(&head->first_key, first_key);
+	json_set_integer(json, "size", (int64_t)head->checkpoint.size);
+	json_set_string(json, "root", root);
+	json_set_string(json, "checkpoint", head->note);
+	json_set_string(json, "origin", head->checkpoint.origin);
+	json_set_integer(json, "segment", (int64_t)head->segment);
+	json_set_string(json, "key", key);
+	json_set_string(json, "first_key", first_key);
+	json_set(json, "witnesses", json_new_array());
+	json_set_null(json, "proof");
+	return json;
+}
+
+static void proved(void *context, enum status status, struct json *result, const struct error *error)
+{
+	struct api_call *call = context;
+	struct json *head = call->kept, *proof;
+	call->kept = NULL;
+	if (!status) {
+		proof = json_new_object();
+		json_set(proof, "from", json_copy(json_get(result, "from")));
+		json_set(proof, "to", json_copy(json_get(result, "to")));
+		json_set(proof, "hashes", json_copy(json_get(result, "proof")));
+		json_set(proof, "segments", json_copy(json_get(result, "segments")));
+		json_set(head, "proof", proof);
+	}
+	json_destroy(&result);
+	api_finish(call, status, head, error);
+}
+
+static enum status audit_head(struct api_call *call, const struct json *params, struct json **result,
+			      struct error *error)
+{
+	struct store_audit_head head;
+	const int64_t since = json_get_integer(params, "since_size", -1);
+	store_read_audit_head(call->api->params.store, &head);
+	if (since > (int64_t)head.checkpoint.size) {
+		error_set(error, STATUS_NOT_FOUND, "the audit log has %llu entries and never had %lld",
+			  (unsigned long long)head.checkpoint.size, (long long)since);
+		error_hint(error, "if you remember a head of that size, the log was cut or replaced: see exogpu audit "
+				  "verify");
+		return STATUS_NOT_FOUND;
+	}
+	struct json *answer = head_json(&head);
+	if (since < 0) {
+		*result = answer;
+		return STATUS_OK;
+	}
+	call->kept = answer;
+	return busy(store_prove_audit(call->api->params.store, (uint64_t)since, head.checkpoint.size, proved, call),
+		    error);
+}
+
+// ---- audit.verify ----
+
+static enum status audit_verify(struct api_call *call, const struct json *params, struct json **result,
+				struct error *error)
 {
 	(void)params, (void)result;
-	return error_set(error, STATUS_UNAVAILABLE, "%s is not there yet in this version", call->method->name);
+	return busy(store_verify_audit(call->api->params.store, answered, call), error);
 }
 
 const struct api_handler audit_handlers[] = {
-	{"audit.list", .run = not_there},
-	{"audit.head", .run = not_there},
-	{"audit.verify", .run = not_there},
+	{"audit.list", .run = audit_list},
+	{"audit.head", .run = audit_head},
+	{"audit.verify", .run = audit_verify},
 	{0},
 };

@@ -19,7 +19,7 @@ struct cli_command {
 };
 extern const struct cli_command devices_command, nodes_command, token_create_command, token_list_command,
 	token_revoke_command, alloc_command, alloc_list_command, alloc_free_command, bench_device_command,
-	health_command;
+	health_command, audit_list_command, audit_verify_command, audit_export_command;
 
 // Call a method of the server that the arguments name; `params` is taken, may be NULL. With --json the result is
 // printed and *result stays NULL. Returns an exit status: 2 for an address or directory that cannot be one, 1 for

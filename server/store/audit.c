@@ -187,6 +187,43 @@ static enum status open_copy(sqlite3 **db, const char *path, struct error *error
 	return error_set(error, status, "%s", first.message);
 }
 
+static void read_key(sqlite3 *db, const char *sql, struct note_key *key, uint64_t *number)
+{
+	sqlite3_stmt *row = NULL;
+	if (sqlite3_prepare_v2(db, sql, -1, &row, NULL) == SQLITE_OK && sqlite3_step(row) == SQLITE_ROW &&
+	    sqlite3_column_text(row, 0)) {
+		if (note_key_parse(key, (const char *)sqlite3_column_text(row, 0)))
+			*key = (struct note_key){.algorithm = NOTE_UNKNOWN};
+		*number = (uint64_t)sqlite3_column_int64(row, 1);
+	}
+	sqlite3_finalize(row);
+}
+
+struct beginning {
+	sqlite3 *db;
+	const struct store_offline_params *params;
+};
+
+// The newest head, for what it is worth: nothing of it was verified.
+static void tell_head(void *context)
+{
+	sqlite3 *db = ((struct beginning *)context)->db;
+	const struct store_offline_params *params = ((struct beginning *)context)->params;
+	struct store_audit_head head = {.note = ""};
+	struct error ignored = {.status = STATUS_OK};
+	sqlite3_stmt *row = NULL;
+	uint64_t zero;
+	read_key(db, "SELECT key, number FROM audit_segments ORDER BY number LIMIT 1", &head.first_key, &zero);
+	read_key(db, "SELECT key, number FROM audit_segments ORDER BY number DESC LIMIT 1", &head.key, &head.segment);
+	if (sqlite3_prepare_v2(db, "SELECT note FROM audit_checkpoints ORDER BY size DESC LIMIT 1", -1, &row, NULL) ==
+		    SQLITE_OK &&
+	    sqlite3_step(row) == SQLITE_ROW && sqlite3_column_text(row, 0) &&
+	    !checkpoint_parse(&head.checkpoint, (const char *)sqlite3_column_text(row, 0), &ignored))
+		head.note = (const char *)sqlite3_column_text(row, 0);
+	params->begin(params->context, &head);
+	sqlite3_finalize(row);
+}
+
 enum status store_audit_offline(const struct store_offline_params *params, struct error *error)
 {
 	char path[4200], archives[4200];
@@ -204,9 +241,12 @@ enum status store_audit_offline(const struct store_offline_params *params, struc
 	enum status status = open_copy(&db, path, error);
 	if (!status && database_run(db, "SELECT 1 FROM audit_segments LIMIT 1", NULL) == STATUS_INTERNAL)
 		status = error_set(error, STATUS_NOT_FOUND, "%s has no audit log yet", path);
+	struct beginning beginning = {.db = db, .params = params};
 	const struct ledger ledger = {.db = db,
-				      .directory = archives,
+				      .directory = params->archives ? params->archives : archives,
 				      .verifier = params->verifier,
+				      .begun = params->begin ? tell_head : NULL,
+				      .begun_context = &beginning,
 				      .entry = params->entry,
 				      .context = params->context};
 	if (!status)

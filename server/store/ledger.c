@@ -390,6 +390,8 @@ enum status ledger_feed(const struct ledger *ledger, struct error *error)
 	const bool begun = !status;
 	if (!status)
 		status = prepare(&feed, error);
+	if (!status && ledger->begun)
+		ledger->begun(ledger->begun_context);
 	if (!status)
 		status = find_archives(&feed, error);
 	if (!status)

@@ -14,6 +14,8 @@ struct ledger {
 	sqlite3 *db;
 	const char *directory; // of the archives
 	struct journal_verifier *verifier;
+	void (*begun)(void *context); // the moment is chosen: what is read now belongs to it; may be NULL
+	void *begun_context;
 	void (*entry)(void *context, const struct journal_entry *entry); // may be NULL
 	void *context;
 	const atomic_bool *stop; // may be NULL; once it is set the reading ends with STATUS_UNAVAILABLE

@@ -156,11 +156,14 @@ enum status store_rotate_audit(struct store *store, store_audit_done *done, void
 struct json *store_audit_json(const struct journal_entry *entry);
 struct json *store_audit_report_json(const struct journal_report *report);
 // Offline, for the command line: a data directory's log, read-only. STATUS_NOT_FOUND: there is none.
-// entry (may be NULL): called for each.
 struct store_offline_params {
 	const char *directory;
+	const char *archives; // where they are; NULL: DIRECTORY/audit
 	struct journal_verifier *verifier;
-	void (*entry)(void *context, const struct journal_entry *entry);
+	// Called before anything is verified, with the newest head of what will be, so that what somebody remembers of
+	// this log can be given to the verifier; may be NULL. `note` is "" where there is none that can be read.
+	void (*begin)(void *context, const struct store_audit_head *head);
+	void (*entry)(void *context, const struct journal_entry *entry); // called for each; may be NULL
 	void *context;
 };
 enum status store_audit_offline(const struct store_offline_params *params, struct error *error);

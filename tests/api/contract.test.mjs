@@ -34,6 +34,10 @@ const fitting = {
 	"compute.launch": () => ({ module_id: context.module, kernel: "k", grid: [1, 1, 1], block: [1, 1, 1],
 		args: [{ allocation_id: context.allocation }, { f32: 1 }], timeout_ms: 1000 }),
 	"compute.unload": () => ({ module_id: context.spareModule }),
+	"audit.list": () => ({ after: 0, before: 1000, limit: 10, actor: "owner:0", action: "token.", device_id: "dev_gpu",
+		outcome: "ok", text: "x", from: new Date(now - 60000).toISOString(), to: new Date(now).toISOString() }),
+	"audit.head": () => ({ since_size: 0 }),
+	"audit.verify": () => ({}),
 	"certificate.list": () => ({}),
 };
 const context = {};

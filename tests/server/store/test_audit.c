@@ -305,7 +305,8 @@ static void a_cosigned_head_stays(void **state)
 	}
 	wait_until(&test, "SELECT count(*) FROM audit_segments WHERE archive = ''", 1);
 	audit_expect_whole(test.support->directory, 125);
-	assert_int_equal(read_number(test.support, "SELECT count(*) FROM audit_checkpoints"), 3);
+	int64_t heads = read_number(test.support, "SELECT count(*) FROM audit_checkpoints");
+	assert_in_range(heads, 2, 3); // the newest, the first segment's last, and the cosigned one if it is neither
 	assert_int_equal(test.failed, 0);
 	audit_close(&test);
 }
