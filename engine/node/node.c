@@ -356,7 +356,8 @@ static enum status find_server(struct node *node, struct error *error)
 		error_hint(error, "give the server, or that node, another --data");
 		return STATUS_UNAVAILABLE;
 	}
-	if (options->local || (!options->host[0] && !node->credentials.joined && !options->ticket))
+	const char *address = node->credentials.address; // also of one that has removed this node
+	if (options->local || (!options->host[0] && !address[0] && !options->ticket))
 		return STATUS_OK;
 	if (is_server_directory(node)) {
 		error_set(error, STATUS_UNAVAILABLE, "%.150s is the folder of a server, whose own node uses it",
@@ -369,9 +370,12 @@ static enum status find_server(struct node *node, struct error *error)
 		node->port = options->port;
 		return STATUS_OK;
 	}
-	if (node->credentials.joined)
-		return node_address_parse(node->credentials.address, node->host, &node->port, error);
-	error_set(error, STATUS_INVALID_PARAMS, "a ticket does not say where its server is");
+	if (address[0] && (node->credentials.joined || options->ticket))
+		return node_address_parse(address, node->host, &node->port, error);
+	if (address[0])
+		error_set(error, STATUS_FORBIDDEN, "this node is not in the cluster at %.100s any more", address);
+	else
+		error_set(error, STATUS_INVALID_PARAMS, "a ticket does not say where its server is");
 	error_hint(error, "exogpu node --join HOST:PORT --ticket TICKET");
 	return STATUS_INVALID_PARAMS;
 }
