@@ -13,20 +13,6 @@ void net_drop(struct net_conn *conn)
 	lws_set_timeout(conn->wsi, PENDING_TIMEOUT_CLOSE_SEND, LWS_TO_KILL_ASYNC);
 }
 
-// A whole frame of control of a listener's connection, only while nothing waits in libwebsockets. Returns -1 if the
-// connection is broken.
-static int send_control(struct net_conn *conn, enum net_opcode opcode, const uint8_t *payload, size_t length)
-{
-	uint8_t frame[LWS_PRE + 2 + RECEIVE_CONTROL_BYTES], *bytes = frame + LWS_PRE;
-	bytes[0] = (uint8_t)(0x80 | opcode);
-	bytes[1] = (uint8_t)length; // at most 125
-	memcpy(bytes + 2, payload, length);
-	enum net_put put = net_put(conn, bytes, 2 + length);
-	if (put == PUT_NOTHING && lws_write(conn->wsi, bytes, 2 + length, LWS_WRITE_HTTP) >= 0)
-		put = PUT_PART;
-	return put > PUT_NOTHING ? 0 : -1;
-}
-
 // The answer to the last ping, at the next place where a frame may begin.
 int net_send_pong(struct net_conn *conn)
 {
@@ -35,7 +21,7 @@ int net_send_pong(struct net_conn *conn)
 		return 0;
 	}
 	conn->pong_due = false;
-	return send_control(conn, OPCODE_PONG, conn->pong, conn->pong_bytes);
+	return net_send_control(conn, OPCODE_PONG, conn->pong, conn->pong_bytes);
 }
 
 // The peer closes: its code goes back, where a frame may begin, and that is the end.
@@ -44,7 +30,7 @@ static void answer_close(struct net_conn *conn, const uint8_t *bytes, size_t len
 	if (!conn->close_sent && length >= 2)
 		conn->close_code = bytes[0] << 8 | bytes[1];
 	if (!conn->close_sent && !lws_partial_buffered(conn->wsi))
-		send_control(conn, OPCODE_CLOSE, bytes, length < 2 ? 0 : 2); // if it is broken, it is over as well
+		net_send_control(conn, OPCODE_CLOSE, bytes, length < 2 ? 0 : 2); // if it is broken, it is over as well
 	conn->closing = conn->close_sent = true;
 	net_drop(conn);
 }
@@ -106,7 +92,7 @@ int net_send_close(struct net_conn *conn)
 	payload[0] = (uint8_t)(conn->close_code >> 8);
 	payload[1] = (uint8_t)conn->close_code;
 	memcpy(payload + 2, conn->close_reason, length);
-	return send_control(conn, OPCODE_CLOSE, payload, 2 + length);
+	return net_send_control(conn, OPCODE_CLOSE, payload, 2 + length);
 }
 
 // Returns what the callback is to return: an answer to our own close is not answered again.

@@ -22,6 +22,7 @@ struct net_conn {
 	SSL *ssl; // whose bytes go through TLS; NULL: plain
 	bool opened, closed, closing, close_sent, was_full, held;
 	bool masks;                  // it dialled: what it sends is masked
+	bool speaks_first;           // the server says nothing before it
 	struct net_conn *next, **at; // in the loop's list
 	const struct net_handler *handler;
 	void *user;
@@ -54,9 +55,8 @@ struct net_conn {
 void net_queue_clear(struct net_conn *conn);
 // Send from the queue what the socket takes, a few fragments at most. Returns -1 if the connection is broken.
 int net_queue_send(struct net_conn *conn);
-// Bytes as they are, while nothing waits in libwebsockets; there what the socket does not take of them waits.
-enum net_put { PUT_BROKEN = -1, PUT_NOTHING, PUT_PART, PUT_ALL };
-enum net_put net_put(struct net_conn *conn, uint8_t *bytes, size_t length);
+// A whole frame of control, only while nothing waits in libwebsockets. Returns -1 if it cannot be sent now.
+int net_send_control(struct net_conn *conn, enum net_opcode opcode, const uint8_t *payload, size_t length);
 
 // read.c
 void net_read_begin(struct net_conn *conn);

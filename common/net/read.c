@@ -2,8 +2,9 @@
  *
  * What a listener has accepted is read here once the handshake is done, past libwebsockets, which is told to leave it
  * alone (receive.h says why); it still watches over the peer's silence, sends its pings and closes. What was dialled is
- * received by it. Either way a message is put together up to the connection's limit, which is small until the peer is
- * trusted. Thread: the loop's. */
+ * received by it, as it may have read more than the handshake, unless the server was to be silent until then
+ * (net_dial_params.speaks_first). Either way a message is put together up to the connection's limit, which is small
+ * until the peer is trusted. Thread: the loop's. */
 #include "common/base/clock.h"
 #include "common/net/conn.h"
 
@@ -81,8 +82,7 @@ static size_t read_once(struct net_conn *conn, int fd)
 	int code = net_receiver_take(&conn->rx, shared, (size_t)got - placed);
 	conn->rx_broken = code;
 	if (code)
-		net_conn_close(conn, code,
-			       code == 1009 ? "message too big" : "this is not a WebSocket frame of a client");
+		net_conn_close(conn, code, code == 1009 ? "message too big" : "this is not a frame of a WebSocket");
 	bool all = !conn->ssl && (size_t)got < room + (room ? READ_BEHIND_BYTES : READ_BYTES);
 	return code || all ? 0 : (size_t)got;
 }
@@ -105,7 +105,7 @@ void net_read_begin(struct net_conn *conn)
 	int fd = fcntl(conn->fd, F_DUPFD_CLOEXEC, 0);
 	if (fd < 0)
 		return; // libwebsockets goes on reading
-	if (net_watch_create(&conn->rx_watch, conn->session.listener->loop, fd, &events, conn, NULL)) {
+	if (net_watch_create(&conn->rx_watch, net_loop_of(conn->wsi), fd, &events, conn, NULL)) {
 		close(fd);
 		return;
 	}

@@ -89,7 +89,7 @@ static void end_frame(struct net_receiver *receiver)
 static unsigned header_length(const uint8_t *header)
 {
 	unsigned length = header[1] & 127;
-	return 2 + (length == 126 ? 2 : length == 127 ? 8 : 0) + 4;
+	return 2u + (length == 126 ? 2u : length == 127 ? 8u : 0u) + (header[1] & 0x80 ? 4u : 0u);
 }
 
 // The header is whole. Returns 0 or the code to close with.
@@ -103,7 +103,8 @@ static int begin_frame(struct net_receiver *receiver)
 	if (short_length >= 126)
 		for (length = 0; at < (short_length == 126 ? 4u : 10u); at++)
 			length = length << 8 | header[at];
-	memcpy(receiver->mask, header + at, sizeof(receiver->mask));
+	if (!receiver->unmasked)
+		memcpy(receiver->mask, header + at, sizeof(receiver->mask));
 	switch (receiver->opcode) {
 	case OPCODE_CLOSE:
 	case OPCODE_PING:
@@ -138,7 +139,8 @@ static int begin_frame(struct net_receiver *receiver)
 
 static int take_payload(struct net_receiver *receiver, uint8_t *bytes, size_t length)
 {
-	net_mask(bytes, bytes, length, receiver->mask, receiver->payload_at);
+	if (!receiver->unmasked)
+		net_mask(bytes, bytes, length, receiver->mask, receiver->payload_at);
 	bool whole = length == receiver->left;
 	if (is_control(receiver)) {
 		memcpy(receiver->control + receiver->payload_at, bytes, length);
@@ -166,8 +168,8 @@ static size_t take_header(struct net_receiver *receiver, const uint8_t *bytes, s
 		const uint8_t *header = receiver->header;
 		if (receiver->header_bytes < 2)
 			continue;
-		if (header[0] & 0x70 || !(header[1] & 0x80)) {
-			*code = PROTOCOL_ERROR; // an extension that nobody agreed on, or no mask
+		if (header[0] & 0x70 || receiver->unmasked == (header[1] >= 0x80)) {
+			*code = PROTOCOL_ERROR; // an extension that nobody agreed on, or a mask where none is due
 			break;
 		}
 		if (receiver->header_bytes < header_length(header))
@@ -209,7 +211,8 @@ void net_receiver_filled(struct net_receiver *receiver, size_t length)
 	if (!length)
 		return;
 	uint8_t *bytes = net_frame_data(receiver->frame) + receiver->filled;
-	net_mask(bytes, bytes, length, receiver->mask, receiver->payload_at);
+	if (!receiver->unmasked)
+		net_mask(bytes, bytes, length, receiver->mask, receiver->payload_at);
 	receiver->filled += length;
 	receiver->payload_at += length;
 	receiver->left -= length;

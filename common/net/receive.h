@@ -1,4 +1,4 @@
-/* The receiving side of a WebSocket, as RFC 6455 has it for a server: masked frames, in pieces as they come.
+/* The receiving side of a WebSocket, as RFC 6455 has it: frames, masked or not, in pieces as they come.
  *
  * libwebsockets takes the masks off byte by byte, which is two thirds of what a server spends on bulk. So once it has
  * done the handshake of a connection, bytes are read here: a message that lies whole in what was read is
@@ -28,7 +28,8 @@ struct net_receiver_events {
 struct net_receiver {
 	const struct net_receiver_events *events;
 	void *arg;
-	size_t limit; // of a message, in bytes; the owner may change it
+	size_t limit;  // of a message, in bytes; the owner may change it
+	bool unmasked; // what comes is a server's
 	// of the frame that comes
 	uint8_t header[14];
 	unsigned header_bytes;

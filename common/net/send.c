@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+enum put_result { PUT_BROKEN = -1, PUT_NOTHING, PUT_PART, PUT_ALL };
 enum {
 	DIRECT_FRAME_BYTES = 16384, // frames up to this size are sent without the queue where nothing waits
 	FRAGMENTS_A_TURN = 4,
@@ -122,7 +123,8 @@ static ssize_t write_plain(int fd, const uint8_t *bytes, size_t length)
 	return sent >= 0 ? sent : errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : -1;
 }
 
-enum net_put net_put(struct net_conn *conn, uint8_t *bytes, size_t length)
+// Bytes as they are, while nothing waits in libwebsockets; there what the socket does not take of them waits.
+static enum put_result put(struct net_conn *conn, uint8_t *bytes, size_t length)
 {
 	size_t done = 0;
 	ssize_t now = 1;
@@ -150,33 +152,55 @@ static void draw_mask(uint8_t mask[4])
 	memcpy(mask, stock[left ? --left : 0], 4);
 }
 
-// A client's: masked as it is copied, because others may have to send the frame as well.
-static enum net_put send_masked(struct net_conn *conn, const uint8_t *payload, size_t length, const uint8_t *header,
-				size_t header_bytes)
+// A frame on its way out. The header is put before the payload, over what others may still have to send: it is put
+// back. A client's is masked as it is copied.
+struct outgoing {
+	uint8_t header[FRAME_HEADER_BYTES];
+	size_t header_bytes;
+	uint8_t *payload; // (length), with room for the header before it
+	size_t length;
+};
+
+static enum put_result send_masked(struct net_conn *conn, const struct outgoing *frame)
 {
 	static uint8_t masked[FRAME_HEADER_BYTES + NET_FRAGMENT_BYTES]; // the loop's thread alone sends
 	uint8_t mask[4];
 	draw_mask(mask);
-	memcpy(masked, header, header_bytes);
+	memcpy(masked, frame->header, frame->header_bytes);
 	masked[1] |= 0x80;
-	memcpy(masked + header_bytes, mask, sizeof mask);
-	net_mask(masked + header_bytes + 4, payload, length, mask, 0);
-	return net_put(conn, masked, header_bytes + 4 + length);
+	memcpy(masked + frame->header_bytes, mask, sizeof mask);
+	net_mask(masked + frame->header_bytes + 4, frame->payload, frame->length, mask, 0);
+	return put(conn, masked, frame->header_bytes + 4 + frame->length);
 }
 
-// A fragment, with its header before it: over the end of the last one, which others may still have to send.
-static enum net_put send_fragment(struct net_conn *conn, struct net_frame *frame, size_t at, size_t length)
+static enum put_result send_framed(struct net_conn *conn, const struct outgoing *frame)
 {
-	uint8_t header[FRAME_HEADER_BYTES], before[FRAME_HEADER_BYTES], *payload = net_frame_data(frame) + at;
-	size_t header_bytes = fragment_header(header, frame, at, length);
+	uint8_t before[FRAME_HEADER_BYTES], *start = frame->payload - frame->header_bytes;
 	if (conn->masks)
-		return send_masked(conn, payload, length, header, header_bytes);
-	uint8_t *start = payload - header_bytes;
-	memcpy(before, start, header_bytes);
-	memcpy(start, header, header_bytes);
-	enum net_put put = net_put(conn, start, header_bytes + length);
-	memcpy(start, before, header_bytes);
-	return put;
+		return send_masked(conn, frame);
+	memcpy(before, start, frame->header_bytes);
+	memcpy(start, frame->header, frame->header_bytes);
+	enum put_result result = put(conn, start, frame->header_bytes + frame->length);
+	memcpy(start, before, frame->header_bytes);
+	return result;
+}
+
+static enum put_result send_fragment(struct net_conn *conn, struct net_frame *frame, size_t at, size_t length)
+{
+	struct outgoing out = {.payload = net_frame_data(frame) + at, .length = length};
+	out.header_bytes = fragment_header(out.header, frame, at, length);
+	return send_framed(conn, &out);
+}
+
+int net_send_control(struct net_conn *conn, enum net_opcode opcode, const uint8_t *payload, size_t length)
+{
+	uint8_t bytes[2 + RECEIVE_CONTROL_BYTES];
+	struct outgoing out = {.header = {(uint8_t)(0x80 | opcode), (uint8_t)length}, // at most 125
+			       .header_bytes = 2,
+			       .payload = bytes + 2,
+			       .length = length};
+	memcpy(bytes + 2, payload, length);
+	return send_framed(conn, &out) > PUT_NOTHING ? 0 : -1;
 }
 
 // Where nothing waits before the frame; false: it is to be queued.
@@ -185,24 +209,24 @@ static bool send_directly(struct net_conn *conn, struct net_frame *frame)
 	if (conn->fd < 0 || conn->held || conn->queue_count || frame->length > DIRECT_FRAME_BYTES ||
 	    lws_partial_buffered(conn->wsi))
 		return false;
-	enum net_put put = send_fragment(conn, frame, 0, frame->length);
-	if (put == PUT_BROKEN)
+	enum put_result result = send_fragment(conn, frame, 0, frame->length);
+	if (result == PUT_BROKEN)
 		lws_set_timeout(conn->wsi, PENDING_TIMEOUT_CLOSE_SEND, LWS_TO_KILL_ASYNC);
-	return put != PUT_NOTHING;
+	return result != PUT_NOTHING;
 }
 
 // Send from the queue what the socket takes, FRAGMENTS_A_TURN at most. Returns -1 if the connection is broken.
 int net_queue_send(struct net_conn *conn)
 {
-	enum net_put put = PUT_ALL;
-	for (int i = 0; i < FRAGMENTS_A_TURN && put == PUT_ALL && conn->queue_count; i++) {
+	enum put_result result = PUT_ALL;
+	for (int i = 0; i < FRAGMENTS_A_TURN && result == PUT_ALL && conn->queue_count; i++) {
 		struct net_frame *frame = queue_at(conn, 0)->frame;
 		size_t left = frame->length - conn->first_sent,
 		       length = left < NET_FRAGMENT_BYTES ? left : NET_FRAGMENT_BYTES;
-		put = send_fragment(conn, frame, conn->first_sent, length);
-		if (put == PUT_BROKEN)
+		result = send_fragment(conn, frame, conn->first_sent, length);
+		if (result == PUT_BROKEN)
 			return -1;
-		if (put == PUT_NOTHING)
+		if (result == PUT_NOTHING)
 			return 0;
 		conn->first_sent += length;
 		conn->queue_bytes -= length;

@@ -156,7 +156,7 @@ static int on_open(struct net_conn *conn)
 	conn->fd = lws_get_socket_fd(conn->wsi);
 	conn->ssl = lws_get_ssl(conn->wsi);
 	conn->masks = !conn->session.listener;
-	if (conn->session.listener)
+	if (conn->session.listener || conn->speaks_first)
 		net_read_begin(conn);
 	conn->handler->opened(conn->user, conn);
 	if (conn->closing || conn->queue_count)
@@ -312,6 +312,8 @@ enum status net_dial(struct net_loop *loop, const struct net_dial_params *params
 	conn->bearer = params->bearer ? strdup(params->bearer) : NULL;
 	conn->liveness = (lws_retry_bo_t){.secs_since_valid_ping = (uint16_t)params->ping_s,
 					  .secs_since_valid_hangup = (uint16_t)params->silence_s};
+	conn->speaks_first = params->speaks_first;
+	conn->rx.unmasked = true;
 	net_conn_trust(conn); // we chose whom to dial
 	struct net_dialled_params dialled = {.loop = loop, .tls = params->tls, .host = params->host, .wsi = &conn->wsi};
 	if (params->tls && (status = net_dialled_create(&conn->dialled, &dialled, error))) {

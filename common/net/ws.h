@@ -86,6 +86,9 @@ struct net_dial_params {
 	const char *path, *subprotocol, *bearer; // bearer may be NULL
 	const struct net_dial_tls *tls;          // NULL: plain. Read during the call only
 	int ping_s, silence_s;
+	// By the protocol that is spoken the server says nothing before our first message (it might be lost). Then what
+	// comes is read past libwebsockets, which takes ten times as long over bulk.
+	bool speaks_first;
 	const struct net_handler *handler; // opened, message, failed, closed; closed with conn NULL if it never opened
 	void *user;
 };

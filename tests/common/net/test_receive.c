@@ -193,13 +193,41 @@ static void fragments_together_keep_to_the_limit(void **state)
 	free(stream);
 }
 
+// A server's: without masks, and one with a mask is refused.
+static void what_a_server_sends(void **state)
+{
+	static const uint8_t good[] = {0x81, 2, 'h', 'i', 0x89, 1, 'p', 0x01, 1, 'a', 0x80, 126, 0, 2, 'b', 'c'};
+	static const uint8_t masked[] = {0x81, 0x82, 0, 0, 0, 0, 'h', 'i'};
+	struct net_receiver receiver;
+	char wanted[sizeof heard];
+	(void)state;
+	uint8_t stream[64];
+	size_t length = put_text(stream, 0x81, "hi");
+	length += put_text(stream + length, 0x89, "p");
+	length += put_text(stream + length, 0x81, "abc");
+	start(&receiver);
+	assert_int_equal(feed(&receiver, stream, length, 64), 0);
+	memcpy(wanted, heard, sizeof wanted);
+	net_receiver_finish(&receiver);
+	for (size_t piece = 1; piece <= sizeof good; piece++) {
+		start(&receiver);
+		receiver.unmasked = true;
+		assert_int_equal(feed(&receiver, good, sizeof good, piece), 0);
+		assert_string_equal(heard, wanted);
+		net_receiver_finish(&receiver);
+	}
+	start(&receiver);
+	receiver.unmasked = true;
+	assert_int_equal(feed(&receiver, masked, sizeof masked, 64), 1002);
+	net_receiver_finish(&receiver);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(frames_come_in_any_pieces),
-		cmocka_unit_test(large_ones_keep_every_byte),
-		cmocka_unit_test(what_is_wrong_is_told),
-		cmocka_unit_test(fragments_together_keep_to_the_limit),
+		cmocka_unit_test(frames_come_in_any_pieces), cmocka_unit_test(large_ones_keep_every_byte),
+		cmocka_unit_test(what_is_wrong_is_told),     cmocka_unit_test(fragments_together_keep_to_the_limit),
+		cmocka_unit_test(what_a_server_sends),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

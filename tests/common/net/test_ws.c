@@ -28,7 +28,7 @@ struct fixture {
 	const uint8_t *pattern; // (LARGE_BYTES + 64)
 	// What happened at the server's end, and at our own client's.
 	size_t messages, framed, drained, closed, answers;
-	int close_code;
+	int close_code, client_code;
 	size_t wanted;  // messages at which the loop is stopped
 	bool echo, bad; // bad: a message was not the pattern
 	// The thread, and what it saw.
@@ -124,8 +124,11 @@ static void client_message(void *user, struct net_conn *conn, const uint8_t *byt
 static void client_closed(void *user, struct net_conn *conn, int code)
 {
 	struct fixture *fixture = user;
-	(void)conn, (void)code;
+	(void)conn;
+	fixture->client_code = code;
 	fixture->client = NULL;
+	if (fixture->loop)
+		net_loop_stop(fixture->loop);
 }
 
 static const struct net_handler handler = {.http = on_http,
@@ -387,9 +390,8 @@ static void join_thread(struct fixture *fixture)
 	fixture->running = false;
 }
 
-static void large_ones_both_ways(void **state)
+static void both_ways(struct fixture *fixture, bool speaks_first)
 {
-	struct fixture *fixture = *state;
 	const size_t sizes[] = {1, 20000, NET_FRAGMENT_BYTES, NET_FRAGMENT_BYTES + 1, 3000000, LARGE_BYTES};
 	const size_t count_of = sizeof sizes / sizeof *sizes;
 	struct net_dial_tls tls = {.authority_pem = fixture->authority.pem};
@@ -401,6 +403,7 @@ static void large_ones_both_ways(void **state)
 				       .subprotocol = "test",
 				       .ping_s = 20,
 				       .silence_s = 60,
+				       .speaks_first = speaks_first,
 				       .handler = &client_handler,
 				       .user = fixture};
 	fixture->echo = true;
@@ -423,6 +426,21 @@ static void large_ones_both_ways(void **state)
 	assert_true(fixture->framed >= 4); // those that came in more than one piece
 	assert_int_equal(fixture->drained, 2);
 	assert_int_equal(net_conn_queued_bytes(fixture->server), 0);
+	net_conn_close(fixture->server, 4410, "enough");
+	while (!fixture->closed || fixture->client)
+		run_ms(fixture, 60000);
+	assert_int_equal(fixture->client_code, 4410);
+}
+
+static void large_ones_both_ways(void **state)
+{
+	both_ways(*state, false);
+}
+
+// The same where the client, too, is read past libwebsockets.
+static void client_speaks_first(void **state)
+{
+	both_ways(*state, true);
 }
 
 static void read_three(struct fixture *fixture, int fd)
@@ -628,6 +646,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(large_ones_both_ways, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(client_speaks_first, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(pings_between_fragments, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(keys_and_fragments, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(too_slow, set_up, tear_down),
@@ -635,6 +654,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(fragments_of_the_peer, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(frames, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(large_ones_both_ways, set_up_tls, tear_down),
+		cmocka_unit_test_setup_teardown(client_speaks_first, set_up_tls, tear_down),
 		cmocka_unit_test_setup_teardown(pings_between_fragments, set_up_tls, tear_down),
 		cmocka_unit_test_setup_teardown(keys_and_fragments, set_up_tls, tear_down),
 		cmocka_unit_test_setup_teardown(too_slow, set_up_tls, tear_down),
