@@ -10,6 +10,7 @@
  *   authority                                certificates: the cluster's own, and the operator's
  *   events, cluster                          the state, and the stream of its changes
  *   tickets, joins                           nodes that ask to join
+ *   witnesses                                nodes that sign the audit log's heads
  *   tenants                                  what sessions own on devices, and the workers that hold it
  *   api, node links                          calls of clients; reports of nodes
  *   http                                     the port and the Unix socket; nothing comes in before this stands
@@ -24,6 +25,7 @@
 #include "common/net/supervisor.h"
 #include "server/api/api.h"
 #include "server/api/node_link.h"
+#include "server/api/witnesses.h"
 #include "server/data_directory.h"
 #include "server/http/http.h"
 #include "server/local_node.h"
@@ -58,6 +60,7 @@ struct app {
 	struct authority *authority;
 	struct tickets *tickets;
 	struct joins *joins;
+	struct witnesses *witnesses;
 	struct net_tls *tls; // NULL: on loopback plain HTTP is spoken
 	struct events *events;
 	struct cluster *cluster;
@@ -299,6 +302,7 @@ static enum status create_doors(struct app *app, struct error *error)
 				 .tenants = app->tenants,
 				 .joins = app->joins,
 				 .tickets = app->tickets,
+				 .witnesses = app->witnesses,
 				 .authority = app->authority,
 				 .tls = app->options.tls,
 				 .name = app->cluster_name,
@@ -310,7 +314,8 @@ static enum status create_doors(struct app *app, struct error *error)
 					  .cluster = app->cluster,
 					  .events = app->events,
 					  .tenants = app->tenants,
-					  .joins = app->joins};
+					  .joins = app->joins,
+					  .witnesses = app->witnesses};
 	enum status status = api_create(&app->api, &api, error);
 	if (!status)
 		status = node_links_create(&app->nodes, &nodes);
@@ -332,7 +337,10 @@ static enum status create_doors(struct app *app, struct error *error)
 				   .port = app->options.port,
 				   .socket_path = app->socket_path,
 				   .started_ms = app->started_ms};
-	return http_create(&app->http, &http, error);
+	status = http_create(&app->http, &http, error);
+	if (!status)
+		api_set_url(app->api, http_url(app->http));
+	return status;
 }
 
 // The log as events. Lines are posted, from whatever thread; those that cannot be are counted in the next one.
@@ -390,6 +398,11 @@ static enum status create(struct app *app, struct error *error)
 		status = create_state(app, error);
 	if (!status)
 		status = create_joins(app, error);
+	if (!status) {
+		struct witnesses_params witnesses = {
+			.loop = app->loop, .store = app->store, .audit = app->audit, .cluster = app->cluster};
+		status = witnesses_create(&app->witnesses, &witnesses);
+	}
 	if (!status)
 		status = create_doors(app, error);
 	if (!status)
@@ -414,6 +427,7 @@ static void destroy(struct app *app)
 	if (app->loop)
 		net_close_all(app->loop, 1001);
 	node_links_destroy(&app->nodes);
+	witnesses_destroy(&app->witnesses);
 	joins_destroy(&app->joins);
 	tickets_destroy(&app->tickets);
 	api_destroy(&app->api);

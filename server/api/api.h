@@ -7,6 +7,7 @@
 #include "common/wire/contract.h"
 #include "common/wire/message.h"
 #include "server/api/join.h"
+#include "server/api/witnesses.h"
 #include "server/cluster/cluster.h"
 #include "server/security/authority.h"
 #include "server/security/limits.h"
@@ -28,6 +29,7 @@ struct api_params {
 	struct tenancy *tenants;
 	struct joins *joins;
 	struct tickets *tickets;
+	struct witnesses *witnesses;
 	const struct authority *authority;
 	bool tls; // clients reach this server by it
 	const char *name, *cluster_id, *schema_sha256;
@@ -59,6 +61,9 @@ int64_t api_login_failed(struct api *api, const char *peer, const char *text, en
 void api_end_token(void *api, struct token *token);
 // Close all with 1001.
 void api_shut_down(struct api *api);
+
+// Where other machines find this server, once it listens: a URL. For those who hand out tickets.
+void api_set_url(struct api *api, const char *url);
 
 // Figures for /metrics.
 struct api_stats {

@@ -65,7 +65,7 @@ static enum status audit_list(struct api_call *call, const struct json *params, 
 
 // ---- audit.head ----
 
-static struct json *head_json(const struct store_audit_head *head)
+static struct json *head_json(const struct store_audit_head *head, const struct witnesses *witnesses)
 {
 	struct json *json = json_new_object();
 	char root[BASE64_TEXT_BYTES(TREE_HASH_BYTES)], key[NOTE_KEY_TEXT_BYTES], first_key[NOTE_KEY_TEXT_BYTES];
@@ -79,7 +79,7 @@ static struct json *head_json(const struct store_audit_head *head)
 	json_set_integer(json, "segment", (int64_t)head->segment);
 	json_set_string(json, "key", key);
 	json_set_string(json, "first_key", first_key);
-	json_set(json, "witnesses", json_new_array());
+	json_set(json, "witnesses", witnesses_json(witnesses));
 	json_set_null(json, "proof");
 	return json;
 }
@@ -114,7 +114,7 @@ static enum status audit_head(struct api_call *call, const struct json *params, 
 				  "verify");
 		return STATUS_NOT_FOUND;
 	}
-	struct json *answer = head_json(&head);
+	struct json *answer = head_json(&head, call->api->params.witnesses);
 	if (since < 0) {
 		*result = answer;
 		return STATUS_OK;

@@ -334,6 +334,8 @@ static void registered(void *context, enum status status, const struct error *er
 	}
 	if (link->closed || link->cut) // gone while it was stored
 		cluster_lose_node(link->all->params.cluster, link->node_id, &link->link, "its connection broke");
+	else if (!link->local)
+		witnesses_node_came(link->all->params.witnesses, link->node_id);
 	struct json *result = json_new_object();
 	json_set_integer(result, "protocol", PROTOCOL);
 	json_set_bool(result, "watched", events_watched(link->all->params.events));

@@ -5,6 +5,7 @@
 #pragma once
 #include "common/wire/contract.h"
 #include "server/api/join.h"
+#include "server/api/witnesses.h"
 #include "server/cluster/cluster.h"
 #include "server/tenants/tenants.h"
 
@@ -17,6 +18,7 @@ struct node_links_params {
 	struct events *events;
 	struct tenancy *tenants;
 	struct joins *joins;
+	struct witnesses *witnesses;
 };
 enum status node_links_create(struct node_links **out, const struct node_links_params *params);
 void node_links_destroy(struct node_links **links);
