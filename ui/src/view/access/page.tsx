@@ -14,7 +14,7 @@ import { TicketPanel } from "./tickets";
 import { TokenPanel } from "./tokens";
 import { WaitingPanel } from "./waiting";
 
-const SETTLE_MS = 150;
+const SETTLE_MS = 400;
 
 /** Everything that this page shows: read when it opens, on every reconnect, and after whatever changes it. */
 function useAccess(): { access: Access | null; refusal: Refusal | null; read: () => void } {
