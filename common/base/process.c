@@ -28,12 +28,23 @@ enum status process_binary(char *path, size_t size, struct error *error)
 	return STATUS_OK;
 }
 
+// One byte: too little for a file, and the value by which Linux tells that it is not to be piped to a program either,
+// where /proc/sys/kernel/core_pattern names one. With 0 it would be.
+enum status process_leave_no_core(struct error *error)
+{
+	struct rlimit limit;
+	bool set = !getrlimit(RLIMIT_CORE, &limit);
+	limit.rlim_max = limit.rlim_max < 1 ? limit.rlim_max : 1;
+	limit.rlim_cur = limit.rlim_max;
+	set = set && !setrlimit(RLIMIT_CORE, &limit);
+	return set ? STATUS_OK : error_errno(error, STATUS_UNAVAILABLE, errno, "core files cannot be switched off");
+}
+
 enum status process_keep_secrets(struct error *error)
 {
-	const struct rlimit none = {0, 0};
-	bool kept = !setrlimit(RLIMIT_CORE, &none);
 #ifdef NDEBUG
-	kept = kept && !prctl(PR_SET_DUMPABLE, 0);
+	if (prctl(PR_SET_DUMPABLE, 0))
+		return error_errno(error, STATUS_UNAVAILABLE, errno, "this process can be looked into");
 #endif
-	return kept ? STATUS_OK : error_errno(error, STATUS_UNAVAILABLE, errno, "core files cannot be switched off");
+	return process_leave_no_core(error);
 }

@@ -30,12 +30,13 @@ static int code(int result)
 	return result ? errno : 0;
 }
 
+// Cores: see process_leave_no_core.
 static int limit_resources(void)
 {
 	const struct {
 		__rlimit_resource_t resource;
 		rlim_t most;
-	} limits[] = {{RLIMIT_CORE, 0}, {RLIMIT_MSGQUEUE, 0}, {RLIMIT_NOFILE, DESCRIPTORS}};
+	} limits[] = {{RLIMIT_CORE, 1}, {RLIMIT_MSGQUEUE, 0}, {RLIMIT_NOFILE, DESCRIPTORS}};
 	for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
 		struct rlimit now;
 		if (getrlimit(limits[i].resource, &now))

@@ -7,6 +7,7 @@
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
+#include "common/base/process.h"
 #include "common/wire/contract.h"
 #include "common/wire/message.h"
 #include "engine/backend.h"
@@ -22,7 +23,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -34,7 +34,6 @@ static const char usage[] =
 // life after the node's.
 static enum status confine(pid_t parent, struct error *error)
 {
-	struct rlimit none = {0};
 	prctl(PR_SET_NAME, "exogpu-worker"); // started by /proc/self/exe, it would be called exe
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL))
 		return error_errno(error, STATUS_INTERNAL, errno, "asking to end with the node");
@@ -42,9 +41,7 @@ static enum status confine(pid_t parent, struct error *error)
 		return error_set(error, STATUS_UNAVAILABLE, "the node ended before its worker began");
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 		return error_errno(error, STATUS_INTERNAL, errno, "giving up new privileges");
-	if (setrlimit(RLIMIT_CORE, &none))
-		return error_errno(error, STATUS_INTERNAL, errno, "giving up core files");
-	return STATUS_OK;
+	return process_leave_no_core(error);
 }
 
 static enum status backend_of(const struct json *params, const struct backend **backend, struct error *error)

@@ -12,7 +12,7 @@ import sys
 
 # The instruction that a place which indirect branches may reach begins with. The file's own note tells less: it is left
 # out where one object of the C library's start-up code lacks it.
-LANDING = {"X86-64": b"\xf3\x0f\x1e\xfa", "AArch64": b"\x5f\x24\x03\xd5"}
+LANDING = {"X86-64": b"\xf3\x0f\x1e\xfa", "AArch64": b"\x3f\x23\x03\xd5"}
 
 
 def readelf(path, *flags):

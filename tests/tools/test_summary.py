@@ -36,6 +36,12 @@ class SummaryTest(unittest.TestCase):
             "SKIPPED  debug: a", "         y: no GPU", "SKIPPED  debug: a", "         b: no GPU",
             "2 passed, 0 failed, 2 skipped"]))
 
+    def test_skips_of_unittest_are_named_too(self):
+        output = ("test_x (m.T) ... ok\ntest_y (m.T.test_y) ... skipped 'no lintian'\n\n---\n"
+                  "Ran 2 tests in 0.1s\n\nOK (skipped=1)\n")
+        self.assertEqual(self.run_summary([self.case(output)]), (0, [
+            "SKIPPED  debug: a", "         test_y: no lintian", "1 passed, 0 failed, 1 skipped"]))
+
     def test_skip_by_exit_status(self):
         skip = self.case("skipped: no NVIDIA device", "notrun", "<skipped message=\"SKIP_RETURN_CODE=77\"/>")
         self.assertEqual(self.run_summary([self.case(), skip]), (0, [

@@ -22,6 +22,7 @@ UNITTEST_COUNT = re.compile(r"^Ran (\d+) tests? in .*\n\n(?:OK|FAILED)(?: \((.*)
 CMOCKA_COUNT = re.compile(r"^\[  (PASSED|FAILED|SKIPPED) +\] (\d+) test\(s\)", re.M)
 NODE_SKIP = re.compile(r"^\s*ok \d+ - (.*?) # SKIP\b *(.*)$|^\s*\ufe63 (.*?)(?: \([\d.]+ms\))? # (.*)$", re.M)
 CMOCKA_SKIP = re.compile(r"^(.*)\n\[  SKIPPED \] (\w+)$", re.M)
+UNITTEST_SKIP = re.compile(r"^(\w+) \(.*\) \.\.\. skipped ['\"](.*)['\"]$", re.M)
 INNER_FAILURE = re.compile(r"^\s*not ok \d+ - (.*)$|^\[  FAILED  \] (\w+)$"
                            r"|^.*((?:ERROR|WARNING): (?:Address|Leak|Thread|Memory)Sanitizer.*|runtime error: .*)$",
                            re.M)
@@ -72,6 +73,7 @@ def reason_of(case, output):
 def inner_skips(output):
     """One line for each case that was skipped inside a test, with its reason where it was printed."""
     notes = ["%s: %s" % ((a or c), (b or d) or "no reason given") for a, b, c, d in NODE_SKIP.findall(output)]
+    notes += ["%s: %s" % pair for pair in UNITTEST_SKIP.findall(output)]
     named = set()  # cmocka names each once when it runs, and again in a list at the end
     for before, name in CMOCKA_SKIP.findall(output):
         if name not in named:

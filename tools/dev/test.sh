@@ -15,6 +15,8 @@ skipped test is named. Stages, all of them unless some are named:
   fuzz    each fuzz target (clang's libFuzzer): its known inputs, then 10 seconds of new ones
   asan    address and undefined-behaviour sanitizers: unit and API tests and one browser test
   tsan    thread sanitizer: unit and API tests
+  package ./dev package, and what is in the packages
+  docker  the container image, built and tried; as root, where buildah and debootstrap are installed (about 3 minutes)
 --quick      lint, ui and debug, without the browser
 -R PATTERN   only tests whose ctest name matches; of the stages, debug, asan and tsan unless some are named
 Results: build/test/*.xml (JUnit), full output: build/log/.
@@ -32,13 +34,13 @@ cmd_test() {
 			shift
 			;;
 		-R*) pattern=${1#-R} ;;
-		lint | ui | debug | fuzz | asan | tsan) stages+=("$1") ;;
+		lint | ui | debug | fuzz | asan | tsan | package | docker) stages+=("$1") ;;
 		*) fail_usage test "not understood: $1" ;;
 		esac
 		shift
 	done
 	if [ ${#stages[@]} -eq 0 ]; then
-		stages=(lint ui debug fuzz asan tsan)
+		stages=(lint ui debug fuzz asan tsan package docker)
 		[ -z "$pattern" ] || stages=(debug asan tsan)
 		[ -z "$quick" ] || stages=(lint ui debug)
 	fi
@@ -100,6 +102,16 @@ stage_tsan() {
 	build tsan
 	export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:history_size=4:suppressions=$root/tools/dev/tsan.txt
 	run_ctest tsan -L '^(unit|api)$'
+}
+
+stage_package() {
+	single package-make "making the Debian packages" ./dev package
+	single package "testing the Debian packages" env EXOGPU_PACKAGES=build/package \
+		python3 -B -m unittest discover -v -s tests/packaging
+}
+
+stage_docker() {
+	single docker "building and testing the container image" bash tests/docker/test.sh build/docker
 }
 
 # run_ctest PRESET [CTEST ARGUMENT...]: a failing test is counted and shown by the summary, not here. Its output is

@@ -1,0 +1,182 @@
+// The container image: what it holds, what it says of itself, and that a server and a node live in it as it starts them.
+// Run by tests/docker/test.sh, which builds it.
+//
+// buildah's chroot isolation has the user, the capabilities and the filter of system calls that containers have, but no
+// namespaces: the network is this machine's, so the server takes a port that the system chooses instead of --lan's. It mounts the image's
+// own volume over whatever else is mounted on /data, so the state that two containers share lies on /state here.
+import assert from "node:assert/strict";
+import { execFileSync, spawn } from "node:child_process";
+import { chownSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import https from "node:https";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { fileURLToPath } from "node:url";
+
+const [program, ...store] = (process.env.EXOGPU_BUILDAH ?? "buildah").split(" ");
+const image = process.env.EXOGPU_IMAGE ?? "localhost/exogpu:test";
+const uid = 52415, patience = 60_000;
+const hardening = fileURLToPath(new URL("../packaging/hardening.py", import.meta.url));
+
+const buildah = (...args) => execFileSync(program, [...store, ...args], { encoding: "utf8", timeout: patience }).trim();
+const made = [], folders = [];
+const container = () => made[made.push(buildah("from", image)) - 1];
+function stateFolder() {
+	const path = mkdtempSync(join(tmpdir(), "exogpu-image-"));
+	chownSync(path, uid, uid);
+	folders.push(path);
+	return path;
+}
+const runArguments = (name, state, user = uid) => ["run", "--isolation", "chroot", "--user", String(user),
+	...(state ? ["-v", `${state}:/state`] : []), name, "--"];
+const run = (name, state, ...command) => buildah(...runArguments(name, state), ...command);
+const asRoot = (name, script) => buildah(...runArguments(name, null, 0), "sh", "-euc", script);
+
+// A process in a container until `ready` is printed; stopped by its own id, which it writes into its lock file.
+function start(name, state, command, ready, lock) {
+	const child = spawn(program, [...store, ...runArguments(name, state), ...command], { stdio: ["ignore", "pipe", "pipe"] });
+	const one = { name, state, output: "" };
+	const ended = new Promise((resolve) => child.on("close", resolve));
+	one.ready = new Promise((resolve, reject) => {
+		const hear = (text) => {
+			one.output += text;
+			const match = ready.exec(one.output);
+			if (match) resolve(match);
+		};
+		for (const stream of [child.stdout, child.stderr]) stream.setEncoding("utf8").on("data", hear);
+		ended.then((code) => reject(new Error(`it ended with ${code}: ${one.output}`)));
+		setTimeout(() => reject(new Error(`not ready: ${one.output}`)), patience).unref();
+	});
+	one.stop = () => {
+		process.kill(Number(readFileSync(join(state, lock), "utf8")), "SIGTERM");
+		return ended;
+	};
+	return one;
+}
+
+function get(url, ca) {
+	return new Promise((resolve, reject) => {
+		https.get(url, { ca, minVersion: "TLSv1.3" }, (answer) => {
+			let text = "";
+			answer.setEncoding("utf8").on("data", (piece) => (text += piece));
+			answer.on("end", () => resolve({ status: answer.statusCode, text }));
+		}).on("error", reject);
+	});
+}
+
+async function eventually(probe, what) {
+	for (const until = Date.now() + patience; ;) {
+		const value = await probe();
+		if (value) return value;
+		if (Date.now() > until) throw new Error(`not in time: ${what}`);
+		await new Promise((resolve) => setTimeout(resolve, 100));
+	}
+}
+
+after(() => {
+	for (const name of made) buildah("rm", name);
+	for (const path of folders) rmSync(path, { recursive: true, force: true });
+});
+
+describe("the image", () => {
+	const config = JSON.parse(buildah("inspect", "--type", "image", image)).Docker.config;
+
+	test("says who it runs as, what it keeps, and how its health is asked", () => {
+		assert.equal(config.User, `${uid}:${uid}`);
+		assert.deepEqual(Object.keys(config.Volumes), ["/data"]);
+		assert.deepEqual(Object.keys(config.ExposedPorts), ["52415/tcp"]);
+		assert.deepEqual(config.Entrypoint, ["exogpu"]);
+		assert.deepEqual(config.Cmd, ["serve", "--lan", "--data", "/data"]);
+		assert.deepEqual(config.Healthcheck.Test, ["CMD", "exogpu", "health"]);
+		assert.ok(config.Env.includes("NVIDIA_DRIVER_CAPABILITIES=compute,utility,graphics"), config.Env.join(" "));
+	});
+
+	test("holds no compiler, no Node.js and no sources; its state is its user's own", () => {
+		const name = container();
+		assert.equal(run(name, null, "sh", "-c", "command -v cc gcc clang glslc node npm cmake || true"), "");
+		assert.equal(run(name, null, "sh", "-c", "ls -d /src /tmp/*.deb 2>/dev/null || true"), "");
+		assert.equal(run(name, null, "stat", "-c", "%u:%g %a", "/data"), `${uid}:${uid} 700`);
+		assert.match(run(name, null, "exogpu", "version"), /^exogpu \d+\.\d+\.\d+$/);
+	});
+
+	test("its program has what release builds have against memory errors", () => {
+		const name = container(), root = buildah("mount", name);
+		const text = execFileSync("python3", ["-B", hardening, "--release", join(root, "usr/bin/exogpu")], { encoding: "utf8" });
+		assert.doesNotMatch(text, /MISSING/);
+		assert.match(text, /checked copies/);
+	});
+
+	test("removing the package keeps the data; purging it deletes them and the account", () => {
+		const name = container();
+		const left = asRoot(name, `
+			touch /var/lib/exogpu/state.db
+			stat -c '%U %a' /var/lib/exogpu
+			dpkg --remove exogpu >/dev/null 2>&1
+			ls /var/lib/exogpu /etc/default/exogpu
+			dpkg --purge exogpu >/dev/null 2>&1
+			ls -d /var/lib/exogpu /etc/default/exogpu 2>/dev/null || echo gone
+			getent passwd exogpu || echo nobody`).split(/\s+/);
+		assert.deepEqual(left, ["exogpu", "700", "/etc/default/exogpu", "/var/lib/exogpu:", "state.db", "gone", "nobody"]);
+	});
+});
+
+describe("a server in a container", () => {
+	const state = stateFolder();
+	let server, url, ca, stamp;
+
+	before(async () => {
+		const name = container();
+		stamp = join(stateFolder(), "stamp");
+		writeFileSync(stamp, "");
+		await new Promise((resolve) => setTimeout(resolve, 20)); // files that are newer are newer
+		server = start(name, state, ["exogpu", "serve", "--listen", "0.0.0.0:0", "--data", "/state"],
+			/^dashboard: (\S+)\ntoken: (\S+)$/m, "lock");
+		const [, shown] = await server.ready;
+		url = new URL(`https://127.0.0.1:${new URL(shown).port}/`);
+		ca = readFileSync(join(state, "tls", "authority.pem"));
+	});
+	after(() => server.stop());
+
+	test("says where the token is, and not what it is", () => {
+		const token = readFileSync(join(state, "admin.token"), "utf8").trim();
+		assert.match(server.output, /^token: \/state\/admin\.token$/m);
+		assert.ok(token.length > 20 && !server.output.includes(token));
+		const { uid: owner, mode } = statSync(join(state, "admin.token"));
+		assert.deepEqual([owner, mode & 0o777], [uid, 0o600]);
+	});
+
+	test("answers by TLS under its own authority, with the dashboard", async () => {
+		const health = await get(new URL("/healthz", url), ca), page = await get(url, ca);
+		assert.deepEqual([health.status, JSON.parse(health.text).status], [200, "ok"]);
+		assert.equal(page.status, 200);
+		const [, script] = /<script[^>]* src="([^"]+)"/.exec(page.text);
+		assert.equal((await get(new URL(script, url), ca)).status, 200, script);
+	});
+
+	test("is found healthy, and is not where there is none", () => {
+		run(server.name, state, "sh", "-c", "EXOGPU_DATA=/state exogpu health");
+		assert.throws(() => run(server.name, state, "sh", "-c", "EXOGPU_DATA=/nowhere exogpu health 2>&1"));
+	});
+
+	test("has verified the processor and Mesa's software device", async () => {
+		const idle = await eventually(() => {
+			const { devices } = JSON.parse(run(server.name, state, "exogpu", "devices", "--data", "/state", "--json"));
+			const found = devices.filter((one) => one.state === "idle");
+			return found.some((one) => one.kind === "cpu") && found.some((one) => /llvmpipe/.test(one.name)) && found;
+		}, "two devices are idle");
+		assert.ok(idle.length >= 2);
+	});
+
+	test("confines a session's worker in all but the network namespace, which the container's filter may refuse", () => {
+		run(server.name, state, "exogpu", "bench", "device", "llvmpipe", "--data", "/state");
+		const [, missing] = /not fully confined here: (.*)$/m.exec(server.output) ?? [];
+		assert.match(missing ?? "", /^(|empty network: Operation not permitted)$/);
+	});
+
+	test("writes nothing outside its volume, so the root file system may be read-only", () => {
+		const root = buildah("mount", server.name);
+		const written = execFileSync("find", [root, "-xdev", "-newer", stamp, "-type", "f", "-printf", "/%P\n"],
+			{ encoding: "utf8" }).split("\n").filter((path) => path && !/^\/(etc\/(hosts|resolv\.conf|hostname)|run\/)/.test(path));
+		assert.deepEqual(written, []);
+	});
+});
