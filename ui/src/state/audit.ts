@@ -1,7 +1,7 @@
 /* What views ask of audit entries: which match a filter, and how they are said. Pure. */
 import type { AuditFilter } from "../command/audit";
 import type { AuditEntry } from "../lib/api.gen";
-import { memory } from "../lib/format";
+import { fullTime, memory } from "../lib/format";
 
 const texts = (entry: AuditEntry): string =>
   `${entry.actor} ${entry.actor_name} ${entry.target} ${entry.peer} ${JSON.stringify(entry.detail)}`.toLowerCase();
@@ -44,7 +44,9 @@ function said(name: string, value: string | number | boolean): string {
     const of = name.replace(/_?bytes$/, "").replaceAll("_", " ");
     return `${of}${of && " "}${size.value} ${size.unit}`;
   }
-  return `${name.replaceAll("_", " ")} ${String(value)}`;
+  const text = String(value);
+  const at = /^\d{4}-\d\d-\d\dT[\d:.]+Z$/.test(text) ? fullTime(Date.parse(text)) : text;
+  return `${name.replaceAll("_", " ")} ${/^[0-9a-f]{40,}$/.test(at) ? `${at.slice(0, 16)}…` : at}`;
 }
 
 /** `detail` in a line: "384 MiB, kernel saxpy_f32". */

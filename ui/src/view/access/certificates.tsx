@@ -75,6 +75,9 @@ export function CertificatePanel({ certificates }: { certificates: readonly Cert
   );
 }
 
+/** "CN=workstation,O=exogpu" is "workstation". */
+const commonName = (subject: string): string => /(?:^|,)CN=([^,]+)/.exec(subject)?.[1] ?? subject;
+
 function CertificateRow({ certificate, at }: { certificate: Certificate; at: number }) {
   const { state } = useApp();
   const { kind, node_id, subject, names, sha256, renews_at, not_after } = certificate;
@@ -84,7 +87,7 @@ function CertificateRow({ certificate, at }: { certificate: Certificate; at: num
   return (
     <tr class={how === "revoked" || how === "expired" ? "over" : undefined}>
       <th scope="row">
-        {node_id ? <a href={nodeHref(node_id)}>{node?.name ?? node_id}</a> : <b>{subject}</b>}
+        {node_id ? <a href={nodeHref(node_id)}>{node?.name ?? node_id}</a> : <b>{commonName(subject)}</b>}
         <span class="small faint"> {kinds[kind]}</span>
         <span class={`small token-state ${tone}`}>
           <MarkIcon mark={mark} /> {how}
