@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { SWEEP_MS = 1000 };
 
@@ -96,6 +97,14 @@ void api_shut_down(struct api *api)
 	for (struct api_client *client = api->clients; client; client = client->next)
 		if (client->conn)
 			net_conn_close(client->conn, 1001, "the server shuts down");
+}
+
+void api_set_url(struct api *api, const char *url)
+{
+	static const char scheme[] = "https://";
+	if (api->params.tls && !strncmp(url, scheme, sizeof scheme - 1))
+		snprintf(api->address, sizeof api->address, "%.*s", (int)strcspn(url + sizeof scheme - 1, "/"),
+			 url + sizeof scheme - 1);
 }
 
 void api_read_stats(const struct api *api, struct api_stats *stats)

@@ -44,6 +44,7 @@ struct api {
 	struct late_answer *late_answers;
 	unsigned not_logged_in;
 	struct net_timer sweep; // expired tokens
+	char address[300];      // HOST:PORT by which other machines are likely to reach this server; "": they do not
 	struct buffer text;     // an answer being printed
 	struct api_stats stats;
 };

@@ -21,6 +21,7 @@ static void ticket_made(void *context, enum status status, const struct ticket *
 		json_set_string(result, "ticket_id", ticket->ticket_id);
 		json_set_integer(result, "uses", ticket->uses);
 		set_time(result, "expires_at", ticket->expires_ms);
+		json_set_string(result, "address", call->api->address[0] ? call->api->address : NULL);
 	}
 	struct buffer *printed = &call->api->text;
 	api_finish(call, status, result, error);

@@ -8,6 +8,7 @@ struct cli_arguments {
 	bool json, help;
 	bool wide;                                                                       // nodes
 	const char *name, *scopes, *expires, *calls_per_s, *max_sessions, *memory_limit; // token create
+	const char *uses;                                                                // ticket create
 	const char *label;                                                               // alloc
 	const char *actor, *action, *device, *outcome, *text, *limit;                    // audit list
 	bool follow;

@@ -19,14 +19,15 @@ static const struct cli_command help_command = {
 	.name = "help", .operand = "[COMMAND]", .summary = "what a command does, with its options"};
 static const struct cli_command version_command = {.name = "version", .summary = "the version of this binary"};
 static const struct cli_command *const commands[] = {
-	&serve_command,        &node_command,         &devices_command,      &nodes_command,
-	&token_create_command, &token_list_command,   &token_revoke_command, &alloc_list_command,
-	&alloc_free_command,   &alloc_command,        &bench_device_command, &audit_list_command,
-	&audit_verify_command, &audit_export_command, &health_command,       &help_command,
-	&version_command,
+	&serve_command,        &node_command,          &devices_command,      &nodes_approve_command,
+	&nodes_refuse_command, &nodes_remove_command,  &nodes_command,        &ticket_create_command,
+	&ticket_list_command,  &ticket_revoke_command, &token_create_command, &token_list_command,
+	&token_revoke_command, &alloc_list_command,    &alloc_free_command,   &alloc_command,
+	&bench_device_command, &audit_list_command,    &audit_verify_command, &audit_export_command,
+	&health_command,       &help_command,          &version_command,
 };
 // First words of those that have two.
-static const char *const groups[] = {"token", "alloc", "bench", "audit"};
+static const char *const groups[] = {"token", "ticket", "nodes", "alloc", "bench", "audit"};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 enum { NAME_COLUMNS = 22 }; // of a command with its operands, in the list of them
 

@@ -17,9 +17,10 @@ struct cli_command {
 	// Exit status of the process: 0 done, 1 failed, 2 bad usage; with *error unless 0.
 	int (*run)(const struct cli_arguments *arguments, struct error *error);
 };
-extern const struct cli_command devices_command, nodes_command, token_create_command, token_list_command,
-	token_revoke_command, alloc_command, alloc_list_command, alloc_free_command, bench_device_command,
-	health_command, audit_list_command, audit_verify_command, audit_export_command;
+extern const struct cli_command devices_command, nodes_command, nodes_approve_command, nodes_refuse_command,
+	nodes_remove_command, ticket_create_command, ticket_list_command, ticket_revoke_command, token_create_command,
+	token_list_command, token_revoke_command, alloc_command, alloc_list_command, alloc_free_command,
+	bench_device_command, health_command, audit_list_command, audit_verify_command, audit_export_command;
 
 // Call a method of the server that the arguments name; `params` is taken, may be NULL. With --json the result is
 // printed and *result stays NULL. Returns an exit status: 2 for an address or directory that cannot be one, 1 for

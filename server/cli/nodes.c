@@ -117,6 +117,34 @@ static void print_wide(const struct json *node)
 	print_libraries(node);
 }
 
+// Those that wait to be let in, with what to compare. Where the token is no admin's, nothing is said of them.
+static void print_waiting(const struct cli_arguments *arguments)
+{
+	struct json *answer = NULL;
+	struct error error = {0};
+	char line[512], age[FORMAT_BYTES];
+	struct cli_arguments quiet = *arguments;
+	quiet.json = false;
+	if (command_call(&quiet, "node.waiting", NULL, &answer, &error))
+		return;
+	for (const struct json *one = json_first(json_get(answer, "waiting")); one; one = json_next(one)) {
+		const char *code = json_get_string(one, "code", NULL), *id = json_get_string(one, "node_id", "");
+		int64_t since = command_age_ms(one, "requested_at");
+		printf("\n");
+		snprintf(line, sizeof line, "%.64s (%.64s) waits since %s, from %.64s%s",
+			 json_get_string(one, "name", ""), id, format_age(since, age), json_get_string(one, "peer", ""),
+			 json_get_bool(one, "known", false) ? "; it would take the place of the node of this id" : "");
+		command_print_text(stdout, "", line);
+		if (code && strlen(code) == 6)
+			snprintf(line, sizeof line, "code %.3s %.3s: if it shows the same, exogpu nodes approve %.64s",
+				 code, code + 3, id);
+		else
+			snprintf(line, sizeof line, "its code is not known yet");
+		command_print_text(stdout, "  ", line);
+	}
+	json_destroy(&answer);
+}
+
 static int run(const struct cli_arguments *arguments, struct error *error)
 {
 	struct json *snapshot = NULL;
@@ -142,8 +170,40 @@ static int run(const struct cli_arguments *arguments, struct error *error)
 	for (const struct json *node = json_first(nodes); node && !result && arguments->wide; node = json_next(node))
 		print_wide(node);
 	table_finish(&table);
+	bool pending = false;
+	for (const struct json *node = json_first(nodes); node; node = json_next(node))
+		pending |= !strcmp(json_get_string(node, "state", ""), "pending");
+	if (!result && pending)
+		print_waiting(arguments);
 	json_destroy(&snapshot);
 	return result;
+}
+
+// One of the decisions about a node.
+static int decide(const struct cli_arguments *arguments, const char *method, const char *done, struct error *error)
+{
+	struct json *params = json_new_object(), *answer = NULL;
+	json_set_string(params, "node_id", arguments->operand);
+	int result = command_call(arguments, method, params, &answer, error);
+	if (answer)
+		command_print_text(stdout, done, json_get_string(answer, "node_id", ""));
+	json_destroy(&answer);
+	return result;
+}
+
+static int run_approve(const struct cli_arguments *arguments, struct error *error)
+{
+	return decide(arguments, "node.approve", "let in ", error);
+}
+
+static int run_refuse(const struct cli_arguments *arguments, struct error *error)
+{
+	return decide(arguments, "node.refuse", "turned away ", error);
+}
+
+static int run_remove(const struct cli_arguments *arguments, struct error *error)
+{
+	return decide(arguments, "node.remove", "removed ", error);
 }
 
 static const struct flag flags[] = {
@@ -158,4 +218,25 @@ const struct cli_command nodes_command = {
 	.more = "With --json: the result of cluster.snapshot.\n",
 	.flags = flags,
 	.run = run,
+};
+const struct cli_command nodes_approve_command = {
+	.name = "nodes approve",
+	.operand = "ID",
+	.summary = "let a node in that waits; first compare its six digits",
+	.more = "exogpu nodes shows the digits. Let a node in only if it shows the same ones itself: if they differ,\n"
+		"somebody stands between it and this server.\n",
+	.run = run_approve,
+};
+const struct cli_command nodes_refuse_command = {
+	.name = "nodes refuse",
+	.operand = "ID",
+	.summary = "turn a node away that waits",
+	.run = run_refuse,
+};
+const struct cli_command nodes_remove_command = {
+	.name = "nodes remove",
+	.operand = "ID",
+	.summary = "remove a node: cut off at once, its certificate revoked",
+	.more = "What sessions hold on its devices is lost. To come back the node must join anew.\n",
+	.run = run_remove,
 };
