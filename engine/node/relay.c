@@ -276,6 +276,7 @@ enum status relay_create(struct relay **out, struct relays *relays, const struct
 				       .subprotocol = "exogpu.worker.v1",
 				       .ping_s = LIMIT_NODE_PING_S,
 				       .silence_s = LIMIT_NODE_SILENCE_S,
+				       .speaks_first = true, // link.hello
 				       .handler = &conn_handler,
 				       .user = relay};
 	int worker_end = -1;
