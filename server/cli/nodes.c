@@ -131,7 +131,7 @@ static void print_waiting(const struct cli_arguments *arguments)
 		const char *code = json_get_string(one, "code", NULL), *id = json_get_string(one, "node_id", "");
 		int64_t since = command_age_ms(one, "requested_at");
 		printf("\n");
-		snprintf(line, sizeof line, "%.64s (%.64s) waits since %s, from %.64s%s",
+		snprintf(line, sizeof line, "%.64s (%.64s) has waited for %s, from %.64s%s",
 			 json_get_string(one, "name", ""), id, format_age(since, age), json_get_string(one, "peer", ""),
 			 json_get_bool(one, "known", false) ? "; it would take the place of the node of this id" : "");
 		command_print_text(stdout, "", line);
