@@ -108,7 +108,7 @@ static int finish_transaction(struct lws *wsi, struct http_session *http)
 void net_http_finish(struct lws *wsi, struct net_session *session)
 {
 	struct http_session *http = (struct http_session *)session;
-	lws_set_opaque_user_data(wsi, &session->listener->waiting);
+	lws_set_opaque_user_data(wsi, &session->arrival->waiting);
 	buffer_finish(&http->response.owned);
 	free(http);
 }
@@ -143,10 +143,11 @@ int net_http_begin(struct lws *wsi, struct net_listener *listener)
 	struct net_request request;
 	if (piles_up(wsi))
 		return -1;
+	const struct net_session *waiting = lws_get_opaque_user_data(wsi);
 	struct http_session *http = calloc(1, sizeof(*http));
 	if (!http)
 		return -1;
-	http->session = (struct net_session){.kind = SESSION_HTTP, .listener = listener};
+	http->session = (struct net_session){.kind = SESSION_HTTP, .listener = listener, .arrival = waiting->arrival};
 	buffer_init(&http->response.owned, LIMIT_BODY_BYTES);
 	lws_set_opaque_user_data(wsi, http);
 	net_read_request(wsi, listener, &request);

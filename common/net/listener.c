@@ -23,6 +23,8 @@ enum {
 	SEND_ROOM_BYTES = 256 * 1024, // any file of the dashboard at once, see piles_up() in http.c
 };
 
+static const char too_many[] = "HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\nretry-after: 1\r\n"
+			       "connection: close\r\n\r\n";
 static const char full[] = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\n"
 			   "connection: close\r\n\r\n";
 
@@ -53,6 +55,46 @@ int net_spare_file(void)
 	return open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
+static void read_peer(int fd, char *text, size_t size)
+{
+	struct sockaddr_storage peer = {0};
+	socklen_t length = sizeof peer;
+	if (getpeername(fd, (struct sockaddr *)&peer, &length) ||
+	    getnameinfo((struct sockaddr *)&peer, length, text, (socklen_t)size, NULL, 0, NI_NUMERICHOST))
+		text[0] = 0;
+}
+
+// What is kept of a connection while it is there; NULL: it is refused. `answer` says how.
+static struct net_arrival *arrival_create(struct net_listener *listener, int fd, const char **answer)
+{
+	const struct net_handler *handler = listener->handler;
+	struct net_arrival *arrival = listener->open < listener->most ? calloc(1, sizeof(*arrival)) : NULL;
+	*answer = full;
+	if (!arrival)
+		return NULL;
+	arrival->waiting = (struct net_session){.kind = SESSION_WAITING, .listener = listener, .arrival = arrival};
+	if (listener->socket_path[0] || !handler->arrived)
+		return arrival;
+	read_peer(fd, arrival->peer, sizeof arrival->peer);
+	if (handler->arrived(listener->context, arrival->peer))
+		return arrival;
+	*answer = too_many;
+	free(arrival);
+	return NULL;
+}
+
+void net_arrival_destroy(struct net_arrival **pointer)
+{
+	struct net_arrival *arrival = *pointer;
+	if (!arrival)
+		return;
+	*pointer = NULL;
+	struct net_listener *listener = arrival->waiting.listener;
+	if (!listener->over && !listener->socket_path[0] && listener->handler->left)
+		listener->handler->left(listener->context, arrival->peer);
+	free(arrival);
+}
+
 static void accept_ready(void *arg, int fd)
 {
 	struct net_listener *listener = arg;
@@ -60,8 +102,10 @@ static void accept_ready(void *arg, int fd)
 		int accepted = net_accept(fd, &listener->spare_fd, full);
 		if (accepted < 0)
 			return;
-		if (listener->open >= listener->most) {
-			refuse_connection(accepted, full);
+		const char *answer;
+		struct net_arrival *arrival = arrival_create(listener, accepted, &answer);
+		if (!arrival) {
+			refuse_connection(accepted, answer);
 			continue;
 		}
 		int one = 1, room = SEND_ROOM_BYTES;
@@ -70,8 +114,10 @@ static void accept_ready(void *arg, int fd)
 			setsockopt(accepted, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 		struct lws *wsi = lws_adopt_socket_vhost(listener->vhost, accepted);
 		if (wsi) {
-			listener->open++; // given back when libwebsockets destroys it
-			lws_set_opaque_user_data(wsi, &listener->waiting);
+			listener->open++; // given back when libwebsockets destroys it, and the arrival with it
+			lws_set_opaque_user_data(wsi, &arrival->waiting);
+		} else {
+			net_arrival_destroy(&arrival);
 		}
 	}
 }
@@ -178,7 +224,6 @@ enum status net_listener_create(struct net_listener **out, struct net_loop *loop
 	struct net_listener *listener = calloc(1, sizeof(*listener));
 	if (!listener)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
-	listener->waiting = (struct net_session){.kind = SESSION_WAITING, .listener = listener};
 	listener->loop = loop;
 	listener->handler = params->handler;
 	listener->context = params->context;
@@ -237,6 +282,7 @@ void net_listener_destroy(struct net_listener **pointer)
 	if (!listener)
 		return;
 	*pointer = NULL;
+	listener->over = true;
 	net_watch_destroy(&listener->watch);
 	if (listener->spare_fd >= 0)
 		close(listener->spare_fd);

@@ -25,6 +25,8 @@ enum status net_bind_unix(const char *path, int *fd, struct error *error);
 // Accept one connection, or -1. Without a free file the spare one is given up for a moment to say `refusal`.
 int net_accept(int fd, int *spare_fd, const char *refusal);
 int net_spare_file(void);
+struct net_arrival;
+void net_arrival_destroy(struct net_arrival **arrival); // accepts NULL
 struct net_stream;
 void net_stream_set_user(struct net_stream *stream, void *user);
 
@@ -35,6 +37,12 @@ enum session_kind { SESSION_UNKNOWN, SESSION_WAITING, SESSION_HTTP, SESSION_WS }
 struct net_session {
 	enum session_kind kind;
 	struct net_listener *listener; // NULL for one that dialled
+	struct net_arrival *arrival;   // likewise
+};
+// A connection that was accepted, from its first moment to its last.
+struct net_arrival {
+	struct net_session waiting; // hangs on it while it waits for a request
+	char peer[64];              // "" on a Unix socket
 };
 // An HTTP request's answer (http.c).
 int net_http_begin(struct lws *wsi, struct net_listener *listener);
@@ -45,7 +53,6 @@ int net_http_refuse(struct lws *wsi, struct net_listener *listener, struct net_r
 void net_read_request(struct lws *wsi, struct net_listener *listener, struct net_request *request);
 
 struct net_listener {
-	struct net_session waiting; // hangs on each of its connections that waits
 	struct net_loop *loop;
 	struct lws_vhost *vhost;
 	struct net_watch *watch;
@@ -58,4 +65,5 @@ struct net_listener {
 	char socket_path[LIMIT_SOCKET_PATH_BYTES + 1];
 	int port, spare_fd;  // spare_fd: given up for a moment to refuse a connection when no other is left
 	unsigned open, most; // connections now, and how many there may be
+	bool over;           // it listens no more: its handler's context may be gone
 };

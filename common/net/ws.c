@@ -141,6 +141,7 @@ static int on_upgrade(struct lws *wsi, struct net_listener *listener)
 		listener->handler->closed(user, NULL, 0);
 		return -1;
 	}
+	conn->session.arrival = ((const struct net_session *)lws_get_opaque_user_data(wsi))->arrival;
 	conn->wsi = wsi;
 	lws_set_opaque_user_data(wsi, conn);
 	return 0;
@@ -206,11 +207,13 @@ static int add_bearer(struct net_conn *conn, unsigned char **at, size_t room)
 static void on_destroy(struct lws *wsi, struct net_session *session)
 {
 	struct net_listener *listener = session ? session->listener : NULL;
+	struct net_arrival *arrival = session ? session->arrival : NULL;
 	if (session && session->kind == SESSION_HTTP)
 		net_http_finish(wsi, session);
 	else if (session && session->kind == SESSION_WS)
 		conn_destroy((struct net_conn *)session);
 	lws_set_opaque_user_data(wsi, NULL);
+	net_arrival_destroy(&arrival);
 	if (listener)
 		listener->open--;
 }

@@ -43,6 +43,10 @@ struct net_header {
 #define NET_NOTHING_ANSWERS "nothing answers there"
 
 struct net_handler {
+	// May be NULL, both. A connection came from this address, and one that came is gone; not of a Unix socket.
+	// Return false to refuse it.
+	bool (*arrived)(void *context, const char *peer);
+	void (*left)(void *context, const char *peer);
 	// Answer a GET or HEAD. Fill *response.
 	void (*http)(void *context, const struct net_request *request, struct net_response *response);
 	// A WebSocket upgrade. Return true and set *user to accept; else fill *response with the refusal.

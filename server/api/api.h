@@ -47,7 +47,7 @@ struct api_client_params {
 	uid_t uid;        // of a local one
 	const char *peer; // the address it comes from; "unix" for a local one
 };
-// Errors: STATUS_RATE_LIMITED (too many connections, of its address or not logged in), STATUS_OUT_OF_MEMORY.
+// Errors: STATUS_RATE_LIMITED (too many that have not logged in, of its address or in all), STATUS_OUT_OF_MEMORY.
 enum status api_client_create(struct api_client **out, struct api *api, const struct api_client_params *params,
 			      struct error *error);
 void api_client_opened(void *user, struct net_conn *conn);

@@ -59,12 +59,12 @@ enum status join_create(struct join **out, struct joins *joins, const char *peer
 		error_hint(error, "try again in a few seconds");
 		return STATUS_RATE_LIMITED;
 	}
-	enum status status = limits_connect(joins->params.limits, peer, false, error);
+	enum status status = limits_wait(joins->params.limits, peer, error);
 	if (status)
 		return status;
 	struct join *join = calloc(1, sizeof(*join));
 	if (!join) {
-		limits_disconnect(joins->params.limits, peer, false);
+		limits_wait_over(joins->params.limits, peer);
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
 	}
 	*join = (struct join){.joins = joins, .revoked = revoked, .next = joins->all, .link = &joins->all};
@@ -142,7 +142,7 @@ void join_closed(void *user, struct net_conn *conn, int code)
 	if (join->next)
 		join->next->link = join->link;
 	join->joins->count--;
-	limits_disconnect(join->joins->params.limits, join->peer, false);
+	limits_wait_over(join->joins->params.limits, join->peer);
 	join_end_request(join, join->decided ? NULL : "went away before anybody decided");
 	join_release(join);
 }

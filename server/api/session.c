@@ -58,13 +58,14 @@ enum status api_client_create(struct api_client **out, struct api *api, const st
 	const bool waiting = !params->token && !params->local;
 	*out = NULL;
 	enum status status = waiting ? check_room(api, error) : STATUS_OK;
-	if (!status)
-		status = limits_connect(api->params.limits, params->peer, !waiting, error);
+	if (!status && waiting)
+		status = limits_wait(api->params.limits, params->peer, error);
 	if (status)
 		return status;
 	struct api_client *client = calloc(1, sizeof(*client));
 	if (!client) {
-		limits_disconnect(api->params.limits, params->peer, !waiting);
+		if (waiting)
+			limits_wait_over(api->params.limits, params->peer);
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
 	}
 	*client = (struct api_client){.api = api,
@@ -93,7 +94,7 @@ void api_give_place(struct api_client *client)
 		return;
 	client->waiting = false;
 	client->api->not_logged_in--;
-	limits_logged_in(client->api->params.limits, client->actor.peer);
+	limits_wait_over(client->api->params.limits, client->actor.peer);
 }
 
 static void login_late(void *arg)
@@ -270,7 +271,6 @@ void api_client_closed(void *user, struct net_conn *conn, int code)
 	if (client->next)
 		client->next->link = client->link;
 	api->stats.connections--;
-	limits_disconnect(api->params.limits, client->actor.peer, true);
 	if (client->session)
 		session_leave(client->session);
 	client->session = NULL;

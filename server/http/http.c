@@ -364,7 +364,19 @@ static void on_closed(void *user, struct net_conn *conn, int code)
 	free(upgraded);
 }
 
-static const struct net_handler handler = {.http = on_http,
+static bool on_arrived(void *context, const char *peer)
+{
+	return limits_connect(((struct http *)context)->params.limits, peer);
+}
+
+static void on_left(void *context, const char *peer)
+{
+	limits_disconnect(((struct http *)context)->params.limits, peer);
+}
+
+static const struct net_handler handler = {.arrived = on_arrived,
+					   .left = on_left,
+					   .http = on_http,
 					   .upgrade = on_upgrade,
 					   .opened = on_opened,
 					   .message = on_message,

@@ -20,7 +20,7 @@ struct http_params {
 	struct cluster *cluster;
 	struct tenancy *tenants;
 	struct store *store;
-	const struct limits *limits;
+	struct limits *limits;
 	const struct authority *authority;
 	struct net_tls *tls; // NULL: plain HTTP
 	const char *address; // to listen on, numeric

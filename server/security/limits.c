@@ -228,7 +228,7 @@ static void give_up_one(struct limits *limits)
 	struct address *best = NULL;
 	for (size_t i = 0; i < LIMIT_ADDRESSES && (i < LOOK || !best); i++) {
 		struct address *one = &limits->all[limits->hand++ % LIMIT_ADDRESSES];
-		if (!one->open && (!best || one->failed_ms < best->failed_ms))
+		if (!one->open && !one->not_logged_in && (!best || one->failed_ms < best->failed_ms))
 			best = one;
 	}
 	if (best)
@@ -257,41 +257,44 @@ static struct address *find(struct limits *limits, const char *peer)
 	return address;
 }
 
-enum status limits_connect(struct limits *limits, const char *peer, bool logged_in, struct error *error)
+bool limits_connect(struct limits *limits, const char *peer)
+{
+	struct address *address = find(limits, peer);
+	if (!address)
+		return true;
+	if (address->open >= limits_get(limits, LIMIT_CONNECTIONS_OF_ADDRESS_ID))
+		return false;
+	address->open++;
+	return true;
+}
+
+void limits_disconnect(struct limits *limits, const char *peer)
+{
+	struct address *address = find(limits, peer);
+	if (address && address->open)
+		address->open--;
+}
+
+enum status limits_wait(struct limits *limits, const char *peer, struct error *error)
 {
 	struct address *address = find(limits, peer);
 	if (!address)
 		return STATUS_OK;
-	if (address->open >= limits_get(limits, LIMIT_CONNECTIONS_OF_ADDRESS_ID)) {
-		error_set(error, STATUS_RATE_LIMITED, "this address has its %u connections", address->open);
-		error_hint(error, "close some; the operator may allow more: --limit connections_of_address=NUMBER");
-		return STATUS_RATE_LIMITED;
-	}
-	if (!logged_in && address->not_logged_in >= limits_get(limits, LIMIT_NOT_LOGGED_IN_OF_ADDRESS_ID)) {
+	if (address->not_logged_in >= limits_get(limits, LIMIT_NOT_LOGGED_IN_OF_ADDRESS_ID)) {
 		error_set(error, STATUS_RATE_LIMITED, "%u connections of this address have not logged in yet",
 			  address->not_logged_in);
 		error_hint(error, "try again in a few seconds, or send Authorization: Bearer TOKEN on the upgrade");
 		return STATUS_RATE_LIMITED;
 	}
-	address->open++;
-	address->not_logged_in += !logged_in;
+	address->not_logged_in++;
 	return STATUS_OK;
 }
 
-void limits_logged_in(struct limits *limits, const char *peer)
+void limits_wait_over(struct limits *limits, const char *peer)
 {
 	struct address *address = find(limits, peer);
 	if (address && address->not_logged_in)
 		address->not_logged_in--;
-}
-
-void limits_disconnect(struct limits *limits, const char *peer, bool logged_in)
-{
-	struct address *address = find(limits, peer);
-	if (address && !logged_in && address->not_logged_in)
-		address->not_logged_in--;
-	if (address && address->open)
-		address->open--;
 }
 
 int64_t limits_login_failed(struct limits *limits, const char *peer)

@@ -35,11 +35,14 @@ void limits_destroy(struct limits **limits);
 int64_t limits_get(const struct limits *limits, enum limit_id limit);
 struct json *limits_json(const struct limits *limits); // {name: value} of all, for server.info
 
-// One more connection from this address (numeric; "" for the Unix socket, which is not counted).
-// Errors: STATUS_RATE_LIMITED (connections_of_address, or connections_not_logged_in_of_address), with a hint.
-enum status limits_connect(struct limits *limits, const char *peer, bool logged_in, struct error *error);
-void limits_logged_in(struct limits *limits, const char *peer); // it is no longer one that has not
-void limits_disconnect(struct limits *limits, const char *peer, bool logged_in);
+// One more connection from this address (numeric; anything else is not counted), and one that is gone. False: it has
+// its connections_of_address.
+bool limits_connect(struct limits *limits, const char *peer);
+void limits_disconnect(struct limits *limits, const char *peer);
+// One of them speaks WebSocket and has not logged in; and one that did, or is gone.
+// Errors: STATUS_RATE_LIMITED (not_logged_in_of_address), with a hint.
+enum status limits_wait(struct limits *limits, const char *peer, struct error *error);
+void limits_wait_over(struct limits *limits, const char *peer);
 // A log-in from this address failed. Returns how long its answer must wait, in ms: 0 until several have.
 int64_t limits_login_failed(struct limits *limits, const char *peer);
 // The address as it is counted: "192.0.2.7", "2001:db8:1:2::/64"; what is none as it is.

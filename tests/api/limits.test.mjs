@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { Client, assertContractKept } from "./client.mjs";
-import { eventually, run, slow, startServer } from "./server.mjs";
+import { connectRaw, eventually, run, slow, startServer, within } from "./server.mjs";
 import { WorkerNode } from "./workers.mjs";
 
 const here = "127.0.0.1", elsewhere = "127.0.0.2"; // both are this machine; the server sees two
@@ -34,6 +34,22 @@ describe("limits", () => {
 		await Promise.all([other, known, ...open].map((one) => one.close()));
 		const again = await Client.open(server, { from: here });
 		await again.close();
+	});
+
+	test("who says nothing at all is counted too, and goes after a while", async () => {
+		const own = await startServer({ args: ["--limit", "connections_of_address=10"] });
+		const silent = Array.from({ length: 9 }, () => connectRaw(own, ""));
+		const first = await eventually(() => outcome(Client.open(own, { bearer: own.token })).then((one) => one instanceof Client ? one : null), "the tenth is taken");
+		const over = await outcome(Client.open(own, { bearer: own.token }));
+		assert.equal(over.status, 429, over.message ?? "taken");
+		const other = await Client.login(own, own.token, { from: elsewhere });
+		await other.close();
+		await first.close();
+		const ended = await within(Promise.all(silent.map((one) => one.ended)), "they are closed", 30000 * slow);
+		assert.equal(ended.length, 9);
+		const again = await Client.login(own);
+		await again.close();
+		await own.finish();
 	});
 
 	test("failed log-ins wait longer and longer, and hold nothing else up", async () => {

@@ -88,23 +88,27 @@ static void an_address_has_so_many_connections(void **state)
 	struct error error = {.status = STATUS_OK};
 	struct limits *limits = make("connections_of_address=3,not_logged_in_of_address=2");
 	(void)state;
-	assert_int_equal(limits_connect(limits, "2001:db8::1", false, NULL), STATUS_OK);
-	assert_int_equal(limits_connect(limits, "2001:db8::2", false, NULL), STATUS_OK); // the same /64
-	assert_int_equal(limits_connect(limits, "2001:db8::3", false, &error), STATUS_RATE_LIMITED);
+	assert_true(limits_connect(limits, "2001:db8::1"));
+	assert_true(limits_connect(limits, "2001:db8::2")); // the same /64
+	assert_true(limits_connect(limits, "2001:db8::2"));
+	assert_false(limits_connect(limits, "2001:db8::3"));
+	assert_true(limits_connect(limits, "2001:db8:0:1::1")); // another one
+	limits_disconnect(limits, "2001:db8::1");
+	assert_true(limits_connect(limits, "2001:db8::3"));
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(limits_wait(limits, "2001:db8::1", NULL), STATUS_OK);
+	assert_int_equal(limits_wait(limits, "2001:db8::3", &error), STATUS_RATE_LIMITED);
 	assert_true(error.hint[0] != 0);
-	assert_int_equal(limits_connect(limits, "2001:db8:0:1::1", false, NULL), STATUS_OK); // another one
-	assert_int_equal(limits_connect(limits, "192.0.2.7", false, NULL), STATUS_OK);
-	limits_logged_in(limits, "2001:db8::1");
-	assert_int_equal(limits_connect(limits, "2001:db8::3", false, NULL), STATUS_OK);
-	assert_int_equal(limits_connect(limits, "2001:db8::4", true, NULL), STATUS_RATE_LIMITED); // of all kinds
-	limits_disconnect(limits, "2001:db8::1", true);
-	assert_int_equal(limits_connect(limits, "2001:db8::4", true, NULL), STATUS_OK);
-	limits_disconnect(limits, "2001:db8::2", false);
-	assert_int_equal(limits_connect(limits, "2001:db8::5", false, NULL), STATUS_OK);
-	for (int i = 0; i < 100; i++)
-		assert_int_equal(limits_connect(limits, "unix", false, NULL), STATUS_OK); // not counted
-	limits_disconnect(limits, "198.51.100.1", false); // of one that never came: nothing
-	assert_int_equal(limits_connect(limits, "198.51.100.1", false, NULL), STATUS_OK);
+	assert_int_equal(limits_wait(limits, "192.0.2.7", NULL), STATUS_OK);
+	limits_wait_over(limits, "2001:db8::1");
+	assert_int_equal(limits_wait(limits, "2001:db8::3", NULL), STATUS_OK);
+	for (int i = 0; i < 100; i++) {
+		assert_true(limits_connect(limits, "unix")); // not counted
+		assert_int_equal(limits_wait(limits, "unix", NULL), STATUS_OK);
+	}
+	limits_disconnect(limits, "198.51.100.1"); // of one that never came: nothing
+	limits_wait_over(limits, "198.51.100.1");
+	assert_true(limits_connect(limits, "198.51.100.1"));
 	limits_destroy(&limits);
 }
 
@@ -130,7 +134,7 @@ static void the_table_of_addresses_is_bounded(void **state)
 	(void)state;
 	for (int i = 0; i < LIMIT_CONNECTIONS; i++) {
 		snprintf(peer, sizeof peer, "10.0.%d.%d", i >> 8, i & 255);
-		assert_int_equal(limits_connect(limits, peer, true, NULL), STATUS_OK);
+		assert_true(limits_connect(limits, peer));
 	}
 	for (int i = 0; i < 5 * LIMIT_ADDRESSES; i++) {
 		snprintf(peer, sizeof peer, "2001:db8:%x:%x::1", i >> 16, i & 0xffff);
@@ -138,10 +142,10 @@ static void the_table_of_addresses_is_bounded(void **state)
 	}
 	for (int i = 0; i < LIMIT_CONNECTIONS; i++) {
 		snprintf(peer, sizeof peer, "10.0.%d.%d", i >> 8, i & 255);
-		assert_int_equal(limits_connect(limits, peer, true, NULL), STATUS_RATE_LIMITED);
-		limits_disconnect(limits, peer, true);
+		assert_false(limits_connect(limits, peer));
+		limits_disconnect(limits, peer);
 	}
-	assert_int_equal(limits_connect(limits, "10.0.0.0", true, NULL), STATUS_OK);
+	assert_true(limits_connect(limits, "10.0.0.0"));
 	limits_destroy(&limits);
 }
 
