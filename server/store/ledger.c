@@ -396,12 +396,15 @@ enum status ledger_feed(const struct ledger *ledger, struct error *error)
 		status = find_archives(&feed, error);
 	if (!status)
 		status = next_checkpoint(&feed, error);
+	const bool headless = !status && !feed.checkpoint_there;
 	if (!status)
 		status = feed_segments(&feed, error);
 	if (!status)
 		status = feed_checkpoints(&feed, INT64_MAX, error);
 	if (!status)
 		status = feed_strays(&feed, error);
+	if (!status && headless && !feed.size) // an empty log has a signed head as well
+		journal_report_finding(feed.verifier, JOURNAL_BAD_SIGNATURE, 0, "there is no signed head");
 	if (!status)
 		say_wrong_nodes(&feed);
 	sqlite3_finalize(feed.segments);

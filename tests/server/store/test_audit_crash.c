@@ -69,8 +69,7 @@ static void run_load(const char *directory, int cycle, int pipe)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (net_loop_create(&loop, &error) ||
 	    store_create(&load.store,
-			 &(struct store_params){
-				 .loop = loop, .directory = directory, .audit_segment_entries = SEGMENT},
+			 &(struct store_params){.loop = loop, .directory = directory, .audit_segment_entries = SEGMENT},
 			 &error)) {
 		fprintf(stderr, "%s\n", error.message);
 		_exit(4);

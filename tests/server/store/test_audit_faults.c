@@ -120,7 +120,8 @@ static void look_after(const char *directory, const bool *acknowledged, const bo
 	if (!report || journal_verdict_of(report)) {
 		if (report)
 			audit_print(report);
-		fail_msg("%s: verdict %d: %s", what, report ? (int)journal_verdict_of(report) : -1, check.error.message);
+		fail_msg("%s: verdict %d: %s", what, report ? (int)journal_verdict_of(report) : -1,
+			 check.error.message);
 	}
 	uint64_t rotations = report->segments - 1;
 	if (report->entries != present * EACH + 1 + rotations)
@@ -194,7 +195,8 @@ static void try_all(enum faults_kind kind, const char *name, unsigned every)
 	assert_true(calls > 50 && step > 0);
 	for (unsigned n = 1 + (unsigned)clock_steady_ms() % step; n <= calls + 2; n += step, tried++)
 		try_one(kind, name, n);
-	print_message("%s: %u of %u calls that change a file tried, nothing acknowledged was lost\n", name, tried, calls);
+	print_message("%s: %u of %u calls that change a file tried, nothing acknowledged was lost\n", name, tried,
+		      calls);
 }
 
 static void a_call_that_fails_once(void **state)
