@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """How long things take that end in time: a session's first allocation on each device (it starts a worker), an empty
-launch, and after a revocation until access has ended, the worker's process is gone, its memory is free, and another
-token has read zeros from as much memory.
+launch, and after a revocation until it is answered, a connection is closed, the worker's process is gone, its memory is
+free, and another token has read zeros from as much memory.
 
   tests/bench/revoke.py BINARY [--bytes N] [--rounds N] [--device TEXT] [--backends LIST]
 
-Starts a server of its own, with --backends a node that uses only these. Nothing but Python's standard library, so that it runs on a machine that has only a GPU. One
-WebSocket client, written from schema/api.json; it keeps no more than the bench needs."""
+Starts a server of its own, with --backends a node that uses only these. Nothing but Python's standard library, so that
+it runs on a machine that has only a GPU. One WebSocket client, written from schema/api.json; it keeps no more than the
+bench needs."""
 import argparse
 import base64
+import concurrent.futures
 import ctypes
 import json
 import os
@@ -81,6 +83,16 @@ class Client:
                 message += payload
                 if head[0] & 0x80:
                     return first, message
+
+    def closed(self):
+        """When the server has closed the connection, as it does when its token is revoked."""
+        try:
+            while True:
+                self.receive()
+        except ConnectionError as end:
+            if end.args[0] != 4410:
+                raise
+        return time.monotonic()
 
     def post(self, method, params, body=None):
         self.id += 1
@@ -215,7 +227,8 @@ class Bench:
         return statistics.median(times)
 
     def revoke_ms(self, device):
-        """(access ended, worker dead, memory free, zeros read by another), from the call on."""
+        """(answered, connection closed, worker dead, memory free, zeros read by another), from the call on. The answer
+        comes once the revocation and its entry of the audit log are on disk, signed."""
         size, made = self.arguments.bytes, self.token()
         before, known = self.nvml.used(), set(self.workers())
         tenant, other = Client(self.port, made["token"]), Client(self.port, self.token()["token"])
@@ -226,9 +239,15 @@ class Bench:
         for offset in range(0, 64 << 20, 1 << 20):  # bulk on its way
             tenant.post("memory.read", {"allocation_id": held, "offset": offset % (size - (1 << 20) + 1),
                                         "bytes": 1 << 20})
+        idle = Client(self.port, made["token"])
+        closing = concurrent.futures.ThreadPoolExecutor().submit(idle.closed)
         began = time.monotonic()
         self.admin.call("token.revoke", {"token_id": made["token_id"]})
         ended = time.monotonic()
+        closed = closing.result()
+        told = self.admin.call("audit.list", {"action": "token.revoke", "limit": 1})["entries"][0]
+        if (told["target"], told["outcome"]) != (made["token_id"], "ok"):
+            raise AssertionError(f"the audit log says {told}")
         dead = until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in mine))
         free = until(lambda: self.nvml.used() < (before + full) / 2) if full else dead
         again = other.call("memory.allocate", {"device_id": device["device_id"], "bytes": size})["allocation_id"]
@@ -237,19 +256,14 @@ class Bench:
             if body.count(0) != len(body):
                 raise AssertionError("another token read what was there before")
         zeros = time.monotonic()
-        try:
-            while True:
-                tenant.receive()
-        except ConnectionError as end:
-            if end.args[0] != 4410:
-                raise
+        tenant.closed()
         other.call("memory.free", {"allocation_id": again})
-        return [1000 * (at - began) for at in (ended, dead, free, zeros)]
+        return [1000 * (at - began) for at in (ended, closed, dead, free, zeros)]
 
     def run(self):
         rounds = self.arguments.rounds
-        print("| device | first allocation of a session, ms | empty launch, µs | revoke: access ended, ms "
-              "| worker dead, ms | memory free, ms | zeros read by another, ms |\n|---|---|---|---|---|---|---|")
+        print("| device | first allocation of a session, ms | empty launch, µs | revoke: answered, ms "
+              "| connection closed, ms | worker dead, ms | memory free, ms | zeros read by another, ms |\n|---|---|---|---|---|---|---|---|")
         for device in self.devices():
             starts = statistics.median(self.first_allocation_ms(device) for _ in range(rounds))
             launch = self.launches_us(device)
