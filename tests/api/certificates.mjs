@@ -44,3 +44,12 @@ export function makeCertificate({ name, issuer, names = [], uses = ["server"], a
 	const pem = pemOf("CERTIFICATE", sequence(told, ecdsaSha256, tagged(0x03, Buffer.from([0]), signature)));
 	return { pem, key: privateKey.export({ type: "pkcs8", format: "pem" }), subject, keyObject: privateKey };
 }
+
+// A request for one (PKCS #10): {pem, key (PEM), spki}.
+export function makeRequest() {
+	const { privateKey, publicKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
+	const spki = publicKey.export({ type: "spki", format: "der" });
+	const told = sequence(tagged(0x02, Buffer.from([0])), sequence(), spki, tagged(0xa0));
+	const pem = pemOf("CERTIFICATE REQUEST", sequence(told, ecdsaSha256, tagged(0x03, Buffer.from([0]), sign("sha256", told, privateKey))));
+	return { pem, key: privateKey.export({ type: "pkcs8", format: "pem" }), spki };
+}

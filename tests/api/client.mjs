@@ -56,11 +56,11 @@ export class Client {
 
 	// A connection, `from` an address of this machine; `bearer` goes with the upgrade. Refusals reject with {status, body, headers}.
 	static async open(server, { path = "/ws", protocol = api["x-subprotocol"], bearer, headers = {}, unix = false,
-		document = api, from } = {}) {
+		document = api, from, cert, key } = {}) {
 		const url = unix ? `ws+unix:${server.socket}:${path}` : `${server.ca ? "wss" : "ws"}://127.0.0.1:${server.port}${path}`;
 		const all = { ...(bearer ? { Authorization: `Bearer ${bearer}` } : {}), ...headers };
 		const socket = new WebSocket(url, protocol ? [protocol] : [], { headers: all, perMessageDeflate: false, ca: server.ca,
-			localAddress: from });
+			localAddress: from, cert, key });
 		const client = new this(socket, document);
 		const refused = new Promise((_, reject) => {
 			socket.once("unexpected-response", (_request, response) => {

@@ -7,6 +7,7 @@ import { Client, assertContractKept } from "./client.mjs";
 import { api, apiText, invalidParams, isTime, method, paramsFault } from "./contract.mjs";
 import { deviceRecord } from "./records.mjs";
 import { startServer } from "./server.mjs";
+import { Stranger } from "./stranger.mjs";
 import { WorkerNode } from "./workers.mjs";
 
 const now = Date.now();
@@ -39,6 +40,13 @@ const fitting = {
 	"audit.head": () => ({ since_size: 0 }),
 	"audit.verify": () => ({}),
 	"certificate.list": () => ({}),
+	"node.waiting": () => ({}),
+	"node.approve": () => ({ node_id: context.waiting }),
+	"node.refuse": () => ({ node_id: context.unwanted }),
+	"node.remove": () => ({ node_id: context.leaving }),
+	"node.ticket": () => ({ expires_in_s: 60, uses: 2 }),
+	"ticket.list": () => ({}),
+	"ticket.revoke": () => ({ ticket_id: context.ticket }),
 };
 const context = {};
 
@@ -53,7 +61,7 @@ describe("every method of the contract", () => {
 	let server, admin, observer, stranger, node;
 
 	before(async () => {
-		server = context.server = await startServer();
+		server = context.server = await startServer({ listen: "0.0.0.0:0" }); // where nodes can ask to join
 		admin = await Client.login(server);
 		observer = await Client.login(server, (await admin.call("token.create", { name: "observer", scopes: ["observe"] })).token);
 		context.spare = (await admin.call("token.create", { name: "spare", scopes: ["join"] })).token_id;
@@ -65,6 +73,14 @@ describe("every method of the contract", () => {
 			context[name] = (await admin.call("memory.allocate", { device_id: "dev_gpu", bytes: 100 })).allocation_id;
 		for (const name of ["module", "spareModule"])
 			context[name] = (await admin.call("compute.load", { device_id: "dev_gpu", format: "builtin" })).module_id;
+		const { ticket, ticket_id } = await admin.call("node.ticket", { uses: 2 });
+		const { authority_sha256 } = await admin.call("server.info");
+		for (const name of ["waiting", "unwanted"]) {
+			context[name] = `nod_${name}`;
+			await (await Stranger.connect(server)).meet(context[name], authority_sha256);
+		}
+		await (await Stranger.connect(server)).joinByTicket((context.leaving = "nod_leaving"), ticket);
+		context.ticket = ticket_id;
 	});
 	after(async () => {
 		await server?.finish();
@@ -74,7 +90,7 @@ describe("every method of the contract", () => {
 	test("has parameters in this file", () => {
 		assert.deepEqual(Object.keys(fitting).sort(), api.methods.map((one) => one.name).sort());
 		for (const [name, make] of Object.entries(fitting)) {
-			for (const thing of ["spare", "allocation", "spareAllocation", "module", "spareModule"]) context[thing] ??= "x";
+			for (const thing of ["waiting", "unwanted", "leaving", "ticket", "spare", "allocation", "spareAllocation", "module", "spareModule"]) context[thing] ??= "x";
 			assert.equal(paramsFault(api, name, make()), undefined, name);
 		}
 	});

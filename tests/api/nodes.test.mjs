@@ -217,7 +217,7 @@ describe("a node and its devices", () => {
 	test("a second connection of the same node takes over", async () => {
 		const from = admin.events.length;
 		const later = await FakeNode.connect(server, nodeRecord({ name: "later" }));
-		assert.equal((await within(node.closed, "the first is closed")).code, 4403);
+		assert.equal((await within(node.closed, "the first is closed")).code, 4409);
 		assert.equal(byId((await snapshot(admin)).nodes, "nod_test").name, "later");
 		assert.equal(admin.events.slice(from).filter((one) => one.data.change?.kind === "node.offline").length, 0, "it was never away");
 		node = later;

@@ -1,0 +1,356 @@
+// Nodes that join, with real processes and with strangers written from the document: by ticket, by a person's word, and
+// in all ways in which they must not; what a restart keeps, and what a removal ends.
+import assert from "node:assert/strict";
+import { existsSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { makeCertificate, makeRequest } from "./certificates.mjs";
+import { Client, FakeNode, assertContractKept } from "./client.mjs";
+import { node as nodeContract } from "./contract.mjs";
+import { eventually, launch, run, slow, startServer, temporary, within } from "./server.mjs";
+import { Stranger, smallRecord } from "./stranger.mjs";
+
+const lan = { listen: "0.0.0.0:0" };
+const long = 20000 * slow;
+
+// `exogpu node` on a folder of its own.
+function startNode(args, { data = temporary(), env } = {}) {
+	const one = launch(["node", "--data", data, "--backends", "cpu", ...args], env);
+	Object.assign(one, {
+		data, tls: (name) => join(data, "node", "tls", name),
+		said: (pattern) => eventually(() => {
+			const found = pattern.exec(one.output.stderr);
+			if (!found && one.child.exitCode !== null) throw new Error(`it ended before ${pattern}: ${one.output.stderr}`);
+			return found;
+		}, `the node says ${pattern}`, long),
+		async stop(signal = "SIGTERM") {
+			one.child.kill(signal);
+			return within(one.exited, () => `the node ends; it said ${one.output.stderr}`, long);
+		},
+	});
+	return one;
+}
+const ended = (one) => within(one.exited, () => `the node ends by itself; it said ${one.output.stderr}`, long);
+const cli = (server, ...words) => run([...words, "--data", server.data]);
+const nodesOf = async (admin) => (await admin.call("cluster.snapshot")).nodes;
+const stateOf = async (admin, node_id) => (await nodesOf(admin)).find((one) => one.node_id === node_id)?.state;
+const becomes = (admin, node_id, state) => eventually(async () => (await stateOf(admin, node_id)) === state, `${node_id} is ${state}`, long);
+const idOf = async (one) => (await one.said(/as node (node_[0-9a-f]+)/))[1];
+const address = (server) => `127.0.0.1:${server.port}`;
+
+describe("joining", () => {
+	let server, admin, authority;
+
+	before(async () => {
+		server = await startServer(lan);
+		admin = await Client.login(server);
+		authority = (await admin.call("server.info")).authority_sha256;
+		await admin.call("events.subscribe", { topics: ["inventory"] });
+	});
+	after(async () => {
+		await server?.finish();
+		assertContractKept();
+	});
+	const ticketOf = (params = {}) => admin.call("node.ticket", params);
+	const meeting = async (node_id, options) => (await Stranger.connect(server, options)).meet(node_id, authority);
+	const told = (kind, node_id) => admin.event(({ data }) => data.change?.kind === kind && data.change.node_id === node_id, `${kind} of ${node_id}`);
+
+	test("by ticket; then it needs neither ticket nor address, and both ends may restart", async () => {
+		const { ticket, address: reachable } = await ticketOf();
+		assert.match(reachable, new RegExp(`:${server.port}$`));
+		let one = startNode(["--join", address(server), "--ticket", ticket, "--name", "first"]);
+		const id = await idOf(one);
+		await told("node.joined", id);
+		await becomes(admin, id, "online");
+		for (const name of ["node.pem", "authority.pem", "server"]) assert.equal(statSync(one.tls(name)).mode & 0o777, 0o600, name);
+		assert.ok(!existsSync(one.tls("node.key")), "the key is in node.pem now");
+		assert.equal((await one.stop()).code, 0);
+		await becomes(admin, id, "offline");
+		one = startNode([], { data: one.data });
+		await becomes(admin, id, "online");
+		const { code } = await server.stop("SIGKILL").catch((error) => assert.fail(error));
+		assert.notEqual(code, 0);
+		await one.said(/no server answers at/);
+		server = await startServer({ ...lan, listen: `0.0.0.0:${server.port}`, data: server.data });
+		admin = await Client.login(server);
+		await admin.call("events.subscribe", { topics: ["inventory"] });
+		await becomes(admin, id, "online");
+		assert.deepEqual((await admin.call("ticket.list")).tickets.map((kept) => [kept.uses, kept.used]), [[1, 1]]);
+		const { stderr } = await one.stop();
+		assert.doesNotMatch(stderr, new RegExp(ticket.slice(20, 60)), "the ticket is in no log");
+		assert.doesNotMatch(server.output.stderr, new RegExp(ticket.slice(20, 60)));
+	});
+
+	test("by ticket again on a node that has joined: not needed, not used", async () => {
+		const { ticket, ticket_id } = await ticketOf();
+		const one = startNode(["--join", address(server), "--ticket", ticket]);
+		await becomes(admin, await idOf(one), "online");
+		await one.stop();
+		const again = startNode(["--join", address(server), "--ticket", ticket], { data: one.data });
+		await again.said(/joined already/);
+		await again.said(/connected to the server/);
+		await again.stop();
+		assert.equal((await admin.call("ticket.list")).tickets.find((kept) => kept.ticket_id === ticket_id).used, 1);
+	});
+
+	test("by a person's word: both sides show the same six digits", async () => {
+		const one = startNode(["--join", `https://${address(server)}/`, "--accept-code", "--name", "second"]);
+		const id = await idOf(one), [, high, low] = await one.said(/must show (\d{3}) (\d{3}) for this node/);
+		const waiting = (await told("node.waiting", id)).data;
+		assert.equal(waiting.node.state, "pending");
+		const listed = (await admin.call("node.waiting")).waiting.find((other) => other.node_id === id);
+		assert.deepEqual([listed.code, listed.name, listed.known, listed.peer], [high + low, "second", false, "127.0.0.1"]);
+		assert.equal(await stateOf(admin, id), "pending");
+		const shown = await cli(server, "nodes");
+		assert.match(shown.stdout, new RegExp(`code ${high} ${low}.*nodes approve ${id}`));
+		const { code, stdout } = await cli(server, "nodes", "approve", id);
+		assert.deepEqual([code, stdout], [0, `let in ${id}\n`]);
+		await becomes(admin, id, "online");
+		assert.deepEqual((await admin.call("node.waiting")).waiting, []);
+		await one.stop();
+	});
+
+	test("turned away: the node says so and ends", async () => {
+		const one = startNode(["--join", address(server), "--accept-code"]);
+		const id = await idOf(one);
+		await one.said(/must show/);
+		await admin.call("node.refuse", { node_id: id });
+		const { code, stderr } = await ended(one);
+		assert.equal(code, 1);
+		assert.match(stderr, /was not let in: somebody has turned this node away/);
+		await told("node.refused", id);
+		assert.equal(await stateOf(admin, id), undefined);
+		await admin.refused("node.approve", { node_id: id }, "not_found");
+	});
+
+	test("tickets that are not good are each told apart to who has them", async () => {
+		const used = await ticketOf(), revoked = await ticketOf(), brief = await ticketOf({ expires_in_s: 1 });
+		await (await Stranger.connect(server)).joinByTicket("nod_uses", used.ticket);
+		await admin.call("ticket.revoke", { ticket_id: revoked.ticket_id });
+		await admin.refused("ticket.revoke", { ticket_id: revoked.ticket_id }, "conflict");
+		await eventually(() => Date.now() > Date.parse(brief.expires_at), "the ticket expires", long);
+		const mistyped = used.ticket.slice(0, 30) + (used.ticket[30] === "x" ? "y" : "x") + used.ticket.slice(31);
+		for (const [ticket, pattern, status] of [[used.ticket, /used up/, 1], [revoked.ticket, /was revoked/, 1], [brief.ticket, /expired/, 1],
+			[mistyped, /mistyped/, 1], ["exojoin_short", /not a ticket/, 1]]) {
+			const { code, stderr } = await ended(startNode(["--join", address(server), "--ticket", ticket]));
+			assert.equal(code, status, stderr);
+			assert.match(stderr, pattern);
+		}
+		const stranger = await Stranger.connect(server);
+		await assert.rejects(stranger.ask("nod_guess", { ticket: "exojoin_" + "a".repeat(105) }), /unauthenticated/);
+		assert.equal((await within(stranger.closed, "one try on a connection")).code, 4403);
+	});
+
+	test("the same node may ask again with its key when the answer was lost; another key may not", async () => {
+		const { ticket } = await ticketOf({ uses: 5 }), request = makeRequest();
+		await (await Stranger.connect(server, request)).joinByTicket("nod_twice", ticket);
+		const again = await (await Stranger.connect(server, request)).joinByTicket("nod_twice", ticket);
+		const mine = await FakeNode.connect(server, smallRecord("nod_twice"), { unix: false, cert: again.certificate, key: request.key });
+		await becomes(admin, "nod_twice", "online");
+		const thief = await Stranger.connect(server);
+		await assert.rejects(thief.joinByTicket("nod_twice", ticket), /conflict/);
+		// Without a ticket a person decides, and is told that the place is taken; then the first one is cut off.
+		const other = await meeting("nod_twice");
+		const [listed] = (await admin.call("node.waiting")).waiting;
+		assert.deepEqual([listed.node_id, listed.known, listed.code], ["nod_twice", true, other.code]);
+		await admin.call("node.approve", { node_id: "nod_twice" });
+		assert.equal((await within(mine.closed, "the first is cut off")).code, 4403);
+		const { approved, grant } = await other.decided();
+		assert.ok(approved && grant.certificate);
+		const old = await FakeNode.connect(server, undefined, { unix: false, cert: again.certificate, key: request.key });
+		assert.equal((await within(old.closed, "its certificate is not taken any more")).code, 4403);
+		const next = await FakeNode.connect(server, smallRecord("nod_twice"), { unix: false, cert: grant.certificate, key: other.request.key });
+		await becomes(admin, "nod_twice", "online");
+		await next.close();
+	});
+
+	test("a node is the one of its certificate and no other", async () => {
+		const { ticket } = await ticketOf(), one = await Stranger.connect(server);
+		const { certificate } = await one.joinByTicket("nod_mine", ticket);
+		const link = await FakeNode.connect(server, undefined, { unix: false, cert: certificate, key: one.request.key });
+		await assert.rejects(link.call("node.register", { protocol: nodeContract["x-protocol"], node: smallRecord("nod_yours") }), /forbidden/);
+		await link.call("node.register", { protocol: nodeContract["x-protocol"], node: smallRecord("nod_mine") });
+		await assert.rejects(link.call("node.register", { protocol: nodeContract["x-protocol"], node: smallRecord("nod_yours") }), /forbidden/);
+		// A new certificate for the same node, under a new key; the old one is still good.
+		const next = makeRequest();
+		const { grant } = await link.call("node.renew", { request: next.pem });
+		assert.notEqual(grant.certificate, certificate);
+		await assert.rejects(link.call("node.renew", { request: "-----BEGIN CERTIFICATE REQUEST-----\n" }), /invalid_params/);
+		const renewed = await FakeNode.connect(server, smallRecord("nod_mine"), { unix: false, cert: grant.certificate, key: next.key });
+		assert.equal((await within(link.closed, "another connection speaks for it")).code, 4409);
+		await renewed.close();
+	});
+
+	test("removed: cut off in the same turn, gone from every list, and it cannot come back by itself", async () => {
+		const { ticket } = await ticketOf();
+		const one = startNode(["--join", address(server), "--ticket", ticket, "--name", "leaving"]);
+		const id = await idOf(one);
+		const device = await eventually(async () => (await admin.call("cluster.snapshot")).devices.find((other) => other.node_id === id),
+			"its CPU is there", long);
+		const kept = readFileSync(one.tls("node.pem"), "utf8");
+		const { code, stdout } = await cli(server, "nodes", "remove", id);
+		assert.deepEqual([code, stdout], [0, `removed ${id}\n`]);
+		await told("node.removed", id);
+		const end = await ended(one);
+		assert.equal(end.code, 1);
+		assert.match(end.stderr, /the cluster has removed this node/);
+		const { nodes, devices } = await admin.call("cluster.snapshot");
+		assert.ok(!nodes.some((other) => other.node_id === id) && !devices.some((other) => other.device_id === device.device_id));
+		await admin.refused("node.remove", { node_id: id }, "not_found");
+		await admin.refused("device.verify", { device_id: device.device_id }, "not_found");
+		const plain = await ended(startNode([], { data: one.data }));
+		assert.deepEqual([plain.code, /not in the cluster at .* any more/.test(plain.stderr)], [1, true], plain.stderr);
+		// Whoever kept a copy of its certificate gets no further.
+		writeFileSync(one.tls("node.pem"), kept, { mode: 0o600 });
+		const copied = await ended(startNode([], { data: one.data }));
+		assert.equal(copied.code, 1);
+		assert.match(copied.stderr, /the cluster has removed this node/);
+		const fake = await FakeNode.connect(server, undefined, { unix: false, cert: kept, key: kept });
+		assert.equal((await within(fake.closed, "a copy is refused")).code, 4403);
+		// With a new ticket it is let in, under the same id, and its device is the same.
+		const back = startNode(["--join", address(server), "--ticket", (await ticketOf()).ticket], { data: one.data });
+		await becomes(admin, id, "online");
+		await eventually(async () => (await admin.call("cluster.snapshot")).devices.some((other) => other.device_id === device.device_id),
+			"its CPU is back", long);
+		await back.stop();
+	});
+
+	test("what is removed stays removed after a restart of the server", async () => {
+		const { ticket } = await ticketOf(), one = await Stranger.connect(server);
+		const { certificate } = await one.joinByTicket("nod_gone", ticket);
+		await admin.call("node.remove", { node_id: "nod_gone" });
+		await server.stop();
+		server = await startServer({ ...lan, listen: `0.0.0.0:${server.port}`, data: server.data });
+		admin = await Client.login(server);
+		await admin.call("events.subscribe", { topics: ["inventory"] });
+		assert.equal(await stateOf(admin, "nod_gone"), undefined);
+		const link = await FakeNode.connect(server, undefined, { unix: false, cert: certificate, key: one.request.key });
+		assert.equal((await within(link.closed, "refused")).code, 4403);
+	});
+
+	test("a certificate of another cluster, and one that nobody signed", async () => {
+		const other = await startServer(lan), boss = await Client.login(other);
+		const one = await Stranger.connect(other);
+		const { certificate } = await one.joinByTicket("nod_mine", (await boss.call("node.ticket", {})).ticket);
+		await assert.rejects(FakeNode.connect(server, undefined, { unix: false, cert: certificate, key: one.request.key }));
+		const own = makeCertificate({ name: "nod_mine", names: ["exogpu:node:nod_mine"], uses: ["client"] });
+		await assert.rejects(FakeNode.connect(server, undefined, { unix: false, cert: own.pem, key: own.key }));
+		// A ticket of the one is nothing to the other: the node does not even show it.
+		const { ticket } = await ticketOf();
+		const { code, stderr } = await ended(startNode(["--join", address(other), "--ticket", ticket]));
+		assert.equal(code, 1);
+		assert.match(stderr, /cannot be joined: .*not from the authority that was asked for|the server does not send/);
+		// And a node that has joined the one does not take the other for its server.
+		const joined = startNode(["--join", address(server), "--ticket", ticket]);
+		await joined.said(/connected to the server/);
+		await joined.stop();
+		const moved = startNode(["--join", address(other)], { data: joined.data });
+		await moved.said(/is not taken for the server of this node/);
+		assert.equal((await moved.stop()).code, 0);
+		const wrong = await ended(startNode(["--join", address(other), "--ticket", (await boss.call("node.ticket", {})).ticket], { data: joined.data }));
+		assert.deepEqual([wrong.code, /of another cluster than the one/.test(wrong.stderr)], [1, true], wrong.stderr);
+		await other.finish();
+	});
+
+	test("a stranger may ask and nothing else, in little", async () => {
+		for (const [name, params] of [["node.register", { protocol: 1, node: smallRecord("nod_x") }], ["node.devices", { devices: [] }],
+			["node.renew", { request: makeRequest().pem }], ["join.reveal", { nonce: "0".repeat(64) }], ["cluster.snapshot", {}]]) {
+			const one = await Stranger.connect(server);
+			await assert.rejects(one.call(name, params), /unauthenticated|conflict/, name);
+			assert.equal((await within(one.closed, `${name} ends it`)).code, 4403);
+		}
+		const big = await Stranger.connect(server);
+		big.socket.send(JSON.stringify({ jsonrpc: "2.0", id: 1, method: "join.request", params: { x: "y".repeat(8192) } }));
+		assert.equal((await within(big.closed, "too big for a stranger")).code, 1009);
+		const silent = await Stranger.connect(server);
+		assert.equal((await within(silent.closed, "nothing was asked", 8000 * slow)).code, 4401);
+	});
+
+	test("a wrong nonce ends the request; another connection begins anew, with another nonce of the server's", async () => {
+		const one = await Stranger.connect(server);
+		await one.ask("nod_liar", { commitment: "ab".repeat(32) });
+		assert.equal((await admin.call("node.waiting")).waiting.find((other) => other.node_id === "nod_liar").code, null);
+		await admin.refused("node.approve", { node_id: "nod_liar" }, "conflict");
+		await assert.rejects(one.call("join.reveal", { nonce: "cd".repeat(32) }), /forbidden/);
+		await within(one.closed, "it is over");
+		assert.deepEqual((await admin.call("node.waiting")).waiting, []);
+		const twice = await Stranger.connect(server);
+		await twice.meet("nod_liar", authority);
+		await assert.rejects(twice.call("join.reveal", { nonce: twice.nonce.toString("hex") }), /conflict/);
+		await within(twice.closed, "it is over");
+	});
+
+	test("this machine's own node: its place is not to be had, and it is not removed", async () => {
+		const local = await FakeNode.connect(server, smallRecord("nod_local"));
+		await becomes(admin, "nod_local", "online");
+		await admin.refused("node.remove", { node_id: "nod_local" }, "conflict");
+		const { ticket } = await ticketOf();
+		await assert.rejects((await Stranger.connect(server)).joinByTicket("nod_local", ticket), /conflict/);
+		await assert.rejects(meeting("nod_local"), /conflict/);
+		assert.equal(await stateOf(admin, "nod_local"), "online");
+		await local.close();
+	});
+
+	test("what is said to be wrong before anything is asked", async () => {
+		for (const [args, status, pattern] of [
+			[["--join", address(server)], 1, /somebody must compare six digits/],
+			[["--join", "auto"], 2, /not there yet/], [["--join", `http://${address(server)}`], 2, /by TLS/],
+			[["--join", "host:0"], 2, /no address/], [["--join", "host:65536"], 2, /no address/], [["--join", ""], 2, /must not be empty/],
+			[["--join", "[::1"], 2, /no address/], [["--ticket", (await ticketOf()).ticket], 1, /does not say where its server is/],
+			[["--join", "unix:/tmp/x", "--ticket", "x"], 2, /needs no --ticket/]]) {
+			const { code, stderr } = await ended(startNode(args));
+			assert.equal(code, status, `${args}: ${stderr}`);
+			assert.match(stderr, pattern);
+		}
+		const { code, stderr } = await ended(startNode(["--join", address(server), "--ticket", (await ticketOf()).ticket], { data: server.data }));
+		assert.deepEqual([code, /folder of a server/.test(stderr)], [1, true], stderr);
+	});
+
+	test("every step is in the audit log", async () => {
+		const { entries } = await admin.call("audit.list", { limit: 1000 });
+		for (const action of ["ticket.create", "ticket.revoke", "node.join", "node.approve", "node.refuse", "node.renew", "node.remove"])
+			assert.ok(entries.some((one) => one.action === action && one.outcome === "ok"), `${action} in ${[...new Set(entries.map((one) => one.action))]}`);
+		const refused = await eventually(async () => (await admin.call("audit.list", { limit: 1000, action: "node.join", outcome: "failed" })).entries
+			.find((one) => one.outcome === "unauthenticated"), "a refused join is counted", long);
+		assert.equal(refused.actor, "nobody");
+		assert.doesNotMatch(JSON.stringify(entries), /exojoin_/);
+	});
+});
+
+// Apart, since it uses up what one address may ask.
+test("20 nodes of one address ask: four wait, the rest are told to come later, and tickets still work", async () => {
+	const server = await startServer(lan), admin = await Client.login(server);
+	const { authority_sha256 } = await admin.call("server.info");
+	const asked = await Promise.allSettled(Array.from({ length: 20 }, async (_, i) =>
+		(await Stranger.connect(server)).meet(`nod_${i}`, authority_sha256)));
+	const waiting = asked.filter((one) => one.status === "fulfilled");
+	assert.equal(waiting.length, 4, asked.map((one) => one.reason?.message).join("\n"));
+	for (const { reason } of asked.filter((one) => one.status === "rejected")) assert.equal(reason.reason, "rate_limited", reason.message);
+	assert.equal((await admin.call("node.waiting")).waiting.length, 4);
+	await (await Stranger.connect(server)).joinByTicket("nod_ticket", (await admin.call("node.ticket", {})).ticket);
+	// Leaving gives the place back, but not the tries.
+	for (const { value } of waiting) await value.close();
+	await eventually(async () => (await admin.call("node.waiting")).waiting.length === 0, "nobody waits", 20000 * slow);
+	let tries = 4;
+	for (; tries < 40; tries++) {
+		const one = await Stranger.connect(server);
+		if (!(await one.meet("nod_again", authority_sha256).catch(() => null))) break;
+		await one.close();
+		await eventually(async () => (await admin.call("node.waiting")).waiting.length === 0, "it is gone", 20000 * slow);
+	}
+	assert.equal(tries, 16, "of one address in ten minutes");
+	await server.finish();
+});
+
+test("a server that only this machine reaches takes no nodes, and says so", async () => {
+	const server = await startServer();
+	await assert.rejects(FakeNode.connect(server, undefined, { unix: false }), (error) => error.status === 403 && /--lan/.test(error.body));
+	const { ticket, address: none } = await (await Client.login(server)).call("node.ticket", {});
+	assert.equal(none, null);
+	const { code, stderr } = await ended(startNode(["--join", `127.0.0.1:${server.port}`, "--ticket", ticket]));
+	assert.equal(code, 1, stderr);
+	assert.match(stderr, /cannot be joined/);
+	const made = await cli(server, "ticket", "create");
+	assert.deepEqual([made.code, /^exojoin_\w+\n$/.test(made.stdout), /start it with --lan/.test(made.stderr)], [0, true, true], made.stderr);
+	await server.finish();
+});
