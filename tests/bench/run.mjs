@@ -1,5 +1,5 @@
 // Runs the benches of the server and prints each as a table in Markdown, ready for docs/performance.md.
-//   node tests/bench/run.mjs WORKDIR [fanout] [start] [node] [device]
+//   node tests/bench/run.mjs WORKDIR [fanout] [start] [node] [device] [transfer] [audit] [reliability] [transfer] [tls]
 // Every figure is the median of 5 rounds; the rounds of what is compared are interleaved, so that a noisy neighbour
 // disturbs all alike. With two CPUs or more the server is held to CPU 0 and the client to CPU 1, but for transfers,
 // which several processes share in.
@@ -257,9 +257,63 @@ async function transferTables(whole, name) {
 		console.log(`| ${title} | ${figure(row, "p50_us", 0)} | ${figure(row, "p99_us", 0)} |`);
 }
 
+function benchTls() {
+	const kinds = [
+		["socket", "one socket with OpenSSL"],
+		["library", "libwebsockets"],
+		["net", "**exogpu's loop**, client OpenSSL"],
+		["dial", "**exogpu's loop**, both ends"],
+	];
+	const rows = new Map();
+	for (let round = 0; round < rounds; round++)
+		for (const way of ["write", "read"])
+			for (const [kind] of kinds) {
+				const text = execFileSync(join(work, "tls"), [way, kind], { encoding: "utf8" });
+				rows.set(`${way} ${kind}`, [...(rows.get(`${way} ${kind}`) ?? []), JSON.parse(text)]);
+			}
+	console.log(`\n### TLS 1.3, AES-128-GCM, messages of 1 MiB on loopback, medians of ${rounds}\n`);
+	console.log("| | MB/s | client | server |\n|---|---|---|---|");
+	for (const way of ["write", "read"])
+		for (const [kind, title] of kinds) {
+			const figure = (field) => median(rows.get(`${way} ${kind}`).map((one) => one[field]));
+			const cpu = ["client", "server"].map((one) => figure(`${one}_s_per_gb`).toFixed(2));
+			console.log(`| ${[`${title}, ${way}`, figure("mb_per_s").toFixed(0), ...cpu].join(" | ")} |`);
+		}
+	console.log("\nClient and server: CPU seconds for each GB.");
+}
+
+// A program of the tests' build: of the release build where that has them, else of the debug one.
+function built(name) {
+	const path = ["build/tests", "build/debug/tests"].map((folder) => resolve(folder, name)).find(existsSync);
+	if (!path) console.log(`\nSKIPPED: ${name} is not built: cmake --preset debug and build`);
+	return path;
+}
+
+function benchAudit() {
+	const program = built("bench_audit");
+	for (const what of program ? ["mutations", "verify"] : []) {
+		const data = join(work, `audit-${what}`);
+		mkdirSync(data);
+		execFileSync(program, [what, data], { stdio: "inherit" });
+		rmSync(data, { recursive: true });
+	}
+}
+
+// What CI tries a part of, tried whole: 300 kills, a fault at every call, every bit. Half an hour; only when asked for.
+function tryReliability() {
+	for (const [test, env] of [["crash", { EXOGPU_CYCLES: "300" }], ["faults", { EXOGPU_EVERY: "1" }], ["attacks", { EXOGPU_TABLE: "1" }],
+		["bits", { EXOGPU_EVERY: "1" }]]) {
+		const program = built(`unit_server_store_test_audit_${test}`);
+		if (program) execFileSync(program, { stdio: "inherit", env: { ...process.env, ...env } });
+	}
+}
+
 console.log(`${cpus()[0].model}, ${cpus().length} CPUs, node ${process.version}; load at the start ${readFileSync("/proc/loadavg", "utf8").split(" ")[0]}`);
 if (wants("fanout")) await benchFanout();
 if (wants("start")) await benchStart();
 if (wants("node")) await benchNode();
 if (wants("device")) execFileSync(join(work, "device"), { stdio: "inherit" });
 if (wants("transfer")) await benchTransfer();
+if (wants("tls")) benchTls();
+if (wants("audit")) benchAudit();
+if (wanted.includes("reliability")) tryReliability();

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The figures of docs/performance.md: tests/bench/run.sh [fanout] [start] [node] [device]   (all without arguments)
+# The figures of docs/performance.md: tests/bench/run.sh [fanout] [start] [node] [device] [transfer] [tls]   (all without arguments)
 # Wants the release build in build/ and, for the peer, nginx with nchan (apt-get install nginx-light libnginx-mod-nchan).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -9,4 +9,6 @@ cc -std=gnu11 -O2 -D_GNU_SOURCE -o "$work/fanout" tests/bench/fanout.c
 cc -std=gnu11 -O2 -D_GNU_SOURCE -I. -Iengine/include -o "$work/device" tests/bench/device.c engine/device/datasheet.c \
 	-Lbuild -lexogpu -Wl,-rpath,"$PWD/build" -pthread
 cc -std=gnu11 -O2 -D_GNU_SOURCE -o "$work/transfer" tests/bench/transfer.c $(pkg-config --cflags --libs libwebsockets)
+cc -std=gnu11 -O2 -D_GNU_SOURCE -I. -o "$work/tls" tests/bench/tls.c build/libcommon.a \
+	$(pkg-config --cflags --libs libwebsockets libssl libcrypto libcjson) -pthread
 node tests/bench/run.mjs "$work" "$@"
