@@ -27,6 +27,8 @@ static enum status check(int fd, const char *path, struct buffer *out, struct er
 			return error_errno(error, STATUS_FORBIDDEN, errno, "others can read %.200s", path);
 	}
 	enum status status = buffer_reserve(out, (size_t)file.st_size);
+	if (!status)
+		status = buffer_append(out, "", 0); // its end, should nothing follow
 	return status ? error_set(error, status, "%.200s is too long: %lld bytes", path, (long long)file.st_size)
 		      : STATUS_OK;
 }

@@ -94,6 +94,9 @@ enum status authority_create(struct authority **out, const struct authority_para
 				   params->names);
 		error_hint(error, "names and numeric addresses, with a comma between");
 	}
+	if (authority->names.count == LIMIT_CERTIFICATE_NAMES)
+		log_warning("tls", "this machine has more names and addresses than the %d that its certificate takes",
+			    LIMIT_CERTIFICATE_NAMES);
 	if (!status)
 		status = store_load_certificates(params->store, load_row, authority, error);
 	if (!status)

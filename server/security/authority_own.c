@@ -49,7 +49,7 @@ static enum status read_file(const char *path, struct buffer *out, bool *open_to
 	if (fd < 0 || fstat(fd, &file)) {
 		error_errno(error, STATUS_INVALID_PARAMS, errno, "%.200s cannot be read", path);
 		error_hint(error, "the user whom exogpu runs as must be able to read it");
-	} else if (!S_ISREG(file.st_mode) || buffer_reserve(out, (size_t)file.st_size)) {
+	} else if (!S_ISREG(file.st_mode) || buffer_reserve(out, (size_t)file.st_size) || buffer_append(out, "", 0)) {
 		error_set(error, STATUS_INVALID_PARAMS, "%.200s is no file with a certificate or key", path);
 		error_hint(error, "give a file in PEM form, of at most %d bytes", LIMIT_CERTIFICATE_FILE_BYTES);
 		length = -1;
