@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,8 +23,6 @@ enum {
 	KEY_FILE_BYTES = BASE64_TEXT_BYTES(NOTE_KEY_BYTES),
 	LOG_KEY_BYTES = NOTE_KEY_TEXT_BYTES + 48,
 	REFUSED_MOST = 8, // files of evidence
-	POST_TRIES = 100,
-	POST_PAUSE_US = 100000,
 };
 
 // What the witness holds.
@@ -43,6 +42,8 @@ struct witness {
 	// A head that is being saved.
 	bool saving;
 	pthread_t thread;
+	struct net_watch *watch; // of an eventfd, by which the thread says that it is done
+	int done_fd;
 	struct held next;
 	struct error fault; // the thread's, until it is joined
 	char cosignature[256];
@@ -80,6 +81,7 @@ void witness_destroy(struct witness **pointer)
 		error_set(&error, STATUS_UNAVAILABLE, "the node is stopping");
 		witness->done(witness->context, NULL, &error);
 	}
+	net_watch_destroy(&witness->watch);
 	held_finish(&witness->next);
 	held_finish(&witness->held);
 	note_signer_finish(&witness->signer);
@@ -193,13 +195,33 @@ static enum status load_head(struct witness *witness, struct error *error)
 	return status;
 }
 
+static void saved(void *arg, int fd);
+static const struct net_watch_events save_events = {.readable = saved};
+
+static enum status watch_saving(struct witness *witness, struct error *error)
+{
+	if (witness->watch)
+		return STATUS_OK;
+	witness->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (witness->done_fd < 0)
+		return error_errno(error, STATUS_UNAVAILABLE, errno, "eventfd");
+	enum status status = net_watch_create(&witness->watch, witness->loop, witness->done_fd, &save_events, witness,
+					      error);
+	if (status)
+		close(witness->done_fd);
+	return status;
+}
+
 static enum status load(struct witness *witness, struct error *error)
 {
 	if (witness->loaded)
 		return STATUS_OK;
+	enum status status = watch_saving(witness, error);
+	if (status)
+		return status;
 	if (mkdir(witness->folder, 0700) && errno != EEXIST)
 		return error_errno(error, STATUS_UNAVAILABLE, errno, "%.300s cannot be made", witness->folder);
-	enum status status = load_key(witness, error);
+	status = load_key(witness, error);
 	if (!status)
 		status = load_head(witness, error);
 	witness->loaded = !status;
@@ -373,12 +395,15 @@ static enum status cosign(const struct witness *witness, const char *text, char 
 	return status ? error_set(error, status, "the head could not be signed") : STATUS_OK;
 }
 
-static void saved(void *arg)
+static void saved(void *arg, int fd)
 {
 	struct witness *witness = arg;
+	uint64_t count;
+	if (read(fd, &count, sizeof(count)) != sizeof(count) || !witness->saving)
+		return;
+	pthread_join(witness->thread, NULL);
 	const struct error fault = witness->fault;
 	witness_done *done = witness->done;
-	pthread_join(witness->thread, NULL);
 	witness->saving = false;
 	if (fault.status) {
 		held_finish(&witness->next);
@@ -399,8 +424,7 @@ static void *save(void *arg)
 	print_log_key(&witness->next, key);
 	if (!write_file(witness, "log-key", key, &witness->fault))
 		write_file(witness, "head", witness->next.note, &witness->fault);
-	for (int i = 0; i < POST_TRIES && net_loop_post(witness->loop, saved, witness); i++)
-		usleep(POST_PAUSE_US);
+	eventfd_write(witness->done_fd, 1);
 	return NULL;
 }
 
