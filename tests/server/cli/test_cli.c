@@ -181,7 +181,7 @@ static void processes(void **state)
 		{{"serve", "--tls-name", "x"}, 2, "", "127.0.0.1 is a loopback address"},
 		{{"serve", "extra"}, 2, "", "\"extra\" is one argument too many\n  see: exogpu serve --help"},
 		{{"node", "--jion", "x"}, 2, "", "exogpu: there is no option --jion\n  did you mean --join?"},
-		{{"node", "--join"}, 2, "", "--join needs a value: --join unix:PATH\n  see: exogpu node --help"},
+		{{"node", "--join"}, 2, "", "--join needs a value: --join HOST:PORT\n  see: exogpu node --help"},
 		{{"node", "extra"}, 2, "", "\"extra\" is one argument too many\n  see: exogpu node --help"},
 	};
 	(void)state;
