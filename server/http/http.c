@@ -23,7 +23,7 @@ struct http {
 // Nothing from elsewhere, nothing inline, no frames: a page that is not ours gets nothing to hold on to. No
 // Strict-Transport-Security: where the authority is the cluster's own, a browser that has once been told to insist on
 // it could not be talked past a new authority or a certificate that ended, and everything else on that host would be
-// held to TLS too. Nothing is lost with it: this port never speaks plain HTTP.
+// held to TLS too. Nothing is lost without it: this port never speaks plain HTTP.
 static const struct net_header security_headers[] = {
 	{"content-security-policy:",
 	 "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src "
