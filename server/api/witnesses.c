@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TRIES = 3, SAVE_MS = 200, COMPLAIN_MS = 3600 * 1000 };
+enum { TRIES = 3, SAVE_MS = 200, COMPLAIN_MS = 3600 * 1000, SEGMENTS_MOST = 1000 }; // SEGMENTS_MOST: of one message
 
 struct witness {
 	struct witness *next;
@@ -224,6 +224,11 @@ static void proved(void *context, enum status status, struct json *result, const
 	if (status) {
 		witness->asking = false;
 		warn(witness, error->message);
+	} else if (witness->known && json_count(json_get(result, "segments")) > SEGMENTS_MOST) {
+		witness->asking = false;
+		warn(witness,
+		     "the log has changed its key too often since; move its DATA/node/witness away, and it begins "
+		     "anew");
 	} else {
 		show(witness, json_get(result, "proof"), json_get(result, "segments"));
 	}
