@@ -15,6 +15,7 @@
  *   api, node links                          calls of clients; reports of nodes
  *   http                                     the port and the Unix socket; nothing comes in before this stands
  *   local node                               a child process that offers this machine's devices
+ *   announcer                                with --lan: says on the local networks that this is here
  *
  * A stop (SIGINT, SIGTERM) closes every connection with 1001, ends the node, and leaves the loop when both are done or
  * after 1.5 s. */
@@ -23,6 +24,7 @@
 #include "common/base/clock.h"
 #include "common/base/process.h"
 #include "common/net/supervisor.h"
+#include "server/announce.h"
 #include "server/api/api.h"
 #include "server/api/node_link.h"
 #include "server/api/witnesses.h"
@@ -68,6 +70,7 @@ struct app {
 	struct api *api;
 	struct node_links *nodes;
 	struct http *http;
+	struct net_announcer *announcer;
 	struct local_node *local_node;
 	struct net_timer stop_timer;
 	bool stopping, node_ended;
@@ -414,6 +417,13 @@ static enum status create(struct app *app, struct error *error)
 						 .log_level = log_level_name(app->options.log_level)};
 		status = local_node_create(&app->local_node, &node, error);
 	}
+	if (!status && app->options.announced) {
+		struct announce_params announce = {.cluster_id = app->cluster_id,
+						   .cluster_name = app->cluster_name,
+						   .authority_sha256 = authority_sha256(app->authority),
+						   .port = http_port(app->http)};
+		status = announce_create(&app->announcer, app->loop, &announce, error);
+	}
 	return status;
 }
 
@@ -423,6 +433,7 @@ static void destroy(struct app *app)
 	local_node_destroy(&app->local_node);
 	if (app->loop)
 		net_loop_run_posts(app->loop);
+	net_announcer_destroy(&app->announcer);
 	http_destroy(&app->http);
 	if (app->loop)
 		net_close_all(app->loop, 1001);

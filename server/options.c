@@ -25,7 +25,7 @@ static const struct flag flags[] = {
 	 "where to listen, [ADDRESS]:PORT with IPv6: plain HTTP on loopback, TLS anywhere else\n"
 	 "(default 127.0.0.1:52415; port 0: any free one)",
 	 offsetof(struct words, listen)},
-	{"lan", NULL, "listen for the whole network: port 52415 of every address, by TLS", offsetof(struct words, lan)},
+	{"lan", NULL, "listen for the whole network: port 52415 of every address, by TLS,\nand say so on it, for nodes to find", offsetof(struct words, lan)},
 	{"data", "DIR",
 	 "the data directory\n"
 	 "(default $EXOGPU_DATA, $XDG_DATA_HOME/exogpu, ~/.local/share/exogpu)",
@@ -157,6 +157,7 @@ static enum status take(struct options *options, const struct words *words, stru
 	if (words->lan)
 		snprintf(options->address, sizeof options->address, "%s", every_address());
 	enum status status = words->listen ? parse_listen(options, words->listen, error) : STATUS_OK;
+	options->announced = words->lan;
 	options->tls = !is_loopback(options->address);
 	if (!status)
 		status = check_tls(options, error);

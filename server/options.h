@@ -7,6 +7,7 @@ struct options {
 	char address[64]; // numeric
 	int port;
 	bool tls;                                   // the address is not loopback's
+	bool announced;                             // on the local networks
 	const char *tls_cert, *tls_key, *tls_names; // NULL: not given
 	char data[4096];
 	const char *name; // NULL: as stored, else the host's

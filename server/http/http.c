@@ -446,6 +446,11 @@ void http_destroy(struct http **pointer)
 	free(http);
 }
 
+int http_port(const struct http *http)
+{
+	return net_listener_port(http->tcp);
+}
+
 const char *http_url(const struct http *http)
 {
 	return http->url;

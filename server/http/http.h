@@ -33,3 +33,4 @@ enum status http_create(struct http **out, const struct http_params *params, str
 void http_destroy(struct http **http);
 // Where the dashboard is, for somebody elsewhere if it can be reached from there: http://127.0.0.1:52415/
 const char *http_url(const struct http *http);
+int http_port(const struct http *http);
