@@ -123,7 +123,8 @@ static bool read_server(struct credentials *credentials, const char *text)
 	size_t first = strcspn(text, "\n");
 	const char *second = text[first] ? text + first + 1 : "";
 	size_t length = strcspn(second, "\n");
-	if (!first || first >= sizeof credentials->address || !length || length >= sizeof credentials->server_uri)
+	if (!first || first >= sizeof credentials->address || !length || length >= sizeof credentials->server_uri ||
+	    second[length] != '\n') // cut short
 		return false;
 	snprintf(credentials->address, sizeof credentials->address, "%.*s", (int)first, text);
 	snprintf(credentials->server_uri, sizeof credentials->server_uri, "%.*s", (int)length, second);

@@ -209,8 +209,7 @@ static int64_t renewal_ms(const struct uplink *uplink)
 {
 	const struct credentials *credentials = uplink->params.credentials;
 	int64_t life_ms = credentials->not_after_ms - credentials->not_before_ms;
-	return credentials->not_before_ms +
-	       (uplink->params.renew_after_ms ? uplink->params.renew_after_ms : life_ms / 3 * 2);
+	return credentials->not_before_ms + life_ms / 3 * 2;
 }
 
 static void look_at_age(void *arg)

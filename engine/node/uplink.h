@@ -33,7 +33,6 @@ struct uplink_params {
 	int port;                           //
 	struct credentials *credentials;    // who this node is to it
 	const char *node_id;                // by its certificate
-	int64_t renew_after_ms;             // of a certificate's life, for tests; 0: two thirds
 	struct json *(*record)(void *arg);  // NodeRecord, made anew
 	struct json *(*devices)(void *arg); // array of ReportedDevice
 	void (*watched)(void *arg, bool watched);
