@@ -359,6 +359,16 @@ static enum status number_entry(struct batch_row *row, struct journal *journal, 
 	return status;
 }
 
+// The next number has an entry already, which this program did not write.
+static enum status taken(struct error *error)
+{
+	if (error)
+		*error = (struct error){.status = STATUS_OK};
+	error_set(error, STATUS_UNAVAILABLE, "somebody else has written to the audit log");
+	error_hint(error, "see exogpu audit verify; nothing that is audited can happen until the log is put right");
+	return STATUS_UNAVAILABLE;
+}
+
 enum status batch_run(struct store_batch *batch, sqlite3 *db, sqlite3_stmt *statements[BATCH_STATEMENTS],
 		      struct journal *journal, struct error *error)
 {
@@ -373,6 +383,8 @@ enum status batch_run(struct store_batch *batch, sqlite3 *db, sqlite3_stmt *stat
 			status = number_entry(row, journal, statement, &leaf, error);
 		if (!status)
 			status = code == SQLITE_OK ? batch_step(db, statement, error) : database_fault(db, code, error);
+		if (status == STATUS_CONFLICT && row->statement == BATCH_PUT_AUDIT)
+			status = taken(error);
 		sqlite3_clear_bindings(statement);
 	}
 	return status;

@@ -20,7 +20,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-enum { ROUNDS_MOST = 15, KINDS = 5, MANY = 256, FILL_BATCH = 4000, CHECKPOINT_PAGES = 1000 };
+enum { ROUNDS_MOST = 15, KINDS = 5, MANY = 512, GROUP = 256, FILL_BATCH = 4000, CHECKPOINT_PAGES = 1000 };
 
 static int fail(const struct error *error)
 {
@@ -223,7 +223,7 @@ static void bench_mutations(const char *directory, double seconds, int rounds)
 {
 	static double figures[KINDS][ROUNDS_MOST];
 	static const char *const names[KINDS] = {
-		"audited changes, 256 under way",    "SQLite's limit, 256 to a commit",
+		"audited changes, 512 under way",    "SQLite's limit, 256 to a commit",
 		"the same changes without an entry", "audited changes, one at a time",
 		"SQLite's limit, one to a commit",
 	};
@@ -239,7 +239,7 @@ static void bench_mutations(const char *directory, double seconds, int rounds)
 	plain_open(&plain, directory);
 	for (int round = 0; round < rounds; round++) {
 		figures[0][round] = store_round(store, loop, MANY, true, seconds);
-		figures[1][round] = plain_round(&plain, MANY, seconds);
+		figures[1][round] = plain_round(&plain, GROUP, seconds);
 		figures[2][round] = store_round(store, loop, MANY, false, seconds);
 		figures[3][round] = store_round(store, loop, 1, true, seconds);
 		figures[4][round] = plain_round(&plain, 1, seconds);

@@ -1,5 +1,5 @@
 /* The audit log in the store: numbered, signed, rolled back with its change, cut into segments, read back. */
-#include "common/journal/archive.h"
+#include "common/base/log.h"
 #include "tests/server/store/audit_support.h"
 
 #include <sqlite3.h>
@@ -543,6 +543,57 @@ static void hashes_for_proofs_are_verified(void **state)
 	(void)state;
 }
 
+// Somebody writes into the log while the server runs: from then on nothing that is audited happens.
+static void a_log_that_others_write_to_stops_changes(void **state)
+{
+	struct audit_case test = {.failed = 0};
+	audit_open(&test, state);
+	audit_fill(&test, 0, 10, 1);
+	run_sql(test.support,
+		"INSERT INTO audit SELECT 10, at_us, duration_us, count, actor, actor_name, session_id, "
+		"peer, action, target, node_id, device_id, outcome, detail, leaf FROM audit WHERE seq = 3");
+	struct store_batch *batch;
+	struct error error = {.status = STATUS_OK};
+	assert_int_equal(store_batch_create(&batch), STATUS_OK);
+	assert_int_equal(store_put_setting(batch, "with it", "there"), STATUS_OK);
+	assert_int_equal(audit_put_one(batch, 10), STATUS_OK);
+	assert_int_equal(store_commit_wait(test.store, &batch, &error), STATUS_UNAVAILABLE);
+	assert_non_null(strstr(error.hint, "audit verify"));
+	assert_null(store_load_setting(test.store, "with it"));
+	run_sql(test.support, "DELETE FROM audit WHERE seq = 10");
+	audit_fill(&test, 10, 10, 1);
+	assert_int_equal(test.failed, 0);
+	audit_expect_whole(test.support->directory, 20);
+	audit_close(&test);
+}
+
+static void note_line(void *context, enum log_level level, const char *area, const char *text)
+{
+	*(bool *)context |= level == LOG_WARNING && !strcmp(area, "audit") && strstr(text, "clock");
+}
+
+static void a_clock_that_went_back_is_said(void **state)
+{
+	struct audit_case test = {.failed = 0};
+	bool said = false;
+	audit_open(&test, state);
+	log_listen(note_line, &said);
+	for (int hours = 0; hours <= 2; hours += 2) {
+		struct store_batch *batch;
+		const struct journal_entry entry = {
+			.at_us = (clock_wall_ms() + hours * 3600000) * 1000, .count = 1, .action = "a.b"};
+		assert_int_equal(store_batch_create(&batch), STATUS_OK);
+		assert_int_equal(store_put_audit(batch, &entry), STATUS_OK);
+		assert_int_equal(store_commit_wait(test.store, &batch, NULL), STATUS_OK);
+		audit_close(&test);
+		audit_open(&test, state);
+		assert_int_equal(said, hours > 1);
+	}
+	log_listen(NULL, NULL);
+	audit_expect_whole(test.support->directory, 2);
+	audit_close(&test);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, support_setup, support_teardown)
@@ -563,6 +614,8 @@ int main(void)
 		TEST(a_log_that_does_not_fit_its_head_is_refused),
 		TEST(a_tail_is_signed_at_the_start),
 		TEST(hashes_for_proofs_are_verified),
+		TEST(a_log_that_others_write_to_stops_changes),
+		TEST(a_clock_that_went_back_is_said),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
