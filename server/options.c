@@ -25,7 +25,9 @@ static const struct flag flags[] = {
 	 "where to listen, [ADDRESS]:PORT with IPv6: plain HTTP on loopback, TLS anywhere else\n"
 	 "(default 127.0.0.1:52415; port 0: any free one)",
 	 offsetof(struct words, listen)},
-	{"lan", NULL, "listen for the whole network: port 52415 of every address, by TLS,\nand say so on it, for nodes to find", offsetof(struct words, lan)},
+	{"lan", NULL,
+	 "listen for the whole network: port 52415 of every address, by TLS,\nand say so on it, for nodes to find",
+	 offsetof(struct words, lan)},
 	{"data", "DIR",
 	 "the data directory\n"
 	 "(default $EXOGPU_DATA, $XDG_DATA_HOME/exogpu, ~/.local/share/exogpu)",
