@@ -1,0 +1,403 @@
+// Memory and compute on a device of another machine: a node that joined by TLS, whose workers it relays. What is lost and
+// what goes on when the node, a worker, the connection or a token goes, and that nothing passes once the server has not
+// been heard for 5 s.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, beforeEach, describe, test } from "node:test";
+import WebSocket from "ws";
+import { assertContractKept, frame } from "./client.mjs";
+import { alive, tenant, workers } from "./machine.mjs";
+import { startCluster } from "./remote.mjs";
+import { eventually, slow, within } from "./server.mjs";
+import { pattern } from "./workers.mjs";
+
+const MiB = 1024 * 1024;
+let cluster;
+
+const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+const allocate = async (client, device, bytes) => (await client.call("memory.allocate", { device_id: device.device_id, bytes })).allocation_id;
+const write = (client, allocation_id, offset, body) => client.callWith("memory.write", { allocation_id, offset }, body);
+const read = async (client, allocation_id, offset, bytes) => (await client.call("memory.read", { allocation_id, offset, bytes })).body;
+const writeAll = (client, id, bytes, piece = MiB) => Promise.all(Array.from({ length: Math.ceil(bytes.length / piece) }, (_, i) =>
+	write(client, id, i * piece, bytes.subarray(i * piece, (i + 1) * piece))));
+const readAll = async (client, id, size, piece = MiB) => Buffer.concat(await Promise.all(Array.from({ length: Math.ceil(size / piece) },
+	(_, i) => read(client, id, i * piece, Math.min(piece, size - i * piece)))));
+const held = async (token_id) => (await cluster.admin.call("token.list")).tokens.find((one) => one.token_id === token_id).memory_bytes;
+const rate = (bytes, ms) => `${(bytes / MiB / ms * 1000).toFixed(0)} MiB/s`;
+
+// What `make` gives, with the worker that the second node started for it and the connection by which it is relayed.
+async function withRemoteWorker(make) {
+	const before = new Set(workers(cluster.remote.child.pid)), pairs = new Set(cluster.proxy.pairs);
+	const made = await make();
+	const started = workers(cluster.remote.child.pid).filter((pid) => !before.has(pid));
+	const opened = cluster.proxy.pairs.filter((pair) => !pairs.has(pair));
+	assert.deepEqual([started.length, opened.length], [1, 1], "one worker, with a connection of its own");
+	return [made, started[0], opened[0]];
+}
+
+async function dead(pid, what = "the worker is dead", ms = 15000 * slow) {
+	const began = performance.now();
+	await eventually(() => !alive(pid), what, ms);
+	return performance.now() - began;
+}
+
+// A call that may take longer than a call otherwise does.
+function later(client, name, params, body) {
+	const answered = body ? client.callWith(name, params, body) : client.call(name, params);
+	answered.catch(() => {});
+	const call = client.calls.get(client.nextId - 1);
+	return new Promise((resolve, reject) => Object.assign(call, { resolve, reject }));
+}
+
+// Some 9 s of kernels, one after the other, all with the worker at once; each is answered when it is done.
+async function startLongWork(client) {
+	const { module_id } = await client.call("compute.load", { device_id: cluster.remote.device.device_id, format: "builtin" });
+	const launch = async (n) => {
+		const [a, b, c] = await Promise.all([1, 2, 3].map(() => allocate(client, cluster.remote.device, n * n * 4)));
+		return { module_id, kernel: "matmul_f32", args: [c, a, b].map((allocation_id) => ({ allocation_id })).concat([{ u32: n }, { u32: n }, { u32: n }]) };
+	};
+	const trial = await launch(512);
+	await client.call("compute.launch", trial);
+	const { device_us } = await client.call("compute.launch", trial);
+	const long = await launch(Math.ceil(512 * Math.cbrt(60000 / device_us))); // 60 ms each
+	const work = { total: 150, done: 0, failed: 0 };
+	work.all = Promise.all(Array.from({ length: work.total }, () => later(client, "compute.launch", long).then(
+		() => { work.done++; }, () => { work.failed++; })));
+	await eventually(() => work.done > 3, "the first are done");
+	return work;
+}
+
+describe("a device of another machine", () => {
+	before(async () => { cluster = await startCluster(); });
+	after(async () => {
+		await cluster?.remote.finish();
+		cluster?.proxy.close();
+		await cluster?.server.finish();
+		assertContractKept();
+	});
+
+	test("64 MiB bit for bit, fills, kernels, and its end", async () => {
+		const client = await tenant(cluster), { device } = cluster.remote, bytes = pattern(64 * MiB, 7);
+		const [id, pid] = await withRemoteWorker(() => allocate(client, device, bytes.length));
+		const began = performance.now();
+		await writeAll(client, id, bytes);
+		const written = performance.now();
+		assert.ok((await readAll(client, id, bytes.length)).equals(bytes));
+		console.log(`by TLS to the server and to the node: ${rate(bytes.length, written - began)} written, ${rate(bytes.length, performance.now() - written)} read`);
+		for (const [offset, size] of [[0, 0], [3, 5], [4095, 4098], [1, 16 * MiB], [48 * MiB, 16 * MiB]]) {
+			const body = pattern(size, offset + 1);
+			assert.deepEqual(await write(client, id, offset, body), { bytes: size });
+			assert.ok((await read(client, id, offset, size)).equals(body), `${size} bytes at ${offset}`);
+		}
+		await client.call("memory.fill", { allocation_id: id, offset: 10, bytes: 1000, value: 7 });
+		assert.ok((await read(client, id, 10, 1000)).equals(Buffer.alloc(1000, 7)));
+		const { module_id } = await client.call("compute.load", { device_id: device.device_id, format: "builtin" });
+		await client.call("compute.launch", { module_id, kernel: "fill_f32", args: [{ allocation_id: id }, { f32: 2.5 }, { u32: 1000 }] });
+		assert.equal((await read(client, id, 3996, 4)).readFloatLE(0), 2.5);
+		await client.call("compute.unload", { module_id });
+		assert.deepEqual(await client.call("memory.free", { allocation_id: id }), { allocation_id: id, bytes: bytes.length });
+		await client.refused("memory.read", { allocation_id: id, offset: 0, bytes: 1 }, "not_found");
+		await client.close();
+		await dead(pid, "the worker ends with its session");
+	});
+
+	test("copies between the machines go through the server, not the client", async () => {
+		const client = await tenant(cluster), bytes = pattern(64 * MiB, 9);
+		const [here, there, back] = [await allocate(client, cluster.local, bytes.length), await allocate(client, cluster.remote.device, bytes.length + 10),
+			await allocate(client, cluster.local, bytes.length)];
+		await writeAll(client, here, bytes);
+		const wire = () => client.socket._socket.bytesRead + client.socket._socket.bytesWritten, before = wire();
+		const times = [];
+		for (const [from, from_offset, to, to_offset] of [[here, 0, there, 7], [there, 7, back, 0]]) {
+			const began = performance.now();
+			assert.deepEqual(await later(client, "memory.copy", { from, from_offset, to, to_offset, bytes: bytes.length }), { bytes: bytes.length, path: "relay" });
+			times.push(performance.now() - began);
+		}
+		assert.ok(wire() - before < 64 * 1024, `${wire() - before} bytes went by the client`);
+		console.log(`copied by the server: ${rate(bytes.length, times[0])} to the other machine, ${rate(bytes.length, times[1])} back`);
+		assert.ok((await readAll(client, back, bytes.length)).equals(bytes));
+		// Four at once, while the client writes and reads on.
+		const copies = Array.from({ length: 4 }, (_, i) => later(client, "memory.copy", { from: here, from_offset: i * MiB, to: there, to_offset: i * MiB, bytes: MiB }));
+		assert.ok((await read(client, back, 5, MiB)).equals(bytes.subarray(5, 5 + MiB)));
+		await Promise.all(copies);
+		assert.ok((await readAll(client, there, 4 * MiB)).equals(bytes.subarray(0, 4 * MiB)));
+		await client.close();
+	});
+
+	test("two sessions at once have each their own", async () => {
+		const clients = [await tenant(cluster), await tenant(cluster)], patterns = [pattern(32 * MiB, 21), pattern(32 * MiB, 22)];
+		const made = [];
+		for (const client of clients) made.push(await withRemoteWorker(() => allocate(client, cluster.remote.device, 32 * MiB)));
+		await Promise.all(clients.map((client, i) => writeAll(client, made[i][0], patterns[i])));
+		const back = await Promise.all(clients.map((client, i) => readAll(client, made[i][0], 32 * MiB)));
+		back.forEach((bytes, i) => assert.ok(bytes.equals(patterns[i]), `of session ${i}`));
+		await clients[0].refused("memory.read", { allocation_id: made[1][0], offset: 0, bytes: 1 }, "not_found");
+		for (const client of clients) await client.close();
+	});
+
+	test("a client that reads nothing, and a worker that takes nothing, grow nobody", async () => {
+		const client = await tenant(cluster), [id, pid] = await withRemoteWorker(() => allocate(client, cluster.remote.device, 192 * MiB));
+		const bytes = pattern(MiB, 4), sizes = () => [cluster.server.residentBytes(), cluster.remote.residentBytes()];
+		await write(client, id, 0, bytes);
+		const grown = async (what, before) => {
+			await sleep(1500); // long enough for all of it, if it were taken
+			const more = sizes().map((size, i) => (size - before[i]) / MiB);
+			console.log(`${what}: the server grew by ${more[0].toFixed(1)} MiB, the node by ${more[1].toFixed(1)} MiB`);
+			for (const one of more) assert.ok(one < 80 * (slow > 1 ? 4 : 1), `${one} MiB`);
+		};
+		let before = sizes();
+		client.socket.pause();
+		const reads = Promise.all(Array.from({ length: 200 }, () => later(client, "memory.read", { allocation_id: id, offset: 0, bytes: MiB })));
+		await grown("200 MiB for a client that reads nothing", before);
+		client.socket.resume();
+		for (const { body } of await reads) assert.ok(body.equals(bytes));
+		before = sizes();
+		process.kill(pid, "SIGSTOP"); // for less than the node waits for its answer to a ping
+		const writes = Promise.all(Array.from({ length: 192 }, (_, i) => later(client, "memory.write", { allocation_id: id, offset: i * MiB }, bytes)));
+		await grown("192 MiB for a worker that takes nothing", before);
+		process.kill(pid, "SIGCONT");
+		await within(writes, "all is written", 30000 * slow);
+		assert.ok((await read(client, id, 191 * MiB, MiB)).equals(bytes));
+		await client.close();
+	});
+});
+
+describe("what ends on another machine", () => {
+	before(async () => { cluster = await startCluster(); });
+	after(async () => {
+		await cluster?.remote.finish();
+		cluster?.proxy.close();
+		await cluster?.server.finish();
+		assertContractKept();
+	});
+
+	// `pieces` writes of 1 MiB are under way without end, until the first is refused: its reason.
+	async function endless(client, id, pieces = 8) {
+		const bytes = Buffer.alloc(MiB, 5);
+		let reason = null, at = 0;
+		await Promise.all(Array.from({ length: pieces }, async () => {
+			while (!reason) await later(client, "memory.write", { allocation_id: id, offset: (at++ % 16) * MiB }, bytes).catch((error) => { reason ??= error; });
+		}));
+		return reason;
+	}
+
+	test("kill -9 of a worker in mid-transfer is told with its reason, and costs nobody else", async () => {
+		const [one, two] = [await tenant(cluster), await tenant(cluster)], bytes = pattern(32 * MiB, 13);
+		const [mine, pid] = await withRemoteWorker(() => allocate(one, cluster.remote.device, 16 * MiB));
+		const theirs = await allocate(two, cluster.remote.device, bytes.length), whole = writeAll(two, theirs, bytes);
+		whole.catch(() => {});
+		const reason = endless(one, mine);
+		await sleep(300);
+		process.kill(pid, "SIGKILL");
+		assert.equal((await reason).reason, "device_lost");
+		assert.match((await reason).said, /killed from outside: signal 9/);
+		const lost = await one.notice("device_lost");
+		assert.deepEqual(lost.allocations, [mine]);
+		assert.match(lost.message, /killed from outside: signal 9/);
+		await whole;
+		assert.ok((await readAll(two, theirs, bytes.length)).equals(bytes), "bit for bit");
+		assert.equal(await held(one.token_id), 0);
+		await allocate(one, cluster.remote.device, 4096);
+		await one.close();
+		await two.close();
+	});
+
+	test("revoked in mid-transfer: no access, no worker, no memory held", async () => {
+		const client = await tenant(cluster);
+		const [id, pid] = await withRemoteWorker(() => allocate(client, cluster.remote.device, 16 * MiB));
+		const reason = endless(client, id);
+		await sleep(300);
+		const began = performance.now(), since = () => performance.now() - began;
+		const answered = cluster.admin.call("token.revoke", { token_id: client.token_id }).then(since);
+		const closed = client.closed.then(since);
+		await dead(pid);
+		const gone = since();
+		console.log(`revoked in mid-transfer: connection closed after ${(await closed).toFixed(1)} ms, worker dead after ${gone.toFixed(1)} ms, answered after ${(await answered).toFixed(1)} ms`);
+		assert.equal(client.end.code, 4410);
+		assert.equal(await held(client.token_id), 0);
+		await reason;
+	});
+
+	test("the connection breaks: its workers end, and it comes back", async () => {
+		const client = await tenant(cluster), near = await allocate(client, cluster.local, MiB);
+		const [id, pid] = await withRemoteWorker(() => allocate(client, cluster.remote.device, 16 * MiB));
+		const reason = endless(client, id);
+		await sleep(200);
+		cluster.proxy.break();
+		assert.equal((await reason).reason, "device_lost");
+		assert.deepEqual((await client.notice("device_lost")).allocations, [id]);
+		await dead(pid);
+		assert.equal((await read(client, near, 0, 10)).length, 10, "what lies elsewhere is there");
+		await cluster.remote.ready();
+		const again = await allocate(client, cluster.remote.device, MiB);
+		assert.ok((await read(client, again, 0, 100)).equals(Buffer.alloc(100)));
+		await client.close();
+	});
+
+	test("one worker's connection alone breaks: that worker ends", async () => {
+		const [one, two] = [await tenant(cluster), await tenant(cluster)];
+		const [mine, pid, pair] = await withRemoteWorker(() => allocate(one, cluster.remote.device, MiB));
+		const theirs = await allocate(two, cluster.remote.device, MiB);
+		pair.near.resetAndDestroy();
+		pair.far.resetAndDestroy();
+		assert.deepEqual((await one.notice("device_lost")).allocations, [mine]);
+		await dead(pid);
+		assert.equal((await read(two, theirs, 0, 10)).length, 10);
+		await allocate(one, cluster.remote.device, MiB);
+		await one.close();
+		await two.close();
+	});
+
+	test("kill -9 of the node takes its workers, and no others; without ticket and address it comes back", async () => {
+		const client = await tenant(cluster), near = await allocate(client, cluster.local, MiB);
+		const [id, pid] = await withRemoteWorker(() => allocate(client, cluster.remote.device, 16 * MiB));
+		const reason = endless(client, id);
+		await sleep(200);
+		cluster.remote.child.kill("SIGKILL");
+		assert.equal((await reason).reason, "device_lost");
+		assert.deepEqual((await client.notice("device_lost")).allocations, [id]);
+		await dead(pid);
+		await write(client, near, 0, Buffer.from("still here"));
+		await client.refused("memory.allocate", { device_id: cluster.remote.device.device_id, bytes: 100 }, "unavailable");
+		await cluster.remote.start();
+		const again = await allocate(client, cluster.remote.device, MiB);
+		await client.call("memory.copy", { from: near, from_offset: 0, to: again, to_offset: 5, bytes: 10 });
+		assert.equal((await read(client, again, 5, 10)).toString(), "still here");
+		await client.close();
+	});
+
+	test("workers are brought by their own node only", async () => {
+		const url = `wss://127.0.0.1:${cluster.server.port}/node`, pem = readFileSync(join(cluster.remote.data, "node", "tls", "node.pem"));
+		const dial = (options) => new WebSocket(url, ["exogpu.worker.v1"], { ca: cluster.server.ca, perMessageDeflate: false, ...options });
+		const stranger = dial();
+		const [status] = await within(new Promise((resolve, reject) => {
+			stranger.on("unexpected-response", (_, response) => { resolve([response.statusCode]); stranger.terminate(); });
+			stranger.on("open", () => reject(new Error("a stranger brought a worker")));
+			stranger.on("error", () => {});
+		}), "a stranger is refused");
+		assert.equal(status, 403);
+		for (const hello of [
+			{ jsonrpc: "2.0", method: "link.hello", params: { worker_id: "wrk_none", key: "0".repeat(64) } },
+			{ jsonrpc: "2.0", id: 1, method: "memory.read", params: { handle: 1, offset: 0, bytes: 1 } },
+		]) {
+			const socket = dial({ cert: pem, key: pem });
+			const code = new Promise((resolve) => socket.on("close", resolve));
+			socket.on("open", () => socket.send(frame(hello)));
+			assert.equal(await within(code, "it is closed"), 4410);
+		}
+	});
+
+	test("a node that is removed has no worker any more", async () => {
+		const client = await tenant(cluster);
+		const [id, pid] = await withRemoteWorker(() => allocate(client, cluster.remote.device, 16 * MiB));
+		const reason = endless(client, id);
+		await sleep(200);
+		await cluster.admin.call("node.remove", { node_id: cluster.remote.node_id });
+		assert.equal((await reason).reason, "device_lost");
+		await dead(pid);
+		await within(cluster.remote.exited, "the node says so and ends", 20000 * slow);
+		cluster.remote = { finish: () => {} };
+		await client.close();
+	});
+});
+
+describe("a server that is not heard", () => {
+	before(async () => { cluster = await startCluster(); });
+	after(async () => {
+		cluster?.proxy.mend();
+		await cluster?.remote.finish();
+		cluster?.proxy.close();
+		await cluster?.server.finish();
+		assertContractKept();
+	});
+
+	// Whatever became of the test before, this one begins with a node that is there.
+	beforeEach(async () => {
+		cluster.proxy.mend();
+		await cluster.remote.ready();
+	});
+
+	const fence = /was not heard for ([\d.]+) s/, lifted = /heard again/;
+
+	test("nothing passes after 5 s, and the work goes on when it is heard in time", async () => {
+		const client = await tenant(cluster), from = cluster.remote.output.stderr.length;
+		const [work, pid, pair] = await withRemoteWorker(() => startLongWork(client));
+		const cut = performance.now(), since = () => performance.now() - cut;
+		cluster.proxy.cut("down"); // what the node says still arrives: it alone can stop itself
+		await cluster.remote.said(fence, from);
+		const fenced = since(), before = work.done;
+		await sleep(150); // what was on the way
+		const passed = { up: pair.up, done: work.done };
+		assert.ok(before > 3 && work.done < work.total, `work goes on: ${work.done} of ${work.total}`);
+		assert.ok(alive(pid), "the worker stays");
+		await sleep(1500); // and 3 s after the fence the connection would be given up
+		assert.deepEqual({ up: pair.up, done: work.done }, passed, "nothing passed");
+		cluster.proxy.mend();
+		await cluster.remote.said(lifted, from);
+		console.log(`held ${(fenced / 1000).toFixed(1)} s after the cut, lifted after ${(since() / 1000).toFixed(1)} s: ${passed.done} of ${work.total} answered before`);
+		await within(work.all, "the work goes on", 60000 * slow);
+		assert.deepEqual([work.done, work.failed], [work.total, 0]);
+		assert.equal(client.notices.length, 0);
+		await client.close();
+		await dead(pid);
+	});
+
+	test("a token revoked meanwhile: no output after 5 s, the worker dies after 8", async () => {
+		const client = await tenant(cluster), from = cluster.remote.output.stderr.length;
+		const [work, pid, pair] = await withRemoteWorker(() => startLongWork(client));
+		const cut = performance.now(), since = () => performance.now() - cut;
+		cluster.proxy.cut("down");
+		await cluster.admin.call("token.revoke", { token_id: client.token_id });
+		assert.equal((await client.closed).code, 4410);
+		const before = pair.up;
+		await cluster.remote.said(fence, from);
+		const fenced = since();
+		await sleep(150);
+		const passed = pair.up;
+		assert.ok(passed > before, "until then the node does not know");
+		await dead(pid);
+		const gone = since();
+		assert.ok(pair.up - passed < 60, `a farewell at most passed, no answer: ${pair.up - passed} bytes`);
+		console.log(`cut off and revoked: nothing from its worker after ${(fenced / 1000).toFixed(1)} s, the worker dead after ${(gone / 1000).toFixed(1)} s`);
+		assert.ok(work.failed > 0);
+		cluster.proxy.mend();
+		await cluster.remote.ready();
+		const other = await tenant(cluster);
+		await allocate(other, cluster.remote.device, MiB);
+		await other.close();
+	});
+
+	test("away for longer than 8 s: lost on both sides, and back", async () => {
+		const client = await tenant(cluster), [id, pid] = await withRemoteWorker(() => allocate(client, cluster.remote.device, MiB));
+		const cut = performance.now(), since = () => ((performance.now() - cut) / 1000).toFixed(1);
+		cluster.proxy.cut("up", "down");
+		const lost = await client.until(() => client.notices.find((one) => one.method === "session.device_lost"), "device_lost", 20000 * slow);
+		const told = since();
+		assert.deepEqual(lost.params.allocations, [id]);
+		await dead(pid);
+		console.log(`cut off: the server gave it up after ${told} s, the worker was dead after ${since()} s`);
+		cluster.proxy.mend();
+		cluster.proxy.break();
+		await cluster.remote.ready();
+		await allocate(client, cluster.remote.device, MiB);
+		await client.close();
+	});
+
+	test("the server's process stands still, for less than 8 s", async () => {
+		const client = await tenant(cluster), from = cluster.remote.output.stderr.length;
+		const [work, pid, pair] = await withRemoteWorker(() => startLongWork(client));
+		cluster.server.child.kill("SIGSTOP");
+		await cluster.remote.said(fence, from);
+		await sleep(150);
+		const passed = pair.up;
+		await sleep(1000);
+		assert.equal(pair.up, passed, "nothing passed");
+		cluster.server.child.kill("SIGCONT");
+		await cluster.remote.said(lifted, from);
+		await within(work.all, "the work goes on", 60000 * slow);
+		assert.deepEqual([work.done, work.failed], [work.total, 0]);
+		await client.close();
+		await dead(pid);
+	});
+});
