@@ -1,13 +1,15 @@
 // Nodes that join, with real processes and with strangers written from the document: by ticket, by a person's word, and
 // in all ways in which they must not; what a restart keeps, and what a removal ends.
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { existsSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { makeCertificate, makeRequest } from "./certificates.mjs";
 import { Client, FakeNode, assertContractKept } from "./client.mjs";
 import { node as nodeContract } from "./contract.mjs";
-import { eventually, launch, run, slow, startServer, temporary, within } from "./server.mjs";
+import { binary, eventually, launch, run, slow, startServer, temporary, within } from "./server.mjs";
 import { Stranger, smallRecord } from "./stranger.mjs";
 
 const lan = { listen: "0.0.0.0:0" };
@@ -108,6 +110,38 @@ describe("joining", () => {
 		await becomes(admin, id, "online");
 		assert.deepEqual((await admin.call("node.waiting")).waiting, []);
 		await one.stop();
+	});
+
+	// On a terminal (of script(1)) the node asks whoever sits there, and takes nothing before it has heard yes.
+	test("on a terminal the digits are shown large, and the person there has the last word", async () => {
+		const data = temporary();
+		for (const word of ["n", "y"]) {
+			const child = spawn("script", ["-qec", `${binary} node --data ${data} --backends cpu --join ${address(server)}`, "/dev/null"],
+				{ stdio: ["pipe", "pipe", "inherit"] });
+			let said = "";
+			child.stdout.setEncoding("utf8").on("data", (text) => (said += text));
+			const exited = once(child, "close").then(([code]) => code);
+			const hears = (pattern) => eventually(() => pattern.exec(said), `the terminal shows ${pattern}`, long);
+			const [, id] = await hears(/as node (node_[0-9a-f]+)/), [, high, low] = await hears(/ {4}(\d{3}) (\d{3})\r?\n/);
+			await hears(/\[y\/N\] /);
+			const { code } = (await admin.call("node.waiting")).waiting.find((one) => one.node_id === id);
+			assert.equal(code, high + low);
+			if (word === "y") { // let in first: the grant waits for the word
+				await admin.call("node.approve", { node_id: id });
+				await hears(/has let this node in/);
+				assert.ok(!existsSync(join(data, "node", "tls", "node.pem")), "nothing is taken yet");
+			}
+			child.stdin.write(`${word}\n`);
+			if (word === "n") {
+				assert.equal(await within(exited, () => `it ends; it said ${said}`, long), 1);
+				assert.match(said, /this node has not joined/);
+				await eventually(async () => !(await admin.call("node.waiting")).waiting.length, "it does not wait any more", long);
+			} else {
+				await becomes(admin, id, "online");
+				child.stdin.write("\x03"); // the terminal's interrupt
+				assert.equal(await within(exited, () => `it ends; it said ${said}`, long), 0, said);
+			}
+		}
 	});
 
 	test("turned away: the node says so and ends", async () => {
