@@ -99,13 +99,13 @@ static void accept_ready(void *arg, int fd)
 {
 	struct net_listener *listener = arg;
 	for (int i = 0; i < ACCEPTS_A_TURN; i++) {
-		int accepted = net_accept(fd, &listener->spare_fd, full);
+		int accepted = net_accept(fd, &listener->spare_fd, listener->tls ? "" : full);
 		if (accepted < 0)
 			return;
 		const char *answer;
 		struct net_arrival *arrival = arrival_create(listener, accepted, &answer);
 		if (!arrival) {
-			refuse_connection(accepted, answer);
+			refuse_connection(accepted, listener->tls ? "" : answer); // nothing plain where TLS is spoken
 			continue;
 		}
 		int one = 1, room = SEND_ROOM_BYTES;
