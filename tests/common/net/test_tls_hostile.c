@@ -210,6 +210,43 @@ static void new_keys(void **state)
 	free(text);
 }
 
+static void leave_often(struct fixture *fixture)
+{
+	SSL_CTX *context = raw_context(TLS1_3_VERSION);
+	static uint8_t message[14 + 60000] = {0x82, 0x80 | 127, [8] = 60000 >> 8, [9] = 60000 & 0xff};
+	static char some[100000];
+	for (int i = 0; i < 60; i++) {
+		struct linger at_once = {.l_onoff = i % 3 == 1};
+		SSL *ssl = raw_tls(fixture, context);
+		if (SSL_connect(ssl) == 1)
+			raw_upgrade(ssl);
+		SSL_write(ssl, message, (i * 997) % (int)sizeof message + 1);
+		if (i % 2)
+			fixture->results[0] += SSL_read(ssl, some, sizeof some) > 0;
+		if (i % 5 == 0)
+			SSL_shutdown(ssl);
+		setsockopt(SSL_get_fd(ssl), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+		raw_finish(&ssl);
+	}
+	SSL_CTX_free(context);
+}
+
+// Clients that go in the middle of a message, their own or one to them, orderly or not.
+static void left_in_the_middle(void **state)
+{
+	struct fixture *fixture = *state;
+	struct net_dial_tls tls = of_the_cluster(fixture);
+	fixture->greeting = net_frame_alloc(LARGE_BYTES);
+	assert_non_null(fixture->greeting);
+	memset(net_frame_data(fixture->greeting), 'g', LARGE_BYTES);
+	perform(fixture, leave_often);
+	assert_int_equal(fixture->results[0], 30);
+	assert_int_equal(fixture->opened, 60);
+	wait_for(fixture, &fixture->server_closed, 60);
+	net_frame_unref(&fixture->greeting);
+	assert_true(dial(fixture, &tls));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -218,6 +255,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(garbage, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(half_handshakes, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(places_given_back, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(left_in_the_middle, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(new_keys, set_up, tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

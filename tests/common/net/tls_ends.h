@@ -33,6 +33,7 @@ struct fixture {
 	size_t asked, opened, messages, answers, server_closed, client_closed, http;
 	int server_code, client_code;
 	char fault[512], heard[64];
+	struct net_frame *greeting; // what the server sends at once; NULL: nothing
 	// The thread.
 	pthread_t thread;
 	bool running;
@@ -76,6 +77,8 @@ static inline void on_opened(void *user, struct net_conn *conn)
 	fixture->opened++;
 	fixture->at_server = conn;
 	net_conn_trust(conn);
+	if (fixture->greeting)
+		net_conn_send(conn, fixture->greeting, 0);
 	happened(fixture);
 }
 
