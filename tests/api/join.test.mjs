@@ -249,6 +249,21 @@ describe("joining", () => {
 		await back.stop();
 	});
 
+	test("how soon a removed node is cut off", async (t) => {
+		const cut = [], answered = [];
+		for (let i = 0; i < 20; i++) {
+			const one = await Stranger.connect(server);
+			const { certificate } = await one.joinByTicket(`nod_cut_${i}`, (await ticketOf()).ticket);
+			const link = await FakeNode.connect(server, smallRecord(`nod_cut_${i}`), { unix: false, cert: certificate, key: one.request.key });
+			const began = performance.now();
+			const [, end] = await Promise.all([admin.call("node.remove", { node_id: `nod_cut_${i}` }).then(() => answered.push(performance.now() - began)),
+				within(link.closed, "it is closed").then((end) => (cut.push(performance.now() - began), end))]);
+			assert.equal(end.code, 4403);
+		}
+		const of = (list) => `${list.sort((a, b) => a - b)[10].toFixed(1)} ms, at most ${list.at(-1).toFixed(1)} ms`;
+		t.diagnostic(`closed after ${of(cut)}; on disk and answered after ${of(answered)} (20 nodes)`);
+	});
+
 	test("what is removed stays removed after a restart of the server", async () => {
 		const { ticket } = await ticketOf(), one = await Stranger.connect(server);
 		const { certificate } = await one.joinByTicket("nod_gone", ticket);
