@@ -71,10 +71,12 @@ static enum status remember_file(struct verification *verification, const char *
 	if (fd >= 0)
 		close(fd);
 	if (!status && (length < 0 || strlen(buffer_text(&note)) != note.length))
-		status = error_set(error, STATUS_INVALID_PARAMS, "%.200s is not a signed head", path);
+		status = STATUS_INVALID_PARAMS;
 	if (!status)
 		status = journal_remember(verification->verifier, buffer_text(&note), path, error);
 	buffer_finish(&note);
+	if (status) // unless more is known
+		error_set(error, status, "%.200s is not a signed head", path);
 	if (status)
 		error_hint(error, "a witness is a file that holds a signed head (a checkpoint) of this log");
 	return status;
