@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const int64_t LATEST_S = 253402300799; // the end of the year 9999
+
 enum { TRIES = 3, SAVE_MS = 200, COMPLAIN_MS = 3600 * 1000, SEGMENTS_MOST = 1000 }; // SEGMENTS_MOST: of one message
 
 struct witness {
@@ -136,16 +138,21 @@ static void complain(struct witness *witness, const char *why)
 		log_error("audit", "%s", error.message);
 }
 
-// True if this is a cosignature of the head that was asked for.
+// True if this is one line, a cosignature of the head that was asked for, by a key with the name that this node's has:
+// any other name could be the log's own, and then the line would stand beside the log's signature as a second, wrong
+// one.
 static bool check(struct witness *witness, const struct json *result, const char *line)
 {
 	struct buffer note;
 	struct note_key key;
 	int64_t at_s = 0;
+	char name[NOTE_NAME_BYTES];
+	snprintf(name, sizeof(name), "exogpu-witness-%s", witness->node_id);
 	buffer_init(&note, NOTE_BYTES);
 	buffer_append_text(&note, witness->note);
-	bool good = !buffer_printf(&note, "%s\n", line) && !note_key_parse(&key, json_get_string(result, "key", "")) &&
-		    key.algorithm == NOTE_COSIGNATURE && note_check(buffer_text(&note), &key, &at_s);
+	bool good = !strchr(line, '\n') && !buffer_printf(&note, "%s\n", line) &&
+		    !note_key_parse(&key, json_get_string(result, "key", "")) && key.algorithm == NOTE_COSIGNATURE &&
+		    !strcmp(key.name, name) && note_check(buffer_text(&note), &key, &at_s) && at_s <= LATEST_S;
 	buffer_finish(&note);
 	if (!good)
 		return false;

@@ -5,7 +5,8 @@ import crypto from "node:crypto";
 import { cpSync, existsSync, readFileSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { Client, assertContractKept } from "./client.mjs";
+import { Client, FakeNode, assertContractKept } from "./client.mjs";
+import { nodeRecord } from "./records.mjs";
 import { eventually, launch, run, slow, startServer, temporary, within } from "./server.mjs";
 
 const rounds = 30000 * slow; // heads are signed every 10 s
@@ -32,6 +33,19 @@ function publicKey(file, name) {
 	const pkcs8 = Buffer.concat([Buffer.from("302e020100300506032b657004220420", "hex"), seed]);
 	const spki = crypto.createPublicKey(crypto.createPrivateKey({ key: pkcs8, format: "der", type: "pkcs8" })).export({ format: "der", type: "spki" });
 	return `${name}+id+${Buffer.concat([Buffer.from([4]), spki.subarray(-32)]).toString("base64")}`;
+}
+
+// A key of a witness that this test has made, of any name, and what it signs.
+function makeKey(name) {
+	const { privateKey, publicKey: half } = crypto.generateKeyPairSync("ed25519");
+	const bytes = Buffer.concat([Buffer.from([4]), half.export({ format: "der", type: "spki" }).subarray(-32)]);
+	const id = crypto.createHash("sha256").update(`${name}\n`).update(bytes).digest().subarray(0, 4);
+	return { text: `${name}+${id.toString("hex")}+${bytes.toString("base64")}`, sign(note, time = Math.floor(Date.now() / 1000)) {
+		const signed = crypto.sign(null, Buffer.from(`cosignature/v1\ntime ${time}\n${note.split("\n\n")[0]}\n`), privateKey);
+		const stamp = Buffer.alloc(8);
+		stamp.writeBigUInt64BE(BigInt(time));
+		return `— ${name} ${Buffer.concat([id, stamp, signed]).toString("base64")}`;
+	} };
 }
 
 describe("witnesses of the audit log", () => {
@@ -99,6 +113,55 @@ describe("witnesses of the audit log", () => {
 		assert.deepEqual([report.code, report.ok], [0, true], JSON.stringify(report.findings));
 		assert.ok(report.witnessed >= size, `${report.witnessed} of ${size}`);
 		assert.match(report.limits, new RegExp(`from ${report.witnessed} on`));
+	});
+
+	test("one that lies is not listed, and leaves nothing in the log's heads", { timeout: 120000 * slow }, async () => {
+		const [, two] = nodes, pem = readFileSync(join(two.data, "node", "tls", "node.pem"), "utf8");
+		two.child.kill("SIGTERM");
+		await within(two.exited, "the second node ends");
+		const { nodes: known } = await admin.call("cluster.snapshot"), { node_id } = known.find((one) => one.name === "two");
+		const right = makeKey(`exogpu-witness-${node_id}`), { origin, size: before } = await audit();
+		const record = nodeRecord({ node_id, name: "two" });
+		const fake = await FakeNode.connect(server, undefined, { unix: false, cert: pem, key: pem });
+		const listed = async () => (await audit()).witnesses.find((one) => one.node_id === node_id);
+		const whole = await listed();
+		// Registering anew is coming anew: it is asked each time.
+		const answer = async (lie) => {
+			const asked = fake.requests.length;
+			await fake.call("node.register", { protocol: 1, node: record });
+			await fake.until(() => fake.requests.slice(asked).some((one) => one.method === "audit.witness"), "it is asked");
+			const request = fake.requests.slice(asked).find((one) => one.method === "audit.witness");
+			const { checkpoint } = request.params, size = Number(checkpoint.split("\n")[1]);
+			fake.reply(request, { size, key: right.text, cosignature: right.sign(checkpoint), ...lie(checkpoint, size) });
+			await fake.devices([]); // answered after what was sent before it was looked at
+			return size;
+		};
+		const log = makeKey(origin), other = makeKey("exogpu-witness-nod_other");
+		const lies = [
+			(note) => ({ key: log.text, cosignature: log.sign(note) }), // beside the log's own signature
+			(note) => ({ key: other.text, cosignature: other.sign(note) }),
+			(note) => ({ cosignature: `${right.sign(note)}\n${log.sign(note)}` }),
+			(note) => ({ cosignature: `${right.sign(note)}\n` }),
+			(note) => ({ cosignature: right.sign(note, 9007199254740991) }),
+			(note) => ({ cosignature: right.sign(note.replace(/\n\d+\n/, "\n1\n")) }),
+			(note) => ({ cosignature: other.sign(note) }),
+			(_note, size) => ({ size: size + 1 }),
+			() => ({ cosignature: "nonsense" }),
+			() => ({ key: "nonsense" }),
+			() => ({ key: right.text.replace("+", "-") }),
+		];
+		for (const [i, lie] of lies.entries()) {
+			const size = await answer(lie);
+			assert.ok(size >= before);
+			assert.deepEqual(await listed(), whole, `lie ${i}`);
+		}
+		const size = await answer(() => ({}));
+		const told = await eventually(async () => { const one = await listed(); return one.size === size && one; }, "the truth is listed");
+		assert.equal(told.name, `exogpu-witness-${node_id}`);
+		assert.equal((await verify(...heads())).code, 0);
+		await fake.close();
+		nodes[1] = startNode("two");
+		await signed(await makeTokens(1));
 	});
 
 	test("a backup that is put back is found by both, and told", { timeout: 240000 * slow }, async () => {
