@@ -217,14 +217,31 @@ static void publish_entry(void *context, struct json *entry)
 		json_destroy(&entry);
 }
 
+// What the operator started: where it listens, under which name, with which limits of their own.
+static void print_start(const struct app *app, struct buffer *detail)
+{
+	struct json *json = json_new_object();
+	json_set_string(json, "version", EXOGPU_VERSION);
+	json_set_string(json, "name", app->cluster_name);
+	json_set_string(json, "address", app->options.address);
+	json_set_bool(json, "tls", app->options.tls);
+	if (app->options.limit_settings)
+		json_set_string(json, "limits", app->options.limit_settings);
+	json_print(json, detail);
+	json_destroy(&json);
+}
+
 // The first entry waits for the disk: a server that cannot write its log does not start.
 static enum status create_audit(struct app *app, struct error *error)
 {
 	struct store_batch *batch = NULL;
 	const struct audit_params params = {
 		.loop = app->loop, .store = app->store, .publish = publish_entry, .context = app};
+	struct buffer detail;
+	buffer_init(&detail, ENTRY_TEXT_BYTES);
+	print_start(app, &detail);
 	const struct audit_event event = {
-		.action = "server.start", .target = app->cluster_id, .detail = "{\"version\":\"" EXOGPU_VERSION "\"}"};
+		.action = "server.start", .target = app->cluster_id, .detail = buffer_text(&detail)};
 	enum status status = limits_create(&app->limits, &app->options.limits, error);
 	if (!status)
 		status = audit_create(&app->audit, &params, error);
@@ -232,7 +249,10 @@ static enum status create_audit(struct app *app, struct error *error)
 		store_batch_destroy(&batch);
 		status = error_set(error, STATUS_OUT_OF_MEMORY, "no memory for an entry of the audit log");
 	}
-	return status ? status : store_commit_wait(app->store, &batch, error);
+	if (!status)
+		status = store_commit_wait(app->store, &batch, error);
+	buffer_finish(&detail);
+	return status;
 }
 
 static enum status create_state(struct app *app, struct error *error)

@@ -163,6 +163,7 @@ static enum status take(struct options *options, const struct words *words, stru
 	options->tls = !is_loopback(options->address);
 	if (!status)
 		status = check_tls(options, error);
+	options->limit_settings = words->limits;
 	if (!status && words->limits)
 		status = limit_values_set(&options->limits, words->limits, error);
 	if (!status)

@@ -14,6 +14,7 @@ struct options {
 	bool local_node;
 	enum log_level log_level;
 	struct limit_values limits;
+	const char *limit_settings; // as they were given; NULL: none
 };
 // Errors: STATUS_INVALID_PARAMS with a hint. *help: the help was asked for and nothing else is to be done.
 enum status options_parse(struct options *options, int argc, char **argv, bool *help, struct error *error);

@@ -81,6 +81,16 @@ int64_t api_login_failed(struct api *api, const char *peer, const char *text, en
 	return limits_login_failed(api->params.limits, peer);
 }
 
+void api_request_refused(struct api *api, const struct token *token, const char *peer, const char *action,
+			 enum status why)
+{
+	struct audit_actor actor = {0};
+	snprintf(actor.actor, sizeof actor.actor, "token:%s", token->token_id);
+	snprintf(actor.name, sizeof actor.name, "%s", token->name);
+	snprintf(actor.peer, sizeof actor.peer, "%s", peer);
+	audit_count(api->params.audit, &(struct audit_tally){.by = &actor, .action = action, .outcome = why});
+}
+
 void api_end_token(void *context, struct token *token)
 {
 	struct api *api = context;

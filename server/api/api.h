@@ -57,6 +57,9 @@ void api_client_closed(void *user, struct net_conn *conn, int code);
 
 // A log-in from this address failed, with this text. Returns how long the answer must wait, in ms.
 int64_t api_login_failed(struct api *api, const char *peer, const char *text, enum status why);
+// A request of a token's holder that is no call of the API was refused: count it under this name.
+void api_request_refused(struct api *api, const struct token *token, const char *peer, const char *action,
+			 enum status why);
 // End the workers of this token's sessions and close its connections with 4410. For tokens_revoke.
 void api_end_token(void *api, struct token *token);
 // Close all with 1001.

@@ -372,7 +372,7 @@ static enum status node_register(struct node_link *link, const struct message *m
 	memcpy(link->node_id, node_id, strlen(node_id) + 1);
 	snprintf(link->link.actor.actor, sizeof link->link.actor.actor, "node:%s", node_id);
 	snprintf(link->link.actor.name, sizeof link->link.actor.name, "%s", json_get_string(record, "name", ""));
-	snprintf(link->link.actor.peer, sizeof link->link.actor.peer, "%s", link->local ? "unix" : "");
+	snprintf(link->link.actor.peer, sizeof link->link.actor.peer, "%s", link->local ? "unix" : link->peer);
 	link->registering++;
 	enum status status = cluster_register_node(link->all->params.cluster, record, link->local, &link->link,
 						   registered, pending, error);

@@ -347,6 +347,15 @@ static enum status propose_device(struct proposal *proposal, struct store_batch 
 	memcpy(next.hardware_key, one->hardware_key, sizeof next.hardware_key);
 	next.record = one->record;
 	next.last_seen_ms = proposal->at_ms;
+	if (one->change.keep) {
+		const struct cluster_node *node = proposal->node;
+		const struct audit_event event = {.by = node->link ? &node->link->actor : &audit_server,
+						  .action = one->change.kind,
+						  .target = one->device_id,
+						  .node_id = node->node_id,
+						  .device_id = one->device_id};
+		audit_put(proposal->cluster->params.audit, batch, &event); // what fails here fails the batch
+	}
 	return cluster_store_change(batch, proposal->node, &next, &one->change, proposal->at_ms);
 }
 

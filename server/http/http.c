@@ -169,6 +169,8 @@ static bool may_observe(struct http *http, const struct net_request *request, st
 		status = error_set(&error, STATUS_FORBIDDEN, "this token lacks the scope observe");
 		error_hint(&error, "see: exogpu token create --name NAME --scopes observe");
 	}
+	if (status && token)
+		api_request_refused(http->params.api, token, peer_of(request), "metrics.read", status);
 	if (status)
 		fail(response, status, error.message, error.hint[0] ? error.hint : NULL);
 	return !status;
