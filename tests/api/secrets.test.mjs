@@ -8,10 +8,16 @@ import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { Client } from "./client.mjs";
 import { startMachine, workers } from "./machine.mjs";
-import { connectRaw, run } from "./server.mjs";
+import { connectRaw, eventually, launch, run, slow, startServer, temporary, within } from "./server.mjs";
 
 const marker = "zebra-with-nine-stripes"; // no secret: it stands where it may, which shows that the search finds things
 const bytes = "GIRAFFE-BYTES-OF-A-TENANT-7319";
+
+// Base64 of a private key, from a file that has one; nothing where there is none.
+function keyIn(path) {
+	const [, text] = /-----BEGIN (?:EC )?PRIVATE KEY-----([^-]*)-----END/.exec(readFileSync(path, "latin1")) ?? [];
+	return text?.replace(/\s/g, "").slice(-100, -10);
+}
 
 // How a secret may lie in a file: as it is, or its part that counts, or either in hexadecimal or Base64.
 function shapes(secret) {
@@ -122,8 +128,9 @@ describe("secrets", () => {
 		const own = new Set([join(data, "admin.token")]);
 		for (const path of filesBelow(data).filter((one) => /\.key$|\/key-[^/]*$/.test(one))) {
 			own.add(path);
-			secrets[`the key ${path.slice(data.length)}`] = readFileSync(path, "latin1").replace(/-----.*-----/g, "").replace(/\s/g, "")
-				.slice(-100, -10);
+			const key = keyIn(path) ?? readFileSync(path, "latin1").trim();
+			assert.ok(key.length >= 32, path);
+			secrets[`the key ${path.slice(data.length)}`] = key;
 		}
 		const texts = { ...said, stdout: end.stdout, stderr: end.stderr };
 		for (const path of filesBelow(data).filter((one) => !own.has(one))) texts[path.slice(data.length)] = readFileSync(path, "latin1");
@@ -132,4 +139,34 @@ describe("secrets", () => {
 		assert.ok(found.includes("/state.db"), `the name of a token stands in the database; found in ${found}`);
 		assert.deepEqual(leaks(secrets, texts), []);
 	});
+});
+
+test("a ticket, and a node's key, when a node has joined with it by TLS", async () => {
+	const server = await startServer({ listen: "0.0.0.0:0", args: ["--log-level", "debug"] });
+	const made = await run(["ticket", "create", "--data", server.data]);
+	const secrets = { "the ticket": made.stdout.trim(), "the admin's token": server.token }, own = new Set([join(server.data, "admin.token")]);
+	assert.match(secrets["the ticket"], /^exojoin_\w{60,}$/, made.stderr);
+	const data = temporary(), command = ["node", "--backends", "cpu", "--log-level", "debug", "--data", data, "--join"];
+	const node = launch([...command, `127.0.0.1:${server.port}`], { EXOGPU_TICKET: secrets["the ticket"] });
+	await eventually(() => /connected to the server/.test(node.output.stderr), () => `it joins; it said ${node.output.stderr}`, 20000 * slow);
+	// It is spent now: who comes with it is refused, in words that do not hold it.
+	const second = launch(["node", "--backends", "cpu", "--data", temporary(), "--join", `127.0.0.1:${server.port}`],
+		{ EXOGPU_TICKET: secrets["the ticket"] });
+	await eventually(() => /used|expired|ticket/.test(second.output.stderr), "a spent ticket is refused", 20000 * slow);
+	second.child.kill("SIGKILL");
+	await second.exited;
+	node.child.kill("SIGTERM");
+	await within(node.exited, "the node ends", 20000 * slow);
+	const { stderr, stdout } = await server.stop();
+	const texts = { "the server's log": stderr, "the server's output": stdout, "the node's log": node.output.stderr,
+		"the node's output": node.output.stdout, "the refused node's log": second.output.stderr, "the ticket's words": made.stderr };
+	for (const folder of [server.data, data])
+		for (const path of filesBelow(folder).filter((one) => !own.has(one))) {
+			const key = keyIn(path);
+			if (key) secrets[`the key in ${path.slice(folder.length)}`] = key;
+			else texts[path] = readFileSync(path, "latin1");
+		}
+	assert.ok(Object.keys(secrets).some((which) => /node\.pem/.test(which)), `the node has a key: ${Object.keys(secrets)}`);
+	assert.ok(stderr.includes(" debug "), "the log was at its most talkative");
+	assert.deepEqual(leaks(secrets, texts), []);
 });
