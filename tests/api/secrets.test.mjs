@@ -19,12 +19,12 @@ function keyIn(path) {
 	return text?.replace(/\s/g, "").slice(-100, -10);
 }
 
-// How a secret may lie in a file: as it is, or its part that counts, or either in hexadecimal or Base64.
+// How a secret (a text, or bytes) may lie in a file: as it is, or its part that counts, or in hexadecimal or Base64.
 function shapes(secret) {
-	const parts = secret.split("_").filter((part) => part.length >= 30);
-	return [secret, ...parts].flatMap((text) => {
-		const raw = Buffer.from(text);
-		return [text, raw.toString("hex"), raw.toString("base64").replace(/=*$/, "").slice(0, -1)];
+	const parts = typeof secret === "string" ? secret.split("_").filter((part) => part.length >= 30) : [];
+	return [secret, ...parts].flatMap((part) => {
+		const raw = Buffer.from(part);
+		return [raw.toString("latin1"), raw.toString("hex"), raw.toString("base64").replace(/=*$/, "").slice(0, -1)];
 	});
 }
 
@@ -128,7 +128,7 @@ describe("secrets", () => {
 		const own = new Set([join(data, "admin.token")]);
 		for (const path of filesBelow(data).filter((one) => /\.key$|\/key-[^/]*$/.test(one))) {
 			own.add(path);
-			const key = keyIn(path) ?? readFileSync(path, "latin1").trim();
+			const key = keyIn(path) ?? readFileSync(path);
 			assert.ok(key.length >= 32, path);
 			secrets[`the key ${path.slice(data.length)}`] = key;
 		}
