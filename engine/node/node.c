@@ -394,9 +394,8 @@ static enum status join_server(struct node *node, struct error *error)
 {
 	struct credentials *credentials = &node->credentials;
 	struct ticket_parts ticket;
-	char address[CREDENTIALS_ADDRESS_BYTES], at[CLOCK_TEXT_BYTES];
+	char at[CLOCK_TEXT_BYTES];
 	const char *text = node->options.ticket;
-	snprintf(address, sizeof(address), strchr(node->host, ':') ? "[%s]:%d" : "%s:%d", node->host, node->port);
 	enum status status = text ? ticket_text_parse(text, &ticket, error) : STATUS_OK;
 	if (status)
 		return status;
@@ -413,8 +412,7 @@ static enum status join_server(struct node *node, struct error *error)
 	if (credentials->joined && credentials->not_after_ms > clock_wall_ms()) {
 		if (text)
 			log_info("node", "this node has joined already: the ticket is not needed");
-		return strcmp(address, credentials->address) ? credentials_move(credentials, address, error)
-							     : STATUS_OK;
+		return STATUS_OK;
 	}
 	if (credentials->joined)
 		log_warning("node", "this node's certificate expired at %s: it must join anew",

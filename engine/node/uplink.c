@@ -36,7 +36,8 @@ enum {
 struct uplink {
 	struct uplink_params params;
 	char socket_path[LIMIT_SOCKET_PATH_BYTES + 1], host[256], node_id[128];
-	struct net_conn *conn; // NULL while there is none
+	char address[CREDENTIALS_ADDRESS_BYTES]; // of a server on another machine, as it is written down
+	struct net_conn *conn;                   // NULL while there is none
 	struct net_timer redial, send, renewal;
 	struct credentials_request renewing; // zero while no new certificate is asked for
 	char fault[256];                     // why the last attempt did not open
@@ -235,18 +236,16 @@ static void look_at_age(void *arg)
 static void renewed(struct uplink *uplink, const struct json *result)
 {
 	struct error error = {0};
-	char address[CREDENTIALS_ADDRESS_BYTES];
 	const struct contract_method *method = contract_find(uplink->params.contract, "node.renew");
 	const struct json *granted = json_get(result, "grant");
 	if (!uplink->renewing.pem)
 		return;
-	snprintf(address, sizeof address, "%s", uplink->params.credentials->address);
 	uint8_t authority_sha256[NET_SHA256_BYTES]; // copies, of what is replaced
 	memcpy(authority_sha256, uplink->params.credentials->authority_sha256, sizeof authority_sha256);
 	const struct credentials_grant grant = {.certificate = json_get_string(granted, "certificate", ""),
 						.authority = json_get_string(granted, "authority", ""),
 						.server_uri = json_get_string(granted, "server_uri", ""),
-						.address = address,
+						.address = uplink->address,
 						.node_id = uplink->node_id,
 						.authority_sha256 = authority_sha256,
 						.key_pem = uplink->renewing.key_pem};
@@ -261,6 +260,15 @@ static void renewed(struct uplink *uplink, const struct json *result)
 	log_info("node", "the certificate was renewed");
 	credentials_request_finish(&uplink->renewing);
 	look_at_age(uplink);
+}
+
+// Where the server was found is where it is looked for next time.
+static void remember_address(struct uplink *uplink)
+{
+	struct error error = {0};
+	if (strcmp(uplink->address, uplink->params.credentials->address) != 0 &&
+	    credentials_move(uplink->params.credentials, uplink->address, &error))
+		log_warning("node", "the server's new address is not kept: %s", error.message);
 }
 
 // ---- answers ----
@@ -293,8 +301,10 @@ static void answered(struct uplink *uplink, const struct message *message)
 		return;
 	log_info("node", "connected to the server");
 	uplink->registered = uplink->met = true;
-	if (uplink_remote(uplink))
+	if (uplink_remote(uplink)) {
+		remember_address(uplink);
 		look_at_age(uplink);
+	}
 	uplink->redial_ms = REDIAL_FIRST_MS;
 	uplink->params.watched(uplink->params.arg, json_get_bool(message->result, "watched", false));
 	uplink->devices_due = true;
@@ -337,9 +347,9 @@ static void say_alone(struct uplink *uplink, int64_t now_ms, bool wrong)
 		log_info("node", "no server answers at unix:%s yet; trying again", uplink->socket_path);
 	else if (wrong)
 		log_error("node", "what answers at %s is not taken for the server of this node: %s; trying again",
-			  uplink->params.credentials->address, uplink->fault);
+			  uplink->address, uplink->fault);
 	else
-		log_info("node", "no server answers at %s; trying again", uplink->params.credentials->address);
+		log_info("node", "no server answers at %s; trying again", uplink->address);
 }
 
 static void redial(struct uplink *uplink, int64_t now_ms)
@@ -458,6 +468,8 @@ enum status uplink_create(struct uplink **out, const struct uplink_params *param
 		 params->socket_path ? params->socket_path : "");
 	snprintf(uplink->host, sizeof(uplink->host), "%s", params->socket_path ? "" : params->host);
 	snprintf(uplink->node_id, sizeof(uplink->node_id), "%s", params->node_id ? params->node_id : "");
+	snprintf(uplink->address, sizeof(uplink->address), strchr(uplink->host, ':') ? "[%s]:%d" : "%s:%d",
+		 uplink->host, params->port);
 	uplink->redial_ms = REDIAL_FIRST_MS;
 	uplink->lost_at_ms = clock_steady_ms();
 	uplink->parent = getppid();

@@ -93,6 +93,9 @@ describe("joining", () => {
 		await again.said(/connected to the server/);
 		await again.stop();
 		assert.equal((await admin.call("ticket.list")).tickets.find((kept) => kept.ticket_id === ticket_id).used, 1);
+		// Its folder is not for the node of a server on this machine.
+		const local = await ended(startNode(["--join", "unix:/nonexistent/exogpu.sock"], { data: one.data }));
+		assert.deepEqual([local.code, /belongs to a node that has joined the server at 127/.test(local.stderr)], [1, true], local.stderr);
 	});
 
 	test("by a person's word: both sides show the same six digits", async () => {
@@ -296,6 +299,9 @@ describe("joining", () => {
 		const moved = startNode(["--join", address(other)], { data: joined.data });
 		await moved.said(/is not taken for the server of this node/);
 		assert.equal((await moved.stop()).code, 0);
+		const home = startNode([], { data: joined.data }); // the wrong address was not kept
+		await home.said(/connected to the server/);
+		await home.stop();
 		const wrong = await ended(startNode(["--join", address(other), "--ticket", (await boss.call("node.ticket", {})).ticket], { data: joined.data }));
 		assert.deepEqual([wrong.code, /of another cluster than the one/.test(wrong.stderr)], [1, true], wrong.stderr);
 		await other.finish();
