@@ -1,13 +1,12 @@
 // The port off loopback: TLS 1.3 by the cluster's own authority or by the operator's certificate, and who is let in.
 import assert from "node:assert/strict";
 import { X509Certificate } from "node:crypto";
+import { once } from "node:events";
 import { readFileSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
-import https from "node:https";
 import { hostname, networkInterfaces } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import tls from "node:tls";
-import WebSocket from "ws";
 import { makeCertificate } from "./certificates.mjs";
 import { Client, assertContractKept } from "./client.mjs";
 import { connectRaw, eventually, patience, run, startServer, temporary, within } from "./server.mjs";
@@ -196,6 +195,24 @@ describe("TLS with the cluster's authority", () => {
 		const plain = await run(["health", "--url", `http://127.0.0.1:${server.port}`], env);
 		assert.deepEqual([plain.code, plain.stdout], [1, ""]);
 		assert.match(plain.stderr, /https:\/\//);
+	});
+
+	test("the command line shows its token to nobody who is not vouched for", async () => {
+		const impostor = makeCertificate({ name: "impostor", names: ["127.0.0.1"] });
+		let got = "", connections = 0;
+		const fake = tls.createServer({ cert: impostor.pem, key: impostor.key, minVersion: "TLSv1.3" }, (socket) =>
+			socket.on("data", (piece) => (got += piece)).on("error", () => {}));
+		fake.on("connection", () => connections++).on("tlsClientError", () => {}).listen(0, "127.0.0.1");
+		await once(fake, "listening");
+		const url = `https://127.0.0.1:${fake.address().port}`;
+		for (const ca of [join(server.data, "tls", "authority.pem"), "system"]) {
+			const end = await run(["token", "list", "--url", url, "--ca", ca], { EXOGPU_TOKEN: server.token });
+			assert.equal(end.code, 1);
+			assert.match(end.stderr, /cannot be trusted/);
+		}
+		fake.close();
+		assert.ok(connections >= 2, `${connections} connections`);
+		assert.equal(got, "");
 	});
 
 	test("certificate.list tells what the cluster runs on", async () => {
