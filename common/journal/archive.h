@@ -29,7 +29,8 @@ enum status archive_write_checkpoint(struct archive_writer *writer, const char *
 enum status archive_writer_finish(struct archive_writer **writer, char *path, size_t size, struct error *error);
 void archive_writer_destroy(struct archive_writer **writer); // and the unfinished file
 
-// Feed an archive to a verifier. `entry` (may be NULL) is called for each entry that holds.
+// Feed an archive to a verifier. `entry` (may be NULL) is called for each entry that can be read; whether it holds is
+// known at the end.
 // Errors: STATUS_NOT_FOUND, STATUS_UNAVAILABLE (cannot be read). What is wrong inside becomes findings.
 enum status archive_verify(const char *path, struct journal_verifier *verifier,
 			   void (*entry)(void *context, const struct journal_entry *entry), void *context,

@@ -565,4 +565,10 @@ void journal_limits_print(const struct journal_report *report, struct buffer *te
 	if (!report->witnessed && !report->first_key_given)
 		buffer_append_text(text, " Even another log could stand here, since its first key was not compared "
 					 "with a copy that is kept elsewhere either.");
+	if (report->pruned)
+		buffer_printf(text,
+			      " Of %" PRIu64
+			      " entries only the hashes are kept; what they said cannot be read here any "
+			      "more, whoever removed it.",
+			      report->pruned);
 }

@@ -193,6 +193,10 @@ static void play_cut_segment(struct sample_log *log)
 	cut_heads(log, SECOND_END);
 	log->segment_count--;
 }
+static void play_drop_newest_key(struct sample_log *log)
+{
+	log->segment_count--;
+}
 static void play_cut_middle(struct sample_log *log)
 {
 	memmove(&log->entries[30], &log->entries[33], (log->count - 33) * sizeof(log->entries[0]));
@@ -313,6 +317,7 @@ static const struct attack {
 	{"cut the tail", play_cut_tail, 11, 11, 11},
 	{"cut the tail and its heads", play_cut_tail_and_heads, H, H, 11},
 	{"cut the newest segment off as a whole", play_cut_segment, H, H, 11},
+	{"drop the newest segment's key", play_drop_newest_key, 13, 13, 13},
 	{"cut out of the middle", play_cut_middle, 10, 10, 10},
 	{"cut all", play_cut_all, 11, 11, 11},
 	{"cut all and begin anew", play_begin_anew, H, 14, 12},
@@ -459,6 +464,11 @@ static void test_pruned(void **state)
 	const struct journal_report *report = journal_verify_end(verifier);
 	assert_int_equal(report->verdict, JOURNAL_HOLDS);
 	assert_int_equal(report->pruned, FIRST_END);
+	struct buffer limits;
+	buffer_init(&limits, 4096);
+	journal_limits_print(report, &limits);
+	assert_non_null(strstr(buffer_text(&limits), " Of 20 entries only the hashes are kept;"));
+	buffer_finish(&limits);
 	journal_verifier_destroy(&verifier);
 }
 
