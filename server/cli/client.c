@@ -327,6 +327,7 @@ static enum status dial(struct client *client, struct error *error)
 		.tls = target->tls ? &tls : NULL,
 		.ping_s = LIMIT_CLIENT_PING_S,
 		.silence_s = LIMIT_CLIENT_SILENCE_S,
+		.speaks_first = true, // the server answers
 		.handler = &handler,
 		.user = client,
 	};
