@@ -110,6 +110,8 @@ static void servers_refused(void **state)
 	assert_fault(fixture, "not one for servers");
 	show_for(fixture, &fixture->authority, "URI:" NODE_URI, "serverAuth");
 	assert_false(dial(fixture, &tls));
+	show_for(fixture, &fixture->authority, "URI:exogpu:server:,URI:exogpu:servant:c1", "serverAuth");
+	assert_false(dial(fixture, &tls));
 	struct made expired = make_certificate(&(struct making){.issuer = &fixture->authority,
 								.name = "expired",
 								.sans = SERVER_NAMES,
@@ -145,6 +147,16 @@ static void four_kinds_of_trust(void **state)
 	tls = (struct net_dial_tls){0};
 	assert_false(dial(fixture, &tls));
 	assert_fault(fixture, "no authority that this system trusts");
+	// One that is its own authority, but not made to be one.
+	struct made own = make_certificate(&(struct making){
+		.name = "own", .sans = SERVER_NAMES, .usage = "serverAuth", .from_s = -60, .to_s = 600});
+	show(fixture, NET_TLS_CLUSTER, &own);
+	X509_digest(own.certificate, EVP_sha256(), sha256, &length);
+	tls = (struct net_dial_tls){.authority_sha256 = sha256, .server_uri = SERVER_URI};
+	assert_false(dial(fixture, &tls));
+	tls = (struct net_dial_tls){.any_authority = true, .server_uri = SERVER_URI};
+	assert_false(dial(fixture, &tls));
+	made_finish(&own);
 	// One that does not send its authority along.
 	struct made alone = make_certificate(&(struct making){.issuer = &fixture->authority,
 							      .name = "alone",
