@@ -1,7 +1,9 @@
-/* Fuzz target: what is read from a line of text, a token and a time.
+/* Fuzz target: what is read from a line of text: a token, a ticket, the address of a server, and a time.
  *
- * The first byte says which. A time that parses must print and parse to itself. */
+ * The first byte says which. A time that parses must print and parse to itself; a ticket's authority, too. */
 #include "common/base/clock.h"
+#include "common/base/ticket_text.h"
+#include "engine/node/options.h"
 #include "server/security/token_text.h"
 
 #include <stdlib.h>
@@ -34,6 +36,32 @@ static void read_token(const char *text)
 	require(id == text + 4 && secret == id + TOKEN_ID_DIGITS + 1);
 }
 
+static void read_ticket(const char *text)
+{
+	struct ticket_parts parts;
+	struct error error = {0};
+	char digits[BASE62_SHA256_DIGITS];
+	if (ticket_text_parse(text, &parts, &error)) {
+		require(error.message[0] && error.hint[0] && !parts.id);
+		return;
+	}
+	require(strlen(text) == TICKET_TEXT_LENGTH);
+	require(parts.id == text + 8 && parts.secret == parts.id + TICKET_ID_DIGITS + 1);
+	base62_print256(parts.authority_sha256, digits);
+	require(!memcmp(digits, parts.secret + TICKET_SECRET_DIGITS + 1, sizeof digits));
+}
+
+static void read_address(const char *text)
+{
+	char host[256];
+	int port = 0;
+	struct error error = {0};
+	if (node_address_parse(text, host, &port, &error))
+		require(error.message[0]);
+	else
+		require(host[0] && strlen(host) < sizeof host && port > 0 && port < 65536);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	if (size < 1)
@@ -42,7 +70,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	require(text);
 	memcpy(text, data + 1, size - 1);
 	text[size - 1] = 0;
-	if (data[0] & 1)
+	if (data[0] == 'K')
+		read_ticket(text);
+	else if (data[0] == 'A')
+		read_address(text);
+	else if (data[0] & 1)
 		read_token(text);
 	else
 		read_time(text);
