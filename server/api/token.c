@@ -1,6 +1,5 @@
 /* token.*: making, listing and revoking tokens. Thread: the loop's. */
 #include "common/base/clock.h"
-#include "common/base/log.h"
 #include "server/api/call.h"
 
 #include <openssl/crypto.h>
@@ -96,8 +95,6 @@ static void token_revoked(void *context, enum status status, const struct error 
 	struct api_call *call = context;
 	struct json *result = call->kept;
 	call->kept = NULL;
-	if (!status)
-		log_info("tokens", "token %s was revoked", json_get_string(result, "token_id", ""));
 	api_finish(call, status, result, error);
 }
 
