@@ -120,6 +120,7 @@ enum {
 	LIMIT_TALLIES = 16384,                       // things that happen often, counted and not written yet
 	LIMIT_TALLY_MS = 10000,                      // and for how long they are
 	LIMIT_WITNESS_MS = 10000,                    // between two heads that a witness is asked to sign
+	LIMIT_LATE_ANSWERS = 8,                      // of one connection, to log-ins that failed
 	LIMIT_ADDRESSES = 8192,                      // that connections came from, remembered
 	LIMIT_LOGIN_FORGET_MS = 300000,              // an address that failed to log in is an honest one again
 	LIMIT_AUDIT_SEGMENT_ENTRIES = 1000000,       // of one segment of the audit log; it ends by any of the three

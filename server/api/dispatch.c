@@ -298,7 +298,7 @@ static void run_call(struct api_client *client, const struct message *message, b
 	const struct api_handler *handler = api->handlers[method - contract_at(api->params.contract, 0)];
 	status = handler->owned ? api_run_owned(call, handler, message->params, &error)
 				: handler->run(call, message->params, &result, &error);
-	if (status == STATUS_FORBIDDEN)
+	if (status == STATUS_FORBIDDEN || status == STATUS_RATE_LIMITED)
 		refused(client, method, status);
 	if (status != STATUS_PENDING)
 		api_finish(call, status, result, &error);

@@ -73,6 +73,13 @@ describe("limits", () => {
 		await guesser.close();
 	});
 
+	test("so many answers of a connection wait, and no more", async () => {
+		const guesser = await Client.open(server, { from: "127.0.0.4" });
+		const reasons = await Promise.all(Array.from({ length: 20 }, () => guesser.call("auth.login", { token: "nonsense" }).catch((error) => error.reason ?? "closed")));
+		assert.equal(reasons.filter((one) => one === "rate_limited").length, 20 - 5 - 8, reasons.join());
+		await guesser.close();
+	});
+
 	test("who goes while its answer waits keeps its place until then", async () => {
 		const tries = await Promise.all(Array.from({ length: 32 }, () => Client.open(server, { from: "127.0.0.3" })));
 		for (let i = 0; i < 9; i++) tries[0].call("auth.login", { token: "nonsense" }).catch(() => {});
