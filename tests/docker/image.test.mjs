@@ -2,8 +2,8 @@
 // Run by tests/docker/test.sh, which builds it.
 //
 // buildah's chroot isolation has the user, the capabilities and the filter of system calls that containers have, but no
-// namespaces: the network is this machine's, so the server takes a port that the system chooses instead of --lan's. It mounts the image's
-// own volume over whatever else is mounted on /data, so the state that two containers share lies on /state here.
+// namespaces: the network is this machine's, so the server takes a port that the system chooses instead of --lan's. It mounts
+// the image's own volume over whatever else is mounted on /data, so the state that two containers share lies on /state here.
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import { chownSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
@@ -27,15 +27,17 @@ function stateFolder() {
 	folders.push(path);
 	return path;
 }
-const runArguments = (name, state, user = uid) => ["run", "--isolation", "chroot", "--user", String(user),
-	...(state ? ["-v", `${state}:/state`] : []), name, "--"];
+// `volumes` is {place: folder}, or the folder of /state alone.
+const runArguments = (name, volumes, user = uid) => ["run", "--isolation", "chroot", "--user", String(user),
+	...Object.entries(typeof volumes === "string" ? { "/state": volumes } : volumes ?? {}).flatMap(([place, folder]) =>
+		["-v", `${folder}:${place}`]), name, "--"];
 const run = (name, state, ...command) => buildah(...runArguments(name, state), ...command);
 const asRoot = (name, script) => buildah(...runArguments(name, null, 0), "sh", "-euc", script);
 
-// A process in a container until `ready` is printed; stopped by its own id, which it writes into its lock file.
-function start(name, state, command, ready, lock) {
-	const child = spawn(program, [...store, ...runArguments(name, state), ...command], { stdio: ["ignore", "pipe", "pipe"] });
-	const one = { name, state, output: "" };
+// A process in a container, and when it has printed `ready`.
+function start(name, volumes, command, ready) {
+	const child = spawn(program, [...store, ...runArguments(name, volumes), ...command], { stdio: ["ignore", "pipe", "pipe"] });
+	const one = { name, output: "" };
 	const ended = new Promise((resolve) => child.on("close", resolve));
 	one.ready = new Promise((resolve, reject) => {
 		const hear = (text) => {
@@ -47,11 +49,18 @@ function start(name, state, command, ready, lock) {
 		ended.then((code) => reject(new Error(`it ended with ${code}: ${one.output}`)));
 		setTimeout(() => reject(new Error(`not ready: ${one.output}`)), patience).unref();
 	});
-	one.stop = () => {
-		process.kill(Number(readFileSync(join(state, lock), "utf8")), "SIGTERM");
+	one.stop = (pid = child.pid) => { // buildah passes the signal on
+		process.kill(pid, "SIGTERM");
 		return ended;
 	};
 	return one;
+}
+
+// What a service of compose.yaml runs in its shell, with the names of this place.
+function composed(service, names) {
+	const text = readFileSync(new URL("../../docker/compose.yaml", import.meta.url), "utf8");
+	const [, block] = new RegExp(`^  ${service}:.*\n(?:    .*\n|\n)*?    command:\n      - \\|\n((?:        .*\n)+)`, "m").exec(text);
+	return names.reduce((script, [from, to]) => script.replaceAll(from, to), block.replace(/^ {8}/gm, "").replaceAll("$$", "$"));
 }
 
 function get(url, ca) {
@@ -130,12 +139,12 @@ describe("a server in a container", () => {
 		writeFileSync(stamp, "");
 		await new Promise((resolve) => setTimeout(resolve, 20)); // files that are newer are newer
 		server = start(name, state, ["exogpu", "serve", "--listen", "0.0.0.0:0", "--data", "/state"],
-			/^dashboard: (\S+)\ntoken: (\S+)$/m, "lock");
+			/^dashboard: (\S+)\ntoken: (\S+)$/m);
 		const [, shown] = await server.ready;
 		url = new URL(`https://127.0.0.1:${new URL(shown).port}/`);
 		ca = readFileSync(join(state, "tls", "authority.pem"));
 	});
-	after(() => server.stop());
+	after(() => server.stop(Number(readFileSync(join(state, "lock"), "utf8")))); // itself, so that it has time to end its node
 
 	test("says where the token is, and not what it is", () => {
 		const token = readFileSync(join(state, "admin.token"), "utf8").trim();
@@ -159,18 +168,36 @@ describe("a server in a container", () => {
 	});
 
 	test("has verified the processor and Mesa's software device", async () => {
-		const idle = await eventually(() => {
+		await eventually(() => {
 			const { devices } = JSON.parse(run(server.name, state, "exogpu", "devices", "--data", "/state", "--json"));
-			const found = devices.filter((one) => one.state === "idle");
-			return found.some((one) => one.kind === "cpu") && found.some((one) => /llvmpipe/.test(one.name)) && found;
-		}, "two devices are idle");
-		assert.ok(idle.length >= 2);
+			const passed = devices.filter((one) => one.verification.state === "passed");
+			return passed.some((one) => one.backend === "cpu") && passed.some((one) => /llvmpipe/.test(one.name));
+		}, "two devices have passed");
 	});
 
 	test("confines a session's worker in all but the network namespace, which the container's filter may refuse", () => {
 		run(server.name, state, "exogpu", "bench", "device", "llvmpipe", "--data", "/state");
 		const [, missing] = /not fully confined here: (.*)$/m.exec(server.output) ?? [];
 		assert.match(missing ?? "", /^(|empty network: Operation not permitted)$/);
+	});
+
+	test("lets a second container in as a node, by the ticket that compose.yaml's service makes", async () => {
+		const ticket = stateFolder(), own = stateFolder();
+		run(container(), { "/state": state, "/join": ticket }, "sh", "-ec", composed("ticket", [["/data", "/state"]]));
+		assert.deepEqual([statSync(join(ticket, "ticket")).mode & 0o777, statSync(join(ticket, "ticket")).uid], [0o600, uid]);
+		const script = composed("node1", [["/data", "/state"], ["server:52415", url.host]]);
+		const node = start(container(), { "/state": own, "/join": ticket }, ["sh", "-ec", script], /connected to the server/);
+		try {
+			await node.ready;
+			await eventually(() => {
+				const { nodes, devices } = JSON.parse(run(server.name, state, "exogpu", "nodes", "--data", "/state", "--json"));
+				const joined = nodes.find((one) => !one.local && one.state === "online");
+				return joined && devices.some((one) => one.node_id === joined.node_id && one.verification.state === "passed");
+			}, "the node is online and a device of it verified");
+			assert.ok(!node.output.includes(readFileSync(join(ticket, "ticket"), "utf8").trim()), "its log has no ticket");
+		} finally {
+			await node.stop();
+		}
 	});
 
 	test("writes nothing outside its volume, so the root file system may be read-only", () => {
