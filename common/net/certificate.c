@@ -54,6 +54,20 @@ static enum status read_chain(struct net_credentials *out, const char *pem, stru
 	return status;
 }
 
+// Whether OpenSSL would show them: not with a key that is too short, for one.
+static enum status try_out(const struct net_credentials *credentials, struct error *error)
+{
+	SSL_CTX *context = SSL_CTX_new(TLS_method());
+	if (!context)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
+	bool good = SSL_CTX_use_cert_and_key(context, credentials->leaf, credentials->key, credentials->chain, 1) == 1;
+	const char *reason = good ? NULL : ERR_reason_error_string(ERR_peek_last_error());
+	SSL_CTX_free(context);
+	return good ? STATUS_OK
+		    : error_set(error, STATUS_INVALID_PARAMS, "the certificate cannot be used for TLS: %s",
+				reason ? reason : "OpenSSL gives no reason");
+}
+
 enum status net_credentials_read(struct net_credentials *out, const char *chain_pem, const char *key_pem,
 				 struct error *error)
 {
@@ -69,6 +83,8 @@ enum status net_credentials_read(struct net_credentials *out, const char *chain_
 				   "there is no key (PEM, without a password) in this text");
 	else if (X509_check_private_key(out->leaf, out->key) != 1)
 		status = error_set(error, STATUS_INVALID_PARAMS, "the key is not that of the certificate");
+	else
+		status = try_out(out, error);
 done:
 	BIO_free(bio);
 	ERR_clear_error();

@@ -27,6 +27,7 @@ struct making {
 	const char *name, *sans, *usage; // sans and usage as in OpenSSL's configuration; NULL: none
 	long from_s, to_s;               // counted from now
 	bool authority, with_issuer;
+	bool weak; // RSA of 1024 bits instead of EC P-256
 };
 
 static inline char *made_text(BIO *bio)
@@ -52,7 +53,7 @@ static inline void made_extend(X509 *certificate, const struct made *issuer, int
 static inline struct made make_certificate(const struct making *making)
 {
 	static long serial = 0x1f00;
-	struct made made = {.certificate = X509_new(), .key = EVP_EC_gen("P-256")};
+	struct made made = {.certificate = X509_new(), .key = making->weak ? EVP_RSA_gen(1024) : EVP_EC_gen("P-256")};
 	X509 *certificate = made.certificate;
 	assert_non_null(certificate);
 	assert_non_null(made.key);

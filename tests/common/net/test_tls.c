@@ -221,6 +221,13 @@ static void wrong_params(void **state)
 			 STATUS_INVALID_PARAMS);
 	assert_int_equal(net_tls_show(fixture->tls, NET_TLS_PUBLIC, fixture->server.pem, "", NULL),
 			 STATUS_INVALID_PARAMS);
+	struct made weak = make_certificate(&(struct making){
+		.name = "weak", .sans = SERVER_NAMES, .usage = "serverAuth", .from_s = -60, .to_s = 600, .weak = true});
+	error = (struct error){0};
+	assert_int_equal(net_tls_show(fixture->tls, NET_TLS_PUBLIC, weak.pem, weak.key_pem, &error),
+			 STATUS_INVALID_PARAMS);
+	assert_non_null(strstr(error.message, "too small"));
+	made_finish(&weak);
 }
 
 // Sessions.
