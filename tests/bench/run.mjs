@@ -1,5 +1,5 @@
 // Runs the benches of the server and prints each as a table in Markdown, ready for docs/performance.md.
-//   node tests/bench/run.mjs WORKDIR [fanout] [start] [node] [device] [transfer] [audit] [reliability] [transfer] [tls]
+//   node tests/bench/run.mjs WORKDIR [fanout] [start] [node] [device] [transfer] [audit] [reliability] [tls] [remote]
 // Every figure is the median of 5 rounds; the rounds of what is compared are interleaved, so that a noisy neighbour
 // disturbs all alike. With two CPUs or more the server is held to CPU 0 and the client to CPU 1, but for transfers,
 // which several processes share in.
@@ -8,10 +8,11 @@ import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync
 import { cpus } from "node:os";
 import { join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { benchRemote } from "./remote.mjs";
 
 const work = process.argv[2];
 const wanted = process.argv.slice(3);
-const binary = resolve("build/exogpu");
+const binary = resolve(process.env.EXOGPU_BINARY ?? "build/exogpu");
 const rounds = 5;
 const wants = (name) => wanted.length === 0 || wanted.some((one) => one.split(":")[0] === name);
 const median = (values) => values.slice().sort((a, b) => a - b)[Math.floor(values.length / 2)];
@@ -315,5 +316,6 @@ if (wants("node")) await benchNode();
 if (wants("device")) execFileSync(join(work, "device"), { stdio: "inherit" });
 if (wants("transfer")) await benchTransfer();
 if (wants("tls")) benchTls();
+if (wants("remote")) await benchRemote({ work, binary, rounds, median });
 if (wants("audit")) benchAudit();
 if (wanted.includes("reliability")) tryReliability();

@@ -1,6 +1,6 @@
 /* Transfer: how fast bulk goes to and from a device through the whole product, beside what it stands on.
  *
- *   transfer [-p PIECE] [-t TOTAL] [-w WINDOW] write|read exogpu PORT TOKEN PID DEVICE
+ *   transfer [-p PIECE] [-t TOTAL] [-w WINDOW] write|read exogpu PORT TOKEN PID DEVICE [NODE_PID]
  *                                              write|read bare
  *                                              memcpy | tcp | unix
  *   transfer [-n CALLS] launch exogpu PORT TOKEN PID DEVICE | bare
@@ -8,9 +8,10 @@
  * The client is the same for exogpu and for `bare`, a child that does nothing with libwebsockets but take messages and
  * answer with ones of the same size: WebSocket framing of its own, masked eight bytes at a time, WINDOW pieces under
  * way. What is sent is masked into a buffer that is used again, as a program that masks while it fills would. tcp and
- * unix: one socket, PIECE bytes a call, nothing on top. PID is the server's; its node's workers are found below it.
- * Prints one JSON object: MB/s (10^6), and CPU seconds for each GB of client, server and worker; or for launch the
- * median and the 99th percentile in microseconds. */
+ * unix: one socket, PIECE bytes a call, nothing on top. PORT may be the path of the server's socket. PID is the
+ * server's; its node's workers are found below it, or those of the node NODE_PID, which has joined from elsewhere and
+ * relays. Prints one JSON object: MB/s (10^6), and CPU seconds for each GB of client, server, that node and worker; or
+ * for launch the median and the 99th percentile in microseconds. */
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
@@ -24,6 +25,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -34,7 +36,7 @@ static size_t piece = 1 << 20, total = 1 << 29;
 static int window = 6, calls = 2000;
 static const char *token = "";
 static bool whole; // the product, not the bare server
-static int server_pid, worker_pids[MOST_WORKERS], worker_count;
+static int server_pid, node_pid, worker_pids[MOST_WORKERS], worker_count;
 
 static void die(const char *what)
 {
@@ -123,8 +125,8 @@ static int children_of(int pid, const char *word, int *found, int most)
 // The worker that has come since `before`: those of sessions that have just ended are still there.
 static int all_workers(int *pids)
 {
-	int node = 0;
-	return children_of(server_pid, "node", &node, 1) ? children_of(node, "worker", pids, MOST_WORKERS) : 0;
+	int node = node_pid;
+	return node || children_of(server_pid, "node", &node, 1) ? children_of(node, "worker", pids, MOST_WORKERS) : 0;
 }
 
 static void find_worker(const int *before, int count)
@@ -271,6 +273,16 @@ static void send_message(bool binary, const char *head, const uint8_t *body, siz
 	send_all(client.fd, client.out, (size_t)(at - client.out) + length);
 }
 
+static int dial_path(const char *path)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+	snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+	if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) < 0)
+		die("connect");
+	return fd;
+}
+
 static int dial(int port)
 {
 	struct sockaddr_in address = {
@@ -282,10 +294,10 @@ static int dial(int port)
 	return fd;
 }
 
-static void client_open(int port)
+static void client_open(const char *path, int port)
 {
 	char request[1024], end[5] = "";
-	client.fd = dial(port);
+	client.fd = path ? dial_path(path) : dial(port);
 	client.bytes = need(READ_BYTES);
 	client.message = need(MOST_BYTES);
 	client.out = need(MOST_BYTES);
@@ -370,7 +382,7 @@ static void transfer(bool write, const char *device)
 	char id[128];
 	uint8_t *data = need(piece);
 	size_t pieces = total / piece, sent = 0, warm = (size_t)window * 2;
-	double cpu = 0, server = 0, workers = 0;
+	double cpu = 0, server = 0, node = 0, workers = 0;
 	int64_t begun = 0;
 	fill(data, piece);
 	allocate(device, id, sizeof id);
@@ -383,6 +395,7 @@ static void transfer(bool write, const char *device)
 			begun = now_ns();
 			cpu = own_cpu();
 			server = cpu_of(server_pid);
+			node = node_pid ? cpu_of(node_pid) : 0;
 			workers = workers_cpu();
 		}
 		while (sent < pieces + warm && sent < done + (size_t)window)
@@ -394,11 +407,14 @@ static void transfer(bool write, const char *device)
 	double seconds = (double)(now_ns() - begun) / 1e9, bytes = (double)(pieces * piece);
 	cpu = own_cpu() - cpu;
 	server = cpu_of(server_pid) - server;
+	node = node_pid ? cpu_of(node_pid) - node : 0;
 	workers = workers_cpu() - workers;
 	if (!write && whole && memcmp(client.message + client.length - piece, data, piece) != 0)
 		die("what was read is not what was written");
-	printf("{\"mb_per_s\":%.1f,\"client_s_per_gb\":%.3f,\"server_s_per_gb\":%.3f,\"worker_s_per_gb\":%.3f}\n",
-	       bytes / 1e6 / seconds, cpu / bytes * 1e9, server / bytes * 1e9, workers / bytes * 1e9);
+	printf("{\"mb_per_s\":%.1f,\"client_s_per_gb\":%.3f,\"server_s_per_gb\":%.3f,\"node_s_per_gb\":%.3f,"
+	       "\"worker_s_per_gb\":%.3f}\n",
+	       bytes / 1e6 / seconds, cpu / bytes * 1e9, server / bytes * 1e9, node / bytes * 1e9,
+	       workers / bytes * 1e9);
 	free(data);
 }
 
@@ -620,14 +636,16 @@ int main(int argc, char **argv)
 		raw_socket(rest[0][0] == 't');
 		return 0;
 	}
-	if (count != 6 && count != 2)
+	if (count != 7 && count != 6 && count != 2)
 		return 2;
 	pid_t child = 0;
-	int port = count == 2 ? bare_start(&child) : number(rest[2]);
+	const char *path = count > 2 && rest[2][0] == '/' ? rest[2] : NULL;
+	int port = count == 2 ? bare_start(&child) : path ? 0 : number(rest[2]);
 	token = count == 2 ? "" : rest[3];
-	whole = count == 6;
+	whole = count > 2;
+	node_pid = count == 7 ? number(rest[6]) : 0;
 	server_pid = whole ? number(rest[4]) : child;
-	client_open(port);
+	client_open(path, port);
 	if (!strcmp(rest[0], "launch"))
 		launch(count == 2 ? "" : rest[5]);
 	else
