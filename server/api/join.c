@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PROTOCOL = 1, CLOSE_UNAUTHENTICATED = 4401, CLOSE_FORBIDDEN = 4403 };
+enum { PROTOCOL = 1, SAY_MS = 1000, CLOSE_UNAUTHENTICATED = 4401, CLOSE_FORBIDDEN = 4403 };
 
 enum status joins_create(struct joins **out, const struct joins_params *params, struct error *error)
 {
@@ -154,14 +154,20 @@ static struct audit_actor actor_of(const struct join *join)
 	return actor;
 }
 
-// Strangers may try often; what they try is counted, not written one by one.
-static void count_refusal(struct join *join, const char *node_id, const struct error *error)
+// Strangers may try often: what they try is counted by address and outcome, not written one by one, and of what they
+// say of themselves nothing is in it, or they could fill the audit log. The log says it once a second.
+static void count_refusal(struct join *join, const struct error *error)
 {
+	struct joins *joins = join->joins;
 	struct audit_actor by = actor_of(join);
-	audit_count(
-		join->joins->params.audit,
-		&(struct audit_tally){
-			.by = &by, .action = "node.join", .target = "", .node_id = node_id, .outcome = error->status});
+	const int64_t now_ms = clock_steady_ms();
+	audit_count(joins->params.audit,
+		    &(struct audit_tally){
+			    .by = &by, .action = "node.join", .target = "", .node_id = "", .outcome = error->status});
+	if (joins->said_ms && now_ms - joins->said_ms < SAY_MS)
+		return;
+	joins->said_ms = now_ms;
+	log_warning("nodes", "a stranger at %s was refused: %s", join->peer, error->message);
 }
 
 struct json *joins_grant(const struct joins *joins, const char *pem)
@@ -448,9 +454,7 @@ void join_message(void *user, struct net_conn *conn, const uint8_t *bytes, size_
 	else
 		json_destroy(&result);
 	if (status && status != STATUS_PENDING) { // no second try on this connection
-		const char *node_id = json_get_string(json_get(message.params, "node"), "node_id", "");
-		log_warning("nodes", "a stranger at %s was refused: %s", join->peer, error.message);
-		count_refusal(join, strlen(node_id) < STORE_ID_BYTES ? node_id : "", &error);
+		count_refusal(join, &error);
 		join_end_request(join, join->request && join->request->code[0] ? "was turned away" : NULL);
 		net_conn_close(conn, CLOSE_FORBIDDEN, "refused");
 	}

@@ -8,7 +8,7 @@ struct joins {
 	struct joins_params params;
 	struct joining *joining;
 	struct join *all;
-	int64_t count;
+	int64_t count, said_ms; // said_ms: steady clock, when the log last told of one that was refused
 };
 
 struct join {
