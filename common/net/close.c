@@ -16,12 +16,12 @@ void net_drop(struct net_conn *conn)
 // The answer to the last ping, at the next place where a frame may begin.
 int net_send_pong(struct net_conn *conn)
 {
-	if (lws_partial_buffered(conn->wsi)) {
+	int sent = lws_partial_buffered(conn->wsi) ? 0
+						   : net_send_control(conn, OPCODE_PONG, conn->pong, conn->pong_bytes);
+	conn->pong_due = !sent;
+	if (!sent)
 		lws_callback_on_writable(conn->wsi);
-		return 0;
-	}
-	conn->pong_due = false;
-	return net_send_control(conn, OPCODE_PONG, conn->pong, conn->pong_bytes);
+	return sent < 0 ? -1 : 0;
 }
 
 // The peer closes: its code goes back, where a frame may begin, and that is the end.
@@ -88,11 +88,14 @@ int net_send_close(struct net_conn *conn)
 				 length);
 		return -1;
 	}
-	conn->close_sent = true;
 	payload[0] = (uint8_t)(conn->close_code >> 8);
 	payload[1] = (uint8_t)conn->close_code;
 	memcpy(payload + 2, conn->close_reason, length);
-	return net_send_control(conn, OPCODE_CLOSE, payload, 2 + length);
+	int sent = net_send_control(conn, OPCODE_CLOSE, payload, 2 + length);
+	conn->close_sent = sent;
+	if (!sent)
+		lws_callback_on_writable(conn->wsi);
+	return sent < 0 ? -1 : 0;
 }
 
 // Returns what the callback is to return: an answer to our own close is not answered again.

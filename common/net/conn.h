@@ -55,7 +55,8 @@ struct net_conn {
 void net_queue_clear(struct net_conn *conn);
 // Send from the queue what the socket takes, a few fragments at most. Returns -1 if the connection is broken.
 int net_queue_send(struct net_conn *conn);
-// A whole frame of control, only while nothing waits in libwebsockets. Returns -1 if it cannot be sent now.
+// A whole frame of control, only while nothing waits in libwebsockets. Returns 1 if it is on its way, 0 if the socket
+// is full, -1 if it is broken.
 int net_send_control(struct net_conn *conn, enum net_opcode opcode, const uint8_t *payload, size_t length);
 
 // read.c

@@ -200,7 +200,8 @@ int net_send_control(struct net_conn *conn, enum net_opcode opcode, const uint8_
 			       .payload = bytes + 2,
 			       .length = length};
 	memcpy(bytes + 2, payload, length);
-	return send_framed(conn, &out) > PUT_NOTHING ? 0 : -1;
+	enum put_result result = send_framed(conn, &out);
+	return result == PUT_BROKEN ? -1 : result != PUT_NOTHING;
 }
 
 // Where nothing waits before the frame; false: it is to be queued.

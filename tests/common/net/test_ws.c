@@ -34,7 +34,7 @@ struct fixture {
 	// The thread, and what it saw.
 	pthread_t thread;
 	bool running, stopped_sending;
-	size_t got_messages, got_fragments, largest, pongs_inside;
+	size_t got_messages, got_fragments, largest, pongs, pongs_inside;
 	int got_close;
 	char note[64];
 	void (*script)(struct fixture *fixture, int fd);
@@ -312,8 +312,10 @@ static void read_message(struct fixture *fixture, int fd, bool ping)
 	size_t at = 0, length, fragments = 0;
 	while (!fixture->got_close) {
 		uint8_t first = read_frame(fixture, fd, at, &length);
-		if ((first & 0x0f) == 10)
+		if ((first & 0x0f) == 10) {
+			fixture->pongs++;
 			fixture->pongs_inside += fragments > 0;
+		}
 		if ((first & 0x0f) > 2)
 			continue;
 		if (((first & 0x0f) == 0) != (fragments > 0)) // text or binary first, then continuations
@@ -541,6 +543,38 @@ static void too_slow(void **state)
 	assert_int_equal(fixture->drained, 0);
 }
 
+static void ping_and_read_late(struct fixture *fixture, int fd)
+{
+	while (!__atomic_load_n(&fixture->stopped_sending, __ATOMIC_ACQUIRE))
+		usleep(1000);
+	write_frame(fd, 0x89, (const uint8_t *)"hi", 2);
+	usleep(200000); // it is read while nothing can be sent
+	for (int i = 0; i < 3; i++)
+		read_message(fixture, fd, false);
+	write_frame(fd, 0x81, (const uint8_t *)"stop", 4);
+}
+
+// A ping is answered when there is room for it, and costs nobody the connection.
+static void ping_while_the_socket_is_full(void **state)
+{
+	struct fixture *fixture = *state;
+	connect_thread(fixture, ping_and_read_late);
+	struct net_frame *bulk = pattern_frame(fixture, LARGE_BYTES), *small = pattern_frame(fixture, 100);
+	assert_int_equal(net_conn_send(fixture->server, bulk, 0), STATUS_OK);
+	assert_int_equal(net_conn_send(fixture->server, bulk, 0), STATUS_OK);
+	assert_int_equal(net_conn_send(fixture->server, small, 0), STATUS_OK);
+	net_frame_unref(&bulk);
+	net_frame_unref(&small);
+	run_ms(fixture, 100);
+	__atomic_store_n(&fixture->stopped_sending, true, __ATOMIC_RELEASE);
+	run_ms(fixture, 60000);
+	join_thread(fixture);
+	assert_int_equal(fixture->got_close, 0);
+	assert_int_equal(fixture->got_messages, 3);
+	assert_int_equal(fixture->pongs, 1);
+	assert_false(fixture->bad);
+}
+
 static void write_ten(struct fixture *fixture, int fd)
 {
 	for (int i = 0; i < 10; i++)
@@ -650,6 +684,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(pings_between_fragments, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(keys_and_fragments, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(too_slow, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(ping_while_the_socket_is_full, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(held_back, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(fragments_of_the_peer, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(frames, set_up, tear_down),
@@ -658,6 +693,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(pings_between_fragments, set_up_tls, tear_down),
 		cmocka_unit_test_setup_teardown(keys_and_fragments, set_up_tls, tear_down),
 		cmocka_unit_test_setup_teardown(too_slow, set_up_tls, tear_down),
+		cmocka_unit_test_setup_teardown(ping_while_the_socket_is_full, set_up_tls, tear_down),
 		cmocka_unit_test_setup_teardown(held_back, set_up_tls, tear_down),
 		cmocka_unit_test_setup_teardown(fragments_of_the_peer, set_up_tls, tear_down),
 	};
