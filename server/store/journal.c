@@ -163,6 +163,7 @@ enum status journal_prepare_next(struct journal *journal, struct journal_next *n
 	*next = (struct journal_next){
 		.number = succession.number, .first = succession.first, .began_ms = clock_wall_ms()};
 	buffer_init(&next->certificate, NOTE_BYTES);
+	next->signer = journal->spare;
 	enum status status = journal_key_make(journal->directory, journal->first_key.name, next->number, &next->signer,
 					      error);
 	if (status)
@@ -232,13 +233,14 @@ void journal_take_next(struct journal *journal, struct journal_next *next)
 {
 	journal_key_destroy(journal->directory, next->number);
 	finish_next(next);
+	note_signer_finish(&journal->spare);
 }
 
 void journal_drop_next(struct journal *journal, struct journal_next *next)
 {
 	if (journal->segment == next->number + 1 && journal->first == journal->done.tree.size)
 		swap(journal, next);
-	journal_key_destroy(journal->directory, next->number);
+	journal->spare = next->signer;
 	finish_next(next);
 }
 
@@ -513,4 +515,5 @@ void journal_close(struct journal *journal)
 	buffer_finish(&journal->bytes);
 	buffer_finish(&journal->note);
 	note_signer_finish(&journal->signer);
+	note_signer_finish(&journal->spare);
 }

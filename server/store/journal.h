@@ -32,6 +32,7 @@ struct journal {
 	sqlite3 *db;
 	char directory[4160]; // DIRECTORY/audit
 	struct note_signer signer;
+	struct note_signer spare; // of the next segment, when a commit of it failed; its key has no name otherwise
 	struct note_key first_key;
 	uint64_t segment, first; // the newest: its number, its first entry
 	int64_t began_ms;
@@ -73,7 +74,9 @@ enum status journal_prepare_next(struct journal *journal, struct journal_next *n
 enum status journal_put_next(struct journal *journal, struct journal_next *next, struct error *error);
 void journal_take_next(struct journal *journal,
 		       struct journal_next *next); // it was committed: the old key is destroyed
-void journal_drop_next(struct journal *journal, struct journal_next *next); // it was not: the new key is
+// It was not, or so it seems: a commit that failed at its last sync may be found whole after a crash. So the new key
+// stays on disk until it is known, and the next attempt takes the same.
+void journal_drop_next(struct journal *journal, struct journal_next *next);
 
 // Rows of segment [first, end), whose archive stands and was verified, become rows of leaves; a slice of them, in a
 // transaction of its own. *left: there are more.

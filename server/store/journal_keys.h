@@ -9,7 +9,8 @@
 enum status journal_folder_make(const char *directory, struct error *error);
 // "exogpu-audit-" and 16 random digits.
 enum status journal_origin_make(char origin[NOTE_NAME_BYTES], struct error *error);
-// A new key, on disk with its folder when this returns. One that stands there was never used: it is replaced.
+// A new key, or the one that *signer holds already, on disk with its folder when this returns. A file that stands there
+// was never used: it is replaced.
 enum status journal_key_make(const char *directory, const char *origin, uint64_t segment, struct note_signer *signer,
 			     struct error *error);
 // Errors: STATUS_UNAVAILABLE, with a hint: it is not there, or not the one whose public half `key` is.

@@ -59,10 +59,10 @@ enum status store_rotate(struct store *store, struct error *error)
 	if (store->journal.done.tree.size == store->journal.first)
 		return error_set(error, STATUS_CONFLICT, "the audit log's newest segment is empty");
 	enum status status = make_entry(&batch, store->journal.segment + 1);
-	if (!status)
-		status = journal_prepare_next(&store->journal, &next, error);
 	if (!status) {
-		status = commit_next(store, &next, batch, error);
+		status = journal_prepare_next(&store->journal, &next, error);
+		if (!status)
+			status = commit_next(store, &next, batch, error);
 		if (status)
 			journal_drop_next(&store->journal, &next);
 		else
@@ -113,10 +113,11 @@ static void mark(struct store *store, const struct audit_mark *mark)
 		status = batch_step(store->state, statement, &error);
 	}
 	sqlite3_finalize(statement);
-	if (status)
+	if (status) { // the keeper finds it when it looks again, within the hour
 		log_warning("audit", "an archive could not be written down, and will be made again: %s", error.message);
-	else
-		store_find_shed(store);
+		return;
+	}
+	store_find_shed(store);
 	store_wake_keeper(store);
 }
 

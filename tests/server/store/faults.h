@@ -1,7 +1,8 @@
 /* A disk that fails: every system call that changes a file goes through here, SQLite's and the program's alike, since
- * this program's own symbols come first. The n-th one from faults_arm on fails, or is the process's last, or from it on
- * nothing can be written; until faults_disarm. Include it in one file of a test program. Calls on descriptors that are
- * no files, and on standard error, are left alone. Thread: any. */
+ * this program's own symbols come first. The n-th one from faults_arm on fails, or is the process's last, or both (it
+ * fails, and a few after it comes the last), or from it on nothing can be written; until faults_disarm. Include it in
+ * one file of a test program. Calls on descriptors that are no files, and on standard error, are left alone. Thread:
+ * any. */
 #pragma once
 #include <errno.h>
 #include <fcntl.h>
@@ -13,14 +14,16 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum faults_kind { FAULTS_NONE, FAULTS_COUNT, FAULTS_ERROR, FAULTS_FULL, FAULTS_KILL };
+enum faults_kind { FAULTS_NONE, FAULTS_COUNT, FAULTS_ERROR, FAULTS_FULL, FAULTS_KILL, FAULTS_ERROR_KILL };
 
 static _Atomic int faults_kind;
-static _Atomic unsigned faults_left, faults_seen;
+static _Atomic unsigned faults_left, faults_seen, faults_after;
+enum { FAULTS_AFTER = 4 }; // calls from the failure to the kill
 
 static void faults_arm(enum faults_kind kind, unsigned n)
 {
 	atomic_store(&faults_seen, 0);
+	atomic_store(&faults_after, 0);
 	atomic_store(&faults_left, n);
 	atomic_store(&faults_kind, (int)kind);
 }
@@ -47,13 +50,14 @@ static bool faults_strike(int fd, bool grows)
 		;
 	if (left > 1)
 		return false;
-	if (kind == FAULTS_KILL && left == 1)
+	if ((kind == FAULTS_KILL && left == 1) ||
+	    (kind == FAULTS_ERROR_KILL && left == 0 && atomic_fetch_add(&faults_after, 1) + 1 == FAULTS_AFTER))
 		kill(getpid(), SIGKILL);
 	if (kind == FAULTS_FULL && grows) {
 		errno = ENOSPC;
 		return true;
 	}
-	if (kind == FAULTS_ERROR && left == 1) {
+	if ((kind == FAULTS_ERROR || kind == FAULTS_ERROR_KILL) && left == 1) {
 		errno = EIO;
 		return true;
 	}
