@@ -27,7 +27,7 @@
 
 enum { WINDOW = 6, HEADER_BYTES = 14, MOST_BYTES = 16 << 20 };
 
-static size_t piece = 1 << 20, total = 2u << 30;
+static size_t piece = 1 << 20, total = 1u << 30;
 static bool writing, clear;
 static char *certificate_pem, *key_pem;
 static uint8_t *data; // (HEADER_BYTES + piece)
