@@ -252,6 +252,24 @@ describe("joining", () => {
 		await back.stop();
 	});
 
+	test("what sessions hold on a removed node is lost, and they are told", async () => {
+		const one = startNode(["--join", address(server), "--ticket", (await ticketOf()).ticket]);
+		const id = await idOf(one);
+		const device = await eventually(async () => (await admin.call("cluster.snapshot")).devices.find((other) =>
+			other.node_id === id && other.verification.state === "passed"), "its CPU is verified", long);
+		const { token } = await admin.call("token.create", { name: "holder", scopes: ["observe", "allocate"] });
+		const holder = await Client.login(server, token);
+		const { allocation_id } = await holder.call("memory.allocate", { device_id: device.device_id, bytes: 4096 });
+		await admin.call("node.remove", { node_id: id });
+		const notice = await holder.until(() => holder.notices.find((other) => other.method === "session.device_lost"), "session.device_lost");
+		assert.ok(JSON.stringify(notice.params).includes(allocation_id), JSON.stringify(notice));
+		await holder.refused("memory.free", { allocation_id }, "device_lost");
+		await holder.refused("memory.allocate", { device_id: device.device_id, bytes: 4096 }, "not_found");
+		assert.deepEqual((await holder.call("memory.list")).allocations, []);
+		assert.equal((await ended(one)).code, 1);
+		await holder.close();
+	});
+
 	test("how soon a removed node is cut off", async (t) => {
 		const cut = [], answered = [];
 		for (let i = 0; i < 20; i++) {
