@@ -477,8 +477,10 @@ static enum status create_parts(struct node *node, struct error *error)
 				       .record_changed = record_changed,
 				       .arg = node};
 	struct hotplug_params hotplug = {.loop = node->loop, .root = "", .changed = hardware_changed, .arg = node};
-	struct witness_params witness = {
-		.loop = node->loop, .directory = node->options.data, .node_id = node->table->node_id};
+	struct witness_params witness = {.loop = node->loop,
+					 .directory = node->options.data,
+					 .node_id = node->table->node_id,
+					 .server = node->credentials.server_uri};
 	struct readings_params readings = {
 		.loop = node->loop, .node_id = node->table->node_id, .report = send_readings, .arg = node};
 	struct uplink_params uplink = {.loop = node->loop,

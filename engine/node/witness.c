@@ -7,6 +7,7 @@
 #include "common/base/log.h"
 #include "common/base/private_file.h"
 #include "common/journal/note.h"
+#include "common/net/tls.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -35,7 +36,7 @@ struct held {
 
 struct witness {
 	struct net_loop *loop;
-	char folder[4096], node_id[80];
+	char folder[4096], node_id[80], server[NET_CERTIFICATE_URI_BYTES];
 	bool loaded;
 	struct note_signer signer;
 	struct held held;
@@ -60,6 +61,7 @@ enum status witness_create(struct witness **out, const struct witness_params *pa
 	witness->loop = params->loop;
 	snprintf(witness->folder, sizeof(witness->folder), "%s/witness", params->directory);
 	snprintf(witness->node_id, sizeof(witness->node_id), "%s", params->node_id);
+	snprintf(witness->server, sizeof(witness->server), "%s", params->server);
 	return STATUS_OK;
 }
 
@@ -195,6 +197,43 @@ static enum status load_head(struct witness *witness, struct error *error)
 	return status;
 }
 
+static enum status make_folder(const struct witness *witness, struct error *error)
+{
+	if (!mkdir(witness->folder, 0700) || errno == EEXIST)
+		return STATUS_OK;
+	return error_errno(error, STATUS_UNAVAILABLE, errno, "%.300s cannot be made", witness->folder);
+}
+
+static enum status set_aside(const struct witness *witness, struct error *error)
+{
+	char aside[PATH_BYTES];
+	snprintf(aside, sizeof(aside), "%s-%" PRId64, witness->folder, clock_wall_ms());
+	if (rename(witness->folder, aside))
+		return error_errno(error, STATUS_UNAVAILABLE, errno, "%.300s cannot be renamed", witness->folder);
+	log_warning("witness", "what this node has signed is of another cluster's log: set aside as %.300s", aside);
+	return make_folder(witness, error);
+}
+
+// The folder of this cluster's log. Another server of the same cluster with another log is no reason to begin anew.
+static enum status open_folder(const struct witness *witness, struct error *error)
+{
+	struct buffer text;
+	enum status status = make_folder(witness, error);
+	if (status)
+		return status;
+	buffer_init(&text, sizeof(witness->server));
+	status = read_file(witness, "cluster", &text, error);
+	bool known = !status;
+	if (known && strcmp(buffer_text(&text), witness->server) != 0) {
+		status = set_aside(witness, error);
+		known = false;
+	}
+	if ((!known && !status) || status == STATUS_NOT_FOUND)
+		status = write_file(witness, "cluster", witness->server, error);
+	buffer_finish(&text);
+	return status;
+}
+
 static void saved(void *arg, int fd);
 static const struct net_watch_events save_events = {.readable = saved};
 
@@ -219,9 +258,9 @@ static enum status load(struct witness *witness, struct error *error)
 	enum status status = watch_saving(witness, error);
 	if (status)
 		return status;
-	if (mkdir(witness->folder, 0700) && errno != EEXIST)
-		return error_errno(error, STATUS_UNAVAILABLE, errno, "%.300s cannot be made", witness->folder);
-	status = load_key(witness, error);
+	status = open_folder(witness, error);
+	if (!status)
+		status = load_key(witness, error);
 	if (!status)
 		status = load_head(witness, error);
 	witness->loaded = !status;

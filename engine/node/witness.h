@@ -4,6 +4,7 @@
  *   DATA/node/witness/key         its own cosignature key, made once
  *                     head        the newest head, with the log's signature and its own: exogpu audit verify --witness
  *                     log-key     number, first entry and key of the segment that signed it
+ *                     cluster     whose log this is; a node that joins another cluster sets the folder aside
  *                     refused-N   what it was shown and did not sign: evidence, the first few
  *
  * It never signs a smaller log, nor one that does not continue what it has signed; the log's keys it learns from the
@@ -20,6 +21,7 @@ struct witness_params {
 	struct net_loop *loop;
 	const char *directory; // DATA/node; copied, and not touched before the first head comes
 	const char *node_id;   // copied
+	const char *server;    // the URI of the cluster's servers; copied
 };
 enum status witness_create(struct witness **out, const struct witness_params *params);
 // What waits is answered with STATUS_UNAVAILABLE. Before the loop goes.

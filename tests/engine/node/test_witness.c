@@ -158,12 +158,45 @@ static unsigned count_evidence(void)
 	return count;
 }
 
+static void begin_for(const char *server)
+{
+	assert_int_equal(witness_create(&witness, &(struct witness_params){.loop = loop,
+									   .directory = directory,
+									   .node_id = "nod_1",
+									   .server = server}),
+			 STATUS_OK);
+}
+
 static void begin(void)
 {
-	assert_int_equal(
-		witness_create(&witness,
-			       &(struct witness_params){.loop = loop, .directory = directory, .node_id = "nod_1"}),
-		STATUS_OK);
+	begin_for("exogpu:server:clu_1");
+}
+
+// Those of the folder and of what was set aside. Returns how many folders there were.
+static unsigned remove_all(void)
+{
+	char path[600];
+	unsigned count = 0;
+	const struct dirent *one, *file;
+	DIR *folders = opendir(directory);
+	while (folders && (one = readdir(folders))) {
+		if (strncmp(one->d_name, "witness", 7) != 0)
+			continue;
+		snprintf(path, sizeof(path), "%s/%.200s", directory, one->d_name);
+		DIR *files = opendir(path);
+		while (files && (file = readdir(files))) {
+			snprintf(path, sizeof(path), "%s/%.200s/%.200s", directory, one->d_name, file->d_name);
+			unlink(path);
+		}
+		if (files)
+			closedir(files);
+		snprintf(path, sizeof(path), "%s/%.200s", directory, one->d_name);
+		rmdir(path);
+		count++;
+	}
+	if (folders)
+		closedir(folders);
+	return count;
 }
 
 static int setup(void **state)
@@ -182,21 +215,10 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	char path[512];
-	const struct dirent *file;
 	(void)state;
 	witness_destroy(&witness);
 	net_loop_destroy(&loop);
-	snprintf(path, sizeof(path), "%s/witness", directory);
-	DIR *files = opendir(path);
-	while (files && (file = readdir(files))) {
-		snprintf(path, sizeof(path), "%s/witness/%.200s", directory, file->d_name);
-		unlink(path);
-	}
-	if (files)
-		closedir(files);
-	snprintf(path, sizeof(path), "%s/witness", directory);
-	rmdir(path);
+	remove_all();
 	return rmdir(directory);
 }
 
@@ -354,6 +376,29 @@ static void test_damaged(void **state)
 	expect_refused(show(&honest, 0), STATUS_UNAVAILABLE);
 }
 
+// A node that has joined another cluster begins anew, and keeps what it had; one of the same cluster does not.
+static void test_other_cluster(void **state)
+{
+	static struct sample_log other;
+	(void)state;
+	memset(&other, 0, sizeof(other));
+	sample_rotate(&other);
+	sample_add(&other, 3);
+	expect_signed(&honest, 0);
+	expect_refused(show(&other, 5), STATUS_CONFLICT);
+	witness_destroy(&witness);
+	begin();
+	expect_held(&other, 0, 5);
+	witness_destroy(&witness);
+	begin_for("exogpu:server:clu_2");
+	expect_signed(&other, 0);
+	witness_destroy(&witness);
+	begin_for("exogpu:server:clu_2");
+	sample_add(&other, 1);
+	expect_signed(&other, 3);
+	assert_int_equal(remove_all(), 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -362,6 +407,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_refuses, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_one_at_a_time, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_damaged, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_other_cluster, setup, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
