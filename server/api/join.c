@@ -150,7 +150,7 @@ void join_closed(void *user, struct net_conn *conn, int code)
 static struct audit_actor actor_of(const struct join *join)
 {
 	struct audit_actor actor = {.actor = "nobody"};
-	limits_address(join->peer, actor.peer);
+	snprintf(actor.peer, sizeof actor.peer, "%s", join->peer);
 	return actor;
 }
 
@@ -161,6 +161,7 @@ static void count_refusal(struct join *join, const struct error *error)
 	struct joins *joins = join->joins;
 	struct audit_actor by = actor_of(join);
 	const int64_t now_ms = clock_steady_ms();
+	limits_address(join->peer, by.peer);
 	audit_count(joins->params.audit,
 		    &(struct audit_tally){
 			    .by = &by, .action = "node.join", .target = "", .node_id = "", .outcome = error->status});
