@@ -10,7 +10,7 @@
 #include <fcntl.h>
 #include <sqlite3.h>
 
-enum { ENTRIES = 64, EVERY = 211, OTHERS = 31, PAGE = 4096 };
+enum { ENTRIES = 64, EVERY = 601, OTHERS = 31, PAGE = 4096 };
 
 struct page_use {
 	bool audit;
