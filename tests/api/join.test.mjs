@@ -339,6 +339,21 @@ describe("joining", () => {
 		assert.equal((await within(silent.closed, "nothing was asked", 8000 * slow)).code, 4401);
 	});
 
+	test("a node that waits asks again when the server was restarted, and shows another code", async () => {
+		const one = startNode(["--join", address(server), "--accept-code"]);
+		const id = await idOf(one), [, high, low] = await one.said(/must show (\d{3}) (\d{3}) for this node/);
+		await server.stop();
+		server = await startServer({ ...lan, listen: `0.0.0.0:${server.port}`, data: server.data });
+		admin = await Client.login(server);
+		await admin.call("events.subscribe", { topics: ["inventory"] });
+		const listed = await eventually(async () => (await admin.call("node.waiting")).waiting.find((other) => other.node_id === id && other.code), "it waits", long);
+		await one.said(new RegExp(`must show ${listed.code.slice(0, 3)} ${listed.code.slice(3)}`));
+		assert.notEqual(listed.code, high + low); // one in a million
+		await admin.call("node.approve", { node_id: id });
+		await becomes(admin, id, "online");
+		await one.stop();
+	});
+
 	test("a wrong nonce ends the request; another connection begins anew, with another nonce of the server's", async () => {
 		const one = await Stranger.connect(server);
 		await one.ask("nod_liar", { commitment: "ab".repeat(32) });
@@ -375,6 +390,9 @@ describe("joining", () => {
 			assert.equal(code, status, `${args}: ${stderr}`);
 			assert.match(stderr, pattern);
 		}
+		const alone = startNode(["--join", "127.0.0.1:1", "--ticket", (await ticketOf()).ticket]);
+		await alone.said(/no server answers at 127.0.0.1:1 yet/);
+		assert.equal((await alone.stop()).code, 0, "it waits until it is told not to");
 		const { code, stderr } = await ended(startNode(["--join", address(server), "--ticket", (await ticketOf()).ticket], { data: server.data }));
 		assert.deepEqual([code, /folder of a server/.test(stderr)], [1, true], stderr);
 	});
