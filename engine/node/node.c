@@ -545,6 +545,8 @@ static enum status create(struct node *node, const sigset_t *ends, struct error 
 	}
 	if (!status)
 		status = saver_create(&node->saver, path, error);
+	if (!status)
+		supervisor_ready(&node->supervisor); // from here on the loop turns; to be let in may take a person's time
 	if (!status && node->host[0]) {
 		save(node); // its id, which the server is told, must outlive it
 		status = join_server(node, error);
@@ -625,10 +627,9 @@ int node_main(int argc, char **argv)
 	enum status status = process_keep_secrets(&error);
 	if (!status)
 		status = create(node, &ends, &error);
-	if (!status) {
-		supervisor_ready(&node->supervisor);
+	if (!status)
 		net_loop_run(node->loop);
-	} else if (status != STATUS_CONFLICT || error.message[0])
+	else if (status != STATUS_CONFLICT || error.message[0])
 		log_error("node", "%s%s%s", error.message[0] ? error.message : status_text(status),
 			  error.hint[0] ? "; " : "", error.hint);
 	bool failed = node->failed || (status && !(status == STATUS_CONFLICT && !error.message[0]));
