@@ -17,6 +17,10 @@ let cluster;
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const allocate = async (client, device, bytes) => (await client.call("memory.allocate", { device_id: device.device_id, bytes })).allocation_id;
+// After a node came back: it may be verifying its devices still.
+const allocateSoon = (client, device, bytes) => eventually(() => allocate(client, device, bytes).catch((error) => {
+	if (error.reason !== "unavailable") throw error;
+}), "the device can be used again", 30000 * slow);
 const write = (client, allocation_id, offset, body) => client.callWith("memory.write", { allocation_id, offset }, body);
 const read = async (client, allocation_id, offset, bytes) => (await client.call("memory.read", { allocation_id, offset, bytes })).body;
 const writeAll = (client, id, bytes, piece = MiB) => Promise.all(Array.from({ length: Math.ceil(bytes.length / piece) }, (_, i) =>
@@ -230,7 +234,7 @@ describe("what ends on another machine", () => {
 		await dead(pid);
 		assert.equal((await read(client, near, 0, 10)).length, 10, "what lies elsewhere is there");
 		await cluster.remote.ready();
-		const again = await allocate(client, cluster.remote.device, MiB);
+		const again = await allocateSoon(client, cluster.remote.device, MiB);
 		assert.ok((await read(client, again, 0, 100)).equals(Buffer.alloc(100)));
 		await client.close();
 	});
@@ -261,7 +265,7 @@ describe("what ends on another machine", () => {
 		await write(client, near, 0, Buffer.from("still here"));
 		await client.refused("memory.allocate", { device_id: cluster.remote.device.device_id, bytes: 100 }, "unavailable");
 		await cluster.remote.start();
-		const again = await allocate(client, cluster.remote.device, MiB);
+		const again = await allocateSoon(client, cluster.remote.device, MiB);
 		await client.call("memory.copy", { from: near, from_offset: 0, to: again, to_offset: 5, bytes: 10 });
 		assert.equal((await read(client, again, 5, 10)).toString(), "still here");
 		await client.close();
@@ -364,7 +368,7 @@ describe("a server that is not heard", () => {
 		cluster.proxy.mend();
 		await cluster.remote.ready();
 		const other = await tenant(cluster);
-		await allocate(other, cluster.remote.device, MiB);
+		await allocateSoon(other, cluster.remote.device, MiB);
 		await other.close();
 	});
 
@@ -380,7 +384,7 @@ describe("a server that is not heard", () => {
 		cluster.proxy.mend();
 		cluster.proxy.break();
 		await cluster.remote.ready();
-		await allocate(client, cluster.remote.device, MiB);
+		await allocateSoon(client, cluster.remote.device, MiB);
 		await client.close();
 	});
 
