@@ -14,7 +14,7 @@ static void count(struct api_call *call, enum status status)
 {
 	const struct tenant_about *about = &call->about;
 	struct api_session *session = call->session;
-	const bool launch = !strcmp(call->method->name, "compute.launch"), done = !status && !call->handler->entry;
+	const bool launch = !strcmp(call->method->name, "compute.launch"), counts = !status && !call->handler->entry;
 	const struct audit_tally tally = {.by = &call->client->actor,
 					  .action = call->method->name,
 					  // the name of a kernel that there is; what else was asked for is the tenant's
@@ -25,10 +25,10 @@ static void count(struct api_call *call, enum status status)
 					  .bytes = status ? 0 : about->bytes,
 					  .duration_us = (clock_steady_ns() - call->began_ns) / 1000};
 	audit_count(call->api->params.audit, &tally);
-	session->launches += launch && done;
-	if (done && call->method->result_body)
+	session->launches += launch && counts;
+	if (counts && call->method->result_body)
 		session->read_bytes += about->bytes;
-	else if (done && call->body_bytes)
+	else if (counts && call->body_bytes)
 		session->written_bytes += about->bytes;
 }
 
