@@ -150,7 +150,10 @@ class Service(Unpacked):
     """The program of the package, run as its unit runs it."""
 
     def serve(self, *before, **more):
-        """(process, data directory, the manager's socket) of a server that has said that it is ready."""
+        return self.start([*before, self.program, "serve", "--listen", "127.0.0.1:0"], **more)
+
+    def start(self, command, **more):
+        """(process, data directory, the manager's socket) of a server or node that has said that it is ready."""
         data = tempfile.mkdtemp(dir=self.folder)
         if "user" in more:
             os.chown(data, more["user"], -1)
@@ -160,8 +163,8 @@ class Service(Unpacked):
         os.chmod(os.path.join(data, "notify"), 0o666)
         self.addCleanup(manager.close)
         environment = {**os.environ, "NOTIFY_SOCKET": os.path.join(data, "notify"), "WATCHDOG_USEC": "400000"}
-        process = subprocess.Popen([*before, self.program, "serve", "--listen", "127.0.0.1:0", "--data", data],
-                                   env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **more)
+        process = subprocess.Popen([*command, "--data", data], env=environment, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL, **more)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         self.assertEqual(manager.recv(64), b"READY=1")
@@ -184,6 +187,15 @@ class Service(Unpacked):
         except BlockingIOError:
             pass
         self.assertEqual(rest.count(b"STOPPING=1"), 1, rest)
+
+    def test_a_node_is_ready_while_it_waits_to_be_let_in(self):
+        with socket.socket() as taken:  # nobody listens there, nor will
+            taken.bind(("127.0.0.1", 0))
+            command = [self.program, "node", "--accept-code", "--join", f"127.0.0.1:{taken.getsockname()[1]}"]
+            process, _, manager = self.start(command)
+            self.assertEqual(manager.recv(64), b"WATCHDOG=1")
+            process.send_signal(signal.SIGTERM)
+            self.assertEqual(process.wait(PATIENCE_S), 0)
 
     @unittest.skipUnless(os.getuid() == 0, "it takes root to start it as somebody else")
     def test_no_other_process_of_its_user_may_look_into_it(self):
