@@ -39,9 +39,18 @@ static void too_late(void *arg)
 	arrival_destroy(&arrival);
 }
 
+// Whether one more may come. One node alone does not keep those of others out.
+static bool has_room(const struct tenancy *tenants, const char *node_id)
+{
+	unsigned of_node = 0;
+	for (const struct arrival *arrival = tenants->arrivals; arrival; arrival = arrival->next)
+		of_node += !arrival->worker && !strcmp(arrival->node_id, node_id);
+	return tenants->not_linked < LIMIT_STREAMS_NOT_LINKED && of_node < LIMIT_STREAMS_NOT_LINKED_OF_NODE;
+}
+
 struct arrival *arrival_create(struct tenancy *tenants, struct line *line, const char *node_id)
 {
-	struct arrival *arrival = tenants->not_linked < LIMIT_STREAMS_NOT_LINKED ? calloc(1, sizeof(*arrival)) : NULL;
+	struct arrival *arrival = has_room(tenants, node_id) ? calloc(1, sizeof(*arrival)) : NULL;
 	if (!arrival)
 		return NULL;
 	*arrival = (struct arrival){

@@ -6,7 +6,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, beforeEach, describe, test } from "node:test";
 import WebSocket from "ws";
-import { assertContractKept, frame } from "./client.mjs";
+import { assertContractKept, Client, frame } from "./client.mjs";
 import { alive, tenant, workers } from "./machine.mjs";
 import { startCluster } from "./remote.mjs";
 import { eventually, slow, within } from "./server.mjs";
@@ -138,6 +138,18 @@ describe("a device of another machine", () => {
 		back.forEach((bytes, i) => assert.ok(bytes.equals(patterns[i]), `of session ${i}`));
 		await clients[0].refused("memory.read", { allocation_id: made[1][0], offset: 0, bytes: 1 }, "not_found");
 		for (const client of clients) await client.close();
+	});
+
+	test("40 sessions that begin at once all get their worker", async () => {
+		const { token } = await cluster.admin.call("token.create", { name: "many", scopes: ["allocate"] });
+		const clients = await Promise.all(Array.from({ length: 40 }, () => Client.login(cluster.server, token)));
+		const ids = await within(Promise.all(clients.map(async (client) =>
+			(await later(client, "memory.allocate", { device_id: cluster.remote.device.device_id, bytes: 4096 })).allocation_id)), "all have theirs", 60000 * slow);
+		await Promise.all(clients.map((client, i) => write(client, ids[i], 0, Buffer.from([i]))));
+		const back = await Promise.all(clients.map((client, i) => read(client, ids[i], 0, 1)));
+		assert.deepEqual(back.map((one) => one[0]), clients.map((_, i) => i));
+		for (const client of clients) await client.close();
+		await eventually(() => workers(cluster.remote.child.pid).length === 0, "they end with their sessions", 30000 * slow);
 	});
 
 	test("a client that reads nothing, and a worker that takes nothing, grow nobody", async () => {
