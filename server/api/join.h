@@ -49,9 +49,11 @@ void join_closed(void *user, struct net_conn *conn, int code);
 
 // What a person decides. `done` is called once it is on disk; node_id: of whom. Errors at once, and then `done` is not
 // called: STATUS_NOT_FOUND (nobody of this id waits), STATUS_CONFLICT (the code is not known yet, it is decided
-// already, or it would take the place of the server's own node), those of what is written.
+// already, it would take the place of the server's own node, or the one that waits has another code), those of what is
+// written.
 struct joins_decision {
 	const char *node_id;
+	const char *code; // of an approval: the digits that were compared; NULL: whoever waits under that id
 	const struct audit_actor *by;
 	void (*done)(void *context, enum status status, const struct error *error);
 	void *context;

@@ -107,6 +107,11 @@ enum status joins_approve(struct joins *joins, const struct joins_decision *aske
 	enum status status = find_waiting(joins, asked->node_id, true, &join, error);
 	if (status)
 		return status;
+	if (asked->code && strcmp(asked->code, join->request->code) != 0) {
+		error_set(error, STATUS_CONFLICT, "the node that waits as %.64s shows another code", asked->node_id);
+		error_hint(error, "it asked anew, or somebody else did: compare the digits again");
+		return STATUS_CONFLICT;
+	}
 	cluster_has_node(joins->params.cluster, asked->node_id, &local);
 	if (local)
 		return error_set(error, STATUS_CONFLICT, "the server's own node has this id");

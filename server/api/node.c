@@ -20,8 +20,11 @@ static enum status decide(struct api_call *call, const struct json *params,
 	const char *node_id = json_get_string(params, "node_id", "");
 	call->kept = json_new_object();
 	json_set_string(call->kept, "node_id", node_id);
-	const struct joins_decision asked = {
-		.node_id = node_id, .by = &call->client->actor, .done = done, .context = call};
+	const struct joins_decision asked = {.node_id = node_id,
+					     .code = json_get_string(params, "code", NULL),
+					     .by = &call->client->actor,
+					     .done = done,
+					     .context = call};
 	enum status status = decision(call->api->params.joins, &asked, error);
 	return status ? status : STATUS_PENDING;
 }

@@ -136,8 +136,9 @@ static void print_waiting(const struct cli_arguments *arguments)
 			 json_get_bool(one, "known", false) ? "; it would take the place of the node of this id" : "");
 		command_print_text(stdout, "", line);
 		if (code && strlen(code) == 6)
-			snprintf(line, sizeof line, "code %.3s %.3s: if it shows the same, exogpu nodes approve %.64s",
-				 code, code + 3, id);
+			snprintf(line, sizeof line,
+				 "code %.3s %.3s: if it shows the same, exogpu nodes approve %.64s %.6s", code,
+				 code + 3, id, code);
 		else
 			snprintf(line, sizeof line, "its code is not known yet");
 		command_print_text(stdout, "  ", line);
@@ -184,6 +185,8 @@ static int decide(const struct cli_arguments *arguments, const char *method, con
 {
 	struct json *params = json_new_object(), *answer = NULL;
 	json_set_string(params, "node_id", arguments->operand);
+	if (arguments->second)
+		json_set_string(params, "code", arguments->second);
 	int result = command_call(arguments, method, params, &answer, error);
 	if (answer)
 		command_print_text(stdout, done, json_get_string(answer, "node_id", ""));
@@ -221,10 +224,10 @@ const struct cli_command nodes_command = {
 };
 const struct cli_command nodes_approve_command = {
 	.name = "nodes approve",
-	.operand = "ID",
+	.operand = "ID [CODE]",
 	.summary = "let a node in that waits; first compare its six digits",
 	.more = "exogpu nodes shows the digits. Let a node in only if it shows the same ones itself: if they differ,\n"
-		"somebody stands between it and this server.\n",
+		"somebody stands between it and this server. With CODE nobody is let in who has another one.\n",
 	.run = run_approve,
 };
 const struct cli_command nodes_refuse_command = {

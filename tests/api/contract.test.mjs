@@ -41,7 +41,7 @@ const fitting = {
 	"audit.verify": () => ({}),
 	"certificate.list": () => ({}),
 	"node.waiting": () => ({}),
-	"node.approve": () => ({ node_id: context.waiting }),
+	"node.approve": () => ({ node_id: context.waiting, code: context.code }),
 	"node.refuse": () => ({ node_id: context.unwanted }),
 	"node.remove": () => ({ node_id: context.leaving }),
 	"node.ticket": () => ({ expires_in_s: 60, uses: 2 }),
@@ -77,7 +77,8 @@ describe("every method of the contract", () => {
 		const { authority_sha256 } = await admin.call("server.info");
 		for (const name of ["waiting", "unwanted"]) {
 			context[name] = `nod_${name}`;
-			await (await Stranger.connect(server)).meet(context[name], authority_sha256);
+			const { code } = await (await Stranger.connect(server)).meet(context[name], authority_sha256);
+			context.code ??= code; // of the first
 		}
 		await (await Stranger.connect(server)).joinByTicket((context.leaving = "nod_leaving"), ticket);
 		context.ticket = ticket_id;
@@ -91,6 +92,7 @@ describe("every method of the contract", () => {
 		assert.deepEqual(Object.keys(fitting).sort(), api.methods.map((one) => one.name).sort());
 		for (const [name, make] of Object.entries(fitting)) {
 			for (const thing of ["waiting", "unwanted", "leaving", "ticket", "spare", "allocation", "spareAllocation", "module", "spareModule"]) context[thing] ??= "x";
+			context.code ??= "000000";
 			assert.equal(paramsFault(api, name, make()), undefined, name);
 		}
 	});

@@ -107,8 +107,10 @@ describe("joining", () => {
 		assert.deepEqual([listed.code, listed.name, listed.known, listed.peer], [high + low, "second", false, "127.0.0.1"]);
 		assert.equal(await stateOf(admin, id), "pending");
 		const shown = await cli(server, "nodes");
-		assert.match(shown.stdout, new RegExp(`code ${high} ${low}.*nodes approve ${id}`));
-		const { code, stdout } = await cli(server, "nodes", "approve", id);
+		assert.match(shown.stdout, new RegExp(`code ${high} ${low}.*nodes approve ${id} ${high}${low}`));
+		const wrong = await cli(server, "nodes", "approve", id, high === "000" ? "111111" : "000000");
+		assert.deepEqual([wrong.code, /shows another code/.test(wrong.stderr)], [1, true], wrong.stderr);
+		const { code, stdout } = await cli(server, "nodes", "approve", id, high + low);
 		assert.deepEqual([code, stdout], [0, `let in ${id}\n`]);
 		await becomes(admin, id, "online");
 		assert.deepEqual((await admin.call("node.waiting")).waiting, []);
@@ -145,6 +147,17 @@ describe("joining", () => {
 				assert.equal(await within(exited, () => `it ends; it said ${said}`, long), 0, said);
 			}
 		}
+	});
+
+	test("who took the place of the one that was looked at is not let in", async () => {
+		const seen = await meeting("nod_place");
+		await seen.close();
+		await eventually(async () => !(await admin.call("node.waiting")).waiting.length, "it is gone", long);
+		const other = await meeting("nod_place"); // under another key, before the person says yes
+		await admin.refused("node.approve", { node_id: "nod_place", code: seen.code }, "conflict");
+		assert.equal((await admin.call("node.waiting")).waiting.length, 1);
+		await admin.call("node.approve", { node_id: "nod_place", code: other.code });
+		assert.equal((await other.decided()).approved, true);
 	});
 
 	test("turned away: the node says so and ends", async () => {

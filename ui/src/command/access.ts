@@ -45,6 +45,8 @@ export const isRefusal = (outcome: object): outcome is Refusal => "what" in outc
 
 export const revokeToken = (server: Server, token_id: string) => tried(() => server.call("token.revoke", { token_id }));
 export const revokeTicket = (server: Server, ticket_id: string) => tried(() => server.call("ticket.revoke", { ticket_id }));
-export const approveNode = (server: Server, node_id: string) => tried(() => server.call("node.approve", { node_id }));
+/** `code`: the digits that were compared; whoever has asked in that node's place since is not let in. */
+export const approveNode = (server: Server, node_id: string, code: string) =>
+  tried(() => server.call("node.approve", { node_id, code }));
 export const refuseNode = (server: Server, node_id: string) => tried(() => server.call("node.refuse", { node_id }));
 export const removeNode = (server: Server, node_id: string) => tried(() => server.call("node.remove", { node_id }));

@@ -63,7 +63,7 @@ function Waiting({ node, changed }: { node: WaitingNode; changed: () => void }) 
           class="primary"
           why={why ?? (node.code ? null : "It has not shown its code yet.")}
           run={async () => {
-            const refusal = await approveNode(server, node.node_id);
+            const refusal = await approveNode(server, node.node_id, node.code ?? "");
             changed();
             return refusal;
           }}
