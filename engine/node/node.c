@@ -546,7 +546,8 @@ static enum status create(struct node *node, const sigset_t *ends, struct error 
 	if (!status)
 		status = saver_create(&node->saver, path, error);
 	if (!status)
-		supervisor_ready(&node->supervisor); // from here on the loop turns; to be let in may take a person's time
+		supervisor_ready(
+			&node->supervisor); // from here on the loop turns; to be let in may take a person's time
 	if (!status && node->host[0]) {
 		save(node); // its id, which the server is told, must outlive it
 		status = join_server(node, error);
