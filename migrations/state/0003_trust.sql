@@ -3,6 +3,7 @@
 -- not, so that consistency can be proved from any size that somebody may remember: audit_leaves keeps the leaves of
 -- archived entries, 256 to a row, and audit_nodes the root of every complete subtree from 256 entries (level 8) on.
 -- What lies between is hashed again when it is asked for. That is 32 bytes an entry, and 0.4 for the nodes.
+-- There is no index: a list walks the newest segment, and shows what is verified, not what an index says of it.
 CREATE TABLE audit (
 	seq INTEGER PRIMARY KEY,
 	at_us INTEGER NOT NULL,
@@ -20,8 +21,6 @@ CREATE TABLE audit (
 	detail TEXT NOT NULL,
 	leaf BLOB NOT NULL CHECK (length(leaf) = 32)
 ) STRICT;
-CREATE INDEX audit_by_actor ON audit (actor, seq);
-CREATE INDEX audit_by_device ON audit (device_id, seq) WHERE device_id != '';
 
 CREATE TABLE audit_nodes (
 	level INTEGER NOT NULL CHECK (level >= 8),

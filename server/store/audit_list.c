@@ -38,7 +38,7 @@ static void build(struct list_sql *sql, const struct store_audit_filter *filter,
 	if (filter->actor)
 		add(sql, " AND actor = ", filter->actor, "");
 	if (filter->device_id)
-		add(sql, " AND device_id = ", filter->device_id, " AND device_id != ''");
+		add(sql, " AND device_id = ", filter->device_id, "");
 	if (filter->action && filter->action[0] && filter->action[strlen(filter->action) - 1] == '.')
 		add(sql, " AND instr(action, ", filter->action, ") = 1");
 	else if (filter->action)

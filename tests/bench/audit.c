@@ -4,7 +4,7 @@
  *   bench_audit verify DIR [ENTRIES]               time to verify a log of so many entries, here and archived
  *
  * A mutation is one row of 200 bytes that is replaced and one entry of the log, as making a token is. SQLite's limit is
- * the same two rows, with the same indexes and settings and the same number to a commit, written by a loop that does
+ * the same two rows, with the same settings and the same number to a commit, written by a loop that does
  * nothing else: no queue, no hash, no signature, no answer. Rounds of what is compared take turns, and the figure is
  * the median; the same disk, DIR. CPU time, of all threads, says what a machine that others use as well does not. One
  * thread beside the store's own. */
@@ -159,9 +159,7 @@ static void plain_open(struct plain *plain, const char *directory)
 		"NOT "
 		"NULL, action TEXT NOT NULL, target TEXT NOT NULL, node_id TEXT NOT NULL, device_id TEXT NOT NULL, "
 		"outcome "
-		"TEXT NOT NULL, detail TEXT NOT NULL, leaf BLOB NOT NULL) STRICT;"
-		"CREATE INDEX audit_by_actor ON audit (actor, seq);"
-		"CREATE INDEX audit_by_device ON audit (device_id, seq) WHERE device_id != ''";
+		"TEXT NOT NULL, detail TEXT NOT NULL, leaf BLOB NOT NULL) STRICT";
 	if (database_open(&plain->db, &(struct database_params){.path = path, .durable = true}, &error) ||
 	    database_run(plain->db, schema, &error) ||
 	    database_prepare(plain->db, "BEGIN IMMEDIATE", &plain->begin, &error) ||

@@ -345,7 +345,7 @@ static void entries_are_found(void **state)
 	assert_true(json_get_bool(test.answer, "more", false));
 	assert_int_equal(list(&test, FILTER(.actor = "owner:0")), 40);
 	assert_int_equal(list(&test, FILTER(.device_id = "dev_1")), 280 / 12 * 3 + 1);
-	assert_int_equal(list(&test, FILTER(.device_id = "")), 0);
+	assert_int_equal(list(&test, FILTER(.device_id = "")), 70);
 	assert_int_equal(list(&test, FILTER(.action = "token.create")), 70);
 	assert_int_equal(list(&test, FILTER(.action = "memory.")), 210);
 	assert_int_equal(list(&test, FILTER(.action = "memory")), 0);
