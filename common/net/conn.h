@@ -32,8 +32,9 @@ struct net_conn {
 	struct net_watch *rx_watch; // of the socket, where it is read here; else NULL
 	uint8_t pong[RECEIVE_CONTROL_BYTES];
 	size_t pong_bytes;
-	bool pong_due;  // the last ping is not answered yet
-	bool rx_broken; // what came was no WebSocket: the rest is read and dropped, so that our close frame arrives
+	bool pong_due;     // the last ping is not answered yet
+	bool rx_broken;    // what came was no WebSocket: the rest is read and dropped, so that our close frame arrives
+	size_t read_bytes; // at once; 0: as many as there is room for
 	unsigned pauses;
 	struct net_timer held_back; // while it is paused
 	struct queued *queue;       // ring of (queue_capacity, a power of two)

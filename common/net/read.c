@@ -19,6 +19,8 @@ enum {
 	READ_BYTES = 65536,            // of small messages, all that is there
 	READ_BEHIND_BYTES = 4096,      // of what follows a large payload
 	READ_TURN_BYTES = 1024 * 1024, // of one connection, before others have their turn
+	READ_TURN_US = 500,            // and for how long
+	READ_LEAST_BYTES = 1024,       // at once, of one whose messages take long to serve
 	RECORD_BYTES = 16384,          // of TLS, at most
 };
 
@@ -37,9 +39,9 @@ int64_t net_conn_silence_ms(const struct net_conn *conn)
 // Both return how much came, 0 if nothing is there now, -1 at the end.
 
 // The rest of a large payload into its place and a little of what follows, or whatever is there.
-static ssize_t read_plain(int fd, uint8_t *to, size_t room, uint8_t *behind)
+static ssize_t read_plain(int fd, uint8_t *to, size_t room, uint8_t *behind, size_t behind_bytes)
 {
-	struct iovec parts[2] = {{to, room}, {behind, room ? READ_BEHIND_BYTES : READ_BYTES}};
+	struct iovec parts[2] = {{to, room}, {behind, behind_bytes}};
 	struct msghdr message = {.msg_iov = room ? parts : parts + 1, .msg_iovlen = room ? 2 : 1};
 	ssize_t got = recvmsg(fd, &message, MSG_DONTWAIT);
 	if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
@@ -67,7 +69,8 @@ static size_t read_once(struct net_conn *conn, int fd)
 	room = room < READ_TURN_BYTES ? room : (size_t)READ_TURN_BYTES;
 	if (conn->ssl && room < RECORD_BYTES)
 		room = 0;
-	ssize_t got = !conn->ssl ? read_plain(fd, to, room, shared)
+	size_t behind = room ? (size_t)READ_BEHIND_BYTES : conn->read_bytes ? conn->read_bytes : (size_t)READ_BYTES;
+	ssize_t got = !conn->ssl ? read_plain(fd, to, room, shared, behind)
 				 : read_record(conn->ssl, room ? to : shared, room ? room : READ_BYTES);
 	if (got < 0)
 		net_drop(conn);
@@ -83,18 +86,27 @@ static size_t read_once(struct net_conn *conn, int fd)
 	conn->rx_broken = code;
 	if (code)
 		net_conn_close(conn, code, code == 1009 ? "message too big" : "this is not a frame of a WebSocket");
-	bool all = !conn->ssl && (size_t)got < room + (room ? READ_BEHIND_BYTES : READ_BYTES);
+	bool all = !conn->ssl && (size_t)got < room + behind;
 	return code || all ? 0 : (size_t)got;
 }
 
+// Small calls that take long are read fewer at a time, so that a connection which sends many of them does not hold up
+// the others: what was read must be served before the loop can look at anybody else.
 static void on_readable(void *arg, int fd)
 {
 	struct net_conn *conn = arg;
+	int64_t begun_ns = clock_steady_ns(), took_us;
 	size_t used = 0, now;
 	do {
 		now = conn->closed || conn->pauses ? 0 : read_once(conn, fd);
 		used += now;
-	} while (now && used < READ_TURN_BYTES);
+		took_us = (clock_steady_ns() - begun_ns) / 1000;
+	} while (now && used < READ_TURN_BYTES && took_us < READ_TURN_US);
+	size_t bytes = conn->read_bytes ? conn->read_bytes : (size_t)READ_BYTES;
+	bytes = took_us >= READ_TURN_US && used < bytes * 2 ? bytes / 2 : bytes * 2;
+	conn->read_bytes = bytes < READ_LEAST_BYTES ? (size_t)READ_LEAST_BYTES
+			   : bytes > READ_BYTES     ? (size_t)READ_BYTES
+						    : bytes;
 }
 
 // From here on the socket is read here. A client that has sent frames before it had the answer to its handshake is not

@@ -1,0 +1,253 @@
+// What a well-behaved client notices of others: the 99th percentile of its calls while one kind of abuse goes on, beside
+// the quiet value of the same run; and what log-ins, calls and idle clients cost.
+//
+// The server has CPU 0 for itself where there are two; the client and the abusers share the other, and the abusers give
+// way (nice 19), so that the client's own waiting for a processor is not taken for the server's.
+import { fork, spawn } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { readFileSync, rmSync } from "node:fs";
+import net from "node:net";
+import { cpus, setPriority } from "node:os";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+
+const seconds = 6, everyMs = 5;
+
+// ---- frames and connections, raw: what is wrong here no library would send ----
+
+function frame(payload, { opcode = 1, last = true, masked = true } = {}) {
+	const bytes = Buffer.from(payload), size = bytes.length;
+	const head = [opcode | (last ? 0x80 : 0)], mask = masked ? 0x80 : 0;
+	if (size < 126) head.push(mask | size);
+	else if (size < 65536) head.push(mask | 126, size >> 8, size & 255);
+	else head.push(mask | 127, 0, 0, 0, 0, size >>> 24, (size >> 16) & 255, (size >> 8) & 255, size & 255);
+	return Buffer.concat([Buffer.from(head), masked ? Buffer.alloc(4) : Buffer.alloc(0), bytes]); // a mask of zeros
+}
+
+const call = (id, method, params = {}) => JSON.stringify({ jsonrpc: "2.0", id, method, params });
+
+function connect(port) {
+	const socket = net.connect(port, "127.0.0.1");
+	socket.on("error", () => {}); // shows as its end
+	return socket;
+}
+
+const upgrade = (port, more = "", host = `127.0.0.1:${port}`) =>
+	`GET /ws HTTP/1.1\r\nHost: ${host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n` +
+	`Sec-WebSocket-Key: ${randomBytes(16).toString("base64")}\r\nSec-WebSocket-Protocol: exogpu.v1\r\n${more}\r\n`;
+
+async function opened({ port, token }) {
+	const socket = connect(port);
+	socket.write(upgrade(port, token ? `Authorization: Bearer ${token}\r\n` : ""));
+	await Promise.race([once(socket, "data"), once(socket, "close"), sleep(1000)]);
+	return socket;
+}
+
+// Write for as long as the connection takes it, then open another.
+async function flood(aim, piece, lasts = Infinity) {
+	for (;;) {
+		const socket = await opened(aim);
+		socket.resume();
+		const until = Date.now() + lasts;
+		while (!socket.destroyed && socket.writable && Date.now() < until)
+			if (socket.write(piece)) await sleep(0);
+			else await Promise.race([once(socket, "drain"), once(socket, "close"), sleep(200)]);
+		socket.destroy();
+		await sleep(5);
+	}
+}
+
+async function again(count, open) {
+	await Promise.all(Array.from({ length: count }, async () => {
+		for (;;) {
+			await open();
+			await sleep(1);
+		}
+	}));
+}
+
+const brief = (port, text) => async () => {
+	const socket = connect(port);
+	socket.write(text);
+	await Promise.race([once(socket, "data"), once(socket, "close"), sleep(500)]);
+	socket.destroy();
+};
+
+const attacks = {
+	"connections that say nothing": ({ port }) => again(500, async () => {
+		const socket = connect(port);
+		socket.resume();
+		await Promise.race([once(socket, "close"), sleep(3000)]);
+		socket.destroy();
+	}),
+	"headers, a byte a tenth of a second": ({ port }) => again(200, async () => {
+		const socket = connect(port);
+		for (const letter of upgrade(port)) {
+			if (socket.destroyed || !socket.writable) return;
+			socket.write(letter);
+			await sleep(100);
+		}
+	}),
+	"clients that ask and never read": (aim) => again(20, async () => {
+		const socket = await opened(aim);
+		socket.pause();
+		const piece = Buffer.concat(Array.from({ length: 200 }, (_, i) => frame(call(i, "cluster.snapshot"))));
+		for (let i = 0; i < 200 && !socket.destroyed && socket.writable; i++) {
+			socket.write(piece);
+			await sleep(10);
+		}
+		socket.destroy();
+	}),
+	"fragments of one byte": (aim) => flood(aim, Buffer.concat([frame("{", { last: false }), ...Array.from({ length: 4000 }, () => frame(" ", { opcode: 0, last: false })), frame("}", { opcode: 0 })])),
+	"a flood of pings": (aim) => flood(aim, Buffer.concat(Array.from({ length: 1000 }, () => frame("0123456789", { opcode: 9 })))),
+	"calls as fast as they go": (aim) => flood(aim, Buffer.concat(Array.from({ length: 200 }, (_, i) => frame(call(i, "server.info"))))),
+	"JSON of 64,000 levels": (aim) => flood(aim, frame("[".repeat(64000))),
+	"frames that say they are 2^62 bytes": ({ port, token }) => again(20, brief(port, Buffer.concat([Buffer.from(upgrade(port, `Authorization: Bearer ${token}\r\n`)),
+		Buffer.from([0x82, 0xff, 0x40, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])]))),
+	"another Host, another Origin": ({ port }) => again(20, brief(port, upgrade(port, "Origin: https://evil.example\r\n", "evil.example"))),
+	"frames without a mask": ({ port, token }) => again(20, brief(port, Buffer.concat([Buffer.from(upgrade(port, `Authorization: Bearer ${token}\r\n`)), frame("{}", { masked: false })]))),
+	"a storm of reconnects, each logging in": (aim) => again(50, async () => (await opened(aim)).destroy()),
+	"log-ins with wrong tokens": ({ port }) => again(20, async () => {
+		const socket = await opened({ port });
+		socket.write(frame(call(1, "auth.login", { token: `exo_0000000000_${"0".repeat(43)}_000000` })));
+		await Promise.race([once(socket, "data"), once(socket, "close"), sleep(5000)]);
+		socket.destroy();
+	}),
+};
+
+// ---- the measuring side ----
+
+async function login(port, token) {
+	const { WebSocket } = await import("../node_modules/ws/wrapper.mjs");
+	const socket = new WebSocket(`ws://127.0.0.1:${port}/ws`, "exogpu.v1", { headers: { authorization: `Bearer ${token}` }, perMessageDeflate: false });
+	const waiting = new Map();
+	let last = 0;
+	let gone = null; // why the connection ended
+	socket.on("error", () => {});
+	socket.on("close", (code) => {
+		gone = new Error(`the well-behaved client was closed with ${code}`);
+		for (const { fail } of waiting.values()) fail(gone);
+	});
+	socket.on("message", (text) => {
+		const { id, result, error } = JSON.parse(text);
+		waiting.get(id)?.done(error ?? result);
+		waiting.delete(id);
+	});
+	await new Promise((open, refused) => {
+		socket.once("open", open);
+		socket.once("close", (code) => refused(new Error(`a log-in was refused (${code})`)));
+	});
+	return {
+		close: () => socket.terminate(),
+		call: (method, params) => new Promise((done, fail) => {
+			if (gone) return fail(gone);
+			waiting.set(++last, { done, fail });
+			socket.send(call(last, method, params));
+		}),
+	};
+}
+
+async function latencies(port, token) {
+	const client = await login(port, token), taken = [];
+	for (const until = performance.now() + seconds * 1000; performance.now() < until; await sleep(everyMs)) {
+		const begun = performance.now();
+		await client.call("memory.list");
+		taken.push(performance.now() - begun);
+	}
+	client.close();
+	taken.sort((a, b) => a - b);
+	return { p50: taken[Math.floor(taken.length / 2)], p99: taken[Math.floor(taken.length * 0.99)], calls: taken.length };
+}
+
+function serve(binary, work, more = []) {
+	const data = join(work, "abuse");
+	rmSync(data, { recursive: true, force: true });
+	const args = ["serve", "--data", data, "--listen", "127.0.0.1:0", "--no-local-node", "--log-level", "error", ...more];
+	const child = cpus().length > 1 ? spawn("taskset", ["-c", "0", binary, ...args], { stdio: ["ignore", "pipe", "ignore"] })
+		: spawn(binary, args, { stdio: ["ignore", "pipe", "ignore"] });
+	return new Promise((done, fail) => {
+		let text = "";
+		child.once("exit", (code) => fail(new Error(`exogpu serve ended with ${code}`)));
+		child.stdout.on("data", (bytes) => {
+			text += bytes;
+			const ready = /^dashboard: http:\/\/127\.0\.0\.1:(\d+)\S*\ntoken: /m.exec(text);
+			if (ready) done({ child, port: Number(ready[1]), token: readFileSync(join(data, "admin.token"), "utf8").trim() });
+		});
+	});
+}
+
+const residentKiB = (pid) => Number(readFileSync(`/proc/${pid}/statm`, "utf8").split(" ")[1]) * 4;
+
+async function end(child) {
+	child.kill("SIGTERM");
+	await once(child, "exit");
+}
+
+export async function benchAbuse({ work, binary }) {
+	const { child, port, token } = await serve(binary, work);
+	let quiet = null;
+	const row = (name, { p50, p99 }) => console.log(
+		`| ${name} | ${p50.toFixed(2)} | ${p99.toFixed(2)} | ${(p99 / quiet.p99).toFixed(1)} | ${(residentKiB(child.pid) / 1024).toFixed(1)} |`);
+	try {
+		await latencies(port, token); // warm
+		quiet = await latencies(port, token);
+		console.log(`\n### A well-behaved client beside others that are not (a call every ${everyMs} ms for ${seconds} s each)\n`);
+		console.log("| meanwhile | p50, ms | p99, ms | p99 over quiet | server's memory, MiB |\n|---|---|---|---|---|");
+		row("nothing", quiet);
+		for (const name of Object.keys(attacks)) {
+			const abuser = fork(fileURLToPath(import.meta.url), ["attack", name, String(port), token], { stdio: "ignore" });
+			await sleep(1000);
+			const during = await latencies(port, token);
+			abuser.kill("SIGKILL");
+			row(name, during);
+			await sleep(1500);
+		}
+		row("nothing, at the end", await latencies(port, token));
+	} finally {
+		await end(child);
+	}
+}
+
+export async function benchClients({ work, binary }) {
+	const { child, port, token } = await serve(binary, work, ["--limit", "messages_per_s=1000000,sessions_of_token=8192"]);
+	try {
+		const before = residentKiB(child.pid), idle = [];
+		for (let i = 0; i < 2000; i += 50) idle.push(...(await Promise.all(Array.from({ length: 50 }, () => login(port, token)))));
+		await sleep(1500);
+		const each = (residentKiB(child.pid) - before) / idle.length;
+		for (const one of idle) one.close();
+		await sleep(11000); // their sessions end
+		let logins = 0;
+		const begun = performance.now();
+		await Promise.all(Array.from({ length: 16 }, async () => {
+			while (logins < 4000) { // a session stays for 10 s, and there are 8,192 at most
+				logins++;
+				(await login(port, token)).close();
+			}
+		}));
+		const loginRate = (logins * 1000) / (performance.now() - begun);
+		const client = await login(port, token);
+		let calls = 0;
+		const started = performance.now();
+		await Promise.all(Array.from({ length: 128 }, async () => {
+			while (performance.now() < started + 5000) {
+				await client.call("memory.list");
+				calls++;
+			}
+		}));
+		const callRate = (calls * 1000) / (performance.now() - started);
+		console.log("\n### Clients\n\n| | |\n|---|---|");
+		console.log(`| memory of the server for each of 2,000 idle clients that are logged in | ${each.toFixed(1)} KiB |`);
+		console.log(`| log-ins a second, a new connection each, as fast as one process in Node.js dials | ${loginRate.toFixed(0)} |`);
+		console.log(`| calls a second of one connection, 128 under way, as fast as one process in Node.js asks | ${callRate.toFixed(0)} |`);
+	} finally {
+		await end(child);
+	}
+}
+
+if (process.argv[2] === "attack") {
+	setPriority(19);
+	await attacks[process.argv[3]]({ port: Number(process.argv[4]), token: process.argv[5] });
+}
