@@ -117,6 +117,8 @@ enum {
 	LIMIT_JOIN_MS = 600000,                      // how long one waits
 	LIMIT_JOIN_REQUESTS = 64,                    // of such, taken in that time, and from one address
 	LIMIT_JOIN_REQUESTS_OF_ADDRESS = 16,
+	LIMIT_RENEW_MS = 10000,                      // a node gets a new certificate this often at most
+	LIMIT_RENEWALS = 256,                        // of nodes, remembered for that
 	LIMIT_TOKEN_DEPTH = 16,                      // of tokens, each made with the one before
 	LIMIT_TALLIES = 16384,                       // things that happen often, counted and not written yet
 	LIMIT_TALLY_MS = 10000,                      // and for how long they are

@@ -69,6 +69,7 @@ struct joins_renewal {
 	void (*done)(void *context, enum status status, struct json *grant, const struct error *error);
 	void *context;
 };
+// Errors also: STATUS_RATE_LIMITED (it has asked within LIMIT_RENEW_MS).
 enum status joins_renew(struct joins *joins, const struct joins_renewal *renewal, struct error *error);
 
 // All that wait: an array of WaitingNode of schema/api.json; and those that the cluster does not know yet, added to

@@ -242,10 +242,30 @@ static void renewed(void *context, enum status status, const struct error *error
 	free(renewing);
 }
 
+// Each certificate is a row, and two entries of the audit log: a node that was taken over must not fill the disk.
+static bool renewed_lately(struct joins *joins, const char *node_id)
+{
+	const int64_t now_ms = clock_steady_ms();
+	for (size_t i = 0; i < joins->renewal_count && i < LIMIT_RENEWALS; i++)
+		if (now_ms - joins->renewals[i].steady_ms < LIMIT_RENEW_MS &&
+		    !strcmp(joins->renewals[i].node_id, node_id))
+			return true;
+	struct renewal_time *next = &joins->renewals[joins->renewal_count++ % LIMIT_RENEWALS];
+	next->steady_ms = now_ms;
+	snprintf(next->node_id, sizeof next->node_id, "%s", node_id);
+	return false;
+}
+
 enum status joins_renew(struct joins *joins, const struct joins_renewal *renewal, struct error *error)
 {
 	struct store_batch *batch = NULL;
 	struct audit_actor by = {0};
+	if (renewed_lately(joins, renewal->node_id)) {
+		error_set(error, STATUS_RATE_LIMITED, "a certificate was asked for less than %d s ago",
+			  LIMIT_RENEW_MS / 1000);
+		error_hint(error, "one lasts for weeks");
+		return STATUS_RATE_LIMITED;
+	}
 	struct renewing *renewing = calloc(1, sizeof(*renewing));
 	if (!renewing || store_batch_create(&batch)) {
 		free(renewing);

@@ -4,10 +4,17 @@
 
 enum { JOIN_GOODBYE_MS = 5000 }; // a node that was let in has this long to go and come back
 
+struct renewal_time {
+	char node_id[STORE_ID_BYTES];
+	int64_t steady_ms;
+};
+
 struct joins {
 	struct joins_params params;
 	struct joining *joining;
 	struct join *all;
+	struct renewal_time renewals[LIMIT_RENEWALS]; // the latest, a ring
+	size_t renewal_count;                         // ever
 	int64_t count, said_ms; // said_ms: steady clock, when the log last told of one that was refused
 };
 
