@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PROTOCOL = 1, CLOSE_FORBIDDEN = 4403, CLOSE_LATE = 4408, CLOSE_SUPERSEDED = 4409, LOOK_MS = 1000 };
+enum { PROTOCOL = 1, CLOSE_FORBIDDEN = 4403, CLOSE_LATE = 4408, CLOSE_SUPERSEDED = 4409, LOOK_MS = 1000, LATE_MS = 20 };
 
 // A call of ours that the node has not answered yet.
 struct ask {
@@ -33,6 +33,7 @@ struct node_link {
 	struct net_conn *conn;
 	bool local, closed;
 	bool cut;                    // it was removed: nothing that it still says is heard
+	bool late;                   // silent for too long when it was last looked at
 	char proven[STORE_ID_BYTES]; // who its certificate says it is; "" of a local one
 	char peer[JOINING_PEER_BYTES];
 	bool renewing;
@@ -249,13 +250,18 @@ static void look(void *arg)
 	struct node_link *link = arg;
 	if (!link->conn || link->cut)
 		return;
-	if (net_conn_silence_ms(link->conn) > LIMIT_NODE_SILENCE_S * 1000) {
+	bool silent = net_conn_silence_ms(link->conn) > LIMIT_NODE_SILENCE_S * 1000;
+	if (silent && !link->late) {
+		link->late = true; // it may be this process that stood still: what has come meanwhile is read first
+		net_timer_start(link->all->params.loop, &link->look, LATE_MS, look, link);
+	} else if (silent) {
 		link->cut = true;
 		if (link->node_id[0])
 			cluster_lose_node(link->all->params.cluster, link->node_id, &link->link,
 					  "nothing is heard of it");
 		net_conn_close(link->conn, CLOSE_LATE, "silent for too long");
 	} else {
+		link->late = false;
 		net_timer_start(link->all->params.loop, &link->look, LOOK_MS, look, link);
 	}
 }
