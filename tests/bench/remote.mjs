@@ -50,8 +50,10 @@ function begin(binary, args, ready) {
 	});
 }
 
-// What a copy between the two brings, by the server.
-async function copies(admin, from, to, rounds) {
+// What a copy between the two brings, by the server. With a connection of its own: this program answers no pings while
+// another runs.
+async function copies(path, from, to, rounds) {
+	const admin = await owner(path);
 	const ids = [];
 	for (const device_id of [from, to]) ids.push((await admin.call("memory.allocate", { device_id, bytes: GiB / 4 })).allocation_id);
 	const rates = [];
@@ -61,6 +63,7 @@ async function copies(admin, from, to, rounds) {
 		if (round) rates.push(GiB / 4 / 1e3 / (performance.now() - begun)); // the first one touches the memory
 	}
 	for (const allocation_id of ids) await admin.call("memory.free", { allocation_id });
+	admin.close();
 	return rates;
 }
 
@@ -95,9 +98,12 @@ export async function benchRemote({ work, binary, rounds, median }) {
 				const title = `${way}, ${size < 1048576 ? `${size / 1024} KiB` : `${size / 1048576} MiB`}`;
 				console.log(`| ${[title, figure(`${way} ${size} near`, "mb_per_s", 0), figure(row, "mb_per_s", 0), `${ratio.toFixed(0)} %`, ...cpu].join(" | ")} |`);
 			}
-		for (const way of ["write", "read"]) console.log(`| TLS alone, ${way}, 1 MiB | | ${figure(`${way} tls`, "mb_per_s", 0)} | | | | | |`);
+		for (const way of ["write", "read"]) {
+			const [rate, client, other] = [["mb_per_s", 0], ["client_s_per_gb", 2], ["server_s_per_gb", 2]].map(([field, digits]) => figure(`${way} tls`, field, digits));
+			console.log(`| TLS alone, ${way}, 1 MiB | | ${rate} | | ${client} | ${other} | | |`);
+		}
 		for (const [title, from, to] of [["memory.copy to the other node", near, there], ["memory.copy from it", there, near]])
-			console.log(`| ${title}, 256 MiB | | ${median(await copies(admin, from, to, rounds)).toFixed(0)} | | | | | |`);
+			console.log(`| ${title}, 256 MiB | | ${median(await copies(socket, from, to, rounds)).toFixed(0)} | | | | | |`);
 	} finally {
 		admin.close();
 		for (const child of [node, server.child]) {
