@@ -211,6 +211,7 @@ static void entered(void *context, enum status status, const struct error *error
 	struct entry *entry = context;
 	struct joins *joins = entry->join->joins;
 	struct json *result = NULL;
+	authority_settle(joins->params.authority, entry->pem, !status);
 	if (status) {
 		tickets_unuse(joins->params.tickets, entry->ticket);
 	} else {
@@ -287,6 +288,7 @@ static enum status join_by_ticket(struct join *join, const struct message *messa
 	if (status) {
 		if (entry->ticket)
 			tickets_unuse(joins->params.tickets, entry->ticket);
+		authority_settle(joins->params.authority, entry->pem, false);
 		store_batch_destroy(&batch);
 		json_destroy(&entry->id);
 		free(entry->pem);

@@ -13,6 +13,7 @@ struct decision {
 	struct joins *joins;
 	struct join *join; // NULL of a removal
 	char node_id[STORE_ID_BYTES], *pem;
+	bool replaces; // the node's certificates, of another machine
 	void (*done)(void *context, enum status status, const struct error *error);
 	void *context;
 };
@@ -60,13 +61,17 @@ static void approved(void *context, enum status status, const struct error *erro
 {
 	struct decision *decision = context;
 	struct join *join = decision->join;
+	struct joins *joins = decision->joins;
 	join->storing--;
 	join->decided = !status;
+	authority_settle(joins->params.authority, decision->pem, !status);
+	if (!status && decision->replaces && joins->params.cut)
+		joins->params.cut(joins->params.context, decision->node_id, "another machine took this node's place");
 	if (!status) {
 		log_info("nodes", "node %s was let in", decision->node_id);
 		join_end_request(join, NULL);
 		if (join->conn)
-			join_decided(join, joins_grant(decision->joins, decision->pem), NULL);
+			join_decided(join, joins_grant(joins, decision->pem), NULL);
 	}
 	decision->done(decision->context, status, error);
 	decision_destroy(&decision);
@@ -80,16 +85,14 @@ static enum status fill_approval(struct decision *decision, const struct audit_a
 	struct joins *joins = decision->joins;
 	const struct joining_request *request = decision->join->request;
 	char detail[128];
-	bool other = authority_standing(joins->params.authority, request->node_id, request->key_sha256) ==
-		     AUTHORITY_KNOWN;
-	if (other)
-		authority_revoke_node(joins->params.authority, request->node_id, batch);
-	if (other && joins->params.cut)
-		joins->params.cut(joins->params.context, request->node_id, "another machine took this node's place");
+	decision->replaces = authority_standing(joins->params.authority, request->node_id, request->key_sha256) ==
+			     AUTHORITY_KNOWN;
 	snprintf(detail, sizeof detail, "{\"peer\":\"%.63s\",\"replaces\":%s}", request->peer,
-		 other ? "true" : "false");
+		 decision->replaces ? "true" : "false");
 	enum status status = authority_issue(joins->params.authority, request->node_id, request->pem, batch,
 					     &decision->pem, error);
+	if (!status && decision->replaces)
+		authority_replace(joins->params.authority, request->node_id, decision->pem, batch);
 	return status ? status
 		      : audit_put(joins->params.audit, batch,
 				  &(struct audit_event){.by = by,
@@ -130,6 +133,7 @@ enum status joins_approve(struct joins *joins, const struct joins_decision *aske
 		status = cluster_join_node(joins->params.cluster, &move, &batch, error);
 	}
 	if (status) {
+		authority_settle(joins->params.authority, decision->pem, false);
 		store_batch_destroy(&batch);
 		decision_destroy(&decision);
 		return error_set(error, status, "%s", status_text(status));
@@ -237,6 +241,7 @@ struct renewing {
 static void renewed(void *context, enum status status, const struct error *error)
 {
 	struct renewing *renewing = context;
+	authority_settle(renewing->joins->params.authority, renewing->pem, !status);
 	renewing->done(renewing->context, status, status ? NULL : joins_grant(renewing->joins, renewing->pem), error);
 	free(renewing->pem);
 	free(renewing);
@@ -260,6 +265,8 @@ enum status joins_renew(struct joins *joins, const struct joins_renewal *renewal
 {
 	struct store_batch *batch = NULL;
 	struct audit_actor by = {0};
+	if (!authority_stands(joins->params.authority, renewal->node_id))
+		return error_set(error, STATUS_FORBIDDEN, "another machine is taking the place of this node");
 	if (renewed_lately(joins, renewal->node_id)) {
 		error_set(error, STATUS_RATE_LIMITED, "a certificate was asked for less than %d s ago",
 			  LIMIT_RENEW_MS / 1000);
@@ -285,6 +292,7 @@ enum status joins_renew(struct joins *joins, const struct joins_renewal *renewal
 	if (!status)
 		status = store_commit(joins->params.store, &batch, renewed, renewing);
 	if (status) {
+		authority_settle(joins->params.authority, renewing->pem, false);
 		store_batch_destroy(&batch);
 		free(renewing->pem);
 		free(renewing);

@@ -198,18 +198,6 @@ bool authority_knows_name(const struct authority *authority, const char *name)
 	       (authority->own.certificate && X509_check_host(authority->own.certificate, name, 0, 0, NULL) == 1);
 }
 
-// How many good ones a node has, and where its oldest is.
-static size_t count_good(const struct authority *authority, const char *node_id, size_t *oldest)
-{
-	size_t count = 0;
-	for (size_t i = authority->node_count; i-- > 0;)
-		if (!authority->nodes[i].revoked_ms && !strcmp(authority->nodes[i].node_id, node_id)) {
-			*oldest = i;
-			count++;
-		}
-	return count;
-}
-
 static enum status put_row(struct store_batch *batch, const struct node_certificate *node)
 {
 	const struct store_certificate row = {.serial = node->serial,
@@ -222,28 +210,50 @@ static enum status put_row(struct store_batch *batch, const struct node_certific
 	return store_put_certificate(batch, &row);
 }
 
-static enum status keep(struct authority *authority, const char *node_id, X509 *certificate, struct store_batch *batch)
+// Whether it counts among those that its node has, or will have.
+static bool good(const struct node_certificate *node, const char *node_id)
+{
+	return !node->revoked_ms && !node->ending && !strcmp(node->node_id, node_id);
+}
+
+// Those that a node has too many of once another is valid: the oldest of the good ones.
+static size_t count_surplus(const struct authority *authority, const char *node_id)
+{
+	size_t count = 0;
+	for (size_t i = 0; i < authority->node_count; i++)
+		count += good(&authority->nodes[i], node_id);
+	return count > LIMIT_CERTIFICATES_OF_NODE ? count - LIMIT_CERTIFICATES_OF_NODE : 0;
+}
+
+// Enter it, as one that is not stored yet. The rows of those that it makes too many go with its batch.
+static enum status keep(struct authority *authority, const char *node_id, X509 *certificate, const char *pem,
+			struct store_batch *batch)
 {
 	struct certificate_facts facts;
-	size_t oldest;
-	enum status status = STATUS_OK;
-	while (!status && count_good(authority, node_id, &oldest) >= LIMIT_CERTIFICATES_OF_NODE) {
-		status = store_remove_certificate(batch, authority->nodes[oldest].serial);
-		forget_node(authority, oldest);
-	}
-	struct node_certificate *node = status ? NULL : add_node(authority);
+	struct node_certificate *node = add_node(authority);
 	if (!node)
-		return status ? status : STATUS_OUT_OF_MEMORY;
+		return STATUS_OUT_OF_MEMORY;
 	certificate_describe(certificate, &facts);
-	*node = (struct node_certificate){.not_before_ms = facts.not_before_ms, .not_after_ms = facts.not_after_ms};
+	*node = (struct node_certificate){
+		.not_before_ms = facts.not_before_ms, .not_after_ms = facts.not_after_ms, .issuing = pem};
 	snprintf(node->serial, sizeof(node->serial), "%s", facts.serial);
 	snprintf(node->node_id, sizeof(node->node_id), "%s", node_id);
 	snprintf(node->sha256, sizeof(node->sha256), "%s", facts.sha256);
 	snprintf(node->key_sha256, sizeof(node->key_sha256), "%s", facts.key_sha256);
-	status = authority_put_entry(
+	enum status status = authority_put_entry(
 		authority, batch,
 		&(struct told){.action = "certificate.issue", .kind = "node", .node_id = node_id, .facts = &facts});
-	return status ? status : put_row(batch, node);
+	if (!status)
+		status = put_row(batch, node);
+	size_t surplus = count_surplus(authority, node_id);
+	for (size_t i = 0; !status && surplus; i++)
+		if (good(&authority->nodes[i], node_id)) {
+			status = store_remove_certificate(batch, authority->nodes[i].serial);
+			surplus--;
+		}
+	if (status)
+		authority->node_count--;
+	return status;
 }
 
 // A certificate from a clock that is wrong, or of an authority that is over, would be refused by who gets it.
@@ -292,16 +302,50 @@ enum status authority_issue(struct authority *authority, const char *node_id, co
 		status = certificate_make(&certificate, &params, error);
 	if (!status)
 		status = certificate_print(certificate, &text);
+	if (!status && !(*pem = strdup(buffer_text(&text))))
+		status = STATUS_OUT_OF_MEMORY;
 	if (!status)
-		status = keep(authority, node_id, certificate, batch);
-	if (!status) {
-		*pem = strdup(buffer_text(&text));
-		status = *pem ? STATUS_OK : STATUS_OUT_OF_MEMORY;
+		status = keep(authority, node_id, certificate, *pem, batch);
+	if (status) {
+		free(*pem);
+		*pem = NULL;
 	}
 	X509_free(certificate);
 	EVP_PKEY_free(key);
 	buffer_finish(&text);
 	return status ? error_set(error, status, "the node's certificate could not be issued") : STATUS_OK;
+}
+
+void authority_settle(struct authority *authority, const char *pem, bool stored)
+{
+	char node_id[STORE_ID_BYTES] = "";
+	for (size_t i = authority->node_count; pem && i-- > 0;) {
+		struct node_certificate *node = &authority->nodes[i];
+		if (node->ending == pem) {
+			node->ending = NULL;
+			if (stored && !node->revoked_ms)
+				node->revoked_ms = authority_now(authority);
+		}
+		if (node->issuing != pem)
+			continue;
+		node->issuing = NULL;
+		memcpy(node_id, node->node_id, sizeof(node_id));
+		if (!stored)
+			forget_node(authority, i);
+	}
+	for (size_t i = 0; i < authority->node_count && stored && count_surplus(authority, node_id);)
+		if (good(&authority->nodes[i], node_id))
+			forget_node(authority, i);
+		else
+			i++;
+}
+
+bool authority_stands(const struct authority *authority, const char *node_id)
+{
+	for (size_t i = 0; i < authority->node_count; i++)
+		if (good(&authority->nodes[i], node_id) && !authority->nodes[i].issuing)
+			return true;
+	return false;
 }
 
 static bool same_digest(const char *sha256, const uint8_t digest[NET_SHA256_BYTES])
@@ -322,7 +366,7 @@ bool authority_accepts(const struct authority *authority, const struct net_certi
 		return false;
 	for (size_t i = 0; i < authority->node_count; i++) {
 		const struct node_certificate *node = &authority->nodes[i];
-		if (node->revoked_ms || now >= node->not_after_ms ||
+		if (node->revoked_ms || node->issuing || now >= node->not_after_ms ||
 		    strcmp(node->node_id, certificate->uri + prefix) != 0 ||
 		    !same_digest(node->sha256, certificate->sha256))
 			continue;
@@ -339,7 +383,7 @@ enum authority_standing authority_standing(const struct authority *authority, co
 	enum authority_standing standing = AUTHORITY_STRANGER;
 	for (size_t i = 0; i < authority->node_count; i++) {
 		const struct node_certificate *node = &authority->nodes[i];
-		if (node->revoked_ms || now >= node->not_after_ms || strcmp(node->node_id, node_id) != 0)
+		if (!good(node, node_id) || now >= node->not_after_ms)
 			continue;
 		if (same_digest(node->key_sha256, key_sha256))
 			return AUTHORITY_SAME_KEY;
@@ -348,20 +392,35 @@ enum authority_standing authority_standing(const struct authority *authority, co
 	return standing;
 }
 
+// Its end, in a batch. What fails here fails the batch, and that is said when it is committed.
+static void put_end(struct authority *authority, struct node_certificate row, struct store_batch *batch)
+{
+	row.revoked_ms = authority_now(authority);
+	const struct audit_event event = {
+		.action = "certificate.revoke", .target = row.serial, .node_id = row.node_id, .outcome = STATUS_OK};
+	audit_put(authority->params.audit, batch, &event);
+	put_row(batch, &row);
+}
+
+void authority_replace(struct authority *authority, const char *node_id, const char *pem, struct store_batch *batch)
+{
+	for (size_t i = 0; i < authority->node_count; i++) {
+		struct node_certificate *node = &authority->nodes[i];
+		if (!good(node, node_id) || node->issuing == pem)
+			continue;
+		node->ending = pem;
+		put_end(authority, *node, batch);
+	}
+}
+
 void authority_revoke_node(struct authority *authority, const char *node_id, struct store_batch *batch)
 {
-	const int64_t now = authority_now(authority);
 	for (size_t i = 0; i < authority->node_count; i++) {
 		struct node_certificate *node = &authority->nodes[i];
 		if (node->revoked_ms || strcmp(node->node_id, node_id) != 0)
 			continue;
-		node->revoked_ms = now;
-		const struct audit_event event = {.action = "certificate.revoke",
-						  .target = node->serial,
-						  .node_id = node->node_id,
-						  .outcome = STATUS_OK};
-		audit_put(authority->params.audit, batch, &event); // a batch that fails says so when it is committed
-		put_row(batch, node);
+		put_end(authority, *node, batch);
+		node->revoked_ms = authority_now(authority);
 	}
 }
 

@@ -43,10 +43,17 @@ const char *authority_reachable_name(const struct authority *authority);
 bool authority_knows_name(const struct authority *authority, const char *name);
 
 // Sign a node's request (PEM, PKCS #10, EC P-256, at most LIMIT_CSR_BYTES): only its public key is taken from it. The
-// row goes into `batch`, which the caller commits; the certificate is valid once that is done. *pem: freed by the
-// caller. Errors: STATUS_INVALID_PARAMS (no such request, or its signature is wrong), STATUS_UNAVAILABLE.
+// row goes into `batch`, which the caller commits, and says with authority_settle what came of it; the certificate is
+// valid from then on. *pem: freed by the caller. Errors: STATUS_INVALID_PARAMS (no such request, or its signature is
+// wrong), STATUS_UNAVAILABLE.
 enum status authority_issue(struct authority *authority, const char *node_id, const char *request_pem,
 			    struct store_batch *batch, char **pem, struct error *error);
+// The node's other certificates end when this one is valid: their rows go into the same batch.
+void authority_replace(struct authority *authority, const char *node_id, const char *pem, struct store_batch *batch);
+// The batch with the certificate `pem` is on disk, or will never be: then all is as it was before.
+void authority_settle(struct authority *authority, const char *pem, bool stored);
+// Whether a node has a certificate that is not about to end.
+bool authority_stands(const struct authority *authority, const char *node_id);
 // Whether a node's certificate, which the handshake has verified, is still good: known here, this node's, not revoked.
 bool authority_accepts(const struct authority *authority, const struct net_certificate *certificate,
 		       char node_id[STORE_ID_BYTES]);

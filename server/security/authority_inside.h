@@ -39,6 +39,9 @@ struct stamp {
 struct node_certificate {
 	char serial[48], node_id[STORE_ID_BYTES], sha256[65], key_sha256[65];
 	int64_t not_before_ms, not_after_ms, revoked_ms;
+	// The certificate whose row is being stored (its text's address; NULL: none): this one, or the one in whose
+	// favour this one ends.
+	const char *issuing, *ending;
 };
 
 struct authority {

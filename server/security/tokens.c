@@ -40,6 +40,7 @@ struct request {
 	void (*revoked_done)(void *context, enum status status, const struct error *error);
 	void *context;
 	int64_t revoked_ms; // of tokens_revoke
+	uint64_t number;    // of it: which tokens that an earlier one could not store are in its batch
 };
 
 struct tokens {
@@ -49,6 +50,7 @@ struct tokens {
 	size_t count, capacity, pending;
 	struct token **table; // (TABLE_SLOTS) by hash of the id, linear probing, nothing is ever taken out
 	struct request *requests;
+	uint64_t revocations; // ever
 };
 
 static const char *const scope_names[] = {"admin", "observe", "allocate", "compute", "infer", "join"};
@@ -626,15 +628,24 @@ done:
 	return status;
 }
 
+// What a revocation's batch has held is on disk, or it is not and the next one holds it too.
+static void mark_saved(struct tokens *tokens, const struct request *request, bool saved)
+{
+	for (size_t i = 0; i < tokens->count; i++) {
+		struct token *token = tokens->all[i];
+		if (saved && token->unsaved && token->tried == request->number)
+			token->unsaved = false;
+		else if (!saved && token->revoked_ms == request->revoked_ms)
+			token->unsaved = true;
+	}
+}
+
 static void revoked(void *context, enum status status, const struct error *error)
 {
 	struct request *request = context;
-	const struct tokens *tokens = request->tokens;
 	if (status)
 		log_error("tokens", "a revocation holds now but is not on disk: %s", error->message);
-	for (size_t i = 0; i < tokens->count && status; i++)
-		if (tokens->all[i]->revoked_ms == request->revoked_ms)
-			tokens->all[i]->unsaved = true;
+	mark_saved(request->tokens, request, !status);
 	if (request->revoked_done)
 		request->revoked_done(request->context, status, error);
 	request_destroy(&request);
@@ -712,16 +723,19 @@ enum status tokens_revoke(struct tokens *tokens, const char *token_id, const str
 	request->context = params->context;
 	int64_t now_ms = clock_wall_ms();
 	request->revoked_ms = token->revoked_ms ? token->revoked_ms : now_ms;
+	request->number = ++tokens->revocations;
 	for (size_t i = 0; i < tokens->count; i++)
-		if (tokens->all[i]->unsaved && !put(batch, tokens->all[i]))
-			tokens->all[i]->unsaved = false;
+		if (tokens->all[i]->unsaved) {
+			tokens->all[i]->tried = request->number;
+			put(batch, tokens->all[i]);
+		}
 	size_t count = revoke_one(token, now_ms, batch, params);
 	count += revoke_descendants(tokens, now_ms, batch, params);
 	put_revoked(tokens, batch, token_id, count, params->by);
 	log_info("tokens", "token %s was revoked", token_id);
 	enum status status = store_commit(tokens->store, &batch, revoked, request);
 	if (status) { // denied all the same; what is not on disk is said
-		token->unsaved = true;
+		mark_saved(tokens, request, false);
 		request_destroy(&request);
 		error_set(error, status, "the token is revoked until the server stops, but that is not on disk");
 		error_hint(error, "free space on the disk and revoke it again");

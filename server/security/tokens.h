@@ -36,7 +36,8 @@ struct token {
 	uint64_t in_flight_bytes;            // of transfers, not answered yet; counted by server/api
 	double allowance;                    // calls left in the bucket, and when it was last filled
 	int64_t allowance_ms;
-	bool unsaved; // revoked, but the disk did not take that: may be revoked again
+	bool unsaved;   // revoked, but the disk did not take that: may be revoked again
+	uint64_t tried; // with which revocation that was tried again
 };
 
 struct tokens;

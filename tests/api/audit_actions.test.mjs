@@ -1,13 +1,13 @@
 // Whatever a person, a token or a node does leaves its entry in the audit log: who, from where, what, on which device,
 // with what result, how long. And while the log cannot be written, nothing of it is done.
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
-import { mkdirSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { readFileSync, readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { Client, FakeNode, assertContractKept } from "./client.mjs";
+import { smallDisk } from "./disk.mjs";
 import { nodeRecord } from "./records.mjs";
-import { eventually, slow, startServer, temporary } from "./server.mjs";
+import { eventually, slow, startServer } from "./server.mjs";
 import { WorkerNode } from "./workers.mjs";
 
 const counted = 25000 * slow; // what is counted is written within 10 s, and so does a session end
@@ -219,22 +219,9 @@ describe("what is done is told", () => {
 	});
 });
 
-// A small file system of its own, where this may be done.
-function smallDisk(kib) {
-	const path = temporary(), data = join(path, "disk");
-	mkdirSync(data);
-	try {
-		execFileSync("mount", ["-t", "tmpfs", "-o", `size=${kib}k,mode=700`, "exogpu-test", data], { stdio: "pipe" });
-	} catch {
-		return null;
-	}
-	process.prependListener("exit", () => { try { execFileSync("umount", ["-l", data]); } catch { /* it went with the process */ } });
-	return data;
-}
-
 test("a full disk: nothing is done that could not be told, and it goes on by itself", async (context) => {
-	const data = smallDisk(6000);
-	if (!data) return context.skip("no file system can be mounted here");
+	const disk = smallDisk(6000), data = disk?.data;
+	if (!disk) return context.skip("no file system can be mounted here");
 	const server = await startServer({ data }), admin = await Client.login(server);
 	const node = await WorkerNode.start(server);
 	const { token } = await admin.call("token.create", { name: "lab", scopes });
@@ -242,11 +229,7 @@ test("a full disk: nothing is done that could not be told, and it goes on by its
 	const allocate = () => tenant.call("memory.allocate", { device_id: "dev_cpu", bytes: 64 });
 	const launch = (module_id) => tenant.call("compute.launch", { module_id, kernel: "k", grid: [1, 1, 1], args: [] });
 	const { module_id } = await tenant.call("compute.load", { device_id: "dev_cpu", format: "builtin" });
-	const filler = join(data, "filler");
-	const fill = () => { // to the last byte
-		for (const bytes of [65536, 4096])
-			try { for (;;) writeFileSync(filler, Buffer.alloc(bytes), { flag: "a" }); } catch { /* full */ }
-	};
+	const { fill } = disk;
 	const kept = [];
 	for (let i = 0; i < 3; i++) kept.push((await allocate()).allocation_id);
 	let refusal;
@@ -273,7 +256,7 @@ test("a full disk: nothing is done that could not be told, and it goes on by its
 	await late.call("cluster.snapshot");
 	await late.close();
 
-	rmSync(filler);
+	disk.empty();
 	const again = await eventually(() => allocate().catch((error) => {
 		assert.equal(error.reason, "unavailable", error.message);
 		return null;

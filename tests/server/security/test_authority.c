@@ -386,6 +386,7 @@ static X509 *issue(struct world *world, const char *node_id)
 	commit(world, &batch);
 	assert_int_equal(certificate_parse(&certificate, pem, strlen(pem), &error), STATUS_OK);
 	assert_int_equal(X509_check_private_key(certificate, key), 1);
+	authority_settle(world->authority, pem, true);
 	free(pem);
 	free(request);
 	EVP_PKEY_free(key);
@@ -554,6 +555,7 @@ static void requests_that_are_none(void **state)
 			assert_int_equal(certificate_parse(&certificate, pem, strlen(pem), NULL), STATUS_OK);
 			assert_int_equal(X509_check_private_key(certificate, key), 1);
 			X509_free(certificate);
+			authority_settle(world.authority, pem, false);
 			free(pem);
 			taken++;
 		}
@@ -576,6 +578,59 @@ static void requests_that_are_none(void **state)
 	assert_int_equal(authority_issue(world.authority, "node_a", endless, batch, &pem, &error),
 			 STATUS_INVALID_PARAMS);
 	store_batch_destroy(&batch);
+	close_world(&world);
+}
+
+// A disk that is full must not cost a node the certificate that it has.
+static void what_is_not_stored_changes_nothing(void **state)
+{
+	struct world world = {0};
+	struct error error = {0};
+	struct store_batch *batch;
+	char *pem;
+	open_world(&world, *state);
+	X509 *one = issue(&world, "node_a"), *certificate;
+	struct certificate_facts facts;
+	certificate_describe(one, &facts);
+	EVP_PKEY *key = EVP_EC_gen("P-256");
+	char *request = make_request(key);
+	for (int i = 0; i < 2 * LIMIT_CERTIFICATES_OF_NODE; i++) { // the other half takes the place of what there is
+		bool replaces = i % 2;
+		assert_int_equal(store_batch_create(&batch), STATUS_OK);
+		assert_int_equal(authority_issue(world.authority, "node_a", request, batch, &pem, &error), STATUS_OK);
+		if (replaces)
+			authority_replace(world.authority, "node_a", pem, batch);
+		assert_int_equal(certificate_parse(&certificate, pem, strlen(pem), &error), STATUS_OK);
+		assert_false(accepts(&world, certificate, "")); // nobody has it yet
+		assert_true(accepts(&world, one, "node_a"));
+		assert_int_equal(authority_stands(world.authority, "node_a"), !replaces);
+		assert_int_equal(authority_standing(world.authority, "node_a", facts.digest), AUTHORITY_KNOWN);
+		store_batch_destroy(&batch);
+		authority_settle(world.authority, pem, false);
+		assert_false(accepts(&world, certificate, ""));
+		assert_true(accepts(&world, one, "node_a"));
+		assert_true(authority_stands(world.authority, "node_a"));
+		X509_free(certificate);
+		free(pem);
+	}
+	assert_int_equal(world.authority->node_count, 1);
+
+	assert_int_equal(store_batch_create(&batch), STATUS_OK);
+	assert_int_equal(authority_issue(world.authority, "node_a", request, batch, &pem, &error), STATUS_OK);
+	authority_replace(world.authority, "node_a", pem, batch);
+	commit(&world, &batch);
+	authority_settle(world.authority, pem, true);
+	assert_int_equal(certificate_parse(&certificate, pem, strlen(pem), &error), STATUS_OK);
+	assert_true(accepts(&world, certificate, "node_a"));
+	assert_false(accepts(&world, one, ""));
+	reopen(&world);
+	assert_true(accepts(&world, certificate, "node_a"));
+	assert_false(accepts(&world, one, ""));
+	X509_free(certificate);
+	X509_free(one);
+	free(pem);
+	free(request);
+	EVP_PKEY_free(key);
 	close_world(&world);
 }
 
@@ -776,6 +831,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(nodes_get_certificates, support_setup, support_teardown),
 		cmocka_unit_test_setup_teardown(a_node_has_few_certificates_at_a_time, support_setup, support_teardown),
 		cmocka_unit_test_setup_teardown(requests_that_are_none, support_setup, support_teardown),
+		cmocka_unit_test_setup_teardown(what_is_not_stored_changes_nothing, support_setup, support_teardown),
 		cmocka_unit_test_setup_teardown(a_wrong_clock_is_said, support_setup, support_teardown),
 		cmocka_unit_test_setup_teardown(the_operators_own_certificate, support_setup, support_teardown),
 		cmocka_unit_test_setup_teardown(own_files_are_read_again, support_setup, support_teardown),
