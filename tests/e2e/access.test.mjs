@@ -16,14 +16,14 @@ suite("access", () => {
 		return node;
 	};
 	const open = async (hash = "#/access", options = {}) => {
-		const page = await browser.page({ ignoreHTTPSErrors: true, ...options });
+		const page = await browser.page(options);
 		await openDashboard(page, server, hash);
 		return page;
 	};
 
 	before(async () => {
 		server = await startServer({ listen: "0.0.0.0:0", localNode: false });
-		browser = await startBrowser();
+		browser = await startBrowser({ authority: server.ca });
 	});
 	after(async () => {
 		for (const { child } of nodes) child.kill("SIGKILL");
@@ -131,7 +131,7 @@ suite("access", () => {
 	test("without the scope admin the page says what it takes", async () => {
 		const admin = await Client.login(server);
 		const { token } = await admin.call("token.create", { name: "watcher", scopes: ["observe"] });
-		const page = await browser.page({ ignoreHTTPSErrors: true });
+		const page = await browser.page();
 		await openDashboard(page, server, "#/access", token);
 		await page.getByRole("heading", { name: "This page is for admins" }).waitFor();
 		await goTo(page, "#/audit");

@@ -5,6 +5,7 @@
 //
 // Without Chromium the suites are skipped and say why; EXOGPU_CHROMIUM names another than /usr/bin/chromium.
 import assert from "node:assert/strict";
+import { X509Certificate, createHash } from "node:crypto";
 import { once } from "node:events";
 import { existsSync, mkdirSync, readFileSync, readdirSync } from "node:fs";
 import { join } from "node:path";
@@ -43,8 +44,12 @@ export const shapes = {
 };
 
 // A browser whose pages are watched. `close` ends it and fails if a page had something to complain about.
-export async function startBrowser() {
-	const browser = await chromium.launch({ executablePath: executable, args: flags });
+// `authority`: a certificate (PEM) whose server is believed, as a person who installed it would have it. (Playwright's own
+// ignoreHTTPSErrors answers each connection's fault anew, and Chromium gives up after some.)
+export async function startBrowser({ authority } = {}) {
+	const key = authority && new X509Certificate(authority).publicKey.export({ type: "spki", format: "der" });
+	const believed = key ? [`--ignore-certificate-errors-spki-list=${createHash("sha256").update(key).digest("base64")}`] : [];
+	const browser = await chromium.launch({ executablePath: executable, args: [...flags, ...believed] });
 	const faults = [];
 	return {
 		browser,
