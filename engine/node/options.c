@@ -4,6 +4,7 @@
 #include "common/base/flags.h"
 #include "common/base/limits.h"
 #include "common/base/paths.h"
+#include "common/base/ticket_text.h"
 #include "engine/backend.h"
 
 #include <stdio.h>
@@ -153,6 +154,9 @@ static enum status take(struct node_options *options, const struct words *words,
 		return usage(error, "a node of the server's own machine needs no --ticket");
 	if (!status && words->ticket && words->accept_code)
 		return usage(error, "with --ticket there is no code to accept");
+	struct ticket_parts parts;
+	if (!status && options->ticket)
+		status = ticket_text_parse(options->ticket, &parts, error);
 	if (!status && words->backends)
 		status = take_backends(options, words->backends, error);
 	if (status)
