@@ -181,7 +181,7 @@ describe("joining", () => {
 		await eventually(() => Date.now() > Date.parse(brief.expires_at), "the ticket expires", long);
 		const mistyped = used.ticket.slice(0, 30) + (used.ticket[30] === "x" ? "y" : "x") + used.ticket.slice(31);
 		for (const [ticket, pattern, status] of [[used.ticket, /used up/, 1], [revoked.ticket, /was revoked/, 1], [brief.ticket, /expired/, 1],
-			[mistyped, /mistyped/, 1], ["exojoin_short", /not a ticket/, 1]]) {
+			[mistyped, /mistyped/, 2], ["exojoin_short", /not a ticket/, 2]]) {
 			const { code, stderr } = await ended(startNode(["--join", address(server), "--ticket", ticket]));
 			assert.equal(code, status, stderr);
 			assert.match(stderr, pattern);
