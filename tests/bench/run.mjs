@@ -1,5 +1,5 @@
 // Runs the benches of the server and prints each as a table in Markdown, ready for docs/performance.md.
-//   node tests/bench/run.mjs WORKDIR [fanout] [start] [node] [device] [transfer] [audit] [reliability] [tls] [remote]
+//   node tests/bench/run.mjs WORKDIR [fanout] [start] [node] [device] [transfer] [audit] [reliability] [tls] [remote] [clients] [abuse]
 // Every figure is the median of 5 rounds; the rounds of what is compared are interleaved, so that a noisy neighbour
 // disturbs all alike. With two CPUs or more the server is held to CPU 0 and the client to CPU 1, but for transfers,
 // which several processes share in.
@@ -8,6 +8,7 @@ import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync
 import { cpus } from "node:os";
 import { join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { benchAbuse, benchClients } from "./abuse.mjs";
 import { benchRemote } from "./remote.mjs";
 
 const work = process.argv[2];
@@ -317,5 +318,7 @@ if (wants("device")) execFileSync(join(work, "device"), { stdio: "inherit" });
 if (wants("transfer")) await benchTransfer();
 if (wants("tls")) benchTls();
 if (wants("remote")) await benchRemote({ work, binary, rounds, median });
+if (wants("clients")) await benchClients({ work, binary });
+if (wants("abuse")) await benchAbuse({ work, binary });
 if (wants("audit")) benchAudit();
 if (wanted.includes("reliability")) tryReliability();

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The figures of docs/performance.md and docs/reliability.md: tests/bench/run.sh [fanout] [start] [node] [device]
-# [transfer] [tls] [remote] [audit], all without arguments; [reliability] takes half an hour and runs only when it is asked for.
+# [transfer] [tls] [remote] [audit] [clients] [abuse], all without arguments; [reliability] takes half an hour and runs only when it is asked for.
 # Wants the release build in build/ and, for the peer, nginx with nchan (apt-get install nginx-light libnginx-mod-nchan).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
