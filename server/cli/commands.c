@@ -27,6 +27,27 @@ static enum status find_target(struct target *target, const struct cli_arguments
 	return target_find(target, &wanted, error);
 }
 
+int command_list(const struct cli_arguments *arguments, const struct command_list *list, struct error *error)
+{
+	struct json *answer = NULL;
+	struct table table;
+	struct terminal terminal = terminal_of_stdout();
+	int result = command_call(arguments, list->method, NULL, &answer, error);
+	if (result || !answer)
+		return result;
+	const struct json *rows = json_get(answer, list->member);
+	table_init(&table, list->columns, list->column_count);
+	for (const struct json *row = json_first(rows); row; row = json_next(row))
+		list->add(&table, row);
+	if (json_count(rows))
+		result = table_print(&table, stdout, &terminal, error) ? 1 : 0;
+	else
+		fprintf(stderr, "%s\n", list->nothing);
+	table_finish(&table);
+	json_destroy(&answer);
+	return result;
+}
+
 int command_open(const struct cli_arguments *arguments, struct target *target, struct client **client,
 		 struct error *error)
 {

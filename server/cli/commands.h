@@ -5,6 +5,7 @@
 #include "common/json/json.h"
 #include "server/cli/arguments.h"
 #include "server/cli/client.h"
+#include "server/cli/table.h"
 
 #include <stdio.h>
 
@@ -27,6 +28,16 @@ extern const struct cli_command devices_command, nodes_command, nodes_approve_co
 // whatever else failed.
 int command_call(const struct cli_arguments *arguments, const char *method, struct json *params, struct json **result,
 		 struct error *error);
+// Ask for a list and print it as a table, a row for each member; `nothing` is said where there is none. Returns an exit
+// status.
+struct command_list {
+	const char *method, *member; // "token.list", "tokens"
+	const struct table_column *columns;
+	size_t column_count;
+	void (*add)(struct table *table, const struct json *row);
+	const char *nothing;
+};
+int command_list(const struct cli_arguments *arguments, const struct command_list *list, struct error *error);
 // Connect to the server that the arguments name. `target` outlives the client. Returns an exit status.
 int command_open(const struct cli_arguments *arguments, struct target *target, struct client **client,
 		 struct error *error);

@@ -111,23 +111,13 @@ static void add_ticket(struct table *table, const struct json *ticket)
 
 static int run_list(const struct cli_arguments *arguments, struct error *error)
 {
-	struct json *answer = NULL;
-	struct table table;
-	struct terminal terminal = terminal_of_stdout();
-	int result = command_call(arguments, "ticket.list", NULL, &answer, error);
-	if (result || !answer)
-		return result;
-	const struct json *tickets = json_get(answer, "tickets");
-	table_init(&table, columns, sizeof columns / sizeof *columns);
-	for (const struct json *ticket = json_first(tickets); ticket; ticket = json_next(ticket))
-		add_ticket(&table, ticket);
-	if (json_count(tickets))
-		result = table_print(&table, stdout, &terminal, error) ? 1 : 0;
-	else
-		fprintf(stderr, "No tickets. exogpu ticket create makes one.\n");
-	table_finish(&table);
-	json_destroy(&answer);
-	return result;
+	const struct command_list list = {.method = "ticket.list",
+					  .member = "tickets",
+					  .columns = columns,
+					  .column_count = sizeof columns / sizeof *columns,
+					  .add = add_ticket,
+					  .nothing = "No tickets. exogpu ticket create makes one."};
+	return command_list(arguments, &list, error);
 }
 
 static int run_revoke(const struct cli_arguments *arguments, struct error *error)

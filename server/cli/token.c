@@ -217,23 +217,14 @@ static void add_token(struct table *table, const struct json *token)
 
 static int run_list(const struct cli_arguments *arguments, struct error *error)
 {
-	struct json *answer = NULL;
-	struct table table;
-	struct terminal terminal = terminal_of_stdout();
-	int result = command_call(arguments, "token.list", NULL, &answer, error);
-	if (result || !answer)
-		return result;
-	const struct json *tokens = json_get(answer, "tokens");
-	table_init(&table, columns, sizeof columns / sizeof *columns);
-	for (const struct json *token = json_first(tokens); token; token = json_next(token))
-		add_token(&table, token);
-	if (json_count(tokens))
-		result = table_print(&table, stdout, &terminal, error) ? 1 : 0;
-	else
-		fprintf(stderr, "No tokens. exogpu token create --name NAME --scopes observe makes one.\n");
-	table_finish(&table);
-	json_destroy(&answer);
-	return result;
+	const struct command_list list = {
+		.method = "token.list",
+		.member = "tokens",
+		.columns = columns,
+		.column_count = sizeof columns / sizeof *columns,
+		.add = add_token,
+		.nothing = "No tokens. exogpu token create --name NAME --scopes observe makes one."};
+	return command_list(arguments, &list, error);
 }
 
 // The named one, and in a second line those that ended with it.
