@@ -10,7 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PROTOCOL = 1, CLOSE_FORBIDDEN = 4403, CLOSE_LATE = 4408, CLOSE_SUPERSEDED = 4409, LOOK_MS = 1000, LATE_MS = 20 };
+enum {
+	PROTOCOL = 1,
+	CLOSE_FORBIDDEN = 4403,
+	CLOSE_LATE = 4408,
+	CLOSE_SUPERSEDED = 4409,
+	LOOK_MS = 1000,
+	LATE_MS = 20,
+	SECOND_MS = 1000
+};
 
 // A call of ours that the node has not answered yet.
 struct ask {
@@ -37,6 +45,9 @@ struct node_link {
 	char proven[STORE_ID_BYTES]; // who its certificate says it is; "" of a local one
 	char peer[JOINING_PEER_BYTES];
 	bool renewing;
+	unsigned calls;               // in the second that began then
+	int64_t second_ms, said_ms;   // steady; said_ms: when the log last told of a message that was refused
+	struct net_timer rest;        // while it is not read
 	struct net_timer look;        // whether a node elsewhere is still there
 	bool known;                   // a registration was stored: the cluster may point here until the node is lost
 	char node_id[STORE_ID_BYTES]; // "" until registered; once known it stays
@@ -158,6 +169,17 @@ static enum status ask(struct cluster_link *cluster_link, const char *method, st
 	return STATUS_OK;
 }
 
+// Once a second at most: what is wrong with one is wrong with the next.
+static void say_refused(struct node_link *link, const struct error *error)
+{
+	const int64_t now_ms = clock_steady_ms();
+	if (link->said_ms && now_ms - link->said_ms < SECOND_MS)
+		return;
+	link->said_ms = now_ms;
+	log_warning("nodes", "a message of node %s was refused: %s", link->node_id[0] ? link->node_id : "(new)",
+		    error->message);
+}
+
 // An answer of the node. One that nobody waits for is passed over.
 static void answered(struct node_link *link, const struct message *message)
 {
@@ -182,8 +204,7 @@ static void answered(struct node_link *link, const struct message *message)
 	} else {
 		status = contract_check_result(link->all->params.contract, one->method, message->result, &error);
 		if (status) {
-			log_warning("nodes", "an answer of node %s breaks the contract: %s", link->node_id,
-				    error.message);
+			say_refused(link, &error);
 			error = (struct error){0};
 			status = error_set(&error, STATUS_UNAVAILABLE, "the node's answer breaks the contract");
 		}
@@ -292,6 +313,7 @@ void node_link_closed(void *user, struct net_conn *conn, int code)
 	link->conn = NULL;
 	net_timer_stop(link->all->params.loop, &link->deadline);
 	net_timer_stop(link->all->params.loop, &link->look);
+	net_timer_stop(link->all->params.loop, &link->rest);
 	*link->at = link->next;
 	if (link->next)
 		link->next->at = link->at;
@@ -400,7 +422,7 @@ static enum status node_devices(struct node_link *link, const struct message *me
 						    json_get(message->params, "devices"), devices_reported, pending,
 						    error);
 	if (status) {
-		log_warning("nodes", "the devices of node %s were refused: %s", link->node_id, error->message);
+		say_refused(link, error);
 		pending_finish(pending, NULL, error);
 	}
 	return STATUS_PENDING;
@@ -472,6 +494,29 @@ static enum status run(struct node_link *link, const struct message *message, st
 	return error_set(error, STATUS_METHOD_NOT_FOUND, "%s is not served", method->name);
 }
 
+static void rested(void *arg)
+{
+	struct node_link *link = arg;
+	link->calls = 0;
+	link->second_ms = clock_steady_ms();
+	if (link->conn)
+		net_conn_resume(link->conn);
+}
+
+// A node elsewhere that calls without end would fill the audit log and keep the loop from others.
+static void count_call(struct node_link *link)
+{
+	const int64_t now_ms = clock_steady_ms();
+	if (now_ms - link->second_ms >= SECOND_MS && !link->rest.running) {
+		link->second_ms = now_ms;
+		link->calls = 0;
+	}
+	if (link->local || ++link->calls != LIMIT_NODE_CALLS_PER_S || !link->conn)
+		return;
+	net_conn_pause(link->conn);
+	net_timer_start(link->all->params.loop, &link->rest, SECOND_MS - (now_ms - link->second_ms), rested, link);
+}
+
 void node_link_message(void *user, struct net_conn *conn, const uint8_t *bytes, size_t length, bool binary)
 {
 	struct node_link *link = user;
@@ -483,13 +528,14 @@ void node_link_message(void *user, struct net_conn *conn, const uint8_t *bytes, 
 	enum status status = binary ? message_decode(&message, bytes, length, &error)
 				    : message_decode_text(&message, (const char *)bytes, length, &error);
 	bool call = message.kind == MESSAGE_REQUEST || message.kind == MESSAGE_NOTIFICATION;
+	if (status || call)
+		count_call(link);
 	if (!status && call)
 		status = run(link, &message, &error);
 	else if (!status)
 		answered(link, &message);
 	if (status && status != STATUS_PENDING)
-		log_warning("nodes", "a message of node %s was refused: %s", link->node_id[0] ? link->node_id : "(new)",
-			    error.message);
+		say_refused(link, &error);
 	if (status != STATUS_PENDING && (message.id || (status && !call)) && (call || status))
 		answer(link, message.id, status ? NULL : json_new_object(), status ? &error : NULL);
 	message_finish(&message);
