@@ -150,6 +150,8 @@ static enum status take(struct node_options *options, const struct words *words,
 		status = take_join(options, words->join, error);
 	options->ticket = words->ticket ? words->ticket : ticket && ticket[0] && !options->local ? ticket : NULL;
 	options->accept_code = words->accept_code;
+	unsetenv("EXOGPU_TICKET"); // the text stays; but workers get the environment, and they run a tenant's code
+	unsetenv("EXOGPU_TOKEN");
 	if (!status && (words->ticket || words->accept_code) && options->local)
 		return usage(error, "a node of the server's own machine needs no --ticket");
 	if (!status && words->ticket && words->accept_code)
