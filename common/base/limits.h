@@ -95,7 +95,7 @@ enum {
 	LIMIT_MODULE_BYTES = 16 * 1024 * 1024,       // of a user's module
 	LIMIT_SETTLE_MS = 10000,                     // destroying something waits this long for the work that uses it
 	LIMIT_NODE_CALLS = 2048,                     // of the server, that one node has not answered yet
-	LIMIT_NODE_CALLS_PER_S = 128,                // of a node elsewhere; then it is not read for the rest of the second
+	LIMIT_NODE_CALLS_PER_S = 128,                // of a node elsewhere; for the rest of the second it is not read
 	LIMIT_WORKER_START_MS = 60000,               // until a session's worker is ready: a GPU's first use is slow
 	LIMIT_STREAMS_NOT_LINKED = 1024,             // of workers, that have not said whose they are
 	LIMIT_STREAMS_NOT_LINKED_OF_NODE = 256,      // of them, from one node: as many as it may have workers
