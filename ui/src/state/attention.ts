@@ -14,6 +14,8 @@ export interface Attention {
   readonly text: string;
   readonly nodeId: string;
   readonly deviceId: string | null;
+  /** It is a machine that waits to be let in. */
+  readonly pending?: true;
   /** When it began, where that is known. */
   readonly since: string | null;
 }
@@ -37,6 +39,7 @@ export const attention = remember((state: State): readonly Attention[] => {
       found.push({
         ...about,
         key: `${record.node_id}/pending`,
+        pending: true,
         level: "attention",
         since: record.last_seen_at,
         title: `${record.name} asks to join`,

@@ -117,7 +117,7 @@ export function vitals(state: State): Vitals {
     .map((name): [Device["state"], number] => [name, entries.filter((one) => one.record.state === name).length])
     .filter(([, n]) => n > 0);
   const powered = entries.filter((one) => one.reading?.power_watts != null && one.record.state !== "offline");
-  const nodes = Object.values(state.nodes);
+  const nodes = Object.values(state.nodes).filter((one) => one.record.state !== "pending");
   const busy = nodes.filter((one) => one.reading?.cpu_percent != null && one.record.state !== "offline");
   const weight = (one: NodeEntry): number => one.record.cpu_threads ?? 1;
   const threads = busy.reduce((sum, one) => sum + weight(one), 0);

@@ -46,6 +46,7 @@ function useChain(): { chain: Chain | null; refusal: Refusal | null } {
 export function ChainPanel({ filter }: { filter: AuditFilter }) {
   const { state, server } = useApp();
   const { chain, refusal } = useChain();
+  const newest = state.value.audit[0]?.seq ?? -1;
   const [report, setReport] = useState<AuditReport | null>(null);
   const [fault, setFault] = useState<Refusal | null>(null);
   const [checking, setChecking] = useState(false);
@@ -62,7 +63,7 @@ export function ChainPanel({ filter }: { filter: AuditFilter }) {
   return (
     <section class="panel" aria-label="The log as a whole">
       <div class="panel-head chain-head">
-        <h2>{chain ? count(chain.head.size, "entry", "entries") : "The log"}</h2>
+        <h2>{chain ? count(Math.max(chain.head.size, newest + 1), "entry", "entries") : "The log"}</h2>
         <span class="acts">
           <Export filter={filter} why={why} />
           <button class="btn small-btn" type="button" disabled={why !== null || checking} title={why ?? undefined} onClick={() => void verify()}>

@@ -39,9 +39,15 @@ function Item({ one }: { one: Attention }) {
       <p class="lead">{one.title}</p>
       <p class="quiet">{one.text}</p>
       <p class="small foot">
-        <a class="link" href={one.deviceId ? deviceHref(one.deviceId) : nodeHref(one.nodeId)}>
-          {one.deviceId ? "Open the device" : "Open the node"}
-        </a>
+        {one.pending ? (
+          <a class="link" href="#/access">
+            Open Access
+          </a>
+        ) : (
+          <a class="link" href={one.deviceId ? deviceHref(one.deviceId) : nodeHref(one.nodeId)}>
+            {one.deviceId ? "Open the device" : "Open the node"}
+          </a>
+        )}
         {one.since && (
           <span class="faint">
             <Age at={one.since} />

@@ -15,7 +15,7 @@ import {
 import type { DeviceEntry, NodeEntry } from "../../state/state";
 import { now } from "../../lib/clock";
 import { useApp } from "../app-context";
-import { Age, Figure, Icon, MemoryBar, MemoryFigure, Panel, StateMark } from "../parts";
+import { Age, Figure, Icon, MarkIcon, MemoryBar, MemoryFigure, Panel, StateMark } from "../parts";
 
 /** With more devices than this each is one line. */
 const DENSE = 16;
@@ -95,7 +95,11 @@ function NodeBox({
             const props = { key: one.record.device_id, entry: one, stale: stale.has(one.record.device_id), axis };
             return detail === "line" ? <Line {...props} /> : <Chip {...props} />;
           })}
-        {devices.length === 0 && <p class="t-dev small quiet">No devices found yet.</p>}
+        {devices.length === 0 && (
+          <p class="t-dev small quiet">
+            {record.state === "pending" ? <a href="#/access">Compare its code, and let it in</a> : "No devices found yet."}
+          </p>
+        )}
       </div>
       {(detail !== "sum" || record.state !== "online") && <NodeFoot node={node} stale={old} />}
     </section>
@@ -107,7 +111,14 @@ function NodeFoot({ node, stale }: { node: NodeEntry; stale: boolean }) {
   if (record.state === "offline" || record.state === "pending" || record.state === "draining")
     return (
       <p class="node-foot">
-        <StateMark state={record.state === "pending" ? "stale" : record.state} />
+        {record.state === "pending" ? (
+          <span class="state" data-state="throttled">
+            <MarkIcon mark="throttled" />
+            asks to join
+          </span>
+        ) : (
+          <StateMark state={record.state} />
+        )}
         {record.state === "offline" && <Age at={reading?.at ?? record.last_seen_at} />}
       </p>
     );
