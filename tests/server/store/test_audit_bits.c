@@ -146,6 +146,7 @@ static void every_bit_is_found_or_does_not_matter(void **state)
 	char path[SUPPORT_PATH_BYTES + 64];
 	const char *wanted = getenv("EXOGPU_EVERY");
 	const unsigned every = wanted ? (unsigned)strtoul(wanted, NULL, 10) : EVERY;
+	const char *from = getenv("EXOGPU_FROM"); // so that several can share the work
 	make_log(&test, state);
 	support_path(test.support, "state.db", path);
 	read_log(test.support->directory, &whole);
@@ -159,7 +160,8 @@ static void every_bit_is_found_or_does_not_matter(void **state)
 		print_message("this SQLite does not say whose its pages are\n");
 	int fd = open(path, O_RDWR | O_CLOEXEC);
 	assert_true(fd >= 0 && every > 0);
-	for (uint64_t bit = (uint64_t)clock_steady_ms() % every; bit < (uint64_t)file.st_size * 8; bit += every) {
+	const uint64_t first = from ? strtoul(from, NULL, 10) : (uint64_t)clock_steady_ms() % every;
+	for (uint64_t bit = first; bit < (uint64_t)file.st_size * 8; bit += every) {
 		size_t page = (size_t)(bit / 8 / PAGE);
 		bool about = !pages || (page < 512 && uses[page].audit);
 		if (!about && bit / every % OTHERS)
