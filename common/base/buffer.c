@@ -107,3 +107,13 @@ const char *buffer_text(const struct buffer *buffer)
 {
 	return buffer->data ? (const char *)buffer->data : "";
 }
+
+char *buffer_copy_text(const void *bytes, size_t length)
+{
+	char *text = malloc(length + 1);
+	if (!text)
+		return NULL;
+	memcpy(text, bytes, length);
+	text[length] = 0;
+	return text;
+}

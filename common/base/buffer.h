@@ -28,5 +28,7 @@ enum status buffer_append_u32le(struct buffer *buffer, uint32_t value);
 enum status buffer_printf(struct buffer *buffer, const char *format, ...) __attribute__((format(printf, 2, 3)));
 // Drop the first `length` bytes; length <= buffer->length.
 void buffer_consume(struct buffer *buffer, size_t length);
+// A copy of bytes as text, with a 0 behind it. NULL if out of memory; the caller frees it.
+char *buffer_copy_text(const void *bytes, size_t length);
 // The bytes as text; "" for an empty buffer.
 const char *buffer_text(const struct buffer *buffer);

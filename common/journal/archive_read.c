@@ -1,4 +1,5 @@
 /* See archive.h: reading. One pass: the sum grows while the records go to the verifier, and is compared at the end. */
+#include "common/base/buffer.h"
 #include "common/journal/archive_form.h"
 
 #include <errno.h>
@@ -65,7 +66,7 @@ static const char *cut_text(const uint8_t **at, const uint8_t *end, size_t maxim
 	if (length > maximum || length > (uint64_t)(end - begin) || (length && memchr(begin, 0, length)))
 		return NULL;
 	*at = begin + length;
-	return strndup((const char *)begin, length);
+	return buffer_copy_text(begin, length);
 }
 
 static bool parse_head(struct archive_reader *reader, const uint8_t *head, size_t length)

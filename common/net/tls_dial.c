@@ -4,6 +4,7 @@
  * hangs on the connection and is put into its handshake as that begins. The chain is verified here, in a store that
  * holds only what this connection trusts, and so are names. Sessions are never resumed: every connection sees its
  * server's certificate. What goes wrong is put into words where it is found. Thread: the loop's. */
+#include "common/base/buffer.h"
 #include "common/net/tls_lws.h"
 
 #include <openssl/err.h>
@@ -152,7 +153,7 @@ static bool keep_authority(struct net_dialled *dialled, X509_STORE_CTX *verified
 	char *bytes = NULL;
 	long length = bio && root && PEM_write_bio_X509(bio, root) == 1 ? BIO_get_mem_data(bio, &bytes) : 0;
 	free(dialled->authority_pem);
-	dialled->authority_pem = length > 0 ? strndup(bytes, (size_t)length) : NULL;
+	dialled->authority_pem = length > 0 ? buffer_copy_text(bytes, (size_t)length) : NULL;
 	BIO_free(bio);
 	return dialled->authority_pem && net_certificate_sha256(root, dialled->authority_sha256);
 }

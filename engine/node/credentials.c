@@ -1,6 +1,7 @@
 /* See credentials.h. */
 #include "engine/node/credentials.h"
 
+#include "common/base/buffer.h"
 #include "common/base/log.h"
 #include "common/base/private_file.h"
 
@@ -58,7 +59,7 @@ static char *take_text(BIO *bio, bool written)
 	char *bytes = NULL, *text = NULL;
 	long length = written ? BIO_get_mem_data(bio, &bytes) : 0;
 	if (length > 0)
-		text = strndup(bytes, (size_t)length);
+		text = buffer_copy_text(bytes, (size_t)length);
 	BIO_free(bio);
 	ERR_clear_error();
 	return text;

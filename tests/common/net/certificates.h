@@ -34,7 +34,7 @@ static inline char *made_text(BIO *bio)
 {
 	char *bytes;
 	long length = BIO_get_mem_data(bio, &bytes);
-	char *text = strndup(bytes, (size_t)length);
+	char *text = buffer_copy_text(bytes, (size_t)length);
 	assert_non_null(text);
 	BIO_free(bio);
 	return text;

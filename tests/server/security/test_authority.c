@@ -366,7 +366,7 @@ static char *make_request(EVP_PKEY *key)
 	char *bytes;
 	PEM_write_bio_X509_REQ(bio, request);
 	long length = BIO_get_mem_data(bio, &bytes);
-	char *text = strndup(bytes, (size_t)length);
+	char *text = buffer_copy_text(bytes, (size_t)length);
 	BIO_free(bio);
 	X509_REQ_free(request);
 	return text;
