@@ -142,7 +142,7 @@ describe("a device of another machine", () => {
 
 	test("40 sessions that begin at once all get their worker", async () => {
 		const { token } = await cluster.admin.call("token.create", { name: "many", scopes: ["allocate"] });
-		const clients = await Promise.all(Array.from({ length: 40 }, () => Client.login(cluster.server, token)));
+		const clients = await Promise.all(Array.from({ length: 40 }, () => Client.open(cluster.server, { bearer: token })));
 		const ids = await within(Promise.all(clients.map(async (client) =>
 			(await later(client, "memory.allocate", { device_id: cluster.remote.device.device_id, bytes: 4096 })).allocation_id)), "all have theirs", 60000 * slow);
 		await Promise.all(clients.map((client, i) => write(client, ids[i], 0, Buffer.from([i]))));
