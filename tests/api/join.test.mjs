@@ -126,7 +126,8 @@ describe("joining", () => {
 			let said = "";
 			child.stdout.setEncoding("utf8").on("data", (text) => (said += text));
 			const exited = once(child, "close").then(([code]) => code);
-			const hears = (pattern) => eventually(() => pattern.exec(said), `the terminal shows ${pattern}`, long);
+			const hears = (pattern) => eventually(() => pattern.exec(said), `the terminal shows ${pattern}`, long)
+				.catch((error) => { throw new Error(`${error.message}; it shows ${said}`); });
 			const [, id] = await hears(/as node (node_[0-9a-f]+)/), [, high, low] = await hears(/ {4}(\d{3}) (\d{3})\r?\n/);
 			await hears(/\[y\/N\] /);
 			const { code } = (await admin.call("node.waiting")).waiting.find((one) => one.node_id === id);

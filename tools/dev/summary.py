@@ -26,6 +26,7 @@ UNITTEST_SKIP = re.compile(r"^(\w+) \(.*\) \.\.\. skipped ['\"](.*)['\"]$", re.M
 INNER_FAILURE = re.compile(r"^\s*not ok \d+ - (.*)$|^\[  FAILED  \] (\w+)$"
                            r"|^.*((?:ERROR|WARNING): (?:Address|Leak|Thread|Memory)Sanitizer.*|runtime error: .*)$",
                            re.M)
+NODE_ERROR = re.compile(r"^\s*not ok \d+ - (.*)\n(?:.*\n){0,12}?\s*error: (?:\|-\n\s*(.*)|(.*))$", re.M)
 COMPLAINT = re.compile(r"^\s*not ok |^\[  (?:ERROR|FAILED) |\u2716 |Sanitizer: |runtime error: |: error: ")
 REASON = re.compile(r"^.*\bskip(?:s|ped|ping)?\b.*$", re.M | re.I)
 
@@ -84,7 +85,8 @@ def inner_skips(output):
 
 def inner_failures(output):
     names = [next(part for part in parts if part) for parts in INNER_FAILURE.findall(output)]
-    return list(dict.fromkeys(names))[:12]
+    why = {name: (block or line).strip()[:400] for name, block, line in NODE_ERROR.findall(output)}
+    return ["%s: %s" % (name, why[name]) if name in why else name for name in dict.fromkeys(names)][:12]
 
 
 def output_of(case):
