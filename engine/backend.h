@@ -145,6 +145,9 @@ struct backend {
 	void (*module_unload)(struct backend_device *device, struct backend_module **module); // no work uses it
 	// The kernels of a user's module; NULL past the last. (Those built in: engine/builtin.h.)
 	const struct exogpu_kernel *(*module_kernel)(const struct backend_module *module, unsigned index);
+
+	// Inference: layers of models on an open device (engine/stage.h). NULL: it computes none.
+	const struct stage_slots *stage;
 };
 
 extern const struct backend backend_cpu, backend_cuda, backend_vulkan;

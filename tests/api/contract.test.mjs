@@ -47,6 +47,15 @@ const fitting = {
 	"node.ticket": () => ({ expires_in_s: 60, uses: 2 }),
 	"ticket.list": () => ({}),
 	"ticket.revoke": () => ({ ticket_id: context.ticket }),
+	"model.add": () => ({ source: "/nonexistent/model.gguf", name: "made" }),
+	"model.list": () => ({}),
+	"model.remove": () => ({ model_id: "mod_none" }),
+	"model.search": () => ({ text: "llama" }),
+	"placement.preview": () => ({ model_id: "mod_none", strategy: "auto", pins: [{ device_id: "dev_gpu", first_layer: 0, layer_count: 1 }],
+		context_tokens: 1024, sequences: 4, format: "Q8_0" }),
+	"instance.create": () => ({ model_id: "mod_none" }),
+	"instance.list": () => ({}),
+	"instance.delete": () => ({ instance_id: "ins_none" }),
 };
 const context = {};
 

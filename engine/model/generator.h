@@ -1,0 +1,71 @@
+/* Many requests on one model: continuous batching over its stages.
+ *
+ * Requests join and leave between steps. A step takes the next token of everyone who generates, and fills up with
+ * pieces of prompts. When pages run short the newest requests wait (first those that have not begun; one that has begun
+ * gives its pages back and is computed again later, from its tokens): none fails for it. Who came first is served
+ * first, and nobody twice before everybody once. A prompt that begins as another one of the same owner did shares its
+ * full pages; pages that nobody uses any more are kept for that as long as there is room, for their owner only, and are
+ * zeroed before they go to another.
+ *
+ * What a request gets depends on its tokens, sampling and seed, not on who else is there, but for rounding.
+ * Thread: one at a time; the callbacks come from generator_step and generator_remove. */
+#pragma once
+#include "engine/model/sampler.h"
+#include "engine/stage.h"
+
+struct generator;
+struct generator_job;
+
+struct generator_params {
+	struct stage *const *stages; // (stage_count), in order; the caller's
+	uint32_t stage_count;
+	const struct model_shape *shape;
+	uint32_t context_tokens, page_count, batch_rows, batch_sequences; // as the stages were made
+};
+// Errors: STATUS_OUT_OF_MEMORY.
+enum status generator_create(struct generator **out, const struct generator_params *params, struct error *error);
+void generator_destroy(struct generator **generator); // jobs are dropped without a callback
+
+enum generator_reason { GENERATOR_STOP, GENERATOR_LENGTH, GENERATOR_REMOVED, GENERATOR_FAILED };
+
+struct generator_figures {
+	uint32_t prompt_tokens, cached_tokens, generated_tokens;
+	int64_t queued_ns, prompt_ns, generate_ns; // until it began; until its first token; from then on
+};
+
+struct generator_request {
+	uint64_t owner; // prefixes are shared among requests of one owner; 0: with nobody
+	const uint32_t
+		*tokens; // (token_count), > 0; copied. The prompt and, of one that goes on, what it had generated
+	size_t token_count;
+	size_t prompt_count;      // of them; the rest count as generated
+	uint32_t max_tokens;      // generated at most, in all
+	struct sampling sampling; // copied, biases too
+	bool want_hidden;         // no token is generated: `hidden` is called once
+	// A token has been chosen. Return true if it is the last (an end of text, or a stop string is complete).
+	bool (*token)(void *context, const struct token_choice *choice);
+	void (*hidden)(void *context, const float *values); // (embedding), mean over all tokens, of length 1
+	// The last call. `error` for GENERATOR_FAILED.
+	void (*ended)(void *context, enum generator_reason reason, const struct generator_figures *figures,
+		      const struct error *error);
+	void *context;
+};
+// Errors: STATUS_INVALID_PARAMS (longer than the context, with both figures; a token outside the vocabulary),
+// STATUS_LIMIT_EXCEEDED (the prompt fits no pages that there will ever be), STATUS_OUT_OF_MEMORY.
+enum status generator_add(struct generator *generator, struct generator_job **out,
+			  const struct generator_request *request, struct error *error);
+// It ends now, GENERATOR_REMOVED; its pages are free at once.
+void generator_remove(struct generator_job **job);
+
+// One step, if there is anything to do: *idle says that there was not. A device that is lost, and whatever else makes a
+// step fail for all, is returned; every job has had its `ended` then.
+enum status generator_step(struct generator *generator, bool *idle, struct error *error);
+
+struct generator_state {
+	uint32_t running, waiting;
+	uint32_t pages_used, pages_cached, page_count;
+	uint64_t prompt_tokens, generated_tokens; // ever
+	uint64_t steps, step_ns;
+	uint32_t preemptions; // jobs that gave their pages back
+};
+void generator_state(const struct generator *generator, struct generator_state *state);

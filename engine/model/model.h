@@ -1,0 +1,89 @@
+/* What a model file says of its model: its shape, and which tensor is which.
+ *
+ * model_open checks that the file is of a family that we compute, that every tensor is there, of a format and of the
+ * size that the shape says, and that the vocabulary fits. What a back end gets needs no further check.
+ * Thread: any once it is open; nothing changes. */
+#pragma once
+#include "engine/model/gguf.h"
+
+enum model_family { FAMILY_UNKNOWN, FAMILY_LLAMA, FAMILY_QWEN2, FAMILY_QWEN3 };
+const char *model_family_name(enum model_family family);
+
+// Limits on shapes, so that nothing overflows: layers 512, embedding and feed_forward 65536 (multiples of 32; formats
+// may ask for more), heads 512, head_size 512 (even), vocabulary 1,048,576, context 16,777,216.
+struct model_shape {
+	enum model_family family;
+	uint32_t layers, embedding, feed_forward;
+	uint32_t heads, kv_heads; // heads is a multiple of kv_heads
+	uint32_t head_size;       // heads * head_size need not be embedding (qwen3)
+	uint32_t vocabulary, context;
+	float norm_epsilon;
+	// Rotary positions: the first rope_size values of a head turn in pairs. With rope_halves value i is paired with
+	// i + rope_size / 2 (qwen), else 2 i with 2 i + 1 (llama). The angle of pair i at position p is p *
+	// rope_frequency[i]; both values are multiplied by rope_magnitude. All scalings (linear, factors of Llama 3,
+	// YaRN) are in these.
+	uint32_t rope_size;
+	bool rope_halves;
+	float rope_magnitude;
+	double rope_frequency[256];
+	bool qkv_bias; // qwen2
+	bool qk_norm;  // qwen3: RMS norm of each head of q and k, before they turn
+	bool tied;     // the output matrix is the token embedding
+};
+
+enum model_role {
+	ROLE_UNKNOWN,
+	ROLE_TOKEN_EMBEDDING, // (vocabulary, embedding)
+	ROLE_OUTPUT_NORM,     // (embedding)
+	ROLE_OUTPUT,          // (vocabulary, embedding); the token embedding's, if tied
+	// of each layer
+	ROLE_ATTENTION_NORM, // (embedding)
+	ROLE_Q,              // (heads * head_size, embedding)
+	ROLE_K,              // (kv_heads * head_size, embedding)
+	ROLE_V,
+	ROLE_Q_BIAS, // (heads * head_size), with qkv_bias
+	ROLE_K_BIAS,
+	ROLE_V_BIAS,
+	ROLE_Q_NORM, // (head_size), with qk_norm
+	ROLE_K_NORM,
+	ROLE_ATTENTION_OUTPUT, // (embedding, heads * head_size)
+	ROLE_FFN_NORM,         // (embedding)
+	ROLE_FFN_GATE,         // (feed_forward, embedding)
+	ROLE_FFN_UP,
+	ROLE_FFN_DOWN, // (embedding, feed_forward)
+	ROLE_COUNT
+};
+
+// (rows, columns), row-major; vectors have one row and are F32 always. y = W x takes `columns` values and gives `rows`.
+struct model_tensor {
+	enum tensor_format format;
+	uint32_t rows, columns;
+	const uint8_t *data; // (bytes)
+	uint64_t bytes;
+};
+
+struct model;
+
+// `gguf` must outlive the model. Errors: STATUS_INVALID_PARAMS (what is missing or does not fit, by name),
+// STATUS_UNAVAILABLE (a family, format or feature that we do not compute, by name, with a hint that lists what works).
+enum status model_open(struct model **out, const struct gguf *gguf, struct error *error);
+void model_destroy(struct model **model);
+const struct model_shape *model_shape(const struct model *model);
+// False if this model has no such tensor (a bias, ROLE_OUTPUT is always there). `layer` is ignored for the first three.
+bool model_tensor(const struct model *model, enum model_role role, uint32_t layer, struct model_tensor *out);
+
+struct model_sizes {
+	uint64_t parameters;                    // numbers in all tensors, a tied output counted once
+	uint64_t embedding_bytes, output_bytes; // output: matrix and norm
+	uint64_t layer_bytes;                   // of the largest layer
+	uint64_t layers_bytes;                  // of all
+	uint64_t format_bytes[FORMAT_COUNT];    // by format
+	enum tensor_format main_format;         // of most bytes
+};
+void model_sizes(const struct model *model, struct model_sizes *sizes);
+// As if 16- and 32-bit matrices were held in `format` (FORMAT_Q8_0 or FORMAT_Q4_0).
+void model_sizes_as(const struct model *model, enum tensor_format format, struct model_sizes *sizes);
+
+// Cosines and sines of all positions below `positions`: table[(p * rope_size / 2 + i) * 2] is the cosine of pair i at
+// position p times rope_magnitude, the next the sine. Computed in double.
+void model_rope_table(const struct model_shape *shape, uint32_t positions, float *table);

@@ -1,0 +1,58 @@
+/* Which token comes next.
+ *
+ * The order: bias, penalties (over the prompt's and the generated tokens: repetition divides or multiplies, presence
+ * and frequency subtract and count generated tokens only), temperature, top-k, top-p, min-p, draw. Temperature 0 takes
+ * the largest, the lowest id of equals. A draw depends on the seed, the position and nothing else, so a request that
+ * starts again elsewhere goes on as it would have. Thread: any; a scratch belongs to one at a time. */
+#pragma once
+#include "common/base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { SAMPLING_BIASES = 300, SAMPLING_TOP_LOGPROBS = 20 };
+
+struct token_bias {
+	uint32_t token;
+	float bias; // -100 to 100, added to its logit
+};
+
+struct sampling {
+	float temperature;                         // 0 to 2
+	uint32_t top_k;                            // 0: all
+	float top_p, min_p;                        // 0 to 1; 1 and 0 are without effect
+	float repetition_penalty;                  // 0.01 to 10; 1 is without effect
+	float presence_penalty, frequency_penalty; // -2 to 2; 0 is without effect
+	uint64_t seed;
+	bool logprobs;
+	uint32_t top_logprobs;           // <= SAMPLING_TOP_LOGPROBS
+	const struct token_bias *biases; // (bias_count)
+	uint32_t bias_count;
+};
+// Whether the largest logit, as it is, is what will be taken and nothing else is asked for.
+bool sampling_is_greedy(const struct sampling *sampling);
+
+struct token_choice {
+	uint32_t token;
+	float logprob; // natural, of the model's own distribution before anything above; with logprobs
+	struct {
+		uint32_t token;
+		float logprob;
+	} top[SAMPLING_TOP_LOGPROBS];
+	uint32_t top_count;
+};
+
+struct sampler_scratch; // memory for one vocabulary
+enum status sampler_scratch_create(struct sampler_scratch **out, uint32_t vocabulary);
+void sampler_scratch_destroy(struct sampler_scratch **scratch);
+
+struct sampler_input {
+	const struct sampling *sampling;
+	const float *logits; // (vocabulary); NaN and infinities are survived
+	uint32_t vocabulary;
+	const uint32_t *tokens; // (token_count): the prompt and what was generated
+	size_t token_count, prompt_count;
+	uint64_t position; // of the token that is drawn
+};
+void sampler_choose(struct sampler_scratch *scratch, const struct sampler_input *input, struct token_choice *choice);

@@ -1,0 +1,107 @@
+/* A stage: some layers of a model on one device, and the keys and values of the tokens that went through them.
+ *
+ * This is what inference asks of a back end (struct backend's `stage` slots); stage.c checks everything once, as
+ * exogpu.c does, and dispatches. A model runs as one stage or as several, each on a device of its own: what one gives
+ * (f32, rows by embedding) the next takes. The first embeds tokens, the last predicts.
+ *
+ *     tokens -> [embed | layers 0..k] -> activations -> [layers k..n | norm, output] -> logits
+ *
+ * A step computes a batch: runs of new tokens of several sequences, prompts and single tokens alike. Keys and values
+ * lie in pages of STAGE_PAGE_TOKENS positions each; which page holds which positions of which sequence is the caller's
+ * business, who may let sequences share full pages that nobody writes any more.
+ *
+ * Numbers: weights are used as their format says, exactly. Activations between operations are f32; a back end may round
+ * an operation's input to what its multiplier takes, but to no less than 11 significant bits (f16, int16 by blocks of
+ * 32, or a pair of bf16; never to 8-bit integers), and sums in f32 or wider. Keys and values are f16. The same batch on
+ * the same device gives the same bits.
+ *
+ * Thread: a stage and its device belong to one thread at a time. */
+#pragma once
+#include "engine/include/exogpu/exogpu.h"
+#include "engine/model/model.h"
+
+enum { STAGE_PAGE_TOKENS = 32 };
+
+struct stage;
+
+struct stage_params {
+	const struct model_shape *shape; // outlives the stage
+	uint32_t first_layer, layer_count;
+	bool embeds, predicts;   // has the token embedding; has output norm and output matrix
+	uint32_t context_tokens; // positions lie below
+	uint32_t page_count;     // pages are numbered below
+	uint32_t batch_rows;     // of a step, at most; <= 4096
+	uint32_t batch_sequences, batch_outputs;
+	uint32_t host_layers; // the last so many of its layers keep their weights in host memory, if the device has its
+			      // own
+	const float *rope; // (context_tokens, shape->rope_size / 2, 2), model_rope_table's; outlives the stage
+
+	// The weights: asked once for each tensor that the stage needs, layer by layer; the bytes are good until the
+	// next call. Errors are passed on (STATUS_CANCELLED-like: whatever the caller says).
+	enum status (*tensor)(void *context, enum model_role role, uint32_t layer, struct model_tensor *out,
+			      struct error *error);
+	// Bytes of weights that are on the device now, of all of this stage's; may be NULL. An error stops the loading.
+	enum status (*progress)(void *context, uint64_t loaded_bytes, struct error *error);
+	void *context;
+};
+
+struct stage_memory {
+	uint64_t weights_bytes, kv_bytes, workspace_bytes; // on the device
+	uint64_t host_bytes;                               // weights of host_layers
+};
+
+// Errors: STATUS_UNAVAILABLE (this back end computes no models; kernels not built), STATUS_OUT_OF_MEMORY (with how much
+// was missing), STATUS_INVALID_PARAMS, STATUS_DEVICE_LOST, and those of `tensor` and `progress`.
+enum status stage_create(struct stage **out, struct exogpu_device *device, const struct stage_params *params,
+			 struct error *error);
+// Before the device is closed. Accepts NULL, leaves NULL behind.
+void stage_destroy(struct stage **stage);
+void stage_memory(const struct stage *stage, struct stage_memory *memory);
+
+// A run of new tokens of one sequence. Its keys and values before `position` are in its pages already; those of its
+// rows are written there.
+struct stage_run {
+	uint32_t row_count;    // > 0; the runs' rows follow each other in the batch
+	uint32_t position;     // of the first row
+	const uint32_t *pages; // at least (position + row_count) / STAGE_PAGE_TOKENS, rounded up
+};
+
+struct stage_batch {
+	uint32_t row_count; // of all runs
+	const struct stage_run *runs;
+	uint32_t run_count;
+	const uint32_t *tokens; // (row_count), of a stage that embeds
+	const float *input;     // (row_count, embedding), of one that does not
+	// Of a stage that does not predict:
+	float *output; // (row_count, embedding)
+	// Of one that predicts: what is wanted of which rows.
+	const uint32_t *output_rows; // (output_count), ascending
+	uint32_t output_count;
+	float *logits;    // (output_count, vocabulary), or NULL
+	uint32_t *argmax; // (output_count): the token of the largest logit, the lowest of equals; or NULL
+	float *hidden;    // (output_count, embedding) after the output norm, or NULL
+};
+// Compute, and return when what is wanted is there. Errors: STATUS_INVALID_PARAMS, STATUS_DEVICE_LOST,
+// STATUS_TIMEOUT (30 s; the device counts as lost).
+enum status stage_step(struct stage *stage, const struct stage_batch *batch, struct error *error);
+// Set pages to zero, before somebody else's tokens come into them.
+enum status stage_zero(struct stage *stage, const uint32_t *pages, uint32_t count, struct error *error);
+
+// What stage_create will take, within a few per cent; `sizes` of the model. For whoever places stages.
+void stage_estimate(const struct stage_params *params, const struct model_sizes *sizes, struct stage_memory *memory);
+// Of one page, in one layer: keys and values.
+uint64_t stage_page_bytes(const struct model_shape *shape);
+
+// ---- what a back end fills: struct backend's `stage`, NULL if it computes no models ----
+
+struct backend_device;
+struct backend_stage;
+struct stage_slots {
+	// As the calls above, with everything checked: shapes, runs that fit pages and context, counts within params.
+	enum status (*create)(struct backend_device *device, struct backend_stage **out,
+			      const struct stage_params *params, struct error *error);
+	void (*destroy)(struct backend_device *device, struct backend_stage **stage);
+	void (*memory)(const struct backend_stage *stage, struct stage_memory *memory);
+	enum status (*step)(struct backend_stage *stage, const struct stage_batch *batch, struct error *error);
+	enum status (*zero)(struct backend_stage *stage, const uint32_t *pages, uint32_t count, struct error *error);
+};
