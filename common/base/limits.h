@@ -10,6 +10,7 @@
 	X(LIMIT_HEAD_BYTES,            "head_bytes",                 1024 * 1024)        \
 	X(LIMIT_BODY_BYTES,            "body_bytes",                 16 * 1024 * 1024)   \
 	X(LIMIT_NESTING,               "nesting",                    32)                 \
+	X(LIMIT_POST_BYTES,            "post_bytes",                 2 * 1024 * 1024)    \
 	X(LIMIT_LOGIN_BYTES,           "login_bytes",                4096)               \
 	X(LIMIT_LOGIN_MS,              "login_ms",                   5000)               \
 	X(LIMIT_CONNECTIONS,           "connections",                4096)               \
@@ -64,6 +65,8 @@ enum {
 	LIMIT_LIST(X)
 #undef X
 	LIMIT_HTTP_HEADERS_BYTES = 8192,
+	LIMIT_ANSWER_QUEUE_BYTES = LIMIT_BODY_BYTES, // of an answer to a POST, that its socket has not taken
+	LIMIT_ANSWER_STALL_S = 60,       // a client that takes nothing of its answer for so long is gone
 	LIMIT_STORE_QUEUE = 8192,        // changes waiting for the store thread
 	LIMIT_STORE_BATCH_ROWS = 16384,  // rows of one change
 	LIMIT_STORE_GROUP = 256,         // changes in one commit
@@ -132,5 +135,7 @@ enum {
 	LIMIT_AUDIT_SEGMENT_BYTES = 256 * 1024 * 1024,
 	LIMIT_AUDIT_KEEP_DAYS = 3650,                // entries of archives; then only their hashes are
 	LIMIT_LOST_IDS = 1024,                       // of a session, that are answered device_lost instead of not_found
+	LIMIT_MODEL_TENSORS = 65536,                 // of a model file
+	LIMIT_MODEL_KEYS = 65536,                    // of its metadata
 };
 // clang-format on

@@ -1,0 +1,32 @@
+/* See convert.h. A row is decoded to f32 and encoded again, one after the other. */
+#include "engine/model/convert.h"
+
+#include <stdlib.h>
+
+void model_tensor_as(const struct model_tensor *tensor, enum tensor_format format, struct model_tensor *held)
+{
+	bool wide = tensor->format == FORMAT_F32 || tensor->format == FORMAT_F16 || tensor->format == FORMAT_BF16;
+	*held = *tensor;
+	if (!format || !wide || tensor->rows == 1 || tensor->format == format)
+		return;
+	uint64_t row_bytes = format_row_bytes(format, tensor->columns);
+	if (!row_bytes || row_bytes * tensor->rows >= tensor->bytes)
+		return;
+	*held = (struct model_tensor){format, tensor->rows, tensor->columns, NULL, row_bytes * tensor->rows};
+}
+
+enum status model_convert(const struct model_tensor *tensor, const struct model_tensor *held, uint32_t first_row,
+			  uint32_t row_count, uint8_t *bytes)
+{
+	uint64_t from_bytes = tensor->bytes / tensor->rows, to_bytes = held->bytes / held->rows;
+	const uint8_t *from = tensor->data + first_row * from_bytes;
+	float *row = malloc(tensor->columns * sizeof(*row));
+	if (!row)
+		return STATUS_OUT_OF_MEMORY;
+	for (uint32_t i = 0; i < row_count; i++, from += from_bytes, bytes += to_bytes) {
+		format_decode(tensor->format, from, row, tensor->columns);
+		format_encode(held->format, row, bytes, tensor->columns);
+	}
+	free(row);
+	return STATUS_OK;
+}

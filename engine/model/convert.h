@@ -1,0 +1,14 @@
+/* Holding a model in a smaller format than its file has: matrices of 16 and 32 bits become Q8_0 or Q4_0 as they are
+ * loaded, for those who are short of memory. What is quantised already, and vectors, stay as they are. The token
+ * embedding and the output matrix are converted like all others. Thread: any; pure functions. */
+#pragma once
+#include "engine/model/model.h"
+
+// How `tensor` is held if `format` is wished for: format and bytes, and no data if that is not the file's.
+// FORMAT_UNKNOWN wishes for nothing.
+void model_tensor_as(const struct model_tensor *tensor, enum tensor_format format, struct model_tensor *held);
+
+// Rows of a tensor in another format, `held` as model_tensor_as gave it: row_count rows from first_row on, to `bytes`
+// (row_count of held's rows). Errors: STATUS_OUT_OF_MEMORY.
+enum status model_convert(const struct model_tensor *tensor, const struct model_tensor *held, uint32_t first_row,
+			  uint32_t row_count, uint8_t *bytes);
