@@ -7,6 +7,7 @@
 #include "engine/backend.h"
 
 #include "engine/cpu/device.h"
+#include "engine/cpu/stage.h"
 #include "engine/device/host.h"
 #include "engine/device/identity.h"
 
@@ -177,4 +178,5 @@ const struct backend backend_cpu = {
 	.elapsed = cpu_elapsed,
 	.module_load = cpu_module_load,
 	.module_unload = cpu_module_unload,
+	.stage = &cpu_stage,
 };

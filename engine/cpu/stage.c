@@ -1,0 +1,271 @@
+/* The CPU back end: stages of models. See stage.h for what lies where; this is making, loading and freeing them. */
+#include "engine/cpu/stage.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGNMENT = 64 };
+
+// The first buffer of an arena, and the largest that one tensor does not need alone: each is twice the one before.
+static const uint64_t arena_least = 4ull << 20, arena_most = 512ull << 20;
+
+static enum status no_memory(struct error *error)
+{
+	return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a stage's records");
+}
+
+static uint64_t aligned(uint64_t bytes)
+{
+	return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+static enum status arena_take(struct backend_stage *stage, void **out, uint64_t bytes, struct error *error)
+{
+	struct stage_arena *arena = &stage->arena;
+	struct backend_buffer *last = arena->buffer_count ? arena->buffers[arena->buffer_count - 1] : NULL;
+	bytes = aligned(bytes);
+	if (!last || bytes > last->bytes - arena->buffer_used) {
+		uint64_t next = last ? last->bytes * 2 : arena_least;
+		next = next > arena_most ? arena_most : next;
+		struct backend_buffer_params params = {.bytes = bytes > next ? bytes : next,
+						       .memory = EXOGPU_MEMORY_DEVICE};
+		struct backend_buffer **grown = realloc(arena->buffers,
+							(arena->buffer_count + 1) * sizeof(struct backend_buffer *));
+		if (!grown)
+			return no_memory(error);
+		arena->buffers = grown;
+		enum status status = cpu_buffer_create(stage->device, &last, &params, error);
+		if (status)
+			return status;
+		arena->buffers[arena->buffer_count++] = last;
+		arena->buffer_used = 0;
+	}
+	*out = last->data + arena->buffer_used;
+	arena->buffer_used += bytes;
+	arena->used += bytes;
+	return STATUS_OK;
+}
+
+// ---- loading ----
+
+struct packing {
+	const struct panels *panels;
+	const struct model_tensor *tensor;
+};
+
+static void pack_piece(void *context, uint64_t index)
+{
+	const struct packing *packing = context;
+	panels_pack(packing->panels, packing->tensor, (uint32_t)index);
+}
+
+static enum status ask(struct backend_stage *stage, enum model_role role, uint32_t layer, struct model_tensor *tensor,
+		       struct error *error)
+{
+	*tensor = (struct model_tensor){0};
+	return stage->params.tensor(stage->params.context, role, layer, tensor, error);
+}
+
+static enum status tell_progress(struct backend_stage *stage, struct error *error)
+{
+	const struct stage_params *params = &stage->params;
+	return params->progress ? params->progress(params->context, stage->arena.used, error) : STATUS_OK;
+}
+
+static enum status load_matrix(struct backend_stage *stage, struct panels *panels, enum model_role role, uint32_t layer,
+			       struct error *error)
+{
+	struct model_tensor tensor;
+	void *data = NULL;
+	enum status status = ask(stage, role, layer, &tensor, error);
+	if (status)
+		return status;
+	panels_init(panels, &tensor);
+	status = arena_take(stage, &data, panels_bytes(panels), error);
+	if (status)
+		return status;
+	panels->data = data;
+	struct packing packing = {panels, &tensor};
+	pool_run(stage->device->pool, pack_piece, &packing, panels->panel_count);
+	return tell_progress(stage, error);
+}
+
+static enum status load_vector(struct backend_stage *stage, float **out, enum model_role role, uint32_t layer,
+			       struct error *error)
+{
+	struct model_tensor tensor;
+	void *data = NULL;
+	enum status status = ask(stage, role, layer, &tensor, error);
+	if (!status)
+		status = arena_take(stage, &data, tensor.bytes, error);
+	if (status)
+		return status;
+	memcpy(data, tensor.data, tensor.bytes);
+	*out = data;
+	return tell_progress(stage, error);
+}
+
+static enum status load_layer(struct backend_stage *stage, struct stage_layer *layer, uint32_t number,
+			      struct error *error)
+{
+	const struct {
+		enum model_role role;
+		bool present;
+		float **vector;
+		struct panels *matrix;
+	} parts[] = {
+		{ROLE_ATTENTION_NORM, true, &layer->attention_norm, NULL},
+		{ROLE_Q, true, NULL, &layer->q},
+		{ROLE_K, true, NULL, &layer->k},
+		{ROLE_V, true, NULL, &layer->v},
+		{ROLE_Q_BIAS, stage->shape->qkv_bias, &layer->q_bias, NULL},
+		{ROLE_K_BIAS, stage->shape->qkv_bias, &layer->k_bias, NULL},
+		{ROLE_V_BIAS, stage->shape->qkv_bias, &layer->v_bias, NULL},
+		{ROLE_Q_NORM, stage->shape->qk_norm, &layer->q_norm, NULL},
+		{ROLE_K_NORM, stage->shape->qk_norm, &layer->k_norm, NULL},
+		{ROLE_ATTENTION_OUTPUT, true, NULL, &layer->attention_output},
+		{ROLE_FFN_NORM, true, &layer->ffn_norm, NULL},
+		{ROLE_FFN_GATE, true, NULL, &layer->gate},
+		{ROLE_FFN_UP, true, NULL, &layer->up},
+		{ROLE_FFN_DOWN, true, NULL, &layer->down},
+	};
+	enum status status = STATUS_OK;
+	for (size_t i = 0; !status && i < sizeof(parts) / sizeof(parts[0]); i++) {
+		if (!parts[i].present)
+			continue;
+		if (parts[i].matrix)
+			status = load_matrix(stage, parts[i].matrix, parts[i].role, number, error);
+		else
+			status = load_vector(stage, parts[i].vector, parts[i].role, number, error);
+	}
+	return status;
+}
+
+static enum status load(struct backend_stage *stage, struct error *error)
+{
+	const struct stage_params *params = &stage->params;
+	enum status status = STATUS_OK;
+	if (params->embeds)
+		status = load_matrix(stage, &stage->embedding, ROLE_TOKEN_EMBEDDING, 0, error);
+	for (uint32_t i = 0; !status && i < params->layer_count; i++)
+		status = load_layer(stage, &stage->layers[i], params->first_layer + i, error);
+	if (status || !params->predicts)
+		return status;
+	status = load_vector(stage, &stage->output_norm, ROLE_OUTPUT_NORM, 0, error);
+	if (status)
+		return status;
+	if (params->embeds && stage->shape->tied)
+		stage->output = stage->embedding;
+	else
+		status = load_matrix(stage, &stage->output, ROLE_OUTPUT, 0, error);
+	return status;
+}
+
+// ---- memory that steps use ----
+
+static enum status make_workspace(struct backend_stage *stage, struct error *error)
+{
+	const struct stage_params *params = &stage->params;
+	const struct model_shape *shape = stage->shape;
+	uint64_t rows = params->batch_rows, kv_size = (uint64_t)shape->kv_heads * shape->head_size;
+	uint64_t embedding = stage_padded(shape->embedding), heads = stage_padded(shape->heads * shape->head_size);
+	struct {
+		void *pointer; // to a pointer
+		uint64_t count;
+	} parts[] = {
+		{&stage->x, rows * embedding},
+		{&stage->normed, rows * embedding},
+		{&stage->q, rows * heads},
+		{&stage->attended, rows * heads},
+		{&stage->k, rows * kv_size},
+		{&stage->v, rows * kv_size},
+		{&stage->gate, rows * stage_padded(shape->feed_forward)},
+		{&stage->up, rows * stage_padded(shape->feed_forward)},
+		{&stage->logits, params->predicts ? (uint64_t)params->batch_outputs * shape->vocabulary : 0},
+		{&stage->row_positions, rows},
+		{&stage->row_runs, rows},
+	};
+	struct backend_buffer_params buffer = {.memory = EXOGPU_MEMORY_DEVICE};
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+		buffer.bytes += aligned(parts[i].count * sizeof(float));
+	enum status status = cpu_buffer_create(stage->device, &stage->workspace, &buffer, error);
+	if (status)
+		return status;
+	uint8_t *at = stage->workspace->data;
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+		memcpy(parts[i].pointer, &at, sizeof(at));
+		at += aligned(parts[i].count * sizeof(float));
+	}
+	return STATUS_OK;
+}
+
+static enum status make_memory(struct backend_stage *stage, struct error *error)
+{
+	struct backend_buffer_params kv = {
+		.bytes = stage_page_bytes(stage->shape) * stage->params.page_count * stage->params.layer_count,
+		.memory = EXOGPU_MEMORY_DEVICE,
+	};
+	enum status status = kv.bytes ? cpu_buffer_create(stage->device, &stage->kv, &kv, error) : STATUS_OK;
+	return status ? status : make_workspace(stage, error);
+}
+
+static void cpu_stage_destroy(struct backend_device *device, struct backend_stage **stage_pointer)
+{
+	struct backend_stage *stage = *stage_pointer;
+	if (!stage)
+		return;
+	for (uint32_t i = 0; i < stage->arena.buffer_count; i++)
+		cpu_buffer_destroy(device, &stage->arena.buffers[i]);
+	free(stage->arena.buffers);
+	cpu_buffer_destroy(device, &stage->kv);
+	cpu_buffer_destroy(device, &stage->workspace);
+	free(stage->layers);
+	free(stage);
+	*stage_pointer = NULL;
+}
+
+static enum status cpu_stage_create(struct backend_device *device, struct backend_stage **out,
+				    const struct stage_params *params, struct error *error)
+{
+	struct backend_stage *stage = calloc(1, sizeof(*stage));
+	if (!stage)
+		return no_memory(error);
+	*stage = (struct backend_stage){.device = device, .params = *params, .shape = params->shape};
+	stage->layers = calloc(params->layer_count ? params->layer_count : 1, sizeof(*stage->layers));
+	enum status status = stage->layers ? make_memory(stage, error) : no_memory(error);
+	if (!status)
+		status = load(stage, error);
+	if (status)
+		cpu_stage_destroy(device, &stage);
+	*out = stage;
+	return status;
+}
+
+static void cpu_stage_memory(const struct backend_stage *stage, struct stage_memory *memory)
+{
+	*memory = (struct stage_memory){
+		.weights_bytes = stage->arena.used,
+		.kv_bytes = stage->kv ? stage->kv->bytes : 0,
+		.workspace_bytes = stage->workspace->bytes,
+	};
+}
+
+static enum status cpu_stage_zero(struct backend_stage *stage, const uint32_t *pages, uint32_t count,
+				  struct error *error)
+{
+	uint64_t page_bytes = stage_page_bytes(stage->shape);
+	(void)error;
+	for (uint32_t layer = 0; layer < stage->params.layer_count; layer++)
+		for (uint32_t i = 0; i < count; i++)
+			memset(stage->kv->data + ((uint64_t)layer * stage->params.page_count + pages[i]) * page_bytes,
+			       0, page_bytes);
+	return STATUS_OK;
+}
+
+const struct stage_slots cpu_stage = {
+	.create = cpu_stage_create,
+	.destroy = cpu_stage_destroy,
+	.memory = cpu_stage_memory,
+	.step = cpu_stage_step,
+	.zero = cpu_stage_zero,
+};

@@ -1,0 +1,55 @@
+/* The inside of a stage on the processor: what stage.c (making and loading it) and stage_step.c (computing) share.
+ *
+ * Weights lie in panels (panels.h), in a few large buffers of the device one behind another. Keys and values:
+ *
+ *     f16 kv[layer][page][keys, values][kv_head][STAGE_PAGE_TOKENS][head_size]
+ *
+ * so that a head's keys in a page are one run of memory. Thread: the device's. */
+#pragma once
+#include "engine/cpu/device.h"
+#include "engine/cpu/panels.h"
+#include "engine/stage.h"
+
+struct stage_layer {
+	struct panels q, k, v, attention_output, gate, up, down;
+	// NULL where the model has none
+	float *attention_norm, *ffn_norm; // (embedding)
+	float *q_bias, *k_bias, *v_bias;  // (heads * head_size), (kv_heads * head_size)
+	float *q_norm, *k_norm;           // (head_size)
+};
+
+// Memory for what is loaded: buffers that are filled one after another.
+struct stage_arena {
+	struct backend_buffer **buffers; // (buffer_count)
+	uint32_t buffer_count;
+	uint64_t buffer_used; // of the last one
+	uint64_t used;        // of all
+};
+
+struct backend_stage {
+	struct backend_device *device;
+	struct stage_params params;
+	const struct model_shape *shape;
+	struct stage_layer *layers; // (params.layer_count)
+	struct panels embedding, output;
+	float *output_norm;
+	struct stage_arena arena;
+	struct backend_buffer *kv, *workspace;
+	// In the workspace; a row's stride is padded to whole groups of 32, beyond which lie zeros.
+	float *x, *normed;       // (batch_rows, embedding)
+	float *q, *attended;     // (batch_rows, heads * head_size)
+	float *k, *v;            // (batch_rows, kv_heads * head_size)
+	float *gate, *up;        // (batch_rows, feed_forward)
+	float *logits;           // (batch_outputs, vocabulary)
+	uint32_t *row_positions; // (batch_rows)
+	uint32_t *row_runs;      // (batch_rows): the run that a row belongs to
+};
+
+static inline uint32_t stage_padded(uint32_t columns)
+{
+	return (columns + PANEL_GROUP - 1) / PANEL_GROUP * PANEL_GROUP;
+}
+
+enum status cpu_stage_step(struct backend_stage *stage, const struct stage_batch *batch, struct error *error);
+
+extern const struct stage_slots cpu_stage;
