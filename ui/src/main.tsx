@@ -11,6 +11,8 @@ import { AppContext, createApp } from "./view/app-context";
 import { loadAccess } from "./view/access/lazy-page";
 import { loadAllocations } from "./view/allocations/lazy-page";
 import { loadAudit } from "./view/audit/lazy-page";
+import { loadModels } from "./view/models/lazy-page";
+import { loadPlayground } from "./view/playground/lazy-page";
 import { loadCharts } from "./view/device/lazy-charts";
 import { startKeys } from "./view/keys";
 
@@ -34,4 +36,5 @@ render(
   </AppContext.Provider>,
   root,
 );
-setTimeout(() => void loadCharts().then(loadAllocations).then(loadAccess).then(loadAudit), 1000);
+const parts = [loadCharts, loadModels, loadPlayground, loadAllocations, loadAccess, loadAudit];
+setTimeout(() => void parts.reduce<Promise<unknown>>((before, load) => before.then(load), Promise.resolve()), 1000);

@@ -3,7 +3,7 @@ import test from "node:test";
 import { load } from "./load.mjs";
 
 const format = await load("lib/format.ts");
-const { parseRoute, tokenOf, deviceHref } = await load("lib/route.ts");
+const { parseRoute, tokenOf, deviceHref, modelHref } = await load("lib/route.ts");
 const { backoff } = await load("net/backoff.ts");
 const { Calls } = await load("net/calls.ts");
 const { isGap, seriesOf } = await load("command/history.ts");
@@ -73,7 +73,10 @@ test("addresses", () => {
   assert.deepEqual(parseRoute(deviceHref("a/b c%")), { page: "device", id: "a/b c%" });
   assert.deepEqual(parseRoute("#/nodes/n1"), { page: "node", id: "n1" });
   assert.equal(parseRoute("#/nodes").page, "unknown");
-  assert.equal(parseRoute("#/models").page, "unknown");
+  assert.deepEqual(parseRoute("#/models"), { page: "models" });
+  assert.deepEqual(parseRoute(modelHref("mod_1")), { page: "model", id: "mod_1" });
+  assert.deepEqual(parseRoute("#/playground"), { page: "playground", id: "" });
+  assert.equal(parseRoute("#/elsewhere").page, "unknown");
   assert.equal(parseRoute("#/devices/%E0%A4%A").page, "device");
 });
 

@@ -6,6 +6,9 @@ export type Route =
   | { page: "devices" }
   | { page: "device"; id: string }
   | { page: "node"; id: string }
+  | { page: "models" }
+  | { page: "model"; id: string }
+  | { page: "playground"; id: string }
   | { page: "allocations" }
   | { page: "access" }
   | { page: "audit" }
@@ -23,12 +26,16 @@ export function parseRoute(hash: string): Route {
     if (page === "" || (page === "overview" && !id)) return { page: "overview" };
     if (page === "devices") return name ? { page: "device", id: name } : { page: "devices" };
     if ((page === "allocations" || page === "access" || page === "audit") && !id) return { page };
+    if (page === "models") return name ? { page: "model", id: name } : { page: "models" };
+    if (page === "playground") return { page: "playground", id: name };
     if (page === "nodes" && name) return { page: "node", id: name };
   }
   return { page: "unknown", path: hash };
 }
 
 export const deviceHref = (id: string): string => `#/devices/${encodeURIComponent(id)}`;
+export const modelHref = (id: string): string => `#/models/${encodeURIComponent(id)}`;
+export const playgroundHref = (instance: string): string => `#/playground/${encodeURIComponent(instance)}`;
 export const nodeHref = (id: string): string => `#/nodes/${encodeURIComponent(id)}`;
 
 export const route = signal<Route>({ page: "overview" });

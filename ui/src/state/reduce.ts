@@ -2,7 +2,18 @@
  *
  * Actions come from the socket file alone. An event of another epoch or one that was already applied changes nothing:
  * replays after a reconnect may overlap with what is known. */
-import type { AuditEntry, Change, Device, InventoryEvent, Login, Node, ServerInfo, Snapshot, TelemetryEvent } from "../lib/api.gen";
+import type {
+  AuditEntry,
+  Change,
+  Device,
+  InventoryEvent,
+  Login,
+  Node,
+  PlacementEvent,
+  ServerInfo,
+  Snapshot,
+  TelemetryEvent,
+} from "../lib/api.gen";
 import { type Connection, type DeviceEntry, type NodeEntry, RECENT_MAX, AUDIT_MAX, type State, initialState } from "./state";
 import { type HistoryRows, addSample, emptyTrail, sampleOf, trailOf } from "./trail";
 
@@ -22,7 +33,8 @@ export type ServerEvent = { epoch: string; seq: number; at: string } & (
   | { topic: "inventory"; data: InventoryEvent }
   | { topic: "telemetry"; data: TelemetryEvent }
   | { topic: "audit"; data: AuditEntry }
-  | { topic: "topology" | "placement" | "alerts" | "log"; data: unknown }
+  | { topic: "placement"; data: PlacementEvent }
+  | { topic: "topology" | "alerts" | "log"; data: unknown }
 );
 
 export function reduce(state: State, action: Action): State {
@@ -74,6 +86,8 @@ function applySnapshot(state: State, snapshot: Snapshot): State {
       nodes,
       devices,
       allocations: Object.fromEntries(snapshot.allocations.map((one) => [one.allocation_id, one])),
+      models: Object.fromEntries(snapshot.models.map((one) => [one.model_id, one])),
+      instances: Object.fromEntries(snapshot.instances.map((one) => [one.instance_id, one])),
       recent: snapshot.recent,
     },
     snapshot.telemetry,
@@ -90,8 +104,9 @@ function applyEvent(state: State, event: ServerEvent, now: number): State {
       return applyTelemetry(next, event.data);
     case "audit":
       return { ...next, audit: [event.data, ...next.audit].slice(0, AUDIT_MAX) };
-    case "topology":
     case "placement":
+      return applyPlacement(next, event.data);
+    case "topology":
     case "alerts":
     case "log":
       return next;
@@ -133,6 +148,16 @@ function putAllocations(old: State["allocations"], data: InventoryEvent): State[
   for (const one of data.allocations) next[one.allocation_id] = one;
   for (const id of data.freed) delete next[id]; // one that came and went within an event is in both
   return next;
+}
+
+function applyPlacement(state: State, data: PlacementEvent): State {
+  const models = { ...state.models };
+  const instances = { ...state.instances };
+  for (const one of data.models) models[one.model_id] = one;
+  for (const one of data.instances) instances[one.instance_id] = one;
+  for (const id of data.removed_models) delete models[id];
+  for (const id of data.removed_instances) delete instances[id];
+  return { ...state, models, instances };
 }
 
 function putNode(nodes: State["nodes"], record: Node): State["nodes"] {

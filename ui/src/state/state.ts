@@ -1,5 +1,17 @@
 /* What the dashboard knows: the shape of it, and how it begins. Immutable; reduce.ts makes the next one. */
-import type { Allocation, AuditEntry, Change, Device, DeviceTelemetry, Login, Node, NodeTelemetry, ServerInfo } from "../lib/api.gen";
+import type {
+  Allocation,
+  AuditEntry,
+  Change,
+  Device,
+  DeviceTelemetry,
+  Instance,
+  Login,
+  Model,
+  Node,
+  NodeTelemetry,
+  ServerInfo,
+} from "../lib/api.gen";
 import type { Trail } from "./trail";
 
 /** Why the person has to log in (again). */
@@ -44,6 +56,9 @@ export interface State {
   readonly devices: Readonly<Record<string, DeviceEntry>>;
   /** What sessions hold, by id; without labels. */
   readonly allocations: Readonly<Record<string, Allocation>>;
+  readonly models: Readonly<Record<string, Model>>;
+  /** Models that are loaded, being loaded, or failed to. */
+  readonly instances: Readonly<Record<string, Instance>>;
   /** The last inventory changes, newest first. */
   readonly recent: readonly Change[];
   /** The last entries of the audit log, newest first; only where the login may see them. */
@@ -69,6 +84,8 @@ export const initialState: State = {
   nodes: {},
   devices: {},
   allocations: {},
+  models: {},
+  instances: {},
   recent: [],
   audit: [],
   heardAt: null,

@@ -5,6 +5,8 @@ import { LazyAccess } from "./access/lazy-page";
 import { LazyAllocations } from "./allocations/lazy-page";
 import { useApp } from "./app-context";
 import { LazyAudit } from "./audit/lazy-page";
+import { LazyModel, LazyModels } from "./models/lazy-page";
+import { LazyPlayground } from "./playground/lazy-page";
 import { DevicePage } from "./device/page";
 import { DevicesPage } from "./devices/page";
 import { Help } from "./help";
@@ -24,6 +26,12 @@ function Current() {
       return <DevicePage id={at.id} key={at.id} />;
     case "node":
       return <NodePage id={at.id} key={at.id} />;
+    case "models":
+      return <LazyModels />;
+    case "model":
+      return <LazyModel id={at.id} key={at.id} />;
+    case "playground":
+      return <LazyPlayground id={at.id} />;
     case "allocations":
       return <LazyAllocations />;
     case "access":
@@ -62,9 +70,17 @@ function Waiting() {
 export function AppView() {
   const { state } = useApp();
   useSignalEffect(() => {
-    const { server, connection, devices, nodes } = state.value;
+    const { server, connection, devices, nodes, models } = state.value;
     const at = route.value;
-    const named = { overview: "Overview", devices: "Devices", allocations: "Allocations", access: "Access", audit: "Audit" };
+    const named = {
+      overview: "Overview",
+      devices: "Devices",
+      models: "Models",
+      playground: "Playground",
+      allocations: "Allocations",
+      access: "Access",
+      audit: "Audit",
+    };
     const name =
       connection.phase === "login"
         ? "Log in"
@@ -72,9 +88,11 @@ export function AppView() {
           ? (devices[at.id]?.record.name ?? "Device")
           : at.page === "node"
             ? (nodes[at.id]?.record.name ?? "Node")
-            : at.page === "unknown"
-              ? "No such page"
-              : named[at.page];
+            : at.page === "model"
+              ? (models[at.id]?.name ?? "Model")
+              : at.page === "unknown"
+                ? "No such page"
+                : named[at.page];
     const title = [name, server?.name, "exogpu"].filter(Boolean).join(" · ");
     if (document.title !== title) document.title = title;
   });

@@ -5,6 +5,8 @@ import { useApp } from "./app-context";
 const keys: [string[], string][] = [
   [["g", "o"], "go to Overview"],
   [["g", "d"], "go to Devices"],
+  [["g", "m"], "go to Models"],
+  [["g", "p"], "go to Playground"],
   [["g", "a"], "go to Allocations"],
   [["g", "k"], "go to Access (keys)"],
   [["g", "u"], "go to Audit"],

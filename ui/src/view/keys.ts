@@ -2,7 +2,15 @@
 import type { App } from "./app-context";
 
 const G_MS = 1500;
-const targets: Record<string, string> = { o: "#/overview", d: "#/devices", a: "#/allocations", k: "#/access", u: "#/audit" };
+const targets: Record<string, string> = { 
+  o: "#/overview",
+  d: "#/devices",
+  m: "#/models",
+  p: "#/playground",
+  a: "#/allocations",
+  k: "#/access",
+  u: "#/audit",
+};
 
 /** The filter field that is seen: the one in the head on a desk, the one above the list on a phone. */
 function filterField(): HTMLInputElement | undefined {
@@ -15,7 +23,7 @@ export function startKeys({ filter, help }: App): void {
   addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
     const { target } = event;
-    if (target instanceof HTMLSelectElement) return;
+    if (target instanceof HTMLSelectElement || target instanceof HTMLTextAreaElement) return;
     if (target instanceof HTMLInputElement && target.type !== "checkbox") {
       if (event.key === "Escape" && "filter" in target.dataset) {
         filter.value = "";

@@ -1,10 +1,12 @@
 /* What surrounds every page: rail, head, bottom bar. Entries appear with the capability that they belong to. */
 import type { ComponentChildren } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { now } from "../lib/clock";
 import { age, day } from "../lib/format";
 import { route } from "../lib/route";
 import { switchTheme, theme } from "../lib/theme";
 import { attention } from "../state/attention";
+import { readyInstances } from "../state/models";
 import { isLive } from "../state/select";
 import { useApp } from "./app-context";
 import { LostBanner } from "./banner";
@@ -13,6 +15,8 @@ import { Icon, MarkIcon } from "./parts";
 const pages = [
   { page: "overview", name: "Overview", key: "o" },
   { page: "devices", name: "Devices", key: "d" },
+  { page: "models", name: "Models", key: "m" },
+  { page: "playground", name: "Playground", key: "p" },
   { page: "allocations", name: "Allocations", key: "a" },
   { page: "access", name: "Access", key: "k" },
   { page: "audit", name: "Audit", key: "u" },
@@ -20,13 +24,14 @@ const pages = [
 
 const current = (page: string): "page" | undefined => {
   const at = route.value.page;
-  const of = at === "device" ? "devices" : at === "node" ? "overview" : at;
+  const of = at === "device" ? "devices" : at === "node" ? "overview" : at === "model" ? "models" : at;
   return of === page ? "page" : undefined;
 };
 
 function Rail() {
   const { state, help } = useApp();
-  const { server, devices, allocations } = state.value;
+  const { server, devices, allocations, instances } = state.value;
+  const loaded = readyInstances(instances).length;
   const wanting = attention(state.value).length;
   return (
     <nav class="rail" aria-label="Pages">
@@ -44,6 +49,7 @@ function Rail() {
             <Icon name={page} />
             {name}
             {page === "devices" && <span class="count">{Object.keys(devices).length}</span>}
+            {page === "models" && loaded > 0 && <span class="count">{loaded} loaded</span>}
             {page === "allocations" && Object.keys(allocations).length > 0 && (
               <span class="count">{Object.keys(allocations).length}</span>
             )}
@@ -202,15 +208,51 @@ export function Shell({ children }: { children: ComponentChildren }) {
           <FootWho />
         </footer>
       </main>
-      <nav class="tabbar" aria-label="Pages">
-        {pages.map(({ page, name }) => (
-          <a href={`#/${page}`} aria-current={current(page)} key={page}>
-            <Icon name={page} />
-            {name}
-          </a>
-        ))}
-      </nav>
+      <TabBar />
     </div>
+  );
+}
+
+/** So many pages stand in the bar of a phone; the others behind its last button. */
+const IN_BAR = 4;
+
+function TabBar() {
+  const [open, setOpen] = useState(false);
+  const at = route.value;
+  const menu = useRef<HTMLElement>(null);
+  useEffect(() => setOpen(false), [at]);
+  useEffect(() => {
+    if (!open) return;
+    const away = (event: Event): void => {
+      if (!(event.target instanceof Node && menu.current?.contains(event.target))) setOpen(false);
+    };
+    const escape = (event: KeyboardEvent): void => {
+      if (event.key === "Escape") setOpen(false);
+    };
+    addEventListener("pointerdown", away);
+    addEventListener("keydown", escape);
+    return () => {
+      removeEventListener("pointerdown", away);
+      removeEventListener("keydown", escape);
+    };
+  }, [open]);
+  const link = ({ page, name }: (typeof pages)[number]) => (
+    <a href={`#/${page}`} aria-current={current(page)} key={page}>
+      <Icon name={page} />
+      {name}
+    </a>
+  );
+  const more = pages.slice(IN_BAR);
+  const here = more.some(({ page }) => current(page));
+  return (
+    <nav class="tabbar" aria-label="Pages" ref={menu}>
+      {pages.slice(0, IN_BAR).map(link)}
+      <button type="button" aria-expanded={open} aria-current={here ? "page" : undefined} onClick={() => setOpen(!open)}>
+        <Icon name="more" />
+        More
+      </button>
+      {open && <div class="tabbar-more">{more.map(link)}</div>}
+    </nav>
   );
 }
 

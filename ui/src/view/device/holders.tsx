@@ -1,13 +1,48 @@
-/* Who holds memory on this device; the page of allocations has the whole. */
+/* Who and what holds memory on this device; the pages of allocations and models have the whole. */
 import { memory } from "../../lib/format";
+import { modelHref } from "../../lib/route";
 import { lentMemory } from "../../state/allocations";
+import { sortedInstances, stageBytes, stageParts } from "../../state/models";
 import { useApp } from "../app-context";
 import { Figure, Panel } from "../parts";
 
 /** So many are named here. */
 const MOST = 8;
 
-export function Holders({ device }: { device: string }) {
+/** Parts of models that lie on this device. */
+function ModelsHere({ device }: { device: string }) {
+  const { state } = useApp();
+  const here = sortedInstances(state.value.instances).flatMap((one) =>
+    one.state === "failed" ? [] : one.stages.filter((stage) => stage.device_id === device).map((stage) => ({ one, stage })),
+  );
+  if (here.length === 0) return null;
+  return (
+    <Panel title="Models here">
+      <ul class="rows">
+        {here.map(({ one, stage }) => (
+          <li key={`${one.instance_id} ${stage.first_layer}`} class="holder">
+            <b class="clip">
+              <a href={modelHref(one.model_id)}>{one.model_name}</a>
+            </b>
+            <span class="small faint">{one.state === "ready" ? stageParts(stage) : one.state}</span>
+            <span class="num">
+              <Figure {...memory(stageBytes(stage))} />
+            </span>
+          </li>
+        ))}
+      </ul>
+    </Panel>
+  );
+}
+
+export const Holders = ({ device }: { device: string }) => (
+  <>
+    <ModelsHere device={device} />
+    <Lent device={device} />
+  </>
+);
+
+function Lent({ device }: { device: string }) {
   const { state } = useApp();
   const lent = lentMemory(state.value.allocations).get(device);
   if (!lent)

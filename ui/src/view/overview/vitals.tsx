@@ -2,6 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { count, figure, memory, memoryOf } from "../../lib/format";
 import { attention } from "../../state/attention";
+import { readyInstances, tokensPerSecond } from "../../state/models";
 import { type Vitals as Figures, isLive, isSystem, sortedNodes, sumTrails, vitals } from "../../state/select";
 import type { State } from "../../state/state";
 import { STEPS } from "../../state/trail";
@@ -24,7 +25,11 @@ export function Vitals() {
       </Vital>
       <MemoryVital sums={sums} live={live} />
       <PowerVital sums={sums} state={all} live={live} />
-      <CpuVital sums={sums} state={all} live={live} />
+      {readyInstances(all.instances).length > 0 ? (
+        <TokensVital state={all} live={live} />
+      ) : (
+        <CpuVital sums={sums} state={all} live={live} />
+      )}
       <AttentionVital state={all} live={live} />
     </section>
   );
@@ -179,6 +184,23 @@ function CpuVital({ sums, state, live }: { sums: Figures; state: State; live: bo
           <Spark values={values} max={100} tone="grey" />
         </>
       )}
+    </Vital>
+  );
+}
+
+/** In place of the CPU's, once a model is loaded. */
+function TokensVital({ state, live }: { state: State; live: boolean }) {
+  const ready = readyInstances(state.instances);
+  const rate = tokensPerSecond(state.instances);
+  const running = ready.reduce((sum, one) => sum + one.running, 0);
+  const waiting = ready.reduce((sum, one) => sum + one.waiting, 0);
+  const under = running === 0 ? "no request" : `${count(running, "request")}${waiting ? `, ${waiting} waiting` : ""}`;
+  return (
+    <Vital class="p-cpu" label="Tokens" sub={!live ? <LostAge /> : `${count(ready.length, "model")} loaded, ${under}`}>
+      <span class="value">
+        {figure(rate ?? 0, rate !== null && rate < 100 ? 1 : 0)}
+        <span class="unit"> per s</span>
+      </span>
     </Vital>
   );
 }

@@ -1,0 +1,109 @@
+/* One answer of a model, as it is generated: the server's /v1, which other programs use as well. */
+import { readToken } from "../lib/prefs";
+import { EventReader } from "../net/sse";
+import type { Sampling, Turn } from "../state/chat";
+import type { Refusal } from "./tried";
+
+export interface Answer {
+  /** Why it ended: stop, length; null: it was stopped here. */
+  readonly reason: string | null;
+  readonly promptTokens: number | null;
+  readonly tokens: number | null;
+}
+
+export interface Ask {
+  readonly model: string;
+  /** Whether the model has a chat template; without one it goes on from the last text. */
+  readonly chat: boolean;
+  readonly system: string;
+  readonly turns: readonly Turn[];
+  readonly sampling: Sampling;
+  readonly signal: AbortSignal;
+  /** A piece of the answer. */
+  readonly onText: (text: string) => void;
+}
+
+function requestOf(ask: Ask): object {
+  const { sampling } = ask;
+  const settings = {
+    model: ask.model,
+    stream: true,
+    stream_options: { include_usage: true },
+    temperature: sampling.temperature,
+    top_p: sampling.topP,
+    top_k: sampling.topK,
+    min_p: sampling.minP,
+    repetition_penalty: sampling.repetition,
+    ...(sampling.seed === null ? {} : { seed: sampling.seed }),
+  };
+  const messages = [
+    ...(ask.system.trim() ? [{ role: "system", content: ask.system }] : []),
+    ...ask.turns.map((turn) => ({ role: turn.role, content: turn.text })),
+  ];
+  if (ask.chat) return { ...settings, messages, max_completion_tokens: sampling.maxTokens };
+  return { ...settings, prompt: messages.map((one) => one.content).join(""), max_tokens: sampling.maxTokens };
+}
+
+/** Null once it has ended by itself or was stopped; else what went wrong. */
+export async function ask(what: Ask): Promise<Answer | Refusal> {
+  try {
+    const response = await fetch(what.chat ? "/v1/chat/completions" : "/v1/completions", {
+      method: "POST",
+      headers: { "Content-Type": "application/json", Authorization: `Bearer ${readToken() ?? ""}` },
+      body: JSON.stringify(requestOf(what)),
+      signal: what.signal,
+    });
+    if (!response.ok || !response.body) return refusalOf(await response.text(), response.status);
+    return await follow(response.body, what);
+  } catch (error) {
+    if (what.signal.aborted) return { reason: null, promptTokens: null, tokens: null };
+    return { what: "the connection broke before the answer was whole", hint: error instanceof Error ? error.message : null };
+  }
+}
+
+interface Chunk {
+  error?: { message?: string };
+  choices?: { delta?: { content?: string }; text?: string; finish_reason?: string | null }[];
+  usage?: { prompt_tokens?: number; completion_tokens?: number } | null;
+}
+
+async function follow(body: ReadableStream<Uint8Array>, what: Ask): Promise<Answer | Refusal> {
+  const reader = body.getReader();
+  const decoder = new TextDecoder();
+  const events = new EventReader();
+  let answer: Answer = { reason: null, promptTokens: null, tokens: null };
+  let whole = false;
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    for (const data of events.add(decoder.decode(value, { stream: true }))) {
+      if (data === "[DONE]") {
+        whole = true;
+        continue;
+      }
+      const chunk = JSON.parse(data) as Chunk;
+      if (chunk.error) return { what: chunk.error.message ?? "the model failed", hint: null };
+      const choice = chunk.choices?.[0];
+      const text = choice?.delta?.content ?? choice?.text;
+      if (text) what.onText(text);
+      if (choice?.finish_reason) answer = { ...answer, reason: choice.finish_reason };
+      if (chunk.usage)
+        answer = {
+          ...answer,
+          promptTokens: chunk.usage.prompt_tokens ?? null,
+          tokens: chunk.usage.completion_tokens ?? null,
+        };
+    }
+  }
+  return whole ? answer : { what: "the answer broke off", hint: "Ask again; what has come stays." };
+}
+
+function refusalOf(text: string, status: number): Refusal {
+  try {
+    const { error } = JSON.parse(text) as Chunk;
+    if (error?.message) return { what: error.message, hint: null };
+  } catch {
+    // not the server's own words
+  }
+  return { what: `the server answered ${status}`, hint: status === 401 ? "Log in again." : null };
+}

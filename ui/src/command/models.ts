@@ -1,0 +1,32 @@
+/* What a person can do about models: add, search, preview, load, stop, remove. */
+import type { Methods, ModelFound, Placement } from "../lib/api.gen";
+import type { Server } from "../net/socket";
+import { type Refusal, tried } from "./tried";
+
+export type PlaceParams = Methods["placement.preview"]["params"];
+
+export interface Found {
+  readonly results: readonly ModelFound[];
+  readonly unreachable: readonly string[];
+}
+
+export const addModel = (server: Server, source: string, accessToken: string | null) =>
+  tried(() => server.call("model.add", accessToken ? { source, access_token: accessToken } : { source }));
+export const removeModel = (server: Server, model_id: string) => tried(() => server.call("model.remove", { model_id }));
+export const loadModel = (server: Server, params: PlaceParams) => tried(() => server.call("instance.create", params));
+export const stopInstance = (server: Server, instance_id: string) =>
+  tried(() => server.call("instance.delete", { instance_id }));
+
+export async function searchModels(server: Server, text: string): Promise<Found | Refusal> {
+  let found: Found | null = null;
+  const refusal = await tried(async () => (found = await server.call("model.search", { text })));
+  return refusal ?? found!;
+}
+
+export async function previewPlacement(server: Server, params: PlaceParams): Promise<Placement | Refusal> {
+  let placement: Placement | null = null;
+  const refusal = await tried(async () => (placement = await server.call("placement.preview", params)));
+  return refusal ?? placement!;
+}
+
+export const isRefused = (outcome: object): outcome is Refusal => "what" in outcome && "hint" in outcome;

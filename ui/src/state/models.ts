@@ -1,0 +1,107 @@
+/* What views ask of models and instances: order, words for states, memory of a placement. Pure. */
+import type { Instance, Model, ModelArchitecture, Placement, Stage } from "../lib/api.gen";
+import { figure } from "../lib/format";
+import { byName } from "./select";
+import type { State } from "./state";
+
+/** Those that something happens to first, then the newest. */
+export const sortedModels = (models: State["models"]): Model[] =>
+  Object.values(models).sort(
+    (a, b) =>
+      Number(b.state === "adding") - Number(a.state === "adding") ||
+      b.added_at.localeCompare(a.added_at) ||
+      byName(a.name, b.name),
+  );
+
+/** Oldest first, as they were started. */
+export const sortedInstances = (instances: State["instances"]): Instance[] =>
+  Object.values(instances).sort(
+    (a, b) => a.created_at.localeCompare(b.created_at) || byName(a.instance_id, b.instance_id),
+  );
+
+export const instancesOf = (state: State, modelId: string): Instance[] =>
+  sortedInstances(state.instances).filter((one) => one.model_id === modelId);
+
+/** Those that a request can go to. */
+export const readyInstances = (instances: State["instances"]): Instance[] =>
+  sortedInstances(instances).filter((one) => one.state === "ready");
+
+/** "1.1 B", "360 M": numbers of weights. */
+export function parameters(n: number): string {
+  if (n >= 1e9) return `${figure(n / 1e9, n < 1e11 ? 1 : 0)} B`;
+  return n >= 1e6 ? `${figure(n / 1e6)} M` : figure(n);
+}
+
+/** "llama, 1.1 B weights, Q4_0" */
+export const describeModel = (of: ModelArchitecture): string =>
+  `${of.family}, ${parameters(of.parameters)} weights, ${of.format}`;
+
+/** The share that is done, 0 to 100; null while nothing is known. */
+export function shareDone(done: number, total: number | null): number | null {
+  return total === null || total <= 0 ? null : Math.min(100, (done / total) * 100);
+}
+
+/** Seconds until the rest has come at this rate, or null. */
+export function secondsLeft(done: number, total: number | null, perSecond: number | null): number | null {
+  if (total === null || !perSecond || perSecond <= 0 || total <= done) return null;
+  return (total - done) / perSecond;
+}
+
+export interface Segment {
+  readonly kind: "weights" | "kv" | "work" | "other" | "free";
+  readonly bytes: number;
+}
+
+/** What a device's memory would hold with this stage on it; what is used by others comes first. */
+export function segments(stage: Stage, total: number, free: number | null): Segment[] {
+  const other = free === null ? 0 : Math.max(0, total - free);
+  const mine = stage.weights_bytes + stage.kv_bytes + stage.workspace_bytes;
+  return [
+    { kind: "other", bytes: other },
+    { kind: "weights", bytes: stage.weights_bytes },
+    { kind: "kv", bytes: stage.kv_bytes },
+    { kind: "work", bytes: stage.workspace_bytes },
+    { kind: "free", bytes: Math.max(0, total - other - mine) },
+  ];
+}
+
+export const stageBytes = (stage: Stage): number => stage.weights_bytes + stage.kv_bytes + stage.workspace_bytes;
+
+/** "layers 0 to 21, the embedding and the output" */
+export function stageParts(stage: Stage): string {
+  const last = stage.first_layer + stage.layer_count - 1;
+  const layers =
+    stage.layer_count === 0 ? "no layers" : stage.layer_count === 1 ? `layer ${last}` : `layers ${stage.first_layer} to ${last}`;
+  const ends = [stage.embeds ? "the embedding" : null, stage.predicts ? "the output" : null].filter(Boolean);
+  return ends.length ? `${layers}, ${ends.join(" and ")}` : layers;
+}
+
+const shortWords: Record<NonNullable<Instance["short_of_memory"]>, string> = {
+  spilled: "some layers are in host memory, because the device has too little",
+  smaller_format: "held in a smaller format, because the device has too little memory",
+  cpu: "on the CPU, because no GPU has memory for it",
+};
+export const shortOfMemory = (one: Instance): string | null =>
+  one.short_of_memory === null ? null : shortWords[one.short_of_memory];
+
+const proofWords: Record<Placement["proof"], string> = {
+  optimal: "proven to be the best",
+  bound: "good, not proven to be the best",
+  infeasible: "proven not to fit",
+  none: "not searched further",
+};
+export const proofWord = (proof: Placement["proof"]): string => proofWords[proof];
+
+/** Does the text name a source, rather than something to search for? */
+export const isSource = (text: string): boolean => /^(https?:\/\/|hf:|ollama:|file:|[/~]|\.{1,2}\/)/.test(text.trim());
+
+/** Tokens a second of all instances together; null where none has told. */
+export function tokensPerSecond(instances: State["instances"]): number | null {
+  const told = Object.values(instances).filter((one) => one.state === "ready" && one.tokens_per_s !== null);
+  return told.length ? told.reduce((sum, one) => sum + one.tokens_per_s!, 0) : null;
+}
+
+/** May this login add, load and stop models? */
+export const mayManage = (login: State["login"]): boolean => login?.scopes.includes("admin") ?? false;
+/** May this login ask a model? */
+export const mayAsk = (login: State["login"]): boolean => mayManage(login) || (login?.scopes.includes("infer") ?? false);

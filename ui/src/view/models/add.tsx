@@ -1,0 +1,151 @@
+/* Where models come from: a file on the server's machine, a URL, Hugging Face, the Ollama library; or a search. */
+import { useRef, useState } from "preact/hooks";
+import { type Found, addModel, isRefused, searchModels } from "../../command/models";
+import type { Refusal } from "../../command/tried";
+import type { ModelFound } from "../../lib/api.gen";
+import { count, memory } from "../../lib/format";
+import { isSource } from "../../state/models";
+import { obstacle } from "../../state/select";
+import { useApp } from "../app-context";
+import { Command } from "../command-line";
+import { Figure, MarkIcon, NotReported, Panel, RefusalNote } from "../parts";
+
+export function AddPanel({ first }: { first: boolean }) {
+  const { state, server } = useApp();
+  const [text, setText] = useState("");
+  const [access, setAccess] = useState("");
+  const [busy, setBusy] = useState<"add" | "search" | null>(null);
+  const [refusal, setRefusal] = useState<Refusal | null>(null);
+  const [found, setFound] = useState<Found | null>(null);
+  const field = useRef<HTMLInputElement>(null);
+  const why = obstacle(state.value);
+  const source = isSource(text);
+  const add = async (): Promise<void> => {
+    setBusy("add");
+    const outcome = await addModel(server, text.trim(), access.trim() || null);
+    setBusy(null);
+    setRefusal(outcome);
+    if (!outcome) setText("");
+  };
+  const search = async (): Promise<void> => {
+    setBusy("search");
+    const outcome = await searchModels(server, text.trim());
+    setBusy(null);
+    setRefusal(isRefused(outcome) ? outcome : null);
+    setFound(isRefused(outcome) ? null : outcome);
+  };
+  const submit = (event: Event): void => {
+    event.preventDefault();
+    if (text.trim() === "") field.current?.focus();
+    else void (source ? add() : search());
+  };
+  return (
+    <Panel title={first ? "Add the first model" : "Add a model"}>
+      <div class="panel-body add-model">
+        {first && (
+          <p class="quiet">
+            A model is a GGUF file: one on the server's machine, or one that the server fetches. It is loaded onto a device
+            when you say so, and answers on the Playground and at /v1.
+          </p>
+        )}
+        <form onSubmit={submit} class="add-form">
+          <input
+            ref={field}
+            value={text}
+            spellcheck={false}
+            autocapitalize="off"
+            aria-label="Where the model is, or words to search for"
+            placeholder="/models/file.gguf, hf:owner/repo/file.gguf, ollama:name:tag, https://…, or words to search for"
+            onInput={(event) => setText(event.currentTarget.value)}
+          />
+          <button class={`btn ${source ? "primary" : ""}`} type="submit" disabled={why !== null || busy !== null} title={why ?? undefined}>
+            {busy === "search" ? "Searching" : busy === "add" ? "Adding" : source || text.trim() === "" ? "Add" : "Search"}
+          </button>
+        </form>
+        <details class="small">
+          <summary>The source wants a token</summary>
+          <label class="in">
+            <span class="label">Token of Hugging Face or of the other server</span>
+            <input
+              type="password"
+              autocomplete="off"
+              value={access}
+              onInput={(event) => setAccess(event.currentTarget.value)}
+            />
+          </label>
+          <p class="faint">The server keeps it in memory until the download has ended, and nowhere else.</p>
+        </details>
+        <RefusalNote refusal={refusal} />
+        {first && <Command text="exogpu model add ./file.gguf" />}
+      </div>
+      {found && <Results found={found} close={() => setFound(null)} />}
+    </Panel>
+  );
+}
+
+const fitWords: Record<ModelFound["fits"], string> = {
+  device: "fits one device",
+  devices: "only over several devices",
+  no: "too large for this cluster",
+  unknown: "size not known",
+};
+
+function Results({ found, close }: { found: Found; close: () => void }) {
+  return (
+    <section class="found" aria-label="Search results">
+      <div class="found-head">
+        <h3>{found.results.length === 0 ? "Nothing found" : count(found.results.length, "file")}</h3>
+        {found.unreachable.length > 0 && (
+          <span class="small warm">
+            <MarkIcon mark="throttled" class="mini" /> not answering: {found.unreachable.join(", ")}
+          </span>
+        )}
+        <button class="btn small-btn" type="button" onClick={close}>
+          Close
+        </button>
+      </div>
+      <ul class="rows">
+        {found.results.map((one) => (
+          <ResultRow key={one.source} one={one} />
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+function ResultRow({ one }: { one: ModelFound }) {
+  const { state, server } = useApp();
+  const [refusal, setRefusal] = useState<Refusal | null>(null);
+  const [busy, setBusy] = useState(false);
+  const here = one.added || Object.values(state.value.models).some((model) => model.source === one.source);
+  const why = obstacle(state.value);
+  const add = async (): Promise<void> => {
+    setBusy(true);
+    setRefusal(await addModel(server, one.source, null));
+    setBusy(false);
+  };
+  return (
+    <li class="found-row">
+      <span class="found-what">
+        <b>{one.name}</b>
+        <span class="code faint">{one.source}</span>
+      </span>
+      <span class={`verdict ${one.fits === "device" ? "ok" : one.fits === "unknown" ? "" : "wait"}`}>
+        <MarkIcon mark={one.fits === "device" ? "ok" : one.fits === "no" ? "offline" : "info"} />
+        {fitWords[one.fits]}
+      </span>
+      <span class="num">{one.bytes === null ? <NotReported /> : <Figure {...memory(one.bytes)} />}</span>
+      <button
+        class="btn small-btn"
+        type="button"
+        disabled={here || busy || why !== null}
+        title={why ?? undefined}
+        aria-label={`Add ${one.name}`}
+        onClick={() => void add()}
+      >
+        {here ? "Added" : busy ? "Adding" : "Add"}
+      </button>
+      <RefusalNote refusal={refusal} />
+    </li>
+  );
+}

@@ -1,0 +1,183 @@
+/* A model that is loaded: how far, where, how fast, and its end. */
+import { stopInstance } from "../../command/models";
+import type { Instance } from "../../lib/api.gen";
+import { count, figure, memory, sentence, took } from "../../lib/format";
+import { modelHref, playgroundHref } from "../../lib/route";
+import { mayAsk, mayManage, shareDone, shortOfMemory, stageBytes } from "../../state/models";
+import { memoryTotal, obstacle } from "../../state/select";
+import { useApp } from "../app-context";
+import { AskButton } from "../ask";
+import { Age, Figure, type Mark, MarkIcon, Panel } from "../parts";
+import { StageMemory } from "./memory";
+
+const marks: Record<Instance["state"], Mark> = {
+  starting: "stale",
+  loading: "stale",
+  ready: "idle",
+  stopping: "draining",
+  failed: "offline",
+};
+
+function InstanceState({ instance }: { instance: Instance }) {
+  const busy = instance.state === "ready" && instance.running > 0;
+  const mark = busy ? "computing" : marks[instance.state];
+  return (
+    <span class="state" data-state={mark}>
+      <MarkIcon mark={mark} />
+      {busy ? count(instance.running, "request") : instance.state}
+      {instance.waiting > 0 && `, ${instance.waiting} waiting`}
+    </span>
+  );
+}
+
+export function InstancePanel({ instance }: { instance: Instance }) {
+  const { state } = useApp();
+  const all = state.value;
+  const layers = all.models[instance.model_id]?.architecture?.layers;
+  const totals = instance.stages.map((stage) => {
+    const entry = all.devices[stage.device_id];
+    return entry ? memoryTotal(entry) : null;
+  });
+  const axis = Math.max(1, ...totals.map((total) => total ?? 0));
+  const short = shortOfMemory(instance);
+  return (
+    <Panel
+      class="instance"
+      label={`${instance.model_name}, ${instance.state}`}
+      title={<a href={modelHref(instance.model_id)}>{instance.model_name}</a>}
+      aside={
+        <span class="acts">
+          <InstanceState instance={instance} />
+          {instance.state === "ready" && mayAsk(all.login) && (
+            <a class="btn small-btn" href={playgroundHref(instance.instance_id)}>
+              Try it
+            </a>
+          )}
+          {mayManage(all.login) && <StopInstance instance={instance} />}
+        </span>
+      }
+    >
+      {instance.state === "failed" && (
+        <p class="panel-body crit trouble">
+          <MarkIcon mark="offline" class="mini" /> {sentence(instance.state_reason ?? "it has failed")}
+        </p>
+      )}
+      {instance.progress && <Loading progress={instance.progress} />}
+      {short && (
+        <p class="panel-body small warm trouble">
+          <MarkIcon mark="throttled" class="mini" /> {sentence(short)}
+        </p>
+      )}
+      {instance.state === "ready" && <Figures instance={instance} />}
+      {layers !== undefined && instance.state !== "failed" && (
+        <ul class="rows stages">
+          {instance.stages.map((stage, i) => {
+            const total = totals[i] ?? stageBytes(stage);
+            const used = all.devices[stage.device_id]?.reading?.memory_used_bytes ?? null;
+            // what is in use holds this stage already, once it is loaded
+            const others = used === null ? null : Math.max(0, used - (instance.state === "ready" ? stageBytes(stage) : 0));
+            return (
+              <StageMemory
+                key={`${stage.device_id} ${stage.first_layer}`}
+                stage={stage}
+                layers={layers}
+                total={total}
+                free={others === null ? null : Math.max(0, total - others)}
+                axis={axis}
+              />
+            );
+          })}
+        </ul>
+      )}
+    </Panel>
+  );
+}
+
+function Loading({ progress }: { progress: NonNullable<Instance["progress"]> }) {
+  const share = shareDone(progress.loaded_bytes, progress.total_bytes);
+  const done = memory(progress.loaded_bytes);
+  const total = memory(progress.total_bytes);
+  return (
+    <div class="panel-body progress">
+      <span
+        class="bar"
+        role="progressbar"
+        aria-label="loading"
+        aria-valuenow={Math.round(share ?? 0)}
+        aria-valuemin={0}
+        aria-valuemax={100}
+      >
+        <i style={{ "--v": share ?? 0 }} />
+      </span>
+      <span class="small quiet">
+        onto the device: {done.value} {done.unit} of {total.value} {total.unit}
+      </span>
+    </div>
+  );
+}
+
+function Figures({ instance }: { instance: Instance }) {
+  const kept = instance.page_count > 0 ? (instance.pages_used / instance.page_count) * 100 : 0;
+  return (
+    <dl class="instance-figures">
+      <div>
+        <dt>tokens per second</dt>
+        <dd class="value">{instance.tokens_per_s === null ? <span class="faint">idle</span> : figure(instance.tokens_per_s, 1)}</dd>
+      </div>
+      <div>
+        <dt>generated</dt>
+        <dd>{figure(instance.generated_tokens)}</dd>
+      </div>
+      <div>
+        <dt>read of prompts</dt>
+        <dd>{figure(instance.prompt_tokens)}</dd>
+      </div>
+      <div>
+        <dt>context</dt>
+        <dd>
+          {figure(instance.context_tokens)} <span class="unit">tokens, {instance.sequences} at once</span>
+        </dd>
+      </div>
+      <div>
+        <dt>keys and values in use</dt>
+        <dd>
+          <Figure value={figure(kept)} unit="%" />
+        </dd>
+      </div>
+      <div>
+        <dt>format</dt>
+        <dd>{instance.format}</dd>
+      </div>
+      <div>
+        <dt>loaded</dt>
+        <dd>
+          {instance.ready_at && <Age at={instance.ready_at} />}
+          {instance.load_ms !== null && <span class="unit">, in {took(instance.load_ms)}</span>}
+        </dd>
+      </div>
+    </dl>
+  );
+}
+
+function StopInstance({ instance }: { instance: Instance }) {
+  const { state, server } = useApp();
+  const failed = instance.state === "failed";
+  const under = instance.running + instance.waiting;
+  return (
+    <AskButton
+      word={failed ? "Dismiss" : "Stop"}
+      busyWord={failed ? "Dismissing" : "Stopping"}
+      label={`${failed ? "Dismiss" : "Stop"} ${instance.model_name}`}
+      title={failed ? `Dismiss ${instance.model_name}?` : `Stop ${instance.model_name}?`}
+      confirm={failed ? "Dismiss" : "Stop"}
+      why={obstacle(state.value)}
+      run={() => stopInstance(server, instance.instance_id)}
+    >
+      <p>
+        {failed
+          ? "It takes no memory any more; this forgets why it failed. The audit log keeps it."
+          : `Its memory is free again at once. ${under > 0 ? `${count(under, "request")} under way ${under === 1 ? "ends" : "end"} with an error.` : "Nobody is using it now."}`}
+      </p>
+    </AskButton>
+  );
+}

@@ -1,0 +1,19 @@
+/* The pages of models are a file of their own. */
+import { lazy } from "../lazy";
+import { Page } from "../shell";
+
+const list = lazy(async () => (await import("./page")).ModelsPage);
+const one = lazy(async () => (await import("./model")).ModelPage);
+
+export const loadModels = async (): Promise<boolean> => (await list.load()) && one.load();
+
+const Waiting = ({ failed }: { failed: boolean }) => (
+  <Page title="Models">
+    <section class="panel empty">
+      {failed ? <p>This page comes when the connection is back.</p> : <p class="skeleton" />}
+    </section>
+  </Page>
+);
+
+export const LazyModels = () => <list.View waiting={(failed) => <Waiting failed={failed} />} />;
+export const LazyModel = ({ id }: { id: string }) => <one.View id={id} waiting={(failed) => <Waiting failed={failed} />} />;

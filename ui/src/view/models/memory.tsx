@@ -1,0 +1,105 @@
+/* Memory of a stage on one axis with the others, the layers it has, and the words for them. */
+import type { Stage } from "../../lib/api.gen";
+import { memory } from "../../lib/format";
+import { deviceHref } from "../../lib/route";
+import { type Segment, segments, stageParts } from "../../state/models";
+import { useApp } from "../app-context";
+import { MarkIcon } from "../parts";
+
+const words: Record<Segment["kind"], string> = {
+  other: "others",
+  weights: "weights",
+  kv: "keys and values",
+  work: "workspace",
+  free: "free",
+};
+
+export const MemoryLegend = () => (
+  <p class="legend">
+    {(Object.keys(words) as Segment["kind"][]).map((kind) => (
+      <span key={kind}>
+        <i class={`seg-${kind}`} />
+        {words[kind]}
+      </span>
+    ))}
+  </p>
+);
+
+/** One tooth per layer of the model, this stage's lit. */
+export function Comb({ stage, layers }: { stage: Stage; layers: number }) {
+  const pitch = layers > 64 ? 2 : 4;
+  const to = stage.first_layer + stage.layer_count;
+  return (
+    <span
+      class={`comb ${stage.layer_count === 0 ? "none" : ""}`}
+      role="img"
+      aria-label={stageParts(stage)}
+      style={{ "--n": layers, "--from": stage.first_layer, "--to": to, "--pitch": `${pitch}px` }}
+    />
+  );
+}
+
+export function StageMemory({
+  stage,
+  layers,
+  total,
+  free,
+  axis,
+}: {
+  stage: Stage;
+  layers: number;
+  /** Of the device. */
+  total: number;
+  /** Of that, without this stage; null where it is not reported. */
+  free: number | null;
+  axis: number;
+}) {
+  const { state } = useApp();
+  const { devices, nodes } = state.value;
+  const entry = devices[stage.device_id];
+  const parts = segments(stage, total, free);
+  const over = stage.weights_bytes + stage.kv_bytes + stage.workspace_bytes > (free ?? total);
+  const text = (bytes: number): string => {
+    const { value, unit } = memory(bytes);
+    return `${value} ${unit}`;
+  };
+  return (
+    <li class="stage-row">
+      <span class="stage-who">
+        <b class="clip">
+          <a href={deviceHref(stage.device_id)}>{entry?.record.name ?? stage.device_id}</a>
+        </b>
+        <span class="small faint">{entry ? nodes[entry.record.node_id]?.record.name : "not here any more"}</span>
+      </span>
+      <span class="stage-mem">
+        <span class="mem" style={{ "--cap": (total / axis) * 100 }}>
+          {parts.map(({ kind, bytes }) => (
+            <i key={kind} class={`seg-${kind}`} style={{ "--v": (bytes / Math.max(1, total)) * 100 }} />
+          ))}
+        </span>
+        <span class="figs small">
+          {parts
+            .filter((one) => one.bytes > 0)
+            .map(({ kind, bytes }) => (
+              <span key={kind}>
+                {words[kind]} <b>{text(bytes)}</b>
+              </span>
+            ))}
+          <span>
+            of <b>{text(total)}</b>
+          </span>
+          {stage.host_bytes > 0 && (
+            <span class="warm">
+              <MarkIcon mark="throttled" class="mini" /> {stage.host_layers} layers, {text(stage.host_bytes)} in host memory
+            </span>
+          )}
+          {over && <span class="crit">more than is free</span>}
+        </span>
+        <span class="stage-layers small">
+          <Comb stage={stage} layers={layers} />
+          <span class="faint">{stageParts(stage)}</span>
+        </span>
+      </span>
+    </li>
+  );
+}

@@ -1,0 +1,332 @@
+/* One model: what is in its file, and where it would go before anything is loaded. */
+import { useEffect, useRef, useState } from "preact/hooks";
+import { type PlaceParams, isRefused, loadModel, previewPlacement } from "../../command/models";
+import type { Refusal } from "../../command/tried";
+import type { Model, Placement } from "../../lib/api.gen";
+import { count, figure, fullTime, memory, sentence } from "../../lib/format";
+import { deviceHref } from "../../lib/route";
+import { instancesOf, mayManage, parameters, proofWord } from "../../state/models";
+import { isLive, obstacle, sortedDevices } from "../../state/select";
+import type { State } from "../../state/state";
+import { useApp } from "../app-context";
+import { Fact, Figure, MarkIcon, Panel, RefusalNote } from "../parts";
+import { Page } from "../shell";
+import { InstancePanel } from "./instance";
+import { MemoryLegend, StageMemory } from "./memory";
+import { ModelTrouble, Progress, RemoveModel } from "./row";
+
+const parent = { name: "Models", href: "#/models" };
+
+export function ModelPage({ id }: { id: string }) {
+  const { state } = useApp();
+  const all = state.value;
+  const model = all.models[id];
+  if (!model)
+    return (
+      <Page title="No such model" parent={parent}>
+        <section class="panel empty">
+          <h2>This model is not here</h2>
+          <p>It was removed, or the link is old.</p>
+          <a class="btn" href="#/models">
+            All models
+          </a>
+        </section>
+      </Page>
+    );
+  return (
+    <Page title={model.name} parent={parent}>
+      <div class="stack">
+        {instancesOf(all, id).map((one) => (
+          <InstancePanel key={one.instance_id} instance={one} />
+        ))}
+        {model.state === "ready" ? (
+          <Preview model={model} />
+        ) : (
+          <section class="panel panel-body">
+            <ModelTrouble model={model} />
+            {model.progress && <Progress of={model.progress} />}
+          </section>
+        )}
+        <Facts model={model} />
+      </div>
+    </Page>
+  );
+}
+
+const SETTLE_MS = 150;
+const NOTICED_BYTES = 256 * 1024 * 1024;
+
+/** Changes when memory in use does, by as much as a placement notices. */
+const memoryInUse = (state: State): string =>
+  Object.values(state.devices)
+    .map(({ record, reading }) => `${record.state} ${Math.round((reading?.memory_used_bytes ?? 0) / NOTICED_BYTES)}`)
+    .join(",");
+
+/** What a placement would be: asked again when a wish, the instances or memory in use change. */
+function usePreview(params: PlaceParams): { placement: Placement | null; refusal: Refusal | null } {
+  const { state, server } = useApp();
+  const [placement, setPlacement] = useState<Placement | null>(null);
+  const [refusal, setRefusal] = useState<Refusal | null>(null);
+  const live = isLive(state.value);
+  const key = JSON.stringify(params);
+  const instances = Object.values(state.value.instances)
+    .map((one) => `${one.instance_id} ${one.state}`)
+    .join(",");
+  const shown = useRef(key);
+  shown.current = key;
+  useEffect(() => {
+    if (!live) return;
+    const read = async (): Promise<void> => {
+      const outcome = await previewPlacement(server, params);
+      if (shown.current !== key) return;
+      const refused = isRefused(outcome);
+      setRefusal(refused ? outcome : null);
+      setPlacement(refused ? null : outcome);
+    };
+    const timer = setTimeout(() => void read(), SETTLE_MS);
+    return () => clearTimeout(timer);
+  }, [key, live, instances, memoryInUse(state.value)]);
+  return { placement, refusal };
+}
+
+const contexts = [2048, 4096, 8192, 16384, 32768, 65536, 131072];
+
+function Preview({ model }: { model: Model }) {
+  const { state, server } = useApp();
+  const of = model.architecture!;
+  const [context, setContext] = useState(Math.min(8192, of.context_tokens));
+  const [sequences, setSequences] = useState(8);
+  const [format, setFormat] = useState<"" | "Q8_0" | "Q4_0">("");
+  const [device, setDevice] = useState("");
+  const [loading, setLoading] = useState(false);
+  const [failed, setFailed] = useState<Refusal | null>(null);
+  const params: PlaceParams = {
+    model_id: model.model_id,
+    context_tokens: context,
+    sequences,
+    ...(format ? { format } : {}),
+    ...(device ? { pins: [{ device_id: device, first_layer: 0, layer_count: of.layers }] } : {}),
+  };
+  const { placement, refusal } = usePreview(params);
+  const admin = mayManage(state.value.login);
+  const why =
+    obstacle(state.value) ?? (!admin ? "Loading a model needs the scope admin." : placement && !placement.feasible ? "It does not fit." : null);
+  const load = async (): Promise<void> => {
+    setLoading(true);
+    setFailed(await loadModel(server, params));
+    setLoading(false);
+  };
+  const wide = of.format === "F32" || of.format === "F16" || of.format === "BF16";
+  const choices = [...new Set([...contexts.filter((n) => n < of.context_tokens), of.context_tokens])].sort((a, b) => a - b);
+  return (
+    <section class="panel preview" aria-label="Placement preview">
+      <div class="pv-head">
+        <div>
+          <h2>Where it would go</h2>
+          <p class="quiet">Nothing is loaded until you say so.</p>
+        </div>
+        <button
+          class="btn primary"
+          type="button"
+          disabled={why !== null || loading || !placement}
+          title={why ?? undefined}
+          onClick={() => void load()}
+        >
+          {loading ? "Loading" : "Load"}
+        </button>
+        {placement && <Prediction placement={placement} />}
+      </div>
+      <div class="knobs">
+        <label class="knob">
+          <span class="label">Device</span>
+          <select value={device} onChange={(event) => setDevice(event.currentTarget.value)}>
+            <option value="">let it choose</option>
+            {sortedDevices(state.value)
+              .filter(({ record }) => record.support !== "unsupported" && record.state !== "offline")
+              .map(({ record }) => (
+                <option key={record.device_id} value={record.device_id}>
+                  {record.name}
+                </option>
+              ))}
+          </select>
+        </label>
+        <label class="knob">
+          <span class="label">Context</span>
+          <select value={context} onChange={(event) => setContext(Number(event.currentTarget.value))}>
+            {choices.map((n) => (
+              <option key={n} value={n}>
+                {figure(n)} tokens
+              </option>
+            ))}
+          </select>
+        </label>
+        <label class="knob">
+          <span class="label">At once</span>
+          <select value={sequences} onChange={(event) => setSequences(Number(event.currentTarget.value))}>
+            {[1, 2, 4, 8, 16, 32, 64].map((n) => (
+              <option key={n} value={n}>
+                {count(n, "request")}
+              </option>
+            ))}
+          </select>
+        </label>
+        {wide && (
+          <label class="knob">
+            <span class="label">Hold as</span>
+            <select value={format} onChange={(event) => setFormat(event.currentTarget.value as typeof format)}>
+              <option value="">{of.format}, as it is</option>
+              <option value="Q8_0">Q8_0, 8 bits</option>
+              <option value="Q4_0">Q4_0, 4 bits</option>
+            </select>
+          </label>
+        )}
+      </div>
+      {(refusal ?? failed) && (
+        <div class="panel-body">
+          <RefusalNote refusal={refusal ?? failed} />
+        </div>
+      )}
+      {placement ? <Where placement={placement} layers={of.layers} /> : !refusal && <p class="skeleton" />}
+    </section>
+  );
+}
+
+function Prediction({ placement }: { placement: Placement }) {
+  if (!placement.feasible)
+    return (
+      <p class="answer crit">
+        <MarkIcon mark="offline" class="mini" /> It does not fit as asked.
+      </p>
+    );
+  const { predicted } = placement;
+  return (
+    <p class="answer">
+      {predicted ? (
+        <>
+          <span class="big">
+            {figure(predicted.seconds_per_token * 1000, predicted.seconds_per_token < 0.01 ? 2 : 1)}
+            <span class="unit"> ms per token</span>
+          </span>
+          <span class="quiet">{figure(predicted.tokens_per_s, predicted.tokens_per_s < 100 ? 1 : 0)} tokens per s for one request, predicted</span>
+        </>
+      ) : (
+        <span class="quiet">How fast it would be is not known: the device's bandwidth has not been measured.</span>
+      )}
+      <span class="badge">
+        <MarkIcon mark="ok" />
+        {proofWord(placement.proof)}
+      </span>
+    </p>
+  );
+}
+
+function Where({ placement, layers }: { placement: Placement; layers: number }) {
+  const { state } = useApp();
+  const { devices } = state.value;
+  const memoryOf = new Map(placement.devices.map((one) => [one.device_id, one]));
+  const axis = Math.max(1, ...placement.devices.map((one) => one.memory_bytes));
+  const named = placement.why.filter((one) => one.device_id !== null);
+  return (
+    <div class="pv-grid">
+      <div class="pv-main">
+        {placement.stages.length > 0 && (
+          <section>
+            <div class="sub">
+              <h3>Memory</h3>
+              <MemoryLegend />
+            </div>
+            <ul class="stages">
+              {placement.stages.map((stage) => (
+                <StageMemory
+                  key={`${stage.device_id} ${stage.first_layer}`}
+                  stage={stage}
+                  layers={layers}
+                  total={memoryOf.get(stage.device_id)?.memory_bytes ?? 0}
+                  free={memoryOf.get(stage.device_id)?.free_bytes ?? null}
+                  axis={axis}
+                />
+              ))}
+            </ul>
+          </section>
+        )}
+        {placement.stages.length === 0 && (
+          <ul class="lacks">
+            {placement.devices.map((one) => (
+              <li key={one.device_id} class="small">
+                <b>{devices[one.device_id]?.record.name ?? one.device_id}</b> needs <Figure {...memory(one.needed_bytes)} />
+                {one.free_bytes !== null && (
+                  <>
+                    {" "}
+                    and has <Figure {...memory(one.free_bytes)} /> free
+                  </>
+                )}
+              </li>
+            ))}
+          </ul>
+        )}
+      </div>
+      <div class="pv-why">
+        <h3>What decides it</h3>
+        {placement.why
+          .filter((one) => one.device_id === null)
+          .map((one) => (
+            <p key={one.text}>{sentence(one.text)}</p>
+          ))}
+        {named.length > 0 && (
+          <ul class="left-out">
+            {named.map((one) => (
+              <li key={`${one.device_id} ${one.text}`}>
+                <MarkIcon mark="idle" />
+                <span>
+                  <b>
+                    <a href={deviceHref(one.device_id!)}>{devices[one.device_id!]?.record.name ?? one.device_id}</a>
+                  </b>{" "}
+                  {sentence(one.text)}
+                </span>
+              </li>
+            ))}
+          </ul>
+        )}
+      </div>
+    </div>
+  );
+}
+
+function Facts({ model }: { model: Model }) {
+  const { state } = useApp();
+  const of = model.architecture;
+  return (
+    <Panel title="The file" aside={mayManage(state.value.login) && <RemoveModel model={model} />}>
+      <dl class="facts panel-body">
+        <Fact name="Source">
+          <span class="code">{model.source}</span>
+        </Fact>
+        <Fact name="Size">{model.file_bytes !== null && <Figure {...memory(model.file_bytes)} />}</Fact>
+        <Fact name="SHA-256">{model.sha256 && <span class="code">{model.sha256}</span>}</Fact>
+        <Fact name="Added">{fullTime(Date.parse(model.added_at))}</Fact>
+        {of && (
+          <>
+            <Fact name="Family">{of.family}</Fact>
+            <Fact name="Weights">
+              {parameters(of.parameters)}, {of.format}
+            </Fact>
+            <Fact name="Layers">
+              {of.layers} of <Figure {...memory(of.layer_bytes)} />
+            </Fact>
+            <Fact name="Shape">
+              embedding {figure(of.embedding)}, feed-forward {figure(of.feed_forward)}, {of.heads} heads of {of.head_size}
+              {of.kv_heads !== of.heads && `, ${of.kv_heads} of keys and values`}
+            </Fact>
+            <Fact name="Vocabulary">{figure(of.vocabulary)} tokens</Fact>
+            <Fact name="Context">
+              {figure(of.context_tokens)} tokens; each takes <Figure {...memory(of.kv_bytes_per_token)} />
+            </Fact>
+            <Fact name="Chat template">
+              {of.chat_template ?? <span class="quiet">none that is known: it completes, and does not chat</span>}
+            </Fact>
+          </>
+        )}
+      </dl>
+    </Panel>
+  );
+}

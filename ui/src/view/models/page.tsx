@@ -1,0 +1,44 @@
+/* Models: what runs, what there is, and where more comes from. */
+import { mayManage, sortedInstances, sortedModels } from "../../state/models";
+import { useApp } from "../app-context";
+import { Panel } from "../parts";
+import { Page } from "../shell";
+import { AddPanel } from "./add";
+import { InstancePanel } from "./instance";
+import { ModelRow } from "./row";
+
+export function ModelsPage() {
+  const { state } = useApp();
+  const all = state.value;
+  const models = sortedModels(all.models);
+  const instances = sortedInstances(all.instances);
+  const admin = mayManage(all.login);
+  return (
+    <Page title="Models">
+      <div class="stack">
+        {instances.map((one) => (
+          <InstancePanel key={one.instance_id} instance={one} />
+        ))}
+        {models.length > 0 && (
+          <Panel title="Models" aside={instances.length === 0 ? "none is loaded" : undefined}>
+            <ul class="rows models">
+              {models.map((one) => (
+                <ModelRow key={one.model_id} model={one} />
+              ))}
+            </ul>
+          </Panel>
+        )}
+        {admin ? (
+          <AddPanel first={models.length === 0} />
+        ) : (
+          models.length === 0 && (
+            <section class="panel empty">
+              <h2>There is no model yet</h2>
+              <p>An admin adds one here, or on the server's machine with exogpu model add.</p>
+            </section>
+          )
+        )}
+      </div>
+    </Page>
+  );
+}

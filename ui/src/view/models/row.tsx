@@ -1,0 +1,113 @@
+/* A model in the list: what it is, how far it has come, and what can be done with it. */
+import { removeModel } from "../../command/models";
+import type { Model, ModelProgress } from "../../lib/api.gen";
+import { age, count, figure, memory, rate, sentence } from "../../lib/format";
+import { modelHref } from "../../lib/route";
+import { describeModel, mayManage, secondsLeft, shareDone } from "../../state/models";
+import { obstacle } from "../../state/select";
+import { useApp } from "../app-context";
+import { AskButton } from "../ask";
+import { Figure, MarkIcon } from "../parts";
+
+export function ModelRow({ model }: { model: Model }) {
+  const { state } = useApp();
+  const admin = mayManage(state.value.login);
+  const { architecture: of } = model;
+  return (
+    <li class="model-row">
+      <span class="model-what">
+        <b class="clip">
+          <a href={modelHref(model.model_id)}>{model.name}</a>
+        </b>
+        <span class="small quiet">
+          {of
+            ? `${describeModel(of)}, ${count(of.layers, "layer")}, context ${figure(of.context_tokens)}${of.chat_template ? "" : ", completes only: no known chat template"}`
+            : model.source}
+        </span>
+        <ModelTrouble model={model} />
+        {model.progress && <Progress of={model.progress} />}
+      </span>
+      <span class="num">{model.file_bytes !== null && <Figure {...memory(model.file_bytes)} />}</span>
+      <span class="acts">
+        {model.state === "ready" && (
+          <a class="btn small-btn" href={modelHref(model.model_id)}>
+            {admin ? "Load" : "Preview"}
+          </a>
+        )}
+        {admin && <RemoveModel model={model} />}
+      </span>
+    </li>
+  );
+}
+
+export const ModelTrouble = ({ model }: { model: Model }) =>
+  model.state === "failed" || model.state === "missing" ? (
+    <span class="small crit trouble">
+      <MarkIcon mark="offline" class="mini" /> {sentence(model.state_reason ?? "it cannot be used")}
+    </span>
+  ) : null;
+
+const stepWords: Record<ModelProgress["step"], string> = {
+  waiting: "waits for its turn",
+  finding: "asking where it is",
+  downloading: "downloading",
+  verifying: "checking",
+};
+
+export function Progress({ of }: { of: ModelProgress }) {
+  const share = shareDone(of.done_bytes, of.total_bytes);
+  const left = of.step === "downloading" ? secondsLeft(of.done_bytes, of.total_bytes, of.bytes_per_s) : null;
+  const done = memory(of.done_bytes);
+  const total = of.total_bytes === null ? null : memory(of.total_bytes);
+  const speed = of.bytes_per_s === null ? null : rate(of.bytes_per_s);
+  return (
+    <span class="progress">
+      <span
+        class={`bar ${share === null ? "unknown" : ""}`}
+        role="progressbar"
+        aria-label={stepWords[of.step]}
+        aria-valuenow={share === null ? undefined : Math.round(share)}
+        aria-valuemin={0}
+        aria-valuemax={100}
+      >
+        <i style={{ "--v": share ?? 0 }} />
+      </span>
+      <span class="small quiet">
+        {stepWords[of.step]}
+        {of.done_bytes > 0 && ` ${done.value} ${done.unit}`}
+        {total && ` of ${total.value} ${total.unit}`}
+        {speed && of.step === "downloading" && `, ${speed.value} ${speed.unit}`}
+        {left !== null && `, ${age(left * 1000)} left`}
+        {of.retries > 0 && `, tried again ${count(of.retries, "time")}`}
+      </span>
+    </span>
+  );
+}
+
+export function RemoveModel({ model, class: name }: { model: Model; class?: string }) {
+  const { state, server } = useApp();
+  const adding = model.state === "adding";
+  const runs = Object.values(state.value.instances).filter((one) => one.model_id === model.model_id).length;
+  const why = obstacle(state.value) ?? (runs > 0 ? "Stop it first: it is loaded." : null);
+  const local = /^(\/|file:)/.test(model.source);
+  return (
+    <AskButton
+      word={adding ? "Cancel" : "Remove"}
+      busyWord={adding ? "Cancelling" : "Removing"}
+      label={`${adding ? "Cancel adding" : "Remove"} ${model.name}`}
+      title={adding ? `Cancel adding ${model.name}?` : `Remove ${model.name}?`}
+      confirm={adding ? "Cancel it" : "Remove"}
+      class={name ?? "small-btn"}
+      why={why}
+      run={() => removeModel(server, model.model_id)}
+    >
+      <p>
+        {local
+          ? "This cluster forgets it. The file stays where it is."
+          : adding
+            ? "What has been downloaded is deleted."
+            : "Its file is deleted on the server. It can be added again from where it came."}
+      </p>
+    </AskButton>
+  );
+}

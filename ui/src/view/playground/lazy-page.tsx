@@ -1,0 +1,20 @@
+/* The playground is a file of its own. */
+import { lazy } from "../lazy";
+import { Page } from "../shell";
+
+const page = lazy(async () => (await import("./page")).PlaygroundPage);
+
+export const loadPlayground = page.load;
+
+export const LazyPlayground = ({ id }: { id: string }) => (
+  <page.View
+    id={id}
+    waiting={(failed) => (
+      <Page title="Playground">
+        <section class="panel empty">
+          {failed ? <p>This page comes when the connection is back.</p> : <p class="skeleton" />}
+        </section>
+      </Page>
+    )}
+  />
+);

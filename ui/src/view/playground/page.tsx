@@ -1,0 +1,218 @@
+/* Playground: a conversation with a model that is loaded. What is said stays in this browser. */
+import { useEffect, useRef, useState } from "preact/hooks";
+import { ask } from "../../command/chat";
+import { isRefused } from "../../command/models";
+import type { Refusal } from "../../command/tried";
+import type { Instance } from "../../lib/api.gen";
+import { playgroundHref } from "../../lib/route";
+import { type Conversation, type Sampling, type Turn, keepConversations, readConversations, usualSampling } from "../../state/chat";
+import { mayAsk, readyInstances } from "../../state/models";
+import { useApp } from "../app-context";
+import { Icon, MarkIcon, RefusalNote } from "../parts";
+import { Page } from "../shell";
+import { Composer } from "./composer";
+import { History } from "./history";
+import { Settings } from "./settings";
+import { TurnView } from "./turn";
+
+export function PlaygroundPage({ id }: { id: string }) {
+  const { state } = useApp();
+  const all = state.value;
+  const ready = readyInstances(all.instances);
+  const chosen = ready.find((one) => one.instance_id === id) ?? ready[0];
+  if (!mayAsk(all.login)) return <NotAllowed />;
+  return (
+    <Page title="Playground">
+      <Talk instances={ready} instance={chosen ?? null} />
+    </Page>
+  );
+}
+
+function NotAllowed() {
+  return (
+    <Page title="Playground">
+      <section class="panel empty">
+        <h2>This token may not ask models</h2>
+        <p>That needs the scope infer. An admin makes such a token on the page Access, or with:</p>
+        <code class="code">exogpu token create --name NAME --scopes observe,infer</code>
+      </section>
+    </Page>
+  );
+}
+
+const fresh = (): Conversation => ({ id: crypto.randomUUID?.() ?? String(Math.random()), at: Date.now(), system: "", turns: [] });
+
+/** The conversations of this browser, and the one that is open. */
+function useConversations() {
+  const [all, setAll] = useState<readonly Conversation[]>(readConversations);
+  const [open, setOpen] = useState<Conversation>(() => all[0] ?? fresh());
+  const put = (one: Conversation): void => {
+    setOpen(one);
+    setAll((before) => {
+      const rest = before.filter((other) => other.id !== one.id);
+      const next = one.turns.length ? [one, ...rest] : rest;
+      keepConversations(next);
+      return next;
+    });
+  };
+  const remove = (id: string): void => {
+    const next = all.filter((one) => one.id !== id);
+    keepConversations(next);
+    setAll(next);
+    if (open.id === id) setOpen(next[0] ?? fresh());
+  };
+  const removeAll = (): void => {
+    keepConversations([]);
+    setAll([]);
+    setOpen(fresh());
+  };
+  return { all, open, put, show: setOpen, remove, removeAll, begin: () => setOpen(fresh()) };
+}
+
+function Talk({ instances, instance }: { instances: readonly Instance[]; instance: Instance | null }) {
+  const talks = useConversations();
+  const { open } = talks;
+  const [sampling, setSampling] = useState<Sampling>(usualSampling);
+  const [running, setRunning] = useState<AbortController | null>(null);
+  const [partial, setPartial] = useState<{ text: string; firstMs: number | null } | null>(null);
+  const [refusal, setRefusal] = useState<Refusal | null>(null);
+  const end = useRef<HTMLDivElement>(null);
+  const follow = useRef(true);
+  useEffect(() => {
+    if (follow.current) end.current?.scrollIntoView({ block: "end" });
+  }, [partial, open]);
+  useEffect(() => () => running?.abort(), [running]);
+
+  const send = async (turns: readonly Turn[]): Promise<void> => {
+    if (!instance) return;
+    const control = new AbortController();
+    const asked = { ...open, at: Date.now(), turns };
+    const began = performance.now();
+    let text = "";
+    let firstMs: number | null = null;
+    talks.put(asked);
+    setRefusal(null);
+    setRunning(control);
+    setPartial({ text, firstMs });
+    follow.current = true;
+    let drawn = false;
+    const outcome = await ask({
+      model: instance.model_name,
+      chat: instance.chat,
+      system: open.system,
+      turns,
+      sampling,
+      signal: control.signal,
+      onText: (piece) => {
+        firstMs ??= performance.now() - began;
+        text += piece;
+        if (drawn) return;
+        drawn = true;
+        requestAnimationFrame(() => {
+          drawn = false;
+          setPartial((now) => now && { text, firstMs });
+        });
+      },
+    });
+    const restMs = performance.now() - began - (firstMs ?? 0);
+    setRunning(null);
+    setPartial(null);
+    if (isRefused(outcome)) setRefusal(outcome);
+    if (text === "" && isRefused(outcome)) return;
+    const told = isRefused(outcome) ? { tokens: null, promptTokens: null, reason: "error" } : outcome;
+    const figures = { firstMs: firstMs ?? 0, restMs, tokens: told.tokens, promptTokens: told.promptTokens, reason: told.reason };
+    talks.put({ ...asked, turns: [...turns, { role: "assistant", text, model: instance.model_name, figures }] });
+  };
+  const busy = running !== null;
+  const again = (): void => {
+    const turns = open.turns;
+    const last = turns.map((turn) => turn.role).lastIndexOf("user");
+    if (last >= 0) void send(turns.slice(0, last + 1));
+  };
+  return (
+    <div class="talk-grid">
+      <section class="panel talk" aria-label="Conversation">
+        <div class="panel-head">
+          <Choose instances={instances} instance={instance} />
+          <span class="aside">
+            <button class="btn small-btn" type="button" disabled={busy || open.turns.length === 0} onClick={talks.begin}>
+              New
+            </button>
+          </span>
+        </div>
+        <div class="turns" aria-live="polite" aria-busy={busy}>
+          {open.turns.length === 0 && !partial && <Begin instance={instance} />}
+          {open.turns.map((turn, i) => (
+            <TurnView key={i} turn={turn} />
+          ))}
+          {partial && <TurnView turn={{ role: "assistant", text: partial.text }} writing />}
+          <RefusalNote refusal={refusal} />
+          <div ref={end} />
+        </div>
+        <Composer
+          ready={instance !== null}
+          busy={busy}
+          canAgain={open.turns.some((turn) => turn.role === "user")}
+          send={(text) => void send([...open.turns, { role: "user", text }])}
+          stop={() => running?.abort()}
+          again={again}
+        />
+      </section>
+      <aside class="talk-side">
+        <Settings
+          chat={instance?.chat ?? true}
+          system={open.system}
+          setSystem={(system) => talks.put({ ...open, system })}
+          sampling={sampling}
+          setSampling={setSampling}
+        />
+        <History all={talks.all} open={open.id} busy={busy} show={talks.show} remove={talks.remove} removeAll={talks.removeAll} />
+      </aside>
+    </div>
+  );
+}
+
+function Choose({ instances, instance }: { instances: readonly Instance[]; instance: Instance | null }) {
+  if (!instance) return <h2>No model is loaded</h2>;
+  if (instances.length === 1)
+    return (
+      <h2 class="clip">
+        <MarkIcon mark={instance.running > 0 ? "computing" : "idle"} class="mini" /> {instance.model_name}
+      </h2>
+    );
+  return (
+    <select
+      aria-label="Model"
+      value={instance.instance_id}
+      onChange={(event) => (location.hash = playgroundHref(event.currentTarget.value))}
+    >
+      {instances.map((one) => (
+        <option key={one.instance_id} value={one.instance_id}>
+          {one.model_name}
+        </option>
+      ))}
+    </select>
+  );
+}
+
+function Begin({ instance }: { instance: Instance | null }) {
+  return (
+    <div class="begin">
+      <Icon name="playground" />
+      {instance ? (
+        <p>
+          {instance.chat
+            ? "Ask something. What is said stays in this browser; the server keeps how many tokens, never which."
+            : "This model has no chat template that we know: it goes on from what you write."}
+        </p>
+      ) : (
+        <>
+          <p>A model answers here once it is loaded.</p>
+          <a class="btn primary" href="#/models">
+            Models
+          </a>
+        </>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,90 @@
+/* How the model is asked: what it is told first, and how tokens are drawn. */
+import { type Sampling, usualSampling } from "../../state/chat";
+import { Panel } from "../parts";
+
+type Numeric = Exclude<keyof Sampling, "seed">;
+
+const knobs: { name: Numeric; label: string; title: string; min: number; max: number; step: number }[] = [
+  { name: "temperature", label: "Temperature", title: "0 always takes the likeliest token", min: 0, max: 2, step: 0.05 },
+  { name: "topP", label: "Top p", title: "Only the likeliest tokens that together have this probability", min: 0, max: 1, step: 0.01 },
+  { name: "topK", label: "Top k", title: "Only so many of the likeliest tokens; 0: all", min: 0, max: 1000, step: 1 },
+  { name: "minP", label: "Min p", title: "Only tokens at least this share as likely as the likeliest", min: 0, max: 1, step: 0.01 },
+  { name: "repetition", label: "Repetition", title: "Above 1 what was said already is less likely", min: 0.5, max: 2, step: 0.01 },
+  { name: "maxTokens", label: "Tokens at most", title: "Of one answer", min: 1, max: 131072, step: 1 },
+];
+
+export function Settings({
+  chat,
+  system,
+  setSystem,
+  sampling,
+  setSampling,
+}: {
+  chat: boolean;
+  system: string;
+  setSystem: (text: string) => void;
+  sampling: Sampling;
+  setSampling: (sampling: Sampling) => void;
+}) {
+  const changed = JSON.stringify(sampling) !== JSON.stringify(usualSampling);
+  const put = (name: Numeric, text: string, min: number, max: number): void => {
+    const value = Number(text);
+    if (text !== "" && Number.isFinite(value)) setSampling({ ...sampling, [name]: Math.min(max, Math.max(min, value)) });
+  };
+  return (
+    <Panel
+      title="Settings"
+      aside={
+        changed && (
+          <button class="text-btn" type="button" onClick={() => setSampling(usualSampling)}>
+            as usual
+          </button>
+        )
+      }
+    >
+      <div class="panel-body settings">
+        {chat && (
+          <label class="in">
+            <span class="label">System prompt</span>
+            <textarea
+              rows={3}
+              value={system}
+              placeholder="What the model is told first"
+              onChange={(event) => setSystem(event.currentTarget.value)}
+            />
+          </label>
+        )}
+        {knobs.map(({ name, label, title, min, max, step }) => (
+          <label class="setting" key={name} title={title}>
+            <span>{label}</span>
+            <input
+              type="number"
+              inputMode="decimal"
+              min={min}
+              max={max}
+              step={step}
+              value={sampling[name]}
+              onChange={(event) => put(name, event.currentTarget.value, min, max)}
+            />
+          </label>
+        ))}
+        <label class="setting" title="The same seed, question and settings give the same answer">
+          <span>Seed</span>
+          <input
+            type="number"
+            inputMode="numeric"
+            min={0}
+            step={1}
+            placeholder="any"
+            value={sampling.seed ?? ""}
+            onChange={(event) => {
+              const { value } = event.currentTarget;
+              const seed = Math.floor(Number(value));
+              setSampling({ ...sampling, seed: value === "" || !Number.isSafeInteger(seed) || seed < 0 ? null : seed });
+            }}
+          />
+        </label>
+      </div>
+    </Panel>
+  );
+}
