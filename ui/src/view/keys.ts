@@ -2,7 +2,7 @@
 import type { App } from "./app-context";
 
 const G_MS = 1500;
-const targets: Record<string, string> = { 
+const targets: Record<string, string> = {
   o: "#/overview",
   d: "#/devices",
   m: "#/models",
