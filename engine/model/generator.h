@@ -8,7 +8,7 @@
  * zeroed before they go to another.
  *
  * What a request gets depends on its tokens, sampling and seed, not on who else is there, but for rounding.
- * Thread: one at a time; the callbacks come from generator_step and generator_remove. */
+ * Thread: one at a time; the callbacks come from generator_step and generator_remove, and call nothing of this. */
 #pragma once
 #include "engine/model/sampler.h"
 #include "engine/stage.h"
@@ -20,9 +20,10 @@ struct generator_params {
 	struct stage *const *stages; // (stage_count), in order; the caller's
 	uint32_t stage_count;
 	const struct model_shape *shape;
-	uint32_t context_tokens, page_count, batch_rows, batch_sequences; // as the stages were made
+	// As the stages were made.
+	uint32_t context_tokens, page_count, batch_rows, batch_sequences, batch_outputs;
 };
-// Errors: STATUS_OUT_OF_MEMORY.
+// Errors: STATUS_INVALID_PARAMS (more sequences than outputs or rows), STATUS_OUT_OF_MEMORY.
 enum status generator_create(struct generator **out, const struct generator_params *params, struct error *error);
 void generator_destroy(struct generator **generator); // jobs are dropped without a callback
 
@@ -35,8 +36,8 @@ struct generator_figures {
 
 struct generator_request {
 	uint64_t owner; // prefixes are shared among requests of one owner; 0: with nobody
-	const uint32_t
-		*tokens; // (token_count), > 0; copied. The prompt and, of one that goes on, what it had generated
+	// (token_count), > 0; copied. The prompt and, of one that goes on, what it had generated.
+	const uint32_t *tokens;
 	size_t token_count;
 	size_t prompt_count;      // of them; the rest count as generated
 	uint32_t max_tokens;      // generated at most, in all

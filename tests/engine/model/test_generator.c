@@ -1,0 +1,619 @@
+/* Many requests on one model: what each gets is what it would get alone, whoever else is there and however few pages
+ * there are; what is shared, with whom, and what is zeroed. The model is a toy (toy.h) for which that can be told. */
+#include "engine/model/generator.h"
+#include "tests/engine/model/toy.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+// cmocka.h needs the four above it.
+#include <cmocka.h>
+
+enum { MOST_TOKENS = 2048 };
+
+static struct backend toy_backend;
+static struct exogpu_device *device;
+static struct stage *stages[2];
+static struct generator *generator;
+
+struct client {
+	struct generator_job *job;
+	uint32_t tokens[MOST_TOKENS]; // prompt, then what came
+	size_t prompt_count, count;
+	size_t stop_at; // tokens in all, after which it says that it is enough; 0: never
+	float values[TOY_EMBEDDING];
+	struct token_choice last;
+	int ends;
+	long first_step, last_step; // of the toy
+	enum generator_reason reason;
+	struct generator_figures figures;
+	struct error error;
+};
+
+struct bench {
+	uint32_t pages, rows, sequences, context, stages;
+};
+
+static void begin(const struct bench *bench)
+{
+	struct error error = {0};
+	static const float rope[1];
+	memset(&toy, 0, sizeof(toy));
+	struct stage_params params = {.shape = &toy_shape,
+				      .layer_count = TOY_LAYERS / bench->stages,
+				      .context_tokens = bench->context,
+				      .page_count = bench->pages,
+				      .batch_rows = bench->rows,
+				      .batch_sequences = bench->sequences,
+				      .batch_outputs = bench->sequences,
+				      .rope = rope,
+				      .tensor = toy_tensor};
+	toy_backend = backend_cpu;
+	toy_backend.stage = &toy_slots;
+	assert_int_equal(device_open_over(&device, &toy_backend, &(struct exogpu_open){.hardware_key = "cpu"}, &error),
+			 STATUS_OK);
+	for (uint32_t i = 0; i < bench->stages; i++) {
+		params.embeds = !i;
+		params.predicts = i + 1 == bench->stages;
+		params.first_layer = i * params.layer_count;
+		if (stage_create(&stages[i], device, &params, &error))
+			fail_msg("%s", error.message);
+	}
+	const struct generator_params made = {.stages = stages,
+					      .stage_count = bench->stages,
+					      .shape = &toy_shape,
+					      .context_tokens = bench->context,
+					      .page_count = bench->pages,
+					      .batch_rows = bench->rows,
+					      .batch_sequences = bench->sequences,
+					      .batch_outputs = bench->sequences};
+	assert_int_equal(generator_create(&generator, &made, &error), STATUS_OK);
+}
+
+static void finish(void)
+{
+	assert_int_equal(toy.foreign, 0);
+	generator_destroy(&generator);
+	stage_destroy(&stages[1]);
+	stage_destroy(&stages[0]);
+	exogpu_device_close(&device, NULL);
+}
+
+static bool took(void *context, const struct token_choice *choice)
+{
+	struct client *client = context;
+	assert_true(client->count < MOST_TOKENS);
+	client->tokens[client->count++] = choice->token;
+	client->last = *choice;
+	client->first_step = client->first_step ? client->first_step : toy.steps;
+	return client->count == client->stop_at;
+}
+
+static void hidden(void *context, const float *values)
+{
+	memcpy(((struct client *)context)->values, values, sizeof(((struct client *)context)->values));
+}
+
+static void ended(void *context, enum generator_reason reason, const struct generator_figures *figures,
+		  const struct error *error)
+{
+	struct client *client = context;
+	client->ends++;
+	client->reason = reason;
+	client->figures = *figures;
+	client->last_step = toy.steps;
+	if (error)
+		client->error = *error;
+	client->job = NULL;
+}
+
+static struct generator_request request_of(struct client *client, uint64_t owner, uint32_t max_tokens)
+{
+	return (struct generator_request){.owner = owner,
+					  .tokens = client->tokens,
+					  .token_count = client->count,
+					  .prompt_count = client->prompt_count,
+					  .max_tokens = max_tokens,
+					  .sampling = {.temperature = 0, .top_p = 1, .repetition_penalty = 1},
+					  .token = took,
+					  .hidden = hidden,
+					  .ended = ended,
+					  .context = client};
+}
+
+// A prompt of `count` tokens of `person`; `seed` tells it from others.
+static void prompt(struct client *client, uint32_t person, size_t count, uint32_t seed)
+{
+	*client = (struct client){.prompt_count = count, .count = count};
+	for (size_t i = 0; i < count; i++)
+		client->tokens[i] = person * VOICES + (uint32_t)(toy_hash(seed, (uint32_t)i) >> 7) % VOICES;
+}
+
+static void add(struct client *client, uint64_t owner, uint32_t max_tokens)
+{
+	struct error error = {0};
+	struct generator_request request = request_of(client, owner, max_tokens);
+	if (generator_add(generator, &client->job, &request, &error))
+		fail_msg("%s", error.message);
+}
+
+static void step(bool *idle)
+{
+	struct error error = {0};
+	if (generator_step(generator, idle, &error))
+		fail_msg("%s", error.message);
+}
+
+static void run(void)
+{
+	bool idle = false;
+	for (long i = 0; !idle && i < 1000000; i++)
+		step(&idle);
+	assert_true(idle);
+}
+
+static void check_greedy(const struct client *client)
+{
+	for (size_t i = client->prompt_count; i < client->count; i++) {
+		uint32_t wanted = toy_next(client->tokens, i);
+		if (client->tokens[i] != wanted)
+			fail_msg("token %zu is %u, alone it is %u", i, client->tokens[i], wanted);
+	}
+}
+
+static struct generator_state state_now(void)
+{
+	struct generator_state state;
+	generator_state(generator, &state);
+	return state;
+}
+
+// Pages of the first stage that hold anything.
+static unsigned pages_written(const struct bench *bench)
+{
+	unsigned count = 0;
+	for (uint32_t i = 0; i < bench->pages; i++) {
+		bool written = false;
+		for (uint32_t j = 0; j < STAGE_PAGE_TOKENS; j++)
+			written |= toy.first->pages[i][j] != 0;
+		count += written;
+	}
+	return count;
+}
+
+static void alone(void **state)
+{
+	(void)state;
+	const struct bench bench = {.pages = 8, .rows = 16, .sequences = 2, .context = 256, .stages = 1};
+	static struct client client;
+	for (size_t length = 1; length < 140; length += 23) {
+		begin(&bench);
+		prompt(&client, 1, length, 1);
+		add(&client, 0, 50);
+		run();
+		assert_int_equal(client.ends, 1);
+		assert_int_equal(client.reason, GENERATOR_LENGTH);
+		assert_int_equal(client.count, length + 50);
+		check_greedy(&client);
+		assert_int_equal(client.figures.prompt_tokens, length);
+		assert_int_equal(client.figures.generated_tokens, 50);
+		assert_int_equal(client.figures.cached_tokens, 0);
+		assert_true(client.figures.queued_ns >= 0 && client.figures.prompt_ns > 0);
+		assert_true(client.figures.generate_ns > 0);
+		assert_int_equal(toy.rows, length + 49); // the last token needs no computing
+		assert_int_equal(pages_written(&bench), 0);
+		finish();
+	}
+}
+
+static void ends_at_a_stop_and_at_the_context(void **state)
+{
+	(void)state;
+	const struct bench bench = {.pages = 8, .rows = 16, .sequences = 2, .context = 100, .stages = 1};
+	static struct client stopped, long_one, small;
+	begin(&bench);
+	prompt(&stopped, 1, 10, 1);
+	prompt(&long_one, 2, 99, 2);
+	prompt(&small, 3, 10, 3);
+	stopped.stop_at = 17;
+	add(&stopped, 1, 1000);
+	add(&long_one, 2, 1000);
+	add(&small, 3, 1000);
+	run();
+	assert_int_equal(stopped.reason, GENERATOR_STOP);
+	assert_int_equal(stopped.count, 17);
+	assert_int_equal(long_one.reason, GENERATOR_LENGTH);
+	assert_int_equal(long_one.count, 100);
+	assert_int_equal(small.count, 100);
+	check_greedy(&small);
+	finish();
+}
+
+static void wrong_requests_are_refused(void **state)
+{
+	(void)state;
+	const struct bench bench = {.pages = 3, .rows = 16, .sequences = 2, .context = 200, .stages = 1};
+	static struct client client;
+	struct error error = {0};
+	struct generator_job *job;
+	begin(&bench);
+	prompt(&client, 1, 200, 1);
+	struct generator_request request = request_of(&client, 1, 10);
+	assert_int_equal(generator_add(generator, &job, &request, &error), STATUS_INVALID_PARAMS);
+	assert_non_null(strstr(error.message, "200 tokens"));
+	error = (struct error){0};
+	request.token_count = request.prompt_count = 96;
+	assert_int_equal(generator_add(generator, &job, &request, &error), STATUS_LIMIT_EXCEEDED);
+	assert_non_null(strstr(error.message, "memory for 96"));
+	error = (struct error){0};
+	request.token_count = request.prompt_count = 0;
+	assert_int_equal(generator_add(generator, &job, &request, &error), STATUS_INVALID_PARAMS);
+	error = (struct error){0};
+	client.tokens[5] = TOY_VOCABULARY;
+	request.token_count = request.prompt_count = 10;
+	assert_int_equal(generator_add(generator, &job, &request, &error), STATUS_INVALID_PARAMS);
+	error = (struct error){0};
+	client.tokens[5] = 5;
+	const struct token_bias bias = {.token = TOY_VOCABULARY, .bias = 1};
+	request.sampling.biases = &bias;
+	request.sampling.bias_count = 1;
+	assert_int_equal(generator_add(generator, &job, &request, &error), STATUS_INVALID_PARAMS);
+	bool idle = false;
+	step(&idle);
+	assert_true(idle);
+	assert_int_equal(toy.steps, 0);
+	finish();
+}
+
+static void two_hundred_on_few_pages(void **state)
+{
+	(void)state;
+	enum { CLIENTS = 200 };
+	const struct bench bench = {.pages = 20, .rows = 48, .sequences = 12, .context = 512, .stages = 2};
+	struct client *clients = calloc(CLIENTS, sizeof(*clients));
+	begin(&bench);
+	for (uint32_t i = 0; i < CLIENTS; i++) {
+		prompt(&clients[i], i % PEOPLE, 1 + i * 7 % 150, i);
+		add(&clients[i], i % PEOPLE, 1 + i * 13 % 200);
+	}
+	run();
+	for (uint32_t i = 0; i < CLIENTS; i++) {
+		assert_int_equal(clients[i].ends, 1);
+		assert_int_equal(clients[i].reason, GENERATOR_LENGTH);
+		assert_int_equal(clients[i].count, clients[i].prompt_count + 1 + i * 13 % 200);
+		check_greedy(&clients[i]);
+	}
+	struct generator_state now = state_now();
+	print_message("%u preemptions, %lu steps\n", now.preemptions, (unsigned long)now.steps);
+	assert_true(now.preemptions > 0);
+	assert_int_equal(now.pages_used, 0);
+	assert_int_equal(now.running + now.waiting, 0);
+	assert_true(toy.most_rows <= bench.rows);
+	finish();
+	free(clients);
+}
+
+// Removed at any time, in any state; those that stay get what they would.
+static void some_leave(void **state)
+{
+	(void)state;
+	enum { CLIENTS = 100 };
+	const struct bench bench = {.pages = 16, .rows = 20, .sequences = 6, .context = 512, .stages = 1};
+	struct client *clients = calloc(CLIENTS, sizeof(*clients));
+	uint64_t random = 5;
+	bool idle = false;
+	begin(&bench);
+	for (uint32_t i = 0; i < CLIENTS; i++) {
+		prompt(&clients[i], i % PEOPLE, 1 + i * 11 % 120, i % 10);
+		add(&clients[i], i % 3 ? i % PEOPLE : 0, 1 + i * 17 % 100);
+	}
+	while (!idle) {
+		random = toy_hash(random, 7);
+		struct client *client = &clients[(random >> 9) % CLIENTS];
+		if ((random & 3) == 0 && client->job && client < clients + CLIENTS / 2) {
+			struct generator_job *job = client->job;
+			generator_remove(&job);
+			assert_null(job);
+			assert_int_equal(client->reason, GENERATOR_REMOVED);
+		}
+		step(&idle);
+	}
+	int removed = 0;
+	for (uint32_t i = 0; i < CLIENTS; i++) {
+		assert_int_equal(clients[i].ends, 1);
+		removed += clients[i].reason == GENERATOR_REMOVED;
+		check_greedy(&clients[i]);
+	}
+	print_message("%d of %d were removed\n", removed, CLIENTS);
+	assert_true(removed > 10);
+	assert_int_equal(state_now().pages_used, 0);
+	assert_int_equal(pages_written(&bench), state_now().pages_cached);
+	finish();
+	free(clients);
+}
+
+static void pages_are_free_at_once(void **state)
+{
+	(void)state;
+	const struct bench bench = {.pages = 8, .rows = 16, .sequences = 2, .context = 256, .stages = 1};
+	static struct client client;
+	bool idle;
+	begin(&bench);
+	prompt(&client, 1, 40, 1);
+	add(&client, 0, 10);
+	step(&idle);
+	assert_int_equal(state_now().pages_used, 2);
+	generator_remove(&client.job);
+	assert_int_equal(state_now().pages_used, 0);
+	assert_int_equal(state_now().pages_cached, 0);
+	assert_int_equal(pages_written(&bench), 1); // zeroed by the next step, before anything else
+	step(&idle);
+	assert_true(idle);
+	assert_int_equal(pages_written(&bench), 0);
+	finish();
+}
+
+static void prefixes_are_shared_by_their_owner(void **state)
+{
+	(void)state;
+	const struct bench bench = {.pages = 32, .rows = 64, .sequences = 4, .context = 512, .stages = 1};
+	static struct client first, second, stranger, nobody, longer;
+	begin(&bench);
+	prompt(&first, 1, 100, 1);
+	add(&first, 1, 20);
+	run();
+	assert_int_equal(first.figures.cached_tokens, 0);
+	assert_int_equal(state_now().pages_cached, 3); // 119 tokens were computed
+	long rows = toy.rows;
+	second = stranger = nobody = longer = (struct client){0};
+	prompt(&second, 1, 100, 1);
+	add(&second, 1, 20);
+	run();
+	assert_int_equal(second.figures.cached_tokens, 96);
+	assert_int_equal(toy.rows - rows, 4 + 19);
+	check_greedy(&second);
+	// Another one's and nobody's are computed anew.
+	prompt(&stranger, 1, 100, 1);
+	add(&stranger, 2, 20);
+	prompt(&nobody, 1, 100, 1);
+	add(&nobody, 0, 20);
+	run();
+	assert_int_equal(stranger.figures.cached_tokens, 0);
+	assert_int_equal(nobody.figures.cached_tokens, 0);
+	assert_int_equal(state_now().pages_cached, 6);
+	// A conversation goes on: the answer is a prefix, too.
+	longer = first;
+	longer.prompt_count = longer.count;
+	for (int i = 0; i < 50; i++)
+		longer.tokens[longer.prompt_count++] = VOICES + 3;
+	longer.count = longer.prompt_count;
+	longer.ends = 0;
+	add(&longer, 1, 20);
+	run();
+	assert_int_equal(longer.figures.cached_tokens, 96);
+	check_greedy(&longer);
+	finish();
+}
+
+// While the first is at work still, and with the whole prompt in full pages: a token is left to compute.
+static void running_requests_share(void **state)
+{
+	(void)state;
+	const struct bench bench = {.pages = 16, .rows = 256, .sequences = 4, .context = 512, .stages = 1};
+	static struct client first, second;
+	bool idle;
+	begin(&bench);
+	prompt(&first, 1, 128, 1);
+	add(&first, 1, 100);
+	step(&idle);
+	prompt(&second, 1, 128, 1);
+	add(&second, 1, 100);
+	step(&idle);
+	assert_int_equal(state_now().pages_used, 5 + 1); // the last page of the prompt is computed twice
+	run();
+	assert_int_equal(second.figures.cached_tokens, 96);
+	check_greedy(&first);
+	check_greedy(&second);
+	finish();
+}
+
+// What is kept makes room, the longest unused first.
+static void the_kept_make_room(void **state)
+{
+	(void)state;
+	const struct bench bench = {.pages = 8, .rows = 64, .sequences = 4, .context = 256, .stages = 1};
+	static struct client clients[5];
+	begin(&bench);
+	for (uint32_t i = 0; i < 3; i++) {
+		prompt(&clients[i], i + 1, 70, i);
+		add(&clients[i], i + 1, 2);
+		run();
+	}
+	assert_int_equal(state_now().pages_cached, 6);
+	prompt(&clients[3], 1, 70, 0);
+	add(&clients[3], 1, 2);
+	run();
+	assert_int_equal(clients[3].figures.cached_tokens, 64);
+	prompt(&clients[4], 4, 150, 9); // 5 pages: 2 are free, those of the second and the end of the third go
+	add(&clients[4], 4, 2);
+	run();
+	check_greedy(&clients[4]);
+	prompt(&clients[3], 1, 70, 0);
+	add(&clients[3], 1, 2);
+	run();
+	assert_int_equal(clients[3].figures.cached_tokens, 64);
+	prompt(&clients[1], 2, 70, 1);
+	add(&clients[1], 2, 2);
+	run();
+	assert_int_equal(clients[1].figures.cached_tokens, 0);
+	finish();
+}
+
+static void a_long_prompt_holds_nobody_up(void **state)
+{
+	(void)state;
+	const struct bench bench = {.pages = 64, .rows = 16, .sequences = 4, .context = 2000, .stages = 1};
+	static struct client talker, long_one, late;
+	bool idle;
+	begin(&bench);
+	prompt(&talker, 1, 4, 1);
+	add(&talker, 1, 200);
+	step(&idle);
+	prompt(&long_one, 2, 1000, 2);
+	add(&long_one, 2, 1);
+	for (int i = 0; i < 10; i++) {
+		size_t before = talker.count;
+		step(&idle);
+		assert_int_equal(talker.count, before + 1);
+	}
+	prompt(&late, 3, 20, 3);
+	add(&late, 3, 1);
+	long since = toy.steps;
+	run();
+	print_message("the late one had its token after %ld steps, the long one after %ld\n", late.first_step - since,
+		      long_one.first_step - since);
+	assert_true(late.first_step - since <= 4);
+	assert_true(long_one.first_step > late.first_step);
+	check_greedy(&long_one);
+	finish();
+}
+
+static void embeddings(void **state)
+{
+	(void)state;
+	const struct bench bench = {.pages = 8, .rows = 64, .sequences = 3, .context = 128, .stages = 2};
+	static struct client client, other;
+	double wanted[TOY_EMBEDDING] = {0}, square = 0;
+	begin(&bench);
+	prompt(&client, 1, 100, 1);
+	prompt(&other, 1, 60, 2);
+	struct error error = {0};
+	struct generator_request request = request_of(&client, 1, 0);
+	request.want_hidden = true;
+	assert_int_equal(generator_add(generator, &client.job, &request, &error), STATUS_OK);
+	add(&other, 1, 30);
+	run();
+	for (size_t i = 0; i < 100; i++)
+		for (uint32_t j = 0; j < TOY_EMBEDDING; j++)
+			wanted[j] += client.tokens[i] % (j + 2) + 1;
+	for (uint32_t j = 0; j < TOY_EMBEDDING; j++)
+		square += wanted[j] * wanted[j];
+	for (uint32_t j = 0; j < TOY_EMBEDDING; j++)
+		assert_true(fabs((double)client.values[j] - wanted[j] / sqrt(square)) < 1e-6);
+	assert_int_equal(client.reason, GENERATOR_STOP);
+	assert_int_equal(client.count, 100);
+	check_greedy(&other);
+	finish();
+}
+
+static void a_seed_goes_on_elsewhere(void **state)
+{
+	(void)state;
+	const struct bench bench = {.pages = 32, .rows = 64, .sequences = 4, .context = 512, .stages = 1};
+	static struct client whole, rest, other;
+	struct error error = {0};
+	begin(&bench);
+	prompt(&whole, 1, 30, 1);
+	struct generator_request request = request_of(&whole, 1, 60);
+	request.sampling.temperature = 1;
+	request.sampling.seed = 12345;
+	assert_int_equal(generator_add(generator, &whole.job, &request, &error), STATUS_OK);
+	prompt(&other, 1, 30, 1);
+	request.context = &other;
+	request.sampling.seed = 12346;
+	assert_int_equal(generator_add(generator, &other.job, &request, &error), STATUS_OK);
+	run();
+	assert_int_equal(whole.count, 90);
+	assert_memory_not_equal(whole.tokens + 30, other.tokens + 30, 60 * sizeof(uint32_t));
+	rest = whole;
+	rest.count = 57; // as delivered until then
+	rest.ends = 0;
+	request = request_of(&rest, 1, 60);
+	request.sampling.temperature = 1;
+	request.sampling.seed = 12345;
+	assert_int_equal(generator_add(generator, &rest.job, &request, &error), STATUS_OK);
+	run();
+	assert_int_equal(rest.count, 90);
+	assert_memory_equal(rest.tokens, whole.tokens, 90 * sizeof(uint32_t));
+	assert_int_equal(rest.figures.generated_tokens, 60);
+	rest.ends = 0; // and one that had all
+	request = request_of(&rest, 1, 60);
+	assert_int_equal(generator_add(generator, &rest.job, &request, &error), STATUS_OK);
+	run();
+	assert_int_equal(rest.count, 90);
+	assert_int_equal(rest.reason, GENERATOR_LENGTH);
+	finish();
+}
+
+static void logprobs_and_the_greedy_agree(void **state)
+{
+	(void)state;
+	const struct bench bench = {.pages = 32, .rows = 64, .sequences = 4, .context = 512, .stages = 1};
+	static struct client plain, told;
+	struct error error = {0};
+	begin(&bench);
+	prompt(&plain, 1, 30, 1);
+	add(&plain, 1, 60);
+	prompt(&told, 1, 30, 1);
+	struct generator_request request = request_of(&told, 1, 60);
+	request.sampling.logprobs = true;
+	request.sampling.top_logprobs = 3;
+	assert_int_equal(generator_add(generator, &told.job, &request, &error), STATUS_OK);
+	run();
+	assert_memory_equal(plain.tokens, told.tokens, 90 * sizeof(uint32_t));
+	assert_int_equal(told.last.top_count, 3);
+	assert_int_equal(told.last.top[0].token, told.last.token);
+	assert_true(told.last.top[0].logprob == told.last.logprob && told.last.logprob < 0);
+	assert_true(told.last.top[1].logprob < told.last.logprob);
+	finish();
+}
+
+static void a_broken_device_ends_all(void **state)
+{
+	(void)state;
+	enum { CLIENTS = 10 };
+	const struct bench bench = {.pages = 16, .rows = 16, .sequences = 4, .context = 256, .stages = 1};
+	struct client *clients = calloc(CLIENTS, sizeof(*clients));
+	struct error error = {0};
+	bool idle = false;
+	begin(&bench);
+	toy.fail_after = 7;
+	for (uint32_t i = 0; i < CLIENTS; i++) {
+		prompt(&clients[i], i % PEOPLE, 20, i);
+		add(&clients[i], 0, 50);
+	}
+	enum status status = STATUS_OK;
+	while (!status)
+		status = generator_step(generator, &idle, &error);
+	assert_int_equal(status, STATUS_DEVICE_LOST);
+	for (uint32_t i = 0; i < CLIENTS; i++) {
+		assert_int_equal(clients[i].ends, 1);
+		assert_int_equal(clients[i].reason, GENERATOR_FAILED);
+		assert_string_equal(clients[i].error.message, "the toy broke");
+	}
+	finish();
+	free(clients);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(alone),
+		cmocka_unit_test(ends_at_a_stop_and_at_the_context),
+		cmocka_unit_test(wrong_requests_are_refused),
+		cmocka_unit_test(two_hundred_on_few_pages),
+		cmocka_unit_test(some_leave),
+		cmocka_unit_test(pages_are_free_at_once),
+		cmocka_unit_test(prefixes_are_shared_by_their_owner),
+		cmocka_unit_test(running_requests_share),
+		cmocka_unit_test(the_kept_make_room),
+		cmocka_unit_test(a_long_prompt_holds_nobody_up),
+		cmocka_unit_test(embeddings),
+		cmocka_unit_test(a_seed_goes_on_elsewhere),
+		cmocka_unit_test(logprobs_and_the_greedy_agree),
+		cmocka_unit_test(a_broken_device_ends_all),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

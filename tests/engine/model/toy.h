@@ -1,0 +1,157 @@
+/* A back end whose model is a toy: what comes next is a hash of everything before, read from its pages.
+ *
+ * So whatever a generator does wrong with pages, positions, turns or batches gives other tokens than toy_next. Tokens
+ * belong to people, VOICES to each, and so does what follows them: a page that is written while it still holds another
+ * person's tokens is counted. The rest of the back end is the CPU's. */
+#pragma once
+#include "engine/inside.h"
+#include "engine/stage.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	VOICES = 64,
+	PEOPLE = 8,
+	TOY_VOCABULARY = VOICES * PEOPLE,
+	TOY_EMBEDDING = 32,
+	TOY_LAYERS = 4,
+	PAGES_MOST = 1024
+};
+
+struct backend_stage {
+	struct stage_params params;
+	uint32_t pages[PAGES_MOST][STAGE_PAGE_TOKENS]; // token + 1
+};
+
+static struct {
+	long steps, rows, zeroed, foreign; // foreign: written over another person's tokens
+	long fail_after;                   // steps; 0: never
+	uint32_t most_rows;
+	struct backend_stage *first;
+} toy;
+
+static const struct model_shape toy_shape = {.family = FAMILY_LLAMA,
+					     .layers = TOY_LAYERS,
+					     .embedding = TOY_EMBEDDING,
+					     .feed_forward = 32,
+					     .heads = 1,
+					     .kv_heads = 1,
+					     .head_size = 32,
+					     .vocabulary = TOY_VOCABULARY,
+					     .context = 4096,
+					     .rope_size = 32};
+
+static uint64_t toy_hash(uint64_t hash, uint32_t token)
+{
+	hash = (hash ^ (token + 1)) * 0x9E3779B97F4A7C15ull;
+	return hash ^ hash >> 31;
+}
+
+// What follows `last`, with this hash of everything up to it.
+static uint32_t toy_answer(uint64_t hash, uint32_t last)
+{
+	return last / VOICES * VOICES + (uint32_t)(hash >> 20) % VOICES;
+}
+
+static inline uint32_t toy_next(const uint32_t *tokens, size_t count)
+{
+	uint64_t hash = 0;
+	for (size_t i = 0; i < count; i++)
+		hash = toy_hash(hash, tokens[i]);
+	return toy_answer(hash, tokens[count - 1]);
+}
+
+static enum status toy_create(struct backend_device *device, struct backend_stage **out,
+			      const struct stage_params *params, struct error *error)
+{
+	(void)device;
+	*out = calloc(1, sizeof(**out));
+	if (!*out || params->page_count > PAGES_MOST)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a toy");
+	(*out)->params = *params;
+	if (params->embeds)
+		toy.first = *out;
+	return STATUS_OK;
+}
+
+static void toy_destroy(struct backend_device *device, struct backend_stage **stage)
+{
+	(void)device;
+	free(*stage);
+	*stage = NULL;
+}
+
+static void toy_memory(const struct backend_stage *stage, struct stage_memory *memory)
+{
+	memory->kv_bytes = sizeof(stage->pages);
+}
+
+static void toy_write(struct backend_stage *stage, const struct stage_run *run, uint32_t position, uint32_t token)
+{
+	uint32_t *page = stage->pages[run->pages[position / STAGE_PAGE_TOKENS]];
+	for (uint32_t i = 0; i < STAGE_PAGE_TOKENS; i++)
+		toy.foreign += page[i] && (page[i] - 1) / VOICES != token / VOICES;
+	page[position % STAGE_PAGE_TOKENS] = token + 1;
+}
+
+static void toy_output(const struct stage_batch *batch, uint32_t output, uint64_t hash, uint32_t token)
+{
+	uint32_t next = toy_answer(hash, token);
+	if (batch->argmax)
+		batch->argmax[output] = next;
+	for (uint32_t i = 0; batch->logits && i < TOY_VOCABULARY; i++)
+		batch->logits[(size_t)output * TOY_VOCABULARY + i] = i / VOICES != token / VOICES ? -1000
+								     : i == next
+									     ? 5
+									     : (float)(toy_hash(hash, i) % 1000) / 250;
+	for (uint32_t i = 0; batch->hidden && i < TOY_EMBEDDING; i++)
+		batch->hidden[(size_t)output * TOY_EMBEDDING + i] = (float)(token % (i + 2)) + 1;
+}
+
+static enum status toy_step(struct backend_stage *stage, const struct stage_batch *batch, struct error *error)
+{
+	uint32_t row = 0, output = 0;
+	if (toy.fail_after && toy.steps >= toy.fail_after)
+		return error_set(error, STATUS_DEVICE_LOST, "the toy broke");
+	toy.steps++;
+	toy.rows += batch->row_count;
+	toy.most_rows = batch->row_count > toy.most_rows ? batch->row_count : toy.most_rows;
+	for (uint32_t i = 0; i < batch->run_count; i++) {
+		const struct stage_run *run = &batch->runs[i];
+		for (uint32_t j = 0; j < run->row_count; j++, row++) {
+			uint64_t hash = 0;
+			uint32_t token = stage->params.embeds ? batch->tokens[row]
+							      : (uint32_t)batch->input[(size_t)row * TOY_EMBEDDING];
+			toy_write(stage, run, run->position + j, token);
+			for (uint32_t at = 0; at <= run->position + j; at++)
+				hash = toy_hash(
+					hash,
+					stage->pages[run->pages[at / STAGE_PAGE_TOKENS]][at % STAGE_PAGE_TOKENS] - 1);
+			if (batch->output)
+				batch->output[(size_t)row * TOY_EMBEDDING] = (float)token;
+			if (output < batch->output_count && batch->output_rows[output] == row)
+				toy_output(batch, output++, hash, token);
+		}
+	}
+	return STATUS_OK;
+}
+
+static enum status toy_zero(struct backend_stage *stage, const uint32_t *pages, uint32_t count, struct error *error)
+{
+	(void)error;
+	toy.zeroed += count;
+	for (uint32_t i = 0; i < count; i++)
+		memset(stage->pages[pages[i]], 0, sizeof(stage->pages[0]));
+	return STATUS_OK;
+}
+
+static const struct stage_slots toy_slots = {
+	.create = toy_create, .destroy = toy_destroy, .memory = toy_memory, .step = toy_step, .zero = toy_zero};
+
+static inline enum status toy_tensor(void *context, enum model_role role, uint32_t layer, struct model_tensor *out,
+				     struct error *error)
+{
+	(void)context, (void)role, (void)layer, (void)out;
+	return error_set(error, STATUS_INTERNAL, "a toy has no weights");
+}
