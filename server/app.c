@@ -11,6 +11,7 @@
  *   events, cluster                          the state, and the stream of its changes
  *   tickets, joins                           nodes that ask to join
  *   witnesses                                nodes that sign the audit log's heads
+ *   models                                   files of models, and where they come from
  *   tenants                                  what sessions own on devices, and the workers that hold it
  *   api, node links                          calls of clients; reports of nodes
  *   http                                     the port and the Unix socket; nothing comes in before this stands
@@ -31,6 +32,7 @@
 #include "server/data_directory.h"
 #include "server/http/http.h"
 #include "server/local_node.h"
+#include "server/models/models.h"
 #include "server/options.h"
 #include "server/security/random_id.h"
 #include "server/tenants/tenants.h"
@@ -66,6 +68,7 @@ struct app {
 	struct net_tls *tls; // NULL: on loopback plain HTTP is spoken
 	struct events *events;
 	struct cluster *cluster;
+	struct models *models;
 	struct tenancy *tenants;
 	struct api *api;
 	struct node_links *nodes;
@@ -106,6 +109,7 @@ static void stop(struct app *app)
 	app->stop_by_ms = clock_steady_ms() + STOP_LIMIT_MS;
 	api_shut_down(app->api);
 	joins_shut_down(app->joins);
+	models_shut_down(app->models);
 	node_links_shut_down(app->nodes);
 	app->node_ended = !app->local_node;
 	if (app->local_node)
@@ -285,6 +289,15 @@ static enum status create_state(struct app *app, struct error *error)
 		status = cluster_create(&app->cluster, &params, error);
 	}
 	if (!status) {
+		struct models_params params = {.loop = app->loop,
+					       .store = app->store,
+					       .audit = app->audit,
+					       .events = app->events,
+					       .cluster = app->cluster,
+					       .directory = app->options.data};
+		status = models_create(&app->models, &params, error);
+	}
+	if (!status) {
 		struct tenancy_params params = {.loop = app->loop,
 						.contract = app->node_contract,
 						.cluster = app->cluster,
@@ -322,6 +335,7 @@ static enum status create_doors(struct app *app, struct error *error)
 				 .limits = app->limits,
 				 .events = app->events,
 				 .cluster = app->cluster,
+				 .models = app->models,
 				 .tenants = app->tenants,
 				 .joins = app->joins,
 				 .tickets = app->tickets,
@@ -463,6 +477,7 @@ static void destroy(struct app *app)
 	tickets_destroy(&app->tickets);
 	api_destroy(&app->api);
 	tenancy_destroy(&app->tenants);
+	models_destroy(&app->models);
 	cluster_destroy(&app->cluster);
 	authority_destroy(&app->authority);
 	net_tls_destroy(&app->tls);

@@ -134,6 +134,13 @@ enum {
 	LIMIT_AUDIT_SEGMENT_DAYS = 30,
 	LIMIT_AUDIT_SEGMENT_BYTES = 256 * 1024 * 1024,
 	LIMIT_AUDIT_KEEP_DAYS = 3650,                // entries of archives; then only their hashes are
+	LIMIT_VOCABULARY = 1024 * 1024,              // tokens of a model
+	LIMIT_TOKEN_BYTES = 1024,                    // of the text of one
+	LIMIT_MERGES = 4 * 1024 * 1024,              // of byte-level BPE
+	LIMIT_TOKEN_COLLISIONS = 1024,               // of a vocabulary's texts in their table: an honest one has dozens
+	LIMIT_TOKENIZE_BYTES = LIMIT_BODY_BYTES,     // of one text; positions in it are 32 bits
+	LIMIT_MODELS = 1024,                         // that are known
+	LIMIT_MODEL_HEADER_BYTES = 256 * 1024 * 1024, // of a model file, before its data
 	LIMIT_LOST_IDS = 1024,                       // of a session, that are answered device_lost instead of not_found
 	LIMIT_MODEL_TENSORS = 65536,                 // of a model file
 	LIMIT_MODEL_KEYS = 65536,                    // of its metadata

@@ -9,6 +9,7 @@
 #include "server/api/join.h"
 #include "server/api/witnesses.h"
 #include "server/cluster/cluster.h"
+#include "server/models/models.h"
 #include "server/security/authority.h"
 #include "server/security/limits.h"
 #include "server/security/tokens.h"
@@ -26,6 +27,7 @@ struct api_params {
 	struct limits *limits;
 	struct events *events;
 	struct cluster *cluster;
+	struct models *models;
 	struct tenancy *tenants;
 	struct joins *joins;
 	struct tickets *tickets;

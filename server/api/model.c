@@ -1,6 +1,64 @@
 /* model.*: which models there are. Thread: the loop's. */
 #include "server/api/call.h"
 
+static void model_added(void *context, enum status status, const struct model_record *record, const struct error *error)
+{
+	struct api_call *call = context;
+	api_finish(call, status, status ? NULL : models_record_json(call->api->params.models, record), error);
+}
+
+static enum status model_add(struct api_call *call, const struct json *params, struct json **result,
+			     struct error *error)
+{
+	struct models *models = call->api->params.models;
+	const struct model_record *there = NULL;
+	const struct models_add add = {.source = json_get_string(params, "source", ""),
+				       .name = json_get_string(params, "name", NULL),
+				       .access_token = json_get_string(params, "access_token", NULL),
+				       .by = &call->client->actor,
+				       .done = model_added,
+				       .context = call};
+	enum status status = models_add(models, &add, &there, error);
+	if (!status)
+		*result = models_record_json(models, there);
+	return status;
+}
+
+static enum status model_list(struct api_call *call, const struct json *params, struct json **result,
+			      struct error *error)
+{
+	(void)params, (void)error;
+	*result = json_new_object();
+	json_set(*result, "models", models_list_json(call->api->params.models));
+	return STATUS_OK;
+}
+
+static void model_removed(void *context, enum status status, uint64_t freed_bytes, const struct error *error)
+{
+	struct api_call *call = context;
+	struct json *result = NULL;
+	if (!status) {
+		result = call->kept;
+		call->kept = NULL;
+		json_set_integer(result, "freed_bytes", (int64_t)freed_bytes);
+	}
+	api_finish(call, status, result, error);
+}
+
+static enum status model_remove(struct api_call *call, const struct json *params, struct json **result,
+				struct error *error)
+{
+	const struct models_remove remove = {.model_id = json_get_string(params, "model_id", ""),
+					     .by = &call->client->actor,
+					     .done = model_removed,
+					     .context = call};
+	(void)result;
+	call->kept = json_new_object();
+	json_set_string(call->kept, "model_id", remove.model_id);
+	enum status status = models_remove(call->api->params.models, &remove, error);
+	return status ? status : STATUS_PENDING;
+}
+
 static enum status not_yet(struct api_call *call, const struct json *params, struct json **result, struct error *error)
 {
 	(void)params, (void)result;
@@ -8,9 +66,9 @@ static enum status not_yet(struct api_call *call, const struct json *params, str
 }
 
 const struct api_handler model_handlers[] = {
-	{"model.add", .run = not_yet},
-	{"model.list", .run = not_yet},
-	{"model.remove", .run = not_yet},
+	{"model.add", .run = model_add},
+	{"model.list", .run = model_list},
+	{"model.remove", .run = model_remove},
 	{"model.search", .run = not_yet},
 	{0},
 };

@@ -7,9 +7,7 @@
  * records; a pointer to one is good until its removal, which a hold puts off. */
 #pragma once
 #include "engine/model/model.h"
-#include "server/cluster/events.h"
-#include "server/security/audit.h"
-#include "server/store/store.h"
+#include "server/cluster/cluster.h"
 
 struct models;
 
@@ -22,11 +20,11 @@ struct model_record {
 	char name[MODEL_NAME_BYTES]; // unique; what /v1/models calls it
 	char source[MODEL_SOURCE_BYTES], path[MODEL_PATH_BYTES];
 	enum model_state state;
-	char state_reason[256];
+	char state_reason[648]; // a message and its hint
 	int64_t added_ms;
 	uint64_t file_bytes;
 	char sha256[65]; // "" until it is known
-	// MODEL_READY and MODEL_MISSING:
+	// MODEL_READY and MODEL_MISSING. What the shape says of rotary positions is not kept: that is the worker's.
 	struct model_shape shape;
 	struct model_sizes sizes;
 	char chat_template[33]; // "" if none was recognised
@@ -38,16 +36,45 @@ struct models_params {
 	struct store *store;
 	struct audit *audit;
 	struct events *events;
-	const char *directory; // the server's data directory
+	struct cluster *cluster; // whose devices say what fits
+	const char *directory;   // the server's data directory
+	// Where Hugging Face and Ollama are, if not where everybody has them; NULL. What these name may be a private
+	// address and plain HTTP.
+	const char *hub_url, *ollama_url;
 };
 enum status models_create(struct models **out, const struct models_params *params, struct error *error);
-void models_destroy(struct models **models); // downloads stop; what is there of them stays
+void models_shut_down(struct models *models); // what waits for an answer gets it; the threads end soon
+void models_destroy(struct models **models);  // downloads stop; what is there of them stays
 
 // By id, or by name. NULL if there is none.
 const struct model_record *models_find(const struct models *models, const char *id_or_name);
 const struct model_record *models_at(const struct models *models, size_t index); // newest first; NULL past the last
 struct json *models_record_json(const struct models *models, const struct model_record *record); // schema's Model
+struct json *models_list_json(const struct models *models);                                      // an array of them
 // While it is held a model is not removed. Errors of hold: STATUS_CONFLICT (not ready, saying why; the file is gone or
 // has changed: it is MODEL_MISSING from then on).
 enum status models_hold(struct models *models, const struct model_record *record, struct error *error);
 void models_release(struct models *models, const struct model_record *record);
+
+// ---- for the API ----
+
+struct models_add {
+	const char *source, *name, *access_token; // name, access_token: may be NULL
+	const struct audit_actor *by;             // read before this returns
+	// Called once the record is on disk, after models_add returned STATUS_PENDING.
+	void (*done)(void *context, enum status status, const struct model_record *record, const struct error *error);
+	void *context;
+};
+// STATUS_OK: *there already is one of this source. One that failed, or whose file is missing, begins again. Errors:
+// STATUS_INVALID_PARAMS (no source, or no name), STATUS_CONFLICT (the name is another one's), STATUS_LIMIT_EXCEEDED.
+enum status models_add(struct models *models, const struct models_add *add, const struct model_record **there,
+		       struct error *error);
+
+struct models_remove {
+	const char *model_id;
+	const struct audit_actor *by;
+	void (*done)(void *context, enum status status, uint64_t freed_bytes, const struct error *error);
+	void *context;
+};
+// Errors at once, and then `done` is not called: STATUS_NOT_FOUND, STATUS_CONFLICT (it is held, or being removed).
+enum status models_remove(struct models *models, const struct models_remove *remove, struct error *error);

@@ -43,6 +43,14 @@ static const char *const batch_sql[BATCH_STATEMENTS] = {
 		"VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (ticket_id) DO UPDATE SET used = excluded.used, "
 		"revoked_ms = excluded.revoked_ms",
 	[BATCH_REMOVE_TICKET] = "DELETE FROM tickets WHERE ticket_id = ?1",
+	[BATCH_PUT_MODEL] =
+		"INSERT INTO models (model_id, name, source, request, path, state, state_reason, added_ms, file_bytes, "
+		"modified_ns, sha256, architecture) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) "
+		"ON CONFLICT (model_id) DO UPDATE SET name = excluded.name, source = excluded.source, "
+		"request = excluded.request, path = excluded.path, state = excluded.state, "
+		"state_reason = excluded.state_reason, file_bytes = excluded.file_bytes, "
+		"modified_ns = excluded.modified_ns, sha256 = excluded.sha256, architecture = excluded.architecture",
+	[BATCH_REMOVE_MODEL] = "DELETE FROM models WHERE model_id = ?1",
 	[BATCH_REMOVE_DEVICES] = "DELETE FROM devices WHERE node_id = ?1",
 	[BATCH_REMOVE_NODE] = "DELETE FROM nodes WHERE node_id = ?1",
 	[BATCH_PUT_AUDIT] = "INSERT INTO audit (" JOURNAL_COLUMNS ", leaf) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, "
@@ -296,6 +304,23 @@ enum status store_remove_ticket(struct store_batch *batch, const char *ticket_id
 {
 	const struct value values[] = {text_value(ticket_id)};
 	return add_row(batch, BATCH_REMOVE_TICKET, values, 1);
+}
+
+enum status store_put_model(struct store_batch *batch, const struct store_model *model)
+{
+	const struct value values[] = {
+		text_value(model->model_id),       text_value(model->name),        text_value(model->source),
+		text_value(model->request),        text_value(model->path),        text_value(model->state),
+		text_value(model->state_reason),   integer_value(model->added_ms), integer_value(model->file_bytes),
+		integer_value(model->modified_ns), text_value(model->sha256),      text_value(model->architecture),
+	};
+	return add_row(batch, BATCH_PUT_MODEL, values, 12);
+}
+
+enum status store_remove_model(struct store_batch *batch, const char *model_id)
+{
+	const struct value values[] = {text_value(model_id)};
+	return add_row(batch, BATCH_REMOVE_MODEL, values, 1);
 }
 
 enum status store_remove_node(struct store_batch *batch, const char *node_id)

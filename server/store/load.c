@@ -36,6 +36,7 @@ struct load {
 		void (*change)(void *context, const struct store_change *change);
 		void (*certificate)(void *context, const struct store_certificate *certificate);
 		void (*ticket)(void *context, const struct store_ticket *ticket);
+		void (*model)(void *context, const struct store_model *model);
 	} call;
 	void *context;
 };
@@ -228,6 +229,38 @@ enum status store_load_tickets(struct store *store, void (*row)(void *context, c
 		       "FROM tickets ORDER BY created_ms, rowid",
 		.row = ticket_row,
 		.call.ticket = row,
+		.context = context,
+	};
+	return load_rows(store, &load, error);
+}
+
+static void model_row(sqlite3_stmt *row, const struct load *load)
+{
+	const struct store_model model = {
+		.model_id = text(row, 0),
+		.name = text(row, 1),
+		.source = text(row, 2),
+		.request = text(row, 3),
+		.path = text(row, 4),
+		.state = text(row, 5),
+		.state_reason = text(row, 6),
+		.added_ms = sqlite3_column_int64(row, 7),
+		.file_bytes = sqlite3_column_int64(row, 8),
+		.modified_ns = sqlite3_column_int64(row, 9),
+		.sha256 = text(row, 10),
+		.architecture = text(row, 11),
+	};
+	load->call.model(load->context, &model);
+}
+
+enum status store_load_models(struct store *store, void (*row)(void *context, const struct store_model *model),
+			      void *context, struct error *error)
+{
+	const struct load load = {
+		.sql = "SELECT model_id, name, source, request, path, state, state_reason, added_ms, file_bytes, "
+		       "modified_ns, sha256, architecture FROM models ORDER BY added_ms, rowid",
+		.row = model_row,
+		.call.model = row,
 		.context = context,
 	};
 	return load_rows(store, &load, error);

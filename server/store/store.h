@@ -89,6 +89,15 @@ enum status store_load_certificates(struct store *store,
 enum status store_load_tickets(struct store *store, void (*row)(void *context, const struct store_ticket *ticket),
 			       void *context, struct error *error);
 
+struct store_model {
+	const char *model_id, *name, *source, *request, *path;
+	const char *state, *state_reason, *sha256; // adding, ready or failed; "" where there is none
+	const char *architecture;                  // JSON; "" if it is not known
+	int64_t added_ms, file_bytes, modified_ns;
+};
+enum status store_load_models(struct store *store, void (*row)(void *context, const struct store_model *model),
+			      void *context, struct error *error); // oldest first
+
 // A batch is one transaction or none of it. The put and set calls copy. Kept rows of changes: the last 10,000.
 enum status store_batch_create(struct store_batch **out);
 void store_batch_destroy(struct store_batch **batch);
@@ -103,6 +112,8 @@ enum status store_put_certificate(struct store_batch *batch, const struct store_
 enum status store_remove_certificate(struct store_batch *batch, const char *serial);
 enum status store_put_ticket(struct store_batch *batch, const struct store_ticket *ticket);
 enum status store_remove_ticket(struct store_batch *batch, const char *ticket_id);
+enum status store_put_model(struct store_batch *batch, const struct store_model *model);
+enum status store_remove_model(struct store_batch *batch, const char *model_id);
 enum status store_remove_node(struct store_batch *batch, const char *node_id); // and its devices
 // An entry of the audit log. Its seq is given when it is committed; at_us 0: now.
 enum status store_put_audit(struct store_batch *batch, const struct journal_entry *entry);

@@ -49,7 +49,7 @@ const fitting = {
 	"ticket.revoke": () => ({ ticket_id: context.ticket }),
 	"model.add": () => ({ source: "/nonexistent/model.gguf", name: "made" }),
 	"model.list": () => ({}),
-	"model.remove": () => ({ model_id: "mod_none" }),
+	"model.remove": () => ({ model_id: context.model }),
 	"model.search": () => ({ text: "llama" }),
 	"placement.preview": () => ({ model_id: "mod_none", strategy: "auto", pins: [{ device_id: "dev_gpu", first_layer: 0, layer_count: 1 }],
 		context_tokens: 1024, sequences: 4, format: "Q8_0" }),
@@ -91,6 +91,7 @@ describe("every method of the contract", () => {
 		}
 		await (await Stranger.connect(server)).joinByTicket((context.leaving = "nod_leaving"), ticket);
 		context.ticket = ticket_id;
+		context.model = (await admin.call("model.add", { source: "/nonexistent/other.gguf" })).model_id;
 	});
 	after(async () => {
 		await server?.finish();
@@ -100,7 +101,7 @@ describe("every method of the contract", () => {
 	test("has parameters in this file", () => {
 		assert.deepEqual(Object.keys(fitting).sort(), api.methods.map((one) => one.name).sort());
 		for (const [name, make] of Object.entries(fitting)) {
-			for (const thing of ["waiting", "unwanted", "leaving", "ticket", "spare", "allocation", "spareAllocation", "module", "spareModule"]) context[thing] ??= "x";
+			for (const thing of ["waiting", "unwanted", "leaving", "ticket", "spare", "allocation", "spareAllocation", "module", "spareModule", "model"]) context[thing] ??= "x";
 			context.code ??= "000000";
 			assert.equal(paramsFault(api, name, make()), undefined, name);
 		}

@@ -1,0 +1,444 @@
+/* See reading.h. A file is read, never mapped: one that is cut short meanwhile, or a disk that fails, is an error of
+ * read() and no signal that ends the server. Only the header is held in memory, at the beginning of a reserved range as
+ * long as the file, so that what looks into it finds every offset inside. */
+#include "server/models/reading.h"
+
+#include "common/base/clock.h"
+#include "common/base/limits.h"
+#include "common/base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { READ_BYTES = 1024 * 1024, PROGRESS_MS = 250, FIRST_HEADER_BYTES = 16 * 1024 * 1024 };
+
+struct job {
+	struct job *next;
+	char model_id[READING_ID_BYTES];
+	char *path, *place; // place: NULL if the file stays
+	char sha256[65];
+	bool hash_only, delete_only;
+};
+
+struct reading {
+	struct reading_params params;
+	pthread_t thread;
+	bool started;
+	atomic_bool stop, forget_current;
+	pthread_mutex_t lock;
+	pthread_cond_t work;
+	// Under lock.
+	struct job *first, *last, *current;
+};
+
+static void job_destroy(struct job **pointer)
+{
+	struct job *job = *pointer;
+	*pointer = NULL;
+	if (!job)
+		return;
+	free(job->path);
+	free(job->place);
+	free(job);
+}
+
+// ---- what is told to the loop ----
+
+struct said {
+	struct outbox_item item; // first member
+	struct reading *reading;
+	bool progress;
+	uint64_t done, total;
+	struct reading_result result;
+};
+
+static void deliver(struct outbox_item *item, bool tell)
+{
+	struct said *said = (struct said *)item;
+	const struct reading_params *params = &said->reading->params;
+	if (tell && said->progress)
+		params->progress(params->context, said->result.model_id, said->done, said->total);
+	else if (tell)
+		params->done(params->context, &said->result);
+	free(said);
+}
+
+static struct said *said_create(struct reading *reading, const struct job *job)
+{
+	struct said *said = calloc(1, sizeof *said);
+	if (!said)
+		return NULL;
+	said->item.deliver = deliver;
+	said->reading = reading;
+	said->result.hashed_only = job->hash_only;
+	snprintf(said->result.model_id, sizeof said->result.model_id, "%s", job->model_id);
+	return said;
+}
+
+static void tell_progress(struct reading *reading, const struct job *job, uint64_t done, uint64_t total)
+{
+	struct said *said = said_create(reading, job);
+	if (!said)
+		return;
+	said->progress = true;
+	said->done = done;
+	said->total = total;
+	outbox_post(reading->params.outbox, &said->item);
+}
+
+// ---- one file ----
+
+static bool given_up(struct reading *reading)
+{
+	return atomic_load(&reading->stop) || atomic_load(&reading->forget_current);
+}
+
+static enum status read_error(const char *path, ssize_t length, struct error *error)
+{
+	if (length < 0)
+		return error_errno(error, STATUS_UNAVAILABLE, errno, "%s cannot be read", path);
+	return error_set(error, STATUS_UNAVAILABLE, "%s has become shorter while it was read", path);
+}
+
+struct file {
+	const char *path;
+	int fd;
+	uint64_t bytes;
+	int64_t modified_ns;
+};
+
+static enum status hash_file(struct reading *reading, const struct job *job, const struct file *file, char sha256[65],
+			     struct error *error)
+{
+	uint64_t at = 0;
+	int64_t told_ms = clock_steady_ms();
+	unsigned char digest[32];
+	enum status status = STATUS_OK;
+	uint8_t *bytes = malloc(READ_BYTES);
+	EVP_MD_CTX *hash = EVP_MD_CTX_new();
+	if (!bytes || !hash || EVP_DigestInit_ex(hash, EVP_sha256(), NULL) != 1)
+		status = error_set(error, STATUS_OUT_OF_MEMORY, "no memory to hash %s", file->path);
+	while (!status && at < file->bytes) {
+		size_t most = file->bytes - at < READ_BYTES ? (size_t)(file->bytes - at) : READ_BYTES;
+		ssize_t length = pread(file->fd, bytes, most, (off_t)at);
+		if (length < 0 && errno == EINTR)
+			continue;
+		if (length <= 0)
+			status = read_error(file->path, length, error);
+		else if (given_up(reading))
+			status = error_set(error, STATUS_UNAVAILABLE, "the server stops");
+		else if (EVP_DigestUpdate(hash, bytes, (size_t)length) != 1)
+			status = error_set(error, STATUS_INTERNAL, "SHA-256 is not available");
+		at += length > 0 ? (uint64_t)length : 0;
+		if (clock_steady_ms() - told_ms >= PROGRESS_MS) {
+			tell_progress(reading, job, at, file->bytes);
+			told_ms = clock_steady_ms();
+		}
+	}
+	if (!status && EVP_DigestFinal_ex(hash, digest, NULL) != 1)
+		status = error_set(error, STATUS_INTERNAL, "SHA-256 is not available");
+	for (size_t i = 0; i < sizeof digest && !status; i++)
+		snprintf(sha256 + 2 * i, 3, "%02x", digest[i]);
+	EVP_MD_CTX_free(hash);
+	free(bytes);
+	return status;
+}
+
+// The first `length` bytes, to the beginning of `range`.
+static enum status fill(const struct file *file, uint8_t *range, size_t from, size_t length, struct error *error)
+{
+	while (from < length) {
+		ssize_t got = pread(file->fd, range + from, length - from, (off_t)from);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			return read_error(file->path, got, error);
+		from += (size_t)got;
+	}
+	return STATUS_OK;
+}
+
+static enum status describe(const struct gguf *gguf, struct reading_result *result, struct error *error)
+{
+	struct model *model = NULL;
+	enum status status = model_open(&model, gguf, error);
+	if (status)
+		return status;
+	result->shape = *model_shape(model);
+	model_sizes(model, &result->sizes);
+	model_destroy(&model);
+	return STATUS_OK;
+}
+
+// With more of the file in memory if less was not enough: how long a header is stands nowhere.
+static enum status look_into(const struct file *file, struct reading_result *result, struct error *error)
+{
+	enum status status = STATUS_OK;
+	struct error fault = {0};
+	const size_t bytes = (size_t)file->bytes;
+	size_t filled = 0;
+	uint8_t *range = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (range == MAP_FAILED)
+		return error_errno(error, STATUS_OUT_OF_MEMORY, errno, "no room to look into %s", file->path);
+	for (size_t most = FIRST_HEADER_BYTES; filled < bytes && filled < LIMIT_MODEL_HEADER_BYTES;
+	     most = LIMIT_MODEL_HEADER_BYTES) {
+		struct gguf *gguf = NULL;
+		const size_t wanted = most < bytes ? most : bytes;
+		fault = (struct error){0};
+		status = fill(file, range, filled, wanted, &fault);
+		filled = wanted;
+		if (!status)
+			status = gguf_parse(&gguf, range, bytes, &fault);
+		if (!status)
+			status = describe(gguf, result, &fault);
+		gguf_destroy(&gguf);
+		if (!status)
+			break;
+	}
+	munmap(range, bytes);
+	if (status && error)
+		*error = fault;
+	return status;
+}
+
+static enum status open_file(const char *path, struct file *file, struct error *error)
+{
+	struct stat found;
+	*file = (struct file){.path = path};
+	// Without waiting: it may be a pipe.
+	file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	if (file->fd < 0) {
+		int number = errno;
+		error_errno(error, number == ENOENT ? STATUS_NOT_FOUND : STATUS_UNAVAILABLE, number,
+			    "%s cannot be opened", path);
+		if (number == EACCES || number == ENOENT)
+			error_hint(error,
+				   "the path is one of the server's machine, and the server's user must be able to "
+				   "read it");
+		return error->status;
+	}
+	if (fstat(file->fd, &found))
+		return error_errno(error, STATUS_UNAVAILABLE, errno, "%s cannot be read", path);
+	if (!S_ISREG(found.st_mode))
+		return error_set(error, STATUS_INVALID_PARAMS, "%s is not a file", path);
+	if (!found.st_size)
+		return error_set(error, STATUS_INVALID_PARAMS, "%s is empty", path);
+	file->bytes = (uint64_t)found.st_size;
+	file->modified_ns = (int64_t)found.st_mtim.tv_sec * 1000000000 + found.st_mtim.tv_nsec;
+	return STATUS_OK;
+}
+
+// On disk for good, under its own name.
+static enum status move_to(const struct file *file, const char *place, struct error *error)
+{
+	char directory[READING_PATH_BYTES];
+	snprintf(directory, sizeof directory, "%.*s", (int)(strrchr(place, '/') - place), place);
+	if (fsync(file->fd) || rename(file->path, place))
+		return error_errno(error, STATUS_UNAVAILABLE, errno, "%s cannot be put in its place", file->path);
+	int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	bool synced = fd >= 0 && !fsync(fd);
+	if (fd >= 0)
+		close(fd);
+	return synced ? STATUS_OK : error_errno(error, STATUS_UNAVAILABLE, errno, "%s cannot be written", directory);
+}
+
+static enum status compare(const struct job *job, const char *sha256, struct error *error)
+{
+	if (!job->sha256[0] || !strcmp(job->sha256, sha256))
+		return STATUS_OK;
+	error_set(error, STATUS_UNAVAILABLE,
+		  "what came is not what was promised: its SHA-256 is %.16s..., not %.16s...", sha256, job->sha256);
+	error_hint(error, "add it again; if it stays so, something on the way changes it");
+	return STATUS_UNAVAILABLE;
+}
+
+static void read_file(struct reading *reading, const struct job *job, struct reading_result *result)
+{
+	struct file file = {.fd = -1};
+	struct error *error = &result->error;
+	enum status status = open_file(job->path, &file, error);
+	if (!status && (job->hash_only || job->place))
+		status = hash_file(reading, job, &file, result->sha256, error);
+	if (!status && job->place)
+		status = compare(job, result->sha256, error);
+	if (!status && !job->hash_only)
+		status = look_into(&file, result, error);
+	if (!status && job->place)
+		status = move_to(&file, job->place, error);
+	if (file.fd >= 0)
+		close(file.fd);
+	result->status = status;
+	result->bytes = file.bytes;
+	result->modified_ns = file.modified_ns;
+}
+
+static void run(struct reading *reading, const struct job *job)
+{
+	struct said *said = said_create(reading, job);
+	if (job->delete_only && unlink(job->path) && errno != ENOENT)
+		log_warning("models", "%s cannot be deleted: %s", job->path, strerror(errno));
+	if (!said || job->delete_only) {
+		free(said);
+		return;
+	}
+	read_file(reading, job, &said->result);
+	// What a stop cut off is done again at the next start.
+	if (given_up(reading))
+		free(said);
+	else
+		outbox_post(reading->params.outbox, &said->item);
+}
+
+static void *thread_main(void *argument)
+{
+	struct reading *reading = argument;
+	pthread_mutex_lock(&reading->lock);
+	while (!atomic_load(&reading->stop)) {
+		struct job *job = reading->first;
+		if (!job) {
+			pthread_cond_wait(&reading->work, &reading->lock);
+			continue;
+		}
+		reading->first = job->next;
+		if (!reading->first)
+			reading->last = NULL;
+		reading->current = job;
+		atomic_store(&reading->forget_current, false);
+		pthread_mutex_unlock(&reading->lock);
+		run(reading, job);
+		pthread_mutex_lock(&reading->lock);
+		reading->current = NULL;
+		job_destroy(&job);
+	}
+	pthread_mutex_unlock(&reading->lock);
+	return NULL;
+}
+
+// ---- the loop's side ----
+
+enum status reading_create(struct reading **out, const struct reading_params *params, struct error *error)
+{
+	struct reading *reading = calloc(1, sizeof *reading);
+	*out = NULL;
+	if (!reading)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the models");
+	reading->params = *params;
+	pthread_mutex_init(&reading->lock, NULL);
+	pthread_cond_init(&reading->work, NULL);
+	enum status status = outbox_start_thread(&reading->thread, thread_main, reading, error);
+	reading->started = !status;
+	if (status)
+		reading_destroy(&reading);
+	*out = reading;
+	return status;
+}
+
+void reading_stop(struct reading *reading)
+{
+	pthread_mutex_lock(&reading->lock);
+	atomic_store(&reading->stop, true);
+	pthread_cond_signal(&reading->work);
+	pthread_mutex_unlock(&reading->lock);
+}
+
+void reading_destroy(struct reading **pointer)
+{
+	struct reading *reading = *pointer;
+	if (!reading)
+		return;
+	*pointer = NULL;
+	reading_stop(reading);
+	if (reading->started)
+		pthread_join(reading->thread, NULL);
+	for (struct job *job = reading->first, *next; job; job = next) {
+		next = job->next;
+		if (job->delete_only)
+			unlink(job->path);
+		job_destroy(&job);
+	}
+	pthread_cond_destroy(&reading->work);
+	pthread_mutex_destroy(&reading->lock);
+	free(reading);
+}
+
+static void push(struct reading *reading, struct job *job)
+{
+	if (reading->last)
+		reading->last->next = job;
+	else
+		reading->first = job;
+	reading->last = job;
+	pthread_cond_signal(&reading->work);
+}
+
+static struct job *job_create(const char *model_id, const char *path)
+{
+	struct job *job = calloc(1, sizeof *job);
+	if (job)
+		job->path = strdup(path);
+	if (job && !job->path)
+		job_destroy(&job);
+	if (job)
+		snprintf(job->model_id, sizeof job->model_id, "%s", model_id);
+	return job;
+}
+
+enum status reading_ask(struct reading *reading, const struct reading_request *request, struct error *error)
+{
+	struct job *job = job_create(request->model_id, request->path);
+	if (job && request->place)
+		job->place = strdup(request->place);
+	if (!job || (request->place && !job->place)) {
+		job_destroy(&job);
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory to read a model's file");
+	}
+	snprintf(job->sha256, sizeof job->sha256, "%s", request->sha256 ? request->sha256 : "");
+	job->hash_only = request->hash;
+	pthread_mutex_lock(&reading->lock);
+	push(reading, job);
+	pthread_mutex_unlock(&reading->lock);
+	return STATUS_OK;
+}
+
+void reading_forget(struct reading *reading, const char *model_id, const char *path)
+{
+	struct job *removal = path ? job_create(model_id, path) : NULL;
+	pthread_mutex_lock(&reading->lock);
+	if (reading->current && !reading->current->delete_only && !strcmp(reading->current->model_id, model_id))
+		atomic_store(&reading->forget_current, true);
+	struct job *all = reading->first;
+	reading->first = reading->last = NULL;
+	for (struct job *job = all, *next; job; job = next) {
+		next = job->next;
+		job->next = NULL;
+		if (job->delete_only || strcmp(job->model_id, model_id) != 0)
+			push(reading, job);
+		else
+			job_destroy(&job);
+	}
+	if (removal) {
+		removal->delete_only = true;
+		push(reading, removal);
+	}
+	pthread_mutex_unlock(&reading->lock);
+	if (path && !removal)
+		log_warning("models", "%s cannot be deleted: no memory", path);
+}
+
+bool reading_look(const char *path, uint64_t *bytes, int64_t *modified_ns)
+{
+	struct stat found;
+	if (stat(path, &found) || !S_ISREG(found.st_mode))
+		return false;
+	*bytes = (uint64_t)found.st_size;
+	*modified_ns = (int64_t)found.st_mtim.tv_sec * 1000000000 + found.st_mtim.tv_nsec;
+	return true;
+}

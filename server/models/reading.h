@@ -1,0 +1,48 @@
+/* The thread that reads model files: it hashes what was downloaded, looks into it, and puts it in its place.
+ *
+ * One file after the other, in the order of asking. Requests come from the loop; answers and progress go back to it by
+ * the outbox. Thread: the loop's, for every function here. */
+#pragma once
+#include "engine/model/model.h"
+#include "server/models/outbox.h"
+
+struct reading;
+
+enum { READING_PATH_BYTES = 4097, READING_ID_BYTES = 32 };
+
+struct reading_request {
+	const char *model_id, *path;
+	// Of a download: hash it, compare it with `sha256` ("": whatever it is), and if all is well move it to `place`,
+	// on disk for good. NULL: the file stays where it is.
+	const char *place, *sha256;
+	bool hash; // the digest alone is wanted, of a file that was looked into before
+};
+
+struct reading_result {
+	char model_id[READING_ID_BYTES];
+	enum status status; // and then only the error is to be read
+	struct error error;
+	bool hashed_only; // `hash` was asked for
+	char sha256[65];  // "": it was not hashed
+	uint64_t bytes;
+	int64_t modified_ns;
+	struct model_shape shape;
+	struct model_sizes sizes;
+	char chat_template[33];
+};
+
+struct reading_params {
+	struct outbox *outbox;
+	void (*progress)(void *context, const char *model_id, uint64_t done_bytes, uint64_t total_bytes);
+	void (*done)(void *context, const struct reading_result *result);
+	void *context;
+};
+enum status reading_create(struct reading **out, const struct reading_params *params, struct error *error);
+void reading_stop(struct reading *reading);     // soon; what waits is left
+void reading_destroy(struct reading **reading); // before the outbox
+// Errors: STATUS_OUT_OF_MEMORY.
+enum status reading_ask(struct reading *reading, const struct reading_request *request, struct error *error);
+// Nothing more is told of this model; delete `path` (NULL: nothing) once it is not being read.
+void reading_forget(struct reading *reading, const char *model_id, const char *path);
+// What the file at `path` is now. False: it is not there, or no file.
+bool reading_look(const char *path, uint64_t *bytes, int64_t *modified_ns);

@@ -1,0 +1,40 @@
+/* Where a model comes from, as people write it: a path, a URL, hf:owner/repo/file.gguf, hf:owner/repo, ollama:name:tag.
+ *
+ * Reading one decides what is asked of whom later, so it is strict: names have the letters that the hubs allow, paths
+ * of files have no empty or dotted part, a URL has no user in it. Pure. Thread: any. */
+#pragma once
+#include "common/base/status.h"
+
+#include <stddef.h>
+
+enum source_kind {
+	SOURCE_UNKNOWN,
+	SOURCE_PATH,
+	SOURCE_URL,
+	SOURCE_HUB_FILE, // hf:owner/repo/file.gguf
+	SOURCE_HUB,      // hf:owner/repo, of which one file is picked
+	SOURCE_OLLAMA,
+};
+
+enum { SOURCE_TEXT_BYTES = 2049, SOURCE_PART_BYTES = 130, SOURCE_FILE_BYTES = 513, SOURCE_NAME_BYTES = 129 };
+
+struct source {
+	enum source_kind kind;
+	// As it is shown and compared: in one form, and of a URL without its query, which may be a secret.
+	char text[SOURCE_TEXT_BYTES];
+	char location[SOURCE_TEXT_BYTES];                             // SOURCE_PATH: the path; SOURCE_URL: all of it
+	char owner[SOURCE_PART_BYTES], repository[SOURCE_PART_BYTES]; // of a hub; Ollama's own models: "library"
+	char file[SOURCE_FILE_BYTES];                                 // SOURCE_HUB_FILE
+	char tag[SOURCE_PART_BYTES];                                  // SOURCE_OLLAMA
+};
+
+// Errors: STATUS_INVALID_PARAMS, with a hint.
+enum status source_parse(const char *text, struct source *out, struct error *error);
+// A file of the repository that hf:owner/repo names. Errors: STATUS_INVALID_PARAMS.
+enum status source_pick(const struct source *repository, const char *file, struct source *out, struct error *error);
+// What a model of this source is called if nobody says otherwise: letters, digits, '.', '_', '-' and ':'.
+void source_name(const struct source *source, char name[SOURCE_NAME_BYTES]);
+// Whether a model may be called so: UTF-8 that can be typed and stands in a URL as one part.
+bool source_name_usable(const char *name);
+// Append `part` percent-encoded to text[size], slashes kept. False: it does not fit.
+bool source_append_encoded(char *text, size_t size, const char *part);
