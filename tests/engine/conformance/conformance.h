@@ -51,6 +51,10 @@ CONFORMANCE_TESTS(X)
 
 // The whole program of a back end's test. 77 where it has no device here.
 int conformance_run(const char *backend);
+// The same with other tests; they have these around them.
+int conformance_run_tests(const char *backend, const struct CMUnitTest *tests, size_t count);
+int conformance_begin(void **state);
+int conformance_end(void **state);
 
 #define OK(call) \
 	do { \
