@@ -9,8 +9,10 @@ struct cli_arguments {
 	bool wide;                                                                       // nodes
 	const char *name, *scopes, *expires, *calls_per_s, *max_sessions, *memory_limit; // token create
 	const char *uses;                                                                // ticket create
-	const char *label;                                                               // alloc
-	const char *actor, *action, *device, *outcome, *text, *limit;                    // audit list
+	const char *token_file;                                                          // model add
+	bool no_wait;
+	const char *label;                                            // alloc
+	const char *actor, *action, *device, *outcome, *text, *limit; // audit list
 	bool follow;
 	const char *from, *to, *format;                   // audit list, export
 	const char *archives, *witness[FLAGS_MANY], *key; // audit verify

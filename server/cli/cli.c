@@ -23,11 +23,12 @@ static const struct cli_command *const commands[] = {
 	&nodes_refuse_command, &nodes_remove_command,  &nodes_command,        &ticket_create_command,
 	&ticket_list_command,  &ticket_revoke_command, &token_create_command, &token_list_command,
 	&token_revoke_command, &alloc_list_command,    &alloc_free_command,   &alloc_command,
+	&model_add_command,    &model_list_command,    &model_remove_command, &model_search_command,
 	&bench_device_command, &audit_list_command,    &audit_verify_command, &audit_export_command,
 	&health_command,       &help_command,          &version_command,
 };
 // First words of those that have two.
-static const char *const groups[] = {"token", "ticket", "nodes", "alloc", "bench", "audit"};
+static const char *const groups[] = {"token", "ticket", "nodes", "alloc", "model", "bench", "audit"};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 enum { NAME_COLUMNS = 22 }; // of a command with its operands, in the list of them
 

@@ -413,6 +413,13 @@ enum status client_catch(struct client *client, struct error *error)
 	return status;
 }
 
+void client_listen(struct client *client, bool (*notice)(void *context, const char *method, const struct json *params),
+		   void *context)
+{
+	client->notice = notice;
+	client->context = context;
+}
+
 enum status client_stay(struct client *client,
 			bool (*notice)(void *context, const char *method, const struct json *params), void *context,
 			struct error *error)

@@ -46,6 +46,9 @@ enum status client_ask(struct client *client, const struct client_call *call, st
 		       struct error *error);
 // From now on SIGINT and SIGTERM end the next client_stay instead of the program.
 enum status client_catch(struct client *client, struct error *error);
+// From now on `notice` is called for every notification that comes while an answer is waited for, until client_stay.
+void client_listen(struct client *client, bool (*notice)(void *context, const char *method, const struct json *params),
+		   void *context);
 // Stay connected until SIGINT or SIGTERM comes (STATUS_OK), or `notice`, called for every notification to this
 // connection, returns false (STATUS_OK), or the connection breaks (its error).
 enum status client_stay(struct client *client,

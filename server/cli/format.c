@@ -138,21 +138,35 @@ enum status parse_size(const char *text, int64_t *bytes, struct error *error)
 	return STATUS_OK;
 }
 
-char *format_rate(double value, const char *unit, char text[FORMAT_BYTES])
+// With the largest of `prefixes`, of powers of 1000, before the unit.
+static char *scaled(double value, const char *prefixes, const char *unit, char text[FORMAT_BYTES])
 {
-	static const char prefixes[] = " kMGTP";
 	size_t step = 0;
 	if (!(value >= 0)) {
 		snprintf(text, FORMAT_BYTES, "-");
 		return text;
 	}
-	for (; value >= 999.5 && step + 2 < sizeof prefixes; step++)
+	for (; value >= 999.5 && prefixes[step + 1]; step++)
 		value /= 1000;
 	snprintf(text, FORMAT_BYTES, "%.*f %.*s%s",
 		 value < 9.995   ? 2
 		 : value < 99.95 ? 1
 				 : 0,
 		 value, step ? 1 : 0, prefixes + step, unit);
+	return text;
+}
+
+char *format_rate(double value, const char *unit, char text[FORMAT_BYTES])
+{
+	return scaled(value, " kMGTP", unit, text);
+}
+
+char *format_count(double count, char text[FORMAT_BYTES])
+{
+	if (count >= 0 && count < 1000)
+		snprintf(text, FORMAT_BYTES, "%.0f", count);
+	else
+		scaled(count, " kMBT", "", text);
 	return text;
 }
 

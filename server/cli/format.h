@@ -24,6 +24,9 @@ enum status parse_size(const char *text, int64_t *bytes, struct error *error);
 // A rate in its largest unit, of powers of 1000: format_rate(4.43e12, "B/s") is "4.43 TB/s". "-" for a negative one.
 char *format_rate(double value, const char *unit, char text[FORMAT_BYTES]);
 
+// A large number of things: "1.10 B", "560 M", "12.3 k", "512".
+char *format_count(double count, char text[FORMAT_BYTES]);
+
 // How many columns a text takes: its code points.
 size_t text_width(const char *text);
 // The bytes of its first `width` code points.

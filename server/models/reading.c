@@ -6,6 +6,7 @@
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
+#include "engine/model/chat.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -175,6 +176,9 @@ static enum status describe(const struct gguf *gguf, struct reading_result *resu
 	result->shape = *model_shape(model);
 	model_sizes(model, &result->sizes);
 	model_destroy(&model);
+	const struct chat_template *template = chat_template_recognise(gguf);
+	if (template)
+		snprintf(result->chat_template, sizeof result->chat_template, "%s", chat_template_name(template));
 	return STATUS_OK;
 }
 

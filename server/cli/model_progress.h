@@ -1,0 +1,10 @@
+/* An addition of a model, followed to its end. Thread: the process's only one. */
+#pragma once
+#include "server/cli/client.h"
+
+// Show how far it is, to standard error: a bar on a terminal, else lines. *model (what model.add answered) is replaced
+// by what becomes of it; *left: Ctrl-C came first. Errors: what it failed of, with its own status unknown as
+// STATUS_UNAVAILABLE; those of the connection.
+enum status model_progress_follow(struct client *client, struct json **model, bool *left, struct error *error);
+// What became of it, to standard output.
+void model_progress_print(const struct json *model, bool left);
