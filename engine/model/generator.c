@@ -534,7 +534,7 @@ static void deliver(struct generator *generator)
 	}
 }
 
-static void fail_all(struct generator *generator, const struct error *error)
+void generator_fail(struct generator *generator, const struct error *error)
 {
 	while (generator->running_count)
 		end(generator->running[0], GENERATOR_FAILED, error);
@@ -557,7 +557,7 @@ enum status generator_step(struct generator *generator, bool *idle, struct error
 	}
 	if (status) {
 		error_set(error, status, "%s", status_text(status));
-		fail_all(generator, error);
+		generator_fail(generator, error);
 		return status;
 	}
 	if (*idle)

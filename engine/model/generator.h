@@ -61,6 +61,8 @@ void generator_remove(struct generator_job **job);
 // One step, if there is anything to do: *idle says that there was not. A device that is lost, and whatever else makes a
 // step fail for all, is returned; every job has had its `ended` then.
 enum status generator_step(struct generator *generator, bool *idle, struct error *error);
+// All end now, GENERATOR_FAILED: a device is known to be lost before a step meets that.
+void generator_fail(struct generator *generator, const struct error *error);
 
 struct generator_state {
 	uint32_t running, waiting;

@@ -1,13 +1,14 @@
 /* Faults that tests inject into a worker, so that what must survive them is seen to survive them.
  *
  * EXOGPU_FAULT is a list of WHAT:BACKEND separated by commas, WHAT being enumerate-crash, enumerate-hang, verify-crash,
- * verify-hang, verify-corrupt, open-crash, open-hang, launch-hang, launch-lost or escape. A release build (NDEBUG) has
- * none of this: fault_injected is always false there. */
+ * verify-hang, verify-corrupt, open-crash, open-hang, launch-hang, launch-lost, step-crash, step-hang, step-lost (a
+ * model instance's, with a request) or escape. A release build (NDEBUG) has none of this: fault_injected is always
+ * false there. */
 #pragma once
 #include "engine/device/info.h"
 
 bool fault_injected(const char *what, enum backend_kind backend);
-// Crash (SIGSEGV) or hang if the list says so. `when` is "enumerate", "verify", "open" or "launch".
+// Crash (SIGSEGV) or hang if the list says so. `when` is "enumerate", "verify", "open", "launch" or "step".
 void fault_strike(const char *when, enum backend_kind backend);
 // "escape": try what the sandbox is to prevent, and print a line for each attempt to standard error: `escape: WHAT: `
 // and "allowed" or the errno's text.

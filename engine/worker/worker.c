@@ -12,6 +12,7 @@
 #include "common/wire/message.h"
 #include "engine/backend.h"
 #include "engine/worker/fault.h"
+#include "engine/worker/instance.h"
 #include "engine/worker/sandbox.h"
 #include "engine/worker/session.h"
 #include "engine/worker/verify.h"
@@ -134,48 +135,95 @@ static void use_cache(const char *directory)
 	setenv("CUDA_CACHE_DISABLE", "1", 1);
 }
 
-static struct session *session; // of worker.open, once answered
+// Of worker.open, or of worker.instance, once answered.
+static struct session *session;
+static struct instance *instance;
+
+struct confined {
+	const struct backend *backend;
+	char cache_directory[4097]; // longer than the contract allows
+	const char *cache;          // that, or NULL
+	struct sandbox sandbox;
+};
+
+// What a worker that stays begins with: it takes what the sandbox takes away.
+static enum status enter_sandbox(struct confined *confined, const struct json *params, struct error *error)
+{
+	const char *cache = json_get_string(params, "cache_directory", NULL);
+	enum status status = backend_of(params, &confined->backend, error);
+	if (!status && fcntl(WORKER_STREAM, F_GETFD) < 0)
+		status = error_set(error, STATUS_INVALID_REQUEST, "this worker needs a stream on descriptor %d",
+				   WORKER_STREAM);
+	if (status)
+		return status;
+	fault_strike("open", confined->backend->kind);
+	if (cache)
+		snprintf(confined->cache_directory, sizeof(confined->cache_directory), "%s", cache);
+	confined->cache = cache ? confined->cache_directory : NULL;
+	use_cache(cache);
+	signal(SIGTERM, SIG_DFL);
+	sandbox_apply(&confined->sandbox, cache, confined->backend->kind == BACKEND_CUDA);
+	fault_escape(confined->backend->kind);
+	return STATUS_OK;
+}
+
+static struct json *tell_sandbox(const struct sandbox *sandbox)
+{
+	struct json *told = json_new_object(), *result = json_new_object();
+	json_set(told, "applied", texts(sandbox->applied[0], sizeof(sandbox->applied[0]), sandbox->applied_count));
+	json_set(told, "missing", texts(sandbox->missing[0], sizeof(sandbox->missing[0]), sandbox->missing_count));
+	json_set(result, "sandbox", told);
+	return result;
+}
 
 static enum status open_session(const struct contract *contract, const struct json *params, struct json **result,
 				struct error *error)
 {
-	static char cache_directory[4097]; // longer than the contract allows
-	const struct backend *backend;
-	struct sandbox sandbox;
-	const char *cache = json_get_string(params, "cache_directory", NULL);
-	enum status status = backend_of(params, &backend, error);
-	if (!status && fcntl(WORKER_STREAM, F_GETFD) < 0)
-		status = error_set(error, STATUS_INVALID_REQUEST, "a session's worker needs a stream on descriptor %d",
-				   WORKER_STREAM);
+	static struct confined confined;
+	enum status status = enter_sandbox(&confined, params, error);
 	if (status)
 		return status;
-	fault_strike("open", backend->kind);
-	if (cache)
-		snprintf(cache_directory, sizeof(cache_directory), "%s", cache);
-	use_cache(cache);
-	signal(SIGTERM, SIG_DFL);
-	sandbox_apply(&sandbox, cache, backend->kind == BACKEND_CUDA);
-	fault_escape(backend->kind);
 	const struct session_params open = {
 		.contract = contract,
-		.backend = backend_kind_name(backend->kind),
-		.cache_directory = cache ? cache_directory : NULL,
+		.backend = backend_kind_name(confined.backend->kind),
+		.cache_directory = confined.cache,
 		.memory_limit_bytes = (uint64_t)json_get_integer(params, "memory_limit_bytes", 0),
-		.confined = sandbox.confined,
+		.confined = confined.sandbox.confined,
 		.node_fd = WORKER_SOCKET,
 		.stream_fd = WORKER_STREAM,
 	};
 	status = session_create(&session, &open, error);
 	if (!status)
 		status = session_start(session, error);
+	if (!status)
+		*result = tell_sandbox(&confined.sandbox);
+	return status;
+}
+
+static enum status open_instance(const struct contract *contract, const struct json *params, struct json **result,
+				 struct error *error)
+{
+	static struct confined confined;
+	if (fcntl(WORKER_MODEL, F_GETFD) < 0)
+		return error_set(error, STATUS_INVALID_REQUEST, "an instance's worker needs its model on descriptor %d",
+				 WORKER_MODEL);
+	enum status status = enter_sandbox(&confined, params, error);
 	if (status)
 		return status;
-	struct json *told = json_new_object();
-	json_set(told, "applied", texts(sandbox.applied[0], sizeof(sandbox.applied[0]), sandbox.applied_count));
-	json_set(told, "missing", texts(sandbox.missing[0], sizeof(sandbox.missing[0]), sandbox.missing_count));
-	*result = json_new_object();
-	json_set(*result, "sandbox", told);
-	return STATUS_OK;
+	const struct instance_params open = {
+		.contract = contract,
+		.backend = backend_kind_name(confined.backend->kind),
+		.cache_directory = confined.cache,
+		.node_fd = WORKER_SOCKET,
+		.stream_fd = WORKER_STREAM,
+		.model_fd = WORKER_MODEL,
+	};
+	status = instance_create(&instance, &open, error);
+	if (!status)
+		status = instance_start(instance, error);
+	if (!status)
+		*result = tell_sandbox(&confined.sandbox);
+	return status;
 }
 
 // ---- one call, one answer ----
@@ -192,9 +240,12 @@ static enum status dispatch(const struct contract *contract, const struct messag
 			    struct error *error)
 {
 	const struct contract_method *method = contract_find(contract, message->method);
-	if (method && !strcmp(method->name, "worker.open")) {
+	bool opens = method && !strcmp(method->name, "worker.open");
+	if (opens || (method && !strcmp(method->name, "worker.instance"))) {
 		enum status status = contract_check_params(contract, method, message->params, error);
-		return status ? status : open_session(contract, message->params, result, error);
+		if (status)
+			return status;
+		return (opens ? open_session : open_instance)(contract, message->params, result, error);
 	}
 	for (size_t i = 0; method && i < sizeof(methods) / sizeof(methods[0]); i++) {
 		if (strcmp(methods[i].method, method->name))
@@ -302,6 +353,8 @@ int worker_main(int argc, char **argv)
 		status = serve(contract, &error);
 	if (!status && session)
 		status = reader_run(session, &error);
+	else if (!status && instance)
+		status = instance_read(instance, &error);
 	else
 		contract_destroy(&contract);
 	if (status)

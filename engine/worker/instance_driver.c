@@ -1,0 +1,126 @@
+/* The driver's thread of a model instance: orders between steps, and steps. See instance.h. */
+#include "common/base/clock.h"
+#include "engine/device/info.h"
+#include "engine/worker/fault.h"
+#include "engine/worker/instance.h"
+
+enum { STATE_MS = 1000 };
+
+// Note since when the driver is in an order or a step, for the watch and for pings.
+static void note(struct instance *instance, int64_t *place, bool begins)
+{
+	pthread_mutex_lock(&instance->lock);
+	*place = begins ? clock_steady_ns() : 0;
+	pthread_mutex_unlock(&instance->lock);
+}
+
+static void load(struct instance *instance, const struct order *order)
+{
+	struct error error = {0};
+	struct json *result = NULL;
+	enum status status = instance_load(instance, order->message.params, &result, &error);
+	if (status)
+		error_set(&error, status, "%s", status_text(status));
+	pthread_mutex_lock(&instance->lock);
+	instance->loaded = instance->generator != NULL;
+	pthread_mutex_unlock(&instance->lock);
+	instance_answer(instance, order->message.id, &error, result);
+}
+
+static void obey(struct instance *instance, struct order *order)
+{
+	note(instance, &instance->work_ns, true);
+	switch (order->kind) {
+	case ORDER_UNKNOWN:
+		break;
+	case ORDER_LOAD:
+		load(instance, order);
+		break;
+	case ORDER_GENERATE:
+		request_start(instance, order);
+		break;
+	case ORDER_CANCEL:
+		request_cancel(instance, order);
+		break;
+	case ORDER_EMBED:
+		request_embed(instance, order);
+		break;
+	}
+	note(instance, &instance->work_ns, false);
+	order_destroy(&order);
+}
+
+// Once a second while anything goes on, and once when it ends.
+static void tell_state(struct instance *instance, bool idle)
+{
+	int64_t now_ns = clock_steady_ns();
+	struct generator_state state;
+	if (idle ? !instance->told_state : now_ns - instance->state_ns < STATE_MS * 1000000ll)
+		return;
+	generator_state(instance->generator, &state);
+	const struct {
+		const char *name;
+		uint64_t value;
+	} figures[] = {
+		{"running", state.running},
+		{"waiting", state.waiting},
+		{"pages_used", state.pages_used},
+		{"pages_cached", state.pages_cached},
+		{"page_count", state.page_count},
+		{"prompt_tokens", state.prompt_tokens},
+		{"generated_tokens", state.generated_tokens},
+		{"preemptions", state.preemptions},
+	};
+	struct json *params = json_new_object();
+	for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++)
+		json_set_integer(params, figures[i].name, (int64_t)figures[i].value);
+	instance_tell(instance, "instance.state", params);
+	instance->told_state = !idle;
+	instance->state_ns = now_ns;
+}
+
+// One step. False if there was nothing to do.
+static bool step(struct instance *instance)
+{
+	struct error error = {0};
+	bool idle = true;
+	enum backend_kind backend = backend_kind_parse(instance->backend);
+	note(instance, &instance->step_ns, true);
+	if (instance->requests)
+		fault_strike("step", backend);
+	if (instance->requests && fault_injected("step-lost", backend)) {
+		error_set(&error, STATUS_DEVICE_LOST, "EXOGPU_FAULT: the device is lost");
+		generator_fail(instance->generator, &error);
+	}
+	enum status status = error.status ? error.status : generator_step(instance->generator, &idle, &error);
+	note(instance, &instance->step_ns, false);
+	requests_tell(instance);
+	if (status)
+		instance_fail(instance, &error);
+	else
+		tell_state(instance, idle);
+	return !idle;
+}
+
+void *instance_main(void *context)
+{
+	struct instance *instance = context;
+	bool busy = false;
+	while (!instance_ending(instance)) {
+		struct order *order = instance_take(instance, !busy);
+		for (int i = 0; order && i < LIMIT_INSTANCE_ORDERS; i++) {
+			obey(instance, order);
+			order = i + 1 < LIMIT_INSTANCE_ORDERS ? instance_take(instance, false) : NULL;
+		}
+		if (instance->generator && !instance_ending(instance))
+			busy = step(instance);
+	}
+	pthread_mutex_lock(&instance->lock);
+	bool failed = instance->failed;
+	pthread_mutex_unlock(&instance->lock);
+	if (failed)
+		return NULL; // the process ends, and the reader may be at work still
+	requests_drop(instance);
+	instance_unload(instance);
+	return NULL;
+}

@@ -1,0 +1,288 @@
+/* Loading a model instance: file, tokenizer, devices, stages, generator. See instance.h.
+ *
+ * What a file says is checked by gguf.h and model.h; here, that the stages are all of its layers and that there is room
+ * for what was asked. Weights of 16 and 32 bits can be held in a smaller format: a matrix is then converted when
+ * its stage asks for it. Thread: the driver's. */
+#include "common/base/clock.h"
+#include "engine/model/convert.h"
+#include "engine/worker/instance.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	PROGRESS_MS = 100,
+	ROWS_MOST = 4096,
+	OUTPUTS_LEAST = 64, // so that embeddings are computed by more than a row for each sequence
+};
+
+// What the stages ask for while they are made.
+struct loading {
+	struct instance *instance;
+	enum tensor_format format;          // FORMAT_UNKNOWN: as in the file
+	uint8_t *converted;                 // the last tensor
+	uint64_t before_bytes, total_bytes; // of the stages that are ready; of all
+	int64_t told_ns;
+	uint64_t loaded_bytes; // of all
+};
+
+// ---- weights ----
+
+static enum status convert(struct loading *loading, const struct model_tensor *tensor, struct model_tensor *held,
+			   struct error *error)
+{
+	free(loading->converted);
+	loading->converted = malloc(held->bytes);
+	if (!loading->converted || model_convert(tensor, held, 0, tensor->rows, loading->converted))
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory to convert a tensor of %llu bytes",
+				 (unsigned long long)tensor->bytes);
+	held->data = loading->converted;
+	return STATUS_OK;
+}
+
+static enum status find_tensor(void *context, enum model_role role, uint32_t layer, struct model_tensor *out,
+			       struct error *error)
+{
+	struct loading *loading = context;
+	struct model_tensor tensor;
+	if (!model_tensor(loading->instance->model, role, layer, &tensor))
+		return error_set(error, STATUS_INTERNAL, "the model has no tensor of role %d in layer %u", (int)role,
+				 layer);
+	model_tensor_as(&tensor, loading->format, out);
+	return out->data ? STATUS_OK : convert(loading, &tensor, out, error);
+}
+
+static enum status tell_progress(void *context, uint64_t loaded_bytes, struct error *error)
+{
+	struct loading *loading = context;
+	int64_t now_ns = clock_steady_ns();
+	uint64_t loaded = loading->before_bytes + loaded_bytes;
+	if (instance_ending(loading->instance))
+		return error_set(error, STATUS_UNAVAILABLE, "the worker ends");
+	if (now_ns - loading->told_ns < PROGRESS_MS * 1000000ll)
+		return STATUS_OK;
+	loading->told_ns = now_ns;
+	struct json *params = json_new_object();
+	json_set_integer(params, "loaded_bytes",
+			 (int64_t)(loaded < loading->total_bytes ? loaded : loading->total_bytes));
+	json_set_integer(params, "total_bytes", (int64_t)loading->total_bytes);
+	instance_tell(loading->instance, "instance.progress", params);
+	return STATUS_OK;
+}
+
+// ---- parts ----
+
+static enum status open_file(struct instance *instance, struct error *error)
+{
+	enum status status = gguf_open(&instance->gguf, instance->model_fd, error);
+	if (!status)
+		status = model_open(&instance->model, instance->gguf, error);
+	if (!status)
+		status = tokenizer_create(&instance->tokenizer, instance->gguf, error);
+	if (!status && tokenizer_vocabulary(instance->tokenizer) > model_shape(instance->model)->vocabulary)
+		status = error_set(error, STATUS_INVALID_PARAMS, "the tokenizer has %u tokens, the model's matrices %u",
+				   tokenizer_vocabulary(instance->tokenizer), model_shape(instance->model)->vocabulary);
+	if (!status)
+		instance->chat_template = chat_template_recognise(instance->gguf);
+	return status;
+}
+
+// By its key; open already if an earlier stage is on it.
+static enum status open_device(struct instance *instance, const char *key, struct exogpu_device **out,
+			       struct error *error)
+{
+	for (unsigned i = 0; i < instance->device_count; i++)
+		if (!strcmp(instance->devices[i].hardware_key, key)) {
+			*out = instance->devices[i].device;
+			return STATUS_OK;
+		}
+	struct instance_device *device = &instance->devices[instance->device_count];
+	const struct exogpu_open open = {
+		.backend = instance->backend, .hardware_key = key, .cache_directory = instance->cache_directory};
+	enum status status = exogpu_device_open(&device->device, &open, error);
+	if (status)
+		return status;
+	snprintf(device->hardware_key, sizeof(device->hardware_key), "%s", key);
+	instance->device_count++;
+	*out = device->device;
+	return STATUS_OK;
+}
+
+static uint32_t count_of(const struct json *params, const char *name)
+{
+	return (uint32_t)json_get_integer(params, name, 0);
+}
+
+static enum status check_layers(const struct instance *instance, const struct json *stages, struct error *error)
+{
+	uint32_t next = 0, layers = model_shape(instance->model)->layers;
+	for (const struct json *stage = json_first(stages); stage; stage = json_next(stage)) {
+		uint32_t count = count_of(stage, "layer_count");
+		if (count_of(stage, "first_layer") != next || count > layers - next)
+			return error_set(error, STATUS_INVALID_PARAMS,
+					 "stages: layer %u comes next, of %u layers that the model has", next, layers);
+		next += count;
+	}
+	if (next != layers)
+		return error_set(error, STATUS_INVALID_PARAMS, "stages: %u layers of %u", next, layers);
+	return STATUS_OK;
+}
+
+// How the stages and the generator are made; what is asked for is checked.
+static enum status take_params(const struct instance *instance, const struct json *params, struct stage_params *out,
+			       struct error *error)
+{
+	const struct model_shape *shape = model_shape(instance->model);
+	uint32_t context = count_of(params, "context_tokens"), rows = count_of(params, "batch_rows");
+	uint64_t pages = count_of(params, "page_count"), sequences = count_of(params, "sequences");
+	if (context > shape->context) {
+		error_hint(error, "ask for %u at most", shape->context);
+		return error_set(error, STATUS_INVALID_PARAMS, "the model's context is %u tokens, not %u",
+				 shape->context, context);
+	}
+	if (!context || !pages || !sequences || sequences > rows || rows > ROWS_MOST)
+		return error_set(error, STATUS_INVALID_PARAMS,
+				 "a context of %u, %llu pages, %u rows and %llu sequences do not fit each other",
+				 context, (unsigned long long)pages, rows, (unsigned long long)sequences);
+	if (pages * STAGE_PAGE_TOKENS < context)
+		context = (uint32_t)(pages * STAGE_PAGE_TOKENS);
+	uint32_t outputs = rows < OUTPUTS_LEAST ? rows : OUTPUTS_LEAST;
+	*out = (struct stage_params){.shape = shape,
+				     .context_tokens = context,
+				     .page_count = (uint32_t)pages,
+				     .batch_rows = rows,
+				     .batch_sequences = (uint32_t)sequences,
+				     .batch_outputs = outputs > sequences ? outputs : (uint32_t)sequences,
+				     .rope = instance->rope,
+				     .tensor = find_tensor,
+				     .progress = tell_progress};
+	return STATUS_OK;
+}
+
+static enum status make_rope(struct instance *instance, struct stage_params *params, struct error *error)
+{
+	size_t pairs = params->shape->rope_size / 2;
+	params->rope = instance->rope = calloc((size_t)params->context_tokens, (pairs ? pairs : 1) * 2 * sizeof(float));
+	if (!instance->rope)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the positions of %u tokens",
+				 params->context_tokens);
+	model_rope_table(params->shape, params->context_tokens, instance->rope);
+	return STATUS_OK;
+}
+
+static enum status make_stages(struct instance *instance, const struct json *list, struct stage_params *params,
+			       struct loading *loading, struct error *error)
+{
+	enum status status = STATUS_OK;
+	params->context = loading;
+	for (const struct json *one = json_first(list); one && !status; one = json_next(one)) {
+		struct exogpu_device *device = NULL;
+		struct stage_memory memory;
+		params->embeds = !instance->stage_count;
+		params->predicts = !json_next(one);
+		params->first_layer = count_of(one, "first_layer");
+		params->layer_count = count_of(one, "layer_count");
+		params->host_layers = count_of(one, "host_layers");
+		status = open_device(instance, json_get_string(one, "hardware_key", ""), &device, error);
+		if (!status)
+			status = stage_create(&instance->stages[instance->stage_count], device, params, error);
+		if (status)
+			break;
+		stage_memory(instance->stages[instance->stage_count++], &memory);
+		loading->before_bytes += memory.weights_bytes + memory.host_bytes;
+	}
+	loading->loaded_bytes = loading->before_bytes;
+	return status;
+}
+
+static struct json *to_result(const struct instance *instance, const struct loading *loading, int64_t began_ns)
+{
+	struct json *result = json_new_object(), *list = json_new_array();
+	const struct model_shape *shape = model_shape(instance->model);
+	for (unsigned i = 0; i < instance->stage_count; i++) {
+		struct stage_memory memory;
+		struct json *one = json_new_object();
+		stage_memory(instance->stages[i], &memory);
+		json_set_integer(one, "weights_bytes", (int64_t)memory.weights_bytes);
+		json_set_integer(one, "kv_bytes", (int64_t)memory.kv_bytes);
+		json_set_integer(one, "workspace_bytes", (int64_t)memory.workspace_bytes);
+		json_set_integer(one, "host_bytes", (int64_t)memory.host_bytes);
+		json_push(list, one);
+	}
+	json_set(result, "memory", list);
+	json_set_number(result, "load_ms", (double)(clock_steady_ns() - began_ns) * 1e-6);
+	json_set_integer(result, "loaded_bytes", (int64_t)loading->loaded_bytes);
+	if (instance->chat_template)
+		json_set_string(result, "chat_template", chat_template_name(instance->chat_template));
+	else
+		json_set_null(result, "chat_template");
+	json_set_integer(result, "vocabulary", shape->vocabulary);
+	json_set_integer(result, "embedding", shape->embedding);
+	return result;
+}
+
+// What the stages will say that they have loaded, all together.
+static uint64_t total_bytes(const struct instance *instance, enum tensor_format format)
+{
+	struct model_sizes sizes;
+	if (format)
+		model_sizes_as(instance->model, format, &sizes);
+	else
+		model_sizes(instance->model, &sizes);
+	return sizes.embedding_bytes + sizes.layers_bytes + sizes.output_bytes;
+}
+
+enum status instance_load(struct instance *instance, const struct json *params, struct json **result,
+			  struct error *error)
+{
+	const struct json *stages = json_get(params, "stages");
+	struct loading loading = {.instance = instance, .format = format_parse(json_get_string(params, "format", ""))};
+	struct stage_params stage = {0};
+	int64_t began_ns = clock_steady_ns();
+	if (instance->generator)
+		return error_set(error, STATUS_CONFLICT, "the model is loaded already");
+	enum status status = open_file(instance, error);
+	if (!status)
+		status = check_layers(instance, stages, error);
+	if (!status)
+		status = take_params(instance, params, &stage, error);
+	if (!status)
+		status = make_rope(instance, &stage, error);
+	if (!status) {
+		loading.total_bytes = total_bytes(instance, loading.format);
+		status = make_stages(instance, stages, &stage, &loading, error);
+	}
+	if (!status) {
+		const struct generator_params made = {.stages = instance->stages,
+						      .stage_count = instance->stage_count,
+						      .shape = stage.shape,
+						      .context_tokens = stage.context_tokens,
+						      .page_count = stage.page_count,
+						      .batch_rows = stage.batch_rows,
+						      .batch_sequences = stage.batch_sequences,
+						      .batch_outputs = stage.batch_outputs};
+		status = generator_create(&instance->generator, &made, error);
+	}
+	free(loading.converted);
+	if (status) {
+		instance_unload(instance);
+		return status;
+	}
+	*result = to_result(instance, &loading, began_ns);
+	return STATUS_OK;
+}
+
+void instance_unload(struct instance *instance)
+{
+	generator_destroy(&instance->generator);
+	while (instance->stage_count)
+		stage_destroy(&instance->stages[--instance->stage_count]);
+	while (instance->device_count)
+		exogpu_device_close(&instance->devices[--instance->device_count].device, NULL);
+	free(instance->rope);
+	instance->rope = NULL;
+	tokenizer_destroy(&instance->tokenizer);
+	model_destroy(&instance->model);
+	gguf_destroy(&instance->gguf);
+}

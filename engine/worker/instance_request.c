@@ -1,0 +1,421 @@
+/* Requests of a model instance: from an order to the generator, and from its tokens to messages. See instance.h.
+ *
+ * A token that was chosen adds to the text, of which some may have to wait (instance_text.h). What came of a step for a
+ * request goes out as one generate.delta; what its last step brought goes before generate.end. The token that ended a
+ * text is counted and not told. Thread: the driver's. */
+#include "common/base/base64.h"
+#include "engine/worker/instance.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+enum {
+	DELTA_BYTES = 128 * 1024, // of text in one message: of escapes, six bytes each
+	TOKEN_BYTES = 3072,       // of one token's, in a choice
+	STOP_BYTES = 1024,        // of a stop string: 256 characters
+};
+static const float least_logprob = -9999; // what is impossible is told as this
+
+// ---- life ----
+
+static struct request *find(const struct instance *instance, uint64_t number)
+{
+	struct request *request = instance->requests;
+	while (request && request->number != number)
+		request = request->next;
+	return request;
+}
+
+static void request_free(struct request *request)
+{
+	struct request **at = &request->instance->requests;
+	while (*at && *at != request)
+		at = &(*at)->next;
+	if (*at) {
+		*at = request->next;
+		request->instance->request_count--;
+		request->instance->token_count -= request->prompt_tokens;
+	}
+	json_destroy(&request->id);
+	json_destroy(&request->tokens);
+	json_destroy(&request->choices);
+	instance_text_finish(&request->text);
+	buffer_finish(&request->fresh);
+	free(request);
+}
+
+// In the list, and counted. Errors: STATUS_RATE_LIMITED, STATUS_OUT_OF_MEMORY.
+static enum status request_make(struct request **out, struct instance *instance, const struct order *order,
+				struct error *error)
+{
+	const struct json *params = order->message.params;
+	*out = NULL;
+	if (instance->request_count >= LIMIT_INSTANCE_REQUESTS ||
+	    order->prompt.count > LIMIT_INSTANCE_TOKENS - instance->token_count) {
+		error_hint(error, "try again when some have ended");
+		return error_set(error, STATUS_RATE_LIMITED, "%u requests are under way, of %llu tokens",
+				 instance->request_count, (unsigned long long)instance->token_count);
+	}
+	struct request *request = *out = calloc(1, sizeof(*request));
+	if (!request)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a request");
+	request->instance = instance;
+	request->number = (uint64_t)json_get_integer(params, "request", 0);
+	request->id = json_copy(order->message.id);
+	request->prompt_tokens = (uint32_t)order->prompt.count;
+	request->ignore_end = json_get_bool(params, "ignore_end", false);
+	detokenizer_init(&request->detokenizer, instance->tokenizer);
+	request->detokenizer.begun = true; // it goes on from the prompt: a space is a space
+	buffer_init(&request->fresh, LIMIT_BODY_BYTES);
+	request->next = instance->requests;
+	instance->requests = request;
+	instance->request_count++;
+	instance->token_count += request->prompt_tokens;
+	if (instance_text_init(&request->text, json_get(params, "stop")))
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a request");
+	return STATUS_OK;
+}
+
+void requests_drop(struct instance *instance)
+{
+	generator_destroy(&instance->generator); // without a callback
+	while (instance->requests)
+		request_free(instance->requests);
+}
+
+// ---- what goes out ----
+
+static struct json *text_of(const void *bytes, size_t length)
+{
+	char *copy = buffer_copy_text(bytes, length);
+	struct json *text = json_new_string(copy ? copy : "");
+	free(copy);
+	return text;
+}
+
+static void send_delta(struct request *request, const void *text, size_t length)
+{
+	struct json *params = json_new_object();
+	json_set_integer(params, "request", (int64_t)request->number);
+	json_set(params, "tokens", request->tokens ? request->tokens : json_new_array());
+	json_set(params, "text", text_of(text, length));
+	if (request->choices)
+		json_set(params, "choices", request->choices);
+	request->tokens = request->choices = NULL;
+	instance_tell(request->instance, "generate.delta", params);
+}
+
+// The length of a piece of text of DELTA_BYTES at most, which ends with a character.
+static size_t piece_of(const uint8_t *text, size_t length)
+{
+	size_t end = length < DELTA_BYTES ? length : DELTA_BYTES;
+	while (end < length && end && (text[end] & 0xC0) == 0x80)
+		end--;
+	return end;
+}
+
+static void send_text(struct request *request, const struct buffer *text)
+{
+	size_t sent = 0;
+	do {
+		size_t piece = piece_of(text->data + sent, text->length - sent);
+		send_delta(request, text->data + sent, piece);
+		sent += piece;
+	} while (sent < text->length);
+}
+
+static void tell_fresh(struct request *request)
+{
+	if (request->tokens || request->fresh.length)
+		send_text(request, &request->fresh);
+	buffer_clear(&request->fresh);
+}
+
+void requests_tell(struct instance *instance)
+{
+	for (struct request *request = instance->requests; request; request = request->next)
+		tell_fresh(request);
+}
+
+static struct json *bytes_of(const struct request *request, uint32_t token)
+{
+	char text[BASE64_TEXT_BYTES(TOKEN_BYTES)] = "";
+	struct buffer bytes;
+	buffer_init(&bytes, LIMIT_BODY_BYTES);
+	if (!token_bytes(request->instance->tokenizer, token, &bytes))
+		base64_encode(bytes.data, bytes.length < TOKEN_BYTES ? bytes.length : TOKEN_BYTES, text);
+	buffer_finish(&bytes);
+	return json_new_string(text);
+}
+
+static struct json *choice_of(const struct request *request, uint32_t token, float logprob)
+{
+	struct json *out = json_new_object();
+	json_set_integer(out, "token", token);
+	json_set(out, "bytes", bytes_of(request, token));
+	json_set_number(out, "logprob", (double)(logprob > least_logprob ? logprob : least_logprob));
+	return out;
+}
+
+static void add_choice(struct request *request, const struct token_choice *choice)
+{
+	struct json *one = choice_of(request, choice->token, choice->logprob), *top = json_new_array();
+	for (uint32_t i = 0; i < choice->top_count; i++)
+		json_push(top, choice_of(request, choice->top[i].token, choice->top[i].logprob));
+	json_set(one, "top", top);
+	if (!request->choices)
+		request->choices = json_new_array();
+	json_push(request->choices, one);
+}
+
+// ---- what the generator says ----
+
+static bool token_came(void *context, const struct token_choice *choice)
+{
+	struct request *request = context;
+	struct buffer piece;
+	if (!request->ignore_end && tokenizer_ends(request->instance->tokenizer, choice->token))
+		return true;
+	if (!request->tokens)
+		request->tokens = json_new_array();
+	json_push(request->tokens, json_new_integer(choice->token));
+	if (request->logprobs)
+		add_choice(request, choice);
+	buffer_init(&piece, LIMIT_BODY_BYTES);
+	request->trouble = detokenizer_add(&request->detokenizer, choice->token, &piece);
+	if (!request->trouble)
+		request->trouble = instance_text_add(&request->text, piece.data, piece.length, &request->fresh);
+	buffer_finish(&piece);
+	return request->trouble || request->text.found;
+}
+
+// What waited for more comes out, unless a stop string has ended it all.
+static void finish_text(struct request *request)
+{
+	struct buffer piece;
+	buffer_init(&piece, LIMIT_BODY_BYTES);
+	if (!request->text.found && !detokenizer_end(&request->detokenizer, &piece) &&
+	    !instance_text_add(&request->text, piece.data, piece.length, &request->fresh) && !request->text.found)
+		instance_text_end(&request->text, &request->fresh);
+	buffer_finish(&piece);
+}
+
+static const char *word_of(enum generator_reason reason)
+{
+	switch (reason) {
+	case GENERATOR_STOP:
+		return "stop";
+	case GENERATOR_LENGTH:
+		return "length";
+	case GENERATOR_REMOVED:
+		return "cancelled";
+	case GENERATOR_FAILED:
+		break;
+	}
+	return "failed";
+}
+
+static void ended(void *context, enum generator_reason reason, const struct generator_figures *figures,
+		  const struct error *error)
+{
+	struct request *request = context;
+	struct json *params = json_new_object();
+	if (request->trouble)
+		reason = GENERATOR_FAILED;
+	finish_text(request);
+	tell_fresh(request);
+	json_set_integer(params, "request", (int64_t)request->number);
+	json_set_string(params, "reason", word_of(reason));
+	json_set_integer(params, "prompt_tokens", figures->prompt_tokens);
+	json_set_integer(params, "cached_tokens", figures->cached_tokens);
+	json_set_integer(params, "generated_tokens", figures->generated_tokens);
+	json_set_number(params, "queued_ms", (double)figures->queued_ns * 1e-6);
+	json_set_number(params, "prompt_ms", (double)figures->prompt_ns * 1e-6);
+	json_set_number(params, "generate_ms", (double)figures->generate_ns * 1e-6);
+	if (request->text.found)
+		json_set_string(params, "stop", request->text.found);
+	if (request->trouble || error)
+		json_set_string(params, "error", error ? error->message : status_text(request->trouble));
+	instance_tell(request->instance, "generate.end", params);
+	request_free(request);
+}
+
+// ---- generate.start ----
+
+static void take_biases(const struct json *list, struct token_bias *biases, struct sampling *sampling)
+{
+	for (const struct json *one = json_first(list); one && sampling->bias_count < SAMPLING_BIASES;
+	     one = json_next(one))
+		biases[sampling->bias_count++] = (struct token_bias){
+			.token = (uint32_t)json_get_integer(one, "token", 0),
+			.bias = (float)json_get_number(one, "bias", 0)};
+	sampling->biases = biases;
+}
+
+static enum status take_sampling(const struct json *params, struct token_bias *biases, struct sampling *out,
+				 struct error *error)
+{
+	*out = (struct sampling){
+		.temperature = (float)json_get_number(params, "temperature", 1),
+		.top_k = (uint32_t)json_get_integer(params, "top_k", 0),
+		.top_p = (float)json_get_number(params, "top_p", 1),
+		.min_p = (float)json_get_number(params, "min_p", 0),
+		.repetition_penalty = (float)json_get_number(params, "repetition_penalty", 1),
+		.presence_penalty = (float)json_get_number(params, "presence_penalty", 0),
+		.frequency_penalty = (float)json_get_number(params, "frequency_penalty", 0),
+		.seed = (uint64_t)json_get_integer(params, "seed", 0),
+		.logprobs = json_get_bool(params, "logprobs", false),
+		.top_logprobs = (uint32_t)json_get_integer(params, "top_logprobs", 0),
+	};
+	if (!json_get(params, "seed") && getrandom(&out->seed, sizeof(out->seed), 0) != sizeof(out->seed))
+		return error_errno(error, STATUS_INTERNAL, errno, "drawing a seed");
+	take_biases(json_get(params, "logit_bias"), biases, out);
+	return STATUS_OK;
+}
+
+// The prompt's text as the first delta.
+static enum status echo(struct request *request, const struct order *order, struct error *error)
+{
+	struct detokenizer detokenizer;
+	struct buffer text;
+	struct instance_text plain = {0}; // NULs are replaced there
+	detokenizer_init(&detokenizer, request->instance->tokenizer);
+	buffer_init(&text, LIMIT_ECHO_BYTES);
+	buffer_init(&plain.held, LIMIT_ECHO_BYTES);
+	struct buffer raw;
+	buffer_init(&raw, LIMIT_ECHO_BYTES);
+	enum status status = STATUS_OK;
+	for (size_t i = 0; !status && i < order->prompt.count; i++)
+		status = detokenizer_add(&detokenizer, order->prompt.tokens[i], &raw);
+	if (!status)
+		status = detokenizer_end(&detokenizer, &raw);
+	if (!status)
+		status = instance_text_add(&plain, raw.data, raw.length, &text);
+	if (!status)
+		send_text(request, &text);
+	else
+		error_set(error, status, "the prompt is too long to be told back");
+	buffer_finish(&raw);
+	buffer_finish(&text);
+	instance_text_finish(&plain);
+	return status;
+}
+
+static enum status add_to_generator(struct request *request, const struct order *order, struct error *error)
+{
+	const struct json *params = order->message.params;
+	struct token_bias biases[SAMPLING_BIASES];
+	struct generator_request wanted = {.owner = (uint64_t)json_get_integer(params, "owner", 0),
+					   .tokens = order->prompt.tokens,
+					   .token_count = order->prompt.count,
+					   .prompt_count = order->prompt.count,
+					   .max_tokens = (uint32_t)json_get_integer(params, "max_tokens", UINT32_MAX),
+					   .token = token_came,
+					   .ended = ended,
+					   .context = request};
+	enum status status = take_sampling(json_get(params, "sampling"), biases, &wanted.sampling, error);
+	request->logprobs = wanted.sampling.logprobs;
+	for (const struct json *stop = json_first(json_get(params, "stop")); stop; stop = json_next(stop))
+		if (!status && strlen(json_string(stop, "")) > STOP_BYTES)
+			status = error_set(error, STATUS_LIMIT_EXCEEDED, "a stop string is over %d bytes", STOP_BYTES);
+	if (!status)
+		status = generator_add(request->instance->generator, &request->job, &wanted, error);
+	return status;
+}
+
+void request_start(struct instance *instance, struct order *order)
+{
+	struct error error = {0};
+	struct request *request = NULL;
+	enum status status = STATUS_OK;
+	if (find(instance, (uint64_t)json_get_integer(order->message.params, "request", 0)))
+		status = error_set(&error, STATUS_CONFLICT, "there is a request of this number");
+	if (!status)
+		status = request_make(&request, instance, order, &error);
+	if (!status)
+		status = add_to_generator(request, order, &error);
+	if (status) {
+		if (request)
+			request_free(request);
+		instance_answer(instance, order->message.id, &error, NULL);
+		return;
+	}
+	struct json *result = json_new_object();
+	json_set_integer(result, "prompt_tokens", request->prompt_tokens);
+	instance_answer(instance, order->message.id, NULL, result);
+	if (json_get_bool(order->message.params, "echo", false) && echo(request, order, &error)) {
+		request->trouble = error.status;
+		generator_remove(&request->job);
+	}
+}
+
+void request_cancel(struct instance *instance, struct order *order)
+{
+	struct request *request = find(instance, (uint64_t)json_get_integer(order->message.params, "request", 0));
+	if (request) {
+		struct generator_job *job = request->job;
+		generator_remove(&job); // `ended` frees the request
+	}
+	instance_answer(instance, order->message.id, NULL, json_new_object());
+}
+
+// ---- generate.embed ----
+
+// A float as few digits as tell it from others.
+static struct json *float_of(float value)
+{
+	char text[32];
+	snprintf(text, sizeof(text), "%.8g", (double)value);
+	return json_new_number(strtod(text, NULL));
+}
+
+static void hidden_came(void *context, const float *values)
+{
+	struct request *request = context;
+	struct json *result = json_new_object(), *list = json_new_array();
+	uint32_t count = model_shape(request->instance->model)->embedding;
+	for (uint32_t i = 0; i < count; i++)
+		json_push(list, float_of(isfinite(values[i]) ? values[i] : 0));
+	json_set(result, "embedding", list);
+	json_set_integer(result, "prompt_tokens", request->prompt_tokens);
+	instance_answer(request->instance, request->id, NULL, result);
+}
+
+static void embedding_ended(void *context, enum generator_reason reason, const struct generator_figures *figures,
+			    const struct error *error)
+{
+	struct request *request = context;
+	(void)figures;
+	if (reason == GENERATOR_FAILED)
+		instance_answer(request->instance, request->id, error, NULL);
+	request_free(request);
+}
+
+void request_embed(struct instance *instance, struct order *order)
+{
+	struct error error = {0};
+	struct request *request = NULL;
+	enum status status = request_make(&request, instance, order, &error);
+	if (!status) {
+		const struct generator_request wanted = {
+			.owner = (uint64_t)json_get_integer(order->message.params, "owner", 0),
+			.tokens = order->prompt.tokens,
+			.token_count = order->prompt.count,
+			.prompt_count = order->prompt.count,
+			.sampling = {.repetition_penalty = 1},
+			.want_hidden = true,
+			.hidden = hidden_came,
+			.ended = embedding_ended,
+			.context = request};
+		status = generator_add(instance->generator, &request->job, &wanted, &error);
+	}
+	if (!status)
+		return;
+	if (request)
+		request_free(request);
+	instance_answer(instance, order->message.id, &error, NULL);
+}
