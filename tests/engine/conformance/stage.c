@@ -72,6 +72,8 @@ static enum status note_progress(void *context, uint64_t loaded_bytes, struct er
 
 struct stage_params staged_params(struct staged *staged)
 {
+	staged->told_bytes = 0;
+	staged->last_layer = 0;
 	return (struct stage_params){
 		.shape = staged->shape,
 		.layer_count = staged->shape->layers,

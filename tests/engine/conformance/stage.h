@@ -46,7 +46,7 @@ struct staged {
 };
 void staged_open(struct staged *staged, struct conformance *c, const struct model_file *file);
 void staged_close(struct staged *staged);
-// For the whole model, with room for all that the tests do.
+// For the whole model, with room for all that the tests do; for one stage.
 struct stage_params staged_params(struct staged *staged);
 struct stage *staged_create(struct staged *staged);
 

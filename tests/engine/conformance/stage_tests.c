@@ -593,21 +593,21 @@ void test_stage_loading_fails(void **state)
 	struct staged staged;
 	struct stage *stage = NULL;
 	staged_open(&staged, c, &file);
-	struct stage_params params = staged_params(&staged);
+	struct stage_params params;
 	for (unsigned at = 1; at <= 3 + 2 * 9; at++) {
+		params = staged_params(&staged);
 		staged.fail_at = at;
-		staged.told_bytes = 0;
 		REFUSED(STATUS_CONFLICT, stage_create(&stage, c->device, &params, &error));
 		assert_null(stage);
 	}
+	params = staged_params(&staged);
 	staged.fail_at = 0;
 	staged.fail_progress = true;
-	staged.told_bytes = 0;
 	REFUSED(STATUS_CONFLICT, stage_create(&stage, c->device, &params, &error));
 	assert_null(stage);
 	staged.fail_progress = false;
-	staged.told_bytes = 0;
 	check_text(&staged, "after loading failed");
+	params = staged_params(&staged);
 	params.progress = NULL;
 	OK(stage_create(&stage, c->device, &params, &error));
 	stage_destroy(&stage);
