@@ -46,6 +46,21 @@ static enum status arena_take(struct backend_stage *stage, void **out, uint64_t 
 	return STATUS_OK;
 }
 
+const struct stage_kernels *stage_kernels(const struct cpu_level *level)
+{
+#ifdef __x86_64__
+	__builtin_cpu_init();
+	if (level == &cpu_level_avx512 && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+	    __builtin_cpu_supports("avx512vnni"))
+		return &stage_kernels_avx512;
+	// Every processor with AVX2 has F16C.
+	if (level != &cpu_level_scalar)
+		return &stage_kernels_avx2;
+#endif
+	(void)level;
+	return &stage_kernels_scalar;
+}
+
 // ---- loading ----
 
 struct packing {
@@ -169,6 +184,10 @@ static enum status make_workspace(struct backend_stage *stage, struct error *err
 	const struct model_shape *shape = stage->shape;
 	uint64_t rows = params->batch_rows, kv_size = (uint64_t)shape->kv_heads * shape->head_size;
 	uint64_t embedding = stage_padded(shape->embedding), heads = stage_padded(shape->heads * shape->head_size);
+	uint64_t widest = heads > embedding ? heads : embedding, feed_forward = stage_padded(shape->feed_forward);
+	widest = widest > feed_forward ? widest : feed_forward;
+	uint64_t cut = STAGE_CHUNKS * (rows < STAGE_ATTENTION_PIECES ? rows : STAGE_ATTENTION_PIECES);
+	uint64_t partials = rows > cut ? rows : cut, group_floats = sizeof(struct stage_group) / sizeof(float);
 	struct {
 		void *pointer; // to a pointer
 		uint64_t count;
@@ -179,9 +198,11 @@ static enum status make_workspace(struct backend_stage *stage, struct error *err
 		{&stage->attended, rows * heads},
 		{&stage->k, rows * kv_size},
 		{&stage->v, rows * kv_size},
-		{&stage->gate, rows * stage_padded(shape->feed_forward)},
-		{&stage->up, rows * stage_padded(shape->feed_forward)},
+		{&stage->gate, rows * feed_forward},
+		{&stage->up, rows * feed_forward},
 		{&stage->logits, params->predicts ? (uint64_t)params->batch_outputs * shape->vocabulary : 0},
+		{&stage->partial, partials * shape->heads * ((uint64_t)shape->head_size + 2)},
+		{&stage->groups, rows * (widest / PANEL_GROUP) * group_floats},
 		{&stage->row_positions, rows},
 		{&stage->row_runs, rows},
 	};
@@ -230,7 +251,8 @@ static enum status cpu_stage_create(struct backend_device *device, struct backen
 	struct backend_stage *stage = calloc(1, sizeof(*stage));
 	if (!stage)
 		return no_memory(error);
-	*stage = (struct backend_stage){.device = device, .params = *params, .shape = params->shape};
+	*stage = (struct backend_stage){
+		.device = device, .params = *params, .shape = params->shape, .kernels = stage_kernels(device->level)};
 	stage->layers = calloc(params->layer_count ? params->layer_count : 1, sizeof(*stage->layers));
 	enum status status = stage->layers ? make_memory(stage, error) : no_memory(error);
 	if (!status)

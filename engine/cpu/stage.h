@@ -2,13 +2,17 @@
  *
  * Weights lie in panels (panels.h), in a few large buffers of the device one behind another. Keys and values:
  *
- *     f16 kv[layer][page][keys, values][kv_head][STAGE_PAGE_TOKENS][head_size]
+ *     f16 kv[layer][page]: keys[kv_head][head_size][STAGE_PAGE_TOKENS] | values[kv_head][STAGE_PAGE_TOKENS][head_size]
  *
- * so that a head's keys in a page are one run of memory. Thread: the device's. */
+ * so that a lane of a vector is a token where keys are multiplied, and a part of the head where values are added up.
+ * Thread: the device's. */
 #pragma once
 #include "engine/cpu/device.h"
-#include "engine/cpu/panels.h"
+#include "engine/cpu/stage_kernels.h"
 #include "engine/stage.h"
+
+// Attention of a row is cut into so many chunks at most, and only if rows and heads make fewer pieces than this.
+enum { STAGE_CHUNKS = 8, STAGE_ATTENTION_PIECES = 64 };
 
 struct stage_layer {
 	struct panels q, k, v, attention_output, gate, up, down;
@@ -30,19 +34,22 @@ struct backend_stage {
 	struct backend_device *device;
 	struct stage_params params;
 	const struct model_shape *shape;
+	const struct stage_kernels *kernels;
 	struct stage_layer *layers; // (params.layer_count)
 	struct panels embedding, output;
 	float *output_norm;
 	struct stage_arena arena;
 	struct backend_buffer *kv, *workspace;
 	// In the workspace; a row's stride is padded to whole groups of 32, beyond which lie zeros.
-	float *x, *normed;       // (batch_rows, embedding)
-	float *q, *attended;     // (batch_rows, heads * head_size)
-	float *k, *v;            // (batch_rows, kv_heads * head_size)
-	float *gate, *up;        // (batch_rows, feed_forward)
-	float *logits;           // (batch_outputs, vocabulary)
-	uint32_t *row_positions; // (batch_rows)
-	uint32_t *row_runs;      // (batch_rows): the run that a row belongs to
+	float *x, *normed;          // (batch_rows, embedding)
+	float *q, *attended;        // (batch_rows, heads * head_size)
+	float *k, *v;               // (batch_rows, kv_heads * head_size)
+	float *gate, *up;           // (batch_rows, feed_forward)
+	float *logits;              // (batch_outputs, vocabulary)
+	float *partial;             // attention's: (batch_rows, chunks, heads, head_size + 2)
+	struct stage_group *groups; // (batch_rows, of the widest row)
+	uint32_t *row_positions;    // (batch_rows)
+	uint32_t *row_runs;         // (batch_rows): the run that a row belongs to
 };
 
 static inline uint32_t stage_padded(uint32_t columns)

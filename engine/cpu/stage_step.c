@@ -4,6 +4,7 @@
  * panels of matrices, rows of the batch, heads of attention. Every number is computed by one piece, in an order that
  * does not depend on who computes it. */
 #include "engine/cpu/stage.h"
+#include "engine/cpu/team.h"
 
 #include <math.h>
 #include <string.h>
@@ -11,63 +12,59 @@
 struct step {
 	struct backend_stage *stage;
 	const struct stage_batch *batch;
+	struct team *team;
 	const struct stage_layer *layer;
 	uint32_t layer_index;
+	uint32_t chunks, chunk_tokens; // of attention
+	const float *weights;          // of the norm that is computed
 };
-
-static void run(struct step *step, void (*piece)(void *context, uint64_t index), uint64_t count)
-{
-	pool_run(step->stage->device->pool, piece, step, count);
-}
 
 // ---- products with matrices ----
 
-struct product {
-	const struct panels *panels;
-	const float *input; // (rows, padded columns)
-	size_t input_stride;
-	uint32_t rows;
-	float *output; // (rows, panels->rows)
-	size_t output_stride;
-	bool add; // to what is there
+enum { PRODUCTS = 3 };
+struct products {
+	const struct stage_kernels *kernels;
+	struct product of[PRODUCTS]; // of one input
+	unsigned count;
 };
 
-enum { PRODUCT_ROWS = 64 }; // at once
-
-static void product_rows(const struct product *product, uint32_t panel, uint32_t first, uint32_t rows)
+static uint32_t product_pieces(const struct product *product)
 {
-	const struct panels *panels = product->panels;
-	float sums[PRODUCT_ROWS][PANEL_ROWS], values[PANEL_GROUP][PANEL_ROWS];
-	memset(sums, 0, sizeof(sums));
-	for (uint32_t group = 0; group < panels->groups; group++) {
-		panels_values(panels, panel, group, values);
-		for (uint32_t row = 0; row < rows; row++) {
-			const float *input = product->input + (first + row) * product->input_stride +
-					     (size_t)group * PANEL_GROUP;
-			for (unsigned k = 0; k < PANEL_GROUP; k++)
-				for (unsigned lane = 0; lane < PANEL_ROWS; lane++)
-					sums[row][lane] += input[k] * values[k][lane];
-		}
-	}
-	uint32_t column = panel * PANEL_ROWS, have = panels->rows - column;
-	for (uint32_t row = 0; row < rows; row++) {
-		float *to = product->output + (first + row) * product->output_stride + column;
-		for (uint32_t lane = 0; lane < PANEL_ROWS && lane < have; lane++)
-			to[lane] = product->add ? to[lane] + sums[row][lane] : sums[row][lane];
-	}
+	return (product->panels->panel_count + PRODUCT_PANELS - 1) / PRODUCT_PANELS;
 }
 
 static void product_piece(void *context, uint64_t index)
 {
-	const struct product *product = context;
-	for (uint32_t first = 0; first < product->rows; first += PRODUCT_ROWS)
-		product_rows(product, (uint32_t)index, first,
-			     product->rows - first < PRODUCT_ROWS ? product->rows - first : PRODUCT_ROWS);
+	const struct products *products = context;
+	const struct product *product = products->of;
+	while (index >= product_pieces(product))
+		index -= product_pieces(product++);
+	uint32_t first = (uint32_t)index * PRODUCT_PANELS, left = product->panels->panel_count - first;
+	products->kernels->multiply(product, first, left < PRODUCT_PANELS ? left : PRODUCT_PANELS);
 }
 
-static void multiply(struct step *step, const struct product *product)
+static void multiply(struct step *step, struct products *products)
 {
-	pool_run(step->stage->device->pool, product_piece, (void *)product, product->panels->panel_count);
+	uint32_t pieces = 0;
+	products->kernels = step->stage->kernels;
+	for (unsigned i = 0; i < products->count; i++)
+		pieces += product_pieces(&products->of[i]);
+	team_run(step->team, product_piece, products, pieces);
+}
+
+// Of gate and up the same rows are one piece, which goes on to what they are for.
+static void gate_piece(void *context, uint64_t index)
+{
+	const struct products *products = context;
+	const struct product *gate = &products->of[0], *up = &products->of[1];
+	uint32_t first = (uint32_t)index * PRODUCT_PANELS, left = gate->panels->panel_count - first;
+	uint32_t count = left < PRODUCT_PANELS ? left : PRODUCT_PANELS;
+	size_t at = (size_t)first * PANEL_ROWS, n = (size_t)count * PANEL_ROWS;
+	products->kernels->multiply(gate, first, count);
+	products->kernels->multiply(up, first, count);
+	for (uint32_t row = 0; row < gate->rows; row++)
+		products->kernels->silu(gate->output + row * gate->output_stride + at,
+					up->output + row * up->output_stride + at, n);
 }
 
 // ---- rows ----
@@ -75,20 +72,49 @@ static void multiply(struct step *step, const struct product *product)
 // to = from, scaled to a mean square of 1, times weights. May be in place.
 static void rms_norm(float *to, const float *from, const float *weights, size_t n, float epsilon)
 {
-	double squares = 0;
+	enum { LANES = 16 };
+	double sums[LANES] = {0}, squares = 0;
 	for (size_t i = 0; i < n; i++)
-		squares += (double)from[i] * (double)from[i];
+		sums[i % LANES] += (double)from[i] * (double)from[i];
+	for (size_t i = 0; i < LANES; i++)
+		squares += sums[i];
 	float scale = (float)(1.0 / sqrt(squares / (double)n + (double)epsilon));
 	for (size_t i = 0; i < n; i++)
 		to[i] = from[i] * scale * weights[i];
 }
 
-static void norm_rows(struct step *step, const float *weights)
+static void norm_piece(void *context, uint64_t row)
 {
+	const struct step *step = context;
 	struct backend_stage *stage = step->stage;
 	size_t n = stage->shape->embedding;
-	for (uint32_t row = 0; row < step->batch->row_count; row++)
-		rms_norm(stage->normed + row * n, stage->x + row * n, weights, n, stage->shape->norm_epsilon);
+	float *to = stage->normed + row * n;
+	rms_norm(to, stage->x + row * n, step->weights, n, stage->shape->norm_epsilon);
+	stage->kernels->make_groups(stage->groups + row * (n / PANEL_GROUP), to, (uint32_t)n / PANEL_GROUP);
+}
+
+static void norm_rows(struct step *step, const float *weights)
+{
+	step->weights = weights;
+	team_run(step->team, norm_piece, step, step->batch->row_count);
+}
+
+static void attended_groups_piece(void *context, uint64_t row)
+{
+	const struct step *step = context;
+	struct backend_stage *stage = step->stage;
+	size_t n = stage_padded(stage->shape->heads * stage->shape->head_size);
+	stage->kernels->make_groups(stage->groups + row * (n / PANEL_GROUP), stage->attended + row * n,
+				    (uint32_t)n / PANEL_GROUP);
+}
+
+static void gate_groups_piece(void *context, uint64_t row)
+{
+	const struct step *step = context;
+	struct backend_stage *stage = step->stage;
+	size_t n = stage->shape->feed_forward;
+	stage->kernels->make_groups(stage->groups + row * (n / PANEL_GROUP), stage->gate + row * n,
+				    (uint32_t)n / PANEL_GROUP);
 }
 
 static void turn(const struct backend_stage *stage, float *head, uint32_t position)
@@ -110,26 +136,34 @@ static void add_bias(float *row, const float *bias, size_t n)
 		row[i] += bias[i];
 }
 
-// The keys (0) or values (1) of a head in a page: (STAGE_PAGE_TOKENS, head_size)
-static uint16_t *page_part(const struct backend_stage *stage, uint32_t layer, uint32_t page, unsigned which,
-			   uint32_t head)
-{
-	const struct model_shape *shape = stage->shape;
-	uint16_t *at = (uint16_t *)(void *)(stage->kv->data + ((uint64_t)layer * stage->params.page_count + page) *
-								      stage_page_bytes(shape));
-	return at + ((size_t)which * shape->kv_heads + head) * STAGE_PAGE_TOKENS * shape->head_size;
-}
+// ---- keys and values ----
 
-static void keep(const struct step *step, uint32_t row, unsigned which, const float *values)
+static uint8_t *layer_pages(const struct step *step)
 {
 	const struct backend_stage *stage = step->stage;
-	uint32_t position = stage->row_positions[row], size = stage->shape->head_size;
+	return stage->kv->data +
+	       (uint64_t)step->layer_index * stage->params.page_count * stage_page_bytes(stage->shape);
+}
+
+static uint64_t head_bytes(const struct model_shape *shape)
+{
+	return (uint64_t)STAGE_PAGE_TOKENS * shape->head_size * sizeof(uint16_t);
+}
+
+static void keep(const struct step *step, uint32_t row, const float *k, const float *v)
+{
+	const struct backend_stage *stage = step->stage;
+	const struct model_shape *shape = stage->shape;
+	uint32_t position = stage->row_positions[row], size = shape->head_size, token = position % STAGE_PAGE_TOKENS;
 	uint32_t page = step->batch->runs[stage->row_runs[row]].pages[position / STAGE_PAGE_TOKENS];
-	for (uint32_t head = 0; head < stage->shape->kv_heads; head++) {
-		uint16_t *to = page_part(stage, step->layer_index, page, which, head) +
-			       (size_t)(position % STAGE_PAGE_TOKENS) * size;
-		for (uint32_t i = 0; i < size; i++)
-			to[i] = f32_to_f16(values[head * size + i]);
+	uint8_t *keys = layer_pages(step) + page * stage_page_bytes(shape);
+	for (uint32_t head = 0; head < shape->kv_heads; head++) {
+		uint16_t *key = (uint16_t *)(void *)(keys + head * head_bytes(shape));
+		uint16_t *value = (uint16_t *)(void *)(keys + (shape->kv_heads + head) * head_bytes(shape));
+		for (uint32_t i = 0; i < size; i++) {
+			key[i * STAGE_PAGE_TOKENS + token] = f32_to_f16(k[head * size + i]);
+			value[token * size + i] = f32_to_f16(v[head * size + i]);
+		}
 	}
 }
 
@@ -154,60 +188,102 @@ static void place_piece(void *context, uint64_t index)
 			rms_norm(values, values, is_q ? layer->q_norm : layer->k_norm, size, shape->norm_epsilon);
 		turn(stage, values, stage->row_positions[row]);
 	}
-	keep(step, row, 0, k);
-	keep(step, row, 1, v);
+	keep(step, row, k, v);
 }
 
 // ---- attention ----
+
+/* A piece is a row, a head of keys with the heads of queries that share it, and a chunk of positions. Where the rows
+ * give pieces enough there is one chunk; else the chunks' results are put together afterwards. */
+enum { CHUNK_TOKENS = 512 };
+
+static void choose_chunks(struct step *step)
+{
+	const struct backend_stage *stage = step->stage;
+	uint32_t most = 0;
+	for (uint32_t row = 0; row < step->batch->row_count; row++)
+		most = stage->row_positions[row] >= most ? stage->row_positions[row] + 1 : most;
+	step->chunks = 1;
+	step->chunk_tokens = most;
+	if ((uint64_t)step->batch->row_count * stage->shape->kv_heads >= STAGE_ATTENTION_PIECES)
+		return;
+	uint32_t chunks = (most + CHUNK_TOKENS - 1) / CHUNK_TOKENS;
+	step->chunks = chunks < STAGE_CHUNKS ? chunks : STAGE_CHUNKS;
+	uint32_t tokens = (most + step->chunks - 1) / step->chunks;
+	step->chunk_tokens = (tokens + STAGE_PAGE_TOKENS - 1) / STAGE_PAGE_TOKENS * STAGE_PAGE_TOKENS;
+}
+
+// Where a chunk's results lie: (heads, head_size) sums, (heads) largest, (heads) totals.
+static float *partial_at(const struct step *step, uint32_t row, uint32_t chunk)
+{
+	const struct model_shape *shape = step->stage->shape;
+	return step->stage->partial +
+	       ((size_t)row * step->chunks + chunk) * shape->heads * ((size_t)shape->head_size + 2);
+}
 
 static void attention_piece(void *context, uint64_t index)
 {
 	const struct step *step = context;
 	const struct backend_stage *stage = step->stage;
 	const struct model_shape *shape = stage->shape;
-	uint32_t row = (uint32_t)(index / shape->heads), head = (uint32_t)(index % shape->heads);
-	uint32_t kv_head = head / (shape->heads / shape->kv_heads), size = shape->head_size;
-	size_t at = row * (size_t)stage_padded(shape->heads * size) + (size_t)head * size;
-	const float *q = stage->q + at;
-	float *to = stage->attended + at, most = -INFINITY, sum = 0, scale = 1 / sqrtf((float)size);
-	const uint32_t *pages = step->batch->runs[stage->row_runs[row]].pages;
-	memset(to, 0, size * sizeof(*to));
-	for (uint32_t position = 0; position <= stage->row_positions[row]; position++) {
-		uint32_t page = pages[position / STAGE_PAGE_TOKENS];
-		size_t offset = (size_t)(position % STAGE_PAGE_TOKENS) * size;
-		const uint16_t *key = page_part(stage, step->layer_index, page, 0, kv_head) + offset;
-		const uint16_t *value = page_part(stage, step->layer_index, page, 1, kv_head) + offset;
-		float dot = 0;
-		for (uint32_t i = 0; i < size; i++)
-			dot += q[i] * f16_to_f32(key[i]);
-		dot *= scale;
-		if (dot > most) {
-			float shrink = expf(most - dot);
-			sum *= shrink;
-			for (uint32_t i = 0; i < size; i++)
-				to[i] *= shrink;
-			most = dot;
-		}
-		float weight = expf(dot - most);
-		sum += weight;
-		for (uint32_t i = 0; i < size; i++)
-			to[i] += weight * f16_to_f32(value[i]);
+	uint32_t chunk = (uint32_t)(index % step->chunks), row = (uint32_t)(index / step->chunks / shape->kv_heads);
+	uint32_t kv_head = (uint32_t)(index / step->chunks % shape->kv_heads), size = shape->head_size;
+	uint32_t share = shape->heads / shape->kv_heads, end = stage->row_positions[row] + 1;
+	uint32_t first = chunk * step->chunk_tokens;
+	uint32_t chunk_end = end - first < step->chunk_tokens ? end : first + step->chunk_tokens;
+	size_t at = row * (size_t)stage_padded(shape->heads * size);
+	float *partial = partial_at(step, row, chunk);
+	if (first >= end)
+		chunk_end = first; // a shorter row than others: sums of nothing
+	for (uint32_t i = 0; i < share; i += ATTENTION_HEADS) {
+		uint32_t head = kv_head * share + i;
+		struct attention attention = {
+			.kv = layer_pages(step) + kv_head * head_bytes(shape),
+			.pages = step->batch->runs[stage->row_runs[row]].pages,
+			.page_bytes = stage_page_bytes(shape),
+			.values_offset = shape->kv_heads * head_bytes(shape),
+			.head_size = size,
+			.heads = share - i < ATTENTION_HEADS ? share - i : ATTENTION_HEADS,
+			.first = first,
+			.end = chunk_end,
+			.scale = 1 / sqrtf((float)size),
+			.q = stage->q + at + (size_t)head * size,
+			.out = partial + (size_t)head * size,
+			.most = partial + (size_t)shape->heads * size + head,
+			.total = partial + (size_t)shape->heads * (size + 1) + head,
+		};
+		stage->kernels->attend(&attention);
 	}
-	for (uint32_t i = 0; i < size; i++)
-		to[i] /= sum;
+}
+
+static void gather_piece(void *context, uint64_t index)
+{
+	const struct step *step = context;
+	const struct backend_stage *stage = step->stage;
+	uint32_t heads = stage->shape->heads, size = stage->shape->head_size, row = (uint32_t)(index);
+	float *out = stage->attended + row * (size_t)stage_padded(heads * size);
+	for (uint32_t head = 0; head < heads; head++, out += size) {
+		float most = -INFINITY, total = 0;
+		for (uint32_t chunk = 0; chunk < step->chunks; chunk++) {
+			float its = partial_at(step, row, chunk)[(size_t)heads * size + head];
+			most = its > most ? its : most;
+		}
+		memset(out, 0, size * sizeof(*out));
+		for (uint32_t chunk = 0; chunk < step->chunks; chunk++) {
+			const float *partial = partial_at(step, row, chunk), *sums = partial + (size_t)head * size;
+			float its = partial[(size_t)heads * size + head];
+			float weight = its == most ? 1 : expf(its - most);
+			total += weight * partial[(size_t)heads * (size + 1) + head];
+			for (uint32_t i = 0; i < size; i++)
+				out[i] += weight * sums[i];
+		}
+		for (uint32_t i = 0; i < size; i++)
+			out[i] /= total;
+	}
+	attended_groups_piece(context, index);
 }
 
 // ---- layers ----
-
-static void gate_piece(void *context, uint64_t index)
-{
-	const struct step *step = context;
-	size_t n = step->stage->shape->feed_forward;
-	float *gate = step->stage->gate + index * n;
-	const float *up = step->stage->up + index * n;
-	for (size_t i = 0; i < n; i++)
-		gate[i] = gate[i] / (1 + expf(-gate[i])) * up[i];
-}
 
 static void compute_attention(struct step *step)
 {
@@ -217,28 +293,35 @@ static void compute_attention(struct step *step)
 	size_t heads = stage_padded(shape->heads * shape->head_size);
 	size_t kv_size = (size_t)shape->kv_heads * shape->head_size;
 	uint32_t rows = step->batch->row_count;
-	struct product product = {.input = stage->normed, .input_stride = shape->embedding, .rows = rows};
+	struct product product = {
+		.panels = &layer->q,
+		.values = stage->normed,
+		.groups = stage->groups,
+		.value_stride = shape->embedding,
+		.rows = rows,
+		.output = stage->q,
+		.output_stride = heads,
+	};
+	struct products products = {.of = {product, product, product}, .count = 3};
+	products.of[1].panels = &layer->k;
+	products.of[1].output = stage->k;
+	products.of[2].panels = &layer->v;
+	products.of[2].output = stage->v;
+	products.of[1].output_stride = products.of[2].output_stride = kv_size;
 	norm_rows(step, layer->attention_norm);
-	product.panels = &layer->q;
-	product.output = stage->q;
-	product.output_stride = heads;
-	multiply(step, &product);
-	product.panels = &layer->k;
-	product.output = stage->k;
-	product.output_stride = kv_size;
-	multiply(step, &product);
-	product.panels = &layer->v;
-	product.output = stage->v;
-	multiply(step, &product);
-	run(step, place_piece, rows);
-	run(step, attention_piece, (uint64_t)rows * shape->heads);
-	multiply(step, &(struct product){.panels = &layer->attention_output,
-					 .input = stage->attended,
-					 .input_stride = heads,
-					 .rows = rows,
-					 .output = stage->x,
-					 .output_stride = shape->embedding,
-					 .add = true});
+	multiply(step, &products);
+	team_run(step->team, place_piece, step, rows);
+	team_run(step->team, attention_piece, step, rows * shape->kv_heads * step->chunks);
+	team_run(step->team, gather_piece, step, rows);
+	multiply(step, &(struct products){.of = {{.panels = &layer->attention_output,
+						  .values = stage->attended,
+						  .groups = stage->groups,
+						  .value_stride = heads,
+						  .rows = rows,
+						  .output = stage->x,
+						  .output_stride = shape->embedding,
+						  .add = true}},
+					  .count = 1});
 }
 
 static void compute_ffn(struct step *step)
@@ -246,45 +329,56 @@ static void compute_ffn(struct step *step)
 	struct backend_stage *stage = step->stage;
 	const struct model_shape *shape = stage->shape;
 	uint32_t rows = step->batch->row_count;
-	struct product product = {.panels = &step->layer->gate,
-				  .input = stage->normed,
-				  .input_stride = shape->embedding,
-				  .rows = rows,
-				  .output = stage->gate,
-				  .output_stride = shape->feed_forward};
+	struct product product = {
+		.panels = &step->layer->gate,
+		.values = stage->normed,
+		.groups = stage->groups,
+		.value_stride = shape->embedding,
+		.rows = rows,
+		.output = stage->gate,
+		.output_stride = shape->feed_forward,
+	};
+	struct products products = {.kernels = stage->kernels, .of = {product, product}, .count = 2};
+	products.of[1].panels = &step->layer->up;
+	products.of[1].output = stage->up;
 	norm_rows(step, step->layer->ffn_norm);
-	multiply(step, &product);
-	product.panels = &step->layer->up;
-	product.output = stage->up;
-	multiply(step, &product);
-	run(step, gate_piece, rows);
-	multiply(step, &(struct product){.panels = &step->layer->down,
-					 .input = stage->gate,
-					 .input_stride = shape->feed_forward,
-					 .rows = rows,
-					 .output = stage->x,
-					 .output_stride = shape->embedding,
-					 .add = true});
+	team_run(step->team, gate_piece, &products, product_pieces(&product));
+	team_run(step->team, gate_groups_piece, step, rows);
+	multiply(step, &(struct products){.of = {{.panels = &step->layer->down,
+						  .values = stage->gate,
+						  .groups = stage->groups,
+						  .value_stride = shape->feed_forward,
+						  .rows = rows,
+						  .output = stage->x,
+						  .output_stride = shape->embedding,
+						  .add = true}},
+					  .count = 1});
 }
 
 // ---- beginning and end ----
+
+static void embed_piece(void *context, uint64_t row)
+{
+	const struct step *step = context;
+	struct backend_stage *stage = step->stage;
+	panels_row(&stage->embedding, step->batch->tokens[row], stage->x + row * stage->shape->embedding);
+}
 
 static void begin(struct step *step)
 {
 	struct backend_stage *stage = step->stage;
 	const struct stage_batch *batch = step->batch;
-	size_t n = stage->shape->embedding;
 	uint32_t row = 0;
 	for (uint32_t i = 0; i < batch->run_count; i++)
 		for (uint32_t j = 0; j < batch->runs[i].row_count; j++, row++) {
 			stage->row_runs[row] = i;
 			stage->row_positions[row] = batch->runs[i].position + j;
 		}
-	if (!stage->params.embeds)
-		memcpy(stage->x, batch->input, batch->row_count * n * sizeof(float));
+	choose_chunks(step);
+	if (stage->params.embeds)
+		team_run(step->team, embed_piece, step, batch->row_count);
 	else
-		for (row = 0; row < batch->row_count; row++)
-			panels_row(&stage->embedding, batch->tokens[row], stage->x + row * n);
+		memcpy(stage->x, batch->input, batch->row_count * (size_t)stage->shape->embedding * sizeof(float));
 }
 
 static uint32_t largest(const float *values, uint32_t n)
@@ -296,44 +390,70 @@ static uint32_t largest(const float *values, uint32_t n)
 	return best;
 }
 
+static void largest_piece(void *context, uint64_t index)
+{
+	const struct step *step = context;
+	uint32_t n = step->stage->shape->vocabulary;
+	const float *logits = step->batch->logits ? step->batch->logits : step->stage->logits;
+	step->batch->argmax[index] = largest(logits + index * n, n);
+}
+
+static void output_norm_piece(void *context, uint64_t index)
+{
+	const struct step *step = context;
+	struct backend_stage *stage = step->stage;
+	size_t n = stage->shape->embedding;
+	float *to = stage->normed + index * n;
+	rms_norm(to, stage->x + step->batch->output_rows[index] * n, stage->output_norm, n, stage->shape->norm_epsilon);
+	stage->kernels->make_groups(stage->groups + index * (n / PANEL_GROUP), to, (uint32_t)n / PANEL_GROUP);
+}
+
 static void predict(struct step *step)
 {
 	struct backend_stage *stage = step->stage;
 	const struct stage_batch *batch = step->batch;
 	const struct model_shape *shape = stage->shape;
 	size_t n = shape->embedding;
-	for (uint32_t i = 0; i < batch->output_count; i++)
-		rms_norm(stage->normed + i * n, stage->x + batch->output_rows[i] * n, stage->output_norm, n,
-			 shape->norm_epsilon);
+	team_run(step->team, output_norm_piece, step, batch->output_count);
 	if (batch->hidden)
 		memcpy(batch->hidden, stage->normed, batch->output_count * n * sizeof(float));
 	if ((!batch->logits && !batch->argmax) || !batch->output_count)
 		return;
-	float *logits = batch->logits ? batch->logits : stage->logits;
-	multiply(step, &(struct product){.panels = &stage->output,
-					 .input = stage->normed,
-					 .input_stride = n,
-					 .rows = batch->output_count,
-					 .output = logits,
-					 .output_stride = shape->vocabulary});
-	for (uint32_t i = 0; batch->argmax && i < batch->output_count; i++)
-		batch->argmax[i] = largest(logits + (size_t)i * shape->vocabulary, shape->vocabulary);
+	multiply(step, &(struct products){.of = {{.panels = &stage->output,
+						  .values = stage->normed,
+						  .groups = stage->groups,
+						  .value_stride = n,
+						  .rows = batch->output_count,
+						  .output = batch->logits ? batch->logits : stage->logits,
+						  .output_stride = shape->vocabulary}},
+					  .count = 1});
+	if (batch->argmax)
+		team_run(step->team, largest_piece, step, batch->output_count);
+}
+
+static void lead(struct team *team, void *context)
+{
+	struct step *step = context;
+	struct backend_stage *stage = step->stage;
+	const struct stage_batch *batch = step->batch;
+	step->team = team;
+	begin(step);
+	for (uint32_t i = 0; i < stage->params.layer_count; i++) {
+		step->layer = &stage->layers[i];
+		step->layer_index = i;
+		compute_attention(step);
+		compute_ffn(step);
+	}
+	if (stage->params.predicts)
+		predict(step);
+	else
+		memcpy(batch->output, stage->x, (size_t)batch->row_count * stage->shape->embedding * sizeof(float));
 }
 
 enum status cpu_stage_step(struct backend_stage *stage, const struct stage_batch *batch, struct error *error)
 {
 	struct step step = {.stage = stage, .batch = batch};
-	begin(&step);
-	for (uint32_t i = 0; i < stage->params.layer_count; i++) {
-		step.layer = &stage->layers[i];
-		step.layer_index = i;
-		compute_attention(&step);
-		compute_ffn(&step);
-	}
-	if (stage->params.predicts)
-		predict(&step);
-	else
-		memcpy(batch->output, stage->x, (size_t)batch->row_count * stage->shape->embedding * sizeof(float));
+	team_lead(stage->device->pool, stage->device->threads, lead, &step);
 	if (pool_stopped(stage->device->pool))
 		return error_set(error, STATUS_DEVICE_LOST, "the device is being closed");
 	return STATUS_OK;

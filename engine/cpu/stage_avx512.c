@@ -1,0 +1,24 @@
+/* The loops of stages for AVX-512 with VNNI: a lane for every row of a panel. See stage_loops.h. */
+#ifdef __x86_64__
+#include <immintrin.h>
+#include <string.h>
+
+#define KERNELS stage_kernels_avx512
+#define WIDTH 16
+#define ROWS_MOST 8
+#include "engine/cpu/stage_vectors.h"
+
+static inline __attribute__((always_inline)) ints dot(ints sums, ints weights, ints pairs)
+{
+	return (ints)_mm512_dpwssd_epi32((__m512i)sums, (__m512i)weights, (__m512i)pairs);
+}
+
+static inline __attribute__((always_inline)) floats halves_to_floats(const uint8_t *from)
+{
+	__m256i halves;
+	memcpy(&halves, from, sizeof(halves));
+	return (floats)_mm512_cvtph_ps(halves);
+}
+
+#include "engine/cpu/stage_loops.h"
+#endif

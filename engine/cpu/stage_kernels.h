@@ -1,0 +1,61 @@
+/* The inner loops of stages, once for each level of vector instructions (level.h chooses).
+ *
+ * One text, stage_loops.h, is compiled for every level. Formats of small integers are multiplied with activations that
+ * are int16 by groups of 32, each with a scale: sums of a group are exact, in 32 bits, and groups are added in f32.
+ * Those of floats are multiplied with f32. Thread: any; plain functions on memory that the caller has cut. */
+#pragma once
+#include "engine/cpu/panels.h"
+#include "engine/stage.h"
+
+struct cpu_level;
+
+// 32 activations: value i is scale * numbers[i].
+struct stage_group {
+	int16_t numbers[PANEL_GROUP];
+	float scale;
+	float sum;       // of the 32 values
+	int32_t sums[2]; // of the numbers of each half
+};
+
+struct product {
+	const struct panels *panels;
+	const float *values;              // (rows, value_stride), whole groups
+	const struct stage_group *groups; // (rows, panels->groups); the same as `values`
+	size_t value_stride;
+	uint32_t rows;
+	float *output; // (rows, output_stride): panels->rows of each are written
+	size_t output_stride;
+	bool add; // to what is there
+};
+
+enum { PRODUCT_PANELS = 4 }; // that are best multiplied in one call
+
+// Attention of a few heads of one row, which share keys and values, to a run of positions. In a page lie keys
+// (head_size, STAGE_PAGE_TOKENS) and behind those of all heads values (STAGE_PAGE_TOKENS, head_size), f16.
+enum { ATTENTION_HEADS = 4 };
+struct attention {
+	const uint8_t *kv;     // page 0's keys of this head
+	const uint32_t *pages; // of the sequence
+	uint64_t page_bytes, values_offset;
+	uint32_t head_size, heads;
+	uint32_t first, end; // positions; first is a page's
+	float scale;
+	const float *q; // (heads, head_size)
+	float *out;     // (heads, head_size): sums of values by weights
+	float *most;    // (heads): the largest product
+	float *total;   // (heads): of the weights, each e to the (product - most)
+};
+
+struct stage_kernels {
+	void (*make_groups)(struct stage_group *to, const float *values, uint32_t groups);
+	// Panels first ... first + count of the product; count <= PRODUCT_PANELS.
+	void (*multiply)(const struct product *product, uint32_t first, uint32_t count);
+	void (*attend)(const struct attention *attention);
+	// gate[i] = silu(gate[i]) * up[i]; n is a multiple of 16
+	void (*silu)(float *gate, const float *up, size_t n);
+};
+
+// Of a level.
+const struct stage_kernels *stage_kernels(const struct cpu_level *level);
+
+extern const struct stage_kernels stage_kernels_scalar, stage_kernels_avx2, stage_kernels_avx512;

@@ -1,0 +1,506 @@
+/* The inner loops of stages for one level. Included by stage_scalar.c, stage_avx2.c and stage_avx512.c, each of which
+ * says first:
+ *
+ *   KERNELS    the name of its table             WIDTH    lanes of a vector: 4, 8 or 16
+ *   ROWS_MOST  rows of the batch that are multiplied at once (8 or 4): registers hold a sum for each
+ *   dot(sums, weights, pairs)    per lane, add the products of both int16 halves to an int32
+ *   halves_to_floats(from)       WIDTH f16 to a vector
+ *
+ * A panel has 16 lanes: PARTS vectors. Everything about a format is known where `multiply_rows` is inlined, so each
+ * becomes a loop of its own. */
+#include "engine/cpu/stage_kernels.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { PARTS = PANEL_ROWS / WIDTH, GROUP = PANEL_GROUP, PAIRS = GROUP / 2, K_GROUPS = 8, AHEAD = 1024 };
+
+#if WIDTH > 4
+#define PRAGMA(text) _Pragma(#text)
+#define UNROLL(times) PRAGMA(GCC unroll times)
+#else
+#define UNROLL(times)
+#endif
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE floats to_floats(ints from)
+{
+	return __builtin_convertvector(from, floats);
+}
+
+INLINE ints load_words(const uint8_t *from)
+{
+	ints words;
+	memcpy(&words, from, sizeof(words));
+	return words;
+}
+
+INLINE floats load_floats(const void *from)
+{
+	floats values;
+	memcpy(&values, from, sizeof(values));
+	return values;
+}
+
+INLINE ints all_lanes(int32_t value)
+{
+	return value - (ints){0};
+}
+
+// ---- activations ----
+
+static void make_groups(struct stage_group *to, const float *values, uint32_t groups)
+{
+	for (; groups; groups--, to++, values += GROUP) {
+		float most = 0;
+		for (unsigned i = 0; i < GROUP; i++)
+			most = fabsf(values[i]) > most ? fabsf(values[i]) : most;
+		float inverse = most > 0 ? 32767 / most : 0;
+		int32_t sums[2] = {0, 0};
+		for (unsigned i = 0; i < GROUP; i++) {
+			float value = values[i] * inverse;
+			value = value > -32767 ? value : -32767; // also what is no number
+			value = value < 32767 ? value : 32767;
+			int32_t number = (int32_t)(value + (value < 0 ? -0.5f : 0.5f));
+			to->numbers[i] = (int16_t)number;
+			sums[i / 16] += number;
+		}
+		to->scale = most / 32767;
+		to->sums[0] = sums[0];
+		to->sums[1] = sums[1];
+		to->sum = to->scale * (float)(sums[0] + sums[1]);
+	}
+}
+
+// ---- weights ----
+
+INLINE bool is_plain(enum tensor_format format)
+{
+	return format == FORMAT_F32 || format == FORMAT_F16 || format == FORMAT_BF16;
+}
+
+INLINE bool is_k(enum tensor_format format)
+{
+	return format == FORMAT_Q4_K || format == FORMAT_Q5_K || format == FORMAT_Q6_K;
+}
+
+INLINE unsigned group_bytes(enum tensor_format format)
+{
+	return format == FORMAT_Q5_K ? 320 : format == FORMAT_Q6_K ? 384 : 256;
+}
+
+// What comes before the groups.
+INLINE unsigned head_bytes(enum tensor_format format)
+{
+	return format == FORMAT_Q6_K ? 288 : is_k(format) ? 256 : 32;
+}
+
+INLINE unsigned block_bytes(enum tensor_format format)
+{
+	unsigned lane = format == FORMAT_F32    ? 4 * GROUP
+			: is_plain(format)      ? 2 * GROUP
+			: format == FORMAT_Q8_0 ? sizeof(struct block_q8_0)
+			: format == FORMAT_Q4_0 ? sizeof(struct block_q4_0)
+			: format == FORMAT_Q4_K ? sizeof(struct block_q4_k)
+			: format == FORMAT_Q5_K ? sizeof(struct block_q5_k)
+						: sizeof(struct block_q6_k);
+	return lane * PANEL_ROWS;
+}
+
+// Pair p of a group: two int16 in each lane.
+INLINE ints pair_of(enum tensor_format format, const uint8_t *group, unsigned p, unsigned part)
+{
+	if (format == FORMAT_Q8_0) {
+		bytes packed;
+		memcpy(&packed, group + 2 * PANEL_ROWS * p + sizeof(packed) * part, sizeof(packed));
+		return (ints) __builtin_convertvector(packed, shorts);
+	}
+	const uint8_t *at = group + part * sizeof(ints);
+	unsigned high_words = format == FORMAT_Q6_K ? 2 : format == FORMAT_Q5_K ? 1 : 0;
+	ints low = load_words(at + (high_words + p / 4) * PANEL_ROWS * 4) >> 4 * (p % 4) & 0x000f000f;
+	if (format == FORMAT_Q5_K)
+		low |= (load_words(at) >> p & 0x00010001) << 4;
+	if (format == FORMAT_Q6_K)
+		low |= (load_words(at + p / 8 * PANEL_ROWS * 4) >> 2 * (p % 8) & 0x00030003) << 4;
+	return low;
+}
+
+// Column k of a group.
+INLINE floats column_of(enum tensor_format format, const uint8_t *group, unsigned k, unsigned part)
+{
+	if (format == FORMAT_F32)
+		return load_floats(group + 4 * (PANEL_ROWS * k + WIDTH * part));
+	if (format == FORMAT_F16)
+		return halves_to_floats(group + 2 * (PANEL_ROWS * k + WIDTH * part));
+	ints pair = load_words(group + 4 * (PANEL_ROWS * (k / 2) + WIDTH * part));
+	pair = k % 2 ? pair & (int32_t)0xffff0000 : pair << 16;
+	return (floats)pair;
+}
+
+// The scales and mins of the groups of a K block.
+struct scales {
+	floats d[PARTS], dmin[PARTS];
+	ints scale[4][PARTS], min[2][PARTS]; // four groups in a word; of Q6_K 16 half groups
+};
+
+INLINE void read_scales(enum tensor_format format, struct scales *scales, const uint8_t *block)
+{
+	const uint8_t *words = block + (format == FORMAT_Q6_K ? 32 : 64);
+	UNROLL(4)
+	for (unsigned part = 0; part < PARTS; part++) {
+		ints word[4];
+		scales->d[part] = halves_to_floats(block + 2 * WIDTH * part);
+		for (unsigned i = 0; i < (format == FORMAT_Q6_K ? 4 : 3); i++)
+			word[i] = load_words(words + 4 * (PANEL_ROWS * i + WIDTH * part));
+		if (format == FORMAT_Q6_K) {
+			for (unsigned i = 0; i < 4; i++)
+				scales->scale[i][part] = word[i];
+			continue;
+		}
+		scales->dmin[part] = halves_to_floats(block + 32 + 2 * WIDTH * part);
+		scales->scale[0][part] = word[0] & 0x3f3f3f3f;
+		scales->min[0][part] = word[1] & 0x3f3f3f3f;
+		scales->scale[1][part] = (word[2] & 0x0f0f0f0f) | (word[0] >> 2 & 0x30303030);
+		scales->min[1][part] = (word[2] >> 4 & 0x0f0f0f0f) | (word[1] >> 2 & 0x30303030);
+	}
+}
+
+// ---- products: sums[rows][PARTS] of one panel ----
+
+struct part_sums {
+	floats of[ROWS_MOST][PARTS];
+};
+
+INLINE void add_plain(enum tensor_format format, const uint8_t *block, const float *const *values, unsigned rows,
+		      struct part_sums *sums)
+{
+	UNROLL(32)
+	for (unsigned k = 0; k < GROUP; k++)
+		UNROLL(4)
+	for (unsigned part = 0; part < PARTS; part++) {
+		floats column = column_of(format, block, k, part);
+		UNROLL(8)
+		for (unsigned row = 0; row < rows; row++)
+			sums->of[row][part] += values[row][k] * column;
+	}
+}
+
+// The exact sum of pairs [first, first + count) of a group, begun with `begin`.
+INLINE void sum_pairs(enum tensor_format format, const uint8_t *group, const struct stage_group *const *x,
+		      unsigned rows, unsigned first, unsigned count, ints all[ROWS_MOST][PARTS])
+{
+	UNROLL(16)
+	for (unsigned p = first; p < first + count; p++)
+		UNROLL(4)
+	for (unsigned part = 0; part < PARTS; part++) {
+		ints weights = pair_of(format, group, p, part);
+		UNROLL(8)
+		for (unsigned row = 0; row < rows; row++) {
+			int32_t pair;
+			memcpy(&pair, &x[row]->numbers[2 * p], sizeof(pair));
+			all[row][part] = dot(all[row][part], weights, all_lanes(pair));
+		}
+	}
+}
+
+INLINE void add_simple(enum tensor_format format, const uint8_t *block, const struct stage_group *const *x,
+		       unsigned rows, struct part_sums *sums)
+{
+	ints all[ROWS_MOST][PARTS];
+	UNROLL(8)
+	for (unsigned row = 0; row < rows; row++)
+		UNROLL(4)
+	for (unsigned part = 0; part < PARTS; part++)
+		all[row][part] = all_lanes(format == FORMAT_Q4_0 ? -8 * (x[row]->sums[0] + x[row]->sums[1]) : 0);
+	sum_pairs(format, block + 32, x, rows, 0, PAIRS, all);
+	UNROLL(4)
+	for (unsigned part = 0; part < PARTS; part++) {
+		floats d = halves_to_floats(block + 2 * WIDTH * part);
+		UNROLL(8)
+		for (unsigned row = 0; row < rows; row++)
+			sums->of[row][part] += to_floats(all[row][part]) * (d * x[row]->scale);
+	}
+}
+
+INLINE void add_k(enum tensor_format format, const uint8_t *group, unsigned g, const struct scales *scales,
+		  const struct stage_group *const *x, unsigned rows, struct part_sums *sums)
+{
+	const unsigned halves = format == FORMAT_Q6_K ? 2 : 1;
+	UNROLL(2)
+	for (unsigned half = 0; half < halves; half++) {
+		ints all[ROWS_MOST][PARTS];
+		UNROLL(8)
+		for (unsigned row = 0; row < rows; row++)
+			UNROLL(4)
+		for (unsigned part = 0; part < PARTS; part++)
+			all[row][part] = all_lanes(format == FORMAT_Q6_K ? -32 * x[row]->sums[half] : 0);
+		sum_pairs(format, group, x, rows, half * PAIRS / 2, PAIRS / halves, all);
+		unsigned at = halves * g + half;
+		UNROLL(4)
+		for (unsigned part = 0; part < PARTS; part++) {
+			ints word = scales->scale[at / 4][part];
+			// Q6_K's are signed: shifted to the top, and down again.
+			word = format == FORMAT_Q6_K ? word << (24 - at % 4 * 8) >> 24 : word >> at % 4 * 8 & 255;
+			floats d = scales->d[part] * to_floats(word), min;
+			if (format != FORMAT_Q6_K)
+				min = scales->dmin[part] * to_floats(scales->min[g / 4][part] >> g % 4 * 8 & 255);
+			UNROLL(8)
+			for (unsigned row = 0; row < rows; row++) {
+				sums->of[row][part] += to_floats(all[row][part]) * (d * x[row]->scale);
+				if (format != FORMAT_Q6_K)
+					sums->of[row][part] -= min * x[row]->sum;
+			}
+		}
+	}
+}
+
+INLINE void store(const struct product *product, uint32_t panel, uint32_t first_row, unsigned rows,
+		  const struct part_sums *sums)
+{
+	uint32_t column = panel * PANEL_ROWS, have = product->panels->rows - column;
+	for (unsigned row = 0; row < rows; row++) {
+		float *to = product->output + (first_row + row) * product->output_stride + column;
+		float whole[PANEL_ROWS];
+		memcpy(whole, sums->of[row], sizeof(whole));
+		for (uint32_t lane = 0; lane < PANEL_ROWS && lane < have; lane++)
+			to[lane] = product->add ? to[lane] + whole[lane] : whole[lane];
+	}
+}
+
+// `rows` rows of the batch with `count` <= PRODUCT_PANELS panels, which are read side by side.
+INLINE void multiply_rows(enum tensor_format format, const struct product *product, uint32_t first_row, unsigned rows,
+			  uint32_t panel, unsigned count)
+{
+	struct part_sums sums[PRODUCT_PANELS];
+	const struct stage_group *x[ROWS_MOST];
+	const float *values[ROWS_MOST];
+	const uint8_t *at = product->panels->data + product->panels->panel_bytes * panel;
+	const uint32_t groups = product->panels->groups;
+	memset(sums, 0, count * sizeof(sums[0]));
+	for (unsigned row = 0; row < rows; row++) {
+		x[row] = product->groups + (size_t)(first_row + row) * groups;
+		values[row] = product->values + (first_row + row) * product->value_stride;
+	}
+	for (uint32_t group = 0; group < groups; group += is_k(format) ? K_GROUPS : 1, at += block_bytes(format)) {
+		for (unsigned i = 0; i < count; i++) {
+			const uint8_t *block = at + i * product->panels->panel_bytes;
+			for (unsigned line = 0; first_row == 0 && line < block_bytes(format); line += 64)
+				__builtin_prefetch(block + AHEAD + line);
+			if (is_plain(format)) {
+				add_plain(format, block, values, rows, &sums[i]);
+			} else if (is_k(format)) {
+				struct scales scales;
+				read_scales(format, &scales, block);
+				const struct stage_group *of[ROWS_MOST];
+				for (unsigned row = 0; row < rows; row++)
+					of[row] = x[row];
+				for (unsigned g = 0; g < K_GROUPS; g++) {
+					add_k(format, block + head_bytes(format) + g * group_bytes(format), g, &scales,
+					      of, rows, &sums[i]);
+					for (unsigned row = 0; row < rows; row++)
+						of[row]++;
+				}
+			} else {
+				add_simple(format, block, x, rows, &sums[i]);
+			}
+		}
+		for (unsigned row = 0; row < rows; row++) {
+			x[row] += is_k(format) ? K_GROUPS : 1;
+			values[row] += GROUP;
+		}
+	}
+	for (unsigned i = 0; i < count; i++)
+		store(product, panel + i, first_row, rows, &sums[i]);
+}
+
+INLINE void multiply_format(enum tensor_format format, const struct product *product, uint32_t first, uint32_t count)
+{
+	uint32_t row = 0, rows = product->rows;
+	for (; rows - row >= ROWS_MOST; row += ROWS_MOST)
+		multiply_rows(format, product, row, ROWS_MOST, first, count);
+	for (; rows - row >= 2; row += 2)
+		multiply_rows(format, product, row, 2, first, count);
+	if (row < rows)
+		multiply_rows(format, product, row, 1, first, count);
+}
+
+#define FORMAT_FUNCTION(name, format) \
+	static void name(const struct product *product, uint32_t first, uint32_t count) \
+	{ \
+		multiply_format(format, product, first, count); \
+	}
+FORMAT_FUNCTION(multiply_f32, FORMAT_F32)
+FORMAT_FUNCTION(multiply_f16, FORMAT_F16)
+FORMAT_FUNCTION(multiply_bf16, FORMAT_BF16)
+FORMAT_FUNCTION(multiply_q8_0, FORMAT_Q8_0)
+FORMAT_FUNCTION(multiply_q4_0, FORMAT_Q4_0)
+FORMAT_FUNCTION(multiply_q4_k, FORMAT_Q4_K)
+FORMAT_FUNCTION(multiply_q5_k, FORMAT_Q5_K)
+FORMAT_FUNCTION(multiply_q6_k, FORMAT_Q6_K)
+
+static void multiply(const struct product *product, uint32_t first, uint32_t count)
+{
+	static void (*const of_format[FORMAT_COUNT])(const struct product *product, uint32_t first, uint32_t count) = {
+		[FORMAT_F32] = multiply_f32,   [FORMAT_F16] = multiply_f16,   [FORMAT_BF16] = multiply_bf16,
+		[FORMAT_Q8_0] = multiply_q8_0, [FORMAT_Q4_0] = multiply_q4_0, [FORMAT_Q4_K] = multiply_q4_k,
+		[FORMAT_Q5_K] = multiply_q5_k, [FORMAT_Q6_K] = multiply_q6_k,
+	};
+	of_format[product->panels->format](product, first, count);
+}
+
+// ---- between products ----
+
+INLINE floats choose(ints which, floats yes, floats no)
+{
+	return (floats)(((ints)yes & which) | ((ints)no & ~which));
+}
+
+// e to the x, to about one part in 10^7: 2 to the whole part by the exponent, the rest by a polynomial (Taylor's, which
+// on half a unit to each side is as good). Below -87 it is e to the -87, that is next to nothing.
+INLINE floats exponential(floats x)
+{
+	const float log2_e = 1.44269504f, ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
+	const float least = -87, largest = 88;
+	x = choose(x > least, x, least - (floats){0});
+	x = choose(x < largest, x, largest - (floats){0});
+	const float shift = 12582912; // 1.5 * 2^23: adding it rounds to a whole number
+	floats whole = x * log2_e + shift;
+	ints exponent = (ints)whole - 0x4b400000;
+	whole -= shift;
+	floats rest = x - whole * ln2_high - whole * ln2_low;
+	floats sum = 1.f / 5040 - (floats){0};
+	sum = sum * rest + 1.f / 720;
+	sum = sum * rest + 1.f / 120;
+	sum = sum * rest + 1.f / 24;
+	sum = sum * rest + 1.f / 6;
+	sum = sum * rest + 0.5f;
+	sum = sum * rest + 1;
+	sum = sum * rest + 1;
+	return sum * (floats)((exponent + 127) << 23);
+}
+
+static void silu(float *gate, const float *up, size_t n)
+{
+	for (size_t i = 0; i < n; i += WIDTH) {
+		floats x = load_floats(gate + i);
+		x = x / (1 + exponential(-x)) * load_floats(up + i);
+		memcpy(gate + i, &x, sizeof(x));
+	}
+}
+
+enum { TOKENS = STAGE_PAGE_TOKENS, TOKEN_VECTORS = TOKENS / WIDTH };
+
+// The products of `heads` queries with the keys of a page.
+INLINE void score_page(const struct attention *attention, const uint8_t *keys, unsigned heads,
+		       float scores[ATTENTION_HEADS][TOKENS])
+{
+	floats sums[ATTENTION_HEADS][TOKEN_VECTORS];
+	memset(sums, 0, sizeof(sums));
+	const float *q = attention->q;
+	for (uint32_t i = 0; i < attention->head_size; i++, keys += 2 * TOKENS)
+		UNROLL(8)
+	for (unsigned j = 0; j < TOKEN_VECTORS; j++) {
+		floats key = halves_to_floats(keys + 2 * WIDTH * j);
+		UNROLL(4)
+		for (unsigned head = 0; head < heads; head++)
+			sums[head][j] += q[head * attention->head_size + i] * key;
+	}
+	for (unsigned head = 0; head < heads; head++)
+		for (unsigned j = 0; j < TOKEN_VECTORS; j++) {
+			sums[head][j] *= attention->scale;
+			memcpy(scores[head] + WIDTH * j, &sums[head][j], sizeof(floats));
+		}
+}
+
+// Turn products into weights, and what was added up before to the new largest product.
+INLINE void weigh(const struct attention *attention, unsigned head, uint32_t tokens, float *scores)
+{
+	float most = attention->most[head], total = 0;
+	for (uint32_t i = 0; i < tokens; i++)
+		most = scores[i] > most ? scores[i] : most;
+	for (uint32_t i = tokens; i < TOKENS; i++)
+		scores[i] = most; // nobody's: their weights are not taken
+	for (unsigned i = 0; i < TOKENS; i += WIDTH) {
+		floats weights = exponential(load_floats(scores + i) - most);
+		memcpy(scores + i, &weights, sizeof(weights));
+	}
+	for (uint32_t i = 0; i < tokens; i++)
+		total += scores[i];
+	if (most > attention->most[head]) {
+		float shrink = expf(attention->most[head] - most), *out = attention->out + head * attention->head_size;
+		for (uint32_t i = 0; i < attention->head_size; i++)
+			out[i] *= shrink;
+		attention->total[head] *= shrink;
+		attention->most[head] = most;
+	}
+	attention->total[head] += total;
+}
+
+INLINE void add_values(const struct attention *attention, const uint8_t *values, unsigned heads, uint32_t tokens,
+		       float weights[ATTENTION_HEADS][TOKENS])
+{
+	uint32_t size = attention->head_size, i = 0;
+	for (; i + WIDTH <= size; i += WIDTH) {
+		floats sums[ATTENTION_HEADS];
+		for (unsigned head = 0; head < heads; head++)
+			sums[head] = load_floats(attention->out + head * size + i);
+		for (uint32_t token = 0; token < tokens; token++) {
+			floats value = halves_to_floats(values + 2 * (token * size + i));
+			UNROLL(4)
+			for (unsigned head = 0; head < heads; head++)
+				sums[head] += weights[head][token] * value;
+		}
+		for (unsigned head = 0; head < heads; head++)
+			memcpy(attention->out + head * size + i, &sums[head], sizeof(floats));
+	}
+	for (; i < size; i++)
+		for (unsigned head = 0; head < heads; head++)
+			for (uint32_t token = 0; token < tokens; token++) {
+				uint16_t half;
+				memcpy(&half, values + 2 * (token * size + i), sizeof(half));
+				attention->out[head * size + i] += weights[head][token] * f16_to_f32(half);
+			}
+}
+
+INLINE void attend_heads(const struct attention *attention, unsigned heads)
+{
+	float scores[ATTENTION_HEADS][TOKENS];
+	for (unsigned head = 0; head < heads; head++) {
+		attention->most[head] = -INFINITY;
+		attention->total[head] = 0;
+	}
+	memset(attention->out, 0, (size_t)heads * attention->head_size * sizeof(float));
+	for (uint32_t at = attention->first; at < attention->end; at += TOKENS) {
+		const uint8_t *page = attention->kv + attention->page_bytes * attention->pages[at / TOKENS];
+		uint32_t tokens = attention->end - at < TOKENS ? attention->end - at : TOKENS;
+		score_page(attention, page, heads, scores);
+		for (unsigned head = 0; head < heads; head++)
+			weigh(attention, head, tokens, scores[head]);
+		add_values(attention, page + attention->values_offset, heads, tokens, scores);
+	}
+}
+
+static void attend(const struct attention *attention)
+{
+	switch (attention->heads) {
+	case 1:
+		attend_heads(attention, 1);
+		return;
+	case 2:
+		attend_heads(attention, 2);
+		return;
+	case 3:
+		attend_heads(attention, 3);
+		return;
+	case 4:
+		attend_heads(attention, 4);
+		return;
+	}
+}
+
+const struct stage_kernels KERNELS = {
+	.make_groups = make_groups,
+	.multiply = multiply,
+	.attend = attend,
+	.silu = silu,
+};

@@ -1,0 +1,360 @@
+/* How fast a device computes a model, beside what its memory gives: decode, batches and prompts, over stages.
+ *
+ *   decode BACKEND SHAPE FORMAT [ROUNDS [LAYERS]]    cpu, vulkan, cuda; 1b, 7b, 8b; F16, Q8_0, Q4_0, Q4_K ...
+ *
+ * The model is one stage with random weights that are made while it is loaded: no file is needed. A decoded token reads
+ * every weight but the token embedding once, and the keys and values of its context: the share is that of the bytes
+ * read to what the built-in kernel stream_read reaches on a buffer of the same device in the same rounds. For prompts
+ * the rate of multiply-adds (two operations each) stands beside that of the built-in matmul_f32. Figures are medians.
+ * LAYERS takes fewer layers than the shape has, where memory is short. Prints one table in Markdown. */
+#include "engine/include/exogpu/exogpu.h"
+#include "engine/stage.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { CONTEXT = 4096 + 32, PROMPT = 512, ROUNDS_MOST = 64, STEPS = 16, MATMUL = 2048, BATCH = 32 };
+
+static const struct model_shape shapes[] = {
+	{.layers = 22,
+	 .embedding = 2048,
+	 .feed_forward = 5632,
+	 .heads = 32,
+	 .kv_heads = 4,
+	 .head_size = 64,
+	 .vocabulary = 32000},
+	{.layers = 32,
+	 .embedding = 4096,
+	 .feed_forward = 11008,
+	 .heads = 32,
+	 .kv_heads = 32,
+	 .head_size = 128,
+	 .vocabulary = 32000},
+	{.layers = 32,
+	 .embedding = 4096,
+	 .feed_forward = 14336,
+	 .heads = 32,
+	 .kv_heads = 8,
+	 .head_size = 128,
+	 .vocabulary = 128256},
+};
+static const char *const shape_names[] = {"1b", "7b", "8b"};
+
+struct bench {
+	struct exogpu_device *device;
+	struct exogpu_module *builtin;
+	struct exogpu_stream *stream;
+	struct exogpu_buffer *data, *sink;
+	uint64_t data_bytes;
+	struct model_shape shape;
+	enum tensor_format format;
+	struct stage *stage;
+	uint8_t *tensor; // of the tensor that was asked for last
+	uint64_t weights_bytes, embedding_bytes;
+	double multiplies; // of a token's pass through the layers
+	uint32_t *pages, *tokens, *argmax;
+	struct error error;
+};
+
+static void check(struct bench *bench, enum status status, const char *what)
+{
+	if (!status)
+		return;
+	fprintf(stderr, "decode: %s: %s (%s)\n", what, bench->error.message, bench->error.hint);
+	exit(1);
+}
+
+#define OK(call) check(bench, (call), #call)
+
+static double now_s(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+// ---- the model ----
+
+// Random bits, with scales of blocks that are small numbers.
+static void fill_random(enum tensor_format format, uint8_t *bytes, uint64_t length)
+{
+	const struct format_info *info = format_info(format);
+	static uint64_t state = 88172645463325252u;
+	for (uint64_t i = 0; i + 8 <= length; i += 8) {
+		state ^= state << 13;
+		state ^= state >> 7;
+		state ^= state << 17;
+		memcpy(bytes + i, &state, 8);
+	}
+	size_t scale_at = format == FORMAT_Q6_K ? offsetof(struct block_q6_k, d) : 0;
+	for (uint64_t at = 0; at + info->block_bytes <= length; at += info->block_bytes) {
+		uint8_t *block = bytes + at;
+		if (format == FORMAT_F32)
+			block[3] = 0x3c, block[2] &= 0x7f;
+		else if (info->block_values == 1)
+			block[1] = (uint8_t)((block[1] & 0x80) | (format == FORMAT_BF16 ? 0x3c : 0x24));
+		else
+			memcpy(block + scale_at, (const uint8_t[]){0x00, 0x0c}, 2);
+		if (format == FORMAT_Q4_K || format == FORMAT_Q5_K)
+			memcpy(block + 2, (const uint8_t[]){0x00, 0x08}, 2);
+	}
+}
+
+static enum status give_tensor(void *context, enum model_role role, uint32_t layer, struct model_tensor *out,
+			       struct error *error)
+{
+	struct bench *bench = context;
+	const struct model_shape *shape = &bench->shape;
+	uint32_t q = shape->heads * shape->head_size, kv = shape->kv_heads * shape->head_size;
+	uint32_t rows = 1, columns = shape->embedding;
+	(void)layer, (void)error;
+	if (role == ROLE_TOKEN_EMBEDDING || role == ROLE_OUTPUT)
+		rows = shape->vocabulary;
+	else if (role == ROLE_Q)
+		rows = q;
+	else if (role == ROLE_K || role == ROLE_V)
+		rows = kv;
+	else if (role == ROLE_ATTENTION_OUTPUT)
+		rows = shape->embedding, columns = q;
+	else if (role == ROLE_FFN_GATE || role == ROLE_FFN_UP)
+		rows = shape->feed_forward;
+	else if (role == ROLE_FFN_DOWN)
+		rows = shape->embedding, columns = shape->feed_forward;
+	*out = (struct model_tensor){
+		.format = rows == 1 ? FORMAT_F32 : bench->format, .rows = rows, .columns = columns};
+	out->bytes = format_row_bytes(out->format, columns) * rows;
+	free(bench->tensor);
+	bench->tensor = malloc(out->bytes);
+	if (!bench->tensor)
+		return STATUS_OUT_OF_MEMORY;
+	fill_random(out->format, bench->tensor, out->bytes);
+	out->data = bench->tensor;
+	bench->weights_bytes += out->bytes;
+	if (role == ROLE_TOKEN_EMBEDDING)
+		bench->embedding_bytes = out->bytes;
+	else if (role != ROLE_OUTPUT)
+		bench->multiplies += rows == 1 ? 0 : (double)rows * columns;
+	return STATUS_OK;
+}
+
+static void load(struct bench *bench)
+{
+	struct model_shape *shape = &bench->shape;
+	shape->family = FAMILY_LLAMA;
+	shape->context = CONTEXT;
+	shape->norm_epsilon = 1e-5f;
+	shape->rope_size = shape->head_size;
+	shape->rope_magnitude = 1;
+	float *rope = calloc((size_t)CONTEXT * shape->rope_size, sizeof(float));
+	uint32_t page_count = CONTEXT / STAGE_PAGE_TOKENS + BATCH * 4;
+	bench->pages = calloc(page_count, sizeof(*bench->pages));
+	bench->tokens = calloc(PROMPT, sizeof(*bench->tokens));
+	bench->argmax = calloc(BATCH, sizeof(*bench->argmax));
+	for (uint32_t i = 0; i < page_count; i++)
+		bench->pages[i] = i;
+	for (uint32_t i = 0; i < PROMPT; i++)
+		bench->tokens[i] = i * 7919 % shape->vocabulary;
+	for (size_t i = 0; i < (size_t)CONTEXT * shape->rope_size; i += 2)
+		rope[i] = 1;
+	struct stage_params params = {
+		.shape = shape,
+		.layer_count = shape->layers,
+		.embeds = true,
+		.predicts = true,
+		.context_tokens = CONTEXT,
+		.page_count = page_count,
+		.batch_rows = PROMPT,
+		.batch_sequences = BATCH,
+		.batch_outputs = BATCH,
+		.rope = rope,
+		.tensor = give_tensor,
+		.context = bench,
+	};
+	OK(stage_create(&bench->stage, bench->device, &params, &bench->error));
+	free(bench->tensor);
+	bench->tensor = NULL;
+}
+
+// ---- what is measured: seconds of one round ----
+
+static double launch(struct bench *bench, const char *kernel, const struct exogpu_argument *arguments, unsigned count)
+{
+	struct exogpu_launch launch = {
+		.module = bench->builtin, .kernel = kernel, .arguments = arguments, .argument_count = count};
+	uint64_t point;
+	double began_s = now_s();
+	OK(exogpu_launch(bench->stream, &launch, &bench->error));
+	OK(exogpu_mark(bench->stream, &point, &bench->error));
+	OK(exogpu_wait(bench->stream, point, 60000000000, &bench->error));
+	return now_s() - began_s;
+}
+
+static double run_read(struct bench *bench)
+{
+	struct exogpu_argument arguments[] = {{.kind = EXOGPU_ARGUMENT_BUFFER, .buffer = bench->data},
+					      {.kind = EXOGPU_ARGUMENT_BUFFER, .buffer = bench->sink},
+					      {.kind = EXOGPU_ARGUMENT_U64, .u64 = bench->data_bytes / 16}};
+	return launch(bench, "stream_read", arguments, 3);
+}
+
+static double run_matmul(struct bench *bench)
+{
+	struct exogpu_argument arguments[] = {
+		{.kind = EXOGPU_ARGUMENT_BUFFER, .buffer = bench->sink},
+		{.kind = EXOGPU_ARGUMENT_BUFFER, .buffer = bench->data},
+		{.kind = EXOGPU_ARGUMENT_BUFFER, .buffer = bench->data},
+		{.kind = EXOGPU_ARGUMENT_U64, .u64 = MATMUL},
+		{.kind = EXOGPU_ARGUMENT_U64, .u64 = MATMUL},
+		{.kind = EXOGPU_ARGUMENT_U64, .u64 = MATMUL},
+	};
+	return launch(bench, "matmul_f32", arguments, 6);
+}
+
+// A step of `sequences` runs of `rows` tokens each, from `position` on.
+static double run_step(struct bench *bench, uint32_t sequences, uint32_t rows, uint32_t position)
+{
+	struct stage_run runs[BATCH];
+	uint32_t outputs[BATCH], pages_each = (position + rows + STAGE_PAGE_TOKENS - 1) / STAGE_PAGE_TOKENS;
+	for (uint32_t i = 0; i < sequences; i++) {
+		runs[i] = (struct stage_run){
+			.row_count = rows, .position = position, .pages = bench->pages + i * pages_each};
+		outputs[i] = (i + 1) * rows - 1;
+	}
+	struct stage_batch batch = {
+		.row_count = sequences * rows,
+		.runs = runs,
+		.run_count = sequences,
+		.tokens = bench->tokens,
+		.output_rows = outputs,
+		.output_count = sequences,
+		.argmax = bench->argmax,
+	};
+	double began_s = now_s();
+	OK(stage_step(bench->stage, &batch, &bench->error));
+	return now_s() - began_s;
+}
+
+static int compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+static double median(double *values, int count)
+{
+	qsort(values, (size_t)count, sizeof(*values), compare);
+	return values[count / 2];
+}
+
+// ---- the table ----
+
+struct figure {
+	const char *name;
+	uint32_t sequences, rows, position, steps;
+};
+
+static const struct figure figures[] = {
+	{"decode, context 0", 1, 1, 0, STEPS}, {"decode, context 4096", 1, 1, 4096, STEPS},
+	{"decode of 8", 8, 1, 64, STEPS / 2},  {"decode of 32", 32, 1, 64, STEPS / 4},
+	{"prompt of 512", 1, PROMPT, 0, 1},
+};
+enum { FIGURES = sizeof(figures) / sizeof(figures[0]) };
+
+static void measure(struct bench *bench, int rounds)
+{
+	static double seconds[FIGURES][ROUNDS_MOST], reads[ROUNDS_MOST], matmuls[ROUNDS_MOST];
+	const struct model_shape *shape = &bench->shape;
+	for (int round = -1; round < rounds; round++) { // the first is not counted
+		int at = round < 0 ? 0 : round;
+		reads[at] = run_read(bench);
+		matmuls[at] = run_matmul(bench);
+		for (size_t i = 0; i < FIGURES; i++) {
+			double steps[STEPS];
+			for (uint32_t j = 0; j < figures[i].steps; j++)
+				steps[j] = run_step(bench, figures[i].sequences, figures[i].rows, figures[i].position);
+			seconds[i][at] = median(steps, (int)figures[i].steps);
+		}
+	}
+	double read = (double)bench->data_bytes / median(reads, rounds);
+	double matmul = 2.0 * MATMUL * MATMUL * MATMUL / median(matmuls, rounds);
+	printf("read %.1f GB/s; f32 product %.0f GFLOPS; a token reads %.0f MB of weights\n\n", read * 1e-9,
+	       matmul * 1e-9, (double)(bench->weights_bytes - bench->embedding_bytes) * 1e-6);
+	printf("| | tokens/s | read GB/s | of the ceiling | GFLOPS | of the f32 product "
+	       "|\n|---|---|---|---|---|---|\n");
+	for (size_t i = 0; i < FIGURES; i++) {
+		const struct figure *figure = &figures[i];
+		double s = median(seconds[i], rounds), tokens = figure->sequences * figure->rows;
+		double kv = (double)stage_page_bytes(shape) / STAGE_PAGE_TOKENS * shape->layers * figure->position;
+		double bytes = (double)(bench->weights_bytes - bench->embedding_bytes) + kv * figure->sequences;
+		double rate = 2 *
+			      (bench->multiplies * tokens +
+			       (double)shape->vocabulary * shape->embedding * figure->sequences) /
+			      s;
+		printf("| %s | %.1f | %.1f | %.0f %% | %.0f | %.0f %% |\n", figure->name, tokens / s, bytes / s * 1e-9,
+		       100 * bytes / s / read, rate * 1e-9, 100 * rate / matmul);
+	}
+}
+
+// ---- the device ----
+
+struct wanted {
+	const char *backend;
+	char key[256];
+};
+
+static void note_device(void *context, const struct exogpu_found_device *device)
+{
+	struct wanted *wanted = context;
+	if (!wanted->key[0] && !strcmp(device->backend, wanted->backend) && !device->reason)
+		snprintf(wanted->key, sizeof(wanted->key), "%s", device->hardware_key);
+}
+
+static void open_device(struct bench *bench, const char *backend)
+{
+	struct wanted wanted = {.backend = backend};
+	OK(exogpu_find_devices(note_device, &wanted, &bench->error));
+	OK(exogpu_device_open(&bench->device, &(struct exogpu_open){.backend = backend, .hardware_key = wanted.key},
+			      &bench->error));
+	OK(exogpu_module_load(bench->device, &bench->builtin, EXOGPU_FORMAT_BUILTIN, NULL, 0, &bench->error));
+	OK(exogpu_stream_create(bench->device, &bench->stream, &bench->error));
+	bench->data_bytes = 1ull << 30;
+	OK(exogpu_buffer_create(bench->device, &bench->data, bench->data_bytes, EXOGPU_MEMORY_DEVICE, &bench->error));
+	OK(exogpu_buffer_create(bench->device, &bench->sink, 4ull * MATMUL * MATMUL, EXOGPU_MEMORY_DEVICE,
+				&bench->error));
+	struct exogpu_argument arguments[] = {{.kind = EXOGPU_ARGUMENT_BUFFER, .buffer = bench->data},
+					      {.kind = EXOGPU_ARGUMENT_U64, .u64 = bench->data_bytes / 16},
+					      {.kind = EXOGPU_ARGUMENT_U32, .u32 = 1}};
+	launch(bench, "stream_fill", arguments, 3);
+}
+
+int main(int count, char **words)
+{
+	static struct bench all;
+	struct bench *bench = &all;
+	int rounds = count > 4 ? (int)strtol(words[4], NULL, 10) : 5, shape = -1;
+	for (int i = 0; count > 3 && i < 3; i++)
+		shape = strcmp(words[2], shape_names[i]) ? shape : i;
+	bench->format = count > 3 ? format_parse(words[3]) : FORMAT_UNKNOWN;
+	if (shape < 0 || !bench->format || rounds < 1 || rounds > ROUNDS_MOST) {
+		fprintf(stderr, "usage: decode BACKEND 1b|7b|8b FORMAT [ROUNDS [LAYERS]]\n");
+		return 2;
+	}
+	bench->shape = shapes[shape];
+	if (count > 5)
+		bench->shape.layers = (uint32_t)strtoul(words[5], NULL, 10);
+	open_device(bench, words[1]);
+	double began_s = now_s();
+	load(bench);
+	printf("### %s, %s %s, %u layers, loaded in %.1f s\n\n", words[1], shape_names[shape],
+	       format_info(bench->format)->name, bench->shape.layers, now_s() - began_s);
+	measure(bench, rounds);
+	stage_destroy(&bench->stage);
+	exogpu_stream_destroy(&bench->stream);
+	exogpu_module_unload(&bench->builtin);
+	exogpu_buffer_destroy(&bench->data);
+	exogpu_buffer_destroy(&bench->sink);
+	exogpu_device_close(&bench->device, NULL);
+	return 0;
+}
