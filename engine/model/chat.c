@@ -25,7 +25,7 @@ struct writer {
 struct chat_template {
 	const char *name;
 	// Texts of the template by which it is recognised, and such as it must not have.
-	const char *has[3], *has_not[2];
+	const char *has[3], *has_not[3];
 	void (*write)(struct writer *writer, const struct chat_message *messages, size_t count);
 	// Whether the token of the beginning comes first even if the file does not ask for it.
 	bool begins;
@@ -321,36 +321,34 @@ static const struct chat_template templates[] = {
 	 .begins = true,
 	 .system = "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n"},
 	{.name = "llama3", .has = {"<|start_header_id|>", "<|eot_id|>"}, .write = write_llama3, .begins = true},
-	{.name = "qwen3",
-	 .has = {"<|im_start|>", "</think>", "<tool_response>"},
-	 .write = write_chatml,
-	 .tool_turns = true,
-	 .thinks = true},
 	{.name = "qwen2.5",
-	 .has = {"<|im_start|>",
-		 "system\\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>",
-		 "<tool_response>"},
+	 .has = {"<|im_start|>", "<tool_response>"},
 	 .write = write_chatml,
 	 .system = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.",
 	 .tool_turns = true},
+	{.name = "qwen3",
+	 .has = {"<|im_start|>", "<tool_response>"},
+	 .write = write_chatml,
+	 .tool_turns = true,
+	 .thinks = true},
 	{.name = "qwen2",
-	 .has = {"<|im_start|>", "system\\nYou are a helpful assistant.<|im_end|>"},
+	 .has = {"<|im_start|>"},
 	 .has_not = {"<tool_response>"},
 	 .write = write_chatml,
 	 .system = "You are a helpful assistant."},
 	{.name = "qwen1.5",
-	 .has = {"<|im_start|>", "system\\nYou are a helpful assistant<|im_end|>"},
+	 .has = {"<|im_start|>"},
 	 .has_not = {"<tool_response>"},
 	 .write = write_chatml,
 	 .system = "You are a helpful assistant"},
 	{.name = "smollm2",
-	 .has = {"<|im_start|>",
-		 "system\\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>"},
+	 .has = {"<|im_start|>"},
+	 .has_not = {"<tool_response>"},
 	 .write = write_chatml,
 	 .system = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"},
 	{.name = "chatml",
 	 .has = {"<|im_start|>", "<|im_end|>"},
-	 .has_not = {"system\\nYou", "<tool_response>"},
+	 .has_not = {"<tool_response>", "system_message = 'You", "system_message = \"You"},
 	 .write = write_chatml},
 	{.name = "llama2", .has = {"[INST]", "<<SYS>>"}, .write = write_llama2, .begins = true},
 	{.name = "mistral",
@@ -369,15 +367,34 @@ static bool contains(const struct gguf_text *text, const char *what)
 	return memmem(text->bytes, text->length, what, strlen(what));
 }
 
+// Whether this is the system message that a template of ChatML writes by itself: what stands behind the beginning of
+// the turn, unless there the string of the program ends.
+static bool has_system(const struct gguf_text *text, const char *system)
+{
+	static const char *const beginnings[] = {"<|im_start|>system\\n", "<|im_start|>system\n"};
+	const char *end = text->bytes + text->length;
+	for (unsigned i = 0; i < 2; i++) {
+		size_t length = strlen(beginnings[i]);
+		for (const char *at = text->bytes; (at = memmem(at, (size_t)(end - at), beginnings[i], length));) {
+			at += length;
+			size_t left = (size_t)(end - at), wanted = system ? strlen(system) : 0;
+			if (left && (*at == '\'' || *at == '"' || *at == '{'))
+				continue;
+			return wanted && left > wanted && !memcmp(at, system, wanted) && at[wanted] == '<';
+		}
+	}
+	return !system;
+}
+
 static bool fits(const struct chat_template *template, const struct gguf_text *text)
 {
 	for (unsigned i = 0; i < 3 && template->has[i]; i++)
 		if (!contains(text, template->has[i]))
 			return false;
-	for (unsigned i = 0; i < 2 && template->has_not[i]; i++)
+	for (unsigned i = 0; i < 3 && template->has_not[i]; i++)
 		if (contains(text, template->has_not[i]))
 			return false;
-	return true;
+	return template->write != write_chatml || has_system(text, template->system);
 }
 
 const struct chat_template *chat_template_recognise(const struct gguf *gguf)

@@ -60,9 +60,11 @@ static void answer_tokens(const struct tokenizer *tokenizer, const struct token_
 	buffer_init(&text, SIZE_MAX / 2);
 	write_u32((uint32_t)tokens->count);
 	for (size_t i = 0; i < tokens->count; i++) {
+		size_t before = text.length;
 		write_u32(tokens->tokens[i]);
 		detokenizer_add(&detokenizer, tokens->tokens[i], &text);
-		if (utf8_good(buffer_text(&text), text.length) != text.length) {
+		size_t added = text.length - before;
+		if (utf8_good(buffer_text(&text) + before, added) != added) {
 			fprintf(stderr, "text was handed out that ends inside a character\n");
 			exit(1);
 		}
