@@ -586,15 +586,15 @@ static void finish(struct node *node)
 		close(node->lock);
 }
 
-// A program that opens a file as descriptor 0, 1 or 2 prints into it sooner or later. 3 and 4 are where workers get
-// their sockets: what is handed over must not lie there already.
+// A program that opens a file as descriptor 0, 1 or 2 prints into it sooner or later. 3 to 5 are where workers get
+// their sockets and a model: what is handed over must not lie there already.
 static void fill_standard_files(void)
 {
 	int fd;
 	do {
 		fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-	} while (fd >= 0 && fd <= WORKER_STREAM);
-	if (fd > WORKER_STREAM)
+	} while (fd >= 0 && fd <= WORKER_MODEL);
+	if (fd > WORKER_MODEL)
 		close(fd);
 }
 

@@ -116,9 +116,12 @@ static int spawn(struct process *process, const struct process_params *params, i
 	posix_spawn_file_actions_adddup2(&files, params->socket, WORKER_SOCKET);
 	if (params->stream >= 0)
 		posix_spawn_file_actions_adddup2(&files, params->stream, WORKER_STREAM);
+	if (params->model >= 0)
+		posix_spawn_file_actions_adddup2(&files, params->model, WORKER_MODEL);
 	posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
 	posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-	posix_spawn_file_actions_addclosefrom_np(&files, (params->stream >= 0 ? WORKER_STREAM : WORKER_SOCKET) + 1);
+	int last = params->model >= 0 ? WORKER_MODEL : params->stream >= 0 ? WORKER_STREAM : WORKER_SOCKET;
+	posix_spawn_file_actions_addclosefrom_np(&files, last + 1);
 	// A group of its own: a Ctrl-C at the terminal is the node's business, not a crash of its workers.
 	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
 	posix_spawnattr_setsigmask(&attributes, &none);

@@ -13,11 +13,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum {
@@ -29,10 +32,19 @@ enum {
 	REQUESTS = LIMIT_WORKER_DEVICES + 8, // of one tenant
 };
 
-enum request_kind { REQUEST_UNKNOWN, REQUEST_OPEN, REQUEST_DEVICE, REQUEST_PING, REQUEST_CLOSE };
+enum request_kind {
+	REQUEST_UNKNOWN,
+	REQUEST_OPEN,
+	REQUEST_INSTANCE,
+	REQUEST_DEVICE,
+	REQUEST_PING,
+	REQUEST_CLOSE,
+};
 
-static const char *const method_of[] = {
-	[REQUEST_OPEN] = "worker.open", [REQUEST_DEVICE] = "worker.device", [REQUEST_PING] = "worker.ping"};
+static const char *const method_of[] = {[REQUEST_OPEN] = "worker.open",
+					[REQUEST_INSTANCE] = "worker.instance",
+					[REQUEST_DEVICE] = "worker.device",
+					[REQUEST_PING] = "worker.ping"};
 
 struct request {
 	struct request *next;
@@ -54,7 +66,8 @@ struct tenant {
 	struct request *requests;
 	size_t request_count;
 	int64_t last_id;
-	bool open;      // worker.open was answered
+	bool has_model; // it is a model instance's
+	bool open;      // worker.open, or worker.instance, was answered
 	bool unwanted;  // the server asked for its end, or knows of it
 	char fault[96]; // why it was killed; "" if it was not, or not for a fault
 };
@@ -151,14 +164,15 @@ static void tell_sandbox(struct tenants *tenants, const struct json *result)
 static void settle(struct tenant *tenant, struct request *request, struct json *result, const struct error *error)
 {
 	struct uplink_call *call = request->call;
-	const char *time_name = request->kind == REQUEST_OPEN ? "started_ms" : "opened_ms";
-	if (request->kind == REQUEST_OPEN)
+	bool opens = request->kind == REQUEST_OPEN || request->kind == REQUEST_INSTANCE;
+	const char *time_name = opens ? "started_ms" : "opened_ms";
+	if (opens)
 		tenant->open = !error;
-	if (request->kind == REQUEST_OPEN && error) {
+	if (opens && error) {
 		tenant->unwanted = true; // the server will not hear of it again
 		process_kill(&tenant->process);
 	}
-	if (request->kind == REQUEST_OPEN && !error)
+	if (opens && !error)
 		tell_sandbox(tenant->all, result);
 	if (!error)
 		json_set_number(result, time_name, elapsed_ms(request->began_ns));
@@ -278,11 +292,15 @@ static void process_ended(void *arg, int wait_status)
 	process_describe(&tenant->process, wait_status, words, sizeof(words));
 	if (tenant->fault[0])
 		error_set(&error, STATUS_TIMEOUT, "%s and was killed", tenant->fault);
+	else if (tenant->has_model && WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGBUS)
+		error_set(&error, STATUS_UNAVAILABLE,
+			  "the model's file was cut off or could not be read any more while it was in use");
 	else
 		error_set(&error, tenant->unwanted ? STATUS_CONFLICT : STATUS_UNAVAILABLE, "%s", words);
 	bool tell = tenant->open && !tenant->unwanted;
 	if (!tenant->unwanted)
-		log_warning("node", "worker %s of a session: %s", worker_id, error.message);
+		log_warning("node", "worker %s of a %s: %s", worker_id, tenant->has_model ? "model" : "session",
+			    error.message);
 	release(tenant, &error, &(int){0});
 	if (tell)
 		params.ended(params.arg, worker_id, error.message);
@@ -373,8 +391,9 @@ static enum status connect_stream(const struct tenants *tenants, const struct up
 
 static const struct net_watch_events socket_events = {.readable = socket_readable};
 
-// Start its process, which has `stream` (taken). A failure after which it runs all the same kills it; its end follows.
-static enum status start(struct tenant *tenant, int stream, struct error *error)
+// Start its process, which has `stream` and `model` (both taken; -1: no model). A failure after which it runs all the
+// same kills it; its end follows.
+static enum status start(struct tenant *tenant, int stream, int model, struct error *error)
 {
 	int sockets[2] = {-1, -1};
 	struct net_loop *loop = tenant->all->params.loop;
@@ -383,8 +402,12 @@ static enum status start(struct tenant *tenant, int stream, struct error *error)
 		status = error_errno(error, STATUS_UNAVAILABLE, errno, "a worker's socket");
 		goto done;
 	}
-	struct process_params process = {
-		.loop = loop, .socket = sockets[1], .stream = stream, .ended = process_ended, .arg = tenant};
+	struct process_params process = {.loop = loop,
+					 .socket = sockets[1],
+					 .stream = stream,
+					 .model = model,
+					 .ended = process_ended,
+					 .arg = tenant};
 	tenant->socket_fd = sockets[0];
 	status = net_watch_create(&tenant->socket, loop, sockets[0], &socket_events, tenant, error);
 	if (status)
@@ -396,7 +419,35 @@ done:
 		if (sockets[i] >= 0)
 			close(sockets[i]);
 	close(stream);
+	if (model >= 0)
+		close(model);
 	return status;
+}
+
+// Of a model instance: its file, opened here, since its worker reaches no files; else -1. A link at the end of the path
+// is not followed, and what is no regular file is not waited for.
+static enum status open_model(const struct tenants *tenants, const struct uplink_call *call, int *out,
+			      struct error *error)
+{
+	const char *path = json_get_string(call->params, "model_path", NULL);
+	struct stat info;
+	*out = -1;
+	if (!path)
+		return STATUS_OK;
+	if (tenants->params.relays) {
+		error_hint(error, "start the model on the machine that the server runs on");
+		return error_set(error, STATUS_UNAVAILABLE, "models run on the server's own machine only, for now");
+	}
+	int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0)
+		return error_errno(error, errno == ENOENT ? STATUS_NOT_FOUND : STATUS_UNAVAILABLE, errno,
+				   "opening the model's file");
+	if (fstat(fd, &info) || !S_ISREG(info.st_mode)) {
+		close(fd);
+		return error_set(error, STATUS_INVALID_PARAMS, "the model's file is not a regular file");
+	}
+	*out = fd;
+	return STATUS_OK;
 }
 
 static struct tenant *create(struct tenants *tenants, const struct uplink_call *call)
@@ -415,43 +466,52 @@ static struct tenant *create(struct tenants *tenants, const struct uplink_call *
 	return tenant;
 }
 
+// The call that makes a worker what it is to be.
+static void send_open(struct tenant *tenant, const struct request *request, const struct json *given)
+{
+	const struct json *limit = json_get(given, "memory_limit_bytes");
+	struct json *params = json_new_object();
+	json_set_string(params, "backend", backend_kind_name(tenant->backend));
+	if (limit && !tenant->has_model)
+		json_set(params, "memory_limit_bytes", json_copy(limit));
+	json_set_string(params, "cache_directory", tenant->all->cache);
+	send_request(tenant, request, params);
+}
+
 void tenants_open(struct tenants *tenants, struct uplink_call *call)
 {
 	struct error error = {0};
 	struct tenant *tenant = NULL;
 	struct request *request = NULL;
-	int stream = -1;
+	int stream = -1, model = -1;
 	if (find(tenants, call))
 		error_set(&error, STATUS_CONFLICT, "there is a worker of this id");
 	else if (tenants->count >= LIMIT_WORKERS)
 		error_set(&error, STATUS_LIMIT_EXCEEDED, "this node has %zu workers, and takes no more",
 			  tenants->count);
-	else
+	else if (!open_model(tenants, call, &model, &error))
 		tenant = create(tenants, call);
 	if (tenant && !(tenants->params.relays ? create_relay(tenant, call, &stream, &error)
 					       : connect_stream(tenants, call, &stream, &error)))
-		request = add_request(tenant, REQUEST_OPEN, OPEN_MS, &error);
+		request = add_request(tenant, model < 0 ? REQUEST_OPEN : REQUEST_INSTANCE, OPEN_MS, &error);
 	if (!request) {
 		error_set(&error, STATUS_OUT_OF_MEMORY, "no memory for a worker");
 		fail_call(call, &error);
-		if (stream >= 0)
-			close(stream);
+		for (int i = 0; i < 2; i++)
+			if ((i ? model : stream) >= 0)
+				close(i ? model : stream);
 		if (tenant)
 			release(tenant, &error, &(int){0});
 		return;
 	}
 	request->call = call;
-	if (start(tenant, stream, &error)) {
-		log_error("node", "a session's worker could not be started: %s", error.message);
+	tenant->has_model = model >= 0;
+	if (start(tenant, stream, model, &error)) {
+		log_error("node", "a worker could not be started: %s", error.message);
 		release(tenant, &error, &(int){0}); // answers the call
 		return;
 	}
-	struct json *params = json_new_object();
-	json_set_string(params, "backend", backend_kind_name(tenant->backend));
-	if (json_get(call->params, "memory_limit_bytes"))
-		json_set(params, "memory_limit_bytes", json_copy(json_get(call->params, "memory_limit_bytes")));
-	json_set_string(params, "cache_directory", tenants->cache);
-	send_request(tenant, request, params);
+	send_open(tenant, request, call->params);
 }
 
 // Whether the device can be used through the worker's back end now.

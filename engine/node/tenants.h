@@ -1,4 +1,5 @@
-/* Workers of sessions: the node starts one for each tenant.open, connects it to the server, and watches it.
+/* Workers of sessions and of model instances: the node starts one for each tenant.open, connects it to the server, and
+ * watches it.
  *
  * A worker has two sockets: on 3 the node's, over which this calls worker.open, worker.device and worker.ping; on 4 a
  * stream that the node dialled to the server and on which it has said which worker this is. What a session does goes
@@ -8,7 +9,9 @@
  * unanswered (a ping for 5 s), and when the connection to the server ends, since no session reaches it any more. An end
  * that the server did not ask for is told it, in words. A session's worker sees all devices of its back end, not one
  * alone as the prober's do (struct backend's `narrow`): copies between devices need them in one process.
- * Thread: the loop's. Owns the processes; does not own the table. */
+ * A model instance's worker is given its model's file, which this opens for reading, by a server on this machine only:
+ * what lies on the disks of another is not that server's to read. It sees all devices of its back end, too, and is told
+ * which of them to use over its stream. Thread: the loop's. Owns the processes; does not own the table. */
 #pragma once
 #include "common/wire/contract.h"
 #include "engine/device/table.h"

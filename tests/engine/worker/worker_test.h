@@ -34,6 +34,7 @@ struct answer {
 };
 
 static struct contract *contract;
+static int worker_model = -1; // what workers get as descriptor 5; -1: nothing
 
 static void worker_start(struct worker *worker, const char *fault)
 {
@@ -52,10 +53,12 @@ static void worker_start(struct worker *worker, const char *fault)
 		if (fault)
 			setenv("EXOGPU_FAULT", fault, 1);
 		int last = dup2(errors[1], 2);
-		int high[2] = {dup2(node[1], 60), dup2(server[1], 61)};
-		if (last < 0 || dup2(high[0], 3) < 0 || dup2(high[1], 4) < 0)
+		int high[2] = {dup2(node[1], 60), dup2(server[1], 61)}, first = 5;
+		if (worker_model >= 0)
+			first = dup2(dup2(worker_model, 62), 5) + 1;
+		if (last < 0 || first < 5 || dup2(high[0], 3) < 0 || dup2(high[1], 4) < 0)
 			_exit(126);
-		for (int i = 5; i < 64; i++)
+		for (int i = first; i < 64; i++)
 			close(i);
 		execl(EXOGPU_BINARY, "exogpu", "worker", NULL);
 		_exit(127);
