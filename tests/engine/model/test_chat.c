@@ -1,0 +1,162 @@
+/* Which family a template is taken for, and what a conversation becomes in it, with small vocabularies. That the tokens
+ * are those of the templates themselves is chat.test.mjs's. */
+#include "engine/model/chat.h"
+#include "tests/tools/model_words.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+// cmocka.h needs those above it.
+#include <cmocka.h>
+
+struct file {
+	struct buffer bytes;
+	struct gguf *gguf;
+	struct tokenizer *tokenizer;
+};
+
+static void file_open(struct file *file, enum model_words words, const char *chat_template)
+{
+	struct gguf_writer writer;
+	struct error error = {0};
+	*file = (struct file){0};
+	gguf_writer_init(&writer, 32);
+	model_words_put(&writer, words, 500, chat_template);
+	buffer_init(&file->bytes, SIZE_MAX / 2);
+	gguf_writer_head(&writer, &file->bytes);
+	gguf_writer_finish(&writer);
+	if (gguf_parse(&file->gguf, file->bytes.data, file->bytes.length, &error) ||
+	    tokenizer_create(&file->tokenizer, file->gguf, &error))
+		fail_msg("%s", error.message);
+}
+
+static void file_close(struct file *file)
+{
+	tokenizer_destroy(&file->tokenizer);
+	gguf_destroy(&file->gguf);
+	buffer_finish(&file->bytes);
+}
+
+static void family_is(const char *chat_template, const char *name)
+{
+	struct file file;
+	file_open(&file, WORDS_PIECES, chat_template);
+	const struct chat_template *template = chat_template_recognise(file.gguf);
+	assert_string_equal(template ? chat_template_name(template) : "unknown", name);
+	file_close(&file);
+}
+
+static void test_families_are_recognised(void **state)
+{
+	(void)state;
+	family_is("{{ '<|start_header_id|>' + role }}{{ '<|eot_id|>' }}", "llama3");
+	family_is("{{ '<|start_header_id|>' }}{{ 'Cutting Knowledge Date: ' }}{{ '<|eot_id|>' }}", "llama3.1");
+	family_is("{{ '<|im_start|>' + m.role }}{{ '<|im_end|>' }}", "chatml");
+	family_is("{{ '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}", "qwen2");
+	family_is("{{ '<|im_start|>system\nYou are a helpful assistant<|im_end|>\n' }}", "qwen1.5");
+	family_is("{{ '<|im_start|>system\\n' + x }}{{ '<tool_response>' }}", "qwen3");
+	family_is("{{ bos_token + '[INST] <<SYS>>' }}", "llama2");
+	family_is("{{ bos_token + '[INST] ' + x + ' [/INST]' }}", "mistral");
+	family_is("{{ '<|user|>' + x + eos_token }}{{ '<|assistant|>' }}", "zephyr");
+	family_is("", "unknown");
+	family_is("{{ 'USER: ' + x }}", "unknown");
+	family_is("{{ '<|im_start|>system\\n", "unknown"); // it ends there
+	family_is("{{ '<|im_start|>system\\nYou are somebody else.<|im_end|>' }}", "unknown");
+	family_is("{{ '<|user|>' + x + eos_token }}{{ '<|assistant|>' }}{{ '<|end|>' }}", "unknown");
+}
+
+// The conversation as text, with special tokens in it shown.
+static const char *text_of(const struct file *file, const struct chat_message *messages, size_t count)
+{
+	static char text[1024];
+	struct token_list tokens = {0};
+	struct detokenizer detokenizer;
+	struct buffer out;
+	struct error error = {0};
+	const struct chat_template *template = chat_template_recognise(file->gguf);
+	assert_non_null(template);
+	if (chat_template_apply(template, file->tokenizer, messages, count, &tokens, &error))
+		fail_msg("%s", error.message);
+	buffer_init(&out, sizeof text - 1);
+	detokenizer_init(&detokenizer, file->tokenizer);
+	detokenizer.special = true;
+	for (size_t i = 0; i < tokens.count; i++)
+		assert_int_equal(detokenizer_add(&detokenizer, tokens.tokens[i], &out), STATUS_OK);
+	memcpy(text, buffer_text(&out), out.length + 1);
+	buffer_finish(&out);
+	token_list_finish(&tokens);
+	return text;
+}
+
+#define MESSAGE(role, text) \
+	{ \
+		role, text, sizeof text - 1 \
+	}
+
+static void test_conversations_are_written(void **state)
+{
+	(void)state;
+	static const struct chat_message talk[] = {MESSAGE("user", " who? "), MESSAGE("assistant", "me"),
+						   MESSAGE("user", "why")};
+	struct file file;
+	file_open(&file, WORDS_BPE_LLAMA, NULL);
+	assert_string_equal(text_of(&file, talk, 3),
+			    "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nwho?<|eot_id|>"
+			    "<|start_header_id|>assistant<|end_header_id|>\n\nme<|eot_id|>"
+			    "<|start_header_id|>user<|end_header_id|>\n\nwhy<|eot_id|>"
+			    "<|start_header_id|>assistant<|end_header_id|>\n\n");
+	file_close(&file);
+	file_open(&file, WORDS_BPE_QWEN, NULL);
+	assert_string_equal(text_of(&file, talk, 1), "<|im_start|>user\n who? <|im_end|>\n<|im_start|>assistant\n");
+	file_close(&file);
+	file_open(&file, WORDS_PIECES, NULL); // the space before each text is SentencePiece's own
+	assert_string_equal(text_of(&file, talk, 3), "<s> [INST]  who?  [/INST] me</s> [INST] why [/INST]");
+	file_close(&file);
+}
+
+static void test_conversations_have_limits(void **state)
+{
+	(void)state;
+	static const struct chat_message talk[] = {MESSAGE("user", "something that is longer than that")};
+	struct file file;
+	struct error error = {0};
+	struct token_list tokens = {.limit = 5};
+	file_open(&file, WORDS_BPE_LLAMA, NULL);
+	const struct chat_template *template = chat_template_recognise(file.gguf);
+	assert_int_equal(chat_template_apply(template, file.tokenizer, talk, 1, &tokens, &error),
+			 STATUS_LIMIT_EXCEEDED);
+	assert_true(error.message[0]);
+	assert_true(tokens.count <= 5);
+	token_list_finish(&tokens);
+	file_close(&file);
+}
+
+static void test_messages_that_are_no_text_are_refused(void **state)
+{
+	(void)state;
+	static const struct chat_message talk[] = {MESSAGE("user", "a"), MESSAGE("assistant", "b\xC3"),
+						   MESSAGE("user", "\xA9")};
+	struct file file;
+	struct error error = {0};
+	struct token_list tokens = {0};
+	file_open(&file, WORDS_BPE_LLAMA, NULL);
+	const struct chat_template *template = chat_template_recognise(file.gguf);
+	assert_int_equal(chat_template_apply(template, file.tokenizer, talk, 3, &tokens, &error),
+			 STATUS_INVALID_PARAMS);
+	assert_string_equal(error.message, "message 1 is not UTF-8 at byte 1");
+	assert_int_equal(tokens.count, 0);
+	file_close(&file);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_families_are_recognised),
+		cmocka_unit_test(test_conversations_are_written),
+		cmocka_unit_test(test_conversations_have_limits),
+		cmocka_unit_test(test_messages_that_are_no_text_are_refused),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
