@@ -4,6 +4,7 @@
  * device.h names the files behind an open device. */
 #include "engine/vulkan/device.h"
 #include "engine/vulkan/enumerate.h"
+#include "engine/vulkan/stage.h"
 
 unsigned vulkan_without;
 
@@ -35,4 +36,5 @@ const struct backend backend_vulkan = {
 	.module_load = vulkan_module_load,
 	.module_unload = vulkan_module_unload,
 	.module_kernel = vulkan_module_kernel,
+	.stage = &vulkan_stage,
 };

@@ -4,6 +4,7 @@
  *   device.c   opening, closing, what it can  stream.c   queues, command buffers, points
  *   copy.c     copies and fills               builtin.c  the kernels that are built in
  *   module.c   users' kernels (spirv.c)       cache.c    compiled kernels on disk
+ *   stage.h    layers of models
  *
  * Needs Vulkan 1.1. What is newer is used where a device has it, each with a way without (enum vulkan_without):
  * timeline semaphores (else fences), buffer device addresses (else descriptors), timestamps (else the host's clock).

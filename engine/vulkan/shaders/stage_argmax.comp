@@ -1,0 +1,49 @@
+// The largest logit of each row, the lowest of equals. First each group finds that of a run of logits and leaves it with
+// its number; then (LAST) one group a row does the same with those, and leaves the number alone.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "stage_common.glsl"
+layout(local_size_x = 256) in;
+layout(constant_id = 1) const uint LAST = 0;
+FROM { uint from[]; };
+TO { uint to[]; };
+PUSH { uint count, run; } push; // of a row; of a group
+
+shared float bests[256];
+shared uint numbers[256];
+
+void main()
+{
+	uint lane = gl_LocalInvocationID.x, row = gl_WorkGroupID.y, begin = gl_WorkGroupID.x * push.run;
+	float best = uintBitsToFloat(0xff800000u);
+	uint number = begin;
+	for (uint i = begin + lane; i < min(begin + push.run, push.count); i += 256) {
+		uint at = row * push.count + i;
+		float x = uintBitsToFloat(LAST == 1 ? from[2 * at] : from[at]);
+		if (x > best) {
+			best = x;
+			number = LAST == 1 ? from[2 * at + 1] : i;
+		}
+	}
+	bests[lane] = best;
+	numbers[lane] = number;
+	for (uint half_of = 128; half_of > 0; half_of /= 2) {
+		barrier();
+		if (lane < half_of) {
+			uint other = lane + half_of;
+			if (bests[other] > bests[lane] || bests[other] == bests[lane] && numbers[other] < numbers[lane]) {
+				bests[lane] = bests[other];
+				numbers[lane] = numbers[other];
+			}
+		}
+	}
+	if (lane > 0)
+		return;
+	if (LAST == 1) {
+		to[row] = numbers[0];
+	} else {
+		uint at = row * gl_NumWorkGroups.x + gl_WorkGroupID.x;
+		to[2 * at] = floatBitsToUint(bests[0]);
+		to[2 * at + 1] = numbers[0];
+	}
+}

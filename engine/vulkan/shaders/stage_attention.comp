@@ -1,0 +1,125 @@
+// Attention of up to TILE queries that share their keys and values: heads of one group, of one row of a run or of
+// several. Page by page, each key's scores first, then the values, weighted with what the scores are against the
+// largest so far; everything is scaled down when a larger one comes (Milakov and Gimelshein, arXiv 1805.02867).
+//
+// A query's vec4 of the output belongs to one invocation, which also keeps the query's largest score and sum of
+// weights: all of a query's invocations compute the same ones. A context may be shared out among several groups
+// (SPLIT): each then leaves its sums, and stage_combine.comp puts them together.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "stage_common.glsl"
+layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint LANES = 32;
+layout(constant_id = 1) const uint SIZE = 64; // of a head, padded: a multiple of 8
+layout(constant_id = 2) const uint TILE = 4;
+layout(constant_id = 3) const uint SPLIT = 0;
+FROM { float q[]; };
+TO { float to[]; };
+STEP { uint step_words[]; };
+layout(std430, set = 2, binding = 0) readonly buffer Keys { uvec4 keys[]; };   // (pages, kv_heads, SIZE / 8, PAGE)
+layout(std430, set = 2, binding = 1) readonly buffer Values { uvec2 values[]; }; // (pages, kv_heads, PAGE, SIZE / 4)
+PUSH {
+	uint tiles_at, pages_at, heads, kv_heads, size, to_groups, splits;
+	float scale;
+} push;
+
+const uint FOURS = SIZE / 4, ITEMS = (TILE * FOURS + LANES - 1) / LANES;
+const float LEAST = -1e30;
+shared vec4 query[TILE * FOURS];
+shared float scores[TILE * PAGE];
+
+struct tile { uint row, position, first, count, pages; }; // as struct stage_tile
+
+void load_queries(tile t, uint kv, uint per_kv)
+{
+	for (uint i = gl_LocalInvocationID.x; i < TILE * FOURS; i += LANES) {
+		uint which = t.first + i / FOURS, c = i % FOURS * 4;
+		uint at = ((t.row + which / per_kv) * push.heads + kv * per_kv + which % per_kv) * push.size;
+		vec4 four = vec4(0);
+		if (i / FOURS < t.count)
+			[[unroll]] for (uint j = 0; j < 4; j++)
+				if (c + j < push.size)
+					four[j] = q[at + c + j] * push.scale;
+		query[i] = four;
+	}
+}
+
+// Of all queries with the keys of a page. `position` is that of the page's first token.
+void score(tile t, uint page, uint position, uint per_kv)
+{
+	for (uint i = gl_LocalInvocationID.x; i < TILE * PAGE; i += LANES) {
+		uint which = i / PAGE, token = i % PAGE;
+		float sum = 0;
+		for (uint c = 0; c < SIZE / 8; c++) {
+			uvec4 key = keys[(page * (SIZE / 8) + c) * PAGE + token];
+			sum += dot(query[which * FOURS + 2 * c], vec4(unpackHalf2x16(key.x), unpackHalf2x16(key.y)));
+			sum += dot(query[which * FOURS + 2 * c + 1], vec4(unpackHalf2x16(key.z), unpackHalf2x16(key.w)));
+		}
+		scores[i] = position + token <= t.position + (t.first + which) / per_kv ? sum : LEAST;
+	}
+}
+
+void put(tile t, uint kv, uint per_kv, uint item, vec4 sum, float largest, float weights)
+{
+	uint which = t.first + item / FOURS, c = item % FOURS * 4;
+	uint row = t.row + which / per_kv, h = kv * per_kv + which % per_kv;
+	if (SPLIT == 1) {
+		uint at = ((row * push.heads + h) * push.splits + gl_WorkGroupID.z) * (SIZE + 2);
+		[[unroll]] for (uint j = 0; j < 4; j++)
+			to[at + c + j] = sum[j];
+		if (c == 0) {
+			to[at + SIZE] = largest;
+			to[at + SIZE + 1] = weights;
+		}
+		return;
+	}
+	[[unroll]] for (uint j = 0; j < 4; j++)
+		if (c + j < push.size)
+			to[row * push.to_groups * 32 + place(h * push.size + c + j, push.to_groups)] = sum[j] / weights;
+}
+
+void main()
+{
+	uint at = push.tiles_at + gl_WorkGroupID.x * 5, kv = gl_WorkGroupID.y, per_kv = push.heads / push.kv_heads;
+	tile t = tile(step_words[at], step_words[at + 1], step_words[at + 2], step_words[at + 3], step_words[at + 4]);
+	uint end = t.position + (t.first + t.count - 1) / per_kv + 1, pages = (end + PAGE - 1) / PAGE;
+	uint share = (pages + push.splits - 1) / push.splits, from = gl_WorkGroupID.z * share;
+	vec4 sum[ITEMS];
+	float largest[ITEMS], weights[ITEMS];
+	[[unroll]] for (uint i = 0; i < ITEMS; i++) {
+		sum[i] = vec4(0);
+		largest[i] = LEAST;
+		weights[i] = 0;
+	}
+	load_queries(t, kv, per_kv);
+	for (uint p = from; p < min(from + share, pages); p++) {
+		uint page = step_words[push.pages_at + t.pages + p] * push.kv_heads + kv;
+		uint tokens = min(PAGE, end - p * PAGE);
+		barrier();
+		score(t, page, p * PAGE, per_kv);
+		barrier();
+		[[unroll]] for (uint i = 0; i < ITEMS; i++) {
+			uint item = gl_LocalInvocationID.x + i * LANES, which = min(item / FOURS, TILE - 1);
+			float top = largest[i];
+			for (uint token = 0; token < tokens; token++)
+				top = max(top, scores[which * PAGE + token]);
+			float shrink = exp(largest[i] - top);
+			vec4 add = sum[i] * shrink;
+			float weight = weights[i] * shrink;
+			for (uint token = 0; token < tokens; token++) {
+				float s = scores[which * PAGE + token], w = s > LEAST ? exp(s - top) : 0;
+				uvec2 value = values[(page * PAGE + token) * FOURS + item % FOURS];
+				add += w * vec4(unpackHalf2x16(value.x), unpackHalf2x16(value.y));
+				weight += w;
+			}
+			sum[i] = add;
+			largest[i] = top;
+			weights[i] = weight;
+		}
+	}
+	[[unroll]] for (uint i = 0; i < ITEMS; i++) {
+		uint item = gl_LocalInvocationID.x + i * LANES;
+		if (item < t.count * FOURS)
+			put(t, kv, per_kv, item, sum[i], largest[i], weights[i]);
+	}
+}

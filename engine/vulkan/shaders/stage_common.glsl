@@ -1,0 +1,22 @@
+// What the shaders of a stage share: their bindings, and the orders in which numbers lie (engine/vulkan/stage.h).
+//
+// Matrices are cut into groups of 32 columns. What is multiplied with them lies in `places`: the eighth of a group's
+// vec4 number i lies at i * groups + group, so that invocations side by side, which take groups side by side, read
+// memory side by side. Everything else lies as one would think.
+#extension GL_EXT_control_flow_attributes : require
+
+const uint F32 = 1, F16 = 2, BF16 = 3, Q8_0 = 4, Q4_0 = 5, Q4_K = 6, Q5_K = 7, Q6_K = 8; // enum tensor_format
+const uint PAGE = 32;                                                                   // STAGE_PAGE_TOKENS
+
+#define PUSH layout(push_constant) uniform Push
+#define FROM layout(std430, set = 0, binding = 0) readonly buffer From
+#define TO layout(std430, set = 0, binding = 1) buffer To
+#define ALSO layout(std430, set = 0, binding = 2) readonly buffer Also
+#define VECTORS layout(std430, set = 0, binding = 3) readonly buffer Vectors
+#define STEP layout(std430, set = 0, binding = 4) readonly buffer Step
+
+// Of column c, in floats, in a row of so many groups.
+uint place(uint c, uint groups)
+{
+	return ((c % 32 / 4) * groups + c / 32) * 4 + c % 4;
+}

@@ -1,0 +1,106 @@
+// Weights as stage_weights.c lays them out. A matrix has up to four planes; each holds row after row:
+//   0  pieces of 16 bytes: piece p of group g at p * groups + g. F32: 4 values; F16, BF16: 8; Q8_0: 16; else 32 halves
+//      of bytes, those of columns 8 w .. 8 w + 3 the low halves of word w, of the next four the high ones
+//   1  bits above those: Q5_K a word for each group, a bit for each column; Q6_K two, two bits for each column
+//   2  f16 scales of groups (Q8_0, Q4_0); two signed bytes, for 16 columns each (Q6_K)
+//   3  for each 8 groups: d | dmin << 16 and words of the low 4 bits of the scales, of the mins, and of the top 2 bits
+//      of both (Q4_K, Q5_K); f16 d (Q6_K)
+// A weight is scale * number + offset.
+layout(constant_id = 1) const uint FORMAT = F16;
+layout(std430, set = 1, binding = 0) readonly buffer Weights { uint weights[]; };
+layout(std430, set = 1, binding = 0) readonly buffer Weights4 { uvec4 weights4[]; };
+
+struct matrix { uint groups, bits, scales, tops; }; // where planes 1 to 3 begin, in 16 bytes
+
+const uint PIECES = FORMAT == F32 ? 8 : FORMAT == F16 || FORMAT == BF16 ? 4 : FORMAT == Q8_0 ? 2 : 1;
+
+vec4 low_bytes(uint word)
+{
+	return vec4(word & 255, word >> 8 & 255, word >> 16 & 255, word >> 24);
+}
+
+vec4 signed_bytes(uint word)
+{
+	int x = int(word);
+	return vec4(bitfieldExtract(x, 0, 8), bitfieldExtract(x, 8, 8), bitfieldExtract(x, 16, 8), x >> 24);
+}
+
+float half_at(uint plane, uint index)
+{
+	return unpackHalf2x16(weights[plane * 4 + index / 2] >> 16 * (index % 2)).x;
+}
+
+// Four fields of one or two bits, each into bits 4 and up of its byte.
+uint spread1(uint bits)
+{
+	return ((bits & 15) * 0x00204081u & 0x01010101u) << 4;
+}
+
+uint spread2(uint bits)
+{
+	uint x = (bits & 255 | bits << 12) & 0x000f000fu;
+	return ((x | x << 6) & 0x03030303u) << 4;
+}
+
+// The numbers of 8 columns: those from 32 group + 8 part.
+void numbers(matrix m, uint row, uint group, uint part, out vec4 first, out vec4 second)
+{
+	uint at = row * PIECES * m.groups + group;
+	if (FORMAT == F32) {
+		first = uintBitsToFloat(weights4[at + 2 * part * m.groups]);
+		second = uintBitsToFloat(weights4[at + (2 * part + 1) * m.groups]);
+		return;
+	}
+	if (FORMAT == F16) {
+		uvec4 x = weights4[at + part * m.groups];
+		first = vec4(unpackHalf2x16(x.x), unpackHalf2x16(x.y));
+		second = vec4(unpackHalf2x16(x.z), unpackHalf2x16(x.w));
+		return;
+	}
+	if (FORMAT == BF16) {
+		uvec4 x = weights4[at + part * m.groups], high = x & 0xffff0000u, low = x << 16;
+		first = uintBitsToFloat(uvec4(low.x, high.x, low.y, high.y));
+		second = uintBitsToFloat(uvec4(low.z, high.z, low.w, high.w));
+		return;
+	}
+	if (FORMAT == Q8_0) {
+		uvec4 x = weights4[at + part / 2 * m.groups];
+		first = signed_bytes(x[2 * (part % 2)]);
+		second = signed_bytes(x[2 * (part % 2) + 1]);
+		return;
+	}
+	uint word = weights4[at][part], low = word & 0x0f0f0f0fu, high = word >> 4 & 0x0f0f0f0fu;
+	if (FORMAT == Q5_K) {
+		uint bits = weights[m.bits * 4 + row * m.groups + group] >> 8 * part;
+		low |= spread1(bits);
+		high |= spread1(bits >> 4);
+	}
+	if (FORMAT == Q6_K) {
+		uint bits = weights[m.bits * 4 + (row * m.groups + group) * 2 + part / 2] >> 16 * (part % 2);
+		low |= spread2(bits);
+		high |= spread2(bits >> 8 & 255);
+	}
+	first = low_bytes(low);
+	second = low_bytes(high);
+}
+
+// (scale, offset) of columns 16 side .. of a group.
+vec2 scale(matrix m, uint row, uint group, uint side)
+{
+	if (FORMAT == Q8_0)
+		return vec2(half_at(m.scales, row * m.groups + group), 0);
+	if (FORMAT == Q4_0)
+		return vec2(1, -8) * half_at(m.scales, row * m.groups + group);
+	if (FORMAT == Q4_K || FORMAT == Q5_K) {
+		uvec4 top = weights4[m.tops + row * (m.groups / 8) + group / 8];
+		uint g = group % 8, high = top.w >> 2 * g;
+		uint a = top.y >> 4 * g & 15 | (high & 3) << 4, b = top.z >> 4 * g & 15 | (high >> 16 & 3) << 4;
+		return unpackHalf2x16(top.x) * vec2(a, -int(b));
+	}
+	if (FORMAT == Q6_K) {
+		uint at = row * m.groups + group, both = weights[m.scales * 4 + at / 2] >> 16 * (at % 2) + 8 * side;
+		float d = half_at(m.tops, row * (m.groups / 8) + group / 8) * float(bitfieldExtract(int(both), 0, 8));
+		return vec2(1, -32) * d;
+	}
+	return vec2(1, 0);
+}

@@ -1,0 +1,96 @@
+// to = from · matrixᵀ for few rows: what reads each weight once, and is bound by that.
+//
+// A group of invocations makes ROWS elements of each of BATCH rows. Its invocations share out the columns, a group of 32
+// at a time, and add up what they have at the end. With NORM, what is multiplied is the RMS norm of `from`: the
+// products are of x and gain, and the root of the mean square, which needs the whole row, divides their sum.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "stage_common.glsl"
+#include "stage_decode.glsl"
+#include "stage_epilogue.glsl"
+layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint LANES = 64;
+layout(constant_id = 3) const uint BATCH = 1;
+layout(constant_id = 4) const uint NORM = 0;
+FROM { vec4 from[]; };
+VECTORS { vec4 vectors[]; };
+PUSH {
+	matrix m;
+	uint rows, batch_rows, first, columns, to_groups; // rows of the matrix here; the first one's number; columns of `to`
+	uint gain;                                        // in vec4
+	float width, epsilon;                             // columns that the mean square is of
+} push;
+
+const uint ROWS = 2, SUMS = (ROWS + NORM) * BATCH;
+shared float sums[SUMS * LANES];
+
+void main()
+{
+	uint lane = gl_LocalInvocationID.x, groups = push.m.groups;
+	uint row = (gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x) * ROWS;
+	if (row >= push.rows)
+		return;
+	float dots[ROWS][BATCH], squares[BATCH];
+	uint rows[ROWS], batch[BATCH];
+	[[unroll]] for (uint b = 0; b < BATCH; b++) {
+		squares[b] = 0;
+		batch[b] = min(b, push.batch_rows - 1) * groups * 8;
+		[[unroll]] for (uint r = 0; r < ROWS; r++)
+			dots[r][b] = 0;
+	}
+	[[unroll]] for (uint r = 0; r < ROWS; r++)
+		rows[r] = min(row + r, push.rows - 1);
+
+	for (uint group = lane; group < groups; group += LANES)
+		[[unroll]] for (uint side = 0; side < 2; side++) {
+			float part_dots[ROWS][BATCH], part_sums[BATCH];
+			[[unroll]] for (uint b = 0; b < BATCH; b++) {
+				part_sums[b] = 0;
+				[[unroll]] for (uint r = 0; r < ROWS; r++)
+					part_dots[r][b] = 0;
+			}
+			[[unroll]] for (uint part = 2 * side; part < 2 * side + 2; part++) {
+				vec4 first[ROWS], second[ROWS];
+				uint at = 2 * part * groups + group;
+				[[unroll]] for (uint r = 0; r < ROWS; r++)
+					numbers(push.m, rows[r], group, part, first[r], second[r]);
+				[[unroll]] for (uint b = 0; b < BATCH; b++) {
+					vec4 x = from[batch[b] + at], y = from[batch[b] + at + groups];
+					if (NORM == 1) {
+						squares[b] += dot(x, x) + dot(y, y);
+						x *= vectors[push.gain + at];
+						y *= vectors[push.gain + at + groups];
+					}
+					part_sums[b] += dot(x + y, vec4(1));
+					[[unroll]] for (uint r = 0; r < ROWS; r++)
+						part_dots[r][b] += dot(first[r], x) + dot(second[r], y);
+				}
+			}
+			[[unroll]] for (uint r = 0; r < ROWS; r++) {
+				vec2 by = scale(push.m, rows[r], group, side);
+				[[unroll]] for (uint b = 0; b < BATCH; b++)
+					dots[r][b] += by.x * part_dots[r][b] + by.y * part_sums[b];
+			}
+		}
+
+	[[unroll]] for (uint b = 0; b < BATCH; b++) {
+		[[unroll]] for (uint r = 0; r < ROWS; r++)
+			sums[(b * ROWS + r) * LANES + lane] = dots[r][b];
+		if (NORM == 1)
+			sums[(BATCH * ROWS + b) * LANES + lane] = squares[b];
+	}
+	for (uint half_of = LANES / 2; half_of > 0; half_of /= 2) {
+		barrier();
+		if (lane < half_of)
+			[[unroll]] for (uint i = 0; i < SUMS; i++)
+				sums[i * LANES + lane] += sums[i * LANES + lane + half_of];
+	}
+	barrier();
+	uint b = lane / ROWS, n = row + lane % ROWS;
+	if (b >= push.batch_rows || b >= BATCH || n >= push.rows)
+		return;
+	float value = sums[lane * LANES];
+	if (NORM == 1)
+		value *= inversesqrt(sums[(BATCH * ROWS + b) * LANES] / push.width + push.epsilon);
+	finish(b, push.first + n, value, push.columns, push.to_groups);
+}

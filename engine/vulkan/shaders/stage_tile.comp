@@ -1,0 +1,56 @@
+// to = from · matrixᵀ for many rows. A group makes a tile of 64 rows of the batch by 64 of the matrix, its 16 times 16
+// invocations 4 by 4 each, in registers; both come through shared memory, a group of 32 columns at a time.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "stage_common.glsl"
+#include "stage_decode.glsl"
+#include "stage_epilogue.glsl"
+layout(local_size_x = 256) in;
+FROM { vec4 from[]; };
+PUSH { matrix m; uint rows, batch_rows, first, columns, to_groups; } push;
+
+const uint TILE = 64, PER = 4;
+shared vec4 left[TILE][9], right[TILE][9]; // [row][column / 4]; one more, so that rows lie in different banks
+
+void main()
+{
+	uint lane = gl_LocalInvocationID.x, x = lane % 16, y = lane / 16, groups = push.m.groups;
+	uint first_left = gl_WorkGroupID.y * TILE, first_right = gl_WorkGroupID.x * TILE;
+	uint row = lane / 4, part = lane % 4;
+	uint from_row = min(first_left + row, push.batch_rows - 1) * 8 * groups;
+	uint matrix_row = min(first_right + row, push.rows - 1);
+	float sums[PER][PER];
+	[[unroll]] for (uint i = 0; i < PER; i++)
+		[[unroll]] for (uint j = 0; j < PER; j++)
+			sums[i][j] = 0;
+
+	for (uint group = 0; group < groups; group++) {
+		vec4 first, second;
+		numbers(push.m, matrix_row, group, part, first, second);
+		vec2 by = scale(push.m, matrix_row, group, part / 2);
+		uint at = from_row + 2 * part * groups + group;
+		vec4 third = from[at], fourth = from[at + groups];
+		barrier();
+		right[row][2 * part] = by.x * first + by.y;
+		right[row][2 * part + 1] = by.x * second + by.y;
+		left[row][2 * part] = third;
+		left[row][2 * part + 1] = fourth;
+		barrier();
+		[[unroll]] for (uint k = 0; k < 8; k++) {
+			vec4 a[PER], b[PER];
+			[[unroll]] for (uint i = 0; i < PER; i++) {
+				a[i] = left[y + 16 * i][k];
+				b[i] = right[x + 16 * i][k];
+			}
+			[[unroll]] for (uint i = 0; i < PER; i++)
+				[[unroll]] for (uint j = 0; j < PER; j++)
+					sums[i][j] += dot(a[i], b[j]);
+		}
+	}
+	[[unroll]] for (uint i = 0; i < PER; i++)
+		[[unroll]] for (uint j = 0; j < PER; j++) {
+			uint b = first_left + y + 16 * i, n = first_right + x + 16 * j;
+			if (b < push.batch_rows && n < push.rows)
+				finish(b, push.first + n, sums[i][j], push.columns, push.to_groups);
+		}
+}

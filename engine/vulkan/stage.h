@@ -1,0 +1,197 @@
+/* A stage on a Vulkan device (engine/stage.h): what its files share.
+ *
+ *   stage.c          life; a batch in parts, each submitted and waited for
+ *   stage_weights.c  matrices: how they are laid out, and brought to the device
+ *   stage_program.c  which dispatches a part is, recorded once for each shape of it
+ *   stage_pipeline.c shaders, layouts, descriptor sets
+ *
+ * A step goes in parts of so many rows as the workspace was made for. What a part needs (tokens, positions, pages) is
+ * written into `step`, which the shaders read; what is wanted of it they write into memory of the host, but for logits,
+ * which are copied. So the commands of a part depend on its shape only, and the shapes that were last used are kept
+ * recorded, as secondary command buffers: generating tokens submits the same one again and again. Long parts go in
+ * several submissions, so that none runs into a driver's watchdog.
+ *
+ * Between the operations of a layer lie barriers for shaders' writes only. A layer is:
+ *     q, k, v = norm(x) · Wᵀ | turn, to the pages | attention (| combine) | x += a · Wᵀ | gate | f = silu(gate) up |
+ *     x += f · Wᵀ
+ * with norms within the products for few rows, and apart for many.
+ *
+ * Descriptor set 0 has what an operation reads and writes, set 1 the matrix, set 2 the layer's pages. Only Vulkan 1.1
+ * is needed, and storage buffers of 32-bit words.
+ *
+ * Pages, of each layer (h: padded to a multiple of 8):
+ *     keys   (pages, kv_heads, h / 8, 32 tokens, 8) f16: one key a lane, side by side in memory
+ *     values (pages, kv_heads, 32 tokens, h) f16
+ * Thread: that of the device. */
+#pragma once
+#include "engine/stage.h"
+#include "engine/vulkan/device.h"
+
+enum {
+	STAGE_PUSH_BYTES = 128,
+	STAGE_BINDINGS = 5, // of set 0
+	STAGE_SETS = 48,    // of set 0, that there may be
+	STAGE_PIPELINES = 96,
+	STAGE_PROGRAMS = 16,     // shapes of parts that are kept
+	STAGE_ROWS = 512,        // of a part, at most
+	STAGE_ROWS_FEW = 8,      // that stage_product.comp takes at once
+	STAGE_ARGMAX_RUN = 4096, // logits of a group of stage_argmax.comp
+};
+
+enum stage_shader {
+	STAGE_EMBED,
+	STAGE_MOVE,
+	STAGE_NORM,
+	STAGE_PRODUCT,
+	STAGE_TILE,
+	STAGE_ROPE,
+	STAGE_ATTENTION,
+	STAGE_COMBINE,
+	STAGE_ARGMAX,
+	STAGE_ZERO,
+	STAGE_SHADERS
+};
+
+// Constants of a pipeline; what each means stands in the shader.
+struct stage_constants {
+	uint32_t values[5];
+};
+
+struct stage_pipeline {
+	enum stage_shader shader;
+	struct stage_constants constants;
+	VkPipeline pipeline;
+};
+
+// What set 0 of an operation holds; NULL: it does not use that one.
+struct stage_set {
+	const struct backend_buffer *from, *to, *also;
+	VkDescriptorSet set;
+};
+
+enum { STAGE_PLANES = 4 };
+// Rows of a matrix, as many as a binding reaches.
+struct stage_chunk {
+	struct backend_buffer *buffer;
+	VkDescriptorSet set;
+	uint32_t first_row, rows;
+	uint32_t planes[STAGE_PLANES]; // where they begin, in 16 bytes
+};
+
+struct stage_matrix {
+	enum tensor_format format;
+	uint32_t rows, columns, groups; // of 32 columns, rounded up
+	uint32_t chunk_count;
+	struct stage_chunk *chunks;
+};
+
+// A layer, or what comes before the first and after the last.
+struct stage_layer {
+	struct stage_matrix matrices[ROLE_COUNT];
+	uint32_t vectors[ROLE_COUNT]; // where they are in `vectors`, in floats
+	struct backend_buffer *keys, *values;
+	VkDescriptorSet set;
+};
+
+// Up to `tile` queries that share keys and values: from query `first` of a run on, where each row has one for each head
+// of a group. As in stage_attention.comp.
+struct stage_tile {
+	uint32_t row, position; // of the run's first row
+	uint32_t first, count;
+	uint32_t pages; // where the run's begin in the list
+};
+
+// What a part's commands depend on.
+struct stage_shape {
+	uint32_t rows, outputs;
+	uint32_t tiles, tile, splits; // of attention
+	bool logits, argmax, hidden;
+};
+
+struct stage_program {
+	struct stage_shape shape;
+	uint64_t used;             // when last
+	VkCommandBuffer *segments; // (stage->segments_most)
+	uint32_t segment_count;
+};
+
+// Where what a part needs begins in `step`, in words.
+struct stage_places {
+	uint32_t tokens, slots, outputs, tiles, rope, input, pages, words;
+};
+
+struct backend_stage {
+	struct backend_device *device;
+	struct backend_stream *stream;
+	struct stage_params params;
+	struct model_shape shape;
+	struct stage_memory memory;
+
+	uint32_t rows, outputs;       // of a part, at most
+	uint32_t padded;              // head_size
+	float scale;                  // of scores
+	uint32_t tile_few, tile_many; // queries of a group of stage_attention.comp: of single tokens, of prompts
+	uint32_t tiles, page_list;    // at most
+	struct stage_places places;
+	struct stage_run *runs; // (params.batch_sequences), of the part at hand
+
+	struct stage_layer ends;
+	struct stage_layer *layers; // (params.layer_count)
+	struct backend_buffer *vectors;
+
+	// (rows, ...): x, h, a and f are in places (shaders/stage_common.glsl)
+	struct backend_buffer *x, *h, *q, *k, *v, *a, *gate, *f, *logits, *partial;
+	struct backend_buffer *step;                                  // the host writes it, shaders read it
+	struct backend_buffer *told_rows, *told_tokens, *told_logits; // of the host
+
+	VkDescriptorPool pool;
+	VkDescriptorSetLayout layouts[3];
+	VkPipelineLayout layout;
+	struct stage_set sets[STAGE_SETS];
+	uint32_t set_count;
+	struct stage_pipeline pipelines[STAGE_PIPELINES];
+	uint32_t pipeline_count;
+
+	VkCommandPool commands;
+	struct stage_program programs[STAGE_PROGRAMS];
+	uint32_t segments_most;
+	uint64_t uses;
+};
+
+// ---- stage_weights.c ----
+
+// Every matrix and vector that the stage needs. Fills memory.weights_bytes and host_bytes.
+enum status stage_weights_load(struct backend_stage *stage, struct error *error);
+void stage_weights_finish(struct backend_stage *stage);
+// `values` (count), in places: padded to whole groups of 32.
+void stage_weights_place(const float *values, uint32_t count, float *placed);
+
+// ---- stage_pipeline.c ----
+
+enum status stage_layouts_make(struct backend_stage *stage, struct error *error);
+void stage_layouts_finish(struct backend_stage *stage);
+enum status stage_set_weights(struct backend_stage *stage, struct stage_chunk *chunk, struct error *error);
+enum status stage_set_pages(struct backend_stage *stage, struct stage_layer *layer, struct error *error);
+
+struct stage_dispatch {
+	enum stage_shader shader;
+	struct stage_constants constants;
+	const struct backend_buffer *from, *to, *also; // of set 0
+	VkDescriptorSet weights, pages;                // VK_NULL_HANDLE: not used
+	uint32_t groups[3];
+	const void *push;
+	uint32_t push_bytes;
+};
+enum status stage_dispatch(struct backend_stage *stage, VkCommandBuffer commands, const struct stage_dispatch *dispatch,
+			   struct error *error);
+// Everything before is seen by everything behind.
+void stage_barrier(struct backend_stage *stage, VkCommandBuffer commands);
+
+// ---- stage_program.c ----
+
+// The commands of a part of this shape, recorded if they are not kept.
+enum status stage_program(struct backend_stage *stage, const struct stage_shape *shape, struct stage_program **program,
+			  struct error *error);
+void stage_programs_finish(struct backend_stage *stage);
+
+extern const struct stage_slots vulkan_stage;

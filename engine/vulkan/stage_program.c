@@ -1,0 +1,476 @@
+/* What a part of a step is on the device: its dispatches, recorded into secondary command buffers. See stage.h.
+ *
+ * A part of one shape has the same commands whatever it computes, so the last few shapes are kept. A part of more work
+ * than SEGMENT_OPERATIONS is cut between layers into several command buffers, each a submission of its own: at a
+ * fiftieth of a tenth of what small GPUs compute, that is about a second. */
+#include "engine/vulkan/stage.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	PRODUCT_LANES = 64, // stage_product.comp
+	PRODUCT_ROWS = 2,
+	TILE = 64, // stage_tile.comp
+	HEAD_LANES = 64,
+	ATTENTION_LANES = 128,
+	NONE = -1,
+};
+static const double segment_operations = 1e11;
+
+enum epilogue { STORE, ADD, GATE }; // stage_epilogue.glsl
+
+// The recording of one program.
+struct recorder {
+	struct backend_stage *stage;
+	const struct stage_shape *shape;
+	VkCommandBuffer commands;
+	struct error *error;
+};
+
+static uint32_t up(uint64_t count, uint32_t of)
+{
+	return (uint32_t)((count + of - 1) / of);
+}
+
+static uint32_t groups_of(uint32_t columns)
+{
+	return up(columns, 32);
+}
+
+static void barrier(const struct recorder *recorder)
+{
+	stage_barrier(recorder->stage, recorder->commands);
+}
+
+// ---- products ----
+
+struct product {
+	const struct stage_matrix *matrix;
+	const struct backend_buffer *from, *to, *also; // also: the gate's product
+	enum epilogue epilogue;
+	uint32_t rows;
+	int64_t norm; // the place of its gain in `vectors`, or NONE
+};
+
+struct push_matrix {
+	uint32_t groups, bits, scales, tops;
+};
+
+static struct push_matrix push_matrix(const struct stage_matrix *matrix, const struct stage_chunk *chunk)
+{
+	return (struct push_matrix){matrix->groups, chunk->planes[1], chunk->planes[2], chunk->planes[3]};
+}
+
+static enum status record_chunk(const struct recorder *recorder, const struct product *product,
+				const struct stage_chunk *chunk)
+{
+	struct backend_stage *stage = recorder->stage;
+	const uint32_t *most = stage->device->properties.limits.maxComputeWorkGroupCount;
+	uint32_t batch = 1, groups = up(chunk->rows, PRODUCT_ROWS);
+	bool few = product->rows <= STAGE_ROWS_FEW;
+	while (few && batch < product->rows)
+		batch *= 2;
+	struct {
+		struct push_matrix matrix;
+		uint32_t rows, batch_rows, first, columns, to_groups, gain;
+		float width, epsilon;
+	} push = {push_matrix(product->matrix, chunk),
+		  chunk->rows,
+		  product->rows,
+		  chunk->first_row,
+		  product->matrix->rows,
+		  groups_of(product->matrix->rows),
+		  product->norm == NONE ? 0 : (uint32_t)product->norm / 4,
+		  (float)product->matrix->columns,
+		  stage->shape.norm_epsilon};
+	struct stage_dispatch dispatch = {
+		.shader = few ? STAGE_PRODUCT : STAGE_TILE,
+		.from = product->from,
+		.to = product->to,
+		.also = product->also ? product->also : product->from,
+		.weights = chunk->set,
+		.push = &push,
+		.push_bytes = sizeof(push),
+	};
+	uint32_t format = product->matrix->format, epilogue = product->epilogue;
+	if (few) {
+		uint32_t wide = groups < most[0] ? groups : most[0];
+		dispatch.constants = (struct stage_constants){
+			{PRODUCT_LANES, format, epilogue, batch, product->norm != NONE}};
+		memcpy(dispatch.groups, (uint32_t[3]){wide, up(groups, wide), 1}, sizeof(dispatch.groups));
+	} else {
+		dispatch.constants = (struct stage_constants){{0, format, epilogue}};
+		memcpy(dispatch.groups, (uint32_t[3]){up(chunk->rows, TILE), up(product->rows, TILE), 1},
+		       sizeof(dispatch.groups));
+	}
+	return stage_dispatch(stage, recorder->commands, &dispatch, recorder->error);
+}
+
+// No barrier behind it.
+static enum status record_product(const struct recorder *recorder, const struct product *product)
+{
+	enum status status = STATUS_OK;
+	for (uint32_t i = 0; !status && i < product->matrix->chunk_count; i++) {
+		if (i)
+			barrier(recorder); // they write parts of one buffer, which is all that a barrier knows
+		status = record_chunk(recorder, product, &product->matrix->chunks[i]);
+	}
+	return status;
+}
+
+// ---- norms and moves ----
+
+// rows_at: where the list of rows is in `step`; 0: all, one after the other.
+static enum status record_norm(const struct recorder *recorder, uint32_t gain, uint32_t rows, uint32_t rows_at)
+{
+	struct backend_stage *stage = recorder->stage;
+	struct {
+		uint32_t groups, rows_at, gain;
+		float width, epsilon;
+	} push = {groups_of(stage->shape.embedding), rows_at, gain / 4, (float)stage->shape.embedding,
+		  stage->shape.norm_epsilon};
+	struct stage_dispatch dispatch = {.shader = STAGE_NORM,
+					  .from = stage->x,
+					  .to = stage->h,
+					  .groups = {rows, 1, 1},
+					  .push = &push,
+					  .push_bytes = sizeof(push)};
+	return stage_dispatch(stage, recorder->commands, &dispatch, recorder->error);
+}
+
+static enum status record_move(const struct recorder *recorder, const struct backend_buffer *from,
+			       const struct backend_buffer *to, uint32_t rows, bool into)
+{
+	struct backend_stage *stage = recorder->stage;
+	struct {
+		uint32_t columns, groups, from_at;
+	} push = {stage->shape.embedding, groups_of(stage->shape.embedding), stage->places.input};
+	struct stage_dispatch dispatch = {.shader = STAGE_MOVE,
+					  .constants = {{0, into}},
+					  .from = from,
+					  .to = to,
+					  .groups = {up(stage->shape.embedding, HEAD_LANES), rows, 1},
+					  .push = &push,
+					  .push_bytes = sizeof(push)};
+	return stage_dispatch(stage, recorder->commands, &dispatch, recorder->error);
+}
+
+static enum status record_input(const struct recorder *recorder)
+{
+	struct backend_stage *stage = recorder->stage;
+	if (!stage->params.embeds)
+		return record_move(recorder, stage->x, stage->x, recorder->shape->rows, true);
+	const struct stage_matrix *table = &stage->ends.matrices[ROLE_TOKEN_EMBEDDING];
+	enum status status = STATUS_OK;
+	for (uint32_t i = 0; !status && i < table->chunk_count; i++) {
+		const struct stage_chunk *chunk = &table->chunks[i];
+		struct {
+			struct push_matrix matrix;
+			uint32_t tokens, first, count;
+		} push = {push_matrix(table, chunk), stage->places.tokens, chunk->first_row, chunk->rows};
+		struct stage_dispatch dispatch = {
+			.shader = STAGE_EMBED,
+			.constants = {{0, table->format}},
+			.to = stage->x,
+			.weights = chunk->set,
+			.groups = {up(table->groups * 4ull, HEAD_LANES), recorder->shape->rows, 1},
+			.push = &push,
+			.push_bytes = sizeof(push)};
+		if (i)
+			barrier(recorder);
+		status = stage_dispatch(stage, recorder->commands, &dispatch, recorder->error);
+	}
+	return status;
+}
+
+// ---- attention ----
+
+static enum status record_rope(const struct recorder *recorder, const struct stage_layer *layer)
+{
+	struct backend_stage *stage = recorder->stage;
+	const struct model_shape *shape = &stage->shape;
+	const uint32_t none = UINT32_MAX;
+	struct {
+		uint32_t heads, kv_heads, size, padded, rope_size, halves, rope_at, slots_at, bias[3], norm[2];
+		float epsilon;
+	} push = {.heads = shape->heads,
+		  .kv_heads = shape->kv_heads,
+		  .size = shape->head_size,
+		  .padded = stage->padded,
+		  .rope_size = shape->rope_size,
+		  .halves = shape->rope_halves,
+		  .rope_at = stage->places.rope,
+		  .slots_at = stage->places.slots,
+		  .bias = {none, none, none},
+		  .norm = {none, none},
+		  .epsilon = shape->norm_epsilon};
+	if (shape->qkv_bias) {
+		push.bias[0] = layer->vectors[ROLE_Q_BIAS];
+		push.bias[1] = layer->vectors[ROLE_K_BIAS];
+		push.bias[2] = layer->vectors[ROLE_V_BIAS];
+	}
+	if (shape->qk_norm) {
+		push.norm[0] = layer->vectors[ROLE_Q_NORM];
+		push.norm[1] = layer->vectors[ROLE_K_NORM];
+	}
+	struct stage_dispatch dispatch = {.shader = STAGE_ROPE,
+					  .from = stage->k,
+					  .to = stage->q,
+					  .also = stage->v,
+					  .pages = layer->set,
+					  .groups = {shape->heads + 2 * shape->kv_heads, recorder->shape->rows, 1},
+					  .push = &push,
+					  .push_bytes = sizeof(push)};
+	return stage_dispatch(stage, recorder->commands, &dispatch, recorder->error);
+}
+
+// As many invocations as have a vec4 of a query, in powers of two.
+static uint32_t attention_lanes(uint32_t tile, uint32_t padded)
+{
+	uint32_t lanes = 32;
+	while (lanes < ATTENTION_LANES && lanes < tile * padded / 4)
+		lanes *= 2;
+	return lanes;
+}
+
+static enum status record_combine(const struct recorder *recorder)
+{
+	struct backend_stage *stage = recorder->stage;
+	const struct model_shape *shape = &stage->shape;
+	struct {
+		uint32_t heads, size, padded, splits, to_groups;
+	} push = {shape->heads, shape->head_size, stage->padded, recorder->shape->splits,
+		  groups_of(shape->heads * shape->head_size)};
+	struct stage_dispatch dispatch = {.shader = STAGE_COMBINE,
+					  .from = stage->partial,
+					  .to = stage->a,
+					  .groups = {shape->heads, recorder->shape->rows, 1},
+					  .push = &push,
+					  .push_bytes = sizeof(push)};
+	return stage_dispatch(stage, recorder->commands, &dispatch, recorder->error);
+}
+
+static enum status record_attention(const struct recorder *recorder, const struct stage_layer *layer)
+{
+	struct backend_stage *stage = recorder->stage;
+	const struct model_shape *shape = &stage->shape;
+	uint32_t tile = recorder->shape->tile, splits = recorder->shape->splits;
+	struct {
+		uint32_t tiles_at, pages_at, heads, kv_heads, size, to_groups, splits;
+		float scale;
+	} push = {stage->places.tiles,
+		  stage->places.pages,
+		  shape->heads,
+		  shape->kv_heads,
+		  shape->head_size,
+		  groups_of(shape->heads * shape->head_size),
+		  splits,
+		  stage->scale};
+	struct stage_dispatch dispatch = {
+		.shader = STAGE_ATTENTION,
+		.constants = {{attention_lanes(tile, stage->padded), stage->padded, tile, splits > 1}},
+		.from = stage->q,
+		.to = splits > 1 ? stage->partial : stage->a,
+		.pages = layer->set,
+		.groups = {recorder->shape->tiles, shape->kv_heads, splits},
+		.push = &push,
+		.push_bytes = sizeof(push)};
+	enum status status = stage_dispatch(stage, recorder->commands, &dispatch, recorder->error);
+	if (status || splits == 1)
+		return status;
+	barrier(recorder);
+	return record_combine(recorder);
+}
+
+// ---- a layer ----
+
+static enum status record_layer(const struct recorder *recorder, const struct stage_layer *layer)
+{
+	struct backend_stage *stage = recorder->stage;
+	uint32_t rows = recorder->shape->rows;
+	const struct stage_matrix *matrices = layer->matrices;
+	bool few = rows <= STAGE_ROWS_FEW;
+	const struct backend_buffer *in = few ? stage->x : stage->h;
+	int64_t first_norm = few ? (int64_t)layer->vectors[ROLE_ATTENTION_NORM] : NONE;
+	int64_t second_norm = few ? (int64_t)layer->vectors[ROLE_FFN_NORM] : NONE;
+	const struct product products[] = {
+		{&matrices[ROLE_Q], in, stage->q, NULL, STORE, rows, first_norm},
+		{&matrices[ROLE_K], in, stage->k, NULL, STORE, rows, first_norm},
+		{&matrices[ROLE_V], in, stage->v, NULL, STORE, rows, first_norm},
+		{&matrices[ROLE_ATTENTION_OUTPUT], stage->a, stage->x, NULL, ADD, rows, NONE},
+		{&matrices[ROLE_FFN_GATE], in, stage->gate, NULL, STORE, rows, second_norm},
+		{&matrices[ROLE_FFN_UP], in, stage->f, stage->gate, GATE, rows, second_norm},
+		{&matrices[ROLE_FFN_DOWN], stage->f, stage->x, NULL, ADD, rows, NONE},
+	};
+	enum status status = STATUS_OK;
+	for (int i = 0; !status && i < 7; i++) {
+		if (!few && (i == 0 || i == 4)) {
+			status = record_norm(recorder, layer->vectors[i ? ROLE_FFN_NORM : ROLE_ATTENTION_NORM], rows,
+					     0);
+			barrier(recorder);
+		}
+		if (!status)
+			status = record_product(recorder, &products[i]);
+		if (i >= 2) // q, k and v do not depend on each other
+			barrier(recorder);
+		if (!status && i == 2) {
+			status = record_rope(recorder, layer);
+			barrier(recorder);
+			if (!status)
+				status = record_attention(recorder, layer);
+			barrier(recorder);
+		}
+	}
+	return status;
+}
+
+// ---- what comes out ----
+
+static enum status record_argmax(const struct recorder *recorder)
+{
+	struct backend_stage *stage = recorder->stage;
+	uint32_t vocabulary = stage->shape.vocabulary, runs = up(vocabulary, STAGE_ARGMAX_RUN);
+	struct {
+		uint32_t count, run;
+	} first = {vocabulary, STAGE_ARGMAX_RUN}, last = {runs, runs};
+	struct stage_dispatch dispatch = {.shader = STAGE_ARGMAX,
+					  .constants = {{0, false}},
+					  .from = stage->logits,
+					  .to = stage->partial,
+					  .groups = {runs, recorder->shape->outputs, 1},
+					  .push = &first,
+					  .push_bytes = sizeof(first)};
+	enum status status = stage_dispatch(stage, recorder->commands, &dispatch, recorder->error);
+	barrier(recorder);
+	dispatch.constants.values[1] = true;
+	dispatch.from = stage->partial;
+	dispatch.to = stage->told_tokens;
+	dispatch.groups[0] = 1;
+	dispatch.push = &last;
+	return status ? status : stage_dispatch(stage, recorder->commands, &dispatch, recorder->error);
+}
+
+static enum status record_output(const struct recorder *recorder)
+{
+	struct backend_stage *stage = recorder->stage;
+	const struct stage_shape *shape = recorder->shape;
+	if (!stage->params.predicts)
+		return record_move(recorder, stage->x, stage->told_rows, shape->rows, false);
+	if (!shape->outputs)
+		return STATUS_OK;
+	bool tied = stage->params.embeds && stage->shape.tied;
+	struct product product = {.matrix = &stage->ends.matrices[tied ? ROLE_TOKEN_EMBEDDING : ROLE_OUTPUT],
+				  .from = stage->h,
+				  .to = stage->logits,
+				  .epilogue = STORE,
+				  .rows = shape->outputs,
+				  .norm = NONE};
+	enum status status = record_norm(recorder, stage->ends.vectors[ROLE_OUTPUT_NORM], shape->outputs,
+					 stage->places.outputs);
+	barrier(recorder);
+	if (!status && shape->hidden)
+		status = record_move(recorder, stage->h, stage->told_rows, shape->outputs, false);
+	if (!status && (shape->logits || shape->argmax))
+		status = record_product(recorder, &product);
+	barrier(recorder);
+	return status || !shape->argmax ? status : record_argmax(recorder);
+}
+
+// ---- programs ----
+
+static double operations(const struct stage_layer *layer, uint32_t rows)
+{
+	double weights = 0;
+	for (int role = 0; role < ROLE_COUNT; role++)
+		weights += (double)layer->matrices[role].rows * layer->matrices[role].columns;
+	return 2 * weights * rows;
+}
+
+static enum status begin_segment(struct recorder *recorder, struct stage_program *program)
+{
+	struct backend_device *device = recorder->stage->device;
+	VkCommandBuffer *commands = &program->segments[program->segment_count++];
+	VkCommandBufferAllocateInfo allocate = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
+						.commandPool = recorder->stage->commands,
+						.level = VK_COMMAND_BUFFER_LEVEL_SECONDARY,
+						.commandBufferCount = 1};
+	VkCommandBufferInheritanceInfo inherits = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_INHERITANCE_INFO};
+	VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
+					  .pInheritanceInfo = &inherits};
+	VkResult result = VK_SUCCESS;
+	if (!*commands)
+		result = device->fn.vkAllocateCommandBuffers(device->device, &allocate, commands);
+	if (result)
+		return vulkan_device_failed(device, recorder->error, "vkAllocateCommandBuffers", result);
+	recorder->commands = *commands;
+	result = device->fn.vkBeginCommandBuffer(*commands, &begin);
+	return result ? vulkan_device_failed(device, recorder->error, "vkBeginCommandBuffer", result) : STATUS_OK;
+}
+
+static enum status end_segment(struct recorder *recorder)
+{
+	struct backend_device *device = recorder->stage->device;
+	VkResult result = device->fn.vkEndCommandBuffer(recorder->commands);
+	return result ? vulkan_device_failed(device, recorder->error, "vkEndCommandBuffer", result) : STATUS_OK;
+}
+
+static enum status record(struct backend_stage *stage, struct stage_program *program, struct error *error)
+{
+	struct recorder recorder = {.stage = stage, .shape = &program->shape, .error = error};
+	double pending = 0;
+	program->segment_count = 0;
+	enum status status = begin_segment(&recorder, program);
+	if (!status)
+		status = record_input(&recorder);
+	for (uint32_t i = 0; !status && i < stage->params.layer_count; i++) {
+		pending += operations(&stage->layers[i], program->shape.rows);
+		if (pending > segment_operations) {
+			pending = 0;
+			status = end_segment(&recorder);
+			if (!status)
+				status = begin_segment(&recorder, program);
+		} else {
+			barrier(&recorder);
+		}
+		if (!status)
+			status = record_layer(&recorder, &stage->layers[i]);
+	}
+	if (!stage->params.layer_count)
+		barrier(&recorder);
+	if (!status)
+		status = record_output(&recorder);
+	return status ? status : end_segment(&recorder);
+}
+
+enum status stage_program(struct backend_stage *stage, const struct stage_shape *shape, struct stage_program **out,
+			  struct error *error)
+{
+	struct stage_program *oldest = &stage->programs[0];
+	for (int i = 0; i < STAGE_PROGRAMS; i++) {
+		struct stage_program *program = &stage->programs[i];
+		if (program->used && !memcmp(&program->shape, shape, sizeof(*shape))) {
+			program->used = ++stage->uses;
+			*out = program;
+			return STATUS_OK;
+		}
+		if (program->used < oldest->used)
+			oldest = program;
+	}
+	if (!oldest->segments)
+		oldest->segments = calloc(stage->params.layer_count + 1ull, sizeof(VkCommandBuffer));
+	if (!oldest->segments)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for commands");
+	memcpy(&oldest->shape, shape, sizeof(*shape)); // with its padding: shapes are compared as bytes
+	enum status status = record(stage, oldest, error);
+	oldest->used = status ? 0 : ++stage->uses;
+	*out = oldest;
+	return status;
+}
+
+void stage_programs_finish(struct backend_stage *stage)
+{
+	for (int i = 0; i < STAGE_PROGRAMS; i++)
+		free(stage->programs[i].segments);
+	stage->device->fn.vkDestroyCommandPool(stage->device->device, stage->commands, NULL);
+}
