@@ -1,7 +1,7 @@
 /* HTTP requests: read into a struct net_request, answered by the handler, sent in pieces.
  *
- * Only GET and HEAD are served here; a request with a body is refused and its connection closed, so that nothing of the
- * body is taken for a request. Thread: the loop's. */
+ * GET, HEAD and OPTIONS are served here, POST in exchange.c; any other request with a body is refused and its
+ * connection closed, so that nothing of the body is taken for a request. Thread: the loop's. */
 #include "common/net/tls_lws.h"
 
 #include <linux/sockios.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
-enum { PIECE_BYTES = 16384, HEADER_BYTES = 3072, PILE_BYTES = 65536 };
+enum { PIECE_BYTES = 16384, PILE_BYTES = 65536 };
 
 struct http_session {
 	struct net_session session;
@@ -45,8 +45,11 @@ void net_read_request(struct lws *wsi, struct net_listener *listener, struct net
 	X509 *certificate = ssl && SSL_get_verify_result(ssl) == X509_V_OK ? SSL_get0_peer_certificate(ssl) : NULL;
 	if (certificate)
 		net_certificate_describe(certificate, &request->certificate);
+	static const enum lws_token_indexes uris[] = {WSI_TOKEN_GET_URI, WSI_TOKEN_HEAD_URI, WSI_TOKEN_POST_URI,
+						      WSI_TOKEN_OPTIONS_URI};
 	request->head = lws_hdr_total_length(wsi, WSI_TOKEN_HEAD_URI) > 0;
-	copy_header(wsi, request->head ? WSI_TOKEN_HEAD_URI : WSI_TOKEN_GET_URI, request->path, sizeof request->path);
+	for (size_t i = 0; i < sizeof uris / sizeof *uris && !request->path[0]; i++)
+		copy_header(wsi, uris[i], request->path, sizeof request->path);
 	copy_header(wsi, WSI_TOKEN_HOST, request->host, sizeof request->host);
 	copy_header(wsi, WSI_TOKEN_ORIGIN, request->origin, sizeof request->origin);
 	copy_header(wsi, WSI_TOKEN_PROTOCOL, request->subprotocol, sizeof request->subprotocol);
@@ -71,29 +74,47 @@ static int add_header(struct lws *wsi, const char *name, const char *value, unsi
 					   (int)strlen(value), at, end);
 }
 
+int net_http_print_headers(struct lws *wsi, const struct net_http_headers *headers, unsigned char **at,
+			   unsigned char *end)
+{
+	const struct net_response *response = headers->response;
+	const char *type = response->content_type ? response->content_type : "text/plain; charset=utf-8";
+	const char *cache = response->immutable  ? "public, max-age=31536000, immutable"
+			    : response->no_store ? "no-store"
+						 : "no-cache";
+	int failed;
+	if (headers->length != HTTP_NO_LENGTH)
+		failed = lws_add_http_common_headers(wsi, (unsigned)response->status, type, headers->length, at, end);
+	else // libwebsockets would close the connection for want of a length
+		failed = lws_add_http_header_status(wsi, (unsigned)response->status, at, end) ||
+			 add_header(wsi, "content-type:", type, at, end) ||
+			 (!headers->close && add_header(wsi, "transfer-encoding:", "chunked", at, end));
+	if (failed || add_header(wsi, "cache-control:", cache, at, end) ||
+	    (response->gzip && add_header(wsi, "content-encoding:", "gzip", at, end)) ||
+	    (response->gzip && add_header(wsi, "vary:", "accept-encoding", at, end)) ||
+	    (response->etag && add_header(wsi, "etag:", response->etag, at, end)) ||
+	    (response->authenticate && add_header(wsi, "www-authenticate:", response->authenticate, at, end)) ||
+	    (headers->close && add_header(wsi, "connection:", "close", at, end)))
+		return 1;
+	for (const struct net_header *header = response->more; header && header->name; header++)
+		if (add_header(wsi, header->name, header->value, at, end))
+			return 1;
+	for (const struct net_header *header = headers->listener->headers; header && header->name; header++)
+		if (add_header(wsi, header->name, header->value, at, end))
+			return 1;
+	return lws_finalize_http_header(wsi, at, end);
+}
+
 // Write the status line and headers. Non-zero: the connection is to be closed.
 static int write_headers(struct lws *wsi, const struct net_listener *listener, const struct net_response *response,
 			 bool close)
 {
-	unsigned char bytes[LWS_PRE + HEADER_BYTES], *start = bytes + LWS_PRE, *at = start,
-						     *end = bytes + sizeof bytes - 1;
-	const char *cache = response->immutable  ? "public, max-age=31536000, immutable"
-			    : response->no_store ? "no-store"
-						 : "no-cache";
-	if (lws_add_http_common_headers(wsi, (unsigned)response->status,
-					response->content_type ? response->content_type : "text/plain; charset=utf-8",
-					response->body_bytes, &at, end) ||
-	    add_header(wsi, "cache-control:", cache, &at, end) ||
-	    (response->gzip && add_header(wsi, "content-encoding:", "gzip", &at, end)) ||
-	    (response->gzip && add_header(wsi, "vary:", "accept-encoding", &at, end)) ||
-	    (response->etag && add_header(wsi, "etag:", response->etag, &at, end)) ||
-	    (response->authenticate && add_header(wsi, "www-authenticate:", response->authenticate, &at, end)) ||
-	    (close && add_header(wsi, "connection:", "close", &at, end)))
+	unsigned char bytes[LWS_PRE + HTTP_HEADER_BYTES], *start = bytes + LWS_PRE, *at = start;
+	const struct net_http_headers headers = {
+		.listener = listener, .response = response, .length = response->body_bytes, .close = close};
+	if (net_http_print_headers(wsi, &headers, &at, bytes + sizeof bytes - 1))
 		return 1;
-	for (const struct net_header *header = listener->headers; header && header->name; header++)
-		if (add_header(wsi, header->name, header->value, &at, end))
-			return 1;
-	return lws_finalize_write_http_header(wsi, start, &at, end);
+	return lws_write(wsi, start, (size_t)(at - start), LWS_WRITE_HTTP_HEADERS) < 0;
 }
 
 static int finish_transaction(struct lws *wsi, struct http_session *http)
@@ -143,6 +164,10 @@ int net_http_begin(struct lws *wsi, struct net_listener *listener)
 	struct net_request request;
 	if (piles_up(wsi))
 		return -1;
+	if (lws_hdr_total_length(wsi, WSI_TOKEN_POST_URI) > 0 && listener->handler->post) {
+		net_read_request(wsi, listener, &request);
+		return net_exchange_open(wsi, listener, &request);
+	}
 	const struct net_session *waiting = lws_get_opaque_user_data(wsi);
 	struct http_session *http = calloc(1, sizeof(*http));
 	if (!http)
@@ -152,11 +177,13 @@ int net_http_begin(struct lws *wsi, struct net_listener *listener)
 	lws_set_opaque_user_data(wsi, http);
 	net_read_request(wsi, listener, &request);
 	bool reading = request.head || lws_hdr_total_length(wsi, WSI_TOKEN_GET_URI) > 0;
-	if (!reading || has_body(wsi)) {
+	bool options = lws_hdr_total_length(wsi, WSI_TOKEN_OPTIONS_URI) > 0 && listener->handler->options;
+	if (reading && !has_body(wsi)) {
+		listener->handler->http(listener->context, &request, &http->response);
+	} else if (!options || has_body(wsi) ||
+		   !listener->handler->options(listener->context, &request, &http->response)) {
 		http->close = true;
 		refuse_method(&http->response);
-	} else {
-		listener->handler->http(listener->context, &request, &http->response);
 	}
 	if (write_headers(wsi, listener, &http->response, http->close))
 		return -1;

@@ -30,10 +30,11 @@ void net_arrival_destroy(struct net_arrival **arrival); // accepts NULL
 struct net_stream;
 void net_stream_set_user(struct net_stream *stream, void *user);
 
-enum session_kind { SESSION_UNKNOWN, SESSION_WAITING, SESSION_HTTP, SESSION_WS };
+enum session_kind { SESSION_UNKNOWN, SESSION_WAITING, SESSION_HTTP, SESSION_POST, SESSION_WS };
 
 // What hangs on a libwebsockets connection: nothing but the listener that it came by, while it waits for a request; an
-// answer on its way; or a WebSocket. (The vhost does not tell the listener: libwebsockets picks it anew by Host.)
+// answer on its way; a POST; or a WebSocket. (The vhost does not tell the listener: libwebsockets picks it anew by
+// Host.)
 struct net_session {
 	enum session_kind kind;
 	struct net_listener *listener; // NULL for one that dialled
@@ -44,12 +45,30 @@ struct net_arrival {
 	struct net_session waiting; // hangs on it while it waits for a request
 	char peer[64];              // "" on a Unix socket
 };
-// An HTTP request's answer (http.c).
+// An HTTP request and its answer (http.c). What they return the callback is to return.
 int net_http_begin(struct lws *wsi, struct net_listener *listener);
 int net_http_continue(struct lws *wsi, struct net_session *session);
 void net_http_finish(struct lws *wsi, struct net_session *session);
 // Send a small answer at once, instead of an upgrade. Returns what the callback is to return.
 int net_http_refuse(struct lws *wsi, struct net_listener *listener, struct net_response *response);
+// Print the status line and headers, at *at, which moves on. `length`: of the body; HTTP_NO_LENGTH: it comes in chunks,
+// or, with `close`, ends with the connection. Returns non-zero if they do not fit.
+#define HTTP_NO_LENGTH NET_NO_LENGTH
+enum { HTTP_HEADER_BYTES = 3072 };
+struct net_http_headers {
+	const struct net_listener *listener;
+	const struct net_response *response;
+	size_t length;
+	bool close;
+};
+int net_http_print_headers(struct lws *wsi, const struct net_http_headers *headers, unsigned char **at,
+			   unsigned char *end);
+// A POST (exchange.c).
+int net_exchange_open(struct lws *wsi, struct net_listener *listener, const struct net_request *request);
+int net_exchange_body(struct lws *wsi, struct net_session *session, const uint8_t *bytes, size_t length);
+int net_exchange_complete(struct lws *wsi, struct net_session *session);
+int net_exchange_continue(struct lws *wsi, struct net_session *session);
+void net_exchange_finish(struct lws *wsi, struct net_session *session);
 void net_read_request(struct lws *wsi, struct net_listener *listener, struct net_request *request);
 
 struct net_listener {

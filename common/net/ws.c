@@ -210,6 +210,8 @@ static void on_destroy(struct lws *wsi, struct net_session *session)
 	struct net_arrival *arrival = session ? session->arrival : NULL;
 	if (session && session->kind == SESSION_HTTP)
 		net_http_finish(wsi, session);
+	else if (session && session->kind == SESSION_POST)
+		net_exchange_finish(wsi, session);
 	else if (session && session->kind == SESSION_WS)
 		conn_destroy((struct net_conn *)session);
 	lws_set_opaque_user_data(wsi, NULL);
@@ -256,7 +258,14 @@ int net_ws_callback(struct lws *wsi, enum lws_callback_reasons reason, void *use
 	case LWS_CALLBACK_HTTP:
 		return session && session->kind == SESSION_WAITING ? net_http_begin(wsi, session->listener) : -1;
 	case LWS_CALLBACK_HTTP_WRITEABLE:
-		return session && session->kind == SESSION_HTTP ? net_http_continue(wsi, session) : 0;
+		return !session                        ? 0
+		       : session->kind == SESSION_HTTP ? net_http_continue(wsi, session)
+		       : session->kind == SESSION_POST ? net_exchange_continue(wsi, session)
+						       : 0;
+	case LWS_CALLBACK_HTTP_BODY:
+		return session && session->kind == SESSION_POST ? net_exchange_body(wsi, session, in, length) : 0;
+	case LWS_CALLBACK_HTTP_BODY_COMPLETION:
+		return session && session->kind == SESSION_POST ? net_exchange_complete(wsi, session) : 0;
 	case LWS_CALLBACK_HTTP_CONFIRM_UPGRADE:
 		return session && session->kind == SESSION_WAITING ? on_upgrade(wsi, session->listener) : -1;
 	case LWS_CALLBACK_FILTER_PROTOCOL_CONNECTION:

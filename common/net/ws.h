@@ -1,6 +1,7 @@
 /* WebSocket and HTTP over the loop, for both ends.
  *
- * A listener accepts on an address or a Unix socket and hands HTTP requests and WebSocket messages to its handler. A
+ * A listener accepts on an address or a Unix socket and hands HTTP requests and WebSocket messages to its handler. GET
+ * and HEAD are answered at once; a POST may be answered later, and in pieces, with a bounded queue for each. A
  * client dials and keeps nothing: reconnecting is its owner's business. Messages arrive whole, bounded by
  * LIMIT_HEAD_BYTES + LIMIT_BODY_BYTES (before login by LIMIT_LOGIN_BYTES); the sender's side is a bounded queue.
  * Thread: the loop's. A struct net_conn is valid until its `closed` callback returns. */
@@ -20,10 +21,12 @@ struct net_request {
 	char path[256], host[256], origin[256], authorization[256], peer[64], if_none_match[80];
 	char subprotocol[64];   // as it was offered
 	bool head, gzip, local; // HEAD instead of GET; the client takes gzip; came by the Unix socket
+	size_t body_bytes;      // of a POST; NET_NO_LENGTH if it does not say
 	uid_t peer_uid;         // of a local one
 	bool tls;
 	struct net_certificate certificate; // of its client, verified; uri "" without one
 };
+#define NET_NO_LENGTH SIZE_MAX
 // A header that was too long to be copied: fits nothing, so that what depends on it is refused.
 #define NET_TOO_LONG "\x01"
 
@@ -34,11 +37,27 @@ struct net_response {
 	size_t body_bytes;
 	bool immutable, no_store, gzip;  // Cache-Control: immutable or no-store, else no-cache; Content-Encoding: gzip
 	const char *etag, *authenticate; // ETag, WWW-Authenticate; may be NULL, else static
+	const struct net_header *more;   // may be NULL; ends with a NULL name. Read before the answer is sent
 	struct buffer owned;             // freed once sent
 };
 struct net_header {
 	const char *name, *value; // name in lower case with its colon
 };
+
+// A POST whose body has come, on its way to its answer: whole, or in pieces as they come to be. Valid until the
+// handler's `over`.
+struct net_exchange;
+// Answer, once; `response->owned` is taken.
+void net_exchange_answer(struct net_exchange *exchange, struct net_response *response);
+// Or begin an answer of unknown length (the response's body is passed over), send what it consists of, and end it.
+void net_exchange_begin(struct net_exchange *exchange, const struct net_response *response);
+// Errors: STATUS_LIMIT_EXCEEDED (LIMIT_ANSWER_QUEUE_BYTES wait), STATUS_OUT_OF_MEMORY; then nothing was sent.
+enum status net_exchange_send(struct net_exchange *exchange, const void *bytes, size_t length);
+void net_exchange_end(struct net_exchange *exchange);
+// What the socket has not taken yet.
+size_t net_exchange_queued(const struct net_exchange *exchange);
+// Close the connection in the middle of an answer, so that nobody takes it for whole. `over` follows, later.
+void net_exchange_drop(struct net_exchange *exchange);
 
 #define NET_NOTHING_ANSWERS "nothing answers there"
 
@@ -49,6 +68,18 @@ struct net_handler {
 	void (*left)(void *context, const char *peer);
 	// Answer a GET or HEAD. Fill *response.
 	void (*http)(void *context, const struct net_request *request, struct net_response *response);
+	// May be NULL. Answer OPTIONS; false: it is not for this address.
+	bool (*options)(void *context, const struct net_request *request, struct net_response *response);
+	// May be NULL. The headers of a POST. Return true and set *user to be told its body; else fill *response with
+	// the refusal, or leave its status 0 where nothing is taken. One whose body_bytes are over LIMIT_POST_BYTES
+	// must be refused.
+	bool (*post)(void *context, const struct net_request *request, void **user, struct net_response *response);
+	// The whole body, valid during the call. To be answered now or later.
+	void (*posted)(void *user, struct net_exchange *exchange, const uint8_t *body, size_t length);
+	// May be NULL. All that was sent so far is on its way: there is room for more.
+	void (*sent)(void *user, struct net_exchange *exchange);
+	// The last call, also for a POST whose body never came: it is answered, or its client is gone.
+	void (*over)(void *user);
 	// A WebSocket upgrade. Return true and set *user to accept; else fill *response with the refusal.
 	bool (*upgrade)(void *context, const struct net_request *request, void **user, struct net_response *response);
 	void (*opened)(void *user, struct net_conn *conn);
