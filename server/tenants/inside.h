@@ -2,6 +2,7 @@
 #pragma once
 #include "common/net/parts.h"
 #include "common/net/stream.h"
+#include "common/wire/message.h"
 #include "server/tenants/tenants.h"
 
 enum { TENANT_ID_BYTES = 32, WORKER_KEY_BYTES = 65, ITEM_SLOTS = 8192 };
@@ -41,6 +42,7 @@ struct worker_call {
 	bool counts;
 	uint64_t bytes;
 	size_t body_bytes;
+	cluster_answer *answer; // of an instance's: whom `done` answers, with `context`
 	// Called once. result: checked, NULL unless status is STATUS_OK; body: as in net_stream_handler.message.
 	void (*done)(struct worker_call *call, enum status status, const struct json *result, struct net_frame *body,
 		     const struct error *error);
@@ -72,6 +74,7 @@ struct worker {
 	struct worker *next; // of its tenant
 	struct tenancy *tenants;
 	struct tenant *tenant;
+	struct instance_worker *instance; // whose it is; NULL: a session's
 	char worker_id[TENANT_ID_BYTES], key[WORKER_KEY_BYTES], node_id[STORE_ID_BYTES], backend[16];
 	bool opened, ended;     // the node has answered tenant.open; it is no tenant's any more
 	struct arrival *stream; // NULL before link.hello
@@ -79,7 +82,7 @@ struct worker {
 	int64_t asked_ms;
 	struct worker_device devices[LIMIT_WORKER_DEVICES];
 	unsigned device_count;
-	unsigned asks; // of the node, under way; the struct lives until they are answered
+	unsigned asks; // of the node, under way, and callers who use it; the struct lives until they are done
 	struct worker_queue waiting, sent;
 	size_t waiting_bytes;
 	int64_t next_call;
@@ -161,6 +164,9 @@ enum status item_find(struct item **out, const struct tenant *tenant, enum item_
 		      struct error *error);
 struct item *item_find_any(const struct tenancy *tenants, const char *id); // whoever's
 const struct cluster_device *item_device(const struct item *item);
+// What is held in the memory of this device, which it may share with others of its node; more of it, or less.
+uint64_t held_bytes(const struct tenancy *tenants, const struct cluster_device *device);
+enum status held_change(struct tenancy *tenants, const struct cluster_device *device, uint64_t change);
 // Whether an allocation of `bytes` fits its token, its device and the memory that the device shares.
 enum status item_check_room(const struct tenant *tenant, const struct cluster_device *device, uint64_t bytes,
 			    struct error *error);
@@ -178,7 +184,15 @@ enum status module_drop(struct item *item, const struct tenant_call *client, str
 // STATUS_LIMIT_EXCEEDED, STATUS_OUT_OF_MEMORY.
 enum status worker_for(struct worker **out, unsigned *place, struct tenant *tenant, const struct cluster_device *device,
 		       struct error *error);
+// One of its own, which is still starting. Errors: the same.
+struct worker_start_params {
+	const char *node_id, *backend;
+	const char *model_path; // of an instance's; else NULL
+};
+enum status worker_start(struct worker **out, struct tenant *tenant, const struct worker_start_params *params,
+			 struct error *error);
 struct worker *worker_by_id(const struct tenancy *tenants, const char *worker_id);
+void worker_let_go(struct worker *worker); // free it, if it has ended and nobody uses it
 // It is linked or opened now: go on.
 void worker_advance(struct worker *worker);
 // How a worker ends. `fault`: what its calls are answered; what was lost is told with its message.
@@ -189,6 +203,11 @@ struct worker_end_params {
 void worker_end(struct worker *worker, const struct worker_end_params *params);
 // The same, with STATUS_DEVICE_LOST and this text.
 void worker_lose(struct worker *worker, const char *why);
+
+// ---- workers of instances (instance.c) ----
+void instance_worker_ready(struct instance_worker *instance);
+void instance_worker_notice(struct instance_worker *instance, const struct message *message); // may end it
+void instance_worker_ended(struct instance_worker *instance, const struct error *fault);
 
 // ---- calls (calls.c) ----
 
@@ -221,9 +240,6 @@ void call_answer(const struct worker_call *call, enum status status, struct json
 
 // Send a notification to one connection, or to all of a tenant. `params` is taken.
 void tenant_notify(struct tenant *tenant, struct tenant_conn *only, const char *method, struct json *params);
-// A device that new work may go to. Errors: STATUS_NOT_FOUND, STATUS_UNAVAILABLE, saying why.
-enum status tenant_find_device(const struct tenancy *tenants, const char *device_id,
-			       const struct cluster_device **device, struct error *error);
 
 // ---- streams (stream.c) ----
 void streams_destroy(struct tenancy *tenants);

@@ -59,8 +59,7 @@ static struct holding *holding_of(struct tenancy *tenants, const struct cluster_
 	return holding;
 }
 
-// What is held in the memory of this device, which it may share with others of its node.
-static uint64_t pool_bytes(const struct tenancy *tenants, const struct cluster_device *device)
+uint64_t held_bytes(const struct tenancy *tenants, const struct cluster_device *device)
 {
 	uint64_t bytes = 0;
 	const char *pool = json_get_string(cluster_device_record(device), "memory_pool", "");
@@ -70,6 +69,15 @@ static uint64_t pool_bytes(const struct tenancy *tenants, const struct cluster_d
 		     !strcmp(json_get_string(cluster_device_record(one->device), "memory_pool", ""), pool)))
 			bytes += one->bytes;
 	return bytes;
+}
+
+enum status held_change(struct tenancy *tenants, const struct cluster_device *device, uint64_t change)
+{
+	struct holding *holding = holding_of(tenants, device);
+	if (!holding)
+		return STATUS_OUT_OF_MEMORY;
+	holding->bytes += change;
+	return STATUS_OK;
 }
 
 static uint64_t left(uint64_t all, uint64_t used)
@@ -103,7 +111,7 @@ enum status item_check_room(const struct tenant *tenant, const struct cluster_de
 	uint64_t token_left;
 	const struct token *token = tightest(tenant->token, &token_left);
 	int64_t has = json_get_integer(cluster_device_record(device), "memory_bytes", 0);
-	uint64_t device_left = has > 0 ? left((uint64_t)has, pool_bytes(tenants, device)) : UINT64_MAX;
+	uint64_t device_left = has > 0 ? left((uint64_t)has, held_bytes(tenants, device)) : UINT64_MAX;
 	if ((int64_t)tenants->stats.allocations >= most)
 		error_set(error, STATUS_LIMIT_EXCEEDED, "the server has its %" PRId64 " allocations", most);
 	else if (tenant->allocations >= most_of_session)
@@ -118,7 +126,7 @@ enum status item_check_room(const struct tenant *tenant, const struct cluster_de
 	else if (bytes > device_left)
 		error_set(error, STATUS_LIMIT_EXCEEDED,
 			  "%" PRIu64 " bytes were asked for; of the %" PRId64 " bytes of %s, %" PRIu64
-			  " are not held by sessions",
+			  " are not held already",
 			  bytes, has, cluster_device_name(device), device_left);
 	else
 		return STATUS_OK;
@@ -135,9 +143,7 @@ static void count(const struct item *item, bool more)
 		return;
 	}
 	uint64_t change = more ? item->bytes : -item->bytes;
-	struct holding *holding = holding_of(tenants, item_device(item));
-	if (holding)
-		holding->bytes += change;
+	held_change(tenants, item_device(item), change); // there is one, since before the item was made
 	if (tenant->token)
 		tenant->token->memory_bytes += change;
 	for (struct token *token = tenant->token; token; token = token->parent)

@@ -169,14 +169,17 @@ static void take_answer(struct worker *worker, struct worker_call **at, const st
 		read_fault(message, &error);
 	enum status status = error.status;
 	bool late = status == STATUS_TIMEOUT;
+	worker->asks++; // whoever is answered may end it
 	call->done(call, status, status ? NULL : message->result, status ? NULL : body, &error);
 	worker_call_destroy(&call);
-	if (late)
+	if (late && !worker->ended)
 		worker_lose(worker, "a kernel outlasted its time limit");
-	else if (status == STATUS_DEVICE_LOST)
+	else if (status == STATUS_DEVICE_LOST && !worker->ended)
 		worker_lose(worker, "the device reported a fault that only a new process clears");
-	else
+	else if (!worker->ended)
 		worker_relax(worker);
+	worker->asks--;
+	worker_let_go(worker);
 }
 
 void arrival_message(struct arrival *arrival, const struct net_parts *parts)
@@ -187,6 +190,11 @@ void arrival_message(struct arrival *arrival, const struct net_parts *parts)
 	enum status status = message_decode_text(&message, (const char *)parts->head, parts->head_bytes, &error);
 	if (!worker) {
 		say_hello(arrival, &message);
+		message_finish(&message);
+		return;
+	}
+	if (!status && worker->instance && message.kind == MESSAGE_NOTIFICATION && !parts->holder) {
+		instance_worker_notice(worker->instance, &message);
 		message_finish(&message);
 		return;
 	}

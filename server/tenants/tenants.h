@@ -118,6 +118,42 @@ void worker_link_message(void *user, struct net_conn *conn, const uint8_t *bytes
 void worker_link_drained(void *user, struct net_conn *conn);
 void worker_link_closed(void *user, struct net_conn *conn, int code);
 
+// A model instance's worker: no session's, otherwise as any (instance.c). It opens its devices itself.
+struct instance_worker;
+struct instance_worker_params {
+	const char *instance_id, *model_path; // the file, on the node's machine
+	const struct cluster_device *const *devices;
+	unsigned device_count;        // of one node and back end; it ends when one of them is lost
+	void (*ready)(void *context); // it can be called now
+	// What it says by itself, checked against the contract.
+	void (*notice)(void *context, const char *method, const struct json *params);
+	// The last call: it has ended by itself. Calls under way were answered before.
+	void (*ended)(void *context, const struct error *fault);
+	void *context;
+};
+// Errors: STATUS_UNAVAILABLE (its node cannot be asked), STATUS_LIMIT_EXCEEDED, STATUS_OUT_OF_MEMORY.
+enum status instance_worker_create(struct instance_worker **out, struct tenancy *tenants,
+				   const struct instance_worker_params *params, struct error *error);
+// Kill it, in this turn; `ended` is not called. Calls under way are answered with `why`. Accepts NULL, leaves NULL
+// behind. Safe in its callbacks.
+void instance_worker_destroy(struct instance_worker **instance, const char *why);
+// Call it, once it is ready; `params` is taken. `answer` (may be NULL) is called once, unless an error is returned:
+// STATUS_DEVICE_LOST (it is ending), STATUS_LIMIT_EXCEEDED (its queue is full, or the message too long),
+// STATUS_OUT_OF_MEMORY.
+enum status instance_worker_call(struct instance_worker *instance, const char *method, struct json *params,
+				 cluster_answer *answer, void *context, struct error *error);
+// It broke the contract: end it. `ended` is called.
+void instance_worker_fail(struct instance_worker *instance, const char *why);
+
+// What sessions and instances hold in the memory of a device and of those that share it; and what an instance holds
+// more, or with a negative change less. Errors: STATUS_OUT_OF_MEMORY.
+uint64_t tenancy_held_bytes(const struct tenancy *tenants, const struct cluster_device *device);
+enum status tenancy_hold(struct tenancy *tenants, const struct cluster_device *device, int64_t change);
+
+// A device that new work may go to. Errors: STATUS_NOT_FOUND, STATUS_UNAVAILABLE, saying why.
+enum status tenant_find_device(const struct tenancy *tenants, const char *device_id,
+			       const struct cluster_device **device, struct error *error);
+
 // Figures for /metrics.
 struct tenancy_stats {
 	size_t allocations, workers;

@@ -23,7 +23,7 @@ struct worker *worker_by_id(const struct tenancy *tenants, const char *worker_id
 	return NULL;
 }
 
-static void worker_let_go(struct worker *worker)
+void worker_let_go(struct worker *worker)
 {
 	if (worker->ended && !worker->asks)
 		free(worker);
@@ -96,7 +96,7 @@ void worker_end(struct worker *worker, const struct worker_end_params *how)
 		json_set_string(params, "worker_id", worker->worker_id);
 		cluster_ask(tenants->params.cluster, worker->node_id, "tenant.close", params, NULL, NULL);
 	}
-	log_info("tenants", "worker %s of session %s is closed: %s", worker->worker_id, tenant->session_id,
+	log_info("tenants", "worker %s of %s is closed: %s", worker->worker_id, tenant->session_id,
 		 how->fault->message);
 	relays_lose_worker(tenant, worker, how->fault);
 	worker_fail_calls(worker, how->fault);
@@ -105,6 +105,8 @@ void worker_end(struct worker *worker, const struct worker_end_params *how)
 	worker_relax(worker);
 	OPENSSL_cleanse(worker->key, sizeof worker->key);
 	worker->tenant = NULL;
+	if (worker->instance)
+		instance_worker_ended(worker->instance, how->fault);
 	worker->asks--;
 	worker_let_go(worker);
 }
@@ -113,7 +115,7 @@ void worker_lose(struct worker *worker, const char *why)
 {
 	struct error fault = {0};
 	error_set(&fault, STATUS_DEVICE_LOST, "%s", why);
-	error_hint(&fault, "allocate and load again to go on");
+	error_hint(&fault, worker->instance ? "start the model again" : "allocate and load again to go on");
 	worker_end(worker, &(struct worker_end_params){.fault = &fault});
 }
 
@@ -124,7 +126,7 @@ void tenancy_worker_ended(struct tenancy *tenants, const char *node_id, const ch
 	if (!worker || strcmp(worker->node_id, node_id) != 0)
 		return;
 	error_set(&fault, STATUS_DEVICE_LOST, "its worker ended: %s", message);
-	error_hint(&fault, "allocate and load again to go on");
+	error_hint(&fault, worker->instance ? "start the model again" : "allocate and load again to go on");
 	worker_end(worker, &(struct worker_end_params){.fault = &fault, .gone = true});
 }
 
@@ -188,10 +190,14 @@ void worker_advance(struct worker *worker)
 	if (!worker->opened || !worker->stream)
 		return;
 	if (worker->start_limit.running)
-		log_info("tenants", "worker %s of session %s is ready after %lld ms, %s on node %s", worker->worker_id,
+		log_info("tenants", "worker %s of %s is ready after %lld ms, %s on node %s", worker->worker_id,
 			 worker->tenant->session_id, (long long)(clock_steady_ms() - worker->asked_ms), worker->backend,
 			 worker->node_id);
 	net_timer_stop(worker->tenants->params.loop, &worker->start_limit);
+	if (worker->instance) { // it opens its devices itself
+		instance_worker_ready(worker->instance);
+		return;
+	}
 	for (unsigned place = 0; place < worker->device_count; place++)
 		if (worker->devices[place].state == DEVICE_WANTED)
 			open_device(worker, place);
@@ -244,7 +250,7 @@ static unsigned workers_of_node(const struct tenancy *tenants, const char *node_
 	return count;
 }
 
-static enum status ask_open(struct worker *worker)
+static enum status ask_open(struct worker *worker, const char *model_path)
 {
 	const struct token *token = worker->tenant->token;
 	struct json *params = json_new_object();
@@ -253,19 +259,20 @@ static enum status ask_open(struct worker *worker)
 	json_set_string(params, "backend", worker->backend);
 	if (token && token->memory_limit_bytes)
 		json_set_integer(params, "memory_limit_bytes", token->memory_limit_bytes);
+	if (model_path)
+		json_set_string(params, "model_path", model_path);
 	enum status status = cluster_ask(worker->tenants->params.cluster, worker->node_id, "tenant.open", params,
 					 opened, worker);
 	worker->asks += !status;
 	return status;
 }
 
-static enum status worker_start(struct worker **out, struct tenant *tenant, const struct cluster_device *device,
-				struct error *error)
+enum status worker_start(struct worker **out, struct tenant *tenant, const struct worker_start_params *params,
+			 struct error *error)
 {
 	struct tenancy *tenants = tenant->tenants;
-	const char *node_id = cluster_device_node_id(device);
 	*out = NULL;
-	if (workers_of_node(tenants, node_id) >= LIMIT_WORKERS) {
+	if (workers_of_node(tenants, params->node_id) >= LIMIT_WORKERS) {
 		error_set(error, STATUS_LIMIT_EXCEEDED, "the device's node has its %d workers", LIMIT_WORKERS);
 		error_hint(error, "a session's worker ends with it; close sessions that are not needed");
 		return STATUS_LIMIT_EXCEEDED;
@@ -279,12 +286,11 @@ static enum status worker_start(struct worker **out, struct tenant *tenant, cons
 	worker->last_item = &worker->items;
 	worker_queue_init(&worker->waiting);
 	worker_queue_init(&worker->sent);
-	snprintf(worker->node_id, sizeof worker->node_id, "%s", node_id);
-	snprintf(worker->backend, sizeof worker->backend, "%s",
-		 json_get_string(cluster_device_record(device), "backend", ""));
+	snprintf(worker->node_id, sizeof worker->node_id, "%s", params->node_id);
+	snprintf(worker->backend, sizeof worker->backend, "%s", params->backend);
 	enum status status = make_names(worker);
 	if (!status)
-		status = ask_open(worker);
+		status = ask_open(worker, params->model_path);
 	if (status) {
 		free(worker);
 		return error_set(error, status, "no worker can be started now");
@@ -307,7 +313,10 @@ enum status worker_for(struct worker **out, unsigned *place, struct tenant *tena
 	       (strcmp(worker->node_id, cluster_device_node_id(device)) != 0 || strcmp(worker->backend, backend) != 0))
 		worker = worker->next;
 	if (!worker)
-		status = worker_start(&worker, tenant, device, error);
+		status = worker_start(
+			&worker, tenant,
+			&(struct worker_start_params){.node_id = cluster_device_node_id(device), .backend = backend},
+			error);
 	*out = worker;
 	if (status)
 		return status;

@@ -1,0 +1,44 @@
+/* Models that are loaded, or being loaded: placed on devices of the server's own node, each in a worker of its own.
+ *
+ * An instance holds its model (server/models/models.h) and the memory of its devices (server/tenants) from the moment
+ * it is placed, so that neither allocations nor other instances take what it needs. What its worker says is checked
+ * against schema/node.json; a worker that ends, whatever the reason, makes its instance failed, with that reason, and
+ * answers its requests with it. Nothing starts it again by itself. All of it stands in memory: a server that starts
+ * has no instances. Every change is published on the topic placement. Thread: the loop's. */
+#pragma once
+#include "server/models/models.h"
+#include "server/security/tokens.h"
+#include "server/tenants/tenants.h"
+
+struct instances;
+struct instance;
+
+struct instances_params {
+	struct net_loop *loop;
+	struct cluster *cluster;
+	struct tenancy *tenants;
+	struct models *models;
+	struct events *events;
+	struct audit *audit;
+};
+enum status instances_create(struct instances **out, const struct instances_params *params, struct error *error);
+void instances_destroy(struct instances **instances); // ends them all; their requests are answered
+
+// The methods of schema/api.json; `params` is checked against it.
+// placement.preview: *placement is a Placement. Errors: STATUS_NOT_FOUND, STATUS_CONFLICT (the model is not ready),
+// STATUS_INVALID_PARAMS (pins that are none), STATUS_UNAVAILABLE (no node, a device that cannot be used).
+enum status instances_preview(const struct instances *instances, const struct json *params, struct json **placement,
+			      struct error *error);
+// instance.create: the loading goes on by itself. Errors also: STATUS_OUT_OF_MEMORY (it fits nowhere, saying what is
+// missing), STATUS_LIMIT_EXCEEDED.
+enum status instances_start(struct instances *instances, const struct json *params, const struct instance **out,
+			    struct error *error);
+// instance.delete: at once; its requests are answered.
+enum status instances_stop(struct instances *instances, const char *instance_id, struct error *error);
+
+const struct instance *instances_find(const struct instances *instances, const char *instance_id); // NULL: none
+struct json *instances_list_json(const struct instances *instances); // array of Instance, oldest first
+const char *instance_id(const struct instance *instance);
+const char *instance_state(const struct instance *instance);
+// How many of a model's instances answer requests.
+unsigned instances_ready(const struct instances *instances, const struct model_record *model);

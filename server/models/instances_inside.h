@@ -1,0 +1,85 @@
+/* The inside of instances, for instances*.c and requests.c. Thread: the loop's. */
+#pragma once
+#include "common/base/limits.h"
+#include "server/models/instances.h"
+#include "server/models/placement.h"
+#include "server/models/requests.h"
+
+enum { INSTANCE_ID_BYTES = 32, INSTANCE_REASON_BYTES = 384 };
+
+enum instance_state { INSTANCE_STARTING, INSTANCE_LOADING, INSTANCE_READY, INSTANCE_STOPPING, INSTANCE_FAILED };
+
+// What placement.preview and instance.create take.
+struct placing {
+	const struct model_record *model;
+	struct placement_device devices[PLACEMENT_DEVICES];
+	const struct cluster_device *where[PLACEMENT_DEVICES]; // the same ones
+	struct placement_pin pins[PLACEMENT_STAGES];
+	struct placement_wanted wanted;
+	struct placement placement;
+};
+
+struct instance_stage {
+	const struct cluster_device *device, *host; // host: whose memory host_bytes are held in; may be NULL
+	uint32_t first_layer, layer_count, host_layers;
+	bool embeds, predicts;
+	struct stage_memory memory; // estimated, then as it is
+	uint64_t held, host_held;   // of the devices
+	double seconds_per_token;   // predicted; < 0: not known
+};
+
+struct instance {
+	struct instance *next; // newer
+	struct instances *all;
+	char instance_id[INSTANCE_ID_BYTES];
+	const struct model_record *model; // held; NULL once it has failed
+	char model_id[MODEL_ID_BYTES], model_name[MODEL_NAME_BYTES];
+	enum instance_state state;
+	char state_reason[INSTANCE_REASON_BYTES];
+	int64_t created_ms, ready_ms; // wall clock; ready_ms 0: not yet
+	const char *strategy;
+	struct instance_stage stages[PLACEMENT_STAGES]; // (stage_count)
+	unsigned stage_count;
+	enum tensor_format format,
+		held_format; // of most weights; what wide ones are held in, FORMAT_UNKNOWN: as they are
+	enum placement_step step;
+	uint32_t context_tokens, sequences, page_count;
+	struct instance_worker *worker; // NULL: it has none, or none any more
+	struct net_timer stall;         // while it loads: for how long nothing has come
+	uint64_t loaded_bytes, total_bytes;
+	double load_ms;
+	bool chat;
+	// As its worker says.
+	uint64_t running, waiting, pages_used, pages_cached, pages, prompt_tokens, generated_tokens;
+	double tokens_per_s; // < 0: not known
+	int64_t told_ms;     // when it said so; steady
+	struct generation *generations;
+	unsigned generation_count; // that are not cancelled
+};
+
+struct instances {
+	struct instances_params params;
+	struct instance *first; // oldest
+	size_t count;
+	int64_t next_request;
+	const struct token **owners; // (owner_count): whose number is its place and 2; 1 is the machine's owner's
+	size_t owner_count, owner_capacity;
+};
+
+// instances.c
+void instance_publish(const struct instance *instance);
+void instance_fail(struct instance *instance, const struct error *fault); // its worker is gone
+
+// instances_place.c
+// Read params, gather the devices, place. The result is to be freed. Errors: instances_preview's.
+enum status placing_create(struct placing **out, const struct instances *instances, const struct json *params,
+			   struct error *error);
+struct json *placing_json(const struct placing *placing); // Placement
+struct json *instance_json(const struct instance *instance);
+const char *instance_state_name(enum instance_state state);
+
+// requests.c
+// Of generate.delta and generate.end. False: it breaks the contract.
+bool generations_notice(struct instance *instance, const char *method, const struct json *params);
+// Answer all with this; the worker is gone.
+void generations_fail(struct instance *instance, const struct error *fault);

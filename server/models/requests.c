@@ -1,0 +1,355 @@
+/* See requests.h. Requests stand in the list of their instance until their worker has said the last word. */
+#include "server/models/requests.h"
+
+#include "common/base/clock.h"
+#include "server/models/instances_inside.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct generation {
+	struct generation *next, **link; // of its instance
+	struct instance *instance;
+	int64_t number;
+	struct audit_actor by;
+	struct token *token;
+	const char *action;
+	int64_t began_ns;
+	bool embeds, answered; // answered: generate.start, or generate.embed
+
+	uint64_t prompt_tokens; // as far as is known
+	uint64_t delivered;     // tokens
+	// NULL once it was cancelled or has ended:
+	void (*started)(void *context, uint64_t prompt_tokens);
+	void (*delta)(void *context, const struct json *delta);
+	void (*ended)(void *context, enum status status, const struct json *end, const struct error *error);
+	void *context;
+};
+
+// ---- whose instance ----
+
+// The number by which this token's requests share prefixes. Never 0, which shares with nobody.
+static int64_t owner_number(struct instances *all, const struct token *token)
+{
+	if (!token)
+		return 1;
+	for (size_t i = 0; i < all->owner_count; i++)
+		if (all->owners[i] == token)
+			return (int64_t)i + 2;
+	if (all->owner_count == all->owner_capacity) {
+		size_t capacity = all->owner_capacity ? 2 * all->owner_capacity : 16;
+		const struct token **owners = realloc(all->owners, capacity * sizeof(*owners));
+		if (!owners)
+			return 0;
+		all->owners = owners;
+		all->owner_capacity = capacity;
+	}
+	all->owners[all->owner_count++] = token;
+	return (int64_t)all->owner_count + 1;
+}
+
+static bool drains(const struct instance *instance)
+{
+	const char *reason;
+	for (unsigned i = 0; i < instance->stage_count; i++)
+		if (!strcmp(cluster_device_state(instance->stages[i].device, &reason), "draining"))
+			return true;
+	return false;
+}
+
+// Why a model that is known does not answer.
+static enum status explain(const struct instances *all, const struct model_record *model, bool draining,
+			   struct error *error)
+{
+	const struct instance *failed = NULL;
+	for (const struct instance *one = all->first; one; one = one->next) {
+		if (one->model == model && (one->state == INSTANCE_STARTING || one->state == INSTANCE_LOADING)) {
+			error_set(error, STATUS_UNAVAILABLE, "the model %.128s is being loaded", model->name);
+			error_hint(error, "try again in a few seconds");
+			return STATUS_UNAVAILABLE;
+		}
+		if (one->state == INSTANCE_FAILED && !strcmp(one->model_id, model->model_id))
+			failed = one;
+	}
+	if (draining)
+		error_set(error, STATUS_UNAVAILABLE, "the device that has the model %.128s is draining", model->name);
+	else if (failed)
+		error_set(error, STATUS_UNAVAILABLE, "the model %.128s is not loaded: %.200s", model->name,
+			  failed->state_reason);
+	else
+		error_set(error, STATUS_UNAVAILABLE, "the model %.128s is not loaded", model->name);
+	error_hint(error, "an admin can load it: exogpu place %.128s", model->name);
+	return STATUS_UNAVAILABLE;
+}
+
+static enum status choose(struct instance **out, const struct instances *all, const char *name, struct error *error)
+{
+	struct instance *best = NULL;
+	bool draining = false;
+	const struct model_record *model = models_find(all->params.models, name);
+	if (!model) {
+		error_set(error, STATUS_NOT_FOUND, "there is no model %.128s", name);
+		error_hint(error, "GET /v1/models lists those there are");
+		return STATUS_NOT_FOUND;
+	}
+	for (struct instance *one = all->first; one; one = one->next) {
+		if (one->model != model || one->state != INSTANCE_READY)
+			continue;
+		if (drains(one))
+			draining = true;
+		else if (!best || one->generation_count < best->generation_count)
+			best = one;
+	}
+	*out = best;
+	if (!best)
+		return explain(all, model, draining, error);
+	if (best->generation_count < LIMIT_REQUESTS_OF_INSTANCE)
+		return STATUS_OK;
+	error_set(error, STATUS_RATE_LIMITED, "%u requests wait for this model already", best->generation_count);
+	error_hint(error, "try again in a few seconds");
+	return STATUS_RATE_LIMITED;
+}
+
+// ---- the end ----
+
+static void print_detail(const struct generation *generation, const struct json *end, struct buffer *text)
+{
+	const struct instance *instance = generation->instance;
+	struct json *detail = json_new_object(), *devices = json_new_array();
+	int64_t prompt = json_get_integer(end, "prompt_tokens", (int64_t)generation->prompt_tokens);
+	for (unsigned i = 0; i < instance->stage_count; i++)
+		json_push(devices, json_new_string(cluster_device_id(instance->stages[i].device)));
+	json_set_string(detail, "model", instance->model_name);
+	json_set_string(detail, "instance_id", instance->instance_id);
+	json_set(detail, "devices", devices);
+	json_set_integer(detail, "prompt_tokens", prompt);
+	if (!generation->embeds) {
+		json_set_integer(detail, "cached_tokens", json_get_integer(end, "cached_tokens", 0));
+		json_set_integer(detail, "generated_tokens",
+				 json_get_integer(end, "generated_tokens", (int64_t)generation->delivered));
+		json_set_string(detail, "reason", json_get_string(end, "reason", NULL));
+	}
+	json_print(detail, text);
+	json_destroy(&detail);
+}
+
+// Its entry of the audit log. One that cannot be written now is told as soon as that can be.
+static void put_on_record(const struct generation *generation, enum status status, const struct json *end)
+{
+	struct buffer detail;
+	struct audit *audit = generation->instance->all->params.audit;
+	const struct cluster_device *device = generation->instance->stages[0].device;
+	buffer_init(&detail, LIMIT_AUDIT_DETAIL_BYTES);
+	print_detail(generation, end, &detail);
+	const char *text = detail.failed ? NULL : buffer_text(&detail);
+	const struct audit_event event = {.by = &generation->by,
+					  .action = generation->action,
+					  .target = generation->instance->model_name,
+					  .node_id = cluster_device_node_id(device),
+					  .device_id = cluster_device_id(device),
+					  .outcome = status,
+					  .detail = text,
+					  .began_ns = generation->began_ns};
+	if (audit_write(audit, &event, NULL, NULL, NULL))
+		audit_count(audit, &(struct audit_tally){.by = &generation->by,
+							 .action = event.action,
+							 .target = event.target,
+							 .node_id = event.node_id,
+							 .device_id = event.device_id,
+							 .outcome = status,
+							 .duration_us = (clock_steady_ns() - event.began_ns) / 1000,
+							 .detail = text});
+	buffer_finish(&detail);
+}
+
+static void silence(struct generation *generation)
+{
+	if (generation->ended)
+		generation->instance->generation_count--;
+	generation->started = NULL;
+	generation->delta = NULL;
+	generation->ended = NULL;
+}
+
+static void generation_free(struct generation *generation)
+{
+	silence(generation);
+	*generation->link = generation->next;
+	if (generation->next)
+		generation->next->link = generation->link;
+	free(generation);
+}
+
+// The last word. Whoever hears it may start and cancel others.
+static void end(struct generation *generation, enum status status, const struct json *json, const struct error *error)
+{
+	void (*ended)(void *, enum status, const struct json *, const struct error *) = generation->ended;
+	void *context = generation->context;
+	put_on_record(generation, status, json);
+	generation_free(generation);
+	if (ended)
+		ended(context, status, status ? NULL : json, error);
+}
+
+void generations_fail(struct instance *instance, const struct error *fault)
+{
+	while (instance->generations) {
+		struct error told = *fault;
+		struct generation *generation = instance->generations;
+		if (told.status == STATUS_DEVICE_LOST)
+			error_hint(&told, "an admin can load the model again: exogpu place %.128s",
+				   instance->model_name);
+		end(generation, fault->status, NULL, &told);
+	}
+}
+
+// ---- what the worker says ----
+
+static struct generation *find(const struct instance *instance, int64_t number)
+{
+	struct generation *one = instance->generations;
+	while (one && one->number != number)
+		one = one->next;
+	return one;
+}
+
+static void took(struct generation *generation, const struct json *params)
+{
+	struct error error = {0};
+	const char *reason = json_get_string(params, "reason", "");
+	enum status status = STATUS_OK;
+	if (!strcmp(reason, "failed")) {
+		status = error_set(&error, STATUS_INTERNAL, "the request failed: %s",
+				   json_get_string(params, "error", "no reason given"));
+	} else if (!strcmp(reason, "cancelled") && generation->ended) {
+		status = error_set(&error, STATUS_UNAVAILABLE, "the request was ended by its worker");
+	}
+	end(generation, status, params, &error);
+}
+
+bool generations_notice(struct instance *instance, const char *method, const struct json *params)
+{
+	int64_t number = json_get_integer(params, "request", 0);
+	struct generation *generation = find(instance, number);
+	const bool ends = !strcmp(method, "generate.end");
+	if (!ends && strcmp(method, "generate.delta") != 0)
+		return false;
+	if (!generation || generation->embeds || !generation->answered)
+		return false;
+	if (ends) {
+		took(generation, params);
+		return true;
+	}
+	generation->delivered += json_count(json_get(params, "tokens"));
+	if (generation->delta)
+		generation->delta(generation->context, params);
+	return true;
+}
+
+static void start_answered(void *context, enum status status, const struct json *result, const struct error *error)
+{
+	struct generation *generation = context;
+	if (status == STATUS_DEVICE_LOST)
+		return; // all of the instance's are ended in a moment, with its reason
+	if (status || generation->embeds) {
+		generation->prompt_tokens = (uint64_t)json_get_integer(result, "prompt_tokens", 0);
+		end(generation, status, result, error);
+		return;
+	}
+	generation->answered = true;
+	generation->prompt_tokens = (uint64_t)json_get_integer(result, "prompt_tokens", 0);
+	if (generation->started)
+		generation->started(generation->context, generation->prompt_tokens);
+}
+
+// ---- what clients want ----
+
+enum status generation_start(struct generation **out, struct instances *all, const struct generation_params *params,
+			     struct error *error)
+{
+	struct instance *instance;
+	struct json *call = params->call;
+	struct generation *generation = NULL;
+	*out = NULL;
+	enum status status = choose(&instance, all, params->model, error);
+	if (!status)
+		status = audit_check(all->params.audit, error);
+	if (!status && !(generation = calloc(1, sizeof(*generation))))
+		status = error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
+	if (status) {
+		json_destroy(&call);
+		return status;
+	}
+	*generation = (struct generation){.next = instance->generations,
+					  .link = &instance->generations,
+					  .instance = instance,
+					  .number = ++all->next_request,
+					  .by = *params->by,
+					  .token = params->token,
+					  .action = params->action,
+					  .began_ns = clock_steady_ns(),
+					  .embeds = params->embeds,
+					  .started = params->started,
+					  .delta = params->delta,
+					  .ended = params->ended,
+					  .context = params->context};
+	if (generation->next)
+		generation->next->link = &generation->next;
+	instance->generations = generation;
+	instance->generation_count++;
+	json_set_integer(call, "owner", owner_number(all, params->token));
+	if (!params->embeds)
+		json_set_integer(call, "request", generation->number);
+	status = instance_worker_call(instance->worker, params->embeds ? "generate.embed" : "generate.start", call,
+				      start_answered, generation, error);
+	if (status)
+		generation_free(generation);
+	else
+		*out = generation;
+	return status;
+}
+
+void generation_cancel(struct generation **pointer)
+{
+	struct generation *generation = *pointer;
+	if (!generation)
+		return;
+	*pointer = NULL;
+	silence(generation);
+	if (generation->embeds || !generation->instance->worker)
+		return;
+	struct json *params = json_new_object();
+	json_set_integer(params, "request", generation->number);
+	instance_worker_call(generation->instance->worker, "generate.cancel", params, NULL, NULL, NULL);
+}
+
+static void end_where(struct instances *all, const struct token *token, const char *why)
+{
+	struct error fault = {0};
+	error_set(&fault, STATUS_UNAUTHENTICATED, "%s", why);
+	for (struct instance *one = all->first; one; one = one->next)
+		for (struct generation *generation = one->generations, *next; generation; generation = next) {
+			void (*ended)(void *, enum status, const struct json *,
+				      const struct error *) = generation->ended;
+			void *context = generation->context;
+			next = generation->next;
+			if (generation->token != token || !ended)
+				continue;
+			generation_cancel(&(struct generation *){generation});
+			ended(context, fault.status, NULL, &fault);
+		}
+}
+
+void generations_end_token(struct instances *all, const struct token *token, const char *why)
+{
+	end_where(all, token, why);
+}
+
+void generations_sweep(struct instances *all)
+{
+	const int64_t now_ms = token_clock_ms();
+	for (size_t i = 0; i < all->owner_count; i++)
+		if (token_usable(all->owners[i], now_ms, NULL))
+			end_where(all, all->owners[i], "the token was revoked or has expired");
+}

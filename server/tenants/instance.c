@@ -1,0 +1,143 @@
+/* Workers of model instances. See tenants.h.
+ *
+ * A tenant of its own holds one worker and nothing else, so that its life, its stream and its calls are those of every
+ * worker: what breaks the contract ends it, and it alone. Other than a session's it speaks by itself (how far it is,
+ * what it has generated), opens its devices itself, and what it takes of them is counted when the instance is placed.
+ * Thread: the loop's. */
+#include "server/tenants/inside.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct instance_worker {
+	struct instance_worker_params params; // without what points elsewhere
+	struct tenant *tenant;
+	struct worker *worker;
+	bool ready;
+};
+
+enum status instance_worker_create(struct instance_worker **out, struct tenancy *tenants,
+				   const struct instance_worker_params *params, struct error *error)
+{
+	struct instance_worker *instance = calloc(1, sizeof(*instance));
+	*out = NULL;
+	if (!instance || tenant_create(&instance->tenant, tenants, params->instance_id, NULL)) {
+		free(instance);
+		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
+	}
+	instance->params = *params;
+	const struct cluster_device *first = params->devices[0];
+	const struct worker_start_params start = {
+		.node_id = cluster_device_node_id(first),
+		.backend = json_get_string(cluster_device_record(first), "backend", ""),
+		.model_path = params->model_path};
+	enum status status = params->device_count <= LIMIT_WORKER_DEVICES
+				     ? worker_start(&instance->worker, instance->tenant, &start, error)
+				     : error_set(error, STATUS_LIMIT_EXCEEDED, "a worker opens %d devices at most",
+						 LIMIT_WORKER_DEVICES);
+	if (status) {
+		tenant_destroy(&instance->tenant);
+		free(instance);
+		return status;
+	}
+	instance->worker->instance = instance;
+	for (unsigned i = 0; i < params->device_count; i++)
+		instance->worker->devices[i] = (struct worker_device){.device = params->devices[i],
+								      .state = DEVICE_OPEN};
+	instance->worker->device_count = params->device_count;
+	instance->params.devices = NULL;
+	instance->params.instance_id = instance->params.model_path = NULL;
+	*out = instance;
+	return STATUS_OK;
+}
+
+void instance_worker_destroy(struct instance_worker **pointer, const char *why)
+{
+	struct instance_worker *instance = *pointer;
+	if (!instance)
+		return;
+	*pointer = NULL;
+	instance->params.ended = NULL;
+	worker_lose(instance->worker, why); // frees it, by instance_worker_ended, now or when it is ending already
+}
+
+void instance_worker_fail(struct instance_worker *instance, const char *why)
+{
+	worker_lose(instance->worker, why);
+}
+
+// ---- what its worker tells ----
+
+void instance_worker_ready(struct instance_worker *instance)
+{
+	if (instance->ready)
+		return;
+	instance->ready = true;
+	instance->params.ready(instance->params.context);
+}
+
+void instance_worker_ended(struct instance_worker *instance, const struct error *fault)
+{
+	const struct instance_worker_params params = instance->params;
+	tenant_destroy(&instance->tenant);
+	free(instance);
+	if (params.ended)
+		params.ended(params.context, fault);
+}
+
+void instance_worker_notice(struct instance_worker *instance, const struct message *message)
+{
+	struct worker *worker = instance->worker;
+	struct error error = {0};
+	const struct contract *contract = worker->tenants->params.contract;
+	const struct contract_method *method = contract_find(contract, message->method);
+	if (!method || !method->notification || !method->direction ||
+	    strcmp(method->direction, "worker-to-server") != 0 || !strcmp(method->name, "link.hello") ||
+	    contract_check_params(contract, method, message->params, &error)) {
+		arrival_broken(worker->stream);
+		return;
+	}
+	instance->params.notice(instance->params.context, method->name, message->params);
+}
+
+// ---- calls ----
+
+static void answered(struct worker_call *call, enum status status, const struct json *result, struct net_frame *body,
+		     const struct error *error)
+{
+	(void)body;
+	if (call->answer)
+		call->answer(call->context, status, result, error);
+}
+
+enum status instance_worker_call(struct instance_worker *instance, const char *method, struct json *params,
+				 cluster_answer *answer, void *context, struct error *error)
+{
+	const bool here = !instance->worker->ended && instance->worker->stream;
+	struct worker_call *call = here ? worker_call_create(NULL, answered) : NULL;
+	if (!call) {
+		json_destroy(&params);
+		return here ? error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory")
+			    : error_set(error, STATUS_DEVICE_LOST, "the instance has no worker");
+	}
+	call->answer = answer;
+	call->context = context;
+	enum status status = worker_send(instance->worker, call,
+					 &(struct worker_send_params){.method = method, .params = params}, error);
+	if (status)
+		worker_call_destroy(&call);
+	return status;
+}
+
+// ---- memory ----
+
+uint64_t tenancy_held_bytes(const struct tenancy *tenants, const struct cluster_device *device)
+{
+	return held_bytes(tenants, device);
+}
+
+enum status tenancy_hold(struct tenancy *tenants, const struct cluster_device *device, int64_t change)
+{
+	return held_change(tenants, device, (uint64_t)change);
+}
