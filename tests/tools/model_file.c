@@ -182,6 +182,8 @@ void model_file_plan(struct model_file_plan *plan, const struct model_file *file
 	add_vector(&planning, "output_norm.weight", file->embedding, KIND_NORM, 0.1f);
 	if (!file->tied)
 		add_matrix(&planning, "output.weight", file->vocabulary, file->embedding, 2, file->output_format);
+	if (file->more)
+		file->more(&writer);
 	buffer_init(&plan->head, 256 << 20);
 	gguf_writer_head(&writer, &plan->head);
 	for (size_t i = 0; i < plan->count; i++)

@@ -31,7 +31,8 @@ struct model_file {
 	const char *chat_template; // NULL: usual for the words
 	const char *name;          // NULL: "random"
 	uint64_t seed;
-	uint32_t alignment; // 0: 32
+	uint32_t alignment;                       // 0: 32
+	void (*more)(struct gguf_writer *writer); // NULL, or puts further keys, and tensors of zeros
 };
 
 // A plain small model: llama, 2 layers, embedding 64, feed_forward 160, 4 heads, 2 of keys, vocabulary 512 with
