@@ -154,8 +154,33 @@ enum {
 	LIMIT_LOAD_STALL_MS = 300000,                // an instance that loads and says nothing for so long has failed
 	LIMIT_REQUESTS_OF_INSTANCE = 384,            // running and waiting; fewer than calls that may wait in a worker
 	LIMIT_AUDIT_DETAIL_BYTES = 8192,             // of the entry of a request
+	LIMIT_ANSWER_CHOICES = 16384,                // tokens with log-probabilities that wait for their client
+	LIMIT_EMBEDDINGS = 256,                      // inputs of one request
+	LIMIT_STOPS = 16,                            // stop strings of one request
+	LIMIT_MODEL_FILE_GIB = 4096,                 // of a model file that is fetched
+	LIMIT_FETCHES = 2,                           // downloads at once; others wait
+	LIMIT_FETCH_CONNECTIONS = 4,                 // of one download
+	LIMIT_FETCH_CONNECTIONS_ALL = 24,            // of downloads and searches
+	LIMIT_FETCH_REDIRECTS = 8,                   // of one question
+	LIMIT_FETCH_HEADER_BYTES = 64 * 1024,        // of one question's answers
+	LIMIT_FETCH_JSON_BYTES = 8 * 1024 * 1024,    // of one answer of a hub
+	LIMIT_FETCH_WAIT_S = 600,                    // that a server may ask to wait
+	LIMIT_FETCH_FAILURES = 8,                    // one after the other, with next to nothing in between
+	LIMIT_FETCH_RESTARTS = 3,                    // of a download whose file changes under it
+	LIMIT_FETCH_SPANS = 64,                      // ranges of a file that are there, with gaps between
+	LIMIT_FETCH_RESERVE_MIB = 256,               // of the disk, that downloads leave free
+	LIMIT_HUB_FILES = 512,                       // of one repository
+	LIMIT_HUB_FOUND = 100,                       // models of one search
+	LIMIT_SEARCHES = 8,                          // at once
+	LIMIT_SEARCH_MS = 8000,                      // of one
 	LIMIT_LOST_IDS = 1024,                       // of a session, that are answered device_lost instead of not_found
 	LIMIT_MODEL_TENSORS = 65536,                 // of a model file
 	LIMIT_MODEL_KEYS = 65536,                    // of its metadata
+	LIMIT_MODEL_LAYERS = 512,                    // of a model; so that no product of two of its sizes overflows
+	LIMIT_MODEL_WIDTH = 65536,                   // of its embedding, and within its feed-forward
+	LIMIT_MODEL_HEADS = 512,
+	LIMIT_MODEL_HEAD_SIZE = 512,
+	LIMIT_MODEL_VOCABULARY = 1024 * 1024,
+	LIMIT_MODEL_CONTEXT = 16 * 1024 * 1024,
 };
 // clang-format on

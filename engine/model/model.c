@@ -5,6 +5,7 @@
  * named, with what works. Thread: see model.h. A model owns its table of tensors; the bytes are the file's. */
 #include "engine/model/model.h"
 
+#include "common/base/limits.h"
 #include "engine/model/convert.h"
 
 #include <inttypes.h>
@@ -14,12 +15,6 @@
 #include <string.h>
 
 enum {
-	LAYERS_MOST = 512,
-	WIDTH_MOST = 65536, // embedding and feed_forward
-	HEADS_MOST = 512,
-	HEAD_SIZE_MOST = 512,
-	VOCABULARY_MOST = 1048576,
-	CONTEXT_MOST = 16777216,
 	WIDTH_MULTIPLE = 32,
 	WORD_BYTES = 64, // of the file's words in messages
 };
@@ -179,7 +174,7 @@ static enum status read_optional(struct opening *opening, const char *name, stru
 static enum status read_heads(struct opening *opening)
 {
 	struct model_shape *shape = opening->shape;
-	enum status status = read_count(opening, "attention.head_count", (struct range){1, HEADS_MOST, 1},
+	enum status status = read_count(opening, "attention.head_count", (struct range){1, LIMIT_MODEL_HEADS, 1},
 					&shape->heads);
 	if (status)
 		return status;
@@ -194,16 +189,16 @@ static enum status read_heads(struct opening *opening)
 	status = read_optional(opening, "attention.head_count_kv", (struct range){1, shape->heads, 1},
 			       &shape->kv_heads);
 	if (!status)
-		status = read_optional(opening, "attention.key_length", (struct range){2, HEAD_SIZE_MOST, 2},
+		status = read_optional(opening, "attention.key_length", (struct range){2, LIMIT_MODEL_HEAD_SIZE, 2},
 				       &shape->head_size);
 	uint32_t value_size = shape->head_size;
 	if (!status)
-		status = read_optional(opening, "attention.value_length", (struct range){2, HEAD_SIZE_MOST, 2},
+		status = read_optional(opening, "attention.value_length", (struct range){2, LIMIT_MODEL_HEAD_SIZE, 2},
 				       &value_size);
 	if (status)
 		return status;
 	if (shape->heads % shape->kv_heads || shape->head_size < 2 || shape->head_size % 2 ||
-	    shape->head_size > HEAD_SIZE_MOST)
+	    shape->head_size > LIMIT_MODEL_HEAD_SIZE)
 		return error_set(opening->error, STATUS_INVALID_PARAMS,
 				 "%" PRIu32 " heads of %" PRIu32 " do not fit %" PRIu32 " heads of keys", shape->heads,
 				 shape->head_size, shape->kv_heads);
@@ -215,11 +210,13 @@ static enum status read_heads(struct opening *opening)
 static enum status read_shape(struct opening *opening)
 {
 	struct model_shape *shape = opening->shape;
-	const struct range width = {WIDTH_MULTIPLE, WIDTH_MOST, WIDTH_MULTIPLE};
+	const struct range width = {WIDTH_MULTIPLE, LIMIT_MODEL_WIDTH, WIDTH_MULTIPLE};
 	double epsilon = 0;
-	enum status status = read_count(opening, "block_count", (struct range){1, LAYERS_MOST, 1}, &shape->layers);
+	enum status status = read_count(opening, "block_count", (struct range){1, LIMIT_MODEL_LAYERS, 1},
+					&shape->layers);
 	if (!status)
-		status = read_count(opening, "context_length", (struct range){1, CONTEXT_MOST, 1}, &shape->context);
+		status = read_count(opening, "context_length", (struct range){1, LIMIT_MODEL_CONTEXT, 1},
+				    &shape->context);
 	if (!status)
 		status = refuse_features(opening);
 	if (!status)
@@ -438,12 +435,12 @@ static enum status read_vocabulary(struct opening *opening)
 				 "the model file has no tensor token_embd.weight");
 	if (!gguf_get_array(opening->gguf, "tokenizer.ggml.tokens", &said))
 		gguf_get_count(opening->gguf, key_of(opening, "vocab_size"), &said);
-	if (rows > VOCABULARY_MOST || said != rows)
+	if (rows > LIMIT_MODEL_VOCABULARY || said != rows)
 		return error_set(opening->error, STATUS_INVALID_PARAMS,
 				 "a vocabulary of %" PRIu64 " tokens does not fit the %" PRIu64
 				 " rows of token_embd.weight "
 				 "(%d is the most)",
-				 said, rows, VOCABULARY_MOST);
+				 said, rows, LIMIT_MODEL_VOCABULARY);
 	opening->shape->vocabulary = (uint32_t)rows;
 	opening->shape->tied = !gguf_find(opening->gguf, "output.weight");
 	return STATUS_OK;

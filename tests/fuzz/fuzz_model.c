@@ -1,0 +1,97 @@
+/* Fuzz target: model files, from the first byte to a shape and its tensors. Whatever is accepted can be read: every
+ * text, every number, a row of every tensor; and what a stage takes is within the limits of model.h. */
+#include "engine/model/convert.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void require(bool condition)
+{
+	if (!condition)
+		abort();
+}
+
+static void look_at_keys(const struct gguf *gguf)
+{
+	static const char *const keys[] = {"general.name",          "general.alignment",       "tokenizer.ggml.tokens",
+					   "tokenizer.ggml.scores", "tokenizer.chat_template", "llama.rope.freq_base"};
+	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
+		struct gguf_text text;
+		uint64_t count = 0, cursor = 0, texts = 0, length = 0;
+		double number = 0;
+		bool yes = false;
+		gguf_get_count(gguf, keys[i], &count);
+		gguf_get_number(gguf, keys[i], &number);
+		gguf_get_bool(gguf, keys[i], &yes);
+		if (gguf_get_text(gguf, keys[i], &text) && text.length)
+			require(memchr(text.bytes, text.bytes[text.length - 1], text.length));
+		bool array = gguf_get_array(gguf, keys[i], &length);
+		while (gguf_next_text(gguf, keys[i], &cursor, &text))
+			texts++;
+		require(!texts || (array && texts == length));
+		if (length && gguf_array_number(gguf, keys[i], length - 1, &number))
+			require(!texts);
+	}
+}
+
+static void look_at_tensor(const struct model *model, enum model_role role, uint32_t layer)
+{
+	struct model_tensor tensor, held;
+	if (!model_tensor(model, role, layer, &tensor))
+		return;
+	require(tensor.format && tensor.rows && tensor.columns);
+	require(tensor.bytes == format_row_bytes(tensor.format, tensor.columns) * tensor.rows);
+	float *row = malloc(tensor.columns * sizeof(*row));
+	require(row);
+	format_decode(tensor.format, tensor.data + (tensor.rows - 1) * (tensor.bytes / tensor.rows), row,
+		      tensor.columns);
+	free(row);
+	model_tensor_as(&tensor, FORMAT_Q4_0, &held);
+	if (held.data)
+		return;
+	uint8_t *bytes = malloc(held.bytes / held.rows);
+	require(bytes && !model_convert(&tensor, &held, tensor.rows - 1, 1, bytes));
+	free(bytes);
+}
+
+static void look_at_model(const struct model *model)
+{
+	const struct model_shape *shape = model_shape(model);
+	struct model_sizes sizes, smaller;
+	require(shape->layers && shape->layers <= 512 && shape->heads <= 512 && shape->kv_heads);
+	require(!(shape->heads % shape->kv_heads) && shape->head_size <= 512 && shape->rope_size <= shape->head_size);
+	require(shape->embedding % 32 == 0 && shape->embedding <= 65536 && shape->context && shape->vocabulary);
+	for (uint32_t i = 0; i < shape->rope_size / 2; i++)
+		require(isfinite(shape->rope_frequency[i]) && shape->rope_frequency[i] > 0);
+	for (enum model_role role = ROLE_TOKEN_EMBEDDING; role < ROLE_COUNT; role++)
+		look_at_tensor(model, role, shape->layers - 1);
+	model_sizes(model, &sizes);
+	model_sizes_as(model, FORMAT_Q8_0, &smaller);
+	require(sizes.parameters == smaller.parameters && sizes.layers_bytes >= smaller.layers_bytes);
+	float table[512];
+	model_rope_table(shape, 1, table);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct gguf *gguf = NULL;
+	struct model *model = NULL;
+	struct error error = {0};
+	if (gguf_parse(&gguf, data, size, &error)) {
+		require(error.message[0] && !gguf);
+		return 0;
+	}
+	look_at_keys(gguf);
+	for (size_t i = 0; i < gguf_tensor_count(gguf); i++)
+		require(gguf_find(gguf, gguf_tensor(gguf, i)->name) == gguf_tensor(gguf, i));
+	if (model_open(&model, gguf, &error))
+		require(error.message[0] && !model);
+	else
+		look_at_model(model);
+	model_destroy(&model);
+	gguf_destroy(&gguf);
+	return 0;
+}
