@@ -55,12 +55,15 @@ add_custom_target(test-kernels DEPENDS ${test_kernels})
 find_program(NVCC nvcc HINTS /usr/local/cuda/bin)
 find_program(CLANG NAMES clang clang-19 clang-18 clang-17 clang-16 clang-15 clang-14)
 file(GLOB cuda_sources CONFIGURE_DEPENDS engine/cuda/kernels/*.cu)
-file(GLOB cuda_headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/engine/cuda/kernels/*.cuh)
+file(GLOB cuda_headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/engine/cuda/kernels/*.cuh
+	${CMAKE_SOURCE_DIR}/engine/cuda/kernels/*.h)
 if(NVCC)
 	set(cuda_command ${NVCC} -ptx -O3 -arch=compute_80)
+	set(cuda_hopper_command ${NVCC} -ptx -O3 -arch=compute_90)
 elseif(CLANG)
 	set(cuda_command ${CLANG} --cuda-path=/nonexistent -x cuda -nocudainc -nocudalib --cuda-device-only
 		--cuda-gpu-arch=sm_80 -Xclang -target-feature -Xclang +ptx75 -O3 -S)
+	set(cuda_hopper_command ${cuda_command})
 else()
 	message(WARNING "neither nvcc nor clang found: no CUDA kernels (apt-get install clang)")
 	set(cuda_sources "")
@@ -69,7 +72,18 @@ foreach(source ${cuda_sources})
 	get_filename_component(name ${source} NAME_WE)
 	add_custom_command(OUTPUT ${kernel_dir}/cuda/${name}.ptx
 		COMMAND ${CMAKE_COMMAND} -E make_directory ${kernel_dir}/cuda
-		COMMAND ${cuda_command} ${source} -o ${kernel_dir}/cuda/${name}.ptx
+		COMMAND ${cuda_command} -I${CMAKE_SOURCE_DIR} ${source} -o ${kernel_dir}/cuda/${name}.ptx
 		DEPENDS ${source} ${cuda_headers} VERBATIM)
 	list(APPEND kernel_outputs ${kernel_dir}/cuda/${name}.ptx)
+	if(name MATCHES "^stage_")
+		# Again, with what compute capability 9.0 has. clang 14 does not know that target, but only the head of what it
+		# writes says so.
+		add_custom_command(OUTPUT ${kernel_dir}/cuda/${name}.hopper.ptx
+			COMMAND ${CMAKE_COMMAND} -E make_directory ${kernel_dir}/cuda
+			COMMAND ${cuda_hopper_command} -I${CMAKE_SOURCE_DIR} -DHOPPER ${source} -o ${kernel_dir}/cuda/${name}.hopper.ptx
+			COMMAND ${CMAKE_COMMAND} -DPTX=${kernel_dir}/cuda/${name}.hopper.ptx
+				-P ${CMAKE_SOURCE_DIR}/cmake/hopper.cmake
+			DEPENDS ${source} ${cuda_headers} ${CMAKE_SOURCE_DIR}/cmake/hopper.cmake VERBATIM)
+		list(APPEND kernel_outputs ${kernel_dir}/cuda/${name}.hopper.ptx)
+	endif()
 endforeach()

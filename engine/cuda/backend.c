@@ -1,6 +1,7 @@
 /* The CUDA back end: NVIDIA GPUs of compute capability 8.0 and later, through the driver API. Which file does what
  * stands in device.h. */
 #include "engine/cuda/device.h"
+#include "engine/cuda/stage.h"
 
 const struct backend backend_cuda = {
 	.kind = BACKEND_CUDA,
@@ -27,4 +28,5 @@ const struct backend backend_cuda = {
 	.module_load = cuda_module_load,
 	.module_unload = cuda_module_unload,
 	.module_kernel = cuda_module_kernel,
+	.stage = &cuda_stage_slots,
 };

@@ -4,6 +4,7 @@
  *	enumerate.c  which GPUs there are                    kernels.c  the built-in kernels
  *	device.c     open, close, limits                     module.c   users' modules, launches
  *	memory.c     buffers, copies, fills, peers           ptx.c      reads a user's PTX
+ *	stage*.c     inference (stage.h)
  *
  * Everything runs in the device's primary context, and in streams that do not wait for the default one. A process may
  * have several devices open in one thread: each call makes its own device's context the current one first (cuda_enter).
@@ -131,6 +132,9 @@ enum status cuda_elapsed(struct backend_stream *stream, uint64_t from, uint64_t 
 // Whether they were built; and who may write the cache compiles all, so that others find them there.
 // Errors: STATUS_UNAVAILABLE.
 enum status cuda_kernels_prepare(struct backend_device *device, struct error *error);
+// An embedded file of kernels, if *module is NULL, as the cache has it or compiled.
+enum status cuda_kernels_load(struct backend_device *device, const char *file_name, CUmodule *module,
+			      struct error *error);
 // A launch of a built-in kernel; loads it if it is the first.
 enum status cuda_kernels_launch(struct backend_stream *stream, const struct backend_launch *launch,
 				struct error *error);

@@ -76,23 +76,24 @@ static uint8_t *compile_image(const struct backend_device *device, const struct 
 	return copy;
 }
 
-static bool load_image(struct backend_device *device, enum cuda_file which, const uint8_t *image)
+static bool load_image(struct backend_device *device, CUmodule *module, const uint8_t *image)
 {
-	if (image && !device->cuda->cuModuleLoadDataEx(&device->files[which], image, 0, NULL, NULL))
+	if (image && !device->cuda->cuModuleLoadDataEx(module, image, 0, NULL, NULL))
 		return true;
-	device->files[which] = NULL;
+	*module = NULL;
 	return false;
 }
 
 // From the cache, or into it. False if the PTX has to be compiled as if there were none.
-static bool load_kept(struct backend_device *device, enum cuda_file which, const struct embedded_file *source)
+static bool load_kept(struct backend_device *device, const char *file_name, CUmodule *module,
+		      const struct embedded_file *source)
 {
-	char name[64], head[64];
+	char name[80], head[64];
 	uint8_t *image = NULL;
 	size_t length = 0;
 	if (!device->cache_directory)
 		return false;
-	snprintf(name, sizeof(name), "cuda-%s-%s.cubin", device->capability, files[which]);
+	snprintf(name, sizeof(name), "cuda-%s-%s.cubin", device->capability, file_name);
 	snprintf(head, sizeof(head), "cuda %s %d\n", device->capability, device->cuda->version);
 	const struct cache_file file = {.directory = device->cache_directory,
 					.name = name,
@@ -100,11 +101,11 @@ static bool load_kept(struct backend_device *device, enum cuda_file which, const
 					.source = source->data,
 					.source_bytes = source->length};
 	cache_read(&file, &image);
-	bool loaded = load_image(device, which, image);
+	bool loaded = load_image(device, module, image);
 	if (!loaded && device->cache_writable) {
 		free(image);
 		image = compile_image(device, source, &length);
-		loaded = load_image(device, which, image);
+		loaded = load_image(device, module, image);
 		if (loaded)
 			cache_write(&file, image, length);
 	}
@@ -112,10 +113,10 @@ static bool load_kept(struct backend_device *device, enum cuda_file which, const
 	return loaded;
 }
 
-static enum status find_source(enum cuda_file which, const struct embedded_file **source, struct error *error)
+static enum status find_source(const char *file_name, const struct embedded_file **source, struct error *error)
 {
-	char name[64];
-	snprintf(name, sizeof(name), "kernels/cuda/%s.ptx", files[which]);
+	char name[80];
+	snprintf(name, sizeof(name), "kernels/cuda/%s.ptx", file_name);
 	*source = embedded_find(name);
 	if (*source)
 		return STATUS_OK;
@@ -123,18 +124,19 @@ static enum status find_source(enum cuda_file which, const struct embedded_file 
 	return error_set(error, STATUS_UNAVAILABLE, "the CUDA kernels were not built: this binary has no %s", name);
 }
 
-static enum status load_file(struct backend_device *device, enum cuda_file which, struct error *error)
+enum status cuda_kernels_load(struct backend_device *device, const char *file_name, CUmodule *module,
+			      struct error *error)
 {
 	char log[CUDA_SHOWN_LOG_BYTES];
 	const struct embedded_file *source;
-	enum status status = device->files[which] ? STATUS_OK : find_source(which, &source, error);
-	if (status || device->files[which] || load_kept(device, which, source))
+	enum status status = *module ? STATUS_OK : find_source(file_name, &source, error);
+	if (status || *module || load_kept(device, file_name, module, source))
 		return status;
 	// The PTX is text and ends with the 0 that every embedded file has behind it.
-	CUresult result = cuda_compile(device, &device->files[which], (const char *)source->data, log);
+	CUresult result = cuda_compile(device, module, (const char *)source->data, log);
 	if (!result)
 		return STATUS_OK;
-	device->files[which] = NULL;
+	*module = NULL;
 	if (result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION)
 		error_hint(error, "install a newer NVIDIA driver, or build with clang, whose PTX older drivers read");
 	else if (log[0])
@@ -148,8 +150,8 @@ enum status cuda_kernels_prepare(struct backend_device *device, struct error *er
 	enum status status = STATUS_OK;
 	for (unsigned i = 0; !status && i < CUDA_FILE_COUNT; i++)
 		status = device->cache_directory && device->cache_writable
-				 ? load_file(device, (enum cuda_file)i, error)
-				 : find_source((enum cuda_file)i, &source, error);
+				 ? cuda_kernels_load(device, files[i], &device->files[i], error)
+				 : find_source(files[i], &source, error);
 	return status;
 }
 
@@ -158,7 +160,7 @@ static enum status find_kernel(struct backend_device *device, unsigned which, st
 	enum status status = STATUS_OK;
 	if (device->kernels[which])
 		return STATUS_OK;
-	status = load_file(device, places[which].file, error);
+	status = cuda_kernels_load(device, files[places[which].file], &device->files[places[which].file], error);
 	if (status)
 		return status;
 	CUresult result = device->cuda->cuModuleGetFunction(&device->kernels[which], device->files[places[which].file],

@@ -17,6 +17,8 @@ typedef struct CUfunc_st *CUfunction;
 typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
 typedef struct CUlinkState_st *CUlinkState;
+typedef struct CUgraph_st *CUgraph;
+typedef struct CUgraphExec_st *CUgraphExec;
 typedef struct CUuuid_st {
 	uint8_t bytes[16];
 } CUuuid;
@@ -73,6 +75,7 @@ enum cuda_attribute { // CUdevice_attribute
 	CUDA_CAPABILITY_MAJOR = 75,
 	CUDA_CAPABILITY_MINOR = 76,
 	CUDA_COOPERATIVE_LAUNCH = 95,
+	CUDA_MAX_SHARED_BYTES = 97, // of a block that asks for more than 48 KiB
 	CUDA_VIRTUAL_MEMORY = 102,
 	CUDA_MEMORY_POOLS = 115,
 	CUDA_GPUDIRECT_RDMA = 116,
@@ -80,7 +83,27 @@ enum cuda_attribute { // CUdevice_attribute
 
 enum { CUDA_JIT_ERROR_LOG = 5, CUDA_JIT_ERROR_LOG_BYTES = 6 }; // CUjit_option
 enum { CUDA_JIT_INPUT_PTX = 1 };                               // CUjitInputType
-enum { CUDA_FUNCTION_MAX_THREADS_PER_BLOCK = 0 };              // CUfunction_attribute
+// CUfunction_attribute
+enum { CUDA_FUNCTION_MAX_THREADS_PER_BLOCK = 0, CUDA_FUNCTION_SHARED_BYTES = 8 };
+enum { CUDA_CAPTURE_THREAD = 1 };             // CUstreamCaptureMode
+enum { CUDA_LAUNCH_PROGRAMMATIC_SERIAL = 6 }; // CUlaunchAttributeID
+enum { CUDA_EVENT_NO_TIMING = 2 };            // CUevent_flags
+
+typedef struct CUlaunchAttribute_st {
+	int id;
+	char pad[4];
+	union {
+		char bytes[64];
+		int programmatic; // the next kernel may begin before this one's end
+	} value;
+} CUlaunchAttribute;
+
+typedef struct CUlaunchConfig_st {
+	unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes;
+	CUstream stream;
+	CUlaunchAttribute *attributes;
+	unsigned attribute_count;
+} CUlaunchConfig;
 enum { CUDA_STREAM_NON_BLOCKING = 1, CUDA_HOST_PORTABLE = 1 }; // flags of cuStreamCreate and cuMemHostAlloc
 
 //       symbol                          parameters
@@ -134,6 +157,16 @@ enum { CUDA_STREAM_NON_BLOCKING = 1, CUDA_HOST_PORTABLE = 1 }; // flags of cuStr
 			     int *options, void **values)) \
 	X(cuLinkComplete, (CUlinkState state, void **image, size_t *bytes)) \
 	X(cuLinkDestroy, (CUlinkState state)) \
+	/* inference */ \
+	X(cuFuncSetAttribute, (CUfunction function, int attribute, int value)) \
+	X(cuLaunchKernelEx, (const CUlaunchConfig *config, CUfunction function, void **arguments, void **extra)) \
+	X(cuStreamBeginCapture_v2, (CUstream stream, int mode)) \
+	X(cuStreamEndCapture, (CUstream stream, CUgraph * graph)) \
+	X(cuGraphInstantiateWithFlags, (CUgraphExec * out, CUgraph graph, unsigned long long flags)) \
+	X(cuGraphLaunch, (CUgraphExec graph, CUstream stream)) \
+	X(cuGraphDestroy, (CUgraph graph)) \
+	X(cuGraphExecDestroy, (CUgraphExec graph)) \
+	/* several devices */ \
 	X(cuDeviceCanAccessPeer, (int *can, CUdevice device, CUdevice peer)) \
 	X(cuCtxEnablePeerAccess, (CUcontext peer, unsigned flags)) \
 	X(cuMemcpyPeerAsync, (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, \

@@ -1,0 +1,5 @@
+# The head of ${PTX} says compute capability 9.0, where a compiler wrote that of an older one.
+file(READ ${PTX} text)
+string(REGEX REPLACE "\\.version 7\\.[0-7]\n" ".version 7.8\n" text "${text}")
+string(REGEX REPLACE "\\.target sm_8[0-9]" ".target sm_90" text "${text}")
+file(WRITE ${PTX} "${text}")

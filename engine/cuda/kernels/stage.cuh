@@ -1,0 +1,427 @@
+// What the kernels of a stage share: fragments of weights out of tiles, products, copies, and what CUDA's headers would
+// have for them.
+#pragma once
+#include "common.cuh"
+#include "stage_params.h"
+
+#if defined(__clang__)
+#define BLOCK_Y __nvvm_read_ptx_sreg_ctaid_y()
+#define BLOCK_Z __nvvm_read_ptx_sreg_ctaid_z()
+#define BLOCKS_Y __nvvm_read_ptx_sreg_nctaid_y()
+#define BLOCKS_Z __nvvm_read_ptx_sreg_nctaid_z()
+typedef unsigned uint2 __attribute__((ext_vector_type(2)));
+typedef float float2 __attribute__((ext_vector_type(2)));
+#define CONSTANT
+#else
+#define BLOCK_Y blockIdx.y
+#define BLOCK_Z blockIdx.z
+#define BLOCKS_Y gridDim.y
+#define BLOCKS_Z gridDim.z
+#define CONSTANT __grid_constant__
+#endif
+#define INLINE static inline __device__
+#define INLINE_METHOD inline __device__
+
+extern __shared__ __attribute__((aligned(128))) unsigned char shared[];
+
+// ---- the order of kernels ----
+
+// The next kernel of the stream may begin with what does not depend on this one; and wait for the kernels before.
+// Without Hopper's launches one begins when the other has ended.
+INLINE void let_next_begin()
+{
+#if defined(HOPPER)
+	asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+INLINE void wait_for_previous()
+{
+#if defined(HOPPER)
+	asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+INLINE void warp_barrier() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
+INLINE void barrier(unsigned which, unsigned threads)
+{
+	asm volatile("bar.sync %0, %1;" ::"r"(which), "r"(threads) : "memory");
+}
+
+// ---- copies to shared memory ----
+
+INLINE unsigned shared_place(const void *pointer)
+{
+	unsigned place;
+	asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(place) : "l"(pointer));
+	return place;
+}
+INLINE void copy_16(unsigned to, const void *from)
+{
+	asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+// Zeros unless `there`.
+INLINE void copy_16_if(unsigned to, const void *from, bool there)
+{
+	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0)
+		     : "memory");
+}
+INLINE void copies_end() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int LEFT> INLINE void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory"); }
+
+// ---- numbers ----
+
+INLINE unsigned pack_f16(float low, float high)
+{
+	unsigned out;
+	asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
+	return out;
+}
+INLINE unsigned pack_bf16(float low, float high)
+{
+	unsigned out;
+	asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
+	return out;
+}
+INLINE float low_bf16(unsigned two) { return __builtin_bit_cast(float, two << 16); }
+INLINE float high_bf16(unsigned two) { return __builtin_bit_cast(float, two & 0xffff0000u); }
+INLINE float low_f16(unsigned two)
+{
+	float out;
+	asm("{ .reg .f16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, l; }" : "=f"(out) : "r"(two));
+	return out;
+}
+INLINE float high_f16(unsigned two)
+{
+	float out;
+	asm("{ .reg .f16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, h; }" : "=f"(out) : "r"(two));
+	return out;
+}
+INLINE unsigned sub_f16(unsigned a, unsigned b)
+{
+	unsigned out;
+	asm("sub.f16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
+	return out;
+}
+INLINE unsigned fused_f16(unsigned a, unsigned b, unsigned c)
+{
+	unsigned out;
+	asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(c));
+	return out;
+}
+INLINE unsigned bytes_of(unsigned a, unsigned b, unsigned which)
+{
+	unsigned out;
+	asm("prmt.b32 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(which));
+	return out;
+}
+INLINE float exp2_of(float x)
+{
+	float out;
+	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+	return out;
+}
+INLINE float exp_of(float x) { return exp2_of(x * 1.4426950408889634f); }
+INLINE float root_of(float x)
+{
+	float out;
+	asm("sqrt.rn.f32 %0, %1;" : "=f"(out) : "f"(x));
+	return out;
+}
+INLINE float quotient(float a, float b)
+{
+	float out;
+	asm("div.rn.f32 %0, %1, %2;" : "=f"(out) : "f"(a), "f"(b));
+	return out;
+}
+INLINE float larger(float a, float b)
+{
+	float out;
+	asm("max.f32 %0, %1, %2;" : "=f"(out) : "f"(a), "f"(b));
+	return out;
+}
+INLINE float silu(float x) { return quotient(x, 1 + exp_of(-x)); }
+INLINE float absolute(float x) { return __builtin_bit_cast(float, __builtin_bit_cast(unsigned, x) & 0x7fffffffu); }
+INLINE float from_lane(float value, unsigned lane_xor)
+{
+	unsigned out;
+	asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;"
+		     : "=r"(out)
+		     : "r"(__builtin_bit_cast(unsigned, value)), "r"(lane_xor));
+	return __builtin_bit_cast(float, out);
+}
+INLINE float warp_sum(float value)
+{
+	for (unsigned half = 16; half; half /= 2)
+		value += from_lane(value, half);
+	return value;
+}
+INLINE float warp_most(float value)
+{
+	for (unsigned half = 16; half; half /= 2)
+		value = larger(value, from_lane(value, half));
+	return value;
+}
+// A power of two that brings `most` into [2^9, 2^10): f16 then has its 11 bits for all that is not below 2^-24 of it.
+INLINE float scale_for(float most)
+{
+	unsigned exponent = __builtin_bit_cast(unsigned, most) >> 23;
+	if (exponent < 32 || exponent > 250) // zero, next to it, or no number at all
+		return 1;
+	return __builtin_bit_cast(float, (254u + 9 - exponent) << 23);
+}
+
+// Read by others on the device before: past the first-level cache.
+INLINE float4 load_fresh(const float *from)
+{
+	float4 out;
+	asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
+		     : "=f"(out.x), "=f"(out.y), "=f"(out.z), "=f"(out.w)
+		     : "l"(from)
+		     : "memory");
+	return out;
+}
+INLINE float load_fresh_1(const float *from)
+{
+	float out;
+	asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(out) : "l"(from) : "memory");
+	return out;
+}
+
+// ---- fragments ----
+
+struct fragment { // operand A of a step: pairs 0 to 3
+	unsigned pair[4];
+};
+INLINE void multiply_f16(float (&sum)[4], const fragment &a, unsigned b0, unsigned b1)
+{
+	asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+	    "{%0, %1, %2, %3};"
+	    : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+	    : "r"(a.pair[0]), "r"(a.pair[1]), "r"(a.pair[2]), "r"(a.pair[3]), "r"(b0), "r"(b1));
+}
+INLINE void multiply_bf16(float (&sum)[4], const fragment &a, unsigned b0, unsigned b1)
+{
+	asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+	    "{%0, %1, %2, %3};"
+	    : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+	    : "r"(a.pair[0]), "r"(a.pair[1]), "r"(a.pair[2]), "r"(a.pair[3]), "r"(b0), "r"(b1));
+}
+
+// Small integers are exact in f16, and made without converting: 0x6400 | n is 1024 + n.
+enum : unsigned {
+	F16_1024 = 0x64006400u,
+	F16_SIXTEENTH = 0x2c002c00u, // 1 / 16
+};
+
+// 8 bytes (q + 128) of a step.
+INLINE fragment fragment_of_bytes(unsigned first, unsigned second)
+{
+	const unsigned offset = 0x64806480u; // 1152
+	fragment a;
+	a.pair[0] = sub_f16(bytes_of(first, F16_1024, 0x5150), offset);
+	a.pair[1] = sub_f16(bytes_of(first, F16_1024, 0x5352), offset);
+	a.pair[2] = sub_f16(bytes_of(second, F16_1024, 0x5150), offset);
+	a.pair[3] = sub_f16(bytes_of(second, F16_1024, 0x5352), offset);
+	return a;
+}
+
+// A step of nibbles with upper bits: `even` are those of pairs 0 and 2 where they belong (from bit 4), `odd` of pairs 1
+// and 3 (from bit 8). Less OFFSET each.
+template <int OFFSET>
+INLINE fragment fragment_of_nibbles(unsigned word, unsigned high0, unsigned high1, unsigned high2, unsigned high3)
+{
+	const unsigned one = F16_1024 + OFFSET * 0x00010001u; // 1024 + OFFSET
+	// -(64 + OFFSET): 64 to 127 have steps of 1 / 16 in f16
+	const unsigned other = 0xd400d400u + OFFSET * 0x00100010u;
+	unsigned upper = word >> 8;
+	fragment a;
+	a.pair[0] = sub_f16((word & 0x000f000fu) | F16_1024 | high0, one);
+	a.pair[1] = fused_f16((word & 0x00f000f0u) | F16_1024 | high1, F16_SIXTEENTH, other);
+	a.pair[2] = sub_f16((upper & 0x000f000fu) | F16_1024 | high2, one);
+	a.pair[3] = fused_f16((upper & 0x00f000f0u) | F16_1024 | high3, F16_SIXTEENTH, other);
+	return a;
+}
+
+INLINE void clear(float (&sum)[4]) { sum[0] = sum[1] = sum[2] = sum[3] = 0; }
+INLINE void add_scaled(float (&sum)[4], const float (&part)[4], float upper, float lower)
+{
+	sum[0] = FUSED(part[0], upper, sum[0]);
+	sum[1] = FUSED(part[1], upper, sum[1]);
+	sum[2] = FUSED(part[2], lower, sum[2]);
+	sum[3] = FUSED(part[3], lower, sum[3]);
+}
+
+INLINE uint4 load_run(const unsigned char *tile, unsigned offset, unsigned lane)
+{
+	return *(const uint4 *)(tile + offset + lane * TILE_LANE_BYTES);
+}
+INLINE unsigned word_of(const uint4 &four, unsigned i)
+{
+	return i == 0 ? four.x : i == 1 ? four.y : i == 2 ? four.z : four.w;
+}
+
+// The scale (low 6 bits of the result) and the min (from bit 8) of a group, out of a head of the K formats.
+INLINE unsigned head_scales(const uint4 &head, unsigned group)
+{
+	unsigned shift = group % 4 * 8;
+	unsigned a = head.y >> shift & 255, b = head.z >> shift & 255, c = head.w >> shift & 255;
+	if (group < 4)
+		return (a & 63) | (b & 63) << 8;
+	return (c & 15) | a >> 6 << 4 | ((c >> 4) | b >> 6 << 4) << 8;
+}
+
+INLINE unsigned shifted(unsigned word, int right) { return right >= 0 ? word >> right : word << -right; }
+
+// The two steps of a block of 32 columns, as fragments, and what their sums are multiplied by.
+struct block_of_weights {
+	fragment step[2];
+	float upper[2], lower[2]; // scales of rows g and g + 8: of the block, or of each step
+	float upper_min, lower_min;
+};
+
+template <int FORMAT>
+INLINE void load_block(block_of_weights *out, const unsigned char *tile, unsigned block, unsigned lane)
+{
+	if (FORMAT == TILE_F16 || FORMAT == TILE_BF16) {
+#pragma unroll
+		for (unsigned i = 0; i < 2; i++) {
+			uint4 run = load_run(tile, i * TILE_RUN_BYTES, lane);
+			out->step[i] = {{run.x, run.y, run.z, run.w}};
+		}
+	} else if (FORMAT == TILE_Q8_0) {
+		uint4 run = load_run(tile, block * TILE_RUN_BYTES, lane);
+		uint2 scales = *(const uint2 *)(tile + 1024 + lane / 4 * 8);
+		out->step[0] = fragment_of_bytes(run.x, run.y);
+		out->step[1] = fragment_of_bytes(run.z, run.w);
+		out->upper[0] = block ? high_f16(scales.x) : low_f16(scales.x);
+		out->lower[0] = block ? high_f16(scales.y) : low_f16(scales.y);
+	} else if (FORMAT == TILE_Q4_0) {
+		uint2 run = *(const uint2 *)(tile + block / 2 * TILE_RUN_BYTES + lane * TILE_LANE_BYTES + block % 2 * 8);
+		const unsigned char *scales = tile + 1024 + lane / 4 * 16 + block * 2;
+		out->step[0] = fragment_of_nibbles<8>(run.x, 0, 0, 0, 0);
+		out->step[1] = fragment_of_nibbles<8>(run.y, 0, 0, 0, 0);
+		out->upper[0] = low_f16(*(const unsigned short *)scales);
+		out->lower[0] = low_f16(*(const unsigned short *)(scales + 8));
+	} else if (FORMAT == TILE_Q4_K || FORMAT == TILE_Q5_K) {
+		const unsigned char *heads = tile + 2048 + (FORMAT == TILE_Q5_K ? 512 : 0);
+		uint2 run = *(const uint2 *)(tile + block / 2 * TILE_RUN_BYTES + lane * TILE_LANE_BYTES + block % 2 * 8);
+		uint4 above = *(const uint4 *)(heads + lane / 4 * 16);
+		uint4 below = *(const uint4 *)(heads + (lane / 4 + 8) * 16);
+		unsigned high = 0;
+		if (FORMAT == TILE_Q5_K) {
+			high = *(const unsigned *)(tile + 2048 + lane * TILE_LANE_BYTES + block / 2 * 4);
+			high = block % 2 ? high >> 8 : high;
+		}
+#pragma unroll
+		for (int i = 0; i < 2; i++) {
+			unsigned bits[4] = {0, 0, 0, 0};
+#pragma unroll
+			for (int pair = 0; FORMAT == TILE_Q5_K && pair < 4; pair++)
+				bits[pair] = pair % 2 ? shifted(high, i * 4 + pair - 8) & 0x01000100u
+						      : shifted(high, i * 4 + pair - 4) & 0x00100010u;
+			out->step[i] = fragment_of_nibbles<0>(i ? run.y : run.x, bits[0], bits[1], bits[2], bits[3]);
+		}
+		unsigned scales = head_scales(above, block), others = head_scales(below, block);
+		out->upper[0] = low_f16(above.x) * (float)(scales & 63);
+		out->lower[0] = low_f16(below.x) * (float)(others & 63);
+		out->upper_min = -high_f16(above.x) * (float)(scales >> 8);
+		out->lower_min = -high_f16(below.x) * (float)(others >> 8);
+	} else if (FORMAT == TILE_Q6_K) {
+		uint2 run = *(const uint2 *)(tile + block / 2 * TILE_RUN_BYTES + lane * TILE_LANE_BYTES + block % 2 * 8);
+		unsigned high = *(const unsigned *)(tile + 2048 + block / 4 * TILE_RUN_BYTES + lane * TILE_LANE_BYTES +
+						    block % 4 * 4);
+		const unsigned char *scales = tile + 3072 + lane / 4 * 16 + block * 2, *ds = tile + 3328 + lane / 4 * 2;
+		unsigned above = *(const unsigned short *)scales, below = *(const unsigned short *)(scales + 128);
+		float upper_d = low_f16(*(const unsigned short *)ds), lower_d = low_f16(*(const unsigned short *)(ds + 16));
+#pragma unroll
+		for (int i = 0; i < 2; i++) {
+			unsigned bits[4];
+#pragma unroll
+			for (int pair = 0; pair < 4; pair++)
+				bits[pair] = pair % 2 ? shifted(high, (i * 4 + pair) * 2 - 8) & 0x03000300u
+						      : shifted(high, (i * 4 + pair) * 2 - 4) & 0x00300030u;
+			out->step[i] = fragment_of_nibbles<32>(i ? run.y : run.x, bits[0], bits[1], bits[2], bits[3]);
+			out->upper[i] = upper_d * (float)(signed char)(above >> i * 8);
+			out->lower[i] = lower_d * (float)(signed char)(below >> i * 8);
+		}
+	}
+}
+
+// An f32 is the sum of three bf16, exactly.
+INLINE void load_wide(fragment (&out)[3], const unsigned char *tile, unsigned step, unsigned lane)
+{
+	uint4 run[2] = {load_run(tile, step * 2 * TILE_RUN_BYTES, lane), load_run(tile, (step * 2 + 1) * TILE_RUN_BYTES, lane)};
+#pragma unroll
+	for (unsigned pair = 0; pair < 4; pair++) {
+		float x = __builtin_bit_cast(float, word_of(run[pair / 2], pair % 2 * 2));
+		float y = __builtin_bit_cast(float, word_of(run[pair / 2], pair % 2 * 2 + 1));
+#pragma unroll
+		for (int i = 0; i < 3; i++) {
+			out[i].pair[pair] = pack_bf16(x, y);
+			x -= low_bf16(out[i].pair[pair]);
+			y -= high_bf16(out[i].pair[pair]);
+		}
+	}
+}
+
+// Multiply a block of 32 columns of 16 rows by NT times 8 rows of activations, and add. `b` has those:
+// b.get(plane, step, nt); plane 0 is f16, planes 1 and 2 are bf16. Mins are multiplied by sums of activations, which a
+// product with ones makes: the same activations, rounded the same way.
+template <int FORMAT, int NT, class B>
+INLINE void multiply_block(float (&sum)[NT][4], const unsigned char *tile, unsigned block, unsigned lane, const B &b)
+{
+	const fragment ones = {{0x3c003c00u, 0x3c003c00u, 0x3c003c00u, 0x3c003c00u}};
+	if (FORMAT == TILE_F32) {
+#pragma unroll
+		for (unsigned step = 0; step < 2; step++) {
+			fragment wide[3];
+			load_wide(wide, tile, step, lane);
+#pragma unroll
+			for (int nt = 0; nt < NT; nt++)
+#pragma unroll
+				for (int plane = 2; plane; plane--) {
+					uint2 v = b.get(plane, step, nt);
+#pragma unroll
+					for (int i = 2; i >= 0; i--)
+						multiply_bf16(sum[nt], wide[i], v.x, v.y);
+				}
+		}
+		return;
+	}
+	block_of_weights w;
+	load_block<FORMAT>(&w, tile, block, lane);
+#pragma unroll
+	for (int nt = 0; nt < NT; nt++) {
+		float part[4], total[4];
+		clear(part);
+#pragma unroll
+		for (unsigned step = 0; step < 2; step++) {
+			if (FORMAT == TILE_BF16) {
+#pragma unroll
+				for (int plane = 1; plane < 3; plane++) {
+					uint2 v = b.get(plane, step, nt);
+					multiply_bf16(sum[nt], w.step[step], v.x, v.y);
+				}
+				continue;
+			}
+			uint2 v = b.get(0, step, nt);
+			if (FORMAT == TILE_F16) {
+				multiply_f16(sum[nt], w.step[step], v.x, v.y);
+				continue;
+			}
+			multiply_f16(part, w.step[step], v.x, v.y);
+			if (FORMAT == TILE_Q6_K) {
+				add_scaled(sum[nt], part, w.upper[step], w.lower[step]);
+				clear(part);
+			}
+			if (FORMAT == TILE_Q4_K || FORMAT == TILE_Q5_K) {
+				if (!step)
+					clear(total);
+				multiply_f16(total, ones, v.x, v.y);
+			}
+		}
+		if (FORMAT == TILE_Q8_0 || FORMAT == TILE_Q4_0 || FORMAT == TILE_Q4_K || FORMAT == TILE_Q5_K)
+			add_scaled(sum[nt], part, w.upper[0], w.lower[0]);
+		if (FORMAT == TILE_Q4_K || FORMAT == TILE_Q5_K)
+			add_scaled(sum[nt], total, w.upper_min, w.lower_min);
+	}
+}

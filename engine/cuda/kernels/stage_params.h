@@ -1,0 +1,111 @@
+/* What the stage's kernels are called with: each takes one of these by value. For the kernels and for the host, to
+ * which addresses on the device are numbers. */
+#pragma once
+#include "engine/cuda/kernels/stage_layout.h"
+
+#if defined(__CUDACC__) || defined(__CUDA__)
+#define ON_DEVICE(type) type *
+#else
+#include <stdint.h>
+#define ON_DEVICE(type) uint64_t
+#endif
+
+enum {
+	STAGE_KV_PAGE = 32, // positions of a page; as STAGE_PAGE_TOKENS
+	GEMV_WARPS = 16,    // of a block
+	GEMV_THREADS = GEMV_WARPS * 32,
+	GEMV_ROWS = 8,        // of activations, at most: the width of a fragment
+	GEMV_COLUMNS = 16384, // at most, of one row of activations
+	ATTENTION_WARPS = 4,
+	ATTENTION_HEADS = 4, // of a block, at most
+	ATTENTION_SPLITS = 64,
+	GEMM_THREADS = 256,
+	GEMM_DEPTH = 64, // columns of a step
+};
+
+struct stage_matrix {
+	ON_DEVICE(const unsigned char) tiles;
+	ON_DEVICE(const float) bias; // (rows) or NULL
+	unsigned format, rows;
+	unsigned row_tiles, column_tiles;
+	unsigned first; // of its results, among those of a row
+};
+
+enum gemv_mode {
+	GEMV_STORE, // y = W x (+ bias)
+	GEMV_ADD,   // y += W x
+	GEMV_GATED, // y = silu(W0 x) * (W1 x)
+};
+
+struct gemv_params {
+	struct stage_matrix matrices[3];
+	ON_DEVICE(const float) x;     // (rows, columns)
+	ON_DEVICE(const float) norm;  // (columns): the input is x's RMS norm; NULL: x itself
+	ON_DEVICE(float) y;           // (rows, y_stride)
+	unsigned matrix_count, units; // units: row tiles of all; of the first, if gated
+	unsigned rows, columns, padded, y_stride;
+	unsigned mode, warps_of_unit, slot_bytes;
+	unsigned halves, pairs; // whether x is wanted as f16, and as two bf16
+	float epsilon;
+};
+
+struct embed_params {
+	struct stage_matrix table;
+	ON_DEVICE(const unsigned) tokens;
+	ON_DEVICE(float) x;
+	unsigned rows, columns;
+};
+
+struct attention_params {
+	ON_DEVICE(float) qkv;          // (rows, qkv_stride): q, k, v
+	ON_DEVICE(const float) q_norm; // (head_size) or NULL
+	ON_DEVICE(const float) k_norm;
+	ON_DEVICE(const float) rope;         // (context, rope_size / 2, 2)
+	ON_DEVICE(unsigned short) kv;        // of this layer: (pages, 2, kv_heads, STAGE_KV_PAGE, head_padded)
+	ON_DEVICE(const unsigned) positions; // (rows)
+	ON_DEVICE(const unsigned) tables;    // where a row's pages begin in `pages` (rows)
+	ON_DEVICE(const unsigned) pages;
+	ON_DEVICE(float) partial;  // (rows, blocks of heads, splits, ATTENTION_HEADS, head_padded + 2)
+	ON_DEVICE(unsigned) ready; // (rows, blocks of heads): zero before and after
+	ON_DEVICE(float) out;      // (rows, heads * head_size)
+	unsigned rows, qkv_stride, heads, kv_heads, head_size, head_padded, rope_size, rope_halves;
+	unsigned splits, head_blocks; // head_blocks: of one head of k
+	unsigned lanes;               // of a warp that share a position
+	unsigned turned;              // q has been turned and k, v are in their pages
+	float epsilon, scale;
+};
+
+struct prepare_params {
+	ON_DEVICE(const float) x;                         // (rows, x_stride)
+	ON_DEVICE(const float) gate;                      // silu(gate) * x, or NULL
+	ON_DEVICE(const float) norm;                      // (columns): the RMS norm, or NULL
+	ON_DEVICE(const unsigned) from;                   // which rows, or NULL: as they are
+	ON_DEVICE(unsigned short) out;                    // (rows, planes, padded)
+	ON_DEVICE(float) factors;                         // (rows): what results are multiplied by
+	ON_DEVICE(float) plain;                           // (rows, columns): not rounded; or NULL
+	unsigned rows, x_stride, columns, padded, planes; // planes: halves + 2 * pairs
+	unsigned halves, pairs;
+	float epsilon;
+};
+
+struct gemm_params {
+	struct stage_matrix matrix;
+	ON_DEVICE(const unsigned short) x; // prepare's
+	ON_DEVICE(const float) factors;
+	ON_DEVICE(float) y;        // (rows, y_stride)
+	ON_DEVICE(float) partial;  // (splits, rows, y rows) if there are several
+	ON_DEVICE(unsigned) ready; // (tiles): zero before and after
+	unsigned rows, padded, planes, plane, y_stride, mode, splits;
+};
+
+struct argmax_params {
+	ON_DEVICE(const float) logits; // (rows, count)
+	ON_DEVICE(unsigned) out;
+	unsigned rows, count;
+};
+
+struct repack_params {
+	struct tile_source source;
+	ON_DEVICE(unsigned) out;
+	unsigned row_tiles, column_tiles;
+};

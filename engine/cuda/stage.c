@@ -1,0 +1,100 @@
+/* The calls of struct stage_slots: see stage.h. */
+#include "engine/cuda/stage.h"
+
+#include <stdlib.h>
+
+static void stage_close(struct backend_device *device, struct backend_stage **out)
+{
+	struct backend_stage *stage = *out;
+	if (!stage)
+		return;
+	struct cuda *cuda = device->cuda;
+	// Of a device that is lost nothing can be freed; the driver does it when the process ends.
+	if (!device->abandoned && !cuda_enter(device)) {
+		for (unsigned i = 0; i <= GEMV_ROWS; i++)
+			for (unsigned k = 0; k < 3; k++)
+				if (stage->graphs[i][k])
+					cuda->cuGraphExecDestroy(stage->graphs[i][k]);
+		stage_free(stage);
+		if (stage->done)
+			cuda->cuEventDestroy_v2(stage->done);
+		stage_unload(stage);
+		if (stage->stream)
+			cuda->cuStreamDestroy_v2(stage->stream);
+	}
+	free(stage->layers);
+	free(stage);
+	*out = NULL;
+}
+
+static enum status start(struct backend_stage *stage, struct error *error)
+{
+	struct backend_device *device = stage->device;
+	struct cuda *cuda = stage->cuda;
+	const struct model_shape *shape = &stage->shape;
+	if (!cuda->cuFuncSetAttribute)
+		return error_set(error, STATUS_UNAVAILABLE, "the driver's library has no cuFuncSetAttribute");
+	stage->shared_bytes = (uint32_t)cuda_attribute(cuda, device->device, CUDA_MAX_SHARED_BYTES);
+	stage->overlaps = cuda_attribute(cuda, device->device, CUDA_CAPABILITY_MAJOR) >= 9 && cuda->cuLaunchKernelEx;
+	stage->units = device->units;
+	stage->head_padded = (shape->head_size + 7) / 8 * 8;
+	stage->head_blocks = (shape->heads / shape->kv_heads + ATTENTION_HEADS - 1) / ATTENTION_HEADS;
+	stage->layers = calloc(stage->params.layer_count + 1, sizeof(*stage->layers));
+	if (!stage->layers)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a stage");
+	CUresult result = cuda_enter(device);
+	if (!result)
+		result = cuda->cuStreamCreate(&stage->stream, CUDA_STREAM_NON_BLOCKING);
+	if (!result)
+		result = cuda->cuEventCreate(&stage->done, CUDA_EVENT_NO_TIMING);
+	return cuda_check(device, error, "a stream", result);
+}
+
+static enum status stage_open(struct backend_device *device, struct backend_stage **out,
+			      const struct stage_params *params, struct error *error)
+{
+	struct backend_stage *stage = calloc(1, sizeof(*stage));
+	*out = NULL;
+	if (!stage)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a stage");
+	stage->device = device;
+	stage->cuda = device->cuda;
+	stage->params = *params;
+	stage->shape = *params->shape;
+	enum status status = start(stage, error);
+	if (!status)
+		status = stage_load(stage, error);
+	if (!status)
+		status = stage_take_workspace(stage, error);
+	if (!status)
+		status = stage_wait(stage, error);
+	if (status)
+		stage_close(device, &stage);
+	*out = stage;
+	return status;
+}
+
+static void stage_sizes(const struct backend_stage *stage, struct stage_memory *memory)
+{
+	*memory = stage->sizes;
+}
+
+static enum status stage_clear(struct backend_stage *stage, const uint32_t *pages, uint32_t count, struct error *error)
+{
+	uint64_t page = 2ull * stage->shape.kv_heads * STAGE_PAGE_TOKENS * stage->head_padded * sizeof(uint16_t);
+	uint64_t layer = page * stage->params.page_count;
+	CUresult result = cuda_enter(stage->device);
+	for (uint32_t i = 0; i < count; i++)
+		for (uint32_t k = 0; !result && k < stage->params.layer_count; k++)
+			result = stage->cuda->cuMemsetD8Async(stage->kv + k * layer + pages[i] * page, 0, page,
+							      stage->stream);
+	return result ? cuda_failed(stage->cuda, error, "cuMemsetD8Async", result) : stage_wait(stage, error);
+}
+
+const struct stage_slots cuda_stage_slots = {
+	.create = stage_open,
+	.destroy = stage_close,
+	.memory = stage_sizes,
+	.step = cuda_stage_step,
+	.zero = stage_clear,
+};

@@ -1,0 +1,134 @@
+/* A stage on a CUDA device, as its files share it.
+ *
+ *	stage.c           create, destroy, pages, the calls of struct stage_slots
+ *	stage_memory.c    what it holds on the device
+ *	stage_weights.c   weights: from the file through pinned memory into tiles (kernels/stage_layout.h)
+ *	stage_launch.c    its kernels: loading, launches, waiting
+ *	stage_step.c      a step: which kernels, in which order
+ *
+ * Everything goes through one stream of the stage's own. A step of one to eight rows, one of each sequence, is a graph
+ * that is made once: what changes from step to step (tokens, positions, pages) it reads from device memory. On Hopper
+ * and later each kernel of it is launched before the one before has ended, and fetches its first weights meanwhile.
+ * Thread: that of the device. */
+#pragma once
+#include "engine/cuda/device.h"
+#include "engine/cuda/kernels/stage_params.h"
+#include "engine/stage.h"
+
+enum stage_kernel {
+	STAGE_EMBED,
+	STAGE_PREPARE,
+	STAGE_ARGMAX,
+	STAGE_REPACK,
+	STAGE_GEMV_2,
+	STAGE_GEMV_4,
+	STAGE_GEMV_8,
+	STAGE_TURN_ROWS,
+	STAGE_ATTEND_1,
+	STAGE_ATTEND_2,
+	STAGE_GEMM_32,                               // + format
+	STAGE_GEMM_128 = STAGE_GEMM_32 + TILE_COUNT, // + format
+	STAGE_KERNELS = STAGE_GEMM_128 + TILE_COUNT
+};
+enum stage_file {
+	STAGE_FILE_ROWS,
+	STAGE_FILE_GEMV,
+	STAGE_FILE_ATTENTION,
+	STAGE_FILE_GEMM, // + format
+	STAGE_FILES = STAGE_FILE_GEMM + TILE_COUNT
+};
+
+struct cuda_layer {
+	CUdeviceptr attention_norm, ffn_norm, q_norm, k_norm; // f32; 0: none
+	struct stage_matrix q, k, v, attention_output, gate, up, down;
+};
+
+// What one step tells the device, in one copy: tokens (rows), positions (rows), tables (rows), outputs (outputs), then
+// the pages of all runs.
+struct cuda_step {
+	CUdeviceptr tokens, positions, tables, outputs, pages;
+	uint32_t rows, output_count;
+};
+
+struct cuda_memory {
+	struct cuda_memory *next;
+	CUdeviceptr pointer;
+	bool host;
+};
+
+struct backend_stage {
+	struct backend_device *device;
+	struct cuda *cuda;
+	struct stage_params params; // shape and rope are not used after create
+	struct model_shape shape;
+	CUstream stream;
+	CUevent done;
+	CUmodule files[STAGE_FILES];
+	CUfunction kernels[STAGE_KERNELS];
+	bool overlaps; // kernels are launched before the one before has ended
+	uint32_t units, shared_bytes, head_padded, head_blocks;
+	struct cuda_memory *memory; // all that it holds
+	struct stage_memory sizes;
+
+	struct cuda_layer *layers; // (layer_count)
+	struct stage_matrix embedding, output;
+	CUdeviceptr output_norm;
+	CUdeviceptr vectors, vectors_end; // where the next norm or bias goes
+	bool halves, pairs;               // whether any format takes f16, or two bf16
+
+	CUdeviceptr kv; // (layers, pages, 2, kv_heads, STAGE_PAGE_TOKENS, head_padded) f16
+	CUdeviceptr rope;
+	CUdeviceptr told; // struct cuda_step's arrays
+	uint32_t *told_host;
+	uint64_t told_words;
+	CUdeviceptr x;                        // (rows, embedding)
+	CUdeviceptr qkv;                      // (rows, q, k and v)
+	CUdeviceptr attended;                 // (rows, heads * head_size)
+	CUdeviceptr up;                       // (rows, feed_forward): silu(gate) * up
+	CUdeviceptr gate_up;                  // (rows, 2 * feed_forward)
+	CUdeviceptr prepared, factors;        // (rows, planes, widest); (rows)
+	CUdeviceptr partial, ready;           // of products and attention that are split
+	CUdeviceptr logits, hidden;           // (outputs, vocabulary); (outputs, embedding)
+	uint32_t *argmax;                     // (outputs), of the host
+	CUgraphExec graphs[GEMV_ROWS + 1][3]; // by rows, and what is behind the layers (stage_step.c)
+};
+
+enum {
+	STAGE_PARTIAL_BYTES = 32 * 1024 * 1024,
+	STAGE_READY = 16384, // counters
+	STAGE_UPLOAD_PIECES = 4,
+	STAGE_UPLOAD_BYTES = 16 * 1024 * 1024,
+};
+#define STAGE_TIMEOUT_NS (30 * 1000000000ll)
+
+// ---- stage_memory.c ----
+
+// Device memory, or pinned memory of the host that the device reads; freed with the stage.
+enum status stage_take(struct backend_stage *stage, CUdeviceptr *out, uint64_t bytes, bool host, struct error *error);
+enum status stage_take_workspace(struct backend_stage *stage, struct error *error);
+void stage_free(struct backend_stage *stage);
+
+// ---- stage_weights.c ----
+
+enum status stage_load(struct backend_stage *stage, struct error *error);
+
+// ---- stage_launch.c ----
+
+struct stage_launch {
+	enum stage_kernel kernel; // of STAGE_GEMM_32 and STAGE_GEMM_128 the one of this format
+	unsigned format;
+	uint32_t grid[3], block, shared_bytes;
+	const void *params;
+};
+enum status stage_launch(struct backend_stage *stage, const struct stage_launch *launch, struct error *error);
+// Load a kernel before its first launch, as it has to be before a capture.
+enum status stage_prepare(struct backend_stage *stage, enum stage_kernel kernel, unsigned format, struct error *error);
+void stage_unload(struct backend_stage *stage);
+// Until all that is enqueued is done.
+enum status stage_wait(struct backend_stage *stage, struct error *error);
+
+// ---- stage_step.c ----
+
+enum status cuda_stage_step(struct backend_stage *stage, const struct stage_batch *batch, struct error *error);
+
+extern const struct stage_slots cuda_stage_slots;

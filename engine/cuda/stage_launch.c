@@ -1,0 +1,122 @@
+/* The stage's kernels: see stage.h.
+ *
+ * Each file is there twice: for compute capability 8.0 and, with kernels that overlap, for 9.0 and later. Which kernels
+ * a model needs depends on its formats; each file is loaded at the first launch of a kernel of it. */
+#include "common/base/clock.h"
+#include "engine/cuda/stage.h"
+
+#include <stdio.h>
+#include <time.h>
+
+enum { WAIT_BUSY_NS = 50 * 1000 * 1000, WAIT_PAUSE_NS = 50 * 1000 };
+
+static const char *const files[STAGE_FILES] = {
+	[STAGE_FILE_ROWS] = "stage_rows",
+	[STAGE_FILE_GEMV] = "stage_gemv",
+	[STAGE_FILE_ATTENTION] = "stage_attention",
+	[STAGE_FILE_GEMM + TILE_F32] = "stage_gemm_f32",
+	[STAGE_FILE_GEMM + TILE_F16] = "stage_gemm_f16",
+	[STAGE_FILE_GEMM + TILE_BF16] = "stage_gemm_bf16",
+	[STAGE_FILE_GEMM + TILE_Q8_0] = "stage_gemm_q8_0",
+	[STAGE_FILE_GEMM + TILE_Q4_0] = "stage_gemm_q4_0",
+	[STAGE_FILE_GEMM + TILE_Q4_K] = "stage_gemm_q4_k",
+	[STAGE_FILE_GEMM + TILE_Q5_K] = "stage_gemm_q5_k",
+	[STAGE_FILE_GEMM + TILE_Q6_K] = "stage_gemm_q6_k",
+};
+
+static const struct {
+	enum stage_file file;
+	const char *name;
+} places[STAGE_GEMM_32] = {
+	[STAGE_EMBED] = {STAGE_FILE_ROWS, "embed"},
+	[STAGE_PREPARE] = {STAGE_FILE_ROWS, "prepare"},
+	[STAGE_ARGMAX] = {STAGE_FILE_ROWS, "argmax"},
+	[STAGE_REPACK] = {STAGE_FILE_ROWS, "repack"},
+	[STAGE_GEMV_2] = {STAGE_FILE_GEMV, "gemv_2"},
+	[STAGE_GEMV_4] = {STAGE_FILE_GEMV, "gemv_4"},
+	[STAGE_GEMV_8] = {STAGE_FILE_GEMV, "gemv_8"},
+	[STAGE_TURN_ROWS] = {STAGE_FILE_ATTENTION, "turn_rows"},
+	[STAGE_ATTEND_1] = {STAGE_FILE_ATTENTION, "attend_1"},
+	[STAGE_ATTEND_2] = {STAGE_FILE_ATTENTION, "attend_2"},
+};
+
+enum status stage_prepare(struct backend_stage *stage, enum stage_kernel kernel, unsigned format, struct error *error)
+{
+	bool product = kernel == STAGE_GEMM_32 || kernel == STAGE_GEMM_128;
+	unsigned file = product ? STAGE_FILE_GEMM + format : (unsigned)places[kernel].file;
+	CUfunction *function = &stage->kernels[product ? kernel + format : (unsigned)kernel];
+	char file_name[48], name[48];
+	if (*function)
+		return STATUS_OK;
+	snprintf(file_name, sizeof(file_name), "%s%s", files[file], stage->overlaps ? ".hopper" : "");
+	if (product)
+		snprintf(name, sizeof(name), "%s_%u", files[file] + sizeof("stage"),
+			 kernel == STAGE_GEMM_32 ? 32u : 128u);
+	else
+		snprintf(name, sizeof(name), "%s", places[kernel].name);
+	enum status status = cuda_kernels_load(stage->device, file_name, &stage->files[file], error);
+	if (status)
+		return status;
+	CUresult result = stage->cuda->cuModuleGetFunction(function, stage->files[file], name);
+	if (!result && kernel >= STAGE_GEMV_2)
+		result = stage->cuda->cuFuncSetAttribute(*function, CUDA_FUNCTION_SHARED_BYTES,
+							 (int)stage->shared_bytes - 1024);
+	return cuda_check(stage->device, error, name, result);
+}
+
+enum status stage_launch(struct backend_stage *stage, const struct stage_launch *launch, struct error *error)
+{
+	bool product = launch->kernel == STAGE_GEMM_32 || launch->kernel == STAGE_GEMM_128;
+	const struct cuda *cuda = stage->cuda;
+	const uint32_t *grid = launch->grid;
+	enum status status = stage_prepare(stage, launch->kernel, launch->format, error);
+	if (status)
+		return status;
+	CUfunction function = stage->kernels[product ? launch->kernel + launch->format : (unsigned)launch->kernel];
+	void *arguments[] = {(void *)(uintptr_t)launch->params};
+	CUresult result;
+	if (stage->overlaps) {
+		CUlaunchAttribute attribute = {.id = CUDA_LAUNCH_PROGRAMMATIC_SERIAL, .value.programmatic = 1};
+		const CUlaunchConfig config = {.grid_x = grid[0],
+					       .grid_y = grid[1],
+					       .grid_z = grid[2],
+					       .block_x = launch->block,
+					       .block_y = 1,
+					       .block_z = 1,
+					       .shared_bytes = launch->shared_bytes,
+					       .stream = stage->stream,
+					       .attributes = &attribute,
+					       .attribute_count = 1};
+		result = cuda->cuLaunchKernelEx(&config, function, arguments, NULL);
+	} else {
+		result = cuda->cuLaunchKernel(function, grid[0], grid[1], grid[2], launch->block, 1, 1,
+					      launch->shared_bytes, stage->stream, arguments, NULL);
+	}
+	return cuda_check(stage->device, error, product ? "a product" : places[launch->kernel].name, result);
+}
+
+void stage_unload(struct backend_stage *stage)
+{
+	for (unsigned i = 0; i < STAGE_FILES; i++)
+		if (stage->files[i])
+			stage->cuda->cuModuleUnload(stage->files[i]);
+}
+
+// Asking over and over is what makes a step of a fraction of a millisecond end in time; long ones are asked with
+// pauses.
+enum status stage_wait(struct backend_stage *stage, struct error *error)
+{
+	int64_t began_ns = clock_steady_ns();
+	CUresult result = stage->cuda->cuEventRecord(stage->done, stage->stream);
+	if (result)
+		return cuda_failed(stage->cuda, error, "cuEventRecord", result);
+	while ((result = stage->cuda->cuEventQuery(stage->done)) == CUDA_ERROR_NOT_READY) {
+		int64_t waited_ns = clock_steady_ns() - began_ns;
+		if (waited_ns > STAGE_TIMEOUT_NS)
+			return error_set(error, STATUS_TIMEOUT, "a step was not done within %lld s",
+					 STAGE_TIMEOUT_NS / 1000000000);
+		if (waited_ns > WAIT_BUSY_NS)
+			nanosleep(&(struct timespec){.tv_nsec = WAIT_PAUSE_NS}, NULL);
+	}
+	return cuda_check(stage->device, error, "a step", result);
+}
