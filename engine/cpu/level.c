@@ -3,8 +3,23 @@
 
 #include <stdio.h>
 #include <string.h>
+#ifdef __x86_64__
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
-enum { LEVELS = 3 };
+// Tiles of bf16: the processor has them and Linux lets this process use them, which has to be asked for.
+static bool has_amx(void)
+{
+	enum { REQUEST = 0x1023, TILE_DATA = 18, LEAF = 7, BF16 = 1 << 22, TILE = 1 << 24 };
+	unsigned a, b, c, d;
+	return __get_cpuid_count(LEAF, 0, &a, &b, &c, &d) && (d & BF16) && (d & TILE) &&
+	       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+	       __builtin_cpu_supports("avx512vnni") && !syscall(SYS_arch_prctl, REQUEST, TILE_DATA);
+}
+#endif
+
+enum { LEVELS = 4 };
 
 const struct cpu_level *cpu_level_get(size_t index)
 {
@@ -17,6 +32,8 @@ const struct cpu_level *cpu_level_get(size_t index)
 		levels[count++] = &cpu_level_avx2;
 	if (count == 2 && __builtin_cpu_supports("avx512f"))
 		levels[count++] = &cpu_level_avx512;
+	if (count == 3 && has_amx())
+		levels[count++] = &cpu_level_amx;
 #elif defined(__aarch64__)
 	levels[count++] = &cpu_level_neon;
 #endif

@@ -50,7 +50,8 @@ struct cpu_level {
 	void (*tile)(const struct level_tile *tile);
 };
 
-extern const struct cpu_level cpu_level_scalar, cpu_level_avx2, cpu_level_avx512, cpu_level_neon;
+// cpu_level_amx has the loops of AVX-512; only those of models (stage_kernels.h) know its tiles.
+extern const struct cpu_level cpu_level_scalar, cpu_level_avx2, cpu_level_avx512, cpu_level_amx, cpu_level_neon;
 
 // The best that this processor has, or the one of this name (may be NULL). Errors: STATUS_INVALID_PARAMS (no such level
 // here, naming those that are).

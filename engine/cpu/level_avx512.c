@@ -10,4 +10,6 @@
 #define PAST(to, vector) _mm512_stream_ps(to, vector)
 #define PAST_END _mm_sfence()
 #include "engine/cpu/level_loops.h"
+
+const struct cpu_level cpu_level_amx = LEVEL_TABLE("amx");
 #endif

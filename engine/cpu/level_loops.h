@@ -219,19 +219,12 @@ static void tile(const struct level_tile *tile)
 
 _Static_assert(ROWS *COLUMNS *WIDTH <= LEVEL_TILE_MOST, "a tile of this level is larger than LEVEL_TILE_MOST");
 
-const struct cpu_level LEVEL = {
-	.name = TITLE,
-	.fill = fill,
-	.saxpy = saxpy,
-	.sum = sum,
-	.copy_past = copy_past,
-	.fill_past = fill_past,
-	.verify = verify,
-	.stream_fill = stream_fill,
-	.stream_read = stream_read,
-	.tile_rows = ROWS,
-	.tile_columns = COLUMNS * WIDTH,
-	.pack_columns = pack_columns,
-	.pack_rows = pack_rows,
-	.tile = tile,
-};
+#define LEVEL_TABLE(title) \
+	{ \
+		.name = title, .fill = fill, .saxpy = saxpy, .sum = sum, .copy_past = copy_past, \
+		.fill_past = fill_past, .verify = verify, .stream_fill = stream_fill, .stream_read = stream_read, \
+		.tile_rows = ROWS, .tile_columns = COLUMNS * WIDTH, .pack_columns = pack_columns, \
+		.pack_rows = pack_rows, .tile = tile, \
+	}
+
+const struct cpu_level LEVEL = LEVEL_TABLE(TITLE);

@@ -50,6 +50,8 @@ const struct stage_kernels *stage_kernels(const struct cpu_level *level)
 {
 #ifdef __x86_64__
 	__builtin_cpu_init();
+	if (level == &cpu_level_amx)
+		return &stage_kernels_amx;
 	if (level == &cpu_level_avx512 && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
 	    __builtin_cpu_supports("avx512vnni"))
 		return &stage_kernels_avx512;
@@ -203,6 +205,7 @@ static enum status make_workspace(struct backend_stage *stage, struct error *err
 		{&stage->logits, params->predicts ? (uint64_t)params->batch_outputs * shape->vocabulary : 0},
 		{&stage->partial, partials * shape->heads * ((uint64_t)shape->head_size + 2)},
 		{&stage->groups, rows * (widest / PANEL_GROUP) * group_floats},
+		{&stage->tiles, stage->kernels->make_tiles ? (rows + 15) / 16 * 16 * widest : 0},
 		{&stage->row_positions, rows},
 		{&stage->row_runs, rows},
 	};

@@ -48,6 +48,7 @@ struct backend_stage {
 	float *logits;              // (batch_outputs, vocabulary)
 	float *partial;             // attention's: (batch_rows, chunks, heads, head_size + 2)
 	struct stage_group *groups; // (batch_rows, of the widest row)
+	uint8_t *tiles;             // (batch_rows in whole tiles, of the widest row): stage_amx.h
 	uint32_t *row_positions;    // (batch_rows)
 	uint32_t *row_runs;         // (batch_rows): the run that a row belongs to
 };

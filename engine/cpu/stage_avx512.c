@@ -1,4 +1,4 @@
-/* The loops of stages for AVX-512 with VNNI: a lane for every row of a panel. See stage_loops.h. */
+/* The loops of stages for AVX-512 with VNNI: a lane for every row of a panel; and AMX. See stage_loops.h. */
 #ifdef __x86_64__
 #include <immintrin.h>
 #include <string.h>
@@ -21,4 +21,6 @@ static inline __attribute__((always_inline)) floats halves_to_floats(const uint8
 }
 
 #include "engine/cpu/stage_loops.h"
+// behind the loops that it uses
+#include "engine/cpu/stage_amx.h"
 #endif

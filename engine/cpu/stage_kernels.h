@@ -21,6 +21,8 @@ struct product {
 	const struct panels *panels;
 	const float *values;              // (rows, value_stride), whole groups
 	const struct stage_group *groups; // (rows, panels->groups); the same as `values`
+	// The same for kernels with make_tiles, if there are at least TILES_LEAST rows; NULL if not.
+	const uint8_t *tiles;
 	size_t value_stride;
 	uint32_t rows;
 	float *output; // (rows, output_stride): panels->rows of each are written
@@ -28,7 +30,8 @@ struct product {
 	bool add; // to what is there
 };
 
-enum { PRODUCT_PANELS = 4 }; // that are best multiplied in one call
+enum { TILES_LEAST = 24, TILE_PANELS = 8 }; // TILE_PANELS: as PRODUCT_PANELS, for products with tiles
+enum { PRODUCT_PANELS = 4 };                // that are best multiplied in one call
 
 // Attention of a few heads of one row, which share keys and values, to a run of positions. In a page lie keys
 // (head_size, STAGE_PAGE_TOKENS) and behind those of all heads values (STAGE_PAGE_TOKENS, head_size), f16.
@@ -48,7 +51,9 @@ struct attention {
 
 struct stage_kernels {
 	void (*make_groups)(struct stage_group *to, const float *values, uint32_t groups);
-	// Panels first ... first + count of the product; count <= PRODUCT_PANELS.
+	// Optional: row `row` of a product of many rows.
+	void (*make_tiles)(uint8_t *tiles, uint32_t row, const float *values, uint32_t groups);
+	// Panels first ... first + count of the product; count <= PRODUCT_PANELS, unless it has tiles.
 	void (*multiply)(const struct product *product, uint32_t first, uint32_t count);
 	void (*attend)(const struct attention *attention);
 	// gate[i] = silu(gate[i]) * up[i]; n is a multiple of 16
@@ -58,4 +63,4 @@ struct stage_kernels {
 // Of a level.
 const struct stage_kernels *stage_kernels(const struct cpu_level *level);
 
-extern const struct stage_kernels stage_kernels_scalar, stage_kernels_avx2, stage_kernels_avx512;
+extern const struct stage_kernels stage_kernels_scalar, stage_kernels_avx2, stage_kernels_avx512, stage_kernels_amx;

@@ -28,9 +28,14 @@ struct products {
 	unsigned count;
 };
 
+static uint32_t piece_panels(const struct product *product)
+{
+	return product->tiles ? TILE_PANELS : PRODUCT_PANELS;
+}
+
 static uint32_t product_pieces(const struct product *product)
 {
-	return (product->panels->panel_count + PRODUCT_PANELS - 1) / PRODUCT_PANELS;
+	return (product->panels->panel_count + piece_panels(product) - 1) / piece_panels(product);
 }
 
 static void product_piece(void *context, uint64_t index)
@@ -39,8 +44,9 @@ static void product_piece(void *context, uint64_t index)
 	const struct product *product = products->of;
 	while (index >= product_pieces(product))
 		index -= product_pieces(product++);
-	uint32_t first = (uint32_t)index * PRODUCT_PANELS, left = product->panels->panel_count - first;
-	products->kernels->multiply(product, first, left < PRODUCT_PANELS ? left : PRODUCT_PANELS);
+	uint32_t most = piece_panels(product), first = (uint32_t)index * most;
+	uint32_t left = product->panels->panel_count - first;
+	products->kernels->multiply(product, first, left < most ? left : most);
 }
 
 static void multiply(struct step *step, struct products *products)
@@ -57,8 +63,8 @@ static void gate_piece(void *context, uint64_t index)
 {
 	const struct products *products = context;
 	const struct product *gate = &products->of[0], *up = &products->of[1];
-	uint32_t first = (uint32_t)index * PRODUCT_PANELS, left = gate->panels->panel_count - first;
-	uint32_t count = left < PRODUCT_PANELS ? left : PRODUCT_PANELS;
+	uint32_t most = piece_panels(gate), first = (uint32_t)index * most, left = gate->panels->panel_count - first;
+	uint32_t count = left < most ? left : most;
 	size_t at = (size_t)first * PANEL_ROWS, n = (size_t)count * PANEL_ROWS;
 	products->kernels->multiply(gate, first, count);
 	products->kernels->multiply(up, first, count);
@@ -83,6 +89,21 @@ static void rms_norm(float *to, const float *from, const float *weights, size_t 
 		to[i] = from[i] * scale * weights[i];
 }
 
+static bool has_tiles(const struct backend_stage *stage, uint32_t rows)
+{
+	return stage->kernels->make_tiles && rows >= TILES_LEAST;
+}
+
+// The input of a product: row `row` of `rows`, n values in whole groups, as the kernels take it.
+static void prepare(const struct backend_stage *stage, uint64_t row, uint32_t rows, const float *values, size_t n)
+{
+	uint32_t groups = (uint32_t)(n / PANEL_GROUP);
+	if (has_tiles(stage, rows))
+		stage->kernels->make_tiles(stage->tiles, (uint32_t)row, values, groups);
+	else
+		stage->kernels->make_groups(stage->groups + row * groups, values, groups);
+}
+
 static void norm_piece(void *context, uint64_t row)
 {
 	const struct step *step = context;
@@ -90,7 +111,7 @@ static void norm_piece(void *context, uint64_t row)
 	size_t n = stage->shape->embedding;
 	float *to = stage->normed + row * n;
 	rms_norm(to, stage->x + row * n, step->weights, n, stage->shape->norm_epsilon);
-	stage->kernels->make_groups(stage->groups + row * (n / PANEL_GROUP), to, (uint32_t)n / PANEL_GROUP);
+	prepare(stage, row, step->batch->row_count, to, n);
 }
 
 static void norm_rows(struct step *step, const float *weights)
@@ -104,8 +125,7 @@ static void attended_groups_piece(void *context, uint64_t row)
 	const struct step *step = context;
 	struct backend_stage *stage = step->stage;
 	size_t n = stage_padded(stage->shape->heads * stage->shape->head_size);
-	stage->kernels->make_groups(stage->groups + row * (n / PANEL_GROUP), stage->attended + row * n,
-				    (uint32_t)n / PANEL_GROUP);
+	prepare(stage, row, step->batch->row_count, stage->attended + row * n, n);
 }
 
 static void gate_groups_piece(void *context, uint64_t row)
@@ -113,8 +133,7 @@ static void gate_groups_piece(void *context, uint64_t row)
 	const struct step *step = context;
 	struct backend_stage *stage = step->stage;
 	size_t n = stage->shape->feed_forward;
-	stage->kernels->make_groups(stage->groups + row * (n / PANEL_GROUP), stage->gate + row * n,
-				    (uint32_t)n / PANEL_GROUP);
+	prepare(stage, row, step->batch->row_count, stage->gate + row * n, n);
 }
 
 static void turn(const struct backend_stage *stage, float *head, uint32_t position)
@@ -297,6 +316,7 @@ static void compute_attention(struct step *step)
 		.panels = &layer->q,
 		.values = stage->normed,
 		.groups = stage->groups,
+		.tiles = has_tiles(stage, rows) ? stage->tiles : NULL,
 		.value_stride = shape->embedding,
 		.rows = rows,
 		.output = stage->q,
@@ -316,6 +336,7 @@ static void compute_attention(struct step *step)
 	multiply(step, &(struct products){.of = {{.panels = &layer->attention_output,
 						  .values = stage->attended,
 						  .groups = stage->groups,
+						  .tiles = has_tiles(stage, rows) ? stage->tiles : NULL,
 						  .value_stride = heads,
 						  .rows = rows,
 						  .output = stage->x,
@@ -333,6 +354,7 @@ static void compute_ffn(struct step *step)
 		.panels = &step->layer->gate,
 		.values = stage->normed,
 		.groups = stage->groups,
+		.tiles = has_tiles(stage, rows) ? stage->tiles : NULL,
 		.value_stride = shape->embedding,
 		.rows = rows,
 		.output = stage->gate,
@@ -347,6 +369,7 @@ static void compute_ffn(struct step *step)
 	multiply(step, &(struct products){.of = {{.panels = &step->layer->down,
 						  .values = stage->gate,
 						  .groups = stage->groups,
+						  .tiles = has_tiles(stage, rows) ? stage->tiles : NULL,
 						  .value_stride = shape->feed_forward,
 						  .rows = rows,
 						  .output = stage->x,
@@ -405,7 +428,7 @@ static void output_norm_piece(void *context, uint64_t index)
 	size_t n = stage->shape->embedding;
 	float *to = stage->normed + index * n;
 	rms_norm(to, stage->x + step->batch->output_rows[index] * n, stage->output_norm, n, stage->shape->norm_epsilon);
-	stage->kernels->make_groups(stage->groups + index * (n / PANEL_GROUP), to, (uint32_t)n / PANEL_GROUP);
+	prepare(stage, index, step->batch->output_count, to, n);
 }
 
 static void predict(struct step *step)
@@ -414,7 +437,8 @@ static void predict(struct step *step)
 	const struct stage_batch *batch = step->batch;
 	const struct model_shape *shape = stage->shape;
 	size_t n = shape->embedding;
-	team_run(step->team, output_norm_piece, step, batch->output_count);
+	uint32_t rows = batch->output_count;
+	team_run(step->team, output_norm_piece, step, rows);
 	if (batch->hidden)
 		memcpy(batch->hidden, stage->normed, batch->output_count * n * sizeof(float));
 	if ((!batch->logits && !batch->argmax) || !batch->output_count)
@@ -422,8 +446,9 @@ static void predict(struct step *step)
 	multiply(step, &(struct products){.of = {{.panels = &stage->output,
 						  .values = stage->normed,
 						  .groups = stage->groups,
+						  .tiles = has_tiles(stage, rows) ? stage->tiles : NULL,
 						  .value_stride = n,
-						  .rows = batch->output_count,
+						  .rows = rows,
 						  .output = batch->logits ? batch->logits : stage->logits,
 						  .output_stride = shape->vocabulary}},
 					  .count = 1});
