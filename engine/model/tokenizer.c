@@ -11,6 +11,17 @@
 #include <string.h>
 
 #define KEY "tokenizer.ggml."
+enum { SHOWN_BYTES = 80 };
+
+// A word of the file, fit to be shown.
+static const char *shown(const struct gguf_text *text, char out[SHOWN_BYTES])
+{
+	size_t length = text->length < SHOWN_BYTES - 1 ? text->length : SHOWN_BYTES - 1;
+	for (size_t i = 0; i < length; i++)
+		out[i] = (char)(text->bytes[i] >= ' ' && text->bytes[i] <= '~' ? text->bytes[i] : '?');
+	out[length] = 0;
+	return out;
+}
 
 // ---- the hash tables ----
 
@@ -392,6 +403,7 @@ static enum status find_merge(const struct tokenizer *tokenizer, const struct gg
 			      int32_t found[3], struct error *error)
 {
 	uint8_t bytes[3][2 * LIMIT_TOKEN_BYTES];
+	char word[SHOWN_BYTES];
 	const char *space = text->length > 1 ? memchr(text->bytes + 1, ' ', text->length - 1) : NULL;
 	size_t left = space ? (size_t)(space - text->bytes) : 0, right = space ? text->length - left - 1 : 0;
 	if (!left || !right || left > LIMIT_TOKEN_BYTES || right > LIMIT_TOKEN_BYTES ||
@@ -407,8 +419,8 @@ static enum status find_merge(const struct tokenizer *tokenizer, const struct gg
 		found[i] = tokenizer_lookup(tokenizer, bytes[i], lengths[i]);
 		if (found[i] == NO_TOKEN && tokenizer_find(tokenizer, (const char *)bytes[i], lengths[i]) == NO_TOKEN)
 			return error_set(error, STATUS_INVALID_PARAMS,
-					 KEY "merges: entry %u, \"%.*s\", needs a token that there is not", index,
-					 (int)(text->length < 80 ? text->length : 80), text->bytes);
+					 KEY "merges: entry %u, \"%s\", needs a token that there is not", index,
+					 shown(text, word));
 	}
 	return STATUS_OK;
 }
@@ -448,6 +460,7 @@ static enum status read_merges(struct tokenizer *tokenizer, const struct gguf *g
 static enum status read_kind(struct tokenizer *tokenizer, const struct gguf *gguf, struct error *error)
 {
 	struct gguf_text model, pre;
+	char word[SHOWN_BYTES];
 	if (!gguf_get_text(gguf, KEY "model", &model))
 		return error_set(error, STATUS_INVALID_PARAMS, "the file has no tokenizer (" KEY "model)");
 	tokenizer->pieces = model.length == 5 && !memcmp(model.bytes, "llama", 5);
@@ -455,8 +468,8 @@ static enum status read_kind(struct tokenizer *tokenizer, const struct gguf *ggu
 		return STATUS_OK;
 	enum status status = STATUS_OK;
 	if (model.length != 4 || memcmp(model.bytes, "gpt2", 4)) {
-		status = error_set(error, STATUS_UNAVAILABLE, "a tokenizer of the kind \"%.*s\" is not known",
-				   (int)(model.length < 60 ? model.length : 60), model.bytes);
+		status = error_set(error, STATUS_UNAVAILABLE, "a tokenizer of the kind \"%s\" is not known",
+				   shown(&model, word));
 		error_hint(error, "known are llama and gpt2");
 	} else if (!gguf_get_text(gguf, KEY "pre", &pre)) {
 		status = error_set(error, STATUS_UNAVAILABLE,
@@ -465,8 +478,8 @@ static enum status read_kind(struct tokenizer *tokenizer, const struct gguf *ggu
 	} else {
 		tokenizer->words = pre_tokenizer_find(pre.bytes, pre.length);
 		if (!tokenizer->words) {
-			status = error_set(error, STATUS_UNAVAILABLE, "the pre-tokenizer \"%.*s\" is not known",
-					   (int)(pre.length < 60 ? pre.length : 60), pre.bytes);
+			status = error_set(error, STATUS_UNAVAILABLE, "the pre-tokenizer \"%s\" is not known",
+					   shown(&pre, word));
 			error_hint(error, "known are %s", pre_tokenizer_names());
 		}
 	}

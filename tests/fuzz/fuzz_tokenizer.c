@@ -57,9 +57,10 @@ static void put_vocabulary(struct gguf_writer *writer, struct input *input, unsi
 		merge_texts[merge_count] = merges[merge_count];
 		merge_count++;
 	}
-	static const char *const pre[] = {"llama-bpe", "qwen2", "smollm", "gpt-2"};
+	static const char *const pre[] = {"llama-bpe", "qwen2",  "smollm", "gpt-2",
+					  "tekken",    "tekken", "tekken", "tekken"};
 	gguf_put_text(writer, "tokenizer.ggml.model", kind & 1 ? "llama" : "gpt2");
-	gguf_put_text(writer, "tokenizer.ggml.pre", pre[kind >> 1 & 3]);
+	gguf_put_text(writer, "tokenizer.ggml.pre", pre[(kind >> 1 & 3) + (kind >> 3 & 4)]);
 	gguf_put_texts(writer, "tokenizer.ggml.tokens", token_texts, tokens);
 	gguf_put_i32s(writer, "tokenizer.ggml.token_type", types, tokens);
 	gguf_put_f32s(writer, "tokenizer.ggml.scores", scores, tokens);

@@ -97,3 +97,13 @@ export const gpt2Oracle = () => qwenOracle("gpt-2", byteLevel, null);
 const everyNumber = { type: "Split", pattern: { Regex: "\\p{N}" }, behavior: "Isolated", invert: false };
 export const smollmOracle = () =>
   qwenOracle("smollm", { type: "Sequence", pretokenizers: [everyNumber, byteLevel] }, null);
+
+// The expression of Mistral's Tekken.
+const tekken =
+  "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+" +
+  "|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*" +
+  "|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+export const tekkenOracle = () => {
+  const split = { type: "Split", pattern: { Regex: tekken }, behavior: "Isolated", invert: false };
+  return qwenOracle("tekken", { type: "Sequence", pretokenizers: [split, { ...byteLevel, use_regex: false }] }, null);
+};
