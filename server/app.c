@@ -294,7 +294,9 @@ static enum status create_state(struct app *app, struct error *error)
 					       .audit = app->audit,
 					       .events = app->events,
 					       .cluster = app->cluster,
-					       .directory = app->options.data};
+					       .directory = app->options.data,
+					       .hub_url = app->options.hub_url,
+					       .ollama_url = app->options.ollama_url};
 		status = models_create(&app->models, &params, error);
 	}
 	if (!status) {

@@ -16,7 +16,7 @@ enum { DEFAULT_PORT = 52415 };
 
 // As they are on the command line.
 struct words {
-	const char *listen, *data, *name, *log_level, *tls_cert, *tls_key, *tls_names, *limits;
+	const char *listen, *data, *name, *log_level, *tls_cert, *tls_key, *tls_names, *limits, *hub_url, *ollama_url;
 	bool no_local_node, lan, help;
 };
 
@@ -44,6 +44,14 @@ static const struct flag flags[] = {
 	 "names and addresses that this server is reached by, besides the machine's own:\n"
 	 "for its certificate, and for whom it answers to",
 	 offsetof(struct words, tls_names)},
+	{"hub-url", "URL",
+	 "where hf: models come from: a mirror of Hugging Face, which may be a private address\n"
+	 "and plain HTTP (default https://huggingface.co)",
+	 offsetof(struct words, hub_url)},
+	{"ollama-url", "URL",
+	 "where ollama: models come from, in the same way (default https://registry.ollama.ai,\n"
+	 "searches https://ollama.com)",
+	 offsetof(struct words, ollama_url)},
 	{"limit", "NAME=N,...", "set limits, of those below", offsetof(struct words, limits)},
 	{"help", NULL, "this text", offsetof(struct words, help)},
 	{0},
@@ -143,6 +151,23 @@ static const char *every_address(void)
 	return both ? "::" : "0.0.0.0";
 }
 
+static enum status take_url(const char **out, const char *name, const char *url, struct error *error)
+{
+	*out = url;
+	if (!url)
+		return STATUS_OK;
+	const size_t scheme = !strncmp(url, "https://", 8) ? 8 : !strncmp(url, "http://", 7) ? 7 : 0;
+	const size_t length = strlen(url);
+	if (scheme && length > scheme && length < 1024 && url[length - 1] != '/' && !strpbrk(url, " ?#@"))
+		return STATUS_OK;
+	error_set(error, STATUS_INVALID_PARAMS,
+		  "--%s takes http:// or https://, a host and perhaps a path, without a "
+		  "slash at its end",
+		  name);
+	error_hint(error, "see: exogpu serve --help");
+	return STATUS_INVALID_PARAMS;
+}
+
 static enum status take(struct options *options, const struct words *words, struct error *error)
 {
 	if (words->lan && words->listen)
@@ -164,6 +189,10 @@ static enum status take(struct options *options, const struct words *words, stru
 	if (!status)
 		status = check_tls(options, error);
 	options->limit_settings = words->limits;
+	if (!status)
+		status = take_url(&options->hub_url, "hub-url", words->hub_url, error);
+	if (!status)
+		status = take_url(&options->ollama_url, "ollama-url", words->ollama_url, error);
 	if (!status && words->limits)
 		status = limit_values_set(&options->limits, words->limits, error);
 	if (!status)

@@ -13,6 +13,7 @@ struct options {
 	const char *name; // NULL: as stored, else the host's
 	bool local_node;
 	enum log_level log_level;
+	const char *hub_url, *ollama_url; // NULL: everybody's
 	struct limit_values limits;
 	const char *limit_settings; // as they were given; NULL: none
 };

@@ -59,16 +59,24 @@ static enum status model_remove(struct api_call *call, const struct json *params
 	return status ? status : STATUS_PENDING;
 }
 
-static enum status not_yet(struct api_call *call, const struct json *params, struct json **result, struct error *error)
+static void models_were_found(void *context, enum status status, struct json *result, const struct error *error)
 {
-	(void)params, (void)result;
-	return error_set(error, STATUS_UNAVAILABLE, "%s is not there yet", call->method->name);
+	api_finish(context, status, result, error);
+}
+
+static enum status model_search(struct api_call *call, const struct json *params, struct json **result,
+				struct error *error)
+{
+	(void)result;
+	enum status status = models_search(call->api->params.models, json_get_string(params, "text", ""),
+					   models_were_found, call, error);
+	return status ? status : STATUS_PENDING;
 }
 
 const struct api_handler model_handlers[] = {
 	{"model.add", .run = model_add},
 	{"model.list", .run = model_list},
 	{"model.remove", .run = model_remove},
-	{"model.search", .run = not_yet},
+	{"model.search", .run = model_search},
 	{0},
 };

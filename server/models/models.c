@@ -552,10 +552,20 @@ enum status models_create(struct models **out, const struct models_params *param
 		status = outbox_create(&models->outbox, params->loop, error);
 	if (!status) {
 		const struct reading_params reading = {.outbox = models->outbox,
-						       .progress = models_work_progress,
+						       .progress = models_work_hashed,
 						       .done = models_work_read,
 						       .context = models};
 		status = reading_create(&models->reading, &reading, error);
+	}
+	if (!status) {
+		const struct fetcher_params fetcher = {.outbox = models->outbox,
+						       .hub_url = params->hub_url,
+						       .ollama_url = params->ollama_url,
+						       .picked = models_work_picked,
+						       .progress = models_work_progress,
+						       .done = models_work_fetched,
+						       .context = models};
+		status = fetcher_create(&models->fetcher, &fetcher, error);
 	}
 	if (!status)
 		status = store_load_models(params->store, load_row, models, error);
@@ -572,6 +582,8 @@ void models_shut_down(struct models *models)
 {
 	models->stopping = true;
 	reading_stop(models->reading);
+	fetcher_stop(models->fetcher);
+	models_end_searches(models);
 }
 
 void models_destroy(struct models **pointer)
@@ -580,6 +592,8 @@ void models_destroy(struct models **pointer)
 	if (!models)
 		return;
 	*pointer = NULL;
+	models_end_searches(models);
+	fetcher_destroy(&models->fetcher);
 	reading_destroy(&models->reading);
 	outbox_destroy(&models->outbox);
 	while (models->changes) { // whose outcome the store drops

@@ -2,12 +2,14 @@
  *
  *   models.c        the records: finding, holding, adding, removing, and the changes of state.db
  *   models_work.c   what becomes of a record that is being added: fetched, then read, then ready or failed
+ *   models_search.c questions to both hubs
  *   models_json.c   a record as the API and state.db have it
  *
  * A change is worked out, committed with its entry of the audit log, and applied and published after that.
  * Thread: the loop's. */
 #pragma once
 #include "common/base/limits.h"
+#include "server/models/fetch.h"
 #include "server/models/models.h"
 #include "server/models/reading.h"
 #include "server/models/source.h"
@@ -27,6 +29,7 @@ struct model {
 	uint64_t done_bytes, total_bytes; // total 0: not known
 	double bytes_per_s;               // negative: not known
 	unsigned connections, retries;
+	char why[200];   // why this file was picked; ""
 	int64_t told_ns; // when progress was published last
 };
 
@@ -38,6 +41,9 @@ struct models {
 	struct model_change *changes; // being stored
 	struct outbox *outbox;
 	struct reading *reading;
+	struct fetcher *fetcher;
+	struct models_question *questions; // searches under way
+	unsigned question_count;
 	bool stopping;
 };
 
@@ -68,8 +74,14 @@ void models_publish(struct models *models, const struct model *model);
 // models_work.c
 void model_work_start(struct models *models, struct model *model, const char *access_token);
 void model_work_stop(struct models *models, struct model *model, bool delete_file); // nothing more comes of it
-void models_work_progress(void *models, const char *model_id, uint64_t done_bytes, uint64_t total_bytes);
+void models_work_hashed(void *models, const char *model_id, uint64_t done_bytes, uint64_t total_bytes);
+void models_work_picked(void *models, const char *model_id, const struct source *source, const char *why);
+void models_work_progress(void *models, const struct fetch_progress *progress);
+void models_work_fetched(void *models, const struct fetch_result *result);
 void models_work_read(void *models, const struct reading_result *result);
+
+// models_search.c
+void models_end_searches(struct models *models); // all are answered now
 
 // models_json.c
 const char *model_state_name(enum model_state state);

@@ -1,6 +1,7 @@
 /* See models_inside.h: what becomes of a model that is being added. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "server/models/models_fit.h"
 #include "server/models/models_inside.h"
 
 #include <stdio.h>
@@ -83,9 +84,14 @@ void models_work_read(void *context, const struct reading_result *result)
 	if (!model || model->removing || model->record.state != MODEL_ADDING)
 		return;
 	if (result->status) {
+		// Nothing of a download that is not what it should be is gone on with.
+		if (model->kind != SOURCE_PATH)
+			fetcher_cancel(models->fetcher, model->record.model_id, model->record.path, true);
 		fail(models, model, &result->error);
 		return;
 	}
+	if (model->kind != SOURCE_PATH) // its journal; the file has its own name by now
+		fetcher_cancel(models->fetcher, model->record.model_id, model->record.path, true);
 	struct model_change *change = model_change_create(models, model);
 	if (!change)
 		return;
@@ -101,7 +107,17 @@ void models_work_read(void *context, const struct reading_result *result)
 	settle(models, change, STATUS_OK);
 }
 
-void models_work_progress(void *context, const char *model_id, uint64_t done_bytes, uint64_t total_bytes)
+// ---- progress ----
+
+static void tell(struct models *models, struct model *model, bool now)
+{
+	if (!now && clock_steady_ns() - model->told_ns < TELL_NS)
+		return;
+	model->told_ns = clock_steady_ns();
+	models_publish(models, model);
+}
+
+void models_work_hashed(void *context, const char *model_id, uint64_t done_bytes, uint64_t total_bytes)
 {
 	struct models *models = context;
 	struct model *model = models_by_id(models, model_id);
@@ -110,25 +126,142 @@ void models_work_progress(void *context, const char *model_id, uint64_t done_byt
 	model->step = STEP_VERIFYING;
 	model->done_bytes = done_bytes;
 	model->total_bytes = total_bytes;
-	if (clock_steady_ns() - model->told_ns < TELL_NS)
+	tell(models, model, false);
+}
+
+void models_work_progress(void *context, const struct fetch_progress *progress)
+{
+	static const enum model_step steps[] = {
+		[FETCH_WAITING] = STEP_WAITING, [FETCH_FINDING] = STEP_FINDING, [FETCH_DOWNLOADING] = STEP_DOWNLOADING};
+	struct models *models = context;
+	struct model *model = models_by_id(models, progress->model_id);
+	if (!model || model->record.state != MODEL_ADDING || model->step == STEP_VERIFYING)
 		return;
-	model->told_ns = clock_steady_ns();
-	models_publish(models, model);
+	const enum model_step before = model->step;
+	model->step = steps[progress->step];
+	model->done_bytes = progress->done_bytes;
+	model->total_bytes = progress->total_bytes;
+	model->bytes_per_s = progress->bytes_per_s;
+	model->connections = progress->connections;
+	model->retries = progress->retries;
+	if (progress->total_bytes)
+		model->record.file_bytes = progress->total_bytes;
+	snprintf(model->record.state_reason, sizeof model->record.state_reason, "%s",
+		 progress->reason[0] ? progress->reason : model->why);
+	tell(models, model, model->step != before);
+}
+
+static void picked_stored(struct model_change *change, enum status status, const struct error *error)
+{
+	struct model *model = change->model;
+	if (status) // at the next start it is picked again
+		log_warning("models", "%s: what was picked is not stored: %s", model->record.name, error->message);
+	else
+		snprintf(model->record.source, sizeof model->record.source, "%s", change->becomes.source);
+	models_publish(change->models, model);
+}
+
+void models_work_picked(void *context, const char *model_id, const struct source *source, const char *why)
+{
+	struct models *models = context;
+	struct error error = {0};
+	struct model *model = models_by_id(models, model_id);
+	if (!model || model->removing || model->record.state != MODEL_ADDING)
+		return;
+	for (size_t i = 0; i < models->count; i++) {
+		const struct model *other = models->all[i];
+		if (other == model || strcmp(other->record.source, source->text) != 0)
+			continue;
+		error_set(&error, STATUS_CONFLICT, "%.100s, which fits best, is here already: %.100s", source->file,
+			  other->record.name);
+		model_work_stop(models, model, true);
+		fail(models, model, &error);
+		return;
+	}
+	log_info("models", "%s: %s", model->record.name, why);
+	snprintf(model->why, sizeof model->why, "%s", why);
+	struct model_change *change = model_change_create(models, model);
+	if (!change)
+		return;
+	change->apply = picked_stored;
+	change->becomes.state_reason[0] = 0;
+	snprintf(change->becomes.source, sizeof change->becomes.source, "%s", source->text);
+	model_change_commit(&change, NULL, &error);
+}
+
+// ---- from one thread to the next ----
+
+static void read_file(struct models *models, struct model *model, const struct reading_request *request)
+{
+	struct error error = {0};
+	model->step = STEP_VERIFYING;
+	model->done_bytes = 0;
+	model->total_bytes = model->record.file_bytes;
+	model->bytes_per_s = -1;
+	model->connections = 0;
+	model->record.state_reason[0] = 0;
+	if (reading_ask(models->reading, request, &error))
+		fail(models, model, &error);
+	else
+		tell(models, model, true);
+}
+
+void models_work_fetched(void *context, const struct fetch_result *result)
+{
+	struct models *models = context;
+	struct model *model = models_by_id(models, result->model_id);
+	if (!model || model->removing || model->record.state != MODEL_ADDING)
+		return;
+	if (result->status) {
+		fail(models, model, &result->error);
+		return;
+	}
+	const struct reading_request request = {.model_id = model->record.model_id,
+						.path = result->part,
+						.place = model->record.path,
+						.sha256 = result->sha256};
+	read_file(models, model, &request);
+}
+
+static void fetch(struct models *models, struct model *model, const char *access_token)
+{
+	struct source source;
+	struct error error = {0};
+	struct models_room room;
+	enum status status = source_parse(model->request ? model->request : model->record.source, &source, &error);
+	models_room(models->params.cluster, &room);
+	const struct fetch_request request = {.model_id = model->record.model_id,
+					      .file = model->record.path,
+					      .source = &source,
+					      .access_token = access_token,
+					      .room = room.device};
+	model->step = STEP_WAITING;
+	model->done_bytes = model->total_bytes = 0;
+	model->retries = 0;
+	model->why[0] = 0;
+	if (!status)
+		status = fetcher_start(models->fetcher, &request, &error);
+	if (status)
+		fail(models, model, &error);
 }
 
 void model_work_start(struct models *models, struct model *model, const char *access_token)
 {
-	struct error error = {0};
-	(void)access_token;
+	uint64_t bytes;
+	int64_t modified_ns;
 	model->working = true;
-	model->step = STEP_VERIFYING;
+	const bool there = model->kind == SOURCE_PATH || reading_look(model->record.path, &bytes, &modified_ns);
 	const struct reading_request request = {.model_id = model->record.model_id, .path = model->record.path};
-	if (reading_ask(models->reading, &request, &error))
-		fail(models, model, &error);
+	if (there) // one that was fetched, too, if its outcome could not be stored
+		read_file(models, model, &request);
+	else
+		fetch(models, model, access_token);
 }
 
 void model_work_stop(struct models *models, struct model *model, bool delete_file)
 {
 	model->working = false;
 	reading_forget(models->reading, model->record.model_id, delete_file ? model->record.path : NULL);
+	if (model->kind != SOURCE_PATH)
+		fetcher_cancel(models->fetcher, model->record.model_id, model->record.path, delete_file);
 }

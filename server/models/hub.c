@@ -1,0 +1,285 @@
+/* See hub.h. */
+#include "server/models/hub.h"
+
+#include "common/base/limits.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static enum status no_answer(struct error *error, const char *whose)
+{
+	return error_set(error, STATUS_UNAVAILABLE, "%s answered something else than it is asked for", whose);
+}
+
+static bool take_sha256(const char *text, char out[65])
+{
+	out[0] = 0;
+	if (!strncmp(text, "sha256:", 7))
+		text += 7;
+	if (strlen(text) != 64 || strspn(text, "0123456789abcdef") != 64)
+		return false;
+	snprintf(out, 65, "%s", text);
+	return true;
+}
+
+static uint64_t take_bytes(const struct json *object, const char *name)
+{
+	int64_t bytes = json_get_integer(object, name, 0);
+	return bytes > 0 && bytes / ((int64_t)1024 * 1024 * 1024) < LIMIT_MODEL_FILE_GIB ? (uint64_t)bytes : 0;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+	size_t length = strlen(text), tail = strlen(end);
+	return length >= tail && !strcasecmp(text + length - tail, end);
+}
+
+// "model-00001-of-00003.gguf"
+static bool is_part(const char *file)
+{
+	const char *of = strcasestr(file, "-of-");
+	return of && of - file >= 5 && of[-1] >= '0' && of[-1] <= '9' && of[4] >= '0' && of[4] <= '9';
+}
+
+// ---- files of a repository ----
+
+static void take_file(const struct source *repository, const struct json *entry, struct hub_files *out)
+{
+	struct error ignored = {0};
+	const char *path = json_get_string(entry, "path", "");
+	const struct json *lfs = json_get(entry, "lfs");
+	struct hub_file *file = &out->files[out->count];
+	if (strcmp(json_get_string(entry, "type", ""), "file") != 0 || !ends_with(path, ".gguf") ||
+	    strcasestr(path, "mmproj")) // that part of a model which sees pictures
+		return;
+	if (is_part(path)) {
+		out->parts++;
+		return;
+	}
+	*file = (struct hub_file){.bytes = take_bytes(lfs ? lfs : entry, "size")};
+	take_sha256(json_get_string(lfs, "oid", ""), file->sha256);
+	if (file->bytes && !source_pick(repository, path, &file->source, &ignored))
+		out->count++;
+}
+
+enum status hub_read_files(const struct source *repository, const char *text, size_t length, struct hub_files *out,
+			   struct error *error)
+{
+	struct json *json = NULL;
+	*out = (struct hub_files){0};
+	if (json_parse(&json, text, length, NULL) || json_type(json) != JSON_ARRAY) {
+		json_destroy(&json);
+		return no_answer(error, "Hugging Face");
+	}
+	out->files = calloc(LIMIT_HUB_FILES, sizeof *out->files);
+	if (out->files)
+		for (const struct json *one = json_first(json); one && out->count < LIMIT_HUB_FILES;
+		     one = json_next(one))
+			take_file(repository, one, out);
+	json_destroy(&json);
+	return out->files ? STATUS_OK : error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a list of files");
+}
+
+void hub_files_finish(struct hub_files *files)
+{
+	free(files->files);
+	*files = (struct hub_files){0};
+}
+
+const char *hub_format_of(const char *file)
+{
+	static const struct {
+		const char *word, *format;
+	} formats[] = {
+		{"Q8_0", "Q8_0"}, {"Q6_K", "Q6_K"}, {"Q5_K", "Q5_K"}, {"Q4_K", "Q4_K"},
+		{"Q4_0", "Q4_0"}, {"BF16", "BF16"}, {"F16", "F16"},   {"F32", "F32"},
+	};
+	for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+		const char *at = strcasestr(file, formats[i].word);
+		const bool rearranged = at && !strncasecmp(at, "Q4_0_", 5); // Q4_0_4_4 and its kin, which are others
+		if (at && !rearranged)
+			return formats[i].format;
+	}
+	return NULL;
+}
+
+static bool is_preferred(const char *file)
+{
+	return strcasestr(file, "Q8_0") || strcasestr(file, "Q4_K_M");
+}
+
+uint64_t hub_needed_bytes(uint64_t bytes)
+{
+	return bytes + bytes / 16 + 256 * 1024 * 1024;
+}
+
+static bool better(const struct hub_file *file, const struct hub_file *than)
+{
+	if (!than)
+		return true;
+	const bool preferred = is_preferred(file->source.file), was = is_preferred(than->source.file);
+	return preferred != was ? preferred : file->bytes > than->bytes;
+}
+
+enum status hub_choose(const struct hub_files *files, uint64_t room, const struct hub_file **out, char why[200],
+		       struct error *error)
+{
+	const struct hub_file *best = NULL, *smallest = NULL;
+	for (size_t i = 0; i < files->count; i++) {
+		const struct hub_file *file = &files->files[i];
+		if (!hub_format_of(file->source.file))
+			continue;
+		if (!smallest || file->bytes < smallest->bytes)
+			smallest = file;
+		if ((!room || hub_needed_bytes(file->bytes) <= room) && better(file, best))
+			best = file;
+	}
+	*out = best;
+	if (best) {
+		snprintf(why, 200, "%.120s, of %zu: %s%s", best->source.file, files->count,
+			 is_preferred(best->source.file) ? "of Q8_0 and Q4_K_M the largest" : "the largest",
+			 room ? " that fits a device" : "; no device is known yet");
+		return STATUS_OK;
+	}
+	if (smallest) {
+		error_set(error, STATUS_UNAVAILABLE,
+			  "none of %zu files fits a device of this cluster: %.120s, the "
+			  "smallest, has %.1f GiB",
+			  files->count, smallest->source.file, (double)smallest->bytes / (1024 * 1024 * 1024));
+		error_hint(error, "name a file to fetch it all the same: hf:owner/repo/file.gguf");
+	} else if (files->parts) {
+		error_set(error, STATUS_UNAVAILABLE,
+			  "this repository has its models in several files each, which are "
+			  "not taken yet");
+	} else {
+		error_set(error, STATUS_UNAVAILABLE,
+			  "this repository has no GGUF file in a format that is computed "
+			  "here");
+		error_hint(error, "repositories with files for this have GGUF in their name, mostly");
+	}
+	return STATUS_UNAVAILABLE;
+}
+
+// ---- Ollama's manifest ----
+
+enum status hub_read_manifest(const char *text, size_t length, struct hub_layer *out, struct error *error)
+{
+	struct json *json = NULL;
+	*out = (struct hub_layer){0};
+	if (json_parse(&json, text, length, NULL)) {
+		json_destroy(&json);
+		return no_answer(error, "Ollama's registry");
+	}
+	const struct json *layers = json_get(json, "layers");
+	for (const struct json *one = json_first(layers); one && !out->bytes; one = json_next(one)) {
+		const char *type = json_get_string(one, "mediaType", "");
+		if (!strcmp(type, "application/vnd.ollama.image.model") &&
+		    take_sha256(json_get_string(one, "digest", ""), out->digest))
+			out->bytes = take_bytes(one, "size");
+	}
+	json_destroy(&json);
+	return out->bytes ? STATUS_OK
+			  : error_set(error, STATUS_UNAVAILABLE, "this manifest of Ollama's names no model");
+}
+
+// ---- searches ----
+
+enum status hub_read_search(const char *text, size_t length, struct hub_found *found, size_t most, size_t *count,
+			    struct error *error)
+{
+	struct json *json = NULL;
+	*count = 0;
+	if (json_parse(&json, text, length, NULL) || json_type(json) != JSON_ARRAY) {
+		json_destroy(&json);
+		return no_answer(error, "Hugging Face");
+	}
+	for (const struct json *one = json_first(json); one && *count < most; one = json_next(one)) {
+		char name[2 * SOURCE_PART_BYTES + 8];
+		struct error ignored = {0};
+		const char *id = json_get_string(one, "id", json_get_string(one, "modelId", ""));
+		int printed = snprintf(name, sizeof name, "hf:%s", id);
+		if (printed < 0 || (size_t)printed >= sizeof name ||
+		    source_parse(name, &found[*count].source, &ignored) || found[*count].source.kind != SOURCE_HUB)
+			continue;
+		found[*count].downloads = json_get_integer(one, "downloads", -1);
+		++*count;
+	}
+	json_destroy(&json);
+	return STATUS_OK;
+}
+
+static bool seen(const struct hub_found *found, size_t count, const struct source *source)
+{
+	for (size_t i = 0; i < count; i++)
+		if (!strcmp(found[i].source.text, source->text))
+			return true;
+	return false;
+}
+
+// There is no other list than a page for people: models are what it links to as /library/NAME.
+size_t hub_read_ollama_page(const char *text, size_t length, struct hub_found *found, size_t most)
+{
+	static const char link[] = "href=\"/library/";
+	size_t count = 0;
+	const char *at = text, *end = text + length;
+	while (count < most && (at = memmem(at, (size_t)(end - at), link, sizeof link - 1))) {
+		char name[SOURCE_PART_BYTES + 8];
+		struct error ignored = {0};
+		at += sizeof link - 1;
+		const char *quote = memchr(at, '"', (size_t)(end - at));
+		if (!quote || quote - at >= SOURCE_PART_BYTES || memchr(at, 0, (size_t)(quote - at)))
+			continue;
+		snprintf(name, sizeof name, "ollama:%.*s", (int)(quote - at), at);
+		if (source_parse(name, &found[count].source, &ignored) || seen(found, count, &found[count].source))
+			continue;
+		found[count++].downloads = -1;
+	}
+	return count;
+}
+
+// ---- URLs ----
+
+static bool fits(int length, size_t size)
+{
+	return length >= 0 && (size_t)length < size;
+}
+
+bool hub_files_url(const char *base, const struct source *source, char *url, size_t size)
+{
+	return fits(snprintf(url, size, "%s/api/models/%s/%s/tree/main?recursive=true", base, source->owner,
+			     source->repository),
+		    size);
+}
+
+bool hub_file_url(const char *base, const struct source *source, char *url, size_t size)
+{
+	return fits(snprintf(url, size, "%s/%s/%s/resolve/main/", base, source->owner, source->repository), size) &&
+	       source_append_encoded(url, size, source->file);
+}
+
+bool hub_manifest_url(const char *base, const struct source *source, char *url, size_t size)
+{
+	return fits(
+		snprintf(url, size, "%s/v2/%s/%s/manifests/%s", base, source->owner, source->repository, source->tag),
+		size);
+}
+
+bool hub_blob_url(const char *base, const struct source *source, const char *digest, char *url, size_t size)
+{
+	return fits(snprintf(url, size, "%s/v2/%s/%s/blobs/sha256:%s", base, source->owner, source->repository, digest),
+		    size);
+}
+
+bool hub_search_url(const char *base, const char *text, unsigned limit, char *url, size_t size)
+{
+	return fits(snprintf(url, size, "%s/api/models?filter=gguf&sort=downloads&limit=%u&search=", base, limit),
+		    size) &&
+	       source_append_encoded(url, size, text);
+}
+
+bool hub_ollama_search_url(const char *base, const char *text, char *url, size_t size)
+{
+	return fits(snprintf(url, size, "%s/search?q=", base), size) && source_append_encoded(url, size, text);
+}

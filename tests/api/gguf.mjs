@@ -1,0 +1,66 @@
+// A small model file, as a hub would have it: llama, F32, with weights that are nothing in particular.
+const types = { u32: 4, f32: 6, string: 8, array: 9 };
+
+function text(value) {
+	const bytes = Buffer.from(value), length = Buffer.alloc(8);
+	length.writeBigUInt64LE(BigInt(bytes.length));
+	return Buffer.concat([length, bytes]);
+}
+
+function u32(value) {
+	const bytes = Buffer.alloc(4);
+	bytes.writeUInt32LE(value);
+	return bytes;
+}
+
+function u64(value) {
+	const bytes = Buffer.alloc(8);
+	bytes.writeBigUInt64LE(BigInt(value));
+	return bytes;
+}
+
+function f32(value) {
+	const bytes = Buffer.alloc(4);
+	bytes.writeFloatLE(value);
+	return bytes;
+}
+
+const scalar = { u32, f32, string: text };
+
+function key(name, type, value) {
+	const [, element] = /^array of (.*)$/.exec(type) ?? [];
+	if (!element) return Buffer.concat([text(name), u32(types[type]), scalar[type](value)]);
+	return Buffer.concat([text(name), u32(types.array), u32(types[element]), u64(value.length), ...value.map(scalar[element])]);
+}
+
+// About `megabytes` large; other seeds make other bytes.
+export function modelFile({ megabytes = 0.2, seed = 1, architecture = "llama" } = {}) {
+	const width = 64, inner = 160, vocabulary = 300, layers = Math.max(1, Math.round(megabytes * 1e6 / 190000));
+	const keys = [
+		key("general.architecture", "string", architecture),
+		key(`${architecture}.block_count`, "u32", layers), key(`${architecture}.context_length`, "u32", 256),
+		key(`${architecture}.embedding_length`, "u32", width), key(`${architecture}.feed_forward_length`, "u32", inner),
+		key(`${architecture}.attention.head_count`, "u32", 4), key(`${architecture}.attention.head_count_kv`, "u32", 4),
+		key(`${architecture}.attention.layer_norm_rms_epsilon`, "f32", 1e-5),
+		key("tokenizer.ggml.model", "string", "llama"),
+		key("tokenizer.ggml.tokens", "array of string", Array.from({ length: vocabulary }, (_, i) => `t${i}`)),
+	];
+	const tensors = [["token_embd.weight", width, vocabulary], ["output_norm.weight", width], ["output.weight", width, vocabulary]];
+	for (let i = 0; i < layers; i++)
+		for (const [name, ...size] of [["attn_norm", width], ["attn_q", width, width], ["attn_k", width, width], ["attn_v", width, width],
+			["attn_output", width, width], ["ffn_norm", width], ["ffn_gate", width, inner], ["ffn_up", width, inner], ["ffn_down", inner, width]])
+			tensors.push([`blk.${i}.${name}.weight`, ...size]);
+	let offset = 0;
+	const infos = tensors.map(([name, ...size]) => {
+		const info = Buffer.concat([text(name), u32(size.length), ...size.map(u64), u32(0), u64(offset)]);
+		offset += Math.ceil(size.reduce((a, b) => a * b) * 4 / 32) * 32;
+		return info;
+	});
+	const head = Buffer.concat([Buffer.from("GGUF"), u32(3), u64(tensors.length), u64(keys.length), ...keys, ...infos]);
+	const data = Buffer.alloc(offset);
+	for (let i = 0, state = seed; i + 4 <= offset; i += 4) {
+		state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+		data.writeFloatLE((state / 2 ** 32 - 0.5) / 10, i);
+	}
+	return Buffer.concat([head, Buffer.alloc((32 - head.length % 32) % 32), data]);
+}

@@ -1,0 +1,426 @@
+// Models that are added by every kind of source, from a server that does what the hubs do, and what they do wrong.
+import assert from "node:assert/strict";
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, beforeEach, describe, test } from "node:test";
+import { Client, assertContractKept } from "./client.mjs";
+import { modelFile } from "./gguf.mjs";
+import { Hub, sha256 } from "./hub.mjs";
+import { launch, patience, run, startServer, temporary, within } from "./server.mjs";
+
+const small = modelFile(), large = modelFile({ megabytes: 9 });
+const stateIs = (...states) => (model) => states.includes(model.state);
+
+describe("models", () => {
+	let server, admin, hub, folder;
+
+	const connect = async () => {
+		admin = await Client.login(server);
+		await admin.call("events.subscribe", { topics: ["placement"] });
+	};
+	const start = async (data) => {
+		server = await startServer({ data, args: ["--hub-url", hub.url, "--ollama-url", hub.url] });
+		await connect();
+	};
+	// The newest that was said of a model, once it is as asked for.
+	const until = async (model_id, fits, ms = 6 * patience) => {
+		const said = () => admin.events.flatMap((one) => one.data.models ?? []).filter((one) => one.model_id === model_id).at(-1);
+		const listed = (await admin.call("model.list")).models.find((one) => one.model_id === model_id);
+		if (listed && fits(listed)) return listed;
+		return admin.until(() => { const last = said(); return last && fits(last) && last; }, `${model_id} is as wanted`, ms)
+			.catch((error) => { throw new Error(`${error.message}; it is ${JSON.stringify(said())}; ${server.output.stderr.slice(-800)}`); });
+	};
+	const add = (source, more = {}) => admin.call("model.add", { source, ...more });
+	const ended = async (source, more) => until((await add(source, more)).model_id, stateIs("ready", "failed"));
+	const ready = async (source, more) => {
+		const model = await ended(source, more);
+		assert.equal(model.state, "ready", model.state_reason);
+		return model;
+	};
+	const failed = async (source, more) => {
+		const model = await ended(source, more);
+		assert.equal(model.state, "failed");
+		return model.state_reason;
+	};
+	const local = (name, bytes = small) => {
+		const path = join(folder, name);
+		writeFileSync(path, bytes);
+		return path;
+	};
+	const stored = (model) => readFileSync(join(server.data, "models", `${model.model_id}.gguf`));
+	const entries = async (action) => (await admin.call("audit.list", { action, limit: 100 })).entries;
+
+	before(async () => {
+		folder = temporary();
+		hub = await Hub.start();
+		await start();
+	});
+	after(async () => {
+		hub?.stop();
+		await server?.finish();
+		assertContractKept();
+	});
+	beforeEach(async () => {
+		hub.plan = {};
+		hub.token = undefined;
+		hub.asked = [];
+		hub.tag = '"one"';
+		for (const { model_id } of (await admin.call("model.list")).models) await admin.call("model.remove", { model_id });
+		hub.files = new Map([["maker/small/model-Q8_0.gguf", small], ["maker/large/model-F16.gguf", large]]);
+		hub.blobs = new Map([[sha256(small), small]]);
+		hub.library = new Map([["library/tiny:latest", sha256(small)], ["library/tiny:1b", sha256(small)]]);
+	});
+
+	describe("by path", () => {
+		test("what is in the file is told", async () => {
+			const model = await ready(local("a.gguf"));
+			assert.equal(model.name, "a");
+			assert.equal(model.file_bytes, small.length);
+			assert.deepEqual([model.architecture.family, model.architecture.layers, model.architecture.format, model.architecture.vocabulary],
+				["llama", 1, "F32", 300]);
+			assert.deepEqual((await admin.call("cluster.snapshot")).models, [model]);
+		});
+		test("adding it again answers with it, and names are unique", async () => {
+			const one = await ready(local("a.gguf"));
+			assert.equal((await add(join(folder, "a.gguf"), { name: "other" })).model_id, one.model_id);
+			mkdirSync(join(folder, "b"), { recursive: true });
+			assert.equal((await ready(`file://${local("b/a.gguf")}`)).name, "a-2");
+			assert.equal((await admin.refused("model.add", { source: local("c.gguf"), name: "a" }, "conflict")).reason, "conflict");
+			for (const name of ["mod_1", "a/b", ".a", " a", "a\u0007", "a?b"]) await admin.refused("model.add", { source: local("c.gguf"), name }, "invalid_params");
+		});
+		test("what is no model says why", async () => {
+			assert.match(await failed("/nonexistent/model.gguf"), /cannot be opened.*server's machine/s);
+			assert.match(await failed(folder), /not a file/);
+			assert.match(await failed(local("empty.gguf", Buffer.alloc(0))), /empty/);
+			assert.match(await failed(local("page.gguf", Buffer.from("<html>".repeat(100)))), /GGUF/);
+			assert.match(await failed(local("cut.gguf", small.subarray(0, small.length - 5000))), /./);
+			assert.match(await failed(local("other.gguf", modelFile({ architecture: "mamba" }))), /mamba/);
+			assert.equal((await entries("model.failed")).length >= 6, true);
+		});
+		test("sources that are none are refused at once", async () => {
+			for (const source of ["relative.gguf", "hf:", "hf:one", "hf:a/b/../c.gguf", "hf:a/b/c.bin", "hf:a/../b.gguf", "ollama:", "ollama:a b",
+				"ollama:a/b/c", "https://", "https://user:secret@host/a.gguf", "file:relative", "ftp://host/a.gguf"])
+				await admin.refused("model.add", { source }, "invalid_params");
+		});
+		test("a file that changes or goes is missing, and ready again when it is back", async () => {
+			const path = local("a.gguf"), model = await ready(path);
+			await server.finish();
+			rmSync(path);
+			await start(server.data);
+			assert.deepEqual((await admin.call("model.list")).models.map((one) => [one.model_id, one.state]), [[model.model_id, "missing"]]);
+			local("a.gguf", modelFile({ seed: 2 }));
+			await server.finish();
+			await start(server.data);
+			assert.match((await admin.call("model.list")).models[0].state_reason, /changed/);
+			assert.equal((await ready(path)).model_id, model.model_id);
+		});
+		test("it survives a restart as it was, and its removal leaves the file", async () => {
+			const path = local("a.gguf"), model = await ready(path);
+			await server.finish();
+			await start(server.data);
+			assert.deepEqual((await admin.call("model.list")).models, [model]);
+			assert.deepEqual(await admin.call("model.remove", { model_id: model.model_id }), { model_id: model.model_id, freed_bytes: 0 });
+			assert.ok(existsSync(path));
+			await admin.refused("model.remove", { model_id: model.model_id }, "not_found");
+			await admin.event((one) => one.data.removed_models?.includes(model.model_id));
+		});
+	});
+
+	describe("from Hugging Face", () => {
+		test("over several connections, checked and audited", async () => {
+			const model = await ready("hf:maker/large/model-F16.gguf");
+			assert.equal(model.sha256, sha256(large));
+			assert.ok(stored(model).equals(large));
+			const ranges = hub.ranges();
+			assert.ok(ranges.length >= 8, `${ranges.length} ranges`);
+			assert.equal(new Set(ranges).size, ranges.length, "each once");
+			const [entry] = await entries("model.ready");
+			assert.deepEqual([entry.target, entry.detail.sha256, entry.detail.bytes], [model.model_id, sha256(large), large.length]);
+			assert.deepEqual(readdirSync(join(server.data, "models")), [`${model.model_id}.gguf`]);
+			const { freed_bytes } = await admin.call("model.remove", { model_id: model.model_id });
+			assert.ok(freed_bytes >= large.length, `${freed_bytes}`);
+		});
+		test("progress is told, four times a second at most", async () => {
+			hub.plan.slow = 20;
+			const from = admin.events.length, begun = performance.now();
+			const model = await ready("hf:maker/large/model-F16.gguf");
+			const told = admin.events.slice(from).flatMap((one) => one.data.models ?? []).filter((one) => one.model_id === model.model_id && one.progress);
+			const seconds = (performance.now() - begun) / 1000;
+			assert.ok(told.some((one) => one.progress.step === "downloading" && one.progress.connections > 1), JSON.stringify(told.map((one) => one.progress)));
+			assert.ok(told.length <= 4 * seconds + 6, `${told.length} in ${seconds} s`);
+			const done = told.map((one) => one.progress.done_bytes);
+			assert.ok(done.some((bytes) => bytes > 0 && bytes < large.length), `${done}`);
+		});
+		test("an access token goes to the hub and to nobody else, and is kept nowhere", async () => {
+			hub.token = "secret-of-the-hub";
+			assert.match(await failed("hf:maker/small/model-Q8_0.gguf"), /access token/);
+			assert.match(await failed("hf:maker/small/model-Q8_0.gguf", { access_token: "wrong-secret" }), /does not open/);
+			hub.asked = [];
+			await ready("hf:maker/small/model-Q8_0.gguf", { access_token: hub.token });
+			assert.ok(hub.asked.filter((one) => one.server === "front").every((one) => one.headers.authorization === `Bearer ${hub.token}`));
+			assert.ok(hub.asked.filter((one) => one.server === "store").every((one) => !("authorization" in one.headers)));
+			await server.finish();
+			for (const name of readdirSync(server.data, { recursive: true })) {
+				const path = join(server.data, name);
+				if (statSync(path).isFile()) assert.ok(!readFileSync(path).includes("secret-of-the-hub"), name);
+			}
+			assert.ok(!server.output.stderr.includes("secret-of-the-hub"));
+			await start(server.data);
+		});
+		test("connections that break are taken up where they were", async () => {
+			hub.plan.cut = [700000, 300000, 5, 900000, 0];
+			const model = await ready("hf:maker/large/model-F16.gguf");
+			assert.ok(stored(model).equals(large));
+			const first = hub.ranges().map((range) => Number(/bytes=(\d+)/.exec(range)[1]));
+			assert.ok(first.includes(700000), `${first}`);
+		});
+		test("429 is waited out, 5xx tried again", async () => {
+			let asked = 0, at;
+			hub.plan.store = (request, response) => {
+				asked++;
+				if (asked === 1) { at = Date.now(); hub.refuse(response, 429, { "retry-after": "2" }); return true; }
+				if (asked === 2) assert.ok(Date.now() - at >= 1900, `it came back after ${Date.now() - at} ms`);
+				if (asked === 2) hub.refuse(response, 503);
+				return asked === 2;
+			};
+			const model = await add("hf:maker/small/model-Q8_0.gguf");
+			const waiting = await until(model.model_id, (one) => one.state_reason?.includes("429") || one.state !== "adding");
+			assert.equal(waiting.progress?.step, "waiting", JSON.stringify(waiting));
+			await until(model.model_id, stateIs("ready"));
+			assert.ok(asked >= 3);
+		});
+		test("a way that has run out is asked for again", async () => {
+			let served = 0;
+			hub.plan.signature = 1;
+			hub.plan.store = (request, response) => {
+				if (++served === 3) hub.plan.signature = 2;
+				const good = request.url.endsWith(`signature=${hub.plan.signature}`);
+				if (!good) hub.refuse(response, 403);
+				return !good;
+			};
+			assert.ok(stored(await ready("hf:maker/large/model-F16.gguf")).equals(large));
+			assert.ok(hub.asked.filter((one) => one.server === "front").length >= 2);
+		});
+		test("what is not what was promised is thrown away", async () => {
+			hub.plan.lie = "a".repeat(64);
+			assert.match(await failed("hf:maker/small/model-Q8_0.gguf"), /SHA-256/);
+			const [entry] = await entries("model.failed");
+			assert.notEqual(entry.outcome, "ok");
+			await until((await admin.call("model.list")).models[0].model_id, () => !readdirSync(join(server.data, "models")).length);
+		});
+		test("what the hub does not have, or is no model", async () => {
+			assert.match(await failed("hf:maker/small/none.gguf"), /404/);
+			assert.match(await failed("hf:nobody/none"), /404/);
+			hub.files.set("maker/page/model-Q8_0.gguf", Buffer.from("<html>".repeat(1000)));
+			assert.match(await failed("hf:maker/page/model-Q8_0.gguf"), /GGUF/);
+			hub.files.set("maker/other/model-Q8_0.gguf", modelFile({ architecture: "mamba" }));
+			assert.match(await failed("hf:maker/other/model-Q8_0.gguf"), /mamba/);
+		});
+		test("of a repository the file that fits best is picked, and it is said which", async () => {
+			for (const [name, seed] of [["model-Q2_K.gguf", 2], ["model-F16.gguf", 3], ["model-Q4_K_M.gguf", 4], ["model-Q8_0-00001-of-00002.gguf", 5]])
+				hub.files.set(`maker/many/${name}`, modelFile({ seed }));
+			hub.files.set("maker/many/mmproj-Q8_0.gguf", small);
+			const model = await ready("hf:maker/many");
+			assert.equal(model.source, "hf:maker/many/model-Q4_K_M.gguf");
+			assert.ok(stored(model).equals(modelFile({ seed: 4 })));
+			assert.match(await failed("hf:maker/many"), /here already/);
+			hub.files.set("maker/split/model-Q8_0-00001-of-00002.gguf", small);
+			assert.match(await failed("hf:maker/split"), /several files/);
+		});
+	});
+
+	describe("from Ollama", () => {
+		test("the model's layer of the manifest", async () => {
+			const model = await ready("ollama:tiny");
+			assert.deepEqual([model.source, model.name, model.sha256], ["ollama:tiny:latest", "tiny-latest".replace("-", ":"), sha256(small)]);
+			assert.ok(stored(model).equals(small));
+			assert.match(await failed("ollama:tiny:none"), /404/);
+		});
+		test("a manifest that is none", async () => {
+			for (const text of ["{", "[]", '{"layers":[{"mediaType":"application/vnd.ollama.image.model","digest":"sha256:..","size":1}]}']) {
+				hub.plan.front = (request, response) => { response.end(text); return true; };
+				assert.match(await failed("ollama:tiny:1b"), /Ollama/);
+			}
+			hub.plan.front = (request, response) => { response.end(Buffer.alloc(9 * 1024 * 1024, "[")); return true; };
+			assert.match(await failed("ollama:tiny:1b"), /too long/);
+		});
+	});
+
+	describe("by URL", () => {
+		const url = (name) => `${hub.storeUrl}/file/${encodeURIComponent(name)}`;
+
+		test("without ranges, by one connection, also of unknown length", async () => {
+			hub.plan.plain = true;
+			hub.plan.cut = [500000];
+			assert.ok(stored(await ready(url("maker/large/model-F16.gguf"))).equals(large));
+			hub.plan = { plain: true, chunked: true };
+			assert.ok(stored(await ready(url("maker/small/model-Q8_0.gguf"))).equals(small));
+		});
+		test("a query is asked for, and shown to nobody", async () => {
+			const model = await ready(`${url("maker/small/model-Q8_0.gguf")}?key=hidden-secret`, { name: "q" });
+			assert.ok(!JSON.stringify(model).includes("hidden-secret"));
+			assert.ok(hub.asked.some((one) => one.url.includes("hidden-secret")));
+			assert.ok(!JSON.stringify((await admin.call("audit.list", { limit: 100 })).entries).includes("hidden-secret"));
+		});
+		test("a redirect to a private address, from https to http, or in circles is not followed", async () => {
+			const to = (location) => (hub.plan.store = (request, response) => { hub.refuse(response, 302, { location }); return true; });
+			to(`http://localhost:${hub.front.address().port}/x`);
+			assert.match(await failed(url("a.gguf")), /private network/);
+			to("http://169.254.169.254/latest/meta-data");
+			assert.match(await failed(url("b.gguf")), /private network/);
+			to("http://[::1]:1/x");
+			assert.match(await failed(url("c.gguf")), /private network/);
+			to(url("a.gguf"));
+			assert.match(await failed(url("d.gguf")), /again and again/);
+			for (const location of ["file:///etc/passwd", "gopher://x/", "http://", "http://a:b@host/"]) {
+				to(location);
+				assert.match(await failed(url(`${location.length}.gguf`)), /nowhere/);
+			}
+		});
+		test("a server that lies about ranges, lengths and headers", async () => {
+			const answers = [
+				[206, { "content-range": "bytes 5-9/100", "content-length": 5 }, "GGUFx", /other bytes/],
+				[206, { "content-range": "bytes 0-4/*", "content-length": 5 }, "GGUFx", /other bytes/],
+				[206, { "content-length": 5 }, "GGUFx", /other bytes/],
+				[200, { "content-encoding": "gzip", "content-length": 5 }, "GGUFx", /compress/],
+				[200, { "content-length": 0 }, "", /empty|broke|GGUF|./],
+				[206, { "content-range": "bytes 0-999999/99999999999999999", "content-length": 1000000 }, "GGUF", /larger than|room/],
+			];
+			for (const [index, [status, headers, body, why]] of answers.entries()) {
+				hub.plan.store = (request, response) => { response.writeHead(status, headers); response.end(body); return true; };
+				if (index === 4) continue;
+				assert.match(await failed(url(`${index}.gguf`)), why);
+			}
+			hub.plan.store = (request, response) => {
+				response.socket.end(`HTTP/1.1 200 OK\r\n${"x-much: ".padEnd(2000, "y")}\r\n`.repeat(1) + `x: ${"z".repeat(90000)}\r\n\r\n`);
+				return true;
+			};
+			assert.match(await failed(url("headers.gguf")), /header/i);
+		});
+	});
+
+	describe("goes on", () => {
+		const source = () => `${hub.storeUrl}/file/${encodeURIComponent("maker/large/model-F16.gguf")}`;
+		const halfway = (model) => until(model.model_id, (one) => one.progress?.done_bytes > 3e6);
+
+		for (const [how, stop] of [["a stop", () => server.finish()], ["kill -9", async () => { await server.stop("SIGKILL"); }]])
+			test(`after ${how}, with what is there`, async () => {
+				hub.plan.slow = 60;
+				const model = await add(source());
+				await halfway(model);
+				if (how === "kill -9") await new Promise((resolve) => setTimeout(resolve, 2500)); // the journal is written every two seconds
+				await stop();
+				const before = hub.ranges().length;
+				hub.plan = {};
+				await start(server.data);
+				assert.ok(stored(await until(model.model_id, stateIs("ready"))).equals(large));
+				const again = hub.ranges().slice(before).map((range) => /bytes=(\d+)-(\d+)/.exec(range).slice(1).map(Number));
+				const asked = again.reduce((sum, [first, last]) => sum + Math.min(last, large.length - 1) - first + 1, 0);
+				assert.ok(asked < large.length - 1e6, `${asked} of ${large.length} bytes were asked for again`);
+			});
+		test("from the beginning when the file has changed meanwhile", async () => {
+			hub.plan.slow = 60;
+			const model = await add(source()), other = modelFile({ megabytes: 9, seed: 7 });
+			await halfway(model);
+			await server.finish();
+			hub.plan = {};
+			hub.tag = '"two"';
+			hub.files.set("maker/large/model-F16.gguf", other);
+			await start(server.data);
+			assert.ok(stored(await until(model.model_id, stateIs("ready"))).equals(other));
+		});
+		test("from the beginning when it changes under way", async () => {
+			let served = 0;
+			const other = modelFile({ megabytes: 9, seed: 8 });
+			hub.plan.store = () => {
+				if (++served === 5) { hub.tag = '"three"'; hub.files.set("maker/large/model-F16.gguf", other); }
+				return false;
+			};
+			assert.ok(stored(await ready(source())).equals(other));
+		});
+		test("not after its removal, which leaves nothing", async () => {
+			hub.plan.slow = 60;
+			const model = await add(source());
+			await halfway(model);
+			const { freed_bytes } = await admin.call("model.remove", { model_id: model.model_id });
+			assert.ok(freed_bytes > 1e6, `${freed_bytes}`);
+			await within((async () => { while (readdirSync(join(server.data, "models")).length) await new Promise((resolve) => setTimeout(resolve, 20)); })(),
+				"its files are gone");
+			const asked = hub.asked.length;
+			await new Promise((resolve) => setTimeout(resolve, 500));
+			assert.equal(hub.asked.length, asked);
+		});
+	});
+
+	describe("model.search", () => {
+		test("both hubs, with what fits and what is added", async () => {
+			await ready("ollama:tiny");
+			hub.files.set("maker/tiny-GGUF/tiny-Q4_K_M.gguf", small);
+			const { results, unreachable } = await admin.call("model.search", { text: "tiny" });
+			assert.deepEqual(unreachable, []);
+			assert.deepEqual(results.map((one) => [one.source, one.origin, one.bytes, one.format, one.downloads, one.fits, one.added])
+				.sort(), [["hf:maker/tiny-GGUF/tiny-Q4_K_M.gguf", "hf", small.length, "Q4_K", 1234, "unknown", false],
+				["ollama:tiny:latest", "ollama", small.length, null, null, "unknown", true]]);
+		});
+		test("a hub that does not answer is named, the other's results are there", async () => {
+			hub.plan.front = (request, response, url) => {
+				if (url.pathname === "/api/models") { hub.refuse(response, 500); return true; }
+			};
+			const { results, unreachable } = await admin.call("model.search", { text: "tiny" });
+			assert.equal(results.length, 1);
+			assert.match(unreachable.join(), /Hugging Face.*500/);
+		});
+		test("answers that are no answers", async () => {
+			for (const text of ["{", "{}", '[{"id":"../../etc"},{"id":5},{"id":"a/b/c"},null,[]]', `[${"[".repeat(1000)}`]) {
+				hub.plan.front = (request, response) => { response.end(text); return true; };
+				assert.deepEqual((await admin.call("model.search", { text: "x" })).results, []);
+			}
+		});
+	});
+
+	describe("the command line", () => {
+		const exogpu = (...words) => run([...words, "--data", server.data]);
+
+		test("add, list, remove", async () => {
+			const path = local("cli.gguf");
+			const added = await exogpu("model", "add", path, "--name", "mine");
+			assert.equal(added.code, 0, added.stderr);
+			assert.match(added.stdout, /^mine is ready: llama/);
+			const { stdout } = await exogpu("model", "list");
+			assert.match(stdout, /mine\s+ready\s+F32/);
+			assert.match((await exogpu("model", "remove", "mine")).stdout, /^removed mod_/);
+			assert.match((await exogpu("model", "list")).stderr, /No models/);
+			assert.equal((await exogpu("model", "add", "/nonexistent.gguf")).code, 1);
+			assert.equal((await exogpu("model", "add")).code, 2);
+			const wrong = await exogpu("model", "add", "hf:maker/small/none.gguf");
+			assert.equal(wrong.code, 1);
+			assert.match(wrong.stderr, /404/);
+		});
+		test("a download is followed in lines; --json prints the model", async () => {
+			hub.plan.slow = 10;
+			const { code, stdout, stderr } = await exogpu("model", "add", "hf:maker/large/model-F16.gguf", "--json");
+			assert.equal(code, 0, stderr);
+			assert.match(stderr, /downloading/);
+			assert.equal(JSON.parse(stdout).sha256, sha256(large));
+		});
+		test("Ctrl-C leaves it going, and says so", async () => {
+			hub.plan.slow = 60;
+			const one = launch(["model", "add", "hf:maker/large/model-F16.gguf", "--data", server.data]);
+			await within(new Promise((resolve) => one.child.stderr.on("data", () => /downloading/.test(one.output.stderr) && resolve())), "it downloads");
+			one.child.kill("SIGINT");
+			const { code, stdout } = await within(one.exited, "it ends");
+			assert.equal(code, 0);
+			assert.match(stdout, /still being added/);
+			hub.plan = {};
+			await until((await admin.call("model.list")).models[0].model_id, stateIs("ready"));
+		});
+		test("search, and a token from a file", async () => {
+			assert.match((await exogpu("model", "search", "tiny")).stdout, /ollama:tiny:latest/);
+			hub.token = "from-a-file";
+			writeFileSync(join(folder, "token"), "from-a-file\n", { mode: 0o600 });
+			const { code, stderr } = await exogpu("model", "add", "hf:maker/small/model-Q8_0.gguf", "--token-file", join(folder, "token"));
+			assert.equal(code, 0, stderr);
+			assert.equal((await exogpu("model", "add", "hf:maker/small/model-Q8_0.gguf", "--token-file", "/nonexistent")).code, 1);
+		});
+	});
+});
