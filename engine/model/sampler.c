@@ -85,25 +85,30 @@ static float sane(float logit)
 	return logit > least_value ? (logit < most_value ? logit : most_value) : least_value;
 }
 
-// exp(-distance) for what is not negative, to about a unit in the last place; 0 where a float would be denormal.
-static float weigh(float distance)
+// exp(-distance) for what is not negative, to about a unit in the last place; 0 where a float would be denormal: the
+// scale's bits are 0 then.
+static void weigh(const float distance[LANES], float weight[LANES])
 {
-	float turns = (distance < 87 ? distance : 87) * -1.44269504f;
-	int whole = (int)(turns - 0.5f);
-	float rest = turns - (float)whole; // within a half
-	// 2^rest: the series of exp(rest * ln 2)
-	float power = 1.525273e-5f;
-	power = power * rest + 1.540353e-4f;
-	power = power * rest + 1.333355815e-3f;
-	power = power * rest + 9.618129108e-3f;
-	power = power * rest + 5.550410866e-2f;
-	power = power * rest + 0.2402265070f;
-	power = power * rest + 0.6931471806f;
-	power = power * rest + 1;
-	uint32_t bits = (uint32_t)(whole + 127) << 23;
-	float scale;
-	memcpy(&scale, &bits, sizeof(scale));
-	return distance < 87 ? power * scale : 0;
+	uint32_t bits[LANES];
+	float scale[LANES];
+	for (int j = 0; j < LANES; j++) {
+		float turns = (distance[j] < 88 ? distance[j] : 88) * -1.44269504f;
+		int whole = (int)(turns - 0.5f);
+		float rest = turns - (float)whole; // within a half
+		// 2^rest: the series of exp(rest * ln 2)
+		float power = 1.525273e-5f;
+		power = power * rest + 1.540353e-4f;
+		power = power * rest + 1.333355815e-3f;
+		power = power * rest + 9.618129108e-3f;
+		power = power * rest + 5.550410866e-2f;
+		power = power * rest + 0.2402265070f;
+		power = power * rest + 0.6931471806f;
+		weight[j] = power * rest + 1;
+		bits[j] = (uint32_t)(whole + 127) << 23;
+	}
+	memcpy(scale, bits, sizeof(scale));
+	for (int j = 0; j < LANES; j++)
+		weight[j] *= scale[j];
 }
 
 static uint32_t bucket_of(float distance)
@@ -132,43 +137,52 @@ static double uniform(uint64_t seed, uint64_t position)
 
 // ---- values ----
 
-// Sane values into scratch->distance, least_value behind them; the largest.
-static float take_values(struct sampler_scratch *scratch, const float *logits)
+// Sane values into scratch->distance, least_value behind them.
+static void take_values(struct sampler_scratch *scratch, const float *restrict logits)
 {
-	float largest[LANES], *values = scratch->distance;
+	float *restrict values = scratch->distance;
 	uint32_t count = scratch->vocabulary, whole = count / LANES * LANES;
-	for (int j = 0; j < LANES; j++)
-		largest[j] = least_value;
 	for (uint32_t i = 0; i < whole; i += LANES)
-		for (uint32_t j = 0; j < LANES; j++) {
+		for (uint32_t j = 0; j < LANES; j++)
 			values[i + j] = sane(logits[i + j]);
-			largest[j] = values[i + j] > largest[j] ? values[i + j] : largest[j];
-		}
 	for (uint32_t i = whole; i < scratch->padded; i++)
 		values[i] = i < count ? sane(logits[i]) : least_value;
-	for (uint32_t i = whole; i < count; i++)
-		largest[0] = values[i] > largest[0] ? values[i] : largest[0];
+}
+
+// The lowest id of the largest value.
+static uint32_t first_largest(const struct sampler_scratch *scratch)
+{
+	const float *restrict values = scratch->distance;
+	float largest[LANES];
+	uint32_t best = 0;
+	for (int j = 0; j < LANES; j++)
+		largest[j] = least_value;
+	for (uint32_t i = 0, end = scratch->padded; i < end; i += LANES)
+		for (uint32_t j = 0; j < LANES; j++)
+			largest[j] = values[i + j] > largest[j] ? values[i + j] : largest[j];
 	for (int j = 1; j < LANES; j++)
 		largest[0] = largest[j] > largest[0] ? largest[j] : largest[0];
-	return largest[0];
+	while (best + 1 < scratch->vocabulary && values[best] < largest[0])
+		best++;
+	return best;
 }
 
 // Distances to weights. What lies behind the vocabulary weighs nothing.
 static void take_weights(struct sampler_scratch *scratch)
 {
-	const float *distance = scratch->distance;
-	for (uint32_t i = 0; i < scratch->padded; i += LANES)
-		for (uint32_t j = 0; j < LANES; j++)
-			scratch->weight[i + j] = weigh(distance[i + j]);
+	const float *restrict distance = scratch->distance;
+	float *restrict weight = scratch->weight;
+	for (uint32_t i = 0, end = scratch->padded; i < end; i += LANES)
+		weigh(&distance[i], &weight[i]);
 	for (uint32_t i = scratch->vocabulary; i < scratch->padded; i++)
-		scratch->weight[i] = 0;
+		weight[i] = 0;
 }
 
 // Values to distances from the largest.
 static void take_distances(struct sampler_scratch *scratch, float largest, float temperature)
 {
-	float *distance = scratch->distance;
-	for (uint32_t i = 0; i < scratch->padded; i += LANES)
+	float *restrict distance = scratch->distance;
+	for (uint32_t i = 0, end = scratch->padded; i < end; i += LANES)
 		for (uint32_t j = 0; j < LANES; j++) {
 			float under = (largest - distance[i + j]) / temperature;
 			distance[i + j] = under < far ? under : far;
@@ -200,15 +214,6 @@ static void change_values(struct sampler_scratch *scratch, const struct sampler_
 		values[token] = generated ? value - sampling->presence_penalty : value;
 		*count = 0;
 	}
-}
-
-static uint32_t first_largest(const struct sampler_scratch *scratch)
-{
-	uint32_t best = 0;
-	for (uint32_t i = 1; i < scratch->vocabulary; i++)
-		if (scratch->distance[i] > scratch->distance[best])
-			best = i;
-	return best;
 }
 
 // ---- the cut ----
@@ -249,7 +254,7 @@ static struct place find_cut(struct sampler_scratch *scratch, uint32_t most, dou
 		if (bucket_of(scratch->distance[i]) == at)
 			scratch->members[found++] = (struct place){scratch->distance[i], i};
 	qsort(scratch->members, found, sizeof(struct place), compare_places);
-	for (uint32_t i = 0; i < found && count < most && *mass < enough; i++, count++) {
+	for (uint32_t i = 0; i < found && (!count || (count < most && *mass < enough)); i++, count++) {
 		last = scratch->members[i];
 		*mass += (double)scratch->weight[last.token];
 	}
@@ -341,8 +346,9 @@ static void tell_top(struct sampler_scratch *scratch, const struct sampling *sam
 // What is to be subtracted from a logit, so that it is a logprob.
 static float log_sum(struct sampler_scratch *scratch, const float *logits)
 {
-	float largest = take_values(scratch, logits);
 	double sum = 0;
+	take_values(scratch, logits);
+	float largest = scratch->distance[first_largest(scratch)];
 	take_distances(scratch, largest, 1);
 	take_weights(scratch);
 	for (uint32_t i = 0; i < scratch->padded; i += BLOCK)

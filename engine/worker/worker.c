@@ -207,6 +207,7 @@ static enum status open_instance(const struct contract *contract, const struct j
 	if (fcntl(WORKER_MODEL, F_GETFD) < 0)
 		return error_set(error, STATUS_INVALID_REQUEST, "an instance's worker needs its model on descriptor %d",
 				 WORKER_MODEL);
+	signal(SIGBUS, SIG_DFL); // what a file does that is cut off: the node knows it by that
 	enum status status = enter_sandbox(&confined, params, error);
 	if (status)
 		return status;

@@ -476,6 +476,61 @@ static int end(void **state)
 
 #define TENANT_TEST(test) cmocka_unit_test_setup_teardown(test, begin, end)
 
+// ---- model instances ----
+
+static const char *model_parameters(const char *name)
+{
+	static char text[256];
+	snprintf(text, sizeof(text), ",\"key\":\"k\",\"backend\":\"cpu\",\"model_path\":\"%s/%s\"", bench.folder, name);
+	return text;
+}
+
+static void make_files(void)
+{
+	char path[160], to[160];
+	FILE *file;
+	snprintf(path, sizeof(path), "%s/model.gguf", bench.folder);
+	file = fopen(path, "w");
+	assert_true(file && fputs("GGUF, and nothing that anybody reads here", file) > 0 && !fclose(file));
+	snprintf(to, sizeof(to), "%s/link.gguf", bench.folder);
+	assert_int_equal(symlink(path, to), 0);
+	snprintf(to, sizeof(to), "%s/pipe.gguf", bench.folder);
+	assert_int_equal(mkfifo(to, 0600), 0);
+}
+
+static void a_model_s_worker_has_its_file(void **state)
+{
+	(void)state;
+	char link[64], path[160] = "", wanted[160];
+	start_settled();
+	make_files();
+	int descriptors = count_descriptors();
+	ask_ill("tenant.open", "w1", model_parameters("none.gguf"), STATUS_NOT_FOUND);
+	ask_ill("tenant.open", "w1", model_parameters("link.gguf"), STATUS_UNAVAILABLE);
+	ask_ill("tenant.open", "w1", model_parameters("pipe.gguf"), STATUS_INVALID_PARAMS);
+	ask_ill("tenant.open", "w1", model_parameters("."), STATUS_INVALID_PARAMS);
+	wait_for_descriptors(descriptors);
+	assert_int_equal(stream_count, 0);
+	struct answer *answer = ask_well("tenant.open", "w1", model_parameters("model.gguf"));
+	assert_true(json_get_number(answer->result, "started_ms", -1) >= 0);
+	snprintf(wanted, sizeof(wanted), "%s/model.gguf", bench.folder);
+	snprintf(link, sizeof(link), "/proc/%d/fd/5", (int)newest_worker());
+	// In a release build nobody may look into a worker.
+	if (has_faults && readlink(link, path, sizeof(path) - 1) < 0)
+		fail_msg("%s: %s", link, strerror(errno));
+	if (has_faults)
+		assert_string_equal(path, wanted);
+	ask_ill("tenant.device", "w1", device_parameters("cpu", 0), STATUS_METHOD_NOT_FOUND);
+	kill(newest_worker(), SIGBUS); // as when the file is cut off
+	wait_for(told_of_an_end, 10000);
+	if (!strstr(ended_message, "the model's file was cut off"))
+		fail_msg("the server was told: %s", ended_message);
+	ask_well("tenant.open", "w2", model_parameters("model.gguf"));
+	ask_well("tenant.close", "w2", "");
+	wait_for_no_worker(5000);
+	stop_node(1000);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -492,6 +547,7 @@ int main(void)
 		TENANT_TEST(a_worker_that_dies_before_it_is_open_fails_the_call),
 		TENANT_TEST(a_worker_closed_while_it_opens_answers_both),
 		TENANT_TEST(a_hundred_workers_leave_nothing),
+		TENANT_TEST(a_model_s_worker_has_its_file),
 	};
 	return cmocka_run_group_tests_name("node/tenants", tests, make_bench, remove_bench);
 }

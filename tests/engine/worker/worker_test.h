@@ -186,7 +186,7 @@ static void expect(int fd, struct answer *answer, int id, const char *method, en
 #define SERVER_CALL(worker, method, status, ...) CALL_STATUS(worker, (worker)->server, method, status, __VA_ARGS__)
 
 // worker.open and one device, number 0.
-static void worker_open(struct worker *worker, const char *fault, const char *backend, const char *key)
+static inline void worker_open(struct worker *worker, const char *fault, const char *backend, const char *key)
 {
 	worker_start(worker, fault);
 	CALL_STATUS(worker, worker->node, "worker.open", STATUS_OK,
