@@ -13,6 +13,7 @@
  *   witnesses                                nodes that sign the audit log's heads
  *   models                                   files of models, and where they come from
  *   tenants                                  what sessions own on devices, and the workers that hold it
+ *   instances                                models that are loaded, and what is asked of them
  *   api, node links                          calls of clients; reports of nodes
  *   http                                     the port and the Unix socket; nothing comes in before this stands
  *   local node                               a child process that offers this machine's devices
@@ -32,6 +33,7 @@
 #include "server/data_directory.h"
 #include "server/http/http.h"
 #include "server/local_node.h"
+#include "server/models/instances.h"
 #include "server/models/models.h"
 #include "server/options.h"
 #include "server/security/random_id.h"
@@ -69,6 +71,7 @@ struct app {
 	struct events *events;
 	struct cluster *cluster;
 	struct models *models;
+	struct instances *instances;
 	struct tenancy *tenants;
 	struct api *api;
 	struct node_links *nodes;
@@ -109,6 +112,7 @@ static void stop(struct app *app)
 	app->stop_by_ms = clock_steady_ms() + STOP_LIMIT_MS;
 	api_shut_down(app->api);
 	joins_shut_down(app->joins);
+	instances_shut_down(app->instances);
 	models_shut_down(app->models);
 	node_links_shut_down(app->nodes);
 	app->node_ended = !app->local_node;
@@ -309,6 +313,15 @@ static enum status create_state(struct app *app, struct error *error)
 						.directory = app->options.data};
 		status = tenancy_create(&app->tenants, &params, error);
 	}
+	if (!status) {
+		struct instances_params params = {.loop = app->loop,
+						  .cluster = app->cluster,
+						  .tenants = app->tenants,
+						  .models = app->models,
+						  .events = app->events,
+						  .audit = app->audit};
+		status = instances_create(&app->instances, &params, error);
+	}
 	return status;
 }
 
@@ -338,6 +351,7 @@ static enum status create_doors(struct app *app, struct error *error)
 				 .events = app->events,
 				 .cluster = app->cluster,
 				 .models = app->models,
+				 .instances = app->instances,
 				 .tenants = app->tenants,
 				 .joins = app->joins,
 				 .tickets = app->tickets,
@@ -368,10 +382,14 @@ static enum status create_doors(struct app *app, struct error *error)
 				   .events = app->events,
 				   .cluster = app->cluster,
 				   .tenants = app->tenants,
+				   .models = app->models,
+				   .instances = app->instances,
+				   .audit = app->audit,
 				   .store = app->store,
 				   .limits = app->limits,
 				   .authority = app->authority,
 				   .tls = app->tls,
+				   .cors_origins = app->options.cors_origins,
 				   .address = app->options.address,
 				   .port = app->options.port,
 				   .socket_path = app->socket_path,
@@ -478,6 +496,7 @@ static void destroy(struct app *app)
 	joins_destroy(&app->joins);
 	tickets_destroy(&app->tickets);
 	api_destroy(&app->api);
+	instances_destroy(&app->instances);
 	tenancy_destroy(&app->tenants);
 	models_destroy(&app->models);
 	cluster_destroy(&app->cluster);

@@ -17,6 +17,7 @@ enum { DEFAULT_PORT = 52415 };
 // As they are on the command line.
 struct words {
 	const char *listen, *data, *name, *log_level, *tls_cert, *tls_key, *tls_names, *limits, *hub_url, *ollama_url;
+	const char *cors_origins[FLAGS_MANY];
 	bool no_local_node, lan, help;
 };
 
@@ -44,6 +45,10 @@ static const struct flag flags[] = {
 	 "names and addresses that this server is reached by, besides the machine's own:\n"
 	 "for its certificate, and for whom it answers to",
 	 offsetof(struct words, tls_names)},
+	{"cors-origin", "URL...",
+	 "let pages of this origin, as in https://chat.example.com, use /v1 with a token;\n"
+	 "may be given again",
+	 offsetof(struct words, cors_origins)},
 	{"hub-url", "URL",
 	 "where hf: models come from: a mirror of Hugging Face, which may be a private address\n"
 	 "and plain HTTP (default https://huggingface.co)",
@@ -151,6 +156,20 @@ static const char *every_address(void)
 	return both ? "::" : "0.0.0.0";
 }
 
+// As browsers send it: scheme and host, and nothing behind it.
+static enum status check_origin(const char *origin, struct error *error)
+{
+	const char *host = !strncmp(origin, "https://", 8)  ? origin + 8
+			   : !strncmp(origin, "http://", 7) ? origin + 7
+							    : "";
+	if (host[0] && strlen(origin) < 256 && !strpbrk(host, "/?#@ "))
+		return STATUS_OK;
+	error_set(error, STATUS_INVALID_PARAMS,
+		  "--cors-origin takes an origin, as in https://chat.example.com; \"%.100s\" is none", origin);
+	error_hint(error, "scheme, host and port alone, without a path");
+	return STATUS_INVALID_PARAMS;
+}
+
 static enum status take_url(const char **out, const char *name, const char *url, struct error *error)
 {
 	*out = url;
@@ -188,6 +207,10 @@ static enum status take(struct options *options, const struct words *words, stru
 	options->tls = !is_loopback(options->address);
 	if (!status)
 		status = check_tls(options, error);
+	for (int i = 0; !status && i < FLAGS_MANY && words->cors_origins[i]; i++) {
+		options->cors_origins[i] = words->cors_origins[i];
+		status = check_origin(words->cors_origins[i], error);
+	}
 	options->limit_settings = words->limits;
 	if (!status)
 		status = take_url(&options->hub_url, "hub-url", words->hub_url, error);

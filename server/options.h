@@ -1,5 +1,6 @@
 /* What `exogpu serve` is told. Thread: before any other. */
 #pragma once
+#include "common/base/flags.h"
 #include "common/base/log.h"
 #include "server/security/limits.h"
 
@@ -15,7 +16,8 @@ struct options {
 	enum log_level log_level;
 	const char *hub_url, *ollama_url; // NULL: everybody's
 	struct limit_values limits;
-	const char *limit_settings; // as they were given; NULL: none
+	const char *limit_settings;               // as they were given; NULL: none
+	const char *cors_origins[FLAGS_MANY + 1]; // whose pages may use /v1; ends with NULL
 };
 // Errors: STATUS_INVALID_PARAMS with a hint. *help: the help was asked for and nothing else is to be done.
 enum status options_parse(struct options *options, int argc, char **argv, bool *help, struct error *error);

@@ -156,6 +156,7 @@ enum {
 	LIMIT_AUDIT_DETAIL_BYTES = 8192,             // of the entry of a request
 	LIMIT_ANSWER_CHOICES = 16384,                // tokens with log-probabilities that wait for their client
 	LIMIT_EMBEDDINGS = 256,                      // inputs of one request
+	LIMIT_BIASES = 300,                          // tokens with a bias, of one request
 	LIMIT_STOPS = 16,                            // stop strings of one request
 	LIMIT_MODEL_FILE_GIB = 4096,                 // of a model file that is fetched
 	LIMIT_FETCHES = 2,                           // downloads at once; others wait

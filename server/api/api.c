@@ -21,6 +21,7 @@ static void sweep_expired(void *arg)
 	for (struct api_session *session = api->sessions; session; session = session->next)
 		if (session->token && token_usable(session->token, now_ms, NULL))
 			tenant_end(session->tenant, "its token was revoked or has expired");
+	generations_sweep(api->params.instances);
 	net_timer_start(api->params.loop, &api->sweep, SWEEP_MS, sweep_expired, api);
 }
 
@@ -97,6 +98,7 @@ void api_end_token(void *context, struct token *token)
 	for (struct api_session *session = api->sessions; session; session = session->next)
 		if (session->token == token)
 			tenant_end(session->tenant, "its token was revoked");
+	generations_end_token(api->params.instances, token, "the token was revoked");
 	for (struct api_client *client = api->clients; client; client = client->next)
 		if (client->conn && client->session && client->session->token == token)
 			net_conn_close(client->conn, 4410, "the token was revoked");

@@ -9,7 +9,9 @@
 #include "server/api/join.h"
 #include "server/api/witnesses.h"
 #include "server/cluster/cluster.h"
+#include "server/models/instances.h"
 #include "server/models/models.h"
+#include "server/models/requests.h"
 #include "server/security/authority.h"
 #include "server/security/limits.h"
 #include "server/security/tokens.h"
@@ -28,6 +30,7 @@ struct api_params {
 	struct events *events;
 	struct cluster *cluster;
 	struct models *models;
+	struct instances *instances;
 	struct tenancy *tenants;
 	struct joins *joins;
 	struct tickets *tickets;

@@ -7,6 +7,7 @@ struct json *api_snapshot(const struct api *api)
 	tenancy_flush_events(api->params.tenants);
 	struct json *snapshot = cluster_snapshot(api->params.cluster);
 	json_set(snapshot, "models", models_list_json(api->params.models));
+	json_set(snapshot, "instances", instances_list_json(api->params.instances));
 	json_set(snapshot, "allocations", tenancy_list(api->params.tenants, &everyone));
 	joins_add_nodes(api->params.joins, (struct json *)json_get(snapshot, "nodes"));
 	return snapshot;

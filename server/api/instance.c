@@ -1,16 +1,98 @@
 /* instance.* and placement.preview: models that are loaded. Thread: the loop's. */
 #include "server/api/call.h"
 
-static enum status not_yet(struct api_call *call, const struct json *params, struct json **result, struct error *error)
+static enum status placement_preview(struct api_call *call, const struct json *params, struct json **result,
+				     struct error *error)
 {
-	(void)params, (void)result;
-	return error_set(error, STATUS_UNAVAILABLE, "%s is not there yet", call->method->name);
+	return instances_preview(call->api->params.instances, params, result, error);
+}
+
+// The entry is on disk: begin. That this fails now is an entry of its own.
+static void begun(void *context, enum status status, const struct error *error)
+{
+	struct json *result = NULL;
+	struct error fault = error ? *error : (struct error){0};
+	struct api_call *call = context;
+	const struct instance *instance;
+	if (!status) {
+		status = instances_start(call->api->params.instances, call->kept, &instance, &fault);
+		if (status)
+			audit_count(call->api->params.audit,
+				    &(struct audit_tally){.by = &call->client->actor,
+							  .action = call->method->name,
+							  .target = json_get_string(call->kept, "model_id", ""),
+							  .outcome = status});
+	}
+	if (!status) {
+		result = json_new_object();
+		json_set_string(result, "instance_id", instance_id(instance));
+		json_set_string(result, "state", instance_state(instance));
+	}
+	api_finish(call, status, result, &fault);
+}
+
+static enum status instance_create(struct api_call *call, const struct json *params, struct json **result,
+				   struct error *error)
+{
+	const char *model_id = json_get_string(params, "model_id", "");
+	const struct model_record *model = models_find(call->api->params.models, model_id);
+	(void)result;
+	if (!model) {
+		error_set(error, STATUS_NOT_FOUND, "there is no model %.64s", model_id);
+		error_hint(error, "model.list lists them");
+		return STATUS_NOT_FOUND;
+	}
+	const struct audit_event event = {
+		.by = &call->client->actor, .action = call->method->name, .target = model->model_id};
+	call->kept = json_copy(params);
+	enum status status = audit_write(call->api->params.audit, &event, begun, call, error);
+	return status ? status : STATUS_PENDING;
+}
+
+static enum status instance_list(struct api_call *call, const struct json *params, struct json **result,
+				 struct error *error)
+{
+	(void)params, (void)error;
+	*result = json_new_object();
+	json_set(*result, "instances", instances_list_json(call->api->params.instances));
+	return STATUS_OK;
+}
+
+static void stop_written(void *context, enum status status, const struct error *error)
+{
+	struct api_call *call = context;
+	struct json *result = NULL;
+	struct error fault = error ? *error : (struct error){0};
+	if (!status)
+		status = instances_stop(call->api->params.instances, json_get_string(call->kept, "instance_id", ""),
+					&fault);
+	if (!status) {
+		result = call->kept;
+		call->kept = NULL;
+	}
+	api_finish(call, status, result, &fault);
+}
+
+static enum status instance_delete(struct api_call *call, const struct json *params, struct json **result,
+				   struct error *error)
+{
+	const char *id = json_get_string(params, "instance_id", "");
+	(void)result;
+	if (!instances_find(call->api->params.instances, id)) {
+		error_set(error, STATUS_NOT_FOUND, "there is no instance %.64s", id);
+		error_hint(error, "instance.list lists them");
+		return STATUS_NOT_FOUND;
+	}
+	const struct audit_event event = {.by = &call->client->actor, .action = call->method->name, .target = id};
+	call->kept = json_copy(params);
+	enum status status = audit_write(call->api->params.audit, &event, stop_written, call, error);
+	return status ? status : STATUS_PENDING;
 }
 
 const struct api_handler instance_handlers[] = {
-	{"placement.preview", .run = not_yet},
-	{"instance.create", .run = not_yet},
-	{"instance.list", .run = not_yet},
-	{"instance.delete", .run = not_yet},
+	{"placement.preview", .run = placement_preview},
+	{"instance.create", .run = instance_create},
+	{"instance.list", .run = instance_list},
+	{"instance.delete", .run = instance_delete},
 	{0},
 };

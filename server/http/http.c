@@ -1,9 +1,10 @@
 /* See http.h. */
 #include "server/http/http.h"
 
-#include "common/base/clock.h"
+#include "server/http/access.h"
 #include "server/http/assets.h"
 #include "server/http/metrics.h"
+#include "server/http/openai.h"
 
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -15,6 +16,8 @@
 
 struct http {
 	struct http_params params;
+	struct access access;
+	struct openai *openai;
 	struct net_listener *tcp, *local;
 	struct assets *assets;
 	char url[300];
@@ -123,57 +126,15 @@ static bool check_host(const struct http *http, const struct net_request *reques
 	return false;
 }
 
-static const char *peer_of(const struct net_request *request)
-{
-	return request->local ? "unix" : request->peer;
-}
-
-// The token in the Authorization header. NULL with status OK: there is no such header.
-static enum status bearer(const struct http *http, const struct net_request *request, struct token **token,
-			  struct error *error)
-{
-	*token = NULL;
-	if (!request->authorization[0])
-		return STATUS_OK;
-	if (strncasecmp(request->authorization, "Bearer ", 7) != 0) {
-		error_set(error, STATUS_UNAUTHENTICATED, "the Authorization header is not of the kind Bearer");
-		error_hint(error, "Authorization: Bearer TOKEN");
-		return STATUS_UNAUTHENTICATED;
-	}
-	enum status status = tokens_authenticate(http->params.tokens, request->authorization + 7, token, error);
-	if (status) // answered at once: there is nothing to hold back, and the connection goes
-		api_login_failed(http->params.api, peer_of(request), request->authorization + 7, status);
-	return status;
-}
-
-static bool is_owner(const struct net_request *request)
-{
-	return request->local && (request->peer_uid == geteuid() || request->peer_uid == 0);
-}
-
 // Whether this request may read what `observe` may.
 static bool may_observe(struct http *http, const struct net_request *request, struct net_response *response)
 {
-	struct token *token;
+	struct caller caller;
 	struct error error = {0};
-	if (is_owner(request))
+	if (!access_admit(&http->access, request, SCOPE_OBSERVE, "metrics.read", &caller, &error))
 		return true;
-	enum status status = bearer(http, request, &token, &error);
-	if (!status && !token) {
-		status = error_set(&error, STATUS_UNAUTHENTICATED, "a token is needed here");
-		error_hint(&error, "Authorization: Bearer TOKEN, of the scope observe");
-	}
-	if (!status)
-		status = token_take_call(token, clock_steady_ms(), &error);
-	if (!status && !token_allows(token, SCOPE_OBSERVE)) {
-		status = error_set(&error, STATUS_FORBIDDEN, "this token lacks the scope observe");
-		error_hint(&error, "see: exogpu token create --name NAME --scopes observe");
-	}
-	if (status && token)
-		api_request_refused(http->params.api, token, peer_of(request), "metrics.read", status);
-	if (status)
-		fail(response, status, error.message, error.hint[0] ? error.hint : NULL);
-	return !status;
+	fail(response, error.status, error.message, error.hint[0] ? error.hint : NULL);
+	return false;
 }
 
 static void serve_schema(struct net_response *response)
@@ -227,7 +188,9 @@ static void on_http(void *context, const struct net_request *request, struct net
 	struct http *http = context;
 	if (!check_host(http, request, response))
 		return;
-	if (!strcmp(request->path, "/healthz"))
+	if (openai_takes(request->path))
+		openai_get(http->openai, request, response);
+	else if (!strcmp(request->path, "/healthz"))
 		serve_health(response);
 	else if (!strcmp(request->path, "/schema/api.json"))
 		serve_schema(response);
@@ -247,13 +210,13 @@ static bool upgrade_client(struct http *http, const struct net_request *request,
 {
 	struct token *token;
 	struct error error = {0};
-	enum status status = bearer(http, request, &token, &error);
-	bool local = !token && is_owner(request);
+	enum status status = access_bearer(&http->access, request, &token, &error);
+	bool local = !token && access_is_owner(request);
 	if (!status && request->local && !token && !local)
 		status = error_set(&error, STATUS_FORBIDDEN, "this socket is its owner's");
 	struct api_client *client = NULL;
 	const struct api_client_params params = {
-		.token = token, .local = local, .uid = request->peer_uid, .peer = peer_of(request)};
+		.token = token, .local = local, .uid = request->peer_uid, .peer = access_peer(request)};
 	if (!status)
 		status = api_client_create(&client, http->params.api, &params, &error);
 	if (status) {
@@ -271,7 +234,7 @@ static bool upgrade_node(struct http *http, const struct net_request *request, s
 	struct error error = {0};
 	struct join *join;
 	char node_id[STORE_ID_BYTES] = "";
-	const bool local = is_owner(request);
+	const bool local = access_is_owner(request);
 	if (!local && !request->tls) {
 		fail(response, STATUS_FORBIDDEN, "nodes of other machines are taken by TLS only",
 		     "start the server with --lan");
@@ -291,12 +254,30 @@ static bool upgrade_node(struct http *http, const struct net_request *request, s
 	return true;
 }
 
+static bool on_options(void *context, const struct net_request *request, struct net_response *response)
+{
+	struct http *http = context;
+	if (!openai_takes(request->path))
+		return false;
+	if (check_host(http, request, response))
+		openai_options(http->openai, request, response);
+	return true;
+}
+
+static bool on_post(void *context, const struct net_request *request, void **user, struct net_response *response)
+{
+	struct http *http = context;
+	if (!openai_takes(request->path) || !check_host(http, request, response))
+		return false;
+	return openai_post(http->openai, request, user, response);
+}
+
 // A node relays one of its workers.
 static bool upgrade_worker(struct http *http, const struct net_request *request, struct upgraded *upgraded,
 			   struct net_response *response)
 {
 	char node_id[STORE_ID_BYTES] = "";
-	if (!is_owner(request) && !authority_accepts(http->params.authority, &request->certificate, node_id)) {
+	if (!access_is_owner(request) && !authority_accepts(http->params.authority, &request->certificate, node_id)) {
 		fail(response, STATUS_FORBIDDEN, "workers are brought by their node, with its certificate",
 		     "join this machine to the cluster: exogpu node --join");
 		return false;
@@ -379,6 +360,11 @@ static void on_left(void *context, const char *peer)
 static const struct net_handler handler = {.arrived = on_arrived,
 					   .left = on_left,
 					   .http = on_http,
+					   .options = on_options,
+					   .post = on_post,
+					   .posted = openai_posted,
+					   .sent = openai_sent,
+					   .over = openai_over,
 					   .upgrade = on_upgrade,
 					   .opened = on_opened,
 					   .message = on_message,
@@ -422,7 +408,16 @@ enum status http_create(struct http **out, const struct http_params *params, str
 	local.connections = 0;
 	local.ping_s = LIMIT_NODE_PING_S;
 	local.silence_s = LIMIT_NODE_SILENCE_S;
+	http->access = (struct access){.api = params->api, .tokens = params->tokens};
+	const struct openai_params openai = {.access = &http->access,
+					     .loop = params->loop,
+					     .models = params->models,
+					     .instances = params->instances,
+					     .audit = params->audit,
+					     .cors_origins = params->cors_origins};
 	enum status status = assets_create(&http->assets, error);
+	if (!status)
+		status = openai_create(&http->openai, &openai, error);
 	if (!status)
 		status = net_listener_create(&http->tcp, params->loop, &tcp, error);
 	if (!status)
@@ -444,6 +439,7 @@ void http_destroy(struct http **pointer)
 	*pointer = NULL;
 	net_listener_destroy(&http->tcp);
 	net_listener_destroy(&http->local);
+	openai_destroy(&http->openai);
 	assets_destroy(&http->assets);
 	free(http);
 }

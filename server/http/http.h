@@ -19,6 +19,10 @@ struct http_params {
 	struct events *events;
 	struct cluster *cluster;
 	struct tenancy *tenants;
+	struct models *models;
+	struct instances *instances;
+	struct audit *audit;
+	const char *const *cors_origins; // whose pages may use /v1; ends with NULL
 	struct store *store;
 	struct limits *limits;
 	const struct authority *authority;

@@ -87,7 +87,7 @@ static void let_go(struct instance *instance)
 	instance->tokens_per_s = -1;
 }
 
-void instance_fail(struct instance *instance, const struct error *fault)
+static void fail(struct instance *instance, const struct error *fault)
 {
 	instance->worker = NULL;
 	if (instance->state == INSTANCE_STOPPING)
@@ -110,14 +110,14 @@ void instance_fail(struct instance *instance, const struct error *fault)
 
 static void worker_ended(void *context, const struct error *fault)
 {
-	instance_fail(context, fault);
+	fail(context, fault);
 }
 
 // It does not do as it should: end it, with this reason.
 static void give_up(struct instance *instance, const struct error *fault)
 {
 	instance_worker_destroy(&instance->worker, fault->message);
-	instance_fail(instance, fault);
+	fail(instance, fault);
 }
 
 static void instance_destroy(struct instance *instance)
@@ -439,14 +439,19 @@ enum status instances_create(struct instances **out, const struct instances_para
 	return STATUS_OK;
 }
 
+void instances_shut_down(struct instances *instances)
+{
+	while (instances->first)
+		instance_destroy(instances->first);
+}
+
 void instances_destroy(struct instances **pointer)
 {
 	struct instances *instances = *pointer;
 	if (!instances)
 		return;
 	*pointer = NULL;
-	while (instances->first)
-		instance_destroy(instances->first);
+	instances_shut_down(instances);
 	free(instances->owners);
 	free(instances);
 }

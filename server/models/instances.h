@@ -22,7 +22,8 @@ struct instances_params {
 	struct audit *audit;
 };
 enum status instances_create(struct instances **out, const struct instances_params *params, struct error *error);
-void instances_destroy(struct instances **instances); // ends them all; their requests are answered
+void instances_shut_down(struct instances *instances); // ends them all; their requests are answered
+void instances_destroy(struct instances **instances);
 
 // The methods of schema/api.json; `params` is checked against it.
 // placement.preview: *placement is a Placement. Errors: STATUS_NOT_FOUND, STATUS_CONFLICT (the model is not ready),

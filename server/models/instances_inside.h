@@ -68,7 +68,6 @@ struct instances {
 
 // instances.c
 void instance_publish(const struct instance *instance);
-void instance_fail(struct instance *instance, const struct error *fault); // its worker is gone
 
 // instances_place.c
 // Read params, gather the devices, place. The result is to be freed. Errors: instances_preview's.

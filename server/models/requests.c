@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { DEVICES_BYTES = 2048 }; // their ids, in an entry of the audit log
+
 struct generation {
 	struct generation *next, **link; // of its instance
 	struct instance *instance;
@@ -116,13 +118,17 @@ static enum status choose(struct instance **out, const struct instances *all, co
 static void print_detail(const struct generation *generation, const struct json *end, struct buffer *text)
 {
 	const struct instance *instance = generation->instance;
-	struct json *detail = json_new_object(), *devices = json_new_array();
+	char devices[DEVICES_BYTES] = "";
+	struct json *detail = json_new_object();
 	int64_t prompt = json_get_integer(end, "prompt_tokens", (int64_t)generation->prompt_tokens);
-	for (unsigned i = 0; i < instance->stage_count; i++)
-		json_push(devices, json_new_string(cluster_device_id(instance->stages[i].device)));
+	for (unsigned i = 0; i < instance->stage_count; i++) {
+		size_t at = strlen(devices);
+		snprintf(devices + at, sizeof devices - at, "%s%s", i ? " " : "",
+			 cluster_device_id(instance->stages[i].device));
+	}
 	json_set_string(detail, "model", instance->model_name);
 	json_set_string(detail, "instance_id", instance->instance_id);
-	json_set(detail, "devices", devices);
+	json_set_string(detail, "devices", devices);
 	json_set_integer(detail, "prompt_tokens", prompt);
 	if (!generation->embeds) {
 		json_set_integer(detail, "cached_tokens", json_get_integer(end, "cached_tokens", 0));

@@ -1,0 +1,82 @@
+/* See access.h. */
+#include "server/http/access.h"
+
+#include "common/base/clock.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+const char *access_peer(const struct net_request *request)
+{
+	return request->local ? "unix" : request->peer;
+}
+
+bool access_is_owner(const struct net_request *request)
+{
+	return request->local && (request->peer_uid == geteuid() || request->peer_uid == 0);
+}
+
+enum status access_bearer(const struct access *access, const struct net_request *request, struct token **token,
+			  struct error *error)
+{
+	*token = NULL;
+	if (!request->authorization[0])
+		return STATUS_OK;
+	if (strncasecmp(request->authorization, "Bearer ", 7) != 0) {
+		error_set(error, STATUS_UNAUTHENTICATED, "the Authorization header is not of the kind Bearer");
+		error_hint(error, "Authorization: Bearer TOKEN");
+		return STATUS_UNAUTHENTICATED;
+	}
+	enum status status = tokens_authenticate(access->tokens, request->authorization + 7, token, error);
+	if (status) // answered at once: there is nothing to hold back, and the connection goes
+		api_login_failed(access->api, access_peer(request), request->authorization + 7, status);
+	return status;
+}
+
+static const char *scope_name(uint32_t scope)
+{
+	for (unsigned bit = 0; token_scope_name(bit); bit++)
+		if (scope == 1u << bit)
+			return token_scope_name(bit);
+	return "admin";
+}
+
+static void name_caller(struct caller *caller, const struct net_request *request)
+{
+	struct audit_actor *actor = &caller->actor;
+	if (caller->token) {
+		snprintf(actor->actor, sizeof actor->actor, "token:%s", caller->token->token_id);
+		snprintf(actor->name, sizeof actor->name, "%s", caller->token->name);
+	} else {
+		snprintf(actor->actor, sizeof actor->actor, "owner:%u", (unsigned)request->peer_uid);
+		snprintf(actor->name, sizeof actor->name, "the machine's owner");
+	}
+	snprintf(actor->peer, sizeof actor->peer, "%s", access_peer(request));
+}
+
+enum status access_admit(const struct access *access, const struct net_request *request, uint32_t scope,
+			 const char *action, struct caller *caller, struct error *error)
+{
+	*caller = (struct caller){0};
+	enum status status = access_bearer(access, request, &caller->token, error);
+	struct token *token = caller->token;
+	if (!status && !token && !access_is_owner(request)) {
+		status = error_set(error, STATUS_UNAUTHENTICATED, "a token is needed here");
+		error_hint(error, "Authorization: Bearer TOKEN, of the scope %s", scope_name(scope));
+	}
+	if (!status && token)
+		status = token_take_call(token, clock_steady_ms(), error);
+	if (!status && token && !token_allows(token, scope)) {
+		status = error_set(error, STATUS_FORBIDDEN, "this token lacks the scope %s", scope_name(scope));
+		error_hint(error, "see: exogpu token create --name NAME --scopes %s", scope_name(scope));
+	}
+	if (status && token)
+		api_request_refused(access->api, token, access_peer(request), action, status);
+	if (status)
+		return status;
+	name_caller(caller, request);
+	if (token)
+		tokens_touch(access->tokens, token, clock_wall_ms());
+	return STATUS_OK;
+}

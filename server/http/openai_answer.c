@@ -1,0 +1,265 @@
+/* What is generated, as OpenAI's answers: whole, or as events of which each has what has come since the last. No field
+ * of a delta is null: what there is nothing of is not there. */
+#include "common/base/base64.h"
+#include "server/http/openai_inside.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { HELD_BACK_BYTES = 65536 }; // that wait for the socket: more gathers here
+
+struct json *openai_usage(int64_t prompt_tokens, int64_t cached_tokens, int64_t generated_tokens)
+{
+	struct json *usage = json_new_object(), *details = json_new_object();
+	json_set_integer(usage, "prompt_tokens", prompt_tokens);
+	json_set_integer(usage, "completion_tokens", generated_tokens);
+	json_set_integer(usage, "total_tokens", prompt_tokens + generated_tokens);
+	json_set_integer(details, "cached_tokens", cached_tokens);
+	json_set(usage, "prompt_tokens_details", details);
+	return usage;
+}
+
+// ---- log-probabilities ----
+
+// The bytes of a token: as text (what is no UTF-8 becomes U+FFFD), and as the numbers they are.
+static void add_token(struct json *out, const struct json *choice, bool numbers, struct buffer *text)
+{
+	const char *encoded = json_get_string(choice, "bytes", "");
+	size_t length = strlen(encoded), bytes = length / 4 * 3;
+	uint8_t raw[4096];
+	while (bytes && length && encoded[length - 1] == '=') {
+		length--;
+		bytes--;
+	}
+	buffer_clear(text);
+	if (bytes && bytes < sizeof raw && base64_decode(encoded, strlen(encoded), raw, bytes))
+		buffer_append(text, raw, bytes);
+	json_set_string(out, "token", buffer_text(text));
+	json_set_number(out, "logprob", json_get_number(choice, "logprob", 0));
+	if (!numbers)
+		return;
+	struct json *list = json_new_array();
+	for (size_t i = 0; i < text->length; i++)
+		json_push(list, json_new_integer(text->data[i]));
+	json_set(out, "bytes", list);
+}
+
+// Of chat: {content: [{token, logprob, bytes, top_logprobs}]}.
+static struct json *chat_logprobs(const struct answer *answer)
+{
+	struct buffer text;
+	struct json *json = json_new_object(), *content = json_new_array();
+	buffer_init(&text, 4096);
+	for (const struct json *one = json_first(answer->choices); one; one = json_next(one)) {
+		struct json *entry = json_new_object(), *top = json_new_array();
+		int left = answer->logprobs;
+		add_token(entry, one, true, &text);
+		for (const struct json *other = json_first(json_get(one, "top")); other && left;
+		     other = json_next(other)) {
+			struct json *likely = json_new_object();
+			add_token(likely, other, true, &text);
+			json_push(top, likely);
+			left--;
+		}
+		json_set(entry, "top_logprobs", top);
+		json_push(content, entry);
+	}
+	json_set(json, "content", content);
+	buffer_finish(&text);
+	return json;
+}
+
+static size_t characters(const char *text)
+{
+	size_t count = 0;
+	for (; *text; text++)
+		count += ((unsigned char)*text & 0xC0) != 0x80;
+	return count;
+}
+
+// Of completions: four lists beside each other.
+static struct json *text_logprobs(struct answer *answer)
+{
+	struct buffer text;
+	struct json *json = json_new_object(), *tokens = json_new_array(), *values = json_new_array();
+	struct json *tops = json_new_array(), *offsets = json_new_array();
+	buffer_init(&text, 4096);
+	for (const struct json *one = json_first(answer->choices); one; one = json_next(one)) {
+		struct json *entry = json_new_object(), *top = json_new_object();
+		int left = answer->logprobs;
+		add_token(entry, one, false, &text);
+		json_push(tokens, json_copy(json_get(entry, "token")));
+		json_push(values, json_copy(json_get(entry, "logprob")));
+		json_push(offsets, json_new_integer((int64_t)answer->text_offset));
+		answer->text_offset += characters(json_get_string(entry, "token", ""));
+		json_destroy(&entry);
+		for (const struct json *other = json_first(json_get(one, "top")); other && left;
+		     other = json_next(other)) {
+			struct json *likely = json_new_object();
+			add_token(likely, other, false, &text);
+			json_set_number(top, json_get_string(likely, "token", ""),
+					json_get_number(likely, "logprob", 0));
+			json_destroy(&likely);
+			left--;
+		}
+		json_push(tops, top);
+	}
+	json_set(json, "tokens", tokens);
+	json_set(json, "token_logprobs", values);
+	json_set(json, "top_logprobs", tops);
+	json_set(json, "text_offset", offsets);
+	buffer_finish(&text);
+	return json;
+}
+
+static void add_logprobs(struct answer *answer, struct json *choice)
+{
+	const bool chat = answer->endpoint == ENDPOINT_CHAT;
+	if (answer->logprobs < 0)
+		json_set_null(choice, "logprobs");
+	else
+		json_set(choice, "logprobs", chat ? chat_logprobs(answer) : text_logprobs(answer));
+	json_destroy(&answer->choices);
+}
+
+// ---- objects ----
+
+static struct json *head(const struct answer *answer, const char *object, struct json *choices)
+{
+	struct json *json = json_new_object();
+	json_set_string(json, "id", answer->id);
+	json_set_string(json, "object", object);
+	json_set_integer(json, "created", answer->created_s);
+	json_set_string(json, "model", answer->model);
+	json_set(json, "choices", choices);
+	return json;
+}
+
+// An event with one choice; what of text, role and reason is NULL is not in it, or null where OpenAI has it so.
+static void send_chunk(struct answer *answer, const char *role, const char *text, const char *reason)
+{
+	const bool chat = answer->endpoint == ENDPOINT_CHAT;
+	struct json *choices = json_new_array(), *choice = json_new_object(), *delta = json_new_object();
+	json_set_integer(choice, "index", 0);
+	if (chat && role)
+		json_set_string(delta, "role", role);
+	if (chat && text)
+		json_set_string(delta, "content", text);
+	if (chat)
+		json_set(choice, "delta", delta);
+	else
+		json_set_string(choice, "text", text ? text : "");
+	if (!chat)
+		json_destroy(&delta);
+	add_logprobs(answer, choice);
+	json_set_string(choice, "finish_reason", reason);
+	json_push(choices, choice);
+	struct json *json = head(answer, chat ? "chat.completion.chunk" : "text_completion", choices);
+	if (answer->wants_usage)
+		json_set_null(json, "usage");
+	answer_event(answer, json);
+}
+
+static void send_usage(struct answer *answer, struct json *usage)
+{
+	struct json *json = head(answer,
+				 answer->endpoint == ENDPOINT_CHAT ? "chat.completion.chunk" : "text_completion",
+				 json_new_array());
+	json_set(json, "usage", usage);
+	answer_event(answer, json);
+}
+
+static void send_whole(struct answer *answer, const char *reason, struct json *usage)
+{
+	const bool chat = answer->endpoint == ENDPOINT_CHAT;
+	struct json *choices = json_new_array(), *choice = json_new_object();
+	json_set_integer(choice, "index", 0);
+	if (chat) {
+		struct json *message = json_new_object();
+		json_set_string(message, "role", "assistant");
+		json_set_string(message, "content", buffer_text(&answer->text));
+		json_set_null(message, "refusal");
+		json_set(choice, "message", message);
+	} else {
+		json_set_string(choice, "text", buffer_text(&answer->text));
+	}
+	add_logprobs(answer, choice);
+	json_set_string(choice, "finish_reason", reason);
+	json_push(choices, choice);
+	struct json *json = head(answer, chat ? "chat.completion" : "text_completion", choices);
+	json_set(json, "usage", usage);
+	answer_json(answer, json);
+}
+
+// ---- what comes ----
+
+void answer_started(void *context, uint64_t prompt_tokens)
+{
+	struct answer *answer = context;
+	answer->prompt_tokens = prompt_tokens;
+	if (!answer->streams)
+		return;
+	answer_begin_events(answer);
+	if (answer->endpoint == ENDPOINT_CHAT)
+		send_chunk(answer, "assistant", "", NULL);
+}
+
+void answer_flush(struct answer *answer)
+{
+	if (!answer->begun || (!answer->text.length && !answer->choices))
+		return;
+	send_chunk(answer, NULL, buffer_text(&answer->text), NULL);
+	buffer_clear(&answer->text);
+}
+
+void answer_delta(void *context, const struct json *delta)
+{
+	struct answer *answer = context;
+	struct error fault = {0};
+	size_t before = answer->choices ? json_count(answer->choices) : 0;
+	buffer_append_text(&answer->text, json_get_string(delta, "text", ""));
+	if (answer->logprobs >= 0) {
+		if (!answer->choices)
+			answer->choices = json_new_array();
+		for (const struct json *one = json_first(json_get(delta, "choices")); one; one = json_next(one))
+			json_push(answer->choices, json_copy(one));
+	}
+	if (answer->text.failed || before > LIMIT_ANSWER_CHOICES) {
+		generation_cancel(&answer->generation);
+		error_set(&fault, STATUS_LIMIT_EXCEEDED, "the answer is too long to be kept until it is taken");
+		answer_fail(answer, &fault, NULL);
+	} else if (answer->begun && net_exchange_queued(answer->exchange) < HELD_BACK_BYTES) {
+		answer_flush(answer);
+	}
+}
+
+void answer_ended(void *context, enum status status, const struct json *end, const struct error *error)
+{
+	struct answer *answer = context;
+	answer->generation = NULL;
+	if (answer->endpoint == ENDPOINT_EMBEDDINGS) {
+		answer_embedded(answer, status, end, error);
+		return;
+	}
+	if (status) {
+		answer_flush(answer);
+		answer_fail(answer, error, NULL);
+		return;
+	}
+	const char *reason = !strcmp(json_get_string(end, "reason", ""), "length") ? "length" : "stop";
+	struct json *usage = openai_usage(json_get_integer(end, "prompt_tokens", 0),
+					  json_get_integer(end, "cached_tokens", 0),
+					  json_get_integer(end, "generated_tokens", 0));
+	if (!answer->streams) {
+		send_whole(answer, reason, usage);
+		return;
+	}
+	answer_flush(answer);
+	send_chunk(answer, NULL, NULL, reason);
+	if (answer->wants_usage)
+		send_usage(answer, usage);
+	else
+		json_destroy(&usage);
+	answer_event(answer, NULL);
+	net_exchange_end(answer->exchange);
+}

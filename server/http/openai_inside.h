@@ -1,0 +1,66 @@
+/* The inside of /v1, for openai*.c. Thread: the loop's. */
+#pragma once
+#include "common/base/limits.h"
+#include "server/http/openai.h"
+
+enum endpoint { ENDPOINT_UNKNOWN, ENDPOINT_CHAT, ENDPOINT_COMPLETIONS, ENDPOINT_EMBEDDINGS };
+
+// A POST, from its headers to the last byte of its answer.
+struct answer {
+	struct answer *next, **link;
+	struct openai *openai;
+	enum endpoint endpoint;
+	struct caller caller;
+	struct net_exchange *exchange; // NULL before the body
+	struct generation *generation; // NULL: none, or none any more
+	char origin[256];              // of a page that may read the answer; ""
+	char id[48];
+	int64_t created_s;
+	// What is asked for.
+	char model[MODEL_NAME_BYTES];
+	bool streams, wants_usage, echo;
+	int logprobs; // -1: none; else how many of the most likely ones beside each token
+	// What has come and is not on its way.
+	bool begun; // the events have
+	struct buffer text;
+	struct json *choices; // TokenChoices; NULL: none
+	size_t text_offset;   // of completions with logprobs: characters before the next token
+	uint64_t prompt_tokens;
+	// Embeddings.
+	struct json *inputs; // (array), each text or tokens
+	const struct json *next_input;
+	struct json *results;
+	bool base64;
+};
+
+// ---- openai.c ----
+// Fill the response with OpenAI's shape of an error. `param`: which parameter is to blame; may be NULL.
+void openai_fail(struct net_response *response, const struct error *error, const char *param);
+// Answer, or end the events, with an error.
+void answer_fail(struct answer *answer, const struct error *error, const char *param);
+// Answer whole; `json` is taken.
+void answer_json(struct answer *answer, struct json *json);
+// Send an event; `json` is taken; NULL: the mark of the end.
+void answer_event(struct answer *answer, struct json *json);
+void answer_begin_events(struct answer *answer);
+// Ask a worker: `call` is taken. Errors: generation_start's.
+enum status answer_generate(struct answer *answer, struct json *call, struct error *error);
+
+// ---- openai_read.c ----
+// Read the body into the answer, and into what a worker is asked: *call, to be destroyed by the caller (NULL for
+// embeddings, whose inputs stand in the answer). Errors: STATUS_INVALID_PARAMS, with the parameter in *param.
+enum status openai_read(struct answer *answer, const struct json *body, struct json **call, const char **param,
+			struct error *error);
+
+// ---- openai_answer.c ----
+// What struct generation_params calls, with the answer as context.
+void answer_started(void *context, uint64_t prompt_tokens);
+void answer_delta(void *context, const struct json *delta);
+void answer_ended(void *context, enum status status, const struct json *end, const struct error *error);
+void answer_flush(struct answer *answer); // an event for what has gathered
+struct json *openai_usage(int64_t prompt_tokens, int64_t cached_tokens, int64_t generated_tokens);
+
+// ---- openai_embed.c ----
+// Ask for the embedding of the next input, or answer once there is none.
+void answer_embed(struct answer *answer);
+void answer_embedded(struct answer *answer, enum status status, const struct json *result, const struct error *error);

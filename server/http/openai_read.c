@@ -1,0 +1,518 @@
+/* A body as OpenAI's clients send it, as what a worker is asked (generate.start of schema/node.json).
+ *
+ * One table says of every parameter what becomes of it; one that is not in it, or that asks for what this does not do,
+ * is refused by name. null counts as absent. */
+#include "server/http/openai_inside.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <openssl/rand.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHAT = 1, TEXT = 2, EMBED = 4, ANY = 7 };
+enum { COMPLETION_TOKENS = 16 }; // that /v1/completions generates where it is not said
+
+struct reading {
+	struct answer *answer;
+	const struct json *body;
+	struct json *call, *sampling;
+	const char *param; // that is to blame
+	struct error *error;
+};
+
+static enum status wrong(struct reading *reading, const char *what)
+{
+	return error_set(reading->error, STATUS_INVALID_PARAMS, "%s %s", reading->param, what);
+}
+
+static enum status refuse(struct reading *reading, const char *hint)
+{
+	error_set(reading->error, STATUS_INVALID_PARAMS, "%s is not supported here", reading->param);
+	if (hint)
+		error_hint(reading->error, "%s", hint);
+	return STATUS_INVALID_PARAMS;
+}
+
+// ---- numbers ----
+
+struct range {
+	const char *name, *becomes; // in `sampling`
+	double least, most;
+};
+static const struct range ranges[] = {
+	{"temperature", "temperature", 0, 2},
+	{"top_p", "top_p", 0, 1},
+	{"min_p", "min_p", 0, 1},
+	{"repetition_penalty", "repetition_penalty", 0.01, 10},
+	{"presence_penalty", "presence_penalty", -2, 2},
+	{"frequency_penalty", "frequency_penalty", -2, 2},
+};
+
+static enum status read_range(struct reading *reading, const struct json *value)
+{
+	const struct range *range = ranges;
+	while (strcmp(range->name, reading->param) != 0)
+		range++;
+	double number = json_number(value, NAN);
+	if (!(number >= range->least && number <= range->most))
+		return error_set(reading->error, STATUS_INVALID_PARAMS, "%s must be a number from %g to %g",
+				 range->name, range->least, range->most);
+	json_set_number(reading->sampling, range->becomes, number);
+	return STATUS_OK;
+}
+
+static enum status read_integer(struct reading *reading, const struct json *value, int64_t least, int64_t most,
+				int64_t *out)
+{
+	if (json_type(value) == JSON_NUMBER && !json_integer(value, out) && *out >= least && *out <= most)
+		return STATUS_OK;
+	return error_set(reading->error, STATUS_INVALID_PARAMS, "%s must be an integer from %" PRId64 " to %" PRId64,
+			 reading->param, least, most);
+}
+
+static enum status read_top_k(struct reading *reading, const struct json *value)
+{
+	int64_t number;
+	enum status status = read_integer(reading, value, -1, 1048576, &number);
+	if (!status)
+		json_set_integer(reading->sampling, "top_k", number < 0 ? 0 : number);
+	return status;
+}
+
+// Clients send any 64 bits; of numbers beyond 2^53 JSON keeps the first 53.
+static enum status read_seed(struct reading *reading, const struct json *value)
+{
+	double number = json_number(value, NAN);
+	if (!(number >= -9.3e18 && number <= 9.3e18) || number != floor(number))
+		return wrong(reading, "must be an integer");
+	double folded = fmod(fabs(number), 9007199254740992.0);
+	json_set_integer(reading->sampling, "seed",
+			 (int64_t)(number < 0 ? fmod(9007199254740992.0 - folded, 9007199254740992.0) : folded));
+	return STATUS_OK;
+}
+
+static enum status read_max_tokens(struct reading *reading, const struct json *value)
+{
+	int64_t number;
+	enum status status = read_integer(reading, value, 1, 16777216, &number);
+	if (!status)
+		json_set_integer(reading->call, "max_tokens", number);
+	return status;
+}
+
+static enum status read_one(struct reading *reading, const struct json *value)
+{
+	return json_number(value, 0) == 1 ? STATUS_OK : refuse(reading, "one answer is given to a request: 1");
+}
+
+// ---- switches ----
+
+static enum status read_bool(struct reading *reading, const struct json *value, bool *out)
+{
+	*out = json_bool(value, false);
+	return json_type(value) == JSON_BOOL ? STATUS_OK : wrong(reading, "must be true or false");
+}
+
+static enum status read_stream(struct reading *reading, const struct json *value)
+{
+	return read_bool(reading, value, &reading->answer->streams);
+}
+
+static enum status read_echo(struct reading *reading, const struct json *value)
+{
+	enum status status = read_bool(reading, value, &reading->answer->echo);
+	if (!status && reading->answer->echo)
+		json_set_bool(reading->call, "echo", true);
+	return status;
+}
+
+static enum status read_ignore_end(struct reading *reading, const struct json *value)
+{
+	bool ignore;
+	enum status status = read_bool(reading, value, &ignore);
+	if (!status && ignore)
+		json_set_bool(reading->call, "ignore_end", true);
+	return status;
+}
+
+static enum status read_stream_options(struct reading *reading, const struct json *value)
+{
+	if (json_type(value) != JSON_OBJECT)
+		return wrong(reading, "must be an object");
+	for (const struct json *one = json_first(value); one; one = json_next(one))
+		if (strcmp(json_name(one), "include_usage") != 0 && strcmp(json_name(one), "include_obfuscation") != 0)
+			return error_set(reading->error, STATUS_INVALID_PARAMS,
+					 "stream_options.%.64s is not supported here", json_name(one));
+	reading->answer->wants_usage = json_get_bool(value, "include_usage", false);
+	return STATUS_OK;
+}
+
+static enum status pass_over(struct reading *reading, const struct json *value)
+{
+	(void)reading, (void)value;
+	return STATUS_OK;
+}
+
+// What may be there as long as it asks for nothing.
+static enum status read_nothing(struct reading *reading, const struct json *value)
+{
+	const bool empty = (json_type(value) == JSON_ARRAY && !json_count(value)) ||
+			   (json_type(value) == JSON_BOOL && !json_bool(value, true));
+	return empty ? STATUS_OK : refuse(reading, NULL);
+}
+
+static enum status read_tool_choice(struct reading *reading, const struct json *value)
+{
+	const char *text = json_string(value, "");
+	return !strcmp(text, "none") || !strcmp(text, "auto") ? STATUS_OK : refuse(reading, NULL);
+}
+
+static enum status read_modalities(struct reading *reading, const struct json *value)
+{
+	for (const struct json *one = json_first(value); one; one = json_next(one))
+		if (strcmp(json_string(one, ""), "text") != 0)
+			return refuse(reading, "models here read and write text");
+	return json_type(value) == JSON_ARRAY ? STATUS_OK : wrong(reading, "must be a list");
+}
+
+static enum status read_response_format(struct reading *reading, const struct json *value)
+{
+	return !strcmp(json_get_string(value, "type", ""), "text")
+		       ? STATUS_OK
+		       : refuse(reading, "answers are text: {\"type\": \"text\"}");
+}
+
+static enum status read_encoding(struct reading *reading, const struct json *value)
+{
+	const char *text = json_string(value, "");
+	reading->answer->base64 = !strcmp(text, "base64");
+	return reading->answer->base64 || !strcmp(text, "float") ? STATUS_OK
+								 : wrong(reading, "must be float or base64");
+}
+
+// ---- log-probabilities and biases ----
+
+static enum status read_logprobs(struct reading *reading, const struct json *value)
+{
+	int64_t count = 0;
+	bool wanted = true;
+	enum status status = reading->answer->endpoint == ENDPOINT_CHAT ? read_bool(reading, value, &wanted)
+									: read_integer(reading, value, 0, 5, &count);
+	if (status || !wanted)
+		return status;
+	if (reading->answer->logprobs < (int)count)
+		reading->answer->logprobs = (int)count;
+	json_set_bool(reading->sampling, "logprobs", true);
+	if (count)
+		json_set_integer(reading->sampling, "top_logprobs", count);
+	return STATUS_OK;
+}
+
+static enum status read_top_logprobs(struct reading *reading, const struct json *value)
+{
+	int64_t count;
+	enum status status = read_integer(reading, value, 0, 20, &count);
+	if (!status && count && !json_get_bool(reading->body, "logprobs", false))
+		return wrong(reading, "needs logprobs to be true");
+	if (status || !count)
+		return status;
+	reading->answer->logprobs = (int)count;
+	json_set_integer(reading->sampling, "top_logprobs", count);
+	return STATUS_OK;
+}
+
+static enum status read_biases(struct reading *reading, const struct json *value)
+{
+	struct json *list = json_new_array();
+	json_set(reading->sampling, "logit_bias", list);
+	if (json_type(value) != JSON_OBJECT || json_count(value) > LIMIT_BIASES)
+		return wrong(reading, "must be an object of token ids, 300 at most");
+	for (const struct json *one = json_first(value); one; one = json_next(one)) {
+		char *end;
+		const char *name = json_name(one);
+		unsigned long long token = strtoull(name, &end, 10);
+		double bias = json_number(one, NAN);
+		if (name[0] < '0' || name[0] > '9' || *end || token > UINT32_MAX || !(bias >= -100 && bias <= 100))
+			return wrong(reading, "must have token ids as names and numbers from -100 to 100 as values");
+		struct json *entry = json_new_object();
+		json_set_integer(entry, "token", (int64_t)token);
+		json_set_number(entry, "bias", bias);
+		json_push(list, entry);
+	}
+	return STATUS_OK;
+}
+
+// ---- texts ----
+
+static enum status read_model(struct reading *reading, const struct json *value)
+{
+	const char *name = json_string(value, "");
+	if (!name[0] || strlen(name) >= sizeof reading->answer->model)
+		return wrong(reading, "must be the name of a model");
+	memcpy(reading->answer->model, name, strlen(name) + 1);
+	return STATUS_OK;
+}
+
+static enum status read_stop(struct reading *reading, const struct json *value)
+{
+	const bool one = json_type(value) == JSON_STRING;
+	struct json *list = json_new_array();
+	json_set(reading->call, "stop", list);
+	if (!one && (json_type(value) != JSON_ARRAY || json_count(value) > LIMIT_STOPS))
+		return wrong(reading, "must be a text or a list of texts, 16 at most");
+	for (const struct json *text = one ? value : json_first(value); text; text = one ? NULL : json_next(text)) {
+		const char *bytes = json_string(text, "");
+		if (!bytes[0] || strlen(bytes) > 256)
+			return wrong(reading, "must be texts of 1 to 256 bytes");
+		json_push(list, json_new_string(bytes));
+	}
+	return STATUS_OK;
+}
+
+static bool are_tokens(const struct json *list)
+{
+	int64_t token;
+	if (json_type(list) != JSON_ARRAY || !json_count(list) || json_count(list) > 131072)
+		return false;
+	for (const struct json *one = json_first(list); one; one = json_next(one))
+		if (json_type(one) != JSON_NUMBER || json_integer(one, &token) || token < 0 || token > UINT32_MAX)
+			return false;
+	return true;
+}
+
+static enum status read_prompt(struct reading *reading, const struct json *value)
+{
+	struct json *prompt = json_new_object();
+	const struct json *first = json_first(value);
+	json_set(reading->call, "prompt", prompt);
+	if (json_type(value) == JSON_ARRAY && json_count(value) == 1 && json_type(first) != JSON_NUMBER)
+		value = first;
+	else if (json_type(value) == JSON_ARRAY && json_count(value) > 1 && json_type(first) != JSON_NUMBER)
+		return wrong(reading, "may be one text or one list of tokens: several need a request each");
+	if (json_type(value) == JSON_STRING)
+		json_set(prompt, "text", json_copy(value));
+	else if (are_tokens(value))
+		json_set(prompt, "tokens", json_copy(value));
+	else
+		return wrong(reading, "must be a text or a list of tokens");
+	return STATUS_OK;
+}
+
+static enum status read_input(struct reading *reading, const struct json *value)
+{
+	const struct json *first = json_first(value);
+	const bool one = json_type(value) == JSON_STRING || json_type(first) == JSON_NUMBER;
+	reading->answer->inputs = json_new_array();
+	if (!one && (json_type(value) != JSON_ARRAY || !first || json_count(value) > LIMIT_EMBEDDINGS))
+		return wrong(reading, "must be a text, a list of tokens, or a list of up to 256 of these");
+	for (const struct json *input = one ? value : first; input; input = one ? NULL : json_next(input)) {
+		if (json_string(input, "")[0] == 0 && !are_tokens(input))
+			return wrong(reading, "must be texts or lists of tokens, none of them empty");
+		json_push(reading->answer->inputs, json_copy(input));
+	}
+	reading->answer->next_input = json_first(reading->answer->inputs);
+	return STATUS_OK;
+}
+
+// A text, or parts of the type text, which follow each other.
+static enum status read_content(struct reading *reading, const struct json *content, struct buffer *text)
+{
+	if (json_type(content) == JSON_STRING)
+		return buffer_append_text(text, json_string(content, ""));
+	if (json_type(content) != JSON_ARRAY)
+		return wrong(reading, "must each have a content: a text, or parts of the type text");
+	for (const struct json *part = json_first(content); part; part = json_next(part)) {
+		const char *type = json_get_string(part, "type", "");
+		if (strcmp(type, "text") != 0 || json_type(json_get(part, "text")) != JSON_STRING)
+			return error_set(reading->error, STATUS_INVALID_PARAMS,
+					 "messages may have parts of the type text; \"%.32s\" is not supported here",
+					 type);
+		buffer_append_text(text, json_get_string(part, "text", ""));
+	}
+	return STATUS_OK;
+}
+
+static enum status read_message(struct reading *reading, const struct json *message, struct json *list)
+{
+	struct buffer text;
+	const char *role = json_get_string(message, "role", "");
+	const struct json *calls = json_get(message, "tool_calls");
+	if (!strcmp(role, "developer"))
+		role = "system";
+	if (strcmp(role, "system") != 0 && strcmp(role, "user") != 0 && strcmp(role, "assistant") != 0)
+		return wrong(reading, "must each have a role: system, developer, user or assistant");
+	if (json_count(calls) || json_type(json_get(message, "function_call")) == JSON_OBJECT)
+		return wrong(reading, "may not have tool_calls: tools are not supported here");
+	buffer_init(&text, LIMIT_POST_BYTES);
+	enum status status = read_content(reading, json_get(message, "content"), &text);
+	if (!status) {
+		struct json *entry = json_new_object();
+		json_set_string(entry, "role", role);
+		json_set_string(entry, "text", buffer_text(&text));
+		json_push(list, entry);
+	}
+	buffer_finish(&text);
+	return status;
+}
+
+static enum status read_messages(struct reading *reading, const struct json *value)
+{
+	enum status status = STATUS_OK;
+	struct json *prompt = json_new_object(), *list = json_new_array();
+	json_set(prompt, "messages", list);
+	json_set(reading->call, "prompt", prompt);
+	if (json_type(value) != JSON_ARRAY || !json_count(value) || json_count(value) > 1024)
+		return wrong(reading, "must be a list of 1 to 1024 messages");
+	for (const struct json *one = json_first(value); one && !status; one = json_next(one))
+		status = read_message(reading, one, list);
+	return status;
+}
+
+// ---- the whole ----
+
+static const struct parameter {
+	const char *name;
+	int endpoints;
+	enum status (*read)(struct reading *reading, const struct json *value); // NULL: it is refused
+} parameters[] = {
+	{"model", ANY, read_model},
+	{"messages", CHAT, read_messages},
+	{"prompt", TEXT, read_prompt},
+	{"input", EMBED, read_input},
+	{"encoding_format", EMBED, read_encoding},
+	{"stream", CHAT | TEXT, read_stream},
+	{"stream_options", CHAT | TEXT, read_stream_options},
+	{"max_tokens", CHAT | TEXT, read_max_tokens},
+	{"max_completion_tokens", CHAT, read_max_tokens},
+	{"temperature", CHAT | TEXT, read_range},
+	{"top_p", CHAT | TEXT, read_range},
+	{"min_p", CHAT | TEXT, read_range},
+	{"top_k", CHAT | TEXT, read_top_k},
+	{"repetition_penalty", CHAT | TEXT, read_range},
+	{"presence_penalty", CHAT | TEXT, read_range},
+	{"frequency_penalty", CHAT | TEXT, read_range},
+	{"seed", CHAT | TEXT, read_seed},
+	{"stop", CHAT | TEXT, read_stop},
+	{"logprobs", CHAT | TEXT, read_logprobs},
+	{"top_logprobs", CHAT, read_top_logprobs},
+	{"logit_bias", CHAT | TEXT, read_biases},
+	{"echo", TEXT, read_echo},
+	{"ignore_eos", CHAT | TEXT, read_ignore_end},
+	{"n", CHAT | TEXT, read_one},
+	{"best_of", TEXT, read_one},
+	{"response_format", CHAT, read_response_format},
+	{"modalities", CHAT, read_modalities},
+	{"tools", CHAT, read_nothing},
+	{"functions", CHAT, read_nothing},
+	{"tool_choice", CHAT, read_tool_choice},
+	{"function_call", CHAT, read_tool_choice},
+	{"store", CHAT, read_nothing},
+	// What says who asks or how to bill it changes no answer.
+	{"user", ANY, pass_over},
+	{"metadata", CHAT, pass_over},
+	{"service_tier", CHAT, pass_over},
+	{"safety_identifier", CHAT, pass_over},
+	{"prompt_cache_key", CHAT, pass_over},
+	{"parallel_tool_calls", CHAT, pass_over},
+	// What would.
+	{"audio", CHAT, NULL},
+	{"prediction", CHAT, NULL},
+	{"reasoning_effort", CHAT, NULL},
+	{"verbosity", CHAT, NULL},
+	{"web_search_options", CHAT, NULL},
+	{"suffix", TEXT, NULL},
+	{"dimensions", EMBED, NULL},
+};
+enum { PARAMETERS = sizeof parameters / sizeof *parameters };
+
+static int endpoint_bit(enum endpoint endpoint)
+{
+	return endpoint == ENDPOINT_CHAT ? CHAT : endpoint == ENDPOINT_COMPLETIONS ? TEXT : EMBED;
+}
+
+static enum status read_all(struct reading *reading)
+{
+	enum status status = STATUS_OK;
+	const int bit = endpoint_bit(reading->answer->endpoint);
+	for (const struct json *one = json_first(reading->body); one && !status; one = json_next(one)) {
+		int at = 0;
+		while (at < PARAMETERS &&
+		       (!(parameters[at].endpoints & bit) || strcmp(parameters[at].name, json_name(one)) != 0))
+			at++;
+		if (json_type(one) == JSON_NULL)
+			continue;
+		reading->param = at < PARAMETERS ? parameters[at].name : NULL;
+		if (at == PARAMETERS)
+			status = error_set(reading->error, STATUS_INVALID_PARAMS, "there is no parameter %.64s here",
+					   json_name(one));
+		else if (!parameters[at].read)
+			status = refuse(reading, NULL);
+		else
+			status = parameters[at].read(reading, one);
+	}
+	return status;
+}
+
+static enum status missing(struct reading *reading, const char *param)
+{
+	reading->param = param;
+	return wrong(reading, "is missing");
+}
+
+static enum status check(struct reading *reading)
+{
+	const struct answer *answer = reading->answer;
+	if (!answer->model[0])
+		return missing(reading, "model");
+	if (answer->endpoint == ENDPOINT_EMBEDDINGS)
+		return answer->inputs ? STATUS_OK : missing(reading, "input");
+	if (!json_get(reading->call, "prompt"))
+		return missing(reading, answer->endpoint == ENDPOINT_CHAT ? "messages" : "prompt");
+	if (answer->wants_usage && !answer->streams) {
+		reading->param = "stream_options";
+		return wrong(reading, "needs stream to be true");
+	}
+	return STATUS_OK;
+}
+
+// What is not said: another draw each time, and few tokens where there is no conversation to end.
+static enum status fill_in(struct reading *reading)
+{
+	uint64_t seed = 0;
+	if (!json_get(reading->sampling, "seed")) {
+		if (RAND_bytes((unsigned char *)&seed, sizeof seed) != 1)
+			return error_set(reading->error, STATUS_UNAVAILABLE, "the system gives no random numbers");
+		json_set_integer(reading->sampling, "seed", (int64_t)(seed >> 11));
+	}
+	if (reading->answer->endpoint == ENDPOINT_COMPLETIONS && !json_get(reading->call, "max_tokens"))
+		json_set_integer(reading->call, "max_tokens", COMPLETION_TOKENS);
+	json_set(reading->call, "sampling", reading->sampling);
+	reading->sampling = NULL;
+	return STATUS_OK;
+}
+
+enum status openai_read(struct answer *answer, const struct json *body, struct json **call, const char **param,
+			struct error *error)
+{
+	struct reading reading = {.answer = answer,
+				  .body = body,
+				  .call = json_new_object(),
+				  .sampling = json_new_object(),
+				  .error = error};
+	enum status status = read_all(&reading);
+	if (!status)
+		status = check(&reading);
+	if (!status && answer->endpoint != ENDPOINT_EMBEDDINGS)
+		status = fill_in(&reading);
+	*param = reading.param;
+	*call = NULL;
+	if (!status && answer->endpoint != ENDPOINT_EMBEDDINGS) {
+		*call = reading.call;
+		reading.call = NULL;
+	}
+	json_destroy(&reading.call);
+	json_destroy(&reading.sampling);
+	return status;
+}
