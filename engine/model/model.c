@@ -20,6 +20,9 @@ enum {
 };
 static const double PI = 3.14159265358979323846;
 
+_Static_assert(LIMIT_MODEL_HEAD_SIZE <= 2 * sizeof(((struct model_shape *)0)->rope_frequency) / sizeof(double),
+	       "a frequency for each pair of a head");
+
 struct model {
 	struct model_shape shape;
 	struct model_tensor outer[ROLE_OUTPUT + 1];

@@ -69,7 +69,7 @@ static void put_keys(struct gguf_writer *writer, const struct model_file *file, 
 		put_count(writer, file, "attention.key_length", head_size);
 		put_count(writer, file, "attention.value_length", head_size);
 	}
-	put_real(writer, file, "attention.layer_norm_rms_epsilon", 1e-5f);
+	put_real(writer, file, "attention.layer_norm_rms_epsilon", file->norm_epsilon > 0 ? file->norm_epsilon : 1e-5f);
 	put_count(writer, file, "rope.dimension_count", file->rope_size ? file->rope_size : head_size);
 	put_real(writer, file, "rope.freq_base", file->rope_base != 0 ? file->rope_base : 10000);
 	put_scaling(writer, file);

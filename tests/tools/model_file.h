@@ -26,6 +26,7 @@ struct model_file {
 	enum model_scaling scaling;
 	float rope_base;    // 0: 10000
 	uint32_t rope_size; // 0: head_size
+	float norm_epsilon; // 0: 1e-5
 	float outlier;      // not 0: about how large some activations in the first layer get
 	enum model_words words;
 	const char *chat_template; // NULL: usual for the words
