@@ -11,6 +11,9 @@ struct cli_arguments {
 	const char *uses;                                                                // ticket create
 	const char *token_file;                                                          // model add
 	bool no_wait;
+	const char *context, *sequences; // place
+	bool preview;
+	const char *system, *max_tokens, *temperature, *seed;         // run
 	const char *label;                                            // alloc
 	const char *actor, *action, *device, *outcome, *text, *limit; // audit list
 	bool follow;

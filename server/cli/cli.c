@@ -24,6 +24,7 @@ static const struct cli_command *const commands[] = {
 	&ticket_list_command,  &ticket_revoke_command, &token_create_command, &token_list_command,
 	&token_revoke_command, &alloc_list_command,    &alloc_free_command,   &alloc_command,
 	&model_add_command,    &model_list_command,    &model_remove_command, &model_search_command,
+	&place_command,        &instances_command,     &stop_command,         &run_model_command,
 	&bench_device_command, &audit_list_command,    &audit_verify_command, &audit_export_command,
 	&health_command,       &help_command,          &version_command,
 };

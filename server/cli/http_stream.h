@@ -1,0 +1,17 @@
+/* One HTTP request to a server, and its answer line by line as it comes: for `exogpu run`.
+ *
+ * Blocking, on a connection of its own: a program that is interrupted closes it, and that cancels what it asked for.
+ * Whose word is taken for a server reached by TLS is trust.h's. Thread: its owner's. */
+#pragma once
+#include "common/base/buffer.h"
+#include "server/cli/target.h"
+
+struct http_stream;
+
+// Send a POST. Errors: STATUS_UNAVAILABLE (not reached, or not trusted), STATUS_OUT_OF_MEMORY.
+enum status http_stream_post(struct http_stream **out, const struct target *target, const char *path,
+			     const struct buffer *body, struct error *error);
+void http_stream_close(struct http_stream **stream);
+int http_stream_status(const struct http_stream *stream);
+// The next line of the body, without its end; false once there is none. Errors: STATUS_UNAVAILABLE (it broke off).
+enum status http_stream_line(struct http_stream *stream, struct buffer *line, bool *any, struct error *error);

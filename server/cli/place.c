@@ -1,0 +1,326 @@
+/* `exogpu place`, `exogpu instances`, `exogpu stop`: where models go, which are loaded, and their end. See place.h. */
+#include "server/cli/place.h"
+
+#include "server/cli/format.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LOOK_MS = 200, START_MS = 30000 };
+
+enum status place_find_model(struct client *client, const char *name, struct json **model, struct error *error)
+{
+	struct json *answer = NULL;
+	char names[200] = "";
+	*model = NULL;
+	enum status status = client_ask(client, &(struct client_call){.method = "model.list"}, &answer, error);
+	if (status)
+		return status;
+	for (const struct json *one = json_first(json_get(answer, "models")); one && !*model; one = json_next(one)) {
+		const char *known = json_get_string(one, "name", "");
+		size_t length = strlen(names);
+		snprintf(names + length, sizeof names - length, "%s%s", length ? ", " : "", known);
+		if (!strcmp(known, name) || !strcmp(json_get_string(one, "model_id", ""), name))
+			*model = json_copy(one);
+	}
+	json_destroy(&answer);
+	if (*model)
+		return STATUS_OK;
+	error_set(error, STATUS_NOT_FOUND, "there is no model %.100s", name);
+	if (names[0])
+		error_hint(error, "there are: %s", names);
+	else
+		error_hint(error, "exogpu model add SOURCE makes one known");
+	return STATUS_NOT_FOUND;
+}
+
+static enum status set_number(struct json *params, const char *name, const char *text, struct error *error)
+{
+	char *end;
+	if (!text)
+		return STATUS_OK;
+	unsigned long long value = strtoull(text, &end, 10);
+	if (text[0] < '1' || text[0] > '9' || *end || value > 16777216)
+		return error_set(error, STATUS_INVALID_PARAMS, "%.40s is not a number of %s", text, name);
+	json_set_integer(params, name, (int64_t)value);
+	return STATUS_OK;
+}
+
+enum status place_params(struct client *client, const struct cli_arguments *arguments, const struct json *model,
+			 struct json **out, struct error *error)
+{
+	struct json *params = json_new_object(), *devices = NULL;
+	const struct json *device;
+	enum status status = set_number(params, "context_tokens", arguments->context, error);
+	json_set_string(params, "model_id", json_get_string(model, "model_id", ""));
+	if (!status)
+		status = set_number(params, "sequences", arguments->sequences, error);
+	if (arguments->format)
+		json_set_string(params, "format", arguments->format);
+	if (!status && arguments->device)
+		status = command_device(client, arguments->device, &devices, &device, error);
+	if (!status && arguments->device) {
+		struct json *pins = json_new_array(), *pin = json_new_object();
+		json_set_string(pin, "device_id",
+				device ? json_get_string(device, "device_id", "") : arguments->device);
+		json_set_integer(pin, "first_layer", 0);
+		json_set_integer(pin, "layer_count", 0);
+		json_push(pins, pin);
+		json_set(params, "pins", pins);
+	}
+	json_destroy(&devices);
+	if (status)
+		json_destroy(&params);
+	*out = params;
+	return status;
+}
+
+// ---- loading ----
+
+static void show_progress(const struct json *instance, bool terminal)
+{
+	char text[FORMAT_BYTES];
+	const struct json *progress = json_get(instance, "progress");
+	const int64_t total = json_get_integer(progress, "total_bytes", 0);
+	if (terminal && total > 0)
+		fprintf(stderr, "\rloading  %s\033[K",
+			format_memory_of(json_get_integer(progress, "loaded_bytes", 0), total, text));
+}
+
+// The instance as it is now; NULL: it is gone.
+static enum status look(struct client *client, const char *id, struct json **instance, struct error *error)
+{
+	struct json *answer = NULL;
+	enum status status = client_ask(client, &(struct client_call){.method = "instance.list"}, &answer, error);
+	const struct json *one = command_find(json_get(answer, "instances"), "instance_id", id, NULL);
+	*instance = one ? json_copy(one) : NULL;
+	json_destroy(&answer);
+	return status;
+}
+
+static enum status wait_ready(struct client *client, const char *id, struct json **instance, struct error *error)
+{
+	const bool terminal = isatty(STDERR_FILENO);
+	for (;;) {
+		enum status status = look(client, id, instance, error);
+		const char *state = json_get_string(*instance, "state", "");
+		if (!status && (!strcmp(state, "starting") || !strcmp(state, "loading"))) {
+			show_progress(*instance, terminal);
+			json_destroy(instance);
+			nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000}, NULL);
+			continue;
+		}
+		if (terminal)
+			fprintf(stderr, "\r\033[K");
+		if (!status && !*instance)
+			status = error_set(error, STATUS_UNAVAILABLE, "it was stopped before it was ready");
+		else if (!status && strcmp(state, "ready") != 0)
+			status = error_set(error, STATUS_UNAVAILABLE, "it could not be started: %.300s",
+					   json_get_string(*instance, "state_reason", "no reason given"));
+		return status;
+	}
+}
+
+enum status place_start(struct client *client, struct json *params, struct json **instance, struct error *error)
+{
+	struct json *answer = NULL;
+	struct client_wait wait = {.timeout_ms = START_MS, .result = &answer};
+	*instance = NULL;
+	enum status status = client_send(client, &(struct client_call){.method = "instance.create", .params = params},
+					 &wait.id, error);
+	if (!status)
+		status = client_wait(client, &wait, error);
+	if (!status)
+		status = wait_ready(client, json_get_string(answer, "instance_id", ""), instance, error);
+	json_destroy(&answer);
+	return status;
+}
+
+// ---- place ----
+
+static void print_whys(const struct json *placement)
+{
+	for (const struct json *one = json_first(json_get(placement, "why")); one; one = json_next(one))
+		command_print_text(stdout, "  ", json_get_string(one, "text", ""));
+}
+
+static void print_stages(const struct json *placement, const struct json *devices)
+{
+	const struct json *device = NULL;
+	for (const struct json *one = json_first(json_get(placement, "stages")); one; one = json_next(one)) {
+		char line[400], weights[FORMAT_BYTES], kv[FORMAT_BYTES];
+		const char *id = json_get_string(one, "device_id", "");
+		const long long first = json_get_integer(one, "first_layer", 0),
+				count = json_get_integer(one, "layer_count", 0);
+		device = command_find(devices, "device_id", id, device);
+		snprintf(line, sizeof line, "layers %lld to %lld on %.100s: %s of weights, %s of keys and values",
+			 first, first + count - 1, json_get_string(device, "name", id),
+			 format_memory(json_get_integer(one, "weights_bytes", -1), weights),
+			 format_memory(json_get_integer(one, "kv_bytes", -1), kv));
+		command_print_text(stdout, "", line);
+	}
+}
+
+static enum status preview(struct client *client, const struct cli_arguments *arguments, struct json *params,
+			   struct error *error)
+{
+	struct json *placement = NULL, *snapshot = NULL;
+	enum status status = client_ask(client, &(struct client_call){.method = "placement.preview", .params = params},
+					&placement, error);
+	if (!status && arguments->json) {
+		status = command_print_json(placement, error);
+	} else if (!status) {
+		const struct json *predicted = json_get(placement, "predicted");
+		client_ask(client, &(struct client_call){.method = "cluster.snapshot"}, &snapshot, NULL);
+		if (!json_get_bool(placement, "feasible", false))
+			printf("It fits nowhere.\n");
+		print_stages(placement, json_get(snapshot, "devices"));
+		if (json_type(predicted) == JSON_OBJECT)
+			printf("about %.1f tokens a second for one request, by the memory's bandwidth\n",
+			       json_get_number(predicted, "tokens_per_s", 0));
+		print_whys(placement);
+	}
+	json_destroy(&snapshot);
+	json_destroy(&placement);
+	return status;
+}
+
+static enum status start(struct client *client, const struct cli_arguments *arguments, struct json *params,
+			 struct error *error)
+{
+	struct json *instance = NULL;
+	char line[400], took[FORMAT_BYTES];
+	enum status status = place_start(client, params, &instance, error);
+	if (!status && arguments->json) {
+		status = command_print_json(instance, error);
+	} else if (!status) {
+		snprintf(line, sizeof line, "%.128s is ready after %s, %lld requests at once, %lld tokens each (%s)",
+			 json_get_string(instance, "model_name", ""),
+			 format_quantity(json_get_number(instance, "load_ms", 0) / 1000, "s", took),
+			 (long long)json_get_integer(instance, "sequences", 0),
+			 (long long)json_get_integer(instance, "context_tokens", 0),
+			 json_get_string(instance, "instance_id", ""));
+		command_print_text(stdout, "", line);
+	}
+	json_destroy(&instance);
+	return status;
+}
+
+static int run_place(const struct cli_arguments *arguments, struct error *error)
+{
+	struct target target;
+	struct client *client;
+	struct json *model = NULL, *params = NULL;
+	int result = command_open(arguments, &target, &client, error);
+	if (result)
+		return result;
+	enum status status = place_find_model(client, arguments->operand, &model, error);
+	if (!status)
+		status = place_params(client, arguments, model, &params, error);
+	if (!status && arguments->preview)
+		status = preview(client, arguments, params, error);
+	else if (!status)
+		status = start(client, arguments, params, error);
+	json_destroy(&model);
+	client_close(&client);
+	return status ? 1 : 0;
+}
+
+// ---- instances, stop ----
+
+static const struct table_column columns[] = {
+	{.title = "MODEL", .narrowest = 12},
+	{.title = "STATE"},
+	{.title = "FORMAT", .leave_out = 3},
+	{.title = "DEVICES", .right = true, .leave_out = 2},
+	{.title = "MEMORY", .right = true},
+	{.title = "RUNNING", .right = true},
+	{.title = "WAITING", .right = true},
+	{.title = "TOKENS/S", .right = true},
+	{.title = "SINCE", .right = true, .leave_out = 1},
+	{.title = "ID"},
+};
+
+static void add_row(struct table *table, const struct json *one)
+{
+	char text[FORMAT_BYTES];
+	int64_t bytes = 0;
+	const char *state = json_get_string(one, "state", "");
+	const struct json *stages = json_get(one, "stages");
+	enum table_tone tone = !strcmp(state, "ready")    ? TONE_GOOD
+			       : !strcmp(state, "failed") ? TONE_BAD
+							  : TONE_ATTENTION;
+	for (const struct json *stage = json_first(stages); stage; stage = json_next(stage))
+		bytes += json_get_integer(stage, "weights_bytes", 0) + json_get_integer(stage, "kv_bytes", 0) +
+			 json_get_integer(stage, "workspace_bytes", 0) + json_get_integer(stage, "host_bytes", 0);
+	table_add(table, TONE_PLAIN, "%s", json_get_string(one, "model_name", ""));
+	table_add(table, tone, "%s", state);
+	table_add(table, TONE_PLAIN, "%s", json_get_string(one, "format", ""));
+	table_add(table, TONE_PLAIN, "%zu", json_count(stages));
+	table_add(table, TONE_PLAIN, "%s", format_memory(bytes, text));
+	table_add(table, TONE_PLAIN, "%lld", (long long)json_get_integer(one, "running", 0));
+	table_add(table, TONE_PLAIN, "%lld", (long long)json_get_integer(one, "waiting", 0));
+	if (json_type(json_get(one, "tokens_per_s")) == JSON_NUMBER)
+		table_add(table, TONE_PLAIN, "%.1f", json_get_number(one, "tokens_per_s", 0));
+	else
+		table_add(table, TONE_PLAIN, "%s", "");
+	table_add(table, TONE_PLAIN, "%s", format_age(command_age_ms(one, "created_at"), text));
+	table_add(table, TONE_PLAIN, "%s", json_get_string(one, "instance_id", ""));
+}
+
+static int run_instances(const struct cli_arguments *arguments, struct error *error)
+{
+	return command_list(arguments,
+			    &(struct command_list){.method = "instance.list",
+						   .member = "instances",
+						   .columns = columns,
+						   .column_count = sizeof columns / sizeof *columns,
+						   .add = add_row,
+						   .nothing = "No model is loaded. exogpu place MODEL loads one."},
+			    error);
+}
+
+static int run_stop(const struct cli_arguments *arguments, struct error *error)
+{
+	struct json *params = json_new_object(), *answer = NULL;
+	json_set_string(params, "instance_id", arguments->operand);
+	int result = command_call(arguments, "instance.delete", params, &answer, error);
+	if (answer)
+		command_print_text(stdout, "stopped ", json_get_string(answer, "instance_id", ""));
+	json_destroy(&answer);
+	return result;
+}
+
+static const struct flag flags[] = {
+	{"preview", NULL, "say where it would go and why, and do nothing", offsetof(struct cli_arguments, preview)},
+	{"device", "DEVICE", "on this one: an id, a name, or the beginning of either",
+	 offsetof(struct cli_arguments, device)},
+	{"context", "N", "tokens of one request at most (default: the model's, 8192 at most)",
+	 offsetof(struct cli_arguments, context)},
+	{"sequences", "N", "requests that run at once (default 8)", offsetof(struct cli_arguments, sequences)},
+	{"format", "FORMAT", "hold 16- and 32-bit weights in Q8_0 or Q4_0; auto: only where memory is short",
+	 offsetof(struct cli_arguments, format)},
+	{0},
+};
+
+const struct cli_command place_command = {
+	.name = "place",
+	.operand = "MODEL",
+	.summary = "load a model (needs the scope admin)",
+	.more = "MODEL is a name or an id of exogpu model list. Programs then reach it at /v1, with the scope infer.\n",
+	.flags = flags,
+	.run = run_place,
+};
+const struct cli_command instances_command = {
+	.name = "instances",
+	.summary = "models that are loaded",
+	.run = run_instances,
+};
+const struct cli_command stop_command = {
+	.name = "stop",
+	.operand = "ID",
+	.summary = "end an instance of a model and free its memory (needs the scope admin)",
+	.run = run_stop,
+};
