@@ -24,6 +24,18 @@ const text = (value) => {
 };
 const list = (type, values, bytes) => [u32(ARRAY), u32(type), u64(values.length), bytes];
 
+// All in one, as there may be hundreds of thousands.
+function texts(values) {
+  const bytes = Buffer.alloc(values.reduce((sum, entry) => sum + 8 + Buffer.byteLength(entry), 0));
+  let at = 0;
+  for (const entry of values) {
+    const length = bytes.write(entry, at + 8);
+    bytes.writeUInt32LE(length, at); // the high half is 0
+    at += 8 + length;
+  }
+  return bytes;
+}
+
 // A value of a key, by its kind: {u32: 1}, {bool: true}, {text: "…"}, {texts: […]}, {f32s: […]}, {i32s: […]}.
 function value(entry) {
   const [[kind, data]] = Object.entries(entry);
@@ -35,7 +47,7 @@ function value(entry) {
     case "text":
       return [u32(TEXT), ...text(data)];
     case "texts":
-      return list(TEXT, data, Buffer.concat(data.flatMap(text)));
+      return list(TEXT, data, texts(data));
     case "f32s":
       return list(F32, data, Buffer.from(Float32Array.from(data).buffer));
     case "i32s":

