@@ -85,13 +85,12 @@ for (const mark of marks) {
 function table(entries) {
   const lines = [""];
   for (const entry of entries) {
-    if (lines.at(-1).length + entry.length > 118) lines.push("");
+    if (lines.at(-1).length + String(entry).length > 118) lines.push("");
     lines[lines.length - 1] += `${entry},`;
   }
   return `{\n${lines.join("\n")}\n}`;
 }
-const hex = (number) => `0x${number.toString(16)}`;
-const entry = (numbers) => `{${numbers.map(hex).join(",")}}`;
+const entry = (numbers) => `{${numbers.join(",")}}`;
 let offset = 0;
 const steps = decompositions.map(([code, whole]) => {
   offset += whole.length;
@@ -105,14 +104,14 @@ console.log(`// Written by tools/dev/unicode.mjs from Unicode ${process.versions
 #define UNICODE_TABLE_VERSION "${process.versions.unicode}"
 
 // Where a class of characters begins: the first character * 8 + the class.
-static const uint32_t class_ranges[] = ${table(ranges.map(hex))};
+static const uint32_t class_ranges[] = ${table(ranges)};
 
 // Whole canonical decompositions: the character, where its parts are, and how many.
 static const struct {
 	uint32_t character;
 	uint16_t offset, count;
 } decompositions[] = ${table(steps)};
-static const uint32_t decomposition_parts[] = ${table(decompositions.flatMap(([, whole]) => whole.map(hex)))};
+static const uint32_t decomposition_parts[] = ${table(decompositions.flatMap(([, whole]) => whole))};
 
 // Two characters and what they compose to.
 static const uint32_t compositions[][3] = ${table(compositions.map(entry))};
