@@ -15,7 +15,7 @@ _Static_assert(sizeof(struct block_q8_0) == 34 && sizeof(struct block_q4_0) == 1
 _Static_assert(sizeof(struct block_q4_k) == 144 && sizeof(struct block_q5_k) == 176, "blocks as in files");
 _Static_assert(sizeof(struct block_q6_k) == 210, "blocks as in files");
 
-enum { ROUNDS = 4 }; // of least squares
+enum { ROUNDS = 4, DECODED_16 = 256 }; // of least squares; values at a time
 
 static const struct format_info infos[FORMAT_COUNT] = {
 	[FORMAT_F32] = {"F32", 1, 4},
@@ -66,15 +66,19 @@ static uint32_t bits_of(float value)
 	return bits;
 }
 
-float f16_to_f32(uint16_t half)
+// Without branches, so that loops over it become vectors.
+static inline float half_value(uint16_t half)
 {
 	uint32_t sign = (half & 0x8000u) << 16, rest = half & 0x7fffu;
-	if (rest >= 0x7c00) // infinite, or not a number
-		return f32_of(sign | 0x7f800000 | (rest & 0x3ff) << 13);
-	if (rest >= 0x400) // the exponent's offset is 15 here and 127 there
-		return f32_of(sign | ((rest << 13) + (112u << 23)));
-	float small = (float)rest * 0x1p-24f;
-	return sign ? -small : small;
+	uint32_t offset = 112u << 23; // the exponent's is 15 here and 127 there; infinities have the largest in both
+	uint32_t normal = (rest << 13) + offset + (rest >= 0x7c00 ? offset : 0);
+	uint32_t small = bits_of((float)(int32_t)rest * 0x1p-24f);
+	return f32_of(sign | (rest < 0x400 ? small : normal));
+}
+
+float f16_to_f32(uint16_t half)
+{
+	return half_value(half);
 }
 
 uint16_t f32_to_f16(float value)
@@ -98,21 +102,19 @@ static uint16_t f32_to_bf16(float value)
 	return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-static uint16_t read_u16(const uint8_t *bytes)
-{
-	return (uint16_t)(bytes[0] | bytes[1] << 8);
-}
-
 // ---- decoding; each takes whole blocks ----
 
 static void decode_16(enum tensor_format format, const uint8_t *bytes, float *values, uint64_t count)
 {
-	if (format == FORMAT_F16)
-		for (uint64_t i = 0; i < count; i++)
-			values[i] = f16_to_f32(read_u16(bytes + 2 * i));
-	else
-		for (uint64_t i = 0; i < count; i++)
-			values[i] = f32_of((uint32_t)read_u16(bytes + 2 * i) << 16);
+	uint16_t some[DECODED_16];
+	for (uint64_t done = 0; done < count; done += DECODED_16) {
+		size_t left = count - done < DECODED_16 ? (size_t)(count - done) : DECODED_16;
+		memcpy(some, bytes + 2 * done, 2 * left);
+		for (size_t i = 0; i < left && format == FORMAT_F16; i++)
+			values[done + i] = half_value(some[i]);
+		for (size_t i = 0; i < left && format == FORMAT_BF16; i++)
+			values[done + i] = f32_of((uint32_t)some[i] << 16);
+	}
 }
 
 static void decode_q8_0(const uint8_t *bytes, float *values)
@@ -184,11 +186,14 @@ static void decode_q6_k(const uint8_t *bytes, float *values)
 	struct block_q6_k block;
 	memcpy(&block, bytes, sizeof(block));
 	float d = f16_to_f32(block.d);
-	for (int i = 0; i < 256; i++) {
-		int half = i / 128, quarter = i % 128 / 32, l = i % 32;
-		int low = block.low[64 * half + 32 * (quarter % 2) + l] >> (quarter / 2 * 4) & 15;
-		int high = block.high[32 * half + l] >> (2 * quarter) & 3;
-		values[i] = d * block.scales[i / 16] * (float)((low | high << 4) - 32);
+	for (int quarter = 0; quarter < 8; quarter++) { // four of each half
+		const uint8_t *low = block.low + 64 * (quarter / 4) + 32 * (quarter % 2);
+		const uint8_t *high = block.high + 32 * (quarter / 4);
+		int low_shift = quarter % 4 / 2 * 4, high_shift = quarter % 4 * 2;
+		for (int i = 0; i < 32; i++) {
+			int n = (low[i] >> low_shift & 15) | (high[i] >> high_shift & 3) << 4;
+			values[32 * quarter + i] = d * block.scales[2 * quarter + i / 16] * (float)(n - 32);
+		}
 	}
 }
 
@@ -242,35 +247,51 @@ static float inverse(float value)
 	return value != 0 ? 1 / value : 0;
 }
 
+// The largest of 32 without its sign. Compared as bits, whose order is that of the numbers.
+static float largest(const float *values)
+{
+	int32_t most = 0;
+	for (int i = 0; i < 32; i++) {
+		int32_t bits = (int32_t)(bits_of(values[i]) & 0x7fffffff);
+		most = bits > most ? bits : most;
+	}
+	return f32_of((uint32_t)most);
+}
+
 static void encode_q8_0(const float *values, uint8_t *bytes)
 {
 	struct block_q8_0 block;
-	float most = 0;
-	for (int i = 0; i < 32; i++)
-		most = fmaxf(most, fabsf(values[i]));
-	float d = most / 127, per_step = inverse(d);
+	float d = largest(values) / 127, per_step = inverse(d);
 	block.d = f32_to_f16(d);
 	for (int i = 0; i < 32; i++) {
-		float q = roundf(values[i] * per_step); // halves go away from zero
-		block.q[i] = (int8_t)nearest_in(q, -127, 127);
+		float value = values[i] * per_step;
+		value = value > -127 ? value : -127; // also what is no number
+		value = value < 127 ? value : 127;
+		int whole = (int)value; // towards zero; halves go away from it
+		float rest = value - (float)whole;
+		block.q[i] = (int8_t)(whole + (rest >= 0.5f) - (rest <= -0.5f));
 	}
 	memcpy(bytes, &block, sizeof(block));
+}
+
+static int q4_0_number(float value)
+{
+	value += 8.5f;
+	value = value > 0 ? value : 0;
+	return (int)(value < 15 ? value : 15);
 }
 
 static void encode_q4_0(const float *values, uint8_t *bytes)
 {
 	struct block_q4_0 block;
-	float most = 0;
-	for (int i = 0; i < 32; i++)
-		if (fabsf(values[i]) > fabsf(most))
-			most = values[i];
-	float d = most / -8, per_step = inverse(d); // the largest value is -8 exactly
+	float most = largest(values);
+	int first = 0;
+	while (first < 31 && !(fabsf(values[first]) >= most))
+		first++;
+	float d = values[first] / -8, per_step = inverse(d); // the largest value is -8 exactly
 	block.d = f32_to_f16(d);
-	for (int i = 0; i < 16; i++) {
-		int low = nearest_in(floorf(values[i] * per_step + 8.5f), 0, 15);
-		int high = nearest_in(floorf(values[16 + i] * per_step + 8.5f), 0, 15);
-		block.q[i] = (uint8_t)(low | high << 4);
-	}
+	for (int i = 0; i < 16; i++)
+		block.q[i] = (uint8_t)(q4_0_number(values[i] * per_step) | q4_0_number(values[16 + i] * per_step) << 4);
 	memcpy(bytes, &block, sizeof(block));
 }
 
