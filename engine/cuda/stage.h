@@ -20,14 +20,13 @@ enum stage_kernel {
 	STAGE_PREPARE,
 	STAGE_ARGMAX,
 	STAGE_REPACK,
-	STAGE_GEMV_2,
-	STAGE_GEMV_4,
-	STAGE_GEMV_8,
 	STAGE_TURN_ROWS,
 	STAGE_ATTEND_1,
 	STAGE_ATTEND_2,
-	STAGE_GEMM_32,                               // + format
-	STAGE_GEMM_128 = STAGE_GEMM_32 + TILE_COUNT, // + format
+	STAGE_PLAIN_KERNELS,
+	STAGE_GEMV = STAGE_PLAIN_KERNELS,        // + format; TILE_NONE: of several
+	STAGE_GEMM_32 = STAGE_GEMV + TILE_COUNT, // + format
+	STAGE_GEMM_128 = STAGE_GEMM_32 + TILE_COUNT,
 	STAGE_KERNELS = STAGE_GEMM_128 + TILE_COUNT
 };
 enum stage_file {
@@ -115,14 +114,13 @@ enum status stage_load(struct backend_stage *stage, struct error *error);
 // ---- stage_launch.c ----
 
 struct stage_launch {
-	enum stage_kernel kernel; // of STAGE_GEMM_32 and STAGE_GEMM_128 the one of this format
-	unsigned format;
+	unsigned kernel; // an enum stage_kernel, and a format where it says so
 	uint32_t grid[3], block, shared_bytes;
 	const void *params;
 };
 enum status stage_launch(struct backend_stage *stage, const struct stage_launch *launch, struct error *error);
 // Load a kernel before its first launch, as it has to be before a capture.
-enum status stage_prepare(struct backend_stage *stage, enum stage_kernel kernel, unsigned format, struct error *error);
+enum status stage_prepare(struct backend_stage *stage, unsigned kernel, struct error *error);
 void stage_unload(struct backend_stage *stage);
 // Until all that is enqueued is done.
 enum status stage_wait(struct backend_stage *stage, struct error *error);

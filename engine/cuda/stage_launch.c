@@ -24,41 +24,53 @@ static const char *const files[STAGE_FILES] = {
 	[STAGE_FILE_GEMM + TILE_Q6_K] = "stage_gemm_q6_k",
 };
 
+static const char *const formats[TILE_COUNT] = {
+	[TILE_NONE] = "mixed", [TILE_F32] = "f32",   [TILE_F16] = "f16",   [TILE_BF16] = "bf16", [TILE_Q8_0] = "q8_0",
+	[TILE_Q4_0] = "q4_0",  [TILE_Q4_K] = "q4_k", [TILE_Q5_K] = "q5_k", [TILE_Q6_K] = "q6_k",
+};
+
 static const struct {
 	enum stage_file file;
 	const char *name;
-} places[STAGE_GEMM_32] = {
+} places[STAGE_PLAIN_KERNELS] = {
 	[STAGE_EMBED] = {STAGE_FILE_ROWS, "embed"},
 	[STAGE_PREPARE] = {STAGE_FILE_ROWS, "prepare"},
 	[STAGE_ARGMAX] = {STAGE_FILE_ROWS, "argmax"},
 	[STAGE_REPACK] = {STAGE_FILE_ROWS, "repack"},
-	[STAGE_GEMV_2] = {STAGE_FILE_GEMV, "gemv_2"},
-	[STAGE_GEMV_4] = {STAGE_FILE_GEMV, "gemv_4"},
-	[STAGE_GEMV_8] = {STAGE_FILE_GEMV, "gemv_8"},
 	[STAGE_TURN_ROWS] = {STAGE_FILE_ATTENTION, "turn_rows"},
 	[STAGE_ATTEND_1] = {STAGE_FILE_ATTENTION, "attend_1"},
 	[STAGE_ATTEND_2] = {STAGE_FILE_ATTENTION, "attend_2"},
 };
 
-enum status stage_prepare(struct backend_stage *stage, enum stage_kernel kernel, unsigned format, struct error *error)
+// Its file, and its name there.
+static unsigned place_of(unsigned kernel, char *name, size_t size)
 {
-	bool product = kernel == STAGE_GEMM_32 || kernel == STAGE_GEMM_128;
-	unsigned file = product ? STAGE_FILE_GEMM + format : (unsigned)places[kernel].file;
-	CUfunction *function = &stage->kernels[product ? kernel + format : (unsigned)kernel];
+	if (kernel < STAGE_GEMV) {
+		snprintf(name, size, "%s", places[kernel].name);
+		return places[kernel].file;
+	}
+	if (kernel < STAGE_GEMM_32) {
+		snprintf(name, size, "gemv_%s", formats[kernel - STAGE_GEMV]);
+		return STAGE_FILE_GEMV;
+	}
+	unsigned format = (kernel - STAGE_GEMM_32) % TILE_COUNT;
+	snprintf(name, size, "gemm_%s_%u", formats[format], kernel < STAGE_GEMM_128 ? 32u : 128u);
+	return STAGE_FILE_GEMM + format;
+}
+
+enum status stage_prepare(struct backend_stage *stage, unsigned kernel, struct error *error)
+{
+	CUfunction *function = &stage->kernels[kernel];
 	char file_name[48], name[48];
 	if (*function)
 		return STATUS_OK;
+	unsigned file = place_of(kernel, name, sizeof(name));
 	snprintf(file_name, sizeof(file_name), "%s%s", files[file], stage->overlaps ? ".hopper" : "");
-	if (product)
-		snprintf(name, sizeof(name), "%s_%u", files[file] + sizeof("stage"),
-			 kernel == STAGE_GEMM_32 ? 32u : 128u);
-	else
-		snprintf(name, sizeof(name), "%s", places[kernel].name);
 	enum status status = cuda_kernels_load(stage->device, file_name, &stage->files[file], error);
 	if (status)
 		return status;
 	CUresult result = stage->cuda->cuModuleGetFunction(function, stage->files[file], name);
-	if (!result && kernel >= STAGE_GEMV_2)
+	if (!result && kernel >= STAGE_TURN_ROWS)
 		result = stage->cuda->cuFuncSetAttribute(*function, CUDA_FUNCTION_SHARED_BYTES,
 							 (int)stage->shared_bytes - 1024);
 	return cuda_check(stage->device, error, name, result);
@@ -66,13 +78,12 @@ enum status stage_prepare(struct backend_stage *stage, enum stage_kernel kernel,
 
 enum status stage_launch(struct backend_stage *stage, const struct stage_launch *launch, struct error *error)
 {
-	bool product = launch->kernel == STAGE_GEMM_32 || launch->kernel == STAGE_GEMM_128;
 	const struct cuda *cuda = stage->cuda;
 	const uint32_t *grid = launch->grid;
-	enum status status = stage_prepare(stage, launch->kernel, launch->format, error);
+	enum status status = stage_prepare(stage, launch->kernel, error);
 	if (status)
 		return status;
-	CUfunction function = stage->kernels[product ? launch->kernel + launch->format : (unsigned)launch->kernel];
+	CUfunction function = stage->kernels[launch->kernel];
 	void *arguments[] = {(void *)(uintptr_t)launch->params};
 	CUresult result;
 	if (stage->overlaps) {
@@ -92,7 +103,8 @@ enum status stage_launch(struct backend_stage *stage, const struct stage_launch 
 		result = cuda->cuLaunchKernel(function, grid[0], grid[1], grid[2], launch->block, 1, 1,
 					      launch->shared_bytes, stage->stream, arguments, NULL);
 	}
-	return cuda_check(stage->device, error, product ? "a product" : places[launch->kernel].name, result);
+	return cuda_check(stage->device, error, launch->kernel < STAGE_GEMV ? places[launch->kernel].name : "a product",
+			  result);
 }
 
 void stage_unload(struct backend_stage *stage)

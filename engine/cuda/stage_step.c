@@ -10,7 +10,6 @@
 #include <string.h>
 
 enum {
-	GEMV_SHARED_OVERLAP = 110 * 1024, // two blocks fit a multiprocessor of Hopper's
 	GEMM_ROWS_NARROW = 32,
 	GEMM_ROWS_WIDE = 128,
 	GEMM_TILES = 8, // rows of tiles of a block
@@ -54,22 +53,26 @@ static void kinds_of(const struct product *product, unsigned *halves, unsigned *
 		*(takes_pairs(product->matrices[i]->format) ? pairs : halves) = 1;
 }
 
+// As stage_gemv.cu divides it.
 static uint32_t gemv_shared(const struct gemv_params *params, unsigned slots)
 {
-	uint32_t row = params->padded * 2 * (params->halves + 2 * params->pairs) + 32;
+	uint32_t integers = params->integers ? 2 * params->padded + 64 : 0;
+	uint32_t halves = params->halves ? params->padded * 2 + 32 : 0,
+		 pairs = params->pairs ? params->padded * 4 + 32 : 0;
+	uint32_t row = integers + halves + pairs + params->padded / 32 * 2 * 4;
 	uint32_t sums = 2u * (params->mode == GEMV_GATED ? 2 : 1) * GEMV_WARPS * TILE_ROWS * params->rows;
-	return GEMV_WARPS * slots * params->slot_bytes + params->rows * row + (sums + GEMV_ROWS + 2 * GEMV_WARPS) * 4;
+	return GEMV_WARPS * slots * params->slot_bytes + params->rows * row +
+	       (sums + 2 * GEMV_ROWS + 2 * GEMV_WARPS) * 4;
 }
 
 // False if it has to go the way of many rows.
 static bool gemv_plan(const struct backend_stage *stage, const struct product *product, bool gated,
 		      struct gemv_params *params, struct stage_launch *launch)
 {
-	static const struct {
-		unsigned slots;
-		enum stage_kernel kernel;
-	} rings[] = {{8, STAGE_GEMV_8}, {4, STAGE_GEMV_4}, {2, STAGE_GEMV_2}};
+	// About 64 KiB of a block, as in stage_gemv.cu.
+	static const unsigned slots[TILE_COUNT] = {2, 2, 4, 4, 4, 4, 2, 2, 2};
 	uint32_t column_tiles = UINT32_MAX;
+	unsigned format = product->matrices[0]->format;
 	*params = (struct gemv_params){
 		.x = product->x,
 		.norm = product->norm,
@@ -82,30 +85,29 @@ static bool gemv_plan(const struct backend_stage *stage, const struct product *p
 		.mode = gated ? GEMV_GATED : product->mode,
 		.epsilon = stage->shape.norm_epsilon,
 	};
-	if (product->rows > GEMV_ROWS || product->columns > GEMV_COLUMNS || product->gated || product->from)
+	if (product->rows > GEMV_ROWS || product->gated || product->from)
 		return false;
-	kinds_of(product, &params->halves, &params->pairs);
 	for (uint32_t i = 0; i < product->count; i++) {
 		const struct stage_matrix *matrix = product->matrices[i];
+		uint32_t bytes = tile_bytes(matrix->format);
 		params->matrices[i] = *matrix;
 		params->units += gated && i ? 0 : matrix->row_tiles;
-		params->slot_bytes = params->slot_bytes > tile_bytes(matrix->format) ? params->slot_bytes
-										     : tile_bytes(matrix->format);
+		params->slot_bytes = params->slot_bytes > bytes ? params->slot_bytes : bytes;
+		*(takes_pairs(matrix->format)  ? &params->pairs
+		  : matrix->format == TILE_F16 ? &params->halves
+					       : &params->integers) = 1;
 		column_tiles = least(column_tiles, matrix->column_tiles);
+		format = matrix->format == format ? format : TILE_NONE;
 	}
-	// As many warps share a unit as find two tiles each, and all units are begun at once if they can be.
+	// As many warps share a unit as find two tiles each.
 	params->warps_of_unit = GEMV_WARPS;
 	while (params->warps_of_unit > 4 && params->warps_of_unit * 2 > column_tiles)
 		params->warps_of_unit /= 2;
-	*launch = (struct stage_launch){.grid = {least(stage->units, params->units), 1, 1}, .block = GEMV_THREADS};
-	uint32_t budget = stage->overlaps ? GEMV_SHARED_OVERLAP : stage->shared_bytes - 1024;
-	for (size_t i = 0; i < sizeof(rings) / sizeof(rings[0]); i++) {
-		launch->kernel = rings[i].kernel;
-		launch->shared_bytes = gemv_shared(params, rings[i].slots);
-		if (launch->shared_bytes <= budget)
-			return true;
-	}
-	return launch->shared_bytes <= stage->shared_bytes - 1024;
+	*launch = (struct stage_launch){.kernel = STAGE_GEMV + format,
+					.grid = {least(stage->units, params->units), 1, 1},
+					.block = GEMV_THREADS,
+					.shared_bytes = gemv_shared(params, slots[format])};
+	return launch->shared_bytes + 1024 <= stage->shared_bytes;
 }
 
 static uint32_t gemm_shared(unsigned format, uint32_t width)
@@ -144,8 +146,7 @@ static enum status gemm(struct backend_stage *stage, const struct product *produ
 		.mode = product->mode,
 		.splits = splits,
 	};
-	const struct stage_launch launch = {.kernel = wide ? STAGE_GEMM_128 : STAGE_GEMM_32,
-					    .format = matrix->format,
+	const struct stage_launch launch = {.kernel = (wide ? STAGE_GEMM_128 : STAGE_GEMM_32) + matrix->format,
 					    .grid = {across, down, splits},
 					    .block = GEMM_THREADS,
 					    .shared_bytes = gemm_shared(matrix->format, width),

@@ -212,15 +212,17 @@ enum : unsigned {
 	F16_SIXTEENTH = 0x2c002c00u, // 1 / 16
 };
 
-// 8 bytes (q + 128) of a step.
-INLINE fragment fragment_of_bytes(unsigned first, unsigned second)
+// Two words of a step: four bytes of row g, four of row g + 8.
+INLINE fragment fragment_of_bytes(unsigned upper, unsigned lower)
 {
 	const unsigned offset = 0x64806480u; // 1152
+	upper ^= 0x80808080u;
+	lower ^= 0x80808080u;
 	fragment a;
-	a.pair[0] = sub_f16(bytes_of(first, F16_1024, 0x5150), offset);
-	a.pair[1] = sub_f16(bytes_of(first, F16_1024, 0x5352), offset);
-	a.pair[2] = sub_f16(bytes_of(second, F16_1024, 0x5150), offset);
-	a.pair[3] = sub_f16(bytes_of(second, F16_1024, 0x5352), offset);
+	a.pair[0] = sub_f16(bytes_of(upper, F16_1024, 0x5250), offset);
+	a.pair[1] = sub_f16(bytes_of(lower, F16_1024, 0x5250), offset);
+	a.pair[2] = sub_f16(bytes_of(upper, F16_1024, 0x5351), offset);
+	a.pair[3] = sub_f16(bytes_of(lower, F16_1024, 0x5351), offset);
 	return a;
 }
 
@@ -309,15 +311,15 @@ INLINE void load_block(block_of_weights *out, const unsigned char *tile, unsigne
 		unsigned high = 0;
 		if (FORMAT == TILE_Q5_K) {
 			high = *(const unsigned *)(tile + 2048 + lane * TILE_LANE_BYTES + block / 2 * 4);
-			high = block % 2 ? high >> 8 : high;
+			high = block % 2 ? high >> 4 : high;
 		}
 #pragma unroll
 		for (int i = 0; i < 2; i++) {
 			unsigned bits[4] = {0, 0, 0, 0};
 #pragma unroll
 			for (int pair = 0; FORMAT == TILE_Q5_K && pair < 4; pair++)
-				bits[pair] = pair % 2 ? shifted(high, i * 4 + pair - 8) & 0x01000100u
-						      : shifted(high, i * 4 + pair - 4) & 0x00100010u;
+				bits[pair] = pair % 2 ? shifted(high, pair / 2 * 8 + i * 2 + 1 - 8) & 0x01000100u
+						      : shifted(high, pair / 2 * 8 + i * 2 - 4) & 0x00100010u;
 			out->step[i] = fragment_of_nibbles<0>(i ? run.y : run.x, bits[0], bits[1], bits[2], bits[3]);
 		}
 		unsigned scales = head_scales(above, block), others = head_scales(below, block);
@@ -337,8 +339,8 @@ INLINE void load_block(block_of_weights *out, const unsigned char *tile, unsigne
 			unsigned bits[4];
 #pragma unroll
 			for (int pair = 0; pair < 4; pair++)
-				bits[pair] = pair % 2 ? shifted(high, (i * 4 + pair) * 2 - 8) & 0x03000300u
-						      : shifted(high, (i * 4 + pair) * 2 - 4) & 0x00300030u;
+				bits[pair] = pair % 2 ? shifted(high, pair / 2 * 8 + i * 4 + 2 - 8) & 0x03000300u
+						      : shifted(high, pair / 2 * 8 + i * 4 - 4) & 0x00300030u;
 			out->step[i] = fragment_of_nibbles<32>(i ? run.y : run.x, bits[0], bits[1], bits[2], bits[3]);
 			out->upper[i] = upper_d * (float)(signed char)(above >> i * 8);
 			out->lower[i] = lower_d * (float)(signed char)(below >> i * 8);

@@ -2,22 +2,26 @@
 //
 // A block stays on its multiprocessor and goes over units of 16 rows. Each warp has a ring in shared memory into which
 // it copies tiles long before it needs them: weights depend on no kernel before, so all rings are full when the
-// activations come, and stay full while results are added up. The warps of a unit share its columns. Activations are
-// kept in shared memory as f16, scaled by row so that nothing overflows, or as two bf16 for weights of that range.
+// activations come, and stay full while results are added up. The warps of a unit share its columns.
+//
+// Activations are kept in shared memory as the weights take them. For formats with scales they are integers of 16 bits
+// with a scale for each 32, and each makes two columns of a product of bytes: its upper half and its lower. So weights
+// need next to no unpacking, and the integers' sums are exact. For F16 activations are f16, scaled by row so that
+// nothing overflows; for F32 and BF16 two bf16.
 #include "stage.cuh"
 
-struct activations { // operand B: row g of the activations, two columns at 2 j and two at 8 + 2 j of a step
-	const unsigned char *row; // of this lane
-	unsigned plane_bytes, first; // of planes 1 and 2
-	bool there;
+struct activations { // operand B of f16 and bf16: row g of the activations, columns 2 j, 2 j + 1, 8 + 2 j, 9 + 2 j
+	const unsigned char *halves, *pairs; // of this lane
+	unsigned plane_bytes;
 	INLINE_METHOD uint2 get(int plane, unsigned step, int) const
 	{
-		uint2 v;
-		v.x = v.y = 0;
-		if (there)
-			v = *(const uint2 *)(row + (plane ? first + (plane - 1) * plane_bytes : 0) + step * 32);
-		return v;
+		return *(const uint2 *)((plane ? pairs + (plane - 1) * plane_bytes : halves) + step * 32);
 	}
+};
+
+struct integers { // operand B of bytes: column g is the upper (even) or lower half of row g / 2; sums are of row j
+	const unsigned char *bytes[2];         // of this lane, rows 0 to 3 and 4 to 7
+	const float *scales[2], *totals[2]; // of blocks; totals: the sum of a block's values
 };
 
 struct cursor { // over the tiles of a warp
@@ -72,69 +76,130 @@ INLINE void fetch(cursor *c, const gemv_params &p, unsigned first_tile, unsigned
 	copies_end();
 }
 
+// ---- activations ----
+
+struct layout_of_rows { // in shared memory
+	unsigned char *integers, *halves, *pairs;
+	float *scales, *totals;
+	unsigned integer_bytes, half_bytes, pair_bytes, blocks;
+};
+
 // Where column k of a row lies, in bytes: the four of a lane beside each other.
 INLINE unsigned column_place(unsigned k) { return k / 16 * 32 + k % 8 / 2 * 8 + k % 16 / 8 * 4 + k % 2 * 2; }
 
-INLINE void store_two(unsigned char *row, const gemv_params &p, unsigned k, float a, float b)
+INLINE void store_two(const gemv_params &p, const layout_of_rows &to, unsigned row, unsigned k, float a, float b)
 {
 	unsigned place = column_place(k);
-	if (p.halves) {
-		*(unsigned *)(row + place) = pack_f16(a, b);
-		row += p.padded * 2;
-	}
+	if (p.halves)
+		*(unsigned *)(to.halves + row * to.half_bytes + place) = pack_f16(a, b);
 	if (p.pairs) {
 		unsigned high = pack_bf16(a, b);
-		*(unsigned *)(row + place) = high;
-		*(unsigned *)(row + p.padded * 2 + place) = pack_bf16(a - low_bf16(high), b - high_bf16(high));
+		unsigned char *pair = to.pairs + row * to.pair_bytes + place;
+		*(unsigned *)pair = high;
+		*(unsigned *)(pair + p.padded * 2) = pack_bf16(a - low_bf16(high), b - high_bf16(high));
 	}
-}
-INLINE void store_four(unsigned char *row, const gemv_params &p, unsigned k, const float4 &v, float scale)
-{
-	store_two(row, p, k, v.x * scale, v.y * scale);
-	store_two(row, p, k + 2, v.z * scale, v.w * scale);
 }
 
-INLINE void measure(const float4 &v, float4 *scaled, const float *norm, unsigned k, float *squares, float *most)
+INLINE unsigned from_lane_bits(unsigned value, unsigned lane_xor)
 {
-	*squares += (v.x * v.x + v.y * v.y) + (v.z * v.z + v.w * v.w);
-	*scaled = v;
+	return __builtin_bit_cast(unsigned, from_lane(__builtin_bit_cast(float, value), lane_xor));
+}
+INLINE int rounded(float x)
+{
+	int out;
+	asm("cvt.rni.s32.f32 %0, %1;" : "=r"(out) : "f"(x));
+	return out;
+}
+
+// Four columns from k on, of which eight lanes beside each other have a block; all lanes of a warp.
+INLINE void store_integers(const gemv_params &p, const layout_of_rows &to, unsigned row, unsigned k, const float4 &v)
+{
+	float most = larger(larger(absolute(v.x), absolute(v.y)), larger(absolute(v.z), absolute(v.w)));
+	for (unsigned half = 1; half < 8; half *= 2)
+		most = larger(most, from_lane(most, half));
+	float scale = most > 0 ? quotient(most, 32512) : 0, inverse = most > 0 ? quotient(32512, most) : 0;
+	int q[4] = {rounded(v.x * inverse), rounded(v.y * inverse), rounded(v.z * inverse), rounded(v.w * inverse)};
+	float total = (float)(q[0] + q[1] + q[2] + q[3]);
+	for (unsigned half = 1; half < 8; half *= 2)
+		total += from_lane(total, half);
+	// q = 256 upper + lower, both of a signed byte
+	unsigned upper = 0, lower = 0;
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		int low = (q[i] & 255) - ((q[i] & 128) << 1);
+		lower |= (unsigned)(low & 255) << i * 8;
+		upper |= (unsigned)((q[i] - low) >> 8 & 255) << i * 8;
+	}
+	// A lane's word is columns 2 j, 8 + 2 j, 2 j + 1, 9 + 2 j: of two lanes.
+	unsigned second = k / 8 % 2, which = second ? 0x3726 : 0x5140;
+	unsigned other_upper = from_lane_bits(upper, 2), other_lower = from_lane_bits(lower, 2);
+	unsigned j = k % 8 / 2 + second, place = k / 32 * 32 + j * 8 + k % 32 / 16 * 4;
+	if (k >= p.padded)
+		return;
+	unsigned char *bytes = to.integers + row * to.integer_bytes + place;
+	*(unsigned *)bytes = bytes_of(upper, other_upper, which);
+	*(unsigned *)(bytes + p.padded + 32) = bytes_of(lower, other_lower, which);
+	if (k % 32 == 0) {
+		to.scales[row * to.blocks + k / 32] = scale;
+		to.totals[row * to.blocks + k / 32] = total * scale;
+	}
+}
+
+INLINE float4 weighted(float4 v, const float *norm, unsigned k)
+{
 	if (norm) {
 		float4 w = *(const float4 *)(norm + k);
-		scaled->x *= w.x;
-		scaled->y *= w.y;
-		scaled->z *= w.z;
-		scaled->w *= w.w;
+		v.x *= w.x;
+		v.y *= w.y;
+		v.z *= w.z;
+		v.w *= w.w;
 	}
-	*most = larger(*most, larger(larger(absolute(scaled->x), absolute(scaled->y)),
-				     larger(absolute(scaled->z), absolute(scaled->w))));
+	return v;
+}
+INLINE float squares_of(const float4 &v) { return (v.x * v.x + v.y * v.y) + (v.z * v.z + v.w * v.w); }
+INLINE float most_of(const float4 &v)
+{
+	return larger(larger(absolute(v.x), absolute(v.y)), larger(absolute(v.z), absolute(v.w)));
 }
 INLINE float norm_factor(const gemv_params &p, float squares)
 {
 	return p.norm ? quotient(1, root_of(squares / (float)p.columns + p.epsilon)) : 1;
 }
-
-// One row by the whole block: what it read it keeps in registers until the scale is known.
-INLINE void take_one(const gemv_params &p, unsigned char *rows, float *factors, float *scratch)
+INLINE float4 load_row(const gemv_params &p, unsigned row, unsigned k)
 {
-	enum { EACH = GEMV_COLUMNS / GEMV_THREADS / 4 };
-	float4 kept[EACH];
+	float4 v;
+	v.x = v.y = v.z = v.w = 0;
+	return k < p.columns ? load_fresh(p.x + (u64)row * p.columns + k) : v;
+}
+
+// One row by the whole block. Integers need no scale of the row, so they are stored as they come; else what was read
+// is kept in registers until the scale is known. factors: of integers, then of f16 and bf16.
+template <bool INTEGERS, bool OTHERS>
+INLINE void take_one(const gemv_params &p, const layout_of_rows &to, float *factors, float *scratch)
+{
+	enum { EACH = 4 };
 	float squares = 0, most = 0;
 	unsigned warp = THREAD_X / 32;
+	for (unsigned first = 0; first < p.padded; first += EACH * GEMV_THREADS * 4) {
+		float4 v[EACH];
 #pragma unroll
-	for (unsigned i = 0; i < EACH; i++) {
-		unsigned k = (i * GEMV_THREADS + THREAD_X) * 4;
-		kept[i].x = kept[i].y = kept[i].z = kept[i].w = 0;
-		if (k < p.columns)
-			kept[i] = load_fresh(p.x + k);
-	}
+		for (unsigned i = 0; i < EACH; i++)
+			v[i] = load_row(p, 0, first + (i * GEMV_THREADS + THREAD_X) * 4);
 #pragma unroll
-	for (unsigned i = 0; i < EACH; i++) {
-		unsigned k = (i * GEMV_THREADS + THREAD_X) * 4;
-		if (k < p.columns)
-			measure(kept[i], &kept[i], p.norm, k, &squares, &most);
+		for (unsigned i = 0; i < EACH; i++) {
+			unsigned k = first + (i * GEMV_THREADS + THREAD_X) * 4;
+			if (first + i * GEMV_THREADS * 4 >= p.padded)
+				break;
+			squares += squares_of(v[i]);
+			v[i] = k < p.columns ? weighted(v[i], p.norm, k) : v[i];
+			if (INTEGERS)
+				store_integers(p, to, 0, k, v[i]);
+			if (OTHERS)
+				most = larger(most, most_of(v[i]));
+		}
 	}
 	squares = warp_sum(squares);
-	most = warp_most(most);
+	most = OTHERS ? warp_most(most) : 0;
 	if (THREAD_X % 32 == 0) {
 		scratch[warp] = squares;
 		scratch[GEMV_WARPS + warp] = most;
@@ -146,72 +211,248 @@ INLINE void take_one(const gemv_params &p, unsigned char *rows, float *factors, 
 		most = larger(most, scratch[GEMV_WARPS + i]);
 	}
 	float scale = scale_for(most);
-	if (!THREAD_X)
-		factors[0] = norm_factor(p, squares) / scale;
-#pragma unroll
-	for (unsigned i = 0; i < EACH; i++) {
-		unsigned k = (i * GEMV_THREADS + THREAD_X) * 4;
-		if (k < p.padded)
-			store_four(rows, p, k, kept[i], scale);
+	if (!THREAD_X) {
+		factors[0] = norm_factor(p, squares);
+		factors[GEMV_ROWS] = factors[0] / scale;
+	}
+	for (unsigned k = THREAD_X * 4; OTHERS && k < p.padded; k += GEMV_THREADS * 4) {
+		float4 v = load_row(p, 0, k);
+		v = k < p.columns ? weighted(v, p.norm, k) : v;
+		store_two(p, to, 0, k, v.x * scale, v.y * scale);
+		store_two(p, to, 0, k + 2, v.z * scale, v.w * scale);
 	}
 }
 
-// Several rows: a warp each, which reads them twice.
-INLINE void take_rows(const gemv_params &p, unsigned char *rows, unsigned row_bytes, float *factors)
+// Several rows: a warp each.
+template <bool INTEGERS, bool OTHERS>
+INLINE void take_rows(const gemv_params &p, const layout_of_rows &to, float *factors)
 {
 	unsigned lane = THREAD_X % 32;
 	for (unsigned row = THREAD_X / 32; row < p.rows; row += GEMV_WARPS) {
-		const float *x = p.x + (u64)row * p.columns;
 		float squares = 0, most = 0;
-		float4 scaled;
-#pragma unroll 8
-		for (unsigned k = lane * 4; k < p.columns; k += 128)
-			measure(load_fresh(x + k), &scaled, p.norm, k, &squares, &most);
-		squares = warp_sum(squares);
-		most = warp_most(most);
-		float scale = scale_for(most), unused = 0;
-		if (!lane)
-			factors[row] = norm_factor(p, squares) / scale;
-#pragma unroll 8
+#pragma unroll 4
 		for (unsigned k = lane * 4; k < p.padded; k += 128) {
-			scaled.x = scaled.y = scaled.z = scaled.w = 0;
-			if (k < p.columns)
-				measure(load_fresh(x + k), &scaled, p.norm, k, &unused, &unused);
-			store_four(rows + row * row_bytes, p, k, scaled, scale);
+			float4 v = load_row(p, row, k);
+			squares += squares_of(v);
+			v = k < p.columns ? weighted(v, p.norm, k) : v;
+			if (INTEGERS)
+				store_integers(p, to, row, k, v);
+			if (OTHERS)
+				most = larger(most, most_of(v));
+		}
+		squares = warp_sum(squares);
+		most = OTHERS ? warp_most(most) : 0;
+		float scale = scale_for(most);
+		if (!lane) {
+			factors[row] = norm_factor(p, squares);
+			factors[GEMV_ROWS + row] = factors[row] / scale;
+		}
+#pragma unroll 4
+		for (unsigned k = lane * 4; OTHERS && k < p.padded; k += 128) {
+			float4 v = load_row(p, row, k);
+			v = k < p.columns ? weighted(v, p.norm, k) : v;
+			store_two(p, to, row, k, v.x * scale, v.y * scale);
+			store_two(p, to, row, k + 2, v.z * scale, v.w * scale);
 		}
 	}
 }
 
-template <int FORMAT>
-INLINE void multiply(float (&sum)[1][4], const unsigned char *tile, unsigned lane, activations b)
+// ---- products ----
+
+template <bool SIGNED> INLINE void multiply_bytes(int (&sum)[4], const unsigned (&a)[4], const uint2 &b)
 {
-	const unsigned blocks = tile_columns(FORMAT) / 32;
-#pragma unroll
-	for (unsigned block = 0; block < blocks; block++, b.row += 64)
-		multiply_block<FORMAT, 1>(sum, tile, block, lane, b);
+	if (SIGNED)
+		asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+		    "{%10, %10, %10, %10};"
+		    : "=r"(sum[0]), "=r"(sum[1]), "=r"(sum[2]), "=r"(sum[3])
+		    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y), "r"(0));
+	else
+		asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+		    "{%10, %10, %10, %10};"
+		    : "=r"(sum[0]), "=r"(sum[1]), "=r"(sum[2]), "=r"(sum[3])
+		    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y), "r"(0));
+}
+INLINE void multiply_bytes_16(int (&sum)[4], unsigned a0, unsigned a1, unsigned b)
+{
+	asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %7, %7, %7};"
+	    : "=r"(sum[0]), "=r"(sum[1]), "=r"(sum[2]), "=r"(sum[3])
+	    : "r"(a0), "r"(a1), "r"(b), "r"(0));
+}
+// Add a block's sums: of rows g and g + 8 by activation j.
+INLINE void add_block(float *sum, const int (&part)[4], float upper, float lower)
+{
+	sum[0] = FUSED((float)(part[0] * 256 + part[1]), upper, sum[0]);
+	sum[1] = FUSED((float)(part[2] * 256 + part[3]), lower, sum[1]);
 }
 
-INLINE void multiply_tile(float (&sum)[1][4], unsigned format, const unsigned char *tile, unsigned index, unsigned lane,
-			  activations b)
+// A tile by the integers from its first column on. sum: (NT, 2). What the weights' integers are multiplied by to be
+// signed bytes, 16 for Q4_0 and 4 for Q6_K, the caller takes out in the end.
+template <int FORMAT, int NT>
+INLINE void multiply_integers(float (&sum)[4], const unsigned char *tile, unsigned lane, const integers &b, unsigned block0)
 {
-	b.row += index * tile_columns(format) * 2;
+	enum { BLOCKS_OF_TILE = FORMAT == TILE_Q8_0 ? 2 : FORMAT == TILE_Q4_0 ? 4 : 8 };
+	const unsigned char *heads = tile + 2048 + (FORMAT == TILE_Q5_K ? 512 : 0);
+	uint4 above, below, run, high;
+	float upper_d = 0, lower_d = 0;
+	if (FORMAT == TILE_Q8_0) {
+		uint2 scales = *(const uint2 *)(tile + 1024 + lane / 4 * 8);
+		above.x = scales.x;
+		below.x = scales.y;
+	} else if (FORMAT == TILE_Q4_0) {
+		above = *(const uint4 *)(tile + 1024 + lane / 4 * 16);
+	} else if (FORMAT == TILE_Q6_K) {
+		above = *(const uint4 *)(tile + 3072 + lane / 4 * 16);
+		below = *(const uint4 *)(tile + 3072 + (lane / 4 + 8) * 16);
+		upper_d = low_f16(*(const unsigned short *)(tile + 3328 + lane / 4 * 2));
+		lower_d = low_f16(*(const unsigned short *)(tile + 3328 + lane / 4 * 2 + 16));
+	} else {
+		above = *(const uint4 *)(heads + lane / 4 * 16);
+		below = *(const uint4 *)(heads + (lane / 4 + 8) * 16);
+	}
+	if (FORMAT == TILE_Q5_K)
+		high = load_run(tile, 2048, lane);
+#pragma unroll
+	for (unsigned block = 0; block < BLOCKS_OF_TILE; block++) {
+		unsigned a[4];
+		if (FORMAT == TILE_Q8_0) {
+			run = load_run(tile, block * TILE_RUN_BYTES, lane);
+			a[0] = run.x;
+			a[1] = run.y;
+			a[2] = run.z;
+			a[3] = run.w;
+		} else {
+			if (block % 2 == 0)
+				run = load_run(tile, block / 2 * TILE_RUN_BYTES, lane);
+			unsigned one = block % 2 ? run.z : run.x, two = block % 2 ? run.w : run.y;
+			if (FORMAT == TILE_Q4_0) {
+				a[0] = (one << 4 ^ 0x80808080u) & 0xf0f0f0f0u;
+				a[1] = (one ^ 0x80808080u) & 0xf0f0f0f0u;
+				a[2] = (two << 4 ^ 0x80808080u) & 0xf0f0f0f0u;
+				a[3] = (two ^ 0x80808080u) & 0xf0f0f0f0u;
+			} else if (FORMAT == TILE_Q6_K) {
+				if (block % 4 == 0)
+					high = load_run(tile, 2048 + block / 4 * TILE_RUN_BYTES, lane);
+				unsigned bits = word_of(high, block % 4);
+				a[0] = ((one << 2 & 0x3c3c3c3cu) | (bits << 6 & 0xc0c0c0c0u)) ^ 0x80808080u;
+				a[1] = ((one >> 2 & 0x3c3c3c3cu) | (bits << 4 & 0xc0c0c0c0u)) ^ 0x80808080u;
+				a[2] = ((two << 2 & 0x3c3c3c3cu) | (bits << 2 & 0xc0c0c0c0u)) ^ 0x80808080u;
+				a[3] = ((two >> 2 & 0x3c3c3c3cu) | (bits & 0xc0c0c0c0u)) ^ 0x80808080u;
+			} else {
+				a[0] = one & 0x0f0f0f0fu;
+				a[1] = one >> 4 & 0x0f0f0f0fu;
+				a[2] = two & 0x0f0f0f0fu;
+				a[3] = two >> 4 & 0x0f0f0f0fu;
+#pragma unroll
+				for (int i = 0; FORMAT == TILE_Q5_K && i < 4; i++)
+					a[i] |= shifted(word_of(high, block / 2), (int)(block % 2) * 4 + i - 4) & 0x10101010u;
+			}
+		}
+		float upper = 0, lower = 0, upper_min = 0, lower_min = 0;
+		if (FORMAT == TILE_Q8_0) {
+			upper = block ? high_f16(above.x) : low_f16(above.x);
+			lower = block ? high_f16(below.x) : low_f16(below.x);
+		} else if (FORMAT == TILE_Q4_0) {
+			unsigned two = block / 2 ? above.y : above.x, other = block / 2 ? above.w : above.z;
+			upper = block % 2 ? high_f16(two) : low_f16(two);
+			lower = block % 2 ? high_f16(other) : low_f16(other);
+		} else if (FORMAT != TILE_Q6_K) {
+			unsigned scales = head_scales(above, block), others = head_scales(below, block);
+			upper = low_f16(above.x) * (float)(scales & 63);
+			lower = low_f16(below.x) * (float)(others & 63);
+			upper_min = high_f16(above.x) * (float)(scales >> 8);
+			lower_min = high_f16(below.x) * (float)(others >> 8);
+		}
+#pragma unroll
+		for (int nt = 0; nt < NT; nt++) {
+			int part[4];
+			uint2 v = *(const uint2 *)(b.bytes[nt] + (block0 + block) * 32);
+			float scale = b.scales[nt][block0 + block];
+			if (FORMAT == TILE_Q6_K) { // scales are of 16
+				unsigned shift = block % 2 * 16;
+				unsigned two = word_of(above, block / 2) >> shift, other = word_of(below, block / 2) >> shift;
+				multiply_bytes_16(part, a[0], a[1], v.x);
+				add_block(sum + 2 * nt, part, upper_d * (float)(signed char)two * scale,
+					  lower_d * (float)(signed char)other * scale);
+				multiply_bytes_16(part, a[2], a[3], v.y);
+				add_block(sum + 2 * nt, part, upper_d * (float)(signed char)(two >> 8) * scale,
+					  lower_d * (float)(signed char)(other >> 8) * scale);
+				continue;
+			}
+			multiply_bytes<FORMAT == TILE_Q8_0 || FORMAT == TILE_Q4_0>(part, a, v);
+			add_block(sum + 2 * nt, part, upper * scale, lower * scale);
+			if (FORMAT == TILE_Q4_K || FORMAT == TILE_Q5_K) {
+				float total = b.totals[nt][block0 + block];
+				sum[2 * nt] = FUSED(-upper_min, total, sum[2 * nt]);
+				sum[2 * nt + 1] = FUSED(-lower_min, total, sum[2 * nt + 1]);
+			}
+		}
+	}
+}
+
+INLINE bool takes_integers(unsigned format) { return format >= TILE_Q8_0; }
+
+template <int FORMAT, int NT>
+INLINE void multiply(float (&sum)[4], const unsigned char *tile, unsigned index, unsigned lane, activations b,
+		     const integers &i)
+{
+	if (FORMAT >= TILE_Q8_0) {
+		multiply_integers<FORMAT, NT>(sum, tile, lane, i, index * (tile_columns(FORMAT) / 32));
+	} else {
+		b.halves += index * 64;
+		b.pairs += index * 64;
+		multiply_block<FORMAT, 1>(*(float(*)[1][4])&sum, tile, 0, lane, b);
+	}
+}
+
+// FORMAT 0: any, as it comes.
+template <int FORMAT, int NT>
+INLINE void multiply_tile(float (&sum)[4], unsigned format, const unsigned char *tile, unsigned index, unsigned lane,
+			  const activations &b, const integers &i)
+{
+	if (FORMAT)
+		return multiply<FORMAT, NT>(sum, tile, index, lane, b, i);
 	switch (format) {
 	case TILE_F32:
-		return multiply<TILE_F32>(sum, tile, lane, b);
+		return multiply<TILE_F32, NT>(sum, tile, index, lane, b, i);
 	case TILE_F16:
-		return multiply<TILE_F16>(sum, tile, lane, b);
+		return multiply<TILE_F16, NT>(sum, tile, index, lane, b, i);
 	case TILE_BF16:
-		return multiply<TILE_BF16>(sum, tile, lane, b);
+		return multiply<TILE_BF16, NT>(sum, tile, index, lane, b, i);
 	case TILE_Q8_0:
-		return multiply<TILE_Q8_0>(sum, tile, lane, b);
+		return multiply<TILE_Q8_0, NT>(sum, tile, index, lane, b, i);
 	case TILE_Q4_0:
-		return multiply<TILE_Q4_0>(sum, tile, lane, b);
+		return multiply<TILE_Q4_0, NT>(sum, tile, index, lane, b, i);
 	case TILE_Q4_K:
-		return multiply<TILE_Q4_K>(sum, tile, lane, b);
+		return multiply<TILE_Q4_K, NT>(sum, tile, index, lane, b, i);
 	case TILE_Q5_K:
-		return multiply<TILE_Q5_K>(sum, tile, lane, b);
+		return multiply<TILE_Q5_K, NT>(sum, tile, index, lane, b, i);
 	case TILE_Q6_K:
-		return multiply<TILE_Q6_K>(sum, tile, lane, b);
+		return multiply<TILE_Q6_K, NT>(sum, tile, index, lane, b, i);
+	}
+}
+
+// The sums of a warp's tiles to where those of its unit are added: (rows, 16), with what factors each format wants.
+INLINE void put_sums(const gemv_params &p, float *out, const float (&sum)[4], unsigned format, unsigned lane,
+		     const float *factors)
+{
+	unsigned row = lane / 4, j = lane % 4;
+	if (takes_integers(format)) {
+		float unit = format == TILE_Q4_0 ? 0.0625f : format == TILE_Q6_K ? 0.25f : 1;
+#pragma unroll
+		for (unsigned nt = 0; nt < 2; nt++) {
+			if (nt * 4 + j >= p.rows)
+				continue;
+			out[(nt * 4 + j) * TILE_ROWS + row] = sum[nt * 2] * unit * factors[nt * 4 + j];
+			out[(nt * 4 + j) * TILE_ROWS + row + 8] = sum[nt * 2 + 1] * unit * factors[nt * 4 + j];
+		}
+		return;
+	}
+#pragma unroll
+	for (unsigned i = 0; i < 2; i++) {
+		if (j * 2 + i >= p.rows)
+			continue;
+		out[(j * 2 + i) * TILE_ROWS + row] = sum[i] * factors[GEMV_ROWS + j * 2 + i];
+		out[(j * 2 + i) * TILE_ROWS + row + 8] = sum[2 + i] * factors[GEMV_ROWS + j * 2 + i];
 	}
 }
 
@@ -230,16 +471,26 @@ INLINE void put(const gemv_params &p, unsigned unit, unsigned row, unsigned colu
 		*y = m.bias ? first + m.bias[at] : first;
 }
 
-template <int SLOTS> INLINE void gemv(const gemv_params &p)
+template <int FORMAT, int SLOTS> INLINE void gemv(const gemv_params &p)
 {
-	// shared: rings (GEMV_WARPS, SLOTS, slot_bytes), activations (rows, row_bytes), sums (2, parts, GEMV_WARPS, rows,
-	// 16), factors (8), scratch (2, GEMV_WARPS)
+	// shared: rings (GEMV_WARPS, SLOTS, slot_bytes), activations, sums (2, parts, GEMV_WARPS, rows, 16), factors
+	// (2, GEMV_ROWS), scratch (2, GEMV_WARPS); stage_step.c adds up the same.
 	unsigned warp = THREAD_X / 32, lane = THREAD_X % 32, parts = p.mode == GEMV_GATED ? 2 : 1;
-	unsigned row_bytes = p.padded * 2 * (p.halves + 2 * p.pairs) + 32, ring_bytes = SLOTS * p.slot_bytes;
-	unsigned char *ring = shared + warp * ring_bytes, *rows = shared + GEMV_WARPS * ring_bytes;
-	float *sums = (float *)(rows + p.rows * row_bytes);
+	unsigned ring_bytes = SLOTS * p.slot_bytes;
+	unsigned char *ring = shared + warp * ring_bytes;
+	layout_of_rows to;
+	to.blocks = p.padded / 32;
+	to.integer_bytes = p.integers ? 2 * p.padded + 64 : 0;
+	to.half_bytes = p.halves ? p.padded * 2 + 32 : 0;
+	to.pair_bytes = p.pairs ? p.padded * 4 + 32 : 0;
+	to.integers = shared + GEMV_WARPS * ring_bytes;
+	to.halves = to.integers + p.rows * to.integer_bytes;
+	to.pairs = to.halves + p.rows * to.half_bytes;
+	to.scales = (float *)(to.pairs + p.rows * to.pair_bytes);
+	to.totals = to.scales + p.rows * to.blocks;
+	float *sums = to.totals + p.rows * to.blocks;
 	unsigned sums_of_part = GEMV_WARPS * p.rows * TILE_ROWS;
-	float *factors = sums + 2 * parts * sums_of_part, *scratch = factors + GEMV_ROWS;
+	float *factors = sums + 2 * parts * sums_of_part, *scratch = factors + 2 * GEMV_ROWS;
 	unsigned group = warp / p.warps_of_unit, member = warp % p.warps_of_unit;
 	unsigned unit_step = GEMV_WARPS / p.warps_of_unit * BLOCKS;
 	cursor ahead;
@@ -247,46 +498,52 @@ template <int SLOTS> INLINE void gemv(const gemv_params &p)
 	ahead.part = ahead.tile = ahead.count = 0;
 	cursor now = ahead;
 	cursor_set(&ahead, p, member);
-	unsigned to = shared_place(ring);
+	unsigned ring_place = shared_place(ring);
 	let_next_begin();
 #pragma unroll
 	for (unsigned i = 0; i < SLOTS; i++)
-		fetch(&ahead, p, member, unit_step, lane, to + i * p.slot_bytes);
+		fetch(&ahead, p, member, unit_step, lane, ring_place + i * p.slot_bytes);
 	wait_for_previous();
+	const bool integers_only = FORMAT >= TILE_Q8_0, others_only = FORMAT && FORMAT < TILE_Q8_0;
 	if (p.rows == 1)
-		take_one(p, rows, factors, scratch);
+		take_one<!others_only, !integers_only>(p, to, factors, scratch);
 	else
-		take_rows(p, rows, row_bytes, factors);
+		take_rows<!others_only, !integers_only>(p, to, factors);
 	__syncthreads();
 	activations b;
-	b.there = lane / 4 < p.rows;
-	b.row = rows + lane / 4 * row_bytes + lane % 4 * 8;
+	integers ints;
+	unsigned g = lane / 4, j = lane % 4, last = p.rows - 1; // lanes without a row of their own take the last one
+	b.halves = to.halves + (g < last ? g : last) * to.half_bytes + j * 8;
+	b.pairs = to.pairs + (g < last ? g : last) * to.pair_bytes + j * 8;
 	b.plane_bytes = p.padded * 2;
-	b.first = p.halves ? p.padded * 2 : 0;
+#pragma unroll
+	for (unsigned nt = 0; nt < 2; nt++) {
+		unsigned row = nt * 4 + g / 2 < last ? nt * 4 + g / 2 : last, mine = nt * 4 + j < last ? nt * 4 + j : last;
+		ints.bytes[nt] = to.integers + row * to.integer_bytes + g % 2 * (p.padded + 32) + j * 8;
+		ints.scales[nt] = to.scales + mine * to.blocks;
+		ints.totals[nt] = to.totals + mine * to.blocks;
+	}
 	unsigned slot = 0, parity = 0;
+	bool many = p.rows > 4;
 	for (; now.unit < p.units; now.unit += unit_step, parity ^= 1) {
 		for (now.part = 0; now.part < parts; now.part++) {
-			float sum[1][4];
-			clear(sum[0]);
+			float sum[4];
+			clear(sum);
 			cursor_set(&now, p, member);
 			for (; now.tile < now.count; now.tile += p.warps_of_unit) {
 				copies_wait<SLOTS - 1>();
 				warp_barrier();
-				multiply_tile(sum, now.format, ring + slot * p.slot_bytes, now.tile, lane, b);
+				const unsigned char *tile = ring + slot * p.slot_bytes;
+				if (many)
+					multiply_tile<FORMAT, 2>(sum, now.format, tile, now.tile, lane, b, ints);
+				else
+					multiply_tile<FORMAT, 1>(sum, now.format, tile, now.tile, lane, b, ints);
 				warp_barrier();
-				fetch(&ahead, p, member, unit_step, lane, to + slot * p.slot_bytes);
+				fetch(&ahead, p, member, unit_step, lane, ring_place + slot * p.slot_bytes);
 				slot = slot + 1 == SLOTS ? 0 : slot + 1;
 			}
-			float *out = sums + (parity * parts + now.part) * sums_of_part + warp * p.rows * TILE_ROWS;
-			unsigned column = lane % 4 * 2, row = lane / 4;
-			if (column < p.rows) {
-				out[column * TILE_ROWS + row] = sum[0][0];
-				out[column * TILE_ROWS + row + 8] = sum[0][2];
-			}
-			if (column + 1 < p.rows) {
-				out[(column + 1) * TILE_ROWS + row] = sum[0][1];
-				out[(column + 1) * TILE_ROWS + row + 8] = sum[0][3];
-			}
+			put_sums(p, sums + (parity * parts + now.part) * sums_of_part + warp * p.rows * TILE_ROWS, sum,
+				 FORMAT ? FORMAT : now.format, lane, factors);
 		}
 		barrier(1 + group, p.warps_of_unit * 32);
 		// The sums of the next unit go to the other half, so that one barrier is enough.
@@ -298,12 +555,23 @@ template <int SLOTS> INLINE void gemv(const gemv_params &p)
 				if (parts == 2)
 					second += from[sums_of_part + other * p.rows * TILE_ROWS + i];
 			}
-			float factor = factors[i / TILE_ROWS];
-			put(p, now.unit, i % TILE_ROWS, i / TILE_ROWS, first * factor, second * factor);
+			put(p, now.unit, i % TILE_ROWS, i / TILE_ROWS, first, second);
 		}
 	}
 }
 
-extern "C" __global__ void __launch_bounds__(GEMV_THREADS, 2) gemv_2(const CONSTANT gemv_params p) { gemv<2>(p); }
-extern "C" __global__ void __launch_bounds__(GEMV_THREADS, 2) gemv_4(const CONSTANT gemv_params p) { gemv<4>(p); }
-extern "C" __global__ void __launch_bounds__(GEMV_THREADS, 2) gemv_8(const CONSTANT gemv_params p) { gemv<8>(p); }
+// A ring is about 64 KiB of a block.
+#define GEMV(name, format, slots) \
+	extern "C" __global__ void __launch_bounds__(GEMV_THREADS, 2) name(const CONSTANT gemv_params p) \
+	{ \
+		gemv<format, slots>(p); \
+	}
+GEMV(gemv_mixed, TILE_NONE, 2)
+GEMV(gemv_f32, TILE_F32, 2)
+GEMV(gemv_f16, TILE_F16, 4)
+GEMV(gemv_bf16, TILE_BF16, 4)
+GEMV(gemv_q8_0, TILE_Q8_0, 4)
+GEMV(gemv_q4_0, TILE_Q4_0, 4)
+GEMV(gemv_q4_k, TILE_Q4_K, 2)
+GEMV(gemv_q5_k, TILE_Q5_K, 2)
+GEMV(gemv_q6_k, TILE_Q6_K, 2)

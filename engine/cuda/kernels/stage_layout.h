@@ -9,13 +9,16 @@
  *
  *     F32            32 columns   two steps, each pairs 0 and 1, then 512 bytes on, 2 and 3
  *     F16, BF16      32           two steps, each 4 pairs
- *     Q8_0           64           two blocks, each two steps: 4 pairs of bytes (q + 128); scales [g][row / 8][block]
+ *     Q8_0           64           two blocks, each two steps of a word for row g, one for g + 8: value p of a pair is
+ *                                 byte (R >> 1) + 2 p; scales [g][row / 8][block]
  *     Q4_0          128           two times four steps of a word: value p of pair R is nibble R + 4 p; scales as above
  *     Q4_K          256           nibbles as Q4_0, four times; then each row's head as in the file: d, dmin, scales
- *     Q5_K          256           nibbles; fifth bits: a word of each lane for four steps, pair R of step s in bits
- *                                 4 s + R and 16 above; heads
- *     Q6_K          256           nibbles; upper two bits: a word for two steps, pair R of step s in bits 2 (4 s + R)
- *                                 and 16 above; each row's 16 scales; each row's d
+ *     Q5_K          256           nibbles; fifth bits: a word of each lane for four steps, that of value p of pair R of
+ *                                 step s is bit 8 ((R >> 1) + 2 p) + 2 s + (R & 1); heads
+ *     Q6_K          256           nibbles; upper two bits: a word for two steps, of bit 8 ((R >> 1) + 2 p) +
+ *                                 2 (2 s + (R & 1)) on; each row's 16 scales; each row's d
+ *
+ * So a word's low nibbles, or the bytes of a word, are four values of one row: what integer products take (m16n8k32).
  */
 #pragma once
 
@@ -180,12 +183,11 @@ STAGE_BOTH unsigned repack_float(const struct tile_source *source, unsigned row0
 
 STAGE_BOTH unsigned repack_bytes(const struct tile_source *source, unsigned row0, unsigned column0, unsigned word)
 {
-	unsigned out = 0, lane = word % 128 / 4, block = word / 128;
+	unsigned out = 0, lane = word % 128 / 4, step = word / 128 * 2 + word % 4 / 2;
 	for (unsigned i = 0; i < 4; i++) {
-		unsigned at = word % 4 * 4 + i, step = block * 2 + at / 8, pair = at % 8 / 2;
-		unsigned column = column0 + tile_column(lane, step, pair, at % 2);
+		unsigned pair = word % 2 + i % 2 * 2, column = column0 + tile_column(lane, step, pair, i / 2);
 		const unsigned char *a = file_block(source, row0 + tile_row(lane, pair), column);
-		out |= (a ? (unsigned)(a[2 + column % 32] ^ 128) : 128u) << i * 8;
+		out |= (a ? (unsigned)a[2 + column % 32] : 0u) << i * 8;
 	}
 	return out;
 }
@@ -201,15 +203,16 @@ STAGE_BOTH unsigned repack_nibbles(const struct tile_source *source, unsigned ro
 	return out;
 }
 
-// A word of upper bits: `bits` of each, 16 / bits pairs.
+// A word of upper bits: 1 or 2 of each value.
 STAGE_BOTH unsigned repack_high(const struct tile_source *source, unsigned row0, unsigned column0, unsigned word)
 {
-	unsigned bits = source->format == TILE_Q5_K ? 1 : 2, pairs = 16 / bits, out = 0;
-	unsigned lane = word % 128 / 4, step0 = (word / 128 * 4 + word % 4) * pairs / 4;
-	for (unsigned i = 0; i < 2 * pairs; i++) {
-		unsigned at = i % pairs, column = column0 + tile_column(lane, step0 + at / 4, at % 4, i / pairs);
-		const unsigned char *a = file_block(source, row0 + tile_row(lane, at % 4), column);
-		out |= (a ? file_high(source->format, a, column % 256) : 0) << (at * bits + i / pairs * 16);
+	unsigned bits = source->format == TILE_Q5_K ? 1 : 2, steps = 4 / bits, out = 0;
+	unsigned lane = word % 128 / 4, step0 = (word / 128 * 4 + word % 4) * steps;
+	for (unsigned i = 0; i < 8 * steps; i++) {
+		unsigned byte = i % 4, lower = i / 4 % 2, step = i / 8, pair = byte % 2 * 2 + lower;
+		unsigned column = column0 + tile_column(lane, step0 + step, pair, byte / 2);
+		const unsigned char *a = file_block(source, row0 + tile_row(lane, pair), column);
+		out |= (a ? file_high(source->format, a, column % 256) : 0) << (8 * byte + bits * (2 * step + lower));
 	}
 	return out;
 }

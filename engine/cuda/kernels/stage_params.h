@@ -14,8 +14,7 @@ enum {
 	STAGE_KV_PAGE = 32, // positions of a page; as STAGE_PAGE_TOKENS
 	GEMV_WARPS = 16,    // of a block
 	GEMV_THREADS = GEMV_WARPS * 32,
-	GEMV_ROWS = 8,        // of activations, at most: the width of a fragment
-	GEMV_COLUMNS = 16384, // at most, of one row of activations
+	GEMV_ROWS = 8, // of activations, at most: the width of a fragment
 	ATTENTION_WARPS = 4,
 	ATTENTION_HEADS = 4, // of a block, at most
 	ATTENTION_SPLITS = 64,
@@ -45,7 +44,7 @@ struct gemv_params {
 	unsigned matrix_count, units; // units: row tiles of all; of the first, if gated
 	unsigned rows, columns, padded, y_stride;
 	unsigned mode, warps_of_unit, slot_bytes;
-	unsigned halves, pairs; // whether x is wanted as f16, and as two bf16
+	unsigned integers, halves, pairs; // how x is wanted: 16-bit integers, f16, two bf16
 	float epsilon;
 };
 

@@ -19,22 +19,23 @@ INLINE float tile_value(const unsigned char *tile, unsigned format, unsigned row
 		return format == TILE_F16 ? low_f16(word & 0xffff) : low_bf16(word);
 	}
 	if (format == TILE_Q8_0) {
-		int q = tile[step / 2 * TILE_RUN_BYTES + lane + step % 2 * 8 + at.pair * 2 + at.second] - 128;
-		return tile_half(tile, 1024 + row % 8 * 8 + (row / 8 * 2 + column / 32) * 2) * (float)q;
+		unsigned byte = step % 2 * 8 + at.pair % 2 * 4 + at.pair / 2 + 2 * at.second;
+		float q = (float)(signed char)tile[step / 2 * TILE_RUN_BYTES + lane + byte];
+		return tile_half(tile, 1024 + row % 8 * 8 + (row / 8 * 2 + column / 32) * 2) * q;
 	}
 	unsigned nibbles = tile_word(tile, step / 4 * TILE_RUN_BYTES + lane + step % 4 * 4);
-	unsigned q = nibbles >> (at.pair + 4 * at.second) * 4 & 15;
+	unsigned q = nibbles >> (at.pair + 4 * at.second) * 4 & 15, byte = at.pair / 2 + 2 * at.second;
 	if (format == TILE_Q4_0)
 		return tile_half(tile, 1024 + row % 8 * 16 + (row / 8 * 4 + column / 32) * 2) * (float)((int)q - 8);
 	if (format == TILE_Q6_K) {
 		unsigned high = tile_word(tile, 2048 + step / 8 * TILE_RUN_BYTES + lane + step % 8 / 2 * 4);
-		q |= (high >> ((step % 2 * 4 + at.pair) * 2 + within) & 3) << 4;
+		q |= (high >> (byte * 8 + (step % 2 * 2 + at.pair % 2) * 2) & 3) << 4;
 		float scale = (float)(signed char)tile[3072 + row * 16 + column / 16];
 		return tile_half(tile, 3328 + row * 2) * scale * (float)((int)q - 32);
 	}
 	if (format == TILE_Q5_K) {
 		unsigned high = tile_word(tile, 2048 + lane + step / 4 * 4);
-		q |= (high >> (step % 4 * 4 + at.pair + within) & 1) << 4;
+		q |= (high >> (byte * 8 + step % 4 * 2 + at.pair % 2) & 1) << 4;
 	}
 	uint4 head = *(const uint4 *)(tile + 2048 + (format == TILE_Q5_K ? 512 : 0) + row * 16);
 	unsigned scales = head_scales(head, column / 32);

@@ -44,7 +44,7 @@ static float head_value(const uint8_t *head, unsigned group, unsigned q)
 static float value_at(const uint8_t *tile, enum tensor_format format, unsigned row, unsigned column)
 {
 	struct tile_place at = tile_place(row, column);
-	unsigned lane = at.lane * TILE_LANE_BYTES, q;
+	unsigned lane = at.lane * TILE_LANE_BYTES, byte = at.pair / 2 + 2 * at.second, q;
 	float f32;
 	switch (format) {
 	case FORMAT_F32:
@@ -58,8 +58,8 @@ static float value_at(const uint8_t *tile, enum tensor_format format, unsigned r
 		return f32;
 	}
 	case FORMAT_Q8_0:
-		q = tile[at.step / 2 * 512 + lane + at.step % 2 * 8 + at.pair * 2 + at.second];
-		return half_at(tile, 1024 + row % 8 * 8 + (row / 8 * 2 + column / 32) * 2) * (float)((int)q - 128);
+		q = tile[at.step / 2 * 512 + lane + at.step % 2 * 8 + at.pair % 2 * 4 + byte];
+		return half_at(tile, 1024 + row % 8 * 8 + (row / 8 * 2 + column / 32) * 2) * (float)(int8_t)q;
 	case FORMAT_Q4_0:
 	case FORMAT_Q4_K:
 	case FORMAT_Q5_K:
@@ -76,11 +76,11 @@ static float value_at(const uint8_t *tile, enum tensor_format format, unsigned r
 		return head_value(tile + 2048 + row * 16, column / 32, q);
 	if (format == FORMAT_Q5_K) {
 		uint32_t high = word_at(tile, 2048 + lane + at.step / 4 * 4);
-		q |= (high >> (at.step % 4 * 4 + at.pair + 16 * at.second) & 1) << 4;
+		q |= (high >> (byte * 8 + at.step % 4 * 2 + at.pair % 2) & 1) << 4;
 		return head_value(tile + 2560 + row * 16, column / 32, q);
 	}
 	uint32_t high = word_at(tile, 2048 + at.step / 8 * 512 + lane + at.step % 8 / 2 * 4);
-	q |= (high >> ((at.step % 2 * 4 + at.pair) * 2 + 16 * at.second) & 3) << 4;
+	q |= (high >> (byte * 8 + (at.step % 2 * 2 + at.pair % 2) * 2) & 3) << 4;
 	return half_at(tile, 3328 + row * 2) * (float)(int8_t)tile[3072 + row * 16 + column / 16] *
 	       (float)((int)q - 32);
 }
