@@ -12,6 +12,8 @@
 #include <string.h>
 #include <strings.h>
 
+enum { HOST_BYTES_MOST = 253 }; // of a name, as DNS has them
+
 void fetch_headers_init(struct fetch_headers *headers)
 {
 	*headers = (struct fetch_headers){.linked_bytes = -1,
@@ -65,7 +67,7 @@ static void take_range(struct fetch_headers *headers, const char *text)
 	if (*at != '/')
 		return;
 	int64_t total = strcmp(at + 1, "*") ? whole_number(at + 1) : -1;
-	if (total >= 0 && last >= total)
+	if ((total < 0 && strcmp(at + 1, "*") != 0) || (total >= 0 && last >= total))
 		return;
 	headers->first = first;
 	headers->last = last;
@@ -92,11 +94,21 @@ static int64_t take_date(const char *text)
 	return at < 0 ? -1 : (int64_t)at;
 }
 
+// Of characters that may be sent back as they are.
+static bool is_visible(const char *text)
+{
+	for (; *text; text++)
+		if (*text <= 0x20 || *text >= 0x7f)
+			return false;
+	return true;
+}
+
 static void take_field(struct fetch_headers *headers, const char *name, const char *value)
 {
-	if (!strcasecmp(name, "location") && strlen(value) < sizeof headers->location) {
+	if (!strcasecmp(name, "location") && is_visible(value) && strlen(value) < sizeof headers->location) {
 		snprintf(headers->location, sizeof headers->location, "%s", value);
-	} else if (!strcasecmp(name, "etag") && *value == '"' && strlen(value) < sizeof headers->etag) {
+	} else if (!strcasecmp(name, "etag") && *value == '"' && is_visible(value) &&
+		   strlen(value) < sizeof headers->etag) {
 		snprintf(headers->etag, sizeof headers->etag, "%s", value);
 	} else if (!strcasecmp(name, "x-linked-etag")) {
 		take_sha256(headers, value);
@@ -211,6 +223,7 @@ bool fetch_resolve(const char *base, const char *location, char out[FETCH_URL_BY
 	CURLU *url = curl_url();
 	bool good = url && *location && !curl_url_set(url, CURLUPART_URL, base, 0) &&
 		    !curl_url_set(url, CURLUPART_URL, location, 0) && take_parts(url, &parts) &&
+		    strlen(parts.host) <= HOST_BYTES_MOST &&
 		    curl_url_get(url, CURLUPART_USER, &user, 0) == CURLUE_NO_USER &&
 		    !curl_url_get(url, CURLUPART_URL, &whole, 0) && strlen(whole) < FETCH_URL_BYTES;
 	snprintf(out, FETCH_URL_BYTES, "%s", good ? whole : "");

@@ -232,6 +232,17 @@ static enum status check_name(const struct models *models, const char *name, con
 	return STATUS_CONFLICT;
 }
 
+// It becomes a part of a header.
+static enum status check_token(const char *token, struct error *error)
+{
+	for (; token && *token; token++)
+		if (*token <= ' ' || *token >= 0x7f)
+			return error_set(error, STATUS_INVALID_PARAMS,
+					 "an access token has letters, digits and signs "
+					 "of ASCII alone");
+	return STATUS_OK;
+}
+
 // Into the list, not seen yet.
 static enum status enter(struct models *models, const struct source *source, const char *name, struct model **out,
 			 struct error *error)
@@ -336,6 +347,8 @@ enum status models_add(struct models *models, const struct models_add *add, cons
 {
 	struct source source;
 	enum status status = source_parse(add->source, &source, error);
+	if (!status)
+		status = check_token(add->access_token, error);
 	if (status)
 		return status;
 	struct model *model = same_source(models, &source);
@@ -532,6 +545,8 @@ static void begin(struct models *models)
 		struct model *model = models->all[i];
 		if (model->record.state == MODEL_READY)
 			look(models, model);
+		if (model->record.state == MODEL_READY)
+			model_work_hash(models, model);
 		if (model->record.state == MODEL_ADDING)
 			model_work_start(models, model, NULL);
 	}

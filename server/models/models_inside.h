@@ -80,6 +80,8 @@ void models_work_progress(void *models, const struct fetch_progress *progress);
 void models_work_fetched(void *models, const struct fetch_result *result);
 void models_work_read(void *models, const struct reading_result *result);
 
+void model_work_hash(struct models *models, const struct model *model); // if that is not known, beside other work
+
 // models_search.c
 void models_end_searches(struct models *models); // all are answered now
 

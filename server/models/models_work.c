@@ -27,6 +27,8 @@ static void outcome_stored(struct model_change *change, enum status status, cons
 	else
 		log_warning("models", "%s: %s", model->record.name, model->record.state_reason);
 	models_publish(change->models, model);
+	if (model->record.state == MODEL_READY)
+		model_work_hash(change->models, model);
 }
 
 static void print_outcome(const struct model_record *record, struct buffer *detail)
@@ -77,21 +79,45 @@ static void fail(struct models *models, struct model *model, const struct error 
 	settle(models, change, why->status ? why->status : STATUS_INTERNAL);
 }
 
+static void hash_stored(struct model_change *change, enum status status, const struct error *error)
+{
+	struct model *model = change->model;
+	if (status) // it is hashed again at the next start
+		log_warning("models", "%s: its SHA-256 is not stored: %s", model->record.name, error->message);
+	snprintf(model->record.sha256, sizeof model->record.sha256, "%s", change->becomes.sha256);
+	models_publish(change->models, model);
+}
+
+// Of a file that is used already; one that cannot be read shows when it is used next.
+static void hashed(struct models *models, struct model *model, const struct reading_result *result)
+{
+	struct error error = {0};
+	const bool same = result->bytes == model->record.file_bytes && result->modified_ns == model->modified_ns;
+	struct model_change *change = result->status || !same ? NULL : model_change_create(models, model);
+	if (!change)
+		return;
+	change->apply = hash_stored;
+	snprintf(change->becomes.sha256, sizeof change->becomes.sha256, "%s", result->sha256);
+	model_change_commit(&change, NULL, &error);
+}
+
 void models_work_read(void *context, const struct reading_result *result)
 {
 	struct models *models = context;
 	struct model *model = models_by_id(models, result->model_id);
+	if (model && !model->removing && result->hashed_only && model->record.state == MODEL_READY) {
+		hashed(models, model, result);
+		return;
+	}
 	if (!model || model->removing || model->record.state != MODEL_ADDING)
 		return;
+	// Of a download nothing but the file is needed any more, and nothing at all if that is not what it should be.
+	if (model->kind != SOURCE_PATH && (!result->status || result->unusable))
+		fetcher_cancel(models->fetcher, model->record.model_id, model->record.path, true);
 	if (result->status) {
-		// Nothing of a download that is not what it should be is gone on with.
-		if (model->kind != SOURCE_PATH)
-			fetcher_cancel(models->fetcher, model->record.model_id, model->record.path, true);
 		fail(models, model, &result->error);
 		return;
 	}
-	if (model->kind != SOURCE_PATH) // its journal; the file has its own name by now
-		fetcher_cancel(models->fetcher, model->record.model_id, model->record.path, true);
 	struct model_change *change = model_change_create(models, model);
 	if (!change)
 		return;
@@ -105,6 +131,15 @@ void models_work_read(void *context, const struct reading_result *result)
 	snprintf(becomes->chat_template, sizeof becomes->chat_template, "%s", result->chat_template);
 	change->modified_ns = result->modified_ns;
 	settle(models, change, STATUS_OK);
+}
+
+void model_work_hash(struct models *models, const struct model *model)
+{
+	const struct reading_request request = {
+		.model_id = model->record.model_id, .path = model->record.path, .hash = true};
+	struct error ignored = {0};
+	if (!model->record.sha256[0])
+		reading_ask(models->reading, &request, &ignored);
 }
 
 // ---- progress ----

@@ -26,7 +26,7 @@ struct job {
 	char model_id[READING_ID_BYTES];
 	char *path, *place; // place: NULL if the file stays
 	char sha256[65];
-	bool hash_only, delete_only;
+	bool hash_only, delete_only, again; // again: it gave way to others, and is done after them
 };
 
 struct reading {
@@ -109,6 +109,19 @@ static enum status read_error(const char *path, ssize_t length, struct error *er
 	return error_set(error, STATUS_UNAVAILABLE, "%s has become shorter while it was read", path);
 }
 
+// A digest that nobody waits for gives way.
+static bool others_wait(struct reading *reading, const struct job *job)
+{
+	if (!job->hash_only)
+		return false;
+	pthread_mutex_lock(&reading->lock);
+	bool wait = false;
+	for (const struct job *one = reading->first; one; one = one->next)
+		wait |= !one->hash_only;
+	pthread_mutex_unlock(&reading->lock);
+	return wait;
+}
+
 struct file {
 	const char *path;
 	int fd;
@@ -116,7 +129,7 @@ struct file {
 	int64_t modified_ns;
 };
 
-static enum status hash_file(struct reading *reading, const struct job *job, const struct file *file, char sha256[65],
+static enum status hash_file(struct reading *reading, struct job *job, const struct file *file, char sha256[65],
 			     struct error *error)
 {
 	uint64_t at = 0;
@@ -139,7 +152,10 @@ static enum status hash_file(struct reading *reading, const struct job *job, con
 		else if (EVP_DigestUpdate(hash, bytes, (size_t)length) != 1)
 			status = error_set(error, STATUS_INTERNAL, "SHA-256 is not available");
 		at += length > 0 ? (uint64_t)length : 0;
-		if (clock_steady_ms() - told_ms >= PROGRESS_MS) {
+		if (!status && clock_steady_ms() - told_ms >= PROGRESS_MS) {
+			job->again = others_wait(reading, job);
+			if (job->again)
+				status = error_set(error, STATUS_PENDING, "others are read first");
 			tell_progress(reading, job, at, file->bytes);
 			told_ms = clock_steady_ms();
 		}
@@ -264,17 +280,19 @@ static enum status compare(const struct job *job, const char *sha256, struct err
 	return STATUS_UNAVAILABLE;
 }
 
-static void read_file(struct reading *reading, const struct job *job, struct reading_result *result)
+static void read_file(struct reading *reading, struct job *job, struct reading_result *result)
 {
 	struct file file = {.fd = -1};
 	struct error *error = &result->error;
 	enum status status = open_file(job->path, &file, error);
 	if (!status && (job->hash_only || job->place))
 		status = hash_file(reading, job, &file, result->sha256, error);
+	const bool read = !status;
 	if (!status && job->place)
 		status = compare(job, result->sha256, error);
 	if (!status && !job->hash_only)
 		status = look_into(&file, result, error);
+	result->unusable = read && status;
 	if (!status && job->place)
 		status = move_to(&file, job->place, error);
 	if (file.fd >= 0)
@@ -284,8 +302,9 @@ static void read_file(struct reading *reading, const struct job *job, struct rea
 	result->modified_ns = file.modified_ns;
 }
 
-static void run(struct reading *reading, const struct job *job)
+static void run(struct reading *reading, struct job *job)
 {
+	job->again = false;
 	struct said *said = said_create(reading, job);
 	if (job->delete_only && unlink(job->path) && errno != ENOENT)
 		log_warning("models", "%s cannot be deleted: %s", job->path, strerror(errno));
@@ -295,10 +314,21 @@ static void run(struct reading *reading, const struct job *job)
 	}
 	read_file(reading, job, &said->result);
 	// What a stop cut off is done again at the next start.
-	if (given_up(reading))
+	if (given_up(reading) || job->again)
 		free(said);
 	else
 		outbox_post(reading->params.outbox, &said->item);
+}
+
+static void push(struct reading *reading, struct job *job)
+{
+	job->next = NULL;
+	if (reading->last)
+		reading->last->next = job;
+	else
+		reading->first = job;
+	reading->last = job;
+	pthread_cond_signal(&reading->work);
 }
 
 static void *thread_main(void *argument)
@@ -320,7 +350,10 @@ static void *thread_main(void *argument)
 		run(reading, job);
 		pthread_mutex_lock(&reading->lock);
 		reading->current = NULL;
-		job_destroy(&job);
+		if (job->again && !atomic_load(&reading->forget_current))
+			push(reading, job);
+		else
+			job_destroy(&job);
 	}
 	pthread_mutex_unlock(&reading->lock);
 	return NULL;
@@ -371,16 +404,6 @@ void reading_destroy(struct reading **pointer)
 	pthread_cond_destroy(&reading->work);
 	pthread_mutex_destroy(&reading->lock);
 	free(reading);
-}
-
-static void push(struct reading *reading, struct job *job)
-{
-	if (reading->last)
-		reading->last->next = job;
-	else
-		reading->first = job;
-	reading->last = job;
-	pthread_cond_signal(&reading->work);
 }
 
 static struct job *job_create(const char *model_id, const char *path)

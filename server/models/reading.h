@@ -23,6 +23,7 @@ struct reading_result {
 	enum status status; // and then only the error is to be read
 	struct error error;
 	bool hashed_only; // `hash` was asked for
+	bool unusable;    // with an error: the file is not what it should be, or no model that is computed here
 	char sha256[65];  // "": it was not hashed
 	uint64_t bytes;
 	int64_t modified_ns;

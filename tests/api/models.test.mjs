@@ -32,10 +32,11 @@ describe("models", () => {
 	};
 	const add = (source, more = {}) => admin.call("model.add", { source, ...more });
 	const ended = async (source, more) => until((await add(source, more)).model_id, stateIs("ready", "failed"));
+	// Once its hash is known, too; of a file by its path it comes later.
 	const ready = async (source, more) => {
 		const model = await ended(source, more);
 		assert.equal(model.state, "ready", model.state_reason);
-		return model;
+		return until(model.model_id, (one) => one.sha256);
 	};
 	const failed = async (source, more) => {
 		const model = await ended(source, more);
@@ -76,6 +77,7 @@ describe("models", () => {
 			const model = await ready(local("a.gguf"));
 			assert.equal(model.name, "a");
 			assert.equal(model.file_bytes, small.length);
+			assert.equal(model.sha256, sha256(small));
 			assert.deepEqual([model.architecture.family, model.architecture.layers, model.architecture.format, model.architecture.vocabulary],
 				["llama", 1, "F32", 300]);
 			assert.deepEqual((await admin.call("cluster.snapshot")).models, [model]);
@@ -152,6 +154,8 @@ describe("models", () => {
 			assert.ok(done.some((bytes) => bytes > 0 && bytes < large.length), `${done}`);
 		});
 		test("an access token goes to the hub and to nobody else, and is kept nowhere", async () => {
+			for (const access_token of ["a b", "a\r\nx: y", "\u0001", "ü"])
+				await admin.refused("model.add", { source: "hf:maker/small/model-Q8_0.gguf", access_token }, "invalid_params");
 			hub.token = "secret-of-the-hub";
 			assert.match(await failed("hf:maker/small/model-Q8_0.gguf"), /access token/);
 			assert.match(await failed("hf:maker/small/model-Q8_0.gguf", { access_token: "wrong-secret" }), /does not open/);
