@@ -403,6 +403,18 @@ static bool wanted_tensor(const struct model_shape *shape, enum model_role role,
 	return out->name;
 }
 
+// Formats of files that we do not compute, as users know them; NULL for a number without a name.
+static const char *type_name(uint32_t type)
+{
+	static const char *const names[] = {
+		[3] = "Q4_1",    [6] = "Q5_0",     [7] = "Q5_1",    [10] = "Q2_K",    [11] = "Q3_K",
+		[15] = "Q8_K",   [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS", [19] = "IQ1_S",
+		[20] = "IQ4_NL", [21] = "IQ3_S",   [22] = "IQ2_S",  [23] = "IQ4_XS",  [28] = "F64",
+		[29] = "IQ1_M",  [34] = "TQ1_0",   [35] = "TQ2_0",  [39] = "MXFP4",
+	};
+	return type < sizeof(names) / sizeof(*names) ? names[type] : NULL;
+}
+
 static enum status find_tensor(struct opening *opening, const char *name, const struct wanted_tensor *wanted,
 			       struct model_tensor *out)
 {
@@ -414,6 +426,8 @@ static enum status find_tensor(struct opening *opening, const char *name, const 
 		if (tensor->format)
 			snprintf(what, sizeof(what), "tensor %s in %s instead of F32", name,
 				 format_info(tensor->format)->name);
+		else if (type_name(tensor->type))
+			snprintf(what, sizeof(what), "tensor %s in %s", name, type_name(tensor->type));
 		else
 			snprintf(what, sizeof(what), "tensor %s in the format of number %" PRIu32, name, tensor->type);
 		return not_computed(opening, what);

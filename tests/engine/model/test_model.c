@@ -405,7 +405,10 @@ static void test_numbers(void **state)
 	assert_non_null(strstr(error.message, "blk.0.attn_norm.weight in F16"));
 	error = (struct error){0};
 	assert_int_equal(try_changed("blk.0.attn_q.weight", NULL, 4 + 16, 11, &error), STATUS_UNAVAILABLE);
-	assert_non_null(strstr(error.message, "number 11"));
+	assert_non_null(strstr(error.message, "blk.0.attn_q.weight in Q3_K"));
+	error = (struct error){0};
+	assert_int_equal(try_changed("blk.0.attn_q.weight", NULL, 4 + 16, 4711, &error), STATUS_UNAVAILABLE);
+	assert_non_null(strstr(error.message, "number 4711"));
 }
 
 int main(void)
