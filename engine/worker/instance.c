@@ -122,6 +122,14 @@ bool instance_ending(struct instance *instance)
 	return ending;
 }
 
+bool instance_loaded(struct instance *instance)
+{
+	pthread_mutex_lock(&instance->lock);
+	bool loaded = instance->loaded;
+	pthread_mutex_unlock(&instance->lock);
+	return loaded;
+}
+
 // ---- the queue ----
 
 static void enqueue(struct instance *instance, const struct buffer *head)

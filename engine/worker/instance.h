@@ -119,6 +119,7 @@ void instance_put(struct instance *instance, struct order *order); // taken
 // ends. Does not return while the queue is full.
 struct order *instance_take(struct instance *instance, bool wait);
 bool instance_ending(struct instance *instance);
+bool instance_loaded(struct instance *instance);
 // Queue a notification (`params` is taken), or the answer to the call `id`: the error, if one is given, or `result`
 // (taken).
 void instance_tell(struct instance *instance, const char *method, struct json *params);

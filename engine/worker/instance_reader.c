@@ -146,10 +146,7 @@ static enum status take_prompt(struct instance *instance, struct order *order, s
 	const struct json *prompt = json_get(order->message.params, "prompt");
 	const struct json *text = json_get(prompt, "text"), *tokens = json_get(prompt, "tokens");
 	const struct json *messages = json_get(prompt, "messages");
-	pthread_mutex_lock(&instance->lock);
-	bool loaded = instance->loaded;
-	pthread_mutex_unlock(&instance->lock);
-	if (!loaded)
+	if (!instance_loaded(instance))
 		return error_set(error, STATUS_CONFLICT, "no model is loaded yet");
 	if ((text != NULL) + (tokens != NULL) + (messages != NULL) != 1)
 		return error_set(error, STATUS_INVALID_PARAMS, "a prompt is text, tokens or messages: one of them");

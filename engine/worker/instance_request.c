@@ -91,7 +91,7 @@ void requests_drop(struct instance *instance)
 
 static struct json *text_of(const void *bytes, size_t length)
 {
-	char *copy = buffer_copy_text(bytes, length);
+	char *copy = length ? buffer_copy_text(bytes, length) : NULL;
 	struct json *text = json_new_string(copy ? copy : "");
 	free(copy);
 	return text;
