@@ -122,7 +122,7 @@ function Figures({ instance }: { instance: Instance }) {
     <dl class="instance-figures">
       <div>
         <dt>tokens per second</dt>
-        <dd class="value">{instance.tokens_per_s === null ? <span class="faint">idle</span> : figure(instance.tokens_per_s, 1)}</dd>
+        <dd class="value">{!instance.tokens_per_s ? <span class="faint">{instance.running > 0 ? "reading" : "idle"}</span> : figure(instance.tokens_per_s, 1)}</dd>
       </div>
       <div>
         <dt>generated</dt>

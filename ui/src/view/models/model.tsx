@@ -277,18 +277,28 @@ function Where({ placement, layers }: { placement: Placement; layers: number }) 
             {named.map((one) => (
               <li key={`${one.device_id} ${one.text}`}>
                 <MarkIcon mark="idle" />
-                <span>
-                  <b>
-                    <a href={deviceHref(one.device_id!)}>{devices[one.device_id!]?.record.name ?? one.device_id}</a>
-                  </b>{" "}
-                  {sentence(one.text)}
-                </span>
+                <About device={one.device_id!} text={one.text} />
               </li>
             ))}
           </ul>
         )}
       </div>
     </div>
+  );
+}
+
+/** What is said of a device: its name at the beginning leads to it. */
+function About({ device, text }: { device: string; text: string }) {
+  const { state } = useApp();
+  const name = state.value.devices[device]?.record.name;
+  if (!name || !text.startsWith(name)) return <span>{sentence(text)}</span>;
+  return (
+    <span>
+      <b>
+        <a href={deviceHref(device)}>{name}</a>
+      </b>
+      {text.slice(name.length)}.
+    </span>
   );
 }
 

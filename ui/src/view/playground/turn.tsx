@@ -35,7 +35,7 @@ export function TurnView({ turn, writing }: { turn: Turn; writing?: boolean }) {
     <article class={`turn ${mine ? "mine" : ""}`} aria-label={mine ? "You" : "The model"}>
       <div class="turn-text">
         {turn.text === "" && writing && <span class="faint">reading the question</span>}
-        {piecesOf(turn.text).map((piece, i) =>
+        {piecesOf(mine ? turn.text : turn.text.trimStart()).map((piece, i) =>
           piece.kind === "code" ? (
             <pre key={i} class="code">
               {piece.text}
