@@ -167,6 +167,14 @@ static enum status make_pages(struct backend_stage *stage, struct error *error)
 	return status;
 }
 
+// What is used beside a chunk: of the gate, that of up, if they are alike; else its own.
+static const struct backend_buffer *second_of(const struct stage_layer *layer, int role, uint32_t chunk)
+{
+	const struct stage_matrix *gate = &layer->matrices[ROLE_FFN_GATE], *other = &layer->matrices[ROLE_FFN_UP];
+	bool pair = role == ROLE_FFN_GATE && gate->format == other->format;
+	return pair ? other->chunks[chunk].buffer : layer->matrices[role].chunks[chunk].buffer;
+}
+
 static enum status make_sets(struct backend_stage *stage, struct error *error)
 {
 	enum status status = stage_layouts_make(stage, error);
@@ -174,7 +182,8 @@ static enum status make_sets(struct backend_stage *stage, struct error *error)
 		struct stage_layer *layer = i ? &stage->layers[i - 1] : &stage->ends;
 		for (int role = 0; role < ROLE_COUNT; role++)
 			for (uint32_t j = 0; !status && j < layer->matrices[role].chunk_count; j++)
-				status = stage_set_weights(stage, &layer->matrices[role].chunks[j], error);
+				status = stage_set_weights(stage, &layer->matrices[role].chunks[j],
+							   second_of(layer, role, j), error);
 		if (!status && i)
 			status = stage_set_pages(stage, layer, error);
 	}

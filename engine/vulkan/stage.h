@@ -12,12 +12,12 @@
  * several submissions, so that none runs into a driver's watchdog.
  *
  * Between the operations of a layer lie barriers for shaders' writes only. A layer is:
- *     q, k, v = norm(x) · Wᵀ | turn, to the pages | attention (| combine) | x += a · Wᵀ | gate | f = silu(gate) up |
- *     x += f · Wᵀ
- * with norms within the products for few rows, and apart for many.
+ *     q, k, v = norm(x) · Wᵀ | turn, to the pages | attention (| combine) | x += a · Wᵀ | f = silu(gate) up | x += f ·
+ * Wᵀ with norms within the products for few rows, and apart for many. Gate and up are one dispatch, unless their
+ * formats differ.
  *
- * Descriptor set 0 has what an operation reads and writes, set 1 the matrix, set 2 the layer's pages. Only Vulkan 1.1
- * is needed, and storage buffers of 32-bit words.
+ * Descriptor set 0 has what an operation reads and writes, set 1 the matrix (or two), set 2 the layer's pages. Only
+ * Vulkan 1.1 is needed, and storage buffers of 32-bit words.
  *
  * Pages, of each layer (h: padded to a multiple of 8):
  *     keys   (pages, kv_heads, h / 8, 32 tokens, 8) f16: one key a lane, side by side in memory
@@ -34,7 +34,6 @@ enum {
 	STAGE_PIPELINES = 96,
 	STAGE_PROGRAMS = 16,     // shapes of parts that are kept
 	STAGE_ROWS = 512,        // of a part, at most
-	STAGE_ROWS_FEW = 8,      // that stage_product.comp takes at once
 	STAGE_ARGMAX_RUN = 4096, // logits of a group of stage_argmax.comp
 };
 
@@ -54,7 +53,7 @@ enum stage_shader {
 
 // Constants of a pipeline; what each means stands in the shader.
 struct stage_constants {
-	uint32_t values[5];
+	uint32_t values[6];
 };
 
 struct stage_pipeline {
@@ -170,7 +169,9 @@ void stage_weights_place(const float *values, uint32_t count, float *placed);
 
 enum status stage_layouts_make(struct backend_stage *stage, struct error *error);
 void stage_layouts_finish(struct backend_stage *stage);
-enum status stage_set_weights(struct backend_stage *stage, struct stage_chunk *chunk, struct error *error);
+// `second`: of the other matrix, where a dispatch takes two, else the chunk's own.
+enum status stage_set_weights(struct backend_stage *stage, struct stage_chunk *chunk,
+			      const struct backend_buffer *second, struct error *error);
 enum status stage_set_pages(struct backend_stage *stage, struct stage_layer *layer, struct error *error);
 
 struct stage_dispatch {
@@ -188,6 +189,9 @@ enum status stage_dispatch(struct backend_stage *stage, VkCommandBuffer commands
 void stage_barrier(struct backend_stage *stage, VkCommandBuffer commands);
 
 // ---- stage_program.c ----
+
+// Arithmetic of a submission, about; whole layers. Tests make it small.
+extern double stage_segment_operations;
 
 // The commands of a part of this shape, recorded if they are not kept.
 enum status stage_program(struct backend_stage *stage, const struct stage_shape *shape, struct stage_program **program,

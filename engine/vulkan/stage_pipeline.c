@@ -16,7 +16,7 @@ static const char *const names[STAGE_SHADERS] = {
 
 // ---- layouts ----
 
-static const uint32_t bindings_of[3] = {STAGE_BINDINGS, 1, 2};
+static const uint32_t bindings_of[3] = {STAGE_BINDINGS, 2, 2};
 
 static enum status make_set_layouts(struct backend_stage *stage, struct error *error)
 {
@@ -50,7 +50,7 @@ static enum status make_set_layouts(struct backend_stage *stage, struct error *e
 enum status stage_layouts_make(struct backend_stage *stage, struct error *error)
 {
 	struct backend_device *device = stage->device;
-	uint32_t needed = STAGE_BINDINGS + 1 + 2;
+	uint32_t needed = STAGE_BINDINGS + 2 + 2;
 	if (device->spirv.buffers < needed)
 		return error_set(error, STATUS_UNAVAILABLE, "the device's shaders take %u buffers; models need %u",
 				 device->spirv.buffers, needed);
@@ -59,7 +59,7 @@ enum status stage_layouts_make(struct backend_stage *stage, struct error *error)
 		for (int role = 0; role < ROLE_COUNT; role++)
 			chunks += (i ? &stage->layers[i - 1] : &stage->ends)->matrices[role].chunk_count;
 	VkDescriptorPoolSize size = {VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
-				     STAGE_SETS * STAGE_BINDINGS + chunks + 2 * stage->params.layer_count};
+				     STAGE_SETS * STAGE_BINDINGS + 2 * (chunks + stage->params.layer_count)};
 	VkDescriptorPoolCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO,
 					   .maxSets = STAGE_SETS + chunks + stage->params.layer_count,
 					   .poolSizeCount = 1,
@@ -113,9 +113,10 @@ static enum status make_set(struct backend_stage *stage, int layout, const struc
 	return STATUS_OK;
 }
 
-enum status stage_set_weights(struct backend_stage *stage, struct stage_chunk *chunk, struct error *error)
+enum status stage_set_weights(struct backend_stage *stage, struct stage_chunk *chunk,
+			      const struct backend_buffer *second, struct error *error)
 {
-	const struct backend_buffer *buffers[] = {chunk->buffer};
+	const struct backend_buffer *buffers[] = {chunk->buffer, second};
 	return make_set(stage, 1, buffers, &chunk->set, error);
 }
 

@@ -1,8 +1,8 @@
 /* What a part of a step is on the device: its dispatches, recorded into secondary command buffers. See stage.h.
  *
  * A part of one shape has the same commands whatever it computes, so the last few shapes are kept. A part of more work
- * than SEGMENT_OPERATIONS is cut between layers into several command buffers, each a submission of its own: at a
- * fiftieth of a tenth of what small GPUs compute, that is about a second. */
+ * than stage_segment_operations is cut between layers into several command buffers, each a submission of its own: what
+ * takes a large GPU milliseconds and a small one a second or two, where drivers give up after ten. */
 #include "engine/vulkan/stage.h"
 
 #include <stdlib.h>
@@ -10,15 +10,16 @@
 
 enum {
 	PRODUCT_LANES = 64, // stage_product.comp
-	PRODUCT_ROWS = 2,
+	PRODUCT_BATCH = 8,
+	PRODUCT_BATCH_SOFTWARE = 4,
 	TILE = 64, // stage_tile.comp
 	HEAD_LANES = 64,
 	ATTENTION_LANES = 128,
 	NONE = -1,
 };
-static const double segment_operations = 1e11;
+double stage_segment_operations = 1e11;
 
-enum epilogue { STORE, ADD, GATE }; // stage_epilogue.glsl
+enum epilogue { STORE, ADD, GATE, PAIR }; // stage_epilogue.glsl
 
 // The recording of one program.
 struct recorder {
@@ -31,6 +32,12 @@ struct recorder {
 static uint32_t up(uint64_t count, uint32_t of)
 {
 	return (uint32_t)((count + of - 1) / of);
+}
+
+// Rows that stage_product.comp takes at once.
+static bool are_few(const struct backend_stage *stage, uint32_t rows)
+{
+	return rows <= (stage->device->gpu ? PRODUCT_BATCH : PRODUCT_BATCH_SOFTWARE);
 }
 
 static uint32_t groups_of(uint32_t columns)
@@ -62,15 +69,25 @@ static struct push_matrix push_matrix(const struct stage_matrix *matrix, const s
 	return (struct push_matrix){matrix->groups, chunk->planes[1], chunk->planes[2], chunk->planes[3]};
 }
 
+// Rows of the matrix that a group of stage_product.comp makes. Where weights are small, what they are multiplied with
+// is most of what a GPU's invocations read: it is then used more often.
+static uint32_t product_rows(const struct backend_stage *stage, enum tensor_format format, uint32_t batch)
+{
+	const struct format_info *info = format_info(format);
+	return stage->device->gpu && info->block_bytes < info->block_values && batch <= 2 ? 4 : 2;
+}
+
 static enum status record_chunk(const struct recorder *recorder, const struct product *product,
 				const struct stage_chunk *chunk)
 {
 	struct backend_stage *stage = recorder->stage;
 	const uint32_t *most = stage->device->properties.limits.maxComputeWorkGroupCount;
-	uint32_t batch = 1, groups = up(chunk->rows, PRODUCT_ROWS);
-	bool few = product->rows <= STAGE_ROWS_FEW;
+	uint32_t format = product->matrix->format, epilogue = product->epilogue;
+	uint32_t batch = 1, matrices = epilogue == PAIR ? 2 : 1;
+	bool few = are_few(stage, product->rows);
 	while (few && batch < product->rows)
-		batch *= 2;
+		batch *= stage->device->gpu ? 2 : 4; // a processor takes long to compile each
+	uint32_t rows = product_rows(stage, product->matrix->format, batch), groups = up(chunk->rows, rows / matrices);
 	struct {
 		struct push_matrix matrix;
 		uint32_t rows, batch_rows, first, columns, to_groups, gain;
@@ -93,15 +110,14 @@ static enum status record_chunk(const struct recorder *recorder, const struct pr
 		.push = &push,
 		.push_bytes = sizeof(push),
 	};
-	uint32_t format = product->matrix->format, epilogue = product->epilogue;
 	if (few) {
 		uint32_t wide = groups < most[0] ? groups : most[0];
 		dispatch.constants = (struct stage_constants){
-			{PRODUCT_LANES, format, epilogue, batch, product->norm != NONE}};
+			{PRODUCT_LANES, format, epilogue, batch, product->norm != NONE, rows}};
 		memcpy(dispatch.groups, (uint32_t[3]){wide, up(groups, wide), 1}, sizeof(dispatch.groups));
 	} else {
 		dispatch.constants = (struct stage_constants){{0, format, epilogue}};
-		memcpy(dispatch.groups, (uint32_t[3]){up(chunk->rows, TILE), up(product->rows, TILE), 1},
+		memcpy(dispatch.groups, (uint32_t[3]){up(chunk->rows, TILE / matrices), up(product->rows, TILE), 1},
 		       sizeof(dispatch.groups));
 	}
 	return stage_dispatch(stage, recorder->commands, &dispatch, recorder->error);
@@ -290,21 +306,25 @@ static enum status record_layer(const struct recorder *recorder, const struct st
 	struct backend_stage *stage = recorder->stage;
 	uint32_t rows = recorder->shape->rows;
 	const struct stage_matrix *matrices = layer->matrices;
-	bool few = rows <= STAGE_ROWS_FEW;
+	bool few = are_few(stage, rows);
 	const struct backend_buffer *in = few ? stage->x : stage->h;
 	int64_t first_norm = few ? (int64_t)layer->vectors[ROLE_ATTENTION_NORM] : NONE;
 	int64_t second_norm = few ? (int64_t)layer->vectors[ROLE_FFN_NORM] : NONE;
+	bool paired = matrices[ROLE_FFN_GATE].format == matrices[ROLE_FFN_UP].format;
 	const struct product products[] = {
 		{&matrices[ROLE_Q], in, stage->q, NULL, STORE, rows, first_norm},
 		{&matrices[ROLE_K], in, stage->k, NULL, STORE, rows, first_norm},
 		{&matrices[ROLE_V], in, stage->v, NULL, STORE, rows, first_norm},
 		{&matrices[ROLE_ATTENTION_OUTPUT], stage->a, stage->x, NULL, ADD, rows, NONE},
-		{&matrices[ROLE_FFN_GATE], in, stage->gate, NULL, STORE, rows, second_norm},
+		{&matrices[ROLE_FFN_GATE], in, paired ? stage->f : stage->gate, NULL, paired ? PAIR : STORE, rows,
+		 second_norm},
 		{&matrices[ROLE_FFN_UP], in, stage->f, stage->gate, GATE, rows, second_norm},
 		{&matrices[ROLE_FFN_DOWN], stage->f, stage->x, NULL, ADD, rows, NONE},
 	};
 	enum status status = STATUS_OK;
 	for (int i = 0; !status && i < 7; i++) {
+		if (paired && i == 5)
+			continue;
 		if (!few && (i == 0 || i == 4)) {
 			status = record_norm(recorder, layer->vectors[i ? ROLE_FFN_NORM : ROLE_ATTENTION_NORM], rows,
 					     0);
@@ -425,7 +445,7 @@ static enum status record(struct backend_stage *stage, struct stage_program *pro
 		status = record_input(&recorder);
 	for (uint32_t i = 0; !status && i < stage->params.layer_count; i++) {
 		pending += operations(&stage->layers[i], program->shape.rows);
-		if (pending > segment_operations) {
+		if (pending > stage_segment_operations) {
 			pending = 0;
 			status = end_segment(&recorder);
 			if (!status)

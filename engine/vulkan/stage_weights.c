@@ -451,7 +451,8 @@ enum status stage_weights_load(struct backend_stage *stage, struct error *error)
 			status = status ? status : waited;
 		}
 	}
-	for (int i = 0; i < 2 && !stage->device->lost; i++)
+	bool idle = vulkan_streams_idle(stage->device, 0); // else the device closes with them
+	for (int i = 0; i < 2 && idle; i++)
 		vulkan_buffer_destroy(stage->device, &loader.staging[i]);
 	return status;
 }

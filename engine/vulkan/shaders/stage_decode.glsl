@@ -9,8 +9,22 @@
 layout(constant_id = 1) const uint FORMAT = F16;
 layout(std430, set = 1, binding = 0) readonly buffer Weights { uint weights[]; };
 layout(std430, set = 1, binding = 0) readonly buffer Weights4 { uvec4 weights4[]; };
+// Another matrix of the same format and shape, for what needs two at once.
+layout(std430, set = 1, binding = 1) readonly buffer Second { uint second[]; };
+layout(std430, set = 1, binding = 1) readonly buffer Second4 { uvec4 second4[]; };
 
 struct matrix { uint groups, bits, scales, tops; }; // where planes 1 to 3 begin, in 16 bytes
+
+// `which`: of the two.
+uint word_at(uint which, uint at)
+{
+	return which == 0 ? weights[at] : second[at];
+}
+
+uvec4 four_at(uint which, uint at)
+{
+	return which == 0 ? weights4[at] : second4[at];
+}
 
 const uint PIECES = FORMAT == F32 ? 8 : FORMAT == F16 || FORMAT == BF16 ? 4 : FORMAT == Q8_0 ? 2 : 1;
 
@@ -25,9 +39,9 @@ vec4 signed_bytes(uint word)
 	return vec4(bitfieldExtract(x, 0, 8), bitfieldExtract(x, 8, 8), bitfieldExtract(x, 16, 8), x >> 24);
 }
 
-float half_at(uint plane, uint index)
+float half_at(uint which, uint plane, uint index)
 {
-	return unpackHalf2x16(weights[plane * 4 + index / 2] >> 16 * (index % 2)).x;
+	return unpackHalf2x16(word_at(which, plane * 4 + index / 2) >> 16 * (index % 2)).x;
 }
 
 // Four fields of one or two bits, each into bits 4 and up of its byte.
@@ -43,63 +57,63 @@ uint spread2(uint bits)
 }
 
 // The numbers of 8 columns: those from 32 group + 8 part.
-void numbers(matrix m, uint row, uint group, uint part, out vec4 first, out vec4 second)
+void numbers(uint which, matrix m, uint row, uint group, uint part, out vec4 low, out vec4 high)
 {
 	uint at = row * PIECES * m.groups + group;
 	if (FORMAT == F32) {
-		first = uintBitsToFloat(weights4[at + 2 * part * m.groups]);
-		second = uintBitsToFloat(weights4[at + (2 * part + 1) * m.groups]);
+		low = uintBitsToFloat(four_at(which, at + 2 * part * m.groups));
+		high = uintBitsToFloat(four_at(which, at + (2 * part + 1) * m.groups));
 		return;
 	}
 	if (FORMAT == F16) {
-		uvec4 x = weights4[at + part * m.groups];
-		first = vec4(unpackHalf2x16(x.x), unpackHalf2x16(x.y));
-		second = vec4(unpackHalf2x16(x.z), unpackHalf2x16(x.w));
+		uvec4 x = four_at(which, at + part * m.groups);
+		low = vec4(unpackHalf2x16(x.x), unpackHalf2x16(x.y));
+		high = vec4(unpackHalf2x16(x.z), unpackHalf2x16(x.w));
 		return;
 	}
 	if (FORMAT == BF16) {
-		uvec4 x = weights4[at + part * m.groups], high = x & 0xffff0000u, low = x << 16;
-		first = uintBitsToFloat(uvec4(low.x, high.x, low.y, high.y));
-		second = uintBitsToFloat(uvec4(low.z, high.z, low.w, high.w));
+		uvec4 x = four_at(which, at + part * m.groups), odd = x & 0xffff0000u, even = x << 16;
+		low = uintBitsToFloat(uvec4(even.x, odd.x, even.y, odd.y));
+		high = uintBitsToFloat(uvec4(even.z, odd.z, even.w, odd.w));
 		return;
 	}
 	if (FORMAT == Q8_0) {
-		uvec4 x = weights4[at + part / 2 * m.groups];
-		first = signed_bytes(x[2 * (part % 2)]);
-		second = signed_bytes(x[2 * (part % 2) + 1]);
+		uvec4 x = four_at(which, at + part / 2 * m.groups);
+		low = signed_bytes(x[2 * (part % 2)]);
+		high = signed_bytes(x[2 * (part % 2) + 1]);
 		return;
 	}
-	uint word = weights4[at][part], low = word & 0x0f0f0f0fu, high = word >> 4 & 0x0f0f0f0fu;
+	uint word = four_at(which, at)[part], first = word & 0x0f0f0f0fu, second = word >> 4 & 0x0f0f0f0fu;
 	if (FORMAT == Q5_K) {
-		uint bits = weights[m.bits * 4 + row * m.groups + group] >> 8 * part;
-		low |= spread1(bits);
-		high |= spread1(bits >> 4);
+		uint bits = word_at(which, m.bits * 4 + row * m.groups + group) >> 8 * part;
+		first |= spread1(bits);
+		second |= spread1(bits >> 4);
 	}
 	if (FORMAT == Q6_K) {
-		uint bits = weights[m.bits * 4 + (row * m.groups + group) * 2 + part / 2] >> 16 * (part % 2);
-		low |= spread2(bits);
-		high |= spread2(bits >> 8 & 255);
+		uint bits = word_at(which, m.bits * 4 + (row * m.groups + group) * 2 + part / 2) >> 16 * (part % 2);
+		first |= spread2(bits);
+		second |= spread2(bits >> 8 & 255);
 	}
-	first = low_bytes(low);
-	second = low_bytes(high);
+	low = low_bytes(first);
+	high = low_bytes(second);
 }
 
 // (scale, offset) of columns 16 side .. of a group.
-vec2 scale(matrix m, uint row, uint group, uint side)
+vec2 scale(uint which, matrix m, uint row, uint group, uint side)
 {
 	if (FORMAT == Q8_0)
-		return vec2(half_at(m.scales, row * m.groups + group), 0);
+		return vec2(half_at(which, m.scales, row * m.groups + group), 0);
 	if (FORMAT == Q4_0)
-		return vec2(1, -8) * half_at(m.scales, row * m.groups + group);
+		return vec2(1, -8) * half_at(which, m.scales, row * m.groups + group);
 	if (FORMAT == Q4_K || FORMAT == Q5_K) {
-		uvec4 top = weights4[m.tops + row * (m.groups / 8) + group / 8];
+		uvec4 top = four_at(which, m.tops + row * (m.groups / 8) + group / 8);
 		uint g = group % 8, high = top.w >> 2 * g;
 		uint a = top.y >> 4 * g & 15 | (high & 3) << 4, b = top.z >> 4 * g & 15 | (high >> 16 & 3) << 4;
 		return unpackHalf2x16(top.x) * vec2(a, -int(b));
 	}
 	if (FORMAT == Q6_K) {
-		uint at = row * m.groups + group, both = weights[m.scales * 4 + at / 2] >> 16 * (at % 2) + 8 * side;
-		float d = half_at(m.tops, row * (m.groups / 8) + group / 8) * float(bitfieldExtract(int(both), 0, 8));
+		uint at = row * m.groups + group, both = word_at(which, m.scales * 4 + at / 2) >> 16 * (at % 2) + 8 * side;
+		float d = half_at(which, m.tops, row * (m.groups / 8) + group / 8) * float(bitfieldExtract(int(both), 0, 8));
 		return vec2(1, -32) * d;
 	}
 	return vec2(1, 0);

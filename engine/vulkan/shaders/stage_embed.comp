@@ -16,8 +16,8 @@ void main()
 	if (token >= push.count || group >= push.m.groups)
 		return;
 	vec4 first, second;
-	numbers(push.m, token, group, part, first, second);
-	vec2 by = scale(push.m, token, group, part / 2);
+	numbers(0, push.m, token, group, part, first, second);
+	vec2 by = scale(0, push.m, token, group, part / 2);
 	uint at = (row * 8 + 2 * part) * push.m.groups + group;
 	to[at] = by.x * first + by.y;
 	to[at + push.m.groups] = by.x * second + by.y;

@@ -1,6 +1,7 @@
 // to = from · matrixᵀ for few rows: what reads each weight once, and is bound by that.
 //
-// A group of invocations makes ROWS elements of each of BATCH rows. Its invocations share out the columns, a group of 32
+// A group of invocations makes ROWS elements of each of BATCH rows: what they read of `from` they use so many times. Of a
+// PAIR, half of them are the gate's and half the other's. Its invocations share out the columns, a group of 32
 // at a time, and add up what they have at the end. With NORM, what is multiplied is the RMS norm of `from`: the
 // products are of x and gain, and the root of the mean square, which needs the whole row, divides their sum.
 #version 450
@@ -12,6 +13,7 @@ layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint LANES = 64;
 layout(constant_id = 3) const uint BATCH = 1;
 layout(constant_id = 4) const uint NORM = 0;
+layout(constant_id = 5) const uint ROWS = 2;
 FROM { vec4 from[]; };
 VECTORS { vec4 vectors[]; };
 PUSH {
@@ -21,13 +23,13 @@ PUSH {
 	float width, epsilon;                             // columns that the mean square is of
 } push;
 
-const uint ROWS = 2, SUMS = (ROWS + NORM) * BATCH;
+const uint SUMS = (ROWS + NORM) * BATCH, MATRICES = EPILOGUE == PAIR ? 2 : 1;
 shared float sums[SUMS * LANES];
 
 void main()
 {
 	uint lane = gl_LocalInvocationID.x, groups = push.m.groups;
-	uint row = (gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x) * ROWS;
+	uint row = (gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x) * (ROWS / MATRICES);
 	if (row >= push.rows)
 		return;
 	float dots[ROWS][BATCH], squares[BATCH];
@@ -39,7 +41,7 @@ void main()
 			dots[r][b] = 0;
 	}
 	[[unroll]] for (uint r = 0; r < ROWS; r++)
-		rows[r] = min(row + r, push.rows - 1);
+		rows[r] = min(row + r / MATRICES, push.rows - 1);
 
 	for (uint group = lane; group < groups; group += LANES)
 		[[unroll]] for (uint side = 0; side < 2; side++) {
@@ -53,7 +55,7 @@ void main()
 				vec4 first[ROWS], second[ROWS];
 				uint at = 2 * part * groups + group;
 				[[unroll]] for (uint r = 0; r < ROWS; r++)
-					numbers(push.m, rows[r], group, part, first[r], second[r]);
+					numbers(r % MATRICES, push.m, rows[r], group, part, first[r], second[r]);
 				[[unroll]] for (uint b = 0; b < BATCH; b++) {
 					vec4 x = from[batch[b] + at], y = from[batch[b] + at + groups];
 					if (NORM == 1) {
@@ -67,7 +69,7 @@ void main()
 				}
 			}
 			[[unroll]] for (uint r = 0; r < ROWS; r++) {
-				vec2 by = scale(push.m, rows[r], group, side);
+				vec2 by = scale(r % MATRICES, push.m, rows[r], group, side);
 				[[unroll]] for (uint b = 0; b < BATCH; b++)
 					dots[r][b] += by.x * part_dots[r][b] + by.y * part_sums[b];
 			}
@@ -86,11 +88,14 @@ void main()
 				sums[i * LANES + lane] += sums[i * LANES + lane + half_of];
 	}
 	barrier();
-	uint b = lane / ROWS, n = row + lane % ROWS;
-	if (b >= push.batch_rows || b >= BATCH || n >= push.rows)
+	uint b = lane / ROWS, n = row + lane % ROWS / MATRICES;
+	if (b >= push.batch_rows || b >= BATCH || n >= push.rows || lane % MATRICES > 0)
 		return;
-	float value = sums[lane * LANES];
+	float value = sums[lane * LANES], by = 1;
 	if (NORM == 1)
-		value *= inversesqrt(sums[(BATCH * ROWS + b) * LANES] / push.width + push.epsilon);
+		by = inversesqrt(sums[(BATCH * ROWS + b) * LANES] / push.width + push.epsilon);
+	value *= by;
+	if (EPILOGUE == PAIR)
+		value = gated(value, sums[(lane + 1) * LANES] * by);
 	finish(b, push.first + n, value, push.columns, push.to_groups);
 }

@@ -1,5 +1,6 @@
 // to = from · matrixᵀ for many rows. A group makes a tile of 64 rows of the batch by 64 of the matrix, its 16 times 16
-// invocations 4 by 4 each, in registers; both come through shared memory, a group of 32 columns at a time.
+// invocations 4 by 4 each, in registers; both come through shared memory, a group of 32 columns at a time. Of a PAIR, the
+// tile has 32 rows of each matrix.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "stage_common.glsl"
@@ -9,16 +10,16 @@ layout(local_size_x = 256) in;
 FROM { vec4 from[]; };
 PUSH { matrix m; uint rows, batch_rows, first, columns, to_groups; } push;
 
-const uint TILE = 64, PER = 4;
+const uint TILE = 64, PER = 4, WIDE = EPILOGUE == PAIR ? TILE / 2 : TILE;
 shared vec4 left[TILE][9], right[TILE][9]; // [row][column / 4]; one more, so that rows lie in different banks
 
 void main()
 {
 	uint lane = gl_LocalInvocationID.x, x = lane % 16, y = lane / 16, groups = push.m.groups;
-	uint first_left = gl_WorkGroupID.y * TILE, first_right = gl_WorkGroupID.x * TILE;
+	uint first_left = gl_WorkGroupID.y * TILE, first_right = gl_WorkGroupID.x * WIDE;
 	uint row = lane / 4, part = lane % 4;
 	uint from_row = min(first_left + row, push.batch_rows - 1) * 8 * groups;
-	uint matrix_row = min(first_right + row, push.rows - 1);
+	uint which = EPILOGUE == PAIR ? row / WIDE : 0, matrix_row = min(first_right + row % WIDE, push.rows - 1);
 	float sums[PER][PER];
 	[[unroll]] for (uint i = 0; i < PER; i++)
 		[[unroll]] for (uint j = 0; j < PER; j++)
@@ -26,8 +27,8 @@ void main()
 
 	for (uint group = 0; group < groups; group++) {
 		vec4 first, second;
-		numbers(push.m, matrix_row, group, part, first, second);
-		vec2 by = scale(push.m, matrix_row, group, part / 2);
+		numbers(which, push.m, matrix_row, group, part, first, second);
+		vec2 by = scale(which, push.m, matrix_row, group, part / 2);
 		uint at = from_row + 2 * part * groups + group;
 		vec4 third = from[at], fourth = from[at + groups];
 		barrier();
@@ -48,9 +49,10 @@ void main()
 		}
 	}
 	[[unroll]] for (uint i = 0; i < PER; i++)
-		[[unroll]] for (uint j = 0; j < PER; j++) {
+		[[unroll]] for (uint j = 0; j < WIDE / 16; j++) {
 			uint b = first_left + y + 16 * i, n = first_right + x + 16 * j;
+			float value = EPILOGUE == PAIR ? gated(sums[i][j], sums[i][j + PER / 2]) : sums[i][j];
 			if (b < push.batch_rows && n < push.rows)
-				finish(b, push.first + n, sums[i][j], push.columns, push.to_groups);
+				finish(b, push.first + n, value, push.columns, push.to_groups);
 		}
 }
