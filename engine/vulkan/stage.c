@@ -13,6 +13,7 @@ enum {
 	TILE_FLOATS = 4096,  // that they have
 	PAGE_LIST = 1 << 20, // pages of all sequences of a part, unless one has more
 	SPLIT_QUERIES = 4096,
+	SPLITS_MOST = 64,    // that stage_combine.comp takes
 	SPLIT_PAGES = 2,     // of a part of a context, at least
 	GROUPS_ENOUGH = 512, // of attention, for a large GPU to be busy
 	GROUPS_ENOUGH_SOFTWARE = 8,
@@ -322,7 +323,7 @@ static uint32_t choose_splits(const struct backend_stage *stage, const struct pa
 		uint32_t needs = up((uint64_t)stage->runs[i].position + stage->runs[i].row_count, STAGE_PAGE_TOKENS);
 		pages = needs > pages ? needs : pages;
 	}
-	while (2ull * splits * groups <= enough && 2ull * splits * SPLIT_PAGES <= pages &&
+	while (2 * splits <= SPLITS_MOST && 2ull * splits * groups <= enough && 2ull * splits * SPLIT_PAGES <= pages &&
 	       2ull * splits * part->rows * stage->shape.heads <= SPLIT_QUERIES)
 		splits *= 2;
 	return splits;

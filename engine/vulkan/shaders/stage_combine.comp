@@ -5,21 +5,29 @@
 layout(local_size_x = 64) in;
 FROM { float from[]; }; // (rows, heads, splits, padded + 2)
 TO { float to[]; };
-PUSH { uint heads, size, padded, splits, to_groups; } push;
+PUSH { uint heads, size, padded, splits, to_groups; } push; // splits: 64 at most
+
+// Of each part: its largest score, and the sum of its weights against that.
+shared float largest[64], weights[64];
 
 void main()
 {
-	uint h = gl_WorkGroupID.x, row = gl_WorkGroupID.y, stride = push.padded + 2;
+	uint lane = gl_LocalInvocationID.x, h = gl_WorkGroupID.x, row = gl_WorkGroupID.y, stride = push.padded + 2;
 	uint at = (row * push.heads + h) * push.splits * stride;
-	float largest = -1e30, weights = 0;
+	if (lane < push.splits) {
+		largest[lane] = from[at + lane * stride + push.padded];
+		weights[lane] = from[at + lane * stride + push.padded + 1];
+	}
+	barrier();
+	float top = largest[0], all = 0;
+	for (uint s = 1; s < push.splits; s++)
+		top = max(top, largest[s]);
 	for (uint s = 0; s < push.splits; s++)
-		largest = max(largest, from[at + s * stride + push.padded]);
-	for (uint s = 0; s < push.splits; s++)
-		weights += exp(from[at + s * stride + push.padded] - largest) * from[at + s * stride + push.padded + 1];
-	for (uint c = gl_LocalInvocationID.x; c < push.size; c += 64) {
+		all += exp(largest[s] - top) * weights[s];
+	for (uint c = lane; c < push.size; c += 64) {
 		float sum = 0;
 		for (uint s = 0; s < push.splits; s++)
-			sum += exp(from[at + s * stride + push.padded] - largest) * from[at + s * stride + c];
-		to[row * push.to_groups * 32 + place(h * push.size + c, push.to_groups)] = sum / weights;
+			sum += exp(largest[s] - top) * from[at + s * stride + c];
+		to[row * push.to_groups * 32 + place(h * push.size + c, push.to_groups)] = sum / all;
 	}
 }
