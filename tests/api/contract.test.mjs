@@ -2,11 +2,15 @@
 // A method that the document gains and this file does not know is a failure.
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { Client, assertContractKept } from "./client.mjs";
 import { api, apiText, invalidParams, isTime, method, paramsFault } from "./contract.mjs";
+import { ModelWorker } from "./generating.mjs";
+import { modelFile } from "./gguf.mjs";
 import { deviceRecord } from "./records.mjs";
-import { startServer } from "./server.mjs";
+import { eventually, startServer, temporary } from "./server.mjs";
 import { Stranger } from "./stranger.mjs";
 import { WorkerNode } from "./workers.mjs";
 
@@ -51,11 +55,11 @@ const fitting = {
 	"model.list": () => ({}),
 	"model.remove": () => ({ model_id: context.model }),
 	"model.search": () => ({ text: "llama" }),
-	"placement.preview": () => ({ model_id: "mod_none", strategy: "auto", pins: [{ device_id: "dev_gpu", first_layer: 0, layer_count: 1 }],
+	"placement.preview": () => ({ model_id: context.placed, strategy: "auto", pins: [{ device_id: "dev_gpu", first_layer: 0, layer_count: 1 }],
 		context_tokens: 1024, sequences: 4, format: "Q8_0" }),
-	"instance.create": () => ({ model_id: "mod_none" }),
+	"instance.create": () => ({ model_id: context.placed }),
 	"instance.list": () => ({}),
-	"instance.delete": () => ({ instance_id: "ins_none" }),
+	"instance.delete": () => ({ instance_id: context.instance }),
 };
 const context = {};
 
@@ -70,11 +74,12 @@ describe("every method of the contract", () => {
 	let server, admin, observer, stranger, node;
 
 	before(async () => {
-		server = context.server = await startServer({ listen: "0.0.0.0:0" }); // where nodes can ask to join
+		server = context.server = await startServer({ // where nodes can ask to join, and without the hubs of the world
+			listen: "0.0.0.0:0", args: ["--hub-url", "http://127.0.0.1:9", "--ollama-url", "http://127.0.0.1:9"] });
 		admin = await Client.login(server);
 		observer = await Client.login(server, (await admin.call("token.create", { name: "observer", scopes: ["observe"] })).token);
 		context.spare = (await admin.call("token.create", { name: "spare", scopes: ["join"] })).token_id;
-		node = await WorkerNode.start(server, { devices: [deviceRecord()] });
+		node = await WorkerNode.start(server, { devices: [deviceRecord()], Worker: ModelWorker });
 		await admin.call("events.subscribe", { topics: ["inventory"] });
 		await admin.until(async () => true, "ready");
 		for (;;) if ((await admin.call("cluster.snapshot")).devices.length) break;
@@ -91,6 +96,11 @@ describe("every method of the contract", () => {
 		}
 		await (await Stranger.connect(server)).joinByTicket((context.leaving = "nod_leaving"), ticket);
 		context.ticket = ticket_id;
+		const source = join(temporary(), "placed.gguf");
+		writeFileSync(source, modelFile());
+		context.placed = (await admin.call("model.add", { source })).model_id;
+		await eventually(async () => (await admin.call("model.list")).models[0].state === "ready", "the model is ready");
+		context.instance = (await admin.call("instance.create", { model_id: context.placed })).instance_id;
 		context.model = (await admin.call("model.add", { source: "/nonexistent/other.gguf" })).model_id;
 	});
 	after(async () => {
@@ -101,7 +111,7 @@ describe("every method of the contract", () => {
 	test("has parameters in this file", () => {
 		assert.deepEqual(Object.keys(fitting).sort(), api.methods.map((one) => one.name).sort());
 		for (const [name, make] of Object.entries(fitting)) {
-			for (const thing of ["waiting", "unwanted", "leaving", "ticket", "spare", "allocation", "spareAllocation", "module", "spareModule", "model"]) context[thing] ??= "x";
+			for (const thing of ["waiting", "unwanted", "leaving", "ticket", "spare", "allocation", "spareAllocation", "module", "spareModule", "model", "placed", "instance"]) context[thing] ??= "x";
 			context.code ??= "000000";
 			assert.equal(paramsFault(api, name, make()), undefined, name);
 		}
