@@ -120,12 +120,12 @@ static size_t piece_of(const uint8_t *text, size_t length)
 
 static void send_text(struct request *request, const struct buffer *text)
 {
-	size_t sent = 0;
+	const uint8_t *rest = (const uint8_t *)buffer_text(text), *end = rest + text->length;
 	do {
-		size_t piece = piece_of(text->data + sent, text->length - sent);
-		send_delta(request, text->data + sent, piece);
-		sent += piece;
-	} while (sent < text->length);
+		size_t piece = piece_of(rest, (size_t)(end - rest));
+		send_delta(request, rest, piece);
+		rest += piece;
+	} while (rest < end);
 }
 
 static void tell_fresh(struct request *request)
