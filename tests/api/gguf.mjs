@@ -1,5 +1,5 @@
 // A small model file, as a hub would have it: llama, F32, with weights that are nothing in particular.
-const types = { u32: 4, f32: 6, string: 8, array: 9 };
+const types = { u32: 4, i32: 5, f32: 6, string: 8, array: 9 };
 
 function text(value) {
 	const bytes = Buffer.from(value), length = Buffer.alloc(8);
@@ -25,7 +25,7 @@ function f32(value) {
 	return bytes;
 }
 
-const scalar = { u32, f32, string: text };
+const scalar = { u32, i32: u32, f32, string: text }; // none is negative
 
 function key(name, type, value) {
 	const [, element] = /^array of (.*)$/.exec(type) ?? [];
@@ -33,9 +33,15 @@ function key(name, type, value) {
 	return Buffer.concat([text(name), u32(types.array), u32(types[element]), u64(value.length), ...value.map(scalar[element])]);
 }
 
+// Words as SentencePiece has them: three of its own, one for each byte, then pieces.
+const hex = (byte) => byte.toString(16).toUpperCase().padStart(2, "0");
+const words = ["<unk>", "<s>", "</s>", ...Array.from({ length: 256 }, (_, byte) => `<0x${hex(byte)}>`), "\u2581",
+	..."abcdefghijklmnopqrstuvwxyz".split(""), ...Array.from({ length: 14 }, (_, i) => `\u2581${"abcdefghijklmn"[i]}`)];
+const kinds = words.map((_, i) => (i === 0 ? 2 : i < 3 ? 3 : i < 259 ? 6 : 1));
+
 // About `megabytes` large; other seeds make other bytes.
-export function modelFile({ megabytes = 0.2, seed = 1, architecture = "llama" } = {}) {
-	const width = 64, inner = 160, vocabulary = 300, layers = Math.max(1, Math.round(megabytes * 1e6 / 190000));
+export function modelFile({ megabytes = 0.2, seed = 1, architecture = "llama", template } = {}) {
+	const width = 64, inner = 160, vocabulary = words.length, layers = Math.max(1, Math.round(megabytes * 1e6 / 190000));
 	const keys = [
 		key("general.architecture", "string", architecture),
 		key(`${architecture}.block_count`, "u32", layers), key(`${architecture}.context_length`, "u32", 256),
@@ -43,7 +49,10 @@ export function modelFile({ megabytes = 0.2, seed = 1, architecture = "llama" } 
 		key(`${architecture}.attention.head_count`, "u32", 4), key(`${architecture}.attention.head_count_kv`, "u32", 4),
 		key(`${architecture}.attention.layer_norm_rms_epsilon`, "f32", 1e-5),
 		key("tokenizer.ggml.model", "string", "llama"),
-		key("tokenizer.ggml.tokens", "array of string", Array.from({ length: vocabulary }, (_, i) => `t${i}`)),
+		key("tokenizer.ggml.tokens", "array of string", words),
+		key("tokenizer.ggml.scores", "array of f32", words.map((_, i) => (i < 259 ? 0 : 259 - i))),
+		key("tokenizer.ggml.token_type", "array of i32", kinds),
+		...(template ? [key("tokenizer.chat_template", "string", template)] : []),
 	];
 	const tensors = [["token_embd.weight", width, vocabulary], ["output_norm.weight", width], ["output.weight", width, vocabulary]];
 	for (let i = 0; i < layers; i++)

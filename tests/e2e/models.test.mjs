@@ -1,0 +1,114 @@
+// Models and Playground, over a real model file on this machine's CPU: it is added, looked at before it is loaded,
+// loaded, talked to, and stopped. Its weights are nothing in particular, so what it says is nothing in particular, too.
+import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { Client } from "../api/client.mjs";
+import { modelFile } from "../api/gguf.mjs";
+import { eventually, startServer, temporary } from "../api/server.mjs";
+import { devicesUp, goTo, openDashboard, picture, see, shapes, startBrowser, suite } from "./browser.mjs";
+
+suite("models", () => {
+	let server, admin, browser, folder;
+	const panel = (page, name) => page.getByRole("region", { name });
+
+	before(async () => {
+		server = await startServer({ localNode: true });
+		admin = await Client.login(server);
+		await devicesUp(admin);
+		folder = temporary();
+		writeFileSync(join(folder, "small.gguf"), modelFile({ megabytes: 0.8 }));
+		writeFileSync(join(folder, "page.gguf"), "<html>".repeat(100));
+		browser = await startBrowser();
+	});
+	after(async () => {
+		await browser?.close();
+		await server?.stop();
+	});
+
+	test("nothing there: what a model is, where one comes from, and the playground says what it waits for", async () => {
+		const page = await browser.page();
+		await openDashboard(page, server, "#/models");
+		await page.getByRole("heading", { name: "Add the first model" }).waitFor();
+		await see(page, "exogpu model add");
+		await goTo(page, "#/playground");
+		await page.getByRole("heading", { name: "No model is loaded" }).waitFor();
+		await page.context().close();
+	});
+
+	test("a file is added by its path; one that is no model says why", async () => {
+		const page = await browser.page();
+		await openDashboard(page, server, "#/models");
+		const field = page.getByLabel("Where the model is");
+		for (const name of ["page", "small"]) {
+			await field.fill(join(folder, `${name}.gguf`));
+			await page.getByRole("button", { name: "Add", exact: true }).click();
+			await page.getByRole("link", { name, exact: true }).waitFor();
+		}
+		await page.getByText(/llama, .* weights, F32/).waitFor();
+		await page.getByText(/GGUF/).first().waitFor();
+		await page.getByRole("button", { name: "Remove page" }).click();
+		await page.getByRole("dialog").getByRole("button", { name: "Remove" }).click();
+		await page.getByRole("link", { name: "page", exact: true }).waitFor({ state: "detached" });
+		await page.context().close();
+	});
+
+	test("where it would go is shown before it is loaded; then it is loaded, talked to, and stopped", async () => {
+		const page = await browser.page();
+		await openDashboard(page, server, "#/models");
+		await panel(page, "Models").getByRole("link", { name: "small", exact: true }).click();
+		const preview = panel(page, "Placement preview");
+		await preview.getByText(/holds all of it/).waitFor();
+		assert.deepEqual((await admin.call("instance.list")).instances, [], "a preview loads nothing");
+		await picture(page, "models-preview");
+		await preview.getByRole("button", { name: "Load" }).click();
+		const running = panel(page, /small, ready/);
+		await running.getByText("ready").waitFor({ timeout: 60000 });
+		await running.getByRole("link", { name: "Try it" }).click();
+		await page.getByLabel("Tokens at most").fill("12");
+		await page.getByLabel("Tokens at most").press("Tab");
+		await page.getByLabel("Message").fill("Say something.");
+		await page.getByLabel("Message").press("Enter");
+		await page.getByText(/12 tokens/).waitFor();
+		await page.getByText(/first after/).waitFor();
+		await see(page, "ended at the largest number of tokens");
+		await picture(page, "playground");
+		await page.reload();
+		await page.getByRole("article", { name: "You" }).getByText("Say something.").waitFor();
+		const { entries } = await admin.call("audit.list", { action: "infer.", limit: 5 });
+		assert.ok(entries.length > 0, "a request is an entry of the audit log");
+		assert.doesNotMatch(JSON.stringify(entries), /Say something/, "and its text is in none");
+		for (const [name, shape] of Object.entries(shapes)) {
+			const shaped = await browser.page(shape);
+			await openDashboard(shaped, server, "#/models");
+			await panel(shaped, /small, ready/).waitFor();
+			await picture(shaped, `models-${name}`);
+			await shaped.context().close();
+		}
+		await goTo(page, "#/models");
+		await page.getByRole("button", { name: "Stop small" }).click();
+		await page.getByRole("dialog").getByRole("button", { name: "Stop" }).click();
+		await eventually(async () => !(await admin.call("instance.list")).instances.length, "it has stopped");
+		await panel(page, /small, ready/).waitFor({ state: "detached" });
+		await page.context().close();
+	});
+
+	test("who may only observe sees models and loads none; who may infer may ask", async () => {
+		const tokenOf = async (scopes) => (await admin.call("token.create", { name: scopes.join(" "), scopes })).token;
+		const page = await browser.page();
+		await openDashboard(page, { ...server, token: await tokenOf(["observe"]) }, "#/models");
+		await panel(page, "Models").getByRole("link", { name: "small", exact: true }).waitFor();
+		assert.equal(await page.getByLabel("Where the model is").count(), 0);
+		assert.equal(await page.getByRole("button", { name: "Remove small" }).count(), 0);
+		await page.getByRole("link", { name: "Preview" }).click();
+		assert.ok(await panel(page, "Placement preview").getByRole("button", { name: "Load" }).isDisabled());
+		await goTo(page, "#/playground");
+		await page.getByRole("heading", { name: "This token may not ask models" }).waitFor();
+		await page.context().close();
+		const other = await browser.page();
+		await openDashboard(other, { ...server, token: await tokenOf(["observe", "infer"]) }, "#/playground");
+		await other.getByRole("heading", { name: "No model is loaded" }).waitFor();
+		await other.context().close();
+	});
+});
