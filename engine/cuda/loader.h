@@ -84,7 +84,11 @@ enum cuda_attribute { // CUdevice_attribute
 enum { CUDA_JIT_ERROR_LOG = 5, CUDA_JIT_ERROR_LOG_BYTES = 6 }; // CUjit_option
 enum { CUDA_JIT_INPUT_PTX = 1 };                               // CUjitInputType
 // CUfunction_attribute
-enum { CUDA_FUNCTION_MAX_THREADS_PER_BLOCK = 0, CUDA_FUNCTION_SHARED_BYTES = 8 };
+enum {
+	CUDA_FUNCTION_MAX_THREADS_PER_BLOCK = 0,
+	CUDA_FUNCTION_SHARED_BYTES = 8,
+	CUDA_FUNCTION_SHARED_PERCENT = 9, // of what a multiprocessor may have as shared memory
+};
 enum { CUDA_CAPTURE_THREAD = 1 };             // CUstreamCaptureMode
 enum { CUDA_LAUNCH_PROGRAMMATIC_SERIAL = 6 }; // CUlaunchAttributeID
 enum { CUDA_EVENT_NO_TIMING = 2 };            // CUevent_flags

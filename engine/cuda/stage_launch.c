@@ -73,6 +73,9 @@ enum status stage_prepare(struct backend_stage *stage, unsigned kernel, struct e
 	if (!result && kernel >= STAGE_TURN_ROWS)
 		result = stage->cuda->cuFuncSetAttribute(*function, CUDA_FUNCTION_SHARED_BYTES,
 							 (int)stage->shared_bytes - 1024);
+	// A multiprocessor changes how it divides its memory only when it is empty: all alike, or none overlap.
+	if (!result)
+		result = stage->cuda->cuFuncSetAttribute(*function, CUDA_FUNCTION_SHARED_PERCENT, 100);
 	return cuda_check(stage->device, error, name, result);
 }
 

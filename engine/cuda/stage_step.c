@@ -13,8 +13,11 @@ enum {
 	GEMM_ROWS_NARROW = 32,
 	GEMM_ROWS_WIDE = 128,
 	GEMM_TILES = 8, // rows of tiles of a block
-	PREPARE_BLOCK = 256,
-	ARGMAX_BLOCK = 1024,
+	EMBED_BLOCK = 256,
+	PREPARE_BLOCK = 512,
+	ARGMAX_BLOCK = 256,
+	ARGMAX_BLOCKS = 64, // of a row
+	UNIT_COST = 2,      // of a unit of few rows, in tiles
 };
 
 static uint32_t least(uint32_t a, uint32_t b)
@@ -99,12 +102,17 @@ static bool gemv_plan(const struct backend_stage *stage, const struct product *p
 		column_tiles = least(column_tiles, matrix->column_tiles);
 		format = matrix->format == format ? format : TILE_NONE;
 	}
-	// As many warps share a unit as find two tiles each.
-	params->warps_of_unit = GEMV_WARPS;
-	while (params->warps_of_unit > 4 && params->warps_of_unit * 2 > column_tiles)
-		params->warps_of_unit /= 2;
+	// How many warps share a unit: so that the busiest has the least to do.
+	uint32_t best = UINT32_MAX, parts = gated ? 2 : 1, blocks = least(stage->units, params->units);
+	for (uint32_t warps = GEMV_WARPS; warps > 1; warps /= 2) {
+		uint32_t cost = parts_of(params->units, blocks * (GEMV_WARPS / warps)) *
+				(parts * parts_of(column_tiles, warps) + UNIT_COST);
+		if (cost < best)
+			params->warps_of_unit = warps;
+		best = least(best, cost);
+	}
 	*launch = (struct stage_launch){.kernel = STAGE_GEMV + format,
-					.grid = {least(stage->units, params->units), 1, 1},
+					.grid = {blocks, 1, 1},
 					.block = GEMV_THREADS,
 					.shared_bytes = gemv_shared(params, slots[format])};
 	return launch->shared_bytes + 1024 <= stage->shared_bytes;
@@ -348,7 +356,7 @@ static enum status run_layers(struct backend_stage *stage, const struct cuda_ste
 		status = stage_launch(stage,
 				      &(struct stage_launch){.kernel = STAGE_EMBED,
 							     .grid = {step->rows, 4, 1},
-							     .block = PREPARE_BLOCK,
+							     .block = EMBED_BLOCK,
 							     .params = &embed},
 				      error);
 	for (uint32_t i = 0; !status && i < stage->params.layer_count; i++)
@@ -373,6 +381,8 @@ static enum status predict(struct backend_stage *stage, const struct cuda_step *
 					.y_stride = shape->vocabulary};
 	const struct argmax_params params = {.logits = stage->logits,
 					     .out = (CUdeviceptr)(uintptr_t)stage->argmax,
+					     .partial = stage->partial,
+					     .ready = stage->ready,
 					     .rows = step->output_count,
 					     .count = shape->vocabulary};
 	struct gemv_params gemv;
@@ -386,7 +396,7 @@ static enum status predict(struct backend_stage *stage, const struct cuda_step *
 		return status;
 	return stage_launch(stage,
 			    &(struct stage_launch){.kernel = STAGE_ARGMAX,
-						   .grid = {step->output_count, 1, 1},
+						   .grid = {ARGMAX_BLOCKS, step->output_count, 1},
 						   .block = ARGMAX_BLOCK,
 						   .params = &params},
 			    error);

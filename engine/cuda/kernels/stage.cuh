@@ -175,14 +175,13 @@ INLINE float4 load_fresh(const float *from)
 	float4 out;
 	asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
 		     : "=f"(out.x), "=f"(out.y), "=f"(out.z), "=f"(out.w)
-		     : "l"(from)
-		     : "memory");
+		     : "l"(from));
 	return out;
 }
 INLINE float load_fresh_1(const float *from)
 {
 	float out;
-	asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(out) : "l"(from) : "memory");
+	asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(out) : "l"(from));
 	return out;
 }
 

@@ -8,8 +8,6 @@
 
 enum { ATTENTION_BLOCK = ATTENTION_WARPS * 32, AT_ONCE = 4, PART_LEAST = 64 };
 
-INLINE float half_of(unsigned short bits) { return low_f16(bits); }
-
 // A head as a stage has it after the product, into `out` (head_padded): its norm, and turned by its position. By one
 // warp.
 INLINE void turn(const attention_params &p, float *out, const float *in, const float *norm, unsigned position, float scale)
@@ -95,7 +93,6 @@ template <int CHUNKS> INLINE void attend(const attention_params &p)
 {
 	// shared: q (ATTENTION_HEADS, head_padded), then groups' results (groups, heads, head_padded + 2)
 	let_next_begin();
-	wait_for_previous();
 	unsigned row = BLOCK_Y, part = BLOCK_X % p.splits, block = BLOCK_X / p.splits;
 	unsigned head = block / p.head_blocks, group = p.heads / p.kv_heads;
 	unsigned head0 = block % p.head_blocks * ATTENTION_HEADS;
@@ -107,6 +104,10 @@ template <int CHUNKS> INLINE void attend(const attention_params &p)
 	unsigned end = begin + size < length ? begin + size : length;
 	if (part >= parts)
 		return;
+	// What is told is there before the first kernel; and the table of positions is always the same.
+	for (unsigned i = THREAD_X * 16; i < p.rope_size; i += ATTENTION_BLOCK * 16)
+		asm volatile("prefetch.global.L1 [%0];" ::"l"(p.rope + (u64)position * p.rope_size + i));
+	wait_for_previous();
 	unsigned warp = THREAD_X / 32, lane = THREAD_X % 32, padded = p.head_padded;
 	float *queries = (float *)shared, *results = queries + ATTENTION_HEADS * padded;
 	const float *q = p.qkv + (u64)row * p.qkv_stride + (head * group + head0) * p.head_size;

@@ -173,6 +173,25 @@ template <int FORMAT, int WIDTH> INLINE void gemm(const gemm_params &p)
 		asm volatile("membar.gl;" ::: "memory");
 		if (!THREAD_X)
 			p.ready[place] = 0;
+#pragma unroll
+		for (int i = 0; i < MT; i++)
+#pragma unroll
+			for (int nt = 0; nt < NT; nt++)
+				clear(sum[i][nt]);
+		for (unsigned s = 0; s < p.splits; s++) {
+			const float *part = p.partial + (u64)s * p.rows * padded_rows;
+#pragma unroll
+			for (int i = 0; i < MT; i++)
+#pragma unroll
+				for (int nt = 0; nt < NT; nt++)
+#pragma unroll
+					for (int e = 0; e < 4; e++) {
+						unsigned at = (tile0 + mine + i) * TILE_ROWS + lane / 4 + e / 2 * 8;
+						unsigned row = row0 + across + nt * 8 + lane % 4 * 2 + e % 2;
+						if (at < padded_rows && row < p.rows)
+							sum[i][nt][e] += load_fresh_1(part + (u64)row * padded_rows + at);
+					}
+		}
 	}
 #pragma unroll
 	for (int i = 0; i < MT; i++)
@@ -185,12 +204,6 @@ template <int FORMAT, int WIDTH> INLINE void gemm(const gemm_params &p)
 				if (at >= m.rows || row >= p.rows)
 					continue;
 				float value = sum[i][nt][e];
-				if (p.splits > 1) {
-					value = 0;
-					for (unsigned s = 0; s < p.splits; s++)
-						value += load_fresh_1(p.partial + ((u64)s * p.rows + row) * m.row_tiles * TILE_ROWS +
-								      at);
-				}
 				value *= p.factors[row];
 				float *y = p.y + (u64)row * p.y_stride + m.first + at;
 				if (p.mode == GEMV_ADD)

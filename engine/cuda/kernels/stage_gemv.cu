@@ -25,8 +25,8 @@ struct integers { // operand B of bytes: column g is the upper (even) or lower h
 };
 
 struct cursor { // over the tiles of a warp
-	const unsigned char *tiles;
-	unsigned unit, part, tile, count, bytes, format;
+	const unsigned char *next; // the tile that comes
+	unsigned unit, part, left, bytes, format;
 };
 
 INLINE const stage_matrix &matrix_of(const gemv_params &p, unsigned *unit, unsigned part)
@@ -42,36 +42,40 @@ INLINE const stage_matrix &matrix_of(const gemv_params &p, unsigned *unit, unsig
 	return p.matrices[2];
 }
 
-INLINE void cursor_set(cursor *c, const gemv_params &p, unsigned first_tile)
+template <int FORMAT> INLINE void cursor_set(cursor *c, const gemv_params &p, unsigned member)
 {
 	unsigned unit = c->unit;
 	if (unit >= p.units)
 		return;
 	const stage_matrix &m = matrix_of(p, &unit, c->part);
-	c->format = m.format;
-	c->bytes = tile_bytes(m.format);
-	c->count = m.column_tiles;
-	c->tiles = m.tiles + (u64)unit * m.column_tiles * c->bytes;
-	c->tile = first_tile;
+	c->format = FORMAT ? FORMAT : m.format;
+	c->bytes = tile_bytes(c->format);
+	c->left = m.column_tiles > member ? (m.column_tiles - member + p.warps_of_unit - 1) / p.warps_of_unit : 0;
+	c->next = m.tiles + ((u64)unit * m.column_tiles + member) * c->bytes;
 }
 
 // Copy the next tile of this warp to `to`, if there is one.
-INLINE void fetch(cursor *c, const gemv_params &p, unsigned first_tile, unsigned unit_step, unsigned lane, unsigned to)
+template <int FORMAT>
+INLINE void fetch(cursor *c, const gemv_params &p, unsigned member, unsigned unit_step, unsigned lane, unsigned to)
 {
-	while (c->unit < p.units && c->tile >= c->count) {
-		if (p.mode == GEMV_GATED && !c->part) {
-			c->part = 1;
-		} else {
-			c->part = 0;
-			c->unit += unit_step;
-		}
-		cursor_set(c, p, first_tile);
+	while (!c->left && c->unit < p.units) {
+		bool second = p.mode == GEMV_GATED && !c->part;
+		c->part = second;
+		c->unit += second ? 0 : unit_step;
+		cursor_set<FORMAT>(c, p, member);
 	}
 	if (c->unit < p.units) {
-		const unsigned char *from = c->tiles + (u64)c->tile * c->bytes;
-		for (unsigned at = lane * 16; at < c->bytes; at += 512)
-			copy_16(to + at, from + at);
-		c->tile += p.warps_of_unit;
+		const unsigned bytes = FORMAT ? tile_bytes(FORMAT) : c->bytes;
+		const unsigned char *from = c->next + lane * 16;
+		to += lane * 16;
+#pragma unroll
+		for (unsigned at = 0; at < 3360; at += 512)
+			if (at + 512 <= bytes)
+				copy_16(to + at, from + at);
+			else if (at + lane * 16 < bytes)
+				copy_16(to + at, from + at);
+		c->next += p.warps_of_unit * bytes;
+		c->left--;
 	}
 	copies_end();
 }
@@ -311,6 +315,8 @@ INLINE void multiply_integers(float (&sum)[4], const unsigned char *tile, unsign
 	}
 	if (FORMAT == TILE_Q5_K)
 		high = load_run(tile, 2048, lane);
+	unsigned signs = 0x80808080u; // in a register: one instruction takes one constant
+	asm("" : "+r"(signs));
 #pragma unroll
 	for (unsigned block = 0; block < BLOCKS_OF_TILE; block++) {
 		unsigned a[4];
@@ -325,18 +331,18 @@ INLINE void multiply_integers(float (&sum)[4], const unsigned char *tile, unsign
 				run = load_run(tile, block / 2 * TILE_RUN_BYTES, lane);
 			unsigned one = block % 2 ? run.z : run.x, two = block % 2 ? run.w : run.y;
 			if (FORMAT == TILE_Q4_0) {
-				a[0] = (one << 4 ^ 0x80808080u) & 0xf0f0f0f0u;
-				a[1] = (one ^ 0x80808080u) & 0xf0f0f0f0u;
-				a[2] = (two << 4 ^ 0x80808080u) & 0xf0f0f0f0u;
-				a[3] = (two ^ 0x80808080u) & 0xf0f0f0f0u;
+				a[0] = (one << 4 ^ signs) & 0xf0f0f0f0u;
+				a[1] = (one ^ signs) & 0xf0f0f0f0u;
+				a[2] = (two << 4 ^ signs) & 0xf0f0f0f0u;
+				a[3] = (two ^ signs) & 0xf0f0f0f0u;
 			} else if (FORMAT == TILE_Q6_K) {
 				if (block % 4 == 0)
 					high = load_run(tile, 2048 + block / 4 * TILE_RUN_BYTES, lane);
 				unsigned bits = word_of(high, block % 4);
-				a[0] = ((one << 2 & 0x3c3c3c3cu) | (bits << 6 & 0xc0c0c0c0u)) ^ 0x80808080u;
-				a[1] = ((one >> 2 & 0x3c3c3c3cu) | (bits << 4 & 0xc0c0c0c0u)) ^ 0x80808080u;
-				a[2] = ((two << 2 & 0x3c3c3c3cu) | (bits << 2 & 0xc0c0c0c0u)) ^ 0x80808080u;
-				a[3] = ((two >> 2 & 0x3c3c3c3cu) | (bits & 0xc0c0c0c0u)) ^ 0x80808080u;
+				a[0] = ((one << 2 & 0x3c3c3c3cu) | (bits << 6 & 0xc0c0c0c0u)) ^ signs;
+				a[1] = ((one >> 2 & 0x3c3c3c3cu) | (bits << 4 & 0xc0c0c0c0u)) ^ signs;
+				a[2] = ((two << 2 & 0x3c3c3c3cu) | (bits << 2 & 0xc0c0c0c0u)) ^ signs;
+				a[3] = ((two >> 2 & 0x3c3c3c3cu) | (bits & 0xc0c0c0c0u)) ^ signs;
 			} else {
 				a[0] = one & 0x0f0f0f0fu;
 				a[1] = one >> 4 & 0x0f0f0f0fu;
@@ -431,19 +437,17 @@ INLINE void multiply_tile(float (&sum)[4], unsigned format, const unsigned char 
 	}
 }
 
-// The sums of a warp's tiles to where those of its unit are added: (rows, 16), with what factors each format wants.
-INLINE void put_sums(const gemv_params &p, float *out, const float (&sum)[4], unsigned format, unsigned lane,
-		     const float *factors)
+// The sums of a warp's tiles to where those of its unit are added: (rows, 16).
+INLINE void put_sums(const gemv_params &p, float *out, const float (&sum)[4], unsigned format, unsigned lane)
 {
 	unsigned row = lane / 4, j = lane % 4;
 	if (takes_integers(format)) {
-		float unit = format == TILE_Q4_0 ? 0.0625f : format == TILE_Q6_K ? 0.25f : 1;
 #pragma unroll
 		for (unsigned nt = 0; nt < 2; nt++) {
 			if (nt * 4 + j >= p.rows)
 				continue;
-			out[(nt * 4 + j) * TILE_ROWS + row] = sum[nt * 2] * unit * factors[nt * 4 + j];
-			out[(nt * 4 + j) * TILE_ROWS + row + 8] = sum[nt * 2 + 1] * unit * factors[nt * 4 + j];
+			out[(nt * 4 + j) * TILE_ROWS + row] = sum[nt * 2];
+			out[(nt * 4 + j) * TILE_ROWS + row + 8] = sum[nt * 2 + 1];
 		}
 		return;
 	}
@@ -451,24 +455,88 @@ INLINE void put_sums(const gemv_params &p, float *out, const float (&sum)[4], un
 	for (unsigned i = 0; i < 2; i++) {
 		if (j * 2 + i >= p.rows)
 			continue;
-		out[(j * 2 + i) * TILE_ROWS + row] = sum[i] * factors[GEMV_ROWS + j * 2 + i];
-		out[(j * 2 + i) * TILE_ROWS + row + 8] = sum[2 + i] * factors[GEMV_ROWS + j * 2 + i];
+		out[(j * 2 + i) * TILE_ROWS + row] = sum[i];
+		out[(j * 2 + i) * TILE_ROWS + row + 8] = sum[2 + i];
 	}
 }
 
-INLINE void put(const gemv_params &p, unsigned unit, unsigned row, unsigned column, float first, float second)
+// What a format's sums are multiplied by, but for its row.
+INLINE float unit_of(unsigned format) { return format == TILE_Q4_0 ? 0.0625f : format == TILE_Q6_K ? 0.25f : 1; }
+
+INLINE void put(const gemv_params &p, unsigned unit, unsigned row, unsigned column, float first, float second,
+		const float *factors)
 {
 	const stage_matrix &m = matrix_of(p, &unit, 0);
 	unsigned at = unit * TILE_ROWS + row;
 	if (at >= m.rows)
 		return;
 	float *y = p.y + (u64)column * p.y_stride + m.first + at;
-	if (p.mode == GEMV_GATED)
+	first *= unit_of(m.format) * factors[takes_integers(m.format) ? column : GEMV_ROWS + column];
+	if (p.mode == GEMV_GATED) {
+		unsigned other = p.matrices[1].format;
+		second *= unit_of(other) * factors[takes_integers(other) ? column : GEMV_ROWS + column];
 		*y = silu(first) * second;
-	else if (p.mode == GEMV_ADD)
+	} else if (p.mode == GEMV_ADD) {
 		*y = load_fresh_1(y) + first;
-	else
+	} else {
 		*y = m.bias ? first + m.bias[at] : first;
+	}
+}
+
+struct place_of_warp {
+	unsigned warp, lane, group, member, unit_step;
+};
+
+template <int FORMAT, int SLOTS, int NT>
+INLINE void run_units(const gemv_params &p, const place_of_warp &at, cursor now, cursor ahead, unsigned char *ring,
+		      float *sums, const float *factors, const activations &b, const integers &ints)
+{
+	unsigned parts = p.mode == GEMV_GATED ? 2 : 1, unit_floats = p.rows * TILE_ROWS;
+	unsigned sums_of_part = GEMV_WARPS * unit_floats, slot = 0, parity = 0, turn = 0;
+	unsigned ring_place = shared_place(ring);
+	for (; now.unit < p.units; now.unit += at.unit_step, parity ^= 1) {
+		for (now.part = 0; now.part < parts; now.part++) {
+			float sum[4];
+			clear(sum);
+			cursor_set<FORMAT>(&now, p, at.member);
+			for (unsigned tile = at.member; now.left; now.left--, tile += p.warps_of_unit) {
+				copies_wait<SLOTS - 1>();
+				warp_barrier();
+				multiply_tile<FORMAT, NT>(sum, now.format, ring + slot * p.slot_bytes, tile, at.lane, b, ints);
+				warp_barrier();
+				fetch<FORMAT>(&ahead, p, at.member, at.unit_step, at.lane, ring_place + slot * p.slot_bytes);
+				slot = slot + 1 == SLOTS ? 0 : slot + 1;
+			}
+			put_sums(p, sums + (parity * parts + now.part) * sums_of_part + at.warp * unit_floats, sum,
+				 FORMAT ? FORMAT : now.format, at.lane);
+		}
+		barrier(1 + at.group, p.warps_of_unit * 32);
+		// The sums of the next unit go to the other half, so that one barrier is enough; and another warp adds.
+		const float *from = sums + parity * parts * sums_of_part + at.group * p.warps_of_unit * unit_floats;
+		if (p.rows == 1 && at.member == turn) {
+			float first = 0, second = 0;
+			unsigned row = at.lane % 16;
+#pragma unroll 4
+			for (unsigned other = at.lane / 16; other < p.warps_of_unit; other += 2) {
+				first += from[other * TILE_ROWS + row];
+				second += parts == 2 ? from[sums_of_part + other * TILE_ROWS + row] : 0;
+			}
+			first += from_lane(first, 16);
+			second += from_lane(second, 16);
+			if (at.lane < 16)
+				put(p, now.unit, row, 0, first, second, factors);
+		}
+		for (unsigned i = at.member * 32 + at.lane; p.rows > 1 && i < unit_floats; i += p.warps_of_unit * 32) {
+			float first = 0, second = 0;
+#pragma unroll 4
+			for (unsigned other = 0; other < p.warps_of_unit; other++) {
+				first += from[other * unit_floats + i];
+				second += parts == 2 ? from[sums_of_part + other * unit_floats + i] : 0;
+			}
+			put(p, now.unit, i % TILE_ROWS, i / TILE_ROWS, first, second, factors);
+		}
+		turn = turn + 1 == p.warps_of_unit ? 0 : turn + 1;
+	}
 }
 
 template <int FORMAT, int SLOTS> INLINE void gemv(const gemv_params &p)
@@ -495,14 +563,16 @@ template <int FORMAT, int SLOTS> INLINE void gemv(const gemv_params &p)
 	unsigned unit_step = GEMV_WARPS / p.warps_of_unit * BLOCKS;
 	cursor ahead;
 	ahead.unit = group * BLOCKS + BLOCK_X;
-	ahead.part = ahead.tile = ahead.count = 0;
-	cursor now = ahead;
-	cursor_set(&ahead, p, member);
+	ahead.part = ahead.left = 0;
+	const cursor now = ahead;
+	cursor_set<FORMAT>(&ahead, p, member);
 	unsigned ring_place = shared_place(ring);
 	let_next_begin();
 #pragma unroll
 	for (unsigned i = 0; i < SLOTS; i++)
-		fetch(&ahead, p, member, unit_step, lane, ring_place + i * p.slot_bytes);
+		fetch<FORMAT>(&ahead, p, member, unit_step, lane, ring_place + i * p.slot_bytes);
+	for (unsigned k = THREAD_X * 32; p.norm && k < p.columns; k += GEMV_THREADS * 32)
+		asm volatile("prefetch.global.L1 [%0];" ::"l"(p.norm + k));
 	wait_for_previous();
 	const bool integers_only = FORMAT >= TILE_Q8_0, others_only = FORMAT && FORMAT < TILE_Q8_0;
 	if (p.rows == 1)
@@ -523,41 +593,11 @@ template <int FORMAT, int SLOTS> INLINE void gemv(const gemv_params &p)
 		ints.scales[nt] = to.scales + mine * to.blocks;
 		ints.totals[nt] = to.totals + mine * to.blocks;
 	}
-	unsigned slot = 0, parity = 0;
-	bool many = p.rows > 4;
-	for (; now.unit < p.units; now.unit += unit_step, parity ^= 1) {
-		for (now.part = 0; now.part < parts; now.part++) {
-			float sum[4];
-			clear(sum);
-			cursor_set(&now, p, member);
-			for (; now.tile < now.count; now.tile += p.warps_of_unit) {
-				copies_wait<SLOTS - 1>();
-				warp_barrier();
-				const unsigned char *tile = ring + slot * p.slot_bytes;
-				if (many)
-					multiply_tile<FORMAT, 2>(sum, now.format, tile, now.tile, lane, b, ints);
-				else
-					multiply_tile<FORMAT, 1>(sum, now.format, tile, now.tile, lane, b, ints);
-				warp_barrier();
-				fetch(&ahead, p, member, unit_step, lane, ring_place + slot * p.slot_bytes);
-				slot = slot + 1 == SLOTS ? 0 : slot + 1;
-			}
-			put_sums(p, sums + (parity * parts + now.part) * sums_of_part + warp * p.rows * TILE_ROWS, sum,
-				 FORMAT ? FORMAT : now.format, lane, factors);
-		}
-		barrier(1 + group, p.warps_of_unit * 32);
-		// The sums of the next unit go to the other half, so that one barrier is enough.
-		const float *from = sums + parity * parts * sums_of_part + group * p.warps_of_unit * p.rows * TILE_ROWS;
-		for (unsigned i = member * 32 + lane; i < p.rows * TILE_ROWS; i += p.warps_of_unit * 32) {
-			float first = 0, second = 0;
-			for (unsigned other = 0; other < p.warps_of_unit; other++) {
-				first += from[other * p.rows * TILE_ROWS + i];
-				if (parts == 2)
-					second += from[sums_of_part + other * p.rows * TILE_ROWS + i];
-			}
-			put(p, now.unit, i % TILE_ROWS, i / TILE_ROWS, first, second);
-		}
-	}
+	const place_of_warp at = {warp, lane, group, member, unit_step};
+	if (p.rows > 4)
+		run_units<FORMAT, SLOTS, 2>(p, at, now, ahead, ring, sums, factors, b, ints);
+	else
+		run_units<FORMAT, SLOTS, 1>(p, at, now, ahead, ring, sums, factors, b, ints);
 }
 
 // A ring is about 64 KiB of a block.

@@ -100,6 +100,8 @@ struct gemm_params {
 struct argmax_params {
 	ON_DEVICE(const float) logits; // (rows, count)
 	ON_DEVICE(unsigned) out;
+	ON_DEVICE(float) partial;  // (rows, blocks, 2)
+	ON_DEVICE(unsigned) ready; // (rows): zero before and after
 	unsigned rows, count;
 };
 

@@ -2,7 +2,7 @@
 // logit, and tiles out of the file's bytes.
 #include "stage.cuh"
 
-enum { ROWS_BLOCK = 256, ROWS_WARPS = ROWS_BLOCK / 32, ARGMAX_BLOCK = 1024 };
+enum { ROWS_BLOCK = 256, PREPARE_BLOCK = 512, PREPARE_WARPS = PREPARE_BLOCK / 32, ARGMAX_BLOCK = 256 };
 
 INLINE unsigned tile_word(const unsigned char *tile, unsigned at) { return *(const unsigned *)(tile + at / 4 * 4); }
 INLINE float tile_half(const unsigned char *tile, unsigned at) { return low_f16(*(const unsigned short *)(tile + at)); }
@@ -55,21 +55,57 @@ extern "C" __global__ void __launch_bounds__(ROWS_BLOCK) embed(const CONSTANT em
 			tile_value(tiles + k / columns * bytes, p.table.format, token % TILE_ROWS, k % columns);
 }
 
-// The input of a product of many rows: as f16 or two bf16, scaled by row.
-extern "C" __global__ void __launch_bounds__(ROWS_BLOCK) prepare(const CONSTANT prepare_params p)
+INLINE float4 input_of(const prepare_params &p, u64 from, unsigned k)
 {
-	__shared__ float scratch[2][ROWS_WARPS];
+	float4 v = load_fresh(p.x + from + k);
+	if (p.gate) {
+		float4 gate = load_fresh(p.gate + from + k);
+		v.x *= silu(gate.x);
+		v.y *= silu(gate.y);
+		v.z *= silu(gate.z);
+		v.w *= silu(gate.w);
+	}
+	return v;
+}
+INLINE float4 normed(const prepare_params &p, float4 v, unsigned k)
+{
+	if (p.norm) {
+		float4 w = *(const float4 *)(p.norm + k);
+		v.x *= w.x;
+		v.y *= w.y;
+		v.z *= w.z;
+		v.w *= w.w;
+	}
+	return v;
+}
+INLINE void store_pair(const prepare_params &p, unsigned short *to, float a, float b)
+{
+	if (p.halves) {
+		*(unsigned *)to = pack_f16(a, b);
+		to += p.padded;
+	}
+	if (p.pairs) {
+		unsigned high = pack_bf16(a, b);
+		*(unsigned *)to = high;
+		*(unsigned *)(to + p.padded) = pack_bf16(a - low_bf16(high), b - high_bf16(high));
+	}
+}
+
+// The input of a product of many rows: as f16 or two bf16, scaled by row.
+extern "C" __global__ void __launch_bounds__(PREPARE_BLOCK) prepare(const CONSTANT prepare_params p)
+{
+	__shared__ float scratch[2][PREPARE_WARPS];
 	unsigned row = BLOCK_X;
 	let_next_begin();
 	wait_for_previous();
 	u64 from = (u64)(p.from ? p.from[row] : row) * p.x_stride;
 	float squares = 0, most = 0;
-	for (unsigned k = THREAD_X; k < p.columns; k += ROWS_BLOCK) {
-		float x = load_fresh_1(p.x + from + k);
-		if (p.gate)
-			x *= silu(load_fresh_1(p.gate + from + k));
-		squares += x * x;
-		most = larger(most, absolute(p.norm ? x * p.norm[k] : x));
+#pragma unroll 4
+	for (unsigned k = THREAD_X * 4; k < p.columns; k += PREPARE_BLOCK * 4) {
+		float4 v = input_of(p, from, k);
+		squares += (v.x * v.x + v.y * v.y) + (v.z * v.z + v.w * v.w);
+		v = normed(p, v, k);
+		most = larger(most, larger(larger(absolute(v.x), absolute(v.y)), larger(absolute(v.z), absolute(v.w))));
 	}
 	squares = warp_sum(squares);
 	most = warp_most(most);
@@ -79,7 +115,7 @@ extern "C" __global__ void __launch_bounds__(ROWS_BLOCK) prepare(const CONSTANT 
 	}
 	__syncthreads();
 	squares = most = 0;
-	for (unsigned i = 0; i < ROWS_WARPS; i++) {
+	for (unsigned i = 0; i < PREPARE_WARPS; i++) {
 		squares += scratch[0][i];
 		most = larger(most, scratch[1][i]);
 	}
@@ -88,64 +124,89 @@ extern "C" __global__ void __launch_bounds__(ROWS_BLOCK) prepare(const CONSTANT 
 	if (!THREAD_X && p.factors)
 		p.factors[row] = factor / scale;
 	unsigned short *out = p.out + (u64)row * p.planes * p.padded;
-	for (unsigned k = THREAD_X * 2; k < p.padded; k += ROWS_BLOCK * 2) {
-		float v[2] = {0, 0};
-		for (unsigned i = 0; i < 2; i++) {
-			if (k >= p.columns)
-				continue;
-			v[i] = load_fresh_1(p.x + from + k + i);
-			if (p.gate)
-				v[i] *= silu(load_fresh_1(p.gate + from + k + i));
-			v[i] *= p.norm ? p.norm[k + i] : 1;
-			if (p.plain)
-				p.plain[(u64)row * p.columns + k + i] = v[i] * factor;
-		}
-		unsigned short *to = out + k;
-		if (p.halves) {
-			*(unsigned *)to = pack_f16(v[0] * scale, v[1] * scale);
-			to += p.padded;
-		}
-		if (p.pairs) {
-			unsigned high = pack_bf16(v[0] * scale, v[1] * scale);
-			*(unsigned *)to = high;
-			*(unsigned *)(to + p.padded) =
-				pack_bf16(v[0] * scale - low_bf16(high), v[1] * scale - high_bf16(high));
+#pragma unroll 4
+	for (unsigned k = THREAD_X * 4; k < p.padded; k += PREPARE_BLOCK * 4) {
+		float4 v;
+		v.x = v.y = v.z = v.w = 0;
+		if (k < p.columns)
+			v = normed(p, input_of(p, from, k), k);
+		store_pair(p, out + k, v.x * scale, v.y * scale);
+		store_pair(p, out + k + 2, v.z * scale, v.w * scale);
+		if (p.plain && k < p.columns) {
+			float *plain = p.plain + (u64)row * p.columns + k;
+			plain[0] = v.x * factor;
+			plain[1] = v.y * factor;
+			plain[2] = v.z * factor;
+			plain[3] = v.w * factor;
 		}
 	}
 }
 
 INLINE bool better(float a, unsigned i, float b, unsigned j) { return a > b || (a == b && i < j); }
 
-// The largest logit's index, the lowest of equals. No number is larger than another that is none.
-extern "C" __global__ void __launch_bounds__(ARGMAX_BLOCK) argmax(const CONSTANT argmax_params p)
+// The best of a block's, to thread 0.
+INLINE void best_of_block(float *value, unsigned *place)
 {
 	__shared__ float values[ARGMAX_BLOCK];
 	__shared__ unsigned places[ARGMAX_BLOCK];
-	const float *logits = p.logits + (u64)BLOCK_X * p.count;
+	values[THREAD_X] = *value;
+	places[THREAD_X] = *place;
+	for (unsigned half = ARGMAX_BLOCK / 2; half; half /= 2) {
+		__syncthreads();
+		unsigned other = THREAD_X + half;
+		if (THREAD_X < half && better(values[other], places[other], values[THREAD_X], places[THREAD_X])) {
+			values[THREAD_X] = values[other];
+			places[THREAD_X] = places[other];
+		}
+	}
+	*value = values[0];
+	*place = places[0];
+	__syncthreads();
+}
+
+// The largest logit's index, the lowest of equals. No number is larger than another that is none. Blocks: (parts of a
+// row, rows); the last one of a row puts its parts together.
+extern "C" __global__ void __launch_bounds__(ARGMAX_BLOCK) argmax(const CONSTANT argmax_params p)
+{
+	__shared__ unsigned before;
+	const float *logits = p.logits + (u64)BLOCK_Y * p.count;
+	float *parts = p.partial + (u64)BLOCK_Y * BLOCKS * 2;
 	let_next_begin();
 	wait_for_previous();
 	float most = __builtin_bit_cast(float, 0xff800000u);
 	unsigned place = 0xffffffffu;
-#pragma unroll 8
-	for (unsigned i = THREAD_X; i < p.count; i += ARGMAX_BLOCK) {
+#pragma unroll 4
+	for (unsigned i = BLOCK_X * ARGMAX_BLOCK + THREAD_X; i < p.count; i += ARGMAX_BLOCK * BLOCKS) {
 		float value = load_fresh_1(logits + i);
 		if (better(value, i, most, place)) {
 			most = value;
 			place = i;
 		}
 	}
-	values[THREAD_X] = most;
-	places[THREAD_X] = place;
-	for (unsigned half = ARGMAX_BLOCK / 2; half; half /= 2) {
-		__syncthreads();
-		if (THREAD_X < half && better(values[THREAD_X + half], places[THREAD_X + half], values[THREAD_X],
-					      places[THREAD_X])) {
-			values[THREAD_X] = values[THREAD_X + half];
-			places[THREAD_X] = places[THREAD_X + half];
-		}
+	best_of_block(&most, &place);
+	if (!THREAD_X) {
+		unsigned old;
+		parts[BLOCK_X * 2] = most;
+		parts[BLOCK_X * 2 + 1] = __builtin_bit_cast(float, place);
+		asm volatile("membar.gl;" ::: "memory");
+		asm volatile("atom.global.add.u32 %0, [%1], 1;" : "=r"(old) : "l"(p.ready + BLOCK_Y) : "memory");
+		before = old;
 	}
-	if (!THREAD_X)
-		p.out[BLOCK_X] = places[0] < p.count ? places[0] : 0;
+	__syncthreads();
+	if (before != BLOCKS - 1)
+		return;
+	asm volatile("membar.gl;" ::: "memory");
+	most = __builtin_bit_cast(float, 0xff800000u);
+	place = 0xffffffffu;
+	for (unsigned i = THREAD_X; i < BLOCKS; i += ARGMAX_BLOCK) {
+		most = load_fresh_1(parts + i * 2);
+		place = __builtin_bit_cast(unsigned, load_fresh_1(parts + i * 2 + 1));
+	}
+	best_of_block(&most, &place);
+	if (THREAD_X)
+		return;
+	p.out[BLOCK_Y] = place < p.count ? place : 0;
+	p.ready[BLOCK_Y] = 0;
 }
 
 extern "C" __global__ void __launch_bounds__(ROWS_BLOCK) repack(const CONSTANT repack_params p)
