@@ -14,7 +14,8 @@
 static void lost(void *context, const char *node_id, const char *device_id, const char *why)
 {
 	struct tenancy *tenants = context;
-	for (struct tenant *tenant = tenants->tenants; tenant; tenant = tenant->next)
+	for (struct tenant *tenant = tenants->tenants, *after; tenant; tenant = after) {
+		after = tenant->next; // an instance's goes with its worker
 		for (struct worker *worker = tenant->workers, *next; worker; worker = next) {
 			bool uses = !device_id && !strcmp(worker->node_id, node_id);
 			next = worker->next;
@@ -23,6 +24,7 @@ static void lost(void *context, const char *node_id, const char *device_id, cons
 			if (uses)
 				worker_lose(worker, why);
 		}
+	}
 }
 
 enum status tenancy_create(struct tenancy **out, const struct tenancy_params *params, struct error *error)

@@ -1,0 +1,173 @@
+// Models that are placed, loaded, watched, and stopped or lost: the server against a node and workers made here.
+import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, afterEach, before, describe, test } from "node:test";
+import { Client, assertContractKept } from "./client.mjs";
+import { ModelWorker, memory } from "./generating.mjs";
+import { modelFile } from "./gguf.mjs";
+import { eventually, run, startServer, temporary } from "./server.mjs";
+import { WorkerNode } from "./workers.mjs";
+
+describe("instances", () => {
+	let server, admin, node, model;
+
+	const list = async () => (await admin.call("instance.list")).instances;
+	const find = async (id) => (await list()).find((one) => one.instance_id === id);
+	const state = (id, wanted) => eventually(async () => {
+		const one = await find(id);
+		return one?.state === wanted && one;
+	}, `instance ${id} is ${wanted}`);
+	const create = async (more = {}) => (await admin.call("instance.create", { model_id: model.model_id, ...more })).instance_id;
+	const loaded = async (more) => state(await create(more), "ready");
+	const preview = (more = {}) => admin.call("placement.preview", { model_id: model.model_id, ...more });
+	const pin = (device_id, first_layer = 0, layer_count = 0) => ({ device_id, first_layer, layer_count });
+
+	before(async () => {
+		server = await startServer();
+		admin = await Client.login(server);
+		node = await WorkerNode.start(server, { Worker: ModelWorker });
+		const path = join(temporary(), "words.gguf");
+		writeFileSync(path, modelFile({ megabytes: 0.8 }));
+		await admin.call("model.add", { source: path });
+		model = await eventually(async () => {
+			const [one] = (await admin.call("model.list")).models;
+			return one?.state === "ready" && one;
+		}, "the model is ready");
+		await admin.call("events.subscribe", { topics: ["placement"] });
+	});
+	afterEach(async () => {
+		for (const { instance_id } of await list()) await admin.call("instance.delete", { instance_id });
+	});
+	after(async () => {
+		node?.socket.close();
+		await server?.finish();
+		assertContractKept();
+	});
+
+	test("a preview changes nothing and says why", async () => {
+		const placement = await preview();
+		assert.equal(placement.feasible, true);
+		assert.equal(placement.proof, "optimal");
+		assert.deepEqual(placement.stages.map((one) => [one.device_id, one.layer_count, one.embeds, one.predicts]),
+			[["dev_gpu", model.architecture.layers, true, true]]);
+		assert.ok(placement.predicted.tokens_per_s > 0);
+		assert.ok(placement.why.length > 0);
+		assert.deepEqual(await list(), []);
+	});
+
+	test("it is loaded where the preview says, tells its progress, and holds memory", async () => {
+		const placement = await preview();
+		const instance = await loaded();
+		const worker = node.worker();
+		assert.equal(worker.opened.model_path, model.source);
+		const load = worker.calls.find((one) => one.method === "instance.load").params;
+		assert.deepEqual(load.stages, [{ hardware_key: "uuid:0f", first_layer: 0, layer_count: model.architecture.layers, host_layers: 0 }]);
+		assert.equal(load.context_tokens, placement.context_tokens);
+		assert.deepEqual([instance.load_ms, instance.chat, instance.stages[0].weights_bytes], [12.5, true, memory.weights_bytes]);
+		const states = admin.events.flatMap((one) => one.data.instances).filter((one) => one.instance_id === instance.instance_id)
+			.map((one) => one.state);
+		assert.deepEqual([...new Set(states)], ["starting", "loading", "ready"]);
+		assert.deepEqual((await admin.call("cluster.snapshot")).instances, [instance]);
+		assert.equal((await admin.call("model.list")).models[0].instances, 1);
+		// What it holds, no allocation gets; the CPU's device is of the same memory.
+		await admin.refused("memory.allocate", { device_id: "dev_cpu", bytes: 2 ** 30 - 1000000 }, "limit_exceeded");
+		await admin.refused("model.remove", { model_id: model.model_id }, "conflict");
+	});
+
+	test("pins are obeyed, and what is none is refused", async () => {
+		const half = model.architecture.layers >> 1;
+		const split = await preview({ pins: [pin("dev_twin1", 0, half), pin("dev_gpu", half, 0)] });
+		assert.deepEqual(split.stages.map((one) => [one.device_id, one.first_layer, one.layer_count]),
+			[["dev_twin1", 0, half], ["dev_gpu", half, model.architecture.layers - half]]);
+		const small = await preview({ pins: [pin("dev_small")] });
+		assert.deepEqual([small.feasible, small.proof, small.stages], [false, "infeasible", []]);
+		assert.match(small.why.map((one) => one.text).join("\n"), /missing/);
+		await admin.refused("placement.preview", { model_id: model.model_id, pins: [pin("dev_gpu", 1, 1)] }, "invalid_params");
+		await admin.refused("placement.preview", { model_id: model.model_id, pins: [pin("dev_gpu", 0, 1), pin("dev_cpu", 1, 0)] }, "invalid_params");
+		await admin.refused("placement.preview", { model_id: model.model_id, pins: [pin("dev_none")] }, "not_found");
+		await admin.refused("placement.preview", { model_id: model.model_id, strategy: "tensor" }, "unavailable");
+		await admin.refused("instance.create", { model_id: model.model_id, pins: [pin("dev_small")] }, "out_of_memory");
+		await admin.refused("instance.create", { model_id: "mod_none" }, "not_found");
+	});
+
+	test("its figures are told", async () => {
+		const { instance_id } = await loaded();
+		const figures = { running: 2, waiting: 1, pages_used: 5, pages_cached: 3, page_count: 30, prompt_tokens: 100, generated_tokens: 50, preemptions: 0 };
+		node.worker().tell("instance.state", figures);
+		const told = await eventually(async () => {
+			const one = await find(instance_id);
+			return one.running === 2 && one;
+		}, "the figures are told");
+		assert.deepEqual([told.waiting, told.pages_used, told.pages_cached, told.prompt_tokens, told.generated_tokens], [1, 5, 3, 100, 50]);
+	});
+
+	test("one that is stopped frees what it held", async () => {
+		const { instance_id } = await loaded();
+		const worker = node.worker();
+		await admin.call("instance.delete", { instance_id });
+		await node.endOf(worker);
+		assert.deepEqual(await list(), []);
+		await admin.event((one) => one.data.removed_instances?.includes(instance_id));
+		await admin.refused("instance.delete", { instance_id }, "not_found");
+		const { allocation_id } = await admin.call("memory.allocate", { device_id: "dev_gpu", bytes: 2 ** 30 });
+		await admin.call("memory.free", { allocation_id });
+		assert.equal((await admin.call("model.list")).models[0].instances, 0);
+	});
+
+	test("a worker that ends makes it failed, with the reason", async () => {
+		const { instance_id } = await loaded();
+		node.socket.send(JSON.stringify({ jsonrpc: "2.0", method: "tenant.ended",
+			params: { worker_id: node.worker().worker_id, message: "it was killed by SIGSEGV" } }));
+		const failed = await state(instance_id, "failed");
+		assert.match(failed.state_reason, /SIGSEGV/);
+		assert.equal((await admin.call("model.list")).models[0].instances, 0);
+		const again = await loaded(); // takes its place
+		assert.deepEqual((await list()).map((one) => one.instance_id), [again.instance_id]);
+		const entries = (await admin.call("audit.list", { limit: 100 })).entries.map((one) => one.action);
+		assert.ok(entries.includes("instance.create"), entries.join(" "));
+	});
+
+	test("a load that is refused says so", async () => {
+		node.open = (message) => {
+			node.open = undefined;
+			node.receiveRequest(message);
+			node.worker().answers["instance.load"] = () => ({ error: { code: -32005, message: "3 GiB are missing",
+				data: { reason: "out_of_memory", hint: null } } });
+		};
+		assert.match((await state(await create(), "failed")).state_reason, /3 GiB are missing/);
+	});
+
+	for (const [name, hostile] of [
+		["a call that is none of its", (worker) => worker.tell("node.telemetry", { node: null, devices: [] })],
+		["what breaks the contract", (worker) => worker.tell("instance.state", { running: -1 })],
+		["a request that nobody made", (worker) => worker.tell("generate.delta", { request: 12345, tokens: [], text: "x" })],
+		["no message at all", (worker) => worker.write(Buffer.from([4, 0, 0, 0, 1, 2, 3, 4]))],
+	])
+		test(`a worker that says ${name} is ended, and no other`, async () => {
+			const other = await loaded(), instance = await loaded();
+			hostile(node.worker());
+			assert.match((await state(instance.instance_id, "failed")).state_reason, /protocol|ended/);
+			assert.equal((await find(other.instance_id)).state, "ready");
+		});
+
+	test("the command line: place, instances, run, stop", async () => {
+		const data = ["--data", server.data];
+		const shown = await run(["place", "words", "--preview", ...data]);
+		assert.equal(shown.code, 0, shown.stderr);
+		assert.match(shown.stdout, /layers 0 to \d+ on GPU/);
+		const none = await run(["place", "nothing", ...data]);
+		assert.deepEqual([none.code, /there are: words/.test(none.stderr)], [1, true]);
+		const said = await run(["run", "words", "one two three", "--max-tokens", "2", ...data]);
+		assert.deepEqual([said.code, said.stdout], [0, "one two\n"], said.stderr);
+		assert.match(said.stderr, /not loaded yet, starting words/);
+		const request = node.worker().calls.find((one) => one.method === "generate.start").params;
+		assert.deepEqual(request.prompt, { messages: [{ role: "user", text: "one two three" }] });
+		const again = await run(["run", "words", "four", "--system", "be brief", "--json", ...data]);
+		assert.equal(JSON.parse(again.stdout).choices[0].message.content, "four");
+		const table = await run(["instances", "--json", ...data]);
+		const [{ instance_id }] = JSON.parse(table.stdout).instances;
+		assert.deepEqual((await run(["stop", instance_id, ...data])).stdout, `stopped ${instance_id}\n`);
+		assert.deepEqual(await list(), []);
+	});
+});

@@ -1,0 +1,335 @@
+// /v1 as the `openai` package knows it, and as it is underneath. The worker is made here, so that what it says is known.
+import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
+import http from "node:http";
+import { join } from "node:path";
+import { after, afterEach, before, describe, test } from "node:test";
+import OpenAI from "openai";
+import { Client, assertContractKept } from "./client.mjs";
+import { ModelWorker } from "./generating.mjs";
+import { modelFile } from "./gguf.mjs";
+import { connectRaw, eventually, patience, startServer, temporary, within } from "./server.mjs";
+import { WorkerNode } from "./workers.mjs";
+
+const page = "https://chat.example.com";
+
+describe("/v1", () => {
+	let server, admin, node, model, token, openai;
+
+	const client = (apiKey) => new OpenAI({ apiKey, baseURL: `${server.url}v1`, maxRetries: 0 });
+	const make = async (name, scopes, more = {}) => admin.call("token.create", { name, scopes, expires_in_s: 3600, ...more });
+	const post = (path, body, headers = {}) => server.http(path, { method: "POST",
+		headers: { authorization: `Bearer ${token}`, "content-type": "application/json", ...headers },
+		body: typeof body === "string" ? body : JSON.stringify(body) });
+	const chat = (content, more = {}) => ({ model: "words", messages: [{ role: "user", content }], ...more });
+	const asked = () => node.worker().calls.filter((one) => one.method.startsWith("generate.")).at(-1).params;
+	const started = (count = 1) => eventually(() => node.worker().requests.size >= count, `${count} requests have come`);
+	const entries = async (action) => (await admin.call("audit.list", { action, limit: 20 })).entries;
+	// Read a stream that is under way: {status, next(pattern), destroy()}.
+	const open = (path, body) => within(new Promise((resolve, reject) => {
+		const request = http.request({ host: "127.0.0.1", port: server.port, path, method: "POST",
+			headers: { authorization: `Bearer ${token}` } }, (response) => {
+			const stream = { status: response.statusCode, headers: response.headers, text: "", request, response };
+			response.setEncoding("utf8").on("data", (piece) => (stream.text += piece)).on("error", () => {});
+			stream.next = (pattern) => eventually(() => pattern.test(stream.text), `${pattern} comes; came ${stream.text.slice(-300)}`);
+			stream.ended = new Promise((done) => response.on("close", done));
+			resolve(stream);
+		});
+		request.on("error", reject);
+		request.end(JSON.stringify(body));
+	}), `POST ${path} is answered`);
+
+	before(async () => {
+		server = await startServer({ args: ["--cors-origin", page] });
+		admin = await Client.login(server);
+		node = await WorkerNode.start(server, { Worker: ModelWorker });
+		const folder = temporary();
+		for (const [name, seed] of [["words", 1], ["other", 2]]) {
+			writeFileSync(join(folder, `${name}.gguf`), modelFile({ seed }));
+			await admin.call("model.add", { source: join(folder, `${name}.gguf`) });
+		}
+		model = await eventually(async () => {
+			const { models } = await admin.call("model.list");
+			return models.every((one) => one.state === "ready") && models.find((one) => one.name === "words");
+		}, "the models are ready");
+		await admin.call("instance.create", { model_id: model.model_id });
+		await eventually(async () => (await admin.call("instance.list")).instances[0]?.state === "ready", "the instance is ready");
+		({ token } = await make("infer", ["infer"]));
+		openai = client(token);
+	});
+	afterEach(() => { node.worker().manual = false; });
+	after(async () => {
+		node?.socket.close();
+		await server?.finish();
+		assertContractKept();
+	});
+
+	describe("with the openai package", () => {
+		test("models", async () => {
+			const { data } = await openai.models.list();
+			assert.deepEqual(data.map((one) => [one.id, one.object, one.loaded]), [["words", "model", true], ["other", "model", false]]);
+			assert.equal((await openai.models.retrieve("words")).id, "words");
+			await assert.rejects(openai.models.retrieve("nothing"), (error) => error.status === 404 && error.code === "model_not_found");
+		});
+		test("a chat, whole", async () => {
+			const answer = await openai.chat.completions.create(chat("one two three", { temperature: 0.5, seed: 7, max_completion_tokens: 50 }));
+			assert.deepEqual(answer.choices, [{ index: 0, message: { role: "assistant", content: "one two three", refusal: null }, logprobs: null,
+				finish_reason: "stop" }]);
+			assert.deepEqual(answer.usage, { prompt_tokens: 7, completion_tokens: 3, total_tokens: 10, prompt_tokens_details: { cached_tokens: 2 } });
+			assert.equal(answer.object, "chat.completion");
+			const { owner, request, ...rest } = asked();
+			assert.ok(owner > 0 && request > 0);
+			assert.deepEqual(rest, { prompt: { messages: [{ role: "user", text: "one two three" }] }, max_tokens: 50,
+				sampling: { temperature: 0.5, seed: 7 } });
+		});
+		test("a chat, as it comes", async () => {
+			const chunks = [];
+			for await (const chunk of await openai.chat.completions.create(chat("one two three", { stream: true, stream_options: { include_usage: true } })))
+				chunks.push(chunk);
+			const deltas = chunks.flatMap((one) => one.choices).map((one) => one.delta);
+			assert.deepEqual(deltas[0], { role: "assistant", content: "" });
+			assert.equal(deltas.map((one) => one.content ?? "").join(""), "one two three");
+			for (const delta of deltas) assert.ok(!Object.values(delta).includes(null), JSON.stringify(delta));
+			assert.equal(chunks.at(-2).choices[0].finish_reason, "stop");
+			assert.deepEqual(chunks.at(-1).choices, []);
+			assert.equal(chunks.at(-1).usage.completion_tokens, 3);
+			assert.equal(new Set(chunks.map((one) => one.id)).size, 1);
+		});
+		test("its helper for streams", async () => {
+			const runner = openai.chat.completions.stream(chat("four five"));
+			assert.equal(await runner.finalContent(), "four five");
+		});
+		test("log-probabilities, stop, and length", async () => {
+			const answer = await openai.chat.completions.create(chat("one two", { logprobs: true, top_logprobs: 2 }));
+			const [first] = answer.choices[0].logprobs.content;
+			assert.deepEqual([first.token, first.logprob, first.bytes], ["one", -0.5, [111, 110, 101]]);
+			assert.deepEqual(first.top_logprobs[1], { token: "\ufffd", logprob: -1.5, bytes: [255] });
+			const stopped = await openai.chat.completions.create(chat("one two three", { stop: ["three", "x"] }));
+			assert.deepEqual([stopped.choices[0].message.content, asked().stop], ["one two", ["three", "x"]]);
+			const cut = await openai.chat.completions.create(chat("one two three", { max_tokens: 1, logit_bias: { 5: -100 } }));
+			assert.equal(cut.choices[0].finish_reason, "length");
+			assert.deepEqual(asked().sampling.logit_bias, [{ token: 5, bias: -100 }]);
+		});
+		test("completions", async () => {
+			const answer = await openai.completions.create({ model: "words", prompt: "one two", echo: true, logprobs: 1 });
+			assert.equal(answer.choices[0].text, "one twoone two");
+			assert.deepEqual(answer.choices[0].logprobs.tokens, ["one", " two"]);
+			assert.equal(asked().max_tokens, 16);
+			const tokens = await openai.completions.create({ model: "words", prompt: [1, 2, 3], max_tokens: 9 });
+			assert.equal(tokens.choices[0].text, "1 2 3");
+			let text = "";
+			for await (const chunk of await openai.completions.create({ model: "words", prompt: ["a b c"], stream: true })) text += chunk.choices[0].text;
+			assert.equal(text, "a b c");
+		});
+		test("embeddings", async () => {
+			for (const encoding_format of [undefined, "float", "base64"]) {
+				const answer = await openai.embeddings.create({ model: "words", input: ["one", "two"], encoding_format });
+				assert.deepEqual(answer.data.map((one) => one.index), [0, 1]);
+				const [{ embedding }] = answer.data;
+				assert.deepEqual(encoding_format === "base64" ? embedding : [...embedding],
+					encoding_format === "base64" ? Buffer.from(new Float32Array([0.5, -0.25, 0.125, 0]).buffer).toString("base64") : [0.5, -0.25, 0.125, 0]);
+				assert.deepEqual(answer.usage, { prompt_tokens: 6, total_tokens: 6 });
+			}
+			await openai.embeddings.create({ model: "words", input: [1, 2] });
+			assert.deepEqual(asked().prompt, { tokens: [1, 2] });
+		});
+		test("content in parts, and every role", async () => {
+			await openai.chat.completions.create({ model: "words", messages: [{ role: "developer", content: "be brief" },
+				{ role: "user", content: [{ type: "text", text: "one " }, { type: "text", text: "two" }] }, { role: "assistant", content: "so" },
+				{ role: "user", content: "on" }] });
+			assert.deepEqual(asked().prompt.messages, [{ role: "system", text: "be brief" }, { role: "user", text: "one two" },
+				{ role: "assistant", text: "so" }, { role: "user", text: "on" }]);
+		});
+		test("extensions, and seeds of 64 bits", async () => {
+			await openai.chat.completions.create(chat("x", { top_k: 40, min_p: 0.05, repetition_penalty: 1.1, seed: -1, user: "me", metadata: { a: "b" } }));
+			const { sampling } = asked();
+			assert.deepEqual(sampling, { top_k: 40, min_p: 0.05, repetition_penalty: 1.1, seed: 2 ** 53 - 1 });
+			await openai.chat.completions.create(chat("x"));
+			const one = asked().sampling.seed;
+			await openai.chat.completions.create(chat("x"));
+			assert.notEqual(asked().sampling.seed, one, "another draw each time");
+		});
+		test("errors have their class", async () => {
+			const rejects = (promise, type, status, pattern) => assert.rejects(promise, (error) => {
+				assert.ok(error instanceof type, `${error.constructor.name}: ${error.message}`);
+				assert.equal(error.status, status);
+				assert.match(error.message, pattern);
+				return true;
+			});
+			await rejects(client("exo_nothing").chat.completions.create(chat("x")), OpenAI.AuthenticationError, 401, /token/);
+			await rejects(openai.chat.completions.create({ ...chat("x"), model: "none" }), OpenAI.NotFoundError, 404, /no model none/);
+			await rejects(openai.chat.completions.create({ ...chat("x"), model: "other" }), OpenAI.InternalServerError, 503, /exogpu place other/);
+			await rejects(openai.chat.completions.create(chat("x", { n: 2 })), OpenAI.BadRequestError, 400, /n is not supported/);
+			const observer = await make("observer", ["observe"]);
+			await rejects(client(observer.token).models.list(), OpenAI.PermissionDeniedError, 403, /infer/);
+			const slow = await make("slow", ["infer"], { calls_per_s: 1 });
+			await rejects(Promise.all(Array.from({ length: 8 }, () => client(slow.token).models.list())), OpenAI.RateLimitError, 429, /./);
+			node.worker().answers["generate.start"] = () => ({ error: { code: -32602, message: "9000 tokens are more than the context of 4096",
+				data: { reason: "invalid_params", hint: null } } });
+			await rejects(openai.chat.completions.create(chat("x", { stream: true })), OpenAI.BadRequestError, 400, /context of 4096/)
+				.finally(() => delete node.worker().answers["generate.start"]);
+		});
+	});
+
+	describe("underneath", () => {
+		test("what is not done is refused by name", async () => {
+			for (const [more, param] of [[{ n: 2 }, "n"], [{ tools: [{ type: "function" }] }, "tools"], [{ response_format: { type: "json_object" } }, "response_format"],
+				[{ audio: {} }, "audio"], [{ modalities: ["audio"] }, "modalities"], [{ temperature: 3 }, "temperature"], [{ temperature: "1" }, "temperature"],
+				[{ top_p: -1 }, "top_p"], [{ stop: [1] }, "stop"], [{ stop: Array(17).fill("a") }, "stop"], [{ logit_bias: { a: 1 } }, "logit_bias"],
+				[{ logit_bias: { 1: 101 } }, "logit_bias"], [{ max_tokens: 0 }, "max_tokens"], [{ max_tokens: 1.5 }, "max_tokens"],
+				[{ top_logprobs: 3 }, "top_logprobs"], [{ stream: "yes" }, "stream"], [{ stream_options: { include_usage: true } }, "stream_options"],
+				[{ seed: 1.5 }, "seed"], [{ messages: [] }, "messages"], [{ messages: [{ role: "robot", content: "x" }] }, "messages"],
+				[{ messages: [{ role: "user", content: [{ type: "image_url" }] }] }, "messages"], [{ messages: [{ role: "user" }] }, "messages"],
+				[{ model: "" }, "model"], [{ prompt: "x" }, null], [{ unheard_of: 1 }, null]]) {
+				const { status, json } = await post("/v1/chat/completions", { ...chat("x"), ...more });
+				assert.deepEqual([status, json().error.param, json().error.type], [400, param, "invalid_request_error"], JSON.stringify(more));
+			}
+			for (const body of ["", "{", "[]", "null", "{\"model\":\"words\"}", "\u0000", "{\"model\":\"words\",\"model\":\"words\"}"])
+				assert.equal((await post("/v1/chat/completions", body)).status, 400, JSON.stringify(body));
+			assert.equal((await post("/v1/completions", { model: "words", prompt: ["a", "b"] })).status, 400);
+			assert.equal((await post("/v1/completions", { model: "words", prompt: "a", suffix: "b" })).json().error.param, "suffix");
+			assert.equal((await post("/v1/embeddings", { model: "words", input: [] })).json().error.param, "input");
+			assert.equal((await post("/v1/chat/completions", { ...chat("x"), tools: [], n: 1, temperature: null })).status, 200);
+		});
+		test("addresses and methods", async () => {
+			assert.equal((await post("/v1/images/generations", {})).status, 404);
+			assert.equal((await server.http("/v1/chat/completions", { headers: { authorization: `Bearer ${token}` } })).status, 404);
+			assert.equal((await server.http("/v1/models")).status, 401);
+			assert.equal((await post("/healthz", {})).status, 405);
+			assert.equal((await server.http("/v1/models", { unix: true })).status, 200, "the machine's owner");
+		});
+		test("bodies: their length is said, and bounded", async () => {
+			const head = `POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer ${token}\r\n`;
+			assert.match(await connectRaw(server, `${head}Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n`).until(/Content-Length/), /^HTTP\/1.1 400/);
+			assert.match(await connectRaw(server, `${head}Content-Length: 99999999\r\n\r\n`).until(/may have/), /^HTTP\/1.1 413/);
+			const { json, status } = await post("/v1/chat/completions", chat("x".repeat(1500000)));
+			assert.ok([400, 413].includes(status), `${status} ${json().error.message}`);
+		});
+		test("a connection is used again", async () => {
+			const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
+			const ports = new Set();
+			for (const stream of [false, true, false]) {
+				const { port, status } = await server.http("/v1/chat/completions", { method: "POST", agent,
+					headers: { authorization: `Bearer ${token}` }, body: JSON.stringify(chat("a b", { stream })) });
+				assert.equal(status, 200);
+				ports.add(port);
+			}
+			ports.add((await server.http("/healthz", { agent })).port);
+			agent.destroy();
+			assert.equal(ports.size, 1);
+		});
+		test("pages of other origins: those that the operator named", async () => {
+			const asks = (origin) => server.http("/v1/chat/completions", { method: "OPTIONS", headers: { origin, "access-control-request-method": "POST" } });
+			const good = await asks(page), bad = await asks("https://evil.example");
+			assert.deepEqual([good.status, good.headers["access-control-allow-origin"]], [204, page]);
+			assert.match(good.headers["access-control-allow-headers"], /authorization/);
+			assert.deepEqual([bad.status, bad.headers["access-control-allow-origin"]], [403, undefined]);
+			const answer = await post("/v1/chat/completions", chat("x"), { origin: page });
+			assert.equal(answer.headers["access-control-allow-origin"], page);
+			assert.equal((await post("/v1/chat/completions", chat("x"), { origin: "https://evil.example" })).headers["access-control-allow-origin"], undefined);
+		});
+		test("events come as they are said", async () => {
+			node.worker().manual = true;
+			const stream = await open("/v1/chat/completions", chat("x", { stream: true }));
+			assert.match(stream.headers["content-type"], /^text\/event-stream/);
+			await started();
+			const [request] = node.worker().requests.keys();
+			for (const word of ["first", "second"]) {
+				node.worker().say(request, word);
+				await stream.next(new RegExp(`"content":"${word}"`));
+			}
+			node.worker().finish(request, "stop");
+			await stream.next(/data: \[DONE\]\n\n$/);
+		});
+		for (const streams of [true, false])
+			test(`a client that goes ends its request${streams ? ", in mid-stream" : ""}`, async () => {
+				node.worker().manual = true;
+				const request = http.request({ host: "127.0.0.1", port: server.port, path: "/v1/chat/completions", method: "POST",
+					headers: { authorization: `Bearer ${token}` } }).on("error", () => {});
+				request.end(JSON.stringify(chat("x", { stream: streams })));
+				await started();
+				request.destroy();
+				await eventually(() => node.worker().requests.size === 0, "it is cancelled");
+				const cancelled = await eventually(async () => (await entries("infer.chat")).find((one) => one.detail.reason === "cancelled"), "it is on record");
+				assert.equal(cancelled.target, "words");
+			});
+		test("a client that does not take its answer costs no memory, and loses nothing", async () => {
+			node.worker().manual = true;
+			const stream = await open("/v1/chat/completions", chat("x", { stream: true }));
+			await started();
+			const [request] = node.worker().requests.keys();
+			stream.response.pause();
+			const before = server.residentBytes(), words = 60000;
+			for (let i = 0; i < words; i++) {
+				node.worker().say(request, `word${i} `);
+				if (i % 2000 === 0) await new Promise((resolve) => setTimeout(resolve, 5));
+			}
+			node.worker().finish(request, "stop");
+			await eventually(() => node.worker().requests.size === 0, "it has all been said");
+			stream.response.resume();
+			await within(stream.ended, "the answer ends", 4 * patience);
+			const text = stream.text.split("\n").filter((line) => line.startsWith("data: {")).map((line) => JSON.parse(line.slice(6)))
+				.map((one) => one.choices[0].delta.content ?? "").join("");
+			assert.equal(text, Array.from({ length: words }, (_, i) => `word${i} `).join(""));
+			assert.ok(server.residentBytes() - before < 64e6, `${server.residentBytes() - before} bytes more`);
+		});
+		test("a worker that ends: requests under way say so", async () => {
+			node.worker().manual = true;
+			const stream = await open("/v1/chat/completions", chat("x", { stream: true }));
+			const whole = post("/v1/chat/completions", chat("x"));
+			await started(2);
+			node.worker().kill();
+			await stream.next(/"error":\{"message":".*device_lost/);
+			await within(stream.ended, "the stream ends");
+			assert.doesNotMatch(stream.text, /DONE/);
+			const { status, json } = await whole;
+			assert.deepEqual([status, json().error.code], [503, "device_lost"]);
+			const later = await post("/v1/chat/completions", chat("x"));
+			assert.equal(later.status, 503);
+			assert.match(later.json().error.message, /exogpu place words/);
+			await admin.call("instance.create", { model_id: model.model_id });
+			await eventually(async () => (await admin.call("instance.list")).instances[0]?.state === "ready", "it is ready again");
+		});
+		test("a token that is revoked ends its requests", async () => {
+			node.worker().manual = true;
+			const made = await make("short", ["infer"]);
+			const whole = post("/v1/chat/completions", chat("x"), { authorization: `Bearer ${made.token}` });
+			await started();
+			await admin.call("token.revoke", { token_id: made.token_id });
+			assert.equal((await whole).status, 401);
+			await eventually(() => node.worker().requests.size === 0, "it is cancelled");
+		});
+		test("tokens share no prefixes with each other", async () => {
+			const made = await make("another", ["infer"]);
+			await post("/v1/chat/completions", chat("x"));
+			const { owner } = asked();
+			await post("/v1/chat/completions", chat("x"));
+			assert.equal(asked().owner, owner);
+			await post("/v1/chat/completions", chat("x"), { authorization: `Bearer ${made.token}` });
+			assert.notEqual(asked().owner, owner);
+		});
+		test("200 at once", async () => {
+			const answers = await Promise.all(Array.from({ length: 200 }, (_, i) => post("/v1/chat/completions", chat(`number ${i}`, { stream: i % 2 === 0 }))));
+			assert.deepEqual([...new Set(answers.map((one) => one.status))], [200]);
+		});
+		test("more than the line takes: 429, and when to come again", async () => {
+			node.worker().manual = true;
+			const many = Array.from({ length: 400 }, () => post("/v1/chat/completions", chat("x")));
+			const refused = await Promise.race(many.map((one) => one.then((answer) => (answer.status === 429 ? answer : new Promise(() => {})))));
+			assert.ok(Number(refused.headers["retry-after"]) > 0);
+			for (const request of [...node.worker().requests.keys()]) node.worker().finish(request, "stop");
+			await eventually(() => node.worker().requests.size === 0, "the line is empty");
+			await Promise.all(many);
+		});
+		test("each request is an entry, without its words", async () => {
+			const secret = "neverinthelog";
+			await post("/v1/chat/completions", chat(`${secret} two`));
+			const entry = await eventually(async () => (await entries("infer.chat")).find((one) => one.outcome === "ok" && one.detail.generated_tokens === 2), "an entry");
+			assert.deepEqual([entry.target, entry.outcome, entry.device_id, entry.detail.model, entry.detail.prompt_tokens, entry.detail.generated_tokens],
+				["words", "ok", "dev_gpu", "words", 7, 2]);
+			assert.match(entry.actor, /^token:/);
+			assert.ok(entry.duration_ms > 0);
+			assert.doesNotMatch(JSON.stringify(await entries("infer.chat")) + server.output.stderr, new RegExp(secret));
+		});
+	});
+});
