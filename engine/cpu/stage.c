@@ -190,6 +190,7 @@ static enum status make_workspace(struct backend_stage *stage, struct error *err
 	widest = widest > feed_forward ? widest : feed_forward;
 	uint64_t cut = STAGE_CHUNKS * (rows < STAGE_ATTENTION_PIECES ? rows : STAGE_ATTENTION_PIECES);
 	uint64_t partials = rows > cut ? rows : cut, group_floats = sizeof(struct stage_group) / sizeof(float);
+	uint64_t tile_runs = stage->kernels->make_tiles ? (rows + 15) / 16 * ((widest + 511) / 512) : 0;
 	struct {
 		void *pointer; // to a pointer
 		uint64_t count;
@@ -205,7 +206,7 @@ static enum status make_workspace(struct backend_stage *stage, struct error *err
 		{&stage->logits, params->predicts ? (uint64_t)params->batch_outputs * shape->vocabulary : 0},
 		{&stage->partial, partials * shape->heads * ((uint64_t)shape->head_size + 2)},
 		{&stage->groups, rows * (widest / PANEL_GROUP) * group_floats},
-		{&stage->tiles, stage->kernels->make_tiles ? (rows + 15) / 16 * 16 * widest : 0},
+		{&stage->tiles, tile_runs * TILE_ROW_BYTES / sizeof(float)},
 		{&stage->row_positions, rows},
 		{&stage->row_runs, rows},
 	};

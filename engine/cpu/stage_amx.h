@@ -5,8 +5,8 @@
  * low would add is as small as what was rounded off. (Integers with the scale of their group outside would need two,
  * but then every sum leaves the tiles for each group, which takes as long as it saves.) Weights of bf16 have no low.
  *
- *     activations, made once:  tiles[16 rows][group][high, low][16 rows][32 columns]
- *     weights, for 8 groups of 2 panels at a time, 32 KiB:  [panel][group][high, low][16 pairs of columns][16 rows][2]
+ *     activations, made once:  tiles[16 groups][16 rows][group][high, low][row][column]
+ *     weights, for 16 groups of 2 panels at a time, 64 KiB:  [panel][group][high, low][16 pairs of columns][16 rows][2]
  *
  * For these weights all rows of the batch are gone through, 32 at a time: 4 tiles of sums, which come from the output
  * and go back there. Thread: any; the tiles are configured and released in each call. */
@@ -14,8 +14,8 @@
 enum {
 	TILE_ROWS = 16,
 	TILE_BYTES = 1024,
-	TILE_GROUPS = 8,
-	ROWS_AT_ONCE = 512, // of the batch, for which weights are unpacked: 512 KiB of a chunk's activations
+	TILE_GROUPS = 16,
+	ROWS_AT_ONCE = 512, // of the batch, for which weights are unpacked: 1 MiB of a chunk's activations
 };
 
 struct unpacked {
@@ -112,22 +112,28 @@ static void unpack(const struct panels *panels, uint32_t panel, uint32_t first, 
 	}
 }
 
-static void make_tiles(uint8_t *tiles, uint32_t row, const float *values, uint32_t groups)
+// Where those of a run of 16 rows and a group lie, of `rows` rows. All that belongs to sixteen groups lies together:
+// rows a power of two apart would drive each other out of the caches.
+INLINE size_t tiles_at(uint32_t rows, uint32_t row, uint32_t group)
 {
-	uint8_t *to = tiles + (size_t)(row / TILE_ROWS) * groups * 2 * TILE_BYTES + row % TILE_ROWS * 64;
-	for (uint32_t group = 0; group < groups; group++, to += 2 * TILE_BYTES)
-		for (unsigned i = 0; i < GROUP; i++) {
-			uint32_t bits, rest;
-			float value = values[group * GROUP + i], whole;
-			memcpy(&bits, &value, 4);
-			bits = (bits + 0x8000) & 0xffff0000;
-			memcpy(&whole, &bits, 4);
-			value -= whole;
-			memcpy(&rest, &value, 4);
-			uint16_t high = (uint16_t)(bits >> 16), low = (uint16_t)((rest + 0x8000) >> 16);
-			memcpy(to + 2 * i, &high, 2);
-			memcpy(to + TILE_BYTES + 2 * i, &low, 2);
-		}
+	size_t blocks = (rows + TILE_ROWS - 1) / TILE_ROWS;
+	return ((group / TILE_GROUPS * blocks + row / TILE_ROWS) * TILE_GROUPS + group % TILE_GROUPS) * 2 * TILE_BYTES;
+}
+
+static void make_tiles(const struct product_row *row)
+{
+	const float *values = row->values;
+	for (uint32_t i = 0; i < row->groups * GROUP; i += WIDTH) {
+		floats value = load_floats(values + i);
+		uints high = (uints)value + 0x8000;
+		uints low = (uints)(value - (floats)(high & 0xffff0000)) + 0x8000;
+		half_words narrow[2] = {__builtin_convertvector(high >> 16, half_words),
+					__builtin_convertvector(low >> 16, half_words)};
+		uint8_t *at = row->tiles + tiles_at(row->rows, row->row, i / GROUP) + row->row % TILE_ROWS * 64 +
+			      i % GROUP * 2;
+		memcpy(at, &narrow[0], sizeof(narrow[0]));
+		memcpy(at + TILE_BYTES, &narrow[1], sizeof(narrow[1]));
+	}
 }
 
 WITH_AMX static void configure_tiles(void)
@@ -217,9 +223,9 @@ WITH_AMX static void multiply_chunk(const struct product *product, const struct 
 {
 	struct sums_place places[2][2];
 	bool two_rows = product->rows - chunk->row > TILE_ROWS;
-	size_t row_bytes = (size_t)product->panels->groups * 2 * TILE_BYTES, stride;
-	const uint8_t *a0 = product->tiles + chunk->row / TILE_ROWS * row_bytes + (size_t)chunk->group * 2 * TILE_BYTES;
-	const uint8_t *a1 = two_rows ? a0 + row_bytes : a0;
+	size_t stride;
+	const uint8_t *a0 = product->tiles + tiles_at(product->rows, chunk->row, chunk->group);
+	const uint8_t *a1 = two_rows ? a0 + TILE_GROUPS * 2 * TILE_BYTES : a0;
 	const struct unpacked *w0 = chunk->weights, *w1 = chunk->weights + TILE_GROUPS;
 	for (unsigned i = 0; i < 4; i++)
 		if ((i < 2 || two_rows) && (i % 2 == 0 || chunk->two_panels))

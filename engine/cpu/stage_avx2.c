@@ -20,5 +20,12 @@ static inline __attribute__((always_inline)) floats halves_to_floats(const uint8
 	return (floats)_mm256_cvtph_ps(halves);
 }
 
+static inline __attribute__((always_inline)) ints widen(const uint8_t *from)
+{
+	__m128i packed;
+	memcpy(&packed, from, sizeof(packed));
+	return (ints)_mm256_cvtepi8_epi16(packed);
+}
+
 #include "engine/cpu/stage_loops.h"
 #endif

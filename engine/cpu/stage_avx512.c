@@ -6,6 +6,7 @@
 #define KERNELS stage_kernels_avx512
 #define WIDTH 16
 #define ROWS_MOST 8
+#define OWN_LANES
 #include "engine/cpu/stage_vectors.h"
 
 static inline __attribute__((always_inline)) ints dot(ints sums, ints weights, ints pairs)
@@ -18,6 +19,33 @@ static inline __attribute__((always_inline)) floats halves_to_floats(const uint8
 	__m256i halves;
 	memcpy(&halves, from, sizeof(halves));
 	return (floats)_mm512_cvtph_ps(halves);
+}
+
+static inline __attribute__((always_inline)) ints widen(const uint8_t *from)
+{
+	__m256i packed;
+	memcpy(&packed, from, sizeof(packed));
+	return (ints)_mm512_cvtepi8_epi16(packed);
+}
+
+static inline __attribute__((always_inline)) int32_t largest_lane(ints lanes)
+{
+	return _mm512_reduce_max_epi32((__m512i)lanes);
+}
+
+static inline __attribute__((always_inline)) int32_t sum_lanes(ints lanes)
+{
+	return _mm512_reduce_add_epi32((__m512i)lanes);
+}
+
+static inline __attribute__((always_inline)) float largest_float(floats lanes)
+{
+	return _mm512_reduce_max_ps((__m512)lanes);
+}
+
+static inline __attribute__((always_inline)) float sum_floats(floats lanes)
+{
+	return _mm512_reduce_add_ps((__m512)lanes);
 }
 
 #include "engine/cpu/stage_loops.h"

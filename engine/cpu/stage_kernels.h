@@ -49,10 +49,18 @@ struct attention {
 	float *total;   // (heads): of the weights, each e to the (product - most)
 };
 
+struct product_row {
+	uint8_t *tiles; // of all: TILE_ROW_BYTES for each 16 rows and 16 groups that are begun
+	uint32_t row, rows;
+	const float *values;
+	uint32_t groups;
+};
+enum { TILE_ROW_BYTES = 32768 };
+
 struct stage_kernels {
 	void (*make_groups)(struct stage_group *to, const float *values, uint32_t groups);
-	// Optional: row `row` of a product of many rows.
-	void (*make_tiles)(uint8_t *tiles, uint32_t row, const float *values, uint32_t groups);
+	// Optional: the same for a row of many.
+	void (*make_tiles)(const struct product_row *row);
 	// Panels first ... first + count of the product; count <= PRODUCT_PANELS, unless it has tiles.
 	void (*multiply)(const struct product *product, uint32_t first, uint32_t count);
 	void (*attend)(const struct attention *attention);

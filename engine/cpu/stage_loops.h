@@ -5,6 +5,8 @@
  *   ROWS_MOST  rows of the batch that are multiplied at once (8 or 4): registers hold a sum for each
  *   dot(sums, weights, pairs)    per lane, add the products of both int16 halves to an int32
  *   halves_to_floats(from)       WIDTH f16 to a vector
+ *   widen(from)                  2 WIDTH int8 to int16
+ *   largest_lane(ints), sum_lanes(ints), largest_float(floats), sum_floats(floats)
  *
  * A panel has 16 lanes: PARTS vectors. Everything about a format is known where `multiply_rows` is inlined, so each
  * becomes a loop of its own. */
@@ -13,7 +15,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { PARTS = PANEL_ROWS / WIDTH, GROUP = PANEL_GROUP, PAIRS = GROUP / 2, K_GROUPS = 8, AHEAD = 1024 };
+enum { PARTS = PANEL_ROWS / WIDTH, GROUP = PANEL_GROUP, PAIRS = GROUP / 2, K_GROUPS = 8, AHEAD = 2048 };
 
 #if WIDTH > 4
 #define PRAGMA(text) _Pragma(#text)
@@ -47,28 +49,46 @@ INLINE ints all_lanes(int32_t value)
 	return value - (ints){0};
 }
 
+INLINE ints choose_ints(ints which, ints yes, ints no)
+{
+	return (yes & which) | (no & ~which);
+}
+
+INLINE floats choose(ints which, floats yes, floats no)
+{
+	return (floats)choose_ints(which, (ints)yes, (ints)no);
+}
+
 // ---- activations ----
+
+enum { VECTORS = GROUP / WIDTH };
 
 static void make_groups(struct stage_group *to, const float *values, uint32_t groups)
 {
+	const float shift = 12582912; // 1.5 * 2^23: adding it rounds to a whole number
 	for (; groups; groups--, to++, values += GROUP) {
-		float most = 0;
-		for (unsigned i = 0; i < GROUP; i++)
-			most = fabsf(values[i]) > most ? fabsf(values[i]) : most;
+		ints largest = {0}, halves[2] = {{0}, {0}};
+		for (unsigned i = 0; i < VECTORS; i++) { // the bits of floats that are not negative are in order, too
+			ints size = (ints)load_floats(values + WIDTH * i) & 0x7fffffff;
+			largest = choose_ints(size > largest, size, largest);
+		}
+		int32_t bits = largest_lane(largest);
+		float most;
+		memcpy(&most, &bits, sizeof(most));
 		float inverse = most > 0 ? 32767 / most : 0;
-		int32_t sums[2] = {0, 0};
-		for (unsigned i = 0; i < GROUP; i++) {
-			float value = values[i] * inverse;
-			value = value > -32767 ? value : -32767; // also what is no number
-			value = value < 32767 ? value : 32767;
-			int32_t number = (int32_t)(value + (value < 0 ? -0.5f : 0.5f));
-			to->numbers[i] = (int16_t)number;
-			sums[i / 16] += number;
+		for (unsigned i = 0; i < VECTORS; i++) {
+			ints number = (ints)(load_floats(values + WIDTH * i) * inverse + shift) - 0x4b400000;
+			// also what is no number
+			number = choose_ints(number > 32767, all_lanes(32767), number);
+			number = choose_ints(number < -32767, all_lanes(-32767), number);
+			halves[i * WIDTH / 16] += number;
+			half_words narrow = __builtin_convertvector(number, half_words);
+			memcpy(to->numbers + WIDTH * i, &narrow, sizeof(narrow));
 		}
 		to->scale = most / 32767;
-		to->sums[0] = sums[0];
-		to->sums[1] = sums[1];
-		to->sum = to->scale * (float)(sums[0] + sums[1]);
+		to->sums[0] = sum_lanes(halves[0]);
+		to->sums[1] = sum_lanes(halves[1]);
+		to->sum = to->scale * (float)(to->sums[0] + to->sums[1]);
 	}
 }
 
@@ -110,11 +130,8 @@ INLINE unsigned block_bytes(enum tensor_format format)
 // Pair p of a group: two int16 in each lane.
 INLINE ints pair_of(enum tensor_format format, const uint8_t *group, unsigned p, unsigned part)
 {
-	if (format == FORMAT_Q8_0) {
-		bytes packed;
-		memcpy(&packed, group + 2 * PANEL_ROWS * p + sizeof(packed) * part, sizeof(packed));
-		return (ints) __builtin_convertvector(packed, shorts);
-	}
+	if (format == FORMAT_Q8_0)
+		return widen(group + 2 * PANEL_ROWS * p + 2 * WIDTH * part);
 	const uint8_t *at = group + part * sizeof(ints);
 	unsigned high_words = format == FORMAT_Q6_K ? 2 : format == FORMAT_Q5_K ? 1 : 0;
 	ints low = load_words(at + (high_words + p / 4) * PANEL_ROWS * 4) >> 4 * (p % 4) & 0x000f000f;
@@ -185,9 +202,37 @@ INLINE void add_plain(enum tensor_format format, const uint8_t *block, const flo
 	}
 }
 
-// The exact sum of pairs [first, first + count) of a group, begun with `begin`.
+// Of one row the sum is made in four, of two in two: each takes several cycles until it can be added to again.
+enum { WAYS_MOST = 4 };
+struct whole_sums {
+	ints of[WAYS_MOST][ROWS_MOST][PARTS];
+};
+
+INLINE unsigned ways_of(unsigned rows)
+{
+	return rows == 1 ? 4 : rows == 2 ? 2 : 1;
+}
+
+// Begin with the sum of `offset` times the activations of both halves, or of one: what weights are counted from.
+INLINE void begin_sums(struct whole_sums *all, const struct stage_group *const *x, unsigned rows, int32_t offset,
+		       unsigned first_half, unsigned end_half)
+{
+	UNROLL(8)
+	for (unsigned row = 0; row < rows; row++) {
+		int32_t sum = 0;
+		for (unsigned half = first_half; offset && half < end_half; half++)
+			sum += x[row]->sums[half];
+		UNROLL(4)
+		for (unsigned part = 0; part < PARTS; part++)
+			UNROLL(4)
+		for (unsigned way = 0; way < ways_of(rows); way++)
+			all->of[way][row][part] = all_lanes(way ? 0 : offset * sum);
+	}
+}
+
+// Add pairs [first, first + count) of a group, exactly.
 INLINE void sum_pairs(enum tensor_format format, const uint8_t *group, const struct stage_group *const *x,
-		      unsigned rows, unsigned first, unsigned count, ints all[ROWS_MOST][PARTS])
+		      unsigned rows, unsigned first, unsigned count, struct whole_sums *all)
 {
 	UNROLL(16)
 	for (unsigned p = first; p < first + count; p++)
@@ -198,27 +243,33 @@ INLINE void sum_pairs(enum tensor_format format, const uint8_t *group, const str
 		for (unsigned row = 0; row < rows; row++) {
 			int32_t pair;
 			memcpy(&pair, &x[row]->numbers[2 * p], sizeof(pair));
-			all[row][part] = dot(all[row][part], weights, all_lanes(pair));
+			ints *sum = &all->of[p % ways_of(rows)][row][part];
+			*sum = dot(*sum, weights, all_lanes(pair));
 		}
 	}
+}
+
+INLINE floats end_sums(const struct whole_sums *all, unsigned rows, unsigned row, unsigned part)
+{
+	ints sum = all->of[0][row][part];
+	UNROLL(4)
+	for (unsigned way = 1; way < ways_of(rows); way++)
+		sum += all->of[way][row][part];
+	return to_floats(sum);
 }
 
 INLINE void add_simple(enum tensor_format format, const uint8_t *block, const struct stage_group *const *x,
 		       unsigned rows, struct part_sums *sums)
 {
-	ints all[ROWS_MOST][PARTS];
-	UNROLL(8)
-	for (unsigned row = 0; row < rows; row++)
-		UNROLL(4)
-	for (unsigned part = 0; part < PARTS; part++)
-		all[row][part] = all_lanes(format == FORMAT_Q4_0 ? -8 * (x[row]->sums[0] + x[row]->sums[1]) : 0);
-	sum_pairs(format, block + 32, x, rows, 0, PAIRS, all);
+	struct whole_sums all;
+	begin_sums(&all, x, rows, format == FORMAT_Q4_0 ? -8 : 0, 0, 2);
+	sum_pairs(format, block + 32, x, rows, 0, PAIRS, &all);
 	UNROLL(4)
 	for (unsigned part = 0; part < PARTS; part++) {
 		floats d = halves_to_floats(block + 2 * WIDTH * part);
 		UNROLL(8)
 		for (unsigned row = 0; row < rows; row++)
-			sums->of[row][part] += to_floats(all[row][part]) * (d * x[row]->scale);
+			sums->of[row][part] += end_sums(&all, rows, row, part) * (d * x[row]->scale);
 	}
 }
 
@@ -228,13 +279,9 @@ INLINE void add_k(enum tensor_format format, const uint8_t *group, unsigned g, c
 	const unsigned halves = format == FORMAT_Q6_K ? 2 : 1;
 	UNROLL(2)
 	for (unsigned half = 0; half < halves; half++) {
-		ints all[ROWS_MOST][PARTS];
-		UNROLL(8)
-		for (unsigned row = 0; row < rows; row++)
-			UNROLL(4)
-		for (unsigned part = 0; part < PARTS; part++)
-			all[row][part] = all_lanes(format == FORMAT_Q6_K ? -32 * x[row]->sums[half] : 0);
-		sum_pairs(format, group, x, rows, half * PAIRS / 2, PAIRS / halves, all);
+		struct whole_sums all;
+		begin_sums(&all, x, rows, format == FORMAT_Q6_K ? -32 : 0, half, half + 1);
+		sum_pairs(format, group, x, rows, half * PAIRS / 2, PAIRS / halves, &all);
 		unsigned at = halves * g + half;
 		UNROLL(4)
 		for (unsigned part = 0; part < PARTS; part++) {
@@ -246,7 +293,7 @@ INLINE void add_k(enum tensor_format format, const uint8_t *group, unsigned g, c
 				min = scales->dmin[part] * to_floats(scales->min[g / 4][part] >> g % 4 * 8 & 255);
 			UNROLL(8)
 			for (unsigned row = 0; row < rows; row++) {
-				sums->of[row][part] += to_floats(all[row][part]) * (d * x[row]->scale);
+				sums->of[row][part] += end_sums(&all, rows, row, part) * (d * x[row]->scale);
 				if (format != FORMAT_Q6_K)
 					sums->of[row][part] -= min * x[row]->sum;
 			}
@@ -267,6 +314,13 @@ INLINE void store(const struct product *product, uint32_t panel, uint32_t first_
 	}
 }
 
+INLINE void prefetch(const uint8_t *from, unsigned length)
+{
+	UNROLL(32)
+	for (unsigned line = 0; line < length; line += 64)
+		__builtin_prefetch(from + line);
+}
+
 // `rows` rows of the batch with `count` <= PRODUCT_PANELS panels, which are read side by side.
 INLINE void multiply_rows(enum tensor_format format, const struct product *product, uint32_t first_row, unsigned rows,
 			  uint32_t panel, unsigned count)
@@ -284,8 +338,8 @@ INLINE void multiply_rows(enum tensor_format format, const struct product *produ
 	for (uint32_t group = 0; group < groups; group += is_k(format) ? K_GROUPS : 1, at += block_bytes(format)) {
 		for (unsigned i = 0; i < count; i++) {
 			const uint8_t *block = at + i * product->panels->panel_bytes;
-			for (unsigned line = 0; first_row == 0 && line < block_bytes(format); line += 64)
-				__builtin_prefetch(block + AHEAD + line);
+			if (!is_k(format))
+				prefetch(block + AHEAD, block_bytes(format));
 			if (is_plain(format)) {
 				add_plain(format, block, values, rows, &sums[i]);
 			} else if (is_k(format)) {
@@ -295,6 +349,8 @@ INLINE void multiply_rows(enum tensor_format format, const struct product *produ
 				for (unsigned row = 0; row < rows; row++)
 					of[row] = x[row];
 				for (unsigned g = 0; g < K_GROUPS; g++) {
+					prefetch(block + AHEAD + g * (block_bytes(format) / K_GROUPS),
+						 block_bytes(format) / K_GROUPS);
 					add_k(format, block + head_bytes(format) + g * group_bytes(format), g, &scales,
 					      of, rows, &sums[i]);
 					for (unsigned row = 0; row < rows; row++)
@@ -349,11 +405,6 @@ static void multiply(const struct product *product, uint32_t first, uint32_t cou
 }
 
 // ---- between products ----
-
-INLINE floats choose(ints which, floats yes, floats no)
-{
-	return (floats)(((ints)yes & which) | ((ints)no & ~which));
-}
 
 // e to the x, to about one part in 10^7: 2 to the whole part by the exponent, the rest by a polynomial (Taylor's, which
 // on half a unit to each side is as good). Below -87 it is e to the -87, that is next to nothing.
@@ -416,16 +467,23 @@ INLINE void score_page(const struct attention *attention, const uint8_t *keys, u
 INLINE void weigh(const struct attention *attention, unsigned head, uint32_t tokens, float *scores)
 {
 	float most = attention->most[head], total = 0;
-	for (uint32_t i = 0; i < tokens; i++)
-		most = scores[i] > most ? scores[i] : most;
 	for (uint32_t i = tokens; i < TOKENS; i++)
-		scores[i] = most; // nobody's: their weights are not taken
+		scores[i] = scores[0]; // nobody's: their weights are made zero
+	floats largest = load_floats(scores);
+	for (unsigned i = WIDTH; i < TOKENS; i += WIDTH)
+		largest = choose(load_floats(scores + i) > largest, load_floats(scores + i), largest);
+	float its = largest_float(largest);
+	most = its > most ? its : most;
 	for (unsigned i = 0; i < TOKENS; i += WIDTH) {
 		floats weights = exponential(load_floats(scores + i) - most);
 		memcpy(scores + i, &weights, sizeof(weights));
 	}
-	for (uint32_t i = 0; i < tokens; i++)
-		total += scores[i];
+	for (uint32_t i = tokens; i < TOKENS; i++)
+		scores[i] = 0;
+	floats sums = load_floats(scores);
+	for (unsigned i = WIDTH; i < TOKENS; i += WIDTH)
+		sums += load_floats(scores + i);
+	total = sum_floats(sums);
 	if (most > attention->most[head]) {
 		float shrink = expf(attention->most[head] - most), *out = attention->out + head * attention->head_size;
 		for (uint32_t i = 0; i < attention->head_size; i++)

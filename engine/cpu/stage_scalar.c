@@ -24,4 +24,11 @@ static inline __attribute__((always_inline)) floats halves_to_floats(const uint8
 	return values;
 }
 
+static inline __attribute__((always_inline)) ints widen(const uint8_t *from)
+{
+	bytes packed;
+	memcpy(&packed, from, sizeof(packed));
+	return (ints) __builtin_convertvector(packed, shorts);
+}
+
 #include "engine/cpu/stage_loops.h"

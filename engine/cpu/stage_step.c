@@ -99,7 +99,8 @@ static void prepare(const struct backend_stage *stage, uint64_t row, uint32_t ro
 {
 	uint32_t groups = (uint32_t)(n / PANEL_GROUP);
 	if (has_tiles(stage, rows))
-		stage->kernels->make_tiles(stage->tiles, (uint32_t)row, values, groups);
+		stage->kernels->make_tiles(&(struct product_row){
+			.tiles = stage->tiles, .row = (uint32_t)row, .rows = rows, .values = values, .groups = groups});
 	else
 		stage->kernels->make_groups(stage->groups + row * groups, values, groups);
 }

@@ -1,11 +1,23 @@
 #!/usr/bin/env bash
 # The figures of docs/performance.md and docs/reliability.md: tests/bench/run.sh [fanout] [start] [node] [device]
 # [transfer] [tls] [remote] [audit] [clients] [abuse], all without arguments; [reliability] takes half an hour and runs only when it is asked for.
+# [decode BACKEND SHAPE FORMAT ...] measures models (tests/bench/decode.c) and nothing else; alone, the 1.1B shape on the CPU.
 # Wants the release build in build/ and, for the peer, nginx with nchan (apt-get install nginx-light libnginx-mod-nchan).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+if [ "${1:-}" = decode ]; then
+	shift
+	cc -std=gnu11 -O2 -D_GNU_SOURCE -I. -Iengine/include -o "$work/decode" tests/bench/decode.c build/libengine.a \
+		build/libcommon.a build/CMakeFiles/embedded.dir/embedded.c.o $(pkg-config --libs libcrypto libcjson) -ldl -lm -pthread
+	if [ $# -gt 0 ]; then
+		"$work/decode" "$@"
+	else
+		for format in F16 Q8_0 Q4_0 Q4_K; do "$work/decode" cpu 1b $format; done
+	fi
+	exit
+fi
 cc -std=gnu11 -O2 -D_GNU_SOURCE -o "$work/fanout" tests/bench/fanout.c
 cc -std=gnu11 -O2 -D_GNU_SOURCE -I. -Iengine/include -o "$work/device" tests/bench/device.c engine/device/datasheet.c \
 	-Lbuild -lexogpu -Wl,-rpath,"$PWD/build" -pthread
