@@ -1,0 +1,237 @@
+/* Where models go: random machines and models, compared with an exhaustive search for the fewest devices; pins; and the
+ * steps when memory is short. */
+#include "server/models/placement.h"
+
+// clang-format off
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+// clang-format on
+
+enum { CASES = 3000, MOST = 5 };
+#define GIB (1024ull * 1024 * 1024)
+
+static uint64_t state = 88172645463325252u;
+static uint64_t draw(uint64_t below)
+{
+	state ^= state << 13;
+	state ^= state >> 7;
+	state ^= state << 17;
+	return state % below;
+}
+
+static struct model_shape shape;
+static struct model_sizes sizes;
+static struct placement_device devices[MOST + 1];
+static struct placement_wanted wanted;
+static struct placement placement;
+
+static void make_model(uint32_t layers, uint64_t layer_bytes)
+{
+	shape = (struct model_shape){.family = FAMILY_LLAMA,
+				     .layers = layers,
+				     .embedding = 2048,
+				     .feed_forward = 5632,
+				     .heads = 32,
+				     .kv_heads = 4,
+				     .head_size = 64,
+				     .vocabulary = 32000,
+				     .context = 4096,
+				     .rope_size = 64};
+	sizes = (struct model_sizes){.embedding_bytes = 130000000,
+				     .output_bytes = 131000000,
+				     .layer_bytes = layer_bytes,
+				     .layers_bytes = layer_bytes * layers,
+				     .main_format = FORMAT_F16};
+	sizes.format_bytes[FORMAT_F16] = sizes.layers_bytes + sizes.embedding_bytes + sizes.output_bytes;
+}
+
+static void make_device(unsigned at, enum placement_backend backend, uint64_t free_bytes)
+{
+	static const char *const ids[] = {"dev_0", "dev_1", "dev_2", "dev_3", "dev_4", "dev_5"};
+	devices[at] = (struct placement_device){.device_id = ids[at],
+						.name = ids[at],
+						.node_id = "nod",
+						.pool = ids[at],
+						.backend = backend,
+						.memory_bytes = free_bytes,
+						.free_bytes = free_bytes,
+						.free_known = true,
+						.bandwidth = 1e11};
+}
+
+static void want(unsigned count)
+{
+	wanted = (struct placement_wanted){.shape = &shape,
+					   .sizes = &sizes,
+					   .devices = devices,
+					   .device_count = count,
+					   .context_tokens = 2048,
+					   .sequences = 4};
+}
+
+static uint64_t takes(uint32_t first, uint32_t count, uint32_t pages)
+{
+	struct stage_memory memory;
+	const struct stage_params params = {.shape = &shape,
+					    .first_layer = first,
+					    .layer_count = count,
+					    .embeds = first == 0,
+					    .predicts = first + count == shape.layers,
+					    .context_tokens = wanted.context_tokens,
+					    .page_count = pages,
+					    .batch_rows = PLACEMENT_BATCH_ROWS,
+					    .batch_sequences = wanted.sequences,
+					    .batch_outputs = wanted.sequences};
+	stage_estimate(&params, &sizes, &memory);
+	return memory.weights_bytes + memory.kv_bytes + memory.workspace_bytes;
+}
+
+// The fewest of these devices that hold layers from `first` on, in any order and split; MOST + 1: they do not.
+static unsigned fewest(uint32_t first, unsigned used, unsigned count, uint32_t pages)
+{
+	unsigned best = MOST + 1;
+	if (first == shape.layers)
+		return 0;
+	for (unsigned i = 0; i < count; i++)
+		for (uint32_t layers = 1; !(used & 1u << i) && layers <= shape.layers - first; layers++)
+			if (takes(first, layers, pages) <= devices[i].free_bytes) {
+				unsigned more = 1 + fewest(first + layers, used | 1u << i, count, pages);
+				best = more < best ? more : best;
+			}
+	return best;
+}
+
+static void check_stages(void)
+{
+	uint32_t next = 0;
+	for (unsigned i = 0; i < placement.stage_count; i++) {
+		const struct placement_stage *stage = &placement.stages[i];
+		assert_int_equal(stage->first_layer, next);
+		assert_true(stage->layer_count > 0);
+		assert_int_equal(stage->embeds, i == 0);
+		assert_int_equal(stage->predicts, i == placement.stage_count - 1);
+		assert_true(stage->memory.weights_bytes + stage->memory.kv_bytes + stage->memory.workspace_bytes <=
+			    devices[stage->device].free_bytes);
+		next += stage->layer_count;
+	}
+	assert_int_equal(next, shape.layers);
+}
+
+static void the_fewest_devices(void **unused)
+{
+	(void)unused;
+	unsigned several = 0, none = 0;
+	for (int i = 0; i < CASES; i++) {
+		unsigned count = 1 + (unsigned)draw(4);
+		make_model(1 + (uint32_t)draw(6), 50000000 + draw(400000000));
+		want(count);
+		for (unsigned j = 0; j < count; j++)
+			make_device(j, PLACE_CUDA, draw(3 * GIB / 2));
+		assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+		uint32_t pages = placement_pages(wanted.context_tokens, wanted.sequences);
+		unsigned least = fewest(0, 0, count, pages);
+		if (least > MOST) {
+			pages = placement_pages(wanted.context_tokens, 1);
+			least = fewest(0, 0, count, pages);
+		}
+		assert_int_equal(placement.feasible, least <= MOST);
+		none += !placement.feasible;
+		if (!placement.feasible) {
+			assert_true(placement.missing_bytes > 0);
+			assert_true(placement.why_count > 0);
+			continue;
+		}
+		assert_int_equal(placement.stage_count, least);
+		assert_int_equal(placement.page_count, pages);
+		several += least > 1;
+		check_stages();
+	}
+	print_message("%d cases: %u on several devices, %u nowhere\n", CASES, several, none);
+	assert_true(several > CASES / 50 && none > CASES / 50);
+}
+
+static void back_ends_in_their_order(void **unused)
+{
+	(void)unused;
+	make_model(4, 100000000);
+	make_device(0, PLACE_CPU, 16 * GIB);
+	make_device(1, PLACE_VULKAN, 8 * GIB);
+	make_device(2, PLACE_CUDA, 4 * GIB);
+	want(3);
+	for (unsigned least = 2;; least--) {
+		assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+		assert_int_equal(placement.stages[0].device, least);
+		if (!least)
+			break;
+		devices[least].unusable = "it is draining";
+	}
+	assert_int_equal(placement.step, STEP_NONE);
+}
+
+static void when_memory_is_short(void **unused)
+{
+	(void)unused;
+	make_model(8, 200000000);
+	make_device(0, PLACE_CPU, 16 * GIB);
+	make_device(1, PLACE_CUDA, 3 * GIB / 2);
+	want(2);
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_int_equal(placement.step, STEP_SPILLED);
+	assert_int_equal(placement.stages[0].device, 1);
+	assert_true(placement.stages[0].host_layers > 0 && placement.stages[0].host_layers < 8);
+	check_stages();
+	devices[1].free_bytes = 300000000; // not even what is no layer
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_int_equal(placement.step, STEP_CPU);
+	assert_int_equal(placement.stages[0].device, 0);
+	devices[0].free_bytes = 3 * GIB / 2;
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_false(placement.feasible);
+	wanted.may_shrink = true;
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_true(placement.feasible);
+	assert_int_equal(placement.step, STEP_SMALLER_FORMAT);
+	assert_int_equal(placement.format, FORMAT_Q8_0);
+}
+
+static void pins(void **unused)
+{
+	(void)unused;
+	struct placement_pin two[] = {{.device = 1, .layer_count = 3}, {.device = 0, .first_layer = 3}};
+	make_model(8, 100000000);
+	make_device(0, PLACE_CUDA, 4 * GIB);
+	make_device(1, PLACE_CUDA, 4 * GIB);
+	want(2);
+	wanted.pins = two;
+	wanted.pin_count = 2;
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_true(placement.feasible);
+	assert_int_equal(placement.stages[0].device, 1);
+	assert_int_equal(placement.stages[1].layer_count, 5);
+	check_stages();
+	two[1].first_layer = 4;
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_INVALID_PARAMS);
+	two[1].first_layer = 3;
+	devices[0].backend = PLACE_VULKAN;
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_INVALID_PARAMS);
+	devices[0].backend = PLACE_CUDA;
+	devices[1].unusable = "it is offline";
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_UNAVAILABLE);
+	devices[1].unusable = NULL;
+	devices[1].free_bytes = 1000;
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_false(placement.feasible);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_fewest_devices),
+		cmocka_unit_test(back_ends_in_their_order),
+		cmocka_unit_test(when_memory_is_short),
+		cmocka_unit_test(pins),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
