@@ -19,8 +19,9 @@ typedef float float2 __attribute__((ext_vector_type(2)));
 #define BLOCKS_Z gridDim.z
 #define CONSTANT __grid_constant__
 #endif
-#define INLINE static inline __device__
-#define INLINE_METHOD inline __device__
+// Not to be left to the compiler: what is not inlined keeps its arguments and sums in memory.
+#define INLINE_METHOD inline __device__ __attribute__((always_inline))
+#define INLINE static INLINE_METHOD
 
 extern __shared__ __attribute__((aligned(128))) unsigned char shared[];
 

@@ -207,7 +207,7 @@ template <int FORMAT, int WIDTH> INLINE void gemm(const gemm_params &p)
 				value *= p.factors[row];
 				float *y = p.y + (u64)row * p.y_stride + m.first + at;
 				if (p.mode == GEMV_ADD)
-					*y += value;
+					*y = load_fresh_1(y) + value;
 				else
 					*y = m.bias ? value + m.bias[at] : value;
 			}

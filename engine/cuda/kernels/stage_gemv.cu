@@ -196,7 +196,7 @@ INLINE void take_one(const gemv_params &p, const layout_of_rows &to, float *fact
 				break;
 			squares += squares_of(v[i]);
 			v[i] = k < p.columns ? weighted(v[i], p.norm, k) : v[i];
-			if (INTEGERS)
+			if (INTEGERS && p.integers)
 				store_integers(p, to, 0, k, v[i]);
 			if (OTHERS)
 				most = larger(most, most_of(v[i]));
@@ -239,7 +239,7 @@ INLINE void take_rows(const gemv_params &p, const layout_of_rows &to, float *fac
 			float4 v = load_row(p, row, k);
 			squares += squares_of(v);
 			v = k < p.columns ? weighted(v, p.norm, k) : v;
-			if (INTEGERS)
+			if (INTEGERS && p.integers)
 				store_integers(p, to, row, k, v);
 			if (OTHERS)
 				most = larger(most, most_of(v));
