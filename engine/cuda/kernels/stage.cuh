@@ -42,8 +42,16 @@ INLINE void wait_for_previous()
 #endif
 }
 INLINE void warp_barrier() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
+// A barrier of a block, and products of fragments, take whole warps; clang does not bring those together again whose
+// lanes have left a loop at different times.
+INLINE void block_barrier()
+{
+	warp_barrier();
+	__syncthreads();
+}
 INLINE void barrier(unsigned which, unsigned threads)
 {
+	warp_barrier();
 	asm volatile("bar.sync %0, %1;" ::"r"(which), "r"(threads) : "memory");
 }
 

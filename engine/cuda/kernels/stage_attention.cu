@@ -60,6 +60,7 @@ INLINE void put_page(const attention_params &p, unsigned row, unsigned position,
 	}
 	for (unsigned i = lane * 2; i < p.head_padded; i += 64)
 		*(unsigned *)(to + i) = pack_f16(scratch[i], scratch[i + 1]);
+	warp_barrier();
 }
 
 // Of all rows: k and v into their pages, q turned where it is. Blocks: (kv_heads, rows).
@@ -117,7 +118,7 @@ template <int CHUNKS> INLINE void attend(const attention_params &p)
 		turn(p, queries + warp * padded, q + warp * p.head_size, p.q_norm, position, p.scale);
 	for (unsigned i = lane; p.turned && warp < heads && i < padded; i += 32)
 		queries[warp * padded + i] = i < p.head_size ? load_fresh_1(q + warp * p.head_size + i) : 0;
-	__syncthreads();
+	block_barrier();
 
 	unsigned sub = lane % p.lanes, groups = ATTENTION_BLOCK / p.lanes, mine = THREAD_X / p.lanes;
 	eight query[ATTENTION_HEADS][CHUNKS], sum[ATTENTION_HEADS][CHUNKS];
@@ -211,7 +212,7 @@ template <int CHUNKS> INLINE void attend(const attention_params &p)
 	}
 
 	unsigned stride = padded + 2;
-	__syncthreads(); // put_page's scratch is here
+	block_barrier(); // put_page's scratch is here
 #pragma unroll
 	for (int h = 0; h < ATTENTION_HEADS; h++) {
 		float *to = results + (mine * ATTENTION_HEADS + h) * stride;
@@ -226,7 +227,7 @@ template <int CHUNKS> INLINE void attend(const attention_params &p)
 			to[padded + 1] = total[h];
 		}
 	}
-	__syncthreads();
+	block_barrier();
 	u64 place = (u64)row * (p.kv_heads * p.head_blocks) + block;
 	float *partial = p.partial + (place * p.splits + part) * ATTENTION_HEADS * stride;
 	float *out = p.out + ((u64)row * p.heads + head * group + head0) * p.head_size;
@@ -255,13 +256,13 @@ template <int CHUNKS> INLINE void attend(const attention_params &p)
 		return;
 	__shared__ unsigned before;
 	asm volatile("membar.gl;" ::: "memory");
-	__syncthreads();
+	block_barrier();
 	if (!THREAD_X) {
 		unsigned old;
 		asm volatile("atom.global.add.u32 %0, [%1], 1;" : "=r"(old) : "l"(p.ready + place) : "memory");
 		before = old;
 	}
-	__syncthreads();
+	block_barrier();
 	if (before != parts - 1)
 		return;
 	asm volatile("membar.gl;" ::: "memory");

@@ -103,7 +103,7 @@ template <int FORMAT, int WIDTH> INLINE void gemm(const gemm_params &p)
 	}
 	for (unsigned step = 0; step < steps; step++) {
 		copies_wait<S::STAGES - 2>();
-		__syncthreads(); // this step is there, and nobody reads the one before it any more
+		block_barrier(); // this step is there, and nobody reads the one before it any more
 		unsigned ahead = step + S::STAGES - 1;
 		if (ahead < steps) {
 			if (ahead % S::STEPS == 0)
@@ -111,6 +111,7 @@ template <int FORMAT, int WIDTH> INLINE void gemm(const gemm_params &p)
 			fetch_rows(ahead);
 		}
 		copies_end();
+		warp_barrier();
 		unsigned rows = places + step % S::STAGES * STAGE_BYTES;
 		const unsigned char *chunk = chunk_bytes + step / S::STEPS % S::CHUNKS * CHUNK_BYTES + mine * S::CHUNK;
 #pragma unroll
@@ -161,13 +162,13 @@ template <int FORMAT, int WIDTH> INLINE void gemm(const gemm_params &p)
 						p.partial[((u64)split * p.rows + row) * padded_rows + at] = sum[i][nt][e];
 				}
 		asm volatile("membar.gl;" ::: "memory");
-		__syncthreads();
+		block_barrier();
 		if (!THREAD_X) {
 			unsigned old;
 			asm volatile("atom.global.add.u32 %0, [%1], 1;" : "=r"(old) : "l"(p.ready + place) : "memory");
 			before = old;
 		}
-		__syncthreads();
+		block_barrier();
 		if (before != p.splits - 1)
 			return;
 		asm volatile("membar.gl;" ::: "memory");

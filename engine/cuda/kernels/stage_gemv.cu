@@ -208,7 +208,7 @@ INLINE void take_one(const gemv_params &p, const layout_of_rows &to, float *fact
 		scratch[warp] = squares;
 		scratch[GEMV_WARPS + warp] = most;
 	}
-	__syncthreads();
+	block_barrier();
 	squares = most = 0;
 	for (unsigned i = 0; i < GEMV_WARPS; i++) {
 		squares += scratch[i];
@@ -579,7 +579,7 @@ template <int FORMAT, int SLOTS> INLINE void gemv(const gemv_params &p)
 		take_one<!others_only, !integers_only>(p, to, factors, scratch);
 	else
 		take_rows<!others_only, !integers_only>(p, to, factors);
-	__syncthreads();
+	block_barrier();
 	activations b;
 	integers ints;
 	unsigned g = lane / 4, j = lane % 4, last = p.rows - 1; // lanes without a row of their own take the last one

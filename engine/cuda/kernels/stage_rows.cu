@@ -113,7 +113,7 @@ extern "C" __global__ void __launch_bounds__(PREPARE_BLOCK) prepare(const CONSTA
 		scratch[0][THREAD_X / 32] = squares;
 		scratch[1][THREAD_X / 32] = most;
 	}
-	__syncthreads();
+	block_barrier();
 	squares = most = 0;
 	for (unsigned i = 0; i < PREPARE_WARPS; i++) {
 		squares += scratch[0][i];
@@ -152,7 +152,7 @@ INLINE void best_of_block(float *value, unsigned *place)
 	values[THREAD_X] = *value;
 	places[THREAD_X] = *place;
 	for (unsigned half = ARGMAX_BLOCK / 2; half; half /= 2) {
-		__syncthreads();
+		block_barrier();
 		unsigned other = THREAD_X + half;
 		if (THREAD_X < half && better(values[other], places[other], values[THREAD_X], places[THREAD_X])) {
 			values[THREAD_X] = values[other];
@@ -161,7 +161,7 @@ INLINE void best_of_block(float *value, unsigned *place)
 	}
 	*value = values[0];
 	*place = places[0];
-	__syncthreads();
+	block_barrier();
 }
 
 // The largest logit's index, the lowest of equals. No number is larger than another that is none. Blocks: (parts of a
@@ -192,7 +192,7 @@ extern "C" __global__ void __launch_bounds__(ARGMAX_BLOCK) argmax(const CONSTANT
 		asm volatile("atom.global.add.u32 %0, [%1], 1;" : "=r"(old) : "l"(p.ready + BLOCK_Y) : "memory");
 		before = old;
 	}
-	__syncthreads();
+	block_barrier();
 	if (before != BLOCKS - 1)
 		return;
 	asm volatile("membar.gl;" ::: "memory");
