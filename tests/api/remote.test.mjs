@@ -54,7 +54,7 @@ function later(client, name, params, body) {
 	return new Promise((resolve, reject) => Object.assign(call, { resolve, reject }));
 }
 
-// Some 9 s of kernels, one after the other, all with the worker at once; each is answered when it is done.
+// Some 12 s of kernels, one after the other, all with the worker at once; each is answered when it is done.
 async function startLongWork(client) {
 	const { module_id } = await client.call("compute.load", { device_id: cluster.remote.device.device_id, format: "builtin" });
 	const launch = async (n) => {
@@ -62,10 +62,10 @@ async function startLongWork(client) {
 		return { module_id, kernel: "matmul_f32", args: [c, a, b].map((allocation_id) => ({ allocation_id })).concat([{ u32: n }, { u32: n }, { u32: n }]) };
 	};
 	const trial = await launch(512);
-	await client.call("compute.launch", trial);
-	const { device_us } = await client.call("compute.launch", trial);
-	const long = await launch(Math.ceil(512 * Math.cbrt(60000 / device_us))); // 60 ms each
-	const work = { total: 150, done: 0, failed: 0 };
+	let fastest = Infinity; // of several: others may be at work just now, and done with it later
+	for (let i = 0; i < 8; i++) fastest = Math.min(fastest, (await client.call("compute.launch", trial)).device_us);
+	const long = await launch(Math.ceil(512 * Math.cbrt(60000 / fastest))); // 60 ms each
+	const work = { total: 200, done: 0, failed: 0 };
 	work.all = Promise.all(Array.from({ length: work.total }, () => later(client, "compute.launch", long).then(
 		() => { work.done++; }, () => { work.failed++; })));
 	await eventually(() => work.done > 3, "the first are done");
