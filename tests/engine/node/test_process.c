@@ -83,12 +83,22 @@ static void crashed_worker_fails_one_device(void **state)
 	stop_node(1000);
 }
 
+// The workers of what is over have ended and been reaped.
+static void settle(void)
+{
+	for (int i = 0; i < 100 && count_workers(); i++)
+		usleep(100000);
+	usleep(300000);
+	assert_int_equal(count_workers(), 0);
+}
+
 static void driver_that_comes_and_goes_is_noticed(void **state)
 {
 	(void)state;
 	start_node(NULL, "cpu,vulkan");
 	wait_for(cpu_measured, 20000);
 	assert_null(device_of(&bench, "vulkan"));
+	settle();
 	int descriptors = count_descriptors();
 	for (int round = 0; round < 3; round++) {
 		if (!install_driver()) {
@@ -100,8 +110,7 @@ static void driver_that_comes_and_goes_is_noticed(void **state)
 		assert_int_equal(unlink(bench.manifest), 0);
 		wait_for(vulkan_gone, 8000);
 	}
-	usleep(300000); // the last workers are reaped
-	assert_int_equal(count_workers(), 0);
+	settle();
 	assert_int_equal(count_descriptors(), descriptors);
 	stop_node(1000);
 }
