@@ -26,6 +26,7 @@ LICENCES = {
     "libcjson.so": "MIT",
     "libssl.so": "Apache-2.0",
     "libcrypto.so": "Apache-2.0",
+    "libcurl.so": "curl",
     "libldns.so": "BSD-3-Clause",
     "libcap.so": "BSD-3-Clause",
     "libz.so": "zlib",
