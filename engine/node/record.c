@@ -88,6 +88,7 @@ struct json *record_build(const struct record_params *params)
 	json_set_maybe_count(json, "cpu_threads", host.threads);
 	json_set_maybe_count(json, "memory_bytes", host.memory_bytes);
 	json_set_string(json, "version", EXOGPU_VERSION);
+	json_set_integer(json, "link_port", params->link_port);
 	json_set(json, "addresses", list_addresses());
 	json_set(json, "backends", params->backends);
 	json_set(json, "libraries", params->libraries);

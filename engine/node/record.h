@@ -7,6 +7,7 @@ struct record_params {
 	const char *node_id;
 	const char *name;                  // "" or NULL: the host's name
 	struct json *backends, *libraries; // taken
+	int link_port;                     // where it takes direct links; 0: nowhere
 };
 
 struct json *record_build(const struct record_params *params);

@@ -9,7 +9,9 @@
  * Faults for tests: see fault.h. */
 #pragma once
 
-enum { WORKER_SOCKET = 3, WORKER_STREAM = 4, WORKER_MODEL = 5 };
+// Of a model instance's worker: its file, and of one that is a part of several the ring: what comes from the previous
+// part, and what goes to the next.
+enum { WORKER_SOCKET = 3, WORKER_STREAM = 4, WORKER_MODEL = 5, WORKER_RING_IN = 6, WORKER_RING_OUT = 7 };
 
 // Exit status of the process: 0 after an answer or the end of a socket, 1 on failure, 2 on bad usage, and these of a
 // session's or an instance's worker; the last line on standard error says more.

@@ -181,6 +181,7 @@ struct json *cluster_waiting_json(const struct json *record, int64_t since_ms)
 {
 	char at[CLOCK_TEXT_BYTES];
 	struct json *json = json_copy(record);
+	json_remove(json, "link_port");
 	clock_format(since_ms, at);
 	json_set_string(json, "state", "pending");
 	json_set_string(json, "state_reason", "waits for somebody to let it in");

@@ -280,6 +280,7 @@ static void set_time(struct json *object, const char *name, int64_t at_ms)
 struct json *cluster_node_json(const struct cluster_node *node)
 {
 	struct json *json = json_copy(node->record);
+	json_remove(json, "link_port"); // other nodes are told, by server/cluster/topology.c
 	json_set_string(json, "state", node->link ? "online" : "offline");
 	json_set_string(json, "state_reason", node->link || !node->state_reason[0] ? NULL : node->state_reason);
 	json_set_bool(json, "local", node->local);

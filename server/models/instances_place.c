@@ -270,6 +270,7 @@ static struct json *devices_json(const struct placing *placing)
 		else
 			json_set_null(json, "free_bytes");
 		set_bytes(json, "needed_bytes", needed);
+		json_set_null(json, "score");
 		json_push(devices, json);
 	}
 	return devices;
@@ -308,6 +309,10 @@ struct json *placing_json(const struct placing *placing)
 			!placement->feasible        ? "infeasible"
 			: placing->wanted.pin_count ? "none"
 						    : "optimal");
+	json_set_null(json, "gap");
+	json_set_number(json, "search_ms", 0);
+	json_set(json, "hops", json_new_array());
+	json_set(json, "remedies", json_new_array());
 	json_set(json, "why", whys_json(placing));
 	json_set_string(json, "format", format_info(format)->name);
 	json_set_integer(json, "context_tokens", placing->wanted.context_tokens);
@@ -388,5 +393,10 @@ struct json *instance_json(const struct instance *instance)
 	set_bytes(json, "generated_tokens", instance->generated_tokens);
 	set_maybe(json, "tokens_per_s", instance->tokens_per_s);
 	json_set_bool(json, "chat", instance->chat);
+	json_set_integer(json, "epoch", 1);
+	json_set_integer(json, "recoveries", 0);
+	json_set(json, "hops", json_new_array());
+	json_set_null(json, "timing");
+	json_set(json, "missing", json_new_array());
 	return json;
 }

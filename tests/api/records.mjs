@@ -5,7 +5,7 @@ export const nodeRecord = (changes = {}) => ({
 	backends: [{ backend: "cpu", enabled: true, reason: null }, { backend: "cuda", enabled: false, reason: "no driver" }],
 	libraries: [{ name: "CUDA driver", file: null, state: "missing", version: null, minimum_version: "12.0", reason: "not found",
 		hint: "install the driver" }],
-	capabilities: ["verify"], ...changes });
+	capabilities: ["verify"], link_port: 0, ...changes });
 
 export const passed = { state: "passed", at: "2026-11-20T14:31:52.000Z", duration_ms: 412.5, error: null };
 export const pending = { state: "pending", at: null, duration_ms: null, error: null };

@@ -1,0 +1,40 @@
+/* The links between nodes, and of each node to the server: as they were last measured, and what is made of it.
+ *
+ * Nodes tell (node.links) what they measure in their direction. Here each reading is kept, judged against what its
+ * class should do, stored (the latest, and minute averages in history.db for 30 days) and pushed. Nodes are told who
+ * the others are (node.peers). A link that has become worse than its class, or is so no more, is a change of state: an
+ * event of the cluster, once. After a restart the last readings stand there as stale, with their time.
+ * Thread: the loop's. */
+#pragma once
+#include "server/cluster/cluster.h"
+
+struct topology;
+
+struct topology_params {
+	struct net_loop *loop;
+	struct store *store;
+	struct events *events;
+	struct cluster *cluster;
+};
+enum status topology_create(struct topology **out, const struct topology_params *params, struct error *error);
+void topology_destroy(struct topology **topology);
+
+// What a node tells: params of node.links, checked.
+void topology_report(struct topology *topology, const char *node_id, const struct json *params);
+// A node has registered (its record may have changed), or is gone, or was removed from the cluster.
+void topology_node_online(struct topology *topology, const char *node_id);
+void topology_node_offline(struct topology *topology, const char *node_id);
+void topology_node_removed(struct topology *topology, const char *node_id);
+
+// One direction, for placements. From a node to itself: known, without latency.
+struct topology_reading {
+	bool known, direct, degraded;  // direct: a link of their own that is up, else by way of the server
+	const char *link_class;        // of schema/api.json; static
+	double rtt_ms, loss_percent;   // < 0: not known
+	double throughput_bytes_per_s; // from the first to the second; < 0: not known
+};
+void topology_find(const struct topology *topology, const char *from_node_id, const char *to_node_id,
+		   struct topology_reading *out);
+
+struct json *topology_links_json(const struct topology *topology);   // array of Link
+struct json *topology_summary_json(const struct topology *topology); // TopologySummary
