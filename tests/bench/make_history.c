@@ -41,7 +41,8 @@ static enum status put_node(struct store_batch *batch, int node, int64_t now_ms)
 	snprintf(record, sizeof record,
 		 "{\"node_id\":\"%s\",\"name\":\"%s\",\"host_name\":\"%s\",\"os\":\"Debian GNU/Linux "
 		 "12\",\"kernel\":\"6.1\","
-		 "\"arch\":\"x86_64\",\"cpu_model\":null,\"cpu_cores\":8,\"cpu_threads\":16,\"link_port\":0,\"memory_bytes\":"
+		 "\"arch\":\"x86_64\",\"cpu_model\":null,\"cpu_cores\":8,\"cpu_threads\":16,\"link_port\":0,"
+		 "\"memory_bytes\":"
 		 "68719476736,"
 		 "\"version\":\"0.1.0\",\"addresses\":[],\"backends\":[],\"libraries\":[],\"capabilities\":[]}",
 		 id, id, id);
