@@ -4,7 +4,8 @@
  *                     any of them -> its worker ends, or says what it must not (failed) -> deleted
  *
  *   instances.c        from the placement to the end
- *   instances_place.c  what there is to place on; JSON
+ *   instances_place.c  what there is to place on
+ *   instances_json.c   as the API shows them
  *   placement.c        where it goes: a pure function
  *   requests.c         what is asked of instances */
 #include "common/base/clock.h"

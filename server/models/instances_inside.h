@@ -73,7 +73,10 @@ void instance_publish(const struct instance *instance);
 // Read params, gather the devices, place. The result is to be freed. Errors: instances_preview's.
 enum status placing_create(struct placing **out, const struct instances *instances, const struct json *params,
 			   struct error *error);
-struct json *placing_json(const struct placing *placing); // Placement
+struct json *placing_json(const struct placing *placing);                                    // Placement
+struct json *instance_stage_json(const char *device_id, const struct instance_stage *stage); // Stage
+
+// instances_json.c
 struct json *instance_json(const struct instance *instance);
 const char *instance_state_name(enum instance_state state);
 

@@ -213,7 +213,7 @@ static void set_maybe(struct json *object, const char *name, double value)
 		json_set_number(object, name, value);
 }
 
-static struct json *stage_json(const char *device_id, const struct instance_stage *stage)
+struct json *instance_stage_json(const char *device_id, const struct instance_stage *stage)
 {
 	struct json *json = json_new_object();
 	json_set_string(json, "device_id", device_id);
@@ -243,7 +243,7 @@ static struct json *stages_json(const struct placing *placing)
 						     .predicts = from->predicts,
 						     .memory = from->memory,
 						     .seconds_per_token = from->seconds_per_token};
-		json_push(stages, stage_json(placing->devices[from->device].device_id, &stage));
+		json_push(stages, instance_stage_json(placing->devices[from->device].device_id, &stage));
 	}
 	return stages;
 }
@@ -318,85 +318,5 @@ struct json *placing_json(const struct placing *placing)
 	json_set_integer(json, "context_tokens", placing->wanted.context_tokens);
 	json_set_integer(json, "sequences", placing->wanted.sequences);
 	json_set(json, "devices", devices_json(placing));
-	return json;
-}
-
-const char *instance_state_name(enum instance_state state)
-{
-	switch (state) {
-	case INSTANCE_STARTING:
-		return "starting";
-	case INSTANCE_LOADING:
-		return "loading";
-	case INSTANCE_READY:
-		return "ready";
-	case INSTANCE_STOPPING:
-		return "stopping";
-	case INSTANCE_FAILED:
-		return "failed";
-	}
-	return "";
-}
-
-static const char *step_name(enum placement_step step)
-{
-	switch (step) {
-	case STEP_NONE:
-		return NULL;
-	case STEP_SPILLED:
-		return "spilled";
-	case STEP_SMALLER_FORMAT:
-		return "smaller_format";
-	case STEP_CPU:
-		return "cpu";
-	}
-	return NULL;
-}
-
-static struct json *progress_json(const struct instance *instance)
-{
-	if (instance->state != INSTANCE_LOADING)
-		return json_new_null();
-	struct json *json = json_new_object();
-	set_bytes(json, "loaded_bytes", instance->loaded_bytes);
-	set_bytes(json, "total_bytes", instance->total_bytes);
-	return json;
-}
-
-struct json *instance_json(const struct instance *instance)
-{
-	char at[CLOCK_TEXT_BYTES];
-	struct json *json = json_new_object(), *stages = json_new_array();
-	for (unsigned i = 0; i < instance->stage_count; i++)
-		json_push(stages, stage_json(cluster_device_id(instance->stages[i].device), &instance->stages[i]));
-	json_set_string(json, "instance_id", instance->instance_id);
-	json_set_string(json, "model_id", instance->model_id);
-	json_set_string(json, "model_name", instance->model_name);
-	json_set_string(json, "state", instance_state_name(instance->state));
-	json_set_string(json, "state_reason", instance->state_reason[0] ? instance->state_reason : NULL);
-	json_set_string(json, "created_at", clock_format(instance->created_ms, at));
-	json_set_string(json, "ready_at", instance->ready_ms ? clock_format(instance->ready_ms, at) : NULL);
-	json_set_string(json, "strategy", instance->strategy);
-	json_set(json, "stages", stages);
-	json_set_string(json, "format", format_info(instance->format)->name);
-	json_set_integer(json, "context_tokens", instance->context_tokens);
-	json_set_integer(json, "sequences", instance->sequences);
-	json_set_string(json, "short_of_memory", step_name(instance->step));
-	json_set(json, "progress", progress_json(instance));
-	set_maybe(json, "load_ms", instance->load_ms);
-	set_bytes(json, "running", instance->running);
-	set_bytes(json, "waiting", instance->waiting);
-	set_bytes(json, "pages_used", instance->pages_used);
-	set_bytes(json, "pages_cached", instance->pages_cached);
-	set_bytes(json, "page_count", instance->page_count);
-	set_bytes(json, "prompt_tokens", instance->prompt_tokens);
-	set_bytes(json, "generated_tokens", instance->generated_tokens);
-	set_maybe(json, "tokens_per_s", instance->tokens_per_s);
-	json_set_bool(json, "chat", instance->chat);
-	json_set_integer(json, "epoch", 1);
-	json_set_integer(json, "recoveries", 0);
-	json_set(json, "hops", json_new_array());
-	json_set_null(json, "timing");
-	json_set(json, "missing", json_new_array());
 	return json;
 }
