@@ -9,6 +9,7 @@
 #include "common/net/ws.h"
 #include "common/wire/message.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,7 @@ struct join {
 	uint8_t authority_sha256[NET_SHA256_BYTES], nonce[PAIRING_NONCE_BYTES];
 	char code[PAIRING_CODE_BYTES];
 	struct net_watch *terminal; // where the person answers; NULL: nobody is asked
+	int terminal_flags;         // its own, from before it was watched
 	bool agreed;                // that the digits are the same
 	struct json *grant;         // that has come; it waits for that word
 	char fault[256];            // of the last attempt
@@ -106,6 +108,14 @@ static void print_large(const char *code)
 	fprintf(stderr, "\n    %.3s %.3s\n\n", code, code + 3);
 }
 
+// What is watched does not block, and a terminal is shared: by the log, and by the shell that is there after this node.
+static void leave_terminal(struct join *join)
+{
+	if (join->terminal)
+		fcntl(STDIN_FILENO, F_SETFL, join->terminal_flags);
+	net_watch_destroy(&join->terminal);
+}
+
 static void answered_here(void *arg, int fd)
 {
 	struct join *join = arg;
@@ -113,7 +123,7 @@ static void answered_here(void *arg, int fd)
 	char line[64];
 	ssize_t length = read(fd, line, sizeof line - 1);
 	line[length > 0 ? length : 0] = 0;
-	net_watch_destroy(&join->terminal);
+	leave_terminal(join);
 	if (line[0] != 'y' && line[0] != 'Y') {
 		error_set(&error, STATUS_FORBIDDEN, "the digits are not the same: this node has not joined");
 		error_hint(&error, "somebody may stand between this node and the server; turn it away at the dashboard "
@@ -145,7 +155,9 @@ static void show_code(struct join *join)
 			"this node? [y/N] ");
 	fflush(stderr);
 	int fd = dup(STDIN_FILENO);
-	if (fd < 0 || net_watch_create(&join->terminal, join->params.loop, fd, &terminal_events, join, &error)) {
+	join->terminal_flags = fcntl(STDIN_FILENO, F_GETFL);
+	if (fd < 0 || join->terminal_flags < 0 ||
+	    net_watch_create(&join->terminal, join->params.loop, fd, &terminal_events, join, &error)) {
 		error_set(&error, STATUS_UNAVAILABLE, "the terminal cannot be read");
 		if (fd >= 0)
 			close(fd);
@@ -367,7 +379,7 @@ static void closed(void *user, struct net_conn *conn, int code)
 	const bool answered = conn != NULL, unreachable = !strcmp(join->fault, NET_NOTHING_ANSWERS);
 	join->conn = NULL;
 	net_timer_stop(join->params.loop, &join->notice);
-	net_watch_destroy(&join->terminal);
+	leave_terminal(join);
 	json_destroy(&join->grant);
 	join->agreed = false;
 	join->code[0] = 0;
@@ -442,17 +454,14 @@ enum status join_run(const struct join_params *params, struct error *error)
 	log_info("node", "asking %s:%d to be let in as node %s", params->host, params->port, params->node_id);
 	net_timer_start(params->loop, &join.again, 0, dial, &join);
 	net_loop_run(params->loop);
-	const bool done = join.ended;
 	join.ended = true;
 	net_close_all(params->loop, CLOSE_DONE); // `closed` is told now, while there is somebody to tell
 	net_timer_stop(params->loop, &join.again);
 	net_timer_stop(params->loop, &join.notice);
-	net_watch_destroy(&join.terminal);
+	leave_terminal(&join);
 	json_destroy(&join.grant);
 	credentials_request_finish(&join.request);
-	if (!done && *params->stopping)
-		return STATUS_CONFLICT;
 	if (join.status)
 		*error = join.error;
-	return join.status;
+	return !join.status && *params->stopping ? STATUS_CONFLICT : join.status; // also just after it was let in
 }

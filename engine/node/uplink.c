@@ -289,7 +289,7 @@ static void answered(struct uplink *uplink, const struct message *message)
 			  error.message, error.hint[0] ? "; " : "", error.hint);
 		if (id == CALL_RENEW)
 			renew_later(uplink);
-		if (id == CALL_REGISTER && !uplink->registered)
+		if (id == CALL_REGISTER && !uplink->registered && !uplink->leaving)
 			end(uplink, STATUS_UNAVAILABLE, "the server refused this node");
 		return;
 	}
