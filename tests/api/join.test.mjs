@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { constants, existsSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { makeCertificate, makeRequest } from "./certificates.mjs";
@@ -38,6 +38,8 @@ const nodesOf = async (admin) => (await admin.call("cluster.snapshot")).nodes;
 const stateOf = async (admin, node_id) => (await nodesOf(admin)).find((one) => one.node_id === node_id)?.state;
 const becomes = (admin, node_id, state) => eventually(async () => (await stateOf(admin, node_id)) === state, `${node_id} is ${state}`, long);
 const idOf = async (one) => (await one.said(/as node (node_[0-9a-f]+)/))[1];
+// The end is what tells; a summary shows little more than a message's last line.
+const endedWith = (status, code, said) => assert.equal(code, status, `it ended with ${code} instead of ${status}; the end of what it said: ${said.slice(-600)}`);
 const address = (server) => `127.0.0.1:${server.port}`;
 
 describe("joining", () => {
@@ -117,15 +119,18 @@ describe("joining", () => {
 		await one.stop();
 	});
 
-	// On a terminal (of script(1)) the node asks whoever sits there, and takes nothing before it has heard yes.
+	// On a terminal (of script(1)) the node asks whoever sits there, and takes nothing before it has heard yes. The shell
+	// that script starts is a given one, and it becomes the node (exec) where an interrupt is sent: some that run it as a
+	// child end by the interrupt themselves when the node has ended as it should, with 130.
 	test("on a terminal the digits are shown large, and the person there has the last word", async () => {
 		const data = temporary();
-		for (const word of ["n", "y"]) {
-			const child = spawn("script", ["-qec", `${binary} node --data ${data} --backends cpu --join ${address(server)}`, "/dev/null"],
-				{ stdio: ["pipe", "pipe", "inherit"] });
+		const node = `${binary} node --data ${data} --backends cpu --join ${address(server)}`;
+		for (const [word, command] of [["n", `${node}; ended=$?; grep flags /proc/self/fdinfo/0; exit $ended`], ["y", `exec ${node}`]]) {
+			const child = spawn("script", ["-qec", command, "/dev/null"],
+				{ stdio: ["pipe", "pipe", "inherit"], env: { ...process.env, SHELL: "/bin/sh" } });
 			let said = "";
 			child.stdout.setEncoding("utf8").on("data", (text) => (said += text));
-			const exited = once(child, "close").then(([code]) => code);
+			const exited = once(child, "close").then(([code, signal]) => code ?? signal);
 			const hears = (pattern) => eventually(() => pattern.exec(said), `the terminal shows ${pattern}`, long)
 				.catch((error) => { throw new Error(`${error.message}; it shows ${said}`); });
 			const [, id] = await hears(/as node (node_[0-9a-f]+)/), [, high, low] = await hears(/ {4}(\d{3}) (\d{3})\r?\n/);
@@ -139,13 +144,15 @@ describe("joining", () => {
 			}
 			child.stdin.write(`${word}\n`);
 			if (word === "n") {
-				assert.equal(await within(exited, () => `it ends; it said ${said}`, long), 1);
+				endedWith(1, await within(exited, () => `it ends; it said ${said}`, long), said);
 				assert.match(said, /this node has not joined/);
+				const [, flags] = /^flags:\s*(\d+)/m.exec(said);
+				assert.equal(parseInt(flags, 8) & constants.O_NONBLOCK, 0, "the terminal is left as it was");
 				await eventually(async () => !(await admin.call("node.waiting")).waiting.length, "it does not wait any more", long);
 			} else {
 				await becomes(admin, id, "online");
 				child.stdin.write("\x03"); // the terminal's interrupt
-				assert.equal(await within(exited, () => `it ends; it said ${said}`, long), 0, said);
+				endedWith(0, await within(exited, () => `it ends; it said ${said}`, long), said);
 			}
 		}
 	});
