@@ -58,6 +58,19 @@ class SummaryTest(unittest.TestCase):
             "---- debug: a said:", "  | # pass 3", "  | # fail 0",
             "  | WARNING: ThreadSanitizer: data race", "FAILED  debug: a", "         WARNING: ThreadSanitizer: data race", "3 passed, 1 failed, 0 skipped"]))
 
+    def test_a_failure_is_told_by_how_its_message_begins_and_ends(self):
+        said = "".join("          line %d\n" % i for i in range(200))
+        node = self.case("    not ok 1 - x\n      ---\n      duration_ms: 1\n      error: |-\n        it began\n%s"
+                         "        it ended\n        \n        130 !== 0\n        \n      code: 'E'\n      ...\n"
+                         "not ok 1 - outer\n  ---\n  error: '1 subtest failed'\n  ...\nok 2 - y # SKIP no GPU\n"
+                         "# pass 0\n# fail 1\n# skipped 1\n" % said, "fail", "<failure message=\"\"/>")
+        status, lines = self.run_summary([node])
+        skip, reason, failed, why, total = lines[-5:]
+        self.assertEqual((status, skip, reason, failed, total), (1, "SKIPPED  debug: a", "         y: no GPU",
+                                                                 "FAILED  debug: a", "0 passed, 1 failed, 1 skipped"))
+        self.assertRegex(why, r"^         x: it began \| line 0 .* \[\.\.\.\] .* line 199 \| it ended \| 130 !== 0$")
+        self.assertLess(len(why), 700)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -1,7 +1,8 @@
 """Adds up the JUnit files of one run of ./dev test.
 
 usage: summary.py FOLDER
-           shows what every failed test said at its end, names every failed and every skipped one, and ends with one line `N passed, N failed, N skipped`;
+           shows what every failed test said, names every skipped and every failed one, and ends with one line
+           `N passed, N failed, N skipped`;
            exit status 1 if any failed or if none ran.
        summary.py --record FILE NAME STATUS SECONDS LOG
            writes FILE as the result of a command that is not run by ctest.
@@ -17,6 +18,7 @@ import xml.etree.ElementTree as ElementTree
 
 SKIPPED_EXIT = 77
 SHOWN_LINES = 40
+SHOWN_CHARACTERS = 600  # of one message
 NODE_COUNT = re.compile(r"^(?:#|\u2139) (pass|fail|cancelled|skipped|todo) (\d+)\s*$", re.M)
 UNITTEST_COUNT = re.compile(r"^Ran (\d+) tests? in .*\n\n(?:OK|FAILED)(?: \((.*)\))?$", re.M)
 CMOCKA_COUNT = re.compile(r"^\[  (PASSED|FAILED|SKIPPED) +\] (\d+) test\(s\)", re.M)
@@ -26,7 +28,9 @@ UNITTEST_SKIP = re.compile(r"^(\w+) \(.*\) \.\.\. skipped ['\"](.*)['\"]$", re.M
 INNER_FAILURE = re.compile(r"^\s*not ok \d+ - (.*)$|^\[  FAILED  \] (\w+)$"
                            r"|^.*((?:ERROR|WARNING): (?:Address|Leak|Thread|Memory)Sanitizer.*|runtime error: .*)$",
                            re.M)
-NODE_ERROR = re.compile(r"^\s*not ok \d+ - (.*)\n(?:.*\n){0,12}?\s*error: (?:\|-\n\s*(.*)|(.*))$", re.M)
+NODE_FAILURE = re.compile(r"^( *)not ok \d+ - (.*)\n\1  ---\n((?:.*\n)*?)\1  \.\.\.$", re.M)
+NODE_ERROR = re.compile(r"^( *)error: (?:\|-\n((?:\1  .*\n|\s*\n)*)|(.*))", re.M)
+OUTER_FAILURE = re.compile(r"^'\d+ subtests? failed'$")
 COMPLAINT = re.compile(r"^\s*not ok |^\[  (?:ERROR|FAILED) |\u2716 |Sanitizer: |runtime error: |: error: ")
 REASON = re.compile(r"^.*\bskip(?:s|ped|ping)?\b.*$", re.M | re.I)
 
@@ -83,9 +87,22 @@ def inner_skips(output):
     return notes
 
 
+def shorten(text):
+    """A message in one line: how it begins, and, what tells more, how it ends."""
+    text = " | ".join(line.strip() for line in text.splitlines() if line.strip())
+    return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS // 4] + " [...] " \
+        + text[-SHOWN_CHARACTERS * 3 // 4:]
+
+
 def inner_failures(output):
     names = [next(part for part in parts if part) for parts in INNER_FAILURE.findall(output)]
-    why = {name: (block or line).strip()[:400] for name, block, line in NODE_ERROR.findall(output)}
+    why = {}
+    for _, name, details in NODE_FAILURE.findall(output):
+        error = NODE_ERROR.search(details)
+        if error:
+            why[name] = shorten(error.group(2) or error.group(3) or "")
+    for name in [name for name in why if OUTER_FAILURE.match(why[name])]:
+        names = [other for other in names if other != name] or names  # what failed inside it is named
     return ["%s: %s" % (name, why[name]) if name in why else name for name in dict.fromkeys(names)][:12]
 
 
@@ -106,8 +123,7 @@ def read_case(case):
     if case.find("failure") is not None or case.get("status") == "fail":
         passed, failed, skips = inner or (0, 0, 0)
         message = case.find("failure").get("message") if case.find("failure") is not None else ""
-        return "failed", (passed, max(failed, 1), skips), ([message] if message else []) + inner_failures(output) \
-            + (["skipped: " + note for note in inner_skips(output)] if skips else [])
+        return "failed", (passed, max(failed, 1), skips), ([message] if message else []) + inner_failures(output)
     if inner is None or sum(inner) == 0:
         return "passed", (1, 0, 0), []
     return "passed", inner, inner_skips(output) if inner[2] else []
@@ -135,7 +151,8 @@ def summarise(folder):
             if outcome == "failed":
                 failed.append((name, notes))
                 said.append((name, output_of(case)))
-            elif counts[2]:
+                notes = inner_skips(output_of(case))
+            if counts[2]:
                 skipped.append((name, notes))
     for name, output in said:
         print("---- %s said:" % name)
