@@ -306,8 +306,27 @@ static void take_placement(struct instance *instance, const struct placing *plac
 	}
 }
 
+// A worker has the devices of one node and back end.
+static bool needs_several_workers(const struct instance *instance)
+{
+	const struct cluster_device *first = instance->stages[0].device, *other;
+	const char *backend = json_get_string(cluster_device_record(first), "backend", "");
+	for (unsigned i = 1; i < instance->stage_count; i++) {
+		other = instance->stages[i].device;
+		if (strcmp(cluster_device_node_id(first), cluster_device_node_id(other)) != 0 ||
+		    strcmp(backend, json_get_string(cluster_device_record(other), "backend", "")) != 0)
+			return true;
+	}
+	return false;
+}
+
 static enum status start_worker(struct instance *instance, struct error *error)
 {
+	if (needs_several_workers(instance)) {
+		error_set(error, STATUS_UNAVAILABLE, "instances over several nodes or back ends cannot be started yet");
+		error_hint(error, "choose devices of one node and back end: exogpu place --device");
+		return STATUS_UNAVAILABLE;
+	}
 	const struct cluster_device *devices[PLACEMENT_STAGES];
 	for (unsigned i = 0; i < instance->stage_count; i++)
 		devices[i] = instance->stages[i].device;

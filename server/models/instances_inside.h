@@ -9,14 +9,29 @@ enum { INSTANCE_ID_BYTES = 32, INSTANCE_REASON_BYTES = 384 };
 
 enum instance_state { INSTANCE_STARTING, INSTANCE_LOADING, INSTANCE_READY, INSTANCE_STOPPING, INSTANCE_FAILED };
 
-// What placement.preview and instance.create take.
+// Copies of what the cluster says of a device, so that another thread may read them.
+struct placing_texts {
+	char device_id[STORE_ID_BYTES], name[64], pool[129], unusable[160];
+};
+
+// What placement.preview and instance.create take. One block: free() ends it.
 struct placing {
 	const struct model_record *model;
+	struct placing_texts texts[PLACEMENT_DEVICES];
+	char node_ids[PLACEMENT_NODES][STORE_ID_BYTES];
 	struct placement_device devices[PLACEMENT_DEVICES];
 	const struct cluster_device *where[PLACEMENT_DEVICES]; // the same ones
 	struct placement_pin pins[PLACEMENT_STAGES];
 	struct placement_wanted wanted;
 	struct placement placement;
+};
+
+// What is not to be used, and what is about to be free: for an instance that is placed anew.
+struct placing_excluded {
+	const char *const *node_ids, *const *device_ids; // (node_count), (device_count)
+	unsigned node_count, device_count;
+	const char *why;               // in words: "it is lost"
+	const struct instance *ending; // what its stages hold counts as free; may be NULL
 };
 
 struct instance_stage {
@@ -69,10 +84,12 @@ struct instances {
 // instances.c
 void instance_publish(const struct instance *instance);
 
-// instances_place.c
+// instances_gather.c
 // Read params, gather the devices, place. The result is to be freed. Errors: instances_preview's.
 enum status placing_create(struct placing **out, const struct instances *instances, const struct json *params,
 			   struct error *error);
+
+// instances_place.c
 struct json *placing_json(const struct placing *placing);                                    // Placement
 struct json *instance_stage_json(const char *device_id, const struct instance_stage *stage); // Stage
 

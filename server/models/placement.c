@@ -65,11 +65,6 @@ static double gib(uint64_t bytes)
 	return (double)bytes / (1024.0 * MIB);
 }
 
-static const char *backend_name(enum placement_backend backend)
-{
-	return backend == PLACE_CUDA ? "CUDA" : backend == PLACE_VULKAN ? "Vulkan" : "the CPU";
-}
-
 // ---- what a stage takes ----
 
 static struct stage_memory estimate(const struct search *search, const struct placement_stage *stage)
@@ -294,7 +289,7 @@ static bool shares_pool(const struct placement_device *a, const struct placement
 	return a->pool[0] && !strcmp(a->pool, b->pool) && !strcmp(a->node_id, b->node_id);
 }
 
-// Those of one back end, the most free memory first; of those that share memory one.
+// Those of one back end (PLACE_UNKNOWN: of all), the most free memory first; of those that share memory one.
 static void gather(struct search *search, enum placement_backend backend)
 {
 	const struct placement_device *devices = search->wanted->devices;
@@ -302,7 +297,8 @@ static void gather(struct search *search, enum placement_backend backend)
 	for (unsigned i = 0; i < search->wanted->device_count; i++) {
 		unsigned at = search->count;
 		bool taken = false;
-		if (devices[i].backend != backend || devices[i].unusable || devices[i].software)
+		if ((backend != PLACE_UNKNOWN && devices[i].backend != backend) || devices[i].unusable ||
+		    devices[i].software)
 			continue;
 		for (unsigned j = 0; j < search->count; j++)
 			taken |= shares_pool(&devices[search->candidates[j]], &devices[i]);
@@ -346,8 +342,8 @@ static void explain_taken(struct search *search)
 	const struct placement_device *devices = search->wanted->devices;
 	const struct placement_device *first = &devices[out->stages[0].device];
 	if (out->stage_count > 1) {
-		why(search->out, -1, "no device alone holds it: %u devices of %s share its layers by their free memory",
-		    out->stage_count, backend_name(first->backend));
+		why(search->out, -1, "no device alone holds it: %u devices share its layers by their free memory",
+		    out->stage_count);
 		return;
 	}
 	why(search->out, (int)out->stages[0].device, "%s holds all of it: %.2f GiB of %.2f GiB free", first->name,
@@ -450,6 +446,10 @@ static void place_free(struct search *search)
 	}
 	if (!found && search->count)
 		explain(search, search->candidates[0]);
+	if (!found) {
+		gather(search, PLACE_UNKNOWN);
+		found = search->count && place_pages(search);
+	}
 	if (!found)
 		found = place_smaller(search, false);
 	if (found)
@@ -483,10 +483,6 @@ static enum status place_pinned(struct search *search, struct error *error)
 				   "the first begins at layer 0; the last may have layer_count 0: all that are left");
 			return STATUS_INVALID_PARAMS;
 		}
-		if (device->backend != devices[wanted->pins[0].device].backend ||
-		    strcmp(device->node_id, devices[wanted->pins[0].device].node_id) != 0)
-			return error_set(error, STATUS_INVALID_PARAMS, "%s and %s are not of one node and back end",
-					 devices[wanted->pins[0].device].name, device->name);
 		next += layers[i];
 	}
 	if (next != all)
@@ -561,8 +557,8 @@ enum status placement_find(struct placement *out, const struct placement_wanted 
 	if (wanted->format != FORMAT_UNKNOWN)
 		placement_shrink(&search.sizes, wanted->format);
 	if (!wanted->device_count) {
-		error_set(error, STATUS_UNAVAILABLE, "this machine's node is not there, and models run on it alone");
-		error_hint(error, "start the server without --no-local-node");
+		error_set(error, STATUS_UNAVAILABLE, "there is no device that models run on");
+		error_hint(error, "start the server without --no-local-node, or let a node join: exogpu node");
 		return STATUS_UNAVAILABLE;
 	}
 	if (wanted->pin_count)

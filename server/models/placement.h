@@ -1,16 +1,18 @@
 /* Where a model goes: which devices, how many layers on each, and why. A pure function of what it is told.
  *
- * One node and one back end. The fewest devices that hold the model are taken, back ends in the order cuda, vulkan,
- * cpu; several share the layers in proportion to their free memory. Where memory is short the steps are, in this order:
- * fewer pages for keys and values (one request's context at least), layers in host memory, a smaller number format if
- * that was allowed, the CPU. Pins are obeyed to the letter. Layers count as equally large, and so the fewest devices
- * are found for certain: those with the most free memory hold whatever others do. Thread: any. */
+ * The fewest devices of one back end, on whatever nodes, that hold the model are taken, back ends in the order cuda,
+ * vulkan, cpu, then of all together; several share the layers in proportion to their free memory. Where memory is short
+ * the steps are, in this order: fewer pages for keys and values (one request's context at least), layers in host
+ * memory, a smaller number format if that was allowed, the CPU. Pins are obeyed to the letter. Layers count as equally
+ * large, and so the fewest devices are found for certain: those with the most free memory hold whatever others do.
+ * Thread: any. */
 #pragma once
 #include "engine/model/model.h"
 #include "engine/stage.h"
 
 enum {
 	PLACEMENT_DEVICES = 256,
+	PLACEMENT_NODES = 64, // of what lies on more, nothing is used
 	PLACEMENT_STAGES = 64,
 	PLACEMENT_WHYS = 24,
 	PLACEMENT_TEXT_BYTES = 320,
@@ -21,6 +23,7 @@ enum placement_backend { PLACE_UNKNOWN, PLACE_CUDA, PLACE_VULKAN, PLACE_CPU };
 
 struct placement_device {
 	const char *device_id, *name, *node_id, *pool; // pool: devices of a node with the same share memory; may be ""
+	unsigned node;                                 // its place among the nodes
 	enum placement_backend backend;
 	bool software;         // another back end than cpu, on the host's processor: only where it is pinned
 	const char *unusable;  // why nothing new goes there; NULL: it does
@@ -40,6 +43,7 @@ struct placement_wanted {
 	const struct model_sizes *sizes;        // as the file is
 	const struct placement_device *devices; // (device_count), at most PLACEMENT_DEVICES
 	unsigned device_count;
+	unsigned node_count;
 	const struct placement_pin *pins; // (pin_count), at most PLACEMENT_STAGES
 	unsigned pin_count;
 	uint32_t context_tokens, sequences;

@@ -84,7 +84,8 @@ describe("instances", () => {
 		assert.deepEqual([small.feasible, small.proof, small.stages], [false, "infeasible", []]);
 		assert.match(small.why.map((one) => one.text).join("\n"), /missing/);
 		await admin.refused("placement.preview", { model_id: model.model_id, pins: [pin("dev_gpu", 1, 1)] }, "invalid_params");
-		await admin.refused("placement.preview", { model_id: model.model_id, pins: [pin("dev_gpu", 0, 1), pin("dev_cpu", 1, 0)] }, "invalid_params");
+		const mixed = await preview({ pins: [pin("dev_gpu", 0, 1), pin("dev_cpu", 1, 0)] });
+		assert.deepEqual(mixed.stages.map((one) => one.device_id), ["dev_gpu", "dev_cpu"]);
 		await admin.refused("placement.preview", { model_id: model.model_id, pins: [pin("dev_none")] }, "not_found");
 		await admin.refused("placement.preview", { model_id: model.model_id, strategy: "tensor" }, "unavailable");
 		await admin.refused("instance.create", { model_id: model.model_id, pins: [pin("dev_small")] }, "out_of_memory");

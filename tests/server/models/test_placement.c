@@ -214,8 +214,9 @@ static void pins(void **unused)
 	two[1].first_layer = 4;
 	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_INVALID_PARAMS);
 	two[1].first_layer = 3;
-	devices[0].backend = PLACE_VULKAN;
-	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_INVALID_PARAMS);
+	devices[0].backend = PLACE_VULKAN; // back ends may differ
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_true(placement.feasible);
 	devices[0].backend = PLACE_CUDA;
 	devices[1].unusable = "it is offline";
 	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_UNAVAILABLE);

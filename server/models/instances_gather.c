@@ -1,0 +1,255 @@
+/* What there is to place on, as placement.h takes it: the devices of all nodes that are connected, with their memory as
+ * it is now, and what is asked for. All texts are copied, so that a placement can be searched for on another thread
+ * while devices come and go. Thread: the loop's. */
+#include "common/base/clock.h"
+#include "server/models/instances_inside.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	DEFAULT_CONTEXT = 8192,
+	DEFAULT_SEQUENCES = 8,
+	SETTLE_MS = 15000, // readings of telemetry may be as old, and not show yet what has been loaded
+};
+
+// ---- devices ----
+
+static enum placement_backend backend_of(const struct json *record)
+{
+	const char *name = json_get_string(record, "backend", "");
+	return !strcmp(name, "cuda")     ? PLACE_CUDA
+	       : !strcmp(name, "vulkan") ? PLACE_VULKAN
+	       : !strcmp(name, "cpu")    ? PLACE_CPU
+					 : PLACE_UNKNOWN;
+}
+
+static bool same_pool(const struct cluster_device *a, const struct cluster_device *b)
+{
+	const char *pool = json_get_string(cluster_device_record(a), "memory_pool", "");
+	return a == b || (pool[0] && !strcmp(cluster_device_node_id(a), cluster_device_node_id(b)) &&
+			  !strcmp(json_get_string(cluster_device_record(b), "memory_pool", ""), pool));
+}
+
+struct gathering {
+	struct placing *placing;
+	const struct instances *instances;
+	const struct placing_excluded *excluded; // may be NULL
+	bool usable;                             // those that can be used; else the others, to say why not
+};
+
+// What an instance holds of this memory.
+static uint64_t held_by(const struct instance *instance, const struct cluster_device *device)
+{
+	uint64_t bytes = 0;
+	for (unsigned i = 0; i < instance->stage_count; i++) {
+		const struct instance_stage *stage = &instance->stages[i];
+		bytes += same_pool(device, stage->device) ? stage->held : 0;
+		bytes += stage->host && same_pool(device, stage->host) ? stage->host_held : 0;
+	}
+	return bytes;
+}
+
+// What instances hold of this memory that readings do not show yet, or show in part.
+static uint64_t not_shown(const struct instances *instances, const struct cluster_device *device)
+{
+	uint64_t bytes = 0;
+	for (const struct instance *one = instances->first; one; one = one->next)
+		if (!one->ready_ms || clock_wall_ms() - one->ready_ms <= SETTLE_MS)
+			bytes += held_by(one, device);
+	return bytes;
+}
+
+static uint64_t less(uint64_t bytes, uint64_t by)
+{
+	return bytes > by ? bytes - by : 0;
+}
+
+// Memory that is free: by the newest reading and by what is held, whichever says less.
+static void read_memory(struct placement_device *out, const struct gathering *gathering,
+			const struct cluster_device *device, const struct json *telemetry)
+{
+	const struct instances *instances = gathering->instances;
+	const struct instance *ending = gathering->excluded ? gathering->excluded->ending : NULL;
+	int64_t total = json_get_integer(cluster_device_record(device), "memory_bytes", 0);
+	int64_t seen_total = json_get_integer(telemetry, "memory_total_bytes", 0);
+	int64_t used = json_get_integer(telemetry, "memory_used_bytes", -1);
+	out->memory_bytes = (uint64_t)(total > 0 ? total : seen_total > 0 ? seen_total : 0);
+	out->free_known = used >= 0;
+	uint64_t held = tenancy_held_bytes(instances->params.tenants, device);
+	uint64_t taken = used >= 0 ? (uint64_t)used + not_shown(instances, device) : 0;
+	taken = less(taken > held ? taken : held, ending ? held_by(ending, device) : 0);
+	out->free_bytes = less(out->memory_bytes, taken + placement_reserve(out->memory_bytes));
+}
+
+static bool is_excluded(const struct placing_excluded *excluded, const struct cluster_device *device)
+{
+	for (unsigned i = 0; excluded && i < excluded->node_count; i++)
+		if (!strcmp(excluded->node_ids[i], cluster_device_node_id(device)))
+			return true;
+	for (unsigned i = 0; excluded && i < excluded->device_count; i++)
+		if (!strcmp(excluded->device_ids[i], cluster_device_id(device)))
+			return true;
+	return false;
+}
+
+static const char *not_usable(const struct gathering *gathering, const struct cluster_device *device)
+{
+	const char *reason = NULL;
+	const struct cluster_device *found;
+	const char *state = cluster_device_state(device, &reason);
+	if (is_excluded(gathering->excluded, device))
+		return gathering->excluded->why;
+	if (!tenant_find_device(gathering->instances->params.tenants, cluster_device_id(device), &found, NULL))
+		return NULL;
+	return !strcmp(state, "draining") ? "it is draining" : reason ? reason : "it is not verified, or offline";
+}
+
+// The place of a node in the list of nodes; PLACEMENT_NODES: there are too many.
+static unsigned node_place(struct placing *placing, const char *node_id)
+{
+	unsigned at = 0;
+	while (at < placing->wanted.node_count && strcmp(placing->node_ids[at], node_id) != 0)
+		at++;
+	if (at == placing->wanted.node_count && at < PLACEMENT_NODES) {
+		snprintf(placing->node_ids[at], sizeof placing->node_ids[at], "%s", node_id);
+		placing->wanted.node_count++;
+	}
+	return at;
+}
+
+static void add_device(void *context, const struct cluster_device *device, const struct json *telemetry)
+{
+	const struct gathering *gathering = context;
+	struct placing *placing = gathering->placing;
+	const struct json *record = cluster_device_record(device);
+	const char *unusable = not_usable(gathering, device);
+	if (!unusable != gathering->usable || placing->wanted.device_count == PLACEMENT_DEVICES ||
+	    backend_of(record) == PLACE_UNKNOWN)
+		return;
+	unsigned node = node_place(placing, cluster_device_node_id(device));
+	if (node == PLACEMENT_NODES)
+		return;
+	unsigned at = placing->wanted.device_count++;
+	struct placement_device *out = &placing->devices[at];
+	struct placing_texts *texts = &placing->texts[at];
+	placing->where[at] = device;
+	snprintf(texts->device_id, sizeof texts->device_id, "%s", cluster_device_id(device));
+	snprintf(texts->name, sizeof texts->name, "%s", cluster_device_name(device));
+	snprintf(texts->pool, sizeof texts->pool, "%s", json_get_string(record, "memory_pool", ""));
+	snprintf(texts->unusable, sizeof texts->unusable, "%s", unusable ? unusable : "");
+	*out = (struct placement_device){.device_id = texts->device_id,
+					 .name = texts->name,
+					 .node_id = placing->node_ids[node],
+					 .node = node,
+					 .pool = texts->pool,
+					 .backend = backend_of(record),
+					 .unusable = unusable ? texts->unusable : NULL};
+	out->software = out->backend != PLACE_CPU && !strcmp(json_get_string(record, "kind", ""), "cpu");
+	out->bandwidth = json_get_number(record, "memory_bandwidth_bytes_per_s", 0);
+	read_memory(out, gathering, device, telemetry);
+}
+
+// ---- what is asked for ----
+
+static enum status read_pins(struct placing *placing, const struct json *pins, const struct instances *instances,
+			     struct error *error)
+{
+	for (const struct json *pin = json_first(pins); pin; pin = json_next(pin)) {
+		const char *device_id = json_get_string(pin, "device_id", "");
+		unsigned at = 0;
+		while (at < placing->wanted.device_count && strcmp(placing->devices[at].device_id, device_id) != 0)
+			at++;
+		if (at == placing->wanted.device_count && cluster_find_device(instances->params.cluster, device_id)) {
+			error_set(error, STATUS_UNAVAILABLE, "models run by cuda, vulkan or cpu; %.64s does not",
+				  device_id);
+			return STATUS_UNAVAILABLE;
+		}
+		if (at == placing->wanted.device_count) {
+			error_set(error, STATUS_NOT_FOUND, "there is no device %.64s", device_id);
+			error_hint(error, "see: exogpu devices");
+			return STATUS_NOT_FOUND;
+		}
+		int64_t first = json_get_integer(pin, "first_layer", 0),
+			count = json_get_integer(pin, "layer_count", 0);
+		if (first > UINT32_MAX || count > UINT32_MAX)
+			return error_set(error, STATUS_INVALID_PARAMS, "a pin names layers that no model has");
+		placing->pins[placing->wanted.pin_count++] = (struct placement_pin){
+			.device = at, .first_layer = (uint32_t)first, .layer_count = (uint32_t)count};
+	}
+	return STATUS_OK;
+}
+
+static enum status read_model(struct placing *placing, const struct instances *instances, const struct json *params,
+			      struct error *error)
+{
+	const char *id = json_get_string(params, "model_id", ""),
+		   *strategy = json_get_string(params, "strategy", "auto");
+	placing->model = models_find(instances->params.models, id);
+	if (!placing->model) {
+		error_set(error, STATUS_NOT_FOUND, "there is no model %.128s", id);
+		error_hint(error, "see: exogpu model list");
+		return STATUS_NOT_FOUND;
+	}
+	if (placing->model->state != MODEL_READY) {
+		const char *reason = placing->model->state_reason;
+		return error_set(error, STATUS_CONFLICT, "%s is not ready%s%s", placing->model->name,
+				 reason[0] ? ": " : "", reason);
+	}
+	if (strcmp(strategy, "auto") != 0 && strcmp(strategy, "pipeline") != 0) {
+		error_set(error, STATUS_UNAVAILABLE, "the strategy %s is not there yet", strategy);
+		error_hint(error,
+			   "auto and pipeline are: layers on one device, or on several of one machine or of many");
+		return STATUS_UNAVAILABLE;
+	}
+	return STATUS_OK;
+}
+
+static void read_wanted(struct placing *placing, const struct json *params)
+{
+	const struct model_record *model = placing->model;
+	uint32_t most = model->shape.context;
+	int64_t context = json_get_integer(params, "context_tokens", most < DEFAULT_CONTEXT ? most : DEFAULT_CONTEXT);
+	const char *format = json_get_string(params, "format", NULL);
+	placing->wanted.shape = &model->shape;
+	placing->wanted.sizes = &model->sizes;
+	placing->wanted.devices = placing->devices;
+	placing->wanted.pins = placing->pins;
+	placing->wanted.context_tokens = (uint32_t)(context < most ? context : most);
+	placing->wanted.sequences = (uint32_t)json_get_integer(params, "sequences", DEFAULT_SEQUENCES);
+	placing->wanted.may_shrink = format && !strcmp(format, "auto");
+	placing->wanted.format = format && !placing->wanted.may_shrink ? format_parse(format) : FORMAT_UNKNOWN;
+}
+
+static void gather_devices(struct placing *placing, const struct instances *instances,
+			   const struct placing_excluded *excluded)
+{
+	struct gathering gathering = {.placing = placing, .instances = instances, .excluded = excluded, .usable = true};
+	cluster_each_device(instances->params.cluster, add_device, &gathering);
+	gathering.usable = false;
+	cluster_each_device(instances->params.cluster, add_device, &gathering);
+}
+
+enum status placing_create(struct placing **out, const struct instances *instances, const struct json *params,
+			   struct error *error)
+{
+	struct placing *placing = calloc(1, sizeof(*placing));
+	*out = NULL;
+	if (!placing)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
+	enum status status = read_model(placing, instances, params, error);
+	if (!status) {
+		read_wanted(placing, params);
+		gather_devices(placing, instances, NULL);
+		status = read_pins(placing, json_get(params, "pins"), instances, error);
+	}
+	if (!status)
+		status = placement_find(&placing->placement, &placing->wanted, error);
+	if (status)
+		free(placing);
+	else
+		*out = placing;
+	return status;
+}
