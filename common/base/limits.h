@@ -105,6 +105,10 @@ enum {
 	LIMIT_LAST_WORD_MS = 250,                    // how long a node may take to say why its worker's stream ended
 	LIMIT_LEASE_MS = 5000,                       // a node that does not hear its server for so long is fenced
 	LIMIT_RELAYS_OF_SESSION = 4,                 // copies by relay at once
+	LIMIT_HOPS = 4096,                           // of rings, by way of the server
+	LIMIT_SHARD_THREADS = 2,                     // that read and hash model files for nodes
+	LIMIT_SHARD_READS = 8,                       // of one node, of pieces of 4 MiB, under way
+	LIMIT_SHARD_RANGES = 2048,                   // of a file, that a part needs
 	LIMIT_CACHE_FILE_BYTES = 64 * 1024 * 1024,   // of compiled kernels, on disk
 	LIMIT_SPIRV_IDS = 1024 * 1024,               // of a module
 	LIMIT_SPIRV_BINDINGS = 256,                  // numbers of bindings are below
@@ -183,5 +187,15 @@ enum {
 	LIMIT_MODEL_HEAD_SIZE = 512,
 	LIMIT_MODEL_VOCABULARY = 1024 * 1024,
 	LIMIT_MODEL_CONTEXT = 16 * 1024 * 1024,
+	LIMIT_PEERS_NOT_OPEN = 32,                   // handshakes of other nodes under way, at one node
+	LIMIT_PEERS_NOT_MET = 32,                    // of these, that have not said who they are
+	LIMIT_LINKS = 256,                           // of one node to others
+	LIMIT_LINK_ADDRESSES = 64,                   // where another node may be
+	LIMIT_LINK_SILENCE_MS = 8000,                // of another node, then the link is down
+	LIMIT_LINK_CALLS_PER_S = 2048,               // of another node; messages of hops do not count
+	LIMIT_LINK_HOPS = 256,                       // of one link
+	LIMIT_LINK_ASKS = 64,                        // hops that the other node opens and this one was not told of yet
+	LIMIT_LINK_ASK_MS = 10000,                   // and how long they wait for it
+	LIMIT_HOP_AHEAD_BYTES = 16 * 1024 * 1024,    // of a hop, sent and not taken yet by the other node's worker
 };
 // clang-format on
