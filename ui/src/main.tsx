@@ -11,6 +11,7 @@ import { AppContext, createApp } from "./view/app-context";
 import { loadAccess } from "./view/access/lazy-page";
 import { loadAllocations } from "./view/allocations/lazy-page";
 import { loadAudit } from "./view/audit/lazy-page";
+import { loadTopology } from "./view/topology/lazy-page";
 import { loadModels } from "./view/models/lazy-page";
 import { loadPlayground } from "./view/playground/lazy-page";
 import { loadCharts } from "./view/device/lazy-charts";
@@ -36,5 +37,5 @@ render(
   </AppContext.Provider>,
   root,
 );
-const parts = [loadCharts, loadModels, loadPlayground, loadAllocations, loadAccess, loadAudit];
+const parts = [loadCharts, loadTopology, loadModels, loadPlayground, loadAllocations, loadAccess, loadAudit];
 setTimeout(() => void parts.reduce<Promise<unknown>>((before, load) => before.then(load), Promise.resolve()), 1000);

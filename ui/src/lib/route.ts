@@ -6,6 +6,7 @@ export type Route =
   | { page: "devices" }
   | { page: "device"; id: string }
   | { page: "node"; id: string }
+  | { page: "topology" }
   | { page: "models" }
   | { page: "model"; id: string }
   | { page: "playground"; id: string }
@@ -25,7 +26,7 @@ export function parseRoute(hash: string): Route {
   if (more.length === 0) {
     if (page === "" || (page === "overview" && !id)) return { page: "overview" };
     if (page === "devices") return name ? { page: "device", id: name } : { page: "devices" };
-    if ((page === "allocations" || page === "access" || page === "audit") && !id) return { page };
+    if ((page === "topology" || page === "allocations" || page === "access" || page === "audit") && !id) return { page };
     if (page === "models") return name ? { page: "model", id: name } : { page: "models" };
     if (page === "playground") return { page: "playground", id: name };
     if (page === "nodes" && name) return { page: "node", id: name };

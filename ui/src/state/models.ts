@@ -1,6 +1,6 @@
 /* What views ask of models and instances: order, words for states, memory of a placement. Pure. */
 import type { Instance, Model, ModelArchitecture, Placement, Stage } from "../lib/api.gen";
-import { figure } from "../lib/format";
+import { figure, took } from "../lib/format";
 import { byName } from "./select";
 import type { State } from "./state";
 
@@ -90,7 +90,11 @@ const proofWords: Record<Placement["proof"], string> = {
   infeasible: "proven not to fit",
   none: "not searched further",
 };
-export const proofWord = (proof: Placement["proof"]): string => proofWords[proof];
+/** "proven to be the best, in 41 ms"; how much better another one could be, where that is not proven. */
+export function proofWord({ proof, gap, search_ms }: Placement): string {
+  const how = proof === "bound" && gap !== null ? `${proofWords.bound}: at most ${figure(gap * 100)} % better is possible` : proofWords[proof];
+  return proof === "none" ? how : `${how}, in ${took(search_ms)}`;
+}
 
 /** Does the text name a source, rather than something to search for? */
 export const isSource = (text: string): boolean => /^(https?:\/\/|hf:|ollama:|file:|[/~]|\.{1,2}\/)/.test(text.trim());

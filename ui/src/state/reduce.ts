@@ -13,8 +13,10 @@ import type {
   ServerInfo,
   Snapshot,
   TelemetryEvent,
+  TopologyEvent,
 } from "../lib/api.gen";
 import { type Connection, type DeviceEntry, type NodeEntry, RECENT_MAX, AUDIT_MAX, type State, initialState } from "./state";
+import { linkKey } from "./topology";
 import { type HistoryRows, addSample, emptyTrail, sampleOf, trailOf } from "./trail";
 
 /** `at` of an event is the server's clock as text; `now` of an action is the page's own, ms. */
@@ -34,7 +36,8 @@ export type ServerEvent = { epoch: string; seq: number; at: string } & (
   | { topic: "telemetry"; data: TelemetryEvent }
   | { topic: "audit"; data: AuditEntry }
   | { topic: "placement"; data: PlacementEvent }
-  | { topic: "topology" | "alerts" | "log"; data: unknown }
+  | { topic: "topology"; data: TopologyEvent }
+  | { topic: "alerts" | "log"; data: unknown }
 );
 
 export function reduce(state: State, action: Action): State {
@@ -88,6 +91,7 @@ function applySnapshot(state: State, snapshot: Snapshot): State {
       allocations: Object.fromEntries(snapshot.allocations.map((one) => [one.allocation_id, one])),
       models: Object.fromEntries(snapshot.models.map((one) => [one.model_id, one])),
       instances: Object.fromEntries(snapshot.instances.map((one) => [one.instance_id, one])),
+      links: Object.fromEntries(snapshot.links.map((one) => [linkKey(one.from_node_id, one.to_node_id), one])),
       recent: snapshot.recent,
     },
     snapshot.telemetry,
@@ -107,6 +111,7 @@ function applyEvent(state: State, event: ServerEvent, now: number): State {
     case "placement":
       return applyPlacement(next, event.data);
     case "topology":
+      return applyTopology(next, event.data);
     case "alerts":
     case "log":
       return next;
@@ -158,6 +163,13 @@ function applyPlacement(state: State, data: PlacementEvent): State {
   for (const id of data.removed_models) delete models[id];
   for (const id of data.removed_instances) delete instances[id];
   return { ...state, models, instances };
+}
+
+function applyTopology(state: State, data: TopologyEvent): State {
+  const links = { ...state.links };
+  for (const one of data.links) links[linkKey(one.from_node_id, one.to_node_id)] = one;
+  for (const one of data.removed) delete links[linkKey(one.from_node_id, one.to_node_id)];
+  return { ...state, links, heard: data.heard ?? state.heard };
 }
 
 function putNode(nodes: State["nodes"], record: Node): State["nodes"] {

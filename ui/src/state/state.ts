@@ -5,7 +5,9 @@ import type {
   Change,
   Device,
   DeviceTelemetry,
+  Heard,
   Instance,
+  Link,
   Login,
   Model,
   Node,
@@ -59,6 +61,10 @@ export interface State {
   readonly models: Readonly<Record<string, Model>>;
   /** Models that are loaded, being loaded, or failed to. */
   readonly instances: Readonly<Record<string, Instance>>;
+  /** Directions of links, by linkKey(). */
+  readonly links: Readonly<Record<string, Link>>;
+  /** Who is heard on the networks; null until somebody was asked or told. */
+  readonly heard: readonly Heard[] | null;
   /** The last inventory changes, newest first. */
   readonly recent: readonly Change[];
   /** The last entries of the audit log, newest first; only where the login may see them. */
@@ -86,6 +92,8 @@ export const initialState: State = {
   allocations: {},
   models: {},
   instances: {},
+  links: {},
+  heard: null,
   recent: [],
   audit: [],
   heardAt: null,

@@ -6,6 +6,7 @@ import { LazyAllocations } from "./allocations/lazy-page";
 import { useApp } from "./app-context";
 import { LazyAudit } from "./audit/lazy-page";
 import { LazyModel, LazyModels } from "./models/lazy-page";
+import { LazyTopology } from "./topology/lazy-page";
 import { LazyPlayground } from "./playground/lazy-page";
 import { DevicePage } from "./device/page";
 import { DevicesPage } from "./devices/page";
@@ -26,6 +27,8 @@ function Current() {
       return <DevicePage id={at.id} key={at.id} />;
     case "node":
       return <NodePage id={at.id} key={at.id} />;
+    case "topology":
+      return <LazyTopology />;
     case "models":
       return <LazyModels />;
     case "model":
@@ -75,6 +78,7 @@ export function AppView() {
     const named = {
       overview: "Overview",
       devices: "Devices",
+      topology: "Topology",
       models: "Models",
       playground: "Playground",
       allocations: "Allocations",

@@ -5,6 +5,7 @@ import { useApp } from "./app-context";
 const keys: [string[], string][] = [
   [["g", "o"], "go to Overview"],
   [["g", "d"], "go to Devices"],
+  [["g", "t"], "go to Topology"],
   [["g", "m"], "go to Models"],
   [["g", "p"], "go to Playground"],
   [["g", "a"], "go to Allocations"],

@@ -5,6 +5,7 @@ const G_MS = 1500;
 const targets: Record<string, string> = {
   o: "#/overview",
   d: "#/devices",
+  t: "#/topology",
   m: "#/models",
   p: "#/playground",
   a: "#/allocations",

@@ -15,6 +15,7 @@ import { Icon, MarkIcon } from "./parts";
 const pages = [
   { page: "overview", name: "Overview", key: "o" },
   { page: "devices", name: "Devices", key: "d" },
+  { page: "topology", name: "Topology", key: "t" },
   { page: "models", name: "Models", key: "m" },
   { page: "playground", name: "Playground", key: "p" },
   { page: "allocations", name: "Allocations", key: "a" },

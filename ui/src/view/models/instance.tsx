@@ -8,12 +8,14 @@ import { memoryTotal, obstacle } from "../../state/select";
 import { useApp } from "../app-context";
 import { AskButton } from "../ask";
 import { Age, Figure, type Mark, MarkIcon, Panel } from "../parts";
+import { MeasuredFall } from "./breakdown";
 import { StageMemory } from "./memory";
 
 const marks: Record<Instance["state"], Mark> = {
   starting: "stale",
   loading: "stale",
   ready: "idle",
+  paused: "throttled",
   stopping: "draining",
   failed: "offline",
 };
@@ -62,6 +64,7 @@ export function InstancePanel({ instance }: { instance: Instance }) {
           <MarkIcon mark="offline" class="mini" /> {sentence(instance.state_reason ?? "it has failed")}
         </p>
       )}
+      {instance.state === "paused" && <Paused instance={instance} />}
       {instance.progress && <Loading progress={instance.progress} />}
       {short && (
         <p class="panel-body small warm trouble">
@@ -69,6 +72,7 @@ export function InstancePanel({ instance }: { instance: Instance }) {
         </p>
       )}
       {instance.state === "ready" && <Figures instance={instance} />}
+      {instance.state === "ready" && <MeasuredFall instance={instance} />}
       {layers !== undefined && instance.state !== "failed" && (
         <ul class="rows stages">
           {instance.stages.map((stage, i) => {
@@ -90,6 +94,41 @@ export function InstancePanel({ instance }: { instance: Instance }) {
         </ul>
       )}
     </Panel>
+  );
+}
+
+/** It goes on by itself: what is gone, and where it goes. */
+function Paused({ instance }: { instance: Instance }) {
+  const { devices } = useApp().state.value;
+  const name = (id: string): string => devices[id]?.record.name ?? id;
+  const waiting = instance.generated_tokens > 0 ? " Nothing that was answered is lost; answers under way go on where they were." : "";
+  return (
+    <div class="panel-body trouble-list">
+      <p class="warm">
+        <MarkIcon mark="throttled" class="mini" /> {sentence(instance.state_reason ?? "it waits")}
+        <span class="quiet">{waiting}</span>
+      </p>
+      {instance.missing.length > 0 && (
+        <ul class="small">
+          {instance.missing.map((one) => (
+            <li key={one.first_layer}>
+              {one.layer_count === 1
+                ? `Layer ${one.first_layer}`
+                : `Layers ${one.first_layer} to ${one.first_layer + one.layer_count - 1}`}
+              {" were on "}
+              <b>{name(one.device_id)}</b>
+              {one.to_device_id === null ? (
+                <span class="quiet">, and have nowhere to go yet</span>
+              ) : (
+                <>
+                  , and go to <b>{name(one.to_device_id)}</b>
+                </>
+              )}
+            </li>
+          ))}
+        </ul>
+      )}
+    </div>
   );
 }
 
@@ -148,6 +187,12 @@ function Figures({ instance }: { instance: Instance }) {
         <dt>format</dt>
         <dd>{instance.format}</dd>
       </div>
+      {instance.recoveries > 0 && (
+        <div>
+          <dt>placed anew</dt>
+          <dd>{count(instance.recoveries, "time")}</dd>
+        </div>
+      )}
       <div>
         <dt>loaded</dt>
         <dd>

@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type PlaceParams, isRefused, loadModel, previewPlacement } from "../../command/models";
 import type { Refusal } from "../../command/tried";
-import type { Model, Placement } from "../../lib/api.gen";
+import type { Model, Pin, Placement } from "../../lib/api.gen";
 import { count, figure, fullTime, memory, sentence } from "../../lib/format";
 import { deviceHref } from "../../lib/route";
 import { instancesOf, mayManage, parameters, proofWord } from "../../state/models";
@@ -12,6 +12,8 @@ import { useApp } from "../app-context";
 import { Fact, Figure, MarkIcon, Panel, RefusalNote } from "../parts";
 import { Page } from "../shell";
 import { InstancePanel } from "./instance";
+import { PredictedFall } from "./breakdown";
+import { LayerEditor } from "./editor";
 import { MemoryLegend, StageMemory } from "./memory";
 import { ModelTrouble, Progress, RemoveModel } from "./row";
 
@@ -98,6 +100,8 @@ function Preview({ model }: { model: Model }) {
   const [sequences, setSequences] = useState(8);
   const [format, setFormat] = useState<"" | "Q8_0" | "Q4_0">("");
   const [device, setDevice] = useState("");
+  const [objective, setObjective] = useState<"latency" | "throughput">("latency");
+  const [moved, setMoved] = useState<Pin[] | null>(null);
   const [loading, setLoading] = useState(false);
   const [failed, setFailed] = useState<Refusal | null>(null);
   const params: PlaceParams = {
@@ -105,9 +109,18 @@ function Preview({ model }: { model: Model }) {
     context_tokens: context,
     sequences,
     ...(format ? { format } : {}),
-    ...(device ? { pins: [{ device_id: device, first_layer: 0, layer_count: of.layers }] } : {}),
+    objective,
+    ...(device
+      ? { pins: [{ device_id: device, first_layer: 0, layer_count: of.layers }] }
+      : moved
+        ? { pins: moved }
+        : {}),
   };
+  const freely = useRef<Pin[] | null>(null); // where it would go by itself
   const { placement, refusal } = usePreview(params);
+  const shown: Pin[] =
+    placement?.stages.map(({ device_id, first_layer, layer_count }) => ({ device_id, first_layer, layer_count })) ?? [];
+  if (placement && !device && !moved) freely.current = shown;
   const admin = mayManage(state.value.login);
   const why =
     obstacle(state.value) ?? (!admin ? "Loading a model needs the scope admin." : placement && !placement.feasible ? "It does not fit." : null);
@@ -139,7 +152,11 @@ function Preview({ model }: { model: Model }) {
       <div class="knobs">
         <label class="knob">
           <span class="label">Device</span>
-          <select value={device} onChange={(event) => setDevice(event.currentTarget.value)}>
+          <select value={device} onChange={(event) => {
+              setDevice(event.currentTarget.value);
+              setMoved(null);
+            }}
+          >
             <option value="">let it choose</option>
             {sortedDevices(state.value)
               .filter(({ record }) => record.support !== "unsupported" && record.state !== "offline")
@@ -170,6 +187,19 @@ function Preview({ model }: { model: Model }) {
             ))}
           </select>
         </label>
+        <label class="knob">
+          <span class="label">Aim for</span>
+          <select
+            value={objective}
+            onChange={(event) => {
+              setObjective(event.currentTarget.value as typeof objective);
+              setMoved(null);
+            }}
+          >
+            <option value="latency">time per token</option>
+            <option value="throughput">many at once</option>
+          </select>
+        </label>
         {wide && (
           <label class="knob">
             <span class="label">Hold as</span>
@@ -184,6 +214,16 @@ function Preview({ model }: { model: Model }) {
       {(refusal ?? failed) && (
         <div class="panel-body">
           <RefusalNote refusal={refusal ?? failed} />
+        </div>
+      )}
+      {(moved ?? shown).length > 1 && (
+        <div class="panel-body layer-room">
+          <LayerEditor pins={moved ?? shown} chosen={moved ? freely.current : null} layers={of.layers} change={setMoved} />
+          {moved && (
+            <button class="btn small-btn" type="button" onClick={() => setMoved(null)}>
+              Let it choose
+            </button>
+          )}
         </div>
       )}
       {placement ? <Where placement={placement} layers={of.layers} /> : !refusal && <p class="skeleton" />}
@@ -214,7 +254,7 @@ function Prediction({ placement }: { placement: Placement }) {
       )}
       <span class="badge">
         <MarkIcon mark="ok" />
-        {proofWord(placement.proof)}
+        {proofWord(placement)}
       </span>
     </p>
   );
@@ -224,7 +264,7 @@ function Where({ placement, layers }: { placement: Placement; layers: number }) 
   const { state } = useApp();
   const { devices } = state.value;
   const memoryOf = new Map(placement.devices.map((one) => [one.device_id, one]));
-  const axis = Math.max(1, ...placement.devices.map((one) => one.memory_bytes));
+  const axis = Math.max(1, ...placement.stages.map((one) => memoryOf.get(one.device_id)?.memory_bytes ?? 0));
   const named = placement.why.filter((one) => one.device_id !== null);
   return (
     <div class="pv-grid">
@@ -249,6 +289,7 @@ function Where({ placement, layers }: { placement: Placement; layers: number }) 
             </ul>
           </section>
         )}
+        <PredictedFall placement={placement} />
         {placement.stages.length === 0 && (
           <ul class="lacks">
             {placement.devices.map((one) => (
@@ -282,8 +323,62 @@ function Where({ placement, layers }: { placement: Placement; layers: number }) 
             ))}
           </ul>
         )}
+        {placement.remedies.length > 0 && (
+          <>
+            <h3>What would help</h3>
+            {placement.remedies.map((one) => (
+              <p key={one.text}>{sentence(one.text)}</p>
+            ))}
+          </>
+        )}
+        <Scores placement={placement} />
       </div>
     </div>
+  );
+}
+
+const parts = ["compute", "memory", "network", "thermal", "bandwidth"] as const;
+const weights = { compute: 40, memory: 30, network: 15, thermal: 10, bandwidth: 5 };
+const heads = { compute: "comp", memory: "mem", network: "net", thermal: "heat", bandwidth: "p2p" };
+
+/** Of 100, in its five parts: the order in which devices are tried first. */
+function Scores({ placement }: { placement: Placement }) {
+  const { devices } = useApp().state.value;
+  const scored = placement.devices.filter((one) => one.score !== null).sort((a, b) => b.score!.total - a.score!.total);
+  if (scored.length < 2) return null;
+  return (
+    <section class="scores">
+      <h3>Device score</h3>
+      <table>
+        <thead>
+          <tr>
+            <td />
+            {parts.map((one) => (
+              <th scope="col" key={one} title={`${one}, ${weights[one]} at most`}>
+                {heads[one]}
+              </th>
+            ))}
+            <th scope="col">score</th>
+          </tr>
+        </thead>
+        <tbody>
+          {scored.map(({ device_id, score }) => (
+            <tr key={device_id}>
+              <th scope="row" class="clip">
+                {devices[device_id]?.record.name ?? device_id}
+              </th>
+              {parts.map((one) => (
+                <td key={one}>{figure(score![one] * weights[one])}</td>
+              ))}
+              <td>
+                <b>{figure(score!.total * 100)}</b>
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      <p class="small faint">Orders the first guess only; the search decides.</p>
+    </section>
   );
 }
 

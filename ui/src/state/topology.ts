@@ -1,0 +1,231 @@
+/* What views ask of links: pairs of machines, words for them, and where boxes and wires of the drawing lie. Pure. */
+import type { Link, LinkClass } from "../lib/api.gen";
+import { type Quantity, figure } from "../lib/format";
+import { byName, sortedNodes } from "./select";
+import type { State } from "./state";
+
+export const SERVER = "server";
+
+/** One direction, as a key. */
+export const linkKey = (from: string, to: string): string => `${from}\n${to}`;
+
+/** Two machines, or a machine and the server, with what each end measures of what it sends. */
+export interface Pair {
+  readonly key: string;
+  readonly a: string;
+  /** A node, or SERVER. */
+  readonly b: string;
+  readonly there: Link | null;
+  readonly back: Link | null;
+}
+
+/** Every pair that a link is known of; direct ones first, then by name. */
+export function pairsOf(state: State): Pair[] {
+  const place = new Map(sortedNodes(state).map((node, i) => [node.record.node_id, i]));
+  const at = (id: string): number => place.get(id) ?? place.size;
+  const pairs = new Map<string, Pair>();
+  for (const link of Object.values(state.links)) {
+    const { from_node_id: from, to_node_id: to } = link;
+    if (!place.has(from) || (to !== SERVER && !place.has(to))) continue;
+    if (to === SERVER && state.nodes[from]?.record.local) continue; // it is the same machine
+    const turned = to !== SERVER && (at(from) > at(to) || (at(from) === at(to) && from > to));
+    const [a, b] = turned ? [to, from] : [from, to];
+    const key = linkKey(a, b);
+    const known = pairs.get(key) ?? { key, a, b, there: null, back: null };
+    pairs.set(key, turned ? { ...known, back: link } : { ...known, there: link });
+  }
+  const name = (id: string): string => state.nodes[id]?.record.name ?? "";
+  return [...pairs.values()].sort(
+    (x, y) => Number(x.b === SERVER) - Number(y.b === SERVER) || byName(name(x.a), name(y.a)) || byName(name(x.b), name(y.b)),
+  );
+}
+
+export type PairState = "up" | "degraded" | "down" | "stale";
+
+export function pairState({ there, back }: Pair): PairState {
+  const both = [there, back].filter((one) => one !== null);
+  if (both.every((one) => one.state === "stale")) return "stale";
+  if (!both.some((one) => one.state === "up")) return "down";
+  return both.some((one) => one.state === "up" && one.degraded) ? "degraded" : "up";
+}
+
+/** Why it is not as it should be, in words of the server. */
+export const pairTrouble = ({ there, back }: Pair): string | null =>
+  there?.degraded_reason ?? back?.degraded_reason ?? there?.state_reason ?? back?.state_reason ?? null;
+
+const known = (values: (number | null | undefined)[]): number[] => values.filter((one) => one != null);
+
+/** The mean of both directions; null where nothing is measured. */
+export function pairRtt({ there, back }: Pair): number | null {
+  const values = known([there?.rtt_ms, back?.rtt_ms]);
+  return values.length ? values.reduce((sum, one) => sum + one, 0) / values.length : null;
+}
+
+/** The slower direction's. */
+export function pairThroughput({ there, back }: Pair): number | null {
+  const values = known([there?.throughput_bytes_per_s, back?.throughput_bytes_per_s]);
+  return values.length ? Math.min(...values) : null;
+}
+
+export const pairTraffic = ({ there, back }: Pair): number =>
+  (there?.sent_bytes_per_s ?? 0) + (back?.sent_bytes_per_s ?? 0);
+
+export const pairClass = ({ there, back }: Pair): LinkClass => there?.class ?? back?.class ?? "unknown";
+
+const classWords: Record<LinkClass, string> = {
+  process: "same process",
+  peer: "peer-to-peer",
+  rdma: "InfiniBand",
+  thunderbolt: "Thunderbolt",
+  ethernet: "Ethernet",
+  wifi: "Wi-Fi",
+  cellular: "cellular",
+  relay: "by way of the server",
+  loopback: "same machine",
+  virtual: "virtual network",
+  unknown: "unknown kind",
+};
+export const classWord = (of: LinkClass): string => classWords[of];
+
+export const wireless = (of: LinkClass): boolean => of === "wifi" || of === "cellular";
+
+/** 0.412 → 0.41 ms, 12.63 → 12.6 ms, 181 → 181 ms */
+export const latency = (ms: number): Quantity => ({
+  value: figure(ms, ms < 1 ? 2 : ms < 100 ? 1 : 0),
+  unit: "ms",
+});
+
+const bits: [number, string, number][] = [
+  [1e9, "Gbit/s", 2],
+  [1e6, "Mbit/s", 0],
+  [1e3, "kbit/s", 0],
+];
+
+/** Throughput of networks in bits, as their makers tell it. */
+export function bitRate(bytesPerSecond: number): Quantity {
+  const rate = bytesPerSecond * 8;
+  const [size, unit, decimals] = bits.find(([size]) => rate >= size) ?? [1, "bit/s", 0];
+  return { value: figure(rate / size, decimals), unit };
+}
+
+// ---- the drawing: machines in two columns, wires in the gutter between them ----
+
+export const GUTTER = 320;
+const HEAD = 36;
+const ROW = 26;
+const PORT = 44;
+const GAP = 20;
+/** More devices than this are one line. */
+export const ROWS_MAX = 8;
+
+export interface Box {
+  readonly id: string;
+  readonly left: boolean;
+  readonly y: number;
+  readonly height: number;
+}
+
+export interface Wire {
+  readonly pair: Pair;
+  /** In the gutter: 0 is the right edge of the left boxes, GUTTER the left edge of the right ones. */
+  readonly path: string;
+  readonly label: { readonly x: number; readonly y: number; readonly width: number; readonly end: boolean };
+}
+
+export interface Drawing {
+  readonly height: number;
+  readonly boxes: readonly Box[];
+  readonly wires: readonly Wire[];
+}
+
+export interface Machine {
+  readonly id: string;
+  readonly devices: number;
+  /** The server's own: it stands at the right, and links to the server end there. */
+  readonly local: boolean;
+}
+
+interface Port {
+  pair: Pair;
+  other: string;
+  y: number;
+}
+
+/** Which pairs are drawn: a link of a machine to the server where it has none to the server's own machine. */
+export function drawnPairs(pairs: readonly Pair[], local: string | null): Pair[] {
+  const direct = new Set(
+    pairs.filter((one) => one.b !== SERVER && pairState(one) !== "down").flatMap((one) => (one.a === local ? [one.b] : one.b === local ? [one.a] : [])),
+  );
+  return pairs.filter((one) => one.b !== SERVER || (local !== null && !direct.has(one.a)));
+}
+
+export function draw(machines: readonly Machine[], pairs: readonly Pair[]): Drawing {
+  const local = machines.find((one) => one.local)?.id ?? null;
+  const wired = drawnPairs(pairs, local);
+  const ends = (pair: Pair): [string, string] => [pair.a, pair.b === SERVER ? local! : pair.b];
+  const ports = new Map<string, Port[]>(machines.map((one) => [one.id, []]));
+  for (const pair of wired) {
+    const [a, b] = ends(pair);
+    ports.get(a)?.push({ pair, other: b, y: 0 });
+    ports.get(b)?.push({ pair, other: a, y: 0 });
+  }
+  const boxes = placeBoxes(machines, (id) => ports.get(id)!.length);
+  const boxOf = new Map(boxes.map((box) => [box.id, box]));
+  for (const box of boxes) spreadPorts(box, ports.get(box.id)!, boxOf);
+  const portY = (id: string, pair: Pair): number => ports.get(id)!.find((one) => one.pair === pair)!.y;
+  const across = wired.filter((pair) => boxOf.get(ends(pair)[0])!.left !== boxOf.get(ends(pair)[1])!.left);
+  const sameSide = (pair: Pair): boolean => !across.includes(pair);
+  const bracketed = wired.some((pair) => sameSide(pair) && boxOf.get(pair.a)!.left);
+  const wires = wired.map((pair): Wire => {
+    const [a, b] = ends(pair);
+    const from = boxOf.get(a)!;
+    if (sameSide(pair)) return bracket(pair, from.left, portY(a, pair), portY(b, pair));
+    const [leftY, rightY] = from.left ? [portY(a, pair), portY(b, pair)] : [portY(b, pair), portY(a, pair)];
+    const lane = GUTTER / 2 + ((across.indexOf(pair) + 1) / (across.length + 1)) * (GUTTER / 2 - 12);
+    const path = Math.abs(leftY - rightY) < 1 ? `M0 ${leftY}H${GUTTER}` : `M0 ${leftY}H${Math.round(lane)}V${rightY}H${GUTTER}`;
+    const x = bracketed ? 32 : 12; // clear of the brackets
+    return { pair, path, label: { x, y: leftY, width: GUTTER / 2 - x, end: false } };
+  });
+  return { height: Math.max(0, ...boxes.map((box) => box.y + box.height)), boxes, wires };
+}
+
+/** The server's own machine at the right, each other one where there is more room, the left first. */
+function placeBoxes(machines: readonly Machine[], wires: (id: string) => number): Box[] {
+  let left = 0;
+  let right = 0;
+  return [...machines]
+    .sort((a, b) => Number(b.local) - Number(a.local))
+    .map((one, i) => {
+      const rows = one.devices === 0 || one.devices > ROWS_MAX ? 1 : one.devices;
+      const height = Math.max(HEAD + rows * ROW + 10, (wires(one.id) + 1) * PORT);
+      const onLeft = machines.length > 1 && (i > 0 || !one.local) && left <= right;
+      const box = { id: one.id, left: onLeft, y: onLeft ? left : right, height };
+      if (onLeft) left += height + GAP;
+      else right += height + GAP;
+      return box;
+    });
+}
+
+/** Wires leave a box in the order in which their other ends lie, so that fewer cross. */
+function spreadPorts(box: Box, ports: Port[], boxOf: Map<string, Box>): void {
+  const middle = (id: string): number => boxOf.get(id)!.y + boxOf.get(id)!.height / 2;
+  ports.sort((x, y) => middle(x.other) - middle(y.other) || x.pair.key.localeCompare(y.pair.key));
+  ports.forEach((port, i) => (port.y = Math.round(box.y + (box.height * (i + 1)) / (ports.length + 1))));
+}
+
+function bracket(pair: Pair, left: boolean, y1: number, y2: number): Wire {
+  const edge = left ? 0 : GUTTER;
+  const lane = left ? 20 : GUTTER - 20;
+  const width = GUTTER / 2 - 40;
+  return {
+    pair,
+    path: `M${edge} ${y1}H${lane}V${y2}H${edge}`,
+    label: { x: left ? lane + 8 : GUTTER - 28 - width, y: Math.round((y1 + y2) / 2), width, end: !left },
+  };
+}
+
+/** Stroke of a wire, px: by the logarithm of its throughput, so that 1 Mbit/s is 1 and 10 Gbit/s 5. */
+export function wireWidth(bytesPerSecond: number | null): number {
+  if (bytesPerSecond === null || bytesPerSecond <= 0) return 1.5;
+  return Math.min(6, Math.max(1, 1 + Math.log10((bytesPerSecond * 8) / 1e6)));
+}

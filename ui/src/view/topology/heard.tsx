@@ -1,0 +1,100 @@
+/* Everything that announces itself as exogpu on the server's networks, and what became of it. None of it is proven. */
+import { useEffect, useState } from "preact/hooks";
+import { isRefused } from "../../command/models";
+import { type Discovery, readDiscovery } from "../../command/topology";
+import type { Refusal } from "../../command/tried";
+import type { Heard } from "../../lib/api.gen";
+import { count, sentence } from "../../lib/format";
+import { isLive } from "../../state/select";
+import { useApp } from "../app-context";
+import { Age, type Mark, MarkIcon, Panel, RefusalNote } from "../parts";
+
+const verdicts: Record<Heard["verdict"], { mark: Mark; word: string }> = {
+  self: { mark: "ok", word: "this server" },
+  member: { mark: "ok", word: "joined" },
+  waiting: { mark: "throttled", word: "asks to join" },
+  other_cluster: { mark: "info", word: "another cluster" },
+  not_joined: { mark: "idle", word: "not joined" },
+  damaged: { mark: "offline", word: "not understood" },
+};
+
+export function HeardPanel() {
+  const { state, server } = useApp();
+  const [asked, setAsked] = useState<Discovery | null>(null);
+  const [refusal, setRefusal] = useState<Refusal | null>(null);
+  const live = isLive(state.value);
+  const heard = state.value.heard ?? asked?.heard ?? null;
+  useEffect(() => {
+    if (!live) return;
+    void readDiscovery(server).then((outcome) => {
+      const refused = isRefused(outcome);
+      setRefusal(refused ? outcome : null);
+      if (!refused) setAsked(outcome);
+    });
+  }, [live]);
+  return (
+    <Panel
+      title="Heard on the networks"
+      class="heard-panel"
+      aside={asked?.listening ? (heard ? count(heard.length, "announcement") : "listening") : undefined}
+    >
+      {refusal && (
+        <div class="panel-body">
+          <RefusalNote refusal={refusal} />
+        </div>
+      )}
+      {asked && !asked.listening && (
+        <p class="panel-body quiet">
+          Nobody can be heard: {sentence(asked.reason ?? "multicast is not to be had here").replace(/^./, (first) => first.toLowerCase())} A
+          machine joins all the same with <b>exogpu node --join</b> and this server's address.
+        </p>
+      )}
+      {asked?.listening && heard?.length === 0 && (
+        <p class="panel-body quiet">
+          Nothing is heard but silence. A server says that it is there when it is started with <b>--lan</b>; multicast ends at
+          the router, and some wireless networks keep their members apart.
+        </p>
+      )}
+      {heard && heard.length > 0 && (
+        <ul class="rows">
+          {heard.map((one) => (
+            <HeardRow key={`${one.name} ${one.host} ${one.port}`} one={one} />
+          ))}
+        </ul>
+      )}
+      {!asked && !refusal && <p class="skeleton" />}
+    </Panel>
+  );
+}
+
+function HeardRow({ one }: { one: Heard }) {
+  const { mark, word } = verdicts[one.verdict];
+  const address = one.addresses[0];
+  return (
+    <li class="heard-row">
+      <span class="heard-who">
+        <b class="clip">{one.name || "without a name"}</b>
+        <span class="small faint clip">
+          {[one.role, one.version && `exogpu ${one.version}`, one.gpus !== null && count(one.gpus, "GPU")].filter(Boolean).join(", ")}
+        </span>
+      </span>
+      <span class="heard-where small">
+        <span class="code clip" title={one.addresses.join("\n")}>
+          {address ? `${address.includes(":") ? `[${address}]` : address}:${one.port}` : one.host}
+          {one.addresses.length > 1 && ` and ${one.addresses.length - 1} more`}
+        </span>
+        <span class="faint clip">on {one.interfaces.join(", ") || "no interface"}</span>
+      </span>
+      <span class="heard-what small">
+        <span class="state" data-state={mark}>
+          <MarkIcon mark={mark} />
+          {word}
+        </span>
+        <span class="quiet">{sentence(one.why)}</span>
+      </span>
+      <span class="small faint heard-age">
+        <Age at={one.last_heard_at} />
+      </span>
+    </li>
+  );
+}

@@ -1,0 +1,255 @@
+/* How far apart the machines are: the drawing, every link in figures, and who is heard on the networks. */
+import { useEffect, useState } from "preact/hooks";
+import { isRefused } from "../../command/models";
+import { readSummary } from "../../command/topology";
+import type { TopologySummary } from "../../lib/api.gen";
+import { count, figure, memory, sentence } from "../../lib/format";
+import { isLive } from "../../state/select";
+import {
+  type Pair,
+  SERVER,
+  bitRate,
+  classWord,
+  latency,
+  pairClass,
+  pairRtt,
+  pairState,
+  pairTrouble,
+  pairsOf,
+} from "../../state/topology";
+import { useApp } from "../app-context";
+import { Command } from "../command-line";
+import { Age, Figure, type Mark, MarkIcon, NotReported, Panel } from "../parts";
+import { Page } from "../shell";
+import { HeardPanel } from "./heard";
+import { LinkPanel } from "./link";
+import { Matrix, WIRES_MAX, Wires, WiresKey } from "./wires";
+
+const SUMMARY_MS = 5000;
+
+/** Asked while the page is open: it is about all links together. */
+function useSummary(): TopologySummary | null {
+  const { state, server } = useApp();
+  const [summary, setSummary] = useState<TopologySummary | null>(null);
+  const live = isLive(state.value);
+  const members = Object.values(state.value.nodes)
+    .map(({ record }) => `${record.node_id} ${record.state}`)
+    .join();
+  useEffect(() => {
+    if (!live) return;
+    const read = async (): Promise<void> => {
+      if (document.hidden) return;
+      const outcome = await readSummary(server);
+      if (!isRefused(outcome)) setSummary(outcome);
+    };
+    void read();
+    const timer = setInterval(() => void read(), SUMMARY_MS);
+    return () => clearInterval(timer);
+  }, [live, members]);
+  return summary;
+}
+
+export function TopologyPage() {
+  const { state } = useApp();
+  const [chosen, setChosen] = useState<string | null>(null);
+  const summary = useSummary();
+  const pairs = pairsOf(state.value);
+  const nodes = Object.keys(state.value.nodes).length;
+  const pair = pairs.find((one) => one.key === chosen);
+  const choose = (key: string): void => setChosen(key === chosen ? null : key);
+  return (
+    <Page title="Topology">
+      <div class="stack">
+        {summary && nodes > 1 && <Summary summary={summary} />}
+        <Panel
+          title="Machines and links"
+          class="wires-panel"
+          aside={`${count(nodes, "machine")}, ${count(pairs.filter((one) => one.b !== SERVER).length, "direct link")}`}
+        >
+          {nodes > WIRES_MAX ? (
+            <Matrix pairs={pairs} chosen={chosen} choose={choose} />
+          ) : (
+            <div class="wires-room">
+              <Wires pairs={pairs} chosen={chosen} choose={choose} />
+            </div>
+          )}
+          {pairs.length > 0 && nodes <= WIRES_MAX && <WiresKey />}
+          {nodes < 2 && <Alone />}
+        </Panel>
+        {pair && <LinkPanel key={pair.key} pair={pair} close={() => setChosen(null)} />}
+        {pairs.length > 0 && <Links pairs={pairs} chosen={chosen} choose={choose} />}
+        <HeardPanel />
+      </div>
+    </Page>
+  );
+}
+
+function Alone() {
+  return (
+    <div class="panel-body alone">
+      <p>
+        One machine, so there are no links. On another machine of this network, <b>exogpu node</b> finds a server that was
+        started with <b>--lan</b>, and asks to be let in.
+      </p>
+      <Command text="exogpu node" />
+    </div>
+  );
+}
+
+function Summary({ summary }: { summary: TopologySummary }) {
+  const { state } = useApp();
+  const { bottleneck } = summary;
+  return (
+    <section class="panel vitals topo-vitals" aria-label="The cluster as one machine">
+      <div class="vital">
+        <span class="label">Together</span>
+        <p class="row">
+          <span class="value">
+            <Figure {...memory(summary.memory_bytes)} />
+          </span>
+        </p>
+        <p class="small faint">
+          {count(summary.devices, "device")} on {count(summary.nodes, "machine")}
+        </p>
+      </div>
+      <div class="vital">
+        <span class="label">Round trip, mean</span>
+        <p class="row">
+          <span class="value">
+            {summary.mean_rtt_ms === null ? <NotReported /> : <Figure {...latency(summary.mean_rtt_ms)} />}
+          </span>
+        </p>
+        <p class="small faint">
+          {summary.diameter_ms !== null && `${latency(summary.diameter_ms).value} ms between the two farthest`}
+        </p>
+      </div>
+      <div class="vital">
+        <span class="label">Throughput, mean</span>
+        <p class="row">
+          <span class="value">
+            {summary.mean_throughput_bytes_per_s === null ? (
+              <NotReported />
+            ) : (
+              <Figure {...bitRate(summary.mean_throughput_bytes_per_s)} />
+            )}
+          </span>
+        </p>
+        <p class="small faint">
+          {figure(summary.direct_pairs)} of {count(summary.pairs, "pair")} linked directly
+        </p>
+      </div>
+      <div class="vital bottleneck">
+        <span class="label">Slowest</span>
+        {bottleneck ? (
+          <p class="small">{sentence(bottleneck.text)}</p>
+        ) : (
+          <p class="small quiet">No link limits the others{isLive(state.value) ? " now" : ""}.</p>
+        )}
+        {summary.degraded > 0 && (
+          <p class="small warm">
+            <MarkIcon mark="throttled" class="mini" /> {count(summary.degraded, "direction")} worse than{" "}
+            {summary.degraded === 1 ? "its" : "their"} kind should be
+          </p>
+        )}
+      </div>
+    </section>
+  );
+}
+
+const marks: Record<ReturnType<typeof pairState>, Mark> = {
+  up: "ok",
+  degraded: "throttled",
+  down: "offline",
+  stale: "stale",
+};
+
+function Links({
+  pairs,
+  chosen,
+  choose,
+}: {
+  pairs: readonly Pair[];
+  chosen: string | null;
+  choose: (key: string) => void;
+}) {
+  return (
+    <Panel title="Links" class="links-panel" aside="a row shows its history">
+      <div class="table-room">
+        <table class="links">
+          <thead>
+            <tr>
+              <th scope="col">Between</th>
+              <th scope="col">Kind</th>
+              <th scope="col" class="num">
+                Round trip
+              </th>
+              <th scope="col" class="num">
+                Throughput there
+              </th>
+              <th scope="col" class="num">
+                and back
+              </th>
+              <th scope="col" class="num">
+                Sent again
+              </th>
+              <th scope="col">State</th>
+            </tr>
+          </thead>
+          <tbody>
+            {pairs.map((pair) => (
+              <LinkRow key={pair.key} pair={pair} chosen={chosen === pair.key} choose={choose} />
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </Panel>
+  );
+}
+
+function LinkRow({ pair, chosen, choose }: { pair: Pair; chosen: boolean; choose: (key: string) => void }) {
+  const { state } = useApp();
+  const { nodes } = state.value;
+  const name = (id: string): string => (id === SERVER ? "the server" : (nodes[id]?.record.name ?? id));
+  const how = pairState(pair);
+  const rtt = pairRtt(pair);
+  const losses = [pair.there?.loss_percent, pair.back?.loss_percent].filter((one) => one != null);
+  const trouble = pairTrouble(pair);
+  const through = (value: number | null | undefined) =>
+    value == null ? <NotReported /> : <Figure {...bitRate(value)} />;
+  return (
+    <tr class={`${chosen ? "chosen" : ""} ${how}`}>
+      <th scope="row">
+        <button type="button" class="text-btn" aria-pressed={chosen} onClick={() => choose(pair.key)}>
+          <span class="clip">{name(pair.a)}</span>
+          <span class="faint"> to </span>
+          <span class="clip">{name(pair.b)}</span>
+        </button>
+      </th>
+      <td>{how === "down" ? <span class="faint">no link</span> : classWord(pairClass(pair))}</td>
+      <td class="num" data-label="round trip">
+        {rtt === null ? <NotReported /> : <Figure {...latency(rtt)} />}
+      </td>
+      <td class="num" data-label="there">
+        {through(pair.there?.throughput_bytes_per_s)}
+      </td>
+      <td class="num" data-label="back">
+        {pair.b === SERVER ? <span class="faint">not measured</span> : through(pair.back?.throughput_bytes_per_s)}
+      </td>
+      <td class="num" data-label="sent again">
+        {losses.length ? <Figure value={figure(Math.max(...losses), 2)} unit="%" /> : <NotReported />}
+      </td>
+      <td title={trouble ? sentence(trouble) : undefined}>
+        <span class="state" data-state={marks[how]}>
+          <MarkIcon mark={marks[how]} />
+          {how}
+        </span>
+        {how !== "up" && (
+          <span class="small faint">
+            {" "}
+            <Age at={pair.there?.measured_at ?? pair.back?.measured_at ?? null} />
+          </span>
+        )}
+      </td>
+    </tr>
+  );
+}

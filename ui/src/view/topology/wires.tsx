@@ -1,0 +1,257 @@
+/* The drawing: machines in two columns, their links as wires in the gutter between. A wire is as wide as its throughput
+ * (by the logarithm), dashed by its class, and moves only while it carries something. */
+import { memory } from "../../lib/format";
+import { deviceHref, nodeHref } from "../../lib/route";
+import { isStale, memoryTotal, sortedDevices, sortedNodes } from "../../state/select";
+import type { DeviceEntry, NodeEntry } from "../../state/state";
+import {
+  type Box,
+  type Pair,
+  GUTTER,
+  ROWS_MAX,
+  bitRate,
+  classWord,
+  draw,
+  latency,
+  linkKey,
+  pairClass,
+  pairRtt,
+  pairState,
+  pairThroughput,
+  pairTraffic,
+  wireWidth,
+  wireless,
+} from "../../state/topology";
+import { now } from "../../lib/clock";
+import { count } from "../../lib/format";
+import { useApp } from "../app-context";
+import { Figure, Icon, MarkIcon, StateMark } from "../parts";
+
+export function Wires({
+  pairs,
+  chosen,
+  choose,
+}: {
+  pairs: readonly Pair[];
+  chosen: string | null;
+  choose: (key: string) => void;
+}) {
+  const { state } = useApp();
+  const all = state.value;
+  const nodes = sortedNodes(all);
+  const byNode = new Map<string, DeviceEntry[]>(nodes.map((node) => [node.record.node_id, []]));
+  for (const one of sortedDevices(all)) byNode.get(one.record.node_id)?.push(one);
+  const drawing = draw(
+    nodes.map(({ record }) => ({
+      id: record.node_id,
+      devices: byNode.get(record.node_id)!.length,
+      local: record.local,
+    })),
+    pairs,
+  );
+  return (
+    <div class={`wires ${drawing.boxes.length === 1 ? "one" : ""}`} style={{ "--height": `${drawing.height}px`, "--gutter": `${GUTTER}px` }}>
+      <svg
+        class="wires-gutter"
+        viewBox={`0 0 ${GUTTER} ${drawing.height}`}
+        width={GUTTER}
+        height={drawing.height}
+        aria-hidden="true"
+      >
+        {drawing.wires.map(({ pair, path }) => (
+          <g
+            key={pair.key}
+            class={`wire ${pairState(pair)} ${chosen === pair.key ? "chosen" : ""} ${pairTraffic(pair) > 0 ? "busy" : ""}`}
+            data-class={pairClass(pair) === "relay" || pair.b === "server" ? "relay" : wireless(pairClass(pair)) ? "wireless" : "wired"}
+            onClick={() => choose(pair.key)}
+          >
+            <path class="wire-grip" d={path} />
+            <path d={path} style={{ "--w": `${wireWidth(pairThroughput(pair))}px` }} />
+          </g>
+        ))}
+      </svg>
+      {drawing.wires.map(({ pair, label }) => (
+        <button
+          key={pair.key}
+          type="button"
+          class={`wire-label ${label.end ? "end" : ""} ${chosen === pair.key ? "chosen" : ""}`}
+          style={{ "--x": `${label.x}px`, "--y": `${label.y}px`, "--w": `${label.width}px` }}
+          aria-pressed={chosen === pair.key}
+          onClick={() => choose(pair.key)}
+        >
+          <WireLabel pair={pair} />
+        </button>
+      ))}
+      {drawing.boxes.map((box) => (
+        <Machine key={box.id} box={box} node={all.nodes[box.id]!} devices={byNode.get(box.id)!} />
+      ))}
+    </div>
+  );
+}
+
+function WireLabel({ pair }: { pair: Pair }) {
+  const state = pairState(pair);
+  const rtt = pairRtt(pair);
+  const throughput = pairThroughput(pair);
+  return (
+    <>
+      <span class="wire-class clip">
+        {state !== "up" && <MarkIcon mark={state === "degraded" ? "throttled" : state === "down" ? "offline" : "stale"} class="mini" />}
+        {state === "down" ? "no link" : pair.b === "server" ? `to the server, ${classWord(pairClass(pair))}` : classWord(pairClass(pair))}
+      </span>
+      <span class="wire-figures clip">
+        {rtt === null ? <span class="faint">measuring</span> : <b>{`${latency(rtt).value} ms`}</b>}
+        {throughput !== null && ` ${bitRate(throughput).value} ${bitRate(throughput).unit}`}
+      </span>
+    </>
+  );
+}
+
+function Machine({ box, node, devices }: { box: Box; node: NodeEntry; devices: readonly DeviceEntry[] }) {
+  const { state } = useApp();
+  const { record } = node;
+  return (
+    <section
+      class={`node machine ${box.left ? "left" : "right"} ${record.state === "offline" ? "offline" : ""}`}
+      aria-label={record.name}
+      style={{ "--y": `${box.y}px`, "--h": `${box.height}px` }}
+    >
+      <a class="node-head" href={nodeHref(record.node_id)}>
+        <Icon name={record.local ? "server" : "desktop"} />
+        <b class="clip">{record.name}</b>
+        <span class="label clip">
+          {record.state === "online" ? (record.local ? "this host" : record.os) : record.state}
+        </span>
+      </a>
+      <div class="node-devices">
+        {devices.length > ROWS_MAX ? (
+          <p class="machine-row">
+            <span class="clip">{count(devices.length, "device")}</span>
+          </p>
+        ) : (
+          devices.map((entry) => {
+            const stale = isStale(state.value, entry, now.peek());
+            const total = memoryTotal(entry);
+            return (
+              <a
+                class={`machine-row ${stale ? "stale" : ""}`}
+                key={entry.record.device_id}
+                href={deviceHref(entry.record.device_id)}
+              >
+                <StateMark state={stale && entry.record.state !== "offline" ? "stale" : entry.record.state} bare />
+                <span class="clip" title={entry.record.name}>
+                  {entry.record.name}
+                </span>
+                <span class="num">{total !== null && <Figure {...memory(total)} />}</span>
+              </a>
+            );
+          })
+        )}
+        {devices.length === 0 && (
+          <p class="machine-row quiet">
+            {record.state === "pending" ? <a href="#/access">Compare its code, and let it in</a> : "No devices found yet."}
+          </p>
+        )}
+      </div>
+    </section>
+  );
+}
+
+/** More machines than this are a table: wires would hide each other. */
+export const WIRES_MAX = 4;
+
+/** From whom (rows) to whom (columns): as the sender measures it. */
+export function Matrix({
+  pairs,
+  chosen,
+  choose,
+}: {
+  pairs: readonly Pair[];
+  chosen: string | null;
+  choose: (key: string) => void;
+}) {
+  const { state } = useApp();
+  const nodes = sortedNodes(state.value);
+  const of = new Map(pairs.flatMap((pair) => [[linkKey(pair.a, pair.b), pair] as const, [linkKey(pair.b, pair.a), pair] as const]));
+  const head = ({ record }: NodeEntry) => (
+    <a class="clip" href={nodeHref(record.node_id)}>
+      {record.name}
+    </a>
+  );
+  return (
+    <div class="table-room">
+      <table class="matrix">
+        <thead>
+          <tr>
+            <td class="self" />
+            {nodes.map((node) => (
+              <th scope="col" key={node.record.node_id}>
+                {head(node)}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {nodes.map((from) => (
+            <tr key={from.record.node_id}>
+              <th scope="row">{head(from)}</th>
+              {nodes.map((to) => {
+                const pair = of.get(linkKey(from.record.node_id, to.record.node_id));
+                const link = pair?.a === from.record.node_id ? pair.there : pair?.back;
+                const key = `${from.record.node_id} ${to.record.node_id}`;
+                if (!pair || !link) return <td key={key} class="self" />;
+                const how = link.state === "up" && link.degraded ? "degraded" : link.state;
+                return (
+                  <td key={key} class={how}>
+                    <button type="button" aria-pressed={chosen === pair.key} onClick={() => choose(pair.key)}>
+                      <span>
+                        {how !== "up" && <MarkIcon mark={how === "degraded" ? "throttled" : how === "down" ? "offline" : "stale"} class="mini" />}
+                        {how !== "up" && <span class="sr">{how}</span>}
+                        {link.rtt_ms === null ? "measuring" : `${latency(link.rtt_ms).value} ms`}
+                      </span>
+                      <span class="quiet">
+                        {link.throughput_bytes_per_s === null
+                          ? classWord(link.class)
+                          : `${bitRate(link.throughput_bytes_per_s).value} ${bitRate(link.throughput_bytes_per_s).unit}`}
+                      </span>
+                    </button>
+                  </td>
+                );
+              })}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+export const WiresKey = () => (
+  <div class="key wires-key">
+    <span>
+      <svg viewBox="0 0 24 6" aria-hidden="true">
+        <path d="M0 3h24" stroke-width="3" />
+      </svg>
+      wired
+    </span>
+    <span>
+      <svg viewBox="0 0 24 6" aria-hidden="true">
+        <path d="M0 3h24" stroke-width="2" stroke-dasharray="6 4" />
+      </svg>
+      wireless
+    </span>
+    <span>
+      <svg viewBox="0 0 24 6" aria-hidden="true">
+        <path d="M0 3h24" stroke-width="2" stroke-dasharray="1.5 4" />
+      </svg>
+      by way of the server
+    </span>
+    <span>
+      <svg class="busy" viewBox="0 0 24 6" aria-hidden="true">
+        <path d="M0 3h24" stroke-width="3" />
+      </svg>
+      carries activations now
+    </span>
+    <span>width by throughput, on a logarithmic scale</span>
+  </div>
+);

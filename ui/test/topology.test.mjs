@@ -1,0 +1,77 @@
+// Links: what comes over the wire, pairs of machines, and where boxes and wires of the drawing lie.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { load } from "./load.mjs";
+import { link, node, snapshot } from "./records.mjs";
+
+const { reduce } = await load("state/reduce.ts");
+const { initialState } = await load("state/state.ts");
+const topology = await load("state/topology.ts");
+const { moveBoundary } = await load("view/models/editor.tsx");
+const { seriesOfLink } = await load("command/topology.ts");
+
+const three = [node("n1", { name: "rack", local: true }), node("n2", { name: "atelier", local: false }), node("n3", { name: "phone", local: false })];
+const stateWith = (links) => reduce(initialState, { type: "snapshot", snapshot: snapshot({ nodes: three, links }) });
+const event = (data) => ({
+  type: "event", now: 1,
+  event: { topic: "topology", epoch: "e1", seq: 11, at: "2026-11-20T14:31:52.000Z", data: { links: [], removed: [], heard: null, ...data } },
+});
+
+test("links come with the snapshot, change and go with events; both directions are one pair", () => {
+  let state = stateWith([link("n1", "n2", { rtt_ms: 1 }), link("n2", "n1", { rtt_ms: 3, throughput_bytes_per_s: 1e6 }), link("n3", "server")]);
+  let [pair, relay, ...more] = topology.pairsOf(state);
+  assert.deepEqual([pair.a, pair.b, relay.a, relay.b, more.length], ["n1", "n2", "n3", "server", 0]);
+  assert.deepEqual([topology.pairRtt(pair), topology.pairThroughput(pair), topology.pairState(pair)], [2, 1e6, "up"]);
+  state = reduce(state, event({ links: [link("n2", "n1", { degraded: true, degraded_reason: "slow" })], removed: [{ from_node_id: "n3", to_node_id: "server" }] }));
+  [pair, relay] = topology.pairsOf(state);
+  assert.deepEqual([topology.pairState(pair), topology.pairTrouble(pair), relay], ["degraded", "slow", undefined]);
+});
+
+test("what is not measured is null, and a link of a machine that is not there is left out", () => {
+  const bare = { rtt_ms: null, throughput_bytes_per_s: null };
+  const [pair, ...more] = topology.pairsOf(stateWith([link("n2", "n3", bare), link("n2", "gone")]));
+  assert.deepEqual([topology.pairRtt(pair), topology.pairThroughput(pair), more.length], [null, null, 0]);
+  for (const [state, word] of [["down", "down"], ["stale", "stale"]])
+    assert.equal(topology.pairState(topology.pairsOf(stateWith([link("n2", "n3", { state })]))[0]), word);
+});
+
+test("the drawing: the server's machine at the right, wires from edge to edge, none of its link to itself", () => {
+  const machines = [{ id: "n1", devices: 2, local: true }, { id: "n2", devices: 1, local: false }, { id: "n3", devices: 0, local: false }];
+  const state = stateWith([link("n1", "n2"), link("n1", "server"), link("n2", "server"), link("n3", "server"), link("n2", "n3")]);
+  const drawing = topology.draw(machines, topology.pairsOf(state));
+  const side = Object.fromEntries(drawing.boxes.map((box) => [box.id, box.left]));
+  assert.deepEqual(side, { n1: false, n2: true, n3: true });
+  // n2 has a link of its own to the server's machine; n3 has not
+  assert.deepEqual(drawing.wires.map(({ pair }) => `${pair.a} ${pair.b}`).sort(), ["n1 n2", "n2 n3", "n3 server"]);
+  for (const { path } of drawing.wires) {
+    const ends = [/^M(\d+) /, /H(\d+)$/].map((pattern) => Number(pattern.exec(path)[1]));
+    assert.ok(ends.every((x) => x === 0 || x === topology.GUTTER), path);
+  }
+  for (const left of [true, false]) {
+    const column = drawing.boxes.filter((box) => box.left === left).sort((a, b) => a.y - b.y);
+    column.slice(1).forEach((box, i) => assert.ok(box.y >= column[i].y + column[i].height, "boxes lie one below the other"));
+  }
+  const alone = topology.draw([machines[0]], []);
+  assert.deepEqual([alone.wires.length, alone.boxes.length, alone.height > 0], [0, 1, true]);
+});
+
+test("figures: bits for networks, two digits where it is short, width by the logarithm", () => {
+  assert.deepEqual(topology.latency(0.412), { value: "0.41", unit: "ms" });
+  assert.deepEqual(topology.bitRate(1.176e9), { value: "9.41", unit: "Gbit/s" });
+  assert.deepEqual(topology.bitRate(2.34e7), { value: "187", unit: "Mbit/s" });
+  assert.deepEqual([0, null, 1e6 / 8, 1e9 / 8, 1e15].map(topology.wireWidth), [1.5, 1.5, 1, 4, 6]);
+});
+
+test("a boundary moves between its neighbours, and every layer stays with somebody", () => {
+  const pins = [{ device_id: "a", first_layer: 0, layer_count: 10 }, { device_id: "b", first_layer: 10, layer_count: 5 }, { device_id: "c", first_layer: 15, layer_count: 7 }];
+  const layout = (list) => list.map((pin) => [pin.first_layer, pin.layer_count]);
+  assert.deepEqual(layout(moveBoundary(pins, 1, 3)), [[0, 3], [3, 12], [15, 7]]);
+  assert.deepEqual(layout(moveBoundary(pins, 1, -5)), [[0, 1], [1, 14], [15, 7]]);
+  assert.deepEqual(layout(moveBoundary(pins, 2, 99)), [[0, 10], [10, 11], [21, 1]]);
+  assert.deepEqual(layout(pins), [[0, 10], [10, 5], [15, 7]], "what was given stays as it was");
+});
+
+test("the history of a link: a gap is a gap", () => {
+  const series = seriesOfLink({ columns: ["at_s", "rtt_ms"], rows: [[60, 1], [120, 2], [600, null], [660, 4]] }, 60);
+  assert.deepEqual(series, { times: [60, 120, 360, 600, 660], columns: { rtt_ms: [1, 2, null, null, 4] } });
+});
