@@ -77,6 +77,9 @@ enum {
 	LIMIT_LOG_LINE_BYTES = 2048,
 	LIMIT_RECENT_CHANGES = 50,
 	LIMIT_DEVICES_PER_NODE = 1024,
+	LIMIT_CLUSTER_LINKS = 16384, // directions between nodes that are kept: 128 nodes, each with all the others
+	LIMIT_LINKS_TOLD = 256,  // of these, in one event, of which there is one a second
+	LIMIT_LINK_PEERS = 256,  // other nodes that a node is told of
 	LIMIT_NODE_REPORTS = 64, // reports of one node's devices that wait to be stored
 	LIMIT_REGISTRY_BYTES = 32 * 1024 * 1024, // a node's memory of its devices
 	LIMIT_PROBES_AT_ONCE = 16,               // workers that verify side by side
@@ -109,6 +112,11 @@ enum {
 	LIMIT_SHARD_THREADS = 2,                     // that read and hash model files for nodes
 	LIMIT_SHARD_READS = 8,                       // of one node, of pieces of 4 MiB, under way
 	LIMIT_SHARD_RANGES = 2048,                   // of a file, that a part needs
+	LIMIT_HOP_CONNECT_MS = 20000,                // until all hops of an instance are there
+	LIMIT_CHECK_MS = 120000,                     // until the reference token is back: as LIMIT_STEP_MS
+	LIMIT_PAUSE_MS = 60000,                      // that requests wait for an instance that is placed anew
+	LIMIT_DEATHS = 3,                            // of an instance's workers within LIMIT_DEATHS_MS: it has failed
+	LIMIT_DEATHS_MS = 60000,
 	LIMIT_CACHE_FILE_BYTES = 64 * 1024 * 1024,   // of compiled kernels, on disk
 	LIMIT_SPIRV_IDS = 1024 * 1024,               // of a module
 	LIMIT_SPIRV_BINDINGS = 256,                  // numbers of bindings are below
@@ -130,6 +138,12 @@ enum {
 	LIMIT_TOKEN_DEPTH = 16,                      // of tokens, each made with the one before
 	LIMIT_TALLIES = 16384,                       // things that happen often, counted and not written yet
 	LIMIT_TALLY_MS = 10000,                      // and for how long they are
+	LIMIT_HEARD = 128,                           // services heard of by multicast
+	LIMIT_HEARD_OF_SOURCE = 16,                  // of these, from one address
+	LIMIT_HEARD_ADDRESSES = 16,                  // of one of them
+	LIMIT_HEARD_PLACES = 16,                     // interfaces that one was heard on, by IPv4 and IPv6
+	LIMIT_HEARD_RECORDS = 128,                   // of one packet, that are looked at
+	LIMIT_HEARD_PACKETS_PER_S = 100,             // that are read; others are dropped unread
 	LIMIT_WITNESS_MS = 10000,                    // between two heads that a witness is asked to sign
 	LIMIT_LATE_ANSWERS = 8,                      // of one connection, to log-ins that failed
 	LIMIT_ADDRESSES = 8192,                      // that connections came from, remembered
@@ -147,6 +161,8 @@ enum {
 	LIMIT_MODEL_HEADER_BYTES = 256 * 1024 * 1024, // of a model file, before its data
 	LIMIT_INSTANCE_STAGES = 64,                  // of one model instance
 	LIMIT_INSTANCE_ORDERS = 64,                  // calls that wait in its worker
+	LIMIT_RING_MESSAGES = 256,                   // that wait in a part of it, from the previous part or to the next
+	LIMIT_RING_BYTES = 64 * 1024 * 1024,         // of them, from the previous part; the rest stays in the socket
 	LIMIT_INSTANCE_REQUESTS = 1024,              // of it, that have not ended
 	LIMIT_INSTANCE_TOKENS = 64 * 1024 * 1024,    // of their prompts together
 	LIMIT_INSTANCE_QUEUE_BYTES = 4 * 1024 * 1024, // to the server; what is longer holds its steps up
@@ -155,6 +171,7 @@ enum {
 	LIMIT_PROMPT_TOKENS = 1024 * 1024 + 16,      // of one prompt, before its length is compared with the context
 	LIMIT_ECHO_BYTES = 1024 * 1024,              // of a prompt that is told back
 	LIMIT_INSTANCES = 64,                        // of models, those that failed too
+	LIMIT_PLACINGS = 64,                         // placements that are searched for, or wait for it
 	LIMIT_LOAD_STALL_MS = 300000,                // an instance that loads and says nothing for so long has failed
 	LIMIT_REQUESTS_OF_INSTANCE = 384,            // running and waiting; fewer than calls that may wait in a worker
 	LIMIT_AUDIT_DETAIL_BYTES = 8192,             // of the entry of a request
@@ -187,6 +204,9 @@ enum {
 	LIMIT_MODEL_HEAD_SIZE = 512,
 	LIMIT_MODEL_VOCABULARY = 1024 * 1024,
 	LIMIT_MODEL_CONTEXT = 16 * 1024 * 1024,
+	LIMIT_MODEL_PIECE_BYTES = 4 * 1024 * 1024,   // of a model file, that a node fetches and checks at a time
+	LIMIT_MODEL_PIECES = 2 * 1024 * 1024,        // of one model, in a node's cache
+	LIMIT_MODEL_FETCHES = 64,                    // of a node, under way and waiting
 	LIMIT_PEERS_NOT_OPEN = 32,                   // handshakes of other nodes under way, at one node
 	LIMIT_PEERS_NOT_MET = 32,                    // of these, that have not said who they are
 	LIMIT_LINKS = 256,                           // of one node to others

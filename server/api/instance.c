@@ -1,10 +1,17 @@
 /* instance.* and placement.preview: models that are loaded. Thread: the loop's. */
 #include "server/api/call.h"
 
+static void previewed(void *context, enum status status, struct json *placement, const struct error *error)
+{
+	api_finish(context, status, placement, error);
+}
+
 static enum status placement_preview(struct api_call *call, const struct json *params, struct json **result,
 				     struct error *error)
 {
-	return instances_preview(call->api->params.instances, params, result, error);
+	(void)result;
+	enum status status = instances_preview(call->api->params.instances, params, previewed, call, error);
+	return status ? status : STATUS_PENDING;
 }
 
 // The entry is on disk: begin. That this fails now is an entry of its own.

@@ -4,9 +4,11 @@
  *                     any of them -> its worker ends, or says what it must not (failed) -> deleted
  *
  *   instances.c        from the placement to the end
- *   instances_place.c  what there is to place on
- *   instances_json.c   as the API shows them
+ *   planner.c          the thread that placements are searched for on
+ *   instances_gather.c what there is to place on
  *   placement.c        where it goes: a pure function
+ *   instances_place.c  placements, as the API shows them
+ *   instances_json.c   instances, the same
  *   requests.c         what is asked of instances */
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -422,17 +424,30 @@ enum status instances_start(struct instances *instances, const struct json *para
 	return status;
 }
 
-enum status instances_preview(const struct instances *instances, const struct json *params, struct json **placement,
-			      struct error *error)
+struct previewing {
+	instances_previewed *done;
+	void *context;
+};
+
+static void previewed(void *context, enum status status, struct placing *placing, const struct error *error)
 {
-	struct placing *placing;
-	*placement = NULL;
-	enum status status = placing_create(&placing, instances, params, error);
-	if (status)
-		return status;
-	*placement = placing_json(placing);
+	struct previewing *previewing = context;
+	previewing->done(previewing->context, status, placing ? placing_json(placing) : NULL, error);
 	free(placing);
-	return STATUS_OK;
+	free(previewing);
+}
+
+enum status instances_preview(const struct instances *instances, const struct json *params, instances_previewed *done,
+			      void *context, struct error *error)
+{
+	struct previewing *previewing = calloc(1, sizeof *previewing);
+	if (!previewing)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
+	*previewing = (struct previewing){.done = done, .context = context};
+	enum status status = placing_start(instances, params, NULL, previewed, previewing, error);
+	if (status)
+		free(previewing);
+	return status;
 }
 
 enum status instances_stop(struct instances *instances, const char *id, struct error *error)
@@ -456,11 +471,15 @@ enum status instances_create(struct instances **out, const struct instances_para
 	if (!instances)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
 	instances->params = *params;
-	return STATUS_OK;
+	enum status status = planner_create(&instances->planner, instances, error);
+	if (status)
+		instances_destroy(out);
+	return status;
 }
 
 void instances_shut_down(struct instances *instances)
 {
+	planner_shut_down(instances->planner);
 	while (instances->first)
 		instance_destroy(instances->first);
 }
@@ -472,6 +491,7 @@ void instances_destroy(struct instances **pointer)
 		return;
 	*pointer = NULL;
 	instances_shut_down(instances);
+	planner_destroy(&instances->planner);
 	free(instances->owners);
 	free(instances);
 }

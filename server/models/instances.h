@@ -26,10 +26,12 @@ void instances_shut_down(struct instances *instances); // ends them all; their r
 void instances_destroy(struct instances **instances);
 
 // The methods of schema/api.json; `params` is checked against it.
-// placement.preview: *placement is a Placement. Errors: STATUS_NOT_FOUND, STATUS_CONFLICT (the model is not ready),
-// STATUS_INVALID_PARAMS (pins that are none), STATUS_UNAVAILABLE (no node, a device that cannot be used).
-enum status instances_preview(const struct instances *instances, const struct json *params, struct json **placement,
-			      struct error *error);
+// placement.preview: `done` gets a Placement, which it takes. Errors of it: STATUS_NOT_FOUND, STATUS_CONFLICT (the
+// model is not ready), STATUS_INVALID_PARAMS (pins that are none), STATUS_UNAVAILABLE (no device, one that cannot be
+// used). At once, and then `done` is not called: STATUS_LIMIT_EXCEEDED, STATUS_OUT_OF_MEMORY, STATUS_UNAVAILABLE.
+typedef void instances_previewed(void *context, enum status status, struct json *placement, const struct error *error);
+enum status instances_preview(const struct instances *instances, const struct json *params, instances_previewed *done,
+			      void *context, struct error *error);
 // instance.create: the loading goes on by itself. Errors also: STATUS_OUT_OF_MEMORY (it fits nowhere, saying what is
 // missing), STATUS_LIMIT_EXCEEDED.
 enum status instances_start(struct instances *instances, const struct json *params, const struct instance **out,

@@ -86,11 +86,9 @@ static void read_memory(struct placement_device *out, const struct gathering *ga
 
 static bool is_excluded(const struct placing_excluded *excluded, const struct cluster_device *device)
 {
-	for (unsigned i = 0; excluded && i < excluded->node_count; i++)
-		if (!strcmp(excluded->node_ids[i], cluster_device_node_id(device)))
-			return true;
-	for (unsigned i = 0; excluded && i < excluded->device_count; i++)
-		if (!strcmp(excluded->device_ids[i], cluster_device_id(device)))
+	for (unsigned i = 0; excluded && i < excluded->count; i++)
+		if (!strcmp(excluded->ids[i], cluster_device_node_id(device)) ||
+		    !strcmp(excluded->ids[i], cluster_device_id(device)))
 			return true;
 	return false;
 }
@@ -213,8 +211,11 @@ static void read_wanted(struct placing *placing, const struct json *params)
 	uint32_t most = model->shape.context;
 	int64_t context = json_get_integer(params, "context_tokens", most < DEFAULT_CONTEXT ? most : DEFAULT_CONTEXT);
 	const char *format = json_get_string(params, "format", NULL);
-	placing->wanted.shape = &model->shape;
-	placing->wanted.sizes = &model->sizes;
+	snprintf(placing->model_id, sizeof placing->model_id, "%s", model->model_id);
+	placing->shape = model->shape;
+	placing->sizes = model->sizes;
+	placing->wanted.shape = &placing->shape;
+	placing->wanted.sizes = &placing->sizes;
 	placing->wanted.devices = placing->devices;
 	placing->wanted.pins = placing->pins;
 	placing->wanted.context_tokens = (uint32_t)(context < most ? context : most);
@@ -232,8 +233,8 @@ static void gather_devices(struct placing *placing, const struct instances *inst
 	cluster_each_device(instances->params.cluster, add_device, &gathering);
 }
 
-enum status placing_create(struct placing **out, const struct instances *instances, const struct json *params,
-			   struct error *error)
+enum status placing_gather(struct placing **out, const struct instances *instances, const struct json *params,
+			   const struct placing_excluded *excluded, struct error *error)
 {
 	struct placing *placing = calloc(1, sizeof(*placing));
 	*out = NULL;
@@ -242,14 +243,38 @@ enum status placing_create(struct placing **out, const struct instances *instanc
 	enum status status = read_model(placing, instances, params, error);
 	if (!status) {
 		read_wanted(placing, params);
-		gather_devices(placing, instances, NULL);
+		gather_devices(placing, instances, excluded);
 		status = read_pins(placing, json_get(params, "pins"), instances, error);
 	}
-	if (!status)
-		status = placement_find(&placing->placement, &placing->wanted, error);
 	if (status)
 		free(placing);
 	else
 		*out = placing;
 	return status;
+}
+
+enum status placing_create(struct placing **out, const struct instances *instances, const struct json *params,
+			   struct error *error)
+{
+	enum status status = placing_gather(out, instances, params, NULL, error);
+	if (status)
+		return status;
+	status = placement_find(&(*out)->placement, &(*out)->wanted, error);
+	if (status) {
+		free(*out);
+		*out = NULL;
+	}
+	return status;
+}
+
+bool placing_stands(struct placing *placing, const struct instances *instances)
+{
+	const struct placement *placement = &placing->placement;
+	placing->model = models_find(instances->params.models, placing->model_id);
+	for (unsigned i = 0; i < placing->wanted.device_count; i++)
+		placing->where[i] = cluster_find_device(instances->params.cluster, placing->texts[i].device_id);
+	for (unsigned i = 0; i < placement->stage_count; i++)
+		if (!placing->where[placement->stages[i].device])
+			return false;
+	return placing->model != NULL;
 }

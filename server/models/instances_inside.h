@@ -17,6 +17,9 @@ struct placing_texts {
 // What placement.preview and instance.create take. One block: free() ends it.
 struct placing {
 	const struct model_record *model;
+	char model_id[MODEL_ID_BYTES];
+	struct model_shape shape;
+	struct model_sizes sizes;
 	struct placing_texts texts[PLACEMENT_DEVICES];
 	char node_ids[PLACEMENT_NODES][STORE_ID_BYTES];
 	struct placement_device devices[PLACEMENT_DEVICES];
@@ -28,10 +31,10 @@ struct placing {
 
 // What is not to be used, and what is about to be free: for an instance that is placed anew.
 struct placing_excluded {
-	const char *const *node_ids, *const *device_ids; // (node_count), (device_count)
-	unsigned node_count, device_count;
-	const char *why;               // in words: "it is lost"
-	const struct instance *ending; // what its stages hold counts as free; may be NULL
+	char ids[PLACEMENT_STAGES][STORE_ID_BYTES]; // (count): of nodes and of devices
+	unsigned count;
+	const char *why;               // static, in words: "it is lost"
+	const struct instance *ending; // what its stages hold counts as free; may be NULL. Cancel when it goes
 };
 
 struct instance_stage {
@@ -79,15 +82,36 @@ struct instances {
 	int64_t next_request;
 	const struct token **owners; // (owner_count): whose number is its place and 2; 1 is the machine's owner's
 	size_t owner_count, owner_capacity;
+	struct planner *planner;
 };
 
 // instances.c
 void instance_publish(const struct instance *instance);
 
 // instances_gather.c
-// Read params, gather the devices, place. The result is to be freed. Errors: instances_preview's.
+// Read params, and gather what there is to place on. The result is to be freed. Errors: instances_preview's.
+enum status placing_gather(struct placing **out, const struct instances *instances, const struct json *params,
+			   const struct placing_excluded *excluded, struct error *error);
+// The same, and place, here and now and in haste.
 enum status placing_create(struct placing **out, const struct instances *instances, const struct json *params,
 			   struct error *error);
+// After a while: find the model and the devices again. False: one of those that it was placed on is gone.
+bool placing_stands(struct placing *placing, const struct instances *instances);
+
+// planner.c
+// Gather, search on the planner's thread, and call `done`, later and once, on the loop. `placing` is to be freed; with
+// an error it is NULL. `params` and `excluded` (may be NULL) are copied. Errors of `done`: instances_preview's; at
+// once, and then `done` is not called: STATUS_LIMIT_EXCEEDED (LIMIT_PLACINGS wait), STATUS_OUT_OF_MEMORY,
+// STATUS_UNAVAILABLE.
+typedef void placing_done(void *context, enum status status, struct placing *placing, const struct error *error);
+enum status placing_start(const struct instances *instances, const struct json *params,
+			  const struct placing_excluded *excluded, placing_done *done, void *context,
+			  struct error *error);
+// What was started with this context is not told.
+void placing_cancel(const struct instances *instances, const void *context);
+enum status planner_create(struct planner **out, const struct instances *instances, struct error *error);
+void planner_shut_down(struct planner *planner); // those that wait are told
+void planner_destroy(struct planner **planner);
 
 // instances_place.c
 struct json *placing_json(const struct placing *placing);                                    // Placement

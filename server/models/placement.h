@@ -10,6 +10,8 @@
 #include "engine/model/model.h"
 #include "engine/stage.h"
 
+#include <stdatomic.h>
+
 enum {
 	PLACEMENT_DEVICES = 256,
 	PLACEMENT_NODES = 64, // of what lies on more, nothing is used
@@ -49,6 +51,7 @@ struct placement_wanted {
 	uint32_t context_tokens, sequences;
 	enum tensor_format format; // FORMAT_UNKNOWN: as the file is
 	bool may_shrink;           // take a smaller format where memory is short
+	const atomic_bool *stop;   // once true the search ends with what it has; may be NULL
 };
 
 struct placement_stage {
