@@ -8,7 +8,6 @@ const { reduce } = await load("state/reduce.ts");
 const { initialState } = await load("state/state.ts");
 const topology = await load("state/topology.ts");
 const { moveBoundary } = await load("view/models/editor.tsx");
-const { seriesOfLink } = await load("command/topology.ts");
 
 const three = [node("n1", { name: "rack", local: true }), node("n2", { name: "atelier", local: false }), node("n3", { name: "phone", local: false })];
 const stateWith = (links) => reduce(initialState, { type: "snapshot", snapshot: snapshot({ nodes: three, links }) });
@@ -38,20 +37,20 @@ test("what is not measured is null, and a link of a machine that is not there is
 test("the drawing: the server's machine at the right, wires from edge to edge, none of its link to itself", () => {
   const machines = [{ id: "n1", devices: 2, local: true }, { id: "n2", devices: 1, local: false }, { id: "n3", devices: 0, local: false }];
   const state = stateWith([link("n1", "n2"), link("n1", "server"), link("n2", "server"), link("n3", "server"), link("n2", "n3")]);
-  const drawing = topology.draw(machines, topology.pairsOf(state));
+  const drawing = topology.draw(machines, topology.pairsOf(state), topology.lineSizes);
   const side = Object.fromEntries(drawing.boxes.map((box) => [box.id, box.left]));
   assert.deepEqual(side, { n1: false, n2: true, n3: true });
   // n2 has a link of its own to the server's machine; n3 has not
   assert.deepEqual(drawing.wires.map(({ pair }) => `${pair.a} ${pair.b}`).sort(), ["n1 n2", "n2 n3", "n3 server"]);
   for (const { path } of drawing.wires) {
     const ends = [/^M(\d+) /, /H(\d+)$/].map((pattern) => Number(pattern.exec(path)[1]));
-    assert.ok(ends.every((x) => x === 0 || x === topology.GUTTER), path);
+    assert.ok(ends.every((x) => x === 0 || x === topology.lineSizes.gutter), path);
   }
   for (const left of [true, false]) {
     const column = drawing.boxes.filter((box) => box.left === left).sort((a, b) => a.y - b.y);
     column.slice(1).forEach((box, i) => assert.ok(box.y >= column[i].y + column[i].height, "boxes lie one below the other"));
   }
-  const alone = topology.draw([machines[0]], []);
+  const alone = topology.draw([machines[0]], [], topology.chipSizes);
   assert.deepEqual([alone.wires.length, alone.boxes.length, alone.height > 0], [0, 1, true]);
 });
 
@@ -69,9 +68,4 @@ test("a boundary moves between its neighbours, and every layer stays with somebo
   assert.deepEqual(layout(moveBoundary(pins, 1, -5)), [[0, 1], [1, 14], [15, 7]]);
   assert.deepEqual(layout(moveBoundary(pins, 2, 99)), [[0, 10], [10, 11], [21, 1]]);
   assert.deepEqual(layout(pins), [[0, 10], [10, 5], [15, 7]], "what was given stays as it was");
-});
-
-test("the history of a link: a gap is a gap", () => {
-  const series = seriesOfLink({ columns: ["at_s", "rtt_ms"], rows: [[60, 1], [120, 2], [600, null], [660, 4]] }, 60);
-  assert.deepEqual(series, { times: [60, 120, 360, 600, 660], columns: { rtt_ms: [1, 2, null, null, 4] } });
 });

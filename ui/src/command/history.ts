@@ -20,7 +20,7 @@ export interface Series {
 /** The server has samples of ten minutes; a clock that is a little behind must not ask for more. */
 const MARGIN_MS = 5_000;
 
-type History = Methods["telemetry.history"]["result"];
+type History = Pick<Methods["telemetry.history"]["result"], "columns" | "rows" | "step_s" | "source">;
 
 /** Unknown pace: the slowest one, of a device that is idle and unwatched. */
 const SLOWEST_S = 5;

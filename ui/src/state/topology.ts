@@ -110,9 +110,14 @@ export function bitRate(bytesPerSecond: number): Quantity {
 
 // ---- the drawing: machines in two columns, wires in the gutter between them ----
 
-export const GUTTER = 320;
-const HEAD = 36;
-const ROW = 26;
+/** How large things are, px: `edge` of a box but for its devices. */
+export interface Sizes {
+  readonly gutter: number;
+  readonly edge: number;
+  readonly row: number;
+}
+export const lineSizes: Sizes = { gutter: 320, edge: 46, row: 26 };
+export const chipSizes: Sizes = { gutter: 260, edge: 66, row: 75 };
 const PORT = 44;
 const GAP = 20;
 /** More devices than this are one line. */
@@ -127,7 +132,7 @@ export interface Box {
 
 export interface Wire {
   readonly pair: Pair;
-  /** In the gutter: 0 is the right edge of the left boxes, GUTTER the left edge of the right ones. */
+  /** In the gutter: 0 is the right edge of the left boxes, its width the left edge of the right ones. */
   readonly path: string;
   readonly label: { readonly x: number; readonly y: number; readonly width: number; readonly end: boolean };
 }
@@ -159,7 +164,8 @@ export function drawnPairs(pairs: readonly Pair[], local: string | null): Pair[]
   return pairs.filter((one) => one.b !== SERVER || (local !== null && !direct.has(one.a)));
 }
 
-export function draw(machines: readonly Machine[], pairs: readonly Pair[]): Drawing {
+export function draw(machines: readonly Machine[], pairs: readonly Pair[], sizes: Sizes): Drawing {
+  const { gutter } = sizes;
   const local = machines.find((one) => one.local)?.id ?? null;
   const wired = drawnPairs(pairs, local);
   const ends = (pair: Pair): [string, string] => [pair.a, pair.b === SERVER ? local! : pair.b];
@@ -169,35 +175,36 @@ export function draw(machines: readonly Machine[], pairs: readonly Pair[]): Draw
     ports.get(a)?.push({ pair, other: b, y: 0 });
     ports.get(b)?.push({ pair, other: a, y: 0 });
   }
-  const boxes = placeBoxes(machines, (id) => ports.get(id)!.length);
+  const boxes = placeBoxes(machines, sizes, (id) => ports.get(id)!.length);
   const boxOf = new Map(boxes.map((box) => [box.id, box]));
   for (const box of boxes) spreadPorts(box, ports.get(box.id)!, boxOf);
   const portY = (id: string, pair: Pair): number => ports.get(id)!.find((one) => one.pair === pair)!.y;
   const across = wired.filter((pair) => boxOf.get(ends(pair)[0])!.left !== boxOf.get(ends(pair)[1])!.left);
   const sameSide = (pair: Pair): boolean => !across.includes(pair);
   const bracketed = wired.some((pair) => sameSide(pair) && boxOf.get(pair.a)!.left);
+  const nearest = gutter / 2 + (gutter / 2 - 12) / (across.length + 1); // the lane that is next to the labels
   const wires = wired.map((pair): Wire => {
     const [a, b] = ends(pair);
     const from = boxOf.get(a)!;
-    if (sameSide(pair)) return bracket(pair, from.left, portY(a, pair), portY(b, pair));
+    if (sameSide(pair)) return bracket(pair, from.left, portY(a, pair), portY(b, pair), gutter);
     const [leftY, rightY] = from.left ? [portY(a, pair), portY(b, pair)] : [portY(b, pair), portY(a, pair)];
-    const lane = GUTTER / 2 + ((across.indexOf(pair) + 1) / (across.length + 1)) * (GUTTER / 2 - 12);
-    const path = Math.abs(leftY - rightY) < 1 ? `M0 ${leftY}H${GUTTER}` : `M0 ${leftY}H${Math.round(lane)}V${rightY}H${GUTTER}`;
+    const lane = gutter / 2 + ((across.indexOf(pair) + 1) / (across.length + 1)) * (gutter / 2 - 12);
+    const path = Math.abs(leftY - rightY) < 1 ? `M0 ${leftY}H${gutter}` : `M0 ${leftY}H${Math.round(lane)}V${rightY}H${gutter}`;
     const x = bracketed ? 32 : 12; // clear of the brackets
-    return { pair, path, label: { x, y: leftY, width: GUTTER / 2 - x, end: false } };
+    return { pair, path, label: { x, y: leftY, width: nearest - x - 8, end: false } };
   });
   return { height: Math.max(0, ...boxes.map((box) => box.y + box.height)), boxes, wires };
 }
 
 /** The server's own machine at the right, each other one where there is more room, the left first. */
-function placeBoxes(machines: readonly Machine[], wires: (id: string) => number): Box[] {
+function placeBoxes(machines: readonly Machine[], { edge, row }: Sizes, wires: (id: string) => number): Box[] {
   let left = 0;
   let right = 0;
   return [...machines]
     .sort((a, b) => Number(b.local) - Number(a.local))
     .map((one, i) => {
       const rows = one.devices === 0 || one.devices > ROWS_MAX ? 1 : one.devices;
-      const height = Math.max(HEAD + rows * ROW + 10, (wires(one.id) + 1) * PORT);
+      const height = Math.max(edge + rows * row, (wires(one.id) + 1) * PORT);
       const onLeft = machines.length > 1 && (i > 0 || !one.local) && left <= right;
       const box = { id: one.id, left: onLeft, y: onLeft ? left : right, height };
       if (onLeft) left += height + GAP;
@@ -213,14 +220,14 @@ function spreadPorts(box: Box, ports: Port[], boxOf: Map<string, Box>): void {
   ports.forEach((port, i) => (port.y = Math.round(box.y + (box.height * (i + 1)) / (ports.length + 1))));
 }
 
-function bracket(pair: Pair, left: boolean, y1: number, y2: number): Wire {
-  const edge = left ? 0 : GUTTER;
-  const lane = left ? 20 : GUTTER - 20;
-  const width = GUTTER / 2 - 40;
+function bracket(pair: Pair, left: boolean, y1: number, y2: number, gutter: number): Wire {
+  const edge = left ? 0 : gutter;
+  const lane = left ? 20 : gutter - 20;
+  const width = gutter / 2;
   return {
     pair,
     path: `M${edge} ${y1}H${lane}V${y2}H${edge}`,
-    label: { x: left ? lane + 8 : GUTTER - 28 - width, y: Math.round((y1 + y2) / 2), width, end: !left },
+    label: { x: left ? lane + 8 : gutter - 28 - width, y: Math.round((y1 + y2) / 2), width, end: !left },
   };
 }
 

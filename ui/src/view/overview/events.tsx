@@ -14,17 +14,21 @@ function markOf(change: Change): { mark: Mark; tone: string } {
     case "device.verified":
     case "node.online":
     case "node.joined":
+    case "link.up":
+    case "link.recovered":
       return { mark: "ok", tone: "accent" };
     case "node.offline":
     case "node.refused":
     case "node.removed":
     case "device.failed":
+    case "link.down":
       return { mark: "offline", tone: "" };
     case "device.state":
       return { mark: "idle", tone: "" };
     case "node.added":
     case "node.waiting":
     case "node.changed":
+    case "link.degraded":
     case "device.added":
     case "device.changed":
       return { mark: "info", tone: "" };

@@ -14,6 +14,8 @@ import {
 } from "../../state/select";
 import type { DeviceEntry, NodeEntry } from "../../state/state";
 import { now } from "../../lib/clock";
+import { chipSizes, pairsOf } from "../../state/topology";
+import { WIRES_MAX, Wires } from "../topology/wires";
 import { useApp } from "../app-context";
 import { Age, Figure, Icon, MarkIcon, MemoryBar, MemoryFigure, Panel, StateMark } from "../parts";
 
@@ -41,14 +43,34 @@ export function Topology({
   const boxes = nodes
     .map((node) => ({ node, devices: byNode.get(node.record.node_id) ?? [] }))
     .filter(({ devices }) => devices.length > 0 || shown.length === all);
+  const pairs = pairsOf(state.value);
+  const wired = detail === "full" && shown.length === all && nodes.length > 1 && nodes.length <= WIRES_MAX && pairs.length > 0;
+  const aside = [count(nodes.length, "machine"), count(all, "device"), pairs.length > 0 && count(pairs.length, "link")];
   return (
-    <Panel title="Topology" class="topo-panel" aside={`${count(nodes.length, "machine")}, ${count(all, "device")}`}>
+    <Panel
+      title={<a href="#/topology">Topology</a>}
+      label="Topology"
+      class="topo-panel"
+      aside={aside.filter(Boolean).join(", ")}
+    >
+      {wired ? (
+        <div class="wires-room">
+          <Wires
+            pairs={pairs}
+            chosen={null}
+            choose={() => (location.hash = "#/topology")}
+            sizes={chipSizes}
+            content={(node, devices) => <NodeBox node={node} devices={devices} stale={stale} axis={axis} detail={detail} />}
+          />
+        </div>
+      ) : (
       <div class={`topo ${boxes.length === 1 ? "one" : ""} ${detail === "full" ? "" : "dense"}`}>
         {boxes.map(({ node, devices }) => (
           <NodeBox key={node.record.node_id} node={node} devices={devices} stale={stale} axis={axis} detail={detail} />
         ))}
         {boxes.length === 0 && <p class="quiet">No device fits the filter.</p>}
       </div>
+      )}
       {detail !== "sum" && shown.some((one) => memoryTotal(one) !== null) && (
         <div class="key">
           <span>

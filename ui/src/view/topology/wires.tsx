@@ -1,18 +1,19 @@
 /* The drawing: machines in two columns, their links as wires in the gutter between. A wire is as wide as its throughput
  * (by the logarithm), dashed by its class, and moves only while it carries something. */
-import { memory } from "../../lib/format";
+import type { ComponentChildren } from "preact";
+import { count, memory } from "../../lib/format";
 import { deviceHref, nodeHref } from "../../lib/route";
 import { isStale, memoryTotal, sortedDevices, sortedNodes } from "../../state/select";
 import type { DeviceEntry, NodeEntry } from "../../state/state";
 import {
-  type Box,
   type Pair,
-  GUTTER,
+  type Sizes,
   ROWS_MAX,
   bitRate,
   classWord,
   draw,
   latency,
+  lineSizes,
   linkKey,
   pairClass,
   pairRtt,
@@ -23,7 +24,6 @@ import {
   wireless,
 } from "../../state/topology";
 import { now } from "../../lib/clock";
-import { count } from "../../lib/format";
 import { useApp } from "../app-context";
 import { Figure, Icon, MarkIcon, StateMark } from "../parts";
 
@@ -31,13 +31,19 @@ export function Wires({
   pairs,
   chosen,
   choose,
+  sizes = lineSizes,
+  content,
 }: {
   pairs: readonly Pair[];
   chosen: string | null;
   choose: (key: string) => void;
+  sizes?: Sizes;
+  /** Of a machine's box; without it a line for each device. */
+  content?: (node: NodeEntry, devices: readonly DeviceEntry[]) => ComponentChildren;
 }) {
   const { state } = useApp();
   const all = state.value;
+  const { gutter } = sizes;
   const nodes = sortedNodes(all);
   const byNode = new Map<string, DeviceEntry[]>(nodes.map((node) => [node.record.node_id, []]));
   for (const one of sortedDevices(all)) byNode.get(one.record.node_id)?.push(one);
@@ -48,13 +54,14 @@ export function Wires({
       local: record.local,
     })),
     pairs,
+    sizes,
   );
   return (
-    <div class={`wires ${drawing.boxes.length === 1 ? "one" : ""}`} style={{ "--height": `${drawing.height}px`, "--gutter": `${GUTTER}px` }}>
+    <div class={`wires ${drawing.boxes.length === 1 ? "one" : ""}`} style={{ "--height": `${drawing.height}px`, "--gutter": `${gutter}px` }}>
       <svg
         class="wires-gutter"
-        viewBox={`0 0 ${GUTTER} ${drawing.height}`}
-        width={GUTTER}
+        viewBox={`0 0 ${gutter} ${drawing.height}`}
+        width={gutter}
         height={drawing.height}
         aria-hidden="true"
       >
@@ -83,7 +90,13 @@ export function Wires({
         </button>
       ))}
       {drawing.boxes.map((box) => (
-        <Machine key={box.id} box={box} node={all.nodes[box.id]!} devices={byNode.get(box.id)!} />
+        <div
+          key={box.id}
+          class={`machine ${box.left ? "left" : "right"}`}
+          style={{ "--y": `${box.y}px`, "--h": `${box.height}px` }}
+        >
+          {(content ?? lines)(all.nodes[box.id]!, byNode.get(box.id)!)}
+        </div>
       ))}
     </div>
   );
@@ -107,14 +120,15 @@ function WireLabel({ pair }: { pair: Pair }) {
   );
 }
 
-function Machine({ box, node, devices }: { box: Box; node: NodeEntry; devices: readonly DeviceEntry[] }) {
+const lines = (node: NodeEntry, devices: readonly DeviceEntry[]) => <Machine node={node} devices={devices} />;
+
+function Machine({ node, devices }: { node: NodeEntry; devices: readonly DeviceEntry[] }) {
   const { state } = useApp();
   const { record } = node;
   return (
     <section
-      class={`node machine ${box.left ? "left" : "right"} ${record.state === "offline" ? "offline" : ""}`}
+      class={`node ${record.state === "offline" ? "offline" : ""}`}
       aria-label={record.name}
-      style={{ "--y": `${box.y}px`, "--h": `${box.height}px` }}
     >
       <a class="node-head" href={nodeHref(record.node_id)}>
         <Icon name={record.local ? "server" : "desktop"} />
