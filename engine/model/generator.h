@@ -8,6 +8,12 @@
  * zeroed before they go to another.
  *
  * What a request gets depends on its tokens, sampling and seed, not on who else is there, but for rounding.
+ *
+ * The first layers may be elsewhere (`lanes`): then a step is sent there, comes back as activations, in the order in
+ * which it was sent, and ends here. As many steps as there are lanes are under way at once, of different requests or of
+ * successive pieces of a prompt. A job that leaves while a step of it is under way is told so at once; its pages are
+ * free when the step is back. Steps that were lost are planned again by generator_check.
+ *
  * Thread: one at a time; the callbacks come from generator_step and generator_remove, and call nothing of this. */
 #pragma once
 #include "engine/model/sampler.h"
@@ -16,12 +22,35 @@
 struct generator;
 struct generator_job;
 
+// A step on its way to where the first layers are. What it points to is good until it is back.
+struct generator_sent {
+	uint32_t lane;
+	uint64_t step;        // numbered from 1 on
+	const uint32_t *zero; // (zero_count): pages to be zeroed before
+	uint32_t zero_count;
+	const uint32_t *tokens; // (row_count); no rows: there are only pages to be zeroed
+	const struct stage_run *runs;
+	uint32_t row_count, run_count;
+};
+
+// What came of generator_check.
+struct generator_checked {
+	uint32_t token; // of the largest logit
+	float logit;
+	bool finite; // activations and logits are numbers
+};
+
 struct generator_params {
 	struct stage *const *stages; // (stage_count), in order; the caller's
 	uint32_t stage_count;
 	const struct model_shape *shape;
 	// As the stages were made.
 	uint32_t context_tokens, page_count, batch_rows, batch_sequences, batch_outputs;
+	uint32_t lanes; // steps that are elsewhere at once; 0: all layers are here
+	// With lanes. Errors end all, as those of a step do.
+	enum status (*send)(void *context, const struct generator_sent *step, struct error *error);
+	void (*checked)(void *context, const struct generator_checked *checked);
+	void *context;
 };
 // Errors: STATUS_INVALID_PARAMS (more sequences than outputs or rows), STATUS_OUT_OF_MEMORY.
 enum status generator_create(struct generator **out, const struct generator_params *params, struct error *error);
@@ -58,9 +87,24 @@ enum status generator_add(struct generator *generator, struct generator_job **ou
 // It ends now, GENERATOR_REMOVED; its pages are free at once.
 void generator_remove(struct generator_job **job);
 
-// One step, if there is anything to do: *idle says that there was not. A device that is lost, and whatever else makes a
-// step fail for all, is returned; every job has had its `ended` then.
+// One step, if there is anything to do: *idle says that there was not, and that nothing is under way. A device that is
+// lost, and whatever else makes a step fail for all, is returned; every job has had its `ended` then.
+// With lanes: every lane that is free and has anything to do is sent.
 enum status generator_step(struct generator *generator, bool *idle, struct error *error);
+
+// With lanes: a step is back. What is not the one that is due is dropped, *taken says so: the one before it was lost.
+struct generator_returned {
+	uint32_t lane, row_count;
+	uint64_t step;
+	const float *activations; // (row_count, embedding)
+};
+enum status generator_return(struct generator *generator, const struct generator_returned *returned, bool *taken,
+			     struct error *error);
+// With lanes: whatever is under way is given up, and planned again; before that one token, alone, at position 0, goes
+// all the way, and `checked` is told. For the beginning, and for whenever a step may have been lost.
+enum status generator_check(struct generator *generator, uint32_t token, struct error *error);
+// With lanes: give up what is under way, and send nothing more until generator_check: a part has failed.
+void generator_halt(struct generator *generator);
 // All end now, GENERATOR_FAILED: a device is known to be lost before a step meets that.
 void generator_fail(struct generator *generator, const struct error *error);
 

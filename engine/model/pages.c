@@ -116,7 +116,7 @@ static void forget(struct pages *pages, uint32_t index)
 	page->serial = 0;
 }
 
-static void zero_later(struct pages *pages, uint32_t index)
+void pages_zero_again(struct pages *pages, uint32_t index)
 {
 	if (!pages->list[index].to_zero)
 		pages->to_zero[pages->zero_count++] = index;
@@ -136,7 +136,7 @@ uint32_t pages_take(struct pages *pages, uint64_t owner)
 		leave_cache(pages, index);
 		forget(pages, index);
 		if (pages->list[index].owner != owner)
-			zero_later(pages, index);
+			pages_zero_again(pages, index);
 	} else {
 		return NO_PAGE;
 	}
@@ -190,7 +190,7 @@ void pages_release(struct pages *pages, uint32_t index)
 		enter_cache(pages, index);
 		return;
 	}
-	zero_later(pages, index);
+	pages_zero_again(pages, index);
 	page->next = pages->free;
 	pages->free = index;
 	pages->free_count++;

@@ -36,5 +36,7 @@ uint64_t pages_publish(struct pages *pages, uint32_t page, uint64_t serial, cons
 // Give a page back. A published one that nobody holds any more is cached, the others are free.
 void pages_release(struct pages *pages, uint32_t page);
 
+// It may not have been zeroed: it stands on the list again.
+void pages_zero_again(struct pages *pages, uint32_t page);
 // Pages that are to be zeroed before the device computes again; the list is empty then. Good until the next call.
 const uint32_t *pages_to_zero(struct pages *pages, uint32_t *count);

@@ -1,0 +1,387 @@
+/* Steps of a generator, from their plan to what they brought. See generator.h.
+ *
+ *     all layers here   generator_step: plan, compute, deliver
+ *     with lanes        generator_step: plan, send    ...    generator_return: compute, deliver
+ *
+ * What is sent comes back in the same order: `due_step` is the next. So when something else comes a step was lost, and
+ * nothing that was sent after it counts, whatever parts have made of it: all of it is planned again. Thread: the
+ * generator's. */
+#include "common/base/clock.h"
+#include "engine/model/generator_inside.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LANE_ROWS_LEAST = 128 }; // of a prompt's piece, with lanes; fewer would waste a device
+
+enum status generator_make_lanes(struct generator *generator)
+{
+	const struct generator_params *params = &generator->params;
+	uint32_t count = params->lanes ? params->lanes : 1;
+	generator->lanes = calloc(count, sizeof(*generator->lanes));
+	if (!generator->lanes)
+		return STATUS_OUT_OF_MEMORY;
+	generator->lane_count = count;
+	for (struct lane *lane = generator->lanes; lane < generator->lanes + count; lane++) {
+		lane->pieces = calloc(params->batch_sequences, sizeof(*lane->pieces));
+		lane->runs = calloc(params->batch_sequences, sizeof(*lane->runs));
+		lane->tokens = calloc(params->batch_rows, sizeof(*lane->tokens));
+		lane->output_rows = calloc(params->batch_outputs, sizeof(*lane->output_rows));
+		lane->zero = calloc(params->page_count, sizeof(*lane->zero));
+		if (!lane->pieces || !lane->runs || !lane->tokens || !lane->output_rows || !lane->zero)
+			return STATUS_OUT_OF_MEMORY;
+	}
+	return STATUS_OK;
+}
+
+// What it was to compute is to be planned again; its pages may not have been zeroed.
+static void give_up(struct generator *generator, struct lane *lane)
+{
+	if (lane->check && generator->check_page != NO_PAGE)
+		pages_release(generator->pages, generator->check_page);
+	if (lane->check)
+		generator->check_page = NO_PAGE;
+	for (uint32_t i = 0; i < lane->run_count && !lane->check; i++)
+		if (generator_landed(lane->pieces[i].job))
+			lane->pieces[i].job->sent = lane->pieces[i].job->done;
+	for (uint32_t i = 0; i < lane->zero_count; i++)
+		pages_zero_again(generator->pages, lane->zero[i]);
+	lane->under_way = lane->check = false;
+	generator->under_way--;
+}
+
+static void give_up_all(struct generator *generator)
+{
+	for (uint32_t i = 0; i < generator->lane_count; i++)
+		if (generator->lanes[i].under_way)
+			give_up(generator, &generator->lanes[i]);
+	generator->due_step = generator->sent_steps + 1;
+}
+
+void generator_free_lanes(struct generator *generator)
+{
+	if (generator->pages)
+		give_up_all(generator);
+	for (uint32_t i = 0; i < generator->lane_count; i++) {
+		struct lane *lane = &generator->lanes[i];
+		free(lane->pieces);
+		free(lane->runs);
+		free(lane->tokens);
+		free(lane->output_rows);
+		free(lane->zero);
+	}
+	free(generator->lanes);
+}
+
+// ---- the plan ----
+
+static void add_run(struct lane *lane, struct generator_job *job, uint32_t rows)
+{
+	bool all = job->request.want_hidden, last = job->sent + rows == job->token_count;
+	uint32_t outputs = all ? rows : last;
+	lane->pieces[lane->run_count] = (struct piece){.job = job, .rows = rows, .outputs = outputs};
+	lane->runs[lane->run_count++] = (struct stage_run){
+		.row_count = rows, .position = job->sent, .pages = job->pages};
+	memcpy(&lane->tokens[lane->row_count], &job->tokens[job->sent], rows * sizeof(uint32_t));
+	for (uint32_t i = rows - outputs; i < rows; i++)
+		lane->output_rows[lane->output_count++] = lane->row_count + i;
+	lane->row_count += rows;
+	job->sent += rows;
+	job->under_way++;
+}
+
+// Who has had a piece of prompt goes behind who has not.
+static void take_turns(struct generator *generator, uint32_t served)
+{
+	for (uint32_t i = 0; i < served && i < generator->running_count; i++) {
+		struct generator_job *job = generator->running[0];
+		memmove(generator->running, generator->running + 1,
+			(generator->running_count - 1) * sizeof(struct generator_job *));
+		generator->running[generator->running_count - 1] = job;
+	}
+}
+
+// Tokens of a job that can be sent now.
+static uint32_t left_of(const struct generator_job *job)
+{
+	return job->stalled ? 0 : job->token_count - job->sent;
+}
+
+// Lanes share the jobs evenly, and a prompt that is alone goes through them in pieces.
+static void fill_runs(struct generator *generator, struct lane *lane)
+{
+	const struct generator_params *params = &generator->params;
+	uint32_t served = 0, most = (generator->running_count + generator->lane_count - 1) / generator->lane_count;
+	uint32_t most_rows = params->batch_rows / generator->lane_count;
+	most_rows = most_rows < LANE_ROWS_LEAST ? LANE_ROWS_LEAST : most_rows;
+	most_rows = most_rows < params->batch_rows ? most_rows : params->batch_rows;
+	for (uint32_t i = 0; i < generator->running_count && lane->run_count < most; i++)
+		if (left_of(generator->running[i]) == 1)
+			add_run(lane, generator->running[i], 1);
+	for (uint32_t i = 0; i < generator->running_count; i++) {
+		struct generator_job *job = generator->running[i];
+		uint32_t left = left_of(job), rows = most_rows > lane->row_count ? most_rows - lane->row_count : 0;
+		uint32_t outputs = params->batch_outputs - lane->output_count;
+		if (job->request.want_hidden && rows > outputs)
+			rows = outputs;
+		if (!rows || (!job->request.want_hidden && !outputs) || (left > 1 && lane->run_count >= most))
+			break;
+		if (left > 1)
+			add_run(lane, job, left < rows ? left : rows);
+		served = i + 1;
+	}
+	take_turns(generator, served);
+}
+
+static void clear(struct generator *generator, struct lane *lane)
+{
+	const uint32_t *zero = pages_to_zero(generator->pages, &lane->zero_count);
+	memcpy(lane->zero, zero, lane->zero_count * sizeof(*zero));
+	lane->run_count = lane->row_count = lane->output_count = 0;
+	lane->check = false;
+}
+
+// ---- computing ----
+
+static enum status compute(struct generator *generator, const struct lane *lane, const float *input,
+			   struct error *error)
+{
+	bool logits = lane->check, argmax = lane->check, hidden = false;
+	uint32_t stages = generator->params.stage_count;
+	enum status status = STATUS_OK;
+	for (uint32_t i = 0; i < lane->run_count && !lane->check; i++) {
+		const struct piece *piece = &lane->pieces[i];
+		bool greedy = sampling_is_greedy(&piece->job->request.sampling);
+		hidden |= piece->outputs && piece->job->request.want_hidden;
+		argmax |= piece->outputs && !piece->job->request.want_hidden && greedy;
+		logits |= piece->outputs && !piece->job->request.want_hidden && !greedy;
+	}
+	for (uint32_t i = 0; !status && lane->zero_count && i < stages; i++)
+		status = stage_zero(generator->params.stages[i], lane->zero, lane->zero_count, error);
+	for (uint32_t i = 0; !status && lane->row_count && i < stages; i++) {
+		bool last = i + 1 == stages;
+		const struct stage_batch batch = {
+			.row_count = lane->row_count,
+			.runs = lane->runs,
+			.run_count = lane->run_count,
+			.tokens = lane->tokens,
+			.input = i ? generator->activations[(i + 1) % 2] : input,
+			.output = last ? NULL : generator->activations[i % 2],
+			.output_rows = lane->output_rows,
+			.output_count = last ? lane->output_count : 0,
+			.logits = last && logits ? generator->logits : NULL,
+			.argmax = last && argmax ? generator->argmax : NULL,
+			.hidden = last && hidden ? generator->hidden : NULL,
+		};
+		status = stage_step(generator->params.stages[i], &batch, error);
+	}
+	return status;
+}
+
+static void publish_full(struct generator_job *job)
+{
+	while ((job->published + 1) * STAGE_PAGE_TOKENS <= job->done) {
+		job->serial = pages_publish(job->generator->pages, job->pages[job->published], job->serial,
+					    &job->tokens[(size_t)job->published * STAGE_PAGE_TOKENS]);
+		job->published++;
+	}
+}
+
+static void deliver_token(struct generator_job *job, uint32_t output)
+{
+	struct generator *generator = job->generator;
+	struct token_choice choice = {.token = generator->argmax[output]};
+	const struct sampler_input input = {
+		.sampling = &job->request.sampling,
+		.logits = &generator->logits[(size_t)output * generator->params.shape->vocabulary],
+		.vocabulary = generator->params.shape->vocabulary,
+		.tokens = job->tokens,
+		.token_count = job->token_count,
+		.prompt_count = job->prompt_count,
+		.position = job->token_count,
+	};
+	if (!sampling_is_greedy(&job->request.sampling))
+		sampler_choose(generator->scratch, &input, &choice);
+	if (!job->first_ns)
+		job->first_ns = clock_steady_ns();
+	job->tokens[job->token_count++] = choice.token;
+	generator->state.generated_tokens++;
+	if (job->request.token(job->request.context, &choice))
+		generator_end(job, GENERATOR_STOP, NULL);
+	else if (job->token_count >= job->most)
+		generator_end(job, GENERATOR_LENGTH, NULL);
+}
+
+static void deliver_hidden(struct generator_job *job, const struct piece *piece, uint32_t output)
+{
+	uint32_t embedding = job->generator->params.shape->embedding;
+	float *values = &job->generator->hidden[(size_t)output * embedding];
+	double square = 0;
+	for (uint32_t row = 0; row < piece->outputs; row++)
+		for (uint32_t i = 0; i < embedding; i++)
+			job->sum[i] += (double)values[(size_t)row * embedding + i];
+	if (job->done < job->token_count)
+		return;
+	for (uint32_t i = 0; i < embedding; i++)
+		square += job->sum[i] * job->sum[i];
+	double length = square > 0 ? sqrt(square) : 1;
+	for (uint32_t i = 0; i < embedding; i++)
+		values[i] = (float)(job->sum[i] / length);
+	job->first_ns = clock_steady_ns();
+	job->request.hidden(job->request.context, values);
+	generator_end(job, GENERATOR_STOP, NULL);
+}
+
+static void deliver(struct generator *generator, const struct lane *lane)
+{
+	uint32_t output = 0;
+	for (uint32_t i = 0; i < lane->run_count; i++) {
+		const struct piece *piece = &lane->pieces[i];
+		struct generator_job *job = piece->job;
+		if (generator_landed(job)) {
+			if (job->done < job->prompt_count)
+				generator->state.prompt_tokens += piece->rows;
+			job->done += piece->rows;
+			publish_full(job);
+			if (job->request.want_hidden)
+				deliver_hidden(job, piece, output);
+			else if (piece->outputs)
+				deliver_token(job, output);
+		}
+		output += piece->outputs;
+	}
+}
+
+static bool all_finite(const float *values, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (!isfinite(values[i]))
+			return false;
+	return true;
+}
+
+static void deliver_check(struct generator *generator, const float *input)
+{
+	const struct model_shape *shape = generator->params.shape;
+	const struct generator_checked checked = {.token = generator->argmax[0],
+						  .logit = generator->logits[generator->argmax[0]],
+						  .finite = all_finite(input, shape->embedding) &&
+							    all_finite(generator->logits, shape->vocabulary)};
+	pages_release(generator->pages, generator->check_page);
+	generator->check_page = NO_PAGE;
+	generator->params.checked(generator->params.context, &checked);
+}
+
+// The end of a step: what is computed here, of what came from elsewhere, if anything is.
+static enum status finish(struct generator *generator, struct lane *lane, const float *input, struct error *error)
+{
+	enum status status = compute(generator, lane, input, error);
+	if (status) {
+		error_set(error, status, "%s", status_text(status));
+		for (uint32_t i = 0; i < lane->run_count && !lane->check; i++)
+			generator_landed(lane->pieces[i].job);
+		generator_fail(generator, error);
+		return status;
+	}
+	if (lane->check)
+		deliver_check(generator, input);
+	else
+		deliver(generator, lane);
+	generator->state.steps += lane->run_count > 0;
+	generator->state.step_ns += (uint64_t)(clock_steady_ns() - lane->began_ns);
+	return STATUS_OK;
+}
+
+// ---- calls ----
+
+static enum status send(struct generator *generator, struct lane *lane, struct error *error)
+{
+	lane->under_way = true;
+	lane->step = ++generator->sent_steps;
+	generator->under_way++;
+	const struct generator_sent sent = {.lane = (uint32_t)(lane - generator->lanes),
+					    .step = lane->step,
+					    .zero = lane->zero,
+					    .zero_count = lane->zero_count,
+					    .tokens = lane->tokens,
+					    .runs = lane->runs,
+					    .row_count = lane->row_count,
+					    .run_count = lane->run_count};
+	enum status status = generator->params.send(generator->params.context, &sent, error);
+	if (status)
+		generator_fail(generator, error);
+	return status;
+}
+
+static struct lane *free_lane(const struct generator *generator)
+{
+	if (generator->halted || generator->check_page != NO_PAGE)
+		return NULL;
+	for (uint32_t i = 0; i < generator->lane_count; i++)
+		if (!generator->lanes[i].under_way)
+			return &generator->lanes[i];
+	return NULL;
+}
+
+enum status generator_step(struct generator *generator, bool *idle, struct error *error)
+{
+	enum status status = STATUS_OK;
+	struct lane *lane;
+	bool more = true;
+	while (!status && more && (lane = free_lane(generator))) {
+		lane->began_ns = clock_steady_ns();
+		generator_admit(generator);
+		generator_make_room(generator);
+		clear(generator, lane);
+		fill_runs(generator, lane);
+		*idle = !generator->running_count;
+		more = generator->params.lanes && (lane->run_count || lane->zero_count);
+		if (more)
+			status = send(generator, lane, error);
+		else if (lane->run_count || lane->zero_count)
+			status = finish(generator, lane, NULL, error);
+	}
+	if (generator->params.lanes)
+		*idle = !generator->running_count && !generator->under_way;
+	return status;
+}
+
+enum status generator_return(struct generator *generator, const struct generator_returned *returned, bool *taken,
+			     struct error *error)
+{
+	struct lane *lane = returned->lane < generator->lane_count ? &generator->lanes[returned->lane] : NULL;
+	*taken = lane && lane->under_way && lane->step == returned->step && lane->step == generator->due_step &&
+		 lane->row_count == returned->row_count;
+	if (!*taken)
+		return STATUS_OK;
+	generator->due_step++;
+	generator->under_way--;
+	lane->under_way = false;
+	return finish(generator, lane, returned->activations, error);
+}
+
+void generator_halt(struct generator *generator)
+{
+	give_up_all(generator);
+	generator->halted = true;
+}
+
+enum status generator_check(struct generator *generator, uint32_t token, struct error *error)
+{
+	struct lane *lane = &generator->lanes[0];
+	give_up_all(generator);
+	generator->halted = false;
+	while ((generator->check_page = pages_take(generator->pages, 0)) == NO_PAGE && generator_preempt(generator))
+		;
+	if (generator->check_page == NO_PAGE)
+		return error_set(error, STATUS_INTERNAL, "there is no page for a check");
+	clear(generator, lane);
+	lane->check = true;
+	lane->began_ns = clock_steady_ns();
+	lane->runs[0] = (struct stage_run){.row_count = 1, .position = 0, .pages = &generator->check_page};
+	lane->tokens[0] = token;
+	lane->output_rows[0] = 0;
+	lane->run_count = lane->row_count = lane->output_count = 1;
+	return send(generator, lane, error);
+}
