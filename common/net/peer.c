@@ -133,8 +133,7 @@ static bool begin_message(struct net_peer *peer)
 {
 	const uint8_t *prefix = peer->stage + peer->stage_first;
 	size_t total = read_u32le(prefix), head = read_u32le(prefix + 4);
-	if (total < 4 || total > peer->limit || head > total - 4 || head > LIMIT_HEAD_BYTES ||
-	    total - 4 - head > LIMIT_BODY_BYTES) {
+	if (total < 4 || total > peer->limit || head > total - 4 || head > LIMIT_HEAD_BYTES) {
 		say(peer, "the peer sent lengths that no message has");
 		return false;
 	}
@@ -375,7 +374,7 @@ enum status net_peer_send(struct net_peer *peer, const void *head, size_t head_b
 			  const uint8_t *body, size_t body_bytes)
 {
 	uint8_t record[PEER_RECORD_BYTES];
-	if (head_bytes > LIMIT_HEAD_BYTES || body_bytes > LIMIT_BODY_BYTES)
+	if (head_bytes > LIMIT_HEAD_BYTES || body_bytes > LIMIT_WORKER_MESSAGE_BYTES - 4 - head_bytes)
 		return STATUS_LIMIT_EXCEEDED;
 	if (peer->broken || peer->destroyed)
 		return STATUS_OK; // nobody hears it; `closed` is on its way

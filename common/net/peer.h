@@ -7,6 +7,7 @@
  *     | total   | head length  | JSON-RPC object   | body         |     lengths u32 little-endian
  *     +---------+--------------+-------------------+--------------+
  *
+ * total is at most LIMIT_WORKER_MESSAGE_BYTES, so that a whole message of another stream fits as a body.
  * Either end may dial; which of the two did makes no difference afterwards. The handshake verifies the chain; whose the
  * certificate is, its URI, is for `opened` to judge. Until the owner trusts a connection it takes LIMIT_LOGIN_BYTES a
  * message. Sending keeps what the socket does not take in a queue of at most LIMIT_STREAM_QUEUE_BYTES; whoever sends

@@ -1,0 +1,133 @@
+/* Direct links as the files that make them up see them: links.c has who is connected to whom, links_hops.c the hops,
+ * links_measure.c what is measured, links_route.c what a route's interface is. Not for others. Thread: the loop's. */
+#pragma once
+#include "common/base/limits.h"
+#include "common/net/peer.h"
+#include "common/wire/contract.h"
+#include "common/wire/message.h"
+#include "engine/node/links.h"
+#include "engine/node/links_route.h"
+
+enum {
+	LINK_ID_BYTES = 65, // 64 and a 0, as the contract has ids and keys
+	LINK_REASON_BYTES = 256,
+	LINK_LOSS_SECONDS = 60, // that loss is counted over
+	LINK_PIECES = 256,      // of the longest burst
+};
+
+// The ids of our calls: a number, and in its two lowest bits what was asked.
+enum link_call { LINK_CALL_PING = 1, LINK_CALL_BURST = 2, LINK_CALL_HOP = 3, LINK_CALL_KINDS = 4 };
+
+// A connection to another node, from the dial, or its arrival, on.
+struct link_conn {
+	struct link_conn *next, **at;
+	struct links *links;
+	struct link *link;           // whose it is; NULL: one that came, and has not said who it is
+	struct net_peer *peer;       // NULL in net_peer_dial
+	char node_id[LINK_ID_BYTES]; // by its certificate; "" before the handshake is done
+	struct net_timer patience;   // until peer.hello came
+	int64_t second;              // in which `calls` came
+	unsigned calls;
+};
+
+struct link_measures {
+	int64_t ping_ns; // when the one that has no answer yet was sent; 0: none
+	uint64_t ping_number;
+	double rtt_ms, jitter_ms; // < 0: not known
+	// Segments sent, and again, at each of the last seconds; a ring.
+	int64_t segments[LINK_LOSS_SECONDS + 1], segments_again[LINK_LOSS_SECONDS + 1];
+	size_t seconds;
+	// Bursts.
+	uint64_t burst;                // the number of the latest
+	bool bursting;                 // it has no answer yet
+	size_t burst_bytes;            // of the next one
+	int64_t burst_began_ms;        // steady clock
+	int64_t burst_due_ms;          // steady clock
+	int64_t piece_ns[LINK_PIECES]; // (piece_count), when each came by the receiver's clock
+	size_t piece_count;
+	double throughput; // bytes per second; < 0: not known
+	int64_t throughput_at_ms;
+	// The other end's bursts.
+	uint64_t heard_burst, heard_bytes;
+	int64_t heard_first_ns;
+	// Hops.
+	uint64_t sent_bytes, sent_before; // before: at the last look
+	int64_t sent_look_ns, hop_ms;     // hop_ms: steady clock, when a hop's message went or came last
+	double sent_per_s;                // < 0: not known
+	int64_t at_ms;                    // wall clock: when anything of this was measured last
+};
+
+// A hop.open that came before this end was told of its hop.
+struct link_ask {
+	struct link_ask *next;
+	char hop_id[LINK_ID_BYTES], key[LINK_ID_BYTES];
+	struct json *id;
+	uint32_t channel;
+	int64_t came_ms;
+};
+
+// Another node of the cluster.
+struct link {
+	struct link *next;
+	struct links *links;
+	char peer_id[LINK_ID_BYTES], name[129];
+	char addresses[LIMIT_LINK_ADDRESSES][NET_ADDRESS_BYTES]; // (address_count)
+	size_t address_count, address;                           // address: that is tried, or was good
+	int port;
+	bool wanted;              // stands in the list that is being read
+	bool dials;               // this end does: its id is the lower one
+	struct link_conn *trying; // this end has dialled; NULL
+	struct link_conn *conn;   // it is up; NULL
+	size_t tried;             // addresses, one after the other, that did not work
+	struct net_timer redial;
+	int64_t redial_ms;
+	char reason[LINK_REASON_BYTES]; // why it is not up; "" while it is
+	struct link_measures measures;
+	struct net_peer_path path; // of the connection
+	struct link_route route;
+	uint32_t next_channel;
+	struct link_ask *asks;
+	size_t ask_count;
+};
+
+struct links {
+	struct links_params params;
+	char node_id[LINK_ID_BYTES];
+	struct net_peer_tls *tls;
+	char *shown; // the certificate (PEM) that tls shows
+	struct net_peer_listener *listener;
+	struct link *first;
+	struct link_conn *conns;
+	size_t strangers; // of conns: without a link
+	struct link_hop *hops;
+	struct link_hop *gone; // destroyed in a callback; freed when that returns
+	unsigned in_callback;
+	bool fenced;
+	struct net_timer second, report, turn;
+	int64_t reported_ms;
+};
+
+// links.c
+struct link *links_find(struct links *links, const char *peer_id);
+void link_conn_end(struct link_conn *conn, const char *why); // conn is not valid afterwards
+// id < 0: a notification. params are taken. body may be NULL.
+void link_call(struct link *link, int64_t id, const char *method, struct json *params);
+void link_answer(struct link *link, const struct json *id, struct json *result, const struct error *error);
+void links_changed(struct links *links); // tell the server soon
+
+// links_hops.c
+// hop.data, whose head is this? Then it is served: true. False: it is something else.
+bool link_hops_data(struct link *link, const uint8_t *head, size_t head_bytes, struct net_frame *body);
+void link_hops_serve(struct link *link, const struct message *message, struct net_frame *body);
+void link_hops_answered(struct link *link, int64_t number, const struct message *message);
+void link_hops_drained(struct link *link);
+void link_hops_second(struct link *link); // what has waited too long
+void link_hops_down(struct link *link, const char *why);
+void links_hops_finish(struct links *links);
+
+// links_measure.c
+void link_measures_up(struct link *link);
+void link_measures_second(struct link *link);
+void link_measures_serve(struct link *link, const struct message *message, struct net_frame *body);
+void link_measures_answered(struct link *link, enum link_call call, int64_t number, const struct message *message);
+struct json *links_readings(struct links *links); // params of node.links

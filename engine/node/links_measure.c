@@ -1,0 +1,316 @@
+/* What is measured of direct links: round trips, loss, throughput; see links.h.
+ *
+ * A ping each second; the round trip is smoothed as TCP does it (an eighth of each new one), jitter is the mean
+ * deviation (a quarter). One that was sent while much else waited says nothing of the link and is not counted.
+ * Loss: the system's count of segments sent again, of those sent, over the last minute.
+ * Throughput: a burst of pieces, each answered with what of it has come by then and when, by the receiver's clock. A
+ * burst is short (BURST_MS at the rate that was found), and a longer one follows at once where it took too short to
+ * tell. What counts is the time in which pieces came: on a long way TCP begins slowly, and waits a round trip between
+ * its first flights; these pauses are left out. There is no burst while a hop's data go, or came within HOP_QUIET_MS.
+ */
+#include "common/base/clock.h"
+#include "engine/device/info.h"
+#include "engine/node/links_inside.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	PIECE_BYTES = 16 * 1024,
+	BURST_FIRST_BYTES = 64 * 1024,
+	BURST_MOST_BYTES = LINK_PIECES * PIECE_BYTES,
+	BURST_MS = 50,
+	BURST_TOO_SHORT_US = 5000,
+	BURST_FIRST_MS = 3000, // after the link is up
+	BURST_OTHER_MS = 5000, // of the end that was dialled: not both at once
+	BURST_PERIOD_MS = 30000,
+	BURST_LOST_MS = 10000,
+	HOP_QUIET_MS = 1000,
+	PING_QUEUE_BYTES = 64 * 1024, // with more waiting a ping is late
+	FLIGHTS = 10,                 // of TCP's slow start, between which it waits
+};
+
+void link_measures_up(struct link *link)
+{
+	struct link_measures *measures = &link->measures;
+	const double throughput = measures->throughput_at_ms ? measures->throughput : -1;
+	const int64_t throughput_at_ms = measures->throughput_at_ms;
+	*measures = (struct link_measures){.rtt_ms = -1,
+					   .jitter_ms = -1,
+					   .throughput = throughput,
+					   .throughput_at_ms = throughput_at_ms,
+					   .sent_per_s = -1,
+					   .burst_bytes = BURST_FIRST_BYTES,
+					   .burst_due_ms = clock_steady_ms() +
+							   (link->dials ? BURST_FIRST_MS : BURST_OTHER_MS),
+					   .sent_look_ns = clock_steady_ns(),
+					   .at_ms = clock_wall_ms()};
+}
+
+// ---- round trips ----
+
+static void ping(struct link *link)
+{
+	struct link_measures *measures = &link->measures;
+	struct json *params = json_new_object();
+	measures->ping_number++;
+	measures->ping_ns = net_peer_queued(link->conn->peer) < PING_QUEUE_BYTES ? clock_steady_ns() : 0;
+	json_set_integer(params, "number", (int64_t)measures->ping_number);
+	link_call(link, (int64_t)measures->ping_number * LINK_CALL_KINDS + LINK_CALL_PING, "peer.ping", params);
+}
+
+static void ping_answered(struct link *link, int64_t number)
+{
+	struct link_measures *measures = &link->measures;
+	if (!measures->ping_ns || (uint64_t)number != measures->ping_number)
+		return;
+	double rtt_ms = (double)(clock_steady_ns() - measures->ping_ns) / 1e6;
+	measures->ping_ns = 0;
+	measures->at_ms = clock_wall_ms();
+	if (measures->rtt_ms < 0) {
+		measures->rtt_ms = rtt_ms;
+		measures->jitter_ms = rtt_ms / 2;
+		return;
+	}
+	double off = rtt_ms > measures->rtt_ms ? rtt_ms - measures->rtt_ms : measures->rtt_ms - rtt_ms;
+	measures->jitter_ms += (off - measures->jitter_ms) / 4;
+	measures->rtt_ms += (rtt_ms - measures->rtt_ms) / 8;
+}
+
+// ---- loss ----
+
+static void look_at_segments(struct link *link)
+{
+	struct link_measures *measures = &link->measures;
+	const size_t at = measures->seconds % (LINK_LOSS_SECONDS + 1);
+	net_peer_path(link->conn->peer, &link->path);
+	measures->segments[at] = link->path.segments;
+	measures->segments_again[at] = link->path.segments_again;
+	measures->seconds++;
+}
+
+// < 0: the system does not say, or too little was sent to tell.
+static double loss_percent(const struct link_measures *measures)
+{
+	if (measures->seconds < 2)
+		return -1;
+	const size_t room = LINK_LOSS_SECONDS + 1, count = measures->seconds < room ? measures->seconds : room,
+		     last = (measures->seconds - 1) % room, first = (measures->seconds - count) % room;
+	if (measures->segments[first] < 0 || measures->segments[last] <= measures->segments[first])
+		return -1;
+	return 100.0 * (double)(measures->segments_again[last] - measures->segments_again[first]) /
+	       (double)(measures->segments[last] - measures->segments[first]);
+}
+
+// ---- throughput ----
+
+static bool hops_are_quiet(const struct link *link)
+{
+	return !link->measures.hop_ms || clock_steady_ms() - link->measures.hop_ms >= HOP_QUIET_MS;
+}
+
+static void burst(struct link *link)
+{
+	struct link_measures *measures = &link->measures;
+	const size_t pieces = measures->burst_bytes / PIECE_BYTES;
+	struct net_frame *body = net_frame_alloc(PIECE_BYTES);
+	char head[256];
+	if (!body)
+		return;
+	memset(net_frame_data(body), 0, PIECE_BYTES); // TLS makes noise of it
+	measures->burst++;
+	measures->bursting = true;
+	measures->burst_began_ms = clock_steady_ms();
+	measures->piece_count = 0;
+	for (size_t i = 0; i < pieces; i++) {
+		int length = snprintf(
+			head, sizeof head,
+			"{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"peer.burst\",\"params\":{\"burst\":"
+			"%llu,\"piece\":%zu,\"pieces\":%zu}}",
+			(unsigned long long)measures->burst * LINK_CALL_KINDS + LINK_CALL_BURST,
+			(unsigned long long)measures->burst, i, pieces);
+		if (net_peer_send(link->conn->peer, head, (size_t)length, body, net_frame_data(body), PIECE_BYTES))
+			break;
+	}
+	net_frame_unref(&body);
+}
+
+static void serve_burst(struct link *link, const struct message *message, struct net_frame *body)
+{
+	struct link_measures *measures = &link->measures;
+	const uint64_t number = (uint64_t)json_get_integer(message->params, "burst", 0);
+	const int64_t now_ns = clock_steady_ns();
+	if (measures->heard_burst != number || !json_get_integer(message->params, "piece", 0)) {
+		measures->heard_burst = number;
+		measures->heard_bytes = 0;
+		measures->heard_first_ns = now_ns;
+	}
+	measures->heard_bytes += body ? net_frame_bytes(body) : 0;
+	if (!message->id)
+		return;
+	struct json *result = json_new_object();
+	json_set_integer(result, "bytes", (int64_t)measures->heard_bytes);
+	json_set_integer(result, "ns", now_ns - measures->heard_first_ns);
+	link_answer(link, message->id, result, NULL);
+}
+
+static int compare_gaps(const void *a, const void *b)
+{
+	const int64_t left = *(const int64_t *)a, right = *(const int64_t *)b;
+	return left < right ? 1 : left > right ? -1 : 0;
+}
+
+// The time that the pieces took, without TCP's waiting for its first flights: pauses of about a round trip, few, and
+// far longer than the usual.
+static int64_t time_of_pieces(const struct link_measures *measures)
+{
+	int64_t gaps[LINK_PIECES];
+	const size_t count = measures->piece_count - 1;
+	int64_t total_ns = measures->piece_ns[count] - measures->piece_ns[0];
+	const double flight_ns = measures->rtt_ms * 1e6 / 2;
+	for (size_t i = 0; i < count; i++)
+		gaps[i] = measures->piece_ns[i + 1] - measures->piece_ns[i];
+	qsort(gaps, count, sizeof *gaps, compare_gaps);
+	const int64_t usual_ns = gaps[count / 2];
+	if (measures->rtt_ms < 2)
+		return total_ns;
+	for (size_t i = 0; i < FLIGHTS && i < count / 2; i++)
+		if ((double)gaps[i] > flight_ns && gaps[i] > 4 * usual_ns)
+			total_ns -= gaps[i] - usual_ns;
+	return total_ns;
+}
+
+static void burst_over(struct link *link)
+{
+	struct link_measures *measures = &link->measures;
+	const int64_t now_ms = clock_steady_ms(), took_ns = time_of_pieces(measures);
+	const double bytes = (double)(measures->piece_count - 1) * PIECE_BYTES;
+	measures->bursting = false;
+	measures->burst_due_ms = now_ms + BURST_PERIOD_MS;
+	const bool too_short = took_ns < BURST_TOO_SHORT_US * 1000;
+	if (too_short && measures->burst_bytes < BURST_MOST_BYTES) {
+		measures->burst_bytes *= 4;
+		if (hops_are_quiet(link))
+			burst(link);
+		else
+			measures->burst_due_ms = now_ms;
+		return;
+	}
+	if (took_ns <= 0)
+		return;
+	const double rate = bytes * 1e9 / (double)took_ns;
+	measures->throughput = measures->throughput < 0 ? rate
+							: measures->throughput + (rate - measures->throughput) / 2;
+	measures->throughput_at_ms = measures->at_ms = clock_wall_ms();
+	double fits = rate * BURST_MS / 1000;
+	while (measures->burst_bytes > BURST_FIRST_BYTES && (double)measures->burst_bytes > fits)
+		measures->burst_bytes /= 4;
+}
+
+static void burst_answered(struct link *link, int64_t number, const struct message *message)
+{
+	struct error error = {0};
+	struct link_measures *measures = &link->measures;
+	const struct contract *contract = link->links->params.contract;
+	if (!measures->bursting || (uint64_t)number != measures->burst)
+		return;
+	if (message->kind == MESSAGE_ERROR ||
+	    contract_check_result(contract, contract_find(contract, "peer.burst"), message->result, &error)) {
+		measures->bursting = false;
+		measures->burst_due_ms = clock_steady_ms() + BURST_PERIOD_MS;
+		return;
+	}
+	const int64_t ns = json_get_integer(message->result, "ns", 0);
+	const size_t count = measures->piece_count;
+	if (count >= LINK_PIECES || ns < (count ? measures->piece_ns[count - 1] : 0))
+		return; // no clock goes back
+	measures->piece_ns[measures->piece_count++] = ns;
+	if (measures->piece_count == measures->burst_bytes / PIECE_BYTES)
+		burst_over(link);
+}
+
+static void mind_bursts(struct link *link)
+{
+	struct link_measures *measures = &link->measures;
+	const int64_t now_ms = clock_steady_ms();
+	if (measures->bursting && now_ms - measures->burst_began_ms >= BURST_LOST_MS) {
+		measures->bursting = false;
+		measures->burst_due_ms = now_ms + BURST_PERIOD_MS;
+	}
+	if (!measures->bursting && now_ms >= measures->burst_due_ms && hops_are_quiet(link))
+		burst(link);
+}
+
+// ---- all of it ----
+
+void link_measures_second(struct link *link)
+{
+	struct link_measures *measures = &link->measures;
+	const int64_t now_ns = clock_steady_ns();
+	const double passed_s = (double)(now_ns - measures->sent_look_ns) / 1e9;
+	if (passed_s > 0)
+		measures->sent_per_s = (double)(measures->sent_bytes - measures->sent_before) / passed_s;
+	measures->sent_before = measures->sent_bytes;
+	measures->sent_look_ns = now_ns;
+	look_at_segments(link);
+	ping(link);
+	mind_bursts(link);
+}
+
+void link_measures_serve(struct link *link, const struct message *message, struct net_frame *body)
+{
+	if (!strcmp(message->method, "peer.burst"))
+		serve_burst(link, message, body);
+	else if (!strcmp(message->method, "peer.ping") && message->id)
+		link_answer(link, message->id, json_new_object(), NULL);
+}
+
+void link_measures_answered(struct link *link, enum link_call call, int64_t number, const struct message *message)
+{
+	if (call == LINK_CALL_PING && message->kind == MESSAGE_RESULT)
+		ping_answered(link, number);
+	else if (call == LINK_CALL_BURST)
+		burst_answered(link, number, message);
+}
+
+static void set_maybe_number(struct json *object, const char *name, double value)
+{
+	if (value < 0)
+		json_set_null(object, name);
+	else
+		json_set_number(object, name, value);
+}
+
+static struct json *reading(const struct link *link)
+{
+	char at[CLOCK_TEXT_BYTES];
+	const struct link_measures *measures = &link->measures;
+	const bool up = link->conn;
+	struct json *json = json_new_object();
+	json_set_string(json, "peer_id", link->peer_id);
+	json_set_string(json, "state", up ? "up" : "down");
+	json_set_maybe_text(json, "reason", link->reason);
+	json_set_string(json, "class", up ? link->route.class : "unknown");
+	json_set_maybe_text(json, "interface", up ? link->route.interface : "");
+	json_set_maybe_text(json, "address", up ? link->path.remote : "");
+	set_maybe_number(json, "interface_bits_per_s", up ? link->route.bits_per_s : -1);
+	set_maybe_number(json, "rtt_ms", up ? measures->rtt_ms : -1);
+	set_maybe_number(json, "jitter_ms", up ? measures->jitter_ms : -1);
+	set_maybe_number(json, "loss_percent", up ? loss_percent(measures) : -1);
+	set_maybe_number(json, "throughput_bytes_per_s", measures->throughput);
+	json_set_string(json, "throughput_at",
+			measures->throughput < 0 ? NULL : clock_format(measures->throughput_at_ms, at));
+	set_maybe_number(json, "sent_bytes_per_s", up ? measures->sent_per_s : -1);
+	json_set_string(json, "measured_at", clock_format(measures->at_ms, at));
+	return json;
+}
+
+struct json *links_readings(struct links *links)
+{
+	struct json *params = json_new_object(), *list = json_new_array();
+	for (const struct link *link = links->first; link; link = link->next)
+		json_push(list, reading(link));
+	json_set(params, "links", list);
+	return params;
+}

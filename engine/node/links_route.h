@@ -1,0 +1,14 @@
+/* What the interface of a route is: its name, its class (LinkClass of schema/api.json), its nominal rate. Read from the
+ * system at the time of asking. Thread: any. */
+#pragma once
+
+enum { LINK_INTERFACE_BYTES = 16, LINK_CLASS_BYTES = 16 };
+
+struct link_route {
+	char interface[LINK_INTERFACE_BYTES]; // "": not found
+	const char *class;                    // static; "unknown" if it cannot be told
+	double bits_per_s;                    // < 0: the system does not say
+};
+
+// The interface that has this address of our own. root: "" or, for tests, where sys/class/net is.
+void link_route_read(struct link_route *route, const char *local_address, const char *root);
