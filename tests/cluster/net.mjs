@@ -1,0 +1,118 @@
+// Machines on a wire: network namespaces of this machine, joined by tests/cluster/wire.c, which delays, loses, reorders
+// and cuts as a test says. Needs root and `ip`; where that is not to be had the tests skip, and say so.
+import { execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
+import { createInterface } from "node:readline";
+import { binary, slow, within } from "../api/server.mjs";
+
+const wireProgram = process.env.EXOGPU_WIRE;
+const ip = (...words) => execFileSync("ip", words, { stdio: ["ignore", "pipe", "pipe"] }).toString();
+
+// Why there can be no machines here; null: there can.
+export const missing = (() => {
+	if (!wireProgram) return "no program for the wire: EXOGPU_WIRE is not set";
+	const name = `exogpu-try-${process.pid}`;
+	try {
+		ip("netns", "add", name);
+		ip("link", "add", "try0", "netns", name, "type", "veth", "peer", "name", "try1", "netns", name);
+		return null;
+	} catch (error) {
+		return `no network namespaces here: ${String(error.stderr ?? error.message).trim()}`;
+	} finally {
+		try { ip("netns", "del", name); } catch { /* it never came to be */ }
+	}
+})();
+
+let nets = 0;
+
+// A wire with a machine for each name: `machine.exec(args)` runs exogpu there, `machine.address` is where it is.
+export class Net {
+	static async make(names) {
+		const net = new Net();
+		net.id = `exogpu-${process.pid}-${nets++}`;
+		net.hub = `${net.id}-wire`;
+		net.machines = {};
+		net.running = new Set();
+		ip("netns", "add", net.hub);
+		process.on("exit", () => net.destroy());
+		names.forEach((name, i) => (net.machines[name] = net.plug(name, i)));
+		net.wire = spawn("ip", ["netns", "exec", net.hub, wireProgram, ...names.map((_, i) => `port${i}`)], { stdio: ["pipe", "pipe", "inherit"] });
+		const lines = createInterface({ input: net.wire.stdout })[Symbol.asyncIterator]();
+		net.answer = async () => (await within(lines.next(), "the wire answers")).value;
+		const first = await net.answer();
+		if (first !== "ready") throw new Error(`the wire says ${first}`);
+		return net;
+	}
+
+	plug(name, place) {
+		const ns = `${this.id}-${name}`, address = `10.213.7.${place + 1}`;
+		ip("netns", "add", ns);
+		ip("link", "add", `port${place}`, "netns", this.hub, "type", "veth", "peer", "name", "eth0", "netns", ns);
+		ip("-n", this.hub, "link", "set", `port${place}`, "up");
+		ip("-n", ns, "link", "set", "lo", "up");
+		ip("-n", ns, "address", "add", `${address}/24`, "dev", "eth0");
+		ip("-n", ns, "link", "set", "eth0", "up");
+		ip("-n", ns, "route", "add", "224.0.0.0/4", "dev", "eth0");
+		execFileSync("ip", ["netns", "exec", ns, wireProgram, "--plain", "eth0"]);
+		const machine = { name, ns, place, address };
+		machine.spawn = (program, args, env = {}) => this.spawn(machine, program, args, env);
+		machine.exec = (args, env) => machine.spawn(binary, args, env);
+		// The address becomes another one: what was connected is not any more.
+		machine.move = (to) => {
+			ip("-n", ns, "address", "del", `${machine.address}/24`, "dev", "eth0");
+			ip("-n", ns, "address", "add", `${to}/24`, "dev", "eth0");
+			machine.address = to;
+		};
+		return machine;
+	}
+
+	// A program on a machine: {child, output, exited}. `ip netns exec` becomes it, so signals go to it.
+	spawn(machine, program, args, env) {
+		const child = spawn("ip", ["netns", "exec", machine.ns, program, ...args], {
+			stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, EXOGPU_DATA: "", EXOGPU_TOKEN: "", EXOGPU_URL: "", ...env } });
+		const output = { stdout: "", stderr: "" };
+		this.running.add(child);
+		for (const name of ["stdout", "stderr"]) child[name].setEncoding("utf8").on("data", (text) => (output[name] += text));
+		const exited = once(child, "close").then(([code, signal]) => {
+			this.running.delete(child);
+			return { code, signal, ...output };
+		});
+		return { child, output, exited };
+	}
+
+	async tell(line) {
+		this.wire.stdin.write(`${line}\n`);
+		const answer = await this.answer();
+		if (!answer.startsWith("ok")) throw new Error(`the wire: ${answer}`);
+		return answer;
+	}
+
+	// From one machine to another, or from any or to any (null): { delay_ms, jitter_ms, loss_percent, reorder_percent, bits_per_s }.
+	set(from, to, settings) {
+		const words = Object.entries(settings).map(([name, value]) => `${name}=${value}`);
+		return this.tell(`${from?.place ?? "*"} ${to?.place ?? "*"} ${words.join(" ")}`);
+	}
+
+	cut(from, to) {
+		return this.tell(`${from?.place ?? "*"} ${to?.place ?? "*"} cut`);
+	}
+
+	mend(from, to) {
+		return this.tell(`${from?.place ?? "*"} ${to?.place ?? "*"} mend`);
+	}
+
+	// {taken, sent, lost, dropped, waiting}, frames so far.
+	async count() {
+		const words = (await this.tell("count")).split(" ").slice(1).map((word) => word.split("="));
+		return Object.fromEntries(words.map(([name, value]) => [name, Number(value)]));
+	}
+
+	destroy() {
+		for (const child of this.running) child.kill("SIGKILL");
+		this.wire?.kill("SIGKILL");
+		for (const ns of [this.hub, ...Object.values(this.machines).map((one) => one.ns)])
+			try { ip("netns", "del", ns); } catch { /* gone already */ }
+	}
+}
+
+export const long = 30000 * slow;
