@@ -180,8 +180,14 @@ static enum status start(struct child *child)
 	struct net_loop *loop = child->children->loop;
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets))
 		return error_errno(&child->error, STATUS_UNAVAILABLE, errno, "a worker's socket");
-	struct process_params params = {
-		.loop = loop, .socket = sockets[1], .stream = -1, .model = -1, .ended = process_ended, .arg = child};
+	struct process_params params = {.loop = loop,
+					.socket = sockets[1],
+					.stream = -1,
+					.model = -1,
+					.ring_in = -1,
+					.ring_out = -1,
+					.ended = process_ended,
+					.arg = child};
 	child->socket_fd = sockets[0];
 	enum status status = net_watch_create(&child->socket, loop, sockets[0], &socket_events, child, &child->error);
 	if (status)

@@ -21,7 +21,7 @@ struct hops_params {
 	struct links *links; // NULL: there are none
 	// A stream to the server for a hop, hop.hello not yet said: to workers.sock on its own machine, else by TLS.
 	struct uplink *uplink;
-	const char *stream_path;                       // workers.sock, or NULL
+	const char *stream_path;                       // workers.sock, or NULL; copied
 	void (*ended)(void *arg, struct json *params); // hop.ended; taken
 	void *arg;
 };

@@ -20,7 +20,7 @@ struct node_models_params {
 	const char *folder; // copied; made when it is needed
 };
 enum status node_models_create(struct node_models **out, const struct node_models_params *params, struct error *error);
-void node_models_destroy(struct node_models **models);
+void node_models_destroy(struct node_models **models); // after the loop's connections are closed; before the uplink
 // The calls of the server. Each takes its call and answers it.
 void node_models_fetch(struct node_models *models, struct uplink_call *call);
 void node_models_forget(struct node_models *models, struct uplink_call *call);

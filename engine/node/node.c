@@ -55,6 +55,8 @@ struct node {
 	struct readings *readings;
 	struct uplink *uplink;
 	struct relays *relays; // NULL: the server is on this machine
+	struct hops *hops;
+	struct node_models *models;
 	struct tenants *tenants;
 	struct witness *witness;
 	struct saver *saver;
@@ -174,6 +176,21 @@ static void close_tenant(struct node *node, struct uplink_call *call)
 	tenants_close(node->tenants, call);
 }
 
+static void connect_hop(struct node *node, struct uplink_call *call)
+{
+	hops_connect(node->hops, call);
+}
+
+static void fetch_model(struct node *node, struct uplink_call *call)
+{
+	node_models_fetch(node->models, call);
+}
+
+static void forget_model(struct node *node, struct uplink_call *call)
+{
+	node_models_forget(node->models, call);
+}
+
 static void head_signed(void *arg, struct json *result, const struct error *error)
 {
 	struct uplink_call *call = arg;
@@ -189,8 +206,9 @@ static const struct {
 	const char *method;
 	void (*serve)(struct node *node, struct uplink_call *call);
 } served[] = {
-	{"device.verify", verify_device}, {"tenant.open", open_tenant}, {"tenant.device", open_device},
-	{"tenant.close", close_tenant},   {"audit.witness", sign_head},
+	{"device.verify", verify_device}, {"tenant.open", open_tenant},   {"tenant.device", open_device},
+	{"tenant.close", close_tenant},   {"audit.witness", sign_head},   {"hop.connect", connect_hop},
+	{"model.fetch", fetch_model},     {"model.forget", forget_model},
 };
 
 static void serve(void *arg, struct uplink_call *call)
@@ -210,6 +228,8 @@ static void server_lost(void *arg)
 	struct node *node = arg;
 	if (node->tenants)
 		tenants_kill_all(node->tenants);
+	if (node->models)
+		node_models_lost(node->models);
 }
 
 static void fence(void *arg, bool fenced)
@@ -217,6 +237,8 @@ static void fence(void *arg, bool fenced)
 	struct node *node = arg;
 	if (node->relays)
 		relays_fence(node->relays, fenced);
+	if (node->hops)
+		hops_fence(node->hops, fenced);
 }
 
 static enum status dial_server(void *arg, struct net_dial_params *params, struct error *error)
@@ -232,6 +254,12 @@ static void tenant_ended(void *arg, const char *worker_id, const char *message)
 	json_set_string(params, "worker_id", worker_id);
 	json_set_string(params, "message", message);
 	uplink_notify(node->uplink, "tenant.ended", params);
+}
+
+static void hop_ended_here(void *arg, struct json *params)
+{
+	struct node *node = arg;
+	uplink_notify(node->uplink, "hop.ended", params);
 }
 
 static void send_readings(void *arg, struct json *telemetry)
@@ -452,6 +480,22 @@ static enum status find_stream_socket(const struct node *node, char *path, size_
 	return paths_join(folder, NET_STREAM_SOCKET, path, size, error);
 }
 
+// What the parts of a model instance need: their way to each other, and their model.
+static enum status create_for_instances(struct node *node, const char *stream, struct error *error)
+{
+	char folder[sizeof(node->options.data) + 8];
+	const struct hops_params hops = {.loop = node->loop,
+					 .uplink = node->uplink,
+					 .stream_path = uplink_remote(node->uplink) ? NULL : stream,
+					 .ended = hop_ended_here,
+					 .arg = node};
+	const struct node_models_params models = {
+		.loop = node->loop, .contract = node->contract, .uplink = node->uplink, .folder = folder};
+	snprintf(folder, sizeof(folder), "%s/models", node->options.data);
+	enum status status = hops_create(&node->hops, &hops, error);
+	return status ? status : node_models_create(&node->models, &models, error);
+}
+
 static enum status create_tenants(struct node *node, struct error *error)
 {
 	char stream[sizeof(node->options.socket_path) + sizeof(NET_STREAM_SOCKET)];
@@ -464,6 +508,10 @@ static enum status create_tenants(struct node *node, struct error *error)
 					.ended = tenant_ended,
 					.arg = node};
 	enum status status = find_stream_socket(node, stream, sizeof(stream), error);
+	if (!status)
+		status = create_for_instances(node, stream, error);
+	params.hops = node->hops;
+	params.models = node->models;
 	return status ? status : tenants_create(&node->tenants, &params, error);
 }
 
@@ -569,6 +617,8 @@ static void finish(struct node *node)
 		}
 	}
 	tenants_destroy(&node->tenants); // their memory is the devices'; and their calls the connection's
+	hops_destroy(&node->hops);
+	node_models_destroy(&node->models);
 	relays_destroy(&node->relays);
 	witness_destroy(&node->witness); // its call, too
 	readings_destroy(&node->readings);
@@ -586,15 +636,15 @@ static void finish(struct node *node)
 		close(node->lock);
 }
 
-// A program that opens a file as descriptor 0, 1 or 2 prints into it sooner or later. 3 to 5 are where workers get
-// their sockets and a model: what is handed over must not lie there already.
+// A program that opens a file as descriptor 0, 1 or 2 prints into it sooner or later. 3 to 7 are where workers get
+// their sockets, a model and a ring: what is handed over must not lie there already.
 static void fill_standard_files(void)
 {
 	int fd;
 	do {
 		fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-	} while (fd >= 0 && fd <= WORKER_MODEL);
-	if (fd > WORKER_MODEL)
+	} while (fd >= 0 && fd <= WORKER_RING_OUT);
+	if (fd > WORKER_RING_OUT)
 		close(fd);
 }
 
@@ -621,6 +671,7 @@ int node_main(int argc, char **argv)
 	log_set_level(node->options.log_level);
 	fill_standard_files();
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error like others
 	sigemptyset(&ends);
 	sigaddset(&ends, SIGTERM);
 	sigaddset(&ends, SIGINT);

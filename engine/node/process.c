@@ -107,20 +107,22 @@ static int spawn(struct process *process, const struct process_params *params, i
 	posix_spawn_file_actions_t files;
 	posix_spawnattr_t attributes;
 	sigset_t none, all;
+	// From WORKER_SOCKET on. What is left out is not open there: those of the node close by themselves.
+	const int given[] = {params->socket, params->stream, params->model, params->ring_in, params->ring_out};
+	int last = WORKER_SOCKET;
 	snprintf(parent, sizeof(parent), "%d", (int)getpid());
 	sigemptyset(&none);
 	sigfillset(&all);
 	posix_spawn_file_actions_init(&files);
 	posix_spawnattr_init(&attributes);
 	posix_spawn_file_actions_adddup2(&files, pipe_end, STDERR_FILENO);
-	posix_spawn_file_actions_adddup2(&files, params->socket, WORKER_SOCKET);
-	if (params->stream >= 0)
-		posix_spawn_file_actions_adddup2(&files, params->stream, WORKER_STREAM);
-	if (params->model >= 0)
-		posix_spawn_file_actions_adddup2(&files, params->model, WORKER_MODEL);
+	for (int i = 0; i < (int)(sizeof(given) / sizeof(given[0])); i++)
+		if (given[i] >= 0) {
+			last = WORKER_SOCKET + i;
+			posix_spawn_file_actions_adddup2(&files, given[i], last);
+		}
 	posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
 	posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-	int last = params->model >= 0 ? WORKER_MODEL : params->stream >= 0 ? WORKER_STREAM : WORKER_SOCKET;
 	posix_spawn_file_actions_addclosefrom_np(&files, last + 1);
 	// A group of its own: a Ctrl-C at the terminal is the node's business, not a crash of its workers.
 	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);

@@ -1,9 +1,9 @@
 /* A worker's process: this very binary, started, listened to, and reaped.
  *
- * It gets the caller's sockets as descriptors 3 and 4 and a model file as 5, its standard error in a pipe of which the
- * last lines are kept, and nothing else that is open here. Its end is seen by a pidfd, or where the kernel has none by
- * looking every PROCESS_POLL_MS. Descriptors 3 to 5 of the node must be taken already (node_main sees to that): nothing
- * that is handed over may lie where it is going to.
+ * It gets the caller's sockets as descriptors 3 and 4, a model file as 5 and the sockets of a ring as 6 and 7, its
+ * standard error in a pipe of which the last lines are kept, and nothing else that is open here. Its end is seen by a
+ * pidfd, or where the kernel has none by looking every PROCESS_POLL_MS. Descriptors 3 to 7 of the node must be taken
+ * already (node_main sees to that): nothing that is handed over may lie where it is going to.
  * Thread: the loop's. Embedded in its owner and zero before first use; owns the pipe, the pidfd and the child. */
 #pragma once
 #include "common/base/buffer.h"
@@ -25,8 +25,8 @@ struct process {
 
 struct process_params {
 	struct net_loop *loop;
-	// What it gets as 3, 4 and 5; -1 for stream or model: nothing. They stay the caller's.
-	int socket, stream, model;
+	// What it gets as 3, 4, 5, 6 and 7; -1 for all but the first: nothing. They stay the caller's.
+	int socket, stream, model, ring_in, ring_out;
 	// Reaped: the last call. The owner may finish and free the process in it.
 	void (*ended)(void *arg, int wait_status);
 	void *arg;

@@ -60,8 +60,9 @@ struct tenant {
 	enum backend_kind backend;
 	struct process process;
 	struct net_watch *socket;
-	int socket_fd;       // owned by the watch
-	struct relay *relay; // of its stream; NULL: it has the server's socket, or the relay is gone
+	int socket_fd;          // owned by the watch
+	struct relay *relay;    // of its stream; NULL: it has the server's socket, or the relay is gone
+	struct hops_ring *ring; // NULL: it is no part of several
 	struct buffer in;
 	struct request *requests;
 	size_t request_count;
@@ -274,6 +275,7 @@ static void release(struct tenant *tenant, const struct error *error, int *patie
 	if (!--all->count)
 		net_timer_stop(all->params.loop, &all->look);
 	net_watch_destroy(&tenant->socket);
+	hops_ring_destroy(&tenant->ring);
 	if (tenant->unwanted)
 		relay_destroy(&tenant->relay);
 	relay_let_go(&tenant->relay);
@@ -391,9 +393,21 @@ static enum status connect_stream(const struct tenants *tenants, const struct up
 
 static const struct net_watch_events socket_events = {.readable = socket_readable};
 
-// Start its process, which has `stream` and `model` (both taken; -1: no model). A failure after which it runs all the
-// same kills it; its end follows.
-static enum status start(struct tenant *tenant, int stream, int model, struct error *error)
+// What a worker gets besides its socket; -1: nothing.
+struct handed {
+	int stream, model, ring_in, ring_out;
+};
+
+static void close_handed(const struct handed *handed)
+{
+	const int fds[] = {handed->stream, handed->model, handed->ring_in, handed->ring_out};
+	for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+}
+
+// Start its process. A failure after which it runs all the same kills it; its end follows.
+static enum status start(struct tenant *tenant, const struct handed *handed, struct error *error)
 {
 	int sockets[2] = {-1, -1};
 	struct net_loop *loop = tenant->all->params.loop;
@@ -404,8 +418,10 @@ static enum status start(struct tenant *tenant, int stream, int model, struct er
 	}
 	struct process_params process = {.loop = loop,
 					 .socket = sockets[1],
-					 .stream = stream,
-					 .model = model,
+					 .stream = handed->stream,
+					 .model = handed->model,
+					 .ring_in = handed->ring_in,
+					 .ring_out = handed->ring_out,
 					 .ended = process_ended,
 					 .arg = tenant};
 	tenant->socket_fd = sockets[0];
@@ -418,9 +434,6 @@ done:
 	for (int i = 0; i < 2; i++)
 		if (sockets[i] >= 0)
 			close(sockets[i]);
-	close(stream);
-	if (model >= 0)
-		close(model);
 	return status;
 }
 
@@ -429,14 +442,21 @@ done:
 static enum status open_model(const struct tenants *tenants, const struct uplink_call *call, int *out,
 			      struct error *error)
 {
-	const char *path = json_get_string(call->params, "model_path", NULL);
+	const char *path = json_get_string(call->params, "model_path", NULL),
+		   *model_id = json_get_string(call->params, "model_id", NULL);
 	struct stat info;
 	*out = -1;
+	if (path && model_id)
+		return error_set(error, STATUS_INVALID_PARAMS,
+				 "a model is given by its path or by its id, not by both");
+	if (model_id)
+		return node_models_open(tenants->params.models, model_id, out, error);
 	if (!path)
 		return STATUS_OK;
 	if (tenants->params.relays) {
-		error_hint(error, "start the model on the machine that the server runs on");
-		return error_set(error, STATUS_UNAVAILABLE, "models run on the server's own machine only, for now");
+		error_hint(error, "have it fetched first (model.fetch), and give its model_id");
+		return error_set(error, STATUS_UNAVAILABLE,
+				 "a file of this machine is not given by its path to a server on another");
 	}
 	int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
@@ -475,7 +495,30 @@ static void send_open(struct tenant *tenant, const struct request *request, cons
 	if (limit && !tenant->has_model)
 		json_set(params, "memory_limit_bytes", json_copy(limit));
 	json_set_string(params, "cache_directory", tenant->all->cache);
+	if (tenant->ring)
+		json_set_bool(params, "ring", true);
 	send_request(tenant, request, params);
+}
+
+// What it is handed, and the request that its opening is.
+static enum status prepare(struct tenant *tenant, struct uplink_call *call, struct handed *handed,
+			   struct request **request, struct error *error)
+{
+	struct tenants *tenants = tenant->all;
+	enum status status = STATUS_OK;
+	if (json_get_bool(call->params, "ring", false)) {
+		if (!tenant->has_model)
+			return error_set(error, STATUS_INVALID_PARAMS, "only a model's worker is part of a ring");
+		status = hops_ring_create(&tenant->ring, tenants->params.hops, tenant->worker_id, &handed->ring_in,
+					  &handed->ring_out, error);
+	}
+	if (!status)
+		status = tenants->params.relays ? create_relay(tenant, call, &handed->stream, error)
+						: connect_stream(tenants, call, &handed->stream, error);
+	if (status)
+		return status;
+	*request = add_request(tenant, tenant->has_model ? REQUEST_INSTANCE : REQUEST_OPEN, OPEN_MS, error);
+	return *request ? STATUS_OK : error->status;
 }
 
 void tenants_open(struct tenants *tenants, struct uplink_call *call)
@@ -483,35 +526,33 @@ void tenants_open(struct tenants *tenants, struct uplink_call *call)
 	struct error error = {0};
 	struct tenant *tenant = NULL;
 	struct request *request = NULL;
-	int stream = -1, model = -1;
+	struct handed handed = {.stream = -1, .model = -1, .ring_in = -1, .ring_out = -1};
 	if (find(tenants, call))
 		error_set(&error, STATUS_CONFLICT, "there is a worker of this id");
 	else if (tenants->count >= LIMIT_WORKERS)
 		error_set(&error, STATUS_LIMIT_EXCEEDED, "this node has %zu workers, and takes no more",
 			  tenants->count);
-	else if (!open_model(tenants, call, &model, &error))
-		tenant = create(tenants, call);
-	if (tenant && !(tenants->params.relays ? create_relay(tenant, call, &stream, &error)
-					       : connect_stream(tenants, call, &stream, &error)))
-		request = add_request(tenant, model < 0 ? REQUEST_OPEN : REQUEST_INSTANCE, OPEN_MS, &error);
-	if (!request) {
+	else if (!open_model(tenants, call, &handed.model, &error) && !(tenant = create(tenants, call)))
 		error_set(&error, STATUS_OUT_OF_MEMORY, "no memory for a worker");
+	if (!tenant) {
 		fail_call(call, &error);
-		for (int i = 0; i < 2; i++)
-			if ((i ? model : stream) >= 0)
-				close(i ? model : stream);
-		if (tenant)
-			release(tenant, &error, &(int){0});
-		return;
+		goto done;
+	}
+	tenant->has_model = handed.model >= 0;
+	if (prepare(tenant, call, &handed, &request, &error)) {
+		fail_call(call, &error);
+		release(tenant, &error, &(int){0});
+		goto done;
 	}
 	request->call = call;
-	tenant->has_model = model >= 0;
-	if (start(tenant, stream, model, &error)) {
+	if (start(tenant, &handed, &error)) {
 		log_error("node", "a worker could not be started: %s", error.message);
 		release(tenant, &error, &(int){0}); // answers the call
-		return;
+		goto done;
 	}
 	send_open(tenant, request, call->params);
+done:
+	close_handed(&handed);
 }
 
 // Whether the device can be used through the worker's back end now.

@@ -9,12 +9,15 @@
  * unanswered (a ping for 5 s), and when the connection to the server ends, since no session reaches it any more. An end
  * that the server did not ask for is told it, in words. A session's worker sees all devices of its back end, not one
  * alone as the prober's do (struct backend's `narrow`): copies between devices need them in one process.
- * A model instance's worker is given its model's file, which this opens for reading, by a server on this machine only:
- * what lies on the disks of another is not that server's to read. It sees all devices of its back end, too, and is told
- * which of them to use over its stream. Thread: the loop's. Owns the processes; does not own the table. */
+ * A model instance's worker is given its model's file, which this opens for reading: by its path for a server on this
+ * machine only, since what lies on the disks of another is not that server's to read; else out of the node's cache
+ * (models.h). One that is a part of several is given a ring (hops.h). It sees all devices of its back end, too, and is
+ * told which of them to use over its stream. Thread: the loop's. Owns the processes; does not own the table. */
 #pragma once
 #include "common/wire/contract.h"
 #include "engine/device/table.h"
+#include "engine/node/hops.h"
+#include "engine/node/models.h"
 #include "engine/node/relay.h"
 #include "engine/node/uplink.h"
 
@@ -26,7 +29,9 @@ struct tenants_params {
 	struct device_table *table;
 	const char *stream_path; // the server's socket for workers; copied
 	struct relays *relays;   // for workers of a server on another machine; NULL: they have that socket
-	const char *cache;       // the folder of compiled kernels; copied
+	struct hops *hops;
+	struct node_models *models;
+	const char *cache; // the folder of compiled kernels; copied
 	// A worker that was open ended, unasked.
 	void (*ended)(void *arg, const char *worker_id, const char *message);
 	void *arg;
