@@ -33,6 +33,8 @@ enum status instance_create(struct instance **out, const struct instance_params 
 	instance->node_fd = params->node_fd;
 	instance->stream_fd = params->stream_fd;
 	instance->model_fd = params->model_fd;
+	instance->ring_in_fd = params->ring ? params->ring_in_fd : -1;
+	instance->ring_out_fd = params->ring ? params->ring_out_fd : -1;
 	buffer_init(&instance->queue, LIMIT_INSTANCE_QUEUE_BYTES + QUEUE_MORE_BYTES);
 	pthread_mutex_init(&instance->lock, NULL);
 	pthread_cond_init(&instance->changed, NULL);
@@ -100,8 +102,9 @@ struct order *instance_take(struct instance *instance, bool wait)
 {
 	struct order *order = NULL;
 	pthread_mutex_lock(&instance->lock);
-	while (!instance->ending && (instance->full || (wait && !instance->orders)))
+	while (!instance->ending && (instance->full || (wait && !instance->orders && !instance->ring_came)))
 		pthread_cond_wait(&instance->changed, &instance->lock);
+	instance->ring_came = false;
 	if (!instance->ending && instance->orders) {
 		order = instance->orders;
 		instance->orders = order->next;
@@ -112,6 +115,15 @@ struct order *instance_take(struct instance *instance, bool wait)
 	}
 	pthread_mutex_unlock(&instance->lock);
 	return order;
+}
+
+void instance_ring_came(void *context)
+{
+	struct instance *instance = context;
+	pthread_mutex_lock(&instance->lock);
+	instance->ring_came = true;
+	pthread_cond_signal(&instance->changed);
+	pthread_mutex_unlock(&instance->lock);
 }
 
 bool instance_ending(struct instance *instance)

@@ -8,6 +8,9 @@
  *
  *      fd 4 -> reader -> [line of orders] -> driver -> [stages] -> [queue of bytes] -> reader -> fd 4
  *
+ * Of an instance in several parts each has a ring (ring.h), from which the driver takes steps. The last part has the
+ * generator; the others compute what comes, and send it on (instance_ring.h).
+ *
  * Nothing grows: with LIMIT_INSTANCE_ORDERS in the line the reader leaves fd 4 alone; when the queue is longer than
  * LIMIT_INSTANCE_QUEUE_BYTES, because the server does not read, the driver takes no order and makes no step until it is
  * half of that, and pings are answered all the same. A step that lasts longer than LIMIT_STEP_MS ends the process, as
@@ -23,7 +26,7 @@
 
 #include <pthread.h>
 
-enum order_kind { ORDER_UNKNOWN, ORDER_LOAD, ORDER_GENERATE, ORDER_CANCEL, ORDER_EMBED };
+enum order_kind { ORDER_UNKNOWN, ORDER_LOAD, ORDER_CHECK, ORDER_GENERATE, ORDER_CANCEL, ORDER_EMBED };
 
 // A call that waits for the driver.
 struct order {
@@ -61,6 +64,7 @@ struct instance {
 	const char *backend;         // as exogpu_open takes it
 	const char *cache_directory; // or NULL
 	int node_fd, stream_fd, model_fd, wake_fd;
+	int ring_in_fd, ring_out_fd; // -1: it is the whole model
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed;            // (L) signalled for the driver
@@ -70,16 +74,18 @@ struct instance {
 	size_t unsent;                     // (L) of the queue, and of what the reader has taken
 	bool full;                         // (L) the driver waits for the queue
 	bool loaded;                       // (L) the model may be used by the reader
+	bool ring_came;                    // (L) since the driver looked for messages of the ring
 	bool ending;                       // (L) the driver is to return
 	bool failed;                       // (L) the process is to end, for `failure`
 	struct error failure;              // (L)
 	int64_t step_ns;                   // (L) since when the driver is in a step; 0: it is not
 	int64_t work_ns;                   // (L) the same, of an order
 
-	// The driver's; the reader uses what does not change of the first three once it is loaded.
+	// The driver's; the reader uses what does not change of the first four once it is loaded.
 	struct model *model;
 	struct tokenizer *tokenizer;
 	const struct chat_template *chat_template; // NULL: unknown
+	struct instance_ring *ring;                // NULL: it is the whole model
 	struct gguf *gguf;
 	struct instance_device devices[LIMIT_INSTANCE_STAGES];
 	struct stage *stages[LIMIT_INSTANCE_STAGES];
@@ -99,6 +105,8 @@ struct instance_params {
 	const struct contract *contract;
 	const char *backend, *cache_directory; // as in struct instance
 	int node_fd, stream_fd, model_fd;
+	bool ring; // of several parts: ring_in_fd and ring_out_fd are there
+	int ring_in_fd, ring_out_fd;
 };
 
 enum status instance_create(struct instance **out, const struct instance_params *params, struct error *error);
@@ -115,9 +123,11 @@ void instance_stop(struct instance *instance);
 // ---- instance.c: the line and the queue ----
 
 void instance_put(struct instance *instance, struct order *order); // taken
-// Thread: the driver's. The next order, for which it waits with `wait`; NULL if there is none, or once the instance
-// ends. Does not return while the queue is full.
+// Thread: the driver's. The next order; with `wait` it waits for one, or for a message of the ring. NULL if there is
+// none, or once the instance ends. Does not return while the queue is full.
 struct order *instance_take(struct instance *instance, bool wait);
+// Any thread: a message of the ring has come.
+void instance_ring_came(void *instance);
 bool instance_ending(struct instance *instance);
 bool instance_loaded(struct instance *instance);
 // Queue a notification (`params` is taken), or the answer to the call `id`: the error, if one is given, or `result`

@@ -2,7 +2,7 @@
 #include "common/base/clock.h"
 #include "engine/device/info.h"
 #include "engine/worker/fault.h"
-#include "engine/worker/instance.h"
+#include "engine/worker/instance_ring.h"
 
 enum { STATE_MS = 1000 };
 
@@ -22,7 +22,7 @@ static void load(struct instance *instance, const struct order *order)
 	if (status)
 		error_set(&error, status, "%s", status_text(status));
 	pthread_mutex_lock(&instance->lock);
-	instance->loaded = instance->generator != NULL;
+	instance->loaded = instance->stage_count > 0;
 	pthread_mutex_unlock(&instance->lock);
 	instance_answer(instance, order->message.id, &error, result);
 }
@@ -35,6 +35,9 @@ static void obey(struct instance *instance, struct order *order)
 		break;
 	case ORDER_LOAD:
 		load(instance, order);
+		break;
+	case ORDER_CHECK:
+		instance_ring_check(instance, order);
 		break;
 	case ORDER_GENERATE:
 		request_start(instance, order);
@@ -74,6 +77,8 @@ static void tell_state(struct instance *instance, bool idle)
 	struct json *params = json_new_object();
 	for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++)
 		json_set_integer(params, figures[i].name, (int64_t)figures[i].value);
+	if (instance->ring)
+		json_set(params, "timing", instance_ring_timing(instance));
 	instance_tell(instance, "instance.state", params);
 	instance->told_state = !idle;
 	instance->state_ns = now_ns;
@@ -99,7 +104,20 @@ static bool step(struct instance *instance)
 		instance_fail(instance, &error);
 	else
 		tell_state(instance, idle);
-	return !idle;
+	return !idle && !instance->ring; // with a ring all that can be sent has been
+}
+
+// What has come from the previous part, one message. False if nothing has.
+static bool serve_ring(struct instance *instance)
+{
+	struct ring_message *message = instance_ring_take(instance);
+	if (!message)
+		return false;
+	note(instance, &instance->step_ns, true);
+	instance_ring_serve(instance, &message);
+	note(instance, &instance->step_ns, false);
+	requests_tell(instance);
+	return true;
 }
 
 void *instance_main(void *context)
@@ -112,8 +130,9 @@ void *instance_main(void *context)
 			obey(instance, order);
 			order = i + 1 < LIMIT_INSTANCE_ORDERS ? instance_take(instance, false) : NULL;
 		}
+		busy = instance->ring && !instance_ending(instance) && serve_ring(instance);
 		if (instance->generator && !instance_ending(instance))
-			busy = step(instance);
+			busy |= step(instance);
 	}
 	pthread_mutex_lock(&instance->lock);
 	bool failed = instance->failed;

@@ -5,7 +5,7 @@
  * its stage asks for it. Thread: the driver's. */
 #include "common/base/clock.h"
 #include "engine/model/convert.h"
-#include "engine/worker/instance.h"
+#include "engine/worker/instance_ring.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -114,18 +114,21 @@ static uint32_t count_of(const struct json *params, const char *name)
 	return (uint32_t)json_get_integer(params, name, 0);
 }
 
-static enum status check_layers(const struct instance *instance, const struct json *stages, struct error *error)
+// The stages follow each other, over all layers of the model or of the part.
+static enum status check_layers(const struct instance *instance, const struct json *stages,
+				const struct ring_part *part, struct error *error)
 {
-	uint32_t next = 0, layers = model_shape(instance->model)->layers;
+	uint32_t layers = model_shape(instance->model)->layers, next = part->first_layer;
+	uint32_t end = part->next_layer ? part->next_layer : layers;
 	for (const struct json *stage = json_first(stages); stage; stage = json_next(stage)) {
 		uint32_t count = count_of(stage, "layer_count");
-		if (count_of(stage, "first_layer") != next || count > layers - next)
+		if (count_of(stage, "first_layer") != next || next > layers || count > layers - next)
 			return error_set(error, STATUS_INVALID_PARAMS,
 					 "stages: layer %u comes next, of %u layers that the model has", next, layers);
 		next += count;
 	}
-	if (next != layers)
-		return error_set(error, STATUS_INVALID_PARAMS, "stages: %u layers of %u", next, layers);
+	if (next != end)
+		return error_set(error, STATUS_INVALID_PARAMS, "stages: they end with layer %u, not %u", next, end);
 	return STATUS_OK;
 }
 
@@ -171,16 +174,17 @@ static enum status make_rope(struct instance *instance, struct stage_params *par
 	return STATUS_OK;
 }
 
-static enum status make_stages(struct instance *instance, const struct json *list, struct stage_params *params,
-			       struct loading *loading, struct error *error)
+static enum status make_stages(struct loading *loading, const struct json *list, struct stage_params *params,
+			       const struct ring_part *part, struct error *error)
 {
+	struct instance *instance = loading->instance;
 	enum status status = STATUS_OK;
 	params->context = loading;
 	for (const struct json *one = json_first(list); one && !status; one = json_next(one)) {
 		struct exogpu_device *device = NULL;
 		struct stage_memory memory;
-		params->embeds = !instance->stage_count;
-		params->predicts = !json_next(one);
+		params->embeds = !instance->stage_count && !part->index;
+		params->predicts = !json_next(one) && part->index + 1 >= part->count;
 		params->first_layer = count_of(one, "first_layer");
 		params->layer_count = count_of(one, "layer_count");
 		params->host_layers = count_of(one, "host_layers");
@@ -223,47 +227,73 @@ static struct json *to_result(const struct instance *instance, const struct load
 }
 
 // What the stages will say that they have loaded, all together.
-static uint64_t total_bytes(const struct instance *instance, enum tensor_format format)
+static uint64_t total_bytes(const struct loading *loading, const struct ring_part *part)
 {
-	struct model_sizes sizes;
-	if (format)
-		model_sizes_as(instance->model, format, &sizes);
-	else
-		model_sizes(instance->model, &sizes);
-	return sizes.embedding_bytes + sizes.layers_bytes + sizes.output_bytes;
+	const struct model *model = loading->instance->model;
+	uint32_t layers = model_shape(model)->layers, end = part->next_layer ? part->next_layer : layers;
+	struct model_tensor tensor, held;
+	uint64_t bytes = 0;
+	for (enum model_role role = ROLE_TOKEN_EMBEDDING; role < ROLE_COUNT; role++) {
+		bool outer = role <= ROLE_OUTPUT, embeds = role == ROLE_TOKEN_EMBEDDING;
+		bool here = !outer || (embeds ? !part->index : part->index + 1 >= part->count);
+		for (uint32_t layer = outer ? 0 : part->first_layer; here && layer < (outer ? 1 : end); layer++)
+			if (model_tensor(model, role, layer, &tensor)) {
+				model_tensor_as(&tensor, loading->format, &held);
+				bytes += held.bytes;
+			}
+	}
+	return bytes;
+}
+
+static enum status make_generator(struct instance *instance, const struct stage_params *stage, uint32_t lanes,
+				  struct error *error)
+{
+	struct generator_params made = {.stages = instance->stages,
+					.stage_count = instance->stage_count,
+					.shape = stage->shape,
+					.context_tokens = stage->context_tokens,
+					.page_count = stage->page_count,
+					.batch_rows = stage->batch_rows,
+					.batch_sequences = stage->batch_sequences,
+					.batch_outputs = stage->batch_outputs};
+	if (instance->ring)
+		instance_ring_generator(instance, lanes, &made);
+	enum status status = generator_create(&instance->generator, &made, error);
+	if (!status && instance->ring)
+		generator_halt(instance->generator); // until the first instance.check
+	return status;
 }
 
 enum status instance_load(struct instance *instance, const struct json *params, struct json **result,
 			  struct error *error)
 {
-	const struct json *stages = json_get(params, "stages");
+	const struct json *stages = json_get(params, "stages"), *of_part = json_get(params, "part");
 	struct loading loading = {.instance = instance, .format = format_parse(json_get_string(params, "format", ""))};
 	struct stage_params stage = {0};
+	struct ring_part part = {0};
+	uint32_t lanes = count_of(of_part, "lanes");
 	int64_t began_ns = clock_steady_ns();
-	if (instance->generator)
+	if (instance->stage_count)
 		return error_set(error, STATUS_CONFLICT, "the model is loaded already");
-	enum status status = open_file(instance, error);
+	enum status status = instance_ring_prepare(instance, params, &part, error);
 	if (!status)
-		status = check_layers(instance, stages, error);
+		status = open_file(instance, error);
+	if (!status)
+		status = check_layers(instance, stages, &part, error);
 	if (!status)
 		status = take_params(instance, params, &stage, error);
+	if (!status && of_part)
+		status = instance_ring_rows(&part, &stage, error);
 	if (!status)
 		status = make_rope(instance, &stage, error);
 	if (!status) {
-		loading.total_bytes = total_bytes(instance, loading.format);
-		status = make_stages(instance, stages, &stage, &loading, error);
+		loading.total_bytes = total_bytes(&loading, &part);
+		status = make_stages(&loading, stages, &stage, &part, error);
 	}
-	if (!status) {
-		const struct generator_params made = {.stages = instance->stages,
-						      .stage_count = instance->stage_count,
-						      .shape = stage.shape,
-						      .context_tokens = stage.context_tokens,
-						      .page_count = stage.page_count,
-						      .batch_rows = stage.batch_rows,
-						      .batch_sequences = stage.batch_sequences,
-						      .batch_outputs = stage.batch_outputs};
-		status = generator_create(&instance->generator, &made, error);
-	}
+	if (!status && of_part)
+		status = instance_ring_create(instance, &part, error);
+	if (!status && part.index + 1 >= part.count)
+		status = make_generator(instance, &stage, lanes, error);
 	free(loading.converted);
 	if (status) {
 		instance_unload(instance);
@@ -276,6 +306,7 @@ enum status instance_load(struct instance *instance, const struct json *params, 
 void instance_unload(struct instance *instance)
 {
 	generator_destroy(&instance->generator);
+	instance_ring_destroy(instance);
 	while (instance->stage_count)
 		stage_destroy(&instance->stages[--instance->stage_count]);
 	while (instance->device_count)

@@ -5,7 +5,7 @@
  * step up; a ping waits for that, a matter of a second at most. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "engine/worker/instance.h"
+#include "engine/worker/instance_ring.h"
 #include "engine/worker/worker.h"
 
 #include <errno.h>
@@ -86,10 +86,8 @@ static const struct {
 	const char *method;
 	enum order_kind kind;
 } methods[] = {
-	{"instance.load", ORDER_LOAD},
-	{"generate.start", ORDER_GENERATE},
-	{"generate.cancel", ORDER_CANCEL},
-	{"generate.embed", ORDER_EMBED},
+	{"instance.load", ORDER_LOAD},     {"instance.check", ORDER_CHECK}, {"generate.start", ORDER_GENERATE},
+	{"generate.cancel", ORDER_CANCEL}, {"generate.embed", ORDER_EMBED},
 };
 
 static enum status check(const struct instance *instance, struct order *order, struct error *error)
@@ -148,6 +146,8 @@ static enum status take_prompt(struct instance *instance, struct order *order, s
 	const struct json *messages = json_get(prompt, "messages");
 	if (!instance_loaded(instance))
 		return error_set(error, STATUS_CONFLICT, "no model is loaded yet");
+	if (instance->ring && !instance_ring_is_last(instance))
+		return error_set(error, STATUS_CONFLICT, "this is a part of a model: the last part generates");
 	if ((text != NULL) + (tokens != NULL) + (messages != NULL) != 1)
 		return error_set(error, STATUS_INVALID_PARAMS, "a prompt is text, tokens or messages: one of them");
 	order->prompt.limit = LIMIT_PROMPT_TOKENS;

@@ -207,6 +207,11 @@ static enum status open_instance(const struct contract *contract, const struct j
 	if (fcntl(WORKER_MODEL, F_GETFD) < 0)
 		return error_set(error, STATUS_INVALID_REQUEST, "an instance's worker needs its model on descriptor %d",
 				 WORKER_MODEL);
+	bool ring = json_get_bool(params, "ring", false);
+	if (ring && (fcntl(WORKER_RING_IN, F_GETFD) < 0 || fcntl(WORKER_RING_OUT, F_GETFD) < 0))
+		return error_set(error, STATUS_INVALID_REQUEST,
+				 "a part of a model needs its ring on descriptors %d and %d", WORKER_RING_IN,
+				 WORKER_RING_OUT);
 	signal(SIGBUS, SIG_DFL); // what a file does that is cut off: the node knows it by that
 	enum status status = enter_sandbox(&confined, params, error);
 	if (status)
@@ -218,6 +223,9 @@ static enum status open_instance(const struct contract *contract, const struct j
 		.node_fd = WORKER_SOCKET,
 		.stream_fd = WORKER_STREAM,
 		.model_fd = WORKER_MODEL,
+		.ring = ring,
+		.ring_in_fd = WORKER_RING_IN,
+		.ring_out_fd = WORKER_RING_OUT,
 	};
 	status = instance_create(&instance, &open, error);
 	if (!status)

@@ -34,7 +34,8 @@ struct answer {
 };
 
 static struct contract *contract;
-static int worker_model = -1; // what workers get as descriptor 5; -1: nothing
+static int worker_model = -1;         // what workers get as descriptor 5; -1: nothing
+static int worker_ring[2] = {-1, -1}; // and with it as descriptors 6 and 7
 
 static void worker_start(struct worker *worker, const char *fault)
 {
@@ -54,8 +55,13 @@ static void worker_start(struct worker *worker, const char *fault)
 			setenv("EXOGPU_FAULT", fault, 1);
 		int last = dup2(errors[1], 2);
 		int high[2] = {dup2(node[1], 60), dup2(server[1], 61)}, first = 5;
+		int ring[2] = {-1, -1};
+		for (int i = 0; i < 2 && worker_ring[0] >= 0; i++)
+			ring[i] = dup2(worker_ring[i], 58 + i);
 		if (worker_model >= 0)
 			first = dup2(dup2(worker_model, 62), 5) + 1;
+		for (int i = 0; i < 2 && ring[0] >= 0; i++)
+			first = dup2(ring[i], 6 + i) + 1;
 		if (last < 0 || first < 5 || dup2(high[0], 3) < 0 || dup2(high[1], 4) < 0)
 			_exit(126);
 		for (int i = first; i < 64; i++)
