@@ -9,6 +9,7 @@
  *   tokens                                   who may do what
  *   authority                                certificates: the cluster's own, and the operator's
  *   events, cluster                          the state, and the stream of its changes
+ *   topology                                 the links between nodes
  *   tickets, joins                           nodes that ask to join
  *   witnesses                                nodes that sign the audit log's heads
  *   models                                   files of models, and where they come from
@@ -70,6 +71,7 @@ struct app {
 	struct net_tls *tls; // NULL: on loopback plain HTTP is spoken
 	struct events *events;
 	struct cluster *cluster;
+	struct topology *topology;
 	struct models *models;
 	struct instances *instances;
 	struct tenancy *tenants;
@@ -293,6 +295,11 @@ static enum status create_state(struct app *app, struct error *error)
 		status = cluster_create(&app->cluster, &params, error);
 	}
 	if (!status) {
+		struct topology_params params = {
+			.loop = app->loop, .store = app->store, .events = app->events, .cluster = app->cluster};
+		status = topology_create(&app->topology, &params, error);
+	}
+	if (!status) {
 		struct models_params params = {.loop = app->loop,
 					       .store = app->store,
 					       .audit = app->audit,
@@ -350,6 +357,7 @@ static enum status create_doors(struct app *app, struct error *error)
 				 .limits = app->limits,
 				 .events = app->events,
 				 .cluster = app->cluster,
+				 .topology = app->topology,
 				 .models = app->models,
 				 .instances = app->instances,
 				 .tenants = app->tenants,
@@ -366,6 +374,7 @@ static enum status create_doors(struct app *app, struct error *error)
 					  .contract = app->node_contract,
 					  .cluster = app->cluster,
 					  .events = app->events,
+					  .topology = app->topology,
 					  .tenants = app->tenants,
 					  .joins = app->joins,
 					  .witnesses = app->witnesses};
@@ -381,6 +390,7 @@ static enum status create_doors(struct app *app, struct error *error)
 				   .tokens = app->tokens,
 				   .events = app->events,
 				   .cluster = app->cluster,
+				   .topology = app->topology,
 				   .tenants = app->tenants,
 				   .models = app->models,
 				   .instances = app->instances,
@@ -499,6 +509,7 @@ static void destroy(struct app *app)
 	instances_destroy(&app->instances);
 	tenancy_destroy(&app->tenants);
 	models_destroy(&app->models);
+	topology_destroy(&app->topology);
 	cluster_destroy(&app->cluster);
 	authority_destroy(&app->authority);
 	net_tls_destroy(&app->tls);

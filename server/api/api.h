@@ -9,6 +9,7 @@
 #include "server/api/join.h"
 #include "server/api/witnesses.h"
 #include "server/cluster/cluster.h"
+#include "server/cluster/topology.h"
 #include "server/models/instances.h"
 #include "server/models/models.h"
 #include "server/models/requests.h"
@@ -29,6 +30,7 @@ struct api_params {
 	struct limits *limits;
 	struct events *events;
 	struct cluster *cluster;
+	struct topology *topology;
 	struct models *models;
 	struct instances *instances;
 	struct tenancy *tenants;

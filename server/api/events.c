@@ -26,6 +26,7 @@ static enum status events_subscribe_call(struct api_call *call, const struct jso
 	struct api_client *client = call->client;
 	struct events *events = call->api->params.events;
 	struct cluster *cluster = call->api->params.cluster;
+	const struct topology *topology = call->api->params.topology; // the call is gone before this is asked
 	const struct json *since = json_get(params, "since");
 	uint32_t topics;
 	int64_t seq = json_get_integer(since, "seq", -1);
@@ -50,6 +51,8 @@ static enum status events_subscribe_call(struct api_call *call, const struct jso
 		events_replay(events, &client->subscriber, seq);
 		if (topics & TOPIC_TELEMETRY)
 			events_send_one(events, &client->subscriber, TOPIC_TELEMETRY, cluster_telemetry(cluster));
+		if (topics & TOPIC_TOPOLOGY)
+			topology_send_all(topology, &client->subscriber);
 	}
 	client->calls--;
 	return STATUS_PENDING;

@@ -225,6 +225,11 @@ static void fail_asks(struct node_link *link)
 	link->asking = 0;
 }
 
+static void tell(struct cluster_link *cluster_link, const char *method, struct json *params)
+{
+	send_call((struct node_link *)cluster_link, method, params, true);
+}
+
 static void ask_verify(struct cluster_link *cluster_link, const char *device_id)
 {
 	struct json *params = json_new_object();
@@ -244,7 +249,7 @@ struct node_link *node_link_create(struct node_links *links, const struct node_l
 	struct node_link *link = calloc(1, sizeof(*link));
 	if (!link)
 		return NULL;
-	*link = (struct node_link){.link = {.ask = ask, .verify = ask_verify, .superseded = superseded},
+	*link = (struct node_link){.link = {.ask = ask, .tell = tell, .verify = ask_verify, .superseded = superseded},
 				   .all = links,
 				   .local = params->local,
 				   .next = links->links};
@@ -483,6 +488,10 @@ static enum status run(struct node_link *link, const struct message *message, st
 	if (!strcmp(method->name, "node.telemetry")) {
 		cluster_report_telemetry(link->all->params.cluster, link->node_id, json_get(message->params, "node"),
 					 json_get(message->params, "devices"));
+		return STATUS_OK;
+	}
+	if (!strcmp(method->name, "node.links")) {
+		topology_report(link->all->params.topology, link->node_id, message->params);
 		return STATUS_OK;
 	}
 	if (!strcmp(method->name, "tenant.ended")) {

@@ -7,6 +7,7 @@
 #include "server/api/join.h"
 #include "server/api/witnesses.h"
 #include "server/cluster/cluster.h"
+#include "server/cluster/topology.h"
 #include "server/tenants/tenants.h"
 
 struct node_links;
@@ -16,6 +17,7 @@ struct node_links_params {
 	const struct contract *contract; // CONTRACT_NODE
 	struct cluster *cluster;
 	struct events *events;
+	struct topology *topology;
 	struct tenancy *tenants;
 	struct joins *joins;
 	struct witnesses *witnesses;

@@ -22,6 +22,8 @@ struct cluster_link {
 	// line goes first. Errors, and then `answer` is not called: STATUS_UNAVAILABLE (LIMIT_NODE_CALLS wait).
 	enum status (*ask)(struct cluster_link *link, const char *method, struct json *params, cluster_answer *answer,
 			   void *context);
+	// Tell it something that has no answer; `params` is taken.
+	void (*tell)(struct cluster_link *link, const char *method, struct json *params);
 	void (*verify)(struct cluster_link *link, const char *device_id);
 	void (*superseded)(struct cluster_link *link); // another connection speaks for this node now
 	struct audit_actor actor;                      // the node, as what it does is told in the audit log

@@ -171,7 +171,8 @@ void events_publish(struct events *events, enum event_topic topic, uint64_t key,
 		events->lost_seq = events->seq; // who asks for it later gets a snapshot
 		return;
 	}
-	if (topic != TOPIC_TELEMETRY && topic != TOPIC_LOG)
+	const bool reading = topic == TOPIC_TELEMETRY || topic == TOPIC_LOG || (topic == TOPIC_TOPOLOGY && key);
+	if (!reading)
 		keep(events, topic, frame);
 	events->stats.published++;
 	for (size_t i = 0; i < events->subscriber_count; i++) {

@@ -2,7 +2,8 @@
  *
  * One epoch for each start of the server and one seq for all topics. An event is serialised once, however many receive
  * it. What must not be missed stands in a bounded ring and is replayed to a client that comes back with `since`;
- * telemetry and log are not kept: for those the newest counts. Thread: the loop's. */
+ * telemetry, readings of links (topology, with a key) and log are not kept: for those the newest counts.
+ * Thread: the loop's. */
 #pragma once
 #include "common/net/ws.h"
 #include "common/wire/contract.h"

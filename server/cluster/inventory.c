@@ -7,6 +7,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/cluster/state.h"
+#include "server/cluster/topology.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,6 +113,7 @@ static void node_registered(void *context, enum status status, const struct erro
 		cluster_push_change(proposal->cluster, node, NULL, &proposal->change, proposal->at_ms);
 		if (!was_online)
 			push_all_devices(proposal->cluster, node, "its node is online", proposal->at_ms);
+		topology_node_online(proposal->cluster->topology, node->node_id);
 	} else {
 		log_error("cluster", "node %s could not be stored: %s", node->node_id, error->message);
 	}
@@ -214,6 +216,7 @@ void cluster_lose_node(struct cluster *cluster, const char *node_id, struct clus
 	}
 	cluster_push_change(cluster, node, NULL, &change, now_ms);
 	push_all_devices(cluster, node, "its node is offline", now_ms);
+	topology_node_offline(cluster->topology, node_id);
 }
 
 // ---- a node reports its devices ----

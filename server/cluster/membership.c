@@ -4,6 +4,7 @@
  * caller's batch holds that, and what is added here is stored with it or not at all. Thread: the loop's. */
 #include "common/base/clock.h"
 #include "server/cluster/state.h"
+#include "server/cluster/topology.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -119,6 +120,7 @@ static void removed(void *context, enum status status, const struct error *error
 	node->leaving = false;
 	if (!status) {
 		cluster_push_change(membership->cluster, node, NULL, &membership->change, membership->at_ms);
+		topology_node_removed(membership->cluster->topology, node->node_id);
 		cluster_take_out(membership->cluster, node);
 	}
 	membership->done(membership->context, status, error);

@@ -3,6 +3,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "server/cluster/topology.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -351,7 +352,7 @@ struct json *cluster_telemetry(const struct cluster *cluster)
 
 struct json *cluster_snapshot(const struct cluster *cluster)
 {
-	static const char *const not_yet[] = {"links", "models", "instances", "alerts"}; // there are none
+	static const char *const not_yet[] = {"models", "instances", "alerts"}; // there are none
 	struct json *json = json_new_object(), *nodes = json_new_array(), *devices = json_new_array();
 	struct json *recent = json_new_array();
 	json_set_string(json, "epoch", events_epoch(cluster->params.events));
@@ -367,6 +368,7 @@ struct json *cluster_snapshot(const struct cluster *cluster)
 	json_set(json, "devices", devices);
 	for (size_t i = 0; i < sizeof not_yet / sizeof *not_yet; i++)
 		json_set(json, not_yet[i], json_new_array());
+	json_set(json, "links", topology_links_json(cluster->topology));
 	json_set(json, "telemetry", cluster_telemetry(cluster));
 	json_set(json, "recent", recent);
 	return json;
@@ -426,32 +428,57 @@ enum status cluster_store_change(struct store_batch *batch, const struct cluster
 	return store_put_change(batch, &row);
 }
 
-void cluster_push_change(struct cluster *cluster, const struct cluster_node *node, const struct cluster_device *device,
-			 const struct change *change, int64_t at_ms)
+// Push a change, and whom it is about as it is now: `about` and `device`, NULL where that did not change.
+static void push(struct cluster *cluster, const struct store_change *told_change, bool keep,
+		 const struct cluster_node *about, const struct cluster_device *device)
 {
-	const struct json *record = device ? device->record : node->record;
-	struct json *event = json_new_object();
-	struct json *told = cluster_change_json(&(struct store_change){.at_ms = at_ms,
-								       .kind = change->kind,
-								       .level = change->level,
-								       .node_id = node->node_id,
-								       .device_id = device ? device->device_id : NULL,
-								       .name = json_get_string(record, "name", ""),
-								       .summary = change->summary});
-	if (change->keep) {
+	struct json *event = json_new_object(), *told = cluster_change_json(told_change);
+	if (keep) {
 		if (cluster->recent_count == LIMIT_RECENT_CHANGES)
 			json_destroy(&cluster->recent[--cluster->recent_count]);
 		memmove(cluster->recent + 1, cluster->recent, cluster->recent_count * sizeof(*cluster->recent));
 		cluster->recent[0] = json_copy(told);
 		cluster->recent_count++;
-		log_info("cluster", "%s: %s", json_get_string(record, "name", ""), change->summary);
+		log_info("cluster", "%s: %s", told_change->name, told_change->summary);
 	}
 	json_set(event, "change", told);
-	json_set(event, "node", device ? json_new_null() : cluster_node_json(node));
+	json_set(event, "node", about ? cluster_node_json(about) : json_new_null());
 	json_set(event, "device", device ? cluster_device_json(device) : json_new_null());
 	json_set(event, "allocations", json_new_array());
 	json_set(event, "freed", json_new_array());
 	events_publish(cluster->params.events, TOPIC_INVENTORY, 0, event);
+}
+
+void cluster_push_change(struct cluster *cluster, const struct cluster_node *node, const struct cluster_device *device,
+			 const struct change *change, int64_t at_ms)
+{
+	const struct json *record = device ? device->record : node->record;
+	const struct store_change row = {.at_ms = at_ms,
+					 .kind = change->kind,
+					 .level = change->level,
+					 .node_id = node->node_id,
+					 .device_id = device ? device->device_id : NULL,
+					 .name = json_get_string(record, "name", ""),
+					 .summary = change->summary};
+	push(cluster, &row, change->keep, device ? NULL : node, device);
+}
+
+void cluster_note(struct cluster *cluster, const struct cluster_node *node, const struct change *change)
+{
+	struct store_batch *batch;
+	const struct store_change row = {.at_ms = clock_wall_ms(),
+					 .kind = change->kind,
+					 .level = change->level,
+					 .node_id = node->node_id,
+					 .name = json_get_string(node->record, "name", ""),
+					 .summary = change->summary};
+	if (!store_batch_create(&batch)) {
+		if (!store_put_change(batch, &row))
+			store_commit(cluster->params.store, &batch, NULL, NULL);
+		else
+			store_batch_destroy(&batch);
+	}
+	push(cluster, &row, true, NULL, NULL);
 }
 
 void cluster_each_device(const struct cluster *cluster,

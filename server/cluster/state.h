@@ -22,6 +22,7 @@ struct cluster_node {
 	struct json *telemetry;        // NodeTelemetry, newest; NULL
 	struct device_report *reports; // that came while one is being stored, oldest first
 	bool storing;                  // a report is being stored
+	struct topology_from *ways;    // its links, as topology.c has them; NULL: none
 	bool leaving;                  // its removal is being stored: nothing of it is stored any more
 };
 
@@ -55,6 +56,7 @@ struct cluster {
 	void *lost_context;
 	struct json *recent[LIMIT_RECENT_CHANGES]; // Change, newest first
 	size_t recent_count;
+	struct topology *topology; // NULL until it was made; topology.h
 };
 
 void cluster_tell_lost(const struct cluster *cluster, const char *node_id, const char *device_id, const char *why);
@@ -77,6 +79,8 @@ enum status cluster_store_change(struct store_batch *batch, const struct cluster
 // Push it, once it is stored.
 void cluster_push_change(struct cluster *cluster, const struct cluster_node *node, const struct cluster_device *device,
 			 const struct change *change, int64_t at_ms);
+// Store and push a change that is about neither: the node is whom it is told of.
+void cluster_note(struct cluster *cluster, const struct cluster_node *node, const struct change *change);
 struct json *cluster_node_json(const struct cluster_node *node);
 struct json *cluster_change_json(const struct store_change *change);
 // A node's row and a device's row, with their record printed into *text.

@@ -105,7 +105,7 @@ void cluster_report_telemetry(struct cluster *cluster, const char *node_id, cons
 		key = add_to_key(key, device->device_id);
 		// The server's clock orders the history; a node's own may be off.
 		if (samples_add(&device->samples, node->last_seen_ms, one, &minutes[minute_count])) {
-			minutes[minute_count++].device_id = device->device_id;
+			minutes[minute_count++].series = device->device_id;
 			if (minute_count == sizeof minutes / sizeof *minutes) {
 				store_add_minutes(cluster->params.store, minutes, minute_count);
 				minute_count = 0;

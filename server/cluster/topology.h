@@ -14,21 +14,25 @@ struct topology_params {
 	struct net_loop *loop;
 	struct store *store;
 	struct events *events;
-	struct cluster *cluster;
+	struct cluster *cluster; // outlives the topology, and tells it of nodes that come and go
 };
+// Loads what the store has; all of it is stale until its node tells of it.
 enum status topology_create(struct topology **out, const struct topology_params *params, struct error *error);
+// Stores the newest readings. Before the store and the cluster are destroyed.
 void topology_destroy(struct topology **topology);
 
-// What a node tells: params of node.links, checked.
+// What a node tells: params of node.links, checked. Links to what is no node of the cluster are passed over.
 void topology_report(struct topology *topology, const char *node_id, const struct json *params);
-// A node has registered (its record may have changed), or is gone, or was removed from the cluster.
+// A node has registered (its record may have changed), or is gone, or was removed from the cluster. `topology` may be
+// NULL: nobody keeps one.
 void topology_node_online(struct topology *topology, const char *node_id);
 void topology_node_offline(struct topology *topology, const char *node_id);
 void topology_node_removed(struct topology *topology, const char *node_id);
 
 // One direction, for placements. From a node to itself: known, without latency.
 struct topology_reading {
-	bool known, direct, degraded;  // direct: a link of their own that is up, else by way of the server
+	bool known, direct, degraded;  // known: its round trip is; direct: a link of their own that is up, else by way
+				       // of the server, whose figures are those of both ways together
 	const char *link_class;        // of schema/api.json; static
 	double rtt_ms, loss_percent;   // < 0: not known
 	double throughput_bytes_per_s; // from the first to the second; < 0: not known
@@ -36,5 +40,20 @@ struct topology_reading {
 void topology_find(const struct topology *topology, const char *from_node_id, const char *to_node_id,
 		   struct topology_reading *out);
 
-struct json *topology_links_json(const struct topology *topology);   // array of Link
+struct json *topology_links_json(const struct topology *topology);   // array of Link; `topology` may be NULL
 struct json *topology_summary_json(const struct topology *topology); // TopologySummary
+// TopologyEvents that say how every link stands, to a subscriber that came back.
+void topology_send_all(const struct topology *topology, struct event_subscriber *subscriber);
+
+// What link.history asks: the series of a direction in history.db. False: no such nodes; to_node_id may be "server".
+bool topology_series(const struct topology *topology, const char *from_node_id, const char *to_node_id,
+		     char series[STORE_SERIES_BYTES]);
+
+// For /metrics: each direction that is measured now.
+struct topology_figures {
+	const char *from_node_id, *to_node_id, *link_class;
+	bool up, degraded;
+	double rtt_ms, jitter_ms, loss_percent, throughput_bytes_per_s; // < 0: not known
+};
+void topology_each(const struct topology *topology, void (*each)(void *context, const struct topology_figures *figures),
+		   void *context);

@@ -172,6 +172,7 @@ static void serve_metrics(struct http *http, const struct net_request *request, 
 	struct metrics_sources sources = {.api = http->params.api,
 					  .events = http->params.events,
 					  .cluster = http->params.cluster,
+					  .topology = http->params.topology,
 					  .tenants = http->params.tenants,
 					  .store = http->params.store,
 					  .started_ms = http->params.started_ms};

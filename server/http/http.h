@@ -18,6 +18,7 @@ struct http_params {
 	struct tokens *tokens;
 	struct events *events;
 	struct cluster *cluster;
+	struct topology *topology;
 	struct tenancy *tenants;
 	struct models *models;
 	struct instances *instances;

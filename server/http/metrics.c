@@ -3,6 +3,7 @@
 
 #include "common/base/process.h"
 
+#include <stddef.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -114,6 +115,68 @@ static void print_tenants(const struct tenancy *tenants, struct buffer *out)
 			      (unsigned long long)moved[i].bytes);
 }
 
+static const struct link_figure {
+	const char *metric, *help;
+	size_t offset; // of a double in struct topology_figures
+	double scale;
+} link_figures[] = {
+	{"exogpu_link_rtt_seconds", "Round-trip time of a link.", offsetof(struct topology_figures, rtt_ms), 1e-3},
+	{"exogpu_link_jitter_seconds", "How much round trips differ.", offsetof(struct topology_figures, jitter_ms),
+	 1e-3},
+	{"exogpu_link_loss_ratio", "Segments sent again, of those sent.",
+	 offsetof(struct topology_figures, loss_percent), 1e-2},
+	{"exogpu_link_throughput_bytes_per_second", "What the link gave in the newest burst.",
+	 offsetof(struct topology_figures, throughput_bytes_per_s), 1},
+};
+
+struct printing_link {
+	struct buffer *out;
+	const struct link_figure *figure;
+};
+
+static void print_link(struct buffer *out, const char *metric, const struct topology_figures *link, double value)
+{
+	buffer_printf(out, "%s{", metric);
+	label(out, "from", link->from_node_id);
+	buffer_append_byte(out, ',');
+	label(out, "to", link->to_node_id);
+	buffer_append_byte(out, ',');
+	label(out, "class", link->link_class);
+	buffer_printf(out, "} %.17g\n", value);
+}
+
+static void print_link_figure(void *context, const struct topology_figures *link)
+{
+	double value;
+	const struct printing_link *printing = context;
+	memcpy(&value, (const char *)link + printing->figure->offset, sizeof value);
+	if (link->up && value >= 0)
+		print_link(printing->out, printing->figure->metric, link, value * printing->figure->scale);
+}
+
+static void print_link_up(void *context, const struct topology_figures *link)
+{
+	print_link(context, "exogpu_link_up", link, link->up);
+}
+
+static void print_link_degraded(void *context, const struct topology_figures *link)
+{
+	print_link(context, "exogpu_link_degraded", link, link->degraded);
+}
+
+static void print_links(const struct topology *topology, struct buffer *out)
+{
+	head(out, "exogpu_link_up", "gauge", "Each direction of a link that is measured now.");
+	topology_each(topology, print_link_up, out);
+	head(out, "exogpu_link_degraded", "gauge", "Whether it is worse than its class should be.");
+	topology_each(topology, print_link_degraded, out);
+	for (size_t i = 0; i < sizeof link_figures / sizeof *link_figures; i++) {
+		struct printing_link printing = {.out = out, .figure = &link_figures[i]};
+		head(out, link_figures[i].metric, "gauge", link_figures[i].help);
+		topology_each(topology, print_link_figure, &printing);
+	}
+}
+
 static double resident_bytes(void)
 {
 	return (double)process_resident_pages() * (double)sysconf(_SC_PAGESIZE);
@@ -158,4 +221,5 @@ void metrics_print(const struct metrics_sources *sources, struct buffer *out)
 		head(out, readings[i].metric, "gauge", readings[i].help);
 		cluster_each_device(sources->cluster, print_reading, &printing);
 	}
+	print_links(sources->topology, out);
 }

@@ -6,6 +6,7 @@ struct metrics_sources {
 	const struct api *api;
 	const struct events *events;
 	const struct cluster *cluster;
+	const struct topology *topology;
 	const struct tenancy *tenants;
 	struct store *store;
 	int64_t started_ms;

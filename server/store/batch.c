@@ -51,6 +51,11 @@ static const char *const batch_sql[BATCH_STATEMENTS] = {
 		"state_reason = excluded.state_reason, file_bytes = excluded.file_bytes, "
 		"modified_ns = excluded.modified_ns, sha256 = excluded.sha256, architecture = excluded.architecture",
 	[BATCH_REMOVE_MODEL] = "DELETE FROM models WHERE model_id = ?1",
+	[BATCH_PUT_LINK] = "INSERT OR REPLACE INTO links (from_node_id, to_node_id, class, interface, address, "
+			   "interface_bits_per_s, rtt_ms, jitter_ms, loss_percent, throughput_bytes_per_s, "
+			   "throughput_ms, measured_ms, degraded) "
+			   "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+	[BATCH_REMOVE_LINKS] = "DELETE FROM links WHERE from_node_id = ?1 OR to_node_id = ?1",
 	[BATCH_REMOVE_DEVICES] = "DELETE FROM devices WHERE node_id = ?1",
 	[BATCH_REMOVE_NODE] = "DELETE FROM nodes WHERE node_id = ?1",
 	[BATCH_PUT_AUDIT] = "INSERT INTO audit (" JOURNAL_COLUMNS ", leaf) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, "
@@ -95,6 +100,11 @@ static struct value text_value(const char *text)
 static struct value integer_value(int64_t integer)
 {
 	return (struct value){.type = VALUE_INTEGER, .integer = integer};
+}
+
+static struct value measured_value(double real)
+{
+	return real < 0 ? (struct value){.type = VALUE_NULL} : (struct value){.type = VALUE_REAL, .real = real};
 }
 
 static enum status add_row(struct store_batch *batch, enum batch_statement statement, const struct value *values,
@@ -323,10 +333,26 @@ enum status store_remove_model(struct store_batch *batch, const char *model_id)
 	return add_row(batch, BATCH_REMOVE_MODEL, values, 1);
 }
 
+enum status store_put_link(struct store_batch *batch, const struct store_link *link)
+{
+	const struct value values[] = {
+		text_value(link->from_node_id),     text_value(link->to_node_id),
+		text_value(link->class_name),       text_value(link->interface),
+		text_value(link->address),          measured_value(link->interface_bits_per_s),
+		measured_value(link->rtt_ms),       measured_value(link->jitter_ms),
+		measured_value(link->loss_percent), measured_value(link->throughput_bytes_per_s),
+		integer_value(link->throughput_ms), integer_value(link->measured_ms),
+		text_value(link->degraded),
+	};
+	return add_row(batch, BATCH_PUT_LINK, values, 13);
+}
+
 enum status store_remove_node(struct store_batch *batch, const char *node_id)
 {
 	const struct value values[] = {text_value(node_id)};
-	enum status status = add_row(batch, BATCH_REMOVE_DEVICES, values, 1);
+	enum status status = add_row(batch, BATCH_REMOVE_LINKS, values, 1);
+	if (!status)
+		status = add_row(batch, BATCH_REMOVE_DEVICES, values, 1);
 	return status ? status : add_row(batch, BATCH_REMOVE_NODE, values, 1);
 }
 

@@ -14,8 +14,8 @@
 
 enum {
 	MINUTE_MS = 60000,
-	PRUNE_DEVICES = 16, // of one slice
-	PRUNE_ROWS = 500,   // of one device in one slice
+	PRUNE_SERIES = 16, // of one slice
+	PRUNE_ROWS = 500,  // of one series in one slice
 };
 
 const char *const store_column_names[STORE_COLUMNS] = {
@@ -23,30 +23,50 @@ const char *const store_column_names[STORE_COLUMNS] = {
 	"temperature_celsius", "memory_temperature_celsius", "clock_mhz",           "memory_clock_mhz",
 	"fan_percent",         "pcie_rx_bytes_per_s",        "pcie_tx_bytes_per_s", "availability_score",
 };
-// A value is stored as round(value / unit).
-static const double column_units[STORE_COLUMNS] = {0.1, 1024, 1024, 0.1, 0.1, 0.1, 1, 1, 0.1, 1000, 1000, 0.0001};
+const char *const store_link_names[STORE_LINK_COLUMNS] = {"rtt_ms", "jitter_ms", "loss_percent",
+							  "throughput_bytes_per_s", "sent_bytes_per_s"};
 
-// The order of columns is that of store_column_names.
-static const char add_sql[] =
-	"INSERT INTO minutes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14) "
-	"ON CONFLICT DO UPDATE SET utilization = excluded.utilization, "
-	"memory_used = excluded.memory_used, memory_total = excluded.memory_total, "
-	"power = excluded.power, temperature = excluded.temperature, "
-	"memory_temperature = excluded.memory_temperature, clock = excluded.clock, "
-	"memory_clock = excluded.memory_clock, fan = excluded.fan, pcie_rx = excluded.pcie_rx, "
-	"pcie_tx = excluded.pcie_tx, availability = excluded.availability";
-static const char find_sql[] = "SELECT device FROM devices WHERE device_id = ?1";
-static const char name_sql[] = "INSERT INTO devices (device_id) VALUES (?1)";
-static const char next_sql[] = "SELECT device FROM devices WHERE device > ?1 ORDER BY device LIMIT 1";
-static const char prune_sql[] = "DELETE FROM minutes WHERE device = ?1 AND minute IN (SELECT minute FROM minutes "
-				"WHERE device = ?1 AND minute < ?2 ORDER BY minute LIMIT ?3)";
-static const char forget_sql[] = "DELETE FROM devices WHERE device = ?1 AND NOT EXISTS "
-				 "(SELECT 1 FROM minutes WHERE minutes.device = ?1)";
-static const char read_sql[] = "SELECT minute, utilization, memory_used, memory_total, power, temperature, "
-			       "memory_temperature, clock, memory_clock, fan, pcie_rx, pcie_tx, availability "
-			       "FROM minutes WHERE device = ?1 AND minute >= ?2 AND minute < ?3 ORDER BY minute";
-static const char following_sql[] = "SELECT device FROM minutes WHERE device > ?1 ORDER BY device LIMIT 1";
-static const char walk_sql[] = "SELECT minute FROM minutes WHERE device = ?1 ORDER BY minute";
+// What is kept of a kind of series: in `names` each has a number, under which its minutes stand in `rows`.
+struct kind {
+	int columns;
+	double units[STORE_COLUMNS]; // a value is stored as round(value / unit)
+	const char *writes[HISTORY_WRITES], *reads[HISTORY_READS];
+};
+
+#define FIND_SQL(names, number, id) "SELECT " number " FROM " names " WHERE " id " = ?1"
+#define WRITES_SQL(names, rows, number, id) \
+	[HISTORY_FIND] = FIND_SQL(names, number, id), [HISTORY_NAME] = "INSERT INTO " names " (" id ") VALUES (?1)", \
+	[HISTORY_NEXT] = "SELECT " number " FROM " names " WHERE " number " > ?1 ORDER BY " number " LIMIT 1", \
+	[HISTORY_PRUNE] = "DELETE FROM " rows " WHERE " number " = ?1 AND minute IN (SELECT minute FROM " rows \
+			  " WHERE " number " = ?1 AND minute < ?2 ORDER BY minute LIMIT ?3)", \
+	[HISTORY_FORGET] = "DELETE FROM " names " WHERE " number " = ?1 AND NOT EXISTS (SELECT 1 FROM " rows \
+			   " WHERE " rows "." number " = ?1)"
+#define READS_SQL(names, rows, number, id, columns) \
+	[HISTORY_LOOK_UP] = FIND_SQL(names, number, id), \
+	[HISTORY_READ] = "SELECT minute, " columns " FROM " rows " WHERE " number \
+			 " = ?1 AND minute >= ?2 AND minute < ?3 ORDER BY minute", \
+	[HISTORY_FOLLOWING] = "SELECT " number " FROM " rows " WHERE " number " > ?1 ORDER BY " number " LIMIT 1", \
+	[HISTORY_WALK] = "SELECT minute FROM " rows " WHERE " number " = ?1 ORDER BY minute"
+
+// The order of columns is that of store_column_names and store_link_names.
+static const struct kind kinds[STORE_KINDS] = {
+	[STORE_OF_DEVICE] = {.columns = STORE_COLUMNS,
+			     .units = {0.1, 1024, 1024, 0.1, 0.1, 0.1, 1, 1, 0.1, 1000, 1000, 0.0001},
+			     .writes = {WRITES_SQL("devices", "minutes", "device", "device_id"),
+					[HISTORY_ADD] = "INSERT OR REPLACE INTO minutes VALUES (?1, ?2, ?3, ?4, ?5, "
+							"?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)"},
+			     .reads = {READS_SQL("devices", "minutes", "device", "device_id",
+						 "utilization, memory_used, memory_total, power, temperature, "
+						 "memory_temperature, clock, memory_clock, fan, pcie_rx, pcie_tx, "
+						 "availability")}},
+	[STORE_OF_LINK] = {.columns = STORE_LINK_COLUMNS,
+			   .units = {0.001, 0.001, 0.01, 1000, 1000},
+			   .writes = {WRITES_SQL("links", "link_minutes", "link", "series"),
+				      [HISTORY_ADD] = "INSERT OR REPLACE INTO link_minutes VALUES (?1, ?2, ?3, ?4, ?5, "
+						      "?6, ?7)"},
+			   .reads = {READS_SQL("links", "link_minutes", "link", "series",
+					       "rtt, jitter, loss, throughput, sent")}},
+};
 
 static int note_wal_pages(void *context, sqlite3 *db, const char *name, int pages)
 {
@@ -55,14 +75,18 @@ static int note_wal_pages(void *context, sqlite3 *db, const char *name, int page
 	return SQLITE_OK;
 }
 
+static void finalize(sqlite3_stmt **statements, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		sqlite3_finalize(statements[i]);
+		statements[i] = NULL;
+	}
+}
+
 static void close_writer(struct history_writer *writer)
 {
-	sqlite3_stmt **const statements[] = {&writer->find, &writer->name,  &writer->add,
-					     &writer->next, &writer->prune, &writer->forget};
-	for (size_t i = 0; i < sizeof statements / sizeof *statements; i++) {
-		sqlite3_finalize(*statements[i]);
-		*statements[i] = NULL;
-	}
+	for (int kind = 0; kind < STORE_KINDS; kind++)
+		finalize(writer->statements[kind], HISTORY_WRITES);
 	database_close(&writer->db);
 }
 
@@ -76,18 +100,10 @@ static enum status open_writer(struct history_writer *writer, bool *unusable, st
 	enum status status = database_open(&writer->db, &params, error);
 	if (!status)
 		status = database_migrate(writer->db, migrations, count, false, error);
-	if (!status)
-		status = database_prepare(writer->db, find_sql, &writer->find, error);
-	if (!status)
-		status = database_prepare(writer->db, name_sql, &writer->name, error);
-	if (!status)
-		status = database_prepare(writer->db, add_sql, &writer->add, error);
-	if (!status)
-		status = database_prepare(writer->db, next_sql, &writer->next, error);
-	if (!status)
-		status = database_prepare(writer->db, prune_sql, &writer->prune, error);
-	if (!status)
-		status = database_prepare(writer->db, forget_sql, &writer->forget, error);
+	for (int kind = 0; kind < STORE_KINDS; kind++)
+		for (int i = 0; i < HISTORY_WRITES && !status; i++)
+			status = database_prepare(writer->db, kinds[kind].writes[i], &writer->statements[kind][i],
+						  error);
 	if (status && writer->db) // a newer version's, without the tables that it should have, or damaged
 		*unusable = status == STATUS_CONFLICT || status == STATUS_INTERNAL ||
 			    database_damaged(sqlite3_errcode(writer->db));
@@ -137,6 +153,7 @@ enum status history_writer_replace(struct history_writer *writer, const char *wh
 		    "%s; the history of readings begins anew, the old file is %s.damaged-%lld and may be deleted", why,
 		    writer->path, now);
 	writer->wal_pages = 0;
+	writer->prune_kind = STORE_OF_DEVICE;
 	writer->pruned_to = 0;
 	bool unusable;
 	return open_writer(writer, &unusable, error);
@@ -171,36 +188,39 @@ static int step_once(sqlite3_stmt *statement, int64_t *value)
 	return code == SQLITE_ROW || code == SQLITE_DONE ? SQLITE_OK : reset != SQLITE_OK ? reset : code;
 }
 
-// The device's number, given out at its first minute.
-static int find_device(struct history_writer *writer, const char *device_id, int64_t *device)
+// The series' number, given out at its first minute.
+static int find_series(struct history_writer *writer, const struct store_minute *minute, int64_t *number)
 {
-	*device = 0;
-	sqlite3_bind_text(writer->find, 1, device_id, -1, SQLITE_STATIC);
-	int code = step_once(writer->find, device);
-	if (code != SQLITE_OK || *device)
+	sqlite3_stmt **statements = writer->statements[minute->kind];
+	*number = 0;
+	sqlite3_bind_text(statements[HISTORY_FIND], 1, minute->series, -1, SQLITE_STATIC);
+	int code = step_once(statements[HISTORY_FIND], number);
+	if (code != SQLITE_OK || *number)
 		return code;
-	sqlite3_bind_text(writer->name, 1, device_id, -1, SQLITE_STATIC);
-	code = step_once(writer->name, NULL);
-	*device = sqlite3_last_insert_rowid(writer->db);
+	sqlite3_bind_text(statements[HISTORY_NAME], 1, minute->series, -1, SQLITE_STATIC);
+	code = step_once(statements[HISTORY_NAME], NULL);
+	*number = sqlite3_last_insert_rowid(writer->db);
 	return code;
 }
 
 static int add_minute(struct history_writer *writer, const struct store_minute *minute)
 {
-	int64_t device;
-	int code = find_device(writer, minute->device_id, &device);
+	int64_t number;
+	const struct kind *kind = &kinds[minute->kind];
+	sqlite3_stmt *add = writer->statements[minute->kind][HISTORY_ADD];
+	int code = find_series(writer, minute, &number);
 	if (code != SQLITE_OK)
 		return code;
-	sqlite3_bind_int64(writer->add, 1, device);
-	sqlite3_bind_int64(writer->add, 2, minute->minute_ms / MINUTE_MS);
-	for (int i = 0; i < STORE_COLUMNS; i++) {
-		double units = minute->values[i] / column_units[i];
+	sqlite3_bind_int64(add, 1, number);
+	sqlite3_bind_int64(add, 2, minute->minute_ms / MINUTE_MS);
+	for (int i = 0; i < kind->columns; i++) {
+		double units = minute->values[i] / kind->units[i];
 		if (isfinite(units) && fabs(units) < 9e15)
-			sqlite3_bind_int64(writer->add, i + 3, llround(units));
+			sqlite3_bind_int64(add, i + 3, llround(units));
 		else
-			sqlite3_bind_null(writer->add, i + 3);
+			sqlite3_bind_null(add, i + 3);
 	}
-	return step_once(writer->add, NULL);
+	return step_once(add, NULL);
 }
 
 enum status history_add(struct history_writer *writer, const struct store_minute *minutes, size_t count, bool *damaged,
@@ -215,20 +235,23 @@ enum status history_add(struct history_writer *writer, const struct store_minute
 enum status history_prune(struct history_writer *writer, int64_t oldest_minute, bool *damaged, struct error *error)
 {
 	int code = sqlite3_exec(writer->db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
-	for (int i = 0; i < PRUNE_DEVICES && code == SQLITE_OK; i++) {
-		int64_t device = 0;
-		sqlite3_bind_int64(writer->next, 1, writer->pruned_to);
-		code = step_once(writer->next, &device);
-		writer->pruned_to = device; // 0 past the last: the next slice begins again
-		if (code != SQLITE_OK || !device)
+	sqlite3_stmt **statements = writer->statements[writer->prune_kind];
+	for (int i = 0; i < PRUNE_SERIES && code == SQLITE_OK; i++) {
+		int64_t number = 0;
+		sqlite3_bind_int64(statements[HISTORY_NEXT], 1, writer->pruned_to);
+		code = step_once(statements[HISTORY_NEXT], &number);
+		writer->pruned_to = number; // 0 past the last: the next slice begins the other kind
+		if (code == SQLITE_OK && !number)
+			writer->prune_kind = (writer->prune_kind + 1) % STORE_KINDS;
+		if (code != SQLITE_OK || !number)
 			break;
-		sqlite3_bind_int64(writer->prune, 1, device);
-		sqlite3_bind_int64(writer->prune, 2, oldest_minute);
-		sqlite3_bind_int(writer->prune, 3, PRUNE_ROWS);
-		code = step_once(writer->prune, NULL);
-		sqlite3_bind_int64(writer->forget, 1, device);
+		sqlite3_bind_int64(statements[HISTORY_PRUNE], 1, number);
+		sqlite3_bind_int64(statements[HISTORY_PRUNE], 2, oldest_minute);
+		sqlite3_bind_int(statements[HISTORY_PRUNE], 3, PRUNE_ROWS);
+		code = step_once(statements[HISTORY_PRUNE], NULL);
+		sqlite3_bind_int64(statements[HISTORY_FORGET], 1, number);
 		if (code == SQLITE_OK)
-			code = step_once(writer->forget, NULL);
+			code = step_once(statements[HISTORY_FORGET], NULL);
 	}
 	return end_transaction(writer, code, damaged, error);
 }
@@ -242,14 +265,10 @@ enum status history_reader_init(struct history_reader *reader, const char *direc
 		return error_set(error, STATUS_INVALID_PARAMS, "the data directory's path is too long");
 	const struct database_params params = {.path = path, .read_only = true};
 	enum status status = database_open(&reader->db, &params, error);
-	if (!status)
-		status = database_prepare(reader->db, find_sql, &reader->find, error);
-	if (!status)
-		status = database_prepare(reader->db, read_sql, &reader->read, error);
-	if (!status)
-		status = database_prepare(reader->db, following_sql, &reader->next, error);
-	if (!status)
-		status = database_prepare(reader->db, walk_sql, &reader->walk, error);
+	for (int kind = 0; kind < STORE_KINDS; kind++)
+		for (int i = 0; i < HISTORY_READS && !status; i++)
+			status = database_prepare(reader->db, kinds[kind].reads[i], &reader->statements[kind][i],
+						  error);
 	if (status)
 		history_reader_finish(reader);
 	return status;
@@ -257,11 +276,8 @@ enum status history_reader_init(struct history_reader *reader, const char *direc
 
 void history_reader_finish(struct history_reader *reader)
 {
-	sqlite3_finalize(reader->find);
-	sqlite3_finalize(reader->read);
-	sqlite3_finalize(reader->next);
-	sqlite3_finalize(reader->walk);
-	reader->find = reader->read = reader->next = reader->walk = NULL;
+	for (int kind = 0; kind < STORE_KINDS; kind++)
+		finalize(reader->statements[kind], HISTORY_READS);
 	database_close(&reader->db);
 }
 
@@ -273,18 +289,18 @@ struct step {
 	bool any;
 };
 
-static void end_step(struct step *step, struct store_history *history, size_t capacity)
+static void end_step(const struct kind *kind, struct step *step, struct store_history *history, size_t capacity)
 {
 	if (!step->any || history->rows >= capacity)
 		return;
 	history->at_ms[history->rows] = step->at_ms;
 	for (int i = 0; i < STORE_COLUMNS; i++)
-		history->values[history->rows][i] = step->counts[i] ? step->sums[i] / step->counts[i] * column_units[i]
+		history->values[history->rows][i] = step->counts[i] ? step->sums[i] / step->counts[i] * kind->units[i]
 								    : (double)NAN;
 	history->rows++;
 }
 
-static int read_steps(sqlite3_stmt *rows, struct store_history *history, size_t capacity)
+static int read_steps(const struct kind *kind, sqlite3_stmt *rows, struct store_history *history, size_t capacity)
 {
 	struct step step = {.any = false};
 	int code;
@@ -292,10 +308,10 @@ static int read_steps(sqlite3_stmt *rows, struct store_history *history, size_t 
 		int64_t at_ms = sqlite3_column_int64(rows, 0) * MINUTE_MS;
 		at_ms -= at_ms % history->step_ms;
 		if (!step.any || at_ms != step.at_ms) {
-			end_step(&step, history, capacity);
+			end_step(kind, &step, history, capacity);
 			step = (struct step){.at_ms = at_ms, .any = true};
 		}
-		for (int i = 0; i < STORE_COLUMNS; i++) {
+		for (int i = 0; i < kind->columns; i++) {
 			int64_t units = sqlite3_column_int64(rows, i + 1); // 0 also where there is none
 			if (units || sqlite3_column_type(rows, i + 1) == SQLITE_INTEGER) {
 				step.sums[i] += (double)units;
@@ -303,7 +319,7 @@ static int read_steps(sqlite3_stmt *rows, struct store_history *history, size_t 
 			}
 		}
 	}
-	end_step(&step, history, capacity);
+	end_step(kind, &step, history, capacity);
 	return code;
 }
 
@@ -319,15 +335,17 @@ enum status history_read(struct history_reader *reader, const struct history_que
 		status = error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a history of %zu rows", capacity);
 		goto done;
 	}
-	int64_t device = 0;
-	sqlite3_bind_text(reader->find, 1, query->device_id, -1, SQLITE_STATIC);
-	int code = step_once(reader->find, &device);
-	if (code == SQLITE_OK && device) {
-		sqlite3_bind_int64(reader->read, 1, device);
-		sqlite3_bind_int64(reader->read, 2, query->from_ms / MINUTE_MS);
-		sqlite3_bind_int64(reader->read, 3, (query->to_ms + MINUTE_MS - 1) / MINUTE_MS);
-		code = read_steps(reader->read, history, capacity);
-		sqlite3_reset(reader->read);
+	int64_t number = 0;
+	sqlite3_stmt *look_up = reader->statements[query->kind][HISTORY_LOOK_UP];
+	sqlite3_stmt *rows = reader->statements[query->kind][HISTORY_READ];
+	sqlite3_bind_text(look_up, 1, query->series, -1, SQLITE_STATIC);
+	int code = step_once(look_up, &number);
+	if (code == SQLITE_OK && number) {
+		sqlite3_bind_int64(rows, 1, number);
+		sqlite3_bind_int64(rows, 2, query->from_ms / MINUTE_MS);
+		sqlite3_bind_int64(rows, 3, (query->to_ms + MINUTE_MS - 1) / MINUTE_MS);
+		code = read_steps(&kinds[query->kind], rows, history, capacity);
+		sqlite3_reset(rows);
 		code = code == SQLITE_DONE ? SQLITE_OK : code;
 	}
 	if (code != SQLITE_OK)
@@ -340,24 +358,28 @@ done:
 
 enum status history_check(struct history_reader *reader, bool *done, bool *damaged, struct error *error)
 {
-	int64_t device = 0, last = INT64_MIN;
-	sqlite3_bind_int64(reader->next, 1, reader->checked_to);
-	int code = step_once(reader->next, &device);
-	*done = code != SQLITE_OK || !device;
-	if (code == SQLITE_OK && device) {
-		sqlite3_bind_int64(reader->walk, 1, device);
-		while ((code = sqlite3_step(reader->walk)) == SQLITE_ROW) {
-			int64_t minute = sqlite3_column_int64(reader->walk, 0);
+	int64_t number = 0, last = INT64_MIN;
+	sqlite3_stmt *following = reader->statements[reader->check_kind][HISTORY_FOLLOWING];
+	sqlite3_stmt *walk = reader->statements[reader->check_kind][HISTORY_WALK];
+	sqlite3_bind_int64(following, 1, reader->checked_to);
+	int code = step_once(following, &number);
+	*done = code != SQLITE_OK || (!number && reader->check_kind + 1 == STORE_KINDS);
+	if (code == SQLITE_OK && number) {
+		sqlite3_bind_int64(walk, 1, number);
+		while ((code = sqlite3_step(walk)) == SQLITE_ROW) {
+			int64_t minute = sqlite3_column_int64(walk, 0);
 			if (minute <= last) { // rows that are out of order are not found again
 				code = SQLITE_CORRUPT;
 				break;
 			}
 			last = minute;
 		}
-		sqlite3_reset(reader->walk);
+		sqlite3_reset(walk);
 		code = code == SQLITE_DONE ? SQLITE_OK : code;
-		reader->checked_to = device;
+	} else if (!*done) {
+		reader->check_kind++;
 	}
+	reader->checked_to = number; // 0 past the last: the other kind from its first
 	return code == SQLITE_OK ? STATUS_OK : fault(reader->db, code, damaged, error);
 }
 

@@ -17,9 +17,10 @@
 struct store_query {
 	struct store_outcome outcome; // first member
 	struct store_query *next;
-	char device_id[STORE_ID_BYTES];
+	enum store_kind kind;
+	char series[STORE_SERIES_BYTES];
 	int64_t from_ms, to_ms, step_ms;
-	void (*done)(void *context, enum status status, const struct store_history *history);
+	store_history_done *done;
 	void *context;
 	enum status status;
 	struct store_history history;
@@ -28,8 +29,8 @@ struct store_query {
 struct store_minutes { // one call of store_add_minutes
 	struct store_minutes *next;
 	size_t count;
-	struct store_minute *minutes; // (count); device_id points into ids
-	char (*ids)[STORE_ID_BYTES];  // (count)
+	struct store_minute *minutes;    // (count); series points into ids
+	char (*ids)[STORE_SERIES_BYTES]; // (count)
 };
 
 struct store {

@@ -37,6 +37,7 @@ struct load {
 		void (*certificate)(void *context, const struct store_certificate *certificate);
 		void (*ticket)(void *context, const struct store_ticket *ticket);
 		void (*model)(void *context, const struct store_model *model);
+		void (*link)(void *context, const struct store_link *link);
 	} call;
 	void *context;
 };
@@ -261,6 +262,45 @@ enum status store_load_models(struct store *store, void (*row)(void *context, co
 		       "modified_ns, sha256, architecture FROM models ORDER BY added_ms, rowid",
 		.row = model_row,
 		.call.model = row,
+		.context = context,
+	};
+	return load_rows(store, &load, error);
+}
+
+static double measured(sqlite3_stmt *row, int column)
+{
+	return sqlite3_column_type(row, column) == SQLITE_NULL ? -1 : sqlite3_column_double(row, column);
+}
+
+static void link_row(sqlite3_stmt *row, const struct load *load)
+{
+	const struct store_link link = {
+		.from_node_id = text(row, 0),
+		.to_node_id = text(row, 1),
+		.class_name = text(row, 2),
+		.interface = text(row, 3),
+		.address = text(row, 4),
+		.interface_bits_per_s = measured(row, 5),
+		.rtt_ms = measured(row, 6),
+		.jitter_ms = measured(row, 7),
+		.loss_percent = measured(row, 8),
+		.throughput_bytes_per_s = measured(row, 9),
+		.throughput_ms = sqlite3_column_int64(row, 10),
+		.measured_ms = sqlite3_column_int64(row, 11),
+		.degraded = text(row, 12),
+	};
+	load->call.link(load->context, &link);
+}
+
+enum status store_load_links(struct store *store, void (*row)(void *context, const struct store_link *link),
+			     void *context, struct error *error)
+{
+	const struct load load = {
+		.sql = "SELECT from_node_id, to_node_id, class, interface, address, interface_bits_per_s, rtt_ms, "
+		       "jitter_ms, loss_percent, throughput_bytes_per_s, throughput_ms, measured_ms, degraded FROM "
+		       "links",
+		.row = link_row,
+		.call.link = row,
 		.context = context,
 	};
 	return load_rows(store, &load, error);

@@ -61,7 +61,8 @@ static void answer(struct store *store, struct store_query *query)
 	query->status = follow(store, &error);
 	if (!query->status)
 		query->status = history_read(&store->reader,
-					     &(struct history_query){.device_id = query->device_id,
+					     &(struct history_query){.kind = query->kind,
+								     .series = query->series,
 								     .from_ms = query->from_ms,
 								     .to_ms = query->to_ms,
 								     .step_ms = query->step_ms},
@@ -126,24 +127,24 @@ void *store_reader_main(void *argument)
 	return NULL;
 }
 
-enum status store_read_history(struct store *store, const char *device_id, int64_t from_ms, int64_t to_ms,
-			       int64_t step_ms,
-			       void (*done)(void *context, enum status status, const struct store_history *history),
-			       void *context)
+static enum status read_history(struct store *store, const struct history_query *asked, store_history_done *done,
+				void *context)
 {
-	if (step_ms < 60000 || step_ms % 60000 || from_ms < 0 || to_ms < from_ms || strlen(device_id) >= STORE_ID_BYTES)
+	const int64_t from_ms = asked->from_ms, to_ms = asked->to_ms, step_ms = asked->step_ms;
+	if (step_ms < 60000 || step_ms % 60000 || from_ms < 0 || to_ms < from_ms)
 		return STATUS_INVALID_PARAMS;
 	if ((to_ms - from_ms) / step_ms > LIMIT_HISTORY_ROWS)
 		return STATUS_LIMIT_EXCEEDED;
 	struct store_query *query = calloc(1, sizeof *query);
 	if (!query)
 		return STATUS_OUT_OF_MEMORY;
+	query->kind = asked->kind;
 	query->from_ms = from_ms;
 	query->to_ms = to_ms;
 	query->step_ms = step_ms;
 	query->done = done;
 	query->context = context;
-	memcpy(query->device_id, device_id, strlen(device_id) + 1);
+	memcpy(query->series, asked->series, strlen(asked->series) + 1);
 	enum status status = STATUS_OK;
 	pthread_mutex_lock(&store->lock);
 	if (store->queries_waiting >= LIMIT_STORE_QUERIES) {
@@ -161,4 +162,20 @@ enum status store_read_history(struct store *store, const char *device_id, int64
 	if (status)
 		free(query);
 	return status;
+}
+
+enum status store_read_history(struct store *store, const char *device_id, int64_t from_ms, int64_t to_ms,
+			       int64_t step_ms, store_history_done *done, void *context)
+{
+	const struct history_query query = {
+		.series = device_id, .from_ms = from_ms, .to_ms = to_ms, .step_ms = step_ms};
+	return strlen(device_id) < STORE_ID_BYTES ? read_history(store, &query, done, context) : STATUS_INVALID_PARAMS;
+}
+
+enum status store_read_link_history(struct store *store, const char *series, int64_t from_ms, int64_t to_ms,
+				    int64_t step_ms, store_history_done *done, void *context)
+{
+	const struct history_query query = {
+		.kind = STORE_OF_LINK, .series = series, .from_ms = from_ms, .to_ms = to_ms, .step_ms = step_ms};
+	return strlen(series) < STORE_SERIES_BYTES ? read_history(store, &query, done, context) : STATUS_INVALID_PARAMS;
 }

@@ -309,8 +309,8 @@ void store_add_minutes(struct store *store, const struct store_minute *minutes, 
 	if (taken) {
 		memcpy(job->minutes, minutes, count * sizeof *minutes);
 		for (size_t i = 0; i < count; i++) {
-			snprintf(job->ids[i], sizeof job->ids[i], "%s", minutes[i].device_id);
-			job->minutes[i].device_id = job->ids[i];
+			snprintf(job->ids[i], sizeof job->ids[i], "%s", minutes[i].series);
+			job->minutes[i].series = job->ids[i];
 		}
 		pthread_mutex_lock(&store->lock);
 		taken = store->minutes + count <= LIMIT_STORE_MINUTES;

@@ -98,6 +98,15 @@ struct store_model {
 enum status store_load_models(struct store *store, void (*row)(void *context, const struct store_model *model),
 			      void *context, struct error *error); // oldest first
 
+struct store_link { // one direction of a link between nodes, as it was measured last
+	const char *from_node_id, *to_node_id, *class_name, *interface, *address;
+	double interface_bits_per_s, rtt_ms, jitter_ms, loss_percent, throughput_bytes_per_s; // < 0: not measured
+	int64_t throughput_ms, measured_ms;
+	const char *degraded; // why, or ""
+};
+enum status store_load_links(struct store *store, void (*row)(void *context, const struct store_link *link),
+			     void *context, struct error *error);
+
 // A batch is one transaction or none of it. The put and set calls copy. Kept rows of changes: the last 10,000.
 enum status store_batch_create(struct store_batch **out);
 void store_batch_destroy(struct store_batch **batch);
@@ -114,7 +123,8 @@ enum status store_put_ticket(struct store_batch *batch, const struct store_ticke
 enum status store_remove_ticket(struct store_batch *batch, const char *ticket_id);
 enum status store_put_model(struct store_batch *batch, const struct store_model *model);
 enum status store_remove_model(struct store_batch *batch, const char *model_id);
-enum status store_remove_node(struct store_batch *batch, const char *node_id); // and its devices
+enum status store_put_link(struct store_batch *batch, const struct store_link *link);
+enum status store_remove_node(struct store_batch *batch, const char *node_id); // and its devices and links
 // An entry of the audit log. Its seq is given when it is committed; at_us 0: now.
 enum status store_put_audit(struct store_batch *batch, const struct journal_entry *entry);
 // Takes the batch (also on failure). `done` (may be NULL) is called once on the loop thread, after the commit.
@@ -179,13 +189,16 @@ struct store_offline_params {
 };
 enum status store_audit_offline(const struct store_offline_params *params, struct error *error);
 
-// History: minute averages of a device's readings. NaN is "not reported".
-enum { STORE_COLUMNS = 12 };
+// History: minute averages of readings, of devices and of links. NaN is "not reported".
+enum { STORE_COLUMNS = 12, STORE_LINK_COLUMNS = 5, STORE_SERIES_BYTES = 2 * STORE_ID_BYTES };
 extern const char *const store_column_names[STORE_COLUMNS]; // utilization_percent, memory_used_bytes, power_watts, …
+extern const char *const store_link_names[STORE_LINK_COLUMNS]; // rtt_ms, jitter_ms, loss_percent, …
+enum store_kind { STORE_OF_DEVICE, STORE_OF_LINK, STORE_KINDS };
 struct store_minute {
-	const char *device_id;
-	int64_t minute_ms; // start of the minute
-	double values[STORE_COLUMNS];
+	const char *series;           // a device's id; of a link its nodes' ids, with a space between
+	int64_t minute_ms;            // start of the minute
+	double values[STORE_COLUMNS]; // of a link the first STORE_LINK_COLUMNS
+	enum store_kind kind;
 };
 // Add averages; fire and forget, dropped with a log line when the disk cannot take them. Older than 30 days goes.
 void store_add_minutes(struct store *store, const struct store_minute *minutes, size_t count);
@@ -196,12 +209,13 @@ struct store_history {
 	int64_t *at_ms;                  // (rows), start of each step
 	double (*values)[STORE_COLUMNS]; // (rows, STORE_COLUMNS), NaN: nothing reported in that step
 };
+typedef void store_history_done(void *context, enum status status, const struct store_history *history);
 // Averages of [from_ms, to_ms) in steps of step_ms (a multiple of a minute), only steps that hold something. Answered
 // by the reader thread through `done` on the loop thread; the history belongs to the callback's caller.
 enum status store_read_history(struct store *store, const char *device_id, int64_t from_ms, int64_t to_ms,
-			       int64_t step_ms,
-			       void (*done)(void *context, enum status status, const struct store_history *history),
-			       void *context);
+			       int64_t step_ms, store_history_done *done, void *context);
+enum status store_read_link_history(struct store *store, const char *series, int64_t from_ms, int64_t to_ms,
+				    int64_t step_ms, store_history_done *done, void *context);
 
 // Figures for /metrics.
 struct store_stats {

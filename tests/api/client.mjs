@@ -111,8 +111,8 @@ export class Client {
 		const fault = "id" in message ? "an event with an id" : eventFault(message.params);
 		if (fault) this.violated(fault, message);
 		const { seq, topic } = message.params;
-		// The newest telemetry is sent again after a replay, under the number where the stream stands.
-		if (seq < this.lastSeq || (seq === this.lastSeq && topic !== "telemetry"))
+		// The newest readings are sent again after a replay, under the number where the stream stands.
+		if (seq < this.lastSeq || (seq === this.lastSeq && topic !== "telemetry" && topic !== "topology"))
 			this.violated(`seq ${seq} after ${this.lastSeq}`, message);
 		this.lastSeq = seq;
 		this.events.push(message.params);

@@ -26,6 +26,12 @@ export const deviceReadings = (changes = {}) => ({
 	memory_clock_mhz: null, fan_percent: 30, pcie_rx_bytes_per_s: 1000, pcie_tx_bytes_per_s: null, throttle: [],
 	processes: null, availability_score: 0.75, ...changes });
 
+// One direction of a link, as its sender measures it.
+export const linkReading = (changes = {}) => ({
+	peer_id: "server", state: "up", reason: null, class: "ethernet", interface: "eth0", address: "192.0.2.1",
+	interface_bits_per_s: 1e10, rtt_ms: 0.4, jitter_ms: 0.05, loss_percent: 0, throughput_bytes_per_s: 1.1e9,
+	throughput_at: new Date().toISOString(), sent_bytes_per_s: 0, measured_at: new Date().toISOString(), ...changes });
+
 export const nodeReadings = (changes = {}) => ({
 	node_id: "nod_test", at: new Date().toISOString(), cpu_percent: 12.5, memory_total_bytes: 34359738368,
 	memory_available_bytes: 20000000000, swap_total_bytes: 0, swap_used_bytes: 0, load_1m: 0.5, disk_read_bytes_per_s: 0,

@@ -104,7 +104,7 @@ static void fill_minute(struct store_minute *minute, const char *id, int device,
 	double load = 0.5 + 0.5 * sin((double)(at % DAY_MINUTES) / DAY_MINUTES * 2 * M_PI + device);
 	double noise = (double)((uint64_t)at * 2654435761u % 997) / 997;
 	*minute = (struct store_minute){
-		.device_id = id,
+		.series = id,
 		.minute_ms = at * MINUTE_MS,
 		.values = {100 * load * noise, 8e10 * load + 1e9 * noise, 85899345920, 80 + 600 * load + 20 * noise,
 			   35 + 40 * load + noise, (double)NAN, 345 + 1600 * load + 9 * noise, 2619, (double)NAN,
@@ -219,7 +219,7 @@ static int time_query(const char *directory, struct error *error)
 		return fail(error);
 	for (int i = 0; i < 6; i++) { // a device each, and the last one twice
 		name_device(id, i < 5 ? i * 3 : 12);
-		const struct history_query query = {.device_id = id,
+		const struct history_query query = {.series = id,
 						    .from_ms = now_ms - (int64_t)HISTORY_DAYS * DAY_MINUTES * MINUTE_MS,
 						    .to_ms = now_ms,
 						    .step_ms = 30 * MINUTE_MS};

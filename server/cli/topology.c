@@ -1,0 +1,187 @@
+/* `exogpu topology`: how far apart the machines are: the whole in a few lines, then every link with both its ways. */
+#include "server/cli/commands.h"
+#include "server/cli/format.h"
+#include "server/cli/table.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct table_column columns[] = {
+	{.title = "FROM", .narrowest = 8},
+	{.title = "TO", .narrowest = 8},
+	{.title = "CLASS"},
+	{.title = "STATE"},
+	{.title = "ROUND TRIP", .right = true},
+	{.title = "JITTER", .right = true, .leave_out = 2},
+	{.title = "LOSS", .right = true, .leave_out = 3},
+	{.title = "THERE", .right = true},
+	{.title = "BACK", .right = true},
+	{.title = "AGE", .right = true, .leave_out = 1},
+};
+
+static const char *class_words(const char *class)
+{
+	static const char *const words[][2] = {{"process", "process"},   {"peer", "peer-to-peer"},
+					       {"rdma", "RDMA"},         {"thunderbolt", "Thunderbolt"},
+					       {"ethernet", "Ethernet"}, {"wifi", "Wi-Fi"},
+					       {"cellular", "mobile"}};
+	for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+		if (!strcmp(words[i][0], class))
+			return words[i][1];
+	return class;
+}
+
+static const char *node_name(const struct json *nodes, const char *node_id)
+{
+	const struct json *node = command_find(nodes, "node_id", node_id, NULL);
+	return node ? json_get_string(node, "name", node_id) : node_id;
+}
+
+static const struct json *other_way(const struct json *links, const struct json *link)
+{
+	const char *from = json_get_string(link, "from_node_id", ""), *to = json_get_string(link, "to_node_id", "");
+	for (const struct json *one = json_first(links); one; one = json_next(one))
+		if (!strcmp(json_get_string(one, "from_node_id", ""), to) &&
+		    !strcmp(json_get_string(one, "to_node_id", ""), from))
+			return one;
+	return NULL;
+}
+
+static void add_number(struct table *table, const struct json *link, const char *name, const char *format)
+{
+	const double value = json_get_number(link, name, -1);
+	char text[FORMAT_BYTES] = "";
+	if (value >= 0 && !strcmp(format, "%"))
+		snprintf(text, sizeof text, "%.2g %%", value);
+	else if (value >= 0)
+		snprintf(text, sizeof text, value < 10 ? "%.2f ms" : "%.0f ms", value);
+	table_add(table, TONE_PLAIN, "%s", text);
+}
+
+static void add_rate(struct table *table, const struct json *link)
+{
+	char text[FORMAT_BYTES];
+	table_add(table, TONE_PLAIN, "%s",
+		  format_rate(json_get_number(link, "throughput_bytes_per_s", -1), "B/s", text));
+}
+
+// How a link stands: down, or worse than it should be, if one of its ways is.
+static void add_state(struct table *table, const struct json *link, const struct json *back)
+{
+	const char *state = json_get_string(link, "state", "");
+	const bool down = !strcmp(state, "down") || (back && !strcmp(json_get_string(back, "state", ""), "down"));
+	const bool degraded = json_get_bool(link, "degraded", false) || json_get_bool(back, "degraded", false);
+	if (down)
+		table_add(table, TONE_BAD, "down");
+	else if (!strcmp(state, "up"))
+		table_add(table, degraded ? TONE_ATTENTION : TONE_GOOD, degraded ? "degraded" : "up");
+	else
+		table_add(table, TONE_FAINT, "%s", state);
+}
+
+static void add_link(struct table *table, const struct json *nodes, const struct json *link, const struct json *back)
+{
+	char text[FORMAT_BYTES];
+	table_add(table, TONE_PLAIN, "%s", node_name(nodes, json_get_string(link, "from_node_id", "")));
+	table_add(table, TONE_PLAIN, "%s", node_name(nodes, json_get_string(link, "to_node_id", "")));
+	table_add(table, TONE_PLAIN, "%s", class_words(json_get_string(link, "class", "")));
+	add_state(table, link, back);
+	add_number(table, link, "rtt_ms", "ms");
+	add_number(table, link, "jitter_ms", "ms");
+	add_number(table, link, "loss_percent", "%");
+	add_rate(table, link);
+	add_rate(table, back);
+	table_add(table, TONE_PLAIN, "%s", format_age(command_age_ms(link, "measured_at"), text));
+}
+
+static void print_summary(const struct json *summary)
+{
+	char memory[FORMAT_BYTES], rate[FORMAT_BYTES], line[640];
+	const int64_t nodes = json_get_integer(summary, "nodes", 0), devices = json_get_integer(summary, "devices", 0);
+	const int64_t pairs = json_get_integer(summary, "pairs", 0);
+	const double rtt = json_get_number(summary, "mean_rtt_ms", -1);
+	const double diameter = json_get_number(summary, "diameter_ms", -1);
+	printf("%lld node%s with %lld device%s, %s; %lld of %lld pair%s of nodes linked directly, %lld degraded\n",
+	       (long long)nodes, nodes == 1 ? "" : "s", (long long)devices, devices == 1 ? "" : "s",
+	       format_memory(json_get_integer(summary, "memory_bytes", -1), memory),
+	       (long long)json_get_integer(summary, "direct_pairs", 0), (long long)pairs, pairs == 1 ? "" : "s",
+	       (long long)json_get_integer(summary, "degraded", 0));
+	if (rtt >= 0)
+		printf("in the mean a round trip takes %.3g ms and a link gives %s\n", rtt,
+		       format_rate(json_get_number(summary, "mean_throughput_bytes_per_s", -1), "B/s", rate));
+	if (diameter >= 0)
+		printf("between the two nodes that are farthest apart a round trip takes %.3g ms\n", diameter);
+	const char *text = json_get_string(json_get(summary, "bottleneck"), "text", "");
+	if (text[0]) {
+		snprintf(line, sizeof line, "%s", text);
+		command_print_text(stdout, "bottleneck: ", line);
+	}
+	printf("\n");
+}
+
+static int print_all(const struct json *snapshot, const struct json *summary, struct error *error)
+{
+	struct table table;
+	struct terminal terminal = terminal_of_stdout();
+	const struct json *links = json_get(snapshot, "links"), *nodes = json_get(snapshot, "nodes");
+	print_summary(summary);
+	if (!json_count(links)) {
+		fprintf(stderr,
+			"No link was measured yet. Nodes measure their way to the server once they are connected,\n"
+			"and to each other where one can reach the other; exogpu node on another machine, with a\n"
+			"ticket of exogpu ticket create, brings one.\n");
+		return 0;
+	}
+	table_init(&table, columns, sizeof columns / sizeof *columns);
+	for (const struct json *link = json_first(links); link; link = json_next(link)) {
+		const struct json *back = other_way(links, link);
+		const bool first = !back || strcmp(json_get_string(link, "from_node_id", ""),
+						   json_get_string(link, "to_node_id", "")) < 0;
+		if (first)
+			add_link(&table, nodes, link, back);
+	}
+	const int result = table_print(&table, stdout, &terminal, error) ? 1 : 0;
+	table_finish(&table);
+	for (const struct json *link = json_first(links); link && !result; link = json_next(link)) {
+		char line[640];
+		if (!json_get_bool(link, "degraded", false) || strcmp(json_get_string(link, "state", ""), "up") != 0)
+			continue;
+		snprintf(line, sizeof line, "%.64s to %.64s is degraded: %.400s",
+			 node_name(nodes, json_get_string(link, "from_node_id", "")),
+			 node_name(nodes, json_get_string(link, "to_node_id", "")),
+			 json_get_string(link, "degraded_reason", ""));
+		command_print_text(stdout, "", line);
+	}
+	return result;
+}
+
+static int run(const struct cli_arguments *arguments, struct error *error)
+{
+	struct json *snapshot = NULL, *summary = NULL;
+	struct cli_arguments quiet = *arguments;
+	quiet.json = false;
+	int result = command_call(&quiet, "cluster.snapshot", NULL, &snapshot, error);
+	if (!result)
+		result = command_call(&quiet, "topology.summary", NULL, &summary, error);
+	if (!result && arguments->json) {
+		struct json *both = json_new_object();
+		json_set(both, "summary", summary);
+		json_set(both, "links", json_copy(json_get(snapshot, "links")));
+		summary = NULL;
+		result = command_print_json(both, error) ? 1 : 0;
+		json_destroy(&both);
+	} else if (!result) {
+		result = print_all(snapshot, summary, error);
+	}
+	json_destroy(&snapshot);
+	json_destroy(&summary);
+	return result;
+}
+
+const struct cli_command topology_command = {
+	.name = "topology",
+	.summary = "how far apart the machines are, and which link limits",
+	.more = "THERE and BACK are what a link gives each way. A link is degraded when it is worse than links of its\n"
+		"class should be. With --json: {summary, links} of topology.summary and cluster.snapshot.\n",
+	.run = run,
+};
