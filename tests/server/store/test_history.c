@@ -87,7 +87,8 @@ static void fill(struct store *store, int64_t begin_ms)
 	for (int minute = 0; minute < MINUTES; minute++) {
 		struct store_minute rows[DEVICES];
 		for (int device = 0; device < DEVICES; device++) {
-			rows[device] = (struct store_minute){ids[device], begin_ms + (int64_t)minute * MINUTE_MS, {0}};
+			rows[device] = (struct store_minute){.series = ids[device],
+							     .minute_ms = begin_ms + (int64_t)minute * MINUTE_MS};
 			for (int column = 0; column < STORE_COLUMNS; column++)
 				rows[device].values[column] = reading(device, minute, column);
 		}
@@ -198,8 +199,9 @@ static void old_minutes_are_deleted_in_slices(void **state)
 	static struct store_minute minutes[OLD + NEW + 1];
 	assert_int_equal(history_writer_init(&writer, support->directory, &error), STATUS_OK);
 	for (int i = 0; i < OLD + NEW; i++)
-		minutes[i] = (struct store_minute){"stays", (int64_t)(i + 1) * MINUTE_MS, {1}};
-	minutes[OLD + NEW] = (struct store_minute){"goes", MINUTE_MS, {1}};
+		minutes[i] = (struct store_minute){
+			.series = "stays", .minute_ms = (int64_t)(i + 1) * MINUTE_MS, .values = {1}};
+	minutes[OLD + NEW] = (struct store_minute){.series = "goes", .minute_ms = MINUTE_MS, .values = {1}};
 	assert_int_equal(history_add(&writer, minutes, OLD + NEW + 1, &damaged, &error), STATUS_OK);
 	sqlite3_stmt *count = NULL, *devices = NULL;
 	assert_int_equal(database_prepare(writer.db, "SELECT count(*) FROM minutes", &count, &error), STATUS_OK);
@@ -224,6 +226,75 @@ static void old_minutes_are_deleted_in_slices(void **state)
 	history_writer_finish(&writer);
 }
 
+// Both kinds lie in one file: what a link and a device of the same name have is kept apart, and pruned.
+static void links_have_minutes_of_their_own(void **state)
+{
+	struct support *support = *state;
+	struct store *store = open_store(support);
+	const int64_t begin_ms = this_hour_ms() - 2 * HOUR_MS;
+	const struct store_minute minutes[] = {
+		{.kind = STORE_OF_LINK,
+		 .series = "a b",
+		 .minute_ms = begin_ms,
+		 .values = {1.25, 0.125, 0.5, 1e9, 2000}},
+		{.kind = STORE_OF_LINK,
+		 .series = "a b",
+		 .minute_ms = begin_ms + MINUTE_MS,
+		 .values = {2.25, (double)NAN, 0, (double)NAN, 0}},
+		{.kind = STORE_OF_LINK, .series = "b a", .minute_ms = begin_ms, .values = {7}},
+		{.series = "a b", .minute_ms = begin_ms, .values = {50}},
+	};
+	store_add_minutes(store, minutes, sizeof minutes / sizeof *minutes);
+	ask_until(support, store, "a b", begin_ms, begin_ms + HOUR_MS, MINUTE_MS, 1);
+	assert_true(answer.values[0][0] == 50);
+	int before = answer.count;
+	assert_int_equal(store_read_link_history(store, "a b", begin_ms, begin_ms + HOUR_MS, HOUR_MS, answered, NULL),
+			 STATUS_OK);
+	support_run_until(support->loop, &answer.count, before + 1);
+	assert_int_equal(answer.rows, 1);
+	static const double wanted[STORE_LINK_COLUMNS] = {1.75, 0.125, 0.25, 1e9, 1000};
+	for (int i = 0; i < STORE_LINK_COLUMNS; i++)
+		if (fabs(answer.values[0][i] - wanted[i]) > 1e-9)
+			fail_msg("%s is %g, not %g", store_link_names[i], answer.values[0][i], wanted[i]);
+	assert_true(isnan(answer.values[0][STORE_LINK_COLUMNS]));
+	char long_series[STORE_SERIES_BYTES + 1];
+	memset(long_series, 'x', sizeof long_series - 1);
+	long_series[sizeof long_series - 1] = 0;
+	assert_int_equal(store_read_link_history(store, long_series, 0, 1, MINUTE_MS, answered, NULL),
+			 STATUS_INVALID_PARAMS);
+	store_destroy(&store);
+}
+
+static void old_minutes_of_links_are_deleted_too(void **state)
+{
+	struct support *support = *state;
+	struct history_writer writer;
+	struct error error = {.status = STATUS_OK};
+	bool damaged = false;
+	int64_t left = -1;
+	sqlite3_stmt *count = NULL;
+	static struct store_minute minutes[100];
+	assert_int_equal(history_writer_init(&writer, support->directory, &error), STATUS_OK);
+	for (int i = 0; i < 100; i++)
+		minutes[i] = (struct store_minute){.kind = i % 2 ? STORE_OF_LINK : STORE_OF_DEVICE,
+						   .series = "a b",
+						   .minute_ms = (int64_t)(i + 1) * MINUTE_MS,
+						   .values = {1}};
+	assert_int_equal(history_add(&writer, minutes, 100, &damaged, &error), STATUS_OK);
+	for (int slice = 0; slice < 6; slice++)
+		assert_int_equal(history_prune(&writer, 61, &damaged, &error), STATUS_OK);
+	static const char *const sql[] = {"SELECT count(*) FROM link_minutes", "SELECT count(*) FROM minutes"};
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(database_prepare(writer.db, sql[i], &count, &error), STATUS_OK);
+		assert_int_equal(sqlite3_step(count), SQLITE_ROW);
+		left = sqlite3_column_int64(count, 0);
+		sqlite3_finalize(count);
+		if (left != 20)
+			fail_msg("%s: %d, not 20", sql[i], (int)left);
+	}
+	history_writer_finish(&writer);
+}
+
 static int files_like(const char *directory, const char *prefix)
 {
 	DIR *dir = opendir(directory);
@@ -237,7 +308,7 @@ static int files_like(const char *directory, const char *prefix)
 
 static void add_one(struct store *store, const char *device_id, int64_t at_ms)
 {
-	const struct store_minute minute = {device_id, at_ms, {50}};
+	const struct store_minute minute = {.series = device_id, .minute_ms = at_ms, .values = {50}};
 	store_add_minutes(store, &minute, 1);
 }
 
@@ -346,6 +417,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(averages_match_a_naive_computation),      TEST(ends_and_gaps_are_cut_where_they_are),
 		TEST(queries_out_of_bounds_are_refused),       TEST(old_minutes_are_deleted_in_slices),
+		TEST(links_have_minutes_of_their_own),         TEST(old_minutes_of_links_are_deleted_too),
 		TEST(a_file_that_cannot_be_used_is_set_aside), TEST(a_full_disk_sets_nothing_aside),
 		TEST(damage_is_found_in_the_background),       TEST(stopping_drops_queries_that_wait),
 	};
