@@ -117,6 +117,8 @@ static void try_next(struct link *link, const char *why)
 		net_timer_start(link->links->params.loop, &link->redial, 0, dial, link);
 		return;
 	}
+	if (link->redial_ms < REDIAL_LAST_MS)
+		links_changed(link->links);
 	link->tried = 0;
 	redial_later(link);
 }

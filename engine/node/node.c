@@ -18,6 +18,7 @@
 #include "engine/node/cache.h"
 #include "engine/node/hotplug.h"
 #include "engine/node/join.h"
+#include "engine/node/links.h"
 #include "engine/node/options.h"
 #include "engine/node/probe.h"
 #include "engine/node/readings.h"
@@ -55,6 +56,7 @@ struct node {
 	struct readings *readings;
 	struct uplink *uplink;
 	struct relays *relays; // NULL: the server is on this machine
+	struct links *links;   // NULL: none, as where the server is on this machine
 	struct hops *hops;
 	struct node_models *models;
 	struct tenants *tenants;
@@ -136,6 +138,7 @@ static struct json *build_record(void *arg)
 	struct node *node = arg;
 	return record_build(&(struct record_params){.node_id = node->table->node_id,
 						    .name = node->options.name,
+						    .link_port = node->links ? links_port(node->links) : 0,
 						    .backends = prober_backends(node->prober),
 						    .libraries = prober_libraries(node->prober)});
 }
@@ -181,6 +184,13 @@ static void connect_hop(struct node *node, struct uplink_call *call)
 	hops_connect(node->hops, call);
 }
 
+static void set_peers(struct node *node, struct uplink_call *call)
+{
+	if (node->links)
+		links_set_peers(node->links, call->params);
+	uplink_answer(&call, json_new_object(), NULL);
+}
+
 static void fetch_model(struct node *node, struct uplink_call *call)
 {
 	node_models_fetch(node->models, call);
@@ -208,7 +218,7 @@ static const struct {
 } served[] = {
 	{"device.verify", verify_device}, {"tenant.open", open_tenant},   {"tenant.device", open_device},
 	{"tenant.close", close_tenant},   {"audit.witness", sign_head},   {"hop.connect", connect_hop},
-	{"model.fetch", fetch_model},     {"model.forget", forget_model},
+	{"model.fetch", fetch_model},     {"model.forget", forget_model}, {"node.peers", set_peers},
 };
 
 static void serve(void *arg, struct uplink_call *call)
@@ -239,6 +249,8 @@ static void fence(void *arg, bool fenced)
 		relays_fence(node->relays, fenced);
 	if (node->hops)
 		hops_fence(node->hops, fenced);
+	if (node->links)
+		links_fence(node->links, fenced);
 }
 
 static enum status dial_server(void *arg, struct net_dial_params *params, struct error *error)
@@ -254,6 +266,12 @@ static void tenant_ended(void *arg, const char *worker_id, const char *message)
 	json_set_string(params, "worker_id", worker_id);
 	json_set_string(params, "message", message);
 	uplink_notify(node->uplink, "tenant.ended", params);
+}
+
+static void send_links(void *arg, struct json *params)
+{
+	struct node *node = arg;
+	uplink_notify(node->uplink, "node.links", params);
 }
 
 static void hop_ended_here(void *arg, struct json *params)
@@ -485,6 +503,7 @@ static enum status create_for_instances(struct node *node, const char *stream, s
 {
 	char folder[sizeof(node->options.data) + 8];
 	const struct hops_params hops = {.loop = node->loop,
+					 .links = node->links,
 					 .uplink = node->uplink,
 					 .stream_path = uplink_remote(node->uplink) ? NULL : stream,
 					 .ended = hop_ended_here,
@@ -494,6 +513,22 @@ static enum status create_for_instances(struct node *node, const char *stream, s
 	snprintf(folder, sizeof(folder), "%s/models", node->options.data);
 	enum status status = hops_create(&node->hops, &hops, error);
 	return status ? status : node_models_create(&node->models, &models, error);
+}
+
+// A node goes on without them: what is sent to other nodes then goes by way of the server.
+static void create_links(struct node *node)
+{
+	struct error error = {0};
+	const struct links_params params = {.loop = node->loop,
+					    .contract = node->contract,
+					    .credentials = &node->credentials,
+					    .node_id = node->table->node_id,
+					    .tell = send_links,
+					    .arg = node};
+	if (links_create(&node->links, &params, &error))
+		log_warning("node", "no direct links to other nodes: %s", error.message);
+	else
+		log_info("node", "other nodes reach this one at port %d", links_port(node->links));
 }
 
 static enum status create_tenants(struct node *node, struct error *error)
@@ -556,6 +591,8 @@ static enum status create_parts(struct node *node, struct error *error)
 		status = relays_create(&node->relays,
 				       &(struct relays_params){.loop = node->loop, .dial = dial_server, .arg = node},
 				       error);
+	if (!status && uplink_remote(node->uplink))
+		create_links(node);
 	if (!status)
 		status = create_tenants(node, error);
 	if (!status)
@@ -618,6 +655,7 @@ static void finish(struct node *node)
 	}
 	tenants_destroy(&node->tenants); // their memory is the devices'; and their calls the connection's
 	hops_destroy(&node->hops);
+	links_destroy(&node->links);
 	node_models_destroy(&node->models);
 	relays_destroy(&node->relays);
 	witness_destroy(&node->witness); // its call, too

@@ -1,0 +1,575 @@
+/* Direct links between nodes: three nodes' links in one loop, over 127.0.0.1, with certificates of the test's own. Who
+ * is let in and who is not, links that break and come back, hops in order and under back pressure, and what is
+ * measured, all of it checked against the contract. */
+#include "common/base/clock.h"
+#include "common/net/loop.h"
+#include "common/wire/contract.h"
+#include "engine/node/links.h"
+#include "engine/node/links_route.h"
+#include "tests/common/net/certificates.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { WAIT_MS = 60000, NODES = 3, SMALL = 1000, LARGE_BYTES = 16 * 1024 * 1024, HELD_MESSAGES = 64 };
+
+struct node {
+	struct fixture *fixture;
+	struct made made;
+	struct credentials credentials;
+	struct links *links;
+	struct json *told; // the latest node.links
+	size_t tellings;
+};
+
+struct fixture {
+	struct net_loop *loop;
+	struct contract *contract;
+	struct made authority, foreign;
+	struct node nodes[NODES]; // node_a, node_b, node_c
+	struct net_timer look;
+	bool (*enough)(struct fixture *fixture);
+	bool seen;
+	int64_t began_ms;
+};
+
+// One end of a hop, and what it saw.
+struct end {
+	struct fixture *fixture;
+	struct link_hop *hop;
+	size_t opened, messages, drained, closed, wrong, bytes, most_queued;
+	char why[256];
+	bool keep; // of one that was destroyed
+};
+static struct end out, in;
+
+static const char *const ids[NODES] = {"node_a", "node_b", "node_c"};
+
+// ---- the loop ----
+
+static void on_look(void *arg)
+{
+	struct fixture *fixture = arg;
+	fixture->seen = fixture->enough(fixture);
+	if (fixture->seen || clock_steady_ms() - fixture->began_ms > WAIT_MS)
+		net_loop_stop(fixture->loop);
+	else
+		net_timer_start(fixture->loop, &fixture->look, 1, on_look, fixture);
+}
+
+static bool never(struct fixture *fixture)
+{
+	(void)fixture;
+	return false;
+}
+
+static void wait_until(struct fixture *fixture, bool (*enough)(struct fixture *fixture))
+{
+	fixture->enough = enough;
+	fixture->began_ms = clock_steady_ms();
+	net_timer_start(fixture->loop, &fixture->look, 0, on_look, fixture);
+	net_loop_run(fixture->loop);
+	assert_true(fixture->seen);
+}
+
+static void wait_ms(struct fixture *fixture, int64_t ms)
+{
+	fixture->enough = never;
+	fixture->began_ms = clock_steady_ms() - WAIT_MS + ms;
+	net_timer_start(fixture->loop, &fixture->look, 0, on_look, fixture);
+	net_loop_run(fixture->loop);
+}
+
+// ---- nodes ----
+
+static void tell(void *arg, struct json *params)
+{
+	struct node *node = arg;
+	struct error error = {0};
+	const struct contract *contract = node->fixture->contract;
+	if (contract_check_params(contract, contract_find(contract, "node.links"), params, &error))
+		fail_msg("node.links does not fit: %s", error.message);
+	json_destroy(&node->told);
+	node->told = params;
+	node->tellings++;
+}
+
+static void node_begin(struct fixture *fixture, int which, const struct made *issuer, const char *uri)
+{
+	struct node *node = &fixture->nodes[which];
+	struct error error = {0};
+	node->fixture = fixture;
+	node->made = make_signed(issuer, uri, "clientAuth,serverAuth");
+	node->credentials = (struct credentials){.joined = true,
+						 .chain_pem = node->made.pem,
+						 .key_pem = node->made.key_pem,
+						 .authority_pem = fixture->authority.pem};
+	const struct links_params params = {.loop = fixture->loop,
+					    .contract = fixture->contract,
+					    .credentials = &node->credentials,
+					    .node_id = ids[which],
+					    .tell = tell,
+					    .arg = node};
+	if (links_create(&node->links, &params, &error))
+		fail_msg("%s", error.message);
+}
+
+static void node_end(struct node *node)
+{
+	links_destroy(&node->links);
+	made_finish(&node->made);
+	json_destroy(&node->told);
+}
+
+static struct json *peer_of(const char *id, const char *address, int port)
+{
+	struct json *peer = json_new_object(), *addresses = json_new_array();
+	json_set_string(peer, "node_id", id);
+	json_set_string(peer, "name", id);
+	if (address)
+		json_push(addresses, json_new_string(address));
+	json_set(peer, "addresses", addresses);
+	json_set_integer(peer, "port", port);
+	return peer;
+}
+
+static void set_peers(struct node *node, struct json *list)
+{
+	struct error error = {0};
+	struct json *params = json_new_object();
+	const struct contract *contract = node->fixture->contract;
+	json_set(params, "peers", list);
+	if (contract_check_params(contract, contract_find(contract, "node.peers"), params, &error))
+		fail_msg("node.peers does not fit: %s", error.message);
+	links_set_peers(node->links, params);
+	json_destroy(&params);
+}
+
+// Each is told of all, itself too.
+static void introduce_all(struct fixture *fixture, int count)
+{
+	for (int i = 0; i < count; i++) {
+		struct json *list = json_new_array();
+		for (int j = 0; j < count; j++)
+			json_push(list, peer_of(ids[j], "127.0.0.1", links_port(fixture->nodes[j].links)));
+		set_peers(&fixture->nodes[i], list);
+	}
+}
+
+static const struct json *reading_of(const struct node *node, const char *peer_id)
+{
+	const struct json *reading = json_first(json_get(node->told, "links"));
+	while (reading && strcmp(json_get_string(reading, "peer_id", ""), peer_id) != 0)
+		reading = json_next(reading);
+	return reading;
+}
+
+static bool is(const struct node *node, const char *peer_id, const char *state)
+{
+	return !strcmp(json_get_string(reading_of(node, peer_id), "state", ""), state);
+}
+
+static const char *reason(const struct node *node, const char *peer_id)
+{
+	return json_get_string(reading_of(node, peer_id), "reason", "");
+}
+
+static bool two_up(struct fixture *fixture)
+{
+	return is(&fixture->nodes[0], "node_b", "up") && is(&fixture->nodes[1], "node_a", "up");
+}
+
+static bool three_up(struct fixture *fixture)
+{
+	bool up = true;
+	for (int i = 0; i < NODES; i++)
+		for (int j = 0; j < NODES; j++)
+			up &= i == j || is(&fixture->nodes[i], ids[j], "up");
+	return up;
+}
+
+static int begin(void **state)
+{
+	struct fixture *fixture = calloc(1, sizeof *fixture);
+	struct error error = {0};
+	signal(SIGPIPE, SIG_IGN);
+	*state = fixture;
+	assert_int_equal(contract_create(&fixture->contract, CONTRACT_NODE, &error), STATUS_OK);
+	assert_int_equal(net_loop_create(&fixture->loop, &error), STATUS_OK);
+	fixture->authority = make_authority("this cluster");
+	fixture->foreign = make_authority("another cluster");
+	out = (struct end){.fixture = fixture};
+	in = (struct end){.fixture = fixture};
+	return 0;
+}
+
+static int finish(void **state)
+{
+	struct fixture *fixture = *state;
+	link_hop_destroy(&out.hop);
+	link_hop_destroy(&in.hop);
+	for (int i = 0; i < NODES; i++)
+		node_end(&fixture->nodes[i]);
+	net_loop_destroy(&fixture->loop);
+	contract_destroy(&fixture->contract);
+	made_finish(&fixture->authority);
+	made_finish(&fixture->foreign);
+	free(fixture);
+	return 0;
+}
+
+static void begin_two(struct fixture *fixture)
+{
+	for (int i = 0; i < 2; i++) {
+		char uri[64];
+		snprintf(uri, sizeof uri, "URI:exogpu:node:%s", ids[i]);
+		node_begin(fixture, i, &fixture->authority, uri);
+	}
+	introduce_all(fixture, 2);
+	wait_until(fixture, two_up);
+}
+
+// ---- hops ----
+
+static void on_opened(void *user, struct link_hop *hop)
+{
+	struct end *end = user;
+	end->opened++;
+	assert_ptr_equal(hop, end->hop);
+}
+
+// Each message begins with its number; the rest is that number's lowest byte.
+static void on_message(void *user, struct link_hop *hop, const uint8_t *bytes, size_t length, struct net_frame *holder)
+{
+	struct end *end = user;
+	uint32_t number = 0;
+	assert_ptr_equal(hop, end->hop);
+	assert_true(length >= sizeof number);
+	memcpy(&number, bytes, sizeof number);
+	end->wrong += number != end->messages || bytes[length - 1] != (length > 4 ? (uint8_t)number : bytes[3]);
+	end->wrong += holder && (net_frame_data(holder) != bytes || net_frame_bytes(holder) != length);
+	end->messages++;
+	end->bytes += length;
+}
+
+static void on_drained(void *user, struct link_hop *hop)
+{
+	struct end *end = user;
+	(void)hop;
+	end->drained++;
+}
+
+static void on_closed(void *user, const char *why)
+{
+	struct end *end = user;
+	end->closed++;
+	end->hop = NULL;
+	snprintf(end->why, sizeof end->why, "%s", why);
+}
+
+static const struct link_hop_handler handler = {
+	.opened = on_opened, .message = on_message, .drained = on_drained, .closed = on_closed};
+
+static void open_end(struct node *node, struct end *end, bool sends, const char *peer_id)
+{
+	struct error error = {0};
+	const struct link_hop_params params = {.peer_id = peer_id,
+					       .hop_id = "hop_1",
+					       .key = "a key that nobody guesses",
+					       .sends = sends,
+					       .handler = &handler,
+					       .user = end};
+	if (link_hop_open(&end->hop, node->links, &params, &error))
+		fail_msg("%s", error.message);
+}
+
+static bool both_opened(struct fixture *fixture)
+{
+	(void)fixture;
+	return out.opened == 1 && in.opened == 1;
+}
+
+static void open_both(struct fixture *fixture, int from, int to)
+{
+	open_end(&fixture->nodes[to], &in, false, ids[from]);
+	open_end(&fixture->nodes[from], &out, true, ids[to]);
+	wait_until(fixture, both_opened);
+}
+
+static enum status send_number(size_t number, size_t length)
+{
+	uint8_t *bytes = malloc(length);
+	const uint32_t first = (uint32_t)number;
+	memset(bytes, (uint8_t)number, length);
+	memcpy(bytes, &first, sizeof first);
+	enum status status = link_hop_send(out.hop, bytes, length);
+	if (link_hop_queued(out.hop) > out.most_queued)
+		out.most_queued = link_hop_queued(out.hop);
+	free(bytes);
+	return status;
+}
+
+static bool small_ones_came(struct fixture *fixture)
+{
+	(void)fixture;
+	return in.messages == SMALL;
+}
+
+static bool large_ones_came(struct fixture *fixture)
+{
+	(void)fixture;
+	return in.messages == 4;
+}
+
+static void hops_keep_order(void **state)
+{
+	struct fixture *fixture = *state;
+	begin_two(fixture);
+	open_both(fixture, 0, 1);
+	for (size_t i = 0; i < SMALL; i++)
+		assert_int_equal(send_number(i, 4 + i % 100), STATUS_OK);
+	wait_until(fixture, small_ones_came);
+	assert_int_equal(in.wrong, 0);
+	link_hop_destroy(&out.hop);
+	in.messages = in.opened = out.opened = 0;
+	wait_ms(fixture, 20);
+	assert_int_equal(in.closed, 1);
+	assert_non_null(strstr(in.why, "not needed any more"));
+	// The other way, and larger than what may be under way.
+	open_both(fixture, 1, 0);
+	for (size_t i = 0; i < 4; i++)
+		assert_int_equal(send_number(i, LARGE_BYTES - i), STATUS_OK);
+	wait_until(fixture, large_ones_came);
+	assert_int_equal(in.wrong, 0);
+	assert_int_equal(in.bytes, (size_t)4 * LARGE_BYTES - 6 + SMALL * 4 + SMALL / 100 * 4950);
+	assert_int_equal(out.drained, 1);
+	assert_int_equal(link_hop_send(out.hop, NULL, (size_t)2 * LARGE_BYTES), STATUS_LIMIT_EXCEEDED);
+}
+
+static bool held_ones_came(struct fixture *fixture)
+{
+	(void)fixture;
+	return in.messages == HELD_MESSAGES;
+}
+
+// One that is paused holds up neither the link nor its pings; nothing is lost.
+static void pauses_and_fences(void **state)
+{
+	struct fixture *fixture = *state;
+	begin_two(fixture);
+	open_both(fixture, 0, 1);
+	link_hop_pause(in.hop, true);
+	for (size_t i = 0; i < HELD_MESSAGES / 2; i++)
+		assert_int_equal(send_number(i, 1024 * 1024), STATUS_OK);
+	wait_ms(fixture, 9000); // longer than a silent link lives
+	assert_int_equal(in.messages, 0);
+	assert_true(two_up(fixture));
+	assert_true(link_hop_queued(out.hop) >= (size_t)(HELD_MESSAGES / 2 - 17) * 1024 * 1024);
+	assert_true(json_get_number(reading_of(&fixture->nodes[0], "node_b"), "rtt_ms", -1) >= 0);
+	assert_int_equal(out.closed + in.closed + out.drained, 0);
+	link_hop_pause(in.hop, false);
+	links_fence(fixture->nodes[0].links, true);
+	for (size_t i = HELD_MESSAGES / 2; i < HELD_MESSAGES; i++)
+		assert_int_equal(send_number(i, 1000), STATUS_OK);
+	wait_ms(fixture, 200);
+	assert_true(in.messages < HELD_MESSAGES / 2);
+	links_fence(fixture->nodes[0].links, false);
+	links_fence(fixture->nodes[1].links, true);
+	wait_ms(fixture, 50);
+	links_fence(fixture->nodes[1].links, false);
+	wait_until(fixture, held_ones_came);
+	assert_int_equal(in.wrong, 0);
+	assert_int_equal(out.drained, 1);
+}
+
+static bool out_closed(struct fixture *fixture)
+{
+	(void)fixture;
+	return out.closed;
+}
+
+static void hops_that_do_not_meet(void **state)
+{
+	struct fixture *fixture = *state;
+	struct error error = {0};
+	begin_two(fixture);
+	struct link_hop_params params = {
+		.peer_id = "node_c", .hop_id = "hop_1", .key = "another key", .handler = &handler, .user = &in};
+	assert_int_equal(link_hop_open(&in.hop, fixture->nodes[1].links, &params, &error), STATUS_UNAVAILABLE);
+	assert_non_null(strstr(error.message, "no direct link to node node_c"));
+	// The asking end first, then one with another key, then the right one.
+	open_end(&fixture->nodes[0], &out, true, "node_b");
+	wait_ms(fixture, 50);
+	params.peer_id = "node_a";
+	assert_int_equal(link_hop_open(&in.hop, fixture->nodes[1].links, &params, &error), STATUS_OK);
+	wait_ms(fixture, 50);
+	assert_int_equal(in.opened + out.opened + in.closed + out.closed, 0);
+	link_hop_destroy(&in.hop);
+	open_end(&fixture->nodes[1], &in, false, "node_a");
+	wait_until(fixture, both_opened);
+	link_hop_destroy(&in.hop);
+	wait_until(fixture, out_closed);
+	// Nobody there.
+	out = (struct end){.fixture = fixture};
+	open_end(&fixture->nodes[0], &out, true, "node_b");
+	wait_until(fixture, out_closed);
+	assert_non_null(strstr(out.why, "was not told of this hop"));
+}
+
+static bool both_closed(struct fixture *fixture)
+{
+	return out.closed && in.closed && is(&fixture->nodes[0], "node_b", "down");
+}
+
+static void links_break_and_come_back(void **state)
+{
+	struct fixture *fixture = *state;
+	begin_two(fixture);
+	open_both(fixture, 0, 1);
+	assert_int_equal(send_number(0, 100), STATUS_OK);
+	// The other node ends, and another process takes its place, with the same certificate and another port.
+	link_hop_destroy(&in.hop);
+	in.closed = 1;
+	links_destroy(&fixture->nodes[1].links);
+	json_destroy(&fixture->nodes[1].told);
+	wait_until(fixture, both_closed);
+	assert_string_not_equal(out.why, "");
+	assert_null(out.hop);
+	const struct links_params params = {.loop = fixture->loop,
+					    .contract = fixture->contract,
+					    .credentials = &fixture->nodes[1].credentials,
+					    .node_id = "node_b",
+					    .tell = tell,
+					    .arg = &fixture->nodes[1]};
+	assert_int_equal(links_create(&fixture->nodes[1].links, &params, NULL), STATUS_OK);
+	introduce_all(fixture, 2);
+	wait_until(fixture, two_up);
+	in = out = (struct end){.fixture = fixture};
+	open_both(fixture, 0, 1);
+	// The server takes it off the list: the link goes, with its hops.
+	set_peers(&fixture->nodes[0], json_new_array());
+	wait_until(fixture, out_closed);
+	assert_non_null(strstr(out.why, "not in the cluster"));
+	wait_ms(fixture, 100);
+	assert_int_equal(json_count(json_get(fixture->nodes[0].told, "links")), 0);
+	assert_true(is(&fixture->nodes[1], "node_a", "down"));
+	assert_int_equal(in.closed, 1);
+}
+
+static bool has_reason(struct fixture *fixture)
+{
+	return reason(&fixture->nodes[0], "node_b")[0] && strstr(reason(&fixture->nodes[0], "node_b"), "port");
+}
+
+static bool reported(struct fixture *fixture)
+{
+	return has_reason(fixture) && fixture->nodes[0].tellings > 1 && fixture->nodes[1].tellings > 1;
+}
+
+static void refused(struct fixture *fixture, const struct made *issuer, const char *uri, const char *words)
+{
+	char own[] = "URI:exogpu:node:node_a";
+	node_begin(fixture, 0, &fixture->authority, own);
+	node_begin(fixture, 1, issuer, uri);
+	introduce_all(fixture, 2);
+	fixture->nodes[0].tellings = fixture->nodes[1].tellings = 0;
+	wait_until(fixture, reported);
+	assert_true(is(&fixture->nodes[0], "node_b", "down"));
+	assert_true(is(&fixture->nodes[1], "node_a", "down"));
+	if (!strstr(reason(&fixture->nodes[0], "node_b"), words))
+		fail_msg("\"%s\" says nothing of \"%s\"", reason(&fixture->nodes[0], "node_b"), words);
+	node_end(&fixture->nodes[0]);
+	node_end(&fixture->nodes[1]);
+	fixture->nodes[0] = fixture->nodes[1] = (struct node){0};
+}
+
+static void strangers_are_refused(void **state)
+{
+	struct fixture *fixture = *state;
+	refused(fixture, &fixture->foreign, "URI:exogpu:node:node_b", "certificate does not verify");
+	refused(fixture, &fixture->authority, "URI:exogpu:node:node_x", "another node answers there");
+	refused(fixture, &fixture->authority, "URI:exogpu:server:node_b", "not a node's");
+	refused(fixture, &fixture->authority, "DNS:node_b", "not a node's");
+}
+
+static void three_nodes(void **state)
+{
+	struct fixture *fixture = *state;
+	for (int i = 0; i < NODES; i++) {
+		char uri[64];
+		snprintf(uri, sizeof uri, "URI:exogpu:node:%s", ids[i]);
+		node_begin(fixture, i, &fixture->authority, uri);
+	}
+	introduce_all(fixture, NODES);
+	wait_until(fixture, three_up);
+}
+
+static bool measured(struct fixture *fixture)
+{
+	const struct json *there = reading_of(&fixture->nodes[0], "node_b"),
+			  *back = reading_of(&fixture->nodes[1], "node_a");
+	return json_get_number(there, "rtt_ms", -1) >= 0 && json_get_number(back, "rtt_ms", -1) >= 0 &&
+	       json_get_number(there, "throughput_bytes_per_s", -1) > 0 &&
+	       json_get_number(back, "throughput_bytes_per_s", -1) > 0;
+}
+
+static void what_is_measured(void **state)
+{
+	struct fixture *fixture = *state;
+	begin_two(fixture);
+	wait_until(fixture, measured);
+	for (int i = 0; i < 2; i++) {
+		const struct json *reading = reading_of(&fixture->nodes[i], ids[1 - i]);
+		assert_string_equal(json_get_string(reading, "class", ""), "loopback");
+		assert_string_equal(json_get_string(reading, "interface", ""), "lo");
+		assert_string_equal(json_get_string(reading, "address", ""), "127.0.0.1");
+		assert_true(json_get_number(reading, "jitter_ms", -1) >= 0);
+		print_message("%s: rtt %.3f ms, jitter %.3f ms, %.1f MB/s, loss %.3f %%\n", ids[i],
+			      json_get_number(reading, "rtt_ms", -1), json_get_number(reading, "jitter_ms", -1),
+			      json_get_number(reading, "throughput_bytes_per_s", -1) / 1e6,
+			      json_get_number(reading, "loss_percent", -1));
+	}
+}
+
+// ---- how fast: printed, not judged ----
+
+static size_t echoes;
+static int64_t echo_began_ns;
+
+static bool many_came(struct fixture *fixture)
+{
+	(void)fixture;
+	return in.messages >= echoes;
+}
+
+static void how_fast(void **state)
+{
+	struct fixture *fixture = *state;
+	begin_two(fixture);
+	open_both(fixture, 0, 1);
+	echoes = 32;
+	echo_began_ns = clock_steady_ns();
+	for (size_t i = 0; i < echoes; i++)
+		assert_int_equal(send_number(i, 1024 * 1024), STATUS_OK);
+	wait_until(fixture, many_came);
+	print_message("32 MiB through one loop, both ends: %.0f MB/s\n",
+		      (double)echoes * 1024 * 1024 * 1e3 / (double)(clock_steady_ns() - echo_began_ns));
+	assert_int_equal(in.wrong, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(hops_keep_order, begin, finish),
+		cmocka_unit_test_setup_teardown(pauses_and_fences, begin, finish),
+		cmocka_unit_test_setup_teardown(hops_that_do_not_meet, begin, finish),
+		cmocka_unit_test_setup_teardown(links_break_and_come_back, begin, finish),
+		cmocka_unit_test_setup_teardown(strangers_are_refused, begin, finish),
+		cmocka_unit_test_setup_teardown(three_nodes, begin, finish),
+		cmocka_unit_test_setup_teardown(what_is_measured, begin, finish),
+		cmocka_unit_test_setup_teardown(how_fast, begin, finish),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
