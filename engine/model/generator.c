@@ -99,13 +99,15 @@ static enum status check(const struct generator *generator, const struct generat
 	if (!request->token_count || request->prompt_count > request->token_count ||
 	    (!request->max_tokens && !request->want_hidden))
 		return error_set(error, STATUS_INVALID_PARAMS, "the prompt is empty");
-	if (request->token_count + !request->want_hidden > context) {
+	// Of one that goes on the last token may have been told.
+	size_t count = request->token_count + (!request->want_hidden && request->token_count == request->prompt_count);
+	if (count > context) {
 		error_hint(error, "shorten the prompt, or start the model with a larger context");
 		return error_set(error, STATUS_INVALID_PARAMS,
 				 "the prompt has %zu tokens; with the answer the context holds %u",
 				 request->token_count, context);
 	}
-	if (request->token_count + !request->want_hidden > capacity(generator)) {
+	if (count > capacity(generator)) {
 		error_hint(error, "start the model with more memory for its context");
 		return error_set(error, STATUS_LIMIT_EXCEEDED,
 				 "the prompt has %zu tokens; there is memory for %u, with the answer",

@@ -33,7 +33,8 @@ struct order {
 	struct order *next;
 	enum order_kind kind;
 	struct message message;   // its own
-	struct token_list prompt; // of ORDER_GENERATE and ORDER_EMBED
+	struct token_list prompt; // of ORDER_GENERATE and ORDER_EMBED, and what has been generated elsewhere
+	size_t prompt_count;      // without that
 	int64_t arrived_ns;
 };
 void order_destroy(struct order **order);
@@ -49,6 +50,7 @@ struct request {
 	struct detokenizer detokenizer;
 	struct instance_text text;
 	struct buffer fresh;           // text that is to be sent
+	size_t delivered;              // bytes of it that have been, elsewhere
 	struct json *tokens, *choices; // the same; NULL: none
 	bool ignore_end, logprobs;
 	enum status trouble; // why it cannot go on, of its own

@@ -176,6 +176,9 @@ static enum status server_call(struct reader *reader, const uint8_t *frame, size
 	order->message.body = NULL; // it lies in the frame
 	if (!status && (order->kind == ORDER_GENERATE || order->kind == ORDER_EMBED))
 		status = take_prompt(instance, order, &refusal);
+	order->prompt_count = order->prompt.count;
+	if (!status)
+		status = take_tokens(json_get(order->message.params, "generated"), &order->prompt, &refusal);
 	if (!status) {
 		instance_put(instance, order);
 		return STATUS_OK;

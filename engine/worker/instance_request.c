@@ -2,7 +2,11 @@
  *
  * A token that was chosen adds to the text, of which some may have to wait (instance_text.h). What came of a step for a
  * request goes out as one generate.delta; what its last step brought goes before generate.end. The token that ended a
- * text is counted and not told. Thread: the driver's. */
+ * text is counted and not told.
+ *
+ * A request that goes on from elsewhere (`generated`) has its tokens made into text again, as they were there, so that
+ * what waited then waits now; of the text the first `delivered_bytes` are not told again. (They may reach into what
+ * waits: its end was told, and only that it had ended was not.) Thread: the driver's. */
 #include "common/base/base64.h"
 #include "engine/worker/instance.h"
 
@@ -17,6 +21,7 @@ enum {
 	DELTA_BYTES = 128 * 1024, // of text in one message: of escapes, six bytes each
 	TOKEN_BYTES = 3072,       // of one token's, in a choice
 	STOP_BYTES = 1024,        // of a stop string: 256 characters
+	WAITING_BYTES = 9,        // of a character that is not whole, as what its bytes are told as
 };
 static const float least_logprob = -9999; // what is impossible is told as this
 
@@ -66,7 +71,7 @@ static enum status request_make(struct request **out, struct instance *instance,
 	request->instance = instance;
 	request->number = (uint64_t)json_get_integer(params, "request", 0);
 	request->id = json_copy(order->message.id);
-	request->prompt_tokens = (uint32_t)order->prompt.count;
+	request->prompt_tokens = (uint32_t)order->prompt_count;
 	request->ignore_end = json_get_bool(params, "ignore_end", false);
 	detokenizer_init(&request->detokenizer, instance->tokenizer);
 	request->detokenizer.begun = true; // it goes on from the prompt: a space is a space
@@ -130,6 +135,9 @@ static void send_text(struct request *request, const struct buffer *text)
 
 static void tell_fresh(struct request *request)
 {
+	size_t told = request->delivered < request->fresh.length ? request->delivered : request->fresh.length;
+	buffer_consume(&request->fresh, told);
+	request->delivered -= told;
 	if (request->tokens || request->fresh.length)
 		send_text(request, &request->fresh);
 	buffer_clear(&request->fresh);
@@ -174,10 +182,21 @@ static void add_choice(struct request *request, const struct token_choice *choic
 
 // ---- what the generator says ----
 
+// The text that a token adds; request->text says whether a stop string is complete.
+static enum status add_text(struct request *request, uint32_t token)
+{
+	struct buffer piece;
+	buffer_init(&piece, LIMIT_BODY_BYTES);
+	enum status status = detokenizer_add(&request->detokenizer, token, &piece);
+	if (!status)
+		status = instance_text_add(&request->text, piece.data, piece.length, &request->fresh);
+	buffer_finish(&piece);
+	return status;
+}
+
 static bool token_came(void *context, const struct token_choice *choice)
 {
 	struct request *request = context;
-	struct buffer piece;
 	if (!request->ignore_end && tokenizer_ends(request->instance->tokenizer, choice->token))
 		return true;
 	if (!request->tokens)
@@ -185,11 +204,7 @@ static bool token_came(void *context, const struct token_choice *choice)
 	json_push(request->tokens, json_new_integer(choice->token));
 	if (request->logprobs)
 		add_choice(request, choice);
-	buffer_init(&piece, LIMIT_BODY_BYTES);
-	request->trouble = detokenizer_add(&request->detokenizer, choice->token, &piece);
-	if (!request->trouble)
-		request->trouble = instance_text_add(&request->text, piece.data, piece.length, &request->fresh);
-	buffer_finish(&piece);
+	request->trouble = add_text(request, choice->token);
 	return request->trouble || request->text.found;
 }
 
@@ -226,6 +241,8 @@ static void ended(void *context, enum generator_reason reason, const struct gene
 	struct json *params = json_new_object();
 	if (request->trouble)
 		reason = GENERATOR_FAILED;
+	else if (request->text.found)
+		reason = GENERATOR_STOP;
 	finish_text(request);
 	tell_fresh(request);
 	json_set_integer(params, "request", (int64_t)request->number);
@@ -277,32 +294,45 @@ static enum status take_sampling(const struct json *params, struct token_bias *b
 	return STATUS_OK;
 }
 
-// The prompt's text as the first delta.
+// The prompt's text comes first.
 static enum status echo(struct request *request, const struct order *order, struct error *error)
 {
 	struct detokenizer detokenizer;
-	struct buffer text;
 	struct instance_text plain = {0}; // NULs are replaced there
-	detokenizer_init(&detokenizer, request->instance->tokenizer);
-	buffer_init(&text, LIMIT_ECHO_BYTES);
-	buffer_init(&plain.held, LIMIT_ECHO_BYTES);
 	struct buffer raw;
+	detokenizer_init(&detokenizer, request->instance->tokenizer);
+	buffer_init(&plain.held, LIMIT_ECHO_BYTES);
 	buffer_init(&raw, LIMIT_ECHO_BYTES);
 	enum status status = STATUS_OK;
-	for (size_t i = 0; !status && i < order->prompt.count; i++)
+	for (size_t i = 0; !status && i < order->prompt_count; i++)
 		status = detokenizer_add(&detokenizer, order->prompt.tokens[i], &raw);
 	if (!status)
 		status = detokenizer_end(&detokenizer, &raw);
 	if (!status)
-		status = instance_text_add(&plain, raw.data, raw.length, &text);
-	if (!status)
-		send_text(request, &text);
-	else
+		status = instance_text_add(&plain, raw.data, raw.length, &request->fresh);
+	if (status)
 		error_set(error, status, "the prompt is too long to be told back");
 	buffer_finish(&raw);
-	buffer_finish(&text);
 	instance_text_finish(&plain);
 	return status;
+}
+
+// What has been told elsewhere comes to the same text, of which the rest is left.
+static enum status replay(struct request *request, const struct order *order, struct error *error)
+{
+	const struct json *params = order->message.params;
+	uint64_t delivered = (uint64_t)json_get_integer(params, "delivered_bytes", 0);
+	enum status status = STATUS_OK;
+	if (json_get_bool(params, "echo", false))
+		status = echo(request, order, error);
+	for (size_t i = order->prompt_count; !status && i < order->prompt.count; i++)
+		status = add_text(request, order->prompt.tokens[i]);
+	uint64_t most = request->fresh.length + request->text.held.length + WAITING_BYTES;
+	if (!status && delivered > most)
+		status = error_set(error, STATUS_INVALID_PARAMS, "%llu bytes have been delivered of a text of %llu",
+				   (unsigned long long)delivered, (unsigned long long)most);
+	request->delivered = (size_t)delivered;
+	return status ? error_set(error, status, "no memory for the text of a request") : STATUS_OK;
 }
 
 static enum status add_to_generator(struct request *request, const struct order *order, struct error *error)
@@ -312,7 +342,7 @@ static enum status add_to_generator(struct request *request, const struct order 
 	struct generator_request wanted = {.owner = (uint64_t)json_get_integer(params, "owner", 0),
 					   .tokens = order->prompt.tokens,
 					   .token_count = order->prompt.count,
-					   .prompt_count = order->prompt.count,
+					   .prompt_count = order->prompt_count,
 					   .max_tokens = (uint32_t)json_get_integer(params, "max_tokens", UINT32_MAX),
 					   .token = token_came,
 					   .ended = ended,
@@ -337,6 +367,8 @@ void request_start(struct instance *instance, struct order *order)
 	if (!status)
 		status = request_make(&request, instance, order, &error);
 	if (!status)
+		status = replay(request, order, &error);
+	if (!status)
 		status = add_to_generator(request, order, &error);
 	if (status) {
 		if (request)
@@ -347,10 +379,9 @@ void request_start(struct instance *instance, struct order *order)
 	struct json *result = json_new_object();
 	json_set_integer(result, "prompt_tokens", request->prompt_tokens);
 	instance_answer(instance, order->message.id, NULL, result);
-	if (json_get_bool(order->message.params, "echo", false) && echo(request, order, &error)) {
-		request->trouble = error.status;
+	tell_fresh(request);
+	if (request->text.found) // what was told elsewhere ended with it
 		generator_remove(&request->job);
-	}
 }
 
 void request_cancel(struct instance *instance, struct order *order)

@@ -7,6 +7,7 @@
 #include "tests/engine/worker/worker_test.h"
 #include "tests/tools/model_file.h"
 
+#include <ctype.h>
 #include <fcntl.h>
 #include <math.h>
 #include <signal.h>
@@ -21,6 +22,7 @@ static struct talk {
 	size_t count;
 	char text[TEXT_MOST];
 	size_t length, deltas, choices;
+	size_t lengths[TOKENS_MOST + 1]; // of the text, once so many tokens had been told
 	char reason[16], stop[64], error[512];
 	double prompt_tokens, cached_tokens, generated_tokens;
 } talks[TALKS];
@@ -50,6 +52,7 @@ static void take_delta(struct talk *talk, const struct json *params)
 		assert_true(talk->count < TOKENS_MOST);
 		talk->tokens[talk->count++] = (uint32_t)json_number(one, 0);
 	}
+	talk->lengths[talk->count] = talk->length;
 }
 
 static void take_end(struct talk *talk, const struct json *params)
@@ -377,6 +380,81 @@ static void sampled_by_seed(void **state)
 	wait_for_end(4);
 	wait_for_end(5);
 	assert_memory_not_equal(talks[4].tokens, talks[5].tokens, sizeof(talks[1].tokens));
+	end_well();
+}
+
+// The beginning of a request has been told elsewhere: `cut` tokens of `whole`.
+static void go_on(int number, const struct talk *whole, size_t cut, const char *text, const char *more)
+{
+	char list[3072] = "";
+	size_t length = 0;
+	for (size_t i = 0; i < cut; i++)
+		length += (size_t)snprintf(list + length, sizeof(list) - length, "%s%u", i ? "," : "",
+					   whole->tokens[i]);
+	talks[number] = (struct talk){.used = true};
+	ASK("generate.start", "'request':%d,'owner':%d,'prompt':{'text':'%s'},'generated':[%s],'delivered_bytes':%zu%s",
+	    number, number % 5, text, list, whole->lengths[cut], more);
+	wait_for_end(number);
+}
+
+// Cut at every token: what comes then, behind what had come, is what would have come.
+static void a_request_goes_on_elsewhere(void **state)
+{
+	(void)state;
+	static const char *const asked[] = {
+		",'max_tokens':40,'ignore_end':true,'sampling':{'temperature':0}",
+		",'max_tokens':40,'ignore_end':true,'echo':true,'sampling':{'temperature':1.3,'seed':5,"
+		"'repetition_penalty':1.2,'presence_penalty':0.5,'frequency_penalty':0.5}",
+		",'max_tokens':40,'ignore_end':true,'stop':[%s],'sampling':{'temperature':1.3,'seed':5,"
+		"'repetition_penalty':1.2,'presence_penalty':0.5,'frequency_penalty':0.5}",
+	};
+	static struct talk whole;
+	char more[1024], stops[512] = "'never this'";
+	size_t wide = 0;
+	start_with(NULL);
+	load_well(64, 64, 4);
+	for (size_t i = 0; i < 3; i++) {
+		snprintf(more, sizeof(more), asked[i], stops);
+		ask_text(1, "the rain", more);
+		wait_for_end(1);
+		whole = talks[1];
+		assert_true(whole.count > 5);
+		for (size_t cut = 0; cut <= whole.count; cut++) {
+			go_on(2, &whole, cut, "the rain", more);
+			const struct talk *rest = &talks[2];
+			size_t told = whole.lengths[cut];
+			if (rest->status)
+				fail_msg("cut at %zu: %s", cut, last_error.message);
+			assert_int_equal(rest->count, whole.count - cut);
+			assert_memory_equal(rest->tokens, whole.tokens + cut, rest->count * sizeof(uint32_t));
+			if (strcmp(rest->text, whole.text + told) != 0)
+				fail_msg("cut at %zu: '%s' comes, not '%s'", cut, rest->text, whole.text + told);
+			assert_string_equal(rest->reason, whole.reason);
+			assert_string_equal(rest->stop, whole.stop);
+			assert_int_equal(rest->generated_tokens, whole.generated_tokens);
+		}
+		for (size_t j = 0; j < whole.length; j++)
+			wide += (unsigned char)whole.text[j] >= 0x80;
+		// For the third: a stop string that is found, and others that some of the text may be the beginning of.
+		size_t length = 0;
+		bool found = false;
+		for (size_t j = 8; j + 2 < whole.length && i == 1 && length < 400; j++) {
+			char pair[3] = {whole.text[j], whole.text[j + 1], 0};
+			bool late = j > whole.length / 2 && strstr(whole.text, pair) == whole.text + j && !found;
+			if (!isalpha((unsigned char)pair[0]) || !isalpha((unsigned char)pair[1]))
+				continue;
+			length += (size_t)snprintf(stops + length, sizeof(stops) - length, "%s'%s%s'",
+						   length ? "," : "", pair, late ? "" : "~never");
+			found |= late;
+			j += late ? 0 : whole.length / 16; // 16 strings at most
+		}
+		print_message("%zu tokens, ended by %s '%s'\n", whole.count, whole.reason, whole.stop);
+	}
+	print_message("%zu bytes of characters of several\n", wide);
+	assert_true(wide > 0 && whole.stop[0]);
+	whole.lengths[3] += 1000;
+	go_on(2, &whole, 3, "the rain", more);
+	assert_int_equal(talks[2].status, STATUS_INVALID_PARAMS);
 	end_well();
 }
 
@@ -713,6 +791,7 @@ int main(void)
 		cmocka_unit_test(two_hundred_at_once),
 		cmocka_unit_test(answers_end_as_asked),
 		cmocka_unit_test(sampled_by_seed),
+		cmocka_unit_test(a_request_goes_on_elsewhere),
 		cmocka_unit_test(cancelled_between_steps),
 		cmocka_unit_test(embeddings_have_length_one),
 		cmocka_unit_test(wrong_calls_are_answered),
