@@ -322,6 +322,8 @@ static enum status create_state(struct app *app, struct error *error)
 	}
 	if (!status) {
 		struct instances_params params = {.loop = app->loop,
+						  .contract = app->node_contract,
+						  .topology = app->topology,
 						  .cluster = app->cluster,
 						  .tenants = app->tenants,
 						  .models = app->models,
@@ -376,6 +378,7 @@ static enum status create_doors(struct app *app, struct error *error)
 					  .events = app->events,
 					  .topology = app->topology,
 					  .tenants = app->tenants,
+					  .instances = app->instances,
 					  .joins = app->joins,
 					  .witnesses = app->witnesses};
 	enum status status = api_create(&app->api, &api, error);

@@ -494,6 +494,14 @@ static enum status run(struct node_link *link, const struct message *message, st
 		topology_report(link->all->params.topology, link->node_id, message->params);
 		return STATUS_OK;
 	}
+	if (!strcmp(method->name, "model.fetching")) {
+		instances_fetching(link->all->params.instances, link->node_id, message->params);
+		return STATUS_OK;
+	}
+	if (!strcmp(method->name, "hop.ended")) {
+		instances_hop_ended(link->all->params.instances, link->node_id, message->params);
+		return STATUS_OK;
+	}
 	if (!strcmp(method->name, "tenant.ended")) {
 		tenancy_worker_ended(link->all->params.tenants, link->node_id,
 				     json_get_string(message->params, "worker_id", ""),

@@ -8,6 +8,7 @@
 #include "server/api/witnesses.h"
 #include "server/cluster/cluster.h"
 #include "server/cluster/topology.h"
+#include "server/models/instances.h"
 #include "server/tenants/tenants.h"
 
 struct node_links;
@@ -19,6 +20,7 @@ struct node_links_params {
 	struct events *events;
 	struct topology *topology;
 	struct tenancy *tenants;
+	struct instances *instances;
 	struct joins *joins;
 	struct witnesses *witnesses;
 };

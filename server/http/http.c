@@ -5,6 +5,7 @@
 #include "server/http/assets.h"
 #include "server/http/metrics.h"
 #include "server/http/openai.h"
+#include "server/models/shards.h"
 
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 #define WORKER_SUBPROTOCOL "exogpu.worker.v1"
+#define MODEL_SUBPROTOCOL "exogpu.model.v1"
 
 struct http {
 	struct http_params params;
@@ -42,7 +44,7 @@ static const struct net_header security_headers[] = {
 // Which connection an upgrade has become: whose it is, and what is told it.
 struct upgraded {
 	const struct net_handler *to;
-	void *user; // struct api_client, node_link or worker_link
+	void *user; // struct api_client, node_link, worker_link or shards_link
 };
 
 static const struct net_handler to_client = {.opened = api_client_opened,
@@ -56,6 +58,10 @@ static const struct net_handler to_worker = {.opened = worker_link_opened,
 					     .message = worker_link_message,
 					     .drained = worker_link_drained,
 					     .closed = worker_link_closed};
+static const struct net_handler to_model = {.opened = shards_link_opened,
+					    .message = shards_link_message,
+					    .drained = shards_link_drained,
+					    .closed = shards_link_closed};
 
 // NAME, NAME:PORT, [ADDRESS] or [ADDRESS]:PORT, without the port into name[256]. False: none of these.
 static bool read_host(const char *host, char name[256])
@@ -289,6 +295,21 @@ static bool upgrade_worker(struct http *http, const struct net_request *request,
 	return upgraded->user;
 }
 
+// A node reads model files.
+static bool upgrade_model(struct http *http, const struct net_request *request, struct upgraded *upgraded,
+			  struct net_response *response)
+{
+	char node_id[STORE_ID_BYTES] = "";
+	if (!access_is_owner(request) && !authority_accepts(http->params.authority, &request->certificate, node_id)) {
+		fail(response, STATUS_FORBIDDEN, "model files are read by nodes, with their certificate",
+		     "join this machine to the cluster: exogpu node --join");
+		return false;
+	}
+	*upgraded = (struct upgraded){.to = &to_model,
+				      .user = shards_link_create(instances_shards(http->params.instances), node_id)};
+	return true;
+}
+
 static bool on_upgrade(void *context, const struct net_request *request, void **user, struct net_response *response)
 {
 	struct http *http = context;
@@ -305,6 +326,8 @@ static bool on_upgrade(void *context, const struct net_request *request, void **
 		taken = upgrade_client(http, request, &made, response);
 	else if (!strcmp(request->path, "/node") && !strcmp(request->subprotocol, WORKER_SUBPROTOCOL))
 		taken = upgrade_worker(http, request, &made, response);
+	else if (!strcmp(request->path, "/node") && !strcmp(request->subprotocol, MODEL_SUBPROTOCOL))
+		taken = upgrade_model(http, request, &made, response);
 	else if (!strcmp(request->path, "/node"))
 		taken = upgrade_node(http, request, &made, response);
 	else
@@ -372,7 +395,7 @@ static const struct net_handler handler = {.arrived = on_arrived,
 					   .drained = on_drained,
 					   .closed = on_closed};
 
-static const char *const subprotocols[] = {"exogpu.v1", "exogpu.node.v1", WORKER_SUBPROTOCOL, NULL};
+static const char *const subprotocols[] = {"exogpu.v1", "exogpu.node.v1", WORKER_SUBPROTOCOL, MODEL_SUBPROTOCOL, NULL};
 
 // Bound to all addresses: by the name or address that others are likely to reach this machine by.
 static void print_url(struct http *http)

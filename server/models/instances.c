@@ -1,7 +1,8 @@
 /* The life of an instance. See instances.h.
  *
- *     placed, worker asked for (starting) -> instance.load sent (loading) -> answered (ready)
- *                     any of them -> its worker ends, or says what it must not (failed) -> deleted
+ *     placed, workers asked for (starting) -> fetched, loaded, connected, checked (loading) -> all well (ready)
+ *                     ready -> a part is lost, or its device is to be left (paused) -> placed anew, or mended (ready)
+ *                     not ready yet -> any part fails (failed) -> deleted
  *
  *   instances.c        from the placement to the end
  *   planner.c          the thread that placements are searched for on
@@ -9,10 +10,13 @@
  *   placement.c        where it goes: a pure function
  *   instances_place.c  placements, as the API shows them
  *   instances_json.c   instances, the same
+ *   instances_recover.c  what becomes of one that is paused
+ *   parts.c            its workers
  *   requests.c         what is asked of instances */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/models/instances_inside.h"
+#include "server/models/shards.h"
 #include "server/security/random_id.h"
 
 #include <stdio.h>
@@ -54,8 +58,7 @@ static uint64_t on_device(const struct stage_memory *memory)
 	return memory->weights_bytes + memory->kv_bytes + memory->workspace_bytes;
 }
 
-// Hold what the stages take, instead of what is held now.
-static enum status hold(struct instance *instance, bool any)
+enum status instance_hold(struct instance *instance, bool any)
 {
 	struct tenancy *tenants = instance->all->params.tenants;
 	enum status status = STATUS_OK;
@@ -79,22 +82,21 @@ static enum status hold(struct instance *instance, bool any)
 // ---- ending ----
 
 // What it holds is free again; what it was remains to be read.
-static void let_go(struct instance *instance)
+static void let_go(struct instance *instance, const char *why)
 {
-	net_timer_stop(instance->all->params.loop, &instance->stall);
-	hold(instance, false);
+	parts_destroy(&instance->parts, why);
+	recover_stop(instance);
+	instance_hold(instance, false);
 	if (instance->model)
 		models_release(instance->all->params.models, instance->model);
 	instance->model = NULL;
 	instance->running = instance->waiting = instance->pages_used = instance->pages_cached = 0;
 	instance->tokens_per_s = -1;
+	json_destroy(&instance->timing);
 }
 
-static void fail(struct instance *instance, const struct error *fault)
+void instance_set_failed(struct instance *instance, const struct error *fault)
 {
-	instance->worker = NULL;
-	if (instance->state == INSTANCE_STOPPING)
-		return;
 	instance->state = INSTANCE_FAILED;
 	snprintf(instance->state_reason, sizeof instance->state_reason, "%s", fault->message);
 	log_warning("models", "instance %s of %s has failed: %s", instance->instance_id, instance->model_name,
@@ -106,21 +108,15 @@ static void fail(struct instance *instance, const struct error *fault)
 					  .node_id = cluster_device_node_id(instance->stages[0].device),
 					  .device_id = cluster_device_id(instance->stages[0].device),
 					  .outcome = fault->status});
+	let_go(instance, fault->message);
 	generations_fail(instance, fault);
-	let_go(instance);
 	instance_publish(instance);
 }
 
-static void worker_ended(void *context, const struct error *fault)
+static void instance_free(struct instance *instance)
 {
-	fail(context, fault);
-}
-
-// It does not do as it should: end it, with this reason.
-static void give_up(struct instance *instance, const struct error *fault)
-{
-	instance_worker_destroy(&instance->worker, fault->message);
-	fail(instance, fault);
+	json_destroy(&instance->wanted);
+	free(instance);
 }
 
 static void instance_destroy(struct instance *instance)
@@ -132,107 +128,53 @@ static void instance_destroy(struct instance *instance)
 	instance->state = INSTANCE_STOPPING;
 	error_set(&fault, STATUS_UNAVAILABLE, "the model was stopped");
 	error_hint(&fault, "start it again: exogpu place %.128s", instance->model_name);
-	instance_worker_destroy(&instance->worker, fault.message);
+	let_go(instance, fault.message);
 	generations_fail(instance, &fault);
-	let_go(instance);
 	while (*at != instance)
 		at = &(*at)->next;
 	*at = instance->next;
 	all->count--;
 	json_push(removed, json_new_string(instance->instance_id));
 	publish(instance, json_new_array(), removed);
-	free(instance);
+	instance_free(instance);
 }
 
-// ---- loading ----
+// ---- what its parts say ----
 
-static void stalled(void *arg)
+void instance_parts_moved(struct instance *instance)
 {
-	struct error fault = {0};
-	error_set(&fault, STATUS_TIMEOUT, "nothing was heard of the loading for %d s", LIMIT_LOAD_STALL_MS / 1000);
-	give_up(arg, &fault);
-}
-
-static void still_loads(struct instance *instance)
-{
-	net_timer_start(instance->all->params.loop, &instance->stall, LIMIT_LOAD_STALL_MS, stalled, instance);
-}
-
-static void read_memory(struct stage_memory *memory, const struct json *json)
-{
-	*memory = (struct stage_memory){.weights_bytes = (uint64_t)json_get_integer(json, "weights_bytes", 0),
-					.kv_bytes = (uint64_t)json_get_integer(json, "kv_bytes", 0),
-					.workspace_bytes = (uint64_t)json_get_integer(json, "workspace_bytes", 0),
-					.host_bytes = (uint64_t)json_get_integer(json, "host_bytes", 0)};
-}
-
-static void loaded(void *context, enum status status, const struct json *result, const struct error *error)
-{
-	struct error fault = {0};
-	struct instance *instance = context;
-	const struct json *memory = json_get(result, "memory"), *one = json_first(memory);
-	if (!instance->worker) // it has ended, and is told so in a moment
-		return;
-	if (status)
-		error_set(&fault, status, "it could not be loaded: %s", error->message);
-	else if (json_count(memory) != instance->stage_count)
-		status = error_set(&fault, STATUS_INTERNAL, "its worker told of another number of stages");
-	if (status && status != STATUS_DEVICE_LOST) {
-		give_up(instance, &fault);
-		return;
-	}
-	if (status)
-		return; // the same
-	net_timer_stop(instance->all->params.loop, &instance->stall);
-	for (unsigned i = 0; i < instance->stage_count; i++, one = json_next(one))
-		read_memory(&instance->stages[i].memory, one);
-	hold(instance, true);
-	instance->state = INSTANCE_READY;
-	instance->ready_ms = clock_wall_ms();
-	instance->load_ms = json_get_number(result, "load_ms", 0);
-	instance->loaded_bytes = (uint64_t)json_get_integer(result, "loaded_bytes", 0);
-	instance->chat = json_get_string(result, "chat_template", NULL) != NULL;
-	log_info("models", "instance %s of %s is ready after %.0f ms", instance->instance_id, instance->model_name,
-		 instance->load_ms);
+	if (instance->state == INSTANCE_STARTING)
+		instance->state = INSTANCE_LOADING;
 	instance_publish(instance);
 }
 
-static struct json *load_params(const struct instance *instance)
+void instance_parts_ready(struct instance *instance)
 {
-	struct json *params = json_new_object(), *stages = json_new_array();
-	for (unsigned i = 0; i < instance->stage_count; i++) {
-		const struct instance_stage *stage = &instance->stages[i];
-		struct json *json = json_new_object();
-		json_set_string(json, "hardware_key",
-				json_get_string(cluster_device_record(stage->device), "hardware_key", ""));
-		json_set_integer(json, "first_layer", stage->first_layer);
-		json_set_integer(json, "layer_count", stage->layer_count);
-		json_set_integer(json, "host_layers", stage->host_layers);
-		json_push(stages, json);
-	}
-	json_set(params, "stages", stages);
-	json_set_integer(params, "context_tokens", instance->context_tokens);
-	json_set_integer(params, "page_count", instance->page_count);
-	json_set_integer(params, "batch_rows", PLACEMENT_BATCH_ROWS);
-	json_set_integer(params, "sequences", instance->sequences);
-	if (instance->held_format != FORMAT_UNKNOWN)
-		json_set_string(params, "format", format_info(instance->held_format)->name);
-	return params;
+	const bool anew = instance->state == INSTANCE_PAUSED;
+	instance_hold(instance, true);
+	instance->state = INSTANCE_READY;
+	instance->ready_ms = clock_wall_ms();
+	instance->load_ms = parts_load_ms(instance->parts);
+	log_info("models", "instance %s of %s is ready after %.0f ms", instance->instance_id, instance->model_name,
+		 instance->load_ms);
+	if (anew)
+		recover_done(instance);
+	recover_watch(instance);
+	instance_publish(instance);
 }
 
-static void worker_ready(void *context)
+void instance_parts_failed(struct instance *instance, const struct error *fault, int part)
 {
-	struct error error = {0};
-	struct instance *instance = context;
-	instance->state = INSTANCE_LOADING;
-	still_loads(instance);
-	if (instance_worker_call(instance->worker, "instance.load", load_params(instance), loaded, instance, &error))
-		give_up(instance, &error);
+	if (instance->state == INSTANCE_STARTING || instance->state == INSTANCE_LOADING)
+		instance_set_failed(instance, fault);
 	else
-		instance_publish(instance);
+		recover_lost(instance, fault, part);
 }
 
-// ---- what its worker tells ----
+void instance_parts_broken(struct instance *instance)
+{
+	recover_broken(instance);
+}
 
 static void told_state(struct instance *instance, const struct json *params)
 {
@@ -250,23 +192,19 @@ static void told_state(struct instance *instance, const struct json *params)
 					 (double)(now_ms - instance->told_ms);
 	instance->generated_tokens = generated;
 	instance->told_ms = now_ms;
+	if (json_type(json_get(params, "timing")) == JSON_OBJECT) {
+		json_destroy(&instance->timing);
+		instance->timing = json_copy(json_get(params, "timing"));
+	}
 	instance_publish(instance);
 }
 
-static void told(void *context, const char *method, const struct json *params)
+bool instance_parts_notice(struct instance *instance, const char *method, const struct json *params)
 {
-	struct instance *instance = context;
-	const bool loads = instance->state == INSTANCE_LOADING;
-	if (!strcmp(method, "instance.progress") && loads) {
-		instance->loaded_bytes = (uint64_t)json_get_integer(params, "loaded_bytes", 0);
-		instance->total_bytes = (uint64_t)json_get_integer(params, "total_bytes", 0);
-		still_loads(instance);
-		instance_publish(instance);
-	} else if (!strcmp(method, "instance.state") && instance->state == INSTANCE_READY) {
-		told_state(instance, params);
-	} else if (loads || !generations_notice(instance, method, params)) {
-		instance_worker_fail(instance->worker, "its worker broke the protocol");
-	}
+	if (strcmp(method, "instance.state") != 0)
+		return generations_notice(instance, method, params);
+	told_state(instance, params);
+	return true;
 }
 
 // ---- starting ----
@@ -280,7 +218,7 @@ static const struct cluster_device *host_of(const struct placing *placing, const
 	return NULL;
 }
 
-static void take_placement(struct instance *instance, const struct placing *placing)
+void instance_take_placement(struct instance *instance, const struct placing *placing)
 {
 	const struct placement *placement = &placing->placement;
 	snprintf(instance->model_id, sizeof instance->model_id, "%s", placing->model->model_id);
@@ -292,6 +230,8 @@ static void take_placement(struct instance *instance, const struct placing *plac
 	instance->sequences = placing->wanted.sequences;
 	instance->page_count = placement->page_count;
 	instance->stage_count = placement->stage_count;
+	instance->epoch++;
+	instance->began_loading_ms = clock_steady_ms();
 	for (unsigned i = 0; i < placement->stage_count; i++) {
 		const struct placement_stage *stage = &placement->stages[i];
 		const struct cluster_device *device = placing->where[stage->device];
@@ -304,43 +244,7 @@ static void take_placement(struct instance *instance, const struct placing *plac
 							      .predicts = stage->predicts,
 							      .memory = stage->memory,
 							      .seconds_per_token = stage->seconds_per_token};
-		instance->total_bytes += stage->memory.weights_bytes + stage->memory.host_bytes;
 	}
-}
-
-// A worker has the devices of one node and back end.
-static bool needs_several_workers(const struct instance *instance)
-{
-	const struct cluster_device *first = instance->stages[0].device, *other;
-	const char *backend = json_get_string(cluster_device_record(first), "backend", "");
-	for (unsigned i = 1; i < instance->stage_count; i++) {
-		other = instance->stages[i].device;
-		if (strcmp(cluster_device_node_id(first), cluster_device_node_id(other)) != 0 ||
-		    strcmp(backend, json_get_string(cluster_device_record(other), "backend", "")) != 0)
-			return true;
-	}
-	return false;
-}
-
-static enum status start_worker(struct instance *instance, struct error *error)
-{
-	if (needs_several_workers(instance)) {
-		error_set(error, STATUS_UNAVAILABLE, "instances over several nodes or back ends cannot be started yet");
-		error_hint(error, "choose devices of one node and back end: exogpu place --device");
-		return STATUS_UNAVAILABLE;
-	}
-	const struct cluster_device *devices[PLACEMENT_STAGES];
-	for (unsigned i = 0; i < instance->stage_count; i++)
-		devices[i] = instance->stages[i].device;
-	const struct instance_worker_params params = {.instance_id = instance->instance_id,
-						      .model_path = instance->model->path,
-						      .devices = devices,
-						      .device_count = instance->stage_count,
-						      .ready = worker_ready,
-						      .notice = told,
-						      .ended = worker_ended,
-						      .context = instance};
-	return instance_worker_create(&instance->worker, instance->all->params.tenants, &params, error);
 }
 
 static enum status refuse(const struct placing *placing, struct error *error)
@@ -371,7 +275,7 @@ static enum status launch(struct instances *instances, const struct placing *pla
 		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
 	*instance = (struct instance){
 		.all = instances, .created_ms = clock_wall_ms(), .strategy = "auto", .load_ms = -1, .tokens_per_s = -1};
-	take_placement(instance, placing);
+	instance_take_placement(instance, placing);
 	enum status status = random_id("ins_", instance->instance_id, sizeof instance->instance_id);
 	if (status)
 		error_set(error, status, "the system gives no random numbers");
@@ -379,13 +283,13 @@ static enum status launch(struct instances *instances, const struct placing *pla
 		status = models_hold(instances->params.models, placing->model, error);
 	if (!status) {
 		instance->model = placing->model;
-		status = hold(instance, true);
+		status = instance_hold(instance, true);
 	}
 	if (!status)
-		status = start_worker(instance, error);
+		status = parts_create(&instance->parts, instance, error);
 	if (status) {
-		let_go(instance);
-		free(instance);
+		let_go(instance, "it could not be started");
+		instance_free(instance);
 		return error_set(error, status, "the instance could not be started");
 	}
 	while (*at)
@@ -417,6 +321,7 @@ enum status instances_start(struct instances *instances, const struct json *para
 	if (!status) {
 		const char *strategy = json_get_string(params, "strategy", "auto");
 		instance->strategy = !strcmp(strategy, "pipeline") ? "pipeline" : "auto";
+		instance->wanted = json_copy(params);
 		instance_publish(instance);
 	}
 	free(placing);
@@ -471,7 +376,10 @@ enum status instances_create(struct instances **out, const struct instances_para
 	if (!instances)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
 	instances->params = *params;
-	enum status status = planner_create(&instances->planner, instances, error);
+	const struct shards_params shards = {.loop = params->loop, .contract = params->contract};
+	enum status status = shards_create(&instances->shards, &shards, error);
+	if (!status)
+		status = planner_create(&instances->planner, instances, error);
 	if (status)
 		instances_destroy(out);
 	return status;
@@ -492,8 +400,28 @@ void instances_destroy(struct instances **pointer)
 	*pointer = NULL;
 	instances_shut_down(instances);
 	planner_destroy(&instances->planner);
+	shards_destroy(&instances->shards);
 	free(instances->owners);
 	free(instances);
+}
+
+struct shards *instances_shards(const struct instances *instances)
+{
+	return instances->shards;
+}
+
+void instances_fetching(struct instances *instances, const char *node_id, const struct json *params)
+{
+	for (struct instance *one = instances->first; one; one = one->next)
+		if (!strcmp(one->model_id, json_get_string(params, "model_id", "")))
+			parts_fetching(one->parts, node_id, params);
+}
+
+void instances_hop_ended(struct instances *instances, const char *node_id, const struct json *params)
+{
+	for (struct instance *one = instances->first; one; one = one->next)
+		if (parts_hop_ended(one->parts, node_id, params))
+			return;
 }
 
 const struct instance *instances_find(const struct instances *instances, const char *id)

@@ -6,6 +6,7 @@
  * answers its requests with it. Nothing starts it again by itself. All of it stands in memory: a server that starts
  * has no instances. Every change is published on the topic placement. Thread: the loop's. */
 #pragma once
+#include "server/cluster/topology.h"
 #include "server/models/models.h"
 #include "server/security/tokens.h"
 #include "server/tenants/tenants.h"
@@ -15,6 +16,8 @@ struct instance;
 
 struct instances_params {
 	struct net_loop *loop;
+	const struct contract *contract; // CONTRACT_NODE
+	struct topology *topology;
 	struct cluster *cluster;
 	struct tenancy *tenants;
 	struct models *models;
@@ -38,6 +41,11 @@ enum status instances_start(struct instances *instances, const struct json *para
 			    struct error *error);
 // instance.delete: at once; its requests are answered.
 enum status instances_stop(struct instances *instances, const char *instance_id, struct error *error);
+
+// What nodes tell: model.fetching and hop.ended, checked.
+void instances_fetching(struct instances *instances, const char *node_id, const struct json *params);
+void instances_hop_ended(struct instances *instances, const char *node_id, const struct json *params);
+struct shards *instances_shards(const struct instances *instances); // for the connections that read model files
 
 const struct instance *instances_find(const struct instances *instances, const char *instance_id); // NULL: none
 struct json *instances_list_json(const struct instances *instances); // array of Instance, oldest first

@@ -2,12 +2,20 @@
 #pragma once
 #include "common/base/limits.h"
 #include "server/models/instances.h"
+#include "server/models/parts.h"
 #include "server/models/placement.h"
 #include "server/models/requests.h"
 
 enum { INSTANCE_ID_BYTES = 32, INSTANCE_REASON_BYTES = 384 };
 
-enum instance_state { INSTANCE_STARTING, INSTANCE_LOADING, INSTANCE_READY, INSTANCE_STOPPING, INSTANCE_FAILED };
+enum instance_state {
+	INSTANCE_STARTING,
+	INSTANCE_LOADING,
+	INSTANCE_READY,
+	INSTANCE_PAUSED, // something of it is lost: it is mended, or placed anew
+	INSTANCE_STOPPING,
+	INSTANCE_FAILED
+};
 
 // Copies of what the cluster says of a device, so that another thread may read them.
 struct placing_texts {
@@ -46,6 +54,25 @@ struct instance_stage {
 	double seconds_per_token;   // predicted; < 0: not known
 };
 
+// Layers that are gone.
+struct instance_missing {
+	char device_id[STORE_ID_BYTES];
+	uint32_t first_layer, layer_count;
+};
+
+// What becomes of an instance that has lost something (instances_recover.c).
+struct recovery {
+	struct instance_missing missing[PLACEMENT_STAGES]; // (missing_count), while it is paused
+	unsigned missing_count;
+	char why[INSTANCE_REASON_BYTES]; // it was paused
+	unsigned attempt;                // at placing it anew, since it was paused
+	bool searching, without_pins;    // for a placement; pins were given up
+	char avoided[STORE_ID_BYTES];    // a device on which it failed the last time; ""
+	struct net_timer again;          // the next attempt, or look at devices that are draining
+	int64_t paused_ms;               // steady
+	int64_t deaths_ms[LIMIT_DEATHS]; // when workers died, steady, the newest first
+};
+
 struct instance {
 	struct instance *next; // newer
 	struct instances *all;
@@ -62,11 +89,16 @@ struct instance {
 		held_format; // of most weights; what wide ones are held in, FORMAT_UNKNOWN: as they are
 	enum placement_step step;
 	uint32_t context_tokens, sequences, page_count;
-	struct instance_worker *worker; // NULL: it has none, or none any more
-	struct net_timer stall;         // while it loads: for how long nothing has come
-	uint64_t loaded_bytes, total_bytes;
-	double load_ms;
+	struct json *wanted;      // what it was created with
+	struct parts *parts;      // its workers; NULL: it has none, or none any more
+	uint64_t epoch;           // counts the placements; parts of an older one are nobody's
+	unsigned recoveries;      // how often it went on
+	double load_ms;           // < 0: not known
+	int64_t began_loading_ms; // steady
 	bool chat;
+	struct recovery recovery;
+	struct net_timer pause_limit; // while it is paused, and requests wait for it
+	struct json *timing;          // as its worker told it last; NULL: not known
 	// As its worker says.
 	uint64_t running, waiting, pages_used, pages_cached, pages, prompt_tokens, generated_tokens;
 	double tokens_per_s; // < 0: not known
@@ -83,10 +115,29 @@ struct instances {
 	const struct token **owners; // (owner_count): whose number is its place and 2; 1 is the machine's owner's
 	size_t owner_count, owner_capacity;
 	struct planner *planner;
+	struct shards *shards; // what nodes elsewhere read of model files
 };
 
 // instances.c
 void instance_publish(const struct instance *instance);
+void instance_take_placement(struct instance *instance, const struct placing *placing);
+// Hold what the stages take, instead of what is held now; or nothing. Errors: STATUS_OUT_OF_MEMORY.
+enum status instance_hold(struct instance *instance, bool any);
+void instance_set_failed(struct instance *instance, const struct error *fault); // for good
+// What its parts say. `part` -1: none in particular.
+void instance_parts_moved(struct instance *instance); // in fetching or loading
+void instance_parts_ready(struct instance *instance);
+void instance_parts_failed(struct instance *instance, const struct error *fault, int part);
+void instance_parts_broken(struct instance *instance);
+bool instance_parts_notice(struct instance *instance, const char *method, const struct json *params);
+
+// instances_recover.c
+// A part of one that was ready is lost, or one that is being placed anew has failed: pause, and place it anew.
+void recover_lost(struct instance *instance, const struct error *fault, int part);
+void recover_broken(struct instance *instance); // a hop is: mend it
+void recover_done(struct instance *instance);   // all its parts are ready again
+void recover_watch(struct instance *instance);  // from now on look whether its devices are draining
+void recover_stop(struct instance *instance);   // nothing more comes of it
 
 // instances_gather.c
 // Read params, and gather what there is to place on. The result is to be freed. Errors: instances_preview's.
@@ -124,5 +175,10 @@ const char *instance_state_name(enum instance_state state);
 // requests.c
 // Of generate.delta and generate.end. False: it breaks the contract.
 bool generations_notice(struct instance *instance, const char *method, const struct json *params);
+// Its worker has, or is about to have, none of them; then another one has, and each goes on where it was.
+void generations_pause(struct instance *instance);
+void generations_resume(struct instance *instance);
+// End all with this; workers that have any of them are told.
+void generations_give_up(struct instance *instance, const struct error *fault);
 // Answer all with this; the worker is gone.
 void generations_fail(struct instance *instance, const struct error *fault);

@@ -24,6 +24,8 @@ const char *instance_state_name(enum instance_state state)
 		return "loading";
 	case INSTANCE_READY:
 		return "ready";
+	case INSTANCE_PAUSED:
+		return "paused";
 	case INSTANCE_STOPPING:
 		return "stopping";
 	case INSTANCE_FAILED:
@@ -49,12 +51,38 @@ static const char *step_name(enum placement_step step)
 
 static struct json *progress_json(const struct instance *instance)
 {
-	if (instance->state != INSTANCE_LOADING)
+	uint64_t done, total;
+	if (!instance->parts || (instance->state != INSTANCE_LOADING && instance->state != INSTANCE_PAUSED))
 		return json_new_null();
 	struct json *json = json_new_object();
-	set_bytes(json, "loaded_bytes", instance->loaded_bytes);
-	set_bytes(json, "total_bytes", instance->total_bytes);
+	parts_progress(instance->parts, &done, &total);
+	set_bytes(json, "loaded_bytes", done);
+	set_bytes(json, "total_bytes", total);
 	return json;
+}
+
+// Where a layer goes; NULL: nowhere yet.
+static const char *device_of(const struct instance *instance, uint32_t layer)
+{
+	for (unsigned i = 0; instance->parts && i < instance->stage_count; i++)
+		if (layer - instance->stages[i].first_layer < instance->stages[i].layer_count)
+			return cluster_device_id(instance->stages[i].device);
+	return NULL;
+}
+
+static struct json *missing_json(const struct instance *instance)
+{
+	struct json *list = json_new_array();
+	for (unsigned i = 0; i < instance->recovery.missing_count; i++) {
+		const struct instance_missing *missing = &instance->recovery.missing[i];
+		struct json *json = json_new_object();
+		json_set_integer(json, "first_layer", missing->first_layer);
+		json_set_integer(json, "layer_count", missing->layer_count);
+		json_set_string(json, "device_id", missing->device_id);
+		json_set_string(json, "to_device_id", device_of(instance, missing->first_layer));
+		json_push(list, json);
+	}
+	return list;
 }
 
 struct json *instance_json(const struct instance *instance)
@@ -88,10 +116,10 @@ struct json *instance_json(const struct instance *instance)
 	set_bytes(json, "generated_tokens", instance->generated_tokens);
 	set_maybe(json, "tokens_per_s", instance->tokens_per_s);
 	json_set_bool(json, "chat", instance->chat);
-	json_set_integer(json, "epoch", 1);
-	json_set_integer(json, "recoveries", 0);
+	set_bytes(json, "epoch", instance->epoch);
+	json_set_integer(json, "recoveries", instance->recoveries);
 	json_set(json, "hops", json_new_array());
 	json_set_null(json, "timing");
-	json_set(json, "missing", json_new_array());
+	json_set(json, "missing", missing_json(instance));
 	return json;
 }

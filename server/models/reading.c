@@ -183,9 +183,11 @@ static enum status fill(const struct file *file, uint8_t *range, size_t from, si
 	return STATUS_OK;
 }
 
-static enum status describe(const struct gguf *gguf, struct reading_result *result, struct error *error)
+static enum status describe(void *context, const uint8_t *bytes, const struct gguf *gguf, struct error *error)
 {
+	struct reading_result *result = context;
 	struct model *model = NULL;
+	(void)bytes;
 	enum status status = model_open(&model, gguf, error);
 	if (status)
 		return status;
@@ -199,26 +201,27 @@ static enum status describe(const struct gguf *gguf, struct reading_result *resu
 }
 
 // With more of the file in memory if less was not enough: how long a header is stands nowhere.
-static enum status look_into(const struct file *file, struct reading_result *result, struct error *error)
+enum status reading_look_into(const struct reading_look *look, struct error *error)
 {
 	enum status status = STATUS_OK;
 	struct error fault = {0};
-	const size_t bytes = (size_t)file->bytes;
+	const struct file file = {.path = look->path, .fd = look->fd, .bytes = look->bytes};
+	const size_t bytes = (size_t)look->bytes;
 	size_t filled = 0;
 	uint8_t *range = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (range == MAP_FAILED)
-		return error_errno(error, STATUS_OUT_OF_MEMORY, errno, "no room to look into %s", file->path);
+		return error_errno(error, STATUS_OUT_OF_MEMORY, errno, "no room to look into %s", look->path);
 	for (size_t most = FIRST_HEADER_BYTES; filled < bytes && filled < LIMIT_MODEL_HEADER_BYTES;
 	     most = LIMIT_MODEL_HEADER_BYTES) {
 		struct gguf *gguf = NULL;
 		const size_t wanted = most < bytes ? most : bytes;
 		fault = (struct error){0};
-		status = fill(file, range, filled, wanted, &fault);
+		status = fill(&file, range, filled, wanted, &fault);
 		filled = wanted;
 		if (!status)
 			status = gguf_parse(&gguf, range, bytes, &fault);
 		if (!status)
-			status = describe(gguf, result, &fault);
+			status = look->look(look->context, range, gguf, &fault);
 		gguf_destroy(&gguf);
 		if (!status)
 			break;
@@ -291,7 +294,12 @@ static void read_file(struct reading *reading, struct job *job, struct reading_r
 	if (!status && job->place)
 		status = compare(job, result->sha256, error);
 	if (!status && !job->hash_only)
-		status = look_into(&file, result, error);
+		status = reading_look_into(&(struct reading_look){.path = file.path,
+								  .fd = file.fd,
+								  .bytes = file.bytes,
+								  .look = describe,
+								  .context = result},
+					   error);
 	result->unusable = read && status;
 	if (!status && job->place)
 		status = move_to(&file, job->place, error);

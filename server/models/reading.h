@@ -47,3 +47,15 @@ enum status reading_ask(struct reading *reading, const struct reading_request *r
 void reading_forget(struct reading *reading, const char *model_id, const char *path);
 // What the file at `path` is now. False: it is not there, or no file.
 bool reading_look(const char *path, uint64_t *bytes, int64_t *modified_ns);
+
+// Look into an open file of this many bytes, on any thread that may wait for the disk. `look` sees the whole of it at
+// `bytes`, of which only the beginning was read; it may be called again, with more of it, after an error.
+struct reading_look {
+	const char *path;
+	int fd;
+	uint64_t bytes;
+	enum status (*look)(void *context, const uint8_t *bytes, const struct gguf *gguf, struct error *error);
+	void *context;
+};
+// Errors: STATUS_UNAVAILABLE, STATUS_OUT_OF_MEMORY, gguf_parse's, and those of `look`.
+enum status reading_look_into(const struct reading_look *look, struct error *error);

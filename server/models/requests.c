@@ -1,4 +1,8 @@
-/* See requests.h. Requests stand in the list of their instance until their worker has said the last word. */
+/* See requests.h. Requests stand in the list of their instance until their worker has said the last word.
+ *
+ * What was asked is kept with what has been delivered of it, tokens and bytes of text: when the instance is placed anew
+ * its requests are started again from these, in the order in which they came, and go on behind the last token that
+ * their client has seen. So that what is drawn then is what would have been drawn, each has a seed from the start. */
 #include "server/models/requests.h"
 
 #include "common/base/clock.h"
@@ -7,8 +11,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 enum { DEVICES_BYTES = 2048 }; // their ids, in an entry of the audit log
+
+struct delivered {
+	uint32_t *tokens; // (count)
+	size_t count, capacity;
+	uint64_t text_bytes; // of what was generated
+	uint64_t echo_bytes; // of the prompt told back, which comes before any token
+	uint64_t skip_bytes; // of an echo that is told once more
+};
 
 struct generation {
 	struct generation *next, **link; // of its instance
@@ -18,10 +31,12 @@ struct generation {
 	struct token *token;
 	const char *action;
 	int64_t began_ns;
-	bool embeds, answered; // answered: generate.start, or generate.embed
+	bool embeds, sent, answered; // sent: a worker has it; answered: generate.start, or generate.embed
+	bool told_started;           // `started` was called
+	struct json *call;           // as it was asked, with owner and seed
 
 	uint64_t prompt_tokens; // as far as is known
-	uint64_t delivered;     // tokens
+	struct delivered delivered;
 	// NULL once it was cancelled or has ended:
 	void (*started)(void *context, uint64_t prompt_tokens);
 	void (*delta)(void *context, const struct json *delta);
@@ -66,6 +81,12 @@ static enum status explain(const struct instances *all, const struct model_recor
 {
 	const struct instance *failed = NULL;
 	for (const struct instance *one = all->first; one; one = one->next) {
+		if (one->model == model && one->state == INSTANCE_PAUSED) {
+			error_set(error, STATUS_UNAVAILABLE, "the model %.128s is paused: %.200s", model->name,
+				  one->state_reason);
+			error_hint(error, "try again later: it goes on by itself once there is room for it");
+			return STATUS_UNAVAILABLE;
+		}
 		if (one->model == model && (one->state == INSTANCE_STARTING || one->state == INSTANCE_LOADING)) {
 			error_set(error, STATUS_UNAVAILABLE, "the model %.128s is being loaded", model->name);
 			error_hint(error, "try again in a few seconds");
@@ -96,11 +117,13 @@ static enum status choose(struct instance **out, const struct instances *all, co
 		return STATUS_NOT_FOUND;
 	}
 	for (struct instance *one = all->first; one; one = one->next) {
-		if (one->model != model || one->state != INSTANCE_READY)
+		const bool waits = one->state == INSTANCE_PAUSED && one->pause_limit.running;
+		if (one->model != model || (one->state != INSTANCE_READY && !waits))
 			continue;
-		if (drains(one))
+		if (!waits && drains(one))
 			draining = true;
-		else if (!best || one->generation_count < best->generation_count)
+		else if (!best || (waits && best->state == INSTANCE_PAUSED) < (best->state == INSTANCE_PAUSED) ||
+			 (waits == (best->state == INSTANCE_PAUSED) && one->generation_count < best->generation_count))
 			best = one;
 	}
 	*out = best;
@@ -133,7 +156,7 @@ static void print_detail(const struct generation *generation, const struct json 
 	if (!generation->embeds) {
 		json_set_integer(detail, "cached_tokens", json_get_integer(end, "cached_tokens", 0));
 		json_set_integer(detail, "generated_tokens",
-				 json_get_integer(end, "generated_tokens", (int64_t)generation->delivered));
+				 json_get_integer(end, "generated_tokens", (int64_t)generation->delivered.count));
 		json_set_string(detail, "reason", json_get_string(end, "reason", NULL));
 	}
 	json_print(detail, text);
@@ -184,6 +207,8 @@ static void generation_free(struct generation *generation)
 	*generation->link = generation->next;
 	if (generation->next)
 		generation->next->link = generation->link;
+	json_destroy(&generation->call);
+	free(generation->delivered.tokens);
 	free(generation);
 }
 
@@ -234,6 +259,64 @@ static void took(struct generation *generation, const struct json *params)
 	end(generation, status, params, &error);
 }
 
+// Keep what the client gets; false if there is no memory for it.
+static bool keep(struct delivered *delivered, const struct json *params)
+{
+	const struct json *tokens = json_get(params, "tokens");
+	const size_t count = json_count(tokens), bytes = strlen(json_get_string(params, "text", ""));
+	if (delivered->count + count > delivered->capacity) {
+		size_t capacity = 2 * delivered->capacity + count + 64;
+		uint32_t *grown = realloc(delivered->tokens, capacity * sizeof(*grown));
+		if (!grown)
+			return false;
+		delivered->tokens = grown;
+		delivered->capacity = capacity;
+	}
+	for (const struct json *token = json_first(tokens); token; token = json_next(token)) {
+		int64_t value = 0;
+		json_integer(token, &value);
+		delivered->tokens[delivered->count++] = (uint32_t)value;
+	}
+	if (delivered->count)
+		delivered->text_bytes += bytes;
+	else
+		delivered->echo_bytes += bytes;
+	return true;
+}
+
+// Its client is told this, and its worker to stop.
+static void cancel_for(struct generation *generation, const struct error *error)
+{
+	void (*ended)(void *, enum status, const struct json *, const struct error *) = generation->ended;
+	void *context = generation->context;
+	generation_cancel(&generation);
+	if (ended)
+		ended(context, error->status, NULL, error);
+}
+
+static void deliver(struct generation *generation, const struct json *params)
+{
+	struct delivered *delivered = &generation->delivered;
+	struct json *rest = NULL;
+	if (delivered->skip_bytes && !delivered->count && !json_first(json_get(params, "tokens"))) {
+		const char *text = json_get_string(params, "text", "");
+		const size_t skip = delivered->skip_bytes < strlen(text) ? (size_t)delivered->skip_bytes : strlen(text);
+		delivered->skip_bytes -= skip;
+		if (!text[skip])
+			return;
+		params = rest = json_copy(params);
+		json_set_string(rest, "text", text + skip);
+	}
+	if (!keep(delivered, params)) {
+		struct error error = {0};
+		error_set(&error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
+		cancel_for(generation, &error);
+	} else if (generation->delta) {
+		generation->delta(generation->context, params);
+	}
+	json_destroy(&rest);
+}
+
 bool generations_notice(struct instance *instance, const char *method, const struct json *params)
 {
 	int64_t number = json_get_integer(params, "request", 0);
@@ -243,13 +326,10 @@ bool generations_notice(struct instance *instance, const char *method, const str
 		return false;
 	if (!generation || generation->embeds || !generation->answered)
 		return false;
-	if (ends) {
+	if (ends)
 		took(generation, params);
-		return true;
-	}
-	generation->delivered += json_count(json_get(params, "tokens"));
-	if (generation->delta)
-		generation->delta(generation->context, params);
+	else
+		deliver(generation, params);
 	return true;
 }
 
@@ -257,7 +337,7 @@ static void start_answered(void *context, enum status status, const struct json 
 {
 	struct generation *generation = context;
 	if (status == STATUS_DEVICE_LOST)
-		return; // all of the instance's are ended in a moment, with its reason
+		return; // its instance is lost, and all of its requests are seen to in a moment
 	if (status || generation->embeds) {
 		generation->prompt_tokens = (uint64_t)json_get_integer(result, "prompt_tokens", 0);
 		end(generation, status, result, error);
@@ -265,11 +345,77 @@ static void start_answered(void *context, enum status status, const struct json 
 	}
 	generation->answered = true;
 	generation->prompt_tokens = (uint64_t)json_get_integer(result, "prompt_tokens", 0);
-	if (generation->started)
+	const bool first = !generation->told_started;
+	generation->told_started = true;
+	if (first && generation->started)
 		generation->started(generation->context, generation->prompt_tokens);
 }
 
+// ---- to the worker ----
+
+// What is asked now: from the beginning, or from where the client has got to.
+static struct json *call_of(struct generation *generation)
+{
+	struct json *call = json_copy(generation->call);
+	struct delivered *delivered = &generation->delivered;
+	if (generation->embeds)
+		return call;
+	json_set_integer(call, "request", generation->number);
+	delivered->skip_bytes = delivered->echo_bytes;
+	if (!delivered->count)
+		return call;
+	struct json *tokens = json_new_array();
+	for (size_t i = 0; i < delivered->count; i++)
+		json_push(tokens, json_new_integer(delivered->tokens[i]));
+	json_set(call, "generated", tokens);
+	json_set_integer(call, "delivered_bytes", (int64_t)delivered->text_bytes);
+	json_set_bool(call, "echo", false);
+	return call;
+}
+
+static enum status send(struct generation *generation, struct error *error)
+{
+	enum status status = instance_worker_call(parts_generator(generation->instance->parts),
+						  generation->embeds ? "generate.embed" : "generate.start",
+						  call_of(generation), start_answered, generation, error);
+	generation->sent = !status;
+	return status;
+}
+
+void generations_pause(struct instance *instance)
+{
+	for (struct generation *one = instance->generations; one; one = one->next)
+		one->sent = one->answered = false;
+}
+
+static struct generation *first_waiting(const struct instance *instance)
+{
+	struct generation *one = instance->generations;
+	while (one && one->sent)
+		one = one->next;
+	return one;
+}
+
+void generations_resume(struct instance *instance)
+{
+	for (struct generation *one; instance->state == INSTANCE_READY && (one = first_waiting(instance));) {
+		struct error error = {0};
+		if (send(one, &error))
+			end(one, error.status, NULL, &error);
+	}
+}
+
 // ---- what clients want ----
+
+// One that draws must draw the same again elsewhere.
+static void set_seed(struct json *call)
+{
+	uint64_t seed;
+	struct json *sampling = json_get(call, "sampling") ? json_copy(json_get(call, "sampling")) : json_new_object();
+	if (!json_get(sampling, "seed") && getrandom(&seed, sizeof seed, 0) == sizeof seed)
+		json_set_integer(sampling, "seed", (int64_t)(seed >> 11)); // of 53 bits, as numbers of JSON are
+	json_set(call, "sampling", sampling);
+}
 
 enum status generation_start(struct generation **out, struct instances *all, const struct generation_params *params,
 			     struct error *error)
@@ -287,8 +433,13 @@ enum status generation_start(struct generation **out, struct instances *all, con
 		json_destroy(&call);
 		return status;
 	}
-	*generation = (struct generation){.next = instance->generations,
-					  .link = &instance->generations,
+	json_set_integer(call, "owner", owner_number(all, params->token));
+	if (!params->embeds)
+		set_seed(call);
+	struct generation **last = &instance->generations;
+	while (*last)
+		last = &(*last)->next;
+	*generation = (struct generation){.link = last,
 					  .instance = instance,
 					  .number = ++all->next_request,
 					  .by = *params->by,
@@ -296,19 +447,15 @@ enum status generation_start(struct generation **out, struct instances *all, con
 					  .action = params->action,
 					  .began_ns = clock_steady_ns(),
 					  .embeds = params->embeds,
+					  .call = call,
 					  .started = params->started,
 					  .delta = params->delta,
 					  .ended = params->ended,
 					  .context = params->context};
-	if (generation->next)
-		generation->next->link = &generation->next;
-	instance->generations = generation;
+	*last = generation;
 	instance->generation_count++;
-	json_set_integer(call, "owner", owner_number(all, params->token));
-	if (!params->embeds)
-		json_set_integer(call, "request", generation->number);
-	status = instance_worker_call(instance->worker, params->embeds ? "generate.embed" : "generate.start", call,
-				      start_answered, generation, error);
+	if (instance->state == INSTANCE_READY)
+		status = send(generation, error);
 	if (status)
 		generation_free(generation);
 	else
@@ -323,11 +470,29 @@ void generation_cancel(struct generation **pointer)
 		return;
 	*pointer = NULL;
 	silence(generation);
-	if (generation->embeds || !generation->instance->worker)
+	if (!generation->sent) {
+		end(generation, STATUS_OK, NULL, NULL);
+		return;
+	}
+	struct instance_worker *worker = parts_generator(generation->instance->parts);
+	if (generation->embeds || !worker)
 		return;
 	struct json *params = json_new_object();
 	json_set_integer(params, "request", generation->number);
-	instance_worker_call(generation->instance->worker, "generate.cancel", params, NULL, NULL, NULL);
+	instance_worker_call(worker, "generate.cancel", params, NULL, NULL, NULL);
+}
+
+void generations_give_up(struct instance *instance, const struct error *fault)
+{
+	struct generation *one = instance->generations;
+	while (one) {
+		if (one->ended) {
+			cancel_for(one, fault);
+			one = instance->generations; // whoever heard it may have done anything
+		} else {
+			one = one->next;
+		}
+	}
 }
 
 static void end_where(struct instances *all, const struct token *token, const char *why)
@@ -336,14 +501,9 @@ static void end_where(struct instances *all, const struct token *token, const ch
 	error_set(&fault, STATUS_UNAUTHENTICATED, "%s", why);
 	for (struct instance *one = all->first; one; one = one->next)
 		for (struct generation *generation = one->generations, *next; generation; generation = next) {
-			void (*ended)(void *, enum status, const struct json *,
-				      const struct error *) = generation->ended;
-			void *context = generation->context;
 			next = generation->next;
-			if (generation->token != token || !ended)
-				continue;
-			generation_cancel(&(struct generation *){generation});
-			ended(context, fault.status, NULL, &fault);
+			if (generation->token == token && generation->ended)
+				cancel_for(generation, &fault);
 		}
 }
 

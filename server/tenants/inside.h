@@ -106,7 +106,9 @@ struct arrival {
 	struct arrival *next, **link;
 	struct tenancy *tenants;
 	struct line *line;            // NULL: it has ended, and why is still to be heard
-	struct worker *worker;        // NULL until it has said whose it is
+	struct worker *worker;        // NULL until it has said whose it is, or
+	struct hop *hop;              // of which hop it is an end
+	bool linked;                  // it has
 	char node_id[STORE_ID_BYTES]; // by whose certificate it came; "": this machine's owner's
 	struct net_timer deadline;    // for that; or for why it ended
 };
@@ -130,7 +132,9 @@ struct tenancy {
 	struct net_stream_listener *listener;
 	struct tenant *tenants;
 	struct arrival *arrivals; // all
-	unsigned not_linked;      // of them, without a worker
+	unsigned not_linked;      // of them, without a worker and no end of a hop
+	struct hop *hops;
+	unsigned hop_count;
 	struct item *table[ITEM_SLOTS];
 	struct holding *holdings;
 	struct item *fresh; // newest first
@@ -187,7 +191,8 @@ enum status worker_for(struct worker **out, unsigned *place, struct tenant *tena
 // One of its own, which is still starting. Errors: the same.
 struct worker_start_params {
 	const char *node_id, *backend;
-	const char *model_path; // of an instance's; else NULL
+	const char *model_path, *model_id; // of an instance's one of them; else NULL
+	bool ring;
 };
 enum status worker_start(struct worker **out, struct tenant *tenant, const struct worker_start_params *params,
 			 struct error *error);
@@ -256,6 +261,14 @@ void arrival_message(struct arrival *arrival, const struct net_parts *message);
 void arrival_broken(struct arrival *arrival); // what came is no message
 void arrival_drained(struct arrival *arrival);
 void arrival_closed(struct arrival *arrival, const char *why); // by itself; the line is not the arrival's any more
+
+void arrival_drop(struct arrival *arrival); // close it; nothing is told any more
+
+// Ends of hops (hop.c). False: no such end is awaited, and nothing was done. Each of the others may destroy it.
+bool hop_relay_greeted(struct arrival *arrival, const struct json *params); // hop.hello, checked
+void hop_relay_message(struct arrival *arrival, const struct net_parts *message);
+void hop_relay_drained(struct arrival *arrival);
+void hop_relay_lost(struct arrival *arrival, const char *why); // its line is gone, or breaks the protocol
 
 // The socket of this machine's workers (stream_unix.c).
 enum status stream_unix_listen(struct tenancy *tenants, struct error *error);

@@ -31,7 +31,9 @@ enum status instance_worker_create(struct instance_worker **out, struct tenancy 
 	const struct worker_start_params start = {
 		.node_id = cluster_device_node_id(first),
 		.backend = json_get_string(cluster_device_record(first), "backend", ""),
-		.model_path = params->model_path};
+		.model_path = params->model_path,
+		.model_id = params->model_id,
+		.ring = params->ring};
 	enum status status = params->device_count <= LIMIT_WORKER_DEVICES
 				     ? worker_start(&instance->worker, instance->tenant, &start, error)
 				     : error_set(error, STATUS_LIMIT_EXCEEDED, "a worker opens %d devices at most",
@@ -47,7 +49,7 @@ enum status instance_worker_create(struct instance_worker **out, struct tenancy 
 								      .state = DEVICE_OPEN};
 	instance->worker->device_count = params->device_count;
 	instance->params.devices = NULL;
-	instance->params.instance_id = instance->params.model_path = NULL;
+	instance->params.instance_id = instance->params.model_path = instance->params.model_id = NULL;
 	*out = instance;
 	return STATUS_OK;
 }
@@ -128,6 +130,11 @@ enum status instance_worker_call(struct instance_worker *instance, const char *m
 	if (status)
 		worker_call_destroy(&call);
 	return status;
+}
+
+const char *instance_worker_id(const struct instance_worker *instance)
+{
+	return instance->worker->worker_id;
 }
 
 // ---- memory ----

@@ -1,4 +1,4 @@
-/* Workers that have come: whose they are, what they answer, how they go. See inside.h.
+/* Workers that have come, and ends of hops: whose they are, what they answer, how they go. See inside.h.
  *
  * The node connects a worker to the server and says which one it is (link.hello) before the worker has the socket, with
  * a key that only the server and the node know. From then on every message must answer a call that was sent. When a
@@ -22,7 +22,7 @@ static void arrival_destroy(struct arrival **pointer)
 	net_timer_stop(tenants->params.loop, &arrival->deadline);
 	if (arrival->worker)
 		arrival->worker->stream = NULL;
-	else
+	else if (!arrival->linked)
 		tenants->not_linked--;
 	*arrival->link = arrival->next;
 	if (arrival->next)
@@ -44,7 +44,7 @@ static bool has_room(const struct tenancy *tenants, const char *node_id)
 {
 	unsigned of_node = 0;
 	for (const struct arrival *arrival = tenants->arrivals; arrival; arrival = arrival->next)
-		of_node += !arrival->worker && !strcmp(arrival->node_id, node_id);
+		of_node += !arrival->linked && !strcmp(arrival->node_id, node_id);
 	return tenants->not_linked < LIMIT_STREAMS_NOT_LINKED && of_node < LIMIT_STREAMS_NOT_LINKED_OF_NODE;
 }
 
@@ -81,16 +81,41 @@ static struct worker *greeted(const struct arrival *arrival, const struct messag
 	return worker;
 }
 
+// It has said whose it is.
+static void set_linked(struct arrival *arrival)
+{
+	net_timer_stop(arrival->tenants->params.loop, &arrival->deadline);
+	arrival->tenants->not_linked--;
+	arrival->linked = true;
+}
+
+// Whether the first message is hop.hello of one that is awaited; then the arrival may be gone already.
+static bool brings_hop(struct arrival *arrival, const struct message *message)
+{
+	const struct contract *contract = arrival->tenants->params.contract;
+	const struct contract_method *hello = contract_find(contract, "hop.hello");
+	if (!message->method || strcmp(message->method, hello->name) != 0 ||
+	    contract_check_params(contract, hello, message->params, NULL))
+		return false;
+	set_linked(arrival);
+	if (hop_relay_greeted(arrival, message->params))
+		return true;
+	log_warning("tenants", "a stream was refused: the hop that it names is not awaited");
+	arrival_destroy(&arrival);
+	return true;
+}
+
 static void say_hello(struct arrival *arrival, const struct message *message)
 {
 	struct worker *worker = greeted(arrival, message);
+	if (!worker && brings_hop(arrival, message))
+		return;
 	if (!worker) {
 		log_warning("tenants", "a stream was refused: its greeting is no awaited worker's");
 		arrival_destroy(&arrival);
 		return;
 	}
-	net_timer_stop(arrival->tenants->params.loop, &arrival->deadline);
-	arrival->tenants->not_linked--;
+	set_linked(arrival);
 	arrival->worker = worker;
 	worker->stream = arrival;
 	OPENSSL_cleanse(worker->key, sizeof worker->key); // it opens nothing any more
@@ -187,6 +212,10 @@ void arrival_message(struct arrival *arrival, const struct net_parts *parts)
 	struct worker *worker = arrival->worker;
 	struct message message;
 	struct error error = {0};
+	if (arrival->hop) {
+		hop_relay_message(arrival, parts);
+		return;
+	}
 	enum status status = message_decode_text(&message, (const char *)parts->head, parts->head_bytes, &error);
 	if (!worker) {
 		say_hello(arrival, &message);
@@ -214,6 +243,10 @@ void arrival_message(struct arrival *arrival, const struct net_parts *parts)
 void arrival_broken(struct arrival *arrival)
 {
 	struct worker *worker = arrival->worker;
+	if (arrival->hop) {
+		hop_relay_lost(arrival, "what came is no message");
+		return;
+	}
 	if (!worker) {
 		log_warning("tenants", "a stream was refused: what it said is no greeting");
 		arrival_destroy(&arrival);
@@ -225,8 +258,15 @@ void arrival_broken(struct arrival *arrival)
 
 void arrival_drained(struct arrival *arrival)
 {
-	if (arrival->worker)
+	if (arrival->hop)
+		hop_relay_drained(arrival);
+	else if (arrival->worker)
 		worker_relax(arrival->worker);
+}
+
+void arrival_drop(struct arrival *arrival)
+{
+	arrival_destroy(&arrival);
 }
 
 static void no_last_word(void *arg)
@@ -238,6 +278,10 @@ static void no_last_word(void *arg)
 void arrival_closed(struct arrival *arrival, const char *why)
 {
 	arrival->line = NULL;
+	if (arrival->hop) {
+		hop_relay_lost(arrival, why);
+		return;
+	}
 	if (!arrival->worker) {
 		arrival_destroy(&arrival);
 		return;

@@ -87,7 +87,7 @@ void worker_link_message(void *user, struct net_conn *conn, const uint8_t *bytes
 		arrival_broken(link->arrival);
 	else
 		arrival_message(link->arrival, &parts);
-	if (link->arrival && link->arrival->worker)
+	if (link->arrival && link->arrival->linked)
 		net_conn_trust(conn); // it has said whose it is
 	net_frame_unref(&parts.holder);
 }

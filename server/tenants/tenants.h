@@ -121,7 +121,9 @@ void worker_link_closed(void *user, struct net_conn *conn, int code);
 // A model instance's worker: no session's, otherwise as any (instance.c). It opens its devices itself.
 struct instance_worker;
 struct instance_worker_params {
-	const char *instance_id, *model_path; // the file, on the node's machine
+	const char *instance_id;
+	const char *model_path, *model_id; // the file on this machine; or whose bytes its node has fetched
+	bool ring;                         // it is one of several parts
 	const struct cluster_device *const *devices;
 	unsigned device_count;        // of one node and back end; it ends when one of them is lost
 	void (*ready)(void *context); // it can be called now
@@ -142,6 +144,7 @@ void instance_worker_destroy(struct instance_worker **instance, const char *why)
 // STATUS_OUT_OF_MEMORY.
 enum status instance_worker_call(struct instance_worker *instance, const char *method, struct json *params,
 				 cluster_answer *answer, void *context, struct error *error);
+const char *instance_worker_id(const struct instance_worker *instance); // as its node knows it
 // It broke the contract: end it. `ended` is called.
 void instance_worker_fail(struct instance_worker *instance, const char *why);
 

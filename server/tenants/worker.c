@@ -250,7 +250,7 @@ static unsigned workers_of_node(const struct tenancy *tenants, const char *node_
 	return count;
 }
 
-static enum status ask_open(struct worker *worker, const char *model_path)
+static enum status ask_open(struct worker *worker, const struct worker_start_params *start)
 {
 	const struct token *token = worker->tenant->token;
 	struct json *params = json_new_object();
@@ -259,8 +259,12 @@ static enum status ask_open(struct worker *worker, const char *model_path)
 	json_set_string(params, "backend", worker->backend);
 	if (token && token->memory_limit_bytes)
 		json_set_integer(params, "memory_limit_bytes", token->memory_limit_bytes);
-	if (model_path)
-		json_set_string(params, "model_path", model_path);
+	if (start->model_path)
+		json_set_string(params, "model_path", start->model_path);
+	if (start->model_id)
+		json_set_string(params, "model_id", start->model_id);
+	if (start->ring)
+		json_set_bool(params, "ring", true);
 	enum status status = cluster_ask(worker->tenants->params.cluster, worker->node_id, "tenant.open", params,
 					 opened, worker);
 	worker->asks += !status;
@@ -290,7 +294,7 @@ enum status worker_start(struct worker **out, struct tenant *tenant, const struc
 	snprintf(worker->backend, sizeof worker->backend, "%s", params->backend);
 	enum status status = make_names(worker);
 	if (!status)
-		status = ask_open(worker, params->model_path);
+		status = ask_open(worker, params);
 	if (status) {
 		free(worker);
 		return error_set(error, status, "no worker can be started now");

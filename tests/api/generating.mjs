@@ -32,14 +32,14 @@ export class ModelWorker extends FakeWorker {
 		}
 	}
 
-	// The prompt's words come back, one token each.
-	babble({ request, prompt, max_tokens, sampling, stop, echo }) {
+	// The prompt's words come back, one token each; of one that goes on those that have not been said.
+	babble({ request, prompt, max_tokens, sampling, stop, echo, generated = [] }) {
 		const text = prompt.text ?? prompt.messages?.at(-1).text ?? prompt.tokens.join(" ");
 		const words = text.split(" ").map((word, i) => (i ? " " : "") + word);
 		if (echo) this.say(request, text, { tokens: [] });
 		const at = words.findIndex((word) => stop?.some((one) => word.includes(one)));
 		const said = words.slice(0, Math.min(at < 0 ? words.length : at, max_tokens ?? words.length));
-		for (const word of said) this.say(request, word, { logprobs: sampling?.logprobs, top: sampling?.top_logprobs ?? 0 });
+		for (const word of said.slice(generated.length)) this.say(request, word, { logprobs: sampling?.logprobs, top: sampling?.top_logprobs ?? 0 });
 		this.finish(request, said.length < words.length && at < 0 ? "length" : "stop");
 	}
 

@@ -6,7 +6,7 @@ import { after, afterEach, before, describe, test } from "node:test";
 import { Client, assertContractKept } from "./client.mjs";
 import { ModelWorker, memory } from "./generating.mjs";
 import { modelFile } from "./gguf.mjs";
-import { eventually, run, startServer, temporary } from "./server.mjs";
+import { eventually, run, slow, startServer, temporary } from "./server.mjs";
 import { WorkerNode } from "./workers.mjs";
 
 describe("instances", () => {
@@ -116,17 +116,36 @@ describe("instances", () => {
 		assert.equal((await admin.call("model.list")).models[0].instances, 0);
 	});
 
-	test("a worker that ends makes it failed, with the reason", async () => {
-		const { instance_id } = await loaded();
-		node.socket.send(JSON.stringify({ jsonrpc: "2.0", method: "tenant.ended",
-			params: { worker_id: node.worker().worker_id, message: "it was killed by SIGSEGV" } }));
+	// Once its worker has died by itself, for the nth time, and the next one has loaded.
+	const anew = (id, n) => eventually(async () => {
+		const one = await find(id);
+		return one?.state === "ready" && one.recoveries === n && one;
+	}, `instance ${id} goes on for the ${n}th time`);
+	const ended = (worker, message) => node.socket.send(JSON.stringify({ jsonrpc: "2.0", method: "tenant.ended",
+		params: { worker_id: worker.worker_id, message } }));
+
+	test("a worker that ends is replaced; one that ends again and again makes it failed, with the reason", async () => {
+		const { instance_id, epoch } = await loaded();
+		assert.equal(epoch, 1);
+		for (const n of [1, 2]) {
+			ended(node.worker(), "it was killed by SIGSEGV");
+			const instance = await anew(instance_id, n);
+			assert.deepEqual([instance.epoch, instance.state_reason, instance.missing], [n + 1, null, []]);
+		}
+		ended(node.worker(), "it was killed by SIGSEGV");
 		const failed = await state(instance_id, "failed");
 		assert.match(failed.state_reason, /SIGSEGV/);
 		assert.equal((await admin.call("model.list")).models[0].instances, 0);
 		const again = await loaded(); // takes its place
 		assert.deepEqual((await list()).map((one) => one.instance_id), [again.instance_id]);
-		const entries = (await admin.call("audit.list", { limit: 100 })).entries.map((one) => one.action);
-		assert.ok(entries.includes("instance.create"), entries.join(" "));
+		const entries = await eventually(async () => {
+			const all = (await admin.call("audit.list", { limit: 100 })).entries;
+			return all.some((one) => one.action === "instance.failed") && all;
+		}, "the end of it is on record", 15000 * slow);
+		assert.ok(entries.some((one) => one.action === "instance.create"), entries.map((one) => one.action).join(" "));
+		const told = entries.find((one) => one.action === "instance.placed_anew");
+		assert.deepEqual([told.actor, told.target], ["server", instance_id]);
+		assert.match(told.detail.reason, /SIGSEGV/);
 	});
 
 	test("a load that is refused says so", async () => {
@@ -147,6 +166,10 @@ describe("instances", () => {
 	])
 		test(`a worker that says ${name} is ended, and no other`, async () => {
 			const other = await loaded(), instance = await loaded();
+			for (const n of [1, 2]) {
+				hostile(node.worker());
+				await anew(instance.instance_id, n);
+			}
 			hostile(node.worker());
 			assert.match((await state(instance.instance_id, "failed")).state_reason, /protocol|ended/);
 			assert.equal((await find(other.instance_id)).state, "ready");

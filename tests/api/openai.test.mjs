@@ -8,7 +8,7 @@ import OpenAI from "openai";
 import { Client, assertContractKept } from "./client.mjs";
 import { ModelWorker } from "./generating.mjs";
 import { modelFile } from "./gguf.mjs";
-import { connectRaw, eventually, patience, startServer, temporary, within } from "./server.mjs";
+import { connectRaw, eventually, patience, slow, startServer, temporary, within } from "./server.mjs";
 import { WorkerNode } from "./workers.mjs";
 
 const page = "https://chat.example.com";
@@ -273,22 +273,69 @@ describe("/v1", () => {
 			assert.equal(text, Array.from({ length: words }, (_, i) => `word${i} `).join(""));
 			assert.ok(server.residentBytes() - before < 64e6, `${server.residentBytes() - before} bytes more`);
 		});
-		test("a worker that ends: requests under way say so", async () => {
-			node.worker().manual = true;
-			const stream = await open("/v1/chat/completions", chat("x", { stream: true }));
-			const whole = post("/v1/chat/completions", chat("x"));
+		test("a worker that ends: requests under way go on behind what was delivered", async () => {
+			const died = node.worker();
+			died.manual = true;
+			const stream = await open("/v1/chat/completions", chat("one two three four", { stream: true }));
+			const whole = post("/v1/chat/completions", chat("five six"));
 			await started(2);
-			node.worker().kill();
-			await stream.next(/"error":\{"message":".*device_lost/);
-			await within(stream.ended, "the stream ends");
-			assert.doesNotMatch(stream.text, /DONE/);
+			const [first, second] = [...died.requests.values()].map((one) => one.params);
+			died.say(first.request, "one");
+			died.say(first.request, " two");
+			await stream.next(/two/);
+			died.kill();
+			await stream.next(/\[DONE\]/);
+			const text = stream.text.split("\n").filter((line) => line.startsWith("data: {")).map((line) => JSON.parse(line.slice(6)))
+				.map((one) => one.choices[0]?.delta.content ?? "").join("");
+			assert.equal(text, "one two three four");
 			const { status, json } = await whole;
+			assert.deepEqual([status, json().choices[0].message.content], [200, "five six"]);
+			const again = node.worker().calls.filter((one) => one.method === "generate.start").map((one) => one.params);
+			assert.notEqual(node.worker(), died);
+			assert.deepEqual(again.map((one) => [one.request, one.generated, one.delivered_bytes]),
+				[[first.request, [3, 4], 7], [second.request, undefined, undefined]], "in the order in which they came");
+			assert.deepEqual(again.map((one) => one.sampling.seed), [first.sampling.seed, second.sampling.seed]);
+			assert.ok(Number.isInteger(first.sampling.seed) && first.sampling.seed !== second.sampling.seed);
+		});
+		test("one that is cancelled while its instance is paused is started no more", async () => {
+			node.worker().manual = true;
+			const stream = await open("/v1/chat/completions", chat("a b", { stream: true }));
+			const other = post("/v1/chat/completions", chat("c d"));
+			await started(2);
+			const held = [];
+			node.open = (message) => held.push(message);
+			node.worker().kill();
+			await eventually(async () => (await admin.call("instance.list")).instances[0].state === "paused" && held.length, "it is paused");
+			const waiting = post("/v1/chat/completions", chat("e f"));
+			stream.request.destroy();
+			await eventually(async () => (await admin.call("audit.list", { limit: 20 })).entries.filter((one) => one.action === "infer.chat")
+				.some((one) => one.detail.generated_tokens === 0), "the cancelled one is on record", 15000 * slow);
+			node.open = undefined;
+			held.forEach((message) => node.receiveRequest(message));
+			assert.equal((await other).json().choices[0].message.content, "c d");
+			assert.equal((await waiting).json().choices[0].message.content, "e f");
+			assert.equal(node.worker().calls.filter((one) => one.method === "generate.start").length, 2);
+		});
+		test("a worker that ends again and again: requests under way say so", async () => {
+			const instance = async () => (await admin.call("instance.list")).instances[0];
+			let last, failed = false;
+			for (let deaths = 0; !failed; deaths++) {
+				assert.ok(deaths < 3, `it goes on after ${deaths} deaths`);
+				const worker = node.worker();
+				worker.manual = true;
+				last = post("/v1/chat/completions", chat("x"));
+				await eventually(() => worker.calls.at(-1)?.method === "generate.start", "it has begun");
+				worker.kill();
+				failed = await eventually(async () => (node.worker() !== worker && "no") || (await instance()).state === "failed" && "yes",
+					"another worker comes, or none any more") === "yes";
+			}
+			const { status, json } = await last;
 			assert.deepEqual([status, json().error.code], [503, "device_lost"]);
 			const later = await post("/v1/chat/completions", chat("x"));
 			assert.equal(later.status, 503);
 			assert.match(later.json().error.message, /exogpu place words/);
 			await admin.call("instance.create", { model_id: model.model_id });
-			await eventually(async () => (await admin.call("instance.list")).instances[0]?.state === "ready", "it is ready again");
+			await eventually(async () => (await instance())?.state === "ready", "it is ready again");
 		});
 		test("a token that is revoked ends its requests", async () => {
 			node.worker().manual = true;

@@ -1,0 +1,317 @@
+/* What becomes of an instance that was ready and has lost something: a worker, a device, a node, or a hop between them;
+ * or one of whose devices is to be left.
+ *
+ *     ready --- a hop is broken ---> paused, connected anew and checked -------------------------> ready
+ *       |                                  | that fails                                              ^
+ *       +--- a part is lost, ----> paused, workers ended -> searched for a place -> begun anew ------+
+ *            or is to be left            ^                        | none: once more, in a while
+ *                                        +------------------------+
+ *
+ * Its requests stay, and go on where their client has got to (requests.c). While it is paused for LIMIT_PAUSE_MS they
+ * wait; then they end with an error that says to try again, and the instance goes on looking. It is placed as it was
+ * asked for; on what is left, if devices that were pinned are gone: finishing what has begun counts more. A device on
+ * which the last attempt failed comes last. An instance whose workers die LIMIT_DEATHS times in LIMIT_DEATHS_MS, while
+ * their devices are there, has failed for good. Thread: the loop's. */
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "server/models/instances_inside.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { AGAIN_MS = 1000, AGAIN_MOST_MS = 5000, LOOK_MS = 1000 };
+static const double search_s = 0.2; // a good place soon is better than the best one later
+
+static void search(struct instance *instance);
+
+// ---- pausing ----
+
+static void waited_enough(void *arg)
+{
+	struct error fault = {0};
+	struct instance *instance = arg;
+	error_set(&fault, STATUS_UNAVAILABLE, "the model %.64s is paused for %d s: %.200s", instance->model_name,
+		  LIMIT_PAUSE_MS / 1000, instance->state_reason);
+	error_hint(&fault, "try again later: it goes on by itself once there is room for it");
+	generations_give_up(instance, &fault);
+	instance_publish(instance);
+}
+
+static void pause(struct instance *instance, const char *why)
+{
+	struct recovery *recovery = &instance->recovery;
+	snprintf(instance->state_reason, sizeof instance->state_reason, "%s", why);
+	if (instance->state == INSTANCE_PAUSED)
+		return;
+	instance->state = INSTANCE_PAUSED;
+	instance->tokens_per_s = -1;
+	snprintf(recovery->why, sizeof recovery->why, "%s", why);
+	recovery->paused_ms = clock_steady_ms();
+	recovery->attempt = 0;
+	recovery->avoided[0] = 0;
+	recovery->missing_count = 0;
+	net_timer_stop(instance->all->params.loop, &recovery->again);
+	placing_cancel(instance->all, instance);
+	net_timer_start(instance->all->params.loop, &instance->pause_limit, LIMIT_PAUSE_MS, waited_enough, instance);
+	log_warning("models", "instance %s of %s is paused: %s", instance->instance_id, instance->model_name, why);
+}
+
+static void add_missing(struct instance *instance, const struct instance_stage *stage)
+{
+	struct recovery *recovery = &instance->recovery;
+	if (recovery->missing_count == PLACEMENT_STAGES)
+		return;
+	struct instance_missing *missing = &recovery->missing[recovery->missing_count++];
+	*missing = (struct instance_missing){.first_layer = stage->first_layer, .layer_count = stage->layer_count};
+	snprintf(missing->device_id, sizeof missing->device_id, "%s", cluster_device_id(stage->device));
+}
+
+// ---- placing anew ----
+
+static void again(void *arg)
+{
+	search(arg);
+}
+
+static void later(struct instance *instance)
+{
+	struct recovery *recovery = &instance->recovery;
+	int64_t ms = recovery->attempt * (int64_t)AGAIN_MS;
+	net_timer_start(instance->all->params.loop, &recovery->again, ms < AGAIN_MOST_MS ? ms : AGAIN_MOST_MS, again,
+			instance);
+	recovery->attempt++;
+}
+
+static void begin_anew(struct instance *instance, const struct placing *placing)
+{
+	struct error error = {0};
+	instance_hold(instance, false);
+	instance_take_placement(instance, placing);
+	enum status status = instance_hold(instance, true);
+	if (!status)
+		status = parts_create(&instance->parts, instance, &error);
+	if (status) {
+		snprintf(instance->state_reason, sizeof instance->state_reason, "it could not be placed anew: %.300s",
+			 error.message[0] ? error.message : status_text(status));
+		later(instance);
+	}
+	instance_publish(instance);
+}
+
+// There is no place. False: something was left out, and it is tried once more without that.
+static bool nowhere(struct instance *instance, const char *why)
+{
+	struct recovery *recovery = &instance->recovery;
+	if (json_first(json_get(instance->wanted, "pins")) && !recovery->without_pins) {
+		recovery->without_pins = true;
+		return false;
+	}
+	recovery->without_pins = false;
+	if (recovery->avoided[0]) {
+		recovery->avoided[0] = 0;
+		return false;
+	}
+	snprintf(instance->state_reason, sizeof instance->state_reason, "it waits for a place: %.300s", why);
+	instance_hold(instance, false); // its workers are gone for a while now
+	return true;
+}
+
+static void placed(void *context, enum status status, struct placing *placing, const struct error *error)
+{
+	struct instance *instance = context;
+	const struct placement *placement = status ? NULL : &placing->placement;
+	instance->recovery.searching = false;
+	if (placement && placement->feasible) {
+		begin_anew(instance, placing);
+	} else if (!nowhere(instance, !placement             ? error->message
+				      : placement->why_count ? placement->whys[0].text
+							     : "no device can be used")) {
+		search(instance);
+	} else {
+		instance_publish(instance);
+		later(instance);
+	}
+	free(placing);
+}
+
+static struct json *wanted(const struct instance *instance)
+{
+	struct json *params = json_copy(instance->wanted);
+	json_set_number(params, "timeout_s", search_s);
+	if (instance->recovery.without_pins)
+		json_remove(params, "pins");
+	return params;
+}
+
+static void search(struct instance *instance)
+{
+	struct error error = {0};
+	struct recovery *recovery = &instance->recovery;
+	struct placing_excluded excluded = {.ending = instance, .why = "the instance failed there just now"};
+	struct json *params = wanted(instance);
+	if (recovery->avoided[0])
+		snprintf(excluded.ids[excluded.count++], STORE_ID_BYTES, "%s", recovery->avoided);
+	recovery->searching = true;
+	if (placing_start(instance->all, params, &excluded, placed, instance, &error)) {
+		recovery->searching = false;
+		later(instance);
+	}
+	json_destroy(&params);
+}
+
+// ---- what was lost ----
+
+// Whether it died by itself, and often enough.
+static bool dies_often(struct instance *instance, const struct error *fault, int part)
+{
+	const struct cluster_device *device;
+	int64_t *deaths = instance->recovery.deaths_ms;
+	const struct instance_stage *stage = part < 0 ? NULL : parts_stage(instance->parts, (unsigned)part);
+	if (fault->status != STATUS_DEVICE_LOST || !stage ||
+	    tenant_find_device(instance->all->params.tenants, cluster_device_id(stage->device), &device, NULL))
+		return false;
+	memmove(deaths + 1, deaths, (LIMIT_DEATHS - 1) * sizeof *deaths);
+	deaths[0] = clock_steady_ms();
+	return deaths[LIMIT_DEATHS - 1] && deaths[0] - deaths[LIMIT_DEATHS - 1] < LIMIT_DEATHS_MS;
+}
+
+void recover_lost(struct instance *instance, const struct error *fault, int part)
+{
+	struct recovery *recovery = &instance->recovery;
+	const bool attempted = instance->state == INSTANCE_PAUSED && recovery->attempt;
+	const struct instance_stage *stage = part < 0 ? NULL : parts_stage(instance->parts, (unsigned)part);
+	if (dies_often(instance, fault, part)) {
+		instance_set_failed(instance, fault);
+		return;
+	}
+	pause(instance, fault->message);
+	if (!attempted)
+		for (unsigned i = 0; i < instance->stage_count; i++)
+			if (!parts_has(instance->parts, i))
+				add_missing(instance, &instance->stages[i]);
+	snprintf(recovery->avoided, sizeof recovery->avoided, "%s",
+		 attempted && stage ? cluster_device_id(stage->device) : "");
+	parts_destroy(&instance->parts, "the instance is placed anew");
+	generations_pause(instance);
+	later(instance);
+	instance_publish(instance);
+}
+
+void recover_broken(struct instance *instance)
+{
+	pause(instance, "a way between its parts is broken; they are connected anew");
+	parts_mend(instance->parts);
+	instance_publish(instance);
+}
+
+static void put_on_record(const struct instance *instance)
+{
+	struct buffer detail, devices;
+	struct json *json = json_new_object();
+	buffer_init(&devices, LIMIT_AUDIT_DETAIL_BYTES / 2);
+	for (unsigned i = 0; i < instance->stage_count; i++) {
+		buffer_append_text(&devices, i ? " " : "");
+		buffer_append_text(&devices, cluster_device_id(instance->stages[i].device));
+	}
+	json_set_string(json, "model", instance->model_name);
+	json_set_string(json, "reason", instance->recovery.why);
+	json_set_integer(json, "epoch", (int64_t)instance->epoch);
+	json_set_string(json, "devices", buffer_text(&devices));
+	buffer_init(&detail, LIMIT_AUDIT_DETAIL_BYTES);
+	json_print(json, &detail);
+	audit_count(instance->all->params.audit,
+		    &(struct audit_tally){.by = &audit_server,
+					  .action = "instance.placed_anew",
+					  .target = instance->instance_id,
+					  .node_id = cluster_device_node_id(instance->stages[0].device),
+					  .device_id = cluster_device_id(instance->stages[0].device),
+					  .duration_us = (clock_steady_ms() - instance->recovery.paused_ms) * 1000,
+					  .detail = detail.failed ? NULL : buffer_text(&detail)});
+	buffer_finish(&detail);
+	buffer_finish(&devices);
+	json_destroy(&json);
+}
+
+void recover_done(struct instance *instance)
+{
+	struct recovery *recovery = &instance->recovery;
+	net_timer_stop(instance->all->params.loop, &instance->pause_limit);
+	if (recovery->attempt) {
+		instance->recoveries++;
+		put_on_record(instance);
+	}
+	log_info("models", "instance %s of %s goes on after %lld ms", instance->instance_id, instance->model_name,
+		 (long long)(clock_steady_ms() - recovery->paused_ms));
+	recovery->missing_count = 0;
+	recovery->attempt = 0;
+	instance->state_reason[0] = 0;
+	generations_resume(instance);
+}
+
+// ---- leaving devices that are draining ----
+
+static const struct instance_stage *draining(const struct instance *instance)
+{
+	const char *reason;
+	for (unsigned i = 0; i < instance->stage_count; i++)
+		if (!strcmp(cluster_device_state(instance->stages[i].device, &reason), "draining"))
+			return &instance->stages[i];
+	return NULL;
+}
+
+static void leave(struct instance *instance, const struct placing *placing)
+{
+	char why[INSTANCE_REASON_BYTES];
+	const char *reason;
+	snprintf(why, sizeof why, "it leaves %.128s, which is draining",
+		 cluster_device_name(draining(instance)->device));
+	pause(instance, why);
+	for (unsigned i = 0; i < instance->stage_count; i++)
+		if (!strcmp(cluster_device_state(instance->stages[i].device, &reason), "draining"))
+			add_missing(instance, &instance->stages[i]);
+	parts_destroy(&instance->parts, why);
+	generations_pause(instance);
+	instance->recovery.attempt = 1;
+	begin_anew(instance, placing);
+}
+
+// Where there is no other place it stays, and takes no new requests.
+static void elsewhere(void *context, enum status status, struct placing *placing, const struct error *error)
+{
+	struct instance *instance = context;
+	(void)error;
+	if (!status && placing->placement.feasible && draining(instance))
+		leave(instance, placing);
+	else
+		recover_watch(instance);
+	free(placing);
+}
+
+static void look(void *arg)
+{
+	struct error error = {0};
+	struct instance *instance = arg;
+	const struct placing_excluded excluded = {.ending = instance};
+	bool asked = false;
+	if (draining(instance)) {
+		struct json *params = wanted(instance);
+		json_remove(params, "pins");
+		asked = !placing_start(instance->all, params, &excluded, elsewhere, instance, &error);
+		json_destroy(&params);
+	}
+	if (!asked)
+		recover_watch(instance);
+}
+
+void recover_watch(struct instance *instance)
+{
+	net_timer_start(instance->all->params.loop, &instance->recovery.again, LOOK_MS, look, instance);
+}
+
+void recover_stop(struct instance *instance)
+{
+	net_timer_stop(instance->all->params.loop, &instance->recovery.again);
+	net_timer_stop(instance->all->params.loop, &instance->pause_limit);
+	placing_cancel(instance->all, instance);
+}

@@ -1,0 +1,44 @@
+/* The parts of an instance: its workers, brought up together, connected in a ring, and ended together.
+ *
+ * A part has consecutive stages on one node and back end. One part alone is a worker and needs no ring. Of several:
+ *
+ *     plan     which bytes of the file each part on another machine needs (shards.h)
+ *     fetch    its node gets them (model.fetch), then   | each part
+ *     open     its worker is started (tenant.open)      | for
+ *     load     it loads its layers (instance.load)      | itself
+ *     connect  each part to the next, the last to the first (hop.connect): within a node, by a direct link between two
+ *              nodes where there is one, else by way of the server (server/tenants/hop.h)
+ *     check    a reference token goes around (instance.check), and each part compares what its neighbour says it sends
+ *
+ * All or nothing: whatever fails, or lasts too long, is told once, with the part and its device, and the owner destroys
+ * all of them. Once they are ready a hop that breaks can be mended: connected anew and checked, with all workers as
+ * they are. A set of parts has one epoch; what an older one's workers still say reaches nobody. Thread: the loop's. */
+#pragma once
+#include "server/models/instances.h"
+
+struct parts;
+struct instance_stage;
+
+// Begin, with the stages of the instance, which outlives it. Then instance_parts_* are called (instances_inside.h),
+// never from inside. Errors: STATUS_LIMIT_EXCEEDED, STATUS_UNAVAILABLE, STATUS_OUT_OF_MEMORY.
+enum status parts_create(struct parts **out, struct instance *instance, struct error *error);
+// End all workers, in this turn; calls under way are answered with `why`. Accepts NULL, leaves NULL behind.
+void parts_destroy(struct parts **parts, const char *why);
+// The one that is asked to generate: the last part's. NULL if it has none.
+struct instance_worker *parts_generator(const struct parts *parts);
+// Connect all hops anew and check. Then instance_parts_ready or instance_parts_failed. Only once they were ready.
+void parts_mend(struct parts *parts);
+
+unsigned parts_count(const struct parts *parts);
+const struct instance_stage *parts_stage(const struct parts *parts, unsigned part); // its first
+bool parts_has(const struct parts *parts, unsigned stage); // whether that stage's worker is there
+double parts_load_ms(const struct parts *parts);
+const char *parts_node_id(const struct parts *parts, unsigned part);
+// How far fetching and loading are, of all parts.
+void parts_progress(const struct parts *parts, uint64_t *done_bytes, uint64_t *total_bytes);
+// How a hop goes: "local", "link" or "server"; of the part's to the next.
+const char *parts_via(const struct parts *parts, unsigned part);
+
+// What nodes tell: model.fetching and hop.ended. False: it is none of these parts'.
+bool parts_fetching(struct parts *parts, const char *node_id, const struct json *params);
+bool parts_hop_ended(struct parts *parts, const char *node_id, const struct json *params);

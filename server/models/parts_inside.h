@@ -1,0 +1,69 @@
+/* The inside of parts*.c. Thread: the loop's. */
+#pragma once
+#include "server/models/instances_inside.h"
+#include "server/models/shards.h"
+#include "server/tenants/hop.h"
+
+enum { PARTS_KEY_BYTES = 65, HOP_ID_BYTES = 32 };
+
+enum part_step { PART_PLANNED, PART_FETCHING, PART_STARTING, PART_LOADING, PART_LOADED };
+enum parts_step { PARTS_LOADING, PARTS_CONNECTING, PARTS_CHECKING, PARTS_READY };
+enum hop_way { WAY_LOCAL, WAY_LINK, WAY_SERVER };
+
+// A part, and the hop from it to the next.
+struct part {
+	struct parts *parts;
+	unsigned index;
+	unsigned first_stage, stage_count;
+	char node_id[STORE_ID_BYTES];
+	bool local; // on the server's own machine
+	enum part_step step;
+	struct instance_worker *worker;
+	uint64_t fetch_bytes, fetched_bytes, load_bytes, loaded_bytes; // load_bytes 0: not told yet
+	double load_ms;
+	char hop_id[HOP_ID_BYTES];
+	enum hop_way way;
+	struct hop *hop;  // WAY_SERVER
+	unsigned ends;    // that are connected
+	unsigned attempt; // at connecting it
+};
+
+// Something that was asked; freed by its answer, which comes once, also after the parts are gone.
+struct parts_ask {
+	struct parts_ask *next; // of parts->asks
+	struct parts *parts;    // NULL: gone
+	unsigned which;         // part
+	unsigned attempt;       // of a hop: an older one's answers say nothing
+};
+
+struct parts {
+	struct instance *instance;
+	struct net_loop *loop;
+	struct part part[PLACEMENT_STAGES]; // (count)
+	unsigned count;
+	enum parts_step step;
+	unsigned broken;          // hops, since connecting began
+	struct shards_file *file; // while parts fetch
+	struct parts_ask *asks;
+	struct net_timer limit, tell;
+	int64_t limit_ms;
+	bool failed;
+	int faulty; // the part; -1: none in particular
+	struct error fault;
+};
+
+// parts.c
+struct parts_ask *parts_ask_create(struct parts *parts, unsigned which); // NULL: out of memory
+// Frees it. False: nobody waits for this answer any more.
+bool parts_ask_answered(struct parts_ask *ask, struct parts **parts, unsigned *which);
+void parts_fail(struct parts *parts, int part, const struct error *fault);
+void parts_fail_at(struct parts *parts, unsigned part, const char *what, const struct error *error);
+void parts_limit(struct parts *parts, int64_t ms); // from now on, for the step
+void parts_advance(struct parts *parts);
+void parts_set_ready(struct parts *parts);
+enum status parts_make_key(char key[PARTS_KEY_BYTES]);
+
+// parts_ring.c
+void parts_connect(struct parts *parts);
+void parts_disconnect(struct parts *parts);
+unsigned parts_unconnected(const struct parts *parts); // the first part whose hop is not there

@@ -1,0 +1,26 @@
+/* Hops of a ring that go by way of the server: two streams, and what comes from the one goes out on the other.
+ *
+ *     node of part i --> stream, hop.hello "out" | hop | stream, hop.hello "in" --> node of part i + 1
+ *
+ * A stream is one as workers have (inside.h's struct line): by the socket of this machine, or by a WebSocket of its
+ * node, and then it may only bring the end that is that node's. A hop is awaited before its nodes are told of it
+ * (hop.connect); streams that name another, or without its key, are refused. When both ends are there each hears
+ * hop.hello, and from then on messages pass whole, and nobody looks into them. While much waits for the one end the
+ * other is not read, so that a hop takes its turn with everything else and grows nothing. It ends with either stream.
+ * Thread: the loop's. */
+#pragma once
+#include "server/tenants/tenants.h"
+
+struct hop;
+
+struct hop_params {
+	const char *hop_id, *key;             // copied
+	const char *out_node_id, *in_node_id; // who may bring which end; copied
+	void (*ended)(void *context);         // the last call; the hop is gone
+	void *context;
+};
+// Errors: STATUS_LIMIT_EXCEEDED (LIMIT_HOPS), STATUS_OUT_OF_MEMORY.
+enum status hop_relay_create(struct hop **out, struct tenancy *tenants, const struct hop_params *params,
+			     struct error *error);
+// Both streams are closed; `ended` is not called. Accepts NULL, leaves NULL behind.
+void hop_relay_destroy(struct hop **hop);
