@@ -429,11 +429,9 @@ static void dial(void *arg)
 	}
 }
 
-static enum status check_params(struct join *join, struct error *error)
+enum status join_check(const char *ticket, bool accept_code, struct error *error)
 {
-	if (join->params.ticket)
-		return ticket_text_parse(join->params.ticket, &join->ticket, error);
-	if (join->params.accept_code || (isatty(STDIN_FILENO) && isatty(STDERR_FILENO)))
+	if (ticket || accept_code || (isatty(STDIN_FILENO) && isatty(STDERR_FILENO)))
 		return STATUS_OK;
 	error_set(error, STATUS_INVALID_PARAMS,
 		  "without a ticket somebody must compare six digits, and there is no terminal here");
@@ -446,7 +444,9 @@ static enum status check_params(struct join *join, struct error *error)
 enum status join_run(const struct join_params *params, struct error *error)
 {
 	struct join join = {.params = *params, .pause_ms = PAUSE_FIRST_MS};
-	enum status status = check_params(&join, error);
+	enum status status = join_check(params->ticket, params->accept_code, error);
+	if (!status && params->ticket)
+		status = ticket_text_parse(params->ticket, &join.ticket, error);
 	if (!status)
 		status = credentials_ask(params->credentials, true, &join.request, error);
 	if (status)

@@ -12,6 +12,9 @@
 #include "common/wire/contract.h"
 #include "engine/node/credentials.h"
 
+// Whether somebody can compare six digits here, or need not. Errors: STATUS_INVALID_PARAMS with a hint.
+enum status join_check(const char *ticket, bool accept_code, struct error *error);
+
 struct join_params {
 	struct net_loop *loop;
 	const struct contract *contract; // CONTRACT_NODE

@@ -1,10 +1,10 @@
 /* See node.h. Order of reading: node_main, create, the callbacks above them.
  *
  * Parts, in the order in which they are made: the folder's lock, the registry (table), who the node is to a server on
- * another machine (credentials, which it may have to join for first), the loop, the prober (workers that verify),
- * hot-plug, telemetry, the connection to the server, the workers of sessions, the witness. Each change of the table is
- * sent and saved a moment later, several at once. Everything runs on the loop's thread, but for the sampler's callback
- * and the registry's writer. */
+ * another machine (credentials, which it may have to find and join one for first), the loop, the announcer, the prober
+ * (workers that verify), hot-plug, telemetry, the connection to the server, the workers of sessions, the witness. Each
+ * change of the table is sent and saved a moment later, several at once. Everything runs on the loop's thread, but for
+ * the sampler's callback and the registry's writer. */
 #include "engine/node/node.h"
 
 #include "common/base/clock.h"
@@ -15,7 +15,9 @@
 #include "common/net/stream.h"
 #include "common/net/supervisor.h"
 #include "engine/device/registry.h"
+#include "engine/node/announce.h"
 #include "engine/node/cache.h"
+#include "engine/node/find.h"
 #include "engine/node/hotplug.h"
 #include "engine/node/join.h"
 #include "engine/node/links.h"
@@ -54,6 +56,7 @@ struct node {
 	struct prober *prober;
 	struct hotplug *hotplug;
 	struct readings *readings;
+	struct node_announcer *announcer; // NULL: the server is on this machine, or nothing is to be said
 	struct uplink *uplink;
 	struct relays *relays; // NULL: the server is on this machine
 	struct links *links;   // NULL: none, as where the server is on this machine
@@ -67,6 +70,7 @@ struct node {
 	struct credentials credentials; // not joined: the server is on this machine
 	char host[256];                 // of the server, if it is on another
 	int port;
+	bool find; // the server is to be found first
 	bool stopping, usable_said;
 	bool failed; // the server does not take this node
 };
@@ -106,6 +110,34 @@ static void say_usable(struct node *node)
 		 (long long)(clock_steady_ms() - node->started_ms));
 }
 
+// Present, verified, and not the processor.
+static int count_gpus(const struct device_table *table)
+{
+	int count = 0;
+	for (size_t i = 0; i < table->count; i++) {
+		const struct device_record *record = table->records[i];
+		const struct device_api *api = &record->apis[device_record_backend(record)];
+		count += device_record_present(record) && api->info.kind != DEVICE_CPU &&
+			 api->verification.state == VERIFICATION_PASSED;
+	}
+	return count;
+}
+
+static struct node_announce describe(const struct node *node)
+{
+	return (struct node_announce){.node_id = node->table->node_id,
+				      .name = node->options.name,
+				      .credentials = &node->credentials,
+				      .gpus = node->usable_said ? count_gpus(node->table) : -1};
+}
+
+static void announce(struct node *node)
+{
+	const struct node_announce now = describe(node);
+	if (node->announcer)
+		node_announcer_update(node->announcer, &now);
+}
+
 static void devices_changed(void *arg)
 {
 	struct node *node = arg;
@@ -115,6 +147,7 @@ static void devices_changed(void *arg)
 		uplink_send_devices(node->uplink);
 	if (!node->usable_said)
 		say_usable(node);
+	announce(node);
 	if (!node->save.running)
 		net_timer_start(node->loop, &node->save, SAVE_DELAY_MS, save, node);
 }
@@ -387,7 +420,8 @@ static bool is_server_directory(const struct node *node)
 	return false;
 }
 
-// Which server this is the node of: that of --join, else the one that it has joined, else this machine's.
+// Which server this is the node of: that of --join, else the one that it has joined, else this machine's if it has one;
+// else it is to be found.
 static enum status find_server(struct node *node, struct error *error)
 {
 	char folder[sizeof(node->options.data) + 8];
@@ -403,9 +437,11 @@ static enum status find_server(struct node *node, struct error *error)
 		return STATUS_UNAVAILABLE;
 	}
 	const char *address = node->credentials.address; // also of one that has removed this node
-	if (options->local || (!options->host[0] && !address[0] && !options->ticket))
+	const bool nothing_said = !options->host[0] && !address[0] && !options->ticket && !options->find;
+	const bool server_directory = is_server_directory(node);
+	if (options->local || (nothing_said && server_directory))
 		return STATUS_OK;
-	if (is_server_directory(node)) {
+	if (server_directory) {
 		error_set(error, STATUS_UNAVAILABLE, "%.150s is the folder of a server, whose own node uses it",
 			  options->directory);
 		error_hint(error, "give this node a folder of its own: --data DIR");
@@ -418,12 +454,15 @@ static enum status find_server(struct node *node, struct error *error)
 	}
 	if (address[0] && (node->credentials.joined || options->ticket))
 		return node_address_parse(address, node->host, &node->port, error);
-	if (address[0])
-		error_set(error, STATUS_FORBIDDEN, "this node is not in the cluster at %.100s any more", address);
-	else
-		error_set(error, STATUS_INVALID_PARAMS, "a ticket does not say where its server is");
-	error_hint(error, "exogpu node --join HOST:PORT --ticket TICKET");
-	return STATUS_INVALID_PARAMS;
+	if (address[0] && !options->find) {
+		error_hint(
+			error,
+			"exogpu node --join HOST:PORT --ticket TICKET, or --join auto for any that announces itself");
+		return error_set(error, STATUS_FORBIDDEN, "this node is not in the cluster at %.100s any more",
+				 address);
+	}
+	node->find = true;
+	return join_check(options->ticket, options->accept_code, error); // before a search that would be in vain
 }
 
 static struct json *build_first_record(void *arg)
@@ -433,6 +472,24 @@ static struct json *build_first_record(void *arg)
 						    .name = node->options.name,
 						    .backends = json_new_array(),
 						    .libraries = json_new_array()});
+}
+
+static enum status search(struct node *node, struct error *error)
+{
+	struct ticket_parts ticket;
+	struct find_place found;
+	const char *text = node->options.ticket;
+	enum status status = text ? ticket_text_parse(text, &ticket, error) : STATUS_OK;
+	const struct find_params params = {.loop = node->loop,
+					   .authority_sha256 = text ? ticket.authority_sha256 : NULL,
+					   .stopping = &node->stopping};
+	if (!status)
+		status = find_run(&params, &found, error);
+	if (status)
+		return status;
+	text_copy(node->host, sizeof(node->host), found.host);
+	node->port = found.port;
+	return STATUS_OK;
 }
 
 // What the node has joined already it goes back to; a ticket is for the first time.
@@ -633,10 +690,18 @@ static enum status create(struct node *node, const sigset_t *ends, struct error 
 	if (!status)
 		supervisor_ready(
 			&node->supervisor); // from here on the loop turns; to be let in may take a person's time
-	if (!status && node->host[0]) {
+	if (!status && (node->find || node->host[0])) {
+		const struct node_announce now = describe(node);
 		save(node); // its id, which the server is told, must outlive it
-		status = join_server(node, error);
+		if (!node->options.silent)
+			status = node_announcer_create(&node->announcer, node->loop, &now, error);
 	}
+	if (!status && node->find)
+		status = search(node, error);
+	if (!status && node->host[0])
+		status = join_server(node, error);
+	if (!status)
+		announce(node);
 	if (!status)
 		status = create_parts(node, error);
 	return status;
@@ -663,6 +728,7 @@ static void finish(struct node *node)
 	hotplug_destroy(&node->hotplug);
 	prober_destroy(&node->prober);
 	uplink_destroy(&node->uplink);
+	node_announcer_destroy(&node->announcer);
 	saver_destroy(&node->saver);
 	net_watch_destroy(&node->signals);
 	supervisor_finish(&node->supervisor);

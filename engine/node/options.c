@@ -14,13 +14,14 @@
 // As they are on the command line.
 struct words {
 	const char *join, *ticket, *backends, *name, *data, *log_level;
-	bool accept_code, help;
+	bool accept_code, no_announce, help;
 };
 
 static const struct flag flags[] = {
 	{"join", "HOST:PORT",
-	 "the server: its address or URL; of one on this machine unix:PATH. Needed once: a node that has\n"
-	 "joined knows its server (default: that one, else DIR/" PATHS_SOCKET_NAME ")",
+	 "the server: its address or URL; of one on this machine unix:PATH; or auto: one that announces itself\n"
+	 "on the local networks. Needed once at most: a node that has joined knows its server (default: that\n"
+	 "one; else, where DIR is a server's, DIR/" PATHS_SOCKET_NAME "; else auto)",
 	 offsetof(struct words, join)},
 	{"ticket", "TICKET", "join with this ticket (on the server: exogpu ticket create; default $EXOGPU_TICKET)",
 	 offsetof(struct words, ticket)},
@@ -29,6 +30,7 @@ static const struct flag flags[] = {
 	 "are those of the dashboard. Then whoever answers at HOST:PORT may take this node for a cluster of\n"
 	 "its own; compare the digits in this log before you let the node in",
 	 offsetof(struct words, accept_code)},
+	{"no-announce", NULL, "say nothing of this node on the local networks", offsetof(struct words, no_announce)},
 	{"backends", "LIST", "use only these: cuda, vulkan, cpu, separated by commas (default: all)",
 	 offsetof(struct words, backends)},
 	{"name", "NAME", "what this node is called (default: the host's name)", offsetof(struct words, name)},
@@ -48,14 +50,24 @@ static void print_help(void)
 	flags_print(flags, stdout);
 	printf("\n"
 	       "The server starts the node of its own machine by itself. On another machine:\n"
-	       "  exogpu node --join HOST:PORT --ticket TICKET   with a ticket, which lets this machine in at once\n"
-	       "  exogpu node --join HOST:PORT                   without one, when somebody has compared six digits "
-	       "here\n"
-	       "                                                 with those that the dashboard shows, and says yes "
-	       "there\n"
+	       "  exogpu node                                    looks for a server that was started with --lan, and "
+	       "asks "
+	       "to\n"
+	       "                                                 be let in: somebody compares six digits here with "
+	       "those\n"
+	       "                                                 that the dashboard shows, and says yes there\n"
+	       "  exogpu node --ticket TICKET                    the ticket names the cluster, and lets this machine "
+	       "in "
+	       "at once\n"
+	       "  exogpu node --join HOST:PORT                   the server at this address, where announcements do "
+	       "not "
+	       "come\n"
+	       "                                                 through; with or without a ticket. exogpu discover "
+	       "shows\n"
+	       "                                                 what can be heard here\n"
 	       "It keeps its certificate in DIR/node/tls, renews it by itself, and waits for its server when that is "
-	       "away.\n"
-	       "Finding a server in the network by itself (--join auto) is not there yet in this version.\n");
+	       "away,\n"
+	       "also at another address that it announces.\n");
 }
 
 static enum status usage(struct error *error, const char *message)
@@ -108,11 +120,9 @@ enum status node_address_parse(const char *text, char host[256], int *port, stru
 static enum status take_join(struct node_options *options, const char *join, struct error *error)
 {
 	static const char scheme[] = "unix:";
-	if (!strcmp(join, "auto")) {
-		error_hint(error, "give the server's address: --join HOST:PORT");
-		return error_set(error, STATUS_INVALID_PARAMS,
-				 "finding a server in the network (--join auto) is not there yet in this version");
-	}
+	options->find = !strcmp(join, "auto");
+	if (options->find)
+		return STATUS_OK;
 	if (strncmp(join, scheme, sizeof(scheme) - 1))
 		return node_address_parse(join, options->host, &options->port, error);
 	const char *path = join + sizeof(scheme) - 1;
@@ -150,6 +160,7 @@ static enum status take(struct node_options *options, const struct words *words,
 		status = take_join(options, words->join, error);
 	options->ticket = words->ticket ? words->ticket : ticket && ticket[0] && !options->local ? ticket : NULL;
 	options->accept_code = words->accept_code;
+	options->silent = words->no_announce;
 	unsetenv("EXOGPU_TICKET"); // the text stays; but workers get the environment, and they run a tenant's code
 	unsetenv("EXOGPU_TOKEN");
 	if (!status && (words->ticket || words->accept_code) && options->local)

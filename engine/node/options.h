@@ -8,6 +8,8 @@ struct node_options {
 	bool local;             // --join named that socket: the server that started this node
 	char host[256];         // of a server on another machine; "" if --join did not say
 	int port;
+	bool find;          // --join auto: a server that announces itself, also where this machine has one
+	bool silent;        // --no-announce
 	const char *ticket; // NULL: none
 	bool accept_code;
 	char directory[4096]; // the data directory, which may be a server's

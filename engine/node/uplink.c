@@ -6,6 +6,7 @@
 #include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/wire/message.h"
+#include "engine/node/find.h"
 #include "engine/node/lease.h"
 
 #include <stdio.h>
@@ -22,6 +23,7 @@ enum {
 	RENEW_LOOK_MS = 3600 * 1000, // at most between two looks at the clock, which may be set
 	RENEW_AGAIN_MS = 600 * 1000,
 	PATIENCE_MS = 30000,
+	ELSEWHERE_MS = 8000, // without the server, before it is looked for elsewhere
 	NOTICE_MS = 30000,
 	SEND_DELAY_MS = 5,
 	TELEMETRY_QUEUE_BYTES = 256 * 1024,
@@ -39,6 +41,9 @@ struct uplink {
 	char address[CREDENTIALS_ADDRESS_BYTES]; // of a server on another machine, as it is written down
 	struct net_conn *conn;                   // NULL while there is none
 	struct net_timer redial, send, renewal;
+	struct find_place home;              // where it was last; host and port are where it is dialled now
+	struct finder *finder;               // NULL: it is not looked for
+	unsigned turn;                       // of the places where it is
 	struct credentials_request renewing; // zero while no new certificate is asked for
 	char fault[256];                     // why the last attempt did not open
 	struct lease lease;
@@ -266,6 +271,9 @@ static void renewed(struct uplink *uplink, const struct json *result)
 static void remember_address(struct uplink *uplink)
 {
 	struct error error = {0};
+	finder_destroy(&uplink->finder);
+	snprintf(uplink->home.host, sizeof uplink->home.host, "%s", uplink->host);
+	uplink->home.port = uplink->params.port;
 	if (strcmp(uplink->address, uplink->params.credentials->address) != 0 &&
 	    credentials_move(uplink->params.credentials, uplink->address, &error))
 		log_warning("node", "the server's new address is not kept: %s", error.message);
@@ -426,10 +434,38 @@ bool uplink_remote(const struct uplink *uplink)
 	return uplink->host[0];
 }
 
+static void go_to(struct uplink *uplink, const struct find_place *place)
+{
+	snprintf(uplink->host, sizeof uplink->host, "%s", place->host);
+	uplink->params.port = place->port;
+	snprintf(uplink->address, sizeof uplink->address, strchr(place->host, ':') ? "[%s]:%d" : "%s:%d", place->host,
+		 place->port);
+}
+
+// Where to dial next: where the server was, and after some time in vain in turn where it is announced.
+static void choose_place(struct uplink *uplink)
+{
+	struct error error = {0};
+	struct find_place other;
+	if (clock_steady_ms() - uplink->lost_at_ms < ELSEWHERE_MS)
+		return;
+	if (!uplink->finder &&
+	    finder_create(&uplink->finder, uplink->params.loop, uplink->params.credentials->server_uri,
+			  uplink->params.credentials->authority_sha256, &error))
+		log_warning("node", "the server is not looked for elsewhere: %s", error.message);
+	const bool away = uplink->finder && uplink->turn++ % 2 &&
+			  finder_elsewhere(uplink->finder, &uplink->home, uplink->turn / 2, &other);
+	go_to(uplink, away ? &other : &uplink->home);
+	if (away)
+		log_info("node", "the server's cluster is announced at %s: trying there", uplink->address);
+}
+
 static void dial(void *arg)
 {
 	struct uplink *uplink = arg;
 	struct error error = {0};
+	if (uplink_remote(uplink))
+		choose_place(uplink);
 	if (uplink_remote(uplink) && uplink->params.credentials->not_after_ms <= clock_wall_ms()) {
 		end(uplink, STATUS_UNAUTHENTICATED,
 		    "its certificate has expired: it was away from its server for too long");
@@ -470,6 +506,8 @@ enum status uplink_create(struct uplink **out, const struct uplink_params *param
 	snprintf(uplink->node_id, sizeof(uplink->node_id), "%s", params->node_id ? params->node_id : "");
 	snprintf(uplink->address, sizeof(uplink->address), strchr(uplink->host, ':') ? "[%s]:%d" : "%s:%d",
 		 uplink->host, params->port);
+	snprintf(uplink->home.host, sizeof uplink->home.host, "%s", uplink->host);
+	uplink->home.port = params->port;
 	uplink->redial_ms = REDIAL_FIRST_MS;
 	uplink->lost_at_ms = clock_steady_ms();
 	uplink->parent = getppid();
@@ -495,6 +533,7 @@ void uplink_destroy(struct uplink **uplink)
 	net_timer_stop((*uplink)->params.loop, &(*uplink)->redial);
 	net_timer_stop((*uplink)->params.loop, &(*uplink)->send);
 	net_timer_stop((*uplink)->params.loop, &(*uplink)->renewal);
+	finder_destroy(&(*uplink)->finder);
 	credentials_request_finish(&(*uplink)->renewing);
 	lease_end(&(*uplink)->lease);
 	free(*uplink);

@@ -4,7 +4,9 @@
  * certificate. The node dials, so the server never has to find a node. After a break it dials again with a pause that
  * doubles from 0.1 s to 2 s. When the server of this machine stays away for 30 s, or says that it stops, the node is
  * told to end. One on another machine is waited for without end, with pauses of up to 15 s, and of 60 s while what
- * answers there is not to be trusted; there the node ends when the cluster has removed it. Its certificate is renewed
+ * answers there is not to be trusted; after 8 s it is also looked for on the local networks, where its cluster's server
+ * may be announced at another address, which is tried in turn with the first. There the node ends when the cluster has
+ * removed it. Its certificate is renewed
  * at two thirds of its life. Nothing is queued while there is no server: what counts is sent anew on
  * connecting. A node that has not met its server yet waits for it, and says so every 30 s; one whose parent has ended
  * gives up after the first 30 s, since that was the server that started it. Thread: the loop's. */
