@@ -11,6 +11,7 @@
  *   events, cluster                          the state, and the stream of its changes
  *   topology                                 the links between nodes
  *   tickets, joins                           nodes that ask to join
+ *   discovery                                who is on the local networks; with --lan, that this is here
  *   witnesses                                nodes that sign the audit log's heads
  *   models                                   files of models, and where they come from
  *   tenants                                  what sessions own on devices, and the workers that hold it
@@ -18,7 +19,6 @@
  *   api, node links                          calls of clients; reports of nodes
  *   http                                     the port and the Unix socket; nothing comes in before this stands
  *   local node                               a child process that offers this machine's devices
- *   announcer                                with --lan: says on the local networks that this is here
  *
  * A stop (SIGINT, SIGTERM) closes every connection with 1001, ends the node, and leaves the loop when both are done or
  * after 1.5 s. */
@@ -27,10 +27,10 @@
 #include "common/base/clock.h"
 #include "common/base/process.h"
 #include "common/net/supervisor.h"
-#include "server/announce.h"
 #include "server/api/api.h"
 #include "server/api/node_link.h"
 #include "server/api/witnesses.h"
+#include "server/cluster/discovery.h"
 #include "server/data_directory.h"
 #include "server/http/http.h"
 #include "server/local_node.h"
@@ -67,6 +67,7 @@ struct app {
 	struct authority *authority;
 	struct tickets *tickets;
 	struct joins *joins;
+	struct discovery *discovery;
 	struct witnesses *witnesses;
 	struct net_tls *tls; // NULL: on loopback plain HTTP is spoken
 	struct events *events;
@@ -78,7 +79,6 @@ struct app {
 	struct api *api;
 	struct node_links *nodes;
 	struct http *http;
-	struct net_announcer *announcer;
 	struct local_node *local_node;
 	struct net_timer stop_timer;
 	bool stopping, node_ended;
@@ -349,6 +349,25 @@ static enum status create_joins(struct app *app, struct error *error)
 	return status ? status : joins_create(&app->joins, &params, error);
 }
 
+static bool waits(void *context, const char *node_id)
+{
+	return joins_waits(context, node_id);
+}
+
+static enum status create_discovery(struct app *app, struct error *error)
+{
+	const struct discovery_params params = {.loop = app->loop,
+						.events = app->events,
+						.cluster = app->cluster,
+						.cluster_id = app->cluster_id,
+						.cluster_name = app->cluster_name,
+						.authority_sha256 = authority_sha256(app->authority),
+						.listening = app->options.tls,
+						.waits = waits,
+						.context = app->joins};
+	return discovery_create(&app->discovery, &params, error);
+}
+
 static enum status create_doors(struct app *app, struct error *error)
 {
 	struct api_params api = {.loop = app->loop,
@@ -365,6 +384,7 @@ static enum status create_doors(struct app *app, struct error *error)
 				 .tenants = app->tenants,
 				 .joins = app->joins,
 				 .tickets = app->tickets,
+				 .discovery = app->discovery,
 				 .witnesses = app->witnesses,
 				 .authority = app->authority,
 				 .tls = app->options.tls,
@@ -468,6 +488,8 @@ static enum status create(struct app *app, struct error *error)
 		status = create_state(app, error);
 	if (!status)
 		status = create_joins(app, error);
+	if (!status)
+		status = create_discovery(app, error);
 	if (!status) {
 		struct witnesses_params witnesses = {
 			.loop = app->loop, .store = app->store, .audit = app->audit, .cluster = app->cluster};
@@ -484,13 +506,8 @@ static enum status create(struct app *app, struct error *error)
 						 .log_level = log_level_name(app->options.log_level)};
 		status = local_node_create(&app->local_node, &node, error);
 	}
-	if (!status && app->options.announced) {
-		struct announce_params announce = {.cluster_id = app->cluster_id,
-						   .cluster_name = app->cluster_name,
-						   .authority_sha256 = authority_sha256(app->authority),
-						   .port = http_port(app->http)};
-		status = announce_create(&app->announcer, app->loop, &announce, error);
-	}
+	if (!status && app->options.announced)
+		status = discovery_announce(app->discovery, http_port(app->http), error);
 	return status;
 }
 
@@ -500,12 +517,12 @@ static void destroy(struct app *app)
 	local_node_destroy(&app->local_node);
 	if (app->loop)
 		net_loop_run_posts(app->loop);
-	net_announcer_destroy(&app->announcer);
 	http_destroy(&app->http);
 	if (app->loop)
 		net_close_all(app->loop, 1001);
 	node_links_destroy(&app->nodes);
 	witnesses_destroy(&app->witnesses);
+	discovery_destroy(&app->discovery);
 	joins_destroy(&app->joins);
 	tickets_destroy(&app->tickets);
 	api_destroy(&app->api);

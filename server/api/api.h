@@ -9,6 +9,7 @@
 #include "server/api/join.h"
 #include "server/api/witnesses.h"
 #include "server/cluster/cluster.h"
+#include "server/cluster/discovery.h"
 #include "server/cluster/topology.h"
 #include "server/models/instances.h"
 #include "server/models/models.h"
@@ -37,6 +38,7 @@ struct api_params {
 	struct joins *joins;
 	struct tickets *tickets;
 	struct witnesses *witnesses;
+	const struct discovery *discovery;
 	const struct authority *authority;
 	bool tls; // clients reach this server by it
 	const char *name, *cluster_id, *schema_sha256;

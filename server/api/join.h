@@ -75,4 +75,5 @@ enum status joins_renew(struct joins *joins, const struct joins_renewal *renewal
 // All that wait: an array of WaitingNode of schema/api.json; and those that the cluster does not know yet, added to
 // `nodes`, an array of Node.
 struct json *joins_waiting(const struct joins *joins);
+bool joins_waits(const struct joins *joins, const char *node_id);
 void joins_add_nodes(const struct joins *joins, struct json *nodes);

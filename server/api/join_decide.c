@@ -329,6 +329,11 @@ struct json *joins_waiting(const struct joins *joins)
 	return list;
 }
 
+bool joins_waits(const struct joins *joins, const char *node_id)
+{
+	return joining_find(joins->joining, node_id) != NULL;
+}
+
 void joins_add_nodes(const struct joins *joins, struct json *nodes)
 {
 	const struct joining_request *request;

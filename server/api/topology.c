@@ -77,15 +77,17 @@ static enum status link_history(struct api_call *call, const struct json *params
 	return status ? error_set(error, status, "the history cannot be read now") : STATUS_PENDING;
 }
 
-static enum status not_yet(struct api_call *call, const struct json *params, struct json **result, struct error *error)
+static enum status discovery_list(struct api_call *call, const struct json *params, struct json **result,
+				  struct error *error)
 {
-	(void)call, (void)params, (void)result;
-	return error_set(error, STATUS_UNAVAILABLE, "what is heard on the network is not listed yet");
+	(void)params, (void)error;
+	*result = discovery_json(call->api->params.discovery);
+	return STATUS_OK;
 }
 
 const struct api_handler topology_handlers[] = {
 	{"topology.summary", .run = topology_summary},
 	{"link.history", .run = link_history},
-	{"discovery.list", .run = not_yet},
+	{"discovery.list", .run = discovery_list},
 	{0},
 };

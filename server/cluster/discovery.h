@@ -1,0 +1,29 @@
+/* Who is on the networks of this machine: this server is announced there, and whoever announces itself as exogpu is
+ * heard, judged and shown, with the reason where it is not of this cluster.
+ *
+ * It listens where other machines can reach this server, so not on loopback: nobody there could join, and a server that
+ * is for its own machine alone keeps silent on the network. What is heard is a hint and changes nothing in the cluster:
+ * a node comes by itself, and proves who it is. Changes are told on the topic `topology`, together and every few
+ * seconds at most. Thread: the loop's. */
+#pragma once
+#include "server/cluster/cluster.h"
+
+struct discovery;
+
+struct discovery_params {
+	struct net_loop *loop;
+	struct events *events;
+	const struct cluster *cluster;
+	const char *cluster_id, *cluster_name;             // outlive it
+	const uint8_t *authority_sha256;                   // (32), outlives it
+	bool listening;                                    // others can reach this server
+	bool (*waits)(void *context, const char *node_id); // whether this node waits to be let in
+	void *context;
+};
+// That there is no multicast here is no error. Errors: STATUS_OUT_OF_MEMORY.
+enum status discovery_create(struct discovery **out, const struct discovery_params *params, struct error *error);
+void discovery_destroy(struct discovery **discovery); // says goodbye
+// Announce this server, at this port. Errors: net_announcer_create's.
+enum status discovery_announce(struct discovery *discovery, int port, struct error *error);
+// The result of discovery.list.
+struct json *discovery_json(const struct discovery *discovery);
