@@ -29,6 +29,7 @@ struct ring_bench {
 	const char *fault; // of the part `odd`
 	const char *odd_part;
 	unsigned odd_pages;
+	int models[PARTS_MOST]; // files of the parts; 0: the whole one
 };
 
 static struct worker parts[PARTS_MOST];
@@ -174,6 +175,7 @@ static void start_ring(const struct ring_bench *bench)
 	for (unsigned i = 0; i < bench->parts; i++) {
 		worker_ring[0] = bench->parts > 1 ? in[i] : -1;
 		worker_ring[1] = bench->parts > 1 ? out[i] : -1;
+		worker_model = bench->models[i] ? bench->models[i] : worker_model;
 		worker_start(&parts[i], bench->fault && (int)i == bench->odd ? bench->fault : NULL);
 		CALL_STATUS(&parts[i], parts[i].node, "worker.instance", STATUS_OK,
 			    "'backend':'cpu','cache_directory':null,'ring':%s", bench->parts > 1 ? "true" : "false");
@@ -226,15 +228,22 @@ static void begin(const struct ring_bench *bench)
 		fail_msg("%s", last_error.message);
 }
 
+static void end_wire_thread(void)
+{
+	wire.ending = true;
+	if (wire.thread)
+		pthread_join(wire.thread, NULL);
+	wire.thread = 0;
+}
+
 static void end_wire(void)
 {
-	if (!wire.thread)
-		return;
-	wire.ending = true;
-	pthread_join(wire.thread, NULL);
-	close(wire.from);
-	close(wire.to);
-	wire.thread = 0;
+	end_wire_thread();
+	if (wire.from)
+		close(wire.from);
+	if (wire.from)
+		close(wire.to);
+	wire.from = 0;
 }
 
 static void end(void)
@@ -357,6 +366,224 @@ static void sixteen_at_once(void **state)
 	}
 }
 
+// Messages are lost for a while, wherever in the ring: the server has them computed again.
+static void lost_messages_are_repaired(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 5; i++) {
+		struct ring_bench bench = two;
+		bench.parts = i < 2 ? 2 : 3;
+		bench.wire = (int)(i < 2 ? i : i - 2);
+		bench.lanes = 3;
+		bench.pages = 20; // not enough for all at once
+		begin(&bench);
+		for (int round = 0; round < 3; round++) {
+			for (int j = 1; j <= 8; j++)
+				ask(j, prompts[j % PROMPTS], "'max_tokens':100,'sampling':{'temperature':0}");
+			while (talks[1].count < 20 && talks[2].count < 20)
+				assert_true(pump(last()) >= 0);
+			wire.lose = true;
+			int id = post(last(), last()->server, "generate.cancel", NULL, 0, "'request':3");
+			answer_of(last(), id, "generate.cancel");
+			while (!wire.lost)
+				usleep(1000);
+			usleep(20000);
+			if (round == 2) { // a check that is lost, too, and answered by the next one
+				id = post(last(), last()->server, "instance.check", NULL, 0, "%s", "");
+				usleep(20000);
+				wire.lose = false;
+				int second = post(last(), last()->server, "instance.check", NULL, 0, "%s", "");
+				assert_int_equal(answer_of(last(), id, "instance.check"), STATUS_CONFLICT);
+				assert_int_equal(answer_of(last(), second, "instance.check"), STATUS_OK);
+			} else {
+				wire.lose = false;
+				assert_int_equal(check_ring(), STATUS_OK);
+			}
+			for (int j = 1; j <= 8; j++) {
+				wait_for_end(j);
+				assert_string_equal(talks[j].reason, j == 3 ? "cancelled" : "length");
+				assert_true(j == 3 || talks[j].count == 100);
+				check_talk(&talks[j], prompts[j % PROMPTS]);
+			}
+			wire.lost = 0;
+		}
+		end();
+	}
+}
+
+static void parts_that_do_not_agree(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *part;
+		unsigned pages;
+		const char *says;
+	} odd[] = {{"'epoch':4", 0, "the epoch is"}, {"'epoch':3", 48, "the number of pages is"}};
+	for (unsigned i = 0; i < 6; i++) {
+		struct ring_bench bench = two;
+		char said[1024];
+		bench.parts = 3;
+		bench.odd = (int)(i % 3);
+		bench.odd_part = odd[i / 3].part;
+		bench.odd_pages = odd[i / 3].pages ? odd[i / 3].pages : bench.pages;
+		start_ring(&bench);
+		load_ring(&bench);
+		assert_true(check_ring() != STATUS_OK);
+		print_message("%s\n", last_error.message);
+		assert_non_null(strstr(last_error.message, odd[i / 3].says));
+		struct worker *who = &parts[last_error.message[5] - '1']; // "part 1 of 3"
+		while (pump(who) >= 0)
+			;
+		int failed = 0;
+		for (unsigned j = 0; j < part_count; j++) {
+			int result = worker_end(&parts[j], said, sizeof(said));
+			failed += result != 0 && strstr(said, odd[i / 3].says) != NULL;
+		}
+		assert_int_equal(failed, 1); // only the one that saw it has ended
+	}
+}
+
+// What is no part of a ring's talk ends the part that hears it, with a word, and the last part's server hears of it.
+static void noise_on_the_ring(void **state)
+{
+	(void)state;
+	static const char head[] = "{\"jsonrpc\":\"2.0\",\"method\":\"ring.step\",\"params\":{\"epoch\":3,"
+				   "\"round\":1,\"lane\":0,\"step\":9,\"spent_ns\":[],\"waited_ns\":0,"
+				   "\"sent_bytes\":0}}";
+	static const uint32_t bodies[][8] = {
+		{2, 0, 0, 0},               // activations where tokens are due
+		{1, 1, 0, 0, 64},           // no such page
+		{1, 0, 1, 1, 1, 256, 0, 0}, // outside the context
+		{1, 0, 1, 1, 1, 0, 64, 5},  // no such page of a run
+		{1, 0, 1, 1, 1, 0, 0, 512}, // outside the vocabulary
+		{1, 0, 9, 9, 1, 0, 0, 0},   // more sequences than there are
+		{1, 0, 1, 65, 65, 0, 0, 0}, // more rows
+		{1, 9, 0, 0, 0, 0, 0, 0},   // not as long as it says
+		{1, 0, 1, 2, 1, 0, 0, 0},   // runs that are not the rows
+	};
+	for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]) + 3; i++) {
+		struct ring_bench bench = two;
+		struct buffer out;
+		char said[1024];
+		bool is_body = i < sizeof(bodies) / sizeof(bodies[0]);
+		bench.wire = 1;
+		begin(&bench);
+		end_wire_thread();
+		buffer_init(&out, 4096);
+		if (is_body)
+			message_encode_stream(&out, head, sizeof(head) - 1, bodies[i], i ? 32 : 16);
+		else if (i % 3 == 0)
+			message_encode_stream(&out, "{}", 2, NULL, 0);
+		else
+			buffer_append(&out, i % 3 == 1 ? "\1\0\0\0\0\0\0\0" : "\xff\xff\xff\xff\xff\xff\xff", 8);
+		send_bytes(wire.to, out.data, out.length);
+		buffer_finish(&out);
+		int id = pump(&parts[0]); // its end
+		assert_int_equal(id, -1);
+		assert_int_equal(worker_end(&parts[0], said, sizeof(said)), WORKER_DEVICE_LOST);
+		print_message("%s", said);
+		assert_non_null(strstr(said, "previous part"));
+		assert_int_equal(worker_end(&parts[1], NULL, 0), 0); // waits, and lives
+		end_wire();
+	}
+}
+
+static void a_part_that_fails(void **state)
+{
+	(void)state;
+	struct ring_bench bench = two;
+	bench.parts = 3;
+	bench.odd = 1;
+	bench.fault = "step-lost:cpu";
+	begin(&bench);
+	ask(1, prompts[0], "'max_tokens':50");
+	while (pump(&parts[1]) >= 0)
+		;
+	assert_int_equal(worker_end(&parts[1], NULL, 0), WORKER_DEVICE_LOST);
+	usleep(20000);
+	for (unsigned i = 0; i < 3; i += 2)
+		CALL_STATUS(&parts[i], parts[i].node, "worker.ping", STATUS_OK, "%s", "");
+	assert_false(talks[1].ended); // it waits: the server places the rest anew
+	assert_int_equal(worker_end(&parts[0], NULL, 0), 0);
+	assert_int_equal(worker_end(&parts[2], NULL, 0), 0);
+}
+
+static void only_the_last_generates(void **state)
+{
+	(void)state;
+	begin(&two);
+	int id = post(&parts[0], parts[0].server, "generate.start", NULL, 0,
+		      "'request':1,'owner':0,'prompt':{'text':'a'}");
+	assert_int_equal(answer_of(&parts[0], id, "generate.start"), STATUS_CONFLICT);
+	id = post(&parts[0], parts[0].server, "generate.cancel", NULL, 0, "'request':1");
+	assert_int_equal(answer_of(&parts[0], id, "generate.cancel"), STATUS_OK);
+	id = post(&parts[0], parts[0].server, "instance.check", NULL, 0, "%s", "");
+	assert_int_equal(answer_of(&parts[0], id, "instance.check"), STATUS_CONFLICT);
+	id = post(last(), last()->server, "generate.embed", NULL, 0, "'owner':1,'prompt':{'text':'%s'}", prompts[1]);
+	assert_int_equal(answer_of(last(), id, "generate.embed"), STATUS_OK);
+	assert_int_equal(json_count(json_get(last_result, "embedding")), model_shape(file.model)->embedding);
+	// Long enough for a word on how long rounds are.
+	for (int i = 0; i < 100 && !states_timed; i++) {
+		ask(1, prompts[1], "'max_tokens':150");
+		wait_for_end(1);
+	}
+	assert_true(states_timed > 0);
+	end();
+}
+
+// Bytes of a tensor in the file.
+static void copy_tensor(int fd, enum model_role role, uint32_t layer)
+{
+	struct model_tensor tensor;
+	if (model_tensor(file.model, role, layer, &tensor))
+		assert_int_equal(pwrite(fd, tensor.data, tensor.bytes, tensor.data - file.bytes), tensor.bytes);
+}
+
+// A file that has what comes before the tensors, and of them those of some layers.
+static int make_part_file(unsigned first, unsigned end)
+{
+	char other[] = "/tmp/exogpu-part-XXXXXX";
+	int fd = mkstemp(other);
+	uint64_t bytes = gguf_bytes(file.gguf), data = bytes;
+	assert_true(fd >= 0 && !unlink(other) && !ftruncate(fd, (off_t)bytes));
+	for (size_t i = 0; i < gguf_tensor_count(file.gguf); i++) {
+		uint64_t place = (uint64_t)(gguf_tensor(file.gguf, i)->data - file.bytes);
+		data = place < data ? place : data;
+	}
+	assert_int_equal(pwrite(fd, file.bytes, data, 0), data);
+	for (enum model_role role = ROLE_TOKEN_EMBEDDING; role < ROLE_COUNT; role++)
+		if (role == ROLE_TOKEN_EMBEDDING ? !first : end == LAYERS && role <= ROLE_OUTPUT)
+			copy_tensor(fd, role, 0);
+		else
+			for (unsigned layer = first; layer < end && role > ROLE_OUTPUT; layer++)
+				copy_tensor(fd, role, layer);
+	return fd;
+}
+
+static void files_with_holes(void **state)
+{
+	(void)state;
+	int kept = worker_model;
+	struct talk wanted;
+	begin(&alone);
+	ask(1, prompts[1], "'max_tokens':50,'sampling':{'temperature':0}");
+	wait_for_end(1);
+	wanted = talks[1];
+	end();
+	struct ring_bench bench = two;
+	bench.parts = 3;
+	for (unsigned i = 0; i < 3; i++)
+		bench.models[i] = make_part_file(LAYERS * i / 3, LAYERS * (i + 1) / 3);
+	begin(&bench);
+	ask(1, prompts[1], "'max_tokens':50,'sampling':{'temperature':0}");
+	wait_for_end(1);
+	assert_memory_equal(talks[1].tokens, wanted.tokens, sizeof(wanted.tokens));
+	end();
+	for (unsigned i = 0; i < 3; i++)
+		close(bench.models[i]);
+	worker_model = kept;
+}
+
 static int make_file(void **state)
 {
 	struct model_file small = model_file_small();
@@ -387,8 +614,10 @@ static int remove_file(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_same_as_alone),
-		cmocka_unit_test(sixteen_at_once),
+		cmocka_unit_test(the_same_as_alone),          cmocka_unit_test(sixteen_at_once),
+		cmocka_unit_test(lost_messages_are_repaired), cmocka_unit_test(parts_that_do_not_agree),
+		cmocka_unit_test(noise_on_the_ring),          cmocka_unit_test(a_part_that_fails),
+		cmocka_unit_test(only_the_last_generates),    cmocka_unit_test(files_with_holes),
 	};
 	return cmocka_run_group_tests(tests, make_file, remove_file);
 }
