@@ -1,0 +1,406 @@
+/* Links over a real store and cluster: what a placement finds, how every class is judged, what is bounded, and what a
+ * new start knows. What goes over connections is tests/api/topology.test.mjs. */
+#include "common/base/limits.h"
+#include "server/cluster/topology_inside.h"
+#include "tests/server/store/support.h"
+
+struct world {
+	struct support *support;
+	struct store *store;
+	struct audit *audit;
+	struct contract *contract;
+	struct events *events;
+	struct cluster *cluster;
+	struct topology *topology;
+};
+
+static struct {
+	struct cluster_link link;
+	char node_id[STORE_ID_BYTES];
+	struct json *peers; // the newest that it was told
+	int told;
+} ends[140]; // of connections, one a node
+
+static struct {
+	int count;
+	enum status status;
+} done;
+
+static void on_done(void *context, enum status status, const struct error *error)
+{
+	(void)context, (void)error;
+	done.count++;
+	done.status = status;
+}
+
+static void tell_end(struct cluster_link *link, const char *method, struct json *params)
+{
+	for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+		if (&ends[i].link == link) {
+			assert_string_equal(method, "node.peers");
+			json_destroy(&ends[i].peers);
+			ends[i].peers = params;
+			ends[i].told++;
+			return;
+		}
+	fail_msg("an unknown connection was told %s", method);
+}
+
+static void open_world(struct world *world, struct support *support)
+{
+	struct error error = {0};
+	*world = (struct world){.support = support};
+	const struct store_params store = {.loop = support->loop, .directory = support->directory};
+	if (store_create(&world->store, &store, &error))
+		fail_msg("%s", error.message);
+	const struct audit_params audit = {.loop = support->loop, .store = world->store};
+	if (audit_create(&world->audit, &audit, &error) || contract_create(&world->contract, CONTRACT_API, &error) ||
+	    events_create(&world->events, world->contract, NULL, NULL))
+		fail_msg("%s", error.message);
+	const struct cluster_params cluster = {
+		.loop = support->loop, .store = world->store, .audit = world->audit, .events = world->events};
+	if (cluster_create(&world->cluster, &cluster, &error))
+		fail_msg("%s", error.message);
+	const struct topology_params topology = {
+		.loop = support->loop, .store = world->store, .events = world->events, .cluster = world->cluster};
+	if (topology_create(&world->topology, &topology, &error))
+		fail_msg("%s", error.message);
+}
+
+static void close_world(struct world *world)
+{
+	topology_destroy(&world->topology);
+	cluster_destroy(&world->cluster);
+	audit_destroy(&world->audit);
+	store_destroy(&world->store);
+	events_destroy(&world->events);
+	contract_destroy(&world->contract);
+	for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+		json_destroy(&ends[i].peers);
+	memset(ends, 0, sizeof ends);
+}
+
+static const char *id_of(int i)
+{
+	static char ids[4][STORE_ID_BYTES];
+	static unsigned turn;
+	char *id = ids[turn++ % 4];
+	snprintf(id, STORE_ID_BYTES, "nod_%d", i);
+	return id;
+}
+
+// Register nodes 0 to count - 1; the first is the server's own machine's.
+static void bring(struct world *world, int count)
+{
+	const int before = done.count;
+	for (int i = 0; i < count; i++) {
+		struct error error = {0};
+		struct json *record = json_new_object(), *addresses = json_new_array();
+		ends[i].link = (struct cluster_link){.tell = tell_end};
+		snprintf(ends[i].link.actor.peer, sizeof ends[i].link.actor.peer, i ? "192.0.2.%d" : "unix", i);
+		json_push(addresses, json_new_string("10.0.0.1"));
+		json_push(addresses, json_new_string(i ? "fe80::7" : "::1"));
+		json_set_string(record, "node_id", id_of(i));
+		json_set_string(record, "name", id_of(i) + 4);
+		static const char *const unknown[] = {"os",        "kernel",      "arch",        "cpu_model",
+						      "cpu_cores", "cpu_threads", "memory_bytes"};
+		static const char *const none[] = {"backends", "libraries", "capabilities"};
+		for (size_t j = 0; j < sizeof unknown / sizeof *unknown; j++)
+			json_set_null(record, unknown[j]);
+		for (size_t j = 0; j < sizeof none / sizeof *none; j++)
+			json_set(record, none[j], json_new_array());
+		json_set_string(record, "version", "0.1.0");
+		json_set_string(record, "host_name", i < 2 ? "here" : id_of(i));
+		json_set_integer(record, "link_port", i == 3 ? 0 : 7000 + i);
+		json_set(record, "addresses", addresses);
+		if (cluster_register_node(world->cluster, record, i == 0, &ends[i].link, on_done, NULL, &error))
+			fail_msg("%s", error.message);
+		json_destroy(&record);
+	}
+	support_run_until(world->support->loop, &done.count, before + count);
+	assert_int_equal(done.status, STATUS_OK);
+}
+
+struct reading {
+	const char *to, *class_name;
+	double rtt_ms, bytes_per_s; // < 0: not measured
+	bool down;
+};
+
+static struct json *record_of(const struct reading *reading)
+{
+	char at[CLOCK_TEXT_BYTES];
+	struct json *json = json_new_object();
+	json_set_string(json, "peer_id", reading->to);
+	json_set_string(json, "state", reading->down ? "down" : "up");
+	json_set_string(json, "class", reading->class_name);
+	if (reading->rtt_ms >= 0)
+		json_set_number(json, "rtt_ms", reading->rtt_ms);
+	if (reading->bytes_per_s >= 0)
+		json_set_number(json, "throughput_bytes_per_s", reading->bytes_per_s);
+	json_set_string(json, "measured_at", clock_format(clock_wall_ms(), at));
+	return json;
+}
+
+static void report(struct world *world, int from, const struct reading *reading)
+{
+	struct json *params = json_new_object(), *links = json_new_array();
+	json_push(links, record_of(reading));
+	json_set(params, "links", links);
+	topology_report(world->topology, id_of(from), params);
+	json_destroy(&params);
+}
+
+static struct topology_link *link_of(struct world *world, int from, int to)
+{
+	struct topology_link *link = topology_link(cluster_find_node(world->cluster, id_of(from)),
+						   to < 0 ? NULL : cluster_find_node(world->cluster, id_of(to)));
+	assert_non_null(link);
+	return link;
+}
+
+static struct topology_reading find(struct world *world, int from, int to)
+{
+	struct topology_reading reading;
+	topology_find(world->topology, id_of(from), id_of(to), &reading);
+	return reading;
+}
+
+static void expect_near(const char *what, double is, double wanted)
+{
+	if (is < wanted - 1e-9 || is > wanted + 1e-9)
+		fail_msg("%s is %g, not %g", what, is, wanted);
+}
+
+static void a_placement_finds_the_shortest_way(void **state)
+{
+	struct world world;
+	open_world(&world, *state);
+	bring(&world, 3);
+	struct topology_reading way = find(&world, 1, 1);
+	assert_true(way.known && way.direct);
+	expect_near("a node to itself", way.rtt_ms, 0);
+	way = find(&world, 1, 2);
+	assert_false(way.known || way.direct); // nothing is invented
+	expect_near("not known", way.rtt_ms, -1);
+	topology_find(world.topology, "nod_1", "nod_nobody", &way);
+	assert_false(way.known);
+
+	report(&world, 1, &(struct reading){"server", "ethernet", 3, 2e8, false});
+	way = find(&world, 0, 1); // the server's own machine is no way off
+	assert_true(way.known && !way.direct);
+	assert_string_equal(way.link_class, "relay");
+	expect_near("by way of the server", way.rtt_ms, 3);
+	expect_near("its rate", way.throughput_bytes_per_s, 2e8);
+	report(&world, 2, &(struct reading){"server", "wifi", 20, 4e7, false});
+	way = find(&world, 2, 1);
+	expect_near("both ways to the server", way.rtt_ms, 23);
+	expect_near("the lesser rate", way.throughput_bytes_per_s, 4e7);
+
+	report(&world, 1, &(struct reading){"nod_2", "wifi", 7, 3e7, false});
+	way = find(&world, 1, 2);
+	assert_true(way.known && way.direct && !way.degraded);
+	assert_string_equal(way.link_class, "wifi");
+	expect_near("direct", way.rtt_ms, 7);
+	assert_false(find(&world, 2, 1).direct); // that direction is not told of
+	report(&world, 1, &(struct reading){"nod_2", "wifi", 7, 3e7, true});
+	assert_false(find(&world, 1, 2).direct); // down
+	report(&world, 1, &(struct reading){"nod_2", "wifi", 7, 3e7, false});
+	assert_true(find(&world, 1, 2).direct);
+	link_of(&world, 1, 2)->heard_ms -= 21000; // its node says nothing of it any more
+	assert_false(find(&world, 1, 2).direct);
+	report(&world, 1, &(struct reading){"nod_2", "wifi", 7, 3e7, false});
+	cluster_lose_node(world.cluster, id_of(2), &ends[2].link, "its connection broke");
+	assert_false(find(&world, 1, 2).known);
+	close_world(&world);
+}
+
+static void classes_are_judged_by_what_they_should_do(void **state)
+{
+	static const struct {
+		struct reading reading;
+		bool bad;
+	} cases[] = {
+		{{"nod_2", "ethernet", 9.9, 1.1e8, false}, false}, // a gigabit wire
+		{{"nod_2", "ethernet", 10.1, 1.1e8, false}, true},
+		{{"nod_2", "ethernet", 1, 1.17e7, false}, true}, // a hundred megabit
+		{{"nod_2", "rdma", 0.01, 1e10, false}, false},
+		{{"nod_2", "rdma", 0.01, 5e7, false}, true},
+		{{"nod_2", "thunderbolt", 11, 1e9, false}, true},
+		{{"nod_2", "wifi", 49, 1.3e7, false}, false},
+		{{"nod_2", "wifi", 51, 1.3e7, false}, true},
+		{{"nod_2", "wifi", 5, 5e6, false}, true},
+		{{"nod_2", "cellular", 199, 1e5, false}, false}, // slow is what it is
+		{{"nod_2", "cellular", 201, 1e8, false}, true},
+		{{"nod_2", "loopback", 0.1, 1e6, false}, false},
+		{{"nod_2", "virtual", 11, 1e9, false}, true},
+		{{"nod_2", "process", 11, -1, false}, true},
+		{{"nod_2", "peer", 1, 1e6, false}, false},
+		{{"nod_2", "relay", 5000, 1, false}, false},
+		{{"nod_2", "unknown", 5000, 1, false}, false},
+		{{"nod_2", "of another version", 5000, 1, false}, false},
+		{{"nod_2", "ethernet", -1, -1, false}, false}, // not measured
+	};
+	struct world world;
+	open_world(&world, *state);
+	bring(&world, 3);
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		report(&world, 1, &cases[i].reading);
+		struct topology_link *link = link_of(&world, 1, 2);
+		const bool bad = link->bad > 0;
+		if (bad != cases[i].bad)
+			fail_msg("%s with %g ms and %g B/s is %s", cases[i].reading.class_name, cases[i].reading.rtt_ms,
+				 cases[i].reading.bytes_per_s, bad ? "bad" : "good");
+		link->bad = link->good = 0;
+		link->counted_ms = 0;
+	}
+	close_world(&world);
+}
+
+static void one_report_is_told_as_one_change(void **state)
+{
+	struct world world;
+	open_world(&world, *state);
+	bring(&world, 8);
+	for (int round = 0; round < 3; round++) {
+		struct json *params = json_new_object(), *links = json_new_array();
+		for (int to = 1; to < 8; to++) {
+			const struct reading bad = {id_of(to), "ethernet", 40, -1, false};
+			if (round)
+				link_of(&world, 0, to)->counted_ms = 0; // a second has passed
+			json_push(links, record_of(&bad));
+		}
+		json_set(params, "links", links);
+		topology_report(world.topology, id_of(0), params);
+		json_destroy(&params);
+	}
+	int told = 0;
+	for (size_t i = 0; i < world.cluster->recent_count; i++)
+		if (!strcmp(json_get_string(world.cluster->recent[i], "kind", ""), "link.degraded")) {
+			assert_string_equal(json_get_string(world.cluster->recent[i], "summary", ""),
+					    "its links to 1 and 6 others are worse than they should be: a round trip "
+					    "takes 40 ms, and by Ethernet should take under 10");
+			told++;
+		}
+	assert_int_equal(told, 1);
+	struct json *summary = topology_summary_json(world.topology);
+	assert_int_equal(json_get_integer(summary, "degraded", -1), 7);
+	assert_int_equal(json_get_integer(summary, "pairs", -1), 28);
+	assert_int_equal(json_get_integer(summary, "direct_pairs", -1), 7);
+	json_destroy(&summary);
+	close_world(&world);
+}
+
+static void a_cluster_that_is_too_large_is_bounded(void **state)
+{
+	enum { NODES = 140 };
+	struct world world;
+	open_world(&world, *state);
+	bring(&world, NODES);
+	for (int from = 0; from < NODES; from++) {
+		struct json *params = json_new_object(), *links = json_new_array();
+		for (int to = 0; to < NODES; to++) {
+			const struct reading reading = {id_of(to), "ethernet", 1, 1e9, false};
+			json_push(links, record_of(&reading)); // of itself too, which is passed over
+		}
+		json_set(params, "links", links);
+		topology_report(world.topology, id_of(from), params);
+		json_destroy(&params);
+	}
+	assert_true(NODES * (NODES - 1) > LIMIT_CLUSTER_LINKS);
+	assert_int_equal(world.topology->link_count, LIMIT_CLUSTER_LINKS);
+	struct json *links = topology_links_json(world.topology);
+	assert_int_equal(json_count(links), LIMIT_CLUSTER_LINKS);
+	json_destroy(&links);
+	size_t left = LIMIT_CLUSTER_LINKS;
+	for (int event = 0; event < LIMIT_CLUSTER_LINKS / LIMIT_LINKS_TOLD; event++) {
+		topology_push(world.topology);
+		left = 0;
+		for (size_t i = 0; i < world.topology->node_count; i++)
+			for (size_t j = 0; j < world.topology->nodes[i]->count; j++)
+				left += !world.topology->nodes[i]->links[j].told_ms;
+		const size_t told = LIMIT_CLUSTER_LINKS - left, most = (size_t)(event + 1) * LIMIT_LINKS_TOLD;
+		if (told != most)
+			fail_msg("%zu links were told in %d events, not %zu", told, event + 1, most);
+	}
+	assert_int_equal(left, 0);
+	topology_node_removed(world.topology, id_of(7)); // there is room again
+	assert_true(world.topology->link_count < LIMIT_CLUSTER_LINKS);
+	close_world(&world);
+}
+
+static const struct json *peer_of(int to, int peer)
+{
+	for (const struct json *one = json_first(json_get(ends[to].peers, "peers")); one; one = json_next(one))
+		if (!strcmp(json_get_string(one, "node_id", ""), id_of(peer)))
+			return one;
+	return NULL;
+}
+
+static void expect_addresses(int to, int peer, const char *wanted)
+{
+	struct buffer text;
+	buffer_init(&text, LIMIT_HEAD_BYTES);
+	json_print(json_get(peer_of(to, peer), "addresses"), &text);
+	assert_string_equal(buffer_text(&text), wanted);
+	buffer_finish(&text);
+}
+
+static void nodes_are_told_of_each_other(void **state)
+{
+	struct world world;
+	open_world(&world, *state);
+	bring(&world, 5);
+	support_run_until(world.support->loop, &ends[4].told, 1);
+	assert_int_equal(ends[3].told, 0); // takes no links
+	assert_int_equal(json_count(json_get(ends[4].peers, "peers")), 3);
+	assert_null(peer_of(4, 3));
+	expect_addresses(4, 1, "[\"192.0.2.1\",\"10.0.0.1\"]");
+	expect_addresses(4, 0, "[\"10.0.0.1\"]");
+	expect_addresses(1, 0, "[\"10.0.0.1\",\"::1\",\"127.0.0.1\"]"); // of one machine
+	assert_int_equal(json_get_integer(peer_of(4, 1), "port", 0), 7001);
+	const int before = ends[4].told;
+	cluster_lose_node(world.cluster, id_of(2), &ends[2].link, "its connection broke");
+	support_run_until(world.support->loop, &ends[4].told, before + 1);
+	assert_int_equal(json_count(json_get(ends[4].peers, "peers")), 2);
+	close_world(&world);
+}
+
+static void the_last_readings_are_there_after_a_start(void **state)
+{
+	struct world world;
+	open_world(&world, *state);
+	bring(&world, 3);
+	for (int i = 0; i < 3; i++) {
+		report(&world, 1, &(struct reading){"nod_2", "wifi", 60, 3e7, false});
+		link_of(&world, 1, 2)->counted_ms = 0;
+	}
+	report(&world, 2, &(struct reading){"server", "ethernet", 0.5, -1, false});
+	const int64_t measured_ms = link_of(&world, 1, 2)->measured_ms;
+	close_world(&world);
+	open_world(&world, *state);
+	const struct topology_link *link = link_of(&world, 1, 2);
+	char reason[TOPOLOGY_REASON_BYTES];
+	assert_int_equal(topology_state(cluster_find_node(world.cluster, id_of(1))->ways, link, reason), LINK_STALE);
+	assert_string_equal(reason, "1 is offline");
+	expect_near("its round trip", link->values[LINK_RTT_MS], 60);
+	expect_near("its rate", link->values[LINK_THROUGHPUT], 3e7);
+	assert_true(link->degraded);
+	assert_true(link->measured_ms == measured_ms);
+	expect_near("what was not measured", link_of(&world, 2, -1)->values[LINK_THROUGHPUT], -1);
+	bring(&world, 3);
+	assert_false(find(&world, 1, 2).direct); // not used before it is told anew
+	close_world(&world);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, support_setup, support_teardown)
+	const struct CMUnitTest tests[] = {
+		TEST(a_placement_finds_the_shortest_way), TEST(classes_are_judged_by_what_they_should_do),
+		TEST(one_report_is_told_as_one_change),   TEST(a_cluster_that_is_too_large_is_bounded),
+		TEST(nodes_are_told_of_each_other),       TEST(the_last_readings_are_there_after_a_start),
+	};
+#undef TEST
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
