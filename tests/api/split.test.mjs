@@ -1,0 +1,101 @@
+// One model over several nodes, with real processes: the same answer as on one, and no token lost when a part of it is.
+//
+// All nodes are on this machine and join by TLS, each with a directory of its own; pins say which layers go where. The
+// words are nonsense (the weights are random), but the same nonsense each time.
+import assert from "node:assert/strict";
+import { readFileSync, readdirSync, readlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, afterEach, before, describe, test } from "node:test";
+import { Client, assertContractKept } from "./client.mjs";
+import { modelFile } from "./gguf.mjs";
+import { RemoteNode } from "./remote.mjs";
+import { eventually, patience, slow, startServer, temporary, within } from "./server.mjs";
+
+const LAYERS = 12, LONG = 60000 * slow;
+
+describe("a model over several nodes", { timeout: 600000 * slow }, () => {
+	let server, admin, nodes, model, whole;
+
+	const list = async () => (await admin.call("instance.list")).instances;
+	const instance = async (id) => (await list()).find((one) => one.instance_id === id);
+	const is = (id, state, ms = LONG) => eventually(async () => {
+		const one = await instance(id);
+		if (one?.state === "failed" && state !== "failed") throw new Error(`it has failed: ${one.state_reason}`);
+		return one?.state === state && one;
+	}, `instance ${id} is ${state}`, ms);
+	// Layers in as many pieces as there are devices.
+	const pins = (...devices) => devices.map(({ device_id }, i) => {
+		const first_layer = Math.floor(LAYERS * i / devices.length);
+		return { device_id, first_layer, layer_count: i + 1 < devices.length ? Math.floor(LAYERS * (i + 1) / devices.length) - first_layer : 0 };
+	});
+	const place = async (...on) => is((await admin.call("instance.create", { model_id: model.model_id, context_tokens: 256, sequences: 4,
+		pins: pins(...on.map((one) => one.device)) })).instance_id, "ready");
+	const ask = (more = {}) => server.http("/v1/completions", { method: "POST", headers: { authorization: `Bearer ${server.token}` },
+		body: JSON.stringify({ model: "words", prompt: "a b c", max_tokens: 40, temperature: 0, ...more }) });
+	const answer = async (more) => {
+		const { status, text, json } = await ask(more);
+		assert.equal(status, 200, text);
+		return json().choices[0].text;
+	};
+
+	// A stream under way: when each piece came, and the text so far.
+	function stream(more = {}) {
+		const one = { text: "", pieces: [], error: undefined };
+		one.done = fetch(new URL("/v1/completions", server.url).href, { method: "POST", headers: { authorization: `Bearer ${server.token}` },
+			body: JSON.stringify({ model: "words", prompt: "a b c", max_tokens: 200, temperature: 0, stream: true, ...more }) })
+			.then(async (response) => {
+				assert.equal(response.status, 200, await (response.ok || response.text()));
+				let rest = "";
+				for await (const bytes of response.body) {
+					rest += Buffer.from(bytes).toString("utf8");
+					for (let end; (end = rest.indexOf("\n\n")) >= 0; rest = rest.slice(end + 2)) {
+						const data = rest.slice(6, end);
+						if (data === "[DONE]") { one.whole = true; continue; }
+						const json = JSON.parse(data);
+						if (json.error) { one.error = json.error; continue; }
+						one.text += json.choices[0]?.text ?? "";
+						one.pieces.push(performance.now());
+					}
+				}
+			});
+		one.done.catch(() => {});
+		one.begun = (count = 10) => eventually(() => one.pieces.length >= count || one.whole, `${count} pieces have come`, LONG);
+		return one;
+	}
+
+	before(async () => {
+		server = await startServer({ listen: "0.0.0.0:0", localNode: true });
+		process.env.NODE_TLS_REJECT_UNAUTHORIZED = "0"; // fetch() takes no authority; who is asked is known here
+		admin = await Client.login(server);
+		nodes = ["alpha", "beta", "gamma"].map((name) => new RemoteNode({ server, admin, proxy: { port: server.port } }, { name }));
+		for (const node of nodes) await node.start((await admin.call("node.ticket", {})).ticket);
+		const path = join(temporary(), "words.gguf");
+		writeFileSync(path, modelFile({ megabytes: 0.19 * LAYERS }));
+		await admin.call("model.add", { source: path });
+		model = await eventually(async () => {
+			const [one] = (await admin.call("model.list")).models;
+			return one?.state === "ready" && one;
+		}, "the model is ready");
+		assert.equal(model.architecture.layers, LAYERS);
+		await place(nodes[0]);
+		whole = await answer();
+	});
+	afterEach(async () => {
+		for (const { instance_id } of await list()) await admin.call("instance.delete", { instance_id });
+	});
+	after(async () => {
+		for (const node of nodes ?? []) if (node.child && node.child.exitCode === null && node.child.signalCode === null) await node.finish();
+		await server?.finish();
+		assertContractKept();
+	});
+
+	test("two and three nodes answer as one does", async () => {
+		assert.ok(whole.length > 10, whole);
+		for (const on of [nodes.slice(0, 2), nodes]) {
+			const one = await place(...on);
+			assert.equal(new Set(one.stages.map((stage) => stage.device_id)).size, on.length);
+			assert.equal(await answer(), whole);
+			await admin.call("instance.delete", { instance_id: one.instance_id });
+		}
+	});
+});
