@@ -3,6 +3,7 @@
 #                                                        takes descriptors instead of addresses
 #   engine/cuda/kernels/NAME.cu     -> cuda/NAME.ptx     by nvcc, else clang (no toolkit needed), for sm_80 and later
 # A compiler that is missing is a warning: the back end then says that its kernels were not built.
+set(once sh ${CMAKE_SOURCE_DIR}/cmake/once.sh) # OUTPUT FILE... -- COMMAND...
 set(kernel_dir ${CMAKE_BINARY_DIR}/kernels)
 set(kernel_outputs "")
 
@@ -31,7 +32,7 @@ foreach(source ${shader_sources})
 		endif()
 		add_custom_command(OUTPUT ${output}
 			COMMAND ${CMAKE_COMMAND} -E make_directory ${kernel_dir}/vulkan
-			COMMAND ${glsl_command} ${define} ${source} -o ${output}
+			COMMAND ${once} ${output} ${source} ${shader_headers} -- ${glsl_command} ${define} ${source} -o ${output}
 			DEPENDS ${source} ${shader_headers} VERBATIM)
 		list(APPEND kernel_outputs ${output})
 	endforeach()
@@ -72,7 +73,8 @@ foreach(source ${cuda_sources})
 	get_filename_component(name ${source} NAME_WE)
 	add_custom_command(OUTPUT ${kernel_dir}/cuda/${name}.ptx
 		COMMAND ${CMAKE_COMMAND} -E make_directory ${kernel_dir}/cuda
-		COMMAND ${cuda_command} -I${CMAKE_SOURCE_DIR} ${source} -o ${kernel_dir}/cuda/${name}.ptx
+		COMMAND ${once} ${kernel_dir}/cuda/${name}.ptx ${source} ${cuda_headers} --
+			${cuda_command} -I${CMAKE_SOURCE_DIR} ${source} -o ${kernel_dir}/cuda/${name}.ptx
 		DEPENDS ${source} ${cuda_headers} VERBATIM)
 	list(APPEND kernel_outputs ${kernel_dir}/cuda/${name}.ptx)
 	if(name MATCHES "^stage_")
@@ -80,7 +82,9 @@ foreach(source ${cuda_sources})
 		# writes says so.
 		add_custom_command(OUTPUT ${kernel_dir}/cuda/${name}.hopper.ptx
 			COMMAND ${CMAKE_COMMAND} -E make_directory ${kernel_dir}/cuda
-			COMMAND ${cuda_hopper_command} -I${CMAKE_SOURCE_DIR} -DHOPPER ${source} -o ${kernel_dir}/cuda/${name}.hopper.ptx
+			COMMAND ${once} ${kernel_dir}/cuda/${name}.hopper.ptx ${source} ${cuda_headers} --
+				${cuda_hopper_command} -I${CMAKE_SOURCE_DIR} -DHOPPER ${source}
+				-o ${kernel_dir}/cuda/${name}.hopper.ptx
 			COMMAND ${CMAKE_COMMAND} -DPTX=${kernel_dir}/cuda/${name}.hopper.ptx
 				-P ${CMAKE_SOURCE_DIR}/cmake/hopper.cmake
 			DEPENDS ${source} ${cuda_headers} ${CMAKE_SOURCE_DIR}/cmake/hopper.cmake VERBATIM)

@@ -1,6 +1,8 @@
 # Configuring and compiling. Ninja finds out what is unchanged, so there is no stamp of our own for the build.
 # Sourced by ./dev.
 
+export EXOGPU_KERNEL_CACHE=$root/build/kernel-cache # cmake/once.sh
+
 build_dir() { # PRESET
 	[ "$1" = release ] && echo build || echo "build/$1"
 }
