@@ -34,7 +34,44 @@ struct client {
 
 struct bench {
 	uint32_t pages, rows, sequences, context, stages;
+	uint32_t lanes; // not 0: the first stage is elsewhere
 };
+
+// What is on its way between the stages, in order. The first computes a step when it is taken from here.
+static struct away {
+	struct generator_sent sent;
+	uint32_t tokens[64], zero[PAGES_MOST];
+	struct stage_run runs[16];
+	uint32_t pages[16][MOST_TOKENS / STAGE_PAGE_TOKENS];
+} line[8];
+static size_t line_count, line_most;
+static long checks;
+static struct generator_checked check;
+
+static enum status send_away(void *context, const struct generator_sent *sent, struct error *error)
+{
+	(void)context, (void)error;
+	assert_true(line_count < sizeof(line) / sizeof(line[0]) && sent->row_count <= 64 && sent->run_count <= 16);
+	struct away *away = &line[line_count++];
+	away->sent = *sent;
+	memcpy(away->tokens, sent->tokens, sent->row_count * sizeof(uint32_t));
+	memcpy(away->zero, sent->zero, sent->zero_count * sizeof(uint32_t));
+	for (uint32_t i = 0; i < sent->run_count; i++) {
+		away->runs[i] = sent->runs[i];
+		memcpy(away->pages[i], sent->runs[i].pages,
+		       (sent->runs[i].position + sent->runs[i].row_count + STAGE_PAGE_TOKENS - 1) / STAGE_PAGE_TOKENS *
+			       sizeof(uint32_t));
+	}
+	line_most = line_count > line_most ? line_count : line_most;
+	return STATUS_OK;
+}
+
+static void take_check(void *context, const struct generator_checked *checked)
+{
+	(void)context;
+	check = *checked;
+	checks++;
+}
 
 static void begin(const struct bench *bench)
 {
@@ -69,7 +106,42 @@ static void begin(const struct bench *bench)
 					      .batch_rows = bench->rows,
 					      .batch_sequences = bench->sequences,
 					      .batch_outputs = bench->sequences};
-	assert_int_equal(generator_create(&generator, &made, &error), STATUS_OK);
+	struct generator_params in_two = made;
+	in_two.stages = stages + 1;
+	in_two.stage_count = bench->stages - 1;
+	in_two.lanes = bench->lanes;
+	in_two.send = send_away;
+	in_two.checked = take_check;
+	line_count = line_most = 0;
+	checks = 0;
+	assert_int_equal(generator_create(&generator, bench->lanes ? &in_two : &made, &error), STATUS_OK);
+}
+
+// The oldest step that is away is computed by the first stage; with `back` it comes to the generator. True if it did.
+static bool bring(bool back)
+{
+	static float activations[64 * TOY_EMBEDDING];
+	struct error error = {0};
+	bool taken = false;
+	struct away one = line[0];
+	for (uint32_t i = 0; i < one.sent.run_count; i++)
+		one.runs[i].pages = one.pages[i];
+	memmove(line, line + 1, --line_count * sizeof(line[0]));
+	const struct stage_batch batch = {.row_count = one.sent.row_count,
+					  .runs = one.runs,
+					  .run_count = one.sent.run_count,
+					  .tokens = one.tokens,
+					  .output = activations};
+	assert_int_equal(stage_zero(stages[0], one.zero, one.sent.zero_count, &error), STATUS_OK);
+	if (one.sent.row_count)
+		assert_int_equal(stage_step(stages[0], &batch, &error), STATUS_OK);
+	const struct generator_returned returned = {.lane = one.sent.lane,
+						    .step = one.sent.step,
+						    .row_count = one.sent.row_count,
+						    .activations = activations};
+	if (back && generator_return(generator, &returned, &taken, &error))
+		fail_msg("%s", error.message);
+	return taken;
 }
 
 static void finish(void)
@@ -149,8 +221,11 @@ static void step(bool *idle)
 static void run(void)
 {
 	bool idle = false;
-	for (long i = 0; !idle && i < 1000000; i++)
+	for (long i = 0; !idle && i < 1000000; i++) {
 		step(&idle);
+		if (line_count)
+			assert_true(bring(true));
+	}
 	assert_true(idle);
 }
 
@@ -597,6 +672,114 @@ static void a_broken_device_ends_all(void **state)
 	free(clients);
 }
 
+// The first stage is elsewhere: as many steps are under way as there are lanes, and everyone gets what he would alone.
+static void two_hundred_over_lanes(void **state)
+{
+	(void)state;
+	enum { CLIENTS = 200 };
+	struct client *clients = calloc(CLIENTS, sizeof(*clients));
+	for (uint32_t lanes = 1; lanes <= 4; lanes++) {
+		const struct bench bench = {
+			.pages = 20, .rows = 48, .sequences = 12, .context = 512, .stages = 2, .lanes = lanes};
+		begin(&bench);
+		for (uint32_t i = 0; i < CLIENTS; i++) {
+			prompt(&clients[i], i % PEOPLE, 1 + i * 7 % 150, i);
+			add(&clients[i], i % PEOPLE, 1 + i * 13 % 200);
+		}
+		run();
+		for (uint32_t i = 0; i < CLIENTS; i++) {
+			assert_int_equal(clients[i].ends, 1);
+			assert_int_equal(clients[i].reason, GENERATOR_LENGTH);
+			assert_int_equal(clients[i].count, clients[i].prompt_count + 1 + i * 13 % 200);
+			check_greedy(&clients[i]);
+		}
+		print_message("%u lanes: %u preemptions, %zu steps at once\n", lanes, state_now().preemptions,
+			      line_most);
+		assert_int_equal(line_most, lanes);
+		assert_int_equal(state_now().pages_used, 0);
+		finish();
+	}
+	free(clients);
+}
+
+// A prompt that is alone goes through all lanes at once, in pieces.
+static void a_prompt_in_pieces(void **state)
+{
+	(void)state;
+	const struct bench bench = {.pages = 64, .rows = 64, .sequences = 4, .context = 2000, .stages = 2, .lanes = 3};
+	static struct client client;
+	begin(&bench);
+	prompt(&client, 1, 1000, 1);
+	add(&client, 1, 20);
+	run();
+	assert_int_equal(line_most, 3);
+	check_greedy(&client);
+	finish();
+}
+
+// Steps are lost, clients leave, and what is lost is computed again: at any time, in any state.
+static void steps_are_lost(void **state)
+{
+	(void)state;
+	enum { CLIENTS = 100 };
+	const struct bench bench = {.pages = 16, .rows = 20, .sequences = 6, .context = 512, .stages = 2, .lanes = 3};
+	struct client *clients = calloc(CLIENTS, sizeof(*clients));
+	struct error error = {0};
+	uint64_t random = 5;
+	bool idle = false;
+	long lost = 0, dropped = 0;
+	begin(&bench);
+	for (uint32_t i = 0; i < CLIENTS; i++) {
+		prompt(&clients[i], i % PEOPLE, 1 + i * 11 % 120, i % 10);
+		add(&clients[i], i % 3 ? i % PEOPLE : 0, 1 + i * 17 % 100);
+	}
+	while (!idle) {
+		random = toy_hash(random, 7);
+		struct client *client = &clients[(random >> 9) % CLIENTS];
+		if ((random & 3) == 0 && client->job && client < clients + CLIENTS / 2) {
+			struct generator_job *job = client->job;
+			generator_remove(&job);
+			assert_int_equal(client->ends, 1); // told at once
+		}
+		step(&idle);
+		if (line_count && (random >> 20) % 30 == 0) {
+			// Lost before the first stage or behind it. What comes behind is not taken, until all is
+			// repaired.
+			if ((random >> 30) & 1)
+				bring(false);
+			else
+				memmove(line, line + 1, --line_count * sizeof(line[0]));
+			lost++;
+			while (line_count) {
+				assert_false(bring(true));
+				dropped++;
+			}
+			step(&idle); // into the void
+			line_count = 0;
+			assert_int_equal(generator_check(generator, 3, &error), STATUS_OK);
+			step(&idle);
+			assert_int_equal(line_count, 1); // nothing else until it is back
+			long before = checks;
+			assert_true(bring(true));
+			assert_int_equal(checks, before + 1);
+			assert_true(check.finite && check.token == toy_next((const uint32_t[]){3}, 1));
+		} else if (line_count) {
+			assert_true(bring(true));
+		}
+	}
+	int removed = 0;
+	for (uint32_t i = 0; i < CLIENTS; i++) {
+		assert_int_equal(clients[i].ends, 1);
+		removed += clients[i].reason == GENERATOR_REMOVED;
+		check_greedy(&clients[i]);
+	}
+	print_message("%ld steps were lost, %ld dropped behind them; %d clients removed\n", lost, dropped, removed);
+	assert_true(lost > 5 && dropped > 5 && removed > 10);
+	assert_int_equal(state_now().pages_used, 0);
+	finish();
+	free(clients);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -614,6 +797,9 @@ int main(void)
 		cmocka_unit_test(a_seed_goes_on_elsewhere),
 		cmocka_unit_test(logprobs_and_the_greedy_agree),
 		cmocka_unit_test(a_broken_device_ends_all),
+		cmocka_unit_test(two_hundred_over_lanes),
+		cmocka_unit_test(a_prompt_in_pieces),
+		cmocka_unit_test(steps_are_lost),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
