@@ -12,12 +12,13 @@ skipped test is named. Stages, all of them unless some are named:
   lint    ./dev lint, and the tests of the lint itself
   ui      unit tests and type check of the dashboard
   debug   debug build: unit, API and browser tests
-  fuzz    each fuzz target (clang's libFuzzer): its known inputs, then 10 seconds of new ones
+  fuzz    each fuzz target (clang's libFuzzer): its known inputs, then 10 seconds of new ones; one on each core
   asan    address and undefined-behaviour sanitizers: unit and API tests and one browser test
   tsan    thread sanitizer: unit and API tests
   package ./dev package, and what is in the packages
   docker  the container image, built and tried; as root, where buildah and debootstrap are installed (about 3 minutes)
 --quick      lint, ui and debug, without the browser
+What takes many minutes for little is none of these: ctest --test-dir build/debug -L long, and build/tsan.
 -R PATTERN   only tests whose ctest name matches; of the stages, debug, asan and tsan unless some are named
 Results: build/test/*.xml (JUnit), full output: build/log/.
 EOF
@@ -71,23 +72,35 @@ stage_ui() {
 
 stage_debug() {
 	build debug
-	run_ctest debug "${quick:+-LE}" "${quick:+^e2e$}"
+	run_ctest debug -LE "^(long${quick:+|e2e})\$"
 }
 
-# What a crash needs to be seen again lies in build/test: the input, as crash-CHECKSUM.
+# One target on every core at a time. What a crash needs to be seen again lies in build/test: the input, as
+# crash-CHECKSUM.
 stage_fuzz() {
-	local program name known
 	compgen -G 'tests/fuzz/fuzz_*.c' >/dev/null || return 0
 	need_packages fuzz
 	build fuzz
-	for program in build/fuzz/tests/fuzz_*; do
-		[ -x "$program" ] || continue
-		name=${program##*/}
-		known=tests/fuzz/known/${name#fuzz_}
-		mkdir -p "build/fuzz/new/$name"
-		single "$name" "fuzzing ($name)" "$program" -max_total_time=10 -timeout=5 -rss_limit_mb=1024 \
-			-artifact_prefix="$results/" "build/fuzz/new/$name" $([ ! -d "$known" ] || echo "$known")
+	step fuzz "fuzzing (10 s each target)" fuzz_all build/fuzz/tests/fuzz_* || exit 1
+}
+
+fuzz_all() { # PROGRAM...
+	local program
+	for program; do
+		[ -f "$program" ] && [ -x "$program" ] || continue
+		[ "$(jobs -rp | wc -l)" -lt "$(cores)" ] || wait -n
+		fuzz_one "$program" &
 	done
+	wait
+}
+
+fuzz_one() { # PROGRAM
+	local name=${1##*/} known status=0 start=$EPOCHREALTIME
+	known=tests/fuzz/known/${name#fuzz_}
+	mkdir -p "build/fuzz/new/$name"
+	"$1" -max_total_time=10 -timeout=5 -rss_limit_mb=1024 -artifact_prefix="$results/" "build/fuzz/new/$name" \
+		$([ ! -d "$known" ] || echo "$known") >"$log_dir/$name.log" 2>&1 || status=$?
+	record "$name" $status "$start"
 }
 
 stage_asan() {
@@ -146,8 +159,11 @@ single() {
 	local name=$1 text=$2 status=0 start=$EPOCHREALTIME
 	shift 2
 	step_tail=0 step "$name" "$text" "$@" || status=$?
-	python3 -B tools/dev/summary.py --record "$results/$name.xml" "$name" $status "$(seconds_since "$start")" \
-		"$log_dir/$name.log"
+	record "$name" $status "$start"
+}
+
+record() { # NAME STATUS START: its output lies in the log of that name
+	python3 -B tools/dev/summary.py --record "$results/$1.xml" "$1" "$2" "$(seconds_since "$3")" "$log_dir/$1.log"
 }
 
 usage_coverage() {
