@@ -128,7 +128,8 @@ static struct node_announce describe(const struct node *node)
 	return (struct node_announce){.node_id = node->table->node_id,
 				      .name = node->options.name,
 				      .credentials = &node->credentials,
-				      .gpus = node->usable_said ? count_gpus(node->table) : -1};
+				      .gpus = node->usable_said ? count_gpus(node->table) : -1,
+				      .port = node->links ? links_port(node->links) : 0};
 }
 
 static void announce(struct node *node)
@@ -701,9 +702,9 @@ static enum status create(struct node *node, const sigset_t *ends, struct error 
 	if (!status && node->host[0])
 		status = join_server(node, error);
 	if (!status)
-		announce(node);
-	if (!status)
 		status = create_parts(node, error);
+	if (!status)
+		announce(node);
 	return status;
 }
 

@@ -1,0 +1,119 @@
+// Machines that find each other: a node without an argument, a server at another address, several servers, none, and who
+// sees whom and why not. The wire is plain; what differs is who says what.
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { Client, assertContractKept } from "../api/client.mjs";
+import { eventually, run, temporary, within } from "../api/server.mjs";
+import { Net, long, missing } from "./net.mjs";
+
+const ended = (one) => within(one.exited, () => `it ends; it said ${one.output.stderr}`, long);
+const saidBy = (one) => (pattern, ms = long) => eventually(() => {
+	const found = pattern.exec(one.output.stderr);
+	if (!found && one.child.exitCode !== null) throw new Error(`it ended before ${pattern}: ${one.output.stderr}`);
+	return found;
+}, `${pattern} is said`, ms).catch((error) => { throw new Error(`${error.message}; it said ${one.output.stderr}`); });
+
+async function serve(machine, name) {
+	const data = temporary(), one = machine.exec(["serve", "--lan", "--no-local-node", "--data", data, "--name", name]);
+	await eventually(() => /^token: /m.test(one.output.stdout), `${name} is ready: ${one.output.stderr}`, long);
+	const admin = await Client.open({ socket: join(data, "exogpu.sock") }, { unix: true });
+	const cli = (...words) => run([...words, "--data", data]);
+	return { ...one, data, admin, cli, cluster: (await admin.call("server.info")).cluster_id };
+}
+
+function startNode(machine, args = [], data = temporary()) {
+	const one = machine.exec(["node", "--data", data, "--backends", "cpu", "--name", machine.name, ...args]);
+	return { ...one, data, said: saidBy(one) };
+}
+
+describe("finding each other", { skip: missing ?? false }, () => {
+	let net, a, b, c, first, node, id;
+	const heard = async (server, match) => (await server.admin.call("discovery.list")).heard.find(match);
+	const online = (server) => eventually(async () => (await server.admin.call("cluster.snapshot")).nodes.some((one) => one.state === "online"), "the node is online", long);
+	before(async () => {
+		net = await Net.make(["a", "b", "c"]);
+		({ a, b, c } = net.machines);
+	});
+	after(() => {
+		net?.destroy();
+		assertContractKept();
+	});
+
+	test("a node that nobody told anything finds the server, asks, and is let in; both are on the list", async () => {
+		// It is there before the server: it waits, and says what to do.
+		node = startNode(b, ["--accept-code"]);
+		await node.said(/looking for a server on the local networks \(1 interface\)/);
+		await node.said(/no server is announced .* --lan.*--join HOST:PORT/, 2 * long);
+		first = await serve(a, "first");
+		await first.admin.call("events.subscribe", { topics: ["topology"] });
+		await node.said(new RegExp(`heard "first \\(\\w+\\)" at ${a.address}:52415 on eth0, server \\S+, cluster ${first.cluster}, fingerprint \\w{16}`), 3 * long);
+		id = (await node.said(new RegExp(`asking ${a.address}:52415 to be let in as node (node_[0-9a-f]+)`)))[1];
+		await node.said(/must show \d{3} \d{3} for this node/);
+		const waiting = await eventually(() => heard(first, (one) => one.id === id && one.verdict === "waiting"), "it is heard, and waits", long);
+		assert.deepEqual([waiting.role, waiting.cluster_id, waiting.addresses[0], waiting.interfaces, waiting.name.startsWith("b (")],
+			["node", "", b.address, ["eth0"], true]);
+		assert.match(waiting.why, /six digits/);
+		const { code, stderr } = await first.cli("nodes", "approve", id);
+		assert.equal(code, 0, stderr);
+		await online(first);
+		const isMember = (one) => one.id === id && one.verdict === "member";
+		const { data } = await first.admin.until(() => first.admin.events.find(({ topic, data }) => topic === "topology" && data.heard?.some(isMember)),
+			"an event says that it is a member", long);
+		const own = data.heard.find((one) => one.role === "server");
+		assert.deepEqual([own.verdict, own.id, own.port, own.cluster_id], ["self", first.cluster, 52415, first.cluster]);
+		const authority = (await first.admin.call("server.info")).authority_sha256.replaceAll(":", "").toLowerCase();
+		assert.equal(own.fingerprint, authority.slice(0, 16));
+		const member = data.heard.find((one) => one.id === id);
+		assert.deepEqual([member.cluster_id, member.fingerprint], [own.cluster_id, own.fingerprint]);
+	});
+
+	test("exogpu discover says the same, with a server to ask and without", async () => {
+		const asked = a.exec(["discover", "--for", "3s", "--json", "--data", first.data]);
+		const list = JSON.parse((await ended(asked)).stdout);
+		assert.deepEqual([list.listening, list.reason], [true, null]);
+		assert.deepEqual(list.heard.map((one) => [one.role, one.verdict]).sort(), [["node", "member"], ["server", "self"]]);
+		const alone = await ended(c.exec(["discover", "--for", "3s", "--data", temporary()]));
+		assert.equal(alone.code, 0, alone.stderr);
+		assert.match(alone.stdout, new RegExp(`^first \\(\\w+\\) +server +${a.address.replaceAll(".", "\\.")}:52415 +eth0 .*${first.cluster}`, "m"));
+		assert.match(alone.stdout, /^b \(\w+\): a node that has joined this cluster$/m);
+		const nobody = await ended(c.spawn("unshare", ["-n", process.env.EXOGPU_BINARY, "discover", "--for", "1s", "--data", temporary()]));
+		assert.equal(nobody.code, 1);
+		assert.match(nobody.stderr, /nothing can be heard here: no network interface is up/);
+	});
+
+	test("the server's address changes: its node finds it again", async () => {
+		const before = node.output.stderr.length;
+		a.move("10.213.7.77");
+		await eventually(() => /announced at 10\.213\.7\.77:52415: trying there/.test(node.output.stderr.slice(before)), () => `it tries there; it said ${node.output.stderr.slice(before)}`, 3 * long);
+		await eventually(() => /connected to the server/.test(node.output.stderr.slice(before)), "it is back", long);
+		await online(first);
+		// And it knows the new address after a restart, without listening.
+		node.child.kill("SIGTERM");
+		assert.equal((await ended(node)).code, 0);
+		node = startNode(b, [], node.data);
+		await node.said(/connected to the server/);
+		assert.doesNotMatch(node.output.stderr, /looking for a server|trying there/);
+	});
+
+	test("two clusters: which one is to be said, and a ticket says it", async () => {
+		const second = await serve(c, "second"), lost = startNode(b, ["--accept-code"]);
+		const { code, stderr } = await ended(lost);
+		assert.equal(code, 1);
+		for (const name of ["first", "second"]) assert.match(stderr, new RegExp(`heard "${name} `));
+		assert.match(stderr, /servers of several clusters are announced here.*--join HOST:PORT/);
+		const { ticket } = await second.admin.call("node.ticket", {});
+		const named = startNode(b, ["--ticket", ticket]);
+		await named.said(/heard "first .*: another cluster than the ticket's/);
+		await named.said(new RegExp(`joined the cluster at ${c.address}:52415`));
+		await online(second);
+		const other = await eventually(() => heard(first, (one) => one.id === second.cluster), "the first hears the second", long);
+		assert.deepEqual([other.verdict, /another cluster/.test(other.why)], ["other_cluster", true], other.why);
+		const stranger = await eventually(() => heard(first, (one) => one.role === "node" && one.cluster_id === second.cluster), "and its node", long);
+		assert.equal(stranger.verdict, "other_cluster");
+		// A goodbye is heard; a machine that is gone without one is forgotten when its time is up, which is not waited for.
+		named.child.kill("SIGTERM");
+		await ended(named);
+		await eventually(async () => !(await heard(first, (one) => one.id === stranger.id)), "it is gone from the list", long);
+	});
+});
