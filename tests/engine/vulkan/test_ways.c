@@ -6,6 +6,16 @@
 #include "engine/vulkan/device.h"
 #include "tests/engine/conformance/conformance.h"
 
+// The first way is also that of the suite's own test, engine/conformance/vulkan; between the first two only kernels
+// differ, which sanitizers do not see.
+#if defined(__SANITIZE_THREAD__)
+enum { FIRST_WAY = 2 };
+#elif defined(__SANITIZE_ADDRESS__)
+enum { FIRST_WAY = 1 };
+#else
+enum { FIRST_WAY = 0 };
+#endif
+
 static unsigned messages;
 static bool unchecked;
 
@@ -33,7 +43,7 @@ int main(void)
 	};
 	int failed = 0;
 	log_listen(hear, NULL);
-	for (size_t i = 0; !failed && i < sizeof(ways) / sizeof(ways[0]); i++) {
+	for (size_t i = FIRST_WAY; !failed && i < sizeof(ways) / sizeof(ways[0]); i++) {
 		printf("---- %s\n", ways[i].name);
 		fflush(stdout);
 		vulkan_without = ways[i].without;
