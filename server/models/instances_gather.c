@@ -12,6 +12,9 @@
 enum {
 	DEFAULT_CONTEXT = 8192,
 	DEFAULT_SEQUENCES = 8,
+	TIMEOUT_MS = 5000, // of the search, where nothing else is asked for
+	HASTE_MS = 250,    // of one on the loop
+	COLD_CELSIUS = 30,
 	SETTLE_MS = 15000, // readings of telemetry may be as old, and not show yet what has been loaded
 };
 
@@ -118,6 +121,17 @@ static unsigned node_place(struct placing *placing, const char *node_id)
 	return at;
 }
 
+// How far it is from the temperature at which it slows down; < 0: it does not tell.
+static double heat_room(const struct json *telemetry)
+{
+	const double now = json_get_number(telemetry, "temperature_celsius", -1),
+		     slowdown = json_get_number(telemetry, "slowdown_celsius", -1);
+	if (now < 0 || slowdown <= COLD_CELSIUS)
+		return -1;
+	const double room = (slowdown - now) / (slowdown - COLD_CELSIUS);
+	return room < 0 ? 0 : room > 1 ? 1 : room;
+}
+
 static void add_device(void *context, const struct cluster_device *device, const struct json *telemetry)
 {
 	const struct gathering *gathering = context;
@@ -147,6 +161,8 @@ static void add_device(void *context, const struct cluster_device *device, const
 					 .unusable = unusable ? texts->unusable : NULL};
 	out->software = out->backend != PLACE_CPU && !strcmp(json_get_string(record, "kind", ""), "cpu");
 	out->bandwidth = json_get_number(record, "memory_bandwidth_bytes_per_s", 0);
+	out->throttled = !strcmp(cluster_device_state(device, &(const char *){NULL}), "throttled");
+	out->heat_room = heat_room(telemetry);
 	read_memory(out, gathering, device, telemetry);
 }
 
@@ -220,6 +236,10 @@ static void read_wanted(struct placing *placing, const struct json *params)
 	placing->wanted.pins = placing->pins;
 	placing->wanted.context_tokens = (uint32_t)(context < most ? context : most);
 	placing->wanted.sequences = (uint32_t)json_get_integer(params, "sequences", DEFAULT_SEQUENCES);
+	placing->wanted.objective = !strcmp(json_get_string(params, "objective", "latency"), "throughput")
+					    ? PLACE_THROUGHPUT
+					    : PLACE_LATENCY;
+	placing->wanted.timeout_s = json_get_number(params, "timeout_s", TIMEOUT_MS / 1e3);
 	placing->wanted.may_shrink = format && !strcmp(format, "auto");
 	placing->wanted.format = format && !placing->wanted.may_shrink ? format_parse(format) : FORMAT_UNKNOWN;
 }
@@ -233,6 +253,22 @@ static void gather_devices(struct placing *placing, const struct instances *inst
 	cluster_each_device(instances->params.cluster, add_device, &gathering);
 }
 
+static void gather_links(struct placing *placing, const struct topology *topology)
+{
+	const unsigned nodes = placing->wanted.node_count;
+	for (unsigned i = 0; i < nodes * nodes; i++) {
+		struct topology_reading reading = {.rtt_ms = -1, .throughput_bytes_per_s = -1};
+		if (topology)
+			topology_find(topology, placing->node_ids[i / nodes], placing->node_ids[i % nodes], &reading);
+		placing->links[i] = (struct placement_link){.known = reading.known,
+							    .direct = reading.direct,
+							    .link_class = reading.link_class,
+							    .round_trip_s = reading.rtt_ms / 1e3,
+							    .bytes_per_s = reading.throughput_bytes_per_s};
+	}
+	placing->wanted.links = placing->links;
+}
+
 enum status placing_gather(struct placing **out, const struct instances *instances, const struct json *params,
 			   const struct placing_excluded *excluded, struct error *error)
 {
@@ -243,7 +279,9 @@ enum status placing_gather(struct placing **out, const struct instances *instanc
 	enum status status = read_model(placing, instances, params, error);
 	if (!status) {
 		read_wanted(placing, params);
+		placing->wanted.remedies = !excluded;
 		gather_devices(placing, instances, excluded);
+		gather_links(placing, instances->params.topology);
 		status = read_pins(placing, json_get(params, "pins"), instances, error);
 	}
 	if (status)
@@ -259,6 +297,8 @@ enum status placing_create(struct placing **out, const struct instances *instanc
 	enum status status = placing_gather(out, instances, params, NULL, error);
 	if (status)
 		return status;
+	(*out)->wanted.timeout_s = HASTE_MS / 1e3;
+	(*out)->wanted.remedies = false;
 	status = placement_find(&(*out)->placement, &(*out)->wanted, error);
 	if (status) {
 		free(*out);

@@ -32,6 +32,7 @@ struct placing {
 	char node_ids[PLACEMENT_NODES][STORE_ID_BYTES];
 	struct placement_device devices[PLACEMENT_DEVICES];
 	const struct cluster_device *where[PLACEMENT_DEVICES]; // the same ones
+	struct placement_link links[PLACEMENT_NODES * PLACEMENT_NODES];
 	struct placement_pin pins[PLACEMENT_STAGES];
 	struct placement_wanted wanted;
 	struct placement placement;
@@ -66,7 +67,9 @@ struct recovery {
 	unsigned missing_count;
 	char why[INSTANCE_REASON_BYTES]; // it was paused
 	unsigned attempt;                // at placing it anew, since it was paused
-	bool searching, without_pins;    // for a placement; pins were given up
+	bool without_pins;               // pins were given up
+	bool anew;                       // it is being placed anew
+	bool renew;                      // the part that generates was cut off
 	char avoided[STORE_ID_BYTES];    // a device on which it failed the last time; ""
 	struct net_timer again;          // the next attempt, or look at devices that are draining
 	int64_t paused_ms;               // steady
@@ -101,10 +104,11 @@ struct instance {
 	struct json *timing;          // as its worker told it last; NULL: not known
 	// As its worker says.
 	uint64_t running, waiting, pages_used, pages_cached, pages, prompt_tokens, generated_tokens;
-	double tokens_per_s; // < 0: not known
-	int64_t told_ms;     // when it said so; steady
-	struct generation *generations;
-	unsigned generation_count; // that are not cancelled
+	double tokens_per_s;            // < 0: not known
+	int64_t told_ms;                // when it said so; steady
+	struct generation *generations; // oldest first
+	int64_t stale_request;          // what is said of this and older ones that are over is passed over
+	unsigned generation_count;      // that are not cancelled
 };
 
 struct instances {
@@ -129,15 +133,20 @@ void instance_parts_moved(struct instance *instance); // in fetching or loading
 void instance_parts_ready(struct instance *instance);
 void instance_parts_failed(struct instance *instance, const struct error *fault, int part);
 void instance_parts_broken(struct instance *instance);
+void instance_parts_away(struct instance *instance, unsigned part, const char *why);
+void instance_parts_back(struct instance *instance); // all that were away
 bool instance_parts_notice(struct instance *instance, const char *method, const struct json *params);
 
 // instances_recover.c
 // A part of one that was ready is lost, or one that is being placed anew has failed: pause, and place it anew.
 void recover_lost(struct instance *instance, const struct error *fault, int part);
 void recover_broken(struct instance *instance); // a hop is: mend it
-void recover_done(struct instance *instance);   // all its parts are ready again
-void recover_watch(struct instance *instance);  // from now on look whether its devices are draining
-void recover_stop(struct instance *instance);   // nothing more comes of it
+// The node of a part is cut off: wait for it, and look for another place.
+void recover_away(struct instance *instance, unsigned part, const char *why);
+void recover_back(struct instance *instance);
+void recover_done(struct instance *instance);  // all its parts are ready again
+void recover_watch(struct instance *instance); // from now on look whether its devices are draining
+void recover_stop(struct instance *instance);  // nothing more comes of it
 
 // instances_gather.c
 // Read params, and gather what there is to place on. The result is to be freed. Errors: instances_preview's.
@@ -178,6 +187,9 @@ bool generations_notice(struct instance *instance, const char *method, const str
 // Its worker has, or is about to have, none of them; then another one has, and each goes on where it was.
 void generations_pause(struct instance *instance);
 void generations_resume(struct instance *instance);
+// The same with a worker that was cut off for a while: what it said meanwhile may be lost, so all begin where their
+// client has got to.
+void generations_renew(struct instance *instance);
 // End all with this; workers that have any of them are told.
 void generations_give_up(struct instance *instance, const struct error *fault);
 // Answer all with this; the worker is gone.

@@ -51,6 +51,20 @@ static struct json *stages_json(const struct placing *placing)
 	return stages;
 }
 
+static struct json *score_json(const struct placement_score *score)
+{
+	if (score->total < 0)
+		return json_new_null();
+	struct json *json = json_new_object();
+	json_set_number(json, "total", score->total);
+	json_set_number(json, "compute", score->compute);
+	json_set_number(json, "memory", score->memory);
+	json_set_number(json, "network", score->network);
+	json_set_number(json, "thermal", score->thermal);
+	json_set_number(json, "bandwidth", score->bandwidth);
+	return json;
+}
+
 static struct json *devices_json(const struct placing *placing)
 {
 	const struct placement *placement = &placing->placement;
@@ -73,24 +87,55 @@ static struct json *devices_json(const struct placing *placing)
 		else
 			json_set_null(json, "free_bytes");
 		set_bytes(json, "needed_bytes", needed);
-		json_set_null(json, "score");
+		json_set(json, "score", score_json(&placement->scores[i]));
 		json_push(devices, json);
 	}
 	return devices;
 }
 
-static struct json *whys_json(const struct placing *placing)
+static struct json *texts_json(const struct placing *placing, const struct placement_text *texts, unsigned count)
+{
+	struct json *list = json_new_array();
+	for (unsigned i = 0; i < count; i++) {
+		struct json *json = json_new_object();
+		json_set_string(json, "device_id",
+				texts[i].device < 0 ? NULL : placing->devices[texts[i].device].device_id);
+		json_set_string(json, "text", texts[i].text);
+		json_push(list, json);
+	}
+	return list;
+}
+
+static struct json *hops_json(const struct placing *placing)
 {
 	const struct placement *placement = &placing->placement;
-	struct json *whys = json_new_array();
-	for (unsigned i = 0; i < placement->why_count; i++) {
-		int device = placement->whys[i].device;
+	struct json *hops = json_new_array();
+	for (unsigned i = 0; i < placement->hop_count; i++) {
+		const struct placement_hop *hop = &placement->hops[i];
 		struct json *json = json_new_object();
-		json_set_string(json, "device_id", device < 0 ? NULL : placing->devices[device].device_id);
-		json_set_string(json, "text", placement->whys[i].text);
-		json_push(whys, json);
+		json_set_string(json, "from_node_id", placing->node_ids[hop->from_node]);
+		json_set_string(json, "to_node_id", placing->node_ids[hop->to_node]);
+		json_set_string(json, "class", hop->link_class);
+		set_bytes(json, "bytes_per_token", hop->bytes_per_token);
+		set_maybe(json, "seconds_per_token", hop->measured ? hop->seconds_per_token : -1);
+		json_push(hops, json);
 	}
-	return whys;
+	return hops;
+}
+
+static const char *proof_name(enum placement_proof proof)
+{
+	switch (proof) {
+	case PROOF_NONE:
+		return "none";
+	case PROOF_OPTIMAL:
+		return "optimal";
+	case PROOF_BOUND:
+		return "bound";
+	case PROOF_INFEASIBLE:
+		return "infeasible";
+	}
+	return "none";
 }
 
 struct json *placing_json(const struct placing *placing)
@@ -108,15 +153,12 @@ struct json *placing_json(const struct placing *placing)
 	json_set(json, "stages", stages_json(placing));
 	json_set_bool(json, "feasible", placement->feasible);
 	json_set(json, "predicted", predicted);
-	json_set_string(json, "proof",
-			!placement->feasible        ? "infeasible"
-			: placing->wanted.pin_count ? "none"
-						    : "optimal");
-	json_set_null(json, "gap");
-	json_set_number(json, "search_ms", 0);
-	json_set(json, "hops", json_new_array());
-	json_set(json, "remedies", json_new_array());
-	json_set(json, "why", whys_json(placing));
+	json_set_string(json, "proof", proof_name(placement->proof));
+	set_maybe(json, "gap", placement->proof == PROOF_BOUND ? placement->gap : -1);
+	json_set_number(json, "search_ms", placement->search_ms);
+	json_set(json, "hops", hops_json(placing));
+	json_set(json, "remedies", texts_json(placing, placement->remedies, placement->remedy_count));
+	json_set(json, "why", texts_json(placing, placement->whys, placement->why_count));
 	json_set_string(json, "format", format_info(format)->name);
 	json_set_integer(json, "context_tokens", placing->wanted.context_tokens);
 	json_set_integer(json, "sequences", placing->wanted.sequences);

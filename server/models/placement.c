@@ -1,20 +1,17 @@
-/* See placement.h. The order of the functions is the order in which the steps are tried. */
-#include "server/models/placement.h"
+/* See placement.h. What is asked of the search, in which order, and how its answer becomes a placement.
+ *
+ * A GPU computes prompts many times faster than a processor, which the time of a token does not show, and fewer pages
+ * let fewer requests run at once. So processors are taken only where GPUs alone do not hold the model or are half as
+ * fast, and fewer pages only where more do not fit or cost a tenth of the speed. */
+#include "server/models/placement_inside.h"
 
-#include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { MIB = 1024 * 1024, SHARE_OF_OTHERS = 8 };
+enum { MIB = 1024 * 1024, SHARE_OF_OTHERS = 8, ATTEMPTS = 4, TOKEN_BYTES = 4 };
 
-struct search {
-	const struct placement_wanted *wanted;
-	struct placement *out;
-	struct model_sizes sizes; // in the format that is looked at
-	uint32_t pages;
-	unsigned candidates[PLACEMENT_DEVICES], count; // of one back end, the most free memory first
-};
+static const double fewer_pages_gain = 0.9, processors_gain = 0.5, first_share = 0.7;
 
 uint32_t placement_pages(uint32_t context_tokens, uint32_t sequences)
 {
@@ -48,526 +45,452 @@ void placement_shrink(struct model_sizes *sizes, enum tensor_format format)
 	sizes->main_format = scale < 1 ? format : sizes->main_format;
 }
 
-__attribute__((format(printf, 3, 4))) static void why(struct placement *out, int device, const char *text, ...)
-{
-	va_list arguments;
-	if (out->why_count == PLACEMENT_WHYS)
-		return;
-	out->whys[out->why_count].device = device;
-	va_start(arguments, text);
-	vsnprintf(out->whys[out->why_count].text, PLACEMENT_TEXT_BYTES, text, arguments);
-	va_end(arguments);
-	out->why_count++;
-}
-
 static double gib(uint64_t bytes)
 {
 	return (double)bytes / (1024.0 * MIB);
 }
 
-// ---- what a stage takes ----
+// ---- several questions, and the best of their answers ----
 
-static struct stage_memory estimate(const struct search *search, const struct placement_stage *stage)
-{
-	struct stage_memory memory;
-	const struct placement_wanted *wanted = search->wanted;
-	const struct stage_params params = {.shape = wanted->shape,
-					    .first_layer = stage->first_layer,
-					    .layer_count = stage->layer_count,
-					    .embeds = stage->embeds,
-					    .predicts = stage->predicts,
-					    .context_tokens = wanted->context_tokens,
-					    .page_count = search->pages,
-					    .batch_rows = PLACEMENT_BATCH_ROWS,
-					    .batch_sequences = wanted->sequences,
-					    .batch_outputs = wanted->sequences,
-					    .host_layers = stage->host_layers};
-	stage_estimate(&params, &search->sizes, &memory);
-	return memory;
-}
-
-static uint64_t needs(const struct search *search, const struct placement_stage *stage)
-{
-	const struct stage_memory memory = estimate(search, stage);
-	return memory.weights_bytes + memory.kv_bytes + memory.workspace_bytes;
-}
-
-// The layers that this device holds beside what the stage has besides layers; -1: not even that.
-static int64_t holds(const struct search *search, unsigned device, bool embeds, bool predicts)
-{
-	const struct placement_stage none = {.embeds = embeds, .predicts = predicts};
-	const struct placement_stage one = {.layer_count = 1, .embeds = embeds, .predicts = predicts};
-	uint64_t fixed = needs(search, &none), layer = needs(search, &one) - fixed;
-	uint64_t has = search->wanted->devices[device].free_bytes;
-	return has < fixed ? -1 : layer ? (int64_t)((has - fixed) / layer) : (int64_t)UINT32_MAX;
-}
-
-// ---- splitting ----
-
-// The order of `count` devices as stages: one that has room for the embedding first, and for the output last.
-struct chain {
-	unsigned devices[PLACEMENT_STAGES], count;
-	int64_t room[PLACEMENT_STAGES]; // in layers
+struct solution {
+	struct problem problem; // of the best
+	struct chain chain;     // count 0: there is none
+	bool gpus_only;         // as it was asked
+	bool gpus_hold;         // some placement on GPUs alone was found
+	bool proven;
+	double bound, first_s;
+	uint64_t visited;
 };
 
-static int64_t chain_fill(const struct search *search, struct chain *chain)
+static bool any_gpu(const struct placement_wanted *wanted)
 {
-	int64_t all = 0;
-	for (unsigned i = 0; i < chain->count; i++) {
-		chain->room[i] = holds(search, chain->devices[i], i == 0, i == chain->count - 1);
-		if (chain->room[i] < 1)
-			return -1;
-		all += chain->room[i];
+	for (unsigned i = 0; i < wanted->device_count; i++) {
+		const struct placement_device *device = &wanted->devices[i];
+		if (device->backend != PLACE_CPU && !device->unusable && !device->software)
+			return true;
 	}
-	return all;
+	return false;
 }
 
-// Of the first `count` candidates, the chain with the most room. Returns its room in layers, -1 if there is none.
-static int64_t best_chain(const struct search *search, unsigned count, struct chain *best)
+// One question; an answer that is enough better than the one there is takes its place.
+static enum status attempt(struct solution *solution, const struct problem_params *params, double until_s)
 {
-	int64_t most = -1;
-	for (unsigned first = 0; first < count; first++)
-		for (unsigned last = 0; last < count; last++) {
-			struct chain chain = {.count = count};
-			unsigned at = 0;
-			if (first == last && count > 1)
-				continue;
-			chain.devices[at++] = search->candidates[first];
-			for (unsigned i = 0; i < count; i++)
-				if (i != first && i != last)
-					chain.devices[at++] = search->candidates[i];
-			if (count > 1)
-				chain.devices[at] = search->candidates[last];
-			int64_t room = chain_fill(search, &chain);
-			if (room > most) {
-				most = room;
-				*best = chain;
-			}
+	struct search_result result;
+	struct problem *problem = malloc(sizeof *problem);
+	const double now_s = search_clock_s();
+	double limit = INFINITY;
+	if (!problem)
+		return STATUS_OUT_OF_MEMORY;
+	problem_init(problem, params);
+	if (solution->chain.count)
+		limit = solution->chain.value *
+			(solution->gpus_only && !params->gpus_only ? processors_gain : fewer_pages_gain);
+	const enum status status = search_run(problem, limit, until_s, &result);
+	if (!status) {
+		solution->visited += result.visited;
+		solution->proven &= result.proven;
+		if (!result.proven && result.bound < solution->bound)
+			solution->bound = result.bound;
+		if (solution->first_s < 0 && result.best.count)
+			solution->first_s = result.first_s + now_s;
+		if (result.best.count) {
+			solution->problem = *problem;
+			solution->chain = result.best;
+			solution->gpus_only = params->gpus_only;
+			solution->gpus_hold |= params->gpus_only;
 		}
-	return most;
-}
-
-// Share the layers in proportion to room; none gets more than it has, each gets one at least.
-static void share(const struct chain *chain, uint32_t layers, uint32_t out[PLACEMENT_STAGES])
-{
-	int64_t all = 0, left = layers;
-	for (unsigned i = 0; i < chain->count; i++)
-		all += chain->room[i];
-	for (unsigned i = 0; i < chain->count; i++) {
-		int64_t part = (int64_t)((double)layers * (double)chain->room[i] / (double)all);
-		out[i] = (uint32_t)(part < 1 ? 1 : part > chain->room[i] ? chain->room[i] : part);
-		left -= out[i];
 	}
-	for (unsigned i = 0; left; i = (i + 1) % chain->count)
-		if (left > 0 && out[i] < (uint64_t)chain->room[i]) {
-			out[i]++;
-			left--;
-		} else if (left < 0 && out[i] > 1) {
-			out[i]--;
-			left++;
-		}
+	free(problem);
+	return status;
 }
 
-static void take(struct search *search, const struct chain *chain, const uint32_t *layers, uint32_t host_layers)
+static enum status solve(struct solution *solution, const struct placement_wanted *wanted,
+			 const struct model_sizes *sizes, double until_s)
 {
+	const bool gpus = any_gpu(wanted);
+	const uint32_t all_pages = placement_pages(wanted->context_tokens, wanted->sequences),
+		       few_pages = placement_pages(wanted->context_tokens, 1);
+	enum status status = STATUS_OK;
+	*solution = (struct solution){.proven = true, .bound = INFINITY, .first_s = -1};
+	for (int i = 0; i < ATTEMPTS && !status; i++) {
+		const bool gpus_only = i < 2, few = i % 2;
+		const double now_s = search_clock_s();
+		const struct problem_params params = {
+			.wanted = wanted, .sizes = sizes, .pages = few ? few_pages : all_pages, .gpus_only = gpus_only};
+		if ((gpus_only && !gpus) || (few && few_pages == all_pages))
+			continue;
+		status = attempt(solution, &params,
+				 until_s > now_s ? now_s + (until_s - now_s) * first_share : until_s);
+	}
+	return status;
+}
+
+double placement_value(const struct placement_wanted *wanted, double until_s)
+{
+	struct solution *solution = malloc(sizeof *solution);
+	struct model_sizes sizes = *wanted->sizes;
+	double value = INFINITY;
+	if (wanted->format != FORMAT_UNKNOWN)
+		placement_shrink(&sizes, wanted->format);
+	if (solution && !solve(solution, wanted, &sizes, until_s) && solution->chain.count)
+		value = solution->chain.value;
+	free(solution);
+	return value;
+}
+
+// ---- the answer ----
+
+struct answer {
+	const struct placement_wanted *wanted;
+	struct placement *out;
+	struct model_sizes sizes; // in the format that is taken
+	struct solution *solution;
+	uint64_t saved_bytes; // by a smaller format
+	double begun_s, until_s;
+};
+
+static void take_stages(struct answer *answer, const struct problem *problem, const struct chain *chain)
+{
+	struct placement *out = answer->out;
 	uint32_t first = 0;
-	struct placement *out = search->out;
 	out->feasible = true;
-	out->page_count = search->pages;
 	out->stage_count = chain->count;
+	out->page_count = problem->pages;
 	for (unsigned i = 0; i < chain->count; i++) {
-		out->stages[i] = (struct placement_stage){.device = chain->devices[i],
-							  .first_layer = first,
-							  .layer_count = layers[i],
-							  .host_layers = i == chain->count - 1 ? host_layers : 0,
-							  .embeds = i == 0,
-							  .predicts = i == chain->count - 1};
-		out->stages[i].memory = estimate(search, &out->stages[i]);
-		first += layers[i];
+		struct placement_stage *stage = &out->stages[i];
+		*stage = (struct placement_stage){.device = problem->devices[chain->at[i]].index,
+						  .first_layer = first,
+						  .layer_count = chain->layers[i],
+						  .host_layers = chain->host_layers[i],
+						  .embeds = i == 0,
+						  .predicts = i == chain->count - 1};
+		stage->memory = cost_memory(answer->wanted, &problem->sizes, problem->pages, stage);
+		stage->seconds_per_token = answer->wanted->devices[stage->device].bandwidth > 0
+						   ? chain_stage_s(problem, chain, i, 1)
+						   : -1;
+		first += stage->layer_count;
 	}
 }
 
-// ---- steps ----
-
-// The fewest candidates that hold all layers. Of single devices that do, the one with the most bandwidth.
-static bool place_whole(struct search *search)
+static void take_hop(struct answer *answer, const struct problem *problem, unsigned from, unsigned to, bool tokens)
 {
-	struct chain chain;
-	uint32_t layers[PLACEMENT_STAGES];
-	const struct placement_device *devices = search->wanted->devices;
-	const uint32_t all = search->wanted->shape->layers;
-	unsigned most = search->count < PLACEMENT_STAGES ? search->count : PLACEMENT_STAGES;
-	int best = -1;
-	for (unsigned i = 0; i < search->count; i++) {
-		unsigned device = search->candidates[i];
-		if (holds(search, device, true, true) >= all &&
-		    (best < 0 || devices[device].bandwidth > devices[best].bandwidth))
-			best = (int)device;
-	}
-	if (best >= 0) {
-		take(search, &(struct chain){.devices = {(unsigned)best}, .count = 1}, &all, 0);
-		return true;
-	}
-	for (unsigned count = 2; count <= most && count <= all; count++)
-		if (best_chain(search, count, &chain) >= all) {
-			share(&chain, all, layers);
-			take(search, &chain, layers, 0);
-			return true;
-		}
-	return false;
-}
-
-// With fewer pages for the others, if that is what it takes.
-static bool place_pages(struct search *search)
-{
-	const struct placement_wanted *wanted = search->wanted;
-	search->pages = placement_pages(wanted->context_tokens, wanted->sequences);
-	if (place_whole(search))
-		return true;
-	search->pages = placement_pages(wanted->context_tokens, 1);
-	if (wanted->sequences == 1 || !place_whole(search))
-		return false;
-	why(search->out, -1,
-	    "memory for keys and values is for %u tokens in all, one request's context: others wait when it is full",
-	    search->pages * STAGE_PAGE_TOKENS);
-	return true;
-}
-
-// What the host has free for layers of a GPU: the memory of its node's CPU.
-static uint64_t host_free(const struct search *search, unsigned device)
-{
-	const struct placement_device *devices = search->wanted->devices;
-	for (unsigned i = 0; i < search->wanted->device_count; i++)
-		if (devices[i].backend == PLACE_CPU && !strcmp(devices[i].node_id, devices[device].node_id))
-			return devices[i].free_bytes;
-	return 0;
-}
-
-// The layers of this stage that must lie in host memory; -1: that does not help.
-static int64_t spill(const struct search *search, struct placement_stage *stage, uint64_t has)
-{
-	stage->host_layers = stage->layer_count;
-	if (needs(search, stage) > has)
-		return -1;
-	uint32_t low = 0, high = stage->layer_count;
-	while (low < high) {
-		stage->host_layers = (low + high) / 2;
-		if (needs(search, stage) <= has)
-			high = stage->host_layers;
-		else
-			low = stage->host_layers + 1;
-	}
-	stage->host_layers = low;
-	return estimate(search, stage).host_bytes <= host_free(search, stage->device) ? (int64_t)low : -1;
-}
-
-// On the candidate with the most free memory, which has memory of its own.
-static bool place_spilled(struct search *search)
-{
-	const struct placement_wanted *wanted = search->wanted;
-	const uint32_t all = wanted->shape->layers;
-	if (!search->count || wanted->devices[search->candidates[0]].backend == PLACE_CPU)
-		return false;
-	unsigned device = search->candidates[0];
-	struct placement_stage stage = {.device = device, .layer_count = all, .embeds = true, .predicts = true};
-	search->pages = placement_pages(wanted->context_tokens, 1);
-	if (spill(search, &stage, wanted->devices[device].free_bytes) < 0)
-		return false;
-	take(search, &(struct chain){.devices = {device}, .count = 1}, &all, stage.host_layers);
-	search->out->step = STEP_SPILLED;
-	why(search->out, (int)device,
-	    "%u of %u layers (%.2f GiB) stay in the host's memory, since %s has only %.2f GiB free: slower",
-	    stage.host_layers, all, gib(search->out->stages[0].memory.host_bytes), wanted->devices[device].name,
-	    gib(wanted->devices[device].free_bytes));
-	return true;
-}
-
-// ---- candidates ----
-
-static bool shares_pool(const struct placement_device *a, const struct placement_device *b)
-{
-	return a->pool[0] && !strcmp(a->pool, b->pool) && !strcmp(a->node_id, b->node_id);
-}
-
-// Those of one back end (PLACE_UNKNOWN: of all), the most free memory first; of those that share memory one.
-static void gather(struct search *search, enum placement_backend backend)
-{
-	const struct placement_device *devices = search->wanted->devices;
-	search->count = 0;
-	for (unsigned i = 0; i < search->wanted->device_count; i++) {
-		unsigned at = search->count;
-		bool taken = false;
-		if ((backend != PLACE_UNKNOWN && devices[i].backend != backend) || devices[i].unusable ||
-		    devices[i].software)
-			continue;
-		for (unsigned j = 0; j < search->count; j++)
-			taken |= shares_pool(&devices[search->candidates[j]], &devices[i]);
-		if (taken)
-			continue;
-		while (at && devices[search->candidates[at - 1]].free_bytes < devices[i].free_bytes) {
-			search->candidates[at] = search->candidates[at - 1];
-			at--;
-		}
-		search->candidates[at] = i;
-		search->count++;
-	}
-}
-
-static const enum placement_backend order[] = {PLACE_CUDA, PLACE_VULKAN, PLACE_CPU};
-enum { ORDER = sizeof order / sizeof *order };
-
-// What stands in the way of the device that comes nearest.
-static void explain(struct search *search, unsigned device)
-{
-	const struct placement_wanted *wanted = search->wanted;
-	const struct placement_device *one = &wanted->devices[device];
-	const struct placement_stage whole = {.layer_count = wanted->shape->layers, .embeds = true, .predicts = true};
-	search->pages = placement_pages(wanted->context_tokens, 1);
-	const struct stage_memory memory = estimate(search, &whole);
-	uint64_t all = memory.weights_bytes + memory.kv_bytes + memory.workspace_bytes;
-	uint64_t missing = all > one->free_bytes ? all - one->free_bytes : 0;
-	if (!search->out->missing_bytes || missing < search->out->missing_bytes)
-		search->out->missing_bytes = missing;
-	why(search->out, (int)device,
-	    "%s: %.2f GiB of weights, %.2f GiB of keys and values for %u tokens and %.2f GiB to work in make %.2f GiB; "
-	    "%.2f GiB %s, so %.2f GiB are missing",
-	    one->name, gib(memory.weights_bytes), gib(memory.kv_bytes), wanted->context_tokens,
-	    gib(memory.workspace_bytes), gib(all), gib(one->free_bytes),
-	    one->free_known ? "are free" : "are there, as far as is known", gib(missing));
-}
-
-static void explain_taken(struct search *search)
-{
-	const struct placement *out = search->out;
-	const struct placement_device *devices = search->wanted->devices;
-	const struct placement_device *first = &devices[out->stages[0].device];
-	if (out->stage_count > 1) {
-		why(search->out, -1, "no device alone holds it: %u devices share its layers by their free memory",
-		    out->stage_count);
+	struct placement *out = answer->out;
+	const struct place_device *a = &problem->devices[from], *b = &problem->devices[to];
+	struct placement_hop *hop = &out->hops[out->hop_count];
+	if (a->node == b->node || out->hop_count == PLACEMENT_STAGES)
 		return;
-	}
-	why(search->out, (int)out->stages[0].device, "%s holds all of it: %.2f GiB of %.2f GiB free", first->name,
-	    gib(out->stages[0].memory.weights_bytes + out->stages[0].memory.kv_bytes +
-		out->stages[0].memory.workspace_bytes),
-	    gib(first->free_bytes));
+	out->hop_count++;
+	*hop = (struct placement_hop){.from_node = a->node,
+				      .to_node = b->node,
+				      .bytes_per_token = tokens ? TOKEN_BYTES : problem->hop_bytes,
+				      .seconds_per_token = tokens ? cost_close_s(problem, from, to)
+								  : cost_hop_s(problem, from, to, 1)};
+	hop->link_class = cost_link(answer->wanted, a->node, b->node, &hop->measured).link_class;
 }
 
-static void explain_left_out(struct search *search)
+static void take(struct answer *answer, const struct problem *problem, const struct chain *chain)
 {
-	const struct placement_device *devices = search->wanted->devices;
-	for (unsigned i = 0; i < search->wanted->device_count; i++)
-		if (devices[i].unusable)
-			why(search->out, (int)i, "%s is left out: %s", devices[i].name, devices[i].unusable);
-		else if (devices[i].software)
-			why(search->out, (int)i,
-			    "%s is left out: it computes on the processor; pin it to use it all the same",
-			    devices[i].name);
+	struct placement *out = answer->out;
+	take_stages(answer, problem, chain);
+	for (unsigned i = 1; i < chain->count; i++)
+		take_hop(answer, problem, chain->at[i - 1], chain->at[i], false);
+	if (chain->count > 1)
+		take_hop(answer, problem, chain->at[chain->count - 1], chain->at[0], true);
+	out->seconds_per_token = chain_stream_s(problem, chain);
+	out->tokens_per_s = 1 / chain_together_s(problem, chain);
+	for (unsigned i = 0; i < chain->count; i++)
+		if (answer->wanted->devices[out->stages[i].device].bandwidth <= 0)
+			out->seconds_per_token = out->tokens_per_s = -1;
 }
 
-// ---- the whole ----
+// ---- free choice ----
 
-static bool any_gpu(const struct search *search)
+static bool uses_processor(const struct placement_wanted *wanted, const struct solution *solution)
 {
-	const struct placement_device *devices = search->wanted->devices;
-	for (unsigned i = 0; i < search->wanted->device_count; i++)
-		if (devices[i].backend != PLACE_CPU && !devices[i].unusable && !devices[i].software)
+	for (unsigned i = 0; i < solution->chain.count; i++)
+		if (wanted->devices[solution->problem.devices[solution->chain.at[i]].index].backend == PLACE_CPU)
 			return true;
 	return false;
 }
 
-static bool place_gpus(struct search *search)
-{
-	for (int i = 0; i < ORDER; i++) {
-		gather(search, order[i]);
-		if (order[i] != PLACE_CPU && search->count && place_pages(search))
-			return true;
-	}
-	for (int i = 0; i < ORDER; i++) {
-		gather(search, order[i]);
-		if (place_spilled(search))
-			return true;
-	}
-	return false;
-}
-
-static bool place_smaller(struct search *search, bool gpus)
+// Smaller formats, for what does not fit, or not without processors.
+static enum status try_smaller(struct answer *answer)
 {
 	static const enum tensor_format smaller[] = {FORMAT_Q8_0, FORMAT_Q4_0};
-	const struct model_sizes before = search->sizes;
-	for (size_t i = 0; i < sizeof smaller / sizeof *smaller; i++) {
-		search->sizes = before;
-		placement_shrink(&search->sizes, smaller[i]);
-		bool found = false;
-		for (int j = 0; j < ORDER && !found; j++) {
-			gather(search, order[j]);
-			found = (order[j] != PLACE_CPU) == gpus && search->count && place_pages(search);
-		}
-		uint64_t saved = before.layers_bytes - search->sizes.layers_bytes;
-		if (!found || !saved)
+	const bool fits = answer->solution->chain.count;
+	struct solution *other = malloc(sizeof *other);
+	enum status status = other ? STATUS_OK : STATUS_OUT_OF_MEMORY;
+	for (size_t i = 0; i < sizeof smaller / sizeof *smaller && !status; i++) {
+		struct model_sizes sizes = answer->sizes;
+		placement_shrink(&sizes, smaller[i]);
+		const uint64_t saved = answer->sizes.layers_bytes - sizes.layers_bytes;
+		if (!saved)
 			continue;
-		if (search->wanted->may_shrink) {
-			search->out->format = smaller[i];
-			search->out->step = STEP_SMALLER_FORMAT;
-			why(search->out, -1,
-			    "weights are held in %s, which takes %.2f GiB less; answers differ a little",
-			    format_info(smaller[i])->name, gib(saved));
-			return true;
+		status = solve(other, answer->wanted, &sizes, answer->wanted->may_shrink ? answer->until_s : 0);
+		if (status || !other->chain.count || (fits && uses_processor(answer->wanted, other)))
+			continue;
+		if (answer->wanted->may_shrink) {
+			*answer->solution = *other;
+			answer->sizes = sizes;
+			answer->out->format = smaller[i];
+			answer->out->step = STEP_SMALLER_FORMAT;
+			answer->saved_bytes = saved;
+		} else {
+			remedy_add(answer->out, -1,
+				   "in the format %s it would fit %s: %.2f GiB less; ask for that format to have it so",
+				   format_info(smaller[i])->name, fits ? "the GPUs" : "the memory there is",
+				   gib(saved));
 		}
-		search->out->feasible = false;
-		search->out->stage_count = 0;
-		why(search->out, -1,
-		    "in the format %s it would fit %s: %.2f GiB less; ask for that format to have it so",
-		    format_info(smaller[i])->name, gpus ? "the GPU" : "the memory there is", gib(saved));
 		break;
 	}
-	search->sizes = before;
-	return false;
+	free(other);
+	return status;
 }
 
-static void place_free(struct search *search)
+static void say_steps(struct answer *answer)
 {
-	struct placement *out = search->out;
-	bool gpu = any_gpu(search), found = gpu && place_gpus(search);
-	if (!found && gpu) {
-		for (int i = 0; i < ORDER; i++) {
-			gather(search, order[i]);
-			if (order[i] != PLACE_CPU && search->count)
-				explain(search, search->candidates[0]);
-		}
-		found = place_smaller(search, true);
+	struct placement *out = answer->out;
+	const struct placement_wanted *wanted = answer->wanted;
+	if (out->step == STEP_NONE && uses_processor(wanted, answer->solution) && any_gpu(wanted) &&
+	    !answer->solution->gpus_hold)
+		out->step = STEP_CPU;
+	for (unsigned i = 0; i < out->stage_count; i++) {
+		const struct placement_stage *stage = &out->stages[i];
+		if (!stage->host_layers)
+			continue;
+		out->step = out->step == STEP_NONE ? STEP_SPILLED : out->step;
+		why_add(out, (int)stage->device,
+			"%u of its %u layers (%.2f GiB) stay in the host's memory, since %s has only %.2f GiB free: "
+			"slower",
+			stage->host_layers, stage->layer_count, gib(stage->memory.host_bytes),
+			wanted->devices[stage->device].name, gib(wanted->devices[stage->device].free_bytes));
 	}
-	if (!found) {
-		gather(search, PLACE_CPU);
-		found = search->count && place_pages(search);
-		if (found && gpu) {
-			out->step = STEP_CPU;
-			why(out, -1, "no GPU here holds it, so it runs on the CPU");
-		}
-	}
-	if (!found && search->count)
-		explain(search, search->candidates[0]);
-	if (!found) {
-		gather(search, PLACE_UNKNOWN);
-		found = search->count && place_pages(search);
-	}
-	if (!found)
-		found = place_smaller(search, false);
-	if (found)
-		explain_taken(search);
-	explain_left_out(search);
+	if (out->step == STEP_SMALLER_FORMAT)
+		why_add(out, -1, "weights are held in %s, which takes %.2f GiB less; answers differ a little",
+			format_info(out->format)->name, gib(answer->saved_bytes));
+	if (out->step == STEP_CPU)
+		why_add(out, -1, "the GPUs that can be used do not hold it, so processors compute, too");
+	if (out->page_count < placement_pages(wanted->context_tokens, wanted->sequences))
+		why_add(out, -1,
+			"memory for keys and values is for %u tokens in all, one request's context: others wait when "
+			"it "
+			"is full",
+			out->page_count * STAGE_PAGE_TOKENS);
 }
 
-static enum status place_pinned(struct search *search, struct error *error)
+// The same chain, among all devices that can be used.
+static bool chain_among(const struct problem *all, const struct problem *problem, const struct chain *chain,
+			struct chain *out)
 {
-	const struct placement_wanted *wanted = search->wanted;
-	const struct placement_device *devices = wanted->devices;
+	*out = *chain;
+	for (unsigned i = 0; i < chain->count; i++) {
+		unsigned at = 0;
+		while (at < all->count && all->devices[at].index != problem->devices[chain->at[i]].index)
+			at++;
+		if (at == all->count)
+			return false;
+		out->at[i] = at;
+	}
+	return true;
+}
+
+// Scores, reasons and remedies.
+static enum status explain(struct answer *answer)
+{
+	struct placement *out = answer->out;
+	const struct placement_wanted *wanted = answer->wanted;
+	struct chain chain;
+	const struct problem_params params = {.wanted = wanted,
+					      .sizes = &answer->sizes,
+					      .pages = out->feasible ? out->page_count
+								     : placement_pages(wanted->context_tokens, 1)};
+	struct problem *all = malloc(sizeof *all);
+	if (!all)
+		return STATUS_OUT_OF_MEMORY;
+	problem_init(all, &params);
+	for (unsigned i = 0; i < all->count; i++)
+		cost_score(all, i, all, &out->scores[all->devices[i].index]);
+	if (!out->feasible && !wanted->pin_count) {
+		why_infeasible(out, all);
+		if (wanted->remedies)
+			remedies_infeasible(out, all);
+	} else if (wanted->pin_count && out->feasible) {
+		why_add(out, -1, "the devices are those that were asked for");
+		say_steps(answer);
+	} else if (out->feasible && chain_among(all, &answer->solution->problem, &answer->solution->chain, &chain)) {
+		why_placed(out, all, &chain);
+		say_steps(answer);
+		why_left_out(out, all, &chain);
+		if (wanted->remedies)
+			remedies_find(out, all, &chain);
+	}
+	why_assumed(out, wanted);
+	free(all);
+	return STATUS_OK;
+}
+
+static enum status place_free(struct answer *answer)
+{
+	struct placement *out = answer->out;
+	struct solution *solution = answer->solution;
+	enum status status = solve(solution, answer->wanted, &answer->sizes, answer->until_s);
+	if (!status && (!solution->chain.count ||
+			(uses_processor(answer->wanted, solution) && any_gpu(answer->wanted) && !solution->gpus_hold)))
+		status = try_smaller(answer);
+	if (status)
+		return status;
+	out->visited = solution->visited;
+	out->first_ms = solution->first_s < 0 ? 0 : (solution->first_s - answer->begun_s) * 1e3;
+	if (!solution->chain.count) {
+		out->proof = PROOF_INFEASIBLE;
+		return STATUS_OK;
+	}
+	take(answer, &solution->problem, &solution->chain);
+	out->proof = solution->proven || solution->bound >= solution->chain.value ? PROOF_OPTIMAL : PROOF_BOUND;
+	out->gap = out->proof == PROOF_BOUND ? 1 - solution->bound / solution->chain.value : 0;
+	return STATUS_OK;
+}
+
+// ---- pins ----
+
+// The device's place, and how many layers each pin has. Errors: placement_find's.
+static enum status read_pins(struct answer *answer, const struct problem *problem, struct chain *chain,
+			     struct error *error)
+{
+	const struct placement_wanted *wanted = answer->wanted;
 	const uint32_t all = wanted->shape->layers;
-	struct chain chain = {.count = wanted->pin_count};
-	uint32_t layers[PLACEMENT_STAGES], host_layers[PLACEMENT_STAGES], next = 0;
-	bool fits = true;
-	search->pages = placement_pages(wanted->context_tokens, wanted->sequences);
+	uint32_t next = 0;
+	chain->count = wanted->pin_count;
 	for (unsigned i = 0; i < wanted->pin_count; i++) {
 		const struct placement_pin *pin = &wanted->pins[i];
-		const struct placement_device *device = &devices[pin->device];
+		const struct placement_device *device = &wanted->devices[pin->device];
 		const bool last = i == wanted->pin_count - 1;
-		layers[i] = last && !pin->layer_count && pin->first_layer < all ? all - pin->first_layer
-										: pin->layer_count;
-		chain.devices[i] = pin->device;
+		chain->layers[i] = last && !pin->layer_count && pin->first_layer < all ? all - pin->first_layer
+										       : pin->layer_count;
+		while (problem->devices[chain->at[i]].index != pin->device)
+			chain->at[i]++;
 		if (device->unusable)
 			return error_set(error, STATUS_UNAVAILABLE, "%s cannot be used: %s", device->name,
 					 device->unusable);
-		if (pin->first_layer != next || !layers[i] || layers[i] > all - next) {
+		if (pin->first_layer != next || !chain->layers[i] || chain->layers[i] > all - next) {
 			error_set(error, STATUS_INVALID_PARAMS, "pins must name all %u layers, in order and each once",
 				  all);
 			error_hint(error,
 				   "the first begins at layer 0; the last may have layer_count 0: all that are left");
 			return STATUS_INVALID_PARAMS;
 		}
-		next += layers[i];
+		next += chain->layers[i];
 	}
-	if (next != all)
-		return error_set(error, STATUS_INVALID_PARAMS, "pins name %u of %u layers", next, all);
-	for (unsigned i = 0; i < wanted->pin_count; i++) {
-		uint64_t has = devices[chain.devices[i]].free_bytes;
+	return next == all ? STATUS_OK
+			   : error_set(error, STATUS_INVALID_PARAMS, "pins name %u of %u layers", next, all);
+}
+
+// The fewest layers of this stage in host memory so that it fits into `has`, beside what others hold of the host's.
+static bool spill(const struct answer *answer, uint32_t pages, struct placement_stage *stage, uint64_t has)
+{
+	const struct placement_wanted *wanted = answer->wanted;
+	const struct placement_device *device = &wanted->devices[stage->device];
+	uint64_t host_free = 0;
+	for (unsigned i = 0; i < wanted->device_count; i++)
+		if (wanted->devices[i].backend == PLACE_CPU && wanted->devices[i].node == device->node)
+			host_free = wanted->devices[i].free_bytes;
+	for (stage->host_layers = 0;; stage->host_layers++) {
+		stage->memory = cost_memory(wanted, &answer->sizes, pages, stage);
+		if (cost_on_device(&stage->memory) <= has)
+			return stage->memory.host_bytes <= host_free;
+		if (stage->host_layers == stage->layer_count || device->backend == PLACE_CPU)
+			return false;
+	}
+}
+
+// Whether all pinned stages fit with so many pages; what is missing is left in out.
+static bool pins_fit(struct answer *answer, const struct problem *problem, uint32_t pages, struct chain *chain)
+{
+	const struct placement_wanted *wanted = answer->wanted;
+	struct placement_stage stages[PLACEMENT_STAGES];
+	uint32_t first = 0;
+	for (unsigned i = 0; i < chain->count; i++) {
+		const unsigned device = problem->devices[chain->at[i]].index;
+		uint64_t has = wanted->devices[device].free_bytes;
 		for (unsigned j = 0; j < i; j++) // a device that is named twice
-			if (chain.devices[j] == chain.devices[i])
-				has -= has < search->out->stages[j].memory.weights_bytes +
-							       search->out->stages[j].memory.kv_bytes
-					       ? has
-					       : search->out->stages[j].memory.weights_bytes +
-							 search->out->stages[j].memory.kv_bytes;
-		struct placement_stage *stage = &search->out->stages[i];
-		*stage = (struct placement_stage){.device = chain.devices[i],
-						  .layer_count = layers[i],
-						  .embeds = i == 0,
-						  .predicts = i == wanted->pin_count - 1};
-		int64_t spilled = spill(search, stage, has);
-		if (spilled < 0 && search->pages > placement_pages(wanted->context_tokens, 1)) {
-			search->pages = placement_pages(wanted->context_tokens, 1);
-			i = (unsigned)-1; // all again, with fewer pages
-			continue;
+			if (stages[j].device == device) {
+				const uint64_t held = cost_on_device(&stages[j].memory);
+				has -= held < has ? held : has;
+			}
+		stages[i] = (struct placement_stage){.device = device,
+						     .first_layer = first,
+						     .layer_count = chain->layers[i],
+						     .embeds = i == 0,
+						     .predicts = i == chain->count - 1};
+		if (!spill(answer, pages, &stages[i], has)) {
+			stages[i].host_layers = 0;
+			stages[i].memory = cost_memory(wanted, &answer->sizes, pages, &stages[i]);
+			answer->out->missing_bytes = cost_on_device(&stages[i].memory) - has;
+			answer->out->stages[0] = stages[i];
+			return false;
 		}
-		fits &= spilled >= 0 && (!spilled || devices[chain.devices[i]].backend != PLACE_CPU);
-		host_layers[i] = spilled > 0 ? (uint32_t)spilled : 0;
-		stage->memory = estimate(search, stage);
-		if (!fits) {
-			explain(search, chain.devices[i]);
+		chain->host_layers[i] = stages[i].host_layers;
+		first += chain->layers[i];
+	}
+	return true;
+}
+
+static enum status place_pinned(struct answer *answer, struct error *error)
+{
+	const struct placement_wanted *wanted = answer->wanted;
+	struct placement *out = answer->out;
+	struct solution *solution = answer->solution;
+	const struct problem_params params = {.wanted = wanted,
+					      .sizes = &answer->sizes,
+					      .pages = placement_pages(wanted->context_tokens, wanted->sequences),
+					      .pinned = true};
+	*solution = (struct solution){.first_s = -1};
+	problem_init(&solution->problem, &params);
+	const enum status status = read_pins(answer, &solution->problem, &solution->chain, error);
+	if (status)
+		return status;
+	if (!pins_fit(answer, &solution->problem, solution->problem.pages, &solution->chain)) {
+		solution->problem.pages = placement_pages(wanted->context_tokens, 1);
+		if (!pins_fit(answer, &solution->problem, solution->problem.pages, &solution->chain)) {
+			const struct placement_stage *stage = &out->stages[0];
+			why_add(out, (int)stage->device, "%s: its %u layers take %.2f GiB, and %.2f GiB are missing",
+				wanted->devices[stage->device].name, stage->layer_count,
+				gib(cost_on_device(&stage->memory)), gib(out->missing_bytes));
 			return STATUS_OK;
 		}
 	}
-	take(search, &chain, layers, 0);
-	for (unsigned i = 0; i < chain.count; i++) {
-		struct placement_stage *stage = &search->out->stages[i];
-		stage->host_layers = host_layers[i];
-		stage->memory = estimate(search, stage);
-		if (host_layers[i]) {
-			search->out->step = STEP_SPILLED;
-			why(search->out, (int)stage->device,
-			    "%u of its layers (%.2f GiB) stay in the host's memory: slower", host_layers[i],
-			    gib(stage->memory.host_bytes));
-		}
-	}
-	why(search->out, -1, "the devices are those that were asked for");
+	chain_measure(&solution->problem, &solution->chain);
+	take(answer, &solution->problem, &solution->chain);
 	return STATUS_OK;
-}
-
-// A decoded token reads every weight of its layers once, and the output matrix.
-static void predict(struct search *search)
-{
-	struct placement *out = search->out;
-	out->seconds_per_token = 0;
-	for (unsigned i = 0; i < out->stage_count; i++) {
-		struct placement_stage *stage = &out->stages[i];
-		double bandwidth = search->wanted->devices[stage->device].bandwidth;
-		const struct placement_stage layers = {.layer_count = stage->layer_count, .predicts = stage->predicts};
-		double bytes = (double)estimate(search, &layers).weights_bytes;
-		stage->seconds_per_token = bandwidth > 0 && !stage->host_layers ? bytes / bandwidth : -1;
-		if (stage->seconds_per_token < 0)
-			out->seconds_per_token = -1;
-		else if (out->seconds_per_token >= 0)
-			out->seconds_per_token += stage->seconds_per_token;
-	}
 }
 
 enum status placement_find(struct placement *out, const struct placement_wanted *wanted, struct error *error)
 {
-	struct search search = {.wanted = wanted, .out = out, .sizes = *wanted->sizes};
+	struct answer answer = {.wanted = wanted, .out = out, .sizes = *wanted->sizes, .begun_s = search_clock_s()};
 	enum status status = STATUS_OK;
-	*out = (struct placement){.format = wanted->format, .seconds_per_token = -1};
+	answer.until_s = answer.begun_s + wanted->timeout_s;
+	memset(out, 0, sizeof *out);
+	out->format = wanted->format;
+	out->seconds_per_token = out->tokens_per_s = -1;
+	for (unsigned i = 0; i < PLACEMENT_DEVICES; i++)
+		out->scores[i].total = -1;
 	if (wanted->format != FORMAT_UNKNOWN)
-		placement_shrink(&search.sizes, wanted->format);
+		placement_shrink(&answer.sizes, wanted->format);
 	if (!wanted->device_count) {
 		error_set(error, STATUS_UNAVAILABLE, "there is no device that models run on");
 		error_hint(error, "start the server without --no-local-node, or let a node join: exogpu node");
 		return STATUS_UNAVAILABLE;
 	}
-	if (wanted->pin_count)
-		status = place_pinned(&search, error);
+	answer.solution = malloc(sizeof *answer.solution);
+	if (!answer.solution)
+		status = STATUS_OUT_OF_MEMORY;
 	else
-		place_free(&search);
-	if (out->format != wanted->format)
-		placement_shrink(&search.sizes, out->format);
-	if (!status && out->feasible)
-		predict(&search);
+		status = wanted->pin_count ? place_pinned(&answer, error) : place_free(&answer);
+	out->search_ms = (search_clock_s() - answer.begun_s) * 1e3;
+	if (!status)
+		status = explain(&answer);
+	if (status == STATUS_OUT_OF_MEMORY)
+		error_set(error, status, "the server is out of memory");
+	free(answer.solution);
 	return status;
 }

@@ -1,11 +1,12 @@
-/* Where a model goes: which devices, how many layers on each, and why. A pure function of what it is told.
+/* Where a model goes: which devices of which nodes, in which order, how many layers on each, and why. A pure function
+ * of what it is told; docs/placement.md has the model of costs and how to read what it says.
  *
- * The fewest devices of one back end, on whatever nodes, that hold the model are taken, back ends in the order cuda,
- * vulkan, cpu, then of all together; several share the layers in proportion to their free memory. Where memory is short
- * the steps are, in this order: fewer pages for keys and values (one request's context at least), layers in host
- * memory, a smaller number format if that was allowed, the CPU. Pins are obeyed to the letter. Layers count as equally
- * large, and so the fewest devices are found for certain: those with the most free memory hold whatever others do.
- * Thread: any. */
+ * A placement is a chain of stages, one device each. Devices of one node and back end that follow each other share a
+ * worker (a part); parts pass activations on, and the last gives the next token to the first. Among all chains that fit
+ * the one with the least predicted time is looked for, by branch and bound (placement_search.c), and it is said whether
+ * that was proven. Where memory is short the steps are: fewer pages for keys and values (one request's context at
+ * least), layers in host memory (of one GPU that has the whole model), a smaller number format if that was allowed, the
+ * CPU. Pins are obeyed to the letter. Thread: any. */
 #pragma once
 #include "engine/model/model.h"
 #include "engine/stage.h"
@@ -16,23 +17,35 @@ enum {
 	PLACEMENT_DEVICES = 256,
 	PLACEMENT_NODES = 64, // of what lies on more, nothing is used
 	PLACEMENT_STAGES = 64,
-	PLACEMENT_WHYS = 24,
+	PLACEMENT_WHYS = 32,
+	PLACEMENT_REMEDIES = 6,
 	PLACEMENT_TEXT_BYTES = 320,
 	PLACEMENT_BATCH_ROWS = 512, // of a step
 };
 
 enum placement_backend { PLACE_UNKNOWN, PLACE_CUDA, PLACE_VULKAN, PLACE_CPU };
+enum placement_objective { PLACE_LATENCY, PLACE_THROUGHPUT }; // of one stream's token; of many streams together
 
 struct placement_device {
 	const char *device_id, *name, *node_id, *pool; // pool: devices of a node with the same share memory; may be ""
 	unsigned node;                                 // its place among the nodes
 	enum placement_backend backend;
 	bool software;         // another back end than cpu, on the host's processor: only where it is pinned
+	bool throttled;        // it holds its clock down now
 	const char *unusable;  // why nothing new goes there; NULL: it does
 	uint64_t memory_bytes; // 0: not known
 	uint64_t free_bytes;   // what may be taken now
 	bool free_known;       // else free_bytes is memory_bytes
-	double bandwidth;      // bytes a second; 0: not known
+	double bandwidth;      // of its memory, measured, bytes a second; 0: not known
+	double heat_room;      // how far it is from slowing down for heat: 1 cold, 0 there; < 0: not known
+};
+
+// One direction between two nodes.
+struct placement_link {
+	bool known;                       // else there is nothing but the class to go by
+	bool direct;                      // else by way of the server
+	const char *link_class;           // LinkClass of schema/api.json; static; NULL: unknown
+	double round_trip_s, bytes_per_s; // < 0: not known
 };
 
 struct placement_pin {
@@ -46,11 +59,15 @@ struct placement_wanted {
 	const struct placement_device *devices; // (device_count), at most PLACEMENT_DEVICES
 	unsigned device_count;
 	unsigned node_count;
-	const struct placement_pin *pins; // (pin_count), at most PLACEMENT_STAGES
+	const struct placement_link *links; // (node_count, node_count), from the row to the column; NULL: none is known
+	const struct placement_pin *pins;   // (pin_count), at most PLACEMENT_STAGES
 	unsigned pin_count;
 	uint32_t context_tokens, sequences;
+	enum placement_objective objective;
 	enum tensor_format format; // FORMAT_UNKNOWN: as the file is
 	bool may_shrink;           // take a smaller format where memory is short
+	double timeout_s;          // for the search; what is found by then is taken
+	bool remedies;             // look also for what would make it faster, or possible; takes a while longer
 	const atomic_bool *stop;   // once true the search ends with what it has; may be NULL
 };
 
@@ -62,7 +79,26 @@ struct placement_stage {
 	double seconds_per_token;   // < 0: not known
 };
 
+// From a part to the next, and from the last to the first, where they are on different nodes.
+struct placement_hop {
+	unsigned from_node, to_node;
+	const char *link_class; // static
+	uint64_t bytes_per_token;
+	double seconds_per_token; // predicted, with what is assumed where nothing was measured
+	bool measured;
+};
+
+struct placement_score {
+	double total, compute, memory, network, thermal, bandwidth; // 0 to 1, as C4 weighs them
+};
+
+struct placement_text {
+	int device; // -1: none in particular
+	char text[PLACEMENT_TEXT_BYTES];
+};
+
 enum placement_step { STEP_NONE, STEP_SPILLED, STEP_SMALLER_FORMAT, STEP_CPU };
+enum placement_proof { PROOF_NONE, PROOF_OPTIMAL, PROOF_BOUND, PROOF_INFEASIBLE };
 
 struct placement {
 	bool feasible;
@@ -71,17 +107,22 @@ struct placement {
 	uint32_t page_count;
 	enum tensor_format format; // FORMAT_UNKNOWN: as the file is
 	enum placement_step step;  // what was done because memory is short
-	double seconds_per_token;  // < 0: not known
-	uint64_t missing_bytes;    // of one that is not feasible: on the device that comes nearest
-	struct {
-		int device; // -1: none in particular
-		char text[PLACEMENT_TEXT_BYTES];
-	} whys[PLACEMENT_WHYS];
-	unsigned why_count;
+	double seconds_per_token;  // of one stream; < 0: not known
+	double tokens_per_s;       // of all sequences together; < 0: not known
+	uint64_t missing_bytes;    // of one that is not feasible: of all devices that can be used
+	enum placement_proof proof;
+	double gap;                 // of PROOF_BOUND: a better one could take this part less time, at most
+	double first_ms, search_ms; // until the first answer, and the last
+	uint64_t visited;           // partial chains that were looked at
+	struct placement_hop hops[PLACEMENT_STAGES]; // (hop_count)
+	unsigned hop_count;
+	struct placement_score scores[PLACEMENT_DEVICES]; // total < 0: it cannot be used
+	struct placement_text whys[PLACEMENT_WHYS], remedies[PLACEMENT_REMEDIES];
+	unsigned why_count, remedy_count;
 };
 
 // Errors: STATUS_INVALID_PARAMS (pins that are none), STATUS_UNAVAILABLE (a pinned device that cannot be used; no
-// device at all). That nothing holds it is no error: then it is not feasible.
+// device at all), STATUS_OUT_OF_MEMORY (to search in). That nothing holds it is no error: then it is not feasible.
 enum status placement_find(struct placement *out, const struct placement_wanted *wanted, struct error *error);
 
 // Pages for `sequences`: the context of one, and an eighth of it for each of the others.

@@ -67,6 +67,9 @@ static void want(unsigned count)
 					   .sizes = &sizes,
 					   .devices = devices,
 					   .device_count = count,
+					   .node_count = 1,
+					   .timeout_s = 100,
+					   .remedies = true,
 					   .context_tokens = 2048,
 					   .sequences = 4};
 }
@@ -143,6 +146,7 @@ static void the_fewest_devices(void **unused)
 			assert_true(placement.why_count > 0);
 			continue;
 		}
+		assert_int_equal(placement.proof, PROOF_OPTIMAL);
 		assert_int_equal(placement.stage_count, least);
 		assert_int_equal(placement.page_count, pages);
 		several += least > 1;

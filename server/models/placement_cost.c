@@ -1,0 +1,356 @@
+/* What a placement takes: bytes of memory, and seconds. Everything that was fitted or is assumed stands here, with its
+ * unit in its name; docs/placement.md says where each comes from.
+ *
+ * A decoded token reads every weight of its layers once, and the output matrix: bytes / (measured bandwidth x the share
+ * of it that our kernels reach), and something for each layer and stage. Step times of instances that run, once they
+ * are kept by device and format, belong into layer_seconds(): they may replace what it computes. */
+#include "server/models/placement_inside.h"
+
+#include <string.h>
+
+// Of the bandwidth, what decoding reaches, and what a further sequence of a batch takes of the first one's time: by the
+// tables of docs/performance.md, for an H200 (CUDA; its reading 4.36 TB/s) and a Sapphire Rapids (CPU). Vulkan has not
+// been measured there: it is taken for somewhat slower than CUDA.
+enum { WIDE, EIGHT_BITS, FOUR_BITS, FOUR_BITS_K, WIDTHS };
+struct fitted {
+	double reached[WIDTHS], share[WIDTHS], layer_overhead_s;
+	double assumed_bandwidth; // bytes a second, where it was not measured
+};
+static const struct fitted fitted_cuda = {.reached = {1.0, 0.93, 0.77, 0.6},
+					  .share = {0.05, 0.1, 0.15, 0.15},
+					  .layer_overhead_s = 25e-6,
+					  .assumed_bandwidth = 300e9};
+static const struct fitted fitted_vulkan = {.reached = {0.8, 0.75, 0.6, 0.5},
+					    .share = {0.1, 0.15, 0.2, 0.2},
+					    .layer_overhead_s = 60e-6,
+					    .assumed_bandwidth = 50e9};
+static const struct fitted fitted_cpu = {.reached = {0.92, 0.91, 0.8, 0.64},
+					 .share = {0.1, 0.12, 0.31, 0.27},
+					 .layer_overhead_s = 5e-6,
+					 .assumed_bandwidth = 20e9};
+
+static const double throttled_rate = 0.6;     // of a device that holds its clock down; assumed
+static const double host_bandwidth = 20e9;    // weights in host memory, read by a GPU, bytes a second; assumed
+static const double stage_overhead_s = 20e-6; // of a step, for each stage
+static const double inside_hop_s = 30e-6;     // from a device to the next of the same worker, by host memory
+static const double local_hop_s = 150e-6;     // to another worker of the same node
+static const double local_bandwidth = 2e9;    // and bytes a second
+static const double remote_hop_s = 200e-6;    // what both ends and their nodes add to the network's time
+static const double scale_of_hops_s = 1e-3;   // a hop of so long halves the network's part of the score
+
+// What is assumed of a link by its class: half of what such a link should do (C2), or worse.
+static const struct assumed_link {
+	const char *link_class;
+	double round_trip_s, bytes_per_s;
+} assumed_links[] = {
+	{"process", 0.1e-3, 2e9},     {"loopback", 0.1e-3, 1e9},  {"peer", 0.1e-3, 5e9},      {"rdma", 0.1e-3, 5e9},
+	{"thunderbolt", 0.5e-3, 1e9}, {"virtual", 0.5e-3, 250e6}, {"ethernet", 1e-3, 62.5e6}, {"wifi", 10e-3, 6.25e6},
+	{"cellular", 100e-3, 2.5e6},  {"relay", 5e-3, 25e6},      {"unknown", 5e-3, 12.5e6},
+};
+
+double cost_stage_s(void)
+{
+	return stage_overhead_s;
+}
+
+static const struct fitted *fitted_of(enum placement_backend backend)
+{
+	switch (backend) {
+	case PLACE_CUDA:
+		return &fitted_cuda;
+	case PLACE_VULKAN:
+		return &fitted_vulkan;
+	case PLACE_CPU:
+	case PLACE_UNKNOWN:
+		break;
+	}
+	return &fitted_cpu;
+}
+
+static int width_of(enum tensor_format format)
+{
+	const struct format_info *info = format_info(format);
+	const double bits = 8.0 * info->block_bytes / info->block_values;
+	return bits > 12 ? WIDE : bits > 8 ? EIGHT_BITS : format == FORMAT_Q4_0 ? FOUR_BITS : FOUR_BITS_K;
+}
+
+double cost_bandwidth(const struct placement_device *device)
+{
+	const double measured = device->bandwidth > 0 ? device->bandwidth
+						      : fitted_of(device->backend)->assumed_bandwidth;
+	return device->throttled ? measured * throttled_rate : measured;
+}
+
+// ---- memory ----
+
+struct stage_memory cost_memory(const struct placement_wanted *wanted, const struct model_sizes *sizes, uint32_t pages,
+				const struct placement_stage *stage)
+{
+	struct stage_memory memory;
+	const struct stage_params params = {.shape = wanted->shape,
+					    .first_layer = stage->first_layer,
+					    .layer_count = stage->layer_count,
+					    .embeds = stage->embeds,
+					    .predicts = stage->predicts,
+					    .context_tokens = wanted->context_tokens,
+					    .page_count = pages,
+					    .batch_rows = PLACEMENT_BATCH_ROWS,
+					    .batch_sequences = wanted->sequences,
+					    .batch_outputs = wanted->sequences,
+					    .host_layers = stage->host_layers};
+	stage_estimate(&params, sizes, &memory);
+	return memory;
+}
+
+static void find_room(struct problem *problem, struct place_device *device)
+{
+	for (unsigned flags = 0; flags < 4; flags++) {
+		const struct placement_stage none = {.embeds = flags & ROOM_EMBEDS, .predicts = flags & ROOM_PREDICTS};
+		const struct stage_memory memory = cost_memory(problem->wanted, &problem->sizes, problem->pages, &none);
+		const uint64_t fixed = cost_on_device(&memory), has = device->free_bytes;
+		const uint64_t room = has < fixed || !problem->layer_bytes ? 0 : (has - fixed) / problem->layer_bytes;
+		device->fixed_bytes[flags] = fixed;
+		device->room[flags] = has < fixed              ? -1
+				      : room < problem->layers ? (int32_t)room
+							       : (int32_t)problem->layers;
+	}
+}
+
+// ---- time ----
+
+static void layer_seconds(const struct problem *problem, struct place_device *device)
+{
+	const struct placement_wanted *wanted = problem->wanted;
+	const struct placement_device *from = &wanted->devices[device->index];
+	const struct fitted *fitted = fitted_of(from->backend);
+	const int width = width_of(problem->sizes.main_format);
+	const double rate = cost_bandwidth(from) * fitted->reached[width];
+	const double bytes = problem->layers ? (double)problem->sizes.layers_bytes / problem->layers : 0;
+	device->layer_s = bytes / rate + fitted->layer_overhead_s;
+	device->host_layer_s = bytes / (rate < host_bandwidth ? rate : host_bandwidth) + fitted->layer_overhead_s;
+	device->output_s = (double)problem->sizes.output_bytes / rate;
+	device->share = fitted->share[width];
+}
+
+struct placement_link cost_link(const struct placement_wanted *wanted, unsigned from_node, unsigned to_node,
+				bool *measured)
+{
+	struct placement_link link = {.link_class = "unknown", .round_trip_s = -1, .bytes_per_s = -1};
+	const struct assumed_link *assumed = assumed_links;
+	if (wanted->links)
+		link = wanted->links[from_node * wanted->node_count + to_node];
+	if (!link.link_class)
+		link.link_class = "unknown";
+	while (strcmp(assumed->link_class, link.link_class) != 0 && strcmp(assumed->link_class, "unknown") != 0)
+		assumed++;
+	*measured = link.known && link.round_trip_s >= 0 && link.bytes_per_s > 0;
+	if (!link.known || link.round_trip_s < 0)
+		link.round_trip_s = assumed->round_trip_s;
+	if (!link.known || link.bytes_per_s <= 0)
+		link.bytes_per_s = assumed->bytes_per_s;
+	return link;
+}
+
+static void find_hops(struct problem *problem)
+{
+	const struct placement_wanted *wanted = problem->wanted;
+	bool measured;
+	problem->least_hop_s = 1e9;
+	for (unsigned i = 0; i < wanted->node_count; i++)
+		problem->least_out_s[i] = problem->least_in_s[i] = 1e9;
+	for (unsigned i = 0; i < wanted->node_count; i++)
+		for (unsigned j = 0; j < wanted->node_count; j++) {
+			const struct placement_link link = cost_link(wanted, i, j, &measured);
+			problem->hop_latency_s[i][j] = i == j ? local_hop_s : link.round_trip_s / 2 + remote_hop_s;
+			problem->hop_wire_s[i][j] = (double)problem->hop_bytes /
+						    (i == j ? local_bandwidth : link.bytes_per_s);
+			const double hop = problem->hop_latency_s[i][j] + problem->hop_wire_s[i][j];
+			if (i == j)
+				continue;
+			problem->least_out_s[i] = hop < problem->least_out_s[i] ? hop : problem->least_out_s[i];
+			problem->least_in_s[j] = hop < problem->least_in_s[j] ? hop : problem->least_in_s[j];
+			problem->least_hop_s = hop < problem->least_hop_s ? hop : problem->least_hop_s;
+		}
+}
+
+double cost_hop_s(const struct problem *problem, unsigned from, unsigned to, double rows)
+{
+	const struct place_device *a = &problem->devices[from], *b = &problem->devices[to];
+	return a->group == b->group
+		       ? inside_hop_s
+		       : problem->hop_latency_s[a->node][b->node] + rows * problem->hop_wire_s[a->node][b->node];
+}
+
+double cost_hop_busy_s(const struct problem *problem, unsigned from, unsigned to, double rows)
+{
+	const struct place_device *a = &problem->devices[from], *b = &problem->devices[to];
+	return a->group == b->group ? 0 : rows * problem->hop_wire_s[a->node][b->node];
+}
+
+double cost_close_s(const struct problem *problem, unsigned last, unsigned first)
+{
+	return problem->hop_latency_s[problem->devices[last].node][problem->devices[first].node];
+}
+
+// ---- the problem ----
+
+static bool can_be_used(const struct problem_params *params, unsigned index)
+{
+	const struct placement_wanted *wanted = params->wanted;
+	const struct placement_device *device = &wanted->devices[index];
+	for (unsigned i = 0; params->pinned && i < wanted->pin_count; i++)
+		if (wanted->pins[i].device == index)
+			return true;
+	return !params->pinned && !device->unusable && !device->software &&
+	       !(params->gpus_only && device->backend == PLACE_CPU);
+}
+
+static bool faster(const struct place_device *a, const struct place_device *b)
+{
+	return a->layer_s != b->layer_s         ? a->layer_s < b->layer_s
+	       : a->free_bytes != b->free_bytes ? a->free_bytes > b->free_bytes
+						: a->index < b->index;
+}
+
+static void add_device(struct problem *problem, unsigned index)
+{
+	unsigned at = problem->count++;
+	const struct placement_device *from = &problem->wanted->devices[index];
+	struct place_device device = {
+		.index = index, .node = from->node, .twin = NOBODY, .pool = NOBODY, .free_bytes = from->free_bytes};
+	layer_seconds(problem, &device);
+	find_room(problem, &device);
+	while (at && faster(&device, &problem->devices[at - 1])) {
+		problem->devices[at] = problem->devices[at - 1];
+		at--;
+	}
+	problem->devices[at] = device;
+}
+
+static bool shares_pool(const struct placement_device *a, const struct placement_device *b)
+{
+	return a->pool[0] && a->node == b->node && !strcmp(a->pool, b->pool);
+}
+
+// Groups and pools get numbers; devices whose memory nobody shares have no pool.
+static void find_groups(struct problem *problem)
+{
+	const struct placement_device *all = problem->wanted->devices;
+	for (unsigned i = 0; i < problem->count; i++) {
+		struct place_device *one = &problem->devices[i];
+		unsigned same = i;
+		for (unsigned j = 0; j < problem->count; j++) {
+			const struct place_device *other = &problem->devices[j];
+			if (j < same && other->node == one->node &&
+			    all[other->index].backend == all[one->index].backend)
+				same = j;
+			if (i != j && shares_pool(&all[one->index], &all[other->index]) &&
+			    (one->pool < 0 || (int)j < one->pool))
+				one->pool = (int)(j < i ? j : i);
+		}
+		one->group = same < i ? problem->devices[same].group : problem->group_count++;
+	}
+}
+
+static bool alike(const struct place_device *a, const struct place_device *b)
+{
+	return a->layer_s == b->layer_s && a->output_s == b->output_s && a->share == b->share && a->pool < 0 &&
+	       b->pool < 0 && !memcmp(a->room, b->room, sizeof a->room);
+}
+
+// Whether two nodes may be exchanged: the same devices, and the same hops to everyone and to each other.
+static bool nodes_alike(const struct problem *problem, unsigned a, unsigned b)
+{
+	const unsigned nodes = problem->wanted->node_count;
+	unsigned at[2] = {0, 0};
+	for (unsigned i = 0; i < nodes; i++) {
+		const unsigned with_a = i == a ? b : i, with_b = i == a ? a : i;
+		if (i == b)
+			continue;
+		if (problem->hop_latency_s[a][with_a] != problem->hop_latency_s[b][with_b] ||
+		    problem->hop_latency_s[with_a][a] != problem->hop_latency_s[with_b][b] ||
+		    problem->hop_wire_s[a][with_a] != problem->hop_wire_s[b][with_b] ||
+		    problem->hop_wire_s[with_a][a] != problem->hop_wire_s[with_b][b])
+			return false;
+	}
+	for (;; at[0]++, at[1]++) {
+		while (at[0] < problem->count && problem->devices[at[0]].node != a)
+			at[0]++;
+		while (at[1] < problem->count && problem->devices[at[1]].node != b)
+			at[1]++;
+		if (at[0] == problem->count || at[1] == problem->count)
+			return at[0] == at[1];
+		const struct place_device *x = &problem->devices[at[0]], *y = &problem->devices[at[1]];
+		const enum placement_backend backends[2] = {problem->wanted->devices[x->index].backend,
+							    problem->wanted->devices[y->index].backend};
+		if (!alike(x, y) || backends[0] != backends[1])
+			return false;
+	}
+}
+
+static void find_twins(struct problem *problem)
+{
+	for (unsigned i = 0; i < problem->count; i++)
+		for (unsigned j = 0; j < i; j++)
+			if (problem->devices[j].group == problem->devices[i].group &&
+			    alike(&problem->devices[i], &problem->devices[j]))
+				problem->devices[i].twin = (int)j;
+	for (unsigned i = 0; i < problem->wanted->node_count; i++) {
+		problem->node_twin[i] = NOBODY;
+		for (unsigned j = 0; j < i; j++)
+			if (nodes_alike(problem, i, j))
+				problem->node_twin[i] = (int)j;
+	}
+}
+
+void problem_init(struct problem *problem, const struct problem_params *params)
+{
+	const struct placement_wanted *wanted = params->wanted;
+	const struct placement_stage none = {0}, one = {.layer_count = 1};
+	memset(problem, 0, sizeof *problem);
+	problem->wanted = wanted;
+	problem->sizes = *params->sizes;
+	problem->pages = params->pages;
+	problem->layers = wanted->shape->layers;
+	problem->most = problem->layers < PLACEMENT_STAGES ? problem->layers : PLACEMENT_STAGES;
+	problem->hop_bytes = 4ull * wanted->shape->embedding; // f32
+	const struct stage_memory without = cost_memory(wanted, params->sizes, params->pages, &none),
+				  with = cost_memory(wanted, params->sizes, params->pages, &one);
+	problem->layer_bytes = cost_on_device(&with) - cost_on_device(&without);
+	for (unsigned i = 0; i < wanted->device_count; i++)
+		if (can_be_used(params, i))
+			add_device(problem, i);
+	find_groups(problem);
+	find_hops(problem);
+	find_twins(problem);
+}
+
+// ---- the score ----
+
+void cost_score(const struct problem *problem, unsigned device, const struct problem *usable,
+		struct placement_score *out)
+{
+	const struct place_device *one = &problem->devices[device];
+	const struct placement_device *from = &problem->wanted->devices[one->index];
+	const int both = ROOM_EMBEDS | ROOM_PREDICTS;
+	const double needed = (double)(one->fixed_bytes[both] + problem->layers * problem->layer_bytes);
+	double hops = 0, fastest = usable->count ? usable->devices[0].layer_s : one->layer_s;
+	unsigned others = 0;
+	bool peers = false, direct = false, measured;
+	for (unsigned i = 0; i < problem->wanted->node_count; i++) {
+		if (i == one->node)
+			continue;
+		others++;
+		hops += problem->hop_latency_s[one->node][i] + problem->hop_wire_s[one->node][i];
+		direct |= cost_link(problem->wanted, one->node, i, &measured).direct;
+	}
+	for (unsigned i = 0; i < usable->count; i++)
+		peers |= usable->devices[i].index != one->index && usable->devices[i].node == one->node;
+	out->compute = fastest < one->layer_s ? fastest / one->layer_s : 1;
+	out->memory = (double)one->free_bytes < needed ? (double)one->free_bytes / needed : 1;
+	out->network = others ? scale_of_hops_s / (scale_of_hops_s + hops / others) : 1;
+	out->thermal = from->throttled ? 0 : from->heat_room < 0 ? 0.5 : from->heat_room;
+	out->bandwidth = peers || !others ? 1 : direct ? 0.5 : 0;
+	out->total = 0.4 * out->compute + 0.3 * out->memory + 0.15 * out->network + 0.1 * out->thermal +
+		     0.05 * out->bandwidth;
+}

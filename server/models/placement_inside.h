@@ -1,0 +1,134 @@
+/* The inside of placements, for placement*.c.
+ *
+ *   placement.c         the steps when memory is short; pins; the answer
+ *   placement_cost.c    what everything takes: seconds and bytes, all of them in one place
+ *   placement_split.c   the layers of a chain, exactly
+ *   placement_search.c  which devices, in which order: branch and bound
+ *   placement_greedy.c  the first answer
+ *   placement_why.c     the answer in words
+ *   placement_remedy.c  what would make it better
+ *
+ * A problem is one question of the search: these devices, so many pages, this format. Its devices stand in the order of
+ * their speed, the fastest first. Seconds are those of one token of one sequence; a batch of b takes (1 + (b - 1) *
+ * share) times as long. */
+#pragma once
+#include "server/models/placement.h"
+
+enum { ROOM_EMBEDS = 1, ROOM_PREDICTS = 2, NOBODY = -1 };
+
+struct place_device {
+	unsigned index; // in wanted->devices
+	unsigned node;
+	unsigned group; // number of its node and back end: one worker
+	int pool;       // number; devices of the same exclude each other
+	int twin;       // the device before it that is its equal; NOBODY
+	double layer_s, output_s, share;
+	double host_layer_s; // a layer whose weights lie in host memory
+	int32_t room[4];     // layers it has memory for, by ROOM_ flags; -1: not even for what is no layer
+	uint64_t fixed_bytes[4], free_bytes;
+};
+
+struct problem {
+	const struct placement_wanted *wanted;
+	struct model_sizes sizes;
+	uint32_t pages, layers;
+	unsigned most; // stages
+	uint64_t layer_bytes;
+	struct place_device devices[PLACEMENT_DEVICES]; // (count), the fastest first
+	unsigned count, group_count;
+	int node_twin[PLACEMENT_NODES];                         // the node before it that is its equal; NOBODY
+	uint64_t hop_bytes;                                     // of one token
+	double hop_latency_s[PLACEMENT_NODES][PLACEMENT_NODES]; // of whatever is sent; within a node: to another worker
+	double hop_wire_s[PLACEMENT_NODES][PLACEMENT_NODES];    // of one token's activations, on top
+	double least_out_s[PLACEMENT_NODES], least_in_s[PLACEMENT_NODES], least_hop_s; // to and from other nodes
+};
+
+struct chain {
+	unsigned at[PLACEMENT_STAGES]; // (count), of problem->devices
+	uint32_t layers[PLACEMENT_STAGES];
+	uint32_t host_layers[PLACEMENT_STAGES]; // of these, whose weights lie in host memory
+	unsigned count;
+	double value; // seconds a token, by the objective
+	double bytes; // moved from node to node, a token
+	double load;  // the fullest device's
+};
+
+// ---- placement_cost.c ----
+struct problem_params {
+	const struct placement_wanted *wanted;
+	const struct model_sizes *sizes;
+	uint32_t pages;
+	bool gpus_only; // no processors
+	bool pinned;    // exactly those that pins name, whatever they are; else all that can be used
+};
+void problem_init(struct problem *problem, const struct problem_params *params);
+struct stage_memory cost_memory(const struct placement_wanted *wanted, const struct model_sizes *sizes, uint32_t pages,
+				const struct placement_stage *stage);
+static inline uint64_t cost_on_device(const struct stage_memory *memory)
+{
+	return memory->weights_bytes + memory->kv_bytes + memory->workspace_bytes;
+}
+// What a stage adds by being one, in a step.
+double cost_stage_s(void);
+// From one device to the next with `rows` tokens' activations: within a worker, to another one, to another node.
+double cost_hop_s(const struct problem *problem, unsigned from, unsigned to, double rows);
+// The part of it that the link is busy with.
+double cost_hop_busy_s(const struct problem *problem, unsigned from, unsigned to, double rows);
+// The tokens' way from the last device to the first, where the chain has several parts.
+double cost_close_s(const struct problem *problem, unsigned last, unsigned first);
+// The link as it counts: with what is assumed where nothing was measured. *measured: both figures are.
+struct placement_link cost_link(const struct placement_wanted *wanted, unsigned from_node, unsigned to_node,
+				bool *measured);
+double cost_bandwidth(const struct placement_device *device); // measured or assumed
+void cost_score(const struct problem *problem, unsigned device, const struct problem *usable,
+		struct placement_score *out);
+
+// ---- placement_split.c ----
+unsigned chain_parts(const struct problem *problem, const struct chain *chain);
+// Devices of a worker follow each other, but that the last stage may come back to the first one's; none twice, none of
+// whose memory another has; rooms hold at least a layer.
+bool chain_allowed(const struct problem *problem, const struct chain *chain);
+// The best split of the layers, and its value. False: they do not fit.
+bool chain_split(const struct problem *problem, struct chain *chain);
+void chain_measure(const struct problem *problem, struct chain *chain); // value, bytes, load: with layers as they are
+double chain_stage_s(const struct problem *problem, const struct chain *chain, unsigned place, double rows);
+double chain_stream_s(const struct problem *problem, const struct chain *chain);   // a token of one stream
+double chain_together_s(const struct problem *problem, const struct chain *chain); // a token, of all sequences at once
+bool chain_better(const struct chain *a, const struct chain *b);                   // b->count 0: there is none yet
+// Layers of equally fast devices in proportion to their room: as fast, and no device fuller than need be.
+void chain_balance(const struct problem *problem, struct chain *chain);
+
+// ---- placement_greedy.c ----
+// The chain with the most room. Returns its layers; fewer than problem->layers: nothing holds them.
+int64_t greedy_roomiest(const struct problem *problem, struct chain *out);
+void greedy_find(const struct problem *problem, struct chain *best, double until_s);
+
+// ---- placement_search.c ----
+struct search_result {
+	struct chain best; // count 0: none that is better than the limit
+	double bound;      // nothing is better than this; best.value if it is proven
+	bool proven;
+	double first_s; // until the first answer
+	uint64_t visited;
+};
+// Look for a chain of less than `limit` seconds (INFINITY: any) until the steady clock says `until_s`.
+enum status search_run(const struct problem *problem, double limit, double until_s, struct search_result *out);
+double search_clock_s(void);
+
+// ---- placement.c ----
+// The value of the best placement that is found until then; INFINITY: there is none. With until_s 0: of a quick one.
+double placement_value(const struct placement_wanted *wanted, double until_s);
+
+// ---- placement_why.c ----
+__attribute__((format(printf, 3, 4))) void why_add(struct placement *out, int device, const char *text, ...);
+__attribute__((format(printf, 3, 4))) void remedy_add(struct placement *out, int device, const char *text, ...);
+// `all`: of all devices that can be used, with the pages and the format that were taken; `chain` of its devices.
+void why_placed(struct placement *out, const struct problem *all, const struct chain *chain);
+void why_left_out(struct placement *out, const struct problem *all, const struct chain *chain);
+void why_assumed(struct placement *out, const struct placement_wanted *wanted);
+void why_infeasible(struct placement *out, const struct problem *all);
+
+// ---- placement_remedy.c ----
+// What one more GiB, or a faster hop, would bring: by solving again.
+void remedies_find(struct placement *out, const struct problem *all, const struct chain *chain);
+void remedies_infeasible(struct placement *out, const struct problem *all);

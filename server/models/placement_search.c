@@ -1,0 +1,482 @@
+/* The search: depth first, branch and bound, over chains of devices. See docs/placement.md.
+ *
+ * Both ends are chosen before the middle: the embedding and the output matrix leave them the fewest devices that can
+ * be (the minimum of remaining values), and with them the ring's closing hop and the time of the output are known. The
+ * middle then grows from the first towards the last; at every step the chain is closed, its layers split exactly, and
+ * compared with the best. A partial chain is left when
+ *   - the layers do not fit into its rooms and those of all devices that are not used yet (forward checking), or
+ *   - its bound is no better than the best: what it has, the layers that are left on the fastest devices that may
+ *     still come, and the least that the way to the last can cost.
+ * Equals are tried once: of twins (devices, nodes) the first goes first, and the middle devices of a worker stand in
+ * the order of their numbers. What is not looked at when time is up leaves its bound behind, so that the gap is known.
+ */
+#include "server/models/placement_inside.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { LOOK_EVERY = 64, BOUND_BISECTIONS = 14, GREEDY_MS = 60 };
+
+struct pair {
+	double bound;
+	unsigned first, last;
+};
+
+struct search {
+	const struct problem *problem;
+	double until_s, limit;
+	struct chain best;
+	double open; // the least bound of what was not looked at
+	bool over;
+	uint64_t visited;
+	double least_share;
+	// The partial chain: at[0] the first, then the middle; the last is kept apart.
+	struct chain chain;
+	unsigned last;
+	double hops_s, rows_wire_s; // so far: of one row; what each further row adds
+	bool used[PLACEMENT_DEVICES], pool_used[PLACEMENT_DEVICES], group_used[PLACEMENT_DEVICES];
+	unsigned node_used[PLACEMENT_NODES];
+};
+
+double search_clock_s(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static bool time_is_up(struct search *search)
+{
+	const struct placement_wanted *wanted = search->problem->wanted;
+	if (!search->over && search->visited % LOOK_EVERY == 0)
+		search->over = search_clock_s() > search->until_s || (wanted->stop && atomic_load(wanted->stop));
+	return search->over;
+}
+
+// No chain of this bound is worth a look. What is within rounding of the best counts as equal to it.
+static bool hopeless(const struct search *search, double bound)
+{
+	const double least = search->best.count && search->best.value < search->limit ? search->best.value
+										      : search->limit;
+	return bound >= least * (1 - 1e-9);
+}
+
+static void consider(struct search *search, struct chain *chain)
+{
+	if (chain_split(search->problem, chain) && chain->value < search->limit && chain_better(chain, &search->best))
+		search->best = *chain;
+}
+
+// ---- bounds ----
+
+static int32_t member_room(const struct search *search, unsigned device)
+{
+	return search->problem->devices[device].room[device == search->chain.at[0] ? ROOM_EMBEDS
+						     : device == search->last      ? ROOM_PREDICTS
+										   : 0];
+}
+
+// The least time of all layers, of one row: on the members, each with one at least, and the fastest others; `near`: of
+// those only on the nodes of the current end and the last. INFINITY: they do not fit.
+static double layers_bound(const struct search *search, bool near)
+{
+	const struct problem *problem = search->problem;
+	const unsigned here = problem->devices[search->chain.at[search->chain.count - 1]].node,
+		       there = problem->devices[search->last].node;
+	int64_t left = (int64_t)problem->layers - search->chain.count - 1;
+	double seconds = 0;
+	for (unsigned i = 0; i < problem->count; i++) {
+		const struct place_device *device = &problem->devices[i];
+		int64_t room = device->room[0];
+		if (search->used[i]) {
+			seconds += device->layer_s;
+			room = member_room(search, i) - 1;
+		} else if (near && device->node != here && device->node != there) {
+			continue;
+		}
+		room = room < left ? room : left;
+		if (room > 0) {
+			seconds += (double)room * device->layer_s;
+			left -= room;
+		}
+	}
+	return left > 0 ? INFINITY : seconds;
+}
+
+// How many more devices it takes at least, and how many other nodes.
+struct deficit {
+	unsigned devices, nodes;
+};
+
+static struct deficit deficit_of(const struct search *search)
+{
+	const struct problem *problem = search->problem;
+	const unsigned here = problem->devices[search->chain.at[search->chain.count - 1]].node,
+		       there = problem->devices[search->last].node;
+	int64_t left = problem->layers, elsewhere, rooms[PLACEMENT_NODES] = {0};
+	int32_t largest = 0;
+	struct deficit deficit = {0};
+	for (unsigned i = 0; i < problem->count; i++) {
+		const struct place_device *device = &problem->devices[i];
+		if (search->used[i]) {
+			left -= member_room(search, i);
+		} else if (device->room[0] > 0) {
+			rooms[device->node] += device->room[0];
+			largest = device->room[0] > largest ? device->room[0] : largest;
+		}
+	}
+	if (left <= 0)
+		return deficit;
+	deficit.devices = largest ? (unsigned)((left + largest - 1) / largest) : 1;
+	elsewhere = left - rooms[here] - (there != here ? rooms[there] : 0);
+	rooms[here] = rooms[there] = 0;
+	while (elsewhere > 0) {
+		unsigned most = 0;
+		for (unsigned i = 1; i < problem->wanted->node_count; i++)
+			most = rooms[i] > rooms[most] ? i : most;
+		deficit.nodes++;
+		if (!rooms[most])
+			break;
+		elsewhere -= rooms[most];
+		rooms[most] = 0;
+	}
+	return deficit;
+}
+
+// The least time of one row's way round: layers, output, what stages and hops add.
+static double round_bound(const struct search *search, double batch)
+{
+	const struct problem *problem = search->problem;
+	const struct place_device *first = &problem->devices[search->chain.at[0]],
+				  *end = &problem->devices[search->chain.at[search->chain.count - 1]],
+				  *last = &problem->devices[search->last];
+	const struct deficit deficit = deficit_of(search);
+	if (search->chain.count + 1 + deficit.devices > problem->most)
+		return INFINITY;
+	const double inside = cost_hop_s(problem, 0, 0, 1);
+	const bool parts = last->group != first->group || end->group != first->group;
+	const double fixed = search->hops_s + (search->chain.count + 1) * cost_stage_s() +
+			     (parts ? problem->hop_latency_s[last->node][first->node] : 0);
+	const double output = last->output_s * batch;
+	double best = INFINITY;
+	if (!deficit.nodes) { // by nothing but these two nodes
+		const double hop = end->node != last->node ? problem->hop_latency_s[end->node][last->node] +
+								     problem->hop_wire_s[end->node][last->node]
+				   : end->group != last->group ? problem->hop_latency_s[end->node][end->node]
+							       : inside;
+		best = layers_bound(search, true) * batch + hop + deficit.devices * (cost_stage_s() + inside);
+	}
+	if (problem->wanted->node_count > 1) { // by others
+		const unsigned nodes = deficit.nodes > 1 ? deficit.nodes : 1;
+		const double way = problem->least_out_s[end->node] + problem->least_in_s[last->node] +
+				   (nodes - 1) * problem->least_hop_s + nodes * cost_stage_s();
+		const double other = layers_bound(search, false) * batch + way;
+		best = other < best ? other : best;
+	}
+	return best + fixed + output;
+}
+
+// Whether the layers fit when no worker takes longer than `slowest_s` for a token of a batch of `rows`.
+static bool fits_within(const struct search *search, double slowest_s, double rows)
+{
+	const struct problem *problem = search->problem;
+	double budget[PLACEMENT_DEVICES], left = problem->layers;
+	for (unsigned i = 0; i < problem->group_count; i++)
+		budget[i] = slowest_s;
+	for (unsigned i = 0; i < problem->count && left > 0; i++) {
+		const struct place_device *device = &problem->devices[i];
+		const double scale = (1 - device->share) / rows + device->share;
+		const double layer_s = device->layer_s * scale;
+		double room = search->used[i] ? member_room(search, i) : device->room[0];
+		double *own = &budget[device->group], alone = slowest_s - device->output_s * scale;
+		if (i == search->last) // it may be a worker of its own
+			own = &alone;
+		if (room > 0 && *own > 0) {
+			room = room < *own / layer_s ? room : *own / layer_s;
+			*own -= room * layer_s;
+			left -= room;
+		}
+	}
+	return left <= 1e-6;
+}
+
+static double together_bound(const struct search *search)
+{
+	const struct problem *problem = search->problem;
+	const double all = problem->wanted->sequences;
+	const unsigned end = search->chain.at[search->chain.count - 1];
+	const unsigned parts = chain_parts(problem, &search->chain) +
+			       (problem->devices[end].group != problem->devices[search->last].group);
+	const double lanes = parts < all ? parts : all;
+	unsigned most_parts = problem->group_count + 1 < problem->most ? problem->group_count + 1 : problem->most;
+	most_parts = most_parts < all ? most_parts : (unsigned)all;
+	const double fewest_rows = all / most_parts;
+	const double round_s = round_bound(search, 1 + (fewest_rows - 1) * search->least_share) / all;
+	double low = 0, high = 0;
+	if (isinf(round_s))
+		return round_s;
+	for (unsigned i = 0; i < problem->count; i++)
+		high = problem->devices[i].layer_s > high ? problem->devices[i].layer_s : high;
+	high = high * problem->layers + problem->devices[search->last].output_s;
+	for (unsigned i = 0; i < BOUND_BISECTIONS; i++) {
+		const double middle = i ? (low + high) / 2 : round_s;
+		if (middle >= high)
+			break;
+		if (fits_within(search, middle, all / lanes))
+			high = middle;
+		else
+			low = middle;
+		if (!i && high == middle) // the way round is what counts
+			break;
+	}
+	return round_s > low ? round_s : low;
+}
+
+static double bound_of(const struct search *search)
+{
+	return search->problem->wanted->objective == PLACE_THROUGHPUT ? together_bound(search) : round_bound(search, 1);
+}
+
+// ---- which may come ----
+
+static bool in_turn(const struct search *search, unsigned device)
+{
+	const struct place_device *one = &search->problem->devices[device];
+	const int node_twin = search->problem->node_twin[one->node];
+	return !search->used[device] && (one->pool < 0 || !search->pool_used[one->pool]) &&
+	       (one->twin < 0 || search->used[one->twin]) &&
+	       (search->node_used[one->node] || node_twin < 0 || search->node_used[node_twin]);
+}
+
+static bool may_follow(const struct search *search, unsigned device)
+{
+	const struct problem *problem = search->problem;
+	const struct place_device *one = &problem->devices[device];
+	const unsigned count = search->chain.count, end = search->chain.at[count - 1];
+	const unsigned first_group = problem->devices[search->chain.at[0]].group,
+		       last_group = problem->devices[search->last].group, group = problem->devices[end].group;
+	if (one->room[0] < 1 || !in_turn(search, device))
+		return false;
+	if (one->group == group)
+		return count == 1 || device > end;
+	// A worker is entered once, and the last one's not left again, but where it is the first one's too.
+	return !search->group_used[one->group] && !(group == last_group && last_group != first_group);
+}
+
+static void use(struct search *search, unsigned device, bool now)
+{
+	const struct place_device *one = &search->problem->devices[device];
+	search->used[device] = now;
+	if (one->pool >= 0)
+		search->pool_used[one->pool] = now;
+	search->node_used[one->node] += now ? 1u : (unsigned)-1;
+}
+
+// ---- the tree ----
+
+struct child {
+	double bound;
+	unsigned device;
+};
+
+static int by_bound(const void *a, const void *b)
+{
+	const double x = *(const double *)a, y = *(const double *)b;
+	return x < y ? -1 : x > y;
+}
+
+struct step {
+	double hops_s;
+	bool new_group;
+};
+
+static struct step step_in(struct search *search, unsigned device)
+{
+	const struct problem *problem = search->problem;
+	struct chain *chain = &search->chain;
+	const unsigned end = chain->at[chain->count - 1], group = problem->devices[device].group;
+	const struct step step = {.hops_s = search->hops_s, .new_group = !search->group_used[group]};
+	search->hops_s += cost_hop_s(problem, end, device, 1);
+	search->group_used[group] = true;
+	chain->at[chain->count++] = device;
+	use(search, device, true);
+	return step;
+}
+
+static void step_out(struct search *search, unsigned device, struct step step)
+{
+	use(search, device, false);
+	search->chain.count--;
+	search->hops_s = step.hops_s;
+	if (step.new_group)
+		search->group_used[search->problem->devices[device].group] = false;
+}
+
+static void grow(struct search *search)
+{
+	struct child children[PLACEMENT_DEVICES];
+	unsigned count = 0;
+	struct chain closed = search->chain;
+	closed.at[closed.count++] = search->last;
+	search->visited++;
+	consider(search, &closed);
+	if (closed.count >= search->problem->most)
+		return;
+	for (unsigned i = 0; i < search->problem->count; i++) {
+		if (!may_follow(search, i))
+			continue;
+		const struct step step = step_in(search, i);
+		const double bound = bound_of(search);
+		step_out(search, i, step);
+		if (!hopeless(search, bound))
+			children[count++] = (struct child){.bound = bound, .device = i};
+	}
+	qsort(children, count, sizeof *children, by_bound);
+	for (unsigned i = 0; i < count && !hopeless(search, children[i].bound); i++) {
+		if (time_is_up(search)) {
+			search->open = children[i].bound < search->open ? children[i].bound : search->open;
+			return;
+		}
+		const struct step step = step_in(search, children[i].device);
+		grow(search);
+		step_out(search, children[i].device, step);
+	}
+}
+
+// Begin with these two ends.
+static void set_ends(struct search *search, unsigned first, unsigned last)
+{
+	search->chain.count = 1;
+	search->chain.at[0] = first;
+	search->last = last;
+	search->hops_s = 0;
+	memset(search->group_used, 0, sizeof search->group_used);
+	search->group_used[search->problem->devices[first].group] = true;
+	use(search, first, true);
+	use(search, last, true);
+}
+
+static void clear_ends(struct search *search)
+{
+	use(search, search->chain.at[0], false);
+	use(search, search->last, false);
+}
+
+static enum status grow_from_ends(struct search *search)
+{
+	const struct problem *problem = search->problem;
+	unsigned count = 0;
+	struct pair *pairs = calloc((size_t)problem->count * problem->count + 1, sizeof *pairs);
+	if (!pairs)
+		return STATUS_OUT_OF_MEMORY;
+	for (unsigned first = 0; first < problem->count && problem->most > 1; first++) {
+		if (problem->devices[first].room[ROOM_EMBEDS] < 1 || !in_turn(search, first))
+			continue;
+		use(search, first, true);
+		for (unsigned last = 0; last < problem->count; last++) {
+			if (problem->devices[last].room[ROOM_PREDICTS] < 1 || !in_turn(search, last))
+				continue;
+			use(search, first, false);
+			set_ends(search, first, last);
+			const double bound = bound_of(search);
+			clear_ends(search);
+			use(search, first, true);
+			if (!hopeless(search, bound))
+				pairs[count++] = (struct pair){.bound = bound, .first = first, .last = last};
+		}
+		use(search, first, false);
+	}
+	qsort(pairs, count, sizeof *pairs, by_bound);
+	for (unsigned i = 0; i < count && !hopeless(search, pairs[i].bound); i++) {
+		if (time_is_up(search)) {
+			search->open = pairs[i].bound < search->open ? pairs[i].bound : search->open;
+			break;
+		}
+		set_ends(search, pairs[i].first, pairs[i].last);
+		grow(search);
+		clear_ends(search);
+	}
+	free(pairs);
+	return STATUS_OK;
+}
+
+// ---- single devices ----
+
+// The fewest layers in host memory with which this device holds all; -1: none helps.
+static int64_t spilled(const struct problem *problem, const struct place_device *device)
+{
+	const struct placement_wanted *wanted = problem->wanted;
+	struct placement_stage stage = {.layer_count = problem->layers, .embeds = true, .predicts = true};
+	uint64_t host_free = 0;
+	uint32_t low = 0, high = problem->layers;
+	for (unsigned i = 0; i < wanted->device_count; i++)
+		if (wanted->devices[i].backend == PLACE_CPU && wanted->devices[i].node == device->node)
+			host_free = wanted->devices[i].free_bytes;
+	while (low < high) {
+		stage.host_layers = (low + high) / 2;
+		const struct stage_memory memory = cost_memory(wanted, &problem->sizes, problem->pages, &stage);
+		if (cost_on_device(&memory) <= device->free_bytes)
+			high = stage.host_layers;
+		else
+			low = stage.host_layers + 1;
+	}
+	stage.host_layers = low;
+	const struct stage_memory memory = cost_memory(wanted, &problem->sizes, problem->pages, &stage);
+	return cost_on_device(&memory) <= device->free_bytes && memory.host_bytes <= host_free ? (int64_t)low : -1;
+}
+
+static void one_device(struct search *search)
+{
+	const struct problem *problem = search->problem;
+	for (unsigned i = 0; i < problem->count; i++) {
+		const struct place_device *device = &problem->devices[i];
+		struct chain chain = {.at = {i}, .layers = {problem->layers}, .count = 1};
+		int64_t host_layers = 0;
+		if (device->room[ROOM_EMBEDS | ROOM_PREDICTS] < (int64_t)problem->layers)
+			host_layers = problem->wanted->devices[device->index].backend == PLACE_CPU
+					      ? -1
+					      : spilled(problem, device);
+		if (host_layers < 0)
+			continue;
+		chain.host_layers[0] = (uint32_t)host_layers;
+		chain_measure(problem, &chain);
+		if (chain.value < search->limit && chain_better(&chain, &search->best))
+			search->best = chain;
+	}
+}
+
+enum status search_run(const struct problem *problem, double limit, double until_s, struct search_result *out)
+{
+	const double begun_s = search_clock_s();
+	struct chain greedy = {0}, roomiest;
+	struct search *search = calloc(1, sizeof *search);
+	if (!search)
+		return STATUS_OUT_OF_MEMORY;
+	*search = (struct search){
+		.problem = problem, .until_s = until_s, .limit = limit, .open = INFINITY, .least_share = 1};
+	for (unsigned i = 0; i < problem->count; i++)
+		if (problem->devices[i].share < search->least_share)
+			search->least_share = problem->devices[i].share;
+	one_device(search);
+	greedy = search->best;
+	const double greedy_until_s = begun_s + GREEDY_MS * 1e-3;
+	const bool fits = greedy_roomiest(problem, &roomiest) >= problem->layers;
+	enum status status = STATUS_OK;
+	if (fits)
+		greedy_find(problem, &greedy, greedy_until_s < until_s ? greedy_until_s : until_s);
+	if (greedy.count && greedy.value < limit)
+		search->best = greedy;
+	out->first_s = search_clock_s() - begun_s;
+	if (fits)
+		status = grow_from_ends(search);
+	if (search->best.count && search->best.count > 1)
+		chain_balance(problem, &search->best);
+	out->best = search->best;
+	out->visited = search->visited;
+	out->proven = isinf(search->open) || (search->best.count && search->open >= search->best.value);
+	out->bound = out->proven ? search->best.value : search->open;
+	free(search);
+	return status;
+}

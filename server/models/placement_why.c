@@ -1,0 +1,298 @@
+/* A placement in words: why these devices, what binds, why not the others, and what was taken for granted. Every figure
+ * is worked out by the same functions that the search uses. */
+#include "server/models/placement_inside.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { GIB = 1024 * 1024 * 1024 };
+
+static double gib(uint64_t bytes)
+{
+	return (double)bytes / GIB;
+}
+
+__attribute__((format(printf, 3, 0))) static void add(struct placement_text *to, int device, const char *text,
+						      va_list arguments)
+{
+	to->device = device;
+	vsnprintf(to->text, sizeof to->text, text, arguments);
+}
+
+void why_add(struct placement *out, int device, const char *text, ...)
+{
+	va_list arguments;
+	if (out->why_count == PLACEMENT_WHYS)
+		return;
+	va_start(arguments, text);
+	add(&out->whys[out->why_count++], device, text, arguments);
+	va_end(arguments);
+}
+
+void remedy_add(struct placement *out, int device, const char *text, ...)
+{
+	va_list arguments;
+	if (out->remedy_count == PLACEMENT_REMEDIES)
+		return;
+	va_start(arguments, text);
+	add(&out->remedies[out->remedy_count++], device, text, arguments);
+	va_end(arguments);
+}
+
+static const struct placement_device *device_of(const struct problem *problem, unsigned at)
+{
+	return &problem->wanted->devices[problem->devices[at].index];
+}
+
+static bool in_chain(const struct chain *chain, unsigned at)
+{
+	for (unsigned i = 0; i < chain->count; i++)
+		if (chain->at[i] == at)
+			return true;
+	return false;
+}
+
+static unsigned flags_of(const struct chain *chain, unsigned place)
+{
+	return (place == 0 ? ROOM_EMBEDS : 0u) | (place == chain->count - 1 ? ROOM_PREDICTS : 0u);
+}
+
+// ---- what was taken ----
+
+// The best single device, without host memory; NOBODY: none holds all.
+static int best_alone(const struct problem *all, double *value)
+{
+	int best = NOBODY;
+	*value = INFINITY;
+	for (unsigned i = 0; i < all->count; i++) {
+		struct chain chain = {.at = {i}, .layers = {all->layers}, .count = 1};
+		if (all->devices[i].room[ROOM_EMBEDS | ROOM_PREDICTS] < (int64_t)all->layers)
+			continue;
+		chain_measure(all, &chain);
+		if (chain.value < *value) {
+			*value = chain.value;
+			best = (int)i;
+		}
+	}
+	return best;
+}
+
+static void say_taken(struct placement *out, const struct problem *all, const struct chain *chain)
+{
+	const struct placement_device *first = device_of(all, chain->at[0]);
+	double alone_s;
+	if (chain->count == 1 && !chain->host_layers[0]) {
+		why_add(out, (int)all->devices[chain->at[0]].index, "%s holds all of it: %.2f GiB of %.2f GiB free",
+			first->name, gib(cost_on_device(&out->stages[0].memory)), gib(first->free_bytes));
+		return;
+	}
+	if (chain->count == 1)
+		return; // what lies in host memory is told beside
+	unsigned nodes = 0;
+	for (unsigned i = 0; i < chain->count; i++) {
+		bool known = false;
+		for (unsigned j = 0; j < i; j++)
+			known |= all->devices[chain->at[j]].node == all->devices[chain->at[i]].node;
+		nodes += !known;
+	}
+	const int best = best_alone(all, &alone_s);
+	if (best == NOBODY)
+		why_add(out, -1, "no device alone holds it: %u devices of %u %s share its layers", chain->count, nodes,
+			nodes == 1 ? "node" : "nodes");
+	else if (alone_s > chain->value)
+		why_add(out, -1, "%u devices of %u %s are %.2f times as fast as the best alone, %s", chain->count,
+			nodes, nodes == 1 ? "node" : "nodes", alone_s / chain->value,
+			device_of(all, (unsigned)best)->name);
+	else
+		why_add(out, -1, "%u devices of %u %s share its layers; %s alone is a processor, which is taken last",
+			chain->count, nodes, nodes == 1 ? "node" : "nodes", device_of(all, (unsigned)best)->name);
+}
+
+// Where the time goes.
+static void say_time(struct placement *out, const struct problem *all, const struct chain *chain)
+{
+	double compute_s = 0, slowest_s = 0;
+	unsigned slowest = 0;
+	if (out->seconds_per_token < 0)
+		return;
+	for (unsigned i = 0; i < chain->count; i++) {
+		const double seconds = chain_stage_s(all, chain, i, 1);
+		compute_s += seconds;
+		if (seconds > slowest_s) {
+			slowest_s = seconds;
+			slowest = i;
+		}
+	}
+	if (chain->count > 1)
+		why_add(out, (int)all->devices[chain->at[slowest]].index,
+			"one stream's token takes %.2f ms: %.2f ms of computing, of which %s takes %.2f ms, and %.2f "
+			"ms on "
+			"the way around",
+			out->seconds_per_token * 1e3, compute_s * 1e3, device_of(all, chain->at[slowest])->name,
+			slowest_s * 1e3, (out->seconds_per_token - compute_s) * 1e3);
+	if (all->wanted->objective == PLACE_THROUGHPUT)
+		why_add(out, -1, "%u streams together get about %.1f tokens a second", all->wanted->sequences,
+			out->tokens_per_s);
+}
+
+// The fastest device that is full.
+static void say_binding(struct placement *out, const struct problem *all, const struct chain *chain)
+{
+	int full = NOBODY;
+	for (unsigned i = 0; i < chain->count; i++)
+		if ((int64_t)chain->layers[i] >= all->devices[chain->at[i]].room[flags_of(chain, i)] &&
+		    chain->layers[i] < all->layers && (full < 0 || chain->at[i] < chain->at[full]))
+			full = (int)i;
+	if (full >= 0)
+		why_add(out, (int)all->devices[chain->at[full]].index,
+			"the memory of %s binds: of its %.2f GiB that are free %u layers fill all but %.2f GiB; a "
+			"layer "
+			"takes %.2f GiB",
+			device_of(all, chain->at[full])->name, gib(all->devices[chain->at[full]].free_bytes),
+			chain->layers[full],
+			gib(all->devices[chain->at[full]].free_bytes - cost_on_device(&out->stages[full].memory)),
+			gib(all->layer_bytes));
+}
+
+void why_placed(struct placement *out, const struct problem *all, const struct chain *chain)
+{
+	say_taken(out, all, chain);
+	say_time(out, all, chain);
+	say_binding(out, all, chain);
+}
+
+// ---- what was not ----
+
+// The best that there is with this device in the chain as well, or in place of another.
+static double value_with(const struct problem *all, const struct chain *chain, unsigned device)
+{
+	double best = INFINITY;
+	for (unsigned place = 0; place <= chain->count; place++)
+		for (int instead = 0; instead < 2; instead++) {
+			struct chain other = {.count = instead ? chain->count : chain->count + 1};
+			if ((instead && place == chain->count) || other.count > all->most)
+				continue;
+			for (unsigned i = 0, from = 0; i < other.count; i++) {
+				other.at[i] = i == place ? device : chain->at[from];
+				from += i != place || instead;
+			}
+			if (chain_allowed(all, &other) && chain_split(all, &other) && other.value < best)
+				best = other.value;
+		}
+	return best;
+}
+
+static void say_why_not(struct placement *out, const struct problem *all, const struct chain *chain, unsigned at)
+{
+	const struct place_device *device = &all->devices[at];
+	const char *name = device_of(all, at)->name;
+	for (unsigned i = 0; i < chain->count; i++)
+		if (device->pool >= 0 && all->devices[chain->at[i]].pool == device->pool) {
+			why_add(out, (int)device->index, "%s shares its memory with %s, which is used", name,
+				device_of(all, chain->at[i])->name);
+			return;
+		}
+	if (device->room[0] < 1 && device->room[ROOM_EMBEDS] < 1 && device->room[ROOM_PREDICTS] < 1) {
+		why_add(out, (int)device->index,
+			"%s has no memory for a single layer: %.2f GiB free, it takes %.2f GiB", name,
+			gib(device->free_bytes), gib(device->fixed_bytes[0] + all->layer_bytes));
+		return;
+	}
+	const double with = value_with(all, chain, at);
+	if (isinf(with))
+		why_add(out, (int)device->index, "%s has room for %d layers, and there is no place for it here", name,
+			device->room[0]);
+	else if (with < chain->value * (1 - 1e-9))
+		why_add(out, (int)device->index, "%s would make a token %.2f ms faster, but %s", name,
+			(chain->value - with) * 1e3,
+			device_of(all, at)->backend == PLACE_CPU ? "processors are taken where GPUs do not do"
+								 : "there was no time to look at it");
+	else
+		why_add(out, (int)device->index, "%s would make it slower: %.2f instead of %.2f ms a token", name,
+			with * 1e3, chain->value * 1e3);
+}
+
+void why_left_out(struct placement *out, const struct problem *all, const struct chain *chain)
+{
+	const struct placement_wanted *wanted = all->wanted;
+	for (unsigned i = 0; i < all->count; i++)
+		if (!in_chain(chain, i))
+			say_why_not(out, all, chain, i);
+	for (unsigned i = 0; i < wanted->device_count; i++)
+		if (wanted->devices[i].unusable)
+			why_add(out, (int)i, "%s is left out: %s", wanted->devices[i].name,
+				wanted->devices[i].unusable);
+		else if (wanted->devices[i].software)
+			why_add(out, (int)i,
+				"%s is left out: it computes on the processor; pin it to use it all the same",
+				wanted->devices[i].name);
+}
+
+// ---- what was assumed ----
+
+void why_assumed(struct placement *out, const struct placement_wanted *wanted)
+{
+	for (unsigned i = 0; i < out->hop_count; i++) {
+		const struct placement_hop *hop = &out->hops[i];
+		bool measured, said = false;
+		for (unsigned j = 0; j < i; j++)
+			said |= out->hops[j].from_node == hop->from_node && out->hops[j].to_node == hop->to_node;
+		const struct placement_link link = cost_link(wanted, hop->from_node, hop->to_node, &measured);
+		if (!measured && !said)
+			why_add(out, -1,
+				"the way to the next node (%s) has not been measured in full: %.1f ms there and back "
+				"and %.0f MB/s are counted",
+				link.link_class, link.round_trip_s * 1e3, link.bytes_per_s / 1e6);
+	}
+	for (unsigned i = 0; i < out->stage_count; i++) {
+		const struct placement_device *device = &wanted->devices[out->stages[i].device];
+		if (device->bandwidth <= 0)
+			why_add(out, (int)out->stages[i].device,
+				"the memory of %s has not been measured: %.0f GB/s were taken for it, so no time is "
+				"told",
+				device->name, cost_bandwidth(device) / 1e9);
+		if (device->throttled)
+			why_add(out, (int)out->stages[i].device,
+				"%s holds its clock down now, and counts with 60 %% of its rate", device->name);
+	}
+}
+
+// ---- what does not fit ----
+
+// All that can be used together, and the device that comes nearest.
+void why_infeasible(struct placement *out, const struct problem *all)
+{
+	const struct placement_wanted *wanted = all->wanted;
+	const int both = ROOM_EMBEDS | ROOM_PREDICTS;
+	struct chain roomiest;
+	const int64_t rooms = greedy_roomiest(all, &roomiest);
+	const struct placement_stage whole = {.layer_count = all->layers, .embeds = true, .predicts = true};
+	const struct stage_memory memory = cost_memory(wanted, &all->sizes, all->pages, &whole);
+	int nearest = NOBODY;
+	for (unsigned i = 0; i < all->count; i++)
+		if (nearest < 0 || all->devices[i].free_bytes > all->devices[nearest].free_bytes)
+			nearest = (int)i;
+	if (nearest < 0) {
+		why_add(out, -1, "no device can be used");
+	} else {
+		const struct place_device *device = &all->devices[nearest];
+		const uint64_t needed = device->fixed_bytes[both] + all->layers * all->layer_bytes;
+		out->missing_bytes = (uint64_t)(all->layers - rooms) * all->layer_bytes;
+		if (!rooms && needed > device->free_bytes && needed - device->free_bytes < out->missing_bytes)
+			out->missing_bytes = needed - device->free_bytes;
+		why_add(out, (int)device->index,
+			"%s: %.2f GiB of weights, %.2f GiB of keys and values for %u tokens and %.2f GiB to work in "
+			"make "
+			"%.2f GiB; %.2f GiB %s",
+			device_of(all, (unsigned)nearest)->name, gib(memory.weights_bytes), gib(memory.kv_bytes),
+			wanted->context_tokens, gib(memory.workspace_bytes), gib(needed), gib(device->free_bytes),
+			device_of(all, (unsigned)nearest)->free_known ? "are free" : "are there, as far as is known");
+		why_add(out, -1,
+			"memory binds: all devices together have room for %lld of its %u layers, %.2f GiB less than it "
+			"takes",
+			(long long)rooms, all->layers, gib(out->missing_bytes));
+	}
+	why_left_out(out, all, &roomiest);
+}

@@ -1,0 +1,368 @@
+/* The search for a placement, compared with looking at everything there is: thousands of small random clusters, both
+ * objectives. And what must hold of any answer: more memory or a faster link never makes it worse. */
+#include "server/models/placement_inside.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// clang-format off
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+// clang-format on
+
+enum { CASES = 12000, PROPERTY_CASES = 3000, MOST_DEVICES = 5, MOST_NODES = 3, FAR_S = 1000 };
+#define GIB (1024ull * 1024 * 1024)
+
+static uint64_t state = 88172645463325252u;
+static uint64_t draw(uint64_t below)
+{
+	state ^= state << 13;
+	state ^= state >> 7;
+	state ^= state << 17;
+	return state % below;
+}
+
+static double between(double least, double most)
+{
+	return least + (most - least) * (double)draw(1000001) / 1000000;
+}
+
+struct cluster {
+	struct model_shape shape;
+	struct model_sizes sizes;
+	struct placement_device devices[MOST_DEVICES];
+	struct placement_link links[MOST_NODES * MOST_NODES];
+	struct placement_wanted wanted;
+};
+
+static void make_model(struct cluster *cluster)
+{
+	const uint32_t layers = 2 + (uint32_t)draw(7);
+	const uint64_t layer_bytes = 30000000 + draw(300000000);
+	cluster->shape = (struct model_shape){.family = FAMILY_LLAMA,
+					      .layers = layers,
+					      .embedding = 2048,
+					      .feed_forward = 5632,
+					      .heads = 32,
+					      .kv_heads = 4,
+					      .head_size = 64,
+					      .vocabulary = 32000,
+					      .context = 4096,
+					      .rope_size = 64,
+					      .tied = draw(4) == 0};
+	cluster->sizes = (struct model_sizes){.embedding_bytes = 130000000 + draw(300000000),
+					      .output_bytes = 131000000 + draw(300000000),
+					      .layer_bytes = layer_bytes,
+					      .layers_bytes = layer_bytes * layers,
+					      .main_format = draw(2) ? FORMAT_F16 : FORMAT_Q4_0};
+	cluster->sizes.format_bytes[cluster->sizes.main_format] = cluster->sizes.layers_bytes;
+}
+
+// Few values to choose from, so that equals are common.
+static void make_cluster(struct cluster *cluster)
+{
+	static const char *const names[] = {"a", "b", "c", "d", "e"}, *const pools[] = {"p", "q"};
+	static const char *const classes[] = {"ethernet", "wifi", "relay", NULL};
+	const double bandwidths[] = {2e10, 5e10, 2e11, between(1e10, 1e12)};
+	const unsigned count = 2 + (unsigned)draw(MOST_DEVICES - 1), nodes = 1 + (unsigned)draw(MOST_NODES);
+	const uint64_t sizes[] = {GIB / 2, GIB, 2 * GIB, draw(3 * GIB)};
+	make_model(cluster);
+	for (unsigned i = 0; i < count; i++) {
+		cluster->devices[i] = (struct placement_device){.device_id = names[i],
+								.name = names[i],
+								.node_id = names[i],
+								.node = (unsigned)draw(nodes),
+								.pool = draw(6) ? "" : pools[draw(2)],
+								.backend = PLACE_CUDA + (enum placement_backend)draw(3),
+								.throttled = draw(10) == 0,
+								.free_bytes = sizes[draw(4)],
+								.bandwidth = draw(12) ? bandwidths[draw(4)] : 0,
+								.heat_room = -1};
+		cluster->devices[i].memory_bytes = cluster->devices[i].free_bytes;
+	}
+	const bool even = draw(3) == 0;
+	for (unsigned i = 0; i < MOST_NODES * MOST_NODES; i++)
+		cluster->links[i] = (struct placement_link){.known = even || draw(5),
+							    .link_class = classes[draw(even ? 1 : 4)],
+							    .round_trip_s = even ? 1e-3 : between(1e-4, 2e-2),
+							    .bytes_per_s = even ? 1e8 : between(1e6, 1e9)};
+	cluster->wanted = (struct placement_wanted){.shape = &cluster->shape,
+						    .sizes = &cluster->sizes,
+						    .devices = cluster->devices,
+						    .device_count = count,
+						    .node_count = nodes,
+						    .links = draw(8) ? cluster->links : NULL,
+						    .context_tokens = 2048,
+						    .sequences = 1 + (uint32_t)draw(9),
+						    .objective = draw(2) ? PLACE_LATENCY : PLACE_THROUGHPUT,
+						    .timeout_s = FAR_S};
+}
+
+static void make_problem(const struct cluster *cluster, struct problem *problem)
+{
+	problem_init(problem, &(struct problem_params){.wanted = &cluster->wanted,
+						       .sizes = &cluster->sizes,
+						       .pages = placement_pages(cluster->wanted.context_tokens,
+										cluster->wanted.sequences)});
+}
+
+// ---- everything there is ----
+
+struct everything {
+	const struct problem *problem;
+	struct chain chain;
+	double best;
+	uint64_t seen;
+};
+
+static uint64_t takes(const struct problem *problem, const struct chain *chain, unsigned place)
+{
+	const struct placement_stage stage = {.layer_count = chain->layers[place],
+					      .host_layers = chain->host_layers[place],
+					      .embeds = place == 0,
+					      .predicts = place == chain->count - 1};
+	const struct stage_memory memory = cost_memory(problem->wanted, &problem->sizes, problem->pages, &stage);
+	return cost_on_device(&memory);
+}
+
+static const struct placement_device *device_at(const struct problem *problem, const struct chain *chain, unsigned i)
+{
+	return &problem->wanted->devices[problem->devices[chain->at[i]].index];
+}
+
+static bool same_worker(const struct placement_device *a, const struct placement_device *b)
+{
+	return a->node == b->node && a->backend == b->backend;
+}
+
+// The rules of chains, said once more and differently: the workers in their order, each once, but that the last stage
+// may be the first's worker again.
+static bool by_the_rules(const struct problem *problem, const struct chain *chain)
+{
+	const struct placement_device *runs[MOST_DEVICES];
+	unsigned count = 0;
+	for (unsigned i = 0; i < chain->count; i++) {
+		const struct placement_device *one = device_at(problem, chain, i);
+		for (unsigned j = 0; j < i; j++) {
+			const struct placement_device *other = device_at(problem, chain, j);
+			if (one == other ||
+			    (one->pool[0] && one->node == other->node && !strcmp(one->pool, other->pool)))
+				return false;
+		}
+		if (!count || !same_worker(runs[count - 1], one))
+			runs[count++] = one;
+	}
+	const bool closes = count > 1 && same_worker(runs[0], runs[count - 1]) &&
+			    (chain->count < 2 ||
+			     !same_worker(device_at(problem, chain, chain->count - 2), runs[count - 1]));
+	for (unsigned i = 0; i < count - closes; i++)
+		for (unsigned j = 0; j < i; j++)
+			if (same_worker(runs[i], runs[j]))
+				return false;
+	return true;
+}
+
+static void every_split(struct everything *all, unsigned place, uint32_t left)
+{
+	struct chain *chain = &all->chain;
+	if (place + 1 == chain->count) {
+		chain->layers[place] = left;
+		if (takes(all->problem, chain, place) > device_at(all->problem, chain, place)->free_bytes)
+			return;
+		all->seen++;
+		chain_measure(all->problem, chain);
+		all->best = chain->value < all->best ? chain->value : all->best;
+		return;
+	}
+	for (uint32_t layers = 1; layers + (chain->count - 1 - place) <= left; layers++) {
+		chain->layers[place] = layers;
+		if (takes(all->problem, chain, place) <= device_at(all->problem, chain, place)->free_bytes)
+			every_split(all, place + 1, left - layers);
+	}
+}
+
+static void every_chain(struct everything *all)
+{
+	struct chain *chain = &all->chain;
+	if (chain->count && by_the_rules(all->problem, chain) && chain->count <= all->problem->layers)
+		every_split(all, 0, all->problem->layers);
+	if (chain->count == all->problem->count)
+		return;
+	for (unsigned i = 0; i < all->problem->count; i++) {
+		bool used = false;
+		for (unsigned j = 0; j < chain->count; j++)
+			used |= chain->at[j] == i;
+		if (used)
+			continue;
+		chain->at[chain->count++] = i;
+		every_chain(all);
+		chain->count--;
+	}
+}
+
+// All of it on one GPU, with some layers in the memory of its host.
+static void every_spill(struct everything *all)
+{
+	const struct problem *problem = all->problem;
+	for (unsigned i = 0; i < problem->count; i++) {
+		struct chain chain = {.at = {i}, .layers = {problem->layers}, .count = 1};
+		const struct placement_device *device = device_at(problem, &chain, 0);
+		uint64_t host = 0;
+		for (unsigned j = 0; j < problem->wanted->device_count; j++)
+			if (problem->wanted->devices[j].backend == PLACE_CPU &&
+			    problem->wanted->devices[j].node == device->node)
+				host = problem->wanted->devices[j].free_bytes;
+		for (uint32_t layers = 1; layers <= problem->layers && device->backend != PLACE_CPU; layers++) {
+			chain.host_layers[0] = layers;
+			if (takes(problem, &chain, 0) > device->free_bytes ||
+			    layers * (problem->sizes.layers_bytes / problem->layers) > host)
+				continue;
+			chain_measure(problem, &chain);
+			all->best = chain.value < all->best ? chain.value : all->best;
+			break; // more of them are slower
+		}
+	}
+}
+
+static double exhaustive(const struct problem *problem)
+{
+	struct everything all = {.problem = problem, .best = INFINITY};
+	every_chain(&all);
+	every_spill(&all);
+	return all.best;
+}
+
+// ---- tests ----
+
+static void check_chain(const struct problem *problem, struct chain *chain)
+{
+	uint32_t layers = 0;
+	const double value = chain->value;
+	assert_true(by_the_rules(problem, chain));
+	for (unsigned i = 0; i < chain->count; i++) {
+		assert_true(chain->layers[i] > 0);
+		assert_true(takes(problem, chain, i) <= device_at(problem, chain, i)->free_bytes);
+		layers += chain->layers[i];
+	}
+	assert_int_equal(layers, problem->layers);
+	chain_measure(problem, chain);
+	assert_true(fabs(chain->value - value) <= value * 1e-9);
+}
+
+static void as_good_as_everything(void **unused)
+{
+	(void)unused;
+	static struct cluster cluster;
+	static struct problem problem;
+	struct search_result result;
+	unsigned several = 0, none = 0, spilled = 0, nodes = 0, together = 0;
+	for (int i = 0; i < CASES; i++) {
+		make_cluster(&cluster);
+		make_problem(&cluster, &problem);
+		const double best = exhaustive(&problem);
+		assert_int_equal(search_run(&problem, INFINITY, search_clock_s() + FAR_S, &result), STATUS_OK);
+		assert_true(result.proven);
+		const double found = result.best.count ? result.best.value : INFINITY;
+		if (isinf(best) != isinf(found) || fabs(found - best) > best * 1e-6)
+			fail_msg("case %d: found %g, the best of all is %g (%u devices, %u nodes, %u layers, %s)", i,
+				 found, best, problem.count, cluster.wanted.node_count, problem.layers,
+				 cluster.wanted.objective == PLACE_LATENCY ? "latency" : "throughput");
+		none += isinf(best) != 0;
+		if (isinf(best))
+			continue;
+		check_chain(&problem, &result.best);
+		several += result.best.count > 1;
+		spilled += result.best.host_layers[0] > 0;
+		together += cluster.wanted.objective == PLACE_THROUGHPUT && result.best.count > 1;
+		for (unsigned j = 1; j < result.best.count; j++)
+			if (problem.devices[result.best.at[j]].node != problem.devices[result.best.at[0]].node) {
+				nodes++;
+				break;
+			}
+	}
+	print_message(
+		"%d cases: %u on several devices (%u for throughput), %u on several nodes, %u with host memory, %u "
+		"nowhere\n",
+		CASES, several, together, nodes, spilled, none);
+	assert_true(several > CASES / 20 && nodes > CASES / 50 && spilled > CASES / 100 && none > CASES / 20);
+}
+
+static double solved(const struct cluster *cluster)
+{
+	static struct problem problem;
+	struct search_result result;
+	make_problem(cluster, &problem);
+	assert_int_equal(search_run(&problem, INFINITY, search_clock_s() + FAR_S, &result), STATUS_OK);
+	assert_true(result.proven);
+	return result.best.count ? result.best.value : INFINITY;
+}
+
+static void more_is_never_worse(void **unused)
+{
+	(void)unused;
+	static struct cluster cluster;
+	unsigned better = 0;
+	for (int i = 0; i < PROPERTY_CASES; i++) {
+		make_cluster(&cluster);
+		const double before = solved(&cluster);
+		struct placement_device *device = &cluster.devices[draw(cluster.wanted.device_count)];
+		device->free_bytes += draw(GIB);
+		const double with_memory = solved(&cluster);
+		for (unsigned j = 0; j < MOST_NODES * MOST_NODES; j++)
+			if (cluster.links[j].known) {
+				cluster.links[j].bytes_per_s *= between(1, 4);
+				cluster.links[j].round_trip_s *= between(0.2, 1);
+			}
+		const double with_links = solved(&cluster);
+		better += with_memory < before;
+		better += with_links < with_memory;
+		if (with_memory > before * (1 + 1e-9) || with_links > with_memory * (1 + 1e-9))
+			fail_msg("case %d: %g, with more memory %g, with faster links %g", i, before, with_memory,
+				 with_links);
+	}
+	print_message("%d cases, better in %u of %u steps\n", PROPERTY_CASES, better, 2 * PROPERTY_CASES);
+	assert_true(better > PROPERTY_CASES / 20);
+}
+
+// Limits: nothing that is not better; and what is left open when time is up is told.
+static void limits_and_time(void **unused)
+{
+	(void)unused;
+	static struct cluster cluster;
+	static struct problem problem;
+	struct search_result all, limited, hurried;
+	unsigned gaps = 0;
+	for (int i = 0; i < PROPERTY_CASES; i++) {
+		make_cluster(&cluster);
+		make_problem(&cluster, &problem);
+		assert_int_equal(search_run(&problem, INFINITY, search_clock_s() + FAR_S, &all), STATUS_OK);
+		assert_int_equal(search_run(&problem, INFINITY, 0, &hurried), STATUS_OK);
+		assert_int_equal(!all.best.count, !hurried.best.count); // a first answer there always is
+		if (!all.best.count)
+			continue;
+		assert_true(hurried.best.value >= all.best.value * (1 - 1e-9));
+		if (!hurried.proven && hurried.bound > all.best.value * (1 + 1e-9))
+			fail_msg("case %d: the bound %g is above the best, %g", i, hurried.bound, all.best.value);
+		gaps += !hurried.proven;
+		assert_int_equal(search_run(&problem, all.best.value * (1 - 1e-8), search_clock_s() + FAR_S, &limited),
+				 STATUS_OK);
+		assert_int_equal(limited.best.count, 0);
+		assert_true(limited.proven);
+	}
+	print_message("%d cases, %u with a gap\n", PROPERTY_CASES, gaps);
+	assert_true(gaps > 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(as_good_as_everything),
+		cmocka_unit_test(more_is_never_worse),
+		cmocka_unit_test(limits_and_time),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
