@@ -224,8 +224,8 @@ static const struct hop_way *find_way(const struct hops *hops, const char *via)
 {
 	if (!strcmp(via, hop_local.name))
 		return &hop_local;
-	if (!strcmp(via, "link"))
-		return NULL;
+	if (!strcmp(via, hop_link.name))
+		return &hop_link;
 	return hops->server.sun_path[0] ? &hop_server_near : &hop_server_far;
 }
 
@@ -241,7 +241,9 @@ void hops_connect(struct hops *hops, struct uplink_call *call)
 		error_set(&error, STATUS_NOT_FOUND, "this node has no worker of this id with a ring");
 	else if (!end->stream)
 		error_set(&error, STATUS_CONFLICT, "the worker has closed this end of its ring");
-	else if (!way)
+	else if (way == &hop_link && !peer_id[0])
+		error_set(&error, STATUS_INVALID_PARAMS, "a hop via link names the node at the other end: peer_id");
+	else if (way == &hop_link && !hops->params.links)
 		error_set(&error, STATUS_UNAVAILABLE, "this node has no direct links");
 	else if (!(hop = calloc(1, sizeof(*hop))))
 		error_set(&error, STATUS_OUT_OF_MEMORY, "no memory for a hop");

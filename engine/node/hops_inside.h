@@ -42,8 +42,10 @@ struct hop {
 	struct net_stream *stream; // to a server on this machine
 	struct net_conn *conn;     // to one on another; NULL before it is open
 	bool paused;               // its reading
-	bool *gone;                // set when this is freed, while it is being dialled
-	struct link_hop *carried;  // by a direct link
+	struct net_timer dialling; // until it is
+	bool dialled;
+	bool *gone;               // set when this is freed, while uplink_dial is on the stack
+	struct link_hop *carried; // by a direct link
 };
 
 struct hop_way {

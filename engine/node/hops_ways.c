@@ -232,6 +232,11 @@ static void far_pause(struct hop *hop, bool paused)
 
 static void far_close(struct hop *hop)
 {
+	net_timer_stop(hop->all->params.loop, &hop->dialling);
+	if (!hop->dialled) {
+		hop_free(hop);
+		return;
+	}
 	if (!hop->conn)
 		return;  // it is closed when it opens
 	if (hop->paused) // or the server's farewell would not be read
@@ -291,9 +296,9 @@ static void far_closed(void *user, struct net_conn *conn, int code)
 static const struct net_handler far_handler = {
 	.opened = far_opened, .message = far_message, .drained = far_drained, .closed = far_closed};
 
-static void far_open(struct hop *hop)
+static void far_dial(void *arg)
 {
-	bool gone = false;
+	struct hop *hop = arg;
 	struct error error = {0};
 	struct net_dial_params dial = {.path = "/node",
 				       .subprotocol = "exogpu.worker.v1",
@@ -302,6 +307,8 @@ static void far_open(struct hop *hop)
 				       .speaks_first = true, // hop.hello
 				       .handler = &far_handler,
 				       .user = hop};
+	bool gone = false;
+	hop->dialled = true;
 	hop->gone = &gone;
 	enum status status = uplink_dial(hop->all->params.uplink, &dial, &error);
 	if (gone)
@@ -311,6 +318,12 @@ static void far_open(struct hop *hop)
 		return;
 	hop_ended(hop, status, error.message);
 	hop_free(hop);
+}
+
+// From the loop: a call that came by one connection is being served, and another is not made inside of that.
+static void far_open(struct hop *hop)
+{
+	net_timer_start(hop->all->params.loop, &hop->dialling, 0, far_dial, hop);
 }
 
 static enum status far_send(struct hop *hop, const struct net_parts *message)

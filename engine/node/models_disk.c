@@ -50,61 +50,79 @@ void model_disk_finish(struct model_disk *disk)
 
 // ---- room ----
 
-// Delete the model that was not used for longest and that nobody uses. False: there is none.
-static bool delete_oldest(const struct model_disk *disk)
+// The models that nobody uses.
+struct unused {
+	char oldest[256]; // the one that was not used for longest; "" if there is none
+	struct timespec at;
+	double bytes; // of all
+};
+
+static bool is_older(const struct timespec *one, const struct timespec *other)
 {
-	char oldest[256] = "", path[4400];
-	struct timespec oldest_at = {0};
+	return one->tv_sec < other->tv_sec || (one->tv_sec == other->tv_sec && one->tv_nsec < other->tv_nsec);
+}
+
+static void look_at_unused(const struct model_disk *disk, struct unused *unused)
+{
+	char path[4400];
 	struct dirent *entry;
 	struct stat info;
 	DIR *folder = opendir(disk->folder);
+	*unused = (struct unused){0};
 	while (folder && (entry = readdir(folder))) {
 		const char *end = strrchr(entry->d_name, '.');
 		snprintf(path, sizeof(path), "%s/%s", disk->folder, entry->d_name);
-		if (!end || strcmp(end, part_end) != 0 || stat(path, &info) ||
-		    (oldest[0] &&
-		     (info.st_atim.tv_sec > oldest_at.tv_sec ||
-		      (info.st_atim.tv_sec == oldest_at.tv_sec && info.st_atim.tv_nsec >= oldest_at.tv_nsec))))
+		if (!end || strcmp(end, part_end) != 0 || lstat(path, &info) || !S_ISREG(info.st_mode))
 			continue;
 		int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 		if (fd >= 0 && !flock(fd, LOCK_EX | LOCK_NB)) {
-			snprintf(oldest, sizeof(oldest), "%.*s", (int)(end - entry->d_name), entry->d_name);
-			oldest_at = info.st_atim;
+			unused->bytes += (double)info.st_blocks * 512;
+			if (!unused->oldest[0] || is_older(&info.st_atim, &unused->at)) {
+				unused->at = info.st_atim;
+				snprintf(unused->oldest, sizeof(unused->oldest), "%.*s", (int)(end - entry->d_name),
+					 entry->d_name);
+			}
 		}
 		if (fd >= 0)
 			close(fd);
 	}
 	if (folder)
 		closedir(folder);
-	if (!oldest[0])
-		return false;
-	log_info("node", "model %s is deleted from the cache, to make room for another", oldest);
-	snprintf(path, sizeof(path), "%s/%s%s", disk->folder, oldest, index_end);
+}
+
+static bool delete_model(const struct model_disk *disk, const char *model_id)
+{
+	char path[4400];
+	log_info("node", "model %s is deleted from the cache, to make room for another", model_id);
+	snprintf(path, sizeof(path), "%s/%s%s", disk->folder, model_id, index_end);
 	unlink(path);
-	snprintf(path, sizeof(path), "%s/%s%s", disk->folder, oldest, part_end);
+	snprintf(path, sizeof(path), "%s/%s%s", disk->folder, model_id, part_end);
 	return !unlink(path);
 }
 
-// Room for what is lacking, and a twentieth of the disk or 2 GiB that stay free.
+// Room for what is lacking, and a twentieth of the disk or 2 GiB that stay free. Nothing is deleted that would not
+// help.
 static enum status make_room(const struct model_disk *disk, uint64_t lacking, struct error *error)
 {
 	struct statvfs space;
+	struct unused unused;
 	for (;;) {
 		if (statvfs(disk->folder, &space))
 			return disk_error(errno, disk, error);
-		double all = (double)space.f_blocks * (double)space.f_frsize,
-		       free_bytes = (double)space.f_bavail * (double)space.f_frsize, spare = all / 20;
+		double whole = (double)space.f_blocks * (double)space.f_frsize,
+		       free_bytes = (double)space.f_bavail * (double)space.f_frsize, spare = whole / 20;
 		spare = spare < 2 * gib ? spare : 2 * gib;
-		if (!lacking || free_bytes >= (double)lacking + spare)
+		const double short_of = (double)lacking + spare - free_bytes;
+		if (!lacking || short_of <= 0)
 			return STATUS_OK;
-		if (delete_oldest(disk))
+		look_at_unused(disk, &unused);
+		if (unused.bytes >= short_of && unused.oldest[0] && delete_model(disk, unused.oldest))
 			continue;
 		error_set(error, STATUS_LIMIT_EXCEEDED,
 			  "the model does not fit on the node's disk, at %.100s: %.2f GiB are to come, %.2f GiB are to "
 			  "stay free, and there are %.2f GiB",
 			  disk->folder, (double)lacking / gib, spare / gib, free_bytes / gib);
-		error_hint(error, "free %.2f GiB on that disk",
-			   ((double)lacking + spare - free_bytes) / gib + 0.01); // rounded up
+		error_hint(error, "free %.2f GiB on that disk", short_of / gib + 0.01); // rounded up
 		return STATUS_LIMIT_EXCEEDED;
 	}
 }
