@@ -1,5 +1,6 @@
 /* Control frames and the end of a connection, where it is read here: pings are answered between two fragments, and a
  * close is said, waited for and answered. Where libwebsockets reads, it sees to them itself. Thread: the loop's. */
+#include "common/base/clock.h"
 #include "common/net/conn.h"
 
 #include <stdio.h>
@@ -51,12 +52,40 @@ void net_on_control(void *arg, enum net_opcode opcode, const uint8_t *bytes, siz
 		if (net_send_pong(conn))
 			net_drop(conn);
 		break;
-	case OPCODE_PONG: // that something came was noted already
+	case OPCODE_PONG:
+		net_on_pong(conn, bytes, length);
+		break;
 	case OPCODE_MORE:
 	case OPCODE_TEXT:
 	case OPCODE_BINARY:
 		break;
 	}
+}
+
+// What a ping carries is the time when it went. libwebsockets sends others.
+void net_on_pong(struct net_conn *conn, const uint8_t *bytes, size_t length)
+{
+	if (!conn->ping_ns || length != sizeof conn->ping_ns || memcmp(bytes, &conn->ping_ns, length) != 0)
+		return;
+	conn->rtt_ns = clock_steady_ns() - conn->ping_ns;
+	conn->ping_ns = 0;
+}
+
+void net_conn_ping(struct net_conn *conn)
+{
+	if (!conn->opened || conn->closing || conn->closed || conn->fd < 0 || conn->ping_ns || conn->queue_count ||
+	    lws_partial_buffered(conn->wsi))
+		return;
+	uint8_t payload[sizeof conn->ping_ns];
+	const int64_t now_ns = clock_steady_ns();
+	memcpy(payload, &now_ns, sizeof payload);
+	if (net_send_control(conn, OPCODE_PING, payload, sizeof payload) > 0)
+		conn->ping_ns = now_ns;
+}
+
+double net_conn_rtt_ms(const struct net_conn *conn)
+{
+	return conn->rtt_ns ? (double)conn->rtt_ns / 1e6 : -1;
 }
 
 void net_conn_close(struct net_conn *conn, int code, const char *reason)

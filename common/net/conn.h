@@ -46,6 +46,8 @@ struct net_conn {
 	bool *gone;                  // set when this is destroyed, while net_dial is on the stack
 	lws_retry_bo_t liveness;
 	int64_t heard_ms; // steady clock: when anything came last
+	int64_t ping_ns;  // steady clock: when a ping of ours went that is not answered; 0: none
+	int64_t rtt_ns;   // of the last that was; 0: none
 	// Of TLS: when the keys were new and how much had gone then.
 	int64_t keys_ms;
 	uint64_t keys_bytes;
@@ -69,6 +71,7 @@ void net_heard(struct net_conn *conn);                                          
 void net_on_control(void *arg, enum net_opcode opcode, const uint8_t *bytes, size_t length);
 // Without its close frame, or after ours was answered: libwebsockets takes the connection down in a moment.
 void net_drop(struct net_conn *conn);
+void net_on_pong(struct net_conn *conn, const uint8_t *bytes, size_t length);
 // Return what the callback is to return.
 int net_send_pong(struct net_conn *conn);
 int net_send_close(struct net_conn *conn);

@@ -92,3 +92,5 @@ struct net_peer_path {
 	int64_t segments, segments_again; // with data, that this end sent, and sent again; < 0: not told
 };
 void net_peer_path(const struct net_peer *peer, struct net_peer_path *path);
+// The same of a WebSocket connection. False: it is not open.
+bool net_conn_path(const struct net_conn *conn, struct net_peer_path *path);

@@ -4,6 +4,7 @@
  * the purpose of the end that it is of; an end that shows no certificate is refused. There are no tickets and no
  * sessions: every connection shows its certificates. Thread: the loop's. */
 #include "common/base/clock.h"
+#include "common/net/conn.h"
 #include "common/net/loop_lws.h"
 #include "common/net/peer_inside.h"
 #include "common/net/tls_lws.h"
@@ -197,25 +198,37 @@ static void address_text(const union address *address, char out[NET_ADDRESS_BYTE
 		inet_ntop(AF_INET6, &address->v6.sin6_addr, out, NET_ADDRESS_BYTES);
 }
 
-void net_peer_path(const struct net_peer *peer, struct net_peer_path *path)
+static void read_path(int fd, struct net_peer_path *path)
 {
 	union address address = {0};
 	socklen_t size = sizeof address;
 	struct tcp_info told = {0};
 	socklen_t told_bytes = sizeof told;
 	*path = (struct net_peer_path){.segments = -1, .segments_again = -1};
-	if (!getsockname(peer->fd, &address.any, &size))
+	if (!getsockname(fd, &address.any, &size))
 		address_text(&address, path->local);
 	size = sizeof address;
 	address = (union address){0};
-	if (!getpeername(peer->fd, &address.any, &size))
+	if (!getpeername(fd, &address.any, &size))
 		address_text(&address, path->remote);
 	// An older system tells less.
-	if (!getsockopt(peer->fd, IPPROTO_TCP, TCP_INFO, &told, &told_bytes) &&
+	if (!getsockopt(fd, IPPROTO_TCP, TCP_INFO, &told, &told_bytes) &&
 	    told_bytes >= offsetof(struct tcp_info, tcpi_data_segs_out) + sizeof told.tcpi_data_segs_out) {
 		path->segments = told.tcpi_data_segs_out;
 		path->segments_again = told.tcpi_total_retrans;
 	}
+}
+
+void net_peer_path(const struct net_peer *peer, struct net_peer_path *path)
+{
+	read_path(peer->fd, path);
+}
+
+bool net_conn_path(const struct net_conn *conn, struct net_peer_path *path)
+{
+	if (conn->fd >= 0)
+		read_path(conn->fd, path);
+	return conn->fd >= 0;
 }
 
 // ---- listening ----

@@ -280,8 +280,10 @@ int net_ws_callback(struct lws *wsi, enum lws_callback_reasons reason, void *use
 		return conn ? net_read_received(conn, in, length) : -1;
 	case LWS_CALLBACK_RECEIVE_PONG:
 	case LWS_CALLBACK_CLIENT_RECEIVE_PONG:
-		if (conn)
+		if (conn) {
 			net_heard(conn);
+			net_on_pong(conn, in, length);
+		}
 		return 0;
 	case LWS_CALLBACK_SERVER_WRITEABLE:
 	case LWS_CALLBACK_CLIENT_WRITEABLE:

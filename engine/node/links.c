@@ -153,6 +153,7 @@ void link_conn_end(struct link_conn *conn, const char *why)
 		return;
 	log_info("node", "the direct link to %.128s is down: %s", link->name, reason);
 	link->conn = NULL;
+	link->up = false;
 	say_down(link, reason);
 	link_hops_down(link, reason);
 	links_changed(link->links);
@@ -177,6 +178,7 @@ static void conn_greeted(struct link_conn *conn, struct link *link)
 		link_hops_down(link, "the link was connected anew");
 	}
 	link->conn = conn;
+	link->up = true;
 	link->tried = 0;
 	link->redial_ms = REDIAL_FIRST_MS;
 	link->reason[0] = 0;
@@ -418,6 +420,14 @@ static bool take_addresses(struct link *link, const struct json *peer)
 	return true;
 }
 
+static void link_init(struct link *link, struct links *links, const char *peer_id)
+{
+	link->links = links;
+	snprintf(link->peer_id, sizeof link->peer_id, "%s", peer_id);
+	link->route.class = "unknown";
+	link_measures_up(link);
+}
+
 static struct link *add(struct links *links, const char *peer_id)
 {
 	struct link *link = calloc(1, sizeof(*link));
@@ -425,13 +435,10 @@ static struct link *add(struct links *links, const char *peer_id)
 		log_error("node", "no memory for the link to another node");
 		return NULL;
 	}
-	link->links = links;
-	snprintf(link->peer_id, sizeof link->peer_id, "%s", peer_id);
+	link_init(link, links, peer_id);
 	link->dials = strcmp(links->node_id, peer_id) < 0;
 	link->next_channel = link->dials ? 0 : 1;
-	link->route.class = "unknown";
 	say_down(link, link->dials ? "not dialled yet" : "waits for the other node to dial");
-	link_measures_up(link);
 	link->next = links->first;
 	links->first = link;
 	return link;
@@ -517,6 +524,7 @@ static void on_second(void *arg)
 		if (link->conn)
 			link_measures_second(link);
 	}
+	links_measure_server(links);
 	if (clock_steady_ms() - links->reported_ms >= REPORT_MS - SECOND_MS / 2)
 		report(links);
 }
@@ -534,6 +542,7 @@ enum status links_create(struct links **out, const struct links_params *params, 
 	links->reported_ms = clock_steady_ms();
 	snprintf(links->node_id, sizeof links->node_id, "%s", params->node_id);
 	links->params.node_id = links->node_id;
+	link_init(&links->server, links, "server");
 	enum status status = net_peer_tls_create(&links->tls, credentials->authority_pem, error);
 	if (!status)
 		status = show_certificate(links, error);

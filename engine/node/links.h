@@ -8,7 +8,7 @@
  * route leaves by. Thread: the loop's. */
 #pragma once
 #include "common/json/json.h"
-#include "common/net/ws.h"
+#include "common/net/peer.h"
 #include "engine/node/credentials.h"
 
 struct links;
@@ -20,8 +20,9 @@ struct links_params {
 	const char *node_id; // copied
 	// node.links: params are taken. Left out while there is no server.
 	void (*tell)(void *arg, struct json *params);
-	// Round trip to the server, by the uplink; < 0: not known.
-	double (*server_rtt_ms)(void *arg);
+	// Each second, may be NULL: begin a round trip to the server, and tell the last one, < 0: not known. False:
+	// there is no connection.
+	bool (*measure_server)(void *arg, double *rtt_ms, struct net_peer_path *path);
 	void *arg;
 };
 // Errors: STATUS_UNAVAILABLE (no port to listen on; the node goes on without direct links), STATUS_OUT_OF_MEMORY.

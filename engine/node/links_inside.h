@@ -78,6 +78,7 @@ struct link {
 	bool dials;               // this end does: its id is the lower one
 	struct link_conn *trying; // this end has dialled; NULL
 	struct link_conn *conn;   // it is up; NULL
+	bool up;                  // there is one
 	size_t tried;             // addresses, one after the other, that did not work
 	struct net_timer redial;
 	int64_t redial_ms;
@@ -92,6 +93,7 @@ struct link {
 
 struct links {
 	struct links_params params;
+	struct link server; // the connection to it, which stands in no list
 	char node_id[LINK_ID_BYTES];
 	struct net_peer_tls *tls;
 	char *shown; // the certificate (PEM) that tls shows
@@ -130,4 +132,5 @@ void link_measures_up(struct link *link);
 void link_measures_second(struct link *link);
 void link_measures_serve(struct link *link, const struct message *message, struct net_frame *body);
 void link_measures_answered(struct link *link, enum link_call call, int64_t number, const struct message *message);
+void links_measure_server(struct links *links);
 struct json *links_readings(struct links *links); // params of node.links

@@ -60,13 +60,8 @@ static void ping(struct link *link)
 	link_call(link, (int64_t)measures->ping_number * LINK_CALL_KINDS + LINK_CALL_PING, "peer.ping", params);
 }
 
-static void ping_answered(struct link *link, int64_t number)
+static void take_round_trip(struct link_measures *measures, double rtt_ms)
 {
-	struct link_measures *measures = &link->measures;
-	if (!measures->ping_ns || (uint64_t)number != measures->ping_number)
-		return;
-	double rtt_ms = (double)(clock_steady_ns() - measures->ping_ns) / 1e6;
-	measures->ping_ns = 0;
 	measures->at_ms = clock_wall_ms();
 	if (measures->rtt_ms < 0) {
 		measures->rtt_ms = rtt_ms;
@@ -78,13 +73,21 @@ static void ping_answered(struct link *link, int64_t number)
 	measures->rtt_ms += (rtt_ms - measures->rtt_ms) / 8;
 }
 
+static void ping_answered(struct link *link, int64_t number)
+{
+	struct link_measures *measures = &link->measures;
+	if (!measures->ping_ns || (uint64_t)number != measures->ping_number)
+		return;
+	take_round_trip(measures, (double)(clock_steady_ns() - measures->ping_ns) / 1e6);
+	measures->ping_ns = 0;
+}
+
 // ---- loss ----
 
 static void look_at_segments(struct link *link)
 {
 	struct link_measures *measures = &link->measures;
 	const size_t at = measures->seconds % (LINK_LOSS_SECONDS + 1);
-	net_peer_path(link->conn->peer, &link->path);
 	measures->segments[at] = link->path.segments;
 	measures->segments_again[at] = link->path.segments_again;
 	measures->seconds++;
@@ -253,9 +256,30 @@ void link_measures_second(struct link *link)
 		measures->sent_per_s = (double)(measures->sent_bytes - measures->sent_before) / passed_s;
 	measures->sent_before = measures->sent_bytes;
 	measures->sent_look_ns = now_ns;
+	net_peer_path(link->conn->peer, &link->path);
 	look_at_segments(link);
 	ping(link);
 	mind_bursts(link);
+}
+
+void links_measure_server(struct links *links)
+{
+	struct link *server = &links->server;
+	struct net_peer_path path;
+	double rtt_ms = -1;
+	const bool up = links->params.measure_server && links->params.measure_server(links->params.arg, &rtt_ms, &path);
+	if (up && (!server->up || strcmp(path.local, server->path.local) != 0)) {
+		link_measures_up(server);
+		link_route_read(&server->route, path.local, "");
+		rtt_ms = -1; // it is of the time before
+	}
+	server->up = up;
+	if (!up)
+		return;
+	server->path = path;
+	look_at_segments(server);
+	if (rtt_ms >= 0)
+		take_round_trip(&server->measures, rtt_ms);
 }
 
 void link_measures_serve(struct link *link, const struct message *message, struct net_frame *body)
@@ -286,7 +310,7 @@ static struct json *reading(const struct link *link)
 {
 	char at[CLOCK_TEXT_BYTES];
 	const struct link_measures *measures = &link->measures;
-	const bool up = link->conn;
+	const bool up = link->up;
 	struct json *json = json_new_object();
 	json_set_string(json, "peer_id", link->peer_id);
 	json_set_string(json, "state", up ? "up" : "down");
@@ -311,6 +335,8 @@ struct json *links_readings(struct links *links)
 	struct json *params = json_new_object(), *list = json_new_array();
 	for (const struct link *link = links->first; link; link = link->next)
 		json_push(list, reading(link));
+	if (links->server.up)
+		json_push(list, reading(&links->server));
 	json_set(params, "links", list);
 	return params;
 }

@@ -308,6 +308,12 @@ static void send_links(void *arg, struct json *params)
 	uplink_notify(node->uplink, "node.links", params);
 }
 
+static bool measure_server(void *arg, double *rtt_ms, struct net_peer_path *path)
+{
+	struct node *node = arg;
+	return uplink_measure(node->uplink, rtt_ms, path);
+}
+
 static void hop_ended_here(void *arg, struct json *params)
 {
 	struct node *node = arg;
@@ -582,6 +588,7 @@ static void create_links(struct node *node)
 					    .credentials = &node->credentials,
 					    .node_id = node->table->node_id,
 					    .tell = send_links,
+					    .measure_server = measure_server,
 					    .arg = node};
 	if (links_create(&node->links, &params, &error))
 		log_warning("node", "no direct links to other nodes: %s", error.message);

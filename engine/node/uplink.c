@@ -142,6 +142,15 @@ void uplink_send_telemetry(struct uplink *uplink, struct json *telemetry)
 		json_destroy(&telemetry);
 }
 
+bool uplink_measure(struct uplink *uplink, double *rtt_ms, struct net_peer_path *path)
+{
+	if (!uplink->conn || !net_conn_path(uplink->conn, path))
+		return false;
+	*rtt_ms = net_conn_rtt_ms(uplink->conn);
+	net_conn_ping(uplink->conn);
+	return true;
+}
+
 static void opened(void *user, struct net_conn *conn)
 {
 	struct uplink *uplink = user;

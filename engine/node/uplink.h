@@ -12,7 +12,7 @@
  * gives up after the first 30 s, since that was the server that started it. Thread: the loop's. */
 #pragma once
 #include "common/json/json.h"
-#include "common/net/ws.h"
+#include "common/net/peer.h"
 #include "common/wire/contract.h"
 #include "engine/node/credentials.h"
 
@@ -63,5 +63,7 @@ void uplink_answer(struct uplink_call **call, struct json *result, const struct 
 enum status uplink_dial(struct uplink *uplink, struct net_dial_params *params, struct error *error);
 // Whether it is on another machine.
 bool uplink_remote(const struct uplink *uplink);
+// Measure the way to the server: begin a round trip, and tell the last one. False: there is no connection.
+bool uplink_measure(struct uplink *uplink, double *rtt_ms, struct net_peer_path *path);
 // node.telemetry; `telemetry` is taken. Left out when the server is slow to take what is there already.
 void uplink_send_telemetry(struct uplink *uplink, struct json *telemetry);
