@@ -177,8 +177,8 @@ const char *net_conn_authority(const struct net_conn *conn, const uint8_t **sha2
 void net_conn_hold(struct net_conn *conn, bool held);
 // Milliseconds since anything came from the peer.
 int64_t net_conn_silence_ms(const struct net_conn *conn);
-// Measure: send a ping of our own, unless one waits for its answer or something else waits to be sent. The round trip of
-// the last one that was answered; < 0: none was.
+// Measure: send a ping of our own, unless one waits for its answer or something else waits to be sent. The round trip
+// of the last one that was answered; < 0: none was.
 void net_conn_ping(struct net_conn *conn);
 double net_conn_rtt_ms(const struct net_conn *conn);
 // Ask for new keys in both directions now (TLS 1.3's KeyUpdate). It is done by itself every hour and 64 GiB.
