@@ -14,7 +14,7 @@
  * Nothing grows: with LIMIT_INSTANCE_ORDERS in the line the reader leaves fd 4 alone; when the queue is longer than
  * LIMIT_INSTANCE_QUEUE_BYTES, because the server does not read, the driver takes no order and makes no step until it is
  * half of that, and pings are answered all the same. A step that lasts longer than LIMIT_STEP_MS ends the process, as
- * does one that fails, once everybody has been told. Nothing of a prompt or an answer is ever logged.
+ * does one that fails: the server has the requests go on elsewhere. Nothing of a prompt or an answer is ever logged.
  * What `lock` guards is marked (L); the rest belongs to one thread, as said. */
 #pragma once
 #include "common/base/limits.h"

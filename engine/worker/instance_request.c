@@ -2,7 +2,7 @@
  *
  * A token that was chosen adds to the text, of which some may have to wait (instance_text.h). What came of a step for a
  * request goes out as one generate.delta; what its last step brought goes before generate.end. The token that ended a
- * text is counted and not told.
+ * text is counted and not told. Of a step that fails nobody is told: the worker ends.
  *
  * A request that goes on from elsewhere (`generated`) has its tokens made into text again, as they were there, so that
  * what waited then waits now; of the text the first `delivered_bytes` are not told again. (They may reach into what
@@ -238,6 +238,12 @@ static void ended(void *context, enum generator_reason reason, const struct gene
 		  const struct error *error)
 {
 	struct request *request = context;
+	(void)error;
+	if (reason == GENERATOR_FAILED) { // the worker ends, and the server has the request go on elsewhere
+		tell_fresh(request);
+		request_free(request);
+		return;
+	}
 	struct json *params = json_new_object();
 	if (request->trouble)
 		reason = GENERATOR_FAILED;
@@ -255,8 +261,8 @@ static void ended(void *context, enum generator_reason reason, const struct gene
 	json_set_number(params, "generate_ms", (double)figures->generate_ns * 1e-6);
 	if (request->text.found)
 		json_set_string(params, "stop", request->text.found);
-	if (request->trouble || error)
-		json_set_string(params, "error", error ? error->message : status_text(request->trouble));
+	if (request->trouble)
+		json_set_string(params, "error", status_text(request->trouble));
 	instance_tell(request->instance, "generate.end", params);
 	request_free(request);
 }
@@ -419,11 +425,8 @@ static void hidden_came(void *context, const float *values)
 static void embedding_ended(void *context, enum generator_reason reason, const struct generator_figures *figures,
 			    const struct error *error)
 {
-	struct request *request = context;
-	(void)figures;
-	if (reason == GENERATOR_FAILED)
-		instance_answer(request->instance, request->id, error, NULL);
-	request_free(request);
+	(void)reason, (void)figures, (void)error;
+	request_free(context);
 }
 
 void request_embed(struct instance *instance, struct order *order)

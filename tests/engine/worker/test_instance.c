@@ -677,7 +677,7 @@ static void a_ping_is_answered_in_a_long_step(void **state)
 	end_well();
 }
 
-static void a_lost_device_is_told_to_everyone(void **state)
+static void a_lost_device_ends_the_worker_only(void **state)
 {
 	(void)state;
 	char said[1024];
@@ -687,15 +687,8 @@ static void a_lost_device_is_told_to_everyone(void **state)
 		ask_text(i, "never", "");
 	while (pump())
 		;
-	int ends = 0;
-	for (int i = 1; i <= 5; i++) {
-		ends += talks[i].ended;
-		if (talks[i].ended) {
-			assert_string_equal(talks[i].reason, "failed");
-			assert_non_null(strstr(talks[i].error, "lost"));
-		}
-	}
-	assert_true(ends >= 1); // those that it had taken
+	for (int i = 1; i <= 5; i++)
+		assert_false(talks[i].ended); // they go on elsewhere
 	assert_int_equal(worker_end(&worker, said, sizeof(said)), WORKER_DEVICE_LOST);
 	assert_null(strstr(said, "never")); // nothing of a prompt
 }
@@ -798,7 +791,7 @@ int main(void)
 		cmocka_unit_test(a_load_that_fails_may_be_tried_again),
 		cmocka_unit_test(noise_is_survived_or_the_end),
 		cmocka_unit_test(a_ping_is_answered_in_a_long_step),
-		cmocka_unit_test(a_lost_device_is_told_to_everyone),
+		cmocka_unit_test(a_lost_device_ends_the_worker_only),
 		cmocka_unit_test(a_server_that_does_not_read),
 		cmocka_unit_test(a_file_that_is_cut_off),
 		cmocka_unit_test(without_its_file),

@@ -370,6 +370,7 @@ static void sixteen_at_once(void **state)
 static void lost_messages_are_repaired(void **state)
 {
 	(void)state;
+	long lost = 0, cancels = 0;
 	for (unsigned i = 0; i < 5; i++) {
 		struct ring_bench bench = two;
 		bench.parts = i < 2 ? 2 : 3;
@@ -379,13 +380,13 @@ static void lost_messages_are_repaired(void **state)
 		begin(&bench);
 		for (int round = 0; round < 3; round++) {
 			for (int j = 1; j <= 8; j++)
-				ask(j, prompts[j % PROMPTS], "'max_tokens':100,'sampling':{'temperature':0}");
+				ask(j, prompts[j % PROMPTS], "'max_tokens':150,'sampling':{'temperature':0}");
 			while (talks[1].count < 20 && talks[2].count < 20)
 				assert_true(pump(last()) >= 0);
 			wire.lose = true;
 			int id = post(last(), last()->server, "generate.cancel", NULL, 0, "'request':3");
 			answer_of(last(), id, "generate.cancel");
-			while (!wire.lost)
+			for (int j = 0; j < 1000 && !wire.lost; j++) // all may have ended before
 				usleep(1000);
 			usleep(20000);
 			if (round == 2) { // a check that is lost, too, and answered by the next one
@@ -401,14 +402,19 @@ static void lost_messages_are_repaired(void **state)
 			}
 			for (int j = 1; j <= 8; j++) {
 				wait_for_end(j);
-				assert_string_equal(talks[j].reason, j == 3 ? "cancelled" : "length");
-				assert_true(j == 3 || talks[j].count == 100);
+				bool cancelled = j == 3 && !strcmp(talks[j].reason, "cancelled");
+				assert_true(cancelled || !strcmp(talks[j].reason, "length"));
+				assert_true(cancelled || talks[j].count == 150);
+				cancels += cancelled;
 				check_talk(&talks[j], prompts[j % PROMPTS]);
 			}
+			lost += wire.lost;
 			wire.lost = 0;
 		}
 		end();
 	}
+	print_message("%ld messages were lost, %ld requests cancelled\n", lost, cancels);
+	assert_true(lost > 0 && cancels > 0);
 }
 
 static void parts_that_do_not_agree(void **state)
