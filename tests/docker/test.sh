@@ -2,12 +2,17 @@
 # Builds the container image as docker/Dockerfile says and tries it, where no container engine runs: buildah with chroot
 # isolation, on a base that debootstrap makes. Exit status 77: what that takes is not here.
 #
-# usage: tests/docker/test.sh [FOLDER]
+# usage: tests/docker/test.sh [--base] [FOLDER]
 # FOLDER (build/docker) keeps the base and the image: about 2 GB. The first time takes two to four minutes, most of it
-# packages of Debian. The base trusts the authorities that this machine's administrator has added, so that a build
+# packages of Debian; --base gets those of the base and no more, beside other work. The base trusts the authorities that this machine's administrator has added, so that a build
 # behind a proxy of TLS gets its packages.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+base_only=""
+if [ "${1:-}" = --base ]; then
+	base_only=1
+	shift
+fi
 folder=${1:-build/docker}
 base=localhost/exogpu-base:trixie image=localhost/exogpu:test
 
@@ -41,6 +46,7 @@ make_base() {
 }
 
 $EXOGPU_BUILDAH inspect --type image $base >/dev/null 2>&1 || make_base
+[ -z "$base_only" ] || exit 0
 make_image() {
 	$EXOGPU_BUILDAH build --isolation chroot --format docker --build-arg BASE=$base -f docker/Dockerfile -t $image .
 }
