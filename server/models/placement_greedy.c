@@ -197,7 +197,7 @@ static bool change_at(const struct problem *problem, struct chain *best, unsigne
 	return false;
 }
 
-static void improve(const struct problem *problem, struct chain *best, double until_s)
+void greedy_improve(const struct problem *problem, struct chain *best, double until_s)
 {
 	bool better = best->count > 0;
 	while (better) {
@@ -210,7 +210,7 @@ static void improve(const struct problem *problem, struct chain *best, double un
 	}
 }
 
-void greedy_find(const struct problem *problem, struct chain *best, double until_s)
+void greedy_find(const struct problem *problem, struct chain *best)
 {
 	unsigned order[PLACEMENT_DEVICES], fits = 0;
 	struct chain chain;
@@ -223,5 +223,4 @@ void greedy_find(const struct problem *problem, struct chain *best, double until
 	}
 	if (!best->count && greedy_roomiest(problem, &chain) >= problem->layers)
 		try_chain(problem, &chain, best);
-	improve(problem, best, until_s);
 }

@@ -101,7 +101,9 @@ void chain_balance(const struct problem *problem, struct chain *chain);
 // ---- placement_greedy.c ----
 // The chain with the most room. Returns its layers; fewer than problem->layers: nothing holds them.
 int64_t greedy_roomiest(const struct problem *problem, struct chain *out);
-void greedy_find(const struct problem *problem, struct chain *best, double until_s);
+void greedy_find(const struct problem *problem, struct chain *best); // by score
+// Small changes, for as long as they make it better.
+void greedy_improve(const struct problem *problem, struct chain *best, double until_s);
 
 // ---- placement_search.c ----
 struct search_result {

@@ -78,6 +78,22 @@ static int32_t member_room(const struct search *search, unsigned device)
 										   : 0];
 }
 
+// Whether this device, which is not used, may still come somewhere before the last.
+static bool may_come(const struct search *search, unsigned device)
+{
+	const struct problem *problem = search->problem;
+	const struct place_device *one = &problem->devices[device];
+	const unsigned end = search->chain.at[search->chain.count - 1], group = problem->devices[end].group,
+		       last_group = problem->devices[search->last].group;
+	if (one->pool >= 0 && search->pool_used[one->pool])
+		return false;
+	if (one->group == group)
+		return search->chain.count == 1 || device > end;
+	// A worker is entered once, and the last one's not left again, but where it is the first one's too.
+	return !search->group_used[one->group] &&
+	       !(group == last_group && last_group != problem->devices[search->chain.at[0]].group);
+}
+
 // The least time of all layers, of one row: on the members, each with one at least, and the fastest others; `near`: of
 // those only on the nodes of the current end and the last. INFINITY: they do not fit.
 static double layers_bound(const struct search *search, bool near)
@@ -93,7 +109,7 @@ static double layers_bound(const struct search *search, bool near)
 		if (search->used[i]) {
 			seconds += device->layer_s;
 			room = member_room(search, i) - 1;
-		} else if (near && device->node != here && device->node != there) {
+		} else if ((near && device->node != here && device->node != there) || !may_come(search, i)) {
 			continue;
 		}
 		room = room < left ? room : left;
@@ -122,7 +138,7 @@ static struct deficit deficit_of(const struct search *search)
 		const struct place_device *device = &problem->devices[i];
 		if (search->used[i]) {
 			left -= member_room(search, i);
-		} else if (device->room[0] > 0) {
+		} else if (device->room[0] > 0 && may_come(search, i)) {
 			rooms[device->node] += device->room[0];
 			largest = device->room[0] > largest ? device->room[0] : largest;
 		}
@@ -178,60 +194,109 @@ static double round_bound(const struct search *search, double batch)
 	return best + fixed + output;
 }
 
-// Whether the layers fit when no worker takes longer than `slowest_s` for a token of a batch of `rows`.
-static bool fits_within(const struct search *search, double slowest_s, double rows)
+// How many layers each worker can take of what is there and may come, when none takes longer than `slowest_s` for a
+// token in batches of `rows`; what the last takes for itself is returned.
+static double within(const struct search *search, double slowest_s, double rows, double layers[PLACEMENT_DEVICES])
 {
 	const struct problem *problem = search->problem;
-	double budget[PLACEMENT_DEVICES], left = problem->layers;
-	for (unsigned i = 0; i < problem->group_count; i++)
+	const bool apart = problem->devices[search->last].group == problem->devices[search->chain.at[0]].group;
+	double budget[PLACEMENT_DEVICES], of_last = 0;
+	for (unsigned i = 0; i < problem->group_count; i++) {
 		budget[i] = slowest_s;
-	for (unsigned i = 0; i < problem->count && left > 0; i++) {
+		layers[i] = 0;
+	}
+	const struct place_device *last = &problem->devices[search->last];
+	const double output_s = last->output_s * ((1 - last->share) / rows + last->share);
+	double alone = slowest_s - output_s;
+	if (!apart) // the last one's worker has nothing else
+		budget[last->group] -= output_s;
+	for (unsigned i = 0; i < problem->count; i++) {
 		const struct place_device *device = &problem->devices[i];
-		const double scale = (1 - device->share) / rows + device->share;
-		const double layer_s = device->layer_s * scale;
-		double room = search->used[i] ? member_room(search, i) : device->room[0];
-		double *own = &budget[device->group], alone = slowest_s - device->output_s * scale;
-		if (i == search->last) // it may be a worker of its own
-			own = &alone;
-		if (room > 0 && *own > 0) {
-			room = room < *own / layer_s ? room : *own / layer_s;
-			*own -= room * layer_s;
-			left -= room;
+		const double layer_s = device->layer_s * ((1 - device->share) / rows + device->share);
+		const bool own = apart && i == search->last;
+		double *left = own ? &alone : &budget[device->group];
+		double room = 0;
+		if (search->used[i])
+			room = member_room(search, i);
+		else if (may_come(search, i))
+			room = device->room[0];
+		if (room <= 0 || *left <= 0)
+			continue;
+		room = room < *left / layer_s ? room : *left / layer_s;
+		*left -= room * layer_s;
+		*(own ? &of_last : &layers[device->group]) += room;
+	}
+	return of_last;
+}
+
+// Whether all layers fit so, with so many workers more than there are.
+static bool fits_within(const struct search *search, double slowest_s, double rows, unsigned more)
+{
+	const struct problem *problem = search->problem;
+	double layers[PLACEMENT_DEVICES], left = problem->layers - within(search, slowest_s, rows, layers);
+	const unsigned last_group = problem->devices[search->last].group;
+	for (unsigned i = 0; i < problem->group_count; i++)
+		if (search->group_used[i] || i == last_group) {
+			left -= layers[i];
+			layers[i] = 0;
 		}
+	for (; more && left > 1e-6; more--) {
+		unsigned most = 0;
+		for (unsigned i = 1; i < problem->group_count; i++)
+			most = layers[i] > layers[most] ? i : most;
+		if (layers[most] <= 0)
+			break;
+		left -= layers[most];
+		layers[most] = 0;
 	}
 	return left <= 1e-6;
 }
 
-static double together_bound(const struct search *search)
+// The least time of a token of all sequences, if they go round in so many lanes; INFINITY: it is not less than `limit`.
+static double lanes_bound(const struct search *search, unsigned lanes, unsigned parts, double limit)
 {
 	const struct problem *problem = search->problem;
-	const double all = problem->wanted->sequences;
-	const unsigned end = search->chain.at[search->chain.count - 1];
-	const unsigned parts = chain_parts(problem, &search->chain) +
-			       (problem->devices[end].group != problem->devices[search->last].group);
-	const double lanes = parts < all ? parts : all;
-	unsigned most_parts = problem->group_count + 1 < problem->most ? problem->group_count + 1 : problem->most;
-	most_parts = most_parts < all ? most_parts : (unsigned)all;
-	const double fewest_rows = all / most_parts;
-	const double round_s = round_bound(search, 1 + (fewest_rows - 1) * search->least_share) / all;
-	double low = 0, high = 0;
-	if (isinf(round_s))
-		return round_s;
-	for (unsigned i = 0; i < problem->count; i++)
-		high = problem->devices[i].layer_s > high ? problem->devices[i].layer_s : high;
-	high = high * problem->layers + problem->devices[search->last].output_s;
+	const unsigned all = problem->wanted->sequences;
+	const double rows = (double)all / lanes;
+	const unsigned more = lanes < all ? lanes - parts : problem->most;
+	double low = round_bound(search, 1 + (rows - 1) * search->least_share) / all, high = limit;
+	if (low >= limit || fits_within(search, low, rows, more))
+		return low < limit ? low : INFINITY;
+	if (isinf(high)) { // as if the slowest did it all
+		high = problem->devices[problem->count - 1].layer_s * problem->layers +
+		       problem->devices[search->last].output_s;
+		high = high > low ? high : low;
+	}
+	if (!fits_within(search, high, rows, more))
+		return INFINITY;
 	for (unsigned i = 0; i < BOUND_BISECTIONS; i++) {
-		const double middle = i ? (low + high) / 2 : round_s;
-		if (middle >= high)
-			break;
-		if (fits_within(search, middle, all / lanes))
+		const double middle = (low + high) / 2;
+		if (fits_within(search, middle, rows, more))
 			high = middle;
 		else
 			low = middle;
-		if (!i && high == middle) // the way round is what counts
-			break;
 	}
-	return round_s > low ? round_s : low;
+	return low;
+}
+
+// The least of all numbers of lanes that there may be.
+static double together_bound(const struct search *search)
+{
+	const struct problem *problem = search->problem;
+	const unsigned all = problem->wanted->sequences, end = search->chain.at[search->chain.count - 1];
+	const unsigned parts = chain_parts(problem, &search->chain) +
+			       (problem->devices[end].group != problem->devices[search->last].group);
+	unsigned most = parts;
+	double best = INFINITY;
+	for (unsigned i = 0; i < problem->group_count; i++)
+		most += !search->group_used[i];
+	most += problem->devices[search->last].group == problem->devices[search->chain.at[0]].group;
+	most = most < all ? most : all;
+	for (unsigned lanes = parts < all ? parts : all; lanes <= most; lanes++) {
+		const double bound = lanes_bound(search, lanes, parts, best);
+		best = bound < best ? bound : best;
+	}
+	return best;
 }
 
 static double bound_of(const struct search *search)
@@ -252,17 +317,7 @@ static bool in_turn(const struct search *search, unsigned device)
 
 static bool may_follow(const struct search *search, unsigned device)
 {
-	const struct problem *problem = search->problem;
-	const struct place_device *one = &problem->devices[device];
-	const unsigned count = search->chain.count, end = search->chain.at[count - 1];
-	const unsigned first_group = problem->devices[search->chain.at[0]].group,
-		       last_group = problem->devices[search->last].group, group = problem->devices[end].group;
-	if (one->room[0] < 1 || !in_turn(search, device))
-		return false;
-	if (one->group == group)
-		return count == 1 || device > end;
-	// A worker is entered once, and the last one's not left again, but where it is the first one's too.
-	return !search->group_used[one->group] && !(group == last_group && last_group != first_group);
+	return search->problem->devices[device].room[0] > 0 && in_turn(search, device) && may_come(search, device);
 }
 
 static void use(struct search *search, unsigned device, bool now)
@@ -465,10 +520,12 @@ enum status search_run(const struct problem *problem, double limit, double until
 	const bool fits = greedy_roomiest(problem, &roomiest) >= problem->layers;
 	enum status status = STATUS_OK;
 	if (fits)
-		greedy_find(problem, &greedy, greedy_until_s < until_s ? greedy_until_s : until_s);
+		greedy_find(problem, &greedy);
+	out->first_s = search_clock_s() - begun_s;
+	if (fits)
+		greedy_improve(problem, &greedy, greedy_until_s < until_s ? greedy_until_s : until_s);
 	if (greedy.count && greedy.value < limit)
 		search->best = greedy;
-	out->first_s = search_clock_s() - begun_s;
 	if (fits)
 		status = grow_from_ends(search);
 	if (search->best.count && search->best.count > 1)

@@ -1,0 +1,138 @@
+/* How long placements take to be found, for the tables of docs/placement.md.
+ *
+ *   solver [SECONDS]       2 to 64 devices, 16 to 126 layers, of which the model fills about half the memory
+ *
+ * Equal: machines of eight GPUs each that are all the same, on one network. Unlike: machines of one to four devices,
+ * unlike in everything, with unlike links between them. A cell has the time to the first answer, and then the time to
+ * the proof, or what a better one could still bring when SECONDS (5) are over. The first table is beside looking at all
+ * there is, where that can be done. Prints Markdown. */
+#include "server/models/placement_inside.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST = 64, KINDS = 4 };
+#define GIB (1024ull * 1024 * 1024)
+
+static uint64_t state;
+static double between(double least, double most)
+{
+	state ^= state << 13;
+	state ^= state >> 7;
+	state ^= state << 17;
+	return least + (most - least) * (double)(state % 1000001) / 1000000;
+}
+
+struct cluster {
+	struct model_shape shape;
+	struct model_sizes sizes;
+	struct placement_device devices[MOST];
+	struct placement_link links[PLACEMENT_NODES * PLACEMENT_NODES];
+	struct placement_wanted wanted;
+};
+
+static void make_links(struct cluster *cluster, bool equal)
+{
+	for (unsigned i = 0; i < PLACEMENT_NODES * PLACEMENT_NODES; i++)
+		cluster->links[i] =
+			(struct placement_link){.known = true,
+						.direct = true,
+						.link_class = "ethernet",
+						.round_trip_s = equal ? 0.2e-3 : exp(between(log(1e-4), log(2e-2))),
+						.bytes_per_s = equal ? 1e9 : exp(between(log(1e7), log(2e9)))};
+}
+
+static void make(struct cluster *cluster, unsigned count, uint32_t layers, bool equal)
+{
+	uint64_t all = 0;
+	unsigned left = 0, node = 0;
+	state = 88172645463325252u + count * 1000 + layers;
+	memset(cluster, 0, sizeof *cluster);
+	for (unsigned i = 0; i < count; i++) {
+		if (!left) {
+			node += i > 0;
+			left = equal ? 8 : 1 + (unsigned)between(0, 3.99);
+		}
+		left--;
+		const uint64_t bytes = equal ? 24 * GIB : (uint64_t)between(4, 80) * GIB;
+		cluster->devices[i] = (struct placement_device){.device_id = "d",
+								.name = "d",
+								.node_id = "n",
+								.node = node,
+								.pool = "",
+								.backend = equal || between(0, 1) < 0.8 ? PLACE_CUDA
+													: PLACE_CPU,
+								.memory_bytes = bytes,
+								.free_bytes = bytes,
+								.free_known = true,
+								.bandwidth = equal ? 9e11 : between(5e10, 3e12),
+								.heat_room = -1};
+		all += bytes;
+	}
+	make_links(cluster, equal);
+	cluster->shape = (struct model_shape){.family = FAMILY_LLAMA,
+					      .layers = layers,
+					      .embedding = 8192,
+					      .feed_forward = 28672,
+					      .heads = 64,
+					      .kv_heads = 8,
+					      .head_size = 128,
+					      .vocabulary = 128256,
+					      .context = 8192,
+					      .rope_size = 128};
+	cluster->sizes = (struct model_sizes){.embedding_bytes = GIB / 2,
+					      .output_bytes = GIB / 2,
+					      .layers_bytes = all / 2,
+					      .layer_bytes = all / 2 / layers,
+					      .main_format = FORMAT_Q4_0};
+	cluster->sizes.format_bytes[FORMAT_Q4_0] = all / 2;
+	cluster->wanted = (struct placement_wanted){.shape = &cluster->shape,
+						    .sizes = &cluster->sizes,
+						    .devices = cluster->devices,
+						    .device_count = count,
+						    .node_count = node + 1,
+						    .links = cluster->links,
+						    .context_tokens = 4096,
+						    .sequences = 8};
+}
+
+static void cell(struct cluster *cluster, double seconds)
+{
+	static struct placement out;
+	struct error error = {0};
+	cluster->wanted.timeout_s = seconds;
+	if (placement_find(&out, &cluster->wanted, &error)) {
+		printf(" %s |", error.message);
+		return;
+	}
+	if (!out.feasible)
+		printf(" none, proven in %.1f ms |", out.search_ms);
+	else if (out.proof == PROOF_OPTIMAL)
+		printf(" %.1f; proven %.0f ms |", out.first_ms, out.search_ms);
+	else
+		printf(" %.1f; gap %.1f %% |", out.first_ms, out.gap * 100);
+	fflush(stdout);
+}
+
+int main(int count, char **arguments)
+{
+	static struct cluster cluster;
+	static const unsigned devices[] = {2, 4, 8, 16, 32, 64};
+	static const uint32_t layers[] = {16, 32, 80, 126};
+	const double seconds = count > 1 ? strtod(arguments[1], NULL) : 5;
+	printf("| devices | layers | equal, latency | equal, throughput | unlike, latency | unlike, throughput |\n"
+	       "|---|---|---|---|---|---|\n");
+	for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
+		for (size_t j = 0; j < sizeof layers / sizeof *layers; j++) {
+			printf("| %u | %u |", devices[i], layers[j]);
+			for (int kind = 0; kind < KINDS; kind++) {
+				make(&cluster, devices[i], layers[j], kind < 2);
+				cluster.wanted.objective = kind % 2 ? PLACE_THROUGHPUT : PLACE_LATENCY;
+				cell(&cluster, seconds);
+			}
+			printf("\n");
+		}
+	return 0;
+}
