@@ -14,28 +14,36 @@ static enum status placement_preview(struct api_call *call, const struct json *p
 	return status ? status : STATUS_PENDING;
 }
 
-// The entry is on disk: begin. That this fails now is an entry of its own.
-static void begun(void *context, enum status status, const struct error *error)
+static void started(void *context, enum status status, const struct instance *instance, const struct error *error)
 {
 	struct json *result = NULL;
-	struct error fault = error ? *error : (struct error){0};
 	struct api_call *call = context;
-	const struct instance *instance;
-	if (!status) {
-		status = instances_start(call->api->params.instances, call->kept, &instance, &fault);
-		if (status)
-			audit_count(call->api->params.audit,
-				    &(struct audit_tally){.by = &call->client->actor,
-							  .action = call->method->name,
-							  .target = json_get_string(call->kept, "model_id", ""),
-							  .outcome = status});
-	}
-	if (!status) {
+	if (status) {
+		audit_count(call->api->params.audit,
+			    &(struct audit_tally){.by = &call->client->actor,
+						  .action = call->method->name,
+						  .target = json_get_string(call->kept, "model_id", ""),
+						  .outcome = status});
+	} else {
 		result = json_new_object();
 		json_set_string(result, "instance_id", instance_id(instance));
 		json_set_string(result, "state", instance_state(instance));
 	}
-	api_finish(call, status, result, &fault);
+	api_finish(call, status, result, error);
+}
+
+// The entry is on disk: begin. That this fails now is an entry of its own.
+static void begun(void *context, enum status status, const struct error *error)
+{
+	struct error fault = {0};
+	struct api_call *call = context;
+	if (status) {
+		api_finish(call, status, NULL, error);
+		return;
+	}
+	status = instances_start(call->api->params.instances, call->kept, started, call, &fault);
+	if (status)
+		started(call, status, NULL, &fault);
 }
 
 static enum status instance_create(struct api_call *call, const struct json *params, struct json **result,

@@ -300,32 +300,61 @@ static enum status launch(struct instances *instances, const struct placing *pla
 	return STATUS_OK;
 }
 
-enum status instances_start(struct instances *instances, const struct json *params, const struct instance **out,
-			    struct error *error)
+struct starting {
+	struct instances *instances;
+	struct json *params;
+	instances_started *done;
+	void *context;
+};
+
+static enum status start_placed(const struct starting *starting, const struct placing *placing, struct instance **out,
+				struct error *error)
 {
-	struct placing *placing;
-	struct instance *instance = NULL;
-	enum status status = placing_create(&placing, instances, params, error);
-	if (status)
-		return status;
+	struct instances *instances = starting->instances;
 	if (!placing->placement.feasible)
-		status = refuse(placing, error);
-	else
-		drop_failed(instances, placing->model->model_id);
-	if (!status && instances->count >= LIMIT_INSTANCES) {
-		status = error_set(error, STATUS_LIMIT_EXCEEDED, "there are %d instances already", LIMIT_INSTANCES);
+		return refuse(placing, error);
+	drop_failed(instances, placing->model->model_id);
+	if (instances->count >= LIMIT_INSTANCES) {
+		error_set(error, STATUS_LIMIT_EXCEEDED, "there are %d instances already", LIMIT_INSTANCES);
 		error_hint(error, "stop one: exogpu stop ID");
+		return STATUS_LIMIT_EXCEEDED;
 	}
-	if (!status)
-		status = launch(instances, placing, &instance, error);
+	const enum status status = launch(instances, placing, out, error);
 	if (!status) {
-		const char *strategy = json_get_string(params, "strategy", "auto");
-		instance->strategy = !strcmp(strategy, "pipeline") ? "pipeline" : "auto";
-		instance->wanted = json_copy(params);
-		instance_publish(instance);
+		const char *strategy = json_get_string(starting->params, "strategy", "auto");
+		(*out)->strategy = !strcmp(strategy, "pipeline") ? "pipeline" : "auto";
+		(*out)->wanted = json_copy(starting->params);
+		instance_publish(*out);
 	}
+	return status;
+}
+
+static void placed_to_start(void *context, enum status status, struct placing *placing, const struct error *error)
+{
+	struct starting *starting = context;
+	struct error fault = error ? *error : (struct error){0};
+	struct instance *instance = NULL;
+	if (!status)
+		status = start_placed(starting, placing, &instance, &fault);
+	starting->done(starting->context, status, instance, &fault);
 	free(placing);
-	*out = instance;
+	json_destroy(&starting->params);
+	free(starting);
+}
+
+enum status instances_start(struct instances *instances, const struct json *params, instances_started *done,
+			    void *context, struct error *error)
+{
+	struct starting *starting = calloc(1, sizeof *starting);
+	if (!starting)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
+	*starting = (struct starting){
+		.instances = instances, .params = json_copy(params), .done = done, .context = context};
+	enum status status = placing_start(instances, params, NULL, placed_to_start, starting, error);
+	if (status) {
+		json_destroy(&starting->params);
+		free(starting);
+	}
 	return status;
 }
 

@@ -35,10 +35,12 @@ void instances_destroy(struct instances **instances);
 typedef void instances_previewed(void *context, enum status status, struct json *placement, const struct error *error);
 enum status instances_preview(const struct instances *instances, const struct json *params, instances_previewed *done,
 			      void *context, struct error *error);
-// instance.create: the loading goes on by itself. Errors also: STATUS_OUT_OF_MEMORY (it fits nowhere, saying what is
-// missing), STATUS_LIMIT_EXCEEDED.
-enum status instances_start(struct instances *instances, const struct json *params, const struct instance **out,
-			    struct error *error);
+// instance.create: `done` gets it once it is placed; the loading goes on by itself. Errors of it, also:
+// STATUS_OUT_OF_MEMORY (it fits nowhere, saying what is missing), STATUS_LIMIT_EXCEEDED; at once: as above.
+typedef void instances_started(void *context, enum status status, const struct instance *instance,
+			       const struct error *error);
+enum status instances_start(struct instances *instances, const struct json *params, instances_started *done,
+			    void *context, struct error *error);
 // instance.delete: at once; its requests are answered.
 enum status instances_stop(struct instances *instances, const char *instance_id, struct error *error);
 

@@ -13,7 +13,6 @@ enum {
 	DEFAULT_CONTEXT = 8192,
 	DEFAULT_SEQUENCES = 8,
 	TIMEOUT_MS = 5000, // of the search, where nothing else is asked for
-	HASTE_MS = 250,    // of one on the loop
 	COLD_CELSIUS = 30,
 	SETTLE_MS = 15000, // readings of telemetry may be as old, and not show yet what has been loaded
 };
@@ -288,22 +287,6 @@ enum status placing_gather(struct placing **out, const struct instances *instanc
 		free(placing);
 	else
 		*out = placing;
-	return status;
-}
-
-enum status placing_create(struct placing **out, const struct instances *instances, const struct json *params,
-			   struct error *error)
-{
-	enum status status = placing_gather(out, instances, params, NULL, error);
-	if (status)
-		return status;
-	(*out)->wanted.timeout_s = HASTE_MS / 1e3;
-	(*out)->wanted.remedies = false;
-	status = placement_find(&(*out)->placement, &(*out)->wanted, error);
-	if (status) {
-		free(*out);
-		*out = NULL;
-	}
 	return status;
 }
 

@@ -152,9 +152,6 @@ void recover_stop(struct instance *instance);  // nothing more comes of it
 // Read params, and gather what there is to place on. The result is to be freed. Errors: instances_preview's.
 enum status placing_gather(struct placing **out, const struct instances *instances, const struct json *params,
 			   const struct placing_excluded *excluded, struct error *error);
-// The same, and place, here and now and in haste.
-enum status placing_create(struct placing **out, const struct instances *instances, const struct json *params,
-			   struct error *error);
 // After a while: find the model and the devices again. False: one of those that it was placed on is gone.
 bool placing_stands(struct placing *placing, const struct instances *instances);
 
