@@ -1,0 +1,291 @@
+/* A model in two parts on one machine, beside the same model in one worker: what being a ring costs.
+ *
+ *   ring EXOGPU MODEL LAYERS [ROUNDS]      EXOGPU: the binary; MODEL: a file, of generate_model say, with LAYERS layers
+ *
+ * Both are loaded at the same time, on the CPU, and asked in turn, so that a busy machine is so for both; figures are
+ * medians. One stream: each of the two parts may use all cores, since only one is at work at a time. Several streams,
+ * and a long prompt: each part has half of the cores. A token of one stream and of the alone one are each behind the
+ * other: what is shown is the time of a token, for several streams of all together. Prints one table in Markdown. */
+#include "common/base/clock.h"
+#include "common/base/limits.h"
+#include "common/wire/message.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { PARTS = 2, STREAMS_MOST = 16, ROUNDS_MOST = 64, TOKENS = 48, PROMPT = 512, CONTEXT = 1024 };
+
+struct worker {
+	pid_t pid;
+	int node, server;
+	struct buffer in;
+};
+
+// One worker, or a ring; the last part is asked.
+struct instance {
+	struct worker workers[PARTS];
+	int count;
+	double step_ms, hops_ms; // as it has told last
+};
+
+static struct {
+	const char *binary, *model;
+	unsigned layers;
+	int cores;
+	int requests, ids;
+} bench;
+
+static void require(bool condition, const char *what)
+{
+	if (condition)
+		return;
+	perror(what);
+	exit(1);
+}
+
+// ---- workers ----
+
+static void use_cores(int first, int count)
+{
+	cpu_set_t set;
+	CPU_ZERO(&set);
+	for (int i = first; i < first + count; i++)
+		CPU_SET((size_t)i, &set);
+	require(!sched_setaffinity(0, sizeof(set), &set), "setting cores");
+}
+
+static void start_worker(struct worker *worker, int in, int out, int first_core, int cores)
+{
+	int node[2], server[2], model = open(bench.model, O_RDONLY);
+	require(model >= 0, bench.model);
+	require(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, node), "a socket");
+	require(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, server), "a socket");
+	worker->pid = fork();
+	if (!worker->pid) {
+		const int from[] = {node[1], server[1], model, in, out};
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		use_cores(first_core, cores);
+		for (int i = 0; i < 5; i++)
+			dup2(from[i], 100 + i);
+		for (int i = 0; i < 5 && from[i] >= 0; i++)
+			dup2(100 + i, 3 + i);
+		for (int i = in >= 0 ? 8 : 6; i < 128; i++)
+			close(i);
+		execl(bench.binary, "exogpu", "worker", NULL);
+		_exit(127);
+	}
+	close(node[1]);
+	close(server[1]);
+	close(model);
+	worker->node = node[0];
+	worker->server = server[0];
+	buffer_init(&worker->in, LIMIT_WORKER_MESSAGE_BYTES);
+}
+
+static int post(int fd, const char *method, const char *params)
+{
+	struct buffer head, out;
+	buffer_init(&head, LIMIT_HEAD_BYTES);
+	buffer_init(&out, LIMIT_HEAD_BYTES + 8);
+	buffer_printf(&head, "{\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"%s\",\"params\":{%s}}", ++bench.ids, method,
+		      params);
+	require(!message_encode_stream(&out, (const char *)head.data, head.length, NULL, 0) &&
+			send(fd, out.data, out.length, MSG_NOSIGNAL) == (ssize_t)out.length,
+		"a call");
+	buffer_finish(&head);
+	buffer_finish(&out);
+	return bench.ids;
+}
+
+// One message; to be finished, before the next.
+static void receive(struct worker *worker, int fd, struct message *message)
+{
+	static struct buffer frame;
+	const uint8_t *bytes;
+	size_t length, used = 0;
+	while (!used) {
+		require(!message_next(&worker->in, &bytes, &length, &used), "a message");
+		if (used)
+			break;
+		require(!buffer_reserve(&worker->in, 65536), "memory");
+		ssize_t got = recv(fd, worker->in.data + worker->in.length, 65536, 0);
+		require(got > 0, "a worker has ended");
+		worker->in.length += (size_t)got;
+	}
+	if (!frame.maximum)
+		buffer_init(&frame, LIMIT_WORKER_MESSAGE_BYTES);
+	buffer_clear(&frame);
+	buffer_append(&frame, bytes, length);
+	buffer_consume(&worker->in, used);
+	require(!message_decode(message, frame.data, frame.length, NULL), "a message");
+	if (message->kind != MESSAGE_ERROR)
+		return;
+	fprintf(stderr, "ring: %s\n", json_get_string(message->error, "message", ""));
+	exit(1);
+}
+
+static void wait_answer(struct worker *worker, int fd, int id)
+{
+	for (int64_t got = 0; got != id;) {
+		struct message message;
+		receive(worker, fd, &message);
+		got = message.kind == MESSAGE_RESULT ? json_get_integer(message.head, "id", 0) : 0;
+		message_finish(&message);
+	}
+}
+
+static void begin(struct instance *instance, int count, bool halves)
+{
+	int hops[PARTS][2];
+	*instance = (struct instance){.count = count};
+	for (int i = 0; i < count; i++)
+		require(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, hops[i]), "a socket");
+	for (int i = 0; i < count; i++) {
+		struct worker *worker = &instance->workers[i];
+		bool ring = count > 1;
+		int half = bench.cores / 2;
+		start_worker(worker, ring ? hops[(i + count - 1) % count][1] : -1, ring ? hops[i][0] : -1,
+			     halves ? i * half : 0, halves ? half : bench.cores);
+		wait_answer(worker, worker->node,
+			    post(worker->node, "worker.instance",
+				 ring ? "\"backend\":\"cpu\",\"cache_directory\":null,\"ring\":true"
+				      : "\"backend\":\"cpu\",\"cache_directory\":null"));
+	}
+	for (int i = 0; i < count; i++) {
+		char params[1024], part[256] = "";
+		unsigned first = bench.layers * (unsigned)i / (unsigned)count;
+		unsigned end = bench.layers * (unsigned)(i + 1) / (unsigned)count;
+		struct worker *worker = &instance->workers[i];
+		if (count > 1)
+			snprintf(part, sizeof(part),
+				 ",\"part\":{\"instance_id\":\"ins_1\",\"epoch\":1,\"index\":%d,\"count\":%d,"
+				 "\"lanes\":%d,\"activations\":\"f32\",\"last_layer\":%u}",
+				 i, count, count, end);
+		snprintf(params, sizeof(params),
+			 "\"stages\":[{\"hardware_key\":\"cpu\",\"first_layer\":%u,\"layer_count\":%u,"
+			 "\"host_layers\":0}],\"context_tokens\":%d,\"page_count\":%d,\"batch_rows\":512,"
+			 "\"sequences\":%d%s",
+			 first, end - first, CONTEXT, STREAMS_MOST * CONTEXT / 32, STREAMS_MOST, part);
+		wait_answer(worker, worker->server, post(worker->server, "instance.load", params));
+		close(hops[i][0]);
+		close(hops[i][1]);
+	}
+	struct worker *last = &instance->workers[count - 1];
+	if (count > 1)
+		wait_answer(last, last->server, post(last->server, "instance.check", ""));
+}
+
+static void end(struct instance *instance)
+{
+	for (int i = 0; i < instance->count; i++) {
+		close(instance->workers[i].node);
+		close(instance->workers[i].server);
+		waitpid(instance->workers[i].pid, NULL, 0);
+		buffer_finish(&instance->workers[i].in);
+	}
+}
+
+// ---- measuring ----
+
+// `streams` requests at once. Milliseconds from the first token of all to the end, by token; of a prompt, by its token.
+static double ask(struct instance *instance, int streams, int prompt, int tokens)
+{
+	struct worker *worker = &instance->workers[instance->count - 1];
+	char *params = malloc(32768);
+	int64_t first_ns = 0, began_ns = clock_steady_ns();
+	for (int i = 0; i < streams; i++) {
+		int length = snprintf(params, 32768,
+				      "\"request\":%d,\"owner\":0,\"ignore_end\":true,\"max_tokens\":%d,"
+				      "\"sampling\":{\"temperature\":0},\"prompt\":{\"tokens\":[",
+				      ++bench.requests, tokens);
+		for (int j = 0; j < prompt; j++)
+			length += snprintf(params + length, (size_t)(32768 - length), "%s%d", j ? "," : "",
+					   100 + (i * 31 + j * 7) % 400);
+		snprintf(params + length, (size_t)(32768 - length), "]}");
+		post(worker->server, "generate.start", params);
+	}
+	free(params);
+	for (int ends = 0, begun = 0; ends < streams;) {
+		struct message message;
+		receive(worker, worker->server, &message);
+		const char *method = message.method ? message.method : "";
+		const struct json *timing = json_get(message.params, "timing");
+		begun += !strcmp(method, "generate.delta");
+		ends += !strcmp(method, "generate.end");
+		if (begun >= streams && !first_ns)
+			first_ns = clock_steady_ns();
+		if (json_type(timing) == JSON_OBJECT) {
+			instance->step_ms = json_get_number(timing, "step_ms", 0);
+			instance->hops_ms = json_get_number(timing, "hops_ms", 0);
+		}
+		message_finish(&message);
+	}
+	int64_t now_ns = clock_steady_ns();
+	if (tokens == 1)
+		return (double)(now_ns - began_ns) * 1e-6 / prompt;
+	return (double)(now_ns - first_ns) * 1e-6 / ((tokens - 1) * streams);
+}
+
+static int by_size(const void *a, const void *b)
+{
+	double first = *(const double *)a, second = *(const double *)b;
+	return (first > second) - (first < second);
+}
+
+static void measure(struct instance *alone, struct instance *ring, int streams, int prompt, int tokens, int rounds)
+{
+	double figures[2][ROUNDS_MOST];
+	for (int i = -1; i < rounds; i++) // the first to warm up
+		for (int j = 0; j < 2; j++) {
+			double figure = ask(j ? ring : alone, streams, prompt, tokens);
+			if (i >= 0)
+				figures[j][i] = figure;
+		}
+	for (int j = 0; j < 2; j++)
+		qsort(figures[j], (size_t)rounds, sizeof(double), by_size);
+	double one = figures[0][rounds / 2], two = figures[1][rounds / 2];
+	char what[64];
+	if (tokens == 1)
+		snprintf(what, sizeof(what), "a prompt of %d, half the cores each", prompt);
+	else
+		snprintf(what, sizeof(what),
+			 streams > 1 ? "%d streams, half the cores each" : "%d stream, all cores each", streams);
+	printf("| %s | %.3f | %.3f | %+.1f %% | %.3f | %.3f |\n", what, one, two, 100 * (two / one - 1), ring->step_ms,
+	       ring->hops_ms);
+	fflush(stdout);
+}
+
+int main(int argc, char **argv)
+{
+	struct instance alone, ring;
+	int rounds = argc > 4 ? (int)strtol(argv[4], NULL, 10) : 5;
+	if (argc < 4 || rounds < 1 || rounds > ROUNDS_MOST) {
+		fputs("usage: ring EXOGPU MODEL LAYERS [ROUNDS]\n", stderr);
+		return 2;
+	}
+	bench.binary = argv[1];
+	bench.model = argv[2];
+	bench.layers = (unsigned)strtoul(argv[3], NULL, 10);
+	bench.cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
+	printf("| | one worker, ms a token | two parts | more | a round, ms | of it hops |\n");
+	printf("| --- | ---: | ---: | ---: | ---: | ---: |\n");
+	begin(&alone, 1, false);
+	begin(&ring, 2, false);
+	measure(&alone, &ring, 1, 16, TOKENS, rounds);
+	end(&ring);
+	begin(&ring, 2, true);
+	measure(&alone, &ring, 4, 16, TOKENS, rounds);
+	measure(&alone, &ring, 8, 16, TOKENS, rounds);
+	measure(&alone, &ring, 1, PROMPT, 1, rounds);
+	end(&ring);
+	end(&alone);
+	return 0;
+}
