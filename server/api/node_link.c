@@ -62,7 +62,8 @@ struct node_link {
 // A registration or a report of devices that is being stored; more of them may come before the first is.
 struct pending {
 	struct node_link *link;
-	struct json *id; // NULL: it came as a notification
+	struct json *id;      // NULL: it came as a notification
+	struct json *workers; // of a registration; may be NULL
 };
 
 // A node that was removed is heard no more from here on.
@@ -348,6 +349,7 @@ static void pending_finish(struct pending *pending, struct json *result, const s
 	else
 		json_destroy(&result);
 	json_destroy(&pending->id);
+	json_destroy(&pending->workers);
 	free(pending);
 	link->storing--;
 	release(link);
@@ -357,6 +359,7 @@ static void registered(void *context, enum status status, const struct error *er
 {
 	struct pending *pending = context;
 	struct node_link *link = pending->link;
+	const bool first = !link->known;
 	link->registering--;
 	link->known |= !status;
 	if (status) {
@@ -369,6 +372,8 @@ static void registered(void *context, enum status status, const struct error *er
 		cluster_lose_node(link->all->params.cluster, link->node_id, &link->link, "its connection broke");
 	else if (!link->local)
 		witnesses_node_came(link->all->params.witnesses, link->node_id);
+	if (first && !link->local && !link->closed && !link->cut)
+		tenancy_node_back(link->all->params.tenants, link->node_id, pending->workers);
 	struct json *result = json_new_object();
 	json_set_integer(result, "protocol", PROTOCOL);
 	json_set_bool(result, "watched", events_watched(link->all->params.events));
@@ -401,6 +406,7 @@ static enum status node_register(struct node_link *link, const struct message *m
 	struct pending *pending = pending_create(link, message);
 	if (!pending)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
+	pending->workers = json_copy(json_get(message->params, "workers"));
 	bool first = !link->node_id[0];
 	memcpy(link->node_id, node_id, strlen(node_id) + 1);
 	snprintf(link->link.actor.actor, sizeof link->link.actor.actor, "node:%s", node_id);

@@ -176,6 +176,16 @@ void instance_parts_broken(struct instance *instance)
 	recover_broken(instance);
 }
 
+void instance_parts_away(struct instance *instance, unsigned part, const char *why)
+{
+	recover_away(instance, part, why);
+}
+
+void instance_parts_back(struct instance *instance)
+{
+	recover_back(instance);
+}
+
 static void told_state(struct instance *instance, const struct json *params)
 {
 	const int64_t now_ms = clock_steady_ms();

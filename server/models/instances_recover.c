@@ -4,8 +4,10 @@
  *     ready --- a hop is broken ---> paused, connected anew and checked -------------------------> ready
  *       |                                  | that fails                                              ^
  *       +--- a part is lost, ----> paused, workers ended -> searched for a place -> begun anew ------+
- *            or is to be left            ^                        | none: once more, in a while
- *                                        +------------------------+
+ *       |    or is to be left            ^                        | none: once more, in a while      |
+ *       |                                +------------------------+                                  |
+ *       +--- a node is cut off --> paused, waits for it LIMIT_RETURN_MS, then searches ... begun anew|
+ *                                                   ... while it does, the node is back with its workers: connected
  *
  * Its requests stay, and go on where their client has got to (requests.c). While it is paused for LIMIT_PAUSE_MS they
  * wait; then they end with an error that says to try again, and the instance goes on looking. It is placed as it was
@@ -20,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { AGAIN_MS = 1000, AGAIN_MOST_MS = 5000, LOOK_MS = 1000 };
+enum { AGAIN_MS = 1000, AGAIN_MOST_MS = 5000, LOOK_MS = 250 };
 static const double search_s = 0.2; // a good place soon is better than the best one later
 
 static void search(struct instance *instance);
@@ -49,6 +51,7 @@ static void pause(struct instance *instance, const char *why)
 	snprintf(recovery->why, sizeof recovery->why, "%s", why);
 	recovery->paused_ms = clock_steady_ms();
 	recovery->attempt = 0;
+	recovery->anew = recovery->renew = false;
 	recovery->avoided[0] = 0;
 	recovery->missing_count = 0;
 	net_timer_stop(instance->all->params.loop, &recovery->again);
@@ -86,6 +89,10 @@ static void later(struct instance *instance)
 static void begin_anew(struct instance *instance, const struct placing *placing)
 {
 	struct error error = {0};
+	instance->recovery.anew = true;
+	instance->recovery.renew = false;
+	parts_destroy(&instance->parts, "the instance is placed anew");
+	generations_pause(instance);
 	instance_hold(instance, false);
 	instance_take_placement(instance, placing);
 	enum status status = instance_hold(instance, true);
@@ -113,7 +120,8 @@ static bool nowhere(struct instance *instance, const char *why)
 		return false;
 	}
 	snprintf(instance->state_reason, sizeof instance->state_reason, "it waits for a place: %.300s", why);
-	instance_hold(instance, false); // its workers are gone for a while now
+	if (!instance->parts)
+		instance_hold(instance, false); // its workers are gone for a while now
 	return true;
 }
 
@@ -121,7 +129,6 @@ static void placed(void *context, enum status status, struct placing *placing, c
 {
 	struct instance *instance = context;
 	const struct placement *placement = status ? NULL : &placing->placement;
-	instance->recovery.searching = false;
 	if (placement && placement->feasible) {
 		begin_anew(instance, placing);
 	} else if (!nowhere(instance, !placement             ? error->message
@@ -152,11 +159,8 @@ static void search(struct instance *instance)
 	struct json *params = wanted(instance);
 	if (recovery->avoided[0])
 		snprintf(excluded.ids[excluded.count++], STORE_ID_BYTES, "%s", recovery->avoided);
-	recovery->searching = true;
-	if (placing_start(instance->all, params, &excluded, placed, instance, &error)) {
-		recovery->searching = false;
+	if (placing_start(instance->all, params, &excluded, placed, instance, &error))
 		later(instance);
-	}
 	json_destroy(&params);
 }
 
@@ -195,6 +199,31 @@ void recover_lost(struct instance *instance, const struct error *fault, int part
 	parts_destroy(&instance->parts, "the instance is placed anew");
 	generations_pause(instance);
 	later(instance);
+	instance_publish(instance);
+}
+
+void recover_away(struct instance *instance, unsigned part, const char *why)
+{
+	char text[INSTANCE_REASON_BYTES];
+	struct recovery *recovery = &instance->recovery;
+	const struct cluster_device *device = parts_stage(instance->parts, part)->device;
+	snprintf(text, sizeof text, "%.128s is cut off: %.200s", cluster_device_name(device), why);
+	pause(instance, text);
+	recovery->missing_count = 0;
+	for (unsigned i = 0; i < instance->stage_count; i++)
+		if (!parts_has(instance->parts, i))
+			add_missing(instance, &instance->stages[i]);
+	recovery->renew |= part + 1 == parts_count(instance->parts);
+	placing_cancel(instance->all, instance);
+	net_timer_start(instance->all->params.loop, &recovery->again, LIMIT_RETURN_MS, again, instance);
+	instance_publish(instance);
+}
+
+void recover_back(struct instance *instance)
+{
+	net_timer_stop(instance->all->params.loop, &instance->recovery.again);
+	placing_cancel(instance->all, instance);
+	parts_mend(instance->parts);
 	instance_publish(instance);
 }
 
@@ -237,9 +266,11 @@ void recover_done(struct instance *instance)
 {
 	struct recovery *recovery = &instance->recovery;
 	net_timer_stop(instance->all->params.loop, &instance->pause_limit);
-	if (recovery->attempt) {
+	if (recovery->anew) {
 		instance->recoveries++;
 		put_on_record(instance);
+	} else if (recovery->renew) {
+		generations_renew(instance);
 	}
 	log_info("models", "instance %s of %s goes on after %lld ms", instance->instance_id, instance->model_name,
 		 (long long)(clock_steady_ms() - recovery->paused_ms));
@@ -270,8 +301,6 @@ static void leave(struct instance *instance, const struct placing *placing)
 	for (unsigned i = 0; i < instance->stage_count; i++)
 		if (!strcmp(cluster_device_state(instance->stages[i].device, &reason), "draining"))
 			add_missing(instance, &instance->stages[i]);
-	parts_destroy(&instance->parts, why);
-	generations_pause(instance);
 	instance->recovery.attempt = 1;
 	begin_anew(instance, placing);
 }

@@ -203,6 +203,37 @@ static void worker_ended(void *context, const struct error *fault)
 	parts_fail_at(parts, part->index, "it is lost", fault);
 }
 
+static void worker_away_from(void *context, const char *why)
+{
+	struct error fault = {0};
+	struct part *part = context;
+	struct parts *parts = part->parts;
+	if (parts->failed)
+		return;
+	if (!parts->proven) {
+		error_set(&fault, STATUS_DEVICE_LOST, "%s", why);
+		parts_fail_at(parts, part->index, "its node is lost", &fault);
+		return;
+	}
+	parts->step = PARTS_AWAY;
+	net_timer_stop(parts->loop, &parts->limit);
+	net_timer_stop(parts->loop, &parts->tell);
+	parts_disconnect(parts);
+	instance_parts_away(parts->instance, part->index, why);
+}
+
+static void worker_back(void *context)
+{
+	const struct part *part = context;
+	struct parts *parts = part->parts;
+	if (parts->failed || parts->step != PARTS_AWAY)
+		return;
+	for (unsigned i = 0; i < parts->count; i++)
+		if (!parts->part[i].worker || instance_worker_is_away(parts->part[i].worker))
+			return;
+	instance_parts_back(parts->instance);
+}
+
 static void told(void *context, const char *method, const struct json *params)
 {
 	struct part *part = context;
@@ -236,6 +267,8 @@ static void open_worker(struct part *part)
 						      .device_count = part->stage_count,
 						      .ready = worker_ready,
 						      .notice = told,
+						      .away = worker_away_from,
+						      .back = worker_back,
 						      .ended = worker_ended,
 						      .context = part};
 	part->step = PART_STARTING;
@@ -381,6 +414,7 @@ static void told_ready(void *arg)
 void parts_set_ready(struct parts *parts)
 {
 	parts->step = PARTS_READY;
+	parts->proven = true;
 	net_timer_stop(parts->loop, &parts->limit);
 	net_timer_start(parts->loop, &parts->tell, 0, told_ready, parts);
 }
@@ -486,7 +520,7 @@ bool parts_has(const struct parts *parts, unsigned stage)
 	for (unsigned i = 0; parts && i < parts->count; i++) {
 		const struct part *part = &parts->part[i];
 		if (stage - part->first_stage < part->stage_count && stage >= part->first_stage)
-			return part->worker != NULL;
+			return part->worker && !instance_worker_is_away(part->worker);
 	}
 	return false;
 }

@@ -7,7 +7,8 @@
 enum { PARTS_KEY_BYTES = 65, HOP_ID_BYTES = 32 };
 
 enum part_step { PART_PLANNED, PART_FETCHING, PART_STARTING, PART_LOADING, PART_LOADED };
-enum parts_step { PARTS_LOADING, PARTS_CONNECTING, PARTS_CHECKING, PARTS_READY };
+// PARTS_AWAY: they were ready, and the node of one of them is cut off.
+enum parts_step { PARTS_LOADING, PARTS_CONNECTING, PARTS_CHECKING, PARTS_READY, PARTS_AWAY };
 enum hop_way { WAY_LOCAL, WAY_LINK, WAY_SERVER };
 
 // A part, and the hop from it to the next.
@@ -47,8 +48,8 @@ struct parts {
 	struct parts_ask *asks;
 	struct net_timer limit, tell;
 	int64_t limit_ms;
-	bool failed;
-	int faulty; // the part; -1: none in particular
+	bool failed, proven; // proven: they were ready
+	int faulty;          // the part; -1: none in particular
 	struct error fault;
 };
 

@@ -181,13 +181,18 @@ void parts_connect(struct parts *parts)
 
 void parts_disconnect(struct parts *parts)
 {
-	for (unsigned i = 0; i < parts->count; i++)
+	for (unsigned i = 0; i < parts->count; i++) {
 		hop_relay_destroy(&parts->part[i].hop);
+		parts->part[i].attempt++; // what its ends still say is of no interest
+	}
 }
 
 void parts_mend(struct parts *parts)
 {
-	parts_connect(parts);
+	if (parts->count > 1)
+		parts_connect(parts);
+	else
+		parts_set_ready(parts);
 }
 
 // It broke before all were connected and checked: a few times, within the same limit.
@@ -218,7 +223,7 @@ bool parts_hop_ended(struct parts *parts, const char *node_id, const struct json
 			 parts->instance->instance_id, i + 1, json_get_string(params, "message", ""));
 		if (parts->step == PARTS_READY)
 			instance_parts_broken(parts->instance);
-		else if (parts->step != PARTS_LOADING)
+		else if (parts->step == PARTS_CONNECTING || parts->step == PARTS_CHECKING)
 			connect_again(part, json_get_string(params, "message", ""));
 		return true;
 	}

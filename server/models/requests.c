@@ -324,6 +324,8 @@ bool generations_notice(struct instance *instance, const char *method, const str
 	const bool ends = !strcmp(method, "generate.end");
 	if (!ends && strcmp(method, "generate.delta") != 0)
 		return false;
+	if (!generation && number <= instance->stale_request)
+		return true;
 	if (!generation || generation->embeds || !generation->answered)
 		return false;
 	if (ends)
@@ -400,8 +402,28 @@ void generations_resume(struct instance *instance)
 {
 	for (struct generation *one; instance->state == INSTANCE_READY && (one = first_waiting(instance));) {
 		struct error error = {0};
-		if (send(one, &error))
+		if (!one->ended)
+			end(one, STATUS_OK, NULL, NULL); // cancelled meanwhile
+		else if (send(one, &error))
 			end(one, error.status, NULL, &error);
+	}
+}
+
+static void send_cancel(const struct generation *generation)
+{
+	struct json *params = json_new_object();
+	json_set_integer(params, "request", generation->number);
+	instance_worker_call(parts_generator(generation->instance->parts), "generate.cancel", params, NULL, NULL, NULL);
+}
+
+void generations_renew(struct instance *instance)
+{
+	instance->stale_request = instance->all->next_request;
+	for (struct generation *one = instance->generations; one; one = one->next) {
+		if (one->sent && !one->embeds)
+			send_cancel(one);
+		one->number = ++instance->all->next_request;
+		one->sent = one->answered = false;
 	}
 }
 
@@ -474,12 +496,8 @@ void generation_cancel(struct generation **pointer)
 		end(generation, STATUS_OK, NULL, NULL);
 		return;
 	}
-	struct instance_worker *worker = parts_generator(generation->instance->parts);
-	if (generation->embeds || !worker)
-		return;
-	struct json *params = json_new_object();
-	json_set_integer(params, "request", generation->number);
-	instance_worker_call(worker, "generate.cancel", params, NULL, NULL, NULL);
+	if (!generation->embeds && parts_generator(generation->instance->parts))
+		send_cancel(generation);
 }
 
 void generations_give_up(struct instance *instance, const struct error *fault)

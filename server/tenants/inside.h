@@ -77,6 +77,8 @@ struct worker {
 	struct instance_worker *instance; // whose it is; NULL: a session's
 	char worker_id[TENANT_ID_BYTES], key[WORKER_KEY_BYTES], node_id[STORE_ID_BYTES], backend[16];
 	bool opened, ended;     // the node has answered tenant.open; it is no tenant's any more
+	bool away;              // an instance's: its node is cut off, and may come back with it
+	int64_t stale_call;     // what it answers to this or an earlier one says nothing any more
 	struct arrival *stream; // NULL before link.hello
 	struct net_timer start_limit;
 	int64_t asked_ms;
@@ -209,7 +211,13 @@ void worker_end(struct worker *worker, const struct worker_end_params *params);
 // The same, with STATUS_DEVICE_LOST and this text.
 void worker_lose(struct worker *worker, const char *why);
 
+// The node of an instance's worker is cut off: its stream is gone, its calls are answered STATUS_DEVICE_LOST, and for
+// LIMIT_AWAY_MS it may come back.
+void worker_away(struct worker *worker, const char *why);
+
 // ---- workers of instances (instance.c) ----
+void instance_worker_away(struct instance_worker *instance, const char *why);
+void instance_worker_back(struct instance_worker *instance);
 void instance_worker_ready(struct instance_worker *instance);
 void instance_worker_notice(struct instance_worker *instance, const struct message *message); // may end it
 void instance_worker_ended(struct instance_worker *instance, const struct error *fault);

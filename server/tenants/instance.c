@@ -79,6 +79,16 @@ void instance_worker_ready(struct instance_worker *instance)
 	instance->params.ready(instance->params.context);
 }
 
+void instance_worker_away(struct instance_worker *instance, const char *why)
+{
+	instance->params.away(instance->params.context, why);
+}
+
+void instance_worker_back(struct instance_worker *instance)
+{
+	instance->params.back(instance->params.context);
+}
+
 void instance_worker_ended(struct instance_worker *instance, const struct error *fault)
 {
 	const struct instance_worker_params params = instance->params;
@@ -135,6 +145,11 @@ enum status instance_worker_call(struct instance_worker *instance, const char *m
 const char *instance_worker_id(const struct instance_worker *instance)
 {
 	return instance->worker->worker_id;
+}
+
+bool instance_worker_is_away(const struct instance_worker *instance)
+{
+	return instance->worker->away;
 }
 
 // ---- memory ----

@@ -75,7 +75,8 @@ static struct worker *greeted(const struct arrival *arrival, const struct messag
 		return NULL;
 	struct worker *worker = worker_by_id(tenants, json_get_string(message->params, "worker_id", ""));
 	const char *key = json_get_string(message->params, "key", "");
-	if (!worker || worker->stream || (arrival->node_id[0] && strcmp(arrival->node_id, worker->node_id) != 0) ||
+	if (!worker || (worker->stream && !worker->instance) ||
+	    (arrival->node_id[0] && strcmp(arrival->node_id, worker->node_id) != 0) ||
 	    strlen(key) != WORKER_KEY_BYTES - 1 || CRYPTO_memcmp(key, worker->key, WORKER_KEY_BYTES - 1) != 0)
 		return NULL;
 	return worker;
@@ -116,9 +117,12 @@ static void say_hello(struct arrival *arrival, const struct message *message)
 		return;
 	}
 	set_linked(arrival);
+	if (worker->stream) // its node is faster than the news that the old one broke
+		worker_away(worker, "its node came back");
 	arrival->worker = worker;
 	worker->stream = arrival;
-	OPENSSL_cleanse(worker->key, sizeof worker->key); // it opens nothing any more
+	if (!worker->instance)
+		OPENSSL_cleanse(worker->key, sizeof worker->key); // it opens nothing any more
 	stream_hold(worker);
 	worker_advance(worker);
 }
@@ -207,6 +211,14 @@ static void take_answer(struct worker *worker, struct worker_call **at, const st
 	worker_let_go(worker);
 }
 
+// Whether it answers what was asked before its node was cut off, and is over.
+static bool is_stale(const struct worker *worker, const struct json *id)
+{
+	int64_t number;
+	return worker->instance && json_type(id) == JSON_NUMBER && !json_integer(id, &number) && number > 0 &&
+	       number <= worker->stale_call;
+}
+
 void arrival_message(struct arrival *arrival, const struct net_parts *parts)
 {
 	struct worker *worker = arrival->worker;
@@ -229,6 +241,10 @@ void arrival_message(struct arrival *arrival, const struct net_parts *parts)
 	}
 	bool answer = message.kind == MESSAGE_RESULT || message.kind == MESSAGE_ERROR;
 	struct worker_call **at = !status && answer ? sent_call(worker, message.id) : NULL;
+	if (!status && !at && answer && is_stale(worker, message.id)) {
+		message_finish(&message);
+		return;
+	}
 	if (!status && !at)
 		status = error_set(&error, STATUS_INVALID_REQUEST, "nothing was asked that this answers");
 	if (!status)

@@ -14,6 +14,8 @@
 static void lost(void *context, const char *node_id, const char *device_id, const char *why)
 {
 	struct tenancy *tenants = context;
+	bool local = false;
+	cluster_has_node(tenants->params.cluster, node_id, &local);
 	for (struct tenant *tenant = tenants->tenants, *after; tenant; tenant = after) {
 		after = tenant->next; // an instance's goes with its worker
 		for (struct worker *worker = tenant->workers, *next; worker; worker = next) {
@@ -21,9 +23,38 @@ static void lost(void *context, const char *node_id, const char *device_id, cons
 			next = worker->next;
 			for (unsigned i = 0; device_id && i < worker->device_count; i++)
 				uses |= !strcmp(cluster_device_id(worker->devices[i].device), device_id);
-			if (uses)
+			if (uses && worker->instance && !device_id && !local)
+				worker_away(worker, why);
+			else if (uses)
 				worker_lose(worker, why);
 		}
+	}
+}
+
+static bool names(const struct json *list, const char *id)
+{
+	for (const struct json *one = json_first(list); one; one = json_next(one))
+		if (!strcmp(json_string(one, ""), id))
+			return true;
+	return false;
+}
+
+void tenancy_node_back(struct tenancy *tenants, const char *node_id, const struct json *workers)
+{
+	for (struct tenant *tenant = tenants->tenants, *after; tenant; tenant = after) {
+		after = tenant->next; // an instance's goes with its worker
+		struct worker *worker = tenant->workers;
+		if (worker && worker->instance && !strcmp(worker->node_id, node_id) &&
+		    !names(workers, worker->worker_id))
+			worker_lose(worker, "its node came back without it");
+	}
+	for (const struct json *one = json_first(workers); one; one = json_next(one)) {
+		const struct worker *worker = worker_by_id(tenants, json_string(one, ""));
+		if (worker && !strcmp(worker->node_id, node_id))
+			continue;
+		struct json *params = json_new_object();
+		json_set_string(params, "worker_id", json_string(one, ""));
+		cluster_ask(tenants->params.cluster, node_id, "tenant.close", params, NULL, NULL);
 	}
 }
 

@@ -129,6 +129,10 @@ struct instance_worker_params {
 	void (*ready)(void *context); // it can be called now
 	// What it says by itself, checked against the contract.
 	void (*notice)(void *context, const char *method, const struct json *params);
+	// Its node, on another machine, is cut off: calls under way were answered, and nothing can be asked of it until
+	// it is back, with all that it had; or until it has ended.
+	void (*away)(void *context, const char *why);
+	void (*back)(void *context);
 	// The last call: it has ended by itself. Calls under way were answered before.
 	void (*ended)(void *context, const struct error *fault);
 	void *context;
@@ -144,9 +148,14 @@ void instance_worker_destroy(struct instance_worker **instance, const char *why)
 // STATUS_OUT_OF_MEMORY.
 enum status instance_worker_call(struct instance_worker *instance, const char *method, struct json *params,
 				 cluster_answer *answer, void *context, struct error *error);
+bool instance_worker_is_away(const struct instance_worker *instance);
 const char *instance_worker_id(const struct instance_worker *instance); // as its node knows it
 // It broke the contract: end it. `ended` is called.
 void instance_worker_fail(struct instance_worker *instance, const char *why);
+
+// A node has registered on a new connection, with these workers of earlier ones (an array of ids; NULL: none): those
+// that nobody wants any more are ended, those that it has not are lost, of the others it says link.hello again.
+void tenancy_node_back(struct tenancy *tenants, const char *node_id, const struct json *workers);
 
 // What sessions and instances hold in the memory of a device and of those that share it; and what an instance holds
 // more, or with a negative change less. Errors: STATUS_OUT_OF_MEMORY.

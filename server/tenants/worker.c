@@ -119,6 +119,33 @@ void worker_lose(struct worker *worker, const char *why)
 	worker_end(worker, &(struct worker_end_params){.fault = &fault});
 }
 
+static void stayed_away(void *arg)
+{
+	worker_lose(arg, "its node did not come back in time");
+}
+
+void worker_away(struct worker *worker, const char *why)
+{
+	struct error fault = {0};
+	if (worker->ended || worker->away)
+		return;
+	if (!worker->opened || !worker->stream) { // it was not there yet
+		worker_lose(worker, why);
+		return;
+	}
+	error_set(&fault, STATUS_DEVICE_LOST, "%s", why);
+	worker->away = true;
+	worker->stale_call = worker->next_call;
+	stream_drop(worker);
+	net_timer_start(worker->tenants->params.loop, &worker->start_limit, LIMIT_AWAY_MS, stayed_away, worker);
+	worker->asks++; // whoever is told may end it
+	worker_fail_calls(worker, &fault);
+	if (!worker->ended)
+		instance_worker_away(worker->instance, why);
+	worker->asks--;
+	worker_let_go(worker);
+}
+
 void tenancy_worker_ended(struct tenancy *tenants, const char *node_id, const char *worker_id, const char *message)
 {
 	struct error fault = {0};
@@ -189,6 +216,13 @@ void worker_advance(struct worker *worker)
 {
 	if (!worker->opened || !worker->stream)
 		return;
+	if (worker->away) {
+		worker->away = false;
+		net_timer_stop(worker->tenants->params.loop, &worker->start_limit);
+		log_info("tenants", "worker %s of %s is back", worker->worker_id, worker->tenant->session_id);
+		instance_worker_back(worker->instance);
+		return;
+	}
 	if (worker->start_limit.running)
 		log_info("tenants", "worker %s of %s is ready after %lld ms, %s on node %s", worker->worker_id,
 			 worker->tenant->session_id, (long long)(clock_steady_ms() - worker->asked_ms), worker->backend,

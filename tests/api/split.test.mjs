@@ -98,4 +98,40 @@ describe("a model over several nodes", { timeout: 600000 * slow }, () => {
 			await admin.call("instance.delete", { instance_id: one.instance_id });
 		}
 	});
+
+	// Pieces of one stream around a moment: how long nothing came.
+	const gap = (one, from) => Math.max(...one.pieces.map((at, i) => (i && at > from ? at - Math.max(one.pieces[i - 1], from) : 0)));
+	const worker = (node) => readdirSync("/proc").filter((pid) => {
+		try {
+			return / worker/.test(readFileSync(`/proc/${pid}/cmdline`, "latin1").replaceAll("\0", " ")) &&
+				readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1].split(" ")[1] === String(node.child.pid);
+		} catch {
+			return false; // it has ended meanwhile
+		}
+	}).map(Number);
+
+	for (const [name, lose] of [
+		["its last worker is killed", async () => process.kill(worker(nodes[1])[0], "SIGKILL")],
+		["its first worker is killed", async () => process.kill(worker(nodes[0])[0], "SIGKILL")],
+		["a node is killed", async () => nodes[1].child.kill("SIGKILL")],
+		["a device is drained", async () => admin.call("device.drain", { device_id: nodes[1].device.device_id, drain: true })],
+	])
+		test(`a stream goes on when ${name}`, async (context) => {
+			const undisturbed = await place(nodes[0], nodes[1]);
+			const full = await answer({ max_tokens: 200 });
+			const sampled = await answer({ max_tokens: 200, temperature: 1, seed: 7 });
+			const streams = [stream(), stream({ temperature: 1, seed: 7 }), stream({ prompt: "d e f" })];
+			await Promise.all(streams.map((one) => one.begun()));
+			const at = performance.now();
+			await lose();
+			await within(Promise.all(streams.map((one) => one.done)), () => `all end; came ${JSON.stringify(streams.map((one) => [one.text.length, one.error]))}`, LONG);
+			for (const one of streams) assert.deepEqual([one.error, one.whole], [undefined, true]);
+			assert.equal(streams[0].text, full);
+			assert.equal(streams[1].text, sampled);
+			const now = await is(undisturbed.instance_id, "ready");
+			assert.deepEqual([now.recoveries, now.epoch, now.missing], [1, 2, []]);
+			context.diagnostic(`nothing came for ${gap(streams[0], at).toFixed(0)} ms; now on ${now.stages.map((one) => one.device_id)}`);
+			if (nodes[1].child.signalCode) await nodes[1].start();
+			await admin.call("device.drain", { device_id: nodes[1].device.device_id, drain: false });
+		});
 });
