@@ -26,7 +26,8 @@ static enum status events_subscribe_call(struct api_call *call, const struct jso
 	struct api_client *client = call->client;
 	struct events *events = call->api->params.events;
 	struct cluster *cluster = call->api->params.cluster;
-	const struct topology *topology = call->api->params.topology; // the call is gone before this is asked
+	const struct topology *topology = call->api->params.topology; // the call is gone before these are asked
+	const struct discovery *discovery = call->api->params.discovery;
 	const struct json *since = json_get(params, "since");
 	uint32_t topics;
 	int64_t seq = json_get_integer(since, "seq", -1);
@@ -51,8 +52,11 @@ static enum status events_subscribe_call(struct api_call *call, const struct jso
 		events_replay(events, &client->subscriber, seq);
 		if (topics & TOPIC_TELEMETRY)
 			events_send_one(events, &client->subscriber, TOPIC_TELEMETRY, cluster_telemetry(cluster));
-		if (topics & TOPIC_TOPOLOGY)
-			topology_send_all(topology, &client->subscriber);
+		if (topics & TOPIC_TOPOLOGY) {
+			struct json *found = discovery_json(discovery);
+			topology_send_all(topology, json_get(found, "heard"), &client->subscriber);
+			json_destroy(&found);
+		}
 	}
 	client->calls--;
 	return STATUS_PENDING;

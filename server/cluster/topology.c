@@ -123,8 +123,7 @@ static int64_t time_of(const struct json *record, const char *name)
 	return clock_parse(json_get_string(record, name, ""), &at_ms) ? 0 : at_ms;
 }
 
-// Take over one record. `ahead_ms`: the server's clock less the node's.
-static void take_record(struct topology_link *link, const struct json *record, int64_t ahead_ms)
+static bool take_values(struct topology_link *link, const struct json *record)
 {
 	static const char *const names[LINK_VALUES] = {
 		[LINK_RTT_MS] = "rtt_ms",
@@ -134,24 +133,36 @@ static void take_record(struct topology_link *link, const struct json *record, i
 		[LINK_SENT] = "sent_bytes_per_s",
 		[LINK_INTERFACE_BITS] = "interface_bits_per_s",
 	};
-	const bool up = !strcmp(json_get_string(record, "state", ""), "up");
 	const enum link_class class = link_class_parse(json_get_string(record, "class", ""));
-	const int64_t now_ms = clock_wall_ms(), throughput_ms = time_of(record, "throughput_at");
-	int64_t measured_ms = time_of(record, "measured_at") + ahead_ms;
-	bool differs = !link->heard || up != link->up || class != link->class;
-	differs |= take_text(link->reason, sizeof link->reason, up ? "" : json_get_string(record, "reason", ""));
+	bool differs = class != link->class;
 	differs |= take_text(link->interface, sizeof link->interface, json_get_string(record, "interface", ""));
 	differs |= take_text(link->address, sizeof link->address, json_get_string(record, "address", ""));
 	for (int i = 0; i < LINK_VALUES; i++) {
 		const double value = json_get_number(record, names[i], -1);
 		link->values[i] = value >= 0 && isfinite(value) ? value : -1;
 	}
-	link->up = up;
 	link->class = class;
-	link->measured_ms = measured_ms > now_ms ? now_ms : measured_ms > 0 ? measured_ms : 1;
-	link->throughput_ms = throughput_ms && link->values[LINK_THROUGHPUT] >= 0 ? throughput_ms + ahead_ms : 0;
-	if (link->throughput_ms > now_ms)
-		link->throughput_ms = now_ms;
+	return differs;
+}
+
+// Take over one record. `ahead_ms`: the server's clock less the node's. Of a link that is down the figures stay that it
+// had when it was up, with their time.
+static void take_record(struct topology_link *link, const struct json *record, int64_t ahead_ms)
+{
+	const bool up = !strcmp(json_get_string(record, "state", ""), "up");
+	const int64_t now_ms = clock_wall_ms(), throughput_ms = time_of(record, "throughput_at");
+	const int64_t measured_ms = time_of(record, "measured_at") + ahead_ms;
+	bool differs = !link->heard || up != link->up;
+	differs |= take_text(link->reason, sizeof link->reason, up ? "" : json_get_string(record, "reason", ""));
+	if (up || !link->measured_ms) {
+		differs |= take_values(link, record);
+		link->measured_ms = measured_ms > now_ms ? now_ms : measured_ms > 0 ? measured_ms : 1;
+		link->throughput_ms = throughput_ms && link->values[LINK_THROUGHPUT] >= 0 ? throughput_ms + ahead_ms
+											  : 0;
+		if (link->throughput_ms > now_ms)
+			link->throughput_ms = now_ms;
+	}
+	link->up = up;
 	link->heard = link->fresh = link->unsaved = true;
 	link->heard_ms = clock_steady_ms();
 	link->changed |= differs;

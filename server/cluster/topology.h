@@ -42,8 +42,8 @@ void topology_find(const struct topology *topology, const char *from_node_id, co
 
 struct json *topology_links_json(const struct topology *topology);   // array of Link; `topology` may be NULL
 struct json *topology_summary_json(const struct topology *topology); // TopologySummary
-// TopologyEvents that say how every link stands, to a subscriber that came back.
-void topology_send_all(const struct topology *topology, struct event_subscriber *subscriber);
+// TopologyEvents that say how every link stands, the last with all that is heard, to a subscriber that came back.
+void topology_send_all(const struct topology *topology, const struct json *heard, struct event_subscriber *subscriber);
 
 // What link.history asks: the series of a direction in history.db. False: no such nodes; to_node_id may be "server".
 bool topology_series(const struct topology *topology, const char *from_node_id, const char *to_node_id,

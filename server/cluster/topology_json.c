@@ -66,31 +66,29 @@ struct json *topology_links_json(const struct topology *topology)
 	return links;
 }
 
-static struct json *event_of(struct json *links, struct json *removed)
+static struct json *event_of(struct json *links, struct json *removed, struct json *heard)
 {
 	struct json *event = json_new_object();
 	json_set(event, "links", links);
 	json_set(event, "removed", removed);
-	json_set_null(event, "heard");
+	json_set(event, "heard", heard ? heard : json_new_null());
 	return event;
 }
 
-void topology_send_all(const struct topology *topology, struct event_subscriber *subscriber)
+void topology_send_all(const struct topology *topology, const struct json *heard, struct event_subscriber *subscriber)
 {
+	struct events *events = topology->params.events;
 	struct json *links = json_new_array();
 	for (size_t i = 0; i < topology->node_count; i++)
 		for (size_t j = 0; j < topology->nodes[i]->count; j++) {
+			if (json_count(links) == LIMIT_LINKS_TOLD) {
+				events_send_one(events, subscriber, TOPIC_TOPOLOGY,
+						event_of(links, json_new_array(), NULL));
+				links = json_new_array();
+			}
 			json_push(links, topology_link_json(topology->nodes[i], &topology->nodes[i]->links[j]));
-			if (json_count(links) < LIMIT_LINKS_TOLD)
-				continue;
-			events_send_one(topology->params.events, subscriber, TOPIC_TOPOLOGY,
-					event_of(links, json_new_array()));
-			links = json_new_array();
 		}
-	if (json_count(links))
-		events_send_one(topology->params.events, subscriber, TOPIC_TOPOLOGY, event_of(links, json_new_array()));
-	else
-		json_destroy(&links);
+	events_send_one(events, subscriber, TOPIC_TOPOLOGY, event_of(links, json_new_array(), json_copy(heard)));
 }
 
 // ---- what is pushed ----
@@ -175,7 +173,7 @@ void topology_push(struct topology *topology)
 		push_urgent(&push, (enum urgency)urgency);
 	if (push.count)
 		events_publish(topology->params.events, TOPIC_TOPOLOGY, push.key ? push.key : 1,
-			       event_of(push.links, json_new_array()));
+			       event_of(push.links, json_new_array(), NULL));
 	else
 		json_destroy(&push.links);
 }
@@ -198,7 +196,7 @@ void topology_push_removed(struct topology *topology, const struct cluster_node 
 				push_removed(removed, from->node->node_id, topology_to_id(&from->links[j]));
 		}
 	if (json_count(removed))
-		events_publish(topology->params.events, TOPIC_TOPOLOGY, 0, event_of(json_new_array(), removed));
+		events_publish(topology->params.events, TOPIC_TOPOLOGY, 0, event_of(json_new_array(), removed, NULL));
 	else
 		json_destroy(&removed);
 }

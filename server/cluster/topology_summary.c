@@ -130,15 +130,16 @@ static struct json *bottleneck_json(const struct survey *survey)
 		return json_new_null();
 	struct json *json = json_new_object();
 	const struct topology_reading *worst = &survey->worst;
-	const bool relayed = !worst->direct;
+	const bool relayed = !worst->direct && !survey->from->local && !survey->to->local; // else the server's is its
 	const double bytes_per_s = worst->throughput_bytes_per_s;
 	if (bytes_per_s >= 0)
 		snprintf(rate, sizeof rate, " and gives %.3g MB/s", bytes_per_s * 1e-6);
 	snprintf(text, sizeof text,
 		 "From %.64s to %.64s, by %s, a round trip takes %.3g ms%s: a MiB is on its way for %.3g ms%s%s.",
 		 topology_node_name(survey->from), topology_node_name(survey->to),
-		 relayed ? "way of the server" : link_class_words(link_class_parse(worst->link_class)), worst->rtt_ms,
-		 rate, survey->worst_s * 1000, bytes_per_s < 0 ? " at least, as its rate is not measured yet" : "",
+		 !worst->direct ? "way of the server" : link_class_words(link_class_parse(worst->link_class)),
+		 worst->rtt_ms, rate, survey->worst_s * 1000,
+		 bytes_per_s < 0 ? " at least, as its rate is not measured yet" : "",
 		 relayed ? "; a direct link between the two would shorten it" : "");
 	json_set_string(json, "from_node_id", survey->from->node_id);
 	json_set_string(json, "to_node_id", survey->to->node_id);

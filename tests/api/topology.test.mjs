@@ -132,11 +132,12 @@ describe("links", () => {
 	test("a link that goes down is told once, from one end", async () => {
 		for (let i = 0; i < 4; i++) {
 			await second();
-			tell(a, { peer_id: "nod_b", state: "down", reason: "no answer for 3 s" });
+			tell(a, { peer_id: "nod_b", state: "down", reason: "no answer for 3 s", class: "unknown", rtt_ms: null });
 			tell(b, { peer_id: "nod_a", state: "down", reason: "no answer for 3 s" });
 		}
 		const link = await linkOf(admin, "nod_a", "nod_b");
 		assert.deepEqual([link.state, link.state_reason], ["down", "no answer for 3 s"]);
+		assert.deepEqual([link.class, link.rtt_ms], ["ethernet", 0.5], "as it was when it was up");
 		await admin.until(() => told(admin, "link.down", "nod_a").length + told(admin, "link.down", "nod_b").length, "link.down");
 		await second();
 		tell(a, { peer_id: "nod_b" });
@@ -212,6 +213,7 @@ describe("links", () => {
 		const event = await late.event((one) => one.topic === "topology" && find(one.data.links, "nod_a", "nod_b"), "all links");
 		const { links } = await admin.call("cluster.snapshot");
 		assert.equal(event.data.links.length, links.length);
+		assert.deepEqual(event.data.heard, [], "and all that is heard");
 		await late.close();
 	});
 
