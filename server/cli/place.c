@@ -59,6 +59,8 @@ enum status place_params(struct client *client, const struct cli_arguments *argu
 		status = set_number(params, "sequences", arguments->sequences, error);
 	if (arguments->format)
 		json_set_string(params, "format", arguments->format);
+	if (arguments->objective)
+		json_set_string(params, "objective", arguments->objective);
 	if (!status && arguments->device)
 		status = command_device(client, arguments->device, &devices, &device, error);
 	if (!status && arguments->device) {
@@ -140,10 +142,62 @@ enum status place_start(struct client *client, struct json *params, struct json 
 
 // ---- place ----
 
-static void print_whys(const struct json *placement)
+static void print_texts(const struct json *texts, const char *before)
 {
-	for (const struct json *one = json_first(json_get(placement, "why")); one; one = json_next(one))
-		command_print_text(stdout, "  ", json_get_string(one, "text", ""));
+	for (const struct json *one = json_first(texts); one; one = json_next(one))
+		command_print_text(stdout, before, json_get_string(one, "text", ""));
+}
+
+static const char *name_of(const struct json *list, const char *key, const char *id)
+{
+	return json_get_string(command_find(list, key, id, NULL), "name", id);
+}
+
+static void print_hops(const struct json *placement, const struct json *nodes)
+{
+	for (const struct json *one = json_first(json_get(placement, "hops")); one; one = json_next(one)) {
+		char line[400], time[FORMAT_BYTES];
+		const double seconds = json_get_number(one, "seconds_per_token", -1);
+		snprintf(line, sizeof line, "from %.100s to %.100s (%.20s): %lld bytes a token, %s",
+			 name_of(nodes, "node_id", json_get_string(one, "from_node_id", "")),
+			 name_of(nodes, "node_id", json_get_string(one, "to_node_id", "")),
+			 json_get_string(one, "class", ""), (long long)json_get_integer(one, "bytes_per_token", 0),
+			 seconds < 0 ? "not measured yet" : format_quantity(seconds * 1e3, "ms", time));
+		command_print_text(stdout, "", line);
+	}
+}
+
+static void print_proof(const struct json *placement)
+{
+	const char *proof = json_get_string(placement, "proof", "");
+	const double ms = json_get_number(placement, "search_ms", 0);
+	if (!strcmp(proof, "optimal"))
+		printf("proven to be the best, in %.0f ms\n", ms);
+	else if (!strcmp(proof, "bound"))
+		printf("the best that was found in %.0f ms; another could take %.1f %% less time, at most\n", ms,
+		       json_get_number(placement, "gap", 0) * 100);
+	else if (!strcmp(proof, "infeasible"))
+		printf("It fits nowhere, which is proven.\n");
+	else if (!json_get_bool(placement, "feasible", false))
+		printf("It does not fit there.\n");
+}
+
+static void print_scores(const struct json *placement, const struct json *devices)
+{
+	for (const struct json *one = json_first(json_get(placement, "devices")); one; one = json_next(one)) {
+		char line[400];
+		const struct json *score = json_get(one, "score");
+		if (json_type(score) != JSON_OBJECT)
+			continue;
+		snprintf(line, sizeof line,
+			 "%.2f %.100s (compute %.2f, memory %.2f, network %.2f, heat %.2f, bandwidth %.2f)",
+			 json_get_number(score, "total", 0),
+			 name_of(devices, "device_id", json_get_string(one, "device_id", "")),
+			 json_get_number(score, "compute", 0), json_get_number(score, "memory", 0),
+			 json_get_number(score, "network", 0), json_get_number(score, "thermal", 0),
+			 json_get_number(score, "bandwidth", 0));
+		command_print_text(stdout, "  score ", line);
+	}
 }
 
 static void print_stages(const struct json *placement, const struct json *devices)
@@ -174,13 +228,15 @@ static enum status preview(struct client *client, const struct cli_arguments *ar
 	} else if (!status) {
 		const struct json *predicted = json_get(placement, "predicted");
 		client_ask(client, &(struct client_call){.method = "cluster.snapshot"}, &snapshot, NULL);
-		if (!json_get_bool(placement, "feasible", false))
-			printf("It fits nowhere.\n");
 		print_stages(placement, json_get(snapshot, "devices"));
+		print_hops(placement, json_get(snapshot, "nodes"));
 		if (json_type(predicted) == JSON_OBJECT)
-			printf("about %.1f tokens a second for one request, by the memory's bandwidth\n",
+			printf("about %.1f tokens a second for one request\n",
 			       json_get_number(predicted, "tokens_per_s", 0));
-		print_whys(placement);
+		print_proof(placement);
+		print_texts(json_get(placement, "why"), "  ");
+		print_scores(placement, json_get(snapshot, "devices"));
+		print_texts(json_get(placement, "remedies"), "  what would help: ");
 	}
 	json_destroy(&snapshot);
 	json_destroy(&placement);
@@ -300,6 +356,9 @@ static const struct flag flags[] = {
 	{"context", "N", "tokens of one request at most (default: the model's, 8192 at most)",
 	 offsetof(struct cli_arguments, context)},
 	{"sequences", "N", "requests that run at once (default 8)", offsetof(struct cli_arguments, sequences)},
+	{"objective", "WHAT",
+	 "latency: the time of one request's token (without it); throughput: all requests together",
+	 offsetof(struct cli_arguments, objective)},
 	{"format", "FORMAT", "hold 16- and 32-bit weights in Q8_0 or Q4_0; auto: only where memory is short",
 	 offsetof(struct cli_arguments, format)},
 	{0},

@@ -357,12 +357,93 @@ static void limits_and_time(void **unused)
 	assert_true(gaps > 0);
 }
 
+// The whole of placement_find: what it gives obeys every limit, whatever steps were taken, and is explained.
+static void check_placement(const struct cluster *cluster, const struct placement *out)
+{
+	uint64_t used[MOST_DEVICES] = {0}, host[MOST_NODES] = {0};
+	uint32_t next = 0;
+	struct model_sizes sizes = cluster->sizes;
+	if (out->format != FORMAT_UNKNOWN)
+		placement_shrink(&sizes, out->format);
+	for (unsigned i = 0; i < out->stage_count; i++) {
+		const struct placement_stage *stage = &out->stages[i];
+		const struct placement_device *device = &cluster->devices[stage->device];
+		const struct stage_memory memory = cost_memory(&cluster->wanted, &sizes, out->page_count, stage);
+		assert_int_equal(stage->first_layer, next);
+		assert_true(stage->layer_count > 0 && stage->host_layers <= stage->layer_count);
+		assert_int_equal(stage->embeds, i == 0);
+		assert_int_equal(stage->predicts, i == out->stage_count - 1);
+		assert_false(device->software || device->unusable);
+		used[stage->device] += cost_on_device(&memory);
+		host[device->node] += memory.host_bytes;
+		next += stage->layer_count;
+	}
+	assert_int_equal(next, cluster->shape.layers);
+	for (unsigned i = 0; i < cluster->wanted.device_count; i++)
+		assert_true(used[i] <= cluster->devices[i].free_bytes);
+	for (unsigned i = 0; i < cluster->wanted.node_count; i++) {
+		uint64_t most = 0;
+		for (unsigned j = 0; j < cluster->wanted.device_count; j++)
+			if (cluster->devices[j].node == i && cluster->devices[j].backend == PLACE_CPU)
+				most = cluster->devices[j].free_bytes;
+		assert_true(host[i] <= most);
+	}
+}
+
+static void whole_placements(void **unused)
+{
+	(void)unused;
+	static struct cluster cluster;
+	static struct placement out;
+	unsigned steps[4] = {0}, none = 0, remedies = 0;
+	for (int i = 0; i < PROPERTY_CASES; i++) {
+		make_cluster(&cluster);
+		for (unsigned j = 0; j < cluster.wanted.device_count; j++) {
+			cluster.devices[j].software = cluster.devices[j].backend == PLACE_VULKAN && draw(3) == 0;
+			cluster.devices[j].unusable = draw(8) ? NULL : "it is draining";
+		}
+		cluster.wanted.may_shrink = draw(2);
+		cluster.wanted.remedies = draw(2);
+		assert_int_equal(placement_find(&out, &cluster.wanted, NULL), STATUS_OK);
+		assert_true(out.why_count > 0);
+		for (unsigned j = 0; j < out.why_count; j++)
+			assert_true(strlen(out.whys[j].text) > 0 &&
+				    strlen(out.whys[j].text) + 1 < PLACEMENT_TEXT_BYTES);
+		for (unsigned j = 0; j < cluster.wanted.device_count; j++)
+			if (out.scores[j].total >= 0)
+				assert_true(out.scores[j].total <= 1 && out.scores[j].memory <= 1);
+		remedies += out.remedy_count;
+		if (out.feasible) {
+			check_placement(&cluster, &out);
+			steps[out.step]++;
+		}
+		none += !out.feasible;
+		assert_int_equal(out.proof, out.feasible ? PROOF_OPTIMAL : PROOF_INFEASIBLE);
+		if (!out.feasible) { // nor by any chain of all devices, with the fewest pages
+			static struct problem problem;
+			const struct problem_params params = {
+				.wanted = &cluster.wanted,
+				.sizes = &cluster.sizes,
+				.pages = placement_pages(cluster.wanted.context_tokens, 1)};
+			problem_init(&problem, &params);
+			assert_true(isinf(exhaustive(&problem)));
+		}
+	}
+	print_message(
+		"%d cases: %u as asked, %u with host memory, %u in a smaller format, %u by processors, %u nowhere; "
+		"%u remedies\n",
+		PROPERTY_CASES, steps[STEP_NONE], steps[STEP_SPILLED], steps[STEP_SMALLER_FORMAT], steps[STEP_CPU],
+		none, remedies);
+	assert_true(steps[STEP_SPILLED] && steps[STEP_SMALLER_FORMAT] && steps[STEP_CPU] && none && remedies);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(as_good_as_everything),
 		cmocka_unit_test(more_is_never_worse),
 		cmocka_unit_test(limits_and_time),
+		cmocka_unit_test(whole_placements),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
