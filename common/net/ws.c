@@ -339,8 +339,8 @@ enum status net_dial(struct net_loop *loop, const struct net_dial_params *params
 	if (params->socket_path)
 		snprintf(host, sizeof host, "localhost");
 	else
-		snprintf(host, sizeof host, strchr(params->host, ':') ? "[%s]:%d" : "%s:%d", params->host,
-			 params->port);
+		snprintf(host, sizeof host, strchr(params->host, ':') ? "[%.*s]:%d" : "%.*s:%d",
+			 (int)strcspn(params->host, "%"), params->host, params->port); // %eth0 is ours alone
 	struct lws_client_connect_info info = {
 		.context = net_loop_context(loop),
 		.vhost = conn->dialled ? net_dialled_vhost(conn->dialled) : net_loop_base_vhost(loop),

@@ -15,6 +15,19 @@ struct node_announcer {
 	int port;
 };
 
+// Present, verified, and not the processor.
+static int count_gpus(const struct device_table *table)
+{
+	int count = 0;
+	for (size_t i = 0; i < table->count; i++) {
+		const struct device_record *record = table->records[i];
+		const struct device_api *api = &record->apis[device_record_backend(record)];
+		count += device_record_present(record) && api->info.kind != DEVICE_CPU &&
+			 api->verification.state == VERIFICATION_PASSED;
+	}
+	return count;
+}
+
 static void describe(struct net_presence *presence, const struct node_announce *announce)
 {
 	const struct credentials *credentials = announce->credentials;
@@ -23,7 +36,7 @@ static void describe(struct net_presence *presence, const struct node_announce *
 	snprintf(presence->role, sizeof presence->role, "node");
 	snprintf(presence->id, sizeof presence->id, "%s", announce->node_id);
 	snprintf(presence->version, sizeof presence->version, "%s", EXOGPU_VERSION);
-	presence->gpus = announce->gpus;
+	presence->gpus = announce->devices ? count_gpus(announce->devices) : -1;
 	if (!credentials->joined || !cluster)
 		return;
 	snprintf(presence->cluster_id, sizeof presence->cluster_id, "%.64s", cluster + 1);

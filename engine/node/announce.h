@@ -3,6 +3,7 @@
  * Thread: the loop's. */
 #pragma once
 #include "common/net/announce.h"
+#include "engine/device/table.h"
 #include "engine/node/credentials.h"
 
 struct node_announcer;
@@ -10,7 +11,7 @@ struct node_announcer;
 struct node_announce {
 	const char *node_id, *name;            // name: NULL or "": the host's
 	const struct credentials *credentials; // which cluster it has joined
-	int gpus;                              // -1: not known yet
+	const struct device_table *devices;    // NULL: not known yet
 	int port;                              // for links of other nodes; 0: none
 };
 // Everything is copied. Errors: net_announcer_create's.

@@ -22,6 +22,7 @@ enum {
 	PAUSE_FIRST_MS = 2000, // each attempt shows a new code: not many, and slowly
 	PAUSE_LAST_MS = 30000,
 	NOTICE_MS = 30000,
+	AWAY_MS = 30000,
 	CLOSE_DONE = 1000,
 	CLOSE_WRONG = 1002,
 };
@@ -32,6 +33,7 @@ struct join {
 	struct credentials_request request;
 	struct net_conn *conn; // NULL while there is none
 	struct net_timer again, notice;
+	int64_t began_ms;             // steady clock
 	int64_t pause_ms, waiting_ms; // waiting_ms: steady clock, since when a person is waited for; 0: nobody is
 	uint8_t authority_sha256[NET_SHA256_BYTES], nonce[PAIRING_NONCE_BYTES];
 	char code[PAIRING_CODE_BYTES];
@@ -395,10 +397,19 @@ static void closed(void *user, struct net_conn *conn, int code)
 		log_warning("node", "the server closed the connection before this node had joined (%d): asking again",
 			    code);
 	else if (!join->unreachable_said)
-		log_info("node", "no server answers at %s:%d yet: waiting for it", join->params.host,
-			 join->params.port);
+		log_info("node", "no server answers at %s:%d yet: waiting for it%s", join->params.host,
+			 join->params.port,
+			 join->params.away ? "; it is announced, so it runs: does a firewall there close this port?"
+					   : "");
 	join->unreachable_said = !answered;
 	join->waiting_ms = 0;
+	if (answered) {
+		join->began_ms = clock_steady_ms();
+	} else if (join->params.away && clock_steady_ms() - join->began_ms >= AWAY_MS) {
+		*join->params.away = true;
+		end(join, STATUS_TIMEOUT);
+		return;
+	}
 	net_timer_start(join->params.loop, &join->again, join->pause_ms, dial, join);
 	join->pause_ms = 2 * join->pause_ms < PAUSE_LAST_MS ? 2 * join->pause_ms : PAUSE_LAST_MS;
 }
@@ -443,7 +454,7 @@ enum status join_check(const char *ticket, bool accept_code, struct error *error
 
 enum status join_run(const struct join_params *params, struct error *error)
 {
-	struct join join = {.params = *params, .pause_ms = PAUSE_FIRST_MS};
+	struct join join = {.params = *params, .pause_ms = PAUSE_FIRST_MS, .began_ms = clock_steady_ms()};
 	enum status status = join_check(params->ticket, params->accept_code, error);
 	if (!status && params->ticket)
 		status = ticket_text_parse(params->ticket, &join.ticket, error);
@@ -451,7 +462,10 @@ enum status join_run(const struct join_params *params, struct error *error)
 		status = credentials_ask(params->credentials, true, &join.request, error);
 	if (status)
 		return status;
-	log_info("node", "asking %s:%d to be let in as node %s", params->host, params->port, params->node_id);
+	log_info("node",
+		 strchr(params->host, ':') ? "asking [%s]:%d to be let in as node %s"
+					   : "asking %s:%d to be let in as node %s",
+		 params->host, params->port, params->node_id);
 	net_timer_start(params->loop, &join.again, 0, dial, &join);
 	net_loop_run(params->loop);
 	join.ended = true;

@@ -26,9 +26,11 @@ struct join_params {
 	struct json *(*record)(void *arg); // NodeRecord
 	void *arg;
 	const bool *stopping; // the loop was stopped because the node is to end
+	bool *away;           // NULL, or: the server was only heard of; set when nothing has answered there for 30 s
 };
 // Errors: STATUS_CONFLICT without a message: the node is to end. All others with what went wrong, and a hint:
-// STATUS_INVALID_PARAMS (the ticket is none; nobody is there to compare digits), STATUS_FORBIDDEN (another server than
-// the ticket's, turned away, the digits differ), STATUS_UNAUTHENTICATED (the ticket is used up, expired, revoked or
-// unknown), STATUS_TIMEOUT (nobody has decided), the server's, and those of credentials_take.
+// STATUS_TIMEOUT with *away, STATUS_INVALID_PARAMS (the ticket is none; nobody is there to compare digits),
+// STATUS_FORBIDDEN (another server than the ticket's, turned away, the digits differ), STATUS_UNAUTHENTICATED (the
+// ticket is used up, expired, revoked or unknown), STATUS_TIMEOUT (nobody has decided), the server's, and those of
+// credentials_take.
 enum status join_run(const struct join_params *params, struct error *error);

@@ -110,25 +110,12 @@ static void say_usable(struct node *node)
 		 (long long)(clock_steady_ms() - node->started_ms));
 }
 
-// Present, verified, and not the processor.
-static int count_gpus(const struct device_table *table)
-{
-	int count = 0;
-	for (size_t i = 0; i < table->count; i++) {
-		const struct device_record *record = table->records[i];
-		const struct device_api *api = &record->apis[device_record_backend(record)];
-		count += device_record_present(record) && api->info.kind != DEVICE_CPU &&
-			 api->verification.state == VERIFICATION_PASSED;
-	}
-	return count;
-}
-
 static struct node_announce describe(const struct node *node)
 {
 	return (struct node_announce){.node_id = node->table->node_id,
 				      .name = node->options.name,
 				      .credentials = &node->credentials,
-				      .gpus = node->usable_said ? count_gpus(node->table) : -1,
+				      .devices = node->usable_said ? node->table : NULL,
 				      .port = node->links ? links_port(node->links) : 0};
 }
 
@@ -500,7 +487,7 @@ static enum status search(struct node *node, struct error *error)
 }
 
 // What the node has joined already it goes back to; a ticket is for the first time.
-static enum status join_server(struct node *node, struct error *error)
+static enum status join_server(struct node *node, bool *away, struct error *error)
 {
 	struct credentials *credentials = &node->credentials;
 	struct ticket_parts ticket;
@@ -537,8 +524,30 @@ static enum status join_server(struct node *node, struct error *error)
 					   .accept_code = node->options.accept_code,
 					   .record = build_first_record,
 					   .arg = node,
-					   .stopping = &node->stopping};
+					   .stopping = &node->stopping,
+					   .away = node->find ? away : NULL};
 	return join_run(&params, error);
+}
+
+// The server of another machine: from not knowing where it is to belonging to its cluster.
+static enum status meet(struct node *node, struct error *error)
+{
+	enum status status = STATUS_OK;
+	const struct node_announce now = describe(node);
+	bool away = true;
+	save(node); // its id, which the server is told, must outlive it
+	if (!node->options.silent)
+		status = node_announcer_create(&node->announcer, node->loop, &now, error);
+	while (!status && away) { // again only when the server that was found is not there any more
+		away = false;
+		if (node->find)
+			status = search(node, error);
+		if (!status)
+			status = join_server(node, &away, error);
+		if (away)
+			status = STATUS_OK;
+	}
+	return status;
 }
 
 static enum status watch_signals(struct node *node, const sigset_t *ends, struct error *error)
@@ -698,16 +707,8 @@ static enum status create(struct node *node, const sigset_t *ends, struct error 
 	if (!status)
 		supervisor_ready(
 			&node->supervisor); // from here on the loop turns; to be let in may take a person's time
-	if (!status && (node->find || node->host[0])) {
-		const struct node_announce now = describe(node);
-		save(node); // its id, which the server is told, must outlive it
-		if (!node->options.silent)
-			status = node_announcer_create(&node->announcer, node->loop, &now, error);
-	}
-	if (!status && node->find)
-		status = search(node, error);
-	if (!status && node->host[0])
-		status = join_server(node, error);
+	if (!status && (node->find || node->host[0]))
+		status = meet(node, error);
 	if (!status)
 		status = create_parts(node, error);
 	if (!status)

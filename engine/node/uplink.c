@@ -463,7 +463,7 @@ static void choose_place(struct uplink *uplink)
 			  uplink->params.credentials->authority_sha256, &error))
 		log_warning("node", "the server is not looked for elsewhere: %s", error.message);
 	const bool away = uplink->finder && uplink->turn++ % 2 &&
-			  finder_elsewhere(uplink->finder, &uplink->home, uplink->turn / 2, &other);
+			  finder_elsewhere(uplink->finder, &uplink->home, (uplink->turn - 1) / 2, &other);
 	go_to(uplink, away ? &other : &uplink->home);
 	if (away)
 		log_info("node", "the server's cluster is announced at %s: trying there", uplink->address);

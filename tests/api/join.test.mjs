@@ -375,9 +375,9 @@ describe("joining", () => {
 	test("what is said to be wrong before anything is asked", async () => {
 		for (const [args, status, pattern] of [
 			[["--join", address(server)], 1, /somebody must compare six digits/],
-			[["--join", "auto"], 2, /not there yet/], [["--join", `http://${address(server)}`], 2, /by TLS/],
+			[["--join", "auto"], 1, /somebody must compare six digits/], [["--join", `http://${address(server)}`], 2, /by TLS/],
 			[["--join", "host:0"], 2, /no address/], [["--join", "host:65536"], 2, /no address/], [["--join", ""], 2, /must not be empty/],
-			[["--join", "[::1"], 2, /no address/], [["--ticket", (await ticketOf()).ticket], 1, /does not say where its server is/],
+			[["--join", "[::1"], 2, /no address/],
 			[["--join", "unix:/tmp/x", "--ticket", "x"], 2, /needs no --ticket/]]) {
 			const { code, stderr } = await ended(startNode(args));
 			assert.equal(code, status, `${args}: ${stderr}`);
@@ -386,6 +386,9 @@ describe("joining", () => {
 		const alone = startNode(["--join", "127.0.0.1:1", "--ticket", (await ticketOf()).ticket]);
 		await alone.said(/no server answers at 127.0.0.1:1 yet/);
 		assert.equal((await alone.stop()).code, 0, "it waits until it is told not to");
+		const nowhere = startNode(["--ticket", (await ticketOf()).ticket]); // this server is not announced
+		await nowhere.said(/looking for a server on the local networks/);
+		assert.equal((await nowhere.stop()).code, 0, "and this one looks for it");
 		const { code, stderr } = await ended(startNode(["--join", address(server), "--ticket", (await ticketOf()).ticket], { data: server.data }));
 		assert.deepEqual([code, /folder of a server/.test(stderr)], [1, true], stderr);
 	});

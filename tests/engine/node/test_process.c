@@ -197,7 +197,7 @@ static void server_that_stops_ends_the_node(void **state)
 static void bad_usage_exits_2(void **state)
 {
 	static const char *const arguments[][2] = {{"--join", "example.org:0"},
-						   {"--join", "auto"},
+						   {"--join", "[::1"},
 						   {"--ticket", "x"},
 						   {"--backends", "abacus"},
 						   {"--nonsense", "x"}};
