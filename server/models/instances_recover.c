@@ -6,7 +6,7 @@
  *       +--- a part is lost, ----> paused, workers ended -> searched for a place -> begun anew ------+
  *       |    or is to be left            ^                        | none: once more, in a while      |
  *       |                                +------------------------+                                  |
- *       +--- a node is cut off --> paused, waits for it LIMIT_RETURN_MS, then searches ... begun anew|
+ *       +--- a node is cut off --> paused, waits for it a little, then searches ... begun anew|
  *                                                   ... while it does, the node is back with its workers: connected
  *
  * Its requests stay, and go on where their client has got to (requests.c). While it is paused for LIMIT_PAUSE_MS they
@@ -22,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { AGAIN_MS = 1000, AGAIN_MOST_MS = 5000, LOOK_MS = 250 };
+enum { AGAIN_MS = 1000, AGAIN_MOST_MS = 5000, LOOK_MS = 250, RETURN_LEAST_MS = 250 };
 static const double search_s = 0.2; // a good place soon is better than the best one later
 
 static void search(struct instance *instance);
@@ -202,6 +202,14 @@ void recover_lost(struct instance *instance, const struct error *fault, int part
 	instance_publish(instance);
 }
 
+// How long a node is waited for before another place is: its workers may come back with it, which is worth waiting for
+// where loading takes long.
+static int64_t grace_ms(const struct instance *instance)
+{
+	double ms = instance->load_ms / 2;
+	return ms < RETURN_LEAST_MS ? RETURN_LEAST_MS : ms > LIMIT_RETURN_MS ? LIMIT_RETURN_MS : (int64_t)ms;
+}
+
 void recover_away(struct instance *instance, unsigned part, const char *why)
 {
 	char text[INSTANCE_REASON_BYTES];
@@ -215,7 +223,7 @@ void recover_away(struct instance *instance, unsigned part, const char *why)
 			add_missing(instance, &instance->stages[i]);
 	recovery->renew |= part + 1 == parts_count(instance->parts);
 	placing_cancel(instance->all, instance);
-	net_timer_start(instance->all->params.loop, &recovery->again, LIMIT_RETURN_MS, again, instance);
+	net_timer_start(instance->all->params.loop, &recovery->again, grace_ms(instance), again, instance);
 	instance_publish(instance);
 }
 

@@ -9,7 +9,7 @@ import { after, afterEach, before, describe, test } from "node:test";
 import { Client, assertContractKept } from "./client.mjs";
 import { modelFile } from "./gguf.mjs";
 import { RemoteNode } from "./remote.mjs";
-import { eventually, patience, slow, startServer, temporary, within } from "./server.mjs";
+import { eventually, slow, startServer, temporary, within } from "./server.mjs";
 
 const LAYERS = 12, LONG = 60000 * slow;
 
@@ -28,8 +28,15 @@ describe("a model over several nodes", { timeout: 600000 * slow }, () => {
 		const first_layer = Math.floor(LAYERS * i / devices.length);
 		return { device_id, first_layer, layer_count: i + 1 < devices.length ? Math.floor(LAYERS * (i + 1) / devices.length) - first_layer : 0 };
 	});
-	const place = async (...on) => is((await admin.call("instance.create", { model_id: model.model_id, context_tokens: 256, sequences: 4,
-		pins: pins(...on.map((one) => one.device)) })).instance_id, "ready");
+	// A device of a node that was started again may have to be verified first.
+	const usable = (on) => eventually(async () => (await admin.call("cluster.snapshot")).devices
+		.filter((one) => on.some(({ device }) => device.device_id === one.device_id))
+		.every((one) => one.state === "idle" && one.verification.state === "passed"), "the devices can be used", LONG);
+	const place = async (...on) => {
+		await usable(on);
+		return is((await admin.call("instance.create", { model_id: model.model_id, context_tokens: 4096, sequences: 4,
+			pins: pins(...on.map((one) => one.device)) })).instance_id, "ready");
+	};
 	const ask = (more = {}) => server.http("/v1/completions", { method: "POST", headers: { authorization: `Bearer ${server.token}` },
 		body: JSON.stringify({ model: "words", prompt: "a b c", max_tokens: 40, temperature: 0, ...more }) });
 	const answer = async (more) => {
@@ -70,7 +77,7 @@ describe("a model over several nodes", { timeout: 600000 * slow }, () => {
 		nodes = ["alpha", "beta", "gamma"].map((name) => new RemoteNode({ server, admin, proxy: { port: server.port } }, { name }));
 		for (const node of nodes) await node.start((await admin.call("node.ticket", {})).ticket);
 		const path = join(temporary(), "words.gguf");
-		writeFileSync(path, modelFile({ megabytes: 0.19 * LAYERS }));
+		writeFileSync(path, modelFile({ megabytes: 0.19 * LAYERS, context: 4096 }));
 		await admin.call("model.add", { source: path });
 		model = await eventually(async () => {
 			const [one] = (await admin.call("model.list")).models;
@@ -110,28 +117,76 @@ describe("a model over several nodes", { timeout: 600000 * slow }, () => {
 		}
 	}).map(Number);
 
-	for (const [name, lose] of [
-		["its last worker is killed", async () => process.kill(worker(nodes[1])[0], "SIGKILL")],
-		["its first worker is killed", async () => process.kill(worker(nodes[0])[0], "SIGKILL")],
-		["a node is killed", async () => nodes[1].child.kill("SIGKILL")],
-		["a device is drained", async () => admin.call("device.drain", { device_id: nodes[1].device.device_id, drain: true })],
-	])
-		test(`a stream goes on when ${name}`, async (context) => {
-			const undisturbed = await place(nodes[0], nodes[1]);
-			const full = await answer({ max_tokens: 200 });
-			const sampled = await answer({ max_tokens: 200, temperature: 1, seed: 7 });
-			const streams = [stream(), stream({ temperature: 1, seed: 7 }), stream({ prompt: "d e f" })];
-			await Promise.all(streams.map((one) => one.begun()));
-			const at = performance.now();
-			await lose();
-			await within(Promise.all(streams.map((one) => one.done)), () => `all end; came ${JSON.stringify(streams.map((one) => [one.text.length, one.error]))}`, LONG);
-			for (const one of streams) assert.deepEqual([one.error, one.whole], [undefined, true]);
-			assert.equal(streams[0].text, full);
-			assert.equal(streams[1].text, sampled);
-			const now = await is(undisturbed.instance_id, "ready");
-			assert.deepEqual([now.recoveries, now.epoch, now.missing], [1, 2, []]);
-			context.diagnostic(`nothing came for ${gap(streams[0], at).toFixed(0)} ms; now on ${now.stages.map((one) => one.device_id)}`);
-			if (nodes[1].child.signalCode) await nodes[1].start();
-			await admin.call("device.drain", { device_id: nodes[1].device.device_id, drain: false });
+	// Lose something of an instance on `on` while three streams are under way: none of their clients notices.
+	const disturbed = async (context, on, lose, max_tokens = 200) => {
+		const placed = await place(...on);
+		const wanted = [{}, { temperature: 1, seed: 7 }, { prompt: "d e f" }].map((one) => ({ ...one, max_tokens }));
+		const undisturbed = await Promise.all(wanted.map(answer));
+		const streams = wanted.map(stream);
+		await Promise.all(streams.map((one) => one.begun()));
+		const at = performance.now();
+		await lose();
+		await within(Promise.all(streams.map((one) => one.done)), () => `all end; came ${JSON.stringify(streams.map((one) => [one.text.length, one.error]))}`, LONG);
+		for (const [i, one] of streams.entries()) assert.deepEqual([one.error, one.whole, one.text], [undefined, true, undisturbed[i]]);
+		context.diagnostic(`nothing came for ${gap(streams[0], at).toFixed(0)} ms`);
+		return placed.instance_id;
+	};
+	const goneOn = async (id) => {
+		const now = await eventually(async () => {
+			const one = await instance(id);
+			return one.recoveries && one.state === "ready" && one;
+		}, "it goes on elsewhere", LONG);
+		assert.deepEqual([now.recoveries, now.epoch, now.missing, now.state_reason], [1, 2, [], null]);
+		return now.stages.map((one) => one.device_id);
+	};
+
+	for (const [name, index] of [["first", 0], ["last", 1]])
+		test(`streams go on when the ${name} part's worker is killed`, async (context) => {
+			const id = await disturbed(context, nodes.slice(0, 2), () => process.kill(worker(nodes[index])[0], "SIGKILL"));
+			assert.deepEqual(await goneOn(id), nodes.slice(0, 2).map((one) => one.device.device_id), "where it was");
 		});
+
+	test("streams go on when a node of three is killed", async (context) => {
+		const id = await disturbed(context, nodes, () => nodes[1].child.kill("SIGKILL"));
+		assert.ok(!(await goneOn(id)).includes(nodes[1].device.device_id));
+		await nodes[1].start();
+	});
+
+	test("streams go on when a device is drained", async (context) => {
+		const { device_id } = nodes[1].device;
+		const id = await disturbed(context, nodes.slice(0, 2), () => admin.call("device.drain", { device_id, drain: true }));
+		assert.ok(!(await goneOn(id)).includes(device_id));
+		await admin.call("device.drain", { device_id, drain: false });
+	});
+
+	test("streams go on when a node stands still and comes back after it was replaced", async (context) => {
+		const { child } = nodes[1];
+		const id = await disturbed(context, nodes.slice(0, 2), async () => {
+			child.kill("SIGSTOP");
+			setTimeout(() => child.kill("SIGCONT"), 12000);
+		}, 1000);
+		assert.ok(!(await goneOn(id)).includes(nodes[1].device.device_id));
+		await eventually(async () => (await admin.call("cluster.snapshot")).nodes.find((one) => one.node_id === nodes[1].node_id).state === "online",
+			"it is back", LONG);
+		await eventually(() => worker(nodes[1]).length === 0, "it has ended what it had", LONG);
+		assert.equal(await answer(), whole);
+	});
+
+	test("a part that cannot be had: nothing is left of the others", async () => {
+		await usable(nodes);
+		const { instance_id } = await admin.call("instance.create", { model_id: model.model_id, pins: pins(nodes[0].device, nodes[1].device) });
+		nodes[1].child.kill("SIGKILL");
+		const failed = await is(instance_id, "failed");
+		assert.match(failed.state_reason, /part 2 of 2 \(layers 6 to 11 on /);
+		await eventually(() => worker(nodes[0]).length === 0, "its worker is ended", LONG);
+		await nodes[1].start();
+	});
+
+	test("one that is stopped while it loads leaves nothing", async () => {
+		await usable(nodes);
+		const { instance_id } = await admin.call("instance.create", { model_id: model.model_id, pins: pins(...nodes.map((one) => one.device)) });
+		await admin.call("instance.delete", { instance_id });
+		await eventually(() => nodes.every((one) => worker(one).length === 0), "no worker is left", LONG);
+		assert.deepEqual(await list(), []);
+	});
 });
