@@ -19,7 +19,7 @@ enum { TOPOLOGY_TICK_MS = 1000, TOPOLOGY_MINUTE_MS = 60000, TOPOLOGY_REASON_BYTE
 // clang-format off
 #define LINK_CLASS_LIST(X)                                                       \
 	X(LINK_CLASS_UNKNOWN,     "unknown",     "an unknown link",  0,   0)     \
-	X(LINK_CLASS_PROCESS,     "process",     "one machine",      10,  0)     \
+	X(LINK_CLASS_PROCESS,     "process",     "one machine",      0,   0)     \
 	X(LINK_CLASS_PEER,        "peer",        "peer-to-peer",     10,  0)     \
 	X(LINK_CLASS_RDMA,        "rdma",        "RDMA",             10,  1e9)   \
 	X(LINK_CLASS_THUNDERBOLT, "thunderbolt", "Thunderbolt",      10,  1e9)   \
@@ -27,7 +27,7 @@ enum { TOPOLOGY_TICK_MS = 1000, TOPOLOGY_MINUTE_MS = 60000, TOPOLOGY_REASON_BYTE
 	X(LINK_CLASS_WIFI,        "wifi",        "Wi-Fi",            50,  1e8)   \
 	X(LINK_CLASS_CELLULAR,    "cellular",    "a mobile network", 200, 0)     \
 	X(LINK_CLASS_RELAY,       "relay",       "the server",       0,   0)     \
-	X(LINK_CLASS_LOOPBACK,    "loopback",    "loopback",         10,  0)     \
+	X(LINK_CLASS_LOOPBACK,    "loopback",    "loopback",         0,   0)     \
 	X(LINK_CLASS_VIRTUAL,     "virtual",     "a virtual link",   10,  0)
 // clang-format on
 enum link_class {

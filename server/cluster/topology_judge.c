@@ -2,8 +2,9 @@
  *
  * A reading counts once a second at most. After BAD of them in a row that are worse than the class a link is degraded,
  * after GOOD in a row that are not it is well again; after BAD reports in a row that it is down, that is told too. What
- * was not measured is not judged. What a wire is called is more than what messages on it can have: of its bits a second
- * USABLE are asked for, which a gigabit wire gives (0.94 of it is payload) even where a burst is too short for all. */
+ * was not measured is not judged, nor is what stays in one machine: where that is slow the machine is busy, which other
+ * readings show. What a wire is called is more than what messages on it can have: of its bits a second USABLE are asked
+ * for, which a gigabit wire gives (0.94 of it is payload) even where a burst is too short for all. */
 #include "common/base/clock.h"
 #include "server/cluster/topology_inside.h"
 
