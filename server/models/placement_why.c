@@ -207,7 +207,7 @@ static void say_why_not(struct placement *out, const struct problem *all, const 
 	else if (with < chain->value * (1 - 1e-9))
 		why_add(out, (int)device->index, "%s would make a token %.2f ms faster, but %s", name,
 			(chain->value - with) * 1e3,
-			device_of(all, at)->backend == PLACE_CPU ? "processors are taken where GPUs do not do"
+			device_of(all, at)->backend == PLACE_CPU ? "processors are taken last"
 								 : "there was no time to look at it");
 	else
 		why_add(out, (int)device->index, "%s would make it slower: %.2f instead of %.2f ms a token", name,
@@ -232,19 +232,28 @@ void why_left_out(struct placement *out, const struct problem *all, const struct
 
 // ---- what was assumed ----
 
+static const char *node_name(const struct placement_wanted *wanted, unsigned node)
+{
+	for (unsigned i = 0; i < wanted->device_count; i++)
+		if (wanted->devices[i].node == node)
+			return wanted->devices[i].node_id;
+	return "";
+}
+
 void why_assumed(struct placement *out, const struct placement_wanted *wanted)
 {
 	for (unsigned i = 0; i < out->hop_count; i++) {
 		const struct placement_hop *hop = &out->hops[i];
 		bool measured, said = false;
-		for (unsigned j = 0; j < i; j++)
-			said |= out->hops[j].from_node == hop->from_node && out->hops[j].to_node == hop->to_node;
+		for (unsigned j = 0; j < i; j++) // the way back is seldom another
+			said |= out->hops[j].from_node == hop->to_node && out->hops[j].to_node == hop->from_node;
 		const struct placement_link link = cost_link(wanted, hop->from_node, hop->to_node, &measured);
 		if (!measured && !said)
 			why_add(out, -1,
-				"the way to the next node (%s) has not been measured in full: %.1f ms there and back "
-				"and %.0f MB/s are counted",
-				link.link_class, link.round_trip_s * 1e3, link.bytes_per_s / 1e6);
+				"the link from %s to %s (%s) has not been measured in full: %.1f ms there and back and "
+				"%.0f MB/s are counted",
+				node_name(wanted, hop->from_node), node_name(wanted, hop->to_node), link.link_class,
+				link.round_trip_s * 1e3, link.bytes_per_s / 1e6);
 	}
 	for (unsigned i = 0; i < out->stage_count; i++) {
 		const struct placement_device *device = &wanted->devices[out->stages[i].device];

@@ -4,8 +4,8 @@
  *
  * Equal: machines of eight GPUs each that are all the same, on one network. Unlike: machines of one to four devices,
  * unlike in everything, with unlike links between them. A cell has the time to the first answer, and then the time to
- * the proof, or what a better one could still bring when SECONDS (5) are over. The first table is beside looking at all
- * there is, where that can be done. Prints Markdown. */
+ * the proof, or what a better one could still bring when SECONDS (5) are over. Prints Markdown. That the answers are
+ * those of looking at all there is tests/server/models/test_placement_search.c checks. */
 #include "server/models/placement_inside.h"
 
 #include <math.h>
@@ -36,12 +36,12 @@ struct cluster {
 static void make_links(struct cluster *cluster, bool equal)
 {
 	for (unsigned i = 0; i < PLACEMENT_NODES * PLACEMENT_NODES; i++)
-		cluster->links[i] =
-			(struct placement_link){.known = true,
-						.direct = true,
-						.link_class = "ethernet",
-						.round_trip_s = equal ? 0.2e-3 : exp(between(log(1e-4), log(2e-2))),
-						.bytes_per_s = equal ? 1e9 : exp(between(log(1e7), log(2e9)))};
+		cluster->links[i] = (struct placement_link){
+			.known = true,
+			.direct = true,
+			.link_class = "ethernet",
+			.round_trip_s = equal ? 0.2e-3 : exp(between(log(1e-4), log(2e-2))),
+			.bytes_per_s = equal ? 1e9 : exp(between(log(1e7), log(2e9)))};
 }
 
 static void make(struct cluster *cluster, unsigned count, uint32_t layers, bool equal)
