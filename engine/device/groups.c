@@ -1,4 +1,5 @@
-/* See groups.h. Room is the limit less what is used, where cached files that can be dropped do not count as used. */
+/* See groups.h. Room is the limit less what is used, where cached files, which can be dropped, do not count as used:
+ * the kernel drops those that were read more than once, too (a model that is being loaded), before it runs short. */
 #include "engine/device/groups.h"
 
 #include "engine/device/host.h"
@@ -12,18 +13,22 @@ enum { PATH_BYTES = 1024, TEXT_BYTES = 8192 };
 // The files of one version; `folder` is a group.
 struct version {
 	const char *mount, *controller; // as in /proc/self/cgroup; "" for version 2
-	const char *limit, *used, *cached;
+	const char *limit, *used, *cached[2];
 };
 
 static const struct version memory_versions[] = {
-	{"/sys/fs/cgroup", "", "memory.max", "memory.current", "inactive_file"},
-	{"/sys/fs/cgroup/unified", "", "memory.max", "memory.current", "inactive_file"},
-	{"/sys/fs/cgroup/memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"},
+	{"/sys/fs/cgroup", "", "memory.max", "memory.current", {"inactive_file", "active_file"}},
+	{"/sys/fs/cgroup/unified", "", "memory.max", "memory.current", {"inactive_file", "active_file"}},
+	{"/sys/fs/cgroup/memory",
+	 "memory",
+	 "memory.limit_in_bytes",
+	 "memory.usage_in_bytes",
+	 {"total_inactive_file", "total_active_file"}},
 };
 static const struct version cpu_versions[] = {
-	{"/sys/fs/cgroup", "", "cpu.max", NULL, NULL},
-	{"/sys/fs/cgroup/unified", "", "cpu.max", NULL, NULL},
-	{"/sys/fs/cgroup/cpu", "cpu", "cpu.cfs_quota_us", "cpu.cfs_period_us", NULL},
+	{"/sys/fs/cgroup", "", "cpu.max", NULL, {NULL}},
+	{"/sys/fs/cgroup/unified", "", "cpu.max", NULL, {NULL}},
+	{"/sys/fs/cgroup/cpu", "cpu", "cpu.cfs_quota_us", "cpu.cfs_period_us", {NULL}},
 };
 
 static bool read_text(const char *folder, const char *file, char text[TEXT_BYTES])
@@ -62,7 +67,9 @@ static void memory_of(struct group_limits *limits, const struct version *version
 	if (most <= 0)
 		return;
 	int64_t used = read_number(folder, version->used, text, &rest);
-	used = used < 0 ? 0 : used - read_cached(folder, version->cached, text);
+	used = used < 0 ? 0
+			: used - read_cached(folder, version->cached[0], text) -
+				  read_cached(folder, version->cached[1], text);
 	int64_t room = used < 0 ? most : used < most ? most - used : 0;
 	limits->memory_bytes = most < limits->memory_bytes ? most : limits->memory_bytes;
 	limits->free_bytes = room < limits->free_bytes ? room : limits->free_bytes;

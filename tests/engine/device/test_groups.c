@@ -83,7 +83,7 @@ static void test_version_2(void **state)
 	put("/proc/self/cgroup", "0::/a.slice/b.scope\n");
 	put("/sys/fs/cgroup/a.slice/memory.max", "1000000\n");
 	put("/sys/fs/cgroup/a.slice/memory.current", "900000\n");
-	put("/sys/fs/cgroup/a.slice/memory.stat", "anon 1\ninactive_file 300000\nfile 7\n");
+	put("/sys/fs/cgroup/a.slice/memory.stat", "anon 1\ninactive_file 200000\nfile 7\nactive_file 100000\n");
 	put("/sys/fs/cgroup/a.slice/cpu.max", "800000 100000\n");
 	put("/sys/fs/cgroup/a.slice/b.scope/memory.max", "2000000\n");
 	put("/sys/fs/cgroup/a.slice/b.scope/memory.current", "100\n");
