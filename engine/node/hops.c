@@ -16,6 +16,8 @@
 
 enum { CONNECT_MS = 10000 };
 
+static void let_go(struct hop_end *end, const char *why);
+
 static const char *end_name(const struct hop_end *end)
 {
 	return end->sends ? "out" : "in";
@@ -112,14 +114,14 @@ static void worker_drained(void *user, struct net_stream *stream)
 		end->hop->way->pause(end->hop, false);
 }
 
+// Mostly it has ended, which is told otherwise; what is at the other end of its hop is told of in any case.
 static void worker_closed(void *user, struct net_stream *stream, const char *why)
 {
 	struct hop_end *end = user;
 	(void)stream, (void)why;
 	end->stream = NULL; // it goes when this returns
 	end->reading = false;
-	if (end->hop)
-		hop_break(end->hop, STATUS_UNAVAILABLE, "the worker has closed its end");
+	let_go(end, "the worker has closed its end");
 }
 
 static const struct net_stream_handler worker_handler = {

@@ -72,7 +72,8 @@ struct node {
 	int port;
 	bool find; // the server is to be found first
 	bool stopping, usable_said;
-	bool failed; // the server does not take this node
+	bool failed;          // the server does not take this node
+	bool fenced, cut_off; // see hold_hops
 };
 
 // ---- what the parts ask for ----
@@ -254,24 +255,49 @@ static void serve(void *arg, struct uplink_call *call)
 	uplink_answer(&call, NULL, &error);
 }
 
+// What workers of model instances say to each other is held while the server is not heard, and while it is cut off.
+static void hold_hops(struct node *node)
+{
+	const bool held = node->fenced || node->cut_off;
+	if (node->hops)
+		hops_fence(node->hops, held);
+	if (node->links)
+		links_fence(node->links, held);
+}
+
 static void server_lost(void *arg)
 {
 	struct node *node = arg;
+	node->cut_off = true;
+	hold_hops(node);
 	if (node->tenants)
-		tenants_kill_all(node->tenants);
+		tenants_lost(node->tenants);
 	if (node->models)
 		node_models_lost(node->models);
+}
+
+static struct json *kept_workers(void *arg)
+{
+	struct node *node = arg;
+	return node->tenants ? tenants_kept(node->tenants) : NULL;
+}
+
+static void server_back(void *arg)
+{
+	struct node *node = arg;
+	node->cut_off = false;
+	hold_hops(node);
+	if (node->tenants)
+		tenants_back(node->tenants);
 }
 
 static void fence(void *arg, bool fenced)
 {
 	struct node *node = arg;
+	node->fenced = fenced;
 	if (node->relays)
 		relays_fence(node->relays, fenced);
-	if (node->hops)
-		hops_fence(node->hops, fenced);
-	if (node->links)
-		links_fence(node->links, fenced);
+	hold_hops(node);
 }
 
 static enum status dial_server(void *arg, struct net_dial_params *params, struct error *error)
@@ -652,6 +678,8 @@ static enum status create_parts(struct node *node, struct error *error)
 				       .watched = set_watched,
 				       .serve = serve,
 				       .lost = server_lost,
+				       .workers = kept_workers,
+				       .registered = server_back,
 				       .fenced = fence,
 				       .gone = server_gone,
 				       .arg = node};

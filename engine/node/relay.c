@@ -29,16 +29,33 @@ struct relay {
 	struct net_stream *stream; // to the worker; NULL once that end is gone
 	struct net_conn *conn;     // to the server; NULL before it is open
 	char worker_id[65], key[65];
+	bool dialled;                  // there is a connection, or will be
 	bool over;                     // the connection is closing, or will be when it opens
+	bool left, due;                // the same, to be dialled again: when it is closed, if `due`
 	bool worker_full, server_full; // one does not take what is there: the other is not read
+	bool reading;                  // the worker's stream is
 	void (*closed)(void *arg, bool ended);
+	void (*broken)(void *arg);
 	void *arg;
-	bool *gone; // set when this is freed, while relay_create is on the stack
+	bool *gone; // set when this is freed, while it is being dialled
 };
 
 // ---- who may pass ----
 
-// The stream is read once the server is there and while it takes what comes; the connection while the worker does.
+// The stream is read once the server is there and while it takes what comes; the connection while the worker does. What
+// a fence stops is counted beside that.
+static void look_whether_to_read(struct relay *relay)
+{
+	bool wanted = relay->conn && !relay->left && !relay->server_full;
+	if (!relay->stream || wanted == relay->reading)
+		return;
+	relay->reading = wanted;
+	if (wanted)
+		net_stream_resume(relay->stream);
+	else
+		net_stream_pause(relay->stream);
+}
+
 static void hold_stream(struct relay *relay, bool held)
 {
 	net_stream_hold(relay->stream, held);
@@ -87,21 +104,40 @@ static void close_conn(struct relay *relay, int code, const char *why)
 		net_conn_close(relay->conn, code, why);
 }
 
-static void conn_closed(void *user, struct net_conn *conn, int code)
+static void relay_free(struct relay *relay)
 {
-	struct relay *relay = user;
-	(void)conn;
-	relay->conn = NULL;
 	drop_stream(relay);
 	*relay->link = relay->next;
 	if (relay->next)
 		relay->next->link = relay->link;
 	if (relay->gone)
 		*relay->gone = true;
-	else if (relay->closed)
-		relay->closed(relay->arg, code == CLOSE_ENDED && !relay->over);
 	OPENSSL_cleanse(relay->key, sizeof(relay->key));
 	free(relay);
+}
+
+static void conn_closed(void *user, struct net_conn *conn, int code)
+{
+	struct relay *relay = user;
+	const bool ended = code == CLOSE_ENDED && !relay->over && !relay->left, tell = !relay->left;
+	(void)conn;
+	relay->dialled = false;
+	if (relay->broken && relay->closed && relay->stream && !relay->over && !ended) {
+		relay->conn = NULL;
+		relay->left = relay->server_full = relay->worker_full = false;
+		look_whether_to_read(relay);
+		if (relay->due)
+			relay_return(relay);
+		else if (tell)
+			relay->broken(relay->arg);
+		return;
+	}
+	relay->conn = NULL;
+	void (*closed)(void *, bool) = relay->gone ? NULL : relay->closed;
+	void *arg = relay->arg;
+	relay_free(relay);
+	if (closed)
+		closed(arg, ended);
 }
 
 static void stream_closed(void *user, struct net_stream *stream, const char *why)
@@ -116,9 +152,13 @@ static void stream_closed(void *user, struct net_stream *stream, const char *why
 
 void relay_let_go(struct relay **pointer)
 {
-	if (*pointer)
-		(*pointer)->closed = NULL;
+	struct relay *relay = *pointer;
 	*pointer = NULL;
+	if (!relay)
+		return;
+	relay->closed = NULL;
+	if (!relay->dialled)
+		relay_free(relay);
 }
 
 void relay_destroy(struct relay **pointer)
@@ -126,9 +166,9 @@ void relay_destroy(struct relay **pointer)
 	struct relay *relay = *pointer;
 	if (!relay)
 		return;
-	relay_let_go(pointer);
 	drop_stream(relay);
 	close_conn(relay, CLOSE_ENDED, "the worker is ended");
+	relay_let_go(pointer);
 }
 
 // ---- messages ----
@@ -137,6 +177,9 @@ static void from_worker(void *user, struct net_stream *stream, const uint8_t *he
 			struct net_frame *body)
 {
 	struct relay *relay = user;
+	(void)stream;
+	if (!relay->conn) // what had been read before
+		return;
 	const struct net_parts parts = {.head = head,
 					.head_bytes = head_bytes,
 					.body = body ? net_frame_data(body) : NULL,
@@ -150,7 +193,7 @@ static void from_worker(void *user, struct net_stream *stream, const uint8_t *he
 		close_conn(relay, CLOSE_ENDED, "the worker's messages cannot be passed on");
 	} else if (!relay->server_full && net_conn_queued_bytes(relay->conn) > LIMIT_STREAM_FULL_BYTES) {
 		relay->server_full = true;
-		net_stream_pause(stream);
+		look_whether_to_read(relay);
 	}
 }
 
@@ -158,11 +201,8 @@ static void server_drained(void *user, struct net_conn *conn)
 {
 	struct relay *relay = user;
 	(void)conn;
-	if (!relay->server_full)
-		return;
 	relay->server_full = false;
-	if (relay->stream)
-		net_stream_resume(relay->stream);
+	look_whether_to_read(relay);
 }
 
 static void from_server(void *user, struct net_conn *conn, const uint8_t *bytes, size_t length, bool binary)
@@ -210,7 +250,8 @@ static enum status say_hello(struct relay *relay)
 	if (!status)
 		status = net_conn_send_parts(relay->conn,
 					     &(struct net_parts){.head = head.data, .head_bytes = head.length});
-	OPENSSL_cleanse(relay->key, sizeof(relay->key)); // it is for once
+	if (!relay->broken)
+		OPENSSL_cleanse(relay->key, sizeof(relay->key)); // it is for once
 	buffer_finish(&head);
 	return status;
 }
@@ -221,10 +262,14 @@ static void opened(void *user, struct net_conn *conn)
 	relay->conn = conn;
 	if (relay->all->fenced)
 		hold_conn(relay, true);
-	if (relay->over || say_hello(relay))
+	if (relay->over || say_hello(relay)) {
+		relay->over = true;
 		net_conn_close(conn, CLOSE_ENDED, "the worker is ended");
-	else
-		net_stream_resume(relay->stream);
+	} else if (relay->left) {
+		net_conn_close(conn, CLOSE_ENDED, "the server was cut off");
+	} else {
+		look_whether_to_read(relay);
+	}
 }
 
 static const struct net_handler conn_handler = {
@@ -256,6 +301,47 @@ static enum status create_stream(struct relay *relay, int *fd, struct error *err
 	return STATUS_OK;
 }
 
+// Errors: as the dialling itself; it may have failed at once, too, and been told.
+static enum status dial(struct relay *relay, struct error *error)
+{
+	struct net_dial_params params = {.path = "/node",
+					 .subprotocol = "exogpu.worker.v1",
+					 .ping_s = LIMIT_NODE_PING_S,
+					 .silence_s = LIMIT_NODE_SILENCE_S,
+					 .speaks_first = true, // link.hello
+					 .handler = &conn_handler,
+					 .user = relay};
+	relay->dialled = true;
+	return relay->all->params.dial(relay->all->params.arg, &params, error);
+}
+
+void relay_leave(struct relay *relay)
+{
+	relay->due = false;
+	if (!relay->dialled || relay->left)
+		return;
+	relay->left = true;
+	look_whether_to_read(relay);
+	if (relay->conn)
+		net_conn_close(relay->conn, CLOSE_ENDED, "the server was cut off");
+}
+
+void relay_return(struct relay *relay)
+{
+	struct error error = {0};
+	relay->due = relay->dialled && relay->left;
+	if (relay->dialled)
+		return;
+	// One that failed at once has told already, and is not dialled any more.
+	if (dial(relay, &error) && relay->dialled)
+		conn_closed(relay, NULL, 0);
+}
+
+bool relay_is_open(const struct relay *relay)
+{
+	return relay->conn && !relay->left;
+}
+
 enum status relay_create(struct relay **out, struct relays *relays, const struct relay_params *params, int *fd,
 			 struct error *error)
 {
@@ -272,19 +358,12 @@ enum status relay_create(struct relay **out, struct relays *relays, const struct
 	if (relay->next)
 		relay->next->link = &relay->next;
 	relays->list = relay;
-	struct net_dial_params dial = {.path = "/node",
-				       .subprotocol = "exogpu.worker.v1",
-				       .ping_s = LIMIT_NODE_PING_S,
-				       .silence_s = LIMIT_NODE_SILENCE_S,
-				       .speaks_first = true, // link.hello
-				       .handler = &conn_handler,
-				       .user = relay};
 	int worker_end = -1;
 	enum status status = create_stream(relay, &worker_end, error);
 	if (!status)
-		status = relays->params.dial(relays->params.arg, &dial, error);
+		status = dial(relay, error);
 	if (status && !gone)
-		conn_closed(relay, NULL, 0);
+		relay_free(relay);
 	else if (gone) // it failed at once
 		status = error_set(error, STATUS_UNAVAILABLE, "the server cannot be dialled for a worker");
 	if (status) {
@@ -293,6 +372,7 @@ enum status relay_create(struct relay **out, struct relays *relays, const struct
 		return status;
 	}
 	relay->gone = NULL;
+	relay->broken = params->broken; // from here on
 	*out = relay;
 	*fd = worker_end;
 	return STATUS_OK;
@@ -315,6 +395,6 @@ void relays_destroy(struct relays **pointer)
 		return;
 	*pointer = NULL;
 	while (relays->list)
-		conn_closed(relays->list, NULL, CLOSE_ENDED);
+		relay_free(relays->list);
 	free(relays);
 }

@@ -67,10 +67,11 @@ struct tenant {
 	struct request *requests;
 	size_t request_count;
 	int64_t last_id;
-	bool has_model; // it is a model instance's
-	bool open;      // worker.open, or worker.instance, was answered
-	bool unwanted;  // the server asked for its end, or knows of it
-	char fault[96]; // why it was killed; "" if it was not, or not for a fault
+	bool has_model;  // it is a model instance's
+	bool open;       // worker.open, or worker.instance, was answered
+	bool unwanted;   // the server asked for its end, or knows of it
+	int64_t away_ms; // steady clock: since when it is kept without a connection to the server; 0: it has one
+	char fault[96];  // why it was killed; "" if it was not, or not for a fault
 };
 
 struct tenants {
@@ -81,6 +82,7 @@ struct tenants {
 	size_t count;
 	struct net_timer look; // runs while there are any
 	bool sandbox_told;
+	bool connected; // to the server
 };
 
 // ---- requests ----
@@ -308,6 +310,19 @@ static void process_ended(void *arg, int wait_status)
 		params.ended(params.arg, worker_id, error.message);
 }
 
+// One that is kept: how long, and whether it can be connected again now.
+static void look_at_away(struct tenant *tenant, int64_t now_ms)
+{
+	if (!tenant->away_ms || !tenant->relay)
+		return;
+	if (relay_is_open(tenant->relay))
+		tenant->away_ms = 0;
+	else if (now_ms - tenant->away_ms >= LIMIT_AWAY_MS)
+		kill_for(tenant, "the worker was without the server for too long");
+	else if (tenant->all->connected)
+		relay_return(tenant->relay);
+}
+
 static void look_after(void *arg)
 {
 	struct tenants *all = arg;
@@ -317,6 +332,7 @@ static void look_after(void *arg)
 		bool asked = false;
 		char fault[sizeof(tenant->fault)];
 		read_socket(tenant); // it may have answered while this process was held up
+		look_at_away(tenant, now_ms);
 		for (struct request *request = tenant->requests; request; request = request->next) {
 			asked = asked || request->kind == REQUEST_PING;
 			if (request->kind == REQUEST_CLOSE || request->due_ms > now_ms)
@@ -353,12 +369,23 @@ static void relay_closed(void *arg, bool ended)
 	kill_for(tenant, ended ? "" : "the worker lost its connection to the server");
 }
 
+// The connection is gone, and nobody said that the worker is to end. That to the server may break a moment later.
+static void relay_broken(void *arg)
+{
+	struct tenant *tenant = arg;
+	if (!tenant->open)
+		kill_for(tenant, "the worker lost its connection to the server");
+	else if (!tenant->away_ms)
+		tenant->away_ms = clock_steady_ms();
+}
+
 // By a relay, which dials the server and says whose stream this is when it has it.
 static enum status create_relay(struct tenant *tenant, const struct uplink_call *call, int *out, struct error *error)
 {
 	const struct relay_params params = {.worker_id = tenant->worker_id,
 					    .key = json_get_string(call->params, "key", ""),
 					    .closed = relay_closed,
+					    .broken = tenant->has_model ? relay_broken : NULL,
 					    .arg = tenant};
 	return relay_create(&tenant->relay, tenant->all->params.relays, &params, out, error);
 }
@@ -618,13 +645,46 @@ void tenants_close(struct tenants *tenants, struct uplink_call *call)
 		fail_call(call, &error);
 }
 
-void tenants_kill_all(struct tenants *tenants)
+static void kill_quietly(struct tenant *tenant)
 {
+	tenant->unwanted = true;
+	relay_destroy(&tenant->relay);
+	process_kill(&tenant->process);
+}
+
+void tenants_lost(struct tenants *tenants)
+{
+	tenants->connected = false;
 	for (struct tenant *tenant = tenants->list; tenant; tenant = tenant->next) {
-		tenant->unwanted = true;
-		relay_destroy(&tenant->relay);
-		process_kill(&tenant->process);
+		if (!tenant->has_model || !tenant->open || !tenant->relay || tenant->process.killed) {
+			kill_quietly(tenant);
+			continue;
+		}
+		if (!tenant->away_ms || relay_is_open(tenant->relay))
+			tenant->away_ms = clock_steady_ms();
+		relay_leave(tenant->relay);
 	}
+}
+
+struct json *tenants_kept(const struct tenants *tenants)
+{
+	struct json *list = NULL;
+	for (const struct tenant *tenant = tenants->list; tenant; tenant = tenant->next) {
+		if (!tenant->away_ms || tenant->process.killed)
+			continue;
+		if (!list)
+			list = json_new_array();
+		json_push(list, json_new_string(tenant->worker_id));
+	}
+	return list;
+}
+
+void tenants_back(struct tenants *tenants)
+{
+	tenants->connected = true;
+	for (struct tenant *tenant = tenants->list; tenant; tenant = tenant->next)
+		if (tenant->away_ms && tenant->relay && !tenant->process.killed)
+			relay_return(tenant->relay);
 }
 
 enum status tenants_create(struct tenants **out, const struct tenants_params *params, struct error *error)
@@ -653,7 +713,8 @@ void tenants_destroy(struct tenants **tenants)
 	int patience_ms = STOP_MS;
 	struct error error = {0};
 	error_set(&error, STATUS_UNAVAILABLE, "the node stops");
-	tenants_kill_all(*tenants);
+	for (struct tenant *tenant = (*tenants)->list; tenant; tenant = tenant->next)
+		kill_quietly(tenant);
 	while ((*tenants)->list)
 		release((*tenants)->list, &error, &patience_ms);
 	free(*tenants);

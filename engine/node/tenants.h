@@ -6,13 +6,15 @@
  * over the second and never through the node, unless the server is on another machine: then the node relays (relay.h).
  *
  * A worker ends by SIGKILL and in no other way that is planned: when the server asks for it, when it leaves a call
- * unanswered (a ping for 5 s), and when the connection to the server ends, since no session reaches it any more. An end
- * that the server did not ask for is told it, in words. A session's worker sees all devices of its back end, not one
- * alone as the prober's do (struct backend's `narrow`): copies between devices need them in one process.
- * A model instance's worker is given its model's file, which this opens for reading: by its path for a server on this
- * machine only, since what lies on the disks of another is not that server's to read; else out of the node's cache
- * (models.h). One that is a part of several is given a ring (hops.h). It sees all devices of its back end, too, and is
- * told which of them to use over its stream. Thread: the loop's. Owns the processes; does not own the table. */
+ * unanswered (a ping for 5 s), and when the connection to the server ends, since no session reaches it any more. One of
+ * a model instance is kept for LIMIT_AWAY_MS then, if the server is on another machine: it may only have been cut off,
+ * and a model takes long to load. An end that the server did not ask for is told it, in words. A session's worker sees
+ * all devices of its back end, not one alone as the prober's do (struct backend's `narrow`): copies between devices
+ * need them in one process. A model instance's worker is given its model's file, which this opens for reading: by its
+ * path for a server on this machine only, since what lies on the disks of another is not that server's to read; else
+ * out of the node's cache (models.h). One that is a part of several is given a ring (hops.h). It sees all devices of
+ * its back end, too, and is told which of them to use over its stream. Thread: the loop's. Owns the processes; does not
+ * own the table. */
 #pragma once
 #include "common/wire/contract.h"
 #include "engine/device/table.h"
@@ -45,5 +47,9 @@ void tenants_destroy(struct tenants **tenants);
 void tenants_open(struct tenants *tenants, struct uplink_call *call);
 void tenants_device(struct tenants *tenants, struct uplink_call *call);
 void tenants_close(struct tenants *tenants, struct uplink_call *call);
-// The server is gone: kill all.
-void tenants_kill_all(struct tenants *tenants);
+// The server is gone: kill all but those that are kept.
+void tenants_lost(struct tenants *tenants);
+// Those that are kept, for node.register (an array of ids); NULL: none.
+struct json *tenants_kept(const struct tenants *tenants);
+// The server has taken the registration: it ends those that it does not want, the others are connected to it again.
+void tenants_back(struct tenants *tenants);

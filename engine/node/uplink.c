@@ -96,6 +96,11 @@ static void send_due(void *arg)
 		struct json *params = json_new_object();
 		json_set_integer(params, "protocol", PROTOCOL);
 		json_set(params, "node", uplink->params.record(uplink->params.arg));
+		struct json *workers = !uplink->registered && uplink->params.workers
+					       ? uplink->params.workers(uplink->params.arg)
+					       : NULL;
+		if (workers)
+			json_set(params, "workers", workers);
 		uplink->record_due = false;
 		uplink->registering = true;
 		send_call(uplink, CALL_REGISTER, "node.register", params);
@@ -326,6 +331,8 @@ static void answered(struct uplink *uplink, const struct message *message)
 	uplink->params.watched(uplink->params.arg, json_get_bool(message->result, "watched", false));
 	uplink->devices_due = true;
 	send_due(uplink);
+	if (uplink->params.registered)
+		uplink->params.registered(uplink->params.arg);
 }
 
 static void received(void *user, struct net_conn *conn, const uint8_t *bytes, size_t length, bool binary)

@@ -40,7 +40,10 @@ struct uplink_params {
 	void (*watched)(void *arg, bool watched);
 	void (*serve)(void *arg, struct uplink_call *call); // takes the call
 	void (*lost)(void *arg);                            // a connection to the server ended
-	void (*fenced)(void *arg, bool fenced);             // the lease ran out, or goes on; see lease.h
+	// May be NULL, both. Told with the first registration of a connection: node.register's workers, or NULL.
+	struct json *(*workers)(void *arg);
+	void (*registered)(void *arg);          // one has been taken by the server
+	void (*fenced)(void *arg, bool fenced); // the lease ran out, or goes on; see lease.h
 	// The server stopped or stayed away (STATUS_OK), or does not take this node: STATUS_FORBIDDEN once it was
 	// removed from the cluster, STATUS_CONFLICT while another speaks for it, STATUS_UNAVAILABLE otherwise.
 	void (*gone)(void *arg, enum status status, const char *why);

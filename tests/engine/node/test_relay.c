@@ -39,6 +39,8 @@ static struct fixture {
 	char folder[40], path[64], worker_id[65], key[65];
 	uint8_t *pattern; // (LARGEST + 1024)
 	bool refuse, server_closed, worker_closed, relay_closed, relay_ended, met;
+	bool keeps; // the relay stays when its connection breaks
+	int breaks, hellos;
 	int close_code;
 	bool (*enough)(void);
 	struct net_timer look, patience;
@@ -126,6 +128,7 @@ static void server_message(void *user, struct net_conn *conn, const uint8_t *byt
 		assert_string_equal(message.method, "link.hello");
 		snprintf(all.worker_id, 65, "%s", json_get_string(message.params, "worker_id", ""));
 		snprintf(all.key, 65, "%s", json_get_string(message.params, "key", ""));
+		all.hellos++;
 		message_finish(&message);
 	}
 	net_frame_unref(&parts.holder);
@@ -177,6 +180,12 @@ static void relay_closed(void *arg, bool ended)
 	all.relay_ended = ended;
 }
 
+static void relay_broken(void *arg)
+{
+	(void)arg;
+	all.breaks++;
+}
+
 static bool greeted(void)
 {
 	return all.worker_id[0] != 0;
@@ -186,7 +195,10 @@ static int start_relay(void)
 {
 	int fd;
 	struct error error = {0};
-	const struct relay_params params = {.worker_id = "wrk_1", .key = "secret", .closed = relay_closed};
+	const struct relay_params params = {.worker_id = "wrk_1",
+					    .key = "secret",
+					    .closed = relay_closed,
+					    .broken = all.keeps ? relay_broken : NULL};
 	if (relay_create(&all.relay, all.relays, &params, &fd, &error))
 		fail_msg("%s", error.message);
 	return fd;
@@ -510,6 +522,124 @@ static void behind_the_fence_either_end_may_go(void **state)
 	assert_true(run(relay_is_closed, 10000));
 }
 
+// ---- relays that stay ----
+
+static bool broken(void)
+{
+	return all.breaks > 0;
+}
+
+static void come_back(void)
+{
+	all.worker_id[0] = all.key[0] = 0;
+	relay_return(all.relay);
+	relay_return(all.relay); // twice is once
+	assert_true(run(greeted, 10000));
+	assert_string_equal(all.worker_id, "wrk_1");
+	assert_string_equal(all.key, "secret");
+	assert_true(relay_is_open(all.relay));
+}
+
+static void a_kept_worker_waits_for_its_server(void **state)
+{
+	enum { COUNT = 12 };
+	(void)state;
+	all.keeps = true;
+	start_worker();
+	assert_int_equal(say(true, 0, 1000), STATUS_OK);
+	assert_int_equal(say(false, 0, 1000), STATUS_OK);
+	wait_for_all(1, 1);
+	for (int round = 1; round <= 3; round++) {
+		all.breaks = 0;
+		net_conn_close(all.conn, 1011, "a fault");
+		assert_true(run(broken, 5000));
+		assert_false(relay_is_open(all.relay));
+		const unsigned next = all.at_server.messages;
+		for (unsigned i = 0; i < COUNT; i++)
+			assert_int_equal(say(true, next + i, MIB), STATUS_OK);
+		settle();
+		size_t waits = net_stream_queued(all.worker);
+		print_message("of %d MiB %.1f wait at the worker\n", COUNT, (double)waits / MIB);
+		assert_true(waits > (COUNT - 4) * (size_t)MIB);
+		come_back();
+		assert_int_equal(say(false, all.at_worker.messages, 1000), STATUS_OK);
+		wait_for_all(next + COUNT, (unsigned)round + 1);
+	}
+	assert_int_equal(all.hellos, 4);
+	assert_false(all.relay_closed || all.worker_closed);
+	net_conn_close(all.conn, 4410, "the worker is ended");
+	assert_true(run(both_closed, 5000));
+	assert_true(all.relay_ended);
+}
+
+static void a_server_that_was_left_is_returned_to(void **state)
+{
+	(void)state;
+	all.keeps = true;
+	start_worker();
+	relay_leave(all.relay);
+	relay_leave(all.relay);
+	assert_false(relay_is_open(all.relay));
+	assert_int_equal(say(true, 0, 1000), STATUS_OK);
+	come_back(); // while the old connection is still closing
+	wait_for_all(1, 0);
+	relay_leave(all.relay);
+	all.server_closed = false;
+	assert_true(run(server_hung_up, 10000));
+	settle();
+	assert_int_equal(all.breaks, 0); // who left knows
+	come_back();
+	assert_int_equal(say(true, 1, 1000), STATUS_OK);
+	wait_for_all(2, 0);
+	assert_int_equal(all.breaks, 0);
+	assert_false(all.relay_closed || all.worker_closed);
+}
+
+static void a_kept_worker_without_a_server_ends(void **state)
+{
+	(void)state;
+	all.keeps = true;
+	start_worker();
+	net_conn_close(all.conn, 1011, "a fault");
+	assert_true(run(broken, 5000));
+	net_listener_destroy(&all.listener);
+	all.breaks = 0;
+	relay_return(all.relay);
+	assert_true(run(broken, 5000)); // nobody answers
+	assert_false(all.relay_closed);
+	if (all.breaks > 1) // it is told once each time
+		fail_msg("%d", all.breaks);
+	relay_destroy(&all.relay);
+	assert_false(all.relay_closed);
+}
+
+static void a_kept_worker_that_goes_meanwhile(void **state)
+{
+	(void)state;
+	all.keeps = true;
+	start_worker();
+	net_conn_close(all.conn, 1011, "a fault");
+	assert_true(run(broken, 5000));
+	net_stream_destroy(&all.worker);
+	relay_let_go(&all.relay);
+	settle();
+	assert_int_equal(all.hellos, 1);
+	assert_false(all.relay_closed);
+}
+
+static void a_server_that_wants_it_no_more_refuses(void **state)
+{
+	(void)state;
+	all.keeps = true;
+	start_worker();
+	net_conn_close(all.conn, 1011, "a fault");
+	assert_true(run(broken, 5000));
+	come_back();
+	net_conn_close(all.conn, 4410, "nobody awaits it");
+	assert_true(run(both_closed, 5000));
+	assert_true(all.relay_ended);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin_test, end_test)
@@ -529,6 +659,11 @@ int main(void)
 		TEST(a_fence_lets_nothing_pass_and_loses_nothing),
 		TEST(one_that_opens_behind_the_fence_waits_for_it),
 		TEST(behind_the_fence_either_end_may_go),
+		TEST(a_kept_worker_waits_for_its_server),
+		TEST(a_server_that_was_left_is_returned_to),
+		TEST(a_kept_worker_without_a_server_ends),
+		TEST(a_kept_worker_that_goes_meanwhile),
+		TEST(a_server_that_wants_it_no_more_refuses),
 	};
 	signal(SIGPIPE, SIG_IGN);
 	return cmocka_run_group_tests(tests, NULL, NULL);

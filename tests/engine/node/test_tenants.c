@@ -14,7 +14,7 @@ static struct answer {
 	struct json *result;
 	struct error error;
 } answers[ANSWERS];
-static int last_call, awaited, ends;
+static int last_call, awaited, ends, hop_ends;
 static char ended_worker[65], ended_message[512];
 
 // The streams that were dialled, and what each said first.
@@ -33,6 +33,7 @@ static void heard(const struct message *message)
 		snprintf(ended_worker, sizeof(ended_worker), "%s", json_get_string(message->params, "worker_id", ""));
 		snprintf(ended_message, sizeof(ended_message), "%s", json_get_string(message->params, "message", ""));
 	}
+	hop_ends += message->method && !strcmp(message->method, "hop.ended");
 	if (message->method || json_integer(message->id, &id) || id <= 0 || id >= ANSWERS)
 		return;
 	struct answer *answer = &answers[id];
@@ -442,7 +443,7 @@ static void a_hundred_workers_leave_nothing(void **state)
 	for (int i = awaited; i <= last_call; i++)
 		assert_false(answers[i].failed);
 	assert_int_equal(count_workers(), 0);
-	assert_int_equal(count_descriptors(), descriptors);
+	assert_in_range(count_descriptors(), 1, descriptors); // it may have been writing to its disk before
 	assert_int_equal(ends, 0);
 	stop_node(1000);
 }
@@ -470,7 +471,7 @@ static int end(void **state)
 	for (int i = 0; i < ANSWERS; i++)
 		json_destroy(&answers[i].result);
 	memset(answers, 0, sizeof(answers));
-	stream_count = last_call = ends = 0;
+	stream_count = last_call = ends = hop_ends = 0;
 	return status;
 }
 
@@ -493,8 +494,10 @@ static void make_files(void)
 	file = fopen(path, "w");
 	assert_true(file && fputs("GGUF, and nothing that anybody reads here", file) > 0 && !fclose(file));
 	snprintf(to, sizeof(to), "%s/link.gguf", bench.folder);
+	unlink(to); // of another test
 	assert_int_equal(symlink(path, to), 0);
 	snprintf(to, sizeof(to), "%s/pipe.gguf", bench.folder);
+	unlink(to);
 	assert_int_equal(mkfifo(to, 0600), 0);
 }
 
@@ -531,6 +534,81 @@ static void a_model_s_worker_has_its_file(void **state)
 	stop_node(1000);
 }
 
+static bool two_hops_ended(const struct bench *all)
+{
+	(void)all;
+	return hop_ends == 2;
+}
+
+static const char *hop_parameters(const char *end, const char *hop_id)
+{
+	static char text[256];
+	snprintf(text, sizeof(text), ",\"end\":\"%s\",\"hop_id\":\"%s\",\"key\":\"k\",\"via\":\"local\"", end, hop_id);
+	return text;
+}
+
+static bool is_socket(pid_t worker, int fd)
+{
+	char link[64], target[64] = "";
+	snprintf(link, sizeof(link), "/proc/%d/fd/%d", (int)worker, fd);
+	return readlink(link, target, sizeof(target) - 1) > 0 && !strncmp(target, "socket:", 7);
+}
+
+static void parts_of_a_model_are_connected(void **state)
+{
+	char more[320];
+	(void)state;
+	make_files();
+	start_settled();
+	ask_ill("tenant.open", "w1", ",\"key\":\"k\",\"backend\":\"cpu\",\"ring\":true", STATUS_INVALID_PARAMS);
+	snprintf(more, sizeof(more), "%s,\"ring\":true", model_parameters("model.gguf"));
+	ask_well("tenant.open", "w1", more);
+	if (has_faults)
+		for (int fd = 3; fd <= 8; fd++)
+			assert_int_equal(is_socket(newest_worker(), fd), fd != 5 && fd != 8);
+	ask_well("tenant.open", "w2", more);
+	awaited = send_call("hop.connect", "w1", hop_parameters("out", "h1"));
+	send_call("hop.connect", "w2", hop_parameters("out", "h2"));
+	send_call("hop.connect", "w2", hop_parameters("in", "h1"));
+	int last = send_call("hop.connect", "w1", hop_parameters("in", "h2"));
+	wait_for(all_answered, 10000);
+	for (int call = awaited; call <= last; call++)
+		assert_false(answers[call].failed);
+	ask_ill("hop.connect", "w3", hop_parameters("in", "h2"), STATUS_NOT_FOUND);
+	ask_well("tenant.close", "w2", "");
+	wait_for(two_hops_ended, 5000); // of the other, both
+	ask_ill("hop.connect", "w2", hop_parameters("in", "h2"), STATUS_NOT_FOUND);
+	ask_well("tenant.close", "w1", "");
+	assert_int_equal(hop_ends, 2);
+	assert_int_equal(ends, 0);
+	stop_node(1000);
+}
+
+// Nothing of it is asked for: the file is all holes, and no server is needed.
+static void a_model_out_of_the_cache(void **state)
+{
+	char text[256], path[160], target[160] = "";
+	(void)state;
+	start_settled();
+	ask_ill("tenant.open", "w1", ",\"key\":\"k\",\"backend\":\"cpu\",\"model_id\":\"mdl_1\"", STATUS_NOT_FOUND);
+	int length = snprintf(text, sizeof(text),
+			      "{\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"model.fetch\",\"params\":{\"model_id\":"
+			      "\"mdl_1\",\"key\":\"k\",\"bytes\":1000000,\"ranges\":[]}}",
+			      awaited = ++last_call);
+	net_conn_send_text(bench.conn, text, (size_t)length);
+	wait_for(all_answered, 10000);
+	assert_false(answers[awaited].failed);
+	ask_well("tenant.open", "w1", ",\"key\":\"k\",\"backend\":\"cpu\",\"model_id\":\"mdl_1\",\"ring\":true");
+	snprintf(path, sizeof(path), "/proc/%d/fd/5", (int)newest_worker());
+	if (has_faults && readlink(path, target, sizeof(target) - 1) < 0)
+		fail_msg("%s: %s", path, strerror(errno));
+	print_message("the worker has %s\n", target);
+	if (has_faults)
+		assert_non_null(strstr(target, "/models/mdl_1.part"));
+	ask_well("tenant.close", "w1", "");
+	stop_node(1000);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -548,6 +626,8 @@ int main(void)
 		TENANT_TEST(a_worker_closed_while_it_opens_answers_both),
 		TENANT_TEST(a_hundred_workers_leave_nothing),
 		TENANT_TEST(a_model_s_worker_has_its_file),
+		TENANT_TEST(parts_of_a_model_are_connected),
+		TENANT_TEST(a_model_out_of_the_cache),
 	};
 	return cmocka_run_group_tests_name("node/tenants", tests, make_bench, remove_bench);
 }
