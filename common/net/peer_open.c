@@ -211,11 +211,13 @@ static void read_path(int fd, struct net_peer_path *path)
 	address = (union address){0};
 	if (!getpeername(fd, &address.any, &size))
 		address_text(&address, path->remote);
-	// An older system tells less.
+	// An older system tells less. What was sent again in vain, as the other end says, was not lost.
 	if (!getsockopt(fd, IPPROTO_TCP, TCP_INFO, &told, &told_bytes) &&
-	    told_bytes >= offsetof(struct tcp_info, tcpi_data_segs_out) + sizeof told.tcpi_data_segs_out) {
+	    told_bytes >= offsetof(struct tcp_info, tcpi_dsack_dups) + sizeof told.tcpi_dsack_dups) {
 		path->segments = told.tcpi_data_segs_out;
-		path->segments_again = told.tcpi_total_retrans;
+		path->segments_again = told.tcpi_total_retrans > told.tcpi_dsack_dups
+					       ? told.tcpi_total_retrans - told.tcpi_dsack_dups
+					       : 0;
 	}
 }
 

@@ -12,7 +12,7 @@ enum {
 	LINK_ID_BYTES = 65, // 64 and a 0, as the contract has ids and keys
 	LINK_REASON_BYTES = 256,
 	LINK_LOSS_SECONDS = 60, // that loss is counted over
-	LINK_PIECES = 256,      // of the longest burst
+	LINK_PIECES = 512,      // of the longest burst
 };
 
 // The ids of our calls: a number, and in its two lowest bits what was asked.

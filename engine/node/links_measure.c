@@ -17,7 +17,7 @@
 #include <string.h>
 
 enum {
-	PIECE_BYTES = 16 * 1024,
+	PIECE_BYTES = 8 * 1024,
 	BURST_FIRST_BYTES = 64 * 1024,
 	BURST_MOST_BYTES = LINK_PIECES * PIECE_BYTES,
 	BURST_MS = 50,
@@ -102,8 +102,8 @@ static double loss_percent(const struct link_measures *measures)
 		     last = (measures->seconds - 1) % room, first = (measures->seconds - count) % room;
 	if (measures->segments[first] < 0 || measures->segments[last] <= measures->segments[first])
 		return -1;
-	return 100.0 * (double)(measures->segments_again[last] - measures->segments_again[first]) /
-	       (double)(measures->segments[last] - measures->segments[first]);
+	const int64_t again = measures->segments_again[last] - measures->segments_again[first];
+	return again <= 0 ? 0 : 100.0 * (double)again / (double)(measures->segments[last] - measures->segments[first]);
 }
 
 // ---- throughput ----
