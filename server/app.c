@@ -328,7 +328,8 @@ static enum status create_state(struct app *app, struct error *error)
 						  .tenants = app->tenants,
 						  .models = app->models,
 						  .events = app->events,
-						  .audit = app->audit};
+						  .audit = app->audit,
+						  .placement_timeout_s = app->options.placement_timeout_s};
 		status = instances_create(&app->instances, &params, error);
 	}
 	return status;

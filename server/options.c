@@ -17,6 +17,7 @@ enum { DEFAULT_PORT = 52415 };
 // As they are on the command line.
 struct words {
 	const char *listen, *data, *name, *log_level, *tls_cert, *tls_key, *tls_names, *limits, *hub_url, *ollama_url;
+	const char *placement_timeout;
 	const char *cors_origins[FLAGS_MANY];
 	bool no_local_node, lan, help;
 };
@@ -57,6 +58,8 @@ static const struct flag flags[] = {
 	 "where ollama: models come from, in the same way (default https://registry.ollama.ai,\n"
 	 "searches https://ollama.com)",
 	 offsetof(struct words, ollama_url)},
+	{"placement-timeout", "SECONDS", "how long to search for a better placement of a model, 0.05 to 60 (default 5)",
+	 offsetof(struct words, placement_timeout)},
 	{"limit", "NAME=N,...", "set limits, of those below", offsetof(struct words, limits)},
 	{"help", NULL, "this text", offsetof(struct words, help)},
 	{0},
@@ -195,6 +198,12 @@ static enum status take(struct options *options, const struct words *words, stru
 		return usage(error, "--name takes 1 to 64 bytes");
 	if (words->log_level && log_level_parse(words->log_level, &options->log_level))
 		return usage(error, "--log-level takes error, warning, info or debug");
+	if (words->placement_timeout) {
+		char *end;
+		options->placement_timeout_s = strtod(words->placement_timeout, &end);
+		if (*end || !(options->placement_timeout_s >= 0.05 && options->placement_timeout_s <= 60))
+			return usage(error, "--placement-timeout takes 0.05 to 60 seconds");
+	}
 	options->name = words->name;
 	options->local_node = !words->no_local_node;
 	options->tls_cert = words->tls_cert;
@@ -226,7 +235,8 @@ static enum status take(struct options *options, const struct words *words, stru
 enum status options_parse(struct options *options, int argc, char **argv, bool *help, struct error *error)
 {
 	struct words words = {0};
-	*options = (struct options){.port = DEFAULT_PORT, .local_node = true, .log_level = LOG_INFO};
+	*options = (struct options){
+		.port = DEFAULT_PORT, .local_node = true, .log_level = LOG_INFO, .placement_timeout_s = 5};
 	snprintf(options->address, sizeof options->address, "127.0.0.1");
 	limit_values_init(&options->limits);
 	enum status status = flags_read(&(struct flags){.own = flags}, &words, argc - 1, argv + 1, error);

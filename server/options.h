@@ -15,6 +15,7 @@ struct options {
 	bool local_node;
 	enum log_level log_level;
 	const char *hub_url, *ollama_url; // NULL: everybody's
+	double placement_timeout_s;
 	struct limit_values limits;
 	const char *limit_settings;               // as they were given; NULL: none
 	const char *cors_origins[FLAGS_MANY + 1]; // whose pages may use /v1; ends with NULL

@@ -167,7 +167,7 @@ static void print_hops(const struct json *placement, const struct json *nodes)
 	}
 }
 
-static void print_proof(const struct json *placement)
+static void print_proof(const struct json *placement, bool pinned)
 {
 	const char *proof = json_get_string(placement, "proof", "");
 	const double ms = json_get_number(placement, "search_ms", 0);
@@ -177,9 +177,7 @@ static void print_proof(const struct json *placement)
 		printf("the best that was found in %.0f ms; another could take %.1f %% less time, at most\n", ms,
 		       json_get_number(placement, "gap", 0) * 100);
 	else if (!strcmp(proof, "infeasible"))
-		printf("It fits nowhere, which is proven.\n");
-	else if (!json_get_bool(placement, "feasible", false))
-		printf("It does not fit there.\n");
+		printf("%s\n", pinned ? "It does not fit there." : "It fits nowhere, which is proven.");
 }
 
 static void print_scores(const struct json *placement, const struct json *devices)
@@ -233,7 +231,7 @@ static enum status preview(struct client *client, const struct cli_arguments *ar
 		if (json_type(predicted) == JSON_OBJECT)
 			printf("about %.1f tokens a second for one request\n",
 			       json_get_number(predicted, "tokens_per_s", 0));
-		print_proof(placement);
+		print_proof(placement, arguments->device != NULL);
 		print_texts(json_get(placement, "why"), "  ");
 		print_scores(placement, json_get(snapshot, "devices"));
 		print_texts(json_get(placement, "remedies"), "  what would help: ");

@@ -23,6 +23,7 @@ struct instances_params {
 	struct models *models;
 	struct events *events;
 	struct audit *audit;
+	double placement_timeout_s; // of a search, where nothing else is asked for
 };
 enum status instances_create(struct instances **out, const struct instances_params *params, struct error *error);
 void instances_shut_down(struct instances *instances); // ends them all; their requests are answered

@@ -12,7 +12,6 @@
 enum {
 	DEFAULT_CONTEXT = 8192,
 	DEFAULT_SEQUENCES = 8,
-	TIMEOUT_MS = 5000, // of the search, where nothing else is asked for
 	COLD_CELSIUS = 30,
 	SETTLE_MS = 15000, // readings of telemetry may be as old, and not show yet what has been loaded
 };
@@ -220,7 +219,7 @@ static enum status read_model(struct placing *placing, const struct instances *i
 	return STATUS_OK;
 }
 
-static void read_wanted(struct placing *placing, const struct json *params)
+static void read_wanted(struct placing *placing, const struct json *params, double timeout_s)
 {
 	const struct model_record *model = placing->model;
 	uint32_t most = model->shape.context;
@@ -238,7 +237,7 @@ static void read_wanted(struct placing *placing, const struct json *params)
 	placing->wanted.objective = !strcmp(json_get_string(params, "objective", "latency"), "throughput")
 					    ? PLACE_THROUGHPUT
 					    : PLACE_LATENCY;
-	placing->wanted.timeout_s = json_get_number(params, "timeout_s", TIMEOUT_MS / 1e3);
+	placing->wanted.timeout_s = json_get_number(params, "timeout_s", timeout_s);
 	placing->wanted.may_shrink = format && !strcmp(format, "auto");
 	placing->wanted.format = format && !placing->wanted.may_shrink ? format_parse(format) : FORMAT_UNKNOWN;
 }
@@ -277,7 +276,7 @@ enum status placing_gather(struct placing **out, const struct instances *instanc
 		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
 	enum status status = read_model(placing, instances, params, error);
 	if (!status) {
-		read_wanted(placing, params);
+		read_wanted(placing, params, instances->params.placement_timeout_s);
 		placing->wanted.remedies = !excluded;
 		gather_devices(placing, instances, excluded);
 		gather_links(placing, instances->params.topology);

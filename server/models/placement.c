@@ -1,8 +1,8 @@
 /* See placement.h. What is asked of the search, in which order, and how its answer becomes a placement.
  *
  * A GPU computes prompts many times faster than a processor, which the time of a token does not show, and fewer pages
- * let fewer requests run at once. So processors are taken only where GPUs alone do not hold the model or are half as
- * fast, and fewer pages only where more do not fit or cost a tenth of the speed. */
+ * let fewer requests run at once. So processors are taken only where GPUs alone do not hold the model, or are half as
+ * fast and slow besides, and fewer pages only where more do not fit or cost a tenth of the speed. */
 #include "server/models/placement_inside.h"
 
 #include <math.h>
@@ -12,6 +12,7 @@
 enum { MIB = 1024 * 1024, SHARE_OF_OTHERS = 8, ATTEMPTS = 4, TOKEN_BYTES = 4 };
 
 static const double fewer_pages_gain = 0.9, processors_gain = 0.5, first_share = 0.7;
+static const double fast_enough_s = 10e-3; // a token by GPUs alone: then processors are left alone
 
 uint32_t placement_pages(uint32_t context_tokens, uint32_t sequences)
 {
@@ -117,7 +118,8 @@ static enum status solve(struct solution *solution, const struct placement_wante
 		const double now_s = search_clock_s();
 		const struct problem_params params = {
 			.wanted = wanted, .sizes = sizes, .pages = few ? few_pages : all_pages, .gpus_only = gpus_only};
-		if ((gpus_only && !gpus) || (few && few_pages == all_pages))
+		if ((gpus_only && !gpus) || (few && few_pages == all_pages) ||
+		    (!gpus_only && solution->gpus_hold && solution->chain.value < fast_enough_s))
 			continue;
 		status = attempt(solution, &params,
 				 until_s > now_s ? now_s + (until_s - now_s) * first_share : until_s);
@@ -456,6 +458,7 @@ static enum status place_pinned(struct answer *answer, struct error *error)
 			why_add(out, (int)stage->device, "%s: its %u layers take %.2f GiB, and %.2f GiB are missing",
 				wanted->devices[stage->device].name, stage->layer_count,
 				gib(cost_on_device(&stage->memory)), gib(out->missing_bytes));
+			out->proof = PROOF_INFEASIBLE;
 			return STATUS_OK;
 		}
 	}
