@@ -13,9 +13,13 @@
 #include <cmocka.h>
 // clang-format on
 
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 enum { ETH = 2, WLAN = 3, NOW = 1000000, SECOND = 1000, WAIT_MS = 10000 };
@@ -507,6 +511,68 @@ static void test_real(void **state)
 	net_loop_destroy(&stage.loop);
 }
 
+// An address of IPv4 of an interface that can do multicast.
+static bool find_own(struct in_addr *address)
+{
+	struct ifaddrs *list = NULL;
+	bool found = false;
+	if (getifaddrs(&list))
+		return false;
+	for (const struct ifaddrs *one = list; one && !found; one = one->ifa_next)
+		if (one->ifa_addr && one->ifa_addr->sa_family == AF_INET && one->ifa_flags & IFF_MULTICAST &&
+		    one->ifa_flags & IFF_RUNNING && !(one->ifa_flags & IFF_LOOPBACK)) {
+			*address = ((const struct sockaddr_in *)(const void *)one->ifa_addr)->sin_addr;
+			found = true;
+		}
+	freeifaddrs(list);
+	return found;
+}
+
+static void send_from(const struct in_addr *own, int from_port, const struct in_addr *to, const char *id)
+{
+	const int one = 1, fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	const struct sockaddr_in from = {.sin_family = AF_INET, .sin_port = htons((uint16_t)from_port)},
+				 there = {.sin_family = AF_INET, .sin_port = htons(5353), .sin_addr = *to};
+	const struct net_presence_service made = make(id, "test", 1);
+	const struct dnssd_packet packet = announced(&made, false);
+	assert_true(fd >= 0);
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+	setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof one);
+	setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, own, sizeof *own);
+	assert_int_equal(bind(fd, (const struct sockaddr *)&from, sizeof from), 0);
+	assert_int_equal(sendto(fd, packet.bytes, packet.length, 0, (const struct sockaddr *)&there, sizeof there),
+			 packet.length);
+	close(fd);
+}
+
+// What does not come from the port, or was sent to this machine alone, may come from anywhere: it is not believed.
+static void test_only_neighbours(void **state)
+{
+	struct stage stage = {.service = {.instance = "test (0000cccc)"}};
+	struct error error = {0};
+	struct in_addr own, group;
+	(void)state;
+	if (!find_own(&own)) {
+		print_message("no interface with multicast\n");
+		skip();
+	}
+	inet_pton(AF_INET, "224.0.0.251", &group);
+	assert_int_equal(net_loop_create(&stage.loop, &error), STATUS_OK);
+	assert_int_equal(net_browser_create(&stage.browser, stage.loop, NET_PRESENCE_TYPE, changed, &stage, &error),
+			 STATUS_OK);
+	send_from(&own, 0, &group, "clu_0000aaaa");
+	send_from(&own, 5353, &own, "clu_0000bbbb");
+	send_from(&own, 5353, &group, "clu_0000cccc");
+	wait_for(&stage, 2);
+	const struct heard *heard = net_browser_heard(stage.browser);
+	for (size_t i = 0; i < heard->count; i++) {
+		assert_string_not_equal(heard->services[i].name, "test (0000aaaa)");
+		assert_string_not_equal(heard->services[i].name, "test (0000bbbb)");
+	}
+	net_browser_destroy(&stage.browser);
+	net_loop_destroy(&stage.loop);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -519,6 +585,7 @@ int main(void)
 		cmocka_unit_test(test_hostile),
 		cmocka_unit_test(test_texts),
 		cmocka_unit_test(test_real),
+		cmocka_unit_test(test_only_neighbours),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
