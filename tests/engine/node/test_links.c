@@ -13,7 +13,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { WAIT_MS = 60000, NODES = 3, SMALL = 1000, LARGE_BYTES = 16 * 1024 * 1024, HELD_MESSAGES = 64 };
+enum {
+	WAIT_MS = 60000,
+	NODES = 3,
+	SMALL = 1000,
+	LARGE_BYTES = 16 * 1024 * 1024,
+	HELD_MESSAGES = 64,
+	PIECES = 32,
+	ECHOES = 2000
+};
 
 struct node {
 	struct fixture *fixture;
@@ -43,7 +51,7 @@ struct end {
 	char why[256];
 	bool keep; // of one that was destroyed
 };
-static struct end out, in;
+static struct end out, in, back_out, back_in;
 
 static const char *const ids[NODES] = {"node_a", "node_b", "node_c"};
 
@@ -535,28 +543,72 @@ static void what_is_measured(void **state)
 
 // ---- how fast: printed, not judged ----
 
-static size_t echoes;
-static int64_t echo_began_ns;
-
-static bool many_came(struct fixture *fixture)
+static bool all_came(struct fixture *fixture)
 {
 	(void)fixture;
-	return in.messages >= echoes;
+	return in.messages == PIECES;
 }
+
+static bool back_came(struct fixture *fixture)
+{
+	(void)fixture;
+	return back_in.messages == ECHOES;
+}
+
+static bool four_opened(struct fixture *fixture)
+{
+	return both_opened(fixture) && back_out.opened && back_in.opened;
+}
+
+static void bounce(void *user, struct link_hop *hop, const uint8_t *bytes, size_t length, struct net_frame *holder)
+{
+	struct end *end = user;
+	(void)hop, (void)holder;
+	end->messages++;
+	if (end == &in || end->messages < ECHOES)
+		assert_int_equal(link_hop_send(end == &in ? back_out.hop : out.hop, bytes, length), STATUS_OK);
+}
+
+static const struct link_hop_handler bouncing = {.opened = on_opened, .message = bounce, .closed = on_closed};
 
 static void how_fast(void **state)
 {
 	struct fixture *fixture = *state;
+	uint8_t bytes[8192] = {0};
 	begin_two(fixture);
 	open_both(fixture, 0, 1);
-	echoes = 32;
-	echo_began_ns = clock_steady_ns();
-	for (size_t i = 0; i < echoes; i++)
+	int64_t began_ns = clock_steady_ns();
+	for (size_t i = 0; i < PIECES; i++)
 		assert_int_equal(send_number(i, 1024 * 1024), STATUS_OK);
-	wait_until(fixture, many_came);
-	print_message("32 MiB through one loop, both ends: %.0f MB/s\n",
-		      (double)echoes * 1024 * 1024 * 1e3 / (double)(clock_steady_ns() - echo_began_ns));
+	wait_until(fixture, all_came);
+	print_message("%d MiB, both ends on one thread: %.0f MB/s\n", PIECES,
+		      PIECES * 1048576.0 * 1e3 / (double)(clock_steady_ns() - began_ns));
 	assert_int_equal(in.wrong, 0);
+	link_hop_destroy(&out.hop);
+	link_hop_destroy(&in.hop);
+	in = out = back_in = back_out = (struct end){.fixture = fixture};
+	const struct {
+		struct end *end;
+		int at;
+		const char *hop_id;
+	} ends[] = {{&in, 1, "there"}, {&out, 0, "there"}, {&back_in, 0, "back"}, {&back_out, 1, "back"}};
+	for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+		const struct link_hop_params params = {.peer_id = ids[1 - ends[i].at],
+						       .hop_id = ends[i].hop_id,
+						       .key = "a key",
+						       .sends = ends[i].end == &out || ends[i].end == &back_out,
+						       .handler = &bouncing,
+						       .user = ends[i].end};
+		assert_int_equal(link_hop_open(&ends[i].end->hop, fixture->nodes[ends[i].at].links, &params, NULL),
+				 STATUS_OK);
+	}
+	wait_until(fixture, four_opened);
+	began_ns = clock_steady_ns();
+	assert_int_equal(link_hop_send(out.hop, bytes, sizeof bytes), STATUS_OK);
+	wait_until(fixture, back_came);
+	print_message("8 KiB by a hop: %.1f us\n", (double)(clock_steady_ns() - began_ns) / 1e3 / ECHOES / 2);
+	link_hop_destroy(&back_in.hop);
+	link_hop_destroy(&back_out.hop);
 }
 
 int main(void)
