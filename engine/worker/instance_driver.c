@@ -103,7 +103,7 @@ static bool step(struct instance *instance)
 	if (status)
 		instance_fail(instance, &error);
 	else
-		tell_state(instance, idle);
+		tell_state(instance, idle && !instance->requests); // what is on its way around a ring goes on, too
 	return !idle && !instance->ring; // with a ring all that can be sent has been
 }
 

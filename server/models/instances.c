@@ -115,6 +115,7 @@ void instance_set_failed(struct instance *instance, const struct error *fault)
 
 static void instance_free(struct instance *instance)
 {
+	json_destroy(&instance->hops);
 	json_destroy(&instance->wanted);
 	free(instance);
 }
@@ -204,7 +205,7 @@ static void told_state(struct instance *instance, const struct json *params)
 	instance->told_ms = now_ms;
 	if (json_type(json_get(params, "timing")) == JSON_OBJECT) {
 		json_destroy(&instance->timing);
-		instance->timing = json_copy(json_get(params, "timing"));
+		instance->timing = instance_timing_json(instance, json_get(params, "timing"));
 	}
 	instance_publish(instance);
 }
@@ -241,6 +242,9 @@ void instance_take_placement(struct instance *instance, const struct placing *pl
 	instance->page_count = placement->page_count;
 	instance->stage_count = placement->stage_count;
 	instance->epoch++;
+	json_destroy(&instance->timing);
+	json_destroy(&instance->hops);
+	instance->hops = placing_hops_json(placing);
 	instance->began_loading_ms = clock_steady_ms();
 	for (unsigned i = 0; i < placement->stage_count; i++) {
 		const struct placement_stage *stage = &placement->stages[i];

@@ -101,7 +101,8 @@ struct instance {
 	bool chat;
 	struct recovery recovery;
 	struct net_timer pause_limit; // while it is paused, and requests wait for it
-	struct json *timing;          // as its worker told it last; NULL: not known
+	struct json *timing;          // InstanceTiming, as its worker told it last; NULL: not known
+	struct json *hops;            // of PlacementHop, as it was placed
 	// As its worker says.
 	uint64_t running, waiting, pages_used, pages_cached, pages, prompt_tokens, generated_tokens;
 	double tokens_per_s;            // < 0: not known
@@ -171,11 +172,14 @@ void planner_shut_down(struct planner *planner); // those that wait are told
 void planner_destroy(struct planner **planner);
 
 // instances_place.c
+struct json *placing_hops_json(const struct placing *placing);                               // of PlacementHop
 struct json *placing_json(const struct placing *placing);                                    // Placement
 struct json *instance_stage_json(const char *device_id, const struct instance_stage *stage); // Stage
 
 // instances_json.c
 struct json *instance_json(const struct instance *instance);
+// InstanceTiming of what the last part tells (RingTiming), with what it means in words.
+struct json *instance_timing_json(const struct instance *instance, const struct json *told);
 const char *instance_state_name(enum instance_state state);
 
 // requests.c

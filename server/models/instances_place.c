@@ -106,7 +106,7 @@ static struct json *texts_json(const struct placing *placing, const struct place
 	return list;
 }
 
-static struct json *hops_json(const struct placing *placing)
+struct json *placing_hops_json(const struct placing *placing)
 {
 	const struct placement *placement = &placing->placement;
 	struct json *hops = json_new_array();
@@ -156,7 +156,7 @@ struct json *placing_json(const struct placing *placing)
 	json_set_string(json, "proof", proof_name(placement->proof));
 	set_maybe(json, "gap", placement->proof == PROOF_BOUND ? placement->gap : -1);
 	json_set_number(json, "search_ms", placement->search_ms);
-	json_set(json, "hops", hops_json(placing));
+	json_set(json, "hops", placing_hops_json(placing));
 	json_set(json, "remedies", texts_json(placing, placement->remedies, placement->remedy_count));
 	json_set(json, "why", texts_json(placing, placement->whys, placement->why_count));
 	json_set_string(json, "format", format_info(format)->name);

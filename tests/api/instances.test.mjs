@@ -53,7 +53,15 @@ describe("instances", () => {
 			[["dev_gpu", model.architecture.layers, true, true]]);
 		assert.ok(placement.predicted.tokens_per_s > 0);
 		assert.ok(placement.why.length > 0);
-		assert.deepEqual(await list(), []);
+		const { score } = placement.devices.find((one) => one.device_id === "dev_gpu");
+		assert.ok(score.total > 0 && score.total <= 1 && score.memory === 1 && score.network === 1, JSON.stringify(score));
+		assert.deepEqual([placement.hops, placement.gap, await list()], [[], null, []]);
+	});
+
+	test("many streams count where they are asked for, and several searches wait for each other", async () => {
+		const placements = await Promise.all([1, 2, 3, 4].map((sequences) => preview({ sequences, objective: "throughput", timeout_s: 0.1 })));
+		assert.deepEqual(placements.map((one) => [one.sequences, one.feasible]), [1, 2, 3, 4].map((sequences) => [sequences, true]));
+		assert.match(placements[3].why.map((one) => one.text).join("\n"), /4 streams together get about [\d.]+ tokens a second/);
 	});
 
 	test("it is loaded where the preview says, tells its progress, and holds memory", async () => {
@@ -179,7 +187,7 @@ describe("instances", () => {
 		const data = ["--data", server.data];
 		const shown = await run(["place", "words", "--preview", ...data]);
 		assert.equal(shown.code, 0, shown.stderr);
-		assert.match(shown.stdout, /layers 0 to \d+ on GPU/);
+		assert.match(shown.stdout, /layers 0 to \d+ on GPU[^]*proven to be the best[^]*score [\d.]+ GPU/);
 		const none = await run(["place", "nothing", ...data]);
 		assert.deepEqual([none.code, /there are: words/.test(none.stderr)], [1, true]);
 		const said = await run(["run", "words", "one two three", "--max-tokens", "2", ...data]);

@@ -31,7 +31,7 @@ describe("a model over several nodes", { timeout: 600000 * slow }, () => {
 	// A device of a node that was started again may have to be verified first.
 	const usable = (on) => eventually(async () => (await admin.call("cluster.snapshot")).devices
 		.filter((one) => on.some(({ device }) => device.device_id === one.device_id))
-		.every((one) => one.state === "idle" && one.verification.state === "passed"), "the devices can be used", LONG);
+		.every((one) => !["offline", "draining"].includes(one.state) && one.verification.state === "passed"), "the devices can be used", LONG);
 	const place = async (...on) => {
 		await usable(on);
 		return is((await admin.call("instance.create", { model_id: model.model_id, context_tokens: 4096, sequences: 4,
@@ -102,6 +102,13 @@ describe("a model over several nodes", { timeout: 600000 * slow }, () => {
 			const one = await place(...on);
 			assert.equal(new Set(one.stages.map((stage) => stage.device_id)).size, on.length);
 			assert.equal(await answer(), whole);
+			const { hops, timing } = await eventually(async () => {
+				const told = await instance(one.instance_id);
+				return told.timing && told;
+			}, "where its time goes is told", LONG);
+			assert.equal(hops.length, on.length, JSON.stringify(hops));
+			assert.deepEqual(timing.parts.map((part) => part.node_id), on.map((node) => node.node_id));
+			assert.match(timing.bottleneck, /take|none in particular/);
 			await admin.call("instance.delete", { instance_id: one.instance_id });
 		}
 	});
