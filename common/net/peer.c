@@ -224,6 +224,10 @@ static void explain_read(struct net_peer *peer, int error)
 		say(peer, strerror(errno));
 	else if (!reason || ERR_GET_REASON(reason) == SSL_R_UNEXPECTED_EOF_WHILE_READING)
 		say(peer, "the connection was cut off");
+	else if (ERR_GET_REASON(reason) >
+		 SSL_AD_REASON_OFFSET) // an alert; after the handshake it is of our certificate
+		snprintf(peer->why, sizeof peer->why, "the other end refuses this connection: %s",
+			 SSL_alert_desc_string_long(ERR_GET_REASON(reason) - SSL_AD_REASON_OFFSET));
 	else
 		say(peer, text ? text : "TLS failed");
 }
