@@ -211,7 +211,6 @@ enum {
 	LIMIT_MODEL_FETCHES = 64,                    // of a node, under way and waiting
 	LIMIT_PEERS_NOT_OPEN = 32,                   // handshakes of other nodes under way, at one node
 	LIMIT_PEERS_NOT_MET = 32,                    // of these, that have not said who they are
-	LIMIT_LINKS = 256,                           // of one node to others
 	LIMIT_LINK_ADDRESSES = 64,                   // where another node may be
 	LIMIT_LINK_SILENCE_MS = 8000,                // of another node, then the link is down
 	LIMIT_LINK_CALLS_PER_S = 2048,               // of another node; messages of hops do not count
