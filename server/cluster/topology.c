@@ -192,7 +192,7 @@ void topology_report(struct topology *topology, const char *node_id, const struc
 		if (!link)
 			continue;
 		take_record(link, one, ahead_ms);
-		topology_count_minute(topology, node->ways, link, now_ms);
+		topology_count_minute(topology, link, now_ms);
 		topology_judge(node->ways, link, &news);
 	}
 	if (node->ways)

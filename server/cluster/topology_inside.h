@@ -131,6 +131,5 @@ void topology_tell_peers(struct topology *topology);
 // topology_store.c
 enum status topology_load(struct topology *topology, struct error *error);
 void topology_save(struct topology *topology);
-void topology_count_minute(const struct topology *topology, const struct topology_from *from,
-			   struct topology_link *link, int64_t now_ms);
+void topology_count_minute(struct topology *topology, struct topology_link *link, int64_t now_ms);
 void topology_end_minutes(struct topology *topology, int64_t now_ms);

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MINUTES_AT_ONCE = 64 };
+enum { MINUTES_AT_ONCE = 128 };
 
 static void load_link(void *context, const struct store_link *row)
 {
@@ -102,16 +102,11 @@ static void end_minute(const struct topology_from *from, struct topology_link *l
 	link->minute_ms = 0;
 }
 
-void topology_count_minute(const struct topology *topology, const struct topology_from *from,
-			   struct topology_link *link, int64_t now_ms)
+void topology_count_minute(struct topology *topology, struct topology_link *link, int64_t now_ms)
 {
-	char series[STORE_SERIES_BYTES];
-	struct store_minute minute;
 	const int64_t minute_ms = now_ms - now_ms % TOPOLOGY_MINUTE_MS;
-	if (link->minute_ms && link->minute_ms != minute_ms) {
-		end_minute(from, link, &minute, series);
-		store_add_minutes(topology->params.store, &minute, 1);
-	}
+	if (link->minute_ms && link->minute_ms != minute_ms)
+		topology_end_minutes(topology, now_ms);
 	if (!link->up)
 		return;
 	link->minute_ms = minute_ms;
@@ -127,10 +122,11 @@ void topology_end_minutes(struct topology *topology, int64_t now_ms)
 	char series[MINUTES_AT_ONCE][STORE_SERIES_BYTES];
 	struct store_minute minutes[MINUTES_AT_ONCE];
 	size_t count = 0;
+	const int64_t minute_ms = now_ms - now_ms % TOPOLOGY_MINUTE_MS; // that is under way
 	for (size_t i = 0; i < topology->node_count; i++)
 		for (size_t j = 0; j < topology->nodes[i]->count; j++) {
 			struct topology_link *link = &topology->nodes[i]->links[j];
-			if (!link->minute_ms || now_ms - link->minute_ms < TOPOLOGY_MINUTE_MS)
+			if (!link->minute_ms || link->minute_ms == minute_ms)
 				continue;
 			end_minute(topology->nodes[i], link, &minutes[count], series[count]);
 			if (++count < MINUTES_AT_ONCE)
