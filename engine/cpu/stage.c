@@ -19,6 +19,21 @@ static uint64_t aligned(uint64_t bytes)
 	return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
+// A buffer of so many bytes, or of fewer where there is no room for that: what is left of a model may need less.
+static enum status arena_grow(struct backend_stage *stage, struct backend_buffer **out, uint64_t bytes, uint64_t least,
+			      struct error *error)
+{
+	for (;;) {
+		struct backend_buffer_params params = {.bytes = bytes, .memory = EXOGPU_MEMORY_DEVICE};
+		*error = (struct error){0};
+		enum status status = cpu_buffer_create(stage->device, out, &params, error);
+		if (status != STATUS_OUT_OF_MEMORY || bytes == least)
+			return status;
+		bytes = aligned(bytes / 2);
+		bytes = bytes < least ? least : bytes;
+	}
+}
+
 static enum status arena_take(struct backend_stage *stage, void **out, uint64_t bytes, struct error *error)
 {
 	struct stage_arena *arena = &stage->arena;
@@ -27,14 +42,13 @@ static enum status arena_take(struct backend_stage *stage, void **out, uint64_t 
 	if (!last || bytes > last->bytes - arena->buffer_used) {
 		uint64_t next = last ? last->bytes * 2 : arena_least;
 		next = next > arena_most ? arena_most : next;
-		struct backend_buffer_params params = {.bytes = bytes > next ? bytes : next,
-						       .memory = EXOGPU_MEMORY_DEVICE};
+		next = next < bytes ? bytes : next;
 		struct backend_buffer **grown = realloc(arena->buffers,
 							(arena->buffer_count + 1) * sizeof(struct backend_buffer *));
 		if (!grown)
 			return no_memory(error);
 		arena->buffers = grown;
-		enum status status = cpu_buffer_create(stage->device, &last, &params, error);
+		enum status status = arena_grow(stage, &last, next, bytes, error);
 		if (status)
 			return status;
 		arena->buffers[arena->buffer_count++] = last;

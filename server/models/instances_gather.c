@@ -82,7 +82,8 @@ static void read_memory(struct placement_device *out, const struct gathering *ga
 	uint64_t held = tenancy_held_bytes(instances->params.tenants, device);
 	uint64_t taken = used >= 0 ? (uint64_t)used + not_shown(instances, device) : 0;
 	taken = less(taken > held ? taken : held, ending ? held_by(ending, device) : 0);
-	out->free_bytes = less(out->memory_bytes, taken + placement_reserve(out->memory_bytes));
+	out->free_bytes = less(out->memory_bytes,
+			       taken + placement_reserve(out->memory_bytes, out->backend == PLACE_CPU));
 }
 
 static bool is_excluded(const struct placing_excluded *excluded, const struct cluster_device *device)

@@ -21,10 +21,10 @@ uint32_t placement_pages(uint32_t context_tokens, uint32_t sequences)
 	return one + (sequences - 1) * share;
 }
 
-uint64_t placement_reserve(uint64_t memory_bytes)
+uint64_t placement_reserve(uint64_t memory_bytes, bool host)
 {
-	uint64_t reserve = memory_bytes / 32;
-	return reserve < 64 * (uint64_t)MIB ? 64 * (uint64_t)MIB : reserve > 1024ull * MIB ? 1024ull * MIB : reserve;
+	uint64_t reserve = memory_bytes / (host ? 16 : 32), least = 64 * (uint64_t)MIB, most = 1024 * (uint64_t)MIB;
+	return (reserve < least ? least : reserve > most ? most : reserve) + (host ? least : 0);
 }
 
 void placement_shrink(struct model_sizes *sizes, enum tensor_format format)

@@ -127,7 +127,8 @@ enum status placement_find(struct placement *out, const struct placement_wanted 
 
 // Pages for `sequences`: the context of one, and an eighth of it for each of the others.
 uint32_t placement_pages(uint32_t context_tokens, uint32_t sequences);
-// What stays free of a device's memory: drivers and others need some too.
-uint64_t placement_reserve(uint64_t memory_bytes);
+// What stays free of a device's memory: drivers and others need some too; of the host's so do the worker itself and
+// whatever else runs there.
+uint64_t placement_reserve(uint64_t memory_bytes, bool host);
 // The model's sizes with 16- and 32-bit weights held in `format`, in proportion.
 void placement_shrink(struct model_sizes *sizes, enum tensor_format format);
