@@ -28,6 +28,19 @@ function startNode(machine, args = [], data = temporary()) {
 	return { ...one, data, said: saidBy(one) };
 }
 
+// An announcement of a server with these texts, as bytes from the port of multicast DNS; everything in it is of this test.
+const announcer = (label, texts) => `
+	const name = (...labels) => Buffer.concat([...labels.map((one) => Buffer.concat([Buffer.from([one.length]), Buffer.from(one)])), Buffer.from([0])]);
+	const type = ["_exo-gpu", "_tcp", "local"], full = name(${JSON.stringify(label)}, ...type), host = name("somewhere", "local");
+	const u16 = (value) => Buffer.from([value >> 8, value & 255]);
+	const record = (owner, kind, data) => Buffer.concat([owner, u16(kind), u16(1), u16(0), u16(120), u16(data.length), data]);
+	const packet = Buffer.concat([u16(0), u16(0x8400), u16(0), u16(4), u16(0), u16(0),
+		record(name(...type), 12, full), record(full, 33, Buffer.concat([u16(0), u16(0), u16(52415), host])),
+		record(full, 16, Buffer.concat(${JSON.stringify(texts)}.map((one) => Buffer.concat([Buffer.from([one.length]), Buffer.from(one)])))),
+		record(host, 1, Buffer.from([10, 213, 7, 99]))]);
+	const socket = require("dgram").createSocket({ type: "udp4", reuseAddr: true });
+	socket.bind(5353, () => socket.send(packet, 5353, "224.0.0.251", () => socket.close()));`;
+
 describe("finding each other", { skip: missing ?? false }, () => {
 	let net, a, b, c, first, node, id;
 	const heard = async (server, match) => (await server.admin.call("discovery.list")).heard.find(match);
@@ -99,6 +112,26 @@ describe("finding each other", { skip: missing ?? false }, () => {
 		node = startNode(b, [], node.data);
 		await node.said(/connected to the server/);
 		assert.doesNotMatch(node.output.stderr, /looking for a server|trying there/);
+	});
+
+	test("who is not taken is on the list, with the reason", async () => {
+		const other = startNode(c, ["--join", "10.213.7.250", "--accept-code"]); // where nobody is
+		const apart = await eventually(() => heard(first, (one) => one.name.startsWith("c (") && one.verdict === "not_joined"), "it is heard", long);
+		assert.match(apart.why, /has not asked this one/);
+		other.child.kill("SIGTERM");
+		assert.equal((await ended(other)).code, 0);
+		const fingerprint = (await heard(first, (one) => one.verdict === "self")).fingerprint;
+		for (const [label, texts, verdict, why] of [
+			["escape", ["txtvers=1", "id=clu_1", "cluster=\x1b[2J", "ver=1", "role=server", "fp=00"], "damaged", /damaged/],
+			["later", ["txtvers=2", "id=clu_1", "cluster=clu_1", "ver=9", "role=server", "fp=00"], "damaged", /older/],
+			["false", ["txtvers=1", `id=${first.cluster}`, `cluster=${first.cluster}`, "ver=1", "role=server", "fp=0011223344556677"], "other_cluster", /another authority/],
+			["ghost", ["txtvers=1", "id=node_0", `cluster=${first.cluster}`, "ver=1", "role=node", `fp=${fingerprint}`], "not_joined", /has been removed/]]) {
+			assert.equal((await ended(c.spawn(process.execPath, ["-e", announcer(label, texts)]))).code, 0);
+			const one = await eventually(() => heard(first, ({ name }) => name === label), `${label} is heard`, long);
+			assert.deepEqual([one.verdict, why.test(one.why), one.addresses], [verdict, true, ["10.213.7.99"]], one.why);
+		}
+		// The false one is not tried by the node that has a connection, nor does it lose that.
+		assert.doesNotMatch(node.output.stderr, /10\.213\.7\.99/);
 	});
 
 	test("two clusters: which one is to be said, and a ticket says it", async () => {
