@@ -77,7 +77,7 @@ uint32_t ring_rows(const struct ring_part *part);
 // RING_BROKEN. NULL if memory runs out.
 struct ring_message *ring_read(const struct ring_part *part, const struct contract *contract, const uint8_t *frame,
 			       size_t length);
-// Append the whole message, its total too, as `part` sends it. Errors: those of buffer_append.
+// The whole message, its total too, as `part` sends it, to an empty buffer. Errors: those of buffer_append.
 enum status ring_write_hello(struct buffer *out, const struct ring_part *part, uint64_t round);
 enum status ring_write_step(struct buffer *out, const struct ring_part *part, const struct ring_step *step);
 enum status ring_write_failed(struct buffer *out, uint64_t epoch, uint32_t part, const char *text);

@@ -11,8 +11,9 @@
 #include <string.h>
 
 enum {
-	FIXED_BYTES = 16, // of a body: its four counts
-	HEAD_BYTES = 512, // about what a step's head is long
+	FIXED_BYTES = 16,  // of a body: its four counts
+	LENGTHS_BYTES = 8, // of a message, before its head: of what follows, and of the head
+	HEAD_BYTES = 512,  // about what a step's head is long
 	EXPONENT_LEAST = -100,
 	EXPONENT_MOST = 113, // of a row of f16: two to it, and to its negative, are f32
 	F16_BITS = 15,       // a row's largest value is scaled to below two to this
@@ -63,56 +64,52 @@ static const char *word_of(enum ring_kind kind)
 	return kind == RING_F16 ? "f16" : "f32";
 }
 
-// The lengths stand before; they are put in once they are known.
-static void begin(struct buffer *out, const char *method)
+// A message without a body; `params` is taken.
+static enum status write_call(struct buffer *out, const char *method, struct json *params)
 {
-	buffer_append(out, "\0\0\0\0\0\0\0", 8);
-	buffer_printf(out, "{\"jsonrpc\":\"2.0\",\"method\":\"%s\",\"params\":{", method);
-}
-
-static void end_head(struct buffer *out)
-{
-	buffer_append_text(out, "}}");
-	uint32_t head = (uint32_t)out->length - 8;
-	if (!out->failed)
-		memcpy(out->data + 4, &head, 4);
-}
-
-static enum status end(struct buffer *out)
-{
-	uint32_t total = (uint32_t)out->length - 4;
-	if (!out->failed)
-		memcpy(out->data, &total, 4);
-	return out->failed ? STATUS_OUT_OF_MEMORY : STATUS_OK;
+	struct buffer head;
+	buffer_init(&head, LIMIT_HEAD_BYTES);
+	enum status status = message_print_call(&head, NULL, method, params);
+	if (!status)
+		status = message_encode_stream(out, (const char *)head.data, head.length, NULL, 0);
+	buffer_finish(&head);
+	return status;
 }
 
 enum status ring_write_hello(struct buffer *out, const struct ring_part *part, uint64_t round)
 {
-	begin(out, "ring.hello");
-	buffer_printf(out,
-		      "\"protocol\":%d,\"instance_id\":\"%s\",\"epoch\":%" PRIu64 ",\"round\":%" PRIu64
-		      ",\"part\":%u,\"parts\":%u,\"next_layer\":%u,\"embedding\":%u,\"context_tokens\":%u,"
-		      "\"page_count\":%u,\"batch_rows\":%u,\"sequences\":%u,\"activations\":\"%s\",\"version\":\"%s\"",
-		      RING_PROTOCOL, part->instance_id, part->epoch, round, part->index, part->count, part->next_layer,
-		      part->embedding, part->context_tokens, part->page_count, part->batch_rows, part->sequences,
-		      word_of(part->activations), EXOGPU_VERSION);
-	end_head(out);
-	return end(out);
+	const struct {
+		const char *name;
+		uint64_t value;
+	} numbers[] = {
+		{"protocol", RING_PROTOCOL},
+		{"epoch", part->epoch},
+		{"round", round},
+		{"part", part->index},
+		{"parts", part->count},
+		{"next_layer", part->next_layer},
+		{"embedding", part->embedding},
+		{"context_tokens", part->context_tokens},
+		{"page_count", part->page_count},
+		{"batch_rows", part->batch_rows},
+		{"sequences", part->sequences},
+	};
+	struct json *params = json_new_object();
+	json_set_string(params, "instance_id", part->instance_id);
+	json_set_string(params, "activations", word_of(part->activations));
+	json_set_string(params, "version", EXOGPU_VERSION);
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+		json_set_integer(params, numbers[i].name, (int64_t)numbers[i].value);
+	return write_call(out, "ring.hello", params);
 }
 
 enum status ring_write_failed(struct buffer *out, uint64_t epoch, uint32_t part, const char *text)
 {
 	struct json *params = json_new_object();
-	struct buffer head;
-	buffer_init(&head, LIMIT_HEAD_BYTES);
 	json_set_integer(params, "epoch", (int64_t)epoch);
 	json_set_integer(params, "part", part);
 	json_set_string(params, "message", text);
-	enum status status = message_print_call(&head, NULL, "ring.failed", params);
-	if (!status)
-		status = message_encode_stream(out, (const char *)head.data, head.length, NULL, 0);
-	buffer_finish(&head);
-	return status;
+	return write_call(out, "ring.failed", params);
 }
 
 static void write_f16(struct buffer *out, const float *values, uint32_t count)
@@ -154,17 +151,20 @@ static void write_rows(struct buffer *out, const struct ring_part *part, const s
 
 enum status ring_write_step(struct buffer *out, const struct ring_part *part, const struct ring_step *step)
 {
+	enum ring_kind kind = step->tokens ? RING_TOKENS : part->activations;
 	buffer_reserve(out, HEAD_BYTES + FIXED_BYTES + 4 * (size_t)step->zero_count + 8 * (size_t)step->run_count +
-				    row_bytes(part->activations, part->embedding) * step->row_count);
-	begin(out, "ring.step");
+				    row_bytes(kind, part->embedding) * step->row_count);
+	buffer_append(out, "\0\0\0\0\0\0\0", LENGTHS_BYTES); // which are known in the end
 	buffer_printf(out,
-		      "\"epoch\":%" PRIu64 ",\"round\":%" PRIu64 ",\"lane\":%u,\"step\":%" PRIu64 ",\"spent_ns\":[",
+		      "{\"jsonrpc\":\"2.0\",\"method\":\"ring.step\",\"params\":{\"epoch\":%" PRIu64
+		      ",\"round\":%" PRIu64 ",\"lane\":%u,\"step\":%" PRIu64 ",\"spent_ns\":[",
 		      step->epoch, step->round, step->lane, step->step);
 	for (uint32_t i = 0; i < step->spent_count; i++)
 		buffer_printf(out, "%s%" PRIu64, i ? "," : "", step->spent_ns[i]);
-	buffer_printf(out, "],\"waited_ns\":%" PRIu64 ",\"sent_bytes\":%" PRIu64, step->waited_ns, step->sent_bytes);
-	end_head(out);
-	buffer_append_u32le(out, step->tokens ? RING_TOKENS : part->activations);
+	buffer_printf(out, "],\"waited_ns\":%" PRIu64 ",\"sent_bytes\":%" PRIu64 "}}", step->waited_ns,
+		      step->sent_bytes);
+	uint32_t lengths[2] = {0, (uint32_t)(out->length - LENGTHS_BYTES)};
+	buffer_append_u32le(out, kind);
 	buffer_append_u32le(out, step->zero_count);
 	buffer_append_u32le(out, step->run_count);
 	buffer_append_u32le(out, step->row_count);
@@ -177,7 +177,11 @@ enum status ring_write_step(struct buffer *out, const struct ring_part *part, co
 		buffer_append(out, step->runs[i].pages,
 			      pages_for((uint64_t)step->runs[i].position + step->runs[i].row_count) * sizeof(uint32_t));
 	write_rows(out, part, step);
-	return end(out);
+	if (out->failed)
+		return STATUS_OUT_OF_MEMORY;
+	lengths[0] = (uint32_t)(out->length - sizeof(lengths[0]));
+	memcpy(out->data, lengths, LENGTHS_BYTES);
+	return STATUS_OK;
 }
 
 // ---- reading ----
@@ -198,7 +202,7 @@ static bool take(struct body *body, void *to, uint64_t bytes)
 	return true;
 }
 
-// Parts of a message's memory, of which there is enough: see measure.
+// Parts of a message's memory, of which there is enough: see read_body.
 static void *carve(uint8_t **memory, size_t bytes)
 {
 	void *out = *memory;
