@@ -109,7 +109,7 @@ export async function startServer({ data = temporary(), listen = "127.0.0.1:0", 
 }
 
 // One HTTP exchange: {status, headers, body (Buffer), text, json(), port (the client's)}.
-function request(server, path, { method = "GET", headers = {}, body, unix = false, agent } = {}) {
+export function request(server, path, { method = "GET", headers = {}, body, unix = false, agent } = {}) {
 	const where = unix ? { socketPath: server.socket } : { host: "127.0.0.1", port: server.port, ca: server.ca };
 	const exchange = new Promise((resolve, reject) => {
 		const outgoing = (server.ca && !unix ? https : http).request({ ...where, path, method, headers, agent }, (incoming) => {

@@ -2,6 +2,8 @@
 // and cuts as a test says. Needs root and `ip`; where that is not to be had the tests skip, and say so.
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
+import { existsSync, mkdirSync, rmdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { binary, slow, within } from "../api/server.mjs";
 
@@ -20,6 +22,35 @@ export const missing = (() => {
 		return `no network namespaces here: ${String(error.stderr ?? error.message).trim()}`;
 	} finally {
 		try { ip("netns", "del", name); } catch { /* it never came to be */ }
+	}
+})();
+
+// A control group, of version 1 or 2.
+function makeGroup(name, kind, value) {
+	const own = `/sys/fs/cgroup/${kind}`, old = existsSync(own), group = join(old ? own : "/sys/fs/cgroup", `${name}-${kind}`);
+	mkdirSync(group);
+	const put = (file, text) => writeFileSync(join(group, file), text);
+	if (kind === "memory") put(old ? "memory.limit_in_bytes" : "memory.max", String(value));
+	else if (old) [put("cpu.cfs_period_us", "10000"), put("cpu.cfs_quota_us", String(value * 10000))];
+	else put("cpu.max", `${value * 10000} 10000`);
+	return group;
+}
+
+function mountGroup(group) {
+	const [, , , , kind, own] = group.split("/");
+	if (!own) return "umount /sys/fs/cgroup; mount -t cgroup2 none /sys/fs/cgroup; ";
+	return `mkdir /sys/fs/cgroup/${kind}; mount -t cgroup -o ${kind} none /sys/fs/cgroup/${kind}; `;
+}
+
+// Why machines cannot be given less memory; null: they can.
+export const groupsMissing = (() => {
+	if (missing) return missing;
+	const name = `exogpu-try-${process.pid}`;
+	try {
+		rmdirSync(makeGroup(name, "memory", 64 << 20));
+		return null;
+	} catch (error) {
+		return `no control groups here: ${error.message}`;
 	}
 })();
 
@@ -54,7 +85,9 @@ export class Net {
 		ip("-n", ns, "link", "set", "eth0", "up");
 		ip("-n", ns, "route", "add", "224.0.0.0/4", "dev", "eth0");
 		execFileSync("ip", ["netns", "exec", ns, wireProgram, "--plain", "eth0"]);
-		const machine = { name, ns, place, address };
+		const machine = { name, ns, place, address, groups: [] };
+		// From now on what starts there shares so much memory, or so many processors (0.5: half of one).
+		machine.limit = (limits) => Object.entries(limits).forEach(([kind, value]) => machine.groups.push(makeGroup(ns, kind, value)));
 		machine.spawn = (program, args, env = {}) => this.spawn(machine, program, args, env);
 		machine.exec = (args, env) => machine.spawn(binary, args, env);
 		// The address becomes another one: what was connected is not any more.
@@ -68,7 +101,10 @@ export class Net {
 
 	// A program on a machine: {child, output, exited}. `ip netns exec` becomes it, so signals go to it.
 	spawn(machine, program, args, env) {
-		const child = spawn("ip", ["netns", "exec", machine.ns, program, ...args], {
+		// `ip netns exec` has a /sys of its own, in which the groups have to be mounted again to be seen.
+		const into = machine.groups.map((group) => `echo $$ >${group}/cgroup.procs; `).join("");
+		const again = machine.groups.length ? "mount -t tmpfs none /sys/fs/cgroup; " + machine.groups.map(mountGroup).join("") : "";
+		const child = spawn("sh", ["-c", `${into}exec ip netns exec ${machine.ns} sh -c '${again}exec "$@"' sh "$@"`, "sh", program, ...args], {
 			stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, EXOGPU_DATA: "", EXOGPU_TOKEN: "", EXOGPU_URL: "", ...env } });
 		const output = { stdout: "", stderr: "" };
 		this.running.add(child);
@@ -112,6 +148,8 @@ export class Net {
 		this.wire?.kill("SIGKILL");
 		for (const ns of [this.hub, ...Object.values(this.machines).map((one) => one.ns)])
 			try { ip("netns", "del", ns); } catch { /* gone already */ }
+		for (const group of Object.values(this.machines).flatMap((one) => one.groups))
+			try { rmdirSync(group); } catch { /* somebody still ends in it */ }
 	}
 }
 
