@@ -12,7 +12,7 @@ enum {
 	LINK_ID_BYTES = 65, // 64 and a 0, as the contract has ids and keys
 	LINK_REASON_BYTES = 256,
 	LINK_LOSS_SECONDS = 60, // that loss is counted over
-	LINK_PIECES = 512,      // of the longest burst
+	LINK_PIECES = 64,       // of the longest burst
 };
 
 // The ids of our calls: a number, and in its two lowest bits what was asked.
@@ -40,11 +40,12 @@ struct link_measures {
 	// Bursts.
 	uint64_t burst;                // the number of the latest
 	bool bursting;                 // it has no answer yet
-	size_t burst_bytes;            // of the next one
+	size_t burst_bytes;            // of it, or of the next one
 	int64_t burst_began_ms;        // steady clock
 	int64_t burst_due_ms;          // steady clock
 	int64_t piece_ns[LINK_PIECES]; // (piece_count), when each came by the receiver's clock
 	size_t piece_count;
+	double doubted;    // bytes per second, of a burst that is done once more; 0: none
 	double throughput; // bytes per second; < 0: not known
 	int64_t throughput_at_ms;
 	// The other end's bursts.

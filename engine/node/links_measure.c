@@ -6,7 +6,9 @@
  * Throughput: a burst of pieces, each answered with what of it has come by then and when, by the receiver's clock. A
  * burst is short (BURST_MS at the rate that was found), and a longer one follows at once where it took too short to
  * tell. What counts is the time in which pieces came: on a long way TCP begins slowly, and waits a round trip between
- * its first flights; these pauses are left out. There is no burst while a hop's data go, or came within HOP_QUIET_MS.
+ * its first flights; these pauses are left out. A machine that is busy takes a burst late: one that shows less than
+ * before, and the first, is done twice, and the better one counts. There is no burst while a hop's data go, or came
+ * within HOP_QUIET_MS.
  */
 #include "common/base/clock.h"
 #include "engine/device/info.h"
@@ -17,9 +19,9 @@
 #include <string.h>
 
 enum {
-	PIECE_BYTES = 8 * 1024,
+	PIECE_LEAST_BYTES = 8 * 1024,
 	BURST_FIRST_BYTES = 64 * 1024,
-	BURST_MOST_BYTES = LINK_PIECES * PIECE_BYTES,
+	BURST_MOST_BYTES = 16 * 1024 * 1024,
 	BURST_MS = 50,
 	BURST_TOO_SHORT_US = 5000,
 	BURST_FIRST_MS = 3000, // after the link is up
@@ -113,15 +115,22 @@ static bool hops_are_quiet(const struct link *link)
 	return !link->measures.hop_ms || clock_steady_ms() - link->measures.hop_ms >= HOP_QUIET_MS;
 }
 
+// The larger the burst, the larger its pieces: what each costs the other end must not be what is measured.
+static size_t piece_bytes(const struct link_measures *measures)
+{
+	const size_t bytes = measures->burst_bytes / LINK_PIECES;
+	return bytes > PIECE_LEAST_BYTES ? bytes : PIECE_LEAST_BYTES;
+}
+
 static void burst(struct link *link)
 {
 	struct link_measures *measures = &link->measures;
-	const size_t pieces = measures->burst_bytes / PIECE_BYTES;
-	struct net_frame *body = net_frame_alloc(PIECE_BYTES);
+	const size_t bytes = piece_bytes(measures), pieces = measures->burst_bytes / bytes;
+	struct net_frame *body = net_frame_alloc(bytes);
 	char head[256];
 	if (!body)
 		return;
-	memset(net_frame_data(body), 0, PIECE_BYTES); // TLS makes noise of it
+	memset(net_frame_data(body), 0, bytes); // TLS makes noise of it
 	measures->burst++;
 	measures->bursting = true;
 	measures->burst_began_ms = clock_steady_ms();
@@ -133,7 +142,7 @@ static void burst(struct link *link)
 			"%llu,\"piece\":%zu,\"pieces\":%zu}}",
 			(unsigned long long)measures->burst * LINK_CALL_KINDS + LINK_CALL_BURST,
 			(unsigned long long)measures->burst, i, pieces);
-		if (net_peer_send(link->conn->peer, head, (size_t)length, body, net_frame_data(body), PIECE_BYTES))
+		if (net_peer_send(link->conn->peer, head, (size_t)length, body, net_frame_data(body), bytes))
 			break;
 	}
 	net_frame_unref(&body);
@@ -188,7 +197,7 @@ static void burst_over(struct link *link)
 {
 	struct link_measures *measures = &link->measures;
 	const int64_t now_ms = clock_steady_ms(), took_ns = time_of_pieces(measures);
-	const double bytes = (double)(measures->piece_count - 1) * PIECE_BYTES;
+	const double bytes = (double)(measures->piece_count - 1) * (double)piece_bytes(measures);
 	measures->bursting = false;
 	measures->burst_due_ms = now_ms + BURST_PERIOD_MS;
 	const bool too_short = took_ns < BURST_TOO_SHORT_US * 1000;
@@ -202,7 +211,15 @@ static void burst_over(struct link *link)
 	}
 	if (took_ns <= 0)
 		return;
-	const double rate = bytes * 1e9 / (double)took_ns;
+	double rate = bytes * 1e9 / (double)took_ns;
+	const bool doubtful = measures->throughput < 0 || rate < 0.7 * measures->throughput;
+	if (doubtful && measures->doubted <= 0 && hops_are_quiet(link)) {
+		measures->doubted = rate;
+		burst(link);
+		return;
+	}
+	rate = rate > measures->doubted ? rate : measures->doubted;
+	measures->doubted = 0;
 	measures->throughput = measures->throughput < 0 ? rate
 							: measures->throughput + (rate - measures->throughput) / 2;
 	measures->throughput_at_ms = measures->at_ms = clock_wall_ms();
@@ -229,7 +246,7 @@ static void burst_answered(struct link *link, int64_t number, const struct messa
 	if (count >= LINK_PIECES || ns < (count ? measures->piece_ns[count - 1] : 0))
 		return; // no clock goes back
 	measures->piece_ns[measures->piece_count++] = ns;
-	if (measures->piece_count == measures->burst_bytes / PIECE_BYTES)
+	if (measures->piece_count == measures->burst_bytes / piece_bytes(measures))
 		burst_over(link);
 }
 
@@ -239,6 +256,7 @@ static void mind_bursts(struct link *link)
 	const int64_t now_ms = clock_steady_ms();
 	if (measures->bursting && now_ms - measures->burst_began_ms >= BURST_LOST_MS) {
 		measures->bursting = false;
+		measures->doubted = 0;
 		measures->burst_due_ms = now_ms + BURST_PERIOD_MS;
 	}
 	if (!measures->bursting && now_ms >= measures->burst_due_ms && hops_are_quiet(link))
