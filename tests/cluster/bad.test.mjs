@@ -1,0 +1,91 @@
+// A model over two machines on wires as bad as they come: late, lossy, slow, out of order, cut one way, cut both ways.
+// Each ends in the answer that a good wire gives, or in a clear error; never in a hang.
+import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { modelFile } from "../api/gguf.mjs";
+import { eventually, temporary, within } from "../api/server.mjs";
+import { becomes, complete, cpuOf, instanceBecomes, instanceOf, letIn, node, serve, snapshot } from "./cluster.mjs";
+import { Net, long, missing } from "./net.mjs";
+
+const LAYERS = 8;
+const good = { delay_ms: 0, jitter_ms: 0, loss_percent: 0, reorder_percent: 0, bits_per_s: 0 };
+
+describe("bad wires", { skip: missing ?? false }, () => {
+	let net, home, one, two, server, admin, nodes, instance, plain;
+	const ask = (max_tokens = 12) => complete(server, { model: "words", prompt: "a b c", max_tokens });
+	const answer = (ms = 4 * long) => {
+		const stream = ask();
+		return within(stream.done, () => `it answers; it has said "${stream.text}"; server: ${server.output.stderr.slice(-1500)}`, ms);
+	};
+
+	before(async () => {
+		net = await Net.make(["home", "one", "two"]);
+		({ home, one, two } = net.machines);
+		server = await serve(home);
+		admin = await server.login();
+		nodes = [];
+		for (const machine of [one, two]) {
+			const started = await node(machine, ["--join", `${home.address}:52415`]);
+			await letIn(admin, started);
+			started.cpu = await cpuOf(admin, started.id);
+			nodes.push(started);
+		}
+		const path = join(temporary(), "words.gguf");
+		writeFileSync(path, modelFile({ megabytes: 0.19 * LAYERS, context: 4096 }));
+		const { model_id } = await admin.call("model.add", { source: path, name: "words" });
+		await eventually(async () => (await admin.call("model.list")).models.some((model) => model.model_id === model_id && model.state === "ready"), "the model is known", long);
+		await eventually(async () => (await snapshot(admin)).links.filter((link) => link.to_node_id !== "server" && link.state === "up").length === 2, "they are linked", long);
+		const pins = nodes.map(({ cpu }, i) => ({ device_id: cpu.device_id, first_layer: i * LAYERS / 2, layer_count: i ? 0 : LAYERS / 2 }));
+		const { instance_id } = await admin.call("instance.create", { model_id, context_tokens: 1024, sequences: 2, pins });
+		instance = await instanceBecomes(admin, instance_id, "ready");
+		plain = await answer();
+	});
+	after(async () => {
+		await server?.stop();
+		net?.destroy();
+	});
+
+	for (const [name, settings] of Object.entries({
+		"5 ms": { delay_ms: 5 },
+		"50 ms": { delay_ms: 50 },
+		"200 ms": { delay_ms: 200, jitter_ms: 20 },
+		"1 % lost": { delay_ms: 2, loss_percent: 1 },
+		"5 % lost": { delay_ms: 2, loss_percent: 5 },
+		"10 Mbit/s": { bits_per_s: 10e6 },
+		"out of order": { delay_ms: 5, jitter_ms: 4, reorder_percent: 20 },
+	}))
+		test(`${name}: the same answer`, async () => {
+			await net.set(null, null, { ...good, ...settings });
+			assert.equal(await answer(6 * long), plain);
+		});
+
+	test("cut one way between the two, while both see the server: the answer goes on", async () => {
+		await net.set(null, null, good);
+		const stream = ask(200);
+		await eventually(() => stream.pieces > 3, "it has begun", long);
+		await net.cut(one, two);
+		const text = await within(stream.done, () => `it ends; it has ${stream.text.length} characters; server: ${server.output.stderr.slice(-1500)}`, 8 * long);
+		await net.mend(null, null);
+		await instanceBecomes(admin, instance.instance_id, "ready");
+		assert.equal(await within(ask(200).done, "it answers again", 4 * long), text);
+		assert.ok(text.startsWith(plain));
+	});
+
+	test("a machine cut off from everybody: nobody of it is left over, and it is back when it is", async () => {
+		await instanceBecomes(admin, instance.instance_id, "ready");
+		const stream = ask(200);
+		await eventually(() => stream.pieces > 3, "it has begun", long);
+		await Promise.all([net.cut(two, null), net.cut(null, two)]);
+		await becomes(admin, nodes[1].id, "offline");
+		const text = await within(stream.done, () => `it ends; it has ${stream.text.length} characters; server: ${server.output.stderr.slice(-1500)}`, 8 * long);
+		assert.ok(text.startsWith(plain));
+		await net.mend(null, null);
+		await becomes(admin, nodes[1].id, "online", 2 * long);
+		const now = await instanceOf(admin, instance.instance_id);
+		assert.equal(now.state, "ready");
+		assert.equal(await answer(), plain);
+		await eventually(async () => (await snapshot(admin)).links.filter((link) => link.to_node_id !== "server" && link.state === "up").length === 2, "they are linked again", 2 * long);
+	});
+});
