@@ -321,7 +321,7 @@ static void the_same_as_alone(void **state)
 	}
 	end();
 	for (unsigned count = 2; count <= PARTS_MOST; count++)
-		for (unsigned lanes = 1; lanes <= 3; lanes++) {
+		for (unsigned lanes = 1; lanes <= 3; lanes += 2) {
 			struct ring_bench bench = two;
 			bench.parts = count;
 			bench.lanes = lanes;
@@ -354,12 +354,12 @@ static void sixteen_at_once(void **state)
 		bench.activations = formats[i / 2];
 		begin(&bench);
 		for (int j = 1; j <= 16; j++)
-			ask(j, prompts[j % PROMPTS], "'max_tokens':60,'sampling':{'temperature':0}");
+			ask(j, prompts[j % PROMPTS], "'max_tokens':40,'sampling':{'temperature':0}");
 		for (int j = 1; j <= 16; j++)
 			wait_for_end(j);
 		for (int j = 1; j <= 16; j++) {
 			assert_string_equal(talks[j].reason, "length");
-			assert_int_equal(talks[j].count, 60);
+			assert_int_equal(talks[j].count, 40);
 			check_talk(&talks[j], prompts[j % PROMPTS]);
 		}
 		end();
@@ -371,16 +371,16 @@ static void lost_messages_are_repaired(void **state)
 {
 	(void)state;
 	long lost = 0, cancels = 0, replaced = 0;
-	for (unsigned i = 0; i < 5; i++) {
+	for (unsigned i = 0; i < 3; i++) {
 		struct ring_bench bench = two;
 		bench.parts = i < 2 ? 2 : 3;
-		bench.wire = (int)(i < 2 ? i : i - 2);
+		bench.wire = i != 0;
 		bench.lanes = 3;
 		bench.pages = 20; // not enough for all at once
 		begin(&bench);
-		for (int round = 0; round < 3; round++) {
+		for (int round = 0; round < 2; round++) {
 			for (int j = 1; j <= 8; j++)
-				ask(j, prompts[j % PROMPTS], "'max_tokens':150,'sampling':{'temperature':0}");
+				ask(j, prompts[j % PROMPTS], "'max_tokens':100,'sampling':{'temperature':0}");
 			while (talks[1].count < 20 && talks[2].count < 20)
 				assert_true(pump(last()) >= 0);
 			wire.lose = true;
@@ -389,7 +389,7 @@ static void lost_messages_are_repaired(void **state)
 			for (int j = 0; j < 1000 && !wire.lost; j++) // all may have ended before
 				usleep(1000);
 			usleep(20000);
-			if (round == 2) { // a check that is lost, too, and answered by the next one
+			if (round) { // a check that is lost, too, and answered by the next one
 				long before = wire.lost;
 				id = post(last(), last()->server, "instance.check", NULL, 0, "%s", "");
 				for (int j = 0; j < 1000 && wire.lost < before + 2; j++)
@@ -406,7 +406,7 @@ static void lost_messages_are_repaired(void **state)
 				wait_for_end(j);
 				bool cancelled = j == 3 && !strcmp(talks[j].reason, "cancelled");
 				assert_true(cancelled || !strcmp(talks[j].reason, "length"));
-				assert_true(cancelled || talks[j].count == 150);
+				assert_true(cancelled || talks[j].count == 100);
 				cancels += cancelled;
 				check_talk(&talks[j], prompts[j % PROMPTS]);
 			}
