@@ -5,10 +5,10 @@
  *
  * Ranges are fetched from the server over a connection of their own, several pieces under way, each checked against the
  * SHA-256 that comes with it, and written before it is noted. What the index names is read and checked again before a
- * worker gets the file, once a start of the node; a range that does not hold is fetched anew. Where the disk has no room,
- * models that no worker has are deleted, the longest unused first. A disk that is full, a connection that breaks and a
- * server that goes are told as such, and what was fetched is kept. Reading, hashing and writing are a thread's, never
- * the loop's. Thread: the loop's, but for that. */
+ * worker gets the file, once a start of the node; a range that does not hold is fetched anew. Where the disk has no
+ * room, models that no worker has are deleted, the longest unused first. A disk that is full, a connection that breaks
+ * and a server that goes are told as such, and what was fetched is kept. Reading, hashing and writing are a thread's,
+ * never the loop's. Thread: the loop's, but for that. */
 #pragma once
 #include "engine/node/uplink.h"
 
