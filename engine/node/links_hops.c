@@ -9,6 +9,7 @@
  * of its own (turn). A hop that is destroyed in a callback is freed when the outermost one returns. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "engine/device/info.h"
 #include "engine/node/links_inside.h"
 
 #include <openssl/crypto.h>
@@ -135,7 +136,7 @@ static void end(struct link_hop *hop, const char *why)
 	if (hop->state == HOP_ENDED)
 		return;
 	hop->state = HOP_ENDED;
-	snprintf(hop->why, sizeof hop->why, "%s", why);
+	text_copy(hop->why, sizeof hop->why, why);
 	turn_soon(hop->links);
 }
 
