@@ -97,7 +97,7 @@ struct instance {
 	struct request *requests;
 	unsigned request_count;
 	uint64_t token_count; // of their prompts
-	bool told_state;      // instance.state says that something goes on
+	bool told_state;      // something goes on, the end of which instance.state is to tell
 	int64_t state_ns;     // when it was last told
 
 	pthread_t driver;

@@ -58,8 +58,10 @@ static void tell_state(struct instance *instance, bool idle)
 {
 	int64_t now_ns = clock_steady_ns();
 	struct generator_state state;
-	if (idle ? !instance->told_state : now_ns - instance->state_ns < STATE_MS * 1000000ll)
+	if (idle ? !instance->told_state : now_ns - instance->state_ns < STATE_MS * 1000000ll) {
+		instance->told_state |= !idle; // its end is told, however short it was
 		return;
+	}
 	generator_state(instance->generator, &state);
 	const struct {
 		const char *name;
@@ -104,7 +106,7 @@ static bool step(struct instance *instance)
 		instance_fail(instance, &error);
 	else
 		tell_state(instance, idle && !instance->requests); // what is on its way around a ring goes on, too
-	return !idle && !instance->ring; // with a ring all that can be sent has been
+	return !idle && !instance->ring;                           // with a ring all that can be sent has been
 }
 
 // What has come from the previous part, one message. False if nothing has.

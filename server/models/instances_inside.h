@@ -19,7 +19,8 @@ enum instance_state {
 
 // Copies of what the cluster says of a device, so that another thread may read them.
 struct placing_texts {
-	char device_id[STORE_ID_BYTES], name[64], pool[129], unusable[160];
+	char device_id[STORE_ID_BYTES], name[160], pool[129],
+		unusable[160]; // name: where there are several nodes, with its own
 };
 
 // What placement.preview and instance.create take. One block: free() ends it.
@@ -29,7 +30,7 @@ struct placing {
 	struct model_shape shape;
 	struct model_sizes sizes;
 	struct placing_texts texts[PLACEMENT_DEVICES];
-	char node_ids[PLACEMENT_NODES][STORE_ID_BYTES];
+	char node_ids[PLACEMENT_NODES][STORE_ID_BYTES], node_names[PLACEMENT_NODES][72];
 	struct placement_device devices[PLACEMENT_DEVICES];
 	const struct cluster_device *where[PLACEMENT_DEVICES]; // the same ones
 	struct placement_link links[PLACEMENT_NODES * PLACEMENT_NODES];
@@ -69,7 +70,6 @@ struct recovery {
 	unsigned attempt;                // at placing it anew, since it was paused
 	bool without_pins;               // pins were given up
 	bool anew;                       // it is being placed anew
-	bool renew;                      // the part that generates was cut off
 	char avoided[STORE_ID_BYTES];    // a device on which it failed the last time; ""
 	struct net_timer again;          // the next attempt, or look at devices that are draining
 	int64_t paused_ms;               // steady
@@ -188,9 +188,9 @@ bool generations_notice(struct instance *instance, const char *method, const str
 // Its worker has, or is about to have, none of them; then another one has, and each goes on where it was.
 void generations_pause(struct instance *instance);
 void generations_resume(struct instance *instance);
-// The same with a worker that was cut off for a while: what it said meanwhile may be lost, so all begin where their
-// client has got to.
-void generations_renew(struct instance *instance);
+// The worker that has them is cut off, and what it says now may be lost: whatever it will still say is passed over, and
+// once it is back each begins where its client has got to, by generations_resume.
+void generations_cut(struct instance *instance);
 // End all with this; workers that have any of them are told.
 void generations_give_up(struct instance *instance, const struct error *fault);
 // Answer all with this; the worker is gone.

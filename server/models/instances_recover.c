@@ -51,7 +51,7 @@ static void pause(struct instance *instance, const char *why)
 	snprintf(recovery->why, sizeof recovery->why, "%s", why);
 	recovery->paused_ms = clock_steady_ms();
 	recovery->attempt = 0;
-	recovery->anew = recovery->renew = false;
+	recovery->anew = false;
 	recovery->avoided[0] = 0;
 	recovery->missing_count = 0;
 	net_timer_stop(instance->all->params.loop, &recovery->again);
@@ -90,7 +90,6 @@ static void begin_anew(struct instance *instance, const struct placing *placing)
 {
 	struct error error = {0};
 	instance->recovery.anew = true;
-	instance->recovery.renew = false;
 	parts_destroy(&instance->parts, "the instance is placed anew");
 	generations_pause(instance);
 	instance_hold(instance, false);
@@ -221,7 +220,8 @@ void recover_away(struct instance *instance, unsigned part, const char *why)
 	for (unsigned i = 0; i < instance->stage_count; i++)
 		if (!parts_has(instance->parts, i))
 			add_missing(instance, &instance->stages[i]);
-	recovery->renew |= part + 1 == parts_count(instance->parts);
+	if (part + 1 == parts_count(instance->parts))
+		generations_cut(instance);
 	placing_cancel(instance->all, instance);
 	net_timer_start(instance->all->params.loop, &recovery->again, grace_ms(instance), again, instance);
 	instance_publish(instance);
@@ -277,8 +277,6 @@ void recover_done(struct instance *instance)
 	if (recovery->anew) {
 		instance->recoveries++;
 		put_on_record(instance);
-	} else if (recovery->renew) {
-		generations_renew(instance);
 	}
 	log_info("models", "instance %s of %s goes on after %lld ms", instance->instance_id, instance->model_name,
 		 (long long)(clock_steady_ms() - recovery->paused_ms));

@@ -27,6 +27,7 @@ struct generation {
 	struct generation *next, **link; // of its instance
 	struct instance *instance;
 	int64_t number;
+	int64_t old_number; // that a worker which was cut off still has it under; 0: none
 	struct audit_actor by;
 	struct token *token;
 	const char *action;
@@ -386,8 +387,17 @@ static enum status send(struct generation *generation, struct error *error)
 
 void generations_pause(struct instance *instance)
 {
-	for (struct generation *one = instance->generations; one; one = one->next)
+	for (struct generation *one = instance->generations; one; one = one->next) {
 		one->sent = one->answered = false;
+		one->old_number = 0;
+	}
+}
+
+static void send_cancel(const struct generation *generation, int64_t number)
+{
+	struct json *params = json_new_object();
+	json_set_integer(params, "request", number);
+	instance_worker_call(parts_generator(generation->instance->parts), "generate.cancel", params, NULL, NULL, NULL);
 }
 
 static struct generation *first_waiting(const struct instance *instance)
@@ -402,6 +412,9 @@ void generations_resume(struct instance *instance)
 {
 	for (struct generation *one; instance->state == INSTANCE_READY && (one = first_waiting(instance));) {
 		struct error error = {0};
+		if (one->old_number)
+			send_cancel(one, one->old_number);
+		one->old_number = 0;
 		if (!one->ended)
 			end(one, STATUS_OK, NULL, NULL); // cancelled meanwhile
 		else if (send(one, &error))
@@ -409,19 +422,12 @@ void generations_resume(struct instance *instance)
 	}
 }
 
-static void send_cancel(const struct generation *generation)
-{
-	struct json *params = json_new_object();
-	json_set_integer(params, "request", generation->number);
-	instance_worker_call(parts_generator(generation->instance->parts), "generate.cancel", params, NULL, NULL, NULL);
-}
-
-void generations_renew(struct instance *instance)
+void generations_cut(struct instance *instance)
 {
 	instance->stale_request = instance->all->next_request;
 	for (struct generation *one = instance->generations; one; one = one->next) {
-		if (one->sent && !one->embeds)
-			send_cancel(one);
+		if (one->sent && !one->embeds && !one->old_number)
+			one->old_number = one->number;
 		one->number = ++instance->all->next_request;
 		one->sent = one->answered = false;
 	}
@@ -492,12 +498,10 @@ void generation_cancel(struct generation **pointer)
 		return;
 	*pointer = NULL;
 	silence(generation);
-	if (!generation->sent) {
+	if (!generation->sent && !generation->old_number)
 		end(generation, STATUS_OK, NULL, NULL);
-		return;
-	}
-	if (!generation->embeds && parts_generator(generation->instance->parts))
-		send_cancel(generation);
+	else if (generation->sent && !generation->embeds && parts_generator(generation->instance->parts))
+		send_cancel(generation, generation->number);
 }
 
 void generations_give_up(struct instance *instance, const struct error *fault)

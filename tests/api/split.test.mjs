@@ -8,13 +8,13 @@ import { join } from "node:path";
 import { after, afterEach, before, describe, test } from "node:test";
 import { Client, assertContractKept } from "./client.mjs";
 import { modelFile } from "./gguf.mjs";
-import { RemoteNode } from "./remote.mjs";
+import { Proxy, RemoteNode } from "./remote.mjs";
 import { eventually, slow, startServer, temporary, within } from "./server.mjs";
 
 const LAYERS = 12, LONG = 60000 * slow;
 
 describe("a model over several nodes", { timeout: 600000 * slow }, () => {
-	let server, admin, nodes, model, whole;
+	let server, admin, proxies, nodes, model, whole;
 
 	const list = async () => (await admin.call("instance.list")).instances;
 	const instance = async (id) => (await list()).find((one) => one.instance_id === id);
@@ -37,14 +37,6 @@ describe("a model over several nodes", { timeout: 600000 * slow }, () => {
 		return is((await admin.call("instance.create", { model_id: model.model_id, context_tokens: 4096, sequences: 4,
 			pins: pins(...on.map((one) => one.device)) })).instance_id, "ready");
 	};
-	const ask = (more = {}) => server.http("/v1/completions", { method: "POST", headers: { authorization: `Bearer ${server.token}` },
-		body: JSON.stringify({ model: "words", prompt: "a b c", max_tokens: 40, temperature: 0, ...more }) });
-	const answer = async (more) => {
-		const { status, text, json } = await ask(more);
-		assert.equal(status, 200, text);
-		return json().choices[0].text;
-	};
-
 	// A stream under way: when each piece came, and the text so far.
 	function stream(more = {}) {
 		const one = { text: "", pieces: [], error: undefined };
@@ -70,11 +62,19 @@ describe("a model over several nodes", { timeout: 600000 * slow }, () => {
 		return one;
 	}
 
+	const answer = async (more) => {
+		const one = stream({ max_tokens: 40, ...more });
+		await within(one.done, "it is answered", LONG);
+		assert.deepEqual([one.error, one.whole], [undefined, true]);
+		return one.text;
+	};
+
 	before(async () => {
 		server = await startServer({ listen: "0.0.0.0:0", localNode: true });
 		process.env.NODE_TLS_REJECT_UNAUTHORIZED = "0"; // fetch() takes no authority; who is asked is known here
 		admin = await Client.login(server);
-		nodes = ["alpha", "beta", "gamma"].map((name) => new RemoteNode({ server, admin, proxy: { port: server.port } }, { name }));
+		proxies = await Promise.all([1, 2, 3].map(() => Proxy.start(server.port)));
+		nodes = ["alpha", "beta", "gamma"].map((name, i) => new RemoteNode({ server, admin, proxy: proxies[i] }, { name }));
 		for (const node of nodes) await node.start((await admin.call("node.ticket", {})).ticket);
 		const path = join(temporary(), "words.gguf");
 		writeFileSync(path, modelFile({ megabytes: 0.19 * LAYERS, context: 4096 }));
@@ -84,14 +84,16 @@ describe("a model over several nodes", { timeout: 600000 * slow }, () => {
 			return one?.state === "ready" && one;
 		}, "the model is ready");
 		assert.equal(model.architecture.layers, LAYERS);
-		await place(nodes[0]);
+		const { instance_id } = await place(nodes[0]);
 		whole = await answer();
+		await admin.call("instance.delete", { instance_id }); // or it would answer in the place of others
 	});
 	afterEach(async () => {
 		for (const { instance_id } of await list()) await admin.call("instance.delete", { instance_id });
 	});
 	after(async () => {
 		for (const node of nodes ?? []) if (node.child && node.child.exitCode === null && node.child.signalCode === null) await node.finish();
+		proxies?.forEach((one) => one.close());
 		await server?.finish();
 		assertContractKept();
 	});
@@ -101,6 +103,7 @@ describe("a model over several nodes", { timeout: 600000 * slow }, () => {
 		for (const on of [nodes.slice(0, 2), nodes]) {
 			const one = await place(...on);
 			assert.equal(new Set(one.stages.map((stage) => stage.device_id)).size, on.length);
+			assert.equal((await list()).length, 1);
 			assert.equal(await answer(), whole);
 			const { hops, timing } = await eventually(async () => {
 				const told = await instance(one.instance_id);
@@ -177,6 +180,21 @@ describe("a model over several nodes", { timeout: 600000 * slow }, () => {
 			"it is back", LONG);
 		await eventually(() => worker(nodes[1]).length === 0, "it has ended what it had", LONG);
 		assert.equal(await answer(), whole);
+	});
+
+	test("a connection that breaks and is made again: nothing is loaded anew", async (context) => {
+		let now, was;
+		for (let i = 0; i < 3 && now?.recoveries !== 0; i++) { // a slow machine's node may be given up before it is back
+			for (const { instance_id } of await list()) await admin.call("instance.delete", { instance_id });
+			const log = server.output.stderr.length;
+			const id = await disturbed(context, nodes.slice(0, 2), () => {
+				was = worker(nodes[1]);
+				proxies[1].break();
+			}, 600);
+			now = await is(id, "ready");
+			assert.match(server.output.stderr.slice(log), /is cut off/);
+		}
+		assert.deepEqual([now.recoveries, now.epoch, worker(nodes[1])], [0, 1, was]);
 	});
 
 	test("a part that cannot be had: nothing is left of the others", async () => {
