@@ -660,9 +660,12 @@ static void check_waiting(const char *via)
 	settle();
 	assert_true(all.answers[one].come && all.answers[one].failed);
 	assert_int_equal(all.answers[one].status, STATUS_CONFLICT);
-	assert_true(run(all_answered, 15000));
-	assert_true(all.answers[two].failed);
-	assert_int_equal(all.answers[two].status, STATUS_TIMEOUT);
+	assert_false(all.answers[two].come);
+	if (!strcmp(via, "local")) { // once is enough: it takes 10 s
+		assert_true(run(all_answered, 15000));
+		assert_true(all.answers[two].failed);
+		assert_int_equal(all.answers[two].status, STATUS_TIMEOUT);
+	}
 	assert_int_equal(all.ended, 0);
 	connect_both(0, 1, "hop_3", via);
 	say(0, 0, 1000);
