@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 200, START_MS = 30000 };
+enum { LOOK_MS = 200, START_MS = 120000, LABEL_BYTES = 176 };
 
 enum status place_find_model(struct client *client, const char *name, struct json **model, struct error *error)
 {
@@ -153,6 +153,17 @@ static const char *name_of(const struct json *list, const char *key, const char 
 	return json_get_string(command_find(list, key, id, NULL), "name", id);
 }
 
+// A device's name, and its node's where there are several.
+static const char *label_of(const struct json *snapshot, const char *id, char text[LABEL_BYTES])
+{
+	const struct json *nodes = json_get(snapshot, "nodes");
+	const struct json *device = command_find(json_get(snapshot, "devices"), "device_id", id, NULL);
+	const bool several = device && json_count(nodes) > 1;
+	snprintf(text, LABEL_BYTES, "%.100s%s%.64s", json_get_string(device, "name", id), several ? " of " : "",
+		 several ? name_of(nodes, "node_id", json_get_string(device, "node_id", "")) : "");
+	return text;
+}
+
 static void print_hops(const struct json *placement, const struct json *nodes)
 {
 	for (const struct json *one = json_first(json_get(placement, "hops")); one; one = json_next(one)) {
@@ -180,17 +191,17 @@ static void print_proof(const struct json *placement, bool pinned)
 		printf("%s\n", pinned ? "It does not fit there." : "It fits nowhere, which is proven.");
 }
 
-static void print_scores(const struct json *placement, const struct json *devices)
+static void print_scores(const struct json *placement, const struct json *snapshot)
 {
 	for (const struct json *one = json_first(json_get(placement, "devices")); one; one = json_next(one)) {
-		char line[400];
+		char line[400], label[LABEL_BYTES];
 		const struct json *score = json_get(one, "score");
 		if (json_type(score) != JSON_OBJECT)
 			continue;
 		snprintf(line, sizeof line,
-			 "%.2f %.100s (compute %.2f, memory %.2f, network %.2f, heat %.2f, bandwidth %.2f)",
+			 "%.2f %s (compute %.2f, memory %.2f, network %.2f, heat %.2f, bandwidth %.2f)",
 			 json_get_number(score, "total", 0),
-			 name_of(devices, "device_id", json_get_string(one, "device_id", "")),
+			 label_of(snapshot, json_get_string(one, "device_id", ""), label),
 			 json_get_number(score, "compute", 0), json_get_number(score, "memory", 0),
 			 json_get_number(score, "network", 0), json_get_number(score, "thermal", 0),
 			 json_get_number(score, "bandwidth", 0));
@@ -198,17 +209,14 @@ static void print_scores(const struct json *placement, const struct json *device
 	}
 }
 
-static void print_stages(const struct json *placement, const struct json *devices)
+static void print_stages(const struct json *placement, const struct json *snapshot)
 {
-	const struct json *device = NULL;
 	for (const struct json *one = json_first(json_get(placement, "stages")); one; one = json_next(one)) {
-		char line[400], weights[FORMAT_BYTES], kv[FORMAT_BYTES];
-		const char *id = json_get_string(one, "device_id", "");
+		char line[400], label[LABEL_BYTES], weights[FORMAT_BYTES], kv[FORMAT_BYTES];
 		const long long first = json_get_integer(one, "first_layer", 0),
 				count = json_get_integer(one, "layer_count", 0);
-		device = command_find(devices, "device_id", id, device);
-		snprintf(line, sizeof line, "layers %lld to %lld on %.100s: %s of weights, %s of keys and values",
-			 first, first + count - 1, json_get_string(device, "name", id),
+		snprintf(line, sizeof line, "layers %lld to %lld on %s: %s of weights, %s of keys and values", first,
+			 first + count - 1, label_of(snapshot, json_get_string(one, "device_id", ""), label),
 			 format_memory(json_get_integer(one, "weights_bytes", -1), weights),
 			 format_memory(json_get_integer(one, "kv_bytes", -1), kv));
 		command_print_text(stdout, "", line);
@@ -219,21 +227,24 @@ static enum status preview(struct client *client, const struct cli_arguments *ar
 			   struct error *error)
 {
 	struct json *placement = NULL, *snapshot = NULL;
-	enum status status = client_ask(client, &(struct client_call){.method = "placement.preview", .params = params},
-					&placement, error);
+	struct client_wait wait = {.timeout_ms = START_MS, .result = &placement};
+	enum status status = client_send(client, &(struct client_call){.method = "placement.preview", .params = params},
+					 &wait.id, error);
+	if (!status)
+		status = client_wait(client, &wait, error);
 	if (!status && arguments->json) {
 		status = command_print_json(placement, error);
 	} else if (!status) {
 		const struct json *predicted = json_get(placement, "predicted");
 		client_ask(client, &(struct client_call){.method = "cluster.snapshot"}, &snapshot, NULL);
-		print_stages(placement, json_get(snapshot, "devices"));
+		print_stages(placement, snapshot);
 		print_hops(placement, json_get(snapshot, "nodes"));
 		if (json_type(predicted) == JSON_OBJECT)
 			printf("about %.1f tokens a second for one request\n",
 			       json_get_number(predicted, "tokens_per_s", 0));
 		print_proof(placement, arguments->device != NULL);
 		print_texts(json_get(placement, "why"), "  ");
-		print_scores(placement, json_get(snapshot, "devices"));
+		print_scores(placement, snapshot);
 		print_texts(json_get(placement, "remedies"), "  what would help: ");
 	}
 	json_destroy(&snapshot);

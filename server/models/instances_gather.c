@@ -148,7 +148,7 @@ static void add_device(void *context, const struct cluster_device *device, const
 	struct placing_texts *texts = &placing->texts[at];
 	placing->where[at] = device;
 	snprintf(texts->device_id, sizeof texts->device_id, "%s", cluster_device_id(device));
-	snprintf(texts->name, sizeof texts->name, "%s", cluster_device_name(device));
+	snprintf(texts->name, sizeof texts->name, "%.80s", cluster_device_name(device));
 	snprintf(texts->pool, sizeof texts->pool, "%s", json_get_string(record, "memory_pool", ""));
 	snprintf(texts->unusable, sizeof texts->unusable, "%s", unusable ? unusable : "");
 	*out = (struct placement_device){.device_id = texts->device_id,
@@ -252,6 +252,25 @@ static void gather_devices(struct placing *placing, const struct instances *inst
 	cluster_each_device(instances->params.cluster, add_device, &gathering);
 }
 
+// In words, devices of several nodes are told apart by the nodes' names.
+static void name_nodes(struct placing *placing, const struct cluster *cluster)
+{
+	for (unsigned i = 0; i < placing->wanted.node_count; i++) {
+		struct json *node = cluster_describe_node(cluster, placing->node_ids[i]);
+		snprintf(placing->node_names[i], sizeof placing->node_names[i], "%.64s",
+			 json_get_string(node, "name", placing->node_ids[i]));
+		json_destroy(&node);
+	}
+	for (unsigned i = 0; i < placing->wanted.device_count; i++) {
+		struct placement_device *device = &placing->devices[i];
+		const size_t length = strlen(placing->texts[i].name);
+		device->node_name = placing->node_names[device->node];
+		if (placing->wanted.node_count > 1)
+			snprintf(placing->texts[i].name + length, sizeof placing->texts[i].name - length, " of %s",
+				 device->node_name);
+	}
+}
+
 static void gather_links(struct placing *placing, const struct topology *topology)
 {
 	const unsigned nodes = placing->wanted.node_count;
@@ -280,6 +299,7 @@ enum status placing_gather(struct placing **out, const struct instances *instanc
 		read_wanted(placing, params, instances->params.placement_timeout_s);
 		placing->wanted.remedies = !excluded;
 		gather_devices(placing, instances, excluded);
+		name_nodes(placing, instances->params.cluster);
 		gather_links(placing, instances->params.topology);
 		status = read_pins(placing, json_get(params, "pins"), instances, error);
 	}

@@ -28,6 +28,7 @@ enum placement_objective { PLACE_LATENCY, PLACE_THROUGHPUT }; // of one stream's
 
 struct placement_device {
 	const char *device_id, *name, *node_id, *pool; // pool: devices of a node with the same share memory; may be ""
+	const char *node_name;                         // for words; NULL: node_id
 	unsigned node;                                 // its place among the nodes
 	enum placement_backend backend;
 	bool software;         // another back end than cpu, on the host's processor: only where it is pinned

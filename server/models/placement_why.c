@@ -236,7 +236,7 @@ static const char *node_name(const struct placement_wanted *wanted, unsigned nod
 {
 	for (unsigned i = 0; i < wanted->device_count; i++)
 		if (wanted->devices[i].node == node)
-			return wanted->devices[i].node_id;
+			return wanted->devices[i].node_name ? wanted->devices[i].node_name : wanted->devices[i].node_id;
 	return "";
 }
 
