@@ -44,7 +44,8 @@ bool parts_ask_answered(struct parts_ask *ask, struct parts **parts, unsigned *w
 static void told_failed(void *arg)
 {
 	struct parts *parts = arg;
-	instance_parts_failed(parts->instance, &parts->fault, parts->faulty);
+	const struct error fault = parts->fault; // it is destroyed by whoever hears this
+	instance_parts_failed(parts->instance, &fault, parts->faulty);
 }
 
 // Told in a turn of its own: whoever hears it destroys the parts.
