@@ -1,0 +1,72 @@
+// The page of links: what nodes measure of each other, drawn, in figures and over time; and who is heard.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { Client, FakeNode } from "../api/client.mjs";
+import { deviceRecord, linkReading, nodeRecord } from "../api/records.mjs";
+import { eventually, patience, startServer } from "../api/server.mjs";
+import { goTo, openDashboard, startBrowser, suite } from "./browser.mjs";
+
+suite("topology", () => {
+	let server, client, browser, page, nodes, timer;
+	const region = (name) => page.getByRole("region", { name, exact: true });
+	const reading = (peer_id, more = {}) => linkReading({ peer_id, rtt_ms: 0.5, throughput_bytes_per_s: 117e6, class: "ethernet", ...more });
+
+	before(async () => {
+		server = await startServer();
+		client = await Client.login(server);
+		const join = (name, i) => FakeNode.connect(server, nodeRecord({ node_id: `nod_${name}`, name, host_name: name, link_port: 7000 + i }));
+		nodes = await Promise.all(["rack", "laptop"].map(join));
+		await nodes[0].devices([deviceRecord({ device_id: "dev_rack", name: "Fast GPU" })]);
+		await nodes[1].devices([deviceRecord({ device_id: "dev_laptop", name: "Small GPU" })]);
+		browser = await startBrowser();
+		page = await browser.page();
+		await openDashboard(page, server);
+	});
+	after(async () => {
+		clearInterval(timer);
+		await browser?.close();
+		await server?.stop();
+	});
+
+	test("without links it says what would make some", async () => {
+		await goTo(page, "#/topology");
+		await region("Machines and links").getByText("2 machines, 0 direct links").waitFor();
+		await region("Heard on the networks").getByText(/Nobody can be heard/).waitFor(); // a server on loopback does not listen
+	});
+
+	test("links come live: a wire, a row, both directions; a choice shows the history", async () => {
+		const tell = () => {
+			nodes[0].notify("node.links", { links: [reading("nod_laptop")] });
+			nodes[1].notify("node.links", { links: [reading("nod_rack", { throughput_bytes_per_s: 110e6 })] });
+		};
+		tell();
+		timer = setInterval(tell, 1000);
+		const row = region("Links").getByRole("row").filter({ hasText: "laptop" }).filter({ hasText: "rack" });
+		await row.getByText("Ethernet").waitFor({ timeout: 2 * patience });
+		for (const text of ["0.50 ms", "936 Mbit/s", "880 Mbit/s"]) await row.getByText(text).waitFor();
+		assert.equal(await region("Machines and links").locator("svg .wire").count(), 1);
+		assert.match(await region("Machines and links").getByRole("button", { name: /Ethernet/ }).textContent(), /0\.50 ms/);
+		await row.getByRole("button").click();
+		const panel = region("laptop and rack");
+		await panel.getByText("from laptop to rack").waitFor();
+		await panel.getByText("Minute averages").waitFor();
+		await region("The cluster as one machine").getByText("1 of 1 pair linked directly").waitFor();
+	});
+
+	test("a link that is worse than its kind is marked, with the reason", async () => {
+		clearInterval(timer);
+		const tell = () => nodes[0].notify("node.links", { links: [reading("nod_laptop", { rtt_ms: 80 })] });
+		tell();
+		timer = setInterval(tell, 1100);
+		await region("Links").getByText("degraded").waitFor({ timeout: 4 * patience });
+		assert.match(await region("laptop and rack").locator(".trouble").textContent(), /80(\.0)? ms/);
+	});
+
+	test("the overview draws it, and the key g t leads here", async () => {
+		await goTo(page, "#/overview");
+		await eventually(() => region("Topology").locator("svg .wire").count(), "the overview draws the wire");
+		await page.keyboard.press("g");
+		await page.keyboard.press("t");
+		await page.getByRole("heading", { level: 1, name: "Topology" }).waitFor();
+	});
+});
