@@ -1,10 +1,12 @@
-/* Models that are loaded, or being loaded: placed on devices of the server's own node, each in a worker of its own.
+/* Models that are loaded, or being loaded: placed on devices of any nodes, in parts (parts.h), each a worker of its
+ * own.
  *
  * An instance holds its model (server/models/models.h) and the memory of its devices (server/tenants) from the moment
- * it is placed, so that neither allocations nor other instances take what it needs. What its worker says is checked
- * against schema/node.json; a worker that ends, whatever the reason, makes its instance failed, with that reason, and
- * answers its requests with it. Nothing starts it again by itself. All of it stands in memory: a server that starts
- * has no instances. Every change is published on the topic placement. Thread: the loop's. */
+ * it is placed, so that neither allocations nor other instances take what it needs. What its workers say is checked
+ * against schema/node.json. One that does not come up has failed, with the reason. One that was ready and loses a
+ * worker, a device, a node or the way between two of them pauses, is mended or placed anew, and its requests go on
+ * (instances_recover.c, requests.h). All of it stands in memory: a server that starts has no instances, and requests
+ * that were under way end with an error. Every change is published on the topic placement. Thread: the loop's. */
 #pragma once
 #include "server/cluster/topology.h"
 #include "server/models/models.h"

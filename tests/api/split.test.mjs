@@ -116,6 +116,19 @@ describe("a model over several nodes", { timeout: 600000 * slow }, () => {
 		}
 	});
 
+	test("by way of the server, to and from its own machine's node", async () => {
+		const { nodes: all, devices } = await admin.call("cluster.snapshot");
+		const own = { device: devices.find((one) => one.backend === "cpu" && one.node_id === all.find((node) => node.local).node_id) };
+		const passed = async () => Number(/direction="relay"\} (\d+)/.exec(
+			(await server.http("/metrics", { headers: { authorization: `Bearer ${server.token}` } })).text)[1]);
+		for (const on of [[own, nodes[0]], [nodes[0], own]]) {
+			const before = await passed(), one = await place(...on);
+			assert.equal(await answer(), whole);
+			assert.ok(await passed() > before + 40 * 64 * 4, `${await passed()} after ${before}`); // an activation for each token
+			await admin.call("instance.delete", { instance_id: one.instance_id });
+		}
+	});
+
 	// Pieces of one stream around a moment: how long nothing came.
 	const gap = (one, from) => Math.max(...one.pieces.map((at, i) => (i && at > from ? at - Math.max(one.pieces[i - 1], from) : 0)));
 	const worker = (node) => readdirSync("/proc").filter((pid) => {
