@@ -112,6 +112,7 @@ suite("how it looks", () => {
 	const pages = {
 		overview: () => "#/overview",
 		devices: () => "#/devices",
+		topology: () => "#/topology",
 		device: () => `#/devices/${device.device_id}`,
 		node: () => `#/nodes/${node.node_id}`,
 		nowhere: () => "#/nowhere/at/all",

@@ -174,7 +174,7 @@ function Links({
 }) {
   return (
     <Panel title="Links" class="links-panel" aside="a row shows its history">
-      <div class="table-room">
+      <div class="table-wrap">
         <table class="links">
           <thead>
             <tr>

@@ -193,7 +193,7 @@ export function Matrix({
     </a>
   );
   return (
-    <div class="table-room">
+    <div class="table-wrap">
       <table class="matrix">
         <thead>
           <tr>
