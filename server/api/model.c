@@ -1,6 +1,8 @@
 /* model.*: which models there are. Thread: the loop's. */
 #include "server/api/call.h"
 
+#include <string.h>
+
 static void model_added(void *context, enum status status, const struct model_record *record, const struct error *error)
 {
 	struct api_call *call = context;
@@ -33,6 +35,27 @@ static enum status model_list(struct api_call *call, const struct json *params, 
 	return STATUS_OK;
 }
 
+struct forgetting {
+	const struct cluster *cluster;
+	const char *model_id, *asked; // asked: the node before
+};
+
+// What nodes elsewhere keep of it takes room for nothing. One that is not there now makes room when it needs some.
+static void forget(void *context, const struct cluster_device *device, const struct json *telemetry)
+{
+	bool local = true;
+	struct forgetting *forgetting = context;
+	const char *node_id = cluster_device_node_id(device);
+	(void)telemetry;
+	if ((forgetting->asked && !strcmp(node_id, forgetting->asked)) ||
+	    !cluster_has_node(forgetting->cluster, node_id, &local) || local)
+		return;
+	struct json *params = json_new_object();
+	json_set_string(params, "model_id", forgetting->model_id);
+	cluster_ask(forgetting->cluster, node_id, "model.forget", params, NULL, NULL);
+	forgetting->asked = node_id;
+}
+
 static void model_removed(void *context, enum status status, uint64_t freed_bytes, const struct error *error)
 {
 	struct api_call *call = context;
@@ -41,6 +64,9 @@ static void model_removed(void *context, enum status status, uint64_t freed_byte
 		result = call->kept;
 		call->kept = NULL;
 		json_set_integer(result, "freed_bytes", (int64_t)freed_bytes);
+		struct forgetting forgetting = {.cluster = call->api->params.cluster,
+						.model_id = json_get_string(result, "model_id", "")};
+		cluster_each_device(forgetting.cluster, forget, &forgetting);
 	}
 	api_finish(call, status, result, error);
 }

@@ -22,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { AGAIN_MS = 1000, AGAIN_MOST_MS = 5000, LOOK_MS = 250, RETURN_LEAST_MS = 250 };
+enum { AGAIN_MS = 1000, AGAIN_MOST_MS = 5000, LOOK_MS = 250, RETURN_LEAST_MS = 1000 };
 static const double search_s = 0.2; // a good place soon is better than the best one later
 
 static void search(struct instance *instance);

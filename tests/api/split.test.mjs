@@ -227,4 +227,11 @@ describe("a model over several nodes", { timeout: 600000 * slow }, () => {
 		await eventually(() => nodes.every((one) => worker(one).length === 0), "no worker is left", LONG);
 		assert.deepEqual(await list(), []);
 	});
+
+	test("a model that is removed is forgotten by the nodes that had parts of it", async () => {
+		const kept = () => nodes.flatMap((one) => readdirSync(join(one.data, "node", "models")));
+		assert.ok(kept().some((name) => name.startsWith(model.model_id)), kept().join());
+		await admin.call("model.remove", { model_id: model.model_id });
+		await eventually(() => kept().length === 0, "nothing is kept", LONG);
+	});
 });
