@@ -70,6 +70,8 @@ static const struct net_watch_events events = {.readable = ended};
 
 static int spawn(struct local_node *node)
 {
+	char parent[16]; // said, since a server that is killed at once is not seen by who asks later
+	snprintf(parent, sizeof parent, "%d", (int)getpid());
 	char *argv[] = {(char *)"exogpu",
 			(char *)"node",
 			(char *)"--join",
@@ -78,6 +80,8 @@ static int spawn(struct local_node *node)
 			node->data,
 			(char *)"--log-level",
 			(char *)node->params.log_level,
+			(char *)"--parent",
+			parent,
 			NULL};
 	extern char **environ;
 	posix_spawnattr_t attributes;

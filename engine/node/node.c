@@ -669,6 +669,7 @@ static enum status create_parts(struct node *node, struct error *error)
 	struct uplink_params uplink = {.loop = node->loop,
 				       .contract = node->contract,
 				       .socket_path = node->host[0] ? NULL : node->options.socket_path,
+				       .parent = node->options.parent,
 				       .host = node->host,
 				       .port = node->port,
 				       .credentials = &node->credentials,

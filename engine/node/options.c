@@ -7,13 +7,14 @@
 #include "common/base/ticket_text.h"
 #include "engine/backend.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 // As they are on the command line.
 struct words {
-	const char *join, *ticket, *backends, *name, *data, *log_level;
+	const char *join, *ticket, *backends, *name, *data, *log_level, *parent;
 	bool accept_code, no_announce, help;
 };
 
@@ -38,6 +39,9 @@ static const struct flag flags[] = {
 	 "the data directory; the node keeps its own in DIR/node\n"
 	 "(default $EXOGPU_DATA, $XDG_DATA_HOME/exogpu, ~/.local/share/exogpu)",
 	 offsetof(struct words, data)},
+	{"parent", "PID",
+	 "the server that starts this node gives its own: without it, and having met none, the node ends",
+	 offsetof(struct words, parent)},
 	{"log-level", "LEVEL", "error, warning, info (default) or debug", offsetof(struct words, log_level)},
 	{"help", NULL, "this text", offsetof(struct words, help)},
 	{0},
@@ -178,6 +182,11 @@ static enum status take(struct node_options *options, const struct words *words,
 		return usage(error, "--name takes 1 to 64 bytes");
 	if (words->name)
 		text_copy(options->name, sizeof(options->name), words->name);
+	char *end = NULL;
+	long parent = words->parent ? strtol(words->parent, &end, 10) : 0;
+	if (words->parent && (parent < 1 || parent > INT_MAX || *end))
+		return usage(error, "--parent takes the number of a process");
+	options->parent = (int)parent;
 	if (words->log_level && log_level_parse(words->log_level, &options->log_level))
 		return usage(error, "--log-level takes error, warning, info or debug");
 	return STATUS_OK;

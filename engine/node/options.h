@@ -17,7 +17,8 @@ struct node_options {
 	char name[65];
 	bool enabled[BACKEND_COUNT];
 	enum log_level log_level;
-	bool help; // the usage was asked for, and printed
+	int parent; // --parent; 0: none was said
+	bool help;  // the usage was asked for, and printed
 };
 
 // HOST:PORT, [ADDRESS]:PORT or a URL; without a port that of `exogpu serve`. Errors: STATUS_INVALID_PARAMS with a hint.

@@ -530,7 +530,7 @@ enum status uplink_create(struct uplink **out, const struct uplink_params *param
 	uplink->home.port = params->port;
 	uplink->redial_ms = REDIAL_FIRST_MS;
 	uplink->lost_at_ms = clock_steady_ms();
-	uplink->parent = getppid();
+	uplink->parent = params->parent ? params->parent : getppid();
 	*out = uplink;
 	net_timer_start(params->loop, &uplink->redial, 0, dial, uplink);
 	return STATUS_OK;

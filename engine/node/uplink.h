@@ -31,6 +31,7 @@ struct uplink_params {
 	struct net_loop *loop;
 	const struct contract *contract;    // CONTRACT_NODE
 	const char *socket_path;            // of a server on this machine, copied; or
+	int parent;                         // the process that started it, a server; 0: whichever is its parent now
 	const char *host;                   // of one on another, with
 	int port;                           //
 	struct credentials *credentials;    // who this node is to it
