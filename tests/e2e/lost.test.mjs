@@ -27,7 +27,7 @@ suite("losing the other side", () => {
 		client = await Client.login(server);
 	};
 	// What Chromium itself says of connections that end: part of what is tested here.
-	const expected = [/WebSocket connection to .* failed/, /ERR_CONNECTION_REFUSED/];
+	const expected = [/WebSocket connection to .* failed/, /ERR_CONNECTION_(REFUSED|RESET)/];
 	const live = (page) => page.getByRole("status", { name: "Connection: live" });
 	const stale = (page) => page.locator(".dev-panel .cell.stale").count();
 
