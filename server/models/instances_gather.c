@@ -263,11 +263,12 @@ static void name_nodes(struct placing *placing, const struct cluster *cluster)
 	}
 	for (unsigned i = 0; i < placing->wanted.device_count; i++) {
 		struct placement_device *device = &placing->devices[i];
-		const size_t length = strlen(placing->texts[i].name);
+		char *name = placing->texts[i].name, told[sizeof placing->texts[i].name];
 		device->node_name = placing->node_names[device->node];
-		if (placing->wanted.node_count > 1)
-			snprintf(placing->texts[i].name + length, sizeof placing->texts[i].name - length, " of %s",
-				 device->node_name);
+		if (placing->wanted.node_count == 1)
+			continue;
+		snprintf(told, sizeof told, "%.*s of %.64s", (int)sizeof told - 70, name, device->node_name);
+		memcpy(name, told, sizeof told);
 	}
 }
 
