@@ -386,8 +386,9 @@ void request_start(struct instance *instance, struct order *order)
 	json_set_integer(result, "prompt_tokens", request->prompt_tokens);
 	instance_answer(instance, order->message.id, NULL, result);
 	tell_fresh(request);
-	if (request->text.found) // what was told elsewhere ended with it
-		generator_remove(&request->job);
+	struct generator_job *job = request->job;
+	if (request->text.found)        // what was told elsewhere ended with it
+		generator_remove(&job); // `ended` frees the request
 }
 
 void request_cancel(struct instance *instance, struct order *order)
