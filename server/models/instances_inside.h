@@ -172,7 +172,9 @@ void planner_shut_down(struct planner *planner); // those that wait are told
 void planner_destroy(struct planner **planner);
 
 // instances_place.c
-struct json *placing_hops_json(const struct placing *placing);                               // of PlacementHop
+struct json *placing_hops_json(const struct placing *placing); // of PlacementHop
+void instance_set_bytes(struct json *object, const char *name, uint64_t value);
+void instance_set_maybe(struct json *object, const char *name, double value);                // below 0: null
 struct json *placing_json(const struct placing *placing);                                    // Placement
 struct json *instance_stage_json(const char *device_id, const struct instance_stage *stage); // Stage
 

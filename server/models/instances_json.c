@@ -5,19 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static void set_bytes(struct json *object, const char *name, uint64_t value)
-{
-	json_set_integer(object, name, (int64_t)value);
-}
-
-static void set_maybe(struct json *object, const char *name, double value)
-{
-	if (value < 0)
-		json_set_null(object, name);
-	else
-		json_set_number(object, name, value);
-}
-
 const char *instance_state_name(enum instance_state state)
 {
 	switch (state) {
@@ -59,8 +46,8 @@ static struct json *progress_json(const struct instance *instance)
 		return json_new_null();
 	struct json *json = json_new_object();
 	parts_progress(instance->parts, &done, &total);
-	set_bytes(json, "loaded_bytes", done);
-	set_bytes(json, "total_bytes", total);
+	instance_set_bytes(json, "loaded_bytes", done);
+	instance_set_bytes(json, "total_bytes", total);
 	return json;
 }
 
@@ -218,17 +205,17 @@ struct json *instance_json(const struct instance *instance)
 	json_set_integer(json, "sequences", instance->sequences);
 	json_set_string(json, "short_of_memory", step_name(instance->step));
 	json_set(json, "progress", progress_json(instance));
-	set_maybe(json, "load_ms", instance->load_ms);
-	set_bytes(json, "running", instance->running);
-	set_bytes(json, "waiting", instance->waiting);
-	set_bytes(json, "pages_used", instance->pages_used);
-	set_bytes(json, "pages_cached", instance->pages_cached);
-	set_bytes(json, "page_count", instance->page_count);
-	set_bytes(json, "prompt_tokens", instance->prompt_tokens);
-	set_bytes(json, "generated_tokens", instance->generated_tokens);
-	set_maybe(json, "tokens_per_s", instance->tokens_per_s);
+	instance_set_maybe(json, "load_ms", instance->load_ms);
+	instance_set_bytes(json, "running", instance->running);
+	instance_set_bytes(json, "waiting", instance->waiting);
+	instance_set_bytes(json, "pages_used", instance->pages_used);
+	instance_set_bytes(json, "pages_cached", instance->pages_cached);
+	instance_set_bytes(json, "page_count", instance->page_count);
+	instance_set_bytes(json, "prompt_tokens", instance->prompt_tokens);
+	instance_set_bytes(json, "generated_tokens", instance->generated_tokens);
+	instance_set_maybe(json, "tokens_per_s", instance->tokens_per_s);
 	json_set_bool(json, "chat", instance->chat);
-	set_bytes(json, "epoch", instance->epoch);
+	instance_set_bytes(json, "epoch", instance->epoch);
 	json_set_integer(json, "recoveries", instance->recoveries);
 	json_set(json, "hops", instance->hops ? json_copy(instance->hops) : json_new_array());
 	json_set(json, "timing", instance->timing ? json_copy(instance->timing) : json_new_null());

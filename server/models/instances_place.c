@@ -3,12 +3,12 @@
 
 #include <string.h>
 
-static void set_bytes(struct json *object, const char *name, uint64_t value)
+void instance_set_bytes(struct json *object, const char *name, uint64_t value)
 {
 	json_set_integer(object, name, (int64_t)value);
 }
 
-static void set_maybe(struct json *object, const char *name, double value)
+void instance_set_maybe(struct json *object, const char *name, double value)
 {
 	if (value < 0)
 		json_set_null(object, name);
@@ -25,11 +25,11 @@ struct json *instance_stage_json(const char *device_id, const struct instance_st
 	json_set_integer(json, "host_layers", stage->host_layers);
 	json_set_bool(json, "embeds", stage->embeds);
 	json_set_bool(json, "predicts", stage->predicts);
-	set_bytes(json, "weights_bytes", stage->memory.weights_bytes);
-	set_bytes(json, "kv_bytes", stage->memory.kv_bytes);
-	set_bytes(json, "workspace_bytes", stage->memory.workspace_bytes);
-	set_bytes(json, "host_bytes", stage->memory.host_bytes);
-	set_maybe(json, "seconds_per_token", stage->seconds_per_token);
+	instance_set_bytes(json, "weights_bytes", stage->memory.weights_bytes);
+	instance_set_bytes(json, "kv_bytes", stage->memory.kv_bytes);
+	instance_set_bytes(json, "workspace_bytes", stage->memory.workspace_bytes);
+	instance_set_bytes(json, "host_bytes", stage->memory.host_bytes);
+	instance_set_maybe(json, "seconds_per_token", stage->seconds_per_token);
 	return json;
 }
 
@@ -81,12 +81,12 @@ static struct json *devices_json(const struct placing *placing)
 			needed += device->backend == PLACE_CPU ? memory->host_bytes : 0;
 		}
 		json_set_string(json, "device_id", device->device_id);
-		set_bytes(json, "memory_bytes", device->memory_bytes);
+		instance_set_bytes(json, "memory_bytes", device->memory_bytes);
 		if (device->free_known)
-			set_bytes(json, "free_bytes", device->free_bytes);
+			instance_set_bytes(json, "free_bytes", device->free_bytes);
 		else
 			json_set_null(json, "free_bytes");
-		set_bytes(json, "needed_bytes", needed);
+		instance_set_bytes(json, "needed_bytes", needed);
 		json_set(json, "score", score_json(&placement->scores[i]));
 		json_push(devices, json);
 	}
@@ -116,8 +116,8 @@ struct json *placing_hops_json(const struct placing *placing)
 		json_set_string(json, "from_node_id", placing->node_ids[hop->from_node]);
 		json_set_string(json, "to_node_id", placing->node_ids[hop->to_node]);
 		json_set_string(json, "class", hop->link_class);
-		set_bytes(json, "bytes_per_token", hop->bytes_per_token);
-		set_maybe(json, "seconds_per_token", hop->measured ? hop->seconds_per_token : -1);
+		instance_set_bytes(json, "bytes_per_token", hop->bytes_per_token);
+		instance_set_maybe(json, "seconds_per_token", hop->measured ? hop->seconds_per_token : -1);
 		json_push(hops, json);
 	}
 	return hops;
@@ -154,7 +154,7 @@ struct json *placing_json(const struct placing *placing)
 	json_set_bool(json, "feasible", placement->feasible);
 	json_set(json, "predicted", predicted);
 	json_set_string(json, "proof", proof_name(placement->proof));
-	set_maybe(json, "gap", placement->proof == PROOF_BOUND ? placement->gap : -1);
+	instance_set_maybe(json, "gap", placement->proof == PROOF_BOUND ? placement->gap : -1);
 	json_set_number(json, "search_ms", placement->search_ms);
 	json_set(json, "hops", placing_hops_json(placing));
 	json_set(json, "remedies", texts_json(placing, placement->remedies, placement->remedy_count));
