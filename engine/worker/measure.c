@@ -13,8 +13,10 @@ enum {
 	MEASURE_BUFFERS = 16,
 	MEASURE_READS = 4, // of a pass, at least
 	MEASURE_PASSES = 12,
+	MEASURE_LEAST_PASSES = 3,
 	MEASURE_NS = 200 * 1000 * 1000,
-	MEASURE_PATIENCE_S = 60 // for one pass; who waits for the worker is less patient
+	MEASURE_LONG_NS = 2000 * 1000 * 1000, // then fewer passes must do: the device is slow
+	MEASURE_PATIENCE_S = 60               // for one pass; who waits for the worker is less patient
 };
 
 struct measure {
@@ -113,9 +115,13 @@ enum status measure_bandwidth(struct exogpu_device *device, double *bytes_per_s,
 	struct measure measure = {0};
 	double best = 0;
 	enum status status = make(device, &measure, error);
-	int64_t end_ns = clock_steady_ns() + MEASURE_NS;
-	for (int pass = 0; !status && pass < MEASURE_PASSES && (pass < 3 || clock_steady_ns() < end_ns); pass++)
+	int64_t began_ns = clock_steady_ns(), spent_ns = 0;
+	for (int pass = 0; !status && pass < MEASURE_PASSES &&
+			   spent_ns < (pass < MEASURE_LEAST_PASSES ? MEASURE_LONG_NS : MEASURE_NS);
+	     pass++) {
 		status = read_pass(&measure, &best, error);
+		spent_ns = clock_steady_ns() - began_ns;
+	}
 	for (unsigned i = 0; i < MEASURE_BUFFERS; i++)
 		exogpu_buffer_destroy(&measure.buffers[i]);
 	exogpu_buffer_destroy(&measure.sink);

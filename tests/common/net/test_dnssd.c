@@ -20,7 +20,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { TYPE_A = 1, TYPE_PTR = 12, TYPE_TXT = 16, TYPE_AAAA = 28, TYPE_SRV = 33, TYPE_ANY = 255, WAIT_MS = 3000 };
+enum { TYPE_A = 1, TYPE_PTR = 12, TYPE_TXT = 16, TYPE_AAAA = 28, TYPE_SRV = 33, TYPE_ANY = 255, WAIT_MS = 30000 };
 
 static const struct dnssd_service service = {.type = "_exo-gpu._tcp",
 					     .instance = "living room (1f2e3d4c)",

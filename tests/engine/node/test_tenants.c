@@ -82,7 +82,7 @@ static struct answer *ask(const char *method, const char *worker_id, const char 
 {
 	struct error error = {0};
 	awaited = send_call(method, worker_id, more);
-	wait_for(all_answered, 30000);
+	wait_for(all_answered);
 	struct answer *answer = &answers[awaited];
 	if (!answer->failed &&
 	    contract_check_result(bench.contract, contract_find(bench.contract, method), answer->result, &error))
@@ -169,10 +169,10 @@ static pid_t newest_worker(void)
 	return (pid_t)pid;
 }
 
-static void wait_for_no_worker(int64_t patience_ms)
+static void wait_for_no_worker(void)
 {
 	int64_t began_ms = clock_steady_ms();
-	while (count_workers() && clock_steady_ms() - began_ms < patience_ms)
+	while (count_workers() && clock_steady_ms() - began_ms < PATIENCE_MS)
 		usleep(2000);
 	assert_int_equal(count_workers(), 0);
 }
@@ -181,7 +181,7 @@ static void wait_for_no_worker(int64_t patience_ms)
 static void wait_for_descriptors(int wanted)
 {
 	int64_t began_ms = clock_steady_ms();
-	while (count_descriptors() != wanted && clock_steady_ms() - began_ms < 5000)
+	while (count_descriptors() != wanted && clock_steady_ms() - began_ms < PATIENCE_MS)
 		usleep(2000);
 	assert_int_equal(count_descriptors(), wanted);
 }
@@ -195,8 +195,8 @@ static bool cpu_settled(const struct bench *all)
 static void start_settled(void)
 {
 	start_node(NULL, "cpu");
-	wait_for(cpu_settled, 30000);
-	wait_for_no_worker(5000);
+	wait_for(cpu_settled);
+	wait_for_no_worker();
 }
 
 // ---- the tests ----
@@ -227,7 +227,7 @@ static void a_worker_is_opened_used_and_closed(void **state)
 	closed = ask_well("tenant.close", "w1", "");
 	assert_true(json_get_number(closed->result, "ended_ms", -1) == 0);
 	assert_int_equal(ends, 0);
-	stop_node(1000);
+	stop_node();
 }
 
 // The node runs from a copy of the binary that, from a moment on, may not be executed.
@@ -239,15 +239,15 @@ static void a_worker_that_cannot_be_started_fails_its_open(void **state)
 	snprintf(command, sizeof(command), "cp %s %s", EXOGPU_BINARY, binary);
 	assert_int_equal(system(command), 0);
 	start_node_of(binary, NULL, "cpu");
-	wait_for(cpu_settled, 30000);
-	wait_for_no_worker(5000);
+	wait_for(cpu_settled);
+	wait_for_no_worker();
 	int descriptors = count_descriptors();
 	assert_int_equal(chmod(binary, 0600), 0);
 	ask_ill("tenant.open", "w1", ",\"key\":\"k\",\"backend\":\"cpu\"", STATUS_UNAVAILABLE);
 	assert_int_equal(chmod(binary, 0700), 0);
 	wait_for_descriptors(descriptors);
 	open_worker("w1");
-	stop_node(1000);
+	stop_node();
 }
 
 static void a_device_is_opened_through_the_back_end_that_sees_it(void **state)
@@ -256,7 +256,7 @@ static void a_device_is_opened_through_the_back_end_that_sees_it(void **state)
 	start_settled();
 	ask_well("tenant.open", "w1", ",\"key\":\"k\",\"backend\":\"vulkan\",\"memory_limit_bytes\":1048576");
 	ask_ill("tenant.device", "w1", device_parameters("cpu", 0), STATUS_CONFLICT);
-	stop_node(1000);
+	stop_node();
 	assert_true(stream_ended("w1"));
 }
 
@@ -268,7 +268,7 @@ static void a_gpu_is_opened_in_a_worker_of_its_back_end(void **state)
 		skip();
 	}
 	start_node(NULL, "cpu,vulkan");
-	wait_for(vulkan_passed, 30000);
+	wait_for(vulkan_passed);
 	for (int round = 0; round < 3; round++) {
 		struct answer *answer = ask_well("tenant.open", "w1", ",\"key\":\"k\",\"backend\":\"vulkan\"");
 		double started = json_get_number(answer->result, "started_ms", -1);
@@ -281,7 +281,7 @@ static void a_gpu_is_opened_in_a_worker_of_its_back_end(void **state)
 			      started, opened, json_get_number(answer->result, "ended_ms", -1));
 	}
 	assert_int_equal(ends, 0);
-	stop_node(1000);
+	stop_node();
 	unlink(bench.manifest);
 }
 
@@ -292,7 +292,7 @@ static void a_killed_worker_is_told_and_others_live(void **state)
 	open_worker("w1");
 	open_worker("w2");
 	kill(newest_worker(), SIGKILL);
-	wait_for(told_of_an_end, 10000);
+	wait_for(told_of_an_end);
 	assert_string_equal(ended_worker, "w2");
 	if (!strstr(ended_message, "signal 9"))
 		fail_msg("the server was told: %s", ended_message);
@@ -301,7 +301,7 @@ static void a_killed_worker_is_told_and_others_live(void **state)
 	ask_well("tenant.close", "w2", "");
 	ask_well("tenant.close", "w1", "");
 	assert_int_equal(ends, 1);
-	stop_node(1000);
+	stop_node();
 }
 
 static void a_worker_that_hangs_is_killed_and_told(void **state)
@@ -311,12 +311,12 @@ static void a_worker_that_hangs_is_killed_and_told(void **state)
 	open_worker("w1");
 	pid_t worker = newest_worker();
 	kill(worker, SIGSTOP);
-	wait_for(told_of_an_end, 30000);
+	wait_for(told_of_an_end);
 	assert_string_equal(ended_worker, "w1");
 	if (!strstr(ended_message, "did not answer worker.ping"))
 		fail_msg("the server was told: %s", ended_message);
 	assert_int_equal(kill(worker, 0), -1);
-	stop_node(1000);
+	stop_node();
 }
 
 static void a_worker_that_answers_lives_on(void **state)
@@ -330,7 +330,7 @@ static void a_worker_that_answers_lives_on(void **state)
 	assert_int_equal(ends, 0);
 	assert_int_equal(count_workers(), 1);
 	ask_well("tenant.device", "w1", device_parameters("cpu", 0));
-	stop_node(1000);
+	stop_node();
 }
 
 static bool connected_again(const struct bench *all)
@@ -350,13 +350,13 @@ static void a_server_that_is_gone_leaves_no_worker(void **state)
 	}
 	forget();
 	net_conn_close(bench.conn, 1011, "a fault");
-	wait_for(connected_again, 10000);
-	wait_for(cpu_settled, 30000);
-	wait_for_no_worker(5000);
+	wait_for(connected_again);
+	wait_for(cpu_settled);
+	wait_for_no_worker();
 	assert_true(stream_ended("w0") && stream_ended("w1") && stream_ended("w2"));
 	open_worker("w0"); // the id is free again
 	assert_int_equal(ends, 0);
-	stop_node(1000);
+	stop_node();
 }
 
 static void a_killed_node_takes_its_workers_with_it(void **state)
@@ -366,7 +366,7 @@ static void a_killed_node_takes_its_workers_with_it(void **state)
 	open_worker("w1");
 	kill(bench.node, SIGKILL);
 	int64_t began_ms = clock_steady_ms();
-	while (!stream_ended("w1") && clock_steady_ms() - began_ms < 10000)
+	while (!stream_ended("w1") && clock_steady_ms() - began_ms < PATIENCE_MS)
 		usleep(2000);
 	assert_true(stream_ended("w1"));
 }
@@ -379,7 +379,7 @@ static void an_open_without_a_server_for_its_stream_fails(void **state)
 	ask_ill("tenant.open", "w1", ",\"key\":\"k\",\"backend\":\"cpu\"", STATUS_UNAVAILABLE);
 	ask_ill("tenant.open", "w1", ",\"key\":\"k\",\"backend\":\"abacus\"", STATUS_INVALID_PARAMS);
 	assert_int_equal(count_workers(), 0);
-	stop_node(1000);
+	stop_node();
 }
 
 static void a_worker_that_dies_before_it_is_open_fails_the_call(void **state)
@@ -390,13 +390,13 @@ static void a_worker_that_dies_before_it_is_open_fails_the_call(void **state)
 		skip();
 	}
 	start_node("open-crash:cpu", "cpu");
-	wait_for(cpu_settled, 30000);
+	wait_for(cpu_settled);
 	struct answer *answer = ask("tenant.open", "w1", ",\"key\":\"k\",\"backend\":\"cpu\"");
 	assert_true(answer->failed);
 	if (!strstr(answer->error.message, "signal 11"))
 		fail_msg("the server was told: %s", answer->error.message);
 	assert_int_equal(ends, 0);
-	stop_node(1000);
+	stop_node();
 }
 
 static void a_worker_closed_while_it_opens_answers_both(void **state)
@@ -406,14 +406,14 @@ static void a_worker_closed_while_it_opens_answers_both(void **state)
 	awaited = send_call("tenant.open", "w1", ",\"key\":\"k\",\"backend\":\"cpu\"");
 	int opening = awaited, closing = send_call("tenant.close", "w1", "");
 	int again = send_call("tenant.close", "w1", "");
-	wait_for(all_answered, 30000);
+	wait_for(all_answered);
 	assert_true(answers[opening].failed);
 	assert_int_equal(answers[opening].error.status, STATUS_CONFLICT);
 	assert_false(answers[closing].failed);
 	assert_false(answers[again].failed);
 	assert_int_equal(count_workers(), 0);
 	assert_int_equal(ends, 0);
-	stop_node(1000);
+	stop_node();
 }
 
 static void a_hundred_workers_leave_nothing(void **state)
@@ -434,18 +434,18 @@ static void a_hundred_workers_leave_nothing(void **state)
 		snprintf(id, sizeof(id), "s%d", i);
 		send_call("tenant.open", id, ",\"key\":\"k\",\"backend\":\"cpu\"");
 	}
-	wait_for(all_answered, 60000);
+	wait_for(all_answered);
 	for (int i = 0; i < 20; i++) {
 		snprintf(id, sizeof(id), "s%d", i);
 		send_call("tenant.close", id, "");
 	}
-	wait_for(all_answered, 60000);
+	wait_for(all_answered);
 	for (int i = awaited; i <= last_call; i++)
 		assert_false(answers[i].failed);
 	assert_int_equal(count_workers(), 0);
 	assert_in_range(count_descriptors(), 1, descriptors); // it may have been writing to its disk before
 	assert_int_equal(ends, 0);
-	stop_node(1000);
+	stop_node();
 }
 
 static int begin(void **state)
@@ -525,13 +525,13 @@ static void a_model_s_worker_has_its_file(void **state)
 		assert_string_equal(path, wanted);
 	ask_ill("tenant.device", "w1", device_parameters("cpu", 0), STATUS_METHOD_NOT_FOUND);
 	kill(newest_worker(), SIGBUS); // as when the file is cut off
-	wait_for(told_of_an_end, 10000);
+	wait_for(told_of_an_end);
 	if (!strstr(ended_message, "the model's file was cut off"))
 		fail_msg("the server was told: %s", ended_message);
 	ask_well("tenant.open", "w2", model_parameters("model.gguf"));
 	ask_well("tenant.close", "w2", "");
-	wait_for_no_worker(5000);
-	stop_node(1000);
+	wait_for_no_worker();
+	stop_node();
 }
 
 static bool two_hops_ended(const struct bench *all)
@@ -571,17 +571,17 @@ static void parts_of_a_model_are_connected(void **state)
 	send_call("hop.connect", "w2", hop_parameters("out", "h2"));
 	send_call("hop.connect", "w2", hop_parameters("in", "h1"));
 	int last = send_call("hop.connect", "w1", hop_parameters("in", "h2"));
-	wait_for(all_answered, 10000);
+	wait_for(all_answered);
 	for (int call = awaited; call <= last; call++)
 		assert_false(answers[call].failed);
 	ask_ill("hop.connect", "w3", hop_parameters("in", "h2"), STATUS_NOT_FOUND);
 	ask_well("tenant.close", "w2", "");
-	wait_for(two_hops_ended, 5000); // of the other, both
+	wait_for(two_hops_ended); // of the other, both
 	ask_ill("hop.connect", "w2", hop_parameters("in", "h2"), STATUS_NOT_FOUND);
 	ask_well("tenant.close", "w1", "");
 	assert_int_equal(hop_ends, 2);
 	assert_int_equal(ends, 0);
-	stop_node(1000);
+	stop_node();
 }
 
 // Nothing of it is asked for: the file is all holes, and no server is needed.
@@ -596,7 +596,7 @@ static void a_model_out_of_the_cache(void **state)
 			      "\"mdl_1\",\"key\":\"k\",\"bytes\":1000000,\"ranges\":[]}}",
 			      awaited = ++last_call);
 	net_conn_send_text(bench.conn, text, (size_t)length);
-	wait_for(all_answered, 10000);
+	wait_for(all_answered);
 	assert_false(answers[awaited].failed);
 	ask_well("tenant.open", "w1", ",\"key\":\"k\",\"backend\":\"cpu\",\"model_id\":\"mdl_1\",\"ring\":true");
 	snprintf(path, sizeof(path), "/proc/%d/fd/5", (int)newest_worker());
@@ -606,7 +606,7 @@ static void a_model_out_of_the_cache(void **state)
 	if (has_faults)
 		assert_non_null(strstr(target, "/models/mdl_1.part"));
 	ask_well("tenant.close", "w1", "");
-	stop_node(1000);
+	stop_node();
 }
 
 int main(void)
