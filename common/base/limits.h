@@ -66,6 +66,8 @@ enum {
 #undef X
 	LIMIT_HTTP_HEADERS_BYTES = 8192,
 	LIMIT_ANSWER_QUEUE_BYTES = LIMIT_BODY_BYTES, // of an answer to a POST, that its socket has not taken
+	LIMIT_CHUNK_LINE_BYTES = 256,    // before a chunk of a POST's body: its size, and extensions
+	LIMIT_CHUNK_FRAME_BYTES = 16384, // of such lines and trailers in all, and 8 for each byte of the body
 	LIMIT_ANSWER_STALL_S = 60,       // a client that takes nothing of its answer for so long is gone
 	LIMIT_STORE_QUEUE = 8192,        // changes waiting for the store thread
 	LIMIT_STORE_BATCH_ROWS = 16384,  // rows of one change
@@ -174,6 +176,7 @@ enum {
 	LIMIT_ECHO_BYTES = 1024 * 1024,              // of a prompt that is told back
 	LIMIT_INSTANCES = 64,                        // of models, those that failed too
 	LIMIT_PLACINGS = 64,                         // placements that are searched for, or wait for it
+	LIMIT_LAYER_TIMES = 512,                     // measured times of layers that placements look at
 	LIMIT_LOAD_STALL_MS = 300000,                // an instance that loads and says nothing for so long has failed
 	LIMIT_REQUESTS_OF_INSTANCE = 384,            // running and waiting; fewer than calls that may wait in a worker
 	LIMIT_AUDIT_DETAIL_BYTES = 8192,             // of the entry of a request

@@ -4,12 +4,16 @@
  * is sent once the body has passed, or its sender would see a broken connection instead. Headers and pieces of an
  * answer wait in one bounded buffer, and go in the callback in which the socket has room. What a client sends before it
  * has its answer is read, since its end would not be noticed otherwise; a second request that comes so early ends the
- * connection. Thread: the loop's. */
+ * connection. libwebsockets passes chunks on as they came; they are taken apart here, and the connection ends with the
+ * answer, since it would wait for more of a body whose length it was not told. A client that waits to be told to go on
+ * is told once the handler has taken its request, and gets the refusal at once otherwise. Thread: the loop's. */
+#include "common/net/chunked.h"
 #include "common/net/loop_lws.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum { PIECE_BYTES = 16384, OUT_BYTES = LIMIT_ANSWER_QUEUE_BYTES + HTTP_HEADER_BYTES + 64 };
 
@@ -21,6 +25,9 @@ struct net_exchange {
 	bool complete; // the body has come
 	bool begun, ended, dropped;
 	bool chunked, close; // how the answer ends
+	bool in_chunks;      // the body
+	bool waits;          // for its client to be told to go on
+	struct chunked chunks;
 	struct buffer body;
 	struct buffer out; // (sent) of it have gone
 	size_t sent;
@@ -44,12 +51,29 @@ static bool speaks_11(struct lws *wsi)
 	return lws_hdr_copy(wsi, version, sizeof version, WSI_TOKEN_HTTP) > 0 && !strcmp(version, "HTTP/1.1");
 }
 
+// Chunks and nothing else: no other coding, and no length beside them, of which another reader might go by the other.
+static bool comes_in_chunks(struct lws *wsi)
+{
+	char coding[16] = "";
+	return speaks_11(wsi) && lws_hdr_total_length(wsi, WSI_TOKEN_HTTP_CONTENT_LENGTH) <= 0 &&
+	       lws_hdr_copy(wsi, coding, sizeof coding, WSI_TOKEN_HTTP_TRANSFER_ENCODING) > 0 &&
+	       !strcasecmp(coding, "chunked");
+}
+
+static bool waits_to_go_on(struct lws *wsi)
+{
+	char expected[16] = "";
+	return speaks_11(wsi) && lws_hdr_copy(wsi, expected, sizeof expected, WSI_TOKEN_HTTP_EXPECT) > 0 &&
+	       !strcasecmp(expected, "100-continue");
+}
+
 static void begin(struct net_exchange *exchange, const struct net_response *response, size_t length)
 {
 	unsigned char bytes[HTTP_HEADER_BYTES], *at = bytes;
 	const struct net_http_headers headers = {.listener = exchange->session.listener,
 						 .response = response,
 						 .length = length,
+						 .chunked = exchange->chunked,
 						 .close = exchange->close};
 	exchange->begun = true;
 	if (net_http_print_headers(exchange->wsi, &headers, &at, bytes + sizeof bytes) ||
@@ -82,39 +106,73 @@ static void refuse(struct net_exchange *exchange, struct net_response *response)
 	answer(exchange, response);
 }
 
-int net_exchange_open(struct lws *wsi, struct net_listener *listener, const struct net_request *asked)
+static struct net_exchange *exchange_create(struct lws *wsi, struct net_listener *listener)
 {
-	struct net_request request = *asked;
-	struct net_response response = {0};
+	const struct net_session *waiting = lws_get_opaque_user_data(wsi);
 	struct net_exchange *exchange = calloc(1, sizeof(*exchange));
 	if (!exchange)
-		return -1;
-	const struct net_session *waiting = lws_get_opaque_user_data(wsi);
+		return NULL;
 	exchange->session = (struct net_session){
 		.kind = SESSION_POST, .listener = listener, .arrival = waiting->arrival};
 	exchange->wsi = wsi;
-	request.body_bytes = body_length(wsi);
-	bool fits = request.body_bytes <= LIMIT_POST_BYTES;
-	exchange->close = !speaks_11(wsi) || !fits;
-	exchange->chunked = !exchange->close;
-	buffer_init(&exchange->body, fits ? request.body_bytes : 0);
+	exchange->in_chunks = comes_in_chunks(wsi);
 	buffer_init(&exchange->out, OUT_BYTES);
-	buffer_init(&response.owned, LIMIT_BODY_BYTES);
 	lws_set_opaque_user_data(wsi, exchange);
+	return exchange;
+}
+
+int net_exchange_open(struct lws *wsi, struct net_listener *listener, const struct net_request *asked)
+{
+	static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
+	struct net_request request = *asked;
+	struct net_response response = {0};
+	struct net_exchange *exchange = exchange_create(wsi, listener);
+	if (!exchange)
+		return -1;
+	request.body_bytes = exchange->in_chunks ? 0 : body_length(wsi);
+	const bool fits = request.body_bytes <= LIMIT_POST_BYTES;
+	exchange->waits = fits && waits_to_go_on(wsi);
+	exchange->chunked = speaks_11(wsi) && fits;
+	exchange->close = !exchange->chunked || exchange->in_chunks;
+	buffer_init(&exchange->body, exchange->in_chunks ? LIMIT_POST_BYTES : fits ? request.body_bytes : 0);
+	buffer_init(&response.owned, LIMIT_BODY_BYTES);
 	exchange->accepted = listener->handler->post(listener->context, &request, &exchange->user, &response);
-	if (exchange->accepted)
+	if (exchange->accepted) {
 		buffer_finish(&response.owned);
-	else
+		if (exchange->waits && buffer_append(&exchange->out, go_on, sizeof go_on - 1))
+			exchange->dropped = true;
+		if (exchange->waits)
+			lws_callback_on_writable(wsi);
+	} else {
+		exchange->close |= exchange->waits; // for a body that may come or not
 		refuse(exchange, &response);
+	}
 	return !fits && !exchange->begun ? -1 : 0;
+}
+
+static int take_chunks(struct net_exchange *exchange, const uint8_t *bytes, size_t length)
+{
+	const struct net_handler *handler = exchange->session.listener->handler;
+	struct error error = {0};
+	size_t taken = 0;
+	enum status status = chunked_take(&exchange->chunks, bytes, length, &exchange->body, &taken, &error);
+	if (status) {
+		handler->misread(exchange->user, exchange, &error);
+		return 0;
+	}
+	if (exchange->chunks.state != CHUNKED_OVER)
+		return 0;
+	return taken < length ? -1 : net_exchange_complete(exchange->wsi, &exchange->session);
 }
 
 int net_exchange_body(struct lws *wsi, struct net_session *session, const uint8_t *bytes, size_t length)
 {
 	struct net_exchange *exchange = (struct net_exchange *)session;
 	(void)wsi;
-	if (!exchange->accepted || !length)
+	if (!exchange->accepted || exchange->ended || !length)
 		return 0; // passed over
+	if (exchange->in_chunks)
+		return exchange->complete ? -1 : take_chunks(exchange, bytes, length);
 	return buffer_append(&exchange->body, bytes, length) ? -1 : 0;
 }
 
@@ -149,7 +207,7 @@ int net_exchange_continue(struct lws *wsi, struct net_session *session)
 	uint8_t piece[LWS_PRE + PIECE_BYTES];
 	if (exchange->dropped)
 		return -1;
-	if (!exchange->complete && !exchange->close)
+	if (!exchange->complete && !exchange->close && !exchange->waits)
 		return 0;
 	size_t left = exchange->out.length - exchange->sent, length = left < PIECE_BYTES ? left : PIECE_BYTES;
 	if (length) {
@@ -165,11 +223,16 @@ int net_exchange_continue(struct lws *wsi, struct net_session *session)
 	}
 	buffer_clear(&exchange->out);
 	exchange->sent = 0;
+	exchange->waits = false;
+	if (exchange->ended && exchange->close && lws_partial_buffered(wsi)) {
+		lws_callback_on_writable(wsi); // what it holds would be lost with the connection
+		return 0;
+	}
 	if (exchange->ended)
 		return finish_transaction(exchange);
 	if (exchange->complete)
 		lws_set_timeout(wsi, NO_PENDING_TIMEOUT, 0);
-	if (length && exchange->accepted && handler->sent)
+	if (length && exchange->accepted && exchange->complete && handler->sent)
 		handler->sent(exchange->user, exchange);
 	return 0;
 }

@@ -88,7 +88,7 @@ int net_http_print_headers(struct lws *wsi, const struct net_http_headers *heade
 	else // libwebsockets would close the connection for want of a length
 		failed = lws_add_http_header_status(wsi, (unsigned)response->status, at, end) ||
 			 add_header(wsi, "content-type:", type, at, end) ||
-			 (!headers->close && add_header(wsi, "transfer-encoding:", "chunked", at, end));
+			 (headers->chunked && add_header(wsi, "transfer-encoding:", "chunked", at, end));
 	if (failed || add_header(wsi, "cache-control:", cache, at, end) ||
 	    (response->gzip && add_header(wsi, "content-encoding:", "gzip", at, end)) ||
 	    (response->gzip && add_header(wsi, "vary:", "accept-encoding", at, end)) ||

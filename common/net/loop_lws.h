@@ -51,15 +51,15 @@ int net_http_continue(struct lws *wsi, struct net_session *session);
 void net_http_finish(struct lws *wsi, struct net_session *session);
 // Send a small answer at once, instead of an upgrade. Returns what the callback is to return.
 int net_http_refuse(struct lws *wsi, struct net_listener *listener, struct net_response *response);
-// Print the status line and headers, at *at, which moves on. `length`: of the body; HTTP_NO_LENGTH: it comes in chunks,
-// or, with `close`, ends with the connection. Returns non-zero if they do not fit.
+// Print the status line and headers, at *at, which moves on. `length`: of the body; HTTP_NO_LENGTH: it comes in chunks
+// or ends with the connection. Returns non-zero if they do not fit.
 #define HTTP_NO_LENGTH NET_NO_LENGTH
 enum { HTTP_HEADER_BYTES = 3072 };
 struct net_http_headers {
 	const struct net_listener *listener;
 	const struct net_response *response;
 	size_t length;
-	bool close;
+	bool chunked, close;
 };
 int net_http_print_headers(struct lws *wsi, const struct net_http_headers *headers, unsigned char **at,
 			   unsigned char *end);

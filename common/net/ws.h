@@ -21,7 +21,7 @@ struct net_request {
 	char path[256], host[256], origin[256], authorization[256], peer[64], if_none_match[80];
 	char subprotocol[64];   // as it was offered
 	bool head, gzip, local; // HEAD instead of GET; the client takes gzip; came by the Unix socket
-	size_t body_bytes;      // of a POST; NET_NO_LENGTH if it does not say
+	size_t body_bytes;      // of a POST; 0 of one in chunks, NET_NO_LENGTH if it does not say
 	uid_t peer_uid;         // of a local one
 	bool tls;
 	struct net_certificate certificate; // of its client, verified; uri "" without one
@@ -76,6 +76,8 @@ struct net_handler {
 	bool (*post)(void *context, const struct net_request *request, void **user, struct net_response *response);
 	// The whole body, valid during the call. To be answered now or later.
 	void (*posted)(void *user, struct net_exchange *exchange, const uint8_t *body, size_t length);
+	// Instead of it: what came in chunks is no body, or one over LIMIT_POST_BYTES. To be answered now.
+	void (*misread)(void *user, struct net_exchange *exchange, const struct error *error);
 	// May be NULL. All that was sent so far is on its way: there is room for more.
 	void (*sent)(void *user, struct net_exchange *exchange);
 	// The last call, also for a POST whose body never came: it is answered, or its client is gone.

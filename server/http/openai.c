@@ -243,7 +243,8 @@ static enum status answer_create(struct answer **out, struct openai *openai, int
 static enum status check_length(const struct net_request *request, struct error *error)
 {
 	if (request->body_bytes == NET_NO_LENGTH)
-		return error_set(error, STATUS_INVALID_REQUEST, "the request must say how long it is: Content-Length");
+		return error_set(error, STATUS_INVALID_REQUEST,
+				 "the request must say how long it is: Content-Length, or chunks and nothing else");
 	if (request->body_bytes > LIMIT_POST_BYTES)
 		return error_set(error, STATUS_LIMIT_EXCEEDED, "the request has %zu bytes; it may have %d",
 				 request->body_bytes, LIMIT_POST_BYTES);
@@ -332,6 +333,13 @@ void openai_posted(void *user, struct net_exchange *exchange, const uint8_t *bod
 	if (status)
 		answer_fail(answer, &error, param);
 	json_destroy(&json);
+}
+
+void openai_misread(void *user, struct net_exchange *exchange, const struct error *error)
+{
+	struct answer *answer = user;
+	answer->exchange = exchange;
+	answer_fail(answer, error, NULL);
 }
 
 void openai_sent(void *user, struct net_exchange *exchange)

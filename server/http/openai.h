@@ -35,5 +35,6 @@ void openai_get(struct openai *openai, const struct net_request *request, struct
 void openai_options(struct openai *openai, const struct net_request *request, struct net_response *response);
 bool openai_post(struct openai *openai, const struct net_request *request, void **user, struct net_response *response);
 void openai_posted(void *user, struct net_exchange *exchange, const uint8_t *body, size_t length);
+void openai_misread(void *user, struct net_exchange *exchange, const struct error *error);
 void openai_sent(void *user, struct net_exchange *exchange);
 void openai_over(void *user);
