@@ -2,16 +2,20 @@
 #include "engine/stage.h"
 
 #include "engine/inside.h"
+#include "engine/stage_slices.h"
 
 #include <stdlib.h>
 
 enum { BATCH_ROWS_MOST = 4096 };
 
 struct stage {
-	struct exogpu_device *device;
 	const struct stage_slots *slots;
-	struct backend_stage *handle;
 	struct stage_params params;
+	struct model_shape slice_shape; // of each slice, if there are several
+	uint32_t slices;
+	bool linked;
+	struct exogpu_device *devices[STAGE_SLICES];
+	struct backend_stage *handles[STAGE_SLICES];
 };
 
 static enum status check_params(const struct stage_params *params, struct error *error)
@@ -35,35 +39,95 @@ static enum status check_params(const struct stage_params *params, struct error 
 	return wrong ? error_set(error, STATUS_INVALID_PARAMS, "%s", wrong) : STATUS_OK;
 }
 
-enum status stage_create(struct stage **out, struct exogpu_device *device, const struct stage_params *params,
-			 struct error *error)
+static enum status told(struct exogpu_device *device, enum status status)
+{
+	if (status == STATUS_DEVICE_LOST || status == STATUS_TIMEOUT)
+		device->lost = true;
+	return status;
+}
+
+static enum status check_devices(struct exogpu_device *const *devices, uint32_t count, struct error *error)
+{
+	enum status status = STATUS_OK;
+	if (!count || count > STAGE_SLICES)
+		return error_set(error, STATUS_INVALID_PARAMS, "a stage has 1 to %d slices, not %u", STAGE_SLICES,
+				 count);
+	for (uint32_t i = 0; !status && i < count; i++)
+		status = device_usable(devices[i], error);
+	if (status)
+		return status;
+	const struct backend *backend = devices[0]->backend;
+	for (uint32_t i = 1; i < count; i++)
+		if (devices[i]->backend != backend)
+			return error_set(error, STATUS_INVALID_PARAMS, "the slices of a stage are of one back end");
+	if (!backend->stage || (count > 1 && !backend->stage->join)) {
+		error_set(error, STATUS_UNAVAILABLE, "back end %s %s", backend_kind_name(backend->kind),
+			  backend->stage ? "cuts no stages into slices" : "computes no models");
+		error_hint(error, "choose a device of another back end");
+		return STATUS_UNAVAILABLE;
+	}
+	return STATUS_OK;
+}
+
+// All slices, and what joins them.
+static enum status make_slices(struct stage *stage, struct error *error)
+{
+	struct slice_source source = {.whole = &stage->params, .slices = stage->slices};
+	struct stage_params params = stage->params;
+	enum status status = slice_shape(params.shape, stage->slices, &stage->slice_shape, error);
+	params.shape = &stage->slice_shape;
+	params.slices = stage->slices;
+	params.tensor = slice_tensor;
+	params.progress = params.progress ? slice_progress : NULL;
+	params.context = &source;
+	for (uint32_t i = 0; !status && i < stage->slices; i++) {
+		struct stage_memory memory = {0};
+		source.slice = params.slice = i;
+		params.embeds = stage->params.embeds && !i;
+		params.predicts = stage->params.predicts && !i;
+		status = stage->slots->create(stage->devices[i]->handle, &stage->handles[i], &params, error);
+		if (told(stage->devices[i], status))
+			break;
+		stage->slots->memory(stage->handles[i], &memory);
+		source.before_bytes += memory.weights_bytes;
+	}
+	slice_source_finish(&source);
+	if (!status)
+		status = told(stage->devices[0],
+			      stage->slots->join(stage->handles, stage->slices, &stage->linked, error));
+	return status;
+}
+
+enum status stage_create_sliced(struct stage **out, struct exogpu_device *const *devices, uint32_t count,
+				const struct stage_params *params, struct error *error)
 {
 	*out = NULL;
-	enum status status = device_usable(device, error);
+	enum status status = check_devices(devices, count, error);
 	if (!status)
 		status = check_params(params, error);
 	if (status)
 		return status;
-	const struct stage_slots *slots = device->backend->stage;
-	if (!slots) {
-		error_set(error, STATUS_UNAVAILABLE, "back end %s computes no models",
-			  backend_kind_name(device->backend->kind));
-		error_hint(error, "choose a device of another back end");
-		return STATUS_UNAVAILABLE;
-	}
 	struct stage *stage = calloc(1, sizeof(*stage));
 	if (!stage)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a stage");
-	*stage = (struct stage){.device = device, .slots = slots, .params = *params};
-	status = slots->create(device->handle, &stage->handle, params, error);
-	if (status == STATUS_DEVICE_LOST)
-		device->lost = true;
-	if (status) {
-		free(stage);
-		return status;
-	}
+	*stage = (struct stage){
+		.slots = devices[0]->backend->stage, .params = *params, .slices = count, .linked = count == 1};
+	stage->params.slice = stage->params.slices = 0;
+	for (uint32_t i = 0; i < count; i++)
+		stage->devices[i] = devices[i];
+	status = count > 1 ? make_slices(stage, error)
+			   : told(devices[0],
+				  stage->slots->create(devices[0]->handle, &stage->handles[0], &stage->params, error));
+	if (status)
+		stage_destroy(&stage);
 	*out = stage;
-	return STATUS_OK;
+	return status;
+}
+
+enum status stage_create(struct stage **out, struct exogpu_device *device, const struct stage_params *params,
+			 struct error *error)
+{
+	return stage_create_sliced(out, &device, 1, params, error);
 }
 
 void stage_destroy(struct stage **stage_pointer)
@@ -71,15 +135,40 @@ void stage_destroy(struct stage **stage_pointer)
 	struct stage *stage = *stage_pointer;
 	if (!stage)
 		return;
-	stage->slots->destroy(stage->device->handle, &stage->handle);
+	for (uint32_t i = stage->slices; i-- > 0;)
+		if (stage->handles[i])
+			stage->slots->destroy(stage->devices[i]->handle, &stage->handles[i]);
 	free(stage);
 	*stage_pointer = NULL;
+}
+
+void stage_slice_memory(const struct stage *stage, uint32_t slice, struct stage_memory *memory)
+{
+	*memory = (struct stage_memory){0};
+	stage->slots->memory(stage->handles[slice], memory);
 }
 
 void stage_memory(const struct stage *stage, struct stage_memory *memory)
 {
 	*memory = (struct stage_memory){0};
-	stage->slots->memory(stage->handle, memory);
+	for (uint32_t i = 0; i < stage->slices; i++) {
+		struct stage_memory of_slice;
+		stage_slice_memory(stage, i, &of_slice);
+		memory->weights_bytes += of_slice.weights_bytes;
+		memory->kv_bytes += of_slice.kv_bytes;
+		memory->workspace_bytes += of_slice.workspace_bytes;
+		memory->host_bytes += of_slice.host_bytes;
+	}
+}
+
+uint32_t stage_slice_count(const struct stage *stage)
+{
+	return stage->slices;
+}
+
+bool stage_slices_linked(const struct stage *stage)
+{
+	return stage->linked;
 }
 
 static const char *check_runs(const struct stage_params *params, const struct stage_batch *batch)
@@ -119,31 +208,41 @@ static const char *check_batch(const struct stage_params *params, const struct s
 	return check_runs(params, batch);
 }
 
-static enum status told(struct stage *stage, enum status status)
+// A loss in one slice ends them all: none goes on without the others.
+static enum status usable(const struct stage *stage, struct error *error)
 {
-	if (status == STATUS_DEVICE_LOST || status == STATUS_TIMEOUT)
-		stage->device->lost = true;
+	enum status status = STATUS_OK;
+	for (uint32_t i = 0; !status && i < stage->slices; i++)
+		status = device_usable(stage->devices[i], error);
 	return status;
 }
 
 enum status stage_step(struct stage *stage, const struct stage_batch *batch, struct error *error)
 {
-	enum status status = device_usable(stage->device, error);
+	enum status status = usable(stage, error);
 	const char *wrong = status ? NULL : check_batch(&stage->params, batch);
 	if (wrong)
 		status = error_set(error, STATUS_INVALID_PARAMS, "%s", wrong);
-	return status ? status : told(stage, stage->slots->step(stage->handle, batch, error));
+	if (status)
+		return status;
+	if (stage->slices == 1)
+		status = stage->slots->step(stage->handles[0], batch, error);
+	else
+		status = stage->slots->step_joined(stage->handles, stage->slices, batch, error);
+	for (uint32_t i = 0; i < stage->slices; i++)
+		told(stage->devices[i], status);
+	return status;
 }
 
 enum status stage_zero(struct stage *stage, const uint32_t *pages, uint32_t count, struct error *error)
 {
-	enum status status = device_usable(stage->device, error);
+	enum status status = usable(stage, error);
 	for (uint32_t i = 0; !status && i < count; i++)
 		if (pages[i] >= stage->params.page_count)
 			status = error_set(error, STATUS_INVALID_PARAMS, "there is no page %u", pages[i]);
-	if (status || !count)
-		return status;
-	return told(stage, stage->slots->zero(stage->handle, pages, count, error));
+	for (uint32_t i = 0; !status && count && i < stage->slices; i++)
+		status = told(stage->devices[i], stage->slots->zero(stage->handles[i], pages, count, error));
+	return status;
 }
 
 uint64_t stage_page_bytes(const struct model_shape *shape)
@@ -154,19 +253,23 @@ uint64_t stage_page_bytes(const struct model_shape *shape)
 void stage_estimate(const struct stage_params *params, const struct model_sizes *sizes, struct stage_memory *memory)
 {
 	const struct model_shape *shape = params->shape;
-	uint64_t layer = shape->layers ? sizes->layers_bytes / shape->layers : 0;
-	uint64_t widest = shape->embedding + 2ull * shape->feed_forward +
-			  (shape->heads + 2ull * shape->kv_heads) * shape->head_size;
+	uint32_t slices = params->slices ? params->slices : 1;
+	bool first = !params->slice;
+	uint64_t layer = shape->layers ? sizes->layers_bytes / shape->layers / slices : 0;
+	uint64_t widest = shape->embedding +
+			  (2ull * shape->feed_forward + (shape->heads + 2ull * shape->kv_heads) * shape->head_size) /
+				  slices;
+	widest += slices > 1 ? shape->embedding : 0; // what is added up
 	*memory = (struct stage_memory){
 		.weights_bytes = layer * (params->layer_count - params->host_layers) +
-				 (params->embeds ? sizes->embedding_bytes : 0) +
-				 (params->predicts ? sizes->output_bytes : 0),
-		.kv_bytes = stage_page_bytes(shape) * params->page_count * params->layer_count,
+				 (params->embeds && first ? sizes->embedding_bytes : 0) +
+				 (params->predicts && first ? sizes->output_bytes : 0),
+		.kv_bytes = stage_page_bytes(shape) / slices * params->page_count * params->layer_count,
 		.workspace_bytes = widest * params->batch_rows * 8 +
-				   (params->predicts ? 4ull * shape->vocabulary * params->batch_outputs : 0) +
+				   (params->predicts && first ? 4ull * shape->vocabulary * params->batch_outputs : 0) +
 				   4ull * params->context_tokens * shape->rope_size,
 		.host_bytes = layer * params->host_layers,
 	};
-	if (params->embeds && params->predicts && shape->tied)
+	if (params->embeds && params->predicts && first && shape->tied)
 		memory->weights_bytes -= sizes->embedding_bytes;
 }

@@ -6,6 +6,10 @@
  *
  *     tokens -> [embed | layers 0..k] -> activations -> [layers k..n | norm, output] -> logits
  *
+ * A stage may be cut lengthwise, over several devices of one back end (stage_create_sliced): each slice has its share
+ * of the heads, with their keys and values, and of the columns of the feed-forward network. What the slices give is
+ * added up twice a layer, in their order, so that all go on with the same bits.
+ *
  * A step computes a batch: runs of new tokens of several sequences, prompts and single tokens alike. Keys and values
  * lie in pages of STAGE_PAGE_TOKENS positions each; which page holds which positions of which sequence is the caller's
  * business, who may let sequences share full pages that nobody writes any more.
@@ -20,7 +24,7 @@
 #include "engine/include/exogpu/exogpu.h"
 #include "engine/model/model.h"
 
-enum { STAGE_PAGE_TOKENS = 32 };
+enum { STAGE_PAGE_TOKENS = 32, STAGE_SLICES = 8 };
 
 struct stage;
 
@@ -43,6 +47,10 @@ struct stage_params {
 	// Bytes of weights that are on the device now, of all of this stage's; may be NULL. An error stops the loading.
 	enum status (*progress)(void *context, uint64_t loaded_bytes, struct error *error);
 	void *context;
+
+	// Where a back end is asked for a slice: which of how many; `shape` and the tensors are the slice's own. Only
+	// the first one embeds and predicts. Of stage_estimate: what one slice takes. 0 slices: it is whole.
+	uint32_t slice, slices;
 };
 
 struct stage_memory {
@@ -54,9 +62,20 @@ struct stage_memory {
 // was missing), STATUS_INVALID_PARAMS, STATUS_DEVICE_LOST, and those of `tensor` and `progress`.
 enum status stage_create(struct stage **out, struct exogpu_device *device, const struct stage_params *params,
 			 struct error *error);
-// Before the device is closed. Accepts NULL, leaves NULL behind.
+// In `count` slices, one on each device; a device may hold several. `tensor` is asked for the whole tensors, once for
+// each slice that has a part of them. Errors: also STATUS_UNAVAILABLE (the model cannot be cut so, and which of its
+// sizes stands against it; this back end cuts none).
+enum status stage_create_sliced(struct stage **out, struct exogpu_device *const *devices, uint32_t count,
+				const struct stage_params *params, struct error *error);
+// Before the devices are closed. Accepts NULL, leaves NULL behind.
 void stage_destroy(struct stage **stage);
-void stage_memory(const struct stage *stage, struct stage_memory *memory);
+void stage_memory(const struct stage *stage, struct stage_memory *memory); // of all slices
+// One of them: 0 of a stage that is whole.
+void stage_slice_memory(const struct stage *stage, uint32_t slice, struct stage_memory *memory);
+uint32_t stage_slice_count(const struct stage *stage); // 1: it is whole
+// Whether slices read each other's results directly, over a link of their devices or in one memory; false: by way of
+// the host's memory.
+bool stage_slices_linked(const struct stage *stage);
 
 // A run of new tokens of one sequence. Its keys and values before `position` are in its pages already; those of its
 // rows are written there.
@@ -104,4 +123,9 @@ struct stage_slots {
 	void (*memory)(const struct backend_stage *stage, struct stage_memory *memory);
 	enum status (*step)(struct backend_stage *stage, const struct stage_batch *batch, struct error *error);
 	enum status (*zero)(struct backend_stage *stage, const uint32_t *pages, uint32_t count, struct error *error);
+	// Optional, for stages in slices. Once all have been created: *linked as of stage_slices_linked.
+	enum status (*join)(struct backend_stage *const *slices, uint32_t count, bool *linked, struct error *error);
+	// A step of all; what is given comes from the first.
+	enum status (*step_joined)(struct backend_stage *const *slices, uint32_t count, const struct stage_batch *batch,
+				   struct error *error);
 };

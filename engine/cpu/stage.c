@@ -209,7 +209,8 @@ static enum status make_workspace(struct backend_stage *stage, struct error *err
 		void *pointer; // to a pointer
 		uint64_t count;
 	} parts[] = {
-		{&stage->x, rows * embedding},
+		{&stage->x, params->slice ? 0 : rows * embedding},
+		{&stage->summand, params->slices ? rows * embedding : 0},
 		{&stage->normed, rows * embedding},
 		{&stage->q, rows * heads},
 		{&stage->attended, rows * heads},
@@ -302,10 +303,22 @@ static enum status cpu_stage_zero(struct backend_stage *stage, const uint32_t *p
 	return STATUS_OK;
 }
 
+static enum status cpu_stage_join(struct backend_stage *const *slices, uint32_t count, bool *linked,
+				  struct error *error)
+{
+	(void)error;
+	for (uint32_t i = 1; i < count; i++)
+		slices[i]->x = slices[0]->x;
+	*linked = true;
+	return STATUS_OK;
+}
+
 const struct stage_slots cpu_stage = {
 	.create = cpu_stage_create,
 	.destroy = cpu_stage_destroy,
 	.memory = cpu_stage_memory,
 	.step = cpu_stage_step,
 	.zero = cpu_stage_zero,
+	.join = cpu_stage_join,
+	.step_joined = cpu_stage_step_joined,
 };

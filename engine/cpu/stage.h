@@ -41,7 +41,8 @@ struct backend_stage {
 	struct stage_arena arena;
 	struct backend_buffer *kv, *workspace;
 	// In the workspace; a row's stride is padded to whole groups of 32, beyond which lie zeros.
-	float *x, *normed;          // (batch_rows, embedding)
+	float *x, *normed;          // (batch_rows, embedding); x: of slices, the first one's
+	float *summand;             // (batch_rows, embedding), of a slice: what it adds to x
 	float *q, *attended;        // (batch_rows, heads * head_size)
 	float *k, *v;               // (batch_rows, kv_heads * head_size)
 	float *gate, *up;           // (batch_rows, feed_forward)
@@ -59,5 +60,7 @@ static inline uint32_t stage_padded(uint32_t columns)
 }
 
 enum status cpu_stage_step(struct backend_stage *stage, const struct stage_batch *batch, struct error *error);
+enum status cpu_stage_step_joined(struct backend_stage *const *slices, uint32_t count, const struct stage_batch *batch,
+				  struct error *error);
 
 extern const struct stage_slots cpu_stage;

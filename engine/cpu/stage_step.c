@@ -305,6 +305,12 @@ static void gather_piece(void *context, uint64_t index)
 
 // ---- layers ----
 
+// Where half a layer's result is added; of a slice, where it is put, to be added with those of the others.
+static float *sum_of(const struct backend_stage *stage)
+{
+	return stage->params.slices ? stage->summand : stage->x;
+}
+
 static void compute_attention(struct step *step)
 {
 	struct backend_stage *stage = step->stage;
@@ -340,9 +346,9 @@ static void compute_attention(struct step *step)
 						  .tiles = has_tiles(stage, rows) ? stage->tiles : NULL,
 						  .value_stride = heads,
 						  .rows = rows,
-						  .output = stage->x,
+						  .output = sum_of(stage),
 						  .output_stride = shape->embedding,
-						  .add = true}},
+						  .add = sum_of(stage) == stage->x}},
 					  .count = 1});
 }
 
@@ -373,9 +379,9 @@ static void compute_ffn(struct step *step)
 						  .tiles = has_tiles(stage, rows) ? stage->tiles : NULL,
 						  .value_stride = shape->feed_forward,
 						  .rows = rows,
-						  .output = stage->x,
+						  .output = sum_of(stage),
 						  .output_stride = shape->embedding,
-						  .add = true}},
+						  .add = sum_of(stage) == stage->x}},
 					  .count = 1});
 }
 
@@ -401,7 +407,7 @@ static void begin(struct step *step)
 	choose_chunks(step);
 	if (stage->params.embeds)
 		team_run(step->team, embed_piece, step, batch->row_count);
-	else
+	else if (!stage->params.slice)
 		memcpy(stage->x, batch->input, batch->row_count * (size_t)stage->shape->embedding * sizeof(float));
 }
 
@@ -457,11 +463,20 @@ static void predict(struct step *step)
 		team_run(step->team, largest_piece, step, batch->output_count);
 }
 
+static void end(struct step *step)
+{
+	const struct backend_stage *stage = step->stage;
+	const struct stage_batch *batch = step->batch;
+	if (stage->params.predicts)
+		predict(step);
+	else if (!stage->params.slice)
+		memcpy(batch->output, stage->x, (size_t)batch->row_count * stage->shape->embedding * sizeof(float));
+}
+
 static void lead(struct team *team, void *context)
 {
 	struct step *step = context;
 	struct backend_stage *stage = step->stage;
-	const struct stage_batch *batch = step->batch;
 	step->team = team;
 	begin(step);
 	for (uint32_t i = 0; i < stage->params.layer_count; i++) {
@@ -470,10 +485,7 @@ static void lead(struct team *team, void *context)
 		compute_attention(step);
 		compute_ffn(step);
 	}
-	if (stage->params.predicts)
-		predict(step);
-	else
-		memcpy(batch->output, stage->x, (size_t)batch->row_count * stage->shape->embedding * sizeof(float));
+	end(step);
 }
 
 enum status cpu_stage_step(struct backend_stage *stage, const struct stage_batch *batch, struct error *error)
@@ -482,5 +494,65 @@ enum status cpu_stage_step(struct backend_stage *stage, const struct stage_batch
 	team_lead(stage->device->pool, stage->device->threads, lead, &step);
 	if (pool_stopped(stage->device->pool))
 		return error_set(error, STATUS_DEVICE_LOST, "the device is being closed");
+	return STATUS_OK;
+}
+
+// ---- slices: one after another, half a layer each ----
+
+// A part of the step of one slice, by the threads of its device.
+struct part {
+	struct step *step;
+	void (*compute)(struct step *step);
+};
+
+static void lead_part(struct team *team, void *context)
+{
+	const struct part *part = context;
+	part->step->team = team;
+	part->compute(part->step);
+}
+
+static void each(struct step *steps, uint32_t count, void (*compute)(struct step *step))
+{
+	for (uint32_t i = 0; i < count; i++) {
+		struct backend_device *device = steps[i].stage->device;
+		team_lead(device->pool, device->threads, lead_part, &(struct part){&steps[i], compute});
+	}
+}
+
+// x += what the slices give, in their order.
+static void add_up(const struct step *steps, uint32_t count)
+{
+	float *x = steps[0].stage->x;
+	size_t numbers = (size_t)steps[0].batch->row_count * steps[0].stage->shape->embedding;
+	for (size_t i = 0; i < numbers; i++) {
+		float sum = 0;
+		for (uint32_t k = 0; k < count; k++)
+			sum += steps[k].stage->summand[i];
+		x[i] += sum;
+	}
+}
+
+enum status cpu_stage_step_joined(struct backend_stage *const *slices, uint32_t count, const struct stage_batch *batch,
+				  struct error *error)
+{
+	struct step steps[STAGE_SLICES] = {0};
+	for (uint32_t i = 0; i < count; i++)
+		steps[i] = (struct step){.stage = slices[i], .batch = batch};
+	each(steps, count, begin);
+	for (uint32_t layer = 0; layer < slices[0]->params.layer_count; layer++) {
+		for (uint32_t i = 0; i < count; i++) {
+			steps[i].layer = &slices[i]->layers[layer];
+			steps[i].layer_index = layer;
+		}
+		each(steps, count, compute_attention);
+		add_up(steps, count);
+		each(steps, count, compute_ffn);
+		add_up(steps, count);
+	}
+	each(steps, 1, end);
+	for (uint32_t i = 0; i < count; i++)
+		if (pool_stopped(slices[i]->device->pool))
+			return error_set(error, STATUS_DEVICE_LOST, "the device is being closed");
 	return STATUS_OK;
 }

@@ -95,8 +95,22 @@ struct stage *staged_create(struct staged *staged)
 {
 	struct stage *stage = NULL;
 	struct stage_params params = staged_params(staged);
-	OK(stage_create(&stage, staged->c->device, &params, &error));
+	struct exogpu_device *devices[STAGE_SLICES];
+	for (unsigned i = 0; i < STAGE_SLICES; i++)
+		devices[i] = staged->c->device;
+	OK(stage_create_sliced(&stage, devices, staged->slices ? staged->slices : 1, &params, &error));
 	return stage;
+}
+
+bool staged_slices(struct staged *staged)
+{
+	struct exogpu_device *const devices[] = {staged->c->device, staged->c->device};
+	struct stage_params params = staged_params(staged);
+	struct stage *stage = NULL;
+	if (strcmp(staged->c->backend, "vulkan") != 0)
+		return true;
+	REFUSED(STATUS_UNAVAILABLE, stage_create_sliced(&stage, devices, 2, &params, &error));
+	return false;
 }
 
 void make_text(uint32_t *tokens, uint32_t count, uint32_t vocabulary, uint32_t seed)

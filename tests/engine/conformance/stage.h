@@ -16,7 +16,8 @@
 	X(stage_formats) X(stage_mixed) X(stage_shapes) X(stage_wide) X(stage_positions) X(stage_large)     \
 	X(stage_chunks) X(stage_long) X(stage_batch) X(stage_many) X(stage_ranges) X(stage_host_layers)     \
 	X(stage_outputs) X(stage_equals) X(stage_zeroed) X(stage_repeats) X(stage_loading)                  \
-	X(stage_loading_fails) X(stage_refusals)
+	X(stage_loading_fails) X(stage_refusals) X(stage_slices) X(stage_slices_repeat)                     \
+	X(stage_slices_ranges) X(stage_slices_memory) X(stage_slices_refusals)
 // clang-format on
 #define X(name) void test_##name(void **state);
 STAGE_TESTS(X)
@@ -43,12 +44,15 @@ struct staged {
 	uint64_t asked_bytes, told_bytes; // in all; by progress
 	unsigned fail_at;                 // the so manieth tensor is refused
 	bool fail_progress;
+	uint32_t slices; // in how many staged_create makes a stage, all on the device; 0: whole
 };
 void staged_open(struct staged *staged, struct conformance *c, const struct model_file *file);
 void staged_close(struct staged *staged);
 // For the whole model, with room for all that the tests do; for one stage.
 struct stage_params staged_params(struct staged *staged);
 struct stage *staged_create(struct staged *staged);
+// Whether this back end makes stages in slices; if not, that it says so.
+bool staged_slices(struct staged *staged);
 
 // Tokens of a text that no other seed has.
 void make_text(uint32_t *tokens, uint32_t count, uint32_t vocabulary, uint32_t seed);

@@ -1,0 +1,114 @@
+/* See stage_slices.h. */
+#include "engine/stage_slices.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum status slice_shape(const struct model_shape *whole, uint32_t slices, struct model_shape *out, struct error *error)
+{
+	// Columns in groups of 32, as a whole model has them (model.h).
+	const struct {
+		const char *what;
+		uint32_t count, by;
+	} parts[] = {
+		{"heads of queries", whole->heads, 1},
+		{"heads of keys", whole->kv_heads, 1},
+		{"columns of its feed-forward network", whole->feed_forward, 32},
+	};
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+		if (parts[i].count % (slices * parts[i].by)) {
+			error_hint(error, "take another number of devices for a stage, or stages one behind another");
+			return error_set(error, STATUS_UNAVAILABLE, "the model's %u %s cannot be cut into %u slices",
+					 parts[i].count, parts[i].what, slices);
+		}
+	*out = *whole;
+	out->heads /= slices;
+	out->kv_heads /= slices;
+	out->feed_forward /= slices;
+	return STATUS_OK;
+}
+
+enum cut { CUT_NONE, CUT_ROWS, CUT_COLUMNS };
+
+// A bias is one row: its columns are what the rows of its matrix are.
+static enum cut cut_of(enum model_role role)
+{
+	switch (role) {
+	case ROLE_Q:
+	case ROLE_K:
+	case ROLE_V:
+	case ROLE_FFN_GATE:
+	case ROLE_FFN_UP:
+		return CUT_ROWS;
+	case ROLE_Q_BIAS:
+	case ROLE_K_BIAS:
+	case ROLE_V_BIAS:
+	case ROLE_ATTENTION_OUTPUT:
+	case ROLE_FFN_DOWN:
+		return CUT_COLUMNS;
+	case ROLE_UNKNOWN:
+	case ROLE_TOKEN_EMBEDDING:
+	case ROLE_OUTPUT_NORM:
+	case ROLE_OUTPUT:
+	case ROLE_ATTENTION_NORM:
+	case ROLE_Q_NORM:
+	case ROLE_K_NORM:
+	case ROLE_FFN_NORM:
+	case ROLE_COUNT:
+		return CUT_NONE;
+	}
+	return CUT_NONE;
+}
+
+// The part of each row, one behind another. A row can be cut only between two blocks of its format.
+static enum status cut_columns(struct slice_source *source, struct model_tensor *tensor, struct error *error)
+{
+	const struct format_info *info = format_info(tensor->format);
+	uint64_t row_bytes = tensor->bytes / tensor->rows, part_bytes = row_bytes / source->slices;
+	uint32_t columns = tensor->columns / source->slices;
+	if (tensor->columns % source->slices || columns % info->block_values) {
+		error_hint(error, "take fewer devices for a stage, or a format of smaller blocks");
+		return error_set(error, STATUS_UNAVAILABLE, "rows of %u in %s, by blocks of %u, cannot be cut into %u",
+				 tensor->columns, info->name, (unsigned)info->block_values, source->slices);
+	}
+	free(source->part);
+	source->part = malloc(part_bytes * tensor->rows);
+	if (!source->part)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a slice of %llu bytes",
+				 (unsigned long long)(part_bytes * tensor->rows));
+	for (uint64_t row = 0; row < tensor->rows; row++)
+		memcpy(source->part + row * part_bytes, tensor->data + row * row_bytes + source->slice * part_bytes,
+		       part_bytes);
+	tensor->columns = columns;
+	tensor->data = source->part;
+	tensor->bytes = part_bytes * tensor->rows;
+	return STATUS_OK;
+}
+
+enum status slice_tensor(void *context, enum model_role role, uint32_t layer, struct model_tensor *out,
+			 struct error *error)
+{
+	struct slice_source *source = context;
+	enum cut cut = cut_of(role);
+	enum status status = source->whole->tensor(source->whole->context, role, layer, out, error);
+	if (status || cut == CUT_NONE)
+		return status;
+	if (cut == CUT_COLUMNS)
+		return cut_columns(source, out, error);
+	out->rows /= source->slices; // slice_shape has seen that they can be divided
+	out->bytes /= source->slices;
+	out->data += source->slice * out->bytes;
+	return STATUS_OK;
+}
+
+enum status slice_progress(void *context, uint64_t loaded_bytes, struct error *error)
+{
+	struct slice_source *source = context;
+	return source->whole->progress(source->whole->context, source->before_bytes + loaded_bytes, error);
+}
+
+void slice_source_finish(struct slice_source *source)
+{
+	free(source->part);
+	source->part = NULL;
+}
