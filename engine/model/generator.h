@@ -74,7 +74,8 @@ struct generator_request {
 	bool want_hidden;         // no token is generated: `hidden` is called once
 	// A token has been chosen. Return true if it is the last (an end of text, or a stop string is complete).
 	bool (*token)(void *context, const struct token_choice *choice);
-	void (*hidden)(void *context, const float *values); // (embedding), mean over all tokens, of length 1
+	void (*hidden)(void *context,
+		       const float *values); // (embedding), mean over all tokens or the last one's, of length 1
 	// The last call. `error` for GENERATOR_FAILED.
 	void (*ended)(void *context, enum generator_reason reason, const struct generator_figures *figures,
 		      const struct error *error);

@@ -218,7 +218,11 @@ static void deliver_hidden(struct generator_job *job, const struct piece *piece,
 	uint32_t embedding = job->generator->params.shape->embedding;
 	float *values = &job->generator->hidden[(size_t)output * embedding];
 	double square = 0;
-	for (uint32_t row = 0; row < piece->outputs; row++)
+	// Where the last token counts alone, every piece takes the place of the one before.
+	const bool last = job->generator->params.shape->last_is_all && piece->outputs;
+	if (last)
+		memset(job->sum, 0, embedding * sizeof(double));
+	for (uint32_t row = last ? piece->outputs - 1 : 0; row < piece->outputs; row++)
 		for (uint32_t i = 0; i < embedding; i++)
 			job->sum[i] += (double)values[(size_t)row * embedding + i];
 	if (job->done < job->token_count)

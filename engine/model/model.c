@@ -86,6 +86,20 @@ static enum status not_computed(struct opening *opening, const char *what)
 
 // ---- the shape ----
 
+// A part of a model has keys and tensors that mean nothing alone.
+static enum status refuse_parts(struct opening *opening)
+{
+	uint64_t parts = 1, part = 0;
+	gguf_get_count(opening->gguf, "split.count", &parts);
+	gguf_get_count(opening->gguf, "split.no", &part);
+	if (parts <= 1)
+		return STATUS_OK;
+	error_set(opening->error, STATUS_UNAVAILABLE,
+		  "the file is part %" PRIu64 " of %" PRIu64 " of a model that was split", part + 1, parts);
+	error_hint(opening->error, "put the parts together (llama-gguf-split --merge FIRST WHOLE) and add the whole");
+	return STATUS_UNAVAILABLE;
+}
+
 static enum status read_family(struct opening *opening)
 {
 	struct gguf_text name;
@@ -154,7 +168,12 @@ struct range {
 static enum status read_count(struct opening *opening, const char *name, struct range range, uint32_t *out)
 {
 	uint64_t value;
+	char what[GGUF_NAME_BYTES];
 	const char *key = key_of(opening, name);
+	if (gguf_get_array(opening->gguf, key, &value)) {
+		snprintf(what, sizeof(what), "%s of each layer its own", name);
+		return not_computed(opening, what);
+	}
 	if (!gguf_get_count(opening->gguf, key, &value))
 		return error_set(opening->error, STATUS_INVALID_PARAMS, "the model file does not say %s", key);
 	if (value < range.least || value > range.most || value % range.multiple)
@@ -170,8 +189,10 @@ static enum status read_count(struct opening *opening, const char *name, struct 
 static enum status read_optional(struct opening *opening, const char *name, struct range range, uint32_t *out)
 {
 	uint64_t value;
-	return gguf_get_count(opening->gguf, key_of(opening, name), &value) ? read_count(opening, name, range, out)
-									    : STATUS_OK;
+	const char *key = key_of(opening, name);
+	return gguf_get_count(opening->gguf, key, &value) || gguf_get_array(opening->gguf, key, &value)
+		       ? read_count(opening, name, range, out)
+		       : STATUS_OK;
 }
 
 static enum status read_heads(struct opening *opening)
@@ -210,6 +231,19 @@ static enum status read_heads(struct opening *opening)
 	return STATUS_OK;
 }
 
+// How an embedding of a text is made of those of its tokens: 0 and 1, as the file does not care or the mean; 3, the
+// last one's.
+static enum status read_pooling(struct opening *opening)
+{
+	uint64_t pooling = 0;
+	gguf_get_count(opening->gguf, key_of(opening, "pooling_type"), &pooling);
+	if (pooling > 1 && pooling != 3)
+		return not_computed(opening, pooling == 4 ? "a ranking of texts as its output (a reranker)"
+							  : "embeddings other than the mean or the last token's");
+	opening->shape->last_is_all = pooling == 3;
+	return STATUS_OK;
+}
+
 static enum status read_shape(struct opening *opening)
 {
 	struct model_shape *shape = opening->shape;
@@ -228,6 +262,8 @@ static enum status read_shape(struct opening *opening)
 		status = read_count(opening, "feed_forward_length", width, &shape->feed_forward);
 	if (!status)
 		status = read_heads(opening);
+	if (!status)
+		status = read_pooling(opening);
 	if (status)
 		return status;
 	const char *key = key_of(opening, "attention.layer_norm_rms_epsilon");
@@ -407,10 +443,11 @@ static bool wanted_tensor(const struct model_shape *shape, enum model_role role,
 static const char *type_name(uint32_t type)
 {
 	static const char *const names[] = {
-		[3] = "Q4_1",    [6] = "Q5_0",     [7] = "Q5_1",    [10] = "Q2_K",    [11] = "Q3_K",
-		[15] = "Q8_K",   [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS", [19] = "IQ1_S",
-		[20] = "IQ4_NL", [21] = "IQ3_S",   [22] = "IQ2_S",  [23] = "IQ4_XS",  [28] = "F64",
-		[29] = "IQ1_M",  [34] = "TQ1_0",   [35] = "TQ2_0",  [39] = "MXFP4",
+		[3] = "Q4_1",   [6] = "Q5_0",    [7] = "Q5_1",      [9] = "Q8_1",      [10] = "Q2_K",
+		[11] = "Q3_K",  [15] = "Q8_K",   [16] = "IQ2_XXS",  [17] = "IQ2_XS",   [18] = "IQ3_XXS",
+		[19] = "IQ1_S", [20] = "IQ4_NL", [21] = "IQ3_S",    [22] = "IQ2_S",    [23] = "IQ4_XS",
+		[28] = "F64",   [29] = "IQ1_M",  [31] = "Q4_0_4_4", [32] = "Q4_0_4_8", [33] = "Q4_0_8_8",
+		[34] = "TQ1_0", [35] = "TQ2_0",  [39] = "MXFP4",
 	};
 	return type < sizeof(names) / sizeof(*names) ? names[type] : NULL;
 }
@@ -506,7 +543,9 @@ enum status model_open(struct model **out, const struct gguf *gguf, struct error
 		goto out;
 	}
 	struct opening opening = {.gguf = gguf, .shape = &model->shape, .used = used, .error = error};
-	status = read_family(&opening);
+	status = refuse_parts(&opening);
+	if (!status)
+		status = read_family(&opening);
 	if (!status)
 		status = read_shape(&opening);
 	if (!status)

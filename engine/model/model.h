@@ -26,9 +26,10 @@ struct model_shape {
 	bool rope_halves;
 	float rope_magnitude;
 	double rope_frequency[256];
-	bool qkv_bias; // qwen2
-	bool qk_norm;  // qwen3: RMS norm of each head of q and k, before they turn
-	bool tied;     // the output matrix is the token embedding
+	bool qkv_bias;    // qwen2
+	bool qk_norm;     // qwen3: RMS norm of each head of q and k, before they turn
+	bool tied;        // the output matrix is the token embedding
+	bool last_is_all; // an embedding of a text is that of its last token, not the mean
 };
 
 enum model_role {

@@ -36,13 +36,6 @@ static bool ends_with(const char *text, const char *end)
 	return length >= tail && !strcasecmp(text + length - tail, end);
 }
 
-// "model-00001-of-00003.gguf"
-static bool is_part(const char *file)
-{
-	const char *of = strcasestr(file, "-of-");
-	return of && of - file >= 5 && of[-1] >= '0' && of[-1] <= '9' && of[4] >= '0' && of[4] <= '9';
-}
-
 // ---- files of a repository ----
 
 static void take_file(const struct source *repository, const struct json *entry, struct hub_files *out)
@@ -54,7 +47,7 @@ static void take_file(const struct source *repository, const struct json *entry,
 	if (strcmp(json_get_string(entry, "type", ""), "file") != 0 || !ends_with(path, ".gguf") ||
 	    strcasestr(path, "mmproj")) // that part of a model which sees pictures
 		return;
-	if (is_part(path)) {
+	if (source_is_part(path)) {
 		out->parts++;
 		return;
 	}

@@ -2,6 +2,7 @@
 #include "server/models/source.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -50,6 +51,25 @@ static bool ends_with(const char *text, const char *end)
 	return length >= tail && !strcasecmp(text + length - tail, end);
 }
 
+bool source_is_part(const char *file)
+{
+	const char *of = strcasestr(file, "-of-");
+	return of && of - file >= 5 && of[-1] >= '0' && of[-1] <= '9' && of[4] >= '0' && of[4] <= '9' &&
+	       strtol(of + 4, NULL, 10) != 1;
+}
+
+// Before anything of it is fetched.
+static enum status refuse_part(const char *file, struct error *error)
+{
+	const char *name = strrchr(file, '/');
+	if (!source_is_part(name ? name + 1 : file))
+		return STATUS_OK;
+	error_set(error, STATUS_INVALID_PARAMS, "this is one part of a model that was split into several files");
+	error_hint(error,
+		   "put the parts together (llama-gguf-split --merge FIRST WHOLE) and add the whole by its path");
+	return STATUS_INVALID_PARAMS;
+}
+
 // A path inside a repository: no part is empty, "." or "..".
 static bool is_file(const char *file)
 {
@@ -77,6 +97,8 @@ static enum status parse_hub(const char *text, struct source *out, struct error 
 	out->kind = *at ? SOURCE_HUB_FILE : SOURCE_HUB;
 	if (*at && !ends_with(at, ".gguf"))
 		return wrong(error, "only files in the format GGUF can be added; their names end with .gguf");
+	if (*at && refuse_part(at, error))
+		return error->status;
 	snprintf(out->file, sizeof out->file, "%s", *at ? at + 1 : "");
 	snprintf(out->text, sizeof out->text, "hf:%s/%s%s%s", out->owner, out->repository, *at ? "/" : "", out->file);
 	return STATUS_OK;
@@ -118,7 +140,7 @@ static enum status parse_url(const char *text, struct source *out, struct error 
 	out->kind = SOURCE_URL;
 	snprintf(out->location, sizeof out->location, "%.*s", (int)strcspn(text, "#"), text);
 	snprintf(out->text, sizeof out->text, "%.*s", (int)strcspn(text, "?#"), text);
-	return STATUS_OK;
+	return refuse_part(out->text, error);
 }
 
 // The bytes that a file: URL stands for, in place.

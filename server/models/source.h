@@ -30,6 +30,8 @@ struct source {
 
 // Errors: STATUS_INVALID_PARAMS, with a hint.
 enum status source_parse(const char *text, struct source *out, struct error *error);
+// "model-00001-of-00003.gguf": one file of several that are a model together.
+bool source_is_part(const char *file);
 // A file of the repository that hf:owner/repo names. Errors: STATUS_INVALID_PARAMS.
 enum status source_pick(const struct source *repository, const char *file, struct source *out, struct error *error);
 // What a model of this source is called if nobody says otherwise: letters, digits, '.', '_', '-' and ':'.

@@ -35,6 +35,7 @@ struct client {
 struct bench {
 	uint32_t pages, rows, sequences, context, stages;
 	uint32_t lanes; // not 0: the first stage is elsewhere
+	bool last;      // the last token's embedding is that of the text
 };
 
 // What is on its way between the stages, in order. The first computes a step when it is taken from here.
@@ -77,8 +78,11 @@ static void begin(const struct bench *bench)
 {
 	struct error error = {0};
 	static const float rope[1];
+	static struct model_shape shape;
 	memset(&toy, 0, sizeof(toy));
-	struct stage_params params = {.shape = &toy_shape,
+	shape = toy_shape;
+	shape.last_is_all = bench->last;
+	struct stage_params params = {.shape = &shape,
 				      .layer_count = TOY_LAYERS / bench->stages,
 				      .context_tokens = bench->context,
 				      .page_count = bench->pages,
@@ -100,7 +104,7 @@ static void begin(const struct bench *bench)
 	}
 	const struct generator_params made = {.stages = stages,
 					      .stage_count = bench->stages,
-					      .shape = &toy_shape,
+					      .shape = &shape,
 					      .context_tokens = bench->context,
 					      .page_count = bench->pages,
 					      .batch_rows = bench->rows,
@@ -555,10 +559,9 @@ static void a_long_prompt_holds_nobody_up(void **state)
 	finish();
 }
 
-static void embeddings(void **state)
+static void embed(bool last)
 {
-	(void)state;
-	const struct bench bench = {.pages = 8, .rows = 64, .sequences = 3, .context = 128, .stages = 2};
+	const struct bench bench = {.pages = 8, .rows = 64, .sequences = 3, .context = 128, .stages = 2, .last = last};
 	static struct client client, other;
 	double wanted[TOY_EMBEDDING] = {0}, square = 0;
 	begin(&bench);
@@ -570,17 +573,30 @@ static void embeddings(void **state)
 	assert_int_equal(generator_add(generator, &client.job, &request, &error), STATUS_OK);
 	add(&other, 1, 30);
 	run();
-	for (size_t i = 0; i < 100; i++)
+	for (size_t i = last ? 99 : 0; i < 100; i++)
 		for (uint32_t j = 0; j < TOY_EMBEDDING; j++)
 			wanted[j] += client.tokens[i] % (j + 2) + 1;
 	for (uint32_t j = 0; j < TOY_EMBEDDING; j++)
 		square += wanted[j] * wanted[j];
 	for (uint32_t j = 0; j < TOY_EMBEDDING; j++)
-		assert_true(fabs((double)client.values[j] - wanted[j] / sqrt(square)) < 1e-6);
+		if (!(fabs((double)client.values[j] - wanted[j] / sqrt(square)) < 1e-6))
+			fail_msg("value %u is %g, not %g", j, (double)client.values[j], wanted[j] / sqrt(square));
 	assert_int_equal(client.reason, GENERATOR_STOP);
 	assert_int_equal(client.count, 100);
 	check_greedy(&other);
 	finish();
+}
+
+static void embeddings(void **state)
+{
+	(void)state;
+	embed(false);
+}
+
+static void embeddings_of_the_last_token(void **state)
+{
+	(void)state;
+	embed(true);
 }
 
 static void a_seed_goes_on_elsewhere(void **state)
@@ -794,6 +810,7 @@ int main(void)
 		cmocka_unit_test(the_kept_make_room),
 		cmocka_unit_test(a_long_prompt_holds_nobody_up),
 		cmocka_unit_test(embeddings),
+		cmocka_unit_test(embeddings_of_the_last_token),
 		cmocka_unit_test(a_seed_goes_on_elsewhere),
 		cmocka_unit_test(logprobs_and_the_greedy_agree),
 		cmocka_unit_test(a_broken_device_ends_all),

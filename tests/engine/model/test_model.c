@@ -279,6 +279,57 @@ static enum status try_file(const uint8_t *bytes, size_t length, struct error *e
 	return status;
 }
 
+static void more_parts(struct gguf_writer *writer)
+{
+	gguf_put_u32(writer, "split.no", 1);
+	gguf_put_u32(writer, "split.count", 3);
+}
+
+static void more_one_part(struct gguf_writer *writer)
+{
+	gguf_put_u32(writer, "split.no", 0);
+	gguf_put_u32(writer, "split.count", 1);
+}
+
+static void more_last_token(struct gguf_writer *writer)
+{
+	gguf_put_u32(writer, "llama.pooling_type", 3);
+}
+
+static void more_ranking(struct gguf_writer *writer)
+{
+	gguf_put_u32(writer, "llama.pooling_type", 4);
+}
+
+// What converters and quantisers write beside what is computed: none of it matters.
+static void more_published(struct gguf_writer *writer)
+{
+	static const char *const words[] = {"chat", "text-generation"};
+	static const int32_t none[] = {0};
+	gguf_put_text(writer, "general.basename", "Random");
+	gguf_put_text(writer, "general.finetune", "Instruct");
+	gguf_put_text(writer, "general.size_label", "1B");
+	gguf_put_text(writer, "general.license", "other");
+	gguf_put_u32(writer, "general.base_model.count", 0);
+	gguf_put_texts(writer, "general.tags", words, 2);
+	gguf_put_texts(writer, "general.languages", words, 0);
+	gguf_put_u32(writer, "general.file_type", 15);
+	gguf_put_u32(writer, "general.quantization_version", 2);
+	gguf_put_u32(writer, "llama.expert_count", 0);
+	gguf_put_u32(writer, "llama.pooling_type", 0);
+	gguf_put_u32(writer, "tokenizer.ggml.padding_token_id", 0);
+	gguf_put_bool(writer, "tokenizer.ggml.add_space_prefix", false);
+	gguf_put_i32s(writer, "tokenizer.ggml.suppress_tokens", none, 1);
+	gguf_put_text(writer, "quantize.imatrix.file", "calibration.dat");
+	gguf_put_u32(writer, "quantize.imatrix.entries_count", 112);
+}
+
+static void more_own_sizes(struct gguf_writer *writer)
+{
+	static const int32_t sizes[] = {16, 32};
+	gguf_put_i32s(writer, "llama.attention.value_length", sizes, 2);
+}
+
 static void test_features(void **state)
 {
 	(void)state;
@@ -297,6 +348,11 @@ static void test_features(void **state)
 		{more_unknown_format, STATUS_UNAVAILABLE, "blk.0.other.weight"},
 		{more_factors, STATUS_INVALID_PARAMS, "positive numbers"},
 		{more_few_factors, STATUS_INVALID_PARAMS, "rope_freqs.weight is not 8"},
+		{more_one_part, STATUS_OK, ""},
+		{more_published, STATUS_OK, ""},
+		{more_own_sizes, STATUS_UNAVAILABLE, "attention.value_length of each layer its own"},
+		{more_last_token, STATUS_OK, ""},
+		{more_ranking, STATUS_UNAVAILABLE, "a reranker"},
 	};
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		struct model_file file = model_file_small();
@@ -312,6 +368,20 @@ static void test_features(void **state)
 			fail_msg("\"%s\" does not say what works", error.hint);
 		free(bytes);
 	}
+}
+
+static void test_parts(void **state)
+{
+	(void)state;
+	struct model_file file = model_file_small();
+	struct error error = {0};
+	size_t length;
+	file.more = more_parts;
+	uint8_t *bytes = model_file_make(&file, &length);
+	assert_int_equal(try_file(bytes, length, &error), STATUS_UNAVAILABLE);
+	if (!strstr(error.message, "part 2 of 3") || !strstr(error.hint, "--merge"))
+		fail_msg("\"%s\", \"%s\"", error.message, error.hint);
+	free(bytes);
 }
 
 // A file in which the text stands at one place only, changed there; `behind` bytes further on if there is no text.
@@ -419,6 +489,7 @@ int main(void)
 		cmocka_unit_test(test_sizes),
 		cmocka_unit_test(test_convert),
 		cmocka_unit_test(test_features),
+		cmocka_unit_test(test_parts),
 		cmocka_unit_test(test_names),
 		cmocka_unit_test(test_numbers),
 	};

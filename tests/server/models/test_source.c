@@ -33,6 +33,8 @@ static void test_good(void **state)
 	good("file:/x.gguf", SOURCE_PATH, "/x.gguf", "x");
 	good("/.gguf", SOURCE_PATH, "/.gguf", "model");
 	good("hf:own.er/re_po/sub/file-Q8_0.gguf", SOURCE_HUB_FILE, "hf:own.er/re_po/sub/file-Q8_0.gguf", "file-Q8_0");
+	good("hf:owner/repo/a-00001-of-00001.gguf", SOURCE_HUB_FILE, "hf:owner/repo/a-00001-of-00001.gguf",
+	     "a-00001-of-00001");
 	good("hf:owner/repo", SOURCE_HUB, "hf:owner/repo", "repo");
 	good("ollama:llama3.2", SOURCE_OLLAMA, "ollama:llama3.2:latest", "llama3.2:latest");
 	good("ollama:user/name:1b-q4", SOURCE_OLLAMA, "ollama:user/name:1b-q4", "name:1b-q4");
@@ -73,6 +75,8 @@ static void test_bad(void **state)
 		"https://user@host/a.gguf",
 		"https://user:secret@host/a.gguf",
 		"https://host/a b",
+		"https://host/a-00001-of-00003.gguf?x=1",
+		"hf:owner/repo/Q8_0/a-00002-of-00003.gguf",
 		"https://host/\r\nx: y",
 	};
 	(void)state;
