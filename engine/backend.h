@@ -148,6 +148,7 @@ struct backend {
 
 	// Inference: layers of models on an open device (engine/stage.h). NULL: it computes none.
 	const struct stage_slots *stage;
+	bool compiles; // what its stages need takes long to compile, and is worth doing ahead
 };
 
 extern const struct backend backend_cpu, backend_cuda, backend_vulkan;

@@ -245,6 +245,13 @@ enum status stage_zero(struct stage *stage, const uint32_t *pages, uint32_t coun
 	return status;
 }
 
+enum status stage_compile(struct exogpu_device *device, struct error *error)
+{
+	enum status status = device_usable(device, error);
+	const struct stage_slots *slots = device->backend->stage;
+	return status || !slots || !slots->compile ? status : slots->compile(device->handle, error);
+}
+
 uint64_t stage_page_bytes(const struct model_shape *shape)
 {
 	return 2ull * shape->kv_heads * shape->head_size * sizeof(uint16_t) * STAGE_PAGE_TOKENS;

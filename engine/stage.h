@@ -106,6 +106,11 @@ enum status stage_step(struct stage *stage, const struct stage_batch *batch, str
 // Set pages to zero, before somebody else's tokens come into them.
 enum status stage_zero(struct stage *stage, const uint32_t *pages, uint32_t count, struct error *error);
 
+// Compile what stages on this device need, and keep it where the next process finds it (exogpu_open.cache_directory): a
+// first step is then as fast as others. Nothing, where the back end compiles nothing or nothing may be kept. Up to
+// minutes. Errors: STATUS_UNAVAILABLE (kernels not built), and the driver's.
+enum status stage_compile(struct exogpu_device *device, struct error *error);
+
 // What stage_create will take, within a few per cent; `sizes` of the model. For whoever places stages.
 void stage_estimate(const struct stage_params *params, const struct model_sizes *sizes, struct stage_memory *memory);
 // Of one page, in one layer: keys and values.
@@ -128,4 +133,5 @@ struct stage_slots {
 	// A step of all; what is given comes from the first.
 	enum status (*step_joined)(struct backend_stage *const *slices, uint32_t count, const struct stage_batch *batch,
 				   struct error *error);
+	enum status (*compile)(struct backend_device *device, struct error *error); // NULL: there is nothing to compile
 };

@@ -29,4 +29,5 @@ const struct backend backend_cuda = {
 	.module_unload = cuda_module_unload,
 	.module_kernel = cuda_module_kernel,
 	.stage = &cuda_stage_slots,
+	.compiles = true,
 };

@@ -35,7 +35,7 @@ static enum status start(struct backend_stage *stage, struct error *error)
 	if (!cuda->cuFuncSetAttribute)
 		return error_set(error, STATUS_UNAVAILABLE, "the driver's library has no cuFuncSetAttribute");
 	stage->shared_bytes = (uint32_t)cuda_attribute(cuda, device->device, CUDA_MAX_SHARED_BYTES);
-	stage->overlaps = cuda_attribute(cuda, device->device, CUDA_CAPABILITY_MAJOR) >= 9 && cuda->cuLaunchKernelEx;
+	stage->overlaps = cuda_stage_overlaps(device);
 	stage->units = device->units;
 	stage->head_padded = (shape->head_size + 7) / 8 * 8;
 	stage->head_blocks = (shape->heads / shape->kv_heads + ATTENTION_HEADS - 1) / ATTENTION_HEADS;
@@ -97,4 +97,5 @@ const struct stage_slots cuda_stage_slots = {
 	.memory = stage_sizes,
 	.step = cuda_stage_step,
 	.zero = stage_clear,
+	.compile = cuda_stage_compile,
 };

@@ -122,6 +122,10 @@ enum status stage_launch(struct backend_stage *stage, const struct stage_launch 
 // Load a kernel before its first launch, as it has to be before a capture.
 enum status stage_prepare(struct backend_stage *stage, unsigned kernel, struct error *error);
 void stage_unload(struct backend_stage *stage);
+// Whether kernels are launched before the one before has ended: those of .hopper files.
+bool cuda_stage_overlaps(const struct backend_device *device);
+// struct stage_slots' compile: every file of kernels that this device would load, into the cache.
+enum status cuda_stage_compile(struct backend_device *device, struct error *error);
 // Until all that is enqueued is done.
 enum status stage_wait(struct backend_stage *stage, struct error *error);
 

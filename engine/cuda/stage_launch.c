@@ -42,6 +42,20 @@ static const struct {
 	[STAGE_ATTEND_2] = {STAGE_FILE_ATTENTION, "attend_2"},
 };
 
+bool cuda_stage_overlaps(const struct backend_device *device)
+{
+	return cuda_attribute(device->cuda, device->device, CUDA_CAPABILITY_MAJOR) >= 9 &&
+	       device->cuda->cuLaunchKernelEx;
+}
+
+// False if there is no such file.
+static bool name_file(const struct backend_device *device, unsigned file, char *name, size_t size)
+{
+	if (files[file])
+		snprintf(name, size, "%s%s", files[file], cuda_stage_overlaps(device) ? ".hopper" : "");
+	return files[file];
+}
+
 // Its file, and its name there.
 static unsigned place_of(unsigned kernel, char *name, size_t size)
 {
@@ -65,7 +79,7 @@ enum status stage_prepare(struct backend_stage *stage, unsigned kernel, struct e
 	if (*function)
 		return STATUS_OK;
 	unsigned file = place_of(kernel, name, sizeof(name));
-	snprintf(file_name, sizeof(file_name), "%s%s", files[file], stage->overlaps ? ".hopper" : "");
+	name_file(stage->device, file, file_name, sizeof(file_name));
 	enum status status = cuda_kernels_load(stage->device, file_name, &stage->files[file], error);
 	if (status)
 		return status;
@@ -108,6 +122,25 @@ enum status stage_launch(struct backend_stage *stage, const struct stage_launch 
 	}
 	return cuda_check(stage->device, error, launch->kernel < STAGE_GEMV ? places[launch->kernel].name : "a product",
 			  result);
+}
+
+enum status cuda_stage_compile(struct backend_device *device, struct error *error)
+{
+	char file_name[48];
+	struct cuda *cuda = device->cuda;
+	if (!device->cache_directory || !device->cache_writable)
+		return STATUS_OK;
+	CUresult result = cuda_enter(device);
+	enum status status = result ? cuda_failed(cuda, error, "cuCtxSetCurrent", result) : STATUS_OK;
+	for (unsigned file = 0; !status && file < STAGE_FILES; file++) {
+		CUmodule module = NULL;
+		if (!name_file(device, file, file_name, sizeof(file_name)))
+			continue;
+		status = cuda_kernels_load(device, file_name, &module, error);
+		if (module)
+			cuda->cuModuleUnload(module);
+	}
+	return status;
 }
 
 void stage_unload(struct backend_stage *stage)

@@ -206,6 +206,14 @@ bool device_record_needs_measure(const struct device_record *record)
 	       strcmp(known->driver_version, api->info.driver_version);
 }
 
+bool device_record_needs_compile(const struct device_record *record)
+{
+	enum backend_kind kind = device_record_backend(record);
+	const struct device_api *api = &record->apis[kind];
+	return kind && api->listed && !api->compiled && api->verification.state == VERIFICATION_PASSED &&
+	       !device_record_needs_measure(record);
+}
+
 void device_record_measured(struct device_record *record, double bytes_per_s)
 {
 	enum backend_kind kind = device_record_backend(record);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ENUMERATE_MS = 10000, VERIFY_MS = 20000 };
+enum { ENUMERATE_MS = 10000, VERIFY_MS = 20000, COMPILE_MS = 600000 };
 
 struct backend_state {
 	bool compiled, asking, again, asked; // asked: has answered or failed at least once
@@ -23,6 +23,7 @@ struct prober {
 	struct children *children;
 	struct backend_state backends[BACKEND_COUNT];
 	size_t enumerating, verifying;
+	bool compiling;
 	char measuring[LIMIT_PROBES_AT_ONCE][129]; // memory pools that are being measured; "" is free
 };
 
@@ -254,12 +255,56 @@ static void measure_waiting(struct prober *prober)
 	}
 }
 
+static void compiled(void *arg, const struct child_outcome *outcome)
+{
+	struct job *job = arg;
+	struct prober *prober = job->prober;
+	const struct device_record *record = device_table_find(prober->params.table, job->device_id);
+	const char *name = record->apis[job->kind].info.name, *title = backend_kind_title(job->kind);
+	if (outcome->status)
+		log_warning("node", "%s: what models need could not be compiled ahead, through %s: %s", name, title,
+			    outcome->error->message);
+	else
+		log_info("node", "%s: what models need is compiled, through %s in %.1f s", name, title,
+			 json_get_number(outcome->result, "duration_ms", 0) * 1e-3);
+	prober->compiling = false;
+	free(job);
+	pump(prober);
+}
+
+// What models need is compiled when nothing else is to do, for one device after the other: those alike find it done.
+static void compile_waiting(struct prober *prober)
+{
+	struct device_table *table = prober->params.table;
+	for (size_t i = 0; i < table->count && !prober->compiling; i++) {
+		struct device_record *record = table->records[i];
+		enum backend_kind kind = device_record_backend(record);
+		if (!prober->params.cache || !device_record_needs_compile(record))
+			continue;
+		record->apis[kind].compiled = true; // tried once
+		const struct backend *backend = backend_find(kind);
+		if (!backend || !backend->compiles)
+			continue;
+		struct job *job = job_create(prober, kind, record->device_id);
+		struct json *params = verify_params(prober, record, kind, false);
+		json_remove(params, "measure");
+		if (!job) {
+			json_destroy(&params);
+			return;
+		}
+		prober->compiling = true;
+		call_worker(prober, job, "worker.compile", params, COMPILE_MS, compiled);
+	}
+}
+
 // Start what can be started now.
 static void pump(struct prober *prober)
 {
 	verify_waiting(prober);
-	if (!prober->enumerating && !prober->verifying)
-		measure_waiting(prober);
+	if (prober->enumerating || prober->verifying)
+		return;
+	measure_waiting(prober);
+	compile_waiting(prober);
 }
 
 enum status prober_create(struct prober **out, const struct prober_params *params, struct error *error)

@@ -11,6 +11,7 @@
 #include "common/wire/contract.h"
 #include "common/wire/message.h"
 #include "engine/backend.h"
+#include "engine/stage.h"
 #include "engine/worker/fault.h"
 #include "engine/worker/instance.h"
 #include "engine/worker/sandbox.h"
@@ -26,6 +27,8 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+enum { COMPILE_NICE = 10 };
 
 static const char usage[] =
 	"usage: exogpu worker [--parent PID]\n"
@@ -78,6 +81,20 @@ static enum status answer_enumerate(const struct json *params, struct json **res
 	return status;
 }
 
+// The only workers that may write the cache.
+static enum status open_device(const struct backend *backend, const struct json *params, struct exogpu_device **out,
+			       struct error *error)
+{
+	const char *key = json_get_string(params, "hardware_key", "");
+	if (backend->narrow)
+		backend->narrow(key);
+	const struct exogpu_open open = {.backend = backend_kind_name(backend->kind),
+					 .hardware_key = key,
+					 .cache_directory = json_get_string(params, "cache_directory", NULL),
+					 .cache_writable = true};
+	return exogpu_device_open(out, &open, error);
+}
+
 static enum status answer_verify(const struct json *params, struct json **result, struct error *error)
 {
 	const struct backend *backend;
@@ -89,13 +106,7 @@ static enum status answer_verify(const struct json *params, struct json **result
 	if (status)
 		return status;
 	fault_strike("verify", backend->kind);
-	if (backend->narrow)
-		backend->narrow(json_get_string(params, "hardware_key", ""));
-	struct exogpu_open open = {.backend = backend_kind_name(backend->kind),
-				   .hardware_key = json_get_string(params, "hardware_key", ""),
-				   .cache_directory = json_get_string(params, "cache_directory", NULL),
-				   .cache_writable = true};
-	status = exogpu_device_open(&device, &open, error);
+	status = open_device(backend, params, &device, error);
 	if (!status)
 		status = verify_device(device, backend->kind, error);
 	if (!status) {
@@ -112,6 +123,28 @@ static enum status answer_verify(const struct json *params, struct json **result
 		json_set_number(*result, "memory_bandwidth_bytes_per_s", bandwidth);
 	else
 		json_set_null(*result, "memory_bandwidth_bytes_per_s");
+	return STATUS_OK;
+}
+
+// As one whom nobody waits for.
+static enum status answer_compile(const struct json *params, struct json **result, struct error *error)
+{
+	const struct backend *backend;
+	struct exogpu_device *device = NULL;
+	int64_t began_ns = clock_steady_ns();
+	enum status status = backend_of(params, &backend, error);
+	if (status)
+		return status;
+	if (nice(COMPILE_NICE) < 0)
+		log_debug("worker", "the compiler runs as everybody else does");
+	status = open_device(backend, params, &device, error);
+	if (!status)
+		status = stage_compile(device, error);
+	exogpu_device_close(&device, NULL);
+	if (status)
+		return status;
+	*result = json_new_object();
+	json_set_number(*result, "duration_ms", (double)(clock_steady_ns() - began_ns) * 1e-6);
 	return STATUS_OK;
 }
 
@@ -243,6 +276,7 @@ static const struct {
 } methods[] = {
 	{"worker.enumerate", answer_enumerate},
 	{"worker.verify", answer_verify},
+	{"worker.compile", answer_compile},
 };
 
 static enum status dispatch(const struct contract *contract, const struct message *message, struct json **result,
