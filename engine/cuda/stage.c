@@ -36,6 +36,7 @@ static enum status start(struct backend_stage *stage, struct error *error)
 		return error_set(error, STATUS_UNAVAILABLE, "the driver's library has no cuFuncSetAttribute");
 	stage->shared_bytes = (uint32_t)cuda_attribute(cuda, device->device, CUDA_MAX_SHARED_BYTES);
 	stage->overlaps = cuda_stage_overlaps(device);
+	stage->wide = cuda_stage_wide(device);
 	stage->units = device->units;
 	stage->head_padded = (shape->head_size + 7) / 8 * 8;
 	stage->head_blocks = (shape->heads / shape->kv_heads + ATTENTION_HEADS - 1) / ATTENTION_HEADS;

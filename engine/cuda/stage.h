@@ -5,6 +5,7 @@
  *	stage_weights.c   weights: from the file through pinned memory into tiles (kernels/stage_layout.h)
  *	stage_launch.c    its kernels: loading, launches, waiting
  *	stage_step.c      a step: which kernels, in which order
+ *	stage_wide.c      products of many rows on Hopper
  *
  * Everything goes through one stream of the stage's own. A step of one to eight rows, one of each sequence, is a graph
  * that is made once: what changes from step to step (tokens, positions, pages) it reads from device memory. On Hopper
@@ -23,18 +24,24 @@ enum stage_kernel {
 	STAGE_TURN_ROWS,
 	STAGE_ATTEND_1,
 	STAGE_ATTEND_2,
+	STAGE_PROMPT_64,
+	STAGE_PROMPT_128,
 	STAGE_PLAIN_KERNELS,
 	STAGE_GEMV = STAGE_PLAIN_KERNELS,        // + format; TILE_NONE: of several
 	STAGE_GEMM_32 = STAGE_GEMV + TILE_COUNT, // + format
 	STAGE_GEMM_128 = STAGE_GEMM_32 + TILE_COUNT,
-	STAGE_KERNELS = STAGE_GEMM_128 + TILE_COUNT
+	STAGE_WIDE_128 = STAGE_GEMM_128 + TILE_COUNT,
+	STAGE_WIDE_256 = STAGE_WIDE_128 + TILE_COUNT,
+	STAGE_KERNELS = STAGE_WIDE_256 + TILE_COUNT
 };
 enum stage_file {
 	STAGE_FILE_ROWS,
 	STAGE_FILE_GEMV,
 	STAGE_FILE_ATTENTION,
-	STAGE_FILE_GEMM, // + format
-	STAGE_FILES = STAGE_FILE_GEMM + TILE_COUNT
+	STAGE_FILE_PROMPT,
+	STAGE_FILE_GEMM,                                // + format
+	STAGE_FILE_WIDE = STAGE_FILE_GEMM + TILE_COUNT, // + format
+	STAGE_FILES = STAGE_FILE_WIDE + TILE_COUNT
 };
 
 struct cuda_layer {
@@ -43,10 +50,10 @@ struct cuda_layer {
 };
 
 // What one step tells the device, in one copy: tokens (rows), positions (rows), tables (rows), outputs (outputs), then
-// the pages of all runs.
+// the pages of all runs, rows that are attended one by one, and tiles of those of prompts.
 struct cuda_step {
-	CUdeviceptr tokens, positions, tables, outputs, pages;
-	uint32_t rows, output_count;
+	CUdeviceptr tokens, positions, tables, outputs, pages, singles, tiles;
+	uint32_t rows, output_count, single_count, tile_count;
 };
 
 struct cuda_memory {
@@ -64,6 +71,7 @@ struct backend_stage {
 	CUevent done;
 	CUmodule files[STAGE_FILES];
 	CUfunction kernels[STAGE_KERNELS];
+	bool wide;     // Hopper's own products (kernels/stage_wide.cuh)
 	bool overlaps; // kernels are launched before the one before has ended
 	uint32_t units, shared_bytes, head_padded, head_blocks;
 	struct cuda_memory *memory; // all that it holds
@@ -97,6 +105,7 @@ enum {
 	STAGE_READY = 16384, // counters
 	STAGE_UPLOAD_PIECES = 4,
 	STAGE_UPLOAD_BYTES = 16 * 1024 * 1024,
+	PROMPT_LEAST = 16, // rows of a run that is attended as a prompt
 };
 #define STAGE_TIMEOUT_NS (30 * 1000000000ll)
 
@@ -124,10 +133,25 @@ enum status stage_prepare(struct backend_stage *stage, unsigned kernel, struct e
 void stage_unload(struct backend_stage *stage);
 // Whether kernels are launched before the one before has ended: those of .hopper files.
 bool cuda_stage_overlaps(const struct backend_device *device);
+bool cuda_stage_wide(const struct backend_device *device); // whether those of stage_wide_*.cu run on it
 // struct stage_slots' compile: every file of kernels that this device would load, into the cache.
 enum status cuda_stage_compile(struct backend_device *device, struct error *error);
 // Until all that is enqueued is done.
 enum status stage_wait(struct backend_stage *stage, struct error *error);
+
+// ---- stage_wide.c ----
+
+// A product of the rows that `prepare` has put into stage->prepared, in blocks.
+struct stage_wide {
+	const struct stage_matrix *matrices[3];
+	uint32_t count; // of matrices; gate and up, if gated
+	CUdeviceptr y;
+	uint32_t rows, columns, y_stride;
+	enum gemv_mode mode;
+};
+// Whether a matrix of this format, by so many rows, can go that way.
+bool stage_wide_fits(const struct backend_stage *stage, unsigned format, uint32_t rows);
+enum status stage_wide_multiply(struct backend_stage *stage, const struct stage_wide *product, struct error *error);
 
 // ---- stage_step.c ----
 

@@ -3,6 +3,7 @@
  * Each file is there twice: for compute capability 8.0 and, with kernels that overlap, for 9.0 and later. Which kernels
  * a model needs depends on its formats; each file is loaded at the first launch of a kernel of it. */
 #include "common/base/clock.h"
+#include "common/base/embedded.h"
 #include "engine/cuda/stage.h"
 
 #include <stdio.h>
@@ -14,6 +15,7 @@ static const char *const files[STAGE_FILES] = {
 	[STAGE_FILE_ROWS] = "stage_rows",
 	[STAGE_FILE_GEMV] = "stage_gemv",
 	[STAGE_FILE_ATTENTION] = "stage_attention",
+	[STAGE_FILE_PROMPT] = "stage_prompt",
 	[STAGE_FILE_GEMM + TILE_F32] = "stage_gemm_f32",
 	[STAGE_FILE_GEMM + TILE_F16] = "stage_gemm_f16",
 	[STAGE_FILE_GEMM + TILE_BF16] = "stage_gemm_bf16",
@@ -22,6 +24,12 @@ static const char *const files[STAGE_FILES] = {
 	[STAGE_FILE_GEMM + TILE_Q4_K] = "stage_gemm_q4_k",
 	[STAGE_FILE_GEMM + TILE_Q5_K] = "stage_gemm_q5_k",
 	[STAGE_FILE_GEMM + TILE_Q6_K] = "stage_gemm_q6_k",
+	[STAGE_FILE_WIDE + TILE_F16] = "stage_wide_f16",
+	[STAGE_FILE_WIDE + TILE_Q8_0] = "stage_wide_q8_0",
+	[STAGE_FILE_WIDE + TILE_Q4_0] = "stage_wide_q4_0",
+	[STAGE_FILE_WIDE + TILE_Q4_K] = "stage_wide_q4_k",
+	[STAGE_FILE_WIDE + TILE_Q5_K] = "stage_wide_q5_k",
+	[STAGE_FILE_WIDE + TILE_Q6_K] = "stage_wide_q6_k",
 };
 
 static const char *const formats[TILE_COUNT] = {
@@ -40,6 +48,8 @@ static const struct {
 	[STAGE_TURN_ROWS] = {STAGE_FILE_ATTENTION, "turn_rows"},
 	[STAGE_ATTEND_1] = {STAGE_FILE_ATTENTION, "attend_1"},
 	[STAGE_ATTEND_2] = {STAGE_FILE_ATTENTION, "attend_2"},
+	[STAGE_PROMPT_64] = {STAGE_FILE_PROMPT, "attend_prompt_64"},
+	[STAGE_PROMPT_128] = {STAGE_FILE_PROMPT, "attend_prompt_128"},
 };
 
 bool cuda_stage_overlaps(const struct backend_device *device)
@@ -48,12 +58,22 @@ bool cuda_stage_overlaps(const struct backend_device *device)
 	       device->cuda->cuLaunchKernelEx;
 }
 
-// False if there is no such file.
+// The same instructions are on no later processor; and only nvcc knows them.
+bool cuda_stage_wide(const struct backend_device *device)
+{
+	return cuda_stage_overlaps(device) &&
+	       cuda_attribute(device->cuda, device->device, CUDA_CAPABILITY_MAJOR) == 9 &&
+	       embedded_find("kernels/cuda/stage_wide_f16.ptx");
+}
+
+// False if there is no such file, or this device has no use for it.
 static bool name_file(const struct backend_device *device, unsigned file, char *name, size_t size)
 {
-	if (files[file])
-		snprintf(name, size, "%s%s", files[file], cuda_stage_overlaps(device) ? ".hopper" : "");
-	return files[file];
+	if (!files[file] || (file >= STAGE_FILE_WIDE && !cuda_stage_wide(device)))
+		return false;
+	bool hopper = file < STAGE_FILE_WIDE && cuda_stage_overlaps(device);
+	snprintf(name, size, "%s%s", files[file], hopper ? ".hopper" : "");
+	return true;
 }
 
 // Its file, and its name there.
@@ -68,6 +88,10 @@ static unsigned place_of(unsigned kernel, char *name, size_t size)
 		return STAGE_FILE_GEMV;
 	}
 	unsigned format = (kernel - STAGE_GEMM_32) % TILE_COUNT;
+	if (kernel >= STAGE_WIDE_128) {
+		snprintf(name, size, "wide_%s_%u", formats[format], kernel < STAGE_WIDE_256 ? 128u : 256u);
+		return STAGE_FILE_WIDE + format;
+	}
 	snprintf(name, size, "gemm_%s_%u", formats[format], kernel < STAGE_GEMM_128 ? 32u : 128u);
 	return STAGE_FILE_GEMM + format;
 }

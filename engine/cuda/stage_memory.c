@@ -59,7 +59,8 @@ static enum status take_step(struct backend_stage *stage, struct error *error)
 	const struct stage_params *params = &stage->params;
 	uint64_t pages = (params->context_tokens + STAGE_PAGE_TOKENS - 1) / STAGE_PAGE_TOKENS;
 	CUdeviceptr host = 0, argmax = 0;
-	stage->told_words = 3ull * params->batch_rows + params->batch_outputs + pages * params->batch_sequences;
+	stage->told_words = 4ull * params->batch_rows + params->batch_rows / (PROMPT_LEAST / 2) +
+			    params->batch_outputs + pages * params->batch_sequences;
 	enum status status = stage_take(stage, &stage->told, stage->told_words * 4, false, error);
 	if (!status)
 		status = stage_take(stage, &host, stage->told_words * 4, true, error);
@@ -104,7 +105,9 @@ enum status stage_take_workspace(struct backend_stage *stage, struct error *erro
 		{&stage->attended, rows * attended * 4},
 		{&stage->up, (rows < GEMV_ROWS ? rows : GEMV_ROWS) * ffn * 4},
 		{&stage->gate_up, rows * 2 * ffn * 4},
-		{&stage->prepared, rows * widest * (stage->halves + 2u * stage->pairs) * 2},
+		// in blocks: whole ones, and the rows of a block of results
+		{&stage->prepared, (rows + 2 * WIDE_ROWS - 1) / (2 * WIDE_ROWS) * (2 * WIDE_ROWS) * widest *
+					   (stage->halves + 2u * stage->pairs) * 2},
 		{&stage->factors, rows * 4},
 		{&stage->partial, STAGE_PARTIAL_BYTES},
 		{&stage->ready, STAGE_READY * 4},

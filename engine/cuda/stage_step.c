@@ -167,7 +167,16 @@ static enum status gemm(struct backend_stage *stage, const struct product *produ
 	return stage_launch(stage, &launch, error);
 }
 
-static enum status prepare(struct backend_stage *stage, const struct product *product, struct error *error)
+// Whether it goes by Hopper's own products.
+static bool goes_wide(const struct backend_stage *stage, const struct product *product)
+{
+	for (uint32_t i = 0; i < product->count; i++)
+		if (!stage_wide_fits(stage, product->matrices[i]->format, product->rows))
+			return false;
+	return true;
+}
+
+static enum status prepare(struct backend_stage *stage, const struct product *product, bool blocks, struct error *error)
 {
 	unsigned halves, pairs;
 	kinds_of(product, &halves, &pairs);
@@ -186,6 +195,7 @@ static enum status prepare(struct backend_stage *stage, const struct product *pr
 		.planes = halves + 2 * pairs,
 		.halves = halves,
 		.pairs = pairs,
+		.blocks = blocks,
 		.epsilon = stage->shape.norm_epsilon,
 	};
 	const struct stage_launch launch = {
@@ -193,10 +203,33 @@ static enum status prepare(struct backend_stage *stage, const struct product *pr
 	return stage_launch(stage, &launch, error);
 }
 
+// Matrices of one format that follow each other are one product.
+static enum status wide(struct backend_stage *stage, const struct product *product, struct error *error)
+{
+	enum status status = prepare(stage, product, true, error);
+	for (uint32_t i = 0, count; !status && i < product->count; i += count) {
+		struct stage_wide part = {.y = product->y,
+					  .rows = product->rows,
+					  .columns = product->columns,
+					  .y_stride = product->y_stride,
+					  .mode = product->mode};
+		for (count = 0; i + count < product->count; count++) {
+			part.matrices[count] = product->matrices[i + count];
+			if (part.matrices[count]->format != part.matrices[0]->format)
+				break;
+		}
+		part.count = count;
+		status = stage_wide_multiply(stage, &part, error);
+	}
+	return status;
+}
+
 static enum status many_rows(struct backend_stage *stage, const struct product *product, struct error *error)
 {
 	unsigned halves, pairs;
-	enum status status = prepare(stage, product, error);
+	if (goes_wide(stage, product))
+		return wide(stage, product, error);
+	enum status status = prepare(stage, product, false, error);
 	kinds_of(product, &halves, &pairs);
 	for (uint32_t i = 0; !status && i < product->count; i++)
 		status = gemm(stage, product, product->matrices[i], halves, pairs, error);
@@ -222,11 +255,13 @@ static enum status attend(struct backend_stage *stage, const struct cuda_step *s
 	const struct cuda_layer *weights = &stage->layers[layer];
 	uint64_t page = 2ull * shape->kv_heads * STAGE_PAGE_TOKENS * stage->head_padded;
 	uint32_t blocks = shape->kv_heads * stage->head_blocks, lanes = 1, splits = 1;
+	bool prompts = turned && step->tile_count;
+	uint32_t rows = prompts ? step->single_count : step->rows;
 	while (lanes < 32 && lanes * 8 < stage->head_padded)
 		lanes *= 2;
-	uint64_t part_bytes = (uint64_t)step->rows * blocks * ATTENTION_HEADS * (stage->head_padded + 2) * 4;
-	while (splits < ATTENTION_SPLITS && step->rows * blocks * splits < 2 * stage->units &&
-	       splits * 2 * part_bytes <= STAGE_PARTIAL_BYTES && step->rows * blocks <= STAGE_READY)
+	uint64_t part_bytes = (uint64_t)rows * blocks * ATTENTION_HEADS * (stage->head_padded + 2) * 4;
+	while (splits < ATTENTION_SPLITS && rows * blocks * splits < 2 * stage->units &&
+	       splits * 2 * part_bytes <= STAGE_PARTIAL_BYTES && rows * blocks <= STAGE_READY)
 		splits *= 2;
 	struct attention_params params = {
 		.qkv = stage->qkv,
@@ -237,6 +272,8 @@ static enum status attend(struct backend_stage *stage, const struct cuda_step *s
 		.positions = step->positions,
 		.tables = step->tables,
 		.pages = step->pages,
+		.singles = prompts ? step->singles : 0,
+		.tiles = step->tiles,
 		.partial = stage->partial,
 		.ready = stage->ready,
 		.out = stage->attended,
@@ -265,15 +302,26 @@ static enum status attend(struct backend_stage *stage, const struct cuda_step *s
 		launch.shared_bytes = ATTENTION_WARPS * stage->head_padded * 4;
 		status = stage_launch(stage, &launch, error);
 	}
+	if (!status && prompts) {
+		launch.kernel = shape->head_size == 64 ? STAGE_PROMPT_64 : STAGE_PROMPT_128;
+		launch.block = PROMPT_ROWS * 2;
+		launch.grid[0] = shape->heads;
+		launch.grid[1] = step->tile_count;
+		launch.shared_bytes = 4 * PROMPT_KEYS * shape->head_size * 2;
+		status = stage_launch(stage, &launch, error);
+		launch.block = ATTENTION_WARPS * 32;
+	}
+	if (status || !rows)
+		return status;
 	uint32_t groups = ATTENTION_WARPS * 32 / lanes;
 	launch.kernel = stage->head_padded > 256 ? STAGE_ATTEND_2 : STAGE_ATTEND_1;
 	launch.grid[0] = blocks * splits;
-	launch.grid[1] = step->rows;
+	launch.grid[1] = rows;
 	launch.grid[2] = 1;
 	launch.shared_bytes = (ATTENTION_HEADS * stage->head_padded +
 			       groups * ATTENTION_HEADS * (stage->head_padded + 2)) *
 			      4;
-	return status ? status : stage_launch(stage, &launch, error);
+	return stage_launch(stage, &launch, error);
 }
 
 // The second half of a layer: x += down(silu(gate(norm x)) * up(norm x)).
@@ -304,6 +352,12 @@ static enum status feed_forward(struct backend_stage *stage, const struct cuda_l
 		launch.params = &params;
 		status = stage_launch(stage, &launch, error);
 		return status ? status : multiply(stage, &out, error);
+	}
+	if (goes_wide(stage, &in) && layer->gate.format == layer->up.format) {
+		in.mode = GEMV_GATED;
+		in.y = out.x = stage->gate_up;
+		status = wide(stage, &in, error);
+		return status ? status : many_rows(stage, &out, error);
 	}
 	// Side by side, as one matrix of twice the rows would be: the second into its own half.
 	struct stage_matrix up = layer->up;
@@ -394,7 +448,7 @@ static enum status predict(struct backend_stage *stage, const struct cuda_step *
 	struct stage_launch launch;
 	enum status status = STATUS_OK;
 	if (hidden && gemv_plan(stage, &product, false, &gemv, &launch))
-		status = prepare(stage, &product, error);
+		status = prepare(stage, &product, false, error);
 	if (!status)
 		status = multiply(stage, &product, error);
 	if (status)
@@ -408,6 +462,27 @@ static enum status predict(struct backend_stage *stage, const struct cuda_step *
 }
 
 // ---- steps ----
+
+// Which rows are attended one by one, and which as parts of prompts. How many words that takes.
+static uint32_t tell_prompts(const struct backend_stage *stage, const struct stage_batch *batch, uint32_t *out,
+			     struct cuda_step *step)
+{
+	uint32_t row = 0;
+	bool fits = stage->shape.head_size == 64 || stage->shape.head_size == 128;
+	for (uint32_t i = 0; i < batch->run_count; row += batch->runs[i++].row_count)
+		for (uint32_t k = 0; k < batch->runs[i].row_count; k++)
+			if (!fits || batch->runs[i].row_count < PROMPT_LEAST)
+				out[step->single_count++] = row + k;
+	uint32_t *tiles = out + step->single_count;
+	row = 0;
+	for (uint32_t i = 0; i < batch->run_count; row += batch->runs[i++].row_count)
+		for (uint32_t k = 0; fits && batch->runs[i].row_count >= PROMPT_LEAST && k < batch->runs[i].row_count;
+		     k += PROMPT_ROWS) {
+			tiles[step->tile_count * 2] = row + k;
+			tiles[step->tile_count++ * 2 + 1] = least(batch->runs[i].row_count - k, PROMPT_ROWS);
+		}
+	return step->single_count + 2 * step->tile_count;
+}
 
 // What the step is told goes to the device in one copy.
 static enum status tell(struct backend_stage *stage, const struct stage_batch *batch, struct cuda_step *step,
@@ -430,7 +505,6 @@ static enum status tell(struct backend_stage *stage, const struct stage_batch *b
 	}
 	if (outputs)
 		memcpy(output_rows, batch->output_rows, outputs * sizeof(*output_rows));
-	uint64_t words = (uint64_t)(pages + used - tokens);
 	CUdeviceptr at = stage->told;
 	*step = (struct cuda_step){.tokens = at,
 				   .positions = at + rows * 4ull,
@@ -439,6 +513,9 @@ static enum status tell(struct backend_stage *stage, const struct stage_batch *b
 				   .pages = at + rows * 12ull + outputs * 4ull,
 				   .rows = rows,
 				   .output_count = outputs};
+	uint64_t words = (uint64_t)(pages + used - tokens) + tell_prompts(stage, batch, pages + used, step);
+	step->singles = step->pages + used * 4ull;
+	step->tiles = step->singles + step->single_count * 4ull;
 	CUresult result = stage->cuda->cuMemcpyAsync(at, (CUdeviceptr)(uintptr_t)tokens, words * 4, stage->stream);
 	if (!result && !stage->params.embeds)
 		result = stage->cuda->cuMemcpyAsync(stage->x, (CUdeviceptr)(uintptr_t)batch->input,

@@ -251,6 +251,17 @@ INLINE fragment fragment_of_nibbles(unsigned word, unsigned high0, unsigned high
 	return a;
 }
 
+// Four matrices of 8 by 8 halves, as operand B has them: one row of 16 bytes from each lane.
+INLINE uint4 load_matrices(unsigned from)
+{
+	uint4 out;
+	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+		     : "=r"(out.x), "=r"(out.y), "=r"(out.z), "=r"(out.w)
+		     : "r"(from)
+		     : "memory");
+	return out;
+}
+
 INLINE void clear(float (&sum)[4]) { sum[0] = sum[1] = sum[2] = sum[3] = 0; }
 INLINE void add_scaled(float (&sum)[4], const float (&part)[4], float upper, float lower)
 {

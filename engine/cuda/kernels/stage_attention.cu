@@ -94,7 +94,7 @@ template <int CHUNKS> INLINE void attend(const attention_params &p)
 {
 	// shared: q (ATTENTION_HEADS, head_padded), then groups' results (groups, heads, head_padded + 2)
 	let_next_begin();
-	unsigned row = BLOCK_Y, part = BLOCK_X % p.splits, block = BLOCK_X / p.splits;
+	unsigned row = p.singles ? p.singles[BLOCK_Y] : BLOCK_Y, part = BLOCK_X % p.splits, block = BLOCK_X / p.splits;
 	unsigned head = block / p.head_blocks, group = p.heads / p.kv_heads;
 	unsigned head0 = block % p.head_blocks * ATTENTION_HEADS;
 	unsigned heads = group - head0 < ATTENTION_HEADS ? group - head0 : ATTENTION_HEADS;
@@ -228,7 +228,7 @@ template <int CHUNKS> INLINE void attend(const attention_params &p)
 		}
 	}
 	block_barrier();
-	u64 place = (u64)row * (p.kv_heads * p.head_blocks) + block;
+	u64 place = (u64)BLOCK_Y * (p.kv_heads * p.head_blocks) + block;
 	float *partial = p.partial + (place * p.splits + part) * ATTENTION_HEADS * stride;
 	float *out = p.out + ((u64)row * p.heads + head * group + head0) * p.head_size;
 	for (unsigned i = THREAD_X; i < heads * padded; i += ATTENTION_BLOCK) {

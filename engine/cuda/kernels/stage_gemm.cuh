@@ -30,16 +30,6 @@ template <int FORMAT> struct shape_of {
 	};
 };
 
-INLINE uint4 load_matrices(unsigned from)
-{
-	uint4 out;
-	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-		     : "=r"(out.x), "=r"(out.y), "=r"(out.z), "=r"(out.w)
-		     : "r"(from)
-		     : "memory");
-	return out;
-}
-
 template <int NT, int PLANES> struct held { // of 32 columns
 	uint2 v[PLANES][2][NT];
 	INLINE_METHOD uint2 get(int plane, unsigned step, int nt) const { return v[plane ? plane - 1 : 0][step][nt]; }

@@ -18,8 +18,12 @@ enum {
 	ATTENTION_WARPS = 4,
 	ATTENTION_HEADS = 4, // of a block, at most
 	ATTENTION_SPLITS = 64,
+	PROMPT_ROWS = 64, // of a run, of a block
+	PROMPT_KEYS = 64, // positions at a time
 	GEMM_THREADS = 256,
 	GEMM_DEPTH = 64, // columns of a step
+	WIDE_THREADS = 384,
+	WIDE_ROWS = 128, // of activations that lie together
 };
 
 struct stage_matrix {
@@ -64,6 +68,8 @@ struct attention_params {
 	ON_DEVICE(const unsigned) positions; // (rows)
 	ON_DEVICE(const unsigned) tables;    // where a row's pages begin in `pages` (rows)
 	ON_DEVICE(const unsigned) pages;
+	ON_DEVICE(const unsigned) singles; // which rows, if not the first ones; or NULL
+	ON_DEVICE(const unsigned) tiles;   // of prompts: the first row, and how many (up to PROMPT_ROWS)
 	ON_DEVICE(float) partial;  // (rows, blocks of heads, splits, ATTENTION_HEADS, head_padded + 2)
 	ON_DEVICE(unsigned) ready; // (rows, blocks of heads): zero before and after
 	ON_DEVICE(float) out;      // (rows, heads * head_size)
@@ -84,6 +90,7 @@ struct prepare_params {
 	ON_DEVICE(float) plain;                           // (rows, columns): not rounded; or NULL
 	unsigned rows, x_stride, columns, padded, planes; // planes: halves + 2 * pairs
 	unsigned halves, pairs;
+	unsigned blocks; // halves alone, lying as stage_wide.cuh takes them: (rows / 128, columns / 64, 128, 64), crossed
 	float epsilon;
 };
 
@@ -95,6 +102,16 @@ struct gemm_params {
 	ON_DEVICE(float) partial;  // (splits, rows, y rows) if there are several
 	ON_DEVICE(unsigned) ready; // (tiles): zero before and after
 	unsigned rows, padded, planes, plane, y_stride, mode, splits;
+};
+
+struct wide_params {
+	struct stage_matrix matrices[3]; // of one format; gate and up, if gated
+	ON_DEVICE(const unsigned short) x; // prepare's, in blocks
+	ON_DEVICE(const float) factors;
+	ON_DEVICE(float) y;        // (rows, y_stride)
+	ON_DEVICE(float) partial;  // (splits, rows, y rows) if there are several
+	ON_DEVICE(unsigned) ready; // (blocks): zero before and after
+	unsigned matrix_count, rows, padded, y_stride, mode, splits;
 };
 
 struct argmax_params {

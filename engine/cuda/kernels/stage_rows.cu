@@ -91,6 +91,13 @@ INLINE void store_pair(const prepare_params &p, unsigned short *to, float a, flo
 	}
 }
 
+// Where column k of a row lies, of halves in blocks.
+INLINE u64 block_place(const prepare_params &p, unsigned row, unsigned k)
+{
+	u64 block = (u64)(row / WIDE_ROWS) * (p.padded / GEMM_DEPTH) + k / GEMM_DEPTH;
+	return (block * WIDE_ROWS + row % WIDE_ROWS) * GEMM_DEPTH + ((k % GEMM_DEPTH / 8) ^ (row % 8)) * 8 + k % 8;
+}
+
 // The input of a product of many rows: as f16 or two bf16, scaled by row.
 extern "C" __global__ void __launch_bounds__(PREPARE_BLOCK) prepare(const CONSTANT prepare_params p)
 {
@@ -130,8 +137,9 @@ extern "C" __global__ void __launch_bounds__(PREPARE_BLOCK) prepare(const CONSTA
 		v.x = v.y = v.z = v.w = 0;
 		if (k < p.columns)
 			v = normed(p, input_of(p, from, k), k);
-		store_pair(p, out + k, v.x * scale, v.y * scale);
-		store_pair(p, out + k + 2, v.z * scale, v.w * scale);
+		unsigned short *to = p.blocks ? p.out + block_place(p, row, k) : out + k;
+		store_pair(p, to, v.x * scale, v.y * scale);
+		store_pair(p, to + 2, v.z * scale, v.w * scale);
 		if (p.plain && k < p.columns) {
 			float *plain = p.plain + (u64)row * p.columns + k;
 			plain[0] = v.x * factor;

@@ -1,0 +1,416 @@
+// A matrix by many rows of activations with Hopper's own instructions (wgmma: compute capability 9.0 and no other).
+//
+// A block makes 128 rows of results by 128 or 256 rows of activations: two groups of four warps have 64 rows of the
+// matrix each, and one warp of a third group copies. Weights come as their tiles are, activations as prepare lays them:
+// for each 128 rows and 64 columns 16 KiB, in which the 16-byte pieces of a row are crossed as the multiplier expects
+// it. Tiles hold operand A's fragments, so weights become f16 in registers: scale times quant, rounded once. The next
+// step's are made while the multiplier does this one's.
+//
+// With gate and up the first group has the one and the second the other, and what is stored is silu(gate) * up. Where
+// there are too few blocks the columns are split; the last block of a place adds the parts up, in their order.
+#pragma once
+#include "stage_gemm.cuh"
+
+enum {
+	WIDE_STAGES = 4,                 // of activations
+	WIDE_BLOCK_BYTES = 128 * STEP_BYTES, // of 128 rows, a step
+	WIDE_STRIDE = 128 + 4,           // of results in shared memory
+};
+
+template <int FORMAT> struct wide_shape_of {
+	typedef shape_of<FORMAT> S;
+	enum { CHUNKS = S::STEPS == 1 ? 4 : S::STEPS == 2 ? 3 : 2, CHUNK_BYTES = S::CHUNK * ROW_TILES };
+};
+
+// ---- barriers in shared memory ----
+
+INLINE void gate_init(unsigned gate, unsigned arrivals)
+{
+	asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(gate), "r"(arrivals) : "memory");
+}
+INLINE void gate_expect(unsigned gate, unsigned bytes)
+{
+	asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(gate), "r"(bytes) : "memory");
+}
+INLINE void gate_arrive(unsigned gate)
+{
+	asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(gate) : "memory");
+}
+INLINE void gate_wait(unsigned gate, unsigned parity)
+{
+	asm volatile("{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; @!done bra again; }"
+		     ::"r"(gate), "r"(parity)
+		     : "memory");
+}
+// Both ends in multiples of 16 bytes.
+INLINE void copy_bulk(unsigned to, const void *from, unsigned bytes, unsigned gate)
+{
+	asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+		     "l"(from), "r"(bytes), "r"(gate)
+		     : "memory");
+}
+
+// ---- products ----
+
+#define SUMS_8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
+		"+f"(d[i + 6]), "+f"(d[i + 7])
+#define SUMS_32(i) SUMS_8(i), SUMS_8(i + 8), SUMS_8(i + 16), SUMS_8(i + 24)
+// 64 rows of the matrix by a step of 16 columns; b says where the activations are.
+INLINE void multiply_wide(float (&d)[64], const unsigned (&a)[4], u64 b)
+{
+	asm volatile("{ .reg .pred more; setp.ne.b32 more, %69, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
+		     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "
+		     "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, "
+		     "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, "
+		     "%56, %57, %58, %59, %60, %61, %62, %63}, "
+		     "{%64, %65, %66, %67}, %68, more, 1, 1, 0; }"
+		     : SUMS_32(0), SUMS_32(32)
+		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(1));
+}
+INLINE void multiply_wide(float (&d)[128], const unsigned (&a)[4], u64 b)
+{
+	asm volatile("{ .reg .pred more; setp.ne.b32 more, %133, 0; wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 "
+		     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "
+		     "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, "
+		     "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, "
+		     "%56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, "
+		     "%74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, "
+		     "%92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, "
+		     "%109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, "
+		     "%124, %125, %126, %127}, "
+		     "{%128, %129, %130, %131}, %132, more, 1, 1, 0; }"
+		     : SUMS_32(0), SUMS_32(32), SUMS_32(64), SUMS_32(96)
+		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(1));
+}
+
+INLINE void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+INLINE void products_end() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int LEFT> INLINE void products_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory"); }
+
+// Rows of 128 bytes, crossed, eight of them 1,024 bytes apart.
+INLINE u64 describe(unsigned place) { return (u64)1 << 62 | (u64)64 << 32 | (u64)1 << 16 | place >> 4; }
+
+INLINE unsigned product_f16(unsigned a, unsigned b)
+{
+	unsigned out;
+	asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
+	return out;
+}
+
+// 32 columns of a warp's 16 rows, as two fragments of f16.
+template <int FORMAT> INLINE void load_f16(unsigned (&out)[2][4], const unsigned char *tile, unsigned block, unsigned lane)
+{
+	block_of_weights w;
+	load_block<FORMAT>(&w, tile, block, lane);
+#pragma unroll
+	for (int step = 0; step < 2; step++)
+#pragma unroll
+		for (int pair = 0; pair < 4; pair++) {
+			unsigned q = w.step[step].pair[pair];
+			if (FORMAT == TILE_F16) {
+				out[step][pair] = q;
+			} else if (FORMAT == TILE_Q8_0 || FORMAT == TILE_Q4_0) {
+				float d = pair % 2 ? w.lower[0] : w.upper[0];
+				out[step][pair] = product_f16(q, pack_f16(d, d));
+			} else {
+				bool mins = FORMAT != TILE_Q6_K;
+				float d = pair % 2 ? w.lower[mins ? 0 : step] : w.upper[mins ? 0 : step];
+				float least = !mins ? 0 : pair % 2 ? w.lower_min : w.upper_min;
+				out[step][pair] = pack_f16(FUSED(low_f16(q), d, least), FUSED(high_f16(q), d, least));
+			}
+		}
+}
+
+// ---- the block ----
+
+// Its rows of the matrix, in tiles: of one matrix, or half of them of gate and half of up.
+struct wide_place {
+	stage_matrix m;
+	unsigned tile0;
+};
+INLINE wide_place place_of_block(const wide_params &p)
+{
+	wide_place at;
+	at.tile0 = BLOCK_Y * ROW_TILES;
+	at.m = p.matrices[0];
+	if (p.mode == GEMV_GATED) {
+		at.tile0 /= 2;
+		return at;
+	}
+#pragma unroll
+	for (unsigned i = 1; i < 3; i++) {
+		unsigned blocks = (at.m.row_tiles + ROW_TILES - 1) / ROW_TILES * ROW_TILES;
+		if (i >= p.matrix_count || at.tile0 < blocks)
+			break;
+		at.tile0 -= blocks;
+		at.m = p.matrices[i];
+	}
+	return at;
+}
+
+struct wide_rings { // in shared memory
+	unsigned x, weights, full_x, empty, full_weights;
+};
+
+// Everything that the block needs, in its order; by one warp.
+template <int FORMAT, int WIDTH>
+INLINE void wide_copies(const wide_params &p, const wide_place &at, const wide_rings &rings, unsigned first, unsigned chunks)
+{
+	typedef shape_of<FORMAT> S;
+	typedef wide_shape_of<FORMAT> W;
+	unsigned lane = THREAD_X % 32, tile = at.tile0 + lane, fetched = 0, steps = chunks * S::STEPS;
+	stage_matrix m = at.m;
+	if (p.mode == GEMV_GATED && lane >= ROW_TILES / 2) {
+		m = p.matrices[1];
+		tile -= ROW_TILES / 2;
+	}
+	tile = tile < m.row_tiles ? tile : m.row_tiles - 1; // what is too much is not stored
+	const unsigned char *from = m.tiles + (u64)tile * m.column_tiles * S::BYTES + (u64)first * S::CHUNK;
+	auto fetch_weights = [&]() {
+		unsigned slot = fetched % W::CHUNKS;
+		if (!lane)
+			gate_expect(rings.full_weights + slot * 8, W::CHUNK_BYTES);
+		warp_barrier();
+		if (lane < ROW_TILES)
+			copy_bulk(rings.weights + slot * W::CHUNK_BYTES + lane * S::CHUNK, from + (u64)fetched * S::CHUNK, S::CHUNK,
+				  rings.full_weights + slot * 8);
+		fetched++;
+	};
+	while (fetched < W::CHUNKS && fetched < chunks)
+		fetch_weights();
+	wait_for_previous(); // weights depend on no kernel before
+	unsigned column_steps = p.padded / GEMM_DEPTH;
+	const unsigned char *x = (const unsigned char *)p.x +
+				 ((u64)(BLOCK_X * (WIDTH / 128) + lane) * column_steps + first * S::STEPS) * WIDE_BLOCK_BYTES;
+	for (unsigned step = 0; step < steps; step++) {
+		unsigned slot = step % WIDE_STAGES;
+		if (step >= WIDE_STAGES)
+			gate_wait(rings.empty + slot * 8, (step / WIDE_STAGES - 1) % 2);
+		if (!lane)
+			gate_expect(rings.full_x + slot * 8, WIDTH * STEP_BYTES);
+		warp_barrier();
+		if (lane < WIDTH / 128)
+			copy_bulk(rings.x + slot * WIDTH * STEP_BYTES + lane * WIDE_BLOCK_BYTES, x + (u64)step * WIDE_BLOCK_BYTES,
+				  WIDE_BLOCK_BYTES, rings.full_x + slot * 8);
+		// The chunk that ended so many steps before is not needed any more.
+		if (step >= WIDE_STAGES && step % S::STEPS == S::STEPS - 1 && fetched < chunks)
+			fetch_weights();
+	}
+}
+
+// The sums of a warp group, all steps.
+template <int FORMAT, int WIDTH>
+INLINE void wide_products(float (&sum)[WIDTH / 2], const wide_rings &rings, const unsigned char *weights, unsigned steps)
+{
+	typedef shape_of<FORMAT> S;
+	typedef wide_shape_of<FORMAT> W;
+	unsigned warp = THREAD_X / 32 - 4, lane = THREAD_X % 32;
+	// What is computed while products are under way makes the compiler wait for each of them.
+	enum { AHEAD = FORMAT == TILE_F16 ? 1 : 0 };
+	unsigned a[2][4][4];
+	for (unsigned i = 0; i < WIDTH / 2; i++)
+		sum[i] = 0;
+	for (unsigned pair = 0; pair < steps; pair += 2) {
+#pragma unroll
+		for (unsigned odd = 0; odd < 2; odd++) {
+			unsigned step = pair + odd, slot = step % WIDE_STAGES, chunk = step / S::STEPS;
+			if (step % S::STEPS == 0)
+				gate_wait(rings.full_weights + chunk % W::CHUNKS * 8, chunk / W::CHUNKS % 2);
+			const unsigned char *tile = weights + chunk % W::CHUNKS * W::CHUNK_BYTES + warp * S::CHUNK;
+#pragma unroll
+			for (unsigned half = 0; half < 2; half++) {
+				unsigned(&two)[2][4] = *(unsigned(*)[2][4]) & a[odd][half * 2];
+				if (S::TILES == 2)
+					load_f16<FORMAT>(two, tile + half * S::BYTES, 0, lane);
+				else
+					load_f16<FORMAT>(two, tile, step % S::STEPS * 2 + half, lane);
+			}
+			gate_wait(rings.full_x + slot * 8, step / WIDE_STAGES % 2);
+			// Made before the products begin: not to be left to the compiler.
+#pragma unroll
+			for (unsigned i = 0; i < 16; i++)
+				asm volatile("" : "+r"(a[odd][i / 4][i % 4])::"memory");
+			u64 x = describe(rings.x + slot * WIDTH * STEP_BYTES);
+			products_begin();
+#pragma unroll
+			for (unsigned k = 0; k < 4; k++)
+				multiply_wide(sum, a[odd][k], x + k * 2);
+			products_end();
+			products_wait<AHEAD>();
+			if ((int)step >= AHEAD && !lane)
+				gate_arrive(rings.empty + (step - AHEAD) % WIDE_STAGES * 8);
+		}
+	}
+	products_wait<0>();
+}
+
+INLINE float4 load_four(const float *from, bool aligned)
+{
+	float4 v;
+	if (aligned)
+		return load_fresh(from);
+	v.x = load_fresh_1(from);
+	v.y = load_fresh_1(from + 1);
+	v.z = load_fresh_1(from + 2);
+	v.w = load_fresh_1(from + 3);
+	return v;
+}
+
+// One value of four to y, or four.
+INLINE void wide_put(const wide_params &p, const stage_matrix &m, unsigned row, unsigned at, float4 v)
+{
+	float *y = p.y + (u64)row * p.y_stride + m.first + at;
+	float values[4] = {v.x, v.y, v.z, v.w};
+	bool aligned = (p.y_stride | m.first | m.rows) % 4 == 0;
+	if (aligned) {
+		if (p.mode == GEMV_ADD) {
+			float4 old = load_fresh(y);
+			v.x += old.x;
+			v.y += old.y;
+			v.z += old.z;
+			v.w += old.w;
+		} else if (m.bias) {
+			float4 bias = *(const float4 *)(m.bias + at);
+			v.x += bias.x;
+			v.y += bias.y;
+			v.z += bias.z;
+			v.w += bias.w;
+		}
+		*(float4 *)y = v;
+		return;
+	}
+#pragma unroll
+	for (unsigned i = 0; i < 4; i++)
+		if (at + i < m.rows)
+			y[i] = p.mode == GEMV_ADD ? load_fresh_1(y + i) + values[i] : m.bias ? values[i] + m.bias[at + i] : values[i];
+}
+
+// Results, from shared memory (rows of activations, WIDE_STRIDE), by all threads of the two groups.
+template <int WIDTH> INLINE void wide_store(const wide_params &p, const wide_place &at, const float *sums)
+{
+	unsigned thread = THREAD_X - 128, row0 = BLOCK_X * WIDTH, four = thread % 32 * 4;
+	bool gated = p.mode == GEMV_GATED;
+	if (gated) {
+		four = thread % 16 * 4;
+		unsigned column = at.tile0 * TILE_ROWS + four;
+#pragma unroll 4
+		for (unsigned row = thread / 16; row < WIDTH && row0 + row < p.rows; row += 16) {
+			if (column >= at.m.rows)
+				break;
+			float factor = p.factors[row0 + row];
+			const float *gate = sums + row * WIDE_STRIDE + four, *up = gate + 64;
+			float4 v;
+			v.x = silu(gate[0] * factor) * (up[0] * factor);
+			v.y = silu(gate[1] * factor) * (up[1] * factor);
+			v.z = silu(gate[2] * factor) * (up[2] * factor);
+			v.w = silu(gate[3] * factor) * (up[3] * factor);
+			wide_put(p, at.m, row0 + row, column, v);
+		}
+		return;
+	}
+	unsigned padded_rows = at.m.row_tiles * TILE_ROWS, column = at.tile0 * TILE_ROWS + four;
+	if (p.splits > 1) {
+		__shared__ unsigned before;
+		u64 place = (u64)BLOCK_Y * BLOCKS + BLOCK_X;
+#pragma unroll 4
+		for (unsigned row = thread / 32; row < WIDTH && row0 + row < p.rows; row += 8)
+			if (column < padded_rows)
+				*(float4 *)(p.partial + ((u64)BLOCK_Z * p.rows + row0 + row) * padded_rows + column) =
+					*(const float4 *)(sums + row * WIDE_STRIDE + four);
+		asm volatile("membar.gl;" ::: "memory");
+		barrier(1, 256);
+		if (!thread) {
+			unsigned old;
+			asm volatile("atom.global.add.u32 %0, [%1], 1;" : "=r"(old) : "l"(p.ready + place) : "memory");
+			before = old;
+			if (old == p.splits - 1)
+				p.ready[place] = 0;
+		}
+		barrier(1, 256);
+		if (before != p.splits - 1)
+			return;
+		asm volatile("membar.gl;" ::: "memory");
+	}
+	if (column >= at.m.rows)
+		return;
+#pragma unroll 4
+	for (unsigned row = thread / 32; row < WIDTH; row += 8) {
+		if (row0 + row >= p.rows)
+			break;
+		float4 v = *(const float4 *)(sums + row * WIDE_STRIDE + four);
+		float factor = p.factors[row0 + row];
+		if (p.splits > 1) {
+			v.x = v.y = v.z = v.w = 0;
+			for (unsigned s = 0; s < p.splits; s++) {
+				float4 part = load_fresh(p.partial + ((u64)s * p.rows + row0 + row) * padded_rows + column);
+				v.x += part.x;
+				v.y += part.y;
+				v.z += part.z;
+				v.w += part.w;
+			}
+		}
+		v.x *= factor;
+		v.y *= factor;
+		v.z *= factor;
+		v.w *= factor;
+		wide_put(p, at.m, row0 + row, column, v);
+	}
+}
+
+template <int FORMAT, int WIDTH> INLINE void wide(const wide_params &p)
+{
+	typedef shape_of<FORMAT> S;
+	typedef wide_shape_of<FORMAT> W;
+	__shared__ u64 gates[2 * WIDE_STAGES + W::CHUNKS];
+	// shared: activations (WIDE_STAGES, WIDTH, 64), chunks of weights; in the end results, instead. stage_wide.c adds up
+	// the same.
+	unsigned begin = (shared_place(shared) + 1023) / 1024 * 1024;
+	unsigned char *rings_at = shared + (begin - shared_place(shared));
+	const wide_rings rings = {begin, begin + WIDE_STAGES * WIDTH * STEP_BYTES, shared_place(gates),
+				  shared_place(gates + WIDE_STAGES), shared_place(gates + 2 * WIDE_STAGES)};
+	const wide_place at = place_of_block(p);
+	// Splits and pairs of steps end together.
+	unsigned two = S::STEPS == 1 ? 2 : 1, chunks = at.m.column_tiles / S::TILES / two;
+	unsigned first = BLOCK_Z * chunks / p.splits * two, last = (BLOCK_Z + 1) * chunks / p.splits * two;
+	let_next_begin();
+	if (!THREAD_X) {
+		for (unsigned i = 0; i < WIDE_STAGES; i++) {
+			gate_init(rings.full_x + i * 8, 1);
+			gate_init(rings.empty + i * 8, 8);
+		}
+		for (unsigned i = 0; i < W::CHUNKS; i++)
+			gate_init(rings.full_weights + i * 8, 1);
+		asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+	}
+	block_barrier();
+	if (THREAD_X < 128) {
+		asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+		if (THREAD_X < 32)
+			wide_copies<FORMAT, WIDTH>(p, at, rings, first, last - first);
+	} else {
+		asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+		float sum[WIDTH / 2];
+		wide_products<FORMAT, WIDTH>(sum, rings, rings_at + WIDE_STAGES * WIDTH * STEP_BYTES, (last - first) * S::STEPS);
+		// Of lane 4 g + j: rows g and g + 8 of a warp's 16, of activations 2 j and the next of each 8.
+		unsigned lane = THREAD_X % 32, row = THREAD_X / 32 % 4 * 16 + lane / 4 + (THREAD_X / 128 - 1) * 64;
+		float *sums = (float *)rings_at;
+		barrier(1, 256); // nobody needs the rings any more
+#pragma unroll
+		for (unsigned i = 0; i < WIDTH / 2; i++)
+			sums[(i / 4 * 8 + lane % 4 * 2 + i % 2) * WIDE_STRIDE + row + i % 4 / 2 * 8] = sum[i];
+		barrier(1, 256);
+		wait_for_previous(); // of this group's own
+		wide_store<WIDTH>(p, at, sums);
+	}
+}
+
+// One format a file, so that a model compiles what it has.
+#define WIDE(name, format) \
+	extern "C" __global__ void __launch_bounds__(WIDE_THREADS, 1) name##_128(const CONSTANT wide_params p) \
+	{ \
+		wide<format, 128>(p); \
+	} \
+	extern "C" __global__ void __launch_bounds__(WIDE_THREADS, 1) name##_256(const CONSTANT wide_params p) \
+	{ \
+		wide<format, 256>(p); \
+	}

@@ -1,0 +1,4 @@
+// Q8_0 matrices by many rows on Hopper: see stage_wide.cuh.
+#include "stage_wide.cuh"
+
+WIDE(wide_q8_0, TILE_Q8_0)
