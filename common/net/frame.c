@@ -66,6 +66,28 @@ struct net_frame *net_frame_alloc(size_t length)
 	return frame_make(NET_FRAME_ROOM, length, false);
 }
 
+struct net_frame *net_frame_create_outside(const struct net_frame_outside *outside)
+{
+	struct net_frame *frame = frame_make(0, 0, false);
+	if (!frame)
+		return NULL;
+	frame->length = outside->length;
+	frame->outside = outside->bytes;
+	frame->release = outside->release;
+	frame->owner = outside->owner;
+	return frame;
+}
+
+struct net_frame *net_frame_chain(const void *bytes, size_t length, struct net_frame *rest)
+{
+	struct net_frame *frame = rest->rest ? NULL : net_frame_create(bytes, length, false);
+	if (!frame)
+		return NULL;
+	frame->rest = net_frame_ref(rest);
+	frame->length += rest->length;
+	return frame;
+}
+
 struct net_frame *net_frame_ref(struct net_frame *frame)
 {
 	frame->references++;
@@ -78,6 +100,10 @@ void net_frame_unref(struct net_frame **pointer)
 	*pointer = NULL;
 	if (!frame || --frame->references)
 		return;
+	if (frame->outside)
+		frame->release(frame->owner, frame->outside, frame->length);
+	if (frame->rest)
+		net_frame_unref(&frame->rest);
 	if (frame->capacity < LARGE_BYTES || kept_bytes + frame->capacity > KEEP_BYTES) {
 		free(frame);
 		return;
@@ -104,12 +130,12 @@ size_t net_frame_bytes(const struct net_frame *frame)
 
 uint8_t *net_frame_data(struct net_frame *frame)
 {
-	return frame->bytes + frame->start;
+	return frame->outside ? (uint8_t *)(uintptr_t)frame->outside : frame->bytes + frame->start;
 }
 
 enum status net_frame_prepend(struct net_frame *frame, const void *bytes, size_t length)
 {
-	if (length > frame->start - FRAME_HEADER_BYTES)
+	if (frame->outside || length > frame->start - FRAME_HEADER_BYTES)
 		return STATUS_LIMIT_EXCEEDED;
 	frame->start -= length;
 	frame->length += length;

@@ -17,7 +17,7 @@ static void put_u32le(uint8_t *bytes, size_t value)
 static struct net_frame *trim_holder(const struct net_parts *parts)
 {
 	struct net_frame *frame = parts->holder;
-	if (!frame || frame->references != 1 || frame->text ||
+	if (!frame || frame->references != 1 || frame->text || frame->outside ||
 	    parts->body + parts->body_bytes != net_frame_data(frame) + frame->length)
 		return NULL;
 	size_t start = (size_t)(parts->body - frame->bytes);

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 
 enum put_result { PUT_BROKEN = -1, PUT_NOTHING, PUT_PART, PUT_ALL };
 enum {
@@ -163,7 +164,7 @@ struct outgoing {
 
 static enum put_result send_masked(struct net_conn *conn, const struct outgoing *frame)
 {
-	static uint8_t masked[FRAME_HEADER_BYTES + NET_FRAGMENT_BYTES]; // the loop's thread alone sends
+	static uint8_t masked[FRAME_HEADER_BYTES + NET_FRAGMENT_MOST_BYTES]; // the loop's thread alone sends
 	uint8_t mask[4];
 	draw_mask(mask);
 	memcpy(masked, frame->header, frame->header_bytes);
@@ -185,10 +186,56 @@ static enum put_result send_framed(struct net_conn *conn, const struct outgoing 
 	return result;
 }
 
+// The parts of a fragment whose payload is nobody's to write to, or lies in two places. Returns how many.
+static size_t fragment_parts(struct iovec parts[2], struct net_frame *frame, size_t at, size_t length)
+{
+	size_t count = 0, own = frame->length - (frame->rest ? frame->rest->length : 0);
+	if (at < own) {
+		size_t here = length < own - at ? length : own - at;
+		parts[count++] = (struct iovec){net_frame_data(frame) + at, here};
+		at += here;
+		length -= here;
+	}
+	if (length)
+		parts[count++] = (struct iovec){net_frame_data(frame->rest) + (at - own), length};
+	return count;
+}
+
+// Where the system can take such parts as they are it does; else they are put together first.
+static enum put_result send_gathered(struct net_conn *conn, struct outgoing *out, const struct iovec *payload,
+				     size_t count)
+{
+	static uint8_t whole[FRAME_HEADER_BYTES + NET_FRAGMENT_MOST_BYTES]; // the loop's thread alone sends
+	struct iovec parts[3] = {{out->header, out->header_bytes}};
+	struct msghdr message = {.msg_iov = parts, .msg_iovlen = 1 + count};
+	ssize_t sent = 0;
+	memcpy(parts + 1, payload, count * sizeof *payload);
+	if (!conn->ssl && !conn->masks) {
+		sent = sendmsg(conn->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (sent < 0)
+			return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? PUT_NOTHING : PUT_BROKEN;
+		if ((size_t)sent == out->header_bytes + out->length)
+			return PUT_ALL;
+	}
+	uint8_t *at = out->payload = whole + FRAME_HEADER_BYTES;
+	for (size_t i = 0; i < count; at += payload[i++].iov_len)
+		memcpy(at, payload[i].iov_base, payload[i].iov_len);
+	if (!sent)
+		return send_framed(conn, out);
+	memcpy(out->payload - out->header_bytes, out->header, out->header_bytes);
+	size_t left = out->header_bytes + out->length - (size_t)sent;
+	return lws_write(conn->wsi, out->payload + out->length - left, left, LWS_WRITE_HTTP) < 0 ? PUT_BROKEN
+												 : PUT_PART;
+}
+
 static enum put_result send_fragment(struct net_conn *conn, struct net_frame *frame, size_t at, size_t length)
 {
-	struct outgoing out = {.payload = net_frame_data(frame) + at, .length = length};
+	struct outgoing out = {.length = length};
+	struct iovec payload[2];
 	out.header_bytes = fragment_header(out.header, frame, at, length);
+	if (frame->outside || frame->rest)
+		return send_gathered(conn, &out, payload, fragment_parts(payload, frame, at, length));
+	out.payload = net_frame_data(frame) + at;
 	return send_framed(conn, &out);
 }
 
@@ -223,7 +270,7 @@ int net_queue_send(struct net_conn *conn)
 	for (int i = 0; i < FRAGMENTS_A_TURN && result == PUT_ALL && conn->queue_count; i++) {
 		struct net_frame *frame = queue_at(conn, 0)->frame;
 		size_t left = frame->length - conn->first_sent,
-		       length = left < NET_FRAGMENT_BYTES ? left : NET_FRAGMENT_BYTES;
+		       length = left <= NET_FRAGMENT_MOST_BYTES ? left : NET_FRAGMENT_BYTES;
 		result = send_fragment(conn, frame, conn->first_sent, length);
 		if (result == PUT_BROKEN)
 			return -1;

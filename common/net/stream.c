@@ -14,10 +14,12 @@
 #include "common/net/loop_lws.h"
 
 #include <errno.h>
+#include <stdalign.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 enum {
 	STAGE_BYTES = 16 * 1024,
@@ -40,7 +42,8 @@ struct net_stream {
 	struct net_watch *watch;
 	const struct net_stream_handler *handler;
 	void *user;
-	int fd; // the watch's
+	int fd;      // the watch's
+	int came_fd; // with a message; -1: none
 	unsigned pauses;
 	bool in_callback, destroyed;
 	bool broken; // nothing can be sent any more
@@ -98,6 +101,9 @@ void net_stream_destroy(struct net_stream **pointer)
 		return;
 	stream->destroyed = true;
 	net_watch_destroy(&stream->watch);
+	if (stream->came_fd >= 0)
+		close(stream->came_fd);
+	stream->came_fd = -1;
 	while (stream->first)
 		drop_first(stream);
 	if (!stream->in_callback)
@@ -191,10 +197,34 @@ static bool take_stage(struct net_stream *stream, const char **why)
 	return true;
 }
 
+// What came beside the bytes: room is for one descriptor, and the system closes more.
+static void keep_fd(struct net_stream *stream, struct msghdr *message)
+{
+	for (struct cmsghdr *one = CMSG_FIRSTHDR(message); one; one = CMSG_NXTHDR(message, one)) {
+		int fd;
+		if (one->cmsg_level != SOL_SOCKET || one->cmsg_type != SCM_RIGHTS ||
+		    one->cmsg_len != CMSG_LEN(sizeof fd))
+			continue;
+		memcpy(&fd, CMSG_DATA(one), sizeof fd);
+		if (stream->came_fd >= 0)
+			close(fd);
+		else
+			stream->came_fd = fd;
+	}
+}
+
+int net_stream_take_fd(struct net_stream *stream)
+{
+	int fd = stream->came_fd;
+	stream->came_fd = -1;
+	return fd;
+}
+
 // One system call: the rest of the body, where only that is lacking, and the stage behind it.
 static ssize_t receive(struct net_stream *stream)
 {
 	struct iovec parts[2];
+	alignas(struct cmsghdr) uint8_t beside[CMSG_SPACE(sizeof(int))];
 	size_t count = 0, direct = 0;
 	if (stream->begun && stream->body && stream->head.length == stream->head_bytes) {
 		direct = least(stream->body->length - stream->body_filled, READ_BYTES);
@@ -203,8 +233,11 @@ static ssize_t receive(struct net_stream *stream)
 	if (!direct || direct == stream->body->length - stream->body_filled)
 		parts[count++] = (struct iovec){stream->stage + stream->stage_end,
 						sizeof stream->stage - stream->stage_end};
-	ssize_t got = readv(stream->fd, parts, (int)count);
+	struct msghdr message = {
+		.msg_iov = parts, .msg_iovlen = count, .msg_control = beside, .msg_controllen = sizeof beside};
+	ssize_t got = recvmsg(stream->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (got > 0) {
+		keep_fd(stream, &message);
 		stream->body_filled += least((size_t)got, direct);
 		stream->stage_end += (size_t)got - least((size_t)got, direct);
 	}
@@ -295,6 +328,7 @@ enum status net_stream_create(struct net_stream **out, struct net_loop *loop, in
 	stream->handler = handler;
 	stream->user = user;
 	stream->fd = fd;
+	stream->came_fd = -1;
 	stream->last = &stream->first;
 	buffer_init(&stream->head, LIMIT_HEAD_BYTES + 1);
 	enum status status = net_watch_create(&stream->watch, loop, fd, &stream_events, stream, error);

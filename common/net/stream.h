@@ -56,6 +56,9 @@ void net_stream_destroy(struct net_stream **stream);
 enum status net_stream_send(struct net_stream *stream, const void *head, size_t head_bytes, struct net_frame *holder,
 			    const uint8_t *body, size_t body_bytes);
 size_t net_stream_queued(const struct net_stream *stream);
+// The descriptor that came with what was said so far, the caller's from now on; -1: none. One is kept, others are
+// closed.
+int net_stream_take_fd(struct net_stream *stream);
 // Stop and go on reading: the peer is held back by its socket. Counted: as many resumes as pauses.
 void net_stream_pause(struct net_stream *stream);
 void net_stream_resume(struct net_stream *stream);

@@ -147,13 +147,18 @@ uint8_t *net_frame_data(struct net_frame *frame);
 // Put bytes before what is there. Only while nobody else holds it. Errors: STATUS_LIMIT_EXCEEDED (no room left).
 enum status net_frame_prepend(struct net_frame *frame, const void *bytes, size_t length);
 
+// One binary frame of these bytes and of what is in `rest`, a binary frame that is no such chain itself and is not
+// copied (a reference is taken). Only to be sent. NULL if out of memory.
+struct net_frame *net_frame_chain(const void *bytes, size_t length, struct net_frame *rest);
+
 // Queue a frame (a new reference is taken). With key != 0 a frame of the same key that still waits is replaced by this
 // one, which goes to the end: latest value only. A queue over its limits closes the connection with 4408 and returns
 // STATUS_LIMIT_EXCEEDED. Binary frames are bulk that was asked for, whose sender holds back when net_conn_queued_bytes
 // says that there is much: LIMIT_STREAM_QUEUE_BYTES is for them, LIMIT_SEND_QUEUE_BYTES for the rest.
 enum status net_conn_send(struct net_conn *conn, struct net_frame *frame, uint64_t key);
-// Large frames go out as fragments of NET_FRAGMENT_BYTES, so that a ping is answered in between.
-enum { NET_FRAGMENT_BYTES = 128 * 1024 };
+// Large frames go out as fragments of NET_FRAGMENT_BYTES, so that a ping is answered in between; a last one that would
+// be short goes with the one before it.
+enum { NET_FRAGMENT_BYTES = 128 * 1024, NET_FRAGMENT_MOST_BYTES = NET_FRAGMENT_BYTES + 8 * 1024 };
 // Shorthand for one text message to one peer.
 enum status net_conn_send_text(struct net_conn *conn, const char *text, size_t length);
 // Close after what is queued was sent, 5 s at most. `code` is a WebSocket close code; reason at most 120 bytes.

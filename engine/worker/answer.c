@@ -4,6 +4,7 @@
 #include "engine/worker/worker.h"
 
 #include <errno.h>
+#include <stdalign.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -15,18 +16,39 @@ static void put_u32le(uint8_t *to, size_t value)
 		to[i] = (uint8_t)(value >> 8 * i);
 }
 
+struct sending {
+	int fd;
+	const struct buffer *head; // or NULL
+	const uint8_t *body;       // (body_bytes)
+	size_t body_bytes;
+	int flags;
+	const int *passed; // a descriptor that goes with it, or NULL
+};
+
 // All of head and body, or false: the peer is gone, or (with MSG_DONTWAIT) does not take it at once.
-static bool send_all(int fd, const struct buffer *head, const uint8_t *body, size_t body_bytes, int flags)
+static bool send_all(const struct sending *out)
 {
-	struct iovec parts[2] = {{head ? head->data : NULL, head ? head->length : 0},
-				 {(void *)(uintptr_t)body, body_bytes}};
+	alignas(struct cmsghdr) uint8_t room[CMSG_SPACE(sizeof *out->passed)] = {0};
+	struct iovec parts[2] = {{out->head ? out->head->data : NULL, out->head ? out->head->length : 0},
+				 {(void *)(uintptr_t)out->body, out->body_bytes}};
+	struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+	if (out->passed) {
+		message.msg_control = room;
+		message.msg_controllen = sizeof room;
+		struct cmsghdr *one = CMSG_FIRSTHDR(&message);
+		one->cmsg_level = SOL_SOCKET;
+		one->cmsg_type = SCM_RIGHTS;
+		one->cmsg_len = CMSG_LEN(sizeof *out->passed);
+		memcpy(CMSG_DATA(one), out->passed, sizeof *out->passed);
+	}
 	while (parts[0].iov_len + parts[1].iov_len) {
-		struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
-		ssize_t sent = sendmsg(fd, &message, flags | MSG_NOSIGNAL);
+		ssize_t sent = sendmsg(out->fd, &message, out->flags | MSG_NOSIGNAL);
 		if (sent < 0 && errno == EINTR)
 			continue;
 		if (sent < 0)
 			return false;
+		message.msg_control = NULL; // it has gone with the first bytes
+		message.msg_controllen = 0;
 		for (int i = 0; i < 2; i++) {
 			size_t done = (size_t)sent < parts[i].iov_len ? (size_t)sent : parts[i].iov_len;
 			if (done)
@@ -60,8 +82,39 @@ static enum status print(struct buffer *out, const struct json *id, const struct
 
 static void send_to_server(struct session *session, const struct buffer *head, const uint8_t *body, size_t body_bytes)
 {
-	if (!session->stream_gone && !send_all(session->stream_fd, head, body, body_bytes, 0))
+	const struct sending out = {.fd = session->stream_fd, .head = head, .body = body, .body_bytes = body_bytes};
+	if (!session->stream_gone && !send_all(&out))
 		session->stream_gone = true; // the reader sees that, too, and ends
+}
+
+// ---- bodies in shared memory ----
+
+// Room for the body of an answer, which `result` then names; NULL: it goes by the socket.
+static uint8_t *take_shared(struct session *session, const struct call *call, struct json *result, size_t body_bytes)
+{
+	uint64_t at;
+	if (!body_bytes || !json_get_bool(call->message.params, "shared", false) || session->no_shared)
+		return NULL;
+	if (!session->shared && net_shared_create(&session->shared, &session->shared_fd, NULL)) {
+		session->no_shared = true;
+		return NULL;
+	}
+	uint8_t *to = net_shared_take(session->shared, body_bytes, &at);
+	if (to)
+		json_set_integer(result, "at", (int64_t)at);
+	return to;
+}
+
+// An answer whose body lies there; the memory itself goes with the first.
+static void send_shared(struct session *session, const struct buffer *head)
+{
+	const struct sending out = {
+		.fd = session->stream_fd, .head = head, .passed = session->shared_fd >= 0 ? &session->shared_fd : NULL};
+	if (!session->stream_gone && !send_all(&out))
+		session->stream_gone = true;
+	if (session->shared_fd >= 0)
+		close(session->shared_fd);
+	session->shared_fd = -1;
 }
 
 void answer_call(struct session *session, struct call *call, struct json *result, const uint8_t *body,
@@ -73,8 +126,15 @@ void answer_call(struct session *session, struct call *call, struct json *result
 		return;
 	}
 	watch_answer(session);
+	uint8_t *to = take_shared(session, call, result, body_bytes);
+	if (to)
+		memcpy(to, body, body_bytes);
 	pthread_mutex_lock(&session->sending);
-	if (!print(&head, call->message.id, &call->error, result, body_bytes))
+	if (print(&head, call->message.id, &call->error, result, to ? 0 : body_bytes))
+		session->stream_gone = true;
+	else if (to)
+		send_shared(session, &head);
+	else
 		send_to_server(session, &head, body, body_bytes);
 	pthread_mutex_unlock(&session->sending);
 	buffer_finish(&head);
@@ -83,24 +143,39 @@ void answer_call(struct session *session, struct call *call, struct json *result
 
 void answer_open(struct session *session, struct call *call, struct json *result, size_t body_bytes)
 {
-	struct buffer head;
+	struct buffer *head = &session->open_head;
 	watch_answer(session);
+	session->shared_to = take_shared(session, call, result, body_bytes);
 	pthread_mutex_lock(&session->sending);
 	session->message_open = true;
-	if (!print(&head, call->message.id, NULL, result, body_bytes))
-		send_to_server(session, &head, NULL, 0);
+	if (print(head, call->message.id, NULL, result, session->shared_to ? 0 : body_bytes))
+		session->stream_gone = true;
+	else if (!session->shared_to)
+		send_to_server(session, head, NULL, 0);
 	pthread_mutex_unlock(&session->sending);
-	buffer_finish(&head);
+	if (!session->shared_to)
+		buffer_finish(head);
 	watch_return(session);
 }
 
 void answer_more(struct session *session, const uint8_t *body, size_t body_bytes, bool last)
 {
 	watch_answer(session);
+	if (session->shared_to) {
+		memcpy(session->shared_to, body, body_bytes);
+		session->shared_to += body_bytes;
+	}
 	pthread_mutex_lock(&session->sending);
-	send_to_server(session, NULL, body, body_bytes);
+	if (!session->shared_to)
+		send_to_server(session, NULL, body, body_bytes);
+	else if (last)
+		send_shared(session, &session->open_head);
 	session->message_open = !last;
 	pthread_mutex_unlock(&session->sending);
+	if (session->shared_to && last) {
+		session->shared_to = NULL;
+		buffer_finish(&session->open_head);
+	}
 	watch_return(session);
 }
 
@@ -109,7 +184,8 @@ void answer_node(struct session *session, const struct json *id, const struct er
 	struct buffer head;
 	if (!print(&head, id, error, result, 0)) {
 		pthread_mutex_lock(&session->to_node);
-		send_all(session->node_fd, &head, NULL, 0, 0); // if it is gone, the reader ends the process
+		send_all(
+			&(struct sending){.fd = session->node_fd, .head = &head}); // if it is gone, the reader ends all
 		pthread_mutex_unlock(&session->to_node);
 	}
 	buffer_finish(&head);
@@ -126,7 +202,8 @@ void session_end(struct session *session, struct call *call, bool all, const str
 		if (call->from_node || !call->message.id)
 			continue;
 		if (!print(&head, call->message.id, error, NULL, 0))
-			writable = send_all(session->stream_fd, &head, NULL, 0, MSG_DONTWAIT);
+			writable = send_all(
+				&(struct sending){.fd = session->stream_fd, .head = &head, .flags = MSG_DONTWAIT});
 		buffer_finish(&head);
 	}
 	log_error("worker", "%s", error->message);

@@ -18,6 +18,7 @@ enum status session_create(struct session **out, const struct session_params *pa
 	session->confined = params->confined;
 	session->node_fd = params->node_fd;
 	session->stream_fd = params->stream_fd;
+	session->shared_fd = -1;
 	pthread_mutex_init(&session->lock, NULL);
 	pthread_mutex_init(&session->sending, NULL);
 	pthread_mutex_init(&session->to_node, NULL);
@@ -40,6 +41,10 @@ void session_destroy(struct session **session_pointer)
 	}
 	if (session->wake_fd >= 0)
 		close(session->wake_fd);
+	if (session->shared_fd >= 0)
+		close(session->shared_fd);
+	net_shared_destroy(&session->shared);
+	buffer_finish(&session->open_head);
 	pthread_cond_destroy(&session->arrived);
 	pthread_mutex_destroy(&session->lock);
 	pthread_mutex_destroy(&session->sending);

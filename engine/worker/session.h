@@ -18,6 +18,7 @@
  * What `lock` guards is marked (L); the rest belongs to one thread, as said. */
 #pragma once
 #include "common/base/limits.h"
+#include "common/net/shared.h"
 #include "common/wire/contract.h"
 #include "common/wire/message.h"
 #include "engine/include/exogpu/exogpu.h"
@@ -139,9 +140,16 @@ struct session {
 	struct worker_device *open_device; // that the read is from whose body is being sent
 	bool stream_gone;                  // the server reads no more
 
+	// What is read is put into memory that the server sends from, where it has said that it can.
+	struct net_shared *shared; // the driver's; NULL: not wanted yet, or not to be had
+	int shared_fd;             // the driver's: to be passed on with the next answer that speaks of it; -1: done
+	bool no_shared;            // the driver's: this system has no such memory
+	uint8_t *shared_to;        // the driver's: of the read whose body is being put there, where the next byte goes
+	struct buffer open_head;   // the driver's: its answer, which goes when all of the body is there
+
 	pthread_t driver;
 	pthread_mutex_t sending; // one message at a time to the server
-	bool message_open;       // (sending) a head and not all of its body are sent
+	bool message_open;       // (sending) the answer to a read has begun, and not all of its body is in it
 	pthread_mutex_t to_node; // the same, to the node
 };
 

@@ -93,22 +93,24 @@ static void call_destroy(struct api_call *call)
 	client_release(client);
 }
 
-// Put the head before the body, where it lies; a body that is empty gets a frame of its own.
+// Put the head before the body, where it lies if there is room before it.
 static struct net_frame *frame_answer(struct api *api, const struct api_call *call, struct json *result,
 				      struct net_frame *body)
 {
-	uint8_t length[4];
+	uint8_t *text;
 	buffer_clear(&api->text);
+	buffer_append_u32le(&api->text, 0);
 	if (message_print_result(&api->text, call->id, result))
 		return NULL;
-	uint32_t head = (uint32_t)api->text.length;
+	text = api->text.data;
+	uint32_t head = (uint32_t)api->text.length - 4;
 	for (int i = 0; i < 4; i++)
-		length[i] = (uint8_t)(head >> 8 * i);
-	struct net_frame *frame = body ? net_frame_ref(body) : net_frame_alloc(0);
-	if (frame &&
-	    (net_frame_prepend(frame, api->text.data, head) || net_frame_prepend(frame, length, sizeof length)))
-		net_frame_unref(&frame);
-	return frame;
+		text[i] = (uint8_t)(head >> 8 * i);
+	if (!body)
+		return net_frame_create(text, api->text.length, false);
+	if (!net_frame_prepend(body, text, api->text.length))
+		return net_frame_ref(body);
+	return net_frame_chain(text, api->text.length, body);
 }
 
 void api_finish_body(struct api_call *call, struct json *result, struct net_frame *body)

@@ -1,6 +1,7 @@
 /* The inside of server/tenants: tenants, their workers, and what these hold. Thread: the loop's. */
 #pragma once
 #include "common/net/parts.h"
+#include "common/net/shared.h"
 #include "common/net/stream.h"
 #include "common/wire/message.h"
 #include "server/tenants/tenants.h"
@@ -100,6 +101,7 @@ struct line {
 	size_t (*queued)(const struct line *line);
 	void (*pause)(struct line *line); // stop and go on reading
 	void (*resume)(struct line *line);
+	int (*take_fd)(struct line *line);   // net_stream_take_fd; NULL: by this line none can come
 	void (*destroy)(struct line **line); // close now; what is queued is dropped, and nothing is told any more
 };
 
@@ -108,6 +110,7 @@ struct arrival {
 	struct arrival *next, **link;
 	struct tenancy *tenants;
 	struct line *line;            // NULL: it has ended, and why is still to be heard
+	struct net_shared *shared;    // its worker's memory; NULL: it has not come
 	struct worker *worker;        // NULL until it has said whose it is, or
 	struct hop *hop;              // of which hop it is an end
 	bool linked;                  // it has
@@ -259,8 +262,9 @@ void streams_destroy(struct tenancy *tenants);
 // To a worker that has a stream. Errors: those of struct line.
 enum status stream_send(struct worker *worker, const struct net_parts *message);
 size_t stream_queued(const struct worker *worker);
-void stream_drop(struct worker *worker); // close a worker's stream
-void stream_hold(struct worker *worker); // stop or go on reading it, as the tenant's connections bid
+bool stream_shares(const struct worker *worker); // it may answer with bytes in memory that it shares
+void stream_drop(struct worker *worker);         // close a worker's stream
+void stream_hold(struct worker *worker);         // stop or go on reading it, as the tenant's connections bid
 
 // What a line tells; each of these may destroy it. NULL: there is no room, and `line` stays the caller's. The message's
 // body is its holder, or is not there.

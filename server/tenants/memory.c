@@ -138,6 +138,8 @@ static enum status run_range(const struct tenant_call *client, const struct rang
 	json_set_integer(params, "offset", (int64_t)offset);
 	if (range->reads || range->fills)
 		json_set_integer(params, "bytes", (int64_t)range->bytes);
+	if (range->reads && range->bytes >= NET_SHARED_LEAST_BYTES && stream_shares(item->worker))
+		json_set_bool(params, "shared", true);
 	if (range->fills)
 		json_set_integer(params, "value", json_get_integer(given, "value", 0));
 	call->counts = true;

@@ -32,6 +32,11 @@ static void line_resume(struct line *line)
 	net_stream_resume(((struct unix_line *)line)->stream);
 }
 
+static int line_take_fd(struct line *line)
+{
+	return net_stream_take_fd(((struct unix_line *)line)->stream);
+}
+
 static void line_destroy(struct line **pointer)
 {
 	struct unix_line *line = (struct unix_line *)*pointer;
@@ -49,6 +54,7 @@ static void *accepted(void *context, struct net_stream *stream)
 				   .queued = line_queued,
 				   .pause = line_pause,
 				   .resume = line_resume,
+				   .take_fd = line_take_fd,
 				   .destroy = line_destroy};
 	line->stream = stream;
 	line->arrival = arrival_create(context, &line->line, "");

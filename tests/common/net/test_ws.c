@@ -2,7 +2,7 @@
  * bounded; all of it by a Unix socket and again by TLS. The other end is our own client, or a thread that speaks the
  * bytes of RFC 6455 itself. */
 #include "common/base/limits.h"
-#include "common/net/ws.h"
+#include "common/net/frame.h"
 #include "tests/common/net/certificates.h"
 
 #include <arpa/inet.h>
@@ -31,6 +31,9 @@ struct fixture {
 	int close_code, client_code;
 	size_t wanted;  // messages at which the loop is stopped
 	bool echo, bad; // bad: a message was not the pattern
+	bool elsewhere; // what is sent lies in two places, the larger of them only to be read
+	size_t let_go;  // such frames that are not held any more
+	size_t lent;    // that there were
 	// The thread, and what it saw.
 	pthread_t thread;
 	bool running, stopped_sending;
@@ -202,12 +205,27 @@ static int set_up_impatient_tls(void **state)
 	return set_up_by(state, true, true);
 }
 
+static int set_up_elsewhere(void **state)
+{
+	set_up_by(state, false, false);
+	((struct fixture *)*state)->elsewhere = true;
+	return 0;
+}
+
+static int set_up_elsewhere_tls(void **state)
+{
+	set_up_by(state, true, false);
+	((struct fixture *)*state)->elsewhere = true;
+	return 0;
+}
+
 static int tear_down(void **state)
 {
 	struct fixture *fixture = *state;
 	net_listener_destroy(&fixture->listener);
 	net_tls_destroy(&fixture->tls);
 	net_loop_destroy(&fixture->loop);
+	assert_int_equal(fixture->let_go, fixture->lent);
 	made_finish(&fixture->authority);
 	if (fixture->running)
 		pthread_join(fixture->thread, NULL);
@@ -229,9 +247,29 @@ static void run_ms(struct fixture *fixture, int64_t ms)
 	net_timer_stop(fixture->loop, &fixture->timer);
 }
 
-static struct net_frame *pattern_frame(const struct fixture *fixture, size_t length)
+static void let_go(void *owner, const uint8_t *bytes, size_t length)
 {
-	struct net_frame *frame = net_frame_create(fixture->pattern, length, false);
+	(void)bytes, (void)length;
+	((struct fixture *)owner)->let_go++;
+}
+
+static struct net_frame *pattern_frame(struct fixture *fixture, size_t length)
+{
+	struct net_frame *frame;
+	if (fixture->elsewhere && length > 1) {
+		const size_t first = length / 3; // of it; the rest is twice as long
+		struct net_frame *rest = net_frame_create_outside(
+			&(struct net_frame_outside){.bytes = fixture->pattern + first,
+						    .length = length - first,
+						    .release = let_go,
+						    .owner = fixture});
+		assert_non_null(rest);
+		fixture->lent++;
+		frame = net_frame_chain(fixture->pattern, first, rest);
+		net_frame_unref(&rest);
+	} else {
+		frame = net_frame_create(fixture->pattern, length, false);
+	}
 	assert_non_null(frame);
 	return frame;
 }
@@ -405,7 +443,9 @@ static void join_thread(struct fixture *fixture)
 
 static void both_ways(struct fixture *fixture, bool speaks_first)
 {
-	const size_t sizes[] = {1, 20000, NET_FRAGMENT_BYTES, NET_FRAGMENT_BYTES + 1, 3000000, LARGE_BYTES};
+	const size_t sizes[] = {
+		1,       20000,      NET_FRAGMENT_BYTES, NET_FRAGMENT_MOST_BYTES, NET_FRAGMENT_MOST_BYTES + 1,
+		3000000, LARGE_BYTES};
 	const size_t count_of = sizeof sizes / sizeof *sizes;
 	struct net_dial_tls tls = {.authority_pem = fixture->authority.pem};
 	struct net_dial_params dial = {.socket_path = fixture->tls ? NULL : fixture->path,
@@ -699,6 +739,12 @@ int main(void)
 		cmocka_unit_test_setup_teardown(held_back, set_up_impatient, tear_down),
 		cmocka_unit_test_setup_teardown(fragments_of_the_peer, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(frames, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(large_ones_both_ways, set_up_elsewhere, tear_down),
+		cmocka_unit_test_setup_teardown(pings_between_fragments, set_up_elsewhere, tear_down),
+		cmocka_unit_test_setup_teardown(keys_and_fragments, set_up_elsewhere, tear_down),
+		cmocka_unit_test_setup_teardown(large_ones_both_ways, set_up_elsewhere_tls, tear_down),
+		cmocka_unit_test_setup_teardown(pings_between_fragments, set_up_elsewhere_tls, tear_down),
+		cmocka_unit_test_setup_teardown(keys_and_fragments, set_up_elsewhere_tls, tear_down),
 		cmocka_unit_test_setup_teardown(large_ones_both_ways, set_up_tls, tear_down),
 		cmocka_unit_test_setup_teardown(client_speaks_first, set_up_tls, tear_down),
 		cmocka_unit_test_setup_teardown(pings_between_fragments, set_up_tls, tear_down),
