@@ -119,6 +119,25 @@ static void describe(const struct cuda *cuda, CUdevice device, int index, const 
 	classify(cuda, device, major, minor, info);
 }
 
+// Which of the devices found here copy to each other directly. What has no key that is one word is left out.
+static void describe_peers(const struct cuda *cuda, struct found *found)
+{
+	CUdevice from, to;
+	if (!cuda->cuDeviceCanAccessPeer || !cuda->cuCtxEnablePeerAccess || !cuda->cuMemcpyPeerAsync)
+		return;
+	for (size_t i = 0; i < found->device_count; i++)
+		for (size_t j = 0; j < found->device_count; j++) {
+			struct device_info *one = &found->devices[i];
+			const struct device_info *other = &found->devices[j];
+			int can = 0;
+			if (i == j || strchr(other->hardware_key, ' ') || cuda->cuDeviceGet(&from, one->index) ||
+			    cuda->cuDeviceGet(&to, other->index))
+				continue;
+			if (!cuda->cuDeviceCanAccessPeer(&can, from, to) && can)
+				words_add(one->peers, sizeof(one->peers), other->hardware_key);
+		}
+}
+
 enum status cuda_enumerate(struct found *found, struct error *error)
 {
 	struct cuda *cuda;
@@ -144,6 +163,8 @@ enum status cuda_enumerate(struct found *found, struct error *error)
 		else
 			describe(cuda, device, i, driver_version, info);
 	}
+	if (!status)
+		describe_peers(cuda, found);
 	cuda_destroy(&cuda);
 	return status;
 }

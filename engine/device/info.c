@@ -176,6 +176,7 @@ struct json *device_info_to_json(const struct device_info *info)
 	json_set_maybe_text(json, "driver_version", info->driver_version);
 	json_set(json, "formats", words_to_json(info->formats));
 	json_set(json, "features", words_to_json(info->features));
+	json_set(json, "peers", words_to_json(info->peers));
 	json_set_maybe_text(json, "uuid", info->uuid);
 	json_set_maybe_text(json, "pci_address", info->pci_address);
 	json_set_string(json, "support", device_support_name(info->support));
@@ -214,6 +215,7 @@ void device_info_from_json(struct device_info *info, const struct json *json)
 	text_copy(info->api_version, sizeof(info->api_version), json_get_string(json, "api_version", ""));
 	text_copy(info->driver_version, sizeof(info->driver_version), json_get_string(json, "driver_version", ""));
 	words_from_json(info->formats, sizeof(info->formats), json_get(json, "formats"));
+	words_from_json(info->peers, sizeof(info->peers), json_get(json, "peers"));
 	words_from_json(info->features, sizeof(info->features), json_get(json, "features"));
 	text_copy(info->uuid, sizeof(info->uuid), json_get_string(json, "uuid", ""));
 	text_copy(info->pci_address, sizeof(info->pci_address), json_get_string(json, "pci_address", ""));

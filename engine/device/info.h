@@ -39,6 +39,7 @@ struct device_info {
 	char formats[256], features[1024]; // words separated by one space
 	char uuid[48];                     // lower-case, with dashes
 	char pci_address[16];              // 0000:00:06.0
+	char peers[2048];                  // hardware keys of those that it copies to directly, as its driver says
 	enum device_support support;
 	char support_reason[384];
 };

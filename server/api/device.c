@@ -26,7 +26,7 @@ static void verify_now(void *context, enum status status, const struct error *er
 	else if (!status)
 		status = cluster_verify_device(device, &fault);
 	if (!status) {
-		result = cluster_device_json(device);
+		result = cluster_device_json(call->api->params.cluster, device);
 		json_set_string((struct json *)json_get(result, "verification"), "state", "pending");
 	} else if (!error || !error->message[0]) {
 		const struct audit_tally tally = {.by = &call->client->actor,
@@ -62,7 +62,8 @@ static enum status device_verify(struct api_call *call, const struct json *param
 
 static void drained(void *context, enum status status, const struct cluster_device *device, const struct error *error)
 {
-	api_finish(context, status, status ? NULL : cluster_device_json(device), error);
+	struct api_call *call = context;
+	api_finish(call, status, status ? NULL : cluster_device_json(call->api->params.cluster, device), error);
 }
 
 static enum status device_drain(struct api_call *call, const struct json *params, struct json **result,

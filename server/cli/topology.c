@@ -106,6 +106,10 @@ static void print_summary(const struct json *summary)
 	       format_memory(json_get_integer(summary, "memory_bytes", -1), memory),
 	       (long long)json_get_integer(summary, "direct_pairs", 0), (long long)pairs, pairs == 1 ? "" : "s",
 	       (long long)json_get_integer(summary, "degraded", 0));
+	const int64_t direct = json_get_integer(summary, "peer_to_peer_pairs", 0);
+	if (direct)
+		printf("%lld pair%s of devices of one machine cop%s to each other directly\n", (long long)direct,
+		       direct == 1 ? "" : "s", direct == 1 ? "ies" : "y");
 	if (rtt >= 0)
 		printf("in the mean a round trip takes %.3g ms and a link gives %s\n", rtt,
 		       format_rate(json_get_number(summary, "mean_throughput_bytes_per_s", -1), "B/s", rate));
@@ -119,12 +123,29 @@ static void print_summary(const struct json *summary)
 	printf("\n");
 }
 
+// Devices of one machine whose copies should go directly and do not.
+static void print_staged(const struct json *devices)
+{
+	for (const struct json *one = json_first(devices); one; one = json_next(one))
+		for (const struct json *peer = json_first(json_get(one, "peers")); peer; peer = json_next(peer)) {
+			char line[320];
+			const char *to_id = json_get_string(peer, "device_id", "");
+			const struct json *to = command_find(devices, "device_id", to_id, NULL);
+			if (strcmp(json_get_string(peer, "class", ""), "staged") != 0)
+				continue;
+			snprintf(line, sizeof line, "%.64s to %.64s goes by way of the host's memory: refused directly",
+				 json_get_string(one, "name", ""), json_get_string(to, "name", to_id));
+			command_print_text(stdout, "", line);
+		}
+}
+
 static int print_all(const struct json *snapshot, const struct json *summary, struct error *error)
 {
 	struct table table;
 	struct terminal terminal = terminal_of_stdout();
 	const struct json *links = json_get(snapshot, "links"), *nodes = json_get(snapshot, "nodes");
 	print_summary(summary);
+	print_staged(json_get(snapshot, "devices"));
 	if (!json_count(links)) {
 		fprintf(stderr,
 			"No link was measured yet. Nodes measure their way to the server once they are connected,\n"

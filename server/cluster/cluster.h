@@ -99,7 +99,7 @@ enum status cluster_ask(const struct cluster *cluster, const char *node_id, cons
 
 struct cluster_device *cluster_find_device(const struct cluster *cluster, const char *device_id);
 // As schema/api.json describes them. The caller owns the result.
-struct json *cluster_device_json(const struct cluster_device *device);
+struct json *cluster_device_json(const struct cluster *cluster, const struct cluster_device *device);
 struct json *cluster_snapshot(const struct cluster *cluster);  // but for allocations, which server/tenants has
 struct json *cluster_telemetry(const struct cluster *cluster); // the newest readings of all
 
@@ -117,6 +117,12 @@ struct cluster_drain_params {
 };
 enum status cluster_drain_device(struct cluster *cluster, struct cluster_device *device,
 				 const struct cluster_drain_params *params, struct error *error);
+
+// A copy from one device to another of its machine went directly, or by way of the host's memory. Where its driver says
+// that it could go directly, a change of that is an event of the cluster, once.
+void cluster_copied(struct cluster *cluster, const char *from_device_id, const char *to_device_id, bool direct);
+// Pairs of devices of one machine that copy to each other directly, as far as is known.
+int64_t cluster_peer_pairs(const struct cluster *cluster);
 
 // Samples of the last ten minutes, in steps of at least step_ms: {columns, rows, step_s, source} without device_id.
 struct json *cluster_recent_samples(const struct cluster_device *device, int64_t from_ms, int64_t to_ms,

@@ -101,6 +101,9 @@ static void node_registered(void *context, enum status status, const struct erro
 			node->link->superseded(node->link);
 		}
 		bool was_online = node->link == proposal->link;
+		for (size_t i = 0; i < proposal->cluster->device_count && !was_online; i++)
+			if (proposal->cluster->devices[i]->node == node)
+				json_destroy(&proposal->cluster->devices[i]->staged);
 		json_destroy(&node->record);
 		node->record = proposal->record;
 		proposal->record = NULL;
@@ -272,6 +275,13 @@ static void apply_device(struct proposal *proposal, struct device_change *one)
 	device->record = one->record;
 	one->record = NULL;
 	device->last_seen_ms = proposal->at_ms;
+	one->device = device;
+}
+
+// Told once all of a report is applied, since devices name each other.
+static void tell_device(const struct proposal *proposal, const struct device_change *one)
+{
+	struct cluster_device *device = one->device;
 	if (!json_get_bool(device->record, "present", true)) {
 		json_destroy(&device->telemetry);
 		cluster_tell_lost(proposal->cluster, proposal->node->node_id, device->device_id,
@@ -291,6 +301,9 @@ static void devices_stored(void *context, enum status status, const struct error
 		log_error("cluster", "the devices of node %s could not be stored: %s", node->node_id, error->message);
 	for (size_t i = 0; i < proposal->device_count && !status; i++)
 		apply_device(proposal, &proposal->devices[i]);
+	for (size_t i = 0; i < proposal->device_count && !status; i++)
+		if (proposal->devices[i].device)
+			tell_device(proposal, &proposal->devices[i]);
 	node->storing = false;
 	proposal->done(proposal->context, status, error);
 	proposal_destroy(&proposal);

@@ -106,6 +106,7 @@ static void empty_device(struct cluster_device *device)
 {
 	struct cluster_node *node = device->node;
 	json_destroy(&device->record);
+	json_destroy(&device->staged);
 	json_destroy(&device->telemetry);
 	samples_finish(&device->samples);
 	struct cluster_device shell = {.node = node};
@@ -321,12 +322,13 @@ const char *cluster_device_state(const struct cluster_device *device, const char
 	return "idle";
 }
 
-struct json *cluster_device_json(const struct cluster_device *device)
+struct json *cluster_device_json(const struct cluster *cluster, const struct cluster_device *device)
 {
 	const char *reason;
 	struct json *json = json_copy(device->record);
 	json_remove(json, "hardware_key");
 	json_remove(json, "present");
+	json_set(json, "peers", cluster_peers_json(cluster, device));
 	json_set_string(json, "node_id", device->node->node_id);
 	json_set_string(json, "state", cluster_device_state(device, &reason));
 	json_set_string(json, "state_reason", reason);
@@ -361,7 +363,7 @@ struct json *cluster_snapshot(const struct cluster *cluster)
 		if (cluster->nodes[i]->first_seen_ms) // it is stored
 			json_push(nodes, cluster_node_json(cluster->nodes[i]));
 	for (size_t i = 0; i < cluster->device_count; i++)
-		json_push(devices, cluster_device_json(cluster->devices[i]));
+		json_push(devices, cluster_device_json(cluster, cluster->devices[i]));
 	for (size_t i = 0; i < cluster->recent_count; i++)
 		json_push(recent, json_copy(cluster->recent[i]));
 	json_set(json, "nodes", nodes);
@@ -443,7 +445,7 @@ static void push(struct cluster *cluster, const struct store_change *told_change
 	}
 	json_set(event, "change", told);
 	json_set(event, "node", about ? cluster_node_json(about) : json_new_null());
-	json_set(event, "device", device ? cluster_device_json(device) : json_new_null());
+	json_set(event, "device", device ? cluster_device_json(cluster, device) : json_new_null());
 	json_set(event, "allocations", json_new_array());
 	json_set(event, "freed", json_new_array());
 	events_publish(cluster->params.events, TOPIC_INVENTORY, 0, event);

@@ -34,6 +34,8 @@ struct cluster_device {
 	char hardware_key[STORE_NAME_BYTES];
 	struct json *record; // ReportedDevice
 	bool draining;
+	struct json
+		*staged; // ids of devices that its copies reach by way of the host only, though they should not; NULL
 	enum activity activity;
 	int64_t activity_since_ms; // since when the readings have called for another activity; 0: they do not
 	enum activity activity_next;
@@ -81,6 +83,8 @@ void cluster_push_change(struct cluster *cluster, const struct cluster_node *nod
 			 const struct change *change, int64_t at_ms);
 // Store and push a change that is about neither: the node is whom it is told of.
 void cluster_note(struct cluster *cluster, const struct cluster_node *node, const struct change *change);
+// DevicePeer of each that it says it copies to directly (peers.c).
+struct json *cluster_peers_json(const struct cluster *cluster, const struct cluster_device *device);
 struct json *cluster_node_json(const struct cluster_node *node);
 struct json *cluster_change_json(const struct store_change *change);
 // A node's row and a device's row, with their record printed into *text.

@@ -160,7 +160,7 @@ struct json *topology_summary_json(const struct topology *topology)
 	set_mean(json, "mean_rtt_ms", &survey.rtt);
 	set_mean(json, "mean_throughput_bytes_per_s", &survey.throughput);
 	set_mean(json, "diameter_ms", &(struct mean){survey.diameter_ms, survey.diameter_ms >= 0});
-	json_set_integer(json, "peer_to_peer_pairs", 0); // no node tells this of its devices
+	json_set_integer(json, "peer_to_peer_pairs", cluster_peer_pairs(topology->params.cluster));
 	json_set_integer(json, "degraded", survey.degraded);
 	json_set(json, "bottleneck", bottleneck_json(&survey));
 	return json;

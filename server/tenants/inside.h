@@ -47,8 +47,9 @@ struct worker_call {
 	// Called once. result: checked, NULL unless status is STATUS_OK; body: as in net_stream_handler.message.
 	void (*done)(struct worker_call *call, enum status status, const struct json *result, struct net_frame *body,
 		     const struct error *error);
-	struct tenant_call client; // whom `done` answers; its done is NULL where nobody waits
-	struct item *item;         // that it makes or ends
+	struct tenant_call client;              // whom `done` answers; its done is NULL where nobody waits
+	struct item *item;                      // that it makes or ends
+	const struct cluster_device *from, *to; // of a copy from one device to another; else NULL
 	void *context;
 	// while it waits
 	unsigned device;

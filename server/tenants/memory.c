@@ -190,8 +190,12 @@ static void copied(struct worker_call *call, enum status status, const struct js
 	struct json *answer = NULL;
 	(void)body;
 	if (!status) {
+		const char *path = json_get_string(result, "path", "");
 		answer = bytes_json(call->bytes);
-		json_set_string(answer, "path", json_get_string(result, "path", ""));
+		json_set_string(answer, "path", path);
+		if (call->from && call->bytes)
+			cluster_copied(call->context, cluster_device_id(call->from), cluster_device_id(call->to),
+				       !strcmp(path, "peer"));
 	}
 	call_answer(call, status, answer, error);
 }
@@ -209,6 +213,11 @@ static enum status copy_inside(const struct relay_params *copy, struct error *er
 	json_set_integer(params, "to_offset", (int64_t)copy->to_offset);
 	call->counts = true;
 	call->bytes = copy->bytes;
+	if (copy->from->device != copy->to->device) {
+		call->from = item_device(copy->from);
+		call->to = item_device(copy->to);
+		call->context = worker->tenants->params.cluster;
+	}
 	enum status status = worker_send(
 		worker, call, &(struct worker_send_params){.method = "memory.copy", .params = params}, error);
 	if (status)

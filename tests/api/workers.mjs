@@ -10,7 +10,8 @@ import { within } from "./server.mjs";
 
 export const limits = { capabilities: ["zeroed"], memory_bytes: 1 << 30, free_bytes: 1 << 30, buffer_bytes: 1 << 30 };
 
-// Two devices of one memory, each by a back end of its own, one that has little, and a pair that shares a memory.
+// Two devices of one memory, each by a back end of its own, one that has little, and a pair that shares a memory
+// and copies directly.
 export const cpu = deviceRecord({ device_id: "dev_cpu", hardware_key: "cpu", name: "CPU", backend: "cpu", kind: "cpu",
 	memory_pool: "host", memory_bytes: 1 << 30,
 	apis: [{ backend: "cpu", api_version: null, driver_version: null, verification: passed }] });
@@ -19,7 +20,7 @@ export const small = deviceRecord({ device_id: "dev_small", hardware_key: "uuid:
 	memory_bytes: 1 << 20 });
 
 const twin = (n) => deviceRecord({ device_id: `dev_twin${n}`, hardware_key: `uuid:twin${n}`, name: `Twin ${n}`, memory_pool: "twins",
-	memory_bytes: 1 << 30 });
+	memory_bytes: 1 << 30, peers: [`uuid:twin${3 - n}`] });
 export const twins = [twin(1), twin(2)];
 
 export class FakeWorker {

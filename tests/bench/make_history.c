@@ -64,7 +64,7 @@ static enum status put_device(struct store_batch *batch, int device, int64_t now
 		 "\"removable\":false,\"low_power\":false,\"unified_memory\":false,\"memory_pool\":\"%s\","
 		 "\"memory_bytes\":85899345920,\"memory_budget_bytes\":null,\"memory_bandwidth_bytes_per_s\":null,"
 		 "\"compute_units\":null,\"api_version\":null,\"driver_version\":null,\"formats\":[],\"features\":[],"
-		 "\"uuid\":null,\"pci_address\":null,\"support\":\"full\",\"support_reason\":null,"
+		 "\"peers\":[],\"uuid\":null,\"pci_address\":null,\"support\":\"full\",\"support_reason\":null,"
 		 "\"verification\":{\"state\":\"pending\",\"at\":null,\"duration_ms\":null,\"error\":null},\"present\":"
 		 "true}",
 		 id, key, device, key);

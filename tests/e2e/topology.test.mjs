@@ -16,7 +16,10 @@ suite("topology", () => {
 		client = await Client.login(server);
 		const join = (name, i) => FakeNode.connect(server, nodeRecord({ node_id: `nod_${name}`, name, host_name: name, link_port: 7000 + i }));
 		nodes = await Promise.all(["rack", "laptop"].map(join));
-		await nodes[0].devices([deviceRecord({ device_id: "dev_rack", name: "Fast GPU" })]);
+		await nodes[0].devices([
+			deviceRecord({ device_id: "dev_rack", name: "Fast GPU", peers: ["uuid:1f"] }),
+			deviceRecord({ device_id: "dev_twin", name: "Other GPU", hardware_key: "uuid:1f", peers: ["uuid:0f"] }),
+		]);
 		await nodes[1].devices([deviceRecord({ device_id: "dev_laptop", name: "Small GPU" })]);
 		browser = await startBrowser();
 		page = await browser.page();
@@ -31,6 +34,7 @@ suite("topology", () => {
 	test("without links it says what would make some", async () => {
 		await goTo(page, "#/topology");
 		await region("Machines and links").getByText("2 machines, 0 direct links").waitFor();
+		await region("Inside machines").getByText("1 pair").waitFor();
 		await region("Heard on the networks").getByText(/Nobody can be heard/).waitFor(); // a server on loopback does not listen
 	});
 

@@ -50,6 +50,7 @@ export const device = (id, more = {}) => ({
   driver_version: null,
   formats: [],
   features: [],
+  peers: [],
   uuid: null,
   pci_address: null,
   support: "full",

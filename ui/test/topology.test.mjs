@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { load } from "./load.mjs";
-import { link, node, snapshot } from "./records.mjs";
+import { device, link, node, snapshot } from "./records.mjs";
 
 const { reduce } = await load("state/reduce.ts");
 const { initialState } = await load("state/state.ts");
@@ -14,6 +14,19 @@ const stateWith = (links) => reduce(initialState, { type: "snapshot", snapshot: 
 const event = (data) => ({
   type: "event", now: 1,
   event: { topic: "topology", epoch: "e1", seq: 11, at: "2026-11-20T14:31:52.000Z", data: { links: [], removed: [], heard: null, ...data } },
+});
+
+test("devices of one machine that copy directly are pairs of it, and copies that are refused that way are named", () => {
+  const peers = (...ids) => ids.map((device_id) => ({ device_id, class: "peer" }));
+  const devices = [
+    device("a", { peers: [{ device_id: "b", class: "staged" }, ...peers("c")] }),
+    device("b", { peers: peers("a", "c") }),
+    device("c", { peers: peers("a", "b") }),
+    device("d", { node_id: "n2" }),
+  ];
+  const state = reduce(initialState, { type: "snapshot", snapshot: snapshot({ nodes: three, devices }) });
+  assert.deepEqual(topology.peersOf(state), [{ node: "n1", pairs: 3, staged: [["a", "b"]] }]);
+  assert.deepEqual(topology.peersOf(stateWith([])), []);
 });
 
 test("links come with the snapshot, change and go with events; both directions are one pair", () => {

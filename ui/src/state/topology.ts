@@ -40,6 +40,29 @@ export function pairsOf(state: State): Pair[] {
   );
 }
 
+/** The devices of one machine that could copy to each other directly, in pairs, and those copies that do not. */
+export interface Peers {
+  readonly node: string;
+  readonly pairs: number;
+  /** Names of devices, from and to. */
+  readonly staged: readonly (readonly [string, string])[];
+}
+
+export function peersOf(state: State): Peers[] {
+  const name = (id: string): string => state.devices[id]?.record.name ?? id;
+  return sortedNodes(state)
+    .map(({ record: { node_id } }) => {
+      const here = Object.values(state.devices)
+        .map(({ record }) => record)
+        .filter((one) => one.node_id === node_id);
+      const ways = here.flatMap((one) => one.peers.map((peer) => ({ ...peer, from: one.device_id })));
+      const keys = new Set(ways.map((way) => [way.from, way.device_id].sort().join()));
+      const staged = ways.filter((way) => way.class === "staged");
+      return { node: node_id, pairs: keys.size, staged: staged.map((way) => [name(way.from), name(way.device_id)] as const) };
+    })
+    .filter((one) => one.pairs > 0);
+}
+
 export type PairState = "up" | "degraded" | "down" | "stale";
 
 export function pairState({ there, back }: Pair): PairState {

@@ -23,6 +23,7 @@ import { Age, Figure, type Mark, MarkIcon, NotReported, Panel } from "../parts";
 import { Page } from "../shell";
 import { HeardPanel } from "./heard";
 import { LinkPanel } from "./link";
+import { PeersPanel } from "./peers";
 import { Matrix, WIRES_MAX, Wires, WiresKey } from "./wires";
 
 const SUMMARY_MS = 5000;
@@ -78,6 +79,7 @@ export function TopologyPage() {
         </Panel>
         {pair && <LinkPanel key={pair.key} pair={pair} close={() => setChosen(null)} />}
         {pairs.length > 0 && <Links pairs={pairs} chosen={chosen} choose={choose} />}
+        <PeersPanel />
         <HeardPanel />
       </div>
     </Page>
