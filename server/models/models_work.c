@@ -91,6 +91,7 @@ static void hash_stored(struct model_change *change, enum status status, const s
 // Of a file that is used already; one that cannot be read shows when it is used next.
 static void hashed(struct models *models, struct model *model, const struct reading_result *result)
 {
+	struct buffer detail;
 	struct error error = {0};
 	const bool same = result->bytes == model->record.file_bytes && result->modified_ns == model->modified_ns;
 	struct model_change *change = result->status || !same ? NULL : model_change_create(models, model);
@@ -98,7 +99,13 @@ static void hashed(struct models *models, struct model *model, const struct read
 		return;
 	change->apply = hash_stored;
 	snprintf(change->becomes.sha256, sizeof change->becomes.sha256, "%s", result->sha256);
-	model_change_commit(&change, NULL, &error);
+	buffer_init(&detail, ENTRY_TEXT_BYTES);
+	print_outcome(&change->becomes, &detail);
+	const struct audit_event event = {
+		.action = "model.hashed", .target = model->record.model_id, .detail = buffer_text(&detail)};
+	if (model_change_commit(&change, &event, &error))
+		log_warning("models", "%s: its SHA-256 is not stored: %s", model->record.name, error.message);
+	buffer_finish(&detail);
 }
 
 void models_work_read(void *context, const struct reading_result *result)

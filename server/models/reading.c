@@ -232,22 +232,37 @@ enum status reading_look_into(const struct reading_look *look, struct error *err
 	return status;
 }
 
+// What units of systemd with ProtectHome do not see, whoever may read it.
+static bool is_home(const char *path)
+{
+	return !strncmp(path, "/home/", 6) || !strncmp(path, "/run/user/", 10);
+}
+
+static enum status cannot_open(const char *path, int number, struct error *error)
+{
+	error_errno(error, number == ENOENT ? STATUS_NOT_FOUND : STATUS_UNAVAILABLE, number, "%s cannot be opened",
+		    path);
+	if (number != EACCES && number != ENOENT)
+		return error->status;
+	if (is_home(path))
+		error_hint(error,
+			   "the path is one of the server's machine; as a service it does not see /home and "
+			   "/run/user (ProtectHome in exogpu.service): put the file elsewhere, in /srv say, or let "
+			   "`systemctl edit exogpu` set ProtectHome=read-only");
+	else
+		error_hint(error, "the path is one of the server's machine, and the server's user must be able to "
+				  "read it");
+	return error->status;
+}
+
 static enum status open_file(const char *path, struct file *file, struct error *error)
 {
 	struct stat found;
 	*file = (struct file){.path = path};
 	// Without waiting: it may be a pipe.
 	file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	if (file->fd < 0) {
-		int number = errno;
-		error_errno(error, number == ENOENT ? STATUS_NOT_FOUND : STATUS_UNAVAILABLE, number,
-			    "%s cannot be opened", path);
-		if (number == EACCES || number == ENOENT)
-			error_hint(error,
-				   "the path is one of the server's machine, and the server's user must be able to "
-				   "read it");
-		return error->status;
-	}
+	if (file->fd < 0)
+		return cannot_open(path, errno, error);
 	if (fstat(file->fd, &found))
 		return error_errno(error, STATUS_UNAVAILABLE, errno, "%s cannot be read", path);
 	if (!S_ISREG(found.st_mode))

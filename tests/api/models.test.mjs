@@ -81,6 +81,9 @@ describe("models", () => {
 			assert.deepEqual([model.architecture.family, model.architecture.layers, model.architecture.format, model.architecture.vocabulary],
 				["llama", 1, "F32", 300]);
 			assert.deepEqual((await admin.call("cluster.snapshot")).models, [model]);
+			const [entry] = await entries("model.hashed");
+			assert.deepEqual([entry.target, entry.outcome, entry.detail], [model.model_id, "ok",
+				{ sha256: sha256(small), bytes: small.length, source: model.source }]);
 		});
 		test("adding it again answers with it, and names are unique", async () => {
 			const one = await ready(local("a.gguf"));
@@ -92,6 +95,7 @@ describe("models", () => {
 		});
 		test("what is no model says why", async () => {
 			assert.match(await failed("/nonexistent/model.gguf"), /cannot be opened.*server's machine/s);
+			assert.match(await failed("/home/nobody/model.gguf"), /cannot be opened.*ProtectHome/s);
 			assert.match(await failed(folder), /not a file/);
 			assert.match(await failed(local("empty.gguf", Buffer.alloc(0))), /empty/);
 			assert.match(await failed(local("page.gguf", Buffer.from("<html>".repeat(100)))), /GGUF/);
@@ -100,6 +104,8 @@ describe("models", () => {
 			assert.equal((await entries("model.failed")).length >= 6, true);
 		});
 		test("sources that are none are refused at once", async () => {
+			for (const source of ["hf:maker/split/model-Q8_0-00001-of-00002.gguf", "http://127.0.0.1:1/model-00002-of-00002.gguf"])
+				assert.match((await admin.refused("model.add", { source }, "invalid_params")).message, /one part of a model/);
 			for (const source of ["relative.gguf", "hf:", "hf:one", "hf:a/b/../c.gguf", "hf:a/b/c.bin", "hf:a/../b.gguf", "ollama:", "ollama:a b",
 				"ollama:a/b/c", "https://", "https://user:secret@host/a.gguf", "file:relative", "ftp://host/a.gguf"])
 				await admin.refused("model.add", { source }, "invalid_params");
