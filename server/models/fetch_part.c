@@ -284,13 +284,13 @@ enum status fetch_part_save(struct fetch_part *part, bool now, struct error *err
 {
 	const int64_t now_ms = clock_steady_ms();
 	enum status status = STATUS_OK;
-	if (part->fd < 0 || part->identity.bytes < 0)
+	if (part->fd < 0)
 		return STATUS_OK;
 	if (!part->reserved && now_ms - part->looked_ms >= LOOK_MS) {
 		part->looked_ms = now_ms;
 		status = check_room(part, 0, error);
 	}
-	if (status || !part->dirty)
+	if (status || !part->dirty || part->identity.bytes < 0) // of unknown length: it begins anew if it breaks off
 		return status;
 	if (!now && now_ms - part->saved_ms < SAVE_MS) {
 		sync_file_range(part->fd, 0, 0, SYNC_FILE_RANGE_WRITE); // so that little is left to wait for
