@@ -11,6 +11,7 @@
 #include "engine/model/gguf.h"
 
 #include "common/base/limits.h"
+#include "engine/model/mapping.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -436,11 +437,14 @@ enum status gguf_open(struct gguf **out, int fd, struct error *error)
 	void *mapping = mmap(NULL, length, PROT_READ, MAP_SHARED, fd, 0);
 	if (mapping == MAP_FAILED)
 		return error_errno(error, STATUS_UNAVAILABLE, errno, "the model file cannot be mapped");
+	mapping_guard(mapping, length);
 	enum status status = gguf_parse(out, mapping, length, error);
-	if (status)
+	if (status) {
+		mapping_release(mapping);
 		munmap(mapping, length);
-	else
+	} else {
 		(*out)->mapping = mapping;
+	}
 	return status;
 }
 
@@ -449,6 +453,7 @@ void gguf_destroy(struct gguf **gguf_pointer)
 	struct gguf *gguf = *gguf_pointer;
 	if (!gguf)
 		return;
+	mapping_release(gguf->mapping);
 	if (gguf->mapping)
 		munmap(gguf->mapping, gguf->length);
 	free(gguf->keys);
@@ -487,6 +492,11 @@ const struct gguf_tensor *gguf_find(const struct gguf *gguf, const char *name)
 uint64_t gguf_bytes(const struct gguf *gguf)
 {
 	return gguf->length;
+}
+
+bool gguf_cut(const struct gguf *gguf)
+{
+	return mapping_cut(gguf->mapping);
 }
 
 // ---- metadata ----

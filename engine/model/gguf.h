@@ -1,10 +1,9 @@
 /* Model files: GGUF versions 2 and 3, little-endian.
  *
  * The whole of a file is checked when it is opened: counts, lengths, types, offsets and sizes of everything, names that
- * stand twice, tensors that overlap or end outside. After that every pointer that this hands out is good, as long as
- * the file does not shrink: whoever maps it sees to that (the node opens it read-only; a file that is cut while it is
- * in use ends the worker by SIGBUS and no other process). Texts are bytes of the file, not terminated, and may hold
- * anything. Thread: any once it is open; nothing changes. */
+ * stand twice, tensors that overlap or end outside. After that every pointer that this hands out is good; where the
+ * file has become shorter meanwhile there are zeros, and gguf_cut() tells (mapping.h). Texts are bytes of the file, not
+ * terminated, and may hold anything. Thread: any once it is open; nothing changes. */
 #pragma once
 #include "engine/model/format.h"
 
@@ -35,6 +34,7 @@ size_t gguf_tensor_count(const struct gguf *gguf);
 const struct gguf_tensor *gguf_tensor(const struct gguf *gguf, size_t index);   // in the file's order
 const struct gguf_tensor *gguf_find(const struct gguf *gguf, const char *name); // NULL if there is none
 uint64_t gguf_bytes(const struct gguf *gguf);                                   // of the file
+bool gguf_cut(const struct gguf *gguf); // something of the file could not be read since it was opened
 
 // ---- metadata; each is false, and leaves *out alone, if the key is not there or holds something else ----
 

@@ -41,6 +41,17 @@ static enum status convert(struct loading *loading, const struct model_tensor *t
 	return STATUS_OK;
 }
 
+// What has been read so far is what the file says, or there is an end to it.
+static enum status check_file(const struct instance *instance, struct error *error)
+{
+	if (!gguf_cut(instance->gguf))
+		return STATUS_OK;
+	error_set(error, STATUS_UNAVAILABLE,
+		  "the model file became shorter while it was loaded, or cannot be read to its end");
+	error_hint(error, "if it is still being written, load it again afterwards; else see to its disk");
+	return STATUS_UNAVAILABLE;
+}
+
 static enum status find_tensor(void *context, enum model_role role, uint32_t layer, struct model_tensor *out,
 			       struct error *error)
 {
@@ -49,6 +60,8 @@ static enum status find_tensor(void *context, enum model_role role, uint32_t lay
 	if (!model_tensor(loading->instance->model, role, layer, &tensor))
 		return error_set(error, STATUS_INTERNAL, "the model has no tensor of role %d in layer %u", (int)role,
 				 layer);
+	if (check_file(loading->instance, error))
+		return error->status;
 	model_tensor_as(&tensor, loading->format, out);
 	return out->data ? STATUS_OK : convert(loading, &tensor, out, error);
 }
@@ -85,7 +98,7 @@ static enum status open_file(struct instance *instance, struct error *error)
 				   tokenizer_vocabulary(instance->tokenizer), model_shape(instance->model)->vocabulary);
 	if (!status)
 		instance->chat_template = chat_template_recognise(instance->gguf);
-	return status;
+	return status ? status : check_file(instance, error);
 }
 
 // By its key; open already if an earlier stage is on it.
@@ -197,7 +210,7 @@ static enum status make_stages(struct loading *loading, const struct json *list,
 		loading->before_bytes += memory.weights_bytes + memory.host_bytes;
 	}
 	loading->loaded_bytes = loading->before_bytes;
-	return status;
+	return status ? status : check_file(instance, error);
 }
 
 static struct json *to_result(const struct instance *instance, const struct loading *loading, int64_t began_ns)

@@ -482,12 +482,44 @@ static void test_files(void **state)
 	assert_null(gguf);
 }
 
+// Beyond its new end there are zeros, and that is told; what it still has stays.
+static void test_cut(void **state)
+{
+	(void)state;
+	struct model_file file = tiny();
+	struct gguf *gguf = NULL, *other = NULL;
+	struct error error = {0};
+	char path[] = "/tmp/exogpu-gguf-XXXXXX";
+	int fd = mkstemp(path);
+	assert_true(fd >= 0 && model_file_save(&file, path));
+	assert_int_equal(gguf_open(&gguf, fd, &error), STATUS_OK);
+	const struct gguf_tensor *last = gguf_tensor(gguf, gguf_tensor_count(gguf) - 1);
+	struct gguf_text family;
+	assert_int_equal(ftruncate(fd, 4096), 0);
+	assert_false(gguf_cut(gguf));
+	for (uint64_t i = 0; i < last->bytes; i++)
+		if (last->data[i])
+			fail_msg("byte %zu of a tensor that is gone is %u", (size_t)i, last->data[i]);
+	assert_true(gguf_cut(gguf));
+	assert_true(gguf_get_text(gguf, "general.architecture", &family)); // in the part that is left
+	assert_int_equal(family.length, 5);
+	assert_memory_equal(family.bytes, "llama", 5);
+	gguf_destroy(&gguf);
+	assert_int_equal(gguf_open(&gguf, fd, &error), STATUS_INVALID_PARAMS); // as short as it is now
+	assert_true(model_file_save(&file, path));
+	assert_int_equal(gguf_open(&other, fd, &error), STATUS_OK);
+	assert_false(gguf_cut(other));
+	gguf_destroy(&other);
+	close(fd);
+	unlink(path);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_metadata), cmocka_unit_test(test_heads),     cmocka_unit_test(test_bad_keys),
 		cmocka_unit_test(test_tensors),  cmocka_unit_test(test_alignment), cmocka_unit_test(test_truncated),
-		cmocka_unit_test(test_flipped),  cmocka_unit_test(test_files),
+		cmocka_unit_test(test_flipped),  cmocka_unit_test(test_files),     cmocka_unit_test(test_cut),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
