@@ -327,9 +327,11 @@ static enum status create_state(struct app *app, struct error *error)
 						  .cluster = app->cluster,
 						  .tenants = app->tenants,
 						  .models = app->models,
+						  .store = app->store,
 						  .events = app->events,
 						  .audit = app->audit,
-						  .placement_timeout_s = app->options.placement_timeout_s};
+						  .placement_timeout_s = app->options.placement_timeout_s,
+						  .take_better = app->options.take_better};
 		status = instances_create(&app->instances, &params, error);
 	}
 	return status;

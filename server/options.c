@@ -19,7 +19,7 @@ struct words {
 	const char *listen, *data, *name, *log_level, *tls_cert, *tls_key, *tls_names, *limits, *hub_url, *ollama_url;
 	const char *placement_timeout;
 	const char *cors_origins[FLAGS_MANY];
-	bool no_local_node, lan, help;
+	bool no_local_node, lan, take_better, help;
 };
 
 static const struct flag flags[] = {
@@ -60,6 +60,8 @@ static const struct flag flags[] = {
 	 offsetof(struct words, ollama_url)},
 	{"placement-timeout", "SECONDS", "how long to search for a better placement of a model, 0.05 to 60 (default 5)",
 	 offsetof(struct words, placement_timeout)},
+	{"take-better", NULL, "move running models by themselves when a device comes that makes them faster",
+	 offsetof(struct words, take_better)},
 	{"limit", "NAME=N,...", "set limits, of those below", offsetof(struct words, limits)},
 	{"help", NULL, "this text", offsetof(struct words, help)},
 	{0},
@@ -205,6 +207,7 @@ static enum status take(struct options *options, const struct words *words, stru
 			return usage(error, "--placement-timeout takes 0.05 to 60 seconds");
 	}
 	options->name = words->name;
+	options->take_better = words->take_better;
 	options->local_node = !words->no_local_node;
 	options->tls_cert = words->tls_cert;
 	options->tls_key = words->tls_key;

@@ -16,6 +16,7 @@ struct options {
 	enum log_level log_level;
 	const char *hub_url, *ollama_url; // NULL: everybody's
 	double placement_timeout_s;
+	bool take_better;
 	struct limit_values limits;
 	const char *limit_settings;               // as they were given; NULL: none
 	const char *cors_origins[FLAGS_MANY + 1]; // whose pages may use /v1; ends with NULL

@@ -144,6 +144,12 @@ static void clear(struct generator *generator, struct lane *lane)
 
 // ---- computing ----
 
+// Whether it had begun elsewhere. What it gets may differ by ties from what it would have got there: they are counted.
+static bool went_on(const struct generator_job *job)
+{
+	return job->request.token_count > job->request.prompt_count;
+}
+
 static enum status compute(struct generator *generator, const struct lane *lane, const float *input,
 			   struct error *error)
 {
@@ -152,7 +158,7 @@ static enum status compute(struct generator *generator, const struct lane *lane,
 	enum status status = STATUS_OK;
 	for (uint32_t i = 0; i < lane->run_count && !lane->check; i++) {
 		const struct piece *piece = &lane->pieces[i];
-		bool greedy = sampling_is_greedy(&piece->job->request.sampling);
+		bool greedy = sampling_is_greedy(&piece->job->request.sampling) && !went_on(piece->job);
 		hidden |= piece->outputs && piece->job->request.want_hidden;
 		argmax |= piece->outputs && !piece->job->request.want_hidden && greedy;
 		logits |= piece->outputs && !piece->job->request.want_hidden && !greedy;
@@ -201,8 +207,10 @@ static void deliver_token(struct generator_job *job, uint32_t output)
 		.prompt_count = job->prompt_count,
 		.position = job->token_count,
 	};
-	if (!sampling_is_greedy(&job->request.sampling))
+	if (!sampling_is_greedy(&job->request.sampling) || went_on(job))
 		sampler_choose(generator->scratch, &input, &choice);
+	if (went_on(job))
+		generator->state.ties += sampler_is_tie(generator->scratch, &input, choice.token);
 	if (!job->first_ns)
 		job->first_ns = clock_steady_ns();
 	job->tokens[job->token_count++] = choice.token;

@@ -377,3 +377,22 @@ void sampler_choose(struct sampler_scratch *scratch, const struct sampler_input 
 	if (sampling->logprobs)
 		choice->logprob = sane(input->logits[choice->token]) - offset;
 }
+
+bool sampler_is_tie(struct sampler_scratch *scratch, const struct sampler_input *input, uint32_t chosen)
+{
+	const float part = 1.0f / 256;
+	struct token_bias biases[SAMPLING_BIASES + 1];
+	struct token_choice choice;
+	struct sampling sampling = *input->sampling;
+	struct sampler_input lowered = *input;
+	take_values(scratch, input->logits);
+	const float largest = fabsf(scratch->distance[first_largest(scratch)]);
+	for (uint32_t i = 0; i < sampling.bias_count; i++)
+		biases[i] = sampling.biases[i];
+	biases[sampling.bias_count++] = (struct token_bias){.token = chosen, .bias = -largest * part};
+	sampling.biases = biases;
+	sampling.logprobs = false;
+	lowered.sampling = &sampling;
+	sampler_choose(scratch, &lowered, &choice);
+	return choice.token != chosen;
+}

@@ -56,3 +56,6 @@ struct sampler_input {
 	uint64_t position; // of the token that is drawn
 };
 void sampler_choose(struct sampler_scratch *scratch, const struct sampler_input *input, struct token_choice *choice);
+// Whether another token would be chosen if the logit of this one were less by what rounding may do to it: by 1/256 of
+// the largest.
+bool sampler_is_tie(struct sampler_scratch *scratch, const struct sampler_input *input, uint32_t chosen);

@@ -75,6 +75,7 @@ static void tell_state(struct instance *instance, bool idle)
 		{"prompt_tokens", state.prompt_tokens},
 		{"generated_tokens", state.generated_tokens},
 		{"preemptions", state.preemptions},
+		{"ties", state.ties},
 	};
 	struct json *params = json_new_object();
 	for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++)

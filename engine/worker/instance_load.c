@@ -5,6 +5,7 @@
  * its stage asks for it. Thread: the driver's. */
 #include "common/base/clock.h"
 #include "engine/model/convert.h"
+#include "engine/worker/instance_measure.h"
 #include "engine/worker/instance_ring.h"
 
 #include <stdio.h>
@@ -25,6 +26,7 @@ struct loading {
 	uint64_t before_bytes, total_bytes; // of the stages that are ready; of all
 	int64_t told_ns;
 	uint64_t loaded_bytes; // of all
+	struct json *times;    // of each stage that is ready
 };
 
 // ---- weights ----
@@ -196,6 +198,7 @@ static enum status make_stages(struct loading *loading, const struct json *list,
 	for (const struct json *one = json_first(list); one && !status; one = json_next(one)) {
 		struct exogpu_device *device = NULL;
 		struct stage_memory memory;
+		struct json *times;
 		params->embeds = !instance->stage_count && !part->index;
 		params->predicts = !json_next(one) && part->index + 1 >= part->count;
 		params->first_layer = count_of(one, "first_layer");
@@ -206,14 +209,18 @@ static enum status make_stages(struct loading *loading, const struct json *list,
 			status = stage_create(&instance->stages[instance->stage_count], device, params, error);
 		if (status)
 			break;
-		stage_memory(instance->stages[instance->stage_count++], &memory);
+		struct stage *stage = instance->stages[instance->stage_count++];
+		stage_memory(stage, &memory);
+		status = instance_measure(stage, params, &times, error);
+		if (!status)
+			json_push(loading->times, times);
 		loading->before_bytes += memory.weights_bytes + memory.host_bytes;
 	}
 	loading->loaded_bytes = loading->before_bytes;
 	return status ? status : check_file(instance, error);
 }
 
-static struct json *to_result(const struct instance *instance, const struct loading *loading, int64_t began_ns)
+static struct json *to_result(const struct instance *instance, struct loading *loading, int64_t began_ns)
 {
 	struct json *result = json_new_object(), *list = json_new_array();
 	const struct model_shape *shape = model_shape(instance->model);
@@ -228,6 +235,8 @@ static struct json *to_result(const struct instance *instance, const struct load
 		json_push(list, one);
 	}
 	json_set(result, "memory", list);
+	json_set(result, "times", loading->times);
+	loading->times = NULL;
 	json_set_number(result, "load_ms", (double)(clock_steady_ns() - began_ns) * 1e-6);
 	json_set_integer(result, "loaded_bytes", (int64_t)loading->loaded_bytes);
 	if (instance->chat_template)
@@ -288,6 +297,7 @@ enum status instance_load(struct instance *instance, const struct json *params, 
 	int64_t began_ns = clock_steady_ns();
 	if (instance->stage_count)
 		return error_set(error, STATUS_CONFLICT, "the model is loaded already");
+	loading.times = json_new_array();
 	enum status status = instance_ring_prepare(instance, params, &part, error);
 	if (!status)
 		status = open_file(instance, error);
@@ -309,6 +319,7 @@ enum status instance_load(struct instance *instance, const struct json *params, 
 		status = make_generator(instance, &stage, lanes, error);
 	free(loading.converted);
 	if (status) {
+		json_destroy(&loading.times);
 		instance_unload(instance);
 		return status;
 	}

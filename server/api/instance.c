@@ -1,6 +1,8 @@
 /* instance.* and placement.preview: models that are loaded. Thread: the loop's. */
 #include "server/api/call.h"
 
+#include <string.h>
+
 static void previewed(void *context, enum status status, struct json *placement, const struct error *error)
 {
 	api_finish(context, status, placement, error);
@@ -73,14 +75,16 @@ static enum status instance_list(struct api_call *call, const struct json *param
 	return STATUS_OK;
 }
 
-static void stop_written(void *context, enum status status, const struct error *error)
+static void act_written(void *context, enum status status, const struct error *error)
 {
 	struct api_call *call = context;
 	struct json *result = NULL;
 	struct error fault = error ? *error : (struct error){0};
+	const char *id = json_get_string(call->kept, "instance_id", "");
 	if (!status)
-		status = instances_stop(call->api->params.instances, json_get_string(call->kept, "instance_id", ""),
-					&fault);
+		status = !strcmp(call->method->name, "instance.move")
+				 ? instances_move(call->api->params.instances, id, &fault)
+				 : instances_stop(call->api->params.instances, id, &fault);
 	if (!status) {
 		result = call->kept;
 		call->kept = NULL;
@@ -88,8 +92,9 @@ static void stop_written(void *context, enum status status, const struct error *
 	api_finish(call, status, result, &fault);
 }
 
-static enum status instance_delete(struct api_call *call, const struct json *params, struct json **result,
-				   struct error *error)
+// instance.move and instance.delete.
+static enum status instance_act(struct api_call *call, const struct json *params, struct json **result,
+				struct error *error)
 {
 	const char *id = json_get_string(params, "instance_id", "");
 	(void)result;
@@ -100,14 +105,12 @@ static enum status instance_delete(struct api_call *call, const struct json *par
 	}
 	const struct audit_event event = {.by = &call->client->actor, .action = call->method->name, .target = id};
 	call->kept = json_copy(params);
-	enum status status = audit_write(call->api->params.audit, &event, stop_written, call, error);
+	enum status status = audit_write(call->api->params.audit, &event, act_written, call, error);
 	return status ? status : STATUS_PENDING;
 }
 
 const struct api_handler instance_handlers[] = {
-	{"placement.preview", .run = placement_preview},
-	{"instance.create", .run = instance_create},
-	{"instance.list", .run = instance_list},
-	{"instance.delete", .run = instance_delete},
-	{0},
+	{"placement.preview", .run = placement_preview}, {"instance.create", .run = instance_create},
+	{"instance.list", .run = instance_list},         {"instance.move", .run = instance_act},
+	{"instance.delete", .run = instance_act},        {0},
 };

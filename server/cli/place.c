@@ -1,4 +1,5 @@
-/* `exogpu place`, `exogpu instances`, `exogpu stop`: where models go, which are loaded, and their end. See place.h. */
+/* `exogpu place`, `exogpu instances`, `exogpu move`, `exogpu stop`: where models go, which are loaded, and their end.
+ * See place.h. */
 #include "server/cli/place.h"
 
 #include "server/cli/format.h"
@@ -304,9 +305,20 @@ static const struct table_column columns[] = {
 	{.title = "RUNNING", .right = true},
 	{.title = "WAITING", .right = true},
 	{.title = "TOKENS/S", .right = true},
+	{.title = "OFFERED", .right = true, .leave_out = 4},
 	{.title = "SINCE", .right = true, .leave_out = 1},
 	{.title = "ID"},
 };
+
+// How many times as fast it would be elsewhere.
+static void add_offer(struct table *table, const struct json *offer)
+{
+	const double now = json_get_number(offer, "now_tokens_per_s", 0);
+	if (now > 0)
+		table_add(table, TONE_GOOD, "%.1f x", json_get_number(offer, "tokens_per_s", 0) / now);
+	else
+		table_add(table, TONE_PLAIN, "%s", "");
+}
 
 static void add_row(struct table *table, const struct json *one)
 {
@@ -331,6 +343,7 @@ static void add_row(struct table *table, const struct json *one)
 		table_add(table, TONE_PLAIN, "%.1f", json_get_number(one, "tokens_per_s", 0));
 	else
 		table_add(table, TONE_PLAIN, "%s", "");
+	add_offer(table, json_get(one, "offer"));
 	table_add(table, TONE_PLAIN, "%s", format_age(command_age_ms(one, "created_at"), text));
 	table_add(table, TONE_PLAIN, "%s", json_get_string(one, "instance_id", ""));
 }
@@ -347,15 +360,25 @@ static int run_instances(const struct cli_arguments *arguments, struct error *er
 			    error);
 }
 
-static int run_stop(const struct cli_arguments *arguments, struct error *error)
+static int act_on(const struct cli_arguments *arguments, const char *method, const char *done, struct error *error)
 {
 	struct json *params = json_new_object(), *answer = NULL;
 	json_set_string(params, "instance_id", arguments->operand);
-	int result = command_call(arguments, "instance.delete", params, &answer, error);
+	int result = command_call(arguments, method, params, &answer, error);
 	if (answer)
-		command_print_text(stdout, "stopped ", json_get_string(answer, "instance_id", ""));
+		command_print_text(stdout, done, json_get_string(answer, "instance_id", ""));
 	json_destroy(&answer);
 	return result;
+}
+
+static int run_stop(const struct cli_arguments *arguments, struct error *error)
+{
+	return act_on(arguments, "instance.delete", "stopped ", error);
+}
+
+static int run_move(const struct cli_arguments *arguments, struct error *error)
+{
+	return act_on(arguments, "instance.move", "moves if there is a faster place: ", error);
 }
 
 static const struct flag flags[] = {
@@ -391,4 +414,11 @@ const struct cli_command stop_command = {
 	.operand = "ID",
 	.summary = "end an instance of a model and free its memory (needs the scope admin)",
 	.run = run_stop,
+};
+const struct cli_command move_command = {
+	.name = "move",
+	.operand = "ID",
+	.summary = "place an instance of a model anew where it is faster, as exogpu instances offers (needs the scope "
+		   "admin)",
+	.run = run_move,
 };

@@ -11,6 +11,7 @@
  *   instances_place.c  placements, as the API shows them
  *   instances_json.c   instances, the same
  *   instances_recover.c  what becomes of one that is paused
+ *   instances_offer.c    faster places
  *   parts.c            its workers
  *   requests.c         what is asked of instances */
 #include "common/base/clock.h"
@@ -19,6 +20,7 @@
 #include "server/models/shards.h"
 #include "server/security/random_id.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,6 +81,30 @@ enum status instance_hold(struct instance *instance, bool any)
 	return status;
 }
 
+// ---- times ----
+
+void instance_take_times(struct instance *instance, unsigned stage, const struct json *times)
+{
+	struct instance_stage *at = &instance->stages[stage];
+	struct model_sizes sizes = instance->model->sizes;
+	const double layers_s = json_get_number(times, "layers_s", -1),
+		     output_s = json_get_number(times, "output_s", -1), overhead_s = fmin(cost_stage_s(), layers_s / 2);
+	if (json_type(times) != JSON_OBJECT || layers_s <= 0 || !at->layer_count)
+		return;
+	if (instance->held_format != FORMAT_UNKNOWN)
+		placement_shrink(&sizes, instance->held_format);
+	struct layer_time time = {.format = sizes.main_format,
+				  .layer_bytes = sizes.layers_bytes / instance->model->shape.layers,
+				  .output_bytes = sizes.output_bytes,
+				  .layer_s = (layers_s - overhead_s) / at->layer_count,
+				  .output_s = output_s,
+				  .share = json_get_number(times, "batch_share", -1),
+				  .measured_ms = clock_wall_ms()};
+	snprintf(time.device_id, sizeof time.device_id, "%s", cluster_device_id(at->device));
+	at->seconds_per_token = layers_s + (output_s > 0 ? output_s : 0);
+	layer_times_put(instance->all->layer_times, &time);
+}
+
 // ---- ending ----
 
 // What it holds is free again; what it was remains to be read.
@@ -93,6 +119,7 @@ static void let_go(struct instance *instance, const char *why)
 	instance->running = instance->waiting = instance->pages_used = instance->pages_cached = 0;
 	instance->tokens_per_s = -1;
 	json_destroy(&instance->timing);
+	json_destroy(&instance->offer);
 }
 
 void instance_set_failed(struct instance *instance, const struct error *fault)
@@ -117,6 +144,7 @@ static void instance_free(struct instance *instance)
 {
 	json_destroy(&instance->hops);
 	json_destroy(&instance->wanted);
+	json_destroy(&instance->offer);
 	free(instance);
 }
 
@@ -196,6 +224,7 @@ static void told_state(struct instance *instance, const struct json *params)
 	instance->pages_used = (uint64_t)json_get_integer(params, "pages_used", 0);
 	instance->pages_cached = (uint64_t)json_get_integer(params, "pages_cached", 0);
 	instance->prompt_tokens = (uint64_t)json_get_integer(params, "prompt_tokens", 0);
+	instance->ties = (uint64_t)json_get_integer(params, "ties", 0);
 	if (!instance->running && !instance->waiting)
 		instance->tokens_per_s = 0;
 	else if (instance->told_ms && now_ms > instance->told_ms && generated >= instance->generated_tokens)
@@ -245,7 +274,10 @@ void instance_take_placement(struct instance *instance, const struct placing *pl
 	json_destroy(&instance->timing);
 	json_destroy(&instance->hops);
 	instance->hops = placing_hops_json(placing);
+	instance->ties_before += instance->ties;
+	instance->ties = 0;
 	instance->began_loading_ms = clock_steady_ms();
+	instance_take_prediction(instance, placing);
 	for (unsigned i = 0; i < placement->stage_count; i++) {
 		const struct placement_stage *stage = &placement->stages[i];
 		const struct cluster_device *device = placing->where[stage->device];
@@ -422,6 +454,8 @@ enum status instances_create(struct instances **out, const struct instances_para
 	const struct shards_params shards = {.loop = params->loop, .contract = params->contract};
 	enum status status = shards_create(&instances->shards, &shards, error);
 	if (!status)
+		status = layer_times_create(&instances->layer_times, params->store, error);
+	if (!status)
 		status = planner_create(&instances->planner, instances, error);
 	if (status)
 		instances_destroy(out);
@@ -443,6 +477,7 @@ void instances_destroy(struct instances **pointer)
 	*pointer = NULL;
 	instances_shut_down(instances);
 	planner_destroy(&instances->planner);
+	layer_times_destroy(&instances->layer_times);
 	shards_destroy(&instances->shards);
 	free(instances->owners);
 	free(instances);

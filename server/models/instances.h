@@ -23,9 +23,11 @@ struct instances_params {
 	struct cluster *cluster;
 	struct tenancy *tenants;
 	struct models *models;
+	struct store *store;
 	struct events *events;
 	struct audit *audit;
 	double placement_timeout_s; // of a search, where nothing else is asked for
+	bool take_better;           // instances move by themselves where a device comes that makes them faster
 };
 enum status instances_create(struct instances **out, const struct instances_params *params, struct error *error);
 void instances_shut_down(struct instances *instances); // ends them all; their requests are answered
@@ -46,6 +48,10 @@ enum status instances_start(struct instances *instances, const struct json *para
 			    void *context, struct error *error);
 // instance.delete: at once; its requests are answered.
 enum status instances_stop(struct instances *instances, const char *instance_id, struct error *error);
+
+// instance.move: look for a faster place as soon as it is ready, and take it if there is one. Errors: STATUS_NOT_FOUND,
+// STATUS_CONFLICT (it has failed, or is pinned).
+enum status instances_move(struct instances *instances, const char *instance_id, struct error *error);
 
 // What nodes tell: model.fetching and hop.ended, checked.
 void instances_fetching(struct instances *instances, const char *node_id, const struct json *params);

@@ -272,6 +272,29 @@ static void name_nodes(struct placing *placing, const struct cluster *cluster)
 	}
 }
 
+static void gather_times(struct placing *placing, const struct layer_times *times)
+{
+	const int64_t now_ms = clock_wall_ms();
+	const struct layer_time *one;
+	for (size_t i = 0; (one = layer_times_at(times, i)) && placing->wanted.timed_count < PLACEMENT_TIMED; i++) {
+		unsigned at = 0;
+		while (at < placing->wanted.device_count && strcmp(placing->devices[at].device_id, one->device_id) != 0)
+			at++;
+		if (at == placing->wanted.device_count)
+			continue;
+		placing->timed[placing->wanted.timed_count++] = (struct placement_timed){
+			.device = at,
+			.format = one->format,
+			.layer_bytes = one->layer_bytes,
+			.output_bytes = one->output_bytes,
+			.layer_s = one->layer_s,
+			.output_s = one->output_s,
+			.share = one->share,
+			.age_s = now_ms > one->measured_ms ? (now_ms - one->measured_ms) / 1000 : 0};
+	}
+	placing->wanted.timed = placing->timed;
+}
+
 static void gather_links(struct placing *placing, const struct topology *topology)
 {
 	const unsigned nodes = placing->wanted.node_count;
@@ -302,6 +325,7 @@ enum status placing_gather(struct placing **out, const struct instances *instanc
 		gather_devices(placing, instances, excluded);
 		name_nodes(placing, instances->params.cluster);
 		gather_links(placing, instances->params.topology);
+		gather_times(placing, instances->layer_times);
 		status = read_pins(placing, json_get(params, "pins"), instances, error);
 	}
 	if (status)

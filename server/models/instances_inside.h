@@ -2,6 +2,7 @@
 #pragma once
 #include "common/base/limits.h"
 #include "server/models/instances.h"
+#include "server/models/layer_times.h"
 #include "server/models/parts.h"
 #include "server/models/placement.h"
 #include "server/models/requests.h"
@@ -35,6 +36,7 @@ struct placing {
 	const struct cluster_device *where[PLACEMENT_DEVICES]; // the same ones
 	struct placement_link links[PLACEMENT_NODES * PLACEMENT_NODES];
 	struct placement_pin pins[PLACEMENT_STAGES];
+	struct placement_timed timed[PLACEMENT_TIMED];
 	struct placement_wanted wanted;
 	struct placement placement;
 };
@@ -53,7 +55,7 @@ struct instance_stage {
 	bool embeds, predicts;
 	struct stage_memory memory; // estimated, then as it is
 	uint64_t held, host_held;   // of the devices
-	double seconds_per_token;   // predicted; < 0: not known
+	double seconds_per_token;   // predicted, then as it was measured; < 0: not known
 };
 
 // Layers that are gone.
@@ -103,6 +105,13 @@ struct instance {
 	struct net_timer pause_limit; // while it is paused, and requests wait for it
 	struct json *timing;          // InstanceTiming, as its worker told it last; NULL: not known
 	struct json *hops;            // of PlacementHop, as it was placed
+	// Faster places (instances_offer.c).
+	double predicted_s, predicted_rate, way_s; // a token; by the objective, tokens a second; of the first, hops
+	struct json *offer;                        // InstanceOffer; NULL: there is none
+	uint64_t seen, looked_at;                  // of devices that could be used; of those a place was searched on
+	int64_t offer_ms;                          // when was looked last; steady
+	bool move_wanted;                          // it is to be taken if there is one
+	uint64_t ties, ties_before;                // of this placement; of those before it
 	// As its worker says.
 	uint64_t running, waiting, pages_used, pages_cached, pages, prompt_tokens, generated_tokens;
 	double tokens_per_s;            // < 0: not known
@@ -120,6 +129,7 @@ struct instances {
 	const struct token **owners; // (owner_count): whose number is its place and 2; 1 is the machine's owner's
 	size_t owner_count, owner_capacity;
 	struct planner *planner;
+	struct layer_times *layer_times;
 	struct shards *shards; // what nodes elsewhere read of model files
 };
 
@@ -128,6 +138,9 @@ void instance_publish(const struct instance *instance);
 void instance_take_placement(struct instance *instance, const struct placing *placing);
 // Hold what the stages take, instead of what is held now; or nothing. Errors: STATUS_OUT_OF_MEMORY.
 enum status instance_hold(struct instance *instance, bool any);
+// What a worker measured of this stage (an item of `times` in the answer to instance.load); may be NULL, or JSON's
+// null.
+void instance_take_times(struct instance *instance, unsigned stage, const struct json *times);
 void instance_set_failed(struct instance *instance, const struct error *fault); // for good
 // What its parts say. `part` -1: none in particular.
 void instance_parts_moved(struct instance *instance); // in fetching or loading
@@ -148,6 +161,13 @@ void recover_back(struct instance *instance);
 void recover_done(struct instance *instance);  // all its parts are ready again
 void recover_watch(struct instance *instance); // from now on look whether its devices are draining
 void recover_stop(struct instance *instance);  // nothing more comes of it
+// It is ready, and leaves for a better place.
+void recover_move(struct instance *instance, const struct placing *placing);
+
+// instances_offer.c
+void instance_take_prediction(struct instance *instance, const struct placing *placing);
+// Of one that is ready, now and then. True: a place is searched for, and recover_watch or recover_move follows.
+bool offer_look(struct instance *instance);
 
 // instances_gather.c
 // Read params, and gather what there is to place on. The result is to be freed. Errors: instances_preview's.

@@ -44,10 +44,21 @@ static struct json *progress_json(const struct instance *instance)
 	uint64_t done, total;
 	if (!instance->parts || (instance->state != INSTANCE_LOADING && instance->state != INSTANCE_PAUSED))
 		return json_new_null();
-	struct json *json = json_new_object();
-	parts_progress(instance->parts, &done, &total);
-	instance_set_bytes(json, "loaded_bytes", done);
-	instance_set_bytes(json, "total_bytes", total);
+	struct json *json = json_new_object(), *parts = json_new_array();
+	uint64_t all_done = 0, all_total = 0;
+	for (unsigned i = 0; i < parts_count(instance->parts); i++) {
+		struct json *part = json_new_object();
+		parts_progress(instance->parts, i, &done, &total);
+		json_set_string(part, "node_id", parts_node_id(instance->parts, i));
+		instance_set_bytes(part, "loaded_bytes", done);
+		instance_set_bytes(part, "total_bytes", total);
+		json_push(parts, part);
+		all_done += done;
+		all_total += total;
+	}
+	instance_set_bytes(json, "loaded_bytes", all_done);
+	instance_set_bytes(json, "total_bytes", all_total);
+	json_set(json, "parts", parts);
 	return json;
 }
 
@@ -217,6 +228,8 @@ struct json *instance_json(const struct instance *instance)
 	json_set_bool(json, "chat", instance->chat);
 	instance_set_bytes(json, "epoch", instance->epoch);
 	json_set_integer(json, "recoveries", instance->recoveries);
+	instance_set_bytes(json, "ties", instance->ties_before + instance->ties);
+	json_set(json, "offer", instance->offer ? json_copy(instance->offer) : json_new_null());
 	json_set(json, "hops", instance->hops ? json_copy(instance->hops) : json_new_array());
 	json_set(json, "timing", instance->timing ? json_copy(instance->timing) : json_new_null());
 	json_set(json, "missing", missing_json(instance));

@@ -323,12 +323,23 @@ static void elsewhere(void *context, enum status status, struct placing *placing
 	free(placing);
 }
 
+void recover_move(struct instance *instance, const struct placing *placing)
+{
+	char why[INSTANCE_REASON_BYTES];
+	snprintf(why, sizeof why, "it moves to %.128s%s, where it is faster",
+		 placing->devices[placing->placement.stages[0].device].name,
+		 placing->placement.stage_count > 1 ? " and others" : "");
+	pause(instance, why);
+	instance->recovery.attempt = 1;
+	begin_anew(instance, placing);
+}
+
 static void look(void *arg)
 {
 	struct error error = {0};
 	struct instance *instance = arg;
 	const struct placing_excluded excluded = {.ending = instance};
-	bool asked = false;
+	bool asked = !draining(instance) && offer_look(instance);
 	if (draining(instance)) {
 		struct json *params = wanted(instance);
 		json_remove(params, "pins");

@@ -116,7 +116,8 @@ static void loaded(void *context, enum status status, const struct json *result,
 	struct part *part = context;
 	struct parts *parts = part->parts;
 	struct instance *instance = parts->instance;
-	const struct json *memory = json_get(result, "memory"), *one = json_first(memory);
+	const struct json *memory = json_get(result, "memory"), *one = json_first(memory),
+			  *times = json_first(json_get(result, "times"));
 	if (status == STATUS_DEVICE_LOST || parts->failed)
 		return; // its end is told in a moment
 	if (!status && json_count(memory) != part->stage_count) {
@@ -128,8 +129,11 @@ static void loaded(void *context, enum status status, const struct json *result,
 	}
 	if (status)
 		return;
-	for (unsigned i = 0; i < part->stage_count; i++, one = json_next(one))
+	for (unsigned i = 0; i < part->stage_count; i++, one = json_next(one)) {
 		read_memory(&instance->stages[part->first_stage + i].memory, one);
+		instance_take_times(instance, part->first_stage + i, times);
+		times = times ? json_next(times) : NULL;
+	}
 	part->step = PART_LOADED;
 	part->loaded_bytes = (uint64_t)json_get_integer(result, "loaded_bytes", 0);
 	part->load_ms = json_get_number(result, "load_ms", 0);
@@ -538,17 +542,14 @@ const char *parts_node_id(const struct parts *parts, unsigned part)
 	return parts->part[part].node_id;
 }
 
-void parts_progress(const struct parts *parts, uint64_t *done_bytes, uint64_t *total_bytes)
+void parts_progress(const struct parts *parts, unsigned which, uint64_t *done_bytes, uint64_t *total_bytes)
 {
-	*done_bytes = *total_bytes = 0;
-	for (unsigned i = 0; i < parts->count; i++) {
-		const struct part *part = &parts->part[i];
-		uint64_t expected = part->load_bytes;
-		for (unsigned j = 0; j < part->stage_count && !part->load_bytes; j++) {
-			const struct stage_memory *memory = &parts->instance->stages[part->first_stage + j].memory;
-			expected += memory->weights_bytes + memory->host_bytes;
-		}
-		*done_bytes += part->fetched_bytes + part->loaded_bytes;
-		*total_bytes += part->fetch_bytes + expected;
+	const struct part *part = &parts->part[which];
+	uint64_t expected = part->load_bytes;
+	for (unsigned i = 0; i < part->stage_count && !part->load_bytes; i++) {
+		const struct stage_memory *memory = &parts->instance->stages[part->first_stage + i].memory;
+		expected += memory->weights_bytes + memory->host_bytes;
 	}
+	*done_bytes = part->fetched_bytes + part->loaded_bytes;
+	*total_bytes = part->fetch_bytes + expected;
 }

@@ -35,7 +35,7 @@ bool parts_has(const struct parts *parts, unsigned stage); // whether that stage
 double parts_load_ms(const struct parts *parts);
 const char *parts_node_id(const struct parts *parts, unsigned part);
 // How far fetching and loading are, of all parts.
-void parts_progress(const struct parts *parts, uint64_t *done_bytes, uint64_t *total_bytes);
+void parts_progress(const struct parts *parts, unsigned part, uint64_t *done_bytes, uint64_t *total_bytes);
 // How a hop goes: "local", "link" or "server"; of the part's to the next.
 const char *parts_via(const struct parts *parts, unsigned part);
 

@@ -167,9 +167,8 @@ static void take_stages(struct answer *answer, const struct problem *problem, co
 						  .embeds = i == 0,
 						  .predicts = i == chain->count - 1};
 		stage->memory = cost_memory(answer->wanted, &problem->sizes, problem->pages, stage);
-		stage->seconds_per_token = answer->wanted->devices[stage->device].bandwidth > 0
-						   ? chain_stage_s(problem, chain, i, 1)
-						   : -1;
+		stage->seconds_per_token = problem->devices[chain->at[i]].known ? chain_stage_s(problem, chain, i, 1)
+										: -1;
 		first += stage->layer_count;
 	}
 }
@@ -201,7 +200,7 @@ static void take(struct answer *answer, const struct problem *problem, const str
 	out->seconds_per_token = chain_stream_s(problem, chain);
 	out->tokens_per_s = 1 / chain_together_s(problem, chain);
 	for (unsigned i = 0; i < chain->count; i++)
-		if (answer->wanted->devices[out->stages[i].device].bandwidth <= 0)
+		if (!problem->devices[chain->at[i]].known)
 			out->seconds_per_token = out->tokens_per_s = -1;
 }
 
@@ -326,7 +325,7 @@ static enum status explain(struct answer *answer)
 		if (wanted->remedies)
 			remedies_find(out, all, &chain);
 	}
-	why_assumed(out, wanted);
+	why_assumed(out, wanted, &answer->sizes);
 	free(all);
 	return STATUS_OK;
 }

@@ -15,6 +15,7 @@
 
 enum {
 	PLACEMENT_DEVICES = 256,
+	PLACEMENT_TIMED = 512,
 	PLACEMENT_NODES = 64, // of what lies on more, nothing is used
 	PLACEMENT_STAGES = 64,
 	PLACEMENT_WHYS = 32,
@@ -54,6 +55,16 @@ struct placement_pin {
 	uint32_t first_layer, layer_count; // layer_count 0, of the last one: all that are left
 };
 
+// A layer that was timed on one of the devices.
+struct placement_timed {
+	unsigned device;
+	enum tensor_format format; // of most weights
+	uint64_t layer_bytes, output_bytes;
+	double layer_s, output_s; // of one row; output_s < 0: not known
+	double share;             // what each further row takes of the first one's time; < 0: not known
+	int64_t age_s;
+};
+
 struct placement_wanted {
 	const struct model_shape *shape;
 	const struct model_sizes *sizes;        // as the file is
@@ -61,7 +72,9 @@ struct placement_wanted {
 	unsigned device_count;
 	unsigned node_count;
 	const struct placement_link *links; // (node_count, node_count), from the row to the column; NULL: none is known
-	const struct placement_pin *pins;   // (pin_count), at most PLACEMENT_STAGES
+	const struct placement_timed *timed; // (timed_count)
+	unsigned timed_count;
+	const struct placement_pin *pins; // (pin_count), at most PLACEMENT_STAGES
 	unsigned pin_count;
 	uint32_t context_tokens, sequences;
 	enum placement_objective objective;
@@ -131,5 +144,6 @@ uint32_t placement_pages(uint32_t context_tokens, uint32_t sequences);
 // What stays free of a device's memory: drivers and others need some too; of the host's so do the worker itself and
 // whatever else runs there.
 uint64_t placement_reserve(uint64_t memory_bytes, bool host);
+double cost_stage_s(void); // what a stage adds by being one, in a step
 // The model's sizes with 16- and 32-bit weights held in `format`, in proportion.
 void placement_shrink(struct model_sizes *sizes, enum tensor_format format);

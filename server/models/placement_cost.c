@@ -2,10 +2,13 @@
  * unit in its name; docs/placement.md says where each comes from.
  *
  * A decoded token reads every weight of its layers once, and the output matrix: bytes / (measured bandwidth x the share
- * of it that our kernels reach), and something for each layer and stage. Step times of instances that run, once they
- * are kept by device and format, belong into layer_seconds(): they may replace what it computes. */
+ * of it that our kernels reach), and something for each layer and stage. Where a layer of the format was timed, on the
+ * device or on one of the same back end, that measurement corrects it, in the ratio in which it corrects what would
+ * have been computed for the layer that was timed: of a layer of the same size on the same device nothing of the
+ * computation is left. */
 #include "server/models/placement_inside.h"
 
+#include <math.h>
 #include <string.h>
 
 // Of the bandwidth, what decoding reaches, and what a further sequence of a batch takes of the first one's time: by the
@@ -118,18 +121,98 @@ static void find_room(struct problem *problem, struct place_device *device)
 
 // ---- time ----
 
+struct estimate {
+	double layer_s, output_s; // from the bandwidth of its memory
+};
+
+static struct estimate estimate_of(const struct placement_device *device, enum tensor_format format, double layer_bytes,
+				   double output_bytes)
+{
+	const struct fitted *fitted = fitted_of(device->backend);
+	const double rate = cost_bandwidth(device) * fitted->reached[width_of(format)];
+	return (struct estimate){.layer_s = layer_bytes / rate + fitted->layer_overhead_s,
+				 .output_s = output_bytes / rate};
+}
+
+static double layer_bytes_of(const struct placement_wanted *wanted, const struct model_sizes *sizes)
+{
+	return wanted->shape->layers ? (double)sizes->layers_bytes / wanted->shape->layers : 0;
+}
+
+static bool same_size(uint64_t bytes, double wanted)
+{
+	return fabs((double)bytes - wanted) <= wanted * 0.01;
+}
+
+// How much a measurement tells of this device: the less, the more. INFINITY: nothing.
+static double distance(const struct placement_wanted *wanted, const struct placement_timed *timed, unsigned device,
+		       double layer_bytes)
+{
+	const struct placement_device *on = &wanted->devices[timed->device], *of = &wanted->devices[device];
+	const double other_device = 1e6, other_hardware = 1e3;
+	const double size = fabs(log((double)timed->layer_bytes / layer_bytes));
+	if (timed->device == device)
+		return size;
+	if (on->backend != of->backend || on->software != of->software || on->bandwidth <= 0 || of->bandwidth <= 0)
+		return INFINITY;
+	return other_device + size + other_hardware * fabs(log(on->bandwidth / of->bandwidth));
+}
+
+// Devices that are equal, but for what disturbs each measurement, stay equal: the search passes over equals.
+static double rounded(double factor)
+{
+	const double steps = 32; // to the double, 2.2 % each
+	return exp2(round(log2(factor) * steps) / steps);
+}
+
+struct cost_time cost_time(const struct placement_wanted *wanted, const struct model_sizes *sizes, unsigned device)
+{
+	const struct placement_device *of = &wanted->devices[device];
+	const double bytes = layer_bytes_of(wanted, sizes), output_bytes = (double)sizes->output_bytes;
+	const struct estimate estimate = estimate_of(of, sizes->main_format, bytes, output_bytes);
+	struct cost_time time = {.layer_s = estimate.layer_s,
+				 .output_s = estimate.output_s,
+				 .share = fitted_of(of->backend)->share[width_of(sizes->main_format)],
+				 .known = of->bandwidth > 0};
+	double least = INFINITY;
+	for (unsigned i = 0; i < wanted->timed_count && bytes > 0; i++) {
+		const struct placement_timed *timed = &wanted->timed[i];
+		const double far = timed->format == sizes->main_format ? distance(wanted, timed, device, bytes)
+								       : INFINITY;
+		if (far < least) {
+			least = far;
+			time.by = timed;
+		}
+	}
+	if (!time.by)
+		return time;
+	struct placement_device on = wanted->devices[time.by->device];
+	on.throttled = false; // it was not, as far as is known
+	const struct estimate there = estimate_of(&on, time.by->format, (double)time.by->layer_bytes,
+						  (double)time.by->output_bytes);
+	const double factor = rounded(time.by->layer_s / there.layer_s);
+	time.layer_s *= factor;
+	time.output_s *= time.by->output_s > 0 && there.output_s > 0 ? rounded(time.by->output_s / there.output_s)
+								     : factor;
+	time.share = time.by->share < 0 ? time.share : time.by->share;
+	time.here = time.by->device == device;
+	time.same_size = same_size(time.by->layer_bytes, bytes);
+	time.known |= time.here;
+	return time;
+}
+
 static void layer_seconds(const struct problem *problem, struct place_device *device)
 {
 	const struct placement_wanted *wanted = problem->wanted;
 	const struct placement_device *from = &wanted->devices[device->index];
-	const struct fitted *fitted = fitted_of(from->backend);
-	const int width = width_of(problem->sizes.main_format);
-	const double rate = cost_bandwidth(from) * fitted->reached[width];
-	const double bytes = problem->layers ? (double)problem->sizes.layers_bytes / problem->layers : 0;
-	device->layer_s = bytes / rate + fitted->layer_overhead_s;
-	device->host_layer_s = bytes / (rate < host_bandwidth ? rate : host_bandwidth) + fitted->layer_overhead_s;
-	device->output_s = (double)problem->sizes.output_bytes / rate;
-	device->share = fitted->share[width];
+	const struct cost_time time = cost_time(wanted, &problem->sizes, device->index);
+	const double rate = fmin(host_bandwidth, cost_bandwidth(from));
+	device->layer_s = time.layer_s;
+	device->output_s = time.output_s;
+	device->share = time.share;
+	device->known = time.known;
+	device->host_layer_s = fmax(time.layer_s, layer_bytes_of(wanted, &problem->sizes) / rate +
+							  fitted_of(from->backend)->layer_overhead_s);
 }
 
 struct placement_link cost_link(const struct placement_wanted *wanted, unsigned from_node, unsigned to_node,

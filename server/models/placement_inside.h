@@ -23,6 +23,7 @@ struct place_device {
 	int pool;       // number; devices of the same exclude each other
 	int twin;       // the device before it that is its equal; NOBODY
 	double layer_s, output_s, share;
+	bool known;          // they rest on something that was measured
 	double host_layer_s; // a layer whose weights lie in host memory
 	int32_t room[4];     // layers it has memory for, by ROOM_ flags; -1: not even for what is no layer
 	uint64_t fixed_bytes[4], free_bytes;
@@ -68,8 +69,6 @@ static inline uint64_t cost_on_device(const struct stage_memory *memory)
 {
 	return memory->weights_bytes + memory->kv_bytes + memory->workspace_bytes;
 }
-// What a stage adds by being one, in a step.
-double cost_stage_s(void);
 // From one device to the next with `rows` tokens' activations: within a worker, to another one, to another node.
 double cost_hop_s(const struct problem *problem, unsigned from, unsigned to, double rows);
 // The part of it that the link is busy with.
@@ -80,6 +79,14 @@ double cost_close_s(const struct problem *problem, unsigned last, unsigned first
 struct placement_link cost_link(const struct placement_wanted *wanted, unsigned from_node, unsigned to_node,
 				bool *measured);
 double cost_bandwidth(const struct placement_device *device); // measured or assumed
+// How long a layer of the model takes on a device, and what is known of that.
+struct cost_time {
+	double layer_s, output_s, share;
+	const struct placement_timed *by; // what it was worked out from; NULL: from the memory's bandwidth
+	bool here, same_size;             // that was measured on this device; of a layer of the same size
+	bool known;                       // else the bandwidth was assumed
+};
+struct cost_time cost_time(const struct placement_wanted *wanted, const struct model_sizes *sizes, unsigned device);
 void cost_score(const struct problem *problem, unsigned device, const struct problem *usable,
 		struct placement_score *out);
 
@@ -127,7 +134,7 @@ __attribute__((format(printf, 3, 4))) void remedy_add(struct placement *out, int
 // `all`: of all devices that can be used, with the pages and the format that were taken; `chain` of its devices.
 void why_placed(struct placement *out, const struct problem *all, const struct chain *chain);
 void why_left_out(struct placement *out, const struct problem *all, const struct chain *chain);
-void why_assumed(struct placement *out, const struct placement_wanted *wanted);
+void why_assumed(struct placement *out, const struct placement_wanted *wanted, const struct model_sizes *sizes);
 void why_infeasible(struct placement *out, const struct problem *all);
 
 // ---- placement_remedy.c ----

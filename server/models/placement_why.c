@@ -240,7 +240,44 @@ static const char *node_name(const struct placement_wanted *wanted, unsigned nod
 	return "";
 }
 
-void why_assumed(struct placement *out, const struct placement_wanted *wanted)
+static void tell_age(char text[32], int64_t age_s)
+{
+	const int64_t minute = 60, hour = 3600, day = 86400;
+	if (age_s < 2 * minute)
+		snprintf(text, 32, "just now");
+	else if (age_s < 2 * hour)
+		snprintf(text, 32, "%lld minutes ago", (long long)(age_s / minute));
+	else if (age_s < 2 * day)
+		snprintf(text, 32, "%lld hours ago", (long long)(age_s / hour));
+	else
+		snprintf(text, 32, "%lld days ago", (long long)(age_s / day));
+}
+
+// What the time of a layer rests on.
+static void say_source(struct placement *out, const struct placement_wanted *wanted, const struct cost_time *time,
+		       int device)
+{
+	char age[32];
+	const char *name = wanted->devices[device].name;
+	const double ms = time->layer_s * 1e3;
+	if (time->by)
+		tell_age(age, time->by->age_s);
+	if (time->here && time->same_size)
+		why_add(out, device, "a layer on %s takes %.3f ms: measured %s", name, ms, age);
+	else if (time->here)
+		why_add(out, device, "a layer on %s takes %.3f ms: by one of another size, measured there %s", name, ms,
+			age);
+	else if (time->by)
+		why_add(out, device,
+			"a layer on %s takes %.3f ms: estimated from its memory's bandwidth, by the share of theirs "
+			"that "
+			"layers measured on %s reach",
+			name, ms, wanted->devices[time->by->device].name);
+	else if (time->known)
+		why_add(out, device, "a layer on %s takes %.3f ms: estimated from its memory's bandwidth", name, ms);
+}
+
+void why_assumed(struct placement *out, const struct placement_wanted *wanted, const struct model_sizes *sizes)
 {
 	for (unsigned i = 0; i < out->hop_count; i++) {
 		const struct placement_hop *hop = &out->hops[i];
@@ -257,7 +294,9 @@ void why_assumed(struct placement *out, const struct placement_wanted *wanted)
 	}
 	for (unsigned i = 0; i < out->stage_count; i++) {
 		const struct placement_device *device = &wanted->devices[out->stages[i].device];
-		if (device->bandwidth <= 0)
+		const struct cost_time time = cost_time(wanted, sizes, out->stages[i].device);
+		say_source(out, wanted, &time, (int)out->stages[i].device);
+		if (!time.known)
 			why_add(out, (int)out->stages[i].device,
 				"the memory of %s has not been measured: %.0f GB/s were taken for it, so no time is "
 				"told",

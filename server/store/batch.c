@@ -56,6 +56,10 @@ static const char *const batch_sql[BATCH_STATEMENTS] = {
 			   "throughput_ms, measured_ms, degraded) "
 			   "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
 	[BATCH_REMOVE_LINKS] = "DELETE FROM links WHERE from_node_id = ?1 OR to_node_id = ?1",
+	[BATCH_PUT_LAYER_TIME] = "INSERT OR REPLACE INTO layer_times (device_id, format, layer_bytes, layer_s, "
+				 "output_bytes, output_s, share, measured_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+	[BATCH_REMOVE_LAYER_TIMES] =
+		"DELETE FROM layer_times WHERE device_id IN (SELECT device_id FROM devices WHERE node_id = ?1)",
 	[BATCH_REMOVE_DEVICES] = "DELETE FROM devices WHERE node_id = ?1",
 	[BATCH_REMOVE_NODE] = "DELETE FROM nodes WHERE node_id = ?1",
 	[BATCH_PUT_AUDIT] = "INSERT INTO audit (" JOURNAL_COLUMNS ", leaf) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, "
@@ -347,10 +351,22 @@ enum status store_put_link(struct store_batch *batch, const struct store_link *l
 	return add_row(batch, BATCH_PUT_LINK, values, 13);
 }
 
+enum status store_put_layer_time(struct store_batch *batch, const struct store_layer_time *time)
+{
+	const struct value values[] = {
+		text_value(time->device_id),   text_value(time->format),          integer_value(time->layer_bytes),
+		measured_value(time->layer_s), integer_value(time->output_bytes), measured_value(time->output_s),
+		measured_value(time->share),   integer_value(time->measured_ms),
+	};
+	return add_row(batch, BATCH_PUT_LAYER_TIME, values, 8);
+}
+
 enum status store_remove_node(struct store_batch *batch, const char *node_id)
 {
 	const struct value values[] = {text_value(node_id)};
 	enum status status = add_row(batch, BATCH_REMOVE_LINKS, values, 1);
+	if (!status)
+		status = add_row(batch, BATCH_REMOVE_LAYER_TIMES, values, 1);
 	if (!status)
 		status = add_row(batch, BATCH_REMOVE_DEVICES, values, 1);
 	return status ? status : add_row(batch, BATCH_REMOVE_NODE, values, 1);

@@ -38,6 +38,7 @@ struct load {
 		void (*ticket)(void *context, const struct store_ticket *ticket);
 		void (*model)(void *context, const struct store_model *model);
 		void (*link)(void *context, const struct store_link *link);
+		void (*layer_time)(void *context, const struct store_layer_time *time);
 	} call;
 	void *context;
 };
@@ -301,6 +302,34 @@ enum status store_load_links(struct store *store, void (*row)(void *context, con
 		       "links",
 		.row = link_row,
 		.call.link = row,
+		.context = context,
+	};
+	return load_rows(store, &load, error);
+}
+
+static void layer_time_row(sqlite3_stmt *row, const struct load *load)
+{
+	const struct store_layer_time time = {
+		.device_id = text(row, 0),
+		.format = text(row, 1),
+		.layer_bytes = sqlite3_column_int64(row, 2),
+		.layer_s = sqlite3_column_double(row, 3),
+		.output_bytes = sqlite3_column_int64(row, 4),
+		.output_s = measured(row, 5),
+		.share = measured(row, 6),
+		.measured_ms = sqlite3_column_int64(row, 7),
+	};
+	load->call.layer_time(load->context, &time);
+}
+
+enum status store_load_layer_times(struct store *store, void (*row)(void *context, const struct store_layer_time *time),
+				   void *context, struct error *error)
+{
+	const struct load load = {
+		.sql = "SELECT device_id, format, layer_bytes, layer_s, output_bytes, output_s, share, measured_ms "
+		       "FROM layer_times ORDER BY measured_ms",
+		.row = layer_time_row,
+		.call.layer_time = row,
 		.context = context,
 	};
 	return load_rows(store, &load, error);

@@ -107,6 +107,15 @@ struct store_link { // one direction of a link between nodes, as it was measured
 enum status store_load_links(struct store *store, void (*row)(void *context, const struct store_link *link),
 			     void *context, struct error *error);
 
+struct store_layer_time { // how long a layer took on a device, by its format and size
+	const char *device_id, *format;
+	int64_t layer_bytes, output_bytes;
+	double layer_s, output_s, share; // output_s, share < 0: not measured
+	int64_t measured_ms;
+};
+enum status store_load_layer_times(struct store *store, void (*row)(void *context, const struct store_layer_time *time),
+				   void *context, struct error *error); // oldest first
+
 // A batch is one transaction or none of it. The put and set calls copy. Kept rows of changes: the last 10,000.
 enum status store_batch_create(struct store_batch **out);
 void store_batch_destroy(struct store_batch **batch);
@@ -124,7 +133,9 @@ enum status store_remove_ticket(struct store_batch *batch, const char *ticket_id
 enum status store_put_model(struct store_batch *batch, const struct store_model *model);
 enum status store_remove_model(struct store_batch *batch, const char *model_id);
 enum status store_put_link(struct store_batch *batch, const struct store_link *link);
-enum status store_remove_node(struct store_batch *batch, const char *node_id); // and its devices and links
+enum status store_put_layer_time(struct store_batch *batch, const struct store_layer_time *time);
+enum status store_remove_node(struct store_batch *batch,
+			      const char *node_id); // and its devices, links and times of layers
 // An entry of the audit log. Its seq is given when it is committed; at_us 0: now.
 enum status store_put_audit(struct store_batch *batch, const struct journal_entry *entry);
 // Takes the batch (also on failure). `done` (may be NULL) is called once on the loop thread, after the commit.

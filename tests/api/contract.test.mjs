@@ -63,6 +63,7 @@ const fitting = {
 	"discovery.list": () => ({}),
 	"instance.create": () => ({ model_id: context.placed }),
 	"instance.list": () => ({}),
+	"instance.move": () => ({ instance_id: context.instance }),
 	"instance.delete": () => ({ instance_id: context.instance }),
 };
 const context = {};

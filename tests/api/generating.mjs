@@ -4,6 +4,8 @@ import { FakeWorker } from "./workers.mjs";
 export const memory = { weights_bytes: 1000000, kv_bytes: 200000, workspace_bytes: 30000, host_bytes: 0 };
 
 export class ModelWorker extends FakeWorker {
+	static times; // of each stage, as workers measure them; undefined: not told
+
 	constructor(server, opened) {
 		super(server, opened);
 		Object.assign(this, { opened, requests: new Map(), manual: false, prompt_ms: 0 });
@@ -17,7 +19,8 @@ export class ModelWorker extends FakeWorker {
 		switch (method) {
 		case "instance.load":
 			this.tell("instance.progress", { loaded_bytes: 500000, total_bytes: 1000000 });
-			return { result: { memory: params.stages.map(() => memory), load_ms: 12.5, loaded_bytes: 1000000, chat_template: "chatml",
+			return { result: { memory: params.stages.map(() => memory), load_ms: 12.5,
+				...(ModelWorker.times && { times: params.stages.map(() => ModelWorker.times) }), loaded_bytes: 1000000, chat_template: "chatml",
 				vocabulary: 300, embedding: 4 } };
 		case "generate.start":
 			this.requests.set(params.request, { params, tokens: 0 });

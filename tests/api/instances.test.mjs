@@ -6,8 +6,9 @@ import { after, afterEach, before, describe, test } from "node:test";
 import { Client, assertContractKept } from "./client.mjs";
 import { ModelWorker, memory } from "./generating.mjs";
 import { modelFile } from "./gguf.mjs";
+import { deviceRecord } from "./records.mjs";
 import { eventually, run, slow, startServer, temporary } from "./server.mjs";
-import { WorkerNode } from "./workers.mjs";
+import { WorkerNode, cpu, gpu, small, twins } from "./workers.mjs";
 
 describe("instances", () => {
 	let server, admin, node, model;
@@ -182,6 +183,50 @@ describe("instances", () => {
 			assert.match((await state(instance.instance_id, "failed")).state_reason, /protocol|ended/);
 			assert.equal((await find(other.instance_id)).state, "ready");
 		});
+
+	test("layers that are timed count from then on, and a device that makes it faster is offered and taken", async () => {
+		const says = ({ why }) => why.map((one) => one.text).join("\n");
+		const fast = deviceRecord({ device_id: "dev_fast", hardware_key: "uuid:fast", name: "Fast", memory_pool: "uuid:fast",
+			memory_bytes: 1 << 30 });
+		assert.match(says(await preview()), /a layer on GPU takes [\d.]+ ms: estimated from its memory's bandwidth/);
+		await node.devices([cpu, gpu, small, ...twins, fast]);
+		ModelWorker.times = { layers_s: 0.0004, output_s: 0.0001, batch_share: 0.25 };
+		await admin.call("instance.delete", { instance_id: (await loaded({ pins: [pin("dev_fast")] })).instance_id });
+		await admin.call("device.drain", { device_id: "dev_fast", drain: true });
+		ModelWorker.times = { layers_s: 0.004, output_s: 0.001, batch_share: 0.25 };
+		const { instance_id, stages, offer, ties } = await loaded();
+		assert.deepEqual([stages.map((one) => one.device_id), stages[0].seconds_per_token, offer, ties], [["dev_gpu"], 0.005, null, 0]);
+		const after = await preview({ pins: [pin("dev_gpu")] });
+		assert.match(says(after), /a layer on GPU takes [\d.]+ ms: measured just now/);
+		assert.ok(Math.abs(after.predicted.seconds_per_token / 0.005 - 1) < 0.05, `${after.predicted.seconds_per_token} after 0.005`);
+		const first = node.worker();
+		first.tell("instance.state", { running: 0, waiting: 0, pages_used: 0, pages_cached: 0, page_count: 30, prompt_tokens: 1,
+			generated_tokens: 1, preemptions: 0, ties: 3 });
+		await eventually(async () => (await find(instance_id)).ties === 3, "ties are told");
+
+		await admin.call("device.drain", { device_id: "dev_fast", drain: false }); // it is back
+		const offered = await eventually(async () => (await find(instance_id)).offer, "a place is offered", 60000 * slow);
+		assert.equal(offered.device_ids.length, 1);
+		const [to] = offered.device_ids; // or a twin, which by its bandwidth is as fast
+		assert.ok(["dev_fast", "dev_twin1", "dev_twin2"].includes(to), to);
+		assert.ok(offered.tokens_per_s > 1.25 * offered.now_tokens_per_s, JSON.stringify(offered));
+		assert.ok(Math.abs(offered.now_tokens_per_s * 0.005 - 1) < 0.05, JSON.stringify(offered));
+		assert.equal((await find(instance_id)).stages[0].device_id, "dev_gpu"); // it is not taken by itself
+		const table = await run(["instances", "--data", server.data]);
+		assert.match(table.stdout, /OFFERED[^]*\d\.\d x/, table.stdout);
+		ModelWorker.times = { layers_s: 0.0004, output_s: 0.0001, batch_share: 0.25 };
+		const moved = await run(["move", instance_id, "--data", server.data]);
+		assert.equal(moved.code, 0, moved.stderr);
+		const there = await anew(instance_id, 1);
+		assert.deepEqual([there.stages[0].device_id, there.offer, there.ties, there.stages[0].seconds_per_token], [to, null, 3, 0.0005]);
+		assert.notEqual(node.worker(), first);
+		await admin.call("instance.delete", { instance_id });
+		const pinned = await loaded({ pins: [pin("dev_gpu")] });
+		await admin.refused("instance.move", { instance_id: pinned.instance_id }, "conflict");
+		await admin.refused("instance.move", { instance_id: "ins_none" }, "not_found");
+		ModelWorker.times = undefined;
+		await admin.call("device.drain", { device_id: "dev_fast", drain: true });
+	});
 
 	test("the command line: place, instances, run, stop", async () => {
 		const data = ["--data", server.data];

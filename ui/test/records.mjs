@@ -229,6 +229,8 @@ export const instance = (id, more = {}) => ({
   chat: true,
   epoch: 1,
   recoveries: 0,
+  ties: 0,
+  offer: null,
   hops: [],
   timing: null,
   missing: [],

@@ -372,6 +372,33 @@ static void a_large_vocabulary(void **state)
 	free(logits);
 }
 
+// Whether rounding could have made another choice, greedy and drawn.
+static void ties_are_seen(void **unused)
+{
+	(void)unused;
+	struct sampler_scratch *scratch = NULL;
+	struct sampling greedy = {.top_p = 1, .repetition_penalty = 1}, drawn = plain;
+	struct token_choice choice;
+	float logits[4] = {1, 8, 7.99f, -3};
+	struct sampler_input input = {.sampling = &greedy, .logits = logits, .vocabulary = 4};
+	assert_int_equal(sampler_scratch_create(&scratch, 4), STATUS_OK);
+	assert_true(sampler_is_tie(scratch, &input, 1));
+	logits[2] = 7.9f;
+	assert_false(sampler_is_tie(scratch, &input, 1));
+	logits[2] = 8; // two that are as likely: a draw near the middle is a tie, others are none
+	input.sampling = &drawn;
+	unsigned ties = 0;
+	const unsigned draws = 2000;
+	for (unsigned i = 0; i < draws; i++) {
+		input.position = i;
+		sampler_choose(scratch, &input, &choice);
+		ties += sampler_is_tie(scratch, &input, choice.token);
+	}
+	printf("%u of %u draws are ties\n", ties, draws);
+	assert_true(ties > 0 && ties < draws / 20);
+	sampler_scratch_destroy(&scratch);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -382,6 +409,7 @@ int main(void)
 		cmocka_unit_test(bad_numbers_are_survived),
 		cmocka_unit_test(logprobs_are_the_model_s_own),
 		cmocka_unit_test(a_large_vocabulary),
+		cmocka_unit_test(ties_are_seen),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,9 @@
 #include <stddef.h>
 #include <cmocka.h>
 // clang-format on
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 enum { CASES = 3000, MOST = 5 };
 #define GIB (1024ull * 1024 * 1024)
@@ -230,13 +233,78 @@ static void pins(void **unused)
 	assert_false(placement.feasible);
 }
 
+static bool says(const char *text)
+{
+	for (unsigned i = 0; i < placement.why_count; i++)
+		if (strstr(placement.whys[i].text, text))
+			return true;
+	return false;
+}
+
+static double predicted(void)
+{
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_true(placement.feasible);
+	return placement.stages[0].seconds_per_token;
+}
+
+// What was timed counts for more than bandwidths: to the last per cent where it is of the same layer and device.
+static void layers_that_were_timed(void **unused)
+{
+	(void)unused;
+	struct placement_timed timed = {.device = 0,
+					.format = FORMAT_F16,
+					.layer_bytes = 100000000,
+					.output_bytes = 131000000,
+					.layer_s = 4e-3,
+					.output_s = 5e-3,
+					.share = 0.5,
+					.age_s = 7200};
+	make_model(8, 100000000);
+	make_device(0, PLACE_CPU, 4 * GIB);
+	make_device(1, PLACE_CPU, 4 * GIB);
+	devices[1].bandwidth = 1.1e11;
+	want(1);
+	const double estimated = predicted();
+	assert_true(says("estimated from its memory's bandwidth"));
+	wanted.timed = &timed;
+	wanted.timed_count = 1;
+	const double same = predicted();
+	printf("estimated %.2f ms, timed %.2f ms\n", estimated * 1e3, same * 1e3);
+	assert_true(says("measured 2 hours ago"));
+	assert_true(fabs(same - (8 * 4e-3 + 5e-3)) < 0.02 * same);
+	timed.layer_bytes = 50000000; // half the bytes took as long: twice as slow as was thought
+	timed.output_bytes = 0;
+	const double other = predicted();
+	assert_true(says("by one of another size"));
+	assert_true(other > 1.6 * same && other < 2.4 * same);
+	timed.format = FORMAT_Q8_0;
+	assert_true(fabs(predicted() - estimated) < 1e-9);
+	// A device that was not timed is judged by one of its kind that was, so that the two can be compared.
+	timed = (struct placement_timed){
+		.format = FORMAT_F16, .layer_bytes = 100000000, .layer_s = 4e-3, .output_s = -1, .share = -1};
+	want(2);
+	wanted.timed = &timed;
+	wanted.timed_count = 1;
+	const double faster = predicted();
+	assert_int_equal(placement.stages[0].device, 1);
+	assert_true(says("by the share of theirs that layers measured on dev_0 reach"));
+	assert_true(faster > 0.85 * 8 * 4e-3 && faster > estimated);
+	// No bandwidth is known, and still a time is told.
+	devices[0].bandwidth = 0;
+	want(1);
+	assert_true(predicted() < 0);
+	wanted.timed = &timed;
+	wanted.timed_count = 1;
+	assert_true(fabs(predicted() / (8 * 4e-3) - 1) < 0.2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_fewest_devices),
-		cmocka_unit_test(back_ends_in_their_order),
-		cmocka_unit_test(when_memory_is_short),
-		cmocka_unit_test(pins),
+		cmocka_unit_test(the_fewest_devices),     cmocka_unit_test(back_ends_in_their_order),
+		cmocka_unit_test(when_memory_is_short),   cmocka_unit_test(pins),
+		cmocka_unit_test(layers_that_were_timed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

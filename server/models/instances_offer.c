@@ -1,0 +1,176 @@
+/* Faster places for instances that run: found when a device comes (or comes back), offered, and taken if that is asked
+ * for or configured.
+ *
+ * Devices that can be used are looked at once a second. When they have changed, and have then been the same for a
+ * second, the instance is placed once more, as if its own memory were free; what is a fifth faster than where it runs
+ * is an offer. Both figures are predictions by the same costs, and where it runs now its layers have been timed. One
+ * that was pinned stays where it was put. Taking an offer is what a loss is (instances_recover.c), but that nothing is
+ * lost: requests pause, workers end, others begin, requests go on. Thread: the loop's. */
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "server/models/instances_inside.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { LOOK_MS = 1000 };
+static const double gain = 0.2; // the least part of the time that a better place saves
+static const double search_s = 1;
+
+// ---- which devices there are ----
+
+struct counting {
+	const struct instances *all;
+	uint64_t hash;
+};
+
+static void add_device(void *context, const struct cluster_device *device, const struct json *telemetry)
+{
+	struct counting *counting = context;
+	const struct cluster_device *found;
+	(void)telemetry;
+	if (tenant_find_device(counting->all->params.tenants, cluster_device_id(device), &found, NULL))
+		return;
+	for (const char *text = cluster_device_id(device); *text; text++) // FNV-1a
+		counting->hash = (counting->hash ^ (uint8_t)*text) * 1099511628211u;
+}
+
+static uint64_t devices_now(const struct instances *all)
+{
+	struct counting counting = {.all = all, .hash = 14695981039346656037u};
+	cluster_each_device(all->params.cluster, add_device, &counting);
+	return counting.hash;
+}
+
+// ---- how fast ----
+
+// Tokens a second where it runs, by the objective it was placed with; < 0: not known.
+static double present_rate(const struct instance *instance)
+{
+	double predicted_s = 0, seconds = 0;
+	for (unsigned i = 0; i < instance->stage_count; i++) {
+		if (instance->stages[i].seconds_per_token < 0)
+			return -1;
+		seconds += instance->stages[i].seconds_per_token;
+	}
+	predicted_s = instance->predicted_s;
+	seconds += instance->way_s;
+	return predicted_s > 0 && seconds > 0 ? instance->predicted_rate * predicted_s / seconds : -1;
+}
+
+static double rate_of(const struct placing *placing)
+{
+	const struct placement *placement = &placing->placement;
+	return placing->wanted.objective == PLACE_THROUGHPUT || placement->seconds_per_token <= 0
+		       ? placement->tokens_per_s
+		       : 1 / placement->seconds_per_token;
+}
+
+void instance_take_prediction(struct instance *instance, const struct placing *placing)
+{
+	const struct placement *placement = &placing->placement;
+	instance->predicted_s = placement->seconds_per_token;
+	instance->predicted_rate = rate_of(placing);
+	instance->way_s = placement->seconds_per_token;
+	for (unsigned i = 0; i < placement->stage_count; i++)
+		instance->way_s -= placement->stages[i].seconds_per_token;
+	if (instance->way_s < 0)
+		instance->way_s = 0;
+	json_destroy(&instance->offer);
+	instance->looked_at = instance->seen = devices_now(instance->all);
+	instance->move_wanted = false;
+}
+
+// ---- offers ----
+
+static bool stays(const struct instance *instance, const struct placing *placing)
+{
+	const struct placement *placement = &placing->placement;
+	bool same = placement->stage_count == instance->stage_count;
+	for (unsigned i = 0; same && i < placement->stage_count; i++)
+		same = placement->stages[i].layer_count == instance->stages[i].layer_count &&
+		       placing->where[placement->stages[i].device] == instance->stages[i].device;
+	return same;
+}
+
+static struct json *offer_json(const struct placing *placing, double rate, double present)
+{
+	char at[CLOCK_TEXT_BYTES];
+	struct json *json = json_new_object(), *devices = json_new_array();
+	const struct placement *placement = &placing->placement;
+	for (unsigned i = 0; i < placement->stage_count; i++)
+		json_push(devices, json_new_string(placing->devices[placement->stages[i].device].device_id));
+	json_set_string(json, "at", clock_format(clock_wall_ms(), at));
+	json_set_number(json, "tokens_per_s", rate);
+	json_set_number(json, "now_tokens_per_s", present);
+	json_set(json, "device_ids", devices);
+	return json;
+}
+
+static void found(void *context, enum status status, struct placing *placing, const struct error *error)
+{
+	struct instance *instance = context;
+	const double present = present_rate(instance), rate = status ? -1 : rate_of(placing);
+	const bool take = instance->move_wanted || instance->all->params.take_better, had = instance->offer != NULL;
+	const bool better = !status && placing->placement.feasible && present > 0 && present < rate * (1 - gain) &&
+			    !stays(instance, placing);
+	(void)error;
+	instance->move_wanted = false;
+	json_destroy(&instance->offer);
+	if (better)
+		instance->offer = offer_json(placing, rate, present);
+	if (better && take) {
+		recover_move(instance, placing);
+	} else {
+		if (better)
+			log_info("models",
+				 "instance %s of %s would run faster elsewhere: %.1f instead of %.1f tokens a second "
+				 "(exogpu move %s)",
+				 instance->instance_id, instance->model_name, rate, present, instance->instance_id);
+		if (better || had)
+			instance_publish(instance);
+		recover_watch(instance);
+	}
+	free(placing);
+}
+
+bool offer_look(struct instance *instance)
+{
+	struct error error = {0};
+	const int64_t now_ms = clock_steady_ms();
+	const struct placing_excluded excluded = {.ending = instance};
+	if (json_first(json_get(instance->wanted, "pins")) ||
+	    (!instance->move_wanted && now_ms - instance->offer_ms < LOOK_MS))
+		return false;
+	const uint64_t before = instance->seen;
+	instance->offer_ms = now_ms;
+	instance->seen = devices_now(instance->all);
+	if (!instance->move_wanted && (instance->seen == instance->looked_at || instance->seen != before))
+		return false;
+	instance->looked_at = instance->seen;
+	struct json *params = json_copy(instance->wanted);
+	json_set_number(params, "timeout_s", search_s);
+	const bool asked = !placing_start(instance->all, params, &excluded, found, instance, &error);
+	json_destroy(&params);
+	return asked;
+}
+
+enum status instances_move(struct instances *instances, const char *id, struct error *error)
+{
+	for (struct instance *one = instances->first; one; one = one->next) {
+		if (strcmp(one->instance_id, id) != 0)
+			continue;
+		if (one->state == INSTANCE_FAILED)
+			return error_set(error, STATUS_CONFLICT, "the instance has failed: %.200s", one->state_reason);
+		if (json_first(json_get(one->wanted, "pins"))) {
+			error_set(error, STATUS_CONFLICT, "the instance is where it was pinned");
+			error_hint(error, "stop it, and place the model without pins");
+			return STATUS_CONFLICT;
+		}
+		one->move_wanted = true;
+		return STATUS_OK;
+	}
+	error_set(error, STATUS_NOT_FOUND, "there is no instance %.64s", id);
+	error_hint(error, "see: exogpu instances");
+	return STATUS_NOT_FOUND;
+}
