@@ -113,6 +113,8 @@ void *cuda_buffer_pointer(struct backend_buffer *buffer);
 enum status cuda_copy(struct backend_stream *stream, const struct backend_copy *copy, struct error *error);
 enum status cuda_copy_peer(struct backend_stream *stream, struct backend_device *to_device,
 			   const struct backend_copy *copy, bool *direct, struct error *error);
+// Whether `device` reads and writes the memory of `to` directly; it is made so if it can be.
+bool cuda_peers_linked(struct backend_device *device, struct backend_device *to);
 enum status cuda_fill(struct backend_stream *stream, struct backend_buffer *buffer, uint64_t offset, uint64_t bytes,
 		      uint8_t value, struct error *error);
 

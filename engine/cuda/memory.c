@@ -149,6 +149,17 @@ static enum cuda_way find_way(struct backend_device *device, struct backend_devi
 	return CUDA_WAY_DRIVER;
 }
 
+bool cuda_peers_linked(struct backend_device *device, struct backend_device *to)
+{
+	struct cuda_peer *peer = &device->peers[to->ordinal];
+	struct cuda *cuda = device->cuda;
+	if (!cuda->cuDeviceCanAccessPeer || !cuda->cuCtxEnablePeerAccess || cuda_enter(device))
+		return false;
+	if (peer->serial != to->serial)
+		*peer = (struct cuda_peer){.serial = to->serial, .way = find_way(device, to)};
+	return peer->way == CUDA_WAY_DIRECT;
+}
+
 // Piece by piece through pinned memory; waits for each.
 static CUresult copy_staged(struct backend_stream *stream, struct backend_device *to, const struct backend_copy *copy)
 {

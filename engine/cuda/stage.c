@@ -98,5 +98,7 @@ const struct stage_slots cuda_stage_slots = {
 	.memory = stage_sizes,
 	.step = cuda_stage_step,
 	.zero = stage_clear,
+	.join = cuda_stage_join,
+	.step_joined = cuda_stage_step_joined,
 	.compile = cuda_stage_compile,
 };

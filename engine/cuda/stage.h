@@ -5,6 +5,7 @@
  *	stage_weights.c   weights: from the file through pinned memory into tiles (kernels/stage_layout.h)
  *	stage_launch.c    its kernels: loading, launches, waiting
  *	stage_step.c      a step: which kernels, in which order
+ *	stage_joined.c    slices of one stage: what they share, and how they add up
  *	stage_wide.c      products of many rows on Hopper
  *
  * Everything goes through one stream of the stage's own. A step of one to eight rows, one of each sequence, is a graph
@@ -21,6 +22,7 @@ enum stage_kernel {
 	STAGE_PREPARE,
 	STAGE_ARGMAX,
 	STAGE_REPACK,
+	STAGE_REDUCE,
 	STAGE_TURN_ROWS,
 	STAGE_ATTEND_1,
 	STAGE_ATTEND_2,
@@ -39,6 +41,7 @@ enum stage_file {
 	STAGE_FILE_GEMV,
 	STAGE_FILE_ATTENTION,
 	STAGE_FILE_PROMPT,
+	STAGE_FILE_REDUCE,
 	STAGE_FILE_GEMM,                                // + format
 	STAGE_FILE_WIDE = STAGE_FILE_GEMM + TILE_COUNT, // + format
 	STAGE_FILES = STAGE_FILE_WIDE + TILE_COUNT
@@ -60,6 +63,17 @@ struct cuda_memory {
 	struct cuda_memory *next;
 	CUdeviceptr pointer;
 	bool host;
+};
+
+// What a slice shares with the others. There are two places for everything, used in turn: before one is written again,
+// all have been heard to be done with it.
+struct cuda_slice {
+	CUdeviceptr summands[2]; // (rows, embedding)
+	CUdeviceptr came;        // (2, slices, up to GEMV_ROWS, embedding), each number with its turn
+	CUdeviceptr told, turn;  // struct reduce_params'
+	struct reduce_params reduce;
+	volatile uint32_t *failed; // of the host
+	bool loading;              // kernels are loaded where they would be launched
 };
 
 struct backend_stage {
@@ -97,6 +111,7 @@ struct backend_stage {
 	CUdeviceptr partial, ready;           // of products and attention that are split
 	CUdeviceptr logits, hidden;           // (outputs, vocabulary); (outputs, embedding)
 	uint32_t *argmax;                     // (outputs), of the host
+	struct cuda_slice slice;              // of a stage in slices
 	CUgraphExec graphs[GEMV_ROWS + 1][3]; // by rows, and what is behind the layers (stage_step.c)
 };
 
@@ -156,5 +171,18 @@ enum status stage_wide_multiply(struct backend_stage *stage, const struct stage_
 // ---- stage_step.c ----
 
 enum status cuda_stage_step(struct backend_stage *stage, const struct stage_batch *batch, struct error *error);
+
+enum status cuda_stage_step_joined(struct backend_stage *const *slices, uint32_t count, const struct stage_batch *batch,
+				   struct error *error);
+
+// ---- stage_joined.c ----
+
+enum stage_reduction {
+	STAGE_SPREAD,        // x of all = summands[0] of the first
+	STAGE_ADD_ATTENTION, // x += all summands[1]
+	STAGE_ADD_FFN,       // x += all summands[0]
+};
+enum status stage_reduce(struct backend_stage *stage, uint32_t rows, enum stage_reduction which, struct error *error);
+enum status cuda_stage_join(struct backend_stage *const *slices, uint32_t count, bool *linked, struct error *error);
 
 extern const struct stage_slots cuda_stage_slots;

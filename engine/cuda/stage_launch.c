@@ -16,6 +16,7 @@ static const char *const files[STAGE_FILES] = {
 	[STAGE_FILE_GEMV] = "stage_gemv",
 	[STAGE_FILE_ATTENTION] = "stage_attention",
 	[STAGE_FILE_PROMPT] = "stage_prompt",
+	[STAGE_FILE_REDUCE] = "stage_reduce",
 	[STAGE_FILE_GEMM + TILE_F32] = "stage_gemm_f32",
 	[STAGE_FILE_GEMM + TILE_F16] = "stage_gemm_f16",
 	[STAGE_FILE_GEMM + TILE_BF16] = "stage_gemm_bf16",
@@ -45,6 +46,7 @@ static const struct {
 	[STAGE_PREPARE] = {STAGE_FILE_ROWS, "prepare"},
 	[STAGE_ARGMAX] = {STAGE_FILE_ROWS, "argmax"},
 	[STAGE_REPACK] = {STAGE_FILE_ROWS, "repack"},
+	[STAGE_REDUCE] = {STAGE_FILE_REDUCE, "reduce"},
 	[STAGE_TURN_ROWS] = {STAGE_FILE_ATTENTION, "turn_rows"},
 	[STAGE_ATTEND_1] = {STAGE_FILE_ATTENTION, "attend_1"},
 	[STAGE_ATTEND_2] = {STAGE_FILE_ATTENTION, "attend_2"},
@@ -122,7 +124,7 @@ enum status stage_launch(struct backend_stage *stage, const struct stage_launch 
 	const struct cuda *cuda = stage->cuda;
 	const uint32_t *grid = launch->grid;
 	enum status status = stage_prepare(stage, launch->kernel, error);
-	if (status)
+	if (status || stage->slice.loading)
 		return status;
 	CUfunction function = stage->kernels[launch->kernel];
 	void *arguments[] = {(void *)(uintptr_t)launch->params};

@@ -329,6 +329,7 @@ static enum status feed_forward(struct backend_stage *stage, const struct cuda_l
 				struct error *error)
 {
 	const struct model_shape *shape = &stage->shape;
+	bool sliced = stage->params.slices;
 	struct product in = {.matrices = {&layer->gate, &layer->up},
 			     .count = 2,
 			     .x = stage->x,
@@ -340,11 +341,11 @@ static enum status feed_forward(struct backend_stage *stage, const struct cuda_l
 	struct product out = {.matrices = {&layer->down},
 			      .count = 1,
 			      .x = stage->up,
-			      .y = stage->x,
+			      .y = sliced ? stage->slice.summands[0] : stage->x,
 			      .rows = rows,
 			      .columns = shape->feed_forward,
 			      .y_stride = shape->embedding,
-			      .mode = GEMV_ADD};
+			      .mode = sliced ? GEMV_STORE : GEMV_ADD};
 	struct gemv_params params;
 	struct stage_launch launch;
 	enum status status;
@@ -371,12 +372,14 @@ static enum status feed_forward(struct backend_stage *stage, const struct cuda_l
 	return status ? status : many_rows(stage, &out, error);
 }
 
-static enum status run_layer(struct backend_stage *stage, const struct cuda_step *step, uint32_t index, bool single,
+// The first half of a layer: x += output(attention(norm x)).
+static enum status attention(struct backend_stage *stage, const struct cuda_step *step, uint32_t index, bool single,
 			     struct error *error)
 {
 	const struct model_shape *shape = &stage->shape;
 	const struct cuda_layer *layer = &stage->layers[index];
 	uint32_t attended = shape->heads * shape->head_size;
+	bool sliced = stage->params.slices;
 	const struct product qkv = {.matrices = {&layer->q, &layer->k, &layer->v},
 				    .count = 3,
 				    .x = stage->x,
@@ -388,39 +391,29 @@ static enum status run_layer(struct backend_stage *stage, const struct cuda_step
 	const struct product out = {.matrices = {&layer->attention_output},
 				    .count = 1,
 				    .x = stage->attended,
-				    .y = stage->x,
+				    .y = sliced ? stage->slice.summands[1] : stage->x,
 				    .rows = step->rows,
 				    .columns = attended,
 				    .y_stride = shape->embedding,
-				    .mode = GEMV_ADD};
+				    .mode = sliced ? GEMV_STORE : GEMV_ADD};
 	enum status status = multiply(stage, &qkv, error);
 	if (!status)
 		status = attend(stage, step, index, !single, error);
-	if (!status)
-		status = multiply(stage, &out, error);
-	return status ? status : feed_forward(stage, layer, step->rows, error);
+	return status ? status : multiply(stage, &out, error);
 }
 
-// Tokens to rows, and all layers. single: each row is of a run of its own.
-static enum status run_layers(struct backend_stage *stage, const struct cuda_step *step, bool single,
-			      struct error *error)
+static enum status embed(struct backend_stage *stage, const struct cuda_step *step, struct error *error)
 {
 	const struct embed_params embed = {.table = stage->embedding,
 					   .tokens = step->tokens,
-					   .x = stage->x,
+					   .x = stage->params.slices ? stage->slice.summands[0] : stage->x,
 					   .rows = step->rows,
 					   .columns = stage->shape.embedding};
-	enum status status = STATUS_OK;
-	if (stage->params.embeds)
-		status = stage_launch(stage,
-				      &(struct stage_launch){.kernel = STAGE_EMBED,
-							     .grid = {step->rows, 4, 1},
-							     .block = EMBED_BLOCK,
-							     .params = &embed},
-				      error);
-	for (uint32_t i = 0; !status && i < stage->params.layer_count; i++)
-		status = run_layer(stage, step, i, single, error);
-	return status;
+	return stage_launch(
+		stage,
+		&(struct stage_launch){
+			.kernel = STAGE_EMBED, .grid = {step->rows, 4, 1}, .block = EMBED_BLOCK, .params = &embed},
+		error);
 }
 
 // Logits, the largest of each row and, if `hidden`, the rows after the norm.
@@ -517,8 +510,9 @@ static enum status tell(struct backend_stage *stage, const struct stage_batch *b
 	step->singles = step->pages + used * 4ull;
 	step->tiles = step->singles + step->single_count * 4ull;
 	CUresult result = stage->cuda->cuMemcpyAsync(at, (CUdeviceptr)(uintptr_t)tokens, words * 4, stage->stream);
-	if (!result && !stage->params.embeds)
-		result = stage->cuda->cuMemcpyAsync(stage->x, (CUdeviceptr)(uintptr_t)batch->input,
+	if (!result && !stage->params.embeds && !stage->params.slice)
+		result = stage->cuda->cuMemcpyAsync(stage->params.slices ? stage->slice.summands[0] : stage->x,
+						    (CUdeviceptr)(uintptr_t)batch->input,
 						    (uint64_t)rows * stage->shape.embedding * 4, stage->stream);
 	return cuda_check(stage->device, error, "a copy", result);
 }
@@ -526,22 +520,57 @@ static enum status tell(struct backend_stage *stage, const struct stage_batch *b
 // What a graph of single rows does behind the layers.
 enum ends { ENDS_LAYERS, ENDS_LOGITS, ENDS_HIDDEN };
 
-static enum status run(struct backend_stage *stage, const struct cuda_step *step, bool single, bool all, enum ends ends,
-		       struct error *error)
+struct plan {
+	const struct cuda_step *step;
+	bool single, all; // each row is of a run of its own; outputs are wanted of all
+	enum ends ends;
+};
+
+// A step is made of pieces: the rows, each layer's two halves, and what is behind the layers. Where there are slices,
+// they meet at the end of each but the last.
+static uint32_t piece_count(const struct backend_stage *stage)
 {
-	enum status status = run_layers(stage, step, single, error);
-	return status || ends == ENDS_LAYERS ? status : predict(stage, step, all, ends == ENDS_HIDDEN, error);
+	return 2 * stage->params.layer_count + 2;
 }
 
-static enum status make_graph(struct backend_stage *stage, const struct cuda_step *step, enum ends ends,
-			      CUgraphExec *out, struct error *error)
+static enum status run_piece(struct backend_stage *stage, const struct plan *plan, uint32_t piece, struct error *error)
+{
+	const struct cuda_step *step = plan->step;
+	uint32_t layer = (piece - 1) / 2;
+	enum status status = STATUS_OK;
+	enum stage_reduction reduction = STAGE_SPREAD;
+	if (piece + 1 == piece_count(stage))
+		return plan->ends == ENDS_LAYERS ? STATUS_OK
+						 : predict(stage, step, plan->all, plan->ends == ENDS_HIDDEN, error);
+	if (!piece && stage->params.embeds) {
+		status = embed(stage, step, error);
+	} else if (piece % 2) {
+		status = attention(stage, step, layer, plan->single, error);
+		reduction = STAGE_ADD_ATTENTION;
+	} else if (piece) {
+		status = feed_forward(stage, &stage->layers[layer], step->rows, error);
+		reduction = STAGE_ADD_FFN;
+	}
+	return status || !stage->params.slices ? status : stage_reduce(stage, step->rows, reduction, error);
+}
+
+static enum status run(struct backend_stage *stage, const struct plan *plan, struct error *error)
+{
+	enum status status = STATUS_OK;
+	for (uint32_t piece = 0; !status && piece < piece_count(stage); piece++)
+		status = run_piece(stage, plan, piece, error);
+	return status;
+}
+
+static enum status make_graph(struct backend_stage *stage, const struct plan *plan, CUgraphExec *out,
+			      struct error *error)
 {
 	struct cuda *cuda = stage->cuda;
 	CUgraph graph = NULL;
 	CUresult result = cuda->cuStreamBeginCapture_v2(stage->stream, CUDA_CAPTURE_THREAD);
 	if (result)
 		return cuda_failed(cuda, error, "cuStreamBeginCapture", result);
-	enum status status = run(stage, step, true, true, ends, error);
+	enum status status = run(stage, plan, error);
 	result = cuda->cuStreamEndCapture(stage->stream, &graph);
 	if (!status)
 		status = cuda_check(stage->device, error, "cuStreamEndCapture", result);
@@ -559,38 +588,58 @@ static bool has_graphs(const struct cuda *cuda)
 	       cuda->cuGraphLaunch && cuda->cuGraphDestroy && cuda->cuGraphExecDestroy;
 }
 
-static enum status compute(struct backend_stage *stage, const struct stage_batch *batch, const struct cuda_step *step,
-			   struct error *error)
+static struct plan plan_of(const struct backend_stage *stage, const struct stage_batch *batch,
+			   const struct cuda_step *step)
 {
-	bool single = batch->run_count == batch->row_count && batch->row_count <= GEMV_ROWS;
-	bool all = batch->output_count == batch->row_count;
-	enum ends ends = !batch->output_count ? ENDS_LAYERS : batch->hidden ? ENDS_HIDDEN : ENDS_LOGITS;
-	CUgraphExec *graph = &stage->graphs[single ? batch->row_count : 0][ends];
-	if (*graph)
-		return cuda_check(stage->device, error, "cuGraphLaunch",
-				  stage->cuda->cuGraphLaunch(*graph, stage->stream));
-	enum status status = run(stage, step, single, all, ends, error);
-	// The first one was without: kernels are loaded by it, which a capture does not allow. It gives the same bits.
-	if (!status && single && (all || ends == ENDS_LAYERS) && has_graphs(stage->cuda))
-		status = make_graph(stage, step, ends, graph, error);
-	return status;
+	bool outputs = batch->output_count && stage->params.predicts;
+	return (struct plan){
+		.step = step,
+		.single = batch->run_count == batch->row_count && batch->row_count <= GEMV_ROWS,
+		.all = batch->output_count == batch->row_count,
+		.ends = !outputs        ? ENDS_LAYERS
+			: batch->hidden ? ENDS_HIDDEN
+					: ENDS_LOGITS,
+	};
 }
 
-enum status cuda_stage_step(struct backend_stage *stage, const struct stage_batch *batch, struct error *error)
+// Where its graph is, or is to be.
+static CUgraphExec *graph_of(struct backend_stage *stage, const struct plan *plan)
+{
+	return &stage->graphs[plan->single ? plan->step->rows : 0][plan->ends];
+}
+
+static bool takes_graph(const struct backend_stage *stage, const struct plan *plan)
+{
+	return plan->single && (plan->all || plan->ends == ENDS_LAYERS) && has_graphs(stage->cuda);
+}
+
+static enum status launch_graph(struct backend_stage *stage, CUgraphExec graph, struct error *error)
+{
+	return cuda_check(stage->device, error, "cuGraphLaunch", stage->cuda->cuGraphLaunch(graph, stage->stream));
+}
+
+static enum status compute(struct backend_stage *stage, const struct plan *plan, struct error *error)
+{
+	CUgraphExec *graph = graph_of(stage, plan);
+	if (*graph)
+		return launch_graph(stage, *graph, error);
+	enum status status = run(stage, plan, error);
+	// The first one was without: kernels are loaded by it, which a capture does not allow. It gives the same bits.
+	return status || !takes_graph(stage, plan) ? status : make_graph(stage, plan, graph, error);
+}
+
+static enum status enter(struct backend_stage *stage, struct error *error)
+{
+	CUresult result = cuda_enter(stage->device);
+	return result ? cuda_failed(stage->cuda, error, "cuCtxSetCurrent", result) : STATUS_OK;
+}
+
+// What was wanted, once it is there.
+static enum status give(struct backend_stage *stage, const struct stage_batch *batch, struct error *error)
 {
 	const struct model_shape *shape = &stage->shape;
 	struct cuda *cuda = stage->cuda;
-	struct cuda_step step;
-	CUresult result = cuda_enter(stage->device);
-	if (result)
-		return cuda_failed(cuda, error, "cuCtxSetCurrent", result);
-	enum status status = tell(stage, batch, &step, error);
-	if (!status)
-		status = compute(stage, batch, &step, error);
-	if (!status)
-		status = stage_wait(stage, error);
-	if (status)
-		return status;
+	CUresult result = CUDA_SUCCESS;
 	uint64_t outputs = batch->output_count;
 	if (!stage->params.predicts)
 		result = cuda->cuMemcpyDtoH_v2(batch->output, stage->x,
@@ -604,4 +653,101 @@ enum status cuda_stage_step(struct backend_stage *stage, const struct stage_batc
 	if (outputs && batch->argmax)
 		memcpy(batch->argmax, stage->argmax, outputs * sizeof(*batch->argmax));
 	return cuda_check(stage->device, error, "a copy", result);
+}
+
+enum status cuda_stage_step(struct backend_stage *stage, const struct stage_batch *batch, struct error *error)
+{
+	struct cuda_step step;
+	enum status status = enter(stage, error);
+	if (!status)
+		status = tell(stage, batch, &step, error);
+	if (status)
+		return status;
+	const struct plan plan = plan_of(stage, batch, &step);
+	status = compute(stage, &plan, error);
+	if (!status)
+		status = stage_wait(stage, error);
+	return status ? status : give(stage, batch, error);
+}
+
+// ---- slices ----
+
+// To load a kernel the driver may wait for what runs: for a slice that waits for this one, for ever.
+static enum status load_kernels(struct backend_stage *stage, const struct plan *plan, struct error *error)
+{
+	enum status status = enter(stage, error);
+	stage->slice.loading = true;
+	if (!status)
+		status = run(stage, plan, error);
+	stage->slice.loading = false;
+	return status;
+}
+
+// Piece by piece, one slice after the other: where a launch waits for room in its stream, that comes, since all that
+// the work before it may be waiting for is there already.
+static enum status run_joined(struct backend_stage *const *slices, uint32_t count, const struct plan *plans,
+			      struct error *error)
+{
+	enum status status = STATUS_OK;
+	bool graphs = true;
+	for (uint32_t i = 0; !status && i < count; i++)
+		status = load_kernels(slices[i], &plans[i], error);
+	for (uint32_t piece = 0; piece < piece_count(slices[0]); piece++)
+		for (uint32_t i = 0; !status && i < count; i++) {
+			status = enter(slices[i], error);
+			if (!status)
+				status = run_piece(slices[i], &plans[i], piece, error);
+		}
+	for (uint32_t i = 0; i < count; i++)
+		graphs = graphs && takes_graph(slices[i], &plans[i]);
+	for (uint32_t i = 0; graphs && !status && i < count; i++) {
+		CUgraphExec *graph = graph_of(slices[i], &plans[i]);
+		status = enter(slices[i], error);
+		if (!status && !*graph)
+			status = make_graph(slices[i], &plans[i], graph, error);
+	}
+	return status;
+}
+
+static enum status compute_joined(struct backend_stage *const *slices, uint32_t count, const struct plan *plans,
+				  struct error *error)
+{
+	enum status status = STATUS_OK;
+	for (uint32_t i = 0; i < count; i++)
+		if (!*graph_of(slices[i], &plans[i]))
+			return run_joined(slices, count, plans, error);
+	for (uint32_t i = 0; !status && i < count; i++) {
+		status = enter(slices[i], error);
+		if (!status)
+			status = launch_graph(slices[i], *graph_of(slices[i], &plans[i]), error);
+	}
+	return status;
+}
+
+// Slices that did not all get the same work no longer agree on whose turn it is: the stage is lost with any fault.
+enum status cuda_stage_step_joined(struct backend_stage *const *slices, uint32_t count, const struct stage_batch *batch,
+				   struct error *error)
+{
+	struct cuda_step steps[STAGE_SLICES] = {0};
+	struct plan plans[STAGE_SLICES] = {0};
+	enum status status = STATUS_OK;
+	for (uint32_t i = 0; !status && i < count; i++) {
+		status = enter(slices[i], error);
+		if (!status)
+			status = tell(slices[i], batch, &steps[i], error);
+		plans[i] = plan_of(slices[i], batch, &steps[i]);
+	}
+	if (!status)
+		status = compute_joined(slices, count, plans, error);
+	for (uint32_t i = 0; !status && i < count; i++) {
+		status = enter(slices[i], error);
+		if (!status)
+			status = stage_wait(slices[i], error);
+	}
+	if (!status && *slices[0]->slice.failed)
+		status = error_set(error, STATUS_DEVICE_LOST, "a slice of the stage did not come in time");
+	if (status)
+		return STATUS_DEVICE_LOST;
+	status = enter(slices[0], error);
+	return status ? status : give(slices[0], batch, error);
 }

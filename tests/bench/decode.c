@@ -1,12 +1,15 @@
 /* How fast a device computes a model, beside what its memory gives: decode, batches and prompts, over stages.
  *
- *   decode BACKEND SHAPE FORMAT [ROUNDS [LAYERS]]    cpu, vulkan, cuda; 1b, 7b, 8b; F16, Q8_0, Q4_0, Q4_K ...
+ *   decode BACKEND SHAPE FORMAT [ROUNDS [LAYERS [tensor|pipeline DEVICES]]]
+ *                                        cpu, vulkan, cuda; 1b, 7b, 8b; F16, Q8_0, Q4_0, Q4_K ...; LAYERS 0: all
  *
  * The model is one stage with random weights that are made while it is loaded: no file is needed. A decoded token reads
  * every weight but the token embedding once, and the keys and values of its context: the share is that of the bytes
  * read to what the built-in kernel stream_read reaches on a buffer of the same device in the same rounds. For prompts
  * the rate of multiply-adds (two operations each) stands beside that of the built-in matmul_f32. Figures are medians.
- * LAYERS takes fewer layers than the shape has, where memory is short. Prints one table in Markdown. */
+ * LAYERS takes fewer layers than the shape has, where memory is short. Over several devices the model is one stage in
+ * slices, or stages of as many layers each one behind another, whose activations go by way of the host; where there are
+ * fewer devices than were asked for, they take turns. Prints one table in Markdown. */
 #include "engine/include/exogpu/exogpu.h"
 #include "engine/stage.h"
 
@@ -43,15 +46,19 @@ static const struct model_shape shapes[] = {
 static const char *const shape_names[] = {"1b", "7b", "8b"};
 
 struct bench {
-	struct exogpu_device *device;
+	struct exogpu_device *device, *devices[STAGE_SLICES];
+	unsigned device_count;
+	bool tensor;
 	struct exogpu_module *builtin;
 	struct exogpu_stream *stream;
 	struct exogpu_buffer *data, *sink;
 	uint64_t data_bytes;
 	struct model_shape shape;
 	enum tensor_format format;
-	struct stage *stage;
-	uint8_t *tensor; // of the tensor that was asked for last
+	struct stage *stages[STAGE_SLICES];
+	unsigned stage_count;
+	float *activations[2]; // between stages
+	uint8_t *weights;      // of the tensor that was asked for last
 	uint64_t weights_bytes, embedding_bytes;
 	double multiplies; // of a token's pass through the layers
 	uint32_t *pages, *tokens, *argmax;
@@ -125,18 +132,36 @@ static enum status give_tensor(void *context, enum model_role role, uint32_t lay
 	*out = (struct model_tensor){
 		.format = rows == 1 ? FORMAT_F32 : bench->format, .rows = rows, .columns = columns};
 	out->bytes = format_row_bytes(out->format, columns) * rows;
-	free(bench->tensor);
-	bench->tensor = malloc(out->bytes);
-	if (!bench->tensor)
+	free(bench->weights);
+	bench->weights = malloc(out->bytes);
+	if (!bench->weights)
 		return STATUS_OUT_OF_MEMORY;
-	fill_random(out->format, bench->tensor, out->bytes);
-	out->data = bench->tensor;
-	bench->weights_bytes += out->bytes;
+	fill_random(out->format, bench->weights, out->bytes);
+	out->data = bench->weights;
+	// Of a layer each slice asks.
+	uint32_t asked = bench->tensor && role >= ROLE_ATTENTION_NORM ? bench->device_count : 1;
+	bench->weights_bytes += out->bytes / asked;
 	if (role == ROLE_TOKEN_EMBEDDING)
 		bench->embedding_bytes = out->bytes;
 	else if (role != ROLE_OUTPUT)
-		bench->multiplies += rows == 1 ? 0 : (double)rows * columns;
+		bench->multiplies += rows == 1 ? 0 : (double)rows * columns / asked;
 	return STATUS_OK;
+}
+
+static void make_stages(struct bench *bench, struct stage_params *params)
+{
+	uint32_t layers = params->shape->layers, count = bench->tensor ? 1 : bench->device_count;
+	for (uint32_t i = 0; i < count; i++) {
+		params->first_layer = layers * i / count;
+		params->layer_count = layers * (i + 1) / count - params->first_layer;
+		params->embeds = !i;
+		params->predicts = i + 1 == count;
+		OK(stage_create_sliced(&bench->stages[i], &bench->devices[i], bench->tensor ? bench->device_count : 1,
+				       params, &bench->error));
+	}
+	for (int i = 0; i < 2; i++)
+		bench->activations[i] = calloc((size_t)PROMPT * params->shape->embedding, sizeof(float));
+	bench->stage_count = count;
 }
 
 static void load(struct bench *bench)
@@ -172,9 +197,9 @@ static void load(struct bench *bench)
 		.tensor = give_tensor,
 		.context = bench,
 	};
-	OK(stage_create(&bench->stage, bench->device, &params, &bench->error));
-	free(bench->tensor);
-	bench->tensor = NULL;
+	make_stages(bench, &params);
+	free(bench->weights);
+	bench->weights = NULL;
 }
 
 // ---- what is measured: seconds of one round ----
@@ -222,17 +247,22 @@ static double run_step(struct bench *bench, uint32_t sequences, uint32_t rows, u
 			.row_count = rows, .position = position, .pages = bench->pages + i * pages_each};
 		outputs[i] = (i + 1) * rows - 1;
 	}
-	struct stage_batch batch = {
-		.row_count = sequences * rows,
-		.runs = runs,
-		.run_count = sequences,
-		.tokens = bench->tokens,
-		.output_rows = outputs,
-		.output_count = sequences,
-		.argmax = bench->argmax,
-	};
 	double began_s = now_s();
-	OK(stage_step(bench->stage, &batch, &bench->error));
+	for (unsigned i = 0; i < bench->stage_count; i++) {
+		bool last = i + 1 == bench->stage_count;
+		struct stage_batch batch = {
+			.row_count = sequences * rows,
+			.runs = runs,
+			.run_count = sequences,
+			.tokens = bench->tokens,
+			.input = bench->activations[(i + 1) % 2],
+			.output = bench->activations[i % 2],
+			.output_rows = outputs,
+			.output_count = last ? sequences : 0,
+			.argmax = bench->argmax,
+		};
+		OK(stage_step(bench->stages[i], &batch, &bench->error));
+	}
 	return now_s() - began_s;
 }
 
@@ -301,22 +331,30 @@ static void measure(struct bench *bench, int rounds)
 
 struct wanted {
 	const char *backend;
-	char key[256];
+	char keys[STAGE_SLICES][256];
+	unsigned count;
 };
 
 static void note_device(void *context, const struct exogpu_found_device *device)
 {
 	struct wanted *wanted = context;
-	if (!wanted->key[0] && !strcmp(device->backend, wanted->backend) && !device->reason)
-		snprintf(wanted->key, sizeof(wanted->key), "%s", device->hardware_key);
+	if (wanted->count < STAGE_SLICES && !strcmp(device->backend, wanted->backend) && !device->reason)
+		snprintf(wanted->keys[wanted->count++], sizeof(wanted->keys[0]), "%s", device->hardware_key);
 }
 
 static void open_device(struct bench *bench, const char *backend)
 {
 	struct wanted wanted = {.backend = backend};
 	OK(exogpu_find_devices(note_device, &wanted, &bench->error));
-	OK(exogpu_device_open(&bench->device, &(struct exogpu_open){.backend = backend, .hardware_key = wanted.key},
-			      &bench->error));
+	for (unsigned i = 0; i < bench->device_count; i++)
+		if (i && i >= wanted.count)
+			bench->devices[i] = bench->devices[i % wanted.count];
+		else
+			OK(exogpu_device_open(&bench->devices[i],
+					      &(struct exogpu_open){.backend = backend, .hardware_key = wanted.keys[i]},
+					      &bench->error));
+	bench->device = bench->devices[0];
+	printf("%u of the %u devices of %s\n", bench->device_count, wanted.count, backend);
 	OK(exogpu_module_load(bench->device, &bench->builtin, EXOGPU_FORMAT_BUILTIN, NULL, 0, &bench->error));
 	OK(exogpu_stream_create(bench->device, &bench->stream, &bench->error));
 	bench->data_bytes = 1ull << 30;
@@ -337,24 +375,36 @@ int main(int count, char **words)
 	for (int i = 0; count > 3 && i < 3; i++)
 		shape = strcmp(words[2], shape_names[i]) ? shape : i;
 	bench->format = count > 3 ? format_parse(words[3]) : FORMAT_UNKNOWN;
-	if (shape < 0 || !bench->format || rounds < 1 || rounds > ROUNDS_MOST) {
-		fprintf(stderr, "usage: decode BACKEND 1b|7b|8b FORMAT [ROUNDS [LAYERS]]\n");
+	bench->device_count = count > 7 ? (unsigned)strtoul(words[7], NULL, 10) : 1;
+	bench->tensor = count > 6 && !strcmp(words[6], "tensor");
+	if (shape < 0 || !bench->format || rounds < 1 || rounds > ROUNDS_MOST || !bench->device_count ||
+	    bench->device_count > STAGE_SLICES) {
+		fprintf(stderr, "usage: decode BACKEND 1b|7b|8b FORMAT [ROUNDS [LAYERS [tensor|pipeline DEVICES]]]\n");
 		return 2;
 	}
 	bench->shape = shapes[shape];
-	if (count > 5)
+	if (count > 5 && strcmp(words[5], "0") != 0)
 		bench->shape.layers = (uint32_t)strtoul(words[5], NULL, 10);
 	open_device(bench, words[1]);
 	double began_s = now_s();
 	load(bench);
-	printf("### %s, %s %s, %u layers, loaded in %.1f s\n\n", words[1], shape_names[shape],
-	       format_info(bench->format)->name, bench->shape.layers, now_s() - began_s);
+	printf("### %s, %s %s, %u layers, %s of %u%s, loaded in %.1f s\n\n", words[1], shape_names[shape],
+	       format_info(bench->format)->name, bench->shape.layers, bench->tensor ? "tensor" : "pipeline",
+	       bench->device_count, stage_slices_linked(bench->stages[0]) ? "" : " by way of the host",
+	       now_s() - began_s);
 	measure(bench, rounds);
-	stage_destroy(&bench->stage);
+	for (unsigned i = 0; i < bench->stage_count; i++)
+		stage_destroy(&bench->stages[i]);
 	exogpu_stream_destroy(&bench->stream);
 	exogpu_module_unload(&bench->builtin);
 	exogpu_buffer_destroy(&bench->data);
 	exogpu_buffer_destroy(&bench->sink);
-	exogpu_device_close(&bench->device, NULL);
+	for (unsigned i = bench->device_count; i-- > 0;) {
+		for (unsigned k = 0; k < i; k++)
+			if (bench->devices[k] == bench->devices[i])
+				bench->devices[i] = NULL;
+		if (bench->devices[i])
+			exogpu_device_close(&bench->devices[i], NULL);
+	}
 	return 0;
 }

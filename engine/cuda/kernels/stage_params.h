@@ -122,6 +122,25 @@ struct argmax_params {
 	unsigned rows, count;
 };
 
+enum { REDUCE_SLICES = 8 }; // as STAGE_SLICES
+
+// What the slices of a stage give, added up on the device of each: read from the others, or, of few rows, sent by them.
+struct reduce_params {
+	ON_DEVICE(const float) summands[REDUCE_SLICES]; // (numbers), of each slice
+	ON_DEVICE(float) x;                             // (numbers)
+	ON_DEVICE(const unsigned) told;                 // (slices): in which turn each of them has its summand there
+	ON_DEVICE(unsigned) tells[REDUCE_SLICES];       // this slice's place in what each of them is told
+	// Of few rows (numbers), each with its turn: what came from each slice, and where this one's goes.
+	ON_DEVICE(const unsigned long long) came[REDUCE_SLICES];
+	ON_DEVICE(unsigned long long) send[REDUCE_SLICES];
+	ON_DEVICE(unsigned) turn;   // the last turn of this slice, and blocks that are done
+	ON_DEVICE(unsigned) failed; // of the host: not 0 once a slice has not come
+	unsigned slices, slice, numbers;
+	unsigned few;        // by what is sent
+	unsigned first_only; // x = the first one's, instead of x += the sum of all
+	unsigned early;      // the next kernel may begin while this one waits
+};
+
 struct repack_params {
 	struct tile_source source;
 	ON_DEVICE(unsigned) out;
