@@ -32,9 +32,12 @@ struct net_conn {
 	struct net_watch *rx_watch; // of the socket, where it is read here; else NULL
 	uint8_t pong[RECEIVE_CONTROL_BYTES];
 	size_t pong_bytes;
-	bool pong_due;     // the last ping is not answered yet
-	bool rx_broken;    // what came was no WebSocket: the rest is read and dropped, so that our close frame arrives
-	size_t read_bytes; // at once; 0: as many as there is room for
+	bool pong_due;  // the last ping is not answered yet
+	bool rx_broken; // what came was no WebSocket: the rest is read and dropped, so that our close frame arrives
+	uint8_t *rest;  // what was read and waits for the next turn; NULL: nothing
+	size_t rest_at, rest_bytes;
+	int64_t turn_ends_ns, busy_until_ns; // steady clock
+	bool in_line;                        // its next turn is the line's
 	unsigned pauses;
 	struct net_timer held_back; // while it is paused
 	struct queued *queue;       // ring of (queue_capacity, a power of two)
@@ -63,6 +66,7 @@ int net_queue_send(struct net_conn *conn);
 int net_send_control(struct net_conn *conn, enum net_opcode opcode, const uint8_t *payload, size_t length);
 
 // read.c
+bool net_read_enough(void *conn); // whether its turn is over
 void net_read_begin(struct net_conn *conn);
 int net_read_received(struct net_conn *conn, const uint8_t *bytes, size_t length); // what libwebsockets has received
 void net_heard(struct net_conn *conn);                                             // any byte is a sign of life

@@ -1,8 +1,10 @@
 /* See loop.h. libwebsockets polls its own sockets; everything else that the program waits for stands in one epoll
  * instance, which is itself a file in that poll: adding and removing a watch then touches nothing of libwebsockets, and
  * a watch may be destroyed in its own callback. Timers are a sorted list behind one of its timers, of which there are
- * few. Results of other threads wait in a list under a lock; lws_cancel_service, the one call that it allows from other
- * threads, wakes the loop. Thread: the loop's, but for net_loop_post and net_loop_stop. */
+ * few. Watches that have more to do than fits a turn (net_watch_again) stand in a line, of which one is served between
+ * two polls: however many they are, nobody else waits for more than one of them. Results of other threads wait in a
+ * list under a lock; lws_cancel_service, the one call that it allows from other threads, wakes the loop.
+ * Thread: the loop's, but for net_loop_post and net_loop_stop. */
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
@@ -35,6 +37,8 @@ struct net_watch {
 	void *arg;
 	int fd;                              // -1 once destroyed
 	bool want_read, want_write, watched; // watched: stands in the epoll
+	bool again;                          // stands in the line, and is not asked about reading meanwhile
+	struct net_watch *next_again, **link_again;
 };
 
 struct net_loop {
@@ -46,6 +50,8 @@ struct net_loop {
 	struct net_timer *timers;    // sorted by due_ms
 	struct net_watch *dead;      // destroyed while events were handed out; freed after
 	bool dispatching;
+	struct net_watch *first_again, **last_again; // the line of those that are busy
+	lws_sorted_usec_list_t turn;                 // due at once while somebody stands in it
 	pthread_mutex_t lock;
 	struct post *first_post, **last_post; // under lock
 	size_t posts;                         // under lock
@@ -67,8 +73,8 @@ static void free_dead(struct net_loop *loop)
 // One that waits for nothing is taken out: a hang-up would be reported without end.
 static void arm(struct net_watch *watch)
 {
-	bool wanted = watch->want_read || watch->want_write;
-	struct epoll_event event = {.events = (watch->want_read ? (uint32_t)EPOLLIN : 0u) |
+	bool read = watch->want_read && !watch->again, wanted = read || watch->want_write;
+	struct epoll_event event = {.events = (read ? (uint32_t)EPOLLIN : 0u) |
 					      (watch->want_write ? (uint32_t)EPOLLOUT : 0u),
 				    .data.ptr = watch};
 	if (!wanted && !watch->watched)
@@ -93,11 +99,55 @@ static void dispatch_watches(struct net_loop *loop)
 			if (watch->events->writable)
 				watch->events->writable(watch->arg, watch->fd);
 		}
-		if (watch->fd >= 0 && (events[i].events & (EPOLLIN | ended)) && watch->want_read)
+		if (watch->fd >= 0 && (events[i].events & (EPOLLIN | ended)) && watch->want_read && !watch->again)
 			watch->events->readable(watch->arg, watch->fd);
 	}
 	loop->dispatching = false;
 	free_dead(loop);
+}
+
+static void leave_line(struct net_watch *watch)
+{
+	struct net_loop *loop = watch->loop;
+	*watch->link_again = watch->next_again;
+	if (watch->next_again)
+		watch->next_again->link_again = watch->link_again;
+	else
+		loop->last_again = watch->link_again;
+	watch->again = false;
+}
+
+static void on_turn(lws_sorted_usec_list_t *turn)
+{
+	struct net_loop *loop = lws_container_of(turn, struct net_loop, turn);
+	struct net_watch *watch = loop->first_again;
+	if (!watch)
+		return;
+	leave_line(watch);
+	loop->dispatching = true;
+	if (watch->want_read)
+		watch->events->readable(watch->arg, watch->fd);
+	if (watch->fd >= 0 && !watch->again)
+		arm(watch);
+	loop->dispatching = false;
+	free_dead(loop);
+	if (loop->first_again)
+		lws_sul_schedule(loop->context, 0, turn, on_turn, 1);
+}
+
+void net_watch_again(struct net_watch *watch)
+{
+	struct net_loop *loop = watch->loop;
+	if (watch->again || watch->fd < 0)
+		return;
+	if (!loop->first_again)
+		lws_sul_schedule(loop->context, 0, &loop->turn, on_turn, 1); // after a poll
+	watch->again = true;
+	watch->next_again = NULL;
+	watch->link_again = loop->last_again;
+	*loop->last_again = watch;
+	loop->last_again = &watch->next_again;
+	arm(watch);
 }
 
 void net_loop_run_posts(struct net_loop *loop)
@@ -177,6 +227,7 @@ enum status net_loop_create(struct net_loop **out, struct error *error)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
 	loop->epoll = -1;
 	loop->last_post = &loop->first_post;
+	loop->last_again = &loop->first_again;
 	pthread_mutex_init(&loop->lock, NULL);
 	lws_set_log_level(LLL_ERR | LLL_WARN, library_log);
 	struct lws_context_creation_info info = {
@@ -363,6 +414,8 @@ void net_watch_destroy(struct net_watch **pointer)
 		return;
 	*pointer = NULL;
 	struct net_loop *loop = watch->loop;
+	if (watch->again)
+		leave_line(watch);
 	if (watch->watched)
 		epoll_ctl(loop->epoll, EPOLL_CTL_DEL, watch->fd, NULL);
 	close(watch->fd);

@@ -48,5 +48,8 @@ enum status net_watch_create(struct net_watch **out, struct net_loop *loop, int 
 void net_watch_want_write(struct net_watch *watch); // once; ask again after each `writable`
 // Stop and go on asking for `readable`. Meanwhile a hang-up is not told either.
 void net_watch_want_read(struct net_watch *watch, bool wanted);
+// Call `readable` once more after others had their turn, be there something new to read or not: for one that stops
+// before it is done. Whoever stands in this line is served one by one, and those who do not before them.
+void net_watch_again(struct net_watch *watch);
 // Safe inside its own callback.
 void net_watch_destroy(struct net_watch **watch);

@@ -4,24 +4,31 @@
  * alone (receive.h says why); it still watches over the peer's silence, sends its pings and closes. What was dialled is
  * received by it, as it may have read more than the handshake, unless the server was to be silent until then
  * (net_dial_params.speaks_first). Either way a message is put together up to the connection's limit, which is small
- * until the peer is trusted. Thread: the loop's. */
+ * until the peer is trusted.
+ *
+ * Turns. A connection is read and served for READ_TURN_US, to the end of the frame at which that is over; what was read
+ * and not taken yet waits in `rest`. Who has more to do than that is busy, and for a while takes his turns in the line
+ * of the loop, where one is served between two looks at all the others (net_watch_again). So a client that asks now and
+ * then waits for one turn of one busy connection, be there twenty of them. Thread: the loop's. */
 #include "common/base/clock.h"
 #include "common/net/conn.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/err.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 enum {
-	READ_BYTES = 65536,            // of small messages, all that is there
+	RECORD_BYTES = 16384,          // of TLS, at most
+	READ_BYTES = RECORD_BYTES,     // of small messages, at once
 	READ_BEHIND_BYTES = 4096,      // of what follows a large payload
 	READ_TURN_BYTES = 1024 * 1024, // of one connection, before others have their turn
-	READ_TURN_US = 500,            // and for how long
-	READ_LEAST_BYTES = 1024,       // at once, of one whose messages take long to serve
-	RECORD_BYTES = 16384,          // of TLS, at most
+	READ_TURN_US = 250,            // and for how long
+	BUSY_MS = 1000,                // after a turn that was too short
 };
 
 // Any byte is a sign of life.
@@ -60,16 +67,60 @@ static ssize_t read_record(SSL *ssl, uint8_t *to, size_t room)
 	return error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE ? 0 : -1;
 }
 
+bool net_read_enough(void *arg)
+{
+	const struct net_conn *conn = arg;
+	return conn->pauses || clock_steady_ns() >= conn->turn_ends_ns;
+}
+
+// Returns how many bytes were taken, before it was enough.
+static size_t take(struct net_conn *conn, uint8_t *bytes, size_t length)
+{
+	size_t taken = 0;
+	int code = net_receiver_take(&conn->rx, bytes, length, &taken);
+	conn->rx_broken = code;
+	if (code)
+		net_conn_close(conn, code, code == 1009 ? "message too big" : "this is not a frame of a WebSocket");
+	return code ? length : taken;
+}
+
+static void keep_rest(struct net_conn *conn, const uint8_t *bytes, size_t length)
+{
+	conn->rest = malloc(length);
+	if (!conn->rest) {
+		conn->rx_broken = true;
+		net_drop(conn);
+		return;
+	}
+	memcpy(conn->rest, bytes, length);
+	conn->rest_at = 0;
+	conn->rest_bytes = length;
+}
+
+static size_t take_rest(struct net_conn *conn)
+{
+	size_t taken = take(conn, conn->rest + conn->rest_at, conn->rest_bytes);
+	conn->rest_at += taken;
+	conn->rest_bytes -= taken;
+	if (!conn->rest_bytes) {
+		free(conn->rest);
+		conn->rest = NULL;
+	}
+	return taken;
+}
+
 // Returns how much of READ_TURN_BYTES it used; 0: nothing more now.
 static size_t read_once(struct net_conn *conn, int fd)
 {
 	static uint8_t shared[READ_BYTES]; // the loop's thread alone reads
 	uint8_t *to = NULL;
+	if (conn->rest)
+		return take_rest(conn);
 	size_t room = conn->rx_broken ? 0 : net_receiver_room(&conn->rx, &to);
 	room = room < READ_TURN_BYTES ? room : (size_t)READ_TURN_BYTES;
 	if (conn->ssl && room < RECORD_BYTES)
 		room = 0;
-	size_t behind = room ? (size_t)READ_BEHIND_BYTES : conn->read_bytes ? conn->read_bytes : (size_t)READ_BYTES;
+	size_t behind = room ? READ_BEHIND_BYTES : READ_BYTES;
 	ssize_t got = !conn->ssl ? read_plain(fd, to, room, shared, behind)
 				 : read_record(conn->ssl, room ? to : shared, room ? room : READ_BYTES);
 	if (got < 0)
@@ -80,33 +131,47 @@ static size_t read_once(struct net_conn *conn, int fd)
 	net_mind_keys(conn);
 	if (conn->rx_broken)
 		return (size_t)got;
-	size_t placed = (size_t)got < room ? (size_t)got : room;
+	size_t placed = (size_t)got < room ? (size_t)got : room, left = (size_t)got - placed;
 	net_receiver_filled(&conn->rx, placed);
-	int code = net_receiver_take(&conn->rx, shared, (size_t)got - placed);
-	conn->rx_broken = code;
-	if (code)
-		net_conn_close(conn, code, code == 1009 ? "message too big" : "this is not a frame of a WebSocket");
-	bool all = !conn->ssl && (size_t)got < room + behind;
-	return code || all ? 0 : (size_t)got;
+	size_t taken = left ? take(conn, shared, left) : 0;
+	if (taken < left)
+		keep_rest(conn, shared + taken, left - taken);
+	bool all = !conn->ssl && (size_t)got < room + behind && !conn->rest;
+	return conn->rx_broken || all ? 0 : (size_t)got;
 }
 
-// Small calls that take long are read fewer at a time, so that a connection which sends many of them does not hold up
-// the others: what was read must be served before the loop can look at anybody else.
+// Whether it has more to say than fitted its turn; one whose single call took long has not.
+static bool has_more(const struct net_conn *conn, int fd)
+{
+	uint8_t byte;
+	return conn->rest || recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0;
+}
+
+static void stand_in_line(struct net_conn *conn)
+{
+	conn->in_line = true;
+	net_watch_again(conn->rx_watch);
+}
+
 static void on_readable(void *arg, int fd)
 {
 	struct net_conn *conn = arg;
-	int64_t begun_ns = clock_steady_ns(), took_us;
+	const int64_t begun_ns = clock_steady_ns();
 	size_t used = 0, now;
+	if (begun_ns < conn->busy_until_ns && !conn->in_line) {
+		stand_in_line(conn);
+		return;
+	}
+	conn->in_line = false;
+	conn->turn_ends_ns = begun_ns + READ_TURN_US * 1000;
 	do {
 		now = conn->closed || conn->pauses ? 0 : read_once(conn, fd);
 		used += now;
-		took_us = (clock_steady_ns() - begun_ns) / 1000;
-	} while (now && used < READ_TURN_BYTES && took_us < READ_TURN_US);
-	size_t bytes = conn->read_bytes ? conn->read_bytes : (size_t)READ_BYTES;
-	bytes = took_us >= READ_TURN_US && used < bytes * 2 ? bytes / 2 : bytes * 2;
-	conn->read_bytes = bytes < READ_LEAST_BYTES ? (size_t)READ_LEAST_BYTES
-			   : bytes > READ_BYTES     ? (size_t)READ_BYTES
-						    : bytes;
+	} while (now && used < READ_TURN_BYTES && clock_steady_ns() < conn->turn_ends_ns);
+	if (!now || conn->closed || conn->pauses || !has_more(conn, fd))
+		return;
+	conn->busy_until_ns = begun_ns + BUSY_MS * 1000000LL;
+	stand_in_line(conn);
 }
 
 // From here on the socket is read here. A client that has sent frames before it had the answer to its handshake is not
@@ -165,17 +230,25 @@ struct net_frame *net_conn_take_frame(struct net_conn *conn)
 	return frame;
 }
 
+// Between two signs of life. The other end may be less patient than this one: a node is, of a server that has clients.
 static int64_t held_back_ms(const struct net_conn *conn)
 {
 	const lws_retry_bo_t *liveness = conn->session.listener ? &conn->session.listener->liveness : &conn->liveness;
-	return liveness->secs_since_valid_ping * 500;
+	int ping_s = liveness->secs_since_valid_ping < LIMIT_NODE_PING_S ? liveness->secs_since_valid_ping
+									 : LIMIT_NODE_PING_S;
+	return ping_s * 500;
 }
 
-// What the peer says is not read, so its silence is ours.
+// What the peer says is not read, so its silence is ours; and since its pings are not answered either, it is told that
+// somebody is still here: an end that is held back for longer than the other bears silence would else be given up.
 static void on_held_back(void *arg)
 {
 	struct net_conn *conn = arg;
+	if (!conn->pauses)
+		return;
 	lws_validity_confirmed(conn->wsi);
+	if (conn->opened && !conn->closing && !lws_partial_buffered(conn->wsi))
+		net_send_control(conn, OPCODE_PONG, (const uint8_t *)"", 0); // one that fails is found by others
 	net_timer_start(net_loop_of(conn->wsi), &conn->held_back, held_back_ms(conn), on_held_back, conn);
 }
 
@@ -187,20 +260,23 @@ void net_conn_pause(struct net_conn *conn)
 		net_watch_want_read(conn->rx_watch, false);
 	else
 		lws_rx_flow_control(conn->wsi, 0);
-	if (held_back_ms(conn))
-		on_held_back(conn);
+	lws_validity_confirmed(conn->wsi);
+	if (held_back_ms(conn) && !conn->held_back.running) // it goes on when reading does not for long
+		net_timer_start(net_loop_of(conn->wsi), &conn->held_back, held_back_ms(conn), on_held_back, conn);
 }
 
 void net_conn_resume(struct net_conn *conn)
 {
 	if (!conn->pauses || --conn->pauses)
 		return;
-	net_timer_stop(net_loop_of(conn->wsi), &conn->held_back);
 	if (conn->closed)
 		return;
 	lws_validity_confirmed(conn->wsi);
-	if (conn->rx_watch)
-		net_watch_want_read(conn->rx_watch, true);
-	else
+	if (!conn->rx_watch) {
 		lws_rx_flow_control(conn->wsi, 1);
+		return;
+	}
+	net_watch_want_read(conn->rx_watch, true);
+	if (conn->rest) // the socket does not tell of what was read already
+		stand_in_line(conn);
 }

@@ -180,20 +180,25 @@ static size_t take_header(struct net_receiver *receiver, const uint8_t *bytes, s
 	return taken;
 }
 
-int net_receiver_take(struct net_receiver *receiver, uint8_t *bytes, size_t length)
+int net_receiver_take(struct net_receiver *receiver, uint8_t *bytes, size_t length, size_t *taken)
 {
 	int code = 0;
-	while (!code && length) {
-		size_t taken;
+	bool enough = false;
+	size_t at = 0;
+	while (!code && at < length && !enough) {
+		size_t now = length - at;
 		if (receiver->in_payload) {
-			taken = receiver->left < length ? (size_t)receiver->left : length;
-			code = take_payload(receiver, bytes, taken);
+			now = receiver->left < now ? (size_t)receiver->left : now;
+			code = take_payload(receiver, bytes + at, now);
 		} else {
-			taken = take_header(receiver, bytes, length, &code);
+			now = take_header(receiver, bytes + at, now, &code);
 		}
-		bytes += taken;
-		length -= taken;
+		at += now;
+		bool between = !receiver->in_payload && !receiver->header_bytes;
+		enough = between && receiver->events->enough && receiver->events->enough(receiver->arg);
 	}
+	if (taken)
+		*taken = at;
 	return code;
 }
 

@@ -23,6 +23,8 @@ struct net_receiver_events {
 	// One whole message; a large one lies in receiver->frame. Bytes are valid during the call.
 	void (*message)(void *arg, const uint8_t *bytes, size_t length, bool binary);
 	void (*control)(void *arg, enum net_opcode opcode, const uint8_t *bytes, size_t length);
+	// May be NULL. Asked after each frame: true leaves what follows it where it lies.
+	bool (*enough)(void *arg);
 };
 
 struct net_receiver {
@@ -46,8 +48,9 @@ struct net_receiver {
 // Put the mask on bytes, or take it off; `to` may be `from`. `at`: where in the payload the first byte lies.
 void net_mask(uint8_t *to, const uint8_t *from, size_t length, const uint8_t mask[4], size_t at);
 void net_receiver_finish(struct net_receiver *receiver);
-// Bytes have come; they are changed in place. Returns 0, or the code to close with: then nothing more is to be taken.
-int net_receiver_take(struct net_receiver *receiver, uint8_t *bytes, size_t length);
+// Bytes have come; they are changed in place. *taken: how many of them, all unless there was enough; may be NULL where
+// there never is. Returns 0, or the code to close with: then nothing more is to be taken.
+int net_receiver_take(struct net_receiver *receiver, uint8_t *bytes, size_t length, size_t *taken);
 // Where the rest of a large payload may be received, and how much; 0: nowhere. 0 also out of memory.
 size_t net_receiver_room(struct net_receiver *receiver, uint8_t **to);
 // So much was received there.

@@ -26,7 +26,8 @@ static void on_whole_message(void *arg, const uint8_t *bytes, size_t length, boo
 		conn->handler->message(conn->user, conn, bytes, length, binary);
 }
 
-static const struct net_receiver_events receiver_events = {.message = on_whole_message, .control = net_on_control};
+static const struct net_receiver_events receiver_events = {
+	.message = on_whole_message, .control = net_on_control, .enough = net_read_enough};
 
 static struct net_conn *conn_create(struct net_loop *loop, const struct net_handler *handler, void *user,
 				    struct net_listener *listener)
@@ -77,6 +78,7 @@ static void conn_destroy(struct net_conn *conn)
 		*conn->gone = true;
 	net_watch_destroy(&conn->rx_watch);
 	net_receiver_finish(&conn->rx);
+	free(conn->rest);
 	net_queue_clear(conn);
 	free(conn->queue);
 	free(conn->bearer);

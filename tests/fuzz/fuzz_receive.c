@@ -1,5 +1,5 @@
-/* The receiving side of a WebSocket: the first byte says in what pieces the rest comes. What is heard does not depend
- * on that: the same bytes in one piece must tell the same. */
+/* The receiving side of a WebSocket: the first byte says in what pieces the rest comes, and every frame is enough for a
+ * turn. What is heard does not depend on that: the same bytes in one piece and one turn must tell the same. */
 #include "common/net/receive.h"
 
 #include <stdlib.h>
@@ -34,11 +34,20 @@ static void on_control(void *arg, enum net_opcode opcode, const uint8_t *bytes, 
 	add(arg, opcode, bytes, length);
 }
 
+static bool enough(void *arg)
+{
+	(void)arg;
+	return true;
+}
+
 static struct heard hear(const uint8_t *bytes, size_t length, size_t piece, int *code)
 {
-	static const struct net_receiver_events events = {.message = on_message, .control = on_control};
+	static const struct net_receiver_events turns = {
+		.message = on_message, .control = on_control, .enough = enough};
+	static const struct net_receiver_events once = {.message = on_message, .control = on_control};
+	const struct net_receiver_events *events = piece < length ? &turns : &once;
 	struct heard heard = {0};
-	struct net_receiver receiver = {.events = &events, .arg = &heard, .limit = LIMIT};
+	struct net_receiver receiver = {.events = events, .arg = &heard, .limit = LIMIT};
 	uint8_t *copy = malloc(piece), *to;
 	*code = 0;
 	for (size_t at = 0; copy && at < length && !*code;) {
@@ -48,8 +57,11 @@ static struct heard hear(const uint8_t *bytes, size_t length, size_t piece, int 
 			memcpy(to, bytes + at, now);
 			net_receiver_filled(&receiver, now);
 		} else {
-			memcpy(copy, bytes + at, now);
-			*code = net_receiver_take(&receiver, copy, now);
+			size_t all = now;
+			memcpy(copy, bytes + at, all);
+			*code = net_receiver_take(&receiver, copy, all, &now);
+			if (!now || (now < all && !*code && events == &once))
+				abort();
 		}
 		at += now;
 	}

@@ -84,7 +84,7 @@ static int feed(struct net_receiver *receiver, const uint8_t *bytes, size_t leng
 			net_receiver_filled(receiver, now);
 		} else {
 			memcpy(copy, bytes + at, now);
-			code = net_receiver_take(receiver, copy, now);
+			code = net_receiver_take(receiver, copy, now, NULL);
 		}
 		at += now;
 	}
@@ -222,12 +222,43 @@ static void what_a_server_sends(void **state)
 	net_receiver_finish(&receiver);
 }
 
+static bool enough(void *arg)
+{
+	(void)arg;
+	return true;
+}
+
+static void turns_end_with_a_frame(void **state)
+{
+	static const struct net_receiver_events turns = {
+		.message = on_message, .control = on_control, .enough = enough};
+	static const size_t ends[] = {11, 17, 23, 29, 41};
+	uint8_t stream[64];
+	struct net_receiver receiver;
+	size_t length = put_text(stream, 0x81, "hello"), taken, at = 0;
+	(void)state;
+	length += put_text(stream + length, 0x89, "");
+	length += put_text(stream + length, 0x01, "");
+	length += put_text(stream + length, 0x80, "");
+	length += put_text(stream + length, 0x82, "second");
+	start(&receiver);
+	receiver.events = &turns;
+	for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+		assert_int_equal(net_receiver_take(&receiver, stream + at, length - at, &taken), 0);
+		at += taken;
+		assert_int_equal(at, ends[i]);
+	}
+	assert_int_equal(at, length);
+	assert_string_equal(heard, "t5:hello ping0: t0: b6:second ");
+	net_receiver_finish(&receiver);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(frames_come_in_any_pieces), cmocka_unit_test(large_ones_keep_every_byte),
 		cmocka_unit_test(what_is_wrong_is_told),     cmocka_unit_test(fragments_together_keep_to_the_limit),
-		cmocka_unit_test(what_a_server_sends),
+		cmocka_unit_test(what_a_server_sends),       cmocka_unit_test(turns_end_with_a_frame),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

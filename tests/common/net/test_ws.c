@@ -1,6 +1,7 @@
 /* Large messages over WebSocket: whole and intact both ways, in fragments with pings answered between them, held back,
  * bounded; all of it by a Unix socket and again by TLS. The other end is our own client, or a thread that speaks the
  * bytes of RFC 6455 itself. */
+#include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/net/frame.h"
 #include "tests/common/net/certificates.h"
@@ -15,6 +16,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+enum { SLOW_BYTES = 8, SLOW_NS = 1000000 };
 enum { LARGE_BYTES = LIMIT_BODY_BYTES, HALF_BYTES = LIMIT_SEND_QUEUE_BYTES / 2 - 1000 };
 
 struct fixture {
@@ -31,6 +33,7 @@ struct fixture {
 	int close_code, client_code;
 	size_t wanted;  // messages at which the loop is stopped
 	bool echo, bad; // bad: a message was not the pattern
+	bool slow;      // messages of SLOW_BYTES take SLOW_NS
 	bool elsewhere; // what is sent lies in two places, the larger of them only to be read
 	size_t let_go;  // such frames that are not held any more
 	size_t lent;    // that there were
@@ -78,6 +81,9 @@ static void on_message(void *user, struct net_conn *conn, const uint8_t *bytes, 
 		net_conn_send(conn, frame, 0);
 	else if (fixture->echo)
 		net_conn_send_text(conn, (const char *)bytes, length);
+	const int64_t until_ns = fixture->slow && length == SLOW_BYTES ? clock_steady_ns() + SLOW_NS : 0;
+	while (clock_steady_ns() < until_ns)
+		;
 	if (!binary && length == 4 && !memcmp(bytes, "stop", 4))
 		net_loop_stop(fixture->loop);
 	else
@@ -663,6 +669,81 @@ static void held_back(void **state)
 	assert_int_equal(fixture->got_close, 1000);
 }
 
+static void write_many(struct fixture *fixture, int fd)
+{
+	size_t length;
+	for (int i = 0; i < 500; i++)
+		write_frame(fd, 0x82, fixture->pattern, SLOW_BYTES);
+	write_frame(fd, 0x89, (const uint8_t *)"hi", 2);
+	while (!fixture->got_close)
+		read_frame(fixture, fd, 0, &length);
+}
+
+static enum status dial_impatient(struct fixture *fixture)
+{
+	struct net_dial_tls tls = {.authority_pem = fixture->authority.pem};
+	struct net_dial_params dial = {.socket_path = fixture->tls ? NULL : fixture->path,
+				       .host = "127.0.0.1",
+				       .port = net_listener_port(fixture->listener),
+				       .tls = fixture->tls ? &tls : NULL,
+				       .path = "/",
+				       .subprotocol = "test",
+				       .ping_s = 1,
+				       .silence_s = 3,
+				       .speaks_first = true,
+				       .handler = &client_handler,
+				       .user = fixture};
+	return net_dial(fixture->loop, &dial, NULL);
+}
+
+// Neither end gives up the other because that one is held back by its own work, and answers no pings.
+static void held_back_beyond_the_others_patience(void **state)
+{
+	struct fixture *fixture = *state;
+	assert_int_equal(dial_impatient(fixture), STATUS_OK);
+	while (!fixture->client || !fixture->server)
+		run_ms(fixture, 100);
+	struct net_conn *held = fixture->tls ? fixture->client : fixture->server;
+	net_conn_pause(held);
+	run_ms(fixture, 4500);
+	assert_int_equal(fixture->closed, 0);
+	assert_non_null(fixture->client);
+	net_conn_resume(held);
+	assert_int_equal(net_conn_send_text(fixture->client, "stop", 4), STATUS_OK);
+	run_ms(fixture, 60000);
+	net_conn_close(fixture->server, 1000, "done");
+	while (!fixture->closed || fixture->client)
+		run_ms(fixture, 60000);
+}
+
+// Who sends many messages that take long is served a few at a time: who sends one does not wait for all of them.
+static void busy_ones_let_others_pass(void **state)
+{
+	struct fixture *fixture = *state;
+	connect_thread(fixture, write_many);
+	struct net_conn *busy = fixture->server;
+	net_conn_pause(busy);
+	assert_int_equal(dial_impatient(fixture), STATUS_OK);
+	while (!fixture->client || fixture->server == busy)
+		run_ms(fixture, 100);
+	run_ms(fixture, 500); // for the others to be on their way; the fewer are, the easier it is
+	fixture->slow = true;
+	assert_int_equal(net_conn_send_text(fixture->client, "stop", 4), STATUS_OK);
+	net_conn_resume(busy);
+	net_loop_run(fixture->loop);
+	printf("%zu of 500 were served before another's\n", fixture->messages);
+	assert_true(fixture->messages < 100);
+	fixture->wanted = 500;
+	net_loop_run(fixture->loop);
+	assert_int_equal(fixture->messages, 500);
+	assert_false(fixture->bad);
+	net_conn_close(busy, 1000, "done");
+	while (!fixture->closed)
+		run_ms(fixture, 60000);
+	join_thread(fixture);
+	assert_int_equal(fixture->got_close, 1000);
+}
+
 static void write_in_fragments(struct fixture *fixture, int fd)
 {
 	const uint8_t *pattern = fixture->pattern;
@@ -737,6 +818,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(too_slow, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(ping_while_the_socket_is_full, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(held_back, set_up_impatient, tear_down),
+		cmocka_unit_test_setup_teardown(held_back_beyond_the_others_patience, set_up_impatient, tear_down),
+		cmocka_unit_test_setup_teardown(busy_ones_let_others_pass, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(fragments_of_the_peer, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(frames, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(large_ones_both_ways, set_up_elsewhere, tear_down),
@@ -752,6 +835,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(too_slow, set_up_tls, tear_down),
 		cmocka_unit_test_setup_teardown(ping_while_the_socket_is_full, set_up_tls, tear_down),
 		cmocka_unit_test_setup_teardown(held_back, set_up_impatient_tls, tear_down),
+		cmocka_unit_test_setup_teardown(held_back_beyond_the_others_patience, set_up_impatient_tls, tear_down),
+		cmocka_unit_test_setup_teardown(busy_ones_let_others_pass, set_up_tls, tear_down),
 		cmocka_unit_test_setup_teardown(fragments_of_the_peer, set_up_tls, tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
