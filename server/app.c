@@ -268,7 +268,13 @@ static enum status create_audit(struct app *app, struct error *error)
 static enum status create_state(struct app *app, struct error *error)
 {
 	char token[TOKEN_TEXT_BYTES];
-	struct store_params store = {.loop = app->loop, .directory = app->options.data};
+	const int64_t *limits = app->options.limits.values;
+	struct store_params store = {.loop = app->loop,
+				     .directory = app->options.data,
+				     .audit_segment_entries = limits[LIMIT_AUDIT_SEGMENT_ENTRIES_ID],
+				     .audit_segment_bytes = limits[LIMIT_AUDIT_SEGMENT_BYTES_ID],
+				     .audit_segment_days = limits[LIMIT_AUDIT_SEGMENT_DAYS_ID],
+				     .audit_keep_days = limits[LIMIT_AUDIT_KEEP_DAYS_ID]};
 	enum status status = store_create(&app->store, &store, error);
 	if (!status)
 		status = load_identity(app, error);

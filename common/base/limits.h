@@ -36,6 +36,10 @@
 	X(LIMIT_TOKENS,                "tokens",                     10000)              \
 	X(LIMIT_NODES,                 "nodes",                      1024)               \
 	X(LIMIT_DEVICES,               "devices",                    4096)               \
+	X(LIMIT_AUDIT_SEGMENT_ENTRIES, "audit_segment_entries",      1000000)            \
+	X(LIMIT_AUDIT_SEGMENT_BYTES,   "audit_segment_bytes",        256 * 1024 * 1024)  \
+	X(LIMIT_AUDIT_SEGMENT_DAYS,    "audit_segment_days",         30)                 \
+	X(LIMIT_AUDIT_KEEP_DAYS,       "audit_keep_days",            3650)               \
 	X(LIMIT_SESSION_GRACE_MS,      "session_grace_ms",           10000)              \
 	X(LIMIT_CLIENT_PING_S,         "client_ping_s",              20)                 \
 	X(LIMIT_CLIENT_SILENCE_S,      "client_silence_s",           30)                 \
@@ -58,7 +62,11 @@
 	X(LIMIT_IN_FLIGHT_BYTES_OF_TOKEN,  33554432, 68719476736,       "of one token's transfers") \
 	X(LIMIT_ALLOCATIONS,               1,        LIMIT_ALLOCATIONS, "of everyone; they stand in memory") \
 	X(LIMIT_ALLOCATIONS_OF_SESSION,    1,        LIMIT_ALLOCATIONS, "of one session: few large ones") \
-	X(LIMIT_MODULES_OF_SESSION,        1,        4096,              "of one session")
+	X(LIMIT_MODULES_OF_SESSION,        1,        4096,              "of one session") \
+	X(LIMIT_AUDIT_SEGMENT_ENTRIES,     1000,     4000000,           "of the audit log before they are archived; or") \
+	X(LIMIT_AUDIT_SEGMENT_BYTES,       1048576,  1073741824,        "of them; or") \
+	X(LIMIT_AUDIT_SEGMENT_DAYS,        1,        366,               "from the first of them") \
+	X(LIMIT_AUDIT_KEEP_DAYS,           1,        36500,             "that archived entries stay; then only hashes do")
 
 enum {
 #define X(name, word, value) name = (value),
@@ -152,10 +160,6 @@ enum {
 	LIMIT_LATE_ANSWERS = 8,                      // of one connection, to log-ins that failed
 	LIMIT_ADDRESSES = 8192,                      // that connections came from, remembered
 	LIMIT_LOGIN_FORGET_MS = 300000,              // an address that failed to log in is an honest one again
-	LIMIT_AUDIT_SEGMENT_ENTRIES = 1000000,       // of one segment of the audit log; it ends by any of the three
-	LIMIT_AUDIT_SEGMENT_DAYS = 30,
-	LIMIT_AUDIT_SEGMENT_BYTES = 256 * 1024 * 1024,
-	LIMIT_AUDIT_KEEP_DAYS = 3650,                // entries of archives; then only their hashes are
 	LIMIT_VOCABULARY = 1024 * 1024,              // tokens of a model
 	LIMIT_TOKEN_BYTES = 1024,                    // of the text of one
 	LIMIT_MERGES = 4 * 1024 * 1024,              // of byte-level BPE

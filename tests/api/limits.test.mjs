@@ -1,8 +1,10 @@
 // What one address, one token or nobody in particular may take: the rest is for the others.
 import assert from "node:assert/strict";
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { Client, assertContractKept } from "./client.mjs";
-import { connectRaw, eventually, run, slow, startServer, within } from "./server.mjs";
+import { connectRaw, eventually, run, slow, startServer, temporary, within } from "./server.mjs";
 import { WorkerNode } from "./workers.mjs";
 
 const here = "127.0.0.1", elsewhere = "127.0.0.2"; // both are this machine; the server sees two
@@ -143,6 +145,21 @@ describe("limits that are set", () => {
 		assert.equal((await other.closed).code, 4429);
 		await Promise.all([admin, ...more].map((one) => one.close()));
 		await server.finish();
+	});
+
+	test("a segment of the audit log ends when it is set to", async () => {
+		const server = await startServer({ args: ["--limit", "audit_segment_entries=1000,audit_segment_days=1,audit_keep_days=7,audit_segment_bytes=1048576"] });
+		const admin = await Client.login(server), { limits } = await admin.call("server.info");
+		assert.deepEqual([limits.audit_segment_entries, limits.audit_segment_days, limits.audit_keep_days, limits.audit_segment_bytes], [1000, 1, 7, 1048576]);
+		for (let i = 0; i < 5; i++)
+			await Promise.all(Array.from({ length: 210 }, () => admin.call("token.create", { name: "one of many", scopes: ["observe"] })));
+		await eventually(() => readdirSync(join(server.data, "audit")).some((name) => name.endsWith(".exoaudit")), "an archive is written", 60000 * slow);
+		await admin.close();
+		await server.finish();
+		for (const [setting, range] of [["audit_segment_entries=999", "1000 to 4000000"], ["audit_keep_days=0", "1 to 36500"]]) {
+			const { code, stderr } = await run(["serve", "--data", temporary(), "--listen", "127.0.0.1:0", "--limit", setting]);
+			assert.deepEqual([code, stderr.includes(range)], [2, true], stderr);
+		}
 	});
 
 	test("bytes under way are bounded for each token", async () => {
