@@ -162,15 +162,18 @@ struct outgoing {
 	size_t length;
 };
 
-static enum put_result send_masked(struct net_conn *conn, const struct outgoing *frame)
+static enum put_result send_masked(struct net_conn *conn, const struct outgoing *frame, const struct iovec *payload,
+				   size_t count)
 {
 	static uint8_t masked[FRAME_HEADER_BYTES + NET_FRAGMENT_MOST_BYTES]; // the loop's thread alone sends
 	uint8_t mask[4];
+	size_t done = 0;
 	draw_mask(mask);
 	memcpy(masked, frame->header, frame->header_bytes);
 	masked[1] |= 0x80;
 	memcpy(masked + frame->header_bytes, mask, sizeof mask);
-	net_mask(masked + frame->header_bytes + 4, frame->payload, frame->length, mask, 0);
+	for (size_t i = 0; i < count; done += payload[i++].iov_len)
+		net_mask(masked + frame->header_bytes + 4 + done, payload[i].iov_base, payload[i].iov_len, mask, done);
 	return put(conn, masked, frame->header_bytes + 4 + frame->length);
 }
 
@@ -178,7 +181,7 @@ static enum put_result send_framed(struct net_conn *conn, const struct outgoing 
 {
 	uint8_t before[FRAME_HEADER_BYTES], *start = frame->payload - frame->header_bytes;
 	if (conn->masks)
-		return send_masked(conn, frame);
+		return send_masked(conn, frame, &(struct iovec){frame->payload, frame->length}, 1);
 	memcpy(before, start, frame->header_bytes);
 	memcpy(start, frame->header, frame->header_bytes);
 	enum put_result result = put(conn, start, frame->header_bytes + frame->length);
@@ -209,8 +212,10 @@ static enum put_result send_gathered(struct net_conn *conn, struct outgoing *out
 	struct iovec parts[3] = {{out->header, out->header_bytes}};
 	struct msghdr message = {.msg_iov = parts, .msg_iovlen = 1 + count};
 	ssize_t sent = 0;
+	if (conn->masks)
+		return send_masked(conn, out, payload, count);
 	memcpy(parts + 1, payload, count * sizeof *payload);
-	if (!conn->ssl && !conn->masks) {
+	if (!conn->ssl) {
 		sent = sendmsg(conn->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 		if (sent < 0)
 			return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? PUT_NOTHING : PUT_BROKEN;

@@ -4,6 +4,7 @@
  * copies and kernels on the device. Each figure is the median of a few rounds; memory is written before anything is
  * timed. Beside them stands what the maker says, where that is known; nothing is estimated. */
 #include "common/base/clock.h"
+#include "common/net/ws.h"
 #include "engine/device/datasheet.h"
 #include "server/cli/commands.h"
 #include "server/cli/format.h"
@@ -15,7 +16,7 @@
 
 enum {
 	ROUNDS = 5,
-	WINDOW = 3,                // pieces under way: more would be over the client's own queue
+	WINDOW = 6,                // pieces under way
 	PIECE_BYTES = 1024 * 1024, // of a transfer
 	TRANSFER_BYTES = 64 * PIECE_BYTES,
 	COPIES = 16,    // on the device, one behind the other
@@ -39,7 +40,7 @@ struct bench {
 	bool software;               // or the CPU: less memory is used, since touching it first takes longest
 	int64_t bytes;               // of each of the two buffers
 	struct json *x, *y, *module; // answers with their ids
-	uint8_t *piece;              // (PIECE_BYTES), random floats from 1 to 2
+	struct net_frame *written;   // (PIECE_BYTES), random floats from 1 to 2
 	bool progress;
 	struct figures figures;
 };
@@ -103,10 +104,7 @@ static enum status transfer_round(struct bench *bench, bool write, double *secon
 	for (int i = 0; !status && i < pieces + WINDOW; i++) {
 		if (i >= WINDOW) {
 			struct client_wait wait = {.id = ids[i % WINDOW], .timeout_ms = CALL_MS};
-			if (!write) {
-				wait.body = bench->piece;
-				wait.body_bytes = PIECE_BYTES;
-			}
+			wait.body_bytes = write ? 0 : PIECE_BYTES;
 			status = client_wait(bench->client, &wait, error);
 		}
 		if (status || i >= pieces)
@@ -118,8 +116,7 @@ static enum status transfer_round(struct bench *bench, bool write, double *secon
 			json_set_integer(params, "bytes", PIECE_BYTES);
 		struct client_call call = {.method = write ? "memory.write" : "memory.read",
 					   .params = params,
-					   .body = write ? bench->piece : NULL,
-					   .body_bytes = write ? PIECE_BYTES : 0};
+					   .body = write ? bench->written : NULL};
 		status = client_send(bench->client, &call, &ids[i % WINDOW], error);
 	}
 	*seconds = (double)(clock_steady_ns() - began_ns) * 1e-9;
@@ -418,17 +415,17 @@ static enum status bench_device(struct client *client, const struct json *device
 			      .device_id = json_get_string(device, "device_id", ""),
 			      .name = name,
 			      .software = !strcmp(json_get_string(device, "kind", ""), "cpu"),
-			      .piece = malloc(PIECE_BYTES),
+			      .written = net_frame_alloc(PIECE_BYTES),
 			      .progress = isatty(STDERR_FILENO),
 			      .figures = {-1, -1, -1, -1, -1, -1, -1, 0}};
-	if (!bench.piece)
+	if (!bench.written)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
 	bench.bytes = buffer_bytes(device, bench.software);
 	uint32_t seed = (uint32_t)clock_steady_ns();
 	for (size_t i = 0; i < PIECE_BYTES; i += sizeof(float)) {
 		seed = seed * 1664525 + 1013904223;
 		float value = 1 + (float)(seed >> 8) * 0x1p-24f;
-		memcpy(bench.piece + i, &value, sizeof value);
+		memcpy(net_frame_data(bench.written) + i, &value, sizeof value);
 	}
 	enum status status = measure(&bench, error);
 	release(&bench);
@@ -437,7 +434,7 @@ static enum status bench_device(struct client *client, const struct json *device
 		json_push(results, figures_json(&bench, sheet));
 	else if (!status)
 		print_figures(&bench, sheet);
-	free(bench.piece);
+	net_frame_unref(&bench.written);
 	return status;
 }
 
@@ -500,8 +497,8 @@ const struct cli_command bench_device_command = {
 	.operand = "[DEVICE]",
 	.summary = "how fast a device is, through the API",
 	.more = "DEVICE is an id, a name, or the beginning of either; without it every device is measured.\n"
-		"write and read are what this command gets through the server, and mostly the cost of its own end of\n"
-		"the WebSocket; the others are the device's own.\n"
+		"write and read go from this command's memory through the server to the device's and back, six pieces\n"
+		"of a MiB under way; the others are the device's own.\n"
 		"Needs the scopes observe, allocate and compute. It disturbs what else runs on the device.\n",
 	.run = run,
 };

@@ -20,9 +20,7 @@ struct answer {
 	bool here;  // false: under way
 	struct json *result;
 	struct error error;
-	struct net_frame *frame; // that its body lies in
-	const uint8_t *body;     // (body_bytes)
-	size_t body_bytes;
+	size_t body_bytes; // that came with it
 };
 
 struct client {
@@ -52,7 +50,6 @@ static void wake(struct client *client)
 static void answer_finish(struct answer *answer)
 {
 	json_destroy(&answer->result);
-	net_frame_unref(&answer->frame);
 	*answer = (struct answer){0};
 }
 
@@ -82,18 +79,7 @@ static void break_off(struct client *client)
 	wake(client);
 }
 
-// Bodies are not copied where they can stay in the frame that they came in: memory that is touched for the first time
-// costs more than all else here.
-static enum status keep_body(struct client *client, struct answer *answer, const uint8_t *body, size_t body_bytes)
-{
-	struct net_frame *frame = net_conn_message_frame(client->conn);
-	answer->frame = frame ? net_frame_ref(frame) : net_frame_create(body, body_bytes, false);
-	answer->body = frame || !answer->frame ? body : net_frame_data(answer->frame);
-	answer->body_bytes = body_bytes;
-	return answer->frame ? STATUS_OK : STATUS_OUT_OF_MEMORY;
-}
-
-static void take_answer(struct client *client, const struct json *head, const uint8_t *body, size_t body_bytes)
+static void take_answer(struct client *client, const struct json *head, size_t body_bytes)
 {
 	const struct json *result = json_get(head, "result");
 	bool failed = json_type(json_get(head, "error")) == JSON_OBJECT;
@@ -112,7 +98,8 @@ static void take_answer(struct client *client, const struct json *head, const ui
 			answer->error.status = STATUS_INTERNAL;
 	} else {
 		answer->result = json_copy(result);
-		if (!answer->result || (body_bytes && keep_body(client, answer, body, body_bytes)))
+		answer->body_bytes = body_bytes;
+		if (!answer->result)
 			error_set(&answer->error, STATUS_OUT_OF_MEMORY, "out of memory");
 	}
 	wake(client);
@@ -123,7 +110,6 @@ static void on_message(void *user, struct net_conn *conn, const uint8_t *bytes, 
 {
 	struct client *client = user;
 	struct json *head = NULL;
-	const uint8_t *body = bytes + length;
 	size_t head_bytes = length, body_bytes = 0;
 	(void)conn;
 	if (client->broken.status)
@@ -138,7 +124,6 @@ static void on_message(void *user, struct net_conn *conn, const uint8_t *bytes, 
 			return;
 		}
 		bytes += 4;
-		body = bytes + head_bytes;
 		body_bytes = length - 4 - head_bytes;
 	}
 	if (json_parse(&head, (const char *)bytes, head_bytes, &client->broken)) {
@@ -147,7 +132,7 @@ static void on_message(void *user, struct net_conn *conn, const uint8_t *bytes, 
 	}
 	const char *method = json_get_string(head, "method", "");
 	if (!method[0]) {
-		take_answer(client, head, body, body_bytes);
+		take_answer(client, head, body_bytes);
 	} else if (client->notice && !client->notice(client->context, method, json_get(head, "params"))) {
 		client->leave = true;
 		wake(client);
@@ -232,11 +217,9 @@ enum status client_wait(struct client *client, const struct client_wait *wait, s
 		if (error && !error->message[0])
 			*error = answer->error;
 	} else if (answer->here) {
-		if (wait->body && answer->body_bytes != wait->body_bytes)
+		if (wait->body_bytes && answer->body_bytes != wait->body_bytes)
 			status = error_set(error, STATUS_INTERNAL, "an answer of %zu bytes where %zu are due",
 					   answer->body_bytes, wait->body_bytes);
-		else if (wait->body && wait->body_bytes)
-			memcpy(wait->body, answer->body, wait->body_bytes);
 		if (!status && wait->result) {
 			*wait->result = answer->result;
 			answer->result = NULL;
@@ -255,18 +238,16 @@ static enum status put_on_the_way(struct client *client, const struct client_cal
 	enum status status = STATUS_LIMIT_EXCEEDED;
 	if (!call->body) {
 		status = net_conn_send_text(client->conn, buffer_text(head), head->length);
-	} else if (call->body_bytes <= LIMIT_BODY_BYTES) {
-		const size_t length = head->length;
-		struct net_frame *frame = net_frame_alloc(4 + length + call->body_bytes);
-		uint8_t *bytes = frame ? net_frame_data(frame) : NULL;
-		for (int i = 0; bytes && i < 4; i++)
-			bytes[i] = (uint8_t)(length >> 8 * i);
-		if (bytes) {
-			memcpy(bytes + 4, head->data, length);
-			memcpy(bytes + 4 + length, call->body, call->body_bytes);
-		}
+	} else if (net_frame_bytes(call->body) <= LIMIT_BODY_BYTES) {
+		struct buffer start;
+		buffer_init(&start, LIMIT_HEAD_BYTES + 4);
+		status = buffer_append_u32le(&start, (uint32_t)head->length);
+		if (!status)
+			status = buffer_append(&start, head->data, head->length);
+		struct net_frame *frame = status ? NULL : net_frame_chain(start.data, start.length, call->body);
 		status = frame ? net_conn_send(client->conn, frame, 0) : STATUS_OUT_OF_MEMORY;
 		net_frame_unref(&frame);
+		buffer_finish(&start);
 	}
 	return status ? error_set(error, status, "the call could not be sent: %s", status_text(status)) : STATUS_OK;
 }

@@ -24,20 +24,18 @@ void client_close(struct client **client);
 
 struct client_call {
 	const char *method;
-	struct json *params; // taken; may be NULL
-	const void *body;    // (body_bytes); NULL without one
-	size_t body_bytes;
+	struct json *params;    // taken; may be NULL
+	struct net_frame *body; // NULL without one; not copied, so it stays as it is until the answer is there
 };
 // Send a call; *id is what to wait for. Errors: STATUS_LIMIT_EXCEEDED (CLIENT_WINDOW calls are under way), those of
 // client_open.
 enum status client_send(struct client *client, const struct client_call *call, int64_t *id, struct error *error);
-// Wait for an answer. *result (may be NULL): to be destroyed by the caller. body (body_bytes; may be NULL): filled with
-// the answer's body, whose length must be this. timeout_ms 0: CLIENT_TIMEOUT_MS.
+// Wait for an answer. *result (may be NULL): to be destroyed by the caller. body_bytes: the length that the answer's
+// body must have; 0: any. timeout_ms 0: CLIENT_TIMEOUT_MS.
 // Errors: what the server answered; STATUS_INTERNAL (a body of another length); those of client_open.
 struct client_wait {
 	int64_t id, timeout_ms;
 	struct json **result;
-	void *body;
 	size_t body_bytes;
 };
 enum status client_wait(struct client *client, const struct client_wait *wait, struct error *error);
