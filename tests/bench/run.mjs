@@ -34,16 +34,16 @@ function stop(child) {
 }
 
 // Resolves with the milliseconds from the start of the process to its ready line, and the port it names.
-function serve(data, more = [], held = true) {
+function serve(data, more = [], held = true, listen = "127.0.0.1:0") {
 	const begun = process.hrtime.bigint();
-	const args = ["serve", "--data", data, "--listen", "127.0.0.1:0", ...more];
+	const args = ["serve", "--data", data, "--listen", listen, ...more];
 	const child = held ? start(0, binary, args) : spawn(binary, args, { stdio: ["ignore", "pipe", "ignore"] });
 	return new Promise((done, fail) => {
 		let text = "";
 		child.once("exit", (code) => fail(new Error(`exogpu serve ended with ${code}`)));
 		child.stdout.on("data", (bytes) => {
 			text += bytes;
-			const port = text.match(/dashboard: http:\/\/127\.0\.0\.1:(\d+)/);
+			const port = text.match(/dashboard: https?:\/\/[^/]*:(\d+)/);
 			if (port) done({ child, port: port[1], ms: Number(process.hrtime.bigint() - begun) / 1e6 });
 		});
 	});
@@ -187,9 +187,9 @@ async function benchNode() {
 }
 
 // The device to transfer to, once it is verified: by id, by a part of its name, or the CPU. Null: there is none.
-async function findDevice(port, token, name) {
+async function findDevice(data, token, name) {
 	const { WebSocket } = await import("../node_modules/ws/wrapper.mjs");
-	const socket = new WebSocket(`ws://127.0.0.1:${port}/ws`, "exogpu.v1", { headers: { authorization: `Bearer ${token}` } });
+	const socket = new WebSocket(`ws+unix:${join(data, "exogpu.sock")}:/ws`, "exogpu.v1", { headers: { authorization: `Bearer ${token}` } });
 	await new Promise((done) => socket.once("open", done));
 	try {
 		for (let i = 0; i < 120; i++) {
@@ -207,23 +207,24 @@ async function findDevice(port, token, name) {
 	}
 }
 
-async function benchTransfer() {
+async function benchTransfer(tls) {
 	const device = wanted.find((one) => one.startsWith("transfer:"))?.slice("transfer:".length);
 	const data = join(work, "transfer-data");
 	rmSync(data, { recursive: true, force: true });
-	const server = await serve(data, ["--log-level", "error"], false);
+	const server = await serve(data, ["--log-level", "error"], false, tls ? "0.0.0.0:0" : undefined);
 	try {
 		const token = readFileSync(join(data, "admin.token"), "utf8").trim();
-		const found = await findDevice(server.port, token, device);
+		const found = await findDevice(data, token, device);
 		if (!found) return console.log(`\nSKIPPED: transfer (no verified device ${device ?? "of the cpu back end"})`);
-		await transferTables(["exogpu", server.port, token, String(server.child.pid), found.device_id], found.name);
+		transferTables(["exogpu", server.port, token, String(server.child.pid), found.device_id], found.name, tls);
 	} finally {
 		await stop(server.child);
 	}
 }
 
-async function transferTables(whole, name) {
-	const run = (args) => JSON.parse(execFileSync(join(work, "transfer"), args, { encoding: "utf8" }));
+function transferTables(whole, name, tls) {
+	const call = (program, args) => JSON.parse(execFileSync(join(work, program), args, { encoding: "utf8" }));
+	const run = (args) => call("transfer", tls ? ["-s", "-t", String(2 ** 28), ...args] : args);
 	const pieces = [65536, 262144, 1048576, 4194304];
 	const rows = new Map();
 	const note = (row, result) => rows.set(row, [...(rows.get(row) ?? []), result]);
@@ -232,21 +233,23 @@ async function transferTables(whole, name) {
 		note(`${row} bare`, run([...args, "bare"]));
 	};
 	for (let round = 0; round < rounds; round++) {
-		for (const floor of ["memcpy", "tcp", "unix"]) note(floor, run([floor]));
+		for (const floor of tls ? [] : ["memcpy", "tcp", "unix"]) note(floor, run([floor]));
+		for (const way of tls ? ["write", "read"] : []) note(`one TLS socket, ${way}`, call("tls", ["-t", String(2 ** 28), way, "socket"]));
 		for (const piece of round % 2 ? pieces.slice().reverse() : pieces)
 			for (const way of ["write", "read"]) both(`${way} ${piece}`, ["-p", String(piece), way]);
 		both("launch", ["launch"]);
 	}
 	const figure = (row, field, digits) => median(rows.get(row).map((one) => one[field])).toFixed(digits);
 	const size = (bytes) => (bytes < 1048576 ? `${bytes / 1024} KiB` : `${bytes / 1048576} MiB`);
-	console.log(`\n### Transfer to and from ${name}, medians of ${rounds}\n`);
+	console.log(`\n### Transfer to and from ${name}${tls ? " by TLS" : ""}, medians of ${rounds}\n`);
 	console.log("| | MB/s | of the bare hop | client | server | worker |");
 	console.log("|---|---|---|---|---|---|");
 	const line = (title, row, ratio) => {
-		const cpu = ["client", "server", "worker"].map((one) => figure(row, `${one}_s_per_gb`, 2));
+		const cpu = ["client", "server", "worker"].map((one) => (rows.get(row)[0][`${one}_s_per_gb`] ? figure(row, `${one}_s_per_gb`, 2) : ""));
 		console.log(`| ${[title, figure(row, "mb_per_s", 0), ratio, ...cpu].join(" | ")} |`);
 	};
-	for (const [title, row] of [["memcpy", "memcpy"], ["one TCP socket", "tcp"], ["one Unix socket", "unix"]]) line(title, row, "");
+	for (const [title, row] of [["memcpy", "memcpy"], ["one TCP socket", "tcp"], ["one Unix socket", "unix"]]) if (!tls) line(title, row, "");
+	for (const way of tls ? ["write", "read"] : []) line(`one socket with OpenSSL, ${way}, 1 MiB`, `one TLS socket, ${way}`, "");
 	for (const way of ["write", "read"]) {
 		for (const piece of pieces) {
 			const [mine, bare] = [`${way} ${piece} whole`, `${way} ${piece} bare`];
@@ -315,7 +318,7 @@ if (wants("fanout")) await benchFanout();
 if (wants("start")) await benchStart();
 if (wants("node")) await benchNode();
 if (wants("device")) execFileSync(join(work, "device"), { stdio: "inherit" });
-if (wants("transfer")) await benchTransfer();
+if (wants("transfer")) for (const tls of [false, true]) await benchTransfer(tls);
 if (wants("tls")) benchTls();
 if (wants("remote")) await benchRemote({ work, binary, rounds, median });
 if (wants("clients")) await benchClients({ work, binary });

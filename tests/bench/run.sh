@@ -30,7 +30,8 @@ fi
 cc -std=gnu11 -O2 -D_GNU_SOURCE -o "$work/fanout" tests/bench/fanout.c
 cc -std=gnu11 -O2 -D_GNU_SOURCE -I. -Iengine/include -o "$work/device" tests/bench/device.c engine/device/datasheet.c \
 	-Lbuild -lexogpu -Wl,-rpath,"$PWD/build" -pthread
-cc -std=gnu11 -O2 -D_GNU_SOURCE -o "$work/transfer" tests/bench/transfer.c $(pkg-config --cflags --libs libwebsockets)
+cc -std=gnu11 -O2 -D_GNU_SOURCE -I. -o "$work/transfer" tests/bench/transfer.c \
+	$(pkg-config --cflags --libs libwebsockets libssl libcrypto)
 cc -std=gnu11 -O2 -D_GNU_SOURCE -I. -o "$work/tls" tests/bench/tls.c build/libcommon.a \
 	$(pkg-config --cflags --libs libwebsockets libssl libcrypto libcjson) -pthread
 node tests/bench/run.mjs "$work" "$@"

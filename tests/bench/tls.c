@@ -8,12 +8,11 @@
  * others' client is OpenSSL on a blocking socket. -c: in clear, without TLS. Certificates are made on the way. Prints
  * one JSON object: MB/s (10^6), and CPU seconds for each GB of the client and of the server. */
 #include "common/net/ws.h"
+#include "tests/bench/certificate.h"
 
 #include <libwebsockets.h>
 #include <netinet/tcp.h>
-#include <openssl/pem.h>
 #include <openssl/ssl.h>
-#include <openssl/x509v3.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +28,6 @@ enum { WINDOW = 6, HEADER_BYTES = 14, MOST_BYTES = 16 << 20 };
 
 static size_t piece = 1 << 20, total = 1u << 30;
 static bool writing, clear;
-static char *certificate_pem, *key_pem;
 static uint8_t *data; // (HEADER_BYTES + piece)
 
 static void die(const char *what)
@@ -51,42 +49,6 @@ static double cpu_of(int who)
 	getrusage(who, &usage);
 	return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
 	       (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
-}
-
-static char *text_of(BIO *bio)
-{
-	char *bytes;
-	long length = BIO_get_mem_data(bio, &bytes);
-	char *text = strndup(bytes, (size_t)length);
-	BIO_free(bio);
-	return text;
-}
-
-// One that signs itself: its own authority.
-static void make_certificate(void)
-{
-	X509 *certificate = X509_new();
-	EVP_PKEY *key = EVP_EC_gen("P-256");
-	X509V3_CTX context;
-	X509_NAME *name = X509_get_subject_name(certificate);
-	X509_set_version(certificate, 2);
-	ASN1_INTEGER_set(X509_get_serialNumber(certificate), 1);
-	X509_gmtime_adj(X509_getm_notBefore(certificate), -60);
-	X509_gmtime_adj(X509_getm_notAfter(certificate), 3600);
-	X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, (const uint8_t *)"bench", -1, -1, 0);
-	X509_set_issuer_name(certificate, name);
-	X509_set_pubkey(certificate, key);
-	X509V3_set_ctx(&context, certificate, certificate, NULL, NULL, 0);
-	X509_add_ext(certificate, X509V3_EXT_conf_nid(NULL, &context, NID_basic_constraints, "critical,CA:TRUE"), -1);
-	X509_add_ext(certificate, X509V3_EXT_conf_nid(NULL, &context, NID_subject_alt_name, "IP:127.0.0.1"), -1);
-	if (!X509_sign(certificate, key, EVP_sha256()))
-		die("X509_sign");
-	BIO *bio = BIO_new(BIO_s_mem());
-	PEM_write_bio_X509(bio, certificate);
-	certificate_pem = text_of(bio);
-	bio = BIO_new(BIO_s_mem());
-	PEM_write_bio_PrivateKey(bio, key, NULL, NULL, 0, NULL, NULL);
-	key_pem = text_of(bio);
 }
 
 static SSL_CTX *server_context(void)

@@ -1,17 +1,19 @@
 /* Transfer: how fast bulk goes to and from a device through the whole product, beside what it stands on.
  *
- *   transfer [-p PIECE] [-t TOTAL] [-w WINDOW] write|read exogpu PORT TOKEN PID DEVICE [NODE_PID]
+ *   transfer [-s] [-p PIECE] [-t TOTAL] [-w WINDOW] write|read exogpu PORT TOKEN PID DEVICE [NODE_PID]
  *                                              write|read bare
  *                                              memcpy | tcp | unix
- *   transfer [-n CALLS] launch exogpu PORT TOKEN PID DEVICE | bare
+ *   transfer [-s] [-n CALLS] launch exogpu PORT TOKEN PID DEVICE | bare
  *
  * The client is the same for exogpu and for `bare`, a child that does nothing with libwebsockets but take messages and
  * answer with ones of the same size: WebSocket framing of its own, masked eight bytes at a time, WINDOW pieces under
  * way. What is sent is masked into a buffer that is used again, as a program that masks while it fills would. tcp and
- * unix: one socket, PIECE bytes a call, nothing on top. PORT may be the path of the server's socket. PID is the
- * server's; its node's workers are found below it, or those of the node NODE_PID, which has joined from elsewhere and
- * relays. Prints one JSON object: MB/s (10^6), and CPU seconds for each GB of client, server, that node and worker; or
- * for launch the median and the 99th percentile in microseconds. */
+ * unix: one socket, PIECE bytes a call, nothing on top. -s: by TLS 1.3, whose other end is not verified. PORT may be
+ * the path of the server's socket. PID is the server's; its node's workers are found below it, or those of the node
+ * NODE_PID, which has joined from elsewhere and relays. Prints one JSON object: MB/s (10^6), and CPU seconds for each
+ * GB of client, server, that node and worker; or for launch the median and the 99th percentile in microseconds. */
+#include "tests/bench/certificate.h"
+
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
@@ -36,6 +38,8 @@ static size_t piece = 1 << 20, total = 1 << 29;
 static int window = 6, calls = 2000;
 static const char *token = "";
 static bool whole; // the product, not the bare server
+static bool by_tls;
+static SSL *secured; // the client's; NULL: plain
 static int server_pid, node_pid, worker_pids[MOST_WORKERS], worker_count;
 
 static void die(const char *what)
@@ -154,10 +158,10 @@ static double workers_cpu(void)
 static void send_all(int fd, const void *bytes, size_t length)
 {
 	for (const char *at = bytes; length;) {
-		ssize_t sent = send(fd, at, length, MSG_NOSIGNAL);
+		ssize_t sent = secured ? SSL_write(secured, at, (int)length) : send(fd, at, length, MSG_NOSIGNAL);
 		if (sent < 0 && errno == EINTR)
 			continue;
-		if (sent < 0)
+		if (sent <= 0)
 			die("send");
 		at += sent;
 		length -= (size_t)sent;
@@ -188,7 +192,9 @@ static void take(void *out, size_t length)
 			continue;
 		}
 		bool direct = length >= 16384;
-		ssize_t got = recv(client.fd, direct ? at : client.bytes, direct ? length : 16384, 0);
+		void *to = direct ? at : client.bytes;
+		size_t room = direct ? length : 16384;
+		ssize_t got = secured ? SSL_read(secured, to, (int)room) : recv(client.fd, to, room, 0);
 		if (got <= 0)
 			die("the server hung up");
 		client.first = 0;
@@ -301,6 +307,9 @@ static void client_open(const char *path, int port)
 	client.bytes = need(READ_BYTES);
 	client.message = need(MOST_BYTES);
 	client.out = need(MOST_BYTES);
+	secured = by_tls ? SSL_new(SSL_CTX_new(TLS_client_method())) : NULL;
+	if (secured && (SSL_set_fd(secured, client.fd) != 1 || SSL_connect(secured) != 1))
+		die("SSL_connect");
 	int length = snprintf(request, sizeof request,
 			      "GET /ws HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
 			      "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
@@ -519,6 +528,16 @@ static int bare_start(pid_t *pid)
 	struct lws_context_creation_info info = {
 		.port = 0, .iface = "127.0.0.1", .protocols = protocols, .pt_serv_buf_size = BARE_BUFFER_BYTES};
 	info.options = LWS_SERVER_OPTION_EXPLICIT_VHOSTS;
+	if (by_tls) {
+		make_certificate();
+		info.options |= LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT;
+		info.alpn = "http/1.1";
+		info.server_ssl_cert_mem = certificate_pem;
+		info.server_ssl_cert_mem_len = (unsigned)strlen(certificate_pem);
+		info.server_ssl_private_key_mem = key_pem;
+		info.server_ssl_private_key_mem_len = (unsigned)strlen(key_pem);
+		info.tls1_3_plus_cipher_list = "TLS_AES_128_GCM_SHA256"; // what exogpu's server prefers
+	}
 	struct lws_context *context = lws_create_context(&info);
 	struct lws_vhost *vhost = context ? lws_create_vhost(context, &info) : NULL;
 	if (!vhost)
@@ -612,7 +631,7 @@ static int number(const char *text)
 int main(int argc, char **argv)
 {
 	int option;
-	while ((option = getopt(argc, argv, "p:t:w:n:")) != -1) {
+	while ((option = getopt(argc, argv, "p:t:w:n:s")) != -1) {
 		if (option == 'p')
 			piece = (size_t)number(optarg);
 		else if (option == 't')
@@ -621,6 +640,8 @@ int main(int argc, char **argv)
 			window = number(optarg);
 		else if (option == 'n')
 			calls = number(optarg);
+		else if (option == 's')
+			by_tls = true;
 		else
 			return 2;
 	}
