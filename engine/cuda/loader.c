@@ -137,6 +137,26 @@ static enum status load(struct cuda *cuda, struct library_info *library, enum li
 	return status;
 }
 
+#ifndef NDEBUG
+static CUresult refuse_peer(CUcontext peer, unsigned flags)
+{
+	(void)peer, (void)flags;
+	return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+}
+#endif
+
+// A fault that tests inject (engine/worker/fault.h): a driver that says that two GPUs reach each other, and refuses it.
+static void inject_faults(struct cuda *cuda)
+{
+#ifdef NDEBUG
+	(void)cuda;
+#else
+	const char *faults = getenv("EXOGPU_FAULT");
+	if (faults && strstr(faults, "peer-refused:cuda"))
+		cuda->cuCtxEnablePeerAccess = refuse_peer;
+#endif
+}
+
 enum status cuda_create(struct cuda **out, struct library_info *library, struct error *error)
 {
 	struct error fault = {0};
@@ -146,6 +166,7 @@ enum status cuda_create(struct cuda **out, struct library_info *library, struct 
 	if (!cuda)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the CUDA library");
 	enum status status = load(cuda, library, &state, &fault);
+	inject_faults(cuda);
 	if (library) {
 		text_copy(library->name, sizeof(library->name), "CUDA driver");
 		text_copy(library->file, sizeof(library->file), library_file);
