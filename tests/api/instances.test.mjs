@@ -228,6 +228,38 @@ describe("instances", () => {
 		await admin.call("device.drain", { device_id: "dev_fast", drain: true });
 	});
 
+	test("one that fits nowhere waits with its requests, goes on when a device comes, and is deleted while it waits", async () => {
+		const drain = (drain, ...ids) => Promise.all(ids.map((device_id) => admin.call("device.drain", { device_id, drain })));
+		const all = ["dev_cpu", "dev_gpu", "dev_small", "dev_twin1", "dev_twin2"];
+		const { instance_id } = await loaded();
+		const lost = async () => {
+			await drain(true, ...all);
+			ended(node.worker(), "it was killed by SIGKILL");
+			const paused = await eventually(async () => {
+				const one = await find(instance_id);
+				return one.state === "paused" && /^it waits for a place/.test(one.state_reason) && one;
+			}, "it waits for a place", 60000 * slow);
+			assert.deepEqual(paused.missing, [{ first_layer: 0, layer_count: model.architecture.layers, device_id: paused.stages[0].device_id,
+				to_device_id: null }]);
+		};
+		const ask = () => fetch(new URL("/v1/completions", server.url).href, { method: "POST", headers: { authorization: `Bearer ${server.token}` },
+			body: JSON.stringify({ model: "words", prompt: "one two", max_tokens: 9 }) });
+		await lost();
+		const waits = ask();
+		await drain(false, "dev_twin1");
+		assert.equal((await anew(instance_id, 1)).stages[0].device_id, "dev_twin1");
+		assert.equal((await (await waits).json()).choices[0].text, "one two");
+		await lost();
+		const other = ask();
+		await admin.call("instance.delete", { instance_id });
+		const refused = await other;
+		assert.equal(refused.status, 503);
+		assert.match((await refused.json()).error.message, /the model was stopped|is not loaded/);
+		assert.deepEqual(await list(), []);
+		await drain(false, ...all);
+		assert.equal((await loaded()).state, "ready"); // nothing is held by what is gone
+	});
+
 	test("the command line: place, instances, run, stop", async () => {
 		const data = ["--data", server.data];
 		const shown = await run(["place", "words", "--preview", ...data]);

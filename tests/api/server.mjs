@@ -49,8 +49,8 @@ export async function eventually(probe, what, ms = patience) {
 const running = new Set();
 after(() => running.forEach((child) => child.kill("SIGKILL")));
 
-export function launch(args, env = {}) {
-	const child = spawn(binary, args, {
+export function launch(args, env = {}, program = binary) {
+	const child = spawn(program, args, {
 		stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, EXOGPU_DATA: "", EXOGPU_TOKEN: "", EXOGPU_URL: "", ...env } });
 	const output = { stdout: "", stderr: "" };
 	running.add(child);
