@@ -2,6 +2,8 @@
 # The figures of docs/performance.md and docs/reliability.md: tests/bench/run.sh [fanout] [start] [node] [device]
 # [transfer] [tls] [remote] [audit] [clients] [abuse], all without arguments; [reliability] takes half an hour and runs only when it is asked for.
 # [decode BACKEND SHAPE FORMAT ...] measures models (tests/bench/decode.c) and nothing else; alone, the 1.1B shape on the CPU.
+# [perplexity BACKEND FILE.gguf ...] what number formats cost a model (tests/bench/perplexity.c), alone as well; without
+# arguments of four layers of the 1.1B shape on the CPU.
 # [solver [SECONDS]] how long placements take to be found (tests/bench/solver.c), alone as well.
 # Wants the release build in build/ and, for the peer, nginx with nchan (apt-get install nginx-light libnginx-mod-nchan).
 set -euo pipefail
@@ -17,6 +19,17 @@ if [ "${1:-}" = decode ]; then
 	else
 		for format in F16 Q8_0 Q4_0 Q4_K; do "$work/decode" cpu 1b $format; done
 	fi
+	exit
+fi
+if [ "${1:-}" = perplexity ]; then
+	shift
+	cc -std=gnu11 -O2 -D_GNU_SOURCE -I. -Iengine/include -o "$work/perplexity" tests/bench/perplexity.c build/libengine.a \
+		build/libcommon.a build/CMakeFiles/embedded.dir/embedded.c.o $(pkg-config --libs libcrypto libcjson) -ldl -lm -pthread
+	if [ $# -eq 0 ]; then
+		build/debug/tests/generate_model "$work/model.gguf" tinyllama-1.1b F16 --layers 4 >/dev/null
+		set -- cpu "$work/model.gguf"
+	fi
+	"$work/perplexity" "$@"
 	exit
 fi
 if [ "${1:-}" = solver ]; then
