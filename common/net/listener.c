@@ -18,7 +18,7 @@
 
 enum {
 	BACKLOG = 512,
-	ACCEPTS_A_TURN = 64,
+	ACCEPTS_A_TURN = 4,           // and so as many handshakes begin
 	RX_BYTES = 65536,             // of one read; only what is used of it takes memory
 	SEND_ROOM_BYTES = 256 * 1024, // any file of the dashboard at once, see piles_up() in http.c
 };

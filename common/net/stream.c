@@ -10,6 +10,7 @@
  * Thread: the loop's. A stream owns its socket; one that is destroyed in a callback goes when that returns. */
 #include "common/net/stream.h"
 
+#include "common/base/clock.h"
 #include "common/net/frame.h"
 #include "common/net/loop_lws.h"
 
@@ -25,6 +26,7 @@ enum {
 	STAGE_BYTES = 16 * 1024,
 	READ_BYTES = 512 * 1024,       // of one system call
 	READ_TURN_BYTES = 1024 * 1024, // of one turn of the loop
+	READ_TURN_US = 250,            // and for how long
 	SOCKET_BYTES = 1024 * 1024,    // that the system is asked to hold on the way, each direction
 	WRITE_PIECES = 16,             // of one system call
 	KEEP_HEAD_BYTES = 64 * 1024,   // a buffer larger than this is given back after its message
@@ -251,7 +253,10 @@ static void on_readable(void *arg, int fd)
 	const char *why = NULL;
 	bool going = true;
 	stream->in_callback = true;
+	const int64_t end_ns = clock_steady_ns() + READ_TURN_US * 1000;
 	for (size_t taken = 0; going && !stream->pauses && taken < READ_TURN_BYTES;) {
+		if (taken && clock_steady_ns() >= end_ns)
+			break;
 		ssize_t got = receive(stream);
 		if (got < 0 && errno == EINTR)
 			continue;
