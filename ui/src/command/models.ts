@@ -17,6 +17,9 @@ export const loadModel = (server: Server, params: PlaceParams) => tried(() => se
 export const stopInstance = (server: Server, instance_id: string) =>
   tried(() => server.call("instance.delete", { instance_id }));
 
+export const moveInstance = (server: Server, instance_id: string) =>
+  tried(() => server.call("instance.move", { instance_id }));
+
 export async function searchModels(server: Server, text: string): Promise<Found | Refusal> {
   let found: Found | null = null;
   const refusal = await tried(async () => (found = await server.call("model.search", { text })));

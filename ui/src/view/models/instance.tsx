@@ -1,5 +1,5 @@
 /* A model that is loaded: how far, where, how fast, and its end. */
-import { stopInstance } from "../../command/models";
+import { moveInstance, stopInstance } from "../../command/models";
 import type { Instance } from "../../lib/api.gen";
 import { count, figure, memory, sentence, took } from "../../lib/format";
 import { modelHref, playgroundHref } from "../../lib/route";
@@ -65,6 +65,7 @@ export function InstancePanel({ instance }: { instance: Instance }) {
         </p>
       )}
       {instance.state === "paused" && <Paused instance={instance} />}
+      {instance.state === "ready" && instance.offer && <Offer instance={instance} offer={instance.offer} />}
       {instance.progress && <Loading progress={instance.progress} />}
       {short && (
         <p class="panel-body small warm trouble">
@@ -132,7 +133,36 @@ function Paused({ instance }: { instance: Instance }) {
   );
 }
 
+/** A device came, with which it would be faster. */
+function Offer({ instance, offer }: { instance: Instance; offer: NonNullable<Instance["offer"]> }) {
+  const { state, server } = useApp();
+  const { devices, login } = state.value;
+  const names = offer.device_ids.map((id) => devices[id]?.record.name ?? id).join(", ");
+  return (
+    <div class="panel-body offer">
+      <p>
+        On <b>{names}</b> it would give {figure(offer.tokens_per_s, 1)} tokens a second
+        <span class="quiet">; here {figure(offer.now_tokens_per_s, 1)} (both predicted)</span>
+      </p>
+      {mayManage(login) && (
+        <AskButton
+          word="Move it"
+          busyWord="Moving"
+          label={`Move ${instance.model_name} to ${names}`}
+          title={`Move ${instance.model_name}?`}
+          confirm="Move it"
+          why={obstacle(state.value)}
+          run={() => moveInstance(server, instance.instance_id)}
+        >
+          <p>It is loaded there anew, which takes as long as loading does. Answers under way pause meanwhile and go on where they were.</p>
+        </AskButton>
+      )}
+    </div>
+  );
+}
+
 function Loading({ progress }: { progress: NonNullable<Instance["progress"]> }) {
+  const { nodes } = useApp().state.value;
   const share = shareDone(progress.loaded_bytes, progress.total_bytes);
   const done = memory(progress.loaded_bytes);
   const total = memory(progress.total_bytes);
@@ -149,8 +179,17 @@ function Loading({ progress }: { progress: NonNullable<Instance["progress"]> }) 
         <i style={{ "--v": share ?? 0 }} />
       </span>
       <span class="small quiet">
-        onto the device: {done.value} {done.unit} of {total.value} {total.unit}
+        onto the device{progress.parts.length > 1 ? "s" : ""}: {done.value} {done.unit} of {total.value} {total.unit}
       </span>
+      {progress.parts.length > 1 && (
+        <ul class="small quiet parts-loading">
+          {progress.parts.map((part) => (
+            <li key={part.node_id}>
+              {nodes[part.node_id]?.record.name ?? part.node_id}: {figure(shareDone(part.loaded_bytes, part.total_bytes) ?? 0)} %
+            </li>
+          ))}
+        </ul>
+      )}
     </div>
   );
 }
@@ -190,7 +229,14 @@ function Figures({ instance }: { instance: Instance }) {
       {instance.recoveries > 0 && (
         <div>
           <dt>placed anew</dt>
-          <dd>{count(instance.recoveries, "time")}</dd>
+          <dd>
+            {count(instance.recoveries, "time")}
+            {instance.ties > 0 && (
+              <span class="unit" title="Tokens whose choice lay within rounding of another: there an answer may differ from the undisturbed one.">
+                , {count(instance.ties, "tie")}
+              </span>
+            )}
+          </dd>
         </div>
       )}
       <div>
