@@ -83,11 +83,12 @@ static void act_written(void *context, enum status status, const struct error *e
 	const char *id = json_get_string(call->kept, "instance_id", "");
 	if (!status)
 		status = !strcmp(call->method->name, "instance.move")
-				 ? instances_move(call->api->params.instances, id, &fault)
+				 ? instances_move(call->api->params.instances, id,
+						  json_get_string(call->kept, "format", NULL), &fault)
 				 : instances_stop(call->api->params.instances, id, &fault);
 	if (!status) {
-		result = call->kept;
-		call->kept = NULL;
+		result = json_new_object();
+		json_set_string(result, "instance_id", id);
 	}
 	api_finish(call, status, result, &fault);
 }
@@ -103,7 +104,13 @@ static enum status instance_act(struct api_call *call, const struct json *params
 		error_hint(error, "instance.list lists them");
 		return STATUS_NOT_FOUND;
 	}
-	const struct audit_event event = {.by = &call->client->actor, .action = call->method->name, .target = id};
+	char detail[64];
+	const char *format = json_get_string(params, "format", NULL); // one of the contract's words
+	snprintf(detail, sizeof detail, "{\"format\":\"%.16s\"}", format ? format : "");
+	const struct audit_event event = {.by = &call->client->actor,
+					  .action = call->method->name,
+					  .target = id,
+					  .detail = format ? detail : NULL};
 	call->kept = json_copy(params);
 	enum status status = audit_write(call->api->params.audit, &event, act_written, call, error);
 	return status ? status : STATUS_PENDING;

@@ -364,6 +364,8 @@ static int act_on(const struct cli_arguments *arguments, const char *method, con
 {
 	struct json *params = json_new_object(), *answer = NULL;
 	json_set_string(params, "instance_id", arguments->operand);
+	if (arguments->format)
+		json_set_string(params, "format", arguments->format);
 	int result = command_call(arguments, method, params, &answer, error);
 	if (answer)
 		command_print_text(stdout, done, json_get_string(answer, "instance_id", ""));
@@ -378,7 +380,10 @@ static int run_stop(const struct cli_arguments *arguments, struct error *error)
 
 static int run_move(const struct cli_arguments *arguments, struct error *error)
 {
-	return act_on(arguments, "instance.move", "moves if there is a faster place: ", error);
+	return act_on(arguments, "instance.move",
+		      arguments->format ? "is placed with its weights so, if there is room: "
+					: "moves if there is a faster place: ",
+		      error);
 }
 
 static const struct flag flags[] = {
@@ -392,6 +397,12 @@ static const struct flag flags[] = {
 	 "latency: the time of one request's token (without it); throughput: all requests together",
 	 offsetof(struct cli_arguments, objective)},
 	{"format", "FORMAT", "hold 16- and 32-bit weights in Q8_0 or Q4_0; auto: only where memory is short",
+	 offsetof(struct cli_arguments, format)},
+	{0},
+};
+
+static const struct flag move_flags[] = {
+	{"format", "FORMAT", "hold 16- and 32-bit weights in Q8_0 or Q4_0 from now on; file: as the file has them",
 	 offsetof(struct cli_arguments, format)},
 	{0},
 };
@@ -418,7 +429,8 @@ const struct cli_command stop_command = {
 const struct cli_command move_command = {
 	.name = "move",
 	.operand = "ID",
-	.summary = "place an instance of a model anew where it is faster, as exogpu instances offers (needs the scope "
-		   "admin)",
+	.summary = "place an instance of a model anew where it is faster, as exogpu instances offers, or with its "
+		   "weights in another format (needs the scope admin)",
+	.flags = move_flags,
 	.run = run_move,
 };

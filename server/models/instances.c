@@ -144,6 +144,7 @@ static void instance_free(struct instance *instance)
 {
 	json_destroy(&instance->hops);
 	json_destroy(&instance->wanted);
+	json_destroy(&instance->stepping);
 	json_destroy(&instance->offer);
 	free(instance);
 }

@@ -50,8 +50,11 @@ enum status instances_start(struct instances *instances, const struct json *para
 enum status instances_stop(struct instances *instances, const char *instance_id, struct error *error);
 
 // instance.move: look for a faster place as soon as it is ready, and take it if there is one. Errors: STATUS_NOT_FOUND,
-// STATUS_CONFLICT (it has failed, or is pinned).
-enum status instances_move(struct instances *instances, const char *instance_id, struct error *error);
+// STATUS_CONFLICT (it has failed, or is pinned). With `format`, not NULL: place it once more with its weights of 16 and
+// 32 bits in that, or with "file" as they are; where there is no room for that it stays as it is, and state_reason says
+// so. Errors: also STATUS_CONFLICT (the file has no such weights).
+enum status instances_move(struct instances *instances, const char *instance_id, const char *format,
+			   struct error *error);
 
 // What nodes tell: model.fetching and hop.ended, checked.
 void instances_fetching(struct instances *instances, const char *node_id, const struct json *params);

@@ -111,6 +111,7 @@ struct instance {
 	uint64_t seen, looked_at;                  // of devices that could be used; of those a place was searched on
 	int64_t offer_ms;                          // when was looked last; steady
 	bool move_wanted;                          // it is to be taken if there is one
+	struct json *stepping;                     // `wanted` with another format, that is to be placed; or NULL
 	uint64_t ties, ties_before;                // of this placement; of those before it
 	// As its worker says.
 	uint64_t running, waiting, pages_used, pages_cached, pages, prompt_tokens, generated_tokens;
@@ -162,7 +163,7 @@ void recover_done(struct instance *instance);  // all its parts are ready again
 void recover_watch(struct instance *instance); // from now on look whether its devices are draining
 void recover_stop(struct instance *instance);  // nothing more comes of it
 // It is ready, and leaves for a better place.
-void recover_move(struct instance *instance, const struct placing *placing);
+void recover_move(struct instance *instance, const struct placing *placing, const char *why);
 
 // instances_offer.c
 void instance_take_prediction(struct instance *instance, const struct placing *placing);

@@ -5,7 +5,8 @@
  * second, the instance is placed once more, as if its own memory were free; what is a fifth faster than where it runs
  * is an offer. Both figures are predictions by the same costs, and where it runs now its layers have been timed. One
  * that was pinned stays where it was put. Taking an offer is what a loss is (instances_recover.c), but that nothing is
- * lost: requests pause, workers end, others begin, requests go on. Thread: the loop's. */
+ * lost: requests pause, workers end, others begin, requests go on. A step down to a smaller format of its weights, for
+ * want of memory or for less heat, and back, is the same with another wish. Thread: the loop's. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/models/instances_inside.h"
@@ -120,7 +121,11 @@ static void found(void *context, enum status status, struct placing *placing, co
 	if (better)
 		instance->offer = offer_json(placing, rate, present);
 	if (better && take) {
-		recover_move(instance, placing);
+		char why[INSTANCE_REASON_BYTES];
+		snprintf(why, sizeof why, "it moves to %.128s%s, where it is faster",
+			 placing->devices[placing->placement.stages[0].device].name,
+			 placing->placement.stage_count > 1 ? " and others" : "");
+		recover_move(instance, placing, why);
 	} else {
 		if (better)
 			log_info("models",
@@ -134,9 +139,74 @@ static void found(void *context, enum status status, struct placing *placing, co
 	free(placing);
 }
 
+// ---- another format ----
+
+static void stepped(void *context, enum status status, struct placing *placing, const struct error *error)
+{
+	char why[INSTANCE_REASON_BYTES];
+	struct instance *instance = context;
+	const char *format = json_get_string(instance->stepping, "format", "the file's format");
+	const struct placement *placement = status ? NULL : &placing->placement;
+	if (placement && placement->feasible) {
+		snprintf(why, sizeof why, "its weights are to be held in %.32s", format);
+		json_destroy(&instance->wanted);
+		instance->wanted = instance->stepping;
+		instance->stepping = NULL;
+		recover_move(instance, placing, why);
+	} else {
+		snprintf(instance->state_reason, sizeof instance->state_reason, "it stays in %s; in %.32s: %.300s",
+			 format_info(instance->format)->name, format,
+			 !placement             ? error->message
+			 : placement->why_count ? placement->whys[0].text
+						: "no device can be used");
+		log_warning("models", "instance %s of %s: %s", instance->instance_id, instance->model_name,
+			    instance->state_reason);
+		json_destroy(&instance->stepping);
+		instance_publish(instance);
+		recover_watch(instance);
+	}
+	free(placing);
+}
+
+static bool step(struct instance *instance)
+{
+	struct error error = {0};
+	const struct placing_excluded excluded = {.ending = instance};
+	struct json *params = json_copy(instance->stepping);
+	json_set_number(params, "timeout_s", search_s);
+	const bool asked = !placing_start(instance->all, params, &excluded, stepped, instance, &error);
+	json_destroy(&params);
+	return asked;
+}
+
+static enum status ask_step(struct instance *instance, const char *format, struct error *error)
+{
+	const enum tensor_format main = instance->model ? instance->model->sizes.main_format : FORMAT_UNKNOWN;
+	if (main != FORMAT_F32 && main != FORMAT_F16 && main != FORMAT_BF16) {
+		error_set(error, STATUS_CONFLICT, "the weights of %.64s are in %s in its file", instance->model_name,
+			  format_info(main)->name);
+		error_hint(error, "only those of 16 and 32 bits can be held in another format");
+		return STATUS_CONFLICT;
+	}
+	struct json *wanted = json_copy(instance->wanted);
+	if (!wanted)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
+	if (strcmp(format, "file") != 0)
+		json_set_string(wanted, "format", format);
+	else
+		json_remove(wanted, "format");
+	json_destroy(&instance->stepping);
+	instance->stepping = wanted;
+	return STATUS_OK;
+}
+
+// ---- looking ----
+
 bool offer_look(struct instance *instance)
 {
 	struct error error = {0};
+	if (instance->stepping)
+		return step(instance);
 	const int64_t now_ms = clock_steady_ms();
 	const struct placing_excluded excluded = {.ending = instance};
 	if (json_first(json_get(instance->wanted, "pins")) ||
@@ -155,13 +225,15 @@ bool offer_look(struct instance *instance)
 	return asked;
 }
 
-enum status instances_move(struct instances *instances, const char *id, struct error *error)
+enum status instances_move(struct instances *instances, const char *id, const char *format, struct error *error)
 {
 	for (struct instance *one = instances->first; one; one = one->next) {
 		if (strcmp(one->instance_id, id) != 0)
 			continue;
 		if (one->state == INSTANCE_FAILED)
 			return error_set(error, STATUS_CONFLICT, "the instance has failed: %.200s", one->state_reason);
+		if (format)
+			return ask_step(one, format, error);
 		if (json_first(json_get(one->wanted, "pins"))) {
 			error_set(error, STATUS_CONFLICT, "the instance is where it was pinned");
 			error_hint(error, "stop it, and place the model without pins");

@@ -323,12 +323,8 @@ static void elsewhere(void *context, enum status status, struct placing *placing
 	free(placing);
 }
 
-void recover_move(struct instance *instance, const struct placing *placing)
+void recover_move(struct instance *instance, const struct placing *placing, const char *why)
 {
-	char why[INSTANCE_REASON_BYTES];
-	snprintf(why, sizeof why, "it moves to %.128s%s, where it is faster",
-		 placing->devices[placing->placement.stages[0].device].name,
-		 placing->placement.stage_count > 1 ? " and others" : "");
 	pause(instance, why);
 	instance->recovery.attempt = 1;
 	begin_anew(instance, placing);

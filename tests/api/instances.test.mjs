@@ -228,6 +228,34 @@ describe("instances", () => {
 		await admin.call("device.drain", { device_id: "dev_fast", drain: true });
 	});
 
+	test("weights are held in a smaller format, and as the file has them again, while a stream goes on", async () => {
+		const { instance_id } = await loaded(), { token } = await admin.call("token.create", { name: "step", scopes: ["infer"], expires_in_s: 600 });
+		const stepped = async (format, n) => {
+			const one = await anew(instance_id, n);
+			const load = node.worker().calls.find((call) => call.method === "instance.load");
+			assert.deepEqual([one.format, load.params.format], [format ?? "F32", format], JSON.stringify(one));
+		};
+		node.worker().manual = true;
+		const answer = server.http("/v1/completions", { method: "POST", headers: { authorization: `Bearer ${token}` },
+			body: JSON.stringify({ model: model.name, prompt: "one two three" }) });
+		await eventually(() => node.worker().requests.size === 1, "it is asked");
+		node.worker().say([...node.worker().requests.keys()][0], "one");
+		await admin.call("instance.move", { instance_id, format: "Q8_0" });
+		await stepped("Q8_0", 1);
+		const { status, json } = await answer;
+		assert.deepEqual([status, json().choices?.[0].text], [200, "one two three"], "nothing twice, nothing lost");
+		const { code, stdout, stderr } = await run(["move", instance_id, "--format", "Q4_0", "--data", server.data]);
+		assert.equal(code, 0, stderr);
+		assert.match(stdout, /if there is room/);
+		await stepped("Q4_0", 2);
+		await admin.call("instance.move", { instance_id, format: "file" });
+		await stepped(undefined, 3);
+		const { entries } = await admin.call("audit.list", { action: "instance.move", limit: 3 });
+		assert.deepEqual(entries.map((one) => one.detail.format), ["file", "Q4_0", "Q8_0"]);
+		await admin.refused("instance.move", { instance_id, format: "Q5_K" }, "invalid_params");
+		await admin.call("instance.delete", { instance_id });
+	});
+
 	test("one that fits nowhere waits with its requests, goes on when a device comes, and is deleted while it waits", async () => {
 		const drain = (drain, ...ids) => Promise.all(ids.map((device_id) => admin.call("device.drain", { device_id, drain })));
 		const all = ["dev_cpu", "dev_gpu", "dev_small", "dev_twin1", "dev_twin2"];
