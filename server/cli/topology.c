@@ -128,13 +128,15 @@ static void print_staged(const struct json *devices)
 {
 	for (const struct json *one = json_first(devices); one; one = json_next(one))
 		for (const struct json *peer = json_first(json_get(one, "peers")); peer; peer = json_next(peer)) {
-			char line[320];
+			char line[400];
 			const char *to_id = json_get_string(peer, "device_id", "");
 			const struct json *to = command_find(devices, "device_id", to_id, NULL);
 			if (strcmp(json_get_string(peer, "class", ""), "staged") != 0)
 				continue;
-			snprintf(line, sizeof line, "%.64s to %.64s goes by way of the host's memory: refused directly",
-				 json_get_string(one, "name", ""), json_get_string(to, "name", to_id));
+			snprintf(line, sizeof line,
+				 "%.64s (%.64s) to %.64s (%.64s) goes by way of the host's memory: refused directly",
+				 json_get_string(one, "name", ""), json_get_string(one, "device_id", ""),
+				 json_get_string(to, "name", ""), to_id);
 			command_print_text(stdout, "", line);
 		}
 }
