@@ -208,13 +208,13 @@ void answer_event(struct answer *answer, struct json *json)
 static void answer_destroy(struct answer *answer)
 {
 	generation_cancel(&answer->generation);
+	answer_embed_finish(answer);
 	*answer->link = answer->next;
 	if (answer->next)
 		answer->next->link = answer->link;
 	buffer_finish(&answer->text);
 	json_destroy(&answer->choices);
 	json_destroy(&answer->inputs);
-	json_destroy(&answer->results);
 	free(answer);
 }
 
@@ -292,23 +292,37 @@ static const char *action_of(const struct answer *answer)
 	return "infer";
 }
 
+struct generation_params answer_question(const struct answer *answer, struct json *call)
+{
+	return (struct generation_params){.by = &answer->caller.actor,
+					  .token = answer->caller.token,
+					  .action = action_of(answer),
+					  .model = answer->model,
+					  .call = call};
+}
+
+enum status answer_ask(struct answer *answer, struct generation **out, const struct generation_params *params,
+		       struct error *error)
+{
+	return generation_start(out, answer->openai->params.instances, params, error);
+}
+
+void answer_refused(const struct answer *answer, enum status status)
+{
+	audit_count(answer->openai->params.audit,
+		    &(struct audit_tally){.by = &answer->caller.actor, .action = action_of(answer), .outcome = status});
+}
+
 enum status answer_generate(struct answer *answer, struct json *call, struct error *error)
 {
-	const struct generation_params params = {.by = &answer->caller.actor,
-						 .token = answer->caller.token,
-						 .action = action_of(answer),
-						 .model = answer->model,
-						 .call = call,
-						 .embeds = answer->endpoint == ENDPOINT_EMBEDDINGS,
-						 .started = answer_started,
-						 .delta = answer_delta,
-						 .ended = answer_ended,
-						 .context = answer};
-	enum status status = generation_start(&answer->generation, answer->openai->params.instances, &params, error);
+	struct generation_params params = answer_question(answer, call);
+	params.started = answer_started;
+	params.delta = answer_delta;
+	params.ended = answer_ended;
+	params.context = answer;
+	enum status status = answer_ask(answer, &answer->generation, &params, error);
 	if (status)
-		audit_count(answer->openai->params.audit, &(struct audit_tally){.by = &answer->caller.actor,
-										.action = action_of(answer),
-										.outcome = status});
+		answer_refused(answer, status);
 	return status;
 }
 

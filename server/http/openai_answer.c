@@ -237,10 +237,6 @@ void answer_ended(void *context, enum status status, const struct json *end, con
 {
 	struct answer *answer = context;
 	answer->generation = NULL;
-	if (answer->endpoint == ENDPOINT_EMBEDDINGS) {
-		answer_embedded(answer, status, end, error);
-		return;
-	}
 	if (status) {
 		answer_flush(answer);
 		answer_fail(answer, error, NULL);

@@ -1,39 +1,21 @@
-/* POST /v1/embeddings: one input after the other, since each waits in the model's line like any request. */
+/* POST /v1/embeddings. Several inputs are asked for at once, so that the model computes them in one batch; each waits
+ * in its line like any request. No more than AT_ONCE, so that many inputs do not fill the line: where it is full, those
+ * that are under way make room. One that fails ends them all. */
 #include "common/base/base64.h"
 #include "server/http/openai_inside.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static void finish(struct answer *answer)
-{
-	struct json *json = json_new_object(), *usage = json_new_object();
-	json_set_string(json, "object", "list");
-	json_set(json, "data", answer->results);
-	answer->results = NULL;
-	json_set_string(json, "model", answer->model);
-	json_set_integer(usage, "prompt_tokens", (int64_t)answer->prompt_tokens);
-	json_set_integer(usage, "total_tokens", (int64_t)answer->prompt_tokens);
-	json_set(json, "usage", usage);
-	answer_json(answer, json);
-}
+enum { AT_ONCE = 16 };
 
-void answer_embed(struct answer *answer)
-{
-	struct error error = {0};
-	struct json *call = json_new_object(), *prompt = json_new_object();
-	const struct json *input = answer->next_input;
-	if (!input) {
-		json_destroy(&prompt);
-		json_destroy(&call);
-		finish(answer);
-		return;
-	}
-	json_set(prompt, json_type(input) == JSON_STRING ? "text" : "tokens", json_copy(input));
-	json_set(call, "prompt", prompt);
-	if (answer_generate(answer, call, &error))
-		answer_fail(answer, &error, error.status == STATUS_NOT_FOUND ? "model" : NULL);
-}
+struct embedding {
+	struct answer *answer;
+	const struct json *input;
+	struct generation *generation; // NULL: not asked for yet, or over
+	struct json *values;           // NULL: not there yet
+	uint64_t prompt_tokens;
+};
 
 // Little-endian floats in base64, as clients ask for where they do not say that they want numbers.
 static struct json *encode(const struct json *values)
@@ -53,21 +35,114 @@ static struct json *encode(const struct json *values)
 	return json;
 }
 
-void answer_embedded(struct answer *answer, enum status status, const struct json *result, const struct error *error)
+static void answer_all(struct answer *answer, size_t count)
 {
+	uint64_t prompt_tokens = 0;
+	struct json *json = json_new_object(), *usage = json_new_object(), *data = json_new_array();
+	for (size_t i = 0; i < count; i++) {
+		struct embedding *embedding = &answer->embeddings[i];
+		struct json *one = json_new_object();
+		json_set_string(one, "object", "embedding");
+		json_set_integer(one, "index", (int64_t)i);
+		json_set(one, "embedding", embedding->values);
+		embedding->values = NULL;
+		json_push(data, one);
+		prompt_tokens += embedding->prompt_tokens;
+	}
+	json_set_string(json, "object", "list");
+	json_set(json, "data", data);
+	json_set_string(json, "model", answer->model);
+	json_set_integer(usage, "prompt_tokens", (int64_t)prompt_tokens);
+	json_set_integer(usage, "total_tokens", (int64_t)prompt_tokens);
+	json_set(json, "usage", usage);
+	answer_json(answer, json);
+}
+
+static void fail(struct answer *answer, const struct error *error)
+{
+	for (size_t i = 0; i < json_count(answer->inputs); i++)
+		generation_cancel(&answer->embeddings[i].generation);
+	answer_fail(answer, error, error->status == STATUS_NOT_FOUND ? "model" : NULL);
+}
+
+static void embedded(void *context, enum status status, const struct json *result, const struct error *error);
+
+static enum status ask(struct embedding *embedding, struct error *error)
+{
+	struct json *call = json_new_object(), *prompt = json_new_object();
+	const bool text = json_type(embedding->input) == JSON_STRING;
+	json_set(prompt, text ? "text" : "tokens", json_copy(embedding->input));
+	json_set(call, "prompt", prompt);
+	struct generation_params params = answer_question(embedding->answer, call);
+	params.embeds = true;
+	params.ended = embedded;
+	params.context = embedding;
+	return answer_ask(embedding->answer, &embedding->generation, &params, error);
+}
+
+// Ask for more where there is room, or answer once all are there.
+static void go_on(struct answer *answer)
+{
+	struct error error = {0};
+	enum status status = STATUS_OK;
+	size_t under_way = 0, there = 0;
+	const size_t count = json_count(answer->inputs);
+	for (size_t i = 0; i < count; i++) {
+		under_way += answer->embeddings[i].generation != NULL;
+		there += answer->embeddings[i].values != NULL;
+	}
+	for (size_t i = 0; i < count && under_way < AT_ONCE && !status; i++) {
+		struct embedding *embedding = &answer->embeddings[i];
+		if (embedding->generation || embedding->values)
+			continue;
+		status = ask(embedding, &error);
+		under_way += !status;
+	}
+	if (status && (status != STATUS_RATE_LIMITED || !under_way)) {
+		answer_refused(answer, status);
+		fail(answer, &error);
+	} else if (there == count) {
+		answer_all(answer, count);
+	}
+}
+
+static void embedded(void *context, enum status status, const struct json *result, const struct error *error)
+{
+	struct embedding *embedding = context;
+	struct answer *answer = embedding->answer;
 	const struct json *values = json_get(result, "embedding");
-	if (status) {
-		answer_fail(answer, error, NULL);
+	const struct error no_room = {.status = STATUS_OUT_OF_MEMORY, .message = "the server is out of memory"};
+	embedding->generation = NULL;
+	if (!status)
+		embedding->values = answer->base64 ? encode(values) : json_copy(values);
+	embedding->prompt_tokens = (uint64_t)json_get_integer(result, "prompt_tokens", 0);
+	if (status || !embedding->values)
+		fail(answer, status ? error : &no_room);
+	else
+		go_on(answer);
+}
+
+void answer_embed(struct answer *answer)
+{
+	const struct error no_room = {.status = STATUS_OUT_OF_MEMORY, .message = "the server is out of memory"};
+	const struct json *input = json_first(answer->inputs);
+	const size_t count = json_count(answer->inputs);
+	answer->embeddings = calloc(count ? count : 1, sizeof(*answer->embeddings));
+	if (!answer->embeddings) {
+		answer_fail(answer, &no_room, NULL);
 		return;
 	}
-	struct json *one = json_new_object();
-	if (!answer->results)
-		answer->results = json_new_array();
-	json_set_string(one, "object", "embedding");
-	json_set_integer(one, "index", (int64_t)json_count(answer->results));
-	json_set(one, "embedding", answer->base64 ? encode(values) : json_copy(values));
-	json_push(answer->results, one);
-	answer->prompt_tokens += (uint64_t)json_get_integer(result, "prompt_tokens", 0);
-	answer->next_input = json_next(answer->next_input);
-	answer_embed(answer);
+	for (size_t i = 0; i < count; i++, input = json_next(input))
+		answer->embeddings[i] = (struct embedding){.answer = answer, .input = input};
+	go_on(answer);
+}
+
+void answer_embed_finish(struct answer *answer)
+{
+	for (size_t i = 0; answer->embeddings && i < json_count(answer->inputs); i++) {
+		generation_cancel(&answer->embeddings[i].generation);
+		json_destroy(&answer->embeddings[i].values);
+	}
+	free(answer->embeddings);
+	answer->embeddings = NULL;
 }

@@ -27,9 +27,8 @@ struct answer {
 	size_t text_offset;   // of completions with logprobs: characters before the next token
 	uint64_t prompt_tokens;
 	// Embeddings.
-	struct json *inputs; // (array), each text or tokens
-	const struct json *next_input;
-	struct json *results;
+	struct json *inputs;          // (array), each text or tokens
+	struct embedding *embeddings; // one for each; NULL: not asked for yet
 	bool base64;
 };
 
@@ -45,6 +44,11 @@ void answer_event(struct answer *answer, struct json *json);
 void answer_begin_events(struct answer *answer);
 // Ask a worker: `call` is taken. Errors: generation_start's.
 enum status answer_generate(struct answer *answer, struct json *call, struct error *error);
+// What every such question says; `ended` and its context are to be added.
+struct generation_params answer_question(const struct answer *answer, struct json *call);
+enum status answer_ask(struct answer *answer, struct generation **out, const struct generation_params *params,
+		       struct error *error);
+void answer_refused(const struct answer *answer, enum status status); // a question was; for the audit log
 
 // ---- openai_read.c ----
 // Read the body into the answer, and into what a worker is asked: *call, to be destroyed by the caller (NULL for
@@ -61,6 +65,6 @@ void answer_flush(struct answer *answer); // an event for what has gathered
 struct json *openai_usage(int64_t prompt_tokens, int64_t cached_tokens, int64_t generated_tokens);
 
 // ---- openai_embed.c ----
-// Ask for the embedding of the next input, or answer once there is none.
+// Ask for the embeddings of all inputs, and answer once they are there.
 void answer_embed(struct answer *answer);
-void answer_embedded(struct answer *answer, enum status status, const struct json *result, const struct error *error);
+void answer_embed_finish(struct answer *answer); // what is under way is cancelled

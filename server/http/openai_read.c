@@ -312,7 +312,6 @@ static enum status read_input(struct reading *reading, const struct json *value)
 			return wrong(reading, "must be texts or lists of tokens, none of them empty");
 		json_push(reading->answer->inputs, json_copy(input));
 	}
-	reading->answer->next_input = json_first(reading->answer->inputs);
 	return STATUS_OK;
 }
 

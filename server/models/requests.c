@@ -522,10 +522,11 @@ static void end_where(struct instances *all, const struct token *token, const ch
 	struct error fault = {0};
 	error_set(&fault, STATUS_UNAUTHENTICATED, "%s", why);
 	for (struct instance *one = all->first; one; one = one->next)
-		for (struct generation *generation = one->generations, *next; generation; generation = next) {
-			next = generation->next;
-			if (generation->token == token && generation->ended)
+		for (struct generation *generation = one->generations; generation;) {
+			const bool its = generation->token == token && generation->ended;
+			if (its)
 				cancel_for(generation, &fault);
+			generation = its ? one->generations : generation->next; // others may have gone with it
 		}
 }
 

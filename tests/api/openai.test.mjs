@@ -133,6 +133,38 @@ describe("/v1", () => {
 			await openai.embeddings.create({ model: "words", input: [1, 2] });
 			assert.deepEqual(asked().prompt, { tokens: [1, 2] });
 		});
+		test("embeddings of many inputs are asked for side by side, and come in order", async () => {
+			const worker = node.worker(), held = [], input = Array.from({ length: 40 }, (_, i) => `text ${i}`);
+			const answer = (id, text) => worker.send({ jsonrpc: "2.0", id, result: { embedding: [Number(text.split(" ")[1]), 0.5], prompt_tokens: 2 } });
+			worker.answers["generate.embed"] = (params, body, id) => { held.push([id, params.prompt.text]); return null; };
+			const all = openai.embeddings.create({ model: "words", input, encoding_format: "float" });
+			await eventually(() => held.length === 16, "so many at once");
+			const asked = [];
+			while (asked.length < 40) {
+				await eventually(() => held.length, "more are asked for");
+				const [id, text] = held.pop(); // the newest first
+				asked.push(text);
+				answer(id, text);
+			}
+			const { data, usage } = await all;
+			assert.deepEqual(data.map((one) => [one.index, ...one.embedding]), input.map((_, i) => [i, i, 0.5]));
+			assert.deepEqual([usage.prompt_tokens, new Set(asked).size], [80, 40]);
+			const refused = openai.embeddings.create({ model: "words", input });
+			const thrown = assert.rejects(refused, (error) => error.status === 400 && /too long/.test(error.message));
+			await eventually(() => held.length === 16, "they are asked for");
+			worker.send({ jsonrpc: "2.0", id: held[7][0], error: { code: -32602, message: "too long", data: { reason: "invalid_params", hint: null } } });
+			await thrown;
+			held.forEach(([id, text], i) => i !== 7 && answer(id, text)); // nobody waits for these
+			held.length = 0;
+			const made = await make("short", ["infer"]);
+			const revoked = assert.rejects(client(made.token).embeddings.create({ model: "words", input }), (error) => error.status === 401);
+			await eventually(() => held.length === 16, "they are asked for");
+			await admin.call("token.revoke", { token_id: made.token_id });
+			await revoked;
+			held.forEach(([id, text]) => answer(id, text));
+			delete worker.answers["generate.embed"];
+			assert.equal((await openai.embeddings.create({ model: "words", input: "one" })).data.length, 1);
+		});
 		test("content in parts, and every role", async () => {
 			await openai.chat.completions.create({ model: "words", messages: [{ role: "developer", content: "be brief" },
 				{ role: "user", content: [{ type: "text", text: "one " }, { type: "text", text: "two" }] }, { role: "assistant", content: "so" },
