@@ -300,8 +300,13 @@ static enum status finish(struct generator *generator, struct lane *lane, const 
 		deliver_check(generator, input);
 	else
 		deliver(generator, lane);
+	const uint64_t ns = (uint64_t)(clock_steady_ns() - lane->began_ns);
 	generator->state.steps += lane->run_count > 0;
-	generator->state.step_ns += (uint64_t)(clock_steady_ns() - lane->began_ns);
+	generator->state.step_ns += ns;
+	if (lane->row_count == 1 && lane->output_count == 1 && !generator->params.lanes) {
+		generator->state.single_steps++;
+		generator->state.single_ns += ns;
+	}
 	return STATUS_OK;
 }
 

@@ -26,6 +26,7 @@
 
 #include <pthread.h>
 
+enum { SINGLES_LEAST = 8 }; // steps of one row from which it is told how long one takes
 enum order_kind { ORDER_UNKNOWN, ORDER_LOAD, ORDER_CHECK, ORDER_GENERATE, ORDER_CANCEL, ORDER_EMBED };
 
 // A call that waits for the driver.
@@ -80,6 +81,7 @@ struct instance {
 	bool ending;                       // (L) the driver is to return
 	bool failed;                       // (L) the process is to end, for `failure`
 	struct error failure;              // (L)
+	uint64_t single_steps, single_ns;  // of generator_state, when it was last told
 	int64_t step_ns;                   // (L) since when the driver is in a step; 0: it is not
 	int64_t work_ns;                   // (L) the same, of an order
 

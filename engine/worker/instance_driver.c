@@ -53,6 +53,22 @@ static void obey(struct instance *instance, struct order *order)
 	order_destroy(&order);
 }
 
+// What a step of one row takes, since the last time; null if there were too few.
+static struct json *singles(struct instance *instance, const struct generator_state *state)
+{
+	const uint64_t steps = state->single_steps - instance->single_steps,
+		       ns = state->single_ns - instance->single_ns;
+	if (instance->ring)
+		return instance_ring_singles(instance);
+	instance->single_steps = state->single_steps;
+	instance->single_ns = state->single_ns;
+	if (steps < SINGLES_LEAST)
+		return json_new_null();
+	struct json *parts = json_new_array();
+	json_push(parts, json_new_number((double)ns * 1e-6 / (double)steps));
+	return parts;
+}
+
 // Once a second while anything goes on, and once when it ends.
 static void tell_state(struct instance *instance, bool idle)
 {
@@ -80,6 +96,7 @@ static void tell_state(struct instance *instance, bool idle)
 	struct json *params = json_new_object();
 	for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++)
 		json_set_integer(params, figures[i].name, (int64_t)figures[i].value);
+	json_set(params, "single_ms", singles(instance, &state));
 	if (instance->ring)
 		json_set(params, "timing", instance_ring_timing(instance));
 	instance_tell(instance, "instance.state", params);

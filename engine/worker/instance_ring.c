@@ -14,6 +14,7 @@
 struct timing {
 	uint64_t steps, tokens_before;
 	uint64_t round_ns, hops_ns, sent_bytes, parts_ns[RING_PARTS];
+	uint64_t single_steps, single_ns[RING_PARTS]; // of one row
 };
 
 struct instance_ring {
@@ -286,8 +287,11 @@ static void finish_check(struct instance *instance, const struct ring_step *step
 static void add_timing(struct timing *timing, const struct ring_step *step, uint64_t round_ns)
 {
 	uint64_t known_ns = step->waited_ns;
+	const bool single = step->row_count == 1;
+	timing->single_steps += single;
 	for (uint32_t i = 0; i < step->spent_count; i++) {
 		timing->parts_ns[i] += step->spent_ns[i];
+		timing->single_ns[i] += single ? step->spent_ns[i] : 0;
 		known_ns += step->spent_ns[i];
 	}
 	timing->steps++;
@@ -342,6 +346,19 @@ void instance_ring_check(struct instance *instance, struct order *order)
 		status = generator_check(instance->generator, own->part.vocabulary / 2, &error);
 	if (status)
 		fail(instance, &error);
+}
+
+struct json *instance_ring_singles(const struct instance *instance)
+{
+	const struct timing *timing = &instance->ring->timing;
+	struct json *parts = json_new_array();
+	if (timing->single_steps < SINGLES_LEAST) {
+		json_destroy(&parts);
+		return json_new_null();
+	}
+	for (uint32_t i = 0; i < instance->ring->part.count; i++)
+		json_push(parts, json_new_number((double)timing->single_ns[i] * 1e-6 / (double)timing->single_steps));
+	return parts;
 }
 
 struct json *instance_ring_timing(struct instance *instance)

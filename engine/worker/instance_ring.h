@@ -33,3 +33,5 @@ void instance_ring_serve(struct instance *instance, struct ring_message **messag
 void instance_ring_check(struct instance *instance, struct order *order);
 // RingTiming since the last time, or null.
 struct json *instance_ring_timing(struct instance *instance);
+// single_ms of instance.state: before instance_ring_timing, which begins anew.
+struct json *instance_ring_singles(const struct instance *instance);

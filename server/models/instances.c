@@ -102,7 +102,48 @@ void instance_take_times(struct instance *instance, unsigned stage, const struct
 				  .measured_ms = clock_wall_ms()};
 	snprintf(time.device_id, sizeof time.device_id, "%s", cluster_device_id(at->device));
 	at->seconds_per_token = layers_s + (output_s > 0 ? output_s : 0);
+	at->timed = time;
+	at->stored_s = time.layer_s;
 	layer_times_put(instance->all->layer_times, &time);
+}
+
+static void correct(struct instance *instance, struct instance_stage *stage, double factor)
+{
+	const double store_from = 0.05; // what changes less is not worth a transaction
+	stage->seconds_per_token *= factor;
+	stage->timed.layer_s *= factor;
+	if (stage->timed.output_s > 0)
+		stage->timed.output_s *= factor;
+	if (fabs(stage->timed.layer_s / stage->stored_s - 1) < store_from)
+		return;
+	stage->timed.measured_ms = clock_wall_ms();
+	stage->stored_s = stage->timed.layer_s;
+	layer_times_put(instance->all->layer_times, &stage->timed);
+}
+
+void instance_observe(struct instance *instance, const struct json *single_ms)
+{
+	const double weight = 0.25; // of a second, beside what was known
+	const struct json *one = json_first(single_ms);
+	if (json_count(single_ms) != parts_count(instance->parts))
+		return;
+	for (unsigned part = 0; part < parts_count(instance->parts); part++, one = json_next(one)) {
+		const struct instance_stage *first = parts_stage(instance->parts, part);
+		const unsigned begin = (unsigned)(first - instance->stages),
+			       end = part + 1 < parts_count(instance->parts)
+					     ? (unsigned)(parts_stage(instance->parts, part + 1) - instance->stages)
+					     : instance->stage_count;
+		double known_s = 0;
+		bool timed = true;
+		for (unsigned i = begin; i < end; i++) {
+			known_s += instance->stages[i].seconds_per_token;
+			timed &= instance->stages[i].timed.layer_s > 0 &&
+				 (i == begin || instance->stages[i].first_layer > instance->stages[i - 1].first_layer);
+		}
+		const double observed_s = json_number(one, 0) * 1e-3;
+		for (unsigned i = begin; i < end && timed && observed_s > 0; i++)
+			correct(instance, &instance->stages[i], 1 + (observed_s / known_s - 1) * weight);
+	}
 }
 
 // ---- ending ----
@@ -225,6 +266,7 @@ static void told_state(struct instance *instance, const struct json *params)
 	instance->pages_used = (uint64_t)json_get_integer(params, "pages_used", 0);
 	instance->pages_cached = (uint64_t)json_get_integer(params, "pages_cached", 0);
 	instance->prompt_tokens = (uint64_t)json_get_integer(params, "prompt_tokens", 0);
+	instance_observe(instance, json_get(params, "single_ms"));
 	instance->ties = (uint64_t)json_get_integer(params, "ties", 0);
 	if (!instance->running && !instance->waiting)
 		instance->tokens_per_s = 0;

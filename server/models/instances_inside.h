@@ -56,6 +56,8 @@ struct instance_stage {
 	struct stage_memory memory; // estimated, then as it is
 	uint64_t held, host_held;   // of the devices
 	double seconds_per_token;   // predicted, then as it was measured; < 0: not known
+	struct layer_time timed;    // layer_s 0: it was not
+	double stored_s;            // timed.layer_s as it was stored last
 };
 
 // Layers that are gone.
@@ -142,6 +144,8 @@ enum status instance_hold(struct instance *instance, bool any);
 // What a worker measured of this stage (an item of `times` in the answer to instance.load); may be NULL, or JSON's
 // null.
 void instance_take_times(struct instance *instance, unsigned stage, const struct json *times);
+// What its parts took for a token of one request (single_ms of instance.state): what was measured moves towards that.
+void instance_observe(struct instance *instance, const struct json *single_ms);
 void instance_set_failed(struct instance *instance, const struct error *fault); // for good
 // What its parts say. `part` -1: none in particular.
 void instance_parts_moved(struct instance *instance); // in fetching or loading

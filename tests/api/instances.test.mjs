@@ -3,12 +3,12 @@ import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, afterEach, before, describe, test } from "node:test";
-import { Client, assertContractKept } from "./client.mjs";
+import { Client, FakeNode, assertContractKept } from "./client.mjs";
 import { ModelWorker, memory } from "./generating.mjs";
 import { modelFile } from "./gguf.mjs";
 import { deviceRecord } from "./records.mjs";
-import { eventually, run, slow, startServer, temporary } from "./server.mjs";
-import { WorkerNode, cpu, gpu, small, twins } from "./workers.mjs";
+import { eventually, run, slow, startServer, temporary, within } from "./server.mjs";
+import { FakeWorker, WorkerNode, cpu, gpu, small, twins } from "./workers.mjs";
 
 describe("instances", () => {
 	let server, admin, node, model;
@@ -286,6 +286,27 @@ describe("instances", () => {
 		assert.deepEqual(await list(), []);
 		await drain(false, ...all);
 		assert.equal((await loaded()).state, "ready"); // nothing is held by what is gone
+	});
+
+	test("with keys that nobody gave out no file is read and no hop carried", async () => {
+		const reader = await FakeNode.connect(server, null, { protocol: "exogpu.model.v1" });
+		const { instance_id } = await loaded();
+		for (const key of ["x", "0".repeat(64)]) {
+			const error = await reader.refused("model.read", { model_id: model.model_id, key, offset: 0, bytes: 16 }, "forbidden");
+			assert.match(error.said, /nothing of the model .* is to be read with this key/);
+		}
+		await reader.refused("model.read", { model_id: model.model_id, key: "x", offset: 0, bytes: 8388608 }, "invalid_params");
+		await reader.close();
+		for (const end of ["in", "out"]) {
+			const stranger = new class extends FakeWorker {
+				greet() {
+					this.send({ jsonrpc: "2.0", method: "hop.hello", params: { hop_id: "hop_none", key: "0".repeat(64), end } });
+				}
+			}(server, { worker_id: "wrk_none", key: "0".repeat(64), backend: "cpu" });
+			await within(stranger.closed, "a stream that names no hop is closed", 30000 * slow);
+			assert.deepEqual(stranger.calls, []);
+		}
+		assert.equal((await find(instance_id)).state, "ready");
 	});
 
 	test("the command line: place, instances, run, stop", async () => {
