@@ -137,6 +137,8 @@ static enum status check_layers(const struct instance *instance, const struct js
 	uint32_t end = part->next_layer ? part->next_layer : layers;
 	for (const struct json *stage = json_first(stages); stage; stage = json_next(stage)) {
 		uint32_t count = count_of(stage, "layer_count");
+		if (count_of(stage, "slice")) // as the first slice's
+			continue;
 		if (count_of(stage, "first_layer") != next || next > layers || count > layers - next)
 			return error_set(error, STATUS_INVALID_PARAMS,
 					 "stages: layer %u comes next, of %u layers that the model has", next, layers);
@@ -144,6 +146,25 @@ static enum status check_layers(const struct instance *instance, const struct js
 	}
 	if (next != end)
 		return error_set(error, STATUS_INVALID_PARAMS, "stages: they end with layer %u, not %u", next, end);
+	return STATUS_OK;
+}
+
+// How many items from this one on are a stage: its slices, which stand one behind another, alike in all but the device.
+static enum status count_slices(const struct json *first, uint32_t *out, struct error *error)
+{
+	static const char *const alike[] = {"first_layer", "layer_count", "host_layers", "slices"};
+	const uint32_t slices = count_of(first, "slices");
+	uint32_t at = 0;
+	*out = slices ? slices : 1;
+	for (const struct json *one = first; one && at < *out; one = json_next(one), at++) {
+		bool fits = count_of(one, "slice") == at;
+		for (size_t i = 0; i < sizeof(alike) / sizeof(alike[0]); i++)
+			fits = fits && count_of(one, alike[i]) == count_of(first, alike[i]);
+		if (!fits)
+			break;
+	}
+	if (at < *out || *out > STAGE_SLICES)
+		return error_set(error, STATUS_INVALID_PARAMS, "stages: slice %u of %u does not follow", at, *out);
 	return STATUS_OK;
 }
 
@@ -189,51 +210,75 @@ static enum status make_rope(struct instance *instance, struct stage_params *par
 	return STATUS_OK;
 }
 
+// The stage of this item and those behind it.
+static enum status make_stage(struct loading *loading, const struct json *first, uint32_t slices,
+			      const struct stage_params *params, struct error *error)
+{
+	struct instance *instance = loading->instance;
+	struct exogpu_device *devices[STAGE_SLICES] = {0};
+	struct stage **stage = &instance->stages[instance->stage_count];
+	struct stage_memory memory;
+	struct json *times = NULL;
+	enum status status = STATUS_OK;
+	for (uint32_t i = 0; i < slices && !status; i++, first = json_next(first))
+		status = open_device(instance, json_get_string(first, "hardware_key", ""), &devices[i], error);
+	if (!status)
+		status = stage_create_sliced(stage, devices, slices, params, error);
+	if (status)
+		return status;
+	instance->stage_count++;
+	stage_memory(*stage, &memory);
+	loading->before_bytes += memory.weights_bytes + memory.host_bytes;
+	if (slices == 1)
+		status = instance_measure(*stage, params, &times, error);
+	// What slices take together says nothing of one device.
+	for (uint32_t i = 0; i < slices && !status; i++)
+		json_push(loading->times, times ? times : json_new_null());
+	return status;
+}
+
 static enum status make_stages(struct loading *loading, const struct json *list, struct stage_params *params,
 			       const struct ring_part *part, struct error *error)
 {
-	struct instance *instance = loading->instance;
 	enum status status = STATUS_OK;
+	uint32_t slices = 1;
 	params->context = loading;
-	for (const struct json *one = json_first(list); one && !status; one = json_next(one)) {
-		struct exogpu_device *device = NULL;
-		struct stage_memory memory;
-		struct json *times;
-		params->embeds = !instance->stage_count && !part->index;
-		params->predicts = !json_next(one) && part->index + 1 >= part->count;
+	for (const struct json *one = json_first(list), *next = one; one && !status; one = next) {
+		status = count_slices(one, &slices, error);
+		for (uint32_t i = 0; i < slices && !status; i++)
+			next = json_next(next);
 		params->first_layer = count_of(one, "first_layer");
 		params->layer_count = count_of(one, "layer_count");
 		params->host_layers = count_of(one, "host_layers");
-		status = open_device(instance, json_get_string(one, "hardware_key", ""), &device, error);
+		params->embeds = !loading->instance->stage_count && !part->index;
+		params->predicts = !next && part->index + 1 >= part->count;
 		if (!status)
-			status = stage_create(&instance->stages[instance->stage_count], device, params, error);
-		if (status)
-			break;
-		struct stage *stage = instance->stages[instance->stage_count++];
-		stage_memory(stage, &memory);
-		status = instance_measure(stage, params, &times, error);
-		if (!status)
-			json_push(loading->times, times);
-		loading->before_bytes += memory.weights_bytes + memory.host_bytes;
+			status = make_stage(loading, one, slices, params, error);
 	}
 	loading->loaded_bytes = loading->before_bytes;
-	return status ? status : check_file(instance, error);
+	return status ? status : check_file(loading->instance, error);
 }
 
-static struct json *to_result(const struct instance *instance, struct loading *loading, int64_t began_ns)
+static void push_memory(struct json *list, const struct stage *stage)
 {
-	struct json *result = json_new_object(), *list = json_new_array();
-	const struct model_shape *shape = model_shape(instance->model);
-	for (unsigned i = 0; i < instance->stage_count; i++) {
+	for (uint32_t i = 0; i < stage_slice_count(stage); i++) {
 		struct stage_memory memory;
 		struct json *one = json_new_object();
-		stage_memory(instance->stages[i], &memory);
+		stage_slice_memory(stage, i, &memory);
 		json_set_integer(one, "weights_bytes", (int64_t)memory.weights_bytes);
 		json_set_integer(one, "kv_bytes", (int64_t)memory.kv_bytes);
 		json_set_integer(one, "workspace_bytes", (int64_t)memory.workspace_bytes);
 		json_set_integer(one, "host_bytes", (int64_t)memory.host_bytes);
 		json_push(list, one);
 	}
+}
+
+static struct json *to_result(const struct instance *instance, struct loading *loading, int64_t began_ns)
+{
+	struct json *result = json_new_object(), *list = json_new_array();
+	const struct model_shape *shape = model_shape(instance->model);
+	for (unsigned i = 0; i < instance->stage_count; i++)
+		push_memory(list, instance->stages[i]);
 	json_set(result, "memory", list);
 	json_set(result, "times", loading->times);
 	loading->times = NULL;

@@ -618,6 +618,33 @@ static void a_load_that_fails_may_be_tried_again(void **state)
 	end_well();
 }
 
+// A stage in slices is one to everybody else; slices that are not all there, or not alike, are refused.
+static void slices_are_one_stage(void **state)
+{
+	(void)state;
+#define SLICE(layers, slice) \
+	"{'hardware_key':'cpu','first_layer':0,'layer_count':" layers ",'host_layers':0,'slices':2,'slice':" slice "}"
+	static const char *const wrong[] = {SLICE("2", "0"), SLICE("2", "1"), SLICE("2", "0") "," SLICE("2", "0"),
+					    SLICE("2", "0") "," SLICE("1", "1")};
+	start_with(NULL);
+	for (size_t i = 0; i <= sizeof(wrong) / sizeof(wrong[0]); i++) {
+		const bool right = i == sizeof(wrong) / sizeof(wrong[0]);
+		int before = loads;
+		ASK("instance.load", "'stages':[%s],'context_tokens':%d,'page_count':16,'batch_rows':16,'sequences':4",
+		    right ? SLICE("2", "0") "," SLICE("2", "1") : wrong[i], CONTEXT);
+		while (loads == before)
+			assert_true(pump());
+		if (last_error.status != (right ? STATUS_OK : STATUS_INVALID_PARAMS))
+			fail_msg("%zu: %s: %s", i, status_word(last_error.status), last_error.message);
+	}
+#undef SLICE
+	assert_int_equal(json_count(json_get(last_result, "memory")), 2);
+	ask_text(7, "in two slices", ",'max_tokens':30,'ignore_end':true,'sampling':{'temperature':0}");
+	wait_for_end(7);
+	check_talk(&talks[7], "in two slices");
+	end_well();
+}
+
 // What is no message is answered if it is framed as one, and else the end.
 static void noise_is_survived_or_the_end(void **state)
 {
@@ -756,6 +783,7 @@ static void without_its_file(void **state)
 static int make_file(void **state)
 {
 	struct model_file small = model_file_small();
+	small.feed_forward = 192; // can be cut in two
 	struct error error = {0};
 	snprintf(path, sizeof(path), "/tmp/exogpu-model-XXXXXX");
 	int fd = mkstemp(path);
@@ -792,6 +820,7 @@ int main(void)
 		cmocka_unit_test(embeddings_have_length_one),
 		cmocka_unit_test(wrong_calls_are_answered),
 		cmocka_unit_test(a_load_that_fails_may_be_tried_again),
+		cmocka_unit_test(slices_are_one_stage),
 		cmocka_unit_test(noise_is_survived_or_the_end),
 		cmocka_unit_test(a_ping_is_answered_in_a_long_step),
 		cmocka_unit_test(a_lost_device_ends_the_worker_only),
