@@ -62,6 +62,8 @@ enum status place_params(struct client *client, const struct cli_arguments *argu
 		json_set_string(params, "format", arguments->format);
 	if (arguments->objective)
 		json_set_string(params, "objective", arguments->objective);
+	if (arguments->strategy)
+		json_set_string(params, "strategy", arguments->strategy);
 	if (!status && arguments->device)
 		status = command_device(client, arguments->device, &devices, &device, error);
 	if (!status && arguments->device) {
@@ -396,6 +398,10 @@ static const struct flag flags[] = {
 	{"objective", "WHAT",
 	 "latency: the time of one request's token (without it); throughput: all requests together",
 	 offsetof(struct cli_arguments, objective)},
+	{"strategy", "WHAT",
+	 "pipeline: devices one behind another; tensor: equal GPUs of a machine, each with a slice of every layer; "
+	 "auto: what is faster (without it)",
+	 offsetof(struct cli_arguments, strategy)},
 	{"format", "FORMAT", "hold 16- and 32-bit weights in Q8_0 or Q4_0; auto: only where memory is short",
 	 offsetof(struct cli_arguments, format)},
 	{0},

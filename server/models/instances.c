@@ -301,6 +301,15 @@ static const struct cluster_device *host_of(const struct placing *placing, const
 	return NULL;
 }
 
+// Slices are named as what they are, all else as it was asked for.
+static const char *strategy_of(const struct placement *placement, const struct json *wanted)
+{
+	const char *asked = json_get_string(wanted, "strategy", "auto");
+	if (strcmp(placement->strategy, "pipeline") != 0)
+		return placement->strategy;
+	return !strcmp(asked, "pipeline") ? "pipeline" : "auto";
+}
+
 void instance_take_placement(struct instance *instance, const struct placing *placing)
 {
 	const struct placement *placement = &placing->placement;
@@ -313,6 +322,7 @@ void instance_take_placement(struct instance *instance, const struct placing *pl
 	instance->sequences = placing->wanted.sequences;
 	instance->page_count = placement->page_count;
 	instance->stage_count = placement->stage_count;
+	instance->strategy = strategy_of(placement, instance->wanted);
 	instance->epoch++;
 	json_destroy(&instance->timing);
 	json_destroy(&instance->hops);
@@ -331,6 +341,8 @@ void instance_take_placement(struct instance *instance, const struct placing *pl
 							      .host_layers = stage->host_layers,
 							      .embeds = stage->embeds,
 							      .predicts = stage->predicts,
+							      .slices = stage->slices,
+							      .slice = stage->slice,
 							      .memory = stage->memory,
 							      .seconds_per_token = stage->seconds_per_token};
 	}
@@ -410,8 +422,7 @@ static enum status start_placed(const struct starting *starting, const struct pl
 	}
 	const enum status status = launch(instances, placing, out, error);
 	if (!status) {
-		const char *strategy = json_get_string(starting->params, "strategy", "auto");
-		(*out)->strategy = !strcmp(strategy, "pipeline") ? "pipeline" : "auto";
+		(*out)->strategy = strategy_of(&placing->placement, starting->params);
 		(*out)->wanted = json_copy(starting->params);
 		instance_publish(*out);
 	}

@@ -211,12 +211,10 @@ static enum status read_model(struct placing *placing, const struct instances *i
 		return error_set(error, STATUS_CONFLICT, "%s is not ready%s%s", placing->model->name,
 				 reason[0] ? ": " : "", reason);
 	}
-	if (strcmp(strategy, "auto") != 0 && strcmp(strategy, "pipeline") != 0) {
-		error_set(error, STATUS_UNAVAILABLE, "the strategy %s is not there yet", strategy);
-		error_hint(error,
-			   "auto and pipeline are: layers on one device, or on several of one machine or of many");
-		return STATUS_UNAVAILABLE;
-	}
+	// hybrid: groups of devices that hold slices, one behind another if one does not hold the model.
+	placing->wanted.strategy = !strcmp(strategy, "pipeline") ? PLACE_PIPELINE
+				   : !strcmp(strategy, "auto")   ? PLACE_ANY
+								 : PLACE_TENSOR;
 	return STATUS_OK;
 }
 

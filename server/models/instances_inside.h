@@ -53,6 +53,7 @@ struct instance_stage {
 	const struct cluster_device *device, *host; // host: whose memory host_bytes are held in; may be NULL
 	uint32_t first_layer, layer_count, host_layers;
 	bool embeds, predicts;
+	unsigned slices, slice;     // of a stage on several devices: which of how many; 0: it is whole
 	struct stage_memory memory; // estimated, then as it is
 	uint64_t held, host_held;   // of the devices
 	double seconds_per_token;   // predicted, then as it was measured; < 0: not known

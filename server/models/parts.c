@@ -169,6 +169,10 @@ static struct json *load_params(const struct parts *parts, const struct part *pa
 		json_set_integer(json, "first_layer", stage->first_layer);
 		json_set_integer(json, "layer_count", stage->layer_count);
 		json_set_integer(json, "host_layers", stage->host_layers);
+		if (stage->slices) {
+			json_set_integer(json, "slices", stage->slices);
+			json_set_integer(json, "slice", stage->slice);
+		}
 		json_push(stages, json);
 	}
 	json_set(params, "stages", stages);

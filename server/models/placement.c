@@ -397,9 +397,10 @@ static bool spill(const struct answer *answer, uint32_t pages, struct placement_
 			host_free = wanted->devices[i].free_bytes;
 	for (stage->host_layers = 0;; stage->host_layers++) {
 		stage->memory = cost_memory(wanted, &answer->sizes, pages, stage);
-		if (cost_on_device(&stage->memory) <= has)
+		// Of slices it is that of the first, which holds the most.
+		if (cost_on_device(&stage->memory) * (stage->slices ? stage->slices : 1) <= has)
 			return stage->memory.host_bytes <= host_free;
-		if (stage->host_layers == stage->layer_count || device->backend == PLACE_CPU)
+		if (stage->host_layers == stage->layer_count || device->backend == PLACE_CPU || stage->slices)
 			return false;
 	}
 }
@@ -422,7 +423,8 @@ static bool pins_fit(struct answer *answer, const struct problem *problem, uint3
 						     .first_layer = first,
 						     .layer_count = chain->layers[i],
 						     .embeds = i == 0,
-						     .predicts = i == chain->count - 1};
+						     .predicts = i == chain->count - 1,
+						     .slices = wanted->devices[device].slices};
 		if (!spill(answer, pages, &stages[i], has)) {
 			stages[i].host_layers = 0;
 			stages[i].memory = cost_memory(wanted, &answer->sizes, pages, &stages[i]);
@@ -466,13 +468,14 @@ static enum status place_pinned(struct answer *answer, struct error *error)
 	return STATUS_OK;
 }
 
-enum status placement_find(struct placement *out, const struct placement_wanted *wanted, struct error *error)
+enum status placement_find_listed(struct placement *out, const struct placement_wanted *wanted, struct error *error)
 {
 	struct answer answer = {.wanted = wanted, .out = out, .sizes = *wanted->sizes, .begun_s = search_clock_s()};
 	enum status status = STATUS_OK;
 	answer.until_s = answer.begun_s + wanted->timeout_s;
 	memset(out, 0, sizeof *out);
 	out->format = wanted->format;
+	out->strategy = "pipeline";
 	out->seconds_per_token = out->tokens_per_s = -1;
 	for (unsigned i = 0; i < PLACEMENT_DEVICES; i++)
 		out->scores[i].total = -1;

@@ -1,12 +1,12 @@
 /* Where a model goes: which devices of which nodes, in which order, how many layers on each, and why. A pure function
  * of what it is told; docs/placement.md has the model of costs and how to read what it says.
  *
- * A placement is a chain of stages, one device each. Devices of one node and back end that follow each other share a
- * worker (a part); parts pass activations on, and the last gives the next token to the first. Among all chains that fit
- * the one with the least predicted time is looked for, by branch and bound (placement_search.c), and it is said whether
- * that was proven. Where memory is short the steps are: fewer pages for keys and values (one request's context at
- * least), layers in host memory (of one GPU that has the whole model), a smaller number format if that was allowed, the
- * CPU. Pins are obeyed to the letter. Thread: any. */
+ * A placement is a chain of stages, one device each, or equal devices of a node that hold a slice of it each. Devices
+ * of one node and back end that follow each other share a worker (a part); parts pass activations on, and the last
+ * gives the next token to the first. Among all chains that fit the one with the least predicted time is looked for, by
+ * branch and bound (placement_search.c), and it is said whether that was proven. Where memory is short the steps are:
+ * fewer pages for keys and values (one request's context at least), layers in host memory (of one GPU that has the
+ * whole model), a smaller number format if that was allowed, the CPU. Pins are obeyed to the letter. Thread: any. */
 #pragma once
 #include "engine/model/model.h"
 #include "engine/stage.h"
@@ -25,6 +25,7 @@ enum {
 };
 
 enum placement_backend { PLACE_UNKNOWN, PLACE_CUDA, PLACE_VULKAN, PLACE_CPU };
+enum placement_strategy { PLACE_ANY, PLACE_PIPELINE, PLACE_TENSOR };
 enum placement_objective { PLACE_LATENCY, PLACE_THROUGHPUT }; // of one stream's token; of many streams together
 
 struct placement_device {
@@ -40,6 +41,9 @@ struct placement_device {
 	bool free_known;       // else free_bytes is memory_bytes
 	double bandwidth;      // of its memory, measured, bytes a second; 0: not known
 	double heat_room;      // how far it is from slowing down for heat: 1 cold, 0 there; < 0: not known
+	// Several devices that count as one, each with a slice of its stages (placement_slices.c), and their places in
+	// the list; the first is its own. Memory is that of all, bandwidth of one. 0: a device.
+	unsigned slices, members[STAGE_SLICES];
 };
 
 // One direction between two nodes.
@@ -78,6 +82,7 @@ struct placement_wanted {
 	unsigned pin_count;
 	uint32_t context_tokens, sequences;
 	enum placement_objective objective;
+	enum placement_strategy strategy;
 	enum tensor_format format; // FORMAT_UNKNOWN: as the file is
 	bool may_shrink;           // take a smaller format where memory is short
 	double timeout_s;          // for the search; what is found by then is taken
@@ -89,6 +94,7 @@ struct placement_stage {
 	unsigned device;
 	uint32_t first_layer, layer_count, host_layers;
 	bool embeds, predicts;
+	unsigned slices, slice;     // of a stage on several devices: which of how many; 0: it is whole
 	struct stage_memory memory; // estimated
 	double seconds_per_token;   // < 0: not known
 };
@@ -121,6 +127,7 @@ struct placement {
 	uint32_t page_count;
 	enum tensor_format format; // FORMAT_UNKNOWN: as the file is
 	enum placement_step step;  // what was done because memory is short
+	const char *strategy;      // pipeline, tensor (one stage in slices) or hybrid (several); static
 	double seconds_per_token;  // of one stream; < 0: not known
 	double tokens_per_s;       // of all sequences together; < 0: not known
 	uint64_t missing_bytes;    // of one that is not feasible: of all devices that can be used

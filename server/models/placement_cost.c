@@ -32,6 +32,7 @@ static const struct fitted fitted_cpu = {.reached = {0.92, 0.91, 0.8, 0.64},
 					 .layer_overhead_s = 5e-6,
 					 .assumed_bandwidth = 20e9};
 
+static const double slice_sum_s = 3e-6;       // adding up what slices give, twice a layer; two H200s over NVLink
 static const double throttled_rate = 0.6;     // of a device that holds its clock down; assumed
 static const double host_bandwidth = 20e9;    // weights in host memory, read by a GPU, bytes a second; assumed
 static const double stage_overhead_s = 20e-6; // of a step, for each stage
@@ -100,7 +101,9 @@ struct stage_memory cost_memory(const struct placement_wanted *wanted, const str
 					    .batch_rows = PLACEMENT_BATCH_ROWS,
 					    .batch_sequences = wanted->sequences,
 					    .batch_outputs = wanted->sequences,
-					    .host_layers = stage->host_layers};
+					    .host_layers = stage->host_layers,
+					    .slice = stage->slice,
+					    .slices = stage->slices};
 	stage_estimate(&params, sizes, &memory);
 	return memory;
 }
@@ -108,9 +111,12 @@ struct stage_memory cost_memory(const struct placement_wanted *wanted, const str
 static void find_room(struct problem *problem, struct place_device *device)
 {
 	for (unsigned flags = 0; flags < 4; flags++) {
-		const struct placement_stage none = {.embeds = flags & ROOM_EMBEDS, .predicts = flags & ROOM_PREDICTS};
+		// Of slices the first holds the most; the others leave as much unused.
+		const unsigned slices = problem->wanted->devices[device->index].slices;
+		const struct placement_stage none = {
+			.embeds = flags & ROOM_EMBEDS, .predicts = flags & ROOM_PREDICTS, .slices = slices};
 		const struct stage_memory memory = cost_memory(problem->wanted, &problem->sizes, problem->pages, &none);
-		const uint64_t fixed = cost_on_device(&memory), has = device->free_bytes;
+		const uint64_t fixed = cost_on_device(&memory) * (slices ? slices : 1), has = device->free_bytes;
 		const uint64_t room = has < fixed || !problem->layer_bytes ? 0 : (has - fixed) / problem->layer_bytes;
 		device->fixed_bytes[flags] = fixed;
 		device->room[flags] = has < fixed              ? -1
@@ -205,14 +211,16 @@ static void layer_seconds(const struct problem *problem, struct place_device *de
 {
 	const struct placement_wanted *wanted = problem->wanted;
 	const struct placement_device *from = &wanted->devices[device->index];
-	const struct cost_time time = cost_time(wanted, &problem->sizes, device->index);
+	struct cost_time time = cost_time(wanted, &problem->sizes, device->index);
+	const double overhead_s = fitted_of(from->backend)->layer_overhead_s;
+	if (from->slices) // the output matrix is the first one's
+		time.layer_s = fmax(time.layer_s - overhead_s, 0) / from->slices + overhead_s + 2 * slice_sum_s;
 	const double rate = fmin(host_bandwidth, cost_bandwidth(from));
 	device->layer_s = time.layer_s;
 	device->output_s = time.output_s;
 	device->share = time.share;
 	device->known = time.known;
-	device->host_layer_s = fmax(time.layer_s, layer_bytes_of(wanted, &problem->sizes) / rate +
-							  fitted_of(from->backend)->layer_overhead_s);
+	device->host_layer_s = fmax(time.layer_s, layer_bytes_of(wanted, &problem->sizes) / rate + overhead_s);
 }
 
 struct placement_link cost_link(const struct placement_wanted *wanted, unsigned from_node, unsigned to_node,

@@ -1,5 +1,6 @@
 /* The inside of placements, for placement*.c.
  *
+ *   placement_slices.c  whether devices are taken as one, each with a slice
  *   placement.c         the steps when memory is short; pins; the answer
  *   placement_cost.c    what everything takes: seconds and bytes, all of them in one place
  *   placement_split.c   the layers of a chain, exactly
@@ -125,6 +126,8 @@ enum status search_run(const struct problem *problem, double limit, double until
 double search_clock_s(void);
 
 // ---- placement.c ----
+// placement_find, with devices as they are listed.
+enum status placement_find_listed(struct placement *out, const struct placement_wanted *wanted, struct error *error);
 // The value of the best placement that is found until then; INFINITY: there is none. With until_s 0: of a quick one.
 double placement_value(const struct placement_wanted *wanted, double until_s);
 

@@ -490,7 +490,8 @@ static void one_device(struct search *search)
 		struct chain chain = {.at = {i}, .layers = {problem->layers}, .count = 1};
 		int64_t host_layers = 0;
 		if (device->room[ROOM_EMBEDS | ROOM_PREDICTS] < (int64_t)problem->layers)
-			host_layers = problem->wanted->devices[device->index].backend == PLACE_CPU
+			host_layers = problem->wanted->devices[device->index].backend == PLACE_CPU ||
+						      problem->wanted->devices[device->index].slices
 					      ? -1
 					      : spilled(problem, device);
 		if (host_layers < 0)

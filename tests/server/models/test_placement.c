@@ -299,12 +299,95 @@ static void layers_that_were_timed(void **unused)
 	assert_true(fabs(predicted() / (8 * 4e-3) - 1) < 0.2);
 }
 
+// Two equal GPUs: as one where that is much faster or nothing else holds the model, and as it is asked for.
+static void slices_of_equal_devices(void **unused)
+{
+	struct error error = {0};
+	(void)unused;
+	make_model(16, GIB / 4);
+	make_device(0, PLACE_CUDA, 40 * GIB);
+	make_device(1, PLACE_CUDA, 40 * GIB);
+	want(2);
+	assert_int_equal(placement_find(&placement, &wanted, &error), STATUS_OK);
+	print_message("two of them: %s, %.3f ms a token\n", placement.strategy, placement.seconds_per_token * 1e3);
+	assert_string_equal(placement.strategy, "tensor");
+	assert_int_equal(placement.stage_count, 2);
+	const double sliced_s = placement.seconds_per_token;
+	for (unsigned i = 0; i < 2; i++) {
+		const struct placement_stage *stage = &placement.stages[i];
+		assert_int_equal(stage->device, i);
+		assert_int_equal(stage->slice, i);
+		assert_int_equal(stage->slices, 2);
+		assert_int_equal(stage->first_layer, 0);
+		assert_int_equal(stage->layer_count, 16);
+		// A half of the layers; the first also has what is no layer.
+		assert_true(stage->memory.weights_bytes >= 2 * GIB && stage->memory.weights_bytes < 5 * GIB / 2);
+	}
+	assert_true(placement.stages[0].memory.weights_bytes > placement.stages[1].memory.weights_bytes);
+	wanted.strategy = PLACE_PIPELINE;
+	assert_int_equal(placement_find(&placement, &wanted, &error), STATUS_OK);
+	assert_string_equal(placement.strategy, "pipeline");
+	assert_int_equal(placement.stage_count, 1);
+	if (sliced_s < placement.seconds_per_token / 2 || sliced_s > placement.seconds_per_token * 0.8)
+		fail_msg("%.3f ms a token in slices, %.3f ms without", sliced_s * 1e3,
+			 placement.seconds_per_token * 1e3);
+	// Neither holds it alone.
+	wanted.strategy = PLACE_TENSOR;
+	devices[0].free_bytes = devices[1].free_bytes = 7 * GIB / 2;
+	assert_int_equal(placement_find(&placement, &wanted, &error), STATUS_OK);
+	assert_true(placement.feasible && placement.stages[1].slices == 2);
+	for (unsigned i = 0; i < 2; i++) {
+		const struct stage_memory *memory = &placement.stages[i].memory;
+		assert_true(memory->weights_bytes + memory->kv_bytes + memory->workspace_bytes <= 7 * GIB / 2);
+	}
+	// As pins name them, the second first.
+	wanted.strategy = PLACE_ANY;
+	const struct placement_pin pins[] = {{.device = 1}, {.device = 0}}, none[] = {{.device = 1}, {.device = 1}};
+	wanted.pins = pins;
+	wanted.pin_count = 2;
+	assert_int_equal(placement_find(&placement, &wanted, &error), STATUS_OK);
+	assert_string_equal(placement.strategy, "tensor");
+	assert_int_equal(placement.stage_count, 2);
+	assert_int_equal(placement.stages[0].device, 1);
+	assert_int_equal(placement.stages[1].device, 0);
+	assert_int_equal(placement.stages[1].slice, 1);
+	wanted.pins = none;
+	assert_int_equal(placement_find(&placement, &wanted, &error), STATUS_UNAVAILABLE);
+}
+
+// Small layers are not worth it, unequal devices are no group, and a model is not cut where it cannot be.
+static void no_slices(void **unused)
+{
+	(void)unused;
+	for (unsigned which = 0; which < 5; which++) {
+		struct error error = {0};
+		make_model(16, which ? GIB / 4 : 1 << 20);
+		make_device(0, PLACE_CUDA, 40 * GIB);
+		make_device(1, which == 1 ? PLACE_VULKAN : PLACE_CUDA, which == 2 ? 30 * GIB : 40 * GIB);
+		if (which == 3)
+			devices[1].pool = devices[0].pool;
+		if (which == 4)
+			shape.kv_heads = 5, shape.heads = 35;
+		want(2);
+		assert_int_equal(placement_find(&placement, &wanted, &error), STATUS_OK);
+		if (strcmp(placement.strategy, "pipeline") != 0)
+			fail_msg("case %u: %s", which, placement.strategy);
+		wanted.strategy = PLACE_TENSOR;
+		if (which)
+			assert_int_equal(placement_find(&placement, &wanted, &error), STATUS_UNAVAILABLE);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_fewest_devices),     cmocka_unit_test(back_ends_in_their_order),
-		cmocka_unit_test(when_memory_is_short),   cmocka_unit_test(pins),
+		cmocka_unit_test(the_fewest_devices),
+		cmocka_unit_test(back_ends_in_their_order),
+		cmocka_unit_test(when_memory_is_short),
+		cmocka_unit_test(pins),
 		cmocka_unit_test(layers_that_were_timed),
+		cmocka_unit_test(slices_of_equal_devices),
+		cmocka_unit_test(no_slices),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

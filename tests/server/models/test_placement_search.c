@@ -369,14 +369,15 @@ static void check_placement(const struct cluster *cluster, const struct placemen
 		const struct placement_stage *stage = &out->stages[i];
 		const struct placement_device *device = &cluster->devices[stage->device];
 		const struct stage_memory memory = cost_memory(&cluster->wanted, &sizes, out->page_count, stage);
-		assert_int_equal(stage->first_layer, next);
+		assert_int_equal(stage->first_layer, stage->slice ? stage[-1].first_layer : next);
 		assert_true(stage->layer_count > 0 && stage->host_layers <= stage->layer_count);
-		assert_int_equal(stage->embeds, i == 0);
-		assert_int_equal(stage->predicts, i == out->stage_count - 1);
+		assert_int_equal(stage->embeds, stage->first_layer == 0);
+		assert_int_equal(stage->predicts, stage->first_layer + stage->layer_count == cluster->shape.layers);
+		assert_true(!stage->slices || stage->slice == (stage->slice ? stage[-1].slice + 1 : 0));
 		assert_false(device->software || device->unusable);
 		used[stage->device] += cost_on_device(&memory);
 		host[device->node] += memory.host_bytes;
-		next += stage->layer_count;
+		next += stage->slice ? 0 : stage->layer_count;
 	}
 	assert_int_equal(next, cluster->shape.layers);
 	for (unsigned i = 0; i < cluster->wanted.device_count; i++)
