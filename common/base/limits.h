@@ -99,6 +99,7 @@ enum {
 	LIMIT_STREAM_QUEUE_BYTES = 64 * 1024 * 1024, // to one worker, what its socket has not taken
 	LIMIT_STREAM_QUEUE_PIECES = 16384,           // of messages, in the same queue
 	LIMIT_STREAM_FULL_BYTES = 2 * 1024 * 1024,   // of a queue: who sends bulk is held back
+	LIMIT_SHARED_BYTES = 32 * 1024 * 1024,       // of memory that a worker shares with the server
 	LIMIT_WORKERS = 256,                         // of one node, for sessions
 	LIMIT_WORKER_CALLS = 512,                    // waiting in a worker
 	LIMIT_WORKER_DEVICES = 64,                   // open in one worker

@@ -17,9 +17,9 @@
 
 enum {
 	PAGE_BYTES = 4096,
-	BLOCK_BYTES = 512 * 1024,
 	BLOCKS = 64, // a word has a bit for each
-	DATA_BYTES = BLOCKS * BLOCK_BYTES,
+	BLOCK_BYTES = LIMIT_SHARED_BYTES / BLOCKS,
+	DATA_BYTES = LIMIT_SHARED_BYTES,
 	ALL_BYTES = PAGE_BYTES + DATA_BYTES,
 	SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
 };
@@ -92,14 +92,15 @@ uint8_t *net_shared_take(struct net_shared *shared, size_t bytes, uint64_t *at)
 }
 
 // What could end the server if it were read, memory whose size changes or that the system may fail to find, is not
-// taken.
+// taken. Seals are asked for first: what has them is no file that somebody else answers for.
 enum status net_shared_open(struct net_shared **out, int fd, struct error *error)
 {
 	struct stat file;
 	struct statfs system;
 	*out = NULL;
-	bool fits = !fstat(fd, &file) && file.st_size == ALL_BYTES && !fstatfs(fd, &system) &&
-		    system.f_type == TMPFS_MAGIC && (fcntl(fd, F_GET_SEALS) & SEALS) == SEALS;
+	const int seals = fcntl(fd, F_GET_SEALS);
+	bool fits = seals >= 0 && (seals & SEALS) == SEALS && !fstat(fd, &file) && file.st_size == ALL_BYTES &&
+		    !fstatfs(fd, &system) && system.f_type == TMPFS_MAGIC;
 	enum status status = fits ? map(out, fd, error)
 				  : error_set(error, STATUS_INVALID_PARAMS, "this is no memory that a worker shares");
 	close(fd);

@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MIB = 1024 * 1024, ALL = 32 * MIB, BLOCK = 512 * 1024 };
+enum { MIB = 1024 * 1024, ALL = LIMIT_SHARED_BYTES, BLOCK = ALL / 64 };
 
 struct ends {
 	struct net_shared *worker, *server;
