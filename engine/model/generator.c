@@ -21,12 +21,15 @@ enum status generator_create(struct generator **out, const struct generator_para
 	generator->argmax = calloc(outputs, sizeof(uint32_t));
 	generator->logits = calloc(outputs, params->shape->vocabulary * sizeof(float));
 	generator->hidden = calloc(outputs, params->shape->embedding * sizeof(float));
+	generator->choices = calloc(outputs, sizeof(struct token_choice));
+	generator->tasks = calloc(outputs, sizeof(struct sampler_task));
 	for (int i = 0; i < 2 && params->stage_count > 1; i++)
 		generator->activations[i] = calloc(rows, params->shape->embedding * sizeof(float));
 	if (!generator->running || !generator->argmax || !generator->logits || !generator->hidden ||
+	    !generator->choices || !generator->tasks ||
 	    (params->stage_count > 1 && (!generator->activations[0] || !generator->activations[1])) ||
 	    generator_make_lanes(generator) || pages_create(&generator->pages, params->page_count) ||
-	    sampler_scratch_create(&generator->scratch, params->shape->vocabulary))
+	    samplers_create(&generator->samplers, params->shape->vocabulary, params->batch_sequences))
 		goto failed;
 	return STATUS_OK;
 failed:
@@ -66,11 +69,13 @@ void generator_destroy(struct generator **generator_pointer)
 		job_free(job);
 	}
 	pages_destroy(&generator->pages);
-	sampler_scratch_destroy(&generator->scratch);
+	samplers_destroy(&generator->samplers);
 	free(generator->running);
 	free(generator->argmax);
 	free(generator->logits);
 	free(generator->hidden);
+	free(generator->choices);
+	free(generator->tasks);
 	free(generator->activations[0]);
 	free(generator->activations[1]);
 	free(generator);

@@ -8,6 +8,7 @@
 #pragma once
 #include "engine/model/generator.h"
 #include "engine/model/pages.h"
+#include "engine/model/samplers.h"
 
 struct generator_job {
 	struct generator *generator;
@@ -52,7 +53,7 @@ struct lane {
 struct generator {
 	struct generator_params params;
 	struct pages *pages;
-	struct sampler_scratch *scratch;
+	struct samplers *samplers;
 	struct generator_job **running; // (batch_sequences)
 	struct generator_job *waiting;
 	uint32_t running_count, waiting_count;
@@ -64,10 +65,12 @@ struct generator {
 	uint32_t check_page;           // of the check that is under way, or NO_PAGE
 	bool halted;
 	// of the step that is computed
-	uint32_t *argmax;      // (batch_outputs)
-	float *logits;         // (batch_outputs, vocabulary)
-	float *hidden;         // (batch_outputs, embedding)
-	float *activations[2]; // (batch_rows, embedding), of several stages
+	uint32_t *argmax;             // (batch_outputs)
+	struct token_choice *choices; // (batch_outputs), of those that are not greedy
+	struct sampler_task *tasks;   // (batch_outputs)
+	float *logits;                // (batch_outputs, vocabulary)
+	float *hidden;                // (batch_outputs, embedding)
+	float *activations[2];        // (batch_rows, embedding), of several stages
 };
 
 // ---- generator.c ----

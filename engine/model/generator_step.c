@@ -194,11 +194,15 @@ static void publish_full(struct generator_job *job)
 	}
 }
 
-static void deliver_token(struct generator_job *job, uint32_t output)
+static bool needs_sampler(const struct generator_job *job)
 {
-	struct generator *generator = job->generator;
-	struct token_choice choice = {.token = generator->argmax[output]};
-	const struct sampler_input input = {
+	return !sampling_is_greedy(&job->request.sampling) || went_on(job);
+}
+
+static struct sampler_input sampler_input_of(const struct generator_job *job, uint32_t output)
+{
+	const struct generator *generator = job->generator;
+	return (struct sampler_input){
 		.sampling = &job->request.sampling,
 		.logits = &generator->logits[(size_t)output * generator->params.shape->vocabulary],
 		.vocabulary = generator->params.shape->vocabulary,
@@ -207,10 +211,33 @@ static void deliver_token(struct generator_job *job, uint32_t output)
 		.prompt_count = job->prompt_count,
 		.position = job->token_count,
 	};
-	if (!sampling_is_greedy(&job->request.sampling) || went_on(job))
-		sampler_choose(generator->scratch, &input, &choice);
-	if (went_on(job))
-		generator->state.ties += sampler_is_tie(generator->scratch, &input, choice.token);
+}
+
+// The tokens of all jobs that have one coming, before the first is told: a job's does not depend on another's.
+static void choose(struct generator *generator, const struct lane *lane)
+{
+	uint32_t output = 0, count = 0;
+	for (uint32_t i = 0; i < lane->run_count; i++) {
+		const struct piece *piece = &lane->pieces[i];
+		const struct generator_job *job = piece->job;
+		if (!job->gone && piece->outputs && !job->request.want_hidden && needs_sampler(job))
+			generator->tasks[count++] = (struct sampler_task){.input = sampler_input_of(job, output),
+									  .choice = &generator->choices[output]};
+		output += piece->outputs;
+	}
+	samplers_choose(generator->samplers, generator->tasks, count);
+}
+
+static void deliver_token(struct generator_job *job, uint32_t output)
+{
+	struct generator *generator = job->generator;
+	struct token_choice choice = {.token = generator->argmax[output]};
+	if (needs_sampler(job))
+		choice = generator->choices[output];
+	if (went_on(job)) {
+		const struct sampler_input input = sampler_input_of(job, output);
+		generator->state.ties += sampler_is_tie(samplers_scratch(generator->samplers), &input, choice.token);
+	}
 	if (!job->first_ns)
 		job->first_ns = clock_steady_ns();
 	job->tokens[job->token_count++] = choice.token;
@@ -248,6 +275,7 @@ static void deliver_hidden(struct generator_job *job, const struct piece *piece,
 static void deliver(struct generator *generator, const struct lane *lane)
 {
 	uint32_t output = 0;
+	choose(generator, lane);
 	for (uint32_t i = 0; i < lane->run_count; i++) {
 		const struct piece *piece = &lane->pieces[i];
 		struct generator_job *job = piece->job;

@@ -1,6 +1,6 @@
 /* Which token comes next: every filter and penalty against a plain computation over a sorted vocabulary in double
  * precision, draws against their probabilities, and what must not matter: NaNs, infinities, who else draws. */
-#include "engine/model/sampler.h"
+#include "engine/model/samplers.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -266,6 +266,44 @@ static void a_draw_depends_on_seed_and_position(void **state)
 	sampler_scratch_destroy(&scratch);
 }
 
+// Many at once, on several threads where there are processors: each as by itself.
+static void side_by_side(void **state)
+{
+	(void)state;
+	enum { TASKS = 33 };
+	static float logits[TASKS][MOST];
+	static struct sampler_task tasks[TASKS];
+	static struct token_choice choices[TASKS], alone[TASKS];
+	struct samplers *samplers = NULL;
+	struct sampling sampling = plain;
+	sampling.logprobs = true;
+	sampling.top_logprobs = 3;
+	sampling.top_p = 0.9f;
+	for (uint32_t i = 0; i < TASKS; i++)
+		for (uint32_t j = 0; j < MOST; j++)
+			logits[i][j] = (float)((i * 7919 + j * 104729) % 1000) * 0.01f;
+	assert_int_equal(samplers_create(&samplers, MOST, TASKS), STATUS_OK);
+	for (uint32_t round = 0; round < 20; round++) {
+		const uint32_t count = round % 4 ? TASKS : round % 3;
+		for (uint32_t i = 0; i < TASKS; i++) {
+			tasks[i] = (struct sampler_task){.input = {.sampling = &sampling,
+								   .logits = logits[i],
+								   .vocabulary = MOST,
+								   .position = round},
+							 .choice = &choices[i]};
+			sampler_choose(samplers_scratch(samplers), &tasks[i].input, &alone[i]);
+		}
+		memset(choices, 0xff, sizeof(choices));
+		samplers_choose(samplers, tasks, count);
+		for (uint32_t i = 0; i < count; i++)
+			if (choices[i].token != alone[i].token || choices[i].top[2].token != alone[i].top[2].token)
+				fail_msg("round %u, task %u: %u, alone %u", round, i, choices[i].token, alone[i].token);
+	}
+	samplers_destroy(&samplers);
+	assert_null(samplers);
+	samplers_destroy(&samplers);
+}
+
 static void bad_numbers_are_survived(void **state)
 {
 	(void)state;
@@ -406,6 +444,7 @@ int main(void)
 		cmocka_unit_test(ties_and_small_vocabularies),
 		cmocka_unit_test(the_largest_at_temperature_zero),
 		cmocka_unit_test(a_draw_depends_on_seed_and_position),
+		cmocka_unit_test(side_by_side),
 		cmocka_unit_test(bad_numbers_are_survived),
 		cmocka_unit_test(logprobs_are_the_model_s_own),
 		cmocka_unit_test(a_large_vocabulary),
