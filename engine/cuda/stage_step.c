@@ -16,9 +16,10 @@ enum {
 	EMBED_BLOCK = 256,
 	PREPARE_BLOCK = 512,
 	ARGMAX_BLOCK = 256,
-	ARGMAX_BLOCKS = 64, // of a row
-	LONG_TILES = 100,   // of a multiprocessor
-	UNIT_COST = 2,      // of a unit of few rows, in tiles
+	ARGMAX_BLOCKS = 64,   // of a row
+	LONG_TILES = 100,     // of a multiprocessor
+	ROUNDED_OF_TILE = 64, // columns that are rounded in the time of a tile
+	UNIT_COST = 2,        // of a unit of few rows, in tiles
 };
 
 static uint32_t least(uint32_t a, uint32_t b)
@@ -105,9 +106,10 @@ static bool gemv_plan(const struct backend_stage *stage, const struct product *p
 	}
 	// How many warps share a unit: so that the busiest has the least to do.
 	uint32_t best = UINT32_MAX, parts = gated ? 2 : 1, blocks = least(stage->units, params->units);
-	// A long way goes twice as many warps to a multiprocessor; after a short one the next kernel's are there
-	// already.
-	if (params->rows == 1 && (uint64_t)params->units * column_tiles * parts / stage->units > LONG_TILES)
+	// A long way goes twice as many warps to a multiprocessor, though each block has to round the row for itself;
+	// after a short one the next kernel's are there already.
+	if (params->rows == 1 && (uint64_t)params->units * column_tiles * parts / stage->units >
+					 LONG_TILES + params->padded / ROUNDED_OF_TILE)
 		blocks = least(2 * stage->units, params->units);
 	for (uint32_t warps = GEMV_WARPS; warps > 1; warps /= 2) {
 		uint32_t cost = parts_of(params->units, blocks * (GEMV_WARPS / warps)) *

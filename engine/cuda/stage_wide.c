@@ -8,6 +8,7 @@ enum {
 	WIDE_MATRIX = 128, // rows of the matrix, of a block
 	WIDE_STAGES = 4,
 	WIDE_STRIDE = WIDE_MATRIX + 4,
+	WIDE_SHORT = 4096, // columns
 	ALIGNMENT = 1024,
 };
 
@@ -32,11 +33,20 @@ static uint32_t wide_shared(unsigned format, uint32_t width)
 	return (rings > results ? rings : results) + ALIGNMENT;
 }
 
+// Narrow blocks fetch more for each product; but where wide ones would leave half of the processors idle, and there is
+// little to do for each, that is sooner done than adding up parts.
+static uint32_t width_of(const struct backend_stage *stage, const struct stage_wide *product, uint32_t across)
+{
+	uint32_t blocks = across * parts_of(product->rows, 2 * WIDE_ROWS);
+	bool narrow = blocks * 2 <= stage->units && blocks * 4 > stage->units && product->columns <= WIDE_SHORT;
+	return product->rows <= WIDE_ROWS || narrow ? WIDE_ROWS : 2 * WIDE_ROWS;
+}
+
 enum status stage_wide_multiply(struct backend_stage *stage, const struct stage_wide *product, struct error *error)
 {
 	bool gated = product->mode == GEMV_GATED;
 	unsigned format = product->matrices[0]->format;
-	uint32_t width = product->rows > WIDE_ROWS ? 2 * WIDE_ROWS : WIDE_ROWS, across = 0, widest = 0, splits = 1;
+	uint32_t across = 0, widest = 0, splits = 1;
 	struct wide_params params = {
 		.x = stage->prepared,
 		.factors = stage->factors,
@@ -55,7 +65,8 @@ enum status stage_wide_multiply(struct backend_stage *stage, const struct stage_
 		widest = widest > product->matrices[i]->row_tiles ? widest : product->matrices[i]->row_tiles;
 	}
 	across = gated ? across / 2 : across;
-	uint32_t down = parts_of(product->rows, width), chunks = product->matrices[0]->column_tiles;
+	uint32_t width = width_of(stage, product, across), down = parts_of(product->rows, width),
+		 chunks = product->matrices[0]->column_tiles;
 	uint64_t part_bytes = (uint64_t)product->rows * widest * TILE_ROWS * sizeof(float);
 	// One matrix alone: parts of several would have to be told apart.
 	while (product->count == 1 && across * down * splits * 2 <= stage->units && splits * 16 <= chunks &&

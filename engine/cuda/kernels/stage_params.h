@@ -70,9 +70,9 @@ struct attention_params {
 	ON_DEVICE(const unsigned) pages;
 	ON_DEVICE(const unsigned) singles; // which rows, if not the first ones; or NULL
 	ON_DEVICE(const unsigned) tiles;   // of prompts: the first row, and how many (up to PROMPT_ROWS)
-	ON_DEVICE(float) partial;  // (rows, blocks of heads, splits, ATTENTION_HEADS, head_padded + 2)
-	ON_DEVICE(unsigned) ready; // (rows, blocks of heads): zero before and after
-	ON_DEVICE(float) out;      // (rows, heads * head_size)
+	ON_DEVICE(float) partial;          // (rows, blocks of heads, splits, ATTENTION_HEADS, head_padded + 2)
+	ON_DEVICE(unsigned) ready;         // (rows, blocks of heads): zero before and after
+	ON_DEVICE(float) out;              // (rows, heads * head_size)
 	unsigned rows, qkv_stride, heads, kv_heads, head_size, head_padded, rope_size, rope_halves;
 	unsigned splits, head_blocks; // head_blocks: of one head of k
 	unsigned lanes;               // of a warp that share a position
@@ -90,7 +90,7 @@ struct prepare_params {
 	ON_DEVICE(float) plain;                           // (rows, columns): not rounded; or NULL
 	unsigned rows, x_stride, columns, padded, planes; // planes: halves + 2 * pairs
 	unsigned halves, pairs;
-	unsigned blocks; // halves alone, lying as stage_wide.cuh takes them: (rows / 128, columns / 64, 128, 64), crossed
+	unsigned blocks; // as stage_wide.cuh takes them: (rows / 128, columns / 64, 128, 64) halves, crossed
 	float epsilon;
 };
 
@@ -105,7 +105,7 @@ struct gemm_params {
 };
 
 struct wide_params {
-	struct stage_matrix matrices[3]; // of one format; gate and up, if gated
+	struct stage_matrix matrices[3];   // of one format; gate and up, if gated
 	ON_DEVICE(const unsigned short) x; // prepare's, in blocks
 	ON_DEVICE(const float) factors;
 	ON_DEVICE(float) y;        // (rows, y_stride)
