@@ -48,15 +48,15 @@ static uint64_t devices_now(const struct instances *all)
 // Tokens a second where it runs, by the objective it was placed with; < 0: not known.
 static double present_rate(const struct instance *instance)
 {
-	double predicted_s = 0, seconds = 0;
+	double seconds = instance->way_s;
 	for (unsigned i = 0; i < instance->stage_count; i++) {
-		if (instance->stages[i].seconds_per_token < 0)
+		const struct instance_stage *stage = &instance->stages[i];
+		if (stage->seconds_per_token < 0)
 			return -1;
-		seconds += instance->stages[i].seconds_per_token;
+		seconds += stage->slice ? 0 : stage->seconds_per_token; // slices compute together
 	}
-	predicted_s = instance->predicted_s;
-	seconds += instance->way_s;
-	return predicted_s > 0 && seconds > 0 ? instance->predicted_rate * predicted_s / seconds : -1;
+	return instance->predicted_s > 0 && seconds > 0 ? instance->predicted_rate * instance->predicted_s / seconds
+							: -1;
 }
 
 static double rate_of(const struct placing *placing)
@@ -74,7 +74,7 @@ void instance_take_prediction(struct instance *instance, const struct placing *p
 	instance->predicted_rate = rate_of(placing);
 	instance->way_s = placement->seconds_per_token;
 	for (unsigned i = 0; i < placement->stage_count; i++)
-		instance->way_s -= placement->stages[i].seconds_per_token;
+		instance->way_s -= placement->stages[i].slice ? 0 : placement->stages[i].seconds_per_token;
 	if (instance->way_s < 0)
 		instance->way_s = 0;
 	json_destroy(&instance->offer);

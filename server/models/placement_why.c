@@ -257,24 +257,23 @@ static void tell_age(char text[32], int64_t age_s)
 static void say_source(struct placement *out, const struct placement_wanted *wanted, const struct cost_time *time,
 		       int device)
 {
-	char age[32];
-	const char *name = wanted->devices[device].name;
-	const double ms = time->layer_s * 1e3;
+	char age[32], what[240];
+	const struct placement_device *on = &wanted->devices[device];
+	snprintf(what, sizeof what, "%s%.160s takes %.3f ms", on->slices ? "a whole layer on one of " : "a layer on ",
+		 on->name, time->layer_s * 1e3);
 	if (time->by)
 		tell_age(age, time->by->age_s);
 	if (time->here && time->same_size)
-		why_add(out, device, "a layer on %s takes %.3f ms: measured %s", name, ms, age);
+		why_add(out, device, "%s: measured %s", what, age);
 	else if (time->here)
-		why_add(out, device, "a layer on %s takes %.3f ms: by one of another size, measured there %s", name, ms,
-			age);
+		why_add(out, device, "%s: by one of another size, measured there %s", what, age);
 	else if (time->by)
 		why_add(out, device,
-			"a layer on %s takes %.3f ms: estimated from its memory's bandwidth, by the share of theirs "
-			"that "
-			"layers measured on %s reach",
-			name, ms, wanted->devices[time->by->device].name);
+			"%s: estimated from its memory's bandwidth, by the share of theirs that layers measured on %s "
+			"reach",
+			what, wanted->devices[time->by->device].name);
 	else if (time->known)
-		why_add(out, device, "a layer on %s takes %.3f ms: estimated from its memory's bandwidth", name, ms);
+		why_add(out, device, "%s: estimated from its memory's bandwidth", what);
 }
 
 void why_assumed(struct placement *out, const struct placement_wanted *wanted, const struct model_sizes *sizes)
