@@ -16,9 +16,9 @@
  *
  * Numbers: weights are used as their format says, exactly. Activations between operations are f32; a back end may round
  * an operation's input to what its multiplier takes, but to no less than 11 significant bits (f16, int16 by blocks of
- * 32, or a pair of bf16; never to 8-bit integers), and sums in f32 or wider. In products of many rows it may round what a
- * weight's scale and quant make to f16, once. Keys and values are f16. The same batch on the same device gives the same
- * bits.
+ * 32, or a pair of bf16; never to 8-bit integers), and sums in f32 or wider. In products of many rows it may round what
+ * a weight's scale and quant make to f16, once. Keys and values are f16. The same batch on the same device gives the
+ * same bits.
  *
  * Thread: a stage and its device belong to one thread at a time. */
 #pragma once
