@@ -247,7 +247,7 @@ static void on_held_back(void *arg)
 	if (!conn->pauses)
 		return;
 	lws_validity_confirmed(conn->wsi);
-	if (conn->opened && !conn->closing && !lws_partial_buffered(conn->wsi))
+	if (conn->opened && !conn->closing && !conn->held && !lws_partial_buffered(conn->wsi))
 		net_send_control(conn, OPCODE_PONG, (const uint8_t *)"", 0); // one that fails is found by others
 	net_timer_start(net_loop_of(conn->wsi), &conn->held_back, held_back_ms(conn), on_held_back, conn);
 }
