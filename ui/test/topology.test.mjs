@@ -20,12 +20,12 @@ test("devices of one machine that copy directly are pairs of it, and copies that
   const peers = (...ids) => ids.map((device_id) => ({ device_id, class: "peer" }));
   const devices = [
     device("a", { peers: [{ device_id: "b", class: "staged" }, ...peers("c")] }),
-    device("b", { peers: peers("a", "c") }),
+    device("b", { name: "a", peers: [...peers("a"), { device_id: "c", class: "staged" }] }),
     device("c", { peers: peers("a", "b") }),
     device("d", { node_id: "n2" }),
   ];
   const state = reduce(initialState, { type: "snapshot", snapshot: snapshot({ nodes: three, devices }) });
-  assert.deepEqual(topology.peersOf(state), [{ node: "n1", pairs: 3, staged: [["a", "b"]] }]);
+  assert.deepEqual(topology.peersOf(state), [{ node: "n1", pairs: 3, staged: [["a (a)", "a (b)"], ["a (b)", "c"]] }]);
   assert.deepEqual(topology.peersOf(stateWith([])), []);
 });
 

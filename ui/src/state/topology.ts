@@ -44,17 +44,20 @@ export function pairsOf(state: State): Pair[] {
 export interface Peers {
   readonly node: string;
   readonly pairs: number;
-  /** Names of devices, from and to. */
+  /** Names of devices, from and to; with their ids where several have one name. */
   readonly staged: readonly (readonly [string, string])[];
 }
 
 export function peersOf(state: State): Peers[] {
-  const name = (id: string): string => state.devices[id]?.record.name ?? id;
   return sortedNodes(state)
     .map(({ record: { node_id } }) => {
       const here = Object.values(state.devices)
         .map(({ record }) => record)
         .filter((one) => one.node_id === node_id);
+      const name = (id: string): string => {
+        const word = state.devices[id]?.record.name ?? id;
+        return here.filter((one) => one.name === word).length > 1 ? `${word} (${id})` : word;
+      };
       const ways = here.flatMap((one) => one.peers.map((peer) => ({ ...peer, from: one.device_id })));
       const keys = new Set(ways.map((way) => [way.from, way.device_id].sort().join()));
       const staged = ways.filter((way) => way.class === "staged");

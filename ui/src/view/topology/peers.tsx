@@ -10,7 +10,7 @@ export function PeersPanel() {
   const machines = peersOf(state.value);
   if (machines.length === 0) return null;
   return (
-    <Panel title="Inside machines" aside="devices that copy to each other directly">
+    <Panel title="Inside machines" aside="direct copies">
       <dl class="facts panel-body">
         {machines.map(({ node, pairs, staged }) => (
           <Fragment key={node}>
