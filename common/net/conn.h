@@ -42,9 +42,10 @@ struct net_conn {
 	struct net_timer held_back; // while it is paused
 	struct queued *queue;       // ring of (queue_capacity, a power of two)
 	size_t queue_capacity, queue_first, queue_bytes;
-	size_t bulk_bytes;           // of queue_bytes, those in binary frames
-	size_t first_sent;           // of the first frame in the queue: it is being sent in fragments
-	char *bearer;                // of one that dials
+	size_t bulk_bytes; // of queue_bytes, those in binary frames
+	size_t first_sent; // of the first frame in the queue: it is being sent in fragments
+	char *bearer;      // of one that dials
+	struct net_dialling *dialling;
 	struct net_dialled *dialled; // of one that dials by TLS; else NULL
 	bool *gone;                  // set when this is destroyed, while net_dial is on the stack
 	lws_retry_bo_t liveness;

@@ -272,6 +272,7 @@ void net_loop_destroy(struct net_loop **pointer)
 		loop->first_post = post->next;
 		free(post);
 	}
+	net_forget_all(loop);
 	net_dialler_destroy(&loop->dialler);
 	free_dead(loop);
 	net_frame_forget();

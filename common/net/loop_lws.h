@@ -13,6 +13,8 @@ struct net_loop *net_loop_of(struct lws *wsi);
 void net_loop_keep(struct net_loop *loop, void *memory);
 // The connections that are open or opening.
 struct net_conn **net_loop_conns(struct net_loop *loop);
+// At its end: those of which libwebsockets tells nothing, since they were not open yet. Their handlers are not called.
+void net_forget_all(struct net_loop *loop);
 // What those that dial by TLS share (tls_dial.c); NULL until one did.
 struct net_dialler;
 struct net_dialler **net_loop_dialler(struct net_loop *loop);

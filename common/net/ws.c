@@ -82,6 +82,7 @@ static void conn_destroy(struct net_conn *conn)
 	net_queue_clear(conn);
 	free(conn->queue);
 	free(conn->bearer);
+	free(conn->dialling);
 	net_dialled_destroy(&conn->dialled);
 	free(conn);
 }
@@ -315,13 +316,81 @@ int net_ws_callback(struct lws *wsi, enum lws_callback_reasons reason, void *use
 	return 0;
 }
 
-enum status net_dial(struct net_loop *loop, const struct net_dial_params *params, struct error *error)
+// Whom to dial, until the loop has come to it.
+struct net_dialling {
+	struct net_loop *loop;
+	char address[300], host[310], path[128],
+		subprotocol[64]; // host: as the header of that name has it, with the port
+	int port;
+};
+
+// A failure is told by callback, at once or later; only one that comes before there is anything to call back for is
+// told by the result alone.
+static void dial_now(void *arg)
 {
-	char address[LIMIT_SOCKET_PATH_BYTES + 2], host[300]; // host: as the header of that name has it, with the port
-	enum status status = STATUS_OK;
+	bool gone = false;
+	struct net_conn *conn = arg;
+	struct net_dialling *to = conn->dialling;
+	struct lws_client_connect_info info = {
+		.context = net_loop_context(to->loop),
+		.vhost = conn->dialled ? net_dialled_vhost(conn->dialled) : net_loop_base_vhost(to->loop),
+		.address = to->address,
+		.port = to->port,
+		.path = to->path,
+		.host = to->host,
+		.protocol = to->subprotocol[0] ? to->subprotocol : NULL,
+		.alpn = "http/1.1",
+		// Names are verified by tls_dial.c. Nobody whom we did not choose is dialled instead.
+		.ssl_connection = LCCSCF_HTTP_NO_FOLLOW_REDIRECT |
+				  (conn->dialled ? LCCSCF_USE_SSL | LCCSCF_SKIP_SERVER_CERT_HOSTNAME_CHECK : 0),
+		.local_protocol_name = "client",
+		.opaque_user_data = conn,
+		.retry_and_idle_policy = &conn->liveness,
+		.pwsi = &conn->wsi,
+	};
+	if (conn->closed) { // the program ends
+		conn_destroy(conn);
+		return;
+	}
+	conn->gone = &gone;
+	struct lws *wsi = lws_client_connect_via_info(&info);
+	if (gone)
+		return;
+	conn->gone = NULL;
+	if (!wsi)
+		conn_destroy(conn);
+}
+
+static enum status read_dial(struct net_dialling *out, const struct net_dial_params *params, struct error *error)
+{
+	const char *address = params->socket_path ? params->socket_path : params->host;
+	const char *subprotocol = params->subprotocol ? params->subprotocol : "";
 	if (params->socket_path && strlen(params->socket_path) > LIMIT_SOCKET_PATH_BYTES)
 		return error_set(error, STATUS_INVALID_PARAMS, "the socket's path is too long: %s",
 				 params->socket_path);
+	if (strlen(address) + 2 > sizeof out->address || strlen(params->path) >= sizeof out->path ||
+	    strlen(subprotocol) >= sizeof out->subprotocol)
+		return error_set(error, STATUS_INVALID_PARAMS, "the server's name is too long");
+	out->port = params->socket_path ? 0 : params->port;
+	snprintf(out->address, sizeof out->address, "%s%s", params->socket_path ? "+" : "", address);
+	snprintf(out->path, sizeof out->path, "%s", params->path);
+	snprintf(out->subprotocol, sizeof out->subprotocol, "%s", subprotocol);
+	if (params->socket_path)
+		snprintf(out->host, sizeof out->host, "localhost");
+	else
+		snprintf(out->host, sizeof out->host, strchr(params->host, ':') ? "[%.*s]:%d" : "%.*s:%d",
+			 (int)strcspn(params->host, "%"), params->host, params->port); // %eth0 is ours alone
+	return STATUS_OK;
+}
+
+// It is dialled from the loop: libwebsockets makes the request in the buffer in which it reads, and the caller may be
+// at a message that lies there.
+enum status net_dial(struct net_loop *loop, const struct net_dial_params *params, struct error *error)
+{
+	struct net_dialling to = {.loop = loop};
+	enum status status = read_dial(&to, params, error);
+	if (status)
+		return status;
 	struct net_conn *conn = conn_create(loop, params->handler, params->user, NULL);
 	if (!conn)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
@@ -332,43 +401,24 @@ enum status net_dial(struct net_loop *loop, const struct net_dial_params *params
 	conn->rx.unmasked = true;
 	net_conn_trust(conn); // we chose whom to dial
 	struct net_dialled_params dialled = {.loop = loop, .tls = params->tls, .host = params->host, .wsi = &conn->wsi};
-	if (params->tls && (status = net_dialled_create(&conn->dialled, &dialled, error))) {
+	if (params->tls)
+		status = net_dialled_create(&conn->dialled, &dialled, error);
+	conn->dialling = malloc(sizeof to);
+	if (conn->dialling)
+		*conn->dialling = to;
+	if (!status && (!conn->dialling || net_loop_post(loop, dial_now, conn)))
+		status = error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
+	if (status) {
 		conn->closed = true; // no callback: the result tells
 		conn_destroy(conn);
-		return status;
 	}
-	snprintf(address, sizeof address, "+%s", params->socket_path ? params->socket_path : "");
-	if (params->socket_path)
-		snprintf(host, sizeof host, "localhost");
-	else
-		snprintf(host, sizeof host, strchr(params->host, ':') ? "[%.*s]:%d" : "%.*s:%d",
-			 (int)strcspn(params->host, "%"), params->host, params->port); // %eth0 is ours alone
-	struct lws_client_connect_info info = {
-		.context = net_loop_context(loop),
-		.vhost = conn->dialled ? net_dialled_vhost(conn->dialled) : net_loop_base_vhost(loop),
-		.address = params->socket_path ? address : params->host,
-		.port = params->socket_path ? 0 : params->port,
-		.path = params->path,
-		.host = host,
-		.protocol = params->subprotocol,
-		.alpn = "http/1.1",
-		// Names are verified by tls_dial.c. Nobody whom we did not choose is dialled instead.
-		.ssl_connection = LCCSCF_HTTP_NO_FOLLOW_REDIRECT |
-				  (conn->dialled ? LCCSCF_USE_SSL | LCCSCF_SKIP_SERVER_CERT_HOSTNAME_CHECK : 0),
-		.local_protocol_name = "client",
-		.opaque_user_data = conn,
-		.retry_and_idle_policy = &conn->liveness,
-		.pwsi = &conn->wsi,
-	};
-	// A failure is told by callback, at once or later; only one that comes before there is anything to call back
-	// for is told by the result alone.
-	bool gone = false;
-	conn->gone = &gone;
-	struct lws *wsi = lws_client_connect_via_info(&info);
-	if (!gone) {
-		conn->gone = NULL;
-		if (!wsi)
-			conn_destroy(conn);
+	return status;
+}
+
+void net_forget_all(struct net_loop *loop)
+{
+	while (*net_loop_conns(loop)) {
+		(*net_loop_conns(loop))->closed = true;
+		conn_destroy(*net_loop_conns(loop));
 	}
-	return STATUS_OK;
 }

@@ -31,12 +31,13 @@ struct fixture {
 	// What happened at the server's end, and at our own client's.
 	size_t messages, framed, drained, closed, answers;
 	int close_code, client_code;
-	size_t wanted;  // messages at which the loop is stopped
-	bool echo, bad; // bad: a message was not the pattern
-	bool slow;      // messages of SLOW_BYTES take SLOW_NS
-	bool elsewhere; // what is sent lies in two places, the larger of them only to be read
-	size_t let_go;  // such frames that are not held any more
-	size_t lent;    // that there were
+	size_t dials, dial_at; // dial_at: the answer at which another is dialled
+	size_t wanted;         // messages at which the loop is stopped
+	bool echo, bad;        // bad: a message was not the pattern
+	bool slow;             // messages of SLOW_BYTES take SLOW_NS
+	bool elsewhere;        // what is sent lies in two places, the larger of them only to be read
+	size_t let_go;         // such frames that are not held any more
+	size_t lent;           // that there were
 	// The thread, and what it saw.
 	pthread_t thread;
 	bool running, stopped_sending;
@@ -116,14 +117,19 @@ static void on_http(void *context, const struct net_request *request, struct net
 
 static void client_opened(void *user, struct net_conn *conn)
 {
-	((struct fixture *)user)->client = conn;
+	struct fixture *fixture = user;
+	fixture->client = conn;
+	fixture->dials++;
 }
+
+static enum status dial_impatient(struct fixture *fixture, bool speaks_first);
 
 static void client_message(void *user, struct net_conn *conn, const uint8_t *bytes, size_t length, bool binary)
 {
 	struct fixture *fixture = user;
 	(void)conn, (void)binary;
-	fixture->answers++;
+	if (fixture->dial_at == ++fixture->answers)
+		assert_int_equal(dial_impatient(fixture, false), STATUS_OK);
 	if (length > LARGE_BYTES || memcmp(bytes, fixture->pattern, length) != 0)
 		fixture->bad = true;
 	if (fixture->answers == fixture->wanted)
@@ -148,6 +154,24 @@ static const struct net_handler handler = {.http = on_http,
 					   .closed = on_closed};
 static const struct net_handler client_handler = {
 	.opened = client_opened, .message = client_message, .closed = client_closed};
+
+static enum status dial_impatient(struct fixture *fixture, bool speaks_first)
+{
+	struct net_dial_tls tls = {.authority_pem = fixture->authority.pem};
+	struct net_dial_params dial = {.socket_path = fixture->tls ? NULL : fixture->path,
+				       .host = "127.0.0.1",
+				       .port = net_listener_port(fixture->listener),
+				       .tls = fixture->tls ? &tls : NULL,
+				       .path = "/",
+				       .subprotocol = "test",
+				       .ping_s = 1,
+				       .silence_s = 3,
+				       .speaks_first = speaks_first,
+				       .handler = &client_handler,
+				       .user = fixture};
+	return net_dial(fixture->loop, &dial, NULL);
+}
+
 static const char *const protocols[] = {"test", NULL};
 static const struct net_header headers[] = {{NULL, NULL}};
 
@@ -679,28 +703,42 @@ static void write_many(struct fixture *fixture, int fd)
 		read_frame(fixture, fd, 0, &length);
 }
 
-static enum status dial_impatient(struct fixture *fixture)
+// Several messages that came at once; at the first the reader dials somebody else.
+static void dialled_at_a_message(void **state)
 {
-	struct net_dial_tls tls = {.authority_pem = fixture->authority.pem};
-	struct net_dial_params dial = {.socket_path = fixture->tls ? NULL : fixture->path,
-				       .host = "127.0.0.1",
-				       .port = net_listener_port(fixture->listener),
-				       .tls = fixture->tls ? &tls : NULL,
-				       .path = "/",
-				       .subprotocol = "test",
-				       .ping_s = 1,
-				       .silence_s = 3,
-				       .speaks_first = true,
-				       .handler = &client_handler,
-				       .user = fixture};
-	return net_dial(fixture->loop, &dial, NULL);
+	struct fixture *fixture = *state;
+	assert_int_equal(dial_impatient(fixture, false), STATUS_OK);
+	while (!fixture->client || !fixture->server)
+		run_ms(fixture, 100);
+	fixture->dial_at = 1;
+	fixture->wanted = 3;
+	for (int i = 0; i < 3; i++) {
+		struct net_frame *frame = pattern_frame(fixture, 3000);
+		assert_int_equal(net_conn_send(fixture->server, frame, 0), STATUS_OK);
+		net_frame_unref(&frame);
+	}
+	run_ms(fixture, 60000);
+	while (fixture->dials < 2 || fixture->answers < 3)
+		run_ms(fixture, 100);
+	assert_int_equal(fixture->answers, 3);
+	assert_false(fixture->bad);
+	assert_int_equal(fixture->closed, 0);
+}
+
+// The loop ends before anybody is met: who had dialled is told nothing, and nothing is left behind.
+static void dialling_at_the_end(void **state)
+{
+	struct fixture *fixture = *state;
+	assert_int_equal(dial_impatient(fixture, true), STATUS_OK);
+	run_ms(fixture, 0);
+	assert_int_equal(dial_impatient(fixture, true), STATUS_OK);
 }
 
 // Neither end gives up the other because that one is held back by its own work, and answers no pings.
 static void held_back_beyond_the_others_patience(void **state)
 {
 	struct fixture *fixture = *state;
-	assert_int_equal(dial_impatient(fixture), STATUS_OK);
+	assert_int_equal(dial_impatient(fixture, true), STATUS_OK);
 	while (!fixture->client || !fixture->server)
 		run_ms(fixture, 100);
 	struct net_conn *held = fixture->tls ? fixture->client : fixture->server;
@@ -723,7 +761,7 @@ static void busy_ones_let_others_pass(void **state)
 	connect_thread(fixture, write_many);
 	struct net_conn *busy = fixture->server;
 	net_conn_pause(busy);
-	assert_int_equal(dial_impatient(fixture), STATUS_OK);
+	assert_int_equal(dial_impatient(fixture, true), STATUS_OK);
 	while (!fixture->client || fixture->server == busy)
 		run_ms(fixture, 100);
 	run_ms(fixture, 500); // for the others to be on their way; the fewer are, the easier it is
@@ -820,6 +858,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(held_back, set_up_impatient, tear_down),
 		cmocka_unit_test_setup_teardown(held_back_beyond_the_others_patience, set_up_impatient, tear_down),
 		cmocka_unit_test_setup_teardown(busy_ones_let_others_pass, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(dialled_at_a_message, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(dialling_at_the_end, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(fragments_of_the_peer, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(frames, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(large_ones_both_ways, set_up_elsewhere, tear_down),
@@ -837,6 +877,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(held_back, set_up_impatient_tls, tear_down),
 		cmocka_unit_test_setup_teardown(held_back_beyond_the_others_patience, set_up_impatient_tls, tear_down),
 		cmocka_unit_test_setup_teardown(busy_ones_let_others_pass, set_up_tls, tear_down),
+		cmocka_unit_test_setup_teardown(dialled_at_a_message, set_up_tls, tear_down),
+		cmocka_unit_test_setup_teardown(dialling_at_the_end, set_up_tls, tear_down),
 		cmocka_unit_test_setup_teardown(fragments_of_the_peer, set_up_tls, tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
