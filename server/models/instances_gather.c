@@ -165,6 +165,26 @@ static void add_device(void *context, const struct cluster_device *device, const
 	read_memory(out, gathering, device, telemetry);
 }
 
+static bool copies_to(const struct cluster_device *from, const struct cluster_device *to)
+{
+	const char *key = json_get_string(cluster_device_record(to), "hardware_key", "");
+	const struct json *peers = json_get(cluster_device_record(from), "peers");
+	for (const struct json *one = json_first(peers); one; one = json_next(one))
+		if (!strcmp(json_string(one, ""), key))
+			return !strcmp(cluster_device_node_id(from), cluster_device_node_id(to));
+	return false;
+}
+
+// The first with which a device is linked both ways gives both their number: where all are linked, it is one.
+static void gather_peers(struct placing *placing)
+{
+	for (unsigned i = 0; i < placing->wanted.device_count; i++)
+		for (unsigned j = 0; j < placing->wanted.device_count && !placing->devices[i].linked; j++)
+			if (i != j && copies_to(placing->where[i], placing->where[j]) &&
+			    copies_to(placing->where[j], placing->where[i]))
+				placing->devices[i].linked = 1 + (i < j ? i : j);
+}
+
 // ---- what is asked for ----
 
 static enum status read_pins(struct placing *placing, const struct json *pins, const struct instances *instances,
@@ -248,6 +268,7 @@ static void gather_devices(struct placing *placing, const struct instances *inst
 	cluster_each_device(instances->params.cluster, add_device, &gathering);
 	gathering.usable = false;
 	cluster_each_device(instances->params.cluster, add_device, &gathering);
+	gather_peers(placing);
 }
 
 // In words, devices of several nodes are told apart by the nodes' names.

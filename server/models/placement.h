@@ -41,6 +41,7 @@ struct placement_device {
 	bool free_known;       // else free_bytes is memory_bytes
 	double bandwidth;      // of its memory, measured, bytes a second; 0: not known
 	double heat_room;      // how far it is from slowing down for heat: 1 cold, 0 there; < 0: not known
+	unsigned linked;       // those of a node with the same number copy to each other directly; 0: to none
 	// Several devices that count as one, each with a slice of its stages (placement_slices.c), and their places in
 	// the list; the first is its own. Memory is that of all, bandwidth of one. 0: a device.
 	unsigned slices, members[STAGE_SLICES];

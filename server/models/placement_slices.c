@@ -51,11 +51,15 @@ static bool share_memory(const struct placement_device *a, const struct placemen
 	return a->node == b->node && a->pool[0] && !strcmp(a->pool, b->pool);
 }
 
-static bool equal(const struct placement_device *a, const struct placement_device *b)
+// Adding up by way of the host's memory is slow: only where it is asked for.
+static bool equal(const struct placement_wanted *wanted, unsigned first, unsigned second)
 {
+	const struct placement_device *a = &wanted->devices[first], *b = &wanted->devices[second];
 	const double apart = a->bandwidth > b->bandwidth ? a->bandwidth - b->bandwidth : b->bandwidth - a->bandwidth;
-	return a->node == b->node && a->backend == b->backend && a->memory_bytes == b->memory_bytes &&
-	       a->throttled == b->throttled && apart <= about_as_fast * a->bandwidth;
+	const bool linked = first == second || (a->linked && a->linked == b->linked);
+	return a->node == b->node && a->backend == b->backend && (linked || wanted->strategy == PLACE_TENSOR) &&
+	       a->memory_bytes == b->memory_bytes && a->throttled == b->throttled &&
+	       apart <= about_as_fast * a->bandwidth;
 }
 
 static bool any_group(const struct placement_wanted *wanted)
@@ -66,8 +70,8 @@ static bool any_group(const struct placement_wanted *wanted)
 		can = can || can_be_cut(wanted, slices);
 	for (unsigned i = 0; can && i < wanted->device_count; i++)
 		for (unsigned j = 0; j < i; j++)
-			if (can_hold_a_slice(&devices[i]) && can_hold_a_slice(&devices[j]) &&
-			    equal(&devices[i], &devices[j]) && !share_memory(&devices[i], &devices[j]))
+			if (can_hold_a_slice(&devices[i]) && can_hold_a_slice(&devices[j]) && equal(wanted, j, i) &&
+			    !share_memory(&devices[i], &devices[j]))
 				return true;
 	return false;
 }
@@ -113,8 +117,7 @@ static bool group(struct grouping *grouping, const struct placement_wanted *want
 		unsigned members[STAGE_SLICES] = {0}, count = 0;
 		for (unsigned j = i; j < wanted->device_count && count < slices; j++)
 			if (can_hold_a_slice(&grouping->devices[i]) && can_hold_a_slice(&grouping->devices[j]) &&
-			    equal(&wanted->devices[i], &wanted->devices[j]) &&
-			    (i == j || !share_memory(&wanted->devices[i], &wanted->devices[j])))
+			    equal(wanted, i, j) && (i == j || !share_memory(&wanted->devices[i], &wanted->devices[j])))
 				members[count++] = j;
 		if (count < slices)
 			continue;

@@ -40,8 +40,8 @@ const words = ["<unk>", "<s>", "</s>", ...Array.from({ length: 256 }, (_, byte) 
 const kinds = words.map((_, i) => (i === 0 ? 2 : i < 3 ? 3 : i < 259 ? 6 : 1));
 
 // About `megabytes` large; other seeds make other bytes.
-export function modelFile({ megabytes = 0.2, seed = 1, architecture = "llama", context = 256, template } = {}) {
-	const width = 64, inner = 160, vocabulary = words.length, layers = Math.max(1, Math.round(megabytes * 1e6 / 190000));
+export function modelFile({ megabytes = 0.2, seed = 1, architecture = "llama", context = 256, inner = 160, template } = {}) {
+	const width = 64, vocabulary = words.length, layers = Math.max(1, Math.round(megabytes * 1e6 / 190000));
 	const keys = [
 		key("general.architecture", "string", architecture),
 		key(`${architecture}.block_count`, "u32", layers), key(`${architecture}.context_length`, "u32", context),

@@ -83,6 +83,7 @@ static void make_cluster(struct cluster *cluster)
 								.bandwidth = draw(12) ? bandwidths[draw(4)] : 0,
 								.heat_room = -1};
 		cluster->devices[i].memory_bytes = cluster->devices[i].free_bytes;
+		cluster->devices[i].linked = 1 + cluster->devices[i].node;
 	}
 	const bool even = draw(3) == 0;
 	for (unsigned i = 0; i < MOST_NODES * MOST_NODES; i++)
@@ -396,7 +397,7 @@ static void whole_placements(void **unused)
 	(void)unused;
 	static struct cluster cluster;
 	static struct placement out;
-	unsigned steps[4] = {0}, none = 0, remedies = 0;
+	unsigned steps[4] = {0}, none = 0, remedies = 0, sliced = 0;
 	for (int i = 0; i < PROPERTY_CASES; i++) {
 		make_cluster(&cluster);
 		for (unsigned j = 0; j < cluster.wanted.device_count; j++) {
@@ -417,6 +418,7 @@ static void whole_placements(void **unused)
 		if (out.feasible) {
 			check_placement(&cluster, &out);
 			steps[out.step]++;
+			sliced += strcmp(out.strategy, "pipeline") != 0;
 		}
 		none += !out.feasible;
 		assert_int_equal(out.proof, out.feasible ? PROOF_OPTIMAL : PROOF_INFEASIBLE);
@@ -432,10 +434,10 @@ static void whole_placements(void **unused)
 	}
 	print_message(
 		"%d cases: %u as asked, %u with host memory, %u in a smaller format, %u by processors, %u nowhere; "
-		"%u remedies\n",
+		"%u in slices, %u remedies\n",
 		PROPERTY_CASES, steps[STEP_NONE], steps[STEP_SPILLED], steps[STEP_SMALLER_FORMAT], steps[STEP_CPU],
-		none, remedies);
-	assert_true(steps[STEP_SPILLED] && steps[STEP_SMALLER_FORMAT] && steps[STEP_CPU] && none && remedies);
+		none, sliced, remedies);
+	assert_true(steps[STEP_SPILLED] && steps[STEP_SMALLER_FORMAT] && steps[STEP_CPU] && none && sliced && remedies);
 }
 
 int main(void)
