@@ -40,6 +40,7 @@
 	X(LIMIT_AUDIT_SEGMENT_BYTES,   "audit_segment_bytes",        256 * 1024 * 1024)  \
 	X(LIMIT_AUDIT_SEGMENT_DAYS,    "audit_segment_days",         30)                 \
 	X(LIMIT_AUDIT_KEEP_DAYS,       "audit_keep_days",            3650)               \
+	X(LIMIT_PAUSE_MS,              "pause_ms",                   60000)              \
 	X(LIMIT_SESSION_GRACE_MS,      "session_grace_ms",           10000)              \
 	X(LIMIT_CLIENT_PING_S,         "client_ping_s",              20)                 \
 	X(LIMIT_CLIENT_SILENCE_S,      "client_silence_s",           30)                 \
@@ -63,6 +64,7 @@
 	X(LIMIT_ALLOCATIONS,               1,        LIMIT_ALLOCATIONS, "of everyone; they stand in memory") \
 	X(LIMIT_ALLOCATIONS_OF_SESSION,    1,        LIMIT_ALLOCATIONS, "of one session: few large ones") \
 	X(LIMIT_MODULES_OF_SESSION,        1,        4096,              "of one session") \
+	X(LIMIT_PAUSE_MS,                  1000,     600000,            "that requests wait while a model has no place") \
 	X(LIMIT_AUDIT_SEGMENT_ENTRIES,     1000,     4000000,           "of the audit log before they are archived; or") \
 	X(LIMIT_AUDIT_SEGMENT_BYTES,       1048576,  1073741824,        "of them; or") \
 	X(LIMIT_AUDIT_SEGMENT_DAYS,        1,        366,               "from the first of them") \
@@ -125,7 +127,6 @@ enum {
 	LIMIT_SHARD_RANGES = 2048,                   // of a file, that a part needs
 	LIMIT_HOP_CONNECT_MS = 20000,                // until all hops of an instance are there
 	LIMIT_CHECK_MS = 120000,                     // until the reference token is back: as LIMIT_STEP_MS
-	LIMIT_PAUSE_MS = 60000,                      // that requests wait for an instance that is placed anew
 	LIMIT_DEATHS = 3,                            // of an instance's workers within LIMIT_DEATHS_MS: it has failed
 	LIMIT_DEATHS_MS = 60000,
 	LIMIT_AWAY_MS = 30000,                       // that an instance's worker waits for its node to come back

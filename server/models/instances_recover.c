@@ -9,7 +9,7 @@
  *       +--- a node is cut off --> paused, waits for it a little, then searches ... begun anew|
  *                                                   ... while it does, the node is back with its workers: connected
  *
- * Its requests stay, and go on where their client has got to (requests.c). While it is paused for LIMIT_PAUSE_MS they
+ * Its requests stay, and go on where their client has got to (requests.c). While it is paused for pause_ms they
  * wait; then they end with an error that says to try again, and the instance goes on looking. It is placed as it was
  * asked for; on what is left, if devices that were pinned are gone: finishing what has begun counts more. A device on
  * which the last attempt failed comes last. An instance whose workers die LIMIT_DEATHS times in LIMIT_DEATHS_MS, while
@@ -34,7 +34,7 @@ static void waited_enough(void *arg)
 	struct error fault = {0};
 	struct instance *instance = arg;
 	error_set(&fault, STATUS_UNAVAILABLE, "the model %.64s is paused for %d s: %.200s", instance->model_name,
-		  LIMIT_PAUSE_MS / 1000, instance->state_reason);
+		  (int)(instance->all->params.pause_ms / 1000), instance->state_reason);
 	error_hint(&fault, "try again later: it goes on by itself once there is room for it");
 	generations_give_up(instance, &fault);
 	instance_publish(instance);
@@ -56,7 +56,8 @@ static void pause(struct instance *instance, const char *why)
 	recovery->missing_count = 0;
 	net_timer_stop(instance->all->params.loop, &recovery->again);
 	placing_cancel(instance->all, instance);
-	net_timer_start(instance->all->params.loop, &instance->pause_limit, LIMIT_PAUSE_MS, waited_enough, instance);
+	net_timer_start(instance->all->params.loop, &instance->pause_limit, instance->all->params.pause_ms,
+			waited_enough, instance);
 	log_warning("models", "instance %s of %s is paused: %s", instance->instance_id, instance->model_name, why);
 }
 

@@ -288,6 +288,37 @@ describe("instances", () => {
 		assert.equal((await loaded()).state, "ready"); // nothing is held by what is gone
 	});
 
+	test("requests of one that fits nowhere end when they have waited long enough; it goes on without them", async () => {
+		const short = await startServer({ args: ["--limit", "pause_ms=1000"] }), owner = await Client.login(short);
+		const own = await WorkerNode.start(short, { Worker: ModelWorker, devices: [cpu] });
+		await owner.call("model.add", { source: model.source });
+		const added = await eventually(async () => {
+			const [one] = (await owner.call("model.list")).models;
+			return one?.state === "ready" && one;
+		}, "the model is ready");
+		const first = async () => (await owner.call("instance.list")).instances[0];
+		await owner.call("instance.create", { model_id: added.model_id });
+		await eventually(async () => (await first()).state === "ready", "it is ready");
+		const worker = own.worker();
+		worker.manual = true;
+		const ask = () => fetch(new URL("/v1/completions", short.url).href, { method: "POST", headers: { authorization: `Bearer ${short.token}` },
+			body: JSON.stringify({ model: "words", prompt: "one two" }) });
+		const waits = ask();
+		await eventually(() => worker.requests.size === 1, "it has begun");
+		await owner.call("device.drain", { device_id: "dev_cpu", drain: true });
+		worker.kill();
+		const answer = await within(waits, "it is given up", 60000 * slow);
+		assert.equal(answer.status, 503);
+		assert.match((await answer.json()).error.message, /is paused for 1 s: it waits for a place/);
+		assert.equal((await first()).state, "paused");
+		assert.equal((await ask()).status, 503); // at once: nobody waits for it any more
+		await owner.call("device.drain", { device_id: "dev_cpu", drain: false });
+		await eventually(async () => (await first()).state === "ready", "it goes on", 60000 * slow);
+		assert.equal((await (await ask()).json()).choices[0].text, "one two");
+		own.socket.close();
+		await short.finish();
+	});
+
 	test("with keys that nobody gave out no file is read and no hop carried", async () => {
 		const reader = await FakeNode.connect(server, null, { protocol: "exogpu.model.v1" });
 		const { instance_id } = await loaded();
