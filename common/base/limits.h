@@ -64,7 +64,7 @@
 	X(LIMIT_ALLOCATIONS,               1,        LIMIT_ALLOCATIONS, "of everyone; they stand in memory") \
 	X(LIMIT_ALLOCATIONS_OF_SESSION,    1,        LIMIT_ALLOCATIONS, "of one session: few large ones") \
 	X(LIMIT_MODULES_OF_SESSION,        1,        4096,              "of one session") \
-	X(LIMIT_PAUSE_MS,                  1000,     600000,            "that requests wait for a place of their model") \
+	X(LIMIT_PAUSE_MS,                  1000,     600000,            "requests wait while a model has no place") \
 	X(LIMIT_AUDIT_SEGMENT_ENTRIES,     1000,     4000000,           "before the audit log archives them; or") \
 	X(LIMIT_AUDIT_SEGMENT_BYTES,       1048576,  1073741824,        "of them; or") \
 	X(LIMIT_AUDIT_SEGMENT_DAYS,        1,        366,               "from the first of them") \
