@@ -8,7 +8,7 @@
 import { execFileSync, fork, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
-import { readFileSync, rmSync } from "node:fs";
+import { existsSync, readFileSync, rmSync } from "node:fs";
 import net from "node:net";
 import { cpus, setPriority } from "node:os";
 import { join } from "node:path";
@@ -182,8 +182,9 @@ function serve(binary, work, more = []) {
 	const data = join(work, "abuse");
 	rmSync(data, { recursive: true, force: true });
 	const args = ["serve", "--data", data, ...(more.includes("--listen") ? [] : ["--listen", "127.0.0.1:0"]), "--no-local-node", "--log-level", "error", ...more];
-	const child = cpus().length > 1 ? spawn("taskset", ["-c", "0", binary, ...args], { stdio: ["ignore", "pipe", "ignore"] })
-		: spawn(binary, args, { stdio: ["ignore", "pipe", "ignore"] });
+	const env = existsSync(join(work, "turns.so")) ? { ...process.env, LD_PRELOAD: join(work, "turns.so"), TURNS_FILE: join(work, "turns") } : process.env;
+	const options = { stdio: ["ignore", "pipe", "ignore"], env };
+	const child = cpus().length > 1 ? spawn("taskset", ["-c", "0", binary, ...args], options) : spawn(binary, args, options);
 	return new Promise((done, fail) => {
 		let text = "";
 		child.once("exit", (code) => fail(new Error(`exogpu serve ended with ${code}`)));
@@ -208,6 +209,15 @@ function cpuSeconds(pid) {
 	return (Number(fields[12]) + Number(fields[13])) / 100;
 }
 
+// How long the turns of the server's loop were since it was last asked, as tests/bench/turns.c tells: p99 and longest, in ms.
+async function turns(work, child) {
+	if (!existsSync(join(work, "turns.so"))) return null;
+	child.kill("SIGUSR2");
+	await sleep(100);
+	const [, p99, longest] = readFileSync(join(work, "turns"), "utf8").split(" ");
+	return { p99: Number(p99) / 1000, longest: Number(longest) / 1000 };
+}
+
 const byTls = ["connections that say nothing", "clients that ask and never read", "a flood of pings", "calls as fast as they go",
 	"a storm of reconnects, each logging in"];
 
@@ -222,7 +232,7 @@ export async function benchAbuse({ work, binary, rounds = 5, only = Object.keys(
 			const aim = { port, own, secure };
 			await latencies(aim); // warm
 			console.log(`\n### A well-behaved client beside others that are not, ${secure ? "by TLS" : "without TLS"} (a call every ${everyMs} ms for ${seconds} s, before the attack and in it; medians of ${rounds} rounds)\n`);
-			console.log("| meanwhile | quiet p50, p99, ms | p50, p99, ms | p99 over quiet | server's processor | its memory, MiB |\n|---|---|---|---|---|---|");
+			console.log("| meanwhile | quiet p50, p99, ms | p50, p99, ms | p99 over quiet | its turns: p99, longest, ms of processor | its processor | memory, MiB |\n|---|---|---|---|---|---|---|");
 			for (const name of only.filter((one) => !secure || byTls.includes(one))) {
 				const seen = [];
 				for (let round = 0; round < rounds; round++) {
@@ -230,16 +240,18 @@ export async function benchAbuse({ work, binary, rounds = 5, only = Object.keys(
 					const abuser = fork(fileURLToPath(import.meta.url), ["attack", name, String(port), token, hurried ? "0" : "19"],
 						{ stdio: "ignore", env: { ...process.env, BY_TLS: secure ? "1" : "" } });
 					await sleep(1000);
+					await turns(work, child);
 					const before = cpuSeconds(child.pid), began = performance.now();
 					const during = await latencies(aim);
 					const used = (cpuSeconds(child.pid) - before) * 100000 / (performance.now() - began);
+					const turn = await turns(work, child);
 					abuser.kill("SIGKILL");
-					seen.push({ quiet, during, used });
+					seen.push({ quiet, during, used, turn });
 					await sleep(1500);
 				}
 				const of = (pick, digits = 2) => median(seen.map(pick)).toFixed(digits);
 				console.log(`| ${name} | ${of((one) => one.quiet.p50)}, ${of((one) => one.quiet.p99)} | ${of((one) => one.during.p50)}, ${of((one) => one.during.p99)} | ${
-					of((one) => one.during.p99 / one.quiet.p99, 1)} | ${of((one) => one.used, 0)} % | ${(residentKiB(child.pid) / 1024).toFixed(1)} |`);
+					of((one) => one.during.p99 / one.quiet.p99, 1)} | ${seen[0].turn ? `${of((one) => one.turn.p99)}, ${of((one) => one.turn.longest)}` : "-"} | ${of((one) => one.used, 0)} % | ${(residentKiB(child.pid) / 1024).toFixed(1)} |`);
 			}
 		} finally {
 			await end(child);
