@@ -44,6 +44,15 @@ test("a device's memory with a stage on it", () => {
   assert.equal(models.stageParts(stage("d1", { first_layer: 3, layer_count: 1, embeds: false, predicts: false })), "layer 3");
 });
 
+test("slices of a stage stand side by side", () => {
+  const whole = stage("d1", { layer_count: 4 });
+  const pair = [stage("d2", { first_layer: 4, layer_count: 8 }), stage("d3", { first_layer: 4, layer_count: 8 })];
+  const none = [stage("d4", { first_layer: 12, layer_count: 0 }), stage("d5", { first_layer: 12, layer_count: 0 })];
+  const all = [whole, ...pair, ...none];
+  assert.deepEqual(models.inTurn(all), [[whole], pair, [none[0]], [none[1]]]);
+  assert.deepEqual(all.map((one) => models.sliceWord(all, one)), [null, "slice 1 of 2", "slice 2 of 2", null, null]);
+});
+
 test("tokens a second of all that tell", () => {
   const all = { a: instance("a", { tokens_per_s: 10 }), b: instance("b", { tokens_per_s: null }), c: instance("c", { tokens_per_s: 5.5 }) };
   assert.equal(models.tokensPerSecond(all), 15.5);

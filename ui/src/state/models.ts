@@ -67,6 +67,26 @@ export function segments(stage: Stage, total: number, free: number | null): Segm
 
 export const stageBytes = (stage: Stage): number => stage.weights_bytes + stage.kv_bytes + stage.workspace_bytes;
 
+const sameLayers = (a: Stage, b: Stage): boolean =>
+  a.layer_count > 0 && a.first_layer === b.first_layer && a.layer_count === b.layer_count;
+
+/** What computes one after the other: a stage, or the slices of one, which have the same layers, side by side. */
+export function inTurn(stages: readonly Stage[]): Stage[][] {
+  const turns: Stage[][] = [];
+  for (const stage of stages) {
+    const last = turns.at(-1);
+    if (last && sameLayers(last[0]!, stage)) last.push(stage);
+    else turns.push([stage]);
+  }
+  return turns;
+}
+
+/** "slice 1 of 2", or null of a whole one. */
+export function sliceWord(stages: readonly Stage[], stage: Stage): string | null {
+  const turn = inTurn(stages).find((one) => one.includes(stage));
+  return turn && turn.length > 1 ? `slice ${turn.indexOf(stage) + 1} of ${turn.length}` : null;
+}
+
 /** "layers 0 to 21, the embedding and the output" */
 export function stageParts(stage: Stage): string {
   const last = stage.first_layer + stage.layer_count - 1;

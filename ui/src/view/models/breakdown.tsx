@@ -1,6 +1,7 @@
 /* Where a token's time goes: what each stage computes and what the ways between them take, one after the other. */
-import type { Instance, Placement, PlacementHop } from "../../lib/api.gen";
+import type { Instance, Placement, PlacementHop, Stage } from "../../lib/api.gen";
 import { figure, sentence } from "../../lib/format";
+import { inTurn } from "../../state/models";
 import { classWord } from "../../state/topology";
 import { useApp } from "../app-context";
 import { MarkIcon } from "../parts";
@@ -16,6 +17,10 @@ interface Row {
 
 const decimals = (ms: number): number => (ms < 0.1 ? 2 : ms < 100 ? 1 : 0);
 const text = (ms: number | null | undefined): string => (ms == null ? "not known" : figure(ms, decimals(ms)));
+
+/** Of slices side by side. */
+const longest = (slices: readonly Stage[]): number | null =>
+  slices.reduce<number | null>((most, { seconds_per_token: s }) => (most === null || s === null ? null : Math.max(most, s)), 0);
 
 function Waterfall({ rows, total, aside }: { rows: readonly Row[]; total: number; aside?: string }) {
   const slowest = rows.reduce<Row | null>((most, row) => ((row.ms ?? 0) > (most?.ms ?? 0) ? row : most), null);
@@ -71,19 +76,22 @@ function Waterfall({ rows, total, aside }: { rows: readonly Row[]; total: number
 export function PredictedFall({ placement }: { placement: Placement }) {
   const { state } = useApp();
   const { devices, nodes } = state.value;
-  if (!placement.predicted || placement.stages.length + placement.hops.length < 2) return null;
+  if (!placement.predicted || inTurn(placement.stages).length + placement.hops.length < 2) return null;
   const hops = [...placement.hops];
   const rows: Row[] = [];
   const nodeOf = (id: string): string | undefined => devices[id]?.record.node_id;
-  placement.stages.forEach((stage, i) => {
-    const next = placement.stages[i + 1];
+  const turns = inTurn(placement.stages);
+  turns.forEach((slices, i) => {
+    const next = turns[i + 1]?.[0];
+    const name = devices[slices[0]!.device_id]?.record.name ?? slices[0]!.device_id;
+    const seconds = longest(slices);
     rows.push({
       key: `stage ${i}`,
       kind: "stage",
-      name: `${i + 1}  ${devices[stage.device_id]?.record.name ?? stage.device_id}`,
-      ms: stage.seconds_per_token === null ? null : stage.seconds_per_token * 1000,
+      name: slices.length > 1 ? `${i + 1}  ${slices.length} × ${name}` : `${i + 1}  ${name}`,
+      ms: seconds === null ? null : seconds * 1000,
     });
-    if (next && nodeOf(next.device_id) !== nodeOf(stage.device_id)) push(hops.shift());
+    if (next && nodeOf(next.device_id) !== nodeOf(slices[0]!.device_id)) push(hops.shift());
   });
   for (const hop of hops) push(hop, true);
   function push(hop: PlacementHop | undefined, back = false): void {
@@ -108,7 +116,7 @@ export function MeasuredFall({ instance }: { instance: Instance }) {
   const predictedOf = (node: string): number | null => {
     const mine = instance.stages.filter((one) => devices[one.device_id]?.record.node_id === node);
     const known = mine.every((one) => one.seconds_per_token !== null);
-    return mine.length > 0 && known ? mine.reduce((sum, one) => sum + one.seconds_per_token! * 1000, 0) : null;
+    return mine.length > 0 && known ? inTurn(mine).reduce((sum, one) => sum + longest(one)! * 1000, 0) : null;
   };
   const apart = new Set(timing.parts.map((one) => one.node_id)).size === timing.parts.length;
   const rows: Row[] = timing.parts.map((part, i) => ({

@@ -3,7 +3,7 @@ import { moveInstance, stopInstance } from "../../command/models";
 import type { Instance } from "../../lib/api.gen";
 import { count, figure, memory, sentence, took } from "../../lib/format";
 import { modelHref, playgroundHref } from "../../lib/route";
-import { mayAsk, mayManage, shareDone, shortOfMemory, stageBytes } from "../../state/models";
+import { mayAsk, mayManage, shareDone, shortOfMemory, sliceWord, stageBytes } from "../../state/models";
 import { memoryTotal, obstacle } from "../../state/select";
 import { useApp } from "../app-context";
 import { AskButton } from "../ask";
@@ -89,6 +89,7 @@ export function InstancePanel({ instance }: { instance: Instance }) {
                 total={total}
                 free={others === null ? null : Math.max(0, total - others)}
                 axis={axis}
+                slice={sliceWord(instance.stages, stage)}
               />
             );
           })}

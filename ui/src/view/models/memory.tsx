@@ -45,8 +45,11 @@ export function StageMemory({
   total,
   free,
   axis,
+  slice = null,
 }: {
   stage: Stage;
+  /** Which of how many that have the same layers; null: it has them alone. */
+  slice?: string | null;
   layers: number;
   /** Of the device. */
   total: number;
@@ -97,7 +100,10 @@ export function StageMemory({
         </span>
         <span class="stage-layers small">
           <Comb stage={stage} layers={layers} />
-          <span class="faint">{stageParts(stage)}</span>
+          <span class="faint">
+            {stageParts(stage)}
+            {slice && `; ${slice}`}
+          </span>
         </span>
       </span>
     </li>

@@ -5,7 +5,7 @@ import type { Refusal } from "../../command/tried";
 import type { Model, Pin, Placement } from "../../lib/api.gen";
 import { count, figure, fullTime, memory, sentence } from "../../lib/format";
 import { deviceHref } from "../../lib/route";
-import { instancesOf, mayManage, parameters, proofWord } from "../../state/models";
+import { inTurn, instancesOf, mayManage, parameters, proofWord, sliceWord } from "../../state/models";
 import { isLive, obstacle, sortedDevices } from "../../state/select";
 import type { State } from "../../state/state";
 import { useApp } from "../app-context";
@@ -101,6 +101,7 @@ function Preview({ model }: { model: Model }) {
   const [format, setFormat] = useState<"" | "Q8_0" | "Q4_0">("");
   const [device, setDevice] = useState("");
   const [objective, setObjective] = useState<"latency" | "throughput">("latency");
+  const [strategy, setStrategy] = useState<"" | "pipeline" | "tensor">("");
   const [moved, setMoved] = useState<Pin[] | null>(null);
   const [loading, setLoading] = useState(false);
   const [failed, setFailed] = useState<Refusal | null>(null);
@@ -110,6 +111,7 @@ function Preview({ model }: { model: Model }) {
     sequences,
     ...(format ? { format } : {}),
     objective,
+    ...(strategy ? { strategy } : {}),
     ...(device
       ? { pins: [{ device_id: device, first_layer: 0, layer_count: of.layers }] }
       : moved
@@ -120,6 +122,7 @@ function Preview({ model }: { model: Model }) {
   const { placement, refusal } = usePreview(params);
   const shown: Pin[] =
     placement?.stages.map(({ device_id, first_layer, layer_count }) => ({ device_id, first_layer, layer_count })) ?? [];
+  const sliced = placement !== null && inTurn(placement.stages).length < placement.stages.length;
   if (placement && !device && !moved) freely.current = shown;
   const admin = mayManage(state.value.login);
   const why =
@@ -129,6 +132,7 @@ function Preview({ model }: { model: Model }) {
     setFailed(await loadModel(server, params));
     setLoading(false);
   };
+  const linked = sortedDevices(state.value).some(({ record }) => record.peers.length > 0);
   const wide = of.format === "F32" || of.format === "F16" || of.format === "BF16";
   const choices = [...new Set([...contexts.filter((n) => n < of.context_tokens), of.context_tokens])].sort((a, b) => a - b);
   return (
@@ -200,6 +204,22 @@ function Preview({ model }: { model: Model }) {
             <option value="throughput">many at once</option>
           </select>
         </label>
+        {linked && (
+          <label class="knob">
+            <span class="label">Over linked GPUs</span>
+            <select
+              value={strategy}
+              onChange={(event) => {
+                setStrategy(event.currentTarget.value as typeof strategy);
+                setMoved(null);
+              }}
+            >
+              <option value="">let it choose</option>
+              <option value="pipeline">layers one after another</option>
+              <option value="tensor">each layer in slices</option>
+            </select>
+          </label>
+        )}
         {wide && (
           <label class="knob">
             <span class="label">Hold as</span>
@@ -216,7 +236,7 @@ function Preview({ model }: { model: Model }) {
           <RefusalNote refusal={refusal ?? failed} />
         </div>
       )}
-      {(moved ?? shown).length > 1 && (
+      {(moved ?? shown).length > 1 && !sliced && (
         <div class="panel-body layer-room">
           <LayerEditor pins={moved ?? shown} chosen={moved ? freely.current : null} layers={of.layers} change={setMoved} />
           {moved && (
@@ -284,6 +304,7 @@ function Where({ placement, layers }: { placement: Placement; layers: number }) 
                   total={memoryOf.get(stage.device_id)?.memory_bytes ?? 0}
                   free={memoryOf.get(stage.device_id)?.free_bytes ?? null}
                   axis={axis}
+                  slice={sliceWord(placement.stages, stage)}
                 />
               ))}
             </ul>
