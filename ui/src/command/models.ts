@@ -12,13 +12,15 @@ export interface Found {
 
 export const addModel = (server: Server, source: string, accessToken: string | null) =>
   tried(() => server.call("model.add", accessToken ? { source, access_token: accessToken } : { source }));
+export type HeldAs = "Q8_0" | "Q4_0" | "file";
 export const removeModel = (server: Server, model_id: string) => tried(() => server.call("model.remove", { model_id }));
 export const loadModel = (server: Server, params: PlaceParams) => tried(() => server.call("instance.create", params));
 export const stopInstance = (server: Server, instance_id: string) =>
   tried(() => server.call("instance.delete", { instance_id }));
 
-export const moveInstance = (server: Server, instance_id: string) =>
-  tried(() => server.call("instance.move", { instance_id }));
+/** To the place that is offered, or with its weights held otherwise. */
+export const moveInstance = (server: Server, instance_id: string, format?: HeldAs) =>
+  tried(() => server.call("instance.move", { instance_id, ...(format ? { format } : {}) }));
 
 export async function searchModels(server: Server, text: string): Promise<Found | Refusal> {
   let found: Found | null = null;

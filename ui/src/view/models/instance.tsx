@@ -225,7 +225,9 @@ function Figures({ instance }: { instance: Instance }) {
       </div>
       <div>
         <dt>format</dt>
-        <dd>{instance.format}</dd>
+        <dd>
+          <Held instance={instance} />
+        </dd>
       </div>
       {instance.recoveries > 0 && (
         <div>
@@ -248,6 +250,41 @@ function Figures({ instance }: { instance: Instance }) {
         </dd>
       </div>
     </dl>
+  );
+}
+
+/** Its format; where the file has wider weights, it can be held in fewer bits while it runs, and back. */
+function Held({ instance }: { instance: Instance }) {
+  const { state, server } = useApp();
+  const { login, models } = state.value;
+  const file = models[instance.model_id]?.architecture?.format;
+  const wide = file === "F32" || file === "F16" || file === "BF16";
+  if (!wide || !mayManage(login)) return <>{instance.format}</>;
+  const others = ([["file", file], ["Q8_0", "Q8_0"], ["Q4_0", "Q4_0"]] as const).filter(([, format]) => format !== instance.format);
+  return (
+    <>
+      {instance.format}{" "}
+      <span class="acts">
+        {others.map(([held, format]) => (
+          <AskButton
+            key={held}
+            class="small-btn"
+            word={held === "file" ? `Back to ${format}` : `To ${format}`}
+            busyWord="Changing"
+            label={`Hold ${instance.model_name} as ${format}`}
+            title={`Hold ${instance.model_name} as ${format}?`}
+            confirm={`Hold as ${format}`}
+            why={obstacle(state.value)}
+            run={() => moveInstance(server, instance.instance_id, held)}
+          >
+            <p>
+              It is loaded anew, where there is room for it; else it stays as it is. Answers under way pause meanwhile and go on where they
+              were; what they say from then on may differ.
+            </p>
+          </AskButton>
+        ))}
+      </span>
+    </>
   );
 }
 

@@ -1,0 +1,378 @@
+/* Where a model would go before anything is loaded: wishes, memory, time, reasons. */
+import { useEffect, useRef, useState } from "preact/hooks";
+import { type PlaceParams, isRefused, loadModel, previewPlacement } from "../../command/models";
+import type { Refusal } from "../../command/tried";
+import type { Model, Pin, Placement } from "../../lib/api.gen";
+import { count, figure, memory, sentence } from "../../lib/format";
+import { deviceHref } from "../../lib/route";
+import { inTurn, mayManage, proofWord, sliceWord } from "../../state/models";
+import { isLive, obstacle, sortedDevices } from "../../state/select";
+import type { State } from "../../state/state";
+import { useApp } from "../app-context";
+import { Figure, MarkIcon, RefusalNote } from "../parts";
+import { PredictedFall } from "./breakdown";
+import { LayerEditor } from "./editor";
+import { MemoryLegend, StageMemory } from "./memory";
+
+const SETTLE_MS = 150;
+const NOTICED_BYTES = 256 * 1024 * 1024;
+
+/** Changes when memory in use does, by as much as a placement notices. */
+const memoryInUse = (state: State): string =>
+  Object.values(state.devices)
+    .map(({ record, reading }) => `${record.state} ${Math.round((reading?.memory_used_bytes ?? 0) / NOTICED_BYTES)}`)
+    .join(",");
+
+/** What a placement would be: asked again when a wish, the instances or memory in use change. */
+function usePreview(params: PlaceParams): { placement: Placement | null; refusal: Refusal | null } {
+  const { state, server } = useApp();
+  const [placement, setPlacement] = useState<Placement | null>(null);
+  const [refusal, setRefusal] = useState<Refusal | null>(null);
+  const live = isLive(state.value);
+  const key = JSON.stringify(params);
+  const instances = Object.values(state.value.instances)
+    .map((one) => `${one.instance_id} ${one.state}`)
+    .join(",");
+  const shown = useRef(key);
+  shown.current = key;
+  useEffect(() => {
+    if (!live) return;
+    const read = async (): Promise<void> => {
+      const outcome = await previewPlacement(server, params);
+      if (shown.current !== key) return;
+      const refused = isRefused(outcome);
+      setRefusal(refused ? outcome : null);
+      setPlacement(refused ? null : outcome);
+    };
+    const timer = setTimeout(() => void read(), SETTLE_MS);
+    return () => clearTimeout(timer);
+  }, [key, live, instances, memoryInUse(state.value)]);
+  return { placement, refusal };
+}
+
+const contexts = [2048, 4096, 8192, 16384, 32768, 65536, 131072];
+
+export function Preview({ model }: { model: Model }) {
+  const { state, server } = useApp();
+  const of = model.architecture!;
+  const [context, setContext] = useState(Math.min(8192, of.context_tokens));
+  const [sequences, setSequences] = useState(8);
+  const [format, setFormat] = useState<"" | "Q8_0" | "Q4_0">("");
+  const [device, setDevice] = useState("");
+  const [objective, setObjective] = useState<"latency" | "throughput">("latency");
+  const [strategy, setStrategy] = useState<"" | "pipeline" | "tensor">("");
+  const [moved, setMoved] = useState<Pin[] | null>(null);
+  const [loading, setLoading] = useState(false);
+  const [failed, setFailed] = useState<Refusal | null>(null);
+  const params: PlaceParams = {
+    model_id: model.model_id,
+    context_tokens: context,
+    sequences,
+    ...(format ? { format } : {}),
+    objective,
+    ...(strategy ? { strategy } : {}),
+    ...(device
+      ? { pins: [{ device_id: device, first_layer: 0, layer_count: of.layers }] }
+      : moved
+        ? { pins: moved }
+        : {}),
+  };
+  const freely = useRef<Pin[] | null>(null); // where it would go by itself
+  const { placement, refusal } = usePreview(params);
+  const shown: Pin[] =
+    placement?.stages.map(({ device_id, first_layer, layer_count }) => ({ device_id, first_layer, layer_count })) ?? [];
+  const sliced = placement !== null && inTurn(placement.stages).length < placement.stages.length;
+  if (placement && !device && !moved) freely.current = shown;
+  const admin = mayManage(state.value.login);
+  const why =
+    obstacle(state.value) ?? (!admin ? "Loading a model needs the scope admin." : placement && !placement.feasible ? "It does not fit." : null);
+  const load = async (): Promise<void> => {
+    setLoading(true);
+    setFailed(await loadModel(server, params));
+    setLoading(false);
+  };
+  const linked = sortedDevices(state.value).some(({ record }) => record.peers.length > 0);
+  const wide = of.format === "F32" || of.format === "F16" || of.format === "BF16";
+  const choices = [...new Set([...contexts.filter((n) => n < of.context_tokens), of.context_tokens])].sort((a, b) => a - b);
+  return (
+    <section class="panel preview" aria-label="Placement preview">
+      <div class="pv-head">
+        <div>
+          <h2>Where it would go</h2>
+          <p class="quiet">Nothing is loaded until you say so.</p>
+        </div>
+        <button
+          class="btn primary"
+          type="button"
+          disabled={why !== null || loading || !placement}
+          title={why ?? undefined}
+          onClick={() => void load()}
+        >
+          {loading ? "Loading" : "Load"}
+        </button>
+        {placement && <Prediction placement={placement} />}
+      </div>
+      <div class="knobs">
+        <label class="knob">
+          <span class="label">Device</span>
+          <select value={device} onChange={(event) => {
+              setDevice(event.currentTarget.value);
+              setMoved(null);
+            }}
+          >
+            <option value="">let it choose</option>
+            {sortedDevices(state.value)
+              .filter(({ record }) => record.support !== "unsupported" && record.state !== "offline")
+              .map(({ record }) => (
+                <option key={record.device_id} value={record.device_id}>
+                  {record.name}
+                </option>
+              ))}
+          </select>
+        </label>
+        <label class="knob">
+          <span class="label">Context</span>
+          <select value={context} onChange={(event) => setContext(Number(event.currentTarget.value))}>
+            {choices.map((n) => (
+              <option key={n} value={n}>
+                {figure(n)} tokens
+              </option>
+            ))}
+          </select>
+        </label>
+        <label class="knob">
+          <span class="label">At once</span>
+          <select value={sequences} onChange={(event) => setSequences(Number(event.currentTarget.value))}>
+            {[1, 2, 4, 8, 16, 32, 64].map((n) => (
+              <option key={n} value={n}>
+                {count(n, "request")}
+              </option>
+            ))}
+          </select>
+        </label>
+        <label class="knob">
+          <span class="label">Aim for</span>
+          <select
+            value={objective}
+            onChange={(event) => {
+              setObjective(event.currentTarget.value as typeof objective);
+              setMoved(null);
+            }}
+          >
+            <option value="latency">time per token</option>
+            <option value="throughput">many at once</option>
+          </select>
+        </label>
+        {linked && (
+          <label class="knob">
+            <span class="label">Over linked GPUs</span>
+            <select
+              value={strategy}
+              onChange={(event) => {
+                setStrategy(event.currentTarget.value as typeof strategy);
+                setMoved(null);
+              }}
+            >
+              <option value="">let it choose</option>
+              <option value="pipeline">layers one after another</option>
+              <option value="tensor">each layer in slices</option>
+            </select>
+          </label>
+        )}
+        {wide && (
+          <label class="knob">
+            <span class="label">Hold as</span>
+            <select value={format} onChange={(event) => setFormat(event.currentTarget.value as typeof format)}>
+              <option value="">{of.format}, as it is</option>
+              <option value="Q8_0">Q8_0, 8 bits</option>
+              <option value="Q4_0">Q4_0, 4 bits</option>
+            </select>
+          </label>
+        )}
+      </div>
+      {(refusal ?? failed) && (
+        <div class="panel-body">
+          <RefusalNote refusal={refusal ?? failed} />
+        </div>
+      )}
+      {(moved ?? shown).length > 1 && !sliced && (
+        <div class="panel-body layer-room">
+          <LayerEditor pins={moved ?? shown} chosen={moved ? freely.current : null} layers={of.layers} change={setMoved} />
+          {moved && (
+            <button class="btn small-btn" type="button" onClick={() => setMoved(null)}>
+              Let it choose
+            </button>
+          )}
+        </div>
+      )}
+      {placement ? <Where placement={placement} layers={of.layers} /> : !refusal && <p class="skeleton" />}
+    </section>
+  );
+}
+
+function Prediction({ placement }: { placement: Placement }) {
+  if (!placement.feasible)
+    return (
+      <p class="answer crit">
+        <MarkIcon mark="offline" class="mini" /> It does not fit as asked.
+      </p>
+    );
+  const { predicted } = placement;
+  return (
+    <p class="answer">
+      {predicted ? (
+        <>
+          <span class="big">
+            {figure(predicted.seconds_per_token * 1000, predicted.seconds_per_token < 0.01 ? 2 : 1)}
+            <span class="unit"> ms per token</span>
+          </span>
+          <span class="quiet">{figure(predicted.tokens_per_s, predicted.tokens_per_s < 100 ? 1 : 0)} tokens per s for one request, predicted</span>
+        </>
+      ) : (
+        <span class="quiet">How fast it would be is not known: the device's bandwidth has not been measured.</span>
+      )}
+      <span class="badge">
+        <MarkIcon mark="ok" />
+        {proofWord(placement)}
+      </span>
+    </p>
+  );
+}
+
+function Where({ placement, layers }: { placement: Placement; layers: number }) {
+  const { state } = useApp();
+  const { devices } = state.value;
+  const memoryOf = new Map(placement.devices.map((one) => [one.device_id, one]));
+  const axis = Math.max(1, ...placement.stages.map((one) => memoryOf.get(one.device_id)?.memory_bytes ?? 0));
+  const named = placement.why.filter((one) => one.device_id !== null);
+  return (
+    <div class="pv-grid">
+      <div class="pv-main">
+        {placement.stages.length > 0 && (
+          <section>
+            <div class="sub">
+              <h3>Memory</h3>
+              <MemoryLegend />
+            </div>
+            <ul class="stages">
+              {placement.stages.map((stage) => (
+                <StageMemory
+                  key={`${stage.device_id} ${stage.first_layer}`}
+                  stage={stage}
+                  layers={layers}
+                  total={memoryOf.get(stage.device_id)?.memory_bytes ?? 0}
+                  free={memoryOf.get(stage.device_id)?.free_bytes ?? null}
+                  axis={axis}
+                  slice={sliceWord(placement.stages, stage)}
+                />
+              ))}
+            </ul>
+          </section>
+        )}
+        <PredictedFall placement={placement} />
+        {placement.stages.length === 0 && (
+          <ul class="lacks">
+            {placement.devices.map((one) => (
+              <li key={one.device_id} class="small">
+                <b>{devices[one.device_id]?.record.name ?? one.device_id}</b> needs <Figure {...memory(one.needed_bytes)} />
+                {one.free_bytes !== null && (
+                  <>
+                    {" "}
+                    and has <Figure {...memory(one.free_bytes)} /> free
+                  </>
+                )}
+              </li>
+            ))}
+          </ul>
+        )}
+      </div>
+      <div class="pv-why">
+        <h3>What decides it</h3>
+        {placement.why
+          .filter((one) => one.device_id === null)
+          .map((one) => (
+            <p key={one.text}>{sentence(one.text)}</p>
+          ))}
+        {named.length > 0 && (
+          <ul class="left-out">
+            {named.map((one) => (
+              <li key={`${one.device_id} ${one.text}`}>
+                <MarkIcon mark="idle" />
+                <About device={one.device_id!} text={one.text} />
+              </li>
+            ))}
+          </ul>
+        )}
+        {placement.remedies.length > 0 && (
+          <>
+            <h3>What would help</h3>
+            {placement.remedies.map((one) => (
+              <p key={one.text}>{sentence(one.text)}</p>
+            ))}
+          </>
+        )}
+        <Scores placement={placement} />
+      </div>
+    </div>
+  );
+}
+
+const parts = ["compute", "memory", "network", "thermal", "bandwidth"] as const;
+const weights = { compute: 40, memory: 30, network: 15, thermal: 10, bandwidth: 5 };
+const heads = { compute: "comp", memory: "mem", network: "net", thermal: "heat", bandwidth: "p2p" };
+
+/** Of 100, in its five parts: the order in which devices are tried first. */
+function Scores({ placement }: { placement: Placement }) {
+  const { devices } = useApp().state.value;
+  const scored = placement.devices.filter((one) => one.score !== null).sort((a, b) => b.score!.total - a.score!.total);
+  if (scored.length < 2) return null;
+  return (
+    <section class="scores">
+      <h3>Device score</h3>
+      <table>
+        <thead>
+          <tr>
+            <td />
+            {parts.map((one) => (
+              <th scope="col" key={one} title={`${one}, ${weights[one]} at most`}>
+                {heads[one]}
+              </th>
+            ))}
+            <th scope="col">score</th>
+          </tr>
+        </thead>
+        <tbody>
+          {scored.map(({ device_id, score }) => (
+            <tr key={device_id}>
+              <th scope="row" class="clip">
+                {devices[device_id]?.record.name ?? device_id}
+              </th>
+              {parts.map((one) => (
+                <td key={one}>{figure(score![one] * weights[one])}</td>
+              ))}
+              <td>
+                <b>{figure(score!.total * 100)}</b>
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      <p class="small faint">Orders the first guess only; the search decides.</p>
+    </section>
+  );
+}
+
+/** What is said of a device: its name at the beginning leads to it. */
+function About({ device, text }: { device: string; text: string }) {
+  const { state } = useApp();
+  const name = state.value.devices[device]?.record.name;
+  if (!name || !text.startsWith(name)) return <span>{sentence(text)}</span>;
+  return (
+    <span>
+      <b>
+        <a href={deviceHref(device)}>{name}</a>
+      </b>
+      {text.slice(name.length)}.
+    </span>
+  );
+}
