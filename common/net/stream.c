@@ -199,19 +199,21 @@ static bool take_stage(struct net_stream *stream, const char **why)
 	return true;
 }
 
-// What came beside the bytes: room is for one descriptor, and the system closes more.
+// What came beside the bytes: the first descriptor is kept, and all others are closed.
 static void keep_fd(struct net_stream *stream, struct msghdr *message)
 {
 	for (struct cmsghdr *one = CMSG_FIRSTHDR(message); one; one = CMSG_NXTHDR(message, one)) {
-		int fd;
-		if (one->cmsg_level != SOL_SOCKET || one->cmsg_type != SCM_RIGHTS ||
-		    one->cmsg_len != CMSG_LEN(sizeof fd))
+		if (one->cmsg_level != SOL_SOCKET || one->cmsg_type != SCM_RIGHTS || one->cmsg_len < CMSG_LEN(0))
 			continue;
-		memcpy(&fd, CMSG_DATA(one), sizeof fd);
-		if (stream->came_fd >= 0)
-			close(fd);
-		else
-			stream->came_fd = fd;
+		const size_t count = (one->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+		for (size_t i = 0; i < count; i++) {
+			int fd;
+			memcpy(&fd, CMSG_DATA(one) + i * sizeof fd, sizeof fd);
+			if (stream->came_fd >= 0)
+				close(fd);
+			else
+				stream->came_fd = fd;
+		}
 	}
 }
 
@@ -235,8 +237,9 @@ static ssize_t receive(struct net_stream *stream)
 	if (!direct || direct == stream->body->length - stream->body_filled)
 		parts[count++] = (struct iovec){stream->stage + stream->stage_end,
 						sizeof stream->stage - stream->stage_end};
+	// CMSG_SPACE would leave room for a second one, on account of its padding.
 	struct msghdr message = {
-		.msg_iov = parts, .msg_iovlen = count, .msg_control = beside, .msg_controllen = sizeof beside};
+		.msg_iov = parts, .msg_iovlen = count, .msg_control = beside, .msg_controllen = CMSG_LEN(sizeof(int))};
 	ssize_t got = recvmsg(stream->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (got > 0) {
 		keep_fd(stream, &message);

@@ -470,6 +470,55 @@ static void the_socket_of_workers(void **state)
 	assert_null(fixture->listener);
 }
 
+static int count_open(void)
+{
+	int count = 0;
+	for (int fd = 0; fd < 256; fd++)
+		count += fcntl(fd, F_GETFD) >= 0;
+	return count;
+}
+
+// A message with `count` copies of a descriptor beside its bytes.
+static void send_beside(struct fixture *fixture, const char *head, size_t count)
+{
+	enum { MOST = 8 };
+	uint8_t bytes[64];
+	union {
+		struct cmsghdr align;
+		uint8_t bytes[CMSG_SPACE(MOST * sizeof(int))];
+	} beside = {.bytes = {0}};
+	struct iovec part = {bytes, put_message(bytes, head, NULL, 0)};
+	struct msghdr message = {.msg_iov = &part,
+				 .msg_iovlen = 1,
+				 .msg_control = beside.bytes,
+				 .msg_controllen = CMSG_SPACE(count * sizeof(int))};
+	struct cmsghdr *one = CMSG_FIRSTHDR(&message);
+	assert_true(count <= MOST);
+	*one = (struct cmsghdr){
+		.cmsg_len = CMSG_LEN(count * sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+	for (size_t i = 0; i < count; i++)
+		memcpy(CMSG_DATA(one) + i * sizeof(int), &(int){STDERR_FILENO}, sizeof(int));
+	assert_int_equal(sendmsg(fixture->peer, &message, MSG_NOSIGNAL), (ssize_t)part.iov_len);
+}
+
+static void one_descriptor_is_kept(void **state)
+{
+	struct fixture *fixture = *state;
+	const int before = count_open();
+	for (size_t count = 1; count <= 5; count++) {
+		fixture->messages = 0;
+		send_beside(fixture, "with", count);
+		send_beside(fixture, "again", count);
+		run_to(fixture, 2);
+		assert_int_equal(count_open(), before + 1);
+		int fd = net_stream_take_fd(fixture->stream);
+		assert_true(fd >= 0);
+		close(fd);
+		assert_int_equal(net_stream_take_fd(fixture->stream), -1);
+	}
+	assert_int_equal(count_open(), before);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -482,6 +531,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(destroyed_in_its_callbacks, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(limits_of_a_message, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(the_socket_of_workers, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(one_descriptor_is_kept, set_up, tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
