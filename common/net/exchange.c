@@ -224,13 +224,16 @@ int net_exchange_continue(struct lws *wsi, struct net_session *session)
 	buffer_clear(&exchange->out);
 	exchange->sent = 0;
 	exchange->waits = false;
-	if (exchange->ended && exchange->close && lws_partial_buffered(wsi)) {
+	const bool held = lws_partial_buffered(wsi); // by libwebsockets, which says when it is gone
+	if (held)
+		lws_set_timeout(wsi, PENDING_TIMEOUT_HTTP_CONTENT, LIMIT_ANSWER_STALL_S);
+	if (held && exchange->ended && exchange->close) {
 		lws_callback_on_writable(wsi); // what it holds would be lost with the connection
 		return 0;
 	}
 	if (exchange->ended)
 		return finish_transaction(exchange);
-	if (exchange->complete)
+	if (exchange->complete && !held)
 		lws_set_timeout(wsi, NO_PENDING_TIMEOUT, 0);
 	if (length && exchange->accepted && exchange->complete && handler->sent)
 		handler->sent(exchange->user, exchange);
