@@ -70,6 +70,11 @@ void cluster_copied(struct cluster *cluster, const char *from_device_id, const c
 			      *to = cluster_find_device(cluster, to_device_id);
 	if (!from || !to || !could(from, to) || is_staged(from, to) == !direct)
 		return;
+	// A worker says so, who may lie: it is told of once in a while.
+	const int64_t now_ms = clock_steady_ms();
+	if (from->staged_told_ms && now_ms - from->staged_told_ms < LIMIT_STAGED_TOLD_MS)
+		return;
+	from->staged_told_ms = now_ms;
 	if (!from->staged)
 		from->staged = json_new_object();
 	json_set_bool(from->staged, to->device_id, !direct);
