@@ -53,17 +53,17 @@ static void obey(struct instance *instance, struct order *order)
 	order_destroy(&order);
 }
 
-// What a step of one row takes, since the last time; null if there were too few.
+// What a step of one row takes, since it was last told; null if there were too few.
 static struct json *singles(struct instance *instance, const struct generator_state *state)
 {
 	const uint64_t steps = state->single_steps - instance->single_steps,
 		       ns = state->single_ns - instance->single_ns;
 	if (instance->ring)
 		return instance_ring_singles(instance);
-	instance->single_steps = state->single_steps;
-	instance->single_ns = state->single_ns;
 	if (steps < SINGLES_LEAST)
 		return json_new_null();
+	instance->single_steps = state->single_steps;
+	instance->single_ns = state->single_ns;
 	struct json *parts = json_new_array();
 	json_push(parts, json_new_number((double)ns * 1e-6 / (double)steps));
 	return parts;

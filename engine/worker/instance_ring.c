@@ -379,7 +379,12 @@ struct json *instance_ring_timing(struct instance *instance)
 	json_set(out, "parts_ms", parts);
 	json_set_number(out, "hops_ms", (double)timing->hops_ns * to_ms);
 	json_set_integer(out, "sent_bytes", (int64_t)timing->sent_bytes);
-	*timing = (struct timing){.tokens_before = state.generated_tokens};
+	struct timing next = {.tokens_before = state.generated_tokens};
+	if (timing->single_steps < SINGLES_LEAST) { // not told yet
+		next.single_steps = timing->single_steps;
+		memcpy(next.single_ns, timing->single_ns, sizeof next.single_ns);
+	}
+	*timing = next;
 	return out;
 }
 

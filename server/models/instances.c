@@ -83,13 +83,17 @@ enum status instance_hold(struct instance *instance, bool any)
 
 // ---- times ----
 
+// A step of one row through a stage: what lies outside is not believed.
+static const double STAGE_LEAST_S = 1e-6, STAGE_MOST_S = 1000;
+
 void instance_take_times(struct instance *instance, unsigned stage, const struct json *times)
 {
 	struct instance_stage *at = &instance->stages[stage];
 	struct model_sizes sizes = instance->model->sizes;
 	const double layers_s = json_get_number(times, "layers_s", -1),
 		     output_s = json_get_number(times, "output_s", -1), overhead_s = fmin(cost_stage_s(), layers_s / 2);
-	if (json_type(times) != JSON_OBJECT || layers_s <= 0 || !at->layer_count)
+	if (json_type(times) != JSON_OBJECT || !at->layer_count || layers_s < STAGE_LEAST_S ||
+	    layers_s > STAGE_MOST_S || output_s > STAGE_MOST_S)
 		return;
 	if (instance->held_format != FORMAT_UNKNOWN)
 		placement_shrink(&sizes, instance->held_format);
@@ -98,7 +102,7 @@ void instance_take_times(struct instance *instance, unsigned stage, const struct
 				  .output_bytes = sizes.output_bytes,
 				  .layer_s = (layers_s - overhead_s) / at->layer_count,
 				  .output_s = output_s,
-				  .share = json_get_number(times, "batch_share", -1),
+				  .share = fmin(json_get_number(times, "batch_share", -1), 1),
 				  .measured_ms = clock_wall_ms()};
 	snprintf(time.device_id, sizeof time.device_id, "%s", cluster_device_id(at->device));
 	at->seconds_per_token = layers_s + (output_s > 0 ? output_s : 0);
@@ -141,7 +145,8 @@ void instance_observe(struct instance *instance, const struct json *single_ms)
 				 (i == begin || instance->stages[i].first_layer > instance->stages[i - 1].first_layer);
 		}
 		const double observed_s = json_number(one, 0) * 1e-3;
-		for (unsigned i = begin; i < end && timed && observed_s > 0; i++)
+		timed &= observed_s >= STAGE_LEAST_S && observed_s <= STAGE_MOST_S;
+		for (unsigned i = begin; i < end && timed; i++)
 			correct(instance, &instance->stages[i], 1 + (observed_s / known_s - 1) * weight);
 	}
 }

@@ -191,6 +191,10 @@ static enum status ask_step(struct instance *instance, const char *format, struc
 	struct json *wanted = json_copy(instance->wanted);
 	if (!wanted)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
+	if (instance->stepping && instance->state == INSTANCE_READY) { // it is searched for: with what was asked before
+		placing_cancel(instance->all, instance);
+		recover_watch(instance);
+	}
 	if (strcmp(format, "file") != 0)
 		json_set_string(wanted, "format", format);
 	else
@@ -217,11 +221,12 @@ bool offer_look(struct instance *instance)
 	instance->seen = devices_now(instance->all);
 	if (!instance->move_wanted && (instance->seen == instance->looked_at || instance->seen != before))
 		return false;
-	instance->looked_at = instance->seen;
 	struct json *params = json_copy(instance->wanted);
 	json_set_number(params, "timeout_s", search_s);
 	const bool asked = !placing_start(instance->all, params, &excluded, found, instance, &error);
 	json_destroy(&params);
+	if (asked)
+		instance->looked_at = instance->seen;
 	return asked;
 }
 

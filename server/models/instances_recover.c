@@ -324,10 +324,12 @@ static void elsewhere(void *context, enum status status, struct placing *placing
 	free(placing);
 }
 
+// Where it goes may be where it was: if the memory is not free yet when it is loaded, that is no reason to avoid the
+// device, so the first failure is not held against it.
 void recover_move(struct instance *instance, const struct placing *placing, const char *why)
 {
 	pause(instance, why);
-	instance->recovery.attempt = 1;
+	instance->recovery.attempt = 0;
 	begin_anew(instance, placing);
 }
 

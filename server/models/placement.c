@@ -428,7 +428,8 @@ static bool pins_fit(struct answer *answer, const struct problem *problem, uint3
 		if (!spill(answer, pages, &stages[i], has)) {
 			stages[i].host_layers = 0;
 			stages[i].memory = cost_memory(wanted, &answer->sizes, pages, &stages[i]);
-			answer->out->missing_bytes = cost_on_device(&stages[i].memory) - has;
+			const uint64_t slices = stages[i].slices ? stages[i].slices : 1;
+			answer->out->missing_bytes = slices * cost_on_device(&stages[i].memory) - has;
 			answer->out->stages[0] = stages[i];
 			return false;
 		}
@@ -458,7 +459,8 @@ static enum status place_pinned(struct answer *answer, struct error *error)
 			const struct placement_stage *stage = &out->stages[0];
 			why_add(out, (int)stage->device, "%s: its %u layers take %.2f GiB, and %.2f GiB are missing",
 				wanted->devices[stage->device].name, stage->layer_count,
-				gib(cost_on_device(&stage->memory)), gib(out->missing_bytes));
+				gib((stage->slices ? stage->slices : 1) * cost_on_device(&stage->memory)),
+				gib(out->missing_bytes));
 			out->proof = PROOF_INFEASIBLE;
 			return STATUS_OK;
 		}
