@@ -76,7 +76,8 @@ enum status pool_create(struct pool **out, unsigned threads, struct error *error
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for %u threads", threads);
 	pthread_mutex_init(&pool->lock, NULL);
 	pthread_cond_init(&pool->work, NULL);
-	sigfillset(&all); // signals are the program's, not its helpers'
+	sigfillset(&all);        // signals are the program's, not its helpers'
+	sigdelset(&all, SIGBUS); // but for what a helper does itself: it may read a file that is cut off
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	while (pool->helper_count < helpers &&
 	       !pthread_create(&pool->helpers[pool->helper_count], NULL, helper_thread, pool))

@@ -276,6 +276,9 @@ static void compiled(void *arg, const struct child_outcome *outcome)
 static void compile_waiting(struct prober *prober)
 {
 	struct device_table *table = prober->params.table;
+	for (size_t i = 0; i < LIMIT_PROBES_AT_ONCE; i++)
+		if (prober->measuring[i][0])
+			return;
 	for (size_t i = 0; i < table->count && !prober->compiling; i++) {
 		struct device_record *record = table->records[i];
 		enum backend_kind kind = device_record_backend(record);

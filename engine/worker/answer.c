@@ -117,6 +117,13 @@ static void send_shared(struct session *session, const struct buffer *head)
 	session->shared_fd = -1;
 }
 
+// An answer is lost: the reader sees the end of the stream, and ends.
+static void give_up_stream(struct session *session)
+{
+	session->stream_gone = true;
+	shutdown(session->stream_fd, SHUT_RDWR);
+}
+
 void answer_call(struct session *session, struct call *call, struct json *result, const uint8_t *body,
 		 size_t body_bytes)
 {
@@ -131,7 +138,7 @@ void answer_call(struct session *session, struct call *call, struct json *result
 		memcpy(to, body, body_bytes);
 	pthread_mutex_lock(&session->sending);
 	if (print(&head, call->message.id, &call->error, result, to ? 0 : body_bytes))
-		session->stream_gone = true;
+		give_up_stream(session);
 	else if (to)
 		send_shared(session, &head);
 	else
@@ -149,7 +156,7 @@ void answer_open(struct session *session, struct call *call, struct json *result
 	pthread_mutex_lock(&session->sending);
 	session->message_open = true;
 	if (print(head, call->message.id, NULL, result, session->shared_to ? 0 : body_bytes))
-		session->stream_gone = true;
+		give_up_stream(session);
 	else if (!session->shared_to)
 		send_to_server(session, head, NULL, 0);
 	pthread_mutex_unlock(&session->sending);
