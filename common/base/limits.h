@@ -78,7 +78,8 @@ enum {
 	LIMIT_ANSWER_QUEUE_BYTES = LIMIT_BODY_BYTES, // of an answer to a POST, that its socket has not taken
 	LIMIT_CHUNK_LINE_BYTES = 256,    // before a chunk of a POST's body: its size, and extensions
 	LIMIT_CHUNK_FRAME_BYTES = 16384, // of such lines and trailers in all, and 8 for each byte of the body
-	LIMIT_STAGED_TOLD_MS = 60000,    // a device's copies going another way are told of once in so long
+	LIMIT_STAGED_TOLD = 8,           // how often the way of a device's copies may change within
+	LIMIT_STAGED_TOLD_MS = 60000,    // so long
 	LIMIT_ANSWER_STALL_S = 60,       // a client that takes nothing of its answer for so long is gone
 	LIMIT_STORE_QUEUE = 8192,        // changes waiting for the store thread
 	LIMIT_STORE_BATCH_ROWS = 16384,  // rows of one change

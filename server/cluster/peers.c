@@ -70,11 +70,15 @@ void cluster_copied(struct cluster *cluster, const char *from_device_id, const c
 			      *to = cluster_find_device(cluster, to_device_id);
 	if (!from || !to || !could(from, to) || is_staged(from, to) == !direct)
 		return;
-	// A worker says so, who may lie: it is told of once in a while.
+	// A worker says so, who may lie: it is believed so often, and no more.
 	const int64_t now_ms = clock_steady_ms();
-	if (from->staged_told_ms && now_ms - from->staged_told_ms < LIMIT_STAGED_TOLD_MS)
+	if (now_ms - from->staged_since_ms >= LIMIT_STAGED_TOLD_MS) {
+		from->staged_since_ms = now_ms;
+		from->staged_told = 0;
+	}
+	if (from->staged_told == LIMIT_STAGED_TOLD)
 		return;
-	from->staged_told_ms = now_ms;
+	from->staged_told++;
 	if (!from->staged)
 		from->staged = json_new_object();
 	json_set_bool(from->staged, to->device_id, !direct);

@@ -36,7 +36,8 @@ struct cluster_device {
 	bool draining;
 	struct json
 		*staged; // ids of devices that its copies reach by way of the host only, though they should not; NULL
-	int64_t staged_told_ms; // when that was last told of; 0: never
+	int64_t staged_since_ms; // how often that was told of since then
+	unsigned staged_told;
 	enum activity activity;
 	int64_t activity_since_ms; // since when the readings have called for another activity; 0: they do not
 	enum activity activity_next;
