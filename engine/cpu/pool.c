@@ -76,8 +76,11 @@ enum status pool_create(struct pool **out, unsigned threads, struct error *error
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for %u threads", threads);
 	pthread_mutex_init(&pool->lock, NULL);
 	pthread_cond_init(&pool->work, NULL);
-	sigfillset(&all);        // signals are the program's, not its helpers'
-	sigdelset(&all, SIGBUS); // but for what a helper does itself: it may read a file that is cut off
+	sigfillset(&all); // signals are the program's, not its helpers'
+	// But for what a helper does itself: it may read a file that is cut off, and if it crashes that is to be seen.
+	const int own[] = {SIGBUS, SIGSEGV, SIGILL, SIGFPE};
+	for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+		sigdelset(&all, own[i]);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	while (pool->helper_count < helpers &&
 	       !pthread_create(&pool->helpers[pool->helper_count], NULL, helper_thread, pool))
