@@ -155,7 +155,7 @@ static const struct net_handler handler = {.http = on_http,
 static const struct net_handler client_handler = {
 	.opened = client_opened, .message = client_message, .closed = client_closed};
 
-static enum status dial_impatient(struct fixture *fixture, bool speaks_first)
+static enum status dial_with(struct fixture *fixture, bool speaks_first, int ping_s, int silence_s)
 {
 	struct net_dial_tls tls = {.authority_pem = fixture->authority.pem};
 	struct net_dial_params dial = {.socket_path = fixture->tls ? NULL : fixture->path,
@@ -164,12 +164,17 @@ static enum status dial_impatient(struct fixture *fixture, bool speaks_first)
 				       .tls = fixture->tls ? &tls : NULL,
 				       .path = "/",
 				       .subprotocol = "test",
-				       .ping_s = 1,
-				       .silence_s = 3,
+				       .ping_s = ping_s,
+				       .silence_s = silence_s,
 				       .speaks_first = speaks_first,
 				       .handler = &client_handler,
 				       .user = fixture};
 	return net_dial(fixture->loop, &dial, NULL);
+}
+
+static enum status dial_impatient(struct fixture *fixture, bool speaks_first)
+{
+	return dial_with(fixture, speaks_first, 1, 3);
 }
 
 static const char *const protocols[] = {"test", NULL};
@@ -477,20 +482,8 @@ static void both_ways(struct fixture *fixture, bool speaks_first)
 		1,       20000,      NET_FRAGMENT_BYTES, NET_FRAGMENT_MOST_BYTES, NET_FRAGMENT_MOST_BYTES + 1,
 		3000000, LARGE_BYTES};
 	const size_t count_of = sizeof sizes / sizeof *sizes;
-	struct net_dial_tls tls = {.authority_pem = fixture->authority.pem};
-	struct net_dial_params dial = {.socket_path = fixture->tls ? NULL : fixture->path,
-				       .host = "127.0.0.1",
-				       .port = net_listener_port(fixture->listener),
-				       .tls = fixture->tls ? &tls : NULL,
-				       .path = "/",
-				       .subprotocol = "test",
-				       .ping_s = 20,
-				       .silence_s = 60,
-				       .speaks_first = speaks_first,
-				       .handler = &client_handler,
-				       .user = fixture};
 	fixture->echo = true;
-	assert_int_equal(net_dial(fixture->loop, &dial, NULL), STATUS_OK);
+	assert_int_equal(dial_with(fixture, speaks_first, 20, 60), STATUS_OK);
 	run_ms(fixture, 60000);
 	while (!fixture->client)
 		run_ms(fixture, 10);
