@@ -392,10 +392,11 @@ enum status ledger_feed(const struct ledger *ledger, struct error *error)
 		status = prepare(&feed, error);
 	if (!status && ledger->begun)
 		ledger->begun(ledger->begun_context);
-	if (!status)
-		status = find_archives(&feed, error);
+	// The first row begins the snapshot: a list of archives made before it may lack one that the snapshot names.
 	if (!status)
 		status = next_checkpoint(&feed, error);
+	if (!status)
+		status = find_archives(&feed, error);
 	const bool headless = !status && !feed.checkpoint_there;
 	if (!status)
 		status = feed_segments(&feed, error);
