@@ -104,6 +104,7 @@ enum {
 	LIMIT_STREAM_QUEUE_PIECES = 16384,           // of messages, in the same queue
 	LIMIT_STREAM_FULL_BYTES = 2 * 1024 * 1024,   // of a queue: who sends bulk is held back
 	LIMIT_SHARED_BYTES = 32 * 1024 * 1024,       // of memory that a worker shares with the server
+	LIMIT_SHARED_IDLE_MS = 2000,                 // that it is kept without being used
 	LIMIT_WORKERS = 256,                         // of one node, for sessions
 	LIMIT_WORKER_CALLS = 512,                    // waiting in a worker
 	LIMIT_WORKER_DEVICES = 64,                   // open in one worker

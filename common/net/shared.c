@@ -1,5 +1,4 @@
-/* See shared.h. The first blocks are taken first: they are in a cache still, and what was never used takes no memory.
- */
+/* See shared.h. The first blocks are taken first: they are in a cache still. */
 #include "common/net/shared.h"
 
 #include "common/net/frame.h"
@@ -7,32 +6,28 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
-#include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010 // Linux 5.1, newer than some headers
+#endif
+
 enum {
-	PAGE_BYTES = 4096,
 	BLOCKS = 64, // a word has a bit for each
 	BLOCK_BYTES = LIMIT_SHARED_BYTES / BLOCKS,
-	DATA_BYTES = LIMIT_SHARED_BYTES,
-	ALL_BYTES = PAGE_BYTES + DATA_BYTES,
-	SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
+	ALL_BYTES = LIMIT_SHARED_BYTES,
+	SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL | F_SEAL_FUTURE_WRITE,
 };
 
 struct net_shared {
 	unsigned references; // the owner's and its frames'
+	uint64_t busy;       // a bit for each block that a frame has
 	uint8_t *memory;     // (ALL_BYTES)
 };
-
-static _Atomic uint64_t *busy_of(struct net_shared *shared)
-{
-	return (_Atomic uint64_t *)(void *)shared->memory;
-}
 
 // The bits of `count` blocks from `first` on.
 static uint64_t bits_of(unsigned first, unsigned count)
@@ -45,10 +40,10 @@ static unsigned blocks_of(size_t bytes)
 	return (unsigned)((bytes + BLOCK_BYTES - 1) / BLOCK_BYTES);
 }
 
-static enum status map(struct net_shared **out, int fd, struct error *error)
+static enum status map(struct net_shared **out, int fd, int protection, struct error *error)
 {
 	struct net_shared *shared = malloc(sizeof *shared);
-	void *memory = shared ? mmap(NULL, ALL_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
+	void *memory = shared ? mmap(NULL, ALL_BYTES, protection, MAP_SHARED | MAP_POPULATE, fd, 0) : MAP_FAILED;
 	if (memory == MAP_FAILED) {
 		free(shared);
 		return error_errno(error, STATUS_UNAVAILABLE, errno, "mapping shared memory");
@@ -58,37 +53,31 @@ static enum status map(struct net_shared **out, int fd, struct error *error)
 	return STATUS_OK;
 }
 
+// The pages are there before they are mapped, and mapped before writing is sealed.
 enum status net_shared_create(struct net_shared **out, int *fd, struct error *error)
 {
 	*out = NULL;
 	*fd = memfd_create("exogpu", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (*fd < 0)
 		return error_errno(error, STATUS_UNAVAILABLE, errno, "making shared memory");
-	enum status status = ftruncate(*fd, ALL_BYTES) || fcntl(*fd, F_ADD_SEALS, SEALS)
-				     ? error_errno(error, STATUS_UNAVAILABLE, errno, "sealing shared memory")
-				     : map(out, *fd, error);
+	enum status status = STATUS_OK;
+	if (ftruncate(*fd, ALL_BYTES) || fallocate(*fd, 0, 0, ALL_BYTES))
+		status = error_errno(error, STATUS_UNAVAILABLE, errno, "finding shared memory");
+	if (!status)
+		status = map(out, *fd, PROT_READ | PROT_WRITE, error);
+	if (!status && fcntl(*fd, F_ADD_SEALS, SEALS))
+		status = error_errno(error, STATUS_UNAVAILABLE, errno, "sealing shared memory");
 	if (status) {
+		net_shared_destroy(out);
 		close(*fd);
 		*fd = -1;
 	}
 	return status;
 }
 
-uint8_t *net_shared_take(struct net_shared *shared, size_t bytes, uint64_t *at)
+uint8_t *net_shared_at(struct net_shared *shared, uint64_t at, size_t bytes)
 {
-	const unsigned count = blocks_of(bytes);
-	const uint64_t busy = atomic_load_explicit(busy_of(shared), memory_order_acquire);
-	if (!bytes || bytes > DATA_BYTES)
-		return NULL;
-	for (unsigned first = 0; first + count <= BLOCKS; first++) {
-		const uint64_t bits = bits_of(first, count);
-		if (busy & bits)
-			continue;
-		atomic_fetch_or_explicit(busy_of(shared), bits, memory_order_relaxed);
-		*at = (uint64_t)first * BLOCK_BYTES;
-		return shared->memory + PAGE_BYTES + *at;
-	}
-	return NULL;
+	return at <= ALL_BYTES && bytes <= ALL_BYTES - at ? shared->memory + at : NULL;
 }
 
 // What could end the server if it were read, memory whose size changes or that the system may fail to find, is not
@@ -100,8 +89,8 @@ enum status net_shared_open(struct net_shared **out, int fd, struct error *error
 	*out = NULL;
 	const int seals = fcntl(fd, F_GET_SEALS);
 	bool fits = seals >= 0 && (seals & SEALS) == SEALS && !fstat(fd, &file) && file.st_size == ALL_BYTES &&
-		    !fstatfs(fd, &system) && system.f_type == TMPFS_MAGIC;
-	enum status status = fits ? map(out, fd, error)
+		    !fstatfs(fd, &system) && system.f_type == TMPFS_MAGIC && lseek(fd, 0, SEEK_HOLE) == ALL_BYTES;
+	enum status status = fits ? map(out, fd, PROT_READ, error)
 				  : error_set(error, STATUS_INVALID_PARAMS, "this is no memory that a worker shares");
 	close(fd);
 	return status;
@@ -118,20 +107,33 @@ static void unref(struct net_shared *shared)
 static void sent(void *owner, const uint8_t *bytes, size_t length)
 {
 	struct net_shared *shared = owner;
-	const unsigned first = (unsigned)((size_t)(bytes - shared->memory - PAGE_BYTES) / BLOCK_BYTES);
-	atomic_fetch_and_explicit(busy_of(shared), ~bits_of(first, blocks_of(length)), memory_order_release);
+	shared->busy &= ~bits_of((unsigned)((size_t)(bytes - shared->memory) / BLOCK_BYTES), blocks_of(length));
 	unref(shared);
 }
 
-struct net_frame *net_shared_frame(struct net_shared *shared, uint64_t at, size_t bytes)
+struct net_frame *net_shared_take(struct net_shared *shared, size_t bytes, uint64_t *at)
 {
-	if (!bytes || at > DATA_BYTES || bytes > DATA_BYTES - at || at % BLOCK_BYTES)
+	if (!bytes || bytes > ALL_BYTES)
 		return NULL;
+	const unsigned count = blocks_of(bytes);
+	unsigned first = 0;
+	while (first + count <= BLOCKS && shared->busy & bits_of(first, count))
+		first++;
+	if (first + count > BLOCKS)
+		return NULL;
+	*at = (uint64_t)first * BLOCK_BYTES;
 	struct net_frame *frame = net_frame_create_outside(&(struct net_frame_outside){
-		.bytes = shared->memory + PAGE_BYTES + at, .length = bytes, .release = sent, .owner = shared});
-	if (frame)
-		shared->references++;
+		.bytes = shared->memory + *at, .length = bytes, .release = sent, .owner = shared});
+	if (!frame)
+		return NULL;
+	shared->busy |= bits_of(first, count);
+	shared->references++;
 	return frame;
+}
+
+bool net_shared_in_use(const struct net_shared *shared)
+{
+	return shared->busy;
 }
 
 void net_shared_destroy(struct net_shared **shared)

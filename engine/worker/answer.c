@@ -82,39 +82,24 @@ static enum status print(struct buffer *out, const struct json *id, const struct
 
 static void send_to_server(struct session *session, const struct buffer *head, const uint8_t *body, size_t body_bytes)
 {
-	const struct sending out = {.fd = session->stream_fd, .head = head, .body = body, .body_bytes = body_bytes};
+	const struct sending out = {.fd = session->stream_fd,
+				    .head = head,
+				    .body = body,
+				    .body_bytes = body_bytes,
+				    .passed = session->shared_fd >= 0 ? &session->shared_fd : NULL};
 	if (!session->stream_gone && !send_all(&out))
 		session->stream_gone = true; // the reader sees that, too, and ends
-}
-
-// ---- bodies in shared memory ----
-
-// Room for the body of an answer, which `result` then names; NULL: it goes by the socket.
-static uint8_t *take_shared(struct session *session, const struct call *call, struct json *result, size_t body_bytes)
-{
-	uint64_t at;
-	if (!body_bytes || !json_get_bool(call->message.params, "shared", false) || session->no_shared)
-		return NULL;
-	if (!session->shared && net_shared_create(&session->shared, &session->shared_fd, NULL)) {
-		session->no_shared = true;
-		return NULL;
-	}
-	uint8_t *to = net_shared_take(session->shared, body_bytes, &at);
-	if (to)
-		json_set_integer(result, "at", (int64_t)at);
-	return to;
-}
-
-// An answer whose body lies there; the memory itself goes with the first.
-static void send_shared(struct session *session, const struct buffer *head)
-{
-	const struct sending out = {
-		.fd = session->stream_fd, .head = head, .passed = session->shared_fd >= 0 ? &session->shared_fd : NULL};
-	if (!session->stream_gone && !send_all(&out))
-		session->stream_gone = true;
 	if (session->shared_fd >= 0)
 		close(session->shared_fd);
 	session->shared_fd = -1;
+}
+
+// Where in shared memory a read wants its bytes; NULL: it wants a body. The place has been checked.
+static uint8_t *shared_place(struct session *session, const struct call *call, size_t body_bytes)
+{
+	if (!session->shared || !body_bytes || !json_get(call->message.params, "at"))
+		return NULL;
+	return net_shared_at(session->shared, call_count(call, "at"), body_bytes);
 }
 
 // An answer is lost: the reader sees the end of the stream, and ends.
@@ -133,16 +118,15 @@ void answer_call(struct session *session, struct call *call, struct json *result
 		return;
 	}
 	watch_answer(session);
-	uint8_t *to = take_shared(session, call, result, body_bytes);
+	uint8_t *to = shared_place(session, call, body_bytes);
 	if (to)
 		memcpy(to, body, body_bytes);
+	const size_t sent_bytes = to ? 0 : body_bytes;
 	pthread_mutex_lock(&session->sending);
-	if (print(&head, call->message.id, &call->error, result, to ? 0 : body_bytes))
+	if (print(&head, call->message.id, &call->error, result, sent_bytes))
 		give_up_stream(session);
-	else if (to)
-		send_shared(session, &head);
 	else
-		send_to_server(session, &head, body, body_bytes);
+		send_to_server(session, &head, body, sent_bytes);
 	pthread_mutex_unlock(&session->sending);
 	buffer_finish(&head);
 	watch_return(session);
@@ -152,7 +136,7 @@ void answer_open(struct session *session, struct call *call, struct json *result
 {
 	struct buffer *head = &session->open_head;
 	watch_answer(session);
-	session->shared_to = take_shared(session, call, result, body_bytes);
+	session->shared_to = shared_place(session, call, body_bytes);
 	pthread_mutex_lock(&session->sending);
 	session->message_open = true;
 	if (print(head, call->message.id, NULL, result, session->shared_to ? 0 : body_bytes))
@@ -176,7 +160,7 @@ void answer_more(struct session *session, const uint8_t *body, size_t body_bytes
 	if (!session->shared_to)
 		send_to_server(session, NULL, body, body_bytes);
 	else if (last)
-		send_shared(session, &session->open_head);
+		send_to_server(session, &session->open_head, NULL, 0);
 	session->message_open = !last;
 	pthread_mutex_unlock(&session->sending);
 	if (session->shared_to && last) {

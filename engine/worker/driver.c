@@ -75,6 +75,7 @@ static struct json *result_of(struct session *session, struct worker_device *dev
 	case CALL_DEVICE:
 	case CALL_ALLOCATE:
 	case CALL_FREE:
+	case CALL_SHARE:
 	case CALL_LOAD:
 	case CALL_UNLOAD:
 		break;
@@ -332,6 +333,9 @@ static void begin(struct session *session, struct call *call)
 		break;
 	case CALL_FREE:
 		memory_free(session, call);
+		break;
+	case CALL_SHARE:
+		memory_share(session, call);
 		break;
 	case CALL_LOAD:
 		compute_load(session, call);

@@ -172,7 +172,10 @@ void memory_read(struct session *session, struct call *call)
 	struct memory_slot *slot = slot_of(session, call, "handle");
 	uint64_t offset = call_count(call, "offset");
 	call->total_bytes = call_count(call, "bytes");
-	if (!slot || memory_check_range(slot, offset, call->total_bytes, &call->error)) {
+	if (slot && json_get(call->message.params, "at") &&
+	    !(session->shared && net_shared_at(session->shared, call_count(call, "at"), call->total_bytes)))
+		error_set(&call->error, STATUS_INVALID_PARAMS, "at: no memory is shared there");
+	if (call->error.status || memory_check_range(slot, offset, call->total_bytes, &call->error)) {
 		driver_answer(session, call, NULL);
 		return;
 	}
@@ -187,6 +190,20 @@ void memory_read(struct session *session, struct call *call)
 	json_set_integer(result, "bytes", (int64_t)call->total_bytes);
 	answer_call(session, call, result, slot->direct ? slot->direct + offset : NULL, call->total_bytes);
 	calls_remove(session, call);
+}
+
+void memory_share(struct session *session, struct call *call)
+{
+	for (unsigned i = 0; i < session->device_end; i++)
+		if (session->devices[i])
+			driver_drain(session, session->devices[i]); // a read may still go there
+	watch_enter(session, call);
+	net_shared_destroy(&session->shared);
+	if (json_get_bool(call->message.params, "wanted", false))
+		net_shared_create(&session->shared, &session->shared_fd, NULL);
+	struct json *result = json_new_object();
+	json_set_bool(result, "shared", session->shared);
+	driver_answer(session, call, result);
 }
 
 // ---- copy and fill ----

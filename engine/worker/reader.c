@@ -64,7 +64,7 @@ static const struct {
 	{"worker.device", CALL_DEVICE},  {"memory.allocate", CALL_ALLOCATE}, {"memory.write", CALL_WRITE},
 	{"memory.read", CALL_READ},      {"memory.copy", CALL_COPY},         {"memory.fill", CALL_FILL},
 	{"memory.free", CALL_FREE},      {"compute.load", CALL_LOAD},        {"compute.launch", CALL_LAUNCH},
-	{"compute.unload", CALL_UNLOAD},
+	{"compute.unload", CALL_UNLOAD}, {"memory.share", CALL_SHARE},
 };
 
 // The method's kind, after its parameters have been checked; only those that `direction` may call.

@@ -34,6 +34,7 @@ enum call_kind {
 	CALL_COPY,
 	CALL_FILL,
 	CALL_FREE,
+	CALL_SHARE,
 	CALL_LOAD,
 	CALL_LAUNCH,
 	CALL_UNLOAD,
@@ -140,10 +141,9 @@ struct session {
 	struct worker_device *open_device; // that the read is from whose body is being sent
 	bool stream_gone;                  // the server reads no more
 
-	// What is read is put into memory that the server sends from, where it has said that it can.
-	struct net_shared *shared; // the driver's; NULL: not wanted yet, or not to be had
-	int shared_fd;             // the driver's: to be passed on with the next answer that speaks of it; -1: done
-	bool no_shared;            // the driver's: this system has no such memory
+	// Memory that the server sends from, for what it wants to have there.
+	struct net_shared *shared; // the driver's; NULL: none
+	int shared_fd;             // the driver's: to be passed on with the next answer; -1: none
 	uint8_t *shared_to;        // the driver's: of the read whose body is being put there, where the next byte goes
 	struct buffer open_head;   // the driver's: its answer, which goes when all of the body is there
 
@@ -217,6 +217,7 @@ void memory_read(struct session *session, struct call *call);
 void memory_copy(struct session *session, struct call *call);
 void memory_fill(struct session *session, struct call *call);
 void memory_free(struct session *session, struct call *call);
+void memory_share(struct session *session, struct call *call);
 void compute_load(struct session *session, struct call *call);
 void compute_launch(struct session *session, struct call *call);
 void compute_unload(struct session *session, struct call *call);

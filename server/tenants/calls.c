@@ -49,6 +49,7 @@ void worker_call_destroy(struct worker_call **pointer)
 	*pointer = NULL;
 	json_destroy(&call->params);
 	drop_body(call);
+	net_frame_unref(&call->place);
 	free(call);
 }
 

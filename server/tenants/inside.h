@@ -47,8 +47,9 @@ struct worker_call {
 	// Called once. result: checked, NULL unless status is STATUS_OK; body: as in net_stream_handler.message.
 	void (*done)(struct worker_call *call, enum status status, const struct json *result, struct net_frame *body,
 		     const struct error *error);
-	struct tenant_call client;              // whom `done` answers; its done is NULL where nobody waits
-	struct item *item;                      // that it makes or ends
+	struct tenant_call client; // whom `done` answers; its done is NULL where nobody waits
+	struct item *item;         // that it makes or ends
+	struct net_frame *place; // in memory that the worker shares, where the answer's body is to lie; NULL: it comes
 	const struct cluster_device *from, *to; // of a copy from one device to another; else NULL
 	void *context;
 	// while it waits
@@ -106,12 +107,21 @@ struct line {
 	void (*destroy)(struct line **line); // close now; what is queued is dropped, and nothing is told any more
 };
 
+// Memory that a worker shares, while it is read from.
+struct sharing {
+	struct net_shared *memory; // NULL: none
+	bool asked, waits;         // for it; for the answer
+	bool used;                 // since the timer was last started
+	uint64_t read_bytes;       // that it would have been good for
+	struct net_timer idle;     // runs while `asked`
+};
+
 // A worker that has come, by whatever line.
 struct arrival {
 	struct arrival *next, **link;
 	struct tenancy *tenants;
-	struct line *line;            // NULL: it has ended, and why is still to be heard
-	struct net_shared *shared;    // its worker's memory; NULL: it has not come
+	struct line *line; // NULL: it has ended, and why is still to be heard
+	struct sharing sharing;
 	struct worker *worker;        // NULL until it has said whose it is, or
 	struct hop *hop;              // of which hop it is an end
 	bool linked;                  // it has
@@ -197,6 +207,7 @@ enum status worker_for(struct worker **out, unsigned *place, struct tenant *tena
 // One of its own, which is still starting. Errors: the same.
 struct worker_start_params {
 	const char *node_id, *backend;
+	const char *device_id;             // of a session's: what it is wanted for first; else NULL
 	const char *model_path, *model_id; // of an instance's one of them; else NULL
 	bool ring;
 };
@@ -263,9 +274,8 @@ void streams_destroy(struct tenancy *tenants);
 // To a worker that has a stream. Errors: those of struct line.
 enum status stream_send(struct worker *worker, const struct net_parts *message);
 size_t stream_queued(const struct worker *worker);
-bool stream_shares(const struct worker *worker); // it may answer with bytes in memory that it shares
-void stream_drop(struct worker *worker);         // close a worker's stream
-void stream_hold(struct worker *worker);         // stop or go on reading it, as the tenant's connections bid
+void stream_drop(struct worker *worker); // close a worker's stream
+void stream_hold(struct worker *worker); // stop or go on reading it, as the tenant's connections bid
 
 // What a line tells; each of these may destroy it. NULL: there is no room, and `line` stays the caller's. The message's
 // body is its holder, or is not there.
@@ -282,6 +292,12 @@ bool hop_relay_greeted(struct arrival *arrival, const struct json *params); // h
 void hop_relay_message(struct arrival *arrival, const struct net_parts *message);
 void hop_relay_drained(struct arrival *arrival);
 void hop_relay_lost(struct arrival *arrival, const char *why); // its line is gone, or breaks the protocol
+
+// ---- memory that a worker of this machine shares (sharing.c) ----
+
+// Room there for what is to be read, and where it is; NULL: it comes by the stream.
+struct net_frame *sharing_place(struct worker *worker, size_t bytes, uint64_t *at);
+void sharing_finish(struct arrival *arrival);
 
 // The socket of this machine's workers (stream_unix.c).
 enum status stream_unix_listen(struct tenancy *tenants, struct error *error);

@@ -121,7 +121,7 @@ static enum status run_range(const struct tenant_call *client, const struct rang
 {
 	struct item *item;
 	const struct json *given = client->params;
-	uint64_t offset = number(given, "offset");
+	uint64_t offset = number(given, "offset"), at;
 	enum status status = item_find(&item, client->tenant, ITEM_ALLOCATION,
 				       json_get_string(given, "allocation_id", ""), error);
 	if (!status) {
@@ -138,8 +138,10 @@ static enum status run_range(const struct tenant_call *client, const struct rang
 	json_set_integer(params, "offset", (int64_t)offset);
 	if (range->reads || range->fills)
 		json_set_integer(params, "bytes", (int64_t)range->bytes);
-	if (range->reads && range->bytes >= NET_SHARED_LEAST_BYTES && stream_shares(item->worker))
-		json_set_bool(params, "shared", true);
+	if (range->reads)
+		call->place = sharing_place(item->worker, (size_t)range->bytes, &at);
+	if (call->place)
+		json_set_integer(params, "at", (int64_t)at);
 	if (range->fills)
 		json_set_integer(params, "value", json_get_integer(given, "value", 0));
 	call->counts = true;

@@ -29,7 +29,7 @@ static void arrival_destroy(struct arrival **pointer)
 		arrival->next->link = arrival->link;
 	if (arrival->line)
 		arrival->line->destroy(&arrival->line);
-	net_shared_destroy(&arrival->shared);
+	sharing_finish(arrival);
 	free(arrival);
 }
 
@@ -133,7 +133,7 @@ static enum status check_answer(const struct worker *worker, const struct worker
 				const struct message *message, const struct net_frame *body, struct error *error)
 {
 	size_t body_bytes = body ? net_frame_bytes(body) : 0,
-	       wanted = message->kind == MESSAGE_RESULT ? call->body_bytes : 0;
+	       wanted = message->kind == MESSAGE_RESULT && !call->place ? call->body_bytes : 0;
 	if (body_bytes != wanted)
 		return error_set(error, STATUS_INVALID_PARAMS, "a body of %zu bytes came where %zu were due",
 				 body_bytes, wanted);
@@ -220,25 +220,11 @@ static bool is_stale(const struct worker *worker, const struct json *id)
 	       number <= worker->stale_call;
 }
 
-// The body of an answer that lies in memory which the worker shares; NULL: it does not, or not as it says.
-static struct net_frame *shared_body(struct arrival *arrival, const struct worker_call *call,
-				     const struct message *message)
-{
-	int64_t at = message->kind == MESSAGE_RESULT ? json_get_integer(message->result, "at", -1) : -1;
-	if (at < 0 || !call->body_bytes || !arrival->line || !arrival->line->take_fd)
-		return NULL;
-	int fd = arrival->shared ? -1 : arrival->line->take_fd(arrival->line);
-	if (fd >= 0 && net_shared_open(&arrival->shared, fd, NULL))
-		return NULL;
-	return arrival->shared ? net_shared_frame(arrival->shared, (uint64_t)at, call->body_bytes) : NULL;
-}
-
 void arrival_message(struct arrival *arrival, const struct net_parts *parts)
 {
 	struct worker *worker = arrival->worker;
 	struct message message;
 	struct error error = {0};
-	struct net_frame *shared = NULL;
 	if (arrival->hop) {
 		hop_relay_message(arrival, parts);
 		return;
@@ -262,15 +248,12 @@ void arrival_message(struct arrival *arrival, const struct net_parts *parts)
 	}
 	if (!status && !at)
 		status = error_set(&error, STATUS_INVALID_REQUEST, "nothing was asked that this answers");
-	if (!status && !parts->holder)
-		shared = shared_body(arrival, *at, &message);
 	if (!status)
-		status = check_answer(worker, *at, &message, shared ? shared : parts->holder, &error);
+		status = check_answer(worker, *at, &message, parts->holder, &error);
 	if (status)
 		arrival_broken(arrival);
 	else
-		take_answer(worker, at, &message, shared ? shared : parts->holder);
-	net_frame_unref(&shared);
+		take_answer(worker, at, &message, (*at)->place ? (*at)->place : parts->holder);
 	message_finish(&message);
 }
 
@@ -337,12 +320,6 @@ enum status stream_send(struct worker *worker, const struct net_parts *message)
 {
 	struct line *line = worker->stream->line;
 	return line ? line->send(line, message) : STATUS_OK; // nobody hears it; it is answered with the worker's end
-}
-
-bool stream_shares(const struct worker *worker)
-{
-	const struct line *line = worker->stream ? worker->stream->line : NULL;
-	return line && line->take_fd;
 }
 
 size_t stream_queued(const struct worker *worker)

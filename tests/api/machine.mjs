@@ -50,6 +50,9 @@ export function workers(pid) {
 		read(`/proc/${one}/cmdline`).split("\0")[1] === "worker").map(([one]) => one);
 }
 
+// Of this server and its workers those that have memory which a worker shares.
+export const sharing = (pid) => [pid, ...workers(pid)].filter((one) => read(`/proc/${one}/maps`).includes("/memfd:exogpu "));
+
 export function alive(pid) {
 	const { state } = look(pid);
 	return state !== undefined && state !== "Z";

@@ -1,9 +1,11 @@
 // memory.* on this machine's devices, through server, node and worker: what is written is what is read, on each back end
 // and between them; and what is left when a worker, a client or a token goes.
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { readFileSync } from "node:fs";
 import { after, before, describe, test } from "node:test";
 import { Client, assertContractKept } from "./client.mjs";
-import { alive, startMachine, tenant, withWorker, workers } from "./machine.mjs";
+import { alive, sharing, startMachine, tenant, withWorker, workers } from "./machine.mjs";
 import { eventually, slow, within } from "./server.mjs";
 import { pattern } from "./workers.mjs";
 
@@ -144,6 +146,31 @@ describe("memory on this machine", () => {
 				await Promise.all(pieces);
 			});
 		});
+
+	// The server asks a worker for it that is read from much, and tells in its log what stood in the way.
+	test("memory that a worker shares is given back, and done without if no descriptor is left for it", async () => {
+		const client = await tenant(machine), bytes = pattern(48 * MiB, 17), pid = machine.server.child.pid;
+		const id = await allocate(client, machine.cpu, bytes.length);
+		const shares = () => sharing(pid).length;
+		const readIt = async () => assert.ok((await readAll(client, id, bytes.length)).equals(bytes));
+		await writeAll(client, id, bytes);
+		await eventually(() => shares() === 0, "what other sessions shared is given back", 30000 * slow);
+		await readIt();
+		assert.equal(shares(), 2);
+		await readIt();
+		await eventually(() => shares() === 0, "it is given back", 30000 * slow);
+		const [, before] = readFileSync(`/proc/${pid}/limits`, "latin1").match(/^Max open files +(\d+)/m);
+		execFileSync("prlimit", ["--pid", pid, "--nofile=8:"]);
+		try {
+			await readIt();
+			assert.ok(shares() < 2);
+		} finally {
+			execFileSync("prlimit", ["--pid", pid, `--nofile=${before}:`]);
+		}
+		assert.match(machine.server.output.stderr, /does without shared memory for now: its descriptor did not arrive/);
+		await readIt();
+		await client.close();
+	});
 
 	describe("between back ends", () => {
 		test("a copy goes by relay, there and back", async (context) => {

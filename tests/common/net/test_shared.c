@@ -1,5 +1,5 @@
-/* Memory that a worker shares: what is put there arrives, blocks come back when the last frame is let go, descriptors
- * that are no such memory are refused, and what a hostile worker says of it is checked. */
+/* Memory that a worker shares: what is put there arrives, blocks come back when the last frame is let go, and memory
+ * that could end who reads it, because its size or its pages are not certain, is refused. */
 #include "common/base/limits.h"
 #include "common/net/shared.h"
 
@@ -13,10 +13,15 @@
 // clang-format on
 
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
+#include <sys/resource.h>
 #include <unistd.h>
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
 
 enum { MIB = 1024 * 1024, ALL = LIMIT_SHARED_BYTES, BLOCK = ALL / 64 };
 
@@ -49,44 +54,43 @@ static void bytes_arrive(void **state)
 	static const size_t sizes[] = {1, 65536, BLOCK, BLOCK + 1, 5 * MIB, ALL};
 	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
 		uint64_t at = UINT64_MAX;
-		uint8_t *to = net_shared_take(ends->worker, sizes[i], &at);
-		assert_non_null(to);
-		assert_int_equal(at, 0); // the first blocks again: what was sent is free
-		memset(to, (int)i + 1, sizes[i]);
-		struct net_frame *frame = net_shared_frame(ends->server, at, sizes[i]);
+		struct net_frame *frame = net_shared_take(ends->server, sizes[i], &at);
 		assert_non_null(frame);
+		assert_int_equal(at, 0); // the first blocks again: what was sent is free
 		assert_int_equal(net_frame_bytes(frame), sizes[i]);
+		assert_true(net_shared_in_use(ends->server));
+		memset(net_shared_at(ends->worker, at, sizes[i]), (int)i + 1, sizes[i]);
 		assert_int_equal(net_frame_data(frame)[0], i + 1);
 		assert_int_equal(net_frame_data(frame)[sizes[i] - 1], i + 1);
 		assert_int_equal(net_frame_prepend(frame, "x", 1), STATUS_LIMIT_EXCEEDED); // it is only read
 		net_frame_unref(&frame);
+		assert_false(net_shared_in_use(ends->server));
 	}
 }
 
 static void full_until_it_is_sent(void **state)
 {
 	struct ends *ends = *state;
-	struct net_frame *frames[ALL / MIB];
+	struct net_frame *frames[ALL / MIB], *last;
 	uint64_t at;
-	assert_null(net_shared_take(ends->worker, 0, &at));
-	assert_null(net_shared_take(ends->worker, ALL + 1, &at));
+	assert_null(net_shared_take(ends->server, 0, &at));
+	assert_null(net_shared_take(ends->server, ALL + 1, &at));
 	for (unsigned i = 0; i < ALL / MIB; i++) {
-		assert_non_null(net_shared_take(ends->worker, MIB, &at));
+		assert_non_null(frames[i] = net_shared_take(ends->server, MIB, &at));
 		assert_int_equal(at, i * MIB);
-		assert_non_null(frames[i] = net_shared_frame(ends->server, at, MIB));
 	}
-	assert_null(net_shared_take(ends->worker, 1, &at));
+	assert_null(net_shared_take(ends->server, 1, &at));
 	struct net_frame *second = net_frame_ref(frames[5]);
 	net_frame_unref(&frames[5]);
-	assert_null(net_shared_take(ends->worker, 1, &at)); // somebody holds it still
+	assert_null(net_shared_take(ends->server, 1, &at)); // somebody holds it still
 	struct net_frame *chain = net_frame_chain("head", 4, second);
 	assert_int_equal(net_frame_bytes(chain), MIB + 4);
 	assert_null(net_frame_chain("head", 4, chain));
 	net_frame_unref(&second);
-	assert_null(net_shared_take(ends->worker, 1, &at));
+	assert_null(net_shared_take(ends->server, 1, &at));
 	net_frame_unref(&chain);
-	assert_null(net_shared_take(ends->worker, MIB + 1, &at)); // it does not fit in between
-	assert_non_null(net_shared_take(ends->worker, MIB, &at));
+	assert_null(net_shared_take(ends->server, MIB + 1, &at)); // it does not fit in between
+	assert_non_null(last = net_shared_take(ends->server, MIB, &at));
 	assert_int_equal(at, 5 * MIB);
 	net_shared_destroy(&ends->server); // the frames keep the memory
 	for (unsigned i = 0; i < ALL / MIB; i++) {
@@ -94,22 +98,20 @@ static void full_until_it_is_sent(void **state)
 			assert_int_equal(net_frame_data(frames[i])[MIB - 1], 0);
 		net_frame_unref(&frames[i]);
 	}
+	net_frame_unref(&last);
 }
 
-static void ranges_are_checked(void **state)
+static void places_are_checked(void **state)
 {
 	struct ends *ends = *state;
 	static const struct {
 		uint64_t at;
 		size_t bytes;
-	} wrong[] = {{0, 0},         {0, ALL + 1},    {ALL, 1},        {ALL - BLOCK, BLOCK + 1}, {1, 1},
-		     {BLOCK - 1, 1}, {1ull << 63, 1}, {UINT64_MAX, 1}, {BLOCK, SIZE_MAX}};
+	} wrong[] = {{0, ALL + 1},    {ALL, 1},        {ALL - BLOCK, BLOCK + 1},
+		     {1ull << 63, 1}, {UINT64_MAX, 1}, {BLOCK, SIZE_MAX}};
 	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-		assert_null(net_shared_frame(ends->server, wrong[i].at, wrong[i].bytes));
-	struct net_frame *frame = net_shared_frame(ends->server, ALL - BLOCK, BLOCK);
-	assert_non_null(frame);
-	assert_int_equal(net_frame_data(frame)[BLOCK - 1], 0);
-	net_frame_unref(&frame);
+		assert_null(net_shared_at(ends->worker, wrong[i].at, wrong[i].bytes));
+	net_shared_at(ends->worker, ALL - BLOCK, BLOCK)[BLOCK - 1] = 1;
 }
 
 // It is closed, too.
@@ -123,29 +125,77 @@ static void refused(int fd)
 	assert_int_equal(fcntl(fd, F_GETFD), -1);
 }
 
+// Of `bytes`, of which `there` have pages, sealed so.
+static int made(const char *what, size_t bytes, size_t there, int seals)
+{
+	print_message("%s\n", what);
+	int fd = memfd_create(what, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
+	uint8_t *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	assert_ptr_not_equal(memory, MAP_FAILED);
+	memset(memory, 1, there);
+	munmap(memory, bytes);
+	assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
+	return fd;
+}
+
 static void other_descriptors(void **state)
 {
 	(void)state;
-	int pipes[2], fd;
+	int pipes[2];
+	const int size = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL, all = size | F_SEAL_FUTURE_WRITE;
 	struct net_shared *shared;
 	assert_int_equal(pipe(pipes), 0);
 	refused(pipes[0]);
 	close(pipes[1]);
 	refused(open("/dev/zero", O_RDWR));
-	refused(memfd_create("small", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+	refused(made("not sealed", ALL, ALL, 0));
+	refused(made("pages may be taken out", ALL, ALL, size));
+	refused(made("half as long", ALL / 2, ALL / 2, all));
+	refused(made("a page is missing", ALL, ALL - 4096, all));
+	assert_int_equal(net_shared_open(&shared, made("as it should be", ALL, ALL, all), NULL), STATUS_OK);
+	net_shared_destroy(&shared);
+}
+
+// What could end who reads it does not come to be: the size changed, or a page taken out, by whatever way.
+static void it_stays_as_it_is(void **state)
+{
+	(void)state;
+	struct net_shared *shared;
+	int fd;
 	assert_int_equal(net_shared_create(&shared, &fd, NULL), STATUS_OK);
-	struct stat file;
-	assert_int_equal(fstat(fd, &file), 0);
-	assert_int_equal(ftruncate(fd, file.st_size - 1), -1); // sealed
+	assert_int_equal(ftruncate(fd, ALL - 1), -1);
+	assert_int_equal(ftruncate(fd, ALL + 1), -1);
+	assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), -1);
+	assert_int_equal(madvise(net_shared_at(shared, 0, ALL), ALL, MADV_REMOVE), -1);
+	assert_int_equal(lseek(fd, 0, SEEK_HOLE), ALL);
 	net_shared_destroy(&shared);
 	close(fd);
-	int open_end = memfd_create("not sealed", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	assert_int_equal(ftruncate(open_end, file.st_size), 0);
-	refused(open_end);
-	int half = memfd_create("sealed to half", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	assert_int_equal(ftruncate(half, file.st_size / 2), 0);
-	assert_int_equal(fcntl(half, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), 0);
-	refused(half);
+}
+
+// Where the system finds no memory for it, or no descriptor, that is said, and nobody is ended.
+static void there_is_none(void **state)
+{
+	(void)state;
+	struct net_shared *shared;
+	struct rlimit before, none;
+	int fd;
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+	signal(SIGXFSZ, SIG_IGN);
+	none = (struct rlimit){.rlim_cur = ALL / 2, .rlim_max = before.rlim_max};
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+	struct error error = {0};
+	assert_int_equal(net_shared_create(&shared, &fd, &error), STATUS_UNAVAILABLE);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+	print_message("%s\n", error.message);
+	assert_null(shared);
+	assert_int_equal(fd, -1);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	none = (struct rlimit){.rlim_cur = 0, .rlim_max = before.rlim_max};
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+	assert_int_equal(net_shared_create(&shared, &fd, NULL), STATUS_UNAVAILABLE);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 int main(void)
@@ -153,8 +203,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(bytes_arrive, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(full_until_it_is_sent, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(ranges_are_checked, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(places_are_checked, set_up, tear_down),
 		cmocka_unit_test(other_descriptors),
+		cmocka_unit_test(it_stays_as_it_is),
+		cmocka_unit_test(there_is_none),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

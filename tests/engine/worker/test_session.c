@@ -1,13 +1,11 @@
 /* A session's worker from outside: memory and compute of a device over its two sockets, on the CPU and on every Vulkan
  * device that is here, what is refused, how it ends, and what its sandbox refuses. */
 #include "engine/worker/worker.h"
-#include "tests/engine/worker/worker_test.h"
+#include "tests/engine/worker/find_vulkan.h"
 
 #include <signal.h>
 
 enum { MIB = 1024 * 1024 };
-
-static char vulkan_key[257]; // "" where there is no Vulkan device
 
 static uint8_t *pattern(size_t bytes, unsigned seed)
 {
@@ -407,25 +405,6 @@ static void sandbox_refuses_cuda(void **state)
 }
 #endif
 
-static int find_devices(void **state)
-{
-	struct worker worker;
-	struct answer answer;
-	if (load_contract(state))
-		return 1;
-	worker_start(&worker, NULL);
-	int id = post(&worker, worker.node, "worker.enumerate", NULL, 0, "'backend':'vulkan'");
-	expect(worker.node, &answer, id, "worker.enumerate", STATUS_OK);
-	const struct json *device = json_first(json_get(answer.message.result, "devices"));
-	snprintf(vulkan_key, sizeof(vulkan_key), "%s", json_get_string(device, "hardware_key", ""));
-	answer_finish(&answer);
-	worker_end(&worker, NULL, 0);
-	if (!vulkan_key[0])
-		print_message("skipped: no Vulkan device here, not even llvmpipe (apt-get install "
-			      "mesa-vulkan-drivers)\n");
-	return 0;
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -440,5 +419,5 @@ int main(void)
 		cmocka_unit_test(sandbox_refuses_cpu),
 		cmocka_unit_test(sandbox_refuses_cuda),
 	};
-	return cmocka_run_group_tests_name("worker/session", tests, find_devices, drop_contract);
+	return cmocka_run_group_tests_name("worker/session", tests, find_vulkan, drop_contract);
 }
