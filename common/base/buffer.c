@@ -77,20 +77,23 @@ enum status buffer_append_u32le(struct buffer *buffer, uint32_t value)
 
 enum status buffer_printf(struct buffer *buffer, const char *format, ...)
 {
+	size_t room = buffer->capacity - buffer->length;
 	va_list args;
 	va_start(args, format);
-	int length = vsnprintf(NULL, 0, format, args);
+	int length = vsnprintf(room ? (char *)buffer->data + buffer->length : NULL, room, format, args);
 	va_end(args);
-	if (length < 0) {
+	enum status status = length < 0 ? STATUS_INTERNAL : buffer_reserve(buffer, (size_t)length);
+	if (status) {
 		buffer->failed = true;
-		return STATUS_INTERNAL;
-	}
-	enum status status = buffer_reserve(buffer, (size_t)length);
-	if (status)
+		if (room)
+			buffer->data[buffer->length] = 0;
 		return status;
-	va_start(args, format);
-	vsnprintf((char *)buffer->data + buffer->length, (size_t)length + 1, format, args);
-	va_end(args);
+	}
+	if ((size_t)length >= room) { // it did not fit
+		va_start(args, format);
+		vsnprintf((char *)buffer->data + buffer->length, (size_t)length + 1, format, args);
+		va_end(args);
+	}
 	buffer->length += (size_t)length;
 	return STATUS_OK;
 }

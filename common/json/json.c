@@ -55,8 +55,14 @@ static size_t utf8_sequence(const unsigned char *text, size_t length)
 bool json_utf8(const char *text, size_t length)
 {
 	const unsigned char *at = (const unsigned char *)text;
+	for (uint64_t eight; length >= sizeof eight;
+	     at += sizeof eight, length -= sizeof eight) { // nearly always ASCII
+		memcpy(&eight, at, sizeof eight);
+		if (eight & 0x8080808080808080u)
+			break;
+	}
 	while (length) {
-		size_t step = utf8_sequence(at, length);
+		size_t step = *at < 0x80 ? 1 : utf8_sequence(at, length);
 		if (!step)
 			return false;
 		at += step;
@@ -146,6 +152,9 @@ static enum status scan(const char *text, size_t length, struct error *error)
 		return error_set(error, STATUS_PARSE_ERROR, "the text is not UTF-8");
 	for (size_t i = 0, step = 1; i < length; i += step) {
 		char c = text[i];
+		step = 1;
+		if (in_string && (c >= ' ' || c < 0) && c != '"' && c != '\\')
+			continue; // most of it
 		if (!c)
 			return error_set(error, STATUS_PARSE_ERROR, "a NUL byte at offset %zu", i);
 		if ((c == '{' || c == '[') && !in_string && ++depth > LIMIT_NESTING)
@@ -287,12 +296,25 @@ static enum status print_string(const char *text, struct buffer *buffer)
 	return buffer_append_byte(buffer, '"');
 }
 
+// printf takes several times as long, and every message has some.
+static enum status print_integer(long long value, struct buffer *buffer)
+{
+	char text[24], *at = text + sizeof text;
+	unsigned long long left = value < 0 ? -(unsigned long long)value : (unsigned long long)value;
+	do
+		*--at = (char)('0' + left % 10);
+	while (left /= 10);
+	if (value < 0)
+		*--at = '-';
+	return buffer_append(buffer, at, (size_t)(text + sizeof text - at));
+}
+
 static enum status print_number(double value, struct buffer *buffer)
 {
 	if (!isfinite(value))
 		return buffer_append_text(buffer, "null");
 	if (value == floor(value) && fabs(value) <= exact_integer)
-		return buffer_printf(buffer, "%lld", (long long)value);
+		return print_integer((long long)value, buffer);
 	char text[32];
 	for (int precision = 6; precision <= 17; precision += precision == 6 ? 9 : 2) { // the shortest that reads back
 		snprintf(text, sizeof text, "%.*g", precision, value);
@@ -336,14 +358,22 @@ enum status json_print(const struct json *json, struct buffer *buffer)
 
 enum json_type json_type(const struct json *json)
 {
-	const cJSON *item = in(json);
-	return !item                  ? JSON_ABSENT
-	       : cJSON_IsNull(item)   ? JSON_NULL
-	       : cJSON_IsBool(item)   ? JSON_BOOL
-	       : cJSON_IsNumber(item) ? JSON_NUMBER
-	       : cJSON_IsString(item) ? JSON_STRING
-	       : cJSON_IsArray(item)  ? JSON_ARRAY
-				      : JSON_OBJECT;
+	switch (json ? in(json)->type & 0xFF : cJSON_Invalid) {
+	case cJSON_NULL:
+		return JSON_NULL;
+	case cJSON_False:
+	case cJSON_True:
+		return JSON_BOOL;
+	case cJSON_Number:
+		return JSON_NUMBER;
+	case cJSON_String:
+		return JSON_STRING;
+	case cJSON_Array:
+		return JSON_ARRAY;
+	case cJSON_Object:
+		return JSON_OBJECT;
+	}
+	return JSON_ABSENT;
 }
 
 const struct json *json_get(const struct json *object, const char *name)
@@ -501,6 +531,11 @@ void json_set(struct json *object, const char *name, struct json *value)
 			return;
 	}
 	cJSON_Delete((cJSON *)value);
+}
+
+void json_set_reference(struct json *object, const char *name, const struct json *to)
+{
+	cJSON_AddItemReferenceToObject((cJSON *)object, name, (cJSON *)(uintptr_t)to);
 }
 
 void json_push(struct json *array, struct json *value)

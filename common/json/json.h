@@ -50,6 +50,8 @@ struct json *json_new_null(void);
 // Put `value` (taken, also on failure) into `object` under `name`, in place of what was there.
 void json_set(struct json *object, const char *name, struct json *value);
 void json_push(struct json *array, struct json *value);
+// Let `object` have a member that is what `to` is now, and has its members, without owning them.
+void json_set_reference(struct json *object, const char *name, const struct json *to);
 void json_remove(struct json *object, const char *name);
 void json_set_string(struct json *object, const char *name, const char *text);
 void json_set_number(struct json *object, const char *name, double value);

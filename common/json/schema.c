@@ -1,6 +1,6 @@
-/* See schema.h. The schema is walked as it stands, with no compiled form: a call's parameters have a handful of
- * members, and a walk costs microseconds. Recursion is bounded by the value's nesting and by a limit on chains of $ref.
- */
+/* See schema.h. The schema is walked as it stands, with no compiled form but for each $ref, which would be searched for
+ * in the whole document: it has what it names beside it. Recursion is bounded by the value's nesting and by a limit on
+ * chains of $ref. */
 #include "common/json/schema.h"
 
 #include <math.h>
@@ -8,6 +8,8 @@
 #include <string.h>
 
 enum { PLACE_BYTES = 160, REF_CHAIN = 16 };
+
+#define LINK "$to" // the member beside a $ref that is what it names
 
 static const struct json *follow(const struct json *document, const char *pointer)
 {
@@ -24,22 +26,35 @@ static const struct json *follow(const struct json *document, const char *pointe
 	return *pointer ? NULL : document;
 }
 
-// The schema behind any chain of $ref; *scope moves to the document that it stands in.
-static const struct json *resolve(struct schema_scope *scope, const struct json *schema)
+// Where a $ref leads; NULL: nowhere.
+static const struct json *target(const struct json *document, const struct json *other, const char *ref)
+{
+	const char *hash = strchr(ref, '#');
+	return hash ? follow(hash == ref ? document : other, hash + 1) : NULL;
+}
+
+static void link_below(const struct json *document, const struct json *other, struct json *schema)
+{
+	const struct json *ref = json_get(schema, "$ref");
+	const struct json *to = ref ? target(document, other, json_string(ref, "")) : NULL;
+	for (const struct json *member = json_first(schema); member; member = json_next(member))
+		link_below(document, other, (struct json *)(uintptr_t)member);
+	if (to)
+		json_set_reference(schema, LINK, to);
+}
+
+void schema_link(struct json *document, const struct json *other)
+{
+	link_below(document, other, document);
+}
+
+// The schema behind any chain of $ref.
+static const struct json *resolve(const struct json *schema)
 {
 	for (int i = 0; schema && i < REF_CHAIN; i++) {
-		const char *ref = json_get_string(schema, "$ref", NULL);
-		if (!ref)
+		if (json_type(json_get(schema, "$ref")) != JSON_STRING)
 			return schema;
-		const char *hash = strchr(ref, '#');
-		if (!hash)
-			return NULL;
-		if (hash != ref) {
-			if (!scope->other)
-				return NULL;
-			*scope = (struct schema_scope){.self = scope->other};
-		}
-		schema = follow(scope->self, hash + 1);
+		schema = json_get(schema, LINK);
 	}
 	return NULL;
 }
@@ -127,8 +142,8 @@ static double code_points(const char *text)
 	return count;
 }
 
-static enum status check_members(const struct schema_scope *scope, const struct json *schema, const struct json *value,
-				 const char *place, struct error *error)
+static enum status check_members(const struct json *schema, const struct json *value, const char *place,
+				 struct error *error)
 {
 	const struct json *properties = json_get(schema, "properties"),
 			  *more = json_get(schema, "additionalProperties");
@@ -146,15 +161,15 @@ static enum status check_members(const struct schema_scope *scope, const struct 
 		if (!known)
 			continue;
 		snprintf(inner, sizeof inner, "%s.%.40s", place, json_name(member));
-		enum status status = schema_check(scope, known, member, inner, error);
+		enum status status = schema_check(known, member, inner, error);
 		if (status)
 			return status;
 	}
 	return STATUS_OK;
 }
 
-static enum status check_items(const struct schema_scope *scope, const struct json *schema, const struct json *value,
-			       const char *place, struct error *error)
+static enum status check_items(const struct json *schema, const struct json *value, const char *place,
+			       struct error *error)
 {
 	const struct json *items = json_get(schema, "items");
 	enum status status = check_count(schema, (double)json_count(value), "minItems", "maxItems", "member", place,
@@ -163,18 +178,17 @@ static enum status check_items(const struct schema_scope *scope, const struct js
 	for (const struct json *item = json_first(value); item && items && !status; item = json_next(item)) {
 		char inner[PLACE_BYTES];
 		snprintf(inner, sizeof inner, "%s[%zu]", place, index++);
-		status = schema_check(scope, items, item, inner, error);
+		status = schema_check(items, item, inner, error);
 	}
 	return status;
 }
 
-static enum status check_any(const struct schema_scope *scope, const struct json *list, const struct json *value,
-			     const char *place, struct error *error)
+static enum status check_any(const struct json *list, const struct json *value, const char *place, struct error *error)
 {
 	struct error last = {0};
 	for (const struct json *one = json_first(list); one; one = json_next(one)) {
 		struct error trial = {0};
-		if (!schema_check(scope, one, value, place, &trial))
+		if (!schema_check(one, value, place, &trial))
 			return STATUS_OK;
 		if (!last.message[0]) // the first alternative is the meant one; the others are null and the like
 			last = trial;
@@ -182,12 +196,10 @@ static enum status check_any(const struct schema_scope *scope, const struct json
 	return error_set(error, STATUS_INVALID_PARAMS, "%s", last.message);
 }
 
-enum status schema_check(const struct schema_scope *outer, const struct json *schema, const struct json *value,
-			 const char *place, struct error *error)
+enum status schema_check(const struct json *schema, const struct json *value, const char *place, struct error *error)
 {
-	struct schema_scope scope = *outer;
 	enum status status = STATUS_OK;
-	schema = resolve(&scope, schema);
+	schema = resolve(schema);
 	if (!schema)
 		return error_set(error, STATUS_INTERNAL, "the schema of %s has a $ref that leads nowhere", place);
 	for (const struct json *keyword = json_first(schema); keyword && !status; keyword = json_next(keyword)) {
@@ -199,7 +211,7 @@ enum status schema_check(const struct schema_scope *outer, const struct json *sc
 		else if (!strcmp(name, "const") && !json_equal(keyword, value))
 			status = error_set(error, STATUS_INVALID_PARAMS, "%s has not the one value it may have", place);
 		else if (!strcmp(name, "anyOf"))
-			status = check_any(&scope, keyword, value, place, error);
+			status = check_any(keyword, value, place, error);
 	}
 	if (status)
 		return status;
@@ -210,9 +222,9 @@ enum status schema_check(const struct schema_scope *outer, const struct json *sc
 		return check_count(schema, code_points(json_string(value, "")), "minLength", "maxLength", "character",
 				   place, error);
 	case JSON_ARRAY:
-		return check_items(&scope, schema, value, place, error);
+		return check_items(schema, value, place, error);
 	case JSON_OBJECT:
-		return check_members(&scope, schema, value, place, error);
+		return check_members(schema, value, place, error);
 	case JSON_ABSENT:
 	case JSON_NULL:
 	case JSON_BOOL:

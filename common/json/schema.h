@@ -2,16 +2,14 @@
  *
  * Known keywords: type (one or a list), properties, required, additionalProperties, items, enum, const, minimum,
  * maximum, minLength, maxLength (in code points), minItems, maxItems, anyOf, $ref. The rest are annotations; the lint
- * refuses constraints outside this list. Thread: any, a schema is only read. */
+ * refuses constraints outside this list. Thread: any; once it is linked, a schema is only read. */
 #pragma once
 #include "common/json/json.h"
 
-// Where a $ref leads: `self` holds "#/…", `other` (may be NULL) is the document that "api.json#/…" names.
-struct schema_scope {
-	const struct json *self, *other;
-};
+// Give each $ref in `document` what it names, once, before anything is checked: "#/…" lies in the document itself,
+// "api.json#/…" in `other`, which has been linked itself and outlives it (NULL: there is none).
+void schema_link(struct json *document, const struct json *other);
 
 // Check `value` against `schema`. The error names the place, as $.params.bytes, and what is wrong there.
 // Errors: STATUS_INVALID_PARAMS; STATUS_INTERNAL for a $ref that leads nowhere.
-enum status schema_check(const struct schema_scope *scope, const struct json *schema, const struct json *value,
-			 const char *place, struct error *error);
+enum status schema_check(const struct json *schema, const struct json *value, const char *place, struct error *error);

@@ -72,8 +72,12 @@ enum status contract_create(struct contract **out, enum contract_document docume
 		text = contract_text(CONTRACT_API, &length);
 		status = json_parse(&contract->other, text, length, error);
 	}
-	if (!status)
+	if (!status && contract->other)
+		schema_link(contract->other, NULL);
+	if (!status) {
+		schema_link(contract->document, contract->other);
 		status = load_methods(contract, error);
+	}
 	if (status)
 		contract_destroy(&contract);
 	*out = contract;
@@ -106,16 +110,11 @@ const struct contract_method *contract_at(const struct contract *contract, size_
 	return index < contract->count ? &contract->methods[index] : NULL;
 }
 
-static struct schema_scope scope_of(const struct contract *contract)
-{
-	return (struct schema_scope){.self = contract->document, .other = contract->other};
-}
-
 enum status contract_check_params(const struct contract *contract, const struct contract_method *method,
 				  const struct json *params, struct error *error)
 {
+	(void)contract; // what the schemas refer to was linked when it was made
 	const struct json *descriptors = json_get(method->description, "params");
-	struct schema_scope scope = scope_of(contract);
 	size_t known = 0;
 	for (const struct json *one = json_first(descriptors); one; one = json_next(one)) {
 		const char *name = json_get_string(one, "name", "");
@@ -126,7 +125,7 @@ enum status contract_check_params(const struct contract *contract, const struct 
 		if (!value)
 			continue;
 		known++;
-		enum status status = schema_check(&scope, json_get(one, "schema"), value, name, error);
+		enum status status = schema_check(json_get(one, "schema"), value, name, error);
 		if (status)
 			return status;
 	}
@@ -146,9 +145,9 @@ enum status contract_check_params(const struct contract *contract, const struct 
 enum status contract_check_result(const struct contract *contract, const struct contract_method *method,
 				  const struct json *result, struct error *error)
 {
-	struct schema_scope scope = scope_of(contract);
+	(void)contract; // what the schemas refer to was linked when it was made
 	const struct json *schema = json_get(json_get(method->description, "result"), "schema");
-	return schema ? schema_check(&scope, schema, result, "result", error) : STATUS_OK;
+	return schema ? schema_check(schema, result, "result", error) : STATUS_OK;
 }
 
 static const struct json *find_topic(const struct contract *contract, const char *topic)
@@ -159,11 +158,10 @@ static const struct json *find_topic(const struct contract *contract, const char
 enum status contract_check_event(const struct contract *contract, const char *topic, const struct json *data,
 				 struct error *error)
 {
-	struct schema_scope scope = scope_of(contract);
 	const struct json *found = find_topic(contract, topic);
 	if (!found)
 		return error_set(error, STATUS_NOT_FOUND, "there is no topic %s", topic);
-	return schema_check(&scope, json_get(found, "schema"), data, "data", error);
+	return schema_check(json_get(found, "schema"), data, "data", error);
 }
 
 const char *contract_topic_scope(const struct contract *contract, const char *topic)

@@ -145,22 +145,33 @@ size_t message_left(const struct buffer *in)
 	return in->length - 4 < total ? total - (in->length - 4) : 0;
 }
 
+static enum status print_member(struct buffer *out, const char *key, const struct json *value)
+{
+	enum status status = buffer_append_text(out, ",\"");
+	if (!status)
+		status = buffer_append_text(out, key);
+	if (!status)
+		status = buffer_append_text(out, "\":");
+	return status ? status : json_print(value, out);
+}
+
 static enum status print_envelope(struct buffer *out, const struct json *id, bool null_id, const char *key,
 				  struct json *value, const char *method)
 {
-	struct json *head = json_new_object();
-	json_set_string(head, "jsonrpc", "2.0");
-	if (id)
-		json_set(head, "id", json_copy(id));
-	else if (null_id)
-		json_set_null(head, "id");
-	if (method)
-		json_set_string(head, "method", method);
-	if (value)
-		json_set(head, key, value);
-	enum status status = json_print(head, out);
-	json_destroy(&head);
-	return status;
+	enum status status = buffer_append_text(out, "{\"jsonrpc\":\"2.0\"");
+	if (!status && id)
+		status = print_member(out, "id", id);
+	else if (!status && null_id)
+		status = buffer_append_text(out, ",\"id\":null");
+	if (!status && method) {
+		struct json *name = json_new_string(method);
+		status = print_member(out, "method", name);
+		json_destroy(&name);
+	}
+	if (!status && value)
+		status = print_member(out, key, value);
+	json_destroy(&value);
+	return status ? status : buffer_append_byte(out, '}');
 }
 
 enum status message_print_call(struct buffer *out, const struct json *id, const char *method, struct json *params)

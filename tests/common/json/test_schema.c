@@ -24,8 +24,8 @@ static struct json *parse(const char *text)
 static enum status check(const char *schema_text, const char *value_text, struct error *error)
 {
 	struct json *schema = parse(schema_text), *value = parse(value_text);
-	struct schema_scope scope = {.self = schema};
-	enum status status = schema_check(&scope, schema, value, "$", error);
+	schema_link(schema, NULL);
+	enum status status = schema_check(schema, value, "$", error);
 	json_destroy(&schema);
 	json_destroy(&value);
 	return status;
@@ -108,9 +108,10 @@ static void references_into_the_other_document(void **state)
 	struct json *self = parse("{\"s\":{\"$ref\":\"api.json#/t\"},\"t\":{\"type\":\"null\"}}");
 	struct json *other = parse("{\"t\":{\"items\":{\"$ref\":\"#/u\"}},\"u\":{\"type\":\"integer\"}}");
 	struct json *fits = parse("[1]"), *fits_not = parse("[null]");
-	struct schema_scope scope = {.self = self, .other = other};
-	assert_int_equal(schema_check(&scope, json_get(self, "s"), fits, "x", NULL), STATUS_OK);
-	assert_int_equal(schema_check(&scope, json_get(self, "s"), fits_not, "x", NULL), STATUS_INVALID_PARAMS);
+	schema_link(other, NULL);
+	schema_link(self, other);
+	assert_int_equal(schema_check(json_get(self, "s"), fits, "x", NULL), STATUS_OK);
+	assert_int_equal(schema_check(json_get(self, "s"), fits_not, "x", NULL), STATUS_INVALID_PARAMS);
 	json_destroy(&self);
 	json_destroy(&other);
 	json_destroy(&fits);
