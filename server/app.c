@@ -301,8 +301,11 @@ static enum status create_state(struct app *app, struct error *error)
 		status = cluster_create(&app->cluster, &params, error);
 	}
 	if (!status) {
-		struct topology_params params = {
-			.loop = app->loop, .store = app->store, .events = app->events, .cluster = app->cluster};
+		struct topology_params params = {.loop = app->loop,
+						 .store = app->store,
+						 .events = app->events,
+						 .cluster = app->cluster,
+						 .address = app->options.tls ? app->options.address : NULL};
 		status = topology_create(&app->topology, &params, error);
 	}
 	if (!status) {
@@ -410,7 +413,8 @@ static enum status create_doors(struct app *app, struct error *error)
 					  .tenants = app->tenants,
 					  .instances = app->instances,
 					  .joins = app->joins,
-					  .witnesses = app->witnesses};
+					  .witnesses = app->witnesses,
+					  .address = app->options.tls ? app->options.address : NULL};
 	enum status status = api_create(&app->api, &api, error);
 	if (!status)
 		status = node_links_create(&app->nodes, &nodes);

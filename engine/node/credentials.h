@@ -5,9 +5,10 @@
  * lines: HOST:PORT of the server, and the URI that the server's certificate carries node.key       the key of a request
  * that is under way: made once, so that asking again is asking as the same
  *
- * A node that has the first three has joined. All are of mode 0600 and replaced as a whole. Reading and writing wait
- * for the disk; they happen when a node joins, and once in some weeks when it renews its certificate.
- * Thread: its owner's. */
+ * A node of the server's own machine has joined nobody: what it shows to other nodes is in DATA/node/tls-own, and
+ * server says "unix" instead of HOST:PORT. A node that has the first three has joined. All are of mode 0600 and
+ * replaced as a whole. Reading and writing wait for the disk; they happen when a node joins, and once in some weeks
+ * when it renews its certificate. Thread: its owner's. */
 #pragma once
 #include "common/net/tls.h"
 
@@ -44,8 +45,9 @@ void credentials_request_finish(struct credentials_request *request);
 struct credentials_grant {
 	const char *certificate, *authority, *server_uri;
 	const char *address, *node_id;
-	const uint8_t *authority_sha256; // (32): the authority that was met; the grant's must be it
-	const char *key_pem;             // of the request
+	// (32): the authority that was met, which the grant's must be. NULL: any, of a server on this machine.
+	const uint8_t *authority_sha256;
+	const char *key_pem; // of the request
 };
 // Check what was granted (the certificate is of this key, node and authority) and keep it, on disk first. A failure
 // changes nothing. Errors: STATUS_INVALID_PARAMS (it is not what was asked for), STATUS_UNAVAILABLE; with hints.

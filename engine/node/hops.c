@@ -196,6 +196,16 @@ void hop_break(struct hop *hop, enum status status, const char *why)
 	hop->way->close(hop);
 }
 
+void hops_use_links(struct hops *hops, struct links *links)
+{
+	for (struct hop *hop = hops->list, *next; hop; hop = next) {
+		next = hop->next;
+		if (hop->way == &hop_link)
+			hop_break(hop, STATUS_UNAVAILABLE, "this node has no direct links any more");
+	}
+	hops->params.links = links;
+}
+
 static void too_late(void *arg)
 {
 	hop_break(arg, STATUS_TIMEOUT, "the other end did not come within 10 s");

@@ -28,6 +28,8 @@ struct hops_params {
 enum status hops_create(struct hops **out, const struct hops_params *params, struct error *error);
 void hops_destroy(struct hops **hops); // after all rings
 void hops_fence(struct hops *hops, bool fenced);
+// There are direct links now, or (NULL) none any more: hops that went by them break.
+void hops_use_links(struct hops *hops, struct links *links);
 
 // Two socket pairs for a worker that is about to start: *in_fd is its descriptor 6, *out_fd its 7, the caller's to
 // close. Errors: STATUS_UNAVAILABLE, STATUS_OUT_OF_MEMORY.

@@ -547,11 +547,13 @@ enum status links_create(struct links **out, const struct links_params *params, 
 	if (!status)
 		status = show_certificate(links, error);
 	if (!status)
-		status = net_peer_listen(
-			&links->listener, params->loop,
-			&(struct net_peer_listen_params){
-				.tls = links->tls, .handler = &conn_handler, .accepted = accepted, .context = links},
-			error);
+		status = net_peer_listen(&links->listener, params->loop,
+					 &(struct net_peer_listen_params){.tls = links->tls,
+									  .address = params->address,
+									  .handler = &conn_handler,
+									  .accepted = accepted,
+									  .context = links},
+					 error);
 	if (status)
 		links_destroy(&links);
 	else

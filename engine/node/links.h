@@ -18,6 +18,7 @@ struct links_params {
 	const struct contract *contract; // CONTRACT_NODE
 	const struct credentials *credentials;
 	const char *node_id; // copied
+	const char *address; // to listen at; NULL: all. Used by links_create only
 	// node.links: params are taken. Left out while there is no server.
 	void (*tell)(void *arg, struct json *params);
 	// Each second, may be NULL: begin a round trip to the server, and tell the last one, < 0: not known. False:

@@ -59,7 +59,7 @@ struct node {
 	struct node_announcer *announcer; // NULL: the server is on this machine, or nothing is to be said
 	struct uplink *uplink;
 	struct relays *relays; // NULL: the server is on this machine
-	struct links *links;   // NULL: none, as where the server is on this machine
+	struct links *links;   // NULL: none, as where a server on this machine serves nobody else
 	struct hops *hops;
 	struct node_models *models;
 	struct tenants *tenants;
@@ -67,10 +67,11 @@ struct node {
 	struct saver *saver;
 	char cache[4096];
 	struct net_timer save, goodbye;
-	struct credentials credentials; // not joined: the server is on this machine
+	struct credentials credentials; // of a node of the server's machine: for links only
 	char host[256];                 // of the server, if it is on another
 	int port;
-	bool find; // the server is to be found first
+	bool find;                     // the server is to be found first
+	char reach[NET_ADDRESS_BYTES]; // that links listen at; "": all
 	bool stopping, usable_said;
 	bool failed;          // the server does not take this node
 	bool fenced, cut_off; // see hold_hops
@@ -485,6 +486,17 @@ static enum status find_server(struct node *node, struct error *error)
 	return join_check(options->ticket, options->accept_code, error); // before a search that would be in vain
 }
 
+// What a node of the server's machine shows to other nodes has a folder of its own: it has joined nobody.
+static void load_own(struct node *node)
+{
+	struct error error = {0};
+	char folder[sizeof(node->options.data) + 16];
+	snprintf(folder, sizeof(folder), "%s/tls-own", node->options.data);
+	credentials_finish(&node->credentials);
+	if (credentials_load(&node->credentials, folder, &error))
+		log_warning("node", "the certificate for links to other nodes is not read: %s", error.message);
+}
+
 static struct json *build_first_record(void *arg)
 {
 	struct node *node = arg;
@@ -622,13 +634,30 @@ static void create_links(struct node *node)
 					    .contract = node->contract,
 					    .credentials = &node->credentials,
 					    .node_id = node->table->node_id,
+					    .address = node->reach[0] ? node->reach : NULL,
 					    .tell = send_links,
-					    .measure_server = measure_server,
+					    .measure_server = uplink_remote(node->uplink) ? measure_server : NULL,
 					    .arg = node};
 	if (links_create(&node->links, &params, &error))
 		log_warning("node", "no direct links to other nodes: %s", error.message);
 	else
 		log_info("node", "other nodes reach this one at port %d", links_port(node->links));
+}
+
+// Of a node of the server's machine.
+static void set_reachable(void *arg, const char *address)
+{
+	struct node *node = arg;
+	if (address ? node->links && !strcmp(address, node->reach) : !node->links)
+		return;
+	hops_use_links(node->hops, NULL);
+	links_destroy(&node->links);
+	text_copy(node->reach, sizeof(node->reach), address ? address : "");
+	if (address)
+		create_links(node);
+	hops_use_links(node->hops, node->links);
+	hold_hops(node);
+	uplink_send_record(node->uplink);
 }
 
 static enum status create_tenants(struct node *node, struct error *error)
@@ -663,7 +692,7 @@ static enum status create_parts(struct node *node, struct error *error)
 	struct witness_params witness = {.loop = node->loop,
 					 .directory = node->options.data,
 					 .node_id = node->table->node_id,
-					 .server = node->credentials.server_uri};
+					 .server = node->host[0] ? node->credentials.server_uri : ""};
 	struct readings_params readings = {
 		.loop = node->loop, .node_id = node->table->node_id, .report = send_readings, .arg = node};
 	struct uplink_params uplink = {.loop = node->loop,
@@ -682,6 +711,7 @@ static enum status create_parts(struct node *node, struct error *error)
 				       .workers = kept_workers,
 				       .registered = server_back,
 				       .fenced = fence,
+				       .reachable = set_reachable,
 				       .gone = server_gone,
 				       .arg = node};
 	memcpy(prober.enabled, node->options.enabled, sizeof(prober.enabled));
@@ -719,6 +749,8 @@ static enum status create(struct node *node, const sigset_t *ends, struct error 
 		status = find_server(node, error);
 	if (!status)
 		status = lock_folder(node, ends, error);
+	if (!status && !node->find && !node->host[0])
+		load_own(node);
 	if (!status)
 		status = cache_prepare(node->options.data, node->cache, sizeof(node->cache), error);
 	if (!status)

@@ -55,6 +55,8 @@ struct uplink {
 	pid_t parent;
 	bool ended, leaving;
 	bool record_due, devices_due;
+	char reach[NET_ADDRESS_BYTES]; // of a server on this machine: where others may reach this node; "": nowhere
+	bool anew;                     // it does not know the certificate that this node has
 };
 
 static void dial(void *arg);
@@ -228,6 +230,8 @@ static void renew_later(struct uplink *uplink)
 static int64_t renewal_ms(const struct uplink *uplink)
 {
 	const struct credentials *credentials = uplink->params.credentials;
+	if (uplink->anew)
+		return 0;
 	int64_t life_ms = credentials->not_after_ms - credentials->not_before_ms;
 	return credentials->not_before_ms + life_ms / 3 * 2;
 }
@@ -252,6 +256,13 @@ static void look_at_age(void *arg)
 	send_call(uplink, CALL_RENEW, "node.renew", params);
 }
 
+static void tell_reach(struct uplink *uplink)
+{
+	const bool good = uplink->reach[0] && uplink->params.credentials->joined && !uplink->anew;
+	if (uplink->params.reachable && !uplink_remote(uplink))
+		uplink->params.reachable(uplink->params.arg, good ? uplink->reach : NULL);
+}
+
 static void renewed(struct uplink *uplink, const struct json *result)
 {
 	struct error error = {0};
@@ -264,10 +275,11 @@ static void renewed(struct uplink *uplink, const struct json *result)
 	const struct credentials_grant grant = {.certificate = json_get_string(granted, "certificate", ""),
 						.authority = json_get_string(granted, "authority", ""),
 						.server_uri = json_get_string(granted, "server_uri", ""),
-						.address = uplink->address,
+						.address = uplink_remote(uplink) ? uplink->address : "unix",
 						.node_id = uplink->node_id,
-						.authority_sha256 = authority_sha256,
+						.authority_sha256 = uplink_remote(uplink) ? authority_sha256 : NULL,
 						.key_pem = uplink->renewing.key_pem};
+	const bool first = !uplink->params.credentials->joined;
 	enum status status = contract_check_result(uplink->params.contract, method, result, &error);
 	if (!status)
 		status = credentials_take(uplink->params.credentials, &grant, &error);
@@ -276,9 +288,21 @@ static void renewed(struct uplink *uplink, const struct json *result)
 		renew_later(uplink);
 		return;
 	}
-	log_info("node", "the certificate was renewed");
+	log_info("node", first ? "the server has granted a certificate" : "the certificate was renewed");
 	credentials_request_finish(&uplink->renewing);
+	uplink->anew = false;
+	tell_reach(uplink);
 	look_at_age(uplink);
+}
+
+// What a server on this machine says of direct links; NULL: it serves this machine only.
+static void take_reach(struct uplink *uplink, const struct json *links)
+{
+	snprintf(uplink->reach, sizeof uplink->reach, "%s", json_get_string(links, "address", ""));
+	uplink->anew = json_get_bool(links, "renew", false);
+	tell_reach(uplink);
+	if (uplink->reach[0])
+		look_at_age(uplink);
 }
 
 // Where the server was found is where it is looked for next time.
@@ -333,6 +357,8 @@ static void answered(struct uplink *uplink, const struct message *message)
 	send_due(uplink);
 	if (uplink->params.registered)
 		uplink->params.registered(uplink->params.arg);
+	if (uplink->params.reachable && !uplink_remote(uplink))
+		take_reach(uplink, json_get(message->result, "links"));
 }
 
 static void received(void *user, struct net_conn *conn, const uint8_t *bytes, size_t length, bool binary)

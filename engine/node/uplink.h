@@ -7,9 +7,10 @@
  * answers there is not to be trusted; after 8 s it is also looked for on the local networks, where its cluster's server
  * may be announced at another address, which is tried in turn with the first. There the node ends when the cluster has
  * removed it. Its certificate is renewed
- * at two thirds of its life. Nothing is queued while there is no server: what counts is sent anew on
- * connecting. A node that has not met its server yet waits for it, and says so every 30 s; one whose parent has ended
- * gives up after the first 30 s, since that was the server that started it. Thread: the loop's. */
+ * at two thirds of its life; a server of this machine that others reach grants one by its socket. Nothing is queued
+ * while there is no server: what counts is sent anew on connecting. A node that has not met its server yet waits for
+ * it, and says so every 30 s; one whose parent has ended gives up after the first 30 s, since that was the server that
+ * started it. Thread: the loop's. */
 #pragma once
 #include "common/json/json.h"
 #include "common/net/peer.h"
@@ -45,6 +46,9 @@ struct uplink_params {
 	struct json *(*workers)(void *arg);
 	void (*registered)(void *arg);          // one has been taken by the server
 	void (*fenced)(void *arg, bool fenced); // the lease ran out, or goes on; see lease.h
+	// May be NULL. A server on this machine, with each registration: where other nodes may reach this one by direct
+	// links, for which the credentials are good now; NULL: nowhere.
+	void (*reachable)(void *arg, const char *address);
 	// The server stopped or stayed away (STATUS_OK), or does not take this node: STATUS_FORBIDDEN once it was
 	// removed from the cluster, STATUS_CONFLICT while another speaks for it, STATUS_UNAVAILABLE otherwise.
 	void (*gone)(void *arg, enum status status, const char *why);

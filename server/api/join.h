@@ -66,11 +66,14 @@ enum status joins_remove(struct joins *joins, const struct joins_decision *decis
 // A new certificate for a node that has proved who it is. `done` gets a Grant of schema/node.json (taken), or an error.
 struct joins_renewal {
 	const char *node_id, *peer, *request_pem;
+	bool local; // the server's own node, which needs no certificate to ask for one
 	void (*done)(void *context, enum status status, struct json *grant, const struct error *error);
 	void *context;
 };
 // Errors also: STATUS_RATE_LIMITED (it has asked within LIMIT_RENEW_MS).
 enum status joins_renew(struct joins *joins, const struct joins_renewal *renewal, struct error *error);
+// Whether the cluster knows a good certificate of this node.
+bool joins_has_certificate(const struct joins *joins, const char *node_id);
 
 // All that wait: an array of WaitingNode of schema/api.json; and those that the cluster does not know yet, added to
 // `nodes`, an array of Node.

@@ -265,7 +265,7 @@ enum status joins_renew(struct joins *joins, const struct joins_renewal *renewal
 {
 	struct store_batch *batch = NULL;
 	struct audit_actor by = {0};
-	if (!authority_stands(joins->params.authority, renewal->node_id))
+	if (!renewal->local && !authority_stands(joins->params.authority, renewal->node_id))
 		return error_set(error, STATUS_FORBIDDEN, "another machine is taking the place of this node");
 	if (renewed_lately(joins, renewal->node_id)) {
 		error_set(error, STATUS_RATE_LIMITED, "a certificate was asked for less than %d s ago",
@@ -299,6 +299,11 @@ enum status joins_renew(struct joins *joins, const struct joins_renewal *renewal
 		return error_set(error, status, "%s", status_text(status));
 	}
 	return STATUS_OK;
+}
+
+bool joins_has_certificate(const struct joins *joins, const char *node_id)
+{
+	return authority_stands(joins->params.authority, node_id);
 }
 
 // ---- who waits ----

@@ -298,6 +298,9 @@ void node_link_opened(void *user, struct net_conn *conn)
 	struct node_link *link = user;
 	link->conn = conn;
 	net_conn_trust(conn); // it came by the data directory's own socket, or with a certificate of this cluster's
+	struct net_peer_path path;
+	if (!link->local && net_conn_path(conn, &path))
+		snprintf(link->link.reached, sizeof link->link.reached, "%s", path.local);
 	if (!link->local)
 		net_timer_start(link->all->params.loop, &link->look, LOOK_MS, look, link);
 	net_timer_start(link->all->params.loop, &link->deadline, LIMIT_LOGIN_MS, register_late, link);
@@ -355,6 +358,15 @@ static void pending_finish(struct pending *pending, struct json *result, const s
 	release(link);
 }
 
+// For this machine's own node: where other nodes may reach it.
+static struct json *links_json(const struct node_link *link)
+{
+	struct json *links = json_new_object();
+	json_set_string(links, "address", link->all->params.address);
+	json_set_bool(links, "renew", !joins_has_certificate(link->all->params.joins, link->node_id));
+	return links;
+}
+
 static void registered(void *context, enum status status, const struct error *error)
 {
 	struct pending *pending = context;
@@ -377,6 +389,8 @@ static void registered(void *context, enum status status, const struct error *er
 	struct json *result = json_new_object();
 	json_set_integer(result, "protocol", PROTOCOL);
 	json_set_bool(result, "watched", events_watched(link->all->params.events));
+	if (link->local && link->all->params.address)
+		json_set(result, "links", links_json(link));
 	pending_finish(pending, result, NULL);
 }
 
@@ -403,6 +417,10 @@ static enum status node_register(struct node_link *link, const struct message *m
 	if (who[0] && strcmp(who, node_id) != 0)
 		return error_set(error, link->local ? STATUS_CONFLICT : STATUS_FORBIDDEN, "this connection is node %s",
 				 who);
+	bool own;
+	cluster_has_node(link->all->params.cluster, node_id, &own);
+	if (own && !link->local) // its certificate is for links to other nodes
+		return error_set(error, STATUS_FORBIDDEN, "the server's own node comes by the server's socket");
 	struct pending *pending = pending_create(link, message);
 	if (!pending)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
@@ -453,15 +471,16 @@ static void renewed(void *context, enum status status, struct json *grant, const
 
 static enum status node_renew(struct node_link *link, const struct message *message, struct error *error)
 {
-	if (link->local)
+	if (link->local && !link->all->params.address)
 		return error_set(error, STATUS_CONFLICT, "this machine's own node needs no certificate");
 	if (link->renewing)
 		return error_set(error, STATUS_RATE_LIMITED, "a certificate is being made already");
 	struct pending *pending = pending_create(link, message);
 	if (!pending)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
-	struct joins_renewal renewal = {.node_id = link->proven,
-					.peer = link->peer,
+	struct joins_renewal renewal = {.node_id = link->node_id,
+					.peer = link->link.actor.peer,
+					.local = link->local,
 					.request_pem = json_get_string(message->params, "request", ""),
 					.done = renewed,
 					.context = pending};

@@ -23,6 +23,7 @@ struct node_links_params {
 	struct instances *instances;
 	struct joins *joins;
 	struct witnesses *witnesses;
+	const char *address; // where the server listens for other machines, and its own node with it; NULL: nowhere
 };
 enum status node_links_create(struct node_links **out, const struct node_links_params *params);
 void node_links_destroy(struct node_links **links);

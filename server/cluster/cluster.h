@@ -5,6 +5,7 @@
  * store: the newest readings and ten minutes of samples stand in memory, minute averages go to history.db.
  * Thread: the loop's. */
 #pragma once
+#include "common/net/peer.h"
 #include "server/cluster/events.h"
 #include "server/security/audit.h"
 #include "server/store/store.h"
@@ -27,6 +28,7 @@ struct cluster_link {
 	void (*verify)(struct cluster_link *link, const char *device_id);
 	void (*superseded)(struct cluster_link *link); // another connection speaks for this node now
 	struct audit_actor actor;                      // the node, as what it does is told in the audit log
+	char reached[NET_ADDRESS_BYTES];               // of this machine, where the node came; "": by the socket
 };
 
 struct cluster_params {

@@ -15,6 +15,7 @@ struct topology_params {
 	struct store *store;
 	struct events *events;
 	struct cluster *cluster; // outlives the topology, and tells it of nodes that come and go
+	const char *address;     // where the server's own node listens for others; NULL: nowhere
 };
 // Loads what the store has; all of it is stale until its node tells of it.
 enum status topology_create(struct topology **out, const struct topology_params *params, struct error *error);

@@ -2,7 +2,9 @@
  *
  * Changes are gathered for a moment, as nodes come together when a server starts; a list that a node has already on the
  * connection that it has now is not sent again. The first address is the one that the server sees a node at: it is the
- * one that is known to be reached. Link-local and loopback addresses mean something on one machine only. */
+ * one that is known to be reached; of the server's own node it is the one that the other has come to itself, and what
+ * follows are those that the server listens at. Link-local and loopback addresses mean something on one machine only.
+ */
 #include "common/base/log.h"
 #include "server/cluster/topology_inside.h"
 
@@ -48,16 +50,26 @@ static void add_address(struct json *addresses, const char *address, bool same_m
 	json_push(addresses, json_new_string(address));
 }
 
-static struct json *peer_json(const struct cluster_node *node, const struct cluster_node *peer)
+static bool listens_at(const struct topology *topology, const struct cluster_node *peer, const char *address)
+{
+	const char *where = topology->params.address;
+	if (!peer->local || !where || !strcmp(where, "::"))
+		return true;
+	return !strcmp(where, "0.0.0.0") ? !strchr(address, ':') : !strcmp(where, address);
+}
+
+static struct json *peer_json(const struct topology *topology, const struct cluster_node *node,
+			      const struct cluster_node *peer)
 {
 	char name[129];
 	struct json *json = json_new_object(), *addresses = json_new_array();
 	const char *host = json_get_string(node->record, "host_name", "");
 	const bool same = !strcmp(host, json_get_string(peer->record, "host_name", ""));
-	add_address(addresses, peer->link->actor.peer, same);
+	add_address(addresses, peer->local ? node->link->reached : peer->link->actor.peer, same);
 	for (const struct json *one = json_first(json_get(peer->record, "addresses")); one; one = json_next(one))
-		add_address(addresses, json_string(one, ""), same);
-	if (same)
+		if (listens_at(topology, peer, json_string(one, "")))
+			add_address(addresses, json_string(one, ""), same);
+	if (same && listens_at(topology, peer, "127.0.0.1"))
 		add_address(addresses, "127.0.0.1", true);
 	snprintf(name, sizeof name, "%s", topology_node_name(peer));
 	json_set_string(json, "node_id", peer->node_id);
@@ -87,7 +99,7 @@ static void tell_node(struct topology *topology, struct cluster_node *node)
 	for (size_t i = 0; i < cluster->node_count; i++) {
 		const struct cluster_node *peer = cluster->nodes[i];
 		if (peer != node && takes_links(peer) && json_count(peers) < LIMIT_LINK_PEERS)
-			json_push(peers, peer_json(node, peer));
+			json_push(peers, peer_json(topology, node, peer));
 	}
 	json_set(params, "peers", peers);
 	const uint64_t hash = hash_of(params);
