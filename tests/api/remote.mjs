@@ -2,7 +2,7 @@
 // that can stop forwarding. What the second node holds belongs to "another machine": it has its own data directory, and
 // no socket of the server's.
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { readFileSync, readdirSync, readlinkSync } from "node:fs";
 import net from "node:net";
 import { Client } from "./client.mjs";
 import { eventually, launch, slow, startServer, temporary, within } from "./server.mjs";
@@ -100,6 +100,23 @@ export class RemoteNode {
 		const { code, signal, stderr } = await within(this.exited, "the second node ends");
 		assert.ok(code === 0, `the second node ended with ${code ?? signal}: ${stderr.slice(-2000)}`);
 	}
+}
+
+// The process of the server's own node, and the ports that it listens at.
+export function ownNode(server) {
+	const pid = readdirSync("/proc").find((one) => {
+		try {
+			return readFileSync(`/proc/${one}/stat`, "latin1").split(") ")[1].split(" ")[1] === String(server.child.pid) &&
+				readFileSync(`/proc/${one}/cmdline`, "latin1").split("\0")[1] === "node";
+		} catch {
+			return false; // no process, or it has ended meanwhile
+		}
+	});
+	const held = readdirSync(`/proc/${pid}/fd`).map((fd) => readlinkSync(`/proc/${pid}/fd/${fd}`));
+	const ports = ["tcp", "tcp6"].flatMap((name) => readFileSync(`/proc/${pid}/net/${name}`, "latin1").trim().split("\n").slice(1)
+		.map((line) => line.trim().split(/\s+/)).filter(([, , , state, , , , , , inode]) => state === "0A" && held.includes(`socket:[${inode}]`))
+		.map(([, address]) => parseInt(address.split(":")[1], 16)));
+	return { pid: Number(pid), ports };
 }
 
 export async function startCluster({ args = [] } = {}) {

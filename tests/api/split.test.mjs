@@ -3,12 +3,12 @@
 // All nodes are on this machine and join by TLS, each with a directory of its own; pins say which layers go where. The
 // words are nonsense (the weights are random), but the same nonsense each time.
 import assert from "node:assert/strict";
-import { readFileSync, readdirSync, readlinkSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, readdirSync, readlinkSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, afterEach, before, describe, test } from "node:test";
 import { Client, assertContractKept } from "./client.mjs";
 import { modelFile } from "./gguf.mjs";
-import { Proxy, RemoteNode } from "./remote.mjs";
+import { Proxy, RemoteNode, ownNode } from "./remote.mjs";
 import { eventually, slow, startServer, temporary, within } from "./server.mjs";
 
 const LAYERS = 12, LONG = 60000 * slow;
@@ -70,7 +70,10 @@ describe("a model over several nodes", { timeout: 600000 * slow }, () => {
 	};
 
 	before(async () => {
-		server = await startServer({ listen: "0.0.0.0:0", localNode: true });
+		const data = temporary(); // where the server's own node cannot keep a certificate: it has no direct links then
+		mkdirSync(join(data, "node"));
+		writeFileSync(join(data, "node", "tls-own"), "");
+		server = await startServer({ data, listen: "0.0.0.0:0", localNode: true });
 		process.env.NODE_TLS_REJECT_UNAUTHORIZED = "0"; // fetch() takes no authority; who is asked is known here
 		admin = await Client.login(server);
 		proxies = await Promise.all([1, 2, 3].map(() => Proxy.start(server.port)));
@@ -116,17 +119,33 @@ describe("a model over several nodes", { timeout: 600000 * slow }, () => {
 		}
 	});
 
-	test("by way of the server, to and from its own machine's node", async () => {
+	// Parts on the server's own node and another one: an answer, and how many bytes the server passed on for it.
+	const withOwn = async (turned) => {
 		const { nodes: all, devices } = await admin.call("cluster.snapshot");
 		const own = { device: devices.find((one) => one.backend === "cpu" && one.node_id === all.find((node) => node.local).node_id) };
 		const passed = async () => Number(/direction="relay"\} (\d+)/.exec(
 			(await server.http("/metrics", { headers: { authorization: `Bearer ${server.token}` } })).text)[1]);
-		for (const on of [[own, nodes[0]], [nodes[0], own]]) {
-			const before = await passed(), one = await place(...on);
-			assert.equal(await answer(), whole);
-			assert.ok(await passed() > before + 40 * 64 * 4, `${await passed()} after ${before}`); // an activation for each token
-			await admin.call("instance.delete", { instance_id: one.instance_id });
-		}
+		const before = await passed(), one = await place(...(turned ? [nodes[0], own] : [own, nodes[0]]));
+		assert.equal(await answer(), whole);
+		await admin.call("instance.delete", { instance_id: one.instance_id });
+		return await passed() - before;
+	};
+	const activations = 40 * 64 * 4; // one for each token
+
+	test("by way of the server, to and from its own node while that has no certificate", async () => {
+		for (const turned of [false, true]) assert.ok(await withOwn(turned) > activations);
+	});
+
+	test("directly, once it has one", async () => {
+		rmSync(join(server.data, "node", "tls-own"));
+		process.kill(ownNode(server).pid, "SIGKILL"); // the server starts it again
+		const { node_id } = nodes[0];
+		await eventually(async () => {
+			const { nodes: all, links } = await admin.call("cluster.snapshot"), own = all.find((one) => one.local).node_id;
+			return [[own, node_id], [node_id, own]].every(([from, to]) => links.some((one) =>
+				one.from_node_id === from && one.to_node_id === to && one.state === "up" && one.rtt_ms !== null));
+		}, "there is a link in both directions", LONG);
+		for (const turned of [false, true]) assert.equal(await withOwn(turned), 0);
 	});
 
 	// Pieces of one stream around a moment: how long nothing came.

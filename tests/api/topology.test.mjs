@@ -1,10 +1,15 @@
 // Links between nodes: what nodes tell of them is judged, shown, pushed, kept and summed up; nodes are told of each other.
 import assert from "node:assert/strict";
+import { readFileSync, renameSync } from "node:fs";
+import { hostname } from "node:os";
+import { join as path } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { makeRequest } from "./certificates.mjs";
-import { Client, FakeNode, assertContractKept } from "./client.mjs";
+import tls from "node:tls";
+import { makeCertificate, makeRequest } from "./certificates.mjs";
+import { Client, FakeNode, assertContractKept, frame } from "./client.mjs";
 import { isTime } from "./contract.mjs";
 import { deviceRecord, linkReading, nodeRecord } from "./records.mjs";
+import { ownNode } from "./remote.mjs";
 import { eventually, patience, run, slow, startServer, temporary } from "./server.mjs";
 import { Stranger, smallRecord } from "./stranger.mjs";
 
@@ -303,6 +308,103 @@ describe("links over a restart", () => {
 		admin = await Client.login(server);
 		assert.deepEqual((await admin.call("cluster.snapshot")).links.map((one) => one.to_node_id), ["server"]);
 		await server.finish();
+	});
+});
+
+// As another node dials: what became of it, "" while it is open; hello: to begin with peer.hello.
+function dialLink(port, hello, options = {}) {
+	const socket = tls.connect({ host: "127.0.0.1", port, rejectUnauthorized: false, minVersion: "TLSv1.3", ...options });
+	const dialled = { socket, ended: "" }; // what comes is not looked at
+	socket.resume().on("error", (error) => { dialled.ended ||= error.code ?? error.message; }).on("close", () => { dialled.ended ||= "closed"; });
+	const message = frame({ jsonrpc: "2.0", method: "peer.hello", params: { protocol: 1, node_id: hello } }), total = Buffer.alloc(4);
+	total.writeUInt32LE(message.length);
+	socket.on("secureConnect", () => socket.write(Buffer.concat([total, message])));
+	return dialled;
+}
+
+describe("the server's own node", () => {
+	const data = temporary(), request = makeRequest(), LONG = 60000 * slow;
+	let server, admin, own, other, grant, first;
+
+	const certificates = async () => (await admin.call("certificate.list")).certificates.filter((one) => one.node_id === own);
+	// Its certificate, once it stands, and where nod_b is told that it listens.
+	const start = async (listen) => {
+		server = await startServer({ data, listen, localNode: true, args: ["--log-level", "debug"] });
+		admin = await Client.login(server);
+		own = await eventually(async () => (await admin.call("cluster.snapshot")).nodes.find((one) => one.local && one.state === "online")?.node_id,
+			"it is online", LONG);
+	};
+	const meet = async () => {
+		other = await FakeNode.connect(server, smallRecord("nod_b", { link_port: 7002, host_name: hostname() }), { unix: false,
+			cert: grant.certificate, key: request.key });
+		return eventually(() => other.requests.findLast((one) => one.method === "node.peers")?.params.peers.find((one) => one.node_id === own),
+			"the other node is told of it", LONG);
+	};
+
+	after(async () => {
+		await server?.finish();
+		assertContractKept();
+	});
+
+	test("gets a certificate by the socket, where the server listens for others, and takes links with it", async () => {
+		await start("0.0.0.0:0");
+		const { ticket } = await admin.call("node.ticket");
+		grant = await (await Stranger.connect(server, request)).joinByTicket("nod_b", ticket);
+		const peer = await meet();
+		first = await certificates();
+		assert.deepEqual([first.length, first[0].kind, first[0].revoked_at], [1, "node", null]);
+		assert.equal(peer.addresses[0], "127.0.0.1", "where the other one came to the server");
+		assert.ok(peer.addresses.every((one) => !one.includes(":")), `0.0.0.0 is IPv4: ${peer.addresses}`);
+		assert.deepEqual(ownNode(server).ports, [peer.port]);
+		const link = dialLink(peer.port, "nod_b", { cert: grant.certificate, key: request.key });
+		const shown = await eventually(() => linkOf(admin, own, "nod_b").then((one) => one?.state === "up" && one), () => `it is up: ${link.ended}`, LONG);
+		assert.deepEqual([shown.class, shown.address, link.ended], ["loopback", "127.0.0.1", ""]);
+		assert.equal(link.socket.getPeerX509Certificate().subjectAltName, `URI:exogpu:node:${own}`);
+		link.socket.destroy();
+	});
+
+	test("refuses who has no certificate, another authority's, and another node's", async () => {
+		const { port } = await eventually(() => ownNode(server).ports.map((one) => ({ port: one }))[0], "it listens");
+		const authority = makeCertificate({ name: "foreign", authority: true });
+		const foreign = makeCertificate({ name: "nod_b", issuer: authority, names: ["exogpu:node:nod_b"], uses: ["client", "server"] });
+		const mine = { cert: grant.certificate, key: request.key };
+		for (const [what, hello, options] of [["none", "nod_b", {}], ["foreign", "nod_b", { cert: foreign.pem, key: foreign.key }],
+			["another node's", "nod_a", mine]]) {
+			const dialled = dialLink(port, hello, options);
+			await eventually(() => dialled.ended, `${what} is refused`, LONG);
+		}
+		await eventually(async () => (await linkOf(admin, own, "nod_b")).state !== "up", "none of them is taken for nod_b", LONG);
+	});
+
+	test("nobody comes as it by TLS", async () => {
+		const pair = readFileSync(path(data, "node", "tls-own", "node.pem"), "utf8");
+		await assert.rejects(FakeNode.connect(server, smallRecord(own), { unix: false, cert: pair, key: pair }), { reason: "forbidden" });
+		assert.equal((await admin.call("cluster.snapshot")).nodes.find((one) => one.node_id === own).local, true);
+	});
+
+	test("keeps it over a restart, and gets another when the authority is another", async () => {
+		await server.finish();
+		await start("0.0.0.0:0");
+		await meet();
+		assert.deepEqual((await certificates()).map((one) => one.serial), first.map((one) => one.serial));
+		await server.finish();
+		renameSync(path(data, "tls"), path(data, "tls-old"));
+		await start("0.0.0.0:0");
+		const [one] = await eventually(async () => (await certificates()).length && certificates(), "it has a new one", LONG);
+		assert.notEqual(one.serial, first[0].serial);
+		await eventually(() => ownNode(server).ports.length, "it listens again", LONG);
+		assert.equal(readFileSync(path(data, "node", "tls-own", "authority.pem"), "utf8"), server.ca.toString());
+	});
+
+	test("listens nowhere when the server serves its own machine only", async () => {
+		const before = own;
+		await server.finish();
+		await start("127.0.0.1:0");
+		assert.equal(own, before);
+		await eventually(() => /node: \d+ of \d+ devices? usable/.test(server.output.stderr), "it knows its devices", LONG);
+		assert.deepEqual(ownNode(server).ports, []);
+		await assert.rejects((await FakeNode.connect(server, nodeRecord({ node_id: "nod_c" }))).call("node.renew", { request: request.pem }),
+			{ reason: "conflict" });
 	});
 });
 
