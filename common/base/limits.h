@@ -106,6 +106,7 @@ enum {
 	LIMIT_SHARED_BYTES = 32 * 1024 * 1024,       // of memory that a worker shares with the server
 	LIMIT_SHARED_IDLE_MS = 2000,                 // that it is kept without being used
 	LIMIT_WORKERS = 256,                         // of one node, for sessions
+	LIMIT_SPARES = 16,                           // of one node: workers that wait for a session
 	LIMIT_WORKER_CALLS = 512,                    // waiting in a worker
 	LIMIT_WORKER_DEVICES = 64,                   // open in one worker
 	LIMIT_WORKER_PIECES = 32,                    // of host memory, that bodies to a device wait in

@@ -669,6 +669,7 @@ static enum status create_tenants(struct node *node, struct error *error)
 					.stream_path = stream,
 					.relays = node->relays,
 					.cache = node->cache,
+					.spares = node->options.spares,
 					.ended = tenant_ended,
 					.arg = node};
 	enum status status = find_stream_socket(node, stream, sizeof(stream), error);

@@ -6,6 +6,7 @@
 #include "common/base/paths.h"
 #include "common/base/ticket_text.h"
 #include "engine/backend.h"
+#include "engine/node/spares.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -14,7 +15,7 @@
 
 // As they are on the command line.
 struct words {
-	const char *join, *ticket, *backends, *name, *data, *log_level, *parent;
+	const char *join, *ticket, *backends, *name, *data, *spares, *log_level, *parent;
 	bool accept_code, no_announce, help;
 };
 
@@ -39,6 +40,10 @@ static const struct flag flags[] = {
 	 "the data directory; the node keeps its own in DIR/node\n"
 	 "(default $EXOGPU_DATA, $XDG_DATA_HOME/exogpu, ~/.local/share/exogpu)",
 	 offsetof(struct words, data)},
+	{"spares", "MS",
+	 "keep a started worker for each device whose sessions waited longer than this for theirs: 1 to 60000\n"
+	 "ms; off: none (default $EXOGPU_SPARES, else 60, and then none of devices that are a processor)",
+	 offsetof(struct words, spares)},
 	{"parent", "PID",
 	 "the server that starts this node gives its own: without it, and having met none, the node ends",
 	 offsetof(struct words, parent)},
@@ -176,6 +181,9 @@ static enum status take(struct node_options *options, const struct words *words,
 		status = ticket_text_parse(options->ticket, &parts, error);
 	if (!status && words->backends)
 		status = take_backends(options, words->backends, error);
+	const char *spares = words->spares ? words->spares : getenv("EXOGPU_SPARES");
+	if (!status && spares && spares[0])
+		status = spares_parse(spares, &options->spares, error);
 	if (status)
 		return status;
 	if (words->name && strlen(words->name) >= sizeof(options->name))

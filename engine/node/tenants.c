@@ -9,91 +9,38 @@
 #include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/wire/message.h"
-#include "engine/node/process.h"
+#include "engine/node/tenants_inside.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
+#include <stdalign.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum {
 	LOOK_MS = 1000,
-	OPEN_MS = 10000,
-	DEVICE_MS = 20000, // as for a device that is verified
 	PING_MS = 5000,
 	STOP_MS = 500,
 	REQUESTS = LIMIT_WORKER_DEVICES + 8, // of one tenant
 };
 
-enum request_kind {
-	REQUEST_UNKNOWN,
-	REQUEST_OPEN,
-	REQUEST_INSTANCE,
-	REQUEST_DEVICE,
-	REQUEST_PING,
-	REQUEST_CLOSE,
-};
-
-static const char *const method_of[] = {[REQUEST_OPEN] = "worker.open",
-					[REQUEST_INSTANCE] = "worker.instance",
-					[REQUEST_DEVICE] = "worker.device",
-					[REQUEST_PING] = "worker.ping"};
-
-struct request {
-	struct request *next;
-	enum request_kind kind;
-	int64_t id, began_ns, due_ms;
-	struct uplink_call *call; // NULL for a ping
-};
-
-struct tenant {
-	struct tenant *next;
-	struct tenants *all;
-	char worker_id[65];
-	enum backend_kind backend;
-	struct process process;
-	struct net_watch *socket;
-	int socket_fd;          // owned by the watch
-	struct relay *relay;    // of its stream; NULL: it has the server's socket, or the relay is gone
-	struct hops_ring *ring; // NULL: it is no part of several
-	struct buffer in;
-	struct request *requests;
-	size_t request_count;
-	int64_t last_id;
-	bool has_model;  // it is a model instance's
-	bool open;       // worker.open, or worker.instance, was answered
-	bool unwanted;   // the server asked for its end, or knows of it
-	int64_t away_ms; // steady clock: since when it is kept without a connection to the server; 0: it has one
-	char fault[96];  // why it was killed; "" if it was not, or not for a fault
-};
-
-struct tenants {
-	struct tenants_params params;
-	struct sockaddr_un stream;
-	char cache[4096];
-	struct tenant *list;
-	size_t count;
-	struct net_timer look; // runs while there are any
-	bool sandbox_told;
-	bool connected; // to the server
-};
+static const char *const method_of[] = {
+	[REQUEST_OPEN] = "worker.open", [REQUEST_INSTANCE] = "worker.instance", [REQUEST_WARM] = "worker.warm",
+	[REQUEST_BIND] = "worker.bind", [REQUEST_DEVICE] = "worker.device",     [REQUEST_PING] = "worker.ping"};
 
 // ---- requests ----
 
-static double elapsed_ms(int64_t began_ns)
+double tenant_elapsed_ms(int64_t began_ns)
 {
 	return (double)(clock_steady_ns() - began_ns) * 1e-6;
 }
 
-// NULL, with the error: too many, or no memory.
-static struct request *add_request(struct tenant *tenant, enum request_kind kind, int64_t patience_ms,
+struct request *tenant_add_request(struct tenant *tenant, enum request_kind kind, int64_t patience_ms,
 				   struct error *error)
 {
 	struct request *request = tenant->request_count < REQUESTS ? calloc(1, sizeof(*request)) : NULL;
@@ -111,7 +58,7 @@ static struct request *add_request(struct tenant *tenant, enum request_kind kind
 	return request;
 }
 
-static void remove_request(struct tenant *tenant, struct request *request)
+void tenant_remove_request(struct tenant *tenant, struct request *request)
 {
 	struct request **at = &tenant->requests;
 	while (*at != request)
@@ -126,14 +73,31 @@ static void fail_call(struct uplink_call *call, const struct error *error)
 	uplink_answer(&call, NULL, error);
 }
 
-static void kill_for(struct tenant *tenant, const char *fault)
+void tenant_kill_for(struct tenant *tenant, const char *fault)
 {
 	if (!tenant->process.killed)
 		snprintf(tenant->fault, sizeof(tenant->fault), "%s", fault);
 	process_kill(&tenant->process);
 }
 
-static void send_request(struct tenant *tenant, const struct request *request, struct json *params)
+// All of it, with a descriptor beside it if `passed` is not -1.
+static bool send_whole(int fd, const struct buffer *out, int passed)
+{
+	alignas(struct cmsghdr) uint8_t room[CMSG_SPACE(sizeof(passed))] = {0};
+	struct iovec part = {.iov_base = out->data, .iov_len = out->length};
+	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+	if (passed >= 0) {
+		message.msg_control = room;
+		message.msg_controllen = sizeof(room);
+		struct cmsghdr *one = CMSG_FIRSTHDR(&message);
+		*one = (struct cmsghdr){
+			.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(passed))};
+		memcpy(CMSG_DATA(one), &passed, sizeof(passed));
+	}
+	return sendmsg(fd, &message, MSG_NOSIGNAL) == (ssize_t)out->length;
+}
+
+void tenant_send(struct tenant *tenant, const struct request *request, struct json *params, int passed)
 {
 	struct buffer head, out;
 	struct json *id = json_new_integer(request->id);
@@ -143,17 +107,21 @@ static void send_request(struct tenant *tenant, const struct request *request, s
 	if (!status)
 		status = message_encode_stream(&out, (const char *)head.data, head.length, NULL, 0);
 	// Calls are short and few: a socket that is full of them belongs to a worker that does not read.
-	if (status || send(tenant->socket_fd, out.data, out.length, MSG_NOSIGNAL) != (ssize_t)out.length)
-		kill_for(tenant, "the worker did not take a call");
+	if (status || !send_whole(tenant->socket_fd, &out, passed))
+		tenant_kill_for(tenant, "the worker did not take a call");
 	json_destroy(&id);
 	buffer_finish(&head);
 	buffer_finish(&out);
 }
 
+static void send_request(struct tenant *tenant, const struct request *request, struct json *params)
+{
+	tenant_send(tenant, request, params, -1);
+}
+
 // ---- what workers say ----
 
-// What a worker could not give up, once: it is so for every worker of this machine.
-static void tell_sandbox(struct tenants *tenants, const struct json *result)
+void tenant_tell_sandbox(struct tenants *tenants, const struct json *result)
 {
 	const struct json *missing = json_get(json_get(result, "sandbox"), "missing");
 	if (tenants->sandbox_told)
@@ -163,23 +131,60 @@ static void tell_sandbox(struct tenants *tenants, const struct json *result)
 		log_warning("node", "workers of sessions are not fully confined here: %s", json_string(one, ""));
 }
 
+// ---- devices ----
+
+enum status tenant_check_device(const struct device_record *record, enum backend_kind kind, struct error *error)
+{
+	if (!record)
+		return error_set(error, STATUS_NOT_FOUND, "this node has no such device");
+	const struct device_api *api = &record->apis[kind];
+	if (!device_record_present(record))
+		return error_set(error, STATUS_UNAVAILABLE, "the device is not there now");
+	if (!api->known || !api->listed)
+		return error_set(error, STATUS_CONFLICT, "%s does not see this device", backend_kind_title(kind));
+	if (api->verification.state == VERIFICATION_FAILED)
+		return error_set(error, STATUS_UNAVAILABLE, "the device failed verification through %s: %.200s",
+				 backend_kind_title(kind), api->verification.error);
+	if (api->verification.state != VERIFICATION_PASSED) {
+		error_hint(error, "try again in a few seconds");
+		return error_set(error, STATUS_UNAVAILABLE, "the device is still being verified through %s",
+				 backend_kind_title(kind));
+	}
+	return STATUS_OK;
+}
+
 // The answer to `request`, good or bad, goes to who asked.
 static void settle(struct tenant *tenant, struct request *request, struct json *result, const struct error *error)
 {
 	struct uplink_call *call = request->call;
-	bool opens = request->kind == REQUEST_OPEN || request->kind == REQUEST_INSTANCE;
-	const char *time_name = opens ? "started_ms" : "opened_ms";
+	const double took_ms = tenant_elapsed_ms(request->began_ns);
+	bool opens = request->kind == REQUEST_OPEN || request->kind == REQUEST_INSTANCE ||
+		     request->kind == REQUEST_BIND;
+	if (tenant->spare && request->kind != REQUEST_PING) {
+		spare_settle(tenant, request, result, error);
+		return;
+	}
 	if (opens)
 		tenant->open = !error;
 	if (opens && error) {
 		tenant->unwanted = true; // the server will not hear of it again
 		process_kill(&tenant->process);
 	}
-	if (opens && !error)
-		tell_sandbox(tenant->all, result);
+	if (request->kind == REQUEST_BIND && !error) {
+		json_destroy(&result);
+		result = tenant->opened;
+		tenant->opened = NULL;
+		json_set_bool(result, "spare", true);
+	} else if (opens && !error) {
+		tenant->start_ms = took_ms;
+		tenant_tell_sandbox(tenant->all, result);
+	}
+	if (request->kind == REQUEST_DEVICE && !error && !tenant->used)
+		spare_note_use(tenant, took_ms);
+	tenant->used |= request->kind == REQUEST_DEVICE && !error;
 	if (!error)
-		json_set_number(result, time_name, elapsed_ms(request->began_ns));
-	remove_request(tenant, request);
+		json_set_number(result, opens ? "started_ms" : "opened_ms", took_ms);
+	tenant_remove_request(tenant, request);
 	if (call)
 		uplink_answer(&call, result, error);
 	else
@@ -205,7 +210,7 @@ static void take_answer(struct tenant *tenant, const uint8_t *frame, size_t leng
 	if (status || !request) {
 		log_warning("node", "worker %s breaks the protocol: %s", tenant->worker_id,
 			    error.message[0] ? error.message : "it answers what nobody asked");
-		kill_for(tenant, "the worker broke the protocol");
+		tenant_kill_for(tenant, "the worker broke the protocol");
 	} else if (message.kind == MESSAGE_ERROR) {
 		message_read_error(&message, &error);
 		settle(tenant, request, NULL, &error);
@@ -236,7 +241,7 @@ static bool read_socket(struct tenant *tenant)
 			}
 		}
 		if (status)
-			kill_for(tenant, "the worker sent a message of no possible length");
+			tenant_kill_for(tenant, "the worker sent a message of no possible length");
 	}
 	return false;
 }
@@ -258,24 +263,26 @@ static void answer_ended(struct uplink_call *call, double ms)
 	uplink_answer(&call, result, NULL);
 }
 
-static void release(struct tenant *tenant, const struct error *error, int *patience_ms)
+void tenant_release(struct tenant *tenant, const struct error *error, int *patience_ms)
 {
 	struct tenants *all = tenant->all;
 	struct tenant **at = &all->list;
 	process_finish(&tenant->process, patience_ms);
 	while (tenant->requests) {
 		struct request request = *tenant->requests;
-		remove_request(tenant, tenant->requests);
+		tenant_remove_request(tenant, tenant->requests);
 		if (request.kind == REQUEST_CLOSE)
-			answer_ended(request.call, elapsed_ms(request.began_ns));
+			answer_ended(request.call, tenant_elapsed_ms(request.began_ns));
 		else if (request.call)
 			fail_call(request.call, error);
 	}
 	while (*at != tenant)
 		at = &(*at)->next;
 	*at = tenant->next;
-	if (!--all->count)
-		net_timer_stop(all->params.loop, &all->look);
+	all->count--;
+	if (tenant->place)
+		tenant->place->worker = NULL;
+	json_destroy(&tenant->opened);
 	net_watch_destroy(&tenant->socket);
 	hops_ring_destroy(&tenant->ring);
 	if (tenant->unwanted)
@@ -301,11 +308,15 @@ static void process_ended(void *arg, int wait_status)
 			  "the model's file was cut off or could not be read any more while it was in use");
 	else
 		error_set(&error, tenant->unwanted ? STATUS_CONFLICT : STATUS_UNAVAILABLE, "%s", words);
-	bool tell = tenant->open && !tenant->unwanted;
-	if (!tenant->unwanted)
+	bool tell = tenant->open && !tenant->unwanted && !tenant->spare;
+	if (tenant->place && !tenant->unwanted)
+		log_warning("node", "the spare worker of %s: %s; another is started in %.1f s",
+			    tenant->place->device_id, error.message,
+			    (double)spares_failed(tenant->place, clock_steady_ms()) * 1e-3);
+	else if (!tenant->unwanted)
 		log_warning("node", "worker %s of a %s: %s", worker_id, tenant->has_model ? "model" : "session",
 			    error.message);
-	release(tenant, &error, &(int){0});
+	tenant_release(tenant, &error, &(int){0});
 	if (tell)
 		params.ended(params.arg, worker_id, error.message);
 }
@@ -318,7 +329,7 @@ static void look_at_away(struct tenant *tenant, int64_t now_ms)
 	if (relay_is_open(tenant->relay))
 		tenant->away_ms = 0;
 	else if (now_ms - tenant->away_ms >= LIMIT_AWAY_MS)
-		kill_for(tenant, "the worker was without the server for too long");
+		tenant_kill_for(tenant, "the worker was without the server for too long");
 	else if (tenant->all->connected)
 		relay_return(tenant->relay);
 }
@@ -333,21 +344,25 @@ static void look_after(void *arg)
 		char fault[sizeof(tenant->fault)];
 		read_socket(tenant); // it may have answered while this process was held up
 		look_at_away(tenant, now_ms);
+		spare_look_at(tenant, now_ms);
 		for (struct request *request = tenant->requests; request; request = request->next) {
 			asked = asked || request->kind == REQUEST_PING;
 			if (request->kind == REQUEST_CLOSE || request->due_ms > now_ms)
 				continue;
 			snprintf(fault, sizeof(fault), "the worker did not answer %s in %.0f s",
-				 method_of[request->kind], elapsed_ms(request->began_ns) / 1000);
-			kill_for(tenant, fault);
+				 method_of[request->kind], tenant_elapsed_ms(request->began_ns) / 1000);
+			tenant_kill_for(tenant, fault);
 		}
 		if (asked || !tenant->open || tenant->process.killed)
 			continue;
-		struct request *ping = add_request(tenant, REQUEST_PING, PING_MS, &error);
+		struct request *ping = tenant_add_request(tenant, REQUEST_PING, PING_MS, &error);
 		if (ping)
 			send_request(tenant, ping, json_new_object());
 	}
-	net_timer_start(all->params.loop, &all->look, LOOK_MS, look_after, all);
+	if (all->connected)
+		spare_start(all, now_ms);
+	if (all->count || spares_places(&all->spares))
+		net_timer_start(all->params.loop, &all->look, LOOK_MS, look_after, all);
 }
 
 // ---- the server's calls ----
@@ -356,7 +371,7 @@ static struct tenant *find(struct tenants *tenants, const struct uplink_call *ca
 {
 	const char *worker_id = json_get_string(call->params, "worker_id", "");
 	struct tenant *tenant = tenants->list;
-	while (tenant && strcmp(tenant->worker_id, worker_id))
+	while (tenant && (tenant->spare || strcmp(tenant->worker_id, worker_id) != 0))
 		tenant = tenant->next;
 	return tenant;
 }
@@ -366,7 +381,7 @@ static void relay_closed(void *arg, bool ended)
 	struct tenant *tenant = arg;
 	tenant->relay = NULL;
 	tenant->unwanted |= ended;
-	kill_for(tenant, ended ? "" : "the worker lost its connection to the server");
+	tenant_kill_for(tenant, ended ? "" : "the worker lost its connection to the server");
 }
 
 // The connection is gone, and nobody said that the worker is to end. That to the server may break a moment later.
@@ -374,7 +389,7 @@ static void relay_broken(void *arg)
 {
 	struct tenant *tenant = arg;
 	if (!tenant->open)
-		kill_for(tenant, "the worker lost its connection to the server");
+		tenant_kill_for(tenant, "the worker lost its connection to the server");
 	else if (!tenant->away_ms)
 		tenant->away_ms = clock_steady_ms();
 }
@@ -390,51 +405,9 @@ static enum status create_relay(struct tenant *tenant, const struct uplink_call 
 	return relay_create(&tenant->relay, tenant->all->params.relays, &params, out, error);
 }
 
-// Dial the server's socket for workers and say whose stream this is.
-static enum status connect_stream(const struct tenants *tenants, const struct uplink_call *call, int *out,
-				  struct error *error)
-{
-	struct buffer head, hello;
-	struct json *params = json_new_object();
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	buffer_init(&head, LIMIT_HEAD_BYTES);
-	buffer_init(&hello, LIMIT_WORKER_MESSAGE_BYTES);
-	json_set_string(params, "worker_id", json_get_string(call->params, "worker_id", ""));
-	json_set_string(params, "key", json_get_string(call->params, "key", ""));
-	enum status status = message_print_call(&head, NULL, "link.hello", params);
-	if (!status)
-		status = message_encode_stream(&hello, (const char *)head.data, head.length, NULL, 0);
-	if (status)
-		error_set(error, status, "no memory to greet the server");
-	else if (fd < 0 || connect(fd, (const struct sockaddr *)&tenants->stream, sizeof(tenants->stream)))
-		status = error_errno(error, STATUS_UNAVAILABLE, errno, "connecting a worker to the server");
-	else if (send(fd, hello.data, hello.length, MSG_NOSIGNAL) != (ssize_t)hello.length || fcntl(fd, F_SETFL, 0) < 0)
-		status = error_errno(error, STATUS_UNAVAILABLE, errno, "greeting the server for a worker");
-	if (status && fd >= 0)
-		close(fd);
-	buffer_finish(&head);
-	buffer_finish(&hello);
-	*out = status ? -1 : fd;
-	return status;
-}
-
 static const struct net_watch_events socket_events = {.readable = socket_readable};
 
-// What a worker gets besides its socket; -1: nothing.
-struct handed {
-	int stream, model, ring_in, ring_out;
-};
-
-static void close_handed(const struct handed *handed)
-{
-	const int fds[] = {handed->stream, handed->model, handed->ring_in, handed->ring_out};
-	for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
-		if (fds[i] >= 0)
-			close(fds[i]);
-}
-
-// Start its process. A failure after which it runs all the same kills it; its end follows.
-static enum status start(struct tenant *tenant, const struct handed *handed, struct error *error)
+enum status tenant_start(struct tenant *tenant, const struct handed *handed, struct error *error)
 {
 	int sockets[2] = {-1, -1};
 	struct net_loop *loop = tenant->all->params.loop;
@@ -464,57 +437,22 @@ done:
 	return status;
 }
 
-// Of a model instance: its file, opened here, since its worker reaches no files; else -1. A link at the end of the path
-// is not followed, and what is no regular file is not waited for.
-static enum status open_model(const struct tenants *tenants, const struct uplink_call *call, int *out,
-			      struct error *error)
-{
-	const char *path = json_get_string(call->params, "model_path", NULL),
-		   *model_id = json_get_string(call->params, "model_id", NULL);
-	struct stat info;
-	*out = -1;
-	if (path && model_id)
-		return error_set(error, STATUS_INVALID_PARAMS,
-				 "a model is given by its path or by its id, not by both");
-	if (model_id)
-		return node_models_open(tenants->params.models, model_id, out, error);
-	if (!path)
-		return STATUS_OK;
-	if (tenants->params.relays) {
-		error_hint(error, "have it fetched first (model.fetch), and give its model_id");
-		return error_set(error, STATUS_UNAVAILABLE,
-				 "a file of this machine is not given by its path to a server on another");
-	}
-	int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-	if (fd < 0)
-		return error_errno(error, errno == ENOENT ? STATUS_NOT_FOUND : STATUS_UNAVAILABLE, errno,
-				   "opening the model's file");
-	if (fstat(fd, &info) || !S_ISREG(info.st_mode)) {
-		close(fd);
-		return error_set(error, STATUS_INVALID_PARAMS, "the model's file is not a regular file");
-	}
-	*out = fd;
-	return STATUS_OK;
-}
-
-static struct tenant *create(struct tenants *tenants, const struct uplink_call *call)
+struct tenant *tenant_add(struct tenants *tenants, const char *worker_id, enum backend_kind backend)
 {
 	struct tenant *tenant = calloc(1, sizeof(*tenant));
 	if (!tenant)
 		return NULL;
-	*tenant = (struct tenant){.all = tenants,
-				  .next = tenants->list,
-				  .backend = backend_kind_parse(json_get_string(call->params, "backend", ""))};
-	snprintf(tenant->worker_id, sizeof(tenant->worker_id), "%s", json_get_string(call->params, "worker_id", ""));
+	*tenant = (struct tenant){.all = tenants, .next = tenants->list, .backend = backend};
+	snprintf(tenant->worker_id, sizeof(tenant->worker_id), "%s", worker_id);
 	buffer_init(&tenant->in, LIMIT_HEAD_BYTES); // its answers here have no body
 	tenants->list = tenant;
-	if (!tenants->count++)
+	tenants->count++;
+	if (!tenants->look.running)
 		net_timer_start(tenants->params.loop, &tenants->look, LOOK_MS, look_after, tenants);
 	return tenant;
 }
 
-// The call that makes a worker what it is to be.
-static void send_open(struct tenant *tenant, const struct request *request, const struct json *given)
+void tenant_send_open(struct tenant *tenant, const struct request *request, const struct json *given)
 {
 	const struct json *limit = json_get(given, "memory_limit_bytes");
 	struct json *params = json_new_object();
@@ -524,7 +462,31 @@ static void send_open(struct tenant *tenant, const struct request *request, cons
 	json_set_string(params, "cache_directory", tenant->all->cache);
 	if (tenant->ring)
 		json_set_bool(params, "ring", true);
+	if (tenant->spare)
+		json_set_bool(params, "spare", true);
 	send_request(tenant, request, params);
+}
+
+// For a session or a model instance: a spare, or one whose process is not started yet. NULL, with the error.
+static struct tenant *choose(struct tenants *tenants, const struct uplink_call *call, struct handed *handed,
+			     struct error *error)
+{
+	const struct handed_from from = {.models = tenants->params.models, .elsewhere = tenants->params.relays};
+	struct tenant *tenant = NULL;
+	if (find(tenants, call))
+		error_set(error, STATUS_CONFLICT, "there is a worker of this id");
+	else if (tenants->count - spares_count(&tenants->spares) >= LIMIT_WORKERS)
+		error_set(error, STATUS_LIMIT_EXCEEDED, "this node has %d workers, and takes no more", LIMIT_WORKERS);
+	else if (!handed_open_model(&from, call->params, &handed->model, error)) {
+		if (handed->model < 0)
+			tenant = spare_take(tenants, call);
+		if (!tenant)
+			tenant = tenant_add(tenants, json_get_string(call->params, "worker_id", ""),
+					    backend_kind_parse(json_get_string(call->params, "backend", "")));
+		if (!tenant)
+			error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a worker");
+	}
+	return tenant;
 }
 
 // What it is handed, and the request that its opening is.
@@ -540,67 +502,51 @@ static enum status prepare(struct tenant *tenant, struct uplink_call *call, stru
 					  &handed->ring_out, error);
 	}
 	if (!status)
-		status = tenants->params.relays ? create_relay(tenant, call, &handed->stream, error)
-						: connect_stream(tenants, call, &handed->stream, error);
+		status = tenants->params.relays
+				 ? create_relay(tenant, call, &handed->stream, error)
+				 : handed_connect(&tenants->stream, call->params, &handed->stream, error);
 	if (status)
 		return status;
-	*request = add_request(tenant, tenant->has_model ? REQUEST_INSTANCE : REQUEST_OPEN, OPEN_MS, error);
+	*request = tenant_add_request(tenant,
+				      tenant->process.pid ? REQUEST_BIND
+				      : tenant->has_model ? REQUEST_INSTANCE
+							  : REQUEST_OPEN,
+				      TENANT_OPEN_MS, error);
 	return *request ? STATUS_OK : error->status;
 }
 
 void tenants_open(struct tenants *tenants, struct uplink_call *call)
 {
 	struct error error = {0};
-	struct tenant *tenant = NULL;
 	struct request *request = NULL;
 	struct handed handed = {.stream = -1, .model = -1, .ring_in = -1, .ring_out = -1};
-	if (find(tenants, call))
-		error_set(&error, STATUS_CONFLICT, "there is a worker of this id");
-	else if (tenants->count >= LIMIT_WORKERS)
-		error_set(&error, STATUS_LIMIT_EXCEEDED, "this node has %zu workers, and takes no more",
-			  tenants->count);
-	else if (!open_model(tenants, call, &handed.model, &error) && !(tenant = create(tenants, call)))
-		error_set(&error, STATUS_OUT_OF_MEMORY, "no memory for a worker");
+	struct tenant *tenant = choose(tenants, call, &handed, &error);
 	if (!tenant) {
 		fail_call(call, &error);
 		goto done;
 	}
+	const bool was_spare = tenant->process.pid != 0;
 	tenant->has_model = handed.model >= 0;
 	if (prepare(tenant, call, &handed, &request, &error)) {
 		fail_call(call, &error);
-		release(tenant, &error, &(int){0});
+		tenant->unwanted = true;
+		if (was_spare)
+			process_kill(&tenant->process); // its end follows
+		else
+			tenant_release(tenant, &error, &(int){0});
 		goto done;
 	}
 	request->call = call;
-	if (start(tenant, &handed, &error)) {
+	if (was_spare) {
+		spare_bind(tenant, request, call->params, handed.stream);
+	} else if (tenant_start(tenant, &handed, &error)) {
 		log_error("node", "a worker could not be started: %s", error.message);
-		release(tenant, &error, &(int){0}); // answers the call
-		goto done;
+		tenant_release(tenant, &error, &(int){0}); // answers the call
+	} else {
+		tenant_send_open(tenant, request, call->params);
 	}
-	send_open(tenant, request, call->params);
 done:
-	close_handed(&handed);
-}
-
-// Whether the device can be used through the worker's back end now.
-static enum status check_device(const struct device_record *record, enum backend_kind kind, struct error *error)
-{
-	if (!record)
-		return error_set(error, STATUS_NOT_FOUND, "this node has no such device");
-	const struct device_api *api = &record->apis[kind];
-	if (!device_record_present(record))
-		return error_set(error, STATUS_UNAVAILABLE, "the device is not there now");
-	if (!api->known || !api->listed)
-		return error_set(error, STATUS_CONFLICT, "%s does not see this device", backend_kind_title(kind));
-	if (api->verification.state == VERIFICATION_FAILED)
-		return error_set(error, STATUS_UNAVAILABLE, "the device failed verification through %s: %.200s",
-				 backend_kind_title(kind), api->verification.error);
-	if (api->verification.state != VERIFICATION_PASSED) {
-		error_hint(error, "try again in a few seconds");
-		return error_set(error, STATUS_UNAVAILABLE, "the device is still being verified through %s",
-				 backend_kind_title(kind));
-	}
-	return STATUS_OK;
+	handed_close(&handed);
 }
 
 void tenants_device(struct tenants *tenants, struct uplink_call *call)
@@ -614,8 +560,8 @@ void tenants_device(struct tenants *tenants, struct uplink_call *call)
 		error_set(&error, STATUS_NOT_FOUND, "this node has no such worker");
 	else if (!tenant->open)
 		error_set(&error, STATUS_CONFLICT, "the worker is not open yet");
-	else if (!check_device(record, tenant->backend, &error))
-		request = add_request(tenant, REQUEST_DEVICE, DEVICE_MS, &error);
+	else if (!tenant_check_device(record, tenant->backend, &error))
+		request = tenant_add_request(tenant, REQUEST_DEVICE, TENANT_DEVICE_MS, &error);
 	if (!request) {
 		fail_call(call, &error);
 		return;
@@ -624,6 +570,8 @@ void tenants_device(struct tenants *tenants, struct uplink_call *call)
 	struct json *params = json_new_object();
 	json_set_integer(params, "device", json_get_integer(call->params, "device", 0));
 	json_set_string(params, "hardware_key", record->apis[tenant->backend].info.hardware_key);
+	if (!tenant->device_id[0])
+		snprintf(tenant->device_id, sizeof(tenant->device_id), "%s", device_id);
 	send_request(tenant, request, params);
 }
 
@@ -635,7 +583,7 @@ void tenants_close(struct tenants *tenants, struct uplink_call *call)
 		answer_ended(call, 0);
 		return;
 	}
-	struct request *request = add_request(tenant, REQUEST_CLOSE, 0, &error);
+	struct request *request = tenant_add_request(tenant, REQUEST_CLOSE, 0, &error);
 	tenant->unwanted = true;
 	relay_destroy(&tenant->relay);
 	process_kill(&tenant->process); // whatever becomes of the call
@@ -699,6 +647,7 @@ enum status tenants_create(struct tenants **out, const struct tenants_params *pa
 	if (!tenants)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the sessions' workers");
 	tenants->params = *params;
+	tenants->spares.setting = params->spares;
 	tenants->stream.sun_family = AF_UNIX;
 	snprintf(tenants->stream.sun_path, sizeof(tenants->stream.sun_path), "%s", params->stream_path);
 	snprintf(tenants->cache, sizeof(tenants->cache), "%s", params->cache);
@@ -716,7 +665,8 @@ void tenants_destroy(struct tenants **tenants)
 	for (struct tenant *tenant = (*tenants)->list; tenant; tenant = tenant->next)
 		kill_quietly(tenant);
 	while ((*tenants)->list)
-		release((*tenants)->list, &error, &patience_ms);
+		tenant_release((*tenants)->list, &error, &patience_ms);
+	net_timer_stop((*tenants)->params.loop, &(*tenants)->look);
 	free(*tenants);
 	*tenants = NULL;
 }

@@ -34,6 +34,7 @@ struct tenants_params {
 	struct hops *hops;
 	struct node_models *models;
 	const char *cache; // the folder of compiled kernels; copied
+	int spares;        // as in spares.h
 	// A worker that was open ended, unasked.
 	void (*ended)(void *arg, const char *worker_id, const char *message);
 	void *arg;

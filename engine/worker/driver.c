@@ -5,9 +5,15 @@
 #include "common/base/clock.h"
 #include "engine/worker/session.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-enum { PIECES_OUT = 8, WAIT_NS = 500 * 1000 }; // a call that arrives meanwhile waits for this long at most
+enum {
+	PIECES_OUT = 8,
+	WAIT_NS = 500 * 1000, // a call that arrives meanwhile waits for this long at most
+	WARM_NS = 1000000000, // an idle device answers in far less
+};
 
 enum status driver_told(struct session *session, struct call *call, enum status status)
 {
@@ -73,6 +79,7 @@ static struct json *result_of(struct session *session, struct worker_device *dev
 		break;
 	case CALL_UNKNOWN:
 	case CALL_DEVICE:
+	case CALL_WARM:
 	case CALL_ALLOCATE:
 	case CALL_FREE:
 	case CALL_SHARE:
@@ -249,22 +256,14 @@ static struct json *limits_to_json(const struct exogpu_device_limits *limits, ui
 	return out;
 }
 
-static enum status open_device(struct session *session, struct call *call, struct worker_device **out)
+static enum status make_device(struct session *session, const char *hardware_key, struct worker_device **out,
+			       struct error *error)
 {
-	unsigned number = (unsigned)call_count(call, "device");
-	struct error *error = &call->error;
-	if (session->devices[number])
-		return error_set(error, STATUS_CONFLICT, "device %u is open already", number);
-	if (session->device_count == LIMIT_WORKER_DEVICES)
-		return error_set(error, STATUS_LIMIT_EXCEEDED, "a worker opens at most %d devices",
-				 LIMIT_WORKER_DEVICES);
 	struct worker_device *device = *out = calloc(1, sizeof(*device));
 	if (!device)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a device's record");
-	device->number = number;
-	struct exogpu_open open = {.backend = session->backend,
-				   .hardware_key = json_get_string(call->message.params, "hardware_key", ""),
-				   .cache_directory = session->cache_directory};
+	struct exogpu_open open = {
+		.backend = session->backend, .hardware_key = hardware_key, .cache_directory = session->cache_directory};
 	enum status status = exogpu_device_open(&device->device, &open, error);
 	if (!status)
 		status = exogpu_stream_create(device->device, &device->stream, error);
@@ -273,26 +272,95 @@ static enum status open_device(struct session *session, struct call *call, struc
 	return status ? status : make_pool(device->device, &device->out, PIECES_OUT, error);
 }
 
+// Whether a device that has waited unused still does what it is told.
+static enum status check_warm(const struct worker_device *device, struct error *error)
+{
+	uint64_t point = 0;
+	enum status status = exogpu_mark(device->stream, &point, error);
+	return status ? status : exogpu_wait(device->stream, point, WARM_NS, error);
+}
+
+// What this worker has opened as a spare, if it is this device.
+static struct worker_device *take_warm(struct session *session, const char *hardware_key)
+{
+	struct worker_device *device = session->warm;
+	if (!device || strcmp(session->warm_key, hardware_key) != 0)
+		return NULL;
+	session->warm = NULL;
+	if (check_warm(device, NULL))
+		close_device(&device);
+	return device;
+}
+
+static enum status open_device(struct session *session, struct call *call, struct worker_device **out)
+{
+	unsigned number = (unsigned)call_count(call, "device");
+	const char *key = json_get_string(call->message.params, "hardware_key", "");
+	struct error *error = &call->error;
+	if (session->devices[number])
+		return error_set(error, STATUS_CONFLICT, "device %u is open already", number);
+	if (session->device_count == LIMIT_WORKER_DEVICES)
+		return error_set(error, STATUS_LIMIT_EXCEEDED, "a worker opens at most %d devices",
+				 LIMIT_WORKER_DEVICES);
+	*out = take_warm(session, key);
+	enum status status = *out ? STATUS_OK : make_device(session, key, out, error);
+	if (*out)
+		(*out)->number = number;
+	return status;
+}
+
+// Its limits, with what is free now.
+static enum status tell_device(const struct worker_device *device, struct json **result, struct error *error)
+{
+	uint64_t total = 0, unused = 0;
+	enum status status = exogpu_device_memory(device->device, &total, &unused, error);
+	if (status)
+		return status;
+	*result = json_new_object();
+	json_set(*result, "limits", limits_to_json(exogpu_device_limits(device->device), unused));
+	return STATUS_OK;
+}
+
 static void answer_device(struct session *session, struct call *call)
 {
 	struct worker_device *device = NULL;
 	struct json *result = NULL;
-	uint64_t total = 0, unused = 0;
 	enum status status = open_device(session, call, &device);
 	if (!status)
-		status = exogpu_device_memory(device->device, &total, &unused, &call->error);
+		status = tell_device(device, &result, &call->error);
 	if (status) {
 		error_set(&call->error, status, "%s", status_text(status));
 		close_device(&device);
 	} else {
-		result = json_new_object();
-		json_set(result, "limits", limits_to_json(exogpu_device_limits(device->device), unused));
 		pthread_mutex_lock(&session->lock);
 		session->devices[device->number] = device;
 		if (session->device_end <= device->number)
 			session->device_end = device->number + 1;
 		pthread_mutex_unlock(&session->lock);
 		session->device_count++;
+	}
+	driver_answer(session, call, result);
+}
+
+static void answer_warm(struct session *session, struct call *call)
+{
+	const char *key = json_get_string(call->message.params, "hardware_key", "");
+	struct error *error = &call->error;
+	struct json *result = NULL;
+	enum status status = STATUS_OK;
+	if (!session->warm) {
+		snprintf(session->warm_key, sizeof(session->warm_key), "%s", key);
+		status = make_device(session, key, &session->warm, error);
+	} else if (strcmp(session->warm_key, key) != 0) {
+		status = error_set(error, STATUS_CONFLICT, "this worker has opened another device");
+	}
+	if (!status)
+		status = driver_told(session, call, check_warm(session->warm, error));
+	if (!status)
+		status = tell_device(session->warm, &result, error);
+	if (status) {
+		error_set(error, status, "%s", status_text(status));
+		close_device(&session->warm);
 	}
 	driver_answer(session, call, result);
 }
@@ -315,6 +383,10 @@ static void begin(struct session *session, struct call *call)
 	case CALL_DEVICE:
 		watch_enter(session, call);
 		answer_device(session, call);
+		break;
+	case CALL_WARM:
+		watch_enter(session, call);
+		answer_warm(session, call);
 		break;
 	case CALL_ALLOCATE:
 		memory_allocate(session, call);
@@ -371,5 +443,6 @@ void *driver_main(void *context)
 		exogpu_buffer_destroy(&session->memory[i].buffer);
 	for (unsigned i = 0; i < session->device_end; i++)
 		close_device(&session->devices[i]);
+	close_device(&session->warm);
 	return NULL;
 }

@@ -15,9 +15,12 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdalign.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 enum {
@@ -40,6 +43,7 @@ struct reader {
 	uint64_t received; // of the body
 	uint8_t *place;    // PLACE: where the next byte goes; PIECES: the current piece
 	struct call *part; // PIECES: what the current piece belongs to, or NULL
+	int passed;        // a descriptor that came from the node, or -1
 };
 
 static uint32_t read_u32le(const uint8_t *bytes)
@@ -61,10 +65,10 @@ static const struct {
 	const char *method;
 	enum call_kind kind;
 } methods[] = {
-	{"worker.device", CALL_DEVICE},  {"memory.allocate", CALL_ALLOCATE}, {"memory.write", CALL_WRITE},
-	{"memory.read", CALL_READ},      {"memory.copy", CALL_COPY},         {"memory.fill", CALL_FILL},
-	{"memory.free", CALL_FREE},      {"compute.load", CALL_LOAD},        {"compute.launch", CALL_LAUNCH},
-	{"compute.unload", CALL_UNLOAD}, {"memory.share", CALL_SHARE},
+	{"worker.device", CALL_DEVICE},  {"worker.warm", CALL_WARM},      {"memory.allocate", CALL_ALLOCATE},
+	{"memory.write", CALL_WRITE},    {"memory.read", CALL_READ},      {"memory.copy", CALL_COPY},
+	{"memory.fill", CALL_FILL},      {"memory.free", CALL_FREE},      {"compute.load", CALL_LOAD},
+	{"compute.launch", CALL_LAUNCH}, {"compute.unload", CALL_UNLOAD}, {"memory.share", CALL_SHARE},
 };
 
 // The method's kind, after its parameters have been checked; only those that `direction` may call.
@@ -91,8 +95,30 @@ static void ping(struct session *session, const struct json *id)
 	answer_node(session, id, NULL, result);
 }
 
-static void node_call(struct session *session, const uint8_t *frame, size_t length)
+// A spare becomes a session's worker, once and for all: from here on it has that session's limits and its stream.
+static enum status bind_session(struct reader *reader, const struct json *params, struct error *error)
 {
+	struct session *session = reader->session;
+	const int stream = reader->passed;
+	reader->passed = -1;
+	if (session->stream_fd >= 0) {
+		if (stream >= 0)
+			close(stream);
+		return error_set(error, STATUS_CONFLICT, "this worker is a session's already");
+	}
+	if (stream < 0)
+		return error_set(error, STATUS_INVALID_REQUEST, "no stream came with the call");
+	prctl(PR_SET_NAME, "exogpu-worker");
+	pthread_mutex_lock(&session->lock);
+	session->memory_limit_bytes = (uint64_t)json_get_integer(params, "memory_limit_bytes", 0);
+	session->stream_fd = stream;
+	pthread_mutex_unlock(&session->lock);
+	return STATUS_OK;
+}
+
+static void node_call(struct reader *reader, const uint8_t *frame, size_t length)
+{
+	struct session *session = reader->session;
 	struct message message;
 	struct error error = {0};
 	enum call_kind kind = CALL_UNKNOWN;
@@ -102,7 +128,11 @@ static void node_call(struct session *session, const uint8_t *frame, size_t leng
 		status = check(session, &message, "node-to-worker", &kind, &error);
 	if (!status && !strcmp(message.method, "worker.ping")) {
 		ping(session, message.id);
-	} else if (!status && kind != CALL_DEVICE) {
+	} else if (!status && !strcmp(message.method, "worker.bind")) {
+		status = bind_session(reader, message.params, &error);
+		if (!status)
+			answer_node(session, message.id, NULL, json_new_object());
+	} else if (!status && kind != CALL_DEVICE && (kind != CALL_WARM || session->stream_fd >= 0)) {
 		status = error_set(&error, STATUS_CONFLICT, "this worker is a session's already");
 	} else if (!status) {
 		call = calls_count(session) < LIMIT_WORKER_CALLS + LIMIT_WORKER_DEVICES ? call_create(kind) : NULL;
@@ -388,12 +418,29 @@ static enum status serve_server(struct reader *reader, bool *receive_more, struc
 	return status;
 }
 
+// As recv. A descriptor that comes beside the bytes is kept: the newest one, until a call takes it.
+static ssize_t receive_from_node(struct reader *reader, uint8_t *bytes, size_t size)
+{
+	alignas(struct cmsghdr) uint8_t room[CMSG_SPACE(sizeof reader->passed)];
+	struct iovec part = {.iov_base = bytes, .iov_len = size};
+	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
+	ssize_t got = recvmsg(reader->session->node_fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	const struct cmsghdr *one = got > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+	if (one && one->cmsg_level == SOL_SOCKET && one->cmsg_type == SCM_RIGHTS &&
+	    one->cmsg_len == CMSG_LEN(sizeof reader->passed)) {
+		if (reader->passed >= 0)
+			close(reader->passed);
+		memcpy(&reader->passed, CMSG_DATA(one), sizeof reader->passed);
+	}
+	return got;
+}
+
 static enum status serve_node(struct reader *reader, struct error *error)
 {
 	uint8_t bytes[READ_BYTES];
 	const uint8_t *frame;
 	size_t length, used = 1;
-	ssize_t got = recv(reader->session->node_fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+	ssize_t got = receive_from_node(reader, bytes, sizeof(bytes));
 	if (got < 0 && (errno == EAGAIN || errno == EINTR))
 		return STATUS_OK;
 	if (got <= 0)
@@ -402,7 +449,7 @@ static enum status serve_node(struct reader *reader, struct error *error)
 	while (!status && used) {
 		status = message_next(&reader->from_node, &frame, &length, &used);
 		if (!status && used) {
-			node_call(reader->session, frame, length);
+			node_call(reader, frame, length);
 			buffer_consume(&reader->from_node, used);
 		}
 	}
@@ -411,7 +458,7 @@ static enum status serve_node(struct reader *reader, struct error *error)
 
 enum status reader_run(struct session *session, struct error *error)
 {
-	struct reader reader = {.session = session};
+	struct reader reader = {.session = session, .passed = -1};
 	enum status status = STATUS_OK;
 	bool can_receive = true;
 	buffer_init(&reader.from_node, LIMIT_WORKER_MESSAGE_BYTES);
@@ -441,6 +488,8 @@ enum status reader_run(struct session *session, struct error *error)
 	if (reader.part != reader.call)
 		call_destroy(&reader.part);
 	call_destroy(&reader.call);
+	if (reader.passed >= 0)
+		close(reader.passed);
 	buffer_finish(&reader.from_node);
 	buffer_finish(&reader.in);
 	return status == STATUS_UNAVAILABLE ? STATUS_OK : status;

@@ -28,6 +28,7 @@
 enum call_kind {
 	CALL_UNKNOWN,
 	CALL_DEVICE, // worker.device, from the node
+	CALL_WARM,   // worker.warm, from the node
 	CALL_ALLOCATE,
 	CALL_WRITE, // also a part of one
 	CALL_READ,
@@ -116,7 +117,8 @@ struct session {
 	const char *cache_directory; // or NULL
 	uint64_t memory_limit_bytes; // of all devices together; 0: none
 	bool confined;               // what a tenant's code could do as this process is bounded by the sandbox
-	int node_fd, stream_fd, wake_fd;
+	int node_fd, wake_fd;
+	int stream_fd; // -1: a spare, until worker.bind brings it (reader.c)
 
 	pthread_mutex_t lock;
 	pthread_cond_t arrived;          // (L) signalled for the driver
@@ -133,6 +135,8 @@ struct session {
 	struct worker_device *devices[DEVICE_NUMBERS];           // (L) as memory
 
 	// the driver's
+	struct worker_device *warm; // what a spare has opened, for the first worker.device that names it; or NULL
+	char warm_key[257];         // its hardware key
 	struct module_slot modules[LIMIT_MODULES_OF_SESSION];
 	unsigned device_count, device_end; // open; their numbers lie below device_end
 	unsigned step_count;               // of all devices
@@ -158,7 +162,7 @@ struct session_params {
 	const char *backend, *cache_directory; // as in struct session
 	uint64_t memory_limit_bytes;
 	bool confined;
-	int node_fd, stream_fd;
+	int node_fd, stream_fd; // stream_fd -1: a spare
 };
 
 enum status session_create(struct session **out, const struct session_params *params, struct error *error);

@@ -184,7 +184,7 @@ static enum status enter_sandbox(struct confined *confined, const struct json *p
 {
 	const char *cache = json_get_string(params, "cache_directory", NULL);
 	enum status status = backend_of(params, &confined->backend, error);
-	if (!status && fcntl(WORKER_STREAM, F_GETFD) < 0)
+	if (!status && !json_get_bool(params, "spare", false) && fcntl(WORKER_STREAM, F_GETFD) < 0)
 		status = error_set(error, STATUS_INVALID_REQUEST, "this worker needs a stream on descriptor %d",
 				   WORKER_STREAM);
 	if (status)
@@ -213,6 +213,7 @@ static enum status open_session(const struct contract *contract, const struct js
 				struct error *error)
 {
 	static struct confined confined;
+	const bool spare = json_get_bool(params, "spare", false);
 	enum status status = enter_sandbox(&confined, params, error);
 	if (status)
 		return status;
@@ -223,8 +224,10 @@ static enum status open_session(const struct contract *contract, const struct js
 		.memory_limit_bytes = (uint64_t)json_get_integer(params, "memory_limit_bytes", 0),
 		.confined = confined.sandbox.confined,
 		.node_fd = WORKER_SOCKET,
-		.stream_fd = WORKER_STREAM,
+		.stream_fd = spare ? -1 : WORKER_STREAM,
 	};
+	if (spare)
+		prctl(PR_SET_NAME, "exogpu-spare"); // whoever looks who holds the device's memory sees what it is
 	status = session_create(&session, &open, error);
 	if (!status)
 		status = session_start(session, error);

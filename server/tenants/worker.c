@@ -293,6 +293,8 @@ static enum status ask_open(struct worker *worker, const struct worker_start_par
 	json_set_string(params, "backend", worker->backend);
 	if (token && token->memory_limit_bytes)
 		json_set_integer(params, "memory_limit_bytes", token->memory_limit_bytes);
+	if (start->device_id)
+		json_set_string(params, "device_id", start->device_id);
 	if (start->model_path)
 		json_set_string(params, "model_path", start->model_path);
 	if (start->model_id)
@@ -351,10 +353,11 @@ enum status worker_for(struct worker **out, unsigned *place, struct tenant *tena
 	       (strcmp(worker->node_id, cluster_device_node_id(device)) != 0 || strcmp(worker->backend, backend) != 0))
 		worker = worker->next;
 	if (!worker)
-		status = worker_start(
-			&worker, tenant,
-			&(struct worker_start_params){.node_id = cluster_device_node_id(device), .backend = backend},
-			error);
+		status = worker_start(&worker, tenant,
+				      &(struct worker_start_params){.node_id = cluster_device_node_id(device),
+								    .backend = backend,
+								    .device_id = cluster_device_id(device)},
+				      error);
 	*out = worker;
 	if (status)
 		return status;

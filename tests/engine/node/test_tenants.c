@@ -609,6 +609,133 @@ static void a_model_out_of_the_cache(void **state)
 	stop_node();
 }
 
+// ---- spares ----
+
+// The worker that waits for a session; 0: none.
+static pid_t spare_of(const struct bench *all)
+{
+	char path[96], name[32];
+	int pid = 0, found = 0;
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)all->node, (int)all->node);
+	FILE *children = fopen(path, "r");
+	while (children && !found && fscanf(children, "%d", &pid) == 1) {
+		snprintf(path, sizeof(path), "/proc/%d/comm", pid);
+		FILE *comm = fopen(path, "r");
+		if (comm && fgets(name, sizeof(name), comm) && !strcmp(name, "exogpu-spare\n"))
+			found = pid;
+		if (comm)
+			fclose(comm);
+	}
+	if (children)
+		fclose(children);
+	return (pid_t)found;
+}
+
+static pid_t killed_spare;
+
+// Looked at with each message; the node's readings come every second.
+static bool another_spare_waits(const struct bench *all)
+{
+	const pid_t spare = spare_of(all);
+	return spare && spare != killed_spare;
+}
+
+static bool is_gone(pid_t pid)
+{
+	return kill(pid, 0) < 0 && errno == ESRCH;
+}
+
+// A session's worker and its device. Whether it had waited; *ms: how long both took.
+static bool open_session(const char *id, const char *backend, double *ms)
+{
+	char text[200];
+	snprintf(text, sizeof(text), ",\"key\":\"k\",\"backend\":\"%s\",\"device_id\":\"%s\"", backend,
+		 json_get_string(device_of(&bench, backend), "device_id", ""));
+	struct answer *answer = ask_well("tenant.open", id, text);
+	const bool spare = json_get_bool(answer->result, "spare", false);
+	*ms = json_get_number(answer->result, "started_ms", -1);
+	assert_true(json_get(answer->result, "sandbox") != NULL);
+	answer = ask_well("tenant.device", id, device_parameters(backend, 5));
+	*ms += json_get_number(answer->result, "opened_ms", -1);
+	assert_true(json_get_number(json_get(answer->result, "limits"), "memory_bytes", 0) > 0);
+	return spare;
+}
+
+// A session that gets the spare, which may have to open its device first. Its worker.
+static pid_t open_with_spare(const char *name, const char *backend, double *ms)
+{
+	const int64_t began_ms = clock_steady_ms();
+	char id[32];
+	for (int i = 0; clock_steady_ms() - began_ms < PATIENCE_MS; i++) {
+		wait_for(another_spare_waits);
+		const pid_t spare = spare_of(&bench);
+		snprintf(id, sizeof(id), "%s%d", name, i);
+		if (open_session(id, backend, ms))
+			return spare;
+		ask_well("tenant.close", id, "");
+		usleep(50000);
+	}
+	fail_msg("no session got a spare");
+	return 0;
+}
+
+// The process of a session that got the spare; the sessions "first" and another are open then.
+static pid_t use_spare(const char *backend)
+{
+	double first_ms, second_ms;
+	killed_spare = 0;
+	assert_false(open_session("first", backend, &first_ms));
+	const pid_t spare = open_with_spare("second", backend, &second_ms);
+	assert_false(is_gone(spare));
+	assert_true(spare_of(&bench) != spare); // it is called a worker now
+	print_message("%s: worker and device took %.1f ms, with a spare %.1f ms\n", backend, first_ms, second_ms);
+	return spare;
+}
+
+static void a_session_gets_the_worker_that_waits(void **state)
+{
+	double third_ms;
+	(void)state;
+	setenv("EXOGPU_SPARES", "1", 1);
+	start_settled();
+	unsetenv("EXOGPU_SPARES");
+	const pid_t spare = use_spare("cpu");
+
+	// One that dies is replaced, and the next session gets another than the one before.
+	wait_for(another_spare_waits);
+	killed_spare = spare_of(&bench);
+	assert_int_equal(kill(killed_spare, SIGKILL), 0);
+	const pid_t other = open_with_spare("third", "cpu", &third_ms);
+	assert_true(is_gone(killed_spare));
+	assert_true(other != spare && other != killed_spare && !is_gone(spare));
+	assert_int_equal(ends, 0); // the server knows nothing of it
+
+	// Nothing is left of those that waited, nor of their sessions.
+	const int descriptors = count_descriptors();
+	ask_well("tenant.close", "first", "");
+	wait_for(another_spare_waits);
+	const pid_t last = spare_of(&bench);
+	assert_in_range(count_descriptors(), 1, descriptors + 1);
+	stop_node();
+	assert_true(is_gone(spare) && is_gone(other) && is_gone(last));
+}
+
+static void a_session_gets_the_gpu_that_is_open(void **state)
+{
+	(void)state;
+	if (!install_driver()) {
+		print_message("skipped: no llvmpipe here (apt-get install mesa-vulkan-drivers)\n");
+		skip();
+	}
+	setenv("EXOGPU_SPARES", "1", 1);
+	start_node(NULL, "cpu,vulkan");
+	unsetenv("EXOGPU_SPARES");
+	wait_for(vulkan_passed);
+	use_spare("vulkan");
+	stop_node();
+	unlink(bench.manifest);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -628,6 +755,8 @@ int main(void)
 		TENANT_TEST(a_model_s_worker_has_its_file),
 		TENANT_TEST(parts_of_a_model_are_connected),
 		TENANT_TEST(a_model_out_of_the_cache),
+		TENANT_TEST(a_session_gets_the_worker_that_waits),
+		TENANT_TEST(a_session_gets_the_gpu_that_is_open),
 	};
 	return cmocka_run_group_tests_name("node/tenants", tests, make_bench, remove_bench);
 }
