@@ -164,6 +164,7 @@ void recover_broken(struct instance *instance); // a hop is: mend it
 // The node of a part is cut off: wait for it, and look for another place.
 void recover_away(struct instance *instance, unsigned part, const char *why);
 void recover_back(struct instance *instance);
+void recover_moved(struct instance *instance); // its parts fetch or load: requests wait on
 void recover_done(struct instance *instance);  // all its parts are ready again
 void recover_watch(struct instance *instance); // from now on look whether its devices are draining
 void recover_stop(struct instance *instance);  // nothing more comes of it

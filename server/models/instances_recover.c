@@ -9,11 +9,11 @@
  *       +--- a node is cut off --> paused, waits for it a little, then searches ... begun anew|
  *                                                   ... while it does, the node is back with its workers: connected
  *
- * Its requests stay, and go on where their client has got to (requests.c). While it is paused for pause_ms they
- * wait; then they end with an error that says to try again, and the instance goes on looking. It is placed as it was
- * asked for; on what is left, if devices that were pinned are gone: finishing what has begun counts more. A device on
- * which the last attempt failed comes last. An instance whose workers die LIMIT_DEATHS times in LIMIT_DEATHS_MS, while
- * their devices are there, has failed for good. Thread: the loop's. */
+ * Its requests stay, and go on where their client has got to (requests.c). They wait until it has been paused for
+ * pause_ms in which nothing was fetched or loaded; then they end with an error that says to try again, and the instance
+ * goes on looking. It is placed as it was asked for; on what is left, if devices that were pinned are gone: finishing
+ * what has begun counts more. A device on which the last attempt failed comes last. An instance whose workers die
+ * LIMIT_DEATHS times in LIMIT_DEATHS_MS, while their devices are there, has failed for good. Thread: the loop's. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/models/instances_inside.h"
@@ -269,6 +269,13 @@ static void put_on_record(const struct instance *instance)
 	buffer_finish(&detail);
 	buffer_finish(&devices);
 	json_destroy(&json);
+}
+
+void recover_moved(struct instance *instance)
+{
+	if (instance->state == INSTANCE_PAUSED && instance->pause_limit.running)
+		net_timer_start(instance->all->params.loop, &instance->pause_limit, instance->all->params.pause_ms,
+				waited_enough, instance);
 }
 
 void recover_done(struct instance *instance)

@@ -248,6 +248,21 @@ static enum status check_pinned(const struct grouping *grouping, const unsigned 
 		       : error_set(error, STATUS_UNAVAILABLE, "the model cannot be cut into %u slices", slices);
 }
 
+// A group holds one run of layers: its first device stands for all of it, and is named once.
+static enum status check_once(const struct grouping *grouping, struct error *error)
+{
+	const struct placement_wanted *wanted = &grouping->wanted;
+	for (unsigned i = 0; i < wanted->pin_count; i++)
+		for (unsigned j = 0; j < i; j++)
+			if (wanted->pins[i].device == wanted->pins[j].device &&
+			    grouping->devices[wanted->pins[i].device].slices) {
+				error_hint(error, "give the devices that share layers one run of them");
+				return error_set(error, STATUS_UNAVAILABLE,
+						 "the pins name a device twice that shares layers with others");
+			}
+	return STATUS_OK;
+}
+
 // Pins of the same layers, one behind another, name the devices that hold slices of them.
 static enum status find_pinned(struct placement *out, const struct placement_wanted *wanted, struct error *error)
 {
@@ -275,6 +290,8 @@ static enum status find_pinned(struct placement *out, const struct placement_wan
 		if (!status)
 			put_together(grouping, members, slices);
 	}
+	if (!status)
+		status = check_once(grouping, error);
 	if (!status && !any && wanted->strategy == PLACE_TENSOR) {
 		error_hint(error, "pin the same layers to several devices, one behind another");
 		status = error_set(error, STATUS_UNAVAILABLE, "the pins name no devices that share layers");

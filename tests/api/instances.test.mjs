@@ -319,6 +319,36 @@ describe("instances", () => {
 		await short.finish();
 	});
 
+	test("requests wait on while their model is loaded anew, however long that takes", async () => {
+		class SlowWorker extends ModelWorker {
+			static steps = 0;
+
+			answer(call, body) {
+				if (call.method !== "instance.load") return super.answer(call, body);
+				for (let i = 0; i < SlowWorker.steps; i++)
+					setTimeout(() => this.tell("instance.progress", { loaded_bytes: (i + 1) * 1000, total_bytes: 1000000 }), i * 500);
+				setTimeout(() => super.answer(call, body), SlowWorker.steps * 500);
+			}
+		}
+		const short = await startServer({ args: ["--limit", "pause_ms=3000"] }), owner = await Client.login(short);
+		const own = await WorkerNode.start(short, { Worker: SlowWorker, devices: [cpu] });
+		await owner.call("model.add", { source: model.source });
+		const added = await eventually(async () => (await owner.call("model.list")).models.find((one) => one.state === "ready"), "the model is ready");
+		await owner.call("instance.create", { model_id: added.model_id });
+		await eventually(async () => (await owner.call("instance.list")).instances[0].state === "ready", "it is ready");
+		const worker = own.worker();
+		worker.manual = true;
+		const waits = fetch(new URL("/v1/completions", short.url).href, { method: "POST", headers: { authorization: `Bearer ${short.token}` },
+			body: JSON.stringify({ model: "words", prompt: "one two" }) });
+		await eventually(() => worker.requests.size === 1, "it has begun");
+		SlowWorker.steps = 10;
+		worker.kill();
+		const answer = await within(waits, "it is answered", 60000 * slow), { choices } = await answer.json();
+		assert.deepEqual([answer.status, choices?.[0].text], [200, "one two"]);
+		own.socket.close();
+		await short.finish();
+	});
+
 	test("with keys that nobody gave out no file is read and no hop carried", async () => {
 		const reader = await FakeNode.connect(server, null, { protocol: "exogpu.model.v1" });
 		const { instance_id } = await loaded();

@@ -354,6 +354,14 @@ static void slices_of_equal_devices(void **unused)
 	assert_int_equal(placement.stages[1].slice, 1);
 	wanted.pins = none;
 	assert_int_equal(placement_find(&placement, &wanted, &error), STATUS_UNAVAILABLE);
+	// Nor can one of a group hold layers beside it.
+	const struct placement_pin beside[] = {
+		{.device = 0, .layer_count = 8}, {.device = 1, .layer_count = 8}, {.device = 0, .first_layer = 8}};
+	wanted.pins = beside;
+	wanted.pin_count = 3;
+	error = (struct error){.status = STATUS_OK};
+	assert_int_equal(placement_find(&placement, &wanted, &error), STATUS_UNAVAILABLE);
+	assert_non_null(strstr(error.message, "twice"));
 }
 
 // Small layers are not worth it, unequal devices are no group, and a model is not cut where it cannot be.
