@@ -1,6 +1,6 @@
 /* Messages over a Unix stream socket; see stream.h.
  *
- * Receiving: what begins a message is read into `stage`, a few KiB, from which total, head and the beginning of the
+ * Receiving: what begins a message is read into `stage`, 2 KiB, from which total, head and the beginning of the
  * body are taken. What the body still lacks is read straight into its frame, with `stage` behind it in the same system
  * call, so that neither a run of small messages nor the seam between two large ones costs a call of its own. A stream
  * reads READ_TURN_BYTES a turn of the loop at most, so that a busy one does not starve the others.
@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 enum {
-	STAGE_BYTES = 16 * 1024,
+	STAGE_BYTES = 2048,            // about as many small answers as are served in a turn: all that is in it is
 	READ_BYTES = 512 * 1024,       // of one system call
 	READ_TURN_BYTES = 1024 * 1024, // of one turn of the loop
 	READ_TURN_US = 250,            // and for how long

@@ -1,5 +1,6 @@
 /* Streams: messages in any pieces, bodies of any size, hostile lengths, peers that do not read, that go, that are put
  * off; and the socket that workers dial. */
+#include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/net/stream.h"
 
@@ -519,6 +520,51 @@ static void one_descriptor_is_kept(void **state)
 	assert_int_equal(count_open(), before);
 }
 
+// Of two streams that are read in one turn of the loop, the second waits for a few messages of the first, not for all.
+static void slow_message(void *user, struct net_stream *stream, const uint8_t *head, size_t head_bytes,
+			 struct net_frame *body)
+{
+	const int64_t until_ns = clock_steady_ns() + 20000;
+	while (clock_steady_ns() < until_ns)
+		; // as long as an answer takes
+	on_message(user, stream, head, head_bytes, body);
+}
+
+static void late_message(void *user, struct net_stream *stream, const uint8_t *head, size_t head_bytes,
+			 struct net_frame *body)
+{
+	struct fixture *fixture = user;
+	(void)stream, (void)head, (void)head_bytes, (void)body;
+	fixture->body_bytes = fixture->messages; // so many before this
+	net_loop_stop(fixture->loop);
+}
+
+static void small_messages_by_turns(void **state)
+{
+	enum { MESSAGES = 256 };
+	struct fixture *fixture = *state;
+	static const struct net_stream_handler slow = {.message = slow_message, .closed = on_closed},
+					       late = {.message = late_message, .closed = on_closed};
+	uint8_t text[MESSAGES * 64];
+	int busy[2], quiet[2];
+	size_t bytes = 0, one = 0;
+	for (int i = 0; i < MESSAGES; i++)
+		bytes += one = put_message(text + bytes, "an answer that is as long as most are, and no longer", NULL,
+					   0);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, busy), 0);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, quiet), 0);
+	net_stream_destroy(&fixture->stream);
+	assert_int_equal(net_stream_create(&fixture->stream, fixture->loop, busy[0], &slow, fixture, NULL), STATUS_OK);
+	assert_int_equal(net_stream_create(&fixture->other, fixture->loop, quiet[0], &late, fixture, NULL), STATUS_OK);
+	assert_int_equal(send(busy[1], text, bytes, 0), bytes);
+	assert_int_equal(send(quiet[1], text, one, 0), one);
+	net_loop_run(fixture->loop);
+	print_message("%zu of %d messages came before another stream's\n", fixture->body_bytes, MESSAGES);
+	assert_true(fixture->body_bytes < MESSAGES / 4);
+	close(busy[1]);
+	close(quiet[1]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -532,6 +578,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(limits_of_a_message, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(the_socket_of_workers, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(one_descriptor_is_kept, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(small_messages_by_turns, set_up, tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
