@@ -1,6 +1,10 @@
 /* Listening sockets. We bind and accept ourselves, and hand libwebsockets the accepted connection: errors of binding
  * are then ours to explain, port 0 is possible, and a connection over the limit is refused before it costs anything.
- * Thread: the loop's. */
+ *
+ * It is handed over when its first bytes are there, one between two looks at all others (NET_LINE_NEW): a handshake of
+ * TLS is what costs most of all that strangers can ask for, and libwebsockets serves all that its poll shows before it
+ * looks again. Who says nothing is closed after HANDSHAKE_S, a few at a time. Thread: the loop's. */
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/net/tls_lws.h"
 
@@ -18,7 +22,8 @@
 
 enum {
 	BACKLOG = 512,
-	ACCEPTS_A_TURN = 4,           // and so as many handshakes begin
+	ACCEPTS_A_TURN = 4,
+	HUSHED_A_TURN = 16,
 	RX_BYTES = 65536,             // of one read; only what is used of it takes memory
 	SEND_ROOM_BYTES = 256 * 1024, // any file of the dashboard at once, see piles_up() in http.c
 };
@@ -95,6 +100,97 @@ void net_arrival_destroy(struct net_arrival **pointer)
 	free(arrival);
 }
 
+static void link_last(struct net_arrivals *list, struct net_arrival *arrival)
+{
+	arrival->next = NULL;
+	arrival->link = list->last;
+	*list->last = arrival;
+	list->last = &arrival->next;
+}
+
+static void unlink_arrival(struct net_arrivals *list, struct net_arrival *arrival)
+{
+	*arrival->link = arrival->next;
+	if (arrival->next)
+		arrival->next->link = arrival->link;
+	else
+		list->last = arrival->link;
+}
+
+static struct net_arrivals *list_of(struct net_arrival *arrival)
+{
+	struct net_listener *listener = arrival->waiting.listener;
+	return arrival->speaks ? &listener->speaking : &listener->silent;
+}
+
+// One that libwebsockets never had.
+static void end_arrival(struct net_arrival *arrival)
+{
+	unlink_arrival(list_of(arrival), arrival);
+	net_watch_destroy(&arrival->watch);
+	arrival->waiting.listener->open--;
+	net_arrival_destroy(&arrival);
+}
+
+static void hand_over(struct net_arrival *arrival)
+{
+	struct net_listener *listener = arrival->waiting.listener;
+	unlink_arrival(list_of(arrival), arrival);
+	struct lws *wsi = lws_adopt_socket_vhost(listener->vhost, net_watch_release(&arrival->watch));
+	if (wsi) {
+		lws_set_opaque_user_data(wsi, &arrival->waiting);
+	} else { // that closed it
+		listener->open--;
+		net_arrival_destroy(&arrival);
+	}
+}
+
+static void on_first_bytes(void *arg, int fd)
+{
+	struct net_arrival *arrival = arg;
+	uint8_t byte;
+	if (arrival->speaks) {
+		hand_over(arrival);
+		return;
+	}
+	ssize_t got = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+	if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+		return;
+	if (got <= 0) {
+		end_arrival(arrival);
+		return;
+	}
+	unlink_arrival(list_of(arrival), arrival);
+	arrival->speaks = true;
+	link_last(list_of(arrival), arrival);
+	net_watch_again(arrival->watch, NET_LINE_NEW);
+}
+
+static void on_hush(void *arg)
+{
+	struct net_listener *listener = arg;
+	const int64_t now_ms = clock_steady_ms();
+	for (int i = 0; i < HUSHED_A_TURN && listener->silent.first && listener->silent.first->until_ms <= now_ms; i++)
+		end_arrival(listener->silent.first);
+	if (listener->silent.first) {
+		int64_t left_ms = listener->silent.first->until_ms - now_ms;
+		net_timer_start(listener->loop, &listener->hush, left_ms > 0 ? left_ms : 1, on_hush, listener);
+	}
+}
+
+static bool await_first_bytes(struct net_listener *listener, struct net_arrival *arrival, int fd)
+{
+	static const struct net_watch_events events = {.readable = on_first_bytes};
+	if (net_watch_create(&arrival->watch, listener->loop, fd, &events, arrival, NULL))
+		return false;
+	listener->open++; // given back when libwebsockets destroys it, and the arrival with it
+	arrival->until_ms = clock_steady_ms() + HANDSHAKE_S * 1000;
+	link_last(&listener->silent, arrival);
+	if (!listener->hush.running)
+		net_timer_start(listener->loop, &listener->hush, HANDSHAKE_S * 1000, on_hush, listener);
+	return true;
+}
+
 static void accept_ready(void *arg, int fd)
 {
 	struct net_listener *listener = arg;
@@ -112,12 +208,9 @@ static void accept_ready(void *arg, int fd)
 		setsockopt(accepted, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
 		if (!listener->socket_path[0])
 			setsockopt(accepted, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-		struct lws *wsi = lws_adopt_socket_vhost(listener->vhost, accepted);
-		if (wsi) {
-			listener->open++; // given back when libwebsockets destroys it, and the arrival with it
-			lws_set_opaque_user_data(wsi, &arrival->waiting);
-		} else {
+		if (!await_first_bytes(listener, arrival, accepted)) {
 			net_arrival_destroy(&arrival);
+			close(accepted);
 		}
 	}
 }
@@ -230,6 +323,8 @@ enum status net_listener_create(struct net_listener **out, struct net_loop *loop
 	listener->headers = params->headers;
 	listener->tls = params->tls;
 	listener->spare_fd = net_spare_file();
+	listener->silent.last = &listener->silent.first;
+	listener->speaking.last = &listener->speaking.first;
 	listener->most = params->connections && params->connections < LIMIT_CONNECTIONS ? params->connections
 											: LIMIT_CONNECTIONS;
 	listener->liveness = (lws_retry_bo_t){.secs_since_valid_ping = (uint16_t)params->ping_s,
@@ -284,6 +379,11 @@ void net_listener_destroy(struct net_listener **pointer)
 	*pointer = NULL;
 	listener->over = true;
 	net_watch_destroy(&listener->watch);
+	net_timer_stop(listener->loop, &listener->hush);
+	while (listener->silent.first)
+		end_arrival(listener->silent.first);
+	while (listener->speaking.first)
+		end_arrival(listener->speaking.first);
 	if (listener->spare_fd >= 0)
 		close(listener->spare_fd);
 	listener->spare_fd = -1;

@@ -1,10 +1,10 @@
 /* See loop.h. libwebsockets polls its own sockets; everything else that the program waits for stands in one epoll
  * instance, which is itself a file in that poll: adding and removing a watch then touches nothing of libwebsockets, and
  * a watch may be destroyed in its own callback. Timers are a sorted list behind one of its timers, of which there are
- * few. Watches that have more to do than fits a turn (net_watch_again) stand in a line, of which one is served between
- * two polls: however many they are, nobody else waits for more than one of them. Results of other threads wait in a
- * list under a lock; lws_cancel_service, the one call that it allows from other threads, wakes the loop.
- * Thread: the loop's, but for net_loop_post and net_loop_stop. */
+ * few. Watches that have more to do than fits a turn (net_watch_again) stand in lines, of each of which one is served
+ * between two polls: however many they are, nobody else waits for more than one of each. Results of other threads wait
+ * in a list under a lock; lws_cancel_service, the one call that it allows from other threads, wakes the loop. Thread:
+ * the loop's, but for net_loop_post and net_loop_stop. */
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
@@ -22,8 +22,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { HANDSHAKE_S = 10 }; // until that of TLS is done, and again until a request is whole
-
 struct post {
 	struct post *next;
 	void (*fn)(void *arg);
@@ -37,8 +35,13 @@ struct net_watch {
 	void *arg;
 	int fd;                              // -1 once destroyed
 	bool want_read, want_write, watched; // watched: stands in the epoll
-	bool again;                          // stands in the line, and is not asked about reading meanwhile
+	bool again;                          // stands in `line`, and is not asked about reading meanwhile
+	struct line *line;
 	struct net_watch *next_again, **link_again;
+};
+
+struct line {
+	struct net_watch *first, **last;
 };
 
 struct net_loop {
@@ -50,8 +53,8 @@ struct net_loop {
 	struct net_timer *timers;    // sorted by due_ms
 	struct net_watch *dead;      // destroyed while events were handed out; freed after
 	bool dispatching;
-	struct net_watch *first_again, **last_again; // the line of those that are busy
-	lws_sorted_usec_list_t turn;                 // due at once while somebody stands in it
+	struct line lines[NET_LINES];
+	lws_sorted_usec_list_t turn; // due at once while somebody stands in one
 	pthread_mutex_t lock;
 	struct post *first_post, **last_post; // under lock
 	size_t posts;                         // under lock
@@ -108,19 +111,25 @@ static void dispatch_watches(struct net_loop *loop)
 
 static void leave_line(struct net_watch *watch)
 {
-	struct net_loop *loop = watch->loop;
 	*watch->link_again = watch->next_again;
 	if (watch->next_again)
 		watch->next_again->link_again = watch->link_again;
 	else
-		loop->last_again = watch->link_again;
+		watch->line->last = watch->link_again;
 	watch->again = false;
 }
 
-static void on_turn(lws_sorted_usec_list_t *turn)
+static bool anybody_waits(const struct net_loop *loop)
 {
-	struct net_loop *loop = lws_container_of(turn, struct net_loop, turn);
-	struct net_watch *watch = loop->first_again;
+	for (int i = 0; i < NET_LINES; i++)
+		if (loop->lines[i].first)
+			return true;
+	return false;
+}
+
+static void serve_first(struct net_loop *loop, const struct line *line)
+{
+	struct net_watch *watch = line->first;
 	if (!watch)
 		return;
 	leave_line(watch);
@@ -131,22 +140,30 @@ static void on_turn(lws_sorted_usec_list_t *turn)
 		arm(watch);
 	loop->dispatching = false;
 	free_dead(loop);
-	if (loop->first_again)
+}
+
+static void on_turn(lws_sorted_usec_list_t *turn)
+{
+	struct net_loop *loop = lws_container_of(turn, struct net_loop, turn);
+	for (int i = 0; i < NET_LINES; i++)
+		serve_first(loop, &loop->lines[i]);
+	if (anybody_waits(loop))
 		lws_sul_schedule(loop->context, 0, turn, on_turn, 1);
 }
 
-void net_watch_again(struct net_watch *watch)
+void net_watch_again(struct net_watch *watch, enum net_line line)
 {
 	struct net_loop *loop = watch->loop;
 	if (watch->again || watch->fd < 0)
 		return;
-	if (!loop->first_again)
+	if (!anybody_waits(loop))
 		lws_sul_schedule(loop->context, 0, &loop->turn, on_turn, 1); // after a poll
 	watch->again = true;
+	watch->line = &loop->lines[line];
 	watch->next_again = NULL;
-	watch->link_again = loop->last_again;
-	*loop->last_again = watch;
-	loop->last_again = &watch->next_again;
+	watch->link_again = watch->line->last;
+	*watch->line->last = watch;
+	watch->line->last = &watch->next_again;
 	arm(watch);
 }
 
@@ -193,18 +210,19 @@ static void library_log(int level, const char *line)
 	log_write(level & LLL_ERR ? LOG_WARNING : LOG_DEBUG, "net", "%.*s", (int)length, line);
 }
 
-// Sockets and what else is open at once, as many as the system lets this process have and we take.
+// How many sockets and what else may be open at once: as many as we take, where the system lets this process have them.
+// The process's own limit is set to that, also where it was higher: libwebsockets then finds a connection by the number
+// of its file in a table of that size. With less than the limit it would search the table from its beginning, several
+// times for each event and each end: 60 us of every connection that came and went.
 static unsigned file_limit(void)
 {
 	struct rlimit limit;
 	const rlim_t wanted = 2 * LIMIT_CONNECTIONS + 512; // a WebSocket that is read by ws.c is watched twice
 	if (getrlimit(RLIMIT_NOFILE, &limit))
 		return 1024;
-	if (limit.rlim_cur < wanted) {
-		limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
-		setrlimit(RLIMIT_NOFILE, &limit);
-	}
-	return (unsigned)(limit.rlim_cur < wanted ? limit.rlim_cur : wanted);
+	limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+	setrlimit(RLIMIT_NOFILE, &limit);
+	return (unsigned)limit.rlim_cur;
 }
 
 static enum status adopt_epoll(struct net_loop *loop, struct error *error)
@@ -227,7 +245,8 @@ enum status net_loop_create(struct net_loop **out, struct error *error)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
 	loop->epoll = -1;
 	loop->last_post = &loop->first_post;
-	loop->last_again = &loop->first_again;
+	for (int i = 0; i < NET_LINES; i++)
+		loop->lines[i].last = &loop->lines[i].first;
 	pthread_mutex_init(&loop->lock, NULL);
 	lws_set_log_level(LLL_ERR | LLL_WARN, library_log);
 	struct lws_context_creation_info info = {
@@ -408,23 +427,28 @@ void net_watch_want_read(struct net_watch *watch, bool wanted)
 	}
 }
 
-void net_watch_destroy(struct net_watch **pointer)
+int net_watch_release(struct net_watch **pointer)
 {
 	struct net_watch *watch = *pointer;
-	if (!watch)
-		return;
 	*pointer = NULL;
+	const int fd = watch->fd;
 	struct net_loop *loop = watch->loop;
 	if (watch->again)
 		leave_line(watch);
 	if (watch->watched)
-		epoll_ctl(loop->epoll, EPOLL_CTL_DEL, watch->fd, NULL);
-	close(watch->fd);
+		epoll_ctl(loop->epoll, EPOLL_CTL_DEL, fd, NULL);
 	watch->fd = -1;
 	watch->next_dead = loop->dead;
 	loop->dead = watch;
 	if (!loop->dispatching)
 		free_dead(loop);
+	return fd;
+}
+
+void net_watch_destroy(struct net_watch **pointer)
+{
+	if (*pointer)
+		close(net_watch_release(pointer));
 }
 
 struct lws_context *net_loop_context(struct net_loop *loop)

@@ -49,7 +49,10 @@ void net_watch_want_write(struct net_watch *watch); // once; ask again after eac
 // Stop and go on asking for `readable`. Meanwhile a hang-up is not told either.
 void net_watch_want_read(struct net_watch *watch, bool wanted);
 // Call `readable` once more after others had their turn, be there something new to read or not: for one that stops
-// before it is done. Whoever stands in this line is served one by one, and those who do not before them.
-void net_watch_again(struct net_watch *watch);
-// Safe inside its own callback.
+// before it is done. Whoever stands in a line is served one by one, the first of each line in turn, and those who stand
+// in none before them.
+enum net_line { NET_LINE_BUSY, NET_LINE_NEW, NET_LINES }; // those who have more to do; connections that begin
+void net_watch_again(struct net_watch *watch, enum net_line line);
+// Safe inside its own callback, both. The first gives the descriptor back, open.
+int net_watch_release(struct net_watch **watch);
 void net_watch_destroy(struct net_watch **watch);

@@ -32,6 +32,8 @@ void net_arrival_destroy(struct net_arrival **arrival); // accepts NULL
 struct net_stream;
 void net_stream_set_user(struct net_stream *stream, void *user);
 
+enum { HANDSHAKE_S = 10 }; // until the first bytes come, until that of TLS is done, and again until a request is whole
+
 enum session_kind { SESSION_UNKNOWN, SESSION_WAITING, SESSION_HTTP, SESSION_POST, SESSION_WS };
 
 // What hangs on a libwebsockets connection: nothing but the listener that it came by, while it waits for a request; an
@@ -46,6 +48,14 @@ struct net_session {
 struct net_arrival {
 	struct net_session waiting; // hangs on it while it waits for a request
 	char peer[64];              // "" on a Unix socket
+	// Until libwebsockets has it:
+	struct net_watch *watch;
+	struct net_arrival *next, **link; // in one of the listener's two lists
+	int64_t until_ms;                 // steady clock: it says something by then
+	bool speaks;
+};
+struct net_arrivals {
+	struct net_arrival *first, **last;
 };
 // An HTTP request and its answer (http.c). What they return the callback is to return.
 int net_http_begin(struct lws *wsi, struct net_listener *listener);
@@ -87,4 +97,6 @@ struct net_listener {
 	int port, spare_fd;  // spare_fd: given up for a moment to refuse a connection when no other is left
 	unsigned open, most; // connections now, and how many there may be
 	bool over;           // it listens no more: its handler's context may be gone
+	struct net_arrivals silent, speaking; // those that libwebsockets has not, in the order of coming
+	struct net_timer hush;                // due when the first silent one's time is over
 };

@@ -150,7 +150,7 @@ static bool has_more(const struct net_conn *conn, int fd)
 static void stand_in_line(struct net_conn *conn)
 {
 	conn->in_line = true;
-	net_watch_again(conn->rx_watch);
+	net_watch_again(conn->rx_watch, NET_LINE_BUSY);
 }
 
 static void on_readable(void *arg, int fd)
