@@ -3,7 +3,7 @@
 launch, and after a revocation until it is answered, a connection is closed, the worker's process is gone, its memory is
 free, and another token has read zeros from as much memory.
 
-  tests/bench/revoke.py BINARY [--bytes N] [--rounds N] [--device TEXT] [--backends LIST]
+  tests/bench/revoke.py BINARY [--bytes N] [--rounds N] [--pause SECONDS] [--device TEXT] [--backends LIST]
 
 Starts a server of its own, with --backends a node that uses only these. Nothing but Python's standard library, so that
 it runs on a machine that has only a GPU. One WebSocket client, written from schema/api.json; it keeps no more than the
@@ -207,6 +207,7 @@ class Bench:
         return self.admin.call("token.create", {"name": "bench", "scopes": ["observe", "allocate", "compute"]})
 
     def first_allocation_ms(self, device):
+        time.sleep(self.arguments.pause)
         tenant = Client(self.port, self.token()["token"])
         tenant.call("server.info")
         began = time.monotonic()
@@ -279,6 +280,7 @@ def main():
     parser.add_argument("binary")
     parser.add_argument("--bytes", type=int, default=256 << 20)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--pause", type=float, default=0, help="seconds before each session: a spare worker may come")
     parser.add_argument("--device", default="", help="only devices whose id or name has this")
     parser.add_argument("--backends", help="only these, separated by commas")
     bench = Bench(parser.parse_args())
