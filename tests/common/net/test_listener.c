@@ -1,0 +1,115 @@
+/* Connections before libwebsockets has them: who goes without a word is told gone, who speaks is served however late,
+ * and those who still say nothing end with the listener. The clients are plain sockets of this thread. */
+#include "common/net/ws.h"
+
+// cmocka.h needs these before it.
+// clang-format off
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+// clang-format on
+
+#include <arpa/inet.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { CLIENTS = 40, GOING = 30, PATIENCE_MS = 60000 };
+
+struct seen {
+	struct net_loop *loop;
+	unsigned arrived, left, served, wanted;
+	bool late;
+};
+
+static void step(struct seen *seen)
+{
+	if (seen->arrived + seen->left + seen->served == seen->wanted)
+		net_loop_stop(seen->loop);
+}
+
+static bool on_arrived(void *context, const char *peer)
+{
+	struct seen *seen = context;
+	assert_string_equal(peer, "127.0.0.1");
+	seen->arrived++;
+	step(seen);
+	return true;
+}
+
+static void on_left(void *context, const char *peer)
+{
+	struct seen *seen = context;
+	assert_string_equal(peer, "127.0.0.1");
+	seen->left++;
+	step(seen);
+}
+
+static void on_http(void *context, const struct net_request *request, struct net_response *response)
+{
+	struct seen *seen = context;
+	assert_string_equal(request->path, "/late");
+	response->status = 404;
+	seen->served++;
+	step(seen);
+}
+
+static void on_late(void *arg)
+{
+	struct seen *seen = arg;
+	seen->late = true;
+	net_loop_stop(seen->loop);
+}
+
+static void run_until(struct seen *seen, unsigned events)
+{
+	struct net_timer timer = {0};
+	seen->wanted = events;
+	net_timer_start(seen->loop, &timer, PATIENCE_MS, on_late, seen);
+	net_loop_run(seen->loop);
+	net_timer_stop(seen->loop, &timer);
+	assert_false(seen->late);
+}
+
+static void silent_ones_come_and_go(void **state)
+{
+	(void)state;
+	static const char request[] = "GET /late HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+	static const struct net_handler handler = {.arrived = on_arrived, .left = on_left, .http = on_http};
+	struct seen seen = {0};
+	struct net_listener *listener;
+	int clients[CLIENTS];
+	assert_int_equal(net_loop_create(&seen.loop, NULL), STATUS_OK);
+	const struct net_listener_params params = {.address = "127.0.0.1", .handler = &handler, .context = &seen};
+	assert_int_equal(net_listener_create(&listener, seen.loop, &params, NULL), STATUS_OK);
+	struct sockaddr_in address = {.sin_family = AF_INET,
+				      .sin_port = htons((uint16_t)net_listener_port(listener)),
+				      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	for (int i = 0; i < CLIENTS; i++) {
+		clients[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		assert_int_equal(connect(clients[i], (struct sockaddr *)&address, sizeof address), 0);
+	}
+	run_until(&seen, CLIENTS);
+	assert_int_equal(seen.arrived, CLIENTS);
+	for (int i = 0; i < GOING; i++)
+		close(clients[i]);
+	run_until(&seen, CLIENTS + GOING);
+	assert_int_equal(seen.left, GOING);
+	assert_int_equal(send(clients[GOING], request, sizeof request - 1, 0), sizeof request - 1);
+	run_until(&seen, CLIENTS + GOING + 2); // served, and gone
+	assert_int_equal(seen.served, 1);
+	assert_int_equal(seen.left, GOING + 1);
+	assert_int_equal(send(clients[GOING + 1], request, 1, 0), 1); // it may be handed over, in line or silent
+	net_listener_destroy(&listener);
+	net_loop_destroy(&seen.loop);
+	for (int i = GOING; i < CLIENTS; i++)
+		close(clients[i]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(silent_ones_come_and_go)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
