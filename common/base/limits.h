@@ -222,6 +222,10 @@ enum {
 	LIMIT_MODEL_PIECE_BYTES = 4 * 1024 * 1024,   // of a model file, that a node fetches and checks at a time
 	LIMIT_MODEL_PIECES = 2 * 1024 * 1024,        // of one model, in a node's cache
 	LIMIT_MODEL_FETCHES = 64,                    // of a node, under way and waiting
+	LIMIT_MODEL_PEERS = 8,                       // other nodes that a node is told to have some of it
+	LIMIT_MODEL_PEER_RANGES = 256,               // of all of them, in one message
+	LIMIT_MODEL_PEER_MS = 20000,                 // for a piece from another node; then the server is asked
+	LIMIT_MODEL_HOLDERS = 256,                   // a model at a node: what the server remembers of who has what
 	LIMIT_PEERS_NOT_OPEN = 32,                   // handshakes of other nodes under way, at one node
 	LIMIT_PEERS_NOT_MET = 32,                    // of these, that have not said who they are
 	LIMIT_LINK_ADDRESSES = 64,                   // where another node may be
@@ -230,6 +234,10 @@ enum {
 	LIMIT_LINK_HOPS = 256,                       // of one link
 	LIMIT_LINK_ASKS = 64,                        // hops that the other node opens and this one was not told of yet
 	LIMIT_LINK_ASK_MS = 10000,                   // and how long they wait for it
+	LIMIT_LINK_READ_BYTES = 512 * 1024,          // of a model file, that a node sends another at a time
+	LIMIT_LINK_READS = 8,                        // of these, under way at a node for all others
+	LIMIT_LINK_READS_PER_S = 768,                // that a node asks for
+	LIMIT_LINK_READ_MS = 8000,                   // until one must be there
 	LIMIT_HOP_AHEAD_BYTES = 16 * 1024 * 1024,    // of a hop, sent and not taken yet by the other node's worker
 };
 // clang-format on

@@ -1,4 +1,4 @@
-/* Who is connected to whom; see links.h. The parts: links_hops.c, links_measure.c, links_route.c.
+/* Who is connected to whom; see links.h. The parts: links_hops.c, links_measure.c, links_models.c, links_route.c.
  *
  * A struct link is another node that the server has told of; it is up while it has a connection. Connections
  * (link_conn) are dialled by the end with the lower id, or come to the other; each is a link's only once the handshake
@@ -156,6 +156,7 @@ void link_conn_end(struct link_conn *conn, const char *why)
 	link->up = false;
 	say_down(link, reason);
 	link_hops_down(link, reason);
+	link_models_down(link);
 	links_changed(link->links);
 	link->redial_ms = REDIAL_FIRST_MS;
 	if (link->dials)
@@ -176,6 +177,7 @@ static void conn_greeted(struct link_conn *conn, struct link *link)
 	if (old) {
 		conn_free(old);
 		link_hops_down(link, "the link was connected anew");
+		link_models_down(link);
 	}
 	link->conn = conn;
 	link->up = true;
@@ -239,12 +241,14 @@ static bool serve_call(struct link *link, const struct message *message, struct 
 		return false;
 	if (!strncmp(message->method, "hop.", 4))
 		link_hops_serve(link, message, body);
+	else if (!strcmp(message->method, "model.piece"))
+		link_models_serve(link, message);
 	else
 		link_measures_serve(link, message, body);
 	return true;
 }
 
-static void take_answer(struct link *link, const struct message *message)
+static void take_answer(struct link *link, const struct message *message, struct net_frame *body)
 {
 	int64_t id = 0;
 	if (json_integer(message->id, &id) || id < 0)
@@ -252,6 +256,8 @@ static void take_answer(struct link *link, const struct message *message)
 	enum link_call call = (enum link_call)(id % LINK_CALL_KINDS);
 	if (call == LINK_CALL_HOP)
 		link_hops_answered(link, id / LINK_CALL_KINDS, message);
+	else if (call == LINK_CALL_READ)
+		link_models_answered(link, id / LINK_CALL_KINDS, message, body);
 	else
 		link_measures_answered(link, call, id / LINK_CALL_KINDS, message);
 }
@@ -285,7 +291,7 @@ static void conn_message(void *user, struct net_peer *peer, const uint8_t *head,
 	else if (!up)
 		take_hello(conn, &message);
 	else if (message.kind == MESSAGE_RESULT || message.kind == MESSAGE_ERROR)
-		take_answer(conn->link, &message);
+		take_answer(conn->link, &message, body);
 	else if (!serve_call(conn->link, &message, body))
 		link_conn_end(conn, "what it sends does not fit the contract");
 	message_finish(&message);
@@ -452,6 +458,7 @@ static void drop(struct links *links, struct link *link)
 	*at = link->next;
 	net_timer_stop(links->params.loop, &link->redial);
 	link_hops_down(link, "the other node is not in the cluster any more");
+	link_models_down(link);
 	for (struct link_conn *conn = links->conns, *next; conn; conn = next) {
 		next = conn->next;
 		if (conn->link == link)
@@ -524,6 +531,7 @@ static void on_second(void *arg)
 		if (link->conn)
 			link_measures_second(link);
 	}
+	links_models_second(links);
 	links_measure_server(links);
 	if (clock_steady_ms() - links->reported_ms >= REPORT_MS - SECOND_MS / 2)
 		report(links);
@@ -570,6 +578,7 @@ void links_destroy(struct links **pointer)
 	*pointer = NULL;
 	net_timer_stop(links->params.loop, &links->second);
 	links_hops_finish(links);
+	links_models_finish(links);
 	while (links->first)
 		drop(links, links->first);
 	while (links->conns)

@@ -12,6 +12,7 @@
 #include "engine/node/credentials.h"
 
 struct links;
+struct link_request;
 
 struct links_params {
 	struct net_loop *loop;
@@ -24,6 +25,8 @@ struct links_params {
 	// Each second, may be NULL: begin a round trip to the server, and tell the last one, < 0: not known. False:
 	// there is no connection.
 	bool (*measure_server)(void *arg, double *rtt_ms, struct net_peer_path *path);
+	// Another node wants bytes of a model file (links_models.h). May be NULL.
+	void (*read_model)(void *arg, struct link_request *request);
 	void *arg;
 };
 // Errors: STATUS_UNAVAILABLE (no port to listen on; the node goes on without direct links), STATUS_OUT_OF_MEMORY.

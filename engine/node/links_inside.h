@@ -1,5 +1,6 @@
 /* Direct links as the files that make them up see them: links.c has who is connected to whom, links_hops.c the hops,
- * links_measure.c what is measured, links_route.c what a route's interface is. Not for others. Thread: the loop's. */
+ * links_measure.c what is measured, links_models.c model files, links_route.c what a route's interface is. Not for
+ * others. Thread: the loop's. */
 #pragma once
 #include "common/base/limits.h"
 #include "common/net/peer.h"
@@ -16,7 +17,7 @@ enum {
 };
 
 // The ids of our calls: a number, and in its two lowest bits what was asked.
-enum link_call { LINK_CALL_PING = 1, LINK_CALL_BURST = 2, LINK_CALL_HOP = 3, LINK_CALL_KINDS = 4 };
+enum link_call { LINK_CALL_READ = 0, LINK_CALL_PING = 1, LINK_CALL_BURST = 2, LINK_CALL_HOP = 3, LINK_CALL_KINDS = 4 };
 
 // A connection to another node, from the dial, or its arrival, on.
 struct link_conn {
@@ -104,6 +105,10 @@ struct links {
 	size_t strangers; // of conns: without a link
 	struct link_hop *hops;
 	struct link_hop *gone; // destroyed in a callback; freed when that returns
+	struct link_read *reads;
+	struct link_request *requests;
+	int64_t read_number, read_second;
+	unsigned reads_of_second;
 	unsigned in_callback;
 	bool fenced;
 	struct net_timer second, report, turn;
@@ -128,7 +133,15 @@ void link_hops_second(struct link *link); // what has waited too long
 void link_hops_down(struct link *link, const char *why);
 void links_hops_finish(struct links *links);
 
+// links_models.c
+void link_models_serve(struct link *link, const struct message *message);
+void link_models_answered(struct link *link, int64_t number, const struct message *message, struct net_frame *body);
+void link_models_down(struct link *link);
+void links_models_second(struct links *links); // what has waited too long
+void links_models_finish(struct links *links);
+
 // links_measure.c
+bool link_hops_quiet(const struct link *link); // no data of one went or came for a moment
 void link_measures_up(struct link *link);
 void link_measures_second(struct link *link);
 void link_measures_serve(struct link *link, const struct message *message, struct net_frame *body);

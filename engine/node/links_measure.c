@@ -110,7 +110,7 @@ static double loss_percent(const struct link_measures *measures)
 
 // ---- throughput ----
 
-static bool hops_are_quiet(const struct link *link)
+bool link_hops_quiet(const struct link *link)
 {
 	return !link->measures.hop_ms || clock_steady_ms() - link->measures.hop_ms >= HOP_QUIET_MS;
 }
@@ -203,7 +203,7 @@ static void burst_over(struct link *link)
 	const bool too_short = took_ns < BURST_TOO_SHORT_US * 1000;
 	if (too_short && measures->burst_bytes < BURST_MOST_BYTES) {
 		measures->burst_bytes *= 4;
-		if (hops_are_quiet(link))
+		if (link_hops_quiet(link))
 			burst(link);
 		else
 			measures->burst_due_ms = now_ms;
@@ -213,7 +213,7 @@ static void burst_over(struct link *link)
 		return;
 	double rate = bytes * 1e9 / (double)took_ns;
 	const bool doubtful = measures->throughput < 0 || rate < 0.7 * measures->throughput;
-	if (doubtful && measures->doubted <= 0 && hops_are_quiet(link)) {
+	if (doubtful && measures->doubted <= 0 && link_hops_quiet(link)) {
 		measures->doubted = rate;
 		burst(link);
 		return;
@@ -259,7 +259,7 @@ static void mind_bursts(struct link *link)
 		measures->doubted = 0;
 		measures->burst_due_ms = now_ms + BURST_PERIOD_MS;
 	}
-	if (!measures->bursting && now_ms >= measures->burst_due_ms && hops_are_quiet(link))
+	if (!measures->bursting && now_ms >= measures->burst_due_ms && link_hops_quiet(link))
 		burst(link);
 }
 

@@ -1,22 +1,16 @@
-/* See models.h. Order of reading: node_models_fetch, begin, opened, ask_more, take_answer, end.
+/* See models.h. Order of reading: node_models_fetch, begin_next, checked, conn_opened; then models_pieces.c; then end.
  *
  * A fetch is: what is there is checked (a job of the thread), then a connection is made, over which PIECES calls of
  * model.read are under way until each has been written (a job each), then it is noted what is there (a job). A fetch
  * that fails takes the same last step. One model is fetched by one call at a time; others of it wait for that. The
  * thread's jobs come back by an eventfd. What a struct model has on disk is the thread's while a job of it is there. */
-#include "engine/node/models.h"
-
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
-#include "common/net/parts.h"
-#include "common/wire/message.h"
-#include "engine/node/models_disk.h"
+#include "engine/node/models_inside.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,75 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PIECES = 4, TICK_MS = 250, STALL_MS = 60000, CLOSE_DONE = 1000 };
-
-struct model {
-	struct model *next;
-	char id[65];
-	struct model_disk disk; // the thread's
-	struct fetch *busy;     // that has it now; NULL: none
-	bool fetched;           // once since the node started
-};
-
-// A piece that was asked for, until it is written.
-struct piece {
-	int64_t id; // of the call; 0: none
-	struct model_span at;
-};
-
-enum job_kind { JOB_UNKNOWN, JOB_OPEN, JOB_PUT, JOB_CLOSE, JOB_FORGET };
-
-struct job {
-	struct job *next;
-	enum job_kind kind;
-	struct model *model;
-	struct fetch *fetch; // NULL: model.forget
-	struct uplink_call *call;
-	struct model_piece piece;
-	struct net_frame *bytes; // of the piece
-	uint64_t freed;
-	struct error error;
-	bool embedded; // in its fetch
-};
-
-struct fetch {
-	struct fetch *next;
-	struct node_models *all;
-	struct model *model;
-	struct uplink_call *call;
-	char key[65];
-	struct model_wanted wanted; // the thread's until JOB_OPEN is back
-	uint64_t total, fetched;    // bytes
-	_Atomic uint64_t here;
-	atomic_bool given_up;
-	struct net_conn *conn; // NULL before it is open
-	bool dialled;          // and not closed yet
-	bool begun, over;      // has its model; nothing more is asked for
-	bool ended;            // answered: waits for its connection to close, and is in no list
-	unsigned jobs;
-	struct job last; // JOB_CLOSE; its kind says that it is under way
-	struct piece pieces[PIECES];
-	size_t next_gap;
-	int64_t last_id, moved_ms;
-	uint64_t told; // bytes
-	struct net_timer tick;
-	struct error error;
-};
-
-struct node_models {
-	struct node_models_params params;
-	char folder[4096];
-	struct model *models;
-	struct fetch *fetches; // in the order in which they came
-	struct net_watch *returned;
-	int event; // owned by the watch
-	pthread_t thread;
-	pthread_mutex_t lock;
-	pthread_cond_t wake;
-	struct job *waiting, **last; // under lock
-	struct job *done;            // under lock; the latest first
-	bool stop;                   // under lock
-};
+enum { TICK_MS = 250, STALL_MS = 60000, CLOSE_DONE = 1000 };
 
 // ---- the thread ----
 
@@ -112,6 +38,9 @@ static void run(struct job *job)
 		break;
 	case JOB_FORGET:
 		job->freed = model_disk_forget(disk);
+		break;
+	case JOB_GIVE:
+		model_disk_get(disk, &job->piece.at, net_frame_data(job->bytes), &job->error);
 		break;
 	case JOB_UNKNOWN:
 		break;
@@ -142,7 +71,7 @@ static void *disk_thread(void *arg)
 	return NULL;
 }
 
-static void put_job(struct node_models *models, struct job *job)
+void node_models_put_job(struct node_models *models, struct job *job)
 {
 	job->next = NULL;
 	if (job->fetch)
@@ -167,6 +96,8 @@ static void release(struct fetch *fetch)
 {
 	free(fetch->wanted.spans);
 	free(fetch->wanted.gaps);
+	node_models_cancel_pieces(fetch);
+	model_peers_destroy(&fetch->peers);
 	free(fetch);
 }
 
@@ -177,6 +108,14 @@ static void answer(struct fetch *fetch)
 		result = json_new_object();
 		json_set_integer(result, "fetched_bytes", (int64_t)fetch->fetched);
 		json_set_integer(result, "reused_bytes", (int64_t)(fetch->total - fetch->fetched));
+		json_set_integer(result, "peer_bytes", (int64_t)fetch->peer_bytes);
+		struct json *wrong = model_peers_wrong_json(fetch->peers);
+		if (wrong)
+			json_set(result, "wrong_peers", wrong);
+		if (fetch->fetched)
+			log_info("node", "model %s: %llu bytes came from the server, and %llu from other nodes",
+				 fetch->model->id, (unsigned long long)(fetch->fetched - fetch->peer_bytes),
+				 (unsigned long long)fetch->peer_bytes);
 	} else {
 		log_warning("node", "model %s was not fetched: %s", fetch->model->id, fetch->error.message);
 	}
@@ -210,161 +149,35 @@ static void look_whether_over(struct fetch *fetch)
 		return;
 	fetch->last = (struct job){.kind = JOB_CLOSE, .model = fetch->model, .fetch = fetch, .embedded = true};
 	if (fetch->begun)
-		put_job(fetch->all, &fetch->last);
+		node_models_put_job(fetch->all, &fetch->last);
 	else
 		end(fetch);
 }
 
 // Nothing more is asked for.
-static void finish(struct fetch *fetch)
+void node_models_finish(struct fetch *fetch)
 {
 	fetch->over = true;
+	node_models_cancel_pieces(fetch);
 	if (fetch->conn)
 		net_conn_close(fetch->conn, CLOSE_DONE, "that is all");
 	look_whether_over(fetch);
 }
 
-static void fail_with(struct fetch *fetch, const struct error *error)
+void node_models_fail(struct fetch *fetch, const struct error *error)
 {
 	if (!fetch->error.status)
 		fetch->error = *error;
 	atomic_store(&fetch->given_up, true);
 	if (!fetch->over)
-		finish(fetch);
+		node_models_finish(fetch);
 }
 
 static void fail(struct fetch *fetch, enum status status, const char *message)
 {
 	struct error error = {0};
 	error_set(&error, status, "%s", message);
-	fail_with(fetch, &error);
-}
-
-// ---- pieces ----
-
-static void ask(struct fetch *fetch, struct piece *piece)
-{
-	struct buffer head;
-	struct json *params = json_new_object();
-	*piece = (struct piece){.id = ++fetch->last_id, .at = fetch->wanted.gaps[fetch->next_gap++]};
-	struct json *id = json_new_integer(piece->id);
-	buffer_init(&head, LIMIT_HEAD_BYTES);
-	json_set_string(params, "model_id", fetch->model->id);
-	json_set_string(params, "key", fetch->key);
-	json_set_integer(params, "offset", (int64_t)piece->at.offset);
-	json_set_integer(params, "bytes", (int64_t)piece->at.bytes);
-	enum status status = message_print_call(&head, id, "model.read", params);
-	if (!status)
-		status = net_conn_send_parts(fetch->conn,
-					     &(struct net_parts){.head = head.data, .head_bytes = head.length});
-	json_destroy(&id);
-	buffer_finish(&head);
-	if (status)
-		fail(fetch, status, "the server cannot be asked for the model");
-}
-
-static void ask_more(struct fetch *fetch)
-{
-	bool waits = false;
-	for (int i = 0; i < PIECES && !fetch->over; i++) {
-		if (!fetch->pieces[i].id && fetch->next_gap < fetch->wanted.gap_count)
-			ask(fetch, &fetch->pieces[i]);
-		waits = waits || fetch->pieces[i].id;
-	}
-	if (!waits && !fetch->over)
-		finish(fetch);
-}
-
-static bool read_sha256(uint8_t *sha256, const char *text)
-{
-	static const char digits[] = "0123456789abcdef";
-	for (int i = 0; i < MODEL_SHA256_BYTES; i++) {
-		const char *high = text[2 * i] ? strchr(digits, text[2 * i]) : NULL,
-			   *low = high && text[2 * i + 1] ? strchr(digits, text[2 * i + 1]) : NULL;
-		if (!low)
-			return false;
-		sha256[i] = (uint8_t)((high - digits) << 4 | (low - digits));
-	}
-	return !text[2 * MODEL_SHA256_BYTES];
-}
-
-// The piece that an answer is of, as the thread takes it. Errors: STATUS_INVALID_REQUEST, and what the server says.
-static enum status read_answer(struct fetch *fetch, const struct message *message, const struct net_parts *parts,
-			       struct model_piece *out, struct error *error)
-{
-	const struct contract *contract = fetch->all->params.contract;
-	struct piece *piece = fetch->pieces;
-	int64_t id = 0;
-	if (!message->id || json_integer(message->id, &id) || id <= 0)
-		return error_set(error, STATUS_INVALID_REQUEST, "the server sent what nobody asked for");
-	if (message->kind == MESSAGE_ERROR) {
-		message_read_error(message, error);
-		return error->status;
-	}
-	while (piece < fetch->pieces + PIECES && piece->id != id)
-		piece++;
-	if (piece == fetch->pieces + PIECES || message->kind != MESSAGE_RESULT)
-		return error_set(error, STATUS_INVALID_REQUEST, "the server sent what nobody asked for");
-	enum status status = contract_check_result(contract, contract_find(contract, "model.read"), message->result,
-						   error);
-	if (status)
-		return status;
-	*out = (struct model_piece){.at = piece->at, .checked = true};
-	if (parts->body_bytes != piece->at.bytes ||
-	    !read_sha256(out->sha256, json_get_string(message->result, "sha256", "")))
-		return error_set(error, STATUS_INVALID_REQUEST,
-				 "the server sent %zu bytes of the model where %" PRIu64
-				 " were asked for, or no SHA-256 of them",
-				 parts->body_bytes, piece->at.bytes);
-	piece->id = -id; // its place is free again when it is written
-	return STATUS_OK;
-}
-
-static void take_answer(void *user, struct net_conn *conn, const uint8_t *bytes, size_t length, bool binary)
-{
-	struct fetch *fetch = user;
-	struct net_parts parts = {.head = bytes, .head_bytes = length};
-	struct message message = {0};
-	struct error error = {0};
-	struct job *job = NULL;
-	struct model_piece piece;
-	if (fetch->over)
-		return;
-	enum status status = binary ? net_conn_take_parts(conn, bytes, length, &parts) : STATUS_OK;
-	if (!status)
-		status = message_decode_text(&message, (const char *)parts.head, parts.head_bytes, &error);
-	if (!status)
-		status = read_answer(fetch, &message, &parts, &piece, &error);
-	if (!status && !(job = malloc(sizeof(*job))))
-		status = STATUS_OUT_OF_MEMORY;
-	if (!status) {
-		*job = (struct job){.kind = JOB_PUT,
-				    .model = fetch->model,
-				    .fetch = fetch,
-				    .piece = piece,
-				    .bytes = net_frame_ref(parts.holder)};
-		put_job(fetch->all, job);
-	} else {
-		error_set(&error, status, "what came of the model cannot be taken: %s", status_text(status));
-		fail_with(fetch, &error);
-	}
-	message_finish(&message);
-	net_frame_unref(&parts.holder);
-}
-
-static void piece_written(struct fetch *fetch, const struct job *job)
-{
-	for (int i = 0; i < PIECES; i++)
-		if (fetch->pieces[i].id < 0 && fetch->pieces[i].at.offset == job->piece.at.offset)
-			fetch->pieces[i].id = 0;
-	if (job->error.status) {
-		fail_with(fetch, &job->error);
-		return;
-	}
-	fetch->fetched += job->piece.at.bytes;
-	fetch->moved_ms = clock_steady_ms();
-	if (!fetch->over)
-		ask_more(fetch);
+	node_models_fail(fetch, &error);
 }
 
 // ---- the connection ----
@@ -376,7 +189,7 @@ static void conn_opened(void *user, struct net_conn *conn)
 	if (fetch->over)
 		net_conn_close(conn, CLOSE_DONE, "it is not needed any more");
 	else
-		ask_more(fetch);
+		node_models_ask_more(fetch);
 }
 
 static void conn_closed(void *user, struct net_conn *conn, int code)
@@ -393,7 +206,8 @@ static void conn_closed(void *user, struct net_conn *conn, int code)
 		fail(fetch, STATUS_UNAVAILABLE, why);
 }
 
-static const struct net_handler conn_handler = {.opened = conn_opened, .message = take_answer, .closed = conn_closed};
+static const struct net_handler conn_handler = {
+	.opened = conn_opened, .message = node_models_take_answer, .closed = conn_closed};
 
 static void dial(struct fetch *fetch)
 {
@@ -410,7 +224,7 @@ static void dial(struct fetch *fetch)
 	if (!status || !fetch->dialled)
 		return;
 	fetch->dialled = false;
-	fail_with(fetch, &error);
+	node_models_fail(fetch, &error);
 }
 
 // ---- the beginning ----
@@ -437,9 +251,9 @@ static void checked(struct fetch *fetch, const struct job *job)
 {
 	fetch->moved_ms = clock_steady_ms();
 	if (job->error.status)
-		fail_with(fetch, &job->error);
+		node_models_fail(fetch, &job->error);
 	else if (!fetch->over && !fetch->wanted.gap_count)
-		finish(fetch);
+		node_models_finish(fetch);
 	else if (!fetch->over)
 		dial(fetch);
 }
@@ -460,7 +274,7 @@ static void begin_next(struct node_models *models)
 		fetch->begun = true;
 		fetch->model->busy = fetch;
 		net_timer_start(models->params.loop, &fetch->tick, TICK_MS, tick, fetch);
-		put_job(models, job);
+		node_models_put_job(models, job);
 	}
 }
 
@@ -481,7 +295,7 @@ static void take_back(struct job *job)
 		checked(fetch, job);
 		break;
 	case JOB_PUT:
-		piece_written(fetch, job);
+		node_models_piece_written(fetch, job);
 		break;
 	case JOB_CLOSE:
 		if (!fetch->error.status)
@@ -490,6 +304,9 @@ static void take_back(struct job *job)
 		return;
 	case JOB_FORGET:
 		answer_forget(job);
+		break;
+	case JOB_GIVE:
+		node_models_gave(job);
 		break;
 	case JOB_UNKNOWN:
 		break;
@@ -532,7 +349,7 @@ static bool is_file_name(const char *id)
 	return length && length <= 64 && !id[length];
 }
 
-static struct model *find(struct node_models *models, const char *id)
+struct model *node_models_find(const struct node_models *models, const char *id)
 {
 	struct model *model = models->models;
 	while (model && strcmp(model->id, id) != 0)
@@ -544,7 +361,7 @@ static struct model *find(struct node_models *models, const char *id)
 static struct model *need(struct node_models *models, const char *id, struct error *error)
 {
 	size_t count = 0;
-	struct model *model = find(models, id);
+	struct model *model = node_models_find(models, id);
 	if (model)
 		return model;
 	for (model = models->models; model; model = model->next)
@@ -611,6 +428,7 @@ void node_models_fetch(struct node_models *models, struct uplink_call *call)
 	fetch->model = model;
 	fetch->call = call;
 	snprintf(fetch->key, sizeof(fetch->key), "%s", json_get_string(call->params, "key", ""));
+	fetch->peers = model_peers_create(models->params.links, model->id, json_get(call->params, "peers"));
 	fetch->wanted.given_up = &fetch->given_up;
 	fetch->wanted.here = &fetch->here;
 	for (size_t i = 0; i < fetch->wanted.count; i++)
@@ -636,14 +454,14 @@ void node_models_forget(struct node_models *models, struct uplink_call *call)
 	}
 	model->fetched = false;
 	*job = (struct job){.kind = JOB_FORGET, .model = model, .call = call};
-	put_job(models, job);
+	node_models_put_job(models, job);
 }
 
 enum status node_models_open(struct node_models *models, const char *model_id, int *fd, struct error *error)
 {
 	const struct timespec used[2] = {{.tv_nsec = UTIME_NOW}, {.tv_nsec = UTIME_OMIT}};
 	struct stat info;
-	struct model *model = find(models, model_id);
+	struct model *model = node_models_find(models, model_id);
 	*fd = model && model->fetched ? open(model->disk.part, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK) : -1;
 	if (*fd < 0) {
 		error_hint(error, "model.fetch comes first");
@@ -716,6 +534,8 @@ static void drop_jobs(struct job *job)
 		struct job *next = job->next;
 		if (job->call)
 			uplink_answer(&job->call, NULL, &error);
+		if (job->request)
+			link_request_answer(&job->request, NULL, &error);
 		job_free(job);
 		job = next;
 	}

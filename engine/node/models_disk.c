@@ -294,6 +294,40 @@ enum status model_disk_put(struct model_disk *disk, const struct model_piece *pi
 	return status;
 }
 
+// Every byte of the span lies in a piece that was checked.
+static bool is_checked(const struct model_index *index, const struct model_span *span)
+{
+	uint64_t at = span->offset;
+	for (size_t i = model_index_after(index, at); at < span->offset + span->bytes; i++) {
+		if (i == index->count || !index->pieces[i].checked || index->pieces[i].at.offset > at)
+			return false;
+		at = index->pieces[i].at.offset + index->pieces[i].at.bytes;
+	}
+	return true;
+}
+
+enum status model_disk_get(const struct model_disk *disk, const struct model_span *at, uint8_t *bytes,
+			   struct error *error)
+{
+	struct stat info;
+	uint64_t done = 0;
+	int fd = disk->loaded && is_checked(&disk->index, at)
+			 ? open(disk->part, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK)
+			 : -1;
+	// It may have been deleted, and be another's by now.
+	const bool same = fd >= 0 && !fstat(fd, &info) && info.st_dev == disk->device && info.st_ino == disk->number;
+	while (same && done < at->bytes) {
+		ssize_t got = pread(fd, bytes + done, at->bytes - done, (off_t)(at->offset + done));
+		if (got <= 0 && !(got < 0 && errno == EINTR))
+			break;
+		done += got > 0 ? (uint64_t)got : 0;
+	}
+	if (fd >= 0)
+		close(fd);
+	return same && done == at->bytes ? STATUS_OK
+					 : error_set(error, STATUS_NOT_FOUND, "this node does not have all of it");
+}
+
 enum status model_disk_close(struct model_disk *disk, struct error *error)
 {
 	if (disk->fd < 0)

@@ -41,6 +41,10 @@ enum status model_disk_open(struct model_disk *disk, struct model_wanted *wanted
 // full), STATUS_UNAVAILABLE, STATUS_OUT_OF_MEMORY.
 enum status model_disk_put(struct model_disk *disk, const struct model_piece *piece, const uint8_t *bytes,
 			   struct error *error);
+// Read what was checked since the node started, of a file that may be open or not. Errors: STATUS_NOT_FOUND (not all of
+// it is there).
+enum status model_disk_get(const struct model_disk *disk, const struct model_span *at, uint8_t *bytes,
+			   struct error *error);
 // Note what is there. Errors: as model_disk_put.
 enum status model_disk_close(struct model_disk *disk, struct error *error);
 // Delete it. The bytes that the disk gets back, once no worker has it any more.

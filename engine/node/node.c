@@ -20,7 +20,7 @@
 #include "engine/node/find.h"
 #include "engine/node/hotplug.h"
 #include "engine/node/join.h"
-#include "engine/node/links.h"
+#include "engine/node/links_models.h"
 #include "engine/node/options.h"
 #include "engine/node/probe.h"
 #include "engine/node/readings.h"
@@ -619,11 +619,26 @@ static enum status create_for_instances(struct node *node, const char *stream, s
 					 .stream_path = uplink_remote(node->uplink) ? NULL : stream,
 					 .ended = hop_ended_here,
 					 .arg = node};
-	const struct node_models_params models = {
-		.loop = node->loop, .contract = node->contract, .uplink = node->uplink, .folder = folder};
+	const struct node_models_params models = {.loop = node->loop,
+						  .contract = node->contract,
+						  .uplink = node->uplink,
+						  .links = node->links,
+						  .folder = folder};
 	snprintf(folder, sizeof(folder), "%s/models", node->options.data);
 	enum status status = hops_create(&node->hops, &hops, error);
 	return status ? status : node_models_create(&node->models, &models, error);
+}
+
+static void give_model(void *arg, struct link_request *request)
+{
+	struct error error = {0};
+	struct node *node = arg;
+	if (node->models) {
+		node_models_give(node->models, request);
+		return;
+	}
+	error_set(&error, STATUS_NOT_FOUND, "this node has no models yet");
+	link_request_answer(&request, NULL, &error);
 }
 
 // A node goes on without them: what is sent to other nodes then goes by way of the server.
@@ -637,6 +652,7 @@ static void create_links(struct node *node)
 					    .address = node->reach[0] ? node->reach : NULL,
 					    .tell = send_links,
 					    .measure_server = uplink_remote(node->uplink) ? measure_server : NULL,
+					    .read_model = give_model,
 					    .arg = node};
 	if (links_create(&node->links, &params, &error))
 		log_warning("node", "no direct links to other nodes: %s", error.message);

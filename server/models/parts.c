@@ -296,11 +296,24 @@ static bool fetches(const struct parts *parts)
 	return false;
 }
 
+// Its node may be asked for this by others from now on; those that gave it something else, not any more.
+static void note_holders(const struct part *part, const struct json *result)
+{
+	const struct instance *instance = part->parts->instance;
+	struct holders *holders = shards_holders(instance->all->shards);
+	const struct json *wrong = json_first(json_get(result, "wrong_peers"));
+	for (; wrong; wrong = json_next(wrong)) {
+		log_warning("models", "node %.64s gave node %s wrong bytes of %s: they were fetched from the server",
+			    json_string(wrong, ""), part->node_id, instance->model_name);
+		holders_remove(holders, instance->model_id, json_string(wrong, ""));
+	}
+	holders_add(holders, instance->model_id, part->node_id, shards_ranges_json(part->parts->file, part->index));
+}
+
 static void fetched(void *context, enum status status, const struct json *result, const struct error *error)
 {
 	unsigned which;
 	struct parts *parts;
-	(void)result;
 	if (!parts_ask_answered(context, &parts, &which) || parts->failed)
 		return;
 	struct part *part = &parts->part[which];
@@ -308,9 +321,11 @@ static void fetched(void *context, enum status status, const struct json *result
 		parts_fail_at(parts, which, "its node could not fetch its part of the model", error);
 		return;
 	}
-	log_info("models", "instance %s: node %s has %llu bytes of %s, %lld of them from before",
+	log_info("models", "instance %s: node %s has %llu bytes of %s, %lld of them from before, %lld from other nodes",
 		 parts->instance->instance_id, part->node_id, (unsigned long long)part->fetch_bytes,
-		 parts->instance->model_name, (long long)json_get_integer(result, "reused_bytes", 0));
+		 parts->instance->model_name, (long long)json_get_integer(result, "reused_bytes", 0),
+		 (long long)json_get_integer(result, "peer_bytes", 0));
+	note_holders(part, result);
 	part->fetched_bytes = part->fetch_bytes;
 	open_worker(part);
 	if (!fetches(parts))
@@ -334,7 +349,12 @@ static void fetch(struct part *part)
 		json_set_string(params, "model_id", instance->model_id);
 		json_set_string(params, "key", key);
 		json_set_integer(params, "bytes", (int64_t)shards_file_bytes(parts->file));
-		json_set(params, "ranges", shards_ranges_json(parts->file, part->index));
+		struct json *ranges = shards_ranges_json(parts->file, part->index),
+			    *peers = holders_json(shards_holders(instance->all->shards), instance->model_id,
+						  part->node_id, ranges);
+		if (peers)
+			json_set(params, "peers", peers);
+		json_set(params, "ranges", ranges);
 		status = cluster_ask(instance->all->params.cluster, part->node_id, "model.fetch", params, fetched, ask);
 	}
 	OPENSSL_cleanse(key, sizeof key);

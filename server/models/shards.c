@@ -73,6 +73,7 @@ struct shards {
 	struct shards_params params;
 	struct outbox *outbox;
 	struct shards_file *files;
+	struct holders *holders;
 	pthread_t threads[LIMIT_SHARD_THREADS];
 	unsigned thread_count;
 	pthread_mutex_t lock;
@@ -473,6 +474,11 @@ void shards_read_cancel(struct shards_read **pointer)
 
 // ---- all of it ----
 
+struct holders *shards_holders(struct shards *shards)
+{
+	return shards->holders;
+}
+
 const struct contract *shards_contract(const struct shards *shards)
 {
 	return shards->params.contract;
@@ -487,7 +493,9 @@ enum status shards_create(struct shards **out, const struct shards_params *param
 	shards->last = &shards->first;
 	pthread_mutex_init(&shards->lock, NULL);
 	pthread_cond_init(&shards->some, NULL);
-	enum status status = outbox_create(&shards->outbox, params->loop, error);
+	shards->holders = holders_create();
+	enum status status = shards->holders ? outbox_create(&shards->outbox, params->loop, error)
+					     : error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
 	while (!status && shards->thread_count < LIMIT_SHARD_THREADS) {
 		status = outbox_start_thread(&shards->threads[shards->thread_count], serve, shards, error);
 		shards->thread_count += !status;
@@ -515,6 +523,7 @@ void shards_destroy(struct shards **pointer)
 		work->item.deliver(&work->item, false);
 	}
 	outbox_destroy(&shards->outbox);
+	holders_destroy(&shards->holders);
 	pthread_cond_destroy(&shards->some);
 	pthread_mutex_destroy(&shards->lock);
 	free(shards);

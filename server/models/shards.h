@@ -4,11 +4,13 @@
  * the token embedding, or the output norm and matrix. A node fetches them by ranges (model.fetch; model.read on a
  * connection of subprotocol exogpu.model.v1, which is shards_link.c): only of files that are open here, under a key
  * that the node was given with its model.fetch, and never past the file's end. Each answer carries the SHA-256 of its
- * bytes. A file that changes while it is open is told as such, and nothing of it is handed out any more.
- * Opening, reading and hashing are done by LIMIT_SHARD_THREADS threads. Thread: the loop's, but for these. */
+ * bytes, or is that alone, where another node gives the bytes. A file that changes while it is open is told as such,
+ * and nothing of it is handed out any more. Opening, reading and hashing are done by LIMIT_SHARD_THREADS threads.
+ * Thread: the loop's, but for these. */
 #pragma once
 #include "common/net/ws.h"
 #include "common/wire/contract.h"
+#include "server/models/holders.h"
 #include "server/models/models.h"
 
 struct shards;
@@ -19,7 +21,8 @@ struct shards_params {
 	const struct contract *contract; // CONTRACT_NODE
 };
 enum status shards_create(struct shards **out, const struct shards_params *params, struct error *error);
-void shards_destroy(struct shards **shards); // after all files and connections
+void shards_destroy(struct shards **shards);           // after all files and connections
+struct holders *shards_holders(struct shards *shards); // who has had what of it
 
 struct shards_part {
 	uint32_t first_layer, layer_count;

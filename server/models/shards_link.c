@@ -16,6 +16,7 @@ struct piece {
 	struct shards_link *link;
 	struct shards_read *read;
 	struct json *id;
+	bool digest; // and no bytes
 };
 
 struct shards_link {
@@ -75,7 +76,10 @@ static void read_done(void *context, const struct error *error, struct net_frame
 	} else {
 		struct json *result = json_new_object();
 		json_set_string(result, "sha256", sha256);
-		if (!message_print_result(&text, piece->id, result))
+		enum status status = message_print_result(&text, piece->id, result);
+		if (!status && piece->digest)
+			net_conn_send_text(link->conn, buffer_text(&text), text.length);
+		else if (!status)
 			net_conn_send_parts(link->conn, &(struct net_parts){.head = text.data,
 									    .head_bytes = text.length,
 									    .body = net_frame_data(frame),
@@ -99,7 +103,10 @@ static enum status start(struct shards_link *link, const struct message *message
 	struct piece *piece = calloc(1, sizeof(*piece));
 	if (!piece)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
-	*piece = (struct piece){.next = link->pieces, .link = link, .id = json_copy(message->id)};
+	*piece = (struct piece){.next = link->pieces,
+				.link = link,
+				.id = json_copy(message->id),
+				.digest = json_get_bool(message->params, "digest", false)};
 	link->pieces = piece;
 	link->piece_count++;
 	const struct shards_read_params params = {.node_id = link->node_id,

@@ -101,6 +101,16 @@ describe("a model over several nodes", { timeout: 600000 * slow }, () => {
 		assertContractKept();
 	});
 
+	test("a node takes what another has from that node, and of the server no more than the digests", async () => {
+		const [a, b] = nodes.map((node) => node.node_id);
+		await eventually(async () => (await admin.call("cluster.snapshot")).links.some((one) =>
+			one.from_node_id === b && one.to_node_id === a && one.state === "up"), "there is a direct link", LONG);
+		const came = () => proxies[1].pairs.reduce((sum, { down }) => sum + down, 0), before = came();
+		await place(nodes[1]); // the first has had all of it
+		assert.ok(came() - before < model.file_bytes / 8, `${came() - before} bytes came from the server, of ${model.file_bytes}`);
+		assert.equal(await answer(), whole);
+	});
+
 	test("two and three nodes answer as one does", async () => {
 		assert.ok(whole.length > 10, whole);
 		for (const on of [nodes.slice(0, 2), nodes]) {

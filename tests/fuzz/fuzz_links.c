@@ -1,13 +1,14 @@
 /* Fuzz target: what is said of links between nodes: node.links at the server, from one of three nodes, and node.peers
- * at a node.
+ * at a node; and what passes there of model files: model.piece, and who has what (model.fetch's peers).
  *
- * Each line is a message; its first byte says whom it is for: `0` to `2`: that node tells the server; anything else:
- * the server tells the node. What is kept stays bounded and can be told again, in the form of the contract. Nobody is
- * dialled: the loop does not run. */
+ * Each line is a message; its first byte says whom it is for: `0` to `2`: that node tells the server; `p`: a node tells
+ * the other; anything else: the server tells the node. What is kept stays bounded and can be told again, in the form of
+ * the contract. Nobody is dialled: the loop does not run. */
 #include "common/base/log.h"
 #include "common/wire/contract.h"
 #include "common/wire/message.h"
-#include "engine/node/links.h"
+#include "engine/node/links_inside.h"
+#include "engine/node/models_peers.h"
 #include "server/cluster/topology.h"
 #include "tests/fuzz/certificates.h"
 
@@ -52,6 +53,16 @@ static void tell_server(void *arg, struct json *params)
 	(void)arg;
 	require(!contract_check_params(world.contract, contract_find(world.contract, "node.links"), params, NULL));
 	json_destroy(&params);
+}
+
+static void give(void *arg, struct link_request *request)
+{
+	struct error error = {0};
+	(void)arg;
+	require(request->bytes && request->bytes <= LIMIT_LINK_READ_BYTES && request->offset < (uint64_t)1 << 53);
+	require(strlen(request->model_id) < sizeof request->model_id);
+	error_set(&error, STATUS_NOT_FOUND, "it is not here");
+	link_request_answer(&request, NULL, &error);
 }
 
 static void on_registered(void *context, enum status status, const struct error *error)
@@ -113,7 +124,8 @@ static void begin_once(void)
 					   .contract = world.contract,
 					   .credentials = &credentials,
 					   .node_id = "nod_1",
-					   .tell = tell_server};
+					   .tell = tell_server,
+					   .read_model = give};
 	require(links_create(&world.links, &links, NULL) == STATUS_OK);
 }
 
@@ -140,6 +152,29 @@ static void check_told(void)
 	}
 }
 
+static void tell_other(const struct message *message)
+{
+	struct link *link = links_find(world.links, id_of(0));
+	if (!link)
+		return;
+	if (message->kind == MESSAGE_RESULT || message->kind == MESSAGE_ERROR)
+		link_models_answered(link, 0, message, NULL);
+	else if (!strcmp(message->method, "model.piece") &&
+		 !contract_check_params(world.contract, contract_find(world.contract, "model.piece"), message->params,
+					NULL))
+		link_models_serve(link, message);
+}
+
+// None of them has a link that is up: nobody can be asked, whatever is said of them.
+static void hear_holders(const struct json *params)
+{
+	struct model_peer_piece piece = {.at = {.offset = 1, .bytes = 4096}};
+	struct model_peers *peers = model_peers_create(world.links, "mdl_1", json_get(params, "peers"));
+	model_peers_have(peers, &piece.at);
+	require(!peers || !model_peers_ask(peers, &piece));
+	model_peers_destroy(&peers);
+}
+
 static void hear(const char *line, size_t length)
 {
 	struct message message;
@@ -152,6 +187,12 @@ static void hear(const char *line, size_t length)
 			topology_report(world.topology, id_of(line[0] - '0'), message.params);
 		else
 			links_set_peers(world.links, message.params);
+	} else if (!status && line[0] == 'p') {
+		tell_other(&message);
+	} else if (!status && message.kind == MESSAGE_REQUEST && !strcmp(message.method, "model.fetch") &&
+		   !contract_check_params(world.contract, contract_find(world.contract, "model.fetch"), message.params,
+					  NULL)) {
+		hear_holders(message.params);
 	}
 	message_finish(&message);
 }
