@@ -4,6 +4,7 @@
 # [decode BACKEND SHAPE FORMAT ...] measures models (tests/bench/decode.c) and nothing else; alone, the 1.1B shape on the CPU.
 # [perplexity BACKEND FILE.gguf ...] what number formats cost a model (tests/bench/perplexity.c), alone as well; without
 # arguments of four layers of the 1.1B shape on the CPU.
+# [serving [SHAPE:FORMAT ...]] what the server makes of models (tests/bench/serving.mjs), alone as well; ten minutes.
 # [solver [SECONDS]] how long placements take to be found (tests/bench/solver.c), alone as well.
 # Wants the release build in build/ and, for the peer, nginx with nchan (apt-get install nginx-light libnginx-mod-nchan).
 set -euo pipefail
@@ -30,6 +31,11 @@ if [ "${1:-}" = perplexity ]; then
 		set -- cpu "$work/model.gguf"
 	fi
 	"$work/perplexity" "$@"
+	exit
+fi
+if [ "${1:-}" = serving ]; then
+	shift
+	EXOGPU_BINARY=build/exogpu EXOGPU_GENERATE_MODEL=build/debug/tests/generate_model node tests/bench/serving.mjs "$work" "$@"
 	exit
 fi
 if [ "${1:-}" = solver ]; then
