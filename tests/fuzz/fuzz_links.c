@@ -12,6 +12,7 @@
 #include "server/cluster/topology.h"
 #include "tests/fuzz/certificates.h"
 
+#include <ftw.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,14 +92,26 @@ static void register_node(int i)
 	json_destroy(&record);
 }
 
+static char directory[] = "/tmp/exogpu-fuzz-XXXXXX"; // of the store; goes with the process
+
+static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *where)
+{
+	(void)info, (void)kind, (void)where;
+	return remove(path);
+}
+
+static void remove_directory(void)
+{
+	nftw(directory, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
 static void begin_once(void)
 {
-	static char directory[] = "/tmp/exogpu-fuzz-XXXXXX";      // stays behind
 	static struct credentials credentials = {.joined = true}; // outlives the links
 	if (world.loop)
 		return;
 	log_set_level(LOG_ERROR);
-	require(mkdtemp(directory) && net_loop_create(&world.loop, NULL) == STATUS_OK);
+	require(mkdtemp(directory) && !atexit(remove_directory) && net_loop_create(&world.loop, NULL) == STATUS_OK);
 	require(!contract_create(&world.contract, CONTRACT_NODE, NULL) &&
 		!contract_create(&world.api, CONTRACT_API, NULL));
 	const struct store_params store = {.loop = world.loop, .directory = directory};
