@@ -1,10 +1,11 @@
 // What a well-behaved client notices of others: the 99th percentile of its calls while one kind of abuse goes on, beside
-// the quiet value just before; and what log-ins, calls and idle clients cost.
+// the quiet value just before and after; and what log-ins, calls and idle clients cost.
 //
-// The server has CPU 0 for itself where there are two; the client and the abusers share the other, and the abusers give
-// way, so that the client's own waiting for a processor is not taken for the server's: by nice 19, or, where the machine
-// lets us, by nice -20 of server and client, so that whatever else the machine does gives way as well. Quiet and attacked
-// times take turns, and medians of several rounds are shown: one round says little on a machine that others use.
+// The server has CPU 0 for itself where there are two; the client and the abusers are held to the others, and the abusers
+// give way, so that the client's own waiting for a processor is not taken for the server's: by nice 19, or, where the
+// machine lets us, by nice -20 of server and client, so that whatever else the machine does gives way as well. Each
+// attacked time stands between two quiet ones of half its length, so that a machine that others use moves both, and
+// medians of three rounds are shown. How much of the machine others used meanwhile stands in each row.
 import { execFileSync, fork, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
@@ -154,14 +155,18 @@ async function login(port, token, secure = false) {
 	};
 }
 
-async function latencies({ port, own, secure }) {
+async function latencies({ port, own, secure }, lasts) {
 	const client = await login(port, own, secure), taken = [];
-	for (const until = performance.now() + seconds * 1000; performance.now() < until; await sleep(everyMs)) {
+	for (const until = performance.now() + lasts * 1000; performance.now() < until; await sleep(everyMs)) {
 		const begun = performance.now();
 		await client.call("memory.list");
 		taken.push(performance.now() - begun);
 	}
 	client.close();
+	return taken;
+}
+
+function percentiles(taken) {
 	taken.sort((a, b) => a - b);
 	return { p50: taken[Math.floor(taken.length / 2)], p99: taken[Math.floor(taken.length * 0.99)] };
 }
@@ -209,6 +214,9 @@ function cpuSeconds(pid) {
 	return (Number(fields[12]) + Number(fields[13])) / 100;
 }
 
+// Seconds that all processors were at work, for whomever.
+const busySeconds = () => cpus().reduce((sum, { times }) => sum + times.user + times.nice + times.sys + times.irq, 0) / 1000;
+
 // How long the turns of the server's loop were since it was last asked, as tests/bench/turns.c tells: p99 and longest, in ms.
 async function turns(work, child) {
 	if (!existsSync(join(work, "turns.so"))) return null;
@@ -221,7 +229,43 @@ async function turns(work, child) {
 const byTls = ["connections that say nothing", "clients that ask and never read", "a flood of pings", "calls as fast as they go",
 	"a storm of reconnects, each logging in"];
 
-export async function benchAbuse({ work, binary, rounds = 5, only = Object.keys(attacks) }) {
+// Give all threads of this process, and whom it starts from now on, these processors.
+const holdTo = (list) => execFileSync("taskset", ["-acp", list, String(process.pid)], { stdio: "ignore" });
+
+const loadNow = () => readFileSync("/proc/loadavg", "utf8").split(" ").slice(0, 3).join(", ");
+
+// One quiet time before the attack, one after it; and what server, client and abuser did not use of the machine's work.
+async function round({ work, child, aim, name, token, hurried }) {
+	const ours = () => cpuSeconds(child.pid) + cpuSeconds(process.pid);
+	const began = performance.now(), busy = busySeconds(), used = ours();
+	const quiet = await latencies(aim, seconds / 2);
+	const abuser = fork(fileURLToPath(import.meta.url), ["attack", name, String(aim.port), token, hurried ? "0" : "19"],
+		{ stdio: "ignore", env: { ...process.env, BY_TLS: aim.secure ? "1" : "" } });
+	await sleep(1000);
+	await turns(work, child);
+	const before = cpuSeconds(child.pid), from = performance.now();
+	const during = await latencies(aim, seconds);
+	const share = (cpuSeconds(child.pid) - before) * 100000 / (performance.now() - from);
+	const turn = await turns(work, child);
+	const abused = cpuSeconds(abuser.pid);
+	abuser.kill("SIGKILL");
+	await sleep(1000); // its connections end
+	quiet.push(...(await latencies(aim, seconds / 2)));
+	const others = (busySeconds() - busy - (ours() - used) - abused) * 100000 / ((performance.now() - began) * cpus().length);
+	return { quiet: percentiles(quiet), during: percentiles(during), share, turn, others };
+}
+
+export async function benchAbuse({ work, binary, rounds = 3, only = Object.keys(attacks) }) {
+	const all = `0-${cpus().length - 1}`;
+	if (cpus().length > 1) holdTo(`1-${cpus().length - 1}`);
+	try {
+		await tryAbuse({ work, binary, rounds, only });
+	} finally {
+		if (cpus().length > 1) holdTo(all);
+	}
+}
+
+async function tryAbuse({ work, binary, rounds, only }) {
 	for (const secure of [false, true]) {
 		const { child, port, token } = await serve(binary, work, secure ? ["--listen", "0.0.0.0:0"] : []);
 		const hurried = hurry(child.pid) && hurry(process.pid);
@@ -230,28 +274,17 @@ export async function benchAbuse({ work, binary, rounds = 5, only = Object.keys(
 			const own = execFileSync(binary, ["token", "create", "--name", "well-behaved", "--scopes", "allocate", "--data", join(work, "abuse")],
 				{ encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] }).trim();
 			const aim = { port, own, secure };
-			await latencies(aim); // warm
-			console.log(`\n### A well-behaved client beside others that are not, ${secure ? "by TLS" : "without TLS"} (a call every ${everyMs} ms for ${seconds} s, before the attack and in it; medians of ${rounds} rounds)\n`);
-			console.log("| meanwhile | quiet p50, p99, ms | p50, p99, ms | p99 over quiet | its turns: p99, longest, ms of processor | its processor | memory, MiB |\n|---|---|---|---|---|---|---|");
+			await latencies(aim, seconds); // warm
+			console.log(`\n### A well-behaved client beside others that are not, ${secure ? "by TLS" : "without TLS"} (a call every ${everyMs} ms for ${seconds} s in the attack, and as long before and after it together; medians of ${rounds} rounds; load ${loadNow()})\n`);
+			console.log("| meanwhile | quiet p50, p99, ms | p50, p99, ms | p99 over quiet | turns: p99, longest, ms | server's processor | its memory, MiB | others used of the machine |\n|---|---|---|---|---|---|---|---|");
 			for (const name of only.filter((one) => !secure || byTls.includes(one))) {
 				const seen = [];
-				for (let round = 0; round < rounds; round++) {
-					const quiet = await latencies(aim);
-					const abuser = fork(fileURLToPath(import.meta.url), ["attack", name, String(port), token, hurried ? "0" : "19"],
-						{ stdio: "ignore", env: { ...process.env, BY_TLS: secure ? "1" : "" } });
-					await sleep(1000);
-					await turns(work, child);
-					const before = cpuSeconds(child.pid), began = performance.now();
-					const during = await latencies(aim);
-					const used = (cpuSeconds(child.pid) - before) * 100000 / (performance.now() - began);
-					const turn = await turns(work, child);
-					abuser.kill("SIGKILL");
-					seen.push({ quiet, during, used, turn });
-					await sleep(1500);
-				}
+				for (let i = 0; i < rounds; i++) seen.push(await round({ work, child, aim, name, token, hurried }));
 				const of = (pick, digits = 2) => median(seen.map(pick)).toFixed(digits);
+				const ratio = median(seen.map((one) => one.during.p99)) / median(seen.map((one) => one.quiet.p99));
 				console.log(`| ${name} | ${of((one) => one.quiet.p50)}, ${of((one) => one.quiet.p99)} | ${of((one) => one.during.p50)}, ${of((one) => one.during.p99)} | ${
-					of((one) => one.during.p99 / one.quiet.p99, 1)} | ${seen[0].turn ? `${of((one) => one.turn.p99)}, ${of((one) => one.turn.longest)}` : "-"} | ${of((one) => one.used, 0)} % | ${(residentKiB(child.pid) / 1024).toFixed(1)} |`);
+					ratio.toFixed(1)} | ${seen[0].turn ? `${of((one) => one.turn.p99)}, ${of((one) => one.turn.longest)}` : "-"} | ${of((one) => one.share, 0)} % | ${
+					(residentKiB(child.pid) / 1024).toFixed(1)} | ${of((one) => one.others, 0)} % |`);
 			}
 		} finally {
 			await end(child);
