@@ -220,10 +220,10 @@ static void serve(struct uplink *uplink, const struct message *message)
 
 static void look_at_age(void *arg);
 
-static void renew_later(struct uplink *uplink)
+static void renew_later(struct uplink *uplink, int64_t pause_ms)
 {
 	credentials_request_finish(&uplink->renewing);
-	net_timer_start(uplink->params.loop, &uplink->renewal, RENEW_AGAIN_MS, look_at_age, uplink);
+	net_timer_start(uplink->params.loop, &uplink->renewal, pause_ms, look_at_age, uplink);
 }
 
 // When the certificate is to be renewed, on the wall clock.
@@ -248,7 +248,7 @@ static void look_at_age(void *arg)
 	}
 	if (credentials_ask(uplink->params.credentials, false, &uplink->renewing, &error)) {
 		log_error("node", "the certificate is not renewed: %s", error.message);
-		renew_later(uplink);
+		renew_later(uplink, RENEW_AGAIN_MS);
 		return;
 	}
 	struct json *params = json_new_object();
@@ -285,7 +285,7 @@ static void renewed(struct uplink *uplink, const struct json *result)
 		status = credentials_take(uplink->params.credentials, &grant, &error);
 	if (status) {
 		log_error("node", "the new certificate is not taken: %s", error.message);
-		renew_later(uplink);
+		renew_later(uplink, RENEW_AGAIN_MS);
 		return;
 	}
 	log_info("node", first ? "the server has granted a certificate" : "the certificate was renewed");
@@ -333,8 +333,8 @@ static void answered(struct uplink *uplink, const struct message *message)
 			  : id == CALL_RENEW  ? "a new certificate"
 					      : "its devices",
 			  error.message, error.hint[0] ? "; " : "", error.hint);
-		if (id == CALL_RENEW)
-			renew_later(uplink);
+		if (id == CALL_RENEW) // of a node that was started again it is too soon
+			renew_later(uplink, error.status == STATUS_RATE_LIMITED ? LIMIT_RENEW_MS : RENEW_AGAIN_MS);
 		if (id == CALL_REGISTER && !uplink->registered && !uplink->leaving)
 			end(uplink, STATUS_UNAVAILABLE, "the server refused this node");
 		return;
