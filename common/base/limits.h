@@ -103,7 +103,7 @@ enum {
 	LIMIT_STREAM_QUEUE_BYTES = 64 * 1024 * 1024, // to one worker, what its socket has not taken
 	LIMIT_STREAM_QUEUE_PIECES = 16384,           // of messages, in the same queue
 	LIMIT_STREAM_FULL_BYTES = 2 * 1024 * 1024,   // of a queue: who sends bulk is held back
-	LIMIT_SHARED_BYTES = 32 * 1024 * 1024,       // of memory that a worker shares with the server
+	LIMIT_SHARED_BYTES = 16 * 1024 * 1024,       // of memory that a worker shares with the server
 	LIMIT_SHARED_IDLE_MS = 2000,                 // that it is kept without being used
 	LIMIT_WORKERS = 256,                         // of one node, for sessions
 	LIMIT_SPARES = 16,                           // of one node: workers that wait for a session

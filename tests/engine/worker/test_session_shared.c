@@ -5,7 +5,7 @@
 
 #include <stdalign.h>
 
-enum { MIB = 1024 * 1024, SIZE = 5 * MIB + 7, MOST = 16 * MIB, FILL = 90 };
+enum { MIB = 1024 * 1024, SIZE = 5 * MIB + 7, MOST = 8 * MIB, FILL = 90 };
 
 // The total that stands before an answer, and the descriptor that came with it: -1 if none did.
 static uint32_t receive_total(int fd, int *passed)
