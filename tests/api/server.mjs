@@ -51,7 +51,7 @@ after(() => running.forEach((child) => child.kill("SIGKILL")));
 
 export function launch(args, env = {}, program = binary) {
 	const child = spawn(program, args, {
-		stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, EXOGPU_DATA: "", EXOGPU_TOKEN: "", EXOGPU_URL: "", ...env } });
+		stdio: ["ignore", "pipe", "pipe"], env: { EXOGPU_SPARES: "off", ...process.env, EXOGPU_DATA: "", EXOGPU_TOKEN: "", EXOGPU_URL: "", ...env } });
 	const output = { stdout: "", stderr: "" };
 	running.add(child);
 	for (const name of ["stdout", "stderr"]) child[name].setEncoding("utf8").on("data", (text) => (output[name] += text));

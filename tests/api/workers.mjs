@@ -97,6 +97,7 @@ export class FakeWorker {
 			this.memory.get(p.from).copy(this.memory.get(p.to), p.to_offset, p.from_offset, p.from_offset + p.bytes);
 			return { result: { bytes: p.bytes, path: "device" } };
 		case "compute.load": return { result: { signatures: [{ kernel: "k", block: null, parameters: [] }] } };
+		case "memory.share": return { result: { shared: false } };
 		case "compute.launch": return { result: { device_us: 1.5 } };
 		default: return { result: {} };
 		}
