@@ -74,13 +74,8 @@ INLINE void unpack_block(enum tensor_format format, const uint8_t *block, struct
 	const unsigned halves = format == FORMAT_Q6_K ? 2 : 1;
 	for (unsigned g = 0; g < K_GROUPS; g++)
 		for (unsigned half = 0; half < halves; half++) {
-			unsigned at = halves * g + half;
-			ints word = scales.scale[at / 4][0];
-			word = format == FORMAT_Q6_K ? word << (24 - at % 4 * 8) >> 24 : word >> at % 4 * 8 & 255;
-			d = scales.d[0] * to_floats(word);
-			min = format == FORMAT_Q6_K
-				      ? d * 32
-				      : scales.dmin[0] * to_floats(scales.min[g / 4][0] >> g % 4 * 8 & 255);
+			d = scales.scale[halves * g + half][0];
+			min = format == FORMAT_Q6_K ? d * 32 : scales.min[g][0];
 			for (unsigned p = half * 8; p < (half + 1) * PAIRS / halves; p++)
 				unpack_pair(format, block + head_bytes(format) + g * group_bytes(format), p, d, min,
 					    to + g);

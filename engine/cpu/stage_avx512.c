@@ -7,11 +7,26 @@
 #define WIDTH 16
 #define ROWS_MOST 8
 #define OWN_LANES
+#define BYTES_DOT
 #include "engine/cpu/stage_vectors.h"
 
 static inline __attribute__((always_inline)) ints dot(ints sums, ints weights, ints pairs)
 {
 	return (ints)_mm512_dpwssd_epi32((__m512i)sums, (__m512i)weights, (__m512i)pairs);
+}
+
+static inline __attribute__((always_inline)) ints dot_bytes(ints sums, ints weights, ints fours)
+{
+	return (ints)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)weights, (__m512i)fours);
+}
+
+static inline __attribute__((always_inline)) void put_bytes(int8_t *low, int8_t *high, ints numbers)
+{
+	const __m128i order = _mm_setr_epi8(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
+	__m128i lows = _mm512_cvtepi32_epi8((__m512i)numbers),
+		highs = _mm512_cvtepi32_epi8((__m512i)((numbers + 128) >> 8));
+	_mm_storeu_si128((__m128i *)(void *)low, _mm_shuffle_epi8(lows, order));
+	_mm_storeu_si128((__m128i *)(void *)high, _mm_shuffle_epi8(highs, order));
 }
 
 static inline __attribute__((always_inline)) floats halves_to_floats(const uint8_t *from)

@@ -9,9 +9,12 @@
 
 struct cpu_level;
 
-// 32 activations: value i is scale * numbers[i].
+// 32 activations: value i is scale * numbers[i]. Levels with products of bytes have each number once more, as 256 times
+// its high byte plus its low one, in the order in which words of four-bit weights have their columns (panels.h): of
+// each eight first columns 0 4 1 5, whose weights are the low halves of a word's bytes, then 2 6 3 7.
 struct stage_group {
 	int16_t numbers[PANEL_GROUP];
+	int8_t low[PANEL_GROUP], high[PANEL_GROUP];
 	float scale;
 	float sum;       // of the 32 values
 	int32_t sums[2]; // of the numbers of each half

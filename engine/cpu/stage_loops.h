@@ -4,6 +4,9 @@
  *   KERNELS    the name of its table             WIDTH    lanes of a vector: 4, 8 or 16
  *   ROWS_MOST  rows of the batch that are multiplied at once (8 or 4): registers hold a sum for each
  *   dot(sums, weights, pairs)    per lane, add the products of both int16 halves to an int32
+ *   BYTES_DOT, if it has these:
+ *   dot_bytes(sums, weights, fours)    per lane, add the products of four uint8 with four int8 to an int32
+ *   put_bytes(low, high, ints)   the bytes of WIDTH numbers, as a stage_group has them
  *   halves_to_floats(from)       WIDTH f16 to a vector
  *   widen(from)                  2 WIDTH int8 to int16
  *   largest_lane(ints), sum_lanes(ints), largest_float(floats), sum_floats(floats)
@@ -61,7 +64,8 @@ INLINE floats choose(ints which, floats yes, floats no)
 
 // ---- activations ----
 
-enum { VECTORS = GROUP / WIDTH };
+// The largest number: its high byte is 127 with the low one's sign taken into account.
+enum { VECTORS = GROUP / WIDTH, NUMBER_MOST = 127 * 256 + 127 };
 
 static void make_groups(struct stage_group *to, const float *values, uint32_t groups)
 {
@@ -75,17 +79,20 @@ static void make_groups(struct stage_group *to, const float *values, uint32_t gr
 		int32_t bits = largest_lane(largest);
 		float most;
 		memcpy(&most, &bits, sizeof(most));
-		float inverse = most > 0 ? 32767 / most : 0;
+		float inverse = most > 0 ? NUMBER_MOST / most : 0;
 		for (unsigned i = 0; i < VECTORS; i++) {
 			ints number = (ints)(load_floats(values + WIDTH * i) * inverse + shift) - 0x4b400000;
 			// also what is no number
-			number = choose_ints(number > 32767, all_lanes(32767), number);
-			number = choose_ints(number < -32767, all_lanes(-32767), number);
+			number = choose_ints(number > NUMBER_MOST, all_lanes(NUMBER_MOST), number);
+			number = choose_ints(number < -NUMBER_MOST, all_lanes(-NUMBER_MOST), number);
 			halves[i * WIDTH / 16] += number;
 			half_words narrow = __builtin_convertvector(number, half_words);
 			memcpy(to->numbers + WIDTH * i, &narrow, sizeof(narrow));
+#ifdef BYTES_DOT
+			put_bytes(to->low + WIDTH * i, to->high + WIDTH * i, number);
+#endif
 		}
-		to->scale = most / 32767;
+		to->scale = most / NUMBER_MOST;
 		to->sums[0] = sum_lanes(halves[0]);
 		to->sums[1] = sum_lanes(halves[1]);
 		to->sum = to->scale * (float)(to->sums[0] + to->sums[1]);
@@ -154,10 +161,9 @@ INLINE floats column_of(enum tensor_format format, const uint8_t *group, unsigne
 	return (floats)pair;
 }
 
-// The scales and mins of the groups of a K block.
+// The scales and mins of the groups of a K block; of Q6_K of its half groups, without mins.
 struct scales {
-	floats d[PARTS], dmin[PARTS];
-	ints scale[4][PARTS], min[2][PARTS]; // four groups in a word; of Q6_K 16 half groups
+	floats scale[2 * K_GROUPS][PARTS], min[K_GROUPS][PARTS];
 };
 
 INLINE void read_scales(enum tensor_format format, struct scales *scales, const uint8_t *block)
@@ -166,19 +172,23 @@ INLINE void read_scales(enum tensor_format format, struct scales *scales, const 
 	UNROLL(4)
 	for (unsigned part = 0; part < PARTS; part++) {
 		ints word[4];
-		scales->d[part] = halves_to_floats(block + 2 * WIDTH * part);
+		floats d = halves_to_floats(block + 2 * WIDTH * part), dmin;
 		for (unsigned i = 0; i < (format == FORMAT_Q6_K ? 4 : 3); i++)
 			word[i] = load_words(words + 4 * (PANEL_ROWS * i + WIDTH * part));
-		if (format == FORMAT_Q6_K) {
-			for (unsigned i = 0; i < 4; i++)
-				scales->scale[i][part] = word[i];
+		if (format == FORMAT_Q6_K) { // signed: shifted to the top, and down again
+			UNROLL(16)
+			for (unsigned i = 0; i < 2 * K_GROUPS; i++)
+				scales->scale[i][part] = d * to_floats(word[i / 4] << (24 - i % 4 * 8) >> 24);
 			continue;
 		}
-		scales->dmin[part] = halves_to_floats(block + 32 + 2 * WIDTH * part);
-		scales->scale[0][part] = word[0] & 0x3f3f3f3f;
-		scales->min[0][part] = word[1] & 0x3f3f3f3f;
-		scales->scale[1][part] = (word[2] & 0x0f0f0f0f) | (word[0] >> 2 & 0x30303030);
-		scales->min[1][part] = (word[2] >> 4 & 0x0f0f0f0f) | (word[1] >> 2 & 0x30303030);
+		dmin = halves_to_floats(block + 32 + 2 * WIDTH * part);
+		const ints scale[2] = {word[0] & 0x3f3f3f3f, (word[2] & 0x0f0f0f0f) | (word[0] >> 2 & 0x30303030)};
+		const ints min[2] = {word[1] & 0x3f3f3f3f, (word[2] >> 4 & 0x0f0f0f0f) | (word[1] >> 2 & 0x30303030)};
+		UNROLL(8)
+		for (unsigned g = 0; g < K_GROUPS; g++) {
+			scales->scale[g][part] = d * to_floats(scale[g / 4] >> g % 4 * 8 & 255);
+			scales->min[g][part] = dmin * to_floats(min[g / 4] >> g % 4 * 8 & 255);
+		}
 	}
 }
 
@@ -249,6 +259,46 @@ INLINE void sum_pairs(enum tensor_format format, const uint8_t *group, const str
 	}
 }
 
+#ifdef BYTES_DOT
+// The same of a whole group of four-bit numbers, by bytes: half as many to be cut out of their words.
+INLINE void sum_nibbles(const uint8_t *group, const struct stage_group *const *x, unsigned rows, struct whole_sums *all)
+{
+	ints high[ROWS_MOST][PARTS] = {{{0}}};
+	UNROLL(8)
+	for (unsigned i = 0; i < GROUP / 4; i++)
+		UNROLL(4)
+	for (unsigned part = 0; part < PARTS; part++) {
+		ints word = load_words(group + i / 2 * PANEL_ROWS * 4 + part * sizeof(ints));
+		ints weights = word >> i % 2 * 4 & 0x0f0f0f0f;
+		UNROLL(8)
+		for (unsigned row = 0; row < rows; row++) {
+			int32_t low_bytes, high_bytes;
+			memcpy(&low_bytes, &x[row]->low[4 * i], sizeof(low_bytes));
+			memcpy(&high_bytes, &x[row]->high[4 * i], sizeof(high_bytes));
+			ints *sum = &all->of[0][row][part];
+			*sum = dot_bytes(*sum, weights, all_lanes(low_bytes));
+			high[row][part] = dot_bytes(high[row][part], weights, all_lanes(high_bytes));
+		}
+	}
+	for (unsigned row = 0; row < rows; row++)
+		for (unsigned part = 0; part < PARTS; part++)
+			all->of[0][row][part] += high[row][part] << 8;
+}
+#endif
+
+// A whole group, exactly.
+INLINE void sum_group(enum tensor_format format, const uint8_t *group, const struct stage_group *const *x,
+		      unsigned rows, struct whole_sums *all)
+{
+#ifdef BYTES_DOT
+	if (format == FORMAT_Q4_0 || format == FORMAT_Q4_K) {
+		sum_nibbles(group, x, rows, all);
+		return;
+	}
+#endif
+	sum_pairs(format, group, x, rows, 0, PAIRS, all);
+}
+
 INLINE floats end_sums(const struct whole_sums *all, unsigned rows, unsigned row, unsigned part)
 {
 	ints sum = all->of[0][row][part];
@@ -263,7 +313,7 @@ INLINE void add_simple(enum tensor_format format, const uint8_t *block, const st
 {
 	struct whole_sums all;
 	begin_sums(&all, x, rows, format == FORMAT_Q4_0 ? -8 : 0, 0, 2);
-	sum_pairs(format, block + 32, x, rows, 0, PAIRS, &all);
+	sum_group(format, block + 32, x, rows, &all);
 	UNROLL(4)
 	for (unsigned part = 0; part < PARTS; part++) {
 		floats d = halves_to_floats(block + 2 * WIDTH * part);
@@ -281,21 +331,18 @@ INLINE void add_k(enum tensor_format format, const uint8_t *group, unsigned g, c
 	for (unsigned half = 0; half < halves; half++) {
 		struct whole_sums all;
 		begin_sums(&all, x, rows, format == FORMAT_Q6_K ? -32 : 0, half, half + 1);
-		sum_pairs(format, group, x, rows, half * PAIRS / 2, PAIRS / halves, &all);
-		unsigned at = halves * g + half;
+		if (halves == 1)
+			sum_group(format, group, x, rows, &all);
+		else
+			sum_pairs(format, group, x, rows, half * PAIRS / 2, PAIRS / halves, &all);
 		UNROLL(4)
 		for (unsigned part = 0; part < PARTS; part++) {
-			ints word = scales->scale[at / 4][part];
-			// Q6_K's are signed: shifted to the top, and down again.
-			word = format == FORMAT_Q6_K ? word << (24 - at % 4 * 8) >> 24 : word >> at % 4 * 8 & 255;
-			floats d = scales->d[part] * to_floats(word), min;
-			if (format != FORMAT_Q6_K)
-				min = scales->dmin[part] * to_floats(scales->min[g / 4][part] >> g % 4 * 8 & 255);
+			floats d = scales->scale[halves * g + half][part];
 			UNROLL(8)
 			for (unsigned row = 0; row < rows; row++) {
 				sums->of[row][part] += end_sums(&all, rows, row, part) * (d * x[row]->scale);
 				if (format != FORMAT_Q6_K)
-					sums->of[row][part] -= min * x[row]->sum;
+					sums->of[row][part] -= scales->min[g][part] * x[row]->sum;
 			}
 		}
 	}
@@ -335,34 +382,27 @@ INLINE void multiply_rows(enum tensor_format format, const struct product *produ
 		x[row] = product->groups + (size_t)(first_row + row) * groups;
 		values[row] = product->values + (first_row + row) * product->value_stride;
 	}
-	for (uint32_t group = 0; group < groups; group += is_k(format) ? K_GROUPS : 1, at += block_bytes(format)) {
-		for (unsigned i = 0; i < count; i++) {
-			const uint8_t *block = at + i * product->panels->panel_bytes;
-			if (!is_k(format))
-				prefetch(block + AHEAD, block_bytes(format));
-			if (is_plain(format)) {
-				add_plain(format, block, values, rows, &sums[i]);
-			} else if (is_k(format)) {
-				struct scales scales;
-				read_scales(format, &scales, block);
-				const struct stage_group *of[ROWS_MOST];
-				for (unsigned row = 0; row < rows; row++)
-					of[row] = x[row];
-				for (unsigned g = 0; g < K_GROUPS; g++) {
-					prefetch(block + AHEAD + g * (block_bytes(format) / K_GROUPS),
-						 block_bytes(format) / K_GROUPS);
-					add_k(format, block + head_bytes(format) + g * group_bytes(format), g, &scales,
-					      of, rows, &sums[i]);
-					for (unsigned row = 0; row < rows; row++)
-						of[row]++;
-				}
-			} else {
-				add_simple(format, block, x, rows, &sums[i]);
+	const uint32_t step = is_k(format) ? K_GROUPS : 1;
+	for (uint32_t group = 0; group < groups; group += step, at += block_bytes(format)) {
+		struct scales scales[PRODUCT_PANELS];
+		for (unsigned i = 0; is_k(format) && i < count; i++)
+			read_scales(format, &scales[i], at + i * product->panels->panel_bytes);
+		for (unsigned g = 0; g < step; g++) {
+			for (unsigned i = 0; i < count; i++) {
+				const uint8_t *block = at + i * product->panels->panel_bytes;
+				prefetch(block + AHEAD + g * (block_bytes(format) / step), block_bytes(format) / step);
+				if (is_plain(format))
+					add_plain(format, block, values, rows, &sums[i]);
+				else if (is_k(format))
+					add_k(format, block + head_bytes(format) + g * group_bytes(format), g,
+					      &scales[i], x, rows, &sums[i]);
+				else
+					add_simple(format, block, x, rows, &sums[i]);
 			}
-		}
-		for (unsigned row = 0; row < rows; row++) {
-			x[row] += is_k(format) ? K_GROUPS : 1;
-			values[row] += GROUP;
+			for (unsigned row = 0; row < rows; row++) {
+				x[row]++;
+				values[row] += GROUP;
+			}
 		}
 	}
 	for (unsigned i = 0; i < count; i++)
