@@ -1,9 +1,9 @@
 /* A library to be put before a server (LD_PRELOAD): how long the turns of its loop are, in time of the processor, so
  * that nothing else that the machine does is measured.
  *
- * A turn is what lies between the return of one poll and the call of the next; only the loop polls. At SIGUSR2 the
- * count of turns, their 99th percentile and the longest (both in microseconds) are written to the file that TURNS_FILE
- * names, and it begins anew. */
+ * A turn is what lies between the return of one poll and the call of the next, of the thread that the process began
+ * with: it is the loop's; others, which fetch, poll as well. At SIGUSR2 the count of turns, their 99th percentile and
+ * the longest (both in microseconds) are written to the file that TURNS_FILE names, and it begins anew. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -53,12 +53,14 @@ static void tell(int number)
 
 int poll(struct pollfd *files, nfds_t count, int timeout_ms)
 {
-	static polling *real;
+	static _Thread_local polling *real;
 	static long long began_ns;
-	if (!real) {
+	if (!real)
 		*(void **)&real = dlsym(RTLD_NEXT, "poll");
+	if (gettid() != getpid())
+		return real(files, count, timeout_ms);
+	if (!began_ns)
 		sigaction(SIGUSR2, &(struct sigaction){.sa_handler = tell, .sa_flags = SA_RESTART}, NULL);
-	}
 	long long took_us = began_ns ? (now_ns() - began_ns) / 1000 : 0;
 	turns[took_us < MOST_US ? took_us : MOST_US]++;
 	longest_us = took_us > longest_us ? took_us : longest_us;
