@@ -221,7 +221,6 @@ void instance_parts_moved(struct instance *instance)
 {
 	if (instance->state == INSTANCE_STARTING)
 		instance->state = INSTANCE_LOADING;
-	recover_moved(instance);
 	instance_publish(instance);
 }
 

@@ -75,6 +75,7 @@ struct recovery {
 	unsigned attempt;                // at placing it anew, since it was paused
 	bool without_pins;               // pins were given up
 	bool anew;                       // it is being placed anew
+	bool failed;                     // loading it anew has failed: requests wait no longer for that
 	char avoided[STORE_ID_BYTES];    // a device on which it failed the last time; ""
 	struct net_timer again;          // the next attempt, or look at devices that are draining
 	int64_t paused_ms;               // steady
@@ -164,7 +165,7 @@ void recover_broken(struct instance *instance); // a hop is: mend it
 // The node of a part is cut off: wait for it, and look for another place.
 void recover_away(struct instance *instance, unsigned part, const char *why);
 void recover_back(struct instance *instance);
-void recover_moved(struct instance *instance); // its parts fetch or load: requests wait on
+void recover_moved(struct instance *instance); // more of it is fetched or loaded: requests wait on
 void recover_done(struct instance *instance);  // all its parts are ready again
 void recover_watch(struct instance *instance); // from now on look whether its devices are draining
 void recover_stop(struct instance *instance);  // nothing more comes of it

@@ -51,7 +51,7 @@ static void pause(struct instance *instance, const char *why)
 	snprintf(recovery->why, sizeof recovery->why, "%s", why);
 	recovery->paused_ms = clock_steady_ms();
 	recovery->attempt = 0;
-	recovery->anew = false;
+	recovery->anew = recovery->failed = false;
 	recovery->avoided[0] = 0;
 	recovery->missing_count = 0;
 	net_timer_stop(instance->all->params.loop, &recovery->again);
@@ -190,6 +190,7 @@ void recover_lost(struct instance *instance, const struct error *fault, int part
 		return;
 	}
 	pause(instance, fault->message);
+	recovery->failed |= recovery->anew;
 	if (!attempted)
 		for (unsigned i = 0; i < instance->stage_count; i++)
 			if (!parts_has(instance->parts, i))
@@ -273,7 +274,7 @@ static void put_on_record(const struct instance *instance)
 
 void recover_moved(struct instance *instance)
 {
-	if (instance->state == INSTANCE_PAUSED && instance->pause_limit.running)
+	if (instance->state == INSTANCE_PAUSED && instance->pause_limit.running && !instance->recovery.failed)
 		net_timer_start(instance->all->params.loop, &instance->pause_limit, instance->all->params.pause_ms,
 				waited_enough, instance);
 }

@@ -250,9 +250,12 @@ static void told(void *context, const char *method, const struct json *params)
 	if (parts->failed)
 		return;
 	if (!strcmp(method, "instance.progress") && part->step == PART_LOADING) {
+		const uint64_t before = part->loaded_bytes;
 		part->loaded_bytes = (uint64_t)json_get_integer(params, "loaded_bytes", 0);
 		part->load_bytes = (uint64_t)json_get_integer(params, "total_bytes", 0);
 		parts_limit(parts, LIMIT_LOAD_STALL_MS);
+		if (part->loaded_bytes > before)
+			recover_moved(parts->instance);
 		instance_parts_moved(parts->instance);
 	} else if (part->step != PART_LOADED || part->index + 1 != parts->count ||
 		   !instance_parts_notice(parts->instance, method, params)) {
@@ -406,16 +409,20 @@ static enum status plan(struct parts *parts, struct error *error)
 
 bool parts_fetching(struct parts *parts, const char *node_id, const struct json *params)
 {
-	bool mine = false;
+	bool mine = false, more = false;
 	for (unsigned i = 0; parts && i < parts->count; i++) {
 		struct part *part = &parts->part[i];
 		if (part->step != PART_FETCHING || strcmp(part->node_id, node_id) != 0)
 			continue;
+		const uint64_t before = part->fetched_bytes;
 		part->fetched_bytes = (uint64_t)json_get_integer(params, "fetched_bytes", 0);
+		more |= part->fetched_bytes > before;
 		mine = true;
 	}
 	if (mine && !parts->failed) {
 		parts_limit(parts, LIMIT_LOAD_STALL_MS);
+		if (more)
+			recover_moved(parts->instance);
 		instance_parts_moved(parts->instance);
 	}
 	return mine;

@@ -319,32 +319,42 @@ describe("instances", () => {
 		await short.finish();
 	});
 
-	test("requests wait on while their model is loaded anew, however long that takes", async () => {
+	test("requests wait on while their model is loaded anew, however long that takes, but not while that fails", async () => {
+		const scale = slow / 2;
 		class SlowWorker extends ModelWorker {
 			static steps = 0;
+			static fails = false;
 
 			answer(call, body) {
 				if (call.method !== "instance.load") return super.answer(call, body);
+				if (SlowWorker.fails) return this.send({ jsonrpc: "2.0", id: call.id, error: { code: -32005, message: "3 GiB are missing",
+					data: { reason: "out_of_memory", hint: "use less" } } });
 				for (let i = 0; i < SlowWorker.steps; i++)
-					setTimeout(() => this.tell("instance.progress", { loaded_bytes: (i + 1) * 1000, total_bytes: 1000000 }), i * 500);
-				setTimeout(() => super.answer(call, body), SlowWorker.steps * 500);
+					setTimeout(() => this.tell("instance.progress", { loaded_bytes: (i + 1) * 1000, total_bytes: 1000000 }), i * 500 * scale);
+				setTimeout(() => super.answer(call, body), SlowWorker.steps * 500 * scale);
 			}
 		}
-		const short = await startServer({ args: ["--limit", "pause_ms=3000"] }), owner = await Client.login(short);
+		const short = await startServer({ args: ["--limit", `pause_ms=${3000 * scale}`] }), owner = await Client.login(short);
 		const own = await WorkerNode.start(short, { Worker: SlowWorker, devices: [cpu] });
 		await owner.call("model.add", { source: model.source });
 		const added = await eventually(async () => (await owner.call("model.list")).models.find((one) => one.state === "ready"), "the model is ready");
 		await owner.call("instance.create", { model_id: added.model_id });
 		await eventually(async () => (await owner.call("instance.list")).instances[0].state === "ready", "it is ready");
-		const worker = own.worker();
-		worker.manual = true;
-		const waits = fetch(new URL("/v1/completions", short.url).href, { method: "POST", headers: { authorization: `Bearer ${short.token}` },
-			body: JSON.stringify({ model: "words", prompt: "one two" }) });
-		await eventually(() => worker.requests.size === 1, "it has begun");
+		const killed = async () => { // what a request gets whose worker is killed
+			const worker = own.worker();
+			worker.manual = true;
+			const waits = fetch(new URL("/v1/completions", short.url).href, { method: "POST", headers: { authorization: `Bearer ${short.token}` },
+				body: JSON.stringify({ model: "words", prompt: "one two" }) });
+			await eventually(() => worker.requests.size === 1, "it has begun");
+			worker.kill();
+			const answer = await within(waits, "it is answered", 60000 * slow);
+			return [answer.status, await answer.json()];
+		};
 		SlowWorker.steps = 10;
-		worker.kill();
-		const answer = await within(waits, "it is answered", 60000 * slow), { choices } = await answer.json();
-		assert.deepEqual([answer.status, choices?.[0].text], [200, "one two"]);
+		const [status, { choices }] = await killed();
+		assert.deepEqual([status, choices?.[0].text], [200, "one two"]);
+		SlowWorker.fails = true;
+		assert.equal((await killed())[0], 503);
 		own.socket.close();
 		await short.finish();
 	});
