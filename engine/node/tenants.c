@@ -107,7 +107,9 @@ void tenant_send(struct tenant *tenant, const struct request *request, struct js
 	if (!status)
 		status = message_encode_stream(&out, (const char *)head.data, head.length, NULL, 0);
 	// Calls are short and few: a socket that is full of them belongs to a worker that does not read.
-	if (status || !send_whole(tenant->socket_fd, &out, passed))
+	if (!tenant->socket) // it has closed its end: the end of the process says the rest
+		process_kill(&tenant->process);
+	else if (status || !send_whole(tenant->socket_fd, &out, passed))
 		tenant_kill_for(tenant, "the worker did not take a call");
 	json_destroy(&id);
 	buffer_finish(&head);

@@ -38,7 +38,7 @@ struct tenant {
 	enum backend_kind backend;
 	struct process process;
 	struct net_watch *socket;
-	int socket_fd;          // owned by the watch
+	int socket_fd;          // owned by the watch: nobody's once that is NULL
 	struct relay *relay;    // of its stream; NULL: it has the server's socket, or the relay is gone
 	struct hops_ring *ring; // NULL: it is no part of several
 	struct buffer in;

@@ -145,7 +145,8 @@ struct tenant *spare_take(struct tenants *tenants, const struct uplink_call *cal
 	const enum backend_kind backend = backend_kind_parse(json_get_string(call->params, "backend", ""));
 	struct spare_place *place = spares_find(&tenants->spares, backend, device_id);
 	struct tenant *tenant = place ? place->worker : NULL;
-	if (!tenant || !tenant->warm_ms || tenant->process.killed || has_request(tenant, REQUEST_WARM) ||
+	if (!tenant || !tenant->warm_ms || !tenant->socket || tenant->process.killed ||
+	    has_request(tenant, REQUEST_WARM) ||
 	    tenant_check_device(device_table_find(tenants->params.table, device_id), backend, &error))
 		return NULL;
 	place->worker = NULL;
