@@ -236,7 +236,7 @@ enum {
 	LIMIT_LINK_ASK_MS = 10000,                   // and how long they wait for it
 	LIMIT_LINK_READ_BYTES = 512 * 1024,          // of a model file, that a node sends another at a time
 	LIMIT_LINK_READS = 8,                        // of these, under way at a node for all others
-	LIMIT_LINK_READS_PER_S = 768,                // that a node asks for
+	LIMIT_LINK_READS_PER_S = 4096,               // that a node asks for
 	LIMIT_LINK_READ_MS = 8000,                   // until one must be there
 	LIMIT_HOP_AHEAD_BYTES = 16 * 1024 * 1024,    // of a hop, sent and not taken yet by the other node's worker
 };

@@ -139,6 +139,7 @@ void link_models_answered(struct link *link, int64_t number, const struct messag
 void link_models_down(struct link *link);
 void links_models_second(struct links *links); // what has waited too long
 void links_models_finish(struct links *links);
+bool links_models_busy(const struct links *links); // parts of models are under way, in either direction
 
 // links_measure.c
 bool link_hops_quiet(const struct link *link); // no data of one went or came for a moment

@@ -57,7 +57,8 @@ static void ping(struct link *link)
 	struct link_measures *measures = &link->measures;
 	struct json *params = json_new_object();
 	measures->ping_number++;
-	measures->ping_ns = net_peer_queued(link->conn->peer) < PING_QUEUE_BYTES ? clock_steady_ns() : 0;
+	const bool counts = net_peer_queued(link->conn->peer) < PING_QUEUE_BYTES && !links_models_busy(link->links);
+	measures->ping_ns = counts ? clock_steady_ns() : 0;
 	json_set_integer(params, "number", (int64_t)measures->ping_number);
 	link_call(link, (int64_t)measures->ping_number * LINK_CALL_KINDS + LINK_CALL_PING, "peer.ping", params);
 }
@@ -113,6 +114,12 @@ static double loss_percent(const struct link_measures *measures)
 bool link_hops_quiet(const struct link *link)
 {
 	return !link->measures.hop_ms || clock_steady_ms() - link->measures.hop_ms >= HOP_QUIET_MS;
+}
+
+// Neither a hop's data nor parts of models are to be measured, nor to be held up.
+static bool may_burst(const struct link *link)
+{
+	return link_hops_quiet(link) && !links_models_busy(link->links);
 }
 
 // The larger the burst, the larger its pieces: what each costs the other end must not be what is measured.
@@ -203,7 +210,7 @@ static void burst_over(struct link *link)
 	const bool too_short = took_ns < BURST_TOO_SHORT_US * 1000;
 	if (too_short && measures->burst_bytes < BURST_MOST_BYTES) {
 		measures->burst_bytes *= 4;
-		if (link_hops_quiet(link))
+		if (may_burst(link))
 			burst(link);
 		else
 			measures->burst_due_ms = now_ms;
@@ -213,7 +220,7 @@ static void burst_over(struct link *link)
 		return;
 	double rate = bytes * 1e9 / (double)took_ns;
 	const bool doubtful = measures->throughput < 0 || rate < 0.7 * measures->throughput;
-	if (doubtful && measures->doubted <= 0 && link_hops_quiet(link)) {
+	if (doubtful && measures->doubted <= 0 && may_burst(link)) {
 		measures->doubted = rate;
 		burst(link);
 		return;
@@ -259,7 +266,7 @@ static void mind_bursts(struct link *link)
 		measures->doubted = 0;
 		measures->burst_due_ms = now_ms + BURST_PERIOD_MS;
 	}
-	if (!measures->bursting && now_ms >= measures->burst_due_ms && link_hops_quiet(link))
+	if (!measures->bursting && now_ms >= measures->burst_due_ms && may_burst(link))
 		burst(link);
 }
 

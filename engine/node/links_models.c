@@ -222,8 +222,8 @@ void link_models_serve(struct link *link, const struct message *message)
 		return;
 	for (const struct link_request *one = links->requests; one; one = one->next)
 		count++;
-	const bool full = count >= LIMIT_LINK_READS ||
-			  (link->conn && net_peer_queued(link->conn->peer) > LIMIT_STREAM_FULL_BYTES);
+	const bool full = count >= LIMIT_LINK_READS || (link->conn && !link->measures.bursting &&
+							net_peer_queued(link->conn->peer) > LIMIT_STREAM_FULL_BYTES);
 	struct link_request *request = links->params.read_model && !full && quiet(links) ? request_create(link, message)
 											 : NULL;
 	if (request) {
@@ -232,6 +232,11 @@ void link_models_serve(struct link *link, const struct message *message)
 	}
 	error_set(&error, STATUS_UNAVAILABLE, "this node has better to do than to give parts of models");
 	link_answer(link, message->id, NULL, &error);
+}
+
+bool links_models_busy(const struct links *links)
+{
+	return links->reads || links->requests;
 }
 
 void links_models_finish(struct links *links)
