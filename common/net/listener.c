@@ -160,6 +160,10 @@ static void on_first_bytes(void *arg, int fd)
 		end_arrival(arrival);
 		return;
 	}
+	if (arrival->waiting.listener->socket_path[0]) { // whoever may come by it stands in no line with strangers
+		hand_over(arrival);
+		return;
+	}
 	unlink_arrival(list_of(arrival), arrival);
 	arrival->speaks = true;
 	link_last(list_of(arrival), arrival);

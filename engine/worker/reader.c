@@ -423,7 +423,8 @@ static ssize_t receive_from_node(struct reader *reader, uint8_t *bytes, size_t s
 {
 	alignas(struct cmsghdr) uint8_t room[CMSG_SPACE(sizeof reader->passed)];
 	struct iovec part = {.iov_base = bytes, .iov_len = size};
-	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
+	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = room};
+	message.msg_controllen = CMSG_LEN(sizeof reader->passed); // no more than one: the room has place for two
 	ssize_t got = recvmsg(reader->session->node_fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	const struct cmsghdr *one = got > 0 ? CMSG_FIRSTHDR(&message) : NULL;
 	if (one && one->cmsg_level == SOL_SOCKET && one->cmsg_type == SCM_RIGHTS &&
