@@ -473,6 +473,8 @@ static enum status node_renew(struct node_link *link, const struct message *mess
 {
 	if (link->local && !link->all->params.address)
 		return error_set(error, STATUS_CONFLICT, "this machine's own node needs no certificate");
+	if (link->local && !link->known)
+		return error_set(error, STATUS_CONFLICT, "the node is not registered yet");
 	if (link->renewing)
 		return error_set(error, STATUS_RATE_LIMITED, "a certificate is being made already");
 	struct pending *pending = pending_create(link, message);
