@@ -112,7 +112,14 @@ export function ownNode(server) {
 			return false; // no process, or it has ended meanwhile
 		}
 	});
-	const held = readdirSync(`/proc/${pid}/fd`).map((fd) => readlinkSync(`/proc/${pid}/fd/${fd}`));
+	if (!pid) return { pid: 0, ports: [] };
+	const held = readdirSync(`/proc/${pid}/fd`).map((fd) => {
+		try {
+			return readlinkSync(`/proc/${pid}/fd/${fd}`);
+		} catch {
+			return ""; // closed meanwhile
+		}
+	});
 	const ports = ["tcp", "tcp6"].flatMap((name) => readFileSync(`/proc/${pid}/net/${name}`, "latin1").trim().split("\n").slice(1)
 		.map((line) => line.trim().split(/\s+/)).filter(([, , , state, , , , , , inode]) => state === "0A" && held.includes(`socket:[${inode}]`))
 		.map(([, address]) => parseInt(address.split(":")[1], 16)));

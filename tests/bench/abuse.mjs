@@ -208,8 +208,9 @@ async function end(child) {
 	await once(child, "exit");
 }
 
-// Seconds of processor that a process has used.
+// Seconds of processor that a process has used; 0 of one that has ended.
 function cpuSeconds(pid) {
+	if (!existsSync(`/proc/${pid}/stat`)) return 0;
 	const fields = readFileSync(`/proc/${pid}/stat`, "utf8").replace(/.*\)/, "").split(" ");
 	return (Number(fields[12]) + Number(fields[13])) / 100;
 }
@@ -256,7 +257,7 @@ async function round({ work, child, aim, name, token, hurried }) {
 }
 
 export async function benchAbuse({ work, binary, rounds = 3, only = Object.keys(attacks) }) {
-	const all = `0-${cpus().length - 1}`;
+	const all = execFileSync("taskset", ["-cp", String(process.pid)], { encoding: "utf8" }).split(":")[1].trim();
 	if (cpus().length > 1) holdTo(`1-${cpus().length - 1}`);
 	try {
 		await tryAbuse({ work, binary, rounds, only });
