@@ -7,6 +7,7 @@
 #include "common/wire/message.h"
 #include "engine/node/models.h"
 #include "engine/node/models_index.h"
+#include "tests/engine/node/bare_node.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -211,23 +212,6 @@ static const struct net_handler server = {.upgrade = upgrade, .opened = opened, 
 
 // ---- the node ----
 
-static struct json *no_record(void *arg)
-{
-	(void)arg;
-	return json_new_object();
-}
-
-static struct json *no_devices(void *arg)
-{
-	(void)arg;
-	return json_new_array();
-}
-
-static void not_told(void *arg, bool is)
-{
-	(void)arg, (void)is;
-}
-
 static void serve(void *arg, struct uplink_call *call)
 {
 	(void)arg;
@@ -241,11 +225,6 @@ static void lost(void *arg)
 {
 	(void)arg;
 	node_models_lost(all.models);
-}
-
-static void not_gone(void *arg, enum status status, const char *why)
-{
-	(void)arg, (void)status, (void)why;
 }
 
 static bool connected(void)

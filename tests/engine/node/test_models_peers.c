@@ -9,6 +9,7 @@
 #include "engine/node/links_models.h"
 #include "engine/node/models.h"
 #include "tests/common/net/certificates.h"
+#include "tests/engine/node/bare_node.h"
 
 #include <openssl/evp.h>
 #include <signal.h>
@@ -178,28 +179,6 @@ static void closed(void *user, struct net_conn *conn, int code)
 static const struct net_handler server = {.upgrade = upgrade, .opened = opened, .message = received, .closed = closed};
 
 // ---- a node ----
-
-static struct json *no_record(void *arg)
-{
-	(void)arg;
-	return json_new_object();
-}
-
-static struct json *no_devices(void *arg)
-{
-	(void)arg;
-	return json_new_array();
-}
-
-static void not_told(void *arg, bool is)
-{
-	(void)arg, (void)is;
-}
-
-static void not_gone(void *arg, enum status status, const char *why)
-{
-	(void)arg, (void)status, (void)why;
-}
 
 static void serve(void *arg, struct uplink_call *call)
 {

@@ -1,0 +1,27 @@
+/* What a node's connection to its server asks for (struct uplink_params), answered by a test that has no node: no
+ * record of it, no devices, and nobody to tell. Thread: the loop's. */
+#pragma once
+#include "common/base/status.h"
+#include "common/json/json.h"
+
+static inline struct json *no_record(void *arg)
+{
+	(void)arg;
+	return json_new_object();
+}
+
+static inline struct json *no_devices(void *arg)
+{
+	(void)arg;
+	return json_new_array();
+}
+
+static inline void not_told(void *arg, bool is)
+{
+	(void)arg, (void)is;
+}
+
+static inline void not_gone(void *arg, enum status status, const char *why)
+{
+	(void)arg, (void)status, (void)why;
+}
