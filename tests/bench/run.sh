@@ -4,7 +4,9 @@
 # [decode BACKEND SHAPE FORMAT ...] measures models (tests/bench/decode.c) and nothing else; alone, the 1.1B shape on the CPU.
 # [perplexity BACKEND FILE.gguf ...] what number formats cost a model (tests/bench/perplexity.c), alone as well; without
 # arguments of four layers of the 1.1B shape on the CPU.
-# [serving [SHAPE:FORMAT ...]] what the server makes of models (tests/bench/serving.mjs), alone as well; ten minutes.
+# [serving [BACKEND] [SHAPE:FORMAT ...]] what the server makes of models (tests/bench/serving.mjs), alone as well; ten minutes.
+# [ring [FORMAT[:LAYERS] ...]] a model in two parts beside one worker (tests/bench/ring.c), alone as well; of the 1.1B shape.
+# [cluster [PART ...]] a model on several machines (tests/bench/cluster.mjs), alone as well; as root.
 # [solver [SECONDS]] how long placements take to be found (tests/bench/solver.c), alone as well.
 # Wants the release build in build/ and, for the peer, nginx with nchan (apt-get install nginx-light libnginx-mod-nchan).
 set -euo pipefail
@@ -36,6 +38,27 @@ fi
 if [ "${1:-}" = serving ]; then
 	shift
 	EXOGPU_BINARY=build/exogpu EXOGPU_GENERATE_MODEL=build/debug/tests/generate_model node tests/bench/serving.mjs "$work" "$@"
+	exit
+fi
+if [ "${1:-}" = ring ]; then
+	shift
+	cc -std=gnu11 -O2 -D_GNU_SOURCE -I. -Iengine/include -o "$work/ring" tests/bench/ring.c build/libcommon.a \
+		build/CMakeFiles/embedded.dir/embedded.c.o $(pkg-config --libs libcrypto libcjson) -pthread
+	[ $# -gt 0 ] || set -- Q4_0 Q8_0 F16
+	for one in "$@"; do
+		layers=${one#*:}
+		[ "$layers" != "$one" ] || layers=22
+		build/debug/tests/generate_model "$work/model.gguf" tinyllama-1.1b "${one%%:*}" --layers "$layers" >/dev/null
+		printf '\n### A ring of two on one machine: the 1.1B shape, %s layers, %s, medians of 5\n\n' "$layers" "${one%%:*}"
+		"$work/ring" build/exogpu "$work/model.gguf" "$layers"
+		rm "$work/model.gguf"
+	done
+	exit
+fi
+if [ "${1:-}" = cluster ]; then
+	shift
+	EXOGPU_BINARY=$PWD/build/exogpu EXOGPU_WIRE=$PWD/build/debug/tests/wire \
+		EXOGPU_GENERATE_MODEL=$PWD/build/debug/tests/generate_model node tests/bench/cluster.mjs "$work" "$@"
 	exit
 fi
 if [ "${1:-}" = solver ]; then

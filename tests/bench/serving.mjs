@@ -1,14 +1,15 @@
-// What a model gives by way of the server, on this machine's processor:
+// What a model gives by way of the server, on this machine's processor or another device of it:
 //
-//   node tests/bench/serving.mjs FOLDER [SHAPE:FORMAT[:LAYERS] ...]
+//   node tests/bench/serving.mjs FOLDER [cuda|vulkan|cpu] [SHAPE:FORMAT[:LAYERS] ...]
 //
 // EXOGPU_BINARY and EXOGPU_GENERATE_MODEL are what is measured and what makes the files, of random weights, in FOLDER; each is
 // removed afterwards. All requests go by HTTP and server-sent events, with prompts that nobody has seen. Prints two
 // tables in Markdown:
 //
 //   loading   The file is out of the page cache when it is loaded, and when `dd` reads it for comparison; then once more
-//             from the cache. Memory is what the worker holds of its own after all requests; what is beyond the weights,
-//             and the keys and values that there is room for, is its program, workspace and what it sends.
+//             from the cache. Memory is what the worker holds of its own after all requests, on a GPU what its driver
+//             counts as used more than before; what is beyond the weights, and the keys and values that there is room
+//             for, is its program, workspace and what it sends.
 //   serving   Time to the first token of a prompt of 16 and of 512 tokens, alone; then 1, 8 and 32 requests at once with
 //             prompts of 16 tokens and answers of 32: tokens a second of all together, from the first request to the
 //             last token, and the median time to the first token.
@@ -18,7 +19,8 @@ import { join } from "node:path";
 import { Client } from "../api/client.mjs";
 import { eventually, startServer } from "../api/server.mjs";
 
-const [folder, ...asked] = process.argv.slice(2);
+const [folder, ...words] = process.argv.slice(2);
+const backend = ["cuda", "vulkan", "cpu"].includes(words[0]) ? words.shift() : "cpu", asked = words;
 const models = asked.length ? asked : ["F16", "Q8_0", "Q4_0", "Q4_K"].map((format) => `tinyllama-1.1b:${format}`).concat("llama-3-8b:Q4_0");
 const PATIENCE = 300000, ROUNDS = 3, ROUNDS_MS = 60000, TOKENS = 32, AT_ONCE = [1, 8, 32], SHORT = 16, LONG = 512;
 
@@ -79,8 +81,18 @@ function workerBytes(pid) {
 	return Math.max(...[...parents.values()].filter(below).map((one) => one.bytes));
 }
 
-async function load(admin, model_id) {
-	const { instance_id } = await admin.call("instance.create", { model_id, context_tokens: 1024, sequences: Math.max(...AT_ONCE) });
+// Bytes in use on a GPU, as its driver counts them; of a reading that was taken after this was asked.
+async function deviceBytes(admin) {
+	const from = new Date().toISOString();
+	return eventually(async () => {
+		const { columns, rows } = await admin.call("telemetry.history", { device_id: device.device_id, from, to: new Date(Date.now() + 1000).toISOString(), step_s: 0 });
+		return rows.map((values) => values[columns.indexOf("memory_used_bytes")]).findLast((bytes) => bytes !== null);
+	}, "a reading of the device", PATIENCE);
+}
+
+async function load(admin, model_id, layers) {
+	const { instance_id } = await admin.call("instance.create", { model_id, context_tokens: 1024, sequences: Math.max(...AT_ONCE),
+		pins: [{ device_id: device.device_id, first_layer: 0, layer_count: layers }] });
 	return eventually(async () => {
 		const one = (await admin.call("instance.list")).instances.find((instance) => instance.instance_id === instance_id);
 		if (one.state === "failed") throw new Error(one.state_reason);
@@ -97,23 +109,22 @@ async function measure(server, admin, model) {
 	const [shape, format, layers] = model.split(":"), path = join(folder, `${shape}-${format}.gguf`), megabytes = (bytes) => (bytes / 1e6).toFixed(0);
 	execFileSync(process.env.EXOGPU_GENERATE_MODEL, [path, shape, format, ...(layers ? ["--layers", layers] : [])], { stdio: "ignore" });
 	const { model_id } = await admin.call("model.add", { source: path });
-	const { sha256 } = await eventually(async () => (await admin.call("model.list")).models.find((one) => {
+	const added = await eventually(async () => (await admin.call("model.list")).models.find((one) => {
 		if (one.model_id === model_id && one.state === "failed") throw new Error(one.state_reason);
-		return one.model_id === model_id && one.state === "ready" && one.sha256;
+		return one.model_id === model_id && one.state === "ready";
 	}), "the model is ready", PATIENCE);
-	if (!sha256) throw new Error("no hash");
-	const size = statSync(path).size, disk = readDisk(path);
+	const size = statSync(path).size, disk = readDisk(path), before = backend === "cpu" ? 0 : await deviceBytes(admin);
 	forget(path);
-	const cold = await load(admin, model_id);
+	const cold = await load(admin, model_id, added.architecture.layers);
 	await unload(admin, cold);
-	const warm = await load(admin, model_id), name = warm.model_name, [stage] = warm.stages;
+	const warm = await load(admin, model_id, added.architecture.layers), name = warm.model_name, [stage] = warm.stages;
 	const firsts = { [SHORT]: [], [LONG]: [] }, many = new Map(AT_ONCE.map((count) => [count, []]));
 	await ask(server, name, LONG, 4); // not counted
 	for (let round = 0, began = performance.now(); round < ROUNDS && (!round || performance.now() - began < ROUNDS_MS); round++) {
 		for (const length of [SHORT, LONG]) firsts[length].push(await ask(server, name, length, 1));
 		for (const count of AT_ONCE) many.get(count).push(await askMany(server, name, count));
 	}
-	const bytes = workerBytes(server.child.pid), rate = size / cold.load_ms / 1000;
+	const bytes = backend === "cpu" ? workerBytes(server.child.pid) : await deviceBytes(admin) - before, rate = size / cold.load_ms / 1000;
 	await unload(admin, warm);
 	await admin.call("model.remove", { model_id });
 	rmSync(path);
@@ -127,12 +138,12 @@ async function measure(server, admin, model) {
 }
 
 const server = await startServer({ localNode: true, args: ["--log-level", "error"] }), admin = await Client.login(server);
-const cpu = await eventually(async () => (await admin.call("cluster.snapshot")).devices
-	.find((one) => one.backend === "cpu" && one.verification.state === "passed" && one.memory_bandwidth_bytes_per_s > 0), "the processor is verified", PATIENCE);
+const device = await eventually(async () => (await admin.call("cluster.snapshot")).devices
+	.find((one) => one.backend === backend && one.verification.state === "passed" && one.memory_bandwidth_bytes_per_s > 0), `a device of ${backend} is verified`, PATIENCE);
 const results = [];
 for (const model of models) results.push(await measure(server, admin, model));
-console.log(`### Served by ${cpu.name}, medians of ${ROUNDS} rounds, of fewer where they take more than a minute\n`);
-console.log(row("", "file, MB", "disk, MB/s", "loaded from it, s", "MB/s", "of the disk", "from the cache, s", "worker, MB", "weights", "keys and values", "beyond both"));
+console.log(`### Served by ${device.name} (${backend}), medians of ${ROUNDS} rounds, of fewer where they take more than a minute\n`);
+console.log(row("", "file, MB", "disk, MB/s", "loaded from it, s", "MB/s", "of the disk", "from the cache, s", "memory, MB", "weights", "keys and values", "beyond both"));
 console.log(`|${"---|".repeat(11)}`);
 for (const { loading } of results) console.log(loading);
 console.log(`\n${row("", `first token of ${SHORT}, ms`, `of ${LONG}, ms`, ...AT_ONCE.flatMap((count) => [`${count} at once, tokens/s`, "first token, ms"]))}`);
