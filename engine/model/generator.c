@@ -17,6 +17,7 @@ enum status generator_create(struct generator **out, const struct generator_para
 	generator->params = *params;
 	generator->check_page = NO_PAGE;
 	generator->due_step = 1;
+	generator->prompt_rows = params->batch_rows;
 	generator->running = calloc(sequences, sizeof(struct generator_job *));
 	generator->argmax = calloc(outputs, sizeof(uint32_t));
 	generator->logits = calloc(outputs, params->shape->vocabulary * sizeof(float));
@@ -108,7 +109,7 @@ static enum status check(const struct generator *generator, const struct generat
 	size_t count = request->token_count + (!request->want_hidden && request->token_count == request->prompt_count);
 	if (count > context) {
 		error_hint(error, "shorten the prompt, or start the model with a larger context");
-		return error_set(error, STATUS_INVALID_PARAMS,
+		return error_set(error, STATUS_LIMIT_EXCEEDED,
 				 "the prompt has %zu tokens; with the answer the context holds %u",
 				 request->token_count, context);
 	}
@@ -243,6 +244,17 @@ void generator_fail(struct generator *generator, const struct error *error)
 		generator_end(generator->waiting, GENERATOR_FAILED, error);
 }
 
+void generator_set_prompt_rows(struct generator *generator, uint32_t rows)
+{
+	const uint32_t most = generator->params.batch_rows;
+	generator->prompt_rows = rows < 1 ? 1 : rows < most ? rows : most;
+}
+
+void generator_forget(struct generator *generator, uint64_t owner)
+{
+	pages_forget(generator->pages, owner);
+}
+
 // ---- who runs ----
 
 // Its first pages, as far as they are known. At least one token is left to compute.
@@ -263,13 +275,14 @@ static void share_prefix(struct generator_job *job)
 	job->done = job->sent = job->page_count * STAGE_PAGE_TOKENS;
 }
 
-// Pages for all its tokens. False if there are not enough, nor one to spare for each that runs.
+// Pages for all its tokens. False if there are not enough, nor one to spare for each that runs. Without any that runs
+// there may be too few all the same: those who have left hold theirs until their steps are back.
 static bool reserve_pages(struct generator_job *job)
 {
 	struct generator *generator = job->generator;
 	share_prefix(job);
 	uint32_t need = pages_for(job->token_count), spare = generator->running_count;
-	if (spare && pages_room(generator->pages) < need - job->page_count + spare) {
+	if (pages_room(generator->pages) < need - job->page_count + spare) {
 		release_pages(job);
 		return false;
 	}
@@ -278,18 +291,41 @@ static bool reserve_pages(struct generator_job *job)
 	return true;
 }
 
+static uint32_t running_of(const struct generator *generator, uint64_t owner)
+{
+	uint32_t count = 0;
+	for (uint32_t i = 0; i < generator->running_count; i++)
+		count += generator->running[i]->request.owner == owner;
+	return count;
+}
+
+// Whose turn it is: the oldest that gave way; else of the owner who has the fewest running, the oldest.
+static struct generator_job *next_waiting(const struct generator *generator)
+{
+	struct generator_job *next = NULL;
+	uint32_t least = UINT32_MAX;
+	for (struct generator_job *job = generator->waiting; job; job = job->next) {
+		const uint32_t count = running_of(generator, job->request.owner);
+		if (job->begun)
+			return job;
+		if (count < least)
+			next = job;
+		least = count < least ? count : least;
+	}
+	return next;
+}
+
 void generator_admit(struct generator *generator)
 {
 	while (generator->waiting && generator->running_count < generator->params.batch_sequences) {
-		struct generator_job *job = generator->waiting;
+		struct generator_job *job = next_waiting(generator);
 		if (job->token_count >= job->most && !job->request.want_hidden) {
 			generator_end(job, GENERATOR_LENGTH, NULL); // it goes on, and had all already
 			continue;
 		}
 		if (!reserve_pages(job))
 			break;
-		generator->waiting = job->next;
-		generator->waiting_count--;
+		leave_lists(job);
 		job->running = true;
 		generator->running[generator->running_count++] = job;
 		if (!job->begun) {

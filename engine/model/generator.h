@@ -1,11 +1,12 @@
 /* Many requests on one model: continuous batching over its stages.
  *
  * Requests join and leave between steps. A step takes the next token of everyone who generates, and fills up with
- * pieces of prompts. When pages run short the newest requests wait (first those that have not begun; one that has begun
- * gives its pages back and is computed again later, from its tokens): none fails for it. Who came first is served
- * first, and nobody twice before everybody once. A prompt that begins as another one of the same owner did shares its
- * full pages; pages that nobody uses any more are kept for that as long as there is room, for their owner only, and are
- * zeroed before they go to another.
+ * pieces of prompts, as many rows as the devices make within about a second (generator_set_prompt_rows): so long at
+ * most a prompt holds the others up. When pages run short the newest requests wait (first those that have not begun;
+ * one that has begun gives its pages back and is computed again later, from its tokens): none fails for it. Owners take
+ * turns: of those that wait the one of the owner who has the fewest running is next, the oldest of his first. A prompt
+ * that begins as another one of the same owner did shares its full pages; pages that nobody uses any more are kept for
+ * that as long as there is room, for their owner only, and are zeroed before they go to another.
  *
  * What a request gets depends on its tokens, sampling and seed, not on who else is there, but for rounding.
  *
@@ -37,7 +38,8 @@ struct generator_sent {
 struct generator_checked {
 	uint32_t token; // of the largest logit
 	float logit;
-	bool finite; // activations and logits are numbers
+	bool finite;         // activations and logits are numbers
+	const float *logits; // (vocabulary), good during the call
 };
 
 struct generator_params {
@@ -87,6 +89,13 @@ enum status generator_add(struct generator *generator, struct generator_job **ou
 			  const struct generator_request *request, struct error *error);
 // It ends now, GENERATOR_REMOVED; its pages are free at once.
 void generator_remove(struct generator_job **job);
+
+// Rows of a step that has a piece of a prompt, from now on; batch_rows at most, and from the beginning. Those who
+// generate always have theirs, and the prompts PIECE_ROWS_LEAST (generator_step.c) besides. The same number makes the
+// same pieces of a prompt that is alone.
+void generator_set_prompt_rows(struct generator *generator, uint32_t rows);
+// What `owner` (0: everyone) left in pages for those to come is found no more; the next step zeroes what nobody has.
+void generator_forget(struct generator *generator, uint64_t owner);
 
 // One step, if there is anything to do: *idle says that there was not, and that nothing is under way. A device that is
 // lost, and whatever else makes a step fail for all, is returned; every job has had its `ended` then.

@@ -58,6 +58,7 @@ struct generator {
 	struct generator_job *waiting;
 	uint32_t running_count, waiting_count;
 	uint64_t arrivals;
+	uint32_t prompt_rows; // of a step, at most, unless many generate besides
 	struct generator_state state;
 	struct lane *lanes; // (lane_count)
 	uint32_t lane_count, under_way;

@@ -13,7 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LANE_ROWS_LEAST = 128 }; // of a prompt's piece, with lanes; fewer would waste a device
+enum {
+	LANE_ROWS_LEAST = 128, // of a prompt's piece, with lanes; fewer would waste a device
+	PIECE_ROWS_LEAST = 16, // however many generate besides
+};
 
 enum status generator_make_lanes(struct generator *generator)
 {
@@ -108,17 +111,26 @@ static uint32_t left_of(const struct generator_job *job)
 	return job->stalled ? 0 : job->token_count - job->sent;
 }
 
+// How many rows the step may have in all, once everyone who generates has his.
+static uint32_t rows_of(const struct generator *generator, const struct lane *lane)
+{
+	uint32_t rows = generator->params.batch_rows / generator->lane_count;
+	rows = rows < LANE_ROWS_LEAST ? LANE_ROWS_LEAST : rows;
+	rows = rows < generator->prompt_rows ? rows : generator->prompt_rows;
+	const uint32_t least = rows < PIECE_ROWS_LEAST ? rows : PIECE_ROWS_LEAST;
+	rows = rows > lane->row_count + least ? rows : lane->row_count + least;
+	return rows < generator->params.batch_rows ? rows : generator->params.batch_rows;
+}
+
 // Lanes share the jobs evenly, and a prompt that is alone goes through them in pieces.
 static void fill_runs(struct generator *generator, struct lane *lane)
 {
 	const struct generator_params *params = &generator->params;
 	uint32_t served = 0, most = (generator->running_count + generator->lane_count - 1) / generator->lane_count;
-	uint32_t most_rows = params->batch_rows / generator->lane_count;
-	most_rows = most_rows < LANE_ROWS_LEAST ? LANE_ROWS_LEAST : most_rows;
-	most_rows = most_rows < params->batch_rows ? most_rows : params->batch_rows;
 	for (uint32_t i = 0; i < generator->running_count && lane->run_count < most; i++)
 		if (left_of(generator->running[i]) == 1)
 			add_run(lane, generator->running[i], 1);
+	const uint32_t most_rows = rows_of(generator, lane);
 	for (uint32_t i = 0; i < generator->running_count; i++) {
 		struct generator_job *job = generator->running[i];
 		uint32_t left = left_of(job), rows = most_rows > lane->row_count ? most_rows - lane->row_count : 0;
@@ -306,6 +318,7 @@ static void deliver_check(struct generator *generator, const float *input)
 	const struct model_shape *shape = generator->params.shape;
 	const struct generator_checked checked = {.token = generator->argmax[0],
 						  .logit = generator->logits[generator->argmax[0]],
+						  .logits = generator->logits,
 						  .finite = all_finite(input, shape->embedding) &&
 							    all_finite(generator->logits, shape->vocabulary)};
 	pages_release(generator->pages, generator->check_page);

@@ -123,6 +123,14 @@ void pages_zero_again(struct pages *pages, uint32_t index)
 	pages->list[index].to_zero = true;
 }
 
+static void make_free(struct pages *pages, uint32_t index)
+{
+	pages_zero_again(pages, index);
+	pages->list[index].next = pages->free;
+	pages->free = index;
+	pages->free_count++;
+}
+
 // ---- calls ----
 
 uint32_t pages_take(struct pages *pages, uint64_t owner)
@@ -190,10 +198,21 @@ void pages_release(struct pages *pages, uint32_t index)
 		enter_cache(pages, index);
 		return;
 	}
-	pages_zero_again(pages, index);
-	page->next = pages->free;
-	pages->free = index;
-	pages->free_count++;
+	make_free(pages, index);
+}
+
+void pages_forget(struct pages *pages, uint64_t owner)
+{
+	for (uint32_t i = 0; i < pages->count; i++) {
+		const struct page *page = &pages->list[i];
+		if (!page->serial || (owner && page->owner != owner))
+			continue;
+		forget(pages, i);
+		if (page->holders)
+			continue;
+		leave_cache(pages, i);
+		make_free(pages, i);
+	}
 }
 
 const uint32_t *pages_to_zero(struct pages *pages, uint32_t *count)

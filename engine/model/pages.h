@@ -36,6 +36,9 @@ uint64_t pages_publish(struct pages *pages, uint32_t page, uint64_t serial, cons
 // Give a page back. A published one that nobody holds any more is cached, the others are free.
 void pages_release(struct pages *pages, uint32_t page);
 
+// What `owner` published (0: anybody) is found no more, and zeroed: now, or once nobody holds it.
+void pages_forget(struct pages *pages, uint64_t owner);
+
 // It may not have been zeroed: it stands on the list again.
 void pages_zero_again(struct pages *pages, uint32_t page);
 // Pages that are to be zeroed before the device computes again; the list is empty then. Good until the next call.

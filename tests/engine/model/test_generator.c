@@ -320,7 +320,7 @@ static void wrong_requests_are_refused(void **state)
 	begin(&bench);
 	prompt(&client, 1, 200, 1);
 	struct generator_request request = request_of(&client, 1, 10);
-	assert_int_equal(generator_add(generator, &job, &request, &error), STATUS_INVALID_PARAMS);
+	assert_int_equal(generator_add(generator, &job, &request, &error), STATUS_LIMIT_EXCEEDED);
 	assert_non_null(strstr(error.message, "200 tokens"));
 	error = (struct error){0};
 	request.token_count = request.prompt_count = 96;
@@ -559,6 +559,115 @@ static void a_long_prompt_holds_nobody_up(void **state)
 	finish();
 }
 
+// Pieces of a prompt are as long as was set, however many generate besides, and each of these gets a token of every
+// step. Alone it is in the same pieces every time.
+static void pieces_are_as_long_as_set(void **state)
+{
+	(void)state;
+	enum { TALKERS = 30 };
+	const struct bench bench = {.pages = 200, .rows = 128, .sequences = 40, .context = 1024, .stages = 1};
+	static struct client talkers[TALKERS], long_one;
+	bool idle;
+	for (uint32_t rows = 8; rows <= 64; rows *= 8) { // 8 is all that there is to have
+		begin(&bench);
+		generator_set_prompt_rows(generator, rows);
+		prompt(&long_one, 7, 640, 2);
+		add(&long_one, 0, 1);
+		run();
+		assert_int_equal(toy.steps, 640 / rows);
+		assert_int_equal(toy.most_rows, rows);
+		for (uint32_t i = 0; i < TALKERS; i++) {
+			prompt(&talkers[i], i % PEOPLE, 1, i);
+			add(&talkers[i], 0, 400);
+		}
+		step(&idle);
+		prompt(&long_one, 7, 640, 2);
+		add(&long_one, 0, 1);
+		const uint32_t least = rows < 16 ? rows : 16, piece = rows > TALKERS + least ? rows - TALKERS : least;
+		for (uint32_t i = 0; long_one.ends == 0; i++) {
+			const size_t before = talkers[0].count;
+			step(&idle);
+			assert_true(i < (640 + piece - 1) / piece);
+			assert_int_equal(talkers[0].count, before + 1);
+			assert_int_equal(talkers[TALKERS - 1].count, before + 1);
+			assert_true(toy.most_rows <= TALKERS + piece);
+		}
+		run();
+		check_greedy(&long_one);
+		check_greedy(&talkers[3]);
+		finish();
+	}
+}
+
+// Who asks for much at once has the others wait for no more than what runs already.
+static void owners_take_turns(void **state)
+{
+	(void)state;
+	enum { GREEDY = 60 };
+	const struct bench bench = {.pages = 64, .rows = 64, .sequences = 4, .context = 256, .stages = 1};
+	static struct client greedy[GREEDY], second, third;
+	int before = 0;
+	begin(&bench);
+	for (uint32_t i = 0; i < GREEDY; i++) {
+		prompt(&greedy[i], 1, 8, i);
+		add(&greedy[i], 1, 10);
+	}
+	bool idle = false;
+	step(&idle);
+	prompt(&second, 2, 8, 1);
+	add(&second, 2, 10);
+	prompt(&third, 3, 8, 1);
+	add(&third, 3, 10);
+	while (!second.ends || !third.ends)
+		step(&idle);
+	for (uint32_t i = 0; i < GREEDY; i++)
+		before += greedy[i].ends;
+	print_message("%d of %d of the greedy one had ended\n", before, GREEDY);
+	assert_true(before <= 8);
+	run();
+	for (uint32_t i = 1; i < GREEDY; i++) // his own go in their order
+		assert_true(greedy[i].first_step >= greedy[i - 1].first_step);
+	finish();
+}
+
+// What an owner's requests left is found no more, and zero; others' stays.
+static void what_is_forgotten_is_zero(void **state)
+{
+	(void)state;
+	const struct bench bench = {.pages = 32, .rows = 64, .sequences = 4, .context = 512, .stages = 1};
+	static struct client first, other, again;
+	bool idle;
+	begin(&bench);
+	prompt(&first, 1, 100, 1);
+	add(&first, 1, 20);
+	prompt(&other, 2, 100, 2);
+	add(&other, 2, 20);
+	run();
+	assert_int_equal(pages_written(&bench), 6);
+	generator_forget(generator, 1);
+	assert_int_equal(state_now().pages_cached, 3);
+	step(&idle);
+	assert_true(idle);
+	assert_int_equal(pages_written(&bench), 3);
+	prompt(&again, 2, 100, 2);
+	add(&again, 2, 20);
+	step(&idle);
+	generator_forget(generator, 0); // while it is at work, on pages that it shares
+	run();
+	check_greedy(&again);
+	assert_int_equal(again.figures.cached_tokens, 96);
+	prompt(&again, 1, 100, 1);
+	add(&again, 1, 20);
+	run();
+	assert_int_equal(again.figures.cached_tokens, 0);
+	check_greedy(&again);
+	generator_forget(generator, 0);
+	step(&idle);
+	assert_int_equal(pages_written(&bench), 0);
+	assert_int_equal(state_now().pages_used + state_now().pages_cached, 0);
+	finish();
+}
+
 static void embed(bool last)
 {
 	const struct bench bench = {.pages = 8, .rows = 64, .sequences = 3, .context = 128, .stages = 2, .last = last};
@@ -733,6 +842,33 @@ static void a_prompt_in_pieces(void **state)
 	finish();
 }
 
+// A job that has left holds its pages until its steps are back: who waits for these waits until then.
+static void pages_under_way_are_not_free(void **state)
+{
+	(void)state;
+	const struct bench bench = {.pages = 6, .rows = 64, .sequences = 4, .context = 192, .stages = 2, .lanes = 4};
+	static struct client first, second;
+	bool idle = false;
+	begin(&bench);
+	prompt(&first, 1, 100, 1);
+	add(&first, 0, 10);
+	step(&idle);
+	prompt(&second, 2, 100, 2);
+	add(&second, 0, 10);
+	generator_remove(&first.job);
+	assert_int_equal(first.ends, 1);
+	step(&idle);
+	assert_false(idle);
+	assert_int_equal(state_now().running, 0);
+	assert_int_equal(state_now().waiting, 1);
+	assert_int_equal(state_now().pages_used, 4);
+	run();
+	assert_int_equal(second.ends, 1);
+	check_greedy(&second);
+	assert_int_equal(state_now().pages_used, 0);
+	finish();
+}
+
 // Steps are lost, clients leave, and what is lost is computed again: at any time, in any state.
 static void steps_are_lost(void **state)
 {
@@ -809,6 +945,9 @@ int main(void)
 		cmocka_unit_test(running_requests_share),
 		cmocka_unit_test(the_kept_make_room),
 		cmocka_unit_test(a_long_prompt_holds_nobody_up),
+		cmocka_unit_test(pieces_are_as_long_as_set),
+		cmocka_unit_test(owners_take_turns),
+		cmocka_unit_test(what_is_forgotten_is_zero),
 		cmocka_unit_test(embeddings),
 		cmocka_unit_test(embeddings_of_the_last_token),
 		cmocka_unit_test(a_seed_goes_on_elsewhere),
@@ -816,6 +955,7 @@ int main(void)
 		cmocka_unit_test(a_broken_device_ends_all),
 		cmocka_unit_test(two_hundred_over_lanes),
 		cmocka_unit_test(a_prompt_in_pieces),
+		cmocka_unit_test(pages_under_way_are_not_free),
 		cmocka_unit_test(steps_are_lost),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
