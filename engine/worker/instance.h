@@ -27,7 +27,7 @@
 #include <pthread.h>
 
 enum { SINGLES_LEAST = 8 }; // steps of one row from which it is told how long one takes
-enum order_kind { ORDER_UNKNOWN, ORDER_LOAD, ORDER_CHECK, ORDER_GENERATE, ORDER_CANCEL, ORDER_EMBED };
+enum order_kind { ORDER_UNKNOWN, ORDER_LOAD, ORDER_CHECK, ORDER_GENERATE, ORDER_CANCEL, ORDER_EMBED, ORDER_FORGET };
 
 // A call that waits for the driver.
 struct order {
@@ -153,6 +153,7 @@ void instance_unload(struct instance *instance);
 void request_start(struct instance *instance, struct order *order);
 void request_embed(struct instance *instance, struct order *order);
 void request_cancel(struct instance *instance, struct order *order);
+void requests_forget(struct instance *instance, struct order *order);
 // What came of a step goes into the queue.
 void requests_tell(struct instance *instance);
 // All of them end, and nobody is told.

@@ -48,6 +48,9 @@ static void obey(struct instance *instance, struct order *order)
 	case ORDER_EMBED:
 		request_embed(instance, order);
 		break;
+	case ORDER_FORGET:
+		requests_forget(instance, order);
+		break;
 	}
 	note(instance, &instance->work_ns, false);
 	order_destroy(&order);

@@ -27,6 +27,7 @@ struct loading {
 	int64_t told_ns;
 	uint64_t loaded_bytes; // of all
 	struct json *times;    // of each stage that is ready
+	double prompt_row_s;   // a row of a prompt, through all of them
 };
 
 // ---- weights ----
@@ -229,10 +230,10 @@ static enum status make_stage(struct loading *loading, const struct json *first,
 	instance->stage_count++;
 	stage_memory(*stage, &memory);
 	loading->before_bytes += memory.weights_bytes + memory.host_bytes;
-	if (slices == 1)
-		status = instance_measure(*stage, params, &times, error);
-	// What slices take together says nothing of one device.
-	for (uint32_t i = 0; i < slices && !status; i++)
+	double row_s = 0;
+	status = instance_measure(*stage, params, &times, &row_s, error);
+	loading->prompt_row_s += row_s;
+	for (uint32_t i = 0; i < slices && !status; i++, times = NULL) // of slices nothing is told
 		json_push(loading->times, times ? times : json_new_null());
 	return status;
 }
@@ -282,6 +283,7 @@ static struct json *to_result(const struct instance *instance, struct loading *l
 	json_set(result, "memory", list);
 	json_set(result, "times", loading->times);
 	loading->times = NULL;
+	json_set_number(result, "prompt_row_s", loading->prompt_row_s);
 	json_set_number(result, "load_ms", (double)(clock_steady_ns() - began_ns) * 1e-6);
 	json_set_integer(result, "loaded_bytes", (int64_t)loading->loaded_bytes);
 	if (instance->chat_template)
@@ -362,6 +364,9 @@ enum status instance_load(struct instance *instance, const struct json *params, 
 		status = instance_ring_create(instance, &part, error);
 	if (!status && part.index + 1 >= part.count)
 		status = make_generator(instance, &stage, lanes, error);
+	if (!status && instance->generator) // of several parts: until the first check says what all of them take
+		generator_set_prompt_rows(instance->generator,
+					  instance_prompt_rows(loading.prompt_row_s, stage.batch_rows));
 	free(loading.converted);
 	if (status) {
 		json_destroy(&loading.times);

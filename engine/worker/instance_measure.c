@@ -15,7 +15,14 @@ enum {
 };
 
 static const uint32_t pages[MOST_PAGES] = {0, 1, 2, 3};
-static const double MANY_S = 0.25;
+
+// Pieces of a prompt that are timed, each if by the one before it takes no longer than this: many rows are made faster
+// than few, and on a slow device the fewer have to do.
+static const struct {
+	uint32_t rows;
+	double most_s;
+} pieces[] = {{32, 2}, {MOST_ROWS, 0.5}};
+static const double step_s = 1; // that a piece of a prompt may take
 
 struct measuring {
 	struct stage *stage;
@@ -67,25 +74,34 @@ static uint32_t rows_of(const struct stage_params *params, uint32_t most)
 	return room < most ? (uint32_t)room : most;
 }
 
-// A piece of a prompt, where it takes moments: some drivers compile its kernels now, and not when somebody waits.
-static enum status run_many(const struct measuring *measuring, double row_s, struct error *error)
+// A row in a piece of a prompt. The first run of each size may compile its kernels: now, and not when somebody waits.
+static enum status run_pieces(const struct measuring *measuring, double *row_s, struct error *error)
 {
-	const uint32_t rows = rows_of(measuring->params, MOST_ROWS);
-	return row_s * rows < MANY_S ? run_once(measuring, rows, false, error) : STATUS_OK;
+	double seconds = 0;
+	enum status status = STATUS_OK;
+	for (size_t i = 0; !status && i < sizeof(pieces) / sizeof(pieces[0]); i++) {
+		const uint32_t rows = rows_of(measuring->params, pieces[i].rows);
+		if (*row_s * rows > pieces[i].most_s)
+			break;
+		status = run_some(measuring, rows, false, &seconds, error);
+		*row_s = seconds / rows;
+	}
+	return status;
 }
 
-static enum status measure(const struct measuring *measuring, struct json *out, struct error *error)
+static enum status measure(const struct measuring *measuring, struct json *out, double *row_s, struct error *error)
 {
 	const struct stage_params *params = measuring->params;
 	const uint32_t rows = rows_of(params, MEASURE_ROWS);
-	double one_s, with_output_s = 0, several_s = 0;
+	double one_s = 0, with_output_s = 0, several_s = 0;
 	enum status status = run_some(measuring, 1, false, &one_s, error);
 	if (!status && params->predicts)
 		status = run_some(measuring, 1, true, &with_output_s, error);
 	if (!status && rows > 1)
 		status = run_some(measuring, rows, false, &several_s, error);
+	*row_s = rows > 1 ? several_s / rows : one_s;
 	if (!status)
-		status = run_many(measuring, rows > 1 ? several_s / rows : one_s, error);
+		status = run_pieces(measuring, row_s, error);
 	if (!status)
 		status = stage_zero(measuring->stage, pages,
 				    params->page_count < MOST_PAGES ? params->page_count : MOST_PAGES, error);
@@ -96,15 +112,25 @@ static enum status measure(const struct measuring *measuring, struct json *out, 
 	return status;
 }
 
-enum status instance_measure(struct stage *stage, const struct stage_params *params, struct json **out,
+uint32_t instance_prompt_rows(double row_s, uint32_t most)
+{
+	uint32_t rows = PROMPT_ROWS_LEAST;
+	if (row_s * most <= step_s * M_SQRT2)
+		return most;
+	while (2 * rows * row_s <= step_s * M_SQRT2)
+		rows *= 2;
+	return rows < most ? rows : most;
+}
+
+enum status instance_measure(struct stage *stage, const struct stage_params *params, struct json **out, double *row_s,
 			     struct error *error)
 {
 	const size_t values = (size_t)MOST_ROWS * params->shape->embedding;
 	struct measuring measuring = {.stage = stage, .params = params};
-	if (params->host_layers || !params->layer_count) {
-		*out = json_new_null();
+	*out = NULL;
+	*row_s = 0;
+	if (!params->layer_count)
 		return STATUS_OK;
-	}
 	measuring.input = calloc(values, sizeof(float));
 	measuring.output = malloc(values * sizeof(float));
 	enum status status = STATUS_OUT_OF_MEMORY;
@@ -112,8 +138,9 @@ enum status instance_measure(struct stage *stage, const struct stage_params *par
 		for (size_t i = 0; i < values; i++)
 			measuring.input[i] = (float)(i % 7) - 3;
 		*out = json_new_object();
-		status = measure(&measuring, *out, error);
-		if (status)
+		status = measure(&measuring, *out, row_s, error);
+		// A layer in host memory is another, and what slices take together says nothing of one device.
+		if (status || params->host_layers || stage_slice_count(stage) > 1)
 			json_destroy(out);
 	} else {
 		error_set(error, status, "no memory for a short run of the layers");

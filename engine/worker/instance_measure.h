@@ -8,7 +8,13 @@
 #include "common/json/json.h"
 #include "engine/stage.h"
 
-// *out: an item of `times` in the answer to instance.load; null of a stage with layers in host memory, which says
-// little about others. Errors: stage_step's, STATUS_OUT_OF_MEMORY.
-enum status instance_measure(struct stage *stage, const struct stage_params *params, struct json **out,
+enum { PROMPT_ROWS_LEAST = 16 };
+
+// *out: an item of `times` in the answer to instance.load; NULL of a stage with layers in host memory or in slices,
+// which says little about a device. *row_s: what a row takes in a piece of a prompt. Errors: stage_step's,
+// STATUS_OUT_OF_MEMORY.
+enum status instance_measure(struct stage *stage, const struct stage_params *params, struct json **out, double *row_s,
 			     struct error *error);
+// Of how many rows (a power of two, or `most`) a piece of a prompt takes about a second, PROMPT_ROWS_LEAST at least: so
+// long it holds up who generates, and whoever wants it to end.
+uint32_t instance_prompt_rows(double row_s, uint32_t most);

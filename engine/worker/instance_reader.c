@@ -87,7 +87,7 @@ static const struct {
 	enum order_kind kind;
 } methods[] = {
 	{"instance.load", ORDER_LOAD},     {"instance.check", ORDER_CHECK}, {"generate.start", ORDER_GENERATE},
-	{"generate.cancel", ORDER_CANCEL}, {"generate.embed", ORDER_EMBED},
+	{"generate.cancel", ORDER_CANCEL}, {"generate.embed", ORDER_EMBED}, {"generate.forget", ORDER_FORGET},
 };
 
 static enum status check(const struct instance *instance, struct order *order, struct error *error)

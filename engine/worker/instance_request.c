@@ -401,6 +401,16 @@ void request_cancel(struct instance *instance, struct order *order)
 	instance_answer(instance, order->message.id, NULL, json_new_object());
 }
 
+void requests_forget(struct instance *instance, struct order *order)
+{
+	struct error error = {0};
+	if (instance->generator)
+		generator_forget(instance->generator, (uint64_t)json_get_integer(order->message.params, "owner", 0));
+	else
+		error_set(&error, STATUS_CONFLICT, "nothing is generated here");
+	instance_answer(instance, order->message.id, &error, json_new_object());
+}
+
 // ---- generate.embed ----
 
 // A float as few digits as tell it from others.

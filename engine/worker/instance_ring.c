@@ -5,6 +5,7 @@
 #include "common/base/clock.h"
 #include "engine/device/info.h"
 #include "engine/worker/fault.h"
+#include "engine/worker/instance_measure.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +28,8 @@ struct instance_ring {
 	struct json *check; // the id of the call; NULL: none is under way
 	bool checked_now;
 	struct generator_checked checked;
+	uint32_t expected_token; // whose logit is asked for besides; UINT32_MAX: none
+	float expected_logit;
 	int64_t sent_ns[RING_PARTS]; // by lane
 	struct timing timing;
 };
@@ -195,6 +198,8 @@ static enum status compute(struct instance *instance, const struct ring_step *st
 		input = batch.output;
 	}
 	*output = input;
+	if (!status && step->row_count && fault_injected("step-wrong", backend_kind_parse(instance->backend)))
+		memset(own->activations[(instance->stage_count - 1) % 2], 0, own->part.embedding * sizeof(float) / 2);
 	return status;
 }
 
@@ -247,8 +252,11 @@ static enum status send_planned(void *context, const struct generator_sent *sent
 static void checked(void *context, const struct generator_checked *result)
 {
 	struct instance *instance = context;
-	instance->ring->checked = *result;
-	instance->ring->checked_now = true;
+	struct instance_ring *own = instance->ring;
+	own->checked = *result;
+	own->checked.logits = NULL; // the generator's
+	own->expected_logit = own->expected_token < own->part.vocabulary ? result->logits[own->expected_token] : 0;
+	own->checked_now = true;
 }
 
 void instance_ring_generator(struct instance *instance, uint32_t lanes, struct generator_params *params)
@@ -274,6 +282,8 @@ static void finish_check(struct instance *instance, const struct ring_step *step
 	json_set_number(result, "round_ms", (double)round_ns * 1e-6);
 	json_set_number(result, "logit", (double)own->checked.logit);
 	json_set_integer(result, "token", own->checked.token);
+	if (own->expected_token < own->part.vocabulary)
+		json_set_number(result, "expected_logit", (double)own->expected_logit);
 	if (own->checked.finite) {
 		answer_check(instance, NULL, result);
 		return;
@@ -337,7 +347,13 @@ void instance_ring_check(struct instance *instance, struct order *order)
 	error_set(&error, STATUS_CONFLICT, "another check has begun");
 	answer_check(instance, &error, NULL);
 	error = (struct error){0};
+	const struct json *params = order->message.params;
 	own->check = json_copy(order->message.id);
+	own->expected_token = (uint32_t)json_get_integer(params, "expected_token", UINT32_MAX);
+	if (json_get(params, "prompt_row_s"))
+		generator_set_prompt_rows(
+			instance->generator,
+			instance_prompt_rows(json_get_number(params, "prompt_row_s", 0), own->part.batch_rows));
 	own->round++;
 	own->greeted = own->checked_now = false;
 	ring_forget(own->ring);

@@ -124,6 +124,15 @@ struct instance {
 	struct generation *generations; // oldest first
 	int64_t stale_request;          // what is said of this and older ones that are over is passed over
 	unsigned generation_count;      // that are not cancelled
+	bool forgets;                   // a token ended while its worker could not be told
+};
+
+// What the reference token of a model led to when it first went around the parts of an instance (parts_ring.c).
+struct instance_reference {
+	char model_id[MODEL_ID_BYTES];
+	enum tensor_format format; // held_format
+	uint32_t context_tokens, token;
+	double logit;
 };
 
 struct instances {
@@ -131,11 +140,14 @@ struct instances {
 	struct instance *first; // oldest
 	size_t count;
 	int64_t next_request;
-	const struct token **owners; // (owner_count): whose number is its place and 2; 1 is the machine's owner's
+	const struct token **owners; // (owner_count): whose number is its place and 2; 1 is the machine's owner's;
+				     // NULL: of a token that has ended
 	size_t owner_count, owner_capacity;
 	struct planner *planner;
 	struct layer_times *layer_times;
 	struct shards *shards; // what nodes elsewhere read of model files
+	struct instance_reference references[LIMIT_INSTANCES]; // the newest
+	size_t reference_count;                                // ever
 };
 
 // instances.c
@@ -218,6 +230,9 @@ bool generations_notice(struct instance *instance, const char *method, const str
 // Its worker has, or is about to have, none of them; then another one has, and each goes on where it was.
 void generations_pause(struct instance *instance);
 void generations_resume(struct instance *instance);
+// Its worker has died of itself, before generations_pause: of one of those that it had, maybe. One that it happened to
+// a second time with no token in between ends.
+void generations_blame(struct instance *instance);
 // The worker that has them is cut off, and what it says now may be lost: whatever it will still say is passed over, and
 // once it is back each begins where its client has got to, by generations_resume.
 void generations_cut(struct instance *instance);

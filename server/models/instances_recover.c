@@ -166,15 +166,18 @@ static void search(struct instance *instance)
 
 // ---- what was lost ----
 
-// Whether it died by itself, and often enough.
-static bool dies_often(struct instance *instance, const struct error *fault, int part)
+// Whether its worker has died, and not its device or its node.
+static bool died(const struct instance *instance, const struct error *fault, int part)
 {
 	const struct cluster_device *device;
-	int64_t *deaths = instance->recovery.deaths_ms;
 	const struct instance_stage *stage = part < 0 ? NULL : parts_stage(instance->parts, (unsigned)part);
-	if (fault->status != STATUS_DEVICE_LOST || !stage ||
-	    tenant_find_device(instance->all->params.tenants, cluster_device_id(stage->device), &device, NULL))
-		return false;
+	return fault->status == STATUS_DEVICE_LOST && stage &&
+	       !tenant_find_device(instance->all->params.tenants, cluster_device_id(stage->device), &device, NULL);
+}
+
+static bool dies_often(struct instance *instance)
+{
+	int64_t *deaths = instance->recovery.deaths_ms;
 	memmove(deaths + 1, deaths, (LIMIT_DEATHS - 1) * sizeof *deaths);
 	deaths[0] = clock_steady_ms();
 	return deaths[LIMIT_DEATHS - 1] && deaths[0] - deaths[LIMIT_DEATHS - 1] < LIMIT_DEATHS_MS;
@@ -184,8 +187,9 @@ void recover_lost(struct instance *instance, const struct error *fault, int part
 {
 	struct recovery *recovery = &instance->recovery;
 	const bool attempted = instance->state == INSTANCE_PAUSED && recovery->attempt;
+	const bool by_itself = died(instance, fault, part);
 	const struct instance_stage *stage = part < 0 ? NULL : parts_stage(instance->parts, (unsigned)part);
-	if (dies_often(instance, fault, part)) {
+	if (by_itself && dies_often(instance)) {
 		instance_set_failed(instance, fault);
 		return;
 	}
@@ -198,6 +202,8 @@ void recover_lost(struct instance *instance, const struct error *fault, int part
 	snprintf(recovery->avoided, sizeof recovery->avoided, "%s",
 		 attempted && stage ? cluster_device_id(stage->device) : "");
 	parts_destroy(&instance->parts, "the instance is placed anew");
+	if (by_itself)
+		generations_blame(instance);
 	generations_pause(instance);
 	later(instance);
 	instance_publish(instance);

@@ -137,6 +137,7 @@ static void loaded(void *context, enum status status, const struct json *result,
 	part->step = PART_LOADED;
 	part->loaded_bytes = (uint64_t)json_get_integer(result, "loaded_bytes", 0);
 	part->load_ms = json_get_number(result, "load_ms", 0);
+	part->prompt_row_s = json_get_number(result, "prompt_row_s", 0);
 	instance->chat |= json_get_string(result, "chat_template", NULL) != NULL;
 	parts_limit(parts, LIMIT_LOAD_STALL_MS);
 	parts_advance(parts);
@@ -151,7 +152,7 @@ static struct json *part_json(const struct parts *parts, const struct part *part
 	json_set_integer(json, "epoch", (int64_t)instance->epoch);
 	json_set_integer(json, "index", part->index);
 	json_set_integer(json, "count", parts->count);
-	json_set_integer(json, "lanes", instance->sequences < parts->count ? instance->sequences : parts->count);
+	json_set_integer(json, "lanes", parts->count); // pieces of one prompt are in all parts at once
 	json_set_string(json, "activations", "f32");
 	json_set_integer(json, "last_layer", last->first_layer + last->layer_count);
 	return json;

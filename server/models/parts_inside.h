@@ -21,7 +21,7 @@ struct part {
 	enum part_step step;
 	struct instance_worker *worker;
 	uint64_t fetch_bytes, fetched_bytes, load_bytes, loaded_bytes; // load_bytes 0: not told yet
-	double load_ms;
+	double load_ms, prompt_row_s; // prompt_row_s: of a row of a prompt; 0: not told
 	char hop_id[HOP_ID_BYTES];
 	enum hop_way way;
 	struct hop *hop;  // WAY_SERVER

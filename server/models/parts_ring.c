@@ -7,6 +7,7 @@
 #include "server/models/parts_inside.h"
 #include "server/security/random_id.h"
 
+#include <math.h>
 #include <openssl/crypto.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,19 +37,83 @@ unsigned parts_unconnected(const struct parts *parts)
 
 // ---- checking ----
 
+// Of the largest logit, and of 1 more: back ends round differently, by far less; another token's is elsewhere
+// altogether.
+static const double reference_tolerance = 0.05;
+
+static struct instance_reference *reference_of(const struct instance *instance)
+{
+	struct instances *all = instance->all;
+	for (size_t i = 0; i < all->reference_count && i < LIMIT_INSTANCES; i++) {
+		struct instance_reference *one = &all->references[i];
+		if (!strcmp(one->model_id, instance->model_id) && one->format == instance->held_format &&
+		    one->context_tokens == instance->context_tokens)
+			return one;
+	}
+	return NULL;
+}
+
+// What it led to when the model first ran in parts, it leads to again. Errors: STATUS_INTERNAL.
+static enum status compare(const struct instance *instance, const struct json *result, struct error *error)
+{
+	struct instances *all = instance->all;
+	const struct instance_reference *known = reference_of(instance);
+	const uint32_t token = (uint32_t)json_get_integer(result, "token", 0);
+	if (!known) {
+		struct instance_reference *one = &all->references[all->reference_count++ % LIMIT_INSTANCES];
+		*one = (struct instance_reference){.format = instance->held_format,
+						   .context_tokens = instance->context_tokens,
+						   .token = token,
+						   .logit = json_get_number(result, "logit", NAN)};
+		snprintf(one->model_id, sizeof one->model_id, "%s", instance->model_id);
+		return STATUS_OK;
+	}
+	const char *name = token == known->token ? "logit" : "expected_logit";
+	const double logit = json_get_number(result, name, NAN);
+	if (fabs(logit - known->logit) <= reference_tolerance * (1 + fabs(known->logit)))
+		return STATUS_OK;
+	if (!json_get(result, name)) // two began at once, and neither knew what to ask for
+		return STATUS_OK;
+	error_hint(error, "one of the two was wrong; a server that starts anew forgets the first");
+	return error_set(error, STATUS_INTERNAL,
+			 "the reference token gives token %u a logit of %.4g, where it first gave %.4g", known->token,
+			 logit, known->logit);
+}
+
 static void checked(void *context, enum status status, const struct json *result, const struct error *error)
 {
 	struct parts *parts;
 	unsigned which;
+	struct error fault = error ? *error : (struct error){0};
 	if (!parts_ask_answered(context, &parts, &which) || parts->failed || status == STATUS_DEVICE_LOST)
 		return;
+	if (!status)
+		status = compare(parts->instance, result, &fault);
 	if (status) {
-		parts_fail_at(parts, which, "the parts do not work together", error);
+		parts_fail_at(parts, which, "the parts do not work together", &fault);
 		return;
 	}
 	log_info("models", "instance %s: a reference token went around its %u parts in %.1f ms",
 		 parts->instance->instance_id, parts->count, json_get_number(result, "round_ms", 0));
 	parts_set_ready(parts);
+}
+
+// With what a row of a prompt takes of all parts together, if all have told.
+static struct json *check_params(const struct parts *parts)
+{
+	struct json *params = json_new_object();
+	const struct instance_reference *known = reference_of(parts->instance);
+	double row_s = 0;
+	bool told = true;
+	for (unsigned i = 0; i < parts->count; i++) {
+		row_s += parts->part[i].prompt_row_s;
+		told = told && parts->part[i].prompt_row_s > 0;
+	}
+	if (told)
+		json_set_number(params, "prompt_row_s", row_s);
+	if (known)
+		json_set_integer(params, "expected_token", known->token);
+	return params;
 }
 
 static void check(struct parts *parts)
@@ -59,7 +124,7 @@ static void check(struct parts *parts)
 	parts_limit(parts, LIMIT_CHECK_MS);
 	if (!ask)
 		error_set(&error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
-	else if (!instance_worker_call(parts->part[parts->count - 1].worker, "instance.check", json_new_object(),
+	else if (!instance_worker_call(parts->part[parts->count - 1].worker, "instance.check", check_params(parts),
 				       checked, ask, &error))
 		return;
 	if (ask)

@@ -2,7 +2,10 @@
  *
  * What was asked is kept with what has been delivered of it, tokens and bytes of text: when the instance is placed anew
  * its requests are started again from these, in the order in which they came, and go on behind the last token that
- * their client has seen. So that what is drawn then is what would have been drawn, each has a seed from the start. */
+ * their client has seen. So that what is drawn then is what would have been drawn, each has a seed from the start.
+ *
+ * A worker may have died of one of them. Those that it had and that got no token since are suspects: they are sent one
+ * at a time, so that the next worker that is lost tells which it was, and that one ends. */
 #include "server/models/requests.h"
 
 #include "common/base/clock.h"
@@ -13,7 +16,11 @@
 #include <string.h>
 #include <sys/random.h>
 
-enum { DEVICES_BYTES = 2048 }; // their ids, in an entry of the audit log
+enum {
+	DEVICES_BYTES = 2048, // of their ids, in an entry of the audit log
+	LOSSES_MOST = 2,      // of workers that a request may bring about, or be there at, without getting a token
+	LINE_SHARE = 3,       // a token's requests are at most so many times the places that are left
+};
 
 struct delivered {
 	uint32_t *tokens; // (count)
@@ -38,6 +45,8 @@ struct generation {
 
 	uint64_t prompt_tokens; // as far as is known
 	struct delivered delivered;
+	unsigned losses;    // of workers that had it, since a token of it came
+	size_t losses_seen; // tokens that had come by the last of them
 	// NULL once it was cancelled or has ended:
 	void (*started)(void *context, uint64_t prompt_tokens);
 	void (*delta)(void *context, const struct json *delta);
@@ -107,8 +116,30 @@ static enum status explain(const struct instances *all, const struct model_recor
 	return STATUS_UNAVAILABLE;
 }
 
-static enum status choose(struct instance **out, const struct instances *all, const char *name, struct error *error)
+// Of a line that is filling up there is something left for those who come later, however many one token asks for.
+static enum status check_line(const struct instance *instance, const struct token *token, struct error *error)
 {
+	unsigned own = 0;
+	for (const struct generation *one = instance->generations; one; one = one->next)
+		own += one->token == token && one->ended;
+	if (instance->generation_count >= LIMIT_REQUESTS_OF_INSTANCE)
+		error_set(error, STATUS_RATE_LIMITED, "%u requests wait for this model already",
+			  instance->generation_count);
+	else if (own >= LINE_SHARE * (LIMIT_REQUESTS_OF_INSTANCE - instance->generation_count))
+		error_set(error, STATUS_RATE_LIMITED,
+			  "%u requests of this token wait for this model already: what is left of %d places is for "
+			  "others",
+			  own, LIMIT_REQUESTS_OF_INSTANCE);
+	else
+		return STATUS_OK;
+	error_hint(error, "try again in a few seconds");
+	return STATUS_RATE_LIMITED;
+}
+
+static enum status choose(struct instance **out, const struct instances *all, const struct generation_params *params,
+			  struct error *error)
+{
+	const char *name = params->model;
 	struct instance *best = NULL;
 	bool draining = false;
 	const struct model_record *model = models_find(all->params.models, name);
@@ -130,11 +161,7 @@ static enum status choose(struct instance **out, const struct instances *all, co
 	*out = best;
 	if (!best)
 		return explain(all, model, draining, error);
-	if (best->generation_count < LIMIT_REQUESTS_OF_INSTANCE)
-		return STATUS_OK;
-	error_set(error, STATUS_RATE_LIMITED, "%u requests wait for this model already", best->generation_count);
-	error_hint(error, "try again in a few seconds");
-	return STATUS_RATE_LIMITED;
+	return check_line(best, params->token, error);
 }
 
 // ---- the end ----
@@ -213,13 +240,22 @@ static void generation_free(struct generation *generation)
 	free(generation);
 }
 
+static bool suspected(const struct generation *generation)
+{
+	return generation->losses && generation->delivered.count == generation->losses_seen;
+}
+
 // The last word. Whoever hears it may start and cancel others.
 static void end(struct generation *generation, enum status status, const struct json *json, const struct error *error)
 {
 	void (*ended)(void *, enum status, const struct json *, const struct error *) = generation->ended;
 	void *context = generation->context;
+	struct instance *instance = generation->instance;
+	const bool was_next = generation->sent && suspected(generation);
 	put_on_record(generation, status, json);
 	generation_free(generation);
+	if (was_next)
+		generations_resume(instance);
 	if (ended)
 		ended(context, status, status ? NULL : json, error);
 }
@@ -299,6 +335,7 @@ static void deliver(struct generation *generation, const struct json *params)
 {
 	struct delivered *delivered = &generation->delivered;
 	struct json *rest = NULL;
+	const bool was_suspected = suspected(generation);
 	if (delivered->skip_bytes && !delivered->count && !json_first(json_get(params, "tokens"))) {
 		const char *text = json_get_string(params, "text", "");
 		const size_t skip = delivered->skip_bytes < strlen(text) ? (size_t)delivered->skip_bytes : strlen(text);
@@ -308,7 +345,10 @@ static void deliver(struct generation *generation, const struct json *params)
 		params = rest = json_copy(params);
 		json_set_string(rest, "text", text + skip);
 	}
-	if (!keep(delivered, params)) {
+	const bool kept = keep(delivered, params);
+	if (was_suspected && !suspected(generation))
+		generations_resume(generation->instance);
+	if (!kept) {
 		struct error error = {0};
 		error_set(&error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
 		cancel_for(generation, &error);
@@ -400,16 +440,51 @@ static void send_cancel(const struct generation *generation, int64_t number)
 	instance_worker_call(parts_generator(generation->instance->parts), "generate.cancel", params, NULL, NULL, NULL);
 }
 
+void generations_blame(struct instance *instance)
+{
+	struct generation *one;
+	for (one = instance->generations; one; one = one->next)
+		if (one->sent) {
+			one->losses = suspected(one) ? one->losses + 1 : 1;
+			one->losses_seen = one->delivered.count;
+			one->sent = one->answered = false;
+		}
+	while ((one = instance->generations)) {
+		struct error error = {0};
+		while (one && one->losses < LOSSES_MOST)
+			one = one->next;
+		if (!one)
+			return;
+		error_set(&error, STATUS_DEVICE_LOST,
+			  "the model's worker was lost %u times while it was at this request", one->losses);
+		error_hint(&error, "it is not tried again; a shorter prompt, or another device, may do");
+		end(one, STATUS_DEVICE_LOST, NULL, &error);
+	}
+}
+
+// Who is to be sent next; a suspect only while there is no other that may be its worker's end.
 static struct generation *first_waiting(const struct instance *instance)
 {
+	bool tried = false;
+	for (const struct generation *one = instance->generations; one; one = one->next)
+		tried |= one->sent && suspected(one);
 	struct generation *one = instance->generations;
-	while (one && one->sent)
+	while (one && (one->sent || (tried && suspected(one))))
 		one = one->next;
 	return one;
 }
 
+static bool send_forget(const struct instance *instance, int64_t owner)
+{
+	struct json *params = json_new_object();
+	json_set_integer(params, "owner", owner);
+	return !instance_worker_call(parts_generator(instance->parts), "generate.forget", params, NULL, NULL, NULL);
+}
+
 void generations_resume(struct instance *instance)
 {
+	if (instance->state == INSTANCE_READY && instance->forgets)
+		instance->forgets = !send_forget(instance, 0);
 	for (struct generation *one; instance->state == INSTANCE_READY && (one = first_waiting(instance));) {
 		struct error error = {0};
 		if (one->old_number)
@@ -452,7 +527,7 @@ enum status generation_start(struct generation **out, struct instances *all, con
 	struct json *call = params->call;
 	struct generation *generation = NULL;
 	*out = NULL;
-	enum status status = choose(&instance, all, params->model, error);
+	enum status status = choose(&instance, all, params, error);
 	if (!status)
 		status = audit_check(all->params.audit, error);
 	if (!status && !(generation = calloc(1, sizeof(*generation))))
@@ -530,15 +605,26 @@ static void end_where(struct instances *all, const struct token *token, const ch
 		}
 }
 
+// What its requests left with instances goes, too. The number is nobody's from now on.
+static void forget(struct instances *all, size_t owner)
+{
+	all->owners[owner] = NULL;
+	for (struct instance *one = all->first; one; one = one->next)
+		one->forgets |= one->state != INSTANCE_READY || !send_forget(one, (int64_t)owner + 2);
+}
+
 void generations_end_token(struct instances *all, const struct token *token, const char *why)
 {
 	end_where(all, token, why);
+	for (size_t i = 0; i < all->owner_count; i++)
+		if (all->owners[i] == token)
+			forget(all, i);
 }
 
 void generations_sweep(struct instances *all)
 {
 	const int64_t now_ms = token_clock_ms();
 	for (size_t i = 0; i < all->owner_count; i++)
-		if (token_usable(all->owners[i], now_ms, NULL))
-			end_where(all, all->owners[i], "the token was revoked or has expired");
+		if (all->owners[i] && token_usable(all->owners[i], now_ms, NULL))
+			generations_end_token(all, all->owners[i], "the token was revoked or has expired");
 }

@@ -105,9 +105,10 @@ describe("a model over several nodes", { timeout: 600000 * slow }, () => {
 		const [a, b] = nodes.map((node) => node.node_id);
 		await eventually(async () => (await admin.call("cluster.snapshot")).links.some((one) =>
 			one.from_node_id === b && one.to_node_id === a && one.state === "up"), "there is a direct link", LONG);
-		const came = () => proxies[1].pairs.reduce((sum, { down }) => sum + down, 0), before = came();
+		const before = proxies[1].pairs.length; // what is fetched comes by a connection of its own
 		await place(nodes[1]); // the first has had all of it
-		assert.ok(came() - before < model.file_bytes / 8, `${came() - before} bytes came from the server, of ${model.file_bytes}`);
+		const came = proxies[1].pairs.slice(before).reduce((sum, { down }) => sum + down, 0);
+		assert.ok(came < model.file_bytes / 8, `${came} bytes came from the server, of ${model.file_bytes}`);
 		assert.equal(await answer(), whole);
 	});
 
@@ -124,7 +125,17 @@ describe("a model over several nodes", { timeout: 600000 * slow }, () => {
 			}, "where its time goes is told", LONG);
 			assert.equal(hops.length, on.length, JSON.stringify(hops));
 			assert.deepEqual(timing.parts.map((part) => part.node_id), on.map((node) => node.node_id));
-			assert.match(timing.bottleneck, /take|none in particular/);
+			assert.match(timing.bottleneck, /take|wait|none in particular/);
+			// From each part to the next, on the way that it really goes; shares of what all hops took, which is measured.
+			assert.deepEqual(timing.hops.map((hop) => [hop.from_node_id, hop.to_node_id]),
+				on.map((node, i) => [node.node_id, on[(i + 1) % on.length].node_id]));
+			for (const hop of timing.hops) assert.ok(["link", "server"].includes(hop.via) && hop.sent_bytes_per_token > 0, JSON.stringify(hop));
+			const sum = (list, of) => list.reduce((all, one) => all + of(one), 0);
+			const near = (is, wanted, what) => assert.ok(Math.abs(is - wanted) <= 0.01 * wanted + 1e-6, `${what}: ${is}, not ${wanted}`);
+			near(sum(timing.hops, (hop) => hop.ms), timing.hops_ms, "the hops' shares");
+			near(sum(timing.hops, (hop) => hop.sent_bytes_per_token), timing.sent_bytes_per_token, "bytes");
+			near(sum(timing.parts, (part) => part.waited_ms + part.compute_ms) + timing.hops_ms, timing.step_ms, "all of a step");
+			for (const part of timing.parts) assert.equal(part.stages.length, 1);
 			await admin.call("instance.delete", { instance_id: one.instance_id });
 		}
 	});
@@ -247,6 +258,25 @@ describe("a model over several nodes", { timeout: 600000 * slow }, () => {
 		assert.match(failed.state_reason, /part 2 of 2 \(layers 6 to 11 on /);
 		await eventually(() => worker(nodes[0]).length === 0, "its worker is ended", LONG);
 		await nodes[1].start();
+	});
+
+	test("a part that computes something else is found out before anybody is answered by it", async (context) => {
+		const { instance_id: good } = await place(nodes[0], nodes[1]); // as it has been before
+		await admin.call("instance.delete", { instance_id: good });
+		await nodes[0].finish();
+		process.env.EXOGPU_FAULT = "step-wrong:cpu";
+		try { await nodes[0].start(); } finally { delete process.env.EXOGPU_FAULT; }
+		await usable(nodes);
+		const { instance_id } = await admin.call("instance.create", { model_id: model.model_id, context_tokens: 4096, sequences: 4,
+			pins: pins(nodes[0].device, nodes[1].device) });
+		const failed = await is(instance_id, "failed");
+		context.diagnostic(failed.state_reason);
+		assert.match(failed.state_reason, /the parts do not work together: the reference token gives token \d+ a logit of \S+, where it first gave \S+$/);
+		await eventually(() => nodes.every((one) => worker(one).length === 0), "no worker is left", LONG);
+		await nodes[0].finish();
+		await nodes[0].start();
+		await place(nodes[0], nodes[1]);
+		assert.equal(await answer(), whole);
 	});
 
 	test("one that is stopped while it loads leaves nothing", async () => {

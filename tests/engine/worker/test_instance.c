@@ -459,6 +459,33 @@ static void a_request_goes_on_elsewhere(void **state)
 	end_well();
 }
 
+// What an owner's requests left is not found any more; what others' did is.
+static void what_is_forgotten_is_computed_anew(void **state)
+{
+	(void)state;
+	static const char
+		*const long_one = "a text that is long enough to fill a page or two of tokens, all of which are kept "
+				  "for the next one of its owner, who asks the same";
+	start_with(NULL);
+	load_well(64, 64, 4);
+	assert_true(json_get_number(last_result, "prompt_row_s", 0) > 0);
+	for (int i = 1; i <= 3; i++)
+		for (int owner = 1; owner <= 2; owner++) {
+			const int number = 5 * i + owner;
+			if (i == 3 && owner == 1)
+				ASK("generate.forget", "'owner':1");
+			ask_text(number, long_one, ",'max_tokens':5,'ignore_end':true,'sampling':{'temperature':0}");
+			wait_for_end(number);
+			assert_int_equal(last_error.status, STATUS_OK);
+			check_talk(&talks[number], long_one);
+			if (i == 2 || (i == 3 && owner == 2))
+				assert_true(talks[number].cached_tokens >= 32);
+			else
+				assert_true(talks[number].cached_tokens == 0);
+		}
+	end_well();
+}
+
 static void cancelled_between_steps(void **state)
 {
 	(void)state;
@@ -565,7 +592,7 @@ static void wrong_calls_are_answered(void **state)
 	last_error = (struct error){0};
 	while (!last_error.status)
 		assert_true(pump());
-	assert_int_equal(last_error.status, STATUS_INVALID_PARAMS);
+	assert_int_equal(last_error.status, STATUS_LIMIT_EXCEEDED);
 	print_message("%s\n", last_error.message);
 	assert_non_null(strstr(last_error.message, "256")); // and how many it has
 	// The node's side: a ping, and nothing else.
@@ -816,6 +843,7 @@ int main(void)
 		cmocka_unit_test(answers_end_as_asked),
 		cmocka_unit_test(sampled_by_seed),
 		cmocka_unit_test(a_request_goes_on_elsewhere),
+		cmocka_unit_test(what_is_forgotten_is_computed_anew),
 		cmocka_unit_test(cancelled_between_steps),
 		cmocka_unit_test(embeddings_have_length_one),
 		cmocka_unit_test(wrong_calls_are_answered),

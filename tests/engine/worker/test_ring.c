@@ -8,6 +8,7 @@
 #include "tests/tools/model_file.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -497,6 +498,42 @@ static void noise_on_the_ring(void **state)
 	}
 }
 
+// What the reference token leads to, whatever the parts are; NAN of one that ends in no answer.
+static double expected_logit(const struct ring_bench *bench, uint32_t token)
+{
+	start_ring(bench);
+	load_ring(bench);
+	assert_true(json_get_number(last_result, "prompt_row_s", 0) > 0);
+	int id = post(last(), last()->server, "instance.check", NULL, 0, "'expected_token':%u,'prompt_row_s':0.1",
+		      token);
+	const bool answered = answer_of(last(), id, "instance.check") == STATUS_OK;
+	const double logit = answered ? json_get_number(last_result, "expected_logit", NAN) : NAN;
+	end();
+	return logit;
+}
+
+static void a_part_that_is_wrong_gives_another_logit(void **state)
+{
+	(void)state;
+	struct ring_bench bench = two;
+	begin(&bench);
+	const double logit = json_get_number(last_result, "logit", 0);
+	const uint32_t token = (uint32_t)json_get_integer(last_result, "token", 0);
+	assert_null(json_get(last_result, "expected_logit"));
+	end();
+	for (bench.parts = 2; bench.parts <= PARTS_MOST; bench.parts++) {
+		const double again = expected_logit(&bench, token);
+		print_message("%u parts: token %u has a logit of %f, was %f\n", bench.parts, token, again, logit);
+		assert_true(fabs(again - logit) < 1e-4 * fabs(logit));
+	}
+	bench.parts = 3;
+	bench.odd = 1;
+	bench.fault = "step-wrong:cpu";
+	const double wrong = expected_logit(&bench, token);
+	print_message("with a part that is wrong it has a logit of %f\n", wrong);
+	assert_true(fabs(wrong - logit) > 0.05 * (1 + fabs(logit)));
+}
+
 static void a_part_that_fails(void **state)
 {
 	(void)state;
@@ -623,10 +660,15 @@ static int remove_file(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_same_as_alone),          cmocka_unit_test(sixteen_at_once),
-		cmocka_unit_test(lost_messages_are_repaired), cmocka_unit_test(parts_that_do_not_agree),
-		cmocka_unit_test(noise_on_the_ring),          cmocka_unit_test(a_part_that_fails),
-		cmocka_unit_test(only_the_last_generates),    cmocka_unit_test(files_with_holes),
+		cmocka_unit_test(the_same_as_alone),
+		cmocka_unit_test(sixteen_at_once),
+		cmocka_unit_test(lost_messages_are_repaired),
+		cmocka_unit_test(parts_that_do_not_agree),
+		cmocka_unit_test(noise_on_the_ring),
+		cmocka_unit_test(a_part_that_fails),
+		cmocka_unit_test(a_part_that_is_wrong_gives_another_logit),
+		cmocka_unit_test(only_the_last_generates),
+		cmocka_unit_test(files_with_holes),
 	};
 	return cmocka_run_group_tests(tests, make_file, remove_file);
 }
