@@ -81,13 +81,14 @@ function workerBytes(pid) {
 	return Math.max(...[...parents.values()].filter(below).map((one) => one.bytes));
 }
 
-// Bytes in use on a GPU, as its driver counts them; of a reading that was taken after this was asked.
+// Bytes in use on a GPU, as its driver counts them, of a reading that was taken after this was asked; NaN: it does not tell.
 async function deviceBytes(admin) {
 	const from = new Date().toISOString();
-	return eventually(async () => {
+	const bytes = await eventually(async () => {
 		const { columns, rows } = await admin.call("telemetry.history", { device_id: device.device_id, from, to: new Date(Date.now() + 1000).toISOString(), step_s: 0 });
-		return rows.map((values) => values[columns.indexOf("memory_used_bytes")]).findLast((bytes) => bytes !== null);
+		return rows.length && rows.map((values) => [values[columns.indexOf("memory_used_bytes")]]).at(-1);
 	}, "a reading of the device", PATIENCE);
+	return bytes[0] ?? NaN;
 }
 
 async function load(admin, model_id, layers) {
