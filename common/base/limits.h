@@ -185,7 +185,8 @@ enum {
 	LIMIT_PROMPT_TOKENS = 1024 * 1024 + 16,      // of one prompt, before its length is compared with the context
 	LIMIT_ECHO_BYTES = 1024 * 1024,              // of a prompt that is told back
 	LIMIT_INSTANCES = 64,                        // of models, those that failed too
-	LIMIT_PLACINGS = 64,                         // placements that are searched for, or wait for it
+	LIMIT_PLACINGS = LIMIT_INSTANCES,            // placements that are searched for, or wait for it, of each kind
+	LIMIT_PREVIEWS = 8,                          // of them, of one token
 	LIMIT_LAYER_TIMES = 512,                     // measured times of layers that placements look at
 	LIMIT_LOAD_STALL_MS = 300000,                // an instance that loads and says nothing for so long has failed
 	LIMIT_REQUESTS_OF_INSTANCE = 384,            // running and waiting; fewer than calls that may wait in a worker

@@ -12,7 +12,13 @@ static enum status placement_preview(struct api_call *call, const struct json *p
 				     struct error *error)
 {
 	(void)result;
-	enum status status = instances_preview(call->api->params.instances, params, previewed, call, error);
+	const struct api_session *session = call->client->session;
+	const struct instances_preview preview = {.params = params,
+						  .asker = session->token ? (const void *)session->token : session,
+						  .connection = call->client,
+						  .done = previewed,
+						  .context = call};
+	enum status status = instances_preview(call->api->params.instances, &preview, error);
 	return status ? status : STATUS_PENDING;
 }
 

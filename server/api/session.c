@@ -276,6 +276,9 @@ void api_client_closed(void *user, struct net_conn *conn, int code)
 	client->session = NULL;
 	if (!client->late)
 		api_give_place(client);
+	client->calls++; // it lives until here
+	instances_leave(api->params.instances, client);
+	client->calls--;
 	if (!client->calls)
 		free(client);
 }

@@ -455,7 +455,9 @@ enum status instances_start(struct instances *instances, const struct json *para
 		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
 	*starting = (struct starting){
 		.instances = instances, .params = json_copy(params), .done = done, .context = context};
-	enum status status = placing_start(instances, params, NULL, placed_to_start, starting, error);
+	const struct placing_request request = {
+		.kind = PLACING_WORK, .params = params, .done = placed_to_start, .context = starting};
+	enum status status = placing_start(instances, &request, error);
 	if (status) {
 		json_destroy(&starting->params);
 		free(starting);
@@ -476,17 +478,28 @@ static void previewed(void *context, enum status status, struct placing *placing
 	free(previewing);
 }
 
-enum status instances_preview(const struct instances *instances, const struct json *params, instances_previewed *done,
-			      void *context, struct error *error)
+enum status instances_preview(const struct instances *instances, const struct instances_preview *preview,
+			      struct error *error)
 {
 	struct previewing *previewing = calloc(1, sizeof *previewing);
 	if (!previewing)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
-	*previewing = (struct previewing){.done = done, .context = context};
-	enum status status = placing_start(instances, params, NULL, previewed, previewing, error);
+	*previewing = (struct previewing){.done = preview->done, .context = preview->context};
+	const struct placing_request request = {.kind = PLACING_PREVIEW,
+						.params = preview->params,
+						.asker = preview->asker,
+						.connection = preview->connection,
+						.done = previewed,
+						.context = previewing};
+	enum status status = placing_start(instances, &request, error);
 	if (status)
 		free(previewing);
 	return status;
+}
+
+void instances_leave(const struct instances *instances, const void *connection)
+{
+	placing_leave(instances, connection);
 }
 
 enum status instances_stop(struct instances *instances, const char *id, struct error *error)

@@ -37,10 +37,18 @@ void instances_destroy(struct instances **instances);
 // The methods of schema/api.json; `params` is checked against it.
 // placement.preview: `done` gets a Placement, which it takes. Errors of it: STATUS_NOT_FOUND, STATUS_CONFLICT (the
 // model is not ready), STATUS_INVALID_PARAMS (pins that are none), STATUS_UNAVAILABLE (no device, one that cannot be
-// used). At once, and then `done` is not called: STATUS_LIMIT_EXCEEDED, STATUS_OUT_OF_MEMORY, STATUS_UNAVAILABLE.
+// used; its connection is gone). At once, and then `done` is not called: STATUS_LIMIT_EXCEEDED (of all, or
+// LIMIT_PREVIEWS of this asker), STATUS_OUT_OF_MEMORY, STATUS_UNAVAILABLE.
 typedef void instances_previewed(void *context, enum status status, struct json *placement, const struct error *error);
-enum status instances_preview(const struct instances *instances, const struct json *params, instances_previewed *done,
-			      void *context, struct error *error);
+struct instances_preview {
+	const struct json *params;
+	const void *asker, *connection; // whose previews are counted; over which it came: compared, nothing else
+	instances_previewed *done;
+	void *context;
+};
+enum status instances_preview(const struct instances *instances, const struct instances_preview *preview,
+			      struct error *error);
+void instances_leave(const struct instances *instances, const void *connection); // it is gone: so are its previews
 // instance.create: `done` gets it once it is placed; the loading goes on by itself. Errors of it, also:
 // STATUS_OUT_OF_MEMORY (it fits nowhere, saying what is missing), STATUS_LIMIT_EXCEEDED; at once: as above.
 typedef void instances_started(void *context, enum status status, const struct instance *instance,

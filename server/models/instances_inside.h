@@ -197,16 +197,33 @@ enum status placing_gather(struct placing **out, const struct instances *instanc
 bool placing_stands(struct placing *placing, const struct instances *instances);
 
 // planner.c
+enum placing_kind {
+	PLACING_RECOVERY, // of an instance that waits for a place: before all others
+	PLACING_WORK,     // of one that is created, moved, or looked at
+	PLACING_PREVIEW,  // that changes nothing
+	PLACING_KINDS
+};
 // Gather, search on the planner's thread, and call `done`, later and once, on the loop. `placing` is to be freed; with
-// an error it is NULL. `params` and `excluded` (may be NULL) are copied. Errors of `done`: instances_preview's; at
-// once, and then `done` is not called: STATUS_LIMIT_EXCEEDED (LIMIT_PLACINGS wait), STATUS_OUT_OF_MEMORY,
-// STATUS_UNAVAILABLE.
+// an error it is NULL. Errors of it: instances_preview's.
 typedef void placing_done(void *context, enum status status, struct placing *placing, const struct error *error);
-enum status placing_start(const struct instances *instances, const struct json *params,
-			  const struct placing_excluded *excluded, placing_done *done, void *context,
+struct placing_request {
+	enum placing_kind kind;
+	const struct json *params;               // copied
+	const struct placing_excluded *excluded; // copied; may be NULL
+	const void *asker, *connection;          // of a preview: who has few at a time; whose end is its end
+	placing_done *done;
+	void *context;
+};
+// A more urgent kind stops what is searched for: a preview answers with what it has, work is searched for once more. So
+// does a newer preview of the same connection.
+// Errors, and then `done` is not called: STATUS_LIMIT_EXCEEDED (LIMIT_PLACINGS of its kind wait, or LIMIT_PREVIEWS of
+// its asker), STATUS_OUT_OF_MEMORY, STATUS_UNAVAILABLE.
+enum status placing_start(const struct instances *instances, const struct placing_request *request,
 			  struct error *error);
-// What was started with this context is not told.
+// What was started with this context is not told, and ends.
 void placing_cancel(const struct instances *instances, const void *context);
+// Previews of a connection that is gone end: those that wait are told so now, one that runs soon.
+void placing_leave(const struct instances *instances, const void *connection);
 enum status planner_create(struct planner **out, const struct instances *instances, struct error *error);
 void planner_shut_down(struct planner *planner); // those that wait are told
 void planner_destroy(struct planner **planner);

@@ -174,7 +174,9 @@ static bool step(struct instance *instance)
 	const struct placing_excluded excluded = {.ending = instance};
 	struct json *params = json_copy(instance->stepping);
 	json_set_number(params, "timeout_s", search_s);
-	const bool asked = !placing_start(instance->all, params, &excluded, stepped, instance, &error);
+	const struct placing_request request = {
+		.kind = PLACING_WORK, .params = params, .excluded = &excluded, .done = stepped, .context = instance};
+	const bool asked = !placing_start(instance->all, &request, &error);
 	json_destroy(&params);
 	return asked;
 }
@@ -223,7 +225,9 @@ bool offer_look(struct instance *instance)
 		return false;
 	struct json *params = json_copy(instance->wanted);
 	json_set_number(params, "timeout_s", search_s);
-	const bool asked = !placing_start(instance->all, params, &excluded, found, instance, &error);
+	const struct placing_request request = {
+		.kind = PLACING_WORK, .params = params, .excluded = &excluded, .done = found, .context = instance};
+	const bool asked = !placing_start(instance->all, &request, &error);
 	json_destroy(&params);
 	if (asked)
 		instance->looked_at = instance->seen;

@@ -159,7 +159,9 @@ static void search(struct instance *instance)
 	struct json *params = wanted(instance);
 	if (recovery->avoided[0])
 		snprintf(excluded.ids[excluded.count++], STORE_ID_BYTES, "%s", recovery->avoided);
-	if (placing_start(instance->all, params, &excluded, placed, instance, &error))
+	const struct placing_request request = {
+		.kind = PLACING_RECOVERY, .params = params, .excluded = &excluded, .done = placed, .context = instance};
+	if (placing_start(instance->all, &request, &error))
 		later(instance);
 	json_destroy(&params);
 }
@@ -356,7 +358,12 @@ static void look(void *arg)
 	if (draining(instance)) {
 		struct json *params = wanted(instance);
 		json_remove(params, "pins");
-		asked = !placing_start(instance->all, params, &excluded, elsewhere, instance, &error);
+		const struct placing_request request = {.kind = PLACING_WORK,
+							.params = params,
+							.excluded = &excluded,
+							.done = elsewhere,
+							.context = instance};
+		asked = !placing_start(instance->all, &request, &error);
 		json_destroy(&params);
 	}
 	if (!asked)

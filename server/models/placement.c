@@ -12,6 +12,7 @@
 enum { MIB = 1024 * 1024, SHARE_OF_OTHERS = 8, ATTEMPTS = 4, TOKEN_BYTES = 4 };
 
 static const double fewer_pages_gain = 0.9, processors_gain = 0.5, first_share = 0.7;
+static const double search_share = 0.8;    // of the time, where remedies are looked for in the rest
 static const double fast_enough_s = 10e-3; // a token by GPUs alone: then processors are left alone
 
 uint32_t placement_pages(uint32_t context_tokens, uint32_t sequences)
@@ -147,8 +148,8 @@ struct answer {
 	struct placement *out;
 	struct model_sizes sizes; // in the format that is taken
 	struct solution *solution;
-	uint64_t saved_bytes; // by a smaller format
-	double begun_s, until_s;
+	uint64_t saved_bytes;           // by a smaller format
+	double begun_s, until_s, end_s; // until_s: of the search; end_s: of reasons and remedies
 };
 
 static void take_stages(struct answer *answer, const struct problem *problem, const struct chain *chain)
@@ -312,18 +313,18 @@ static enum status explain(struct answer *answer)
 	for (unsigned i = 0; i < all->count; i++)
 		cost_score(all, i, all, &out->scores[all->devices[i].index]);
 	if (!out->feasible && !wanted->pin_count) {
-		why_infeasible(out, all);
+		why_infeasible(out, all, answer->end_s);
 		if (wanted->remedies)
-			remedies_infeasible(out, all);
+			remedies_infeasible(out, all, answer->end_s);
 	} else if (wanted->pin_count && out->feasible) {
 		why_add(out, -1, "the devices are those that were asked for");
 		say_steps(answer);
 	} else if (out->feasible && chain_among(all, &answer->solution->problem, &answer->solution->chain, &chain)) {
 		why_placed(out, all, &chain);
 		say_steps(answer);
-		why_left_out(out, all, &chain);
+		why_left_out(out, all, &chain, answer->end_s);
 		if (wanted->remedies)
-			remedies_find(out, all, &chain);
+			remedies_find(out, all, &chain, answer->end_s);
 	}
 	why_assumed(out, wanted, &answer->sizes);
 	free(all);
@@ -474,7 +475,8 @@ enum status placement_find_listed(struct placement *out, const struct placement_
 {
 	struct answer answer = {.wanted = wanted, .out = out, .sizes = *wanted->sizes, .begun_s = search_clock_s()};
 	enum status status = STATUS_OK;
-	answer.until_s = answer.begun_s + wanted->timeout_s;
+	answer.until_s = answer.begun_s + wanted->timeout_s * (wanted->remedies ? search_share : 1);
+	answer.end_s = answer.begun_s + wanted->timeout_s;
 	memset(out, 0, sizeof *out);
 	out->format = wanted->format;
 	out->strategy = "pipeline";

@@ -203,7 +203,7 @@ void greedy_improve(const struct problem *problem, struct chain *best, double un
 	while (better) {
 		better = false;
 		for (unsigned place = 0; place <= best->count && !better; place++) {
-			if (search_clock_s() > until_s)
+			if (search_clock_s() > until_s || search_stopped(problem->wanted))
 				return;
 			better = change_at(problem, best, place);
 		}
@@ -217,6 +217,8 @@ void greedy_find(const struct problem *problem, struct chain *best)
 	by_score(problem, order);
 	const unsigned most = problem->count < problem->most ? problem->count : problem->most;
 	for (unsigned count = 1; count <= most && (!fits || count < fits + MORE_THAN_FIT); count++) {
+		if (fits && search_stopped(problem->wanted))
+			break;
 		gather_chain(problem, order, count, &chain);
 		if (try_chain(problem, &chain, best) && !fits)
 			fits = count;

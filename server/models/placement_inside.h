@@ -114,6 +114,10 @@ void greedy_find(const struct problem *problem, struct chain *best); // by score
 void greedy_improve(const struct problem *problem, struct chain *best, double until_s);
 
 // ---- placement_search.c ----
+static inline bool search_stopped(const struct placement_wanted *wanted)
+{
+	return wanted->stop && atomic_load(wanted->stop);
+}
 struct search_result {
 	struct chain best; // count 0: none that is better than the limit
 	double bound;      // nothing is better than this; best.value if it is proven
@@ -123,7 +127,7 @@ struct search_result {
 };
 // Look for a chain of less than `limit` seconds (INFINITY: any) until the steady clock says `until_s`.
 enum status search_run(const struct problem *problem, double limit, double until_s, struct search_result *out);
-double search_clock_s(void);
+double search_clock_s(void); // steady
 
 // ---- placement.c ----
 // placement_find, with devices as they are listed.
@@ -136,11 +140,12 @@ __attribute__((format(printf, 3, 4))) void why_add(struct placement *out, int de
 __attribute__((format(printf, 3, 4))) void remedy_add(struct placement *out, int device, const char *text, ...);
 // `all`: of all devices that can be used, with the pages and the format that were taken; `chain` of its devices.
 void why_placed(struct placement *out, const struct problem *all, const struct chain *chain);
-void why_left_out(struct placement *out, const struct problem *all, const struct chain *chain);
+// Those that come after `until_s` are left out.
+void why_left_out(struct placement *out, const struct problem *all, const struct chain *chain, double until_s);
 void why_assumed(struct placement *out, const struct placement_wanted *wanted, const struct model_sizes *sizes);
-void why_infeasible(struct placement *out, const struct problem *all);
+void why_infeasible(struct placement *out, const struct problem *all, double until_s);
 
 // ---- placement_remedy.c ----
-// What one more GiB, or a faster hop, would bring: by solving again.
-void remedies_find(struct placement *out, const struct problem *all, const struct chain *chain);
-void remedies_infeasible(struct placement *out, const struct problem *all);
+// What one more GiB, or a faster hop, would bring: by solving again, until then.
+void remedies_find(struct placement *out, const struct problem *all, const struct chain *chain, double until_s);
+void remedies_infeasible(struct placement *out, const struct problem *all, double until_s);

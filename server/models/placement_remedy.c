@@ -1,4 +1,5 @@
-/* What would make a placement faster, or possible: each is tried, by solving again with a little more. */
+/* What would make a placement faster, or possible: each is tried, by solving again with a little more, while there is
+ * time. */
 #include "server/models/placement_inside.h"
 
 #include <math.h>
@@ -16,6 +17,7 @@ struct changed {
 	struct placement_wanted wanted;
 	struct placement_device *devices;
 	struct placement_link *links;
+	double until_s;
 };
 
 static void changed_destroy(struct changed *changed)
@@ -24,11 +26,11 @@ static void changed_destroy(struct changed *changed)
 	free(changed->links);
 }
 
-static bool changed_init(struct changed *changed, const struct problem *all)
+static bool changed_init(struct changed *changed, const struct problem *all, double until_s)
 {
 	const struct placement_wanted *wanted = all->wanted;
 	const size_t links = (size_t)wanted->node_count * wanted->node_count;
-	*changed = (struct changed){.wanted = *wanted};
+	*changed = (struct changed){.wanted = *wanted, .until_s = until_s};
 	changed->devices = calloc(wanted->device_count, sizeof *changed->devices);
 	changed->links = calloc(links ? links : 1, sizeof *changed->links);
 	if (!changed->devices || !changed->links) {
@@ -45,10 +47,18 @@ static bool changed_init(struct changed *changed, const struct problem *all)
 	return true;
 }
 
+static bool time_is_up(const struct changed *changed)
+{
+	return search_stopped(&changed->wanted) || search_clock_s() > changed->until_s;
+}
+
+// INFINITY: there is nothing, or no time to look.
 static double again(const struct changed *changed)
 {
-	const double budget = changed->wanted.timeout_s < budget_s ? changed->wanted.timeout_s : budget_s;
-	return placement_value(&changed->wanted, search_clock_s() + budget);
+	const double until_s = search_clock_s() + budget_s;
+	if (time_is_up(changed))
+		return INFINITY;
+	return placement_value(&changed->wanted, until_s < changed->until_s ? until_s : changed->until_s);
 }
 
 static bool worth(double value, double than)
@@ -143,10 +153,10 @@ static void faster_hop(struct placement *out, const struct problem *all, const s
 	}
 }
 
-void remedies_find(struct placement *out, const struct problem *all, const struct chain *chain)
+void remedies_find(struct placement *out, const struct problem *all, const struct chain *chain, double until_s)
 {
 	struct changed changed;
-	if (!changed_init(&changed, all))
+	if (!changed_init(&changed, all, until_s))
 		return;
 	more_memory(out, all, chain, &changed);
 	faster_hop(out, all, chain, &changed);
@@ -155,18 +165,18 @@ void remedies_find(struct placement *out, const struct problem *all, const struc
 
 // ---- possible ----
 
-void remedies_infeasible(struct placement *out, const struct problem *all)
+void remedies_infeasible(struct placement *out, const struct problem *all, double until_s)
 {
 	struct changed changed;
 	uint64_t least = GIB << DOUBLINGS;
 	int of = NOBODY;
-	if (!changed_init(&changed, all))
+	if (!changed_init(&changed, all, until_s))
 		return;
 	for (unsigned i = 0; i < all->count && i < MOST_TRIED; i++) { // the fewest GiB, by doubling and halving
 		const unsigned index = all->devices[i].index;
 		const uint64_t has = changed.devices[index].free_bytes;
 		uint64_t low = 0, high = least / GIB;
-		while (high - low > 1) {
+		while (high - low > 1 && !time_is_up(&changed)) {
 			const uint64_t middle = (low + high) / 2;
 			changed.devices[index].free_bytes = has + middle * GIB;
 			if (isinf(placement_value(&changed.wanted, 0)))
@@ -183,7 +193,8 @@ void remedies_infeasible(struct placement *out, const struct problem *all)
 	if (of >= 0)
 		remedy_add(out, of, "with %llu GiB more on %s it would fit", (unsigned long long)(least / GIB),
 			   all->wanted->devices[of].name);
-	for (uint32_t context = all->wanted->context_tokens / 2; context >= LEAST_CONTEXT; context /= 2) {
+	for (uint32_t context = all->wanted->context_tokens / 2; context >= LEAST_CONTEXT && !time_is_up(&changed);
+	     context /= 2) {
 		changed.wanted.context_tokens = context;
 		if (isinf(placement_value(&changed.wanted, 0)))
 			continue;

@@ -17,7 +17,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { LOOK_EVERY = 64, BOUND_BISECTIONS = 14, GREEDY_MS = 60 };
+enum { LOOK_EVERY = 8, BOUND_BISECTIONS = 14, GREEDY_MS = 60 };
 
 struct pair {
 	double bound;
@@ -30,7 +30,7 @@ struct search {
 	struct chain best;
 	double open; // the least bound of what was not looked at
 	bool over;
-	uint64_t visited;
+	uint64_t visited, asked; // asked: whether time is up
 	double least_share;
 	// The partial chain: at[0] the first, then the middle; the last is kept apart.
 	struct chain chain;
@@ -49,10 +49,23 @@ double search_clock_s(void)
 
 static bool time_is_up(struct search *search)
 {
-	const struct placement_wanted *wanted = search->problem->wanted;
-	if (!search->over && search->visited % LOOK_EVERY == 0)
-		search->over = search_clock_s() > search->until_s || (wanted->stop && atomic_load(wanted->stop));
+	if (!search->over)
+		search->over = search_stopped(search->problem->wanted) ||
+			       (search->asked++ % LOOK_EVERY == 0 && search_clock_s() > search->until_s);
 	return search->over;
+}
+
+// Of what is not looked at nothing is better than this.
+static void leave(struct search *search, double bound)
+{
+	search->open = bound < search->open ? bound : search->open;
+}
+
+// No chain at all is: as if the fastest device had every layer.
+static double least_of_all(const struct problem *problem)
+{
+	const double all_s = problem->layers * problem->devices[0].layer_s;
+	return problem->wanted->objective == PLACE_THROUGHPUT ? all_s / problem->wanted->sequences : all_s;
 }
 
 // No chain of this bound is worth a look. What is within rounding of the best counts as equal to it.
@@ -369,7 +382,8 @@ static void step_out(struct search *search, unsigned device, struct step step)
 		search->group_used[search->problem->devices[device].group] = false;
 }
 
-static void grow(struct search *search)
+// `bound`: of the partial chain as it is.
+static void grow(struct search *search, double bound)
 {
 	struct child children[PLACEMENT_DEVICES];
 	unsigned count = 0;
@@ -382,20 +396,24 @@ static void grow(struct search *search)
 	for (unsigned i = 0; i < search->problem->count; i++) {
 		if (!may_follow(search, i))
 			continue;
+		if (time_is_up(search)) {
+			leave(search, bound);
+			return;
+		}
 		const struct step step = step_in(search, i);
-		const double bound = bound_of(search);
+		const double of_child = bound_of(search);
 		step_out(search, i, step);
-		if (!hopeless(search, bound))
-			children[count++] = (struct child){.bound = bound, .device = i};
+		if (!hopeless(search, of_child))
+			children[count++] = (struct child){.bound = of_child, .device = i};
 	}
 	qsort(children, count, sizeof *children, by_bound);
 	for (unsigned i = 0; i < count && !hopeless(search, children[i].bound); i++) {
 		if (time_is_up(search)) {
-			search->open = children[i].bound < search->open ? children[i].bound : search->open;
+			leave(search, children[i].bound);
 			return;
 		}
 		const struct step step = step_in(search, children[i].device);
-		grow(search);
+		grow(search, children[i].bound);
 		step_out(search, children[i].device, step);
 	}
 }
@@ -430,7 +448,7 @@ static enum status grow_from_ends(struct search *search)
 		if (problem->devices[first].room[ROOM_EMBEDS] < 1 || !in_turn(search, first))
 			continue;
 		use(search, first, true);
-		for (unsigned last = 0; last < problem->count; last++) {
+		for (unsigned last = 0; last < problem->count && !time_is_up(search); last++) {
 			if (problem->devices[last].room[ROOM_PREDICTS] < 1 || !in_turn(search, last))
 				continue;
 			use(search, first, false);
@@ -443,14 +461,18 @@ static enum status grow_from_ends(struct search *search)
 		}
 		use(search, first, false);
 	}
+	if (search->over) { // not all of them were looked at
+		leave(search, least_of_all(problem));
+		count = 0;
+	}
 	qsort(pairs, count, sizeof *pairs, by_bound);
 	for (unsigned i = 0; i < count && !hopeless(search, pairs[i].bound); i++) {
 		if (time_is_up(search)) {
-			search->open = pairs[i].bound < search->open ? pairs[i].bound : search->open;
+			leave(search, pairs[i].bound);
 			break;
 		}
 		set_ends(search, pairs[i].first, pairs[i].last);
-		grow(search);
+		grow(search, pairs[i].bound);
 		clear_ends(search);
 	}
 	free(pairs);

@@ -184,7 +184,8 @@ static double value_with(const struct problem *all, const struct chain *chain, u
 	return best;
 }
 
-static void say_why_not(struct placement *out, const struct problem *all, const struct chain *chain, unsigned at)
+static void say_why_not(struct placement *out, const struct problem *all, const struct chain *chain, unsigned at,
+			double until_s)
 {
 	const struct place_device *device = &all->devices[at];
 	const char *name = device_of(all, at)->name;
@@ -200,6 +201,8 @@ static void say_why_not(struct placement *out, const struct problem *all, const 
 			gib(device->free_bytes), gib(device->fixed_bytes[0] + all->layer_bytes));
 		return;
 	}
+	if (out->why_count == PLACEMENT_WHYS || search_stopped(all->wanted) || search_clock_s() > until_s)
+		return;
 	const double with = value_with(all, chain, at);
 	if (isinf(with))
 		why_add(out, (int)device->index, "%s has room for %d layers, and there is no place for it here", name,
@@ -214,12 +217,12 @@ static void say_why_not(struct placement *out, const struct problem *all, const 
 			with * 1e3, chain->value * 1e3);
 }
 
-void why_left_out(struct placement *out, const struct problem *all, const struct chain *chain)
+void why_left_out(struct placement *out, const struct problem *all, const struct chain *chain, double until_s)
 {
 	const struct placement_wanted *wanted = all->wanted;
 	for (unsigned i = 0; i < all->count; i++)
 		if (!in_chain(chain, i))
-			say_why_not(out, all, chain, i);
+			say_why_not(out, all, chain, i, until_s);
 	for (unsigned i = 0; i < wanted->device_count; i++)
 		if (wanted->devices[i].unusable)
 			why_add(out, (int)i, "%s is left out: %s", wanted->devices[i].name,
@@ -309,7 +312,7 @@ void why_assumed(struct placement *out, const struct placement_wanted *wanted, c
 // ---- what does not fit ----
 
 // All that can be used together, and the device that comes nearest.
-void why_infeasible(struct placement *out, const struct problem *all)
+void why_infeasible(struct placement *out, const struct problem *all, double until_s)
 {
 	const struct placement_wanted *wanted = all->wanted;
 	const int both = ROOM_EMBEDS | ROOM_PREDICTS;
@@ -341,5 +344,5 @@ void why_infeasible(struct placement *out, const struct problem *all)
 			"takes",
 			(long long)rooms, all->layers, gib(out->missing_bytes));
 	}
-	why_left_out(out, all, &roomiest);
+	why_left_out(out, all, &roomiest, until_s);
 }

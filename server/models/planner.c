@@ -3,6 +3,12 @@
  *     placing_start -> (queue) -> gather, on the loop -> placement_find, on the thread -> looked at again, done, on the
  *     loop -> the next
  *
+ * What is urgent goes first: instances that wait for a place, then those that are created or moved, then previews. It
+ * stops what is less urgent and runs: a preview then answers with what it has, the others are searched for once more
+ * afterwards (and when that happens again, take what they have). A preview also makes room for a newer one of its own
+ * connection. Of previews one asker has a few at most, and askers take turns. What nobody waits for any more ends at
+ * once.
+ *
  * What there is to place on is gathered when a search begins, which is when the one before has been told: what that one
  * took is known by then. While a search runs devices and models may go: what was found is compared with what is there,
  * and searched for again if it names something that is not. Owns the requests that wait and the thread. */
@@ -20,12 +26,12 @@ struct request {
 	struct outbox_item item; // first member
 	struct request *next;
 	struct planner *planner;
+	struct placing_request asked; // params and excluded: its own, below; done NULL: nobody waits for it any more
 	struct json *params;
 	struct placing_excluded excluded;
-	bool excludes;
-	placing_done *done; // NULL: nobody waits for it any more
-	void *context;
 	unsigned tries;
+	bool put_back;    // it was stopped before
+	atomic_bool stop; // its search is to end with what it has
 	// What the thread has, between begin() and deliver().
 	struct placing *placing;
 	enum status status;
@@ -35,8 +41,10 @@ struct request {
 struct planner {
 	const struct instances *instances;
 	struct outbox *outbox;
-	struct request *first, *running; // of the loop: those that wait, oldest first; the one that is looked at
-	unsigned count;                  // of both
+	struct request *first, *running; // of the loop: those that wait, the most urgent and oldest first; the one that
+					 // is looked at
+	unsigned counts[PLACING_KINDS];  // of all of them
+	const void *last_asker;          // of a preview
 	pthread_t thread;
 	bool started;
 	atomic_bool stop;
@@ -74,40 +82,74 @@ static void *planner_main(void *argument)
 	}
 }
 
+// The next one, out of the line: of previews the oldest of somebody else than the last, if there is one.
+static struct request *take_next(struct planner *planner)
+{
+	struct request **at = &planner->first, *request;
+	if (*at && (*at)->asked.kind == PLACING_PREVIEW)
+		while (*at && (*at)->asked.asker == planner->last_asker)
+			at = &(*at)->next;
+	if (!*at)
+		at = &planner->first;
+	request = *at;
+	if (!request)
+		return NULL;
+	*at = request->next;
+	if (request->asked.kind == PLACING_PREVIEW)
+		planner->last_asker = request->asked.asker;
+	return request;
+}
+
 // Gather, and hand it to the thread. What cannot be gathered is told in the same way as what was found.
 static void begin(struct planner *planner)
 {
-	struct request *request = planner->first;
-	if (planner->running || !request)
+	struct request *request = planner->running ? NULL : take_next(planner);
+	if (!request)
 		return;
-	planner->first = request->next;
 	planner->running = request;
-	request->status = placing_gather(&request->placing, planner->instances, request->params,
-					 request->excludes ? &request->excluded : NULL, &request->error);
+	request->status = placing_gather(&request->placing, planner->instances, request->asked.params,
+					 request->asked.excluded, &request->error);
 	if (request->status) {
 		outbox_post(planner->outbox, &request->item);
 		return;
 	}
-	request->placing->wanted.stop = &planner->stop;
+	request->placing->wanted.stop = &request->stop;
 	pthread_mutex_lock(&planner->lock);
 	planner->given = request;
 	pthread_cond_signal(&planner->work);
 	pthread_mutex_unlock(&planner->lock);
 }
 
-// A request is over: tell, and go on with the next.
+// Into the line, behind those that are as urgent; `again`: before them.
+static void line_up(struct planner *planner, struct request *request, bool again)
+{
+	struct request **at = &planner->first;
+	while (*at && ((*at)->asked.kind < request->asked.kind || (!again && (*at)->asked.kind == request->asked.kind)))
+		at = &(*at)->next;
+	request->next = *at;
+	*at = request;
+}
+
+// It is over: tell.
 static void finish(struct request *request)
 {
 	struct planner *planner = request->planner;
+	const struct placing_request *asked = &request->asked;
 	struct placing *placing = request->status ? NULL : request->placing;
-	if (placing && request->done)
+	if (placing && asked->done)
 		request->placing = NULL; // it is the listener's
-	planner->running = NULL;
-	planner->count--;
-	if (request->done)
-		request->done(request->context, request->status, placing, request->status ? &request->error : NULL);
+	planner->counts[asked->kind]--;
+	if (asked->done)
+		asked->done(asked->context, request->status, placing, request->status ? &request->error : NULL);
 	request_destroy(&request);
-	begin(planner);
+}
+
+static void search_again(struct request *request)
+{
+	free(request->placing);
+	request->placing = NULL;
+	atomic_store(&request->stop, false);
+	line_up(request->planner, request, true);
 }
 
 static void deliver(struct outbox_item *item, bool tell)
@@ -118,48 +160,64 @@ static void deliver(struct outbox_item *item, bool tell)
 		request_destroy(&request);
 		return;
 	}
-	if (!request->status && request->done && !placing_stands(request->placing, planner->instances)) {
-		free(request->placing);
-		request->placing = NULL;
-		planner->running = NULL;
-		if (++request->tries < TRIES) { // it comes next
-			request->next = planner->first;
-			planner->first = request;
-			begin(planner);
-			return;
-		}
-		request->status = error_set(&request->error, STATUS_UNAVAILABLE,
-					    "devices come and go faster than a placement is found");
+	planner->running = NULL;
+	if (request->asked.done && request->asked.kind == PLACING_WORK && !request->put_back &&
+	    atomic_load(&request->stop)) {
+		request->put_back = true;
+		search_again(request);
+	} else if (!request->status && request->asked.done && !placing_stands(request->placing, planner->instances) &&
+		   ++request->tries < TRIES) {
+		search_again(request);
+	} else {
+		if (request->tries == TRIES)
+			request->status = error_set(&request->error, STATUS_UNAVAILABLE,
+						    "devices come and go faster than a placement is found");
+		finish(request);
 	}
-	finish(request);
+	begin(planner);
 }
 
-enum status placing_start(const struct instances *instances, const struct json *params,
-			  const struct placing_excluded *excluded, placing_done *done, void *context,
-			  struct error *error)
+static enum status check_limits(const struct planner *planner, const struct placing_request *asked, struct error *error)
 {
-	struct planner *planner = instances->planner;
-	struct request *request = NULL, **at = &planner->first;
+	unsigned own = planner->running && planner->running->asked.asker == asked->asker;
 	if (atomic_load(&planner->stop))
 		return error_set(error, STATUS_UNAVAILABLE, "the server is ending");
-	if (planner->count >= LIMIT_PLACINGS)
+	if (planner->counts[asked->kind] >= LIMIT_PLACINGS)
 		return error_set(error, STATUS_LIMIT_EXCEEDED, "%d placements are being searched for already",
 				 LIMIT_PLACINGS);
-	request = calloc(1, sizeof *request);
+	for (const struct request *one = planner->first; one; one = one->next)
+		own += one->asked.asker == asked->asker;
+	if (asked->kind != PLACING_PREVIEW || own < LIMIT_PREVIEWS)
+		return STATUS_OK;
+	error_hint(error, "wait for their answers, or search for a shorter time: timeout_s");
+	return error_set(error, STATUS_LIMIT_EXCEEDED, "%u previews of this token are being searched for already", own);
+}
+
+static bool makes_room(const struct placing_request *running, const struct placing_request *newer)
+{
+	return running->kind > newer->kind ||
+	       (newer->kind == PLACING_PREVIEW && running->connection == newer->connection);
+}
+
+enum status placing_start(const struct instances *instances, const struct placing_request *asked, struct error *error)
+{
+	struct planner *planner = instances->planner;
+	enum status status = check_limits(planner, asked, error);
+	if (status)
+		return status;
+	struct request *request = calloc(1, sizeof *request);
 	if (!request)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
-	*request = (struct request){.item = {.deliver = deliver},
-				    .planner = planner,
-				    .params = json_copy(params),
-				    .excludes = excluded != NULL,
-				    .done = done,
-				    .context = context};
-	if (excluded)
-		request->excluded = *excluded;
-	while (*at)
-		at = &(*at)->next;
-	*at = request;
-	planner->count++;
+	*request = (struct request){.item = {.deliver = deliver}, .planner = planner, .asked = *asked};
+	request->asked.params = request->params = json_copy(asked->params);
+	if (asked->excluded) {
+		request->excluded = *asked->excluded;
+		request->asked.excluded = &request->excluded;
+	}
+	line_up(planner, request, false);
+	planner->counts[asked->kind]++;
+	if (planner->running && makes_room(&planner->running->asked, asked))
+		atomic_store(&planner->running->stop, true);
 	begin(planner);
 	return STATUS_OK;
 }
@@ -168,17 +226,37 @@ void placing_cancel(const struct instances *instances, const void *context)
 {
 	struct planner *planner = instances->planner;
 	struct request **at = &planner->first;
-	if (planner->running && planner->running->context == context)
-		planner->running->done = NULL;
+	if (planner->running && planner->running->asked.context == context) {
+		planner->running->asked.done = NULL;
+		atomic_store(&planner->running->stop, true);
+	}
 	while (*at) {
 		struct request *request = *at;
-		if (request->context == context) {
+		if (request->asked.context == context) {
 			*at = request->next;
-			planner->count--;
+			planner->counts[request->asked.kind]--;
 			request_destroy(&request);
 		} else {
 			at = &request->next;
 		}
+	}
+}
+
+void placing_leave(const struct instances *instances, const void *connection)
+{
+	struct planner *planner = instances->planner;
+	struct request **at = &planner->first;
+	if (planner->running && planner->running->asked.connection == connection)
+		atomic_store(&planner->running->stop, true);
+	while (*at) {
+		struct request *request = *at;
+		if (request->asked.connection != connection) {
+			at = &request->next;
+			continue;
+		}
+		*at = request->next;
+		request->status = error_set(&request->error, STATUS_UNAVAILABLE, "nobody waits for it any more");
+		finish(request);
 	}
 }
 
@@ -212,16 +290,18 @@ void planner_shut_down(struct planner *planner)
 	atomic_store(&planner->stop, true);
 	pthread_cond_signal(&planner->work);
 	pthread_mutex_unlock(&planner->lock);
-	if (planner->running && planner->running->done) {
-		struct request *request = planner->running;
-		placing_done *done = request->done;
-		request->done = NULL;
-		done(request->context, STATUS_UNAVAILABLE, NULL, &error);
+	if (planner->running) {
+		struct placing_request *asked = &planner->running->asked;
+		placing_done *done = asked->done;
+		asked->done = NULL;
+		atomic_store(&planner->running->stop, true);
+		if (done)
+			done(asked->context, STATUS_UNAVAILABLE, NULL, &error);
 	}
 	while (planner->first) {
 		struct request *request = planner->first;
 		planner->first = request->next;
-		request->done(request->context, STATUS_UNAVAILABLE, NULL, &error);
+		request->asked.done(request->asked.context, STATUS_UNAVAILABLE, NULL, &error);
 		request_destroy(&request);
 	}
 }

@@ -3,9 +3,11 @@
 #include "server/models/placement_inside.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 // clang-format off
 #include <setjmp.h>
@@ -440,6 +442,126 @@ static void whole_placements(void **unused)
 	assert_true(steps[STEP_SPILLED] && steps[STEP_SMALLER_FORMAT] && steps[STEP_CPU] && none && sliced && remedies);
 }
 
+// ---- time ----
+
+enum { MANY = 64, MANY_NODES = 22 };
+
+// Unlike in everything; nobody proves this in minutes.
+static struct many {
+	struct model_shape shape;
+	struct model_sizes sizes;
+	struct placement_device devices[MANY];
+	struct placement_link links[MANY_NODES * MANY_NODES];
+	struct placement_wanted wanted;
+} many;
+
+static void make_many(void)
+{
+	uint64_t all = 0;
+	for (unsigned i = 0; i < MANY; i++) {
+		many.devices[i] = (struct placement_device){.device_id = "d",
+							    .name = "d",
+							    .node_id = "n",
+							    .node = i / 3,
+							    .pool = "",
+							    .backend = draw(5) ? PLACE_CUDA : PLACE_CPU,
+							    .free_bytes = (4 + draw(76)) * GIB,
+							    .free_known = true,
+							    .bandwidth = between(5e10, 3e12),
+							    .heat_room = -1};
+		many.devices[i].memory_bytes = many.devices[i].free_bytes;
+		all += many.devices[i].free_bytes;
+	}
+	for (unsigned i = 0; i < MANY_NODES * MANY_NODES; i++)
+		many.links[i] = (struct placement_link){.known = true,
+							.link_class = "ethernet",
+							.round_trip_s = between(1e-4, 2e-2),
+							.bytes_per_s = between(1e7, 2e9)};
+	many.shape = (struct model_shape){.family = FAMILY_LLAMA,
+					  .layers = 80,
+					  .embedding = 8192,
+					  .feed_forward = 28672,
+					  .heads = 64,
+					  .kv_heads = 8,
+					  .head_size = 128,
+					  .vocabulary = 128256,
+					  .context = 8192,
+					  .rope_size = 128};
+	many.sizes = (struct model_sizes){.embedding_bytes = GIB / 2,
+					  .output_bytes = GIB / 2,
+					  .layers_bytes = all / 2,
+					  .layer_bytes = all / 2 / 80,
+					  .main_format = FORMAT_Q4_0};
+	many.sizes.format_bytes[FORMAT_Q4_0] = all / 2;
+	many.wanted = (struct placement_wanted){.shape = &many.shape,
+						.sizes = &many.sizes,
+						.devices = many.devices,
+						.device_count = MANY,
+						.node_count = MANY_NODES,
+						.links = many.links,
+						.context_tokens = 4096,
+						.sequences = 8,
+						.objective = PLACE_THROUGHPUT,
+						.remedies = true};
+}
+
+struct stopping {
+	atomic_bool stop;
+	double after_s, stopped_s;
+};
+
+static void *stop_soon(void *argument)
+{
+	struct stopping *stopping = argument;
+	nanosleep(&(struct timespec){.tv_nsec = (long)(stopping->after_s * 1e9)}, NULL);
+	stopping->stopped_s = search_clock_s();
+	atomic_store(&stopping->stop, true);
+	return NULL;
+}
+
+// Whatever it is at, a search that is stopped soon answers with what it has.
+static void stopped(void **unused)
+{
+	(void)unused;
+	static struct placement out;
+	const double after_s[] = {0.001, 0.02, 0.1, 0.5, 0.9};
+	make_many();
+	for (unsigned i = 0; i < sizeof after_s / sizeof *after_s; i++) {
+		struct stopping stopping = {.after_s = after_s[i]};
+		pthread_t thread;
+		many.wanted.stop = &stopping.stop;
+		many.wanted.timeout_s = i == 4 ? 1 : FAR_S; // or while it looks for remedies
+		assert_int_equal(pthread_create(&thread, NULL, stop_soon, &stopping), 0);
+		assert_int_equal(placement_find(&out, &many.wanted, NULL), STATUS_OK);
+		const double over_s = search_clock_s();
+		pthread_join(thread, NULL);
+		print_message("stopped after %.0f ms: %.1f ms more, a gap of %.1f %%\n", after_s[i] * 1e3,
+			      (over_s - stopping.stopped_s) * 1e3, out.gap * 100);
+		assert_true(out.feasible);
+		assert_int_equal(out.proof, PROOF_BOUND);
+		assert_true(out.gap > 0 && out.gap < 1);
+		assert_true(over_s - stopping.stopped_s < 0.5);
+	}
+}
+
+// Reasons and remedies are within the time, too.
+static void in_time(void **unused)
+{
+	(void)unused;
+	static struct placement out;
+	make_many();
+	for (int objective = PLACE_LATENCY; objective <= PLACE_THROUGHPUT; objective++) {
+		const double begun_s = search_clock_s();
+		many.wanted.objective = (enum placement_objective)objective;
+		many.wanted.timeout_s = 0.1;
+		assert_int_equal(placement_find(&out, &many.wanted, NULL), STATUS_OK);
+		const double took_s = search_clock_s() - begun_s;
+		print_message("asked for 100 ms: %.0f ms, of which %.0f ms of search\n", took_s * 1e3, out.search_ms);
+		assert_true(out.feasible);
+		assert_true(took_s < 0.6); // of a machine that does much else
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -447,6 +569,8 @@ int main(void)
 		cmocka_unit_test(more_is_never_worse),
 		cmocka_unit_test(limits_and_time),
 		cmocka_unit_test(whole_placements),
+		cmocka_unit_test(stopped),
+		cmocka_unit_test(in_time),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
