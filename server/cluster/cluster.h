@@ -123,6 +123,8 @@ enum status cluster_drain_device(struct cluster *cluster, struct cluster_device 
 // A copy from one device to another of its machine went directly, or by way of the host's memory. Where its driver says
 // that it could go directly, a change of that is an event of the cluster, once.
 void cluster_copied(struct cluster *cluster, const char *from_device_id, const char *to_device_id, bool direct);
+// Whether they go directly, as far as is known: its driver says that they could, and no copy was refused.
+bool cluster_copies(const struct cluster_device *from, const struct cluster_device *to);
 // Pairs of devices of one machine that copy to each other directly, as far as is known.
 int64_t cluster_peer_pairs(const struct cluster *cluster);
 

@@ -28,6 +28,11 @@ static bool is_staged(const struct cluster_device *from, const struct cluster_de
 	return json_get_bool(from->staged, to->device_id, false);
 }
 
+bool cluster_copies(const struct cluster_device *from, const struct cluster_device *to)
+{
+	return could(from, to) && !is_staged(from, to);
+}
+
 struct json *cluster_peers_json(const struct cluster *cluster, const struct cluster_device *device)
 {
 	struct json *peers = json_new_array();
@@ -95,7 +100,7 @@ int64_t cluster_peer_pairs(const struct cluster *cluster)
 			continue;
 		for (size_t j = 0; j < i; j++) {
 			const struct cluster_device *b = cluster->devices[j];
-			pairs += could(a, b) && could(b, a) && !is_staged(a, b) && !is_staged(b, a) &&
+			pairs += cluster_copies(a, b) && cluster_copies(b, a) &&
 				 json_get_bool(a->record, "present", true) && json_get_bool(b->record, "present", true);
 		}
 	}

@@ -165,24 +165,13 @@ static void add_device(void *context, const struct cluster_device *device, const
 	read_memory(out, gathering, device, telemetry);
 }
 
-static bool copies_to(const struct cluster_device *from, const struct cluster_device *to)
-{
-	const char *key = json_get_string(cluster_device_record(to), "hardware_key", "");
-	const struct json *peers = json_get(cluster_device_record(from), "peers");
-	for (const struct json *one = json_first(peers); one; one = json_next(one))
-		if (!strcmp(json_string(one, ""), key))
-			return !strcmp(cluster_device_node_id(from), cluster_device_node_id(to));
-	return false;
-}
-
-// The first with which a device is linked both ways gives both their number: where all are linked, it is one.
 static void gather_peers(struct placing *placing)
 {
-	for (unsigned i = 0; i < placing->wanted.device_count; i++)
-		for (unsigned j = 0; j < placing->wanted.device_count && !placing->devices[i].linked; j++)
-			if (i != j && copies_to(placing->where[i], placing->where[j]) &&
-			    copies_to(placing->where[j], placing->where[i]))
-				placing->devices[i].linked = 1 + (i < j ? i : j);
+	const unsigned count = placing->wanted.device_count;
+	for (unsigned i = 0; i < count; i++)
+		for (unsigned j = 0; j < count; j++)
+			placing->copies[i * count + j] = i != j && cluster_copies(placing->where[i], placing->where[j]);
+	placing->wanted.copies = placing->copies;
 }
 
 // ---- what is asked for ----

@@ -35,6 +35,7 @@ struct placing {
 	struct placement_device devices[PLACEMENT_DEVICES];
 	const struct cluster_device *where[PLACEMENT_DEVICES]; // the same ones
 	struct placement_link links[PLACEMENT_NODES * PLACEMENT_NODES];
+	bool copies[PLACEMENT_DEVICES * PLACEMENT_DEVICES]; // (device_count, device_count)
 	struct placement_pin pins[PLACEMENT_STAGES];
 	struct placement_timed timed[PLACEMENT_TIMED];
 	struct placement_wanted wanted;

@@ -41,10 +41,10 @@ struct placement_device {
 	bool free_known;       // else free_bytes is memory_bytes
 	double bandwidth;      // of its memory, measured, bytes a second; 0: not known
 	double heat_room;      // how far it is from slowing down for heat: 1 cold, 0 there; < 0: not known
-	unsigned linked;       // those of a node with the same number copy to each other directly; 0: to none
 	// Several devices that count as one, each with a slice of its stages (placement_slices.c), and their places in
 	// the list; the first is its own. Memory is that of all, bandwidth of one. 0: a device.
 	unsigned slices, members[STAGE_SLICES];
+	bool staged; // of these: some copy to others by way of the host's memory
 };
 
 // One direction between two nodes.
@@ -77,6 +77,7 @@ struct placement_wanted {
 	unsigned device_count;
 	unsigned node_count;
 	const struct placement_link *links; // (node_count, node_count), from the row to the column; NULL: none is known
+	const bool *copies; // (device_count, device_count): the row copies to the column directly; NULL: none does
 	const struct placement_timed *timed; // (timed_count)
 	unsigned timed_count;
 	const struct placement_pin *pins; // (pin_count), at most PLACEMENT_STAGES
@@ -134,6 +135,8 @@ struct placement {
 	uint64_t missing_bytes;    // of one that is not feasible: of all devices that can be used
 	enum placement_proof proof;
 	double gap;                 // of PROOF_BOUND: a better one could take this part less time, at most
+	double value_s, bound_s;    // by the objective, also where no time is told; of what was not looked at, at
+				    // least (INFINITY: all was that could be better)
 	double first_ms, search_ms; // until the first answer, and the last
 	uint64_t visited;           // partial chains that were looked at
 	struct placement_hop hops[PLACEMENT_STAGES]; // (hop_count)

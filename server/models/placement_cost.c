@@ -33,6 +33,7 @@ static const struct fitted fitted_cpu = {.reached = {0.92, 0.91, 0.8, 0.64},
 					 .assumed_bandwidth = 20e9};
 
 static const double slice_sum_s = 3e-6;       // adding up what slices give, twice a layer; two H200s over NVLink
+static const double staged_sum_s = 30e-6;     // the same by way of the host's memory; assumed
 static const double throttled_rate = 0.6;     // of a device that holds its clock down; assumed
 static const double host_bandwidth = 20e9;    // weights in host memory, read by a GPU, bytes a second; assumed
 static const double stage_overhead_s = 20e-6; // of a step, for each stage
@@ -83,6 +84,12 @@ double cost_bandwidth(const struct placement_device *device)
 	const double measured = device->bandwidth > 0 ? device->bandwidth
 						      : fitted_of(device->backend)->assumed_bandwidth;
 	return device->throttled ? measured * throttled_rate : measured;
+}
+
+bool cost_linked(const struct placement_wanted *wanted, unsigned first, unsigned second)
+{
+	const unsigned all = wanted->device_count;
+	return wanted->copies && wanted->copies[first * all + second] && wanted->copies[second * all + first];
 }
 
 // ---- memory ----
@@ -214,7 +221,8 @@ static void layer_seconds(const struct problem *problem, struct place_device *de
 	struct cost_time time = cost_time(wanted, &problem->sizes, device->index);
 	const double overhead_s = fitted_of(from->backend)->layer_overhead_s;
 	if (from->slices) // the output matrix is the first one's
-		time.layer_s = fmax(time.layer_s - overhead_s, 0) / from->slices + overhead_s + 2 * slice_sum_s;
+		time.layer_s = fmax(time.layer_s - overhead_s, 0) / from->slices + overhead_s +
+			       2 * (from->staged ? staged_sum_s : slice_sum_s);
 	const double rate = fmin(host_bandwidth, cost_bandwidth(from));
 	device->layer_s = time.layer_s;
 	device->output_s = time.output_s;
@@ -427,21 +435,26 @@ void cost_score(const struct problem *problem, unsigned device, const struct pro
 	const double needed = (double)(one->fixed_bytes[both] + problem->layers * problem->layer_bytes);
 	double hops = 0, fastest = usable->count ? usable->devices[0].layer_s : one->layer_s;
 	unsigned others = 0;
-	bool peers = false, direct = false, measured;
+	bool peers = false, near = false, measured;
 	for (unsigned i = 0; i < problem->wanted->node_count; i++) {
 		if (i == one->node)
 			continue;
 		others++;
 		hops += problem->hop_latency_s[one->node][i] + problem->hop_wire_s[one->node][i];
-		direct |= cost_link(problem->wanted, one->node, i, &measured).direct;
+		near |= cost_link(problem->wanted, one->node, i, &measured).direct;
 	}
-	for (unsigned i = 0; i < usable->count; i++)
-		peers |= usable->devices[i].index != one->index && usable->devices[i].node == one->node;
+	for (unsigned i = 0; i < usable->count; i++) {
+		const struct place_device *other = &usable->devices[i];
+		if (other->index == one->index || other->node != one->node)
+			continue;
+		near = true;
+		peers |= cost_linked(problem->wanted, one->index, other->index);
+	}
 	out->compute = fastest < one->layer_s ? fastest / one->layer_s : 1;
 	out->memory = (double)one->free_bytes < needed ? (double)one->free_bytes / needed : 1;
 	out->network = others ? scale_of_hops_s / (scale_of_hops_s + hops / others) : 1;
 	out->thermal = from->throttled ? 0 : from->heat_room < 0 ? 0.5 : from->heat_room;
-	out->bandwidth = peers || !others ? 1 : direct ? 0.5 : 0;
+	out->bandwidth = peers || usable->count < 2 ? 1 : near ? 0.5 : 0;
 	out->total = 0.4 * out->compute + 0.3 * out->memory + 0.15 * out->network + 0.1 * out->thermal +
 		     0.05 * out->bandwidth;
 }

@@ -80,6 +80,8 @@ double cost_close_s(const struct problem *problem, unsigned last, unsigned first
 struct placement_link cost_link(const struct placement_wanted *wanted, unsigned from_node, unsigned to_node,
 				bool *measured);
 double cost_bandwidth(const struct placement_device *device); // measured or assumed
+// Both ways, without the host's memory.
+bool cost_linked(const struct placement_wanted *wanted, unsigned first, unsigned second);
 // How long a layer of the model takes on a device, and what is known of that.
 struct cost_time {
 	double layer_s, output_s, share;
@@ -132,6 +134,8 @@ double search_clock_s(void); // steady
 // ---- placement.c ----
 // placement_find, with devices as they are listed.
 enum status placement_find_listed(struct placement *out, const struct placement_wanted *wanted, struct error *error);
+// Its proof and gap, of one that is feasible: of what was not looked at nothing is better than bound_s.
+void placement_set_proof(struct placement *out, double bound_s);
 // The value of the best placement that is found until then; INFINITY: there is none. With until_s 0: of a quick one.
 double placement_value(const struct placement_wanted *wanted, double until_s);
 

@@ -7,6 +7,7 @@
  * without, or if nothing else holds the model, since others may want those devices, too. */
 #include "server/models/placement_inside.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,15 +52,16 @@ static bool share_memory(const struct placement_device *a, const struct placemen
 	return a->node == b->node && a->pool[0] && !strcmp(a->pool, b->pool);
 }
 
-// Adding up by way of the host's memory is slow: only where it is asked for.
-static bool equal(const struct placement_wanted *wanted, unsigned first, unsigned second)
+static bool equal(const struct placement_device *a, const struct placement_device *b)
 {
-	const struct placement_device *a = &wanted->devices[first], *b = &wanted->devices[second];
 	const double apart = a->bandwidth > b->bandwidth ? a->bandwidth - b->bandwidth : b->bandwidth - a->bandwidth;
-	const bool linked = first == second || (a->linked && a->linked == b->linked);
-	return a->node == b->node && a->backend == b->backend && (linked || wanted->strategy == PLACE_TENSOR) &&
-	       a->memory_bytes == b->memory_bytes && a->throttled == b->throttled &&
-	       apart <= about_as_fast * a->bandwidth;
+	return a->node == b->node && a->backend == b->backend && a->memory_bytes == b->memory_bytes &&
+	       a->throttled == b->throttled && apart <= about_as_fast * a->bandwidth;
+}
+
+static bool may_share(const struct placement_device *a, const struct placement_device *b)
+{
+	return can_hold_a_slice(a) && can_hold_a_slice(b) && equal(a, b) && !share_memory(a, b);
 }
 
 static bool any_group(const struct placement_wanted *wanted)
@@ -70,8 +72,8 @@ static bool any_group(const struct placement_wanted *wanted)
 		can = can || can_be_cut(wanted, slices);
 	for (unsigned i = 0; can && i < wanted->device_count; i++)
 		for (unsigned j = 0; j < i; j++)
-			if (can_hold_a_slice(&devices[i]) && can_hold_a_slice(&devices[j]) && equal(wanted, j, i) &&
-			    !share_memory(&devices[i], &devices[j]))
+			if (may_share(&devices[i], &devices[j]) &&
+			    (wanted->strategy == PLACE_TENSOR || cost_linked(wanted, i, j)))
 				return true;
 	return false;
 }
@@ -87,6 +89,8 @@ static void put_together(struct grouping *grouping, const unsigned *members, uns
 		least = one->free_bytes < least ? one->free_bytes : least;
 		first->bandwidth = one->bandwidth < first->bandwidth ? one->bandwidth : first->bandwidth;
 		first->members[i] = members[i];
+		for (unsigned k = 0; k < i; k++)
+			first->staged |= !cost_linked(&grouping->wanted, members[k], members[i]);
 		// Nor what another back end sees of the same memory.
 		for (unsigned j = 0; j < grouping->wanted.device_count; j++)
 			if (j != members[0] && (j == members[i] || share_memory(one, &grouping->devices[j])))
@@ -106,6 +110,25 @@ static void begin(struct grouping *grouping, const struct placement_wanted *want
 	grouping->wanted.devices = grouping->devices;
 }
 
+// This device and the first behind it with which it makes up a group, each linked with all others but if `staged`.
+// False: they are too few.
+static bool find_members(const struct grouping *grouping, unsigned first, unsigned slices, bool staged,
+			 unsigned members[STAGE_SLICES])
+{
+	const struct placement_wanted *wanted = &grouping->wanted;
+	unsigned count = 1;
+	members[0] = first;
+	for (unsigned i = first + 1; i < wanted->device_count && count < slices; i++) {
+		bool fits = true;
+		for (unsigned k = 0; k < count && fits; k++)
+			fits = may_share(&wanted->devices[members[k]], &wanted->devices[i]) &&
+			       (staged || cost_linked(wanted, members[k], i));
+		if (fits)
+			members[count++] = i;
+	}
+	return count == slices;
+}
+
 // All groups of so many that there are. False: none.
 static bool group(struct grouping *grouping, const struct placement_wanted *wanted, unsigned slices)
 {
@@ -113,17 +136,15 @@ static bool group(struct grouping *grouping, const struct placement_wanted *want
 	begin(grouping, wanted);
 	grouping->wanted.remedies = false;
 	grouping->wanted.timeout_s *= share_of_each;
-	for (unsigned i = 0; i < wanted->device_count; i++) {
-		unsigned members[STAGE_SLICES] = {0}, count = 0;
-		for (unsigned j = i; j < wanted->device_count && count < slices; j++)
-			if (can_hold_a_slice(&grouping->devices[i]) && can_hold_a_slice(&grouping->devices[j]) &&
-			    equal(wanted, i, j) && (i == j || !share_memory(&wanted->devices[i], &wanted->devices[j])))
-				members[count++] = j;
-		if (count < slices)
-			continue;
-		put_together(grouping, members, slices);
-		any = true;
-	}
+	// Adding up by way of the host's memory is slow: only where it is asked for, and of what is left over.
+	for (int staged = 0; staged < (wanted->strategy == PLACE_TENSOR ? 2 : 1); staged++)
+		for (unsigned i = 0; i < wanted->device_count; i++) {
+			unsigned members[STAGE_SLICES];
+			if (!find_members(grouping, i, slices, staged, members))
+				continue;
+			put_together(grouping, members, slices);
+			any = true;
+		}
 	return any;
 }
 
@@ -199,11 +220,22 @@ static void say_why(struct placement *out, const struct placement_wanted *wanted
 		why_add(out, -1, "each of them holds and computes a slice of every layer");
 }
 
-// The best with groups, if it is better than `out`.
+// What the search for groups proves, beside the one without them.
+static void say_sizes(struct placement *out, const char *sizes, bool taken)
+{
+	why_add(out, -1, "groups of %s equal devices with a slice each were looked at, one size at a time%s", sizes,
+		taken || !out->feasible       ? ""
+		: out->proof == PROOF_OPTIMAL ? ": none takes less than 4/5 of the time"
+					      : "");
+}
+
+// The best with groups, if it is better than `out`. What is proven is proven of all the lists of devices.
 static enum status try_groups(struct placement *out, const struct placement_wanted *wanted, struct error *error)
 {
 	enum status status = STATUS_OK;
 	double without_s = out->feasible ? seconds(out, wanted) : -1;
+	double bound_s = out->strategy ? out->bound_s : INFINITY, groups_bound_s = INFINITY;
+	char sizes[4 * STAGE_SLICES] = "";
 	bool taken = false;
 	struct grouping *grouping = malloc(sizeof *grouping);
 	if (!grouping)
@@ -212,14 +244,24 @@ static enum status try_groups(struct placement *out, const struct placement_want
 		if (!can_be_cut(wanted, slices) || !group(grouping, wanted, slices))
 			continue;
 		status = placement_find_listed(&grouping->answer, &grouping->wanted, error);
-		if (!status && uses_groups(&grouping->answer, &grouping->wanted) &&
-		    better(&grouping->answer, out, wanted) && take_apart(grouping)) {
+		if (status)
+			break;
+		snprintf(sizes + strlen(sizes), sizeof sizes - strlen(sizes), "%s%u", sizes[0] ? ", " : "", slices);
+		groups_bound_s = fmin(groups_bound_s, grouping->answer.bound_s);
+		if (uses_groups(&grouping->answer, &grouping->wanted) && better(&grouping->answer, out, wanted) &&
+		    take_apart(grouping)) {
 			*out = grouping->answer;
 			taken = true;
 		}
 	}
 	if (taken)
 		say_why(out, wanted, without_s);
+	if (!status && out->feasible) { // those with groups would have to be enough better
+		const bool enough = taken || groups_bound_s < out->value_s * sliced_gain;
+		placement_set_proof(out, enough ? fmin(bound_s, groups_bound_s) : bound_s);
+	}
+	if (sizes[0])
+		say_sizes(out, sizes, taken);
 	free(grouping);
 	return status;
 }

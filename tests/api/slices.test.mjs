@@ -76,4 +76,25 @@ describe("slices", () => {
 		const gain = alone.predicted.seconds_per_token / predicted.seconds_per_token;
 		assert.ok(gain > 1.5 && gain < 2, `${gain} times as fast`);
 	});
+
+	test("not those whose copies were refused the direct way, but where it is asked for", async () => {
+		const placed = async (more) => (await admin.call("placement.preview", { model_id: model.model_id, ...more }));
+		const directly = await placed();
+		assert.equal(directly.stages.length, 2);
+		const bytes = 1000, [from, to] = await Promise.all(["dev_0", "dev_1"].map(async (device_id) =>
+			(await admin.call("memory.allocate", { device_id, bytes })).allocation_id));
+		const copy = (path) => {
+			for (const worker of node.workers) worker.answers["memory.copy"] = () => ({ result: { bytes, path } });
+			return admin.call("memory.copy", { from, from_offset: 0, to, to_offset: 0, bytes });
+		};
+		await copy("staged");
+		const { stages, devices } = await placed();
+		assert.equal(stages.length, 1);
+		assert.deepEqual(devices.map(({ score }) => score.bandwidth), [0.5, 0.5]);
+		const asked = await placed({ strategy: "tensor" });
+		assert.deepEqual(asked.stages.map(({ device_id }) => device_id), ["dev_0", "dev_1"]);
+		assert.ok(asked.predicted.seconds_per_token > directly.predicted.seconds_per_token, "it costs more");
+		await copy("peer"); // it is well again
+		assert.equal((await placed()).stages.length, 2);
+	});
 });

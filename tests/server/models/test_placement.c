@@ -27,6 +27,7 @@ static uint64_t draw(uint64_t below)
 static struct model_shape shape;
 static struct model_sizes sizes;
 static struct placement_device devices[MOST + 1];
+static bool copies[(MOST + 1) * (MOST + 1)];
 static struct placement_wanted wanted;
 static struct placement placement;
 
@@ -75,6 +76,13 @@ static void want(unsigned count)
 					   .remedies = true,
 					   .context_tokens = 2048,
 					   .sequences = 4};
+}
+
+// Both ways, among those that are wanted.
+static void set_linked(unsigned first, unsigned second, bool directly)
+{
+	copies[first * wanted.device_count + second] = copies[second * wanted.device_count + first] = directly;
+	wanted.copies = copies;
 }
 
 static uint64_t takes(uint32_t first, uint32_t count, uint32_t pages)
@@ -307,8 +315,8 @@ static void slices_of_equal_devices(void **unused)
 	make_model(16, GIB / 4);
 	make_device(0, PLACE_CUDA, 40 * GIB);
 	make_device(1, PLACE_CUDA, 40 * GIB);
-	devices[0].linked = devices[1].linked = 1;
 	want(2);
+	set_linked(0, 1, true);
 	assert_int_equal(placement_find(&placement, &wanted, &error), STATUS_OK);
 	print_message("two of them: %s, %.3f ms a token\n", placement.strategy, placement.seconds_per_token * 1e3);
 	assert_string_equal(placement.strategy, "tensor");
@@ -377,8 +385,8 @@ static void no_slices(void **unused)
 			devices[1].pool = devices[0].pool;
 		if (which == 4)
 			shape.kv_heads = 5, shape.heads = 35;
-		devices[0].linked = devices[1].linked = which != 5;
 		want(2);
+		set_linked(0, 1, which != 5);
 		assert_int_equal(placement_find(&placement, &wanted, &error), STATUS_OK);
 		if (strcmp(placement.strategy, "pipeline") != 0)
 			fail_msg("case %u: %s", which, placement.strategy);
@@ -386,6 +394,140 @@ static void no_slices(void **unused)
 		if (which % 5) // small ones, and by way of the host, are as it is asked for
 			assert_int_equal(placement_find(&placement, &wanted, &error), STATUS_UNAVAILABLE);
 	}
+}
+
+// Groups are of devices that all copy to each other directly, whichever these are.
+static void pairs_that_do_not_copy(void **unused)
+{
+	struct error error = {0};
+	(void)unused;
+	make_model(16, GIB / 4);
+	for (unsigned i = 0; i < 4; i++)
+		make_device(i, PLACE_CUDA, 40 * GIB);
+	want(4);
+	for (unsigned i = 0; i < 4; i++)
+		for (unsigned j = 0; j < i; j++)
+			set_linked(i, j, true);
+	assert_int_equal(placement_find(&placement, &wanted, &error), STATUS_OK);
+	assert_int_equal(placement.stages[0].slices, 4);
+	const double four_s = placement.seconds_per_token;
+	// One pair of them goes by way of the host's memory: two of the others.
+	set_linked(0, 1, false);
+	set_linked(0, 2, false);
+	assert_int_equal(placement_find(&placement, &wanted, &error), STATUS_OK);
+	assert_int_equal(placement.stages[0].slices, 2);
+	assert_int_equal(placement.stages[0].device, 0);
+	assert_int_equal(placement.stages[1].device, 3);
+	set_linked(0, 3, false);
+	set_linked(1, 2, false);
+	assert_int_equal(placement_find(&placement, &wanted, &error), STATUS_OK);
+	assert_int_equal(placement.stages[0].slices, 2);
+	assert_int_equal(placement.stages[0].device, 1);
+	assert_int_equal(placement.stages[1].device, 3);
+	// One direction is not enough.
+	copies[1 * 4 + 3] = copies[2 * 4 + 3] = false;
+	assert_int_equal(placement_find(&placement, &wanted, &error), STATUS_OK);
+	assert_string_equal(placement.strategy, "pipeline");
+	// Where it is asked for they are taken all the same, and cost more.
+	wanted.strategy = PLACE_TENSOR;
+	assert_int_equal(placement_find(&placement, &wanted, &error), STATUS_OK);
+	assert_int_equal(placement.stages[0].slices, 4);
+	print_message("four: %.3f ms a token directly, %.3f ms by way of the host\n", four_s * 1e3,
+		      placement.seconds_per_token * 1e3);
+	assert_true(placement.seconds_per_token > four_s + 16 * 2 * 20e-6);
+}
+
+// Two machines of two GPUs, of which no machine holds the model: slices within, layers one behind another between.
+static void slices_in_each_of_two_machines(void **unused)
+{
+	struct error error = {0};
+	const struct placement_link link = {.known = true,
+					    .direct = true,
+					    .link_class = "ethernet",
+					    .round_trip_s = 0.2e-3,
+					    .bytes_per_s = 1e9},
+				    links[] = {link, link, link, link};
+	static const char *const nodes[] = {"nod_0", "nod_1"};
+	(void)unused;
+	make_model(16, GIB / 4);
+	for (unsigned i = 0; i < 4; i++) {
+		make_device(i, PLACE_CUDA, 7 * GIB / 4);
+		devices[i].node = i / 2;
+		devices[i].node_id = nodes[i / 2];
+	}
+	for (int objective = PLACE_LATENCY; objective <= PLACE_THROUGHPUT; objective++) {
+		want(4);
+		memset(copies, 0, sizeof copies);
+		set_linked(0, 1, true);
+		set_linked(2, 3, true);
+		wanted.node_count = 2;
+		wanted.links = links;
+		wanted.objective = (enum placement_objective)objective;
+		wanted.strategy = PLACE_PIPELINE;
+		assert_int_equal(placement_find(&placement, &wanted, &error), STATUS_OK);
+		assert_true(placement.feasible);
+		assert_true(says("proven: no other chain of the devices that can be used is faster"));
+		const double piped_s = placement.value_s;
+		wanted.strategy = PLACE_ANY;
+		assert_int_equal(placement_find(&placement, &wanted, &error), STATUS_OK);
+		print_message("%s: %.2f ms a token, %.2f ms one behind another\n", placement.strategy,
+			      placement.value_s * 1e3, piped_s * 1e3);
+		assert_string_equal(placement.strategy, "hybrid");
+		assert_true(placement.value_s < piped_s * 0.8);
+		assert_int_equal(placement.proof, PROOF_OPTIMAL);
+		assert_true(says("groups of 2 equal devices"));
+		assert_int_equal(placement.stage_count, 4);
+		for (unsigned i = 0; i < 4; i++) {
+			const struct placement_stage *stage = &placement.stages[i],
+						     *first = &placement.stages[i / 2 * 2];
+			const struct stage_memory *memory = &stage->memory;
+			assert_int_equal(stage->slices, 2);
+			assert_int_equal(stage->slice, i % 2);
+			assert_int_equal(devices[stage->device].node, devices[first->device].node);
+			assert_int_equal(stage->first_layer, first->first_layer);
+			assert_int_equal(stage->layer_count, first->layer_count);
+			assert_int_equal(stage->embeds, i < 2);
+			assert_int_equal(stage->predicts, i >= 2);
+			assert_true(memory->weights_bytes + memory->kv_bytes + memory->workspace_bytes <=
+				    devices[stage->device].free_bytes);
+		}
+		assert_int_not_equal(devices[placement.stages[0].device].node,
+				     devices[placement.stages[2].device].node);
+		assert_int_equal(placement.stages[0].layer_count + placement.stages[2].layer_count, 16);
+		assert_int_equal(placement.stages[2].first_layer, placement.stages[0].layer_count);
+		assert_int_equal(placement.hop_count, 2); // there and back
+	}
+}
+
+// The score's fifth part: copies directly, then of the same machine or over a direct link, then the rest.
+static void who_takes_activations(void **unused)
+{
+	struct error error = {0};
+	struct placement_link links[4] = {{.known = false}};
+	(void)unused;
+	make_model(4, 100000000);
+	make_device(0, PLACE_CUDA, 4 * GIB);
+	want(1);
+	assert_int_equal(placement_find(&placement, &wanted, &error), STATUS_OK);
+	assert_true(placement.scores[0].bandwidth == 1); // nobody else is there to take them
+	make_device(1, PLACE_CPU, 4 * GIB);
+	want(2);
+	assert_int_equal(placement_find(&placement, &wanted, &error), STATUS_OK);
+	assert_true(placement.scores[0].bandwidth == 0.5 && placement.scores[1].bandwidth == 0.5);
+	make_device(1, PLACE_CUDA, 4 * GIB);
+	memset(copies, 0, sizeof copies);
+	set_linked(0, 1, true);
+	assert_int_equal(placement_find(&placement, &wanted, &error), STATUS_OK);
+	assert_true(placement.scores[0].bandwidth == 1 && placement.scores[1].bandwidth == 1);
+	set_linked(0, 1, false);
+	devices[1].node = 1;
+	wanted.node_count = 2;
+	wanted.links = links;
+	assert_int_equal(placement_find(&placement, &wanted, &error), STATUS_OK);
+	assert_true(placement.scores[0].bandwidth == 0);
+	links[1].direct = links[2].direct = true;
+	assert_int_equal(placement_find(&placement, &wanted, &error), STATUS_OK);
+	assert_true(placement.scores[0].bandwidth == 0.5);
 }
 
 int main(void)
@@ -398,6 +540,9 @@ int main(void)
 		cmocka_unit_test(layers_that_were_timed),
 		cmocka_unit_test(slices_of_equal_devices),
 		cmocka_unit_test(no_slices),
+		cmocka_unit_test(pairs_that_do_not_copy),
+		cmocka_unit_test(slices_in_each_of_two_machines),
+		cmocka_unit_test(who_takes_activations),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,6 +38,7 @@ struct cluster {
 	struct model_sizes sizes;
 	struct placement_device devices[MOST_DEVICES];
 	struct placement_link links[MOST_NODES * MOST_NODES];
+	bool copies[MOST_DEVICES * MOST_DEVICES];
 	struct placement_wanted wanted;
 };
 
@@ -85,8 +86,10 @@ static void make_cluster(struct cluster *cluster)
 								.bandwidth = draw(12) ? bandwidths[draw(4)] : 0,
 								.heat_room = -1};
 		cluster->devices[i].memory_bytes = cluster->devices[i].free_bytes;
-		cluster->devices[i].linked = 1 + cluster->devices[i].node;
 	}
+	for (unsigned i = 0; i < count; i++)
+		for (unsigned j = 0; j < count; j++)
+			cluster->copies[i * count + j] = cluster->devices[i].node == cluster->devices[j].node;
 	const bool even = draw(3) == 0;
 	for (unsigned i = 0; i < MOST_NODES * MOST_NODES; i++)
 		cluster->links[i] = (struct placement_link){.known = even || draw(5),
@@ -99,6 +102,7 @@ static void make_cluster(struct cluster *cluster)
 						    .device_count = count,
 						    .node_count = nodes,
 						    .links = draw(8) ? cluster->links : NULL,
+						    .copies = cluster->copies,
 						    .context_tokens = 2048,
 						    .sequences = 1 + (uint32_t)draw(9),
 						    .objective = draw(2) ? PLACE_LATENCY : PLACE_THROUGHPUT,
