@@ -243,8 +243,10 @@ static enum status preview(struct client *client, const struct cli_arguments *ar
 		print_stages(placement, snapshot);
 		print_hops(placement, json_get(snapshot, "nodes"));
 		if (json_type(predicted) == JSON_OBJECT)
-			printf("about %.1f tokens a second for one request\n",
-			       json_get_number(predicted, "tokens_per_s", 0));
+			printf("about %.1f tokens a second for one request alone, %.1f for %lld together\n",
+			       json_get_number(predicted, "tokens_per_s", 0),
+			       json_get_number(predicted, "together_tokens_per_s", 0),
+			       (long long)json_get_integer(placement, "sequences", 0));
 		print_proof(placement, arguments->device != NULL);
 		print_texts(json_get(placement, "why"), "  ");
 		print_scores(placement, snapshot);

@@ -62,7 +62,11 @@ describe("instances", () => {
 	test("many streams count where they are asked for, and several searches wait for each other", async () => {
 		const placements = await Promise.all([1, 2, 3, 4].map((sequences) => preview({ sequences, objective: "throughput", timeout_s: 0.1 })));
 		assert.deepEqual(placements.map((one) => [one.sequences, one.feasible]), [1, 2, 3, 4].map((sequences) => [sequences, true]));
-		assert.match(placements[3].why.map((one) => one.text).join("\n"), /4 streams together get about [\d.]+ tokens a second/);
+		const { tokens_per_s, together_tokens_per_s } = placements[3].predicted;
+		const [, told] = /4 streams together get about ([\d.]+) tokens a second/.exec(placements[3].why.map((one) => one.text).join("\n"));
+		assert.ok(Math.abs(together_tokens_per_s - told) < 0.1, `${together_tokens_per_s}, ${told}`);
+		assert.ok(together_tokens_per_s > 1.5 * tokens_per_s, `${together_tokens_per_s} of four, ${tokens_per_s} of one`);
+		assert.equal(placements[0].predicted.together_tokens_per_s, placements[0].predicted.tokens_per_s);
 	});
 
 	test("it is loaded where the preview says, tells its progress, and holds memory", async () => {

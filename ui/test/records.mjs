@@ -240,7 +240,7 @@ export const instance = (id, more = {}) => ({
 export const placement = (more = {}) => ({
   stages: [stage("d1")],
   feasible: true,
-  predicted: { seconds_per_token: 0.0231, tokens_per_s: 43.3 },
+  predicted: { seconds_per_token: 0.0231, tokens_per_s: 43.3, together_tokens_per_s: 130.5 },
   proof: "optimal",
   why: [{ device_id: null, text: "one device holds all of it" }],
   format: "Q4_0",

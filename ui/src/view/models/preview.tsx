@@ -15,6 +15,7 @@ import { LayerEditor } from "./editor";
 import { MemoryLegend, StageMemory } from "./memory";
 
 const SETTLE_MS = 150;
+const FIRST_S = 0.1;
 const NOTICED_BYTES = 256 * 1024 * 1024;
 
 /** Changes when memory in use does, by as much as a placement notices. */
@@ -23,31 +24,42 @@ const memoryInUse = (state: State): string =>
     .map(({ record, reading }) => `${record.state} ${Math.round((reading?.memory_used_bytes ?? 0) / NOTICED_BYTES)}`)
     .join(",");
 
-/** What a placement would be: asked again when a wish, the instances or memory in use change. */
-function usePreview(params: PlaceParams): { placement: Placement | null; refusal: Refusal | null } {
+/** What a placement would be: asked again when a wish, the instances or memory in use change. The first answer is
+ * shown at once, while a better one is searched for; a newer question of this connection ends that search. */
+function usePreview(params: PlaceParams): { placement: Placement | null; refusal: Refusal | null; searching: boolean } {
   const { state, server } = useApp();
   const [placement, setPlacement] = useState<Placement | null>(null);
   const [refusal, setRefusal] = useState<Refusal | null>(null);
+  const [searching, setSearching] = useState(false);
   const live = isLive(state.value);
   const key = JSON.stringify(params);
   const instances = Object.values(state.value.instances)
     .map((one) => `${one.instance_id} ${one.state}`)
     .join(",");
-  const shown = useRef(key);
-  shown.current = key;
   useEffect(() => {
     if (!live) return;
-    const read = async (): Promise<void> => {
-      const outcome = await previewPlacement(server, params);
-      if (shown.current !== key) return;
+    let current = true;
+    const ask = async (asked: PlaceParams): Promise<boolean> => {
+      const outcome = await previewPlacement(server, asked);
+      if (!current) return false;
       const refused = isRefused(outcome);
       setRefusal(refused ? outcome : null);
       setPlacement(refused ? null : outcome);
+      return !refused && outcome.proof === "bound";
+    };
+    const read = async (): Promise<void> => {
+      setSearching(await ask({ ...params, timeout_s: FIRST_S }));
+      if (!current) return;
+      await ask(params);
+      if (current) setSearching(false);
     };
     const timer = setTimeout(() => void read(), SETTLE_MS);
-    return () => clearTimeout(timer);
+    return () => {
+      current = false;
+      clearTimeout(timer);
+    };
   }, [key, live, instances, memoryInUse(state.value)]);
-  return { placement, refusal };
+  return { placement, refusal, searching };
 }
 
 const contexts = [2048, 4096, 8192, 16384, 32768, 65536, 131072];
@@ -78,7 +90,7 @@ export function Preview({ model }: { model: Model }) {
         : {}),
   };
   const freely = useRef<Pin[] | null>(null); // where it would go by itself
-  const { placement, refusal } = usePreview(params);
+  const { placement, refusal, searching } = usePreview(params);
   const shown: Pin[] =
     placement?.stages.map(({ device_id, first_layer, layer_count }) => ({ device_id, first_layer, layer_count })) ?? [];
   const sliced = placement !== null && inTurn(placement.stages).length < placement.stages.length;
@@ -110,7 +122,7 @@ export function Preview({ model }: { model: Model }) {
         >
           {loading ? "Loading" : "Load"}
         </button>
-        {placement && <Prediction placement={placement} />}
+        {placement && <Prediction placement={placement} together={objective === "throughput"} searching={searching} />}
       </div>
       <div class="knobs">
         <label class="knob">
@@ -210,7 +222,10 @@ export function Preview({ model }: { model: Model }) {
   );
 }
 
-function Prediction({ placement }: { placement: Placement }) {
+const rate = (tokens_per_s: number): string => figure(tokens_per_s, tokens_per_s < 100 ? 1 : 0);
+
+/** The figure that was aimed for is the large one: of one request, or of all together. */
+function Prediction({ placement, together, searching }: { placement: Placement; together: boolean; searching: boolean }) {
   if (!placement.feasible)
     return (
       <p class="answer crit">
@@ -220,20 +235,33 @@ function Prediction({ placement }: { placement: Placement }) {
   const { predicted } = placement;
   return (
     <p class="answer">
-      {predicted ? (
+      {predicted && together ? (
+        <>
+          <span class="big">
+            {rate(predicted.together_tokens_per_s)}
+            <span class="unit"> tokens per s</span>
+          </span>
+          <span class="quiet">
+            for {count(placement.sequences, "request")} together, {rate(predicted.tokens_per_s)} for one alone, predicted
+          </span>
+        </>
+      ) : predicted ? (
         <>
           <span class="big">
             {figure(predicted.seconds_per_token * 1000, predicted.seconds_per_token < 0.01 ? 2 : 1)}
             <span class="unit"> ms per token</span>
           </span>
-          <span class="quiet">{figure(predicted.tokens_per_s, predicted.tokens_per_s < 100 ? 1 : 0)} tokens per s for one request, predicted</span>
+          <span class="quiet">
+            {rate(predicted.tokens_per_s)} tokens per s for one request, {rate(predicted.together_tokens_per_s)} for{" "}
+            {figure(placement.sequences)} together, predicted
+          </span>
         </>
       ) : (
         <span class="quiet">How fast it would be is not known: the device's bandwidth has not been measured.</span>
       )}
       <span class="badge">
         <MarkIcon mark="ok" />
-        {proofWord(placement)}
+        {searching ? "the first answer; searching on" : proofWord(placement)}
       </span>
     </p>
   );
