@@ -1,6 +1,7 @@
 /* See stage.h: what a stage is asked is checked here, once, and handed to the back end. */
 #include "engine/stage.h"
 
+#include "common/base/clock.h"
 #include "engine/inside.h"
 #include "engine/stage_slices.h"
 
@@ -14,6 +15,7 @@ struct stage {
 	struct model_shape slice_shape; // of each slice, if there are several
 	uint32_t slices;
 	bool linked;
+	uint64_t spent_ns;
 	struct exogpu_device *devices[STAGE_SLICES];
 	struct backend_stage *handles[STAGE_SLICES];
 };
@@ -225,13 +227,20 @@ enum status stage_step(struct stage *stage, const struct stage_batch *batch, str
 		status = error_set(error, STATUS_INVALID_PARAMS, "%s", wrong);
 	if (status)
 		return status;
+	const int64_t began_ns = clock_steady_ns();
 	if (stage->slices == 1)
 		status = stage->slots->step(stage->handles[0], batch, error);
 	else
 		status = stage->slots->step_joined(stage->handles, stage->slices, batch, error);
+	stage->spent_ns += (uint64_t)(clock_steady_ns() - began_ns);
 	for (uint32_t i = 0; i < stage->slices; i++)
 		told(stage->devices[i], status);
 	return status;
+}
+
+uint64_t stage_spent_ns(const struct stage *stage)
+{
+	return stage->spent_ns;
 }
 
 enum status stage_zero(struct stage *stage, const uint32_t *pages, uint32_t count, struct error *error)

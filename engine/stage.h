@@ -102,8 +102,11 @@ struct stage_batch {
 	float *hidden;    // (output_count, embedding) after the output norm, or NULL
 };
 // Compute, and return when what is wanted is there. Errors: STATUS_INVALID_PARAMS, STATUS_DEVICE_LOST,
-// STATUS_TIMEOUT (30 s; the device counts as lost).
+// STATUS_TIMEOUT (of CUDA and Vulkan, 30 s: the device counts as lost. On the CPU nothing ends a step but the end of
+// the process, after LIMIT_STEP_MS. A model instance asks for steps of about a second).
 enum status stage_step(struct stage *stage, const struct stage_batch *batch, struct error *error);
+// How long all its steps have taken together, in nanoseconds. Thread: that of the steps.
+uint64_t stage_spent_ns(const struct stage *stage);
 // Set pages to zero, before somebody else's tokens come into them.
 enum status stage_zero(struct stage *stage, const uint32_t *pages, uint32_t count, struct error *error);
 

@@ -101,6 +101,9 @@ struct instance {
 	uint64_t token_count; // of their prompts
 	bool told_state;      // something goes on, the end of which instance.state is to tell
 	int64_t state_ns;     // when it was last told
+	// Of one part with several stages, when its timing was last told: all zeros before the first time.
+	struct generator_state timed;
+	uint64_t timed_stages_ns[LIMIT_INSTANCE_STAGES]; // stage_spent_ns
 
 	pthread_t driver;
 };

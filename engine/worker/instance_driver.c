@@ -72,6 +72,37 @@ static struct json *singles(struct instance *instance, const struct generator_st
 	return parts;
 }
 
+// RingTiming of the whole model in one part of several stages; null where there is one, or nothing was computed.
+static struct json *timing(struct instance *instance, const struct generator_state *state)
+{
+	uint64_t stages_ns[LIMIT_INSTANCE_STAGES];
+	const uint64_t steps = state->steps - instance->timed.steps;
+	if (instance->ring)
+		return instance_ring_timing(instance);
+	if (instance->stage_count < 2 || !steps)
+		return json_new_null();
+	const struct generator_state before = instance->timed;
+	instance->timed = *state;
+	for (unsigned i = 0; i < instance->stage_count; i++) {
+		const uint64_t spent_ns = stage_spent_ns(instance->stages[i]);
+		stages_ns[i] = spent_ns - instance->timed_stages_ns[i];
+		instance->timed_stages_ns[i] = spent_ns;
+	}
+	if (!before.steps) // what a stage has spent by then it has on being measured, too
+		return json_new_null();
+	const struct ring_told told = {.spent_ns = state->step_ns - before.step_ns,
+				       .stage_count = instance->stage_count};
+	const double to_ms = 1e-6 / (double)steps;
+	struct json *out = json_new_object(), *parts = json_new_array();
+	json_push(parts, instance_ring_part_json(&told, stages_ns, to_ms));
+	json_set_integer(out, "steps", (int64_t)steps);
+	json_set_integer(out, "tokens", (int64_t)(state->generated_tokens - before.generated_tokens));
+	json_set_number(out, "step_ms", (double)told.spent_ns * to_ms);
+	json_set(out, "parts", parts);
+	json_set_number(out, "hops_ms", 0);
+	return out;
+}
+
 // Once a second while anything goes on, and once when it ends.
 static void tell_state(struct instance *instance, bool idle)
 {
@@ -100,8 +131,7 @@ static void tell_state(struct instance *instance, bool idle)
 	for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++)
 		json_set_integer(params, figures[i].name, (int64_t)figures[i].value);
 	json_set(params, "single_ms", singles(instance, &state));
-	if (instance->ring)
-		json_set(params, "timing", instance_ring_timing(instance));
+	json_set(params, "timing", timing(instance, &state));
 	instance_tell(instance, "instance.state", params);
 	instance->told_state = !idle;
 	instance->state_ns = now_ns;

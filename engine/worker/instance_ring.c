@@ -14,7 +14,9 @@
 // Sums over the steps that have come back since they were last told.
 struct timing {
 	uint64_t steps, tokens_before;
-	uint64_t round_ns, hops_ns, sent_bytes, parts_ns[RING_PARTS];
+	uint64_t round_ns, hops_ns;
+	struct ring_told parts[RING_PARTS];
+	uint64_t stages_ns[LIMIT_INSTANCE_STAGES];
 	uint64_t single_steps, single_ns[RING_PARTS]; // of one row
 };
 
@@ -22,8 +24,9 @@ struct instance_ring {
 	struct ring *ring;
 	struct ring_part part;
 	uint64_t round;
-	bool greeted;          // the previous part has said a good hello in this round
-	float *activations[2]; // (batch_rows, embedding), of a part without generator
+	bool greeted;                              // the previous part has said a good hello in this round
+	float *activations[2];                     // (batch_rows, embedding), of a part without generator
+	uint64_t stages_ns[LIMIT_INSTANCE_STAGES]; // stage_spent_ns of each, when it was last looked at
 	// Of the last part.
 	struct json *check; // the id of the call; NULL: none is under way
 	bool checked_now;
@@ -203,6 +206,23 @@ static enum status compute(struct instance *instance, const struct ring_step *st
 	return status;
 }
 
+// What this part did of it, from `began_ns` until now.
+static void tell_of_it(struct instance *instance, struct ring_step *step, int64_t arrived_ns, int64_t began_ns)
+{
+	struct ring_told *told = &step->parts[step->part_count++];
+	*told = (struct ring_told){.waited_ns = (uint64_t)(began_ns - arrived_ns),
+				   .spent_ns = (uint64_t)(clock_steady_ns() - began_ns),
+				   .came_bytes = step->came_bytes};
+	for (unsigned i = 0; i < instance->stage_count; i++) {
+		const uint64_t spent_ns = stage_spent_ns(instance->stages[i]);
+		if (step->stage_count < LIMIT_INSTANCE_STAGES) {
+			step->stages_ns[step->stage_count++] = spent_ns - instance->ring->stages_ns[i];
+			told->stage_count++;
+		}
+		instance->ring->stages_ns[i] = spent_ns;
+	}
+}
+
 static void pass_on(struct instance *instance, struct ring_step *step, int64_t arrived_ns)
 {
 	struct error error = {0};
@@ -219,8 +239,7 @@ static void pass_on(struct instance *instance, struct ring_step *step, int64_t a
 	if (!status) {
 		step->tokens = NULL;
 		step->activations = output;
-		step->waited_ns += (uint64_t)(began_ns - arrived_ns);
-		step->spent_ns[step->spent_count++] = (uint64_t)(clock_steady_ns() - began_ns);
+		tell_of_it(instance, step, arrived_ns, began_ns);
 		status = send_step(instance->ring, step, &error);
 	}
 	if (status) {
@@ -273,9 +292,9 @@ static void finish_check(struct instance *instance, const struct ring_step *step
 	struct error error = {0};
 	struct json *result = json_new_object(), *parts = json_new_array();
 	own->checked_now = false;
-	for (uint32_t i = 0; i < step->spent_count; i++) {
+	for (uint32_t i = 0; i < step->part_count; i++) {
 		struct json *one = json_new_object();
-		json_set_number(one, "compute_ms", (double)step->spent_ns[i] * 1e-6);
+		json_set_number(one, "compute_ms", (double)step->parts[i].spent_ns * 1e-6);
 		json_push(parts, one);
 	}
 	json_set(result, "parts", parts);
@@ -296,18 +315,23 @@ static void finish_check(struct instance *instance, const struct ring_step *step
 
 static void add_timing(struct timing *timing, const struct ring_step *step, uint64_t round_ns)
 {
-	uint64_t known_ns = step->waited_ns;
+	uint64_t known_ns = 0;
 	const bool single = step->row_count == 1;
 	timing->single_steps += single;
-	for (uint32_t i = 0; i < step->spent_count; i++) {
-		timing->parts_ns[i] += step->spent_ns[i];
-		timing->single_ns[i] += single ? step->spent_ns[i] : 0;
-		known_ns += step->spent_ns[i];
+	for (uint32_t i = 0; i < step->part_count; i++) {
+		const struct ring_told *told = &step->parts[i];
+		timing->parts[i].spent_ns += told->spent_ns;
+		timing->parts[i].waited_ns += told->waited_ns;
+		timing->parts[i].came_bytes += told->came_bytes;
+		timing->parts[i].stage_count = told->stage_count;
+		timing->single_ns[i] += single ? told->spent_ns : 0;
+		known_ns += told->waited_ns + told->spent_ns;
 	}
+	for (uint32_t i = 0; i < step->stage_count; i++)
+		timing->stages_ns[i] += step->stages_ns[i];
 	timing->steps++;
 	timing->round_ns += round_ns;
 	timing->hops_ns += round_ns > known_ns ? round_ns - known_ns : 0;
-	timing->sent_bytes += step->sent_bytes;
 }
 
 static void take_back(struct instance *instance, struct ring_step *step, int64_t arrived_ns)
@@ -327,8 +351,7 @@ static void take_back(struct instance *instance, struct ring_step *step, int64_t
 		return;
 	int64_t now_ns = clock_steady_ns();
 	uint64_t round_ns = (uint64_t)(now_ns - own->sent_ns[step->lane]);
-	step->waited_ns += (uint64_t)(began_ns - arrived_ns);
-	step->spent_ns[step->spent_count++] = (uint64_t)(now_ns - began_ns);
+	tell_of_it(instance, step, arrived_ns, began_ns);
 	if (own->checked_now)
 		finish_check(instance, step, round_ns);
 	else if (step->row_count)
@@ -377,6 +400,18 @@ struct json *instance_ring_singles(const struct instance *instance)
 	return parts;
 }
 
+struct json *instance_ring_part_json(const struct ring_told *told, const uint64_t *stages_ns, double to_ms)
+{
+	struct json *part = json_new_object(), *stages = json_new_array();
+	json_set_number(part, "waited_ms", (double)told->waited_ns * to_ms);
+	json_set_number(part, "compute_ms", (double)told->spent_ns * to_ms);
+	json_set_integer(part, "came_bytes", (int64_t)told->came_bytes);
+	for (uint32_t i = 0; i < told->stage_count; i++)
+		json_push(stages, json_new_number((double)stages_ns[i] * to_ms));
+	json_set(part, "stages_ms", stages);
+	return part;
+}
+
 struct json *instance_ring_timing(struct instance *instance)
 {
 	struct timing *timing = &instance->ring->timing;
@@ -386,15 +421,17 @@ struct json *instance_ring_timing(struct instance *instance)
 		return json_new_null();
 	generator_state(instance->generator, &state);
 	struct json *out = json_new_object(), *parts = json_new_array();
+	const uint64_t *stages_ns = timing->stages_ns;
 	double to_ms = 1e-6 / (double)steps;
 	json_set_integer(out, "steps", (int64_t)steps);
 	json_set_integer(out, "tokens", (int64_t)(state.generated_tokens - timing->tokens_before));
 	json_set_number(out, "step_ms", (double)timing->round_ns * to_ms);
-	for (uint32_t i = 0; i < instance->ring->part.count; i++)
-		json_push(parts, json_new_number((double)timing->parts_ns[i] * to_ms));
-	json_set(out, "parts_ms", parts);
+	for (uint32_t i = 0; i < instance->ring->part.count; i++) {
+		json_push(parts, instance_ring_part_json(&timing->parts[i], stages_ns, to_ms));
+		stages_ns += timing->parts[i].stage_count;
+	}
+	json_set(out, "parts", parts);
 	json_set_number(out, "hops_ms", (double)timing->hops_ns * to_ms);
-	json_set_integer(out, "sent_bytes", (int64_t)timing->sent_bytes);
 	struct timing next = {.tokens_before = state.generated_tokens};
 	if (timing->single_steps < SINGLES_LEAST) { // not told yet
 		next.single_steps = timing->single_steps;

@@ -33,5 +33,7 @@ void instance_ring_serve(struct instance *instance, struct ring_message **messag
 void instance_ring_check(struct instance *instance, struct order *order);
 // RingTiming since the last time, or null.
 struct json *instance_ring_timing(struct instance *instance);
+// A part of it, each stage's time beside: (told->stage_count); sums, of which to_ms makes means in ms.
+struct json *instance_ring_part_json(const struct ring_told *told, const uint64_t *stages_ns, double to_ms);
 // single_ms of instance.state: before instance_ring_timing, which begins anew.
 struct json *instance_ring_singles(const struct instance *instance);

@@ -25,7 +25,7 @@
 #include "common/wire/contract.h"
 #include "engine/stage.h"
 
-enum { RING_PROTOCOL = 1, RING_PARTS = 64, RING_ID_BYTES = 64, RING_TEXT_BYTES = 512 };
+enum { RING_PROTOCOL = 2, RING_PARTS = 64, RING_ID_BYTES = 64, RING_TEXT_BYTES = 512 };
 enum ring_kind { RING_UNKNOWN, RING_TOKENS, RING_F32, RING_F16 };
 
 // What a part was loaded with, as far as others must agree.
@@ -38,12 +38,21 @@ struct ring_part {
 	uint32_t embedding, vocabulary, context_tokens, page_count, batch_rows, sequences;
 };
 
+// What a step says of a part that it has been at. Times are differences of that part's clock.
+struct ring_told {
+	uint64_t waited_ns, spent_ns; // from its arrival until the part began; computing it
+	uint64_t came_bytes;          // of the message that brought it there
+	uint32_t stage_count;
+};
+
 struct ring_step {
 	uint64_t epoch, round, step;
 	uint32_t lane;
-	uint64_t spent_ns[RING_PARTS]; // (spent_count)
-	uint32_t spent_count;
-	uint64_t waited_ns, sent_bytes;
+	struct ring_told parts[RING_PARTS]; // (part_count), in the order of the ring
+	uint32_t part_count;
+	uint64_t stages_ns[LIMIT_INSTANCE_STAGES]; // (stage_count), what each stage of these parts computed, in order
+	uint32_t stage_count;
+	uint64_t came_bytes; // of the message that brought it here
 	enum ring_kind kind; // of what it was received as
 	uint32_t zero_count, run_count, row_count;
 	const uint32_t *zero;         // (zero_count)

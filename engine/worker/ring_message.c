@@ -157,12 +157,20 @@ enum status ring_write_step(struct buffer *out, const struct ring_part *part, co
 	buffer_append(out, "\0\0\0\0\0\0\0", LENGTHS_BYTES); // which are known in the end
 	buffer_printf(out,
 		      "{\"jsonrpc\":\"2.0\",\"method\":\"ring.step\",\"params\":{\"epoch\":%" PRIu64
-		      ",\"round\":%" PRIu64 ",\"lane\":%u,\"step\":%" PRIu64 ",\"spent_ns\":[",
+		      ",\"round\":%" PRIu64 ",\"lane\":%u,\"step\":%" PRIu64 ",\"parts\":[",
 		      step->epoch, step->round, step->lane, step->step);
-	for (uint32_t i = 0; i < step->spent_count; i++)
-		buffer_printf(out, "%s%" PRIu64, i ? "," : "", step->spent_ns[i]);
-	buffer_printf(out, "],\"waited_ns\":%" PRIu64 ",\"sent_bytes\":%" PRIu64 "}}", step->waited_ns,
-		      step->sent_bytes);
+	const uint64_t *stage_ns = step->stages_ns;
+	for (uint32_t i = 0; i < step->part_count; i++) {
+		const struct ring_told *told = &step->parts[i];
+		buffer_printf(out,
+			      "%s{\"waited_ns\":%" PRIu64 ",\"spent_ns\":%" PRIu64 ",\"came_bytes\":%" PRIu64
+			      ",\"stages_ns\":[",
+			      i ? "," : "", told->waited_ns, told->spent_ns, told->came_bytes);
+		for (uint32_t j = 0; j < told->stage_count; j++)
+			buffer_printf(out, "%s%" PRIu64, j ? "," : "", *stage_ns++);
+		buffer_printf(out, "]}");
+	}
+	buffer_printf(out, "]}}");
 	uint32_t lengths[2] = {0, (uint32_t)(out->length - LENGTHS_BYTES)};
 	buffer_append_u32le(out, kind);
 	buffer_append_u32le(out, step->zero_count);
@@ -314,20 +322,36 @@ static const char *read_body(const struct ring_part *part, const struct message 
 	return wrong ? wrong : read_rows(part, &body, step, &memory);
 }
 
+// Fits the contract: RING_PARTS at most, each with LIMIT_INSTANCE_STAGES at most.
+static const char *read_parts(const struct json *parts, struct ring_step *step)
+{
+	for (const struct json *one = json_first(parts); one; one = json_next(one)) {
+		const struct json *stage = json_first(json_get(one, "stages_ns"));
+		struct ring_told *told = &step->parts[step->part_count++];
+		*told = (struct ring_told){.waited_ns = (uint64_t)json_get_integer(one, "waited_ns", 0),
+					   .spent_ns = (uint64_t)json_get_integer(one, "spent_ns", 0),
+					   .came_bytes = (uint64_t)json_get_integer(one, "came_bytes", 0)};
+		for (; stage; stage = json_next(stage), told->stage_count++) {
+			if (step->stage_count == LIMIT_INSTANCE_STAGES)
+				return "it has been at more stages than an instance has";
+			step->stages_ns[step->stage_count++] = (uint64_t)json_number(stage, 0);
+		}
+	}
+	return NULL;
+}
+
 static void read_step(const struct ring_part *part, const struct message *message, struct ring_message *out)
 {
-	const struct json *params = message->params, *spent = json_get(params, "spent_ns");
+	const struct json *params = message->params;
 	struct ring_step *step = &out->step;
 	step->epoch = (uint64_t)json_get_integer(params, "epoch", 0);
 	step->round = (uint64_t)json_get_integer(params, "round", 0);
 	step->lane = (uint32_t)json_get_integer(params, "lane", 0);
 	step->step = (uint64_t)json_get_integer(params, "step", 0);
-	step->waited_ns = (uint64_t)json_get_integer(params, "waited_ns", 0);
-	step->sent_bytes = (uint64_t)json_get_integer(params, "sent_bytes", 0);
-	for (const struct json *one = json_first(spent); one && step->spent_count < RING_PARTS; one = json_next(one))
-		step->spent_ns[step->spent_count++] = (uint64_t)json_number(one, 0);
-	const char *wrong = read_body(part, message, out);
-	if (!wrong && step->spent_count != part->index)
+	const char *wrong = read_parts(json_get(params, "parts"), step);
+	if (!wrong)
+		wrong = read_body(part, message, out);
+	if (!wrong && step->part_count != part->index)
 		wrong = "it has been at other parts";
 	if (wrong) {
 		out->said = RING_BROKEN;
@@ -420,7 +444,7 @@ struct ring_message *ring_read(const struct ring_part *part, const struct contra
 		break;
 	case RING_STEP:
 		read_step(part, &message, out);
-		out->step.sent_bytes += length + 4;
+		out->step.came_bytes = length + 4;
 		break;
 	case RING_FAILED:
 		read_failed(message.params, out);

@@ -318,6 +318,7 @@ static void find_relay(const struct cluster_node *node, const struct cluster_nod
 	const bool first_known = find_server(node, &first), known = find_server(to, &second) && first_known;
 	*out = (struct topology_reading){
 		.known = known,
+		.relayed = !node->local && !to->local,
 		.degraded = first.degraded || second.degraded,
 		.link_class = link_class_name(LINK_CLASS_RELAY),
 		.rtt_ms = known ? first.rtt_ms + second.rtt_ms : -1,
@@ -343,8 +344,8 @@ void topology_way(const struct cluster_node *node, const struct cluster_node *to
 					 .throughput_bytes_per_s = link->values[LINK_THROUGHPUT]};
 }
 
-void topology_find(const struct topology *topology, const char *from_node_id, const char *to_node_id,
-		   struct topology_reading *out)
+static void find_way(const struct topology *topology, const char *from_node_id, const char *to_node_id, bool relay,
+		     struct topology_reading *out)
 {
 	const struct cluster_node *node = cluster_find_node(topology->params.cluster, from_node_id);
 	const struct cluster_node *to = cluster_find_node(topology->params.cluster, to_node_id);
@@ -355,12 +356,29 @@ void topology_find(const struct topology *topology, const char *from_node_id, co
 	if (!node || !to || !node->link || !to->link)
 		return;
 	if (node != to) {
-		topology_way(node, to, out);
+		(relay ? find_relay : topology_way)(node, to, out);
 		return;
 	}
 	out->known = out->direct = true;
 	out->link_class = link_class_name(LINK_CLASS_PROCESS);
 	out->rtt_ms = out->loss_percent = 0;
+}
+
+void topology_find(const struct topology *topology, const char *from_node_id, const char *to_node_id,
+		   struct topology_reading *out)
+{
+	find_way(topology, from_node_id, to_node_id, false, out);
+}
+
+void topology_find_relay(const struct topology *topology, const char *from_node_id, const char *to_node_id,
+			 struct topology_reading *out)
+{
+	find_way(topology, from_node_id, to_node_id, true, out);
+}
+
+const char *topology_class_words(const char *link_class)
+{
+	return link_class_words(link_class_parse(link_class));
 }
 
 // ---- lifetime ----

@@ -34,12 +34,17 @@ void topology_node_removed(struct topology *topology, const char *node_id);
 struct topology_reading {
 	bool known, direct, degraded;  // known: its round trip is; direct: a link of their own that is up, else by way
 				       // of the server, whose figures are those of both ways together
+	bool relayed;                  // by way of the server, and neither is on its machine
 	const char *link_class;        // of schema/api.json; static
 	double rtt_ms, loss_percent;   // < 0: not known
 	double throughput_bytes_per_s; // from the first to the second; < 0: not known
 };
 void topology_find(const struct topology *topology, const char *from_node_id, const char *to_node_id,
 		   struct topology_reading *out);
+// The same by way of the server, also where there is a direct link.
+void topology_find_relay(const struct topology *topology, const char *from_node_id, const char *to_node_id,
+			 struct topology_reading *out);
+const char *topology_class_words(const char *link_class); // in a sentence; static
 
 struct json *topology_links_json(const struct topology *topology);   // array of Link; `topology` may be NULL
 struct json *topology_summary_json(const struct topology *topology); // TopologySummary

@@ -238,6 +238,9 @@ struct json *instance_stage_json(const char *device_id, const struct instance_st
 
 // instances_json.c
 struct json *instance_json(const struct instance *instance);
+const char *instance_state_name(enum instance_state state);
+
+// instances_timing.c
 // InstanceTiming of what the last part tells (RingTiming), with what it means in words.
 struct json *instance_timing_json(const struct instance *instance, const struct json *told);
 const char *instance_state_name(enum instance_state state);

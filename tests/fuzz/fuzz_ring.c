@@ -38,7 +38,7 @@ static void check_step(const struct ring_part *part, const struct ring_step *ste
 {
 	uint32_t rows = 0;
 	require(step->row_count <= part->batch_rows && step->run_count <= part->sequences);
-	require(step->spent_count == part->index);
+	require(step->part_count == part->index && step->stage_count <= LIMIT_INSTANCE_STAGES);
 	for (uint32_t i = 0; i < step->zero_count; i++)
 		require(step->zero[i] < part->page_count);
 	for (uint32_t i = 0; i < step->run_count; i++) {
@@ -94,8 +94,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	buffer_init(&frame, LIMIT_WORKER_MESSAGE_BYTES);
 	snprintf(head, sizeof(head),
 		 "{\"jsonrpc\":\"2.0\",\"method\":\"ring.step\",\"params\":{\"epoch\":1,\"round\":1,\"lane\":0,"
-		 "\"step\":1,\"spent_ns\":[%s],\"waited_ns\":0,\"sent_bytes\":0}}",
-		 part.index ? "1" : "");
+		 "\"step\":1,\"parts\":[%s]}}",
+		 part.index ? "{\"waited_ns\":1,\"spent_ns\":2,\"came_bytes\":3,\"stages_ns\":[4,5]}" : "");
 	require(!buffer_append(&frame, "", 0));
 	if (data[0] & 4)
 		message_encode(&frame, head, strlen(head), data + 1, size - 1);

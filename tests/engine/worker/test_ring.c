@@ -458,8 +458,7 @@ static void noise_on_the_ring(void **state)
 {
 	(void)state;
 	static const char head[] = "{\"jsonrpc\":\"2.0\",\"method\":\"ring.step\",\"params\":{\"epoch\":3,"
-				   "\"round\":1,\"lane\":0,\"step\":9,\"spent_ns\":[],\"waited_ns\":0,"
-				   "\"sent_bytes\":0}}";
+				   "\"round\":1,\"lane\":0,\"step\":9,\"parts\":[]}}";
 	static const uint32_t bodies[][8] = {
 		{2, 0, 0, 0},               // activations where tokens are due
 		{1, 1, 0, 0, 64},           // no such page

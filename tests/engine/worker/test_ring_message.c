@@ -60,23 +60,27 @@ static void rows_as_they_are_and_in_f16(void **state)
 	values[10 * WIDTH] = NAN;
 	for (enum ring_kind kind = RING_F32; kind <= RING_F16; kind++) {
 		const struct ring_part part = part_of(WIDTH, kind);
-		const struct ring_step step = {.epoch = 1,
-					       .round = 2,
-					       .step = 3,
-					       .lane = 4,
-					       .spent_ns = {5},
-					       .spent_count = 1,
-					       .waited_ns = 6,
-					       .run_count = 1,
-					       .runs = &run,
-					       .row_count = ROWS,
-					       .zero = pages,
-					       .zero_count = 1,
-					       .activations = values};
+		const struct ring_step step = {
+			.epoch = 1,
+			.round = 2,
+			.step = 3,
+			.lane = 4,
+			.parts = {{.waited_ns = 6, .spent_ns = 5, .came_bytes = 7, .stage_count = 2}},
+			.part_count = 1,
+			.stages_ns = {2, 3},
+			.stage_count = 2,
+			.run_count = 1,
+			.runs = &run,
+			.row_count = ROWS,
+			.zero = pages,
+			.zero_count = 1,
+			.activations = values};
 		struct ring_message *message = there_and_back(&part, &step, &bytes);
 		const struct ring_step *got = &message->step;
 		assert_true(got->epoch == 1 && got->round == 2 && got->step == 3 && got->lane == 4);
-		assert_true(got->spent_ns[0] == 5 && got->waited_ns == 6 && got->sent_bytes == bytes);
+		assert_true(got->part_count == 1 && got->came_bytes == bytes);
+		assert_memory_equal(&got->parts[0], &step.parts[0], sizeof(step.parts[0]));
+		assert_true(got->stage_count == 2 && got->stages_ns[0] == 2 && got->stages_ns[1] == 3);
 		assert_true(got->zero_count == 1 && got->zero[0] == 7 && got->runs[0].position == 3);
 		double worst = 0;
 		for (int row = 0; row < ROWS; row++) {
@@ -118,7 +122,7 @@ static void the_most_rows_fit(void **state)
 						     .pages = list};
 		assert_true(rows >= 4);
 		const struct ring_step step = {.epoch = 1,
-					       .spent_count = 1,
+					       .part_count = 1,
 					       .zero = list,
 					       .zero_count = part.page_count,
 					       .runs = runs,

@@ -1,7 +1,8 @@
 /* Where a token's time goes: what each stage computes and what the ways between them take, one after the other. */
-import type { Instance, Placement, PlacementHop, Stage } from "../../lib/api.gen";
+import type { Instance, InstanceTiming, Placement, PlacementHop, Stage } from "../../lib/api.gen";
 import { figure, sentence } from "../../lib/format";
 import { inTurn } from "../../state/models";
+import type { State } from "../../state/state";
 import { classWord } from "../../state/topology";
 import { useApp } from "../app-context";
 import { MarkIcon } from "../parts";
@@ -107,29 +108,13 @@ export function PredictedFall({ placement }: { placement: Placement }) {
   return <Waterfall rows={rows} total={Math.max(known, placement.predicted.seconds_per_token * 1000, 1e-6)} />;
 }
 
-/** Of an instance in several parts, as it was in the last second; and which part holds up the others, in words. */
+/** Of an instance in several parts or stages, as it was in the last second; and which one holds up the others, in words. */
 export function MeasuredFall({ instance }: { instance: Instance }) {
   const { state } = useApp();
-  const { devices, nodes } = state.value;
   const { timing } = instance;
-  if (!timing || timing.parts.length < 2) return null;
-  const predictedOf = (node: string): number | null => {
-    const mine = instance.stages.filter((one) => devices[one.device_id]?.record.node_id === node);
-    const known = mine.every((one) => one.seconds_per_token !== null);
-    return mine.length > 0 && known ? inTurn(mine).reduce((sum, one) => sum + longest(one)! * 1000, 0) : null;
-  };
-  const apart = new Set(timing.parts.map((one) => one.node_id)).size === timing.parts.length;
-  const rows: Row[] = timing.parts.map((part, i) => ({
-    key: `part ${i}`,
-    kind: "stage",
-    name: `${i + 1}  ${nodes[part.node_id]?.record.name ?? part.node_id}`,
-    ms: part.compute_ms,
-    predicted: apart ? predictedOf(part.node_id) : null,
-  }));
-  const hops = instance.hops.every((one) => one.seconds_per_token !== null)
-    ? instance.hops.reduce((sum, one) => sum + one.seconds_per_token! * 1000, 0)
-    : null;
-  rows.push({ key: "hops", kind: "rest", name: "links and waiting", ms: timing.hops_ms, predicted: hops });
+  if (!timing) return null;
+  const rows = measuredRows(instance, timing, state.value);
+  if (rows.length < 2) return null;
   return (
     <div class="panel-body measured-fall">
       <p class="bottleneck-text">
@@ -137,6 +122,58 @@ export function MeasuredFall({ instance }: { instance: Instance }) {
         <b>{sentence(timing.bottleneck)}</b>
       </p>
       <Waterfall rows={rows} total={Math.max(timing.step_ms, 1e-6)} aside="in the last second; outlined: as predicted" />
+      {timing.hops.length > 0 && (
+        <p class="small faint">
+          Computing, waiting and all hops together are measured. A single hop is its share of them, by the round trip and the rate of
+          the way that it goes.
+        </p>
+      )}
     </div>
   );
+}
+
+const ways = { local: "on the same machine", server: "by way of the server" } as const;
+
+/** In the order in which a step goes around: to each part, its waiting there, its stages, and on. */
+function measuredRows(instance: Instance, timing: InstanceTiming, { devices, nodes }: State): Row[] {
+  const rows: Row[] = [];
+  const nameOf = (id: string): string => nodes[id]?.record.name ?? id;
+  const predictedStage = (device: string, first: number): number | null => {
+    const turn = inTurn(instance.stages).find((one) => one.some((s) => s.device_id === device && s.first_layer === first));
+    const seconds = turn ? longest(turn) : null;
+    return seconds === null ? null : seconds * 1000;
+  };
+  const predictedHop = (from: string, to: string): number | null => {
+    const seconds = instance.hops.find((one) => one.from_node_id === from && one.to_node_id === to)?.seconds_per_token;
+    return seconds == null ? null : seconds * 1000;
+  };
+  const longWait = 0.02 * timing.step_ms;
+  timing.parts.forEach((part, i) => {
+    if (part.waited_ms > longWait)
+      rows.push({ key: `wait ${i}`, kind: "rest", name: `waiting for ${nameOf(part.node_id)}`, ms: part.waited_ms });
+    for (const stage of part.stages)
+      rows.push({
+        key: `stage ${stage.device_id} ${stage.first_layer}`,
+        kind: "stage",
+        name:
+          part.stages.length > 1
+            ? `${i + 1}  ${devices[stage.device_id]?.record.name ?? stage.device_id}`
+            : `${i + 1}  ${nameOf(part.node_id)}`,
+        ms: stage.compute_ms,
+        predicted: predictedStage(stage.device_id, stage.first_layer),
+      });
+    const rest = part.compute_ms - part.stages.reduce((sum, one) => sum + one.compute_ms, 0);
+    if (part.stages.length > 1 && rest > longWait)
+      rows.push({ key: `rest ${i}`, kind: "rest", name: `choosing tokens on ${nameOf(part.node_id)}`, ms: rest });
+    const hop = timing.hops[i];
+    if (hop)
+      rows.push({
+        key: `hop ${i}`,
+        kind: "hop",
+        name: `${i + 1 === timing.parts.length ? "back to" : "to"} ${nameOf(hop.to_node_id)}, ${hop.via === "link" ? classWord(hop.class) : ways[hop.via]}`,
+        ms: hop.ms,
+        predicted: predictedHop(hop.from_node_id, hop.to_node_id),
+      });
+  });
+  return rows;
 }
