@@ -55,6 +55,13 @@ void hops_fence(struct hops *hops, bool fenced)
 
 // ---- messages ----
 
+// Direct links note their own.
+static void note_traffic(const struct hop *hop)
+{
+	if (hop->way == &hop_server_near || hop->way == &hop_server_far)
+		links_hop_passed(hop->all->params.links);
+}
+
 static void from_worker(void *user, struct net_stream *stream, const uint8_t *head, size_t head_bytes,
 			struct net_frame *body)
 {
@@ -69,6 +76,7 @@ static void from_worker(void *user, struct net_stream *stream, const uint8_t *he
 					.body = body ? net_frame_data(body) : NULL,
 					.body_bytes = body ? net_frame_bytes(body) : 0,
 					.holder = body};
+	note_traffic(hop);
 	enum status status = hop->way->send(hop, &parts);
 	if (hop != end->hop)
 		return; // sending it has ended it
@@ -91,6 +99,7 @@ void hop_message(struct hop *hop, const struct net_parts *message)
 	struct hop_end *end = hop->end;
 	if (!end || !hop->open)
 		return;
+	note_traffic(hop);
 	enum status status = end->sends ? STATUS_INVALID_REQUEST
 					: net_stream_send(end->stream, message->head, message->head_bytes,
 							  message->holder, message->body, message->body_bytes);

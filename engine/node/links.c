@@ -551,6 +551,7 @@ enum status links_create(struct links **out, const struct links_params *params, 
 	snprintf(links->node_id, sizeof links->node_id, "%s", params->node_id);
 	links->params.node_id = links->node_id;
 	link_init(&links->server, links, "server");
+	link_init(&links->server_back, links, "server");
 	enum status status = net_peer_tls_create(&links->tls, credentials->authority_pem, error);
 	if (!status)
 		status = show_certificate(links, error);

@@ -4,7 +4,8 @@
  * nobody answers. Both ends show certificates of the cluster's authority, and each checks that the other's names the
  * node that it says it is. A link carries pings (round-trip time and jitter), short bursts now and then (throughput,
  * never while a hop sends), and hops: streams of messages between the parts of a model instance. What is measured goes
- * to the server as node.links, with the kernel's count of segments sent again and the class of the interface that the
+ * (and, of the way to the server in both directions, what bursts by its connection find) to the server as node.links,
+ * with the kernel's count of segments sent again and the class of the interface that the
  * route leaves by. Thread: the loop's. */
 #pragma once
 #include "common/json/json.h"
@@ -25,6 +26,9 @@ struct links_params {
 	// Each second, may be NULL: begin a round trip to the server, and tell the last one, < 0: not known. False:
 	// there is no connection.
 	bool (*measure_server)(void *arg, double *rtt_ms, struct net_peer_path *path);
+	// A piece of a burst to the server, or (back) from it: links_server_piece says what comes of it. May be NULL.
+	// False: it was not sent.
+	bool (*burst_server)(void *arg, bool back, int64_t burst, size_t piece, size_t bytes);
 	// Another node wants bytes of a model file (links_models.h). May be NULL.
 	void (*read_model)(void *arg, struct link_request *request);
 	void *arg;
@@ -33,7 +37,12 @@ struct links_params {
 enum status links_create(struct links **out, const struct links_params *params, struct error *error);
 void links_destroy(struct links **links); // hops are closed without a callback
 int links_port(const struct links *links);
+// The answer to a piece of burst_server: when it came, in ns of its receiver's clock from any point on; < 0: refused.
+void links_server_piece(struct links *links, bool back, int64_t burst, int64_t ns);
 void links_set_peers(struct links *links, const struct json *params); // node.peers, checked
+// A hop that goes another way, by the server, has data under way: what is measured waits for that, too. links may be
+// NULL.
+void links_hop_passed(struct links *links);
 // Nothing passes on hops while fenced; pings do.
 void links_fence(struct links *links, bool fenced);
 

@@ -161,7 +161,7 @@ static enum status send_data(struct link_hop *hop, struct net_frame *holder, con
 		return status;
 	hop->passed += length;
 	link->measures.sent_bytes += length;
-	link->measures.hop_ms = clock_steady_ms();
+	links_hop_passed(link->links);
 	return STATUS_OK;
 }
 
@@ -289,7 +289,7 @@ static bool read_channel(const uint8_t *head, size_t head_bytes, uint32_t *chann
 static void take_data(struct link *link, uint32_t channel, struct net_frame *body)
 {
 	struct link_hop *hop = find(link, channel, false);
-	link->measures.hop_ms = clock_steady_ms();
+	links_hop_passed(link->links);
 	if (!hop || !body) // the rest of one that was destroyed
 		return;
 	if (hop->state == HOP_OPEN && !hop->first && !hop->paused && !link->links->fenced) {

@@ -12,8 +12,9 @@
 enum {
 	LINK_ID_BYTES = 65, // 64 and a 0, as the contract has ids and keys
 	LINK_REASON_BYTES = 256,
-	LINK_LOSS_SECONDS = 60, // that loss is counted over
-	LINK_PIECES = 64,       // of the longest burst
+	LINK_LOSS_SECONDS = 60,  // that loss is counted over
+	LINK_PIECES = 64,        // of the longest burst
+	LINK_SERVER_PIECES = 16, // of one to the server, which counts the calls of a node
 };
 
 // The ids of our calls: a number, and in its two lowest bits what was asked.
@@ -45,7 +46,7 @@ struct link_measures {
 	int64_t burst_began_ms;        // steady clock
 	int64_t burst_due_ms;          // steady clock
 	int64_t piece_ns[LINK_PIECES]; // (piece_count), when each came by the receiver's clock
-	size_t piece_count;
+	size_t piece_count, pieces_sent;
 	double doubted;    // bytes per second, of a burst that is done once more; 0: none
 	double throughput; // bytes per second; < 0: not known
 	int64_t throughput_at_ms;
@@ -54,9 +55,9 @@ struct link_measures {
 	int64_t heard_first_ns;
 	// Hops.
 	uint64_t sent_bytes, sent_before; // before: at the last look
-	int64_t sent_look_ns, hop_ms;     // hop_ms: steady clock, when a hop's message went or came last
-	double sent_per_s;                // < 0: not known
-	int64_t at_ms;                    // wall clock: when anything of this was measured last
+	int64_t sent_look_ns;
+	double sent_per_s; // < 0: not known
+	int64_t at_ms;     // wall clock: when anything of this was measured last
 };
 
 // A hop.open that came before this end was told of its hop.
@@ -95,7 +96,8 @@ struct link {
 
 struct links {
 	struct links_params params;
-	struct link server; // the connection to it, which stands in no list
+	struct link server;      // the connection to it, which stands in no list
+	struct link server_back; // of the other direction, what bursts find
 	char node_id[LINK_ID_BYTES];
 	struct net_peer_tls *tls;
 	char *shown; // the certificate (PEM) that tls shows
@@ -113,6 +115,7 @@ struct links {
 	bool fenced;
 	struct net_timer second, report, turn;
 	int64_t reported_ms;
+	int64_t hop_ms; // steady clock, when data of a hop of this node went or came last; 0: never
 };
 
 // links.c
@@ -142,7 +145,7 @@ void links_models_finish(struct links *links);
 bool links_models_busy(const struct links *links); // parts of models are under way, in either direction
 
 // links_measure.c
-bool link_hops_quiet(const struct link *link); // no data of one went or came for a moment
+bool links_hops_quiet(const struct links *links); // no data of one, whichever way it goes, went or came for a moment
 void link_measures_up(struct link *link);
 void link_measures_second(struct link *link);
 void link_measures_serve(struct link *link, const struct message *message, struct net_frame *body);

@@ -7,8 +7,10 @@
  * burst is short (BURST_MS at the rate that was found), and a longer one follows at once where it took too short to
  * tell. What counts is the time in which pieces came: on a long way TCP begins slowly, and waits a round trip between
  * its first flights; these pauses are left out. A machine that is busy takes a burst late: one that shows less than
- * before, and the first, is done twice, and the better one counts. There is no burst while a hop's data go, or came
- * within HOP_QUIET_MS.
+ * before, and the first, is done twice, and the better one counts.
+ * A generation comes first: a burst begins only when nothing of any hop of this node, whichever way that goes, has come
+ * or gone for HOP_QUIET_MS; the other end refuses pieces while it has such hops itself; and as only AHEAD_BYTES of a
+ * burst (or what the link holds) are under way at a time, one that has begun ends within a round trip of a hop's data.
  */
 #include "common/base/clock.h"
 #include "engine/device/info.h"
@@ -22,12 +24,17 @@ enum {
 	PIECE_LEAST_BYTES = 8 * 1024,
 	BURST_FIRST_BYTES = 64 * 1024,
 	BURST_MOST_BYTES = 16 * 1024 * 1024,
+	BURST_SERVER_MOST_BYTES = 4 * 1024 * 1024,
 	BURST_MS = 50,
 	BURST_TOO_SHORT_US = 5000,
 	BURST_FIRST_MS = 3000, // after the link is up
 	BURST_OTHER_MS = 5000, // of the end that was dialled: not both at once
+	BURST_BACK_MS = 8000,  // from the server
 	BURST_PERIOD_MS = 30000,
 	BURST_LOST_MS = 10000,
+	BURST_REFUSED_MS = 5000,
+	AHEAD_BYTES = 512 * 1024,
+	AHEAD_PART = 4, // of a large burst, so that it pauses no more often than TCP's slow start
 	HOP_QUIET_MS = 1000,
 	PING_QUEUE_BYTES = 64 * 1024, // with more waiting a ping is late
 	FLIGHTS = 10,                 // of TCP's slow start, between which it waits
@@ -111,52 +118,106 @@ static double loss_percent(const struct link_measures *measures)
 
 // ---- throughput ----
 
-bool link_hops_quiet(const struct link *link)
+bool links_hops_quiet(const struct links *links)
 {
-	return !link->measures.hop_ms || clock_steady_ms() - link->measures.hop_ms >= HOP_QUIET_MS;
+	return !links->hop_ms || clock_steady_ms() - links->hop_ms >= HOP_QUIET_MS;
+}
+
+void links_hop_passed(struct links *links)
+{
+	if (links)
+		links->hop_ms = clock_steady_ms();
 }
 
 // Neither a hop's data nor parts of models are to be measured, nor to be held up.
 static bool may_burst(const struct link *link)
 {
-	return link_hops_quiet(link) && !links_models_busy(link->links);
+	return links_hops_quiet(link->links) && !links_models_busy(link->links);
+}
+
+static bool is_server(const struct link *link)
+{
+	return link == &link->links->server || link == &link->links->server_back;
+}
+
+static size_t most_bytes(const struct link *link)
+{
+	return is_server(link) ? BURST_SERVER_MOST_BYTES : BURST_MOST_BYTES;
 }
 
 // The larger the burst, the larger its pieces: what each costs the other end must not be what is measured.
-static size_t piece_bytes(const struct link_measures *measures)
+static size_t piece_bytes(const struct link *link)
 {
-	const size_t bytes = measures->burst_bytes / LINK_PIECES;
+	const size_t bytes = link->measures.burst_bytes / (is_server(link) ? LINK_SERVER_PIECES : LINK_PIECES);
 	return bytes > PIECE_LEAST_BYTES ? bytes : PIECE_LEAST_BYTES;
+}
+
+// How many pieces may be without an answer: twice what the link holds, as far as that is known.
+static size_t pieces_ahead(const struct link *link)
+{
+	const struct link_measures *measures = &link->measures;
+	const double held = measures->rtt_ms > 0 && measures->throughput > 0
+				    ? measures->rtt_ms * 1e-3 * measures->throughput
+				    : 0;
+	size_t bytes = measures->burst_bytes / AHEAD_PART;
+	bytes = bytes > AHEAD_BYTES ? bytes : AHEAD_BYTES;
+	if (2 * held > (double)bytes)
+		bytes = 2 * held < BURST_MOST_BYTES ? (size_t)(2 * held) : BURST_MOST_BYTES;
+	return bytes / piece_bytes(link);
+}
+
+static bool send_piece(struct link *link, size_t bytes, size_t pieces)
+{
+	char head[256];
+	struct links *links = link->links;
+	const struct link_measures *measures = &link->measures;
+	if (is_server(link))
+		return links->params.burst_server &&
+		       links->params.burst_server(links->params.arg, link == &links->server_back,
+						  (int64_t)measures->burst, measures->pieces_sent, bytes);
+	struct net_frame *body = net_frame_alloc(bytes);
+	if (!body)
+		return false;
+	memset(net_frame_data(body), 0, bytes); // TLS makes noise of it
+	const int length = snprintf(head, sizeof head,
+				    "{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"peer.burst\",\"params\":{\"burst\":"
+				    "%llu,\"piece\":%zu,\"pieces\":%zu}}",
+				    (unsigned long long)measures->burst * LINK_CALL_KINDS + LINK_CALL_BURST,
+				    (unsigned long long)measures->burst, measures->pieces_sent, pieces);
+	const enum status status = net_peer_send(link->conn->peer, head, (size_t)length, body, net_frame_data(body),
+						 bytes);
+	net_frame_unref(&body);
+	return !status;
+}
+
+static void send_pieces(struct link *link)
+{
+	struct link_measures *measures = &link->measures;
+	const size_t bytes = piece_bytes(link), pieces = measures->burst_bytes / bytes,
+		     ahead = measures->piece_count + pieces_ahead(link);
+	while (measures->pieces_sent < pieces && measures->pieces_sent < ahead && send_piece(link, bytes, pieces))
+		measures->pieces_sent++;
 }
 
 static void burst(struct link *link)
 {
 	struct link_measures *measures = &link->measures;
-	const size_t bytes = piece_bytes(measures), pieces = measures->burst_bytes / bytes;
-	struct net_frame *body = net_frame_alloc(bytes);
-	char head[256];
-	if (!body)
-		return;
-	memset(net_frame_data(body), 0, bytes); // TLS makes noise of it
 	measures->burst++;
 	measures->bursting = true;
 	measures->burst_began_ms = clock_steady_ms();
-	measures->piece_count = 0;
-	for (size_t i = 0; i < pieces; i++) {
-		int length = snprintf(
-			head, sizeof head,
-			"{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"peer.burst\",\"params\":{\"burst\":"
-			"%llu,\"piece\":%zu,\"pieces\":%zu}}",
-			(unsigned long long)measures->burst * LINK_CALL_KINDS + LINK_CALL_BURST,
-			(unsigned long long)measures->burst, i, pieces);
-		if (net_peer_send(link->conn->peer, head, (size_t)length, body, net_frame_data(body), bytes))
-			break;
-	}
-	net_frame_unref(&body);
+	measures->piece_count = measures->pieces_sent = 0;
+	send_pieces(link);
+}
+
+static void burst_again(struct link *link, int64_t after_ms)
+{
+	link->measures.bursting = false; // what is still under way of it is passed over
+	link->measures.burst_due_ms = clock_steady_ms() + after_ms;
 }
 
 static void serve_burst(struct link *link, const struct message *message, struct net_frame *body)
 {
+	struct error error = {0};
 	struct link_measures *measures = &link->measures;
 	const uint64_t number = (uint64_t)json_get_integer(message->params, "burst", 0);
 	const int64_t now_ns = clock_steady_ns();
@@ -168,6 +229,11 @@ static void serve_burst(struct link *link, const struct message *message, struct
 	measures->heard_bytes += body ? net_frame_bytes(body) : 0;
 	if (!message->id)
 		return;
+	if (!links_hops_quiet(link->links)) {
+		error_set(&error, STATUS_UNAVAILABLE, "a model has data under way here");
+		link_answer(link, message->id, NULL, &error);
+		return;
+	}
 	struct json *result = json_new_object();
 	json_set_integer(result, "bytes", (int64_t)measures->heard_bytes);
 	json_set_integer(result, "ns", now_ns - measures->heard_first_ns);
@@ -204,11 +270,11 @@ static void burst_over(struct link *link)
 {
 	struct link_measures *measures = &link->measures;
 	const int64_t now_ms = clock_steady_ms(), took_ns = time_of_pieces(measures);
-	const double bytes = (double)(measures->piece_count - 1) * (double)piece_bytes(measures);
+	const double bytes = (double)(measures->piece_count - 1) * (double)piece_bytes(link);
 	measures->bursting = false;
 	measures->burst_due_ms = now_ms + BURST_PERIOD_MS;
 	const bool too_short = took_ns < BURST_TOO_SHORT_US * 1000;
-	if (too_short && measures->burst_bytes < BURST_MOST_BYTES) {
+	if (too_short && measures->burst_bytes < most_bytes(link)) {
 		measures->burst_bytes *= 4;
 		if (may_burst(link))
 			burst(link);
@@ -235,26 +301,41 @@ static void burst_over(struct link *link)
 		measures->burst_bytes /= 4;
 }
 
-static void burst_answered(struct link *link, int64_t number, const struct message *message)
+// A piece has come at the other end, at `ns` by its clock; < 0: it is refused there.
+static void piece_answered(struct link *link, int64_t number, int64_t ns)
 {
-	struct error error = {0};
 	struct link_measures *measures = &link->measures;
-	const struct contract *contract = link->links->params.contract;
+	const size_t count = measures->piece_count;
 	if (!measures->bursting || (uint64_t)number != measures->burst)
 		return;
-	if (message->kind == MESSAGE_ERROR ||
-	    contract_check_result(contract, contract_find(contract, "peer.burst"), message->result, &error)) {
-		measures->bursting = false;
-		measures->burst_due_ms = clock_steady_ms() + BURST_PERIOD_MS;
+	if (ns < 0) {
+		burst_again(link, BURST_REFUSED_MS);
 		return;
 	}
-	const int64_t ns = json_get_integer(message->result, "ns", 0);
-	const size_t count = measures->piece_count;
 	if (count >= LINK_PIECES || ns < (count ? measures->piece_ns[count - 1] : 0))
 		return; // no clock goes back
 	measures->piece_ns[measures->piece_count++] = ns;
-	if (measures->piece_count == measures->burst_bytes / piece_bytes(measures))
+	if (measures->piece_count == measures->burst_bytes / piece_bytes(link))
 		burst_over(link);
+	else if (may_burst(link))
+		send_pieces(link);
+	else
+		burst_again(link, 0);
+}
+
+static void burst_answered(struct link *link, int64_t number, const struct message *message)
+{
+	struct error error = {0};
+	const struct contract *contract = link->links->params.contract;
+	const bool good = message->kind == MESSAGE_RESULT &&
+			  !contract_check_result(contract, contract_find(contract, "peer.burst"), message->result,
+						 &error);
+	piece_answered(link, number, good ? json_get_integer(message->result, "ns", 0) : -1);
+}
+
+void links_server_piece(struct links *links, bool back, int64_t burst, int64_t ns)
+{
+	piece_answered(back ? &links->server_back : &links->server, burst, ns);
 }
 
 static void mind_bursts(struct link *link)
@@ -262,9 +343,8 @@ static void mind_bursts(struct link *link)
 	struct link_measures *measures = &link->measures;
 	const int64_t now_ms = clock_steady_ms();
 	if (measures->bursting && now_ms - measures->burst_began_ms >= BURST_LOST_MS) {
-		measures->bursting = false;
 		measures->doubted = 0;
-		measures->burst_due_ms = now_ms + BURST_PERIOD_MS;
+		burst_again(link, BURST_PERIOD_MS);
 	}
 	if (!measures->bursting && now_ms >= measures->burst_due_ms && may_burst(link))
 		burst(link);
@@ -295,6 +375,8 @@ void links_measure_server(struct links *links)
 	const bool up = links->params.measure_server && links->params.measure_server(links->params.arg, &rtt_ms, &path);
 	if (up && (!server->up || strcmp(path.local, server->path.local) != 0)) {
 		link_measures_up(server);
+		link_measures_up(&links->server_back);
+		links->server_back.measures.burst_due_ms += BURST_BACK_MS - BURST_OTHER_MS;
 		link_route_read(&server->route, path.local, "");
 		rtt_ms = -1; // it is of the time before
 	}
@@ -305,6 +387,11 @@ void links_measure_server(struct links *links)
 	look_at_segments(server);
 	if (rtt_ms >= 0)
 		take_round_trip(&server->measures, rtt_ms);
+	links->server_back.measures.rtt_ms = server->measures.rtt_ms;
+	if (!links->server_back.measures.bursting)
+		mind_bursts(server);
+	if (!server->measures.bursting)
+		mind_bursts(&links->server_back);
 }
 
 void link_measures_serve(struct link *link, const struct message *message, struct net_frame *body)
@@ -351,6 +438,8 @@ static struct json *reading(const struct link *link)
 	json_set_string(json, "throughput_at",
 			measures->throughput < 0 ? NULL : clock_format(measures->throughput_at_ms, at));
 	set_maybe_number(json, "sent_bytes_per_s", up ? measures->sent_per_s : -1);
+	if (is_server(link))
+		set_maybe_number(json, "throughput_back_bytes_per_s", link->links->server_back.measures.throughput);
 	json_set_string(json, "measured_at", clock_format(measures->at_ms, at));
 	return json;
 }

@@ -22,10 +22,7 @@ struct link_read {
 // A generation has the links for itself.
 static bool quiet(const struct links *links)
 {
-	for (const struct link *link = links->first; link; link = link->next)
-		if (!link_hops_quiet(link))
-			return false;
-	return !links->fenced;
+	return links_hops_quiet(links) && !links->fenced;
 }
 
 bool links_up(struct links *links, const char *peer_id)

@@ -328,6 +328,19 @@ static bool measure_server(void *arg, double *rtt_ms, struct net_peer_path *path
 	return uplink_measure(node->uplink, rtt_ms, path);
 }
 
+static bool burst_server(void *arg, bool back, int64_t burst, size_t piece, size_t bytes)
+{
+	struct node *node = arg;
+	return uplink_burst(node->uplink, back, burst, piece, bytes);
+}
+
+static void burst_answered(void *arg, bool back, int64_t burst, int64_t ns)
+{
+	struct node *node = arg;
+	if (node->links)
+		links_server_piece(node->links, back, burst, ns);
+}
+
 static void hop_ended_here(void *arg, struct json *params)
 {
 	struct node *node = arg;
@@ -652,6 +665,7 @@ static void create_links(struct node *node)
 					    .address = node->reach[0] ? node->reach : NULL,
 					    .tell = send_links,
 					    .measure_server = uplink_remote(node->uplink) ? measure_server : NULL,
+					    .burst_server = uplink_remote(node->uplink) ? burst_server : NULL,
 					    .read_model = give_model,
 					    .arg = node};
 	if (links_create(&node->links, &params, &error))
@@ -729,6 +743,7 @@ static enum status create_parts(struct node *node, struct error *error)
 				       .registered = server_back,
 				       .fenced = fence,
 				       .reachable = set_reachable,
+				       .burst_answered = burst_answered,
 				       .gone = server_gone,
 				       .arg = node};
 	memcpy(prober.enabled, node->options.enabled, sizeof(prober.enabled));

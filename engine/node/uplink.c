@@ -1,10 +1,12 @@
 /* See uplink.h. The node's calls have the ids 1 (register), 2 (devices) and 3 (renew): there is never more than one of
- * each under way that matters, the latest. */
+ * each under way that matters, the latest. Pieces of bursts have greater ones: twice the burst's number, one more for
+ * those back, above CALL_BURST. */
 #include "engine/node/uplink.h"
 
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
+#include "common/net/parts.h"
 #include "common/wire/message.h"
 #include "engine/node/find.h"
 #include "engine/node/lease.h"
@@ -30,6 +32,8 @@ enum {
 	CALL_REGISTER = 1,
 	CALL_DEVICES = 2,
 	CALL_RENEW = 3,
+	CALL_BURST = 16,
+	BURST_QUEUE_BYTES = 4 * 1024 * 1024,
 	CLOSE_SHUTDOWN = 1001,
 	CLOSE_FORBIDDEN = 4403,
 	CLOSE_SUPERSEDED = 4409,
@@ -156,6 +160,48 @@ bool uplink_measure(struct uplink *uplink, double *rtt_ms, struct net_peer_path 
 	*rtt_ms = net_conn_rtt_ms(uplink->conn);
 	net_conn_ping(uplink->conn);
 	return true;
+}
+
+bool uplink_burst(struct uplink *uplink, bool back, int64_t burst, size_t piece, size_t bytes)
+{
+	struct buffer head;
+	if (!uplink->conn || !uplink->registered || net_conn_queued_bytes(uplink->conn) > BURST_QUEUE_BYTES)
+		return false;
+	struct net_frame *body = back ? NULL : net_frame_alloc(bytes);
+	if (!body && !back)
+		return false;
+	struct json *params = json_new_object(), *id = json_new_integer(CALL_BURST + 2 * burst + back);
+	json_set_integer(params, "burst", burst);
+	json_set_integer(params, "piece", (int64_t)piece);
+	json_set_integer(params, "back_bytes", back ? (int64_t)bytes : 0);
+	buffer_init(&head, LIMIT_HEAD_BYTES);
+	enum status status = message_print_call(&head, id, "node.burst", params);
+	if (body)
+		memset(net_frame_data(body), 0, bytes); // TLS makes noise of it
+	if (!status)
+		status = net_conn_send_parts(uplink->conn,
+					     &(struct net_parts){.head = head.data,
+								 .head_bytes = head.length,
+								 .body = body ? net_frame_data(body) : NULL,
+								 .body_bytes = body ? bytes : 0,
+								 .holder = body});
+	net_frame_unref(&body);
+	json_destroy(&id);
+	buffer_finish(&head);
+	return !status;
+}
+
+static void burst_answered(struct uplink *uplink, int64_t id, const struct message *message)
+{
+	struct error error = {0};
+	const struct contract *contract = uplink->params.contract;
+	const bool back = (id - CALL_BURST) % 2,
+		   good = message->kind == MESSAGE_RESULT &&
+			  !contract_check_result(contract, contract_find(contract, "node.burst"), message->result,
+						 &error);
+	const int64_t ns = !good ? -1 : back ? clock_steady_ns() : json_get_integer(message->result, "ns", 0);
+	if (uplink->params.burst_answered)
+		uplink->params.burst_answered(uplink->params.arg, back, (id - CALL_BURST) / 2, ns);
 }
 
 static void opened(void *user, struct net_conn *conn)
@@ -324,6 +370,10 @@ static void answered(struct uplink *uplink, const struct message *message)
 	int64_t id = 0;
 	struct error error;
 	json_integer(message->id, &id);
+	if (id >= CALL_BURST) {
+		burst_answered(uplink, id, message);
+		return;
+	}
 	if (id == CALL_REGISTER)
 		uplink->registering = false;
 	if (message->kind == MESSAGE_ERROR) {

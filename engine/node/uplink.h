@@ -49,6 +49,8 @@ struct uplink_params {
 	// May be NULL. A server on this machine, with each registration: where other nodes may reach this one by direct
 	// links, for which the credentials are good now; NULL: nowhere.
 	void (*reachable)(void *arg, const char *address);
+	// May be NULL. When the piece came, ns of its receiver's clock from some point on; < 0: it was refused.
+	void (*burst_answered)(void *arg, bool back, int64_t burst, int64_t ns);
 	// The server stopped or stayed away (STATUS_OK), or does not take this node: STATUS_FORBIDDEN once it was
 	// removed from the cluster, STATUS_CONFLICT while another speaks for it, STATUS_UNAVAILABLE otherwise.
 	void (*gone)(void *arg, enum status status, const char *why);
@@ -73,5 +75,8 @@ enum status uplink_dial(struct uplink *uplink, struct net_dial_params *params, s
 bool uplink_remote(const struct uplink *uplink);
 // Measure the way to the server: begin a round trip, and tell the last one. False: there is no connection.
 bool uplink_measure(struct uplink *uplink, double *rtt_ms, struct net_peer_path *path);
+// A piece of a burst (node.burst), with a body of so many bytes, or (back) asking for one: params->burst_answered
+// follows. False: there is no connection, or much waits on it.
+bool uplink_burst(struct uplink *uplink, bool back, int64_t burst, size_t piece, size_t bytes);
 // node.telemetry; `telemetry` is taken. Left out when the server is slow to take what is there already.
 void uplink_send_telemetry(struct uplink *uplink, struct json *telemetry);

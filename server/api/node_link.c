@@ -4,6 +4,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/net/parts.h"
 #include "common/wire/message.h"
 
 #include <stdio.h>
@@ -13,6 +14,7 @@
 enum {
 	PROTOCOL = 1,
 	CLOSE_FORBIDDEN = 4403,
+	BURST_QUEUE_BYTES = 4 * 1024 * 1024, // with so much waiting for a node it gets no bursts
 	CLOSE_LATE = 4408,
 	CLOSE_SUPERSEDED = 4409,
 	LOOK_MS = 1000,
@@ -48,6 +50,7 @@ struct node_link {
 	unsigned calls;               // in the second that began then
 	int64_t second_ms, said_ms;   // steady; said_ms: when the log last told of a message that was refused
 	struct net_timer rest;        // while it is not read
+	int64_t burst, burst_ns;      // the latest of its bursts, and when it began, steady
 	struct net_timer look;        // whether a node elsewhere is still there
 	bool known;                   // a registration was stored: the cluster may point here until the node is lost
 	char node_id[STORE_ID_BYTES]; // "" until registered; once known it stays
@@ -494,6 +497,40 @@ static enum status node_renew(struct node_link *link, const struct message *mess
 	return STATUS_PENDING;
 }
 
+// Answers for itself: with a body, if one is asked for.
+static enum status node_burst(struct node_link *link, const struct message *message, struct error *error)
+{
+	struct buffer head;
+	const int64_t burst = json_get_integer(message->params, "burst", 0), now_ns = clock_steady_ns();
+	const size_t bytes = (size_t)json_get_integer(message->params, "back_bytes", 0);
+	if (burst != link->burst || !json_get_integer(message->params, "piece", 0)) {
+		link->burst = burst;
+		link->burst_ns = now_ns;
+	}
+	if (!message->id || !link->conn)
+		return STATUS_OK;
+	if (net_conn_queued_bytes(link->conn) > BURST_QUEUE_BYTES)
+		return error_set(error, STATUS_UNAVAILABLE, "much waits for this node already");
+	struct net_frame *body = bytes ? net_frame_alloc(bytes) : NULL;
+	if (bytes && !body)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
+	if (body)
+		memset(net_frame_data(body), 0, bytes); // TLS makes noise of it
+	struct json *result = json_new_object();
+	json_set_integer(result, "ns", now_ns - link->burst_ns);
+	buffer_init(&head, LIMIT_HEAD_BYTES);
+	enum status status = message_print_result(&head, message->id, result);
+	if (!status)
+		status = net_conn_send_parts(link->conn, &(struct net_parts){.head = head.data,
+									     .head_bytes = head.length,
+									     .body = body ? net_frame_data(body) : NULL,
+									     .body_bytes = bytes,
+									     .holder = body});
+	net_frame_unref(&body);
+	buffer_finish(&head);
+	return status ? error_set(error, status, "the answer could not be sent") : STATUS_PENDING;
+}
+
 static enum status run(struct node_link *link, const struct message *message, struct error *error)
 {
 	const struct contract *contract = link->all->params.contract;
@@ -521,6 +558,8 @@ static enum status run(struct node_link *link, const struct message *message, st
 		topology_report(link->all->params.topology, link->node_id, message->params);
 		return STATUS_OK;
 	}
+	if (!strcmp(method->name, "node.burst"))
+		return node_burst(link, message, error);
 	if (!strcmp(method->name, "model.fetching")) {
 		instances_fetching(link->all->params.instances, link->node_id, message->params);
 		return STATUS_OK;

@@ -58,11 +58,10 @@ static void add_number(struct table *table, const struct json *link, const char 
 	table_add(table, TONE_PLAIN, "%s", text);
 }
 
-static void add_rate(struct table *table, const struct json *link)
+static void add_rate(struct table *table, const struct json *link, const char *name)
 {
 	char text[FORMAT_BYTES];
-	table_add(table, TONE_PLAIN, "%s",
-		  format_rate(json_get_number(link, "throughput_bytes_per_s", -1), "B/s", text));
+	table_add(table, TONE_PLAIN, "%s", format_rate(json_get_number(link, name, -1), "B/s", text));
 }
 
 // How a link stands: down, or worse than it should be, if one of its ways is.
@@ -89,8 +88,11 @@ static void add_link(struct table *table, const struct json *nodes, const struct
 	add_number(table, link, "rtt_ms", "ms");
 	add_number(table, link, "jitter_ms", "ms");
 	add_number(table, link, "loss_percent", "%");
-	add_rate(table, link);
-	add_rate(table, back);
+	add_rate(table, link, "throughput_bytes_per_s");
+	if (back)
+		add_rate(table, back, "throughput_bytes_per_s");
+	else // the server measures none itself
+		add_rate(table, link, "throughput_back_bytes_per_s");
 	table_add(table, TONE_PLAIN, "%s", format_age(command_age_ms(link, "measured_at"), text));
 }
 

@@ -132,6 +132,7 @@ static bool take_values(struct topology_link *link, const struct json *record)
 		[LINK_THROUGHPUT] = "throughput_bytes_per_s",
 		[LINK_SENT] = "sent_bytes_per_s",
 		[LINK_INTERFACE_BITS] = "interface_bits_per_s",
+		[LINK_THROUGHPUT_BACK] = "throughput_back_bytes_per_s",
 	};
 	const enum link_class class = link_class_parse(json_get_string(record, "class", ""));
 	bool differs = class != link->class;
@@ -289,15 +290,15 @@ void topology_node_removed(struct topology *topology, const char *node_id)
 
 // ---- what a placement asks ----
 
-// A node's way to the server and back; that of the server's own machine is no way at all.
-static bool find_server(const struct cluster_node *node, struct topology_reading *out)
+// A node's way to the server, or (back) from it; that of the server's own machine is no way at all.
+static bool find_server(const struct cluster_node *node, bool back, struct topology_reading *out)
 {
 	const struct topology_link *link = topology_link(node, NULL);
 	*out = (struct topology_reading){.rtt_ms = -1, .loss_percent = -1, .throughput_bytes_per_s = -1};
 	if (link && topology_state(node->ways, link, NULL) == LINK_UP) {
 		out->rtt_ms = link->values[LINK_RTT_MS];
 		out->loss_percent = link->values[LINK_LOSS_PERCENT];
-		out->throughput_bytes_per_s = link->values[LINK_THROUGHPUT];
+		out->throughput_bytes_per_s = link->values[back ? LINK_THROUGHPUT_BACK : LINK_THROUGHPUT];
 		out->degraded = link->degraded;
 	}
 	if (node->local && out->rtt_ms < 0)
@@ -315,7 +316,8 @@ static double least_known(double a, double b)
 static void find_relay(const struct cluster_node *node, const struct cluster_node *to, struct topology_reading *out)
 {
 	struct topology_reading first, second;
-	const bool first_known = find_server(node, &first), known = find_server(to, &second) && first_known;
+	const bool first_known = find_server(node, false, &first),
+		   known = find_server(to, true, &second) && first_known;
 	*out = (struct topology_reading){
 		.known = known,
 		.relayed = !node->local && !to->local,
@@ -338,7 +340,7 @@ void topology_way(const struct cluster_node *node, const struct cluster_node *to
 	*out = (struct topology_reading){.known = link->values[LINK_RTT_MS] >= 0,
 					 .direct = true,
 					 .degraded = link->degraded,
-					 .link_class = link_class_name(link->class),
+					 .link_class = link_class_name(topology_class(node->ways, link)),
 					 .rtt_ms = link->values[LINK_RTT_MS],
 					 .loss_percent = link->values[LINK_LOSS_PERCENT],
 					 .throughput_bytes_per_s = link->values[LINK_THROUGHPUT]};

@@ -46,6 +46,7 @@ enum link_value {
 	LINK_THROUGHPUT,
 	LINK_SENT,
 	LINK_INTERFACE_BITS,
+	LINK_THROUGHPUT_BACK, // from the server; of other links the other direction has it
 	LINK_VALUES,
 };
 
@@ -110,6 +111,8 @@ void topology_way(const struct cluster_node *node, const struct cluster_node *to
 const char *link_class_name(enum link_class class);
 const char *link_class_words(enum link_class class);
 enum link_class link_class_parse(const char *name);
+// Of the way as a whole: the worse of what its two ends say, as far as they do.
+enum link_class topology_class(const struct topology_from *from, const struct topology_link *link);
 enum link_news { LINK_DEGRADED, LINK_RECOVERED, LINK_LOST, LINK_BACK, LINK_NEWS };
 // What changed in the directions of one node in one report: told together, so that a switch that fails is not told
 // once for every link that goes over it.

@@ -51,6 +51,7 @@ struct json *topology_link_json(const struct topology_from *from, const struct t
 	set_value(json, "throughput_bytes_per_s", link->values[LINK_THROUGHPUT]);
 	json_set_string(json, "throughput_at", link->throughput_ms ? clock_format(link->throughput_ms, at) : NULL);
 	set_value(json, "sent_bytes_per_s", state == LINK_UP ? link->values[LINK_SENT] : -1);
+	set_value(json, "throughput_back_bytes_per_s", link->values[LINK_THROUGHPUT_BACK]);
 	json_set_string(json, "measured_at", clock_format(link->measured_ms, at));
 	json_set_bool(json, "degraded", link->degraded);
 	set_text(json, "degraded_reason", link->degraded ? link->degraded_reason : "");
@@ -110,7 +111,8 @@ static enum urgency urgency_of(const struct topology_from *from, const struct to
 		return URGENCY_NONE;
 	if (differs(link->told[LINK_RTT_MS], link->values[LINK_RTT_MS], NEAR_MS) ||
 	    differs(link->told[LINK_LOSS_PERCENT], link->values[LINK_LOSS_PERCENT], NEAR_LOSS) ||
-	    differs(link->told[LINK_THROUGHPUT], link->values[LINK_THROUGHPUT], 0))
+	    differs(link->told[LINK_THROUGHPUT], link->values[LINK_THROUGHPUT], 0) ||
+	    differs(link->told[LINK_THROUGHPUT_BACK], link->values[LINK_THROUGHPUT_BACK], 0))
 		return URGENCY_LARGE;
 	return now_ms - link->told_ms >= SMALL_MS ? URGENCY_SMALL : URGENCY_NONE;
 }

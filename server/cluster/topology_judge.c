@@ -3,8 +3,10 @@
  * A reading counts once a second at most. After BAD of them in a row that are worse than the class a link is degraded,
  * after GOOD in a row that are not it is well again; after BAD reports in a row that it is down, that is told too. What
  * was not measured is not judged, nor is what stays in one machine: where that is slow the machine is busy, which other
- * readings show. What a wire is called is more than what messages on it can have: of its bits a second USABLE are asked
- * for, which a gigabit wire gives (0.94 of it is payload) even where a burst is too short for all. */
+ * readings show. A way is no better than the worse of its two ends, each of which reads the class of its own interface:
+ * a node on a wire that talks to one on Wi-Fi has a Wi-Fi link. What a wire is called is more than what messages on it
+ * can have: of its bits a second USABLE are asked for, which a gigabit wire gives (0.94 of it is payload) even where a
+ * burst is too short for all. */
 #include "common/base/clock.h"
 #include "server/cluster/topology_inside.h"
 
@@ -41,12 +43,24 @@ enum link_class link_class_parse(const char *name)
 	return LINK_CLASS_UNKNOWN;
 }
 
-// What is wrong with the newest reading; false: nothing that was measured is.
-static bool find_fault(const struct topology_link *link, char *reason, size_t size)
+enum link_class topology_class(const struct topology_from *from, const struct topology_link *link)
 {
-	const double rtt_ms = classes[link->class].rtt_ms, bits_per_s = classes[link->class].bits_per_s;
+	const struct topology_link *back = link->to ? topology_link(link->to, from->node) : NULL;
+	const enum link_class here = link->class, there = back && back->heard && back->up ? back->class : here;
+	if (here == LINK_CLASS_UNKNOWN || there == LINK_CLASS_UNKNOWN)
+		return here == LINK_CLASS_UNKNOWN ? there : here;
+	if (classes[there].rtt_ms != classes[here].rtt_ms)
+		return classes[there].rtt_ms > classes[here].rtt_ms ? there : here;
+	return classes[there].bits_per_s < classes[here].bits_per_s ? there : here;
+}
+
+// What is wrong with the newest reading; false: nothing that was measured is.
+static bool find_fault(const struct topology_from *from, const struct topology_link *link, char *reason, size_t size)
+{
+	const enum link_class class = topology_class(from, link);
+	const double rtt_ms = classes[class].rtt_ms, bits_per_s = classes[class].bits_per_s;
 	const double bytes_per_s = link->values[LINK_THROUGHPUT], interface_bits = link->values[LINK_INTERFACE_BITS];
-	const char *words = classes[link->class].words;
+	const char *words = classes[class].words;
 	if (rtt_ms > 0 && link->values[LINK_RTT_MS] > rtt_ms) {
 		snprintf(reason, size, "a round trip takes %.3g ms, and by %s should take under %.0f",
 			 link->values[LINK_RTT_MS], words, rtt_ms);
@@ -101,7 +115,7 @@ void topology_judge(const struct topology_from *from, struct topology_link *link
 	judge_presence(from, link, news);
 	if (!link->up)
 		return;
-	const bool bad = find_fault(link, reason, sizeof reason);
+	const bool bad = find_fault(from, link, reason, sizeof reason);
 	link->bad = bad ? link->bad + 1 : 0;
 	link->good = bad ? 0 : link->good + 1;
 	if (bad && link->degraded && strcmp(link->degraded_reason, reason) != 0)
@@ -138,8 +152,8 @@ void topology_tell_news(struct topology *topology, const struct topology_from *f
 		const char *name = topology_node_name(link->to);
 		const char *why = i == LINK_DEGRADED ? link->degraded_reason : i == LINK_LOST ? link->reason : "";
 		if (news->count[i] == 1)
-			snprintf(change.summary, sizeof change.summary, "its link to %.64s %s%s%s", name, words[i].one,
-				 why[0] ? ": " : "", why);
+			snprintf(change.summary, sizeof change.summary, "its link to %.64s %s%s%.140s", name,
+				 words[i].one, why[0] ? ": " : "", why);
 		else
 			snprintf(change.summary, sizeof change.summary, "its links to %.64s and %u other%s %s%s%.120s",
 				 name, news->count[i] - 1, news->count[i] == 2 ? "" : "s", words[i].many,

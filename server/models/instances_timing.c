@@ -181,7 +181,8 @@ static void explain_hops(const struct times *times, struct buffer *text)
 		return;
 	}
 	buffer_printf(text, "; the longest is from %.64s to %.64s, by %s, about %.3g ms", from, to,
-		      !strcmp(hop->via, "server") ? "way of the server" : topology_class_words(hop->way.link_class), hop->ms);
+		      !strcmp(hop->via, "server") ? "way of the server" : topology_class_words(hop->way.link_class),
+		      hop->ms);
 	if (hop->pass_ms > hop->latency_ms && hop->pass_ms > hop->ms / 2)
 		buffer_printf(text, ", as %.3g kB go at %.3g MB/s", hop->bytes * 1e-3,
 			      hop->way.throughput_bytes_per_s * 1e-6);

@@ -229,11 +229,13 @@ export const instance = (id, more = {}) => ({
   chat: true,
   epoch: 1,
   recoveries: 0,
+  moves: 0,
   ties: 0,
   offer: null,
   hops: [],
   timing: null,
   missing: [],
+  remedies: [],
   ...more,
 });
 
@@ -269,6 +271,7 @@ export const link = (from, to, more = {}) => ({
   throughput_bytes_per_s: 1.176e9,
   throughput_at: T,
   sent_bytes_per_s: 0,
+  throughput_back_bytes_per_s: null,
   measured_at: T,
   degraded: false,
   degraded_reason: null,

@@ -4,8 +4,7 @@
 #include "common/base/clock.h"
 #include "common/net/loop.h"
 #include "common/wire/contract.h"
-#include "engine/node/links.h"
-#include "engine/node/links_route.h"
+#include "engine/node/links_inside.h"
 #include "tests/common/net/certificates.h"
 
 #include <signal.h>
@@ -545,6 +544,82 @@ static void what_is_measured(void **state)
 	}
 }
 
+static struct link_measures *measures_of(struct fixture *fixture, int from, int to)
+{
+	return &links_find(fixture->nodes[from].links, ids[to])->measures;
+}
+
+static bool all_measured(struct fixture *fixture)
+{
+	bool all = true;
+	for (int i = 0; i < NODES; i++)
+		for (int j = 0; j < NODES; j++)
+			all &= i == j || measures_of(fixture, i, j)->throughput > 0;
+	return all;
+}
+
+static bool generating(struct fixture *fixture, int64_t ms)
+{
+	(void)fixture;
+	static int64_t sent_ms;
+	if (clock_steady_ms() - sent_ms >= 100) {
+		sent_ms = clock_steady_ms();
+		send_number(out.messages++, 100);
+	}
+	return clock_steady_ms() - fixture->began_ms >= ms;
+}
+
+static bool generated_for_a_while(struct fixture *fixture)
+{
+	return generating(fixture, 9000);
+}
+
+static bool in_the_middle(struct fixture *fixture)
+{
+	const struct link_measures *measures = measures_of(fixture, 0, 2);
+	return measures->bursting && measures->piece_count && measures->piece_count < LINK_PIECES / 2;
+}
+
+static bool burst_over(struct fixture *fixture)
+{
+	return !measures_of(fixture, 0, 2)->bursting;
+}
+
+// While data of a hop go from one node to the next nothing is measured by either of them, to the third one neither, and
+// it does not by them; what has begun then ends at once.
+static void bursts_wait_for_hops(void **state)
+{
+	struct fixture *fixture = *state;
+	three_nodes(state);
+	open_both(fixture, 0, 1);
+	wait_until(fixture, generated_for_a_while); // each would have measured by now
+	for (int i = 0; i < NODES; i++)
+		for (int j = 0; j < NODES; j++)
+			assert_true(i == j || measures_of(fixture, i, j)->throughput < 0);
+	wait_until(fixture, all_measured);
+	// A hop that goes by the server counts, too.
+	struct link_measures *measures = measures_of(fixture, 0, 2);
+	const uint64_t bursts = measures->burst;
+	for (int i = 0; i < 20; i++) {
+		links_hop_passed(fixture->nodes[0].links);
+		measures->burst_due_ms = 0;
+		wait_ms(fixture, 100);
+		assert_true(measures->burst == bursts && !measures->bursting);
+	}
+	// A long one, in the middle of which a generation begins.
+	const int64_t at_ms = measures->throughput_at_ms;
+	const uint64_t number = measures->burst;
+	measures->burst_bytes = (size_t)16 * 1024 * 1024;
+	measures->throughput = 1e6; // so little is under way at a time
+	wait_until(fixture, in_the_middle);
+	assert_true(measures->pieces_sent < LINK_PIECES);
+	assert_int_equal(send_number(out.messages++, 100), STATUS_OK);
+	wait_until(fixture, burst_over);
+	assert_true(measures->pieces_sent < LINK_PIECES);
+	wait_ms(fixture, 500);
+	assert_true(measures->throughput_at_ms == at_ms && measures->burst == number + 1);
+}
+
 // ---- how fast: printed, not judged ----
 
 static bool all_came(struct fixture *fixture)
@@ -625,6 +700,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(strangers_are_refused, begin, finish),
 		cmocka_unit_test_setup_teardown(three_nodes, begin, finish),
 		cmocka_unit_test_setup_teardown(what_is_measured, begin, finish),
+		cmocka_unit_test_setup_teardown(bursts_wait_for_hops, begin, finish),
 		cmocka_unit_test_setup_teardown(how_fast, begin, finish),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

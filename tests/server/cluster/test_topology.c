@@ -138,6 +138,8 @@ static struct json *record_of(const struct reading *reading)
 		json_set_number(json, "rtt_ms", reading->rtt_ms);
 	if (reading->bytes_per_s >= 0)
 		json_set_number(json, "throughput_bytes_per_s", reading->bytes_per_s);
+	if (!strcmp(reading->to, "server") && reading->bytes_per_s >= 0) // which measures nothing itself
+		json_set_number(json, "throughput_back_bytes_per_s", 0.75 * reading->bytes_per_s);
 	json_set_string(json, "measured_at", clock_format(clock_wall_ms(), at));
 	return json;
 }
@@ -187,11 +189,12 @@ static void a_placement_finds_the_shortest_way(void **state)
 	assert_false(way.known);
 
 	report(&world, 1, &(struct reading){"server", "ethernet", 3, 2e8, false});
+	expect_near("to the server", find(&world, 1, 0).throughput_bytes_per_s, 2e8);
 	way = find(&world, 0, 1); // the server's own machine is no way off
 	assert_true(way.known && !way.direct);
 	assert_string_equal(way.link_class, "relay");
 	expect_near("by way of the server", way.rtt_ms, 3);
-	expect_near("its rate", way.throughput_bytes_per_s, 2e8);
+	expect_near("its rate", way.throughput_bytes_per_s, 1.5e8);
 	report(&world, 2, &(struct reading){"server", "wifi", 20, 4e7, false});
 	way = find(&world, 2, 1);
 	expect_near("both ways to the server", way.rtt_ms, 23);
@@ -254,6 +257,34 @@ static void classes_are_judged_by_what_they_should_do(void **state)
 		link->bad = link->good = 0;
 		link->counted_ms = 0;
 	}
+	close_world(&world);
+}
+
+// One end on a wire, the other on Wi-Fi: the way between them is no wire, in either direction.
+static void the_worse_end_is_what_a_way_is(void **state)
+{
+	const struct reading wired = {"nod_2", "ethernet", 30, 2e7, false},
+			     wireless = {"nod_1", "wifi", 30, 2e7, false};
+	struct world world;
+	open_world(&world, *state);
+	bring(&world, 3);
+	report(&world, 1, &wired);
+	assert_int_equal(link_of(&world, 1, 2)->bad, 1); // nothing else is known yet
+	report(&world, 2, &wireless);
+	for (int i = 0; i < 8; i++) {
+		link_of(&world, 1, 2)->counted_ms = link_of(&world, 2, 1)->counted_ms = 0;
+		report(&world, 1, &wired);
+		report(&world, 2, &wireless);
+	}
+	assert_true(link_of(&world, 1, 2)->bad == 0 && !link_of(&world, 1, 2)->degraded);
+	assert_true(link_of(&world, 2, 1)->bad == 0 && !link_of(&world, 2, 1)->degraded);
+	assert_string_equal(find(&world, 1, 2).link_class, "wifi");
+	assert_string_equal(find(&world, 2, 1).link_class, "wifi");
+	link_of(&world, 1, 2)->counted_ms = 0;
+	report(&world, 1, &(struct reading){"nod_2", "ethernet", 60, 2e7, false});
+	assert_int_equal(link_of(&world, 1, 2)->bad, 1); // for Wi-Fi, too
+	report(&world, 2, &(struct reading){"nod_1", "unknown", 30, 2e7, false});
+	assert_string_equal(find(&world, 2, 1).link_class, "ethernet"); // one end knows
 	close_world(&world);
 }
 
@@ -397,9 +428,13 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, support_setup, support_teardown)
 	const struct CMUnitTest tests[] = {
-		TEST(a_placement_finds_the_shortest_way), TEST(classes_are_judged_by_what_they_should_do),
-		TEST(one_report_is_told_as_one_change),   TEST(a_cluster_that_is_too_large_is_bounded),
-		TEST(nodes_are_told_of_each_other),       TEST(the_last_readings_are_there_after_a_start),
+		TEST(a_placement_finds_the_shortest_way),
+		TEST(classes_are_judged_by_what_they_should_do),
+		TEST(the_worse_end_is_what_a_way_is),
+		TEST(one_report_is_told_as_one_change),
+		TEST(a_cluster_that_is_too_large_is_bounded),
+		TEST(nodes_are_told_of_each_other),
+		TEST(the_last_readings_are_there_after_a_start),
 	};
 #undef TEST
 	return cmocka_run_group_tests(tests, NULL, NULL);

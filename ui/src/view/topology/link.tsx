@@ -94,6 +94,14 @@ function Direction({ link, from, to }: { link: Link | null; from: string; to: st
               </span>
             )}
           </dd>
+          {link.to_node_id === SERVER && (
+            <>
+              <dt>And back</dt>
+              <dd>
+                <Maybe value={link.throughput_back_bytes_per_s} text={bitRate} />
+              </dd>
+            </>
+          )}
           <dt>Sent again</dt>
           <dd>
             <Maybe value={link.loss_percent} text={(value) => ({ value: figure(value, 2), unit: "% of segments" })} />
