@@ -4,8 +4,10 @@
  *
  * Both are loaded at the same time, on the CPU, and asked in turn, so that a busy machine is so for both; figures are
  * medians. One stream: each of the two parts may use all cores, since only one is at work at a time. Several streams,
- * and a long prompt: each part has half of the cores. A token of one stream and of the alone one are each behind the
- * other: what is shown is the time of a token, for several streams of all together. Prints one table in Markdown. */
+ * and a long prompt: each part has half of the cores, whole ones where a core runs two threads. Tokens of one stream
+ * are one behind the other: what is shown is the time of a token, for several streams of all together. The halves of a
+ * machine share its memory: where that is what bounds a step, two lanes read the weights twice where one worker reads
+ * them once. Prints one table in Markdown. */
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/wire/message.h"
@@ -21,7 +23,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PARTS = 2, STREAMS_MOST = 16, ROUNDS_MOST = 64, TOKENS = 48, PROMPT = 512, CONTEXT = 1024 };
+enum {
+	PARTS = 2,
+	STREAMS_MOST = 32,
+	ROUNDS_MOST = 64,
+	TOKENS = 48, // of one stream; of several fewer each
+	SHORT = 4,   // tokens of a prompt that is not what is measured
+	PROMPT = 512,
+	CONTEXT = 1024,
+	PAGES = (STREAMS_MOST * 2 * TOKENS + 2 * PROMPT) / 32
+};
 
 struct worker {
 	pid_t pid;
@@ -39,7 +50,7 @@ struct instance {
 static struct {
 	const char *binary, *model;
 	unsigned layers;
-	int cores;
+	int cpus[CPU_SETSIZE], cpu_count; // that may be used; threads of a core stand side by side
 	int requests, ids;
 } bench;
 
@@ -53,16 +64,48 @@ static void require(bool condition, const char *what)
 
 // ---- workers ----
 
-static void use_cores(int first, int count)
+// The first processor of the core of this one: of "0,64" and "0-1" it is 0.
+static int core_of(int cpu)
+{
+	char path[96];
+	int first = cpu;
+	snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
+	FILE *file = fopen(path, "r");
+	if (!file)
+		return cpu;
+	if (fscanf(file, "%d", &first) != 1)
+		first = cpu;
+	fclose(file);
+	return first;
+}
+
+static int by_core(const void *a, const void *b)
+{
+	const int cpus[2] = {*(const int *)a, *(const int *)b}, cores[2] = {core_of(cpus[0]), core_of(cpus[1])};
+	return cores[0] != cores[1] ? cores[0] - cores[1] : cpus[0] - cpus[1];
+}
+
+static void find_cpus(void)
+{
+	cpu_set_t usable;
+	require(!sched_getaffinity(0, sizeof(usable), &usable), "asking for processors");
+	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+		if (CPU_ISSET((size_t)cpu, &usable))
+			bench.cpus[bench.cpu_count++] = cpu;
+	qsort(bench.cpus, (size_t)bench.cpu_count, sizeof(int), by_core);
+	require(bench.cpu_count >= PARTS, "two processors");
+}
+
+static void use_cpus(int first, int count)
 {
 	cpu_set_t set;
 	CPU_ZERO(&set);
 	for (int i = first; i < first + count; i++)
-		CPU_SET((size_t)i, &set);
-	require(!sched_setaffinity(0, sizeof(set), &set), "setting cores");
+		CPU_SET((size_t)bench.cpus[i], &set);
+	require(!sched_setaffinity(0, sizeof(set), &set), "setting processors");
 }
 
-static void start_worker(struct worker *worker, int in, int out, int first_core, int cores)
+static void start_worker(struct worker *worker, int in, int out, int first_cpu, int cpus)
 {
 	int node[2], server[2], model = open(bench.model, O_RDONLY);
 	require(model >= 0, bench.model);
@@ -72,7 +115,7 @@ static void start_worker(struct worker *worker, int in, int out, int first_core,
 	if (!worker->pid) {
 		const int from[] = {node[1], server[1], model, in, out};
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		use_cores(first_core, cores);
+		use_cpus(first_cpu, cpus);
 		for (int i = 0; i < 5; i++)
 			dup2(from[i], 100 + i);
 		for (int i = 0; i < 5 && from[i] >= 0; i++)
@@ -151,9 +194,9 @@ static void begin(struct instance *instance, int count, bool halves)
 	for (int i = 0; i < count; i++) {
 		struct worker *worker = &instance->workers[i];
 		bool ring = count > 1;
-		int half = bench.cores / 2;
+		int half = bench.cpu_count / 2;
 		start_worker(worker, ring ? hops[(i + count - 1) % count][1] : -1, ring ? hops[i][0] : -1,
-			     halves ? i * half : 0, halves ? half : bench.cores);
+			     halves ? i * half : 0, halves ? half : bench.cpu_count);
 		wait_answer(worker, worker->node,
 			    post(worker->node, "worker.instance",
 				 ring ? "\"backend\":\"cpu\",\"cache_directory\":null,\"ring\":true"
@@ -173,7 +216,7 @@ static void begin(struct instance *instance, int count, bool halves)
 			 "\"stages\":[{\"hardware_key\":\"cpu\",\"first_layer\":%u,\"layer_count\":%u,"
 			 "\"host_layers\":0}],\"context_tokens\":%d,\"page_count\":%d,\"batch_rows\":512,"
 			 "\"sequences\":%d%s",
-			 first, end - first, CONTEXT, STREAMS_MOST * CONTEXT / 32, STREAMS_MOST, part);
+			 first, end - first, CONTEXT, PAGES, STREAMS_MOST, part);
 		wait_answer(worker, worker->server, post(worker->server, "instance.load", params));
 		close(hops[i][0]);
 		close(hops[i][1]);
@@ -195,12 +238,12 @@ static void end(struct instance *instance)
 
 // ---- measuring ----
 
-// `streams` requests at once. Milliseconds from the first token of all to the end, by token; of a prompt, by its token.
+// `streams` requests at once. Milliseconds a token from when each has its first to the end; of a prompt, by its token.
 static double ask(struct instance *instance, int streams, int prompt, int tokens)
 {
 	struct worker *worker = &instance->workers[instance->count - 1];
 	char *params = malloc(32768);
-	int64_t first_ns = 0, began_ns = clock_steady_ns();
+	int64_t first_ns = 0, began_ns = clock_steady_ns(), before = bench.requests;
 	for (int i = 0; i < streams; i++) {
 		int length = snprintf(params, 32768,
 				      "\"request\":%d,\"owner\":0,\"ignore_end\":true,\"max_tokens\":%d,"
@@ -213,15 +256,22 @@ static double ask(struct instance *instance, int streams, int prompt, int tokens
 		post(worker->server, "generate.start", params);
 	}
 	free(params);
-	for (int ends = 0, begun = 0; ends < streams;) {
+	int made = 0, left = streams;
+	bool begun[STREAMS_MOST] = {false};
+	for (int ends = 0; ends < streams;) {
 		struct message message;
 		receive(worker, worker->server, &message);
 		const char *method = message.method ? message.method : "";
 		const struct json *timing = json_get(message.params, "timing");
-		begun += !strcmp(method, "generate.delta");
 		ends += !strcmp(method, "generate.end");
-		if (begun >= streams && !first_ns)
-			first_ns = clock_steady_ns();
+		if (!strcmp(method, "generate.delta")) {
+			bool *first = &begun[json_get_integer(message.params, "request", 0) - before - 1];
+			made += first_ns ? (int)json_count(json_get(message.params, "tokens")) : 0;
+			left -= !*first;
+			*first = true;
+			if (!left && !first_ns)
+				first_ns = clock_steady_ns();
+		}
 		if (json_type(timing) == JSON_OBJECT) {
 			instance->step_ms = json_get_number(timing, "step_ms", 0);
 			instance->hops_ms = json_get_number(timing, "hops_ms", 0);
@@ -231,7 +281,8 @@ static double ask(struct instance *instance, int streams, int prompt, int tokens
 	int64_t now_ns = clock_steady_ns();
 	if (tokens == 1)
 		return (double)(now_ns - began_ns) * 1e-6 / prompt;
-	return (double)(now_ns - first_ns) * 1e-6 / ((tokens - 1) * streams);
+	require(made > 0, "tokens after the first of each");
+	return (double)(now_ns - first_ns) * 1e-6 / made;
 }
 
 static int by_size(const void *a, const void *b)
@@ -274,16 +325,16 @@ int main(int argc, char **argv)
 	bench.binary = argv[1];
 	bench.model = argv[2];
 	bench.layers = (unsigned)strtoul(argv[3], NULL, 10);
-	bench.cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
+	find_cpus();
 	printf("| | one worker, ms a token | two parts | more | a round, ms | of it hops |\n");
 	printf("| --- | ---: | ---: | ---: | ---: | ---: |\n");
 	begin(&alone, 1, false);
 	begin(&ring, 2, false);
-	measure(&alone, &ring, 1, 16, TOKENS, rounds);
+	measure(&alone, &ring, 1, SHORT, TOKENS, rounds);
 	end(&ring);
 	begin(&ring, 2, true);
-	measure(&alone, &ring, 4, 16, TOKENS, rounds);
-	measure(&alone, &ring, 8, 16, TOKENS, rounds);
+	for (int streams = 4; streams <= STREAMS_MOST; streams *= 2)
+		measure(&alone, &ring, streams, SHORT, streams > 8 ? TOKENS / 3 : TOKENS / 2, rounds);
 	measure(&alone, &ring, 1, PROMPT, 1, rounds);
 	end(&ring);
 	end(&alone);

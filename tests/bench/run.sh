@@ -2,7 +2,7 @@
 # The figures of docs/performance.md and docs/reliability.md: tests/bench/run.sh [fanout] [start] [node] [device]
 # [transfer] [tls] [remote] [audit] [clients] [abuse], all without arguments; [reliability] takes half an hour and runs only when it is asked for.
 # [decode BACKEND SHAPE FORMAT ...] measures models (tests/bench/decode.c) and nothing else; alone, the 1.1B shape on the CPU.
-# [perplexity BACKEND FILE.gguf ...] what number formats cost a model (tests/bench/perplexity.c), alone as well; without
+# [perplexity BACKEND[,BACKEND] FILE.gguf ...] what number formats, or a chain of devices, cost a model (tests/bench/perplexity.c), alone as well; without
 # arguments of four layers of the 1.1B shape on the CPU.
 # [serving [BACKEND] [SHAPE:FORMAT ...]] what the server makes of models (tests/bench/serving.mjs), alone as well; ten minutes.
 # [ring [FORMAT[:LAYERS] ...]] a model in two parts beside one worker (tests/bench/ring.c), alone as well; of the 1.1B shape.

@@ -63,7 +63,8 @@ export const instanceBecomes = (admin, id, state, ms = 4 * long) => eventually(a
 	return one?.state === state ? one : null;
 }, `${id} is ${state}`, ms);
 
-// A streamed completion: {text, done} as it comes; `done` gives the whole text, or fails as the stream did.
+// A streamed completion: {text, pieces, at (of each, ms), usage (if it is asked for), done} as it comes; `done` gives the
+// whole text, or fails as the stream did.
 export function complete(server, params) {
 	const stream = { text: "", pieces: 0, at: [] };
 	stream.done = new Promise((resolve, reject) => {
@@ -77,7 +78,9 @@ export function complete(server, params) {
 					if (!line.startsWith("data: ") || line === "data: [DONE]") continue;
 					const event = JSON.parse(line.slice(6));
 					if (event.error) return reject(new Error(event.error.message));
-					stream.text += event.choices[0]?.text ?? "";
+					if (event.usage) stream.usage = event.usage;
+					if (!event.choices.length) continue;
+					stream.text += event.choices[0].text ?? "";
 					stream.pieces++;
 					stream.at.push(performance.now());
 				}

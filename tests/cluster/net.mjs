@@ -42,12 +42,13 @@ function mountGroup(group) {
 	return `mkdir /sys/fs/cgroup/${kind}; mount -t cgroup -o ${kind} none /sys/fs/cgroup/${kind}; `;
 }
 
-// Why machines cannot be given less memory; null: they can.
+// Why machines cannot be given less memory or fewer processors; null: they can.
 export const groupsMissing = (() => {
 	if (missing) return missing;
 	const name = `exogpu-try-${process.pid}`;
 	try {
 		rmdirSync(makeGroup(name, "memory", 64 << 20));
+		rmdirSync(makeGroup(name, "cpu", 0.5));
 		return null;
 	} catch (error) {
 		return `no control groups here: ${error.message}`;
@@ -85,9 +86,18 @@ export class Net {
 		ip("-n", ns, "link", "set", "eth0", "up");
 		ip("-n", ns, "route", "add", "224.0.0.0/4", "dev", "eth0");
 		execFileSync("ip", ["netns", "exec", ns, wireProgram, "--plain", "eth0"]);
-		const machine = { name, ns, place, address, groups: [] };
-		// From now on what starts there shares so much memory, or so many processors (0.5: half of one).
-		machine.limit = (limits) => Object.entries(limits).forEach(([kind, value]) => machine.groups.push(makeGroup(ns, kind, value)));
+		const machine = { name, ns, place, address, groups: [], prefix: [] };
+		// From now on what starts there shares so much memory (memory), so much of processors (cpu: 0.5 is half of one),
+		// or runs on these alone (cpus: "0,2").
+		machine.limit = ({ cpus, ...limits }) => {
+			if (cpus) machine.prefix = ["taskset", "-c", cpus];
+			for (const [kind, value] of Object.entries(limits)) machine.groups.push(makeGroup(ns, kind, value));
+		};
+		// Bytes of frames that this interface has carried; the loopback's are sent and received by it alike.
+		machine.bytes = (device) => {
+			const [{ stats64: { rx, tx } }] = JSON.parse(ip("-n", ns, "-s", "-j", "link", "show", device));
+			return device === "lo" ? tx.bytes : rx.bytes + tx.bytes;
+		};
 		machine.spawn = (program, args, env = {}) => this.spawn(machine, program, args, env);
 		machine.exec = (args, env) => machine.spawn(binary, args, env);
 		// The address becomes another one: what was connected is not any more.
@@ -104,7 +114,7 @@ export class Net {
 		// `ip netns exec` has a /sys of its own, in which the groups have to be mounted again to be seen.
 		const into = machine.groups.map((group) => `echo $$ >${group}/cgroup.procs; `).join("");
 		const again = machine.groups.length ? "mount -t tmpfs none /sys/fs/cgroup; " + machine.groups.map(mountGroup).join("") : "";
-		const child = spawn("sh", ["-c", `${into}exec ip netns exec ${machine.ns} sh -c '${again}exec "$@"' sh "$@"`, "sh", program, ...args], {
+		const child = spawn("sh", ["-c", `${into}exec ip netns exec ${machine.ns} sh -c '${again}exec "$@"' sh "$@"`, "sh", ...machine.prefix, program, ...args], {
 			stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, EXOGPU_DATA: "", EXOGPU_TOKEN: "", EXOGPU_URL: "", ...env } });
 		const output = { stdout: "", stderr: "" };
 		this.running.add(child);

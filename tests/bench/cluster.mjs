@@ -1,0 +1,327 @@
+// A model on several machines: network namespaces of this one, on a wire that is told what to do (tests/cluster).
+//
+//   node tests/bench/cluster.mjs FOLDER [PART...] [--format Q4_0] [--layers 22] [--rounds 3] [--lesser 0.7]
+//
+// EXOGPU_BINARY, EXOGPU_WIRE and EXOGPU_GENERATE_MODEL are what is measured, the wire, and what makes models, of the 1.1B
+// shape with random weights, in FOLDER. Needs root, `ip`, control groups, two processors. Parts, all of them unless some
+// are named; each prints a table in Markdown:
+//
+//   split   Two nodes, one with a processor, one with so much of another (--lesser), against the better one alone: a long
+//           prompt, 8 and 16 requests at once. Where layers go is the product's own decision, and what it predicts for
+//           both stands beside. The server and the wire have what the lesser node leaves of its processor.
+//   wire    Round trips, loss and throughput as nodes measure them, beside what the wire was told.
+//   hop     What a token sends, counted at the interfaces, and how much longer it takes than on one node.
+//   kill    From SIGKILL of a node in the middle of an answer to the next token of that answer.
+import { execFileSync } from "node:child_process";
+import { rmSync } from "node:fs";
+import { availableParallelism } from "node:os";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { parseArgs } from "node:util";
+import { eventually } from "../api/server.mjs";
+import { becomes, complete, cpuOf, instanceBecomes, instanceOf, letIn, node, serve, snapshot } from "../cluster/cluster.mjs";
+import { Net, groupsMissing, long } from "../cluster/net.mjs";
+
+const SHAPE = "tinyllama-1.1b", PROMPT = 1024, TOKENS = 32, STREAMS = [8, 16], CONTEXT = PROMPT + 64;
+const { values, positionals: [folder, ...asked] } = parseArgs({ allowPositionals: true, options: {
+	format: { type: "string", default: "Q4_0" }, layers: { type: "string", default: "22" }, rounds: { type: "string", default: "3" },
+	lesser: { type: "string", default: "0.7" } } });
+const layers = Number(values.layers), rounds = Number(values.rounds), lesser = Number(values.lesser);
+const everywhere = `0-${availableParallelism() - 1}`;
+
+const median = (list) => [...list].sort((a, b) => a - b)[Math.floor(list.length / 2)];
+const row = (...cells) => console.log(`| ${cells.join(" | ")} |`);
+const heads = (title, ...cells) => {
+	console.log(`\n### ${title}\n`);
+	row(...cells);
+	console.log(`|${"---|".repeat(cells.length)}`);
+};
+
+let prompts = 0;
+const prompt = (length) => {
+	prompts++;
+	return Array.from({ length }, (_, i) => 300 + ((i * 7919 + prompts * 104729) % 20000));
+};
+
+// ---- a cluster ----
+
+async function start(names, limits = {}) {
+	const net = await Net.make(["home", ...names]), one = { net, nodes: [] };
+	for (const name of names) net.machines[name].limit(limits[name] ?? { cpus: everywhere });
+	one.server = await serve(net.machines.home, ["--no-local-node", "--log-level", "warning"]);
+	one.admin = await one.server.login();
+	return one;
+}
+
+async function enter(cluster, machine, args = [], data) {
+	const { net, admin } = cluster, known = data !== undefined;
+	const started = await node(machine, ["--join", `${net.machines.home.address}:52415`, ...args], data);
+	if (!known) await letIn(admin, started);
+	started.cpu = known ? null : await cpuOf(admin, started.id);
+	return started;
+}
+
+// Their direct links, once each direction has a throughput.
+async function linked(cluster, nodes) {
+	return eventually(async () => {
+		const all = (await snapshot(cluster.admin)).links, find = (a, b) => all.find((one) => one.from_node_id === a.id && one.to_node_id === b.id);
+		const links = nodes.flatMap((a) => nodes.filter((b) => b !== a).map((b) => find(a, b)));
+		return links.every((one) => one?.state === "up" && one.throughput_bytes_per_s !== null) && links;
+	}, "every link is measured", 4 * long);
+}
+
+// Requests name a model: each instance has one of its own, which differs by its random numbers.
+const models = [];
+async function model(cluster, count) {
+	const { admin } = cluster, path = join(folder, `model-${models.length}.gguf`);
+	models.push(path);
+	execFileSync(process.env.EXOGPU_GENERATE_MODEL, [path, SHAPE, values.format, "--layers", String(count), "--seed", String(models.length)], { stdio: "ignore" });
+	const { model_id } = await admin.call("model.add", { source: path });
+	return eventually(async () => (await admin.call("model.list")).models.find((one) => one.model_id === model_id && one.state === "ready" && one.sha256),
+		"the model is known", 2 * long);
+}
+
+async function load(cluster, wanted) {
+	const { instance_id } = await cluster.admin.call("instance.create", wanted);
+	return instanceBecomes(cluster.admin, instance_id, "ready");
+}
+
+async function unload(cluster, { instance_id }) {
+	await cluster.admin.call("instance.delete", { instance_id });
+	await eventually(async () => !(await instanceOf(cluster.admin, instance_id)), "the instance is gone", long);
+}
+
+const halves = (a, b, count) => [{ device_id: a.cpu.device_id, first_layer: 0, layer_count: Math.floor(count / 2) },
+	{ device_id: b.cpu.device_id, first_layer: Math.floor(count / 2), layer_count: Math.ceil(count / 2) }];
+const whole = (one, count) => [{ device_id: one.cpu.device_id, first_layer: 0, layer_count: count }];
+
+function ask(cluster, instance, length, max_tokens) {
+	return complete(cluster.server, { model: instance.model_name, prompt: prompt(length), max_tokens, ignore_eos: true,
+		stream_options: { include_usage: true } });
+}
+
+async function end(cluster) {
+	await cluster.server.stop();
+	cluster.net.destroy();
+}
+
+// ---- split ----
+
+async function askAll(cluster, instance, count) {
+	const began = performance.now(), streams = Array.from({ length: count }, () => ask(cluster, instance, 4, TOKENS));
+	await Promise.all(streams.map((one) => one.done));
+	for (const { usage } of streams) if (usage?.completion_tokens !== TOKENS) throw new Error(`${usage?.completion_tokens} tokens of ${TOKENS}`);
+	return count * TOKENS * 1000 / (performance.now() - began);
+}
+
+async function readPrompt(cluster, instance) {
+	const began = performance.now(), stream = ask(cluster, instance, PROMPT, 1);
+	await stream.done;
+	return stream.usage.prompt_tokens * 1000 / (performance.now() - began);
+}
+
+// Tokens a second of `sequences` together, as the preview says it.
+async function predicted(cluster, wanted) {
+	const { feasible, stages, why } = await cluster.admin.call("placement.preview", { ...wanted, objective: "throughput" });
+	const rate = why.map(({ text }) => /streams together get about ([\d.]+) tokens a second/.exec(text)?.[1]).find(Boolean);
+	if (!feasible) throw new Error(`it does not fit: ${JSON.stringify(why)}`);
+	return { rate: rate ? Number(rate) : NaN, stages, why };
+}
+
+const beside = (rate, measured) => Number.isNaN(rate) ? "not predicted" : `${rate.toFixed(1)} (${rate >= measured ? "+" : ""}${(100 * (rate / measured - 1)).toFixed(0)} %)`;
+
+// What a step of one row takes on each device is learnt while it runs, once a second.
+async function warmUp(cluster, instance) {
+	await ask(cluster, instance, 4, 3 * TOKENS).done;
+	await sleep(1500);
+}
+
+const draining = (cluster, one, drain) => cluster.admin.call("device.drain", { device_id: one.cpu.device_id, drain });
+
+async function benchSplit() {
+	const cluster = await start(["better", "lesser"], { better: { cpus: "0" }, lesser: { cpus: "1", cpu: lesser } }), { net, admin } = cluster;
+	const better = await enter(cluster, net.machines.better), other = await enter(cluster, net.machines.lesser);
+	const wantedOf = async (sequences) => ({ model_id: (await model(cluster, layers)).model_id, context_tokens: CONTEXT, sequences, objective: "throughput" });
+	const split = ({ stages }) => stages.map((one) => `${one.layer_count} ${one.device_id === better.cpu.device_id ? "better" : "lesser"}`).join(", ");
+	await linked(cluster, [better, other]);
+	// The first time nothing is known of either but its memory's bandwidth; what it then learns is what counts.
+	const most = await wantedOf(Math.max(...STREAMS)), before = await predicted(cluster, { ...most, sequences: STREAMS[0] });
+	const first = await load(cluster, { ...most, pins: halves(better, other, layers) });
+	await warmUp(cluster, first);
+	await unload(cluster, first);
+	const alone = await load(cluster, { ...most, pins: whole(better, layers) }), rates = new Map();
+	await warmUp(cluster, alone);
+	for (const count of STREAMS) {
+		const wanted = await wantedOf(count);
+		await draining(cluster, other, true);
+		const one = await predicted(cluster, wanted);
+		await draining(cluster, other, false);
+		rates.set(count, { wanted, guesses: [one.rate, (await predicted(cluster, wanted)).rate], alone: [], both: [] });
+	}
+	for (const figures of rates.values()) {
+		figures.instance = await load(cluster, figures.wanted);
+		if (figures.instance.stages.length < 2)
+			console.log(`\nThe product's own placement takes one node: ${(await predicted(cluster, figures.wanted)).why.map(({ text }) => text).join("; ")}`);
+	}
+	const prompts = { alone: [], both: [] };
+	for (let round = 0; round < rounds; round++) {
+		prompts.alone.push(await readPrompt(cluster, alone));
+		prompts.both.push(await readPrompt(cluster, rates.get(STREAMS[0]).instance));
+		for (const [count, figures] of rates) {
+			figures.alone.push(await askAll(cluster, alone, count));
+			figures.both.push(await askAll(cluster, figures.instance, count));
+		}
+	}
+	heads(`One processor and ${lesser} of another: ${SHAPE} ${values.format}, ${layers} layers; medians of ${rounds}`,
+		"tokens/s", "layers", "better alone", "both", "ratio", "predicted, alone", "predicted, both");
+	const ratio = (one) => [median(one.alone).toFixed(1), median(one.both).toFixed(1), `**${(median(one.both) / median(one.alone)).toFixed(2)}**`];
+	row(`a prompt of ${PROMPT}`, split(rates.get(STREAMS[0]).instance), ...ratio(prompts), "", "");
+	for (const [count, figures] of rates)
+		row(`${count} requests at once`, split(figures.instance), ...ratio(figures), beside(figures.guesses[0], median(figures.alone)), beside(figures.guesses[1], median(figures.both)));
+	console.log(`\nBefore anything had run, for ${STREAMS[0]}: ${split(before)}, ${before.rate} tokens/s predicted.`);
+	for (const [count, { instance }] of rates) {
+		const { timing } = await instanceOf(admin, instance.instance_id);
+		if (timing) console.log(`${count} at once, the last second: a round ${timing.step_ms.toFixed(1)} ms, parts ${timing.parts.map((one) => one.compute_ms.toFixed(1)).join(" and ")}, hops ${timing.hops_ms.toFixed(1)}.`);
+	}
+	await end(cluster);
+}
+
+// ---- wire ----
+
+const wires = [
+	{ bits_per_s: 400e6, delay_ms: 1 },
+	{ bits_per_s: 100e6, delay_ms: 5 },
+	{ bits_per_s: 10e6 },
+	{ bits_per_s: 10e6, delay_ms: 50, loss_percent: 1 },
+	{ bits_per_s: 100e6, delay_ms: 10, loss_percent: 5 },
+	{ bits_per_s: 50e6, delay_ms: 200, jitter_ms: 10 },
+];
+const LOSS_WINDOW_S = 60, WATCHED_S = 90;
+
+async function benchWire() {
+	const names = ["a", "b", "c", "d"], cluster = await start(names), { net } = cluster, pairs = [];
+	for (const [i, a] of names.entries()) for (const b of names.slice(i + 1)) pairs.push([a, b]);
+	for (const [i, [a, b]] of pairs.entries())
+		for (const [from, to] of [[a, b], [b, a]]) await net.set(net.machines[from], net.machines[to], wires[i]);
+	for (const name of names) cluster.nodes.push(await enter(cluster, net.machines[name]));
+	await linked(cluster, cluster.nodes);
+	const readings = [];
+	for (let i = 0; i < 3; i++) { // in the second half of it: what is smoothed has settled
+		await sleep(1000 * (i ? WATCHED_S / 6 : 2 * WATCHED_S / 3));
+		readings.push((await snapshot(cluster.admin)).links);
+	}
+	const idOf = (name) => cluster.nodes[names.indexOf(name)].id;
+	const mean = (list) => list.reduce((sum, one) => sum + one, 0) / list.length;
+	heads(`Links as they are measured, beside what the wire was told (${WATCHED_S} s; loss of the last ${LOSS_WINDOW_S} s; both directions)`,
+		"told: round trip, ms", "measured", "jitter", "told: lost", "sent again", "told: Mbit/s", "measured");
+	for (const [i, [a, b]] of pairs.entries()) {
+		const { delay_ms = 0, jitter_ms = 0, loss_percent = 0, bits_per_s } = wires[i];
+		const seen = (name) => readings.flatMap((links) => links.filter((one) => one.state === "up" && [idOf(a), idOf(b)].includes(one.from_node_id) &&
+			[idOf(a), idOf(b)].includes(one.to_node_id)).map((one) => one[name])).filter((value) => value !== null);
+		const shown = (name, digits, factor = 1) => seen(name).length ? (mean(seen(name)) * factor).toFixed(digits) : "none";
+		const rates = seen("throughput_bytes_per_s").map((value) => value * 8e-6);
+		row(jitter_ms ? `${2 * delay_ms} to ${2 * (delay_ms + jitter_ms)}` : 2 * delay_ms, shown("rtt_ms", 1), shown("jitter_ms", 1), `${loss_percent} %`,
+			`${shown("loss_percent", 2)} %`, bits_per_s / 1e6, `${mean(rates).toFixed(1)} (${Math.min(...rates).toFixed(1)} to ${Math.max(...rates).toFixed(1)})`);
+	}
+	const { lost, taken } = await net.count();
+	console.log(`\nOf ${taken} frames on all wires ${lost} were lost on purpose.`);
+	await end(cluster);
+}
+
+// ---- hop ----
+
+const HOP_TOKENS = 96, IDLE_MS = 3000;
+
+// Milliseconds a token of one stream, from its first token on.
+async function tokenMs(cluster, instance) {
+	const stream = ask(cluster, instance, 4, HOP_TOKENS);
+	await stream.done;
+	return (stream.at.at(-1) - stream.at[0]) / (HOP_TOKENS - 1);
+}
+
+async function bytesPerToken(cluster, instance, counter) {
+	const idle = counter();
+	await sleep(IDLE_MS);
+	const perMs = (counter() - idle) / IDLE_MS, before = counter(), began = performance.now();
+	await tokenMs(cluster, instance);
+	return (counter() - before - perMs * (performance.now() - began)) / HOP_TOKENS;
+}
+
+async function benchHop() {
+	const cluster = await start(["one", "two"]), { net, admin } = cluster, { one, two } = net.machines;
+	const a = await enter(cluster, one), b = await enter(cluster, two), c = await enter(cluster, two);
+	await linked(cluster, [a, b, c]);
+	const ways = { "the wire": { pair: [a, b], counter: () => one.bytes("eth0") }, loopback: { pair: [c, b], counter: () => two.bytes("lo") } };
+	heads(`One stream over two nodes, ${SHAPE} ${values.format}; medians of ${rounds}`, "by", "layers", "one node, ms a token", "two nodes", "more, ms",
+		"told: hops, ms", "bytes a token, counted", "told");
+	for (const count of [2, layers]) {
+		const wanted = { model_id: (await model(cluster, count)).model_id, context_tokens: 256, sequences: 1 };
+		const alone = await load(cluster, { ...wanted, pins: whole(b, count) }), { model_id } = await model(cluster, count);
+		for (const [name, { pair, counter }] of Object.entries(ways)) {
+			const over = await load(cluster, { ...wanted, model_id, pins: halves(...pair, count) }), times = [[], []], told = [];
+			for (let round = -1; round < rounds; round++) // the first of each is not counted
+				for (const [i, instance] of [alone, over].entries()) {
+					const ms = await tokenMs(cluster, instance);
+					if (round < 0) continue;
+					times[i].push(ms);
+					if (i) await eventually(async () => (await instanceOf(admin, over.instance_id)).timing, "a time is told", long);
+					if (i) told.push((await instanceOf(admin, over.instance_id)).timing);
+				}
+			const bytes = await bytesPerToken(cluster, over, counter), [ms, both] = times.map(median);
+			row(name, count, ms.toFixed(2), both.toFixed(2), (both - ms).toFixed(2), median(told.map((timing) => timing.hops_ms)).toFixed(2),
+				bytes.toFixed(0), median(told.map((timing) => timing.sent_bytes_per_token ?? NaN)).toFixed(0));
+			await unload(cluster, over);
+		}
+		await unload(cluster, alone);
+	}
+	console.log("\nA token is one hop of activations and one back. Counted: frames of the interface, both ways, less those of as long without a request.");
+	await end(cluster);
+}
+
+// ---- kill ----
+
+async function benchKill() {
+	const cluster = await start(["one", "two"]), { net, admin } = cluster, machines = [net.machines.one, net.machines.two];
+	for (const machine of machines) cluster.nodes.push(await enter(cluster, machine));
+	await linked(cluster, cluster.nodes);
+	const { model_id } = await model(cluster, layers), wanted = { model_id, context_tokens: 512, sequences: 1 };
+	heads(`From SIGKILL of a node in the middle of an answer to the next token: ${SHAPE} ${values.format}, ${layers} layers on two nodes`,
+		"killed", "the survivor had the missing layers' file", "ms", "tokens before");
+	for (const cached of [false, true])
+		for (const at of [0, 1]) {
+			const instance = await load(cluster, { ...wanted, pins: halves(...cluster.nodes, layers) }), stream = ask(cluster, instance, 16, 256), victim = cluster.nodes[at];
+			await eventually(() => stream.pieces >= 24, "it has begun", 2 * long);
+			const killed = performance.now(), before = stream.pieces;
+			victim.child.kill("SIGKILL");
+			await stream.done;
+			if (stream.usage.completion_tokens !== 256) throw new Error(`${stream.usage.completion_tokens} tokens of 256`);
+			const gaps = stream.at.map((time, i) => ({ time, gap: time - (stream.at[i - 1] ?? time) })).filter(({ time }) => time > killed);
+			const next = gaps.reduce((most, one) => one.gap > most.gap ? one : most);
+			row(at ? "the last part, which chooses tokens" : "the first part", cached ? "yes" : "no, by the wire", (next.time - killed).toFixed(0), before);
+			await unload(cluster, instance);
+			const again = await enter(cluster, machines[at], [], victim.data);
+			cluster.nodes[at] = { ...again, id: victim.id, cpu: victim.cpu };
+			await becomes(admin, victim.id, "online");
+			await cpuOf(admin, victim.id);
+			await linked(cluster, cluster.nodes);
+		}
+	await end(cluster);
+}
+
+// ---- all of it ----
+
+const parts = { split: benchSplit, wire: benchWire, hop: benchHop, kill: benchKill };
+for (const name of asked) if (!parts[name]) throw new Error(`no such part: ${name}; there are ${Object.keys(parts).join(", ")}`);
+const why = groupsMissing ?? (availableParallelism() < 2 ? "there is one processor only" : null);
+if (why) {
+	console.log(`\nSKIPPED: models over several machines: ${why}`);
+	process.exit(0);
+}
+// This program, the server and the wire are beside the lesser node, not beside the better one.
+execFileSync("taskset", ["-apc", "1", String(process.pid)], { stdio: "ignore" });
+for (const [name, bench] of Object.entries(parts)) {
+	if (asked.length && !asked.includes(name)) continue;
+	await bench();
+	for (const path of models) rmSync(path, { force: true });
+}
+process.exit(0);
