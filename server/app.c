@@ -340,6 +340,7 @@ static enum status create_state(struct app *app, struct error *error)
 						  .events = app->events,
 						  .audit = app->audit,
 						  .placement_timeout_s = app->options.placement_timeout_s,
+						  .headroom = app->options.headroom,
 						  .pause_ms = app->options.limits.values[LIMIT_PAUSE_MS_ID],
 						  .take_better = app->options.take_better};
 		status = instances_create(&app->instances, &params, error);

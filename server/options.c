@@ -17,7 +17,7 @@ enum { DEFAULT_PORT = 52415 };
 // As they are on the command line.
 struct words {
 	const char *listen, *data, *name, *log_level, *tls_cert, *tls_key, *tls_names, *limits, *hub_url, *ollama_url;
-	const char *placement_timeout;
+	const char *placement_timeout, *headroom;
 	const char *cors_origins[FLAGS_MANY];
 	bool no_local_node, lan, take_better, help;
 };
@@ -60,6 +60,10 @@ static const struct flag flags[] = {
 	 offsetof(struct words, ollama_url)},
 	{"placement-timeout", "SECONDS", "how long to search for a better placement of a model, 0.05 to 60 (default 5)",
 	 offsetof(struct words, placement_timeout)},
+	{"headroom", "PERCENT",
+	 "how much of each device's memory models leave free, 0 to 90\n"
+	 "(default 3 of a GPU's and 6 of the host's, 64 MiB to 1 GiB)",
+	 offsetof(struct words, headroom)},
 	{"take-better", NULL, "move running models by themselves when a device comes that makes them faster",
 	 offsetof(struct words, take_better)},
 	{"limit", "NAME=N,...", "set limits, of those below", offsetof(struct words, limits)},
@@ -206,6 +210,12 @@ static enum status take(struct options *options, const struct words *words, stru
 		if (*end || !(options->placement_timeout_s >= 0.05 && options->placement_timeout_s <= 60))
 			return usage(error, "--placement-timeout takes 0.05 to 60 seconds");
 	}
+	if (words->headroom) {
+		char *end;
+		options->headroom = strtod(words->headroom, &end) / 100;
+		if (end == words->headroom || *end || !(options->headroom >= 0 && options->headroom <= 0.9))
+			return usage(error, "--headroom takes 0 to 90 per cent");
+	}
 	options->name = words->name;
 	options->take_better = words->take_better;
 	options->local_node = !words->no_local_node;
@@ -238,8 +248,11 @@ static enum status take(struct options *options, const struct words *words, stru
 enum status options_parse(struct options *options, int argc, char **argv, bool *help, struct error *error)
 {
 	struct words words = {0};
-	*options = (struct options){
-		.port = DEFAULT_PORT, .local_node = true, .log_level = LOG_INFO, .placement_timeout_s = 5};
+	*options = (struct options){.port = DEFAULT_PORT,
+				    .local_node = true,
+				    .log_level = LOG_INFO,
+				    .placement_timeout_s = 5,
+				    .headroom = -1};
 	snprintf(options->address, sizeof options->address, "127.0.0.1");
 	limit_values_init(&options->limits);
 	enum status status = flags_read(&(struct flags){.own = flags}, &words, argc - 1, argv + 1, error);

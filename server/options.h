@@ -16,6 +16,7 @@ struct options {
 	enum log_level log_level;
 	const char *hub_url, *ollama_url; // NULL: everybody's
 	double placement_timeout_s;
+	double headroom; // 0 to 0.9: the part of each device's memory that models leave free; < 0: nothing was said
 	bool take_better;
 	struct limit_values limits;
 	const char *limit_settings;               // as they were given; NULL: none

@@ -27,6 +27,7 @@ struct instances_params {
 	struct events *events;
 	struct audit *audit;
 	double placement_timeout_s; // of a search, where nothing else is asked for
+	double headroom;            // the part of each device's memory that stays free; < 0: placement_reserve's
 	int64_t pause_ms;           // that requests wait for an instance that has no place
 	bool take_better;           // instances move by themselves where a device comes that makes them faster
 };

@@ -82,8 +82,9 @@ static void read_memory(struct placement_device *out, const struct gathering *ga
 	uint64_t held = tenancy_held_bytes(instances->params.tenants, device);
 	uint64_t taken = used >= 0 ? (uint64_t)used + not_shown(instances, device) : 0;
 	taken = less(taken > held ? taken : held, ending ? held_by(ending, device) : 0);
-	out->free_bytes = less(out->memory_bytes,
-			       taken + placement_reserve(out->memory_bytes, out->backend == PLACE_CPU));
+	out->free_bytes = less(
+		out->memory_bytes,
+		taken + placement_reserve(out->memory_bytes, out->backend == PLACE_CPU, instances->params.headroom));
 }
 
 static bool is_excluded(const struct placing_excluded *excluded, const struct cluster_device *device)
@@ -131,6 +132,16 @@ static double heat_room(const struct json *telemetry)
 	return room < 0 ? 0 : room > 1 ? 1 : room;
 }
 
+static enum placement_heat heat_of(const struct cluster_device *device, const struct json *telemetry)
+{
+	const char *thermal = json_get_string(telemetry, "thermal_state", "");
+	if (!strcmp(thermal, "critical"))
+		return HEAT_CRITICAL;
+	if (!strcmp(cluster_device_state(device, &(const char *){NULL}), "throttled"))
+		return HEAT_THROTTLED;
+	return !strcmp(thermal, "warm") ? HEAT_WARM : HEAT_NORMAL;
+}
+
 static void add_device(void *context, const struct cluster_device *device, const struct json *telemetry)
 {
 	const struct gathering *gathering = context;
@@ -160,7 +171,7 @@ static void add_device(void *context, const struct cluster_device *device, const
 					 .unusable = unusable ? texts->unusable : NULL};
 	out->software = out->backend != PLACE_CPU && !strcmp(json_get_string(record, "kind", ""), "cpu");
 	out->bandwidth = json_get_number(record, "memory_bandwidth_bytes_per_s", 0);
-	out->throttled = !strcmp(cluster_device_state(device, &(const char *){NULL}), "throttled");
+	out->heat = heat_of(device, telemetry);
 	out->heat_room = heat_room(telemetry);
 	read_memory(out, gathering, device, telemetry);
 }

@@ -146,7 +146,7 @@ struct instances {
 	size_t owner_count, owner_capacity;
 	struct planner *planner;
 	struct layer_times *layer_times;
-	struct shards *shards; // what nodes elsewhere read of model files
+	struct shards *shards;                                 // what nodes elsewhere read of model files
 	struct instance_reference references[LIMIT_INSTANCES]; // the newest
 	size_t reference_count;                                // ever
 };

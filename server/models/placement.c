@@ -22,10 +22,13 @@ uint32_t placement_pages(uint32_t context_tokens, uint32_t sequences)
 	return one + (sequences - 1) * share;
 }
 
-uint64_t placement_reserve(uint64_t memory_bytes, bool host)
+uint64_t placement_reserve(uint64_t memory_bytes, bool host, double headroom)
 {
 	uint64_t reserve = memory_bytes / (host ? 16 : 32), least = 64 * (uint64_t)MIB, most = 1024 * (uint64_t)MIB;
-	return (reserve < least ? least : reserve > most ? most : reserve) + (host ? least : 0);
+	const uint64_t worker = host ? least : 0;
+	if (headroom >= 0)
+		return (uint64_t)((double)memory_bytes * headroom) + worker;
+	return (reserve < least ? least : reserve > most ? most : reserve) + worker;
 }
 
 void placement_shrink(struct model_sizes *sizes, enum tensor_format format)

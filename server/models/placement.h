@@ -28,13 +28,17 @@ enum placement_backend { PLACE_UNKNOWN, PLACE_CUDA, PLACE_VULKAN, PLACE_CPU };
 enum placement_strategy { PLACE_ANY, PLACE_PIPELINE, PLACE_TENSOR };
 enum placement_objective { PLACE_LATENCY, PLACE_THROUGHPUT }; // of one stream's token; of many streams together
 
+// Cool, or not known; near the point where it slows down; it holds its clock down, for heat or power; beyond that
+// point.
+enum placement_heat { HEAT_NORMAL, HEAT_WARM, HEAT_THROTTLED, HEAT_CRITICAL };
+
 struct placement_device {
 	const char *device_id, *name, *node_id, *pool; // pool: devices of a node with the same share memory; may be ""
 	const char *node_name;                         // for words; NULL: node_id
 	unsigned node;                                 // its place among the nodes
 	enum placement_backend backend;
-	bool software;         // another back end than cpu, on the host's processor: only where it is pinned
-	bool throttled;        // it holds its clock down now
+	bool software; // another back end than cpu, on the host's processor: only where it is pinned
+	enum placement_heat heat;
 	const char *unusable;  // why nothing new goes there; NULL: it does
 	uint64_t memory_bytes; // 0: not known
 	uint64_t free_bytes;   // what may be taken now
@@ -153,8 +157,8 @@ enum status placement_find(struct placement *out, const struct placement_wanted 
 // Pages for `sequences`: the context of one, and an eighth of it for each of the others.
 uint32_t placement_pages(uint32_t context_tokens, uint32_t sequences);
 // What stays free of a device's memory: drivers and others need some too; of the host's so do the worker itself and
-// whatever else runs there.
-uint64_t placement_reserve(uint64_t memory_bytes, bool host);
+// whatever else runs there. `headroom`: the part of it that somebody asked for; < 0: nobody did.
+uint64_t placement_reserve(uint64_t memory_bytes, bool host, double headroom);
 double cost_stage_s(void); // what a stage adds by being one, in a step
 // The model's sizes with 16- and 32-bit weights held in `format`, in proportion.
 void placement_shrink(struct model_sizes *sizes, enum tensor_format format);

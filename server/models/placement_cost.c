@@ -32,16 +32,16 @@ static const struct fitted fitted_cpu = {.reached = {0.92, 0.91, 0.8, 0.64},
 					 .layer_overhead_s = 5e-6,
 					 .assumed_bandwidth = 20e9};
 
-static const double slice_sum_s = 3e-6;       // adding up what slices give, twice a layer; two H200s over NVLink
-static const double staged_sum_s = 30e-6;     // the same by way of the host's memory; assumed
-static const double throttled_rate = 0.6;     // of a device that holds its clock down; assumed
-static const double host_bandwidth = 20e9;    // weights in host memory, read by a GPU, bytes a second; assumed
-static const double stage_overhead_s = 20e-6; // of a step, for each stage
-static const double inside_hop_s = 30e-6;     // from a device to the next of the same worker, by host memory
-static const double local_hop_s = 150e-6;     // to another worker of the same node
-static const double local_bandwidth = 2e9;    // and bytes a second
-static const double remote_hop_s = 200e-6;    // what both ends and their nodes add to the network's time
-static const double scale_of_hops_s = 1e-3;   // a hop of so long halves the network's part of the score
+static const double slice_sum_s = 3e-6;   // adding up what slices give, twice a layer; two H200s over NVLink
+static const double staged_sum_s = 30e-6; // the same by way of the host's memory; assumed
+static const double heat_rates[] = {1, 0.9, 0.6, 0.3}; // of a device's rate, by enum placement_heat; assumed
+static const double host_bandwidth = 20e9;             // weights in host memory, read by a GPU, bytes a second; assumed
+static const double stage_overhead_s = 20e-6;          // of a step, for each stage
+static const double inside_hop_s = 30e-6;              // from a device to the next of the same worker, by host memory
+static const double local_hop_s = 150e-6;              // to another worker of the same node
+static const double local_bandwidth = 2e9;             // and bytes a second
+static const double remote_hop_s = 200e-6;             // what both ends and their nodes add to the network's time
+static const double scale_of_hops_s = 1e-3;            // a hop of so long halves the network's part of the score
 
 // What is assumed of a link by its class: half of what such a link should do (C2), or worse.
 static const struct assumed_link {
@@ -83,7 +83,12 @@ double cost_bandwidth(const struct placement_device *device)
 {
 	const double measured = device->bandwidth > 0 ? device->bandwidth
 						      : fitted_of(device->backend)->assumed_bandwidth;
-	return device->throttled ? measured * throttled_rate : measured;
+	return measured * heat_rates[device->heat];
+}
+
+double cost_heat_rate(enum placement_heat heat)
+{
+	return heat_rates[heat];
 }
 
 bool cost_linked(const struct placement_wanted *wanted, unsigned first, unsigned second)
@@ -200,7 +205,7 @@ struct cost_time cost_time(const struct placement_wanted *wanted, const struct m
 	if (!time.by)
 		return time;
 	struct placement_device on = wanted->devices[time.by->device];
-	on.throttled = false; // it was not, as far as is known
+	on.heat = HEAT_NORMAL; // it was, as far as is known
 	const struct estimate there = estimate_of(&on, time.by->format, (double)time.by->layer_bytes,
 						  (double)time.by->output_bytes);
 	const double factor = rounded(time.by->layer_s / there.layer_s);
@@ -453,7 +458,7 @@ void cost_score(const struct problem *problem, unsigned device, const struct pro
 	out->compute = fastest < one->layer_s ? fastest / one->layer_s : 1;
 	out->memory = (double)one->free_bytes < needed ? (double)one->free_bytes / needed : 1;
 	out->network = others ? scale_of_hops_s / (scale_of_hops_s + hops / others) : 1;
-	out->thermal = from->throttled ? 0 : from->heat_room < 0 ? 0.5 : from->heat_room;
+	out->thermal = from->heat >= HEAT_THROTTLED ? 0 : from->heat_room < 0 ? 0.5 : from->heat_room;
 	out->bandwidth = peers || usable->count < 2 ? 1 : near ? 0.5 : 0;
 	out->total = 0.4 * out->compute + 0.3 * out->memory + 0.15 * out->network + 0.1 * out->thermal +
 		     0.05 * out->bandwidth;

@@ -80,6 +80,7 @@ double cost_close_s(const struct problem *problem, unsigned last, unsigned first
 struct placement_link cost_link(const struct placement_wanted *wanted, unsigned from_node, unsigned to_node,
 				bool *measured);
 double cost_bandwidth(const struct placement_device *device); // measured or assumed
+double cost_heat_rate(enum placement_heat heat);              // of what a device does when it is cool
 // Both ways, without the host's memory.
 bool cost_linked(const struct placement_wanted *wanted, unsigned first, unsigned second);
 // How long a layer of the model takes on a device, and what is known of that.

@@ -56,7 +56,7 @@ static bool equal(const struct placement_device *a, const struct placement_devic
 {
 	const double apart = a->bandwidth > b->bandwidth ? a->bandwidth - b->bandwidth : b->bandwidth - a->bandwidth;
 	return a->node == b->node && a->backend == b->backend && a->memory_bytes == b->memory_bytes &&
-	       a->throttled == b->throttled && apart <= about_as_fast * a->bandwidth;
+	       (a->heat >= HEAT_THROTTLED) == (b->heat >= HEAT_THROTTLED) && apart <= about_as_fast * a->bandwidth;
 }
 
 static bool may_share(const struct placement_device *a, const struct placement_device *b)
@@ -88,6 +88,7 @@ static void put_together(struct grouping *grouping, const unsigned *members, uns
 		struct placement_device *one = &grouping->devices[members[i]];
 		least = one->free_bytes < least ? one->free_bytes : least;
 		first->bandwidth = one->bandwidth < first->bandwidth ? one->bandwidth : first->bandwidth;
+		first->heat = one->heat > first->heat ? one->heat : first->heat;
 		first->members[i] = members[i];
 		for (unsigned k = 0; k < i; k++)
 			first->staged |= !cost_linked(&grouping->wanted, members[k], members[i]);

@@ -303,9 +303,13 @@ void why_assumed(struct placement *out, const struct placement_wanted *wanted, c
 				"the memory of %s has not been measured: %.0f GB/s were taken for it, so no time is "
 				"told",
 				device->name, cost_bandwidth(device) / 1e9);
-		if (device->throttled)
-			why_add(out, (int)out->stages[i].device,
-				"%s holds its clock down now, and counts with 60 %% of its rate", device->name);
+		if (device->heat)
+			why_add(out, (int)out->stages[i].device, "%s %s, and counts with %.0f %% of its rate",
+				device->name,
+				device->heat == HEAT_WARM        ? "is almost as warm as it may be"
+				: device->heat == HEAT_THROTTLED ? "holds its clock down now"
+								 : "is too hot now",
+				cost_heat_rate(device->heat) * 100);
 	}
 }
 

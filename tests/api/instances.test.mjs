@@ -6,7 +6,7 @@ import { after, afterEach, before, describe, test } from "node:test";
 import { Client, FakeNode, assertContractKept } from "./client.mjs";
 import { ModelWorker, memory } from "./generating.mjs";
 import { modelFile } from "./gguf.mjs";
-import { deviceRecord } from "./records.mjs";
+import { deviceReadings, deviceRecord } from "./records.mjs";
 import { eventually, run, slow, startServer, temporary, within } from "./server.mjs";
 import { FakeWorker, WorkerNode, cpu, gpu, small, twins } from "./workers.mjs";
 
@@ -382,6 +382,24 @@ describe("instances", () => {
 			assert.deepEqual(stranger.calls, []);
 		}
 		assert.equal((await find(instance_id)).state, "ready");
+	});
+
+	test("as much memory stays free as is configured", async () => {
+		const free = async (args) => {
+			const one = await startServer({ args }), owner = await Client.login(one);
+			const own = await WorkerNode.start(one, { Worker: ModelWorker, devices: [twins[0]] });
+			await owner.call("model.add", { source: model.source });
+			const { model_id } = await eventually(async () => (await owner.call("model.list")).models.find((each) => each.state === "ready"), "the model is ready");
+			own.telemetry([deviceReadings({ device_id: "dev_twin1", memory_used_bytes: 1 << 28, memory_total_bytes: 1 << 30 })]);
+			const { free_bytes } = await eventually(async () => (await owner.call("placement.preview", { model_id })).devices.find((each) => each.free_bytes !== null), "its memory is told");
+			own.socket.close();
+			await one.finish();
+			return free_bytes / (1 << 28);
+		};
+		assert.deepEqual(await Promise.all([[], ["--headroom", "50"], ["--headroom", "0"]].map(free)), [2.75, 1, 3]);
+		const refused = await run(["serve", "--headroom", "91", "--data", temporary()]);
+		assert.notEqual(refused.code, 0);
+		assert.match(refused.stderr, /--headroom takes 0 to 90 per cent/);
 	});
 
 	test("the command line: place, instances, run, stop", async () => {

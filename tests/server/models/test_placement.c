@@ -530,6 +530,66 @@ static void who_takes_activations(void **unused)
 	assert_true(placement.scores[0].bandwidth == 0.5);
 }
 
+// A device that is warm counts for less, the more so the hotter: it is left for one that is cool.
+static void heat_counts(void **unused)
+{
+	double before_s = 0;
+	static const char *const words[] = {"", "is almost as warm as it may be, and counts with 90 %",
+					    "holds its clock down now, and counts with 60 %",
+					    "is too hot now, and counts with 30 %"};
+	(void)unused;
+	make_model(8, 100000000);
+	make_device(0, PLACE_CUDA, 4 * GIB);
+	want(1);
+	for (int heat = HEAT_NORMAL; heat <= HEAT_CRITICAL; heat++) {
+		devices[0].heat = (enum placement_heat)heat;
+		devices[0].heat_room = 0.2;
+		const double seconds = predicted();
+		print_message("heat %d: %.2f ms\n", heat, seconds * 1e3);
+		assert_true(seconds > before_s * 1.05);
+		assert_true(!heat || says(words[heat]));
+		assert_true(placement.scores[0].thermal == (heat < HEAT_THROTTLED ? 0.2 : 0));
+		before_s = seconds;
+	}
+	make_device(1, PLACE_CUDA, 4 * GIB);
+	want(2);
+	devices[1].bandwidth = 0.8 * devices[0].bandwidth;
+	for (int heat = HEAT_NORMAL; heat <= HEAT_CRITICAL; heat++) {
+		devices[0].heat = (enum placement_heat)heat;
+		predicted();
+		assert_int_equal(placement.stages[0].device, heat >= HEAT_THROTTLED);
+	}
+	// Two in slices go at the pace of the hotter one.
+	make_model(16, GIB / 4);
+	make_device(0, PLACE_CUDA, 40 * GIB);
+	make_device(1, PLACE_CUDA, 40 * GIB);
+	want(2);
+	memset(copies, 0, sizeof copies);
+	set_linked(0, 1, true);
+	wanted.strategy = PLACE_TENSOR;
+	const double cool_s = predicted();
+	devices[1].heat = HEAT_WARM;
+	const double warm_s = predicted();
+	assert_true(warm_s > 1.05 * cool_s && warm_s < 1.15 * cool_s);
+	devices[1].heat = HEAT_THROTTLED; // no longer equal
+	struct error error = {0};
+	assert_int_equal(placement_find(&placement, &wanted, &error), STATUS_UNAVAILABLE);
+}
+
+// Head-room by itself, within its limits, and as it is configured.
+static void what_stays_free(void **unused)
+{
+	const uint64_t mib = 1024 * 1024;
+	(void)unused;
+	assert_int_equal(placement_reserve(24 * GIB, false, -1), 24 * GIB / 32);
+	assert_int_equal(placement_reserve(GIB, false, -1), 64 * mib);
+	assert_int_equal(placement_reserve(141 * GIB, false, -1), GIB);
+	assert_int_equal(placement_reserve(8 * GIB, true, -1), GIB / 2 + 64 * mib);
+	assert_int_equal(placement_reserve(141 * GIB, false, 0), 0);
+	assert_int_equal(placement_reserve(140 * GIB, false, 0.25), 35 * GIB);
+	assert_int_equal(placement_reserve(8 * GIB, true, 0.5), 4 * GIB + 64 * mib);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -543,6 +603,8 @@ int main(void)
 		cmocka_unit_test(pairs_that_do_not_copy),
 		cmocka_unit_test(slices_in_each_of_two_machines),
 		cmocka_unit_test(who_takes_activations),
+		cmocka_unit_test(heat_counts),
+		cmocka_unit_test(what_stays_free),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

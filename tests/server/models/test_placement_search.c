@@ -81,7 +81,8 @@ static void make_cluster(struct cluster *cluster)
 								.node = (unsigned)draw(nodes),
 								.pool = draw(6) ? "" : pools[draw(2)],
 								.backend = PLACE_CUDA + (enum placement_backend)draw(3),
-								.throttled = draw(10) == 0,
+								.heat = draw(10) ? HEAT_NORMAL
+										 : (enum placement_heat)draw(4),
 								.free_bytes = sizes[draw(4)],
 								.bandwidth = draw(12) ? bandwidths[draw(4)] : 0,
 								.heat_room = -1};
