@@ -313,7 +313,6 @@ static enum status create_state(struct app *app, struct error *error)
 					       .store = app->store,
 					       .audit = app->audit,
 					       .events = app->events,
-					       .cluster = app->cluster,
 					       .directory = app->options.data,
 					       .hub_url = app->options.hub_url,
 					       .ollama_url = app->options.ollama_url};
@@ -344,6 +343,7 @@ static enum status create_state(struct app *app, struct error *error)
 						  .pause_ms = app->options.limits.values[LIMIT_PAUSE_MS_ID],
 						  .take_better = app->options.take_better};
 		status = instances_create(&app->instances, &params, error);
+		models_watch_room(app->models, instances_look_room, app->instances);
 	}
 	return status;
 }

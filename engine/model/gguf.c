@@ -58,9 +58,9 @@ struct key {
 
 struct gguf {
 	const uint8_t *bytes; // (length)
-	size_t length;
-	void *mapping;    // (length), or NULL if the bytes are somebody else's
-	struct key *keys; // (key_count), by name
+	size_t length, there; // there: of them those that can be read
+	void *mapping;        // (length), or NULL if the bytes are somebody else's
+	struct key *keys;     // (key_count), by name
 	size_t key_count;
 	struct gguf_tensor *tensors; // (tensor_count), in the file's order
 	const struct gguf_tensor **by_name;
@@ -71,7 +71,7 @@ struct gguf {
 
 struct reader {
 	const uint8_t *bytes;
-	size_t length, position;
+	size_t length, there, position; // there: nothing is read behind it
 	struct error *error;
 };
 
@@ -81,6 +81,13 @@ static enum status wrong(const struct reader *reader, const char *what)
 		  reader->position, reader->length);
 	error_hint(reader->error, "it may be incomplete or damaged: fetch it again");
 	return STATUS_INVALID_PARAMS;
+}
+
+// What was walked over ends behind what can be read.
+static enum status pending(const struct reader *reader)
+{
+	return error_set(reader->error, STATUS_PENDING, "the header of a model file goes on behind %zu bytes",
+			 reader->there);
 }
 
 static uint64_t little_endian(const uint8_t *bytes, size_t count)
@@ -95,6 +102,8 @@ static enum status read_number(struct reader *reader, size_t bytes, uint64_t *ou
 {
 	if (reader->length - reader->position < bytes)
 		return wrong(reader, "it ends within a number");
+	if (reader->position > reader->there || reader->there - reader->position < bytes)
+		return pending(reader);
 	*out = little_endian(reader->bytes + reader->position, bytes);
 	reader->position += bytes;
 	return STATUS_OK;
@@ -116,6 +125,8 @@ static enum status read_text(struct reader *reader, struct gguf_text *out)
 		return status;
 	if (length > reader->length - reader->position)
 		return wrong(reader, "a text is longer than the file");
+	if (length > reader->there - reader->position)
+		return pending(reader);
 	*out = (struct gguf_text){(const char *)reader->bytes + reader->position, length};
 	reader->position += length;
 	return STATUS_OK;
@@ -131,6 +142,9 @@ static enum status skip_values(struct reader *reader, uint32_t type, uint64_t co
 	if (value_bytes[type]) {
 		if (count > (reader->length - reader->position) / value_bytes[type])
 			return wrong(reader, "values reach beyond its end");
+		if (type == VALUE_BOOL &&
+		    (reader->position > reader->there || count > reader->there - reader->position))
+			return pending(reader);
 		for (uint64_t i = 0; type == VALUE_BOOL && i < count; i++)
 			if (reader->bytes[reader->position + i] > 1)
 				return wrong(reader, "a truth value that is neither 0 nor 1");
@@ -368,6 +382,8 @@ static enum status read_head(struct gguf *gguf, struct reader *reader)
 {
 	uint32_t version = 0;
 	uint64_t tensors = 0, keys = 0;
+	if (gguf->length >= 4 && gguf->there < 4)
+		return pending(reader);
 	if (gguf->length < 4 || memcmp(gguf->bytes, "GGUF", 4)) {
 		error_set(reader->error, STATUS_INVALID_PARAMS, "not a model file: it does not begin with GGUF");
 		error_hint(reader->error, "models are read from .gguf files");
@@ -401,14 +417,22 @@ static enum status read_head(struct gguf *gguf, struct reader *reader)
 
 static enum status parse(struct gguf *gguf, struct error *error)
 {
-	struct reader reader = {.bytes = gguf->bytes, .length = gguf->length, .error = error};
+	struct reader reader = {.bytes = gguf->bytes, .length = gguf->length, .there = gguf->there, .error = error};
 	enum status status = read_head(gguf, &reader);
 	if (!status)
 		status = read_keys(gguf, &reader);
+	if (!status && reader.position > reader.there) // within the last key's value
+		status = pending(&reader);
 	return status ? status : read_tensors(gguf, &reader);
 }
 
 enum status gguf_parse(struct gguf **out, const uint8_t *bytes, size_t length, struct error *error)
+{
+	return gguf_parse_beginning(out, bytes, length, length, error);
+}
+
+enum status gguf_parse_beginning(struct gguf **out, const uint8_t *bytes, size_t there, size_t length,
+				 struct error *error)
 {
 	*out = NULL;
 	struct gguf *gguf = calloc(1, sizeof(*gguf));
@@ -416,6 +440,7 @@ enum status gguf_parse(struct gguf **out, const uint8_t *bytes, size_t length, s
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a model file");
 	gguf->bytes = bytes;
 	gguf->length = length;
+	gguf->there = there;
 	enum status status = parse(gguf, error);
 	if (status)
 		gguf_destroy(&gguf);
@@ -487,6 +512,11 @@ const struct gguf_tensor *gguf_find(const struct gguf *gguf, const char *name)
 			low = middle + 1;
 	}
 	return NULL;
+}
+
+bool gguf_holds(const struct gguf *gguf, const struct gguf_tensor *tensor)
+{
+	return tensor->data && (uint64_t)(tensor->data - gguf->bytes) + tensor->bytes <= gguf->there;
 }
 
 uint64_t gguf_bytes(const struct gguf *gguf)

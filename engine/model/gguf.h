@@ -15,8 +15,8 @@ enum { GGUF_DIMENSIONS = 4, GGUF_NAME_BYTES = 64 };
 
 struct gguf_tensor {
 	char name[GGUF_NAME_BYTES + 1];
-	enum tensor_format format; // FORMAT_UNKNOWN: one that this does not know; `type` says which
-	uint32_t type;             // its number in the file
+	enum tensor_format format;   // FORMAT_UNKNOWN: one that this does not know; `type` says which
+	uint32_t type;               // its number in the file
 	uint32_t dimension_count;
 	uint64_t size[GGUF_DIMENSIONS]; // the fastest first: columns, rows; 1 beyond dimension_count
 	const uint8_t *data;            // (bytes); NULL for FORMAT_UNKNOWN
@@ -28,13 +28,19 @@ struct gguf_tensor {
 enum status gguf_open(struct gguf **out, int fd, struct error *error);
 // The same over memory, which must outlive it.
 enum status gguf_parse(struct gguf **out, const uint8_t *bytes, size_t length, struct error *error);
+// The same where only the first `there` of these bytes can be read, as of a file that is being fetched; what is said of
+// the file holds for all of it. Errors: also STATUS_PENDING (its header goes on behind them).
+enum status gguf_parse_beginning(struct gguf **out, const uint8_t *bytes, size_t there, size_t length,
+				 struct error *error);
 void gguf_destroy(struct gguf **gguf);
 
 size_t gguf_tensor_count(const struct gguf *gguf);
 const struct gguf_tensor *gguf_tensor(const struct gguf *gguf, size_t index);   // in the file's order
 const struct gguf_tensor *gguf_find(const struct gguf *gguf, const char *name); // NULL if there is none
-uint64_t gguf_bytes(const struct gguf *gguf);                                   // of the file
-bool gguf_cut(const struct gguf *gguf); // something of the file could not be read since it was opened
+// Its bytes can be read: all can, but where only a file's beginning was parsed.
+bool gguf_holds(const struct gguf *gguf, const struct gguf_tensor *tensor);
+uint64_t gguf_bytes(const struct gguf *gguf); // of the file
+bool gguf_cut(const struct gguf *gguf);       // something of the file could not be read since it was opened
 
 // ---- metadata; each is false, and leaves *out alone, if the key is not there or holds something else ----
 

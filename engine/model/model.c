@@ -362,7 +362,7 @@ static enum status divide_rope(struct opening *opening)
 		return error_set(opening->error, STATUS_INVALID_PARAMS,
 				 "rope_freqs.weight is not %" PRIu32 " F32 numbers", shape->rope_size / 2);
 	opening->used[factors - gguf_tensor(opening->gguf, 0)] = true;
-	for (uint32_t i = 0; i < shape->rope_size / 2; i++) {
+	for (uint32_t i = 0; i < shape->rope_size / 2 && gguf_holds(opening->gguf, factors); i++) {
 		float factor;
 		memcpy(&factor, factors->data + i * sizeof(factor), sizeof(factor));
 		if (!(factor > 0) || isinf(factor))

@@ -21,7 +21,7 @@ struct model_shape {
 	// Rotary positions: the first rope_size values of a head turn in pairs. With rope_halves value i is paired with
 	// i + rope_size / 2 (qwen), else 2 i with 2 i + 1 (llama). The angle of pair i at position p is p *
 	// rope_frequency[i]; both values are multiplied by rope_magnitude. All scalings (linear, factors of Llama 3,
-	// YaRN) are in these.
+	// YaRN) are in these; factors only where their tensor could be read (gguf_holds).
 	uint32_t rope_size;
 	bool rope_halves;
 	float rope_magnitude;

@@ -113,6 +113,7 @@ void fetch_job_end(struct fetch_job *job, const struct error *why)
 	result->status = why ? why->status : STATUS_OK;
 	if (why)
 		result->error = *why;
+	result->unusable = why && job->unusable;
 	snprintf(result->part, sizeof result->part, "%s", job->part.path);
 	snprintf(result->sha256, sizeof result->sha256, "%s", job->part.identity.sha256);
 	fetch_part_finish(&job->part); // what it says of the file holds before the loop hears of it

@@ -5,6 +5,7 @@
  * byte is there; hashing and looking into it is reading.h's. What is there survives a stop and a kill.
  * Thread: the loop's for every function here; the callbacks come there too. */
 #pragma once
+#include "server/models/models_fit.h"
 #include "server/models/outbox.h"
 #include "server/models/source.h"
 
@@ -29,6 +30,7 @@ struct fetch_result {
 	char model_id[FETCH_ID_BYTES];
 	enum status status; // STATUS_OK: the whole file is in `part`
 	struct error error;
+	bool unusable; // with an error: what is there is no model that is computed here, and is of no use
 	char part[4097 + 16];
 	char sha256[65]; // what it should have; "" where nobody says
 };
@@ -49,7 +51,7 @@ struct fetch_request {
 	const char *model_id, *file; // file: where it will be
 	const struct source *source;
 	const char *access_token; // NULL: none
-	uint64_t room;            // on the largest device, for what is picked; 0: not known
+	struct models_room room;  // for what is picked
 };
 // Errors: STATUS_OUT_OF_MEMORY.
 enum status fetcher_start(struct fetcher *fetcher, const struct fetch_request *request, struct error *error);

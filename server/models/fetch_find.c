@@ -27,7 +27,7 @@ static enum status pick(struct fetch_job *job, struct error *error)
 	const uint8_t *bytes = job->answer.data;
 	enum status status = hub_read_files(&job->source, (const char *)bytes, job->answer.length, &files, error);
 	if (!status)
-		status = hub_choose(&files, job->room, &chosen, why, error);
+		status = hub_choose(&files, &job->room, &chosen, why, error);
 	if (!status) {
 		job->source = chosen->source;
 		job->promised.bytes = (int64_t)chosen->bytes;

@@ -43,7 +43,7 @@ struct fetch_job {
 	char model_id[FETCH_ID_BYTES];
 	struct source source;
 	char *token;
-	uint64_t room;
+	struct models_room room;
 	struct fetch_part part;
 	struct fetch_identity promised; // what the hub says of the file
 	char url[FETCH_URL_BYTES];      // where it is asked for; "" until it is found
@@ -56,6 +56,9 @@ struct fetch_job {
 	bool single;     // the server knows no ranges
 	bool ended;
 	struct error fault; // of the file itself: it ends with this
+	bool unusable;      // with `fault`: it is no model that is computed here
+	bool judged;        // its header says that it is one
+	int64_t judge_at;   // once so much of the beginning is there, the header is looked at (again)
 	int64_t due_ms;     // steady: nothing is asked before
 	unsigned failures, retries, restarts;
 	int64_t failed_at_bytes; // how much was there at the last failure

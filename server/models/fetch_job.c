@@ -2,9 +2,11 @@
  *
  * The first answer says what the file is: its length, its ETag or SHA-256, and whether the server gives ranges. Then
  * every idle connection takes the first range that is neither there nor on its way. What breaks is asked for again
- * after a while that doubles; what says that the file is another one by now starts it anew. */
+ * after a while that doubles; what says that the file is another one by now starts it anew. As soon as the header is
+ * there it is looked into: a model that is not computed here is not fetched to its end. */
 #include "common/base/clock.h"
 #include "server/models/fetch_inside.h"
+#include "server/models/reading.h"
 
 #include <openssl/crypto.h>
 #include <stdio.h>
@@ -125,7 +127,8 @@ static void start_anew(struct fetch_job *job)
 	struct error error = {0};
 	cancel_connections(job);
 	fetch_part_reset(&job->part);
-	job->identified = job->single = false;
+	job->identified = job->single = job->judged = false;
+	job->judge_at = 0;
 	job->promised = (struct fetch_identity){.bytes = -1};
 	job->led_to[0] = job->url[0] = 0;
 	if (++job->restarts > LIMIT_FETCH_RESTARTS) {
@@ -226,6 +229,24 @@ static bool on_begin(void *context, const struct fetch_headers *headers, const c
 	return connection->accepted;
 }
 
+// Look into the header once a MiB of the file is there, and again whenever that has doubled: how long a header is
+// stands nowhere. Of a file whose length nobody says, and of one that is there already, it is left to the end.
+static bool judge(struct fetch_job *job)
+{
+	const struct fetch_part *part = &job->part;
+	const int64_t there = part->count && !part->spans[0].first ? part->spans[0].end : 0;
+	if (job->judged || there < MEBIBYTE || there < job->judge_at || part->identity.bytes <= there)
+		return true;
+	enum status status = reading_judge(part->path, part->fd, (uint64_t)part->identity.bytes, (uint64_t)there,
+					   &job->fault);
+	if (status == STATUS_PENDING)
+		job->fault = (struct error){0};
+	job->judge_at = 2 * there;
+	job->judged = !status;
+	job->unusable = status && status != STATUS_PENDING && status != STATUS_OUT_OF_MEMORY;
+	return !status || status == STATUS_PENDING;
+}
+
 static bool on_body(void *context, const uint8_t *bytes, size_t length)
 {
 	struct fetch_connection *connection = context;
@@ -234,12 +255,14 @@ static bool on_body(void *context, const uint8_t *bytes, size_t length)
 							       : connection->span.end;
 	if ((int64_t)length > most - connection->at)
 		return fault(job, STATUS_UNAVAILABLE, "the server sends more than it says");
-	if (!connection->at && length >= 4 && memcmp(bytes, "GGUF", 4) != 0)
+	if (!connection->at && length >= 4 && memcmp(bytes, "GGUF", 4) != 0) {
+		job->unusable = true;
 		return fault(job, STATUS_INVALID_PARAMS, "what is there is no model file: it does not begin with GGUF");
+	}
 	if (fetch_part_write(&job->part, connection->at, bytes, length, &job->fault))
 		return false;
 	connection->at += (int64_t)length;
-	return true;
+	return judge(job);
 }
 
 // An HTTP status that brings no bytes.

@@ -103,21 +103,37 @@ static bool is_preferred(const char *file)
 	return strcasestr(file, "Q8_0") || strcasestr(file, "Q4_K_M");
 }
 
-uint64_t hub_needed_bytes(uint64_t bytes)
+// On how little of the cluster it fits: 2, one device, or that is not known; 1, all of it; 0, nowhere.
+static int fit_of(const struct hub_file *file, const struct models_room *room)
 {
-	return bytes + bytes / 16 + 256 * 1024 * 1024;
+	const uint64_t needed = models_fit_needed(file->bytes);
+	return !room->known || needed <= room->device ? 2 : needed <= room->devices;
 }
 
-static bool better(const struct hub_file *file, const struct hub_file *than)
+static bool better(const struct hub_file *file, const struct hub_file *than, const struct models_room *room)
 {
 	if (!than)
 		return true;
+	const int fit = fit_of(file, room), was_fit = fit_of(than, room);
 	const bool preferred = is_preferred(file->source.file), was = is_preferred(than->source.file);
+	if (fit != was_fit)
+		return fit > was_fit;
 	return preferred != was ? preferred : file->bytes > than->bytes;
 }
 
-enum status hub_choose(const struct hub_files *files, uint64_t room, const struct hub_file **out, char why[200],
-		       struct error *error)
+static void say_why(const struct hub_files *files, const struct hub_file *best, const struct models_room *room,
+		    char why[200])
+{
+	const bool alone = fit_of(best, room) == 2, preferred = is_preferred(best->source.file);
+	snprintf(why, 200, "%.110s, of %zu: %s%s", best->source.file, files->count,
+		 preferred ? "of Q8_0 and Q4_K_M the largest" : "the largest",
+		 !room->known ? "; no device is known yet"
+		 : alone      ? " that fits one device"
+			      : " that fits several devices; none fits one");
+}
+
+enum status hub_choose(const struct hub_files *files, const struct models_room *room, const struct hub_file **out,
+		       char why[200], struct error *error)
 {
 	const struct hub_file *best = NULL, *smallest = NULL;
 	for (size_t i = 0; i < files->count; i++) {
@@ -126,21 +142,21 @@ enum status hub_choose(const struct hub_files *files, uint64_t room, const struc
 			continue;
 		if (!smallest || file->bytes < smallest->bytes)
 			smallest = file;
-		if ((!room || hub_needed_bytes(file->bytes) <= room) && better(file, best))
+		if (fit_of(file, room) && better(file, best, room))
 			best = file;
 	}
 	*out = best;
 	if (best) {
-		snprintf(why, 200, "%.120s, of %zu: %s%s", best->source.file, files->count,
-			 is_preferred(best->source.file) ? "of Q8_0 and Q4_K_M the largest" : "the largest",
-			 room ? " that fits a device" : "; no device is known yet");
+		say_why(files, best, room, why);
 		return STATUS_OK;
 	}
 	if (smallest) {
+		const double gib = 1024.0 * 1024 * 1024;
 		error_set(error, STATUS_UNAVAILABLE,
-			  "none of %zu files fits a device of this cluster: %.120s, the "
-			  "smallest, has %.1f GiB",
-			  files->count, smallest->source.file, (double)smallest->bytes / (1024 * 1024 * 1024));
+			  "none of %zu files fits this cluster: %.120s, the smallest, has %.1f GiB, and there is room "
+			  "for %.1f GiB now",
+			  files->count, smallest->source.file, (double)smallest->bytes / gib,
+			  (double)room->devices / gib);
 		error_hint(error, "name a file to fetch it all the same: hf:owner/repo/file.gguf");
 	} else if (files->parts) {
 		error_set(error, STATUS_UNAVAILABLE,

@@ -4,6 +4,7 @@
  */
 #pragma once
 #include "common/json/json.h"
+#include "server/models/models_fit.h"
 #include "server/models/source.h"
 
 #include <stdint.h>
@@ -25,10 +26,11 @@ struct hub_files {
 enum status hub_read_files(const struct source *repository, const char *text, size_t length, struct hub_files *out,
 			   struct error *error);
 void hub_files_finish(struct hub_files *files);
-// The one to take where a device has room for `room` bytes (0: that is not known): of Q8_0 and Q4_K_M the largest that
-// fits, else the largest that fits. `why` says so to a person. Errors: STATUS_UNAVAILABLE (none, or none fits).
-enum status hub_choose(const struct hub_files *files, uint64_t room, const struct hub_file **out, char why[200],
-		       struct error *error);
+// The one to take where there is such room: what fits one device goes before what needs several, which is slower; then
+// of Q8_0 and Q4_K_M the largest, then of all. `why` says so to a person. Errors: STATUS_UNAVAILABLE (none, or none
+// fits).
+enum status hub_choose(const struct hub_files *files, const struct models_room *room, const struct hub_file **out,
+		       char why[200], struct error *error);
 
 struct hub_layer {
 	char digest[65]; // SHA-256
@@ -56,5 +58,3 @@ bool hub_ollama_search_url(const char *base, const char *text, char *url, size_t
 
 // The format that a file's name speaks of, as ModelFormat of schema/api.json has it; NULL: none of those.
 const char *hub_format_of(const char *file);
-// What a model of so many bytes needs on a device: those, what a step needs, and room for a context.
-uint64_t hub_needed_bytes(uint64_t bytes);

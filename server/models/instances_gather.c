@@ -271,6 +271,18 @@ static void gather_devices(struct placing *placing, const struct instances *inst
 	gather_peers(placing);
 }
 
+void instances_look_room(void *context, struct models_room *room)
+{
+	const struct instances *instances = context;
+	struct placing *placing = instances ? calloc(1, sizeof(*placing)) : NULL;
+	*room = (struct models_room){0};
+	if (!placing)
+		return;
+	gather_devices(placing, instances, NULL);
+	models_room(placing->devices, placing->wanted.device_count, room);
+	free(placing);
+}
+
 // In words, devices of several nodes are told apart by the nodes' names.
 static void name_nodes(struct placing *placing, const struct cluster *cluster)
 {

@@ -85,6 +85,21 @@ void models_publish(struct models *models, const struct model *model)
 	publish(models, model->record.model_id, models_record_json(models, &model->record));
 }
 
+// ---- room ----
+
+void models_watch_room(struct models *models, models_look *look, void *context)
+{
+	models->look_room = look;
+	models->look_context = context;
+}
+
+void models_look_room(const struct models *models, struct models_room *room)
+{
+	*room = (struct models_room){0};
+	if (models->look_room)
+		models->look_room(models->look_context, room);
+}
+
 // ---- changes ----
 
 struct model_change *model_change_create(struct models *models, struct model *model)

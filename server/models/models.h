@@ -8,6 +8,7 @@
 #pragma once
 #include "engine/model/model.h"
 #include "server/cluster/cluster.h"
+#include "server/models/models_fit.h"
 
 struct models;
 
@@ -36,13 +37,15 @@ struct models_params {
 	struct store *store;
 	struct audit *audit;
 	struct events *events;
-	struct cluster *cluster; // whose devices say what fits
-	const char *directory;   // the server's data directory
+	const char *directory; // the server's data directory
 	// Where Hugging Face and Ollama are, if not where everybody has them; NULL. What these name may be a private
 	// address and plain HTTP.
 	const char *hub_url, *ollama_url;
 };
 enum status models_create(struct models **out, const struct models_params *params, struct error *error);
+// Who knows what room there is for a model that is picked or found; until then that is not known.
+typedef void models_look(void *context, struct models_room *room);
+void models_watch_room(struct models *models, models_look *look, void *context);
 void models_shut_down(struct models *models); // what waits for an answer gets it; the threads end soon
 void models_destroy(struct models **models);  // downloads stop; what is there of them stays
 

@@ -1,11 +1,19 @@
-/* How much room devices have for a model now. Thread: the loop's; the arithmetic: any. */
+/* How large a model may be that goes somewhere now, before anything is known of it but its size: what the placement
+ * (placement.h) would find free, on one device and on all of them. Pure. Thread: any. */
 #pragma once
-#include "server/cluster/cluster.h"
+#include <stdbool.h>
+#include <stdint.h>
 
+struct placement_device;
+
+// Room for weights, and for keys and values: what is free less what a step needs.
 struct models_room {
-	uint64_t device;  // free on the one that has most; 0: no device is known
-	uint64_t devices; // on those of one node and back end together, where that is most
+	bool known;       // else no device is known
+	uint64_t device;  // on the device that has most
+	uint64_t devices; // on all that one model may lie on together, of whichever nodes and back ends
 };
-void models_room(const struct cluster *cluster, struct models_room *room);
+// Of those that can be used without being asked for by name. Devices that share memory count as one.
+void models_room(const struct placement_device *devices, unsigned count, struct models_room *room);
 // "device", "devices", "no" or "unknown", as ModelFound of schema/api.json has it. 0 bytes: not known.
 const char *models_fit(const struct models_room *room, uint64_t bytes);
+uint64_t models_fit_needed(uint64_t bytes); // what a model of so many bytes needs: those, and room for a context

@@ -45,6 +45,8 @@ struct models {
 	struct models_question *questions; // searches under way
 	unsigned question_count;
 	bool stopping;
+	models_look *look_room; // NULL: nobody knows what is free
+	void *look_context;
 };
 
 // Something that is being stored: what it is to become of the model, and who waits.
@@ -70,6 +72,7 @@ struct model_change *model_change_create(struct models *models, struct model *mo
 enum status model_change_commit(struct model_change **change, const struct audit_event *event, struct error *error);
 void model_change_destroy(struct model_change **change);
 void models_publish(struct models *models, const struct model *model);
+void models_look_room(const struct models *models, struct models_room *room);
 
 // models_work.c
 void model_work_start(struct models *models, struct model *model, const char *access_token);

@@ -65,7 +65,7 @@ enum status models_search(struct models *models, const char *text, models_found 
 	models->question_count++;
 	struct search_params params = {
 		.text = text, .added = is_added, .owner = models, .done = found, .context = question};
-	models_room(models->params.cluster, &params.room);
+	models_look_room(models, &params.room);
 	enum status status = search_start(models->fetcher, &params, error);
 	if (status) {
 		models->questions = question->next;

@@ -1,7 +1,6 @@
 /* See models_inside.h: what becomes of a model that is being added. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "server/models/models_fit.h"
 #include "server/models/models_inside.h"
 
 #include <stdio.h>
@@ -255,6 +254,8 @@ void models_work_fetched(void *context, const struct fetch_result *result)
 	if (!model || model->removing || model->record.state != MODEL_ADDING)
 		return;
 	if (result->status) {
+		if (result->unusable)
+			fetcher_cancel(models->fetcher, model->record.model_id, model->record.path, true);
 		fail(models, model, &result->error);
 		return;
 	}
@@ -271,12 +272,12 @@ static void fetch(struct models *models, struct model *model, const char *access
 	struct error error = {0};
 	struct models_room room;
 	enum status status = source_parse(model->request ? model->request : model->record.source, &source, &error);
-	models_room(models->params.cluster, &room);
+	models_look_room(models, &room);
 	const struct fetch_request request = {.model_id = model->record.model_id,
 					      .file = model->record.path,
 					      .source = &source,
 					      .access_token = access_token,
-					      .room = room.device};
+					      .room = room};
 	model->step = STEP_WAITING;
 	model->done_bytes = model->total_bytes = 0;
 	model->retries = 0;

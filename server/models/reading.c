@@ -203,33 +203,49 @@ static enum status describe(void *context, const uint8_t *bytes, const struct gg
 // With more of the file in memory if less was not enough: how long a header is stands nowhere.
 enum status reading_look_into(const struct reading_look *look, struct error *error)
 {
-	enum status status = STATUS_OK;
+	enum status status = STATUS_PENDING;
 	struct error fault = {0};
 	const struct file file = {.path = look->path, .fd = look->fd, .bytes = look->bytes};
-	const size_t bytes = (size_t)look->bytes;
+	const size_t bytes = (size_t)look->bytes,
+		     most = look->there < LIMIT_MODEL_HEADER_BYTES ? (size_t)look->there : LIMIT_MODEL_HEADER_BYTES;
 	size_t filled = 0;
 	uint8_t *range = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (range == MAP_FAILED)
 		return error_errno(error, STATUS_OUT_OF_MEMORY, errno, "no room to look into %s", look->path);
-	for (size_t most = FIRST_HEADER_BYTES; filled < bytes && filled < LIMIT_MODEL_HEADER_BYTES;
-	     most = LIMIT_MODEL_HEADER_BYTES) {
+	while (status == STATUS_PENDING && filled < most) {
 		struct gguf *gguf = NULL;
-		const size_t wanted = most < bytes ? most : bytes;
+		const size_t wanted = !filled && most > FIRST_HEADER_BYTES ? FIRST_HEADER_BYTES : most;
 		fault = (struct error){0};
 		status = fill(&file, range, filled, wanted, &fault);
 		filled = wanted;
 		if (!status)
-			status = gguf_parse(&gguf, range, bytes, &fault);
+			status = gguf_parse_beginning(&gguf, range, filled, bytes, &fault);
 		if (!status)
 			status = look->look(look->context, range, gguf, &fault);
 		gguf_destroy(&gguf);
-		if (!status)
-			break;
 	}
 	munmap(range, bytes);
+	if (status == STATUS_PENDING && filled == LIMIT_MODEL_HEADER_BYTES)
+		status = error_set(&fault, STATUS_LIMIT_EXCEEDED, "the header of the model file has more than %d bytes",
+				   LIMIT_MODEL_HEADER_BYTES);
 	if (status && error)
 		*error = fault;
 	return status;
+}
+
+static enum status judge(void *context, const uint8_t *bytes, const struct gguf *gguf, struct error *error)
+{
+	struct model *model = NULL;
+	enum status status = model_open(&model, gguf, error);
+	(void)context, (void)bytes;
+	model_destroy(&model);
+	return status;
+}
+
+enum status reading_judge(const char *path, int fd, uint64_t bytes, uint64_t there, struct error *error)
+{
+	const struct reading_look look = {.path = path, .fd = fd, .bytes = bytes, .there = there, .look = judge};
+	return reading_look_into(&look, error);
 }
 
 // What units of systemd with ProtectHome do not see, whoever may read it.
@@ -312,6 +328,7 @@ static void read_file(struct reading *reading, struct job *job, struct reading_r
 		status = reading_look_into(&(struct reading_look){.path = file.path,
 								  .fd = file.fd,
 								  .bytes = file.bytes,
+								  .there = file.bytes,
 								  .look = describe,
 								  .context = result},
 					   error);

@@ -2,7 +2,6 @@
 #pragma once
 #include "common/json/json.h"
 #include "server/models/fetch.h"
-#include "server/models/models_fit.h"
 
 struct search_params {
 	const char *text;

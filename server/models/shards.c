@@ -217,7 +217,6 @@ static enum status look(void *context, const uint8_t *bytes, const struct gguf *
 	const struct looking at = {.bytes = bytes, .gguf = gguf, .model = model};
 	for (unsigned i = 0; !status && i < file->part_count; i++) {
 		const struct shards_part *part = &file->needs[i].part;
-		file->needs[i].count = 0; // of a look before that saw too little of the file
 		if (part->layer_count > model_shape(model)->layers ||
 		    part->first_layer > model_shape(model)->layers - part->layer_count)
 			status = error_set(error, STATUS_CONFLICT, "%s has changed: it has other layers", file->path);
@@ -248,8 +247,12 @@ static void run_open(struct work *work)
 	}
 	file->bytes = (uint64_t)found.st_size;
 	file->modified_ns = modified(&found);
-	const struct reading_look look_at = {
-		.path = file->path, .fd = file->fd, .bytes = file->bytes, .look = look, .context = file};
+	const struct reading_look look_at = {.path = file->path,
+					     .fd = file->fd,
+					     .bytes = file->bytes,
+					     .there = file->bytes,
+					     .look = look,
+					     .context = file};
 	reading_look_into(&look_at, &work->error);
 }
 

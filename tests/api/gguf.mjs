@@ -39,8 +39,22 @@ const words = ["<unk>", "<s>", "</s>", ...Array.from({ length: 256 }, (_, byte) 
 	..."abcdefghijklmnopqrstuvwxyz".split(""), ...Array.from({ length: 14 }, (_, i) => `\u2581${"abcdefghijklmn"[i]}`)];
 const kinds = words.map((_, i) => (i === 0 ? 2 : i < 3 ? 3 : i < 259 ? 6 : 1));
 
-// About `megabytes` large; other seeds make other bytes.
-export function modelFile({ megabytes = 0.2, seed = 1, architecture = "llama", context = 256, inner = 160, template } = {}) {
+// Matrices of ffn_up and ffn_gate in blocks of 32 numbers from -16 to 15 and a scale, in either of two formats that hold them.
+export const packings = {
+	Q5_0: { type: 6, bytes: 22, put(data, at, scale, n) {
+		data.writeUInt16LE(scale, at);
+		data.writeUInt32LE(n.reduce((bits, one, i) => (bits | (one + 16 >> 4 << i)) >>> 0, 0), at + 2);
+		for (let i = 0; i < 16; i++) data[at + 6 + i] = (n[i] + 16 & 15) | (n[16 + i] + 16 & 15) << 4;
+	} },
+	Q8_0: { type: 8, bytes: 34, put(data, at, scale, n) {
+		data.writeUInt16LE(scale, at);
+		n.forEach((one, i) => data.writeInt8(one, at + 2 + i));
+	} },
+};
+
+// About `megabytes` large; other seeds make other bytes. `type`: that the last tensor says it has; `text`: of so many bytes
+// in its header; `packing`: one of those above.
+export function modelFile({ megabytes = 0.2, seed = 1, architecture = "llama", context = 256, inner = 160, template, type = 0, text: long = 0, packing } = {}) {
 	const width = 64, vocabulary = words.length, layers = Math.max(1, Math.round(megabytes * 1e6 / 190000));
 	const keys = [
 		key("general.architecture", "string", architecture),
@@ -53,6 +67,7 @@ export function modelFile({ megabytes = 0.2, seed = 1, architecture = "llama", c
 		key("tokenizer.ggml.scores", "array of f32", words.map((_, i) => (i < 259 ? 0 : 259 - i))),
 		key("tokenizer.ggml.token_type", "array of i32", kinds),
 		...(template ? [key("tokenizer.chat_template", "string", template)] : []),
+		...(long ? [key("general.description", "string", "x".repeat(long))] : []),
 	];
 	const tensors = [["token_embd.weight", width, vocabulary], ["output_norm.weight", width], ["output.weight", width, vocabulary]];
 	for (let i = 0; i < layers; i++)
@@ -60,9 +75,13 @@ export function modelFile({ megabytes = 0.2, seed = 1, architecture = "llama", c
 			["attn_output", width, width], ["ffn_norm", width], ["ffn_gate", width, inner], ["ffn_up", width, inner], ["ffn_down", inner, width]])
 			tensors.push([`blk.${i}.${name}.weight`, ...size]);
 	let offset = 0;
-	const infos = tensors.map(([name, ...size]) => {
-		const info = Buffer.concat([text(name), u32(size.length), ...size.map(u64), u32(0), u64(offset)]);
-		offset += Math.ceil(size.reduce((a, b) => a * b) * 4 / 32) * 32;
+	const packed = [], isPacked = ([name]) => Boolean(packing) && /ffn_(up|gate)/.test(name);
+	tensors.sort((one, other) => isPacked(one) - isPacked(other)); // behind the others, which are the same then
+	const infos = tensors.map(([name, ...size], i) => {
+		const count = size.reduce((a, b) => a * b), own = isPacked([name]) && packing;
+		const info = Buffer.concat([text(name), u32(size.length), ...size.map(u64), u32(own ? own.type : i + 1 === tensors.length ? type : 0), u64(offset)]);
+		if (own) packed.push([offset, count / 32]);
+		offset += Math.ceil((own ? count / 32 * own.bytes : count * 4) / 32) * 32;
 		return info;
 	});
 	const head = Buffer.concat([Buffer.from("GGUF"), u32(3), u64(tensors.length), u64(keys.length), ...keys, ...infos]);
@@ -71,5 +90,9 @@ export function modelFile({ megabytes = 0.2, seed = 1, architecture = "llama", c
 		state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
 		data.writeFloatLE((state / 2 ** 32 - 0.5) / 10, i);
 	}
+	let state = seed;
+	const draw = () => (state = (Math.imul(state, 1103515245) + 12345) >>> 0) >>> 16;
+	for (const [at, blocks] of packed) // scales from 2^-9 to 2^-8
+		for (let i = 0; i < blocks; i++) packing.put(data, at + i * packing.bytes, 6 << 10 | draw() % 1024, Array.from({ length: 32 }, () => draw() % 32 - 16));
 	return Buffer.concat([head, Buffer.alloc((32 - head.length % 32) % 32), data]);
 }

@@ -16,6 +16,7 @@ export class Hub {
 		this.plan = {};            // what goes wrong, see serve() and api()
 		this.tag = '"one"';        // the store's ETag
 		this.sockets = new Set();
+		this.sent = 0;             // bytes of files, slowly
 	}
 
 	static async start() {
@@ -143,6 +144,7 @@ export class Hub {
 	trickle(response, bytes, from, to) {
 		if (from >= to || response.destroyed) return response.end();
 		response.write(bytes.subarray(from, Math.min(to, from + 65536)));
+		this.sent += Math.min(to, from + 65536) - from;
 		setTimeout(() => this.trickle(response, bytes, from + 65536, to), this.plan.slow);
 	}
 }

@@ -3,10 +3,11 @@ import assert from "node:assert/strict";
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, beforeEach, describe, test } from "node:test";
-import { Client, assertContractKept } from "./client.mjs";
+import { Client, FakeNode, assertContractKept } from "./client.mjs";
 import { modelFile } from "./gguf.mjs";
 import { Hub, sha256 } from "./hub.mjs";
-import { launch, patience, run, startServer, temporary, within } from "./server.mjs";
+import { deviceRecord, nodeRecord } from "./records.mjs";
+import { eventually, launch, patience, run, startServer, temporary, within } from "./server.mjs";
 
 const small = modelFile(), large = modelFile({ megabytes: 9 });
 const stateIs = (...states) => (model) => states.includes(model.state);
@@ -226,6 +227,17 @@ describe("models", () => {
 			hub.files.set("maker/other/model-Q8_0.gguf", modelFile({ architecture: "mamba" }));
 			assert.match(await failed("hf:maker/other/model-Q8_0.gguf"), /mamba/);
 		});
+		test("a format that is not computed here ends it as soon as the header tells, and leaves nothing", async () => {
+			for (const [text, name] of [[0, "short"], [2.5e6, "long"]]) { // of the second the first MiB is not all of the header
+				const foreign = modelFile({ megabytes: 40, type: 23, text });
+				hub.files.set(`maker/foreign/${name}-Q4_K_M.gguf`, foreign);
+				hub.plan.slow = 20;
+				hub.sent = 0;
+				assert.match(await failed(`hf:maker/foreign/${name}-Q4_K_M.gguf`), /tensor blk\.\d+\.ffn_down\.weight in IQ4_XS.*what works/s);
+				assert.ok(hub.sent > 1e6 && hub.sent < foreign.length / 2, `${hub.sent} of ${foreign.length} bytes were fetched`);
+				await eventually(() => !readdirSync(join(server.data, "models")).length, "its files are gone");
+			}
+		});
 		test("of a repository the file that fits best is picked, and it is said which", async () => {
 			for (const [name, seed] of [["model-Q2_K.gguf", 2], ["model-F16.gguf", 3], ["model-Q4_K_M.gguf", 4], ["model-Q8_0-00001-of-00002.gguf", 5]])
 				hub.files.set(`maker/many/${name}`, modelFile({ seed }));
@@ -371,6 +383,33 @@ describe("models", () => {
 			assert.deepEqual(results.map((one) => [one.source, one.origin, one.bytes, one.format, one.downloads, one.fits, one.added])
 				.sort(), [["hf:maker/tiny-GGUF/tiny-Q4_K_M.gguf", "hf", small.length, "Q4_K", 1234, "unknown", false],
 				["ollama:tiny:latest", "ollama", small.length, null, null, "unknown", true]]);
+		});
+		test("what fits is what a placement would take: over nodes, and memory that is shared counts once", async () => {
+			const nodes = [["a", ["dev_a", "dev_a_too"]], ["b", ["dev_b"]]];
+			const fakes = await Promise.all(nodes.map(async ([id, devices]) => {
+				const fake = await FakeNode.connect(server, nodeRecord({ node_id: `nod_${id}`, name: id }));
+				await fake.devices(devices.map((device_id) => deviceRecord({ device_id, hardware_key: `uuid:${device_id}`, memory_pool: `pool ${id}` })));
+				return fake;
+			}));
+			hub.plan.lie = "a".repeat(64);
+			for (const [name, gigabytes] of [["Q4_K_M", 12], ["Q6_K", 20], ["Q8_0", 31], ["F16", 60]])
+				hub.files.set(`maker/sizes/model-${name}.gguf`, { length: gigabytes * 1e9 });
+			const { results } = await admin.call("model.search", { text: "sizes" });
+			assert.deepEqual(results.map((one) => [one.format, one.fits]), [["Q4_K", "device"], ["Q6_K", "devices"], ["Q8_0", "no"], ["F16", "no"]]);
+			hub.plan.store = (request, response) => { hub.refuse(response, 503); return true; };
+			for (const [gone, picked] of [["none", "Q4_K_M"], ["Q4_K_M", "Q6_K"]]) { // on one device before on two, and on two before nowhere
+				hub.files.delete(`maker/sizes/model-${gone}.gguf`);
+				const { model_id } = await add("hf:maker/sizes");
+				const model = await until(model_id, (one) => one.source.endsWith(".gguf"));
+				assert.equal(model.source, `hf:maker/sizes/model-${picked}.gguf`);
+				await admin.call("model.remove", { model_id });
+			}
+			hub.files.delete("maker/sizes/model-Q6_K.gguf");
+			assert.match(await failed("hf:maker/sizes"), /none of 2 files fits.*room for 30\.5 GiB/);
+			for (const [i, fake] of fakes.entries()) {
+				fake.socket.close();
+				await eventually(async () => (await admin.call("cluster.snapshot")).nodes.find((one) => one.node_id === `nod_${"ab"[i]}`)?.state === "offline", "it is gone");
+			}
 		});
 		test("a hub that does not answer is named, the other's results are there", async () => {
 			hub.plan.front = (request, response, url) => {

@@ -39,7 +39,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
 	if (!hub_read_files(&repository, text, length, &files, NULL)) {
 		for (size_t i = 0; i < files.count; i++)
 			check(&files.files[i].source);
-		if (!hub_choose(&files, 1ull << 33, &chosen, why, NULL) && hub_needed_bytes(chosen->bytes) > 1ull << 33)
+		const struct models_room room = {.known = true, .device = 1ull << 33, .devices = 1ull << 34};
+		if (!hub_choose(&files, &room, &chosen, why, NULL) && models_fit_needed(chosen->bytes) > room.devices)
 			abort();
 		hub_files_finish(&files);
 	}

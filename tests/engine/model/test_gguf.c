@@ -427,6 +427,44 @@ static void test_truncated(void **state)
 	free(whole);
 }
 
+// A file of which only the beginning is there: nothing behind that is read, and nothing is said before the header is
+// whole. Then all is said that a header says.
+static void test_beginning(void **state)
+{
+	(void)state;
+	struct model_file file = tiny();
+	struct model_file_plan plan;
+	size_t length;
+	uint8_t *whole = model_file_make(&file, &length);
+	model_file_plan(&plan, &file);
+	for (size_t there = 0; there < plan.head.length + 32; there++) {
+		struct gguf *gguf = NULL;
+		struct model *model = NULL;
+		struct error error = {0};
+		uint8_t *exact = malloc(there ? there : 1);
+		assert_non_null(exact);
+		memcpy(exact, whole, there);
+		enum status status = gguf_parse_beginning(&gguf, exact, there, length, &error);
+		if (status != STATUS_OK && (status != STATUS_PENDING || there >= plan.head.length))
+			fail_msg("of %zu bytes: %s: %s", there, status_word(status), error.message);
+		if (!status && there + 32 < plan.head.length)
+			fail_msg("%zu bytes of a header of %zu were enough", there, plan.head.length);
+		if (!status && model_open(&model, gguf, &error))
+			fail_msg("of %zu bytes: %s", there, error.message);
+		if (!status)
+			assert_false(gguf_holds(gguf, gguf_find(gguf, "output.weight")));
+		model_destroy(&model);
+		gguf_destroy(&gguf);
+		free(exact);
+	}
+	const uint8_t none[] = "PK";
+	struct gguf *gguf = NULL;
+	assert_int_equal(gguf_parse_beginning(&gguf, none, 2, 1000, NULL), STATUS_PENDING);
+	assert_int_equal(gguf_parse_beginning(&gguf, (const uint8_t *)"PK\3\4", 4, 1000, NULL), STATUS_INVALID_PARAMS);
+	model_file_plan_finish(&plan);
+	free(whole);
+}
+
 static void test_flipped(void **state)
 {
 	(void)state;
@@ -517,9 +555,10 @@ static void test_cut(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_metadata), cmocka_unit_test(test_heads),     cmocka_unit_test(test_bad_keys),
-		cmocka_unit_test(test_tensors),  cmocka_unit_test(test_alignment), cmocka_unit_test(test_truncated),
-		cmocka_unit_test(test_flipped),  cmocka_unit_test(test_files),     cmocka_unit_test(test_cut),
+		cmocka_unit_test(test_metadata),  cmocka_unit_test(test_heads),     cmocka_unit_test(test_bad_keys),
+		cmocka_unit_test(test_tensors),   cmocka_unit_test(test_alignment), cmocka_unit_test(test_truncated),
+		cmocka_unit_test(test_beginning), cmocka_unit_test(test_flipped),   cmocka_unit_test(test_files),
+		cmocka_unit_test(test_cut),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,9 +30,15 @@ static const char listing[] =
 static void test_choice(void **state)
 {
 	static const struct {
-		uint64_t room_gib;
-		const char *file; // NULL: none fits
-	} cases[] = {{0, "m-Q8_0.gguf"}, {200, "m-Q8_0.gguf"}, {80, "m-Q4_K_M.gguf"}, {40, "m-Q4_0.gguf"}, {20, NULL}};
+		unsigned device, devices; // GiB of room; 0 and 0: not known
+		const char *file;         // NULL: none fits
+		const char *why;
+	} cases[] = {
+		{0, 0, "m-Q8_0.gguf", "no device is known"},  {200, 200, "m-Q8_0.gguf", "fits one device"},
+		{80, 80, "m-Q4_K_M.gguf", "fits one device"}, {40, 40, "m-Q4_0.gguf", "fits one device"},
+		{20, 20, NULL, "room for 20.0 GiB"},          {20, 100, "m-Q8_0.gguf", "several devices"},
+		{20, 50, "m-Q4_K_M.gguf", "several devices"}, {50, 200, "m-Q4_K_M.gguf", "fits one device"},
+	};
 	struct source repository;
 	struct hub_files files;
 	(void)state;
@@ -44,10 +50,14 @@ static void test_choice(void **state)
 		char why[200] = "";
 		struct error error = {0};
 		const struct hub_file *file = NULL;
-		enum status status = hub_choose(&files, cases[i].room_gib << 30, &file, why, &error);
-		const char *picked = file ? file->source.file : "none";
-		if (strcmp(picked, cases[i].file ? cases[i].file : "none") != 0 || !status != !!cases[i].file)
-			fail_msg("for %d GiB %s is picked: %s%s", (int)cases[i].room_gib, picked, why, error.message);
+		const struct models_room room = {.known = cases[i].devices > 0,
+						 .device = (uint64_t)cases[i].device << 30,
+						 .devices = (uint64_t)cases[i].devices << 30};
+		enum status status = hub_choose(&files, &room, &file, why, &error);
+		const char *picked = file ? file->source.file : "none", *said = file ? why : error.message;
+		if (strcmp(picked, cases[i].file ? cases[i].file : "none") != 0 || !status != !!cases[i].file ||
+		    !strstr(said, cases[i].why))
+			fail_msg("for %u and %u GiB %s is picked: %s", cases[i].device, cases[i].devices, picked, said);
 	}
 	hub_files_finish(&files);
 }
