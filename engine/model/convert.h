@@ -1,6 +1,7 @@
-/* Holding a model in a smaller format than its file has: matrices of 16 and 32 bits become Q8_0 or Q4_0 as they are
- * loaded, for those who are short of memory. What is quantised already, and vectors, stay as they are. The token
- * embedding and the output matrix are converted like all others. Thread: any; pure functions. */
+/* Holding a model in other formats than its file has: what is packed (packing.h) always; and for those who are short of
+ * memory matrices of 16 and 32 bits in Q8_0 or Q4_0. It is done while they are loaded. What else is quantised, and
+ * vectors, stay as they are. The token embedding and the output matrix are converted like all others. Thread: any; pure
+ * functions. */
 #pragma once
 #include "engine/model/model.h"
 

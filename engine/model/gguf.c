@@ -296,9 +296,11 @@ static enum status read_tensor(struct reader *reader, struct gguf_tensor *tensor
 		status = read_number(reader, 8, offset);
 	if (status)
 		return status;
-	tensor->format = format_of_type(tensor->type);
+	tensor->packing = packing_of_type(tensor->type);
+	tensor->format = tensor->packing ? packing_info(tensor->packing)->held : format_of_type(tensor->type);
 	if (tensor->format) {
-		uint64_t row_bytes = format_row_bytes(tensor->format, tensor->size[0]);
+		uint64_t row_bytes = tensor->packing ? packing_row_bytes(tensor->packing, tensor->size[0])
+						     : format_row_bytes(tensor->format, tensor->size[0]);
 		if (!row_bytes || __builtin_mul_overflow(row_bytes, rows, &tensor->bytes))
 			return wrong(reader, "a tensor's rows do not fit its format");
 	}

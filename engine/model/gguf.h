@@ -5,7 +5,7 @@
  * file has become shorter meanwhile there are zeros, and gguf_cut() tells (mapping.h). Texts are bytes of the file, not
  * terminated, and may hold anything. Thread: any once it is open; nothing changes. */
 #pragma once
-#include "engine/model/format.h"
+#include "engine/model/packing.h"
 
 #include <stdbool.h>
 
@@ -17,10 +17,11 @@ struct gguf_tensor {
 	char name[GGUF_NAME_BYTES + 1];
 	enum tensor_format format;   // FORMAT_UNKNOWN: one that this does not know; `type` says which
 	uint32_t type;               // its number in the file
+	enum tensor_packing packing; // not PACKING_NONE: as it lies in the file; `format` is how it is to be held
 	uint32_t dimension_count;
 	uint64_t size[GGUF_DIMENSIONS]; // the fastest first: columns, rows; 1 beyond dimension_count
 	const uint8_t *data;            // (bytes); NULL for FORMAT_UNKNOWN
-	uint64_t bytes;
+	uint64_t bytes;                 // in the file
 };
 
 // Map the file; `fd` is not needed afterwards. Errors: STATUS_INVALID_PARAMS (what is wrong, and where in the file),

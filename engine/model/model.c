@@ -78,9 +78,11 @@ static bool text_is(const struct gguf_text *text, const char *word)
 static enum status not_computed(struct opening *opening, const char *what)
 {
 	error_set(opening->error, STATUS_UNAVAILABLE, "a model with %s, which is not computed here", what);
-	error_hint(opening->error,
-		   "what works: llama (Llama 2 and 3, Mistral, TinyLlama, SmolLM), qwen2 and qwen3, dense, "
-		   "with attention to the whole context, in F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q5_K, Q6_K");
+	error_hint(
+		opening->error,
+		"what works: llama (Llama 2 and 3, Mistral, TinyLlama, SmolLM), qwen2 and qwen3, dense, "
+		"with attention to the whole context, in F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, Q4_K, "
+		"Q5_K, Q6_K");
 	return STATUS_UNAVAILABLE;
 }
 
@@ -443,11 +445,10 @@ static bool wanted_tensor(const struct model_shape *shape, enum model_role role,
 static const char *type_name(uint32_t type)
 {
 	static const char *const names[] = {
-		[3] = "Q4_1",   [6] = "Q5_0",    [7] = "Q5_1",      [9] = "Q8_1",      [10] = "Q2_K",
-		[11] = "Q3_K",  [15] = "Q8_K",   [16] = "IQ2_XXS",  [17] = "IQ2_XS",   [18] = "IQ3_XXS",
-		[19] = "IQ1_S", [20] = "IQ4_NL", [21] = "IQ3_S",    [22] = "IQ2_S",    [23] = "IQ4_XS",
-		[28] = "F64",   [29] = "IQ1_M",  [31] = "Q4_0_4_4", [32] = "Q4_0_4_8", [33] = "Q4_0_8_8",
-		[34] = "TQ1_0", [35] = "TQ2_0",  [39] = "MXFP4",
+		[9] = "Q8_1",      [10] = "Q2_K",    [11] = "Q3_K",  [15] = "Q8_K",     [16] = "IQ2_XXS",
+		[17] = "IQ2_XS",   [18] = "IQ3_XXS", [19] = "IQ1_S", [21] = "IQ3_S",    [22] = "IQ2_S",
+		[23] = "IQ4_XS",   [28] = "F64",     [29] = "IQ1_M", [31] = "Q4_0_4_4", [32] = "Q4_0_4_8",
+		[33] = "Q4_0_8_8", [34] = "TQ1_0",   [35] = "TQ2_0", [39] = "MXFP4",
 	};
 	return type < sizeof(names) / sizeof(*names) ? names[type] : NULL;
 }
@@ -462,7 +463,8 @@ static enum status find_tensor(struct opening *opening, const char *name, const 
 		char what[GGUF_NAME_BYTES + WORD_BYTES];
 		if (tensor->format)
 			snprintf(what, sizeof(what), "tensor %s in %s instead of F32", name,
-				 format_info(tensor->format)->name);
+				 tensor->packing ? packing_info(tensor->packing)->name
+						 : format_info(tensor->format)->name);
 		else if (type_name(tensor->type))
 			snprintf(what, sizeof(what), "tensor %s in %s", name, type_name(tensor->type));
 		else
@@ -475,7 +477,8 @@ static enum status find_tensor(struct opening *opening, const char *name, const 
 				 "tensor %s has %" PRIu64 " rows of %" PRIu64 ", not %" PRIu32 " of %" PRIu32, name,
 				 tensor->size[1], tensor->size[0], wanted->rows, wanted->columns);
 	opening->used[tensor - gguf_tensor(opening->gguf, 0)] = true;
-	*out = (struct model_tensor){tensor->format, wanted->rows, wanted->columns, tensor->data, tensor->bytes};
+	*out = (struct model_tensor){tensor->format, wanted->rows,  wanted->columns,
+				     tensor->data,   tensor->bytes, tensor->packing};
 	return STATUS_OK;
 }
 

@@ -61,6 +61,7 @@ struct model_tensor {
 	uint32_t rows, columns;
 	const uint8_t *data; // (bytes)
 	uint64_t bytes;
+	enum tensor_packing packing; // not PACKING_NONE: data and bytes are as in the file, and not in `format` yet
 };
 
 struct model;

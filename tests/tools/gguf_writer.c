@@ -100,9 +100,9 @@ void gguf_put_f32s(struct gguf_writer *writer, const char *key, const float *val
 static uint32_t type_of(enum tensor_format format)
 {
 	static const uint32_t types[FORMAT_COUNT] = {
-		[FORMAT_UNKNOWN] = 3, // Q4_1, which we do not read
-		[FORMAT_F32] = 0,     [FORMAT_F16] = 1,   [FORMAT_BF16] = 30, [FORMAT_Q8_0] = 8,
-		[FORMAT_Q4_0] = 2,    [FORMAT_Q4_K] = 12, [FORMAT_Q5_K] = 13, [FORMAT_Q6_K] = 14,
+		[FORMAT_UNKNOWN] = 23, // IQ4_XS, which we do not read
+		[FORMAT_F32] = 0,      [FORMAT_F16] = 1,   [FORMAT_BF16] = 30, [FORMAT_Q8_0] = 8,
+		[FORMAT_Q4_0] = 2,     [FORMAT_Q4_K] = 12, [FORMAT_Q5_K] = 13, [FORMAT_Q6_K] = 14,
 	};
 	return types[format];
 }

@@ -286,8 +286,11 @@ static void test_tensors(void **state)
 		{UINT64_MAX, 1, 0, 128, "do not fit its format"},
 		{UINT64_MAX / 4 + 2, 1, 0, 128, "do not fit its format"},
 		{1ull << 40, 1ull << 40, 0, 128, "do not fit its format"},
-		{32, 2, 3, 128, NULL}, // Q4_1, which is not known, but is no fault of the file
-		{32, 2, 3, 1 << 20, "does not lie within"},
+		{32, 2, 23, 128, NULL}, // IQ4_XS, which is not known, but is no fault of the file
+		{32, 2, 23, 1 << 20, "does not lie within"},
+		{32, 39, 6, 128, NULL}, // Q5_0: 858 of 872 bytes
+		{32, 40, 6, 128, "does not lie within"},
+		{48, 2, 20, 128, "do not fit its format"},
 	};
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		struct bytes bytes = head(2, 0);
