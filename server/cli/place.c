@@ -105,7 +105,7 @@ static enum status look(struct client *client, const char *id, struct json **ins
 	return status;
 }
 
-static enum status wait_ready(struct client *client, const char *id, struct json **instance, struct error *error)
+enum status place_wait(struct client *client, const char *id, struct json **instance, struct error *error)
 {
 	const bool terminal = isatty(STDERR_FILENO);
 	for (;;) {
@@ -138,7 +138,7 @@ enum status place_start(struct client *client, struct json *params, struct json 
 	if (!status)
 		status = client_wait(client, &wait, error);
 	if (!status)
-		status = wait_ready(client, json_get_string(answer, "instance_id", ""), instance, error);
+		status = place_wait(client, json_get_string(answer, "instance_id", ""), instance, error);
 	json_destroy(&answer);
 	return status;
 }

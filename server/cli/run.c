@@ -188,19 +188,36 @@ static enum status ask(const struct target *target, const struct cli_arguments *
 
 // ---- the instance ----
 
-// One that is ready, or being loaded, of this model.
+// One of this model that is ready, else one that is being loaded.
 static enum status find_instance(struct client *client, const struct json *model, struct json **instance,
 				 struct error *error)
 {
 	struct json *answer = NULL;
+	const struct json *found = NULL;
 	const char *model_id = json_get_string(model, "model_id", "");
 	enum status status = client_ask(client, &(struct client_call){.method = "instance.list"}, &answer, error);
-	for (const struct json *one = json_first(json_get(answer, "instances")); one; one = json_next(one))
-		if (!strcmp(json_get_string(one, "model_id", ""), model_id) &&
-		    !strcmp(json_get_string(one, "state", ""), "ready"))
-			*instance = json_copy(one);
+	for (const struct json *one = json_first(json_get(answer, "instances")); one; one = json_next(one)) {
+		const char *state = json_get_string(one, "state", "");
+		const bool ready = !strcmp(state, "ready"), was = !strcmp(json_get_string(found, "state", ""), "ready");
+		if (!strcmp(json_get_string(one, "model_id", ""), model_id) && !was &&
+		    (ready || !strcmp(state, "starting") || !strcmp(state, "loading")))
+			found = one;
+	}
+	*instance = found ? json_copy(found) : NULL;
 	json_destroy(&answer);
 	return status;
+}
+
+// Wait for one that is being loaded; one that is ready stays as it is.
+static enum status wait_for(struct client *client, struct json **instance, struct error *error)
+{
+	char id[64];
+	if (!strcmp(json_get_string(*instance, "state", ""), "ready"))
+		return STATUS_OK;
+	snprintf(id, sizeof id, "%s", json_get_string(*instance, "instance_id", ""));
+	command_print_text(stderr, "being loaded already: ", json_get_string(*instance, "model_name", ""));
+	json_destroy(instance);
+	return place_wait(client, id, instance, error);
 }
 
 static enum status find_or_start(struct client *client, const struct cli_arguments *arguments, struct json **instance,
@@ -210,7 +227,9 @@ static enum status find_or_start(struct client *client, const struct cli_argumen
 	enum status status = place_find_model(client, arguments->operand, &model, error);
 	if (!status)
 		status = find_instance(client, model, instance, error);
-	if (!status && !*instance) {
+	if (!status && *instance) {
+		status = wait_for(client, instance, error);
+	} else if (!status) {
 		command_print_text(stderr, "not loaded yet, starting ", json_get_string(model, "name", ""));
 		status = place_params(client, arguments, model, &params, error);
 		if (!status)

@@ -55,10 +55,10 @@ static void add_headers(struct openai *openai, struct net_response *response, co
 	struct net_header *headers = openai->headers;
 	if (response->status == 429 || response->status == 503)
 		headers[count++] = (struct net_header){"retry-after:", "2"};
-	if (origin[0]) {
-		headers[count++] = (struct net_header){"access-control-allow-origin:", origin};
+	if (openai->params.cors_origins && *openai->params.cors_origins) // another origin's answer has other headers
 		headers[count++] = (struct net_header){"vary:", "origin"};
-	}
+	if (origin[0])
+		headers[count++] = (struct net_header){"access-control-allow-origin:", origin};
 	if (origin[0] && preflight) {
 		headers[count++] = (struct net_header){"access-control-allow-methods:", "GET, POST"};
 		// A browser names those that it is about to send; * would not stand for Authorization.
@@ -118,10 +118,9 @@ static struct shape shape_of(enum status status)
 	return (struct shape){500, "server_error", NULL};
 }
 
-static struct json *error_json(const struct error *error, const char *param)
+static struct json *error_json(const struct error *error, const struct shape shape, const char *param)
 {
 	char message[700];
-	const struct shape shape = shape_of(error->status);
 	struct json *json = json_new_object(), *inside = json_new_object();
 	snprintf(message, sizeof message, "%s%s%s", error->message[0] ? error->message : status_text(error->status),
 		 error->hint[0] ? "; " : "", error->hint);
@@ -145,27 +144,50 @@ static void fill(struct net_response *response, int status, struct json *json)
 	response->body_bytes = response->owned.length;
 }
 
-void openai_fail(struct net_response *response, const struct error *error, const char *param)
+static void fail_as(struct net_response *response, const struct error *error, const struct shape shape,
+		    const char *param)
 {
-	fill(response, shape_of(error->status).http, error_json(error, param));
+	fill(response, shape.http, error_json(error, shape, param));
 	if (error->status == STATUS_UNAUTHENTICATED)
 		response->authenticate = "Bearer realm=\"exogpu\"";
 }
 
+void openai_fail(struct net_response *response, const struct error *error, const char *param)
+{
+	fail_as(response, error, shape_of(error->status), param);
+}
+
 // ---- answers ----
 
-void answer_fail(struct answer *answer, const struct error *error, const char *param)
+static void answer_fail_as(struct answer *answer, const struct error *error, const struct shape shape,
+			   const char *param)
 {
 	struct net_response response = {0};
 	if (answer->begun) {
-		answer_event(answer, error_json(error, param));
+		answer_event(answer, error_json(error, shape, param));
 		net_exchange_end(answer->exchange);
 		return;
 	}
 	buffer_init(&response.owned, LIMIT_BODY_BYTES);
-	openai_fail(&response, error, param);
+	fail_as(&response, error, shape, param);
 	add_headers(answer->openai, &response, answer->origin, false);
 	net_exchange_answer(answer->exchange, &response);
+}
+
+void answer_fail(struct answer *answer, const struct error *error, const char *param)
+{
+	answer_fail_as(answer, error, shape_of(error->status), param);
+}
+
+void answer_fail_model(struct answer *answer, const struct error *error)
+{
+	static const struct shape too_long = {400, "invalid_request_error", "context_length_exceeded"};
+	static const char *const prompts[] = {
+		[ENDPOINT_CHAT] = "messages", [ENDPOINT_COMPLETIONS] = "prompt", [ENDPOINT_EMBEDDINGS] = "input"};
+	if (error->status == STATUS_LIMIT_EXCEEDED)
+		answer_fail_as(answer, error, too_long, prompts[answer->endpoint]);
+	else
+		answer_fail(answer, error, error->status == STATUS_NOT_FOUND ? "model" : NULL);
 }
 
 void answer_json(struct answer *answer, struct json *json)

@@ -239,7 +239,7 @@ void answer_ended(void *context, enum status status, const struct json *end, con
 	answer->generation = NULL;
 	if (status) {
 		answer_flush(answer);
-		answer_fail(answer, error, NULL);
+		answer_fail_model(answer, error);
 		return;
 	}
 	const char *reason = !strcmp(json_get_string(end, "reason", ""), "length") ? "length" : "stop";

@@ -62,7 +62,7 @@ static void fail(struct answer *answer, const struct error *error)
 {
 	for (size_t i = 0; i < json_count(answer->inputs); i++)
 		generation_cancel(&answer->embeddings[i].generation);
-	answer_fail(answer, error, error->status == STATUS_NOT_FOUND ? "model" : NULL);
+	answer_fail_model(answer, error);
 }
 
 static void embedded(void *context, enum status status, const struct json *result, const struct error *error);

@@ -315,9 +315,37 @@ static enum status read_input(struct reading *reading, const struct json *value)
 	return STATUS_OK;
 }
 
+// Of a message, or of a part of one: what is known, and may be there without being read.
+struct known {
+	const char *name;
+	enum { KNOWN_READ, KNOWN_TEXT, KNOWN_LIST, KNOWN_EMPTY } as; // KNOWN_EMPTY: as long as there is nothing in it
+};
+
+// null counts as absent, as for parameters.
+static enum status check_known(struct reading *reading, const struct json *object, const struct known *known,
+			       const char *whose)
+{
+	for (const struct json *one = json_first(object); one; one = json_next(one)) {
+		const struct known *at = known;
+		const enum json_type type = json_type(one);
+		while (at->name && strcmp(at->name, json_name(one)) != 0)
+			at++;
+		if (type == JSON_NULL)
+			continue;
+		if (!at->name || (at->as == KNOWN_EMPTY && (type != JSON_ARRAY || json_count(one))))
+			return error_set(reading->error, STATUS_INVALID_PARAMS, "%.64s of %s is not supported here",
+					 json_name(one), whose);
+		if ((at->as == KNOWN_TEXT && type != JSON_STRING) || (at->as == KNOWN_LIST && type != JSON_ARRAY))
+			return error_set(reading->error, STATUS_INVALID_PARAMS, "%.64s of %s must be a %s",
+					 json_name(one), whose, at->as == KNOWN_TEXT ? "text" : "list");
+	}
+	return STATUS_OK;
+}
+
 // A text, or parts of the type text, which follow each other.
 static enum status read_content(struct reading *reading, const struct json *content, struct buffer *text)
 {
+	static const struct known known[] = {{"type", KNOWN_TEXT}, {"text", KNOWN_TEXT}, {0}};
 	if (json_type(content) == JSON_STRING)
 		return buffer_append_text(text, json_string(content, ""));
 	if (json_type(content) != JSON_ARRAY)
@@ -328,24 +356,41 @@ static enum status read_content(struct reading *reading, const struct json *cont
 			return error_set(reading->error, STATUS_INVALID_PARAMS,
 					 "messages may have parts of the type text; \"%.32s\" is not supported here",
 					 type);
+		if (check_known(reading, part, known, "a part of a message"))
+			return STATUS_INVALID_PARAMS;
 		buffer_append_text(text, json_get_string(part, "text", ""));
 	}
 	return STATUS_OK;
+}
+
+// `name` tells participants of a role apart, for which chat templates have no place. Answers that are sent back may
+// have what OpenAI's have beside their content.
+static enum status check_message(struct reading *reading, const struct json *message, bool answer)
+{
+	static const struct known known[] = {{"role", KNOWN_READ}, {"content", KNOWN_READ}, {"name", KNOWN_TEXT}, {0}};
+	static const struct known known_answer[] = {{"role", KNOWN_READ},
+						    {"content", KNOWN_READ},
+						    {"name", KNOWN_TEXT},
+						    {"refusal", KNOWN_TEXT},
+						    {"annotations", KNOWN_LIST},
+						    {"tool_calls", KNOWN_EMPTY},
+						    {0}};
+	return check_known(reading, message, answer ? known_answer : known, "a message");
 }
 
 static enum status read_message(struct reading *reading, const struct json *message, struct json *list)
 {
 	struct buffer text;
 	const char *role = json_get_string(message, "role", "");
-	const struct json *calls = json_get(message, "tool_calls");
 	if (!strcmp(role, "developer"))
 		role = "system";
 	if (strcmp(role, "system") != 0 && strcmp(role, "user") != 0 && strcmp(role, "assistant") != 0)
 		return wrong(reading, "must each have a role: system, developer, user or assistant");
-	if (json_count(calls) || json_type(json_get(message, "function_call")) == JSON_OBJECT)
-		return wrong(reading, "may not have tool_calls: tools are not supported here");
+	enum status status = check_message(reading, message, !strcmp(role, "assistant"));
+	if (status)
+		return status;
 	buffer_init(&text, LIMIT_POST_BYTES);
-	enum status status = read_content(reading, json_get(message, "content"), &text);
+	status = read_content(reading, json_get(message, "content"), &text);
 	if (!status) {
 		struct json *entry = json_new_object();
 		json_set_string(entry, "role", role);

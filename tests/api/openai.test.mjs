@@ -8,7 +8,7 @@ import OpenAI from "openai";
 import { Client, assertContractKept } from "./client.mjs";
 import { ModelWorker } from "./generating.mjs";
 import { modelFile } from "./gguf.mjs";
-import { connectRaw, eventually, patience, slow, startServer, temporary, within } from "./server.mjs";
+import { connectRaw, eventually, launch, patience, slow, startServer, temporary, within } from "./server.mjs";
 import { WorkerNode } from "./workers.mjs";
 
 const page = "https://chat.example.com";
@@ -172,6 +172,12 @@ describe("/v1", () => {
 			assert.deepEqual(asked().prompt.messages, [{ role: "system", text: "be brief" }, { role: "user", text: "one two" },
 				{ role: "assistant", text: "so" }, { role: "user", text: "on" }]);
 		});
+		test("answers that are sent back, with all that they had, and names", async () => {
+			const { choices: [{ message }] } = await openai.chat.completions.create(chat("one"));
+			await openai.chat.completions.create({ model: "words", messages: [{ role: "user", content: "x", name: "ann" },
+				{ ...message, annotations: [], audio: null, function_call: null, tool_calls: [] }, { role: "user", content: "on" }] });
+			assert.deepEqual(asked().prompt.messages.map((one) => one.text), ["x", "one", "on"]);
+		});
 		test("extensions, and seeds of 64 bits", async () => {
 			await openai.chat.completions.create(chat("x", { top_k: 40, min_p: 0.05, repetition_penalty: 1.1, seed: -1, user: "me", metadata: { a: "b" } }));
 			const { sampling } = asked();
@@ -196,10 +202,22 @@ describe("/v1", () => {
 			await rejects(client(observer.token).models.list(), OpenAI.PermissionDeniedError, 403, /infer/);
 			const slow = await make("slow", ["infer"], { calls_per_s: 1 });
 			await rejects(Promise.all(Array.from({ length: 8 }, () => client(slow.token).models.list())), OpenAI.RateLimitError, 429, /./);
-			node.worker().answers["generate.start"] = () => ({ error: { code: -32602, message: "9000 tokens are more than the context of 4096",
-				data: { reason: "invalid_params", hint: null } } });
-			await rejects(openai.chat.completions.create(chat("x", { stream: true })), OpenAI.BadRequestError, 400, /context of 4096/)
-				.finally(() => delete node.worker().answers["generate.start"]);
+		});
+		test("a prompt that is too long for the model has OpenAI's code", async () => {
+			const worker = node.worker();
+			for (const method of ["generate.start", "generate.embed"])
+				worker.answers[method] = () => ({ error: { code: -32006, message: "the prompt has 9000 tokens; the context holds 4096",
+					data: { reason: "limit_exceeded", hint: "shorten it" } } });
+			for (const [asked, param] of [[() => openai.chat.completions.create(chat("x", { stream: true })), "messages"],
+				[() => openai.chat.completions.create(chat("x")), "messages"], [() => openai.completions.create({ model: "words", prompt: "x" }), "prompt"],
+				[() => openai.embeddings.create({ model: "words", input: ["x", "y"] }), "input"]])
+				await assert.rejects(asked(), (error) => {
+					assert.ok(error instanceof OpenAI.BadRequestError, error.message);
+					assert.deepEqual([error.status, error.code, error.param, error.type], [400, "context_length_exceeded", param, "invalid_request_error"]);
+					assert.match(error.message, /9000 tokens.*shorten it/);
+					return true;
+				});
+			for (const method of ["generate.start", "generate.embed"]) delete worker.answers[method];
 		});
 	});
 
@@ -212,6 +230,10 @@ describe("/v1", () => {
 				[{ top_logprobs: 3 }, "top_logprobs"], [{ stream: "yes" }, "stream"], [{ stream_options: { include_usage: true } }, "stream_options"],
 				[{ seed: 1.5 }, "seed"], [{ messages: [] }, "messages"], [{ messages: [{ role: "robot", content: "x" }] }, "messages"],
 				[{ messages: [{ role: "user", content: [{ type: "image_url" }] }] }, "messages"], [{ messages: [{ role: "user" }] }, "messages"],
+				...[{ unheard_of: 1 }, { name: 5 }, { tool_calls: [] }, { refusal: "no" }, { content: [{ type: "text", text: "x", unheard_of: 1 }] }]
+					.map((more) => [{ messages: [{ role: "user", content: "x", ...more }] }, "messages"]),
+				...[{ tool_calls: [{}] }, { tool_calls: "x" }, { function_call: {} }, { audio: {} }, { annotations: 1 }]
+					.map((more) => [{ messages: [{ role: "assistant", content: "x", ...more }] }, "messages"]),
 				[{ model: "" }, "model"], [{ prompt: "x" }, null], [{ unheard_of: 1 }, null]]) {
 				const { status, json } = await post("/v1/chat/completions", { ...chat("x"), ...more });
 				assert.deepEqual([status, json().error.param, json().error.type], [400, param, "invalid_request_error"], JSON.stringify(more));
@@ -255,6 +277,8 @@ describe("/v1", () => {
 			assert.deepEqual([good.status, good.headers["access-control-allow-origin"]], [204, page]);
 			assert.match(good.headers["access-control-allow-headers"], /authorization/);
 			assert.deepEqual([bad.status, bad.headers["access-control-allow-origin"]], [403, undefined]);
+			assert.deepEqual([good.headers.vary, bad.headers.vary], ["origin", "origin"], "what a cache keeps is for one origin");
+			assert.equal((await post("/v1/chat/completions", "{")).headers.vary, "origin", "also of an answer to no page");
 			const answer = await post("/v1/chat/completions", chat("x"), { origin: page });
 			assert.equal(answer.headers["access-control-allow-origin"], page);
 			assert.equal((await post("/v1/chat/completions", chat("x"), { origin: "https://evil.example" })).headers["access-control-allow-origin"], undefined);
@@ -411,6 +435,19 @@ describe("/v1", () => {
 			assert.match(entry.actor, /^token:/);
 			assert.ok(entry.duration_ms > 0);
 			assert.doesNotMatch(JSON.stringify(await entries("infer.chat")) + server.output.stderr, new RegExp(secret));
+		});
+		test("exogpu run waits for an instance that is being loaded, and makes no second one", async () => {
+			const held = [], instances = async () => (await admin.call("instance.list")).instances;
+			node.open = (message) => held.push(message);
+			const other = (await admin.call("model.list")).models.find((one) => one.name === "other");
+			const { instance_id } = await admin.call("instance.create", { model_id: other.model_id });
+			const asking = launch(["run", "other", "one two", "--data", server.data]);
+			await eventually(() => held.length && /being loaded already: other/.test(asking.output.stderr), "it waits");
+			node.open = undefined;
+			held.forEach((message) => node.receiveRequest(message));
+			assert.equal((await within(asking.exited, "it has its answer")).stdout, "one two\n");
+			assert.equal((await instances()).filter((one) => one.model_id === other.model_id).length, 1);
+			await admin.call("instance.delete", { instance_id });
 		});
 	});
 });
