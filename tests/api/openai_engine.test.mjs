@@ -1,0 +1,135 @@
+// The `openai` package against a server whose node really runs the model, on this machine's processor: words are made
+// into tokens, layers computed, tokens drawn and told as text. The weights are nothing in particular, so the texts are,
+// too; what can be said of them is that the same question has the same answer, however it is asked for.
+import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import OpenAI from "openai";
+import { Client, assertContractKept } from "./client.mjs";
+import { modelFile, packings } from "./gguf.mjs";
+import { eventually, patience, startServer, temporary } from "./server.mjs";
+
+const template = "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}" +
+	"{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+const context = 256;
+
+describe("/v1 and the engine", () => {
+	let server, admin, openai, cpu, folder;
+
+	const ask = (more = {}) => ({ model: "small", prompt: "abc def", max_tokens: 12, temperature: 0, ignore_eos: true, ...more });
+	const streamed = async (params) => {
+		let text = "", reason = null, usage;
+		for await (const chunk of await openai.completions.create({ ...params, stream: true, stream_options: { include_usage: true } })) {
+			text += chunk.choices[0]?.text ?? "";
+			reason = chunk.choices[0]?.finish_reason ?? reason;
+			usage = chunk.usage ?? usage;
+		}
+		return { text, reason, usage };
+	};
+
+	const load = async (source, name) => {
+		await admin.call("model.add", { source });
+		const model = await eventually(async () => (await admin.call("model.list")).models.find((one) => one.name === name && one.state !== "adding"),
+			"the model is read");
+		assert.equal(model.state, "ready", model.state_reason);
+		const { instance_id } = await admin.call("instance.create", { model_id: model.model_id, pins: [{ device_id: cpu.device_id, first_layer: 0, layer_count: 0 }] });
+		await eventually(async () => {
+			const one = (await admin.call("instance.list")).instances.find((each) => each.instance_id === instance_id);
+			assert.notEqual(one?.state, "failed", one?.state_reason);
+			return one?.state === "ready";
+		}, "the instance is ready", 6 * patience);
+	};
+
+	before(async () => {
+		server = await startServer({ localNode: true });
+		admin = await Client.login(server);
+		cpu = await eventually(async () => (await admin.call("cluster.snapshot")).devices
+			.find((one) => one.backend === "cpu" && one.state === "idle"), "the processor is verified", 6 * patience);
+		folder = temporary();
+		writeFileSync(join(folder, "small.gguf"), modelFile({ megabytes: 0.4, context, template }));
+		await load(join(folder, "small.gguf"), "small");
+		const { token } = await admin.call("token.create", { name: "infer", scopes: ["infer"], expires_in_s: 3600 });
+		openai = new OpenAI({ apiKey: token, baseURL: `${server.url}v1`, maxRetries: 0 });
+	});
+	after(async () => {
+		await server?.finish();
+		assertContractKept();
+	});
+
+	test("a completion, whole and as it comes, is the same text", async () => {
+		const whole = await openai.completions.create(ask());
+		const [{ text, finish_reason }] = whole.choices;
+		assert.ok(text.length > 0, "it says something");
+		assert.equal(finish_reason, "length");
+		assert.equal(whole.usage.completion_tokens, 12);
+		assert.ok(whole.usage.prompt_tokens >= 4, `${whole.usage.prompt_tokens}`);
+		const pieces = await streamed(ask());
+		assert.deepEqual([pieces.text, pieces.reason, pieces.usage.completion_tokens, pieces.usage.prompt_tokens],
+			[text, "length", 12, whole.usage.prompt_tokens]);
+		const drawn = await Promise.all([1, 1, 2].map(async (seed) => (await openai.completions.create(ask({ temperature: 1, seed }))).choices[0].text));
+		assert.equal(drawn[0], drawn[1], "a seed has one answer");
+		assert.notEqual(drawn[0], drawn[2]);
+	});
+	test("a file with tensors in Q5_0 answers as one that has the same numbers in Q8_0", async () => {
+		const texts = [], weights = [];
+		for (const [name, packing] of Object.entries(packings)) {
+			const path = join(folder, `${name}.gguf`);
+			writeFileSync(path, modelFile({ megabytes: 0.4, context, packing }));
+			await load(path, name);
+			texts.push((await openai.completions.create(ask({ model: name, max_tokens: 40 }))).choices[0].text);
+			const one = (await admin.call("instance.list")).instances.find((each) => each.model_name === name);
+			weights.push(one.stages[0].weights_bytes);
+			await admin.call("instance.delete", { instance_id: one.instance_id });
+		}
+		assert.ok(texts[0].length > 0);
+		assert.equal(texts[0], texts[1]);
+		assert.equal(weights[0], weights[1], "they are held alike");
+	});
+	test("a chat by its file's template, whole and as it comes", async () => {
+		const chat = { model: "small", messages: [{ role: "system", content: "be brief" }, { role: "user", content: "abc" }], max_completion_tokens: 8,
+			temperature: 0, ignore_eos: true };
+		const whole = await openai.chat.completions.create(chat);
+		assert.deepEqual([whole.choices[0].finish_reason, whole.usage.completion_tokens, whole.choices[0].message.role], ["length", 8, "assistant"]);
+		const runner = openai.chat.completions.stream(chat);
+		assert.equal(await runner.finalContent(), whole.choices[0].message.content);
+	});
+	test("a stop text ends it before that text, log-probabilities are of what was said", async () => {
+		const { choices: [{ text, logprobs }] } = await openai.completions.create(ask({ logprobs: 2 }));
+		assert.equal(logprobs.tokens.length, 12);
+		for (const one of logprobs.token_logprobs) assert.ok(one <= 0 && one > -100, `${one}`);
+		const stop = [...text].slice(3, 5).join("");
+		const stopped = await openai.completions.create(ask({ stop: [stop] }));
+		assert.deepEqual([stopped.choices[0].text, stopped.choices[0].finish_reason], [text.slice(0, text.indexOf(stop)), "stop"]);
+	});
+	test("embeddings: the same text has the same, another one another", async () => {
+		const { data } = await openai.embeddings.create({ model: "small", input: ["abc", "abc", "def"], encoding_format: "float" });
+		const [one, same, other] = data.map((each) => each.embedding);
+		assert.equal(one.length, 64);
+		const distance = (a, b) => Math.hypot(...a.map((value, i) => value - b[i])) / Math.hypot(...a);
+		assert.ok(distance(one, same) < 1e-3 && distance(one, other) > 1e-2, `${distance(one, same)}, ${distance(one, other)}`);
+	});
+	test("a prompt that is longer than the context", async () => {
+		for (const asked of [() => openai.completions.create(ask({ prompt: "a ".repeat(2 * context) })),
+			() => openai.completions.create(ask({ prompt: "a ".repeat(2 * context), stream: true })),
+			() => openai.embeddings.create({ model: "small", input: "a ".repeat(2 * context) })])
+			await assert.rejects(asked(), (error) => {
+				assert.deepEqual([error.status, error.code], [400, "context_length_exceeded"], error.message);
+				assert.match(error.message, new RegExp(`${context}`));
+				return true;
+			});
+	});
+	test("200 at once, half of them as they come: each has the answer that it has alone", async () => {
+		const prompts = ["abc", "bcd ef", "cd", "d efg hij"], alone = [];
+		for (const prompt of prompts) alone.push((await openai.completions.create(ask({ prompt, temperature: 1, seed: 7 }))).choices[0].text);
+		const answers = await Promise.all(Array.from({ length: 200 }, async (_, i) => {
+			const params = ask({ prompt: prompts[i % 4], temperature: 1, seed: 7 });
+			return i % 2 ? (await streamed(params)).text : (await openai.completions.create(params)).choices[0].text;
+		}));
+		// In a batch sums are rounded in another order, so a draw may fall otherwise where it is close.
+		const same = answers.filter((text, i) => text === alone[i % 4]).length;
+		assert.ok(same >= 180, `${same} of 200 are as alone`);
+		const { entries } = await admin.call("audit.list", { action: "infer.completions", limit: 300 });
+		assert.ok(entries.filter((one) => one.outcome === "ok" && one.detail.generated_tokens === 12).length >= 200, "each is on record");
+	});
+});
