@@ -9,6 +9,8 @@ import { modelFile } from "../api/gguf.mjs";
 import { eventually, startServer, temporary } from "../api/server.mjs";
 import { devicesUp, goTo, openDashboard, picture, see, shapes, startBrowser, suite } from "./browser.mjs";
 
+const template = "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>'}}"; // one of the ChatML family
+
 suite("models", () => {
 	let server, admin, browser, folder;
 	const panel = (page, name) => page.getByRole("region", { name });
@@ -94,6 +96,45 @@ suite("models", () => {
 		await page.getByRole("dialog").getByRole("button", { name: "Stop" }).click();
 		await eventually(async () => !(await admin.call("instance.list")).instances.length, "it has stopped");
 		await panel(page, /small, ready/).waitFor({ state: "detached" });
+		await page.context().close();
+	});
+
+	test("a system prompt and every setting go with a question, and an answer is stopped in the middle", async () => {
+		const page = await browser.page(), bodies = [], most = 3500;
+		writeFileSync(join(folder, "long.gguf"), modelFile({ megabytes: 19, context: 4096, template }));
+		await admin.call("model.add", { source: join(folder, "long.gguf") });
+		const model = await eventually(async () => (await admin.call("model.list")).models
+			.find((one) => one.name === "long" && one.state === "ready"), "the model is there");
+		const { instance_id } = await admin.call("instance.create", { model_id: model.model_id });
+		await eventually(async () => (await admin.call("instance.list")).instances.every((one) => one.state === "ready"), "it is ready", 60000);
+		page.on("request", (request) => request.url().endsWith("/v1/chat/completions") && bodies.push(request.postDataJSON()));
+		await openDashboard(page, server, "#/playground");
+		for (const [name, value] of [["System prompt", "Be brief."], ["Tokens at most", `${most}`], ["Presence", "0.5"], ["Frequency", "-0.5"],
+			["Seed", "3"], ["Stop texts", "neverinhere\nnor this"]]) {
+			await page.getByLabel(name).fill(value);
+			await page.getByLabel(name).press("Tab");
+		}
+		await picture(page, "playground-settings");
+		await page.getByLabel("Message").fill("Say a lot.");
+		await page.getByRole("button", { name: "Send" }).click();
+		const answer = page.getByRole("article", { name: "The model" });
+		await eventually(async () => (await answer.textContent()).length > 40, "it says something", 30000);
+		await page.getByRole("button", { name: "Stop", exact: true }).click();
+		await answer.getByText("stopped").waitFor();
+		await page.getByRole("button", { name: "Again" }).waitFor();
+		const said = await answer.textContent();
+		const entry = await eventually(async () => (await admin.call("audit.list", { action: "infer.chat", limit: 5 })).entries
+			.find((one) => one.detail.reason === "cancelled"), "the model has stopped, too");
+		assert.ok(entry.detail.generated_tokens < most, `${entry.detail.generated_tokens} of ${most} tokens`);
+		const [{ messages, ...settings }] = bodies;
+		assert.deepEqual(messages, [{ role: "system", content: "Be brief." }, { role: "user", content: "Say a lot." }]);
+		assert.deepEqual([settings.presence_penalty, settings.frequency_penalty, settings.stop, settings.seed, settings.max_completion_tokens],
+			[0.5, -0.5, ["neverinhere", "nor this"], 3, most]);
+		await page.reload();
+		assert.equal(await page.getByLabel("System prompt").inputValue(), "Be brief.", "it is the conversation's");
+		assert.equal((await answer.textContent()).slice(0, 40), said.slice(0, 40), "what had come stays");
+		await admin.call("instance.delete", { instance_id });
+		await eventually(() => admin.call("model.remove", { model_id: model.model_id }).catch(() => false), "nothing holds it any more");
 		await page.context().close();
 	});
 

@@ -83,6 +83,12 @@ test("an answer in pieces of text and code", () => {
   assert.deepEqual(chat.piecesOf(""), []);
 });
 
+test("stop texts are lines, each once, and lines may be told", () => {
+  assert.deepEqual(chat.stopsOf("User:\n\n\\n\\n\r\nUser:\n end "), ["User:", "\n\n", " end "]);
+  assert.equal(chat.stopsText(["User:", "\n\n"]), "User:\n\\n\\n");
+  assert.equal(chat.stopsOf(Array.from({ length: 40 }, (_, i) => `x${i}`).join("\n")).length, 16);
+});
+
 test("conversations: kept newest first, bounded, and read back only as they were written", () => {
   const one = (id, at, text = "hello") => ({ id, at, system: "", turns: [{ role: "user", text }] });
   const many = Array.from({ length: 60 }, (_, i) => one(`c${i}`, i));

@@ -34,6 +34,9 @@ function requestOf(ask: Ask): object {
     top_k: sampling.topK,
     min_p: sampling.minP,
     repetition_penalty: sampling.repetition,
+    presence_penalty: sampling.presence,
+    frequency_penalty: sampling.frequency,
+    ...(sampling.stops.length ? { stop: sampling.stops } : {}),
     ...(sampling.seed === null ? {} : { seed: sampling.seed }),
   };
   const messages = [

@@ -31,7 +31,11 @@ export interface Sampling {
   readonly topK: number;
   readonly minP: number;
   readonly repetition: number;
+  readonly presence: number;
+  readonly frequency: number;
   readonly maxTokens: number;
+  /** An answer ends before the first of these. */
+  readonly stops: readonly string[];
   readonly seed: number | null;
 }
 
@@ -41,9 +45,23 @@ export const usualSampling: Sampling = {
   topK: 0,
   minP: 0.05,
   repetition: 1,
+  presence: 0,
+  frequency: 0,
   maxTokens: 1024,
+  stops: [],
   seed: null,
 };
+
+/** The server takes so many. */
+const MOST_STOPS = 16;
+
+/** Stop texts as they are written, one a line; \n stands for a new line. */
+export function stopsOf(text: string): string[] {
+  const lines = text.split(/\r?\n/).map((line) => line.replaceAll("\\n", "\n"));
+  return [...new Set(lines)].filter((line) => line !== "").slice(0, MOST_STOPS);
+}
+
+export const stopsText = (stops: readonly string[]): string => stops.map((stop) => stop.replaceAll("\n", "\\n")).join("\n");
 
 /** Tokens a second after the first; null where too little came to say. */
 export function speedOf({ tokens, restMs }: Figures): number | null {

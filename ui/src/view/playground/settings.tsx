@@ -1,8 +1,8 @@
 /* How the model is asked: what it is told first, and how tokens are drawn. */
-import { type Sampling, usualSampling } from "../../state/chat";
+import { type Sampling, stopsOf, stopsText, usualSampling } from "../../state/chat";
 import { Panel } from "../parts";
 
-type Numeric = Exclude<keyof Sampling, "seed">;
+type Numeric = Exclude<keyof Sampling, "seed" | "stops">;
 
 const knobs: { name: Numeric; label: string; title: string; min: number; max: number; step: number }[] = [
   { name: "temperature", label: "Temperature", title: "0 always takes the likeliest token", min: 0, max: 2, step: 0.05 },
@@ -10,6 +10,8 @@ const knobs: { name: Numeric; label: string; title: string; min: number; max: nu
   { name: "topK", label: "Top k", title: "Only so many of the likeliest tokens; 0: all", min: 0, max: 1000, step: 1 },
   { name: "minP", label: "Min p", title: "Only tokens at least this share as likely as the likeliest", min: 0, max: 1, step: 0.01 },
   { name: "repetition", label: "Repetition", title: "Above 1 what was said already is less likely", min: 0.5, max: 2, step: 0.01 },
+  { name: "presence", label: "Presence", title: "Above 0 what was said at all is less likely", min: -2, max: 2, step: 0.1 },
+  { name: "frequency", label: "Frequency", title: "Above 0 what was said is the less likely the more often it was", min: -2, max: 2, step: 0.1 },
   { name: "maxTokens", label: "Tokens at most", title: "Of one answer", min: 1, max: 131072, step: 1 },
 ];
 
@@ -82,6 +84,15 @@ export function Settings({
               const seed = Math.floor(Number(value));
               setSampling({ ...sampling, seed: value === "" || !Number.isSafeInteger(seed) || seed < 0 ? null : seed });
             }}
+          />
+        </label>
+        <label class="in" title="An answer ends before the first of these; \n stands for a new line">
+          <span class="label">Stop texts</span>
+          <textarea
+            rows={2}
+            value={stopsText(sampling.stops)}
+            placeholder="One a line"
+            onChange={(event) => setSampling({ ...sampling, stops: stopsOf(event.currentTarget.value) })}
           />
         </label>
       </div>
