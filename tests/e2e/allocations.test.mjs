@@ -82,13 +82,34 @@ suite("allocations", () => {
 		await page.context().close();
 	});
 
+	test("an admin revokes the token of who holds it, there and then", async () => {
+		const { token, token_id } = await admin.call("token.create", { name: "bob", scopes: ["observe", "allocate"] });
+		const bob = await Client.login(server, token);
+		for (let i = 0; i < 2; i++) await bob.call("memory.allocate", { device_id: cpu.device_id, bytes: 8 * MIB });
+		const page = await browser.page();
+		await openDashboard(page, server, "#/allocations");
+		const revoke = panel(page, cpu.name).getByRole("button", { name: `Revoke the token of bob, ${token_id}` });
+		await revoke.click();
+		const dialog = page.getByRole("dialog");
+		await dialog.getByText("2 allocations of 16 MiB on 1 device").waitFor();
+		await picture(page, "allocations-revoke");
+		await dialog.getByRole("button", { name: "Cancel" }).click();
+		assert.equal((await admin.call("memory.list")).allocations.length, 2, "asking ends nothing");
+		await revoke.click();
+		await dialog.getByRole("button", { name: "Revoke", exact: true }).click();
+		await page.getByRole("heading", { name: "Nothing is lent now" }).waitFor();
+		assert.ok((await admin.call("token.list")).tokens.find((one) => one.token_id === token_id).revoked_at);
+		await assert.rejects(Client.login(server, token));
+		await page.context().close();
+	});
+
 	test("who may not take it back is told why, and sees no labels", async () => {
 		const { token } = await admin.call("token.create", { name: "onlooker", scopes: ["observe"] });
 		const held = await alice.call("memory.allocate", { device_id: cpu.device_id, bytes: MIB, label: "secret plan" });
 		const page = await browser.page();
 		await openDashboard(page, server, "#/allocations", token);
 		await page.getByText(held.allocation_id).waitFor();
-		assert.equal(await page.getByRole("button", { name: /^Free/ }).first().isDisabled(), true);
+		for (const name of [/^Free/, /^Revoke/]) assert.equal(await page.getByRole("button", { name }).first().isDisabled(), true);
 		await see(page, "needs a token with the scope admin");
 		assert.equal(await page.getByText("secret plan").count(), 0);
 		await page.context().close();

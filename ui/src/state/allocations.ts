@@ -40,6 +40,12 @@ function holdingsOf(allocations: readonly Allocation[]): Holding[] {
 
 const sum = (allocations: readonly Allocation[]): number => allocations.reduce((all, one) => all + one.bytes, 0);
 
+/** What a token holds, in all its sessions. */
+export function heldBy(allocations: State["allocations"], token: string): { allocations: number; bytes: number; devices: number } {
+  const own = Object.values(allocations).filter((one) => one.token_id === token);
+  return { allocations: own.length, bytes: sum(own), devices: new Set(own.map((one) => one.device_id)).size };
+}
+
 /** Everything that is held, by device; only devices on which something is. */
 export const lentMemory = remember((allocations: State["allocations"]): ReadonlyMap<string, Lent> => {
   const devices = new Map<string, Allocation[]>();

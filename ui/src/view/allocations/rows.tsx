@@ -4,6 +4,7 @@ import { count, memory } from "../../lib/format";
 import type { Holding } from "../../state/allocations";
 import { Age, Figure } from "../parts";
 import { FreeButton } from "./free";
+import { RevokeButton } from "./revoke";
 
 /** So many lines of a session are shown at first. */
 const LINES = 20;
@@ -26,6 +27,7 @@ export function HoldingRows({
       <b>{holder}</b> <span class="small faint code">{token ?? "by the Unix socket"}</span>
     </>
   );
+  const revoke = token !== null && <RevokeButton token={token} holder={holder} why={why} />;
   return (
     <>
       {several && (
@@ -41,6 +43,7 @@ export function HoldingRows({
           </td>
           <td class="lent-act">
             <FreeButton allocations={allocations} word="Free all" why={why} />
+            {revoke}
           </td>
         </tr>
       )}
@@ -57,6 +60,7 @@ export function HoldingRows({
           </td>
           <td class="lent-act">
             <FreeButton allocations={[one]} word="Free" why={why} />
+            {!several && revoke}
           </td>
         </tr>
       ))}
