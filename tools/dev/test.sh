@@ -15,7 +15,7 @@ skipped test is named. Stages, all of them unless some are named:
   fuzz    each fuzz target (clang's libFuzzer): its known inputs, then 10 seconds of new ones; one on each core
   asan    address and undefined-behaviour sanitizers: unit and API tests and one browser test
   tsan    thread sanitizer: unit and API tests
-  package ./dev package, and what is in the packages
+  package ./dev package, what is in the packages, and what takes gigabytes and an optimised build
   docker  the container image, built and tried; as root, where buildah and debootstrap are installed (about 3 minutes)
 --quick      lint, ui and debug, without the browser
 What takes many minutes for little is none of these: ctest --test-dir build/debug -L long, and build/tsan.
@@ -125,6 +125,11 @@ stage_package() {
 	single package-make "making the Debian packages" ./dev package
 	single package "testing the Debian packages" env EXOGPU_PACKAGES=build/package \
 		python3 -B -m unittest discover -v -s tests/packaging
+	single large "copying 4 GiB + 1 in the release build" copy_large
+}
+
+copy_large() {
+	cmake --build build/package --target conformance_large -j "$(cores)" && build/package/tests/conformance_large
 }
 
 # The image's base is fetched while the first stages leave a core idle; if that fails, stage_docker tries again.
