@@ -43,18 +43,24 @@ static void look_at_tensor(const struct model *model, enum model_role role, uint
 	if (!model_tensor(model, role, layer, &tensor))
 		return;
 	require(tensor.format && tensor.rows && tensor.columns);
-	require(tensor.bytes == format_row_bytes(tensor.format, tensor.columns) * tensor.rows);
+	const uint64_t row_bytes = tensor.packing ? packing_row_bytes(tensor.packing, tensor.columns)
+						  : format_row_bytes(tensor.format, tensor.columns);
+	require(tensor.bytes == row_bytes * tensor.rows);
 	float *row = malloc(tensor.columns * sizeof(*row));
 	require(row);
-	format_decode(tensor.format, tensor.data + (tensor.rows - 1) * (tensor.bytes / tensor.rows), row,
-		      tensor.columns);
+	if (!tensor.packing)
+		format_decode(tensor.format, tensor.data + (tensor.rows - 1) * row_bytes, row, tensor.columns);
 	free(row);
-	model_tensor_as(&tensor, FORMAT_Q4_0, &held);
-	if (held.data)
-		return;
-	uint8_t *bytes = malloc(held.bytes / held.rows);
-	require(bytes && !model_convert(&tensor, &held, tensor.rows - 1, 1, bytes));
-	free(bytes);
+	static const enum tensor_format wishes[] = {FORMAT_UNKNOWN, FORMAT_Q4_0};
+	for (size_t i = 0; i < sizeof(wishes) / sizeof(*wishes); i++) {
+		model_tensor_as(&tensor, wishes[i], &held);
+		require(held.bytes == format_row_bytes(held.format, held.columns) * held.rows && !held.packing);
+		if (held.data)
+			continue;
+		uint8_t *bytes = malloc(held.bytes / held.rows);
+		require(bytes && !model_convert(&tensor, &held, tensor.rows - 1, 1, bytes));
+		free(bytes);
+	}
 }
 
 static void look_at_model(const struct model *model)
@@ -75,11 +81,34 @@ static void look_at_model(const struct model *model)
 	model_rope_table(shape, 1, table);
 }
 
+// Of a file of which only the beginning is there nothing behind that is read, and nothing is said that the whole
+// denies.
+static void look_at_beginning(const uint8_t *data, size_t size, enum status whole)
+{
+	struct gguf *gguf = NULL;
+	struct model *model = NULL;
+	struct error error = {0};
+	const size_t there = size - size / 3;
+	uint8_t *bytes = malloc(there ? there : 1);
+	require(bytes);
+	memcpy(bytes, data, there);
+	const enum status status = gguf_parse_beginning(&gguf, bytes, there, size, &error);
+	require(status == whole || status == STATUS_PENDING);
+	if (!status)
+		model_open(&model, gguf, &error);
+	model_destroy(&model);
+	gguf_destroy(&gguf);
+	free(bytes);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct gguf *gguf = NULL;
 	struct model *model = NULL;
 	struct error error = {0};
+	const enum status whole = gguf_parse(&gguf, data, size, NULL);
+	gguf_destroy(&gguf);
+	look_at_beginning(data, size, whole);
 	if (gguf_parse(&gguf, data, size, &error)) {
 		require(error.message[0] && !gguf);
 		return 0;
