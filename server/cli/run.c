@@ -188,7 +188,21 @@ static enum status ask(const struct target *target, const struct cli_arguments *
 
 // ---- the instance ----
 
-// One of this model that is ready, else one that is being loaded.
+// How soon one in this state answers: 0: not at all. Of a paused one requests wait.
+static int rank_of(const char *state)
+{
+	return !strcmp(state, "ready")                                   ? 3
+	       : !strcmp(state, "paused")                                ? 2
+	       : !strcmp(state, "starting") || !strcmp(state, "loading") ? 1
+									 : 0;
+}
+
+static const char *state_of(const struct json *instance)
+{
+	return json_get_string(instance, "state", "");
+}
+
+// One of this model that is ready, or else one that is paused, or being loaded.
 static enum status find_instance(struct client *client, const struct json *model, struct json **instance,
 				 struct error *error)
 {
@@ -196,23 +210,20 @@ static enum status find_instance(struct client *client, const struct json *model
 	const struct json *found = NULL;
 	const char *model_id = json_get_string(model, "model_id", "");
 	enum status status = client_ask(client, &(struct client_call){.method = "instance.list"}, &answer, error);
-	for (const struct json *one = json_first(json_get(answer, "instances")); one; one = json_next(one)) {
-		const char *state = json_get_string(one, "state", "");
-		const bool ready = !strcmp(state, "ready"), was = !strcmp(json_get_string(found, "state", ""), "ready");
-		if (!strcmp(json_get_string(one, "model_id", ""), model_id) && !was &&
-		    (ready || !strcmp(state, "starting") || !strcmp(state, "loading")))
+	for (const struct json *one = json_first(json_get(answer, "instances")); one; one = json_next(one))
+		if (!strcmp(json_get_string(one, "model_id", ""), model_id) &&
+		    rank_of(state_of(one)) > rank_of(state_of(found)))
 			found = one;
-	}
 	*instance = found ? json_copy(found) : NULL;
 	json_destroy(&answer);
 	return status;
 }
 
-// Wait for one that is being loaded; one that is ready stays as it is.
+// Wait for one that is being loaded; others stay as they are.
 static enum status wait_for(struct client *client, struct json **instance, struct error *error)
 {
 	char id[64];
-	if (!strcmp(json_get_string(*instance, "state", ""), "ready"))
+	if (rank_of(state_of(*instance)) > 1)
 		return STATUS_OK;
 	snprintf(id, sizeof id, "%s", json_get_string(*instance, "instance_id", ""));
 	command_print_text(stderr, "being loaded already: ", json_get_string(*instance, "model_name", ""));
