@@ -20,8 +20,9 @@
  *   http                                     the port and the Unix socket; nothing comes in before this stands
  *   local node                               a child process that offers this machine's devices
  *
- * A stop (SIGINT, SIGTERM) closes every connection with 1001, ends the node, and leaves the loop when both are done or
- * after 1.5 s. */
+ * A stop (SIGINT, SIGTERM) closes every connection with 1001, answers what is asked of models with "the server
+ * restarts", ends the node, and leaves the loop when all that is done or after 1.5 s. What is loaded stays in state.db,
+ * for the next start. */
 #include "server/app.h"
 
 #include "common/base/clock.h"
@@ -93,7 +94,8 @@ static void look_whether_stopped(void *arg)
 	struct app *app = arg;
 	struct api_stats stats;
 	api_read_stats(app->api, &stats);
-	if ((app->node_ended && !stats.connections) || clock_steady_ms() >= app->stop_by_ms)
+	if ((app->node_ended && !stats.connections && !http_answering(app->http)) ||
+	    clock_steady_ms() >= app->stop_by_ms)
 		net_loop_stop(app->loop);
 	else
 		net_timer_start(app->loop, &app->stop_timer, STOP_LOOK_MS, look_whether_stopped, app);
@@ -331,6 +333,7 @@ static enum status create_state(struct app *app, struct error *error)
 	if (!status) {
 		struct instances_params params = {.loop = app->loop,
 						  .contract = app->node_contract,
+						  .api_contract = app->api_contract,
 						  .topology = app->topology,
 						  .cluster = app->cluster,
 						  .tenants = app->tenants,

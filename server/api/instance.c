@@ -99,6 +99,24 @@ static void act_written(void *context, enum status status, const struct error *e
 	api_finish(call, status, result, &fault);
 }
 
+// The row of state.db goes with the entry, in one transaction.
+static enum status write_delete(struct api_call *call, const struct audit_event *event, const char *id,
+				struct error *error)
+{
+	struct store_batch *batch = NULL;
+	enum status status = store_batch_create(&batch);
+	if (!status) {
+		store_remove_instance(batch, id); // what fails here fails the batch
+		audit_put(call->api->params.audit, batch, event);
+		status = store_commit(call->api->params.store, &batch, act_written, call);
+	}
+	if (status) {
+		error_set(error, status, "too many changes wait for the disk");
+		error_hint(error, "try again in a moment");
+	}
+	return status;
+}
+
 // instance.move and instance.delete.
 static enum status instance_act(struct api_call *call, const struct json *params, struct json **result,
 				struct error *error)
@@ -118,7 +136,9 @@ static enum status instance_act(struct api_call *call, const struct json *params
 					  .target = id,
 					  .detail = format ? detail : NULL};
 	call->kept = json_copy(params);
-	enum status status = audit_write(call->api->params.audit, &event, act_written, call, error);
+	enum status status = !strcmp(call->method->name, "instance.delete")
+				     ? write_delete(call, &event, id, error)
+				     : audit_write(call->api->params.audit, &event, act_written, call, error);
 	return status ? status : STATUS_PENDING;
 }
 

@@ -157,7 +157,8 @@ static void on_closed(void *user, struct net_conn *conn, int code)
 	if (!conn)
 		target_explain(client->target, client->fault, error);
 	else if (code == 1001)
-		error_set(error, STATUS_UNAVAILABLE, "the server at %s is shutting down", client->target->name);
+		error_set(error, STATUS_UNAVAILABLE, "the server at %s is shutting down or restarting",
+			  client->target->name);
 	else if (code == 1009)
 		error_set(error, STATUS_LIMIT_EXCEEDED, "a message was too big for this connection");
 	else if (code == 4401 || code == 4410)

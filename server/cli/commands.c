@@ -43,6 +43,8 @@ int command_list(const struct cli_arguments *arguments, const struct command_lis
 		result = table_print(&table, stdout, &terminal, error) ? 1 : 0;
 	else
 		fprintf(stderr, "%s\n", list->nothing);
+	for (const struct json *row = json_first(rows); row && list->below; row = json_next(row))
+		list->below(row);
 	table_finish(&table);
 	json_destroy(&answer);
 	return result;

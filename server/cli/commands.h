@@ -37,6 +37,7 @@ struct command_list {
 	const struct table_column *columns;
 	size_t column_count;
 	void (*add)(struct table *table, const struct json *row);
+	void (*below)(const struct json *row); // for each, what is printed below the table; may be NULL
 	const char *nothing;
 };
 int command_list(const struct cli_arguments *arguments, const struct command_list *list, struct error *error);

@@ -352,6 +352,16 @@ static void add_row(struct table *table, const struct json *one)
 	table_add(table, TONE_PLAIN, "%s", json_get_string(one, "instance_id", ""));
 }
 
+// Why it is paused or has failed, and what to do.
+static void print_reason(const struct json *one)
+{
+	char before[160];
+	const char *reason = json_get_string(one, "state_reason", NULL);
+	snprintf(before, sizeof before, "%.128s: ", json_get_string(one, "model_name", ""));
+	if (reason)
+		command_print_text(stdout, before, reason);
+}
+
 static int run_instances(const struct cli_arguments *arguments, struct error *error)
 {
 	return command_list(arguments,
@@ -360,6 +370,7 @@ static int run_instances(const struct cli_arguments *arguments, struct error *er
 						   .columns = columns,
 						   .column_count = sizeof columns / sizeof *columns,
 						   .add = add_row,
+						   .below = print_reason,
 						   .nothing = "No model is loaded. exogpu place MODEL loads one."},
 			    error);
 }

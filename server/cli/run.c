@@ -158,7 +158,7 @@ static enum status follow(struct http_stream *stream, bool raw, struct error *er
 	if (!status && http != 200)
 		status = read_fault(NULL, http, error);
 	if (!status && !whole)
-		status = error_set(error, STATUS_UNAVAILABLE, "the answer broke off");
+		status = error_set(error, STATUS_UNAVAILABLE, "the answer broke off; try again");
 	if (!raw && http == 200)
 		putchar('\n');
 	return status;

@@ -456,6 +456,11 @@ enum status http_create(struct http **out, const struct http_params *params, str
 	return STATUS_OK;
 }
 
+bool http_answering(const struct http *http)
+{
+	return openai_answering(http->openai);
+}
+
 void http_destroy(struct http **pointer)
 {
 	struct http *http = *pointer;

@@ -36,6 +36,7 @@ struct http_params {
 // Listens on both. Errors: those of net_listener_create.
 enum status http_create(struct http **out, const struct http_params *params, struct error *error);
 void http_destroy(struct http **http);
+bool http_answering(const struct http *http); // an answer of /v1 is under way
 // Where the dashboard is, for somebody elsewhere if it can be reached from there: http://127.0.0.1:52415/
 const char *http_url(const struct http *http);
 int http_port(const struct http *http);

@@ -463,6 +463,11 @@ enum status openai_create(struct openai **out, const struct openai_params *param
 	return STATUS_OK;
 }
 
+bool openai_answering(const struct openai *openai)
+{
+	return openai->answers != NULL;
+}
+
 void openai_destroy(struct openai **pointer)
 {
 	struct openai *openai = *pointer;

@@ -28,6 +28,7 @@ struct openai_params {
 };
 enum status openai_create(struct openai **out, const struct openai_params *params, struct error *error);
 void openai_destroy(struct openai **openai);
+bool openai_answering(const struct openai *openai); // somebody waits, or has not got all of an answer
 
 bool openai_takes(const char *path);
 // As struct net_handler has them, with the struct openai instead of its context.

@@ -10,6 +10,8 @@
  *   placement.c        where it goes: a pure function
  *   instances_place.c  placements, as the API shows them
  *   instances_json.c   instances, the same
+ *   instances_store.c  instances in state.db, and back
+ *   instances_timing.c where the time of a token goes
  *   instances_recover.c  what becomes of one that is paused
  *   instances_offer.c    faster places
  *   parts.c            its workers
@@ -174,13 +176,15 @@ void instance_set_failed(struct instance *instance, const struct error *fault)
 	snprintf(instance->state_reason, sizeof instance->state_reason, "%s", fault->message);
 	log_warning("models", "instance %s of %s has failed: %s", instance->instance_id, instance->model_name,
 		    fault->message);
+	const struct cluster_device *device = instance->stage_count ? instance->stages[0].device : NULL;
 	audit_count(instance->all->params.audit,
 		    &(struct audit_tally){.by = &audit_server,
 					  .action = "instance.failed",
 					  .target = instance->instance_id,
-					  .node_id = cluster_device_node_id(instance->stages[0].device),
-					  .device_id = cluster_device_id(instance->stages[0].device),
+					  .node_id = device ? cluster_device_node_id(device) : NULL,
+					  .device_id = device ? cluster_device_id(device) : NULL,
 					  .outcome = fault->status});
+	instance_forget(instance);
 	let_go(instance, fault->message);
 	generations_fail(instance, fault);
 	instance_publish(instance);
@@ -192,20 +196,19 @@ static void instance_free(struct instance *instance)
 	json_destroy(&instance->wanted);
 	json_destroy(&instance->stepping);
 	json_destroy(&instance->offer);
+	json_destroy(&instance->recovery.remedies);
 	free(instance);
 }
 
-static void instance_destroy(struct instance *instance)
+// Its row of state.db stays.
+static void instance_destroy(struct instance *instance, const struct error *fault)
 {
-	struct error fault = {0};
 	struct instances *all = instance->all;
 	struct instance **at = &all->first;
 	struct json *removed = json_new_array();
 	instance->state = INSTANCE_STOPPING;
-	error_set(&fault, STATUS_UNAVAILABLE, "the model was stopped");
-	error_hint(&fault, "start it again: exogpu place %.128s", instance->model_name);
-	let_go(instance, fault.message);
-	generations_fail(instance, &fault);
+	let_go(instance, fault->message);
+	generations_fail(instance, fault);
 	while (*at != instance)
 		at = &(*at)->next;
 	*at = instance->next;
@@ -213,6 +216,14 @@ static void instance_destroy(struct instance *instance)
 	json_push(removed, json_new_string(instance->instance_id));
 	publish(instance, json_new_array(), removed);
 	instance_free(instance);
+}
+
+static void instance_stop(struct instance *instance)
+{
+	struct error fault = {0};
+	error_set(&fault, STATUS_UNAVAILABLE, "the model was stopped");
+	error_hint(&fault, "start it again: exogpu place %.128s", instance->model_name);
+	instance_destroy(instance, &fault);
 }
 
 // ---- what its parts say ----
@@ -235,6 +246,7 @@ void instance_parts_ready(struct instance *instance)
 		 instance->load_ms);
 	if (anew)
 		recover_done(instance);
+	instance_keep(instance);
 	recover_watch(instance);
 	instance_publish(instance);
 }
@@ -368,8 +380,10 @@ static void drop_failed(struct instances *instances, const char *model_id)
 {
 	for (struct instance *one = instances->first, *next; one; one = next) {
 		next = one->next;
-		if (one->state == INSTANCE_FAILED && !strcmp(one->model_id, model_id))
-			instance_destroy(one);
+		if (one->state == INSTANCE_FAILED && !strcmp(one->model_id, model_id)) {
+			instance_forget(one); // what cannot be read of state.db is there still
+			instance_stop(one);
+		}
 	}
 }
 
@@ -407,11 +421,44 @@ static enum status launch(struct instances *instances, const struct placing *pla
 }
 
 struct starting {
+	struct starting *next, **link; // of instances->starting
 	struct instances *instances;
 	struct json *params;
+	char instance_id[INSTANCE_ID_BYTES]; // once it is placed
 	instances_started *done;
 	void *context;
 };
+
+static void starting_destroy(struct starting *starting)
+{
+	*starting->link = starting->next;
+	if (starting->next)
+		starting->next->link = starting->link;
+	json_destroy(&starting->params);
+	free(starting);
+}
+
+static struct instance *find(const struct instances *instances, const char *id)
+{
+	struct instance *one = instances->first;
+	while (one && strcmp(one->instance_id, id) != 0)
+		one = one->next;
+	return one;
+}
+
+// It may have been deleted meanwhile.
+static void stored(void *context, enum status status, const struct error *error)
+{
+	struct starting *starting = context;
+	struct error fault = error ? *error : (struct error){0};
+	struct instance *instance = find(starting->instances, starting->instance_id);
+	if (status && instance)
+		instance_destroy(instance, &fault);
+	else if (!status && !instance)
+		status = error_set(&fault, STATUS_CONFLICT, "it was stopped before it was begun");
+	starting->done(starting->context, status, status ? NULL : instance, &fault);
+	starting_destroy(starting);
+}
 
 static enum status start_placed(const struct starting *starting, const struct placing *placing, struct instance **out,
 				struct error *error)
@@ -429,6 +476,7 @@ static enum status start_placed(const struct starting *starting, const struct pl
 	if (!status) {
 		(*out)->strategy = strategy_of(&placing->placement, starting->params);
 		(*out)->wanted = json_copy(starting->params);
+		json_set_string((*out)->wanted, "model_id", placing->model->model_id);
 		instance_publish(*out);
 	}
 	return status;
@@ -441,10 +489,17 @@ static void placed_to_start(void *context, enum status status, struct placing *p
 	struct instance *instance = NULL;
 	if (!status)
 		status = start_placed(starting, placing, &instance, &fault);
-	starting->done(starting->context, status, instance, &fault);
 	free(placing);
-	json_destroy(&starting->params);
-	free(starting);
+	if (!status) {
+		snprintf(starting->instance_id, sizeof starting->instance_id, "%s", instance->instance_id);
+		status = instance_keep_new(instance, stored, starting);
+		if (!status)
+			return;
+		error_set(&fault, status, "too many changes wait for the disk");
+		instance_destroy(instance, &fault);
+	}
+	starting->done(starting->context, status, NULL, &fault);
+	starting_destroy(starting);
 }
 
 enum status instances_start(struct instances *instances, const struct json *params, instances_started *done,
@@ -453,15 +508,20 @@ enum status instances_start(struct instances *instances, const struct json *para
 	struct starting *starting = calloc(1, sizeof *starting);
 	if (!starting)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
-	*starting = (struct starting){
-		.instances = instances, .params = json_copy(params), .done = done, .context = context};
+	*starting = (struct starting){.next = instances->starting,
+				      .link = &instances->starting,
+				      .instances = instances,
+				      .params = json_copy(params),
+				      .done = done,
+				      .context = context};
+	if (starting->next)
+		starting->next->link = &starting->next;
+	instances->starting = starting;
 	const struct placing_request request = {
 		.kind = PLACING_WORK, .params = params, .done = placed_to_start, .context = starting};
 	enum status status = placing_start(instances, &request, error);
-	if (status) {
-		json_destroy(&starting->params);
-		free(starting);
-	}
+	if (status)
+		starting_destroy(starting);
 	return status;
 }
 
@@ -504,11 +564,11 @@ void instances_leave(const struct instances *instances, const void *connection)
 
 enum status instances_stop(struct instances *instances, const char *id, struct error *error)
 {
-	for (struct instance *one = instances->first; one; one = one->next)
-		if (!strcmp(one->instance_id, id)) {
-			instance_destroy(one);
-			return STATUS_OK;
-		}
+	struct instance *one = find(instances, id);
+	if (one) {
+		instance_stop(one);
+		return STATUS_OK;
+	}
 	error_set(error, STATUS_NOT_FOUND, "there is no instance %.64s", id);
 	error_hint(error, "see: exogpu instances");
 	return STATUS_NOT_FOUND;
@@ -529,6 +589,8 @@ enum status instances_create(struct instances **out, const struct instances_para
 		status = layer_times_create(&instances->layer_times, params->store, error);
 	if (!status)
 		status = planner_create(&instances->planner, instances, error);
+	if (!status)
+		status = instances_restore(instances, error);
 	if (status)
 		instances_destroy(out);
 	return status;
@@ -536,9 +598,21 @@ enum status instances_create(struct instances **out, const struct instances_para
 
 void instances_shut_down(struct instances *instances)
 {
+	struct error fault = {0};
+	instances->ending = true;
+	instances_refuse(instances, &fault);
 	planner_shut_down(instances->planner);
 	while (instances->first)
-		instance_destroy(instances->first);
+		instance_destroy(instances->first, &fault);
+}
+
+enum status instances_refuse(const struct instances *instances, struct error *error)
+{
+	if (!instances->ending)
+		return STATUS_OK;
+	error_set(error, STATUS_UNAVAILABLE, "the server restarts");
+	error_hint(error, "try again in a few seconds");
+	return STATUS_UNAVAILABLE;
 }
 
 void instances_destroy(struct instances **pointer)
@@ -548,6 +622,8 @@ void instances_destroy(struct instances **pointer)
 		return;
 	*pointer = NULL;
 	instances_shut_down(instances);
+	while (instances->starting) // whose outcome the store drops
+		starting_destroy(instances->starting);
 	planner_destroy(&instances->planner);
 	layer_times_destroy(&instances->layer_times);
 	shards_destroy(&instances->shards);
@@ -576,10 +652,7 @@ void instances_hop_ended(struct instances *instances, const char *node_id, const
 
 const struct instance *instances_find(const struct instances *instances, const char *id)
 {
-	const struct instance *one = instances->first;
-	while (one && strcmp(one->instance_id, id) != 0)
-		one = one->next;
-	return one;
+	return find(instances, id);
 }
 
 struct json *instances_list_json(const struct instances *instances)

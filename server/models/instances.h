@@ -5,8 +5,9 @@
  * it is placed, so that neither allocations nor other instances take what it needs. What its workers say is checked
  * against schema/node.json. One that does not come up has failed, with the reason. One that was ready and loses a
  * worker, a device, a node or the way between two of them pauses, is mended or placed anew, and its requests go on
- * (instances_recover.c, requests.h). All of it stands in memory: a server that starts has no instances, and requests
- * that were under way end with an error. Every change is published on the topic placement. Thread: the loop's. */
+ * (instances_recover.c, requests.h). What is wanted stands in state.db: a server that starts brings its instances back
+ * under their ids (instances_store.c); requests that were under way have ended with an error then. Every change is
+ * published on the topic placement. Thread: the loop's. */
 #pragma once
 #include "server/cluster/topology.h"
 #include "server/models/models.h"
@@ -18,7 +19,7 @@ struct instance;
 
 struct instances_params {
 	struct net_loop *loop;
-	const struct contract *contract; // CONTRACT_NODE
+	const struct contract *contract, *api_contract; // CONTRACT_NODE, CONTRACT_API
 	struct topology *topology;
 	struct cluster *cluster;
 	struct tenancy *tenants;
@@ -32,7 +33,8 @@ struct instances_params {
 	bool take_better;           // instances move by themselves where a device comes that makes them faster
 };
 enum status instances_create(struct instances **out, const struct instances_params *params, struct error *error);
-void instances_shut_down(struct instances *instances); // ends them all; their requests are answered
+// Errors of create: also the store's.
+void instances_shut_down(struct instances *instances); // ends them all until the next start; requests are answered
 void instances_destroy(struct instances **instances);
 
 // The methods of schema/api.json; `params` is checked against it.
@@ -50,19 +52,21 @@ struct instances_preview {
 enum status instances_preview(const struct instances *instances, const struct instances_preview *preview,
 			      struct error *error);
 void instances_leave(const struct instances *instances, const void *connection); // it is gone: so are its previews
-// instance.create: `done` gets it once it is placed; the loading goes on by itself. Errors of it, also:
-// STATUS_OUT_OF_MEMORY (it fits nowhere, saying what is missing), STATUS_LIMIT_EXCEEDED; at once: as above.
+// instance.create: `done` gets it once it is placed and stored; the loading goes on by itself. Errors of it, also:
+// STATUS_OUT_OF_MEMORY (it fits nowhere, saying what is missing), STATUS_LIMIT_EXCEEDED, STATUS_CONFLICT (it was
+// deleted meanwhile), the store's; at once: as above.
 typedef void instances_started(void *context, enum status status, const struct instance *instance,
 			       const struct error *error);
 enum status instances_start(struct instances *instances, const struct json *params, instances_started *done,
 			    void *context, struct error *error);
-// instance.delete: at once; its requests are answered.
+// instance.delete, once the row is removed (store_remove_instance): at once; its requests are answered.
 enum status instances_stop(struct instances *instances, const char *instance_id, struct error *error);
 
 // instance.move: look for a faster place as soon as it is ready, and take it if there is one. Errors: STATUS_NOT_FOUND,
 // STATUS_CONFLICT (it has failed, or is pinned). With `format`, not NULL: place it once more with its weights of 16 and
 // 32 bits in that, or with "file" as they are; where there is no room for that it stays as it is, and state_reason says
-// so. Errors: also STATUS_CONFLICT (the file has no such weights).
+// so; one that has no place looks for one in that format from then on. Errors: also STATUS_CONFLICT (the file has no
+// such weights).
 enum status instances_move(struct instances *instances, const char *instance_id, const char *format,
 			   struct error *error);
 

@@ -76,6 +76,9 @@ struct recovery {
 	unsigned attempt;                // at placing it anew, since it was paused
 	bool without_pins;               // pins were given up
 	bool anew;                       // it is being placed anew
+	bool wanted;                     // because somebody wants it so, and nothing is lost
+	struct json *remedies;           // array of text: what would give it a place; NULL: nothing is known
+	int64_t back_ms;                 // steady; after a start of the server: its devices are back since; 0: not yet
 	bool failed;                     // loading it anew has failed: requests wait no longer for that
 	char avoided[STORE_ID_BYTES];    // a device on which it failed the last time; ""
 	struct net_timer again;          // the next attempt, or look at devices that are draining
@@ -102,7 +105,8 @@ struct instance {
 	struct json *wanted;      // what it was created with
 	struct parts *parts;      // its workers; NULL: it has none, or none any more
 	uint64_t epoch;           // counts the placements; parts of an older one are nobody's
-	unsigned recoveries;      // how often it went on
+	unsigned recoveries;      // how often it went on after a loss
+	unsigned moves;           // how often it was placed anew because somebody wanted it so
 	double load_ms;           // < 0: not known
 	int64_t began_loading_ms; // steady
 	bool chat;
@@ -133,13 +137,15 @@ struct instance_reference {
 	char model_id[MODEL_ID_BYTES];
 	enum tensor_format format; // held_format
 	uint32_t context_tokens, token;
-	double logit;
+	double logit, spread; // spread: of all logits
 };
 
 struct instances {
 	struct instances_params params;
 	struct instance *first; // oldest
 	size_t count;
+	bool ending;               // the server is
+	struct starting *starting; // those whose caller waits
 	int64_t next_request;
 	const struct token **owners; // (owner_count): whose number is its place and 2; 1 is the machine's owner's;
 				     // NULL: of a token that has ended
@@ -152,6 +158,8 @@ struct instances {
 };
 
 // instances.c
+// STATUS_UNAVAILABLE while the server is ending: whoever asks is told to try again.
+enum status instances_refuse(const struct instances *instances, struct error *error);
 void instance_publish(const struct instance *instance);
 void instance_take_placement(struct instance *instance, const struct placing *placing);
 // Hold what the stages take, instead of what is held now; or nothing. Errors: STATUS_OUT_OF_MEMORY.
@@ -182,8 +190,21 @@ void recover_moved(struct instance *instance); // more of it is fetched or loade
 void recover_done(struct instance *instance);  // all its parts are ready again
 void recover_watch(struct instance *instance); // from now on look whether its devices are draining
 void recover_stop(struct instance *instance);  // nothing more comes of it
+// The server was started again: it has no place, and what it lay on is missing.
+void recover_restored(struct instance *instance);
+void recover_wish(struct instance *instance); // it has no place, and something else is wanted of it: look again
 // It is ready, and leaves for a better place.
 void recover_move(struct instance *instance, const struct placing *placing, const char *why);
+
+// instances_store.c
+// Store a new one, and how it is now, without waiting; forget it. Errors: the store's, and then `done` is not called.
+enum status instance_keep_new(const struct instance *instance,
+			      void (*done)(void *context, enum status status, const struct error *error),
+			      void *context);
+void instance_keep(const struct instance *instance);
+void instance_forget(const struct instance *instance);
+// All that are stored, at the start. Errors: the store's.
+enum status instances_restore(struct instances *instances, struct error *error);
 
 // instances_offer.c
 void instance_take_prediction(struct instance *instance, const struct placing *placing);
@@ -243,7 +264,6 @@ const char *instance_state_name(enum instance_state state);
 // instances_timing.c
 // InstanceTiming of what the last part tells (RingTiming), with what it means in words.
 struct json *instance_timing_json(const struct instance *instance, const struct json *told);
-const char *instance_state_name(enum instance_state state);
 
 // requests.c
 // Of generate.delta and generate.end. False: it breaks the contract.

@@ -130,10 +130,13 @@ struct json *instance_json(const struct instance *instance)
 	json_set_bool(json, "chat", instance->chat);
 	instance_set_bytes(json, "epoch", instance->epoch);
 	json_set_integer(json, "recoveries", instance->recoveries);
+	json_set_integer(json, "moves", instance->moves);
 	instance_set_bytes(json, "ties", instance->ties_before + instance->ties);
 	json_set(json, "offer", instance->offer ? json_copy(instance->offer) : json_new_null());
 	json_set(json, "hops", instance->hops ? json_copy(instance->hops) : json_new_array());
 	json_set(json, "timing", instance->timing ? json_copy(instance->timing) : json_new_null());
 	json_set(json, "missing", missing_json(instance));
+	json_set(json, "remedies",
+		 instance->recovery.remedies ? json_copy(instance->recovery.remedies) : json_new_array());
 	return json;
 }

@@ -141,6 +141,13 @@ static void found(void *context, enum status status, struct placing *placing, co
 
 // ---- another format ----
 
+static void take_wish(struct instance *instance)
+{
+	json_destroy(&instance->wanted);
+	instance->wanted = instance->stepping;
+	instance->stepping = NULL;
+}
+
 static void stepped(void *context, enum status status, struct placing *placing, const struct error *error)
 {
 	char why[INSTANCE_REASON_BYTES];
@@ -149,9 +156,7 @@ static void stepped(void *context, enum status status, struct placing *placing, 
 	const struct placement *placement = status ? NULL : &placing->placement;
 	if (placement && placement->feasible) {
 		snprintf(why, sizeof why, "its weights are to be held in %.32s", format);
-		json_destroy(&instance->wanted);
-		instance->wanted = instance->stepping;
-		instance->stepping = NULL;
+		take_wish(instance);
 		recover_move(instance, placing, why);
 	} else {
 		snprintf(instance->state_reason, sizeof instance->state_reason, "it stays in %s; in %.32s: %.300s",
@@ -203,6 +208,11 @@ static enum status ask_step(struct instance *instance, const char *format, struc
 		json_remove(wanted, "format");
 	json_destroy(&instance->stepping);
 	instance->stepping = wanted;
+	if (instance->state == INSTANCE_PAUSED && !instance->parts) { // it has no place: maybe it has one like this
+		take_wish(instance);
+		instance_keep(instance);
+		recover_wish(instance);
+	}
 	return STATUS_OK;
 }
 

@@ -8,12 +8,17 @@
  *       |                                +------------------------+                                  |
  *       +--- a node is cut off --> paused, waits for it a little, then searches ... begun anew|
  *                                                   ... while it does, the node is back with its workers: connected
+ *     the server is started --> paused, waits for the devices it lay on, then searches ... begun anew ---> ready
  *
  * Its requests stay, and go on where their client has got to (requests.c). They wait until it has been paused for
  * pause_ms in which nothing was fetched or loaded; then they end with an error that says to try again, and the instance
  * goes on looking. It is placed as it was asked for; on what is left, if devices that were pinned are gone: finishing
  * what has begun counts more. A device on which the last attempt failed comes last. An instance whose workers die
- * LIMIT_DEATHS times in LIMIT_DEATHS_MS, while their devices are there, has failed for good. Thread: the loop's. */
+ * LIMIT_DEATHS times in LIMIT_DEATHS_MS, while their devices are there, has failed for good.
+ *
+ * After a start of the server devices come back one by one. The first would not do: those that it lay on are waited for
+ * until they are there (and their nodes have had SETTLE_MS to reach each other), at most LIMIT_REJOIN_MS, and half of
+ * what requests wait. Thread: the loop's. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/models/instances_inside.h"
@@ -22,7 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { AGAIN_MS = 1000, AGAIN_MOST_MS = 5000, LOOK_MS = 250, RETURN_LEAST_MS = 1000 };
+enum { AGAIN_MS = 1000, AGAIN_MOST_MS = 5000, LOOK_MS = 250, RETURN_LEAST_MS = 1000, SETTLE_MS = 2000 };
 static const double search_s = 0.2; // a good place soon is better than the best one later
 
 static void search(struct instance *instance);
@@ -51,9 +56,10 @@ static void pause(struct instance *instance, const char *why)
 	snprintf(recovery->why, sizeof recovery->why, "%s", why);
 	recovery->paused_ms = clock_steady_ms();
 	recovery->attempt = 0;
-	recovery->anew = recovery->failed = false;
+	recovery->anew = recovery->failed = recovery->wanted = false;
 	recovery->avoided[0] = 0;
 	recovery->missing_count = 0;
+	json_destroy(&recovery->remedies);
 	net_timer_stop(instance->all->params.loop, &recovery->again);
 	placing_cancel(instance->all, instance);
 	net_timer_start(instance->all->params.loop, &instance->pause_limit, instance->all->params.pause_ms,
@@ -91,10 +97,12 @@ static void begin_anew(struct instance *instance, const struct placing *placing)
 {
 	struct error error = {0};
 	instance->recovery.anew = true;
+	json_destroy(&instance->recovery.remedies);
 	parts_destroy(&instance->parts, "the instance is placed anew");
 	generations_pause(instance);
 	instance_hold(instance, false);
 	instance_take_placement(instance, placing);
+	instance_keep(instance);
 	enum status status = instance_hold(instance, true);
 	if (!status)
 		status = parts_create(&instance->parts, instance, &error);
@@ -106,8 +114,24 @@ static void begin_anew(struct instance *instance, const struct placing *placing)
 	instance_publish(instance);
 }
 
+// What would give it a place, and how it is asked for.
+static void keep_remedies(struct instance *instance, const struct placement *placement)
+{
+	char *reason = instance->state_reason;
+	const size_t length = strlen(reason);
+	const char *format = placement->smaller == FORMAT_UNKNOWN ? NULL : format_info(placement->smaller)->name;
+	json_destroy(&instance->recovery.remedies);
+	instance->recovery.remedies = json_new_array();
+	for (unsigned i = 0; i < placement->remedy_count; i++)
+		json_push(instance->recovery.remedies, json_new_string(placement->remedies[i].text));
+	if (format)
+		snprintf(reason + length, sizeof instance->state_reason - length,
+			 "; with its weights in %s it would fit: exogpu move %s --format %s", format,
+			 instance->instance_id, format);
+}
+
 // There is no place. False: something was left out, and it is tried once more without that.
-static bool nowhere(struct instance *instance, const char *why)
+static bool nowhere(struct instance *instance, const struct placement *placement, const char *why)
 {
 	struct recovery *recovery = &instance->recovery;
 	if (json_first(json_get(instance->wanted, "pins")) && !recovery->without_pins) {
@@ -119,7 +143,9 @@ static bool nowhere(struct instance *instance, const char *why)
 		recovery->avoided[0] = 0;
 		return false;
 	}
-	snprintf(instance->state_reason, sizeof instance->state_reason, "it waits for a place: %.300s", why);
+	snprintf(instance->state_reason, sizeof instance->state_reason, "it waits for a place: %.230s", why);
+	if (placement)
+		keep_remedies(instance, placement);
 	if (!instance->parts)
 		instance_hold(instance, false); // its workers are gone for a while now
 	return true;
@@ -131,9 +157,10 @@ static void placed(void *context, enum status status, struct placing *placing, c
 	const struct placement *placement = status ? NULL : &placing->placement;
 	if (placement && placement->feasible) {
 		begin_anew(instance, placing);
-	} else if (!nowhere(instance, !placement             ? error->message
-				      : placement->why_count ? placement->whys[0].text
-							     : "no device can be used")) {
+	} else if (!nowhere(instance, placement,
+			    !placement             ? error->message
+			    : placement->why_count ? placement->whys[0].text
+						   : "no device can be used")) {
 		search(instance);
 	} else {
 		instance_publish(instance);
@@ -151,9 +178,40 @@ static struct json *wanted(const struct instance *instance)
 	return params;
 }
 
+// Say it, if it is new.
+static void say(struct instance *instance, const char *why)
+{
+	if (!strcmp(instance->state_reason, why))
+		return;
+	snprintf(instance->state_reason, sizeof instance->state_reason, "%s", why);
+	instance_publish(instance);
+}
+
+// After a start of the server: it may have been removed, or its file may be missing. False: that was seen to.
+static bool hold_model(struct instance *instance)
+{
+	struct error error = {0};
+	struct models *models = instance->all->params.models;
+	const struct model_record *model = instance->model ? instance->model : models_find(models, instance->model_id);
+	if (!model) {
+		error_set(&error, STATUS_NOT_FOUND, "the model %.128s was removed", instance->model_name);
+		instance_set_failed(instance, &error);
+		return false;
+	}
+	if (!instance->model && models_hold(models, model, &error)) {
+		say(instance, error.message);
+		later(instance);
+		return false;
+	}
+	instance->model = model;
+	return true;
+}
+
 static void search(struct instance *instance)
 {
 	struct error error = {0};
+	if (!hold_model(instance))
+		return;
 	struct recovery *recovery = &instance->recovery;
 	struct placing_excluded excluded = {.ending = instance, .why = "the instance failed there just now"};
 	struct json *params = wanted(instance);
@@ -252,6 +310,80 @@ void recover_broken(struct instance *instance)
 	instance_publish(instance);
 }
 
+// ---- after a start of the server ----
+
+// Whether it may be expected to come back by itself.
+static bool is_coming(const struct cluster_device *device)
+{
+	const char *reason;
+	const struct json *verification = device ? json_get(cluster_device_record(device), "verification") : NULL;
+	return device && (!strcmp(cluster_device_state(device, &reason), "offline") ||
+			  !strcmp(json_get_string(verification, "state", ""), "pending"));
+}
+
+// The first device that it lay on and that is on its way; NULL: there is none. *nodes: how many it lay on.
+static const struct cluster_device *first_coming(const struct instance *instance, bool *several)
+{
+	const struct cluster_device *coming = NULL, *first = NULL;
+	const struct recovery *recovery = &instance->recovery;
+	*several = false;
+	for (unsigned i = 0; i < recovery->missing_count; i++) {
+		const struct cluster_device *device = cluster_find_device(instance->all->params.cluster,
+									  recovery->missing[i].device_id);
+		if (!device)
+			continue;
+		first = first ? first : device;
+		*several |= strcmp(cluster_device_node_id(device), cluster_device_node_id(first)) != 0;
+		coming = !coming && is_coming(device) ? device : coming;
+	}
+	return coming;
+}
+
+static int64_t rejoin_ms(const struct instance *instance)
+{
+	const int64_t half_ms = instance->all->params.pause_ms / 2;
+	return half_ms < LIMIT_REJOIN_MS ? half_ms : LIMIT_REJOIN_MS;
+}
+
+static void returning(void *arg)
+{
+	char why[INSTANCE_REASON_BYTES];
+	bool several;
+	struct instance *instance = arg;
+	struct recovery *recovery = &instance->recovery;
+	const int64_t now_ms = clock_steady_ms();
+	const struct cluster_device *coming = first_coming(instance, &several);
+	recovery->back_ms = coming ? 0 : recovery->back_ms ? recovery->back_ms : now_ms;
+	const bool settled = !coming && (!several || now_ms - recovery->back_ms >= SETTLE_MS);
+	if (settled || now_ms - recovery->paused_ms >= rejoin_ms(instance)) {
+		search(instance);
+		return;
+	}
+	snprintf(why, sizeof why, "the server was restarted: it waits for %.128s%s",
+		 coming ? cluster_device_name(coming) : "its nodes to reach each other",
+		 coming && recovery->missing_count > 1 ? " and the other devices it was on" : "");
+	say(instance, why);
+	net_timer_start(instance->all->params.loop, &recovery->again, LOOK_MS, returning, instance);
+}
+
+void recover_restored(struct instance *instance)
+{
+	struct recovery *recovery = &instance->recovery;
+	const unsigned missing = recovery->missing_count;
+	pause(instance, "the server was restarted");
+	recovery->missing_count = missing;
+	if (hold_model(instance) || instance->state == INSTANCE_PAUSED)
+		net_timer_start(instance->all->params.loop, &recovery->again, 0, returning, instance);
+}
+
+void recover_wish(struct instance *instance)
+{
+	placing_cancel(instance->all, instance);
+	net_timer_start(instance->all->params.loop, &instance->recovery.again, 0, again, instance);
+}
+
+// ---- on record ----
+
 static void put_on_record(const struct instance *instance)
 {
 	struct buffer detail, devices;
@@ -267,14 +399,15 @@ static void put_on_record(const struct instance *instance)
 	json_set_string(json, "devices", buffer_text(&devices));
 	buffer_init(&detail, LIMIT_AUDIT_DETAIL_BYTES);
 	json_print(json, &detail);
-	audit_count(instance->all->params.audit,
-		    &(struct audit_tally){.by = &audit_server,
-					  .action = "instance.placed_anew",
-					  .target = instance->instance_id,
-					  .node_id = cluster_device_node_id(instance->stages[0].device),
-					  .device_id = cluster_device_id(instance->stages[0].device),
-					  .duration_us = (clock_steady_ms() - instance->recovery.paused_ms) * 1000,
-					  .detail = detail.failed ? NULL : buffer_text(&detail)});
+	audit_count(
+		instance->all->params.audit,
+		&(struct audit_tally){.by = &audit_server,
+				      .action = instance->recovery.wanted ? "instance.moved" : "instance.placed_anew",
+				      .target = instance->instance_id,
+				      .node_id = cluster_device_node_id(instance->stages[0].device),
+				      .device_id = cluster_device_id(instance->stages[0].device),
+				      .duration_us = (clock_steady_ms() - instance->recovery.paused_ms) * 1000,
+				      .detail = detail.failed ? NULL : buffer_text(&detail)});
 	buffer_finish(&detail);
 	buffer_finish(&devices);
 	json_destroy(&json);
@@ -292,7 +425,7 @@ void recover_done(struct instance *instance)
 	struct recovery *recovery = &instance->recovery;
 	net_timer_stop(instance->all->params.loop, &instance->pause_limit);
 	if (recovery->anew) {
-		instance->recoveries++;
+		*(recovery->wanted ? &instance->moves : &instance->recoveries) += 1;
 		put_on_record(instance);
 	}
 	log_info("models", "instance %s of %s goes on after %lld ms", instance->instance_id, instance->model_name,
@@ -346,6 +479,7 @@ void recover_move(struct instance *instance, const struct placing *placing, cons
 {
 	pause(instance, why);
 	instance->recovery.attempt = 0;
+	instance->recovery.wanted = true;
 	begin_anew(instance, placing);
 }
 

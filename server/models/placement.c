@@ -243,6 +243,7 @@ static enum status try_smaller(struct answer *answer)
 			answer->out->step = STEP_SMALLER_FORMAT;
 			answer->saved_bytes = saved;
 		} else {
+			answer->out->smaller = smaller[i];
 			remedy_add(answer->out, -1,
 				   "in the format %s it would fit %s: %.2f GiB less; ask for that format to have it so",
 				   format_info(smaller[i])->name, fits ? "the GPUs" : "the memory there is",

@@ -131,12 +131,13 @@ struct placement {
 	struct placement_stage stages[PLACEMENT_STAGES]; // (stage_count)
 	unsigned stage_count;
 	uint32_t page_count;
-	enum tensor_format format; // FORMAT_UNKNOWN: as the file is
-	enum placement_step step;  // what was done because memory is short
-	const char *strategy;      // pipeline, tensor (one stage in slices) or hybrid (several); static
-	double seconds_per_token;  // of one stream; < 0: not known
-	double tokens_per_s;       // of all sequences together; < 0: not known
-	uint64_t missing_bytes;    // of one that is not feasible: of all devices that can be used
+	enum tensor_format format;  // FORMAT_UNKNOWN: as the file is
+	enum placement_step step;   // what was done because memory is short
+	const char *strategy;       // pipeline, tensor (one stage in slices) or hybrid (several); static
+	double seconds_per_token;   // of one stream; < 0: not known
+	double tokens_per_s;        // of all sequences together; < 0: not known
+	uint64_t missing_bytes;     // of one that is not feasible: of all devices that can be used
+	enum tensor_format smaller; // that would help, and was not asked for; FORMAT_UNKNOWN: none
 	enum placement_proof proof;
 	double gap;                 // of PROOF_BOUND: a better one could take this part less time, at most
 	double value_s, bound_s;    // by the objective, also where no time is told; of what was not looked at, at

@@ -105,6 +105,8 @@ static enum status explain(const struct instances *all, const struct model_recor
 		if (one->state == INSTANCE_FAILED && !strcmp(one->model_id, model->model_id))
 			failed = one;
 	}
+	if (instances_refuse(all, error))
+		return STATUS_UNAVAILABLE;
 	if (draining)
 		error_set(error, STATUS_UNAVAILABLE, "the device that has the model %.128s is draining", model->name);
 	else if (failed)
@@ -195,16 +197,17 @@ static void print_detail(const struct generation *generation, const struct json 
 static void put_on_record(const struct generation *generation, enum status status, const struct json *end)
 {
 	struct buffer detail;
-	struct audit *audit = generation->instance->all->params.audit;
-	const struct cluster_device *device = generation->instance->stages[0].device;
+	const struct instance *instance = generation->instance;
+	struct audit *audit = instance->all->params.audit;
+	const struct cluster_device *device = instance->stage_count ? instance->stages[0].device : NULL;
 	buffer_init(&detail, LIMIT_AUDIT_DETAIL_BYTES);
 	print_detail(generation, end, &detail);
 	const char *text = detail.failed ? NULL : buffer_text(&detail);
 	const struct audit_event event = {.by = &generation->by,
 					  .action = generation->action,
-					  .target = generation->instance->model_name,
-					  .node_id = cluster_device_node_id(device),
-					  .device_id = cluster_device_id(device),
+					  .target = instance->model_name,
+					  .node_id = device ? cluster_device_node_id(device) : NULL,
+					  .device_id = device ? cluster_device_id(device) : NULL,
 					  .outcome = status,
 					  .detail = text,
 					  .began_ns = generation->began_ns};

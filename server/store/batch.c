@@ -51,6 +51,11 @@ static const char *const batch_sql[BATCH_STATEMENTS] = {
 		"state_reason = excluded.state_reason, file_bytes = excluded.file_bytes, "
 		"modified_ns = excluded.modified_ns, sha256 = excluded.sha256, architecture = excluded.architecture",
 	[BATCH_REMOVE_MODEL] = "DELETE FROM models WHERE model_id = ?1",
+	[BATCH_PUT_INSTANCE] = "INSERT INTO instances (instance_id, model_id, model_name, wanted, last, epoch, "
+			       "recoveries, moves, created_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+	[BATCH_CHANGE_INSTANCE] = "UPDATE instances SET wanted = ?2, last = ?3, epoch = ?4, recoveries = ?5, "
+				  "moves = ?6 WHERE instance_id = ?1",
+	[BATCH_REMOVE_INSTANCE] = "DELETE FROM instances WHERE instance_id = ?1",
 	[BATCH_PUT_LINK] = "INSERT OR REPLACE INTO links (from_node_id, to_node_id, class, interface, address, "
 			   "interface_bits_per_s, rtt_ms, jitter_ms, loss_percent, throughput_bytes_per_s, "
 			   "throughput_ms, measured_ms, degraded) "
@@ -335,6 +340,33 @@ enum status store_remove_model(struct store_batch *batch, const char *model_id)
 {
 	const struct value values[] = {text_value(model_id)};
 	return add_row(batch, BATCH_REMOVE_MODEL, values, 1);
+}
+
+enum status store_put_instance(struct store_batch *batch, const struct store_instance *instance)
+{
+	const struct value values[] = {
+		text_value(instance->instance_id),   text_value(instance->model_id),
+		text_value(instance->model_name),    text_value(instance->wanted),
+		text_value(instance->last),          integer_value(instance->epoch),
+		integer_value(instance->recoveries), integer_value(instance->moves),
+		integer_value(instance->created_ms),
+	};
+	return add_row(batch, BATCH_PUT_INSTANCE, values, 9);
+}
+
+enum status store_change_instance(struct store_batch *batch, const struct store_instance *instance)
+{
+	const struct value values[] = {
+		text_value(instance->instance_id), text_value(instance->wanted),        text_value(instance->last),
+		integer_value(instance->epoch),    integer_value(instance->recoveries), integer_value(instance->moves),
+	};
+	return add_row(batch, BATCH_CHANGE_INSTANCE, values, 6);
+}
+
+enum status store_remove_instance(struct store_batch *batch, const char *instance_id)
+{
+	const struct value values[] = {text_value(instance_id)};
+	return add_row(batch, BATCH_REMOVE_INSTANCE, values, 1);
 }
 
 enum status store_put_link(struct store_batch *batch, const struct store_link *link)

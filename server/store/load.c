@@ -37,6 +37,7 @@ struct load {
 		void (*certificate)(void *context, const struct store_certificate *certificate);
 		void (*ticket)(void *context, const struct store_ticket *ticket);
 		void (*model)(void *context, const struct store_model *model);
+		void (*instance)(void *context, const struct store_instance *instance);
 		void (*link)(void *context, const struct store_link *link);
 		void (*layer_time)(void *context, const struct store_layer_time *time);
 	} call;
@@ -263,6 +264,35 @@ enum status store_load_models(struct store *store, void (*row)(void *context, co
 		       "modified_ns, sha256, architecture FROM models ORDER BY added_ms, rowid",
 		.row = model_row,
 		.call.model = row,
+		.context = context,
+	};
+	return load_rows(store, &load, error);
+}
+
+static void instance_row(sqlite3_stmt *row, const struct load *load)
+{
+	const struct store_instance instance = {
+		.instance_id = text(row, 0),
+		.model_id = text(row, 1),
+		.model_name = text(row, 2),
+		.wanted = text(row, 3),
+		.last = text(row, 4),
+		.epoch = sqlite3_column_int64(row, 5),
+		.recoveries = sqlite3_column_int64(row, 6),
+		.moves = sqlite3_column_int64(row, 7),
+		.created_ms = sqlite3_column_int64(row, 8),
+	};
+	load->call.instance(load->context, &instance);
+}
+
+enum status store_load_instances(struct store *store, void (*row)(void *context, const struct store_instance *instance),
+				 void *context, struct error *error)
+{
+	const struct load load = {
+		.sql = "SELECT instance_id, model_id, model_name, wanted, last, epoch, recoveries, moves, created_ms "
+		       "FROM instances ORDER BY created_ms, rowid",
+		.row = instance_row,
+		.call.instance = row,
 		.context = context,
 	};
 	return load_rows(store, &load, error);

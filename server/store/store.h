@@ -98,6 +98,14 @@ struct store_model {
 enum status store_load_models(struct store *store, void (*row)(void *context, const struct store_model *model),
 			      void *context, struct error *error); // oldest first
 
+struct store_instance { // one that is wanted
+	const char *instance_id, *model_id, *model_name;
+	const char *wanted, *last; // JSON: what instance.create takes; how it was placed last
+	int64_t epoch, recoveries, moves, created_ms;
+};
+enum status store_load_instances(struct store *store, void (*row)(void *context, const struct store_instance *instance),
+				 void *context, struct error *error); // oldest first
+
 struct store_link { // one direction of a link between nodes, as it was measured last
 	const char *from_node_id, *to_node_id, *class_name, *interface, *address;
 	double interface_bits_per_s, rtt_ms, jitter_ms, loss_percent, throughput_bytes_per_s; // < 0: not measured
@@ -132,6 +140,10 @@ enum status store_put_ticket(struct store_batch *batch, const struct store_ticke
 enum status store_remove_ticket(struct store_batch *batch, const char *ticket_id);
 enum status store_put_model(struct store_batch *batch, const struct store_model *model);
 enum status store_remove_model(struct store_batch *batch, const char *model_id);
+enum status store_put_instance(struct store_batch *batch, const struct store_instance *instance); // a new one
+// wanted, last, epoch, recoveries and moves of one that is there; of one that is not, nothing.
+enum status store_change_instance(struct store_batch *batch, const struct store_instance *instance);
+enum status store_remove_instance(struct store_batch *batch, const char *instance_id);
 enum status store_put_link(struct store_batch *batch, const struct store_link *link);
 enum status store_put_layer_time(struct store_batch *batch, const struct store_layer_time *time);
 enum status store_remove_node(struct store_batch *batch,

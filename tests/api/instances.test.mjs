@@ -130,10 +130,12 @@ describe("instances", () => {
 	});
 
 	// Once its worker has died by itself, for the nth time, and the next one has loaded.
-	const anew = (id, n) => eventually(async () => {
+	const anew = (id, n, of = "recoveries") => eventually(async () => {
 		const one = await find(id);
-		return one?.state === "ready" && one.recoveries === n && one;
+		return one?.state === "ready" && one[of] === n && one;
 	}, `instance ${id} goes on for the ${n}th time`);
+	const entry = (action) => eventually(async () => (await admin.call("audit.list", { action, limit: 1 })).entries[0],
+		`${action} is on record`, 15000 * slow);
 	const ended = (worker, message) => node.socket.send(JSON.stringify({ jsonrpc: "2.0", method: "tenant.ended",
 		params: { worker_id: worker.worker_id, message } }));
 
@@ -221,7 +223,11 @@ describe("instances", () => {
 		ModelWorker.times = { layers_s: 0.0004, output_s: 0.0001, batch_share: 0.25 };
 		const moved = await run(["move", instance_id, "--data", server.data]);
 		assert.equal(moved.code, 0, moved.stderr);
-		const there = await anew(instance_id, 1);
+		const there = await anew(instance_id, 1, "moves");
+		assert.equal(there.recoveries, 0, "nothing was lost");
+		const told = await entry("instance.moved");
+		assert.deepEqual([told.actor, told.target], ["server", instance_id]);
+		assert.match(told.detail.reason, /it moves to .*, where it is faster/);
 		assert.deepEqual([there.stages[0].device_id, there.offer, there.ties, there.stages[0].seconds_per_token], [to, null, 3, 0.0005]);
 		assert.notEqual(node.worker(), first);
 		await admin.call("instance.delete", { instance_id });
@@ -232,10 +238,42 @@ describe("instances", () => {
 		await admin.call("device.drain", { device_id: "dev_fast", drain: true });
 	});
 
+	test("with --take-better it goes to the device that makes it faster by itself", async () => {
+		const taking = await startServer({ args: ["--take-better"] }), owner = await Client.login(taking);
+		const fast = deviceRecord({ device_id: "dev_fast", hardware_key: "uuid:fast", name: "Fast", memory_pool: "uuid:fast",
+			memory_bytes: 1 << 30 });
+		const own = await WorkerNode.start(taking, { Worker: ModelWorker, devices: [gpu, fast] });
+		await owner.call("model.add", { source: model.source });
+		const added = await eventually(async () => (await owner.call("model.list")).models.find((one) => one.state === "ready"), "the model is ready");
+		const first = async () => (await owner.call("instance.list")).instances[0];
+		const ready = (more = () => true) => eventually(async () => {
+			const one = await first();
+			return one?.state === "ready" && more(one) && one;
+		}, "it is ready", 60000 * slow);
+		ModelWorker.times = { layers_s: 0.0004, output_s: 0.0001, batch_share: 0.25 };
+		const timed = await owner.call("instance.create", { model_id: added.model_id, pins: [pin("dev_fast")] });
+		await ready();
+		await owner.call("instance.delete", { instance_id: timed.instance_id });
+		await owner.call("device.drain", { device_id: "dev_fast", drain: true });
+		ModelWorker.times = { layers_s: 0.004, output_s: 0.001, batch_share: 0.25 };
+		const { instance_id } = await owner.call("instance.create", { model_id: added.model_id });
+		assert.equal((await ready()).stages[0].device_id, "dev_gpu");
+		ModelWorker.times = { layers_s: 0.0004, output_s: 0.0001, batch_share: 0.25 };
+		const worker = own.worker();
+		await owner.call("device.drain", { device_id: "dev_fast", drain: false });
+		const there = await ready((one) => one.moves);
+		assert.deepEqual([there.instance_id, there.stages[0].device_id, there.moves, there.recoveries, there.epoch, there.offer],
+			[instance_id, "dev_fast", 1, 0, 2, null]);
+		await own.endOf(worker);
+		ModelWorker.times = undefined;
+		own.socket.close();
+		await taking.finish();
+	});
+
 	test("weights are held in a smaller format, and as the file has them again, while a stream goes on", async () => {
 		const { instance_id } = await loaded(), { token } = await admin.call("token.create", { name: "step", scopes: ["infer"], expires_in_s: 600 });
 		const stepped = async (format, n) => {
-			const one = await anew(instance_id, n);
+			const one = await anew(instance_id, n, "moves");
 			const load = node.worker().calls.find((call) => call.method === "instance.load");
 			assert.deepEqual([one.format, load.params.format], [format ?? "F32", format], JSON.stringify(one));
 		};
@@ -290,6 +328,53 @@ describe("instances", () => {
 		assert.deepEqual(await list(), []);
 		await drain(false, ...all);
 		assert.equal((await loaded()).state, "ready"); // nothing is held by what is gone
+	});
+
+	test("one that waits for a place says in which format it would have one, and takes that when it is told to", async () => {
+		const other = await startServer(), owner = await Client.login(other);
+		// Room for it in Q8_0 and not in F32, once the other device is gone.
+		const tight = deviceRecord({ device_id: "dev_tight", hardware_key: "uuid:tight", name: "Tight", memory_pool: "uuid:tight",
+			memory_bytes: 1 << 30 });
+		const own = await WorkerNode.start(other, { Worker: ModelWorker, devices: [gpu, tight] });
+		const path = join(temporary(), "wide.gguf");
+		writeFileSync(path, modelFile({ megabytes: 8 }));
+		await owner.call("model.add", { source: path });
+		const added = await eventually(async () => (await owner.call("model.list")).models.find((one) => one.state === "ready"), "the model is ready");
+		const params = { model_id: added.model_id, context_tokens: 64, sequences: 1 };
+		const first = async () => (await owner.call("instance.list")).instances[0];
+		const needs = async (format) => (await owner.call("placement.preview", { ...params, ...format, pins: [pin("dev_tight")] }))
+			.devices.find((one) => one.device_id === "dev_tight");
+		const used = (memory_used_bytes) => own.telemetry([deviceReadings({ device_id: "dev_tight", memory_total_bytes: tight.memory_bytes,
+			memory_used_bytes })]);
+		const told = (matches) => eventually(async () => {
+			const one = await needs({});
+			return one.free_bytes !== null && matches(one) && one;
+		}, "its memory is told");
+		used(0);
+		const whole = await told(() => true), held = await needs({ format: "Q8_0" });
+		const { instance_id } = await owner.call("instance.create", { ...params, pins: [pin("dev_gpu")] });
+		await eventually(async () => (await first()).state === "ready", "it is ready");
+		used(Math.round(whole.free_bytes - (whole.needed_bytes + held.needed_bytes) / 2));
+		await told((one) => one.free_bytes < whole.needed_bytes);
+		await owner.call("device.drain", { device_id: "dev_gpu", drain: true });
+		own.worker().kill();
+		const waits = await eventually(async () => {
+			const one = await first();
+			return one.state === "paused" && one.remedies.length && one;
+		}, "it says what would help", 60000 * slow).catch(async (error) => { throw new Error(`${error.message}; it is ${JSON.stringify(await first())}`); });
+		assert.match(waits.remedies[0], /in the format Q8_0 it would fit/);
+		const [, command] = /it waits for a place: .*; with its weights in Q8_0 it would fit: exogpu (.*)$/.exec(waits.state_reason) ?? [];
+		assert.equal(command, `move ${instance_id} --format Q8_0`, waits.state_reason);
+		const moved = await run([...command.split(" "), "--data", other.data]);
+		assert.equal(moved.code, 0, moved.stderr);
+		const there = await eventually(async () => {
+			const one = await first();
+			return one.state === "ready" && one;
+		}, "it goes on", 60000 * slow);
+		assert.deepEqual([there.instance_id, there.format, there.stages[0].device_id, there.remedies, there.recoveries, there.moves],
+			[instance_id, "Q8_0", "dev_tight", [], 1, 0]);
+		own.socket.close();
+		await other.finish();
 	});
 
 	test("requests of one that fits nowhere end when they have waited long enough; it goes on without them", async () => {

@@ -143,6 +143,67 @@ struct change_seen {
 	int64_t first_at, last_at;
 };
 
+static const struct store_instance instance_a = {.instance_id = "ins_a",
+						 .model_id = "mod_a",
+						 .model_name = "words",
+						 .wanted = "{\"model_id\":\"mod_a\"}",
+						 .last = "{}",
+						 .epoch = 3,
+						 .recoveries = 2,
+						 .moves = 1,
+						 .created_ms = 5};
+
+static void see_instance(void *context, const struct store_instance *instance)
+{
+	const struct store_instance *expected = context;
+	assert_string_equal(instance->instance_id, expected->instance_id);
+	assert_string_equal(instance->model_id, expected->model_id);
+	assert_string_equal(instance->model_name, expected->model_name);
+	assert_string_equal(instance->wanted, expected->wanted);
+	assert_string_equal(instance->last, expected->last);
+	assert_int_equal(instance->epoch, expected->epoch);
+	assert_int_equal(instance->recoveries, expected->recoveries);
+	assert_int_equal(instance->moves, expected->moves);
+	assert_int_equal(instance->created_ms, expected->created_ms);
+}
+
+static void count_instance(void *context, const struct store_instance *instance)
+{
+	(void)instance;
+	++*(int *)context;
+}
+
+// A change that comes behind the removal, as from a placement that was under way, brings nothing back.
+static void an_instance_is_changed_only_while_it_is_there(void **state)
+{
+	struct support *support = *state;
+	struct store *store = open_store(support);
+	struct store_batch *batch = new_batch();
+	struct store_instance changed = instance_a;
+	changed.wanted = "{\"model_id\":\"mod_a\",\"format\":\"Q8_0\"}";
+	changed.last = "{\"format\":\"Q8_0\"}";
+	changed.epoch = 4;
+	changed.moves = 2;
+	assert_int_equal(store_change_instance(batch, &changed), STATUS_OK);
+	assert_int_equal(store_put_instance(batch, &instance_a), STATUS_OK);
+	commit_wait(store, batch);
+	assert_int_equal(store_load_instances(store, see_instance, (void *)&instance_a, NULL), STATUS_OK);
+	batch = new_batch();
+	assert_int_equal(store_change_instance(batch, &changed), STATUS_OK);
+	commit_wait(store, batch);
+	store_destroy(&store);
+	store = open_store(support);
+	assert_int_equal(store_load_instances(store, see_instance, &changed, NULL), STATUS_OK);
+	batch = new_batch();
+	assert_int_equal(store_remove_instance(batch, "ins_a"), STATUS_OK);
+	assert_int_equal(store_change_instance(batch, &changed), STATUS_OK);
+	commit_wait(store, batch);
+	int count = 0;
+	assert_int_equal(store_load_instances(store, count_instance, &count, NULL), STATUS_OK);
+	assert_int_equal(count, 0);
+	store_destroy(&store);
+}
+
 static void see_change(void *context, const struct store_change *change)
 {
 	struct change_seen *seen = context;
@@ -435,6 +496,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, support_setup, support_teardown)
 	const struct CMUnitTest tests[] = {
 		TEST(what_is_put_comes_back_after_a_restart),
+		TEST(an_instance_is_changed_only_while_it_is_there),
 		TEST(newest_changes_are_kept),
 		TEST(a_refused_batch_fails_alone_and_order_holds),
 		TEST(stopping_commits_what_waits),

@@ -130,6 +130,19 @@ function Paused({ instance }: { instance: Instance }) {
           ))}
         </ul>
       )}
+      {instance.remedies.length > 0 && (
+        <>
+          <p class="small">What would give it a place:</p>
+          <ul class="small">
+            {instance.remedies.map((text) => (
+              <li key={text}>{sentence(text)}</li>
+            ))}
+          </ul>
+          <p class="small">
+            Its weights are wanted in <Held instance={instance} />
+          </p>
+        </>
+      )}
     </div>
   );
 }
@@ -240,6 +253,12 @@ function Figures({ instance }: { instance: Instance }) {
               </span>
             )}
           </dd>
+        </div>
+      )}
+      {instance.moves > 0 && (
+        <div>
+          <dt>moved</dt>
+          <dd>{count(instance.moves, "time")}</dd>
         </div>
       )}
       <div>

@@ -1,0 +1,225 @@
+/* Instances in state.db: what is wanted outlives the server.
+ *
+ * A row is there before instance.create is answered, changes with each placement, and goes when the instance is deleted
+ * or has failed; a stop of the server leaves it. A server that starts makes an instance of every row, paused, with the
+ * layers missing where they lay, and it is placed once its devices are back (recover_restored). Workers of the time
+ * before are not taken up again: nodes end those that the server does not know (tenancy_node_back).
+ *
+ * What a new placement's parts say must never pass for an older one's, so epochs only grow. Changes are stored without
+ * waiting, and a crash may lose the last ones: a start goes EPOCHS_OF_A_START on from what it finds, and stores that
+ * before anything is placed. Thread: the loop's. */
+#include "common/base/log.h"
+#include "server/models/instances_inside.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { EPOCHS_OF_A_START = 1024, TEXT_BYTES = 256 * 1024 };
+
+static const char create_method[] = "instance.create";
+
+// ---- rows ----
+
+static void push_stage(struct json *stages, const char *device_id, uint32_t first_layer, uint32_t layer_count)
+{
+	struct json *stage = json_new_object();
+	json_set_string(stage, "device_id", device_id);
+	json_set_integer(stage, "first_layer", first_layer);
+	json_set_integer(stage, "layer_count", layer_count);
+	json_push(stages, stage);
+}
+
+static struct json *last_json(const struct instance *instance)
+{
+	struct json *json = json_new_object(), *stages = json_new_array();
+	const struct recovery *recovery = &instance->recovery;
+	for (unsigned i = 0; i < instance->stage_count; i++)
+		push_stage(stages, cluster_device_id(instance->stages[i].device), instance->stages[i].first_layer,
+			   instance->stages[i].layer_count);
+	for (unsigned i = 0; i < recovery->missing_count && !instance->stage_count; i++)
+		push_stage(stages, recovery->missing[i].device_id, recovery->missing[i].first_layer,
+			   recovery->missing[i].layer_count);
+	json_set(json, "stages", stages);
+	json_set_string(json, "format", format_info(instance->format)->name);
+	json_set_string(json, "strategy", instance->strategy);
+	json_set_integer(json, "context_tokens", instance->context_tokens);
+	json_set_integer(json, "sequences", instance->sequences);
+	json_set_bool(json, "chat", instance->chat);
+	return json;
+}
+
+static enum status put(struct store_batch *batch, const struct instance *instance,
+		       enum status (*how)(struct store_batch *, const struct store_instance *))
+{
+	struct buffer wanted, last;
+	struct json *json = last_json(instance);
+	buffer_init(&wanted, TEXT_BYTES);
+	buffer_init(&last, TEXT_BYTES);
+	enum status status = json_print(instance->wanted, &wanted);
+	if (!status)
+		status = json_print(json, &last);
+	if (!status)
+		status = how(batch, &(struct store_instance){.instance_id = instance->instance_id,
+							     .model_id = instance->model_id,
+							     .model_name = instance->model_name,
+							     .wanted = buffer_text(&wanted),
+							     .last = buffer_text(&last),
+							     .epoch = (int64_t)instance->epoch,
+							     .recoveries = instance->recoveries,
+							     .moves = instance->moves,
+							     .created_ms = instance->created_ms});
+	json_destroy(&json);
+	buffer_finish(&last);
+	buffer_finish(&wanted);
+	return status;
+}
+
+enum status instance_keep_new(const struct instance *instance,
+			      void (*done)(void *context, enum status status, const struct error *error), void *context)
+{
+	struct store_batch *batch = NULL;
+	enum status status = store_batch_create(&batch);
+	if (!status)
+		status = put(batch, instance, store_put_instance);
+	if (!status)
+		return store_commit(instance->all->params.store, &batch, done, context);
+	store_batch_destroy(&batch);
+	return status;
+}
+
+void instance_keep(const struct instance *instance)
+{
+	struct store_batch *batch = NULL;
+	enum status status = store_batch_create(&batch);
+	if (!status)
+		status = put(batch, instance, store_change_instance);
+	if (!status)
+		status = store_commit(instance->all->params.store, &batch, NULL, NULL);
+	store_batch_destroy(&batch);
+	if (status)
+		log_warning("models", "where instance %s lies could not be stored: %s", instance->instance_id,
+			    status_text(status));
+}
+
+void instance_forget(const struct instance *instance)
+{
+	struct store_batch *batch = NULL;
+	enum status status = store_batch_create(&batch);
+	if (!status)
+		status = store_remove_instance(batch, instance->instance_id);
+	if (!status)
+		status = store_commit(instance->all->params.store, &batch, NULL, NULL);
+	store_batch_destroy(&batch);
+	if (status)
+		log_warning("models", "that instance %s is over could not be stored: %s", instance->instance_id,
+			    status_text(status));
+}
+
+// ---- at the start ----
+
+struct restoring {
+	struct instances *all;
+	struct store_batch *batch;
+	struct instance **last;
+};
+
+static const char *strategy_named(const char *name)
+{
+	static const char *const names[] = {"pipeline", "tensor", "hybrid"};
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		if (!strcmp(names[i], name))
+			return names[i];
+	return "auto";
+}
+
+// What can be read of it: nothing is decided by this.
+static void read_last(struct instance *instance, const struct json *last)
+{
+	struct recovery *recovery = &instance->recovery;
+	const struct json *stage = json_first(json_get(last, "stages"));
+	instance->format = format_parse(json_get_string(last, "format", ""));
+	if (instance->format == FORMAT_UNKNOWN)
+		instance->format = instance->model ? instance->model->sizes.main_format : FORMAT_F16;
+	instance->strategy = strategy_named(json_get_string(last, "strategy", ""));
+	instance->context_tokens = (uint32_t)json_get_integer(last, "context_tokens", 0);
+	instance->sequences = (uint32_t)json_get_integer(last, "sequences", 0);
+	instance->chat = json_get_bool(last, "chat", false);
+	for (; stage && recovery->missing_count < PLACEMENT_STAGES; stage = json_next(stage)) {
+		struct instance_missing *missing = &recovery->missing[recovery->missing_count];
+		missing->first_layer = (uint32_t)json_get_integer(stage, "first_layer", 0);
+		missing->layer_count = (uint32_t)json_get_integer(stage, "layer_count", 0);
+		snprintf(missing->device_id, sizeof missing->device_id, "%s", json_get_string(stage, "device_id", ""));
+		recovery->missing_count += missing->device_id[0] != 0;
+	}
+}
+
+// It was written by this program, or by another that means the same: the contract says what is taken.
+static enum status read_wanted(struct instance *instance, const char *text, struct error *error)
+{
+	const struct contract *contract = instance->all->params.api_contract;
+	enum status status = json_parse(&instance->wanted, text, strlen(text), error);
+	if (!status)
+		status = contract_check_params(contract, contract_find(contract, create_method), instance->wanted,
+					       error);
+	if (!status && strcmp(json_get_string(instance->wanted, "model_id", ""), instance->model_id) != 0)
+		status = error_set(error, STATUS_PARSE_ERROR, "it names two models");
+	return status;
+}
+
+static void restore_row(void *context, const struct store_instance *row)
+{
+	struct restoring *restoring = context;
+	struct instances *all = restoring->all;
+	struct error error = {0};
+	struct json *last = NULL;
+	struct instance *instance = all->count < LIMIT_INSTANCES ? calloc(1, sizeof *instance) : NULL;
+	if (!instance) {
+		log_error("models", "instance %s of %s is left out: no room for it", row->instance_id, row->model_name);
+		return;
+	}
+	*instance = (struct instance){.all = all,
+				      .created_ms = row->created_ms,
+				      .load_ms = -1,
+				      .tokens_per_s = -1,
+				      .epoch = (uint64_t)row->epoch + EPOCHS_OF_A_START,
+				      .recoveries = (unsigned)row->recoveries,
+				      .moves = (unsigned)row->moves};
+	snprintf(instance->instance_id, sizeof instance->instance_id, "%s", row->instance_id);
+	snprintf(instance->model_id, sizeof instance->model_id, "%s", row->model_id);
+	snprintf(instance->model_name, sizeof instance->model_name, "%s", row->model_name);
+	json_parse(&last, row->last, strlen(row->last), NULL); // NULL where it is none
+	read_last(instance, last);
+	json_destroy(&last);
+	enum status status = read_wanted(instance, row->wanted, &error);
+	if (!status)
+		status = put(restoring->batch, instance, store_change_instance);
+	if (status) { // the row stays until somebody has seen this
+		instance->state = INSTANCE_FAILED;
+		snprintf(
+			instance->state_reason, sizeof instance->state_reason,
+			"it cannot be brought back: what is stored of it was written by another version of exogpu than "
+			"%s (%.120s); stop it, and place the model again",
+			EXOGPU_VERSION, error.message[0] ? error.message : status_text(status));
+		log_warning("models", "instance %s of %s: %s", instance->instance_id, instance->model_name,
+			    instance->state_reason);
+	}
+	*restoring->last = instance;
+	restoring->last = &instance->next;
+	all->count++;
+}
+
+enum status instances_restore(struct instances *instances, struct error *error)
+{
+	struct restoring restoring = {.all = instances, .last = &instances->first};
+	enum status status = store_batch_create(&restoring.batch);
+	if (status)
+		return error_set(error, status, "out of memory");
+	status = store_load_instances(instances->params.store, restore_row, &restoring, error);
+	if (!status && instances->count)
+		status = store_commit_wait(instances->params.store, &restoring.batch, error);
+	store_batch_destroy(&restoring.batch);
+	for (struct instance *one = instances->first; one && !status; one = one->next)
+		if (one->state != INSTANCE_FAILED)
+			recover_restored(one);
+	return status;
+}

@@ -1,0 +1,390 @@
+// What outlives the server: instances are there again after a kill and after a stop, and nobody waits for an answer that
+// does not come. First with a node and workers made here, then with real ones.
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { once } from "node:events";
+import { renameSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import OpenAI from "openai";
+import { Client, assertContractKept } from "./client.mjs";
+import { ModelWorker } from "./generating.mjs";
+import { modelFile } from "./gguf.mjs";
+import { workers } from "./machine.mjs";
+import { Proxy, RemoteNode } from "./remote.mjs";
+import { eventually, slow, startServer, temporary, within } from "./server.mjs";
+import { WorkerNode, cpu, gpu, small } from "./workers.mjs";
+
+const LONG = 60000 * slow;
+
+// A server that is ended and started again at the same address, with what one asks of it.
+class Restarted {
+	constructor(options) {
+		Object.assign(this, { options, data: temporary() });
+	}
+
+	async start() {
+		const listen = `${this.options.host ?? "127.0.0.1"}:${this.server?.port ?? 0}`;
+		this.server = await startServer({ ...this.options, data: this.data, listen });
+		this.admin = await Client.login(this.server);
+	}
+
+	async again(signal) {
+		await this.server.stop(signal);
+		await this.start();
+	}
+
+	// With the server's own node, which outlives it for a while and keeps its output open.
+	async killed() {
+		this.server.child.kill("SIGKILL");
+		await within(once(this.server.child, "exit"), "the server is killed");
+		for (const name of ["stdout", "stderr"]) this.server.child[name].unref?.();
+	}
+
+	async list() {
+		return (await this.admin.call("instance.list")).instances;
+	}
+
+	is(id, what, matches) {
+		let last;
+		return eventually(async () => {
+			last = (await this.list()).find((one) => one.instance_id === id);
+			return last && matches(last) && last;
+		}, `instance ${id} is ${what}`, LONG).catch((error) => {
+			throw new Error(`${error.message}; it is ${JSON.stringify(last)}; the server said: ${this.server.output.stderr.slice(-2000)}`);
+		});
+	}
+
+	ready(id) {
+		return this.is(id, "ready", (one) => one.state === "ready");
+	}
+
+	async add(path) {
+		const { model_id } = await this.admin.call("model.add", { source: path });
+		return eventually(async () => (await this.admin.call("model.list")).models.find((one) =>
+			one.model_id === model_id && one.state === "ready"), "the model is ready", LONG);
+	}
+
+	// {status, retry, json} of an answer, or {failed} where the connection broke.
+	async ask(prompt, more = {}) {
+		try {
+			const { status, headers, text } = await this.server.http("/v1/completions", { method: "POST",
+				headers: { authorization: `Bearer ${this.server.token}` },
+				body: JSON.stringify({ model: "words", prompt, temperature: 0, ...more }) });
+			return { status, retry: headers["retry-after"], json: JSON.parse(text) };
+		} catch (error) {
+			return { failed: error.message };
+		}
+	}
+
+	async says(prompt, more) {
+		const { status, json } = await this.ask(prompt, more);
+		assert.equal(status, 200, JSON.stringify(json));
+		return json.choices[0].text;
+	}
+
+	// A stream under way: its text so far, the error at its end, whether it came to one.
+	stream(prompt, more = {}) {
+		const one = { text: "", error: undefined, whole: false };
+		const { port, token, ca } = this.server;
+		one.done = fetch(`${ca ? "https" : "http"}://127.0.0.1:${port}/v1/completions`, { method: "POST",
+			headers: { authorization: `Bearer ${token}` },
+			body: JSON.stringify({ model: "words", prompt, temperature: 0, stream: true, ...more }) }).then(async (response) => {
+			one.status = response.status;
+			let rest = "";
+			for await (const bytes of response.body) {
+				rest += Buffer.from(bytes).toString("utf8");
+				for (let end; (end = rest.indexOf("\n\n")) >= 0; rest = rest.slice(end + 2)) {
+					const data = rest.slice(6, end), json = data === "[DONE]" ? {} : JSON.parse(data);
+					one.whole ||= data === "[DONE]";
+					one.error ??= json.error;
+					one.text += json.choices?.[0]?.text ?? "";
+				}
+			}
+		}).catch((error) => { one.broken = error; });
+		one.begun = () => eventually(() => one.text || one.broken, "something has come", LONG);
+		return one;
+	}
+}
+
+const wordsFile = (more) => {
+	const path = join(temporary(), "words.gguf");
+	writeFileSync(path, modelFile(more));
+	return path;
+};
+
+describe("instances over a restart", () => {
+	let cluster, node, model;
+	const join_ = async (devices = [cpu, gpu, small]) => {
+		node = await WorkerNode.start(cluster.server, { Worker: ModelWorker, devices });
+	};
+	const create = async (more = {}) => {
+		const { instance_id } = await cluster.admin.call("instance.create", { model_id: model.model_id, ...more });
+		return cluster.ready(instance_id);
+	};
+	const loaded = () => node.worker().calls.find((one) => one.method === "instance.load").params;
+	const clear = async () => {
+		for (const { instance_id } of await cluster.list()) await cluster.admin.call("instance.delete", { instance_id });
+	};
+
+	before(async () => {
+		cluster = new Restarted({});
+		await cluster.start();
+		await join_();
+		model = await cluster.add(wordsFile({ megabytes: 0.8 }));
+	});
+	after(async () => {
+		node?.socket.close();
+		await cluster?.server?.finish();
+		assertContractKept();
+	});
+
+	for (const signal of ["SIGKILL", "SIGTERM"])
+		test(`after ${signal} it is there under its id, waits for its device, and answers as before`, async () => {
+			const before = await create({ context_tokens: 128, sequences: 2, objective: "throughput" });
+			const [layers] = loaded().stages;
+			assert.equal(await cluster.says("one two"), "one two");
+			await cluster.again(signal);
+			const paused = await cluster.is(before.instance_id, "paused", (one) => one.state === "paused");
+			for (const key of ["instance_id", "model_id", "model_name", "created_at", "format", "context_tokens", "sequences", "strategy", "chat"])
+				assert.deepEqual(paused[key], before[key], key);
+			assert.match(paused.state_reason, /the server was restarted: it waits for GPU/);
+			assert.deepEqual([paused.stages, paused.missing], [[], [{ device_id: "dev_gpu", first_layer: 0,
+				layer_count: model.architecture.layers, to_device_id: null }]]);
+			await cluster.admin.refused("model.remove", { model_id: model.model_id }, "conflict");
+			const waits = cluster.says("three four");
+			await join_();
+			const now = await cluster.ready(before.instance_id);
+			assert.deepEqual([now.stages[0].device_id, now.missing, now.state_reason, now.recoveries, now.moves], ["dev_gpu", [], null, 1, 0]);
+			assert.ok(now.epoch > before.epoch, `${now.epoch} after ${before.epoch}`);
+			assert.equal(await waits, "three four");
+			const load = loaded();
+			assert.deepEqual([load.context_tokens, load.sequences, load.stages], [128, 2, [layers]]);
+			const [told] = await eventually(async () => {
+				const { entries } = await cluster.admin.call("audit.list", { action: "instance.placed_anew", limit: 1 });
+				return entries[0]?.target === before.instance_id && entries;
+			}, "it is on record", 15000 * slow);
+			assert.match(told.detail.reason, /the server was restarted/);
+			await clear();
+		});
+
+	test("a stop tells open streams and requests that wait to try again, and a client that does gets its answer", async () => {
+		const { instance_id } = await create();
+		node.worker().manual = true;
+		const stream = cluster.stream("one two"), waits = cluster.ask("three");
+		await eventually(() => node.worker().requests.size === 2, "both are asked");
+		node.worker().say([...node.worker().requests].find(([, { params }]) => params.prompt.text === "one two")[0], "one");
+		await stream.begun();
+		const openai = new OpenAI({ apiKey: cluster.server.token, baseURL: `${cluster.server.url}v1`, maxRetries: 8 });
+		const retried = openai.completions.create({ model: "words", prompt: "five six" });
+		await eventually(() => node.worker().requests.size === 3, "it is asked, too");
+		await cluster.server.stop();
+		await stream.done;
+		assert.deepEqual([stream.status, stream.text, stream.whole, stream.broken], [200, "one", false, undefined]);
+		assert.deepEqual([stream.error?.type, stream.error?.code], ["server_error", "unavailable"]);
+		assert.match(stream.error.message, /^the server restarts; try again/);
+		const { status, retry, json, failed } = await waits;
+		assert.deepEqual([status, retry, failed], [503, "2", undefined]);
+		assert.match(json.error.message, /^the server restarts; try again/);
+		await cluster.start();
+		await join_();
+		await cluster.ready(instance_id);
+		assert.equal((await within(retried, "the client has its answer", LONG)).choices[0].text, "five six");
+		await clear();
+	});
+
+	test("what it was told since it was created counts: its format, its pins; one that was deleted stays so", async () => {
+		const gone = await create(), kept = await create({ pins: [{ device_id: "dev_cpu", first_layer: 0, layer_count: 0 }] });
+		await cluster.admin.call("instance.move", { instance_id: kept.instance_id, format: "Q8_0" });
+		const moved = await cluster.is(kept.instance_id, "moved", (one) => one.moves === 1 && one.state === "ready");
+		await cluster.admin.call("instance.delete", { instance_id: gone.instance_id });
+		await cluster.again("SIGKILL");
+		assert.deepEqual((await cluster.list()).map((one) => [one.instance_id, one.format, one.moves]), [[kept.instance_id, "Q8_0", 1]]);
+		await join_();
+		const now = await cluster.ready(kept.instance_id);
+		assert.deepEqual([now.format, now.stages[0].device_id, loaded().format], ["Q8_0", "dev_cpu", "Q8_0"]);
+		assert.ok(now.epoch > moved.epoch);
+		await clear();
+		await cluster.again("SIGKILL");
+		assert.deepEqual(await cluster.list(), []);
+		await join_();
+	});
+
+	test("one that failed is not tried again after a restart", async () => {
+		node.open = (message) => {
+			node.open = undefined;
+			node.receiveRequest(message);
+			node.worker().answers["instance.load"] = () => ({ error: { code: -32005, message: "3 GiB are missing",
+				data: { reason: "out_of_memory", hint: null } } });
+		};
+		const { instance_id } = await cluster.admin.call("instance.create", { model_id: model.model_id });
+		await cluster.is(instance_id, "failed", (one) => one.state === "failed");
+		await cluster.again("SIGTERM");
+		assert.deepEqual(await cluster.list(), []);
+		await join_();
+	});
+
+	test("a device that does not come back: another is taken after a while, or it says what it waits for", async () => {
+		const { instance_id, stages } = await create();
+		assert.equal(stages[0].device_id, "dev_gpu");
+		cluster.options.args = ["--limit", "pause_ms=3000"];
+		await cluster.again("SIGKILL");
+		assert.match((await cluster.is(instance_id, "without a place", (one) => /^it waits for a place/.test(one.state_reason))).state, /paused/);
+		const { status, retry, json } = await within(cluster.ask("one"), "it is answered", LONG);
+		assert.deepEqual([status, retry], [503, "2"]);
+		assert.match(json.error.message, /is paused.*try again later/);
+		await join_([cpu]);
+		assert.equal((await cluster.ready(instance_id)).stages[0].device_id, "dev_cpu");
+		assert.equal(await cluster.says("one two"), "one two");
+		cluster.options.args = [];
+		await cluster.admin.call("instance.delete", { instance_id });
+		await cluster.again("SIGTERM");
+		await join_();
+	});
+
+	test("a model whose file is gone, and that is removed then: the instance says so, and is no more at the next start", async () => {
+		const lost = await cluster.add(wordsFile({ seed: 2 }));
+		const { instance_id } = await cluster.admin.call("instance.create", { model_id: lost.model_id });
+		await cluster.ready(instance_id);
+		await cluster.server.stop("SIGKILL");
+		renameSync(lost.source, `${lost.source}.gone`);
+		await cluster.start();
+		await join_();
+		const waits = await cluster.is(instance_id, "waiting for its file", (one) => /cannot be used: the file is gone/.test(one.state_reason));
+		assert.equal(waits.state, "paused");
+		await cluster.admin.call("model.remove", { model_id: lost.model_id });
+		const failed = await cluster.is(instance_id, "failed", (one) => one.state === "failed");
+		assert.match(failed.state_reason, /the model .* was removed/);
+		await cluster.again("SIGKILL");
+		assert.deepEqual(await cluster.list(), []);
+		await join_();
+	});
+
+	test("a row that another version wrote is shown as what it is, and goes when it is stopped", async () => {
+		const { instance_id } = await create(), other = await create();
+		await cluster.server.stop("SIGKILL");
+		execFileSync("python3", ["-c", "import json, sqlite3, sys\ndb = sqlite3.connect(sys.argv[1])\n" +
+			"wanted, = db.execute('SELECT wanted FROM instances WHERE instance_id = ?', (sys.argv[2],)).fetchone()\n" +
+			"db.execute('UPDATE instances SET wanted = ? WHERE instance_id = ?', (json.dumps({**json.loads(wanted), 'of_the_future': 1}), sys.argv[2]))\n" +
+			"db.execute('UPDATE instances SET last = ? WHERE instance_id = ?', ('[{', sys.argv[3]))\ndb.commit()\n",
+		join(cluster.data, "state.db"), instance_id, other.instance_id]);
+		await cluster.start();
+		await join_();
+		const failed = await cluster.is(instance_id, "failed", (one) => one.state === "failed");
+		assert.match(failed.state_reason, /it cannot be brought back: .* another version of exogpu .*of_the_future.*; stop it, and place the model again/);
+		assert.equal((await cluster.ready(other.instance_id)).stages.length, 1, "what is only for those who look may be anything");
+		await cluster.admin.refused("instance.move", { instance_id }, "conflict");
+		await cluster.again("SIGTERM");
+		assert.equal((await cluster.list())[0].state, "failed", "it is there until somebody has seen it");
+		await clear();
+		await cluster.again("SIGKILL");
+		assert.deepEqual(await cluster.list(), []);
+		await join_();
+	});
+});
+
+describe("a real node over a restart of its server", { timeout: 600000 * slow }, () => {
+	let cluster, nodes, proxies, instance_id, answer;
+	const running = (node) => workers(node.child.pid);
+	const prompt = "a b c", length = { max_tokens: 30 };
+
+	before(async () => {
+		process.env.NODE_TLS_REJECT_UNAUTHORIZED = "0"; // fetch() takes no authority; who is asked is known here
+		cluster = new Restarted({ host: "0.0.0.0" });
+		await cluster.start();
+		proxies = await Promise.all([1, 2].map(() => Proxy.start(cluster.server.port)));
+		nodes = ["alpha", "beta"].map((name, i) => new RemoteNode({ server: cluster.server, admin: cluster.admin, proxy: proxies[i] }, { name }));
+		for (const node of nodes) await node.start((await cluster.admin.call("node.ticket", {})).ticket);
+		const { model_id } = await cluster.add(wordsFile({ megabytes: 1.6, context: 4096 }));
+		const pins = nodes.map(({ device }, i) => ({ device_id: device.device_id, first_layer: 4 * i, layer_count: i ? 0 : 4 }));
+		({ instance_id } = await cluster.admin.call("instance.create", { model_id, context_tokens: 4096, sequences: 4, pins }));
+		await cluster.ready(instance_id);
+		answer = await cluster.says(prompt, length);
+		assert.ok(answer.length > 10, answer);
+	});
+	after(async () => {
+		for (const node of nodes ?? []) if (node.child?.exitCode === null) await node.finish();
+		proxies?.forEach((one) => one.close());
+		await cluster?.server?.finish();
+		assertContractKept();
+	});
+
+	test("the server is killed while it streams, started again, and answers the same with both nodes' parts", async (context) => {
+		const before = (await cluster.list())[0], old = nodes.map(running);
+		const stream = cluster.stream(prompt, { max_tokens: 2000 });
+		await stream.begun();
+		await cluster.server.stop("SIGKILL");
+		await stream.done;
+		assert.ok(stream.broken && !stream.whole, "its client sees that the connection broke");
+		const from = performance.now();
+		await cluster.start();
+		const waits = cluster.says(prompt, length);
+		const now = await cluster.ready(instance_id);
+		context.diagnostic(`ready again ${((performance.now() - from) / 1000).toFixed(1)} s after the start`);
+		assert.equal(await waits, answer);
+		assert.deepEqual([now.stages.map((one) => [one.device_id, one.first_layer, one.layer_count]), now.recoveries],
+			[before.stages.map((one) => [one.device_id, one.first_layer, one.layer_count]), 1]);
+		assert.ok(now.epoch > before.epoch);
+		for (const [i, node] of nodes.entries())
+			await eventually(() => running(node).every((pid) => !old[i].includes(pid)), "the workers of before are ended", LONG);
+	});
+
+	test("the server is stopped while it streams: it says so, and answers the same once it is started again", async () => {
+		const stream = cluster.stream(prompt, { max_tokens: 2000 });
+		await stream.begun();
+		await cluster.server.finish();
+		await stream.done;
+		assert.deepEqual([stream.whole, stream.broken], [false, undefined]);
+		assert.match(stream.error.message, /^the server restarts; try again/);
+		await cluster.start();
+		await cluster.ready(instance_id);
+		assert.equal(await cluster.says(prompt, length), answer);
+		assert.equal((await cluster.list())[0].recoveries, 2);
+	});
+
+	test("a node that is away for 15 s, with no room elsewhere, is back with what it had: nothing is loaded anew", async (context) => {
+		const { device } = nodes[1], elsewhere = nodes[0].device.device_id;
+		await cluster.admin.call("instance.delete", { instance_id });
+		const [{ model_id }] = (await cluster.admin.call("model.list")).models;
+		const alone = (await cluster.admin.call("instance.create", { model_id, context_tokens: 4096, sequences: 4,
+			pins: [{ device_id: device.device_id, first_layer: 0, layer_count: 0 }] })).instance_id;
+		const before = await cluster.ready(alone), was = running(nodes[1]);
+		await cluster.admin.call("device.drain", { device_id: elsewhere, drain: true });
+		const whole = await cluster.says(prompt, { max_tokens: 1000 });
+		const stream = cluster.stream(prompt, { max_tokens: 1000 });
+		await stream.begun();
+		const cut = performance.now();
+		proxies[1].cut("up", "down");
+		const paused = await cluster.is(alone, "paused", (one) => one.state === "paused");
+		assert.match(paused.state_reason, /is cut off/);
+		await new Promise((resolve) => setTimeout(resolve, Math.max(0, 13000 - (performance.now() - cut))));
+		assert.equal((await cluster.list())[0].state, "paused");
+		proxies[1].mend();
+		const now = await cluster.ready(alone);
+		context.diagnostic(`ready again ${((performance.now() - cut) / 1000).toFixed(1)} s after the cut`);
+		assert.deepEqual([now.epoch, now.recoveries, running(nodes[1])], [before.epoch, 0, was]);
+		await within(stream.done, "the stream ends", LONG);
+		assert.deepEqual([stream.error, stream.broken, stream.whole, stream.text], [undefined, undefined, true, whole]);
+		await cluster.admin.call("device.drain", { device_id: elsewhere, drain: false });
+	});
+});
+
+describe("the server's own node over its kill", { timeout: 300000 * slow }, () => {
+	test("the model is loaded again on this machine's CPU", async () => {
+		const cluster = new Restarted({ localNode: true });
+		await cluster.start();
+		const device = () => eventually(async () => (await cluster.admin.call("cluster.snapshot")).devices.find((one) =>
+			one.backend === "cpu" && one.state !== "offline" && one.verification.state === "passed"), "the CPU can be used", LONG);
+		const { device_id } = await device(), { model_id } = await cluster.add(wordsFile({ megabytes: 0.8 }));
+		const { instance_id } = await cluster.admin.call("instance.create", { model_id,
+			pins: [{ device_id, first_layer: 0, layer_count: 0 }] });
+		await cluster.ready(instance_id);
+		const answer = await cluster.says("a b c", { max_tokens: 20 });
+		await cluster.killed();
+		await cluster.start();
+		assert.equal((await cluster.ready(instance_id)).stages[0].device_id, device_id);
+		assert.equal(await cluster.says("a b c", { max_tokens: 20 }), answer);
+		await cluster.server.finish();
+		assertContractKept();
+	});
+});
