@@ -46,7 +46,8 @@ struct device_info *found_add_device(struct found *found)
 	if (found->device_count == INFO_DEVICES)
 		return NULL;
 	struct device_info *info = &found->devices[found->device_count++];
-	*info = (struct device_info){.memory_bytes = -1, .memory_budget_bytes = -1, .compute_units = -1};
+	*info = (struct device_info){
+		.memory_bytes = -1, .memory_budget_bytes = -1, .compute_units = -1, .largest_buffer_bytes = -1};
 	return info;
 }
 
@@ -171,6 +172,7 @@ struct json *device_info_to_json(const struct device_info *info)
 	json_set_string(json, "memory_pool", info->memory_pool);
 	json_set_maybe_count(json, "memory_bytes", info->memory_bytes);
 	json_set_maybe_count(json, "memory_budget_bytes", info->memory_budget_bytes);
+	json_set_maybe_count(json, "largest_buffer_bytes", info->largest_buffer_bytes);
 	json_set_maybe_count(json, "compute_units", info->compute_units);
 	json_set_maybe_text(json, "api_version", info->api_version);
 	json_set_maybe_text(json, "driver_version", info->driver_version);
@@ -211,6 +213,7 @@ void device_info_from_json(struct device_info *info, const struct json *json)
 	text_copy(info->memory_pool, sizeof(info->memory_pool), json_get_string(json, "memory_pool", ""));
 	info->memory_bytes = json_get_integer(json, "memory_bytes", -1);
 	info->memory_budget_bytes = json_get_integer(json, "memory_budget_bytes", -1);
+	info->largest_buffer_bytes = json_get_integer(json, "largest_buffer_bytes", -1);
 	info->compute_units = json_get_integer(json, "compute_units", -1);
 	text_copy(info->api_version, sizeof(info->api_version), json_get_string(json, "api_version", ""));
 	text_copy(info->driver_version, sizeof(info->driver_version), json_get_string(json, "driver_version", ""));

@@ -35,6 +35,7 @@ struct device_info {
 	bool removable, low_power, unified_memory;
 	char memory_pool[129];                                    // devices of one pool share the same memory
 	int64_t memory_bytes, memory_budget_bytes, compute_units; // -1: not told
+	int64_t largest_buffer_bytes; // that a kernel reaches in one piece; -1: as much as there is memory
 	char api_version[INFO_WORD_BYTES], driver_version[INFO_VERSION_BYTES];
 	char formats[256], features[1024]; // words separated by one space
 	char uuid[48];                     // lower-case, with dashes

@@ -151,6 +151,7 @@ static void fill_memory(const struct survey *survey, bool software, struct devic
 	}
 	info->memory_bytes = bytes ? (int64_t)bytes : -1;
 	info->memory_budget_bytes = budget ? (int64_t)budget : -1;
+	info->largest_buffer_bytes = survey->properties.properties.limits.maxStorageBufferRange;
 	info->unified_memory = software || info->kind == DEVICE_INTEGRATED ||
 			       (all_local && info->kind != DEVICE_DISCRETE);
 	if (software || info->kind == DEVICE_INTEGRATED)

@@ -188,6 +188,8 @@ static void load_device(void *context, const struct store_device *row)
 		json_destroy(&record);
 		return;
 	}
+	if (!json_get(record, "largest_buffer_bytes")) // stored before nodes told it
+		json_set_null(record, "largest_buffer_bytes");
 	device->record = record;
 	device->draining = row->draining;
 	device->first_seen_ms = row->first_seen_ms;

@@ -172,6 +172,7 @@ static void add_device(void *context, const struct cluster_device *device, const
 	out->software = out->backend != PLACE_CPU && !strcmp(json_get_string(record, "kind", ""), "cpu");
 	out->bandwidth = json_get_number(record, "memory_bandwidth_bytes_per_s", 0);
 	out->heat = heat_of(device, telemetry);
+	out->largest_buffer = (uint64_t)json_get_integer(record, "largest_buffer_bytes", 0);
 	out->heat_room = heat_room(telemetry);
 	read_memory(out, gathering, device, telemetry);
 }

@@ -459,6 +459,11 @@ static bool pins_fit(struct answer *answer, const struct problem *problem, uint3
 						     .embeds = i == 0,
 						     .predicts = i == chain->count - 1,
 						     .slices = wanted->devices[device].slices};
+		if (!cost_reaches(wanted, device, pages)) {
+			answer->out->stages[0] = stages[i];
+			answer->out->missing_bytes = 0;
+			return false;
+		}
 		if (!spill(answer, pages, &stages[i], has)) {
 			stages[i].host_layers = 0;
 			stages[i].memory = cost_memory(wanted, &answer->sizes, pages, &stages[i]);
@@ -491,11 +496,20 @@ static enum status place_pinned(struct answer *answer, struct error *error)
 		solution->problem.pages = placement_pages(wanted->context_tokens, 1);
 		if (!pins_fit(answer, &solution->problem, solution->problem.pages, &solution->chain)) {
 			const struct placement_stage *stage = &out->stages[0];
+			out->proof = PROOF_INFEASIBLE;
+			if (!out->missing_bytes) {
+				why_add(out, (int)stage->device,
+					"the largest piece binds: the keys of a layer take %.2f GiB, and %s reaches "
+					"%.2f GiB at once",
+					gib(cost_largest_piece(wanted->shape, solution->problem.pages)),
+					wanted->devices[stage->device].name,
+					gib(wanted->devices[stage->device].largest_buffer));
+				return STATUS_OK;
+			}
 			why_add(out, (int)stage->device, "%s: its %u layers take %.2f GiB, and %.2f GiB are missing",
 				wanted->devices[stage->device].name, stage->layer_count,
 				gib((stage->slices ? stage->slices : 1) * cost_on_device(&stage->memory)),
 				gib(out->missing_bytes));
-			out->proof = PROOF_INFEASIBLE;
 			return STATUS_OK;
 		}
 	}

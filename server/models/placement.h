@@ -39,12 +39,13 @@ struct placement_device {
 	enum placement_backend backend;
 	bool software; // another back end than cpu, on the host's processor: only where it is pinned
 	enum placement_heat heat;
-	const char *unusable;  // why nothing new goes there; NULL: it does
-	uint64_t memory_bytes; // 0: not known
-	uint64_t free_bytes;   // what may be taken now
-	bool free_known;       // else free_bytes is memory_bytes
-	double bandwidth;      // of its memory, measured, bytes a second; 0: not known
-	double heat_room;      // how far it is from slowing down for heat: 1 cold, 0 there; < 0: not known
+	const char *unusable;    // why nothing new goes there; NULL: it does
+	uint64_t memory_bytes;   // 0: not known
+	uint64_t free_bytes;     // what may be taken now
+	bool free_known;         // else free_bytes is memory_bytes
+	uint64_t largest_buffer; // that its kernels reach in one piece; 0: as much as there is
+	double bandwidth;        // of its memory, measured, bytes a second; 0: not known
+	double heat_room;        // how far it is from slowing down for heat: 1 cold, 0 there; < 0: not known
 	// Several devices that count as one, each with a slice of its stages (placement_slices.c), and their places in
 	// the list; the first is its own. Memory is that of all, bandwidth of one. 0: a device.
 	unsigned slices, members[STAGE_SLICES];

@@ -120,8 +120,24 @@ struct stage_memory cost_memory(const struct placement_wanted *wanted, const str
 	return memory;
 }
 
+// As engine/vulkan/stage.c has them; weights it cuts into pieces of any size. Other back ends have no such limit.
+uint64_t cost_largest_piece(const struct model_shape *shape, uint32_t pages)
+{
+	const uint64_t head = (shape->head_size + 7) & ~7u,
+		       keys = 2 * head * shape->kv_heads * STAGE_PAGE_TOKENS * pages,
+		       outputs = 4ull * shape->vocabulary;
+	return keys > outputs ? keys : outputs;
+}
+
+bool cost_reaches(const struct placement_wanted *wanted, unsigned device, uint32_t pages)
+{
+	const uint64_t reached = wanted->devices[device].largest_buffer;
+	return !reached || cost_largest_piece(wanted->shape, pages) <= reached;
+}
+
 static void find_room(struct problem *problem, struct place_device *device)
 {
+	device->reaches = cost_reaches(problem->wanted, device->index, problem->pages);
 	for (unsigned flags = 0; flags < 4; flags++) {
 		// Of slices the first holds the most; the others leave as much unused.
 		const unsigned slices = problem->wanted->devices[device->index].slices;
@@ -131,9 +147,9 @@ static void find_room(struct problem *problem, struct place_device *device)
 		const uint64_t fixed = cost_on_device(&memory) * (slices ? slices : 1), has = device->free_bytes;
 		const uint64_t room = has < fixed || !problem->layer_bytes ? 0 : (has - fixed) / problem->layer_bytes;
 		device->fixed_bytes[flags] = fixed;
-		device->room[flags] = has < fixed              ? -1
-				      : room < problem->layers ? (int32_t)room
-							       : (int32_t)problem->layers;
+		device->room[flags] = has < fixed || !device->reaches ? -1
+				      : room < problem->layers        ? (int32_t)room
+								      : (int32_t)problem->layers;
 	}
 }
 

@@ -28,6 +28,7 @@ struct place_device {
 	double host_layer_s; // a layer whose weights lie in host memory
 	int32_t room[4];     // layers it has memory for, by ROOM_ flags; -1: not even for what is no layer
 	uint64_t fixed_bytes[4], free_bytes;
+	bool reaches; // its kernels do, in one piece, what has to be one
 };
 
 struct problem {
@@ -70,6 +71,9 @@ static inline uint64_t cost_on_device(const struct stage_memory *memory)
 {
 	return memory->weights_bytes + memory->kv_bytes + memory->workspace_bytes;
 }
+// What a stage has to have in one piece, at most: a layer's keys, or a row of the output.
+uint64_t cost_largest_piece(const struct model_shape *shape, uint32_t pages);
+bool cost_reaches(const struct placement_wanted *wanted, unsigned device, uint32_t pages);
 // From one device to the next with `rows` tokens' activations: within a worker, to another one, to another node.
 double cost_hop_s(const struct problem *problem, unsigned from, unsigned to, double rows);
 // The part of it that the link is busy with.

@@ -195,6 +195,14 @@ static void say_why_not(struct placement *out, const struct problem *all, const 
 				device_of(all, chain->at[i])->name);
 			return;
 		}
+	if (!device->reaches) {
+		why_add(out, (int)device->index,
+			"the largest piece binds: %s reaches %.2f GiB at once, and what has to be in one piece (the "
+			"keys of a layer, for all tokens that there is room for) takes %.2f GiB",
+			name, gib(device_of(all, at)->largest_buffer),
+			gib(cost_largest_piece(all->wanted->shape, all->pages)));
+		return;
+	}
 	if (device->room[0] < 1 && device->room[ROOM_EMBEDS] < 1 && device->room[ROOM_PREDICTS] < 1) {
 		why_add(out, (int)device->index,
 			"%s has no memory for a single layer: %.2f GiB free, it takes %.2f GiB", name,
@@ -325,6 +333,7 @@ void why_infeasible(struct placement *out, const struct problem *all, double unt
 	const struct placement_stage whole = {.layer_count = all->layers, .embeds = true, .predicts = true};
 	const struct stage_memory memory = cost_memory(wanted, &all->sizes, all->pages, &whole);
 	int nearest = NOBODY;
+	bool reached = false;
 	for (unsigned i = 0; i < all->count; i++)
 		if (nearest < 0 || all->devices[i].free_bytes > all->devices[nearest].free_bytes)
 			nearest = (int)i;
@@ -343,10 +352,14 @@ void why_infeasible(struct placement *out, const struct problem *all, double unt
 			device_of(all, (unsigned)nearest)->name, gib(memory.weights_bytes), gib(memory.kv_bytes),
 			wanted->context_tokens, gib(memory.workspace_bytes), gib(needed), gib(device->free_bytes),
 			device_of(all, (unsigned)nearest)->free_known ? "are free" : "are there, as far as is known");
-		why_add(out, -1,
-			"memory binds: all devices together have room for %lld of its %u layers, %.2f GiB less than it "
-			"takes",
-			(long long)rooms, all->layers, gib(out->missing_bytes));
+		for (unsigned i = 0; i < all->count; i++)
+			reached |= all->devices[i].reaches;
+		if (reached)
+			why_add(out, -1,
+				"memory binds: all devices together have room for %lld of its %u layers, %.2f GiB less "
+				"than it "
+				"takes",
+				(long long)rooms, all->layers, gib(out->missing_bytes));
 	}
 	why_left_out(out, all, &roomiest, until_s);
 }

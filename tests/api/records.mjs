@@ -14,7 +14,7 @@ export const deviceRecord = (changes = {}) => ({
 	device_id: "dev_gpu", hardware_key: "uuid:0f", name: "GPU One", vendor: "Vendor", model: "Model", family: "Family",
 	backend: "vulkan", apis: [{ backend: "vulkan", api_version: "1.3.0", driver_version: "1.2.3", verification: passed }],
 	kind: "discrete", removable: false, low_power: false, unified_memory: false, memory_pool: "uuid:0f",
-	memory_bytes: 17179869184, memory_budget_bytes: 16000000000, memory_bandwidth_bytes_per_s: 4.5e11, compute_units: 64,
+	memory_bytes: 17179869184, memory_budget_bytes: 16000000000, largest_buffer_bytes: null, memory_bandwidth_bytes_per_s: 4.5e11, compute_units: 64,
 	api_version: "1.3.0", driver_version: "1.2.3", formats: ["f32", "f16"], features: ["subgroups"], peers: [],
 	uuid: "00000000-0000-0000-0000-00000000000f", pci_address: "0000:01:00.0", support: "full", support_reason: null,
 	verification: passed, present: true, ...changes });

@@ -271,7 +271,8 @@ static const char device_record[] =
 	"{'jsonrpc':'2.0','id':2,'method':'node.devices','params':{'devices':[{'device_id':'dev_bench',"
 	"'hardware_key':'bench','name':'bench','vendor':'bench','model':'bench','family':null,'backend':'cpu',"
 	"'apis':[],'kind':'cpu','removable':false,'low_power':false,'unified_memory':true,'memory_pool':'host',"
-	"'memory_bytes':null,'memory_budget_bytes':null,'memory_bandwidth_bytes_per_s':null,'compute_units':null,"
+	"'memory_bytes':null,'memory_budget_bytes':null,'largest_buffer_bytes':null,'memory_bandwidth_bytes_per_s':"
+	"null,'compute_units':null,"
 	"'api_version':null,'driver_version':null,'formats':[],'features':[],'peers':[],'uuid':null,'pci_address':null,"
 	"'support':'full','support_reason':null,'verification':{'state':'passed','at':null,'duration_ms':null,"
 	"'error':null},'present':true}]}}";

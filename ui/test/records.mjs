@@ -44,6 +44,7 @@ export const device = (id, more = {}) => ({
   memory_pool: id,
   memory_bytes: 100 * GIB,
   memory_budget_bytes: null,
+  largest_buffer_bytes: null,
   memory_bandwidth_bytes_per_s: null,
   compute_units: 132,
   api_version: null,

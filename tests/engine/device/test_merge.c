@@ -24,6 +24,7 @@ static struct device_info gpu(enum backend_kind backend)
 				   .memory_pool = "uuid:" UUID,
 				   .memory_bytes = 150107848704,
 				   .memory_budget_bytes = backend == BACKEND_VULKAN ? 140000000000 : -1,
+				   .largest_buffer_bytes = backend == BACKEND_VULKAN ? 4294967295 : -1,
 				   .compute_units = 132,
 				   .driver_version = "580.159.04",
 				   .support = SUPPORT_FULL};

@@ -62,6 +62,7 @@ static void devices_come_back_with_ids_and_measurements(void **state)
 				   .kind = DEVICE_CPU,
 				   .memory_bytes = 1024,
 				   .memory_budget_bytes = -1,
+				   .largest_buffer_bytes = -1,
 				   .compute_units = 2,
 				   .formats = "f32 f64",
 				   .support = SUPPORT_FULL};

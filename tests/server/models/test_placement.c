@@ -576,6 +576,49 @@ static void heat_counts(void **unused)
 	assert_int_equal(placement_find(&placement, &wanted, &error), STATUS_UNAVAILABLE);
 }
 
+// What has to be in one piece is no larger than what a device's kernels reach.
+static void the_largest_piece(void **unused)
+{
+	(void)unused;
+	make_model(4, 100000000);
+	make_device(0, PLACE_VULKAN, 4 * GIB);
+	make_device(1, PLACE_CPU, 4 * GIB);
+	want(2);
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	const uint32_t all = placement.page_count, one = placement_pages(wanted.context_tokens, 1);
+	const uint64_t keys = 2ull * shape.kv_heads * shape.head_size * STAGE_PAGE_TOKENS; // of a page of a layer
+	assert_int_equal(placement.stages[0].device, 0);
+	assert_true(one < all);
+	devices[0].largest_buffer = keys * all; // just enough
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_int_equal(placement.page_count, all);
+	devices[0].largest_buffer = keys * all - 1; // fewer pages, then
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_int_equal(placement.stages[0].device, 0);
+	assert_int_equal(placement.page_count, one);
+	devices[0].largest_buffer = keys * one - 1; // another device
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_int_equal(placement.stages[0].device, 1);
+	assert_true(says("the largest piece binds: dev_0 reaches"));
+	// As pins and alone: it is told, and what would help is a shorter context.
+	const struct placement_pin pinned = {.device = 0};
+	wanted.pins = &pinned;
+	wanted.pin_count = 1;
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_true(!placement.feasible && says("the largest piece binds"));
+	devices[0].largest_buffer = keys * one;
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_true(placement.feasible && placement.page_count == one);
+	devices[0].largest_buffer = keys * one - 1;
+	want(1);
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_false(placement.feasible);
+	assert_int_equal(placement.proof, PROOF_INFEASIBLE);
+	assert_true(says("the largest piece binds") && !says("memory binds"));
+	assert_int_equal(placement.remedy_count, 1);
+	assert_non_null(strstr(placement.remedies[0].text, "with a context of 1024 tokens it would fit"));
+}
+
 // Head-room by itself, within its limits, and as it is configured.
 static void what_stays_free(void **unused)
 {
@@ -604,6 +647,7 @@ int main(void)
 		cmocka_unit_test(slices_in_each_of_two_machines),
 		cmocka_unit_test(who_takes_activations),
 		cmocka_unit_test(heat_counts),
+		cmocka_unit_test(the_largest_piece),
 		cmocka_unit_test(what_stays_free),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
