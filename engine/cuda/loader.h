@@ -90,15 +90,16 @@ enum {
 	CUDA_FUNCTION_SHARED_BYTES = 8,
 	CUDA_FUNCTION_SHARED_PERCENT = 9, // of what a multiprocessor may have as shared memory
 };
-enum { CUDA_CAPTURE_THREAD = 1 };             // CUstreamCaptureMode
-enum { CUDA_LAUNCH_PROGRAMMATIC_SERIAL = 6 }; // CUlaunchAttributeID
-enum { CUDA_EVENT_NO_TIMING = 2 };            // CUevent_flags
+enum { CUDA_CAPTURE_THREAD = 1 };                                          // CUstreamCaptureMode
+enum { CUDA_LAUNCH_COOPERATIVE = 2, CUDA_LAUNCH_PROGRAMMATIC_SERIAL = 6 }; // CUlaunchAttributeID
+enum { CUDA_EVENT_NO_TIMING = 2 };                                         // CUevent_flags
 
 typedef struct CUlaunchAttribute_st {
 	int id;
 	char pad[4];
 	union {
 		char bytes[64];
+		int cooperative;  // all of its blocks run at the same time
 		int programmatic; // the next kernel may begin before this one's end
 	} value;
 } CUlaunchAttribute;

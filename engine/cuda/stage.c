@@ -68,6 +68,8 @@ static enum status stage_open(struct backend_device *device, struct backend_stag
 	if (!status)
 		status = stage_take_workspace(stage, error);
 	if (!status)
+		status = stage_decode_begin(stage, error);
+	if (!status)
 		status = stage_wait(stage, error);
 	if (status)
 		stage_close(device, &stage);

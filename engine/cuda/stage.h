@@ -7,6 +7,7 @@
  *	stage_step.c      a step: which kernels, in which order
  *	stage_joined.c    slices of one stage: what they share, and how they add up
  *	stage_wide.c      products of many rows on Hopper
+ *	stage_decode.c    a step of one row there, by one kernel
  *
  * Everything goes through one stream of the stage's own. A step of one to eight rows, one of each sequence, is a graph
  * that is made once: what changes from step to step (tokens, positions, pages) it reads from device memory. On Hopper
@@ -29,7 +30,8 @@ enum stage_kernel {
 	STAGE_PROMPT_64,
 	STAGE_PROMPT_128,
 	STAGE_PLAIN_KERNELS,
-	STAGE_GEMV = STAGE_PLAIN_KERNELS,        // + format; TILE_NONE: of several
+	STAGE_DECODE = STAGE_PLAIN_KERNELS,      // + format; TILE_NONE: of any
+	STAGE_GEMV = STAGE_DECODE + TILE_COUNT,  // + format; TILE_NONE: of several
 	STAGE_GEMM_32 = STAGE_GEMV + TILE_COUNT, // + format
 	STAGE_GEMM_128 = STAGE_GEMM_32 + TILE_COUNT,
 	STAGE_WIDE_128 = STAGE_GEMM_128 + TILE_COUNT,
@@ -42,6 +44,7 @@ enum stage_file {
 	STAGE_FILE_ATTENTION,
 	STAGE_FILE_PROMPT,
 	STAGE_FILE_REDUCE,
+	STAGE_FILE_DECODE,
 	STAGE_FILE_GEMM,                                // + format
 	STAGE_FILE_WIDE = STAGE_FILE_GEMM + TILE_COUNT, // + format
 	STAGE_FILES = STAGE_FILE_WIDE + TILE_COUNT
@@ -112,6 +115,10 @@ struct backend_stage {
 	CUdeviceptr logits, hidden;           // (outputs, vocabulary); (outputs, embedding)
 	uint32_t *argmax;                     // (outputs), of the host
 	struct cuda_slice slice;              // of a stage in slices
+	bool decodes;                         // one row goes by stage_decode
+	struct decode_params decode;          // but for the step's own
+	uint32_t decode_shared;               // bytes of a block
+	unsigned decode_format;               // of all matrices; TILE_NONE: several
 	CUgraphExec graphs[GEMV_ROWS + 1][3]; // by rows, and what is behind the layers (stage_step.c)
 };
 
@@ -140,6 +147,7 @@ enum status stage_load(struct backend_stage *stage, struct error *error);
 struct stage_launch {
 	unsigned kernel; // an enum stage_kernel, and a format where it says so
 	uint32_t grid[3], block, shared_bytes;
+	bool together; // its blocks wait for each other, so all of them run at the same time
 	const void *params;
 };
 enum status stage_launch(struct backend_stage *stage, const struct stage_launch *launch, struct error *error);
@@ -167,6 +175,14 @@ struct stage_wide {
 // Whether a matrix of this format, by so many rows, can go that way.
 bool stage_wide_fits(const struct backend_stage *stage, unsigned format, uint32_t rows);
 enum status stage_wide_multiply(struct backend_stage *stage, const struct stage_wide *product, struct error *error);
+
+// ---- stage_decode.c ----
+
+// Find out whether steps of one row can go this way (stage->decodes), once weights and workspace are there.
+enum status stage_decode_begin(struct backend_stage *stage, struct error *error);
+// All layers of one row, stage->x, in place, and, if `predicts`, the logits. attention: of the first layer.
+enum status stage_decode(struct backend_stage *stage, const struct attention_params *attention, bool predicts,
+			 struct error *error);
 
 // ---- stage_step.c ----
 

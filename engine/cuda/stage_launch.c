@@ -17,6 +17,7 @@ static const char *const files[STAGE_FILES] = {
 	[STAGE_FILE_ATTENTION] = "stage_attention",
 	[STAGE_FILE_PROMPT] = "stage_prompt",
 	[STAGE_FILE_REDUCE] = "stage_reduce",
+	[STAGE_FILE_DECODE] = "stage_decode",
 	[STAGE_FILE_GEMM + TILE_F32] = "stage_gemm_f32",
 	[STAGE_FILE_GEMM + TILE_F16] = "stage_gemm_f16",
 	[STAGE_FILE_GEMM + TILE_BF16] = "stage_gemm_bf16",
@@ -74,6 +75,8 @@ static bool name_file(const struct backend_device *device, unsigned file, char *
 	if (!files[file] || (file >= STAGE_FILE_WIDE && !cuda_stage_wide(device)))
 		return false;
 	bool hopper = file < STAGE_FILE_WIDE && cuda_stage_overlaps(device);
+	if (file == STAGE_FILE_DECODE && !hopper)
+		return false;
 	snprintf(name, size, "%s%s", files[file], hopper ? ".hopper" : "");
 	return true;
 }
@@ -81,9 +84,13 @@ static bool name_file(const struct backend_device *device, unsigned file, char *
 // Its file, and its name there.
 static unsigned place_of(unsigned kernel, char *name, size_t size)
 {
-	if (kernel < STAGE_GEMV) {
+	if (kernel < STAGE_PLAIN_KERNELS) {
 		snprintf(name, size, "%s", places[kernel].name);
 		return places[kernel].file;
+	}
+	if (kernel < STAGE_GEMV) {
+		snprintf(name, size, "decode_%s", formats[kernel - STAGE_DECODE]);
+		return STAGE_FILE_DECODE;
 	}
 	if (kernel < STAGE_GEMM_32) {
 		snprintf(name, size, "gemv_%s", formats[kernel - STAGE_GEMV]);
@@ -131,6 +138,8 @@ enum status stage_launch(struct backend_stage *stage, const struct stage_launch 
 	CUresult result;
 	if (stage->overlaps) {
 		CUlaunchAttribute attribute = {.id = CUDA_LAUNCH_PROGRAMMATIC_SERIAL, .value.programmatic = 1};
+		if (launch->together)
+			attribute = (CUlaunchAttribute){.id = CUDA_LAUNCH_COOPERATIVE, .value.cooperative = 1};
 		const CUlaunchConfig config = {.grid_x = grid[0],
 					       .grid_y = grid[1],
 					       .grid_z = grid[2],
@@ -146,8 +155,8 @@ enum status stage_launch(struct backend_stage *stage, const struct stage_launch 
 		result = cuda->cuLaunchKernel(function, grid[0], grid[1], grid[2], launch->block, 1, 1,
 					      launch->shared_bytes, stage->stream, arguments, NULL);
 	}
-	return cuda_check(stage->device, error, launch->kernel < STAGE_GEMV ? places[launch->kernel].name : "a product",
-			  result);
+	return cuda_check(stage->device, error,
+			  launch->kernel < STAGE_PLAIN_KERNELS ? places[launch->kernel].name : "a product", result);
 }
 
 enum status cuda_stage_compile(struct backend_device *device, struct error *error)

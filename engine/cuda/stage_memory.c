@@ -110,7 +110,7 @@ enum status stage_take_workspace(struct backend_stage *stage, struct error *erro
 					   (stage->halves + 2u * stage->pairs) * 2},
 		{&stage->factors, rows * 4},
 		{&stage->partial, STAGE_PARTIAL_BYTES},
-		{&stage->ready, STAGE_READY * 4},
+		{&stage->ready, (STAGE_READY + 2) * 4},
 		{&stage->logits, outputs * shape->vocabulary * 4},
 		{&stage->hidden, outputs * shape->embedding * 4},
 	};
@@ -125,5 +125,5 @@ enum status stage_take_workspace(struct backend_stage *stage, struct error *erro
 	if (status)
 		return status;
 	return cuda_check(stage->device, error, "cuMemsetD8Async",
-			  stage->cuda->cuMemsetD8Async(stage->ready, 0, STAGE_READY * 4, stage->stream));
+			  stage->cuda->cuMemsetD8Async(stage->ready, 0, (STAGE_READY + 2) * 4, stage->stream));
 }

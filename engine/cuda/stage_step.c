@@ -2,6 +2,7 @@
  *
  *     few rows    [norm, q, k, v] [turn, put into pages, attend] [attention output, add] [norm, gate, up] [down, add]
  *     many rows   the same, with the rounding of each product's input, and turning, as kernels of their own
+ *     one row     on Hopper and later: all layers and the output matrix as one kernel (stage_decode.c)
  *
  * Which way a product goes depends on the number of rows alone, so the same batch gives the same bits. */
 #include "engine/cuda/stage.h"
@@ -250,22 +251,16 @@ static enum status multiply(struct backend_stage *stage, const struct product *p
 
 // ---- layers ----
 
-static enum status attend(struct backend_stage *stage, const struct cuda_step *step, uint32_t layer, bool turned,
-			  struct error *error)
+static struct attention_params attention_of(const struct backend_stage *stage, const struct cuda_step *step,
+					    uint32_t layer)
 {
 	const struct model_shape *shape = &stage->shape;
 	const struct cuda_layer *weights = &stage->layers[layer];
 	uint64_t page = 2ull * shape->kv_heads * STAGE_PAGE_TOKENS * stage->head_padded;
-	uint32_t blocks = shape->kv_heads * stage->head_blocks, lanes = 1, splits = 1;
-	bool prompts = turned && step->tile_count;
-	uint32_t rows = prompts ? step->single_count : step->rows;
+	uint32_t lanes = 1;
 	while (lanes < 32 && lanes * 8 < stage->head_padded)
 		lanes *= 2;
-	uint64_t part_bytes = (uint64_t)rows * blocks * ATTENTION_HEADS * (stage->head_padded + 2) * 4;
-	while (splits < ATTENTION_SPLITS && rows * blocks * splits < 2 * stage->units &&
-	       splits * 2 * part_bytes <= STAGE_PARTIAL_BYTES && rows * blocks <= STAGE_READY)
-		splits *= 2;
-	struct attention_params params = {
+	return (struct attention_params){
 		.qkv = stage->qkv,
 		.q_norm = weights->q_norm,
 		.k_norm = weights->k_norm,
@@ -274,7 +269,6 @@ static enum status attend(struct backend_stage *stage, const struct cuda_step *s
 		.positions = step->positions,
 		.tables = step->tables,
 		.pages = step->pages,
-		.singles = prompts ? step->singles : 0,
 		.tiles = step->tiles,
 		.partial = stage->partial,
 		.ready = stage->ready,
@@ -287,13 +281,28 @@ static enum status attend(struct backend_stage *stage, const struct cuda_step *s
 		.head_padded = stage->head_padded,
 		.rope_size = shape->rope_size,
 		.rope_halves = shape->rope_halves,
-		.splits = splits,
 		.head_blocks = stage->head_blocks,
 		.lanes = lanes,
-		.turned = turned,
 		.epsilon = shape->norm_epsilon,
 		.scale = (float)(1.4426950408889634 / sqrt((double)shape->head_size)),
 	};
+}
+
+static enum status attend(struct backend_stage *stage, const struct cuda_step *step, uint32_t layer, bool turned,
+			  struct error *error)
+{
+	const struct model_shape *shape = &stage->shape;
+	struct attention_params params = attention_of(stage, step, layer);
+	uint32_t blocks = shape->kv_heads * stage->head_blocks, splits = 1;
+	bool prompts = turned && step->tile_count;
+	uint32_t rows = prompts ? step->single_count : step->rows;
+	uint64_t part_bytes = (uint64_t)rows * blocks * ATTENTION_HEADS * (stage->head_padded + 2) * 4;
+	while (splits < ATTENTION_SPLITS && rows * blocks * splits < 2 * stage->units &&
+	       splits * 2 * part_bytes <= STAGE_PARTIAL_BYTES && rows * blocks <= STAGE_READY)
+		splits *= 2;
+	params.singles = prompts ? step->singles : 0;
+	params.splits = splits;
+	params.turned = turned;
 	struct stage_launch launch = {.block = ATTENTION_WARPS * 32, .params = &params};
 	enum status status = STATUS_OK;
 	if (turned) {
@@ -315,7 +324,7 @@ static enum status attend(struct backend_stage *stage, const struct cuda_step *s
 	}
 	if (status || !rows)
 		return status;
-	uint32_t groups = ATTENTION_WARPS * 32 / lanes;
+	uint32_t groups = ATTENTION_WARPS * 32 / params.lanes;
 	launch.kernel = stage->head_padded > 256 ? STAGE_ATTEND_2 : STAGE_ATTEND_1;
 	launch.grid[0] = blocks * splits;
 	launch.grid[1] = rows;
@@ -418,8 +427,24 @@ static enum status embed(struct backend_stage *stage, const struct cuda_step *st
 		error);
 }
 
-// Logits, the largest of each row and, if `hidden`, the rows after the norm.
-static enum status predict(struct backend_stage *stage, const struct cuda_step *step, bool all, bool hidden,
+static enum status argmax(struct backend_stage *stage, const struct cuda_step *step, struct error *error)
+{
+	const struct argmax_params params = {.logits = stage->logits,
+					     .out = (CUdeviceptr)(uintptr_t)stage->argmax,
+					     .partial = stage->partial,
+					     .ready = stage->ready,
+					     .rows = step->output_count,
+					     .count = stage->shape.vocabulary};
+	return stage_launch(stage,
+			    &(struct stage_launch){.kernel = STAGE_ARGMAX,
+						   .grid = {ARGMAX_BLOCKS, step->output_count, 1},
+						   .block = ARGMAX_BLOCK,
+						   .params = &params},
+			    error);
+}
+
+// Logits, unless they are `there`, the largest of each row and, if `hidden`, the rows after the norm.
+static enum status predict(struct backend_stage *stage, const struct cuda_step *step, bool all, bool hidden, bool there,
 			   struct error *error)
 {
 	const struct model_shape *shape = &stage->shape;
@@ -433,27 +458,14 @@ static enum status predict(struct backend_stage *stage, const struct cuda_step *
 					.rows = step->output_count,
 					.columns = shape->embedding,
 					.y_stride = shape->vocabulary};
-	const struct argmax_params params = {.logits = stage->logits,
-					     .out = (CUdeviceptr)(uintptr_t)stage->argmax,
-					     .partial = stage->partial,
-					     .ready = stage->ready,
-					     .rows = step->output_count,
-					     .count = shape->vocabulary};
 	struct gemv_params gemv;
 	struct stage_launch launch;
 	enum status status = STATUS_OK;
 	if (hidden && gemv_plan(stage, &product, false, &gemv, &launch))
 		status = prepare(stage, &product, false, error);
-	if (!status)
+	if (!status && !there)
 		status = multiply(stage, &product, error);
-	if (status)
-		return status;
-	return stage_launch(stage,
-			    &(struct stage_launch){.kernel = STAGE_ARGMAX,
-						   .grid = {ARGMAX_BLOCKS, step->output_count, 1},
-						   .block = ARGMAX_BLOCK,
-						   .params = &params},
-			    error);
+	return status ? status : argmax(stage, step, error);
 }
 
 // ---- steps ----
@@ -542,8 +554,9 @@ static enum status run_piece(struct backend_stage *stage, const struct plan *pla
 	enum status status = STATUS_OK;
 	enum stage_reduction reduction = STAGE_SPREAD;
 	if (piece + 1 == piece_count(stage))
-		return plan->ends == ENDS_LAYERS ? STATUS_OK
-						 : predict(stage, step, plan->all, plan->ends == ENDS_HIDDEN, error);
+		return plan->ends == ENDS_LAYERS
+			       ? STATUS_OK
+			       : predict(stage, step, plan->all, plan->ends == ENDS_HIDDEN, false, error);
 	if (!piece && stage->params.embeds) {
 		status = embed(stage, step, error);
 	} else if (piece % 2) {
@@ -556,9 +569,23 @@ static enum status run_piece(struct backend_stage *stage, const struct plan *pla
 	return status || !stage->params.slices ? status : stage_reduce(stage, step->rows, reduction, error);
 }
 
+// One row, by the kernel that stays.
+static enum status run_decode(struct backend_stage *stage, const struct plan *plan, struct error *error)
+{
+	const struct attention_params attention = attention_of(stage, plan->step, 0);
+	enum status status = stage->params.embeds ? embed(stage, plan->step, error) : STATUS_OK;
+	if (!status)
+		status = stage_decode(stage, &attention, plan->ends != ENDS_LAYERS, error);
+	if (status || plan->ends == ENDS_LAYERS)
+		return status;
+	return predict(stage, plan->step, true, plan->ends == ENDS_HIDDEN, true, error);
+}
+
 static enum status run(struct backend_stage *stage, const struct plan *plan, struct error *error)
 {
 	enum status status = STATUS_OK;
+	if (stage->decodes && plan->single && plan->step->rows == 1 && plan->step->output_count <= 1)
+		return run_decode(stage, plan, error);
 	for (uint32_t piece = 0; !status && piece < piece_count(stage); piece++)
 		status = run_piece(stage, plan, piece, error);
 	return status;

@@ -141,6 +141,12 @@ INLINE float quotient(float a, float b)
 	asm("div.rn.f32 %0, %1, %2;" : "=f"(out) : "f"(a), "f"(b));
 	return out;
 }
+INLINE float inverse_of(float x) // to 1 of the last bit
+{
+	float out;
+	asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+	return out;
+}
 INLINE float larger(float a, float b)
 {
 	float out;
@@ -192,6 +198,79 @@ INLINE float load_fresh_1(const float *from)
 	float out;
 	asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(out) : "l"(from));
 	return out;
+}
+
+// ---- activations as integers ----
+
+INLINE unsigned from_lane_bits(unsigned value, unsigned lane_xor)
+{
+	return __builtin_bit_cast(unsigned, from_lane(__builtin_bit_cast(float, value), lane_xor));
+}
+// Four columns of a row as integers of 16 bits: the two words of bytes that this lane is to store, and where.
+struct rounded_four {
+	unsigned upper, lower, place;
+	float scale; // of the block of 32
+	int total;   // of its integers
+};
+
+// N times four columns, k and each 128 on, of which eight lanes beside each other have a block; all lanes of a warp.
+template <int N> INLINE void round_fours(rounded_four (&out)[N], const float4 (&v)[N], unsigned k)
+{
+	float most[N];
+	unsigned q[N][4];
+#pragma unroll
+	for (int i = 0; i < N; i++)
+		most[i] = larger(larger(absolute(v[i].x), absolute(v[i].y)),
+				 larger(absolute(v[i].z), absolute(v[i].w)));
+#pragma unroll
+	for (unsigned half = 1; half < 8; half *= 2)
+#pragma unroll
+		for (int i = 0; i < N; i++)
+			most[i] = larger(most[i], from_lane(most[i], half));
+#pragma unroll
+	for (int i = 0; i < N; i++) {
+		float inverse = most[i] > 1e-30f ? 32512 * inverse_of(most[i]) : 0; // what is smaller is zero
+		out[i].scale = most[i] > 1e-30f ? most[i] * (1 / 32512.0f) : 0;
+		// Added to 3 * 2^22 an integer is in the lowest bits. 128 more, and the upper byte is as it is to be;
+		// the lower one is 128 too large, which is its highest bit.
+		const float shift = 12582912.0f + 128;
+		q[i][0] = __builtin_bit_cast(unsigned, FUSED(v[i].x, inverse, shift));
+		q[i][1] = __builtin_bit_cast(unsigned, FUSED(v[i].y, inverse, shift));
+		q[i][2] = __builtin_bit_cast(unsigned, FUSED(v[i].z, inverse, shift));
+		q[i][3] = __builtin_bit_cast(unsigned, FUSED(v[i].w, inverse, shift));
+		out[i].total = (int)((q[i][0] + q[i][1]) + (q[i][2] + q[i][3]) - 4 * 0x4b400080u);
+		unsigned one = bytes_of(q[i][0], q[i][1], 0x5410), two = bytes_of(q[i][2], q[i][3], 0x5410);
+		out[i].upper = bytes_of(one, two, 0x7531);
+		out[i].lower = bytes_of(one, two, 0x6420) ^ 0x80808080u;
+	}
+#pragma unroll
+	for (unsigned half = 1; half < 8; half *= 2)
+#pragma unroll
+		for (int i = 0; i < N; i++)
+			out[i].total += (int)from_lane_bits((unsigned)out[i].total, half);
+	// A lane's word is columns 2 j, 8 + 2 j, 2 j + 1, 9 + 2 j: of two lanes.
+	unsigned second = k / 8 % 2, which = second ? 0x3726 : 0x5140, j = k % 8 / 2 + second;
+#pragma unroll
+	for (int i = 0; i < N; i++) {
+		out[i].upper = bytes_of(out[i].upper, from_lane_bits(out[i].upper, 2), which);
+		out[i].lower = bytes_of(out[i].lower, from_lane_bits(out[i].lower, 2), which);
+		out[i].place = (k + i * 128) / 32 * 32 + j * 8 + k % 32 / 16 * 4;
+	}
+}
+
+// Where column k of a row of halves lies, in bytes: the four of a lane beside each other.
+INLINE unsigned column_place(unsigned k)
+{
+	return k / 16 * 32 + k % 8 / 2 * 8 + k % 16 / 8 * 4 + k % 2 * 2;
+}
+
+// ---- keys and values ----
+
+// Where k (`which` 0) or v (1) of a row's position is.
+INLINE unsigned short *page_row(const attention_params &p, unsigned row, unsigned position, unsigned which, unsigned head)
+{
+	u64 page = p.pages[p.tables[row] + position / STAGE_KV_PAGE];
+	return p.kv + (((page * 2 + which) * p.kv_heads + head) * STAGE_KV_PAGE + position % STAGE_KV_PAGE) * p.head_padded;
 }
 
 // ---- fragments ----

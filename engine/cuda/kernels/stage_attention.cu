@@ -36,12 +36,6 @@ INLINE void turn(const attention_params &p, float *out, const float *in, const f
 	warp_barrier();
 }
 
-INLINE unsigned short *page_row(const attention_params &p, unsigned row, unsigned position, unsigned which, unsigned head)
-{
-	u64 page = p.pages[p.tables[row] + position / STAGE_KV_PAGE];
-	return p.kv + (((page * 2 + which) * p.kv_heads + head) * STAGE_KV_PAGE + position % STAGE_KV_PAGE) * p.head_padded;
-}
-
 // A row's k and v, turned, into their page; by two warps. `scratch`: (2, head_padded).
 INLINE void put_page(const attention_params &p, unsigned row, unsigned position, unsigned head, float *scratch)
 {

@@ -88,9 +88,6 @@ struct layout_of_rows { // in shared memory
 	unsigned integer_bytes, half_bytes, pair_bytes, blocks;
 };
 
-// Where column k of a row lies, in bytes: the four of a lane beside each other.
-INLINE unsigned column_place(unsigned k) { return k / 16 * 32 + k % 8 / 2 * 8 + k % 16 / 8 * 4 + k % 2 * 2; }
-
 INLINE void store_two(const gemv_params &p, const layout_of_rows &to, unsigned row, unsigned k, float a, float b)
 {
 	unsigned place = column_place(k);
@@ -104,48 +101,20 @@ INLINE void store_two(const gemv_params &p, const layout_of_rows &to, unsigned r
 	}
 }
 
-INLINE unsigned from_lane_bits(unsigned value, unsigned lane_xor)
-{
-	return __builtin_bit_cast(unsigned, from_lane(__builtin_bit_cast(float, value), lane_xor));
-}
-INLINE int rounded(float x)
-{
-	int out;
-	asm("cvt.rni.s32.f32 %0, %1;" : "=r"(out) : "f"(x));
-	return out;
-}
-
-// Four columns from k on, of which eight lanes beside each other have a block; all lanes of a warp.
 INLINE void store_integers(const gemv_params &p, const layout_of_rows &to, unsigned row, unsigned k, const float4 &v)
 {
-	float most = larger(larger(absolute(v.x), absolute(v.y)), larger(absolute(v.z), absolute(v.w)));
-	for (unsigned half = 1; half < 8; half *= 2)
-		most = larger(most, from_lane(most, half));
-	float scale = most > 0 ? quotient(most, 32512) : 0, inverse = most > 0 ? quotient(32512, most) : 0;
-	int q[4] = {rounded(v.x * inverse), rounded(v.y * inverse), rounded(v.z * inverse), rounded(v.w * inverse)};
-	float total = (float)(q[0] + q[1] + q[2] + q[3]);
-	for (unsigned half = 1; half < 8; half *= 2)
-		total += from_lane(total, half);
-	// q = 256 upper + lower, both of a signed byte
-	unsigned upper = 0, lower = 0;
-#pragma unroll
-	for (int i = 0; i < 4; i++) {
-		int low = (q[i] & 255) - ((q[i] & 128) << 1);
-		lower |= (unsigned)(low & 255) << i * 8;
-		upper |= (unsigned)((q[i] - low) >> 8 & 255) << i * 8;
-	}
-	// A lane's word is columns 2 j, 8 + 2 j, 2 j + 1, 9 + 2 j: of two lanes.
-	unsigned second = k / 8 % 2, which = second ? 0x3726 : 0x5140;
-	unsigned other_upper = from_lane_bits(upper, 2), other_lower = from_lane_bits(lower, 2);
-	unsigned j = k % 8 / 2 + second, place = k / 32 * 32 + j * 8 + k % 32 / 16 * 4;
+	rounded_four rounded[1];
+	const float4 values[1] = {v};
+	round_fours<1>(rounded, values, k);
+	const rounded_four four = rounded[0];
 	if (k >= p.padded)
 		return;
-	unsigned char *bytes = to.integers + row * to.integer_bytes + place;
-	*(unsigned *)bytes = bytes_of(upper, other_upper, which);
-	*(unsigned *)(bytes + p.padded + 32) = bytes_of(lower, other_lower, which);
+	unsigned char *bytes = to.integers + row * to.integer_bytes + four.place;
+	*(unsigned *)bytes = four.upper;
+	*(unsigned *)(bytes + p.padded + 32) = four.lower;
 	if (k % 32 == 0) {
-		to.scales[row * to.blocks + k / 32] = scale;
-		to.totals[row * to.blocks + k / 32] = total * scale;
+		to.scales[row * to.blocks + k / 32] = four.scale;
+		to.totals[row * to.blocks + k / 32] = (float)four.total * four.scale;
 	}
 }
 

@@ -80,6 +80,20 @@ STAGE_BOTH unsigned tile_bytes(unsigned format)
 	}
 }
 
+// The least of a matrix that stage_decode.cu multiplies at once: whole tiles, of whole blocks.
+STAGE_BOTH unsigned piece_shift(unsigned format)
+{
+	return format == TILE_F32 ? 5 : format <= TILE_BF16 ? 6 : format <= TILE_Q4_0 ? 7 : 8;
+}
+STAGE_BOTH unsigned piece_columns(unsigned format)
+{
+	return 1u << piece_shift(format);
+}
+STAGE_BOTH unsigned piece_bytes(unsigned format)
+{
+	return piece_columns(format) / tile_columns(format) * tile_bytes(format);
+}
+
 // Columns as they are stored: a multiple of every tile's, but for the K formats', whose own columns are.
 STAGE_BOTH unsigned tile_padded(unsigned columns)
 {

@@ -1,0 +1,996 @@
+// One row through all layers, by one kernel that stays: a block on every multiprocessor, which all wait for each other
+// between one product and the next.
+//
+// Each warp has a ring in shared memory; another warp fills them all by bulk copies, a lane for each. Weights depend on
+// nothing that is computed, so the rings run on over the ends of products and layers: while the blocks wait for each
+// other, and for attention, memory is read as before. A block takes a run of units of 16 rows; its warps share the
+// columns, always the same ones, so a warp needs no more of the input than its own slice, and rounds that for itself. A
+// norm's factor is applied to the results, since it needs the whole row.
+//
+// Rounded to integers (of 16 bits, with a scale for each 32 columns, as in stage_gemv.cu) the input makes two columns
+// of a product of bytes, and there are eight: four blocks of columns share a product's, each with zeros where the
+// others are, so a lane has the sum of one block and does its scaling once for all four.
+#include "stage.cuh"
+
+#if defined(HOPPER)
+
+enum : unsigned { SUM_ROWS = 2 * DECODE_UNITS, AT_ONCE = 2, PART_LEAST = 64, PRELOADED = 4 };
+enum { MULTIPLIERS = 1 }; // the barrier of the warps that multiply
+
+INLINE void multipliers_barrier()
+{
+	barrier(MULTIPLIERS, DECODE_THREADS);
+}
+
+// ---- copies that a barrier in shared memory counts ----
+
+INLINE void count_begin(unsigned at)
+{
+	asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(at) : "memory");
+}
+INLINE void counts_shown()
+{
+	asm volatile("fence.proxy.async;" ::: "memory");
+}
+INLINE void bulk_copy(unsigned to, const void *from, unsigned bytes, unsigned count)
+{
+	asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(count), "r"(bytes) : "memory");
+	asm volatile(
+		"cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+		"l"(from), "r"(bytes), "r"(count)
+		: "memory");
+}
+INLINE void count_one(unsigned at)
+{
+	asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(at) : "memory");
+}
+INLINE void count_wait(unsigned at, unsigned parity)
+{
+	unsigned done;
+	do {
+		asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+			     : "=r"(done)
+			     : "r"(at), "r"(parity)
+			     : "memory");
+	} while (!done);
+}
+
+// ---- blocks that wait for each other ----
+
+// All that this block has written is there for whoever waits; and until so many blocks have come. What is read then was
+// written by others, and is read past the first-level cache.
+INLINE void arrive(const decode_params &p)
+{
+	multipliers_barrier();
+	if (!THREAD_X)
+		asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(p.arrived) : "memory");
+}
+INLINE void wait_for_all(const decode_params &p, unsigned target)
+{
+	if (!THREAD_X) {
+		unsigned now;
+		do {
+			asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(p.arrived) : "memory");
+		} while ((int)(now - target) < 0);
+	}
+	multipliers_barrier();
+}
+
+// ---- shares of a product ----
+
+struct memory { // a block's shared memory
+	const decode_layer *layers;
+	const uint2 *units;   // of each kind of product: this block's first, and the one behind its last
+	unsigned full, empty; // counts of a warp's slots
+	unsigned char *ring;  // of a warp
+	unsigned char *slice; // of a warp
+	float *squares;       // (DECODE_WARPS)
+	float *sums;          // (SUM_ROWS, DECODE_WARPS, TILE_ROWS)
+	float *rope;          // (rope_size), of this position
+};
+
+struct columns { // a warp's of a product
+	unsigned begin, end;
+};
+template <int FORMAT>
+INLINE columns columns_of(const decode_product &product, const decode_layer &layer, unsigned kind, unsigned warp)
+{
+	bool by_256 = FORMAT ? piece_columns(FORMAT) == 256 : layer.inputs[kind] & DECODE_BY_256;
+	unsigned shift = by_256 ? 8 : 7, quanta = (product.padded + (1 << shift) - 1) >> shift;
+	columns out;
+	out.begin = warp * quanta / DECODE_WARPS << shift;
+	out.end = (warp + 1) * quanta / DECODE_WARPS << shift;
+	return out;
+}
+
+// Rows of tiles of one matrix, one behind the other, and a warp's columns of them.
+struct segment {
+	const unsigned char *tiles;
+	unsigned rows, pieces, format, row_bytes;
+};
+
+// Of units `from` to `to` those of a matrix; rows: 0 for none.
+template <int FORMAT>
+INLINE segment segment_of(const decode_product &product, const decode_layer &layer, const columns &mine,
+			  unsigned matrix, unsigned from, unsigned to)
+{
+	segment out;
+	unsigned first = 0;
+	if (product.mode != GEMV_GATED)
+		first = matrix == 0 ? 0 : product.row_tiles[0] + (matrix == 2 ? product.row_tiles[1] : 0);
+	unsigned last = first + product.row_tiles[matrix];
+	from = from < first ? first : from;
+	to = to > last ? last : to;
+	out.format = FORMAT ? (unsigned)FORMAT : layer.formats[product.matrix + matrix];
+	out.rows = from < to ? to - from : 0;
+	unsigned bytes = piece_bytes(out.format), shift = piece_shift(out.format);
+	unsigned all = (product.padded + (1 << shift) - 1) >> shift, begin = mine.begin >> shift,
+		 end = mine.end >> shift;
+	end = end < all ? end : all;
+	out.pieces = begin < end ? end - begin : 0;
+	out.row_bytes = all * bytes;
+	out.tiles = layer.tiles[product.matrix + matrix] + (u64)(from - first) * out.row_bytes + begin * bytes;
+	return out;
+}
+
+// All weights of a warp's columns, in the order in which it multiplies them; by all lanes at the same pace, each for a
+// warp of its own.
+template <int FORMAT> INLINE void fill_rings(const decode_params &p, const memory &m, unsigned warp)
+{
+	unsigned slot = 0, round = 1, kind = DECODE_QKV;
+	unsigned ring = shared_place(m.ring);
+#pragma unroll 1
+	for (unsigned i = 0; i < p.layer_count + p.predicts;) {
+		kind = i == p.layer_count ? (unsigned)DECODE_OUTPUT : kind;
+		const decode_product &product = p.products[kind];
+		const decode_layer &layer = m.layers[i];
+		const columns mine = columns_of<FORMAT>(product, layer, kind, warp);
+#pragma unroll 1
+		for (unsigned from = m.units[kind].x, matrix = 0; from < m.units[kind].y;) {
+			unsigned to = from + DECODE_UNITS < m.units[kind].y ? from + DECODE_UNITS : m.units[kind].y;
+			const segment s = segment_of<FORMAT>(product, layer, mine, matrix, from, to);
+			unsigned bytes = piece_bytes(s.format), at_once = p.at_once[s.format];
+			const unsigned char *row = s.tiles;
+#pragma unroll 1
+			for (unsigned k = 0; k < s.rows; k++, row += s.row_bytes) {
+				const unsigned char *next = row;
+#pragma unroll 1
+				for (unsigned left = s.pieces; left;) {
+					unsigned pieces = left < at_once ? left : at_once;
+					count_wait(m.empty + slot * 8, round);
+					bulk_copy(ring + slot * p.slot_bytes, next, pieces * bytes, m.full + slot * 8);
+					next += pieces * bytes;
+					left -= pieces;
+					slot = slot + 1 == p.slots ? 0 : slot + 1;
+					round ^= !slot;
+				}
+			}
+			if (++matrix == product.count) {
+				matrix = 0;
+				from = to;
+			}
+		}
+		kind = kind == DECODE_DOWN ? (unsigned)DECODE_QKV : kind + 1;
+		i += kind == DECODE_QKV || kind > DECODE_OUTPUT;
+	}
+}
+
+// ---- the input ----
+
+struct slice { // of a warp: where its part of the input is in shared memory, as a lane reads it
+	unsigned char *integers, *halves, *pairs;
+	uint2 *blocks;               // scale and sum of the integers of each 32
+	float *groups;               // of halves: what to multiply by, of each 128
+	unsigned plane, plane_pairs; // from the upper halves of integers, or of numbers, to the lower ones
+	unsigned block_mask[4];
+};
+
+INLINE slice slice_of(unsigned char *at, unsigned columns, unsigned inputs)
+{
+	slice out;
+	unsigned lane = THREAD_X % 32;
+	out.plane = columns + 64;
+	out.plane_pairs = columns * 2;
+	out.integers = at;
+	out.blocks = (uint2 *)(at + 2 * columns + 64);
+	at += inputs & DECODE_INTEGERS ? 2 * columns + 64 + columns / 4 : 0;
+	out.halves = at;
+	out.groups = (float *)(at + 2 * columns);
+	at += inputs & DECODE_HALVES ? 2 * columns + (columns / 32 + 15) / 16 * 16 : 0;
+	out.pairs = at;
+#pragma unroll
+	for (unsigned i = 0; i < 4; i++)
+		out.block_mask[i] = lane / 8 == i ? 0xffffffffu : 0;
+	return out;
+}
+
+// This warp's columns of the input. norms: of the first of them, what was read before. The sum of their squares.
+template <int FORMAT>
+INLINE float take_slice(const decode_product &product, const columns &mine, unsigned inputs, const slice &to,
+			const float *norm, const float4 (&norms)[PRELOADED])
+{
+	unsigned lane = THREAD_X % 32;
+	float squares = 0;
+#pragma unroll 1
+	for (unsigned first = mine.begin; first < mine.end; first += PRELOADED * 128) {
+		float4 v[PRELOADED];
+		unsigned k = first + lane * 4, at = k - mine.begin;
+#pragma unroll
+		for (int i = 0; i < PRELOADED; i++) {
+			v[i].x = v[i].y = v[i].z = v[i].w = 0;
+			if (k + i * 128 < product.columns && k + i * 128 < mine.end)
+				v[i] = load_fresh(product.x + k + i * 128);
+		}
+#pragma unroll
+		for (int i = 0; i < PRELOADED; i++) {
+			squares += (v[i].x * v[i].x + v[i].y * v[i].y) + (v[i].z * v[i].z + v[i].w * v[i].w);
+			if (norm && k + i * 128 < product.columns) {
+				float4 w = norms[i];
+				if (first != mine.begin && k + i * 128 < mine.end)
+					w = *(const float4 *)(norm + k + i * 128);
+				v[i].x *= w.x;
+				v[i].y *= w.y;
+				v[i].z *= w.z;
+				v[i].w *= w.w;
+			}
+		}
+		if (FORMAT ? FORMAT >= TILE_Q8_0 : inputs & DECODE_INTEGERS) {
+			rounded_four rounded[PRELOADED];
+			round_fours<PRELOADED>(rounded, v, at);
+#pragma unroll
+			for (int i = 0; i < PRELOADED; i++) {
+				if (first + i * 128 >= mine.end)
+					break;
+				*(unsigned *)(to.integers + rounded[i].place) = rounded[i].upper;
+				*(unsigned *)(to.integers + to.plane + rounded[i].place) = rounded[i].lower;
+				uint2 block;
+				block.x = __builtin_bit_cast(unsigned, rounded[i].scale);
+				block.y = (unsigned)rounded[i].total;
+				if (lane % 8 == 0)
+					to.blocks[at / 32 + i * 4] = block;
+			}
+		}
+#pragma unroll
+		for (int i = 0; i < PRELOADED; i++) {
+			if (first + i * 128 >= mine.end)
+				break;
+			unsigned place = column_place(at + i * 128);
+			if (FORMAT ? FORMAT == TILE_F16 : inputs & DECODE_HALVES) {
+				float most = larger(larger(absolute(v[i].x), absolute(v[i].y)),
+						    larger(absolute(v[i].z), absolute(v[i].w)));
+				float scale = scale_for(warp_most(most));
+				*(unsigned *)(to.halves + place) = pack_f16(v[i].x * scale, v[i].y * scale);
+				*(unsigned *)(to.halves + place + 8) = pack_f16(v[i].z * scale, v[i].w * scale);
+				if (!lane)
+					to.groups[at / 128 + i] = quotient(1, scale);
+			}
+			if (FORMAT ? FORMAT == TILE_F32 || FORMAT == TILE_BF16 : inputs & DECODE_PAIRS) {
+				unsigned char *pair = to.pairs + place;
+				unsigned one = pack_bf16(v[i].x, v[i].y), two = pack_bf16(v[i].z, v[i].w);
+				*(unsigned *)pair = one;
+				*(unsigned *)(pair + 8) = two;
+				pair += to.plane_pairs;
+				*(unsigned *)pair = pack_bf16(v[i].x - low_bf16(one), v[i].y - high_bf16(one));
+				*(unsigned *)(pair + 8) = pack_bf16(v[i].z - low_bf16(two), v[i].w - high_bf16(two));
+			}
+		}
+	}
+	warp_barrier();
+	return warp_sum(squares);
+}
+
+// ---- products ----
+
+template <bool SIGNED> INLINE void add_bytes(int (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1)
+{
+	if (SIGNED)
+		asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+		    "{%0, %1, %2, %3};"
+		    : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3])
+		    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+	else
+		asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+		    "{%0, %1, %2, %3};"
+		    : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3])
+		    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+INLINE void add_bytes_16(int (&sum)[4], unsigned a0, unsigned a1, unsigned b)
+{
+	asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+	    : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3])
+	    : "r"(a0), "r"(a1), "r"(b));
+}
+INLINE int whole(int upper, int lower)
+{
+	return upper * 256 + lower;
+}
+INLINE float half_at(const unsigned char *at)
+{
+	return low_f16(*(const unsigned short *)at);
+}
+
+// sum: of rows g and g + 8, what this lane has of it; of the piece's first column `at` on.
+template <int FORMAT>
+INLINE void multiply_floats(float (&sum)[2], const unsigned char *piece, unsigned at, const slice &x)
+{
+	struct operand {
+		const unsigned char *halves, *pairs;
+		unsigned plane;
+		INLINE_METHOD uint2 get(int plane_of, unsigned step, int) const
+		{
+			return *(const uint2 *)((plane_of ? pairs + (plane_of - 1) * plane : halves) + step * 32);
+		}
+	} b;
+	unsigned lane = THREAD_X % 32, j = lane % 4;
+	float part[1][4];
+	clear(part[0]);
+	b.plane = x.plane_pairs;
+#pragma unroll
+	for (unsigned i = 0; i < piece_columns(FORMAT) / 32; i++) {
+		b.halves = x.halves + (at + i * 32) * 2 + j * 8;
+		b.pairs = x.pairs + (at + i * 32) * 2 + j * 8;
+		multiply_block<FORMAT, 1>(part, piece + i * tile_bytes(FORMAT), 0, lane, b);
+	}
+	// All columns of the product are the same.
+	float scale = FORMAT == TILE_F16 ? x.groups[at / 128] : 1;
+	scale = j ? 0 : scale;
+	sum[0] = FUSED(part[0][0], scale, sum[0]);
+	sum[1] = FUSED(part[0][2], scale, sum[1]);
+}
+
+template <int FORMAT>
+INLINE void multiply_integers(float (&sum)[2], const unsigned char *piece, unsigned at, const slice &x)
+{
+	enum { GROUPS = FORMAT == TILE_Q6_K ? 4 : FORMAT == TILE_Q8_0 || FORMAT == TILE_Q4_0 ? 1 : 2 };
+	unsigned lane = THREAD_X % 32, g = lane / 4, j = lane % 4, q = lane / 8, odd = g % 2;
+	const unsigned char *bytes = x.integers + odd * x.plane + at + j * 8;
+	const unsigned char *heads = piece + 2048 + (FORMAT == TILE_Q5_K ? 512 : 0) + g * 16;
+	uint4 above, below, high;
+	float d[2], least[2];
+	if (FORMAT == TILE_Q4_K || FORMAT == TILE_Q5_K) {
+		above = *(const uint4 *)heads;
+		below = *(const uint4 *)(heads + 128);
+		d[0] = low_f16(above.x);
+		d[1] = FORMAT == TILE_Q4_K ? low_f16(below.x) * 0.0625f : low_f16(below.x);
+		least[0] = high_f16(above.x);
+		least[1] = high_f16(below.x);
+	} else if (FORMAT == TILE_Q6_K) {
+		d[0] = half_at(piece + 3328 + g * 2) * 0.25f;
+		d[1] = half_at(piece + 3344 + g * 2) * 0.25f;
+	} else if (FORMAT == TILE_Q8_0) {
+		d[0] = half_at(piece + j / 2 * 1088 + 1024 + g * 8 + j % 2 * 2);
+		d[1] = half_at(piece + j / 2 * 1088 + 1028 + g * 8 + j % 2 * 2);
+	} else {
+		d[0] = half_at(piece + 1024 + g * 16 + j * 2);
+		d[1] = half_at(piece + 1032 + g * 16 + j * 2) * 0.0625f;
+	}
+	if (FORMAT == TILE_Q5_K)
+		high = load_run(piece, 2048, lane);
+#pragma unroll
+	for (unsigned group = 0; group < GROUPS; group++) {
+		int part[4] = {0, 0, 0, 0};
+		if (FORMAT == TILE_Q6_K) { // scales are of 16
+			unsigned b = *(const unsigned *)(bytes + group * 64 + q / 2 * 32 + q % 2 * 4);
+			uint4 run = load_run(piece, group * TILE_RUN_BYTES, lane);
+			if (group % 2 == 0)
+				high = load_run(piece, 2048 + group / 2 * TILE_RUN_BYTES, lane);
+#pragma unroll
+			for (unsigned i = 0; i < 4; i++) {
+				unsigned word = word_of(run, i), bits = word_of(high, group % 2 * 2 + i / 2);
+				bits = i % 2 ? bits : bits << 4;
+				unsigned a0 = ((word << 2 & 0x3c3c3c3cu) | (bits << 2 & 0xc0c0c0c0u)) ^ 0x80808080u;
+				unsigned a1 = ((word >> 2 & 0x3c3c3c3cu) | (bits & 0xc0c0c0c0u)) ^ 0x80808080u;
+				add_bytes_16(part, a0, a1, b & x.block_mask[i]);
+			}
+			float scale = __builtin_bit_cast(float, x.blocks[at / 32 + group * 2 + j / 2].x);
+			const signed char *scales = (const signed char *)piece + 3072 + g * 16 + group * 4 + j;
+			sum[0] = FUSED((float)whole(part[0], part[1]), d[0] * (float)scales[0] * scale, sum[0]);
+			sum[1] = FUSED((float)whole(part[2], part[3]), d[1] * (float)scales[128] * scale, sum[1]);
+			continue;
+		}
+		uint2 b = *(const uint2 *)(bytes + group * 128 + q * 32);
+		uint2 block = x.blocks[at / 32 + group * 4 + j];
+		uint4 run[2];
+		if (FORMAT != TILE_Q8_0) {
+			run[0] = load_run(piece, group * 2 * TILE_RUN_BYTES, lane);
+			run[1] = load_run(piece, (group * 2 + 1) * TILE_RUN_BYTES, lane);
+		}
+#pragma unroll
+		for (unsigned i = 0; i < 4; i++) {
+			unsigned a[4];
+			if (FORMAT == TILE_Q8_0) {
+				uint4 four = load_run(piece + i / 2 * 1088, i % 2 * TILE_RUN_BYTES, lane);
+				a[0] = four.x;
+				a[1] = four.y;
+				a[2] = four.z;
+				a[3] = four.w;
+			} else {
+				unsigned one = word_of(run[i / 2], i % 2 * 2), two = word_of(run[i / 2], i % 2 * 2 + 1);
+				a[0] = one & 0x0f0f0f0fu;
+				a[1] = one & 0xf0f0f0f0u; // 16 times as much
+				a[2] = two & 0x0f0f0f0fu;
+				a[3] = two & 0xf0f0f0f0u;
+				if (FORMAT == TILE_Q5_K) {
+					unsigned bits = word_of(high, group * 2 + i / 2);
+					a[1] >>= 4;
+					a[3] >>= 4;
+#pragma unroll
+					for (int k = 0; k < 4; k++)
+						a[k] |= shifted(bits, (int)(i % 2) * 4 + k - 4) & 0x10101010u;
+				}
+			}
+			add_bytes<FORMAT == TILE_Q8_0>(part, a, b.x & x.block_mask[i], b.y & x.block_mask[i]);
+		}
+		int upper = whole(part[0], part[1]), lower = whole(part[2], part[3]), total = (int)block.y;
+		float scale = __builtin_bit_cast(float, block.x);
+		if (FORMAT == TILE_Q4_0) {
+			upper -= 8 * total;
+			lower -= 128 * total;
+		}
+		if (FORMAT == TILE_Q8_0 || FORMAT == TILE_Q4_0) {
+			sum[0] = FUSED((float)upper, d[0] * scale, sum[0]);
+			sum[1] = FUSED((float)lower, d[1] * scale, sum[1]);
+		} else {
+			unsigned scales = head_scales(above, group * 4 + j), others = head_scales(below, group * 4 + j);
+			float all = (float)total * scale;
+			sum[0] = FUSED((float)upper, d[0] * (float)(scales & 63) * scale, sum[0]);
+			sum[1] = FUSED((float)lower, d[1] * (float)(others & 63) * scale, sum[1]);
+			sum[0] = FUSED(-least[0] * (float)(scales >> 8), all, sum[0]);
+			sum[1] = FUSED(-least[1] * (float)(others >> 8), all, sum[1]);
+		}
+	}
+}
+
+template <int FORMAT>
+INLINE void multiply_pieces(float (&sum)[2], const unsigned char *from, unsigned pieces, unsigned at, const slice &x)
+{
+#pragma unroll 1
+	for (; pieces; pieces--, from += piece_bytes(FORMAT), at += piece_columns(FORMAT))
+		if (FORMAT >= TILE_Q8_0)
+			multiply_integers<FORMAT>(sum, from, at, x);
+		else
+			multiply_floats<FORMAT>(sum, from, at, x);
+}
+
+// FORMAT 0: any, as it comes.
+template <int FORMAT>
+INLINE void multiply(float (&sum)[2], unsigned format, const unsigned char *from, unsigned pieces, unsigned at,
+		     const slice &x)
+{
+	if (FORMAT)
+		return multiply_pieces<FORMAT>(sum, from, pieces, at, x);
+	switch (format) {
+	case TILE_F32:
+		return multiply_pieces<TILE_F32>(sum, from, pieces, at, x);
+	case TILE_F16:
+		return multiply_pieces<TILE_F16>(sum, from, pieces, at, x);
+	case TILE_BF16:
+		return multiply_pieces<TILE_BF16>(sum, from, pieces, at, x);
+	case TILE_Q8_0:
+		return multiply_pieces<TILE_Q8_0>(sum, from, pieces, at, x);
+	case TILE_Q4_0:
+		return multiply_pieces<TILE_Q4_0>(sum, from, pieces, at, x);
+	case TILE_Q4_K:
+		return multiply_pieces<TILE_Q4_K>(sum, from, pieces, at, x);
+	case TILE_Q5_K:
+		return multiply_pieces<TILE_Q5_K>(sum, from, pieces, at, x);
+	case TILE_Q6_K:
+		return multiply_pieces<TILE_Q6_K>(sum, from, pieces, at, x);
+	}
+}
+
+INLINE unsigned inputs_of(unsigned format)
+{
+	return format >= TILE_Q8_0 ? DECODE_INTEGERS : format == TILE_F16 ? DECODE_HALVES : DECODE_PAIRS;
+}
+
+// What a thread adds up: a result of a unit, four threads each.
+struct result {
+	float *y;
+	float extra; // bias, or what was there
+	bool there;
+};
+
+INLINE result result_of(const decode_product &product, const decode_layer &layer, unsigned from, unsigned units)
+{
+	result out;
+	unsigned unit = from + THREAD_X / 4 / TILE_ROWS, matrix = 0, first = 0;
+	out.there = THREAD_X / 4 / TILE_ROWS < units && THREAD_X % 4 == 0;
+#pragma unroll
+	for (unsigned i = 0; i < 2; i++)
+		if (product.count == 3 && matrix == i && unit >= product.row_tiles[i]) {
+			unit -= product.row_tiles[i];
+			first += product.rows[i];
+			matrix++;
+		}
+	unsigned row = unit * TILE_ROWS + THREAD_X / 4 % TILE_ROWS;
+	out.there = out.there && row < product.rows[matrix];
+	out.y = product.y + first + row;
+	out.extra = 0;
+	if (out.there && product.mode == GEMV_ADD)
+		out.extra = load_fresh_1(out.y);
+	else if (out.there && product.count == 3 && layer.bias[matrix])
+		out.extra = layer.bias[matrix][row];
+	return out;
+}
+
+INLINE void add_up(const decode_params &p, const decode_product &product, const memory &m, const result &to,
+		   unsigned units)
+{
+	if (THREAD_X / 4 / TILE_ROWS >= units)
+		return;
+	unsigned quarter = THREAD_X % 4, row = THREAD_X / 4 % TILE_ROWS, unit = THREAD_X / 4 / TILE_ROWS;
+	const float *from = m.sums + unit * (DECODE_WARPS * TILE_ROWS) + row;
+	float first = 0, second = 0, squares = 0, factor = 1;
+#pragma unroll
+	for (unsigned i = 0; i < DECODE_WARPS; i += 4) {
+		first += from[(i + quarter) * TILE_ROWS];
+		squares += m.squares[i + quarter];
+		if (product.mode == GEMV_GATED)
+			second += from[(DECODE_UNITS * DECODE_WARPS + i + quarter) * TILE_ROWS];
+	}
+	for (unsigned half = 1; half < 4; half *= 2) {
+		first += from_lane(first, half);
+		second += from_lane(second, half);
+		squares += from_lane(squares, half);
+	}
+	if (product.norm != DECODE_NO_NORM)
+		factor = quotient(1, root_of(squares / (float)product.columns + p.epsilon));
+	first *= factor;
+	if (to.there)
+		*to.y = product.mode == GEMV_GATED ? silu(first) * (second * factor) : to.extra + first;
+}
+
+struct place { // in a warp's ring
+	unsigned slot, round;
+};
+
+// A product of this block's units by the input. target: how many blocks have come when that is there.
+template <int FORMAT>
+INLINE void run_product(const decode_params &p, unsigned kind, const decode_layer &layer, const memory &m, place *next,
+			unsigned target)
+{
+	const decode_product &product = p.products[kind];
+	unsigned inputs = layer.inputs[kind], warp = THREAD_X / 32, lane = THREAD_X % 32, g = lane / 4, j = lane % 4;
+	const columns mine = columns_of<FORMAT>(product, layer, kind, warp);
+	const float *norm = product.norm == DECODE_NO_NORM ? 0 : layer.norms[product.norm];
+	float4 norms[PRELOADED];
+#pragma unroll
+	for (unsigned i = 0; i < PRELOADED; i++) {
+		unsigned k = mine.begin + i * 128 + lane * 4;
+		norms[i].x = norms[i].y = norms[i].z = norms[i].w = 0;
+		if (norm && k < product.columns && k < mine.end)
+			norms[i] = *(const float4 *)(norm + k);
+	}
+	const slice x = slice_of(m.slice, mine.end - mine.begin, FORMAT ? inputs_of(FORMAT) : inputs);
+	unsigned last = m.units[kind].y;
+	for (unsigned from = m.units[kind].x, first = from; first <= last; from += DECODE_UNITS) {
+		unsigned to = from + DECODE_UNITS < last ? from + DECODE_UNITS : last;
+		const result out = result_of(product, layer, from, to - from);
+		if (from == first) {
+			wait_for_all(p, target);
+			float squares = take_slice<FORMAT>(product, mine, inputs, x, norm, norms);
+			if (!lane)
+				m.squares[warp] = squares;
+		} else {
+			multipliers_barrier(); // sums of the units before are read
+		}
+#pragma unroll 1
+		for (unsigned matrix = 0, row = 0; matrix < product.count; matrix++) {
+			const segment s = segment_of<FORMAT>(product, layer, mine, matrix, from, to);
+			unsigned at_once = p.at_once[s.format];
+			row = product.mode == GEMV_GATED && matrix ? (unsigned)DECODE_UNITS : row;
+#pragma unroll 1
+			for (unsigned i = 0; i < s.rows; i++, row++) {
+				float sum[2] = {0, 0};
+#pragma unroll 1
+				for (unsigned left = s.pieces, at = 0; left;) {
+					unsigned pieces = left < at_once ? left : at_once, slot = next->slot;
+					count_wait(m.full + slot * 8, next->round);
+					multiply<FORMAT>(sum, s.format, m.ring + slot * p.slot_bytes, pieces, at, x);
+					warp_barrier();
+					if (!lane)
+						count_one(m.empty + slot * 8);
+					next->slot = slot + 1 == p.slots ? 0 : slot + 1;
+					next->round ^= !next->slot;
+					left -= pieces;
+					at += pieces * piece_columns(s.format);
+				}
+				for (unsigned half = 1; half < 4; half *= 2) {
+					sum[0] += from_lane(sum[0], half);
+					sum[1] += from_lane(sum[1], half);
+				}
+				if (j < 2)
+					m.sums[(row * DECODE_WARPS + warp) * TILE_ROWS + g + j * 8] = j ? sum[1]
+													: sum[0];
+			}
+		}
+		multipliers_barrier();
+		add_up(p, product, m, out, to - from);
+		if (to == last)
+			break;
+	}
+}
+
+// ---- attention ----
+
+struct positions { // of a task's part
+	unsigned begin, end, parts;
+};
+INLINE positions part_of(const attention_params &p, unsigned part, unsigned length)
+{
+	positions out;
+	unsigned size = (length + p.splits - 1) / p.splits;
+	size = size < PART_LEAST ? (unsigned)PART_LEAST : (size + 7) / 8 * 8;
+	out.parts = (length + size - 1) / size;
+	out.begin = part * size;
+	out.end = out.begin + size < length ? out.begin + size : length;
+	return out;
+}
+
+// Keys and values of this block's part on their way to the second-level cache.
+INLINE void fetch_keys(const attention_params &p, unsigned tasks, unsigned length)
+{
+	for (unsigned i = BLOCK_X; i < tasks * p.splits; i += BLOCKS) {
+		const positions mine = part_of(p, i % p.splits, length);
+		unsigned count = mine.begin < mine.end ? mine.end - mine.begin : 0;
+#pragma unroll 1
+		for (unsigned k = THREAD_X; k < count * 2; k += DECODE_THREADS) {
+			const unsigned short *from = page_row(p, 0, mine.begin + k / 2, k % 2,
+							      i / p.splits / p.head_blocks);
+			asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
+			if (p.head_padded > 64)
+				asm volatile("prefetch.global.L2 [%0];" ::"l"(from + 64));
+		}
+	}
+}
+
+// A head after the product, in `out`: its norm, and turned by its position. By one warp.
+INLINE void turn_head(const attention_params &p, float *out, const float *in, const float *norm, const float *rope,
+		      float scale)
+{
+	unsigned lane = THREAD_X % 32, pairs = p.rope_size / 2;
+	float v[4], squares = 0;
+#pragma unroll
+	for (unsigned i = 0; i < 4; i++)
+		v[i] = lane + i * 32 < p.head_size ? load_fresh_1(in + lane + i * 32) : 0;
+	if (norm) {
+#pragma unroll
+		for (unsigned i = 0; i < 4; i++)
+			squares += v[i] * v[i];
+		scale *= quotient(1, root_of(warp_sum(squares) / (float)p.head_size + p.epsilon));
+#pragma unroll
+		for (unsigned i = 0; i < 4; i++)
+			v[i] *= lane + i * 32 < p.head_size ? norm[lane + i * 32] : 0;
+	}
+#pragma unroll
+	for (unsigned i = 0; i < 4; i++)
+		if (lane + i * 32 < p.head_padded)
+			out[lane + i * 32] = v[i] * scale;
+	warp_barrier();
+#pragma unroll
+	for (unsigned k = 0; k < 2; k++) {
+		unsigned i = lane + k * 32, a = p.rope_halves ? i : 2 * i, b = p.rope_halves ? i + pairs : 2 * i + 1;
+		if (i < pairs) {
+			float cosine = rope[2 * i], sine = rope[2 * i + 1], x = out[a], y = out[b];
+			out[a] = x * cosine - y * sine;
+			out[b] = x * sine + y * cosine;
+		}
+	}
+	warp_barrier();
+}
+
+// One task's part. scratch: q (ATTENTION_HEADS, head_padded), warps'
+// results (DECODE_WARPS, ATTENTION_HEADS, head_padded + 2), k and v of this position (2, head_padded) of f16, a word.
+INLINE void attend(const attention_params &p, unsigned task, unsigned part, const memory &m, unsigned length)
+{
+	unsigned head = task / p.head_blocks, group = p.heads / p.kv_heads,
+		 head0 = task % p.head_blocks * ATTENTION_HEADS;
+	unsigned heads = group - head0 < ATTENTION_HEADS ? group - head0 : ATTENTION_HEADS, padded = p.head_padded;
+	unsigned position = length - 1, warp = THREAD_X / 32, lane = THREAD_X % 32, stride = padded + 2;
+	const positions mine = part_of(p, part, length);
+	if (part >= mine.parts)
+		return;
+	float *queries = m.sums, *results = queries + ATTENTION_HEADS * padded;
+	unsigned short *own = (unsigned short *)(results + DECODE_WARPS * ATTENTION_HEADS * stride);
+	unsigned *before = (unsigned *)(own + 2 * padded);
+	const float *q = p.qkv + (head * group + head0) * p.head_size, *k_row = p.qkv + (p.heads + head) * p.head_size;
+	if (warp < ATTENTION_HEADS) {
+		if (warp < heads)
+			turn_head(p, queries + warp * padded, q + warp * p.head_size, p.q_norm, m.rope, p.scale);
+		for (unsigned i = lane; warp >= heads && i < padded; i += 32)
+			queries[warp * padded + i] = 0;
+	} else if (warp < ATTENTION_HEADS + 2 && mine.end == length) { // this position's own k, and v
+		unsigned which = warp - ATTENTION_HEADS;
+		float *row = results + which * padded;
+		unsigned short *to = page_row(p, 0, position, which, head);
+		if (!which)
+			turn_head(p, row, k_row, p.k_norm, m.rope, 1);
+#pragma unroll
+		for (unsigned i = lane; which && i < padded; i += 32)
+			row[i] = i < p.head_size ? load_fresh_1(k_row + p.kv_heads * p.head_size + i) : 0;
+		warp_barrier();
+		for (unsigned i = lane * 2; i < padded; i += 64)
+			*(unsigned *)(to + i) = *(unsigned *)(own + which * padded + i) = pack_f16(row[i], row[i + 1]);
+	}
+	multipliers_barrier();
+	unsigned groups = DECODE_THREADS / p.lanes, group_of = THREAD_X / p.lanes, offset = lane % p.lanes * 4;
+	unsigned of_warp = 32 / p.lanes, warps = (mine.end - mine.begin + of_warp - 1) / of_warp;
+	warps = warps < DECODE_WARPS ? warps : (unsigned)DECODE_WARPS;
+	float sum[ATTENTION_HEADS][4], most[ATTENTION_HEADS], total[ATTENTION_HEADS];
+#pragma unroll
+	for (int h = 0; h < ATTENTION_HEADS; h++) {
+		clear(sum[h]);
+		most[h] = -1e30f;
+		total[h] = 0;
+	}
+#pragma unroll 1
+	for (unsigned first = mine.begin; warp < warps && first < mine.end; first += groups * AT_ONCE) {
+		uint2 k[AT_ONCE], v[AT_ONCE];
+#pragma unroll
+		for (int i = 0; i < AT_ONCE; i++) {
+			unsigned at = first + i * groups + group_of;
+			k[i].x = k[i].y = v[i].x = v[i].y = 0;
+			if (at < mine.end && at != position && offset < padded) {
+				const unsigned short *from = page_row(p, 0, at, 0, head) + offset;
+				k[i] = *(const uint2 *)from;
+				v[i] = *(const uint2 *)(from + p.kv_heads * STAGE_KV_PAGE * padded);
+			}
+		}
+#pragma unroll
+		for (int i = 0; i < AT_ONCE; i++)
+			if (first + i * groups + group_of == position && offset < padded) {
+				k[i] = *(const uint2 *)(own + offset);
+				v[i] = *(const uint2 *)(own + padded + offset);
+			}
+		float score[ATTENTION_HEADS][AT_ONCE];
+#pragma unroll
+		for (int h = 0; h < ATTENTION_HEADS; h++) {
+			const float4 query = *(const float4 *)(queries + h * padded + (offset < padded ? offset : 0));
+#pragma unroll
+			for (int i = 0; i < AT_ONCE; i++) {
+				float s = query.x * low_f16(k[i].x);
+				s = FUSED(query.y, high_f16(k[i].x), s);
+				s = FUSED(query.z, low_f16(k[i].y), s);
+				score[h][i] = FUSED(query.w, high_f16(k[i].y), s);
+			}
+		}
+#pragma unroll
+		for (unsigned half = 1; half < 32; half *= 2)
+#pragma unroll
+			for (int h = 0; h < ATTENTION_HEADS; h++)
+#pragma unroll
+				for (int i = 0; i < AT_ONCE; i++) {
+					float other = from_lane(score[h][i], half);
+					score[h][i] += half < p.lanes ? other : 0;
+				}
+#pragma unroll
+		for (int h = 0; h < ATTENTION_HEADS; h++) {
+			float next = most[h];
+#pragma unroll
+			for (int i = 0; i < AT_ONCE; i++) {
+				if (first + i * groups + group_of >= mine.end)
+					score[h][i] = __builtin_bit_cast(float, 0xff800000u);
+				next = larger(next, score[h][i]);
+			}
+			float keep = exp2_of(most[h] - next);
+			most[h] = next;
+			total[h] *= keep;
+#pragma unroll
+			for (int e = 0; e < 4; e++)
+				sum[h][e] *= keep;
+#pragma unroll
+			for (int i = 0; i < AT_ONCE; i++) {
+				score[h][i] = exp2_of(score[h][i] - next);
+				total[h] += score[h][i];
+			}
+		}
+#pragma unroll
+		for (int i = 0; i < AT_ONCE; i++) {
+			float value[4] = {low_f16(v[i].x), high_f16(v[i].x), low_f16(v[i].y), high_f16(v[i].y)};
+#pragma unroll
+			for (int h = 0; h < ATTENTION_HEADS; h++)
+#pragma unroll
+				for (int e = 0; e < 4; e++)
+					sum[h][e] = FUSED(score[h][i], value[e], sum[h][e]);
+		}
+	}
+	multipliers_barrier(); // the scratch of k and v is where results go
+	if (warp < warps) {
+#pragma unroll
+		for (int h = 0; h < ATTENTION_HEADS; h++) {
+#pragma unroll 1
+			for (unsigned half = p.lanes; half < 32; half *= 2) {
+				float best = larger(most[h], from_lane(most[h], half)), keep = exp2_of(most[h] - best);
+				most[h] = best;
+				total[h] *= keep;
+				total[h] += from_lane(total[h], half);
+#pragma unroll
+				for (int e = 0; e < 4; e++) {
+					sum[h][e] *= keep;
+					sum[h][e] += from_lane(sum[h][e], half);
+				}
+			}
+			float *to = results + (warp * ATTENTION_HEADS + h) * stride;
+			if (lane < p.lanes && offset < padded)
+#pragma unroll
+				for (int e = 0; e < 4; e++)
+					to[offset + e] = sum[h][e];
+			if (!lane) {
+				to[padded] = most[h];
+				to[padded + 1] = total[h];
+			}
+		}
+	}
+	multipliers_barrier();
+	float *partial = p.partial + ((u64)task * p.splits + part) * ATTENTION_HEADS * stride;
+	float *out = p.out + (head * group + head0) * p.head_size;
+	unsigned h = THREAD_X / 128, i = THREAD_X % 128;
+	if (h < heads && i < padded) {
+		float best = -1e30f, all = 0, value = 0;
+#pragma unroll 4
+		for (unsigned w = 0; w < warps; w++)
+			best = larger(best, results[(w * ATTENTION_HEADS + h) * stride + padded]);
+#pragma unroll 4
+		for (unsigned w = 0; w < warps; w++) {
+			const float *from = results + (w * ATTENTION_HEADS + h) * stride;
+			float weight = exp2_of(from[padded] - best);
+			all = FUSED(weight, from[padded + 1], all);
+			value = FUSED(weight, from[i], value);
+		}
+		if (mine.parts > 1) {
+			partial[h * stride + i] = value;
+			if (!i) {
+				partial[h * stride + padded] = best;
+				partial[h * stride + padded + 1] = all;
+			}
+		} else if (i < p.head_size) {
+			out[h * p.head_size + i] = quotient(value, all);
+		}
+	}
+	if (mine.parts == 1)
+		return;
+	// The last part of a task to come puts all together.
+	multipliers_barrier();
+	if (!THREAD_X) {
+		unsigned old;
+		asm volatile("fence.acq_rel.gpu; atom.relaxed.gpu.global.add.u32 %0, [%1], 1; fence.acq_rel.gpu;"
+			     : "=r"(old)
+			     : "l"(p.ready + task)
+			     : "memory");
+		*before = old;
+	}
+	multipliers_barrier();
+	if (*before != mine.parts - 1)
+		return;
+	partial = p.partial + (u64)task * p.splits * ATTENTION_HEADS * stride;
+	if (h < heads && i < p.head_size) {
+		float best = -1e30f, all = 0, value = 0;
+#pragma unroll 1
+		for (unsigned first = 0; first < mine.parts; first += 8) {
+			float m[8], t[8], v[8], next = best;
+#pragma unroll
+			for (unsigned k = 0; k < 8; k++) {
+				const float *from = partial + ((first + k) * ATTENTION_HEADS + h) * stride;
+				bool there = first + k < mine.parts;
+				m[k] = there ? load_fresh_1(from + padded) : -1e30f;
+				t[k] = there ? load_fresh_1(from + padded + 1) : 0;
+				v[k] = there ? load_fresh_1(from + i) : 0;
+			}
+#pragma unroll
+			for (unsigned k = 0; k < 8; k++)
+				next = larger(next, m[k]);
+			float keep = exp2_of(best - next);
+			best = next;
+			all *= keep;
+			value *= keep;
+#pragma unroll
+			for (unsigned k = 0; k < 8; k++) {
+				float weight = exp2_of(m[k] - next);
+				all = FUSED(weight, t[k], all);
+				value = FUSED(weight, v[k], value);
+			}
+		}
+		out[h * p.head_size + i] = quotient(value, all);
+	}
+	if (!THREAD_X)
+		p.ready[task] = 0;
+}
+
+INLINE attention_params attention_of(const decode_params &p, const decode_layer &layer, unsigned index)
+{
+	attention_params out = p.attention;
+	out.kv += index * p.kv_layer;
+	out.q_norm = layer.q_norm;
+	out.k_norm = layer.k_norm;
+	return out;
+}
+
+// shared: layers (layer_count + 1), units (8), rings' counts (DECODE_WARPS, 2, slots), squares, rope, sums, slices
+// (DECODE_WARPS, slice_bytes), rings (DECODE_WARPS, slots, slot_bytes); attention has sums and slices. stage_decode.c
+// adds up the same.
+template <int FORMAT> INLINE void decode(const decode_params &p)
+{
+	unsigned lane = THREAD_X % 32, warp = THREAD_X / 32, layers = p.layer_count + 1;
+	bool fills = warp == DECODE_WARPS;
+	warp = fills ? lane % DECODE_WARPS : warp;
+	memory m;
+	unsigned char *at = shared;
+	for (unsigned i = THREAD_X; i < layers * sizeof(decode_layer) / 16; i += DECODE_THREADS + 32)
+		((uint4 *)at)[i] = ((const uint4 *)p.layers)[i];
+	m.layers = (const decode_layer *)at;
+	at += layers * sizeof(decode_layer);
+	m.units = (const uint2 *)at;
+	if (THREAD_X < DECODE_KINDS) {
+		uint2 units;
+		units.x = BLOCK_X * p.products[THREAD_X].units / BLOCKS;
+		units.y = (BLOCK_X + 1) * p.products[THREAD_X].units / BLOCKS;
+		((uint2 *)at)[THREAD_X] = units;
+	}
+	at += 8 * sizeof(uint2);
+	m.full = shared_place(at) + warp * p.slots * 16;
+	m.empty = m.full + p.slots * 8;
+	at += DECODE_WARPS * p.slots * 16;
+	m.squares = (float *)at;
+	m.rope = m.squares + DECODE_WARPS;
+	m.sums = m.rope + (p.attention.rope_size + 3) / 4 * 4;
+	at = (unsigned char *)(m.sums + SUM_ROWS * DECODE_WARPS * TILE_ROWS);
+	m.slice = at + warp * p.slice_bytes;
+	m.ring = at + DECODE_WARPS * p.slice_bytes + warp * p.slots * p.slot_bytes;
+	if (fills && lane < DECODE_WARPS)
+		for (unsigned i = 0; i < 2 * p.slots; i++)
+			count_begin(m.full + i * 8);
+	counts_shown();
+	block_barrier();
+	if (fills) {
+		if (lane < DECODE_WARPS)
+			fill_rings<FORMAT>(p, m, lane);
+		return;
+	}
+	wait_for_previous();
+	unsigned base = p.arrived[1], target = base, length = p.attention.positions[0] + 1, kind = DECODE_QKV;
+	for (unsigned i = THREAD_X; i < p.attention.rope_size; i += DECODE_THREADS)
+		m.rope[i] = p.attention.rope[(u64)(length - 1) * p.attention.rope_size + i];
+	place next = {0, 0};
+#pragma unroll 1
+	for (unsigned i = 0; i < p.layer_count + p.predicts;) {
+		kind = i == p.layer_count ? (unsigned)DECODE_OUTPUT : kind;
+		if (kind == DECODE_QKV)
+			fetch_keys(attention_of(p, m.layers[i], i), p.tasks, length);
+		run_product<FORMAT>(p, kind, m.layers[i], m, &next, target);
+		if (kind == DECODE_OUTPUT)
+			break;
+		arrive(p);
+		target += BLOCKS;
+		if (kind == DECODE_QKV) {
+			wait_for_all(p, target);
+#pragma unroll 1
+			for (unsigned k = BLOCK_X; k < p.tasks * p.attention.splits; k += BLOCKS) {
+				attend(attention_of(p, m.layers[i], i), k / p.attention.splits, k % p.attention.splits,
+				       m, length);
+				multipliers_barrier();
+			}
+			arrive(p);
+			target += BLOCKS;
+		}
+		kind = kind == DECODE_DOWN ? (unsigned)DECODE_QKV : kind + 1;
+		i += kind == DECODE_QKV;
+	}
+	if (!p.predicts)
+		wait_for_all(p, target);
+	if (!THREAD_X && !BLOCK_X)
+		p.arrived[1] = target;
+}
+
+#define DECODE(name, format) \
+	extern "C" __global__ void __launch_bounds__(DECODE_THREADS + 32, 1) name(const CONSTANT decode_params p) \
+	{ \
+		decode<format>(p); \
+	}
+DECODE(decode_mixed, TILE_NONE)
+DECODE(decode_f16, TILE_F16)
+DECODE(decode_q8_0, TILE_Q8_0)
+DECODE(decode_q4_0, TILE_Q4_0)
+DECODE(decode_q4_k, TILE_Q4_K)
+
+#endif
