@@ -13,7 +13,28 @@ const LAYERS = 8;
 const good = { delay_ms: 0, jitter_ms: 0, loss_percent: 0, reorder_percent: 0, bits_per_s: 0 };
 
 describe("bad wires", { skip: missing ?? false }, () => {
-	let net, home, one, two, server, admin, nodes, instance, plain;
+	let net, home, one, two, server, admin, nodes, model, instance, plain;
+	const linked = (ms) => eventually(async () =>
+		(await snapshot(admin)).links.filter((link) => link.to_node_id !== "server" && link.state === "up").length === 2, "they are linked", ms);
+	// An instance of which each machine has a half, whatever has become of the one before.
+	const split = async () => {
+		if (instance) await admin.call("instance.delete", { instance_id: instance.instance_id });
+		const pins = nodes.map(({ cpu }, i) => ({ device_id: cpu.device_id, first_layer: i * LAYERS / 2, layer_count: i ? 0 : LAYERS / 2 }));
+		const { instance_id } = await admin.call("instance.create", { model_id: model, context_tokens: 1024, sequences: 2, pins });
+		instance = await instanceBecomes(admin, instance_id, "ready");
+		assert.deepEqual(instance.stages.map((stage) => stage.device_id), nodes.map(({ cpu }) => cpu.device_id));
+	};
+	// Something happens in the middle of a long answer: which begins as all others do, and is right to its end.
+	const during = async (happens, heals) => {
+		await split();
+		const stream = ask(200);
+		await eventually(() => stream.pieces > 3, "it has begun", long);
+		await happens();
+		const text = await within(stream.done, () => `it ends; it has ${stream.text.length} characters; server: ${server.output.stderr.slice(-1500)}`, 8 * long);
+		assert.ok(text.startsWith(plain), `"${text}" begins as "${plain}"`);
+		await heals();
+		assert.equal(await within(ask(200).done, "it answers again", 4 * long), text);
+	};
 	const ask = (max_tokens = 12) => complete(server, { model: "words", prompt: "a b c", max_tokens });
 	const answer = (ms = 4 * long) => {
 		const stream = ask();
@@ -36,10 +57,9 @@ describe("bad wires", { skip: missing ?? false }, () => {
 		writeFileSync(path, modelFile({ megabytes: 0.19 * LAYERS, context: 4096 }));
 		const { model_id } = await admin.call("model.add", { source: path, name: "words" });
 		await eventually(async () => (await admin.call("model.list")).models.some((model) => model.model_id === model_id && model.state === "ready"), "the model is known", long);
-		await eventually(async () => (await snapshot(admin)).links.filter((link) => link.to_node_id !== "server" && link.state === "up").length === 2, "they are linked", long);
-		const pins = nodes.map(({ cpu }, i) => ({ device_id: cpu.device_id, first_layer: i * LAYERS / 2, layer_count: i ? 0 : LAYERS / 2 }));
-		const { instance_id } = await admin.call("instance.create", { model_id, context_tokens: 1024, sequences: 2, pins });
-		instance = await instanceBecomes(admin, instance_id, "ready");
+		await linked(long);
+		model = model_id;
+		await split();
 		plain = await answer();
 	});
 	after(async () => {
@@ -63,29 +83,45 @@ describe("bad wires", { skip: missing ?? false }, () => {
 
 	test("cut one way between the two, while both see the server: the answer goes on", async () => {
 		await net.set(null, null, good);
-		const stream = ask(200);
-		await eventually(() => stream.pieces > 3, "it has begun", long);
-		await net.cut(one, two);
-		const text = await within(stream.done, () => `it ends; it has ${stream.text.length} characters; server: ${server.output.stderr.slice(-1500)}`, 8 * long);
-		await net.mend(null, null);
-		await instanceBecomes(admin, instance.instance_id, "ready");
-		assert.equal(await within(ask(200).done, "it answers again", 4 * long), text);
-		assert.ok(text.startsWith(plain));
+		await during(() => net.cut(one, two), async () => {
+			await net.mend(null, null);
+			await instanceBecomes(admin, instance.instance_id, "ready");
+		});
 	});
 
-	test("a machine cut off from everybody: nobody of it is left over, and it is back when it is", async () => {
-		await instanceBecomes(admin, instance.instance_id, "ready");
-		const stream = ask(200);
-		await eventually(() => stream.pieces > 3, "it has begun", long);
-		await Promise.all([net.cut(two, null), net.cut(null, two)]);
-		await becomes(admin, nodes[1].id, "offline");
-		const text = await within(stream.done, () => `it ends; it has ${stream.text.length} characters; server: ${server.output.stderr.slice(-1500)}`, 8 * long);
-		assert.ok(text.startsWith(plain));
-		await net.mend(null, null);
+	// It was away: its layers went elsewhere, and nobody of it is left over.
+	const back = async () => {
 		await becomes(admin, nodes[1].id, "online", 2 * long);
-		const now = await instanceOf(admin, instance.instance_id);
-		assert.equal(now.state, "ready");
-		assert.equal(await answer(), plain);
-		await eventually(async () => (await snapshot(admin)).links.filter((link) => link.to_node_id !== "server" && link.state === "up").length === 2, "they are linked again", 2 * long);
+		assert.equal((await instanceOf(admin, instance.instance_id)).state, "ready");
+		await linked(2 * long);
+	};
+
+	test("a machine cut off from everybody: nobody of it is left over, and it is back when it is", async () => {
+		await during(async () => {
+			await Promise.all([net.cut(two, null), net.cut(null, two)]);
+			await becomes(admin, nodes[1].id, "offline");
+		}, async () => {
+			await net.mend(null, null);
+			await back();
+		});
+	});
+
+	test("a machine whose interface goes, and comes: the same", async () => {
+		await during(async () => {
+			two.link("down");
+			await becomes(admin, nodes[1].id, "offline");
+		}, async () => {
+			two.link("up");
+			await back();
+		});
+	});
+
+	test("a machine that gets another address in the middle of an answer: it goes on, and is reached there", async () => {
+		await during(() => two.move("10.213.7.88"), async () => {
+			await eventually(async () => (await snapshot(admin)).links.some((link) =>
+				link.from_node_id === nodes[0].id && link.to_node_id === nodes[1].id && link.state === "up" && link.address?.includes("10.213.7.88")),
+			"the link goes to the new address", 2 * long);
+			await back();
+		});
 	});
 });

@@ -45,7 +45,6 @@ describe("finding each other", { skip: missing ?? false }, () => {
 	let net, a, b, c, first, node, id;
 	const heard = async (server, match) => (await server.admin.call("discovery.list")).heard.find(match);
 	const online = (server) => eventually(async () => (await server.admin.call("cluster.snapshot")).nodes.some((one) => one.state === "online"), "the node is online", long);
-	const link = (machine, state) => execFileSync("ip", ["-n", machine.ns, "link", "set", "eth0", state]);
 	before(async () => {
 		net = await Net.make(["a", "b", "c"]);
 		({ a, b, c } = net.machines);
@@ -57,11 +56,11 @@ describe("finding each other", { skip: missing ?? false }, () => {
 
 	test("a node that nobody told anything finds the server, asks, and is let in; both are on the list", async () => {
 		// It is there before its network and the server: it waits, and says what to do.
-		link(b, "down");
+		b.link("down");
 		node = startNode(b, ["--accept-code"]);
 		await node.said(/looking for a server on the local networks \(0 interfaces\)/);
 		await node.said(/nothing can be heard here: no network interface is up/);
-		link(b, "up");
+		b.link("up");
 		await node.said(/no server is announced .* --lan.*--join HOST:PORT/, 2 * long);
 		first = await serve(a, "first");
 		await first.admin.call("events.subscribe", { topics: ["topology"] });
@@ -112,6 +111,15 @@ describe("finding each other", { skip: missing ?? false }, () => {
 		node = startNode(b, [], node.data);
 		await node.said(/connected to the server/);
 		assert.doesNotMatch(node.output.stderr, /looking for a server|trying there/);
+	});
+
+	test("a node's interface goes and comes back with another address: it is online again, and heard there", async () => {
+		b.link("down");
+		await eventually(async () => (await first.admin.call("cluster.snapshot")).nodes.every((one) => one.state === "offline"), "it is offline", long);
+		b.move("10.213.7.66");
+		b.link("up");
+		await online(first);
+		await eventually(() => heard(first, (one) => one.id === id && one.verdict === "member" && one.addresses.includes("10.213.7.66")), "it is heard at the new address", 2 * long);
 	});
 
 	test("who is not taken is on the list, with the reason", async () => {

@@ -100,6 +100,11 @@ export class Net {
 		};
 		machine.spawn = (program, args, env = {}) => this.spawn(machine, program, args, env);
 		machine.exec = (args, env) => machine.spawn(binary, args, env);
+		// The interface goes, or comes; with it goes what was told to leave by it.
+		machine.link = (state) => {
+			ip("-n", ns, "link", "set", "eth0", state);
+			if (state === "up") ip("-n", ns, "route", "replace", "224.0.0.0/4", "dev", "eth0");
+		};
 		// The address becomes another one: what was connected is not any more.
 		machine.move = (to) => {
 			ip("-n", ns, "address", "del", `${machine.address}/24`, "dev", "eth0");
