@@ -45,9 +45,10 @@ describe("a model that fits no machine alone", { skip: groupsMissing ?? (generat
 		}, "every direction is measured", 2 * long);
 		for (const one of links) {
 			assert.ok(one.rtt_ms >= 4 && one.rtt_ms < 40 * slow, `2 ms to 2.5 ms each way; measured ${one.rtt_ms}`);
-			// A wire that was held up itself gives what waits all at once.
-			assert.ok(one.throughput_bytes_per_s > 0 && one.throughput_bytes_per_s < 100e6, `400 Mbit/s; measured ${one.throughput_bytes_per_s * 8e-6}`);
 		}
+		// One may be off: a wire that was held up itself gives what waits all at once.
+		const rates = links.map((one) => one.throughput_bytes_per_s * 8e-6).sort((a, b) => a - b);
+		assert.ok(rates[2] > 200 / slow && rates[2] < 500, `400 Mbit/s; measured ${rates}`);
 		assert.equal((await admin.call("topology.summary")).direct_pairs, 3);
 	});
 
@@ -74,9 +75,21 @@ describe("a model that fits no machine alone", { skip: groupsMissing ?? (generat
 		undisturbed = await within(stream.done, "it answers", 4 * long);
 		assert.ok(stream.pieces > max_tokens / 2, `${stream.pieces} pieces: ${undisturbed}`);
 		assert.equal(await within(complete(server, { model: model.name, prompt, max_tokens }).done, "it answers again", 4 * long), undisturbed);
-		const { timing, stages } = await instanceOf(admin, instance.instance_id);
+		const { stages } = await instanceOf(admin, instance.instance_id);
 		assert.equal(new Set(stages.map((one) => one.device_id)).size, stages.length);
-		if (timing) assert.ok(timing.parts.length >= 2);
+	});
+
+	test("where its time goes is told: what each part computes, and hops that are no shorter than the wire", async () => {
+		const stream = complete(server, { model: model.name, prompt, max_tokens });
+		const timing = await eventually(async () => (await instanceOf(admin, instance.instance_id)).timing, "it is told", 4 * long);
+		const { stages } = await instanceOf(admin, instance.instance_id), count = stages.length;
+		const owners = stages.map(({ device_id }) => nodes.find((one) => one.cpu.device_id === device_id).id);
+		assert.deepEqual(timing.parts.map((one) => one.node_id), owners);
+		assert.ok(timing.parts.every((one) => one.compute_ms > 0), JSON.stringify(timing));
+		assert.ok(timing.hops_ms >= 2 * count && timing.step_ms > timing.hops_ms, `${count} hops of 2 ms each: ${JSON.stringify(timing)}`);
+		// A row of activations is 2,048 numbers of 4 bytes.
+		assert.ok(timing.sent_bytes_per_token > 8192 * (count - 1) && timing.sent_bytes_per_token < 16384 * count, JSON.stringify(timing));
+		assert.equal(await within(stream.done, "it answers", 4 * long), undisturbed);
 	});
 
 	test("a machine is killed in the middle of a sentence, which ends as it would have", async () => {
@@ -89,8 +102,9 @@ describe("a model that fits no machine alone", { skip: groupsMissing ?? (generat
 		const whole = await within(stream.done, () => `the sentence ends; it has ${stream.text}; server: ${server.output.stderr.slice(-2000)}`, 8 * long);
 		assert.ok(whole.startsWith(before));
 		assert.equal(whole, undisturbed);
-		const next = stream.at.find((at) => at > killed + 500) ?? NaN;
-		console.log(`# the next token came ${Math.round(next - killed)} ms after the kill`);
+		const pauses = stream.at.map((at, i) => ({ at, ms: i ? at - stream.at[i - 1] : 0 })).filter(({ at }) => at > killed);
+		const next = pauses.reduce((longest, one) => (one.ms > longest.ms ? one : longest));
+		console.log(`# the next token came ${Math.round(next.at - killed)} ms after the kill`);
 		const now = await instanceBecomes(admin, instance.instance_id, "ready");
 		assert.ok(now.recoveries >= 1);
 		assert.ok(now.stages.every((one) => one.device_id !== victim.cpu.device_id));
