@@ -129,7 +129,8 @@ stage_package() {
 }
 
 copy_large() {
-	cmake --build build/package --target conformance_large -j "$(cores)" && build/package/tests/conformance_large
+	cmake -DEXOGPU_LARGE=ON -S . -B build/package &&
+		cmake --build build/package --target conformance_large -j "$(cores)" && build/package/tests/conformance_large
 }
 
 # The image's base is fetched while the first stages leave a core idle; if that fails, stage_docker tries again.
