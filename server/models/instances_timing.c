@@ -183,12 +183,13 @@ static void explain_hops(const struct times *times, struct buffer *text)
 	buffer_printf(text, "; the longest is from %.64s to %.64s, by %s, about %.3g ms", from, to,
 		      !strcmp(hop->via, "server") ? "way of the server" : topology_class_words(hop->way.link_class),
 		      hop->ms);
-	if (hop->pass_ms > hop->latency_ms && hop->pass_ms > hop->ms / 2)
+	const bool known = !hop->unknown && hop->latency_ms + hop->pass_ms <= 1.01 * hop->ms; // else it is quicker now
+	if (known && hop->pass_ms > hop->latency_ms && hop->pass_ms > hop->ms / 2)
 		buffer_printf(text, ", as %.3g kB go at %.3g MB/s", hop->bytes * 1e-3,
 			      hop->way.throughput_bytes_per_s * 1e-6);
-	else if (hop->latency_ms > hop->ms / 2)
+	else if (known && hop->latency_ms > hop->ms / 2)
 		buffer_printf(text, ", as it is %.3g ms there and back", hop->way.rtt_ms);
-	else if (!hop->unknown)
+	else if (known)
 		buffer_printf(text, ", which is more than the link takes (%.3g ms): its machines have much else to do",
 			      hop->latency_ms + hop->pass_ms);
 	buffer_printf(text, "; %s", remedy_of(times, at));

@@ -4,7 +4,8 @@ import { load } from "./load.mjs";
 import { change, device, deviceReading, node, nodeReading, snapshot } from "./records.mjs";
 
 const { reduce } = await load("state/reduce.ts");
-const { initialState } = await load("state/state.ts");
+const { LOG_MAX, initialState } = await load("state/state.ts");
+const { shownLog } = await load("state/log.ts");
 
 const from = (...actions) => actions.reduce(reduce, initialState);
 const event = (seq, topic, data, more = {}) => ({
@@ -65,6 +66,18 @@ test("a node that was removed goes with its devices, though the event still tell
   assert.equal(state.nodes[node_id], undefined);
   assert.deepEqual(Object.values(state.devices).filter((entry) => entry.record.node_id === node_id), []);
   assert.equal(state.recent[0].kind, "node.removed");
+});
+
+test("lines of the log are kept with their time, the newest first, so many at most, and found by level and words", () => {
+  const line = (seq, level, text) => event(11 + seq, "log", { level, area: "node", text, dropped: 0 });
+  let state = from(loaded);
+  for (let seq = 0; seq < 1010; seq++) state = reduce(state, line(seq, seq % 10 ? "info" : "warning", `line ${seq}`));
+  assert.equal(state.log.length, LOG_MAX);
+  assert.deepEqual({ ...state.log[0] }, { seq: 1020, at: "1970-01-01T00:00:01.250Z", level: "info", area: "node", text: "line 1009", dropped: 0 });
+  assert.equal(shownLog(state.log, { level: "info", text: "" }).length, LOG_MAX);
+  assert.equal(shownLog(state.log, { level: "warning", text: "" }).length, LOG_MAX / 10);
+  assert.equal(shownLog(state.log, { level: "error", text: "" }).length, 0);
+  assert.deepEqual(shownLog(state.log, { level: "info", text: " NODE: line 777 " }).map((one) => one.text), ["line 777"]);
 });
 
 test("entries of the audit log are kept, the newest first, so many at most", () => {

@@ -22,7 +22,7 @@ const TOPICS: Methods["events.subscribe"]["params"]["topics"] = [
   "topology",
   "placement",
 ];
-const ADMIN_TOPICS: typeof TOPICS = [...TOPICS, "audit"];
+const ADMIN_TOPICS: typeof TOPICS = [...TOPICS, "audit", "log"];
 const CALL_MS = 15_000;
 const OPEN_MS = 10_000;
 const SILENCE_MS = 10_000;

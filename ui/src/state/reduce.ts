@@ -7,6 +7,7 @@ import type {
   Change,
   Device,
   InventoryEvent,
+  LogEvent,
   Login,
   Node,
   PlacementEvent,
@@ -15,7 +16,7 @@ import type {
   TelemetryEvent,
   TopologyEvent,
 } from "../lib/api.gen";
-import { type Connection, type DeviceEntry, type NodeEntry, RECENT_MAX, AUDIT_MAX, type State, initialState } from "./state";
+import { type Connection, type DeviceEntry, type NodeEntry, RECENT_MAX, AUDIT_MAX, LOG_MAX, type State, initialState } from "./state";
 import { linkKey } from "./topology";
 import { type HistoryRows, addSample, emptyTrail, sampleOf, trailOf } from "./trail";
 
@@ -37,7 +38,8 @@ export type ServerEvent = { epoch: string; seq: number; at: string } & (
   | { topic: "audit"; data: AuditEntry }
   | { topic: "placement"; data: PlacementEvent }
   | { topic: "topology"; data: TopologyEvent }
-  | { topic: "alerts" | "log"; data: unknown }
+  | { topic: "log"; data: LogEvent }
+  | { topic: "alerts"; data: unknown }
 );
 
 export function reduce(state: State, action: Action): State {
@@ -112,8 +114,9 @@ function applyEvent(state: State, event: ServerEvent, now: number): State {
       return applyPlacement(next, event.data);
     case "topology":
       return applyTopology(next, event.data);
-    case "alerts":
     case "log":
+      return { ...next, log: [{ ...event.data, seq: event.seq, at: event.at }, ...next.log].slice(0, LOG_MAX) };
+    case "alerts":
       return next;
   }
 }

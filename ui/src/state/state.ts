@@ -8,6 +8,7 @@ import type {
   Heard,
   Instance,
   Link,
+  LogEvent,
   Login,
   Model,
   Node,
@@ -40,6 +41,12 @@ export interface NodeEntry {
   readonly reading: NodeTelemetry | null;
 }
 
+export interface LogLine extends LogEvent {
+  readonly seq: number;
+  /** The server's clock. */
+  readonly at: string;
+}
+
 export interface DeviceEntry {
   readonly record: Device;
   readonly reading: DeviceTelemetry | null;
@@ -69,6 +76,8 @@ export interface State {
   readonly recent: readonly Change[];
   /** The last entries of the audit log, newest first; only where the login may see them. */
   readonly audit: readonly AuditEntry[];
+  /** The last lines of the server's log, newest first; only where the login may see them. */
+  readonly log: readonly LogLine[];
   /** When anything last came from the server; the page's own clock, ms. */
   readonly heardAt: number | null;
   /** What to add to the page's clock to get the server's, ms; from the fastest event of the last minute. */
@@ -79,6 +88,7 @@ export interface State {
 
 export const RECENT_MAX = 50;
 export const AUDIT_MAX = 500;
+export const LOG_MAX = 1000;
 
 export const initialState: State = {
   connection: { phase: "starting" },
@@ -96,6 +106,7 @@ export const initialState: State = {
   heard: null,
   recent: [],
   audit: [],
+  log: [],
   heardAt: null,
   serverAheadMs: null,
   aheadJudgedAt: 0,

@@ -5,6 +5,7 @@ import { LazyAccess } from "./access/lazy-page";
 import { LazyAllocations } from "./allocations/lazy-page";
 import { useApp } from "./app-context";
 import { LazyAudit } from "./audit/lazy-page";
+import { LazyLogs } from "./logs/lazy-page";
 import { LazyModel, LazyModels } from "./models/lazy-page";
 import { LazyTopology } from "./topology/lazy-page";
 import { LazyPlayground } from "./playground/lazy-page";
@@ -41,6 +42,8 @@ function Current() {
       return <LazyAccess />;
     case "audit":
       return <LazyAudit />;
+    case "logs":
+      return <LazyLogs />;
     case "unknown":
       return (
         <Page title="No such page">
@@ -84,6 +87,7 @@ export function AppView() {
       allocations: "Allocations",
       access: "Access",
       audit: "Audit",
+      logs: "Logs",
     };
     const name =
       connection.phase === "login"

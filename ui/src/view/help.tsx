@@ -11,7 +11,8 @@ const keys: [string[], string][] = [
   [["g", "a"], "go to Allocations"],
   [["g", "k"], "go to Access (keys)"],
   [["g", "u"], "go to Audit"],
-  [["/"], "filter devices, or the audit log on its page"],
+  [["g", "l"], "go to Logs"],
+  [["/"], "filter devices, or the audit log or the server's log on its page"],
   [["?"], "this list"],
   [["Esc"], "close, or clear the filter"],
 ];

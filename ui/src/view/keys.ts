@@ -11,6 +11,7 @@ const targets: Record<string, string> = {
   a: "#/allocations",
   k: "#/access",
   u: "#/audit",
+  l: "#/logs",
 };
 
 /** The filter field that is seen: the one in the head on a desk, the one above the list on a phone. */

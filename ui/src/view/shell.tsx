@@ -21,6 +21,7 @@ const pages = [
   { page: "allocations", name: "Allocations", key: "a" },
   { page: "access", name: "Access", key: "k" },
   { page: "audit", name: "Audit", key: "u" },
+  { page: "logs", name: "Logs", key: "l" },
 ] as const;
 
 const current = (page: string): "page" | undefined => {

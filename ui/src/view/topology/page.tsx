@@ -235,7 +235,7 @@ function LinkRow({ pair, chosen, choose }: { pair: Pair; chosen: boolean; choose
         {through(pair.there?.throughput_bytes_per_s)}
       </td>
       <td class="num" data-label="back">
-        {pair.b === SERVER ? <span class="faint">not measured</span> : through(pair.back?.throughput_bytes_per_s)}
+        {through(pair.b === SERVER ? pair.there?.throughput_back_bytes_per_s : pair.back?.throughput_bytes_per_s)}
       </td>
       <td class="num" data-label="sent again">
         {losses.length ? <Figure value={figure(Math.max(...losses), 2)} unit="%" /> : <NotReported />}

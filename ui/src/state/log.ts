@@ -1,0 +1,23 @@
+/* What the page of the log asks of its lines. Pure. */
+import { type LogLine, LOG_MAX } from "./state";
+
+export const LEVELS = ["error", "warning", "info"] as const;
+
+export interface LogFilter {
+  /** This and worse. */
+  readonly level: (typeof LEVELS)[number];
+  readonly text: string;
+}
+
+const words: Record<LogFilter["level"], string> = { error: "errors", warning: "warnings and errors", info: "every level" };
+export const levelWord = (level: LogFilter["level"]): string => words[level];
+export const logLines = LOG_MAX;
+
+const rank: Record<LogLine["level"], number> = { error: 0, warning: 1, info: 2, debug: 3 };
+
+export function shownLog(lines: readonly LogLine[], { level, text }: LogFilter): readonly LogLine[] {
+  const wanted = text.trim().toLowerCase();
+  return lines.filter(
+    (one) => rank[one.level] <= (level === "info" ? rank.debug : rank[level]) && `${one.area}: ${one.text}`.toLowerCase().includes(wanted),
+  );
+}

@@ -1,0 +1,117 @@
+/* The server's own log, as it is written: what the dashboard has heard since it was opened. */
+import { useState } from "preact/hooks";
+import { now } from "../../lib/clock";
+import { count, fullTime, shortTime } from "../../lib/format";
+import { type LogFilter, LEVELS, levelWord, logLines, shownLog } from "../../state/log";
+import type { LogLine } from "../../state/state";
+import { useApp } from "../app-context";
+import { Command } from "../command-line";
+import { type Mark, MarkIcon } from "../parts";
+import { Page } from "../shell";
+
+const marks: Record<LogLine["level"], Mark | null> = { error: "offline", warning: "throttled", info: null, debug: null };
+
+export function LogsPage() {
+  const { state } = useApp();
+  const { log, login } = state.value;
+  const [filter, setFilter] = useState<LogFilter>({ level: "info", text: "" });
+  const [held, setHeld] = useState<readonly LogLine[] | null>(null);
+  if (!login?.scopes.includes("admin")) return <NotAdmin />;
+  const lines = shownLog(held ?? log, filter);
+  const newest = held?.[0]?.seq ?? -1;
+  const behind = held ? shownLog(log, filter).filter((one) => one.seq > newest).length : 0;
+  return (
+    <Page title="Logs">
+      <section class="panel" aria-label="The server's log">
+        <form class="log-filter" role="search" onSubmit={(event) => event.preventDefault()}>
+          <input
+            type="search"
+            data-filter
+            placeholder="Words, or a part of the program"
+            aria-label="Filter lines"
+            aria-keyshortcuts="/"
+            maxLength={128}
+            value={filter.text}
+            onInput={(event) => setFilter({ ...filter, text: event.currentTarget.value })}
+          />
+          <select
+            aria-label="Level"
+            value={filter.level}
+            onChange={(event) => setFilter({ ...filter, level: event.currentTarget.value as LogFilter["level"] })}
+          >
+            {LEVELS.map((level) => (
+              <option key={level} value={level}>
+                {levelWord(level)}
+              </option>
+            ))}
+          </select>
+          <label class="check small">
+            <input type="checkbox" checked={held === null} onChange={(event) => setHeld(event.currentTarget.checked ? null : log)} />
+            follow
+          </label>
+        </form>
+        {behind > 0 && (
+          <p class="more small quiet">
+            {count(behind, "newer line")}; follow to see {behind === 1 ? "it" : "them"}.
+          </p>
+        )}
+        {lines.length > 0 ? <Lines lines={lines} /> : <Nothing filtered={log.length > 0} />}
+      </section>
+    </Page>
+  );
+}
+
+function Lines({ lines }: { lines: readonly LogLine[] }) {
+  return (
+    <ol class="log-lines" aria-label="Lines, newest first">
+      {lines.map((one) => {
+        const at = Date.parse(one.at);
+        const mark = marks[one.level];
+        return (
+          <li key={one.seq} class={one.level}>
+            <time class="small faint" dateTime={one.at} title={fullTime(at)}>
+              {shortTime(at, now.peek())}
+            </time>
+            <span class="level small">
+              {mark && <MarkIcon mark={mark} class="mini" />}
+              {one.level}
+            </span>
+            <span class="area small faint">{one.area}</span>
+            <span class="text">{one.text}</span>
+            {one.dropped > 0 && <span class="small warm lost">{count(one.dropped, "line")} before it could not be sent</span>}
+          </li>
+        );
+      })}
+    </ol>
+  );
+}
+
+function Nothing({ filtered }: { filtered: boolean }) {
+  return (
+    <div class="empty">
+      <h3>{filtered ? "Nothing matches" : "Nothing was logged since this page was opened"}</h3>
+      <p>
+        {filtered
+          ? `No line of the last ${logLines} fits this filter.`
+          : "What the server says from now on shows here. What it said before is where it was started: in its terminal, or in the system's journal."}
+      </p>
+      {!filtered && <Command text="journalctl -u exogpu" />}
+    </div>
+  );
+}
+
+function NotAdmin() {
+  const { login } = useApp().state.value;
+  return (
+    <Page title="Logs">
+      <section class="panel empty">
+        <h2>The log is for admins</h2>
+        <p>
+          The token {login?.name} has the scopes {login?.scopes.join(", ")}. On the server's machine the log is in the terminal that it
+          was started in, or in the system's journal:
+        </p>
+        <Command text="journalctl -u exogpu" />
+      </section>
+    </Page>
+  );
+}
