@@ -62,6 +62,11 @@ suite("models", () => {
 		await panel(page, "Models").getByRole("link", { name: "small", exact: true }).click();
 		const preview = panel(page, "Placement preview");
 		await preview.getByText(/holds all of it/).waitFor();
+		await preview.getByLabel("Aim for").selectOption("throughput"); // then what counts is what all get together
+		await preview.getByText(/for 8 requests together, .+ for one alone/).waitFor();
+		await preview.getByLabel("Aim for").selectOption("latency");
+		await preview.getByText(/for one request, .+ for 8 together/).waitFor();
+		await preview.getByText(/^(proven to be the best|good, not proven)/).waitFor(); // no longer the first answer
 		assert.deepEqual((await admin.call("instance.list")).instances, [], "a preview loads nothing");
 		await picture(page, "models-preview");
 		await preview.getByRole("button", { name: "Load" }).click();
