@@ -7,6 +7,7 @@
 #include "engine/worker/fault.h"
 #include "engine/worker/instance_measure.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,7 @@ struct instance_ring {
 	struct generator_checked checked;
 	uint32_t expected_token; // whose logit is asked for besides; UINT32_MAX: none
 	float expected_logit;
+	double spread;               // of all logits: their standard deviation
 	int64_t sent_ns[RING_PARTS]; // by lane
 	struct timing timing;
 };
@@ -268,12 +270,24 @@ static enum status send_planned(void *context, const struct generator_sent *sent
 	return send_step(own, &step, error);
 }
 
+static double spread_of(const float *logits, uint32_t count)
+{
+	double sum = 0, squares = 0;
+	for (uint32_t i = 0; i < count; i++) {
+		sum += (double)logits[i];
+		squares += (double)logits[i] * (double)logits[i];
+	}
+	const double variance = squares / count - sum / count * (sum / count);
+	return variance > 0 ? sqrt(variance) : 0;
+}
+
 static void checked(void *context, const struct generator_checked *result)
 {
 	struct instance *instance = context;
 	struct instance_ring *own = instance->ring;
 	own->checked = *result;
 	own->checked.logits = NULL; // the generator's
+	own->spread = result->finite ? spread_of(result->logits, own->part.vocabulary) : 0;
 	own->expected_logit = own->expected_token < own->part.vocabulary ? result->logits[own->expected_token] : 0;
 	own->checked_now = true;
 }
@@ -301,6 +315,7 @@ static void finish_check(struct instance *instance, const struct ring_step *step
 	json_set_number(result, "round_ms", (double)round_ns * 1e-6);
 	json_set_number(result, "logit", (double)own->checked.logit);
 	json_set_integer(result, "token", own->checked.token);
+	json_set_number(result, "spread", own->spread);
 	if (own->expected_token < own->part.vocabulary)
 		json_set_number(result, "expected_logit", (double)own->expected_logit);
 	if (own->checked.finite) {

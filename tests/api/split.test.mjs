@@ -263,18 +263,22 @@ describe("a model over several nodes", { timeout: 600000 * slow }, () => {
 	test("a part that computes something else is found out before anybody is answered by it", async (context) => {
 		const { instance_id: good } = await place(nodes[0], nodes[1]); // as it has been before
 		await admin.call("instance.delete", { instance_id: good });
-		await nodes[0].finish();
-		process.env.EXOGPU_FAULT = "step-wrong:cpu";
-		try { await nodes[0].start(); } finally { delete process.env.EXOGPU_FAULT; }
-		await usable(nodes);
+		const again = async (fault) => {
+			await nodes[0].finish();
+			await eventually(async () => (await admin.call("cluster.snapshot")).nodes.find((one) => one.node_id === nodes[0].node_id).state !== "online",
+				"it is gone", LONG);
+			if (fault) process.env.EXOGPU_FAULT = fault;
+			try { await nodes[0].start(); } finally { delete process.env.EXOGPU_FAULT; }
+			await usable(nodes);
+		};
+		await again("step-wrong:cpu");
 		const { instance_id } = await admin.call("instance.create", { model_id: model.model_id, context_tokens: 4096, sequences: 4,
 			pins: pins(nodes[0].device, nodes[1].device) });
 		const failed = await is(instance_id, "failed");
 		context.diagnostic(failed.state_reason);
 		assert.match(failed.state_reason, /the parts do not work together: the reference token gives token \d+ a logit of \S+, where it first gave \S+$/);
 		await eventually(() => nodes.every((one) => worker(one).length === 0), "no worker is left", LONG);
-		await nodes[0].finish();
-		await nodes[0].start();
+		await again();
 		await place(nodes[0], nodes[1]);
 		assert.equal(await answer(), whole);
 	});

@@ -2,6 +2,7 @@
  * the server do. Everything that it says is checked against the contract; every token against the model in double
  * precision. */
 #include "engine/model/chat.h"
+#include "engine/worker/instance_measure.h"
 #include "engine/worker/worker.h"
 #include "tests/engine/model/reference.h"
 #include "tests/engine/worker/worker_test.h"
@@ -459,6 +460,18 @@ static void a_request_goes_on_elsewhere(void **state)
 	end_well();
 }
 
+static void pieces_of_prompts_take_a_second(void **state)
+{
+	(void)state;
+	static const struct {
+		double row_s;
+		uint32_t most, rows;
+	} cases[] = {{0, 512, 512},   {0.0005, 512, 512}, {0.0027, 512, 512}, {0.005, 512, 256}, {0.0037, 300, 300},
+		     {0.04, 512, 32}, {0.05, 512, 16},    {3, 512, 16},       {3, 8, 8}};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		assert_int_equal(instance_prompt_rows(cases[i].row_s, cases[i].most), cases[i].rows);
+}
+
 // What an owner's requests left is not found any more; what others' did is.
 static void what_is_forgotten_is_computed_anew(void **state)
 {
@@ -843,6 +856,7 @@ int main(void)
 		cmocka_unit_test(answers_end_as_asked),
 		cmocka_unit_test(sampled_by_seed),
 		cmocka_unit_test(a_request_goes_on_elsewhere),
+		cmocka_unit_test(pieces_of_prompts_take_a_second),
 		cmocka_unit_test(what_is_forgotten_is_computed_anew),
 		cmocka_unit_test(cancelled_between_steps),
 		cmocka_unit_test(embeddings_have_length_one),
