@@ -134,7 +134,7 @@ enum {
 	LIMIT_DEATHS = 3,                            // of an instance's workers within LIMIT_DEATHS_MS: it has failed
 	LIMIT_DEATHS_MS = 60000,
 	LIMIT_AWAY_MS = 30000,                       // that an instance's worker waits for its node to come back
-	LIMIT_REJOIN_MS = 30000,                     // after a start of the server, that an instance waits for its devices
+	LIMIT_REJOIN_MS = 30000,                     // that an instance waits for its devices after a start
 	LIMIT_RETURN_MS = 2000,                      // before an instance is placed anew: a node may be back by then
 	LIMIT_CACHE_FILE_BYTES = 64 * 1024 * 1024,   // of compiled kernels, on disk
 	LIMIT_SPIRV_IDS = 1024 * 1024,               // of a module

@@ -255,7 +255,7 @@ describe("instances over a restart", () => {
 		await cluster.admin.call("model.remove", { model_id: lost.model_id });
 		const failed = await cluster.is(instance_id, "failed", (one) => one.state === "failed");
 		assert.match(failed.state_reason, /the model .* was removed/);
-		await cluster.again("SIGKILL");
+		await cluster.again("SIGTERM"); // that it failed is told before it is on disk
 		assert.deepEqual(await cluster.list(), []);
 		await join_();
 	});
