@@ -22,7 +22,7 @@ import { eventually } from "../api/server.mjs";
 import { becomes, complete, cpuOf, instanceBecomes, instanceOf, letIn, node, serve, snapshot } from "../cluster/cluster.mjs";
 import { Net, groupsMissing, long } from "../cluster/net.mjs";
 
-const SHAPE = "tinyllama-1.1b", PROMPT = 1024, TOKENS = 32, STREAMS = [8, 16], CONTEXT = PROMPT + 64;
+const SHAPE = "tinyllama-1.1b", PROMPT = 1024, TOKENS = 24, STREAMS = [8, 16], CONTEXT = PROMPT + 64;
 const { values, positionals: [folder, ...asked] } = parseArgs({ allowPositionals: true, options: {
 	format: { type: "string", default: "Q4_0" }, layers: { type: "string", default: "22" }, rounds: { type: "string", default: "3" },
 	lesser: { type: "string", default: "0.7" } } });
@@ -132,7 +132,7 @@ const beside = (rate, measured) => Number.isNaN(rate) ? "not predicted" : `${rat
 
 // What a step of one row takes on each device is learnt while it runs, once a second.
 async function warmUp(cluster, instance) {
-	await ask(cluster, instance, 4, 3 * TOKENS).done;
+	await ask(cluster, instance, 4, 4 * TOKENS).done;
 	await sleep(1500);
 }
 
@@ -230,7 +230,7 @@ async function benchWire() {
 
 // ---- hop ----
 
-const HOP_TOKENS = 96, IDLE_MS = 3000;
+const HOP_TOKENS = 64, IDLE_MS = 3000;
 
 // Milliseconds a token of one stream, from its first token on.
 async function tokenMs(cluster, instance) {
@@ -280,6 +280,8 @@ async function benchHop() {
 
 // ---- kill ----
 
+const KILL_TOKENS = 128, KILL_AFTER = 24;
+
 async function benchKill() {
 	const cluster = await start(["one", "two"]), { net, admin } = cluster, machines = [net.machines.one, net.machines.two];
 	for (const machine of machines) cluster.nodes.push(await enter(cluster, machine));
@@ -289,12 +291,12 @@ async function benchKill() {
 		"killed", "the survivor had the missing layers' file", "ms", "tokens before");
 	for (const cached of [false, true])
 		for (const at of [0, 1]) {
-			const instance = await load(cluster, { ...wanted, pins: halves(...cluster.nodes, layers) }), stream = ask(cluster, instance, 16, 256), victim = cluster.nodes[at];
-			await eventually(() => stream.pieces >= 24, "it has begun", 2 * long);
+			const instance = await load(cluster, { ...wanted, pins: halves(...cluster.nodes, layers) }), stream = ask(cluster, instance, 16, KILL_TOKENS), victim = cluster.nodes[at];
+			await eventually(() => stream.pieces >= KILL_AFTER, "it has begun", 2 * long);
 			const killed = performance.now(), before = stream.pieces;
 			victim.child.kill("SIGKILL");
 			await stream.done;
-			if (stream.usage.completion_tokens !== 256) throw new Error(`${stream.usage.completion_tokens} tokens of 256`);
+			if (stream.usage.completion_tokens !== KILL_TOKENS) throw new Error(`${stream.usage.completion_tokens} tokens of ${KILL_TOKENS}`);
 			const gaps = stream.at.map((time, i) => ({ time, gap: time - (stream.at[i - 1] ?? time) })).filter(({ time }) => time > killed);
 			const next = gaps.reduce((most, one) => one.gap > most.gap ? one : most);
 			row(at ? "the last part, which chooses tokens" : "the first part", cached ? "yes" : "no, by the wire", (next.time - killed).toFixed(0), before);
