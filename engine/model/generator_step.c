@@ -16,6 +16,7 @@
 enum {
 	LANE_ROWS_LEAST = 128, // of a prompt's piece, with lanes; fewer would waste a device
 	PIECE_ROWS_LEAST = 16, // however many generate besides
+	ALONE_TIMES = 4,       // so much longer a piece is where it holds nobody up: the more rows, the faster each
 };
 
 enum status generator_make_lanes(struct generator *generator)
@@ -116,7 +117,8 @@ static uint32_t rows_of(const struct generator *generator, const struct lane *la
 {
 	uint32_t rows = generator->params.batch_rows / generator->lane_count;
 	rows = rows < LANE_ROWS_LEAST ? LANE_ROWS_LEAST : rows;
-	rows = rows < generator->prompt_rows ? rows : generator->prompt_rows;
+	const uint32_t most = generator->prompt_rows * (generator->running_count > 1 ? 1 : ALONE_TIMES);
+	rows = rows < most ? rows : most;
 	const uint32_t least = rows < PIECE_ROWS_LEAST ? rows : PIECE_ROWS_LEAST;
 	rows = rows > lane->row_count + least ? rows : lane->row_count + least;
 	return rows < generator->params.batch_rows ? rows : generator->params.batch_rows;
