@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { modelFile } from "../api/gguf.mjs";
 import { eventually, temporary, within } from "../api/server.mjs";
-import { becomes, complete, cpuOf, instanceBecomes, instanceOf, letIn, node, serve, snapshot } from "./cluster.mjs";
+import { becomes, complete, cpuOf, instanceBecomes, letIn, node, serve, snapshot } from "./cluster.mjs";
 import { Net, long, missing } from "./net.mjs";
 
 const LAYERS = 8;
@@ -92,7 +92,7 @@ describe("bad wires", { skip: missing ?? false }, () => {
 	// It was away: its layers went elsewhere, and nobody of it is left over.
 	const back = async () => {
 		await becomes(admin, nodes[1].id, "online", 2 * long);
-		assert.equal((await instanceOf(admin, instance.instance_id)).state, "ready");
+		await instanceBecomes(admin, instance.instance_id, "ready");
 		await linked(2 * long);
 	};
 
