@@ -169,7 +169,7 @@ static void deliver(struct outbox_item *item, bool tell)
 		   ++request->tries < TRIES) {
 		search_again(request);
 	} else {
-		if (request->tries == TRIES)
+		if (request->tries >= TRIES)
 			request->status = error_set(&request->error, STATUS_UNAVAILABLE,
 						    "devices come and go faster than a placement is found");
 		finish(request);
@@ -246,8 +246,10 @@ void placing_leave(const struct instances *instances, const void *connection)
 {
 	struct planner *planner = instances->planner;
 	struct request **at = &planner->first;
-	if (planner->running && planner->running->asked.connection == connection)
+	if (planner->running && planner->running->asked.connection == connection) {
+		planner->running->tries = TRIES; // whatever comes of it
 		atomic_store(&planner->running->stop, true);
+	}
 	while (*at) {
 		struct request *request = *at;
 		if (request->asked.connection != connection) {
