@@ -323,7 +323,12 @@ if (why) {
 execFileSync("taskset", ["-apc", "1", String(process.pid)], { stdio: "ignore" });
 for (const [name, bench] of Object.entries(parts)) {
 	if (asked.length && !asked.includes(name)) continue;
-	await bench();
+	try {
+		await bench();
+	} catch (error) { // an end of this program by itself would leave the machines behind
+		console.error(`cluster: ${name}: ${error.stack}`);
+		process.exit(1);
+	}
 	for (const path of models) rmSync(path, { force: true });
 }
 process.exit(0);
