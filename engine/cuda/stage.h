@@ -30,7 +30,7 @@ enum stage_kernel {
 	STAGE_PROMPT_64,
 	STAGE_PROMPT_128,
 	STAGE_PLAIN_KERNELS,
-	STAGE_DECODE = STAGE_PLAIN_KERNELS,      // + format
+	STAGE_DECODE = STAGE_PLAIN_KERNELS,      // + format; TILE_NONE: of any
 	STAGE_GEMV = STAGE_DECODE + TILE_COUNT,  // + format; TILE_NONE: of several
 	STAGE_GEMM_32 = STAGE_GEMV + TILE_COUNT, // + format
 	STAGE_GEMM_128 = STAGE_GEMM_32 + TILE_COUNT,
@@ -116,9 +116,9 @@ struct backend_stage {
 	uint32_t *argmax;                     // (outputs), of the host
 	struct cuda_slice slice;              // of a stage in slices
 	bool decodes;                         // one row goes by stage_decode
-	struct decode_params decode;          // but for the step's own; predicts: whether it can
+	struct decode_params decode;          // but for the step's own
 	uint32_t decode_shared;               // bytes of a block
-	unsigned decode_format;               // of all its matrices
+	unsigned decode_format;               // of all matrices; TILE_NONE: several
 	CUgraphExec graphs[GEMV_ROWS + 1][3]; // by rows, and what is behind the layers (stage_step.c)
 };
 

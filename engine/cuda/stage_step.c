@@ -573,13 +573,12 @@ static enum status run_piece(struct backend_stage *stage, const struct plan *pla
 static enum status run_decode(struct backend_stage *stage, const struct plan *plan, struct error *error)
 {
 	const struct attention_params attention = attention_of(stage, plan->step, 0);
-	bool predicts = plan->ends != ENDS_LAYERS && stage->decode.predicts;
 	enum status status = stage->params.embeds ? embed(stage, plan->step, error) : STATUS_OK;
 	if (!status)
-		status = stage_decode(stage, &attention, predicts, error);
+		status = stage_decode(stage, &attention, plan->ends != ENDS_LAYERS, error);
 	if (status || plan->ends == ENDS_LAYERS)
 		return status;
-	return predict(stage, plan->step, true, plan->ends == ENDS_HIDDEN, predicts, error);
+	return predict(stage, plan->step, true, plan->ends == ENDS_HIDDEN, true, error);
 }
 
 static enum status run(struct backend_stage *stage, const struct plan *plan, struct error *error)

@@ -1,5 +1,5 @@
-// One row through all layers of a model whose matrices are of one format, by one kernel that stays: a block on every
-// multiprocessor, which all wait for each other between one product and the next.
+// One row through all layers, by one kernel that stays: a block on every multiprocessor, which all wait for each other
+// between one product and the next.
 //
 // Each warp has a ring in shared memory; another warp fills them all by bulk copies, a lane for each. Weights depend on
 // nothing that is computed, so the rings run on over the ends of products and layers: while the blocks wait for each
@@ -93,9 +93,10 @@ struct columns { // a warp's of a product
 	unsigned begin, end;
 };
 template <int FORMAT>
-INLINE columns columns_of(const decode_product &product, unsigned warp)
+INLINE columns columns_of(const decode_product &product, const decode_layer &layer, unsigned kind, unsigned warp)
 {
-	unsigned shift = decode_shift(FORMAT), quanta = (product.padded + (1 << shift) - 1) >> shift;
+	bool by_256 = FORMAT ? piece_columns(FORMAT) == 256 : layer.inputs[kind] & DECODE_BY_256;
+	unsigned shift = by_256 ? 8 : 7, quanta = (product.padded + (1 << shift) - 1) >> shift;
 	columns out;
 	out.begin = warp * quanta / DECODE_WARPS << shift;
 	out.end = (warp + 1) * quanta / DECODE_WARPS << shift;
@@ -105,7 +106,7 @@ INLINE columns columns_of(const decode_product &product, unsigned warp)
 // Rows of tiles of one matrix, one behind the other, and a warp's columns of them.
 struct segment {
 	const unsigned char *tiles;
-	unsigned rows, pieces, row_bytes;
+	unsigned rows, pieces, format, row_bytes;
 };
 
 // Of units `from` to `to` those of a matrix; rows: 0 for none.
@@ -120,8 +121,9 @@ INLINE segment segment_of(const decode_product &product, const decode_layer &lay
 	unsigned last = first + product.row_tiles[matrix];
 	from = from < first ? first : from;
 	to = to > last ? last : to;
+	out.format = FORMAT ? (unsigned)FORMAT : layer.formats[product.matrix + matrix];
 	out.rows = from < to ? to - from : 0;
-	unsigned bytes = piece_bytes(FORMAT), shift = piece_shift(FORMAT);
+	unsigned bytes = piece_bytes(out.format), shift = piece_shift(out.format);
 	unsigned all = (product.padded + (1 << shift) - 1) >> shift, begin = mine.begin >> shift,
 		 end = mine.end >> shift;
 	end = end < all ? end : all;
@@ -142,19 +144,19 @@ template <int FORMAT> INLINE void fill_rings(const decode_params &p, const memor
 		kind = i == p.layer_count ? (unsigned)DECODE_OUTPUT : kind;
 		const decode_product &product = p.products[kind];
 		const decode_layer &layer = m.layers[i];
-		const columns mine = columns_of<FORMAT>(product, warp);
+		const columns mine = columns_of<FORMAT>(product, layer, kind, warp);
 #pragma unroll 1
 		for (unsigned from = m.units[kind].x, matrix = 0; from < m.units[kind].y;) {
 			unsigned to = from + DECODE_UNITS < m.units[kind].y ? from + DECODE_UNITS : m.units[kind].y;
 			const segment s = segment_of<FORMAT>(product, layer, mine, matrix, from, to);
-			unsigned bytes = piece_bytes(FORMAT);
+			unsigned bytes = piece_bytes(s.format), at_once = p.at_once[s.format];
 			const unsigned char *row = s.tiles;
 #pragma unroll 1
 			for (unsigned k = 0; k < s.rows; k++, row += s.row_bytes) {
 				const unsigned char *next = row;
 #pragma unroll 1
 				for (unsigned left = s.pieces; left;) {
-					unsigned pieces = left < p.at_once ? left : p.at_once;
+					unsigned pieces = left < at_once ? left : at_once;
 					count_wait(m.empty + slot * 8, round);
 					bulk_copy(ring + slot * p.slot_bytes, next, pieces * bytes, m.full + slot * 8);
 					next += pieces * bytes;
@@ -176,25 +178,35 @@ template <int FORMAT> INLINE void fill_rings(const decode_params &p, const memor
 // ---- the input ----
 
 struct slice { // of a warp: where its part of the input is in shared memory, as a lane reads it
-	unsigned char *bytes; // integers: upper halves, lower ones `plane` behind them; or f16
-	uint2 *blocks;        // scale and sum of the integers of each 32
-	float *groups;        // of f16: what to multiply by, of each 128
-	unsigned plane;
+	unsigned char *integers, *halves, *pairs;
+	uint2 *blocks;               // scale and sum of the integers of each 32
+	float *groups;               // of halves: what to multiply by, of each 128
+	unsigned plane, plane_pairs; // from the upper halves of integers, or of numbers, to the lower ones
+	unsigned block_mask[4];
 };
 
-INLINE slice slice_of(unsigned char *at, unsigned columns)
+INLINE slice slice_of(unsigned char *at, unsigned columns, unsigned inputs)
 {
 	slice out;
+	unsigned lane = THREAD_X % 32;
 	out.plane = columns + 64;
-	out.bytes = at;
+	out.plane_pairs = columns * 2;
+	out.integers = at;
 	out.blocks = (uint2 *)(at + 2 * columns + 64);
+	at += inputs & DECODE_INTEGERS ? 2 * columns + 64 + columns / 4 : 0;
+	out.halves = at;
 	out.groups = (float *)(at + 2 * columns);
+	at += inputs & DECODE_HALVES ? 2 * columns + (columns / 32 + 15) / 16 * 16 : 0;
+	out.pairs = at;
+#pragma unroll
+	for (unsigned i = 0; i < 4; i++)
+		out.block_mask[i] = lane / 8 == i ? 0xffffffffu : 0;
 	return out;
 }
 
 // This warp's columns of the input. norms: of the first of them, what was read before. The sum of their squares.
 template <int FORMAT>
-INLINE float take_slice(const decode_product &product, const columns &mine, const slice &to,
+INLINE float take_slice(const decode_product &product, const columns &mine, unsigned inputs, const slice &to,
 			const float *norm, const float4 (&norms)[PRELOADED])
 {
 	unsigned lane = THREAD_X % 32;
@@ -222,15 +234,15 @@ INLINE float take_slice(const decode_product &product, const columns &mine, cons
 				v[i].w *= w.w;
 			}
 		}
-		if (FORMAT != TILE_F16) {
+		if (FORMAT ? FORMAT >= TILE_Q8_0 : inputs & DECODE_INTEGERS) {
 			rounded_four rounded[PRELOADED];
 			round_fours<PRELOADED>(rounded, v, at);
 #pragma unroll
 			for (int i = 0; i < PRELOADED; i++) {
 				if (first + i * 128 >= mine.end)
 					break;
-				*(unsigned *)(to.bytes + rounded[i].place) = rounded[i].upper;
-				*(unsigned *)(to.bytes + to.plane + rounded[i].place) = rounded[i].lower;
+				*(unsigned *)(to.integers + rounded[i].place) = rounded[i].upper;
+				*(unsigned *)(to.integers + to.plane + rounded[i].place) = rounded[i].lower;
 				uint2 block;
 				block.x = __builtin_bit_cast(unsigned, rounded[i].scale);
 				block.y = (unsigned)rounded[i].total;
@@ -239,17 +251,28 @@ INLINE float take_slice(const decode_product &product, const columns &mine, cons
 			}
 		}
 #pragma unroll
-		for (int i = 0; FORMAT == TILE_F16 && i < PRELOADED; i++) {
+		for (int i = 0; i < PRELOADED; i++) {
 			if (first + i * 128 >= mine.end)
 				break;
-			unsigned char *place = to.bytes + column_place(at + i * 128);
-			float most = larger(larger(absolute(v[i].x), absolute(v[i].y)),
-					    larger(absolute(v[i].z), absolute(v[i].w)));
-			float scale = scale_for(warp_most(most));
-			*(unsigned *)place = pack_f16(v[i].x * scale, v[i].y * scale);
-			*(unsigned *)(place + 8) = pack_f16(v[i].z * scale, v[i].w * scale);
-			if (!lane)
-				to.groups[at / 128 + i] = quotient(1, scale);
+			unsigned place = column_place(at + i * 128);
+			if (FORMAT ? FORMAT == TILE_F16 : inputs & DECODE_HALVES) {
+				float most = larger(larger(absolute(v[i].x), absolute(v[i].y)),
+						    larger(absolute(v[i].z), absolute(v[i].w)));
+				float scale = scale_for(warp_most(most));
+				*(unsigned *)(to.halves + place) = pack_f16(v[i].x * scale, v[i].y * scale);
+				*(unsigned *)(to.halves + place + 8) = pack_f16(v[i].z * scale, v[i].w * scale);
+				if (!lane)
+					to.groups[at / 128 + i] = quotient(1, scale);
+			}
+			if (FORMAT ? FORMAT == TILE_F32 || FORMAT == TILE_BF16 : inputs & DECODE_PAIRS) {
+				unsigned char *pair = to.pairs + place;
+				unsigned one = pack_bf16(v[i].x, v[i].y), two = pack_bf16(v[i].z, v[i].w);
+				*(unsigned *)pair = one;
+				*(unsigned *)(pair + 8) = two;
+				pair += to.plane_pairs;
+				*(unsigned *)pair = pack_bf16(v[i].x - low_bf16(one), v[i].y - high_bf16(one));
+				*(unsigned *)(pair + 8) = pack_bf16(v[i].z - low_bf16(two), v[i].w - high_bf16(two));
+			}
 		}
 	}
 	warp_barrier();
@@ -271,6 +294,12 @@ template <bool SIGNED> INLINE void add_bytes(int (&sum)[4], const unsigned (&a)[
 		    : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3])
 		    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+INLINE void add_bytes_16(int (&sum)[4], unsigned a0, unsigned a1, unsigned b)
+{
+	asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+	    : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3])
+	    : "r"(a0), "r"(a1), "r"(b));
+}
 INLINE int whole(int upper, int lower)
 {
 	return upper * 256 + lower;
@@ -281,21 +310,30 @@ INLINE float half_at(const unsigned char *at)
 }
 
 // sum: of rows g and g + 8, what this lane has of it; of the piece's first column `at` on.
-INLINE void multiply_halves(float (&sum)[2], const unsigned char *piece, unsigned at, const slice &x)
+template <int FORMAT>
+INLINE void multiply_floats(float (&sum)[2], const unsigned char *piece, unsigned at, const slice &x)
 {
 	struct operand {
-		const unsigned char *halves;
-		INLINE_METHOD uint2 get(int, unsigned step, int) const { return *(const uint2 *)(halves + step * 32); }
+		const unsigned char *halves, *pairs;
+		unsigned plane;
+		INLINE_METHOD uint2 get(int plane_of, unsigned step, int) const
+		{
+			return *(const uint2 *)((plane_of ? pairs + (plane_of - 1) * plane : halves) + step * 32);
+		}
 	} b;
 	unsigned lane = THREAD_X % 32, j = lane % 4;
 	float part[1][4];
 	clear(part[0]);
+	b.plane = x.plane_pairs;
 #pragma unroll
-	for (unsigned i = 0; i < piece_columns(TILE_F16) / 32; i++) {
-		b.halves = x.bytes + (at + i * 32) * 2 + j * 8;
-		multiply_block<TILE_F16, 1>(part, piece + i * tile_bytes(TILE_F16), 0, lane, b);
+	for (unsigned i = 0; i < piece_columns(FORMAT) / 32; i++) {
+		b.halves = x.halves + (at + i * 32) * 2 + j * 8;
+		b.pairs = x.pairs + (at + i * 32) * 2 + j * 8;
+		multiply_block<FORMAT, 1>(part, piece + i * tile_bytes(FORMAT), 0, lane, b);
 	}
-	float scale = j ? 0 : x.groups[at / 128]; // all columns of the product are the same
+	// All columns of the product are the same.
+	float scale = FORMAT == TILE_F16 ? x.groups[at / 128] : 1;
+	scale = j ? 0 : scale;
 	sum[0] = FUSED(part[0][0], scale, sum[0]);
 	sum[1] = FUSED(part[0][2], scale, sum[1]);
 }
@@ -303,17 +341,22 @@ INLINE void multiply_halves(float (&sum)[2], const unsigned char *piece, unsigne
 template <int FORMAT>
 INLINE void multiply_integers(float (&sum)[2], const unsigned char *piece, unsigned at, const slice &x)
 {
-	unsigned lane = THREAD_X % 32, g = lane / 4, j = lane % 4;
-	const unsigned char *bytes = x.bytes + g % 2 * x.plane + at + lane / 8 * 32 + j * 8;
-	uint4 above, below;
+	enum { GROUPS = FORMAT == TILE_Q6_K ? 4 : FORMAT == TILE_Q8_0 || FORMAT == TILE_Q4_0 ? 1 : 2 };
+	unsigned lane = THREAD_X % 32, g = lane / 4, j = lane % 4, q = lane / 8, odd = g % 2;
+	const unsigned char *bytes = x.integers + odd * x.plane + at + j * 8;
+	const unsigned char *heads = piece + 2048 + (FORMAT == TILE_Q5_K ? 512 : 0) + g * 16;
+	uint4 above, below, high;
 	float d[2], least[2];
-	if (FORMAT == TILE_Q4_K) {
-		above = *(const uint4 *)(piece + 2048 + g * 16);
-		below = *(const uint4 *)(piece + 2176 + g * 16);
+	if (FORMAT == TILE_Q4_K || FORMAT == TILE_Q5_K) {
+		above = *(const uint4 *)heads;
+		below = *(const uint4 *)(heads + 128);
 		d[0] = low_f16(above.x);
-		d[1] = low_f16(below.x) * 0.0625f;
+		d[1] = FORMAT == TILE_Q4_K ? low_f16(below.x) * 0.0625f : low_f16(below.x);
 		least[0] = high_f16(above.x);
 		least[1] = high_f16(below.x);
+	} else if (FORMAT == TILE_Q6_K) {
+		d[0] = half_at(piece + 3328 + g * 2) * 0.25f;
+		d[1] = half_at(piece + 3344 + g * 2) * 0.25f;
 	} else if (FORMAT == TILE_Q8_0) {
 		d[0] = half_at(piece + j / 2 * 1088 + 1024 + g * 8 + j % 2 * 2);
 		d[1] = half_at(piece + j / 2 * 1088 + 1028 + g * 8 + j % 2 * 2);
@@ -321,10 +364,31 @@ INLINE void multiply_integers(float (&sum)[2], const unsigned char *piece, unsig
 		d[0] = half_at(piece + 1024 + g * 16 + j * 2);
 		d[1] = half_at(piece + 1032 + g * 16 + j * 2) * 0.0625f;
 	}
+	if (FORMAT == TILE_Q5_K)
+		high = load_run(piece, 2048, lane);
 #pragma unroll
-	for (unsigned group = 0; group < piece_columns(FORMAT) / 128; group++) {
+	for (unsigned group = 0; group < GROUPS; group++) {
 		int part[4] = {0, 0, 0, 0};
-		uint2 b = *(const uint2 *)(bytes + group * 128);
+		if (FORMAT == TILE_Q6_K) { // scales are of 16
+			unsigned b = *(const unsigned *)(bytes + group * 64 + q / 2 * 32 + q % 2 * 4);
+			uint4 run = load_run(piece, group * TILE_RUN_BYTES, lane);
+			if (group % 2 == 0)
+				high = load_run(piece, 2048 + group / 2 * TILE_RUN_BYTES, lane);
+#pragma unroll
+			for (unsigned i = 0; i < 4; i++) {
+				unsigned word = word_of(run, i), bits = word_of(high, group % 2 * 2 + i / 2);
+				bits = i % 2 ? bits : bits << 4;
+				unsigned a0 = ((word << 2 & 0x3c3c3c3cu) | (bits << 2 & 0xc0c0c0c0u)) ^ 0x80808080u;
+				unsigned a1 = ((word >> 2 & 0x3c3c3c3cu) | (bits & 0xc0c0c0c0u)) ^ 0x80808080u;
+				add_bytes_16(part, a0, a1, b & x.block_mask[i]);
+			}
+			float scale = __builtin_bit_cast(float, x.blocks[at / 32 + group * 2 + j / 2].x);
+			const signed char *scales = (const signed char *)piece + 3072 + g * 16 + group * 4 + j;
+			sum[0] = FUSED((float)whole(part[0], part[1]), d[0] * (float)scales[0] * scale, sum[0]);
+			sum[1] = FUSED((float)whole(part[2], part[3]), d[1] * (float)scales[128] * scale, sum[1]);
+			continue;
+		}
+		uint2 b = *(const uint2 *)(bytes + group * 128 + q * 32);
 		uint2 block = x.blocks[at / 32 + group * 4 + j];
 		uint4 run[2];
 		if (FORMAT != TILE_Q8_0) {
@@ -346,9 +410,16 @@ INLINE void multiply_integers(float (&sum)[2], const unsigned char *piece, unsig
 				a[1] = one & 0xf0f0f0f0u; // 16 times as much
 				a[2] = two & 0x0f0f0f0fu;
 				a[3] = two & 0xf0f0f0f0u;
+				if (FORMAT == TILE_Q5_K) {
+					unsigned bits = word_of(high, group * 2 + i / 2);
+					a[1] >>= 4;
+					a[3] >>= 4;
+#pragma unroll
+					for (int k = 0; k < 4; k++)
+						a[k] |= shifted(bits, (int)(i % 2) * 4 + k - 4) & 0x10101010u;
+				}
 			}
-			bool mine = lane / 8 == i;
-			add_bytes<FORMAT == TILE_Q8_0>(part, a, mine ? b.x : 0, mine ? b.y : 0);
+			add_bytes<FORMAT == TILE_Q8_0>(part, a, b.x & x.block_mask[i], b.y & x.block_mask[i]);
 		}
 		int upper = whole(part[0], part[1]), lower = whole(part[2], part[3]), total = (int)block.y;
 		float scale = __builtin_bit_cast(float, block.x);
@@ -356,29 +427,61 @@ INLINE void multiply_integers(float (&sum)[2], const unsigned char *piece, unsig
 			upper -= 8 * total;
 			lower -= 128 * total;
 		}
-		if (FORMAT == TILE_Q4_K) {
+		if (FORMAT == TILE_Q8_0 || FORMAT == TILE_Q4_0) {
+			sum[0] = FUSED((float)upper, d[0] * scale, sum[0]);
+			sum[1] = FUSED((float)lower, d[1] * scale, sum[1]);
+		} else {
 			unsigned scales = head_scales(above, group * 4 + j), others = head_scales(below, group * 4 + j);
 			float all = (float)total * scale;
 			sum[0] = FUSED((float)upper, d[0] * (float)(scales & 63) * scale, sum[0]);
 			sum[1] = FUSED((float)lower, d[1] * (float)(others & 63) * scale, sum[1]);
 			sum[0] = FUSED(-least[0] * (float)(scales >> 8), all, sum[0]);
 			sum[1] = FUSED(-least[1] * (float)(others >> 8), all, sum[1]);
-		} else {
-			sum[0] = FUSED((float)upper, d[0] * scale, sum[0]);
-			sum[1] = FUSED((float)lower, d[1] * scale, sum[1]);
 		}
 	}
 }
 
 template <int FORMAT>
-INLINE void multiply(float (&sum)[2], const unsigned char *from, unsigned pieces, unsigned at, const slice &x)
+INLINE void multiply_pieces(float (&sum)[2], const unsigned char *from, unsigned pieces, unsigned at, const slice &x)
 {
 #pragma unroll 1
 	for (; pieces; pieces--, from += piece_bytes(FORMAT), at += piece_columns(FORMAT))
-		if (FORMAT == TILE_F16)
-			multiply_halves(sum, from, at, x);
-		else
+		if (FORMAT >= TILE_Q8_0)
 			multiply_integers<FORMAT>(sum, from, at, x);
+		else
+			multiply_floats<FORMAT>(sum, from, at, x);
+}
+
+// FORMAT 0: any, as it comes.
+template <int FORMAT>
+INLINE void multiply(float (&sum)[2], unsigned format, const unsigned char *from, unsigned pieces, unsigned at,
+		     const slice &x)
+{
+	if (FORMAT)
+		return multiply_pieces<FORMAT>(sum, from, pieces, at, x);
+	switch (format) {
+	case TILE_F32:
+		return multiply_pieces<TILE_F32>(sum, from, pieces, at, x);
+	case TILE_F16:
+		return multiply_pieces<TILE_F16>(sum, from, pieces, at, x);
+	case TILE_BF16:
+		return multiply_pieces<TILE_BF16>(sum, from, pieces, at, x);
+	case TILE_Q8_0:
+		return multiply_pieces<TILE_Q8_0>(sum, from, pieces, at, x);
+	case TILE_Q4_0:
+		return multiply_pieces<TILE_Q4_0>(sum, from, pieces, at, x);
+	case TILE_Q4_K:
+		return multiply_pieces<TILE_Q4_K>(sum, from, pieces, at, x);
+	case TILE_Q5_K:
+		return multiply_pieces<TILE_Q5_K>(sum, from, pieces, at, x);
+	case TILE_Q6_K:
+		return multiply_pieces<TILE_Q6_K>(sum, from, pieces, at, x);
+	}
+}
+
+INLINE unsigned inputs_of(unsigned format)
+{
+	return format >= TILE_Q8_0 ? DECODE_INTEGERS : format == TILE_F16 ? DECODE_HALVES : DECODE_PAIRS;
 }
 
 // What a thread adds up: a result of a unit, four threads each.
@@ -448,8 +551,8 @@ INLINE void run_product(const decode_params &p, unsigned kind, const decode_laye
 			unsigned target)
 {
 	const decode_product &product = p.products[kind];
-	unsigned warp = THREAD_X / 32, lane = THREAD_X % 32, g = lane / 4, j = lane % 4;
-	const columns mine = columns_of<FORMAT>(product, warp);
+	unsigned inputs = layer.inputs[kind], warp = THREAD_X / 32, lane = THREAD_X % 32, g = lane / 4, j = lane % 4;
+	const columns mine = columns_of<FORMAT>(product, layer, kind, warp);
 	const float *norm = product.norm == DECODE_NO_NORM ? 0 : layer.norms[product.norm];
 	float4 norms[PRELOADED];
 #pragma unroll
@@ -459,14 +562,14 @@ INLINE void run_product(const decode_params &p, unsigned kind, const decode_laye
 		if (norm && k < product.columns && k < mine.end)
 			norms[i] = *(const float4 *)(norm + k);
 	}
-	const slice x = slice_of(m.slice, mine.end - mine.begin);
+	const slice x = slice_of(m.slice, mine.end - mine.begin, FORMAT ? inputs_of(FORMAT) : inputs);
 	unsigned last = m.units[kind].y;
 	for (unsigned from = m.units[kind].x, first = from; first <= last; from += DECODE_UNITS) {
 		unsigned to = from + DECODE_UNITS < last ? from + DECODE_UNITS : last;
 		const result out = result_of(product, layer, from, to - from);
 		if (from == first) {
 			wait_for_all(p, target);
-			float squares = take_slice<FORMAT>(product, mine, x, norm, norms);
+			float squares = take_slice<FORMAT>(product, mine, inputs, x, norm, norms);
 			if (!lane)
 				m.squares[warp] = squares;
 		} else {
@@ -475,22 +578,23 @@ INLINE void run_product(const decode_params &p, unsigned kind, const decode_laye
 #pragma unroll 1
 		for (unsigned matrix = 0, row = 0; matrix < product.count; matrix++) {
 			const segment s = segment_of<FORMAT>(product, layer, mine, matrix, from, to);
+			unsigned at_once = p.at_once[s.format];
 			row = product.mode == GEMV_GATED && matrix ? (unsigned)DECODE_UNITS : row;
 #pragma unroll 1
 			for (unsigned i = 0; i < s.rows; i++, row++) {
 				float sum[2] = {0, 0};
 #pragma unroll 1
 				for (unsigned left = s.pieces, at = 0; left;) {
-					unsigned pieces = left < p.at_once ? left : p.at_once, slot = next->slot;
+					unsigned pieces = left < at_once ? left : at_once, slot = next->slot;
 					count_wait(m.full + slot * 8, next->round);
-					multiply<FORMAT>(sum, m.ring + slot * p.slot_bytes, pieces, at, x);
+					multiply<FORMAT>(sum, s.format, m.ring + slot * p.slot_bytes, pieces, at, x);
 					warp_barrier();
 					if (!lane)
 						count_one(m.empty + slot * 8);
 					next->slot = slot + 1 == p.slots ? 0 : slot + 1;
 					next->round ^= !next->slot;
 					left -= pieces;
-					at += pieces * piece_columns(FORMAT);
+					at += pieces * piece_columns(s.format);
 				}
 				for (unsigned half = 1; half < 4; half *= 2) {
 					sum[0] += from_lane(sum[0], half);
@@ -883,6 +987,7 @@ template <int FORMAT> INLINE void decode(const decode_params &p)
 	{ \
 		decode<format>(p); \
 	}
+DECODE(decode_mixed, TILE_NONE)
 DECODE(decode_f16, TILE_F16)
 DECODE(decode_q8_0, TILE_Q8_0)
 DECODE(decode_q4_0, TILE_Q4_0)

@@ -94,12 +94,6 @@ STAGE_BOTH unsigned piece_bytes(unsigned format)
 	return piece_columns(format) / tile_columns(format) * tile_bytes(format);
 }
 
-// Columns that a warp of stage_decode.cu takes at a time: 1 << that many.
-STAGE_BOTH unsigned decode_shift(unsigned format)
-{
-	return piece_shift(format) < 7 ? 7 : piece_shift(format);
-}
-
 // Columns as they are stored: a multiple of every tile's, but for the K formats', whose own columns are.
 STAGE_BOTH unsigned tile_padded(unsigned columns)
 {

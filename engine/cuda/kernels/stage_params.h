@@ -84,6 +84,9 @@ struct attention_params {
 	float epsilon, scale;
 };
 
+// What a product of stage_decode.cu rounds its input to, and how many columns its warps share at a time: bits.
+enum decode_input { DECODE_INTEGERS = 1, DECODE_HALVES = 2, DECODE_PAIRS = 4, DECODE_BY_256 = 8 };
+
 enum decode_kind { DECODE_QKV, DECODE_ATTENTION_OUTPUT, DECODE_GATE_UP, DECODE_DOWN, DECODE_OUTPUT, DECODE_KINDS };
 
 // A layer of the table in device memory; the output matrix is one more, with its norm.
@@ -93,6 +96,7 @@ struct decode_layer {
 	ON_DEVICE(const float) bias[3];                        // of q, k, v; or NULL
 	ON_DEVICE(const float) q_norm;
 	ON_DEVICE(const float) k_norm;
+	unsigned char formats[DECODE_MATRICES + 1], inputs[DECODE_KINDS + 3]; // enum tile_format, enum decode_input
 };
 
 // A product, as it is in all layers.
@@ -110,13 +114,13 @@ struct decode_params {
 	ON_DEVICE(const struct decode_layer) layers; // (layer_count + 1)
 	ON_DEVICE(unsigned) arrived;                 // blocks, at all barriers so far; and before this launch
 	struct decode_product products[DECODE_KINDS];
-	struct attention_params attention; // kv: of the first layer
-	unsigned long long kv_layer;       // numbers of a layer's keys and values
-	unsigned layer_count, predicts;    // predicts: the output matrix, too
-	unsigned tasks;                    // of attention: k heads by blocks of their heads
-	unsigned slots, slot_bytes;        // of each warp's ring
-	unsigned at_once;                  // pieces of a slot
-	unsigned slice_bytes;              // of each warp's part of the input
+	struct attention_params attention;     // kv: of the first layer
+	unsigned long long kv_layer;           // numbers of a layer's keys and values
+	unsigned layer_count, predicts;        // predicts: the output matrix, too
+	unsigned tasks;                        // of attention: k heads by blocks of their heads
+	unsigned slots, slot_bytes;            // of each warp's ring
+	unsigned char at_once[TILE_COUNT + 3]; // pieces of a slot
+	unsigned slice_bytes;                  // of each warp's part of the input
 	float epsilon;
 };
 
