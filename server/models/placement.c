@@ -425,15 +425,11 @@ static bool spill(const struct answer *answer, uint32_t pages, struct placement_
 {
 	const struct placement_wanted *wanted = answer->wanted;
 	const struct placement_device *device = &wanted->devices[stage->device];
-	uint64_t host_free = 0;
-	for (unsigned i = 0; i < wanted->device_count; i++)
-		if (wanted->devices[i].backend == PLACE_CPU && wanted->devices[i].node == device->node)
-			host_free = wanted->devices[i].free_bytes;
 	for (stage->host_layers = 0;; stage->host_layers++) {
 		stage->memory = cost_memory(wanted, &answer->sizes, pages, stage);
 		// Of slices it is that of the first, which holds the most.
 		if (cost_on_device(&stage->memory) * (stage->slices ? stage->slices : 1) <= has)
-			return stage->memory.host_bytes <= host_free;
+			return cost_host_fits(wanted, stage->device, &stage->memory);
 		if (stage->host_layers == stage->layer_count || device->backend == PLACE_CPU || stage->slices)
 			return false;
 	}

@@ -347,9 +347,21 @@ static void add_device(struct problem *problem, unsigned index)
 	problem->devices[at] = device;
 }
 
-static bool shares_pool(const struct placement_device *a, const struct placement_device *b)
+bool cost_shares_memory(const struct placement_device *a, const struct placement_device *b)
 {
 	return a->pool[0] && a->node == b->node && !strcmp(a->pool, b->pool);
+}
+
+bool cost_host_fits(const struct placement_wanted *wanted, unsigned device, const struct stage_memory *memory)
+{
+	const struct placement_device *own = &wanted->devices[device], *host = NULL;
+	for (unsigned i = 0; i < wanted->device_count; i++)
+		if (wanted->devices[i].backend == PLACE_CPU && wanted->devices[i].node == own->node)
+			host = &wanted->devices[i];
+	const uint64_t bytes = memory->host_bytes + (host && memory->host_bytes && cost_shares_memory(own, host)
+							     ? cost_on_device(memory)
+							     : 0);
+	return bytes <= (host ? host->free_bytes : 0);
 }
 
 // Groups and pools get numbers; devices whose memory nobody shares have no pool.
@@ -364,7 +376,7 @@ static void find_groups(struct problem *problem)
 			if (j < same && other->node == one->node &&
 			    all[other->index].backend == all[one->index].backend)
 				same = j;
-			if (i != j && shares_pool(&all[one->index], &all[other->index]) &&
+			if (i != j && cost_shares_memory(&all[one->index], &all[other->index]) &&
 			    (one->pool < 0 || (int)j < one->pool))
 				one->pool = (int)(j < i ? j : i);
 		}

@@ -71,6 +71,9 @@ static inline uint64_t cost_on_device(const struct stage_memory *memory)
 {
 	return memory->weights_bytes + memory->kv_bytes + memory->workspace_bytes;
 }
+bool cost_shares_memory(const struct placement_device *a, const struct placement_device *b);
+// Whether the host of this device has room for what such a stage keeps there; of the same memory, for all of it.
+bool cost_host_fits(const struct placement_wanted *wanted, unsigned device, const struct stage_memory *memory);
 // What a stage has to have in one piece, at most: a layer's keys, or a row of the output.
 uint64_t cost_largest_piece(const struct model_shape *shape, uint32_t pages);
 bool cost_reaches(const struct placement_wanted *wanted, unsigned device, uint32_t pages);

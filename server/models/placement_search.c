@@ -486,11 +486,7 @@ static int64_t spilled(const struct problem *problem, const struct place_device 
 {
 	const struct placement_wanted *wanted = problem->wanted;
 	struct placement_stage stage = {.layer_count = problem->layers, .embeds = true, .predicts = true};
-	uint64_t host_free = 0;
 	uint32_t low = 0, high = problem->layers;
-	for (unsigned i = 0; i < wanted->device_count; i++)
-		if (wanted->devices[i].backend == PLACE_CPU && wanted->devices[i].node == device->node)
-			host_free = wanted->devices[i].free_bytes;
 	while (low < high) {
 		stage.host_layers = (low + high) / 2;
 		const struct stage_memory memory = cost_memory(wanted, &problem->sizes, problem->pages, &stage);
@@ -501,7 +497,9 @@ static int64_t spilled(const struct problem *problem, const struct place_device 
 	}
 	stage.host_layers = low;
 	const struct stage_memory memory = cost_memory(wanted, &problem->sizes, problem->pages, &stage);
-	return cost_on_device(&memory) <= device->free_bytes && memory.host_bytes <= host_free ? (int64_t)low : -1;
+	return cost_on_device(&memory) <= device->free_bytes && cost_host_fits(wanted, device->index, &memory)
+		       ? (int64_t)low
+		       : -1;
 }
 
 static void one_device(struct search *search)

@@ -47,11 +47,6 @@ static bool can_hold_a_slice(const struct placement_device *device)
 	return device->backend == PLACE_CUDA && !device->unusable && !device->software && !device->slices;
 }
 
-static bool share_memory(const struct placement_device *a, const struct placement_device *b)
-{
-	return a->node == b->node && a->pool[0] && !strcmp(a->pool, b->pool);
-}
-
 static bool equal(const struct placement_device *a, const struct placement_device *b)
 {
 	const double apart = a->bandwidth > b->bandwidth ? a->bandwidth - b->bandwidth : b->bandwidth - a->bandwidth;
@@ -61,7 +56,7 @@ static bool equal(const struct placement_device *a, const struct placement_devic
 
 static bool may_share(const struct placement_device *a, const struct placement_device *b)
 {
-	return can_hold_a_slice(a) && can_hold_a_slice(b) && equal(a, b) && !share_memory(a, b);
+	return can_hold_a_slice(a) && can_hold_a_slice(b) && equal(a, b) && !cost_shares_memory(a, b);
 }
 
 static bool any_group(const struct placement_wanted *wanted)
@@ -94,7 +89,7 @@ static void put_together(struct grouping *grouping, const unsigned *members, uns
 			first->staged |= !cost_linked(&grouping->wanted, members[k], members[i]);
 		// Nor what another back end sees of the same memory.
 		for (unsigned j = 0; j < grouping->wanted.device_count; j++)
-			if (j != members[0] && (j == members[i] || share_memory(one, &grouping->devices[j])))
+			if (j != members[0] && (j == members[i] || cost_shares_memory(one, &grouping->devices[j])))
 				grouping->devices[j].unusable = "its memory is part of a group's";
 	}
 	first->slices = slices;
@@ -277,7 +272,7 @@ static enum status check_pinned(const struct grouping *grouping, const unsigned 
 		const struct placement_device *one = &grouping->devices[members[i]];
 		bool twice = false;
 		for (unsigned k = 0; k < i; k++)
-			twice = twice || members[k] == members[i] || share_memory(&grouping->devices[members[k]], one);
+			twice = twice || members[k] == members[i] || cost_shares_memory(&grouping->devices[members[k]], one);
 		if (one->unusable)
 			return error_set(error, STATUS_UNAVAILABLE, "%s cannot be used: %s", one->name, one->unusable);
 		if (!can_hold_a_slice(one) || one->node != first->node || twice) {

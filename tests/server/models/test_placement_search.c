@@ -220,14 +220,19 @@ static void every_spill(struct everything *all)
 		struct chain chain = {.at = {i}, .layers = {problem->layers}, .count = 1};
 		const struct placement_device *device = device_at(problem, &chain, 0);
 		uint64_t host = 0;
-		for (unsigned j = 0; j < problem->wanted->device_count; j++)
-			if (problem->wanted->devices[j].backend == PLACE_CPU &&
-			    problem->wanted->devices[j].node == device->node)
-				host = problem->wanted->devices[j].free_bytes;
+		bool same = false;
+		for (unsigned j = 0; j < problem->wanted->device_count; j++) {
+			const struct placement_device *one = &problem->wanted->devices[j];
+			if (one->backend != PLACE_CPU || one->node != device->node)
+				continue;
+			host = one->free_bytes;
+			same = one->pool[0] && !strcmp(one->pool, device->pool);
+		}
 		for (uint32_t layers = 1; layers <= problem->layers && device->backend != PLACE_CPU; layers++) {
 			chain.host_layers[0] = layers;
-			if (takes(problem, &chain, 0) > device->free_bytes ||
-			    layers * (problem->sizes.layers_bytes / problem->layers) > host)
+			const uint64_t own = takes(problem, &chain, 0);
+			if (own > device->free_bytes ||
+			    layers * (problem->sizes.layers_bytes / problem->layers) + (same ? own : 0) > host)
 				continue;
 			chain_measure(problem, &chain);
 			all->best = chain.value < all->best ? chain.value : all->best;
