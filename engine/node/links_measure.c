@@ -438,8 +438,8 @@ static struct json *reading(const struct link *link)
 	json_set_string(json, "throughput_at",
 			measures->throughput < 0 ? NULL : clock_format(measures->throughput_at_ms, at));
 	set_maybe_number(json, "sent_bytes_per_s", up ? measures->sent_per_s : -1);
-	if (is_server(link))
-		set_maybe_number(json, "throughput_back_bytes_per_s", link->links->server_back.measures.throughput);
+	set_maybe_number(json, "throughput_back_bytes_per_s",
+			 is_server(link) ? link->links->server_back.measures.throughput : -1);
 	json_set_string(json, "measured_at", clock_format(measures->at_ms, at));
 	return json;
 }

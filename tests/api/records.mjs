@@ -30,7 +30,7 @@ export const deviceReadings = (changes = {}) => ({
 export const linkReading = (changes = {}) => ({
 	peer_id: "server", state: "up", reason: null, class: "ethernet", interface: "eth0", address: "192.0.2.1",
 	interface_bits_per_s: 1e10, rtt_ms: 0.4, jitter_ms: 0.05, loss_percent: 0, throughput_bytes_per_s: 1.1e9,
-	throughput_at: new Date().toISOString(), sent_bytes_per_s: 0, measured_at: new Date().toISOString(), ...changes });
+	throughput_at: new Date().toISOString(), sent_bytes_per_s: 0, throughput_back_bytes_per_s: null, measured_at: new Date().toISOString(), ...changes });
 
 export const nodeReadings = (changes = {}) => ({
 	node_id: "nod_test", at: new Date().toISOString(), cpu_percent: 12.5, memory_total_bytes: 34359738368,
