@@ -31,7 +31,11 @@ static void check_matrix(enum tensor_format format, struct case_size size)
 	assert_true(row_bytes && bytes && expected && row);
 	for (uint64_t i = 0; i < row_bytes * size.rows; i++)
 		bytes[i] = next_byte();
-	struct model_tensor tensor = {format, size.rows, size.columns, bytes, row_bytes * size.rows};
+	struct model_tensor tensor = {.format = format,
+				      .rows = size.rows,
+				      .columns = size.columns,
+				      .data = bytes,
+				      .bytes = row_bytes * size.rows};
 	struct panels panels;
 	panels_init(&panels, &tensor);
 	panels.data = aligned_alloc(64, (panels_bytes(&panels) + 63) / 64 * 64);
