@@ -272,7 +272,8 @@ static enum status check_pinned(const struct grouping *grouping, const unsigned 
 		const struct placement_device *one = &grouping->devices[members[i]];
 		bool twice = false;
 		for (unsigned k = 0; k < i; k++)
-			twice = twice || members[k] == members[i] || cost_shares_memory(&grouping->devices[members[k]], one);
+			twice = twice || members[k] == members[i] ||
+				cost_shares_memory(&grouping->devices[members[k]], one);
 		if (one->unusable)
 			return error_set(error, STATUS_UNAVAILABLE, "%s cannot be used: %s", one->name, one->unusable);
 		if (!can_hold_a_slice(one) || one->node != first->node || twice) {
