@@ -2,8 +2,9 @@
  * to zero again afterwards. The server keeps the figures, and places by them (server/models/layer_times.h).
  *
  * A step of one row is what a generated token costs; one of several, as of a batch or a piece of a prompt, says how
- * much less each further row costs. The mean of a few runs is taken: a processor that is held to a part of its time, or shared, is as fast as that. The
- * first run is not counted, since it fills caches, and some drivers compile then. Thread: the driver's. */
+ * much less each further row costs. The mean of a few runs is taken: a processor that is held to a part of its time, or
+ * shared, is as fast as that. The first run is not counted, since it fills caches, and some drivers compile then.
+ * Thread: the driver's. */
 #pragma once
 #include "common/json/json.h"
 #include "engine/stage.h"
