@@ -2,7 +2,8 @@
  *
  *     few rows    [norm, q, k, v] [turn, put into pages, attend] [attention output, add] [norm, gate, up] [down, add]
  *     many rows   the same, with the rounding of each product's input, and turning, as kernels of their own
- *     one row     on Hopper and later: all layers and the output matrix as one kernel (stage_decode.c)
+ *     one row     on Hopper and later, where all matrices are of one format that it knows: all layers and the output
+ *                 matrix as one kernel (stage_decode.c)
  *
  * Which way a product goes depends on the number of rows alone, so the same batch gives the same bits. */
 #include "engine/cuda/stage.h"

@@ -117,7 +117,9 @@ static uint32_t rows_of(const struct generator *generator, const struct lane *la
 {
 	uint32_t rows = generator->params.batch_rows / generator->lane_count;
 	rows = rows < LANE_ROWS_LEAST ? LANE_ROWS_LEAST : rows;
-	const uint32_t most = generator->prompt_rows * (generator->running_count > 1 ? 1 : ALONE_TIMES);
+	// The least there is may take any time.
+	const bool longer = generator->running_count <= 1 && generator->prompt_rows > PIECE_ROWS_LEAST;
+	const uint32_t most = generator->prompt_rows * (longer ? ALONE_TIMES : 1);
 	rows = rows < most ? rows : most;
 	const uint32_t least = rows < PIECE_ROWS_LEAST ? rows : PIECE_ROWS_LEAST;
 	rows = rows > lane->row_count + least ? rows : lane->row_count + least;

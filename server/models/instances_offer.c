@@ -188,7 +188,9 @@ static bool step(struct instance *instance)
 
 static enum status ask_step(struct instance *instance, const char *format, struct error *error)
 {
-	const enum tensor_format main = instance->model ? instance->model->sizes.main_format : FORMAT_UNKNOWN;
+	if (!instance->model)
+		return error_set(error, STATUS_CONFLICT, "%s", instance->state_reason);
+	const enum tensor_format main = instance->model->sizes.main_format;
 	if (main != FORMAT_F32 && main != FORMAT_F16 && main != FORMAT_BF16) {
 		error_set(error, STATUS_CONFLICT, "the weights of %.64s are in %s in its file", instance->model_name,
 			  format_info(main)->name);

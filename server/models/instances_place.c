@@ -78,7 +78,10 @@ static struct json *devices_json(const struct placing *placing)
 			needed += placement->stages[j].device == i
 					  ? memory->weights_bytes + memory->kv_bytes + memory->workspace_bytes
 					  : 0;
-			needed += device->backend == PLACE_CPU ? memory->host_bytes : 0;
+			needed += device->backend == PLACE_CPU &&
+						  placing->devices[placement->stages[j].device].node == device->node
+					  ? memory->host_bytes
+					  : 0;
 		}
 		json_set_string(json, "device_id", device->device_id);
 		instance_set_bytes(json, "memory_bytes", device->memory_bytes);

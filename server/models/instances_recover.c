@@ -255,6 +255,7 @@ void recover_lost(struct instance *instance, const struct error *fault, int part
 	}
 	pause(instance, fault->message);
 	recovery->failed |= recovery->anew;
+	recovery->missing_count = attempted ? recovery->missing_count : 0;
 	if (!attempted)
 		for (unsigned i = 0; i < instance->stage_count; i++)
 			if (!parts_has(instance->parts, i))

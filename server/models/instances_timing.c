@@ -224,7 +224,7 @@ static void explain(const struct times *times, struct buffer *text)
 		waited_ms += times->waited_ms[i];
 		line = times->waited_ms[i] > times->waited_ms[line] ? i : line;
 	}
-	if (times->hops_ms > longest->ms && times->hops_ms > waited_ms)
+	if (times->count > 1 && times->hops_ms > longest->ms && times->hops_ms > waited_ms)
 		explain_hops(times, text);
 	else if (waited_ms > longest->ms)
 		explain_stage(times, &times->stages[times->first_stage[line]], true, times->waited_ms[line], text);

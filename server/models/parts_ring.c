@@ -71,7 +71,7 @@ static enum status compare(const struct instance *instance, const struct json *r
 	}
 	const char *name = token == known->token ? "logit" : "expected_logit";
 	const double logit = json_get_number(result, name, NAN);
-	if (fabs(logit - known->logit) <= reference_tolerance * known->spread)
+	if (known->spread <= 0 || fabs(logit - known->logit) <= reference_tolerance * known->spread)
 		return STATUS_OK;
 	if (!json_get(result, name)) // two began at once, and neither knew what to ask for
 		return STATUS_OK;

@@ -91,7 +91,7 @@ static enum status explain(const struct instances *all, const struct model_recor
 {
 	const struct instance *failed = NULL;
 	for (const struct instance *one = all->first; one; one = one->next) {
-		if (one->model == model && one->state == INSTANCE_PAUSED) {
+		if (!strcmp(one->model_id, model->model_id) && one->state == INSTANCE_PAUSED) {
 			error_set(error, STATUS_UNAVAILABLE, "the model %.128s is paused: %.200s", model->name,
 				  one->state_reason);
 			error_hint(error, "try again later: it goes on by itself once there is room for it");
@@ -560,7 +560,7 @@ enum status generation_start(struct generation **out, struct instances *all, con
 					  .context = params->context};
 	*last = generation;
 	instance->generation_count++;
-	if (instance->state == INSTANCE_READY)
+	if (instance->state == INSTANCE_READY && parts_generator(instance->parts)) // else it waits, and is sent later
 		status = send(generation, error);
 	if (status)
 		generation_free(generation);

@@ -126,7 +126,7 @@ static void answered(struct worker_call *call, enum status status, const struct 
 enum status instance_worker_call(struct instance_worker *instance, const char *method, struct json *params,
 				 cluster_answer *answer, void *context, struct error *error)
 {
-	const bool here = !instance->worker->ended && instance->worker->stream;
+	const bool here = instance && !instance->worker->ended && instance->worker->stream;
 	struct worker_call *call = here ? worker_call_create(NULL, answered) : NULL;
 	if (!call) {
 		json_destroy(&params);

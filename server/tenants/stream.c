@@ -118,8 +118,15 @@ static void say_hello(struct arrival *arrival, const struct message *message)
 		return;
 	}
 	set_linked(arrival);
+	worker->asks++;     // until it is looked at
 	if (worker->stream) // its node is faster than the news that the old one broke
 		worker_away(worker, "its node came back");
+	worker->asks--;
+	if (worker->ended) { // it had not been opened yet
+		worker_let_go(worker);
+		arrival_destroy(&arrival);
+		return;
+	}
 	arrival->worker = worker;
 	worker->stream = arrival;
 	if (!worker->instance)
