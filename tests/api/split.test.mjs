@@ -263,12 +263,16 @@ describe("a model over several nodes", { timeout: 600000 * slow }, () => {
 	test("a part that computes something else is found out before anybody is answered by it", async (context) => {
 		const { instance_id: good } = await place(nodes[0], nodes[1]); // as it has been before
 		await admin.call("instance.delete", { instance_id: good });
+		const verified = async () => (await admin.call("cluster.snapshot")).devices
+			.find((one) => one.device_id === nodes[0].device.device_id).verification;
 		const again = async (fault) => {
+			const { at: before } = await verified(); // what is told until the node has verified it anew
 			await nodes[0].finish();
 			await eventually(async () => (await admin.call("cluster.snapshot")).nodes.find((one) => one.node_id === nodes[0].node_id).state !== "online",
 				"it is gone", LONG);
 			if (fault) process.env.EXOGPU_FAULT = fault;
 			try { await nodes[0].start(); } finally { delete process.env.EXOGPU_FAULT; }
+			await eventually(async () => (await verified()).at !== before, "it is verified again", LONG);
 			await usable(nodes);
 		};
 		await again("step-wrong:cpu");
