@@ -303,22 +303,25 @@ static int by_bytes(const void *a, const void *b, void *context)
 	return order ? order : (first > second) - (first < second);
 }
 
-static bool is_special(const struct token *token)
+// Of text that is whole characters, as what it is found in is: what is left of that on both sides is so, too.
+static bool is_special(const struct tokenizer *tokenizer, uint32_t index)
 {
+	const struct token *token = &tokenizer->tokens[index];
 	return token->length &&
-	       (token->type == TOKEN_CONTROL || token->type == TOKEN_USER_DEFINED || token->type == TOKEN_UNKNOWN);
+	       (token->type == TOKEN_CONTROL || token->type == TOKEN_USER_DEFINED || token->type == TOKEN_UNKNOWN) &&
+	       utf8_good((const char *)token_text(tokenizer, index), token->length) == token->length;
 }
 
 static enum status sort_special(struct tokenizer *tokenizer)
 {
 	uint32_t count = 0;
 	for (uint32_t i = 0; i < tokenizer->count; i++)
-		count += is_special(&tokenizer->tokens[i]);
+		count += is_special(tokenizer, i);
 	tokenizer->special = malloc((count + 1) * sizeof *tokenizer->special);
 	if (!tokenizer->special)
 		return STATUS_OUT_OF_MEMORY;
 	for (uint32_t i = 0; i < tokenizer->count; i++)
-		if (is_special(&tokenizer->tokens[i]))
+		if (is_special(tokenizer, i))
 			tokenizer->special[tokenizer->special_count++] = i;
 	qsort_r(tokenizer->special, count, sizeof *tokenizer->special, by_bytes, tokenizer);
 	uint32_t at = 0;
