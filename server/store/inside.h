@@ -69,8 +69,8 @@ struct store {
 	int wake; // eventfd: outcomes wait. Written by any thread, closed by the watch
 
 	atomic_bool stop, reader_stop;
-	atomic_bool history_damaged;    // set by the reader; the store thread replaces the file
 	atomic_uint history_generation; // counts replacements; the reader opens the new file when it differs
+	atomic_uint history_damaged;    // the generation after the one that the reader found damaged: it is to come
 
 	pthread_mutex_t lock;
 	pthread_cond_t work, queries, finished; // store thread, reader thread, store_commit_wait

@@ -24,10 +24,11 @@ static enum status follow(struct store *store, struct error *error)
 	return history_reader_init(&store->reader, store->directory, error);
 }
 
-// The store thread puts a new file in the place of this one; until then queries find it damaged.
+// The store thread puts a new file in the place of this one; until then queries find it damaged. What is found in a
+// file that has been replaced meanwhile says nothing of the new one.
 static void report_damage(struct store *store)
 {
-	atomic_store(&store->history_damaged, true);
+	atomic_store(&store->history_damaged, store->reader_generation + 1);
 	pthread_mutex_lock(&store->lock);
 	pthread_cond_signal(&store->work);
 	pthread_mutex_unlock(&store->lock);

@@ -172,10 +172,15 @@ static struct store_minutes *take_minutes(struct store *store)
 static void replace_history(struct store *store, const char *why)
 {
 	struct error error = {.status = STATUS_OK};
-	atomic_store(&store->history_damaged, false);
 	if (history_writer_replace(&store->history, why, &error))
 		log_error("store", "no history of readings is kept: %s", error.message);
 	atomic_fetch_add(&store->history_generation, 1); // the reader opens the new file
+}
+
+// The reader found damage in the file that stands there now.
+static bool found_damaged(struct store *store)
+{
+	return atomic_load(&store->history_damaged) == atomic_load(&store->history_generation) + 1;
 }
 
 static void add_minutes(struct store *store, struct store_minutes *job)
@@ -253,7 +258,7 @@ static bool work(struct store *store, struct store_batch **group, size_t count, 
 		commit_group(store, group, count);
 	for (size_t i = 0; i < count; i++)
 		tell_outcome(store, group[i]);
-	if (atomic_load(&store->history_damaged))
+	if (found_damaged(store))
 		replace_history(store, "the check of history.db found damage");
 	if (minutes)
 		add_minutes(store, minutes);
@@ -286,7 +291,7 @@ void *store_writer_main(void *argument)
 		bool busy = work(store, group, count, minutes);
 		pthread_mutex_lock(&store->lock);
 		if (busy || store->first_batch || store->first_minutes || store->rotations || store->marks ||
-		    atomic_load(&store->stop) || atomic_load(&store->history_damaged) || wait_for_work(store))
+		    atomic_load(&store->stop) || found_damaged(store) || wait_for_work(store))
 			continue;
 		pthread_mutex_unlock(&store->lock);
 		checkpoint(store, true);

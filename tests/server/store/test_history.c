@@ -295,13 +295,15 @@ static void old_minutes_of_links_are_deleted_too(void **state)
 	history_writer_finish(&writer);
 }
 
+// A file that was set aside counts once, without its -wal and -shm.
 static int files_like(const char *directory, const char *prefix)
 {
 	DIR *dir = opendir(directory);
 	assert_non_null(dir);
 	int count = 0;
 	for (const struct dirent *entry; (entry = readdir(dir));)
-		count += !strncmp(entry->d_name, prefix, strlen(prefix));
+		count += !strncmp(entry->d_name, prefix, strlen(prefix)) && !strstr(entry->d_name, "-wal") &&
+			 !strstr(entry->d_name, "-shm");
 	closedir(dir);
 	return count;
 }
@@ -370,14 +372,9 @@ static void a_full_disk_sets_nothing_aside(void **state)
 }
 
 // Damage that opening does not see: the check in the background does, and the store goes on with a new file meanwhile.
-static void damage_is_found_in_the_background(void **state)
+static void spoil(struct support *support)
 {
-	struct support *support = *state;
 	char path[SUPPORT_PATH_BYTES + 64];
-	int64_t begin_ms = this_hour_ms() - 9 * HOUR_MS;
-	struct store *store = open_store(support);
-	fill(store, begin_ms);
-	store_destroy(&store); // everything is in the file itself now
 	support_path(support, "history.db", path);
 	struct stat file;
 	assert_int_equal(stat(path, &file), 0);
@@ -387,6 +384,16 @@ static void damage_is_found_in_the_background(void **state)
 	for (off_t page = 6; page * 4096 < file.st_size; page++)
 		assert_true(pwrite(fd, junk, sizeof junk, page * 4096) == sizeof junk);
 	close(fd);
+}
+
+static void damage_is_found_in_the_background(void **state)
+{
+	struct support *support = *state;
+	int64_t begin_ms = this_hour_ms() - 9 * HOUR_MS;
+	struct store *store = open_store(support);
+	fill(store, begin_ms);
+	store_destroy(&store); // everything is in the file itself now
+	spoil(support);
 	store = open_store(support);
 	int64_t until = clock_steady_ms() + SUPPORT_PATIENCE_MS;
 	while (!files_like(support->directory, "history.db.damaged-") && clock_steady_ms() < until)
@@ -396,6 +403,30 @@ static void damage_is_found_in_the_background(void **state)
 	ask_until(support, store, "device-0", begin_ms - HOUR_MS, begin_ms, MINUTE_MS, 1);
 	assert_int_equal(answer.status, STATUS_OK);
 	assert_int_equal(answer.rows, 1);
+	store_destroy(&store);
+}
+
+// Who still reads the old file while a new one takes its place finds the old one damaged, and not the new one.
+static void what_is_found_in_the_old_file_is_not_held_against_the_new_one(void **state)
+{
+	struct support *support = *state;
+	int64_t begin_ms = this_hour_ms() - 9 * HOUR_MS;
+	struct store *store = open_store(support);
+	fill(store, begin_ms);
+	store_destroy(&store);
+	spoil(support);
+	store = open_store(support);
+	int64_t until = clock_steady_ms() + SUPPORT_PATIENCE_MS;
+	do // some are under way whenever the file is replaced
+		ask(support, store, "device-0", begin_ms, begin_ms + 9 * HOUR_MS, MINUTE_MS);
+	while (answer.status && clock_steady_ms() < until);
+	assert_int_equal(answer.status, STATUS_OK);
+	for (int minute = 0; minute < 20; minute++) {
+		add_one(store, "device-0", begin_ms + minute * MINUTE_MS);
+		ask_until(support, store, "device-0", begin_ms, begin_ms + 9 * HOUR_MS, MINUTE_MS, (size_t)minute + 1);
+		assert_int_equal(answer.rows, minute + 1);
+	}
+	assert_int_equal(files_like(support->directory, "history.db.damaged-"), 1);
 	store_destroy(&store);
 }
 
@@ -415,11 +446,17 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, support_setup, support_teardown)
 	const struct CMUnitTest tests[] = {
-		TEST(averages_match_a_naive_computation),      TEST(ends_and_gaps_are_cut_where_they_are),
-		TEST(queries_out_of_bounds_are_refused),       TEST(old_minutes_are_deleted_in_slices),
-		TEST(links_have_minutes_of_their_own),         TEST(old_minutes_of_links_are_deleted_too),
-		TEST(a_file_that_cannot_be_used_is_set_aside), TEST(a_full_disk_sets_nothing_aside),
-		TEST(damage_is_found_in_the_background),       TEST(stopping_drops_queries_that_wait),
+		TEST(averages_match_a_naive_computation),
+		TEST(ends_and_gaps_are_cut_where_they_are),
+		TEST(queries_out_of_bounds_are_refused),
+		TEST(old_minutes_are_deleted_in_slices),
+		TEST(links_have_minutes_of_their_own),
+		TEST(old_minutes_of_links_are_deleted_too),
+		TEST(a_file_that_cannot_be_used_is_set_aside),
+		TEST(a_full_disk_sets_nothing_aside),
+		TEST(damage_is_found_in_the_background),
+		TEST(what_is_found_in_the_old_file_is_not_held_against_the_new_one),
+		TEST(stopping_drops_queries_that_wait),
 	};
 #undef TEST
 	return cmocka_run_group_tests(tests, NULL, NULL);
