@@ -120,8 +120,8 @@ static enum status take_messages(const struct instance *instance, const struct j
 {
 	size_t count = 0;
 	if (!instance->chat_template) {
-		error_hint(error, "send the prompt as text, in the form that the model was made for");
-		return error_set(error, STATUS_UNAVAILABLE, "this model has no chat template that is known here");
+		error_hint(error, "ask /v1/completions: the prompt as text, in the form that the model was made for");
+		return error_set(error, STATUS_INVALID_PARAMS, "this model has no chat template that is known here");
 	}
 	struct chat_message *messages = calloc(json_count(list) + 1, sizeof(*messages));
 	if (!messages)

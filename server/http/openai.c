@@ -184,10 +184,14 @@ void answer_fail_model(struct answer *answer, const struct error *error)
 	static const struct shape too_long = {400, "invalid_request_error", "context_length_exceeded"};
 	static const char *const prompts[] = {
 		[ENDPOINT_CHAT] = "messages", [ENDPOINT_COMPLETIONS] = "prompt", [ENDPOINT_EMBEDDINGS] = "input"};
+	const char *prompt = prompts[answer->endpoint];
 	if (error->status == STATUS_LIMIT_EXCEEDED)
-		answer_fail_as(answer, error, too_long, prompts[answer->endpoint]);
+		answer_fail_as(answer, error, too_long, prompt);
 	else
-		answer_fail(answer, error, error->status == STATUS_NOT_FOUND ? "model" : NULL);
+		answer_fail(answer, error,
+			    error->status == STATUS_NOT_FOUND        ? "model"
+			    : error->status == STATUS_INVALID_PARAMS ? prompt
+								     : NULL);
 }
 
 void answer_json(struct answer *answer, struct json *json)

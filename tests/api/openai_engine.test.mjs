@@ -48,7 +48,9 @@ describe("/v1 and the engine", () => {
 			.find((one) => one.backend === "cpu" && one.state === "idle"), "the processor is verified", 6 * patience);
 		folder = temporary();
 		writeFileSync(join(folder, "small.gguf"), modelFile({ megabytes: 0.4, context, template }));
+		writeFileSync(join(folder, "plain.gguf"), modelFile({ megabytes: 0.4, context, seed: 2 }));
 		await load(join(folder, "small.gguf"), "small");
+		await load(join(folder, "plain.gguf"), "plain");
 		const { token } = await admin.call("token.create", { name: "infer", scopes: ["infer"], expires_in_s: 3600 });
 		openai = new OpenAI({ apiKey: token, baseURL: `${server.url}v1`, maxRetries: 0 });
 	});
@@ -93,6 +95,16 @@ describe("/v1 and the engine", () => {
 		assert.deepEqual([whole.choices[0].finish_reason, whole.usage.completion_tokens, whole.choices[0].message.role], ["length", 8, "assistant"]);
 		const runner = openai.chat.completions.stream(chat);
 		assert.equal(await runner.finalContent(), whole.choices[0].message.content);
+	});
+	test("a chat with a model that has no template known here: what to do instead, and no reason to try again", async () => {
+		const asked = (more) => openai.chat.completions.create({ model: "plain", messages: [{ role: "user", content: "abc" }], ...more });
+		for (const more of [{}, { stream: true }])
+			await assert.rejects(asked(more), (error) => {
+				assert.deepEqual([error.status, error.param, error.headers.get("retry-after")], [400, "messages", null], error.message);
+				assert.match(error.message, /no chat template.*\/v1\/completions/);
+				return true;
+			});
+		assert.ok((await openai.completions.create(ask({ model: "plain" }))).choices[0].text.length > 0);
 	});
 	test("a stop text ends it before that text, log-probabilities are of what was said", async () => {
 		const { choices: [{ text, logprobs }] } = await openai.completions.create(ask({ logprobs: 2 }));
