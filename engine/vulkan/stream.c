@@ -9,8 +9,8 @@
  *
  * Order within a stream: a barrier before every command, from the stages and writes since the last one, no wider, since
  * each bit costs (2.2 us against 4.9 on an H200). The first one of a submission takes all that a command can write: it
- * also shows what other queues have done, and what was submitted before. Memory that the host reads is made visible to
- * it when a point is marked.
+ * also shows what other queues have done, and what was submitted before. Memory that the host sees is made visible to
+ * it, for reading and for writing over it, when a point is marked.
  *
  * A stream that is destroyed is kept for the next one to be created: another may still wait on its semaphore, and its
  * command buffers are dear. */
@@ -315,7 +315,7 @@ enum status vulkan_mark(struct backend_stream *stream, uint64_t *point, struct e
 	if (stream->host_sees) {
 		stream->stages = all_stages;
 		stream->writes = all_writes;
-		barrier(stream, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT);
+		barrier(stream, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT | VK_ACCESS_HOST_WRITE_BIT);
 	}
 	if (device->timestamp_bits) {
 		uint32_t query = (uint32_t)(next % EXOGPU_POINTS);

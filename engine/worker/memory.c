@@ -1,6 +1,7 @@
 /* memory.* in the driver's thread. See session.h.
  *
  * Ranges, handles and limits are checked here and in the wrapper; the contract has been checked before. */
+#include "engine/worker/fault.h"
 #include "engine/worker/session.h"
 
 #include <stdlib.h>
@@ -36,8 +37,9 @@ static enum status take_memory(struct session *session, struct call *call, struc
 			       struct memory_slot *slot)
 {
 	const struct exogpu_device_limits *limits = exogpu_device_limits(device->device);
-	const uint32_t direct = EXOGPU_CAN_ZEROED | EXOGPU_CAN_MAP | EXOGPU_CAN_SOFTWARE;
-	bool mapped = (limits->capabilities & direct) == direct;
+	const uint32_t direct = EXOGPU_CAN_MAP | EXOGPU_CAN_SOFTWARE;
+	bool mapped = (limits->capabilities & direct) == direct &&
+		      !fault_injected("pieces", backend_kind_parse(session->backend));
 	uint64_t limit = session->memory_limit_bytes;
 	*slot = (struct memory_slot){
 		.handle = (uint32_t)call_count(call, "handle"), .device = device, .bytes = call_count(call, "bytes")};

@@ -104,17 +104,95 @@ static void kernels_run(struct worker *worker)
 	SERVER_CALL(worker, "memory.free", STATUS_OK, "'handle':1");
 }
 
-static void on_each_device(void (*part)(struct worker *worker))
+static void expect_read(struct worker *worker, int id, const uint8_t *wanted, size_t bytes)
+{
+	struct answer answer;
+	expect(worker->server, &answer, id, "memory.read", STATUS_OK);
+	assert_int_equal(answer.message.body_bytes, bytes);
+	assert_memory_equal(answer.message.body, wanted, bytes);
+	answer_finish(&answer);
+}
+
+// Calls that nobody waits for between them, each over what the ones before it left. The first write finds nothing under
+// way, so that it goes in place where that can be; the others come while a kernel runs, or has just run.
+static void one_after_the_other(struct worker *worker)
+{
+	enum {
+		PART_AT = 300000,
+		PART = 400000,
+		NEXT_AT = PART_AT + 8192,
+		NEXT = 100,
+		LOOK_AT = PART_AT - 8192,
+		LOOK = 32768
+	};
+	static const char *const methods[] = {"memory.write", "compute.launch", "memory.write", "memory.read",
+					      "memory.write", "memory.read",    "memory.write", "memory.read"};
+	uint8_t *bytes = pattern(MIB, 4), *wanted = malloc(MIB);
+	const float filled = 1.25f;
+	struct answer answer;
+	assert_non_null(wanted);
+	int first = post(worker, worker->server, "memory.allocate", NULL, 0, "'device':0,'handle':1,'bytes':%d", MIB);
+	post(worker, worker->server, "compute.load", NULL, 0, "'device':0,'module':1,'format':'builtin'");
+	for (int round = 0; round < 8; round++) {
+		int id = post(worker, worker->server, "memory.write", bytes + round, MIB - round,
+			      "'handle':1,'offset':0");
+		post(worker, worker->server, "compute.launch", NULL, 0,
+		     "'module':1,'kernel':'fill_f32','args':[{'handle':1},{'f32':1.25},{'u32':%d}],'timeout_ms':60000",
+		     PART_AT / 4 + PART / 8);
+		post(worker, worker->server, "memory.write", bytes, PART, "'handle':1,'offset':%d", PART_AT);
+		post(worker, worker->server, "memory.read", NULL, 0, "'handle':1,'offset':%d,'bytes':%d", LOOK_AT,
+		     LOOK);
+		post(worker, worker->server, "memory.write", bytes + round, NEXT, "'handle':1,'offset':%d", NEXT_AT);
+		post(worker, worker->server, "memory.read", NULL, 0, "'handle':1,'offset':%d,'bytes':%d", LOOK_AT,
+		     LOOK);
+		post(worker, worker->server, "memory.write", bytes, 4, "'handle':1,'offset':0");
+		post(worker, worker->server, "memory.read", NULL, 0, "'handle':1,'offset':0,'bytes':8");
+		for (int i = 0; !round && i < 2; i++) {
+			expect(worker->server, &answer, first + i, i ? "compute.load" : "memory.allocate", STATUS_OK);
+			answer_finish(&answer);
+		}
+		memcpy(wanted, bytes + round, (size_t)(MIB - round));
+		for (size_t at = 0; at < PART_AT + PART / 2; at += sizeof(filled))
+			memcpy(wanted + at, &filled, sizeof(filled));
+		memcpy(wanted + PART_AT, bytes, PART);
+		for (int i = 0; i < 8; i++, id++) {
+			if (i == 5)
+				memcpy(wanted + NEXT_AT, bytes + round, NEXT);
+			if (i == 7)
+				memcpy(wanted, bytes, 4);
+			if (i == 3 || i == 5) {
+				expect_read(worker, id, wanted + LOOK_AT, LOOK);
+			} else if (i == 7) {
+				expect_read(worker, id, wanted, 8);
+			} else {
+				expect(worker->server, &answer, id, methods[i], STATUS_OK);
+				answer_finish(&answer);
+			}
+		}
+		check_read(worker, 1, 0, wanted, (size_t)(MIB - round));
+	}
+	free(bytes);
+	free(wanted);
+}
+
+// `fault` as in worker/fault.h, or NULL.
+static void on_device(void (*part)(struct worker *worker), const char *fault, const char *backend, const char *key)
 {
 	struct worker worker;
-	worker_open(&worker, NULL, "cpu", "cpu");
+	worker_open(&worker, fault, backend, key);
 	part(&worker);
 	assert_int_equal(worker_end(&worker, NULL, 0), 0);
+}
+
+// In place and by pieces; a release build does the former twice.
+static void on_each_device(void (*part)(struct worker *worker))
+{
+	on_device(part, NULL, "cpu", "cpu");
+	on_device(part, "pieces:cpu", "cpu", "cpu");
 	if (!vulkan_key[0])
 		return;
-	worker_open(&worker, NULL, "vulkan", vulkan_key);
-	part(&worker);
-	assert_int_equal(worker_end(&worker, NULL, 0), 0);
+	on_device(part, NULL, "vulkan", vulkan_key);
+	on_device(part, "pieces:vulkan", "vulkan", vulkan_key);
 }
 
 static void bytes_come_back(void **state)
@@ -127,6 +205,12 @@ static void memory_is_zeroed_filled_copied(void **state)
 {
 	(void)state;
 	on_each_device(zeroed_filled_and_copied);
+}
+
+static void effects_keep_their_order(void **state)
+{
+	(void)state;
+	on_each_device(one_after_the_other);
 }
 
 static void builtin_kernels_run(void **state)
@@ -411,6 +495,7 @@ int main(void)
 		cmocka_unit_test(bytes_come_back),
 		cmocka_unit_test(memory_is_zeroed_filled_copied),
 		cmocka_unit_test(builtin_kernels_run),
+		cmocka_unit_test(effects_keep_their_order),
 		cmocka_unit_test(wrong_calls_get_their_reasons),
 		cmocka_unit_test(broken_frames_end_it),
 		cmocka_unit_test(either_socket_ends_it),

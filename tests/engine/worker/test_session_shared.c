@@ -1,5 +1,5 @@
-/* What a session's worker puts into memory that it shares with the server: on the CPU, whose memory is copied as it is,
- * and on a Vulkan device, from which it comes in pieces; given back, and asked for again. */
+/* What a session's worker puts into memory that it shares with the server: on the CPU and on a Vulkan device, whose
+ * memory is copied as it is, and from either in pieces; given back, and asked for again. */
 #include "common/net/shared.h"
 #include "tests/engine/worker/find_vulkan.h"
 
@@ -75,13 +75,13 @@ static struct net_frame *read_shared(struct worker *worker, struct net_shared *s
 	return frame;
 }
 
-static void reads_of(const char *backend, const char *key)
+static void reads_of(const char *fault, const char *backend, const char *key)
 {
 	struct worker worker;
 	struct message message;
 	struct net_frame *held, *frame;
 	int passed;
-	worker_open(&worker, NULL, backend, key);
+	worker_open(&worker, fault, backend, key);
 	SERVER_CALL(&worker, "memory.allocate", STATUS_OK, "'device':0,'handle':1,'bytes':%d", MOST + 1);
 	SERVER_CALL(&worker, "memory.fill", STATUS_OK, "'handle':1,'offset':0,'bytes':%d,'value':%d", MOST + 1, FILL);
 	SERVER_CALL(&worker, "memory.read", STATUS_INVALID_PARAMS, "'handle':1,'offset':0,'bytes':2,'at':0");
@@ -121,22 +121,24 @@ static void reads_of(const char *backend, const char *key)
 static void on_the_processor(void **state)
 {
 	(void)state;
-	reads_of("cpu", "cpu");
+	reads_of(NULL, "cpu", "cpu");
+	reads_of("pieces:cpu", "cpu", "cpu");
 }
 
-static void in_pieces(void **state)
+static void on_vulkan(void **state)
 {
 	(void)state;
 	if (!vulkan_key[0])
 		skip();
-	reads_of("vulkan", vulkan_key);
+	reads_of(NULL, "vulkan", vulkan_key);
+	reads_of("pieces:vulkan", "vulkan", vulkan_key);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(on_the_processor),
-		cmocka_unit_test(in_pieces),
+		cmocka_unit_test(on_vulkan),
 	};
 	return cmocka_run_group_tests_name("worker/session_shared", tests, find_vulkan, drop_contract);
 }
