@@ -50,6 +50,7 @@ struct request {
 	uint32_t prompt_tokens;
 	struct detokenizer detokenizer;
 	struct instance_text text;
+	uint64_t characters, offset;   // of what the tokens so far stand for; before the last of them
 	struct buffer fresh;           // text that is to be sent
 	size_t delivered;              // bytes of it that have been, elsewhere
 	struct json *tokens, *choices; // the same; NULL: none

@@ -172,6 +172,7 @@ static struct json *choice_of(const struct request *request, uint32_t token, flo
 static void add_choice(struct request *request, const struct token_choice *choice)
 {
 	struct json *one = choice_of(request, choice->token, choice->logprob), *top = json_new_array();
+	json_set_integer(one, "offset", (int64_t)request->offset);
 	for (uint32_t i = 0; i < choice->top_count; i++)
 		json_push(top, choice_of(request, choice->top[i].token, choice->top[i].logprob));
 	json_set(one, "top", top);
@@ -182,12 +183,26 @@ static void add_choice(struct request *request, const struct token_choice *choic
 
 // ---- what the generator says ----
 
+// Where a token begins, and how much text there is with what has come of it. One that goes on with a character is in
+// that; where it does not, the beginning of the character has become one of its own, before it.
+static void count_characters(struct request *request, const struct buffer *piece, bool inside)
+{
+	static const char replaced[] = "\xEF\xBF\xBD";
+	const size_t bytes = sizeof(replaced) - 1;
+	request->offset = request->characters +
+			  (inside && piece->length >= bytes && !memcmp(piece->data, replaced, bytes));
+	for (size_t i = 0; i < piece->length; i++)
+		request->characters += (piece->data[i] & 0xC0) != 0x80;
+}
+
 // The text that a token adds; request->text says whether a stop string is complete.
 static enum status add_text(struct request *request, uint32_t token)
 {
 	struct buffer piece;
+	const bool inside = request->detokenizer.pending_bytes;
 	buffer_init(&piece, LIMIT_BODY_BYTES);
 	enum status status = detokenizer_add(&request->detokenizer, token, &piece);
+	count_characters(request, &piece, inside);
 	if (!status)
 		status = instance_text_add(&request->text, piece.data, piece.length, &request->fresh);
 	buffer_finish(&piece);
@@ -202,9 +217,9 @@ static bool token_came(void *context, const struct token_choice *choice)
 	if (!request->tokens)
 		request->tokens = json_new_array();
 	json_push(request->tokens, json_new_integer(choice->token));
+	request->trouble = add_text(request, choice->token);
 	if (request->logprobs)
 		add_choice(request, choice);
-	request->trouble = add_text(request, choice->token);
 	return request->trouble || request->text.found;
 }
 

@@ -69,16 +69,8 @@ static struct json *chat_logprobs(const struct answer *answer)
 	return json;
 }
 
-static size_t characters(const char *text)
-{
-	size_t count = 0;
-	for (; *text; text++)
-		count += ((unsigned char)*text & 0xC0) != 0x80;
-	return count;
-}
-
 // Of completions: four lists beside each other.
-static struct json *text_logprobs(struct answer *answer)
+static struct json *text_logprobs(const struct answer *answer)
 {
 	struct buffer text;
 	struct json *json = json_new_object(), *tokens = json_new_array(), *values = json_new_array();
@@ -90,8 +82,7 @@ static struct json *text_logprobs(struct answer *answer)
 		add_token(entry, one, false, &text);
 		json_push(tokens, json_copy(json_get(entry, "token")));
 		json_push(values, json_copy(json_get(entry, "logprob")));
-		json_push(offsets, json_new_integer((int64_t)answer->text_offset));
-		answer->text_offset += characters(json_get_string(entry, "token", ""));
+		json_push(offsets, json_copy(json_get(one, "offset")));
 		json_destroy(&entry);
 		for (const struct json *other = json_first(json_get(one, "top")); other && left;
 		     other = json_next(other)) {

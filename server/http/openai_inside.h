@@ -24,7 +24,6 @@ struct answer {
 	bool begun; // the events have
 	struct buffer text;
 	struct json *choices; // TokenChoices; NULL: none
-	size_t text_offset;   // of completions with logprobs: characters before the next token
 	uint64_t prompt_tokens;
 	// Embeddings.
 	struct json *inputs;          // (array), each text or tokens

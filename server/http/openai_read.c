@@ -514,6 +514,13 @@ static enum status check(struct reading *reading)
 		return answer->inputs ? STATUS_OK : missing(reading, "input");
 	if (!json_get(reading->call, "prompt"))
 		return missing(reading, answer->endpoint == ENDPOINT_CHAT ? "messages" : "prompt");
+	if (answer->echo && answer->logprobs >= 0) {
+		reading->param = "logprobs";
+		error_hint(reading->error,
+			   "leave out echo: there are log-probabilities of what is generated only, none "
+			   "of the prompt");
+		return wrong(reading, "cannot be had together with echo here");
+	}
 	if (answer->wants_usage && !answer->streams) {
 		reading->param = "stream_options";
 		return wrong(reading, "needs stream to be true");

@@ -49,9 +49,11 @@ export class ModelWorker extends FakeWorker {
 	say(request, text, { tokens = [text.length], logprobs = false, top = 0 } = {}) {
 		const bytes = Buffer.from(text).toString("base64");
 		const likely = Array.from({ length: top }, (_, i) => ({ token: i, bytes: i ? "/w==" : bytes, logprob: -0.5 - i }));
-		this.requests.get(request).tokens += tokens.length;
+		const asked = this.requests.get(request), offset = asked.characters ?? 0;
+		asked.tokens += tokens.length;
+		asked.characters = offset + [...text].length;
 		this.tell("generate.delta", { request, tokens, text,
-			...(logprobs ? { choices: [{ token: tokens[0], bytes, logprob: -0.5, top: likely }] } : {}) });
+			...(logprobs ? { choices: [{ token: tokens[0], bytes, logprob: -0.5, offset, top: likely }] } : {}) });
 	}
 
 	finish(request, reason, more = {}) {

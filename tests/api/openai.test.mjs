@@ -111,10 +111,19 @@ describe("/v1", () => {
 			assert.deepEqual(asked().sampling.logit_bias, [{ token: 5, bias: -100 }]);
 		});
 		test("completions", async () => {
-			const answer = await openai.completions.create({ model: "words", prompt: "one two", echo: true, logprobs: 1 });
-			assert.equal(answer.choices[0].text, "one twoone two");
-			assert.deepEqual(answer.choices[0].logprobs.tokens, ["one", " two"]);
+			const answer = await openai.completions.create({ model: "words", prompt: "one tw\u00f6 three", logprobs: 1 });
+			assert.equal(answer.choices[0].text, "one tw\u00f6 three");
+			assert.deepEqual(answer.choices[0].logprobs.tokens, ["one", " tw\u00f6", " three"]);
+			assert.deepEqual(answer.choices[0].logprobs.text_offset, [0, 3, 7]);
 			assert.equal(asked().max_tokens, 16);
+			const echoed = await openai.completions.create({ model: "words", prompt: "one two", echo: true });
+			assert.equal(echoed.choices[0].text, "one twoone two");
+			for (const logprobs of [0, 1]) // scores of a prompt are not to be had, and it says so
+				await assert.rejects(openai.completions.create({ model: "words", prompt: "one", echo: true, logprobs, max_tokens: 1 }), (error) => {
+					assert.deepEqual([error.status, error.param], [400, "logprobs"]);
+					assert.match(error.message, /logprobs cannot be had together with echo/);
+					return true;
+				});
 			const tokens = await openai.completions.create({ model: "words", prompt: [1, 2, 3], max_tokens: 9 });
 			assert.equal(tokens.choices[0].text, "1 2 3");
 			let text = "";

@@ -110,6 +110,15 @@ describe("/v1 and the engine", () => {
 		const { choices: [{ text, logprobs }] } = await openai.completions.create(ask({ logprobs: 2 }));
 		assert.equal(logprobs.tokens.length, 12);
 		for (const one of logprobs.token_logprobs) assert.ok(one <= 0 && one > -100, `${one}`);
+		// Where each token is in the text, also of those that are a part of a character, or show nothing.
+		const characters = [...text];
+		let before = 0;
+		for (const [i, offset] of logprobs.text_offset.entries()) {
+			assert.ok(offset >= before && offset <= characters.length, `${logprobs.text_offset}`);
+			const token = logprobs.tokens[i];
+			if (!/\ufffd|<|^$/.test(token)) assert.equal(characters.slice(offset, offset + [...token].length).join(""), token, `${offset} of ${text}`);
+			before = offset;
+		}
 		const stop = [...text].slice(3, 5).join("");
 		const stopped = await openai.completions.create(ask({ stop: [stop] }));
 		assert.deepEqual([stopped.choices[0].text, stopped.choices[0].finish_reason], [text.slice(0, text.indexOf(stop)), "stop"]);
