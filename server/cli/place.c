@@ -192,6 +192,8 @@ static void print_proof(const struct json *placement, bool pinned)
 		       json_get_number(placement, "gap", 0) * 100);
 	else if (!strcmp(proof, "infeasible"))
 		printf("%s\n", pinned ? "It does not fit there." : "It fits nowhere, which is proven.");
+	else if (!strcmp(proof, "not_found"))
+		printf("No place was found in %.0f ms; that there is none is not proven: --timeout gives more time.\n", ms);
 }
 
 static void print_scores(const struct json *placement, const struct json *snapshot)

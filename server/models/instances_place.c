@@ -137,6 +137,8 @@ static const char *proof_name(enum placement_proof proof)
 		return "bound";
 	case PROOF_INFEASIBLE:
 		return "infeasible";
+	case PROOF_NOT_FOUND:
+		return "not_found";
 	}
 	return "none";
 }

@@ -14,12 +14,13 @@
 
 // ---- questions to nodes and workers ----
 
-struct parts_ask *parts_ask_create(struct parts *parts, unsigned which)
+struct parts_ask *parts_ask_create(struct parts *parts, unsigned which, const unsigned *attempts)
 {
 	struct parts_ask *ask = calloc(1, sizeof(*ask));
 	if (!ask)
 		return NULL;
-	*ask = (struct parts_ask){.next = parts->asks, .parts = parts, .which = which};
+	*ask = (struct parts_ask){.next = parts->asks, .parts = parts, .which = which, .attempts = attempts};
+	ask->attempt = attempts ? *attempts : 0;
 	parts->asks = ask;
 	return ask;
 }
@@ -27,7 +28,7 @@ struct parts_ask *parts_ask_create(struct parts *parts, unsigned which)
 bool parts_ask_answered(struct parts_ask *ask, struct parts **parts, unsigned *which)
 {
 	struct parts *owner = *parts = ask->parts;
-	const bool current = owner && (!ask->attempt || ask->attempt == owner->part[ask->which].attempt);
+	const bool current = owner && (!ask->attempts || ask->attempt == *ask->attempts);
 	*which = ask->which;
 	if (owner) {
 		struct parts_ask **at = &owner->asks;
@@ -342,7 +343,7 @@ static void fetch(struct part *part)
 	struct parts *parts = part->parts;
 	const struct instance *instance = parts->instance;
 	char key[PARTS_KEY_BYTES];
-	struct parts_ask *ask = parts_ask_create(parts, part->index);
+	struct parts_ask *ask = parts_ask_create(parts, part->index, NULL);
 	part->fetch_bytes = shards_part_bytes(parts->file, part->index);
 	part->step = PART_FETCHING;
 	enum status status = ask ? parts_make_key(key) : STATUS_OUT_OF_MEMORY;

@@ -34,7 +34,9 @@ struct parts_ask {
 	struct parts_ask *next; // of parts->asks
 	struct parts *parts;    // NULL: gone
 	unsigned which;         // part
-	unsigned attempt;       // of a hop: an older one's answers say nothing
+	// What it was asked in: once *attempts has another number, its answer says nothing. NULL: it does until the end.
+	const unsigned *attempts;
+	unsigned attempt;
 };
 
 struct parts {
@@ -44,6 +46,7 @@ struct parts {
 	unsigned count;
 	enum parts_step step;
 	unsigned broken;          // hops, since connecting began
+	unsigned checks;          // that were begun, or given up since a hop is made anew
 	struct shards_file *file; // while parts fetch
 	struct parts_ask *asks;
 	struct net_timer limit, tell;
@@ -54,7 +57,8 @@ struct parts {
 };
 
 // parts.c
-struct parts_ask *parts_ask_create(struct parts *parts, unsigned which); // NULL: out of memory
+// attempts: of parts, or NULL. NULL: out of memory.
+struct parts_ask *parts_ask_create(struct parts *parts, unsigned which, const unsigned *attempts);
 // Frees it. False: nobody waits for this answer any more.
 bool parts_ask_answered(struct parts_ask *ask, struct parts **parts, unsigned *which);
 void parts_fail(struct parts *parts, int part, const struct error *fault);

@@ -120,7 +120,7 @@ static struct json *check_params(const struct parts *parts)
 static void check(struct parts *parts)
 {
 	struct error error = {0};
-	struct parts_ask *ask = parts_ask_create(parts, parts->count - 1);
+	struct parts_ask *ask = parts_ask_create(parts, parts->count - 1, &parts->checks);
 	parts->step = PARTS_CHECKING;
 	parts_limit(parts, LIMIT_CHECK_MS);
 	if (!ask)
@@ -173,7 +173,7 @@ static enum status ask_end(struct part *part, const char *end, const char *key, 
 	struct parts *parts = part->parts;
 	const bool out = !strcmp(end, "out");
 	const struct part *at = out ? part : next_of(part), *other = out ? next_of(part) : part;
-	struct parts_ask *ask = at->worker ? parts_ask_create(parts, part->index) : NULL;
+	struct parts_ask *ask = at->worker ? parts_ask_create(parts, part->index, &part->attempt) : NULL;
 	if (!ask)
 		return error_set(error, STATUS_UNAVAILABLE, "its worker is gone");
 	struct json *params = json_new_object();
@@ -184,7 +184,6 @@ static enum status ask_end(struct part *part, const char *end, const char *key, 
 	json_set_string(params, "via", way_names[part->way]);
 	if (part->way == WAY_LINK)
 		json_set_string(params, "peer_id", other->node_id);
-	ask->attempt = part->attempt;
 	enum status status = cluster_ask(parts->instance->all->params.cluster, at->node_id, "hop.connect", params,
 					 answered, ask);
 	if (!status)
@@ -202,6 +201,7 @@ static void connect_hop(struct part *part, enum hop_way way)
 	part->way = way;
 	part->ends = 0;
 	part->attempt++;
+	parts->checks++; // one that is under way may end by this
 	enum status status = random_id("hop_", part->hop_id, sizeof part->hop_id);
 	if (!status)
 		status = parts_make_key(key);
@@ -247,9 +247,10 @@ void parts_connect(struct parts *parts)
 
 void parts_disconnect(struct parts *parts)
 {
+	parts->checks++; // what the ends still say, and the last part, is of no interest
 	for (unsigned i = 0; i < parts->count; i++) {
 		hop_relay_destroy(&parts->part[i].hop);
-		parts->part[i].attempt++; // what its ends still say is of no interest
+		parts->part[i].attempt++;
 	}
 }
 

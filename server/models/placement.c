@@ -338,7 +338,7 @@ static enum status explain(struct answer *answer)
 		cost_score(all, i, all, &out->scores[all->devices[i].index]);
 	if (!out->feasible && !wanted->pin_count) {
 		why_infeasible(out, all, answer->end_s);
-		if (wanted->remedies)
+		if (wanted->remedies && out->proof == PROOF_INFEASIBLE)
 			remedies_infeasible(out, all, answer->end_s);
 	} else if (wanted->pin_count && out->feasible) {
 		why_add(out, -1, "the devices are those that were asked for");
@@ -377,7 +377,7 @@ static enum status place_free(struct answer *answer)
 	out->first_ms = solution->first_s < 0 ? 0 : (solution->first_s - answer->begun_s) * 1e3;
 	out->bound_s = INFINITY;
 	if (!solution->chain.count) {
-		out->proof = PROOF_INFEASIBLE;
+		out->proof = solution->proven ? PROOF_INFEASIBLE : PROOF_NOT_FOUND;
 		return STATUS_OK;
 	}
 	take(answer, &solution->problem, &solution->chain);

@@ -125,7 +125,8 @@ struct placement_text {
 };
 
 enum placement_step { STEP_NONE, STEP_SPILLED, STEP_SMALLER_FORMAT, STEP_CPU };
-enum placement_proof { PROOF_NONE, PROOF_OPTIMAL, PROOF_BOUND, PROOF_INFEASIBLE };
+// PROOF_NOT_FOUND: none in time, which says nothing of whether there is one.
+enum placement_proof { PROOF_NONE, PROOF_OPTIMAL, PROOF_BOUND, PROOF_INFEASIBLE, PROOF_NOT_FOUND };
 
 struct placement {
 	bool feasible;

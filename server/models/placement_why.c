@@ -334,6 +334,10 @@ void why_infeasible(struct placement *out, const struct problem *all, double unt
 	const struct stage_memory memory = cost_memory(wanted, &all->sizes, all->pages, &whole);
 	int nearest = NOBODY;
 	bool reached = false;
+	if (out->proof == PROOF_NOT_FOUND) {
+		why_add(out, -1, "no place was found within the time; it is not proven that there is none");
+		return;
+	}
 	for (unsigned i = 0; i < all->count; i++)
 		if (nearest < 0 || all->devices[i].free_bytes > all->devices[nearest].free_bytes)
 			nearest = (int)i;

@@ -190,6 +190,52 @@ describe("instances", () => {
 			assert.equal((await find(other.instance_id)).state, "ready");
 		});
 
+	test("the answer to a check that a broken hop has made an old one says nothing of the next", async () => {
+		const answer = node.receiveRequest, asked = [], checks = [], half = model.architecture.layers >> 1;
+		node.receiveRequest = function receive(message) {
+			answer.call(this, message);
+			if (message.method !== "hop.connect") return;
+			asked.push(message.params);
+			this.reply(message);
+		};
+		const tell = (worker, error) => {
+			const { id } = checks.shift();
+			worker.send({ jsonrpc: "2.0", id, ...(error ? { error } : { result: { parts: [], round_ms: 1, logit: 1, token: 2 } }) });
+		};
+		class Checked extends ModelWorker {
+			answer(head, body) {
+				if (head.method === "instance.check") checks.push(head);
+				else super.answer(head, body);
+			}
+		}
+		const stale = { code: -32009, message: "another check has begun", data: { reason: "conflict", hint: null } };
+		node.Worker = Checked;
+		try {
+			for (const error of [stale, undefined]) { // an answer that is good says no more than one that is not
+				const at = checks.length;
+				const id = await create({ pins: [pin("dev_gpu", 0, half), pin("dev_cpu", half)] });
+				await eventually(() => checks.length === at + 1, "the parts are checked");
+				const last = node.workers.findLast((one) => one.calls.some((call) => call.id === checks.at(-1).id && call.method === "instance.check"));
+				const { worker_id, end, hop_id } = asked.at(-1);
+				node.notify("hop.ended", { worker_id, end, hop_id, message: "it broke" });
+				await eventually(() => checks.length === at + 2, "they are checked again");
+				tell(last, error);
+				last.tell("instance.state", { running: 0, waiting: 0, pages_used: 0, pages_cached: 0, page_count: 30, prompt_tokens: 0,
+					generated_tokens: 0, preemptions: 0, ties: 3 });
+				assert.equal((await eventually(async () => { // so that one is heard, too
+					const one = await find(id);
+					return one.ties === 3 && one;
+				}, "ties are told")).state, "loading");
+				tell(last);
+				await state(id, "ready");
+				await admin.call("instance.delete", { instance_id: id });
+			}
+		} finally {
+			node.Worker = ModelWorker;
+			node.receiveRequest = answer;
+		}
+	});
+
 	test("layers that are timed count from then on, and a device that makes it faster is offered and taken", async () => {
 		const says = ({ why }) => why.map((one) => one.text).join("\n");
 		const fast = deviceRecord({ device_id: "dev_fast", hardware_key: "uuid:fast", name: "Fast", memory_pool: "uuid:fast",
