@@ -1,10 +1,10 @@
 /* How long layers take on a device: a short run of a stage that has just been loaded, with what lies in its pages set
  * to zero again afterwards. The server keeps the figures, and places by them (server/models/layer_times.h).
  *
- * A step of one row is what a generated token costs; one of several, as of a batch or a piece of a prompt, says how
- * much less each further row costs. The mean of a few runs is taken: a processor that is held to a part of its time, or
- * shared, is as fast as that. The first run is not counted, since it fills caches, and some drivers compile then.
- * Thread: the driver's. */
+ * A step of one row is what a generated token costs; one of 2, 4, 8, 16 and 32 rows, each of another sequence, what
+ * a batch of them does; and one of several of the same sequence what a piece of a prompt does. The mean of a few runs
+ * is taken: a processor that is held to a part of its time, or shared, is as fast as that. The first run is not
+ * counted, since it fills caches, and some drivers compile then. Thread: the driver's. */
 #pragma once
 #include "common/json/json.h"
 #include "engine/stage.h"

@@ -18,7 +18,7 @@ struct timing {
 	uint64_t round_ns, hops_ns;
 	struct ring_told parts[RING_PARTS];
 	uint64_t stages_ns[LIMIT_INSTANCE_STAGES];
-	uint64_t single_steps, single_ns[RING_PARTS]; // of one row
+	uint64_t single_steps, single_ns[RING_PARTS]; // of one row, with no other step under way
 };
 
 struct instance_ring {
@@ -36,6 +36,9 @@ struct instance_ring {
 	float expected_logit;
 	double spread;               // of all logits: their standard deviation
 	int64_t sent_ns[RING_PARTS]; // by lane
+	// By lane: its step has been sent and is not back; and no other has been under way since it was sent, so that
+	// what it takes is the devices' own time and not that of a queue.
+	bool under_way[RING_PARTS], alone[RING_PARTS];
 	struct timing timing;
 };
 
@@ -252,6 +255,18 @@ static void pass_on(struct instance *instance, struct ring_step *step, int64_t a
 
 // ---- the last part ----
 
+static void note_sent(struct instance_ring *own, uint32_t lane)
+{
+	bool alone = true;
+	own->under_way[lane] = false;
+	for (uint32_t i = 0; i < RING_PARTS; i++) {
+		alone = alone && !own->under_way[i];
+		own->alone[i] = false;
+	}
+	own->under_way[lane] = true;
+	own->alone[lane] = alone;
+}
+
 static enum status send_planned(void *context, const struct generator_sent *sent, struct error *error)
 {
 	struct instance *instance = context;
@@ -267,6 +282,7 @@ static enum status send_planned(void *context, const struct generator_sent *sent
 				       .runs = sent->runs,
 				       .tokens = sent->tokens};
 	own->sent_ns[sent->lane] = clock_steady_ns();
+	note_sent(own, sent->lane);
 	return send_step(own, &step, error);
 }
 
@@ -328,10 +344,10 @@ static void finish_check(struct instance *instance, const struct ring_step *step
 	answer_check(instance, &error, NULL);
 }
 
-static void add_timing(struct timing *timing, const struct ring_step *step, uint64_t round_ns)
+static void add_timing(struct timing *timing, const struct ring_step *step, uint64_t round_ns, bool alone)
 {
 	uint64_t known_ns = 0;
-	const bool single = step->row_count == 1;
+	const bool single = step->row_count == 1 && alone;
 	timing->single_steps += single;
 	for (uint32_t i = 0; i < step->part_count; i++) {
 		const struct ring_told *told = &step->parts[i];
@@ -364,13 +380,15 @@ static void take_back(struct instance *instance, struct ring_step *step, int64_t
 	}
 	if (!taken)
 		return;
+	const bool alone = own->alone[step->lane];
+	own->under_way[step->lane] = false;
 	int64_t now_ns = clock_steady_ns();
 	uint64_t round_ns = (uint64_t)(now_ns - own->sent_ns[step->lane]);
 	tell_of_it(instance, step, arrived_ns, began_ns);
 	if (own->checked_now)
 		finish_check(instance, step, round_ns);
 	else if (step->row_count)
-		add_timing(&own->timing, step, round_ns);
+		add_timing(&own->timing, step, round_ns, alone);
 }
 
 void instance_ring_check(struct instance *instance, struct order *order)
@@ -394,6 +412,7 @@ void instance_ring_check(struct instance *instance, struct order *order)
 			instance_prompt_rows(json_get_number(params, "prompt_row_s", 0), own->part.batch_rows));
 	own->round++;
 	own->greeted = own->checked_now = false;
+	memset(own->under_way, 0, sizeof own->under_way); // what was is given up
 	ring_forget(own->ring);
 	enum status status = send_hello(own, &error);
 	if (!status)

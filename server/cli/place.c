@@ -193,7 +193,9 @@ static void print_proof(const struct json *placement, bool pinned)
 	else if (!strcmp(proof, "infeasible"))
 		printf("%s\n", pinned ? "It does not fit there." : "It fits nowhere, which is proven.");
 	else if (!strcmp(proof, "not_found"))
-		printf("No place was found in %.0f ms; that there is none is not proven: --timeout gives more time.\n", ms);
+		printf("No place was found in %.0f ms; that there is none is not proven: exogpu serve "
+		       "--placement-timeout gives more.\n",
+		       ms);
 }
 
 static void print_scores(const struct json *placement, const struct json *snapshot)
@@ -249,6 +251,9 @@ static enum status preview(struct client *client, const struct cli_arguments *ar
 			       json_get_number(predicted, "tokens_per_s", 0),
 			       json_get_number(predicted, "together_tokens_per_s", 0),
 			       (long long)json_get_integer(placement, "sequences", 0));
+		if (json_get_number(predicted, "prompt_tokens_per_s", -1) > 0)
+			printf("about %.0f tokens a second of a long prompt\n",
+			       json_get_number(predicted, "prompt_tokens_per_s", 0));
 		print_proof(placement, arguments->device != NULL);
 		print_texts(json_get(placement, "why"), "  ");
 		print_scores(placement, snapshot);

@@ -85,29 +85,69 @@ enum status instance_hold(struct instance *instance, bool any)
 
 // ---- times ----
 
-// A step of one row through a stage: what lies outside is not believed.
+// A step through a stage: what lies outside is not believed.
 static const double STAGE_LEAST_S = 1e-6, STAGE_MOST_S = 1000;
+
+static double within(double seconds)
+{
+	return seconds >= STAGE_LEAST_S && seconds <= STAGE_MOST_S ? seconds : -1;
+}
+
+static void read_batches(double batch[STORE_BATCHES], const struct json *batch_s, double one_s)
+{
+	const struct json *one = json_first(batch_s);
+	for (int i = 0; i < STORE_BATCHES; i++, one = one ? json_next(one) : NULL) {
+		const double seconds = one ? within(json_number(one, -1)) : -1;
+		batch[i] = seconds < 0 ? -1 : fmin(fmax(seconds / one_s, 1), 2 << i);
+	}
+}
+
+static double blend(double measured, double known, double weight)
+{
+	return measured < 0 ? known : known < 0 ? measured : measured + (known - measured) * weight;
+}
+
+// A short run is disturbed by whatever loads and hashes beside it: what was known keeps half of the weight, and half of
+// that for each day that it is old.
+static void blend_times(struct layer_time *time, const struct layer_time *known)
+{
+	const double day_ms = 24 * 3600e3, age_ms = fmax((double)(time->measured_ms - known->measured_ms), 0);
+	const double weight = 0.5 * exp2(-age_ms / day_ms);
+	time->layer_s = blend(time->layer_s, known->layer_s, weight);
+	if (time->output_bytes == known->output_bytes)
+		time->output_s = blend(time->output_s, known->output_s, weight);
+	time->prompt_s = blend(time->prompt_s, known->prompt_s, weight);
+	for (int i = 0; i < STORE_BATCHES; i++)
+		time->batch[i] = blend(time->batch[i], known->batch[i], weight);
+}
 
 void instance_take_times(struct instance *instance, unsigned stage, const struct json *times)
 {
 	struct instance_stage *at = &instance->stages[stage];
 	struct model_sizes sizes = instance->model->sizes;
-	const double layers_s = json_get_number(times, "layers_s", -1),
+	const double layers_s = within(json_get_number(times, "layers_s", -1)),
+		     prompt_s = within(json_get_number(times, "prompt_row_s", -1)),
 		     output_s = json_get_number(times, "output_s", -1), overhead_s = fmin(cost_stage_s(), layers_s / 2);
-	if (json_type(times) != JSON_OBJECT || !at->layer_count || layers_s < STAGE_LEAST_S ||
-	    layers_s > STAGE_MOST_S || output_s > STAGE_MOST_S)
+	if (json_type(times) != JSON_OBJECT || !at->layer_count || layers_s < 0 || output_s > STAGE_MOST_S)
 		return;
 	if (instance->held_format != FORMAT_UNKNOWN)
 		placement_shrink(&sizes, instance->held_format);
+	const double layer_s = (layers_s - overhead_s) / at->layer_count;
 	struct layer_time time = {.format = sizes.main_format,
 				  .layer_bytes = sizes.layers_bytes / instance->model->shape.layers,
 				  .output_bytes = sizes.output_bytes,
-				  .layer_s = (layers_s - overhead_s) / at->layer_count,
+				  .layer_s = layer_s,
 				  .output_s = output_s,
-				  .share = fmin(json_get_number(times, "batch_share", -1), 1),
+				  .prompt_s = prompt_s < 0 ? -1 : prompt_s / at->layer_count,
 				  .measured_ms = clock_wall_ms()};
 	snprintf(time.device_id, sizeof time.device_id, "%s", cluster_device_id(at->device));
-	at->seconds_per_token = layers_s + (output_s > 0 ? output_s : 0);
+	read_batches(time.batch, json_get(times, "batch_s"), layers_s);
+	const struct layer_time *known = layer_times_find(instance->all->layer_times, time.device_id, time.format,
+							  time.layer_bytes);
+	if (known)
+		blend_times(&time, known);
+	at->seconds_per_token = layers_s + (time.layer_s - layer_s) * at->layer_count +
+				(at->predicts ? fmax(time.output_s, 0) : 0);
 	at->timed = time;
 	at->stored_s = time.layer_s;
 	layer_times_put(instance->all->layer_times, &time);

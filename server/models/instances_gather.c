@@ -314,15 +314,17 @@ static void gather_times(struct placing *placing, const struct layer_times *time
 			at++;
 		if (at == placing->wanted.device_count)
 			continue;
-		placing->timed[placing->wanted.timed_count++] = (struct placement_timed){
+		placing->timed[placing->wanted.timed_count] = (struct placement_timed){
 			.device = at,
 			.format = one->format,
 			.layer_bytes = one->layer_bytes,
 			.output_bytes = one->output_bytes,
 			.layer_s = one->layer_s,
 			.output_s = one->output_s,
-			.share = one->share,
+			.prompt_s = one->prompt_s,
 			.age_s = now_ms > one->measured_ms ? (now_ms - one->measured_ms) / 1000 : 0};
+		_Static_assert((int)PLACEMENT_BATCHES == (int)STORE_BATCHES, "the same are kept");
+		memcpy(placing->timed[placing->wanted.timed_count++].batch, one->batch, sizeof one->batch);
 	}
 	placing->wanted.timed = placing->timed;
 }

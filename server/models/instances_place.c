@@ -155,6 +155,7 @@ struct json *placing_json(const struct placing *placing)
 		json_set_number(predicted, "seconds_per_token", placement->seconds_per_token);
 		json_set_number(predicted, "tokens_per_s", 1 / placement->seconds_per_token);
 		json_set_number(predicted, "together_tokens_per_s", placement->tokens_per_s);
+		instance_set_maybe(predicted, "prompt_tokens_per_s", placement->prompt_tokens_per_s);
 	}
 	json_set(json, "stages", stages_json(placing));
 	json_set_bool(json, "feasible", placement->feasible);

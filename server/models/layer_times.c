@@ -14,13 +14,20 @@ struct layer_times {
 	size_t count, next;                       // next: which one goes
 };
 
-static void keep(struct layer_times *times, const struct layer_time *time)
+const struct layer_time *layer_times_find(const struct layer_times *times, const char *device_id,
+					  enum tensor_format format, uint64_t layer_bytes)
 {
 	size_t at = 0;
-	while (at < times->count &&
-	       (strcmp(times->all[at].device_id, time->device_id) != 0 || times->all[at].format != time->format ||
-		times->all[at].layer_bytes != time->layer_bytes))
+	while (at < times->count && (strcmp(times->all[at].device_id, device_id) != 0 ||
+				     times->all[at].format != format || times->all[at].layer_bytes != layer_bytes))
 		at++;
+	return at < times->count ? &times->all[at] : NULL;
+}
+
+static void keep(struct layer_times *times, const struct layer_time *time)
+{
+	const struct layer_time *known = layer_times_find(times, time->device_id, time->format, time->layer_bytes);
+	size_t at = known ? (size_t)(known - times->all) : times->count;
 	if (at == LIMIT_LAYER_TIMES) {
 		at = times->next;
 		times->next = (times->next + 1) % LIMIT_LAYER_TIMES;
@@ -37,9 +44,10 @@ static void load_row(void *context, const struct store_layer_time *row)
 				  .output_bytes = (uint64_t)row->output_bytes,
 				  .layer_s = row->layer_s,
 				  .output_s = row->output_s,
-				  .share = row->share,
+				  .prompt_s = row->prompt_s,
 				  .measured_ms = row->measured_ms};
 	snprintf(time.device_id, sizeof time.device_id, "%s", row->device_id);
+	memcpy(time.batch, row->batch, sizeof time.batch);
 	if (time.format != FORMAT_UNKNOWN && time.layer_s > 0 && row->layer_bytes > 0 && row->output_bytes >= 0)
 		keep(context, &time);
 }
@@ -47,14 +55,15 @@ static void load_row(void *context, const struct store_layer_time *row)
 void layer_times_put(struct layer_times *times, const struct layer_time *time)
 {
 	struct store_batch *batch;
-	const struct store_layer_time row = {.device_id = time->device_id,
-					     .format = format_info(time->format)->name,
-					     .layer_bytes = (int64_t)time->layer_bytes,
-					     .output_bytes = (int64_t)time->output_bytes,
-					     .layer_s = time->layer_s,
-					     .output_s = time->output_s,
-					     .share = time->share,
-					     .measured_ms = time->measured_ms};
+	struct store_layer_time row = {.device_id = time->device_id,
+				       .format = format_info(time->format)->name,
+				       .layer_bytes = (int64_t)time->layer_bytes,
+				       .output_bytes = (int64_t)time->output_bytes,
+				       .layer_s = time->layer_s,
+				       .output_s = time->output_s,
+				       .prompt_s = time->prompt_s,
+				       .measured_ms = time->measured_ms};
+	memcpy(row.batch, time->batch, sizeof row.batch);
 	keep(times, time);
 	if (store_batch_create(&batch))
 		return;

@@ -34,7 +34,8 @@ struct parts_ask {
 	struct parts_ask *next; // of parts->asks
 	struct parts *parts;    // NULL: gone
 	unsigned which;         // part
-	// What it was asked in: once *attempts has another number, its answer says nothing. NULL: it does until the end.
+	// What it was asked in: once *attempts has another number, its answer says nothing. NULL: it does until the
+	// end.
 	const unsigned *attempts;
 	unsigned attempt;
 };

@@ -205,6 +205,8 @@ static void take(struct answer *answer, const struct problem *problem, const str
 		take_hop(answer, problem, chain->at[chain->count - 1], chain->at[0], true);
 	out->seconds_per_token = chain_stream_s(problem, chain);
 	out->tokens_per_s = 1 / chain_together_s(problem, chain);
+	const double prompt_s = chain_prompt_s(problem, chain);
+	out->prompt_tokens_per_s = prompt_s > 0 ? 1 / prompt_s : -1;
 	for (unsigned i = 0; i < chain->count; i++)
 		if (!problem->devices[chain->at[i]].known)
 			out->seconds_per_token = out->tokens_per_s = -1;
@@ -523,7 +525,7 @@ enum status placement_find_listed(struct placement *out, const struct placement_
 	memset(out, 0, sizeof *out);
 	out->format = wanted->format;
 	out->strategy = "pipeline";
-	out->seconds_per_token = out->tokens_per_s = -1;
+	out->seconds_per_token = out->tokens_per_s = out->prompt_tokens_per_s = -1;
 	for (unsigned i = 0; i < PLACEMENT_DEVICES; i++)
 		out->scores[i].total = -1;
 	if (wanted->format != FORMAT_UNKNOWN)

@@ -22,6 +22,7 @@ enum {
 	PLACEMENT_REMEDIES = 6,
 	PLACEMENT_TEXT_BYTES = 320,
 	PLACEMENT_BATCH_ROWS = 512, // of a step
+	PLACEMENT_BATCHES = 5,      // that are timed: of 2, 4, 8, 16, 32 rows
 };
 
 enum placement_backend { PLACE_UNKNOWN, PLACE_CUDA, PLACE_VULKAN, PLACE_CPU };
@@ -70,8 +71,9 @@ struct placement_timed {
 	unsigned device;
 	enum tensor_format format; // of most weights
 	uint64_t layer_bytes, output_bytes;
-	double layer_s, output_s; // of one row; output_s < 0: not known
-	double share;             // what each further row takes of the first one's time; < 0: not known
+	double layer_s, output_s;        // of one row; output_s < 0: not known
+	double prompt_s;                 // of a row in a piece of a prompt; < 0: not known
+	double batch[PLACEMENT_BATCHES]; // how many times as long as one row so many take; < 0: not known
 	int64_t age_s;
 };
 
@@ -138,6 +140,7 @@ struct placement {
 	const char *strategy;       // pipeline, tensor (one stage in slices) or hybrid (several); static
 	double seconds_per_token;   // of one stream; < 0: not known
 	double tokens_per_s;        // of all sequences together; < 0: not known
+	double prompt_tokens_per_s; // of one long prompt, read in pieces; < 0: not known
 	uint64_t missing_bytes;     // of one that is not feasible: of all devices that can be used
 	enum tensor_format smaller; // that would help, and was not asked for; FORMAT_UNKNOWN: none
 	enum placement_proof proof;

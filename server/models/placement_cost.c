@@ -11,24 +11,27 @@
 #include <math.h>
 #include <string.h>
 
-// Of the bandwidth, what decoding reaches, and what a further sequence of a batch takes of the first one's time: by the
-// tables of docs/performance.md, for an H200 (CUDA; its reading 4.36 TB/s) and a Sapphire Rapids (CPU). Vulkan has not
-// been measured there: it is taken for somewhat slower than CUDA.
+// Of the bandwidth, what decoding reaches, and how many times as long as one sequence a batch of 8 and of 32 takes: by
+// the tables of docs/performance.md, for an H200 (CUDA; its reading 4.36 TB/s) and a Sapphire Rapids (CPU). Vulkan has
+// not been measured there: it is taken for somewhat slower than CUDA.
 enum { WIDE, EIGHT_BITS, FOUR_BITS, FOUR_BITS_K, WIDTHS };
 struct fitted {
-	double reached[WIDTHS], share[WIDTHS], layer_overhead_s;
+	double reached[WIDTHS], of_8[WIDTHS], of_32[WIDTHS], layer_overhead_s;
 	double assumed_bandwidth; // bytes a second, where it was not measured
 };
 static const struct fitted fitted_cuda = {.reached = {1.0, 0.93, 0.77, 0.6},
-					  .share = {0.05, 0.1, 0.15, 0.15},
+					  .of_8 = {1.35, 1.7, 2.05, 2.05},
+					  .of_32 = {2.55, 4.1, 5.65, 5.65},
 					  .layer_overhead_s = 25e-6,
 					  .assumed_bandwidth = 300e9};
 static const struct fitted fitted_vulkan = {.reached = {0.8, 0.75, 0.6, 0.5},
-					    .share = {0.1, 0.15, 0.2, 0.2},
+					    .of_8 = {1.7, 2.05, 2.4, 2.4},
+					    .of_32 = {4.1, 5.65, 7.2, 7.2},
 					    .layer_overhead_s = 60e-6,
 					    .assumed_bandwidth = 50e9};
-static const struct fitted fitted_cpu = {.reached = {0.92, 0.91, 0.8, 0.64},
-					 .share = {0.1, 0.12, 0.31, 0.27},
+static const struct fitted fitted_cpu = {.reached = {0.92, 0.91, 0.8, 0.77},
+					 .of_8 = {1.9, 1.9, 3.3, 3.2},
+					 .of_32 = {4.2, 7.0, 13, 12.5},
 					 .layer_overhead_s = 5e-6,
 					 .assumed_bandwidth = 20e9};
 
@@ -199,15 +202,54 @@ static double rounded(double factor)
 	return exp2(round(log2(factor) * steps) / steps);
 }
 
+// Through what was timed, from one row on; where the last does not follow, as steep as it was. More rows take no less
+// time, and no longer than one after another.
+static void fill_batch(double full[1 + PLACEMENT_BATCHES], const double known[PLACEMENT_BATCHES])
+{
+	unsigned last = 0;
+	double slope = 0; // of a row more
+	full[0] = 1;
+	for (unsigned i = 1; i <= PLACEMENT_BATCHES; i++) {
+		const double from = 1u << last, rows = 1u << i, at = known[i - 1];
+		if (at < 0)
+			continue;
+		full[i] = fmin(fmax(rounded(at), full[last]), rows);
+		slope = (full[i] - full[last]) / (rows - from);
+		for (unsigned k = last + 1; k < i; k++)
+			full[k] = full[last] + slope * ((1u << k) - from);
+		last = i;
+	}
+	for (unsigned i = last + 1; i <= PLACEMENT_BATCHES; i++)
+		full[i] = full[last] + slope * ((1u << i) - (1u << last));
+}
+
+double cost_batch(const struct place_device *device, double rows)
+{
+	unsigned i = 0;
+	while (i + 1 < PLACEMENT_BATCHES && rows > 2u << i)
+		i++;
+	const double from = 1u << i; // and so many to the next
+	return device->batch[i] + (device->batch[i + 1] - device->batch[i]) * (rows - from) / from;
+}
+
+static bool any_batch(const struct placement_timed *timed)
+{
+	bool any = false;
+	for (unsigned i = 0; i < PLACEMENT_BATCHES; i++)
+		any |= timed->batch[i] >= 0;
+	return any;
+}
+
 struct cost_time cost_time(const struct placement_wanted *wanted, const struct model_sizes *sizes, unsigned device)
 {
 	const struct placement_device *of = &wanted->devices[device];
 	const double bytes = layer_bytes_of(wanted, sizes), output_bytes = (double)sizes->output_bytes;
 	const struct estimate estimate = estimate_of(of, sizes->main_format, bytes, output_bytes);
-	struct cost_time time = {.layer_s = estimate.layer_s,
-				 .output_s = estimate.output_s,
-				 .share = fitted_of(of->backend)->share[width_of(sizes->main_format)],
-				 .known = of->bandwidth > 0};
+	struct cost_time time = {
+		.layer_s = estimate.layer_s, .output_s = estimate.output_s, .prompt_s = -1, .known = of->bandwidth > 0};
+	const struct fitted *fitted = fitted_of(of->backend);
+	const int width = width_of(sizes->main_format);
+	const double batch[PLACEMENT_BATCHES] = {-1, -1, fitted->of_8[width], -1, fitted->of_32[width]};
 	double least = INFINITY;
 	for (unsigned i = 0; i < wanted->timed_count && bytes > 0; i++) {
 		const struct placement_timed *timed = &wanted->timed[i];
@@ -218,6 +260,7 @@ struct cost_time cost_time(const struct placement_wanted *wanted, const struct m
 			time.by = timed;
 		}
 	}
+	fill_batch(time.batch, time.by && any_batch(time.by) ? time.by->batch : batch);
 	if (!time.by)
 		return time;
 	struct placement_device on = wanted->devices[time.by->device];
@@ -228,8 +271,10 @@ struct cost_time cost_time(const struct placement_wanted *wanted, const struct m
 	time.layer_s *= factor;
 	time.output_s *= time.by->output_s > 0 && there.output_s > 0 ? rounded(time.by->output_s / there.output_s)
 								     : factor;
-	time.share = time.by->share < 0 ? time.share : time.by->share;
 	time.here = time.by->device == device;
+	// Arithmetic, of which bandwidths say nothing: as many products as there are weights, on this device alone.
+	if (time.here && time.by->prompt_s > 0)
+		time.prompt_s = time.by->prompt_s * bytes / (double)time.by->layer_bytes / heat_rates[of->heat];
 	time.same_size = same_size(time.by->layer_bytes, bytes);
 	time.known |= time.here;
 	return time;
@@ -247,7 +292,8 @@ static void layer_seconds(const struct problem *problem, struct place_device *de
 	const double rate = fmin(host_bandwidth, cost_bandwidth(from));
 	device->layer_s = time.layer_s;
 	device->output_s = time.output_s;
-	device->share = time.share;
+	device->prompt_s = from->slices ? -1 : time.prompt_s;
+	memcpy(device->batch, time.batch, sizeof device->batch);
 	device->known = time.known;
 	device->host_layer_s = fmax(time.layer_s, layer_bytes_of(wanted, &problem->sizes) / rate + overhead_s);
 }
@@ -386,8 +432,8 @@ static void find_groups(struct problem *problem)
 
 static bool alike(const struct place_device *a, const struct place_device *b)
 {
-	return a->layer_s == b->layer_s && a->output_s == b->output_s && a->share == b->share && a->pool < 0 &&
-	       b->pool < 0 && !memcmp(a->room, b->room, sizeof a->room);
+	return a->layer_s == b->layer_s && a->output_s == b->output_s && a->pool < 0 && b->pool < 0 &&
+	       !memcmp(a->batch, b->batch, sizeof a->batch) && !memcmp(a->room, b->room, sizeof a->room);
 }
 
 // Whether two nodes may be exchanged: the same devices, and the same hops to everyone and to each other.

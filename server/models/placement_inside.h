@@ -10,8 +10,8 @@
  *   placement_remedy.c  what would make it better
  *
  * A problem is one question of the search: these devices, so many pages, this format. Its devices stand in the order of
- * their speed, the fastest first. Seconds are those of one token of one sequence; a batch of b takes (1 + (b - 1) *
- * share) times as long. */
+ * their speed, the fastest first. Seconds are those of one token of one sequence; a batch takes cost_batch times as
+ * long. */
 #pragma once
 #include "server/models/placement.h"
 
@@ -23,10 +23,12 @@ struct place_device {
 	unsigned group; // number of its node and back end: one worker
 	int pool;       // number; devices of the same exclude each other
 	int twin;       // the device before it that is its equal; NOBODY
-	double layer_s, output_s, share;
-	bool known;          // they rest on something that was measured
-	double host_layer_s; // a layer whose weights lie in host memory
-	int32_t room[4];     // layers it has memory for, by ROOM_ flags; -1: not even for what is no layer
+	double layer_s, output_s;
+	double batch[1 + PLACEMENT_BATCHES]; // of 1, 2, 4, 8, 16, 32 rows: times one row's; not falling
+	double prompt_s;                     // of a row of a prompt, through a layer; < 0: not known
+	bool known;                          // they rest on something that was measured
+	double host_layer_s;                 // a layer whose weights lie in host memory
+	int32_t room[4]; // layers it has memory for, by ROOM_ flags; -1: not even for what is no layer
 	uint64_t fixed_bytes[4], free_bytes;
 	bool reaches; // its kernels do, in one piece, what has to be one
 };
@@ -92,12 +94,15 @@ double cost_heat_rate(enum placement_heat heat);              // of what a devic
 bool cost_linked(const struct placement_wanted *wanted, unsigned first, unsigned second);
 // How long a layer of the model takes on a device, and what is known of that.
 struct cost_time {
-	double layer_s, output_s, share;
-	const struct placement_timed *by; // what it was worked out from; NULL: from the memory's bandwidth
-	bool here, same_size;             // that was measured on this device; of a layer of the same size
-	bool known;                       // else the bandwidth was assumed
+	double layer_s, output_s;
+	double batch[1 + PLACEMENT_BATCHES], prompt_s; // as of struct place_device
+	const struct placement_timed *by;              // what it was worked out from; NULL: from the memory's bandwidth
+	bool here, same_size;                          // that was measured on this device; of a layer of the same size
+	bool known;                                    // else the bandwidth was assumed
 };
 struct cost_time cost_time(const struct placement_wanted *wanted, const struct model_sizes *sizes, unsigned device);
+// How many times as long as one row so many take, >= 1: straight between those that were timed, and beyond the last.
+double cost_batch(const struct place_device *device, double rows);
 void cost_score(const struct problem *problem, unsigned device, const struct problem *usable,
 		struct placement_score *out);
 
@@ -112,7 +117,9 @@ void chain_measure(const struct problem *problem, struct chain *chain); // value
 double chain_stage_s(const struct problem *problem, const struct chain *chain, unsigned place, double rows);
 double chain_stream_s(const struct problem *problem, const struct chain *chain);   // a token of one stream
 double chain_together_s(const struct problem *problem, const struct chain *chain); // a token, of all sequences at once
-bool chain_better(const struct chain *a, const struct chain *b);                   // b->count 0: there is none yet
+// A row of a long prompt, whose pieces are in all parts at once; < 0: of some device it is not known.
+double chain_prompt_s(const struct problem *problem, const struct chain *chain);
+bool chain_better(const struct chain *a, const struct chain *b); // b->count 0: there is none yet
 // Layers of equally fast devices in proportion to their room: as fast, and no device fuller than need be.
 void chain_balance(const struct problem *problem, struct chain *chain);
 

@@ -24,6 +24,14 @@ struct pair {
 	unsigned first, last;
 };
 
+// What layers take a token in a lane's batches, where so many lanes share the sequences.
+struct lanes {
+	bool known;
+	double least;                                                   // of all, how many times as long as one row
+	double layer_s[PLACEMENT_DEVICES], output_s[PLACEMENT_DEVICES]; // (problem->count)
+	unsigned short order[PLACEMENT_DEVICES];                        // (problem->count), the fastest first
+};
+
 struct search {
 	const struct problem *problem;
 	double until_s, limit;
@@ -31,7 +39,7 @@ struct search {
 	double open; // the least bound of what was not looked at
 	bool over;
 	uint64_t visited, asked; // asked: whether time is up
-	double least_share;
+	struct lanes *lanes;     // (group_count + 3), by their number
 	// The partial chain: at[0] the first, then the middle; the last is kept apart.
 	struct chain chain;
 	unsigned last;
@@ -207,9 +215,32 @@ static double round_bound(const struct search *search, double batch)
 	return best + fixed + output;
 }
 
+static const struct lanes *lanes_at(const struct search *search, unsigned number)
+{
+	const struct problem *problem = search->problem;
+	struct lanes *lanes = &search->lanes[number];
+	const double rows = (double)problem->wanted->sequences / number;
+	if (lanes->known)
+		return lanes;
+	*lanes = (struct lanes){.known = true, .least = INFINITY};
+	for (unsigned i = 0; i < problem->count; i++) {
+		const struct place_device *device = &problem->devices[i];
+		const double batch = cost_batch(device, rows);
+		unsigned at = i;
+		lanes->least = batch < lanes->least ? batch : lanes->least;
+		lanes->layer_s[i] = device->layer_s * batch / rows;
+		lanes->output_s[i] = device->output_s * batch / rows;
+		for (; at && lanes->layer_s[lanes->order[at - 1]] > lanes->layer_s[i]; at--)
+			lanes->order[at] = lanes->order[at - 1];
+		lanes->order[at] = (unsigned short)i;
+	}
+	return lanes;
+}
+
 // How many layers each worker can take of what is there and may come, when none takes longer than `slowest_s` for a
-// token in batches of `rows`; what the last takes for itself is returned.
-static double within(const struct search *search, double slowest_s, double rows, double layers[PLACEMENT_DEVICES])
+// token in the batches of these lanes; what the last takes for itself is returned.
+static double within(const struct search *search, double slowest_s, const struct lanes *lanes,
+		     double layers[PLACEMENT_DEVICES])
 {
 	const struct problem *problem = search->problem;
 	const bool apart = problem->devices[search->last].group == problem->devices[search->chain.at[0]].group;
@@ -219,13 +250,14 @@ static double within(const struct search *search, double slowest_s, double rows,
 		layers[i] = 0;
 	}
 	const struct place_device *last = &problem->devices[search->last];
-	const double output_s = last->output_s * ((1 - last->share) / rows + last->share);
+	const double output_s = lanes->output_s[search->last];
 	double alone = slowest_s - output_s;
 	if (!apart) // the last one's worker has nothing else
 		budget[last->group] -= output_s;
-	for (unsigned i = 0; i < problem->count; i++) {
+	for (unsigned k = 0; k < problem->count; k++) {
+		const unsigned i = lanes->order[k];
 		const struct place_device *device = &problem->devices[i];
-		const double layer_s = device->layer_s * ((1 - device->share) / rows + device->share);
+		const double layer_s = lanes->layer_s[i];
 		const bool own = apart && i == search->last;
 		double *left = own ? &alone : &budget[device->group];
 		double room = 0;
@@ -243,10 +275,10 @@ static double within(const struct search *search, double slowest_s, double rows,
 }
 
 // Whether all layers fit so, with so many workers more than there are.
-static bool fits_within(const struct search *search, double slowest_s, double rows, unsigned more)
+static bool fits_within(const struct search *search, double slowest_s, const struct lanes *lanes, unsigned more)
 {
 	const struct problem *problem = search->problem;
-	double layers[PLACEMENT_DEVICES], left = problem->layers - within(search, slowest_s, rows, layers);
+	double layers[PLACEMENT_DEVICES], left = problem->layers - within(search, slowest_s, lanes, layers);
 	const unsigned last_group = problem->devices[search->last].group;
 	for (unsigned i = 0; i < problem->group_count; i++)
 		if (search->group_used[i] || i == last_group) {
@@ -266,25 +298,25 @@ static bool fits_within(const struct search *search, double slowest_s, double ro
 }
 
 // The least time of a token of all sequences, if they go round in so many lanes; INFINITY: it is not less than `limit`.
-static double lanes_bound(const struct search *search, unsigned lanes, unsigned parts, double limit)
+static double lanes_bound(const struct search *search, unsigned number, unsigned parts, double limit)
 {
 	const struct problem *problem = search->problem;
 	const unsigned all = problem->wanted->sequences;
-	const double rows = (double)all / lanes;
-	const unsigned more = lanes < all ? lanes - parts : problem->most;
-	double low = round_bound(search, 1 + (rows - 1) * search->least_share) / all, high = limit;
-	if (low >= limit || fits_within(search, low, rows, more))
+	const struct lanes *lanes = lanes_at(search, number);
+	const unsigned more = number < all ? number - parts : problem->most;
+	double low = round_bound(search, lanes->least) / all, high = limit;
+	if (low >= limit || fits_within(search, low, lanes, more))
 		return low < limit ? low : INFINITY;
 	if (isinf(high)) { // as if the slowest did it all
 		high = problem->devices[problem->count - 1].layer_s * problem->layers +
 		       problem->devices[search->last].output_s;
 		high = high > low ? high : low;
 	}
-	if (!fits_within(search, high, rows, more))
+	if (!fits_within(search, high, lanes, more))
 		return INFINITY;
 	for (unsigned i = 0; i < BOUND_BISECTIONS; i++) {
 		const double middle = (low + high) / 2;
-		if (fits_within(search, middle, rows, more))
+		if (fits_within(search, middle, lanes, more))
 			high = middle;
 		else
 			low = middle;
@@ -305,8 +337,8 @@ static double together_bound(const struct search *search)
 		most += !search->group_used[i];
 	most += problem->devices[search->last].group == problem->devices[search->chain.at[0]].group;
 	most = most < all ? most : all;
-	for (unsigned lanes = parts < all ? parts : all; lanes <= most; lanes++) {
-		const double bound = lanes_bound(search, lanes, parts, best);
+	for (unsigned number = parts < all ? parts : all; number <= most; number++) {
+		const double bound = lanes_bound(search, number, parts, best);
 		best = bound < best ? bound : best;
 	}
 	return best;
@@ -530,11 +562,12 @@ enum status search_run(const struct problem *problem, double limit, double until
 	struct search *search = calloc(1, sizeof *search);
 	if (!search)
 		return STATUS_OUT_OF_MEMORY;
-	*search = (struct search){
-		.problem = problem, .until_s = until_s, .limit = limit, .open = INFINITY, .least_share = 1};
-	for (unsigned i = 0; i < problem->count; i++)
-		if (problem->devices[i].share < search->least_share)
-			search->least_share = problem->devices[i].share;
+	*search = (struct search){.problem = problem, .until_s = until_s, .limit = limit, .open = INFINITY};
+	search->lanes = calloc(problem->group_count + 3, sizeof *search->lanes);
+	if (!search->lanes) {
+		free(search);
+		return STATUS_OUT_OF_MEMORY;
+	}
 	one_device(search);
 	greedy = search->best;
 	const double greedy_until_s = begun_s + GREEDY_MS * 1e-3;
@@ -555,6 +588,7 @@ enum status search_run(const struct problem *problem, double limit, double until
 	out->visited = search->visited;
 	out->proven = isinf(search->open) || (search->best.count && search->open >= search->best.value);
 	out->bound = out->proven ? search->best.value : search->open;
+	free(search->lanes);
 	free(search);
 	return status;
 }

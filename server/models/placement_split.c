@@ -55,11 +55,6 @@ struct turn {
 	double slowest_s, round_s; // of a part or hop; of a lane's whole way
 };
 
-static double batch_factor(const struct place_device *device, double rows)
-{
-	return 1 + (rows - 1) * device->share;
-}
-
 double chain_stage_s(const struct problem *problem, const struct chain *chain, unsigned place, double rows)
 {
 	const struct place_device *device = &problem->devices[chain->at[place]];
@@ -67,7 +62,7 @@ double chain_stage_s(const struct problem *problem, const struct chain *chain, u
 	double seconds = (chain->layers[place] - host) * device->layer_s + host * device->host_layer_s;
 	if (place == chain->count - 1)
 		seconds += device->output_s;
-	return seconds * batch_factor(device, rows) + cost_stage_s();
+	return seconds * cost_batch(device, rows) + cost_stage_s();
 }
 
 static struct turn turn_of(const struct problem *problem, const struct chain *chain, double rows)
@@ -112,6 +107,23 @@ double chain_together_s(const struct problem *problem, const struct chain *chain
 	return fmax(lanes * turn.slowest_s, turn.round_s) / all;
 }
 
+double chain_prompt_s(const struct problem *problem, const struct chain *chain)
+{
+	double slowest_s = 0, part_s = 0;
+	for (unsigned i = 0; i < chain->count; i++) {
+		const struct place_device *one = &problem->devices[chain->at[i]];
+		if (one->prompt_s < 0 || chain->host_layers[i])
+			return -1;
+		if (i && one->group != problem->devices[chain->at[i - 1]].group) {
+			part_s = 0;
+			slowest_s = fmax(slowest_s, cost_hop_busy_s(problem, chain->at[i - 1], chain->at[i], 1));
+		}
+		part_s += chain->layers[i] * one->prompt_s;
+		slowest_s = fmax(slowest_s, part_s);
+	}
+	return slowest_s;
+}
+
 void chain_measure(const struct problem *problem, struct chain *chain)
 {
 	chain->value = problem->wanted->objective == PLACE_THROUGHPUT ? chain_together_s(problem, chain)
@@ -145,7 +157,7 @@ static void by_speed(const struct problem *problem, const struct chain *chain, d
 	double keys[PLACEMENT_STAGES];
 	for (unsigned i = 0; i < chain->count; i++) {
 		const struct place_device *device = &problem->devices[chain->at[i]];
-		const double key = device->layer_s * batch_factor(device, rows);
+		const double key = device->layer_s * cost_batch(device, rows);
 		unsigned at = i;
 		for (; at && keys[at - 1] > key; at--) {
 			keys[at] = keys[at - 1];
@@ -165,7 +177,7 @@ static uint32_t fill(const struct problem *problem, struct chain *chain, const u
 	for (unsigned k = 0; k < chain->count; k++) {
 		const unsigned i = order[k];
 		const struct place_device *device = &problem->devices[chain->at[i]];
-		const double layer_s = device->layer_s * batch_factor(device, rows);
+		const double layer_s = device->layer_s * cost_batch(device, rows);
 		uint32_t more = (uint32_t)room(problem, chain, i) - 1;
 		more = more < left ? more : left;
 		if (part_s && more * layer_s > part_s[part_of[i]])

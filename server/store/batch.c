@@ -62,7 +62,8 @@ static const char *const batch_sql[BATCH_STATEMENTS] = {
 			   "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
 	[BATCH_REMOVE_LINKS] = "DELETE FROM links WHERE from_node_id = ?1 OR to_node_id = ?1",
 	[BATCH_PUT_LAYER_TIME] = "INSERT OR REPLACE INTO layer_times (device_id, format, layer_bytes, layer_s, "
-				 "output_bytes, output_s, share, measured_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+				 "output_bytes, output_s, prompt_s, batch_2, batch_4, batch_8, batch_16, batch_32, "
+				 "measured_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
 	[BATCH_REMOVE_LAYER_TIMES] =
 		"DELETE FROM layer_times WHERE device_id IN (SELECT device_id FROM devices WHERE node_id = ?1)",
 	[BATCH_REMOVE_DEVICES] = "DELETE FROM devices WHERE node_id = ?1",
@@ -386,11 +387,13 @@ enum status store_put_link(struct store_batch *batch, const struct store_link *l
 enum status store_put_layer_time(struct store_batch *batch, const struct store_layer_time *time)
 {
 	const struct value values[] = {
-		text_value(time->device_id),   text_value(time->format),          integer_value(time->layer_bytes),
-		measured_value(time->layer_s), integer_value(time->output_bytes), measured_value(time->output_s),
-		measured_value(time->share),   integer_value(time->measured_ms),
+		text_value(time->device_id),      text_value(time->format),          integer_value(time->layer_bytes),
+		measured_value(time->layer_s),    integer_value(time->output_bytes), measured_value(time->output_s),
+		measured_value(time->prompt_s),   measured_value(time->batch[0]),    measured_value(time->batch[1]),
+		measured_value(time->batch[2]),   measured_value(time->batch[3]),    measured_value(time->batch[4]),
+		integer_value(time->measured_ms),
 	};
-	return add_row(batch, BATCH_PUT_LAYER_TIME, values, 8);
+	return add_row(batch, BATCH_PUT_LAYER_TIME, values, 13);
 }
 
 enum status store_remove_node(struct store_batch *batch, const char *node_id)

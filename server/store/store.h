@@ -115,10 +115,12 @@ struct store_link { // one direction of a link between nodes, as it was measured
 enum status store_load_links(struct store *store, void (*row)(void *context, const struct store_link *link),
 			     void *context, struct error *error);
 
+enum { STORE_BATCHES = 5 };
 struct store_layer_time { // how long a layer took on a device, by its format and size
 	const char *device_id, *format;
 	int64_t layer_bytes, output_bytes;
-	double layer_s, output_s, share; // output_s, share < 0: not measured
+	double layer_s, output_s, prompt_s; // output_s, prompt_s < 0: not measured
+	double batch[STORE_BATCHES];        // of 2, 4, 8, 16, 32 rows: times one row's; < 0: not measured
 	int64_t measured_ms;
 };
 enum status store_load_layer_times(struct store *store, void (*row)(void *context, const struct store_layer_time *time),

@@ -65,7 +65,7 @@ describe("slices", () => {
 
 	test("where layers take long, both are taken without being asked for", async () => {
 		const one = { model_id: model.model_id, strategy: "pipeline" };
-		ModelWorker.times = { layers_s: 0.04, output_s: 0.0001, batch_share: 0.25 };
+		ModelWorker.times = { layers_s: 0.04, output_s: 0.0001, batch_s: [], prompt_row_s: 0.04 };
 		const { instance_id } = await admin.call("instance.create", one);
 		assert.equal((await ready(instance_id)).stages.length, 1);
 		await admin.call("instance.delete", { instance_id });

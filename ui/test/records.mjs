@@ -243,7 +243,7 @@ export const instance = (id, more = {}) => ({
 export const placement = (more = {}) => ({
   stages: [stage("d1")],
   feasible: true,
-  predicted: { seconds_per_token: 0.0231, tokens_per_s: 43.3, together_tokens_per_s: 130.5 },
+  predicted: { seconds_per_token: 0.0231, tokens_per_s: 43.3, together_tokens_per_s: 130.5, prompt_tokens_per_s: 412.5 },
   proof: "optimal",
   why: [{ device_id: null, text: "one device holds all of it" }],
   format: "Q4_0",

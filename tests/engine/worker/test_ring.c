@@ -39,7 +39,7 @@ static struct model_file_open file;
 static struct reference *reference;
 static struct tokenizer *tokenizer;
 static char path[64];
-static int states_timed;
+static int states_timed, singles_told;
 static struct json *last_result;
 static struct error last_error;
 
@@ -82,6 +82,7 @@ static void take_notification(const struct message *message)
 		snprintf(talk->error, sizeof(talk->error), "%s", json_get_string(message->params, "error", ""));
 	}
 	states_timed += json_type(json_get(message->params, "timing")) == JSON_OBJECT;
+	singles_told += json_count(json_get(message->params, "single_ms")) == 2; // of as many parts
 }
 
 // One message of a part. Its answer's id; 0 for a notification, -1 at the end of the stream.
@@ -170,7 +171,7 @@ static void start_ring(const struct ring_bench *bench)
 	int out[PARTS_MOST], in[PARTS_MOST];
 	part_count = bench->parts;
 	memset(talks, 0, sizeof(talks));
-	states_timed = 0;
+	states_timed = singles_told = 0;
 	for (unsigned i = 0; i < bench->parts && bench->parts > 1; i++)
 		hop(bench, (int)i, out, in);
 	for (unsigned i = 0; i < bench->parts; i++) {
@@ -365,6 +366,18 @@ static void sixteen_at_once(void **state)
 		}
 		end();
 	}
+}
+
+// What a step of one row takes is told of one request alone, whose steps have the parts to themselves.
+static void a_request_alone_is_timed(void **state)
+{
+	(void)state;
+	begin(&two);
+	ask(1, prompts[0], "'max_tokens':100,'sampling':{'temperature':0}");
+	wait_for_end(1);
+	while (!singles_told) // with the state that tells of its end
+		assert_true(pump(last()) >= 0);
+	end();
 }
 
 // Messages are lost for a while, wherever in the ring: the server has them computed again.
@@ -661,15 +674,11 @@ static int remove_file(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_same_as_alone),
-		cmocka_unit_test(sixteen_at_once),
-		cmocka_unit_test(lost_messages_are_repaired),
-		cmocka_unit_test(parts_that_do_not_agree),
-		cmocka_unit_test(noise_on_the_ring),
-		cmocka_unit_test(a_part_that_fails),
-		cmocka_unit_test(a_part_that_is_wrong_gives_another_logit),
-		cmocka_unit_test(only_the_last_generates),
-		cmocka_unit_test(files_with_holes),
+		cmocka_unit_test(the_same_as_alone),        cmocka_unit_test(sixteen_at_once),
+		cmocka_unit_test(a_request_alone_is_timed), cmocka_unit_test(lost_messages_are_repaired),
+		cmocka_unit_test(parts_that_do_not_agree),  cmocka_unit_test(noise_on_the_ring),
+		cmocka_unit_test(a_part_that_fails),        cmocka_unit_test(a_part_that_is_wrong_gives_another_logit),
+		cmocka_unit_test(only_the_last_generates),  cmocka_unit_test(files_with_holes),
 	};
 	return cmocka_run_group_tests(tests, make_file, remove_file);
 }

@@ -256,6 +256,100 @@ static double predicted(void)
 	return placement.stages[0].seconds_per_token;
 }
 
+// A prompt's pieces are in all parts at once: the slowest part, or the wire, says how fast it is read.
+static void prompts(void **unused)
+{
+	(void)unused;
+	struct placement_timed timed[2];
+	struct placement_pin pins[] = {{.device = 0, .layer_count = 6}, {.device = 1, .first_layer = 6}};
+	struct placement_link links[4];
+	make_model(8, 100000000);
+	for (unsigned i = 0; i < 2; i++) {
+		make_device(i, PLACE_CPU, 4 * GIB);
+		devices[i].node = i;
+		timed[i] = (struct placement_timed){.device = i,
+						    .format = FORMAT_F16,
+						    .layer_bytes = 100000000,
+						    .layer_s = 4e-3,
+						    .output_s = -1,
+						    .prompt_s = 1e-4 * (i + 1)};
+		for (int k = 0; k < PLACEMENT_BATCHES; k++)
+			timed[i].batch[k] = -1;
+	}
+	for (int i = 0; i < 4; i++)
+		links[i] = (struct placement_link){.known = true, .round_trip_s = 1e-3, .bytes_per_s = 1e9};
+	want(2);
+	wanted.node_count = 2;
+	wanted.links = links;
+	wanted.pins = pins;
+	wanted.pin_count = 2;
+	wanted.timed = timed;
+	wanted.timed_count = 2;
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_true(fabs(placement.prompt_tokens_per_s * 6e-4 - 1) < 1e-9); // six layers here, two there that take 4e-4
+	timed[1].prompt_s = 4e-4;
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_true(fabs(placement.prompt_tokens_per_s * 8e-4 - 1) < 1e-9);
+	links[1].bytes_per_s = 4.0 * shape.embedding / 2e-3;
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_true(fabs(placement.prompt_tokens_per_s * 2e-3 - 1) < 1e-9);
+	timed[1].layer_bytes = 50000000; // of one half as large: twice as many products
+	links[1].bytes_per_s = 1e9;
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_true(fabs(placement.prompt_tokens_per_s * 1.6e-3 - 1) < 1e-9);
+	wanted.timed_count = 1;
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_true(placement.prompt_tokens_per_s < 0);
+}
+
+// How many times as long as one sequence so many take.
+static double batch_of(uint32_t sequences)
+{
+	wanted.sequences = 1;
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	const double one_s = 1 / placement.tokens_per_s - cost_stage_s();
+	wanted.sequences = sequences;
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	return (sequences / placement.tokens_per_s - cost_stage_s()) / one_s;
+}
+
+// Batches that were timed count as they were, and lie on straight lines between them; by steps of 2.2 %.
+static void batches_that_were_timed(void **unused)
+{
+	(void)unused;
+	struct placement_timed timed = {.format = FORMAT_F16,
+					.layer_bytes = 100000000,
+					.output_bytes = 131000000,
+					.layer_s = 4e-3,
+					.output_s = 5e-3,
+					.prompt_s = -1};
+	static const struct {
+		double batch[PLACEMENT_BATCHES];
+		struct {
+			uint32_t sequences;
+			double times;
+		} at[4];
+	} cases[] = {
+		{{1.2, 1.5, 2, 4, 6}, {{2, 1.2}, {3, 1.35}, {12, 3}, {64, 10}}},
+		{{-1, -1, 4.5, -1, -1}, {{3, 2}, {8, 4.5}, {9, 5}, {32, 16.5}}}, // as it was stored before: one slope
+		{{1.189, -1, -1, -1, -1}, {{2, 1.189}, {4, 1.567}, {8, 2.324}, {32, 6.86}}}, // on a slow device
+		{{1.5, 1.2, 5, 90, -1}, {{2, 1.5}, {4, 1.5}, {8, 5}, {16, 16}}},             // disturbed
+	};
+	make_model(8, 100000000);
+	make_device(0, PLACE_CPU, 16 * GIB);
+	want(1);
+	wanted.timed = &timed;
+	wanted.timed_count = 1;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+		for (size_t j = 0; j < sizeof cases[i].at / sizeof *cases[i].at; j++) {
+			memcpy(timed.batch, cases[i].batch, sizeof timed.batch);
+			const double times = batch_of(cases[i].at[j].sequences);
+			if (fabs(times / cases[i].at[j].times - 1) > 0.025)
+				fail_msg("%u sequences take %.3f times as long as one, not %.3f",
+					 cases[i].at[j].sequences, times, cases[i].at[j].times);
+		}
+}
+
 // What was timed counts for more than bandwidths: to the last per cent where it is of the same layer and device.
 static void layers_that_were_timed(void **unused)
 {
@@ -266,7 +360,7 @@ static void layers_that_were_timed(void **unused)
 					.output_bytes = 131000000,
 					.layer_s = 4e-3,
 					.output_s = 5e-3,
-					.share = 0.5,
+					.batch = {-1, -1, 4.5, -1, -1},
 					.age_s = 7200};
 	make_model(8, 100000000);
 	make_device(0, PLACE_CPU, 4 * GIB);
@@ -290,7 +384,9 @@ static void layers_that_were_timed(void **unused)
 	assert_true(fabs(predicted() - estimated) < 1e-9);
 	// A device that was not timed is judged by one of its kind that was, so that the two can be compared.
 	timed = (struct placement_timed){
-		.format = FORMAT_F16, .layer_bytes = 100000000, .layer_s = 4e-3, .output_s = -1, .share = -1};
+		.format = FORMAT_F16, .layer_bytes = 100000000, .layer_s = 4e-3, .output_s = -1, .prompt_s = -1};
+	for (int i = 0; i < PLACEMENT_BATCHES; i++)
+		timed.batch[i] = -1;
 	want(2);
 	wanted.timed = &timed;
 	wanted.timed_count = 1;
@@ -640,6 +736,8 @@ int main(void)
 		cmocka_unit_test(back_ends_in_their_order),
 		cmocka_unit_test(when_memory_is_short),
 		cmocka_unit_test(pins),
+		cmocka_unit_test(prompts),
+		cmocka_unit_test(batches_that_were_timed),
 		cmocka_unit_test(layers_that_were_timed),
 		cmocka_unit_test(slices_of_equal_devices),
 		cmocka_unit_test(no_slices),

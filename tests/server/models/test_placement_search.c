@@ -1,6 +1,7 @@
 /* The search for a placement, compared with looking at everything there is: thousands of small random clusters, both
  * objectives. And what must hold of any answer: more memory or a faster link never makes it worse. */
 #include "server/models/placement_inside.h"
+#include "tests/server/models/exhaustive.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -16,7 +17,7 @@
 #include <cmocka.h>
 // clang-format on
 
-enum { CASES = 12000, PROPERTY_CASES = 3000, MOST_DEVICES = 5, MOST_NODES = 3, FAR_S = 1000 };
+enum { CASES = 12000, PROPERTY_CASES = 3000, MOST_DEVICES = EXHAUSTIVE_DEVICES, MOST_NODES = 3, FAR_S = 1000 };
 #define GIB (1024ull * 1024 * 1024)
 
 static uint64_t state = 88172645463325252u;
@@ -39,6 +40,7 @@ struct cluster {
 	struct placement_device devices[MOST_DEVICES];
 	struct placement_link links[MOST_NODES * MOST_NODES];
 	bool copies[MOST_DEVICES * MOST_DEVICES];
+	struct placement_timed timed[MOST_DEVICES];
 	struct placement_wanted wanted;
 };
 
@@ -63,6 +65,32 @@ static void make_model(struct cluster *cluster)
 					      .layers_bytes = layer_bytes * layers,
 					      .main_format = draw(2) ? FORMAT_F16 : FORMAT_Q4_0};
 	cluster->sizes.format_bytes[cluster->sizes.main_format] = cluster->sizes.layers_bytes;
+}
+
+// What was timed on some of the devices: batches as of kernels that take rows by steps, as far as they were measured.
+static void make_times(struct cluster *cluster)
+{
+	const uint64_t layer_bytes = cluster->sizes.layers_bytes / cluster->shape.layers;
+	cluster->wanted.timed_count = 0;
+	for (unsigned i = 0; i < cluster->wanted.device_count; i++) {
+		struct placement_timed *one = &cluster->timed[cluster->wanted.timed_count];
+		double times = 1;
+		if (draw(3))
+			continue;
+		cluster->wanted.timed_count++;
+		*one = (struct placement_timed){.device = i,
+						.format = cluster->sizes.main_format,
+						.layer_bytes = draw(4) ? layer_bytes : layer_bytes / 3,
+						.output_bytes = cluster->sizes.output_bytes,
+						.layer_s = between(1e-4, 1e-2),
+						.output_s = draw(3) ? between(1e-4, 1e-2) : -1,
+						.prompt_s = -1};
+		for (unsigned k = 0; k < PLACEMENT_BATCHES; k++) {
+			times *= draw(3) ? between(1, 2.2) : 1;
+			one->batch[k] = draw(5) ? times : -1;
+		}
+	}
+	cluster->wanted.timed = cluster->timed;
 }
 
 // Few values to choose from, so that equals are common.
@@ -105,9 +133,11 @@ static void make_cluster(struct cluster *cluster)
 						    .links = draw(8) ? cluster->links : NULL,
 						    .copies = cluster->copies,
 						    .context_tokens = 2048,
-						    .sequences = 1 + (uint32_t)draw(9),
+						    .sequences = 1 + (uint32_t)draw(draw(3) ? 9 : 100),
 						    .objective = draw(2) ? PLACE_LATENCY : PLACE_THROUGHPUT,
 						    .timeout_s = FAR_S};
+	if (draw(2))
+		make_times(cluster);
 }
 
 static void make_problem(const struct cluster *cluster, struct problem *problem)
@@ -116,137 +146,6 @@ static void make_problem(const struct cluster *cluster, struct problem *problem)
 						       .sizes = &cluster->sizes,
 						       .pages = placement_pages(cluster->wanted.context_tokens,
 										cluster->wanted.sequences)});
-}
-
-// ---- everything there is ----
-
-struct everything {
-	const struct problem *problem;
-	struct chain chain;
-	double best;
-	uint64_t seen;
-};
-
-static uint64_t takes(const struct problem *problem, const struct chain *chain, unsigned place)
-{
-	const struct placement_stage stage = {.layer_count = chain->layers[place],
-					      .host_layers = chain->host_layers[place],
-					      .embeds = place == 0,
-					      .predicts = place == chain->count - 1};
-	const struct stage_memory memory = cost_memory(problem->wanted, &problem->sizes, problem->pages, &stage);
-	return cost_on_device(&memory);
-}
-
-static const struct placement_device *device_at(const struct problem *problem, const struct chain *chain, unsigned i)
-{
-	return &problem->wanted->devices[problem->devices[chain->at[i]].index];
-}
-
-static bool same_worker(const struct placement_device *a, const struct placement_device *b)
-{
-	return a->node == b->node && a->backend == b->backend;
-}
-
-// The rules of chains, said once more and differently: the workers in their order, each once, but that the last stage
-// may be the first's worker again.
-static bool by_the_rules(const struct problem *problem, const struct chain *chain)
-{
-	const struct placement_device *runs[MOST_DEVICES];
-	unsigned count = 0;
-	for (unsigned i = 0; i < chain->count; i++) {
-		const struct placement_device *one = device_at(problem, chain, i);
-		for (unsigned j = 0; j < i; j++) {
-			const struct placement_device *other = device_at(problem, chain, j);
-			if (one == other ||
-			    (one->pool[0] && one->node == other->node && !strcmp(one->pool, other->pool)))
-				return false;
-		}
-		if (!count || !same_worker(runs[count - 1], one))
-			runs[count++] = one;
-	}
-	const bool closes = count > 1 && same_worker(runs[0], runs[count - 1]) &&
-			    (chain->count < 2 ||
-			     !same_worker(device_at(problem, chain, chain->count - 2), runs[count - 1]));
-	for (unsigned i = 0; i < count - closes; i++)
-		for (unsigned j = 0; j < i; j++)
-			if (same_worker(runs[i], runs[j]))
-				return false;
-	return true;
-}
-
-static void every_split(struct everything *all, unsigned place, uint32_t left)
-{
-	struct chain *chain = &all->chain;
-	if (place + 1 == chain->count) {
-		chain->layers[place] = left;
-		if (takes(all->problem, chain, place) > device_at(all->problem, chain, place)->free_bytes)
-			return;
-		all->seen++;
-		chain_measure(all->problem, chain);
-		all->best = chain->value < all->best ? chain->value : all->best;
-		return;
-	}
-	for (uint32_t layers = 1; layers + (chain->count - 1 - place) <= left; layers++) {
-		chain->layers[place] = layers;
-		if (takes(all->problem, chain, place) <= device_at(all->problem, chain, place)->free_bytes)
-			every_split(all, place + 1, left - layers);
-	}
-}
-
-static void every_chain(struct everything *all)
-{
-	struct chain *chain = &all->chain;
-	if (chain->count && by_the_rules(all->problem, chain) && chain->count <= all->problem->layers)
-		every_split(all, 0, all->problem->layers);
-	if (chain->count == all->problem->count)
-		return;
-	for (unsigned i = 0; i < all->problem->count; i++) {
-		bool used = false;
-		for (unsigned j = 0; j < chain->count; j++)
-			used |= chain->at[j] == i;
-		if (used)
-			continue;
-		chain->at[chain->count++] = i;
-		every_chain(all);
-		chain->count--;
-	}
-}
-
-// All of it on one GPU, with some layers in the memory of its host.
-static void every_spill(struct everything *all)
-{
-	const struct problem *problem = all->problem;
-	for (unsigned i = 0; i < problem->count; i++) {
-		struct chain chain = {.at = {i}, .layers = {problem->layers}, .count = 1};
-		const struct placement_device *device = device_at(problem, &chain, 0);
-		uint64_t host = 0;
-		bool same = false;
-		for (unsigned j = 0; j < problem->wanted->device_count; j++) {
-			const struct placement_device *one = &problem->wanted->devices[j];
-			if (one->backend != PLACE_CPU || one->node != device->node)
-				continue;
-			host = one->free_bytes;
-			same = one->pool[0] && !strcmp(one->pool, device->pool);
-		}
-		for (uint32_t layers = 1; layers <= problem->layers && device->backend != PLACE_CPU; layers++) {
-			chain.host_layers[0] = layers;
-			const uint64_t own = takes(problem, &chain, 0);
-			if (own > device->free_bytes ||
-			    layers * (problem->sizes.layers_bytes / problem->layers) + (same ? own : 0) > host)
-				continue;
-			chain_measure(problem, &chain);
-			all->best = chain.value < all->best ? chain.value : all->best;
-			break; // more of them are slower
-		}
-	}
-}
-
-static double exhaustive(const struct problem *problem)
-{
-	struct everything all = {.problem = problem, .best = INFINITY};
-	every_chain(&all);
-	every_spill(&all);
-	return all.best;
 }
 
 // ---- tests ----
@@ -452,6 +351,34 @@ static void whole_placements(void **unused)
 	assert_true(steps[STEP_SPILLED] && steps[STEP_SMALLER_FORMAT] && steps[STEP_CPU] && none && sliced && remedies);
 }
 
+// A search that is stopped before it begins says that nothing fits only where nothing does.
+static void a_stop_is_no_proof(void **unused)
+{
+	(void)unused;
+	static struct cluster cluster;
+	static struct placement out;
+	static struct problem problem;
+	atomic_bool stop = true;
+	unsigned none = 0;
+	for (int i = 0; i < PROPERTY_CASES; i++) {
+		make_cluster(&cluster);
+		cluster.wanted.timeout_s = 0;
+		cluster.wanted.stop = &stop;
+		assert_int_equal(placement_find(&out, &cluster.wanted, NULL), STATUS_OK);
+		const struct problem_params params = {.wanted = &cluster.wanted,
+						      .sizes = &cluster.sizes,
+						      .pages = placement_pages(cluster.wanted.context_tokens, 1)};
+		problem_init(&problem, &params);
+		const bool fits = !isinf(exhaustive(&problem));
+		if (!fits && out.feasible && strcmp(out.strategy, "pipeline") != 0)
+			continue; // by slices it does
+		assert_true(out.feasible || out.proof == (fits ? PROOF_NOT_FOUND : PROOF_INFEASIBLE));
+		assert_true(fits || !out.feasible);
+		none += !fits;
+	}
+	assert_true(none > PROPERTY_CASES / 50);
+}
+
 // ---- time ----
 
 enum { MANY = 64, MANY_NODES = 22 };
@@ -579,6 +506,7 @@ int main(void)
 		cmocka_unit_test(more_is_never_worse),
 		cmocka_unit_test(limits_and_time),
 		cmocka_unit_test(whole_placements),
+		cmocka_unit_test(a_stop_is_no_proof),
 		cmocka_unit_test(stopped),
 		cmocka_unit_test(in_time),
 	};

@@ -187,6 +187,58 @@ static void old_version_is_copied_and_brought_up(void **state)
 	database_close(&db);
 }
 
+static void take_time(void *context, const struct store_layer_time *row)
+{
+	struct store_layer_time *out = context;
+	*out = *row;
+	out->device_id = out->format = NULL;
+}
+
+// One slope of batches, as versions up to 7 had it, is read as the batch of eight that it was measured with.
+static void times_of_layers_keep_their_slope(void **state)
+{
+	struct support *support = *state;
+	char path[SUPPORT_PATH_BYTES + 64];
+	struct database_migration migrations[64];
+	struct store *store = NULL;
+	struct store_batch *batch;
+	struct error error = {.status = STATUS_OK};
+	const size_t count = database_migrations("migrations/state/", migrations, 64);
+	assert_true(count >= 8);
+	sqlite3 *db = open_file(support_path(support, "state.db", path));
+	assert_int_equal(database_migrate(db, migrations, 7, true, &error), STATUS_OK);
+	run(db, "INSERT INTO layer_times (device_id, format, layer_bytes, layer_s, output_bytes, output_s, share, "
+		"measured_ms) VALUES ('dev_1', 'F16', 1000, 0.5, 10, NULL, 0.25, 5), "
+		"('dev_2', 'F16', 1000, 0.5, 10, NULL, NULL, 4)");
+	database_close(&db);
+	const struct store_params params = {.loop = support->loop, .directory = support->directory};
+	assert_int_equal(store_create(&store, &params, &error), STATUS_OK);
+	struct store_layer_time time = {0};
+	assert_int_equal(store_load_layer_times(store, take_time, &time, &error), STATUS_OK); // the newest comes last
+	const double known[STORE_BATCHES] = {-1, -1, 2.75, -1, -1};
+	assert_memory_equal(time.batch, known, sizeof known);
+	assert_true(time.layer_s == 0.5 && time.output_s == -1 && time.prompt_s == -1);
+	time = (struct store_layer_time){.device_id = "dev_3",
+					 .format = "F16",
+					 .layer_bytes = 1,
+					 .output_bytes = 2,
+					 .layer_s = 3,
+					 .output_s = 4,
+					 .prompt_s = 5,
+					 .batch = {6, 7, 8, 9, -1},
+					 .measured_ms = 11};
+	const struct store_layer_time put = time;
+	assert_int_equal(store_batch_create(&batch), STATUS_OK);
+	assert_int_equal(store_put_layer_time(batch, &put), STATUS_OK);
+	assert_int_equal(store_commit_wait(store, &batch, &error), STATUS_OK);
+	time = (struct store_layer_time){0};
+	assert_int_equal(store_load_layer_times(store, take_time, &time, &error), STATUS_OK);
+	assert_memory_equal(time.batch, put.batch, sizeof put.batch);
+	assert_true(time.layer_bytes == 1 && time.output_bytes == 2 && time.layer_s == 3 && time.output_s == 4 &&
+		    time.prompt_s == 5 && time.measured_ms == 11);
+	store_destroy(&store);
+}
+
 static void failed_migration_changes_nothing(void **state)
 {
 	struct support *support = *state;
@@ -280,6 +332,7 @@ int main(void)
 		TEST(newer_version_is_refused_and_left_alone),
 		TEST(another_programs_database_is_refused),
 		TEST(old_version_is_copied_and_brought_up),
+		TEST(times_of_layers_keep_their_slope),
 		TEST(failed_migration_changes_nothing),
 		TEST(damaged_files_are_refused),
 		TEST(directory_that_cannot_be_written_is_refused),

@@ -229,10 +229,11 @@ function Prediction({ placement, together, searching }: { placement: Placement; 
   if (!placement.feasible)
     return (
       <p class="answer crit">
-        <MarkIcon mark="offline" class="mini" /> It does not fit as asked.
+        <MarkIcon mark="offline" class="mini" /> {placement.proof === "not_found" ? "No place was found in the time there was." : "It does not fit as asked."}
       </p>
     );
   const { predicted } = placement;
+  const prompts = predicted && predicted.prompt_tokens_per_s !== null ? `, prompts read at ${rate(predicted.prompt_tokens_per_s)}` : "";
   return (
     <p class="answer">
       {predicted && together ? (
@@ -242,7 +243,7 @@ function Prediction({ placement, together, searching }: { placement: Placement; 
             <span class="unit"> tokens per s</span>
           </span>
           <span class="quiet">
-            for {count(placement.sequences, "request")} together, {rate(predicted.tokens_per_s)} for one alone, predicted
+            for {count(placement.sequences, "request")} together, {rate(predicted.tokens_per_s)} for one alone{prompts}, predicted
           </span>
         </>
       ) : predicted ? (
@@ -253,7 +254,7 @@ function Prediction({ placement, together, searching }: { placement: Placement; 
           </span>
           <span class="quiet">
             {rate(predicted.tokens_per_s)} tokens per s for one request, {rate(predicted.together_tokens_per_s)} for{" "}
-            {figure(placement.sequences)} together, predicted
+            {figure(placement.sequences)} together{prompts}, predicted
           </span>
         </>
       ) : (
