@@ -20,6 +20,7 @@ enum {
 	SECOND_MS = 1000,
 	REPORT_MS = 5000,
 	REPORT_SOON_MS = 50,
+	REFUSAL_MS = 60000,
 };
 static const char node_uri[] = "exogpu:node:";
 
@@ -109,7 +110,11 @@ static void try_next(struct link *link, const char *why)
 	snprintf(reason, sizeof reason, "%.40s port %d: %s",
 		 link->address_count ? link->addresses[link->address] : "no address", link->port, why);
 	if (strcmp(reason, link->reason) != 0) {
-		log_debug("node", "no direct link to %.128s: %s", link->name, reason);
+		// Who is not there is nothing to warn of; who is, and is not taken or takes nobody, is.
+		if (strstr(why, "certificate") || strstr(why, "version"))
+			log_warning("node", "no direct link to %.128s: %s", link->name, reason);
+		else
+			log_debug("node", "no direct link to %.128s: %s", link->name, reason);
 		say_down(link, reason);
 	}
 	link->address = link->address_count ? (link->address + 1) % link->address_count : 0;
@@ -121,6 +126,20 @@ static void try_next(struct link *link, const char *why)
 		links_changed(link->links);
 	link->tried = 0;
 	redial_later(link);
+}
+
+// Another node of the cluster, by its certificate, is not taken: told now and then only, since it comes again.
+static void refuse(struct link_conn *conn, const char *why)
+{
+	struct links *links = conn->links;
+	const int64_t now_ms = clock_steady_ms();
+	// One that is not known will be soon: both hear of each other from the server.
+	const bool known = links_find(links, conn->node_id) != NULL;
+	if (!conn->link && known && now_ms >= links->refusal_due_ms) {
+		links->refusal_due_ms = now_ms + REFUSAL_MS;
+		log_warning("node", "a connection of node %s is refused: %s", conn->node_id, why);
+	}
+	link_conn_end(conn, why);
 }
 
 static void conn_free(struct link_conn *conn)
@@ -221,7 +240,7 @@ static bool take_hello(struct link_conn *conn, const struct message *message)
 		conn_greeted(conn, link);
 		return true;
 	}
-	link_conn_end(conn, why);
+	refuse(conn, why);
 	return false;
 }
 
@@ -320,7 +339,7 @@ static void conn_opened(void *user, struct net_peer *peer, const struct net_cert
 	else if (!why && !conn->link && strcmp(conn->node_id, links->node_id) >= 0)
 		why = "it is not for it to dial";
 	if (why) {
-		link_conn_end(conn, why);
+		refuse(conn, why);
 		return;
 	}
 	struct json *params = json_new_object();

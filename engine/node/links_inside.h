@@ -47,12 +47,15 @@ struct link_measures {
 	int64_t burst_due_ms;          // steady clock
 	int64_t piece_ns[LINK_PIECES]; // (piece_count), when each came by the receiver's clock
 	size_t piece_count, pieces_sent;
-	double doubted;    // bytes per second, of a burst that is done once more; 0: none
-	double throughput; // bytes per second; < 0: not known
+	int64_t burst_segments_again; // segments sent again, when it began
+	double rate;                  // bytes per second, of the latest burst, also of one that was too short to count
+	bool growing;                 // it had not come to the rate of the link
+	double doubted;               // bytes per second, of a burst that is done once more; 0: none
+	double throughput;            // bytes per second; < 0: not known
 	int64_t throughput_at_ms;
 	// The other end's bursts.
 	uint64_t heard_burst, heard_bytes;
-	int64_t heard_first_ns;
+	int64_t heard_first_ns, heard_ms; // heard_ms: steady clock, the latest piece
 	// Hops.
 	uint64_t sent_bytes, sent_before; // before: at the last look
 	int64_t sent_look_ns;
@@ -114,7 +117,7 @@ struct links {
 	unsigned in_callback;
 	bool fenced;
 	struct net_timer second, report, turn;
-	int64_t reported_ms;
+	int64_t reported_ms, refusal_due_ms; // steady clock; refusal_due_ms: when one may be told of again
 	int64_t hop_ms; // steady clock, when data of a hop of this node went or came last; 0: never
 };
 
@@ -151,4 +154,15 @@ void link_measures_second(struct link *link);
 void link_measures_serve(struct link *link, const struct message *message, struct net_frame *body);
 void link_measures_answered(struct link *link, enum link_call call, int64_t number, const struct message *message);
 void links_measure_server(struct links *links);
+// Bytes per second of a burst, by when its pieces came; < 0: they came at one time. Pauses of TCP's slow start are left
+// out, few, longer than a quarter of a round trip and than four usual gaps. growing: the first half came so much slower
+// that TCP had not come to the rate of the way; then, and on a lossy way, only the second half counts: in slow start it
+// is the last flight.
+struct link_pieces {
+	const int64_t *ns;   // (count), of one clock
+	size_t count, bytes; // PIECES_LEAST to LINK_PIECES; bytes: of each
+	double rtt_ms;
+	bool lossy; // segments were sent again: no pause is left out
+};
+double link_pieces_rate(const struct link_pieces *pieces, bool *growing);
 struct json *links_readings(struct links *links); // params of node.links

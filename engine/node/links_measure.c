@@ -4,10 +4,12 @@
  * deviation (a quarter). One that was sent while much else waited says nothing of the link and is not counted.
  * Loss: the system's count of segments sent again, of those sent, over the last minute.
  * Throughput: a burst of pieces, each answered with what of it has come by then and when, by the receiver's clock. A
- * burst is short (BURST_MS at the rate that was found), and a longer one follows at once where it took too short to
- * tell. What counts is the time in which pieces came: on a long way TCP begins slowly, and waits a round trip between
- * its first flights; these pauses are left out. A machine that is busy takes a burst late: one that shows less than
- * before, and the first, is done twice, and the better one counts.
+ * burst is short (wanted_ms at the rate that was found: longer on a long way), and a longer one follows at once where
+ * it took too short to tell, or where TCP, which begins slowly, had not come to the rate of the way. The round trips
+ * that TCP waits between its first flights are left out; see link_pieces_rate. A machine that is busy takes a burst
+ * late: one that shows less than before, and the first, is done twice, and the better one counts.
+ * Where segments were sent again, in a burst or lately, TCP's pauses are what a stream would get, too: the burst is far
+ * longer, no pause is left out, and of two the mean counts.
  * A generation comes first: a burst begins only when nothing of any hop of this node, whichever way that goes, has come
  * or gone for HOP_QUIET_MS; the other end refuses pieces while it has such hops itself; and as only AHEAD_BYTES of a
  * burst (or what the link holds) are under way at a time, one that has begun ends within a round trip of a hop's data.
@@ -25,20 +27,31 @@ enum {
 	BURST_FIRST_BYTES = 64 * 1024,
 	BURST_MOST_BYTES = 16 * 1024 * 1024,
 	BURST_SERVER_MOST_BYTES = 4 * 1024 * 1024,
-	BURST_MS = 50,
-	BURST_TOO_SHORT_US = 5000,
-	BURST_FIRST_MS = 3000, // after the link is up
-	BURST_OTHER_MS = 5000, // of the end that was dialled: not both at once
-	BURST_BACK_MS = 8000,  // from the server
+	BURST_LEAST_MS = 50,
+	BURST_MOST_MS = 1000,
+	BURST_ROUND_TRIPS = 4, // enough to leave TCP's slow start
+	BURST_JITTERS = 16,    // with less, jitter is a part of what is measured
+	BURST_LOSSY_LEAST_MS = 2000,
+	BURST_LOSSY_MOST_MS = 4000,
+	BURST_LOSSY_ROUND_TRIPS = 40,
+	BURST_TOO_SHORT_US = 2500, // of the pieces that count
+	BURST_FIRST_MS = 3000,     // after the link is up
+	BURST_OTHER_MS = 5000,     // of the end that was dialled: not both at once
+	BURST_BACK_MS = 8000,      // from the server
 	BURST_PERIOD_MS = 30000,
+	BURST_SHARE = 15, // the period is no shorter than so many times the burst
 	BURST_LOST_MS = 10000,
 	BURST_REFUSED_MS = 5000,
 	AHEAD_BYTES = 512 * 1024,
 	AHEAD_PART = 4, // of a large burst, so that it pauses no more often than TCP's slow start
 	HOP_QUIET_MS = 1000,
+	HEARD_MS = 1000,              // so long after a piece of the other end its burst may go on
 	PING_QUEUE_BYTES = 64 * 1024, // with more waiting a ping is late
 	FLIGHTS = 10,                 // of TCP's slow start, between which it waits
+	LAST_FLIGHTS = 2,             // that the second half of a burst has of them
+	PIECES_LEAST = 4,
 };
+static const double lossy_percent = 0.1; // from here on
 
 void link_measures_up(struct link *link)
 {
@@ -64,7 +77,9 @@ static void ping(struct link *link)
 	struct link_measures *measures = &link->measures;
 	struct json *params = json_new_object();
 	measures->ping_number++;
-	const bool counts = net_peer_queued(link->conn->peer) < PING_QUEUE_BYTES && !links_models_busy(link->links);
+	const bool bursts = measures->bursting || clock_steady_ms() - measures->heard_ms < HEARD_MS,
+		   counts = net_peer_queued(link->conn->peer) < PING_QUEUE_BYTES && !links_models_busy(link->links) &&
+			    !bursts;
 	measures->ping_ns = counts ? clock_steady_ns() : 0;
 	json_set_integer(params, "number", (int64_t)measures->ping_number);
 	link_call(link, (int64_t)measures->ping_number * LINK_CALL_KINDS + LINK_CALL_PING, "peer.ping", params);
@@ -152,18 +167,21 @@ static size_t piece_bytes(const struct link *link)
 	return bytes > PIECE_LEAST_BYTES ? bytes : PIECE_LEAST_BYTES;
 }
 
-// How many pieces may be without an answer: twice what the link holds, as far as that is known.
-static size_t pieces_ahead(const struct link *link)
+// What the link holds at the best rate that is known.
+static double held_bytes(const struct link_measures *measures)
 {
-	const struct link_measures *measures = &link->measures;
-	const double held = measures->rtt_ms > 0 && measures->throughput > 0
-				    ? measures->rtt_ms * 1e-3 * measures->throughput
-				    : 0;
+	const double rate = measures->rate > measures->throughput ? measures->rate : measures->throughput;
+	return measures->rtt_ms > 0 && rate > 0 ? measures->rtt_ms * 1e-3 * rate : 0;
+}
+
+// How much may be without an answer: somewhat more than the link holds, as far as that is known, so that a queue on its
+// way does not overflow.
+static size_t ahead_bytes(const struct link_measures *measures)
+{
+	const double held = (measures->growing ? 3 : 1.5) * held_bytes(measures);
 	size_t bytes = measures->burst_bytes / AHEAD_PART;
 	bytes = bytes > AHEAD_BYTES ? bytes : AHEAD_BYTES;
-	if (2 * held > (double)bytes)
-		bytes = 2 * held < BURST_MOST_BYTES ? (size_t)(2 * held) : BURST_MOST_BYTES;
-	return bytes / piece_bytes(link);
+	return held <= (double)bytes ? bytes : held < BURST_MOST_BYTES ? (size_t)held : BURST_MOST_BYTES;
 }
 
 static bool send_piece(struct link *link, size_t bytes, size_t pieces)
@@ -190,29 +208,33 @@ static bool send_piece(struct link *link, size_t bytes, size_t pieces)
 	return !status;
 }
 
+static void burst_again(struct link *link, int64_t after_ms)
+{
+	link->measures.bursting = false; // what is still under way of it is passed over
+	link->measures.burst_due_ms = clock_steady_ms() + after_ms;
+}
+
 static void send_pieces(struct link *link)
 {
 	struct link_measures *measures = &link->measures;
 	const size_t bytes = piece_bytes(link), pieces = measures->burst_bytes / bytes,
-		     ahead = measures->piece_count + pieces_ahead(link);
+		     ahead = measures->piece_count + ahead_bytes(measures) / bytes;
 	while (measures->pieces_sent < pieces && measures->pieces_sent < ahead && send_piece(link, bytes, pieces))
 		measures->pieces_sent++;
+	if (measures->pieces_sent == measures->piece_count) // none could be sent, and no answer will come
+		burst_again(link, BURST_REFUSED_MS);
 }
 
 static void burst(struct link *link)
 {
 	struct link_measures *measures = &link->measures;
+	const struct link *way = is_server(link) ? &link->links->server : link;
 	measures->burst++;
 	measures->bursting = true;
 	measures->burst_began_ms = clock_steady_ms();
+	measures->burst_segments_again = way->path.segments_again;
 	measures->piece_count = measures->pieces_sent = 0;
 	send_pieces(link);
-}
-
-static void burst_again(struct link *link, int64_t after_ms)
-{
-	link->measures.bursting = false; // what is still under way of it is passed over
-	link->measures.burst_due_ms = clock_steady_ms() + after_ms;
 }
 
 static void serve_burst(struct link *link, const struct message *message, struct net_frame *body)
@@ -226,6 +248,8 @@ static void serve_burst(struct link *link, const struct message *message, struct
 		measures->heard_bytes = 0;
 		measures->heard_first_ns = now_ns;
 	}
+	measures->heard_ms = now_ns / 1000000;
+	measures->ping_ns = 0; // its answer waits behind what comes
 	measures->heard_bytes += body ? net_frame_bytes(body) : 0;
 	if (!message->id)
 		return;
@@ -246,59 +270,121 @@ static int compare_gaps(const void *a, const void *b)
 	return left < right ? 1 : left > right ? -1 : 0;
 }
 
-// The time that the pieces took, without TCP's waiting for its first flights: pauses of about a round trip, few, and
-// far longer than the usual.
-static int64_t time_of_pieces(const struct link_measures *measures)
+// Of the pieces after `first` up to `last`, less so many pauses of TCP. < 0: they came at one time.
+static double rate_between(const struct link_pieces *pieces, size_t first, size_t last, size_t pauses)
 {
-	int64_t gaps[LINK_PIECES];
-	const size_t count = measures->piece_count - 1;
-	int64_t total_ns = measures->piece_ns[count] - measures->piece_ns[0];
-	const double flight_ns = measures->rtt_ms * 1e6 / 2;
+	int64_t gaps[LINK_PIECES], total_ns = pieces->ns[last] - pieces->ns[first];
+	const size_t count = last - first;
 	for (size_t i = 0; i < count; i++)
-		gaps[i] = measures->piece_ns[i + 1] - measures->piece_ns[i];
+		gaps[i] = pieces->ns[first + i + 1] - pieces->ns[first + i];
 	qsort(gaps, count, sizeof *gaps, compare_gaps);
 	const int64_t usual_ns = gaps[count / 2];
-	if (measures->rtt_ms < 2)
-		return total_ns;
-	for (size_t i = 0; i < FLIGHTS && i < count / 2; i++)
-		if ((double)gaps[i] > flight_ns && gaps[i] > 4 * usual_ns)
+	for (size_t i = 0; i < pauses && i < count / 2 && pieces->rtt_ms >= 2; i++)
+		if ((double)gaps[i] > pieces->rtt_ms * 1e6 / 4 && gaps[i] > 4 * usual_ns)
 			total_ns -= gaps[i] - usual_ns;
-	return total_ns;
+	return total_ns > 0 ? (double)count * (double)pieces->bytes * 1e9 / (double)total_ns : -1;
 }
 
+double link_pieces_rate(const struct link_pieces *pieces, bool *growing)
+{
+	const size_t last = pieces->count - 1, half = pieces->count / 2, flights = pieces->lossy ? 0 : FLIGHTS;
+	const double before = rate_between(pieces, 0, half, flights),
+		     rate = rate_between(pieces, half, last, pieces->lossy ? 0 : LAST_FLIGHTS);
+	*growing = pieces->rtt_ms >= 2 && before > 0 && rate > 1.5 * before;
+	return pieces->lossy || *growing ? rate : rate_between(pieces, 0, last, flights);
+}
+
+// Segments of this way were sent again while the burst went, or lately. What the server sends is taken for as good as
+// what is sent to it.
+static bool is_lossy(const struct link *link)
+{
+	const struct link *way = is_server(link) ? &link->links->server : link;
+	struct net_peer_path path = way->path;
+	if (way->conn)
+		net_peer_path(way->conn->peer, &path);
+	return path.segments_again > link->measures.burst_segments_again ||
+	       loss_percent(&way->measures) >= lossy_percent;
+}
+
+// How long a burst is to take.
+static double wanted_ms(const struct link_measures *measures, bool lossy)
+{
+	const double rtt_ms = measures->rtt_ms > 0 ? measures->rtt_ms : 0,
+		     jitters_ms = measures->jitter_ms > 0 ? BURST_JITTERS * measures->jitter_ms : 0,
+		     trips_ms = (lossy ? BURST_LOSSY_ROUND_TRIPS : BURST_ROUND_TRIPS) * rtt_ms;
+	const double least_ms = lossy ? BURST_LOSSY_LEAST_MS : BURST_LEAST_MS,
+		     most_ms = lossy ? BURST_LOSSY_MOST_MS : BURST_MOST_MS,
+		     ms = trips_ms > jitters_ms ? trips_ms : jitters_ms;
+	return ms < least_ms ? least_ms : ms > most_ms ? most_ms : ms;
+}
+
+// The mean of two bursts: where segments are lost now and then, of bytes over time.
+static double mean_rate(double a, double b, bool lossy)
+{
+	return lossy ? 2 / (1 / a + 1 / b) : (a + b) / 2;
+}
+
+static void take_throughput(struct link_measures *measures, double rate, bool lossy)
+{
+	measures->doubted = 0;
+	measures->throughput = measures->throughput < 0 ? rate : mean_rate(measures->throughput, rate, lossy);
+	measures->throughput_at_ms = measures->at_ms = clock_wall_ms();
+}
+
+// Of how many bytes the burst is to be that follows at once; 0: the last was long enough. fits: of how many one is to
+// be by its rate.
+static size_t longer_burst(const struct link *link, double rate, bool lossy, bool growing, size_t *fits)
+{
+	const struct link_measures *measures = &link->measures;
+	const size_t was = measures->burst_bytes, most = most_bytes(link);
+	const double least = rate * BURST_TOO_SHORT_US / 1e6;
+	double bytes = rate > 0 ? rate * wanted_ms(measures, lossy) / 1e3 : 0;
+	bytes = bytes < BURST_FIRST_BYTES ? BURST_FIRST_BYTES : bytes > (double)most ? (double)most : bytes;
+	*fits = (size_t)bytes;
+	const bool tiny = rate <= 0 || (double)was / 2 < least;
+	if (was >= most || (!tiny && !growing && was >= *fits / 2))
+		return 0;
+	size_t next = 4 * was < most ? 4 * was : most;
+	if (!tiny && next > *fits * (growing ? 2 : 1))
+		next = *fits * (growing ? 2 : 1);
+	return next > was ? next : 0;
+}
+
+// All its pieces came, or those that did in BURST_LOST_MS.
 static void burst_over(struct link *link)
 {
 	struct link_measures *measures = &link->measures;
-	const int64_t now_ms = clock_steady_ms(), took_ns = time_of_pieces(measures);
-	const double bytes = (double)(measures->piece_count - 1) * (double)piece_bytes(link);
-	measures->bursting = false;
-	measures->burst_due_ms = now_ms + BURST_PERIOD_MS;
-	const bool too_short = took_ns < BURST_TOO_SHORT_US * 1000;
-	if (too_short && measures->burst_bytes < most_bytes(link)) {
-		measures->burst_bytes *= 4;
-		if (may_burst(link))
-			burst(link);
-		else
-			measures->burst_due_ms = now_ms;
+	const bool lossy = is_lossy(link), may = may_burst(link);
+	const struct link_pieces pieces = {.ns = measures->piece_ns,
+					   .count = measures->piece_count,
+					   .bytes = piece_bytes(link),
+					   .rtt_ms = measures->rtt_ms,
+					   .lossy = lossy};
+	bool growing;
+	size_t fits;
+	const size_t ahead = ahead_bytes(measures);
+	const double rate = measures->rate = link_pieces_rate(&pieces, &growing);
+	// More could have been under way than was let.
+	growing |= ahead < measures->burst_bytes && rate > 0 && rate * measures->rtt_ms * 1e-3 > 0.8 * (double)ahead;
+	measures->growing = growing;
+	const size_t longer = longer_burst(link, rate, lossy, growing, &fits);
+	const int64_t took_ms = clock_steady_ms() - measures->burst_began_ms;
+	burst_again(link, longer                                    ? 0
+			  : took_ms > BURST_PERIOD_MS / BURST_SHARE ? BURST_SHARE * took_ms
+								    : BURST_PERIOD_MS);
+	measures->burst_bytes = longer ? longer : fits;
+	if (longer && may)
+		burst(link);
+	if (longer || rate <= 0)
 		return;
-	}
-	if (took_ns <= 0)
-		return;
-	double rate = bytes * 1e9 / (double)took_ns;
-	const bool doubtful = measures->throughput < 0 || rate < 0.7 * measures->throughput;
-	if (doubtful && measures->doubted <= 0 && may_burst(link)) {
+	const bool doubtful = rate < 0.7 * measures->throughput || (measures->throughput < 0 && !lossy);
+	if (doubtful && measures->doubted <= 0 && may) {
 		measures->doubted = rate;
 		burst(link);
 		return;
 	}
-	rate = rate > measures->doubted ? rate : measures->doubted;
-	measures->doubted = 0;
-	measures->throughput = measures->throughput < 0 ? rate
-							: measures->throughput + (rate - measures->throughput) / 2;
-	measures->throughput_at_ms = measures->at_ms = clock_wall_ms();
-	double fits = rate * BURST_MS / 1000;
-	while (measures->burst_bytes > BURST_FIRST_BYTES && (double)measures->burst_bytes > fits)
-		measures->burst_bytes /= 4;
+	const double other = measures->doubted > 0 ? measures->doubted : rate;
+	take_throughput(measures, lossy ? mean_rate(rate, other, true) : rate > other ? rate : other, lossy);
 }
 
 // A piece has come at the other end, at `ns` by its clock; < 0: it is refused there.
@@ -344,7 +430,10 @@ static void mind_bursts(struct link *link)
 	const int64_t now_ms = clock_steady_ms();
 	if (measures->bursting && now_ms - measures->burst_began_ms >= BURST_LOST_MS) {
 		measures->doubted = 0;
-		burst_again(link, BURST_PERIOD_MS);
+		if (measures->piece_count >= PIECES_LEAST)
+			burst_over(link);
+		else
+			burst_again(link, BURST_PERIOD_MS);
 	}
 	if (!measures->bursting && now_ms >= measures->burst_due_ms && may_burst(link))
 		burst(link);

@@ -9,7 +9,8 @@
 //   split   Two nodes, one with a processor, one with so much of another (--lesser), against the better one alone: a long
 //           prompt, 8 and 16 requests at once. Where layers go is the product's own decision, and what it predicts for
 //           both stands beside. The server and the wire have what the lesser node leaves of its processor.
-//   wire    Round trips, loss and throughput as nodes measure them, beside what the wire was told.
+//   wire    Round trips, loss and throughput as nodes measure them, beside what the wire was told, and what one plain TCP
+//           stream gets there.
 //   hop     What a token sends, counted at the interfaces, and how much longer it takes than on one node.
 //   kill    From SIGKILL of a node in the middle of an answer to the next token of that answer.
 import { execFileSync } from "node:child_process";
@@ -196,13 +197,29 @@ const wires = [
 	{ bits_per_s: 100e6, delay_ms: 10, loss_percent: 5 },
 	{ bits_per_s: 50e6, delay_ms: 200, jitter_ms: 10 },
 ];
-const LOSS_WINDOW_S = 60, WATCHED_S = 90;
+const LOSS_WINDOW_S = 60, WATCHED_S = 90, STREAM_S = 12, STREAM_BEGINS_S = 4;
+
+// Mbit/s of one TCP stream, of anybody's, once it has begun: what comes from one machine at the other.
+async function plainStream(from, to) {
+	const sink = to.spawn(process.execPath, ["-e", `require("net").createServer((s) => { let bytes = 0; s.on("data", (d) => bytes += d.length);
+		setTimeout(() => { const before = bytes, at = performance.now(); setTimeout(() => {
+			console.log("Mbit/s", (bytes - before) * 8e-3 / (performance.now() - at)); process.exit(); }, ${1000 * (STREAM_S - STREAM_BEGINS_S)}); }, ${1000 * STREAM_BEGINS_S});
+	}).listen(7000, () => console.log("listening"))`]);
+	await eventually(() => sink.output.stdout.includes("listening"), "it listens", long);
+	const source = from.spawn(process.execPath, ["-e", `const s = require("net").connect(7000, "${to.address}"), b = Buffer.alloc(65536);
+		const more = () => { while (s.write(b)); }; s.on("drain", more); s.on("connect", more); s.on("error", () => process.exit());`]);
+	const { stdout } = await sink.exited;
+	source.child.kill("SIGKILL");
+	return Number(/Mbit\/s (\S+)/.exec(stdout)[1]);
+}
 
 async function benchWire() {
 	const names = ["a", "b", "c", "d"], cluster = await start(names), { net } = cluster, pairs = [];
 	for (const [i, a] of names.entries()) for (const b of names.slice(i + 1)) pairs.push([a, b]);
 	for (const [i, [a, b]] of pairs.entries())
 		for (const [from, to] of [[a, b], [b, a]]) await net.set(net.machines[from], net.machines[to], wires[i]);
+	const streams = []; // before there is anything else on the wires
+	for (const [a, b] of pairs) streams.push(await plainStream(net.machines[a], net.machines[b]));
 	for (const name of names) cluster.nodes.push(await enter(cluster, net.machines[name]));
 	await linked(cluster, cluster.nodes);
 	const readings = [];
@@ -213,7 +230,7 @@ async function benchWire() {
 	const idOf = (name) => cluster.nodes[names.indexOf(name)].id;
 	const mean = (list) => list.reduce((sum, one) => sum + one, 0) / list.length;
 	heads(`Links as they are measured, beside what the wire was told (${WATCHED_S} s; loss of the last ${LOSS_WINDOW_S} s; both directions)`,
-		"told: round trip, ms", "measured", "jitter", "told: lost", "sent again", "told: Mbit/s", "measured");
+		"told: round trip, ms", "measured", "jitter", "told: lost", "sent again", "told: Mbit/s", "a TCP stream", "measured");
 	for (const [i, [a, b]] of pairs.entries()) {
 		const { delay_ms = 0, jitter_ms = 0, loss_percent = 0, bits_per_s } = wires[i];
 		const seen = (name) => readings.flatMap((links) => links.filter((one) => one.state === "up" && [idOf(a), idOf(b)].includes(one.from_node_id) &&
@@ -221,7 +238,7 @@ async function benchWire() {
 		const shown = (name, digits, factor = 1) => seen(name).length ? (mean(seen(name)) * factor).toFixed(digits) : "none";
 		const rates = seen("throughput_bytes_per_s").map((value) => value * 8e-6);
 		row(jitter_ms ? `${2 * delay_ms} to ${2 * (delay_ms + jitter_ms)}` : 2 * delay_ms, shown("rtt_ms", 1), shown("jitter_ms", 1), `${loss_percent} %`,
-			`${shown("loss_percent", 2)} %`, bits_per_s / 1e6, `${mean(rates).toFixed(1)} (${Math.min(...rates).toFixed(1)} to ${Math.max(...rates).toFixed(1)})`);
+			`${shown("loss_percent", 2)} %`, bits_per_s / 1e6, streams[i].toFixed(1), `${mean(rates).toFixed(1)} (${Math.min(...rates).toFixed(1)} to ${Math.max(...rates).toFixed(1)})`);
 	}
 	const { lost, taken } = await net.count();
 	console.log(`\nOf ${taken} frames on all wires ${lost} were lost on purpose.`);

@@ -7,6 +7,7 @@
 #include "engine/node/links_inside.h"
 #include "tests/common/net/certificates.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -620,6 +621,67 @@ static void bursts_wait_for_hops(void **state)
 	assert_true(measures->throughput_at_ms == at_ms && measures->burst == number + 1);
 }
 
+// ---- what pieces of a burst tell of its way ----
+
+// When the byte at this place of a stream comes by a way of so many bytes per second: in flights of TCP's slow start,
+// each as long as the way lets it be and a round trip after the one before, until they fill the way.
+static int64_t slow_start_ns(double byte, double bytes_per_s, double rtt_s)
+{
+	double flight = 14480, begins_s = 0, before = 0;
+	while (byte >= before + flight && flight < rtt_s * bytes_per_s) {
+		before += flight;
+		begins_s += rtt_s;
+		flight *= 2;
+	}
+	return (int64_t)((begins_s + (byte - before) / bytes_per_s) * 1e9);
+}
+
+static double rate_of(const int64_t *ns, size_t bytes, double rtt_ms, bool lossy, bool *growing)
+{
+	const struct link_pieces pieces = {
+		.ns = ns, .count = LINK_PIECES, .bytes = bytes, .rtt_ms = rtt_ms, .lossy = lossy};
+	return link_pieces_rate(&pieces, growing);
+}
+
+static void assert_near(double rate, double wanted, double part)
+{
+	if (rate < (1 - part) * wanted || rate > (1 + part) * wanted)
+		fail_msg("%.3f Mbit/s are measured of %.3f", rate * 8e-6, wanted * 8e-6);
+}
+
+static void pieces_tell_the_rate(void **state)
+{
+	static const struct {
+		double bits_per_s, rtt_ms;
+		size_t bytes;
+	} ways[] = {{400e6, 2, 39000}, {100e6, 10, 9700},  {10e6, 0.2, 8192},
+		    {10e6, 100, 8192}, {50e6, 410, 97000}, {50e6, 410, 16384}};
+	int64_t ns[LINK_PIECES];
+	bool growing;
+	(void)state;
+	for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+		for (size_t i = 0; i < LINK_PIECES; i++)
+			ns[i] = slow_start_ns((double)((i + 1) * ways[w].bytes), ways[w].bits_per_s / 8,
+					      ways[w].rtt_ms / 1e3);
+		assert_near(rate_of(ns, ways[w].bytes, ways[w].rtt_ms, false, &growing), ways[w].bits_per_s / 8, 0.15);
+		assert_false(growing);
+	}
+	// Segments are lost: nothing comes for a while, and then all that waited for the lost one. What counts is the
+	// whole time; to leave the pauses out would tell many times the rate.
+	for (size_t i = 0; i < LINK_PIECES; i++)
+		ns[i] = (int64_t)(i / 8 + 1) * 300000000 + (int64_t)(i % 8) * 100000;
+	assert_near(rate_of(ns, 8192, 20, true, &growing), 8 * 8192 / 0.3, 0.3);
+	// A sender that spreads its segments over the round trip: no pauses, and no end of growing yet.
+	for (size_t i = 0; i < LINK_PIECES; i++)
+		ns[i] = (int64_t)(log2(1 + (double)(i + 1) * 16384 / 14480) * 410e6);
+	rate_of(ns, 16384, 410, false, &growing);
+	assert_true(growing);
+	// All at one time.
+	for (size_t i = 0; i < LINK_PIECES; i++)
+		ns[i] = 5;
+	assert_true(rate_of(ns, 8192, 1, false, &growing) < 0);
+}
+
 // ---- how fast: printed, not judged ----
 
 static bool all_came(struct fixture *fixture)
@@ -701,6 +763,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(three_nodes, begin, finish),
 		cmocka_unit_test_setup_teardown(what_is_measured, begin, finish),
 		cmocka_unit_test_setup_teardown(bursts_wait_for_hops, begin, finish),
+		cmocka_unit_test(pieces_tell_the_rate),
 		cmocka_unit_test_setup_teardown(how_fast, begin, finish),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
