@@ -224,19 +224,20 @@ int net_stream_take_fd(struct net_stream *stream)
 	return fd;
 }
 
-// One system call: the rest of the body, where only that is lacking, and the stage behind it.
-static ssize_t receive(struct net_stream *stream)
+// One system call: the rest of the body, where only that is lacking, and the stage behind it. *all: what there was.
+static ssize_t receive(struct net_stream *stream, bool *all)
 {
 	struct iovec parts[2];
 	alignas(struct cmsghdr) uint8_t beside[CMSG_SPACE(sizeof(int))];
-	size_t count = 0, direct = 0;
+	size_t count = 0, direct = 0, behind = 0;
 	if (stream->begun && stream->body && stream->head.length == stream->head_bytes) {
 		direct = least(stream->body->length - stream->body_filled, READ_BYTES);
 		parts[count++] = (struct iovec){net_frame_data(stream->body) + stream->body_filled, direct};
 	}
-	if (!direct || direct == stream->body->length - stream->body_filled)
-		parts[count++] = (struct iovec){stream->stage + stream->stage_end,
-						sizeof stream->stage - stream->stage_end};
+	if (!direct || direct == stream->body->length - stream->body_filled) {
+		behind = sizeof stream->stage - stream->stage_end;
+		parts[count++] = (struct iovec){stream->stage + stream->stage_end, behind};
+	}
 	// CMSG_SPACE would leave room for a second one, on account of its padding.
 	struct msghdr message = {
 		.msg_iov = parts, .msg_iovlen = count, .msg_control = beside, .msg_controllen = CMSG_LEN(sizeof(int))};
@@ -245,6 +246,7 @@ static ssize_t receive(struct net_stream *stream)
 		keep_fd(stream, &message);
 		stream->body_filled += least((size_t)got, direct);
 		stream->stage_end += (size_t)got - least((size_t)got, direct);
+		*all = (size_t)got < direct + behind;
 	}
 	return got;
 }
@@ -254,13 +256,13 @@ static void on_readable(void *arg, int fd)
 	(void)fd;
 	struct net_stream *stream = arg;
 	const char *why = NULL;
-	bool going = true;
+	bool going = true, all = false;
 	stream->in_callback = true;
 	const int64_t end_ns = clock_steady_ns() + READ_TURN_US * 1000;
-	for (size_t taken = 0; going && !stream->pauses && taken < READ_TURN_BYTES;) {
+	for (size_t taken = 0; going && !all && !stream->pauses && taken < READ_TURN_BYTES;) {
 		if (taken && clock_steady_ns() >= end_ns)
 			break;
-		ssize_t got = receive(stream);
+		ssize_t got = receive(stream, &all);
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))

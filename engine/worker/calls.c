@@ -40,8 +40,8 @@ void calls_put(struct session *session, struct call *call)
 		session->next_call = call;
 	session->call_count++;
 	session->loud_count += !call->quiet;
-	pthread_cond_signal(&session->arrived);
 	pthread_mutex_unlock(&session->lock);
+	pthread_cond_signal(&session->arrived); // it would only wait for the lock
 }
 
 unsigned calls_count(struct session *session)

@@ -383,7 +383,7 @@ static enum status advance(struct reader *reader, bool *receive, struct error *e
 	return status;
 }
 
-// Receive once. *received: something came. Errors: STATUS_UNAVAILABLE: the stream is at its end.
+// Receive once. *received: something came, and there may be more. Errors: STATUS_UNAVAILABLE: the stream is at its end.
 static enum status receive(struct reader *reader, bool *received, struct error *error)
 {
 	uint8_t scratch[READ_BYTES], *to;
@@ -394,7 +394,7 @@ static enum status receive(struct reader *reader, bool *received, struct error *
 	if (!body)
 		to = scratch;
 	ssize_t got = recv(reader->session->stream_fd, to, bytes, MSG_DONTWAIT);
-	*received = got > 0;
+	*received = body ? got > 0 : got == READ_BYTES;
 	if (got < 0 && (errno == EAGAIN || errno == EINTR))
 		return STATUS_OK;
 	if (got <= 0)
