@@ -1,13 +1,20 @@
 /* See schema.h. The schema is walked as it stands, with no compiled form but for each $ref, which would be searched for
  * in the whole document: it has what it names beside it. Recursion is bounded by the value's nesting and by a limit on
- * chains of $ref. */
+ * chains of $ref. Where in the value the check is, is a chain of names and numbers, which is printed when it fails. */
 #include "common/json/schema.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { PLACE_BYTES = 160, REF_CHAIN = 16 };
+
+struct place {
+	const struct place *outer; // NULL: the whole value,
+	const char *name;          // whose name this is; else of a member; NULL: of an item
+	size_t index;              // which one
+};
 
 #define LINK "$to" // the member beside a $ref that is what it names
 
@@ -81,56 +88,82 @@ static bool is_type(const struct json *value, const char *type)
 	return false;
 }
 
-static enum status check_type(const struct json *type, const struct json *value, const char *place, struct error *error)
+static size_t print_place(const struct place *place, char text[PLACE_BYTES])
 {
-	if (json_type(type) == JSON_STRING) {
-		if (is_type(value, json_string(type, "")))
-			return STATUS_OK;
-		return error_set(error, STATUS_INVALID_PARAMS, "%s must be of type %s", place, json_string(type, ""));
-	}
+	size_t used = place->outer ? print_place(place->outer, text) : 0;
+	int length = !place->name   ? snprintf(text + used, PLACE_BYTES - used, "[%zu]", place->index)
+		     : place->outer ? snprintf(text + used, PLACE_BYTES - used, ".%.40s", place->name)
+				    : snprintf(text, PLACE_BYTES, "%s", place->name);
+	used += length > 0 ? (size_t)length : 0;
+	return used < PLACE_BYTES ? used : PLACE_BYTES - 1;
+}
+
+// The place, and what is wrong there.
+__attribute__((format(printf, 3, 4))) static enum status fail(struct error *error, const struct place *place,
+							      const char *format, ...)
+{
+	char where[PLACE_BYTES], what[sizeof error->message];
+	va_list list;
+	if (!error || error->message[0])
+		return STATUS_INVALID_PARAMS;
+	print_place(place, where);
+	va_start(list, format);
+	vsnprintf(what, sizeof what, format, list);
+	va_end(list);
+	return error_set(error, STATUS_INVALID_PARAMS, "%s %s", where, what);
+}
+
+static enum status check_type(const struct json *type, const struct json *value, const struct place *place,
+			      struct error *error)
+{
 	char wanted[96] = "";
-	for (const struct json *one = json_first(type); one; one = json_next(one)) {
+	if (json_type(type) == JSON_STRING)
+		return is_type(value, json_string(type, ""))
+			       ? STATUS_OK
+			       : fail(error, place, "must be of type %s", json_string(type, ""));
+	for (const struct json *one = json_first(type); one; one = json_next(one))
 		if (is_type(value, json_string(one, "")))
 			return STATUS_OK;
+	for (const struct json *one = json_first(type); one; one = json_next(one)) {
 		size_t used = strlen(wanted);
 		snprintf(wanted + used, sizeof wanted - used, "%s%s", used ? " or " : "", json_string(one, ""));
 	}
-	return error_set(error, STATUS_INVALID_PARAMS, "%s must be of type %s", place, wanted);
+	return fail(error, place, "must be of type %s", wanted);
 }
 
-static enum status check_enum(const struct json *list, const struct json *value, const char *place, struct error *error)
+static enum status check_enum(const struct json *list, const struct json *value, const struct place *place,
+			      struct error *error)
 {
 	char wanted[200] = "";
-	for (const struct json *one = json_first(list); one; one = json_next(one)) {
+	for (const struct json *one = json_first(list); one; one = json_next(one))
 		if (json_equal(one, value))
 			return STATUS_OK;
+	for (const struct json *one = json_first(list); one; one = json_next(one)) {
 		size_t used = strlen(wanted);
 		snprintf(wanted + used, sizeof wanted - used, "%s%s", used ? ", " : "", json_string(one, "?"));
 	}
-	return error_set(error, STATUS_INVALID_PARAMS, "%s must be one of: %s", place, wanted);
+	return fail(error, place, "must be one of: %s", wanted);
 }
 
-static enum status check_number(const struct json *schema, double value, const char *place, struct error *error)
+static enum status check_number(const struct json *schema, double value, const struct place *place, struct error *error)
 {
 	double minimum = json_get_number(schema, "minimum", -INFINITY);
 	double maximum = json_get_number(schema, "maximum", INFINITY);
 	if (value < minimum)
-		return error_set(error, STATUS_INVALID_PARAMS, "%s must be at least %.16g", place, minimum);
+		return fail(error, place, "must be at least %.16g", minimum);
 	if (value > maximum)
-		return error_set(error, STATUS_INVALID_PARAMS, "%s must be at most %.16g", place, maximum);
+		return fail(error, place, "must be at most %.16g", maximum);
 	return STATUS_OK;
 }
 
 static enum status check_count(const struct json *schema, double count, const char *least, const char *most,
-			       const char *what, const char *place, struct error *error)
+			       const char *what, const struct place *place, struct error *error)
 {
 	double minimum = json_get_number(schema, least, 0), maximum = json_get_number(schema, most, INFINITY);
 	if (count < minimum)
-		return error_set(error, STATUS_INVALID_PARAMS, "%s must have at least %.0f %s%s", place, minimum, what,
-				 minimum == 1 ? "" : "s");
+		return fail(error, place, "must have at least %.0f %s%s", minimum, what, minimum == 1 ? "" : "s");
 	if (count > maximum)
-		return error_set(error, STATUS_INVALID_PARAMS, "%s must have at most %.0f %s%s", place, maximum, what,
-				 maximum == 1 ? "" : "s");
+		return fail(error, place, "must have at most %.0f %s%s", maximum, what, maximum == 1 ? "" : "s");
 	return STATUS_OK;
 }
 
@@ -142,66 +175,70 @@ static double code_points(const char *text)
 	return count;
 }
 
-static enum status check_members(const struct json *schema, const struct json *value, const char *place,
+static enum status check(const struct json *schema, const struct json *value, const struct place *place,
+			 struct error *error);
+
+static enum status check_members(const struct json *schema, const struct json *value, const struct place *place,
 				 struct error *error)
 {
 	const struct json *properties = json_get(schema, "properties"),
 			  *more = json_get(schema, "additionalProperties");
 	for (const struct json *name = json_first(json_get(schema, "required")); name; name = json_next(name))
 		if (!json_get(value, json_string(name, "")))
-			return error_set(error, STATUS_INVALID_PARAMS, "%s lacks \"%s\"", place, json_string(name, ""));
+			return fail(error, place, "lacks \"%s\"", json_string(name, ""));
 	for (const struct json *member = json_first(value); member; member = json_next(member)) {
-		char inner[PLACE_BYTES];
 		const struct json *known = json_get(properties, json_name(member));
 		if (!known && json_type(more) == JSON_BOOL && !json_bool(more, true))
-			return error_set(error, STATUS_INVALID_PARAMS, "%s has \"%.40s\", which is not known", place,
-					 json_name(member));
+			return fail(error, place, "has \"%.40s\", which is not known", json_name(member));
 		if (!known && json_type(more) == JSON_OBJECT)
 			known = more;
 		if (!known)
 			continue;
-		snprintf(inner, sizeof inner, "%s.%.40s", place, json_name(member));
-		enum status status = schema_check(known, member, inner, error);
+		const struct place inner = {.outer = place, .name = json_name(member)};
+		enum status status = check(known, member, &inner, error);
 		if (status)
 			return status;
 	}
 	return STATUS_OK;
 }
 
-static enum status check_items(const struct json *schema, const struct json *value, const char *place,
+static enum status check_items(const struct json *schema, const struct json *value, const struct place *place,
 			       struct error *error)
 {
 	const struct json *items = json_get(schema, "items");
+	struct place inner = {.outer = place};
 	enum status status = check_count(schema, (double)json_count(value), "minItems", "maxItems", "member", place,
 					 error);
-	size_t index = 0;
 	for (const struct json *item = json_first(value); item && items && !status; item = json_next(item)) {
-		char inner[PLACE_BYTES];
-		snprintf(inner, sizeof inner, "%s[%zu]", place, index++);
-		status = schema_check(items, item, inner, error);
+		status = check(items, item, &inner, error);
+		inner.index++;
 	}
 	return status;
 }
 
-static enum status check_any(const struct json *list, const struct json *value, const char *place, struct error *error)
+// What is wrong is told of the first alternative: it is the meant one, and the others are null and the like.
+static enum status check_any(const struct json *list, const struct json *value, const struct place *place,
+			     struct error *error)
 {
-	struct error last = {0};
-	for (const struct json *one = json_first(list); one; one = json_next(one)) {
-		struct error trial = {0};
-		if (!schema_check(one, value, place, &trial))
+	struct error first = {0};
+	for (const struct json *one = json_first(list); one; one = json_next(one))
+		if (!check(one, value, place, NULL))
 			return STATUS_OK;
-		if (!last.message[0]) // the first alternative is the meant one; the others are null and the like
-			last = trial;
-	}
-	return error_set(error, STATUS_INVALID_PARAMS, "%s", last.message);
+	if (error && json_first(list))
+		check(json_first(list), value, place, &first);
+	return error_set(error, STATUS_INVALID_PARAMS, "%s", first.message);
 }
 
-enum status schema_check(const struct json *schema, const struct json *value, const char *place, struct error *error)
+static enum status check(const struct json *schema, const struct json *value, const struct place *place,
+			 struct error *error)
 {
 	enum status status = STATUS_OK;
+	char where[PLACE_BYTES];
 	schema = resolve(schema);
-	if (!schema)
-		return error_set(error, STATUS_INTERNAL, "the schema of %s has a $ref that leads nowhere", place);
+	if (!schema) {
+		print_place(place, where);
+		return error_set(error, STATUS_INTERNAL, "the schema of %s has a $ref that leads nowhere", where);
+	}
 	for (const struct json *keyword = json_first(schema); keyword && !status; keyword = json_next(keyword)) {
 		const char *name = json_name(keyword);
 		if (!strcmp(name, "type"))
@@ -209,7 +246,7 @@ enum status schema_check(const struct json *schema, const struct json *value, co
 		else if (!strcmp(name, "enum"))
 			status = check_enum(keyword, value, place, error);
 		else if (!strcmp(name, "const") && !json_equal(keyword, value))
-			status = error_set(error, STATUS_INVALID_PARAMS, "%s has not the one value it may have", place);
+			status = fail(error, place, "has not the one value it may have");
 		else if (!strcmp(name, "anyOf"))
 			status = check_any(keyword, value, place, error);
 	}
@@ -231,4 +268,34 @@ enum status schema_check(const struct json *schema, const struct json *value, co
 		return STATUS_OK;
 	}
 	return STATUS_OK;
+}
+
+enum status schema_check(const struct json *schema, const struct json *value, const char *place, struct error *error)
+{
+	return check(schema, value, &(const struct place){.name = place}, error);
+}
+
+// ---- single values ----
+
+struct schema_scalar schema_read_scalar(const struct json *schema)
+{
+	schema = resolve(schema);
+	const char *type = json_get_string(schema, "type", "");
+	const bool string = !strcmp(type, "string");
+	if ((!string && strcmp(type, "integer") != 0) || json_get(schema, "enum") || json_get(schema, "const") ||
+	    json_get(schema, "anyOf"))
+		return (struct schema_scalar){.type = JSON_ABSENT};
+	return (struct schema_scalar){
+		.type = string ? JSON_STRING : JSON_NUMBER,
+		.least = json_get_number(schema, string ? "minLength" : "minimum", string ? 0 : -INFINITY),
+		.most = json_get_number(schema, string ? "maxLength" : "maximum", INFINITY)};
+}
+
+bool schema_fits_scalar(const struct schema_scalar *scalar, const struct json *value)
+{
+	if (scalar->type == JSON_ABSENT || json_type(value) != scalar->type)
+		return false;
+	const bool string = scalar->type == JSON_STRING;
+	const double number = string ? code_points(json_string(value, "")) : json_number(value, 0.5);
+	return number == floor(number) && number >= scalar->least && number <= scalar->most;
 }

@@ -13,3 +13,13 @@ void schema_link(struct json *document, const struct json *other);
 // Check `value` against `schema`. The error names the place, as $.params.bytes, and what is wrong there.
 // Errors: STATUS_INVALID_PARAMS; STATUS_INTERNAL for a $ref that leads nowhere.
 enum status schema_check(const struct json *schema, const struct json *value, const char *place, struct error *error);
+
+// A schema of an integer or of a string with no more than a least and a most: what schema_check would look up in it
+// anew each time.
+struct schema_scalar {
+	enum json_type type; // JSON_NUMBER: an integer; JSON_STRING; JSON_ABSENT: the schema is another one
+	double least, most;  // of the number, or of its code points
+};
+struct schema_scalar schema_read_scalar(const struct json *schema);
+// True: schema_check would take the value. False: it would not, or the schema is another one.
+bool schema_fits_scalar(const struct schema_scalar *scalar, const struct json *value);

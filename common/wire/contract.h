@@ -15,12 +15,14 @@ void contract_destroy(struct contract **contract);
 
 enum contract_body { CONTRACT_BODY_NONE, CONTRACT_BODY_OPTIONAL, CONTRACT_BODY_REQUIRED }; // x-body
 
+struct contract_shape;
 struct contract_method {
-	const char *name, *scope, *direction; // scope and direction: NULL where the document has none
-	bool notification;                    // has no result
-	enum contract_body body;              // of a call
-	bool result_body;                     // x-result-body: the answer is a binary message
-	const struct json *description;       // the OpenRPC method object
+	const char *name, *scope, *direction;   // scope and direction: NULL where the document has none
+	bool notification;                      // has no result
+	enum contract_body body;                // of a call
+	bool result_body;                       // x-result-body: the answer is a binary message
+	const struct json *description;         // the OpenRPC method object
+	struct contract_shape *params, *result; // what is checked, read out of it (contract.c)
 };
 
 // NULL if there is no such method.

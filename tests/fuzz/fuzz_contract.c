@@ -1,9 +1,10 @@
-/* Fuzz target: the check of parameters against the contract.
+/* Fuzz target: the check of parameters and results against the contract.
  *
- * The first byte picks the document and a method, the rest is the JSON of its parameters. A refusal must say what was
- * wrong; whatever passes must pass again after it was printed and read back. */
+ * The first byte picks the document and a method, the rest is the JSON of its parameters, and of a result of it. A
+ * refusal must say what was wrong; whatever passes must pass again after it was printed and read back. Verdict and text
+ * must be those of the document itself. */
 #include "common/base/limits.h"
-#include "common/wire/contract.h"
+#include "tests/common/wire/contract_oracle.h"
 
 #include <stdlib.h>
 
@@ -37,6 +38,20 @@ static void check_again(const struct contract *contract, const struct contract_m
 	buffer_finish(&text);
 }
 
+static void same(enum status status, const struct error *error, enum status wanted, const struct error *text)
+{
+	require(status == wanted && !strcmp(error->message, text->message));
+}
+
+static void compare(const struct contract *contract, const struct contract_method *method, const struct json *json)
+{
+	struct error errors[4] = {{0}, {0}, {0}, {0}};
+	same(contract_check_params(contract, method, json, &errors[0]), &errors[0],
+	     oracle_params(method, json, &errors[1]), &errors[1]);
+	same(contract_check_result(contract, method, json, &errors[2]), &errors[2],
+	     oracle_result(method, json, &errors[3]), &errors[3]);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	if (size < 1)
@@ -51,6 +66,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		require(error.message[0]);
 		return 0;
 	}
+	compare(contract, method, params);
 	if (contract_check_params(contract, method, params, &error)) {
 		require(error.message[0]);
 	} else {
