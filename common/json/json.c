@@ -1,6 +1,5 @@
-/* See json.h. cJSON holds the tree; the strictness that it lacks (UTF-8, duplicate keys, NUL, nesting, what follows
- * the value) is checked here, before and after it parses, and integers are printed here, because cJSON prints some of
- * them with an exponent. */
+/* See json.h. cJSON holds the tree, but text is read and printed here: cJSON's parser takes much that is no JSON and
+ * has no bounds, and it prints some integers with an exponent. */
 #include "common/json/json.h"
 
 #include "common/base/limits.h"
@@ -79,7 +78,7 @@ static size_t run_of_digits(const char *text, size_t length)
 	return count;
 }
 
-// The length of the number at text as RFC 8259 has it, 0 if it is malformed: cJSON takes 01, 1. and -.5 too.
+// The length of the number at text as RFC 8259 has it, 0 if it is malformed.
 static size_t number_length(const char *text, size_t length)
 {
 	size_t at = text[0] == '-';
@@ -102,74 +101,6 @@ static size_t number_length(const char *text, size_t length)
 			return 0;
 	}
 	return at;
-}
-
-static bool hex_digit(char c)
-{
-	return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
-}
-
-// One character inside a string; *step is how many bytes it takes.
-static enum status scan_string(const char *text, size_t left, size_t offset, size_t *step, struct error *error)
-{
-	if ((unsigned char)*text < 32)
-		return error_set(error, STATUS_PARSE_ERROR, "a control character in a string at offset %zu", offset);
-	if (*text == '\\' && left > 1 && text[1] == 'u') { // cJSON reads an escape without four digits as a NUL
-		size_t digits = 0;
-		while (digits < 4 && digits + 2 < left && hex_digit(text[2 + digits]))
-			digits++;
-		if (digits < 4)
-			return error_set(error, STATUS_PARSE_ERROR, "not an escape at offset %zu", offset);
-		if (!memcmp(text + 2, "0000", 4))
-			return error_set(error, STATUS_PARSE_ERROR, "a NUL in a string at offset %zu", offset);
-	}
-	*step = *text == '\\' ? 2 : 1;
-	return STATUS_OK;
-}
-
-// One token's first character, or white space, between strings.
-static enum status scan_token(const char *text, size_t left, size_t offset, size_t *step, struct error *error)
-{
-	unsigned char c = (unsigned char)*text;
-	*step = 1;
-	if (c == '-' || (c >= '0' && c <= '9')) {
-		*step = number_length(text, left);
-		if (!*step)
-			return error_set(error, STATUS_PARSE_ERROR, "not a number at offset %zu", offset);
-	} else if ((c < 32 && c != '\t' && c != '\n' && c != '\r') || c > 126) { // cJSON takes these for white space
-		return error_set(error, STATUS_PARSE_ERROR, "not JSON near offset %zu", offset);
-	}
-	return STATUS_OK;
-}
-
-// What cJSON would let pass is refused before it sees the text: nesting (it recurses), NUL and \u0000 (its strings end
-// there), control characters and a byte order mark as white space, numbers that JSON has not.
-static enum status scan(const char *text, size_t length, struct error *error)
-{
-	int depth = 0;
-	bool in_string = false;
-	if (!json_utf8(text, length))
-		return error_set(error, STATUS_PARSE_ERROR, "the text is not UTF-8");
-	for (size_t i = 0, step = 1; i < length; i += step) {
-		char c = text[i];
-		step = 1;
-		if (in_string && (c >= ' ' || c < 0) && c != '"' && c != '\\')
-			continue; // most of it
-		if (!c)
-			return error_set(error, STATUS_PARSE_ERROR, "a NUL byte at offset %zu", i);
-		if ((c == '{' || c == '[') && !in_string && ++depth > LIMIT_NESTING)
-			return error_set(error, STATUS_PARSE_ERROR, "nested deeper than %d at offset %zu",
-					 LIMIT_NESTING, i);
-		if ((c == '}' || c == ']') && !in_string)
-			depth--;
-		enum status status = in_string ? scan_string(text + i, length - i, i, &step, error)
-					       : scan_token(text + i, length - i, i, &step, error);
-		if (status)
-			return status;
-		if (c == '"')
-			in_string = !in_string;
-	}
-	return STATUS_OK;
 }
 
 static int by_name(const void *a, const void *b)
@@ -207,42 +138,268 @@ static enum status unique_names(const cJSON *object, struct error *error)
 	return status;
 }
 
-// Depth is bounded by scan(), so the recursion is too.
-static enum status check_tree(const cJSON *item, struct error *error)
+// ---- parsing ----
+
+enum { NUMBER_BYTES = 64, EXACT_DIGITS = 15 }; // room for nearly all; how many of an integer a double holds for sure
+
+struct reading {
+	const char *text, *at, *end;
+	int depth; // of objects and arrays around it; bounds the recursion
+	struct error *error;
+};
+
+static enum status refuse(const struct reading *in, const char *what, const char *at)
+{
+	return error_set(in->error, STATUS_PARSE_ERROR, "%s at offset %zu", what, (size_t)(at - in->text));
+}
+
+static enum status no_memory(const struct reading *in)
+{
+	return error_set(in->error, STATUS_OUT_OF_MEMORY, "out of memory");
+}
+
+static void skip_space(struct reading *in)
+{
+	while (in->at < in->end && (*in->at == ' ' || *in->at == '\n' || *in->at == '\r' || *in->at == '\t'))
+		in->at++;
+}
+
+// Pass over a character, behind white space; false: another one is there.
+static bool take(struct reading *in, char c)
+{
+	skip_space(in);
+	if (in->at == in->end || *in->at != c)
+		return false;
+	in->at++;
+	return true;
+}
+
+static bool four_digits(const char *text, const char *end, unsigned *code)
+{
+	*code = 0;
+	for (int i = 0; i < 4; i++, text++) {
+		if (text == end)
+			return false;
+		const char lower = (char)(*text | 32);
+		if (*text >= '0' && *text <= '9')
+			*code = *code * 16 + (unsigned)(*text - '0');
+		else if (lower >= 'a' && lower <= 'f')
+			*code = *code * 16 + (unsigned)(lower - 'a' + 10);
+		else
+			return false;
+	}
+	return true;
+}
+
+static char *put_utf8(char *to, unsigned code)
+{
+	const int more = code < 0x80 ? 0 : code < 0x800 ? 1 : code < 0x10000 ? 2 : 3; // bytes behind the first
+	static const unsigned char leads[] = {0, 0xC0, 0xE0, 0xF0};
+	*to++ = (char)(leads[more] | code >> 6 * more);
+	for (int i = more - 1; i >= 0; i--)
+		*to++ = (char)(0x80 | (code >> 6 * i & 0x3F));
+	return to;
+}
+
+// *at: behind \u; the code point of one escape, or of the two of a surrogate pair. False: it is none.
+static bool read_code(const char **at, const char *end, unsigned *code)
+{
+	unsigned low;
+	if (!four_digits(*at, end, code))
+		return false;
+	*at += 4;
+	if ((*code & 0xF800) != 0xD800)
+		return true;
+	if ((*code & 0x400) || end - *at < 6 || (*at)[0] != '\\' || (*at)[1] != 'u' ||
+	    !four_digits(*at + 2, end, &low) || (low & 0xFC00) != 0xDC00)
+		return false;
+	*at += 6;
+	*code = 0x10000 + ((*code & 0x3FF) << 10) + (low & 0x3FF);
+	return true;
+}
+
+// What stands between the quotes, from `at` to `end`, into `to`, where it takes no more room than there.
+static enum status unescape(const struct reading *in, const char *at, const char *end, char *to)
+{
+	static const char letters[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
+	while (at < end) {
+		const char *escape = at;
+		if (*at != '\\') {
+			*to++ = *at++;
+			continue;
+		}
+		const char *letter = at[1] ? strchr(letters, at[1]) : NULL;
+		unsigned code;
+		at += 2; // the quote at the end is not behind a backslash, so there is something
+		if (letter)
+			*to++ = meant[letter - letters];
+		else if (at[-1] != 'u' || !read_code(&at, end, &code))
+			return refuse(in, "not an escape", escape);
+		else if (!code)
+			return refuse(in, "a NUL in a string", escape);
+		else
+			to = put_utf8(to, code);
+	}
+	*to = 0;
+	return STATUS_OK;
+}
+
+// *out: to be freed by cJSON_free. What is read must be UTF-8.
+static enum status read_string(struct reading *in, char **out)
+{
+	const char *from = in->at + 1, *to = from;
+	bool plain = true;
+	for (; to < in->end && *to != '"'; to++) {
+		if ((unsigned char)*to < ' ')
+			return refuse(in, *to ? "a control character in a string" : "a NUL byte", to);
+		if (*to != '\\')
+			continue;
+		plain = false;
+		if (++to == in->end)
+			break;
+	}
+	if (to >= in->end)
+		return refuse(in, "a string without an end", in->at);
+	const size_t length = (size_t)(to - from);
+	in->at = to + 1;
+	*out = cJSON_malloc(length + 1);
+	if (!*out)
+		return no_memory(in);
+	if (!plain)
+		return unescape(in, from, to, *out);
+	memcpy(*out, from, length);
+	(*out)[length] = 0;
+	return STATUS_OK;
+}
+
+static enum status read_number(struct reading *in, cJSON *item)
+{
+	char room[NUMBER_BYTES];
+	const char *text = in->at;
+	const size_t length = number_length(text, (size_t)(in->end - text)), sign = *text == '-';
+	double value = 0;
+	if (!length)
+		return refuse(in, "not a number", text);
+	if (length - sign <= EXACT_DIGITS && run_of_digits(text + sign, length - sign) == length - sign) {
+		for (size_t i = sign; i < length; i++)
+			value = value * 10 + (text[i] - '0');
+		value = sign ? -value : value;
+	} else { // strtod wants an end
+		char *copy = length < sizeof room ? room : malloc(length + 1);
+		if (!copy)
+			return no_memory(in);
+		memcpy(copy, text, length);
+		copy[length] = 0;
+		value = strtod(copy, NULL);
+		if (copy != room)
+			free(copy);
+	}
+	if (!isfinite(value))
+		return refuse(in, "a number out of range", text);
+	in->at += length;
+	item->type = cJSON_Number;
+	cJSON_SetNumberHelper(item, value); // it keeps an int beside the double
+	return STATUS_OK;
+}
+
+static enum status read_word(struct reading *in, cJSON *item, const char *word, int type)
+{
+	const size_t length = strlen(word);
+	if ((size_t)(in->end - in->at) < length || memcmp(in->at, word, length) != 0)
+		return refuse(in, "not JSON", in->at);
+	in->at += length;
+	item->type = type;
+	item->valueint = type == cJSON_True;
+	return STATUS_OK;
+}
+
+static enum status read_members(struct reading *in, cJSON *parent, char close);
+
+// *out: what was begun, also on failure; NULL: nothing.
+static enum status read_value(struct reading *in, cJSON **out)
+{
+	skip_space(in);
+	cJSON *item = *out = cJSON_malloc(sizeof(*item));
+	if (!item)
+		return no_memory(in);
+	*item = (cJSON){.type = cJSON_NULL};
+	const char c = in->at < in->end ? *in->at : 0;
+	switch (c) {
+	case '{':
+		item->type = cJSON_Object;
+		return read_members(in, item, '}');
+	case '[':
+		item->type = cJSON_Array;
+		return read_members(in, item, ']');
+	case '"':
+		item->type = cJSON_String;
+		return read_string(in, &item->valuestring);
+	case 't':
+		return read_word(in, item, "true", cJSON_True);
+	case 'f':
+		return read_word(in, item, "false", cJSON_False);
+	case 'n':
+		return read_word(in, item, "null", cJSON_NULL);
+	}
+	return c == '-' || (c >= '0' && c <= '9') ? read_number(in, item) : refuse(in, "not JSON", in->at);
+}
+
+// One member or item, put behind the others, also when it fails.
+static enum status read_member(struct reading *in, cJSON *parent, cJSON **last)
 {
 	enum status status = STATUS_OK;
-	if (cJSON_IsNumber(item) && !isfinite(item->valuedouble))
-		return error_set(error, STATUS_PARSE_ERROR, "a number out of range");
-	if (cJSON_IsObject(item))
-		status = unique_names(item, error);
-	for (const cJSON *child = item->child; child && !status; child = child->next)
-		status = check_tree(child, error);
+	char *name = NULL;
+	cJSON *item = NULL;
+	if (parent->type == cJSON_Object) {
+		skip_space(in);
+		status = in->at < in->end && *in->at == '"' ? read_string(in, &name) : refuse(in, "not JSON", in->at);
+		if (!status && !take(in, ':'))
+			status = refuse(in, "not JSON", in->at);
+	}
+	if (!status)
+		status = read_value(in, &item);
+	if (!item) {
+		cJSON_free(name);
+		return status;
+	}
+	item->string = name;
+	item->prev = *last;
+	*(*last ? &(*last)->next : &parent->child) = item;
+	parent->child->prev = *last = item; // as cJSON has it: the first knows the last
 	return status;
+}
+
+static enum status read_members(struct reading *in, cJSON *parent, char close)
+{
+	enum status status = STATUS_OK;
+	cJSON *last = NULL;
+	if (++in->depth > LIMIT_NESTING)
+		return error_set(in->error, STATUS_PARSE_ERROR, "nested deeper than %d at offset %zu", LIMIT_NESTING,
+				 (size_t)(in->at - in->text));
+	in->at++;
+	bool more = !take(in, close);
+	while (more && !status) {
+		status = read_member(in, parent, &last);
+		if (!status && take(in, close))
+			more = false;
+		else if (!status && !take(in, ','))
+			status = refuse(in, "not JSON", in->at);
+	}
+	in->depth--;
+	return !status && close == '}' ? unique_names(parent, in->error) : status;
 }
 
 enum status json_parse(struct json **result, const char *text, size_t length, struct error *error)
 {
-	*result = NULL;
+	struct reading in = {.text = text, .at = text, .end = text + length, .error = error};
 	cJSON *item = NULL;
-	enum status status = scan(text, length, error);
-	if (status)
-		goto done;
-	const char *end = NULL;
-	item = cJSON_ParseWithLengthOpts(text, length, &end, false);
-	if (!item) {
-		status = error_set(error, STATUS_PARSE_ERROR, "not JSON near offset %zu",
-				   end >= text && end <= text + length ? (size_t)(end - text) : (size_t)0);
-		goto done;
-	}
-	while (end < text + length && strchr(" \t\r\n", *end))
-		end++;
-	if (end != text + length) {
-		status = error_set(error, STATUS_PARSE_ERROR, "something follows the value at offset %zu",
-				   (size_t)(end - text));
-		goto done;
-	}
-	status = check_tree(item, error);
-done:
+	*result = NULL;
+	if (!json_utf8(text, length))
+		return error_set(error, STATUS_PARSE_ERROR, "the text is not UTF-8");
+	enum status status = read_value(&in, &item);
+	skip_space(&in);
+	if (!status && in.at < in.end)
+		status = refuse(&in, "something follows the value", in.at);
 	if (status)
 		cJSON_Delete(item);
 	else

@@ -1,7 +1,6 @@
 /* JSON: what is taken and what is not (RFC 8259 and the bounds of limits.h), reading, building, and printing that reads
  * back to the same. */
-#include "common/base/limits.h"
-#include "common/json/json.h"
+#include "tests/common/json/json_oracle.h"
 
 // cmocka.h needs these before it.
 // clang-format off
@@ -323,13 +322,57 @@ static void numbers_read_back(void **state)
 	}
 }
 
+// A text of exactly `length`, so that a sanitizer sees what is read past it.
+static void agree(const char *text, size_t length)
+{
+	char *copy = malloc(length ? length : 1);
+	struct json *json = NULL;
+	assert_non_null(copy);
+	memcpy(copy, text, length);
+	enum status status = json_parse(&json, copy, length, NULL);
+	if (!oracle_agrees(copy, length, status, json))
+		fail_msg("not what cJSON says: %.*s", (int)length, text);
+	json_destroy(&json);
+	free(copy);
+}
+
+// Texts cut off everywhere, and with every byte of them replaced by each that means something.
+static void cjson_says_the_same(void **state)
+{
+	(void)state;
+	static const char *const texts[] = {
+		"{\"jsonrpc\":\"2.0\",\"id\":17,\"method\":\"memory.read\",\"params\":{\"bytes\":65536}}",
+		" [ 0 , -1.5e+3 ,true,false , null,\"\",{ } ,[ ] ]\r\n\t",
+		"[\"\\\"\\\\\\/\\b\\f\\n\\r\\t\\u00e9\\uD83D\\uDDA5\\uffff\\u007f\\u0800\\uDBFF\\uDFFF\"]",
+		"{\"\xC3\xA9\":\"\xF0\x9F\x96\xA5\",\"a\":{\"a\":[{\"b\":-0,\"c\":0.10},1E-400,999999999999999]}}",
+		"[9007199254740993,1234567890123456,-2147483648,2147483648,1e308,"
+		"123456789012345678901234567890123456789"
+		"012345678901234567890123456789]",
+	};
+	static const char bytes[] = "\0\x01\t\n \"\\/,:{}[]-+.0129eEuUnftabdDcC\x7f\x80\xC3\xED\xFF";
+	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+		char changed[256];
+		size_t length = strlen(texts[i]);
+		assert_true(length < sizeof changed);
+		for (size_t at = 0; at <= length; at++)
+			agree(texts[i], at);
+		for (size_t at = 0; at < length; at++)
+			for (size_t k = 0; k < sizeof bytes - 1; k++) {
+				memcpy(changed, texts[i], length);
+				changed[at] = bytes[k];
+				agree(changed, length);
+			}
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_is_json_is_taken),         cmocka_unit_test(what_is_none_is_refused),
-		cmocka_unit_test(the_length_counts_not_the_nul), cmocka_unit_test(many_members_none_twice),
-		cmocka_unit_test(nesting_to_the_limit),          cmocka_unit_test(reading_is_safe),
-		cmocka_unit_test(building_and_printing),         cmocka_unit_test(numbers_read_back),
+		cmocka_unit_test(cjson_says_the_same),     cmocka_unit_test(what_is_json_is_taken),
+		cmocka_unit_test(what_is_none_is_refused), cmocka_unit_test(the_length_counts_not_the_nul),
+		cmocka_unit_test(many_members_none_twice), cmocka_unit_test(nesting_to_the_limit),
+		cmocka_unit_test(reading_is_safe),         cmocka_unit_test(building_and_printing),
+		cmocka_unit_test(numbers_read_back),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
