@@ -1,8 +1,8 @@
 /* The reader's thread of a model instance: both sockets, and prompts to tokens. See instance.h.
  *
- * Messages here have no body, so a message is received whole before it is looked at; one that is longer than a head may
- * be ends the session, a head that is no message is answered. Prompts become tokens here, so that a long one holds no
- * step up; a ping waits for that, a matter of a second at most. */
+ * A message is received whole before it is looked at; one that is longer than messages may be ends the session, a head
+ * that is no message is answered. A body is the params that the head had no room for. Prompts become tokens here, so
+ * that a long one holds no step up; a ping waits for that, a matter of a second at most. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "engine/worker/instance_ring.h"
@@ -90,9 +90,25 @@ static const struct {
 	{"generate.cancel", ORDER_CANCEL}, {"generate.embed", ORDER_EMBED}, {"generate.forget", ORDER_FORGET},
 };
 
+// Long params are the body, and the head's are empty.
+static enum status take_body(struct message *message, struct error *error)
+{
+	struct json *params = NULL;
+	enum status status = json_parse(&params, (const char *)message->body, message->body_bytes, error);
+	if (!status && (json_type(params) != JSON_OBJECT || json_first(message->params)))
+		status = error_set(error, STATUS_INVALID_PARAMS, "a body is an object, and all of the params");
+	if (status) {
+		json_destroy(&params);
+		return status;
+	}
+	json_set(message->head, "params", params);
+	message->params = params;
+	return STATUS_OK;
+}
+
 static enum status check(const struct instance *instance, struct order *order, struct error *error)
 {
-	const struct message *message = &order->message;
+	struct message *message = &order->message;
 	if (message->kind != MESSAGE_REQUEST)
 		return error_set(error, STATUS_INVALID_REQUEST, "a model instance answers requests only");
 	const struct contract_method *method = contract_find(instance->contract, message->method);
@@ -102,8 +118,10 @@ static enum status check(const struct instance *instance, struct order *order, s
 	if (order->kind == ORDER_UNKNOWN)
 		return error_set(error, STATUS_METHOD_NOT_FOUND, "a model instance has no method %.64s here",
 				 message->method);
-	if (message->body_bytes)
+	if (message->body_bytes && method->body == CONTRACT_BODY_NONE)
 		return error_set(error, STATUS_INVALID_PARAMS, "%s takes no body", method->name);
+	if (message->body_bytes && take_body(message, error))
+		return error->status;
 	return contract_check_params(instance->contract, method, message->params, error);
 }
 
@@ -205,9 +223,6 @@ static enum status serve_messages(struct reader *reader, struct error *error)
 	size_t length, used = 1;
 	enum status status = STATUS_OK;
 	while (!status && used && has_room(reader->instance)) {
-		size_t left = message_left(&reader->in);
-		if (left && left + reader->in.length > LIMIT_HEAD_BYTES + LENGTHS_BYTES)
-			return error_set(error, STATUS_INVALID_REQUEST, "a message of the server is too long");
 		status = message_next(&reader->in, &frame, &length, &used);
 		if (status)
 			return error_set(error, STATUS_INVALID_REQUEST, "what comes is not framed as messages are");
@@ -340,7 +355,7 @@ enum status instance_read(struct instance *instance, struct error *error)
 	struct reader reader = {.instance = instance};
 	enum status status = STATUS_OK;
 	buffer_init(&reader.from_node, LIMIT_HEAD_BYTES + LENGTHS_BYTES + READ_BYTES);
-	buffer_init(&reader.in, LIMIT_HEAD_BYTES + LENGTHS_BYTES + READ_BYTES);
+	buffer_init(&reader.in, LIMIT_WORKER_MESSAGE_BYTES + LENGTHS_BYTES + READ_BYTES);
 	buffer_init(&reader.sending, instance->queue.maximum);
 	while (!status) {
 		short more = (short)(has_room(instance) ? POLLIN : POLLRDHUP);

@@ -366,10 +366,8 @@ void openai_posted(void *user, struct net_exchange *exchange, const uint8_t *bod
 		status = openai_read(answer, json, &call, &param, &error);
 	if (!status && answer->endpoint == ENDPOINT_EMBEDDINGS)
 		answer_embed(answer);
-	else if (!status)
-		status = answer_generate(answer, call, &error);
-	if (status == STATUS_NOT_FOUND)
-		param = "model";
+	else if (!status && answer_generate(answer, call, &error))
+		answer_fail_model(answer, &error);
 	if (status)
 		answer_fail(answer, &error, param);
 	json_destroy(&json);

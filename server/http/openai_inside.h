@@ -36,7 +36,7 @@ struct answer {
 void openai_fail(struct net_response *response, const struct error *error, const char *param);
 // Answer, or end the events, with an error.
 void answer_fail(struct answer *answer, const struct error *error, const char *param);
-// The same with what a model's worker says: a prompt that is too long for it has a code of its own.
+// The same with what became of a question to a model: a prompt that is too long for it has a code of its own.
 void answer_fail_model(struct answer *answer, const struct error *error);
 // Answer whole; `json` is taken.
 void answer_json(struct answer *answer, struct json *json);

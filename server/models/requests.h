@@ -25,8 +25,8 @@ struct generation_params {
 	void *context;
 };
 // Errors, and then nothing is called: STATUS_NOT_FOUND (no such model), STATUS_UNAVAILABLE (it is not loaded, or is
-// being loaded; a hint says what to do), STATUS_RATE_LIMITED (the line is full), STATUS_LIMIT_EXCEEDED (longer than a
-// message may be), STATUS_DEVICE_LOST, STATUS_OUT_OF_MEMORY.
+// being loaded; a hint says what to do), STATUS_RATE_LIMITED (the line, or the queue to the worker, is full),
+// STATUS_LIMIT_EXCEEDED (longer than a message may be), STATUS_DEVICE_LOST, STATUS_OUT_OF_MEMORY.
 enum status generation_start(struct generation **out, struct instances *instances,
 			     const struct generation_params *params, struct error *error);
 // Nothing is called any more. Accepts NULL, leaves NULL behind.

@@ -72,13 +72,16 @@ static enum status send_now(struct worker *worker, struct worker_call *call, con
 	buffer_clear(text);
 	enum status status = message_print_call(text, id, params->method, params->params);
 	json_destroy(&id);
-	if (!status)
-		status = stream_send(worker, &(struct net_parts){.head = text->data,
-								 .head_bytes = text->length,
-								 .body = params->body,
-								 .body_bytes = params->body_bytes,
-								 .holder = params->holder});
+	if (status)
+		return error_set(error, status, "the call is longer than a message may be");
+	status = stream_send(worker, &(struct net_parts){.head = text->data,
+							 .head_bytes = text->length,
+							 .body = params->body,
+							 .body_bytes = params->body_bytes,
+							 .holder = params->holder});
 	if (status) {
+		if (worker->instance && status == STATUS_LIMIT_EXCEEDED)
+			status = STATUS_RATE_LIMITED; // who asks a model is told by this to come again
 		error_set(error, status, "the worker has more to do than fits its queue");
 		error_hint(error, "wait for answers before sending more");
 		return status;

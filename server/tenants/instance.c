@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { ENVELOPE_BYTES = 256 }; // of a head, around the params
+
 struct instance_worker {
 	struct instance_worker_params params; // without what points elsewhere
 	struct tenant *tenant;
@@ -123,9 +125,29 @@ static void answered(struct worker_call *call, enum status status, const struct 
 		call->answer(call->context, status, result, error);
 }
 
+// Params that are too long for a head, into `body`, where the method takes one; then the head's are empty.
+static enum status print_long(const struct instance_worker *instance, const char *name, struct json **params,
+			      struct buffer *body, struct error *error)
+{
+	const struct contract_method *method = contract_find(instance->worker->tenants->params.contract, name);
+	if (method->body == CONTRACT_BODY_NONE)
+		return STATUS_OK;
+	if (json_print(*params, body))
+		return error_set(error, STATUS_LIMIT_EXCEEDED, "the prompt, and what was generated, have over %d bytes",
+				 LIMIT_BODY_BYTES);
+	if (body->length <= LIMIT_HEAD_BYTES - ENVELOPE_BYTES) {
+		buffer_clear(body);
+		return STATUS_OK;
+	}
+	json_destroy(params);
+	*params = json_new_object();
+	return STATUS_OK;
+}
+
 enum status instance_worker_call(struct instance_worker *instance, const char *method, struct json *params,
 				 cluster_answer *answer, void *context, struct error *error)
 {
+	struct buffer body;
 	const bool here = instance && !instance->worker->ended && instance->worker->stream;
 	struct worker_call *call = here ? worker_call_create(NULL, answered) : NULL;
 	if (!call) {
@@ -135,10 +157,19 @@ enum status instance_worker_call(struct instance_worker *instance, const char *m
 	}
 	call->answer = answer;
 	call->context = context;
-	enum status status = worker_send(instance->worker, call,
-					 &(struct worker_send_params){.method = method, .params = params}, error);
+	buffer_init(&body, LIMIT_BODY_BYTES);
+	enum status status = print_long(instance, method, &params, &body, error);
+	if (status)
+		json_destroy(&params);
+	else
+		status = worker_send(
+			instance->worker, call,
+			&(struct worker_send_params){
+				.method = method, .params = params, .body = body.data, .body_bytes = body.length},
+			error);
 	if (status)
 		worker_call_destroy(&call);
+	buffer_finish(&body);
 	return status;
 }
 

@@ -165,6 +165,7 @@ static void read_fault(const struct message *message, struct error *error)
 	case STATUS_TIMEOUT:
 	case STATUS_CONFLICT:
 	case STATUS_DEVICE_LOST:
+	case STATUS_RATE_LIMITED:
 	case STATUS_UNAVAILABLE:
 		return;
 	case STATUS_OK:
@@ -175,7 +176,6 @@ static void read_fault(const struct message *message, struct error *error)
 	case STATUS_INTERNAL:
 	case STATUS_UNAUTHENTICATED:
 	case STATUS_FORBIDDEN:
-	case STATUS_RATE_LIMITED:
 	case STATUS_COUNT:
 		error->status = STATUS_INTERNAL;
 	}

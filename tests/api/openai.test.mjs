@@ -264,8 +264,39 @@ describe("/v1", () => {
 		test("bodies: their length is said, and bounded", async () => {
 			const head = `POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer ${token}\r\n`;
 			assert.match(await connectRaw(server, `${head}Content-Length: 99999999\r\n\r\n`).until(/may have/), /^HTTP\/1.1 413/);
-			const { json, status } = await post("/v1/chat/completions", chat("x".repeat(1500000)));
-			assert.ok([400, 413].includes(status), `${status} ${json().error.message}`);
+			const { json, status } = await post("/v1/chat/completions", chat("x".repeat(2200000)));
+			assert.deepEqual([status, json().error.code], [413, "too_large"]);
+		});
+		test("a prompt as long as a body may be reaches the model, also of a request that goes on elsewhere", async () => {
+			const long = `first ${"x".repeat(2000000)}`, died = node.worker();
+			died.manual = true;
+			const whole = post("/v1/chat/completions", chat(long, { max_tokens: 1 }));
+			const tokens = post("/v1/completions", { model: "words", prompt: Array(400000).fill(1000), max_tokens: 1 });
+			await started(2);
+			assert.deepEqual([...died.requests.values()].map(({ params }) => params.prompt.tokens?.length ?? params.prompt.messages[0].text), [long, 400000]);
+			died.kill();
+			assert.equal((await whole).json().choices[0].message.content, "first");
+			assert.equal((await tokens).json().choices[0].text, "1000");
+			assert.notEqual(node.worker(), died);
+			assert.deepEqual([died.faults, node.worker().faults], [[], []]);
+		});
+		test("a queue that is full is no prompt that is too long: 429, and when to come again", async () => {
+			const worker = node.worker(), many = [];
+			worker.socket.pause();
+			let refused, ended = 0;
+			for (let i = 0; i < 60 && !refused; i++) { // of 64 MiB, and what the socket holds
+				many.push(post("/v1/completions", { model: "words", prompt: "x".repeat(2000000), max_tokens: 1 }));
+				many.at(-1).then((answer) => { ended++; if (answer.status !== 200) refused ??= answer; });
+				const known = ended;
+				if (i >= 30) await Promise.race([many.at(-1), new Promise((resolve) => setTimeout(resolve, 100))]);
+				assert.ok(refused || ended === known, "nobody is answered while the worker does not read");
+			}
+			await eventually(() => refused, "one is refused");
+			assert.deepEqual([refused.status, refused.json().error.code], [429, "rate_limit_exceeded"]);
+			assert.match(refused.json().error.message, /queue/);
+			assert.ok(Number(refused.headers["retry-after"]) > 0);
+			worker.socket.resume();
+			for (const answer of await within(Promise.all(many), "the others are answered", 4 * patience)) assert.ok([200, 429].includes(answer.status));
 		});
 		test("a connection is used again", async () => {
 			const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });

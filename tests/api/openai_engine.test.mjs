@@ -132,6 +132,7 @@ describe("/v1 and the engine", () => {
 	});
 	test("a prompt that is longer than the context", async () => {
 		for (const asked of [() => openai.completions.create(ask({ prompt: "a ".repeat(2 * context) })),
+			() => openai.completions.create(ask({ prompt: "a ".repeat(900000) })), // more than fits the head of a message
 			() => openai.completions.create(ask({ prompt: "a ".repeat(2 * context), stream: true })),
 			() => openai.embeddings.create({ model: "small", input: "a ".repeat(2 * context) })])
 			await assert.rejects(asked(), (error) => {
