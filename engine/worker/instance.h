@@ -45,7 +45,7 @@ struct request {
 	struct request *next; // of instance->requests
 	struct instance *instance;
 	struct generator_job *job;
-	uint64_t number; // as the server calls it; 0: an embedding, which is answered instead
+	uint64_t number; // as the server calls it
 	struct json *id; // of the call, of an embedding
 	uint32_t prompt_tokens;
 	struct detokenizer detokenizer;

@@ -53,12 +53,14 @@ static void request_free(struct request *request)
 	free(request);
 }
 
-// In the list, and counted. Errors: STATUS_RATE_LIMITED, STATUS_OUT_OF_MEMORY.
+// In the list, and counted. Errors: STATUS_CONFLICT, STATUS_RATE_LIMITED, STATUS_OUT_OF_MEMORY.
 static enum status request_make(struct request **out, struct instance *instance, const struct order *order,
 				struct error *error)
 {
 	const struct json *params = order->message.params;
 	*out = NULL;
+	if (find(instance, (uint64_t)json_get_integer(params, "request", 0)))
+		return error_set(error, STATUS_CONFLICT, "there is a request of this number");
 	if (instance->request_count >= LIMIT_INSTANCE_REQUESTS ||
 	    order->prompt.count > LIMIT_INSTANCE_TOKENS - instance->token_count) {
 		error_hint(error, "try again when some have ended");
@@ -382,11 +384,7 @@ void request_start(struct instance *instance, struct order *order)
 {
 	struct error error = {0};
 	struct request *request = NULL;
-	enum status status = STATUS_OK;
-	if (find(instance, (uint64_t)json_get_integer(order->message.params, "request", 0)))
-		status = error_set(&error, STATUS_CONFLICT, "there is a request of this number");
-	if (!status)
-		status = request_make(&request, instance, order, &error);
+	enum status status = request_make(&request, instance, order, &error);
 	if (!status)
 		status = replay(request, order, &error);
 	if (!status)
@@ -451,8 +449,14 @@ static void hidden_came(void *context, const float *values)
 static void embedding_ended(void *context, enum generator_reason reason, const struct generator_figures *figures,
 			    const struct error *error)
 {
-	(void)reason, (void)figures, (void)error;
-	request_free(context);
+	struct request *request = context;
+	struct error cancelled = {0};
+	(void)figures, (void)error;
+	if (reason == GENERATOR_REMOVED) {
+		error_set(&cancelled, STATUS_UNAVAILABLE, "the request was cancelled");
+		instance_answer(request->instance, request->id, &cancelled, NULL);
+	}
+	request_free(request);
 }
 
 void request_embed(struct instance *instance, struct order *order)

@@ -188,6 +188,8 @@ static void print_detail(const struct generation *generation, const struct json 
 		json_set_integer(detail, "generated_tokens",
 				 json_get_integer(end, "generated_tokens", (int64_t)generation->delivered.count));
 		json_set_string(detail, "reason", json_get_string(end, "reason", NULL));
+	} else if (!generation->ended) {
+		json_set_string(detail, "reason", "cancelled");
 	}
 	json_print(detail, text);
 	json_destroy(&detail);
@@ -372,6 +374,9 @@ bool generations_notice(struct instance *instance, const char *method, const str
 		return true;
 	if (!generation || generation->embeds || !generation->answered)
 		return false;
+	// What is kept of a request is bounded by what its context has room for.
+	if (!ends && generation->delivered.count + json_count(json_get(params, "tokens")) > instance->context_tokens)
+		return false;
 	if (ends)
 		took(generation, params);
 	else
@@ -385,6 +390,8 @@ static void start_answered(void *context, enum status status, const struct json 
 	if (status == STATUS_DEVICE_LOST)
 		return; // its instance is lost, and all of its requests are seen to in a moment
 	if (status || generation->embeds) {
+		if (status == STATUS_UNAVAILABLE && !generation->ended)
+			status = STATUS_OK; // it was cancelled
 		generation->prompt_tokens = (uint64_t)json_get_integer(result, "prompt_tokens", 0);
 		end(generation, status, result, error);
 		return;
@@ -404,8 +411,6 @@ static struct json *call_of(struct generation *generation)
 {
 	struct json *call = json_copy(generation->call);
 	struct delivered *delivered = &generation->delivered;
-	if (generation->embeds)
-		return call;
 	json_set_integer(call, "request", generation->number);
 	delivered->skip_bytes = delivered->echo_bytes;
 	if (!delivered->count)
@@ -504,7 +509,7 @@ void generations_cut(struct instance *instance)
 {
 	instance->stale_request = instance->all->next_request;
 	for (struct generation *one = instance->generations; one; one = one->next) {
-		if (one->sent && !one->embeds && !one->old_number)
+		if (one->sent && !one->old_number)
 			one->old_number = one->number;
 		one->number = ++instance->all->next_request;
 		one->sent = one->answered = false;
@@ -578,7 +583,7 @@ void generation_cancel(struct generation **pointer)
 	silence(generation);
 	if (!generation->sent && !generation->old_number)
 		end(generation, STATUS_OK, NULL, NULL);
-	else if (generation->sent && !generation->embeds && parts_generator(generation->instance->parts))
+	else if (generation->sent && parts_generator(generation->instance->parts))
 		send_cancel(generation, generation->number);
 }
 

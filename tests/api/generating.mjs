@@ -8,14 +8,14 @@ export class ModelWorker extends FakeWorker {
 
 	constructor(server, opened) {
 		super(server, opened);
-		Object.assign(this, { opened, requests: new Map(), manual: false, prompt_ms: 0 });
+		Object.assign(this, { opened, requests: new Map(), embeds: new Map(), manual: false, prompt_ms: 0 });
 	}
 
 	tell(method, params) {
 		this.send({ jsonrpc: "2.0", method, params });
 	}
 
-	run(method, params, body) {
+	run(method, params, body, id) {
 		switch (method) {
 		case "instance.load":
 			this.tell("instance.progress", { loaded_bytes: 500000, total_bytes: 1000000 });
@@ -28,8 +28,16 @@ export class ModelWorker extends FakeWorker {
 			return { result: { prompt_tokens: 7 } };
 		case "generate.cancel":
 			if (this.requests.has(params.request)) this.finish(params.request, "cancelled");
+			if (this.embeds.has(params.request))
+				this.send({ jsonrpc: "2.0", id: this.embeds.get(params.request),
+					error: { code: -32053, message: "the request was cancelled", data: { reason: "unavailable", hint: null } } });
+			this.embeds.delete(params.request);
 			return { result: {} };
 		case "generate.embed":
+			if (this.manual) {
+				this.embeds.set(params.request, id);
+				return null;
+			}
 			return { result: { embedding: [0.5, -0.25, 0.125, 0], prompt_tokens: 3 } };
 		default: return super.run(method, params, body);
 		}

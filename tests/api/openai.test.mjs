@@ -12,6 +12,7 @@ import { connectRaw, eventually, launch, patience, slow, startServer, temporary,
 import { WorkerNode } from "./workers.mjs";
 
 const page = "https://chat.example.com";
+const context = 65536;
 
 describe("/v1", () => {
 	let server, admin, node, model, token, openai;
@@ -45,14 +46,14 @@ describe("/v1", () => {
 		node = await WorkerNode.start(server, { Worker: ModelWorker });
 		const folder = temporary();
 		for (const [name, seed] of [["words", 1], ["other", 2]]) {
-			writeFileSync(join(folder, `${name}.gguf`), modelFile({ seed }));
+			writeFileSync(join(folder, `${name}.gguf`), modelFile({ seed, context }));
 			await admin.call("model.add", { source: join(folder, `${name}.gguf`) });
 		}
 		model = await eventually(async () => {
 			const { models } = await admin.call("model.list");
 			return models.every((one) => one.state === "ready") && models.find((one) => one.name === "words");
 		}, "the models are ready");
-		await admin.call("instance.create", { model_id: model.model_id });
+		await admin.call("instance.create", { model_id: model.model_id, context_tokens: context });
 		await eventually(async () => (await admin.call("instance.list")).instances[0]?.state === "ready", "the instance is ready");
 		({ token } = await make("infer", ["infer"]));
 		openai = client(token);
@@ -348,6 +349,23 @@ describe("/v1", () => {
 				const cancelled = await eventually(async () => (await entries("infer.chat")).find((one) => one.detail.reason === "cancelled"), "it is on record");
 				assert.equal(cancelled.target, "words");
 			});
+		test("a client that goes ends its embeddings, those that the worker has and those that it was to get", async () => {
+			const worker = node.worker();
+			worker.manual = true;
+			const request = http.request({ host: "127.0.0.1", port: server.port, path: "/v1/embeddings", method: "POST",
+				headers: { authorization: `Bearer ${token}` } }).on("error", () => {});
+			request.end(JSON.stringify({ model: "words", input: Array.from({ length: 40 }, (_, i) => `text ${i}`) }));
+			await eventually(() => worker.embeds.size === 16, "as many as are asked for at once");
+			const numbers = [...worker.embeds.keys()];
+			request.destroy();
+			await eventually(() => worker.embeds.size === 0, "they are cancelled");
+			assert.deepEqual(worker.calls.filter((one) => one.method === "generate.cancel").map((one) => one.params.request).slice(-16).sort((a, b) => a - b), numbers);
+			await eventually(async () => (await entries("infer.embeddings")).filter((one) => one.outcome === "ok" && one.detail.reason === "cancelled").length === 16,
+				"each is on record");
+			worker.manual = false;
+			assert.equal((await openai.embeddings.create({ model: "words", input: "one" })).data.length, 1, "no more of them are asked for, and others are answered");
+			assert.equal(worker.calls.filter((one) => one.method === "generate.embed" && one.params.request > numbers.at(-1)).length, 1);
+		});
 		test("a client that does not take its answer costs no memory, and loses nothing", async () => {
 			node.worker().manual = true;
 			const stream = await open("/v1/chat/completions", chat("x", { stream: true }));
@@ -410,6 +428,17 @@ describe("/v1", () => {
 			assert.equal((await other).json().choices[0].message.content, "c d");
 			assert.equal((await waiting).json().choices[0].message.content, "e f");
 			assert.equal(node.worker().calls.filter((one) => one.method === "generate.start").length, 2);
+		});
+		test("a worker that tells more tokens than the context holds breaks the contract, and nothing more is kept of it", async () => {
+			const worker = node.worker(), tokens = Array(4096).fill(1);
+			worker.manual = true;
+			const whole = post("/v1/chat/completions", chat("one two"));
+			await started();
+			const [request] = worker.requests.keys();
+			for (let told = 0; told < context; told += tokens.length) worker.say(request, "", { tokens });
+			worker.say(request, "x", { tokens: [1] });
+			await node.gone(worker);
+			assert.equal((await whole).status, 200, "it goes on with another");
 		});
 		test("a worker that ends again and again: requests under way say so", async () => {
 			const instance = async () => (await admin.call("instance.list")).instances[0];

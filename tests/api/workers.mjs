@@ -85,7 +85,7 @@ export class FakeWorker {
 
 	// `answers[method]` may give {result, body} or {error}, or null for none at all.
 	answer({ id, method, params }, body) {
-		const told = this.answers[method] ? this.answers[method](params, body, id) : this.run(method, params, body);
+		const told = this.answers[method] ? this.answers[method](params, body, id) : this.run(method, params, body, id);
 		if (told) this.send({ jsonrpc: "2.0", id, ...(told.error ? { error: told.error } : { result: told.result }) }, told.body);
 	}
 
