@@ -441,6 +441,7 @@ static enum status create_doors(struct app *app, struct error *error)
 				   .authority = app->authority,
 				   .tls = app->tls,
 				   .cors_origins = app->options.cors_origins,
+				   .load_on_demand = app->options.load_on_demand,
 				   .address = app->options.address,
 				   .port = app->options.port,
 				   .socket_path = app->socket_path,

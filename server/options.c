@@ -19,7 +19,7 @@ struct words {
 	const char *listen, *data, *name, *log_level, *tls_cert, *tls_key, *tls_names, *limits, *hub_url, *ollama_url;
 	const char *placement_timeout, *headroom;
 	const char *cors_origins[FLAGS_MANY];
-	bool no_local_node, lan, take_better, help;
+	bool no_local_node, lan, take_better, load_on_demand, help;
 };
 
 static const struct flag flags[] = {
@@ -66,6 +66,10 @@ static const struct flag flags[] = {
 	 offsetof(struct words, headroom)},
 	{"take-better", NULL, "move running models by themselves when a device comes that makes them faster",
 	 offsetof(struct words, take_better)},
+	{"load-on-demand", NULL,
+	 "load a model that is not loaded when somebody asks it by /v1, with any token of\n"
+	 "the scope infer (without this: with tokens of the scope admin)",
+	 offsetof(struct words, load_on_demand)},
 	{"limit", "NAME=N,...", "set limits, of those below", offsetof(struct words, limits)},
 	{"help", NULL, "this text", offsetof(struct words, help)},
 	{0},
@@ -218,6 +222,7 @@ static enum status take(struct options *options, const struct words *words, stru
 	}
 	options->name = words->name;
 	options->take_better = words->take_better;
+	options->load_on_demand = words->load_on_demand;
 	options->local_node = !words->no_local_node;
 	options->tls_cert = words->tls_cert;
 	options->tls_key = words->tls_key;

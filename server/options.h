@@ -18,6 +18,7 @@ struct options {
 	double placement_timeout_s;
 	double headroom; // 0 to 0.9: the part of each device's memory that models leave free; < 0: nothing was said
 	bool take_better;
+	bool load_on_demand; // for any token that may ask
 	struct limit_values limits;
 	const char *limit_settings;               // as they were given; NULL: none
 	const char *cors_origins[FLAGS_MANY + 1]; // whose pages may use /v1; ends with NULL

@@ -439,7 +439,8 @@ enum status http_create(struct http **out, const struct http_params *params, str
 					     .models = params->models,
 					     .instances = params->instances,
 					     .audit = params->audit,
-					     .cors_origins = params->cors_origins};
+					     .cors_origins = params->cors_origins,
+					     .load_on_demand = params->load_on_demand};
 	enum status status = assets_create(&http->assets, error);
 	if (!status)
 		status = openai_create(&http->openai, &openai, error);

@@ -24,6 +24,7 @@ struct http_params {
 	struct instances *instances;
 	struct audit *audit;
 	const char *const *cors_origins; // whose pages may use /v1; ends with NULL
+	bool load_on_demand;             // as in struct openai_params
 	struct store *store;
 	struct limits *limits;
 	const struct authority *authority;

@@ -320,10 +320,13 @@ static const char *action_of(const struct answer *answer)
 
 struct generation_params answer_question(const struct answer *answer, struct json *call)
 {
+	const struct token *token = answer->caller.token;
 	return (struct generation_params){.by = &answer->caller.actor,
 					  .token = answer->caller.token,
 					  .action = action_of(answer),
 					  .model = answer->model,
+					  .loads = answer->openai->params.load_on_demand || !token ||
+						   token_allows(token, SCOPE_ADMIN),
 					  .call = call};
 }
 

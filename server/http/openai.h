@@ -25,6 +25,7 @@ struct openai_params {
 	struct instances *instances;
 	struct audit *audit;
 	const char *const *cors_origins; // ends with NULL; may be NULL
+	bool load_on_demand;             // a question loads its model; without it only of who may create instances
 };
 enum status openai_create(struct openai **out, const struct openai_params *params, struct error *error);
 void openai_destroy(struct openai **openai);

@@ -14,6 +14,7 @@
  *   instances_timing.c where the time of a token goes
  *   instances_recover.c  what becomes of one that is paused
  *   instances_offer.c    faster places
+ *   demand.c             models that are loaded because somebody asks
  *   parts.c            its workers
  *   requests.c         what is asked of instances */
 #include "common/base/clock.h"
@@ -212,6 +213,7 @@ static void let_go(struct instance *instance, const char *why)
 
 void instance_set_failed(struct instance *instance, const struct error *fault)
 {
+	struct error told = {0};
 	instance->state = INSTANCE_FAILED;
 	snprintf(instance->state_reason, sizeof instance->state_reason, "%s", fault->message);
 	log_warning("models", "instance %s of %s has failed: %s", instance->instance_id, instance->model_name,
@@ -226,7 +228,9 @@ void instance_set_failed(struct instance *instance, const struct error *fault)
 					  .outcome = fault->status});
 	instance_forget(instance);
 	let_go(instance, fault->message);
-	generations_fail(instance, fault);
+	if (!instance->ready_ms)
+		demand_explain(&told, instance->model_name, fault);
+	generations_fail(instance, instance->ready_ms ? fault : &told);
 	instance_publish(instance);
 }
 
@@ -289,6 +293,7 @@ void instance_parts_ready(struct instance *instance)
 	instance_keep(instance);
 	recover_watch(instance);
 	instance_publish(instance);
+	generations_resume(instance); // what waited for it to be loaded
 }
 
 void instance_parts_failed(struct instance *instance, const struct error *fault, int part)
@@ -642,6 +647,7 @@ void instances_shut_down(struct instances *instances)
 	instances->ending = true;
 	instances_refuse(instances, &fault);
 	planner_shut_down(instances->planner);
+	demands_shut_down(instances, &fault);
 	while (instances->first)
 		instance_destroy(instances->first, &fault);
 }
@@ -664,6 +670,7 @@ void instances_destroy(struct instances **pointer)
 	instances_shut_down(instances);
 	while (instances->starting) // whose outcome the store drops
 		starting_destroy(instances->starting);
+	demands_destroy(instances);
 	planner_destroy(&instances->planner);
 	layer_times_destroy(&instances->layer_times);
 	shards_destroy(&instances->shards);

@@ -146,6 +146,7 @@ struct instances {
 	size_t count;
 	bool ending;               // the server is
 	struct starting *starting; // those whose caller waits
+	struct demand *demands;    // for models that are not loaded
 	int64_t next_request;
 	const struct token **owners; // (owner_count): whose number is its place and 2; 1 is the machine's owner's;
 				     // NULL: of a token that has ended
@@ -281,3 +282,17 @@ void generations_cut(struct instance *instance);
 void generations_give_up(struct instance *instance, const struct error *fault);
 // Answer all with this; the worker is gone.
 void generations_fail(struct instance *instance, const struct error *fault);
+// None has been sent: they wait for `to` from now on, before those that do already.
+void generations_move(struct instance *from, struct instance *to);
+
+// demand.c
+// Where a question to a model that has no instance waits: one that is being loaded, by an earlier question maybe; where
+// there is none it is begun, by who asks. Errors: STATUS_UNAVAILABLE, STATUS_LIMIT_EXCEEDED, STATUS_OUT_OF_MEMORY.
+enum status demand_line(struct instance **out, struct instances *all, const struct model_record *model,
+			const struct generation_params *params, struct error *error);
+// The lines of demands, one after the other; of NULL the first. NULL: there are no more.
+struct instance *demand_next(const struct instances *all, const struct instance *line);
+// What a question is told of a model that could not be loaded: STATUS_UNAVAILABLE, and why.
+void demand_explain(struct error *told, const char *model_name, const struct error *error);
+void demands_shut_down(struct instances *all, const struct error *fault); // questions are answered with this
+void demands_destroy(struct instances *all);

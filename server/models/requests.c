@@ -114,7 +114,8 @@ static enum status explain(const struct instances *all, const struct model_recor
 			  failed->state_reason);
 	else
 		error_set(error, STATUS_UNAVAILABLE, "the model %.128s is not loaded", model->name);
-	error_hint(error, "an admin can load it: exogpu place %.128s", model->name);
+	error_hint(error, "an admin can load it: exogpu place %.100s; with exogpu serve --load-on-demand questions do",
+		   model->name);
 	return STATUS_UNAVAILABLE;
 }
 
@@ -138,12 +139,12 @@ static enum status check_line(const struct instance *instance, const struct toke
 	return STATUS_RATE_LIMITED;
 }
 
-static enum status choose(struct instance **out, const struct instances *all, const struct generation_params *params,
+static enum status choose(struct instance **out, struct instances *all, const struct generation_params *params,
 			  struct error *error)
 {
 	const char *name = params->model;
 	struct instance *best = NULL;
-	bool draining = false;
+	bool draining = false, paused = false;
 	const struct model_record *model = models_find(all->params.models, name);
 	if (!model) {
 		error_set(error, STATUS_NOT_FOUND, "there is no model %.128s", name);
@@ -152,6 +153,7 @@ static enum status choose(struct instance **out, const struct instances *all, co
 	}
 	for (struct instance *one = all->first; one; one = one->next) {
 		const bool waits = one->state == INSTANCE_PAUSED && one->pause_limit.running;
+		paused |= one->state == INSTANCE_PAUSED && !strcmp(one->model_id, model->model_id);
 		if (one->model != model || (one->state != INSTANCE_READY && !waits))
 			continue;
 		if (!waits && drains(one))
@@ -160,10 +162,13 @@ static enum status choose(struct instance **out, const struct instances *all, co
 			 (waits == (best->state == INSTANCE_PAUSED) && one->generation_count < best->generation_count))
 			best = one;
 	}
+	enum status status = STATUS_OK;
+	if (!best && params->loads && model->state == MODEL_READY && !draining && !paused)
+		status = demand_line(&best, all, model, params, error);
+	else if (!best)
+		status = explain(all, model, draining, error);
 	*out = best;
-	if (!best)
-		return explain(all, model, draining, error);
-	return check_line(best, params->token, error);
+	return status ? status : check_line(best, params->token, error);
 }
 
 // ---- the end ----
@@ -275,6 +280,26 @@ void generations_fail(struct instance *instance, const struct error *fault)
 				   instance->model_name);
 		end(generation, fault->status, NULL, &told);
 	}
+}
+
+void generations_move(struct instance *from, struct instance *to)
+{
+	struct generation **last = &from->generations;
+	if (!*last)
+		return;
+	while (*last) {
+		(*last)->instance = to;
+		last = &(*last)->next;
+	}
+	*last = to->generations;
+	if (*last)
+		(*last)->link = last;
+	to->generations = from->generations;
+	to->generations->link = &to->generations;
+	to->generation_count += from->generation_count;
+	from->generations = NULL;
+	from->generation_count = 0;
+	generations_resume(to);
 }
 
 // ---- what the worker says ----
@@ -600,17 +625,24 @@ void generations_give_up(struct instance *instance, const struct error *fault)
 	}
 }
 
+static void end_in(const struct instance *instance, const struct token *token, const struct error *fault)
+{
+	for (struct generation *generation = instance->generations; generation;) {
+		const bool its = generation->token == token && generation->ended;
+		if (its)
+			cancel_for(generation, fault);
+		generation = its ? instance->generations : generation->next; // others may have gone with it
+	}
+}
+
 static void end_where(struct instances *all, const struct token *token, const char *why)
 {
 	struct error fault = {0};
 	error_set(&fault, STATUS_UNAUTHENTICATED, "%s", why);
 	for (struct instance *one = all->first; one; one = one->next)
-		for (struct generation *generation = one->generations; generation;) {
-			const bool its = generation->token == token && generation->ended;
-			if (its)
-				cancel_for(generation, &fault);
-			generation = its ? one->generations : generation->next; // others may have gone with it
-		}
+		end_in(one, token, &fault);
+	for (struct instance *one = demand_next(all, NULL); one; one = demand_next(all, one))
+		end_in(one, token, &fault);
 }
 
 // What its requests left with instances goes, too. The number is nobody's from now on.

@@ -1,6 +1,7 @@
 /* Requests to model instances: started, delivered as it comes, ended once.
  *
- * The ready instance of a model that has least to do takes a request; a request stays with it. One that is cancelled
+ * The ready instance of a model that has least to do takes a request; a request stays with it. Where there is none, one
+ * is loaded for who may have that (demand.c), and the request waits for it. One that is cancelled
  * has no callbacks any more, but is remembered until its worker has said what it took: each request becomes one entry
  * of the audit log, with token, model, devices, counts and time, and never a word of its text. Prefixes are shared
  * within a token: each has a number for that, which means nothing elsewhere. Thread: the loop's. */
@@ -17,6 +18,7 @@ struct generation_params {
 	// What generate.start takes but for `request` and `owner`, or, with `embeds`, generate.embed. Taken.
 	struct json *call;
 	bool embeds;
+	bool loads; // a model that is not loaded is loaded for this, and then it waits
 	// It has joined the line; not of one that embeds.
 	void (*started)(void *context, uint64_t prompt_tokens);
 	void (*delta)(void *context, const struct json *delta); // params of generate.delta
