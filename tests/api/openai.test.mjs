@@ -268,37 +268,6 @@ describe("/v1", () => {
 			const { json, status } = await post("/v1/chat/completions", chat("x".repeat(2200000)));
 			assert.deepEqual([status, json().error.code], [413, "too_large"]);
 		});
-		test("a prompt as long as a body may be reaches the model, also of a request that goes on elsewhere", async () => {
-			const long = `first ${"x".repeat(2000000)}`, died = node.worker();
-			died.manual = true;
-			const whole = post("/v1/chat/completions", chat(long, { max_tokens: 1 }));
-			const tokens = post("/v1/completions", { model: "words", prompt: Array(400000).fill(1000), max_tokens: 1 });
-			await started(2);
-			assert.deepEqual([...died.requests.values()].map(({ params }) => params.prompt.tokens?.length ?? params.prompt.messages[0].text), [long, 400000]);
-			died.kill();
-			assert.equal((await whole).json().choices[0].message.content, "first");
-			assert.equal((await tokens).json().choices[0].text, "1000");
-			assert.notEqual(node.worker(), died);
-			assert.deepEqual([died.faults, node.worker().faults], [[], []]);
-		});
-		test("a queue that is full is no prompt that is too long: 429, and when to come again", async () => {
-			const worker = node.worker(), many = [];
-			worker.socket.pause();
-			let refused, ended = 0;
-			for (let i = 0; i < 60 && !refused; i++) { // of 64 MiB, and what the socket holds
-				many.push(post("/v1/completions", { model: "words", prompt: "x".repeat(2000000), max_tokens: 1 }));
-				many.at(-1).then((answer) => { ended++; if (answer.status !== 200) refused ??= answer; });
-				const known = ended;
-				if (i >= 30) await Promise.race([many.at(-1), new Promise((resolve) => setTimeout(resolve, 100))]);
-				assert.ok(refused || ended === known, "nobody is answered while the worker does not read");
-			}
-			await eventually(() => refused, "one is refused");
-			assert.deepEqual([refused.status, refused.json().error.code], [429, "rate_limit_exceeded"]);
-			assert.match(refused.json().error.message, /queue/);
-			assert.ok(Number(refused.headers["retry-after"]) > 0);
-			worker.socket.resume();
-			for (const answer of await within(Promise.all(many), "the others are answered", 4 * patience)) assert.ok([200, 429].includes(answer.status));
-		});
 		test("a connection is used again", async () => {
 			const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
 			const ports = new Set();
@@ -349,23 +318,6 @@ describe("/v1", () => {
 				const cancelled = await eventually(async () => (await entries("infer.chat")).find((one) => one.detail.reason === "cancelled"), "it is on record");
 				assert.equal(cancelled.target, "words");
 			});
-		test("a client that goes ends its embeddings, those that the worker has and those that it was to get", async () => {
-			const worker = node.worker();
-			worker.manual = true;
-			const request = http.request({ host: "127.0.0.1", port: server.port, path: "/v1/embeddings", method: "POST",
-				headers: { authorization: `Bearer ${token}` } }).on("error", () => {});
-			request.end(JSON.stringify({ model: "words", input: Array.from({ length: 40 }, (_, i) => `text ${i}`) }));
-			await eventually(() => worker.embeds.size === 16, "as many as are asked for at once");
-			const numbers = [...worker.embeds.keys()];
-			request.destroy();
-			await eventually(() => worker.embeds.size === 0, "they are cancelled");
-			assert.deepEqual(worker.calls.filter((one) => one.method === "generate.cancel").map((one) => one.params.request).slice(-16).sort((a, b) => a - b), numbers);
-			await eventually(async () => (await entries("infer.embeddings")).filter((one) => one.outcome === "ok" && one.detail.reason === "cancelled").length === 16,
-				"each is on record");
-			worker.manual = false;
-			assert.equal((await openai.embeddings.create({ model: "words", input: "one" })).data.length, 1, "no more of them are asked for, and others are answered");
-			assert.equal(worker.calls.filter((one) => one.method === "generate.embed" && one.params.request > numbers.at(-1)).length, 1);
-		});
 		test("a client that does not take its answer costs no memory, and loses nothing", async () => {
 			node.worker().manual = true;
 			const stream = await open("/v1/chat/completions", chat("x", { stream: true }));
@@ -428,17 +380,6 @@ describe("/v1", () => {
 			assert.equal((await other).json().choices[0].message.content, "c d");
 			assert.equal((await waiting).json().choices[0].message.content, "e f");
 			assert.equal(node.worker().calls.filter((one) => one.method === "generate.start").length, 2);
-		});
-		test("a worker that tells more tokens than the context holds breaks the contract, and nothing more is kept of it", async () => {
-			const worker = node.worker(), tokens = Array(4096).fill(1);
-			worker.manual = true;
-			const whole = post("/v1/chat/completions", chat("one two"));
-			await started();
-			const [request] = worker.requests.keys();
-			for (let told = 0; told < context; told += tokens.length) worker.say(request, "", { tokens });
-			worker.say(request, "x", { tokens: [1] });
-			await node.gone(worker);
-			assert.equal((await whole).status, 200, "it goes on with another");
 		});
 		test("a worker that ends again and again: requests under way say so", async () => {
 			const instance = async () => (await admin.call("instance.list")).instances[0];
