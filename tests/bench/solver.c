@@ -4,9 +4,12 @@
  *
  * Equal: machines of eight GPUs each that are all the same, on one network. Unlike: machines of one to four devices,
  * unlike in everything, with unlike links between them. A cell has the time to the first answer, and then the time to
- * the proof, or what a better one could still bring when SECONDS (5) are over. Prints Markdown. That the answers are
- * those of looking at all there is tests/server/models/test_placement_search.c checks. */
+ * the proof, or what a better one could still bring when SECONDS (5) are over. Then, of few devices and layers, the
+ * search beside looking at every chain and every split: how many there are, how long each took, and how much longer a
+ * token takes than by the best of all. Prints Markdown. That the answers are the same on random clusters
+ * tests/server/models/test_placement_search.c checks. */
 #include "server/models/placement_inside.h"
+#include "tests/server/models/exhaustive.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -14,6 +17,8 @@
 #include <string.h>
 
 enum { MOST = 64, KINDS = 4 };
+static const char *const kinds[KINDS] = {"equal, latency", "equal, throughput", "unlike, latency",
+					 "unlike, throughput"};
 #define GIB (1024ull * 1024 * 1024)
 
 static uint64_t state;
@@ -116,14 +121,41 @@ static void cell(struct cluster *cluster, double seconds)
 	fflush(stdout);
 }
 
+// One question, of all devices: the search, and all there is.
+static void compare(struct cluster *cluster, unsigned devices, uint32_t layers, int kind, double seconds)
+{
+	static struct problem problem;
+	struct search_result result;
+	uint64_t seen = 0;
+	make(cluster, devices, layers, kind < 2);
+	cluster->wanted.objective = kind % 2 ? PLACE_THROUGHPUT : PLACE_LATENCY;
+	problem_init(&problem, &(struct problem_params){.wanted = &cluster->wanted,
+							.sizes = &cluster->sizes,
+							.pages = placement_pages(cluster->wanted.context_tokens,
+										 cluster->wanted.sequences)});
+	const double begun_s = search_clock_s();
+	if (search_run(&problem, INFINITY, begun_s + seconds, &result)) {
+		printf("out of memory\n");
+		return;
+	}
+	const double searched_s = search_clock_s(), best = exhaustive(&problem, &seen), over_s = search_clock_s();
+	printf("| %u | %u | %s | %.1f | %llu | %.0f | ", devices, layers, kinds[kind], (searched_s - begun_s) * 1e3,
+	       (unsigned long long)seen, (over_s - searched_s) * 1e3);
+	if (!result.best.count || isinf(best))
+		printf("%s |\n", !result.best.count && isinf(best) ? "none fits" : "one of them finds none");
+	else
+		printf("%.4f %% |\n", (result.best.value / best - 1) * 100);
+	fflush(stdout);
+}
+
 int main(int count, char **arguments)
 {
 	static struct cluster cluster;
 	static const unsigned devices[] = {2, 4, 8, 16, 32, 64};
 	static const uint32_t layers[] = {16, 32, 80, 126};
 	const double seconds = count > 1 ? strtod(arguments[1], NULL) : 5;
-	printf("| devices | layers | equal, latency | equal, throughput | unlike, latency | unlike, throughput |\n"
-	       "|---|---|---|---|---|---|\n");
+	printf("| devices | layers | %s | %s | %s | %s |\n|---|---|---|---|---|---|\n", kinds[0], kinds[1], kinds[2],
+	       kinds[3]);
 	for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
 		for (size_t j = 0; j < sizeof layers / sizeof *layers; j++) {
 			printf("| %u | %u |", devices[i], layers[j]);
@@ -134,5 +166,12 @@ int main(int count, char **arguments)
 			}
 			printf("\n");
 		}
+	printf("\n| devices | layers | | search, ms | splits of all chains | all of them, ms | slower than the best by "
+	       "|\n"
+	       "|---|---|---|---|---|---|---|\n");
+	for (unsigned i = 2; i <= EXHAUSTIVE_DEVICES; i++)
+		for (uint32_t j = 8; j <= 16; j *= 2)
+			for (int kind = 0; kind < KINDS; kind++)
+				compare(&cluster, i, j, kind, seconds);
 	return 0;
 }

@@ -472,6 +472,29 @@ static void pieces_of_prompts_take_a_second(void **state)
 		assert_int_equal(instance_prompt_rows(cases[i].row_s, cases[i].most), cases[i].rows);
 }
 
+// Every batch that the stage has room for is timed when it is loaded, also where there are few pages, or sequences.
+static void batches_are_timed(void **state)
+{
+	(void)state;
+	static const struct {
+		unsigned pages, rows, sequences, batches;
+	} cases[] = {{64, 64, 64, 5}, {64, 64, 4, 5}, {3, 64, 8, 5}, {1, 16, 1, 4}, {64, 1, 1, 0}};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		start_with(NULL);
+		load_well(cases[i].pages, cases[i].rows, cases[i].sequences);
+		const struct json *times = json_first(json_get(last_result, "times"));
+		const double one_s = json_get_number(times, "layers_s", 0);
+		assert_true(one_s > 0 && json_get_number(times, "prompt_row_s", 0) > 0);
+		assert_true(json_get_number(times, "output_s", -1) >= 0);
+		assert_int_equal(json_count(json_get(times, "batch_s")), cases[i].batches);
+		print_message("%.1f us of a row; ", one_s * 1e6);
+		for (const struct json *one = json_first(json_get(times, "batch_s")); one; one = json_next(one))
+			print_message("%.2f ", json_number(one, 0) / one_s);
+		print_message("times that\n");
+		end_well();
+	}
+}
+
 // What an owner's requests left is not found any more; what others' did is.
 static void what_is_forgotten_is_computed_anew(void **state)
 {
@@ -857,6 +880,7 @@ int main(void)
 		cmocka_unit_test(sampled_by_seed),
 		cmocka_unit_test(a_request_goes_on_elsewhere),
 		cmocka_unit_test(pieces_of_prompts_take_a_second),
+		cmocka_unit_test(batches_are_timed),
 		cmocka_unit_test(what_is_forgotten_is_computed_anew),
 		cmocka_unit_test(cancelled_between_steps),
 		cmocka_unit_test(embeddings_have_length_one),

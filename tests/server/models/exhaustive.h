@@ -130,11 +130,13 @@ static void every_spill(struct everything *all)
 	}
 }
 
-// Seconds by the objective; INFINITY: nothing fits.
-static double exhaustive(const struct problem *problem)
+// Seconds by the objective; INFINITY: nothing fits. *seen: splits that fit; may be NULL.
+static double exhaustive(const struct problem *problem, uint64_t *seen)
 {
 	struct everything all = {.problem = problem, .best = INFINITY};
 	every_chain(&all);
 	every_spill(&all);
+	if (seen)
+		*seen = all.seen;
 	return all.best;
 }

@@ -175,7 +175,7 @@ static void as_good_as_everything(void **unused)
 	for (int i = 0; i < CASES; i++) {
 		make_cluster(&cluster);
 		make_problem(&cluster, &problem);
-		const double best = exhaustive(&problem);
+		const double best = exhaustive(&problem, NULL);
 		assert_int_equal(search_run(&problem, INFINITY, search_clock_s() + FAR_S, &result), STATUS_OK);
 		assert_true(result.proven);
 		const double found = result.best.count ? result.best.value : INFINITY;
@@ -340,7 +340,7 @@ static void whole_placements(void **unused)
 				.sizes = &cluster.sizes,
 				.pages = placement_pages(cluster.wanted.context_tokens, 1)};
 			problem_init(&problem, &params);
-			assert_true(isinf(exhaustive(&problem)));
+			assert_true(isinf(exhaustive(&problem, NULL)));
 		}
 	}
 	print_message(
@@ -369,7 +369,7 @@ static void a_stop_is_no_proof(void **unused)
 						      .sizes = &cluster.sizes,
 						      .pages = placement_pages(cluster.wanted.context_tokens, 1)};
 		problem_init(&problem, &params);
-		const bool fits = !isinf(exhaustive(&problem));
+		const bool fits = !isinf(exhaustive(&problem, NULL));
 		if (!fits && out.feasible && strcmp(out.strategy, "pipeline") != 0)
 			continue; // by slices it does
 		assert_true(out.feasible || out.proof == (fits ? PROOF_NOT_FOUND : PROOF_INFEASIBLE));
