@@ -32,6 +32,7 @@
 #include "server/api/node_link.h"
 #include "server/api/witnesses.h"
 #include "server/cluster/discovery.h"
+#include "server/cluster/log_lines.h"
 #include "server/data_directory.h"
 #include "server/http/http.h"
 #include "server/local_node.h"
@@ -72,6 +73,7 @@ struct app {
 	struct witnesses *witnesses;
 	struct net_tls *tls; // NULL: on loopback plain HTTP is spoken
 	struct events *events;
+	struct log_lines *log_lines;
 	struct cluster *cluster;
 	struct topology *topology;
 	struct models *models;
@@ -297,6 +299,8 @@ static enum status create_state(struct app *app, struct error *error)
 		status = create_authority(app, error);
 	if (!status)
 		status = events_create(&app->events, app->api_contract, watched_changed, app);
+	if (!status)
+		status = log_lines_create(&app->log_lines, app->events);
 	if (!status) {
 		struct cluster_params params = {
 			.loop = app->loop, .store = app->store, .audit = app->audit, .events = app->events};
@@ -394,6 +398,7 @@ static enum status create_doors(struct app *app, struct error *error)
 				 .audit = app->audit,
 				 .limits = app->limits,
 				 .events = app->events,
+				 .log_lines = app->log_lines,
 				 .cluster = app->cluster,
 				 .topology = app->topology,
 				 .models = app->models,
@@ -413,6 +418,7 @@ static enum status create_doors(struct app *app, struct error *error)
 					  .contract = app->node_contract,
 					  .cluster = app->cluster,
 					  .events = app->events,
+					  .log_lines = app->log_lines,
 					  .topology = app->topology,
 					  .tenants = app->tenants,
 					  .instances = app->instances,
@@ -453,7 +459,7 @@ static enum status create_doors(struct app *app, struct error *error)
 }
 
 // The log as events. Lines are posted, from whatever thread; those that cannot be are counted in the next one.
-struct log_line {
+struct posted_line {
 	struct app *app;
 	unsigned dropped; // lines before this one
 	enum log_level level;
@@ -462,16 +468,12 @@ struct log_line {
 
 static void publish_line(void *arg)
 {
-	struct log_line *line = arg;
-	struct json *event = json_new_object();
-	json_set_string(event, "level", log_level_name(line->level));
-	json_set_string(event, "area", line->area);
-	json_set_string(event, "text", line->text);
-	json_set_integer(event, "dropped", line->dropped);
-	if (line->app->events)
-		events_publish(line->app->events, TOPIC_LOG, 0, event);
-	else
-		json_destroy(&event);
+	struct posted_line *line = arg;
+	if (line->app->log_lines)
+		log_lines_add(line->app->log_lines, &(struct log_line){.level = line->level,
+								       .area = line->area,
+								       .text = line->text,
+								       .dropped = line->dropped});
 	free(line);
 }
 
@@ -480,9 +482,9 @@ static void log_to_events(void *context, enum log_level level, const char *area,
 	struct app *app = context;
 	if (level == LOG_DEBUG)
 		return;
-	struct log_line *line = malloc(sizeof(*line));
+	struct posted_line *line = malloc(sizeof(*line));
 	if (line) {
-		*line = (struct log_line){.app = app, .dropped = app->dropped_lines, .level = level};
+		*line = (struct posted_line){.app = app, .dropped = app->dropped_lines, .level = level};
 		snprintf(line->area, sizeof line->area, "%s", area);
 		snprintf(line->text, sizeof line->text, "%s", text);
 	}
@@ -558,6 +560,7 @@ static void destroy(struct app *app)
 			    NULL, NULL);
 	audit_destroy(&app->audit);
 	store_destroy(&app->store); // what waits is committed; outcomes that nobody is left to hear are dropped
+	log_lines_destroy(&app->log_lines);
 	events_destroy(&app->events);
 	contract_destroy(&app->node_contract);
 	contract_destroy(&app->api_contract);

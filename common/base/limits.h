@@ -89,6 +89,8 @@ enum {
 	LIMIT_STORE_QUERIES = 256,       // history queries waiting for the reader thread
 	LIMIT_LOOP_QUEUE = 65536,        // results waiting for the loop thread
 	LIMIT_LOG_LINE_BYTES = 2048,
+	LIMIT_LOG_LINES = 500,         // of the server's log and its nodes', kept to be asked for
+	LIMIT_NODE_LINES_PER_MIN = 10, // of one node, taken into it
 	LIMIT_RECENT_CHANGES = 50,
 	LIMIT_DEVICES_PER_NODE = 1024,
 	LIMIT_CLUSTER_LINKS = 16384, // directions between nodes that are kept: 128 nodes, each with all the others

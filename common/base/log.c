@@ -50,6 +50,17 @@ void log_listen(void (*line)(void *context, enum log_level level, const char *ar
 	pthread_mutex_unlock(&listener_lock);
 }
 
+void log_plain(char *text)
+{
+	for (size_t i = 0; text[i]; i++) { // a line that a peer's text could break in two is not a line
+		const unsigned char byte = (unsigned char)text[i], next = (unsigned char)text[i + 1];
+		if (byte < 32 || byte == 127)
+			text[i] = '?';
+		else if (byte == 0xC2 && next >= 0x80 && next < 0xA0) // U+0080 to 9F, which terminals obey too
+			text[i] = text[i + 1] = '?';
+	}
+}
+
 void log_write(enum log_level level, const char *area, const char *format, ...)
 {
 	if (!log_enabled(level))
@@ -63,13 +74,7 @@ void log_write(enum log_level level, const char *area, const char *format, ...)
 	if (body < 0)
 		return;
 	size_t length = strlen(line);
-	for (size_t i = 0; i < length; i++) { // a line that a peer's text could break in two is not a line
-		unsigned char byte = (unsigned char)line[i], next = (unsigned char)line[i + 1];
-		if (byte < 32 || byte == 127)
-			line[i] = '?';
-		else if (byte == 0xC2 && next >= 0x80 && next < 0xA0) // U+0080 to 9F, which terminals obey too
-			line[i] = line[i + 1] = '?';
-	}
+	log_plain(line);
 	pthread_mutex_lock(&listener_lock);
 	if (listener)
 		listener(listener_context, level, area, line + head);

@@ -15,6 +15,9 @@ bool log_enabled(enum log_level level);
 // Called with every line that is enabled; NULL to end, and then it is not called any more.
 void log_listen(void (*line)(void *context, enum log_level level, const char *area, const char *text), void *context);
 
+// Control characters, of which another's text may hold some, become '?', in place.
+void log_plain(char *text);
+
 // `area` is the part of the program: "server", "node", "store". Control characters in the text become '?'.
 void log_write(enum log_level level, const char *area, const char *format, ...) __attribute__((format(printf, 3, 4)));
 #define log_error(area, ...) log_write(LOG_ERROR, area, __VA_ARGS__)

@@ -28,6 +28,7 @@
 #include "engine/node/saver.h"
 #include "engine/node/tenants.h"
 #include "engine/node/uplink.h"
+#include "engine/node/warnings.h"
 #include "engine/node/witness.h"
 #include "engine/worker/worker.h"
 
@@ -65,6 +66,7 @@ struct node {
 	struct tenants *tenants;
 	struct witness *witness;
 	struct saver *saver;
+	struct warnings *warnings;
 	char cache[4096];
 	struct net_timer save, goodbye;
 	struct credentials credentials; // of a node of the server's machine: for links only
@@ -290,6 +292,7 @@ static void server_back(void *arg)
 	hold_hops(node);
 	if (node->tenants)
 		tenants_back(node->tenants);
+	warnings_flush(node->warnings);
 }
 
 static void fence(void *arg, bool fenced)
@@ -345,6 +348,18 @@ static void hop_ended_here(void *arg, struct json *params)
 {
 	struct node *node = arg;
 	uplink_notify(node->uplink, "hop.ended", params);
+}
+
+static bool heard(void *arg)
+{
+	const struct node *node = arg;
+	return node->uplink && uplink_registered(node->uplink);
+}
+
+static void send_warning(void *arg, struct json *params)
+{
+	struct node *node = arg;
+	uplink_notify(node->uplink, "node.log", params);
 }
 
 static void send_readings(void *arg, struct json *telemetry)
@@ -791,6 +806,11 @@ static enum status create(struct node *node, const sigset_t *ends, struct error 
 		status = contract_create(&node->contract, CONTRACT_NODE, error);
 	if (!status)
 		status = net_loop_create(&node->loop, error);
+	if (!status)
+		status = warnings_create(&node->warnings, &(struct warnings_params){.loop = node->loop,
+										    .ready = heard,
+										    .tell = send_warning,
+										    .arg = node});
 	if (!status) {
 		supervisor_init(&node->supervisor, node->loop);
 		status = watch_signals(node, ends, error);
@@ -834,6 +854,7 @@ static void finish(struct node *node)
 	saver_destroy(&node->saver);
 	net_watch_destroy(&node->signals);
 	supervisor_finish(&node->supervisor);
+	warnings_destroy(&node->warnings);
 	net_loop_destroy(&node->loop);
 	contract_destroy(&node->contract);
 	device_table_destroy(&node->table);

@@ -525,6 +525,11 @@ enum status uplink_dial(struct uplink *uplink, struct net_dial_params *params, s
 	return net_dial(uplink->params.loop, params, error);
 }
 
+bool uplink_registered(const struct uplink *uplink)
+{
+	return uplink->conn && uplink->registered;
+}
+
 bool uplink_remote(const struct uplink *uplink)
 {
 	return uplink->host[0];

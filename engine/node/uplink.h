@@ -71,6 +71,7 @@ void uplink_notify(struct uplink *uplink, const char *method, struct json *param
 void uplink_answer(struct uplink_call **call, struct json *result, const struct error *error);
 // Dial the same server once more, for something else: fills in where it is and who we are. As net_dial.
 enum status uplink_dial(struct uplink *uplink, struct net_dial_params *params, struct error *error);
+bool uplink_registered(const struct uplink *uplink); // with a server, which hears what is notified
 // Whether it is on another machine.
 bool uplink_remote(const struct uplink *uplink);
 // Measure the way to the server: begin a round trip, and tell the last one. False: there is no connection.

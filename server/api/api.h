@@ -30,6 +30,7 @@ struct api_params {
 	struct audit *audit;
 	struct limits *limits;
 	struct events *events;
+	struct log_lines *log_lines;
 	struct cluster *cluster;
 	struct topology *topology;
 	struct models *models;

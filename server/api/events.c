@@ -1,6 +1,9 @@
-/* events.*: subscribing. The answer goes out first, then what is replayed, so that a client never sees an event before
- * it knows where the stream stands. Thread: the loop's. */
+/* events.*: subscribing; and log.list, the newest of what the topic log told. The answer goes out first, then what is
+ * replayed, so that a client never sees an event before it knows where the stream stands. Thread: the loop's. */
 #include "server/api/call.h"
+#include "server/cluster/log_lines.h"
+
+enum { LINES_UNLESS_SAID = 100 };
 
 static enum status wanted_topics(struct api_call *call, const struct json *params, uint32_t *topics,
 				 struct error *error)
@@ -62,7 +65,17 @@ static enum status events_subscribe_call(struct api_call *call, const struct jso
 	return STATUS_PENDING;
 }
 
+static enum status log_list(struct api_call *call, const struct json *params, struct json **result, struct error *error)
+{
+	(void)error;
+	const size_t limit = (size_t)json_get_integer(params, "limit", LINES_UNLESS_SAID);
+	*result = json_new_object();
+	json_set(*result, "lines", log_lines_json(call->api->params.log_lines, limit));
+	return STATUS_OK;
+}
+
 const struct api_handler events_handlers[] = {
 	{"events.subscribe", .run = events_subscribe_call},
+	{"log.list", .run = log_list},
 	{0},
 };

@@ -6,6 +6,7 @@
 #include "common/base/log.h"
 #include "common/net/parts.h"
 #include "common/wire/message.h"
+#include "server/cluster/log_lines.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +20,8 @@ enum {
 	CLOSE_SUPERSEDED = 4409,
 	LOOK_MS = 1000,
 	LATE_MS = 20,
-	SECOND_MS = 1000
+	SECOND_MS = 1000,
+	SKEW_S = 60, // of a clock that is wrong
 };
 
 // A call of ours that the node has not answered yet.
@@ -43,6 +45,7 @@ struct node_link {
 	struct net_conn *conn;
 	bool local, closed;
 	bool cut;                    // it was removed: nothing that it still says is heard
+	bool skewed, other_version;  // the log has told that its clock is wrong, that it is of another version
 	bool late;                   // silent for too long when it was last looked at
 	char proven[STORE_ID_BYTES]; // who its certificate says it is; "" of a local one
 	char peer[JOINING_PEER_BYTES];
@@ -402,6 +405,29 @@ static void devices_reported(void *context, enum status status, const struct err
 	pending_finish(context, status ? NULL : json_new_object(), status ? error : NULL);
 }
 
+// A clock that is off makes certificates that are not valid yet, or not any more.
+static void look_at_clock(struct node_link *link, const struct json *reading)
+{
+	int64_t at_ms;
+	if (link->local || link->skewed || clock_parse(json_get_string(reading, "at", ""), &at_ms))
+		return;
+	const int64_t ahead_s = (at_ms - clock_wall_ms()) / 1000;
+	link->skewed = ahead_s <= -SKEW_S || ahead_s >= SKEW_S;
+	if (link->skewed)
+		log_warning("nodes", "the clock of node %s is %lld s %s this machine's: set one of them right",
+			    link->node_id, (long long)(ahead_s < 0 ? -ahead_s : ahead_s),
+			    ahead_s < 0 ? "behind" : "ahead of");
+}
+
+static void look_at_version(struct node_link *link, const char *version)
+{
+	if (link->local || link->other_version || !strcmp(version, EXOGPU_VERSION))
+		return;
+	link->other_version = true;
+	log_warning("nodes", "node %s is of version %.40s, this server of %s: models are not split over both",
+		    link->node_id, version, EXOGPU_VERSION);
+}
+
 static enum status node_register(struct node_link *link, const struct message *message, struct error *error)
 {
 	const struct json *record = json_get(message->params, "node");
@@ -430,6 +456,7 @@ static enum status node_register(struct node_link *link, const struct message *m
 	pending->workers = json_copy(json_get(message->params, "workers"));
 	bool first = !link->node_id[0];
 	memcpy(link->node_id, node_id, strlen(node_id) + 1);
+	look_at_version(link, json_get_string(record, "version", ""));
 	snprintf(link->link.actor.actor, sizeof link->link.actor.actor, "node:%s", node_id);
 	snprintf(link->link.actor.name, sizeof link->link.actor.name, "%s", json_get_string(record, "name", ""));
 	snprintf(link->link.actor.peer, sizeof link->link.actor.peer, "%s", link->local ? "unix" : link->peer);
@@ -531,6 +558,16 @@ static enum status node_burst(struct node_link *link, const struct message *mess
 	return status ? error_set(error, status, "the answer could not be sent") : STATUS_PENDING;
 }
 
+// What is over its share is counted there, and no reason to say more.
+static enum status node_log(struct node_link *link, const struct message *message, struct error *error)
+{
+	struct json *node = cluster_describe_node(link->all->params.cluster, link->node_id);
+	const enum status status = log_lines_add_node(link->all->params.log_lines, link->node_id,
+						      json_get_string(node, "name", ""), message->params);
+	json_destroy(&node);
+	return status == STATUS_INVALID_PARAMS ? error_set(error, status, "at is no time") : STATUS_OK;
+}
+
 static enum status run(struct node_link *link, const struct message *message, struct error *error)
 {
 	const struct contract *contract = link->all->params.contract;
@@ -550,6 +587,7 @@ static enum status run(struct node_link *link, const struct message *message, st
 	if (!strcmp(method->name, "node.renew"))
 		return node_renew(link, message, error);
 	if (!strcmp(method->name, "node.telemetry")) {
+		look_at_clock(link, json_get(message->params, "node"));
 		cluster_report_telemetry(link->all->params.cluster, link->node_id, json_get(message->params, "node"),
 					 json_get(message->params, "devices"));
 		return STATUS_OK;
@@ -560,6 +598,8 @@ static enum status run(struct node_link *link, const struct message *message, st
 	}
 	if (!strcmp(method->name, "node.burst"))
 		return node_burst(link, message, error);
+	if (!strcmp(method->name, "node.log"))
+		return node_log(link, message, error);
 	if (!strcmp(method->name, "model.fetching")) {
 		instances_fetching(link->all->params.instances, link->node_id, message->params);
 		return STATUS_OK;

@@ -18,6 +18,7 @@ struct node_links_params {
 	const struct contract *contract; // CONTRACT_NODE
 	struct cluster *cluster;
 	struct events *events;
+	struct log_lines *log_lines;
 	struct topology *topology;
 	struct tenancy *tenants;
 	struct instances *instances;

@@ -27,7 +27,7 @@ static const struct cli_command *const commands[] = {
 	&model_remove_command, &model_search_command,  &place_command,        &instances_command,
 	&move_command,         &stop_command,          &run_model_command,    &bench_device_command,
 	&audit_list_command,   &audit_verify_command,  &audit_export_command, &health_command,
-	&help_command,         &version_command,
+	&log_command,          &help_command,          &version_command,
 };
 // First words of those that have two.
 static const char *const groups[] = {"token", "ticket", "nodes", "alloc", "model", "bench", "audit"};

@@ -42,6 +42,7 @@ const fitting = {
 	"audit.list": () => ({ after: 0, before: 1000, limit: 10, actor: "owner:0", action: "token.", device_id: "dev_gpu",
 		outcome: "ok", text: "x", from: new Date(now - 60000).toISOString(), to: new Date(now).toISOString() }),
 	"audit.head": () => ({ since_size: 0 }),
+	"log.list": () => ({ limit: 5 }),
 	"audit.verify": () => ({}),
 	"certificate.list": () => ({}),
 	"node.waiting": () => ({}),

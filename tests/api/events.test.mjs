@@ -5,7 +5,7 @@ import { after, before, describe, test } from "node:test";
 import { Client, FakeNode, assertContractKept } from "./client.mjs";
 import { api } from "./contract.mjs";
 import { deviceReadings, deviceRecord, nodeRecord } from "./records.mjs";
-import { slow, startServer, within } from "./server.mjs";
+import { eventually, launch, run, slow, startServer, within } from "./server.mjs";
 
 describe("events", () => {
 	let server, admin, node, round = 0;
@@ -137,6 +137,55 @@ describe("events", () => {
 		assert.equal(server.output.stderr.includes(made.token), false);
 		assert.equal(server.output.stderr.includes(server.token), false);
 		await client.close();
+	});
+
+	test("what a node warns of: with its name, no control characters, and no more than its share", async () => {
+		const fake = await FakeNode.connect(server, nodeRecord({ node_id: "nod_warns", name: "far\u001b[31m" })), client = await Client.login(server);
+		await client.call("events.subscribe", { topics: ["log"] });
+		const warn = (text, more = {}) => fake.notify("node.log", { level: "warning", area: "node", text, at: "2026-11-20T14:31:52.000Z", dropped: 0, ...more });
+		const heard = () => client.events.filter(({ topic, data }) => topic === "log" && data.node_id === "nod_warns").map(({ data }) => data);
+		warn("one\nline, \u001b[2J and \u009b", { dropped: 3 });
+		await client.until(() => heard().length, "the first");
+		assert.deepEqual(heard()[0], { level: "warning", area: "node", text: "one?line, ?[2J and ??", dropped: 3, node_id: "nod_warns",
+			node_name: "far?[31m", said_at: "2026-11-20T14:31:52.000Z" });
+		warn("\u00e4".repeat(512)); // so many characters are twice as many bytes
+		for (let i = 0; i < 60; i++) warn(`flood ${i}`);
+		for (const wrong of [{ level: "info" }, { text: "x".repeat(513) }, { at: "in the morning, or a bit later" }, { area: "" }]) warn("wrong", wrong);
+		await fake.devices([]); // what came before is seen to
+		const kept = (await client.call("log.list", { limit: 500 })).lines.filter((one) => one.node_id === "nod_warns");
+		assert.equal(kept.length, 10);
+		assert.ok(Buffer.byteLength(kept[1].text) <= 520, `${Buffer.byteLength(kept[1].text)} bytes of it`);
+		assert.deepEqual(kept.map(({ seq, at, ...one }) => one), heard());
+		assert.ok(kept.every((one, i) => !i || one.seq > kept[i - 1].seq));
+		const { lines } = await client.call("log.list", { limit: 2 });
+		assert.equal(lines.length, 2);
+		// It comes back: its share is no larger for that.
+		await fake.close();
+		const again = await FakeNode.connect(server, nodeRecord({ node_id: "nod_warns", name: "far" }));
+		again.notify("node.log", { level: "error", area: "node", text: "again", at: "2026-11-20T14:31:52.000Z", dropped: 0 });
+		await again.devices([]);
+		assert.ok((await client.call("log.list", { limit: 500 })).lines.every((one) => one.text !== "again"));
+		await Promise.all([again.close(), client.close()]);
+	});
+
+	test("exogpu log: the newest lines, with the node's name; --follow goes on; --json tells the same", async () => {
+		const warn = (text) => node.notify("node.log", { level: "warning", area: "node", text, at: new Date().toISOString(), dropped: 2 });
+		warn("a disk is \u001b[31mslow");
+		await node.devices([]);
+		const { code, stdout, stderr } = await run(["log", "--limit", "5", "--data", server.data]);
+		assert.equal(code, 0, stderr);
+		assert.match(stdout, /warning +bench +node: a disk is \?\[31mslow\n +and 2 before it/);
+		const { lines } = JSON.parse((await run(["log", "--json", "--data", server.data])).stdout);
+		assert.equal(lines.at(-1).node_name, nodeRecord().name);
+		assert.equal((await run(["log", "--limit", "501", "--data", server.data])).code, 2);
+		const { child, exited, output } = launch(["log", "--follow", "--json", "--limit", "1", "--data", server.data]);
+		await eventually(() => output.stdout.includes("slow"), "it has begun");
+		warn("a disk is full");
+		await eventually(() => output.stdout.includes("full"), "it goes on");
+		child.kill("SIGINT");
+		assert.equal((await within(exited, "it ends")).code, 0);
+		const told = output.stdout.trim().split("\n").map((line) => JSON.parse(line));
+		assert.deepEqual(told.map((one) => one.seq), [...new Set(told.map((one) => one.seq))].sort((a, b) => a - b), "each once, in order");
 	});
 
 	test("what is older than the ring gets a snapshot, the rest is replayed whole", async () => {

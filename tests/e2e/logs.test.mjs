@@ -1,7 +1,8 @@
 // The page of the server's log: lines show as they are written, are narrowed by level and words, and can be held.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { Client } from "../api/client.mjs";
+import { Client, FakeNode } from "../api/client.mjs";
+import { nodeRecord } from "../api/records.mjs";
 import { startServer } from "../api/server.mjs";
 import { goTo, openDashboard, picture, see, shapes, startBrowser, suite } from "./browser.mjs";
 
@@ -57,6 +58,20 @@ suite("logs", () => {
 			await picture(shaped, `logs-${name}`);
 			await shaped.context().close();
 		}
+	});
+
+	test("what a node warns of shows with its name, and is found by it", async () => {
+		const page = await open(), node = await FakeNode.connect(server, nodeRecord({ node_id: "nod_far", name: "far away" }));
+		await node.notify("node.log", { level: "warning", area: "node", text: "a clock is wrong", at: new Date().toISOString(), dropped: 2 });
+		const line = lines(page).filter({ hasText: "a clock is wrong" });
+		await line.waitFor();
+		assert.match(await line.textContent(), /warning.*far away.*a clock is wrong.*2 lines before it/);
+		await say("beside it");
+		await log(page).getByLabel("Filter lines").fill("far away");
+		await lines(page).filter({ hasText: "beside it" }).waitFor({ state: "detached" });
+		await line.waitFor();
+		await node.close();
+		await page.context().close();
 	});
 
 	test("who is no admin is told where the log is", async () => {

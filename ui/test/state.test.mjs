@@ -69,11 +69,11 @@ test("a node that was removed goes with its devices, though the event still tell
 });
 
 test("lines of the log are kept with their time, the newest first, so many at most, and found by level and words", () => {
-  const line = (seq, level, text) => event(11 + seq, "log", { level, area: "node", text, dropped: 0 });
+  const line = (seq, level, text) => event(11 + seq, "log", { level, area: "node", text, dropped: 0, node_id: null, node_name: null, said_at: null });
   let state = from(loaded);
   for (let seq = 0; seq < 1010; seq++) state = reduce(state, line(seq, seq % 10 ? "info" : "warning", `line ${seq}`));
   assert.equal(state.log.length, LOG_MAX);
-  assert.deepEqual({ ...state.log[0] }, { seq: 1020, at: "1970-01-01T00:00:01.250Z", level: "info", area: "node", text: "line 1009", dropped: 0 });
+  assert.deepEqual({ ...state.log[0] }, { seq: 1020, at: "1970-01-01T00:00:01.250Z", level: "info", area: "node", text: "line 1009", dropped: 0, node_id: null, node_name: null, said_at: null });
   assert.equal(shownLog(state.log, { level: "info", text: "" }).length, LOG_MAX);
   assert.equal(shownLog(state.log, { level: "warning", text: "" }).length, LOG_MAX / 10);
   assert.equal(shownLog(state.log, { level: "error", text: "" }).length, 0);

@@ -18,6 +18,6 @@ const rank: Record<LogLine["level"], number> = { error: 0, warning: 1, info: 2, 
 export function shownLog(lines: readonly LogLine[], { level, text }: LogFilter): readonly LogLine[] {
   const wanted = text.trim().toLowerCase();
   return lines.filter(
-    (one) => rank[one.level] <= (level === "info" ? rank.debug : rank[level]) && `${one.area}: ${one.text}`.toLowerCase().includes(wanted),
+    (one) => rank[one.level] <= (level === "info" ? rank.debug : rank[level]) && `${one.node_name ?? ""} ${one.area}: ${one.text}`.toLowerCase().includes(wanted),
   );
 }

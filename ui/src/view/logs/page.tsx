@@ -1,4 +1,4 @@
-/* The server's own log, as it is written: what the dashboard has heard since it was opened. */
+/* The server's own log, and what its nodes warn of, as it is written: what the dashboard has heard since it was opened. */
 import { useState } from "preact/hooks";
 import { now } from "../../lib/clock";
 import { count, fullTime, shortTime } from "../../lib/format";
@@ -27,7 +27,7 @@ export function LogsPage() {
           <input
             type="search"
             data-filter
-            placeholder="Words, or a part of the program"
+            placeholder="Words, a node, or a part of the program"
             aria-label="Filter lines"
             aria-keyshortcuts="/"
             maxLength={128}
@@ -77,7 +77,14 @@ function Lines({ lines }: { lines: readonly LogLine[] }) {
               {one.level}
             </span>
             <span class="area small faint">{one.area}</span>
-            <span class="text">{one.text}</span>
+            <span class="text">
+              {one.node_name !== null && (
+                <b class="node" title={one.said_at ? `said at ${fullTime(Date.parse(one.said_at))}, by its clock` : undefined}>
+                  {one.node_name}
+                </b>
+              )}
+              {one.text}
+            </span>
             {one.dropped > 0 && <span class="small warm lost">{count(one.dropped, "line")} before it could not be sent</span>}
           </li>
         );

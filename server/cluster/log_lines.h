@@ -1,0 +1,28 @@
+/* The log's newest lines: the server's own, and what its nodes warn of, as events of the topic `log` and as a list.
+ *
+ * What a node says is bounded whatever it does: LIMIT_NODE_LINES_PER_MIN of its lines a minute are taken, those over
+ * that are counted in the next one that is, and control characters become '?'. LIMIT_LOG_LINES are kept, the oldest
+ * go first. Thread: the loop's. */
+#pragma once
+#include "common/base/log.h"
+#include "common/json/json.h"
+
+struct log_lines;
+struct events;
+
+enum status log_lines_create(struct log_lines **out, struct events *events); // events outlive it
+void log_lines_destroy(struct log_lines **lines);
+
+// A line of the server itself, as log.h has it; dropped: lines before it that could not be taken.
+struct log_line {
+	enum log_level level;
+	const char *area, *text; // copied
+	int64_t dropped;
+};
+void log_lines_add(struct log_lines *lines, const struct log_line *line);
+// node.log, checked against the contract; name: the node's. Errors: STATUS_RATE_LIMITED (it is counted, not
+// kept), STATUS_INVALID_PARAMS (it says no time).
+enum status log_lines_add_node(struct log_lines *lines, const char *node_id, const char *name,
+			       const struct json *params);
+// The newest `most`, oldest first: an array of LogLine (schema/api.json).
+struct json *log_lines_json(const struct log_lines *lines, size_t most);
