@@ -1,9 +1,9 @@
-/* The known chat templates. See chat.h.
+/* Conversations in the known chat templates. See chat.h.
  *
- * Each is a few facts in one table, and a function that several share. What they write goes through a writer: text is
- * gathered and made into tokens up to the next marker, as one piece, because words may begin in the template and end in
- * the message; a marker is its token where the vocabulary has one, and text where it has none (in Llama 2's "[INST]"
- * is text, in later Mistral's a token). Roles and the beginning follow the published templates; what they refuse is
+ * Each family is a function, which its templates' rules vary. What they write goes through a writer: text is gathered
+ * and made into tokens up to the next marker, as one piece, because words may begin in the template and end in the
+ * message; a marker is its token where the vocabulary has one, and text where it has none (in Llama 2's "[INST]" is
+ * text, in later Mistral's a token). Roles and the beginning follow the published templates; what they refuse is
  * refused here. Thread: any; nothing is kept. */
 #include "engine/model/chat.h"
 
@@ -11,27 +11,19 @@
 #include "engine/model/tokenizer_inside.h"
 #include "engine/model/unicode.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 struct writer {
 	const struct chat_template *template;
 	const struct tokenizer *tokenizer;
+	const struct conversation *conversation;
+	unsigned rules;
 	struct token_list *out;
 	struct error *error;
 	struct buffer text; // not made into tokens yet
 	enum status status; // of the first thing that failed; nothing is done after
-};
-
-struct chat_template {
-	const char *name;
-	// Texts of the template by which it is recognised, and such as it must not have.
-	const char *has[3], *has_not[3];
-	void (*write)(struct writer *writer, const struct chat_message *messages, size_t count);
-	// Whether the token of the beginning comes first even if the file does not ask for it.
-	bool begins;
-	const char *system; // what a conversation without a system message is given; NULL: nothing
-	bool tool_turns;    // answers of tools are part of the user's turn
-	bool thinks;        // thoughts of earlier turns are left out
 };
 
 // ---- what a template consists of ----
@@ -126,20 +118,74 @@ static bool is_role(const struct chat_message *message, const char *role)
 	return !strcmp(message->role, role);
 }
 
+static bool has(const struct writer *writer, enum chat_rule rule)
+{
+	return writer->rules & rule;
+}
+
+static struct chat_message part(const struct chat_message *message, const char *from, const char *to)
+{
+	return (struct chat_message){.role = message->role, .text = from, .length = (size_t)(to - from)};
+}
+
+static struct chat_message without_lines_before(struct chat_message message)
+{
+	while (message.length && *message.text == '\n') {
+		message.text++;
+		message.length--;
+	}
+	return message;
+}
+
+static const char thoughts_begin[] = "<think>", thoughts_end[] = "</think>";
+
+static const char *find(const struct chat_message *message, const char *what)
+{
+	return memmem(message->text, message->length, what, strlen(what));
+}
+
+// What stands behind the last of these; all of it if there is none.
+static struct chat_message behind(struct chat_message message, const char *what)
+{
+	for (const char *found; (found = find(&message, what));)
+		message = part(&message, found + strlen(what), message.text + message.length);
+	return message;
+}
+
+// `system` of the template, with the day in it.
+static void put_system(struct writer *writer)
+{
+	static const char months[][4] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+					 "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+	const time_t now = (time_t)(writer->conversation->now_ms / 1000);
+	struct tm day = {0};
+	char date[64];
+	gmtime_r(&now, &day);
+	if (writer->template->family == CHAT_LLAMA3)
+		snprintf(date, sizeof date, "%02d %s %04d", day.tm_mday, months[day.tm_mon % 12], day.tm_year + 1900);
+	else
+		snprintf(date, sizeof date, "%04d-%02d-%02d", day.tm_year + 1900, day.tm_mon + 1, day.tm_mday);
+	for (const char *at = writer->template->system; *at; at++)
+		if (*at == CHAT_DATE)
+			put(writer, date);
+		else
+			put_bytes(writer, at, 1);
+}
+
 // ---- families ----
 
 static void write_llama3(struct writer *writer, const struct chat_message *messages, size_t count)
 {
-	const char *dated = writer->template->system; // comes before any system message
+	const bool dated = writer->template->system[0];
 	if (dated) {
 		mark(writer, "<|start_header_id|>");
 		put(writer, "system");
 		mark(writer, "<|end_header_id|>");
 		put(writer, "\n\n");
-		put(writer, dated);
+		put_system(writer);
 	}
 	for (size_t i = 0; i < count; i++) {
-		struct chat_message message = trimmed(&messages[i]);
+		struct chat_message message = has(writer, CHAT_TRIMS) ? trimmed(&messages[i]) : messages[i];
 		if (is_role(&message, "tool"))
 			refuse(writer, "messages of tools are not known to it");
 		if (dated && !i) {
@@ -163,22 +209,6 @@ static void write_llama3(struct writer *writer, const struct chat_message *messa
 	put(writer, "\n\n");
 }
 
-// The answer behind the thoughts.
-static struct chat_message without_thoughts(const struct chat_message *message)
-{
-	static const char end[] = "</think>";
-	struct chat_message out = *message;
-	for (const char *found; (found = memmem(out.text, out.length, end, strlen(end)));) {
-		out.length -= (size_t)(found - out.text) + strlen(end);
-		out.text = found + strlen(end);
-	}
-	while (out.text != message->text && out.length && *out.text == '\n') {
-		out.text++;
-		out.length--;
-	}
-	return out;
-}
-
 static void open_turn(struct writer *writer, const char *role)
 {
 	mark(writer, "<|im_start|>");
@@ -191,38 +221,140 @@ static void close_turn(struct writer *writer)
 	put(writer, "\n");
 }
 
+// The last message that is a question; if there is none, the last of all.
+static size_t last_question(const struct chat_message *messages, size_t count)
+{
+	static const char begin[] = "<tool_response>", end[] = "</tool_response>";
+	for (size_t i = count; i-- > 0;) {
+		const struct chat_message *one = &messages[i];
+		const bool tools = one->length >= strlen(end) && !memcmp(one->text, begin, strlen(begin)) &&
+				   !memcmp(one->text + one->length - strlen(end), end, strlen(end));
+		if (is_role(one, "user") && !tools)
+			return i;
+	}
+	return count - 1;
+}
+
+// Behind the last question: what it thought, and the answer.
+static void put_thoughts(struct writer *writer, const struct chat_message *message, bool last)
+{
+	const char *end = find(message, thoughts_end);
+	struct chat_message answer = *message, thoughts = part(message, message->text, end ? end : message->text);
+	if (end)
+		answer = without_lines_before(behind(answer, thoughts_end));
+	while (thoughts.length && thoughts.text[thoughts.length - 1] == '\n')
+		thoughts.length--;
+	thoughts = without_lines_before(behind(thoughts, thoughts_begin));
+	if (last || thoughts.length) {
+		mark(writer, thoughts_begin);
+		put(writer, "\n");
+		put_message(writer, &thoughts);
+		put(writer, "\n");
+		mark(writer, thoughts_end);
+		put(writer, "\n\n");
+		answer = without_lines_before(answer);
+	}
+	put_message(writer, &answer);
+}
+
+static void put_answer(struct writer *writer, const struct chat_message *messages, size_t count, size_t at)
+{
+	struct chat_message message = messages[at];
+	if (has(writer, CHAT_LATEST) && at > last_question(messages, count)) {
+		put_thoughts(writer, &message, at + 1 == count);
+		return;
+	}
+	if (has(writer, CHAT_FORGETS) ? at + 1 < count : has(writer, CHAT_LATEST) && find(&message, thoughts_end))
+		message = without_lines_before(behind(message, thoughts_end));
+	put_message(writer, &message);
+}
+
+static void put_tool(struct writer *writer, const struct chat_message *messages, size_t count, size_t at)
+{
+	if (!at || !is_role(&messages[at - 1], "tool"))
+		open_turn(writer, "user");
+	put(writer, "\n");
+	mark(writer, "<tool_response>");
+	put(writer, "\n");
+	put_message(writer, &messages[at]);
+	put(writer, "\n");
+	mark(writer, "</tool_response>");
+	if (at + 1 == count || !is_role(&messages[at + 1], "tool"))
+		close_turn(writer);
+}
+
 static void write_chatml(struct writer *writer, const struct chat_message *messages, size_t count)
 {
-	const struct chat_template *template = writer->template;
-	if (template->system && !is_role(&messages[0], "system")) {
+	if (writer->template->system[0] && !is_role(&messages[0], "system")) {
 		open_turn(writer, "system\n");
-		put(writer, template->system);
+		put_system(writer);
 		close_turn(writer);
 	}
 	for (size_t i = 0; i < count; i++) {
-		struct chat_message message = messages[i];
-		bool tool = template->tool_turns && is_role(&message, "tool");
-		if (tool) {
-			if (!i || !is_role(&messages[i - 1], "tool"))
-				open_turn(writer, "user");
-			put(writer, "\n");
-			mark(writer, "<tool_response>");
-			put(writer, "\n");
-			put_message(writer, &message);
-			put(writer, "\n");
-			mark(writer, "</tool_response>");
-			if (i + 1 == count || !is_role(&messages[i + 1], "tool"))
-				close_turn(writer);
+		if (has(writer, CHAT_TOOLS) && is_role(&messages[i], "tool")) {
+			put_tool(writer, messages, count, i);
 			continue;
 		}
-		if (template->thinks && is_role(&message, "assistant"))
-			message = without_thoughts(&message);
-		open_turn(writer, message.role);
+		open_turn(writer, messages[i].role);
 		put(writer, "\n");
-		put_message(writer, &message);
+		if (is_role(&messages[i], "assistant"))
+			put_answer(writer, messages, count, i);
+		else
+			put_message(writer, &messages[i]);
 		close_turn(writer);
 	}
 	open_turn(writer, "assistant\n");
+	if (writer->conversation->thinking == THINKING_OFF) {
+		mark(writer, thoughts_begin);
+		put(writer, "\n\n");
+		mark(writer, thoughts_end);
+		put(writer, "\n\n");
+	} else if (has(writer, CHAT_OPENS)) {
+		mark(writer, thoughts_begin);
+		put(writer, "\n");
+	}
+}
+
+// What is said to the model stands in front of everything.
+static void write_deepseek(struct writer *writer, const struct chat_message *messages, size_t count)
+{
+	static const char answer[] = "<｜Assistant｜>";
+	size_t systems = 0;
+	bool begun = false;
+	for (size_t i = 0; i < count; i++)
+		systems += is_role(&messages[i], "system");
+	for (size_t i = 0, seen = 0; i < count; i++) {
+		if (!is_role(&messages[i], "system") || (++seen < systems && !has(writer, CHAT_JOINS)))
+			continue;
+		put(writer, seen > 1 && has(writer, CHAT_JOINS) ? "\n\n" : "");
+		put_message(writer, &messages[i]);
+	}
+	for (size_t i = 0; i < count; i++) {
+		struct chat_message message = messages[i];
+		if (is_role(&message, "tool"))
+			refuse(writer, "messages of tools are not known to it");
+		if (is_role(&message, "user")) {
+			mark(writer, "<｜User｜>");
+			put_message(writer, &message);
+			begun = has(writer, CHAT_BEGUN);
+			if (begun)
+				mark(writer, answer);
+		} else if (is_role(&message, "assistant")) {
+			if (!has(writer, CHAT_BEGUN))
+				mark(writer, answer);
+			if (has(writer, CHAT_FORGETS))
+				message = behind(message, thoughts_end);
+			put_message(writer, &message);
+			mark(writer, "<｜end▁of▁sentence｜>");
+			begun = false;
+		}
+	}
+	if (!begun)
+		mark(writer, answer);
+	if (has(writer, CHAT_OPENS)) {
+		mark(writer, thoughts_begin);
+		put(writer, "\n");
+	}
 }
 
 static void write_zephyr(struct writer *writer, const struct chat_message *messages, size_t count)
@@ -287,130 +419,72 @@ static void write_llama2(struct writer *writer, const struct chat_message *messa
 	}
 }
 
-// The first Mistrals have "[INST]" as text, with spaces around; in later ones it is a token. There a SentencePiece
-// vocabulary puts its own space behind it. The system message goes to the first, later to the last, of the user's.
+static bool has_brackets(const struct tokenizer *tokenizer)
+{
+	return is_marker(tokenizer, tokenizer_find(tokenizer, "[INST]", 6));
+}
+
+// The first Mistrals have "[INST]" as text, with spaces around; in later ones it is a token, behind which Tekken's have
+// no space. The system message goes to the first, later to the last, of the user's.
+static unsigned usual_of_mistral(const struct tokenizer *tokenizer)
+{
+	if (!has_brackets(tokenizer))
+		return CHAT_ALTERNATES | CHAT_SPACE_IN | CHAT_SPACE_OUT | CHAT_SPACE_ANSWER | CHAT_TRIMS;
+	if (tokenizer->pieces)
+		return CHAT_ALTERNATES | CHAT_SPACE_IN | CHAT_SPACE_ANSWER | CHAT_TRIMS | CHAT_SYSTEM_LAST;
+	return CHAT_ALTERNATES | CHAT_SYSTEM_LAST;
+}
+
+// The template's space; behind a token a vocabulary of pieces puts its own.
+static void space(struct writer *writer, enum chat_rule rule)
+{
+	if (has(writer, rule) && (writer->text.length || !writer->tokenizer->pieces))
+		put(writer, " ");
+}
+
+static void put_system_turn(struct writer *writer, const struct chat_message *message)
+{
+	mark(writer, "[SYSTEM_PROMPT]");
+	if (message)
+		put_message(writer, message);
+	else
+		put_system(writer);
+	mark(writer, "[/SYSTEM_PROMPT]");
+}
+
 static void write_mistral(struct writer *writer, const struct chat_message *messages, size_t count)
 {
-	size_t first = check_turns(writer, messages, count);
-	bool tokens = is_marker(writer->tokenizer, tokenizer_find(writer->tokenizer, "[INST]", 6));
-	for (size_t i = first; i < count && !writer->status; i++) {
-		if ((i - first) % 2) {
-			struct chat_message message = trimmed(&messages[i]);
-			put(writer, tokens ? "" : " ");
+	const bool given = is_role(&messages[0], "system"), turns = has(writer, CHAT_SYSTEM_TURNS);
+	size_t first = has(writer, CHAT_ALTERNATES) ? check_turns(writer, messages, count) : 0;
+	if (turns && !given && writer->template->system[0])
+		put_system_turn(writer, NULL);
+	for (size_t i = turns ? 0 : first; i < count && !writer->status; i++) {
+		struct chat_message message = messages[i];
+		if (is_role(&message, "system")) {
+			put_system_turn(writer, &message);
+		} else if (is_role(&message, "assistant")) {
+			if (has(writer, CHAT_TRIMS))
+				message = trimmed(&message);
+			space(writer, CHAT_SPACE_ANSWER);
 			put_message(writer, &message);
 			put_token(writer, writer->tokenizer->end);
-			continue;
-		}
-		mark(writer, "[INST]");
-		put(writer, tokens ? "" : " ");
-		if (first && i == (tokens ? count - 1 : first)) {
-			put_message(writer, &messages[0]);
-			put(writer, "\n\n");
-		}
-		put_message(writer, &messages[i]);
-		put(writer, tokens ? "" : " ");
-		mark(writer, "[/INST]");
-	}
-}
-
-// The first that fits counts.
-static const struct chat_template templates[] = {
-	{.name = "llama3.1",
-	 .has = {"<|start_header_id|>", "<|eot_id|>", "Cutting Knowledge Date"},
-	 .write = write_llama3,
-	 .begins = true,
-	 .system = "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n"},
-	{.name = "llama3", .has = {"<|start_header_id|>", "<|eot_id|>"}, .write = write_llama3, .begins = true},
-	{.name = "qwen2.5",
-	 .has = {"<|im_start|>", "<tool_response>"},
-	 .write = write_chatml,
-	 .system = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.",
-	 .tool_turns = true},
-	{.name = "qwen3",
-	 .has = {"<|im_start|>", "<tool_response>"},
-	 .write = write_chatml,
-	 .tool_turns = true,
-	 .thinks = true},
-	{.name = "qwen2",
-	 .has = {"<|im_start|>"},
-	 .has_not = {"<tool_response>"},
-	 .write = write_chatml,
-	 .system = "You are a helpful assistant."},
-	{.name = "qwen1.5",
-	 .has = {"<|im_start|>"},
-	 .has_not = {"<tool_response>"},
-	 .write = write_chatml,
-	 .system = "You are a helpful assistant"},
-	{.name = "smollm2",
-	 .has = {"<|im_start|>"},
-	 .has_not = {"<tool_response>"},
-	 .write = write_chatml,
-	 .system = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"},
-	{.name = "chatml",
-	 .has = {"<|im_start|>", "<|im_end|>"},
-	 .has_not = {"<tool_response>", "system_message = 'You", "system_message = \"You"},
-	 .write = write_chatml},
-	{.name = "llama2", .has = {"[INST]", "<<SYS>>"}, .write = write_llama2, .begins = true},
-	{.name = "mistral",
-	 .has = {"[INST]", "[/INST]"},
-	 .has_not = {"[SYSTEM_PROMPT]"},
-	 .write = write_mistral,
-	 .begins = true},
-	{.name = "zephyr",
-	 .has = {"<|user|>", "<|assistant|>", "eos_token"},
-	 .has_not = {"<|end|>", "[gMASK]"},
-	 .write = write_zephyr},
-};
-
-static bool contains(const struct gguf_text *text, const char *what)
-{
-	return memmem(text->bytes, text->length, what, strlen(what));
-}
-
-// Whether this is the system message that a template of ChatML writes by itself: what stands behind the beginning of
-// the turn, unless there the string of the program ends.
-static bool has_system(const struct gguf_text *text, const char *system)
-{
-	static const char *const beginnings[] = {"<|im_start|>system\\n", "<|im_start|>system\n"};
-	const char *end = text->bytes + text->length;
-	for (unsigned i = 0; i < 2; i++) {
-		size_t length = strlen(beginnings[i]);
-		for (const char *at = text->bytes; (at = memmem(at, (size_t)(end - at), beginnings[i], length));) {
-			at += length;
-			size_t left = (size_t)(end - at), wanted = system ? strlen(system) : 0;
-			if (left && (*at == '\'' || *at == '"' || *at == '{'))
-				continue;
-			return wanted && left > wanted && !memcmp(at, system, wanted) && at[wanted] == '<';
+			space(writer, CHAT_SPACE_AFTER);
+		} else if (is_role(&message, "user")) {
+			mark(writer, "[INST]");
+			space(writer, CHAT_SPACE_IN);
+			if (given && !turns && i == (has(writer, CHAT_SYSTEM_LAST) ? count - 1 : first)) {
+				put_message(writer, &messages[0]);
+				put(writer, "\n\n");
+			}
+			put_message(writer, &message);
+			put(writer, has(writer, CHAT_SPACE_OUT) ? " " : "");
+			mark(writer, "[/INST]");
+		} else {
+			refuse(writer, "messages of tools are not known to it");
 		}
 	}
-	return !system;
-}
-
-static bool fits(const struct chat_template *template, const struct gguf_text *text)
-{
-	for (unsigned i = 0; i < 3 && template->has[i]; i++)
-		if (!contains(text, template->has[i]))
-			return false;
-	for (unsigned i = 0; i < 3 && template->has_not[i]; i++)
-		if (contains(text, template->has_not[i]))
-			return false;
-	return template->write != write_chatml || has_system(text, template->system);
-}
-
-const struct chat_template *chat_template_recognise(const struct gguf *gguf)
-{
-	struct gguf_text text;
-	if (!gguf_get_text(gguf, "tokenizer.chat_template", &text) || !text.length)
-		return NULL;
-	for (size_t i = 0; i < sizeof templates / sizeof *templates; i++)
-		if (fits(&templates[i], &text))
-			return &templates[i];
-	return NULL;
-}
-
-const char *chat_template_name(const struct chat_template *template)
-{
-	return template->name;
+	if (!is_role(&messages[count - 1], "user"))
+		refuse(writer, "the last message must be the user's");
 }
 
 // What every family takes for granted of messages.
@@ -435,19 +509,38 @@ static enum status check_messages(const struct chat_message *messages, size_t co
 	return STATUS_OK;
 }
 
-enum status chat_template_apply(const struct chat_template *template, const struct tokenizer *tokenizer,
-				const struct chat_message *messages, size_t count, struct token_list *out,
-				struct error *error)
+static void write_all(struct writer *writer)
 {
-	struct writer writer = {.template = template, .tokenizer = tokenizer, .out = out, .error = error};
-	enum status status = check_messages(messages, count, error);
+	static void (*const writes[])(struct writer *, const struct chat_message *, size_t) = {
+		[CHAT_LLAMA3] = write_llama3,   [CHAT_ML] = write_chatml,         [CHAT_LLAMA2] = write_llama2,
+		[CHAT_MISTRAL] = write_mistral, [CHAT_DEEPSEEK] = write_deepseek, [CHAT_ZEPHYR] = write_zephyr};
+	const enum chat_family family = writer->template->family;
+	if (has(writer, CHAT_VOCABULARY))
+		writer->rules = usual_of_mistral(writer->tokenizer);
+	// Some templates put the token of the beginning first by themselves, whatever the file asks for.
+	if ((family != CHAT_ML && family != CHAT_ZEPHYR) || writer->tokenizer->add_begin)
+		put_token(writer, writer->tokenizer->begin);
+	writes[family](writer, writer->conversation->messages, writer->conversation->count);
+	flush(writer);
+}
+
+enum status chat_template_apply(const struct chat_template *template, const struct tokenizer *tokenizer,
+				const struct conversation *conversation, struct token_list *out, struct error *error)
+{
+	struct writer writer = {.template = template,
+				.tokenizer = tokenizer,
+				.conversation = conversation,
+				.rules = template->rules,
+				.out = out,
+				.error = error};
+	enum status status = check_messages(conversation->messages, conversation->count, error);
 	if (status)
 		return status;
 	buffer_init(&writer.text, LIMIT_TOKENIZE_BYTES);
-	if (template->begins || tokenizer->add_begin)
-		put_token(&writer, tokenizer->begin);
-	template->write(&writer, messages, count);
-	flush(&writer);
+	if (conversation->thinking != THINKING_UNSAID && !has(&writer, CHAT_SWITCHES))
+		refuse(&writer, "enable_thinking is not known to it");
+	if (!writer.status)
+		write_all(&writer);
 	buffer_finish(&writer.text);
 	if (writer.status)
 		error_set(error, writer.status,

@@ -1,24 +1,81 @@
 /* Chat templates. A model file has its template as a Jinja program; we run no programs of files. The families that are
- * known are recognised by what is particular in the text, and written here by hand; any other is said to be unknown.
+ * known are recognised by what is particular in the text, and written here by hand: chat_read.c reads the text, chat.c
+ * writes conversations. What cannot be read exactly is said to be unknown, and can be named instead.
  * Thread: any; nothing is kept. */
 #pragma once
 #include "engine/model/tokenizer.h"
 
-struct chat_template; // static; one for each family
+enum {
+	CHAT_SYSTEM_BYTES = 16384,
+	CHAT_TEXT_BYTES = 65536, // of a template; a longer one is unknown
+	CHAT_NAMES_BYTES = 256,
+	CHAT_DATE = 1, // the byte of `system` where the day is written
+};
 
-// By the file's tokenizer.chat_template; NULL if it has none or it is unknown (then the model completes, and a chat is
-// refused with a hint).
-const struct chat_template *chat_template_recognise(const struct gguf *gguf);
-const char *chat_template_name(const struct chat_template *template); // "llama3", "chatml", …
+enum chat_family {
+	CHAT_UNKNOWN,
+	CHAT_LLAMA3,
+	CHAT_ML,
+	CHAT_LLAMA2,
+	CHAT_MISTRAL,
+	CHAT_DEEPSEEK,
+	CHAT_ZEPHYR,
+};
+
+// What tells the templates of one family apart.
+enum chat_rule {
+	// ChatML
+	CHAT_TOOLS = 1 << 0,    // answers of tools are part of the user's turn
+	CHAT_LATEST = 1 << 1,   // thoughts are kept behind the last question, and left out before
+	CHAT_SWITCHES = 1 << 2, // thinking can be turned off
+	// ChatML, DeepSeek
+	CHAT_OPENS = 1 << 3,   // the answer begins with the thoughts' beginning
+	CHAT_FORGETS = 1 << 4, // thoughts of answers are left out: ChatML, but of a last message; DeepSeek, of all
+	// Mistral
+	CHAT_VOCABULARY = 1 << 5,    // the others of these are as is usual for the vocabulary
+	CHAT_SPACE_IN = 1 << 6,      // behind [INST]
+	CHAT_SPACE_OUT = 1 << 7,     // before [/INST]
+	CHAT_SPACE_ANSWER = 1 << 8,  // before an answer
+	CHAT_SPACE_AFTER = 1 << 9,   // behind its end
+	CHAT_TRIMS = 1 << 10,        // answers; Llama 3: all messages
+	CHAT_SYSTEM_LAST = 1 << 11,  // the system message is in front of the last question, not of the first
+	CHAT_SYSTEM_TURNS = 1 << 12, // it has a turn of its own
+	CHAT_ALTERNATES = 1 << 13,   // user and assistant must take turns
+	// DeepSeek
+	CHAT_JOINS = 1 << 14, // several system messages are all written; otherwise the last
+	CHAT_BEGUN = 1 << 15, // a question's turn ends with the beginning of the answer
+};
+
+struct chat_template {
+	enum chat_family family; // CHAT_UNKNOWN: none
+	const char *name;        // static: "llama3", "chatml", …; NULL: none
+	unsigned rules;          // enum chat_rule
+	// What a conversation without a system message is given; of Llama 3, what stands before any. "": nothing.
+	char system[CHAT_SYSTEM_BYTES];
+};
+
+// By the file's tokenizer.chat_template. False, and CHAT_UNKNOWN, if it has none or it is unknown: then the model
+// completes, and a chat is refused with a hint.
+bool chat_template_recognise(const struct gguf *gguf, struct chat_template *out);
+// By its name, as is usual for it, whatever the file has. False: there is no such name.
+bool chat_template_named(const char *name, struct chat_template *out);
+// All names, with ", " between them; returns `text`.
+const char *chat_template_names(char text[CHAT_NAMES_BYTES]);
 
 struct chat_message {
 	const char *role; // "system", "user", "assistant", "tool"; others are refused
 	const char *text; // (length), UTF-8
 	size_t length;
 };
+enum chat_thinking { THINKING_UNSAID, THINKING_ON, THINKING_OFF };
+struct conversation {
+	const struct chat_message *messages; // (count)
+	size_t count;
+	enum chat_thinking thinking; // refused if said where the template has no such switch
+	int64_t now_ms;              // wall clock: the day, in UTC, of templates that tell it
+};
 // The whole conversation and the beginning of the assistant's answer, as tokens. Text of messages never becomes special
 // tokens, whatever it looks like. Errors: STATUS_INVALID_PARAMS (a role, or an order of roles, that the family does not
 // know), and tokenize's.
 enum status chat_template_apply(const struct chat_template *template, const struct tokenizer *tokenizer,
-				const struct chat_message *messages, size_t count, struct token_list *out,
-				struct error *error);
+				const struct conversation *conversation, struct token_list *out, struct error *error);

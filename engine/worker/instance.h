@@ -89,8 +89,8 @@ struct instance {
 	// The driver's; the reader uses what does not change of the first four once it is loaded.
 	struct model *model;
 	struct tokenizer *tokenizer;
-	const struct chat_template *chat_template; // NULL: unknown
-	struct instance_ring *ring;                // NULL: it is the whole model
+	struct chat_template chat_template; // CHAT_UNKNOWN: it has none
+	struct instance_ring *ring;         // NULL: it is the whole model
 	struct gguf *gguf;
 	struct instance_device devices[LIMIT_INSTANCE_STAGES];
 	struct stage *stages[LIMIT_INSTANCE_STAGES];

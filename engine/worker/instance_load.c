@@ -89,7 +89,18 @@ static enum status tell_progress(void *context, uint64_t loaded_bytes, struct er
 
 // ---- parts ----
 
-static enum status open_file(struct instance *instance, struct error *error)
+// The file's own, or that of the family that is asked for.
+static enum status take_template(struct instance *instance, const struct json *params, struct error *error)
+{
+	const char *name = json_get_string(params, "chat_template", NULL);
+	if (!name)
+		chat_template_recognise(instance->gguf, &instance->chat_template);
+	else if (!chat_template_named(name, &instance->chat_template))
+		return error_set(error, STATUS_INVALID_PARAMS, "there is no chat template %.32s", name);
+	return STATUS_OK;
+}
+
+static enum status open_file(struct instance *instance, const struct json *params, struct error *error)
 {
 	enum status status = gguf_open(&instance->gguf, instance->model_fd, error);
 	if (!status)
@@ -100,7 +111,7 @@ static enum status open_file(struct instance *instance, struct error *error)
 		status = error_set(error, STATUS_INVALID_PARAMS, "the tokenizer has %u tokens, the model's matrices %u",
 				   tokenizer_vocabulary(instance->tokenizer), model_shape(instance->model)->vocabulary);
 	if (!status)
-		instance->chat_template = chat_template_recognise(instance->gguf);
+		status = take_template(instance, params, error);
 	return status ? status : check_file(instance, error);
 }
 
@@ -286,10 +297,7 @@ static struct json *to_result(const struct instance *instance, struct loading *l
 	json_set_number(result, "prompt_row_s", loading->prompt_row_s);
 	json_set_number(result, "load_ms", (double)(clock_steady_ns() - began_ns) * 1e-6);
 	json_set_integer(result, "loaded_bytes", (int64_t)loading->loaded_bytes);
-	if (instance->chat_template)
-		json_set_string(result, "chat_template", chat_template_name(instance->chat_template));
-	else
-		json_set_null(result, "chat_template");
+	json_set_string(result, "chat_template", instance->chat_template.name);
 	json_set_integer(result, "vocabulary", shape->vocabulary);
 	json_set_integer(result, "embedding", shape->embedding);
 	return result;
@@ -347,7 +355,7 @@ enum status instance_load(struct instance *instance, const struct json *params, 
 	loading.times = json_new_array();
 	enum status status = instance_ring_prepare(instance, params, &part, error);
 	if (!status)
-		status = open_file(instance, error);
+		status = open_file(instance, params, error);
 	if (!status)
 		status = check_layers(instance, stages, &part, error);
 	if (!status)

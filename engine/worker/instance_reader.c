@@ -133,23 +133,33 @@ static enum status take_tokens(const struct json *list, struct token_list *out, 
 	return status ? error_set(error, status, "no memory for a prompt") : STATUS_OK;
 }
 
-static enum status take_messages(const struct instance *instance, const struct json *list, struct token_list *out,
+static enum status take_messages(const struct instance *instance, const struct json *params, struct token_list *out,
 				 struct error *error)
 {
-	size_t count = 0;
-	if (!instance->chat_template) {
-		error_hint(error, "ask /v1/completions: the prompt as text, in the form that the model was made for");
-		return error_set(error, STATUS_INVALID_PARAMS, "this model has no chat template that is known here");
+	const struct json *list = json_get(json_get(params, "prompt"), "messages"),
+			  *thinking = json_get(params, "enable_thinking");
+	struct conversation conversation = {.now_ms = clock_wall_ms()};
+	char names[CHAT_NAMES_BYTES];
+	if (!instance->chat_template.family) {
+		error_hint(error, "ask /v1/completions: the prompt as text, in the form that the model was made for; "
+				  "or place the model with one of these templates");
+		return error_set(error, STATUS_INVALID_PARAMS,
+				 "this model has no chat template that is known here; exogpu place --chat-template "
+				 "gives it one of %s",
+				 chat_template_names(names));
 	}
+	if (thinking)
+		conversation.thinking = json_bool(thinking, false) ? THINKING_ON : THINKING_OFF;
 	struct chat_message *messages = calloc(json_count(list) + 1, sizeof(*messages));
 	if (!messages)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a conversation");
 	for (const struct json *one = json_first(list); one; one = json_next(one)) {
 		const char *text = json_get_string(one, "text", "");
-		messages[count++] = (struct chat_message){
+		messages[conversation.count++] = (struct chat_message){
 			.role = json_get_string(one, "role", ""), .text = text, .length = strlen(text)};
 	}
-	enum status status = chat_template_apply(instance->chat_template, instance->tokenizer, messages, count, out,
+	conversation.messages = messages;
+	enum status status = chat_template_apply(&instance->chat_template, instance->tokenizer, &conversation, out,
 						 error);
 	free(messages);
 	return status;
@@ -172,7 +182,7 @@ static enum status take_prompt(struct instance *instance, struct order *order, s
 	if (tokens)
 		return take_tokens(tokens, &order->prompt, error);
 	if (messages)
-		return take_messages(instance, messages, &order->prompt, error);
+		return take_messages(instance, order->message.params, &order->prompt, error);
 	const struct tokenize_params params = {.text = json_string(text, ""),
 					       .length = strlen(json_string(text, "")),
 					       .special = order->kind == ORDER_GENERATE,

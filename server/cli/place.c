@@ -64,6 +64,8 @@ enum status place_params(struct client *client, const struct cli_arguments *argu
 		json_set_string(params, "objective", arguments->objective);
 	if (arguments->strategy)
 		json_set_string(params, "strategy", arguments->strategy);
+	if (arguments->chat_template)
+		json_set_string(params, "chat_template", arguments->chat_template);
 	if (!status && arguments->device)
 		status = command_device(client, arguments->device, &devices, &device, error);
 	if (!status && arguments->device) {
@@ -422,6 +424,11 @@ static const struct flag flags[] = {
 	 "pipeline: devices one behind another; tensor: equal GPUs of a machine, each with a slice of every layer; "
 	 "auto: what is faster (without it)",
 	 offsetof(struct cli_arguments, strategy)},
+	{"chat-template", "NAME",
+	 "write conversations so, instead of as the file's own template says: llama3, llama3.1, llama3.2, chatml, "
+	 "qwen1.5, qwen2, qwen2.5, qwen3, qwen3-instruct, qwen3-thinking, qwq, smollm2, llama2, mistral, mistral-v7, "
+	 "deepseek-r1, deepseek-r1-0528, deepseek-v3, zephyr",
+	 offsetof(struct cli_arguments, chat_template)},
 	{"format", "FORMAT", "hold 16- and 32-bit weights in Q8_0 or Q4_0; auto: only where memory is short",
 	 offsetof(struct cli_arguments, format)},
 	{0},

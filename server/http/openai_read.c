@@ -137,6 +137,23 @@ static enum status read_ignore_end(struct reading *reading, const struct json *v
 	return status;
 }
 
+// Of what templates take by vLLM's name for it one thing is known.
+static enum status read_template_options(struct reading *reading, const struct json *value)
+{
+	if (json_type(value) != JSON_OBJECT)
+		return wrong(reading, "must be an object");
+	for (const struct json *one = json_first(value); one; one = json_next(one)) {
+		if (strcmp(json_name(one), "enable_thinking") != 0)
+			return error_set(reading->error, STATUS_INVALID_PARAMS,
+					 "chat_template_kwargs.%.64s is not supported here", json_name(one));
+		if (json_type(one) != JSON_BOOL)
+			return error_set(reading->error, STATUS_INVALID_PARAMS,
+					 "chat_template_kwargs.enable_thinking must be true or false");
+		json_set_bool(reading->call, "enable_thinking", json_bool(one, false));
+	}
+	return STATUS_OK;
+}
+
 static enum status read_stream_options(struct reading *reading, const struct json *value)
 {
 	if (json_type(value) != JSON_OBJECT)
@@ -453,6 +470,7 @@ static const struct parameter {
 	{"tool_choice", CHAT, read_tool_choice},
 	{"function_call", CHAT, read_tool_choice},
 	{"store", CHAT, read_nothing},
+	{"chat_template_kwargs", CHAT, read_template_options},
 	// What says who asks or how to bill it changes no answer.
 	{"user", ANY, pass_over},
 	{"metadata", CHAT, pass_over},

@@ -110,6 +110,7 @@ struct instance {
 	double load_ms;           // < 0: not known
 	int64_t began_loading_ms; // steady
 	bool chat;
+	char chat_template[33]; // "": none is known, or not yet
 	struct recovery recovery;
 	struct net_timer pause_limit; // while it is paused, and requests wait for it
 	struct json *timing;          // InstanceTiming, as its worker told it last; NULL: not known

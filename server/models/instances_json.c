@@ -128,6 +128,7 @@ struct json *instance_json(const struct instance *instance)
 	instance_set_bytes(json, "generated_tokens", instance->generated_tokens);
 	instance_set_maybe(json, "tokens_per_s", instance->tokens_per_s);
 	json_set_bool(json, "chat", instance->chat);
+	json_set_string(json, "chat_template", instance->chat_template[0] ? instance->chat_template : NULL);
 	instance_set_bytes(json, "epoch", instance->epoch);
 	json_set_integer(json, "recoveries", instance->recoveries);
 	json_set_integer(json, "moves", instance->moves);

@@ -45,6 +45,7 @@ static struct json *last_json(const struct instance *instance)
 	json_set_integer(json, "context_tokens", instance->context_tokens);
 	json_set_integer(json, "sequences", instance->sequences);
 	json_set_bool(json, "chat", instance->chat);
+	json_set_string(json, "chat_template", instance->chat_template);
 	return json;
 }
 
@@ -144,6 +145,8 @@ static void read_last(struct instance *instance, const struct json *last)
 	instance->context_tokens = (uint32_t)json_get_integer(last, "context_tokens", 0);
 	instance->sequences = (uint32_t)json_get_integer(last, "sequences", 0);
 	instance->chat = json_get_bool(last, "chat", false);
+	snprintf(instance->chat_template, sizeof instance->chat_template, "%s",
+		 json_get_string(last, "chat_template", ""));
 	for (; stage && recovery->missing_count < PLACEMENT_STAGES; stage = json_next(stage)) {
 		struct instance_missing *missing = &recovery->missing[recovery->missing_count];
 		missing->first_layer = (uint32_t)json_get_integer(stage, "first_layer", 0);

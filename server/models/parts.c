@@ -140,6 +140,8 @@ static void loaded(void *context, enum status status, const struct json *result,
 	part->load_ms = json_get_number(result, "load_ms", 0);
 	part->prompt_row_s = json_get_number(result, "prompt_row_s", 0);
 	instance->chat |= json_get_string(result, "chat_template", NULL) != NULL;
+	snprintf(instance->chat_template, sizeof instance->chat_template, "%s",
+		 json_get_string(result, "chat_template", instance->chat_template));
 	parts_limit(parts, LIMIT_LOAD_STALL_MS);
 	parts_advance(parts);
 }
@@ -184,6 +186,8 @@ static struct json *load_params(const struct parts *parts, const struct part *pa
 	json_set_integer(params, "sequences", instance->sequences);
 	if (instance->held_format != FORMAT_UNKNOWN)
 		json_set_string(params, "format", format_info(instance->held_format)->name);
+	if (json_get(instance->wanted, "chat_template"))
+		json_set(params, "chat_template", json_copy(json_get(instance->wanted, "chat_template")));
 	if (parts->count > 1)
 		json_set(params, "part", part_json(parts, part));
 	return params;

@@ -194,9 +194,9 @@ static enum status describe(void *context, const uint8_t *bytes, const struct gg
 	result->shape = *model_shape(model);
 	model_sizes(model, &result->sizes);
 	model_destroy(&model);
-	const struct chat_template *template = chat_template_recognise(gguf);
-	if (template)
-		snprintf(result->chat_template, sizeof result->chat_template, "%s", chat_template_name(template));
+	struct chat_template template;
+	if (chat_template_recognise(gguf, &template))
+		snprintf(result->chat_template, sizeof result->chat_template, "%s", template.name);
 	return STATUS_OK;
 }
 

@@ -228,6 +228,7 @@ export const instance = (id, more = {}) => ({
   generated_tokens: 0,
   tokens_per_s: null,
   chat: true,
+  chat_template: "zephyr",
   epoch: 1,
   recoveries: 0,
   moves: 0,

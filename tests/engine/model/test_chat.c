@@ -43,10 +43,16 @@ static void family_is(const char *chat_template, const char *name)
 {
 	struct file file;
 	file_open(&file, WORDS_PIECES, chat_template);
-	const struct chat_template *template = chat_template_recognise(file.gguf);
-	assert_string_equal(template ? chat_template_name(template) : "unknown", name);
+	struct chat_template template;
+	const bool known = chat_template_recognise(file.gguf, &template);
+	assert_int_equal(known, template.family != CHAT_UNKNOWN);
+	assert_string_equal(template.family ? template.name : "unknown", name);
 	file_close(&file);
 }
+
+// A system message of the template's own.
+#define OWN(text) \
+	"{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\n" text "<|im_end|>\\n' }}{% endif %}"
 
 static void test_families_are_recognised(void **state)
 {
@@ -54,16 +60,22 @@ static void test_families_are_recognised(void **state)
 	family_is("{{ '<|start_header_id|>' + role }}{{ '<|eot_id|>' }}", "llama3");
 	family_is("{{ '<|start_header_id|>' }}{{ 'Cutting Knowledge Date: ' }}{{ '<|eot_id|>' }}", "llama3.1");
 	family_is("{{ '<|im_start|>' + m.role }}{{ '<|im_end|>' }}", "chatml");
-	family_is("{{ '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}", "qwen2");
-	family_is("{{ '<|im_start|>system\nYou are a helpful assistant<|im_end|>\n' }}", "qwen1.5");
-	family_is("{{ '<|im_start|>system\\n' + x }}{{ '<tool_response>' }}", "qwen3");
+	family_is(OWN("You are a helpful assistant."), "qwen2");
+	family_is(OWN("You are a helpful assistant"), "qwen1.5");
+	family_is(OWN("You are somebody else."), "chatml");
+	family_is("{{ '<|im_start|>system\\n' + x }}{{ '<|im_start|>user' + '<tool_response><|im_end|>' }}",
+		  "qwen3-instruct");
+	family_is("{{ '<|im_start|><|im_end|>' }}{% if add_generation_prompt %}{{ '<think>\\n' }}", "chatml");
+	family_is("{{ '<｜User｜>' + x }}{{ '<｜Assistant｜>' + y + '<｜end▁of▁sentence｜>' }}", "deepseek-r1");
 	family_is("{{ bos_token + '[INST] <<SYS>>' }}", "llama2");
 	family_is("{{ bos_token + '[INST] ' + x + ' [/INST]' }}", "mistral");
+	family_is("{{ '[INST][/INST][SYSTEM_PROMPT]' + x }}", "mistral-v7");
 	family_is("{{ '<|user|>' + x + eos_token }}{{ '<|assistant|>' }}", "zephyr");
 	family_is("", "unknown");
 	family_is("{{ 'USER: ' + x }}", "unknown");
 	family_is("{{ '<|im_start|>system\\n", "unknown"); // it ends there
-	family_is("{{ '<|im_start|>system\\nYou are somebody else.<|im_end|>' }}", "unknown");
+	family_is(OWN("It has a quote in it: ' and goes on"), "unknown");
+	family_is("{{ '<|im_start|>system\\nAlways this.<|im_end|>' }}", "unknown");
 	family_is("{{ '<|user|>' + x + eos_token }}{{ '<|assistant|>' }}{{ '<|end|>' }}", "unknown");
 }
 
@@ -75,9 +87,10 @@ static const char *text_of(const struct file *file, const struct chat_message *m
 	struct detokenizer detokenizer;
 	struct buffer out;
 	struct error error = {0};
-	const struct chat_template *template = chat_template_recognise(file->gguf);
-	assert_non_null(template);
-	if (chat_template_apply(template, file->tokenizer, messages, count, &tokens, &error))
+	struct chat_template template;
+	const struct conversation conversation = {.messages = messages, .count = count};
+	assert_true(chat_template_recognise(file->gguf, &template));
+	if (chat_template_apply(&template, file->tokenizer, &conversation, &tokens, &error))
 		fail_msg("%s", error.message);
 	buffer_init(&out, sizeof text - 1);
 	detokenizer_init(&detokenizer, file->tokenizer);
@@ -103,7 +116,7 @@ static void test_conversations_are_written(void **state)
 	struct file file;
 	file_open(&file, WORDS_BPE_LLAMA, NULL);
 	assert_string_equal(text_of(&file, talk, 3),
-			    "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nwho?<|eot_id|>"
+			    "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\n who? <|eot_id|>"
 			    "<|start_header_id|>assistant<|end_header_id|>\n\nme<|eot_id|>"
 			    "<|start_header_id|>user<|end_header_id|>\n\nwhy<|eot_id|>"
 			    "<|start_header_id|>assistant<|end_header_id|>\n\n");
@@ -112,8 +125,60 @@ static void test_conversations_are_written(void **state)
 	assert_string_equal(text_of(&file, talk, 1), "<|im_start|>user\n who? <|im_end|>\n<|im_start|>assistant\n");
 	file_close(&file);
 	file_open(&file, WORDS_PIECES, NULL); // the space before each text is SentencePiece's own
-	assert_string_equal(text_of(&file, talk, 3), "<s> [INST]  who?  [/INST] me</s> [INST] why [/INST]");
+	assert_string_equal(text_of(&file, talk, 3), "<s> [INST]  who?  [/INST]me</s> [INST] why [/INST]");
 	file_close(&file);
+}
+
+static void check_day(const char *chat_template, const char *wanted)
+{
+	static const struct chat_message talk[] = {MESSAGE("user", "x")};
+	struct conversation conversation = {.messages = talk, .count = 1, .now_ms = 1709164800000};
+	struct chat_template template;
+	struct token_list tokens = {0};
+	struct detokenizer detokenizer;
+	struct buffer out;
+	struct file file;
+	struct error error = {0};
+	file_open(&file, WORDS_BPE_QWEN, chat_template);
+	assert_true(chat_template_recognise(file.gguf, &template));
+	assert_int_equal(chat_template_apply(&template, file.tokenizer, &conversation, &tokens, &error), STATUS_OK);
+	buffer_init(&out, 1024);
+	detokenizer_init(&detokenizer, file.tokenizer);
+	for (size_t i = 0; i < tokens.count; i++)
+		assert_int_equal(detokenizer_add(&detokenizer, tokens.tokens[i], &out), STATUS_OK);
+	if (!strstr(buffer_text(&out), wanted))
+		fail_msg("\"%s\" is not in \"%s\"", wanted, buffer_text(&out));
+	buffer_finish(&out);
+	token_list_finish(&tokens);
+	file_close(&file);
+}
+
+static void test_the_day_is_that_of_the_clock(void **state)
+{
+	(void)state;
+	check_day("{% set date_string = strftime_now('%d %b %Y') %}<|start_header_id|><|eot_id|>Cutting Knowledge Date",
+		  "Today Date: 29 Feb 2024\n\n");
+	check_day("{% set today = strftime_now('%Y-%m-%d') %}{% set a = 'It is ' + today + '.' %}[INST][/INST]"
+		  "{{ '[SYSTEM_PROMPT]' + a }}",
+		  "It is 2024-02-29.");
+}
+
+static void test_names_are_known(void **state)
+{
+	(void)state;
+	char names[CHAT_NAMES_BYTES];
+	static struct chat_template template;
+	assert_false(chat_template_named("llama", &template));
+	assert_int_equal(template.family, CHAT_UNKNOWN);
+	assert_true(strlen(chat_template_names(names)) < sizeof names - 1);
+	for (char *name = names; *name;) {
+		const size_t length = strcspn(name, ",");
+		const bool more = name[length];
+		name[length] = 0;
+		assert_true(chat_template_named(name, &template));
+		assert_string_equal(template.name, name);
+		name += length + (more ? 2 : 0);
+	}
 }
 
 static void test_conversations_have_limits(void **state)
@@ -124,8 +189,10 @@ static void test_conversations_have_limits(void **state)
 	struct error error = {0};
 	struct token_list tokens = {.limit = 5};
 	file_open(&file, WORDS_BPE_LLAMA, NULL);
-	const struct chat_template *template = chat_template_recognise(file.gguf);
-	assert_int_equal(chat_template_apply(template, file.tokenizer, talk, 1, &tokens, &error),
+	struct chat_template template;
+	assert_true(chat_template_recognise(file.gguf, &template));
+	assert_int_equal(chat_template_apply(&template, file.tokenizer,
+					     &(struct conversation){.messages = talk, .count = 1}, &tokens, &error),
 			 STATUS_LIMIT_EXCEEDED);
 	assert_true(error.message[0]);
 	assert_true(tokens.count <= 5);
@@ -142,8 +209,10 @@ static void test_messages_that_are_no_text_are_refused(void **state)
 	struct error error = {0};
 	struct token_list tokens = {0};
 	file_open(&file, WORDS_BPE_LLAMA, NULL);
-	const struct chat_template *template = chat_template_recognise(file.gguf);
-	assert_int_equal(chat_template_apply(template, file.tokenizer, talk, 3, &tokens, &error),
+	struct chat_template template;
+	assert_true(chat_template_recognise(file.gguf, &template));
+	assert_int_equal(chat_template_apply(&template, file.tokenizer,
+					     &(struct conversation){.messages = talk, .count = 3}, &tokens, &error),
 			 STATUS_INVALID_PARAMS);
 	assert_string_equal(error.message, "message 1 is not UTF-8 at byte 1");
 	assert_int_equal(tokens.count, 0);
@@ -155,6 +224,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_families_are_recognised),
 		cmocka_unit_test(test_conversations_are_written),
+		cmocka_unit_test(test_the_day_is_that_of_the_clock),
+		cmocka_unit_test(test_names_are_known),
 		cmocka_unit_test(test_conversations_have_limits),
 		cmocka_unit_test(test_messages_that_are_no_text_are_refused),
 	};

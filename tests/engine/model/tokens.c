@@ -5,9 +5,11 @@
  *   answer    u32 count | count u32 tokens | u32 length | the text that the tokens give back
  *
  * Modes are bits: 1 special tokens, 2 the beginning, 4 it continues, 8 text gives control tokens too; 16: it is a
- * conversation, made of role NUL text NUL ..., in the file's own template; 32: compose (no tokens, the text in NFC);
- * 64: classes (no tokens; a byte for every character that there may be). A request that is refused ends the program
- * with its reason, but for a conversation: that is answered with 0xFFFFFFFF and the reason as the text. Thread: one. */
+ * conversation, made of role NUL text NUL ..., in the file's own template or one that is named; 32: compose (no tokens,
+ * the text in NFC); 64: classes (no tokens; a byte for every character that there may be). A request that is refused
+ * ends the program with its reason, but for a conversation: that is answered with 0xFFFFFFFF and the reason as the
+ * text. Thread: one. */
+#include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "engine/model/chat.h"
 #include "engine/model/unicode.h"
@@ -32,22 +34,42 @@ static void write_text(const struct buffer *text)
 	fwrite(buffer_text(text), 1, text->length, stdout);
 }
 
+// The first message may be one to this program: of the role "template", whose text is the name of the one that is
+// wanted, or "thinking", with "on" or "off".
+static bool take_wish(const struct chat_message *message, struct conversation *conversation,
+		      struct chat_template *template)
+{
+	if (!strcmp(message->role, "thinking"))
+		conversation->thinking = strcmp(message->text, "off") != 0 ? THINKING_ON : THINKING_OFF;
+	else if (!strcmp(message->role, "template"))
+		chat_template_named(message->text, template);
+	else
+		return false;
+	return true;
+}
+
 static enum status apply_template(const struct gguf *gguf, const struct tokenizer *tokenizer, const char *text,
 				  size_t length, struct token_list *out, struct error *error)
 {
-	struct chat_message messages[MOST_MESSAGES];
-	const struct chat_template *template = chat_template_recognise(gguf);
+	struct chat_message messages[MOST_MESSAGES], *message = messages;
+	struct conversation conversation = {.messages = messages, .now_ms = clock_wall_ms()};
+	struct chat_template template;
+	char names[CHAT_NAMES_BYTES];
 	const char *end = text + length;
-	size_t count = 0;
-	if (!template)
-		return error_set(error, STATUS_UNAVAILABLE, "unknown template");
-	for (; text < end && count < MOST_MESSAGES; count++) {
-		messages[count].role = text;
-		messages[count].text = text + strlen(text) + 1;
-		messages[count].length = strlen(messages[count].text);
-		text = messages[count].text + messages[count].length + 1;
+	chat_template_recognise(gguf, &template);
+	while (text < end && message < messages + MOST_MESSAGES) {
+		message->role = text;
+		message->text = text + strlen(text) + 1;
+		message->length = strlen(message->text);
+		text = message->text + message->length + 1;
+		if (!take_wish(message, &conversation, &template))
+			message++;
 	}
-	return chat_template_apply(template, tokenizer, messages, count, out, error);
+	conversation.count = (size_t)(message - messages);
+	if (!template.family)
+		return error_set(error, STATUS_UNAVAILABLE, "unknown template; known are %s",
+				 chat_template_names(names));
+	return chat_template_apply(&template, tokenizer, &conversation, out, error);
 }
 
 static void answer_tokens(const struct tokenizer *tokenizer, const struct token_list *tokens, unsigned mode)

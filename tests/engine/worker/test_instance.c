@@ -279,17 +279,18 @@ static void a_chat_uses_the_template(void **state)
 	struct token_list list = {0};
 	struct error error = {0};
 	const struct chat_message messages[] = {{"system", "be brief", 8}, {"user", "what is rain", 12}};
+	const struct conversation conversation = {.messages = messages, .count = 2};
 	start_with(NULL);
 	load_well(32, 64, 4);
-	const struct chat_template *template = chat_template_recognise(file.gguf);
-	assert_non_null(template);
-	assert_string_equal(json_get_string(last_result, "chat_template", ""), chat_template_name(template));
+	struct chat_template template;
+	assert_true(chat_template_recognise(file.gguf, &template));
+	assert_string_equal(json_get_string(last_result, "chat_template", ""), template.name);
 	talks[1] = (struct talk){.used = true};
 	ASK("generate.start", "'request':1,'owner':1,'prompt':{'messages':[{'role':'system','text':'be "
 			      "brief'},{'role':'user','text':'what "
 			      "is rain'}]},'max_tokens':20,'ignore_end':true,'sampling':{'temperature':0}");
 	wait_for_end(1);
-	assert_int_equal(chat_template_apply(template, tokenizer, messages, 2, &list, &error), STATUS_OK);
+	assert_int_equal(chat_template_apply(&template, tokenizer, &conversation, &list, &error), STATUS_OK);
 	assert_int_equal(talks[1].prompt_tokens, list.count);
 	check_tokens(list.tokens, list.count, talks[1].tokens, talks[1].count);
 	token_list_finish(&list);
