@@ -1,4 +1,5 @@
 /* How the model is asked: what it is told first, and how tokens are drawn. */
+import { useState } from "preact/hooks";
 import { type Sampling, stopsOf, stopsText, usualSampling } from "../../state/chat";
 import { Panel } from "../parts";
 
@@ -14,6 +15,34 @@ const knobs: { name: Numeric; label: string; title: string; min: number; max: nu
   { name: "frequency", label: "Frequency", title: "Above 0 what was said is the less likely the more often it was", min: -2, max: 2, step: 0.1 },
   { name: "maxTokens", label: "Tokens at most", title: "Of one answer", min: 1, max: 131072, step: 1 },
 ];
+
+interface Draft {
+  value: string;
+  /** What was written, once that is done. */
+  commit: (text: string) => void;
+}
+
+/** What is being written stays, however often the page is drawn anew meanwhile. */
+function useDraft({ value, commit }: Draft) {
+  const [draft, setDraft] = useState<string | null>(null);
+  return {
+    value: draft ?? value,
+    onInput: (event: { currentTarget: { value: string } }): void => setDraft(event.currentTarget.value),
+    onChange: (event: { currentTarget: { value: string } }): void => {
+      setDraft(null);
+      commit(event.currentTarget.value);
+    },
+  };
+}
+
+function Figures({ min, max, step, placeholder, ...draft }: Draft & { min: number; max?: number; step: number; placeholder?: string }) {
+  const whole = Number.isInteger(step) ? "numeric" : "decimal";
+  return <input type="number" inputMode={whole} min={min} max={max} step={step} placeholder={placeholder} {...useDraft(draft)} />;
+}
+
+function Lines({ rows, placeholder, ...draft }: Draft & { rows: number; placeholder: string }) {
+  return <textarea rows={rows} placeholder={placeholder} {...useDraft(draft)} />;
+}
 
 export function Settings({
   chat,
@@ -48,51 +77,35 @@ export function Settings({
         {chat && (
           <label class="in">
             <span class="label">System prompt</span>
-            <textarea
-              rows={3}
-              value={system}
-              placeholder="What the model is told first"
-              onChange={(event) => setSystem(event.currentTarget.value)}
-            />
+            <Lines rows={3} value={system} placeholder="What the model is told first" commit={setSystem} />
           </label>
         )}
         {knobs.map(({ name, label, title, min, max, step }) => (
           <label class="setting" key={name} title={title}>
             <span>{label}</span>
-            <input
-              type="number"
-              inputMode="decimal"
-              min={min}
-              max={max}
-              step={step}
-              value={sampling[name]}
-              onChange={(event) => put(name, event.currentTarget.value, min, max)}
-            />
+            <Figures min={min} max={max} step={step} value={String(sampling[name])} commit={(text) => put(name, text, min, max)} />
           </label>
         ))}
         <label class="setting" title="The same seed, question and settings give the same answer">
           <span>Seed</span>
-          <input
-            type="number"
-            inputMode="numeric"
+          <Figures
             min={0}
             step={1}
             placeholder="any"
-            value={sampling.seed ?? ""}
-            onChange={(event) => {
-              const { value } = event.currentTarget;
-              const seed = Math.floor(Number(value));
-              setSampling({ ...sampling, seed: value === "" || !Number.isSafeInteger(seed) || seed < 0 ? null : seed });
+            value={String(sampling.seed ?? "")}
+            commit={(text) => {
+              const seed = Math.floor(Number(text));
+              setSampling({ ...sampling, seed: text === "" || !Number.isSafeInteger(seed) || seed < 0 ? null : seed });
             }}
           />
         </label>
         <label class="in" title="An answer ends before the first of these; \n stands for a new line">
           <span class="label">Stop texts</span>
-          <textarea
+          <Lines
             rows={2}
             value={stopsText(sampling.stops)}
             placeholder="One a line"
-            onChange={(event) => setSampling({ ...sampling, stops: stopsOf(event.currentTarget.value) })}
+            commit={(text) => setSampling({ ...sampling, stops: stopsOf(text) })}
           />
         </label>
       </div>
