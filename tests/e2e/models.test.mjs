@@ -104,6 +104,28 @@ suite("models", () => {
 		await page.context().close();
 	});
 
+	test("a model that is not loaded is loaded from the playground, and answers there", async () => {
+		const page = await browser.page();
+		await openDashboard(page, server, "#/playground");
+		await page.getByRole("heading", { name: "small" }).waitFor();
+		await page.getByText("small is not loaded.").waitFor();
+		assert.equal(await page.getByLabel("Message").isDisabled(), true);
+		await picture(page, "playground-load");
+		await page.getByRole("button", { name: "Load", exact: true }).click();
+		await page.getByText("small is not loaded.").waitFor({ state: "detached", timeout: 60000 });
+		await page.locator("textarea[aria-label=Message]:enabled").waitFor({ timeout: 60000 });
+		await page.getByLabel("Tokens at most").fill("5");
+		await page.getByLabel("Tokens at most").press("Tab");
+		await page.getByLabel("Message").fill("Say something.");
+		await page.getByLabel("Message").press("Enter");
+		await page.getByText(/first after/).waitFor({ timeout: 60000 });
+		const { instances } = await admin.call("instance.list");
+		assert.deepEqual(instances.map((one) => [one.model_name, one.state]), [["small", "ready"]]);
+		await admin.call("instance.delete", { instance_id: instances[0].instance_id });
+		await page.getByText("small is not loaded.").waitFor();
+		await page.context().close();
+	});
+
 	test("a system prompt and every setting go with a question, and an answer is stopped in the middle", async () => {
 		const page = await browser.page(), bodies = [], most = 3500;
 		writeFileSync(join(folder, "long.gguf"), modelFile({ megabytes: 19, context: 4096, template }));

@@ -26,6 +26,12 @@ export const instancesOf = (state: State, modelId: string): Instance[] =>
 export const readyInstances = (instances: State["instances"]): Instance[] =>
   sortedInstances(instances).filter((one) => one.state === "ready");
 
+/** Models that could be loaded and do not answer now. */
+export function notLoaded(state: State): Model[] {
+  const ready = new Set(readyInstances(state.instances).map((one) => one.model_id));
+  return sortedModels(state.models).filter((one) => one.state === "ready" && !ready.has(one.model_id));
+}
+
 /** "1.1 B", "360 M": numbers of weights. */
 export function parameters(n: number): string {
   if (n >= 1e9) return `${figure(n / 1e9, n < 1e11 ? 1 : 0)} B`;

@@ -175,7 +175,8 @@ function Offer({ instance, offer }: { instance: Instance; offer: NonNullable<Ins
   );
 }
 
-function Loading({ progress }: { progress: NonNullable<Instance["progress"]> }) {
+/** How far it is. */
+export function Loading({ progress }: { progress: NonNullable<Instance["progress"]> }) {
   const { nodes } = useApp().state.value;
   const share = shareDone(progress.loaded_bytes, progress.total_bytes);
   const done = memory(progress.loaded_bytes);

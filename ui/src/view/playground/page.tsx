@@ -3,15 +3,16 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { ask } from "../../command/chat";
 import { isRefused } from "../../command/models";
 import type { Refusal } from "../../command/tried";
-import type { Instance } from "../../lib/api.gen";
+import type { Instance, Model } from "../../lib/api.gen";
 import { playgroundHref } from "../../lib/route";
 import { type Conversation, type Sampling, type Turn, keepConversations, readConversations, usualSampling } from "../../state/chat";
-import { mayAsk, readyInstances } from "../../state/models";
+import { mayAsk, mayManage, notLoaded, readyInstances } from "../../state/models";
 import { useApp } from "../app-context";
 import { Icon, MarkIcon, RefusalNote } from "../parts";
 import { Page } from "../shell";
 import { Composer } from "./composer";
 import { History } from "./history";
+import { LoadModel } from "./load";
 import { Settings } from "./settings";
 import { TurnView } from "./turn";
 
@@ -19,11 +20,13 @@ export function PlaygroundPage({ id }: { id: string }) {
   const { state } = useApp();
   const all = state.value;
   const ready = readyInstances(all.instances);
-  const chosen = ready.find((one) => one.instance_id === id) ?? ready[0];
+  const others = mayManage(all.login) ? notLoaded(all) : [];
+  const wanted = others.find((one) => one.model_id === id);
+  const chosen = wanted ? null : (ready.find((one) => one.instance_id === id || one.model_id === id) ?? ready[0] ?? null);
   if (!mayAsk(all.login)) return <NotAllowed />;
   return (
     <Page title="Playground">
-      <Talk instances={ready} instance={chosen ?? null} />
+      <Talk instances={ready} instance={chosen} models={others} model={chosen ? null : (wanted ?? others[0] ?? null)} />
     </Page>
   );
 }
@@ -69,7 +72,15 @@ function useConversations() {
   return { all, open, put, show: setOpen, remove, removeAll, begin: () => setOpen(fresh()) };
 }
 
-function Talk({ instances, instance }: { instances: readonly Instance[]; instance: Instance | null }) {
+/** With whom: an instance that answers, or a model that is to be loaded first. */
+interface Choice {
+  readonly instances: readonly Instance[];
+  readonly instance: Instance | null;
+  readonly models: readonly Model[];
+  readonly model: Model | null;
+}
+
+function Talk({ instances, instance, models, model }: Choice) {
   const talks = useConversations();
   const { open } = talks;
   const [sampling, setSampling] = useState<Sampling>(usualSampling);
@@ -133,7 +144,7 @@ function Talk({ instances, instance }: { instances: readonly Instance[]; instanc
     <div class="talk-grid">
       <section class="panel talk" aria-label="Conversation">
         <div class="panel-head">
-          <Choose instances={instances} instance={instance} />
+          <Choose instances={instances} instance={instance} models={models} model={model} />
           <span class="aside">
             <button class="btn small-btn" type="button" disabled={busy || open.turns.length === 0} onClick={talks.begin}>
               New
@@ -141,12 +152,13 @@ function Talk({ instances, instance }: { instances: readonly Instance[]; instanc
           </span>
         </div>
         <div class="turns" aria-live="polite" aria-busy={busy}>
-          {open.turns.length === 0 && !partial && <Begin instance={instance} />}
+          {open.turns.length === 0 && !partial && !model && <Begin instance={instance} />}
           {open.turns.map((turn, i) => (
             <TurnView key={i} turn={turn} />
           ))}
           {partial && <TurnView turn={{ role: "assistant", text: partial.text }} writing />}
           <RefusalNote refusal={refusal} />
+          {model && !partial && <LoadModel key={model.model_id} model={model} />}
           <div ref={end} />
         </div>
         <Composer
@@ -172,23 +184,29 @@ function Talk({ instances, instance }: { instances: readonly Instance[]; instanc
   );
 }
 
-function Choose({ instances, instance }: { instances: readonly Instance[]; instance: Instance | null }) {
-  if (!instance) return <h2>No model is loaded</h2>;
-  if (instances.length === 1)
+function Choose({ instances, instance, models, model }: Choice) {
+  if (!instance && !model) return <h2>No model is loaded</h2>;
+  if (instances.length + models.length === 1)
     return (
       <h2 class="clip">
-        <MarkIcon mark={instance.running > 0 ? "computing" : "idle"} class="mini" /> {instance.model_name}
+        <MarkIcon mark={!instance ? "stale" : instance.running > 0 ? "computing" : "idle"} class="mini" />{" "}
+        {instance?.model_name ?? model?.name}
       </h2>
     );
   return (
     <select
       aria-label="Model"
-      value={instance.instance_id}
+      value={instance?.instance_id ?? model?.model_id}
       onChange={(event) => (location.hash = playgroundHref(event.currentTarget.value))}
     >
       {instances.map((one) => (
         <option key={one.instance_id} value={one.instance_id}>
           {one.model_name}
+        </option>
+      ))}
+      {models.map((one) => (
+        <option key={one.model_id} value={one.model_id}>
+          {one.name} (not loaded)
         </option>
       ))}
     </select>
