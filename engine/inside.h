@@ -34,7 +34,8 @@ struct exogpu_device {
 	struct exogpu_stream *streams[LIMIT_STREAMS_OF_DEVICE];
 	struct exogpu_device *peers[LIMIT_PEERS_OF_DEVICE]; // they have copied to this one, or it to them
 	struct transfer transfer;
-	int64_t settle_ns; // how long destroying something waits for its work
+	int64_t settle_ns;               // how long destroying something waits for its work
+	struct exogpu_stream *unsettled; // the last that could not be waited for
 	bool lost;
 };
 
@@ -56,8 +57,9 @@ struct exogpu_stream {
 	uint64_t marked, reached;       // the newest points, as far as known here
 	uint64_t points[EXOGPU_POINTS]; // the last that were marked
 	uint64_t mark_count;
-	bool dirty; // work came in since the last mark
-	bool own;   // as of a buffer
+	bool dirty;          // work came in since the last mark
+	bool own;            // as of a buffer
+	enum status dropped; // work may have been lost as something went that it used: the next mark says so
 };
 
 struct exogpu_module {

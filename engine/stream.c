@@ -180,6 +180,10 @@ enum status exogpu_mark(struct exogpu_stream *stream, uint64_t *point, struct er
 		status = error_set(error, STATUS_INVALID_PARAMS, "nowhere to put the point");
 	if (status)
 		return status;
+	status = stream->dropped;
+	stream->dropped = STATUS_OK;
+	if (status)
+		return error_set(error, status, "work of this stream may have been lost when the driver failed");
 	struct exogpu_device *device = stream->device;
 	status = device_told(device, device->backend->mark(stream->handle, &marked, error), error);
 	if (status)
@@ -285,6 +289,8 @@ static enum status settle_streams(struct exogpu_device *device, uint64_t used_by
 			continue;
 		now_ns = clock_steady_ns();
 		status = stream_settle(device->streams[i], now_ns < end_ns ? end_ns - now_ns : 0, error);
+		if (status)
+			device->unsettled = device->streams[i];
 	}
 	return status;
 }
@@ -302,11 +308,18 @@ enum status device_wait(struct exogpu_device *device, uint64_t used_by, bool pee
 void device_settle(struct exogpu_device *device, uint64_t used_by, bool peers)
 {
 	struct error error = {0};
+	device->unsettled = NULL;
 	if (device->lost || !device_wait(device, used_by, peers, device->settle_ns, &error))
 		return;
+	struct exogpu_stream *failed = device->unsettled;
 	// A driver that was short of something may have told of earlier work: it gets a second chance, no third.
-	if (error.status != STATUS_TIMEOUT && !device->lost &&
-	    !device_wait(device, used_by, peers, device->settle_ns, NULL))
+	if (error.status == STATUS_TIMEOUT || device->lost ||
+	    device_wait(device, used_by, peers, device->settle_ns, NULL)) {
+		device_lose(device, error.message);
 		return;
-	device_lose(device, error.message);
+	}
+	if (failed) { // its work may be lost, and nobody was told yet: whoever marks it next is
+		failed->dropped = error.status;
+		failed->dirty = true;
+	}
 }

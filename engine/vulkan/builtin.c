@@ -67,11 +67,14 @@ static enum status make_layout(struct backend_device *device, struct error *erro
 					     .pPushConstantRanges = &range};
 	VkResult result = VK_SUCCESS;
 	if (device->bound && !device->builtin_sets)
-		result = device->fn.vkCreateDescriptorSetLayout(device->device, &sets, NULL, &device->builtin_sets);
+		result = VULKAN_MADE(device->builtin_sets, device->fn.vkCreateDescriptorSetLayout(
+								   device->device, &sets, NULL, &device->builtin_sets));
 	if (result)
 		return vulkan_device_failed(device, error, "vkCreateDescriptorSetLayout", result);
 	if (!device->builtin_layout)
-		result = device->fn.vkCreatePipelineLayout(device->device, &layout, NULL, &device->builtin_layout);
+		result = VULKAN_MADE(
+			device->builtin_layout,
+			device->fn.vkCreatePipelineLayout(device->device, &layout, NULL, &device->builtin_layout));
 	return result ? vulkan_device_failed(device, error, "vkCreatePipelineLayout", result) : STATUS_OK;
 }
 

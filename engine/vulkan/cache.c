@@ -45,9 +45,10 @@ enum status vulkan_cache_open(struct backend_device *device, const struct backen
 	VkPipelineCacheCreateInfo info = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO,
 					  .initialDataSize = device->cache_bytes,
 					  .pInitialData = bytes};
-	VkResult result = device->fn.vkCreatePipelineCache(device->device, &info, NULL, &device->cache);
+	VkResult result = VULKAN_MADE(device->cache,
+				      device->fn.vkCreatePipelineCache(device->device, &info, NULL, &device->cache));
 	free(bytes);
-	return result ? vulkan_failed(error, "vkCreatePipelineCache", result) : STATUS_OK;
+	return result ? vulkan_device_failed(device, error, "vkCreatePipelineCache", result) : STATUS_OK;
 }
 
 static void save(struct backend_device *device)

@@ -211,7 +211,8 @@ static enum status survey(struct backend_device *device, struct features *featur
 	device->api = device->properties.apiVersion < device->vulkan->api ? device->properties.apiVersion
 									  : device->vulkan->api;
 	VkResult result = device->vulkan->vkEnumerateDeviceExtensionProperties(device->physical, NULL, &count, NULL);
-	VkExtensionProperties *extensions = calloc(count + 1, sizeof(*extensions));
+	count = result ? 0 : count;
+	VkExtensionProperties *extensions = calloc(count + 1ull, sizeof(*extensions));
 	if (!extensions)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the device's extensions");
 	if (!result)
@@ -254,7 +255,8 @@ static enum status create_device(struct backend_device *device, const struct fea
 				   .pQueueCreateInfos = &queues,
 				   .enabledExtensionCount = features->extension_count,
 				   .ppEnabledExtensionNames = features->extensions};
-	VkResult result = device->vulkan->vkCreateDevice(device->physical, &info, NULL, &device->device);
+	VkResult result = VULKAN_MADE(device->device,
+				      device->vulkan->vkCreateDevice(device->physical, &info, NULL, &device->device));
 	if (result)
 		return vulkan_failed(error, "vkCreateDevice", result);
 	enum status status = vulkan_load_device(device->vulkan, device->device, &device->fn, error);
@@ -308,7 +310,9 @@ void vulkan_device_close(struct backend_device **out)
 			return;
 		}
 		// All is done, as the semaphores say; a driver's own threads may still be busy with telling so.
-		device->fn.vkDeviceWaitIdle(device->device);
+		VkResult result = device->fn.vkDeviceWaitIdle(device->device);
+		if (result)
+			vulkan_device_failed(device, NULL, "vkDeviceWaitIdle", result);
 		vulkan_cache_close(device);
 		while (device->modules) {
 			struct backend_module *module = device->modules;

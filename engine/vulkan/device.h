@@ -105,6 +105,7 @@ struct backend_stream {
 	VkPipelineStageFlags stages;                       // of commands since the last barrier
 	VkAccessFlags writes;                              // of them
 	bool host_sees;                                    // memory that the host reads was written since the last mark
+	enum status dropped;                               // why commands were lost, until the next mark says so
 	struct vulkan_wait waits[LIMIT_STREAMS_OF_DEVICE]; // the next submission waits for these
 	unsigned wait_count;
 

@@ -11,6 +11,9 @@
 
 static const char library_file[] = "libvulkan.so.1";
 
+void (*vulkan_instance_loaded)(struct vulkan *vulkan);
+void (*vulkan_device_loaded)(struct vulkan_device_functions *functions);
+
 const char *vulkan_result_name(VkResult result)
 {
 	static const struct {
@@ -123,7 +126,7 @@ static enum status create_instance(struct vulkan *vulkan, bool checked, struct e
 	};
 	if (checked)
 		vulkan_debug_prepare(vulkan, &debug, &info);
-	VkResult result = create(&info, NULL, &vulkan->instance);
+	VkResult result = VULKAN_MADE(vulkan->instance, create(&info, NULL, &vulkan->instance));
 	if (result == VK_ERROR_INCOMPATIBLE_DRIVER) {
 		error_hint(error,
 			   "install a Vulkan driver: apt-get install mesa-vulkan-drivers, or the GPU maker's own");
@@ -139,6 +142,8 @@ static enum status create_instance(struct vulkan *vulkan, bool checked, struct e
 #undef X
 	if (checked)
 		vulkan_debug_begin(vulkan, &debug);
+	if (vulkan_instance_loaded)
+		vulkan_instance_loaded(vulkan);
 	return STATUS_OK;
 }
 
@@ -211,6 +216,8 @@ enum status vulkan_load_device(const struct vulkan *vulkan, VkDevice device, str
 		functions->name = (PFN_##name)vulkan->vkGetDeviceProcAddr(device, #name "KHR");
 	VULKAN_OPTIONAL_DEVICE_FUNCTIONS(X)
 #undef X
+	if (vulkan_device_loaded)
+		vulkan_device_loaded(functions);
 	return STATUS_OK;
 }
 

@@ -9,6 +9,7 @@
 #define VK_NO_PROTOTYPES
 #include "engine/device/info.h"
 
+#include <string.h>
 #include <vulkan/vulkan.h>
 
 #define VULKAN_INSTANCE_FUNCTIONS(X) \
@@ -103,6 +104,11 @@ struct vulkan_device_functions {
 #undef X
 };
 
+// Called on the functions of every instance and of every device once they are loaded. Tests set them, to stand between
+// this program and a driver; they are NULL.
+extern void (*vulkan_instance_loaded)(struct vulkan *vulkan);
+extern void (*vulkan_device_loaded)(struct vulkan_device_functions *functions);
+
 // Load the library and make an instance. *library (may be NULL) says what was found, also on failure.
 // Errors: STATUS_UNAVAILABLE.
 enum status vulkan_create(struct vulkan **out, bool debug, struct library_info *library, struct error *error);
@@ -114,6 +120,15 @@ enum status vulkan_load_device(const struct vulkan *vulkan, VkDevice device, str
 enum { VULKAN_DEVICES = 64 };
 enum status vulkan_physical_devices(const struct vulkan *vulkan, VkPhysicalDevice devices[VULKAN_DEVICES],
 				    uint32_t *count, struct error *error);
+
+// Forget what a failed call was to make: it leaves anything in its outputs. Returns `result`.
+#define VULKAN_MADE(handle, result) vulkan_made((result), &(handle), sizeof(handle))
+static inline VkResult vulkan_made(VkResult result, void *handle, size_t bytes)
+{
+	if (result)
+		memset(handle, 0, bytes);
+	return result;
+}
 
 const char *vulkan_result_name(VkResult result); // "VK_ERROR_DEVICE_LOST"
 // Turn a failed call into a status: "vkAllocateMemory: VK_ERROR_OUT_OF_DEVICE_MEMORY".

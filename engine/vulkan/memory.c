@@ -156,9 +156,9 @@ static enum status block_create(struct backend_device *device, struct vulkan_blo
 	block->type = type;
 	block->bytes = bytes;
 	block->only = only;
-	VkResult result = device->fn.vkAllocateMemory(device->device, &info, NULL, &block->memory);
+	VkResult result = VULKAN_MADE(block->memory,
+				      device->fn.vkAllocateMemory(device->device, &info, NULL, &block->memory));
 	if (result) {
-		block->memory = VK_NULL_HANDLE;
 		block_destroy(device, block);
 		if (result == VK_ERROR_OUT_OF_DEVICE_MEMORY || result == VK_ERROR_OUT_OF_HOST_MEMORY)
 			return out_of_memory(device, type, bytes, error);
@@ -202,12 +202,14 @@ static enum status grow(struct backend_device *device, struct vulkan_block **out
 	enum status status = STATUS_OUT_OF_MEMORY;
 	for (; !only && status == STATUS_OUT_OF_MEMORY && block_bytes >= 2 * bytes; block_bytes /= 2)
 		status = block_create(device, out, type, block_bytes, false, NULL);
-	if (status != STATUS_OUT_OF_MEMORY)
-		return status == STATUS_OK ? status : block_create(device, out, type, bytes, true, error);
-	if (block_create(device, out, type, bytes, true, NULL) == STATUS_OK)
-		return STATUS_OK;
-	trim(device, device->memory.memoryTypes[type].heapIndex);
-	return block_create(device, out, type, bytes, true, error);
+	if (status == STATUS_OUT_OF_MEMORY) {
+		status = block_create(device, out, type, bytes, true, NULL);
+		if (status == STATUS_OUT_OF_MEMORY)
+			trim(device, device->memory.memoryTypes[type].heapIndex);
+	}
+	if (device->lost)
+		return vulkan_failed(error, "vkAllocateMemory", VK_ERROR_DEVICE_LOST);
+	return status ? block_create(device, out, type, bytes, true, error) : STATUS_OK;
 }
 
 static enum status place(struct backend_device *device, struct backend_buffer *buffer, uint32_t type,
@@ -272,7 +274,8 @@ static enum status make(struct backend_device *device, struct backend_buffer *bu
 			 (device->addresses ? VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT : 0u),
 		.sharingMode = VK_SHARING_MODE_EXCLUSIVE,
 	};
-	VkResult result = device->fn.vkCreateBuffer(device->device, &info, NULL, &buffer->buffer);
+	VkResult result = VULKAN_MADE(buffer->buffer,
+				      device->fn.vkCreateBuffer(device->device, &info, NULL, &buffer->buffer));
 	if (result)
 		return vulkan_device_failed(device, error, "vkCreateBuffer", result);
 	VkMemoryRequirements needs;

@@ -26,10 +26,12 @@ static enum status make_layout(struct backend_module *module, struct error *erro
 					     .pSetLayouts = &module->set_layout,
 					     .pushConstantRangeCount = range.size > 0,
 					     .pPushConstantRanges = &range};
-	VkResult result = device->fn.vkCreateDescriptorSetLayout(device->device, &sets, NULL, &module->set_layout);
+	VkResult result = VULKAN_MADE(module->set_layout, device->fn.vkCreateDescriptorSetLayout(
+								  device->device, &sets, NULL, &module->set_layout));
 	if (result)
 		return vulkan_device_failed(device, error, "vkCreateDescriptorSetLayout", result);
-	result = device->fn.vkCreatePipelineLayout(device->device, &layout, NULL, &module->layout);
+	result = VULKAN_MADE(module->layout,
+			     device->fn.vkCreatePipelineLayout(device->device, &layout, NULL, &module->layout));
 	return result ? vulkan_device_failed(device, error, "vkCreatePipelineLayout", result) : STATUS_OK;
 }
 
@@ -91,7 +93,7 @@ static enum status load(struct backend_module *module, const struct backend_modu
 		goto done;
 	VkShaderModuleCreateInfo info = {
 		.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO, .codeSize = params->length, .pCode = words};
-	VkResult result = device->fn.vkCreateShaderModule(device->device, &info, NULL, &code);
+	VkResult result = VULKAN_MADE(code, device->fn.vkCreateShaderModule(device->device, &info, NULL, &code));
 	status = result ? vulkan_device_failed(device, error, "vkCreateShaderModule", result)
 			: compile(module, code, error);
 done:

@@ -250,7 +250,8 @@ static enum status stage_make(struct backend_device *device, struct backend_stag
 	if (!status)
 		status = vulkan_stream_create(device, &stage->stream, error);
 	if (!status) {
-		VkResult result = device->fn.vkCreateCommandPool(device->device, &pool, NULL, &stage->commands);
+		VkResult result = VULKAN_MADE(
+			stage->commands, device->fn.vkCreateCommandPool(device->device, &pool, NULL, &stage->commands));
 		status = result ? vulkan_device_failed(device, error, "vkCreateCommandPool", result) : STATUS_OK;
 	}
 	if (!status)

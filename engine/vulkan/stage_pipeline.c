@@ -31,8 +31,9 @@ static enum status make_set_layouts(struct backend_stage *stage, struct error *e
 		VkDescriptorSetLayoutCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO,
 							.bindingCount = bindings_of[i],
 							.pBindings = bindings};
-		VkResult result = device->fn.vkCreateDescriptorSetLayout(device->device, &info, NULL,
-									 &stage->layouts[i]);
+		VkResult result = VULKAN_MADE(
+			stage->layouts[i],
+			device->fn.vkCreateDescriptorSetLayout(device->device, &info, NULL, &stage->layouts[i]));
 		if (result)
 			return vulkan_device_failed(device, error, "vkCreateDescriptorSetLayout", result);
 	}
@@ -42,7 +43,8 @@ static enum status make_set_layouts(struct backend_stage *stage, struct error *e
 					   .pSetLayouts = stage->layouts,
 					   .pushConstantRangeCount = 1,
 					   .pPushConstantRanges = &range};
-	VkResult result = device->fn.vkCreatePipelineLayout(device->device, &info, NULL, &stage->layout);
+	VkResult result = VULKAN_MADE(stage->layout,
+				      device->fn.vkCreatePipelineLayout(device->device, &info, NULL, &stage->layout));
 	return result ? vulkan_device_failed(device, error, "vkCreatePipelineLayout", result) : STATUS_OK;
 }
 
@@ -64,7 +66,8 @@ enum status stage_layouts_make(struct backend_stage *stage, struct error *error)
 					   .maxSets = STAGE_SETS + chunks + stage->params.layer_count,
 					   .poolSizeCount = 1,
 					   .pPoolSizes = &size};
-	VkResult result = device->fn.vkCreateDescriptorPool(device->device, &info, NULL, &stage->pool);
+	VkResult result = VULKAN_MADE(stage->pool,
+				      device->fn.vkCreateDescriptorPool(device->device, &info, NULL, &stage->pool));
 	if (result)
 		return vulkan_device_failed(device, error, "vkCreateDescriptorPool", result);
 	return make_set_layouts(stage, error);

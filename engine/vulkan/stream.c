@@ -130,7 +130,7 @@ static enum status slot_make(struct backend_stream *stream, struct vulkan_slot *
 	if (result)
 		return vulkan_device_failed(device, error, "vkAllocateCommandBuffers", result);
 	if (!device->timeline && !slot->fence)
-		result = device->fn.vkCreateFence(device->device, &fence, NULL, &slot->fence);
+		result = VULKAN_MADE(slot->fence, device->fn.vkCreateFence(device->device, &fence, NULL, &slot->fence));
 	return result ? vulkan_device_failed(device, error, "vkCreateFence", result) : STATUS_OK;
 }
 
@@ -151,12 +151,15 @@ static enum status slot_open(struct backend_stream *stream, struct error *error)
 		return status;
 	VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
 					  .flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT};
+	if (slot->set_count) {
+		VkResult result = device->fn.vkResetDescriptorPool(device->device, slot->sets, 0);
+		if (result)
+			return vulkan_device_failed(device, error, "vkResetDescriptorPool", result);
+	}
+	slot->set_count = 0;
 	VkResult result = device->fn.vkBeginCommandBuffer(slot->commands, &begin);
-	if (!result && slot->set_count)
-		result = device->fn.vkResetDescriptorPool(device->device, slot->sets, 0);
 	if (result)
 		return vulkan_device_failed(device, error, "vkBeginCommandBuffer", result);
-	slot->set_count = 0;
 	stream->slot = slot;
 	stream->commands = slot->commands;
 	stream->command_count = 0;
@@ -214,38 +217,41 @@ static VkResult submit_timeline(struct backend_stream *stream, uint64_t submissi
 	return stream->device->fn.vkQueueSubmit(stream->queue, 1, &info, VK_NULL_HANDLE);
 }
 
-static VkResult submit_fence(struct backend_stream *stream)
+static VkResult submit_fence(struct backend_stream *stream, const char **call)
 {
 	const struct vulkan_device_functions *fn = &stream->device->fn;
 	VkSubmitInfo info = {
 		.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO, .commandBufferCount = 1, .pCommandBuffers = &stream->commands};
 	VkResult result = fn->vkResetFences(stream->device->device, 1, &stream->slot->fence);
+	if (result)
+		*call = "vkResetFences";
 	return result ? result : fn->vkQueueSubmit(stream->queue, 1, &info, stream->slot->fence);
 }
 
-// Hand over what is recorded. What could not be handed over is gone; the stream goes on behind it.
+// Hand over what is recorded. What could not be handed over is gone, and the next mark says so; the stream goes on
+// behind it.
 static enum status submit(struct backend_stream *stream, struct error *error)
 {
 	struct backend_device *device = stream->device;
 	const char *call = "vkEndCommandBuffer";
 	enum status status = device->timeline ? STATUS_OK : wait_on_host(stream, error);
-	if (!status) {
-		VkResult result = device->fn.vkEndCommandBuffer(stream->commands);
-		if (!result) {
-			call = "vkQueueSubmit";
-			result = device->timeline ? submit_timeline(stream, stream->submitted + 1)
-						  : submit_fence(stream);
-		}
-		if (result)
-			status = vulkan_device_failed(device, error, call, result);
-	}
-	if (!status) {
-		stream->submitted++;
-		stream->wait_count = 0;
+	if (status) // it stays recorded
+		return status;
+	VkResult result = device->fn.vkEndCommandBuffer(stream->commands);
+	if (!result) {
+		call = "vkQueueSubmit";
+		result = device->timeline ? submit_timeline(stream, stream->submitted + 1)
+					  : submit_fence(stream, &call);
 	}
 	stream->slot = NULL;
 	stream->commands = VK_NULL_HANDLE;
-	return status;
+	if (result) {
+		stream->dropped = vulkan_device_failed(device, error, call, result);
+		return stream->dropped;
+	}
+	stream->submitted++;
+	stream->wait_count = 0;
+	return STATUS_OK;
 }
 
 enum status vulkan_stream_begin(struct backend_stream *stream, VkPipelineStageFlags stages, struct error *error)
@@ -273,7 +279,8 @@ static enum status make_sets(struct backend_device *device, struct vulkan_slot *
 					   .maxSets = VULKAN_SETS,
 					   .poolSizeCount = 1,
 					   .pPoolSizes = &size};
-	VkResult result = device->fn.vkCreateDescriptorPool(device->device, &info, NULL, &slot->sets);
+	VkResult result = VULKAN_MADE(slot->sets,
+				      device->fn.vkCreateDescriptorPool(device->device, &info, NULL, &slot->sets));
 	return result ? vulkan_device_failed(device, error, "vkCreateDescriptorPool", result) : STATUS_OK;
 }
 
@@ -309,7 +316,11 @@ enum status vulkan_mark(struct backend_stream *stream, uint64_t *point, struct e
 {
 	struct backend_device *device = stream->device;
 	uint64_t next = stream->points + 1;
-	enum status status = slot_open(stream, error);
+	enum status status = stream->dropped;
+	stream->dropped = STATUS_OK;
+	if (status)
+		return error_set(error, status, "commands of this stream were lost when they were handed over");
+	status = slot_open(stream, error);
 	if (status)
 		return status;
 	if (stream->host_sees) {
@@ -324,6 +335,7 @@ enum status vulkan_mark(struct backend_stream *stream, uint64_t *point, struct e
 					       stream->timestamps, query);
 	}
 	status = submit(stream, error);
+	stream->dropped = STATUS_OK; // said herewith
 	if (status)
 		return status;
 	stream->host_sees = false;
@@ -415,15 +427,18 @@ static enum status make(struct backend_stream *stream, struct error *error)
 	VkQueryPoolCreateInfo queries = {.sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO,
 					 .queryType = VK_QUERY_TYPE_TIMESTAMP,
 					 .queryCount = EXOGPU_POINTS};
-	VkResult result = device->fn.vkCreateCommandPool(device->device, &pool, NULL, &stream->pool);
+	VkResult result = VULKAN_MADE(stream->pool,
+				      device->fn.vkCreateCommandPool(device->device, &pool, NULL, &stream->pool));
 	if (result)
 		return vulkan_device_failed(device, error, "vkCreateCommandPool", result);
 	if (device->timeline)
-		result = device->fn.vkCreateSemaphore(device->device, &semaphore, NULL, &stream->timeline);
+		result = VULKAN_MADE(stream->timeline,
+				     device->fn.vkCreateSemaphore(device->device, &semaphore, NULL, &stream->timeline));
 	if (result)
 		return vulkan_device_failed(device, error, "vkCreateSemaphore", result);
 	if (device->timestamp_bits)
-		result = device->fn.vkCreateQueryPool(device->device, &queries, NULL, &stream->timestamps);
+		result = VULKAN_MADE(stream->timestamps,
+				     device->fn.vkCreateQueryPool(device->device, &queries, NULL, &stream->timestamps));
 	return result ? vulkan_device_failed(device, error, "vkCreateQueryPool", result) : STATUS_OK;
 }
 
@@ -473,11 +488,14 @@ enum status vulkan_stream_create(struct backend_device *device, struct backend_s
 void vulkan_stream_destroy(struct backend_device *device, struct backend_stream **stream_pointer)
 {
 	struct backend_stream *stream = *stream_pointer;
-	(void)device;
 	if (!stream)
 		return;
 	stream->open = false;
-	stream->slot = NULL; // what is recorded and was never marked is dropped
+	if (stream->slot) // what is recorded and was never marked is dropped
+		device->fn.vkEndCommandBuffer(stream->commands);
+	stream->slot = NULL;
+	stream->commands = VK_NULL_HANDLE;
+	stream->dropped = STATUS_OK;
 	stream->host_sees = false;
 	stream->wait_count = 0;
 	stream->points = stream->reached = 0;
@@ -485,12 +503,17 @@ void vulkan_stream_destroy(struct backend_device *device, struct backend_stream 
 	*stream_pointer = NULL;
 }
 
+// A wait that fails says nothing of the work: it gets a second chance. What a lost device had under way is over.
 bool vulkan_streams_idle(struct backend_device *device, int64_t timeout_ns)
 {
 	int64_t until_ns = clock_steady_ns() + timeout_ns;
 	for (struct backend_stream *stream = device->streams; stream; stream = stream->next) {
-		int64_t left_ns = until_ns - clock_steady_ns();
-		if (wait_submission(stream, stream->submitted, left_ns > 0 ? left_ns : 0, NULL) == STATUS_TIMEOUT)
+		enum status status = STATUS_PENDING;
+		for (int i = 0; i < 2 && status && status != STATUS_TIMEOUT && status != STATUS_DEVICE_LOST; i++) {
+			int64_t left_ns = until_ns - clock_steady_ns();
+			status = wait_submission(stream, stream->submitted, left_ns > 0 ? left_ns : 0, NULL);
+		}
+		if (status && status != STATUS_DEVICE_LOST)
 			return false;
 	}
 	return true;

@@ -109,7 +109,8 @@ EXOGPU_PUBLIC enum status exogpu_fill(struct exogpu_stream *stream, struct exogp
 				      uint64_t bytes, uint8_t value, struct error *error);
 
 // Hand what is enqueued to the device and name the place behind it; numbers of a stream only grow, from 1. At most
-// EXOGPU_POINTS are outstanding: one more waits for the oldest first.
+// EXOGPU_POINTS are outstanding: one more waits for the oldest first. Work that the driver failed to take is gone: the
+// call that met with it says so, and so does the next mark, once, unless it was that call.
 EXOGPU_PUBLIC enum status exogpu_mark(struct exogpu_stream *stream, uint64_t *point, struct error *error);
 // The newest point that is reached, 0 before the first; does not wait.
 EXOGPU_PUBLIC enum status exogpu_reached(struct exogpu_stream *stream, uint64_t *point, struct error *error);
