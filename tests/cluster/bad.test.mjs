@@ -106,6 +106,16 @@ describe("bad wires", { skip: missing ?? false }, () => {
 		});
 	});
 
+	test("a node that is stopped, replaced, and thawed: the answer is right, and the node is back", async () => {
+		await during(async () => {
+			nodes[1].child.kill("SIGSTOP");
+			await becomes(admin, nodes[1].id, "offline");
+		}, async () => {
+			nodes[1].child.kill("SIGCONT");
+			await back();
+		});
+	});
+
 	test("a machine whose interface goes, and comes: the same", async () => {
 		await during(async () => {
 			two.link("down");

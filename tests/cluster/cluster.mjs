@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import http from "node:http";
 import { join } from "node:path";
 import { Client } from "../api/client.mjs";
-import { eventually, request, temporary, within } from "../api/server.mjs";
+import { binary, eventually, request, temporary, within } from "../api/server.mjs";
 import { long } from "./net.mjs";
 
 // `exogpu serve --lan` on a machine; asked over its Unix socket, since its address is on the wire.
@@ -23,9 +23,10 @@ export async function serve(machine, args = ["--no-local-node"], data = temporar
 	return server;
 }
 
-// `exogpu node` on a machine: {data, name, child, ...}, with its id once it has said that.
-export async function node(machine, args = [], data = temporary()) {
-	const one = machine.exec(["node", "--data", data, "--backends", "cpu", "--name", machine.name, "--accept-code", ...args]);
+// `exogpu node` on a machine: {data, name, child, ...}, with its id once it has said that. Of another program, or with
+// another environment, where these are given.
+export async function node(machine, args = [], data = temporary(), { program = binary, env } = {}) {
+	const one = machine.spawn(program, ["node", "--data", data, "--backends", "cpu", "--name", machine.name, "--accept-code", ...args], env);
 	const started = { ...one, data, machine };
 	started.said = (pattern) => eventually(() => {
 		const found = pattern.exec(one.output.stderr);
