@@ -331,6 +331,8 @@ static const char *read_parts(const struct json *parts, struct ring_step *step)
 		*told = (struct ring_told){.waited_ns = (uint64_t)json_get_integer(one, "waited_ns", 0),
 					   .spent_ns = (uint64_t)json_get_integer(one, "spent_ns", 0),
 					   .came_bytes = (uint64_t)json_get_integer(one, "came_bytes", 0)};
+		if (told->came_bytes > (uint64_t)LIMIT_WORKER_MESSAGE_BYTES + 4)
+			return "it came in more bytes than a message has";
 		for (; stage; stage = json_next(stage), told->stage_count++) {
 			if (step->stage_count == LIMIT_INSTANCE_STAGES)
 				return "it has been at more stages than an instance has";

@@ -238,6 +238,8 @@ void parts_connect(struct parts *parts)
 {
 	parts->step = PARTS_CONNECTING;
 	parts->broken = 0;
+	if (!parts->failed) // what was about to be told, that they are ready, is not so any more
+		net_timer_stop(parts->loop, &parts->tell);
 	parts_limit(parts, LIMIT_HOP_CONNECT_MS);
 	for (unsigned i = 0; i < parts->count; i++) // before any is asked, or the first answers would seem to be all
 		parts->part[i].ends = 0;
