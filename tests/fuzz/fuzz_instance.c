@@ -34,8 +34,8 @@ static const char *const calls[] = {
 	"'generate.start','params':{'request':1,'owner':1,'prompt':{'messages':[{'role':'assistant','text':''}]}}",
 	"'generate.cancel','params':{'request':1}",
 	"'generate.cancel','params':{'request':4}",
-	"'generate.embed','params':{'owner':1,'prompt':{'text':'some text'}}",
-	"'generate.embed','params':{'owner':1,'prompt':{'tokens':[511]}}",
+	"'generate.embed','params':{'request':8,'owner':1,'prompt':{'text':'some text'}}",
+	"'generate.embed','params':{'request':9,'owner':1,'prompt':{'tokens':[511]}}",
 	"'instance.load','params':{'stages':[],'context_tokens':1,'page_count':1,'batch_rows':1,'sequences':1}",
 };
 enum { CALLS = sizeof(calls) / sizeof(calls[0]) };

@@ -556,7 +556,7 @@ static void embeddings_have_length_one(void **state)
 	double mean[4096] = {0}, square = 0, worst = 0;
 	start_with(NULL);
 	load_well(32, 16, 4);
-	ASK("generate.embed", "'owner':1,'prompt':{'text':'the meaning of a longer text, of some tokens'}");
+	ASK("generate.embed", "'request':1,'owner':1,'prompt':{'text':'the meaning of a longer text, of some tokens'}");
 	while (!embeds)
 		assert_true(pump());
 	assert_int_equal(last_error.status, STATUS_OK);
@@ -577,6 +577,86 @@ static void embeddings_have_length_one(void **state)
 	assert_int_equal(i, embedding);
 	assert_true(worst < 2e-3);
 	reference_result_finish(&result);
+	end_well();
+}
+
+// It waits behind more than can be done in the time that its end takes.
+static void an_embedding_is_cancelled(void **state)
+{
+	(void)state;
+	start_with(NULL);
+	load_well(32, 16, 1);
+	for (int i = 1; i <= 10; i++) {
+		talks[i] = (struct talk){.used = true};
+		ASK("generate.start", "'request':%d,'owner':1,'prompt':{'text':'the rain'},'ignore_end':true", i);
+	}
+	ASK("generate.embed", "'request':20,'owner':1,'prompt':{'text':'the rain in spain'}");
+	ASK("generate.cancel", "'request':20");
+	while (!embeds)
+		assert_true(pump());
+	assert_int_equal(last_error.status, STATUS_UNAVAILABLE);
+	assert_non_null(strstr(last_error.message, "cancelled"));
+	while (!cancels)
+		assert_true(pump());
+	assert_int_equal(last_error.status, STATUS_OK);
+	for (int i = 1; i <= 10; i++)
+		ASK("generate.cancel", "'request':%d", i);
+	for (int i = 1; i <= 10; i++)
+		wait_for_end(i);
+	assert_int_equal(embeds, 1);
+	end_well();
+}
+
+static void ask_by_body(const char *method, const char *params, const char *body, size_t body_bytes)
+{
+	method_of[post(&worker, worker.server, method, body, body_bytes, "%s", params) % 4096] = method;
+}
+
+static void check_refused(enum status status, const char *says)
+{
+	last_error = (struct error){0};
+	while (!last_error.status)
+		assert_true(pump());
+	if (last_error.status != status || !strstr(last_error.message, says))
+		fail_msg("%s: %s, not %s: %s", status_word(last_error.status), last_error.message, status_word(status),
+			 says);
+}
+
+// Params that a head has no room for.
+static void long_params_are_the_body(void **state)
+{
+	(void)state;
+	enum { LONG_BYTES = 2 * 1024 * 1024 };
+	static const char begin[] = "{\"request\":3,\"owner\":1,\"prompt\":{\"text\":\"", end[] = "\"}}",
+			  whole[] = "{\"request\":2,\"owner\":1,\"prompt\":{\"text\":\"the rain\"},\"max_tokens\":20,"
+				    "\"ignore_end\":true,\"sampling\":{\"temperature\":0}}";
+	char *text = malloc(sizeof(begin) + LONG_BYTES + sizeof(end));
+	assert_non_null(text);
+	start_with(NULL);
+	load_well(32, 16, 4);
+	ask_text(1, "the rain", ",'max_tokens':20,'ignore_end':true,'sampling':{'temperature':0}");
+	wait_for_end(1);
+	talks[2] = (struct talk){.used = true};
+	ask_by_body("generate.start", "", whole, strlen(whole));
+	wait_for_end(2);
+	assert_int_equal(talks[2].count, 20);
+	assert_memory_equal(talks[1].tokens, talks[2].tokens, 20 * sizeof(talks[1].tokens[0]));
+	memcpy(text, begin, strlen(begin));
+	memset(text + strlen(begin), 'q', LONG_BYTES - 1000);
+	memcpy(text + strlen(begin) + LONG_BYTES - 1000, end, sizeof(end));
+	ask_by_body("generate.start", "", text, strlen(text));
+	check_refused(STATUS_LIMIT_EXCEEDED, "1048592 tokens");
+	ask_by_body("generate.start", "", "[]", 2);
+	check_refused(STATUS_INVALID_PARAMS, "a body is an object");
+	ask_by_body("generate.start", "'request':5", whole, strlen(whole));
+	check_refused(STATUS_INVALID_PARAMS, "all of the params");
+	ask_by_body("generate.start", "", whole, strlen(whole) - 1);
+	check_refused(STATUS_PARSE_ERROR, "");
+	ask_by_body("generate.start", "", "{\"request\":0}", 13);
+	check_refused(STATUS_INVALID_PARAMS, "");
+	ask_by_body("generate.cancel", "'request':1", "{}", 2);
+	check_refused(STATUS_INVALID_PARAMS, "takes no body");
+	free(text);
 	end_well();
 }
 
@@ -885,6 +965,8 @@ int main(void)
 		cmocka_unit_test(what_is_forgotten_is_computed_anew),
 		cmocka_unit_test(cancelled_between_steps),
 		cmocka_unit_test(embeddings_have_length_one),
+		cmocka_unit_test(an_embedding_is_cancelled),
+		cmocka_unit_test(long_params_are_the_body),
 		cmocka_unit_test(wrong_calls_are_answered),
 		cmocka_unit_test(a_load_that_fails_may_be_tried_again),
 		cmocka_unit_test(slices_are_one_stage),

@@ -579,7 +579,8 @@ static void only_the_last_generates(void **state)
 	assert_int_equal(answer_of(&parts[0], id, "generate.cancel"), STATUS_OK);
 	id = post(&parts[0], parts[0].server, "instance.check", NULL, 0, "%s", "");
 	assert_int_equal(answer_of(&parts[0], id, "instance.check"), STATUS_CONFLICT);
-	id = post(last(), last()->server, "generate.embed", NULL, 0, "'owner':1,'prompt':{'text':'%s'}", prompts[1]);
+	id = post(last(), last()->server, "generate.embed", NULL, 0, "'request':90,'owner':1,'prompt':{'text':'%s'}",
+		  prompts[1]);
 	assert_int_equal(answer_of(last(), id, "generate.embed"), STATUS_OK);
 	assert_int_equal(json_count(json_get(last_result, "embedding")), model_shape(file.model)->embedding);
 	// Long enough for a word on how long rounds are.
