@@ -144,6 +144,13 @@ static void devices_changed(void *arg)
 		net_timer_start(node->loop, &node->save, SAVE_DELAY_MS, save, node);
 }
 
+static void device_verified(void *arg, const struct device_record *record, enum backend_kind kind, double took_ms)
+{
+	struct node *node = arg;
+	if (node->tenants)
+		tenants_verified(node->tenants, record, kind, took_ms);
+}
+
 static void record_changed(void *arg)
 {
 	struct node *node = arg;
@@ -733,6 +740,7 @@ static enum status create_parts(struct node *node, struct error *error)
 				       .cache = node->cache,
 				       .devices_changed = devices_changed,
 				       .record_changed = record_changed,
+				       .verified = device_verified,
 				       .arg = node};
 	struct hotplug_params hotplug = {.loop = node->loop, .root = "", .changed = hardware_changed, .arg = node};
 	struct witness_params witness = {.loop = node->loop,

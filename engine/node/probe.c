@@ -159,6 +159,8 @@ static void verified(void *arg, const struct child_outcome *outcome)
 		log_info("node", "%s passed verification through %s in %.0f ms", record->apis[job->kind].info.name,
 			 backend_kind_title(job->kind), duration_ms);
 	prober->verifying--;
+	if (!outcome->status && device_record_backend(record) == job->kind)
+		prober->params.verified(prober->params.arg, record, job->kind, duration_ms);
 	free(job);
 	prober->params.devices_changed(prober->params.arg);
 	pump(prober);

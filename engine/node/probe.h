@@ -18,6 +18,8 @@ struct prober_params {
 	bool enabled[BACKEND_COUNT];        // that may be used; others are not asked
 	void (*devices_changed)(void *arg); // the table, or what is known of it, changed
 	void (*record_changed)(void *arg);  // back ends or libraries changed
+	// A worker opened this device through the API in use, and verified it, in so many ms from its call.
+	void (*verified)(void *arg, const struct device_record *record, enum backend_kind kind, double took_ms);
 	void *arg;
 };
 

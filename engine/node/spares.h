@@ -2,9 +2,10 @@
  * session. This decides; tenants.c starts, watches and hands over.
  *
  * How long a session waits for its worker is measured with each that is started for one: from the start of the process
- * until its first device is open. A device for which that took longer than a threshold has a place here, as long as
- * sessions come: after IDLE_MS without one it is given up, and so is a spare that would be in the way, because little
- * memory of its device is left. One that ends by itself is replaced after a pause, twice as long each time.
+ * until its first device is open. For the first session the verification stands, in which a worker opened the device. A
+ * device for which that took longer than a threshold has a place here, as long as sessions come: after IDLE_MS without
+ * one it is given up, and so is a spare that would be in the way, because little memory of its device is left. One that
+ * ends by itself is replaced after a pause, twice as long each time.
  *
  * A device that is this machine's processor is opened slowly only while the processor has much to do, and a spare would
  * be one thing more: unless a threshold was given, it gets none. Pure: no clock, no process. Thread: its owner's. */
@@ -29,7 +30,7 @@ struct spares {
 	struct spare_place places[LIMIT_SPARES];
 };
 
-// A session has the device open.
+// A session has the device open, or the device was verified.
 struct spare_use {
 	enum backend_kind backend;
 	const char *device_id;

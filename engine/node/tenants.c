@@ -363,8 +363,13 @@ static void look_after(void *arg)
 	}
 	if (all->connected)
 		spare_start(all, now_ms);
-	if (all->count || spares_places(&all->spares))
-		net_timer_start(all->params.loop, &all->look, LOOK_MS, look_after, all);
+	tenants_look(all);
+}
+
+void tenants_look(struct tenants *tenants)
+{
+	if (!tenants->look.running && (tenants->count || spares_places(&tenants->spares)))
+		net_timer_start(tenants->params.loop, &tenants->look, LOOK_MS, look_after, tenants);
 }
 
 // ---- the server's calls ----
@@ -449,8 +454,7 @@ struct tenant *tenant_add(struct tenants *tenants, const char *worker_id, enum b
 	buffer_init(&tenant->in, LIMIT_HEAD_BYTES); // its answers here have no body
 	tenants->list = tenant;
 	tenants->count++;
-	if (!tenants->look.running)
-		net_timer_start(tenants->params.loop, &tenants->look, LOOK_MS, look_after, tenants);
+	tenants_look(tenants);
 	return tenant;
 }
 

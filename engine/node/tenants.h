@@ -48,6 +48,9 @@ void tenants_destroy(struct tenants **tenants);
 void tenants_open(struct tenants *tenants, struct uplink_call *call);
 void tenants_device(struct tenants *tenants, struct uplink_call *call);
 void tenants_close(struct tenants *tenants, struct uplink_call *call);
+// A worker of the prober's opened this device and verified it in so many ms: a first session may have to wait as long.
+void tenants_verified(struct tenants *tenants, const struct device_record *record, enum backend_kind backend,
+		      double took_ms);
 // The server is gone: kill all but those that are kept.
 void tenants_lost(struct tenants *tenants);
 // Those that are kept, for node.register (an array of ids); NULL: none.

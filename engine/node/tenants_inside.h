@@ -104,5 +104,7 @@ void spare_settle(struct tenant *tenant, struct request *request, struct json *r
 struct tenant *spare_take(struct tenants *tenants, const struct uplink_call *call);
 // Give it what makes it the session's: the limits that the server has `given`, and the stream.
 void spare_bind(struct tenant *tenant, const struct request *request, const struct json *given, int stream);
+// Look after tenants and spares from now on, if there are any.
+void tenants_look(struct tenants *tenants);
 // A session has opened its first device: how long it waited says whether spares are wanted.
 void spare_note_use(const struct tenant *tenant, double opened_ms);

@@ -90,17 +90,29 @@ void spare_settle(struct tenant *tenant, struct request *request, struct json *r
 	json_destroy(&result);
 }
 
+static void note_use(struct tenants *tenants, const struct device_record *record, enum backend_kind backend,
+		     double took_ms)
+{
+	spares_used(&tenants->spares, &(struct spare_use){.backend = backend,
+							  .device_id = record->device_id,
+							  .processor = record->apis[backend].info.kind == DEVICE_CPU,
+							  .took_ms = took_ms,
+							  .now_ms = clock_steady_ms()});
+}
+
+void tenants_verified(struct tenants *tenants, const struct device_record *record, enum backend_kind backend,
+		      double took_ms)
+{
+	note_use(tenants, record, backend, took_ms);
+	tenants_look(tenants);
+}
+
 void spare_note_use(const struct tenant *tenant, double opened_ms)
 {
-	struct tenants *all = tenant->all;
-	const struct device_record *record = device_table_find(all->params.table, tenant->device_id);
-	const struct spare_use use = {.backend = tenant->backend,
-				      .device_id = tenant->device_id,
-				      .processor = record && record->apis[tenant->backend].info.kind == DEVICE_CPU,
-				      .took_ms = tenant->start_ms < 0 ? -1 : tenant->start_ms + opened_ms,
-				      .now_ms = clock_steady_ms()};
+	const struct device_record *record = device_table_find(tenant->all->params.table, tenant->device_id);
 	if (record)
-		spares_used(&all->spares, &use);
+		note_use(tenant->all, record, tenant->backend,
+			 tenant->start_ms < 0 ? -1 : tenant->start_ms + opened_ms);
 }
 
 void spare_bind(struct tenant *tenant, const struct request *request, const struct json *given, int stream)
