@@ -513,6 +513,25 @@ enum status json_print(const struct json *json, struct buffer *buffer)
 	return buffer->failed ? STATUS_LIMIT_EXCEEDED : STATUS_OK;
 }
 
+enum status json_print_string(const char *text, struct buffer *buffer)
+{
+	if (json_utf8(text, strlen(text)))
+		return print_string(text, buffer);
+	struct json *clean = json_new_string(text);
+	enum status status = json_print(clean, buffer);
+	json_destroy(&clean);
+	return status;
+}
+
+enum status json_print_integer(int64_t value, struct buffer *buffer)
+{
+	if (fabs((double)value) < exact_integer)
+		return print_integer(value, buffer);
+	buffer_append_byte(buffer, '"');
+	print_integer(value, buffer);
+	return buffer_append_byte(buffer, '"');
+}
+
 enum json_type json_type(const struct json *json)
 {
 	switch (json ? in(json)->type & 0xFF : cJSON_Invalid) {

@@ -20,6 +20,9 @@ struct json *json_copy(const struct json *json);
 bool json_equal(const struct json *a, const struct json *b);
 // Appends. Errors: those of buffer_append.
 enum status json_print(const struct json *json, struct buffer *out);
+// What json_print makes of json_new_string(text) and of json_new_integer(value), mostly without making them.
+enum status json_print_string(const char *text, struct buffer *out);
+enum status json_print_integer(int64_t value, struct buffer *out);
 
 // Reading. All accept NULL, which is of type JSON_ABSENT and has no members.
 enum json_type json_type(const struct json *json);

@@ -155,6 +155,12 @@ static enum status print_member(struct buffer *out, const char *key, const struc
 	return status ? status : json_print(value, out);
 }
 
+static enum status print_method(struct buffer *out, const char *method)
+{
+	enum status status = buffer_append_text(out, ",\"method\":");
+	return status ? status : json_print_string(method, out);
+}
+
 static enum status print_envelope(struct buffer *out, const struct json *id, bool null_id, const char *key,
 				  struct json *value, const char *method)
 {
@@ -163,15 +169,45 @@ static enum status print_envelope(struct buffer *out, const struct json *id, boo
 		status = print_member(out, "id", id);
 	else if (!status && null_id)
 		status = buffer_append_text(out, ",\"id\":null");
-	if (!status && method) {
-		struct json *name = json_new_string(method);
-		status = print_member(out, "method", name);
-		json_destroy(&name);
-	}
+	if (!status && method)
+		status = print_method(out, method);
 	if (!status && value)
 		status = print_member(out, key, value);
 	json_destroy(&value);
 	return status ? status : buffer_append_byte(out, '}');
+}
+
+// The rest of a head whose last member is `key`.
+static enum status print_numbers(struct buffer *out, const char *key, const struct message_number *numbers,
+				 size_t count)
+{
+	buffer_append_text(out, ",\"");
+	buffer_append_text(out, key);
+	buffer_append_text(out, "\":{");
+	for (size_t i = 0; i < count; i++) {
+		buffer_append_text(out, i ? ",\"" : "\"");
+		buffer_append_text(out, numbers[i].name);
+		buffer_append_text(out, "\":");
+		json_print_integer(numbers[i].value, out);
+	}
+	return buffer_append_text(out, "}}");
+}
+
+enum status message_print_call_of(struct buffer *out, int64_t id, const char *method,
+				  const struct message_number *params, size_t count)
+{
+	buffer_append_text(out, "{\"jsonrpc\":\"2.0\",\"id\":");
+	json_print_integer(id, out);
+	print_method(out, method);
+	return print_numbers(out, "params", params, count);
+}
+
+enum status message_print_result_of(struct buffer *out, const struct json *id, const struct message_number *result,
+				    size_t count)
+{
+	buffer_append_text(out, "{\"jsonrpc\":\"2.0\"");
+	print_member(out, "id", id);
+	return print_numbers(out, "result", result, count);
 }
 
 enum status message_print_call(struct buffer *out, const struct json *id, const char *method, struct json *params)

@@ -52,5 +52,14 @@ size_t message_left(const struct buffer *in);
 enum status message_print_call(struct buffer *out, const struct json *id, const char *method, struct json *params);
 enum status message_print_result(struct buffer *out, const struct json *id, struct json *result);
 enum status message_print_error(struct buffer *out, const struct json *id, const struct error *error);
+// The same of params and of a result that are nothing but integers, without making a tree of them.
+struct message_number {
+	const char *name;
+	int64_t value;
+};
+enum status message_print_call_of(struct buffer *out, int64_t id, const char *method,
+				  const struct message_number *params, size_t count);
+enum status message_print_result_of(struct buffer *out, const struct json *id, const struct message_number *result,
+				    size_t count);
 // Read what an error answer says back into *error.
 void message_read_error(const struct message *message, struct error *error);

@@ -60,9 +60,9 @@ static bool send_all(const struct sending *out)
 	return true;
 }
 
-// The bytes before a body of `body_bytes`. `result` is taken.
+// The bytes before a body of `body_bytes`. `result` is taken; NULL, if there is no error: {"bytes": moved_bytes}.
 static enum status print(struct buffer *out, const struct json *id, const struct error *error, struct json *result,
-			 size_t body_bytes)
+			 uint64_t moved_bytes, size_t body_bytes)
 {
 	const uint8_t lengths[8] = {0};
 	buffer_init(out, LIMIT_HEAD_BYTES + sizeof(lengths));
@@ -70,8 +70,11 @@ static enum status print(struct buffer *out, const struct json *id, const struct
 	if (!status && error && error->status) {
 		json_destroy(&result);
 		status = message_print_error(out, id, error);
-	} else if (!status) {
+	} else if (!status && result) {
 		status = message_print_result(out, id, result);
+	} else if (!status) {
+		const struct message_number moved = {"bytes", (int64_t)moved_bytes};
+		status = message_print_result_of(out, id, &moved, 1);
 	}
 	if (!status) {
 		put_u32le(out->data, out->length - 4 + body_bytes);
@@ -123,7 +126,7 @@ void answer_call(struct session *session, struct call *call, struct json *result
 		memcpy(to, body, body_bytes);
 	const size_t sent_bytes = to ? 0 : body_bytes;
 	pthread_mutex_lock(&session->sending);
-	if (print(&head, call->message.id, &call->error, result, sent_bytes))
+	if (print(&head, call->message.id, &call->error, result, call->total_bytes, sent_bytes))
 		give_up_stream(session);
 	else
 		send_to_server(session, &head, body, sent_bytes);
@@ -132,14 +135,14 @@ void answer_call(struct session *session, struct call *call, struct json *result
 	watch_return(session);
 }
 
-void answer_open(struct session *session, struct call *call, struct json *result, size_t body_bytes)
+void answer_open(struct session *session, struct call *call)
 {
 	struct buffer *head = &session->open_head;
 	watch_answer(session);
-	session->shared_to = shared_place(session, call, body_bytes);
+	session->shared_to = shared_place(session, call, call->total_bytes);
 	pthread_mutex_lock(&session->sending);
 	session->message_open = true;
-	if (print(head, call->message.id, NULL, result, session->shared_to ? 0 : body_bytes))
+	if (print(head, call->message.id, NULL, NULL, call->total_bytes, session->shared_to ? 0 : call->total_bytes))
 		give_up_stream(session);
 	else if (!session->shared_to)
 		send_to_server(session, head, NULL, 0);
@@ -173,7 +176,7 @@ void answer_more(struct session *session, const uint8_t *body, size_t body_bytes
 void answer_node(struct session *session, const struct json *id, const struct error *error, struct json *result)
 {
 	struct buffer head;
-	if (!print(&head, id, error, result, 0)) {
+	if (!print(&head, id, error, result, 0, 0)) {
 		pthread_mutex_lock(&session->to_node);
 		send_all(
 			&(struct sending){.fd = session->node_fd, .head = &head}); // if it is gone, the reader ends all
@@ -192,7 +195,7 @@ void session_end(struct session *session, struct call *call, bool all, const str
 	for (; writable && call; call = all ? call->next : NULL) {
 		if (call->from_node || !call->message.id)
 			continue;
-		if (!print(&head, call->message.id, error, NULL, 0))
+		if (!print(&head, call->message.id, error, NULL, 0, 0))
 			writable = send_all(
 				&(struct sending){.fd = session->stream_fd, .head = &head, .flags = MSG_DONTWAIT});
 		buffer_finish(&head);

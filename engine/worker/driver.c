@@ -55,16 +55,15 @@ void driver_answer(struct session *session, struct call *call, struct json *resu
 	calls_remove(session, call);
 }
 
+// As answer_call takes it.
 static struct json *result_of(struct session *session, struct worker_device *device, const struct step *step)
 {
 	struct call *call = step->call;
+	if (call->kind == CALL_WRITE)
+		return NULL;
 	struct json *result = json_new_object();
 	int64_t ns = 0;
 	switch (call->kind) {
-	case CALL_WRITE:
-	case CALL_READ:
-		json_set_integer(result, "bytes", (int64_t)call->total_bytes);
-		break;
 	case CALL_FILL:
 		json_set_integer(result, "bytes", (int64_t)call_count(call, "bytes"));
 		break;
@@ -81,6 +80,8 @@ static struct json *result_of(struct session *session, struct worker_device *dev
 	case CALL_DEVICE:
 	case CALL_WARM:
 	case CALL_ALLOCATE:
+	case CALL_WRITE:
+	case CALL_READ: // send_piece
 	case CALL_FREE:
 	case CALL_SHARE:
 	case CALL_LOAD:
@@ -96,7 +97,7 @@ static void send_piece(struct session *session, struct worker_device *device, co
 		driver_finish_oldest(session, session->open_device);
 	if (!session->message_open) {
 		session->open_device = device;
-		answer_open(session, step->call, result_of(session, device, step), step->call->total_bytes);
+		answer_open(session, step->call);
 	}
 	answer_more(session, device->out.bytes + (size_t)step->piece * LIMIT_WORKER_PIECE_BYTES, step->bytes,
 		    step->last);
@@ -371,10 +372,7 @@ static void begin(struct session *session, struct call *call)
 {
 	// A refused write has no parts; one that lies in its place already is only answered.
 	if (call->error.status || (call->quiet && call->kind == CALL_WRITE)) {
-		struct json *result = call->error.status ? NULL : json_new_object();
-		if (result)
-			json_set_integer(result, "bytes", (int64_t)call->total_bytes);
-		driver_answer(session, call, result);
+		driver_answer(session, call, NULL);
 		return;
 	}
 	switch (call->kind) {

@@ -188,9 +188,7 @@ void memory_read(struct session *session, struct call *call)
 	driver_drain(session, slot->device);
 	while (session->message_open)
 		driver_finish_oldest(session, session->open_device);
-	struct json *result = json_new_object();
-	json_set_integer(result, "bytes", (int64_t)call->total_bytes);
-	answer_call(session, call, result, slot->direct ? slot->direct + offset : NULL, call->total_bytes);
+	answer_call(session, call, NULL, slot->direct ? slot->direct + offset : NULL, call->total_bytes);
 	calls_remove(session, call);
 }
 

@@ -200,11 +200,12 @@ int64_t watch_oldest_ns(struct session *session);
 // ---- driver.c, answer.c ----
 
 void *driver_main(void *session);
-// Answer a call with what is in call->error, or `result` (taken); the body, if any, goes behind the head.
+// Answer a call with what is in call->error, or `result` (taken; NULL: {"bytes": call->total_bytes}); the body, if any,
+// goes behind the head.
 void answer_call(struct session *session, struct call *call, struct json *result, const uint8_t *body,
 		 size_t body_bytes);
-// The head of an answer whose body of `body_bytes` follows by answer_more, the last with `last`.
-void answer_open(struct session *session, struct call *call, struct json *result, size_t body_bytes);
+// The head of the answer to a read, whose body follows by answer_more, the last with `last`.
+void answer_open(struct session *session, struct call *call);
 void answer_more(struct session *session, const uint8_t *body, size_t body_bytes, bool last);
 void answer_node(struct session *session, const struct json *id, const struct error *error, struct json *result);
 // Say `error` for every unanswered call from `call` on (only for that one unless `all`) as far as the server takes it
@@ -238,7 +239,7 @@ void driver_room(struct session *session, struct worker_device *device);
 void driver_drain(struct session *session, struct worker_device *device);
 // The oldest step of a device: wait for it and answer what it ends.
 void driver_finish_oldest(struct session *session, struct worker_device *device);
-// Answer now, in turn: not within the body of a read.
+// Answer now, in turn: not within the body of a read. `result` as answer_call has it.
 void driver_answer(struct session *session, struct call *call, struct json *result);
 // Parameters that are handles, counts and numbers have been checked: read them.
 uint64_t call_count(const struct call *call, const char *name);

@@ -67,11 +67,16 @@ static enum status send_now(struct worker *worker, struct worker_call *call, con
 			    struct error *error)
 {
 	struct buffer *text = &worker->tenants->text;
-	struct json *id = json_new_integer(++worker->next_call);
-	call->id = worker->next_call;
+	enum status status;
+	call->id = ++worker->next_call;
 	buffer_clear(text);
-	enum status status = message_print_call(text, id, params->method, params->params);
-	json_destroy(&id);
+	if (params->numbers) {
+		status = message_print_call_of(text, call->id, params->method, params->numbers, params->number_count);
+	} else {
+		struct json *id = json_new_integer(call->id);
+		status = message_print_call(text, id, params->method, params->params);
+		json_destroy(&id);
+	}
 	if (status)
 		return error_set(error, status, "the call is longer than a message may be");
 	status = stream_send(worker, &(struct net_parts){.head = text->data,

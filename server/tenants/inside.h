@@ -241,7 +241,9 @@ void instance_worker_ended(struct instance_worker *instance, const struct error 
 
 struct worker_send_params {
 	const char *method;
-	struct json *params; // taken, also on failure
+	struct json *params;                  // taken, also on failure; or, of a call that does not wait,
+	const struct message_number *numbers; // (number_count) in their place
+	size_t number_count;
 	struct net_frame *holder;
 	const uint8_t *body;
 	size_t body_bytes;

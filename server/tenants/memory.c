@@ -133,23 +133,23 @@ static enum status run_range(const struct tenant_call *client, const struct rang
 	struct worker_call *call = worker_call_create(client, ranged);
 	if (!call)
 		return no_memory(error);
-	struct json *params = json_new_object();
-	json_set_integer(params, "handle", item->handle);
-	json_set_integer(params, "offset", (int64_t)offset);
+	struct message_number numbers[4] = {{"handle", item->handle}, {"offset", (int64_t)offset}};
+	size_t count = 2;
 	if (range->reads || range->fills)
-		json_set_integer(params, "bytes", (int64_t)range->bytes);
+		numbers[count++] = (struct message_number){"bytes", (int64_t)range->bytes};
 	if (range->reads)
 		call->place = sharing_place(item->worker, (size_t)range->bytes, &at);
 	if (call->place)
-		json_set_integer(params, "at", (int64_t)at);
+		numbers[count++] = (struct message_number){"at", (int64_t)at};
 	if (range->fills)
-		json_set_integer(params, "value", json_get_integer(given, "value", 0));
+		numbers[count++] = (struct message_number){"value", json_get_integer(given, "value", 0)};
 	call->counts = true;
 	call->bytes = range->bytes;
 	call->body_bytes = range->reads ? (size_t)range->bytes : 0;
 	call->context = &client->tenant->tenants->stats;
 	const struct worker_send_params send = {.method = range->method,
-						.params = params,
+						.numbers = numbers,
+						.number_count = count,
 						.holder = client->holder,
 						.body = client->body,
 						.body_bytes = client->body_bytes};

@@ -286,9 +286,46 @@ static void an_error_from_elsewhere(void **state)
 	}
 }
 
+// Numbers are printed as a tree of them is.
+static void numbers_without_a_tree(void **state)
+{
+	(void)state;
+	static const struct message_number numbers[] = {
+		{"handle", 1}, {"offset", 9007199254740991}, {"bytes", INT64_MAX}, {"value", INT64_MIN}, {"none", 0}};
+	struct json *id = json_new_integer(INT64_MAX);
+	for (size_t count = 0; count <= sizeof numbers / sizeof *numbers; count++) {
+		struct buffer texts[4];
+		struct json *trees[2] = {json_new_object(), json_new_object()};
+		for (int i = 0; i < 4; i++)
+			buffer_init(&texts[i], 1 << 20);
+		for (size_t i = 0; i < count; i++)
+			for (int which = 0; which < 2; which++)
+				json_set_integer(trees[which], numbers[i].name, numbers[i].value);
+		assert_int_equal(message_print_call(&texts[0], id, "some.method", trees[0]), STATUS_OK);
+		assert_int_equal(message_print_call_of(&texts[1], INT64_MAX, "some.method", numbers, count), STATUS_OK);
+		assert_int_equal(message_print_result(&texts[2], id, trees[1]), STATUS_OK);
+		assert_int_equal(message_print_result_of(&texts[3], id, numbers, count), STATUS_OK);
+		assert_string_equal(buffer_text(&texts[0]), buffer_text(&texts[1]));
+		assert_string_equal(buffer_text(&texts[2]), buffer_text(&texts[3]));
+		for (int i = 0; i < 4; i++)
+			buffer_finish(&texts[i]);
+	}
+	struct buffer little, odd;
+	buffer_init(&little, 40);
+	buffer_init(&odd, 1 << 20);
+	assert_int_not_equal(message_print_call_of(&little, 1, "some.method", numbers, 5), STATUS_OK);
+	assert_int_not_equal(message_print_result_of(&little, id, numbers, 5), STATUS_OK);
+	assert_int_equal(message_print_call(&odd, id, "a\"\n\xFF", NULL), STATUS_OK);
+	assert_non_null(strstr(buffer_text(&odd), "\"method\":\"a\\\"\\n\xEF\xBF\xBD\""));
+	buffer_finish(&little);
+	buffer_finish(&odd);
+	json_destroy(&id);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(numbers_without_a_tree),
 		cmocka_unit_test(vectors),
 		cmocka_unit_test(kinds),
 		cmocka_unit_test(limits_of_size),
