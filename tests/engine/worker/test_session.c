@@ -134,7 +134,7 @@ static void one_after_the_other(struct worker *worker)
 	int first = post(worker, worker->server, "memory.allocate", NULL, 0, "'device':0,'handle':1,'bytes':%d", MIB);
 	post(worker, worker->server, "compute.load", NULL, 0, "'device':0,'module':1,'format':'builtin'");
 	for (int round = 0; round < 8; round++) {
-		int id = post(worker, worker->server, "memory.write", bytes + round, MIB - round,
+		int id = post(worker, worker->server, "memory.write", bytes + round, (size_t)(MIB - round),
 			      "'handle':1,'offset':0");
 		post(worker, worker->server, "compute.launch", NULL, 0,
 		     "'module':1,'kernel':'fill_f32','args':[{'handle':1},{'f32':1.25},{'u32':%d}],'timeout_ms':60000",
@@ -405,6 +405,11 @@ static void sandbox_refuses_cuda(void **state)
 {
 	faults_end_it(state);
 }
+
+static void sandbox_refuses_vulkan(void **state)
+{
+	faults_end_it(state);
+}
 #else
 static void faults_end_it(void **state)
 {
@@ -487,6 +492,12 @@ static void sandbox_refuses_cuda(void **state)
 	(void)state;
 	sandbox_refuses("cuda");
 }
+
+static void sandbox_refuses_vulkan(void **state)
+{
+	(void)state;
+	sandbox_refuses("vulkan");
+}
 #endif
 
 int main(void)
@@ -503,6 +514,7 @@ int main(void)
 		cmocka_unit_test(faults_end_it),
 		cmocka_unit_test(sandbox_refuses_cpu),
 		cmocka_unit_test(sandbox_refuses_cuda),
+		cmocka_unit_test(sandbox_refuses_vulkan),
 	};
 	return cmocka_run_group_tests_name("worker/session", tests, find_vulkan, drop_contract);
 }
