@@ -28,16 +28,16 @@ describe("/v1 and the engine", () => {
 		return { text, reason, usage };
 	};
 
-	const load = async (source, name) => {
+	const load = async (source, name, more = {}) => {
 		await admin.call("model.add", { source });
 		const model = await eventually(async () => (await admin.call("model.list")).models.find((one) => one.name === name && one.state !== "adding"),
 			"the model is read");
 		assert.equal(model.state, "ready", model.state_reason);
-		const { instance_id } = await admin.call("instance.create", { model_id: model.model_id, pins: [{ device_id: cpu.device_id, first_layer: 0, layer_count: 0 }] });
-		await eventually(async () => {
+		const { instance_id } = await admin.call("instance.create", { model_id: model.model_id, pins: [{ device_id: cpu.device_id, first_layer: 0, layer_count: 0 }], ...more });
+		return await eventually(async () => {
 			const one = (await admin.call("instance.list")).instances.find((each) => each.instance_id === instance_id);
 			assert.notEqual(one?.state, "failed", one?.state_reason);
-			return one?.state === "ready";
+			return one?.state === "ready" && one;
 		}, "the instance is ready", 6 * patience);
 	};
 
@@ -101,10 +101,27 @@ describe("/v1 and the engine", () => {
 		for (const more of [{}, { stream: true }])
 			await assert.rejects(asked(more), (error) => {
 				assert.deepEqual([error.status, error.param, error.headers.get("retry-after")], [400, "messages", null], error.message);
-				assert.match(error.message, /no chat template.*\/v1\/completions/);
+				assert.match(error.message, /no chat template.*--chat-template.*qwen3.*\/v1\/completions/);
 				return true;
 			});
 		assert.ok((await openai.completions.create(ask({ model: "plain" }))).choices[0].text.length > 0);
+	});
+	test("a template that is named where it is placed: chats are written by it, and think or not as it says", async () => {
+		const { model_id } = (await admin.call("model.list")).models.find((one) => one.name === "plain");
+		const file = join(folder, "named.gguf");
+		writeFileSync(file, modelFile({ megabytes: 0.4, context, seed: 3 }));
+		await assert.rejects(admin.call("instance.create", { model_id, chat_template: "qwen" }), /chat_template/);
+		const instance = await load(file, "named", { chat_template: "qwen3" });
+		assert.deepEqual([instance.chat, instance.chat_template], [true, "qwen3"]);
+		const chat = (more) => openai.chat.completions.create({ model: "named", messages: [{ role: "user", content: "abc" }], max_tokens: 1, ...more });
+		const thinks = (enable_thinking, more) => chat({ chat_template_kwargs: { enable_thinking }, ...more });
+		const [unsaid, on, off] = (await Promise.all([chat(), thinks(true), thinks(false)])).map(({ usage }) => usage.prompt_tokens);
+		assert.equal(on, unsaid);
+		assert.ok(off > unsaid, `${off} tokens with an empty thought, ${unsaid} without`);
+		for (const [wrong, why] of [[{ model: "small", chat_template_kwargs: { enable_thinking: false } }, /enable_thinking is not known to it \(chat template chatml\)/],
+			[{ chat_template_kwargs: { enable_thinking: "no" } }, /enable_thinking must be true or false/],
+			[{ chat_template_kwargs: { thinking: true } }, /chat_template_kwargs\.thinking is not supported/]])
+			await assert.rejects(chat(wrong), (error) => error.status === 400 && why.test(error.message));
 	});
 	test("a stop text ends it before that text, log-probabilities are of what was said", async () => {
 		const { choices: [{ text, logprobs }] } = await openai.completions.create(ask({ logprobs: 2 }));
