@@ -48,7 +48,9 @@ describe("/v1, much of it", () => {
 		const whole = post("/v1/chat/completions", chat(long, { max_tokens: 1 }));
 		const tokens = post("/v1/completions", { model: "words", prompt: Array(400000).fill(1000), max_tokens: 1 });
 		await started(2);
-		assert.deepEqual([...died.requests.values()].map(({ params }) => params.prompt.tokens?.length ?? params.prompt.messages[0].text), [long, 400000]);
+		const prompts = [...died.requests.values()].map(({ params }) => params.prompt); // either may be the first
+		assert.ok(prompts.some((one) => one.messages?.[0].text === long), "the text is whole");
+		assert.ok(prompts.some((one) => one.tokens?.length === 400000), "so are the tokens");
 		died.kill();
 		assert.equal((await whole).json().choices[0].message.content, "first");
 		assert.equal((await tokens).json().choices[0].text, "1000");
