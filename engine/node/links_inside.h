@@ -155,9 +155,9 @@ void link_measures_serve(struct link *link, const struct message *message, struc
 void link_measures_answered(struct link *link, enum link_call call, int64_t number, const struct message *message);
 void links_measure_server(struct links *links);
 // Bytes per second of a burst, by when its pieces came; < 0: they came at one time. Pauses of TCP's slow start are left
-// out, few, longer than a quarter of a round trip and than four usual gaps. growing: the first half came so much slower
-// that TCP had not come to the rate of the way; then, and on a lossy way, only the second half counts: in slow start it
-// is the last flight.
+// out, few, of a quarter to one and a half round trips, and longer than four usual gaps. growing: the first half came
+// so much slower that TCP had not come to the rate of the way; then only the second half counts: in slow start it is
+// the last flight. lossy: no pauses are left out, but of eight parts the first two, the slowest and the fastest.
 struct link_pieces {
 	const int64_t *ns;   // (count), of one clock
 	size_t count, bytes; // PIECES_LEAST to LINK_PIECES; bytes: of each

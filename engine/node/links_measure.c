@@ -9,7 +9,7 @@
  * that TCP waits between its first flights are left out; see link_pieces_rate. A machine that is busy takes a burst
  * late: one that shows less than before, and the first, is done twice, and the better one counts.
  * Where segments were sent again, in a burst or lately, TCP's pauses are what a stream would get, too: the burst is far
- * longer, no pause is left out, and of two the mean counts.
+ * longer, no pause is left out, and of two the mean counts, or of the first two the second.
  * A generation comes first: a burst begins only when nothing of any hop of this node, whichever way that goes, has come
  * or gone for HOP_QUIET_MS; the other end refuses pieces while it has such hops itself; and as only AHEAD_BYTES of a
  * burst (or what the link holds) are under way at a time, one that has begun ends within a round trip of a hop's data.
@@ -50,6 +50,7 @@ enum {
 	FLIGHTS = 10,                 // of TCP's slow start, between which it waits
 	LAST_FLIGHTS = 2,             // that the second half of a burst has of them
 	PIECES_LEAST = 4,
+	PARTS = 8, // of a burst on a lossy way
 };
 static const double lossy_percent = 0.1; // from here on
 
@@ -279,10 +280,30 @@ static double rate_between(const struct link_pieces *pieces, size_t first, size_
 		gaps[i] = pieces->ns[first + i + 1] - pieces->ns[first + i];
 	qsort(gaps, count, sizeof *gaps, compare_gaps);
 	const int64_t usual_ns = gaps[count / 2];
-	for (size_t i = 0; i < pauses && i < count / 2 && pieces->rtt_ms >= 2; i++)
-		if ((double)gaps[i] > pieces->rtt_ms * 1e6 / 4 && gaps[i] > 4 * usual_ns)
+	for (size_t i = 0, left = pauses; left && i < count / 2 && pieces->rtt_ms >= 2; i++) {
+		const double gap_ms = (double)gaps[i] / 1e6; // what is far longer than a round trip is no pause of TCP
+		if (gap_ms < 1.5 * pieces->rtt_ms && gap_ms > pieces->rtt_ms / 4 && gaps[i] > 4 * usual_ns) {
 			total_ns -= gaps[i] - usual_ns;
+			left--;
+		}
+	}
 	return total_ns > 0 ? (double)count * (double)pieces->bytes * 1e9 / (double)total_ns : -1;
+}
+
+// Of eight parts of the pieces all but the first two, the slowest and the fastest: TCP that has overrun a queue on the
+// way stalls once, and then all that waited comes at one time.
+static double trimmed_rate(const struct link_pieces *pieces)
+{
+	int64_t per_piece_ns[PARTS - 2], total_ns = 0;
+	const size_t gaps = pieces->count - 1;
+	for (size_t i = 2; i < PARTS; i++) {
+		const size_t first = i * gaps / PARTS, last = (i + 1) * gaps / PARTS;
+		per_piece_ns[i - 2] = (pieces->ns[last] - pieces->ns[first]) / (int64_t)(last - first);
+	}
+	qsort(per_piece_ns, PARTS - 2, sizeof *per_piece_ns, compare_gaps);
+	for (size_t i = 1; i < PARTS - 3; i++)
+		total_ns += per_piece_ns[i];
+	return total_ns > 0 ? (PARTS - 4) * (double)pieces->bytes * 1e9 / (double)total_ns : -1;
 }
 
 double link_pieces_rate(const struct link_pieces *pieces, bool *growing)
@@ -291,6 +312,8 @@ double link_pieces_rate(const struct link_pieces *pieces, bool *growing)
 	const double before = rate_between(pieces, 0, half, flights),
 		     rate = rate_between(pieces, half, last, pieces->lossy ? 0 : LAST_FLIGHTS);
 	*growing = pieces->rtt_ms >= 2 && before > 0 && rate > 1.5 * before;
+	if (pieces->lossy && last >= PARTS)
+		return trimmed_rate(pieces);
 	return pieces->lossy || *growing ? rate : rate_between(pieces, 0, last, flights);
 }
 
@@ -318,16 +341,11 @@ static double wanted_ms(const struct link_measures *measures, bool lossy)
 	return ms < least_ms ? least_ms : ms > most_ms ? most_ms : ms;
 }
 
-// The mean of two bursts: where segments are lost now and then, of bytes over time.
-static double mean_rate(double a, double b, bool lossy)
-{
-	return lossy ? 2 / (1 / a + 1 / b) : (a + b) / 2;
-}
-
-static void take_throughput(struct link_measures *measures, double rate, bool lossy)
+static void take_throughput(struct link_measures *measures, double rate)
 {
 	measures->doubted = 0;
-	measures->throughput = measures->throughput < 0 ? rate : mean_rate(measures->throughput, rate, lossy);
+	measures->throughput = measures->throughput < 0 ? rate
+							: measures->throughput + (rate - measures->throughput) / 2;
 	measures->throughput_at_ms = measures->at_ms = clock_wall_ms();
 }
 
@@ -377,14 +395,14 @@ static void burst_over(struct link *link)
 		burst(link);
 	if (longer || rate <= 0)
 		return;
-	const bool doubtful = rate < 0.7 * measures->throughput || (measures->throughput < 0 && !lossy);
+	const bool first = measures->throughput < 0, doubtful = first || rate < 0.7 * measures->throughput;
 	if (doubtful && measures->doubted <= 0 && may) {
 		measures->doubted = rate;
 		burst(link);
 		return;
 	}
-	const double other = measures->doubted > 0 ? measures->doubted : rate;
-	take_throughput(measures, lossy ? mean_rate(rate, other, true) : rate > other ? rate : other, lossy);
+	const double other = measures->doubted > 0 ? measures->doubted : rate, better = rate > other ? rate : other;
+	take_throughput(measures, !lossy ? better : first ? rate : (rate + other) / 2);
 }
 
 // A piece has come at the other end, at `ns` by its clock; < 0: it is refused there.
