@@ -414,6 +414,8 @@ INLINE void multiply_format(enum tensor_format format, const struct product *pro
 	uint32_t row = 0, rows = product->rows;
 	for (; rows - row >= ROWS_MOST; row += ROWS_MOST)
 		multiply_rows(format, product, row, ROWS_MOST, first, count);
+	for (; rows - row >= 4; row += 4)
+		multiply_rows(format, product, row, 4, first, count);
 	for (; rows - row >= 2; row += 2)
 		multiply_rows(format, product, row, 2, first, count);
 	if (row < rows)
