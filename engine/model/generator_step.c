@@ -15,6 +15,7 @@
 
 enum {
 	LANE_ROWS_LEAST = 128, // of a prompt's piece, with lanes; fewer would waste a device
+	LANE_PIECES = 4,       // that a prompt has for each lane, if it is long enough: the first and the last wait
 	PIECE_ROWS_LEAST = 16, // however many generate besides
 	ALONE_TIMES = 4,       // so much longer a piece is where it holds nobody up: the more rows, the faster each
 };
@@ -115,7 +116,11 @@ static uint32_t left_of(const struct generator_job *job)
 // How many rows the step may have in all, once everyone who generates has his.
 static uint32_t rows_of(const struct generator *generator, const struct lane *lane)
 {
-	uint32_t rows = generator->params.batch_rows / generator->lane_count;
+	uint32_t rows = generator->params.batch_rows / generator->lane_count, longest = 0;
+	for (uint32_t i = 0; generator->lane_count > 1 && i < generator->running_count; i++)
+		longest = left_of(generator->running[i]) > longest ? left_of(generator->running[i]) : longest;
+	if (longest && rows > longest / (LANE_PIECES * generator->lane_count))
+		rows = longest / (LANE_PIECES * generator->lane_count);
 	rows = rows < LANE_ROWS_LEAST ? LANE_ROWS_LEAST : rows;
 	// The least there is may take any time.
 	const bool longer = generator->running_count <= 1 && generator->prompt_rows > PIECE_ROWS_LEAST;
