@@ -110,6 +110,7 @@ enum {
 	LIMIT_WORKERS = 256,                         // of one node, for sessions
 	LIMIT_SPARES = 16,                           // of one node: workers that wait for a session
 	LIMIT_WORKER_CALLS = 512,                    // waiting in a worker
+	LIMIT_WORKER_CHANNELS = 16,                  // of one worker, to others of its session
 	LIMIT_WORKER_DEVICES = 64,                   // open in one worker
 	LIMIT_WORKER_PIECES = 32,                    // of host memory, that bodies to a device wait in
 	LIMIT_WORKER_PIECE_BYTES = 256 * 1024,       // of one of them
@@ -126,7 +127,7 @@ enum {
 	LIMIT_STREAMS_NOT_LINKED_OF_NODE = 256,      // of them, from one node: as many as it may have workers
 	LIMIT_LAST_WORD_MS = 250,                    // how long a node may take to say why its worker's stream ended
 	LIMIT_LEASE_MS = 5000,                       // a node that does not hear its server for so long is fenced
-	LIMIT_RELAYS_OF_SESSION = 4,                 // copies by relay at once
+	LIMIT_RELAYS_OF_SESSION = 4,                 // copies between workers at once
 	LIMIT_HOPS = 4096,                           // of rings, by way of the server
 	LIMIT_SHARD_THREADS = 2,                     // that read and hash model files for nodes
 	LIMIT_SHARD_READS = 8,                       // of one node, of pieces of 4 MiB, under way

@@ -510,6 +510,11 @@ size_t net_peer_queued(const struct net_peer *peer)
 	return peer->queued;
 }
 
+void net_peer_tell_drained(struct net_peer *peer)
+{
+	peer->was_full = peer->was_full || peer->first;
+}
+
 int64_t net_peer_silence_ms(const struct net_peer *peer)
 {
 	return clock_steady_ms() - peer->heard_ms;

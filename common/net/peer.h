@@ -81,6 +81,8 @@ void net_peer_trust(struct net_peer *peer);
 enum status net_peer_send(struct net_peer *peer, const void *head, size_t head_bytes, struct net_frame *holder,
 			  const uint8_t *body, size_t body_bytes);
 size_t net_peer_queued(const struct net_peer *peer);
+// Say `drained` when the queue is empty, also of one that is less than full; nothing if it is empty now.
+void net_peer_tell_drained(struct net_peer *peer);
 // Milliseconds since anything came.
 int64_t net_peer_silence_ms(const struct net_peer *peer);
 // Change the keys of both directions now. It is done by itself every hour and 64 GiB.

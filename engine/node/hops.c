@@ -1,8 +1,8 @@
 /* See hops.h. Order of reading: hops_connect, hop_opened, from_worker and hop_message, hop_ended.
  *
  * An out end is read while its hop is open and takes what comes; what its worker sends otherwise waits in the socket,
- * and then the worker does. An in end is never read, and what its worker has not taken yet stays in its stream whatever
- * becomes of the hop, so that a worker always sees whole messages. */
+ * and then the worker does. An in end is never read (but a channel's, so that it is seen to close), and what its worker
+ * has not taken yet stays in its stream whatever becomes of the hop, so that a worker always sees whole messages. */
 #include "common/base/log.h"
 #include "engine/node/hops_inside.h"
 
@@ -27,7 +27,8 @@ static const char *end_name(const struct hop_end *end)
 
 static void look_whether_to_read(struct hop_end *end)
 {
-	bool wanted = end->sends && end->hop && end->hop->open && !end->full && !end->ring->all->fenced;
+	bool takes = end->sends ? !end->full : end->ring->channel;
+	bool wanted = takes && end->hop && end->hop->open && !end->ring->all->fenced;
 	if (!end->stream || wanted == end->reading)
 		return;
 	end->reading = wanted;
@@ -68,9 +69,13 @@ static void from_worker(void *user, struct net_stream *stream, const uint8_t *he
 	struct hop_end *end = user;
 	struct hop *hop = end->hop;
 	(void)stream;
-	// An in end is not read, and neither is an out end without a hop: this is what had been read before.
+	// An end without a hop is not read: this is what had been read before.
 	if (!hop || !hop->open)
 		return;
+	if (!end->sends) {
+		hop_break(hop, STATUS_INVALID_REQUEST, "the worker sends where it only takes");
+		return;
+	}
 	const struct net_parts parts = {.head = head,
 					.head_bytes = head_bytes,
 					.body = body ? net_frame_data(body) : NULL,
@@ -149,6 +154,18 @@ void hop_free(struct hop *hop)
 	free(hop);
 }
 
+// The worker's end of a channel goes to it, with the call that is answered when it has it.
+static void hand_over(struct hop *hop)
+{
+	struct uplink_call *call = hop->call;
+	struct hops_ring *ring = hop->end->ring;
+	const struct hops_channel channel = {
+		.worker_id = ring->worker_id, .channel = hop->hop_id, .sends = hop->end->sends, .fd = ring->worker_fd};
+	hop->call = NULL;
+	ring->worker_fd = -1;
+	hop->all->params.hand_over(hop->all->params.arg, call, &channel);
+}
+
 void hop_opened(struct hop *hop)
 {
 	struct hop_end *end = hop->end;
@@ -163,7 +180,16 @@ void hop_opened(struct hop *hop)
 	look_whether_to_read(end);
 	log_debug("node", "hop %s, %s of worker %s, is connected via %s", hop->hop_id, end_name(end),
 		  end->ring->worker_id, hop->way->name);
-	uplink_answer(&hop->call, json_new_object(), NULL);
+	if (end->ring->channel)
+		hand_over(hop);
+	else
+		uplink_answer(&hop->call, json_new_object(), NULL);
+}
+
+static void channel_gone(void *arg)
+{
+	struct hops_ring *ring = arg;
+	hops_ring_destroy(&ring);
 }
 
 // Take it from its end. What it was waited for is answered.
@@ -175,6 +201,8 @@ static void detach(struct hop *hop, enum status status, const char *why)
 	end->hop = NULL;
 	net_timer_stop(hop->all->params.loop, &hop->deadline);
 	look_whether_to_read(end);
+	if (end->ring->channel)
+		net_timer_start(hop->all->params.loop, &end->ring->gone, 0, channel_gone, end->ring);
 	if (!hop->call)
 		return;
 	error_set(&error, status, "hop %s, %s of worker %s: %s", hop->hop_id, end_name(end), end->ring->worker_id, why);
@@ -187,7 +215,10 @@ void hop_ended(struct hop *hop, enum status status, const char *why)
 	if (!end)
 		return;
 	detach(hop, status, why);
-	if (!hop->open)
+	if (end->ring->channel)
+		log_debug("node", "channel %s, %s of worker %s, has ended: %s", hop->hop_id, end_name(end),
+			  end->ring->worker_id, why);
+	if (end->ring->channel || !hop->open)
 		return;
 	log_warning("node", "hop %s, %s of worker %s, has ended: %s", hop->hop_id, end_name(end), end->ring->worker_id,
 		    why);
@@ -236,7 +267,7 @@ static struct hop_end *find_end(struct hops *hops, const struct json *params)
 {
 	const char *worker_id = json_get_string(params, "worker_id", "");
 	struct hops_ring *ring = hops->rings;
-	while (ring && strcmp(ring->worker_id, worker_id) != 0)
+	while (ring && (ring->channel || strcmp(ring->worker_id, worker_id) != 0))
 		ring = ring->next;
 	return ring ? &ring->ends[!strcmp(json_get_string(params, "end", ""), "out")] : NULL;
 }
@@ -250,11 +281,11 @@ static const struct hop_way *find_way(const struct hops *hops, const char *via)
 	return hops->server.sun_path[0] ? &hop_server_near : &hop_server_far;
 }
 
-void hops_connect(struct hops *hops, struct uplink_call *call)
+// A hop for this end; NULL, and the call is answered: there is none.
+static struct hop *create_hop(struct hops *hops, struct uplink_call *call, struct hop_end *end)
 {
 	struct error error = {0};
 	const struct json *params = call->params;
-	struct hop_end *end = find_end(hops, params);
 	const struct hop_way *way = find_way(hops, json_get_string(params, "via", ""));
 	const char *peer_id = json_get_string(params, "peer_id", "");
 	struct hop *hop = NULL;
@@ -270,7 +301,7 @@ void hops_connect(struct hops *hops, struct uplink_call *call)
 		error_set(&error, STATUS_OUT_OF_MEMORY, "no memory for a hop");
 	if (!hop) {
 		uplink_answer(&call, NULL, &error);
-		return;
+		return NULL;
 	}
 	let_go(end, "it was replaced by another");
 	*hop = (struct hop){.all = hops, .end = end, .way = way, .call = call, .next = hops->list, .link = &hops->list};
@@ -282,7 +313,14 @@ void hops_connect(struct hops *hops, struct uplink_call *call)
 	hops->list = hop;
 	end->hop = hop;
 	net_timer_start(hops->params.loop, &hop->deadline, CONNECT_MS, too_late, hop);
-	way->open(hop);
+	return hop;
+}
+
+void hops_connect(struct hops *hops, struct uplink_call *call)
+{
+	struct hop *hop = create_hop(hops, call, find_end(hops, call->params));
+	if (hop)
+		hop->way->open(hop);
 }
 
 // ---- rings ----
@@ -309,21 +347,30 @@ static enum status create_end(struct hop_end *end, int *worker_fd, struct error 
 	return STATUS_OK;
 }
 
-enum status hops_ring_create(struct hops_ring **out, struct hops *hops, const char *worker_id, int *in_fd, int *out_fd,
-			     struct error *error)
+// Without its ends' sockets.
+static struct hops_ring *create_ring(struct hops *hops, const char *worker_id)
 {
 	struct hops_ring *ring = calloc(1, sizeof(*ring));
-	*out = NULL;
-	*in_fd = *out_fd = -1;
 	if (!ring)
-		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a ring");
-	*ring = (struct hops_ring){.all = hops, .next = hops->rings, .link = &hops->rings};
+		return NULL;
+	*ring = (struct hops_ring){.all = hops, .next = hops->rings, .link = &hops->rings, .worker_fd = -1};
 	ring->ends[0] = (struct hop_end){.ring = ring};
 	ring->ends[1] = (struct hop_end){.ring = ring, .sends = true};
 	snprintf(ring->worker_id, sizeof(ring->worker_id), "%s", worker_id);
 	if (ring->next)
 		ring->next->link = &ring->next;
 	hops->rings = ring;
+	return ring;
+}
+
+enum status hops_ring_create(struct hops_ring **out, struct hops *hops, const char *worker_id, int *in_fd, int *out_fd,
+			     struct error *error)
+{
+	struct hops_ring *ring = create_ring(hops, worker_id);
+	*out = NULL;
+	*in_fd = *out_fd = -1;
+	if (!ring)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a ring");
 	enum status status = create_end(&ring->ends[0], in_fd, error);
 	if (!status)
 		status = create_end(&ring->ends[1], out_fd, error);
@@ -347,10 +394,46 @@ void hops_ring_destroy(struct hops_ring **pointer)
 		let_go(&ring->ends[i], "the worker has ended");
 		net_stream_destroy(&ring->ends[i].stream);
 	}
+	net_timer_stop(ring->all->params.loop, &ring->gone);
+	if (ring->worker_fd >= 0)
+		close(ring->worker_fd);
 	*ring->link = ring->next;
 	if (ring->next)
 		ring->next->link = ring->link;
 	free(ring);
+}
+
+// ---- channels ----
+
+void hops_connect_channel(struct hops *hops, struct uplink_call *call)
+{
+	struct error error = {0};
+	const struct json *params = call->params;
+	struct hops_ring *ring = create_ring(hops, json_get_string(params, "worker_id", ""));
+	if (!ring) {
+		error_set(&error, STATUS_OUT_OF_MEMORY, "no memory for a channel");
+		uplink_answer(&call, NULL, &error);
+		return;
+	}
+	struct hop_end *end = &ring->ends[!strcmp(json_get_string(params, "end", ""), "out")];
+	ring->channel = true;
+	if (create_end(end, &ring->worker_fd, &error)) {
+		uplink_answer(&call, NULL, &error);
+		hops_ring_destroy(&ring);
+		return;
+	}
+	struct hop *hop = create_hop(hops, call, end);
+	if (hop)
+		hop->way->open(hop);
+	else
+		hops_ring_destroy(&ring);
+}
+
+void hops_drop_channels(struct hops *hops, const char *worker_id)
+{
+	for (struct hops_ring *ring = hops->rings; ring; ring = ring->next)
+		for (int i = 0; i < 2 && ring->channel && !strcmp(ring->worker_id, worker_id); i++)
+			let_go(&ring->ends[i], "the worker has ended");
 }
 
 enum status hops_create(struct hops **out, const struct hops_params *params, struct error *error)
@@ -379,6 +462,11 @@ void hops_destroy(struct hops **pointer)
 	if (!hops)
 		return;
 	*pointer = NULL;
+	for (struct hops_ring *ring = hops->rings, *next; ring; ring = next) {
+		next = ring->next;
+		if (ring->channel)
+			hops_ring_destroy(&ring);
+	}
 	while (hops->list) // connections that were told to close, and have not yet
 		hop_free(hops->list);
 	buffer_finish(&hops->message);

@@ -1,4 +1,5 @@
-/* Hops: what connects the parts of a model instance in a ring, each to the next.
+/* Hops: what connects the parts of a model instance in a ring, each to the next, and by which a copy goes from one
+ * worker of a session to another.
  *
  *     worker, fd 7 -> net_stream | hop | other end of the same node            -> net_stream -> fd 6, worker
  *                                      | direct link (links.h)   -> hop there
@@ -7,7 +8,11 @@
  * The node passes every message on as it is and looks into none. Who does not take what is sent to it is not sent more:
  * its opposite is not read while LIMIT_STREAM_FULL_BYTES wait. A hop that breaks leaves its worker as it is: the server
  * is told (hop.ended) and connects it anew, or ends the worker. A fence (lease.h) stops all of them at once, and loses
- * nothing. Thread: the loop's. */
+ * nothing.
+ *
+ * A copy's hop (a channel) is connected once, and its worker is given its end when the other one is there. With either
+ * end, the hop or the worker, all of it goes, and the server is not told: both workers see the end of their sockets.
+ * Thread: the loop's. */
 #pragma once
 #include "engine/node/links.h"
 #include "engine/node/uplink.h"
@@ -16,6 +21,13 @@ struct hops;
 // The two ends of one worker's ring.
 struct hops_ring;
 
+// A worker's end of a channel.
+struct hops_channel {
+	const char *worker_id, *channel;
+	bool sends;
+	int fd;
+};
+
 struct hops_params {
 	struct net_loop *loop;
 	struct links *links; // NULL: there are none
@@ -23,6 +35,9 @@ struct hops_params {
 	struct uplink *uplink;
 	const char *stream_path;                       // workers.sock, or NULL; copied
 	void (*ended)(void *arg, struct json *params); // hop.ended; taken
+	// Give the worker that copy.connect named its end, in a later turn than that. Takes the call, whose params are
+	// gone by now, and answers it; takes the descriptor.
+	void (*hand_over)(void *arg, struct uplink_call *call, const struct hops_channel *channel);
 	void *arg;
 };
 enum status hops_create(struct hops **out, const struct hops_params *params, struct error *error);
@@ -38,3 +53,6 @@ enum status hops_ring_create(struct hops_ring **out, struct hops *hops, const ch
 void hops_ring_destroy(struct hops_ring **ring);
 // hop.connect: takes the call and answers it.
 void hops_connect(struct hops *hops, struct uplink_call *call);
+// copy.connect: the same.
+void hops_connect_channel(struct hops *hops, struct uplink_call *call);
+void hops_drop_channels(struct hops *hops, const char *worker_id); // the worker has ended

@@ -3,7 +3,8 @@
  * A ring has two ends, and each end has a hop at most, which is replaced as a whole: a new one is made for each
  * hop.connect. A way carries what its end gives it (send), and hands over what comes (hop_message). It says when the
  * other end is there (hop_opened) and, once, when there is no way any more (hop_ended), and frees its hop after that.
- * Nothing is told of a hop that was closed here. Thread: the loop's. */
+ * Nothing is told of a hop that was closed here. A channel is a ring with one end, which has one hop and goes with it.
+ * Thread: the loop's. */
 #pragma once
 #include "common/net/parts.h"
 #include "common/net/stream.h"
@@ -26,6 +27,9 @@ struct hops_ring {
 	struct hops *all;
 	char worker_id[65];
 	struct hop_end ends[2]; // in, out
+	bool channel;           // one of them is
+	int worker_fd;          // of a channel, until its worker is given it; else -1
+	struct net_timer gone;  // of a channel that has lost its hop: it is freed outside of what told so
 };
 
 struct hop {

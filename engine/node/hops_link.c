@@ -53,6 +53,7 @@ static void link_open(struct hop *hop)
 					       .hop_id = hop->hop_id,
 					       .key = hop->key,
 					       .sends = hop->end->sends,
+					       .bulk = hop->end->ring->channel,
 					       .handler = &link_handler,
 					       .user = hop};
 	enum status status = link_hop_open(&hop->carried, hop->all->params.links, &params, &error);

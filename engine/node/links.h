@@ -60,6 +60,7 @@ struct link_hop_handler {
 struct link_hop_params {
 	const char *peer_id, *hop_id, *key; // copied
 	bool sends;                         // the out end, which asks; the in end waits to be asked
+	bool bulk;                          // a copy's: other hops go first, and need not wait behind it
 	const struct link_hop_handler *handler;
 	void *user;
 };

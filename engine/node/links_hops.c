@@ -4,7 +4,8 @@
  * are told by `opened`. How far it may run ahead is bounded: LIMIT_HOP_AHEAD_BYTES that the in end has not said to be
  * passed on (hop.taken). So an in end that is paused, or fenced, keeps that much at most, and the link goes on being
  * read. The out end gives the connection no more than LIMIT_STREAM_FULL_BYTES at a time, the rest waits with the hop,
- * so that hops take turns and pings are not late.
+ * so that hops take turns and pings are not late. A hop that is bulk gives it BULK_BYTES, and while others were heard
+ * of a moment ago only what goes when nothing else waits: a step of a model is behind one message of it at most.
  * What is to be called back outside of the caller's call (opened at the in end, closed, what waited) is done in a turn
  * of its own (turn). A hop that is destroyed in a callback is freed when the outermost one returns. */
 #include "common/base/clock.h"
@@ -16,6 +17,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { BULK_BYTES = 512 * 1024 };
 
 enum hop_state {
 	HOP_WAITS,  // in: to be asked
@@ -37,7 +40,7 @@ struct link_hop {
 	const struct link_hop_handler *handler;
 	void *user;
 	char hop_id[LINK_ID_BYTES], key[LINK_ID_BYTES];
-	bool sends, destroyed, paused, was_full;
+	bool sends, bulk, destroyed, paused, was_full;
 	bool due; // this turn has not looked at it yet
 	enum hop_state state;
 	uint32_t channel;
@@ -151,6 +154,14 @@ static struct link_hop *find(struct link *link, uint32_t channel, bool sends)
 
 // ---- sending ----
 
+static void note_passed(const struct link_hop *hop)
+{
+	if (hop->bulk)
+		hop->links->bulk_ms = clock_steady_ms();
+	else
+		links_hop_passed(hop->links);
+}
+
 static enum status send_data(struct link_hop *hop, struct net_frame *holder, const uint8_t *bytes, size_t length)
 {
 	char head[sizeof data_begins + 16];
@@ -161,15 +172,21 @@ static enum status send_data(struct link_hop *hop, struct net_frame *holder, con
 		return status;
 	hop->passed += length;
 	link->measures.sent_bytes += length;
-	links_hop_passed(link->links);
+	note_passed(hop);
 	return STATUS_OK;
 }
 
 static bool may_send(const struct link_hop *hop)
 {
-	return hop->state == HOP_OPEN && !hop->links->fenced && hop->link->conn &&
-	       hop->passed - hop->taken < LIMIT_HOP_AHEAD_BYTES &&
-	       net_peer_queued(hop->link->conn->peer) <= LIMIT_STREAM_FULL_BYTES;
+	if (hop->state != HOP_OPEN || hop->links->fenced || !hop->link->conn ||
+	    hop->passed - hop->taken >= LIMIT_HOP_AHEAD_BYTES)
+		return false;
+	struct net_peer *peer = hop->link->conn->peer;
+	size_t most = !hop->bulk ? LIMIT_STREAM_FULL_BYTES : links_hops_quiet(hop->links) ? BULK_BYTES : 0;
+	if (net_peer_queued(peer) <= most)
+		return true;
+	net_peer_tell_drained(peer); // it may be far from full
+	return false;
 }
 
 enum status link_hop_send(struct link_hop *hop, const uint8_t *bytes, size_t length)
@@ -289,9 +306,9 @@ static bool read_channel(const uint8_t *head, size_t head_bytes, uint32_t *chann
 static void take_data(struct link *link, uint32_t channel, struct net_frame *body)
 {
 	struct link_hop *hop = find(link, channel, false);
-	links_hop_passed(link->links);
 	if (!hop || !body) // the rest of one that was destroyed
 		return;
+	note_passed(hop);
 	if (hop->state == HOP_OPEN && !hop->first && !hop->paused && !link->links->fenced) {
 		pass_on(hop, body);
 		return;
@@ -391,6 +408,7 @@ enum status link_hop_open(struct link_hop **out, struct links *links, const stru
 	hop->handler = params->handler;
 	hop->user = params->user;
 	hop->sends = params->sends;
+	hop->bulk = params->bulk;
 	hop->last = &hop->first;
 	snprintf(hop->hop_id, sizeof hop->hop_id, "%s", params->hop_id);
 	snprintf(hop->key, sizeof hop->key, "%s", params->key);

@@ -118,7 +118,8 @@ struct links {
 	bool fenced;
 	struct net_timer second, report, turn;
 	int64_t reported_ms, refusal_due_ms; // steady clock; refusal_due_ms: when one may be told of again
-	int64_t hop_ms; // steady clock, when data of a hop of this node went or came last; 0: never
+	// Steady clock, when data of a hop of this node went or came last, and of one that is bulk; 0: never.
+	int64_t hop_ms, bulk_ms;
 };
 
 // links.c
@@ -149,6 +150,7 @@ bool links_models_busy(const struct links *links); // parts of models are under 
 
 // links_measure.c
 bool links_hops_quiet(const struct links *links); // no data of one, whichever way it goes, went or came for a moment
+bool links_bulk_quiet(const struct links *links); // the same of those that are bulk, which the first leaves out
 void link_measures_up(struct link *link);
 void link_measures_second(struct link *link);
 void link_measures_serve(struct link *link, const struct message *message, struct net_frame *body);

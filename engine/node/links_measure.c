@@ -80,7 +80,7 @@ static void ping(struct link *link)
 	measures->ping_number++;
 	const bool bursts = measures->bursting || clock_steady_ms() - measures->heard_ms < HEARD_MS,
 		   counts = net_peer_queued(link->conn->peer) < PING_QUEUE_BYTES && !links_models_busy(link->links) &&
-			    !bursts;
+			    !bursts && links_bulk_quiet(link->links);
 	measures->ping_ns = counts ? clock_steady_ns() : 0;
 	json_set_integer(params, "number", (int64_t)measures->ping_number);
 	link_call(link, (int64_t)measures->ping_number * LINK_CALL_KINDS + LINK_CALL_PING, "peer.ping", params);
@@ -139,6 +139,11 @@ bool links_hops_quiet(const struct links *links)
 	return !links->hop_ms || clock_steady_ms() - links->hop_ms >= HOP_QUIET_MS;
 }
 
+bool links_bulk_quiet(const struct links *links)
+{
+	return !links->bulk_ms || clock_steady_ms() - links->bulk_ms >= HOP_QUIET_MS;
+}
+
 void links_hop_passed(struct links *links)
 {
 	if (links)
@@ -148,7 +153,7 @@ void links_hop_passed(struct links *links)
 // Neither a hop's data nor parts of models are to be measured, nor to be held up.
 static bool may_burst(const struct link *link)
 {
-	return links_hops_quiet(link->links) && !links_models_busy(link->links);
+	return links_hops_quiet(link->links) && links_bulk_quiet(link->links) && !links_models_busy(link->links);
 }
 
 static bool is_server(const struct link *link)

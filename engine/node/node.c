@@ -216,6 +216,11 @@ static void connect_hop(struct node *node, struct uplink_call *call)
 	hops_connect(node->hops, call);
 }
 
+static void connect_copy(struct node *node, struct uplink_call *call)
+{
+	hops_connect_channel(node->hops, call);
+}
+
 static void set_peers(struct node *node, struct uplink_call *call)
 {
 	if (node->links)
@@ -251,6 +256,7 @@ static const struct {
 	{"device.verify", verify_device}, {"tenant.open", open_tenant},   {"tenant.device", open_device},
 	{"tenant.close", close_tenant},   {"audit.witness", sign_head},   {"hop.connect", connect_hop},
 	{"model.fetch", fetch_model},     {"model.forget", forget_model}, {"node.peers", set_peers},
+	{"copy.connect", connect_copy},
 };
 
 static void serve(void *arg, struct uplink_call *call)
@@ -644,6 +650,12 @@ static enum status find_stream_socket(const struct node *node, char *path, size_
 	return paths_join(folder, NET_STREAM_SOCKET, path, size, error);
 }
 
+static void hand_over_channel(void *arg, struct uplink_call *call, const struct hops_channel *channel)
+{
+	struct node *node = arg;
+	tenants_channel(node->tenants, call, channel);
+}
+
 // What the parts of a model instance need: their way to each other, and their model.
 static enum status create_for_instances(struct node *node, const char *stream, struct error *error)
 {
@@ -653,6 +665,7 @@ static enum status create_for_instances(struct node *node, const char *stream, s
 					 .uplink = node->uplink,
 					 .stream_path = uplink_remote(node->uplink) ? NULL : stream,
 					 .ended = hop_ended_here,
+					 .hand_over = hand_over_channel,
 					 .arg = node};
 	const struct node_models_params models = {.loop = node->loop,
 						  .contract = node->contract,

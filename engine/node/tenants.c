@@ -31,7 +31,8 @@ enum {
 
 static const char *const method_of[] = {
 	[REQUEST_OPEN] = "worker.open", [REQUEST_INSTANCE] = "worker.instance", [REQUEST_WARM] = "worker.warm",
-	[REQUEST_BIND] = "worker.bind", [REQUEST_DEVICE] = "worker.device",     [REQUEST_PING] = "worker.ping"};
+	[REQUEST_BIND] = "worker.bind", [REQUEST_DEVICE] = "worker.device",     [REQUEST_CHANNEL] = "worker.channel",
+	[REQUEST_PING] = "worker.ping"};
 
 // ---- requests ----
 
@@ -184,7 +185,7 @@ static void settle(struct tenant *tenant, struct request *request, struct json *
 	if (request->kind == REQUEST_DEVICE && !error && !tenant->used)
 		spare_note_use(tenant, took_ms);
 	tenant->used |= request->kind == REQUEST_DEVICE && !error;
-	if (!error)
+	if (!error && request->kind != REQUEST_CHANNEL)
 		json_set_number(result, opens ? "started_ms" : "opened_ms", took_ms);
 	tenant_remove_request(tenant, request);
 	if (call)
@@ -287,6 +288,8 @@ void tenant_release(struct tenant *tenant, const struct error *error, int *patie
 	json_destroy(&tenant->opened);
 	net_watch_destroy(&tenant->socket);
 	hops_ring_destroy(&tenant->ring);
+	if (tenant->worker_id[0])
+		hops_drop_channels(all->params.hops, tenant->worker_id);
 	if (tenant->unwanted)
 		relay_destroy(&tenant->relay);
 	relay_let_go(&tenant->relay);
@@ -374,13 +377,17 @@ void tenants_look(struct tenants *tenants)
 
 // ---- the server's calls ----
 
-static struct tenant *find(struct tenants *tenants, const struct uplink_call *call)
+static struct tenant *find_id(struct tenants *tenants, const char *worker_id)
 {
-	const char *worker_id = json_get_string(call->params, "worker_id", "");
 	struct tenant *tenant = tenants->list;
 	while (tenant && (tenant->spare || strcmp(tenant->worker_id, worker_id) != 0))
 		tenant = tenant->next;
 	return tenant;
+}
+
+static struct tenant *find(struct tenants *tenants, const struct uplink_call *call)
+{
+	return find_id(tenants, json_get_string(call->params, "worker_id", ""));
 }
 
 static void relay_closed(void *arg, bool ended)
@@ -579,6 +586,29 @@ void tenants_device(struct tenants *tenants, struct uplink_call *call)
 	if (!tenant->device_id[0])
 		snprintf(tenant->device_id, sizeof(tenant->device_id), "%s", device_id);
 	send_request(tenant, request, params);
+}
+
+void tenants_channel(struct tenants *tenants, struct uplink_call *call, const struct hops_channel *channel)
+{
+	struct error error = {0};
+	struct tenant *tenant = find_id(tenants, channel->worker_id);
+	struct request *request = NULL;
+	if (!tenant || tenant->process.killed)
+		error_set(&error, STATUS_NOT_FOUND, "this node has no such worker");
+	else if (!tenant->open || tenant->has_model)
+		error_set(&error, STATUS_CONFLICT, "the worker is no session's, or not open yet");
+	else
+		request = tenant_add_request(tenant, REQUEST_CHANNEL, TENANT_OPEN_MS, &error);
+	if (request) {
+		struct json *params = json_new_object();
+		json_set_string(params, "channel", channel->channel);
+		json_set_string(params, "end", channel->sends ? "out" : "in");
+		request->call = call;
+		tenant_send(tenant, request, params, channel->fd);
+	} else {
+		fail_call(call, &error);
+	}
+	close(channel->fd);
 }
 
 void tenants_close(struct tenants *tenants, struct uplink_call *call)

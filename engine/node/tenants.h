@@ -51,6 +51,8 @@ void tenants_close(struct tenants *tenants, struct uplink_call *call);
 // A worker of the prober's opened this device and verified it in so many ms: a first session may have to wait as long.
 void tenants_verified(struct tenants *tenants, const struct device_record *record, enum backend_kind backend,
 		      double took_ms);
+// As hops_params.hand_over.
+void tenants_channel(struct tenants *tenants, struct uplink_call *call, const struct hops_channel *channel);
 // The server is gone: kill all but those that are kept.
 void tenants_lost(struct tenants *tenants);
 // Those that are kept, for node.register (an array of ids); NULL: none.

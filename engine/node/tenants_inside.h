@@ -20,6 +20,7 @@ enum request_kind {
 	REQUEST_WARM, // of a spare: open the device, or see whether it still answers
 	REQUEST_BIND, // a spare gets its session
 	REQUEST_DEVICE,
+	REQUEST_CHANNEL,
 	REQUEST_PING,
 	REQUEST_CLOSE,
 };

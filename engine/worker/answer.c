@@ -173,6 +173,30 @@ void answer_more(struct session *session, const uint8_t *body, size_t body_bytes
 	watch_return(session);
 }
 
+bool answer_notice(struct session *session, const char *method, struct json *params)
+{
+	const uint8_t lengths[8] = {0};
+	struct buffer head;
+	bool now = !session->message_open;
+	buffer_init(&head, LIMIT_HEAD_BYTES + sizeof(lengths));
+	enum status status = now ? buffer_append(&head, lengths, sizeof(lengths)) : STATUS_OK;
+	if (now && !status)
+		status = message_print_call(&head, NULL, method, params);
+	else
+		json_destroy(&params);
+	if (now && !status) {
+		put_u32le(head.data, head.length - 4);
+		put_u32le(head.data + 4, head.length - 8);
+		watch_answer(session);
+		pthread_mutex_lock(&session->sending);
+		send_to_server(session, &head, NULL, 0);
+		pthread_mutex_unlock(&session->sending);
+		watch_return(session);
+	}
+	buffer_finish(&head);
+	return now;
+}
+
 void answer_node(struct session *session, const struct json *id, const struct error *error, struct json *result)
 {
 	struct buffer head;

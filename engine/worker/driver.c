@@ -86,6 +86,9 @@ static struct json *result_of(struct session *session, struct worker_device *dev
 	case CALL_SHARE:
 	case CALL_LOAD:
 	case CALL_UNLOAD:
+	case CALL_SEND:
+	case CALL_RECEIVE:
+	case CALL_PIECE:
 		break;
 	}
 	return result;
@@ -370,8 +373,12 @@ static void answer_warm(struct session *session, struct call *call)
 
 static void begin(struct session *session, struct call *call)
 {
-	// A refused write has no parts; one that lies in its place already is only answered.
-	if (call->error.status || (call->quiet && call->kind == CALL_WRITE)) {
+	if (call->kind == CALL_PIECE) {
+		channel_move(session, call);
+		return;
+	}
+	// A refused write has no parts; one that lies in its place already is only answered, as what a channel moved.
+	if (call->error.status || call->quiet) {
 		driver_answer(session, call, NULL);
 		return;
 	}
@@ -415,6 +422,10 @@ static void begin(struct session *session, struct call *call)
 		break;
 	case CALL_UNLOAD:
 		compute_unload(session, call);
+		break;
+	case CALL_SEND:
+	case CALL_RECEIVE:
+	case CALL_PIECE:
 		break;
 	}
 	watch_return(session);

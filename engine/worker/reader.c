@@ -65,10 +65,11 @@ static const struct {
 	const char *method;
 	enum call_kind kind;
 } methods[] = {
-	{"worker.device", CALL_DEVICE},  {"worker.warm", CALL_WARM},      {"memory.allocate", CALL_ALLOCATE},
-	{"memory.write", CALL_WRITE},    {"memory.read", CALL_READ},      {"memory.copy", CALL_COPY},
-	{"memory.fill", CALL_FILL},      {"memory.free", CALL_FREE},      {"compute.load", CALL_LOAD},
-	{"compute.launch", CALL_LAUNCH}, {"compute.unload", CALL_UNLOAD}, {"memory.share", CALL_SHARE},
+	{"worker.device", CALL_DEVICE},  {"worker.warm", CALL_WARM},       {"memory.allocate", CALL_ALLOCATE},
+	{"memory.write", CALL_WRITE},    {"memory.read", CALL_READ},       {"memory.copy", CALL_COPY},
+	{"memory.fill", CALL_FILL},      {"memory.free", CALL_FREE},       {"compute.load", CALL_LOAD},
+	{"compute.launch", CALL_LAUNCH}, {"compute.unload", CALL_UNLOAD},  {"memory.share", CALL_SHARE},
+	{"memory.send", CALL_SEND},      {"memory.receive", CALL_RECEIVE},
 };
 
 // The method's kind, after its parameters have been checked; only those that `direction` may call.
@@ -116,6 +117,23 @@ static enum status bind_session(struct reader *reader, const struct json *params
 	return STATUS_OK;
 }
 
+// The descriptor that came with the call is an end of a channel.
+static enum status take_channel(struct reader *reader, const struct json *params, struct error *error)
+{
+	const int fd = reader->passed;
+	enum status status = STATUS_OK;
+	reader->passed = -1;
+	if (reader->session->stream_fd < 0)
+		status = error_set(error, STATUS_CONFLICT, "this worker is no session's yet");
+	else if (fd < 0)
+		status = error_set(error, STATUS_UNAVAILABLE, "no descriptor came with the call");
+	else
+		status = channel_open(reader->session, params, fd, error);
+	if (status && fd >= 0)
+		close(fd);
+	return status;
+}
+
 static void node_call(struct reader *reader, const uint8_t *frame, size_t length)
 {
 	struct session *session = reader->session;
@@ -130,6 +148,10 @@ static void node_call(struct reader *reader, const uint8_t *frame, size_t length
 		ping(session, message.id);
 	} else if (!status && !strcmp(message.method, "worker.bind")) {
 		status = bind_session(reader, message.params, &error);
+		if (!status)
+			answer_node(session, message.id, NULL, json_new_object());
+	} else if (!status && !strcmp(message.method, "worker.channel")) {
+		status = take_channel(reader, message.params, &error);
 		if (!status)
 			answer_node(session, message.id, NULL, json_new_object());
 	} else if (!status && kind != CALL_DEVICE && (kind != CALL_WARM || session->stream_fd >= 0)) {
@@ -254,6 +276,13 @@ static bool find_target(struct reader *reader)
 		return write_target(reader);
 	if (reader->left)
 		return module_target(reader);
+	if (reader->call->kind == CALL_SEND || reader->call->kind == CALL_RECEIVE) {
+		struct call *call = reader->call;
+		reader->call = NULL;
+		reader->receiving = RECEIVING_HEAD;
+		channel_call(session, call);
+		return true;
+	}
 	put(reader);
 	return true;
 }

@@ -23,6 +23,7 @@ enum status session_create(struct session **out, const struct session_params *pa
 	pthread_mutex_init(&session->sending, NULL);
 	pthread_mutex_init(&session->to_node, NULL);
 	pthread_cond_init(&session->arrived, NULL);
+	pthread_cond_init(&session->piece_done, NULL);
 	session->wake_fd = eventfd(0, EFD_CLOEXEC);
 	if (session->wake_fd < 0)
 		return error_errno(error, STATUS_INTERNAL, errno, "making an eventfd");
@@ -46,6 +47,7 @@ void session_destroy(struct session **session_pointer)
 	net_shared_destroy(&session->shared);
 	buffer_finish(&session->open_head);
 	pthread_cond_destroy(&session->arrived);
+	pthread_cond_destroy(&session->piece_done);
 	pthread_mutex_destroy(&session->lock);
 	pthread_mutex_destroy(&session->sending);
 	pthread_mutex_destroy(&session->to_node);
@@ -61,6 +63,7 @@ enum status session_start(struct session *session, struct error *error)
 
 void session_stop(struct session *session)
 {
+	channels_stop(session);
 	pthread_mutex_lock(&session->lock);
 	session->ending = true;
 	pthread_cond_signal(&session->arrived);

@@ -2,6 +2,7 @@
  *
  *   reader  (reader.c)  polls both sockets, answers pings at once, receives calls and their bodies, puts them into the
  *                       line, and watches how long the driver takes
+ *   channel (channel.c) one for each copy to or from another worker that is under way: serves its socket
  *   driver  (driver.c)  owns the devices and all that is on them: takes the calls in order, enqueues them, and answers
  *                       each when its point in the device's stream is reached, while later ones are enqueued already
  *
@@ -39,6 +40,9 @@ enum call_kind {
 	CALL_LOAD,
 	CALL_LAUNCH,
 	CALL_UNLOAD,
+	CALL_SEND, // with its channel's thread until it is only to be answered
+	CALL_RECEIVE,
+	CALL_PIECE, // of one of those two
 };
 
 enum { NO_PIECE = -1, DEVICE_NUMBERS = 256 };
@@ -62,6 +66,7 @@ struct call {
 	// compute.load
 	uint8_t *module; // (module_bytes), or NULL
 	size_t module_bytes;
+	struct channel_piece *channel_piece; // of CALL_PIECE
 };
 
 // One piece of enqueued work; `call` is answered with the last of its steps.
@@ -133,6 +138,9 @@ struct session {
 	struct memory_slot memory[LIMIT_ALLOCATIONS_OF_SESSION]; // (L) changed by the driver only
 	unsigned memory_count;                                   // (L) slots in use lie below
 	struct worker_device *devices[DEVICE_NUMBERS];           // (L) as memory
+	struct channel *channels;                                // (L)
+	unsigned channel_count, channel_threads;                 // (L) of channels; of those that move something
+	pthread_cond_t piece_done;                               // (L) for those threads; and one of them has ended
 
 	// the driver's
 	struct worker_device *warm; // what a spare has opened, for the first worker.device that names it; or NULL
@@ -197,6 +205,17 @@ void watch_check(struct session *session);
 // How long the oldest call has been under way; 0 if there is none.
 int64_t watch_oldest_ns(struct session *session);
 
+// ---- channel.c ----
+
+// worker.channel. fd: taken on STATUS_OK. Errors: STATUS_CONFLICT, STATUS_LIMIT_EXCEEDED, STATUS_OUT_OF_MEMORY.
+enum status channel_open(struct session *session, const struct json *params, int fd, struct error *error);
+// memory.send or memory.receive (taken): it comes into the line when all of it is done.
+void channel_call(struct session *session, struct call *call);
+// Thread: the driver's. One piece of a copy.
+void channel_move(struct session *session, struct call *call);
+// End all and wait for their threads; the driver still serves them.
+void channels_stop(struct session *session);
+
 // ---- driver.c, answer.c ----
 
 void *driver_main(void *session);
@@ -207,6 +226,8 @@ void answer_call(struct session *session, struct call *call, struct json *result
 // The head of the answer to a read, whose body follows by answer_more, the last with `last`.
 void answer_open(struct session *session, struct call *call);
 void answer_more(struct session *session, const uint8_t *body, size_t body_bytes, bool last);
+// Tell the server (params is taken); false: not now, in the middle of an answer. Thread: the driver's.
+bool answer_notice(struct session *session, const char *method, struct json *params);
 void answer_node(struct session *session, const struct json *id, const struct error *error, struct json *result);
 // Say `error` for every unanswered call from `call` on (only for that one unless `all`) as far as the server takes it
 // at once, and end the process. No call goes meanwhile: the driver calls it, or the lock is held.

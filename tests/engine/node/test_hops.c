@@ -47,6 +47,15 @@ struct answer {
 	enum status status;
 };
 
+// A worker's end of a channel, once it has it.
+struct handed {
+	struct net_stream *stream;
+	char worker_id[65], channel[65];
+	unsigned messages;
+	size_t bytes;
+	bool bad, closed;
+};
+
 static struct fixture {
 	struct net_loop *loop;
 	struct contract *contract;
@@ -55,6 +64,8 @@ static struct fixture {
 	struct uplink *uplink;
 	struct hops *hops;
 	struct worker workers[WORKERS];
+	struct handed handed[2]; // in, out
+	bool refuses;            // no worker takes its end
 	struct line lines[LINES];
 	int line_count;
 	struct answer answers[ANSWERS];
@@ -403,8 +414,55 @@ static void not_watched(void *arg, bool watched)
 static void serve(void *arg, struct uplink_call *call)
 {
 	(void)arg;
+	if (!strcmp(call->method, "copy.connect")) {
+		hops_connect_channel(all.hops, call);
+		return;
+	}
 	assert_string_equal(call->method, "hop.connect");
 	hops_connect(all.hops, call);
+}
+
+static void handed_message(void *user, struct net_stream *stream, const uint8_t *head, size_t head_bytes,
+			   struct net_frame *body)
+{
+	char wanted[32];
+	struct handed *end = user;
+	int length = snprintf(wanted, sizeof(wanted), "{\"n\":%u}", end->messages);
+	(void)stream;
+	end->bad |= (size_t)length != head_bytes || memcmp(head, wanted, head_bytes) != 0 || !body ||
+		    memcmp(net_frame_data(body), all.pattern + end->messages % 1024, net_frame_bytes(body)) != 0;
+	end->messages++;
+	end->bytes += body ? net_frame_bytes(body) : 0;
+}
+
+static void handed_closed(void *user, struct net_stream *stream, const char *why)
+{
+	struct handed *end = user;
+	(void)stream, (void)why;
+	end->stream = NULL;
+	end->closed = true;
+}
+
+static const struct net_stream_handler handed_handler = {.message = handed_message, .closed = handed_closed};
+
+static void hand_over(void *arg, struct uplink_call *call, const struct hops_channel *channel)
+{
+	struct error error = {0};
+	struct handed *end = &all.handed[channel->sends];
+	(void)arg;
+	if (all.refuses) {
+		close(channel->fd);
+		error_set(&error, STATUS_NOT_FOUND, "there is no such worker");
+		uplink_answer(&call, NULL, &error);
+		return;
+	}
+	assert_null(end->stream);
+	*end = (struct handed){0};
+	snprintf(end->worker_id, sizeof(end->worker_id), "%s", channel->worker_id);
+	snprintf(end->channel, sizeof(end->channel), "%s", channel->channel);
+	fcntl(channel->fd, F_SETFL, O_NONBLOCK);
+	assert_int_equal(net_stream_create(&end->stream, all.loop, channel->fd, &handed_handler, end, NULL), STATUS_OK);
+	uplink_answer(&call, json_new_object(), NULL);
 }
 
 static void nothing_lost(void *arg)
@@ -476,7 +534,8 @@ static int begin(bool far)
 	const struct hops_params hops = {.loop = all.loop,
 					 .uplink = all.uplink,
 					 .stream_path = far ? NULL : all.stream_path,
-					 .ended = hop_is_over};
+					 .ended = hop_is_over,
+					 .hand_over = hand_over};
 	if (hops_create(&all.hops, &hops, &error) || !run(connected, 5000))
 		return -1;
 	for (int i = 0; i < WORKERS; i++)
@@ -506,6 +565,8 @@ static int end_test(void **state)
 		net_stream_destroy(&all.workers[i].out);
 	}
 	hops_destroy(&all.hops);
+	for (int i = 0; i < 2; i++)
+		net_stream_destroy(&all.handed[i].stream);
 	uplink_destroy(&all.uplink);
 	for (int i = 0; i < all.line_count; i++)
 		net_stream_destroy(&all.lines[i].stream);
@@ -820,6 +881,129 @@ static void a_ring_of_one_worker(void **state)
 	wait_for(0, 5);
 }
 
+// ---- channels ----
+
+static int connect_channel(int number, const char *end, const char *hop_id, const char *key)
+{
+	char text[512];
+	int length = snprintf(text, sizeof(text),
+			      "{\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"copy.connect\",\"params\":{\"worker_id\":"
+			      "\"wrk_%d\",\"end\":\"%s\",\"hop_id\":\"%s\",\"key\":\"%s\",\"via\":\"local\"}}",
+			      ++all.last_call, number, end, hop_id, key);
+	net_conn_send_text(all.control, text, (size_t)length);
+	return all.last_call;
+}
+
+static void open_channel(void)
+{
+	int one = connect_channel(0, "out", "cpy_1", "key"), other = connect_channel(1, "in", "cpy_1", "key");
+	assert_true(run(all_answered, 15000));
+	assert_false(all.answers[one].failed || all.answers[other].failed);
+	assert_string_equal(all.handed[0].worker_id, "wrk_1");
+	assert_string_equal(all.handed[1].worker_id, "wrk_0");
+	assert_string_equal(all.handed[1].channel, "cpy_1");
+}
+
+static void say_by_channel(unsigned from, unsigned to, size_t bytes)
+{
+	char head[32];
+	for (unsigned n = from; n < to; n++) {
+		int length = snprintf(head, sizeof(head), "{\"n\":%u}", n);
+		assert_int_equal(net_stream_send(all.handed[1].stream, head, (size_t)length, NULL,
+						 all.pattern + n % 1024, bytes),
+				 STATUS_OK);
+	}
+}
+
+static bool all_by_channel(void)
+{
+	return all.handed[0].messages >= due;
+}
+
+static bool channel_closed(void)
+{
+	return (all.handed[0].closed || !all.handed[0].stream) && (all.handed[1].closed || !all.handed[1].stream);
+}
+
+// 48 MiB, more than any queue on its way holds, beside the worker's ring; then the in end closes it.
+static void a_channel_passes_all_and_goes_with_its_in_end(void **state)
+{
+	(void)state;
+	open_channel();
+	connect_both(0, 1, "hop_1", "local");
+	say_by_channel(0, 192, 256 * 1024);
+	say(0, 0, 1000);
+	due = 192;
+	assert_true(run(all_by_channel, 60000));
+	wait_for(1, 1);
+	assert_false(all.handed[0].bad);
+	assert_int_equal(all.handed[0].bytes, (size_t)192 * 256 * 1024);
+	net_stream_destroy(&all.handed[0].stream);
+	assert_true(run(channel_closed, 15000));
+	assert_int_equal(all.ended, 0);
+	say(0, 1, 1000);
+	wait_for(1, 2);
+	open_channel(); // and another of the same
+	assert_non_null(all.handed[0].stream);
+}
+
+static void a_channel_goes_with_its_worker(void **state)
+{
+	(void)state;
+	open_channel();
+	hops_drop_channels(all.hops, "wrk_2");
+	say_by_channel(0, 1, 10);
+	due = 1;
+	assert_true(run(all_by_channel, 15000));
+	hops_drop_channels(all.hops, "wrk_0");
+	assert_true(run(channel_closed, 15000));
+	assert_int_equal(all.ended, 0);
+}
+
+static void a_channel_s_in_end_that_speaks_ends_it(void **state)
+{
+	(void)state;
+	open_channel();
+	assert_int_equal(net_stream_send(all.handed[0].stream, "{}", 2, NULL, NULL, 0), STATUS_OK);
+	assert_true(run(channel_closed, 15000));
+	assert_int_equal(all.handed[1].messages, 0);
+}
+
+static void a_channel_is_fenced_like_all(void **state)
+{
+	(void)state;
+	open_channel();
+	hops_fence(all.hops, true);
+	say_by_channel(0, 3, 1000);
+	settle();
+	assert_int_equal(all.handed[0].messages, 0);
+	hops_fence(all.hops, false);
+	due = 3;
+	assert_true(run(all_by_channel, 15000));
+	assert_false(all.handed[0].bad);
+}
+
+static void a_worker_that_takes_no_end(void **state)
+{
+	(void)state;
+	all.refuses = true;
+	int one = connect_channel(0, "out", "cpy_1", "key"), other = connect_channel(1, "in", "cpy_1", "key");
+	assert_true(run(all_answered, 15000));
+	assert_int_equal(all.answers[one].status, STATUS_NOT_FOUND);
+	assert_int_equal(all.answers[other].status, STATUS_NOT_FOUND);
+	all.refuses = false;
+	open_channel();
+}
+
+static void a_channel_is_not_met_by_another_key(void **state)
+{
+	(void)state;
+	int one = connect_channel(0, "out", "cpy_1", "key"), other = connect_channel(1, "in", "cpy_1", "another");
+	settle();
+	assert_false(all.answers[one].come || all.answers[other].come);
+	assert_null(all.handed[0].stream);
+}
+
 int main(void)
 {
 #define NEAR(name) cmocka_unit_test_setup_teardown(name, begin_near, end_test)
@@ -848,6 +1032,12 @@ int main(void)
 		FAR(a_server_that_goes_ends_hops),
 		NEAR(keys_must_be_the_same),
 		NEAR(a_ring_of_one_worker),
+		NEAR(a_channel_passes_all_and_goes_with_its_in_end),
+		NEAR(a_channel_goes_with_its_worker),
+		NEAR(a_channel_s_in_end_that_speaks_ends_it),
+		NEAR(a_channel_is_fenced_like_all),
+		NEAR(a_worker_that_takes_no_end),
+		NEAR(a_channel_is_not_met_by_another_key),
 	};
 	signal(SIGPIPE, SIG_IGN);
 	return cmocka_run_group_tests(tests, NULL, NULL);

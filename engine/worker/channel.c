@@ -1,0 +1,432 @@
+/* Channels: how memory.copy moves bytes from one worker of a session to another. See session.h.
+ *
+ *     memory.send    -> thread of the channel: [driver reads a piece] -> socket -> node, link, node
+ *     memory.receive -> thread of the channel: socket -> [driver writes a piece]
+ *
+ * The node gives a worker its end (worker.channel), which waits for its one call. That call runs on a thread of its
+ * own, so neither the driver nor the reader is ever held up by the other worker, and two workers may send to each
+ * other. All of memory is touched by the driver: a piece is a call in its line like any other, in order with what came
+ * before, and an allocation that is freed meanwhile ends the copy. When the thread is done the call joins the line, to
+ * be answered. What comes is taken for hostile: the next bytes of the range and nothing else, or the channel ends. The
+ * receiver closes it, having all, or having waited too long; the sender waits for that. */
+#include "common/base/clock.h"
+#include "engine/worker/session.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum {
+	PIECE_BYTES = 256 * 1024,
+	PIECES = 4,
+	HEAD_BYTES = 512,
+	LENGTHS_BYTES = 8,
+	SILENCE_MS = 60000, // of the other end, while this one receives; the sender is never the first to give up
+	SENDER_SILENCE_MS = 600000,
+	CALL_MS = 60000, // for a piece
+	TELL_NS = 250 * 1000 * 1000,
+};
+
+struct channel_piece {
+	struct channel *channel;
+	uint8_t *bytes;
+	uint64_t length;
+	bool asked, done;   // (L)
+	struct error error; // (L)
+};
+
+struct channel {
+	struct channel *next; // (L)
+	struct session *session;
+	char id[65];
+	bool sends;
+	int fd;            // closed with the lock held
+	struct call *call; // (L) NULL: it has not come
+	uint32_t handle;
+	uint64_t offset, total;
+	uint8_t *memory; // (PIECES * PIECE_BYTES)
+	struct channel_piece pieces[PIECES];
+	// the driver's
+	uint64_t written;
+	int64_t told_ns;
+};
+
+// ---- pieces ----
+
+static struct channel_piece *piece_at(struct channel *channel, uint64_t at)
+{
+	return &channel->pieces[at / PIECE_BYTES % PIECES];
+}
+
+// Have the driver fill or write a piece, whose bytes lie at `at` of the range. Errors: STATUS_OUT_OF_MEMORY.
+static enum status ask(struct channel *channel, struct channel_piece *piece, uint64_t at, uint64_t length,
+		       struct error *error)
+{
+	struct call *call = calloc(1, sizeof(*call));
+	if (!call)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a call");
+	*call = (struct call){.kind = CALL_PIECE,
+			      .piece = NO_PIECE,
+			      .limit_ns = CALL_MS * 1000000ll,
+			      .handle = channel->handle,
+			      .to_offset = channel->offset + at,
+			      .bytes = length,
+			      .channel_piece = piece};
+	piece->length = length;
+	piece->done = false;
+	piece->asked = true;
+	calls_put(channel->session, call);
+	return STATUS_OK;
+}
+
+// Wait for the driver, if it has been asked for this piece. Errors: its.
+static enum status wait_for(struct channel_piece *piece, struct error *error)
+{
+	struct session *session = piece->channel->session;
+	pthread_mutex_lock(&session->lock);
+	while (piece->asked && !piece->done)
+		pthread_cond_wait(&session->piece_done, &session->lock);
+	enum status status = piece->asked ? piece->error.status : STATUS_OK;
+	if (status && !error->status)
+		*error = piece->error;
+	piece->asked = false;
+	pthread_mutex_unlock(&session->lock);
+	return status;
+}
+
+// The driver is in none of them any more.
+static void wait_for_all(struct channel *channel, struct error *error)
+{
+	for (int i = 0; i < PIECES; i++)
+		wait_for(&channel->pieces[i], error);
+}
+
+static void tell(struct channel *channel)
+{
+	int64_t now_ns = clock_steady_ns();
+	if (now_ns - channel->told_ns < TELL_NS)
+		return;
+	struct json *params = json_new_object();
+	json_set_string(params, "channel", channel->id);
+	json_set_integer(params, "done_bytes", (int64_t)channel->written);
+	if (answer_notice(channel->session, "memory.moved", params))
+		channel->told_ns = now_ns;
+}
+
+void channel_move(struct session *session, struct call *call)
+{
+	struct channel_piece *piece = call->channel_piece;
+	struct channel *channel = piece->channel;
+	struct memory_slot *slot = memory_find(session, call->handle);
+	enum status status = STATUS_OK;
+	if (!slot)
+		status = error_set(&call->error, STATUS_NOT_FOUND, "handle: there is no allocation %u here",
+				   call->handle);
+	else
+		status = memory_check_range(slot, call->to_offset, call->bytes, &call->error);
+	if (!status) {
+		driver_drain(session, slot->device);
+		watch_enter(session, call);
+		status = channel->sends
+				 ? exogpu_read(piece->bytes, slot->buffer, call->to_offset, call->bytes, &call->error)
+				 : exogpu_write(slot->buffer, call->to_offset, piece->bytes, call->bytes, &call->error);
+		driver_told(session, call, status);
+		watch_return(session);
+	}
+	if (!status && !channel->sends) {
+		channel->written += call->bytes;
+		tell(channel);
+	}
+	pthread_mutex_lock(&session->lock);
+	piece->error = call->error;
+	piece->done = true;
+	pthread_cond_broadcast(&session->piece_done);
+	pthread_mutex_unlock(&session->lock);
+	calls_remove(session, call);
+}
+
+// ---- the socket ----
+
+static bool wait_ready(int fd, short events, int patience_ms)
+{
+	struct pollfd one = {.fd = fd, .events = events};
+	int ready;
+	do
+		ready = poll(&one, 1, patience_ms);
+	while (ready < 0 && errno == EINTR);
+	return ready > 0;
+}
+
+static bool receive_all(int fd, uint8_t *to, size_t length)
+{
+	for (size_t done = 0; done < length;) {
+		ssize_t got = recv(fd, to + done, length - done, MSG_DONTWAIT);
+		if (got > 0)
+			done += (size_t)got;
+		else if (!got || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
+			return false;
+		else if (!wait_ready(fd, POLLIN, SILENCE_MS))
+			return false;
+	}
+	return true;
+}
+
+static bool send_all(int fd, struct iovec parts[2])
+{
+	struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+	while (parts[0].iov_len + parts[1].iov_len) {
+		ssize_t sent = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+		if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
+			if (!wait_ready(fd, POLLOUT, SENDER_SILENCE_MS))
+				return false;
+			continue;
+		}
+		if (sent < 0)
+			return false;
+		for (int i = 0; i < 2; i++) {
+			size_t done = (size_t)sent < parts[i].iov_len ? (size_t)sent : parts[i].iov_len;
+			parts[i].iov_base = (uint8_t *)parts[i].iov_base + done;
+			parts[i].iov_len -= done;
+			sent -= (ssize_t)done;
+		}
+	}
+	return true;
+}
+
+static void put_u32le(uint8_t *to, size_t value)
+{
+	for (int i = 0; i < 4; i++)
+		to[i] = (uint8_t)(value >> 8 * i);
+}
+
+static uint32_t read_u32le(const uint8_t *bytes)
+{
+	return (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
+}
+
+static bool send_piece(const struct channel *channel, const struct channel_piece *piece, uint64_t at)
+{
+	uint8_t head[HEAD_BYTES];
+	int length = snprintf((char *)head + LENGTHS_BYTES, sizeof(head) - LENGTHS_BYTES,
+			      "{\"jsonrpc\":\"2.0\",\"method\":\"copy.data\",\"params\":{\"offset\":%llu}}",
+			      (unsigned long long)at);
+	put_u32le(head, 4 + (size_t)length + piece->length);
+	put_u32le(head + 4, (size_t)length);
+	return send_all(channel->fd, (struct iovec[2]){{head, LENGTHS_BYTES + (size_t)length},
+						       {piece->bytes, (size_t)piece->length}});
+}
+
+// Of the next message, which brings the bytes from `at` on, as many as it has; 0: it does not, or none comes.
+static uint64_t receive_head(const struct channel *channel, uint64_t at)
+{
+	uint8_t lengths[LENGTHS_BYTES], head[HEAD_BYTES];
+	struct message message;
+	if (!receive_all(channel->fd, lengths, sizeof(lengths)))
+		return 0;
+	uint64_t total = read_u32le(lengths), head_bytes = read_u32le(lengths + 4);
+	if (head_bytes > sizeof(head) || total < 4 + head_bytes || !receive_all(channel->fd, head, head_bytes))
+		return 0;
+	const uint64_t bytes = total - 4 - head_bytes, left = channel->total - at;
+	const struct contract *contract = channel->session->contract;
+	bool fits = !message_decode_text(&message, (const char *)head, head_bytes, NULL) &&
+		    message.kind == MESSAGE_NOTIFICATION && !strcmp(message.method, "copy.data") &&
+		    !contract_check_params(contract, contract_find(contract, "copy.data"), message.params, NULL) &&
+		    json_get_integer(message.params, "offset", -1) == (int64_t)at;
+	message_finish(&message);
+	// Each but the last is a whole piece: so it lies where its place in the range says.
+	return fits && bytes == (left < PIECE_BYTES ? left : PIECE_BYTES) ? bytes : 0;
+}
+
+// ---- the two calls ----
+
+// How many bytes went.
+static uint64_t send_range(struct channel *channel, struct error *error)
+{
+	uint8_t byte;
+	uint64_t asked = 0, sent = 0;
+	while (!error->status && sent < channel->total) {
+		while (!error->status && asked < channel->total && asked - sent < PIECES * (uint64_t)PIECE_BYTES) {
+			uint64_t left = channel->total - asked, length = left < PIECE_BYTES ? left : PIECE_BYTES;
+			if (!ask(channel, piece_at(channel, asked), asked, length, error))
+				asked += length;
+		}
+		struct channel_piece *piece = piece_at(channel, sent);
+		if (error->status || wait_for(piece, error) || !send_piece(channel, piece, sent))
+			break;
+		sent += piece->length;
+	}
+	if (sent == channel->total)
+		while (wait_ready(channel->fd, POLLIN, SENDER_SILENCE_MS) &&
+		       (recv(channel->fd, &byte, 1, MSG_DONTWAIT) > 0 || errno == EINTR))
+			; // nothing is due: its end is waited for
+	return sent;
+}
+
+// How many bytes were written.
+static uint64_t receive_range(struct channel *channel, struct error *error)
+{
+	uint64_t received = 0;
+	while (received < channel->total) {
+		struct channel_piece *piece = piece_at(channel, received);
+		uint64_t bytes = receive_head(channel, received);
+		if (!bytes || wait_for(piece, error) || !receive_all(channel->fd, piece->bytes, bytes) ||
+		    ask(channel, piece, received, bytes, error))
+			break;
+		received += bytes;
+	}
+	return received;
+}
+
+static void channel_destroy(struct channel *channel)
+{
+	if (channel->fd >= 0)
+		close(channel->fd);
+	free(channel->memory);
+	free(channel);
+}
+
+// With the lock held: it is in the list no more.
+static void leave(struct channel *channel)
+{
+	struct channel **at = &channel->session->channels;
+	while (*at != channel)
+		at = &(*at)->next;
+	*at = channel->next;
+	channel->session->channel_count--;
+}
+
+static void *channel_main(void *arg)
+{
+	struct channel *channel = arg;
+	struct session *session = channel->session;
+	struct call *call = channel->call;
+	struct error error = {0};
+	uint64_t moved = channel->sends ? send_range(channel, &error) : receive_range(channel, &error);
+	wait_for_all(channel, &error);
+	call->error = error;
+	call->total_bytes = moved;
+	call->quiet = true;
+	pthread_mutex_lock(&session->lock);
+	leave(channel);
+	pthread_mutex_unlock(&session->lock);
+	channel_destroy(channel);
+	calls_put(session, call);
+	// The last that this thread does with the session.
+	pthread_mutex_lock(&session->lock);
+	session->channel_threads--;
+	pthread_cond_broadcast(&session->piece_done);
+	pthread_mutex_unlock(&session->lock);
+	return NULL;
+}
+
+// ---- what the reader does with them ----
+
+// Those whose other end has gone before their call came. With the lock held.
+static void drop_ended(struct session *session)
+{
+	for (struct channel *channel = session->channels, *next; channel; channel = next) {
+		struct pollfd one = {.fd = channel->fd};
+		next = channel->next;
+		if (channel->call || poll(&one, 1, 0) <= 0)
+			continue;
+		leave(channel);
+		channel_destroy(channel);
+	}
+}
+
+enum status channel_open(struct session *session, const struct json *params, int fd, struct error *error)
+{
+	const char *id = json_get_string(params, "channel", "");
+	bool known = false;
+	struct channel *channel = calloc(1, sizeof(*channel));
+	if (!channel)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a channel");
+	channel->session = session;
+	channel->fd = -1;
+	channel->sends = !strcmp(json_get_string(params, "end", ""), "out");
+	snprintf(channel->id, sizeof(channel->id), "%s", id);
+	pthread_mutex_lock(&session->lock);
+	drop_ended(session);
+	for (const struct channel *one = session->channels; one; one = one->next)
+		known |= !strcmp(one->id, channel->id);
+	if (known)
+		error_set(error, STATUS_CONFLICT, "there is a channel of this id");
+	else if (session->channel_count >= LIMIT_WORKER_CHANNELS)
+		error_set(error, STATUS_LIMIT_EXCEEDED, "a worker has at most %d channels", LIMIT_WORKER_CHANNELS);
+	if (!error->status) {
+		channel->fd = fd;
+		channel->next = session->channels;
+		session->channels = channel;
+		session->channel_count++;
+	}
+	pthread_mutex_unlock(&session->lock);
+	if (error->status)
+		channel_destroy(channel);
+	return error->status;
+}
+
+// Its memory and its thread. Errors: STATUS_OUT_OF_MEMORY.
+static enum status start(struct channel *channel, struct error *error)
+{
+	pthread_t thread;
+	channel->memory = malloc((size_t)PIECES * PIECE_BYTES);
+	if (!channel->memory)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory to copy through");
+	for (int i = 0; i < PIECES; i++)
+		channel->pieces[i] = (struct channel_piece){.channel = channel,
+							    .bytes = channel->memory + (size_t)i * PIECE_BYTES};
+	if (pthread_create(&thread, NULL, channel_main, channel))
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no thread to copy by");
+	pthread_detach(thread);
+	return STATUS_OK;
+}
+
+void channel_call(struct session *session, struct call *call)
+{
+	const char *id = json_get_string(call->message.params, "channel", "");
+	const bool sends = call->kind == CALL_SEND;
+	pthread_mutex_lock(&session->lock);
+	struct channel *channel = session->channels;
+	while (channel && (strcmp(channel->id, id) != 0 || channel->sends != sends || channel->call))
+		channel = channel->next;
+	if (channel) {
+		channel->call = call;
+		channel->handle = (uint32_t)call_count(call, "handle");
+		channel->offset = call_count(call, "offset");
+		channel->total = call_count(call, "bytes");
+		channel->told_ns = clock_steady_ns();
+		session->channel_threads++;
+	}
+	pthread_mutex_unlock(&session->lock);
+	if (channel && !start(channel, &call->error))
+		return;
+	if (channel) {
+		pthread_mutex_lock(&session->lock);
+		leave(channel);
+		session->channel_threads--;
+		pthread_mutex_unlock(&session->lock);
+		channel_destroy(channel);
+	}
+	call->quiet = true; // nothing has gone, and nothing will
+	calls_put(session, call);
+}
+
+void channels_stop(struct session *session)
+{
+	pthread_mutex_lock(&session->lock);
+	for (struct channel *channel = session->channels; channel; channel = channel->next)
+		shutdown(channel->fd, SHUT_RDWR);
+	while (session->channel_threads)
+		pthread_cond_wait(&session->piece_done, &session->lock);
+	while (session->channels) {
+		struct channel *channel = session->channels;
+		leave(channel);
+		channel_destroy(channel);
+	}
+	pthread_mutex_unlock(&session->lock);
+}
