@@ -328,6 +328,7 @@ static enum status create_state(struct app *app, struct error *error)
 		struct tenancy_params params = {.loop = app->loop,
 						.contract = app->node_contract,
 						.cluster = app->cluster,
+						.topology = app->topology,
 						.events = app->events,
 						.audit = app->audit,
 						.limits = app->limits,

@@ -136,7 +136,7 @@ struct tenant {
 	char session_id[TENANT_ID_BYTES];
 	struct worker *workers;
 	struct tenant_conn *conns;
-	struct relay *relays;
+	struct relay *relays; // copies between workers
 	unsigned full_conns, allocations, modules, relay_count;
 	bool over;                     // being destroyed
 	char (*lost)[TENANT_ID_BYTES]; // (LIMIT_LOST_IDS), a ring; NULL until something was lost
@@ -304,6 +304,22 @@ void sharing_finish(struct arrival *arrival);
 // The socket of this machine's workers (stream_unix.c).
 enum status stream_unix_listen(struct tenancy *tenants, struct error *error);
 
+// What a copy between two workers goes by, past the server (direct.c).
+struct direct;
+struct direct_params {
+	struct worker *from, *to;
+	bool link; // between two nodes, by their direct link; else within one
+	uint32_t from_handle, to_handle;
+	uint64_t from_offset, to_offset, bytes;
+	// The last call, and never from inside direct_open: so many bytes were written, from the beginning on. Fewer
+	// than asked: it did not come about, or has broken off. error: what the workers say of their memory, else NULL.
+	void (*ended)(void *context, uint64_t done, const struct error *error);
+	void *context;
+};
+enum status direct_open(struct direct **out, const struct direct_params *params);
+void direct_close(struct direct **channel); // forget it: `ended` is not called. Accepts NULL, leaves NULL behind
+const char *direct_id(const struct direct *channel);
+
 // Copy between two workers (relay.c).
 struct relay_params {
 	const struct tenant_call *call;
@@ -311,4 +327,6 @@ struct relay_params {
 	uint64_t from_offset, to_offset, bytes;
 };
 enum status relay_start(const struct relay_params *params, struct error *error);
+// memory.moved, checked.
+void relays_moved(struct tenant *tenant, const struct worker *worker, const struct json *params);
 void relays_lose_worker(struct tenant *tenant, const struct worker *worker, const struct error *fault);

@@ -1,11 +1,17 @@
-/* A copy between two workers: read from one, written to the other, a few pieces at a time. See inside.h.
+/* A copy between two workers. See inside.h.
+ *
+ * It goes by a channel (direct.c) from the one to the other, where they are of one node or their nodes have a direct
+ * link; what that leaves, or all of it, goes by relay: read from the one, written to the other, a few pieces at a time.
  *
  * A piece is under way from the read that is sent to the write that is answered. The first failure, or the end of
  * either worker, answers the client; the pieces that are still under way then come in and are dropped, and the last one
  * lets the relay go. A worker that ends answers all of its own, so none is waited for in vain. */
+#include "common/base/log.h"
+#include "server/cluster/topology.h"
 #include "server/tenants/inside.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { PIECE_BYTES = 1024 * 1024, PIECES = 4, PROGRESS_MS = 500 };
 
@@ -16,6 +22,8 @@ struct relay {
 	uint32_t from_handle, to_handle;
 	uint64_t from_offset, to_offset, bytes, asked, done;
 	unsigned under_way;
+	struct direct *direct;     // NULL: it goes by relay
+	const char *path;          // what the client is told; static
 	struct tenant_call client; // its done is NULL once it was answered
 	struct net_timer progress;
 };
@@ -45,10 +53,11 @@ static void answer(struct relay *relay, enum status status, const struct error *
 		return;
 	relay->client = (struct tenant_call){0};
 	net_timer_stop(relay->tenant->tenants->params.loop, &relay->progress);
+	direct_close(&relay->direct);
 	if (!status) {
 		result = json_new_object();
 		json_set_integer(result, "bytes", (int64_t)relay->bytes);
-		json_set_string(result, "path", "relay");
+		json_set_string(result, "path", relay->path);
 	}
 	client.done(client.context, status, result, NULL, error);
 }
@@ -150,7 +159,7 @@ static enum status read_piece(struct relay *relay, struct error *error)
 static void advance(struct relay *relay)
 {
 	struct error error = {0};
-	while (relay->client.done && relay->asked < relay->bytes && relay->under_way < PIECES)
+	while (relay->client.done && !relay->direct && relay->asked < relay->bytes && relay->under_way < PIECES)
 		if (read_piece(relay, &error))
 			answer(relay, error.status, &error);
 }
@@ -167,11 +176,77 @@ void relays_lose_worker(struct tenant *tenant, const struct worker *worker, cons
 	}
 }
 
+// ---- by a channel ----
+
+// The rest, if any, goes by relay.
+static void direct_ended(void *context, uint64_t done, const struct error *error)
+{
+	struct relay *relay = context;
+	direct_close(&relay->direct);
+	relay->done = relay->asked = done;
+	if (error) {
+		answer(relay, error->status, error);
+	} else if (done == relay->bytes) {
+		answer(relay, STATUS_OK, NULL);
+	} else {
+		log_info("tenants", "a copy from worker %s to %s goes on through the server after %llu of %llu bytes",
+			 relay->from->worker_id, relay->to->worker_id, (unsigned long long)done,
+			 (unsigned long long)relay->bytes);
+		relay->path = "relay";
+		advance(relay);
+	}
+	release(relay);
+}
+
+// "local", "link", or "relay": by what it can go.
+static const char *path_of(const struct relay *relay)
+{
+	struct topology_reading reading = {0};
+	const struct topology *topology = relay->tenant->tenants->params.topology;
+	if (!strcmp(relay->from->node_id, relay->to->node_id))
+		return "local";
+	topology_find(topology, relay->from->node_id, relay->to->node_id, &reading);
+	return reading.direct ? "link" : "relay";
+}
+
+static void begin(struct relay *relay)
+{
+	relay->path = path_of(relay);
+	if (!relay->bytes) {
+		answer(relay, STATUS_OK, NULL);
+		return;
+	}
+	const struct direct_params params = {.from = relay->from,
+					     .to = relay->to,
+					     .link = !strcmp(relay->path, "link"),
+					     .from_handle = relay->from_handle,
+					     .to_handle = relay->to_handle,
+					     .from_offset = relay->from_offset,
+					     .to_offset = relay->to_offset,
+					     .bytes = relay->bytes,
+					     .ended = direct_ended,
+					     .context = relay};
+	if (!strcmp(relay->path, "relay") || direct_open(&relay->direct, &params)) {
+		relay->path = "relay";
+		advance(relay);
+	}
+}
+
+void relays_moved(struct tenant *tenant, const struct worker *worker, const struct json *params)
+{
+	const char *id = json_get_string(params, "channel", "");
+	const uint64_t done = (uint64_t)json_get_integer(params, "done_bytes", 0);
+	for (struct relay *relay = tenant->relays; relay; relay = relay->next)
+		if (relay->direct && relay->to == worker && !strcmp(direct_id(relay->direct), id) &&
+		    done <= relay->bytes)
+			relay->done = done;
+}
+
 enum status relay_start(const struct relay_params *params, struct error *error)
 {
 	struct tenant *tenant = params->call->tenant;
 	if (tenant->relay_count >= LIMIT_RELAYS_OF_SESSION) {
-		error_set(error, STATUS_LIMIT_EXCEEDED, "%d copies by relay are under way in this session",
+		error_set(error, STATUS_LIMIT_EXCEEDED, "%d copies between workers are under way in this session",
 			  LIMIT_RELAYS_OF_SESSION);
 		error_hint(error, "wait for one of them");
 		return STATUS_LIMIT_EXCEEDED;
@@ -195,9 +270,7 @@ enum status relay_start(const struct relay_params *params, struct error *error)
 	tenant->relays = relay;
 	tenant->relay_count++;
 	net_timer_start(tenant->tenants->params.loop, &relay->progress, PROGRESS_MS, tell_progress, relay);
-	advance(relay);
-	if (!relay->bytes)
-		answer(relay, STATUS_OK, NULL);
+	begin(relay);
 	release(relay);
 	return STATUS_OK;
 }

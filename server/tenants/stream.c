@@ -227,6 +227,17 @@ static bool is_stale(const struct worker *worker, const struct json *id)
 	       number <= worker->stale_call;
 }
 
+// What a session's worker says by itself.
+static void take_notice(struct worker *worker, const struct message *message)
+{
+	const struct contract *contract = worker->tenants->params.contract;
+	const struct contract_method *moved = contract_find(contract, "memory.moved");
+	if (strcmp(message->method, moved->name) != 0 || contract_check_params(contract, moved, message->params, NULL))
+		arrival_broken(worker->stream);
+	else
+		relays_moved(worker->tenant, worker, message->params);
+}
+
 void arrival_message(struct arrival *arrival, const struct net_parts *parts)
 {
 	struct worker *worker = arrival->worker;
@@ -244,6 +255,11 @@ void arrival_message(struct arrival *arrival, const struct net_parts *parts)
 	}
 	if (!status && worker->instance && message.kind == MESSAGE_NOTIFICATION && !parts->holder) {
 		instance_worker_notice(worker->instance, &message);
+		message_finish(&message);
+		return;
+	}
+	if (!status && message.kind == MESSAGE_NOTIFICATION && !parts->holder) {
+		take_notice(worker, &message);
 		message_finish(&message);
 		return;
 	}

@@ -21,6 +21,7 @@
 
 struct tenancy;
 struct tenant;
+struct topology;
 struct worker;
 
 enum { TENANT_TARGET_BYTES = 160 };
@@ -29,6 +30,7 @@ struct tenancy_params {
 	struct net_loop *loop;
 	const struct contract *contract; // CONTRACT_NODE
 	struct cluster *cluster;
+	const struct topology *topology;
 	struct events *events;
 	struct audit *audit;
 	const struct limits *limits;

@@ -30,6 +30,14 @@ const readAll = async (client, id, size, piece = MiB) => Buffer.concat(await Pro
 const held = async (token_id) => (await cluster.admin.call("token.list")).tokens.find((one) => one.token_id === token_id).memory_bytes;
 const rate = (bytes, ms) => `${(bytes / MiB / ms * 1000).toFixed(0)} MiB/s`;
 
+const relayedBytes = async () => Number(/direction="relay"\} (\d+)/.exec(
+	(await cluster.server.http("/metrics", { headers: { authorization: `Bearer ${cluster.server.token}` } })).text)[1]);
+// Once the server knows of a direct link between the two nodes, in both directions.
+const linked = () => eventually(async () => {
+	const { nodes, links } = await cluster.admin.call("cluster.snapshot"), own = nodes.find((one) => one.local).node_id, other = cluster.remote.node_id;
+	return [[own, other], [other, own]].every(([from, to]) => links.some((one) => one.from_node_id === from && one.to_node_id === to && one.state === "up"));
+}, "there is a link in both directions", 60000 * slow);
+
 // What `make` gives, with the worker that the second node started for it and the connection by which it is relayed.
 async function withRemoteWorker(make) {
 	const before = new Set(workers(cluster.remote.child.pid)), pairs = new Set(cluster.proxy.pairs);
@@ -106,26 +114,65 @@ describe("a device of another machine", () => {
 		await dead(pid, "the worker ends with its session");
 	});
 
-	test("copies between the machines go through the server, not the client", async () => {
+	test("copies between the machines go by their link, past the server and the client", async () => {
 		const client = await tenant(cluster), bytes = pattern(64 * MiB, 9);
 		const [here, there, back] = [await allocate(client, cluster.local, bytes.length), await allocate(client, cluster.remote.device, bytes.length + 10),
 			await allocate(client, cluster.local, bytes.length)];
 		await writeAll(client, here, bytes);
+		await linked();
+		const relayed = await relayedBytes();
 		const wire = () => client.socket._socket.bytesRead + client.socket._socket.bytesWritten, before = wire();
 		const times = [];
 		for (const [from, from_offset, to, to_offset] of [[here, 0, there, 7], [there, 7, back, 0]]) {
 			const began = performance.now();
-			assert.deepEqual(await later(client, "memory.copy", { from, from_offset, to, to_offset, bytes: bytes.length }), { bytes: bytes.length, path: "relay" });
+			assert.deepEqual(await later(client, "memory.copy", { from, from_offset, to, to_offset, bytes: bytes.length }), { bytes: bytes.length, path: "link" });
 			times.push(performance.now() - began);
 		}
 		assert.ok(wire() - before < 64 * 1024, `${wire() - before} bytes went by the client`);
-		console.log(`copied by the server: ${rate(bytes.length, times[0])} to the other machine, ${rate(bytes.length, times[1])} back`);
+		assert.equal(await relayedBytes(), relayed, "none went by the server");
+		console.log(`copied by the link: ${rate(bytes.length, times[0])} to the other machine, ${rate(bytes.length, times[1])} back`);
 		assert.ok((await readAll(client, back, bytes.length)).equals(bytes));
 		// Four at once, while the client writes and reads on.
 		const copies = Array.from({ length: 4 }, (_, i) => later(client, "memory.copy", { from: here, from_offset: i * MiB, to: there, to_offset: i * MiB, bytes: MiB }));
 		assert.ok((await read(client, back, 5, MiB)).equals(bytes.subarray(5, 5 + MiB)));
 		await Promise.all(copies);
 		assert.ok((await readAll(client, there, 4 * MiB)).equals(bytes.subarray(0, 4 * MiB)));
+		await client.close();
+	});
+
+	test("copies to another machine and back at once, of any size", async () => {
+		const client = await tenant(cluster), size = 24 * MiB + 5, bytes = [pattern(size, 31), pattern(size, 32)];
+		const ids = [await allocate(client, cluster.local, 2 * size), await allocate(client, cluster.remote.device, 2 * size)];
+		await Promise.all(ids.map((id, i) => writeAll(client, id, bytes[i])));
+		await linked();
+		const copies = [0, 1].map((i) => later(client, "memory.copy", { from: ids[i], from_offset: 0, to: ids[1 - i], to_offset: size, bytes: size }));
+		for (const copy of copies) assert.deepEqual(await within(copy, "it is copied", 60000 * slow), { bytes: size, path: "link" });
+		for (const i of [0, 1]) {
+			const whole = await readAll(client, ids[1 - i], 2 * size);
+			assert.ok(whole.subarray(0, size).equals(bytes[1 - i]) && whole.subarray(size).equals(bytes[i]));
+		}
+		for (const some of [0, 1, 4097]) {
+			assert.deepEqual(await later(client, "memory.copy", { from: ids[0], from_offset: 3, to: ids[1], to_offset: 9, bytes: some }), { bytes: some, path: "link" });
+			assert.ok((await read(client, ids[1], 9, some)).equals(bytes[0].subarray(3, 3 + some)));
+		}
+		await client.close();
+	});
+
+	test("a copy by the link whose memory is freed, or whose worker is killed, is told so", async () => {
+		const client = await tenant(cluster), size = 64 * MiB;
+		const [here] = [await allocate(client, cluster.local, size)];
+		const [there, pid] = await withRemoteWorker(() => allocate(client, cluster.remote.device, size));
+		await linked();
+		const freed = later(client, "memory.copy", { from: here, from_offset: 0, to: there, to_offset: 0, bytes: size }).catch((error) => error);
+		await client.call("memory.free", { allocation_id: here });
+		const outcome = await within(freed, "it is answered", 60000 * slow);
+		assert.ok(outcome.reason === "not_found" || outcome.bytes === size, JSON.stringify(outcome));
+		const again = await allocate(client, cluster.local, size);
+		const copy = later(client, "memory.copy", { from: again, from_offset: 0, to: there, to_offset: 0, bytes: size }).catch((error) => error);
+		process.kill(pid, "SIGKILL");
+		const end = await within(copy, "it is answered", 60000 * slow);
+		assert.ok(end.reason === "device_lost" || end.bytes === size, JSON.stringify(end));
+		assert.equal((await read(client, again, 0, 10)).length, 10, "the other one lives");
 		await client.close();
 	});
 

@@ -141,7 +141,7 @@ export class RelayedWorker extends FakeWorker {
 export class WorkerNode extends FakeNode {
 	static async start(server, { devices = [cpu, gpu, small, ...twins], record = nodeRecord(), Worker = FakeWorker } = {}) {
 		const node = await this.connect(server, record);
-		Object.assign(node, { server, Worker, workers: [], ended: [] });
+		Object.assign(node, { server, Worker, workers: [], ended: [], connects: [] });
 		await node.devices(devices);
 		return node;
 	}
@@ -156,6 +156,10 @@ export class WorkerNode extends FakeNode {
 		} else if (method === "tenant.device") {
 			if (this.device) return void this.device(message);
 			this.reply(message, { opened_ms: 1, limits });
+		} else if (method === "copy.connect") {
+			this.connects.push(params);
+			if (this.connect) return void this.connect(message);
+			this.fail(message, -32011, "unavailable", "nothing is connected here");
 		} else if (method === "tenant.close") {
 			this.ended.push({ worker_id: params.worker_id, at: performance.now() });
 			this.workers.find((one) => one.worker_id === params.worker_id)?.kill();

@@ -70,6 +70,103 @@ describe("starting", () => {
 
 const kinds = { "of this machine": FakeWorker, "relayed by their node": RelayedWorker };
 
+describe("copies by a channel from worker to worker", () => {
+	before(startWith(FakeWorker));
+	after(stop);
+
+	// Two allocations of `size`, the first full of a pattern, with a worker each; and the copy of all from the one to the
+	// other, of which the workers' channel moves `most` bytes.
+	async function begin(size, most = size) {
+		const client = await tenant(), bytes = pattern(size, 7);
+		const from = await allocate(client, size), to = await allocate(client, size, "dev_gpu");
+		for (let at = 0; at < size; at += MiB) await write(client, from, at, bytes.subarray(at, at + MiB));
+		const [reader, writer] = node.workers.slice(-2);
+		node.connects = [];
+		node.connect = (message) => node.reply(message, {});
+		reader.answers["memory.send"] = (p) => ({ result: { bytes: p.bytes } });
+		writer.answers["memory.receive"] = (p) => {
+			bytes.copy(writer.memory.get(p.handle), p.offset, 0, most);
+			return { result: { bytes: most } };
+		};
+		return { client, bytes, from, to, reader, writer, copy: { from, from_offset: 0, to, to_offset: 0, bytes: size } };
+	}
+
+	const finish = async ({ client, reader, writer }) => {
+		node.connect = undefined;
+		assert.deepEqual([reader.faults, writer.faults], [[], []]);
+		await client.close();
+	};
+
+	test("are asked of both nodes, then of both workers, and pass the server by", async () => {
+		const all = await begin(5 * MiB + 3), { client, reader, writer } = all;
+		assert.deepEqual(await client.call("memory.copy", all.copy), { bytes: all.bytes.length, path: "local" });
+		const [one, other] = node.connects;
+		assert.deepEqual(node.connects.map(({ worker_id, end, via }) => ({ worker_id, end, via })), [
+			{ worker_id: writer.worker_id, end: "in", via: "local" }, { worker_id: reader.worker_id, end: "out", via: "local" }]);
+		assert.ok(one.hop_id === other.hop_id && one.key === other.key && one.key.length === 64);
+		assert.ok(!reader.calls.some(({ method }) => method === "memory.read"));
+		const { channel, ...range } = reader.calls.find(({ method }) => method === "memory.send").params;
+		assert.equal(channel, one.hop_id);
+		assert.deepEqual(range, { handle: 1, offset: 0, bytes: all.bytes.length });
+		assert.ok((await read(client, all.to, 0, all.bytes.length)).equals(all.bytes));
+		await finish(all);
+	});
+
+	test("that break off go on through the server, from where they are", async () => {
+		const most = 3 * MiB - 5, all = await begin(6 * MiB, most);
+		assert.deepEqual(await all.client.call("memory.copy", all.copy), { bytes: all.bytes.length, path: "relay" });
+		assert.equal(all.reader.calls.find(({ method }) => method === "memory.read").params.offset, most);
+		assert.ok((await read(all.client, all.to, 0, all.bytes.length)).equals(all.bytes));
+		await finish(all);
+	});
+
+	test("tell how far they are, of their own only", async () => {
+		const all = await begin(4 * MiB), { client, writer, bytes } = all;
+		let answer;
+		writer.answers["memory.receive"] = (p, _, id) => {
+			const tell = (channel, done_bytes) => writer.send({ jsonrpc: "2.0", method: "memory.moved", params: { channel, done_bytes } });
+			tell("cpy_another", 99);
+			tell(p.channel, bytes.length + 1);
+			tell(p.channel, 12345);
+			answer = () => {
+				bytes.copy(writer.memory.get(p.handle));
+				writer.send({ jsonrpc: "2.0", id, result: { bytes: p.bytes } });
+			};
+			return null;
+		};
+		const copy = client.call("memory.copy", all.copy), told = await client.notice("progress");
+		assert.deepEqual([told.done_bytes, told.total_bytes], [12345, bytes.length]);
+		answer();
+		assert.equal((await copy).path, "local");
+		await finish(all);
+	});
+
+	test("fail with what a worker says of its memory", async () => {
+		const all = await begin(MiB);
+		all.reader.answers["memory.send"] = () => ({ error: { code: -32004, message: "there is no allocation 1 here", data: { reason: "not_found", hint: null } } });
+		all.writer.answers["memory.receive"] = () => ({ result: { bytes: 0 } });
+		await all.client.refused("memory.copy", all.copy, "not_found");
+		await finish(all);
+	});
+
+	test("end cleanly when a worker dies meanwhile", async () => {
+		const all = await begin(MiB), { client } = all;
+		all.reader.answers["memory.send"] = () => null;
+		all.writer.answers["memory.receive"] = () => (all.writer.kill(), null);
+		await client.refused("memory.copy", all.copy, "device_lost");
+		assert.deepEqual((await client.notice("device_lost")).allocations, [all.to]);
+		assert.equal((await read(client, all.from, 0, 1)).length, 1, "the other one lives");
+		await finish(all);
+	});
+
+	test("a worker that says anything else by itself is ended", async () => {
+		const all = await begin(MiB);
+		all.writer.send({ jsonrpc: "2.0", method: "memory.moved", params: { channel: "cpy_1", done_bytes: -1 } });
+		assert.deepEqual((await all.client.notice("device_lost")).allocations, [all.to]);
+		await finish(all);
+	});
+});
+
 for (const [kind, Worker] of Object.entries(kinds)) describe(`copies between workers ${kind}`, () => {
 	before(startWith(Worker));
 	after(stop);
@@ -82,7 +179,7 @@ for (const [kind, Worker] of Object.entries(kinds)) describe(`copies between wor
 		assert.deepEqual(await client.call("memory.copy", copy), { bytes: size, path: "relay" });
 		assert.ok((await read(client, to, 7, size)).equals(bytes));
 		assert.deepEqual([...await read(client, to, 0, 7)], [0, 0, 0, 0, 0, 0, 0]);
-		assert.deepEqual(await client.call("memory.copy", { ...copy, bytes: 0 }), { bytes: 0, path: "relay" });
+		assert.deepEqual(await client.call("memory.copy", { ...copy, bytes: 0 }), { bytes: 0, path: "local" });
 		await client.refused("memory.copy", { ...copy, bytes: size + 14 }, "invalid_params");
 		await client.close();
 	});
