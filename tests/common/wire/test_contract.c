@@ -142,12 +142,12 @@ static void same_result(const struct contract *contract, const struct contract_m
 	verdicts[status != STATUS_OK]++;
 }
 
-typedef void same(const struct contract *contract, const struct contract_method *method, const struct json *value,
-		  size_t verdicts[2]);
+typedef void compare_both(const struct contract *contract, const struct contract_method *method,
+			  const struct json *value, size_t verdicts[2]);
 
 // With each value in each place, and with a member too many; all else fits where one of the values does.
 static void try_all(const struct contract *contract, const struct contract_method *method, const struct json *values,
-		    const char *const *names, const struct json *const *schemas, size_t count, same *same,
+		    const char *const *names, const struct json *const *schemas, size_t count, compare_both *same,
 		    size_t verdicts[2])
 {
 	struct json *object = json_new_object();
