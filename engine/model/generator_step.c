@@ -131,6 +131,16 @@ static uint32_t rows_of(const struct generator *generator, const struct lane *la
 	return rows < generator->params.batch_rows ? rows : generator->params.batch_rows;
 }
 
+// Of the next piece of a prompt. What is alone is cut where its last whole page ends, where a repetition of it finds
+// its pages: so its last rows are computed together each time, and give the same tokens.
+static uint32_t piece_rows(const struct generator *generator, const struct generator_job *job, uint32_t most)
+{
+	const uint32_t left = left_of(job), pages_end = (job->token_count - 1) / STAGE_PAGE_TOKENS * STAGE_PAGE_TOKENS;
+	const uint32_t rows = left < most ? left : most;
+	const bool cut = generator->running_count == 1 && !job->request.want_hidden && job->sent < pages_end;
+	return cut && rows > pages_end - job->sent ? pages_end - job->sent : rows;
+}
+
 // Lanes share the jobs evenly, and a prompt that is alone goes through them in pieces.
 static void fill_runs(struct generator *generator, struct lane *lane)
 {
@@ -149,7 +159,7 @@ static void fill_runs(struct generator *generator, struct lane *lane)
 		if (!rows || (!job->request.want_hidden && !outputs) || (left > 1 && lane->run_count >= most))
 			break;
 		if (left > 1)
-			add_run(lane, job, left < rows ? left : rows);
+			add_run(lane, job, piece_rows(generator, job, rows));
 		served = i + 1;
 	}
 	take_turns(generator, served);

@@ -487,6 +487,7 @@ static void running_requests_share(void **state)
 	prompt(&first, 1, 128, 1);
 	add(&first, 1, 100);
 	step(&idle);
+	step(&idle); // its last page by itself
 	prompt(&second, 1, 128, 1);
 	add(&second, 1, 100);
 	step(&idle);
@@ -559,6 +560,26 @@ static void a_long_prompt_holds_nobody_up(void **state)
 	finish();
 }
 
+// Alone, what lies behind the last whole page is computed by itself, whether the pages before it are there or not.
+static void a_repetition_is_computed_alike(void **state)
+{
+	(void)state;
+	const struct bench bench = {.pages = 16, .rows = 256, .sequences = 4, .context = 512, .stages = 1};
+	static struct client client;
+	begin(&bench);
+	for (int turn = 0; turn < 2; turn++) {
+		toy.steps = 0;
+		toy.most_rows = 0;
+		prompt(&client, 1, 100, 1);
+		add(&client, 1, 1);
+		run();
+		assert_int_equal(toy.steps, turn ? 1 : 2);
+		assert_int_equal(toy.most_rows, turn ? 4 : 96);
+		check_greedy(&client);
+	}
+	finish();
+}
+
 // Pieces of a prompt are as long as was set, however many generate besides, and each of these gets a token of every
 // step. Alone it is in the same pieces every time.
 static void pieces_are_as_long_as_set(void **state)
@@ -571,11 +592,11 @@ static void pieces_are_as_long_as_set(void **state)
 	for (uint32_t rows = 8; rows <= 64; rows *= 8) { // 8 is all that there is to have
 		begin(&bench);
 		generator_set_prompt_rows(generator, rows);
-		prompt(&long_one, 7, 640, 2);
+		prompt(&long_one, 7, 641, 2);
 		add(&long_one, 0, 1);
 		run();
 		const uint32_t alone_rows = rows <= 16 ? rows : 4 * rows < bench.rows ? 4 * rows : bench.rows;
-		assert_int_equal(toy.steps, 640 / alone_rows);
+		assert_int_equal(toy.steps, 640 / alone_rows + 1); // what lies behind the last whole page
 		assert_int_equal(toy.most_rows, alone_rows);
 		toy.most_rows = 0;
 		for (uint32_t i = 0; i < TALKERS; i++) {
@@ -947,6 +968,7 @@ int main(void)
 		cmocka_unit_test(running_requests_share),
 		cmocka_unit_test(the_kept_make_room),
 		cmocka_unit_test(a_long_prompt_holds_nobody_up),
+		cmocka_unit_test(a_repetition_is_computed_alike),
 		cmocka_unit_test(pieces_are_as_long_as_set),
 		cmocka_unit_test(owners_take_turns),
 		cmocka_unit_test(what_is_forgotten_is_zero),
