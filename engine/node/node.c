@@ -369,10 +369,10 @@ static bool heard(void *arg)
 	return node->uplink && uplink_registered(node->uplink);
 }
 
-static void send_warning(void *arg, struct json *params)
+static bool send_warning(void *arg, struct json *params)
 {
 	struct node *node = arg;
-	uplink_notify(node->uplink, "node.log", params);
+	return uplink_tell(node->uplink, "node.log", params);
 }
 
 static void send_readings(void *arg, struct json *telemetry)

@@ -145,6 +145,21 @@ void uplink_notify(struct uplink *uplink, const char *method, struct json *param
 		json_destroy(&params);
 }
 
+bool uplink_tell(struct uplink *uplink, const char *method, struct json *params)
+{
+	struct buffer head;
+	if (!uplink_registered(uplink)) {
+		json_destroy(&params);
+		return false;
+	}
+	buffer_init(&head, LIMIT_HEAD_BYTES);
+	enum status status = message_print_call(&head, NULL, method, params);
+	if (!status)
+		status = net_conn_send_text(uplink->conn, buffer_text(&head), head.length);
+	buffer_finish(&head);
+	return !status;
+}
+
 void uplink_send_telemetry(struct uplink *uplink, struct json *telemetry)
 {
 	if (uplink->conn && uplink->registered && net_conn_queued_bytes(uplink->conn) < TELEMETRY_QUEUE_BYTES)

@@ -66,6 +66,8 @@ void uplink_send_record(struct uplink *uplink);
 void uplink_send_devices(struct uplink *uplink);
 // A notification; `params` is taken. Left out while there is no connection.
 void uplink_notify(struct uplink *uplink, const char *method, struct json *params);
+// The same, and nothing is logged where it fails, which is for lines of the log itself. False: it was not sent.
+bool uplink_tell(struct uplink *uplink, const char *method, struct json *params);
 // Answer with a result (taken), or with an error if one is given; frees the call. Nothing is sent when the connection
 // that it came by has ended. The uplink must still be there.
 void uplink_answer(struct uplink_call **call, struct json *result, const struct error *error);

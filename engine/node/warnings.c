@@ -86,6 +86,14 @@ static bool take(struct warnings *warnings, struct warning *warning)
 	return any;
 }
 
+// What could not be sent, and what it counted, counts on.
+static void lose(struct warnings *warnings, const struct warning *warning)
+{
+	pthread_mutex_lock(&warnings->lock);
+	warnings->dropped += warning->dropped + 1;
+	pthread_mutex_unlock(&warnings->lock);
+}
+
 void warnings_flush(struct warnings *warnings)
 {
 	struct warning warning;
@@ -97,7 +105,10 @@ void warnings_flush(struct warnings *warnings)
 		json_set_string(params, "text", warning.text);
 		json_set_string(params, "at", clock_format(warning.said_ms, at));
 		json_set_integer(params, "dropped", warning.dropped);
-		warnings->params.tell(warnings->params.arg, params);
+		if (!warnings->params.tell(warnings->params.arg, params)) {
+			lose(warnings, &warning);
+			return; // the rest waits: for the next line, or the next connection
+		}
 	}
 }
 

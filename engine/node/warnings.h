@@ -1,8 +1,8 @@
 /* What this node warns of, told to its server: each warning and error of its log as a node.log.
  *
- * A minute has LIMIT_NODE_LINES_PER_MIN of them, as many as the server keeps; those over that, and the oldest where
- * more wait for a server than there is room for, are counted in the next one. Thread: the loop's; lines may be logged
- * by any. One at a time in a process. */
+ * A minute has LIMIT_NODE_LINES_PER_MIN of them, as many as the server keeps; those over that, what could not be sent,
+ * and the oldest where as many wait for a server already, are counted in the next one. Thread: the loop's; lines may be
+ * logged by any. One at a time in a process. */
 #pragma once
 #include "common/json/json.h"
 #include "common/net/loop.h"
@@ -11,8 +11,9 @@ struct warnings;
 
 struct warnings_params {
 	struct net_loop *loop;
-	bool (*ready)(void *arg);                     // the server hears what is told
-	void (*tell)(void *arg, struct json *params); // node.log; params are taken
+	bool (*ready)(void *arg); // the server hears what is told
+	// node.log; params are taken. False: it was not sent. Must not log.
+	bool (*tell)(void *arg, struct json *params);
 	void *arg;
 };
 enum status warnings_create(struct warnings **out, const struct warnings_params *params);

@@ -17,7 +17,7 @@
 static struct net_loop *loop;
 static struct warnings *warnings;
 static struct net_timer patience;
-static bool there;
+static bool there, deaf; // deaf: what is told is not sent
 static int told, wanted;
 static char texts[64][600];
 static int64_t dropped[64];
@@ -28,9 +28,13 @@ static bool ready(void *arg)
 	return there;
 }
 
-static void tell(void *arg, struct json *params)
+static bool tell(void *arg, struct json *params)
 {
 	(void)arg;
+	if (deaf) {
+		json_destroy(&params);
+		return false;
+	}
 	assert_true(told < 64);
 	assert_true(!strcmp(json_get_string(params, "level", ""), "warning") ||
 		    !strcmp(json_get_string(params, "level", ""), "error"));
@@ -41,6 +45,7 @@ static void tell(void *arg, struct json *params)
 	json_destroy(&params);
 	if (told == wanted)
 		net_loop_stop(loop);
+	return true;
 }
 
 static void out_of_patience(void *arg)
@@ -53,7 +58,7 @@ static int begin(void **state)
 {
 	(void)state;
 	told = wanted = 0;
-	there = false;
+	there = deaf = false;
 	assert_int_equal(net_loop_create(&loop, NULL), STATUS_OK);
 	const struct warnings_params params = {.loop = loop, .ready = ready, .tell = tell};
 	assert_int_equal(warnings_create(&warnings, &params), STATUS_OK);
@@ -122,11 +127,32 @@ static void waits_and_counts(void **state)
 	assert_int_equal(dropped[told - 1], 2 * LIMIT_NODE_LINES_PER_MIN);
 }
 
+// One that cannot be sent is counted in the next one, and the others wait.
+static void counts_what_is_not_sent(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 3; i++)
+		log_warning("test", "line %d", i);
+	net_loop_run_posts(loop);
+	there = deaf = true;
+	warnings_flush(warnings);
+	deaf = false;
+	assert_int_equal(told, 0);
+	log_warning("test", "line 3");
+	net_loop_run_posts(loop);
+	assert_int_equal(told, 3);
+	assert_string_equal(texts[0], "line 1");
+	assert_string_equal(texts[2], "line 3");
+	assert_true(!dropped[0] && !dropped[1]);
+	assert_int_equal(dropped[2], 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(at_once, begin, finish),
 		cmocka_unit_test_setup_teardown(waits_and_counts, begin, finish),
+		cmocka_unit_test_setup_teardown(counts_what_is_not_sent, begin, finish),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
