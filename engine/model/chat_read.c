@@ -416,6 +416,20 @@ static bool read_deepseek(struct reader *reader)
 	return read_thinking(reader);
 }
 
+// Tulu 3 and OLMo 2 have the same heads, but an end behind answers alone.
+static bool read_zephyr(struct reader *reader)
+{
+	static const char *const heads[] = {"<|user|>", "<|system|>"};
+	for (unsigned i = 0; i < 2; i++)
+		for (const char *at = reader->text; (at = seek(at, reader->end, heads[i])); at += strlen(heads[i])) {
+			const char *stop = seek(at, reader->end, "}}");
+			const char *eos = stop ? seek(at, stop, "eos_token") : NULL;
+			if (!eos || seek(at, eos, "{{") || seek(at, eos, "%}") || seek(at, stop, " if "))
+				return false;
+		}
+	return true;
+}
+
 static bool read_nothing(struct reader *reader)
 {
 	(void)reader;
@@ -433,7 +447,7 @@ static const struct {
 	{CHAT_ML, {"<|im_start|>"}, {NULL}, read_chatml},
 	{CHAT_LLAMA2, {"[INST]", "<<SYS>>"}, {NULL}, read_nothing},
 	{CHAT_MISTRAL, {"[INST]", "[/INST]"}, {NULL}, read_mistral},
-	{CHAT_ZEPHYR, {"<|user|>", "<|assistant|>", "eos_token"}, {"<|end|>", "[gMASK]"}, read_nothing},
+	{CHAT_ZEPHYR, {"<|user|>", "<|assistant|>", "eos_token"}, {"<|end|>", "[gMASK]"}, read_zephyr},
 };
 
 static bool fits(const struct reader *reader, const char *const has[3], bool wanted)

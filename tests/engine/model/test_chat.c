@@ -79,6 +79,22 @@ static void test_families_are_recognised(void **state)
 	family_is("{{ '<|user|>' + x + eos_token }}{{ '<|assistant|>' }}{{ '<|end|>' }}", "unknown");
 }
 
+// They have the words of a family, and other forms.
+static void test_look_alikes_are_unknown(void **state)
+{
+	(void)state;
+	static const char *const zephyrs[] = {
+		"{{ '<|user|>\\n' + m.content + '\\n' }}{{ '<|assistant|>\\n' + m.content + eos_token + '\\n' }}",
+		"{{ '<|system|>\\n' + s + '\\n' }}{{ '<|user|>\\n' + m.content + eos_token }}{{ '<|assistant|>' }}",
+		"{{ '<|user|>\\n' + m.content + (eos_token if loop.last else '') }}{{ '<|assistant|>' }}",
+		"{% if head == '<|user|>' %}{{ m.content + eos_token }}{% endif %}{{ '<|assistant|>' }}",
+		"<|user|>\n{{ m.content }}\n<|assistant|>\n{{ m.content + eos_token }}",
+		"{{ '<|assistant|>' + x + eos_token }}{{ '<|user|>' + eos_token",
+	};
+	for (size_t i = 0; i < sizeof zephyrs / sizeof *zephyrs; i++)
+		family_is(zephyrs[i], "unknown");
+}
+
 // The conversation as text, with special tokens in it shown.
 static const char *text_of(const struct file *file, const struct chat_message *messages, size_t count)
 {
@@ -223,6 +239,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_families_are_recognised),
+		cmocka_unit_test(test_look_alikes_are_unknown),
 		cmocka_unit_test(test_conversations_are_written),
 		cmocka_unit_test(test_the_day_is_that_of_the_clock),
 		cmocka_unit_test(test_names_are_known),
