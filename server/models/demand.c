@@ -4,7 +4,9 @@
  * who asks, then an instance with what is asked for by nothing else, as any other is started. Until there is one all
  * questions to the model wait in the demand's own line, an instance that stands in no list and never has a place; then
  * they move to the new one's, where they wait until it is ready. What fails ends them with the reason. There is one
- * demand of a model at a time. It goes on when those who asked are gone. Thread: the loop's. */
+ * demand of a model at a time. It goes on when those who asked are gone. Where somebody else's instance of the model
+ * comes up before its own, they move to that one's line, and no other is begun. Thread: the loop's. */
+#include "common/base/clock.h"
 #include "server/models/instances_inside.h"
 
 #include <stdio.h>
@@ -43,14 +45,45 @@ static void end_with(struct demand *demand, const struct error *error)
 	free(demand);
 }
 
-// There is no instance.
+// An instance of the model that is there, or is coming: somebody else began it.
+static struct instance *other(const struct demand *demand)
+{
+	const struct instances *all = demand->line.all;
+	struct instance *one = all->ending ? NULL : all->first;
+	while (one &&
+	       (strcmp(one->model_id, demand->line.model_id) != 0 ||
+		(one->state != INSTANCE_STARTING && one->state != INSTANCE_LOADING && one->state != INSTANCE_READY)))
+		one = one->next;
+	return one;
+}
+
+bool demand_met(const struct instances *all, const void *context)
+{
+	const struct demand *demand = all->demands;
+	while (demand && demand != context)
+		demand = demand->next;
+	return demand && other(demand);
+}
+
+static void hand_over(struct demand *demand, struct instance *instance)
+{
+	take_out(demand);
+	generations_move(&demand->line, instance);
+	free(demand);
+}
+
+// There is no instance of its own.
 static void fail(struct demand *demand, enum status status, const struct error *error)
 {
+	struct instance *there = other(demand);
 	audit_count(demand->line.all->params.audit, &(struct audit_tally){.by = &demand->by,
 									  .action = "instance.create",
 									  .target = demand->line.model_id,
 									  .outcome = status});
-	end_with(demand, error);
+	if (there)
+		hand_over(demand, there);
+	else
+		end_with(demand, error);
 }
 
 static void started(void *context, enum status status, const struct instance *started, const struct error *error)
@@ -69,9 +102,7 @@ static void started(void *context, enum status status, const struct instance *st
 		end_with(demand, &fault);
 		return;
 	}
-	take_out(demand);
-	generations_move(&demand->line, instance);
-	free(demand);
+	hand_over(demand, instance);
 }
 
 // The entry is on disk: begin.
@@ -83,6 +114,8 @@ static void written(void *context, enum status status, const struct error *error
 	json_set_string(params, "model_id", demand->line.model_id);
 	if (!status)
 		status = instances_refuse(demand->line.all, &fault);
+	if (!status && other(demand))
+		status = error_set(&fault, STATUS_CONFLICT, "another instance was begun meanwhile");
 	if (!status)
 		status = instances_start(demand->line.all, params, started, demand, &fault);
 	json_destroy(&params);

@@ -509,6 +509,8 @@ static enum status start_placed(const struct starting *starting, const struct pl
 				struct error *error)
 {
 	struct instances *instances = starting->instances;
+	if (demand_met(instances, starting->context))
+		return error_set(error, STATUS_CONFLICT, "another instance was begun meanwhile");
 	if (!placing->placement.feasible)
 		return refuse(placing, error);
 	drop_failed(instances, placing->model->model_id);

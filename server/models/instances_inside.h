@@ -293,6 +293,8 @@ enum status demand_line(struct instance **out, struct instances *all, const stru
 			const struct generation_params *params, struct error *error);
 // The lines of demands, one after the other; of NULL the first. NULL: there are no more.
 struct instance *demand_next(const struct instances *all, const struct instance *line);
+// Whether `context` is a demand that wants none of its own any more: another instance of the model has come up.
+bool demand_met(const struct instances *all, const void *context);
 // What a question is told of a model that could not be loaded: STATUS_UNAVAILABLE, and why.
 void demand_explain(struct error *told, const char *model_name, const struct error *error);
 void demands_shut_down(struct instances *all, const struct error *fault); // questions are answered with this

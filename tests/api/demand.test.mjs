@@ -140,6 +140,17 @@ describe("a model that is asked for", () => {
 		node.open = undefined;
 		assert.equal(said(await chat("words", "again")), "again");
 	});
+	test("one that an admin has begun a moment before is the one that answers, and no other is loaded", async () => {
+		const { models } = await admin.call("model.list"), { model_id } = models.find((one) => one.name === "words");
+		for (const round of [1, 2, 3]) {
+			const begun = admin.call("instance.create", { model_id });
+			await admin.call("model.list"); // the server has read the call before: what it begins is in no list yet
+			const answers = await Promise.all([chat("words", "a"), chat("words", "b")]), { instance_id } = await begun;
+			assert.deepEqual(answers.map(said), ["a", "b"], `round ${round}`);
+			assert.deepEqual((await instances()).map((one) => one.instance_id), [instance_id]);
+			await unload();
+		}
+	});
 	test("an instance that an admin has begun is waited for, too, and one that is stopped ends who waits", async () => {
 		const { held, let: go } = hold(), { models } = await admin.call("model.list");
 		const { instance_id } = await admin.call("instance.create", { model_id: models.find((one) => one.name === "words").model_id });
