@@ -215,6 +215,7 @@ void instance_set_failed(struct instance *instance, const struct error *fault)
 {
 	struct error told = {0};
 	instance->state = INSTANCE_FAILED;
+	instance->failed_ms = clock_steady_ms();
 	snprintf(instance->state_reason, sizeof instance->state_reason, "%s", fault->message);
 	log_warning("models", "instance %s of %s has failed: %s", instance->instance_id, instance->model_name,
 		    fault->message);

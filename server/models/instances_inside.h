@@ -95,6 +95,7 @@ struct instance {
 	enum instance_state state;
 	char state_reason[INSTANCE_REASON_BYTES];
 	int64_t created_ms, ready_ms; // wall clock; ready_ms 0: not yet
+	int64_t failed_ms;            // steady; 0: it has not, or not since the server began
 	const char *strategy;
 	struct instance_stage stages[PLACEMENT_STAGES]; // (stage_count)
 	unsigned stage_count;

@@ -140,6 +140,19 @@ describe("a model that is asked for", () => {
 		node.open = undefined;
 		assert.equal(said(await chat("words", "again")), "again");
 	});
+	test("what an admin placed in a way of its own, and has failed, is not replaced by what a question would load", async () => {
+		const { models } = await admin.call("model.list"), { model_id } = models.find((one) => one.name === "words");
+		node.open = (message) => node.fail(message, -32053, "unavailable", "this node has no worker to give");
+		const { instance_id } = await admin.call("instance.create", { model_id, context_tokens: 64 });
+		await eventually(async () => (await instances())[0]?.state === "failed", "it has failed", 4 * patience);
+		node.open = undefined;
+		const { status, json } = await chat("words", "x");
+		assert.deepEqual([status, json().error.code], [503, "unavailable"]);
+		assert.match(json().error.message, /could not be loaded: .*no worker to give; .*exogpu instances, exogpu place words/);
+		assert.deepEqual((await instances()).map((one) => [one.instance_id, one.state]), [[instance_id, "failed"]]);
+		await unload();
+		assert.equal(said(await chat("words", "y")), "y", "once it is gone questions load the model");
+	});
 	test("one that an admin has begun a moment before is the one that answers, and no other is loaded", async () => {
 		const { models } = await admin.call("model.list"), { model_id } = models.find((one) => one.name === "words");
 		for (const round of [1, 2, 3]) {
@@ -173,7 +186,7 @@ describe("a model that is asked for", () => {
 describe("serve --load-on-demand", () => {
 	let server, admin, node, made;
 
-	const chat = (model, content) => ask(server, "/v1/chat/completions", { model, messages: [{ role: "user", content }] }, made.infer.token);
+	const chat = (model, content, by = made.infer) => ask(server, "/v1/chat/completions", { model, messages: [{ role: "user", content }] }, by.token);
 
 	before(async () => {
 		({ server, admin, node, made } = await start({ args: ["--load-on-demand"] }, ["words"]));
@@ -191,6 +204,21 @@ describe("serve --load-on-demand", () => {
 		const { entries: [entry] } = await admin.call("audit.list", { action: "instance.create", limit: 5 });
 		assert.equal(entry.actor, `token:${made.infer.token_id}`);
 		assert.equal((await chat("nothing", "x")).status, 404);
+	});
+	test("a load that has just failed is not begun by every question: an admin's may", async () => {
+		for (const { instance_id } of (await admin.call("instance.list")).instances) await admin.call("instance.delete", { instance_id });
+		let opened = 0;
+		node.open = (message) => {
+			opened++;
+			node.fail(message, -32053, "unavailable", "this node has no worker to give");
+		};
+		assert.match((await chat("words", "a")).json().error.message, /could not be loaded: .*no worker to give/);
+		const tried = opened, { status, json } = await chat("words", "b");
+		assert.deepEqual([status, tried > 0, opened], [503, true, tried]);
+		assert.match(json().error.message, /could not be loaded: .*no worker to give; questions load it again after 60 s; .*exogpu place words/);
+		node.open = undefined;
+		assert.equal((await chat("words", "c", made.admin)).json().choices?.[0].message.content, "c");
+		assert.equal((await chat("words", "d")).json().choices?.[0].message.content, "d");
 	});
 });
 
