@@ -194,6 +194,7 @@ enum {
 	LIMIT_LAYER_TIMES = 512,                     // measured times of layers that placements look at
 	LIMIT_LOAD_STALL_MS = 300000,                // an instance that loads and says nothing for so long has failed
 	LIMIT_REQUESTS_OF_INSTANCE = 384,            // running and waiting; fewer than calls that may wait in a worker
+	LIMIT_LINE_TOKENS = 4 * 1024 * 1024,         // that prompts of them are given as, together
 	LIMIT_AUDIT_DETAIL_BYTES = 8192,             // of the entry of a request
 	LIMIT_ANSWER_CHOICES = 16384,                // tokens with log-probabilities that wait for their client
 	LIMIT_EMBEDDINGS = 256,                      // inputs of one request

@@ -131,6 +131,7 @@ struct instance {
 	struct generation *generations; // oldest first
 	int64_t stale_request;          // what is said of this and older ones that are over is passed over
 	unsigned generation_count;      // that are not cancelled
+	size_t line_tokens;             // that their prompts are given as: text counts nothing
 	bool forgets;                   // a token ended while its worker could not be told
 };
 

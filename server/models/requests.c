@@ -42,6 +42,7 @@ struct generation {
 	bool embeds, sent, answered; // sent: a worker has it; answered: generate.start, or generate.embed
 	bool told_started;           // `started` was called
 	struct json *call;           // as it was asked, with owner and seed
+	size_t given_tokens;         // in it; 0: its prompt is text
 
 	uint64_t prompt_tokens; // as far as is known
 	struct delivered delivered;
@@ -120,7 +121,8 @@ static enum status explain(const struct instances *all, const struct model_recor
 }
 
 // Of a line that is filling up there is something left for those who come later, however many one token asks for.
-static enum status check_line(const struct instance *instance, const struct token *token, struct error *error)
+static enum status check_line(const struct instance *instance, const struct token *token, size_t given_tokens,
+			      struct error *error)
 {
 	unsigned own = 0;
 	for (const struct generation *one = instance->generations; one; one = one->next)
@@ -133,6 +135,11 @@ static enum status check_line(const struct instance *instance, const struct toke
 			  "%u requests of this token wait for this model already: what is left of %d places is for "
 			  "others",
 			  own, LIMIT_REQUESTS_OF_INSTANCE);
+	else if (given_tokens && instance->line_tokens + given_tokens > LIMIT_LINE_TOKENS)
+		error_set(
+			error, STATUS_RATE_LIMITED,
+			"prompts of %zu tokens wait for this model already; with these %zu they would be more than %d",
+			instance->line_tokens, given_tokens, LIMIT_LINE_TOKENS);
 	else
 		return STATUS_OK;
 	error_hint(error, "try again in a few seconds");
@@ -140,7 +147,7 @@ static enum status check_line(const struct instance *instance, const struct toke
 }
 
 static enum status choose(struct instance **out, struct instances *all, const struct generation_params *params,
-			  struct error *error)
+			  size_t given_tokens, struct error *error)
 {
 	const char *name = params->model;
 	struct instance *best = NULL;
@@ -168,7 +175,7 @@ static enum status choose(struct instance **out, struct instances *all, const st
 	else if (!best)
 		status = explain(all, model, draining, error);
 	*out = best;
-	return status ? status : check_line(best, params->token, error);
+	return status ? status : check_line(best, params->token, given_tokens, error);
 }
 
 // ---- the end ----
@@ -242,6 +249,7 @@ static void silence(struct generation *generation)
 static void generation_free(struct generation *generation)
 {
 	silence(generation);
+	generation->instance->line_tokens -= generation->given_tokens;
 	*generation->link = generation->next;
 	if (generation->next)
 		generation->next->link = generation->link;
@@ -297,8 +305,10 @@ void generations_move(struct instance *from, struct instance *to)
 	to->generations = from->generations;
 	to->generations->link = &to->generations;
 	to->generation_count += from->generation_count;
+	to->line_tokens += from->line_tokens;
 	from->generations = NULL;
 	from->generation_count = 0;
+	from->line_tokens = 0;
 	generations_resume(to);
 }
 
@@ -559,8 +569,9 @@ enum status generation_start(struct generation **out, struct instances *all, con
 	struct instance *instance;
 	struct json *call = params->call;
 	struct generation *generation = NULL;
+	const size_t given_tokens = json_count(json_get(json_get(call, "prompt"), "tokens"));
 	*out = NULL;
-	enum status status = choose(&instance, all, params, error);
+	enum status status = choose(&instance, all, params, given_tokens, error);
 	if (!status)
 		status = audit_check(all->params.audit, error);
 	if (!status && !(generation = calloc(1, sizeof(*generation))))
@@ -584,12 +595,14 @@ enum status generation_start(struct generation **out, struct instances *all, con
 					  .began_ns = clock_steady_ns(),
 					  .embeds = params->embeds,
 					  .call = call,
+					  .given_tokens = given_tokens,
 					  .started = params->started,
 					  .delta = params->delta,
 					  .ended = params->ended,
 					  .context = params->context};
 	*last = generation;
 	instance->generation_count++;
+	instance->line_tokens += given_tokens;
 	if (instance->state == INSTANCE_READY && parts_generator(instance->parts)) // else it waits, and is sent later
 		status = send(generation, error);
 	if (status)
