@@ -361,7 +361,14 @@ void openai_posted(void *user, struct net_exchange *exchange, const uint8_t *bod
 	struct error error = {0};
 	struct json *json = NULL, *call = NULL;
 	const char *param = NULL;
+	const struct token *token = answer->caller.token; // which lives as long as the server
 	answer->exchange = exchange;
+	// The headers were admitted: since then it may have been revoked, or have expired.
+	if (token && token_usable(token, token_clock_ms(), &error)) {
+		answer_refused(answer, error.status);
+		answer_fail(answer, &error, NULL);
+		return;
+	}
 	enum status status = json_parse(&json, (const char *)body, length, &error);
 	if (!status && json_type(json) != JSON_OBJECT)
 		status = error_set(&error, STATUS_INVALID_PARAMS, "the body must be a JSON object");

@@ -411,6 +411,17 @@ describe("/v1", () => {
 			assert.equal((await whole).status, 401);
 			await eventually(() => node.worker().requests.size === 0, "it is cancelled");
 		});
+		test("a token that is revoked while its request is on the way is refused", async () => {
+			const made = await make("short", ["infer"]), body = JSON.stringify(chat("x")), calls = node.worker().calls.length;
+			const raw = connectRaw(server, `POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer ${made.token}\r\n` +
+				`Content-Length: ${body.length}\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n`);
+			await raw.until(/^HTTP\/1.1 100 /); // its headers are admitted
+			await admin.call("token.revoke", { token_id: made.token_id });
+			raw.socket.write(body);
+			await raw.until(/HTTP\/1.1 401 [^]*www-authenticate[^]*this token was revoked/i);
+			raw.socket.destroy();
+			assert.equal(node.worker().calls.length, calls, "no worker was asked");
+		});
 		test("tokens share no prefixes with each other", async () => {
 			const made = await make("another", ["infer"]);
 			await post("/v1/chat/completions", chat("x"));
