@@ -185,6 +185,10 @@ void answer_fail_model(struct answer *answer, const struct error *error)
 	static const char *const prompts[] = {
 		[ENDPOINT_CHAT] = "messages", [ENDPOINT_COMPLETIONS] = "prompt", [ENDPOINT_EMBEDDINGS] = "input"};
 	const char *prompt = prompts[answer->endpoint];
+	if (strstr(error->message, "a bias is for token"))
+		prompt = "logit_bias";
+	else if (strstr(error->message, "enable_thinking is not known"))
+		prompt = "chat_template_kwargs";
 	if (error->status == STATUS_LIMIT_EXCEEDED)
 		answer_fail_as(answer, error, too_long, prompt);
 	else

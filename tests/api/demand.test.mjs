@@ -115,20 +115,30 @@ describe("a model that is asked for", () => {
 		assert.deepEqual(await instances(), []);
 	});
 	test("who goes or is revoked while it is loaded is gone, and it is loaded all the same", async () => {
-		const { held, let: go } = hold();
 		const short = await admin.call("token.create", { name: "short", scopes: ["admin"], expires_in_s: 3600 });
-		const revoked = chat("words", "x", short), control = new AbortController();
-		const gone = fetch(`${server.url}v1/chat/completions`, { method: "POST", signal: control.signal,
-			headers: { authorization: `Bearer ${made.admin.token}` }, body: JSON.stringify({ model: "words", messages: [{ role: "user", content: "gone" }] }) });
-		await eventually(() => held.length, "its worker is asked for", 4 * patience);
-		await admin.call("token.revoke", { token_id: short.token_id });
-		assert.equal((await revoked).status, 401);
-		control.abort();
-		await assert.rejects(gone);
-		go();
-		await eventually(async () => (await instances())[0]?.state === "ready", "it is ready", 4 * patience);
-		assert.equal(said(await chat("words", "here")), "here");
-		assert.ok(!node.worker().calls.some((one) => one.method === "generate.start" && one.params.prompt.messages[0].text === "x"));
+		for (const how of ["revoked", "goes"]) {
+			const { held, let: go } = hold(), control = new AbortController();
+			const { token, token_id } = how === "revoked" ? short : made.admin;
+			const asked = fetch(`${server.url}v1/chat/completions`, { method: "POST", signal: control.signal,
+				headers: { authorization: `Bearer ${token}` }, body: JSON.stringify({ model: "words", messages: [{ role: "user", content: how }] }) });
+			await eventually(() => held.length, "its worker is asked for", 4 * patience);
+			const [{ instance_id }] = await instances();
+			if (how === "revoked") {
+				await admin.call("token.revoke", { token_id });
+				assert.equal((await asked).status, 401);
+			} else {
+				control.abort();
+				await assert.rejects(asked);
+			}
+			await eventually(async () => (await admin.call("audit.list", { action: "infer.chat", limit: 100 })).entries
+				.some((one) => one.actor === `token:${token_id}` && one.detail.instance_id === instance_id), "its end is on record", 4 * patience);
+			go();
+			await eventually(async () => (await instances())[0]?.state === "ready", "it is ready", 4 * patience);
+			assert.equal(said(await chat("words", "here")), "here");
+			assert.deepEqual(node.worker().calls.filter((one) => one.method === "generate.start").map((one) => one.params.prompt.messages[0].text),
+				["here"], "it was never sent");
+			await unload();
+		}
 	});
 	test("a load that fails ends the questions that wait with the reason; the next one tries again", async () => {
 		node.open = (message) => node.fail(message, -32053, "unavailable", "this node has no worker to give");

@@ -229,6 +229,16 @@ describe("/v1", () => {
 				});
 			for (const method of ["generate.start", "generate.embed"]) delete worker.answers[method];
 		});
+		test("what only the worker can tell to be wrong is named, too", async () => {
+			const worker = node.worker();
+			for (const [message, param] of [["a bias is for token 99999, outside the vocabulary of 300", "logit_bias"],
+				["enable_thinking is not known to it (chat template chatml)", "chat_template_kwargs"], ["a message has no text", "messages"]]) {
+				worker.answers["generate.start"] = () => ({ error: { code: -32602, message, data: { reason: "invalid_params", hint: null } } });
+				const { status, json } = await post("/v1/chat/completions", chat("x"));
+				assert.deepEqual([status, json().error.param], [400, param], message);
+			}
+			delete worker.answers["generate.start"];
+		});
 	});
 
 	describe("underneath", () => {
