@@ -5,7 +5,7 @@ import type { Refusal } from "../../command/tried";
 import type { Model } from "../../lib/api.gen";
 import { sentence } from "../../lib/format";
 import { modelHref } from "../../lib/route";
-import { instancesOf } from "../../state/models";
+import { instancesOf, mayManage } from "../../state/models";
 import { obstacle } from "../../state/select";
 import { useApp } from "../app-context";
 import { Loading } from "../models/instance";
@@ -42,7 +42,8 @@ export function LoadModel({ model }: { model: Model }) {
           {sentence(held.state_reason ?? (held.state === "paused" ? "it waits for a place" : "it has failed"))}
         </p>
       )}
-      {held?.state !== "paused" && (
+      {!mayManage(state.value.login) && <p class="small">An admin loads models.</p>}
+      {held?.state !== "paused" && mayManage(state.value.login) && (
         <button class="btn primary" type="button" disabled={why !== null || asking} title={why ?? undefined} onClick={() => void load()}>
           {asking ? "Loading" : "Load"}
         </button>

@@ -20,9 +20,17 @@ export function PlaygroundPage({ id }: { id: string }) {
   const { state } = useApp();
   const all = state.value;
   const ready = readyInstances(all.instances);
-  const others = mayManage(all.login) ? notLoaded(all) : [];
-  const wanted = others.find((one) => one.model_id === id);
-  const chosen = wanted ? null : (ready.find((one) => one.instance_id === id || one.model_id === id) ?? ready[0] ?? null);
+  // An instance that is chosen stands for its model: where it does not answer, or is gone, no other model takes its place.
+  const named = useRef({ id, model: id });
+  const there = all.instances[id];
+  if (there) named.current = { id, model: there.model_id };
+  const model = named.current.id === id ? named.current.model : id;
+  const waiting = notLoaded(all);
+  const wanted = waiting.find((one) => one.model_id === model);
+  const others = mayManage(all.login) ? waiting : wanted ? [wanted] : [];
+  const chosen = wanted
+    ? null
+    : (ready.find((one) => one.instance_id === id) ?? ready.find((one) => one.model_id === model) ?? ready[0] ?? null);
   if (!mayAsk(all.login)) return <NotAllowed />;
   return (
     <Page title="Playground">
