@@ -28,6 +28,7 @@ function useDraft({ value, commit }: Draft) {
   return {
     value: draft ?? value,
     onInput: (event: { currentTarget: { value: string } }): void => setDraft(event.currentTarget.value),
+    onBlur: (): void => setDraft(null), // what is as it was has no change
     onChange: (event: { currentTarget: { value: string } }): void => {
       setDraft(null);
       commit(event.currentTarget.value);
