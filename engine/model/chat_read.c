@@ -356,10 +356,33 @@ static bool read_chatml(struct reader *reader)
 	return true;
 }
 
+// The message comes next: the string ends, or an expression begins that leaves what is before it.
+static bool is_message(const char *at, const char *end)
+{
+	return is_quote(at, end) || (begins(at, end, "{{") && !begins(at, end, "{{-"));
+}
+
+// Models that judge conversations have words of their own behind a head, and Marin has one newline.
+static bool read_llama3_heads(const struct reader *reader)
+{
+	static const char head[] = "<|end_header_id|>";
+	const char *end = reader->end;
+	for (const char *at = reader->text; (at = seek(at, end, head));) {
+		at = behind_newline(at + strlen(head), end);
+		at = at ? behind_newline(at, end) : NULL;
+		if (!at || (!is_message(at, end) && !begins(at, end, "Cutting Knowledge Date") &&
+			    (!begins(at, end, "{%") || begins(at, end, "{%-"))))
+			return false;
+	}
+	return true;
+}
+
 static bool read_llama3(struct reader *reader)
 {
 	struct chat_template *out = reader->out;
 	char system[256];
+	if (!read_llama3_heads(reader))
+		return false;
 	out->rules |= contains(reader, "trim") || contains(reader, "strip(") ? CHAT_TRIMS : 0;
 	if (!contains(reader, "Cutting Knowledge Date"))
 		return true;
@@ -369,6 +392,20 @@ static bool read_llama3(struct reader *reader)
 		return false;
 	snprintf(system, sizeof system, KNOWLEDGE "%.64s\n\n", out->system[0] ? out->system : "26 Jul 2024");
 	memcpy(out->system, system, strlen(system) + 1);
+	return true;
+}
+
+// Of Llama 2 and Mistral, in the same way.
+static bool read_instructions(struct reader *reader)
+{
+	static const char head[] = "[INST]";
+	const char *end = reader->end;
+	for (const char *at = reader->text; (at = seek(at, end, head));) {
+		at += strlen(head);
+		at += begins(at, end, " ");
+		if (!is_message(at, end) && !begins(at, end, "[/INST]") && !begins(at, end, "<<SYS>>"))
+			return false;
+	}
 	return true;
 }
 
@@ -389,7 +426,8 @@ static bool read_mistral(struct reader *reader)
 	for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
 		for (size_t k = 0; k < 4 && forms[i].any[k]; k++)
 			*rules |= contains(reader, forms[i].any[k]) ? forms[i].rule : 0;
-	if (contains(reader, "[THINK]") || count(reader, "trim") != count(reader, "trim + eos_token"))
+	if (!read_instructions(reader) || contains(reader, "[THINK]") ||
+	    count(reader, "trim") != count(reader, "trim + eos_token"))
 		return false;
 	if (*rules & CHAT_SYSTEM_TURNS) {
 		*rules |= contains(reader, "alternate") ? CHAT_ALTERNATES : 0;
@@ -430,12 +468,6 @@ static bool read_zephyr(struct reader *reader)
 	return true;
 }
 
-static bool read_nothing(struct reader *reader)
-{
-	(void)reader;
-	return true;
-}
-
 // The first that fits counts.
 static const struct {
 	enum chat_family family;
@@ -445,7 +477,7 @@ static const struct {
 	{CHAT_DEEPSEEK, {"<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>"}, {NULL}, read_deepseek},
 	{CHAT_LLAMA3, {"<|start_header_id|>", "<|eot_id|>"}, {NULL}, read_llama3},
 	{CHAT_ML, {"<|im_start|>"}, {NULL}, read_chatml},
-	{CHAT_LLAMA2, {"[INST]", "<<SYS>>"}, {NULL}, read_nothing},
+	{CHAT_LLAMA2, {"[INST]", "<<SYS>>"}, {NULL}, read_instructions},
 	{CHAT_MISTRAL, {"[INST]", "[/INST]"}, {NULL}, read_mistral},
 	{CHAT_ZEPHYR, {"<|user|>", "<|assistant|>", "eos_token"}, {"<|end|>", "[gMASK]"}, read_zephyr},
 };

@@ -93,6 +93,48 @@ static void test_look_alikes_are_unknown(void **state)
 	};
 	for (size_t i = 0; i < sizeof zephyrs / sizeof *zephyrs; i++)
 		family_is(zephyrs[i], "unknown");
+	// What is behind each head; those that are known show that it is that.
+	struct end {
+		const char *behind, *name;
+	};
+	static const struct end llamas[] = {
+		{"\\n\\n' + x + '", "llama3"},
+		{"\n\n' + x + '", "llama3"},
+		{"\\n\\n' }}{{ x }}{{ '", "llama3"},
+		{"\\n\\nCutting Knowledge Date: December 2023", "llama3.1"},
+		{"\\n' + x + '", "unknown"},
+		{"' + x + '", "unknown"},
+		{"\\n\\n\\n' + x + '", "unknown"},
+		{"\\n\\nJudge whether this may be said: ' + x + '", "unknown"},
+		{"\\n\\n", "unknown"}, // the end of the turn is next
+	};
+	static const struct end mistrals[] = {
+		{"' + x + '", "mistral"},
+		{" ' + x + ' ", "mistral"},
+		{"' }}{% if y %}{{ y }}{% endif %}{{ x + '", "mistral"},
+		{"[/INST]", "mistral"},
+		{" <<SYS>>' + x + '<</SYS>>", "llama2"},
+		{"  ' + x + '", "unknown"},
+		{" Judge whether this may be said: ' + x + '", "unknown"},
+		{" Judge this.<<SYS>>' + x + '<</SYS>>", "unknown"},
+	};
+	char text[256];
+	for (size_t i = 0; i < sizeof llamas / sizeof *llamas; i++) {
+		snprintf(text, sizeof text, "{{ '<|start_header_id|>user<|end_header_id|>%s<|eot_id|>' }}",
+			 llamas[i].behind);
+		family_is(text, llamas[i].name);
+	}
+	for (size_t i = 0; i < sizeof mistrals / sizeof *mistrals; i++) {
+		snprintf(text, sizeof text, "{{ bos_token + '[INST]%s[/INST]' }}", mistrals[i].behind);
+		family_is(text, mistrals[i].name);
+	}
+	family_is("<|start_header_id|>user<|end_header_id|>\n\n{{ x }}<|eot_id|>", "llama3");
+	family_is("<|start_header_id|>user<|end_header_id|>\n\n{% if x %}{{ x }}{% endif %}<|eot_id|>", "llama3");
+	family_is("<|start_header_id|>user<|end_header_id|>\n\n{{- x }}<|eot_id|>", "unknown"); // takes the newlines
+	family_is("<|start_header_id|>user<|end_header_id|>\n{{ x }}<|eot_id|>", "unknown");
+	family_is("<|eot_id|><|start_header_id|>user<|end_header_id|>\n", "unknown"); // it ends there
+	family_is("[INST] {{ x }} [/INST]", "mistral");
+	family_is("[/INST][INST] ", "unknown");
 }
 
 // The conversation as text, with special tokens in it shown.
