@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { WAITING = 32, TEXT_BYTES = 513, AREA_BYTES = 25, MINUTE_MS = 60 * 1000 };
+enum { WAITING = LIMIT_NODE_LINES_PER_MIN, TEXT_BYTES = 513, AREA_BYTES = 25, MINUTE_MS = 60 * 1000 };
 
 struct warning {
 	enum log_level level;

@@ -127,6 +127,30 @@ static void waits_and_counts(void **state)
 	assert_int_equal(dropped[told - 1], 2 * LIMIT_NODE_LINES_PER_MIN);
 }
 
+// Of a long time without a server the newest are told, as many as it takes, and the rest is counted in them.
+static void keeps_the_newest(void **state)
+{
+	enum { MINUTES = 5 };
+	int64_t counted = 0;
+	(void)state;
+	for (int minute = 0; minute < MINUTES; minute++) {
+		for (int i = 0; i < LIMIT_NODE_LINES_PER_MIN; i++)
+			log_warning("test", "line %d of minute %d", i, minute);
+		warnings_next_minute(warnings);
+	}
+	net_loop_run_posts(loop);
+	there = true;
+	warnings_flush(warnings);
+	assert_int_equal(told, LIMIT_NODE_LINES_PER_MIN);
+	for (int i = 0; i < told; i++) {
+		char text[64];
+		snprintf(text, sizeof text, "line %d of minute %d", i, MINUTES - 1);
+		assert_string_equal(texts[i], text);
+		counted += dropped[i];
+	}
+	assert_int_equal(counted, (MINUTES - 1) * LIMIT_NODE_LINES_PER_MIN);
+}
+
 // One that cannot be sent is counted in the next one, and the others wait.
 static void counts_what_is_not_sent(void **state)
 {
@@ -152,6 +176,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(at_once, begin, finish),
 		cmocka_unit_test_setup_teardown(waits_and_counts, begin, finish),
+		cmocka_unit_test_setup_teardown(keeps_the_newest, begin, finish),
 		cmocka_unit_test_setup_teardown(counts_what_is_not_sent, begin, finish),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
