@@ -160,7 +160,14 @@ suite("models", () => {
 		await page.reload();
 		assert.equal(await page.getByLabel("System prompt").inputValue(), "Be brief.", "it is the conversation's");
 		assert.equal((await answer.textContent()).slice(0, 40), said.slice(0, 40), "what had come stays");
+		const small = (await admin.call("model.list")).models.find((one) => one.name === "small");
+		const other = await admin.call("instance.create", { model_id: small.model_id });
+		await goTo(page, `#/playground/${instance_id}`);
+		await page.locator(`select[aria-label=Model] option[value=${other.instance_id}]`).waitFor({ state: "attached", timeout: 60000 });
 		await admin.call("instance.delete", { instance_id });
+		await page.getByText("long is not loaded.").waitFor(); // and nothing is asked of the other instead
+		assert.equal(await page.getByLabel("Message").isDisabled(), true);
+		await admin.call("instance.delete", { instance_id: other.instance_id });
 		await eventually(() => admin.call("model.remove", { model_id: model.model_id }).catch(() => false), "nothing holds it any more");
 		await page.context().close();
 	});
