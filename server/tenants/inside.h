@@ -283,7 +283,7 @@ void stream_hold(struct worker *worker); // stop or go on reading it, as the ten
 // body is its holder, or is not there.
 struct arrival *arrival_create(struct tenancy *tenants, struct line *line, const char *node_id);
 void arrival_message(struct arrival *arrival, const struct net_parts *message);
-void arrival_broken(struct arrival *arrival); // what came is no message
+void arrival_broken(struct arrival *arrival, const char *why); // what came is no message
 void arrival_drained(struct arrival *arrival);
 void arrival_closed(struct arrival *arrival, const char *why); // by itself; the line is not the arrival's any more
 

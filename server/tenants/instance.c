@@ -106,10 +106,14 @@ void instance_worker_notice(struct instance_worker *instance, const struct messa
 	struct error error = {0};
 	const struct contract *contract = worker->tenants->params.contract;
 	const struct contract_method *method = contract_find(contract, message->method);
+	enum status status;
 	if (!method || !method->notification || !method->direction ||
-	    strcmp(method->direction, "worker-to-server") != 0 || !strcmp(method->name, "link.hello") ||
-	    contract_check_params(contract, method, message->params, &error)) {
-		arrival_broken(worker->stream);
+	    strcmp(method->direction, "worker-to-server") != 0 || !strcmp(method->name, "link.hello"))
+		status = error_set(&error, STATUS_METHOD_NOT_FOUND, "no worker tells \"%.64s\" here", message->method);
+	else
+		status = contract_check_params(contract, method, message->params, &error);
+	if (status) {
+		arrival_broken(worker->stream, error.message);
 		return;
 	}
 	instance->params.notice(instance->params.context, method->name, message->params);

@@ -231,9 +231,18 @@ static bool is_stale(const struct worker *worker, const struct json *id)
 static void take_notice(struct worker *worker, const struct message *message)
 {
 	const struct contract *contract = worker->tenants->params.contract;
-	const struct contract_method *moved = contract_find(contract, "memory.moved");
-	if (strcmp(message->method, moved->name) != 0 || contract_check_params(contract, moved, message->params, NULL))
-		arrival_broken(worker->stream);
+	const struct contract_method *moved = contract_find(contract, "memory.moved"),
+				     *receive = contract_find(contract, "memory.receive");
+	const struct worker_call *call = worker->sent.first;
+	struct error error = {0};
+	while (call && call->method != receive)
+		call = call->next;
+	if (strcmp(message->method, moved->name) != 0)
+		arrival_broken(worker->stream, "it says what none of a session does");
+	else if (contract_check_params(contract, moved, message->params, &error))
+		arrival_broken(worker->stream, error.message);
+	else if (!call)
+		arrival_broken(worker->stream, "it tells of a copy while it receives none");
 	else
 		relays_moved(worker->tenant, worker, message->params);
 }
@@ -274,13 +283,13 @@ void arrival_message(struct arrival *arrival, const struct net_parts *parts)
 	if (!status)
 		status = check_answer(worker, *at, &message, parts->holder, &error);
 	if (status)
-		arrival_broken(arrival);
+		arrival_broken(arrival, error.message);
 	else
 		take_answer(worker, at, &message, (*at)->place ? (*at)->place : parts->holder);
 	message_finish(&message);
 }
 
-void arrival_broken(struct arrival *arrival)
+void arrival_broken(struct arrival *arrival, const char *why)
 {
 	struct worker *worker = arrival->worker;
 	if (arrival->hop) {
@@ -292,7 +301,7 @@ void arrival_broken(struct arrival *arrival)
 		arrival_destroy(&arrival);
 		return;
 	}
-	log_warning("tenants", "worker %s breaks the protocol and is ended", worker->worker_id);
+	log_warning("tenants", "worker %s breaks the protocol and is ended: %s", worker->worker_id, why);
 	worker_lose(worker, "its worker broke the protocol");
 }
 

@@ -84,7 +84,7 @@ void worker_link_message(void *user, struct net_conn *conn, const uint8_t *bytes
 		return;
 	enum status status = binary ? net_conn_take_parts(conn, bytes, length, &parts) : STATUS_PARSE_ERROR;
 	if (status)
-		arrival_broken(link->arrival);
+		arrival_broken(link->arrival, "what came is no frame");
 	else
 		arrival_message(link->arrival, &parts);
 	if (link->arrival && link->arrival->linked)
