@@ -220,16 +220,21 @@ static void fill_batch(double full[1 + PLACEMENT_BATCHES], const double known[PL
 		last = i;
 	}
 	for (unsigned i = last + 1; i <= PLACEMENT_BATCHES; i++)
-		full[i] = full[last] + slope * ((1u << i) - (1u << last));
+		full[i] = fmin(full[last] + slope * ((1u << i) - (1u << last)), 1u << i);
 }
 
+// Beyond the most that are timed each row takes half at least of what one of those did: no step takes any number of
+// rows in the time of one.
 double cost_batch(const struct place_device *device, double rows)
 {
 	unsigned i = 0;
 	while (i + 1 < PLACEMENT_BATCHES && rows > 2u << i)
 		i++;
 	const double from = 1u << i; // and so many to the next
-	return device->batch[i] + (device->batch[i + 1] - device->batch[i]) * (rows - from) / from;
+	const double at = device->batch[i], next = device->batch[i + 1], slope = (next - at) / from;
+	if (rows <= 2 * from)
+		return at + slope * (rows - from);
+	return fmin(next + fmax(slope, next / (4 * from)) * (rows - 2 * from), rows);
 }
 
 static bool any_batch(const struct placement_timed *timed)

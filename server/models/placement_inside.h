@@ -101,7 +101,8 @@ struct cost_time {
 	bool known;                                    // else the bandwidth was assumed
 };
 struct cost_time cost_time(const struct placement_wanted *wanted, const struct model_sizes *sizes, unsigned device);
-// How many times as long as one row so many take, >= 1: straight between those that were timed, and beyond the last.
+// How many times as long as one row so many take, from 1 to `rows`: straight between those that were timed, and beyond
+// the last.
 double cost_batch(const struct place_device *device, double rows);
 void cost_score(const struct problem *problem, unsigned device, const struct problem *usable,
 		struct placement_score *out);

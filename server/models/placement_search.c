@@ -308,8 +308,8 @@ static double lanes_bound(const struct search *search, unsigned number, unsigned
 	if (low >= limit || fits_within(search, low, lanes, more))
 		return low < limit ? low : INFINITY;
 	if (isinf(high)) { // as if the slowest did it all
-		high = problem->devices[problem->count - 1].layer_s * problem->layers +
-		       problem->devices[search->last].output_s;
+		high = lanes->layer_s[lanes->order[problem->count - 1]] * problem->layers +
+		       lanes->output_s[search->last];
 		high = high > low ? high : low;
 	}
 	if (!fits_within(search, high, lanes, more))

@@ -74,6 +74,7 @@ static void make_times(struct cluster *cluster)
 	cluster->wanted.timed_count = 0;
 	for (unsigned i = 0; i < cluster->wanted.device_count; i++) {
 		struct placement_timed *one = &cluster->timed[cluster->wanted.timed_count];
+		const double most = draw(3) ? 2.2 : 4;
 		double times = 1;
 		if (draw(3))
 			continue;
@@ -86,7 +87,7 @@ static void make_times(struct cluster *cluster)
 						.output_s = draw(3) ? between(1e-4, 1e-2) : -1,
 						.prompt_s = -1};
 		for (unsigned k = 0; k < PLACEMENT_BATCHES; k++) {
-			times *= draw(3) ? between(1, 2.2) : 1;
+			times *= draw(3) ? between(1, most) : 1;
 			one->batch[k] = draw(5) ? times : -1;
 		}
 	}
@@ -133,7 +134,9 @@ static void make_cluster(struct cluster *cluster)
 						    .links = draw(8) ? cluster->links : NULL,
 						    .copies = cluster->copies,
 						    .context_tokens = 2048,
-						    .sequences = 1 + (uint32_t)draw(draw(3) ? 9 : 100),
+						    .sequences = 1 + (uint32_t)draw(draw(3)   ? 9
+										    : draw(3) ? 100
+											      : 256),
 						    .objective = draw(2) ? PLACE_LATENCY : PLACE_THROUGHPUT,
 						    .timeout_s = FAR_S};
 	if (draw(2))
