@@ -154,6 +154,7 @@ void instance_take_times(struct instance *instance, unsigned stage, const struct
 	layer_times_put(instance->all->layer_times, &time);
 }
 
+// Other instances may have measured on the device since: of theirs all but what is corrected stays.
 static void correct(struct instance *instance, struct instance_stage *stage, double factor)
 {
 	const double store_from = 0.05; // what changes less is not worth a transaction
@@ -163,9 +164,16 @@ static void correct(struct instance *instance, struct instance_stage *stage, dou
 		stage->timed.output_s *= factor;
 	if (fabs(stage->timed.layer_s / stage->stored_s - 1) < store_from)
 		return;
-	stage->timed.measured_ms = clock_wall_ms();
-	stage->stored_s = stage->timed.layer_s;
-	layer_times_put(instance->all->layer_times, &stage->timed);
+	const struct layer_time *known = layer_times_find(instance->all->layer_times, stage->timed.device_id,
+							  stage->timed.format, stage->timed.layer_bytes);
+	struct layer_time time = known ? *known : stage->timed;
+	if (known && time.output_s > 0)
+		time.output_s *= stage->timed.layer_s / stage->stored_s;
+	time.layer_s = stage->timed.layer_s;
+	time.measured_ms = clock_wall_ms();
+	stage->timed = time;
+	stage->stored_s = time.layer_s;
+	layer_times_put(instance->all->layer_times, &time);
 }
 
 void instance_observe(struct instance *instance, const struct json *single_ms)

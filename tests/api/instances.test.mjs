@@ -319,6 +319,40 @@ describe("instances", () => {
 		await taking.finish();
 	});
 
+	test("what instances on a device measure and tell goes together, of nodes before batch_s too; the log says why one is ended", async () => {
+		const alone = await startServer(), owner = await Client.login(alone);
+		const own = await WorkerNode.start(alone, { Worker: ModelWorker, devices: [gpu] });
+		await owner.call("model.add", { source: model.source });
+		const added = await eventually(async () => (await owner.call("model.list")).models.find((one) => one.state === "ready"), "the model is ready");
+		const one = async (id) => (await owner.call("instance.list")).instances.find(({ instance_id }) => instance_id === id);
+		const place = async (times, wanted) => {
+			ModelWorker.times = times;
+			const { instance_id } = await owner.call("instance.create", { model_id: added.model_id });
+			return eventually(async () => {
+				const now = await one(instance_id);
+				return now?.state === wanted && now;
+			}, `it is ${wanted}`);
+		};
+		const prompts = async () => (await owner.call("placement.preview", { model_id: added.model_id })).predicted.prompt_tokens_per_s;
+		try {
+			const first = await place({ layers_s: 0.004, output_s: 0.001, batch_share: 0.3 }, "ready"), worker = own.worker();
+			assert.deepEqual([first.stages[0].seconds_per_token, await prompts()], [0.005, null]);
+			await place({ layers_s: 0.004, output_s: 0.001, batch_s: [0.006], prompt_row_s: 0.004 }, "ready");
+			assert.ok(Math.abs((await prompts()) * 0.004 - 1) < 0.001, "of a prompt by the second");
+			worker.tell("instance.state", { running: 0, waiting: 0, pages_used: 0, pages_cached: 0, page_count: 30, prompt_tokens: 1,
+				generated_tokens: 1, preemptions: 0, single_ms: [2.5] }); // what steps really take
+			await eventually(async () => (await one(first.instance_id)).stages[0].seconds_per_token < 0.0049, "the first is corrected");
+			assert.ok(Math.abs((await prompts()) * 0.004 - 1) < 0.001, "still by the second");
+			const { state_reason } = await place({ output_s: 0.001 }, "failed");
+			assert.match(state_reason, /broke the protocol/);
+			await eventually(() => /breaks the protocol and is ended: result\.times/.test(alone.output.stderr), "the log says why");
+		} finally {
+			ModelWorker.times = undefined;
+		}
+		own.socket.close();
+		await alone.finish();
+	});
+
 	test("weights are held in a smaller format, and as the file has them again, while a stream goes on", async () => {
 		const { instance_id } = await loaded(), { token } = await admin.call("token.create", { name: "step", scopes: ["infer"], expires_in_s: 600 });
 		const stepped = async (format, n) => {
