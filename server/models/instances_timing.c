@@ -143,7 +143,8 @@ static void name_node(const struct instance *instance, const char *node_id, char
 
 static int percent_of(const struct times *times, double ms)
 {
-	return times->whole_ms > 0 ? (int)(100 * ms / times->whole_ms + 0.5) : 0;
+	const double percent = 100 * (ms / times->whole_ms);
+	return percent >= 0 && percent <= 100 ? (int)(percent + 0.5) : 0;
 }
 
 static const char *remedy_of(const struct times *times, unsigned at)
