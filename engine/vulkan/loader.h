@@ -63,6 +63,7 @@
 	X(vkAllocateCommandBuffers) \
 	X(vkBeginCommandBuffer) \
 	X(vkEndCommandBuffer) \
+	X(vkResetCommandBuffer) \
 	X(vkCmdBindPipeline) \
 	X(vkCmdBindDescriptorSets) \
 	X(vkCmdPushConstants) \

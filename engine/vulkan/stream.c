@@ -491,8 +491,8 @@ void vulkan_stream_destroy(struct backend_device *device, struct backend_stream 
 	if (!stream)
 		return;
 	stream->open = false;
-	if (stream->slot) // what is recorded and was never marked is dropped
-		device->fn.vkEndCommandBuffer(stream->commands);
+	if (stream->slot) // what is recorded and was never marked is dropped; what it names may be gone already
+		device->fn.vkResetCommandBuffer(stream->commands, 0);
 	stream->slot = NULL;
 	stream->commands = VK_NULL_HANDLE;
 	stream->dropped = STATUS_OK;
