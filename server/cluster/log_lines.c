@@ -1,4 +1,4 @@
-/* See log_lines.h. A ring of LogLine objects, as log.list answers with them, each with when it came and whose it is. */
+/* See log_lines.h. A ring of LogLine objects, as log.list answers with them, and of each node when its latest came. */
 #include "server/cluster/log_lines.h"
 
 #include "common/base/clock.h"
@@ -9,26 +9,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MINUTE_MS = 60 * 1000, ID_BYTES = 65, TEXT_BYTES = 513 };
+enum { MINUTE_MS = 60 * 1000, ID_BYTES = 65, TEXT_BYTES = 513, LOST_MOST = INT32_MAX };
 
-struct kept_line {
-	struct json *json;
-	int64_t came_ms;        // steady clock
-	char node_id[ID_BYTES]; // "": the server's own
-};
-
-// What of a node was not taken since its last line that was.
-struct lost_lines {
+// Of a node.
+struct said_lines {
 	char node_id[ID_BYTES];
-	int64_t count;
+	int64_t came_ms[LIMIT_NODE_LINES_PER_MIN]; // steady clock, of the latest that were taken; 0: none
+	size_t next;                               // of these, the oldest
+	int64_t lost;                              // not taken since; at most LOST_MOST
 };
 
 struct log_lines {
 	struct events *events;
-	struct kept_line ring[LIMIT_LOG_LINES];
+	struct json *ring[LIMIT_LOG_LINES];
 	size_t first, count;
-	struct lost_lines lost[LIMIT_LOG_LINES]; // (lost_count): each of its nodes has lines in the ring
-	size_t lost_count;
+	struct said_lines said[LIMIT_NODES]; // (said_count)
+	size_t said_count;
 };
 
 enum status log_lines_create(struct log_lines **out, struct events *events)
@@ -47,17 +43,12 @@ void log_lines_destroy(struct log_lines **pointer)
 	if (!lines)
 		return;
 	for (size_t i = 0; i < lines->count; i++)
-		json_destroy(&lines->ring[(lines->first + i) % LIMIT_LOG_LINES].json);
+		json_destroy(&lines->ring[(lines->first + i) % LIMIT_LOG_LINES]);
 	free(lines);
 }
 
-static const struct kept_line *line_at(const struct log_lines *lines, size_t i)
-{
-	return &lines->ring[(lines->first + i) % LIMIT_LOG_LINES];
-}
-
 // `event` is taken.
-static void publish(struct log_lines *lines, const char *node_id, struct json *event)
+static void publish(struct log_lines *lines, struct json *event)
 {
 	char at[CLOCK_TEXT_BYTES];
 	struct json *kept = json_copy(event);
@@ -67,13 +58,11 @@ static void publish(struct log_lines *lines, const char *node_id, struct json *e
 	json_set_integer(kept, "seq", events_seq(lines->events));
 	json_set_string(kept, "at", clock_format(clock_wall_ms(), at));
 	if (lines->count == LIMIT_LOG_LINES) {
-		json_destroy(&lines->ring[lines->first].json);
+		json_destroy(&lines->ring[lines->first]);
 		lines->first = (lines->first + 1) % LIMIT_LOG_LINES;
 		lines->count--;
 	}
-	struct kept_line *line = &lines->ring[(lines->first + lines->count++) % LIMIT_LOG_LINES];
-	*line = (struct kept_line){.json = kept, .came_ms = clock_steady_ms()};
-	snprintf(line->node_id, sizeof line->node_id, "%s", node_id);
+	lines->ring[(lines->first + lines->count++) % LIMIT_LOG_LINES] = kept;
 }
 
 static struct json *new_event(const char *level, const char *area, const char *text, int64_t dropped)
@@ -92,47 +81,44 @@ void log_lines_add(struct log_lines *lines, const struct log_line *line)
 	json_set_null(event, "node_id");
 	json_set_null(event, "node_name");
 	json_set_null(event, "said_at");
-	publish(lines, "", event);
+	publish(lines, event);
 }
 
-static struct lost_lines *lost_of(struct log_lines *lines, const char *node_id)
+static int64_t latest_ms(const struct said_lines *said)
 {
-	for (size_t i = 0; i < lines->lost_count; i++)
-		if (!strcmp(lines->lost[i].node_id, node_id))
-			return &lines->lost[i];
-	return NULL;
+	return said->came_ms[(said->next + LIMIT_NODE_LINES_PER_MIN - 1) % LIMIT_NODE_LINES_PER_MIN];
 }
 
-// It has said enough for this minute.
-static bool says_too_much(const struct log_lines *lines, const char *node_id)
+// Where there are too many, the node that has been silent for longest is forgotten.
+static struct said_lines *said_of(struct log_lines *lines, const char *node_id)
 {
-	const int64_t now_ms = clock_steady_ms();
-	unsigned said = 0;
-	for (size_t i = lines->count; i-- && now_ms - line_at(lines, i)->came_ms < MINUTE_MS;)
-		said += !strcmp(line_at(lines, i)->node_id, node_id);
-	return said >= LIMIT_NODE_LINES_PER_MIN;
-}
-
-static void count_lost(struct log_lines *lines, const char *node_id, int64_t count)
-{
-	struct lost_lines *lost = lost_of(lines, node_id);
-	if (!lost && lines->lost_count < LIMIT_LOG_LINES) {
-		lost = &lines->lost[lines->lost_count++];
-		*lost = (struct lost_lines){.count = 0};
-		snprintf(lost->node_id, sizeof lost->node_id, "%s", node_id);
+	struct said_lines *silent = lines->said;
+	for (size_t i = 0; i < lines->said_count; i++) {
+		if (!strcmp(lines->said[i].node_id, node_id))
+			return &lines->said[i];
+		if (latest_ms(&lines->said[i]) < latest_ms(silent))
+			silent = &lines->said[i];
 	}
-	if (lost && lost->count < INT32_MAX)
-		lost->count += count;
+	struct said_lines *said = lines->said_count < LIMIT_NODES ? &lines->said[lines->said_count++] : silent;
+	*said = (struct said_lines){.lost = 0};
+	snprintf(said->node_id, sizeof said->node_id, "%s", node_id);
+	return said;
 }
 
-// How many of it were lost until now, which is forgotten.
-static int64_t take_lost(struct log_lines *lines, const char *node_id)
+// It has said enough for this minute; if not, this line counts.
+static bool says_too_much(struct said_lines *said)
 {
-	struct lost_lines *lost = lost_of(lines, node_id);
-	const int64_t count = lost ? lost->count : 0;
-	if (lost)
-		*lost = lines->lost[--lines->lost_count];
-	return count;
+	const int64_t now_ms = clock_steady_ms(), oldest_ms = said->came_ms[said->next];
+	if (oldest_ms && now_ms - oldest_ms < MINUTE_MS)
+		return true;
+	said->came_ms[said->next] = now_ms;
+	said->next = (said->next + 1) % LIMIT_NODE_LINES_PER_MIN;
+	return false;
+}
+
+static void add_lost(struct said_lines *said, int64_t count)
+{
+	said->lost = count < LOST_MOST - said->lost ? said->lost + count : LOST_MOST;
 }
 
 enum status log_lines_add_node(struct log_lines *lines, const char *node_id, const char *name,
@@ -143,8 +129,10 @@ enum status log_lines_add_node(struct log_lines *lines, const char *node_id, con
 	const int64_t dropped = json_get_integer(params, "dropped", 0);
 	if (clock_parse(json_get_string(params, "at", ""), &said_ms))
 		return STATUS_INVALID_PARAMS;
-	if (says_too_much(lines, node_id)) {
-		count_lost(lines, node_id, dropped + 1);
+	struct said_lines *said = said_of(lines, node_id);
+	add_lost(said, dropped);
+	if (says_too_much(said)) {
+		add_lost(said, 1);
 		return STATUS_RATE_LIMITED;
 	}
 	snprintf(area, sizeof area, "%s", json_get_string(params, "area", ""));
@@ -153,19 +141,25 @@ enum status log_lines_add_node(struct log_lines *lines, const char *node_id, con
 	log_plain(area);
 	log_plain(text);
 	log_plain(shown);
-	struct json *event = new_event(json_get_string(params, "level", "warning"), area, text,
-				       dropped + take_lost(lines, node_id));
+	struct json *event = new_event(json_get_string(params, "level", "warning"), area, text, said->lost);
+	said->lost = 0;
 	json_set_string(event, "node_id", node_id);
 	json_set_string(event, "node_name", shown);
 	json_set_string(event, "said_at", clock_format(said_ms, at));
-	publish(lines, node_id, event);
+	publish(lines, event);
 	return STATUS_OK;
+}
+
+void log_lines_next_minute(struct log_lines *lines)
+{
+	for (size_t i = 0; i < lines->said_count; i++)
+		memset(lines->said[i].came_ms, 0, sizeof lines->said[i].came_ms);
 }
 
 struct json *log_lines_json(const struct log_lines *lines, size_t most)
 {
 	struct json *list = json_new_array();
 	for (size_t i = lines->count > most ? lines->count - most : 0; i < lines->count; i++)
-		json_push(list, json_copy(line_at(lines, i)->json));
+		json_push(list, json_copy(lines->ring[(lines->first + i) % LIMIT_LOG_LINES]));
 	return list;
 }

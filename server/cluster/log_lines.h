@@ -24,5 +24,6 @@ void log_lines_add(struct log_lines *lines, const struct log_line *line);
 // kept), STATUS_INVALID_PARAMS (it says no time).
 enum status log_lines_add_node(struct log_lines *lines, const char *node_id, const char *name,
 			       const struct json *params);
+void log_lines_next_minute(struct log_lines *lines); // for tests: as if the minute were over
 // The newest `most`, oldest first: an array of LogLine (schema/api.json).
 struct json *log_lines_json(const struct log_lines *lines, size_t most);
