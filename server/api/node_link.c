@@ -21,6 +21,7 @@ enum {
 	LOOK_MS = 1000,
 	LATE_MS = 20,
 	SECOND_MS = 1000,
+	REFUSED_MS = 60 * 1000 / LIMIT_NODE_LINES_PER_MIN,
 	SKEW_S = 60, // of a clock that is wrong
 };
 
@@ -176,11 +177,11 @@ static enum status ask(struct cluster_link *cluster_link, const char *method, st
 	return STATUS_OK;
 }
 
-// Once a second at most: what is wrong with one is wrong with the next.
+// No more often than a node's own lines are taken: what is wrong with one message is wrong with the next.
 static void say_refused(struct node_link *link, const struct error *error)
 {
 	const int64_t now_ms = clock_steady_ms();
-	if (link->said_ms && now_ms - link->said_ms < SECOND_MS)
+	if (link->said_ms && now_ms - link->said_ms < REFUSED_MS)
 		return;
 	link->said_ms = now_ms;
 	log_warning("nodes", "a message of node %s was refused: %s", link->node_id[0] ? link->node_id : "(new)",
