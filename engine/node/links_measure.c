@@ -452,11 +452,12 @@ static void mind_bursts(struct link *link)
 	struct link_measures *measures = &link->measures;
 	const int64_t now_ms = clock_steady_ms();
 	if (measures->bursting && now_ms - measures->burst_began_ms >= BURST_LOST_MS) {
-		measures->doubted = 0;
-		if (measures->piece_count >= PIECES_LEAST)
-			burst_over(link);
-		else
+		if (measures->piece_count >= PIECES_LEAST) {
+			burst_over(link); // of two the second ends it, though neither was whole
+		} else {
+			measures->doubted = 0;
 			burst_again(link, BURST_PERIOD_MS);
+		}
 	}
 	if (!measures->bursting && now_ms >= measures->burst_due_ms && may_burst(link))
 		burst(link);

@@ -621,6 +621,40 @@ static void bursts_wait_for_hops(void **state)
 	assert_true(measures->throughput_at_ms == at_ms && measures->burst == number + 1);
 }
 
+// A burst of which pieces are lost is done once more, and the second one is the last for a while.
+static void bursts_that_are_lost_end(void **state)
+{
+	struct fixture *fixture = *state;
+	begin_two(fixture);
+	struct link *link = links_find(fixture->nodes[0].links, ids[1]);
+	struct link_measures *measures = &link->measures;
+	measures->throughput = -1;
+	measures->doubted = 0;
+	for (int turn = 0; turn < 2; turn++) {
+		measures->bursting = true;
+		measures->burst_began_ms = clock_steady_ms() - 10000;
+		measures->burst_bytes = (size_t)16 * 1024 * 1024; // none is longer
+		measures->piece_count = measures->pieces_sent = LINK_PIECES / 2;
+		for (size_t i = 0; i < measures->piece_count; i++)
+			measures->piece_ns[i] = (int64_t)(i + 1) * 1000000;
+		const uint64_t number = measures->burst;
+		link_measures_second(link);
+		assert_true(measures->bursting == !turn && measures->burst == number + !turn);
+		assert_true((measures->throughput > 0) == (turn == 1) && (measures->doubted > 0) == !turn);
+	}
+	assert_true(measures->burst_due_ms >= clock_steady_ms() + 60000);
+	// Too little came of it to tell anything.
+	measures->bursting = true;
+	measures->burst_began_ms = clock_steady_ms() - 10000;
+	measures->piece_count = 1;
+	measures->doubted = 1;
+	measures->burst_due_ms = 0;
+	const uint64_t number = measures->burst;
+	link_measures_second(link);
+	assert_true(!measures->bursting && measures->burst == number && measures->doubted <= 0);
+	assert_true(measures->burst_due_ms >= clock_steady_ms() + 10000);
+}
+
 // ---- what pieces of a burst tell of its way ----
 
 // When the byte at this place of a stream comes by a way of so many bytes per second: in flights of TCP's slow start,
@@ -763,6 +797,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(three_nodes, begin, finish),
 		cmocka_unit_test_setup_teardown(what_is_measured, begin, finish),
 		cmocka_unit_test_setup_teardown(bursts_wait_for_hops, begin, finish),
+		cmocka_unit_test_setup_teardown(bursts_that_are_lost_end, begin, finish),
 		cmocka_unit_test(pieces_tell_the_rate),
 		cmocka_unit_test_setup_teardown(how_fast, begin, finish),
 	};
