@@ -297,6 +297,16 @@ void tenant_release(struct tenant *tenant, const struct error *error, int *patie
 	free(tenant);
 }
 
+// A tenant can end its workers as often as it likes, and have them print what it likes: no warning, and not its text.
+static void log_session_end(const struct tenant *tenant, int wait_status)
+{
+	char words[256];
+	const struct process silent = {.killed = tenant->process.killed};
+	process_describe(&silent, wait_status, words, sizeof words);
+	log_info("node", "worker %s of a session: %s%s", tenant->worker_id, tenant->fault[0] ? tenant->fault : words,
+		 tenant->fault[0] ? " and was killed" : "");
+}
+
 static void process_ended(void *arg, int wait_status)
 {
 	struct tenant *tenant = arg;
@@ -318,9 +328,10 @@ static void process_ended(void *arg, int wait_status)
 		log_warning("node", "the spare worker of %s: %s; another is started in %.1f s",
 			    tenant->place->device_id, error.message,
 			    (double)spares_failed(tenant->place, clock_steady_ms()) * 1e-3);
+	else if (!tenant->unwanted && tenant->has_model)
+		log_warning("node", "worker %s of a model: %s", worker_id, error.message);
 	else if (!tenant->unwanted)
-		log_warning("node", "worker %s of a %s: %s", worker_id, tenant->has_model ? "model" : "session",
-			    error.message);
+		log_session_end(tenant, wait_status);
 	tenant_release(tenant, &error, &(int){0});
 	if (tell)
 		params.ended(params.arg, worker_id, error.message);
