@@ -117,8 +117,11 @@ static uint32_t left_of(const struct generator_job *job)
 static uint32_t rows_of(const struct generator *generator, const struct lane *lane)
 {
 	uint32_t rows = generator->params.batch_rows / generator->lane_count, longest = 0;
-	for (uint32_t i = 0; generator->lane_count > 1 && i < generator->running_count; i++)
-		longest = left_of(generator->running[i]) > longest ? left_of(generator->running[i]) : longest;
+	for (uint32_t i = 0; generator->lane_count > 1 && i < generator->running_count; i++) {
+		const struct generator_job *job = generator->running[i];
+		if (left_of(job) > 1 && job->token_count > longest) // of the whole: its pieces are of one size
+			longest = job->token_count;
+	}
 	if (longest && rows > longest / (LANE_PIECES * generator->lane_count))
 		rows = longest / (LANE_PIECES * generator->lane_count);
 	rows = rows < LANE_ROWS_LEAST ? LANE_ROWS_LEAST : rows;
