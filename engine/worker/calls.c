@@ -40,6 +40,7 @@ void calls_put(struct session *session, struct call *call)
 		session->next_call = call;
 	session->call_count++;
 	session->loud_count += !call->quiet;
+	session->piece_count += call->kind == CALL_PIECE;
 	pthread_mutex_unlock(&session->lock);
 	pthread_cond_signal(&session->arrived); // it would only wait for the lock
 }
@@ -75,6 +76,7 @@ void calls_remove(struct session *session, struct call *call)
 		session->current = NULL;
 	session->call_count--;
 	session->loud_count -= !call->quiet;
+	session->piece_count -= call->kind == CALL_PIECE;
 	session_wake_reader(session);
 	pthread_mutex_unlock(&session->lock);
 	call_destroy(&call);

@@ -45,6 +45,7 @@ struct channel {
 	struct session *session;
 	char id[65];
 	bool sends;
+	int64_t opened_ns;
 	int fd;            // closed with the lock held
 	struct call *call; // (L) NULL: it has not come
 	uint32_t handle;
@@ -136,6 +137,10 @@ void channel_move(struct session *session, struct call *call)
 				 ? exogpu_read(piece->bytes, slot->buffer, call->to_offset, call->bytes, &call->error)
 				 : exogpu_write(slot->buffer, call->to_offset, piece->bytes, call->bytes, &call->error);
 		driver_told(session, call, status);
+		// It is done: how long the server takes to hear of it is nobody's time.
+		pthread_mutex_lock(&session->lock);
+		call->deadline_ns = 0;
+		pthread_mutex_unlock(&session->lock);
 		watch_return(session);
 	}
 	if (!status && !channel->sends) {
@@ -260,10 +265,13 @@ static uint64_t send_range(struct channel *channel, struct error *error)
 			break;
 		sent += piece->length;
 	}
-	if (sent == channel->total)
-		while (wait_ready(channel->fd, POLLIN, SENDER_SILENCE_MS) &&
-		       (recv(channel->fd, &byte, 1, MSG_DONTWAIT) > 0 || errno == EINTR))
-			; // nothing is due: its end is waited for
+	// Nothing is due: its end is waited for.
+	ssize_t got = 1;
+	while (sent == channel->total && got > 0 && wait_ready(channel->fd, POLLIN, SENDER_SILENCE_MS)) {
+		got = recv(channel->fd, &byte, 1, MSG_DONTWAIT);
+		if (got < 0 && (errno == EINTR || errno == EAGAIN))
+			got = 1;
+	}
 	return sent;
 }
 
@@ -326,13 +334,15 @@ static void *channel_main(void *arg)
 
 // ---- what the reader does with them ----
 
-// Those whose other end has gone before their call came. With the lock held.
-static void drop_ended(struct session *session)
+// Those whose other end has gone before their call came, and those that no call comes for. With the lock held.
+static void drop_unused(struct session *session)
 {
+	const int64_t now_ns = clock_steady_ns();
 	for (struct channel *channel = session->channels, *next; channel; channel = next) {
 		struct pollfd one = {.fd = channel->fd};
 		next = channel->next;
-		if (channel->call || poll(&one, 1, 0) <= 0)
+		const bool waits = now_ns - channel->opened_ns < SILENCE_MS * 1000000ll && poll(&one, 1, 0) <= 0;
+		if (channel->call || waits)
 			continue;
 		leave(channel);
 		channel_destroy(channel);
@@ -347,11 +357,12 @@ enum status channel_open(struct session *session, const struct json *params, int
 	if (!channel)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a channel");
 	channel->session = session;
+	channel->opened_ns = clock_steady_ns();
 	channel->fd = -1;
 	channel->sends = !strcmp(json_get_string(params, "end", ""), "out");
 	snprintf(channel->id, sizeof(channel->id), "%s", id);
 	pthread_mutex_lock(&session->lock);
-	drop_ended(session);
+	drop_unused(session);
 	for (const struct channel *one = session->channels; one; one = one->next)
 		known |= !strcmp(one->id, channel->id);
 	if (known)
@@ -370,20 +381,20 @@ enum status channel_open(struct session *session, const struct json *params, int
 	return error->status;
 }
 
-// Its memory and its thread. Errors: STATUS_OUT_OF_MEMORY.
-static enum status start(struct channel *channel, struct error *error)
+// Its memory and its thread; false: there is none.
+static bool start(struct channel *channel)
 {
 	pthread_t thread;
 	channel->memory = malloc((size_t)PIECES * PIECE_BYTES);
 	if (!channel->memory)
-		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory to copy through");
+		return false;
 	for (int i = 0; i < PIECES; i++)
 		channel->pieces[i] = (struct channel_piece){.channel = channel,
 							    .bytes = channel->memory + (size_t)i * PIECE_BYTES};
 	if (pthread_create(&thread, NULL, channel_main, channel))
-		return error_set(error, STATUS_OUT_OF_MEMORY, "no thread to copy by");
+		return false;
 	pthread_detach(thread);
-	return STATUS_OK;
+	return true;
 }
 
 void channel_call(struct session *session, struct call *call)
@@ -403,7 +414,7 @@ void channel_call(struct session *session, struct call *call)
 		session->channel_threads++;
 	}
 	pthread_mutex_unlock(&session->lock);
-	if (channel && !start(channel, &call->error))
+	if (channel && start(channel))
 		return;
 	if (channel) {
 		pthread_mutex_lock(&session->lock);
@@ -412,7 +423,7 @@ void channel_call(struct session *session, struct call *call)
 		pthread_mutex_unlock(&session->lock);
 		channel_destroy(channel);
 	}
-	call->quiet = true; // nothing has gone, and nothing will
+	call->quiet = true; // nothing has gone, and nothing will: the server does it
 	calls_put(session, call);
 }
 

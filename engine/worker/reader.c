@@ -223,7 +223,7 @@ static bool write_target(struct reader *reader)
 	call->to_offset = call_count(call, "offset");
 	pthread_mutex_lock(&session->lock);
 	const struct memory_slot *slot = memory_find(session, call->handle);
-	if (!slot && session->loud_count) {
+	if (!slot && session->loud_count > session->piece_count) {
 		session->reader_waits = true;
 		decided = false;
 	} else if (!slot) {
@@ -265,9 +265,9 @@ static bool find_target(struct reader *reader)
 {
 	struct session *session = reader->session;
 	pthread_mutex_lock(&session->lock);
-	// A module waits alone, so that they are never many.
+	// A module waits alone, so that they are never many; but for pieces of copies, of which there is no end.
 	bool full = session->call_count >= LIMIT_WORKER_CALLS ||
-		    (reader->call->kind == CALL_LOAD && reader->left && session->call_count);
+		    (reader->call->kind == CALL_LOAD && reader->left && session->call_count > session->piece_count);
 	session->reader_waits |= full;
 	pthread_mutex_unlock(&session->lock);
 	if (full)
@@ -447,10 +447,14 @@ static enum status serve_server(struct reader *reader, bool *receive_more, struc
 	return status;
 }
 
-// As recv. A descriptor that comes beside the bytes is kept: the newest one, until a call takes it.
+// As recv. A descriptor that comes beside the bytes is kept: the newest one, until a call takes it. Until then nothing
+// is read beyond the message that it came with, so that the next one does not bring its own too early.
 static ssize_t receive_from_node(struct reader *reader, uint8_t *bytes, size_t size)
 {
 	alignas(struct cmsghdr) uint8_t room[CMSG_SPACE(sizeof reader->passed)];
+	const size_t left = message_left(&reader->from_node);
+	if (reader->passed >= 0 && left < size)
+		size = left;
 	struct iovec part = {.iov_base = bytes, .iov_len = size};
 	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = room};
 	message.msg_controllen = CMSG_LEN(sizeof reader->passed); // no more than one: the room has place for two

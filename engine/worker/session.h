@@ -130,6 +130,7 @@ struct session {
 	struct call *calls, *last_call;  // (L) all that are not answered, in order of arrival
 	struct call *next_call;          // (L) the first that the driver has not taken
 	unsigned call_count, loud_count; // (L) of calls; of those that are not quiet
+	unsigned piece_count;            // (L) of these, the pieces of copies
 	bool reader_waits;               // (L) wake it when a call is answered or a piece given back
 	bool ending;                     // (L) the driver is to return
 	enum driver_state state;         // (L)

@@ -50,14 +50,30 @@ static void check(struct worker *worker, size_t offset, const uint8_t *wanted, s
 	}
 }
 
-// worker.channel with this descriptor, which is closed here; -1: without one.
-static void give(struct worker *worker, const char *channel, const char *end, int fd, enum status status)
+// Send these bytes to the worker, with this descriptor, which is closed here; -1: without one.
+static void send_beside(struct worker *worker, const uint8_t *bytes, size_t length, int fd)
 {
 	union {
 		struct cmsghdr header;
 		char room[CMSG_SPACE(sizeof(int))];
 	} beside = {0};
-	struct answer answer;
+	struct iovec part = {.iov_base = (void *)bytes, .iov_len = length};
+	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+	if (fd >= 0) {
+		message.msg_control = beside.room;
+		message.msg_controllen = sizeof(beside.room);
+		*CMSG_FIRSTHDR(&message) = (struct cmsghdr){
+			.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(fd))};
+		memcpy(CMSG_DATA(CMSG_FIRSTHDR(&message)), &fd, sizeof(fd));
+	}
+	assert_int_equal(sendmsg(worker->node, &message, 0), (ssize_t)length);
+	if (fd >= 0)
+		close(fd);
+}
+
+// worker.channel, of which `first` bytes go beside the descriptor (as above), and the rest by itself. Returns its id.
+static int post_channel(struct worker *worker, const char *channel, const char *end, int fd, size_t first)
+{
 	struct buffer out;
 	char head[256];
 	int length = snprintf(
@@ -67,20 +83,20 @@ static void give(struct worker *worker, const char *channel, const char *end, in
 		++worker->id, channel, end);
 	buffer_init(&out, sizeof(head) + 8);
 	assert_int_equal(message_encode_stream(&out, head, (size_t)length, NULL, 0), STATUS_OK);
-	struct iovec part = {.iov_base = out.data, .iov_len = out.length};
-	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-	if (fd >= 0) {
-		message.msg_control = beside.room;
-		message.msg_controllen = sizeof(beside.room);
-		*CMSG_FIRSTHDR(&message) = (struct cmsghdr){
-			.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(fd))};
-		memcpy(CMSG_DATA(CMSG_FIRSTHDR(&message)), &fd, sizeof(fd));
-	}
-	assert_int_equal(sendmsg(worker->node, &message, 0), (ssize_t)out.length);
+	if (first > out.length)
+		first = out.length;
+	send_beside(worker, out.data, first, fd);
+	if (first < out.length)
+		send_beside(worker, out.data + first, out.length - first, -1);
 	buffer_finish(&out);
-	if (fd >= 0)
-		close(fd);
-	expect(worker->node, &answer, worker->id, "worker.channel", status);
+	return worker->id;
+}
+
+// worker.channel with this descriptor, which is closed here; -1: without one.
+static void give(struct worker *worker, const char *channel, const char *end, int fd, enum status status)
+{
+	struct answer answer;
+	expect(worker->node, &answer, post_channel(worker, channel, end, fd, SIZE_MAX), "worker.channel", status);
 	answer_finish(&answer);
 }
 
@@ -136,7 +152,7 @@ static void every_size_arrives(void **state)
 	open_with_memory(&two);
 	fill(&one, bytes, 64 * MIB);
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-		char channel[16];
+		char channel[24];
 		snprintf(channel, sizeof(channel), "cpy_%zu", i);
 		connect_two(&one, &two, channel);
 		int in = ask(&two, "memory.receive", channel, i + 3, sizes[i]);
@@ -204,6 +220,35 @@ static void a_channel_that_stands_still_holds_nobody_up(void **state)
 	assert_true(moved(&one, out, "memory.send") < 64 * MIB);
 	assert_int_equal(worker_end(&one, NULL, 0), 0);
 	free(bytes);
+}
+
+// However the node's messages are cut: the end of the one lies before the worker together with all of the next.
+static void each_channel_has_its_own_descriptor(void **state)
+{
+	struct worker one;
+	struct answer answer;
+	int pairs[2][2];
+	int ids[2];
+	(void)state;
+	open_with_memory(&one);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pairs[i]), 0);
+	kill(one.pid, SIGSTOP);
+	ids[0] = post_channel(&one, "cpy_0", "out", pairs[0][0], 10);
+	ids[1] = post_channel(&one, "cpy_1", "out", pairs[1][0], SIZE_MAX);
+	kill(one.pid, SIGCONT);
+	for (int i = 0; i < 2; i++) {
+		expect(one.node, &answer, ids[i], "worker.channel", STATUS_OK);
+		answer_finish(&answer);
+	}
+	for (int i = 0; i < 2; i++) {
+		char byte;
+		int out = ask(&one, "memory.send", i ? "cpy_1" : "cpy_0", 0, 10);
+		assert_int_equal(recv(pairs[i][1], &byte, 1, 0), 1);
+		close(pairs[i][1]);
+		assert_int_equal(moved(&one, out, "memory.send"), 10);
+	}
+	assert_int_equal(worker_end(&one, NULL, 0), 0);
 }
 
 // ---- what ends them ----
@@ -282,7 +327,7 @@ static void ranges_and_channels_are_checked(void **state)
 	close(pair[1]);
 	// One whose other end has gone leaves its place to another.
 	for (int i = 0; i < 2 * LIMIT_WORKER_CHANNELS; i++) {
-		char channel[16];
+		char channel[24];
 		snprintf(channel, sizeof(channel), "cpy_g%d", i);
 		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
 		give(&one, channel, i % 2 ? "in" : "out", pair[0], STATUS_OK);
@@ -290,7 +335,7 @@ static void ranges_and_channels_are_checked(void **state)
 	}
 	int held[LIMIT_WORKER_CHANNELS + 1];
 	for (int i = 0; i <= LIMIT_WORKER_CHANNELS; i++) {
-		char channel[16];
+		char channel[24];
 		snprintf(channel, sizeof(channel), "cpy_h%d", i);
 		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
 		held[i] = pair[1];
@@ -332,7 +377,7 @@ static void a_hostile_end_gets_nowhere(void **state)
 	assert_non_null(zeros);
 	open_with_memory(&one);
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-		char channel[16];
+		char channel[24];
 		int pair[2];
 		struct buffer out;
 		snprintf(channel, sizeof(channel), "cpy_%zu", i);
@@ -369,6 +414,7 @@ int main(void)
 		cmocka_unit_test(every_size_arrives),
 		cmocka_unit_test(both_ways_at_once),
 		cmocka_unit_test(a_channel_that_stands_still_holds_nobody_up),
+		cmocka_unit_test(each_channel_has_its_own_descriptor),
 		cmocka_unit_test(memory_that_is_freed_ends_the_copy),
 		cmocka_unit_test(a_worker_that_dies_ends_the_other_s_call_only),
 		cmocka_unit_test(ranges_and_channels_are_checked),
