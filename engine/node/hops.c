@@ -14,7 +14,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CONNECT_MS = 10000 };
+enum {
+	CONNECT_MS = 10000,
+	CHANNEL_MESSAGE_BYTES = 256 * 1024 + 512, // of a copy: a piece and its head
+};
 
 static void let_go(struct hop_end *end, const char *why);
 
@@ -74,6 +77,10 @@ static void from_worker(void *user, struct net_stream *stream, const uint8_t *he
 		return;
 	if (!end->sends) {
 		hop_break(hop, STATUS_INVALID_REQUEST, "the worker sends where it only takes");
+		return;
+	}
+	if (end->ring->channel && head_bytes + (body ? net_frame_bytes(body) : 0) > CHANNEL_MESSAGE_BYTES) {
+		hop_break(hop, STATUS_LIMIT_EXCEEDED, "a piece of a copy is too long");
 		return;
 	}
 	const struct net_parts parts = {.head = head,

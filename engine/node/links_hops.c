@@ -4,8 +4,9 @@
  * are told by `opened`. How far it may run ahead is bounded: LIMIT_HOP_AHEAD_BYTES that the in end has not said to be
  * passed on (hop.taken). So an in end that is paused, or fenced, keeps that much at most, and the link goes on being
  * read. The out end gives the connection no more than LIMIT_STREAM_FULL_BYTES at a time, the rest waits with the hop,
- * so that hops take turns and pings are not late. A hop that is bulk gives it BULK_BYTES, and while others were heard
- * of a moment ago only what goes when nothing else waits: a step of a model is behind one message of it at most.
+ * so that hops take turns and pings are not late. A hop that is bulk gives it BULK_BYTES and one message, and while
+ * others were heard of a moment ago only what goes when nothing else waits: a step of a model is behind one message of
+ * it at most. Hops that are bulk are counted by themselves, so that they take no other's place.
  * What is to be called back outside of the caller's call (opened at the in end, closed, what waited) is done in a turn
  * of its own (turn). A hop that is destroyed in a callback is freed when the outermost one returns. */
 #include "common/base/clock.h"
@@ -18,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BULK_BYTES = 512 * 1024 };
+enum { BULK_BYTES = 256 * 1024, LINK_BULK_HOPS = LIMIT_LINK_HOPS / 2 };
 
 enum hop_state {
 	HOP_WAITS,  // in: to be asked
@@ -396,10 +397,10 @@ enum status link_hop_open(struct link_hop **out, struct links *links, const stru
 		return error_set(error, STATUS_INVALID_PARAMS, "the hop's id or key is too long");
 	size_t count = 0;
 	for (const struct link_hop *other = links->hops; other; other = other->next)
-		count += other->link == link;
-	if (count >= LIMIT_LINK_HOPS)
-		return error_set(error, STATUS_UNAVAILABLE, "the link to %.128s has %d hops already", link->name,
-				 LIMIT_LINK_HOPS);
+		count += other->link == link && other->bulk == params->bulk;
+	if (count >= (params->bulk ? LINK_BULK_HOPS : LIMIT_LINK_HOPS))
+		return error_set(error, STATUS_UNAVAILABLE, "the link to %.128s has %zu %s already", link->name, count,
+				 params->bulk ? "copies" : "hops");
 	struct link_hop *hop = calloc(1, sizeof(*hop));
 	if (!hop)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");

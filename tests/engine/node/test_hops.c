@@ -969,6 +969,15 @@ static void a_channel_s_in_end_that_speaks_ends_it(void **state)
 	assert_int_equal(all.handed[1].messages, 0);
 }
 
+static void a_channel_s_piece_is_of_bounded_length(void **state)
+{
+	(void)state;
+	open_channel();
+	say_by_channel(0, 1, 256 * 1024 + 512);
+	assert_true(run(channel_closed, 15000));
+	assert_int_equal(all.handed[0].messages, 0);
+}
+
 static void a_channel_is_fenced_like_all(void **state)
 {
 	(void)state;
@@ -1035,6 +1044,7 @@ int main(void)
 		NEAR(a_channel_passes_all_and_goes_with_its_in_end),
 		NEAR(a_channel_goes_with_its_worker),
 		NEAR(a_channel_s_in_end_that_speaks_ends_it),
+		NEAR(a_channel_s_piece_is_of_bounded_length),
 		NEAR(a_channel_is_fenced_like_all),
 		NEAR(a_worker_that_takes_no_end),
 		NEAR(a_channel_is_not_met_by_another_key),
