@@ -35,7 +35,7 @@ struct exogpu_device {
 	struct exogpu_device *peers[LIMIT_PEERS_OF_DEVICE]; // they have copied to this one, or it to them
 	struct transfer transfer;
 	int64_t settle_ns;               // how long destroying something waits for its work
-	struct exogpu_stream *unsettled; // the last that could not be waited for
+	struct exogpu_stream *unsettled; // the last that could not be marked to be waited for
 	bool lost;
 };
 

@@ -284,12 +284,13 @@ static enum status settle_streams(struct exogpu_device *device, uint64_t used_by
 {
 	int64_t now_ns = clock_steady_ns(), end_ns = now_ns + (timeout_ns < longest_ns ? timeout_ns : longest_ns);
 	enum status status = STATUS_OK;
+	device->unsettled = NULL;
 	for (unsigned i = 0; !status && i < LIMIT_STREAMS_OF_DEVICE; i++) {
 		if (!device->streams[i] || !(used_by & UINT64_C(1) << i))
 			continue;
 		now_ns = clock_steady_ns();
 		status = stream_settle(device->streams[i], now_ns < end_ns ? end_ns - now_ns : 0, error);
-		if (status)
+		if (status && device->streams[i]->dirty) // what is marked is waited for again, and not lost
 			device->unsettled = device->streams[i];
 	}
 	return status;
@@ -300,15 +301,16 @@ enum status device_wait(struct exogpu_device *device, uint64_t used_by, bool pee
 {
 	enum status status = settle_streams(device, used_by, timeout_ns, error);
 	for (unsigned i = 0; !status && peers && i < LIMIT_PEERS_OF_DEVICE; i++)
-		if (device->peers[i] && !device->peers[i]->lost)
+		if (device->peers[i] && !device->peers[i]->lost) {
 			status = settle_streams(device->peers[i], UINT64_MAX, timeout_ns, error);
+			device->unsettled = device->peers[i]->unsettled;
+		}
 	return status;
 }
 
 void device_settle(struct exogpu_device *device, uint64_t used_by, bool peers)
 {
 	struct error error = {0};
-	device->unsettled = NULL;
 	if (device->lost || !device_wait(device, used_by, peers, device->settle_ns, &error))
 		return;
 	struct exogpu_stream *failed = device->unsettled;
