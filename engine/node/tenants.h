@@ -49,6 +49,7 @@ void tenants_open(struct tenants *tenants, struct uplink_call *call);
 void tenants_device(struct tenants *tenants, struct uplink_call *call);
 void tenants_close(struct tenants *tenants, struct uplink_call *call);
 // A worker of the prober's opened this device and verified it in so many ms: a first session may have to wait as long.
+// A spare that is there already is kept no longer for it.
 void tenants_verified(struct tenants *tenants, const struct device_record *record, enum backend_kind backend,
 		      double took_ms);
 // As hops_params.hand_over.

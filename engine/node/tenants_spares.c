@@ -103,7 +103,8 @@ static void note_use(struct tenants *tenants, const struct device_record *record
 void tenants_verified(struct tenants *tenants, const struct device_record *record, enum backend_kind backend,
 		      double took_ms)
 {
-	note_use(tenants, record, backend, took_ms);
+	if (!spares_find(&tenants->spares, backend, record->device_id)) // no session has come for it
+		note_use(tenants, record, backend, took_ms);
 	tenants_look(tenants);
 }
 
