@@ -75,22 +75,6 @@ describe("/v1, much of it", () => {
 		worker.socket.resume();
 		for (const answer of await within(Promise.all(many), "the others are answered", 12 * patience)) assert.ok([200, 429].includes(answer.status));
 	});
-	test("prompts that are lists of tokens have a bound together: 429, and more once they have ended", async () => {
-		const worker = node.worker(), body = { model: "words", prompt: Array(900000).fill(1), max_tokens: 1 };
-		worker.manual = true;
-		const many = Array.from({ length: 5 }, () => post("/v1/completions", body)); // of 4 Mi there is room for four
-		const refused = await within(Promise.race(many.map((one) => one.then((answer) => (answer.status === 200 ? new Promise(() => {}) : answer)))),
-			"one is refused", 12 * patience);
-		assert.deepEqual([refused.status, refused.json().error.code, refused.headers["retry-after"] > 0], [429, "rate_limit_exceeded", true]);
-		assert.match(refused.json().error.message, /prompts of 3600000 tokens wait/);
-		const text = post("/v1/completions", { model: "words", prompt: "a text", max_tokens: 1 });
-		await started(5);
-		for (const request of [...worker.requests.keys()]) worker.finish(request, "stop");
-		worker.manual = false;
-		assert.deepEqual((await Promise.all(many)).map((one) => one.status).sort(), [200, 200, 200, 200, 429]);
-		assert.equal((await text).status, 200, "a text is none of them");
-		assert.equal((await post("/v1/completions", body)).status, 200);
-	});
 	test("a worker that tells more tokens than the context holds breaks the contract, and nothing more is kept of it", async () => {
 		const worker = node.worker(), tokens = Array(4096).fill(1);
 		worker.manual = true;
