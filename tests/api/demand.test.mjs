@@ -140,18 +140,6 @@ describe("a model that is asked for", () => {
 			await unload();
 		}
 	});
-	test("prompts that are lists of tokens have a bound together while they wait: 429", async () => {
-		const { let: go } = hold(), control = new AbortController(), never = new Promise(() => {});
-		const body = JSON.stringify({ model: "words", prompt: Array(900000).fill(1), max_tokens: 1 }); // of 4 Mi there is room for four
-		const many = Array.from({ length: 5 }, () => fetch(`${server.url.origin}/v1/completions`, { method: "POST", body, signal: control.signal,
-			headers: { authorization: `Bearer ${made.admin.token}` } }).catch(() => never));
-		const refused = await within(Promise.race(many), "one is refused", 12 * patience), { error } = await refused.json();
-		assert.deepEqual([refused.status, error.code, refused.headers.get("retry-after") > 0], [429, "rate_limit_exceeded", true]);
-		assert.match(error.message, /prompts of 3600000 tokens wait/);
-		control.abort();
-		go();
-		assert.equal(said(await chat("words", "a text")), "a text", "one that is text is none of them");
-	});
 	test("a load that fails ends the questions that wait with the reason; the next one tries again", async () => {
 		node.open = (message) => node.fail(message, -32053, "unavailable", "this node has no worker to give");
 		const both = await Promise.all([chat("words", "a"), chat("words", "b", made.admin, { stream: true })]);
