@@ -275,8 +275,7 @@ describe("/v1", () => {
 		test("bodies: their length is said, and bounded", async () => {
 			const head = `POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer ${token}\r\n`;
 			assert.match(await connectRaw(server, `${head}Content-Length: 99999999\r\n\r\n`).until(/may have/), /^HTTP\/1.1 413/);
-			const { json, status } = await post("/v1/chat/completions", chat("x".repeat(2200000)));
-			assert.deepEqual([status, json().error.code], [413, "too_large"]);
+			assert.match(await connectRaw(server, `${head}Content-Length: 2200000\r\n\r\n`).until(/too_large/), /^HTTP\/1.1 413/);
 		});
 		test("a connection is used again", async () => {
 			const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
