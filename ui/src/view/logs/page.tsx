@@ -100,9 +100,9 @@ function Nothing({ filtered }: { filtered: boolean }) {
       <p>
         {filtered
           ? `No line of the last ${logLines} fits this filter.`
-          : "What the server says from now on shows here. What it said before is where it was started: in its terminal, or in the system's journal."}
+          : "What the server says from now on shows here. What it said since its start, a command prints."}
       </p>
-      {!filtered && <Command text="journalctl -u exogpu" />}
+      {!filtered && <Command text="exogpu log" />}
     </div>
   );
 }
