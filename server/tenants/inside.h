@@ -81,6 +81,7 @@ struct worker {
 	char worker_id[TENANT_ID_BYTES], key[WORKER_KEY_BYTES], node_id[STORE_ID_BYTES], backend[16];
 	bool opened, ended;     // the node has answered tenant.open; it is no tenant's any more
 	bool away;              // an instance's: its node is cut off, and may come back with it
+	struct json *opens;     // an instance's: tenant.open's params, until what ends on its node has ended; else NULL
 	int64_t stale_call;     // what it answers to this or an earlier one says nothing any more
 	struct arrival *stream; // NULL before link.hello
 	struct net_timer start_limit;
@@ -151,6 +152,7 @@ struct tenancy {
 	unsigned not_linked;      // of them, without a worker and no end of a hop
 	struct hop *hops;
 	unsigned hop_count;
+	struct closing *closings; // instances' workers whose processes are not known to be gone yet
 	struct item *table[ITEM_SLOTS];
 	struct holding *holdings;
 	struct item *fresh; // newest first
@@ -223,6 +225,7 @@ struct worker_end_params {
 	bool gone; // its process is known to be: the node need not be told
 };
 void worker_end(struct worker *worker, const struct worker_end_params *params);
+void workers_forget_closings(struct tenancy *tenants); // what nodes still answer is nobody's
 // The same, with STATUS_DEVICE_LOST and this text.
 void worker_lose(struct worker *worker, const char *why);
 

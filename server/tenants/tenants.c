@@ -82,6 +82,7 @@ void tenancy_destroy(struct tenancy **pointer)
 	*pointer = NULL;
 	cluster_listen(tenants->params.cluster, NULL, NULL);
 	net_timer_stop(tenants->params.loop, &tenants->tell);
+	workers_forget_closings(tenants);
 	streams_destroy(tenants);
 	for (struct holding *holding = tenants->holdings, *next; holding; holding = next) {
 		next = holding->next;

@@ -2,7 +2,8 @@
  *
  * It is ready once the node has answered tenant.open and its stream has said whose it is, in either order; then each
  * device that is wanted is opened (tenant.device), and what waits for it is sent. Ending is one function, for every
- * reason there is. */
+ * reason there is. A model takes the place of another: an instance's worker is asked for once the processes of those
+ * that are ending on its node are gone, and their memory is free. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/security/random_id.h"
@@ -13,6 +14,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { CLOSING_MS = 10000 }; // that a worker waits for what ends on its node
 
 struct worker *worker_by_id(const struct tenancy *tenants, const char *worker_id)
 {
@@ -30,6 +33,67 @@ void worker_let_go(struct worker *worker)
 }
 
 // ---- ending ----
+
+// An instance's worker that its node was told to end.
+struct closing {
+	struct closing *next, **link; // of tenants->closings
+	struct tenancy *tenants;      // NULL: it is gone
+	char node_id[STORE_ID_BYTES];
+};
+
+static bool closes(const struct tenancy *tenants, const char *node_id)
+{
+	const struct closing *one = tenants->closings;
+	while (one && strcmp(one->node_id, node_id) != 0)
+		one = one->next;
+	return one != NULL;
+}
+
+static void open_waiting(struct tenancy *tenants);
+
+static void closed(void *context, enum status status, const struct json *result, const struct error *error)
+{
+	struct closing *closing = context;
+	struct tenancy *tenants = closing->tenants;
+	(void)status, (void)result, (void)error; // a node that cannot be asked says so to the next, too
+	*closing->link = closing->next;
+	if (closing->next)
+		closing->next->link = closing->link;
+	free(closing);
+	if (tenants)
+		open_waiting(tenants);
+}
+
+static void tell_closed(const struct worker *worker)
+{
+	struct tenancy *tenants = worker->tenants;
+	struct closing *closing = worker->instance ? calloc(1, sizeof *closing) : NULL;
+	struct json *params = json_new_object();
+	json_set_string(params, "worker_id", worker->worker_id);
+	if (!closing ||
+	    cluster_ask(tenants->params.cluster, worker->node_id, "tenant.close", json_copy(params), closed, closing)) {
+		free(closing);
+		cluster_ask(tenants->params.cluster, worker->node_id, "tenant.close", params, NULL, NULL);
+		return;
+	}
+	json_destroy(&params);
+	*closing = (struct closing){.next = tenants->closings, .link = &tenants->closings, .tenants = tenants};
+	snprintf(closing->node_id, sizeof closing->node_id, "%s", worker->node_id);
+	if (closing->next)
+		closing->next->link = &closing->next;
+	tenants->closings = closing;
+}
+
+void workers_forget_closings(struct tenancy *tenants)
+{
+	for (struct closing *one = tenants->closings, *next; one; one = next) {
+		next = one->next;
+		one->tenants = NULL;
+		one->next = NULL;
+		one->link = &one->next; // takes itself out of no list
+	}
+	tenants->closings = NULL;
+}
 
 // That a session lost what it had on a device is an entry of its own: nobody asked for it.
 static void put_on_record(const struct worker *worker, unsigned place, uint64_t bytes)
@@ -91,11 +155,9 @@ void worker_end(struct worker *worker, const struct worker_end_params *how)
 	tenants->stats.workers--;
 	net_timer_stop(tenants->params.loop, &worker->start_limit);
 	stream_drop(worker);
-	if (!how->gone) {
-		struct json *params = json_new_object();
-		json_set_string(params, "worker_id", worker->worker_id);
-		cluster_ask(tenants->params.cluster, worker->node_id, "tenant.close", params, NULL, NULL);
-	}
+	if (!how->gone && !worker->opens)
+		tell_closed(worker);
+	json_destroy(&worker->opens);
 	log_info("tenants", "worker %s of %s is closed: %s", worker->worker_id, tenant->session_id,
 		 how->fault->message);
 	relays_lose_worker(tenant, worker, how->fault);
@@ -284,7 +346,7 @@ static unsigned workers_of_node(const struct tenancy *tenants, const char *node_
 	return count;
 }
 
-static enum status ask_open(struct worker *worker, const struct worker_start_params *start)
+static struct json *open_params(const struct worker *worker, const struct worker_start_params *start)
 {
 	const struct token *token = worker->tenant->token;
 	struct json *params = json_new_object();
@@ -301,10 +363,52 @@ static enum status ask_open(struct worker *worker, const struct worker_start_par
 		json_set_string(params, "model_id", start->model_id);
 	if (start->ring)
 		json_set_bool(params, "ring", true);
+	return params;
+}
+
+static enum status ask_open(struct worker *worker, struct json *params)
+{
 	enum status status = cluster_ask(worker->tenants->params.cluster, worker->node_id, "tenant.open", params,
 					 opened, worker);
 	worker->asks += !status;
 	return status;
+}
+
+static struct worker *first_waiting(const struct tenancy *tenants)
+{
+	for (const struct tenant *tenant = tenants->tenants; tenant; tenant = tenant->next)
+		for (struct worker *worker = tenant->workers; worker; worker = worker->next)
+			if (worker->opens && !closes(tenants, worker->node_id))
+				return worker;
+	return NULL;
+}
+
+static void open_now(struct worker *worker)
+{
+	struct error fault = {0};
+	struct json *params = worker->opens;
+	worker->opens = NULL;
+	const enum status status = ask_open(worker, params);
+	if (!status) {
+		net_timer_start(worker->tenants->params.loop, &worker->start_limit, LIMIT_WORKER_START_MS, start_late,
+				worker);
+		return;
+	}
+	error_set(&fault, status, "no worker can be started now");
+	worker_end(worker, &(struct worker_end_params){.fault = &fault, .gone = true});
+}
+
+// Those whose nodes have ended what was to end.
+static void open_waiting(struct tenancy *tenants)
+{
+	for (struct worker *worker; (worker = first_waiting(tenants));)
+		open_now(worker);
+}
+
+// A process that does not end, in a driver maybe, holds up nothing else of its node.
+static void waited(void *arg)
+{
+	open_now(arg);
 }
 
 enum status worker_start(struct worker **out, struct tenant *tenant, const struct worker_start_params *params,
@@ -329,8 +433,10 @@ enum status worker_start(struct worker **out, struct tenant *tenant, const struc
 	snprintf(worker->node_id, sizeof worker->node_id, "%s", params->node_id);
 	snprintf(worker->backend, sizeof worker->backend, "%s", params->backend);
 	enum status status = make_names(worker);
-	if (!status)
-		status = ask_open(worker, params);
+	if (!status && (params->model_path || params->model_id) && closes(tenants, worker->node_id))
+		worker->opens = open_params(worker, params);
+	else if (!status)
+		status = ask_open(worker, open_params(worker, params));
 	if (status) {
 		free(worker);
 		return error_set(error, status, "no worker can be started now");
@@ -338,7 +444,8 @@ enum status worker_start(struct worker **out, struct tenant *tenant, const struc
 	worker->next = tenant->workers;
 	tenant->workers = worker;
 	tenants->stats.workers++;
-	net_timer_start(tenants->params.loop, &worker->start_limit, LIMIT_WORKER_START_MS, start_late, worker);
+	net_timer_start(tenants->params.loop, &worker->start_limit, worker->opens ? CLOSING_MS : LIMIT_WORKER_START_MS,
+			worker->opens ? waited : start_late, worker);
 	*out = worker;
 	return STATUS_OK;
 }
