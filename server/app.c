@@ -348,7 +348,9 @@ static enum status create_state(struct app *app, struct error *error)
 						  .audit = app->audit,
 						  .placement_timeout_s = app->options.placement_timeout_s,
 						  .headroom = app->options.headroom,
+						  .give_way_ms = (int64_t)(app->options.give_way_s * 1000),
 						  .pause_ms = app->options.limits.values[LIMIT_PAUSE_MS_ID],
+						  .line_tokens = app->options.limits.values[LIMIT_LINE_TOKENS_ID],
 						  .take_better = app->options.take_better};
 		status = instances_create(&app->instances, &params, error);
 		models_watch_room(app->models, instances_look_room, app->instances);

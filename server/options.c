@@ -17,7 +17,7 @@ enum { DEFAULT_PORT = 52415 };
 // As they are on the command line.
 struct words {
 	const char *listen, *data, *name, *log_level, *tls_cert, *tls_key, *tls_names, *limits, *hub_url, *ollama_url;
-	const char *placement_timeout, *headroom;
+	const char *placement_timeout, *headroom, *give_way_after;
 	const char *cors_origins[FLAGS_MANY];
 	bool no_local_node, lan, take_better, load_on_demand, help;
 };
@@ -64,6 +64,10 @@ static const struct flag flags[] = {
 	 "how much of each device's memory models leave free, 0 to 90\n"
 	 "(default 3 of a GPU's and 6 of the host's, 64 MiB to 1 GiB)",
 	 offsetof(struct words, headroom)},
+	{"give-way-after", "SECONDS",
+	 "how long nobody has used a model that gives way to another one which needs its memory,\n"
+	 "0 to 86400, or never (default 60)",
+	 offsetof(struct words, give_way_after)},
 	{"take-better", NULL, "move running models by themselves when a device comes that makes them faster",
 	 offsetof(struct words, take_better)},
 	{"load-on-demand", NULL,
@@ -220,6 +224,14 @@ static enum status take(struct options *options, const struct words *words, stru
 		if (end == words->headroom || *end || !(options->headroom >= 0 && options->headroom <= 0.9))
 			return usage(error, "--headroom takes 0 to 90 per cent");
 	}
+	if (words->give_way_after && !strcmp(words->give_way_after, "never")) {
+		options->give_way_s = -1;
+	} else if (words->give_way_after) {
+		char *end;
+		options->give_way_s = strtod(words->give_way_after, &end);
+		if (end == words->give_way_after || *end || !(options->give_way_s >= 0 && options->give_way_s <= 86400))
+			return usage(error, "--give-way-after takes 0 to 86400 seconds, or never");
+	}
 	options->name = words->name;
 	options->take_better = words->take_better;
 	options->load_on_demand = words->load_on_demand;
@@ -257,7 +269,8 @@ enum status options_parse(struct options *options, int argc, char **argv, bool *
 				    .local_node = true,
 				    .log_level = LOG_INFO,
 				    .placement_timeout_s = 5,
-				    .headroom = -1};
+				    .headroom = -1,
+				    .give_way_s = 60};
 	snprintf(options->address, sizeof options->address, "127.0.0.1");
 	limit_values_init(&options->limits);
 	enum status status = flags_read(&(struct flags){.own = flags}, &words, argc - 1, argv + 1, error);

@@ -41,6 +41,7 @@
 	X(LIMIT_AUDIT_SEGMENT_DAYS,    "audit_segment_days",         30)                 \
 	X(LIMIT_AUDIT_KEEP_DAYS,       "audit_keep_days",            3650)               \
 	X(LIMIT_PAUSE_MS,              "pause_ms",                   60000)              \
+	X(LIMIT_LINE_TOKENS,           "line_tokens",                4 * 1024 * 1024)    \
 	X(LIMIT_SESSION_GRACE_MS,      "session_grace_ms",           10000)              \
 	X(LIMIT_CLIENT_PING_S,         "client_ping_s",              20)                 \
 	X(LIMIT_CLIENT_SILENCE_S,      "client_silence_s",           30)                 \
@@ -65,6 +66,7 @@
 	X(LIMIT_ALLOCATIONS_OF_SESSION,    1,        LIMIT_ALLOCATIONS, "of one session: few large ones") \
 	X(LIMIT_MODULES_OF_SESSION,        1,        4096,              "of one session") \
 	X(LIMIT_PAUSE_MS,                  1000,     600000,            "requests wait while a model has no place") \
+	X(LIMIT_LINE_TOKENS,               16,       LIMIT_LINE_TOKENS, "in lists, of prompts that wait for a model") \
 	X(LIMIT_AUDIT_SEGMENT_ENTRIES,     1000,     4000000,           "before the audit log archives them; or") \
 	X(LIMIT_AUDIT_SEGMENT_BYTES,       1048576,  1073741824,        "of them; or") \
 	X(LIMIT_AUDIT_SEGMENT_DAYS,        1,        366,               "from the first of them") \
@@ -191,10 +193,12 @@ enum {
 	LIMIT_INSTANCES = 64,                        // of models, those that failed too
 	LIMIT_PLACINGS = LIMIT_INSTANCES,            // placements that are searched for, or wait for it, of each kind
 	LIMIT_PREVIEWS = 8,                          // of them, of one token
+	LIMIT_GIVERS = 8,                            // idle instances that may give way to one that is placed
 	LIMIT_LAYER_TIMES = 512,                     // measured times of layers that placements look at
 	LIMIT_LOAD_STALL_MS = 300000,                // an instance that loads and says nothing for so long has failed
 	LIMIT_REQUESTS_OF_INSTANCE = 384,            // running and waiting; fewer than calls that may wait in a worker
-	LIMIT_LINE_TOKENS = 4 * 1024 * 1024,         // that prompts of them are given as, together
+	LIMIT_BODIES_BYTES = 64 * 1024 * 1024,       // of requests to /v1 that wait to be read, in all
+	LIMIT_BODY_AT_ONCE_BYTES = 64 * 1024,        // of one that is read by the loop itself
 	LIMIT_AUDIT_DETAIL_BYTES = 8192,             // of the entry of a request
 	LIMIT_ANSWER_CHOICES = 16384,                // tokens with log-probabilities that wait for their client
 	LIMIT_EMBEDDINGS = 256,                      // inputs of one request

@@ -12,7 +12,7 @@ struct cli_arguments {
 	const char *uses;                                                                // ticket create
 	const char *token_file;                                                          // model add
 	bool no_wait;
-	const char *context, *sequences, *objective, *strategy, *chat_template; // place
+	const char *context, *sequences, *objective, *strategy, *chat_template, *gives_way; // place
 	bool preview;
 	const char *system, *max_tokens, *temperature, *seed;         // run
 	const char *label;                                            // alloc

@@ -66,6 +66,8 @@ enum status place_params(struct client *client, const struct cli_arguments *argu
 		json_set_string(params, "strategy", arguments->strategy);
 	if (arguments->chat_template)
 		json_set_string(params, "chat_template", arguments->chat_template);
+	if (arguments->gives_way)
+		json_set_string(params, "gives_way", arguments->gives_way);
 	if (!status && arguments->device)
 		status = command_device(client, arguments->device, &devices, &device, error);
 	if (!status && arguments->device) {
@@ -429,6 +431,10 @@ static const struct flag flags[] = {
 	 "qwen1.5, qwen2, qwen2.5, qwen3, qwen3-instruct, qwen3-thinking, qwq, smollm2, llama2, mistral, mistral-v7, "
 	 "deepseek-r1, deepseek-r1-0528, deepseek-v3, zephyr",
 	 offsetof(struct cli_arguments, chat_template)},
+	{"gives-way", "HOW",
+	 "when it is idle and another model needs its memory: spill: its layers go to the host's memory (without it); "
+	 "unload: or it is unloaded; never",
+	 offsetof(struct cli_arguments, gives_way)},
 	{"format", "FORMAT", "hold 16- and 32-bit weights in Q8_0 or Q4_0; auto: only where memory is short",
 	 offsetof(struct cli_arguments, format)},
 	{0},

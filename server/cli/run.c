@@ -243,8 +243,10 @@ static enum status find_or_start(struct client *client, const struct cli_argumen
 	} else if (!status) {
 		command_print_text(stderr, "not loaded yet, starting ", json_get_string(model, "name", ""));
 		status = place_params(client, arguments, model, &params, error);
-		if (!status)
+		if (!status) {
+			json_set_string(params, "gives_way", "unload"); // it is loaded again as easily
 			status = place_start(client, params, instance, error);
+		}
 	}
 	json_destroy(&model);
 	return status;

@@ -59,12 +59,29 @@ static struct instance *other(const struct demand *demand)
 	return one;
 }
 
-bool demand_met(const struct instances *all, const void *context)
+static const struct demand *find(const struct instances *all, const void *context)
 {
 	const struct demand *demand = all->demands;
 	while (demand && demand != context)
 		demand = demand->next;
+	return demand;
+}
+
+bool demand_met(const struct instances *all, const void *context)
+{
+	const struct demand *demand = find(all, context);
 	return demand && other(demand);
+}
+
+void demand_refused(const struct instances *all, const void *context, const struct placing *placing,
+		    const struct error *error)
+{
+	struct error told = {0};
+	const struct demand *demand = find(all, context);
+	if (!demand)
+		return;
+	demand_explain(&told, demand->line.model_name, error);
+	nowhere_keep(demand->line.all, placing, &told);
 }
 
 static void hand_over(struct demand *demand, struct instance *instance)
@@ -114,6 +131,7 @@ static void written(void *context, enum status status, const struct error *error
 	struct error fault = error ? *error : (struct error){0};
 	struct json *params = json_new_object();
 	json_set_string(params, "model_id", demand->line.model_id);
+	json_set_string(params, "gives_way", giveway_name(GIVEWAY_UNLOAD)); // the next question loads it again
 	if (!status)
 		status = instances_refuse(demand->line.all, &fault);
 	if (!status && other(demand))
@@ -153,7 +171,8 @@ static enum status begin(struct demand **out, struct instances *all, const struc
 static bool is_particular(const struct instance *instance)
 {
 	const struct json *one = json_first(instance->wanted);
-	while (one && (json_type(one) == JSON_NULL || !strcmp(json_name(one), "model_id")))
+	while (one && (json_type(one) == JSON_NULL || !strcmp(json_name(one), "model_id") ||
+		       !strcmp(json_name(one), "gives_way")))
 		one = json_next(one);
 	return one != NULL;
 }
@@ -200,6 +219,8 @@ enum status demand_line(struct instance **out, struct instances *all, const stru
 		demand = demand->next;
 	if (!demand)
 		status = check_failed(all, model, params->token, error);
+	if (!demand && !status)
+		status = nowhere_check(all, model, error);
 	if (!demand && !status)
 		status = begin(&demand, all, model, params, error);
 	if (!status)

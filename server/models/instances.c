@@ -15,6 +15,8 @@
  *   instances_recover.c  what becomes of one that is paused
  *   instances_offer.c    faster places
  *   demand.c             models that are loaded because somebody asks
+ *   giveway.c            idle ones that make room for others
+ *   nowhere.c            models for which there was no room
  *   parts.c            its workers
  *   requests.c         what is asked of instances */
 #include "common/base/clock.h"
@@ -253,8 +255,7 @@ static void instance_free(struct instance *instance)
 	free(instance);
 }
 
-// Its row of state.db stays.
-static void instance_destroy(struct instance *instance, const struct error *fault)
+void instance_remove(struct instance *instance, const struct error *fault)
 {
 	struct instances *all = instance->all;
 	struct instance **at = &all->first;
@@ -276,7 +277,7 @@ static void instance_stop(struct instance *instance)
 	struct error fault = {0};
 	error_set(&fault, STATUS_UNAVAILABLE, "the model was stopped");
 	error_hint(&fault, "start it again: exogpu place %.128s", instance->model_name);
-	instance_destroy(instance, &fault);
+	instance_remove(instance, &fault);
 }
 
 // ---- what its parts say ----
@@ -294,11 +295,15 @@ void instance_parts_ready(struct instance *instance)
 	instance_hold(instance, true);
 	instance->state = INSTANCE_READY;
 	instance->ready_ms = clock_wall_ms();
+	if (!anew || !instance->used_ms) // one that gave way has not been used
+		instance->used_ms = clock_steady_ms();
 	instance->load_ms = parts_load_ms(instance->parts);
 	log_info("models", "instance %s of %s is ready after %.0f ms", instance->instance_id, instance->model_name,
 		 instance->load_ms);
 	if (anew)
 		recover_done(instance);
+	else
+		instance->state_reason[0] = 0;
 	instance_keep(instance);
 	recover_watch(instance);
 	instance_publish(instance);
@@ -381,6 +386,28 @@ static const char *strategy_of(const struct placement *placement, const struct j
 	return !strcmp(asked, "pipeline") ? "pipeline" : "auto";
 }
 
+static void begin_placement(struct instance *instance)
+{
+	instance->epoch++;
+	json_destroy(&instance->timing);
+	instance->ties_before += instance->ties;
+	instance->ties = 0;
+	instance->began_loading_ms = clock_steady_ms();
+}
+
+void instance_take_spilled(struct instance *instance, const struct placing_giver *giver)
+{
+	begin_placement(instance);
+	json_destroy(&instance->offer);
+	instance->step = STEP_SPILLED;
+	for (unsigned i = 0; i < instance->stage_count; i++) {
+		struct instance_stage *stage = &instance->stages[i];
+		stage->host_layers = giver->stages[i].host_layers;
+		stage->memory = giver->stages[i].memory;
+		stage->seconds_per_token = -1;
+	}
+}
+
 void instance_take_placement(struct instance *instance, const struct placing *placing)
 {
 	const struct placement *placement = &placing->placement;
@@ -394,13 +421,9 @@ void instance_take_placement(struct instance *instance, const struct placing *pl
 	instance->page_count = placement->page_count;
 	instance->stage_count = placement->stage_count;
 	instance->strategy = strategy_of(placement, instance->wanted);
-	instance->epoch++;
-	json_destroy(&instance->timing);
+	begin_placement(instance);
 	json_destroy(&instance->hops);
 	instance->hops = placing_hops_json(placing);
-	instance->ties_before += instance->ties;
-	instance->ties = 0;
-	instance->began_loading_ms = clock_steady_ms();
 	instance_take_prediction(instance, placing);
 	for (unsigned i = 0; i < placement->stage_count; i++) {
 		const struct placement_stage *stage = &placement->stages[i];
@@ -424,8 +447,10 @@ static enum status refuse(const struct placing *placing, struct error *error)
 	const struct placement *placement = &placing->placement;
 	error_set(error, STATUS_OUT_OF_MEMORY, "%.100s fits nowhere: %s", placing->model->name,
 		  placement->why_count ? placement->whys[0].text : "no device can be used");
-	error_hint(error, "free memory, give fewer --context tokens, or take a smaller model; exogpu place --preview "
-			  "says more");
+	error_hint(error,
+		   "%s%sfree memory, give fewer --context tokens, or take a smaller model; exogpu place "
+		   "--preview says more",
+		   placing->later, placing->later[0] ? "; " : "");
 	return STATUS_OUT_OF_MEMORY;
 }
 
@@ -474,11 +499,14 @@ static enum status launch(struct instances *instances, const struct placing *pla
 	return STATUS_OK;
 }
 
+enum { START_TRIES = 3 };
+
 struct starting {
 	struct starting *next, **link; // of instances->starting
 	struct instances *instances;
 	struct json *params;
 	char instance_id[INSTANCE_ID_BYTES]; // once it is placed
+	unsigned tries;                      // that came to nothing: who was to give way was used meanwhile
 	instances_started *done;
 	void *context;
 };
@@ -507,7 +535,7 @@ static void stored(void *context, enum status status, const struct error *error)
 	struct error fault = error ? *error : (struct error){0};
 	struct instance *instance = find(starting->instances, starting->instance_id);
 	if (status && instance)
-		instance_destroy(instance, &fault);
+		instance_remove(instance, &fault);
 	else if (!status && !instance)
 		status = error_set(&fault, STATUS_CONFLICT, "it was stopped before it was begun");
 	starting->done(starting->context, status, status ? NULL : instance, &fault);
@@ -520,22 +548,39 @@ static enum status start_placed(const struct starting *starting, const struct pl
 	struct instances *instances = starting->instances;
 	if (demand_met(instances, starting->context))
 		return error_set(error, STATUS_CONFLICT, "another instance was begun meanwhile");
-	if (!placing->placement.feasible)
-		return refuse(placing, error);
+	if (!placing->placement.feasible) {
+		const enum status refused = refuse(placing, error);
+		demand_refused(instances, starting->context, placing, error);
+		return refused;
+	}
 	drop_failed(instances, placing->model->model_id);
 	if (instances->count >= LIMIT_INSTANCES) {
 		error_set(error, STATUS_LIMIT_EXCEEDED, "there are %d instances already", LIMIT_INSTANCES);
 		error_hint(error, "stop one: exogpu stop ID");
 		return STATUS_LIMIT_EXCEEDED;
 	}
+	if (!giveway_take(instances, placing))
+		return error_set(error, STATUS_PENDING, "a model that was to give way is in use again");
 	const enum status status = launch(instances, placing, out, error);
 	if (!status) {
+		if (giveway_any(placing))
+			snprintf((*out)->state_reason, sizeof(*out)->state_reason, "%s",
+				 placing->placement.whys[0].text);
 		(*out)->strategy = strategy_of(&placing->placement, starting->params);
 		(*out)->wanted = json_copy(starting->params);
 		json_set_string((*out)->wanted, "model_id", placing->model->model_id);
 		instance_publish(*out);
 	}
 	return status;
+}
+
+static void placed_to_start(void *context, enum status status, struct placing *placing, const struct error *error);
+
+static enum status search_place(struct starting *starting, struct error *error)
+{
+	const struct placing_request request = {
+		.kind = PLACING_WORK, .params = starting->params, .done = placed_to_start, .context = starting};
+	return placing_start(starting->instances, &request, error);
 }
 
 static void placed_to_start(void *context, enum status status, struct placing *placing, const struct error *error)
@@ -546,13 +591,18 @@ static void placed_to_start(void *context, enum status status, struct placing *p
 	if (!status)
 		status = start_placed(starting, placing, &instance, &fault);
 	free(placing);
+	if (status == STATUS_PENDING) {
+		if (++starting->tries < START_TRIES && !search_place(starting, &fault))
+			return;
+		status = STATUS_UNAVAILABLE;
+	}
 	if (!status) {
 		snprintf(starting->instance_id, sizeof starting->instance_id, "%s", instance->instance_id);
 		status = instance_keep_new(instance, stored, starting);
 		if (!status)
 			return;
 		error_set(&fault, status, "too many changes wait for the disk");
-		instance_destroy(instance, &fault);
+		instance_remove(instance, &fault);
 	}
 	starting->done(starting->context, status, NULL, &fault);
 	starting_destroy(starting);
@@ -573,9 +623,7 @@ enum status instances_start(struct instances *instances, const struct json *para
 	if (starting->next)
 		starting->next->link = &starting->next;
 	instances->starting = starting;
-	const struct placing_request request = {
-		.kind = PLACING_WORK, .params = params, .done = placed_to_start, .context = starting};
-	enum status status = placing_start(instances, &request, error);
+	enum status status = search_place(starting, error);
 	if (status)
 		starting_destroy(starting);
 	return status;
@@ -660,7 +708,7 @@ void instances_shut_down(struct instances *instances)
 	planner_shut_down(instances->planner);
 	demands_shut_down(instances, &fault);
 	while (instances->first)
-		instance_destroy(instances->first, &fault);
+		instance_remove(instances->first, &fault);
 }
 
 enum status instances_refuse(const struct instances *instances, struct error *error)
@@ -682,6 +730,7 @@ void instances_destroy(struct instances **pointer)
 	while (instances->starting) // whose outcome the store drops
 		starting_destroy(instances->starting);
 	demands_destroy(instances);
+	nowhere_destroy(instances);
 	planner_destroy(&instances->planner);
 	layer_times_destroy(&instances->layer_times);
 	shards_destroy(&instances->shards);
@@ -737,4 +786,9 @@ unsigned instances_ready(const struct instances *instances, const struct model_r
 	for (const struct instance *one = instances->first; one; one = one->next)
 		count += one->model == model && one->state == INSTANCE_READY;
 	return count;
+}
+
+int64_t instances_line_tokens(const struct instances *instances)
+{
+	return instances->params.line_tokens;
 }

@@ -30,6 +30,8 @@ struct instances_params {
 	double placement_timeout_s; // of a search, where nothing else is asked for
 	double headroom;            // the part of each device's memory that stays free; < 0: placement_reserve's
 	int64_t pause_ms;           // that requests wait for an instance that has no place
+	int64_t give_way_ms;        // for which an instance is idle before it gives way to another; < 0: none does
+	int64_t line_tokens;        // that prompts which wait for a model are given as, together; and all embeddings
 	bool take_better;           // instances move by themselves where a device comes that makes them faster
 };
 enum status instances_create(struct instances **out, const struct instances_params *params, struct error *error);
@@ -82,5 +84,6 @@ const struct instance *instances_find(const struct instances *instances, const c
 struct json *instances_list_json(const struct instances *instances); // array of Instance, oldest first
 const char *instance_id(const struct instance *instance);
 const char *instance_state(const struct instance *instance);
+int64_t instances_line_tokens(const struct instances *instances); // as configured
 // How many of a model's instances answer requests.
 unsigned instances_ready(const struct instances *instances, const struct model_record *model);

@@ -27,7 +27,7 @@ static enum placement_backend backend_of(const struct json *record)
 					 : PLACE_UNKNOWN;
 }
 
-static bool same_pool(const struct cluster_device *a, const struct cluster_device *b)
+bool gather_same_pool(const struct cluster_device *a, const struct cluster_device *b)
 {
 	const char *pool = json_get_string(cluster_device_record(a), "memory_pool", "");
 	return a == b || (pool[0] && !strcmp(cluster_device_node_id(a), cluster_device_node_id(b)) &&
@@ -42,13 +42,13 @@ struct gathering {
 };
 
 // What an instance holds of this memory.
-static uint64_t held_by(const struct instance *instance, const struct cluster_device *device)
+uint64_t gather_held_by(const struct instance *instance, const struct cluster_device *device)
 {
 	uint64_t bytes = 0;
 	for (unsigned i = 0; i < instance->stage_count; i++) {
 		const struct instance_stage *stage = &instance->stages[i];
-		bytes += same_pool(device, stage->device) ? stage->held : 0;
-		bytes += stage->host && same_pool(device, stage->host) ? stage->host_held : 0;
+		bytes += gather_same_pool(device, stage->device) ? stage->held : 0;
+		bytes += stage->host && gather_same_pool(device, stage->host) ? stage->host_held : 0;
 	}
 	return bytes;
 }
@@ -59,7 +59,7 @@ static uint64_t not_shown(const struct instances *instances, const struct cluste
 	uint64_t bytes = 0;
 	for (const struct instance *one = instances->first; one; one = one->next)
 		if (!one->ready_ms || clock_wall_ms() - one->ready_ms <= SETTLE_MS)
-			bytes += held_by(one, device);
+			bytes += gather_held_by(one, device);
 	return bytes;
 }
 
@@ -81,10 +81,10 @@ static void read_memory(struct placement_device *out, const struct gathering *ga
 	out->free_known = used >= 0;
 	uint64_t held = tenancy_held_bytes(instances->params.tenants, device);
 	uint64_t taken = used >= 0 ? (uint64_t)used + not_shown(instances, device) : 0;
-	taken = less(taken > held ? taken : held, ending ? held_by(ending, device) : 0);
-	out->free_bytes = less(
-		out->memory_bytes,
-		taken + placement_reserve(out->memory_bytes, out->backend == PLACE_CPU, instances->params.headroom));
+	taken = less(taken > held ? taken : held, ending ? gather_held_by(ending, device) : 0);
+	taken += placement_reserve(out->memory_bytes, out->backend == PLACE_CPU, instances->params.headroom);
+	out->free_bytes = less(out->memory_bytes, taken);
+	gathering->placing->lacking[out - gathering->placing->devices] = less(taken, out->memory_bytes);
 }
 
 static bool is_excluded(const struct placing_excluded *excluded, const struct cluster_device *device)
@@ -284,6 +284,18 @@ void instances_look_room(void *context, struct models_room *room)
 	free(placing);
 }
 
+enum status placing_gather_memory(struct placing **out, const struct instances *instances,
+				  const struct model_record *model)
+{
+	struct placing *placing = *out = calloc(1, sizeof(*placing));
+	if (!placing)
+		return STATUS_OUT_OF_MEMORY;
+	placing->model = model;
+	gather_devices(placing, instances, NULL);
+	giveway_gather(placing, instances);
+	return STATUS_OK;
+}
+
 // In words, devices of several nodes are told apart by the nodes' names.
 static void name_nodes(struct placing *placing, const struct cluster *cluster)
 {
@@ -361,6 +373,8 @@ enum status placing_gather(struct placing **out, const struct instances *instanc
 		gather_links(placing, instances->params.topology);
 		gather_times(placing, instances->layer_times);
 		status = read_pins(placing, json_get(params, "pins"), instances, error);
+		if (!excluded)
+			giveway_gather(placing, instances);
 	}
 	if (status)
 		free(placing);

@@ -24,6 +24,27 @@ struct placing_texts {
 		unusable[160]; // name: where there are several nodes, with its own
 };
 
+// What becomes of an instance that gives way.
+enum giveway_kind { GIVEWAY_SPILL, GIVEWAY_UNLOAD, GIVEWAY_NEVER };
+
+// An idle instance that may give way to what is placed (giveway.c): what it holds, and what becomes of it.
+struct placing_giver {
+	char instance_id[INSTANCE_ID_BYTES], model_name[72];
+	uint64_t epoch;
+	int64_t idle_ms, used_ms; // steady: since when
+	enum giveway_kind kind;
+	// For spilling, as in its own placement:
+	struct model_shape shape;
+	struct model_sizes sizes;
+	uint32_t context_tokens, sequences, page_count;
+	struct placement_stage stages[PLACEMENT_STAGES]; // (stage_count)
+	int hosts[PLACEMENT_STAGES];                     // the device whose memory its host has; -1: it cannot spill
+	unsigned stage_count;
+	uint64_t gives[PLACEMENT_DEVICES]; // at most, of the memory of each device
+	// Of one that gives way:
+	bool gives_way, ends; // ends: it is unloaded; else its stages are as they are to be
+};
+
 // What placement.preview and instance.create take. One block: free() ends it.
 struct placing {
 	const struct model_record *model;
@@ -40,6 +61,11 @@ struct placing {
 	struct placement_timed timed[PLACEMENT_TIMED];
 	struct placement_wanted wanted;
 	struct placement placement;
+	struct placing_giver givers[LIMIT_GIVERS]; // (giver_count), idle for the longest first
+	unsigned giver_count;
+	uint64_t lacking[PLACEMENT_DEVICES]; // that more is taken than there is
+	uint64_t given[PLACEMENT_DEVICES];   // by those that give way
+	char later[160];                     // why another does not give way yet; ""
 };
 
 // What is not to be used, and what is about to be free: for an instance that is placed anew.
@@ -77,6 +103,7 @@ struct recovery {
 	bool without_pins;               // pins were given up
 	bool anew;                       // it is being placed anew
 	bool wanted;                     // because somebody wants it so, and nothing is lost
+	bool gives_way;                  // to another: why is to be read when it is ready, too
 	struct json *remedies;           // array of text: what would give it a place; NULL: nothing is known
 	int64_t back_ms;                 // steady; after a start of the server: its devices are back since; 0: not yet
 	bool failed;                     // loading it anew has failed: requests wait no longer for that
@@ -122,6 +149,7 @@ struct instance {
 	uint64_t seen, looked_at;                  // of devices that could be used; of those a place was searched on
 	int64_t offer_ms;                          // when was looked last; steady
 	bool move_wanted;                          // it is to be taken if there is one
+	int64_t return_ms;                         // when room for what it gave way with was looked for; steady
 	struct json *stepping;                     // `wanted` with another format, that is to be placed; or NULL
 	uint64_t ties, ties_before;                // of this placement; of those before it
 	// As its worker says.
@@ -131,6 +159,7 @@ struct instance {
 	struct generation *generations; // oldest first
 	int64_t stale_request;          // what is said of this and older ones that are over is passed over
 	unsigned generation_count;      // that are not cancelled
+	int64_t used_ms;                // steady: a request began or ended, or it was ready; 0: not yet
 	size_t line_tokens;             // that their prompts are given as: text counts nothing
 	bool forgets;                   // a token ended while its worker could not be told
 };
@@ -150,6 +179,7 @@ struct instances {
 	bool ending;               // the server is
 	struct starting *starting; // those whose caller waits
 	struct demand *demands;    // for models that are not loaded
+	struct nowhere *nowhere;   // and for which there was no room, the newest first
 	int64_t next_request;
 	const struct token **owners; // (owner_count): whose number is its place and 2; 1 is the machine's owner's;
 				     // NULL: of a token that has ended
@@ -166,6 +196,8 @@ struct instances {
 enum status instances_refuse(const struct instances *instances, struct error *error);
 void instance_publish(const struct instance *instance);
 void instance_take_placement(struct instance *instance, const struct placing *placing);
+// The next placement is where it is, with as many layers in the host's memory as these stages have.
+void instance_take_spilled(struct instance *instance, const struct placing_giver *giver);
 // Hold what the stages take, instead of what is held now; or nothing. Errors: STATUS_OUT_OF_MEMORY.
 enum status instance_hold(struct instance *instance, bool any);
 // What a worker measured of this stage (an item of `times` in the answer to instance.load); may be NULL, or JSON's
@@ -174,6 +206,8 @@ void instance_take_times(struct instance *instance, unsigned stage, const struct
 // What its parts took for a token of one request (single_ms of instance.state): what was measured moves towards that.
 void instance_observe(struct instance *instance, const struct json *single_ms);
 void instance_set_failed(struct instance *instance, const struct error *fault); // for good
+// It is nobody's any more; its requests are answered. Its row of state.db stays.
+void instance_remove(struct instance *instance, const struct error *fault);
 // What its parts say. `part` -1: none in particular.
 void instance_parts_moved(struct instance *instance); // in fetching or loading
 void instance_parts_ready(struct instance *instance);
@@ -197,6 +231,8 @@ void recover_stop(struct instance *instance);  // nothing more comes of it
 // The server was started again: it has no place, and what it lay on is missing.
 void recover_restored(struct instance *instance);
 void recover_wish(struct instance *instance); // it has no place, and something else is wanted of it: look again
+// It is ready, and stays where it is, with its layers as `giver` says. `why`: it is told while it is loaded, and then.
+void recover_spill(struct instance *instance, const struct placing_giver *giver, const char *why);
 // It is ready, and leaves for a better place.
 void recover_move(struct instance *instance, const struct placing *placing, const char *why);
 
@@ -215,12 +251,38 @@ void instance_take_prediction(struct instance *instance, const struct placing *p
 // Of one that is ready, now and then. True: a place is searched for, and recover_watch or recover_move follows.
 bool offer_look(struct instance *instance);
 
+// giveway.c
+enum giveway_kind giveway_kind(const struct instance *instance);
+const char *giveway_name(enum giveway_kind kind);         // as the API has it
+int64_t giveway_idle_ms(const struct instance *instance); // since it was used; < 0: it is in use, or not ready
+// Who may give way to what is gathered.
+void giveway_gather(struct placing *placing, const struct instances *instances);
+// placement_find, of what is free; where that is too little, of what idle instances hold besides. Thread: the
+// planner's. Errors: placement_find's.
+enum status giveway_find(struct placing *placing, struct error *error);
+bool giveway_any(const struct placing *placing); // any has to; then the first of its whys says so
+// Those that are to give way do. False, and nothing has happened: one of them is in use again, or gone.
+bool giveway_take(struct instances *instances, const struct placing *placing);
+
 // instances_gather.c
+bool gather_same_pool(const struct cluster_device *a, const struct cluster_device *b);
+uint64_t gather_held_by(const struct instance *instance, const struct cluster_device *device); // of its memory
 // Read params, and gather what there is to place on. The result is to be freed. Errors: instances_preview's.
 enum status placing_gather(struct placing **out, const struct instances *instances, const struct json *params,
 			   const struct placing_excluded *excluded, struct error *error);
 // After a while: find the model and the devices again. False: one of those that it was placed on is gone.
 bool placing_stands(struct placing *placing, const struct instances *instances);
+
+// Devices alone, with their memory and who may give way. The result is to be freed. Errors: STATUS_OUT_OF_MEMORY.
+enum status placing_gather_memory(struct placing **out, const struct instances *instances,
+				  const struct model_record *model);
+
+// nowhere.c
+// A question's model was looked for a place for, and there was none: `error` is what questions are told.
+void nowhere_keep(struct instances *all, const struct placing *placing, const struct error *error);
+// STATUS_OK: it may be looked for. Else what was found, and nothing has changed since.
+enum status nowhere_check(struct instances *all, const struct model_record *model, struct error *error);
+void nowhere_destroy(struct instances *all);
 
 // planner.c
 enum placing_kind {
@@ -297,6 +359,9 @@ enum status demand_line(struct instance **out, struct instances *all, const stru
 struct instance *demand_next(const struct instances *all, const struct instance *line);
 // Whether `context` is a demand that wants none of its own any more: another instance of the model has come up.
 bool demand_met(const struct instances *all, const void *context);
+// There is no place, and `error` says why: if `context` is a demand, that is kept.
+void demand_refused(const struct instances *all, const void *context, const struct placing *placing,
+		    const struct error *error);
 // What a question is told of a model that could not be loaded: STATUS_UNAVAILABLE, and why.
 void demand_explain(struct error *told, const char *model_name, const struct error *error);
 void demands_shut_down(struct instances *all, const struct error *fault); // questions are answered with this

@@ -6,7 +6,8 @@
  * is an offer. Both figures are predictions by the same costs, and where it runs now its layers have been timed. One
  * that was pinned stays where it was put. Taking an offer is what a loss is (instances_recover.c), but that nothing is
  * lost: requests pause, workers end, others begin, requests go on. A step down to a smaller format of its weights, for
- * want of memory or for less heat, and back, is the same with another wish. Thread: the loop's. */
+ * want of memory or for less heat, and back, is the same with another wish. So is the way back of layers that gave way
+ * to another model (giveway.c), once there is room for them. Thread: the loop's. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/models/instances_inside.h"
@@ -14,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOOK_MS = 1000 };
+enum { LOOK_MS = 1000, RETURN_MS = 5000 };
 static const double gain = 0.2; // the least part of the time that a better place saves
 static const double search_s = 1;
 
@@ -218,6 +219,56 @@ static enum status ask_step(struct instance *instance, const char *format, struc
 	return STATUS_OK;
 }
 
+// ---- back from the host's memory ----
+
+static void returned(void *context, enum status status, struct placing *placing, const struct error *error)
+{
+	struct instance *instance = context;
+	(void)error;
+	if (!status && placing->placement.feasible && placing->placement.step == STEP_NONE)
+		recover_move(instance, placing, "there is room for all of its layers again");
+	else
+		recover_watch(instance);
+	free(placing);
+}
+
+// What it gave way with is free: its layers in the host's memory have room on its devices.
+static bool has_room(const struct instance *instance)
+{
+	struct placing *placing;
+	bool room = true;
+	if (placing_gather_memory(&placing, instance->all, instance->model))
+		return false;
+	for (unsigned i = 0; i < instance->stage_count && room; i++) {
+		unsigned at = 0;
+		while (at < placing->wanted.device_count && placing->where[at] != instance->stages[i].device)
+			at++;
+		room = at < placing->wanted.device_count &&
+		       placing->devices[at].free_bytes >= instance->stages[i].memory.host_bytes;
+	}
+	free(placing);
+	return room;
+}
+
+static bool look_back(struct instance *instance)
+{
+	struct error error = {0};
+	const int64_t now_ms = clock_steady_ms();
+	const struct placing_excluded excluded = {.ending = instance};
+	if (now_ms - instance->return_ms < RETURN_MS)
+		return false;
+	instance->return_ms = now_ms;
+	if (!has_room(instance))
+		return false;
+	struct json *params = json_copy(instance->wanted);
+	json_set_number(params, "timeout_s", search_s);
+	const struct placing_request request = {
+		.kind = PLACING_WORK, .params = params, .excluded = &excluded, .done = returned, .context = instance};
+	const bool asked = !placing_start(instance->all, &request, &error);
+	json_destroy(&params);
+	return asked;
+}
+
 // ---- looking ----
 
 bool offer_look(struct instance *instance)
@@ -225,6 +276,8 @@ bool offer_look(struct instance *instance)
 	struct error error = {0};
 	if (instance->stepping)
 		return step(instance);
+	if (instance->recovery.gives_way && look_back(instance))
+		return true;
 	const int64_t now_ms = clock_steady_ms();
 	const struct placing_excluded excluded = {.ending = instance};
 	if (json_first(json_get(instance->wanted, "pins")) ||

@@ -90,6 +90,7 @@ static struct json *devices_json(const struct placing *placing)
 		else
 			json_set_null(json, "free_bytes");
 		instance_set_bytes(json, "needed_bytes", needed);
+		instance_set_bytes(json, "given_bytes", placing->given[i]);
 		json_set(json, "score", score_json(&placement->scores[i]));
 		json_push(devices, json);
 	}

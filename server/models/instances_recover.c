@@ -56,7 +56,7 @@ static void pause(struct instance *instance, const char *why)
 	snprintf(recovery->why, sizeof recovery->why, "%s", why);
 	recovery->paused_ms = clock_steady_ms();
 	recovery->attempt = 0;
-	recovery->anew = recovery->failed = recovery->wanted = false;
+	recovery->anew = recovery->failed = recovery->wanted = recovery->gives_way = false;
 	recovery->avoided[0] = 0;
 	recovery->missing_count = 0;
 	json_destroy(&recovery->remedies);
@@ -93,15 +93,18 @@ static void later(struct instance *instance)
 	recovery->attempt++;
 }
 
-static void begin_anew(struct instance *instance, const struct placing *placing)
+static void end_parts(struct instance *instance, const char *why)
 {
-	struct error error = {0};
 	instance->recovery.anew = true;
 	json_destroy(&instance->recovery.remedies);
-	parts_destroy(&instance->parts, "the instance is placed anew");
+	parts_destroy(&instance->parts, why);
 	generations_pause(instance);
 	instance_hold(instance, false);
-	instance_take_placement(instance, placing);
+}
+
+static void begin_parts(struct instance *instance)
+{
+	struct error error = {0};
 	instance_keep(instance);
 	enum status status = instance_hold(instance, true);
 	if (!status)
@@ -112,6 +115,13 @@ static void begin_anew(struct instance *instance, const struct placing *placing)
 		later(instance);
 	}
 	instance_publish(instance);
+}
+
+static void begin_anew(struct instance *instance, const struct placing *placing)
+{
+	end_parts(instance, "the instance is placed anew");
+	instance_take_placement(instance, placing);
+	begin_parts(instance);
 }
 
 // What would give it a place, and how it is asked for.
@@ -433,7 +443,10 @@ void recover_done(struct instance *instance)
 		 (long long)(clock_steady_ms() - recovery->paused_ms));
 	recovery->missing_count = 0;
 	recovery->attempt = 0;
-	instance->state_reason[0] = 0;
+	if (recovery->gives_way)
+		snprintf(instance->state_reason, sizeof instance->state_reason, "%s", recovery->why);
+	else
+		instance->state_reason[0] = 0;
 	generations_resume(instance);
 }
 
@@ -482,6 +495,15 @@ void recover_move(struct instance *instance, const struct placing *placing, cons
 	instance->recovery.attempt = 0;
 	instance->recovery.wanted = true;
 	begin_anew(instance, placing);
+}
+
+void recover_spill(struct instance *instance, const struct placing_giver *giver, const char *why)
+{
+	pause(instance, why);
+	instance->recovery.wanted = instance->recovery.gives_way = true;
+	end_parts(instance, "it gives way");
+	instance_take_spilled(instance, giver);
+	begin_parts(instance);
 }
 
 static void look(void *arg)

@@ -124,6 +124,7 @@ static enum status explain(const struct instances *all, const struct model_recor
 static enum status check_line(const struct instance *instance, const struct token *token, size_t given_tokens,
 			      struct error *error)
 {
+	const int64_t most_tokens = instance->all->params.line_tokens;
 	unsigned own = 0;
 	for (const struct generation *one = instance->generations; one; one = one->next)
 		own += one->token == token && one->ended;
@@ -135,15 +136,26 @@ static enum status check_line(const struct instance *instance, const struct toke
 			  "%u requests of this token wait for this model already: what is left of %d places is for "
 			  "others",
 			  own, LIMIT_REQUESTS_OF_INSTANCE);
-	else if (given_tokens && instance->line_tokens + given_tokens > LIMIT_LINE_TOKENS)
-		error_set(
-			error, STATUS_RATE_LIMITED,
-			"prompts of %zu tokens wait for this model already; with these %zu they would be more than %d",
-			instance->line_tokens, given_tokens, LIMIT_LINE_TOKENS);
+	else if (given_tokens && (int64_t)(instance->line_tokens + given_tokens) > most_tokens)
+		error_set(error, STATUS_RATE_LIMITED,
+			  "prompts of %zu tokens wait for this model already; with these %zu they would be more than "
+			  "%lld",
+			  instance->line_tokens, given_tokens, (long long)most_tokens);
 	else
 		return STATUS_OK;
 	error_hint(error, "try again in a few seconds");
 	return STATUS_RATE_LIMITED;
+}
+
+// A prompt that is longer than the context is refused before it is copied; the worker counts what a text makes.
+static enum status check_length(const struct instance *instance, const struct model_record *model, size_t given_tokens,
+				struct error *error)
+{
+	const uint32_t most = instance->context_tokens ? instance->context_tokens : model->shape.context;
+	if (given_tokens <= most)
+		return STATUS_OK;
+	return error_set(error, STATUS_LIMIT_EXCEEDED, "the prompt has %zu tokens; the context has room for %u",
+			 given_tokens, most);
 }
 
 static enum status choose(struct instance **out, struct instances *all, const struct generation_params *params,
@@ -175,6 +187,8 @@ static enum status choose(struct instance **out, struct instances *all, const st
 	else if (!best)
 		status = explain(all, model, draining, error);
 	*out = best;
+	if (!status)
+		status = check_length(best, model, given_tokens, error);
 	return status ? status : check_line(best, params->token, given_tokens, error);
 }
 
@@ -250,6 +264,8 @@ static void generation_free(struct generation *generation)
 {
 	silence(generation);
 	generation->instance->line_tokens -= generation->given_tokens;
+	if (generation->instance->used_ms)
+		generation->instance->used_ms = clock_steady_ms();
 	*generation->link = generation->next;
 	if (generation->next)
 		generation->next->link = generation->link;

@@ -10,7 +10,7 @@ import { modelFile } from "./gguf.mjs";
 import { eventually, patience, startServer, temporary, within } from "./server.mjs";
 import { WorkerNode } from "./workers.mjs";
 
-const context = 65536;
+const context = 524288;
 
 describe("/v1, much of it", () => {
 	let server, admin, node, token;

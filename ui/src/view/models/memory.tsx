@@ -44,6 +44,7 @@ export function StageMemory({
   layers,
   total,
   free,
+  given = 0,
   axis,
   slice = null,
 }: {
@@ -55,13 +56,16 @@ export function StageMemory({
   total: number;
   /** Of that, without this stage; null where it is not reported. */
   free: number | null;
+  /** What idle models hold of it that give way. */
+  given?: number;
   axis: number;
 }) {
   const { state } = useApp();
   const { devices, nodes } = state.value;
   const entry = devices[stage.device_id];
-  const parts = segments(stage, total, free);
-  const over = stage.weights_bytes + stage.kv_bytes + stage.workspace_bytes > (free ?? total);
+  const room = free === null ? null : free + given;
+  const parts = segments(stage, total, room);
+  const over = stage.weights_bytes + stage.kv_bytes + stage.workspace_bytes > (room ?? total);
   const text = (bytes: number): string => {
     const { value, unit } = memory(bytes);
     return `${value} ${unit}`;
@@ -94,6 +98,11 @@ export function StageMemory({
           {stage.host_bytes > 0 && (
             <span class="warm">
               <MarkIcon mark="throttled" class="mini" /> {stage.host_layers} layers, {text(stage.host_bytes)} in host memory
+            </span>
+          )}
+          {given > 0 && (
+            <span class="warm">
+              <MarkIcon mark="throttled" class="mini" /> {text(given)} of it once idle models give way
             </span>
           )}
           {over && <span class="crit">more than is free</span>}

@@ -291,6 +291,7 @@ function Where({ placement, layers }: { placement: Placement; layers: number }) 
                   layers={layers}
                   total={memoryOf.get(stage.device_id)?.memory_bytes ?? 0}
                   free={memoryOf.get(stage.device_id)?.free_bytes ?? null}
+                  given={memoryOf.get(stage.device_id)?.given_bytes ?? 0}
                   axis={axis}
                   slice={sliceWord(placement.stages, stage)}
                 />

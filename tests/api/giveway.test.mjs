@@ -1,0 +1,188 @@
+// Idle models give way to one that has no room beside them: which, how, and how it is told; and what is known of a model
+// that fits nowhere is not found out anew by each question.
+import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { Client, assertContractKept } from "./client.mjs";
+import { ModelWorker } from "./generating.mjs";
+import { modelFile } from "./gguf.mjs";
+import { deviceRecord } from "./records.mjs";
+import { eventually, patience, run, startServer, temporary, within } from "./server.mjs";
+import { WorkerNode, cpu } from "./workers.mjs";
+
+const names = ["first", "second", "third"], folder = temporary(), long = 12 * patience;
+const tight = (memory_bytes) => deviceRecord({ device_id: "dev_tight", hardware_key: "uuid:tight", name: "Tight", memory_pool: "uuid:tight", memory_bytes });
+let stage; // what a whole model takes of a device
+
+// Takes what was estimated for it, so that as much is held when it is loaded as before.
+class Holding extends ModelWorker {
+	run(method, params, body, id) {
+		const told = super.run(method, params, body, id);
+		if (method === "instance.load")
+			told.result.memory = params.stages.map(({ host_layers, layer_count }) => {
+				const host_bytes = Math.floor(stage.weights_bytes * host_layers / layer_count);
+				return { weights_bytes: stage.weights_bytes - host_bytes, kv_bytes: stage.kv_bytes, workspace_bytes: stage.workspace_bytes, host_bytes };
+			});
+		return told;
+	}
+}
+
+// A server with a device that has room for `models` of them.
+async function start({ models = 1.5, args = [], beside = [] } = {}) {
+	const server = await startServer({ args: ["--headroom", "0", "--load-on-demand", ...args] }), admin = await Client.login(server);
+	const bytes = stage ? stage.weights_bytes + stage.kv_bytes + stage.workspace_bytes : 1 << 30;
+	const node = await WorkerNode.start(server, { Worker: Holding, devices: [tight(Math.floor(models * bytes)), ...beside] });
+	for (const name of names) await admin.call("model.add", { source: join(folder, `${name}.gguf`) });
+	const ids = await eventually(async () => {
+		const { models: all } = await admin.call("model.list");
+		return all.length === names.length && all.every((one) => one.state === "ready") && Object.fromEntries(all.map((one) => [one.name, one.model_id]));
+	}, "the models are ready", long);
+	const instances = async () => (await admin.call("instance.list")).instances;
+	const entries = async (action) => (await admin.call("audit.list", { action, limit: 50 })).entries;
+	return {
+		server, admin, node, ids, instances, entries,
+		has: async () => (await instances()).map((one) => one.model_name).sort().join(" "),
+		async ask(name, text = "one two") {
+			const answer = await within(fetch(`${server.url.origin}/v1/completions`, { method: "POST", body: JSON.stringify({ model: name, prompt: text }),
+				headers: { authorization: `Bearer ${server.token}`, "content-type": "application/json" } }), `an answer of ${name}`, long);
+			const json = await answer.json();
+			return { status: answer.status, said: json.choices?.[0].text ?? json.error.message };
+		},
+		async place(name, more = {}) {
+			const { instance_id } = await admin.call("instance.create", { model_id: ids[name], ...more });
+			return eventually(async () => (await instances()).find((one) => one.instance_id === instance_id && one.state === "ready"), `${name} is ready`, long);
+		},
+		preview: (name) => admin.call("placement.preview", { model_id: ids[name] }),
+		workerOf: (name) => node.workers.findLast((one) => one.opened.model_path?.endsWith(`${name}.gguf`) ?? one.opened.model_id === ids[name]),
+		async finish() {
+			for (const worker of node.workers) assert.deepEqual(worker.faults, [], "what the server asks of a worker keeps to the contract");
+			node.socket.close();
+			await server.finish();
+			assertContractKept();
+		},
+	};
+}
+
+before(async () => {
+	for (const [i, name] of names.entries()) writeFileSync(join(folder, `${name}.gguf`), modelFile({ seed: i + 1, megabytes: 8 }));
+	const scout = await start();
+	[stage] = (await scout.preview("first")).stages;
+	await scout.finish();
+});
+
+describe("models that questions load", () => {
+	let it;
+	before(async () => { it = await start({ models: 2.5, args: ["--give-way-after", "0"] }); });
+	after(() => it.finish());
+
+	test("the one that was used the longest ago is unloaded for another, as the preview says, and comes back when it is asked", async () => {
+		for (const name of ["first", "second"]) assert.deepEqual(await it.ask(name), { status: 200, said: "one two" });
+		assert.deepEqual((await it.instances()).map((one) => [one.gives_way, one.idle_since !== null]), [["unload", true], ["unload", true]]);
+		await new Promise((resolve) => setTimeout(resolve, 20)); // so that the clock tells which was used last
+		assert.deepEqual(await it.ask("first"), { status: 200, said: "one two" });
+		const { feasible, why: [{ text }], devices: [device] } = await it.preview("third");
+		assert.ok(feasible && device.given_bytes > 0, JSON.stringify(device));
+		assert.match(text, /there is room for it once second gives way, idle for \d+ s: it is unloaded/);
+		assert.equal(await it.has(), "first second", "looking changes nothing");
+		const left = (await it.instances()).find((one) => one.model_name === "second").instance_id;
+		assert.deepEqual(await it.ask("third"), { status: 200, said: "one two" });
+		assert.equal(await it.has(), "first third");
+		const [entry] = await eventually(async () => { const all = await it.entries("instance.gave_way"); return all.length && all; }, "it is on record", long);
+		assert.deepEqual([entry.target, entry.actor, entry.detail.model, entry.detail.to, entry.detail.how], [left, "server", "second", "third", "unloaded"]);
+		assert.match(it.server.output.stderr, /of second, idle for \d+ s, gives way to third: it is unloaded/);
+		assert.deepEqual(await it.ask("second"), { status: 200, said: "one two" });
+		assert.equal(await it.has(), "second third");
+	});
+	test("one that has a request stays; who asks for another is told, until it is over", async () => {
+		for (const { instance_id } of await it.instances()) await it.admin.call("instance.delete", { instance_id });
+		for (const name of ["first", "second"]) await it.ask(name);
+		const busy = ["first", "second"].map((name) => it.workerOf(name));
+		busy.forEach((worker) => { worker.manual = true; });
+		const under = ["first", "second"].map((name) => it.ask(name));
+		await eventually(() => busy.every((worker) => worker.requests.size), "both have a request", long);
+		assert.ok((await it.instances()).every((one) => one.idle_since === null));
+		const { status, said } = await it.ask("third");
+		assert.equal(status, 503);
+		assert.match(said, /third could not be loaded: third fits nowhere: .*(first|second) holds memory, too, and may give way once nobody has used it/);
+		assert.equal(await it.has(), "first second");
+		const begun = (await it.entries("instance.create")).length;
+		assert.deepEqual(await it.ask("third"), { status, said }, "what is known is told at once");
+		assert.equal((await it.entries("instance.create")).length, begun, "and no place is looked for");
+		for (const [i, worker] of busy.entries()) {
+			const [request] = worker.requests.keys();
+			worker.manual = false;
+			worker.babble(worker.requests.get(request).params);
+			assert.deepEqual(await under[i], { status: 200, said: "one two" });
+			if (i === 0) assert.deepEqual(await it.ask("third"), { status: 200, said: "one two" }, "one of them is idle now");
+		}
+		assert.equal(await it.has(), "second third");
+	});
+});
+
+describe("models that somebody placed", () => {
+	test("are never unloaded, unless they were placed so", async () => {
+		const it = await start({ args: ["--give-way-after", "0"] });
+		const { instance_id, gives_way } = await it.place("first");
+		assert.equal(gives_way, "spill");
+		assert.equal((await it.ask("second")).status, 503, "there is no host whose memory it could go to");
+		assert.equal(await it.has(), "first");
+		await it.admin.refused("instance.create", { model_id: it.ids.second }, "out_of_memory");
+		await it.admin.call("instance.delete", { instance_id });
+		assert.equal((await it.ask("second")).status, 200, "there is more memory than when it was looked for a place");
+		const [{ instance_id: second }] = await it.instances();
+		await it.admin.call("instance.delete", { instance_id: second });
+		const placed = await run(["place", "first", "--gives-way", "unload", "--data", it.server.data]);
+		assert.equal(placed.code, 0, placed.stderr);
+		assert.equal((await it.ask("second")).status, 200);
+		assert.equal(await it.has(), "second");
+		await it.place("third", { gives_way: "never" });
+		assert.equal(await it.has(), "third", "an admin's, too, is given room");
+		assert.equal((await it.ask("second")).status, 503);
+		await it.finish();
+	});
+	test("are spilled to the host's memory, as few layers as make room, and say so", async () => {
+		const it = await start({ models: 1.75, args: ["--give-way-after", "0"], beside: [cpu] });
+		const first = await it.place("first");
+		assert.deepEqual(first.stages.map((one) => [one.device_id, one.host_layers]), [["dev_tight", 0]]);
+		const { why: [{ text }], devices, stages } = await it.preview("second");
+		assert.match(text, /once first gives way, idle for \d+ s: \d+ more of its layers go to the host's memory/);
+		assert.deepEqual(stages.map((one) => [one.device_id, one.host_layers]), [["dev_tight", 0]]);
+		assert.ok(devices.find((one) => one.device_id === "dev_tight").given_bytes > 0);
+		assert.equal((await it.ask("second")).status, 200);
+		const [spilled, second] = await eventually(async () => {
+			const all = await it.instances();
+			return all.every((one) => one.state === "ready") && all;
+		}, "both are ready", long);
+		assert.deepEqual([spilled.instance_id, spilled.short_of_memory, spilled.moves, second.model_name, second.short_of_memory],
+			[first.instance_id, "spilled", 1, "second", null]);
+		const [{ device_id, host_layers, layer_count, host_bytes }] = spilled.stages;
+		assert.equal(device_id, "dev_tight");
+		assert.ok(host_layers > 0 && host_layers < layer_count && host_bytes > 0, JSON.stringify(spilled.stages));
+		assert.match(spilled.state_reason, /it gave way to second: more of its layers are in the host's memory/);
+		const [{ detail }] = await eventually(async () => { const all = await it.entries("instance.gave_way"); return all.length && all; }, "it is on record", long);
+		assert.deepEqual([detail.model, detail.to, detail.how], ["first", "second", "spilled"]);
+		assert.deepEqual(await it.ask("first"), { status: 200, said: "one two" });
+		await it.admin.call("instance.delete", { instance_id: second.instance_id });
+		const back = await eventually(async () => {
+			const [one] = await it.instances();
+			return one.state === "ready" && one.stages[0].host_layers === 0 && one;
+		}, "it goes back once there is room", long);
+		assert.deepEqual([back.instance_id, back.short_of_memory, back.state_reason, back.moves], [first.instance_id, null, null, 2]);
+		await it.finish();
+	});
+	test("stay as they are for a minute after they were used, if nothing else is said", async () => {
+		const it = await start();
+		await it.place("first", { gives_way: "unload" });
+		const { status, said } = await it.ask("second");
+		assert.equal(status, 503);
+		assert.match(said, /first holds memory, too, and may give way once nobody has used it for 60 s/);
+		const { why } = await it.preview("second");
+		assert.match(why.at(-1).text, /may give way once nobody has used it for 60 s/);
+		assert.equal(await it.has(), "first");
+		await it.finish();
+		const refused = await run(["serve", "--give-way-after", "soon", "--data", temporary()]);
+		assert.notEqual(refused.code, 0);
+		assert.match(refused.stderr, /--give-way-after takes 0 to 86400 seconds, or never/);
+	});
+});
