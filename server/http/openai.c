@@ -9,7 +9,9 @@
 
 struct openai {
 	struct openai_params params;
+	struct openai_parser *parser;
 	struct answer *answers;
+	size_t input_tokens;          // that inputs for embeddings are given as, of all answers
 	struct net_header headers[6]; // of the answer that is being made
 };
 
@@ -239,6 +241,8 @@ static void answer_destroy(struct answer *answer)
 {
 	generation_cancel(&answer->generation);
 	answer_embed_finish(answer);
+	if (answer->counted)
+		answer->openai->input_tokens -= answer->input_tokens;
 	*answer->link = answer->next;
 	if (answer->next)
 		answer->next->link = answer->link;
@@ -359,32 +363,77 @@ enum status answer_generate(struct answer *answer, struct json *call, struct err
 	return status;
 }
 
+// Since its headers were admitted the token may have been revoked, or have expired. False: that was answered.
+static bool may_ask(const struct answer *answer, struct error *error)
+{
+	const struct token *token = answer->caller.token; // which lives as long as the server
+	if (!token || !token_usable(token, token_clock_ms(), error))
+		return true;
+	answer_refused(answer, error->status);
+	return false;
+}
+
+// Inputs wait in the answer, a few at a time in the line of the model.
+static enum status count_inputs(struct answer *answer, struct error *error)
+{
+	size_t *all = &answer->openai->input_tokens;
+	const int64_t most = instances_line_tokens(answer->openai->params.instances);
+	if (answer->input_tokens && (int64_t)(*all + answer->input_tokens) > most) {
+		error_set(error, STATUS_RATE_LIMITED,
+			  "inputs of %zu tokens wait already; with these %zu they would be more than %lld", *all,
+			  answer->input_tokens, (long long)most);
+		error_hint(error, "try again in a few seconds");
+		answer_refused(answer, STATUS_RATE_LIMITED);
+		return STATUS_RATE_LIMITED;
+	}
+	*all += answer->input_tokens;
+	answer->counted = true;
+	return STATUS_OK;
+}
+
+void openai_read_through(struct answer *answer, struct openai_reading *reading)
+{
+	struct error error = reading->error;
+	struct json *call = reading->call;
+	const bool late = answer->reading;
+	enum status status = reading->status;
+	answer->reading = false;
+	reading->call = NULL;
+	if (answer->gone) {
+		json_destroy(&call);
+		answer_destroy(answer);
+		return;
+	}
+	if (late && !may_ask(answer, &error))
+		status = error.status;
+	if (!status && answer->endpoint == ENDPOINT_EMBEDDINGS)
+		status = count_inputs(answer, &error);
+	if (status) {
+		json_destroy(&call);
+		answer_fail(answer, &error, reading->param);
+	} else if (answer->endpoint == ENDPOINT_EMBEDDINGS) {
+		answer_embed(answer);
+	} else if (answer_generate(answer, call, &error)) {
+		answer_fail_model(answer, &error);
+	}
+}
+
 void openai_posted(void *user, struct net_exchange *exchange, const uint8_t *body, size_t length)
 {
 	struct answer *answer = user;
 	struct error error = {0};
-	struct json *json = NULL, *call = NULL;
-	const char *param = NULL;
-	const struct token *token = answer->caller.token; // which lives as long as the server
+	struct openai_reading reading;
 	answer->exchange = exchange;
-	// The headers were admitted: since then it may have been revoked, or have expired.
-	if (token && token_usable(token, token_clock_ms(), &error)) {
+	if (!may_ask(answer, &error)) {
+		answer_fail(answer, &error, NULL);
+	} else if (length <= LIMIT_BODY_AT_ONCE_BYTES) {
+		openai_read_body(answer, (const char *)body, length, &reading);
+		openai_read_through(answer, &reading);
+		openai_reading_finish(&reading);
+	} else if (openai_parser_take(answer->openai->parser, answer, body, length, &error)) {
 		answer_refused(answer, error.status);
 		answer_fail(answer, &error, NULL);
-		return;
 	}
-	enum status status = json_parse(&json, (const char *)body, length, &error);
-	if (!status && json_type(json) != JSON_OBJECT)
-		status = error_set(&error, STATUS_INVALID_PARAMS, "the body must be a JSON object");
-	if (!status)
-		status = openai_read(answer, json, &call, &param, &error);
-	if (!status && answer->endpoint == ENDPOINT_EMBEDDINGS)
-		answer_embed(answer);
-	else if (!status && answer_generate(answer, call, &error))
-		answer_fail_model(answer, &error);
-	if (status)
-		answer_fail(answer, &error, param);
-	json_destroy(&json);
 }
 
 void openai_misread(void *user, struct net_exchange *exchange, const struct error *error)
@@ -402,7 +451,10 @@ void openai_sent(void *user, struct net_exchange *exchange)
 
 void openai_over(void *user)
 {
-	answer_destroy(user);
+	struct answer *answer = user;
+	answer->gone = true;
+	if (!answer->reading)
+		answer_destroy(answer);
 }
 
 // ---- GET and OPTIONS ----
@@ -476,7 +528,10 @@ enum status openai_create(struct openai **out, const struct openai_params *param
 	if (!openai)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
 	openai->params = *params;
-	return STATUS_OK;
+	enum status status = openai_parser_create(&openai->parser, params->loop, error);
+	if (status)
+		openai_destroy(out);
+	return status;
 }
 
 bool openai_answering(const struct openai *openai)
@@ -490,6 +545,7 @@ void openai_destroy(struct openai **pointer)
 	if (!openai)
 		return;
 	*pointer = NULL;
+	openai_parser_destroy(&openai->parser);
 	while (openai->answers)
 		answer_destroy(openai->answers);
 	free(openai);

@@ -9,6 +9,7 @@
  *
  *   openai.c          routes, who may, the life of a request
  *   openai_read.c     a body as what a worker is asked
+ *   openai_parse.c    the same of large ones, on another thread
  *   openai_answer.c   what it generates as an answer
  *   openai_embed.c    embeddings
  *

@@ -12,6 +12,7 @@ struct answer {
 	enum endpoint endpoint;
 	struct caller caller;
 	struct net_exchange *exchange; // NULL before the body
+	bool reading, gone;            // the parser has it; its client has gone meanwhile
 	struct generation *generation; // NULL: none, or none any more
 	char origin[256];              // of a page that may read the answer; ""
 	char id[48];
@@ -27,6 +28,8 @@ struct answer {
 	uint64_t prompt_tokens;
 	// Embeddings.
 	struct json *inputs;          // (array), each text or tokens
+	size_t input_tokens;          // that they are given as
+	bool counted;                 // these, by openai.c
 	struct embedding *embeddings; // one for each; NULL: not asked for yet
 	bool base64;
 };
@@ -50,12 +53,34 @@ struct generation_params answer_question(const struct answer *answer, struct jso
 enum status answer_ask(struct answer *answer, struct generation **out, const struct generation_params *params,
 		       struct error *error);
 void answer_refused(const struct answer *answer, enum status status); // a question was; for the audit log
+struct openai_reading;
+void openai_read_through(struct answer *answer, struct openai_reading *reading); // its body is read: go on
 
 // ---- openai_read.c ----
 // Read the body into the answer, and into what a worker is asked: *call, to be destroyed by the caller (NULL for
 // embeddings, whose inputs stand in the answer). Errors: STATUS_INVALID_PARAMS, with the parameter in *param.
 enum status openai_read(struct answer *answer, const struct json *body, struct json **call, const char **param,
 			struct error *error);
+
+// What came of a body.
+struct openai_reading {
+	enum status status;
+	struct error error;
+	struct json *call; // as openai_read has it
+	const char *param;
+};
+// Parse a body and read it. Thread: any that has the answer.
+void openai_read_body(struct answer *answer, const char *body, size_t length, struct openai_reading *out);
+void openai_reading_finish(struct openai_reading *reading);
+
+// ---- openai_parse.c ----
+struct openai_parser;
+enum status openai_parser_create(struct openai_parser **out, struct net_loop *loop, struct error *error);
+void openai_parser_destroy(struct openai_parser **parser); // answers that it had are read through no more
+// Read the body (copied) on the parser's thread; openai_read_through follows. Errors: STATUS_RATE_LIMITED,
+// STATUS_OUT_OF_MEMORY.
+enum status openai_parser_take(struct openai_parser *parser, struct answer *answer, const uint8_t *body, size_t length,
+			       struct error *error);
 
 // ---- openai_answer.c ----
 // What struct generation_params calls, with the answer as context.

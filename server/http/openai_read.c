@@ -327,6 +327,7 @@ static enum status read_input(struct reading *reading, const struct json *value)
 	for (const struct json *input = one ? value : first; input; input = one ? NULL : json_next(input)) {
 		if (json_string(input, "")[0] == 0 && !are_tokens(input))
 			return wrong(reading, "must be texts or lists of tokens, none of them empty");
+		reading->answer->input_tokens += json_type(input) == JSON_ARRAY ? json_count(input) : 0;
 		json_push(reading->answer->inputs, json_copy(input));
 	}
 	return STATUS_OK;
@@ -584,4 +585,21 @@ enum status openai_read(struct answer *answer, const struct json *body, struct j
 	json_destroy(&reading.call);
 	json_destroy(&reading.sampling);
 	return status;
+}
+
+void openai_read_body(struct answer *answer, const char *body, size_t length, struct openai_reading *out)
+{
+	struct json *json = NULL;
+	*out = (struct openai_reading){0};
+	out->status = json_parse(&json, body, length, &out->error);
+	if (!out->status && json_type(json) != JSON_OBJECT)
+		out->status = error_set(&out->error, STATUS_INVALID_PARAMS, "the body must be a JSON object");
+	if (!out->status)
+		out->status = openai_read(answer, json, &out->call, &out->param, &out->error);
+	json_destroy(&json);
+}
+
+void openai_reading_finish(struct openai_reading *reading)
+{
+	json_destroy(&reading->call);
 }

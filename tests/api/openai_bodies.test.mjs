@@ -87,4 +87,71 @@ describe("bodies of /v1", () => {
 			assert.deepEqual(answer, [true, 200]);
 		}
 	});
+	test("large bodies are read aside, and answered as small ones are", async () => {
+		const words = "one two three ".repeat(9000).trim(), large = JSON.stringify(chat(words, { max_tokens: 2 }));
+		assert.ok(large.length > 100000);
+		const many = await Promise.all(Array.from({ length: 4 }, () => post("/v1/chat/completions", large)));
+		for (const one of many) assert.deepEqual([one.status, one.json().choices?.[0].message.content], [200, "one two"], one.text);
+		const list = Array(90000).fill(1); // the model's context is 256
+		for (const [path, body] of [["/v1/completions", { model: "words", prompt: list }], ["/v1/embeddings", { model: "words", input: list }]]) {
+			const refused = await post(path, JSON.stringify(body));
+			assert.deepEqual([refused.status, refused.json().error.code], [400, "context_length_exceeded"], refused.text);
+			assert.match(refused.json().error.message, /the prompt has 90000 tokens; the context has room for 256/);
+		}
+		const wrong = await post("/v1/chat/completions", `${large.slice(0, -1)},`);
+		assert.equal(wrong.status, 400, wrong.text);
+		for (let i = 0; i < 8; i++) { // a client that goes while its body is read
+			const control = new AbortController(), asked = fetch(`${server.url.origin}/v1/completions`, { method: "POST", signal: control.signal,
+				headers: { authorization: `Bearer ${token}` }, body: JSON.stringify({ model: "words", prompt: list }) });
+			setTimeout(() => control.abort(), i);
+			await asked.then((answer) => answer.text(), () => {}).catch(() => {});
+		}
+		assert.equal((await post("/v1/chat/completions", ask)).status, 200);
+	});
+});
+
+describe("tokens that wait", () => {
+	test("have a bound: of prompts that wait for a model, and of inputs of embeddings", async () => {
+		const server = await startServer({ args: ["--limit", "line_tokens=1000"] });
+		const admin = await Client.login(server), path = join(temporary(), "words.gguf");
+		const node = await WorkerNode.start(server, { Worker: ModelWorker });
+		writeFileSync(path, modelFile());
+		const { model_id } = await admin.call("model.add", { source: path });
+		await eventually(async () => (await admin.call("model.list")).models[0].state === "ready", "the model is ready");
+		await admin.call("instance.create", { model_id });
+		await eventually(async () => (await admin.call("instance.list")).instances[0]?.state === "ready", "the instance is ready");
+		const worker = node.worker(), list = (count) => Array(count).fill(1);
+		worker.manual = true;
+		const waiting = [], control = new AbortController();
+		const post = async (endpoint, body) => {
+			const answer = await fetch(`${server.url.origin}/v1/${endpoint}`, { method: "POST", signal: control.signal,
+				headers: { authorization: `Bearer ${server.token}` }, body: JSON.stringify({ model: "words", ...body }) });
+			return { status: answer.status, ...(await answer.json()) };
+		};
+		const refused = async (endpoint, body, pattern) => {
+			const { status, error } = await within(post(endpoint, body), `${endpoint} is refused`);
+			assert.deepEqual([status, error.code], [429, "rate_limit_exceeded"]);
+			assert.match(error.message, pattern);
+		};
+		const waits = async (endpoint, body, there) => {
+			waiting.push(post(endpoint, body).catch(() => {}));
+			await eventually(there, `${endpoint} waits`);
+		};
+		await waits("embeddings", { input: Array(4).fill(list(200)) }, () => worker.embeds.size === 4);
+		await refused("embeddings", { input: list(201) }, /inputs of 800 tokens wait already; with these 201 they would be more than 1000/);
+		await waits("embeddings", { input: "text counts nothing" }, () => worker.embeds.size === 5);
+		await waits("embeddings", { input: list(200) }, () => worker.embeds.size === 6);
+		await refused("completions", { prompt: list(1) }, /prompts of 1000 tokens wait for this model already/);
+		control.abort();
+		await Promise.all(waiting);
+		await eventually(() => !worker.embeds.size, "all are cancelled");
+		worker.manual = false;
+		const asked = async (endpoint, body) => (await fetch(`${server.url.origin}/v1/${endpoint}`, { method: "POST",
+			headers: { authorization: `Bearer ${server.token}` }, body: JSON.stringify({ model: "words", ...body }) })).status;
+		await eventually(async () => await asked("completions", { prompt: list(200) }) === 200, "there is room again");
+		assert.equal(await asked("embeddings", { input: Array(5).fill(list(200)) }), 200);
+		node.socket.close();
+		await server.finish();
+		assertContractKept();
+	});
 });
