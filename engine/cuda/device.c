@@ -41,11 +41,12 @@ static void choose_cache(const struct backend_open *params)
 }
 
 // A gigabyte is many times the largest second-level cache.
-static void read_limits(struct backend_device *device, const struct cuda_place *place)
+static CUresult read_limits(struct backend_device *device, const struct cuda_place *place)
 {
 	const struct cuda *cuda = device->cuda;
 	struct exogpu_device_limits *limits = &device->limits;
 	const uint64_t stream = 1024ull << 20;
+	CUresult failed = CUDA_SUCCESS;
 	uint64_t memory = place->info.memory_bytes > 0 ? (uint64_t)place->info.memory_bytes : 0;
 	bool peers = place->count > 1 && cuda->cuDeviceCanAccessPeer && cuda->cuCtxEnablePeerAccess &&
 		     cuda->cuMemcpyPeerAsync;
@@ -55,15 +56,19 @@ static void read_limits(struct backend_device *device, const struct cuda_place *
 		.memory_bytes = memory,
 		.buffer_bytes = memory,
 		.stream_bytes = stream < memory / 8 ? stream : memory / 8,
-		.max_block_threads = (uint32_t)cuda_attribute(cuda, place->device, CUDA_MAX_THREADS_PER_BLOCK),
+		.max_block_threads = (uint32_t)cuda_read(cuda, place->device, CUDA_MAX_THREADS_PER_BLOCK, &failed),
 		// The driver's own default of queues to the hardware; more streams share them.
 		.streams = cuda_attribute(cuda, place->device, CUDA_CONCURRENT_KERNELS) ? 8 : 1,
 	};
 	for (unsigned i = 0; i < 3; i++) {
-		limits->max_grid[i] = (uint32_t)cuda_attribute(cuda, place->device, CUDA_MAX_GRID_X + i);
-		limits->max_block[i] = (uint32_t)cuda_attribute(cuda, place->device, CUDA_MAX_BLOCK_X + i);
+		limits->max_grid[i] = (uint32_t)cuda_read(cuda, place->device, CUDA_MAX_GRID_X + i, &failed);
+		limits->max_block[i] = (uint32_t)cuda_read(cuda, place->device, CUDA_MAX_BLOCK_X + i, &failed);
 	}
 	device->units = place->info.compute_units > 0 ? (uint32_t)place->info.compute_units : 1;
+	device->major = cuda_read(cuda, place->device, CUDA_CAPABILITY_MAJOR, &failed);
+	snprintf(device->capability, sizeof(device->capability), "%d.%d", device->major,
+		 cuda_read(cuda, place->device, CUDA_CAPABILITY_MINOR, &failed));
+	return failed;
 }
 
 static enum status start(struct backend_device *device, const struct backend_open *params, struct error *error)
@@ -79,12 +84,11 @@ static enum status start(struct backend_device *device, const struct backend_ope
 	device->ordinal = place.ordinal;
 	device->cache_directory = params->cache_directory ? strdup(params->cache_directory) : NULL;
 	device->cache_writable = params->cache_writable;
-	snprintf(device->capability, sizeof(device->capability), "%d.%d",
-		 cuda_attribute(device->cuda, place.device, CUDA_CAPABILITY_MAJOR),
-		 cuda_attribute(device->cuda, place.device, CUDA_CAPABILITY_MINOR));
 	device->serial = atomic_fetch_add(&serials, 1) + 1;
-	read_limits(device, &place);
-	CUresult result = device->cuda->cuDevicePrimaryCtxRetain(&device->context, device->device);
+	CUresult result = read_limits(device, &place);
+	if (result)
+		return cuda_failed(device->cuda, error, "cuDeviceGetAttribute", result);
+	result = device->cuda->cuDevicePrimaryCtxRetain(&device->context, device->device);
 	if (result) {
 		device->context = NULL;
 		return cuda_failed(device->cuda, error, "cuDevicePrimaryCtxRetain", result);
@@ -115,9 +119,8 @@ static void release(struct backend_device *device)
 {
 	struct cuda *cuda = device->cuda;
 	cuda_enter(device);
-	for (int64_t end_ns = clock_steady_ns() + CLOSE_WAIT_NS; (device->abandoned = busy(device));) {
-		if (clock_steady_ns() >= end_ns)
-			break;
+	for (int64_t end_ns = clock_steady_ns() + CLOSE_WAIT_NS; !device->abandoned && busy(device);) {
+		device->abandoned = clock_steady_ns() >= end_ns;
 		nanosleep(&(struct timespec){.tv_nsec = CLOSE_PAUSE_NS}, NULL);
 	}
 	if (device->abandoned)
@@ -142,6 +145,7 @@ static void release(struct backend_device *device)
 		if (device->files[i])
 			cuda->cuModuleUnload(device->files[i]);
 	cuda->cuDevicePrimaryCtxRelease_v2(device->device);
+	cuda_host_copies_free(device, true);
 }
 
 void cuda_close(struct backend_device **device)

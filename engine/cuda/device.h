@@ -66,14 +66,16 @@ struct backend_device {
 	CUcontext context;
 	struct exogpu_device_limits limits;
 	uint32_t units;
-	bool abandoned;        // closing while a kernel runs: nothing more is asked of the driver
+	bool abandoned;        // it, or a stage, is closed while a kernel runs: nothing more is freed
 	char *cache_directory; // NULL: compiled kernels are not kept
 	bool cache_writable;
 	char capability[8]; // 9.0
+	int major;          // 9
 	CUmodule files[CUDA_FILE_COUNT];
 	CUfunction kernels[CUDA_KERNEL_COUNT]; // loaded when first needed
 	struct cuda_peer peers[INFO_DEVICES];  // by ordinal
 	void *staging;                         // for CUDA_WAY_STAGED, made when first needed
+	struct cuda_host_copy *copies;         // within host memory, under way or done
 	struct backend_buffer *buffers;
 	struct backend_stream *streams;
 	struct backend_module *modules;
@@ -87,6 +89,8 @@ struct cuda_place {
 	struct device_info info;
 };
 int cuda_attribute(const struct cuda *cuda, CUdevice device, enum cuda_attribute which); // 0 if it is not known
+// One that has to be known: the first call that fails is left in *failed.
+int cuda_read(const struct cuda *cuda, CUdevice device, enum cuda_attribute which, CUresult *failed);
 enum status cuda_enumerate(struct found *found, struct error *error);
 void cuda_narrow(const char *hardware_key);
 // Errors: STATUS_NOT_FOUND, STATUS_UNAVAILABLE (it is not supported, with the reason).
@@ -110,11 +114,15 @@ enum status cuda_buffer_create(struct backend_device *device, struct backend_buf
 			       const struct backend_buffer_params *params, struct error *error);
 void cuda_buffer_destroy(struct backend_device *device, struct backend_buffer **buffer);
 void *cuda_buffer_pointer(struct backend_buffer *buffer);
+// Of copies within host memory: those that are done, or every one, when none can come to be done any more.
+void cuda_host_copies_free(struct backend_device *device, bool every);
 enum status cuda_copy(struct backend_stream *stream, const struct backend_copy *copy, struct error *error);
 enum status cuda_copy_peer(struct backend_stream *stream, struct backend_device *to_device,
 			   const struct backend_copy *copy, bool *direct, struct error *error);
 // Whether `device` reads and writes the memory of `to` directly; it is made so if it can be.
-bool cuda_peers_linked(struct backend_device *device, struct backend_device *to);
+// Errors: the driver's, but none that it cannot be.
+enum status cuda_peers_linked(struct backend_device *device, struct backend_device *to, bool *linked,
+			      struct error *error);
 enum status cuda_fill(struct backend_stream *stream, struct backend_buffer *buffer, uint64_t offset, uint64_t bytes,
 		      uint8_t value, struct error *error);
 
@@ -140,7 +148,8 @@ enum status cuda_kernels_load(struct backend_device *device, const char *file_na
 // A launch of a built-in kernel; loads it if it is the first.
 enum status cuda_kernels_launch(struct backend_stream *stream, const struct backend_launch *launch,
 				struct error *error);
-// Compile PTX, which ends with a 0. log: what the compiler says, one line of text.
+// Compile PTX, which ends with a 0; *module stays as it is if that fails. log: what the compiler says, one line of
+// text.
 CUresult cuda_compile(const struct backend_device *device, CUmodule *module, const char *text,
 		      char log[CUDA_SHOWN_LOG_BYTES]);
 // What a kernel is called with: pointers to the arguments' values, each as large as the kernel takes it.

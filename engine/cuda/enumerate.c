@@ -16,6 +16,14 @@ int cuda_attribute(const struct cuda *cuda, CUdevice device, enum cuda_attribute
 	return cuda->cuDeviceGetAttribute(&value, (int)which, device) ? 0 : value;
 }
 
+int cuda_read(const struct cuda *cuda, CUdevice device, enum cuda_attribute which, CUresult *failed)
+{
+	int value = 0;
+	CUresult result = cuda->cuDeviceGetAttribute(&value, (int)which, device);
+	*failed = *failed ? *failed : result;
+	return result ? 0 : value;
+}
+
 static void describe_formats(const struct cuda *cuda, CUdevice device, int major, int minor, struct device_info *info)
 {
 	int capability = 10 * major + minor;
@@ -56,18 +64,19 @@ static void describe_formats(const struct cuda *cuda, CUdevice device, int major
 			words_add(info->formats, sizeof(info->formats), formats[i].word);
 }
 
-static void describe_identity(const struct cuda *cuda, CUdevice device, struct device_info *info)
+static void describe_identity(const struct cuda *cuda, CUdevice device, struct device_info *info, CUresult *failed)
 {
 	CUuuid uuid = {{0}};
 	char path[96], text[32];
-	bool told = cuda->cuDeviceGetUuid_v2 && !cuda->cuDeviceGetUuid_v2(&uuid, device);
-	if (!told && cuda->cuDeviceGetUuid)
-		cuda->cuDeviceGetUuid(&uuid, device);
-	identity_uuid_text(info->uuid, uuid.bytes);
+	CUresult result = cuda->cuDeviceGetUuid_v2 ? cuda->cuDeviceGetUuid_v2(&uuid, device) : CUDA_ERROR_NOT_FOUND;
+	if (result && cuda->cuDeviceGetUuid)
+		result = cuda->cuDeviceGetUuid(&uuid, device);
+	if (!result)
+		identity_uuid_text(info->uuid, uuid.bytes);
 	snprintf(info->pci_address, sizeof(info->pci_address), "%04x:%02x:%02x.0",
-		 (unsigned)cuda_attribute(cuda, device, CUDA_PCI_DOMAIN_ID) & 0xffff,
-		 (unsigned)cuda_attribute(cuda, device, CUDA_PCI_BUS_ID) & 0xff,
-		 (unsigned)cuda_attribute(cuda, device, CUDA_PCI_DEVICE_ID) & 0x1f);
+		 (unsigned)cuda_read(cuda, device, CUDA_PCI_DOMAIN_ID, failed) & 0xffff,
+		 (unsigned)cuda_read(cuda, device, CUDA_PCI_BUS_ID, failed) & 0xff,
+		 (unsigned)cuda_read(cuda, device, CUDA_PCI_DEVICE_ID, failed) & 0x1f);
 	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/removable", info->pci_address);
 	info->removable = host_read_file(path, text, sizeof(text)) && !strcmp(text, "removable");
 	identity_gpu(info, false, "cuda");
@@ -90,12 +99,14 @@ static void classify(const struct cuda *cuda, CUdevice device, int major, int mi
 	}
 }
 
-static void describe(const struct cuda *cuda, CUdevice device, int index, const char *driver_version,
-		     struct device_info *info)
+// The result of the first call that failed, of those that tell which device it is and what it has.
+static CUresult describe(const struct cuda *cuda, CUdevice device, int index, const char *driver_version,
+			 struct device_info *info)
 {
 	size_t bytes = 0;
-	int major = cuda_attribute(cuda, device, CUDA_CAPABILITY_MAJOR),
-	    minor = cuda_attribute(cuda, device, CUDA_CAPABILITY_MINOR);
+	CUresult failed = CUDA_SUCCESS;
+	int major = cuda_read(cuda, device, CUDA_CAPABILITY_MAJOR, &failed),
+	    minor = cuda_read(cuda, device, CUDA_CAPABILITY_MINOR, &failed);
 	info->backend = BACKEND_CUDA;
 	info->index = index;
 	if (cuda->cuDeviceGetName(info->model, (int)sizeof(info->model), device))
@@ -103,13 +114,15 @@ static void describe(const struct cuda *cuda, CUdevice device, int index, const 
 	text_copy(info->name, sizeof(info->name), info->model);
 	text_copy(info->vendor, sizeof(info->vendor), "NVIDIA");
 	text_copy(info->family, sizeof(info->family), family_by_capability(major, minor));
-	info->kind = cuda_attribute(cuda, device, CUDA_INTEGRATED) ? DEVICE_INTEGRATED : DEVICE_DISCRETE;
+	info->kind = cuda_read(cuda, device, CUDA_INTEGRATED, &failed) ? DEVICE_INTEGRATED : DEVICE_DISCRETE;
 	info->unified_memory = info->low_power = info->kind == DEVICE_INTEGRATED;
-	describe_identity(cuda, device, info);
+	describe_identity(cuda, device, info, &failed);
 	text_copy(info->memory_pool, sizeof(info->memory_pool),
 		  info->unified_memory ? IDENTITY_HOST_POOL : info->hardware_key);
-	if (!cuda->cuDeviceTotalMem_v2(&bytes, device))
+	CUresult result = cuda->cuDeviceTotalMem_v2(&bytes, device);
+	if (!result)
 		info->memory_bytes = (int64_t)bytes;
+	failed = failed ? failed : result;
 	int units = cuda_attribute(cuda, device, CUDA_MULTIPROCESSOR_COUNT);
 	info->compute_units = units > 0 ? units : -1;
 	snprintf(info->api_version, sizeof(info->api_version), "%d.%d", cuda->version / 1000,
@@ -117,6 +130,7 @@ static void describe(const struct cuda *cuda, CUdevice device, int index, const 
 	text_copy(info->driver_version, sizeof(info->driver_version), driver_version);
 	describe_formats(cuda, device, major, minor, info);
 	classify(cuda, device, major, minor, info);
+	return failed;
 }
 
 // Which of the devices found here copy to each other directly. What has no key that is one word is left out.
@@ -158,10 +172,10 @@ enum status cuda_enumerate(struct found *found, struct error *error)
 		if (!info)
 			break;
 		result = cuda->cuDeviceGet(&device, i);
+		if (!result)
+			result = describe(cuda, device, i, driver_version, info);
 		if (result)
-			status = cuda_failed(cuda, error, "cuDeviceGet", result);
-		else
-			describe(cuda, device, i, driver_version, info);
+			status = cuda_failed(cuda, error, "describing a device", result);
 	}
 	if (!status)
 		describe_peers(cuda, found);
@@ -171,21 +185,24 @@ enum status cuda_enumerate(struct found *found, struct error *error)
 
 enum status cuda_find(const struct cuda *cuda, const char *hardware_key, struct cuda_place *place, struct error *error)
 {
-	CUresult result = cuda->cuDeviceGetCount(&place->count);
+	CUresult failed = CUDA_SUCCESS, result = cuda->cuDeviceGetCount(&place->count);
 	if (result)
 		return cuda_failed(cuda, error, "cuDeviceGetCount", result);
 	for (int i = 0; i < place->count; i++) {
-		if (cuda->cuDeviceGet(&place->device, i))
-			continue;
 		place->info = (struct device_info){.memory_bytes = -1};
 		place->ordinal = i;
-		describe(cuda, place->device, i, "", &place->info);
-		if (strcmp(place->info.hardware_key, hardware_key))
+		result = cuda->cuDeviceGet(&place->device, i);
+		if (!result)
+			result = describe(cuda, place->device, i, "", &place->info);
+		failed = result ? result : failed;
+		if (result || strcmp(place->info.hardware_key, hardware_key))
 			continue;
 		if (place->info.support == SUPPORT_UNSUPPORTED)
 			return error_set(error, STATUS_UNAVAILABLE, "%s", place->info.support_reason);
 		return STATUS_OK;
 	}
+	if (failed) // that may have been the one
+		return cuda_failed(cuda, error, "describing a device", failed);
 	return error_set(error, STATUS_NOT_FOUND, "CUDA has no device %.200s now", hardware_key);
 }
 

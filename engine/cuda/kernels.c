@@ -48,7 +48,10 @@ CUresult cuda_compile(const struct backend_device *device, CUmodule *module, con
 	char whole[CUDA_JIT_LOG_BYTES] = "";
 	int options[] = {CUDA_JIT_ERROR_LOG, CUDA_JIT_ERROR_LOG_BYTES};
 	void *values[] = {whole, (void *)(uintptr_t)(sizeof(whole) - 1)};
-	CUresult result = device->cuda->cuModuleLoadDataEx(module, text, 2, options, values);
+	CUmodule loaded;
+	CUresult result = device->cuda->cuModuleLoadDataEx(&loaded, text, 2, options, values);
+	if (!result)
+		*module = loaded;
 	size_t length = strnlen(whole, CUDA_SHOWN_LOG_BYTES - 1);
 	for (size_t i = 0; i < length; i++)
 		log[i] = whole[i] < ' ' || whole[i] > '~' ? ' ' : whole[i];
@@ -56,43 +59,48 @@ CUresult cuda_compile(const struct backend_device *device, CUmodule *module, con
 	return result;
 }
 
-// A compiled kernel as bytes, for the cache; NULL if the driver cannot give it.
-static uint8_t *compile_image(const struct backend_device *device, const struct embedded_file *source, size_t *length)
+// Compiled kernels as bytes, for the cache; *image stays as it is if the driver cannot give them.
+static CUresult compile_image(const struct backend_device *device, const struct embedded_file *source, uint8_t **image,
+			      size_t *length)
 {
 	const struct cuda *cuda = device->cuda;
-	CUlinkState state = NULL;
-	void *image = NULL;
-	uint8_t *copy = NULL;
-	if (!cuda->cuLinkCreate_v2 || !cuda->cuLinkAddData_v2 || !cuda->cuLinkComplete || !cuda->cuLinkDestroy ||
-	    cuda->cuLinkCreate_v2(0, NULL, NULL, &state))
-		return NULL;
-	if (!cuda->cuLinkAddData_v2(state, CUDA_JIT_INPUT_PTX, (void *)(uintptr_t)source->data, source->length + 1,
-				    source->name, 0, NULL, NULL) &&
-	    !cuda->cuLinkComplete(state, &image, length) && *length)
-		copy = malloc(*length);
+	CUlinkState state;
+	void *bytes = NULL;
+	if (!cuda->cuLinkCreate_v2 || !cuda->cuLinkAddData_v2 || !cuda->cuLinkComplete || !cuda->cuLinkDestroy)
+		return CUDA_ERROR_NOT_FOUND;
+	CUresult result = cuda->cuLinkCreate_v2(0, NULL, NULL, &state);
+	if (result)
+		return result;
+	result = cuda->cuLinkAddData_v2(state, CUDA_JIT_INPUT_PTX, (void *)(uintptr_t)source->data, source->length + 1,
+					source->name, 0, NULL, NULL);
+	if (!result)
+		result = cuda->cuLinkComplete(state, &bytes, length);
+	uint8_t *copy = !result && *length ? malloc(*length) : NULL;
 	if (copy)
-		memcpy(copy, image, *length); // it goes with the state
+		*image = memcpy(copy, bytes, *length); // it goes with the state
 	cuda->cuLinkDestroy(state);
-	return copy;
+	return result;
 }
 
-static bool load_image(struct backend_device *device, CUmodule *module, const uint8_t *image)
+static CUresult load_image(struct backend_device *device, CUmodule *module, const uint8_t *image)
 {
-	if (image && !device->cuda->cuModuleLoadDataEx(module, image, 0, NULL, NULL))
-		return true;
-	*module = NULL;
-	return false;
+	CUmodule loaded;
+	CUresult result = image ? device->cuda->cuModuleLoadDataEx(&loaded, image, 0, NULL, NULL)
+				: CUDA_ERROR_NOT_FOUND;
+	if (!result)
+		*module = loaded;
+	return result;
 }
 
-// From the cache, or into it. False if the PTX has to be compiled as if there were none.
-static bool load_kept(struct backend_device *device, const char *file_name, CUmodule *module,
-		      const struct embedded_file *source)
+// From the cache, or into it. Where it fails the PTX has to be compiled as if there were none.
+static CUresult load_kept(struct backend_device *device, const char *file_name, CUmodule *module,
+			  const struct embedded_file *source)
 {
 	char name[80], head[64];
 	uint8_t *image = NULL;
 	size_t length = 0;
 	if (!device->cache_directory)
-		return false;
+		return CUDA_ERROR_NOT_FOUND;
 	snprintf(name, sizeof(name), "cuda-%s-%s.cubin", device->capability, file_name);
 	snprintf(head, sizeof(head), "cuda %s %d\n", device->capability, device->cuda->version);
 	const struct cache_file file = {.directory = device->cache_directory,
@@ -101,16 +109,18 @@ static bool load_kept(struct backend_device *device, const char *file_name, CUmo
 					.source = source->data,
 					.source_bytes = source->length};
 	cache_read(&file, &image);
-	bool loaded = load_image(device, module, image);
-	if (!loaded && device->cache_writable) {
+	CUresult result = load_image(device, module, image);
+	if (result && !cuda_lost(result) && device->cache_writable) {
 		free(image);
-		image = compile_image(device, source, &length);
-		loaded = load_image(device, module, image);
-		if (loaded)
+		image = NULL;
+		result = compile_image(device, source, &image, &length);
+		if (!result)
+			result = load_image(device, module, image);
+		if (!result)
 			cache_write(&file, image, length);
 	}
 	free(image);
-	return loaded;
+	return result;
 }
 
 static enum status find_source(const char *file_name, const struct embedded_file **source, struct error *error)
@@ -130,13 +140,15 @@ enum status cuda_kernels_load(struct backend_device *device, const char *file_na
 	char log[CUDA_SHOWN_LOG_BYTES];
 	const struct embedded_file *source;
 	enum status status = *module ? STATUS_OK : find_source(file_name, &source, error);
-	if (status || *module || load_kept(device, file_name, module, source))
+	if (status || *module)
 		return status;
+	CUresult result = load_kept(device, file_name, module, source);
+	log[0] = 0;
 	// The PTX is text and ends with the 0 that every embedded file has behind it.
-	CUresult result = cuda_compile(device, module, (const char *)source->data, log);
+	if (result && !cuda_lost(result))
+		result = cuda_compile(device, module, (const char *)source->data, log);
 	if (!result)
 		return STATUS_OK;
-	*module = NULL;
 	if (result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION)
 		error_hint(error, "install a newer NVIDIA driver, or build with clang, whose PTX older drivers read");
 	else if (log[0])
@@ -157,14 +169,16 @@ enum status cuda_kernels_prepare(struct backend_device *device, struct error *er
 
 static enum status find_kernel(struct backend_device *device, unsigned which, struct error *error)
 {
-	enum status status = STATUS_OK;
+	CUfunction function;
+	CUmodule *file = &device->files[places[which].file];
 	if (device->kernels[which])
 		return STATUS_OK;
-	status = cuda_kernels_load(device, files[places[which].file], &device->files[places[which].file], error);
+	enum status status = cuda_kernels_load(device, files[places[which].file], file, error);
 	if (status)
 		return status;
-	CUresult result = device->cuda->cuModuleGetFunction(&device->kernels[which], device->files[places[which].file],
-							    places[which].name);
+	CUresult result = device->cuda->cuModuleGetFunction(&function, *file, places[which].name);
+	if (!result)
+		device->kernels[which] = function;
 	return cuda_check(device, error, "cuModuleGetFunction", result);
 }
 

@@ -5,7 +5,8 @@
  * driver does not clear what it hands out.
  *
  * A copy within host memory is done by the processor, on a thread of the driver's, when the stream comes to it: the
- * driver's own call would hold the caller up until then.
+ * driver's own call would hold the caller up until then. Of a device that is lost it never comes to it, so what such a
+ * copy needs belongs to the device, which frees it when it is done or when the context is gone.
  *
  * Copies between devices go over a peer link where the machine allows it, which is found out at the first copy of each
  * pair. Where it does not, the driver stages them in host memory by itself; should that fail, too, they are staged
@@ -13,6 +14,7 @@
 #include "common/base/log.h"
 #include "engine/cuda/device.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,31 +84,52 @@ void *cuda_buffer_pointer(struct backend_buffer *buffer)
 	return buffer->host;
 }
 
-struct host_copy {
+struct cuda_host_copy {
+	struct cuda_host_copy *next; // of the device's
 	void *to;
 	const void *from;
 	size_t bytes;
+	atomic_bool done;
 };
 
 static void copy_on_host(void *context)
 {
-	struct host_copy *copy = context;
+	struct cuda_host_copy *copy = context;
 	memcpy(copy->to, copy->from, copy->bytes);
-	free(copy);
+	atomic_store_explicit(&copy->done, true, memory_order_release);
+}
+
+void cuda_host_copies_free(struct backend_device *device, bool every)
+{
+	for (struct cuda_host_copy **link = &device->copies; *link;) {
+		struct cuda_host_copy *copy = *link;
+		if (!every && !atomic_load_explicit(&copy->done, memory_order_acquire)) {
+			link = &copy->next;
+			continue;
+		}
+		*link = copy->next;
+		free(copy);
+	}
 }
 
 static CUresult enqueue_on_host(struct backend_stream *stream, const struct backend_copy *copy)
 {
-	struct host_copy *work = malloc(sizeof(*work));
+	struct backend_device *device = stream->device;
+	struct cuda_host_copy *work = calloc(1, sizeof(*work));
 	if (!work)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	*work = (struct host_copy){.to = (uint8_t *)copy->to->host + copy->to_offset,
-				   .from = (const uint8_t *)copy->from->host + copy->from_offset,
-				   .bytes = copy->bytes};
-	CUresult result = stream->device->cuda->cuLaunchHostFunc(stream->stream, copy_on_host, work);
-	if (result)
+	work->to = (uint8_t *)copy->to->host + copy->to_offset;
+	work->from = (const uint8_t *)copy->from->host + copy->from_offset;
+	work->bytes = copy->bytes;
+	CUresult result = device->cuda->cuLaunchHostFunc(stream->stream, copy_on_host, work);
+	if (result) {
 		free(work);
-	return result;
+		return result;
+	}
+	cuda_host_copies_free(device, false);
+	work->next = device->copies;
+	device->copies = work;
+	return CUDA_SUCCESS;
 }
 
 enum status cuda_copy(struct backend_stream *stream, const struct backend_copy *copy, struct error *error)
@@ -132,32 +155,43 @@ enum status cuda_fill(struct backend_stream *stream, struct backend_buffer *buff
 	return cuda_check(device, error, "cuMemsetD8Async", result);
 }
 
-static enum cuda_way find_way(struct backend_device *device, struct backend_device *to)
+// Into device->peers, unless it is there. Of what fails only a loss is told: then nothing is found out.
+static CUresult find_way(struct backend_device *device, struct backend_device *to)
 {
 	struct cuda *cuda = device->cuda;
 	struct error error = {0};
 	int can = 0;
+	if (device->peers[to->ordinal].serial == to->serial)
+		return CUDA_SUCCESS;
 	CUresult result = cuda->cuDeviceCanAccessPeer(&can, device->device, to->device);
-	if (!result && can)
+	bool linked = !result && can;
+	if (linked)
 		result = cuda->cuCtxEnablePeerAccess(to->context, 0);
-	if (can && (!result || result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED))
-		return CUDA_WAY_DIRECT;
+	if (cuda_lost(result))
+		return result;
+	linked = linked && (!result || result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+	device->peers[to->ordinal] = (struct cuda_peer){.serial = to->serial,
+							.way = linked ? CUDA_WAY_DIRECT : CUDA_WAY_DRIVER};
+	if (linked)
+		return CUDA_SUCCESS;
 	if (result)
 		cuda_failed(cuda, &error, "peer access", result);
 	log_warning("cuda", "copies from GPU %d to GPU %d are staged in host memory: %s", device->ordinal, to->ordinal,
 		    result ? error.message : "they are not linked as peers");
-	return CUDA_WAY_DRIVER;
+	return CUDA_SUCCESS;
 }
 
-bool cuda_peers_linked(struct backend_device *device, struct backend_device *to)
+enum status cuda_peers_linked(struct backend_device *device, struct backend_device *to, bool *linked,
+			      struct error *error)
 {
-	struct cuda_peer *peer = &device->peers[to->ordinal];
-	struct cuda *cuda = device->cuda;
-	if (!cuda->cuDeviceCanAccessPeer || !cuda->cuCtxEnablePeerAccess || cuda_enter(device))
-		return false;
-	if (peer->serial != to->serial)
-		*peer = (struct cuda_peer){.serial = to->serial, .way = find_way(device, to)};
-	return peer->way == CUDA_WAY_DIRECT;
+	*linked = false;
+	if (!device->cuda->cuDeviceCanAccessPeer || !device->cuda->cuCtxEnablePeerAccess)
+		return STATUS_OK;
+	CUresult result = cuda_enter(device);
+	if (!result)
+		result = find_way(device, to);
+	*linked = !result && device->peers[to->ordinal].way == CUDA_WAY_DIRECT;
+	return cuda_check(device, error, "peer access", result);
 }
 
 // Piece by piece through pinned memory; waits for each.
@@ -166,8 +200,11 @@ static CUresult copy_staged(struct backend_stream *stream, struct backend_device
 	struct backend_device *device = stream->device;
 	struct cuda *cuda = device->cuda;
 	CUresult result = CUDA_SUCCESS;
+	void *staging = NULL;
 	if (!device->staging)
-		result = cuda->cuMemHostAlloc(&device->staging, CUDA_STAGING_BYTES, CUDA_HOST_PORTABLE);
+		result = cuda->cuMemHostAlloc(&staging, CUDA_STAGING_BYTES, CUDA_HOST_PORTABLE);
+	if (!result && staging)
+		device->staging = staging;
 	for (uint64_t done = 0, piece; !result && done < copy->bytes; done += piece) {
 		piece = copy->bytes - done < CUDA_STAGING_BYTES ? copy->bytes - done : CUDA_STAGING_BYTES;
 		result = cuda->cuMemcpyAsync((CUdeviceptr)(uintptr_t)device->staging,
@@ -195,8 +232,8 @@ enum status cuda_copy_peer(struct backend_stream *stream, struct backend_device 
 	if (copy->to->host || copy->from->host) // portable: to this device like its own
 		return cuda_copy(stream, copy, error);
 	CUresult result = cuda_enter(device);
-	if (!result && peer->serial != to_device->serial)
-		*peer = (struct cuda_peer){.serial = to_device->serial, .way = find_way(device, to_device)};
+	if (!result)
+		result = find_way(device, to_device);
 	if (!result && peer->way != CUDA_WAY_STAGED) {
 		result = device->cuda->cuMemcpyPeerAsync(copy->to->pointer + copy->to_offset, to_device->context,
 							 copy->from->pointer + copy->from_offset, device->context,

@@ -25,7 +25,6 @@ static enum status compile(struct backend_device *device, struct backend_module 
 	free(text);
 	if (!result)
 		return STATUS_OK;
-	module->module = NULL;
 	if (result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION)
 		error_hint(error, "write an older .version, or install a newer NVIDIA driver on the node");
 	if (result == CUDA_ERROR_INVALID_PTX || result == CUDA_ERROR_INVALID_IMAGE ||

@@ -1,7 +1,30 @@
 /* The calls of struct stage_slots: see stage.h. */
 #include "engine/cuda/stage.h"
 
+#include "common/base/clock.h"
+#include "common/base/log.h"
+
 #include <stdlib.h>
+#include <time.h>
+
+enum { CLOSE_WAIT_NS = 1000 * 1000 * 1000, CLOSE_PAUSE_NS = 100 * 1000 };
+
+// Whether it still does when CLOSE_WAIT_NS are over: freeing would wait for a kernel that never ends, so nothing of the
+// device is freed any more, and the driver does it when the process ends.
+static bool computes(const struct backend_stage *stage)
+{
+	int64_t end_ns = clock_steady_ns() + CLOSE_WAIT_NS;
+	while (stage->stream && stage->cuda->cuStreamQuery(stage->stream) == CUDA_ERROR_NOT_READY) {
+		if (clock_steady_ns() >= end_ns) {
+			log_warning("cuda",
+				    "a stage is closed while it computes; its memory is freed when this process "
+				    "ends");
+			return true;
+		}
+		nanosleep(&(struct timespec){.tv_nsec = CLOSE_PAUSE_NS}, NULL);
+	}
+	return false;
+}
 
 static void stage_close(struct backend_device *device, struct backend_stage **out)
 {
@@ -9,8 +32,9 @@ static void stage_close(struct backend_device *device, struct backend_stage **ou
 	if (!stage)
 		return;
 	struct cuda *cuda = device->cuda;
-	// Of a device that is lost nothing can be freed; the driver does it when the process ends.
-	if (!device->abandoned && !cuda_enter(device)) {
+	cuda_enter(device);
+	device->abandoned = device->abandoned || computes(stage);
+	if (!device->abandoned) {
 		for (unsigned i = 0; i <= GEMV_ROWS; i++)
 			for (unsigned k = 0; k < 3; k++)
 				if (stage->graphs[i][k])
@@ -34,7 +58,10 @@ static enum status start(struct backend_stage *stage, struct error *error)
 	const struct model_shape *shape = &stage->shape;
 	if (!cuda->cuFuncSetAttribute)
 		return error_set(error, STATUS_UNAVAILABLE, "the driver's library has no cuFuncSetAttribute");
-	stage->shared_bytes = (uint32_t)cuda_attribute(cuda, device->device, CUDA_MAX_SHARED_BYTES);
+	CUresult result = CUDA_SUCCESS;
+	stage->shared_bytes = (uint32_t)cuda_read(cuda, device->device, CUDA_MAX_SHARED_BYTES, &result);
+	if (result)
+		return cuda_failed(cuda, error, "cuDeviceGetAttribute", result);
 	stage->overlaps = cuda_stage_overlaps(device);
 	stage->wide = cuda_stage_wide(device);
 	stage->units = device->units;
@@ -43,11 +70,17 @@ static enum status start(struct backend_stage *stage, struct error *error)
 	stage->layers = calloc(stage->params.layer_count + 1, sizeof(*stage->layers));
 	if (!stage->layers)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a stage");
-	CUresult result = cuda_enter(device);
+	CUstream stream;
+	CUevent done;
+	result = cuda_enter(device);
 	if (!result)
-		result = cuda->cuStreamCreate(&stage->stream, CUDA_STREAM_NON_BLOCKING);
+		result = cuda->cuStreamCreate(&stream, CUDA_STREAM_NON_BLOCKING);
 	if (!result)
-		result = cuda->cuEventCreate(&stage->done, CUDA_EVENT_NO_TIMING);
+		stage->stream = stream;
+	if (!result)
+		result = cuda->cuEventCreate(&done, CUDA_EVENT_NO_TIMING);
+	if (!result)
+		stage->done = done;
 	return cuda_check(device, error, "a stream", result);
 }
 

@@ -159,8 +159,11 @@ bool cuda_stage_overlaps(const struct backend_device *device);
 bool cuda_stage_wide(const struct backend_device *device); // whether those of stage_wide_*.cu run on it
 // struct stage_slots' compile: every file of kernels that this device would load, into the cache.
 enum status cuda_stage_compile(struct backend_device *device, struct error *error);
-// Until all that is enqueued is done.
+// Until all that is enqueued is done, also where it fails; but for STATUS_TIMEOUT and STATUS_DEVICE_LOST nothing is
+// under way then.
 enum status stage_wait(struct backend_stage *stage, struct error *error);
+// Until the event is reached, or, if it is NULL or cannot be asked, the same. error: may be NULL.
+enum status stage_wait_event(struct backend_stage *stage, CUevent event, struct error *error);
 
 // ---- stage_wide.c ----
 

@@ -39,17 +39,20 @@ enum status stage_reduce(struct backend_stage *stage, uint32_t rows, enum stage_
 }
 
 // Whether each reads the memory of each, and whether any two are on one device.
-static bool all_linked(struct backend_stage *const *slices, uint32_t count, bool *shared)
+static enum status all_linked(struct backend_stage *const *slices, uint32_t count, bool *linked, bool *shared,
+			      struct error *error)
 {
-	bool linked = true;
+	enum status status = STATUS_OK;
+	*linked = true;
 	*shared = false;
 	for (uint32_t i = 0; i < count; i++)
 		for (uint32_t k = 0; k < count; k++) {
 			bool same = slices[i]->device->ordinal == slices[k]->device->ordinal;
 			*shared = *shared || (same && i != k);
-			linked = linked && (same || cuda_peers_linked(slices[i]->device, slices[k]->device));
+			if (!status && *linked && !same)
+				status = cuda_peers_linked(slices[i]->device, slices[k]->device, linked, error);
 		}
-	return linked;
+	return status;
 }
 
 static enum status take(struct backend_stage *stage, bool linked, struct error *error)
@@ -89,9 +92,8 @@ static enum status take(struct backend_stage *stage, bool linked, struct error *
 
 enum status cuda_stage_join(struct backend_stage *const *slices, uint32_t count, bool *linked, struct error *error)
 {
-	enum status status = STATUS_OK;
 	bool shared;
-	*linked = all_linked(slices, count, &shared);
+	enum status status = all_linked(slices, count, linked, &shared, error);
 	for (uint32_t i = 0; !status && i < count; i++)
 		status = take(slices[i], *linked, error);
 	for (uint32_t i = 0; !status && i < count; i++) {

@@ -57,16 +57,13 @@ static const struct {
 
 bool cuda_stage_overlaps(const struct backend_device *device)
 {
-	return cuda_attribute(device->cuda, device->device, CUDA_CAPABILITY_MAJOR) >= 9 &&
-	       device->cuda->cuLaunchKernelEx;
+	return device->major >= 9 && device->cuda->cuLaunchKernelEx;
 }
 
 // The same instructions are on no later processor; and only nvcc knows them.
 bool cuda_stage_wide(const struct backend_device *device)
 {
-	return cuda_stage_overlaps(device) &&
-	       cuda_attribute(device->cuda, device->device, CUDA_CAPABILITY_MAJOR) == 9 &&
-	       embedded_find("kernels/cuda/stage_wide_f16.ptx");
+	return cuda_stage_overlaps(device) && device->major == 9 && embedded_find("kernels/cuda/stage_wide_f16.ptx");
 }
 
 // False if there is no such file, or this device has no use for it.
@@ -107,22 +104,24 @@ static unsigned place_of(unsigned kernel, char *name, size_t size)
 
 enum status stage_prepare(struct backend_stage *stage, unsigned kernel, struct error *error)
 {
-	CUfunction *function = &stage->kernels[kernel];
+	CUfunction function;
 	char file_name[48], name[48];
-	if (*function)
+	if (stage->kernels[kernel])
 		return STATUS_OK;
 	unsigned file = place_of(kernel, name, sizeof(name));
 	name_file(stage->device, file, file_name, sizeof(file_name));
 	enum status status = cuda_kernels_load(stage->device, file_name, &stage->files[file], error);
 	if (status)
 		return status;
-	CUresult result = stage->cuda->cuModuleGetFunction(function, stage->files[file], name);
+	CUresult result = stage->cuda->cuModuleGetFunction(&function, stage->files[file], name);
 	if (!result && kernel >= STAGE_TURN_ROWS)
-		result = stage->cuda->cuFuncSetAttribute(*function, CUDA_FUNCTION_SHARED_BYTES,
+		result = stage->cuda->cuFuncSetAttribute(function, CUDA_FUNCTION_SHARED_BYTES,
 							 (int)stage->shared_bytes - 1024);
 	// A multiprocessor changes how it divides its memory only when it is empty: all alike, or none overlap.
 	if (!result)
-		result = stage->cuda->cuFuncSetAttribute(*function, CUDA_FUNCTION_SHARED_PERCENT, 100);
+		result = stage->cuda->cuFuncSetAttribute(function, CUDA_FUNCTION_SHARED_PERCENT, 100);
+	if (!result)
+		stage->kernels[kernel] = function;
 	return cuda_check(stage->device, error, name, result);
 }
 
@@ -185,15 +184,30 @@ void stage_unload(struct backend_stage *stage)
 			stage->cuda->cuModuleUnload(stage->files[i]);
 }
 
-// Asking over and over is what makes a step of a fraction of a millisecond end in time; long ones are asked with
-// pauses.
 enum status stage_wait(struct backend_stage *stage, struct error *error)
 {
-	int64_t began_ns = clock_steady_ns();
 	CUresult result = stage->cuda->cuEventRecord(stage->done, stage->stream);
-	if (result)
-		return cuda_failed(stage->cuda, error, "cuEventRecord", result);
-	while ((result = stage->cuda->cuEventQuery(stage->done)) == CUDA_ERROR_NOT_READY) {
+	if (!result)
+		return stage_wait_event(stage, stage->done, error);
+	stage_wait_event(stage, NULL, NULL);
+	return cuda_failed(stage->cuda, error, "cuEventRecord", result);
+}
+
+// Asking over and over is what makes a step of a fraction of a millisecond end in time; long ones are asked with
+// pauses. Where the event cannot be asked the stream is: what is waited for is over in any case.
+enum status stage_wait_event(struct backend_stage *stage, CUevent event, struct error *error)
+{
+	const struct cuda *cuda = stage->cuda;
+	int64_t began_ns = clock_steady_ns();
+	CUresult failed = CUDA_SUCCESS, result;
+	for (;;) {
+		result = event && !failed ? cuda->cuEventQuery(event) : cuda->cuStreamQuery(stage->stream);
+		if (result && result != CUDA_ERROR_NOT_READY && event && !failed && !cuda_lost(result)) {
+			failed = result;
+			continue;
+		}
+		if (result != CUDA_ERROR_NOT_READY)
+			return cuda_check(stage->device, error, "a step", failed ? failed : result);
 		int64_t waited_ns = clock_steady_ns() - began_ns;
 		if (waited_ns > STAGE_TIMEOUT_NS)
 			return error_set(error, STATUS_TIMEOUT, "a step was not done within %lld s",
@@ -201,5 +215,4 @@ enum status stage_wait(struct backend_stage *stage, struct error *error)
 		if (waited_ns > WAIT_BUSY_NS)
 			nanosleep(&(struct timespec){.tv_nsec = WAIT_PAUSE_NS}, NULL);
 	}
-	return cuda_check(stage->device, error, "a step", result);
 }

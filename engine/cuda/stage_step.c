@@ -596,18 +596,22 @@ static enum status make_graph(struct backend_stage *stage, const struct plan *pl
 			      struct error *error)
 {
 	struct cuda *cuda = stage->cuda;
-	CUgraph graph = NULL;
+	CUgraph graph;
+	CUgraphExec made;
 	CUresult result = cuda->cuStreamBeginCapture_v2(stage->stream, CUDA_CAPTURE_THREAD);
 	if (result)
 		return cuda_failed(cuda, error, "cuStreamBeginCapture", result);
 	enum status status = run(stage, plan, error);
 	result = cuda->cuStreamEndCapture(stage->stream, &graph);
+	if (result)
+		return status ? status : cuda_failed(cuda, error, "cuStreamEndCapture", result);
+	if (!status) {
+		result = cuda->cuGraphInstantiateWithFlags(&made, graph, 0);
+		status = cuda_check(stage->device, error, "cuGraphInstantiate", result);
+	}
 	if (!status)
-		status = cuda_check(stage->device, error, "cuStreamEndCapture", result);
-	if (!status)
-		status = cuda_check(stage->device, error, "cuGraphInstantiate",
-				    cuda->cuGraphInstantiateWithFlags(out, graph, 0));
-	if (graph)
+		*out = made;
+	if (graph) // a capture that was spoilt gives none
 		cuda->cuGraphDestroy(graph);
 	return status;
 }
@@ -689,14 +693,17 @@ enum status cuda_stage_step(struct backend_stage *stage, const struct stage_batc
 {
 	struct cuda_step step;
 	enum status status = enter(stage, error);
-	if (!status)
-		status = tell(stage, batch, &step, error);
 	if (status)
 		return status;
+	status = tell(stage, batch, &step, error);
 	const struct plan plan = plan_of(stage, batch, &step);
-	status = compute(stage, &plan, error);
 	if (!status)
-		status = stage_wait(stage, error);
+		status = compute(stage, &plan, error);
+	if (status) { // what has begun reads what the next step writes
+		stage_wait_event(stage, NULL, NULL);
+		return status;
+	}
+	status = stage_wait(stage, error);
 	return status ? status : give(stage, batch, error);
 }
 
@@ -754,6 +761,15 @@ static enum status compute_joined(struct backend_stage *const *slices, uint32_t 
 	return status;
 }
 
+// No slice waits for another any longer, and when this returns none reads another's memory.
+static void give_up(struct backend_stage *const *slices, uint32_t count)
+{
+	*slices[0]->slice.failed = 1;
+	for (uint32_t i = 0; i < count; i++)
+		if (!enter(slices[i], NULL))
+			stage_wait_event(slices[i], NULL, NULL);
+}
+
 // Slices that did not all get the same work no longer agree on whose turn it is: the stage is lost with any fault.
 enum status cuda_stage_step_joined(struct backend_stage *const *slices, uint32_t count, const struct stage_batch *batch,
 				   struct error *error)
@@ -776,8 +792,10 @@ enum status cuda_stage_step_joined(struct backend_stage *const *slices, uint32_t
 	}
 	if (!status && *slices[0]->slice.failed)
 		status = error_set(error, STATUS_DEVICE_LOST, "a slice of the stage did not come in time");
-	if (status)
+	if (status) {
+		give_up(slices, count);
 		return STATUS_DEVICE_LOST;
+	}
 	status = enter(slices[0], error);
 	return status ? status : give(slices[0], batch, error);
 }

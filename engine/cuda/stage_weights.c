@@ -42,13 +42,20 @@ static enum status upload_init(struct upload *upload, struct backend_stage *stag
 	CUresult result = CUDA_SUCCESS;
 	*upload = (struct upload){.stage = stage};
 	for (unsigned i = 0; !result && i < STAGE_UPLOAD_PIECES; i++) {
-		void *pinned = NULL;
+		void *pinned; // what a call that fails leaves is nothing to keep
+		CUdeviceptr staging;
+		CUevent event;
 		result = cuda->cuMemHostAlloc(&pinned, STAGE_UPLOAD_BYTES, CUDA_HOST_PORTABLE);
-		upload->pinned[i] = (CUdeviceptr)(uintptr_t)pinned;
 		if (!result)
-			result = cuda->cuMemAlloc_v2(&upload->staging[i], STAGE_UPLOAD_BYTES);
+			upload->pinned[i] = (CUdeviceptr)(uintptr_t)pinned;
 		if (!result)
-			result = cuda->cuEventCreate(&upload->events[i], CUDA_EVENT_NO_TIMING);
+			result = cuda->cuMemAlloc_v2(&staging, STAGE_UPLOAD_BYTES);
+		if (!result)
+			upload->staging[i] = staging;
+		if (!result)
+			result = cuda->cuEventCreate(&event, CUDA_EVENT_NO_TIMING);
+		if (!result)
+			upload->events[i] = event;
 	}
 	return cuda_check(stage->device, error, "memory for loading", result);
 }
@@ -58,13 +65,9 @@ static enum status next_piece(struct upload *upload, unsigned *out, struct error
 {
 	struct backend_stage *stage = upload->stage;
 	unsigned piece = (unsigned)(upload->pieces % STAGE_UPLOAD_PIECES);
-	CUresult result = CUDA_SUCCESS;
-	if (upload->pieces >= STAGE_UPLOAD_PIECES)
-		while ((result = stage->cuda->cuEventQuery(upload->events[piece])) == CUDA_ERROR_NOT_READY)
-			;
-	upload->pieces++;
+	bool again = upload->pieces++ >= STAGE_UPLOAD_PIECES;
 	*out = piece;
-	return cuda_check(stage->device, error, "loading weights", result);
+	return again ? stage_wait_event(stage, upload->events[piece], error) : STATUS_OK;
 }
 
 static enum status upload_rows(struct upload *upload, const struct model_tensor *tensor,
@@ -235,7 +238,7 @@ enum status stage_load(struct backend_stage *stage, struct error *error)
 	if (!status)
 		status = stage_wait(stage, error);
 	else
-		stage_wait(stage, NULL); // its memory is in use
+		stage_wait_event(stage, NULL, NULL); // its memory is in use
 	upload_finish(&upload);
 	return status;
 }

@@ -104,9 +104,12 @@ enum status cuda_mark(struct backend_stream *stream, uint64_t *point, struct err
 		status = cuda_wait(stream, next - EXOGPU_POINTS, INT64_MAX, error);
 	if (status)
 		return status;
+	CUevent made = NULL; // what a call that fails leaves is nothing to keep
 	CUresult result = cuda_enter(device);
 	if (!result && !*event)
-		result = device->cuda->cuEventCreate(event, 0);
+		result = device->cuda->cuEventCreate(&made, 0);
+	if (!result && made)
+		*event = made;
 	if (!result)
 		result = device->cuda->cuEventRecord(*event, stream->stream);
 	if (result)

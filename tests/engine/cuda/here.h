@@ -23,7 +23,7 @@ static unsigned here_count;
 			fail_msg("%s: %s", #call, error.message); \
 	} while (0)
 
-static void here_add(void *context, const struct exogpu_found_device *device)
+static inline void here_add(void *context, const struct exogpu_found_device *device)
 {
 	(void)context;
 	if (!strcmp(device->backend, "cuda") && !device->reason && here_count < HERE_DEVICES)
@@ -31,7 +31,7 @@ static void here_add(void *context, const struct exogpu_found_device *device)
 }
 
 // False, and says so, with fewer CUDA devices than that.
-static bool here_find(unsigned least)
+static inline bool here_find(unsigned least)
 {
 	struct error error = {0};
 	if (exogpu_find_devices(here_add, NULL, &error))
@@ -41,7 +41,7 @@ static bool here_find(unsigned least)
 	return here_count >= least;
 }
 
-static struct exogpu_device *here_open(unsigned index)
+static inline struct exogpu_device *here_open(unsigned index)
 {
 	struct exogpu_device *device = NULL;
 	HERE_OK(exogpu_device_open(&device, &(struct exogpu_open){.backend = "cuda", .hardware_key = here_keys[index]},

@@ -1,0 +1,983 @@
+/* A CUDA driver for machines without one: two devices whose memory is the processor's.
+ *
+ * What it does: memory of exact size, streams, events, copies, fills, host functions, captures and graphs, modules
+ * whose kernels are those of the PTX text. Work is done late: a stream that is asked says once that it is not ready,
+ * and then does all that it was asked for, in order; a stream that waits for another's event has that one do its work
+ * first. What it does not do: launches check what they are given and compute nothing, so no result of a kernel is
+ * there; no PTX is compiled, and faults in it are not found; work of a stream runs in the thread that asks for it;
+ * times are 0.
+ *
+ * What it holds against its caller (strike_wrong), beside what the books of struck.c do: ranges that are not of one
+ * piece of memory; memory, modules and graphs that go, or are copied beside the streams, while pending work uses them;
+ * streams that go with work pending; work on memory that is gone; asynchronous copies to memory of the host that is not
+ * pinned; calls that a capture does not allow; launches that a GPU refuses. Which memory a kernel uses is found by its
+ * parameters: every value of 8 bytes there that is an address counts.
+ *
+ * Addresses of device memory are those of the host with one bit more, so that nobody can read there, and with a number
+ * in twelve others, so that memory that is gone is not taken for what came to its place. */
+#include "tests/engine/cuda/driver/driver.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEVICE_BIT ((uint64_t)1 << 60)
+#define DEVICE_MEMORY ((size_t)4 << 30)
+enum { DEVICES = 2, UNITS = 16, SHARED_PLAIN = 48 << 10, PARAMETERS = 64, USES = 64, GONE = 256, SMALL = 64 << 10 };
+enum { NUMBERS = 1 << 12, NUMBER_SHIFT = 48 };
+enum { INVALID_VALUE = 1, OUT_OF_RESOURCES = 701 };
+
+// ---- memory ----
+
+struct block {
+	struct block *next;
+	uint64_t address, bytes;
+	uint8_t *memory;
+	int device;
+};
+
+struct CUctx_st {
+	int device;
+	long retained;
+	bool reaches[DEVICES];
+};
+
+static struct CUctx_st contexts[DEVICES];
+static _Thread_local CUcontext current;
+static struct block *blocks; // of devices and of the host
+static size_t used[DEVICES];
+static uint64_t allocations;
+static struct {
+	uint64_t address, bytes;
+} gone[GONE]; // device memory that was freed of late
+static size_t gone_count;
+
+static struct block *block_at(uint64_t address)
+{
+	for (struct block *block = blocks; block; block = block->next)
+		if (address >= block->address && address < block->address + block->bytes)
+			return block;
+	return NULL;
+}
+
+// NULL, and noted, if it is not of one piece. Memory of the host that is not pinned is not looked at.
+static uint8_t *place(uint64_t address, uint64_t bytes, const char *call)
+{
+	const struct block *block = block_at(address);
+	if (!block && !(address & DEVICE_BIT))
+		return (uint8_t *)(uintptr_t)address;
+	if (!block || bytes > block->address + block->bytes - address) {
+		strike_wrong("%s: %llu bytes at 0x%llx are not of one piece of memory", call, (unsigned long long)bytes,
+			     (unsigned long long)address);
+		return NULL;
+	}
+	return block->memory + (address - block->address);
+}
+
+// ---- streams ----
+
+enum op_kind { COPY, FILL, CALL, KERNEL, WAIT };
+struct op {
+	struct op *next;
+	enum op_kind kind;
+	uint64_t to, from, bytes, count;
+	uint32_t value, width;
+	uint8_t *kept; // of a copy from memory that may change at once
+	void (*function)(void *);
+	void *context;
+	const void *module, *graph;
+	CUstream other;
+	uint64_t other_place;
+	uint32_t use_count;
+	uint64_t uses[USES];
+};
+
+struct CUstream_st {
+	struct CUstream_st *next;
+	struct op *first, **last;
+	uint64_t enqueued, done;
+	bool asked, capturing;
+	struct op *captured, **captured_last;
+	int device;
+};
+struct CUevent_st {
+	struct CUevent_st *next;
+	CUstream stream;
+	uint64_t place;
+	bool recorded;
+};
+struct CUgraph_st {
+	struct op *ops;
+};
+struct CUgraphExec_st {
+	struct op *ops;
+};
+static CUstream streams;
+static CUevent events;
+
+static void op_free(struct op *op)
+{
+	free(op->kept);
+	free(op);
+}
+
+static void ops_free(struct op *op)
+{
+	while (op) {
+		struct op *next = op->next;
+		op_free(op);
+		op = next;
+	}
+}
+
+static void do_op(const struct op *op);
+
+static void work_until(CUstream stream, uint64_t up_to)
+{
+	while (stream->done < up_to) {
+		struct op *op = stream->first;
+		if (op->kind == WAIT && op->other)
+			work_until(op->other, op->other_place);
+		do_op(op);
+		stream->first = op->next;
+		if (!stream->first)
+			stream->last = &stream->first;
+		stream->done++;
+		op_free(op);
+	}
+}
+
+static void do_op(const struct op *op)
+{
+	uint8_t *to;
+	const uint8_t *from;
+	switch (op->kind) {
+	case COPY:
+		to = place(op->to, op->bytes, "a copy");
+		from = op->kept ? op->kept : place(op->from, op->bytes, "a copy");
+		if (to && from)
+			memmove(to, from, op->bytes);
+		break;
+	case FILL:
+		to = place(op->to, op->count * op->width, "a fill");
+		for (uint64_t i = 0; to && op->width == 4 && i < op->count; i++)
+			memcpy(to + 4 * i, &op->value, 4);
+		if (to && op->width == 1)
+			memset(to, (int)op->value, op->count);
+		break;
+	case CALL:
+		op->function(op->context);
+		break;
+	case KERNEL:
+	case WAIT:
+		break;
+	}
+}
+
+static bool capture_allows(const char *call)
+{
+	for (CUstream stream = streams; stream; stream = stream->next)
+		if (stream->capturing) {
+			strike_wrong("%s during a capture", call);
+			return false;
+		}
+	return true;
+}
+
+static struct op *enqueue(CUstream stream, const struct op *work)
+{
+	struct op *op = malloc(sizeof(*op));
+	if (!op)
+		abort();
+	*op = *work;
+	op->next = NULL;
+	struct op ***last = stream->capturing ? &stream->captured_last : &stream->last;
+	**last = op;
+	*last = &op->next;
+	if (!stream->capturing) {
+		stream->enqueued++;
+		stream->asked = false;
+	}
+	return op;
+}
+
+static bool in_range(uint64_t address, uint64_t first, uint64_t bytes)
+{
+	return address >= first && address < first + bytes;
+}
+
+static bool op_uses(const struct op *op, uint64_t first, uint64_t bytes)
+{
+	bool uses = (op->kind == COPY || op->kind == FILL) && op->to < first + bytes &&
+		    first < op->to + (op->kind == COPY ? op->bytes : op->count * op->width);
+	uses = uses || (op->kind == COPY && !op->kept && op->from < first + bytes && first < op->from + op->bytes);
+	for (uint32_t i = 0; !uses && i < op->use_count; i++)
+		uses = in_range(op->uses[i], first, bytes);
+	return uses;
+}
+
+static void check_unused(uint64_t first, uint64_t bytes, const char *call)
+{
+	for (CUstream stream = streams; stream; stream = stream->next)
+		for (const struct op *op = stream->first; op; op = op->next) {
+			if (op_uses(op, first, bytes))
+				strike_wrong("%s of memory that pending work uses", call);
+		}
+}
+
+static CUresult ask(CUstream stream, uint64_t up_to)
+{
+	if (stream->capturing) {
+		strike_wrong("a stream is asked during its capture");
+		return INVALID_VALUE;
+	}
+	if (stream->done >= up_to)
+		return CUDA_SUCCESS;
+	stream->asked = !stream->asked;
+	if (stream->asked)
+		return CUDA_ERROR_NOT_READY;
+	work_until(stream, up_to);
+	return CUDA_SUCCESS;
+}
+
+void standin_drop(void)
+{
+	for (CUstream stream = streams; stream; stream = stream->next) {
+		ops_free(stream->first);
+		ops_free(stream->captured);
+		stream->first = stream->captured = NULL;
+		stream->last = &stream->first;
+		stream->captured_last = &stream->captured;
+		stream->done = stream->enqueued;
+	}
+}
+
+// ---- the driver and its devices ----
+
+static CUresult init(unsigned flags)
+{
+	return flags ? INVALID_VALUE : CUDA_SUCCESS;
+}
+
+static CUresult driver_version(int *version)
+{
+	*version = 13000;
+	return CUDA_SUCCESS;
+}
+
+static CUresult error_text(CUresult result, const char **text)
+{
+	(void)result;
+	*text = "an error that a test injects";
+	return CUDA_SUCCESS;
+}
+
+static CUresult device_count(int *count)
+{
+	*count = DEVICES;
+	return CUDA_SUCCESS;
+}
+
+static CUresult device_get(CUdevice *device, int ordinal)
+{
+	*device = ordinal;
+	return ordinal < DEVICES ? CUDA_SUCCESS : INVALID_VALUE;
+}
+
+static CUresult device_name(char *name, int size, CUdevice device)
+{
+	snprintf(name, (size_t)size, "a stand-in (%d)", device);
+	return CUDA_SUCCESS;
+}
+
+static int most_shared(void)
+{
+	return strikes.capability >= 90 ? 227 << 10 : 163 << 10;
+}
+
+static CUresult device_attribute(int *value, int attribute, CUdevice device)
+{
+	const struct {
+		int attribute, value;
+	} all[] = {
+		{CUDA_MAX_THREADS_PER_BLOCK, 1024},
+		{CUDA_MAX_BLOCK_X, 1024},
+		{CUDA_MAX_BLOCK_X + 1, 1024},
+		{CUDA_MAX_BLOCK_X + 2, 64},
+		{CUDA_MAX_GRID_X, 0x7fffffff},
+		{CUDA_MAX_GRID_X + 1, 65535},
+		{CUDA_MAX_GRID_X + 2, 65535},
+		{CUDA_MULTIPROCESSOR_COUNT, UNITS},
+		{CUDA_CONCURRENT_KERNELS, 1},
+		{CUDA_PCI_BUS_ID, 0x40 + device},
+		{CUDA_CAPABILITY_MAJOR, strikes.capability / 10},
+		{CUDA_CAPABILITY_MINOR, strikes.capability % 10},
+		{CUDA_COOPERATIVE_LAUNCH, 1},
+		{CUDA_MAX_SHARED_BYTES, most_shared()},
+	};
+	*value = 0;
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		if (all[i].attribute == attribute)
+			*value = all[i].value;
+	return CUDA_SUCCESS;
+}
+
+static CUresult total_memory(size_t *bytes, CUdevice device)
+{
+	(void)device;
+	*bytes = DEVICE_MEMORY;
+	return CUDA_SUCCESS;
+}
+
+static CUresult device_uuid(CUuuid *uuid, CUdevice device)
+{
+	*uuid = (CUuuid){.bytes = {0x57, 0xa9, 0xd1, 0x9, [15] = (uint8_t)(device + 1)}};
+	return CUDA_SUCCESS;
+}
+
+static CUresult context_retain(CUcontext *context, CUdevice device)
+{
+	*context = &contexts[device];
+	contexts[device].device = device;
+	contexts[device].retained++;
+	return CUDA_SUCCESS;
+}
+
+static CUresult context_release(CUdevice device)
+{
+	if (!--contexts[device].retained)
+		for (int i = 0; i < DEVICES; i++)
+			contexts[device].reaches[i] = contexts[i].reaches[device] = false;
+	return CUDA_SUCCESS;
+}
+
+static CUresult context_set(CUcontext context)
+{
+	current = context;
+	return CUDA_SUCCESS;
+}
+
+static CUresult can_access(int *can, CUdevice device, CUdevice peer)
+{
+	*can = device != peer;
+	return CUDA_SUCCESS;
+}
+
+static CUresult enable_access(CUcontext peer, unsigned flags)
+{
+	(void)flags;
+	if (current->reaches[peer->device])
+		return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+	current->reaches[peer->device] = true;
+	return CUDA_SUCCESS;
+}
+
+// ---- memory's calls ----
+
+static CUresult allocate(uint64_t bytes, uint64_t bit, const char *call, uint64_t *out)
+{
+	struct block *block = malloc(sizeof(*block));
+	capture_allows(call);
+	if (!bytes || bytes > DEVICE_MEMORY - used[current->device]) {
+		free(block);
+		return bytes ? CUDA_ERROR_OUT_OF_MEMORY : INVALID_VALUE;
+	}
+	uint8_t *memory = malloc(bytes);
+	if (!block || !memory)
+		abort();
+	memset(memory, 0xa5, bytes < SMALL ? bytes : SMALL);
+	uint64_t address = (uint64_t)(uintptr_t)memory | bit;
+	if (bit)
+		address |= allocations++ % NUMBERS << NUMBER_SHIFT;
+	*block = (struct block){blocks, address, bytes, memory, current->device};
+	used[block->device] += bit ? bytes : 0;
+	blocks = block;
+	*out = block->address;
+	return CUDA_SUCCESS;
+}
+
+static CUresult release(uint64_t address, const char *call)
+{
+	struct block **link = &blocks;
+	while (*link && (*link)->address != address)
+		link = &(*link)->next;
+	struct block *block = *link;
+	capture_allows(call);
+	check_unused(block->address, block->bytes, call);
+	if (address & DEVICE_BIT) {
+		gone[gone_count % GONE].address = address;
+		gone[gone_count++ % GONE].bytes = block->bytes;
+		used[block->device] -= block->bytes;
+	}
+	*link = block->next;
+	free(block->memory);
+	free(block);
+	return CUDA_SUCCESS;
+}
+
+static CUresult memory_allocate(CUdeviceptr *pointer, size_t bytes)
+{
+	return allocate(bytes, DEVICE_BIT, "cuMemAlloc", pointer);
+}
+
+static CUresult memory_free(CUdeviceptr pointer)
+{
+	return release(pointer, "cuMemFree");
+}
+
+static CUresult memory_info(size_t *unused, size_t *total)
+{
+	*total = DEVICE_MEMORY;
+	*unused = DEVICE_MEMORY - used[current->device];
+	return CUDA_SUCCESS;
+}
+
+static CUresult host_allocate(void **pointer, size_t bytes, unsigned flags)
+{
+	uint64_t address = 0;
+	CUresult result = allocate(bytes, 0, "cuMemHostAlloc", &address);
+	if (!(flags & CUDA_HOST_PORTABLE))
+		strike_wrong("host memory that other devices do not see");
+	*pointer = (void *)(uintptr_t)address;
+	return result;
+}
+
+static CUresult host_free(void *pointer)
+{
+	return release((uint64_t)(uintptr_t)pointer, "cuMemFreeHost");
+}
+
+static CUresult enqueue_copy(CUstream stream, uint64_t to, uint64_t from, uint64_t bytes, const char *call)
+{
+	struct op op = {.kind = COPY, .to = to, .from = from, .bytes = bytes};
+	const uint8_t *bytes_from = place(from, bytes, call);
+	if (!place(to, bytes, call) || !bytes_from)
+		return INVALID_VALUE;
+	if (!block_at(to))
+		strike_wrong("%s to memory that is not pinned", call);
+	if (!block_at(from)) { // the driver has a copy of it when the call returns
+		op.kept = malloc(bytes);
+		if (!op.kept)
+			abort();
+		memcpy(op.kept, bytes_from, bytes);
+	}
+	enqueue(stream, &op);
+	return CUDA_SUCCESS;
+}
+
+static CUresult copy_async(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
+{
+	return enqueue_copy(stream, to, from, bytes, "cuMemcpyAsync");
+}
+
+static CUresult copy_peer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t bytes,
+			  CUstream stream)
+{
+	const struct block *one = block_at(from), *other = block_at(to);
+	if (!one || !other || one->device != from_context->device || other->device != to_context->device)
+		strike_wrong("cuMemcpyPeerAsync: memory that is not of its device");
+	return enqueue_copy(stream, to, from, bytes, "cuMemcpyPeerAsync");
+}
+
+static CUresult copy_now(CUdeviceptr to, uint64_t from, uint64_t bytes, const char *call)
+{
+	uint8_t *target = place(to, bytes, call);
+	const uint8_t *source = place(from, bytes, call);
+	capture_allows(call);
+	check_unused(to, bytes, call); // other streams do not wait for it, nor it for them
+	check_unused(from, bytes, call);
+	if (!target || !source)
+		return INVALID_VALUE;
+	memcpy(target, source, bytes);
+	return CUDA_SUCCESS;
+}
+
+static CUresult copy_in(CUdeviceptr to, const void *from, size_t bytes)
+{
+	return copy_now(to, (uint64_t)(uintptr_t)from, bytes, "cuMemcpyHtoD");
+}
+
+static CUresult copy_out(void *to, CUdeviceptr from, size_t bytes)
+{
+	return copy_now((uint64_t)(uintptr_t)to, from, bytes, "cuMemcpyDtoH");
+}
+
+static CUresult fill(CUstream stream, uint64_t to, uint32_t value, uint64_t count, uint32_t width)
+{
+	if (!place(to, count * width, "a fill"))
+		return INVALID_VALUE;
+	enqueue(stream, &(struct op){.kind = FILL, .to = to, .value = value, .count = count, .width = width});
+	return CUDA_SUCCESS;
+}
+
+static CUresult fill_bytes(CUdeviceptr to, uint8_t value, size_t count, CUstream stream)
+{
+	return fill(stream, to, value, count, 1);
+}
+
+static CUresult fill_words(CUdeviceptr to, uint32_t value, size_t count, CUstream stream)
+{
+	return fill(stream, to, value, count, 4);
+}
+
+// ---- streams' and events' calls ----
+
+static CUresult stream_create(CUstream *out, unsigned flags)
+{
+	CUstream stream = calloc(1, sizeof(*stream));
+	if (!stream)
+		abort();
+	if (flags != CUDA_STREAM_NON_BLOCKING)
+		strike_wrong("a stream that waits for the default one");
+	stream->last = &stream->first;
+	stream->device = current->device;
+	stream->next = streams;
+	streams = *out = stream;
+	return CUDA_SUCCESS;
+}
+
+static CUresult stream_destroy(CUstream stream)
+{
+	if (stream->done < stream->enqueued)
+		strike_wrong("a stream is destroyed with %llu pieces of work pending",
+			     (unsigned long long)(stream->enqueued - stream->done));
+	if (stream->capturing)
+		strike_wrong("a stream is destroyed in its capture");
+	work_until(stream, stream->enqueued);
+	for (CUevent event = events; event; event = event->next)
+		if (event->stream == stream)
+			event->stream = NULL;
+	for (CUstream other = streams; other; other = other->next)
+		for (struct op *op = other->first; op; op = op->next)
+			if (op->other == stream)
+				op->other = NULL;
+	for (CUstream *link = &streams; *link; link = &(*link)->next)
+		if (*link == stream) {
+			*link = stream->next;
+			break;
+		}
+	ops_free(stream->captured);
+	free(stream);
+	return CUDA_SUCCESS;
+}
+
+static CUresult stream_query(CUstream stream)
+{
+	return ask(stream, stream->enqueued);
+}
+
+static CUresult stream_synchronize(CUstream stream)
+{
+	if (capture_allows("cuStreamSynchronize"))
+		work_until(stream, stream->enqueued);
+	return CUDA_SUCCESS;
+}
+
+static CUresult stream_wait(CUstream stream, CUevent event, unsigned flags)
+{
+	(void)flags;
+	if (!event->recorded)
+		strike_wrong("a stream waits for an event that was never recorded");
+	enqueue(stream, &(struct op){.kind = WAIT, .other = event->stream, .other_place = event->place});
+	return CUDA_SUCCESS;
+}
+
+static CUresult host_function(CUstream stream, void (*function)(void *context), void *context)
+{
+	enqueue(stream, &(struct op){.kind = CALL, .function = function, .context = context});
+	return CUDA_SUCCESS;
+}
+
+static CUresult event_create(CUevent *out, unsigned flags)
+{
+	(void)flags;
+	CUevent event = calloc(1, sizeof(*event));
+	if (!event)
+		abort();
+	event->next = events;
+	events = *out = event;
+	return CUDA_SUCCESS;
+}
+
+static CUresult event_destroy(CUevent event)
+{
+	for (CUevent *link = &events; *link; link = &(*link)->next)
+		if (*link == event) {
+			*link = event->next;
+			break;
+		}
+	free(event);
+	return CUDA_SUCCESS;
+}
+
+static CUresult event_record(CUevent event, CUstream stream)
+{
+	if (stream->capturing)
+		strike_wrong("an event is recorded in a capture");
+	event->stream = stream;
+	event->place = stream->enqueued;
+	event->recorded = true;
+	return CUDA_SUCCESS;
+}
+
+static CUresult event_query(CUevent event)
+{
+	return event->stream ? ask(event->stream, event->place) : CUDA_SUCCESS;
+}
+
+static CUresult event_elapsed(float *ms, CUevent start, CUevent end)
+{
+	*ms = 0;
+	if (!start->recorded || !end->recorded)
+		strike_wrong("the time of an event that was never recorded");
+	return CUDA_SUCCESS;
+}
+
+// ---- modules ----
+
+struct CUfunc_st {
+	char name[128];
+	uint32_t count, bytes[PARAMETERS]; // of its parameters
+	uint32_t shared_most;
+	CUmodule module;
+};
+struct CUmod_st {
+	struct CUfunc_st *functions;
+	size_t count;
+	int device;
+};
+struct CUlinkState_st {
+	void *image;
+	size_t bytes;
+};
+
+// One parameter, as in ".param .align 8 .b8 x[80]": the last type's width, times the number in brackets.
+static uint32_t parameter_bytes(const char *text, size_t length)
+{
+	uint32_t bytes = 0, count = 1;
+	for (size_t i = 0; i + 2 < length; i++) {
+		if (text[i] == '.' && strchr("busf", text[i + 1]) && text[i + 2] >= '1' && text[i + 2] <= '9')
+			bytes = (uint32_t)strtoul(text + i + 2, NULL, 10) / 8;
+		if (text[i] == '[')
+			count = (uint32_t)strtoul(text + i + 1, NULL, 10);
+	}
+	return bytes * count;
+}
+
+static void read_entry(struct CUfunc_st *function, const char *text)
+{
+	size_t length = strcspn(text, " \t\r\n({");
+	const char *rest = text + length + strspn(text + length, " \t\r\n");
+	snprintf(function->name, sizeof(function->name), "%.*s", (int)length, text);
+	function->shared_most = SHARED_PLAIN;
+	while (*rest == '(' || *rest == ',') {
+		size_t one = strcspn(++rest, ",)");
+		uint32_t bytes = parameter_bytes(rest, one);
+		if (bytes && function->count < PARAMETERS)
+			function->bytes[function->count++] = bytes;
+		rest += one;
+	}
+}
+
+static CUresult module_load(CUmodule *out, const void *image, unsigned count, int *options, void **values)
+{
+	static const char directive[] = ".entry ";
+	struct CUmod_st *module = calloc(1, sizeof(*module));
+	size_t room = 64;
+	if (module)
+		module->functions = calloc(room, sizeof(*module->functions));
+	if (!module || !module->functions)
+		abort();
+	capture_allows("cuModuleLoadDataEx");
+	for (unsigned i = 0; i < count; i++)
+		if (options[i] == CUDA_JIT_ERROR_LOG)
+			*(char *)values[i] = 0;
+	const char *text = strstr(image, ".version");
+	for (const char *at = text; at && (at = strstr(at, directive)) && module->count < room;) {
+		at += strlen(directive);
+		module->functions[module->count].module = module;
+		read_entry(&module->functions[module->count++], at);
+	}
+	*out = module;
+	if (text)
+		return CUDA_SUCCESS;
+	free(module->functions);
+	free(module);
+	return CUDA_ERROR_INVALID_PTX;
+}
+
+static CUresult module_unload(CUmodule module)
+{
+	capture_allows("cuModuleUnload");
+	for (CUstream stream = streams; stream; stream = stream->next)
+		for (const struct op *op = stream->first; op; op = op->next)
+			if (op->module == module)
+				strike_wrong("a module is unloaded that pending work uses");
+	free(module->functions);
+	free(module);
+	return CUDA_SUCCESS;
+}
+
+static CUresult module_function(CUfunction *out, CUmodule module, const char *name)
+{
+	for (size_t i = 0; i < module->count; i++)
+		if (!strcmp(module->functions[i].name, name)) {
+			*out = &module->functions[i];
+			return CUDA_SUCCESS;
+		}
+	return CUDA_ERROR_NOT_FOUND;
+}
+
+static CUresult function_attribute(int *value, int attribute, CUfunction function)
+{
+	(void)function;
+	*value = attribute == CUDA_FUNCTION_MAX_THREADS_PER_BLOCK ? 1024 : 0;
+	return CUDA_SUCCESS;
+}
+
+static CUresult function_set(CUfunction function, int attribute, int value)
+{
+	if (attribute == CUDA_FUNCTION_SHARED_BYTES && (value < 0 || value > most_shared()))
+		return INVALID_VALUE;
+	if (attribute == CUDA_FUNCTION_SHARED_BYTES)
+		function->shared_most = (uint32_t)value;
+	return CUDA_SUCCESS;
+}
+
+static CUresult link_create(unsigned count, int *options, void **values, CUlinkState *out)
+{
+	(void)count, (void)options, (void)values;
+	*out = calloc(1, sizeof(**out));
+	return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult link_add(CUlinkState state, int type, void *data, size_t bytes, const char *name, unsigned count,
+			 int *options, void **values)
+{
+	(void)type, (void)name, (void)count, (void)options, (void)values;
+	state->image = malloc(bytes);
+	if (!state->image)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	memcpy(state->image, data, bytes);
+	state->bytes = bytes;
+	return CUDA_SUCCESS;
+}
+
+static CUresult link_complete(CUlinkState state, void **image, size_t *bytes)
+{
+	*image = state->image;
+	*bytes = state->bytes;
+	return CUDA_SUCCESS;
+}
+
+static CUresult link_destroy(CUlinkState state)
+{
+	free(state->image);
+	free(state);
+	return CUDA_SUCCESS;
+}
+
+// ---- launches and graphs ----
+
+static void note_use(struct op *op, uint64_t address, const char *kernel)
+{
+	const struct block *block = block_at(address);
+	for (size_t i = 0; !block && i < GONE; i++)
+		if (in_range(address, gone[i].address, gone[i].bytes))
+			strike_wrong("%s is given memory that is gone: 0x%llx", kernel, (unsigned long long)address);
+	if (!block)
+		return;
+	if ((address & DEVICE_BIT) && block->device != current->device && !current->reaches[block->device])
+		strike_wrong("%s of device %d is given memory of device %d, which it does not reach", kernel,
+			     current->device, block->device);
+	if (op->use_count == USES)
+		strike_wrong("%s is given more addresses than can be noted", kernel);
+	else
+		op->uses[op->use_count++] = address;
+}
+
+static CUresult launch(const CUlaunchConfig *config, CUfunction function, void **arguments, void **extra)
+{
+	struct op op = {.kind = KERNEL, .module = function->module};
+	uint64_t threads = (uint64_t)config->block_x * config->block_y * config->block_z;
+	if (!config->grid_x || !config->grid_y || !config->grid_z || config->grid_y > 65535 || config->grid_z > 65535 ||
+	    !threads || extra) {
+		strike_wrong("%s: %ux%ux%u blocks of %llu threads", function->name, config->grid_x, config->grid_y,
+			     config->grid_z, (unsigned long long)threads);
+		return INVALID_VALUE;
+	}
+	if (threads > 1024)
+		return OUT_OF_RESOURCES;
+	if (config->shared_bytes > function->shared_most) {
+		strike_wrong("%s: %u bytes of shared memory, and %u are allowed", function->name, config->shared_bytes,
+			     function->shared_most);
+		return INVALID_VALUE;
+	}
+	for (unsigned i = 0; i < config->attribute_count; i++)
+		if (config->attributes[i].id != CUDA_LAUNCH_COOPERATIVE &&
+		    config->attributes[i].id != CUDA_LAUNCH_PROGRAMMATIC_SERIAL)
+			strike_wrong("%s: launched with attribute %d", function->name, config->attributes[i].id);
+	for (uint32_t i = 0; i < function->count; i++)
+		for (uint32_t at = 0; at < function->bytes[i]; at += 8) {
+			uint64_t word = 0;
+			memcpy(&word, (const uint8_t *)arguments[i] + at,
+			       function->bytes[i] - at < 8 ? function->bytes[i] - at : 8);
+			note_use(&op, word, function->name);
+		}
+	enqueue(config->stream, &op);
+	return CUDA_SUCCESS;
+}
+
+static CUresult launch_plain(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+			     unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream,
+			     void **arguments, void **extra)
+{
+	return launch(
+		&(CUlaunchConfig){grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, NULL, 0},
+		function, arguments, extra);
+}
+
+static CUresult capture_begin(CUstream stream, int mode)
+{
+	(void)mode;
+	if (!capture_allows("cuStreamBeginCapture"))
+		return INVALID_VALUE;
+	stream->capturing = true;
+	stream->captured = NULL;
+	stream->captured_last = &stream->captured;
+	return CUDA_SUCCESS;
+}
+
+static CUresult capture_end(CUstream stream, CUgraph *out)
+{
+	if (!stream->capturing) {
+		strike_wrong("a capture ends that did not begin");
+		return INVALID_VALUE;
+	}
+	*out = malloc(sizeof(**out));
+	if (!*out)
+		abort();
+	(*out)->ops = stream->captured;
+	stream->captured = NULL;
+	stream->capturing = false;
+	return CUDA_SUCCESS;
+}
+
+static struct op *ops_copy(const struct op *from)
+{
+	struct op *first = NULL, **last = &first;
+	for (; from; from = from->next) {
+		*last = malloc(sizeof(**last));
+		if (!*last)
+			abort();
+		**last = *from;
+		if (from->kept)
+			strike_wrong("a capture with memory of the host that is not pinned");
+		(*last)->kept = NULL;
+		(*last)->next = NULL;
+		last = &(*last)->next;
+	}
+	return first;
+}
+
+static CUresult graph_make(CUgraphExec *out, CUgraph graph, unsigned long long flags)
+{
+	(void)flags;
+	*out = malloc(sizeof(**out));
+	if (!*out)
+		abort();
+	(*out)->ops = ops_copy(graph->ops);
+	return CUDA_SUCCESS;
+}
+
+static CUresult graph_launch(CUgraphExec graph, CUstream stream)
+{
+	for (const struct op *op = graph->ops; op; op = op->next) {
+		struct op work = *op;
+		work.graph = graph;
+		work.use_count = 0;
+		for (uint32_t i = 0; i < op->use_count; i++)
+			note_use(&work, op->uses[i], "a graph");
+		enqueue(stream, &work);
+	}
+	return CUDA_SUCCESS;
+}
+
+static CUresult graph_destroy(CUgraph graph)
+{
+	ops_free(graph->ops);
+	free(graph);
+	return CUDA_SUCCESS;
+}
+
+static CUresult exec_destroy(CUgraphExec graph)
+{
+	for (CUstream stream = streams; stream; stream = stream->next)
+		for (const struct op *op = stream->first; op; op = op->next)
+			if (op->graph == graph)
+				strike_wrong("a graph is destroyed that pending work uses");
+	ops_free(graph->ops);
+	free(graph);
+	return CUDA_SUCCESS;
+}
+
+void standin_fill(struct cuda *driver)
+{
+	*driver = (struct cuda){
+		.cuInit = init,
+		.cuDriverGetVersion = driver_version,
+		.cuGetErrorName = error_text,
+		.cuGetErrorString = error_text,
+		.cuDeviceGetCount = device_count,
+		.cuDeviceGet = device_get,
+		.cuDeviceGetName = device_name,
+		.cuDeviceGetAttribute = device_attribute,
+		.cuDeviceTotalMem_v2 = total_memory,
+		.cuDevicePrimaryCtxRetain = context_retain,
+		.cuDevicePrimaryCtxRelease_v2 = context_release,
+		.cuCtxSetCurrent = context_set,
+		.cuMemAlloc_v2 = memory_allocate,
+		.cuMemFree_v2 = memory_free,
+		.cuMemGetInfo_v2 = memory_info,
+		.cuMemHostAlloc = host_allocate,
+		.cuMemFreeHost = host_free,
+		.cuMemcpyAsync = copy_async,
+		.cuMemcpyHtoD_v2 = copy_in,
+		.cuMemcpyDtoH_v2 = copy_out,
+		.cuMemsetD8Async = fill_bytes,
+		.cuMemsetD32Async = fill_words,
+		.cuStreamCreate = stream_create,
+		.cuStreamDestroy_v2 = stream_destroy,
+		.cuStreamQuery = stream_query,
+		.cuStreamSynchronize = stream_synchronize,
+		.cuStreamWaitEvent = stream_wait,
+		.cuModuleLoadDataEx = module_load,
+		.cuModuleUnload = module_unload,
+		.cuModuleGetFunction = module_function,
+		.cuFuncGetAttribute = function_attribute,
+		.cuLaunchKernel = launch_plain,
+		.cuLaunchHostFunc = host_function,
+		.cuEventCreate = event_create,
+		.cuEventRecord = event_record,
+		.cuEventQuery = event_query,
+		.cuEventElapsedTime = event_elapsed,
+		.cuEventDestroy_v2 = event_destroy,
+		.cuDeviceGetUuid_v2 = device_uuid,
+		.cuDeviceGetUuid = device_uuid,
+		.cuLinkCreate_v2 = link_create,
+		.cuLinkAddData_v2 = link_add,
+		.cuLinkComplete = link_complete,
+		.cuLinkDestroy = link_destroy,
+		.cuFuncSetAttribute = function_set,
+		.cuLaunchKernelEx = launch,
+		.cuStreamBeginCapture_v2 = capture_begin,
+		.cuStreamEndCapture = capture_end,
+		.cuGraphInstantiateWithFlags = graph_make,
+		.cuGraphLaunch = graph_launch,
+		.cuGraphDestroy = graph_destroy,
+		.cuGraphExecDestroy = exec_destroy,
+		.cuDeviceCanAccessPeer = can_access,
+		.cuCtxEnablePeerAccess = enable_access,
+		.cuMemcpyPeerAsync = copy_peer,
+	};
+}

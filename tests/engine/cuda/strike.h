@@ -1,0 +1,27 @@
+/* What a test tells the library that stands for the CUDA driver (driver/struck.c), and hears from it.
+ *
+ * The test loads that library before anything asks for the driver: it bears the driver's name (libcuda.so.1 as its
+ * soname), so that is what the back end finds, without a change. */
+#pragma once
+#include "engine/cuda/loader.h"
+
+struct strikes {
+	long countdown; // calls until one fails; < 0: none does
+	CUresult result;
+	bool sticky;            // from then on everything fails, as after an illegal address
+	const char *struck;     // the call that failed
+	bool lost;              // a sticky one has failed
+	const char *after_loss; // work that was asked for all the same
+	char wrong[240];        // what the caller did that it may not, or left behind; the first of it
+	bool real;              // the driver behind is NVIDIA's; else the stand-in (driver/standin.c), which
+				// computes nothing
+	int capability;         // of the stand-in's devices, 80 or 90; for the test to set
+};
+
+#define STRIKE_EXPORT __attribute__((visibility("default")))
+// driver: the file of NVIDIA's library, or NULL for the stand-in. NULL if it lacks a function of loader.h.
+STRIKE_EXPORT struct strikes *strike_open(const char *driver);
+// From now on: call number `countdown` fails with `result`.
+STRIKE_EXPORT void strike_begin(long countdown, CUresult result, bool sticky);
+// No call fails any more. What is left counts as wrong, and is destroyed.
+STRIKE_EXPORT void strike_end(void);
