@@ -40,7 +40,8 @@ struct backend_stage {
 	float *output_norm;
 	struct stage_arena arena;
 	struct backend_buffer *kv, *workspace;
-	// In the workspace; a row's stride is padded to whole groups of 32, beyond which lie zeros.
+	// In the workspace. What is multiplied (normed, attended, gate) has rows of whole groups of 32, zeros behind
+	// what the model has; so have q and up. The others' rows follow each other.
 	float *x, *normed;          // (batch_rows, embedding); x: of slices, the first one's
 	float *summand;             // (batch_rows, embedding), of a slice: what it adds to x
 	float *q, *attended;        // (batch_rows, heads * head_size)

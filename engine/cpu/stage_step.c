@@ -109,10 +109,10 @@ static void norm_piece(void *context, uint64_t row)
 {
 	const struct step *step = context;
 	struct backend_stage *stage = step->stage;
-	size_t n = stage->shape->embedding;
-	float *to = stage->normed + row * n;
+	size_t n = stage->shape->embedding, padded = stage_padded(stage->shape->embedding);
+	float *to = stage->normed + row * padded;
 	rms_norm(to, stage->x + row * n, step->weights, n, stage->shape->norm_epsilon);
-	prepare(stage, row, step->batch->row_count, to, n);
+	prepare(stage, row, step->batch->row_count, to, padded);
 }
 
 static void norm_rows(struct step *step, const float *weights)
@@ -133,7 +133,7 @@ static void gate_groups_piece(void *context, uint64_t row)
 {
 	const struct step *step = context;
 	struct backend_stage *stage = step->stage;
-	size_t n = stage->shape->feed_forward;
+	size_t n = stage_padded(stage->shape->feed_forward);
 	prepare(stage, row, step->batch->row_count, stage->gate + row * n, n);
 }
 
@@ -324,7 +324,7 @@ static void compute_attention(struct step *step)
 		.values = stage->normed,
 		.groups = stage->groups,
 		.tiles = has_tiles(stage, rows) ? stage->tiles : NULL,
-		.value_stride = shape->embedding,
+		.value_stride = stage_padded(shape->embedding),
 		.rows = rows,
 		.output = stage->q,
 		.output_stride = heads,
@@ -362,10 +362,10 @@ static void compute_ffn(struct step *step)
 		.values = stage->normed,
 		.groups = stage->groups,
 		.tiles = has_tiles(stage, rows) ? stage->tiles : NULL,
-		.value_stride = shape->embedding,
+		.value_stride = stage_padded(shape->embedding),
 		.rows = rows,
 		.output = stage->gate,
-		.output_stride = shape->feed_forward,
+		.output_stride = stage_padded(shape->feed_forward),
 	};
 	struct products products = {.kernels = stage->kernels, .of = {product, product}, .count = 2};
 	products.of[1].panels = &step->layer->up;
@@ -377,7 +377,7 @@ static void compute_ffn(struct step *step)
 						  .values = stage->gate,
 						  .groups = stage->groups,
 						  .tiles = has_tiles(stage, rows) ? stage->tiles : NULL,
-						  .value_stride = shape->feed_forward,
+						  .value_stride = stage_padded(shape->feed_forward),
 						  .rows = rows,
 						  .output = sum_of(stage),
 						  .output_stride = shape->embedding,
@@ -432,10 +432,12 @@ static void output_norm_piece(void *context, uint64_t index)
 {
 	const struct step *step = context;
 	struct backend_stage *stage = step->stage;
-	size_t n = stage->shape->embedding;
-	float *to = stage->normed + index * n;
+	size_t n = stage->shape->embedding, padded = stage_padded(stage->shape->embedding);
+	float *to = stage->normed + index * padded, *hidden = step->batch->hidden;
 	rms_norm(to, stage->x + step->batch->output_rows[index] * n, stage->output_norm, n, stage->shape->norm_epsilon);
-	prepare(stage, index, step->batch->output_count, to, n);
+	if (hidden)
+		memcpy(hidden + index * n, to, n * sizeof(*to));
+	prepare(stage, index, step->batch->output_count, to, padded);
 }
 
 static void predict(struct step *step)
@@ -443,18 +445,15 @@ static void predict(struct step *step)
 	struct backend_stage *stage = step->stage;
 	const struct stage_batch *batch = step->batch;
 	const struct model_shape *shape = stage->shape;
-	size_t n = shape->embedding;
 	uint32_t rows = batch->output_count;
 	team_run(step->team, output_norm_piece, step, rows);
-	if (batch->hidden)
-		memcpy(batch->hidden, stage->normed, batch->output_count * n * sizeof(float));
 	if ((!batch->logits && !batch->argmax) || !batch->output_count)
 		return;
 	multiply(step, &(struct products){.of = {{.panels = &stage->output,
 						  .values = stage->normed,
 						  .groups = stage->groups,
 						  .tiles = has_tiles(stage, rows) ? stage->tiles : NULL,
-						  .value_stride = n,
+						  .value_stride = stage_padded(shape->embedding),
 						  .rows = rows,
 						  .output = batch->logits ? batch->logits : stage->logits,
 						  .output_stride = shape->vocabulary}},

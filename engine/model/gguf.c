@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -272,6 +273,15 @@ static enum status read_name(struct reader *reader, char name[GGUF_NAME_BYTES + 
 	return STATUS_OK;
 }
 
+static enum status wrong_rows(const struct reader *reader, const struct gguf_tensor *tensor)
+{
+	char what[GGUF_NAME_BYTES + 96];
+	snprintf(what, sizeof(what), "rows of %" PRIu64 " of tensor %s are no whole blocks of %s, or too many",
+		 tensor->size[0], tensor->name,
+		 tensor->packing ? packing_info(tensor->packing)->name : format_info(tensor->format)->name);
+	return wrong(reader, what);
+}
+
 // *offset: of its data, within all data.
 static enum status read_tensor(struct reader *reader, struct gguf_tensor *tensor, uint64_t *offset)
 {
@@ -302,7 +312,7 @@ static enum status read_tensor(struct reader *reader, struct gguf_tensor *tensor
 		uint64_t row_bytes = tensor->packing ? packing_row_bytes(tensor->packing, tensor->size[0])
 						     : format_row_bytes(tensor->format, tensor->size[0]);
 		if (!row_bytes || __builtin_mul_overflow(row_bytes, rows, &tensor->bytes))
-			return wrong(reader, "a tensor's rows do not fit its format");
+			return wrong_rows(reader, tensor);
 	}
 	return STATUS_OK;
 }

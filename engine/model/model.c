@@ -15,8 +15,8 @@
 #include <string.h>
 
 enum {
-	WIDTH_MULTIPLE = 32,
-	WORD_BYTES = 64, // of the file's words in messages
+	WIDTH_MULTIPLE = 2, // a row of f16 is of whole words
+	WORD_BYTES = 64,    // of the file's words in messages
 };
 static const double PI = 3.14159265358979323846;
 
@@ -99,6 +99,16 @@ static enum status refuse_parts(struct opening *opening)
 	error_set(opening->error, STATUS_UNAVAILABLE,
 		  "the file is part %" PRIu64 " of %" PRIu64 " of a model that was split", part + 1, parts);
 	error_hint(opening->error, "put the parts together (llama-gguf-split --merge FIRST WHOLE) and add the whole");
+	return STATUS_UNAVAILABLE;
+}
+
+// What is published to test tokenizers: everything but weights.
+static enum status refuse_vocabulary(struct opening *opening)
+{
+	if (gguf_tensor_count(opening->gguf))
+		return STATUS_OK;
+	error_set(opening->error, STATUS_UNAVAILABLE, "the file has no weights: it is a vocabulary, or a header alone");
+	error_hint(opening->error, "add the model's own file");
 	return STATUS_UNAVAILABLE;
 }
 
@@ -547,6 +557,8 @@ enum status model_open(struct model **out, const struct gguf *gguf, struct error
 	}
 	struct opening opening = {.gguf = gguf, .shape = &model->shape, .used = used, .error = error};
 	status = refuse_parts(&opening);
+	if (!status)
+		status = refuse_vocabulary(&opening);
 	if (!status)
 		status = read_family(&opening);
 	if (!status)

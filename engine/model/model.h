@@ -9,8 +9,8 @@
 enum model_family { FAMILY_UNKNOWN, FAMILY_LLAMA, FAMILY_QWEN2, FAMILY_QWEN3 };
 const char *model_family_name(enum model_family family);
 
-// Limits on shapes, so that nothing overflows: layers 512, embedding and feed_forward 65536 (multiples of 32; formats
-// may ask for more), heads 512, head_size 512 (even), vocabulary 1,048,576, context 16,777,216.
+// Limits on shapes, so that nothing overflows: layers 512, embedding and feed_forward 65536 (even; a format of blocks
+// has rows of whole blocks), heads 512, head_size 512 (even), vocabulary 1,048,576, context 16,777,216.
 struct model_shape {
 	enum model_family family;
 	uint32_t layers, embedding, feed_forward;

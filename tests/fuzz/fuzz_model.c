@@ -69,7 +69,7 @@ static void look_at_model(const struct model *model)
 	struct model_sizes sizes, smaller;
 	require(shape->layers && shape->layers <= 512 && shape->heads <= 512 && shape->kv_heads);
 	require(!(shape->heads % shape->kv_heads) && shape->head_size <= 512 && shape->rope_size <= shape->head_size);
-	require(shape->embedding % 32 == 0 && shape->embedding <= 65536 && shape->context && shape->vocabulary);
+	require(shape->embedding % 2 == 0 && shape->embedding <= 65536 && shape->context && shape->vocabulary);
 	for (uint32_t i = 0; i < shape->rope_size / 2; i++)
 		require(isfinite(shape->rope_frequency[i]) && shape->rope_frequency[i] > 0);
 	for (enum model_role role = ROLE_TOKEN_EMBEDDING; role < ROLE_COUNT; role++)

@@ -102,6 +102,18 @@ struct stage *staged_create(struct staged *staged)
 	return stage;
 }
 
+bool staged_fits(struct staged *staged)
+{
+	const struct model_shape *shape = staged->shape;
+	struct stage_params params = staged_params(staged);
+	struct stage *stage = NULL;
+	if (strcmp(staged->c->backend, "cuda") != 0 ||
+	    !((shape->embedding | shape->feed_forward | shape->heads * shape->head_size) % 4))
+		return true;
+	REFUSED(STATUS_UNAVAILABLE, stage_create(&stage, staged->c->device, &params, &error));
+	return false;
+}
+
 bool staged_slices(struct staged *staged)
 {
 	struct exogpu_device *const devices[] = {staged->c->device, staged->c->device};

@@ -13,10 +13,10 @@
 
 // clang-format off
 #define STAGE_TESTS(X)                                                                                      \
-	X(stage_formats) X(stage_mixed) X(stage_shapes) X(stage_wide) X(stage_positions) X(stage_large)     \
-	X(stage_chunks) X(stage_long) X(stage_batch) X(stage_many) X(stage_ranges) X(stage_host_layers)     \
-	X(stage_outputs) X(stage_equals) X(stage_zeroed) X(stage_repeats) X(stage_loading)                  \
-	X(stage_loading_fails) X(stage_refusals) X(stage_slices) X(stage_slices_repeat)                     \
+	X(stage_formats) X(stage_mixed) X(stage_shapes) X(stage_widths) X(stage_wide) X(stage_positions)    \
+	X(stage_large) X(stage_chunks) X(stage_long) X(stage_batch) X(stage_many) X(stage_ranges)           \
+	X(stage_host_layers) X(stage_outputs) X(stage_equals) X(stage_zeroed) X(stage_repeats)              \
+	X(stage_loading) X(stage_loading_fails) X(stage_refusals) X(stage_slices) X(stage_slices_repeat)    \
 	X(stage_slices_ranges) X(stage_slices_memory) X(stage_slices_refusals)
 // clang-format on
 #define X(name) void test_##name(void **state);
@@ -51,6 +51,8 @@ void staged_close(struct staged *staged);
 // For the whole model, with room for all that the tests do; for one stage.
 struct stage_params staged_params(struct staged *staged);
 struct stage *staged_create(struct staged *staged);
+// Whether this back end computes with rows of this model's lengths; if not, that it says so.
+bool staged_fits(struct staged *staged);
 // Whether this back end makes stages in slices; if not, that it says so.
 bool staged_slices(struct staged *staged);
 

@@ -59,18 +59,21 @@ void test_stage_slices(void **state)
 	static const struct {
 		enum model_family family;
 		enum tensor_format format;
-		uint32_t slices;
+		uint32_t slices, embedding;
 	} cases[] = {
-		{FAMILY_LLAMA, FORMAT_F16, 2},  {FAMILY_LLAMA, FORMAT_Q4_0, 4}, {FAMILY_QWEN2, FORMAT_Q8_0, 2},
-		{FAMILY_QWEN2, FORMAT_Q4_K, 4}, {FAMILY_QWEN3, FORMAT_Q6_K, 2}, {FAMILY_QWEN3, FORMAT_BF16, 4},
-		{FAMILY_LLAMA, FORMAT_F32, 2},  {FAMILY_QWEN3, FORMAT_Q5_K, 4},
+		{FAMILY_LLAMA, FORMAT_F16, 2, 256},  {FAMILY_LLAMA, FORMAT_Q4_0, 4, 256},
+		{FAMILY_QWEN2, FORMAT_Q8_0, 2, 256}, {FAMILY_QWEN2, FORMAT_Q4_K, 4, 256},
+		{FAMILY_QWEN3, FORMAT_Q6_K, 2, 256}, {FAMILY_QWEN3, FORMAT_BF16, 4, 256},
+		{FAMILY_LLAMA, FORMAT_F32, 2, 256},  {FAMILY_QWEN3, FORMAT_Q5_K, 4, 256},
+		{FAMILY_QWEN3, FORMAT_F16, 2, 100},
 	};
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct model_file file = file_of(cases[i].family, cases[i].format);
 		struct staged staged;
 		char what[64];
-		snprintf(what, sizeof(what), "%s in %s, %u slices", model_family_name(file.family),
-			 format_info(file.format)->name, cases[i].slices);
+		file.embedding = cases[i].embedding;
+		snprintf(what, sizeof(what), "%s of %u in %s, %u slices", model_family_name(file.family),
+			 file.embedding, format_info(file.format)->name, cases[i].slices);
 		staged_open(&staged, *state, &file);
 		staged.slices = cases[i].slices;
 		if (staged_slices(&staged))

@@ -278,19 +278,19 @@ static void test_tensors(void **state)
 		{32, 2, 8, 129, "does not lie within"},
 		{32, 2, 8, 960, "does not lie within"},
 		{32, 2, 8, UINT64_MAX - 31, "does not lie within"},
-		{33, 2, 8, 128, "do not fit its format"},
-		{255, 1, 12, 128, "do not fit its format"},
+		{33, 2, 8, 128, "no whole blocks of"},
+		{255, 1, 12, 128, "no whole blocks of"},
 		{0, 2, 8, 128, "of no size"},
 		{32, 0, 8, 128, "of no size"},
-		{32, UINT64_MAX, 8, 128, "do not fit its format"},
-		{UINT64_MAX, 1, 0, 128, "do not fit its format"},
-		{UINT64_MAX / 4 + 2, 1, 0, 128, "do not fit its format"},
-		{1ull << 40, 1ull << 40, 0, 128, "do not fit its format"},
+		{32, UINT64_MAX, 8, 128, "no whole blocks of"},
+		{UINT64_MAX, 1, 0, 128, "no whole blocks of"},
+		{UINT64_MAX / 4 + 2, 1, 0, 128, "no whole blocks of"},
+		{1ull << 40, 1ull << 40, 0, 128, "no whole blocks of"},
 		{32, 2, 23, 128, NULL}, // IQ4_XS, which is not known, but is no fault of the file
 		{32, 2, 23, 1 << 20, "does not lie within"},
 		{32, 39, 6, 128, NULL}, // Q5_0: 858 of 872 bytes
 		{32, 40, 6, 128, "does not lie within"},
-		{48, 2, 20, 128, "do not fit its format"},
+		{48, 2, 20, 128, "no whole blocks of"},
 	};
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		struct bytes bytes = head(2, 0);

@@ -384,6 +384,27 @@ static void test_parts(void **state)
 	free(bytes);
 }
 
+// Vocabularies are published without weights, for those who compare tokenizers.
+static void test_vocabulary(void **state)
+{
+	(void)state;
+	static const char *const families[] = {"llama", "gpt2"};
+	for (size_t i = 0; i < 2; i++) {
+		struct gguf_writer writer;
+		struct buffer bytes;
+		struct error error = {0};
+		buffer_init(&bytes, 1 << 20);
+		gguf_writer_init(&writer, 32);
+		gguf_put_text(&writer, "general.architecture", families[i]);
+		gguf_writer_head(&writer, &bytes);
+		assert_int_equal(try_file(bytes.data, bytes.length, &error), STATUS_UNAVAILABLE);
+		if (!strstr(error.message, "has no weights") || !error.hint[0])
+			fail_msg("\"%s\", \"%s\"", error.message, error.hint);
+		gguf_writer_finish(&writer);
+		buffer_finish(&bytes);
+	}
+}
+
 // A file in which the text stands at one place only, changed there; `behind` bytes further on if there is no text.
 static enum status try_changed(const char *text, const char *other, size_t behind, uint32_t number, struct error *error)
 {
@@ -443,7 +464,9 @@ static void test_numbers(void **state)
 		{"llama.block_count", 4, 513, "from 1 to 512"},
 		{"llama.block_count", 4, 3, "blk.2."},
 		{"llama.block_count", 4, 1, "blk.1."},
-		{"llama.embedding_length", 4, 48, "multiple of 32"},
+		{"llama.embedding_length", 4, 63, "multiple of 2"},
+		{"llama.feed_forward_length", 4, 0, "from 2 to 65536"},
+		{"llama.feed_forward_length", 4, 172, "rows of 64, not 172 of 64"},
 		{"llama.embedding_length", 4, 96, "token_embd.weight"},
 		{"llama.feed_forward_length", 4, 192, "ffn_gate"},
 		{"llama.attention.head_count", 4, 0, "head_count"},
@@ -490,6 +513,7 @@ int main(void)
 		cmocka_unit_test(test_convert),
 		cmocka_unit_test(test_features),
 		cmocka_unit_test(test_parts),
+		cmocka_unit_test(test_vocabulary),
 		cmocka_unit_test(test_names),
 		cmocka_unit_test(test_numbers),
 	};
