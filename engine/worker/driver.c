@@ -127,6 +127,10 @@ static void finish(struct session *session, struct worker_device *device)
 			calls_remove(session, step.call);
 		return;
 	}
+	if (step.call->kind == CALL_COPY && !step.last) {
+		memory_copied(session, step.call, step.bytes);
+		return;
+	}
 	give_back(session, device, step.piece, true);
 	if (!step.last || (step.call->kind == CALL_WRITE && !step.call->message.head))
 		calls_remove(session, step.call); // a part of a write

@@ -1,10 +1,19 @@
 /* memory.* in the driver's thread. See session.h.
  *
  * Ranges, handles and limits are checked here and in the wrapper; the contract has been checked before. */
+#include "common/base/clock.h"
 #include "engine/worker/fault.h"
 #include "engine/worker/session.h"
 
 #include <stdlib.h>
+
+#define TELL_NS 250000000ll // how far a copy is
+
+enum {
+	ACROSS_BYTES = 256 * 1024 * 1024, // of a copy from device to device, waited for at once
+	WITHIN_BYTES = 64 * 1024 * 1024,  // of one within a device, in a step: at least,
+	WITHIN_STEPS = 16,                // and so many steps at most
+};
 
 struct memory_slot *memory_find(struct session *session, uint32_t handle)
 {
@@ -208,51 +217,97 @@ void memory_share(struct session *session, struct call *call)
 
 // ---- copy and fill ----
 
-// Between two devices, through memory of the process. *piece is allocated by the caller.
-static enum status copy_staged(const struct exogpu_copy *copy, uint8_t *piece, struct error *error)
+void memory_copied(struct session *session, struct call *call, uint64_t bytes)
 {
-	enum status status = STATUS_OK;
-	for (uint64_t done = 0; !status && done < copy->bytes;) {
-		uint64_t left = copy->bytes - done;
-		uint64_t bytes = left < LIMIT_WORKER_STAGE_BYTES ? left : LIMIT_WORKER_STAGE_BYTES;
-		status = exogpu_read(piece, copy->from, copy->from_offset + done, bytes, error);
-		if (!status)
-			status = exogpu_write(copy->to, copy->to_offset + done, piece, bytes, error);
-		done += bytes;
-	}
-	return status;
+	int64_t now_ns = clock_steady_ns(), id;
+	call->copied_bytes += bytes;
+	if (now_ns - call->told_ns < TELL_NS || json_integer(call->message.id, &id))
+		return;
+	struct json *params = json_new_object();
+	json_set_integer(params, "call", id);
+	json_set_integer(params, "done_bytes", (int64_t)call->copied_bytes);
+	if (answer_notice(session, "memory.moved", params))
+		call->told_ns = now_ns;
+}
+
+// Between two devices. Errors: STATUS_UNAVAILABLE (not directly).
+static enum status copy_direct(struct exogpu_stream *stream, const struct exogpu_copy *copy, int64_t limit_ns,
+			       struct error *error)
+{
+	uint64_t point;
+	enum status status = exogpu_copy(stream, copy, error);
+	if (!status)
+		status = exogpu_mark(stream, &point, error);
+	return status ? status : exogpu_wait(stream, point, limit_ns, error);
+}
+
+// The same through memory of the process: *piece, allocated the first time.
+static enum status copy_staged(const struct exogpu_copy *copy, uint8_t **piece, struct error *error)
+{
+	if (!*piece && !(*piece = malloc(LIMIT_WORKER_STAGE_BYTES)))
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory to copy through");
+	enum status status = exogpu_read(*piece, copy->from, copy->from_offset, copy->bytes, error);
+	return status ? status : exogpu_write(copy->to, copy->to_offset, *piece, copy->bytes, error);
 }
 
 static void copy_across(struct session *session, struct call *call, struct worker_device *from,
 			struct worker_device *to, struct exogpu_copy *copy)
 {
-	bool direct = false;
-	uint64_t point;
-	struct error refused = {0};
+	const uint64_t total = copy->bytes;
+	uint8_t *piece = NULL;
+	bool direct = false, staged = false;
+	enum status status;
 	driver_drain(session, from);
 	driver_drain(session, to);
-	watch_enter(session, call);
 	copy->direct = &direct;
-	enum status status = exogpu_copy(from->stream, copy, &refused);
-	if (!status)
-		status = exogpu_mark(from->stream, &point, &refused);
-	if (!status)
-		status = exogpu_wait(from->stream, point, call->limit_ns * 2, &refused);
-	if (status == STATUS_UNAVAILABLE) {
-		uint8_t *piece = malloc(LIMIT_WORKER_STAGE_BYTES);
-		status = piece ? copy_staged(copy, piece, &call->error)
-			       : error_set(&call->error, STATUS_OUT_OF_MEMORY, "no memory to copy through");
-		free(piece);
-	} else if (status) {
-		call->error = refused;
-	}
-	driver_told(session, call, status);
+	do {
+		const uint64_t left = total - call->copied_bytes;
+		struct error refused = {0};
+		copy->bytes = left < ACROSS_BYTES ? left : ACROSS_BYTES;
+		watch_enter(session, call);
+		status = staged ? STATUS_UNAVAILABLE : copy_direct(from->stream, copy, call->limit_ns * 2, &refused);
+		if (status == STATUS_UNAVAILABLE) {
+			staged = true;
+			copy->bytes = left < LIMIT_WORKER_STAGE_BYTES ? left : LIMIT_WORKER_STAGE_BYTES;
+			status = copy_staged(copy, &piece, &call->error);
+		} else if (status) {
+			call->error = refused;
+		}
+		driver_told(session, call, status);
+		copy->from_offset += copy->bytes;
+		copy->to_offset += copy->bytes;
+		watch_return(session);
+		if (!status)
+			memory_copied(session, call, copy->bytes);
+	} while (!status && call->copied_bytes < total);
+	free(piece);
 	struct json *result = status ? NULL : json_new_object();
 	if (result) {
-		json_set_integer(result, "bytes", (int64_t)copy->bytes);
-		json_set_string(result, "path", direct ? "peer" : "staged");
+		json_set_integer(result, "bytes", (int64_t)total);
+		json_set_string(result, "path", direct && !staged ? "peer" : "staged");
 	}
 	driver_answer(session, call, result);
+}
+
+// In steps, so that it can be told how far it is: few enough that the line of calls goes on meanwhile.
+static void copy_within(struct session *session, struct call *call, struct worker_device *device,
+			struct exogpu_copy *copy)
+{
+	const uint64_t total = copy->bytes, even = (total + WITHIN_STEPS - 1) / WITHIN_STEPS;
+	const uint64_t most = even < WITHIN_BYTES ? WITHIN_BYTES : even;
+	bool last = false;
+	for (uint64_t done = 0; !last; done += copy->bytes) {
+		copy->bytes = total - done < most ? total - done : most;
+		driver_room(session, device);
+		watch_enter(session, call);
+		enum status status = driver_told(session, call, exogpu_copy(device->stream, copy, &call->error));
+		last = status || done + copy->bytes == total;
+		driver_step(session, device,
+			    &(struct step){.call = call, .piece = NO_PIECE, .bytes = copy->bytes, .last = last});
+		watch_return(session);
+		copy->from_offset += copy->bytes;
+		copy->to_offset += copy->bytes;
+	}
 }
 
 void memory_copy(struct session *session, struct call *call)
@@ -267,19 +322,22 @@ void memory_copy(struct session *session, struct call *call)
 				   .to_offset = call_count(call, "to_offset"),
 				   .from_offset = call_count(call, "from_offset"),
 				   .bytes = call_count(call, "bytes")};
-	if (memory_check_range(from, copy.from_offset, copy.bytes, &call->error) ||
-	    memory_check_range(to, copy.to_offset, copy.bytes, &call->error)) {
+	enum status status = memory_check_range(from, copy.from_offset, copy.bytes, &call->error);
+	if (!status)
+		status = memory_check_range(to, copy.to_offset, copy.bytes, &call->error);
+	// As a whole: pieces of ranges that overlap may not.
+	if (!status && from == to && copy.bytes && copy.from_offset < copy.to_offset + copy.bytes &&
+	    copy.to_offset < copy.from_offset + copy.bytes)
+		status = error_set(&call->error, STATUS_INVALID_PARAMS, "the two ranges overlap");
+	if (status) {
 		driver_answer(session, call, NULL);
 		return;
 	}
-	if (from->device != to->device) {
+	call->told_ns = clock_steady_ns();
+	if (from->device == to->device)
+		copy_within(session, call, from->device, &copy);
+	else
 		copy_across(session, call, from->device, to->device, &copy);
-		return;
-	}
-	driver_room(session, from->device);
-	watch_enter(session, call);
-	driver_told(session, call, exogpu_copy(from->device->stream, &copy, &call->error));
-	driver_step(session, from->device, &(struct step){.call = call, .piece = NO_PIECE, .last = true});
 }
 
 void memory_fill(struct session *session, struct call *call)

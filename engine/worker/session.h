@@ -66,6 +66,9 @@ struct call {
 	// compute.load
 	uint8_t *module; // (module_bytes), or NULL
 	size_t module_bytes;
+	// memory.copy: how far it is, and when that was last told
+	uint64_t copied_bytes;
+	int64_t told_ns;
 	struct channel_piece *channel_piece; // of CALL_PIECE
 };
 
@@ -73,7 +76,7 @@ struct call {
 struct step {
 	struct call *call;
 	int piece;               // to give back, or NO_PIECE
-	uint64_t bytes;          // of the piece
+	uint64_t bytes;          // of the piece, or that this step of a copy copies
 	bool last;               // of the call
 	uint64_t started, point; // of the device's stream; started: 0 unless the time between is asked for
 };
@@ -242,6 +245,8 @@ void memory_allocate(struct session *session, struct call *call);
 void memory_write(struct session *session, struct call *call);
 void memory_read(struct session *session, struct call *call);
 void memory_copy(struct session *session, struct call *call);
+// So many bytes more are copied: tells the server, four times a second at most. Thread: the driver's, out of calls.
+void memory_copied(struct session *session, struct call *call, uint64_t bytes);
 void memory_fill(struct session *session, struct call *call);
 void memory_free(struct session *session, struct call *call);
 void memory_share(struct session *session, struct call *call);

@@ -6,7 +6,7 @@
 #include "common/wire/message.h"
 #include "server/tenants/tenants.h"
 
-enum { TENANT_ID_BYTES = 32, WORKER_KEY_BYTES = 65, ITEM_SLOTS = 8192 };
+enum { TENANT_ID_BYTES = 32, WORKER_KEY_BYTES = 65, ITEM_SLOTS = 8192, COPY_TELL_MS = 500 };
 
 enum item_kind { ITEM_UNKNOWN, ITEM_ALLOCATION, ITEM_MODULE };
 
@@ -51,6 +51,7 @@ struct worker_call {
 	struct item *item;         // that it makes or ends
 	struct net_frame *place; // in memory that the worker shares, where the answer's body is to lie; NULL: it comes
 	const struct cluster_device *from, *to; // of a copy from one device to another; else NULL
+	int64_t told_ms;                        // of a copy inside the worker: when it was last told how far it is
 	void *context;
 	// while it waits
 	unsigned device;
@@ -330,6 +331,9 @@ struct relay_params {
 	uint64_t from_offset, to_offset, bytes;
 };
 enum status relay_start(const struct relay_params *params, struct error *error);
-// memory.moved, checked.
+// Tell the client of a copy how far it is.
+void copy_tell(const struct tenant_call *client, uint64_t done, uint64_t total);
+// memory.moved, checked: of a copy inside the worker, which is under way; of one between two.
+void copy_moved(struct worker_call *call, const struct json *params);
 void relays_moved(struct tenant *tenant, const struct worker *worker, const struct json *params);
 void relays_lose_worker(struct tenant *tenant, const struct worker *worker, const struct error *fault);

@@ -1,5 +1,6 @@
 /* memory.*: an allocation's name becomes a handle of its worker, a range is checked against the size that the server
  * knows, and the body goes on as it came. See inside.h. */
+#include "common/base/clock.h"
 #include "server/tenants/inside.h"
 
 #include <inttypes.h>
@@ -202,6 +203,27 @@ static void copied(struct worker_call *call, enum status status, const struct js
 	call_answer(call, status, answer, error);
 }
 
+void copy_tell(const struct tenant_call *client, uint64_t done, uint64_t total)
+{
+	if (!client->id)
+		return;
+	struct json *params = json_new_object();
+	json_set(params, "id", json_copy(client->id));
+	json_set_integer(params, "done_bytes", (int64_t)done);
+	json_set_integer(params, "total_bytes", (int64_t)total);
+	tenant_notify(client->tenant, client->conn, "session.progress", params);
+}
+
+void copy_moved(struct worker_call *call, const struct json *params)
+{
+	const int64_t now_ms = clock_steady_ms();
+	const uint64_t done = (uint64_t)json_get_integer(params, "done_bytes", 0);
+	if (done > call->bytes || now_ms - call->told_ms < COPY_TELL_MS)
+		return;
+	call->told_ms = now_ms;
+	copy_tell(&call->client, done, call->bytes);
+}
+
 static enum status copy_inside(const struct relay_params *copy, struct error *error)
 {
 	struct worker *worker = copy->from->worker;
@@ -215,6 +237,7 @@ static enum status copy_inside(const struct relay_params *copy, struct error *er
 	json_set_integer(params, "to_offset", (int64_t)copy->to_offset);
 	call->counts = true;
 	call->bytes = copy->bytes;
+	call->told_ms = clock_steady_ms();
 	if (copy->from->device != copy->to->device) {
 		call->from = item_device(copy->from);
 		call->to = item_device(copy->to);

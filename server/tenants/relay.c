@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE_BYTES = 1024 * 1024, PIECES = 4, PROGRESS_MS = 500 };
+enum { PIECE_BYTES = 1024 * 1024, PIECES = 4 };
 
 struct relay {
 	struct relay *next, **link; // of its tenant
@@ -34,14 +34,8 @@ static void tell_progress(void *arg)
 {
 	struct relay *relay = arg;
 	struct net_loop *loop = relay->tenant->tenants->params.loop;
-	if (relay->client.id) {
-		struct json *params = json_new_object();
-		json_set(params, "id", json_copy(relay->client.id));
-		json_set_integer(params, "done_bytes", (int64_t)relay->done);
-		json_set_integer(params, "total_bytes", (int64_t)relay->bytes);
-		tenant_notify(relay->tenant, relay->client.conn, "session.progress", params);
-	}
-	net_timer_start(loop, &relay->progress, PROGRESS_MS, tell_progress, relay);
+	copy_tell(&relay->client, relay->done, relay->bytes);
+	net_timer_start(loop, &relay->progress, COPY_TELL_MS, tell_progress, relay);
 }
 
 // Answer the client, once.
@@ -269,7 +263,7 @@ enum status relay_start(const struct relay_params *params, struct error *error)
 		relay->next->link = &relay->next;
 	tenant->relays = relay;
 	tenant->relay_count++;
-	net_timer_start(tenant->tenants->params.loop, &relay->progress, PROGRESS_MS, tell_progress, relay);
+	net_timer_start(tenant->tenants->params.loop, &relay->progress, COPY_TELL_MS, tell_progress, relay);
 	begin(relay);
 	release(relay);
 	return STATUS_OK;

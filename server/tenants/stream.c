@@ -232,17 +232,21 @@ static void take_notice(struct worker *worker, const struct message *message)
 {
 	const struct contract *contract = worker->tenants->params.contract;
 	const struct contract_method *moved = contract_find(contract, "memory.moved"),
-				     *receive = contract_find(contract, "memory.receive");
-	const struct worker_call *call = worker->sent.first;
+				     *receive = contract_find(contract, "memory.receive"),
+				     *copy = contract_find(contract, "memory.copy");
+	const int64_t id = json_get_integer(message->params, "call", 0); // of a copy inside the worker
+	struct worker_call *call = worker->sent.first;
 	struct error error = {0};
-	while (call && call->method != receive)
+	while (call && (id ? call->id != id || call->method != copy : call->method != receive))
 		call = call->next;
 	if (strcmp(message->method, moved->name) != 0)
 		arrival_broken(worker->stream, "it says what none of a session does");
 	else if (contract_check_params(contract, moved, message->params, &error))
 		arrival_broken(worker->stream, error.message);
 	else if (!call)
-		arrival_broken(worker->stream, "it tells of a copy while it receives none");
+		arrival_broken(worker->stream, "it tells of a copy that is not under way");
+	else if (id)
+		copy_moved(call, message->params);
 	else
 		relays_moved(worker->tenant, worker, message->params);
 }

@@ -21,6 +21,28 @@ const readAll = async (client, id, size, piece = MiB) => Buffer.concat(await Pro
 	(_, i) => read(client, id, i * piece, Math.min(piece, size - i * piece)))));
 const held = async (token_id) => (await machine.admin.call("token.list")).tokens.find((one) => one.token_id === token_id).memory_bytes;
 
+// A call that may take longer than a call otherwise does.
+function later(client, name, params) {
+	client.call(name, params).catch(() => {});
+	const call = client.calls.get(client.nextId - 1);
+	return within(new Promise((resolve, reject) => Object.assign(call, { resolve, reject })), `${name} is answered`, 120000 * slow);
+}
+
+// Some 3 s of kernels for a device, which it does one after the other before what comes next: when they are done.
+async function longWork(client, device) {
+	const { module_id } = await client.call("compute.load", { device_id: device.device_id, format: "builtin" });
+	const launch = async (n) => {
+		const args = [];
+		for (let i = 0; i < 3; i++) args.push({ allocation_id: await allocate(client, device, n * n * 4) });
+		return { module_id, kernel: "matmul_f32", args: [...args, { u32: n }, { u32: n }, { u32: n }] };
+	};
+	const trial = await launch(256);
+	let fastest = Infinity; // of several: others may be at work just now, and done with it later
+	for (let i = 0; i < 8; i++) fastest = Math.min(fastest, (await client.call("compute.launch", trial)).device_us);
+	const long = await launch(Math.ceil(256 * Math.cbrt(300000 / fastest)));
+	return { done: Promise.all(Array.from({ length: 10 }, () => later(client, "compute.launch", long))) };
+}
+
 describe("memory on this machine", () => {
 	before(async () => { machine = await startMachine(); });
 	after(async () => {
@@ -73,6 +95,24 @@ describe("memory on this machine", () => {
 					expected.fill(value, offset, offset + count);
 				}
 				assert.ok((await read(client, two, 0, size)).equals(expected));
+				await client.close();
+			});
+
+			here("a copy that takes long tells how far it is", async (device) => {
+				const client = await tenant(machine), size = 130 * MiB, bytes = pattern(MiB, 23), marks = [0, 63.5 * MiB, size - MiB];
+				const [from, to] = [await allocate(client, device, size), await allocate(client, device, size)];
+				for (const at of marks) await write(client, from, at, bytes);
+				const work = await longWork(client, device), copying = client.nextId;
+				const copied = later(client, "memory.copy", { from, from_offset: 0, to, to_offset: 0, bytes: size });
+				assert.deepEqual(await copied, { bytes: size, path: "device" });
+				await work.done;
+				const told = client.notices.filter(({ method }) => method === "session.progress").map(({ params }) => params);
+				assert.ok(told.length, "progress was told");
+				for (const [i, one] of told.entries()) {
+					assert.deepEqual([one.id, one.total_bytes], [copying, size]);
+					assert.ok(one.done_bytes > (told[i - 1]?.done_bytes ?? 0) && one.done_bytes < size, JSON.stringify(told));
+				}
+				for (const at of marks) assert.ok((await read(client, to, at, MiB)).equals(bytes), `at ${at}`);
 				await client.close();
 			});
 

@@ -160,7 +160,7 @@ describe("copies by a channel from worker to worker", () => {
 	});
 
 	test("a worker that says anything else by itself is ended", async () => {
-		for (const params of [{ channel: "cpy_1", done_bytes: -1 }, { channel: "cpy_1", done_bytes: 1 }]) {
+		for (const params of [{ channel: "cpy_1", done_bytes: -1 }, { channel: "cpy_1", done_bytes: 1 }, { call: 1, done_bytes: 1 }]) {
 			const all = await begin(MiB);
 			all.writer.send({ jsonrpc: "2.0", method: "memory.moved", params });
 			assert.deepEqual((await all.client.notice("device_lost")).allocations, [all.to]);
