@@ -6,6 +6,7 @@
 #include "engine/worker/session.h"
 
 #include <float.h>
+#include <stdlib.h>
 #include <string.h>
 
 static struct module_slot *module_find(struct session *session, uint32_t handle)
@@ -156,6 +157,12 @@ void compute_drop_modules(struct session *session)
 
 // ---- launch ----
 
+static bool fits_f32(const struct json *value)
+{
+	const double real = json_number(value, 0);
+	return real >= -FLT_MAX && real <= FLT_MAX;
+}
+
 // Decimal digits and nothing else, within 64 bits; or a number as JSON has it.
 static bool read_u64(const struct json *value, uint64_t *out)
 {
@@ -176,24 +183,16 @@ static bool read_u64(const struct json *value, uint64_t *out)
 	return !*text && text != json_string(value, NULL);
 }
 
-static enum status read_argument(struct session *session, struct call *call, const struct json *given, unsigned index,
-				 struct exogpu_argument *out)
+// An argument that is a number.
+static enum status read_value(struct call *call, const struct json *value, unsigned index, struct exogpu_argument *out)
 {
-	const struct json *value = json_first(given);
 	const char *kind = json_name(value);
 	int64_t number = 0;
 	bool fits = true;
-	if (!strcmp(kind, "handle")) {
-		json_integer(value, &number);
-		struct memory_slot *slot = memory_find(session, (uint32_t)number);
-		*out = (struct exogpu_argument){.kind = EXOGPU_ARGUMENT_BUFFER, .buffer = slot ? slot->buffer : NULL};
-		if (!slot)
-			return error_set(&call->error, STATUS_NOT_FOUND, "args[%u]: there is no allocation %u here",
-					 index, (unsigned)number);
-	} else if (!strcmp(kind, "f32")) {
-		double real = json_number(value, 0);
-		fits = real >= -FLT_MAX && real <= FLT_MAX;
-		*out = (struct exogpu_argument){.kind = EXOGPU_ARGUMENT_F32, .f32 = fits ? (float)real : 0};
+	if (!strcmp(kind, "f32")) {
+		fits = fits_f32(value);
+		*out = (struct exogpu_argument){.kind = EXOGPU_ARGUMENT_F32,
+						.f32 = fits ? (float)json_number(value, 0) : 0};
 	} else if (!strcmp(kind, "u64")) {
 		uint64_t wide = 0;
 		fits = read_u64(value, &wide);
@@ -208,6 +207,22 @@ static enum status read_argument(struct session *session, struct call *call, con
 	if (fits)
 		return STATUS_OK;
 	return error_set(&call->error, STATUS_INVALID_PARAMS, "args[%u]: not a value of the kind %s", index, kind);
+}
+
+static enum status read_argument(struct session *session, struct call *call, const struct json *given, unsigned index,
+				 struct exogpu_argument *out)
+{
+	const struct json *value = json_first(given);
+	int64_t number = 0;
+	if (strcmp(json_name(value), "handle") != 0)
+		return read_value(call, value, index, out);
+	json_integer(value, &number);
+	struct memory_slot *slot = memory_find(session, (uint32_t)number);
+	*out = (struct exogpu_argument){.kind = EXOGPU_ARGUMENT_BUFFER, .buffer = slot ? slot->buffer : NULL};
+	if (slot)
+		return STATUS_OK;
+	return error_set(&call->error, STATUS_NOT_FOUND, "args[%u]: there is no allocation %u here", index,
+			 (unsigned)number);
 }
 
 static void read_shape(const struct call *call, const char *name, uint32_t shape[3])
@@ -249,4 +264,140 @@ void compute_launch(struct session *session, struct call *call)
 		status = exogpu_launch(device->stream, &launch, &call->error);
 	driver_told(session, call, status);
 	driver_step(session, device, &(struct step){.call = call, .piece = NO_PIECE, .last = true, .started = started});
+}
+
+// ---- run: memory, kernel and answer in one call ----
+
+struct run {
+	struct session *session;
+	struct call *call;
+	struct worker_device *device;
+	struct exogpu_argument arguments[EXOGPU_KERNEL_ARGUMENTS]; // (count); their buffers are the run's
+	unsigned count;
+	uint64_t bytes; // of all of them
+};
+
+// Memory of `count` numbers: those of the array, or zeros. The kernel comes behind it in the stream.
+static enum status make_memory(struct run *run, const struct json *value, struct exogpu_buffer **out)
+{
+	struct error *error = &run->call->error;
+	const struct session *session = run->session;
+	const bool zeros = json_type(value) != JSON_ARRAY;
+	int64_t number = 0;
+	size_t count = zeros && !json_integer(value, &number) ? (size_t)number : json_count(value), at = 0;
+	float *values = calloc(count, sizeof(*values));
+	if (!values)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for %zu numbers", count);
+	enum status status = STATUS_OK;
+	for (const struct json *one = json_first(zeros ? NULL : value); one && !status; one = json_next(one)) {
+		if (!fits_f32(one))
+			status = error_set(error, STATUS_INVALID_PARAMS, "args[%u]: [%zu] is no f32", run->count, at);
+		else
+			values[at++] = (float)json_number(one, 0);
+	}
+	const uint64_t bytes = count * sizeof(*values), limit = session->memory_limit_bytes;
+	run->bytes += bytes;
+	if (!status && limit && (run->bytes > limit || session->memory_bytes > limit - run->bytes))
+		status = error_set(error, STATUS_LIMIT_EXCEEDED, "%llu bytes are needed, %llu held, %llu allowed",
+				   (unsigned long long)run->bytes, (unsigned long long)session->memory_bytes,
+				   (unsigned long long)limit);
+	if (!status)
+		status = exogpu_buffer_create(run->device->device, out, bytes, EXOGPU_MEMORY_DEVICE, error);
+	if (!status)
+		status = exogpu_write(*out, 0, values, bytes, error);
+	free(values);
+	return status;
+}
+
+static enum status read_arguments(struct run *run)
+{
+	enum status status = STATUS_OK;
+	const struct json *given = json_first(json_get(run->call->message.params, "args"));
+	for (; given && !status && run->count < EXOGPU_KERNEL_ARGUMENTS; given = json_next(given)) {
+		const struct json *value = json_first(given);
+		struct exogpu_argument *out = &run->arguments[run->count];
+		if (!strcmp(json_name(value), "f32s") || !strcmp(json_name(value), "zeros")) {
+			out->kind = EXOGPU_ARGUMENT_BUFFER;
+			status = make_memory(run, value, &out->buffer);
+		} else {
+			status = read_value(run->call, value, run->count, out);
+		}
+		run->count++; // of one that failed the buffer, if any, is freed with the others
+	}
+	if (!status && run->arguments[0].kind != EXOGPU_ARGUMENT_BUFFER)
+		status = error_set(&run->call->error, STATUS_INVALID_PARAMS,
+				   "args[0] is what the kernel writes: f32s or zeros");
+	return status;
+}
+
+// Run it, and wait: how long it may take is watched.
+static enum status run_kernel(struct run *run, int64_t *ns)
+{
+	struct error *error = &run->call->error;
+	struct worker_device *device = run->device;
+	uint64_t started = 0, point = 0;
+	const struct exogpu_launch launch = {.module = device->builtin,
+					     .kernel = json_get_string(run->call->message.params, "kernel", ""),
+					     .arguments = run->arguments,
+					     .argument_count = run->count};
+	enum status status = exogpu_mark(device->stream, &started, error);
+	if (!status)
+		status = exogpu_launch(device->stream, &launch, error);
+	if (!status)
+		status = exogpu_mark(device->stream, &point, error);
+	if (!status)
+		status = exogpu_wait(device->stream, point, run->call->limit_ns * 2, error);
+	return status ? status : exogpu_elapsed(device->stream, started, point, ns, error);
+}
+
+static enum status tell_numbers(struct run *run, struct json **out)
+{
+	struct exogpu_buffer *first = run->arguments[0].buffer;
+	const size_t count = (size_t)exogpu_buffer_bytes(first) / sizeof(float);
+	float *values = calloc(count, sizeof(*values));
+	if (!values)
+		return error_set(&run->call->error, STATUS_OUT_OF_MEMORY, "no memory for %zu numbers", count);
+	enum status status = exogpu_read(values, first, 0, count * sizeof(*values), &run->call->error);
+	*out = json_new_array();
+	for (size_t i = 0; i < count && !status; i++)
+		json_push(*out, json_new_number((double)values[i]));
+	free(values);
+	return status;
+}
+
+void compute_run(struct session *session, struct call *call)
+{
+	struct run run = {.session = session, .call = call, .device = session->devices[call_count(call, "device")]};
+	struct json *result = NULL, *numbers = NULL;
+	int64_t ns = 0;
+	if (!run.device) {
+		error_set(&call->error, STATUS_NOT_FOUND, "device %u is not open in this worker",
+			  (unsigned)call_count(call, "device"));
+		driver_answer(session, call, NULL);
+		return;
+	}
+	driver_drain(session, run.device);
+	watch_enter(session, call);
+	enum status status = STATUS_OK;
+	if (!run.device->builtin)
+		status = exogpu_module_load(run.device->device, &run.device->builtin, EXOGPU_FORMAT_BUILTIN, NULL, 0,
+					    &call->error);
+	if (!status)
+		status = read_arguments(&run);
+	if (!status)
+		status = run_kernel(&run, &ns);
+	if (!status)
+		status = tell_numbers(&run, &numbers);
+	driver_told(session, call, status);
+	for (unsigned i = 0; i < run.count; i++)
+		if (run.arguments[i].kind == EXOGPU_ARGUMENT_BUFFER)
+			exogpu_buffer_destroy(&run.arguments[i].buffer);
+	if (!status) {
+		result = json_new_object();
+		json_set(result, "f32s", numbers);
+		json_set_number(result, "device_us", (double)(ns > 0 ? ns : 0) * 1e-3);
+	} else {
+		json_destroy(&numbers);
+	}
+	driver_answer(session, call, result);
 }

@@ -85,6 +85,7 @@ static struct json *result_of(struct session *session, struct worker_device *dev
 	case CALL_FREE:
 	case CALL_SHARE:
 	case CALL_LOAD:
+	case CALL_RUN:
 	case CALL_UNLOAD:
 	case CALL_SEND:
 	case CALL_RECEIVE:
@@ -236,6 +237,7 @@ static void close_device(struct worker_device **device)
 {
 	if (!*device)
 		return;
+	exogpu_module_unload(&(*device)->builtin);
 	exogpu_stream_destroy(&(*device)->stream);
 	exogpu_buffer_destroy(&(*device)->in.memory);
 	exogpu_buffer_destroy(&(*device)->out.memory);
@@ -423,6 +425,9 @@ static void begin(struct session *session, struct call *call)
 		break;
 	case CALL_LAUNCH:
 		compute_launch(session, call);
+		break;
+	case CALL_RUN:
+		compute_run(session, call);
 		break;
 	case CALL_UNLOAD:
 		compute_unload(session, call);

@@ -69,7 +69,7 @@ static const struct {
 	{"memory.write", CALL_WRITE},    {"memory.read", CALL_READ},       {"memory.copy", CALL_COPY},
 	{"memory.fill", CALL_FILL},      {"memory.free", CALL_FREE},       {"compute.load", CALL_LOAD},
 	{"compute.launch", CALL_LAUNCH}, {"compute.unload", CALL_UNLOAD},  {"memory.share", CALL_SHARE},
-	{"memory.send", CALL_SEND},      {"memory.receive", CALL_RECEIVE},
+	{"memory.send", CALL_SEND},      {"memory.receive", CALL_RECEIVE}, {"compute.run", CALL_RUN},
 };
 
 // The method's kind, after its parameters have been checked; only those that `direction` may call.
@@ -202,10 +202,11 @@ static enum status begin_call(struct reader *reader, const uint8_t *head, size_t
 		status = error_set(&call->error, STATUS_INVALID_PARAMS, "%s takes no body", call->message.method);
 	reader->received = 0;
 	call->total_bytes = reader->left;
-	if (!status && call->kind == CALL_LAUNCH)
+	const bool runs = call->kind == CALL_LAUNCH || call->kind == CALL_RUN;
+	if (!status && runs)
 		call->limit_ns = (int64_t)call_count(call, "timeout_ms") * 1000000;
 	uint64_t moved = call->kind == CALL_WRITE ? call->total_bytes : call_count(call, "bytes");
-	if (call->kind != CALL_LAUNCH)
+	if (!runs)
 		call->limit_ns += (int64_t)(moved / CALL_BYTES_PER_MS) * 1000000;
 	reader->receiving = RECEIVING_TARGET;
 	if (status)

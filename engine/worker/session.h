@@ -39,6 +39,7 @@ enum call_kind {
 	CALL_SHARE,
 	CALL_LOAD,
 	CALL_LAUNCH,
+	CALL_RUN,
 	CALL_UNLOAD,
 	CALL_SEND, // with its channel's thread until it is only to be answered
 	CALL_RECEIVE,
@@ -93,8 +94,9 @@ struct worker_device {
 	unsigned number;
 	struct exogpu_device *device;
 	struct exogpu_stream *stream;
-	struct pool in;  // (L) what the reader receives into
-	struct pool out; // what the driver sends from
+	struct exogpu_module *builtin; // of compute.run, from the first on
+	struct pool in;                // (L) what the reader receives into
+	struct pool out;               // what the driver sends from
 	struct step steps[LIMIT_WORKER_STEPS];
 	unsigned first_step, step_count;
 };
@@ -252,6 +254,7 @@ void memory_free(struct session *session, struct call *call);
 void memory_share(struct session *session, struct call *call);
 void compute_load(struct session *session, struct call *call);
 void compute_launch(struct session *session, struct call *call);
+void compute_run(struct session *session, struct call *call);
 void compute_unload(struct session *session, struct call *call);
 void compute_drop_modules(struct session *session);
 

@@ -14,7 +14,9 @@ static void count(struct api_call *call, enum status status)
 {
 	const struct tenant_about *about = &call->about;
 	struct api_session *session = call->session;
-	const bool launch = !strcmp(call->method->name, "compute.launch"), counts = !status && !call->handler->entry;
+	const char *name = call->method->name;
+	const bool launch = !strcmp(name, "compute.launch") || !strcmp(name, "compute.run");
+	const bool counts = !status && !call->handler->entry;
 	const struct audit_tally tally = {.by = &call->client->actor,
 					  .action = call->method->name,
 					  // the name of a kernel that there is; what else was asked for is the tenant's

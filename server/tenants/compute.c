@@ -184,6 +184,69 @@ enum status tenant_launch(const struct tenant_call *client, struct error *error)
 	return status;
 }
 
+// ---- compute.run ----
+
+static void ran(struct worker_call *call, enum status status, const struct json *result, struct net_frame *body,
+		const struct error *error)
+{
+	(void)body;
+	item_destroy(&call->item);
+	call_answer(call, status, status ? NULL : json_copy(result), error);
+}
+
+// Of the memory that the arguments are.
+static uint64_t memory_of(const struct json *args)
+{
+	uint64_t count = 0;
+	for (const struct json *one = json_first(args); one; one = json_next(one))
+		count += json_count(json_get(one, "f32s")) + (uint64_t)json_get_integer(one, "zeros", 0);
+	return count * sizeof(float);
+}
+
+enum status tenant_run(const struct tenant_call *client, struct error *error)
+{
+	struct worker *worker;
+	struct item *item = NULL; // that has no name: what the run holds
+	const struct cluster_device *device;
+	unsigned place;
+	const struct json *given = client->params, *args = json_get(given, "args");
+	const uint64_t bytes = memory_of(args);
+	enum status status = tenant_find_device(client->tenant->tenants, json_get_string(given, "device_id", ""),
+						&device, error);
+	if (!status) {
+		about_device(client, device, bytes);
+		snprintf(client->about->target, sizeof client->about->target, "%s",
+			 json_get_string(given, "kernel", ""));
+		status = item_check_room(client->tenant, device, bytes, error);
+	}
+	if (!status)
+		status = worker_for(&worker, &place, client->tenant, device, error);
+	if (status)
+		return status;
+	struct worker_call *call = worker_call_create(client, ran);
+	const struct item_params wanted = {.worker = worker, .kind = ITEM_ALLOCATION, .device = place, .bytes = bytes};
+	status = call ? item_create(&item, &wanted, error) : no_memory(error);
+	if (!status) {
+		struct json *params = json_new_object();
+		json_set_integer(params, "device", place);
+		json_set_string(params, "kernel", json_get_string(given, "kernel", ""));
+		json_set(params, "args", json_copy(args));
+		json_set_integer(params, "timeout_ms", json_get_integer(given, "timeout_ms", LIMIT_LAUNCH_MS));
+		call->item = item;
+		call->device = place;
+		status = worker_send(
+			worker, call,
+			&(struct worker_send_params){.method = "compute.run", .params = params, .waits = true}, error);
+	}
+	if (status) {
+		item_destroy(&item);
+		worker_call_destroy(&call);
+	} else {
+		worker_hold(worker, client->conn);
+	}
+	return status;
+}
+
 // ---- compute.unload ----
 
 static void unloaded(struct worker_call *call, enum status status, const struct json *result, struct net_frame *body,

@@ -5,7 +5,7 @@ import { after, before, describe, test } from "node:test";
 import { assertContractKept } from "./client.mjs";
 import { startMachine, tenant, withWorker } from "./machine.mjs";
 import { counter } from "./spirv.mjs";
-import { slow } from "./server.mjs";
+import { slow, within } from "./server.mjs";
 import { pattern } from "./workers.mjs";
 
 let machine;
@@ -112,6 +112,36 @@ describe("compute on this machine", () => {
 					: bench.run("fill_f32", [buffer(y), { f32: i }, { u32: 1 }]))));
 				assert.equal((await bench.get(y, 1))[0], 99);
 				await bench.client.close();
+			});
+
+			here("a kernel with its numbers in one call, and nothing is held after it", async (device) => {
+				const client = await tenant(machine, { scopes: ["compute"], memory_limit_bytes: 1 << 17 }), { device_id } = device;
+				const run = (kernel, args) => { // a software device compiles it first
+					client.call("compute.run", { device_id, kernel, args }).catch(() => {});
+					const call = client.calls.get(client.nextId - 1);
+					return within(new Promise((resolve, reject) => Object.assign(call, { resolve, reject })), `${kernel} has run`, 60000 * slow);
+				};
+				const two = { u32: 2 }, product = await run("matmul_f32", [{ zeros: 4 }, { f32s: [1, 2, 3, 4] }, { f32s: [5, 6, 7, 8] }, two, two, two]);
+				assert.deepEqual(product.f32s, [19, 22, 43, 50]);
+				assert.ok(product.device_us >= 0);
+				assert.deepEqual((await run("saxpy_f32", [{ f32s: [1, 2] }, { f32s: [3, 4] }, { f32: -0.5 }, two])).f32s, [-0.5, 0]);
+				const many = Array.from(floats(10000, 41));
+				assert.deepEqual((await run("saxpy_f32", [{ zeros: many.length }, { f32s: many }, { f32: 1 }, { u64: `${many.length}` }])).f32s, many);
+				assert.deepEqual((await run("saxpy_f32", [{ f32s: [3e38, 1] }, { f32s: [3e38, 1] }, { f32: 1 }, two])).f32s, [null, 2]);
+				const refused = (kernel, args, reason) => client.refused("compute.run", { device_id, kernel, args }, reason);
+				await refused("fill_f32", [{ f32: 1 }, { f32: 1 }, { u32: 1 }], "invalid_params");
+				await refused("fill_f32", [{ f32s: [1e39] }, { f32: 1 }, { u32: 1 }], "invalid_params");
+				await refused("fill_f32", [{ zeros: 3 }, { f32: 1 }, { u32: 4 }], "invalid_params");
+				await refused("fill_f32", [{ zeros: 3 }], "invalid_params");
+				await refused("none", [{ zeros: 3 }], "not_found");
+				await refused("matmul_f32", [{ zeros: 16384 }, { zeros: 16384 }, { zeros: 16384 }, two, two, two], "limit_exceeded");
+				await Promise.all(Array.from({ length: 20 }, (_, i) => run("fill_f32", [{ zeros: 100 }, { f32: i }, { u32: 100 }]).then(({ f32s }) =>
+					assert.deepEqual(f32s, Array(100).fill(i)))));
+				const { tokens } = await machine.admin.call("token.list");
+				assert.equal(tokens.find((one) => one.token_id === client.token_id).memory_bytes, 0);
+				assert.deepEqual((await machine.admin.call("memory.list")).allocations.filter((one) => one.token_id === client.token_id), []);
+				assert.equal(client.notices.length, 0);
+				await client.close();
 			});
 
 			here("wrong arguments are refused, and nothing runs", async (device) => {

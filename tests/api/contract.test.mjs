@@ -38,6 +38,7 @@ const fitting = {
 	"compute.load": () => ({ device_id: "dev_gpu", format: "builtin" }),
 	"compute.launch": () => ({ module_id: context.module, kernel: "k", grid: [1, 1, 1], block: [1, 1, 1],
 		args: [{ allocation_id: context.allocation }, { f32: 1 }], timeout_ms: 1000 }),
+	"compute.run": () => ({ device_id: "dev_gpu", kernel: "k", timeout_ms: 1000, args: [{ zeros: 2 }, { f32s: [1, 2.5] }, { f32: 1 }, { u32: 2 }] }),
 	"compute.unload": () => ({ module_id: context.spareModule }),
 	"audit.list": () => ({ after: 0, before: 1000, limit: 10, actor: "owner:0", action: "token.", device_id: "dev_gpu",
 		outcome: "ok", text: "x", from: new Date(now - 60000).toISOString(), to: new Date(now).toISOString() }),

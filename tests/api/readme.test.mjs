@@ -10,16 +10,16 @@ import { Client } from "./client.mjs";
 import { eventually, patience, run, startServer, temporary } from "./server.mjs";
 
 const readme = readFileSync(new URL("../../README.md", import.meta.url), "utf8");
-const [, matmul] = /```js\n(import \{ once \}.*?)```/s.exec(readme);
+const [, matmul] = /```js\n(import WebSocket .*?)```/s.exec(readme);
 const address = "ws://127.0.0.1:52415/ws";
-let server, folder;
+let server, folder, device;
 
 // What the program says, and how it ends. `change` is made to its text.
-function runProgram(token, change = (text) => text) {
+function runProgram(token, { device_id = device.device_id, change = (text) => text } = {}) {
 	assert.ok(matmul.includes(address), `the program connects to ${address}`);
 	const file = join(folder, "matmul.mjs");
 	writeFileSync(file, change(matmul.replace(address, `ws://127.0.0.1:${server.port}/ws`)));
-	return new Promise((resolve) => execFile(process.execPath, [file], {
+	return new Promise((resolve) => execFile(process.execPath, [file, device_id], {
 		timeout: 6 * patience, env: { ...process.env, EXOGPU_TOKEN: token } },
 	(error, stdout, stderr) => resolve({ code: error ? error.code : 0, stdout, stderr })));
 }
@@ -37,7 +37,7 @@ describe("the program in the README", () => {
 		folder = temporary();
 		symlinkSync(fileURLToPath(new URL("../node_modules", import.meta.url)), join(folder, "node_modules"));
 		const admin = await Client.login(server);
-		await eventually(async () => (await admin.call("cluster.snapshot")).devices.some((one) => one.state === "idle"),
+		device = await eventually(async () => (await admin.call("cluster.snapshot")).devices.find((one) => one.state === "idle"),
 			"a device is idle", 6 * patience);
 		await admin.close();
 	});
@@ -45,23 +45,31 @@ describe("the program in the README", () => {
 
 	test("the program says that the product is right", async () => {
 		const { code, stdout, stderr } = await runProgram(await makeToken());
-		assert.match(stdout, /: the product is right\n$/, stderr);
+		assert.equal(stdout, "right\n", stderr);
 		assert.equal(code, 0, stderr);
 	});
 
 	test("it would say if the product were wrong", async () => {
-		const { stdout, stderr } = await runProgram(await makeToken(), (text) => {
-			const other = text.replace("{ ...args[0], offset: 0", "{ ...args[1], offset: 0");
+		const { stdout, stderr } = await runProgram(await makeToken(), { change: (text) => {
+			const other = text.replace("{ f32s: b }", "{ f32s: a }");
 			assert.notEqual(other, text);
 			return other;
-		});
-		assert.match(stdout, /: the product is wrong\n$/, stderr);
+		} });
+		assert.equal(stdout, "wrong\n", stderr);
 	});
 
-	test("it fits the page, and says why where it may not", async () => {
-		for (const line of matmul.split("\n")) assert.ok(line.length <= 120, `${line.length}: ${line}`);
-		const { code, stdout, stderr } = await runProgram("exo_none");
-		assert.notEqual(code, 0, stdout);
+	test("it says what stands in the way of a device, or of a token", async () => {
+		const { stdout } = await runProgram(await makeToken(), { device_id: "dev_none" });
+		assert.match(stdout, /reason: 'not_found'/);
+		const { code, stderr } = await runProgram("exo_none");
+		assert.notEqual(code, 0);
 		assert.match(stderr, /401/);
+	});
+
+	test("it is the ten lines that the README promises, and fits the page", () => {
+		assert.match(readme, /Ten lines and a WebSocket library/);
+		const lines = matmul.trimEnd().split("\n");
+		assert.equal(lines.length, 10);
+		for (const line of lines) assert.ok(line.length <= 113 && (line.match(/;/g) ?? []).length === 1, `${line.length}: ${line}`);
 	});
 });

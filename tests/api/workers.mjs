@@ -104,6 +104,7 @@ export class FakeWorker {
 		case "compute.load": return { result: { signatures: [{ kernel: "k", block: null, parameters: [] }] } };
 		case "memory.share": return { result: { shared: false } };
 		case "compute.launch": return { result: { device_us: 1.5 } };
+		case "compute.run": return { result: { f32s: [1.5], device_us: 1.5 } };
 		default: return { result: {} };
 		}
 	}

@@ -99,6 +99,14 @@ static void kernels_run(struct worker *worker)
 	assert_true(json_get_number(answer.message.result, "device_us", -1) >= 0);
 	answer_finish(&answer);
 	check_read(worker, 1, 0, (const uint8_t *)wanted, sizeof(wanted));
+	id = post(worker, worker->server, "compute.run", NULL, 0,
+		  "'device':0,'kernel':'saxpy_f32','args':[{'f32s':[1,2]},{'f32s':[3,4]},{'f32':2},{'u32':2}],"
+		  "'timeout_ms':60000");
+	expect(worker->server, &answer, id, "compute.run", STATUS_OK);
+	const struct json *sums = json_first(json_get(answer.message.result, "f32s"));
+	assert_true(json_number(sums, 0) == 7 && json_number(json_next(sums), 0) == 10);
+	assert_null(json_next(json_next(sums)));
+	answer_finish(&answer);
 	SERVER_CALL(worker, "compute.unload", STATUS_OK, "'module':1");
 	SERVER_CALL(worker, "compute.unload", STATUS_NOT_FOUND, "'module':1");
 	SERVER_CALL(worker, "memory.free", STATUS_OK, "'handle':1");
@@ -251,6 +259,23 @@ static void wrong_calls(struct worker *worker)
 		{"compute.load", "'device':0,'module':1,'format':'wgsl'", STATUS_INVALID_PARAMS},
 		{"compute.load", "'device':0,'module':1,'format':'builtin'", STATUS_OK},
 		{"compute.load", "'device':0,'module':1,'format':'builtin'", STATUS_CONFLICT},
+		{"compute.run", "'device':1,'kernel':'sum_f32','args':[{'zeros':1}],'timeout_ms':1000",
+		 STATUS_NOT_FOUND},
+		{"compute.run", "'device':0,'kernel':'sum','args':[{'zeros':1}],'timeout_ms':1000", STATUS_NOT_FOUND},
+		{"compute.run", "'device':0,'kernel':'sum_f32','args':[],'timeout_ms':1000", STATUS_INVALID_PARAMS},
+		{"compute.run", "'device':0,'kernel':'sum_f32','args':[{'handle':3}],'timeout_ms':1000",
+		 STATUS_INVALID_PARAMS},
+		{"compute.run", "'device':0,'kernel':'sum_f32','args':[{'u32':1}],'timeout_ms':1000",
+		 STATUS_INVALID_PARAMS},
+		{"compute.run",
+		 "'device':0,'kernel':'sum_f32','args':[{'zeros':1},{'f32s':[1,1e300]},{'u32':2}],'timeout_ms':1000",
+		 STATUS_INVALID_PARAMS},
+		{"compute.run",
+		 "'device':0,'kernel':'sum_f32','args':[{'zeros':1},{'f32s':[1,2]},{'u32':3}],'timeout_ms':1000",
+		 STATUS_INVALID_PARAMS},
+		{"compute.run",
+		 "'device':0,'kernel':'sum_f32','args':[{'zeros':1},{'f32s':[1,2]},{'u32':2}],'timeout_ms':1000",
+		 STATUS_OK},
 		{"compute.launch", "'module':2,'kernel':'sum_f32','args':[],'timeout_ms':1000", STATUS_NOT_FOUND},
 		{"compute.launch", "'module':1,'kernel':'sum','args':[],'timeout_ms':1000", STATUS_NOT_FOUND},
 		{"compute.launch", "'module':1,'kernel':'sum_f32','args':[],'timeout_ms':1000", STATUS_INVALID_PARAMS},
