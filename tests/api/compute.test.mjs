@@ -232,6 +232,29 @@ describe("compute on this machine", () => {
 		});
 	});
 
+	// A software device compiles a module to code of the worker: without all of its sandbox that is refused.
+	describe("a user's SPIR-V on a kernel that lacks part of the sandbox", () => {
+		const deny = process.env.EXOGPU_DENY;
+		for (const [what, said] of [["landlock", "files (Landlock)"], ["seccomp", "system calls (seccomp)"]])
+			test(`${what}: refused on a software device, and nothing else is`, { skip: deny ? false : "EXOGPU_DENY is not set" }, async (context) => {
+				if (machine.vulkan?.kind !== "cpu") return context.skip("no software Vulkan device that passed");
+				const bare = await startMachine({ under: [deny, what] }), client = await tenant(bare), { device_id } = bare.vulkan;
+				const load = () => client.refused("compute.load", { device_id, format: "spirv" }, "unavailable", counter(false));
+				const why = await load();
+				assert.match(why.said, /not fully confined/);
+				assert.match(why.hint, /seccomp and Landlock/);
+				const { module_id } = await client.call("compute.load", { device_id, format: "builtin" });
+				const { allocation_id } = await client.call("memory.allocate", { device_id, bytes: 4 });
+				await client.call("compute.launch", { module_id, kernel: "fill_f32", args: [buffer(allocation_id), { f32: 2.5 }, { u32: 1 }] });
+				assert.equal((await client.call("memory.read", { allocation_id, offset: 0, bytes: 4 })).body.readFloatLE(0), 2.5);
+				await load();
+				assert.deepEqual(client.notices, [], "the worker lives");
+				assert.ok(bare.server.output.stderr.includes(`workers of sessions are not fully confined here: ${said}: `), bare.server.output.stderr);
+				await client.close();
+				await bare.server.finish();
+			});
+	});
+
 	describe("a user's PTX", () => {
 		test("that is garbage or cut off is refused", async (context) => {
 			if (!machine.cuda) return context.skip("no cuda device that passed");

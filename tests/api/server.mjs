@@ -68,10 +68,11 @@ export async function run(args, env) {
 	return within(exited, `exogpu ${args.join(" ")} ends`, patience).finally(() => child.kill("SIGKILL"));
 }
 
-export async function startServer({ data = temporary(), listen = "127.0.0.1:0", args = [], env, localNode = false } = {}) {
+export async function startServer({ data = temporary(), listen = "127.0.0.1:0", args = [], env, localNode = false, under = [] } = {}) {
 	const started = performance.now();
+	const [program, ...before] = [...under, binary]; // `under`: what runs it, with its arguments
 	const { child, output, exited } = launch(
-		["serve", "--data", data, "--listen", listen, ...(localNode ? [] : ["--no-local-node"]), ...args], env);
+		[...before, "serve", "--data", data, "--listen", listen, ...(localNode ? [] : ["--no-local-node"]), ...args], env, program);
 	const ready = new Promise((resolve) => child.stdout.on("data", () => {
 		const line = /^dashboard: (\S+)$/m.exec(output.stdout);
 		if (line && /^token: /m.test(output.stdout)) resolve(line[1]);
