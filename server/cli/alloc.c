@@ -52,7 +52,17 @@ static enum status allocate(struct client *client, const struct cli_arguments *a
 		json_set_string(params, "label", arguments->label);
 	enum status status = client_send(client, &(struct client_call){.method = "memory.allocate", .params = params},
 					 &wait.id, error);
-	return status ? status : client_wait(client, &wait, error);
+	if (!status)
+		status = client_wait(client, &wait, error);
+	if (status == STATUS_LIMIT_EXCEEDED || status == STATUS_NOT_FOUND)
+		error->hint[0] = 0; // the server's names methods
+	if (status == STATUS_LIMIT_EXCEEDED)
+		error_hint(error, "exogpu alloc list shows what is held; free some, or use another device");
+	else if (status == STATUS_NOT_FOUND)
+		error_hint(error,
+			   "without the scope observe only a whole id is understood, not a name or the beginning of "
+			   "either");
+	return status;
 }
 
 // At once: the server would wait for the session to come back first. What an admin freed meanwhile is no fault.

@@ -158,8 +158,11 @@ static int unknown_command(int argc, char **argv)
 	}
 	for (size_t i = 0; !group && i < sizeof groups / sizeof *groups; i++)
 		nearest_offer(&nearest, groups[i]);
-	error_set(&error, STATUS_INVALID_PARAMS, "there is no command \"%s%s%.60s\"", group ? argv[0] : "",
-		  group ? " " : "", word);
+	if (group && word[0] == '-')
+		error_set(&error, STATUS_INVALID_PARAMS, "a command is missing between %s and %.60s", argv[0], word);
+	else
+		error_set(&error, STATUS_INVALID_PARAMS, "there is no command \"%s%s%.60s\"", group ? argv[0] : "",
+			  group ? " " : "", word);
 	if (nearest.best)
 		error_hint(&error, "did you mean exogpu %s%s%s?", group ? argv[0] : "", group ? " " : "", nearest.best);
 	else if (group)
