@@ -5,23 +5,41 @@
 
 enum { PROTOCOL_ERROR = 1002, TOO_BIG = 1009, ROOM_LEAST = 4096 };
 
-typedef uint8_t lanes __attribute__((vector_size(16)));
+typedef uint8_t lanes __attribute__((vector_size(32)));
 
-void net_mask(uint8_t *to, const uint8_t *from, size_t length, const uint8_t mask[4], size_t at)
+static inline __attribute__((always_inline)) void mask_lanes(uint8_t *to, const uint8_t *from, size_t length,
+							     const uint8_t mask[4], size_t at)
 {
-	lanes keys;
+	lanes keys, values;
 	size_t i = 0;
 	for (size_t j = 0; j < sizeof(keys); j++)
 		keys[j] = mask[(at + j) & 3];
-	for (; i + 4 * sizeof(keys) <= length; i += 4 * sizeof(keys)) {
-		lanes values[4];
-		memcpy(values, from + i, sizeof(values));
-		for (int j = 0; j < 4; j++)
-			values[j] ^= keys;
-		memcpy(to + i, values, sizeof(values));
+	for (; i + sizeof(keys) <= length; i += sizeof(keys)) {
+		memcpy(&values, from + i, sizeof(values));
+		values ^= keys;
+		memcpy(to + i, &values, sizeof(values));
 	}
 	for (; i < length; i++)
 		to[i] = from[i] ^ mask[(at + i) & 3];
+}
+
+#ifdef __x86_64__
+__attribute__((target("avx2"))) static void mask_avx2(uint8_t *to, const uint8_t *from, size_t length,
+						      const uint8_t mask[4], size_t at)
+{
+	mask_lanes(to, from, length, mask, at);
+}
+#endif
+
+void net_mask(uint8_t *to, const uint8_t *from, size_t length, const uint8_t mask[4], size_t at)
+{
+#ifdef __x86_64__
+	if (__builtin_cpu_supports("avx2")) {
+		mask_avx2(to, from, length, mask, at);
+		return;
+	}
+#endif
+	mask_lanes(to, from, length, mask, at);
 }
 
 void net_receiver_finish(struct net_receiver *receiver)

@@ -40,10 +40,11 @@ static unsigned blocks_of(size_t bytes)
 	return (unsigned)((bytes + BLOCK_BYTES - 1) / BLOCK_BYTES);
 }
 
-static enum status map(struct net_shared **out, int fd, int protection, struct error *error)
+static enum status map(struct net_shared **out, int fd, struct error *error)
 {
 	struct net_shared *shared = malloc(sizeof *shared);
-	void *memory = shared ? mmap(NULL, ALL_BYTES, protection, MAP_SHARED | MAP_POPULATE, fd, 0) : MAP_FAILED;
+	void *memory = shared ? mmap(NULL, ALL_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0)
+			      : MAP_FAILED;
 	if (memory == MAP_FAILED) {
 		free(shared);
 		return error_errno(error, STATUS_UNAVAILABLE, errno, "mapping shared memory");
@@ -53,7 +54,7 @@ static enum status map(struct net_shared **out, int fd, int protection, struct e
 	return STATUS_OK;
 }
 
-// The pages are there before they are mapped, and mapped before writing is sealed.
+// The pages are there before they are mapped.
 enum status net_shared_create(struct net_shared **out, int *fd, struct error *error)
 {
 	*out = NULL;
@@ -64,11 +65,8 @@ enum status net_shared_create(struct net_shared **out, int *fd, struct error *er
 	if (ftruncate(*fd, ALL_BYTES) || fallocate(*fd, 0, 0, ALL_BYTES))
 		status = error_errno(error, STATUS_UNAVAILABLE, errno, "finding shared memory");
 	if (!status)
-		status = map(out, *fd, PROT_READ | PROT_WRITE, error);
-	if (!status && fcntl(*fd, F_ADD_SEALS, SEALS))
-		status = error_errno(error, STATUS_UNAVAILABLE, errno, "sealing shared memory");
+		status = map(out, *fd, error);
 	if (status) {
-		net_shared_destroy(out);
 		close(*fd);
 		*fd = -1;
 	}
@@ -80,18 +78,36 @@ uint8_t *net_shared_at(struct net_shared *shared, uint64_t at, size_t bytes)
 	return at <= ALL_BYTES && bytes <= ALL_BYTES - at ? shared->memory + at : NULL;
 }
 
-// What could end the server if it were read, memory whose size changes or that the system may fail to find, is not
-// taken. Seals are asked for first: what has them is no file that somebody else answers for.
-enum status net_shared_open(struct net_shared **out, int fd, struct error *error)
+struct net_shared *net_shared_ref(struct net_shared *shared)
+{
+	shared->references++;
+	return shared;
+}
+
+// Of the size that it must have, and without a hole.
+static bool is_whole(int fd)
 {
 	struct stat file;
+	return !fstat(fd, &file) && file.st_size == ALL_BYTES && lseek(fd, 0, SEEK_HOLE) == ALL_BYTES;
+}
+
+// What could end the server if it were touched, memory whose size changes or that the system may fail to find, is not
+// taken. It is mapped before it is sealed, since nobody can map it to write after, and looked at once more then, when
+// it cannot change any more. Seals are asked for first: what knows them is no file that somebody else answers for.
+enum status net_shared_open(struct net_shared **out, int fd, struct error *error)
+{
 	struct statfs system;
 	*out = NULL;
 	const int seals = fcntl(fd, F_GET_SEALS);
-	bool fits = seals >= 0 && (seals & SEALS) == SEALS && !fstat(fd, &file) && file.st_size == ALL_BYTES &&
-		    !fstatfs(fd, &system) && system.f_type == TMPFS_MAGIC && lseek(fd, 0, SEEK_HOLE) == ALL_BYTES;
-	enum status status = fits ? map(out, fd, PROT_READ, error)
-				  : error_set(error, STATUS_INVALID_PARAMS, "this is no memory that a worker shares");
+	bool fits = seals >= 0 && !(seals & (F_SEAL_SEAL | F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) &&
+		    !fstatfs(fd, &system) && system.f_type == TMPFS_MAGIC && is_whole(fd);
+	enum status status = fits ? map(out, fd, error) : STATUS_INVALID_PARAMS;
+	if (!status && (fcntl(fd, F_ADD_SEALS, SEALS) || !is_whole(fd)))
+		status = STATUS_INVALID_PARAMS;
+	if (status == STATUS_INVALID_PARAMS) {
+		net_shared_destroy(out);
+		error_set(error, status, "this is no memory that a worker shares");
+	}
 	close(fd);
 	return status;
 }

@@ -135,6 +135,22 @@ void answer_call(struct session *session, struct call *call, struct json *result
 	watch_return(session);
 }
 
+bool answer_at_once(struct session *session, const struct call *call, const uint8_t *from)
+{
+	struct buffer head = {0};
+	uint8_t *to = from ? shared_place(session, call, call->total_bytes) : NULL;
+	if ((from && !to) || pthread_mutex_trylock(&session->sending))
+		return false;
+	bool sent = !session->stream_gone && !print(&head, call->message.id, &call->error, NULL, call->total_bytes, 0);
+	if (sent && to)
+		memcpy(to, from, call->total_bytes);
+	// So little is taken by a Unix socket whole or not at all.
+	sent = sent && send_all(&(struct sending){.fd = session->stream_fd, .head = &head, .flags = MSG_DONTWAIT});
+	pthread_mutex_unlock(&session->sending);
+	buffer_finish(&head);
+	return sent;
+}
+
 void answer_open(struct session *session, struct call *call)
 {
 	struct buffer *head = &session->open_head;

@@ -201,15 +201,29 @@ void memory_read(struct session *session, struct call *call)
 	calls_remove(session, call);
 }
 
+const uint8_t *memory_direct(struct session *session, struct call *call)
+{
+	const struct memory_slot *slot = memory_find(session, (uint32_t)call_count(call, "handle"));
+	const uint64_t offset = call_count(call, "offset"), bytes = call_count(call, "bytes");
+	if (!slot || !slot->direct || memory_check_range(slot, offset, bytes, NULL))
+		return NULL;
+	call->total_bytes = bytes;
+	return slot->direct + offset;
+}
+
 void memory_share(struct session *session, struct call *call)
 {
 	for (unsigned i = 0; i < session->device_end; i++)
 		if (session->devices[i])
 			driver_drain(session, session->devices[i]); // a read may still go there
 	watch_enter(session, call);
-	net_shared_destroy(&session->shared);
+	struct net_shared *made = NULL, *before = session->shared;
 	if (json_get_bool(call->message.params, "wanted", false))
-		net_shared_create(&session->shared, &session->shared_fd, NULL);
+		net_shared_create(&made, &session->shared_fd, NULL);
+	pthread_mutex_lock(&session->lock);
+	session->shared = made;
+	net_shared_destroy(&before); // the reader may still take from it, and holds it
+	pthread_mutex_unlock(&session->lock);
 	struct json *result = json_new_object();
 	json_set_bool(result, "shared", session->shared);
 	driver_answer(session, call, result);

@@ -9,6 +9,7 @@
  *   PLACE    straight into memory that the processor computes with, or into a module's
  *   DISCARD  of a call that is refused
  *
+ * What is written may lie in shared memory instead of following its head: it is copied from there to the same places.
  * A head that is no message is answered and passed over; lengths that cannot be end the session. */
 #include "common/base/clock.h"
 #include "engine/worker/session.h"
@@ -38,12 +39,14 @@ struct reader {
 	struct session *session;
 	struct buffer from_node, in; // `in`: of fd 4, not used yet
 	enum receiving receiving;
-	struct call *call; // whose body comes; its message is its own
-	uint64_t left;     // of the body
-	uint64_t received; // of the body
-	uint8_t *place;    // PLACE: where the next byte goes; PIECES: the current piece
-	struct call *part; // PIECES: what the current piece belongs to, or NULL
-	int passed;        // a descriptor that came from the node, or -1
+	struct call *call;         // whose body comes; its message is its own
+	uint64_t left;             // of the body
+	uint64_t received;         // of the body
+	uint8_t *place;            // PLACE: where the next byte goes; PIECES: the current piece
+	struct call *part;         // PIECES: what the current piece belongs to, or NULL
+	struct net_shared *source; // where the body lies, and
+	const uint8_t *from;       // the next byte of it; NULL, both: it comes
+	int passed;                // a descriptor that came from the node, or -1
 };
 
 static uint32_t read_u32le(const uint8_t *bytes)
@@ -175,18 +178,60 @@ static void node_call(struct reader *reader, const uint8_t *frame, size_t length
 
 // ---- the server's calls ----
 
+// Here and now: a write that lies in its place, a read from memory of the processor to shared memory, a refusal, if no
+// other call is before it.
+static bool answer_here(struct session *session, struct call *call)
+{
+	if (calls_count(session) || (!call->quiet && call->kind != CALL_READ))
+		return false;
+	const uint8_t *from = call->quiet ? NULL : memory_direct(session, call);
+	return (call->quiet || from) && answer_at_once(session, call, from);
+}
+
+static void drop_source(struct reader *reader)
+{
+	if (!reader->source)
+		return;
+	pthread_mutex_lock(&reader->session->lock);
+	net_shared_destroy(&reader->source);
+	pthread_mutex_unlock(&reader->session->lock);
+	reader->from = NULL;
+}
+
+// What is written lies in shared memory.
+static enum status find_source(struct reader *reader)
+{
+	struct session *session = reader->session;
+	struct call *call = reader->call;
+	const uint64_t at = call_count(call, "at"), bytes = call_count(call, "bytes");
+	pthread_mutex_lock(&session->lock);
+	reader->from = session->shared && !reader->left ? net_shared_at(session->shared, at, bytes) : NULL;
+	reader->source = reader->from ? net_shared_ref(session->shared) : NULL;
+	pthread_mutex_unlock(&session->lock);
+	if (!reader->from)
+		return error_set(&call->error, STATUS_INVALID_PARAMS, "at: no memory is shared there");
+	reader->left = bytes;
+	return STATUS_OK;
+}
+
 static void put(struct reader *reader)
 {
 	struct call *call = reader->call;
 	reader->call = NULL;
 	reader->receiving = RECEIVING_HEAD;
-	calls_put(reader->session, call);
+	drop_source(reader);
+	if (answer_here(reader->session, call))
+		call_destroy(&call);
+	else
+		calls_put(reader->session, call);
 }
 
 static void refuse(struct reader *reader)
 {
 	reader->call->quiet = true;
 	reader->receiving = RECEIVING_DISCARD;
+	if (reader->source)
+		reader->left = 0;
 }
 
 // A head is whole: make its call. Errors: STATUS_OUT_OF_MEMORY.
@@ -200,6 +245,8 @@ static enum status begin_call(struct reader *reader, const uint8_t *head, size_t
 		status = check(reader->session, &call->message, "server-to-worker", &call->kind, &call->error);
 	if (!status && reader->left && call->kind != CALL_WRITE && call->kind != CALL_LOAD)
 		status = error_set(&call->error, STATUS_INVALID_PARAMS, "%s takes no body", call->message.method);
+	if (!status && call->kind == CALL_WRITE && json_get(call->message.params, "at"))
+		status = find_source(reader);
 	reader->received = 0;
 	call->total_bytes = reader->left;
 	const bool runs = call->kind == CALL_LAUNCH || call->kind == CALL_RUN;
@@ -401,11 +448,14 @@ static enum status advance(struct reader *reader, bool *receive, struct error *e
 				*receive = more = false;
 				break;
 			}
-			size_t have = reader->in.length < bytes ? reader->in.length : bytes;
+			size_t have = reader->from || bytes < reader->in.length ? bytes : reader->in.length;
 			more = have || !bytes;
 			if (have)
-				memcpy(to, reader->in.data, have);
-			buffer_consume(&reader->in, have);
+				memcpy(to, reader->from ? reader->from : reader->in.data, have);
+			if (reader->from)
+				reader->from += have;
+			else
+				buffer_consume(&reader->in, have);
 			if (more)
 				came(reader, have);
 		}
@@ -523,6 +573,7 @@ enum status reader_run(struct session *session, struct error *error)
 	if (reader.part != reader.call)
 		call_destroy(&reader.part);
 	call_destroy(&reader.call);
+	drop_source(&reader);
 	if (reader.passed >= 0)
 		close(reader.passed);
 	buffer_finish(&reader.from_node);

@@ -1,22 +1,24 @@
 /* A session's worker: what its threads share, and how they divide the work.
  *
  *   reader  (reader.c)  polls both sockets, answers pings at once, receives calls and their bodies, puts them into the
- *                       line, and watches how long the driver takes
+ *                       line, and watches how long the driver takes; what needs no device and has nothing before it
+ *                       it answers itself, which spares a turn of the driver
  *   channel (channel.c) one for each copy to or from another worker that is under way: serves its socket
  *   driver  (driver.c)  owns the devices and all that is on them: takes the calls in order, enqueues them, and answers
  *                       each when its point in the device's stream is reached, while later ones are enqueued already
  *
- * A body that goes to a device is received into pieces of host memory that the device copies from, and enqueued piece
- * by piece as it comes; one that comes from a device is sent piece by piece in the same way. Memory of a device that is
+ * A body that goes to a device is received, or taken from shared memory, into pieces of host memory that the device
+ * copies from, and enqueued piece by piece as it comes; one that comes from a device is sent piece by piece in the same
+ * way. Memory of a device that is
  * this machine's processor is received into and sent from directly, while no work is under way.
  *
  *      fd 4 -> reader -> [line of calls] -> driver -> [steps in a device's stream] -> answer -> fd 4
  *                 ^----- free pieces -----------------------'
  *
  * Back-pressure: without a free piece, or with LIMIT_WORKER_CALLS unanswered, the reader leaves fd 4 alone until the
- * driver wakes it, and goes on with fd 3. Only the driver writes to fd 4 (the reader only to say why the process ends),
- * so a server that does not read holds up its own calls and nothing else.
- * What `lock` guards is marked (L); the rest belongs to one thread, as said. */
+ * driver wakes it, and goes on with fd 3. Only the driver waits until fd 4 takes something (the reader leaves to it
+ * what is not taken at once), so a server that does not read holds up its own calls and nothing else. What `lock`
+ * guards is marked (L); the rest belongs to one thread, as said. */
 #pragma once
 #include "common/base/limits.h"
 #include "common/net/shared.h"
@@ -159,8 +161,8 @@ struct session {
 	struct worker_device *open_device; // that the read is from whose body is being sent
 	bool stream_gone;                  // the server reads no more
 
-	// Memory that the server sends from, for what it wants to have there.
-	struct net_shared *shared; // the driver's; NULL: none
+	// Memory that the server sends from and writes to, for what it wants to have there.
+	struct net_shared *shared; // (L) changed by the driver only; NULL: none
 	int shared_fd;             // the driver's: to be passed on with the next answer; -1: none
 	uint8_t *shared_to;        // the driver's: of the read whose body is being put there, where the next byte goes
 	struct buffer open_head;   // the driver's: its answer, which goes when all of the body is there
@@ -229,6 +231,9 @@ void *driver_main(void *session);
 // goes behind the head.
 void answer_call(struct session *session, struct call *call, struct json *result, const uint8_t *body,
 		 size_t body_bytes);
+// Thread: the reader's. Answer a call that is the only one, after copying `from` to where in shared memory it is wanted
+// (NULL: nothing). False: nothing is done, since the server does not take it now or there is no such place.
+bool answer_at_once(struct session *session, const struct call *call, const uint8_t *from);
 // The head of the answer to a read, whose body follows by answer_more, the last with `last`.
 void answer_open(struct session *session, struct call *call);
 void answer_more(struct session *session, const uint8_t *body, size_t body_bytes, bool last);
@@ -246,6 +251,9 @@ enum status memory_check_range(const struct memory_slot *slot, uint64_t offset, 
 void memory_allocate(struct session *session, struct call *call);
 void memory_write(struct session *session, struct call *call);
 void memory_read(struct session *session, struct call *call);
+// Thread: the reader's, while no call is in the line. Where a read begins that needs no device; NULL: it is the
+// driver's.
+const uint8_t *memory_direct(struct session *session, struct call *call);
 void memory_copy(struct session *session, struct call *call);
 // So many bytes more are copied: tells the server, four times a second at most. Thread: the driver's, out of calls.
 void memory_copied(struct session *session, struct call *call, uint64_t bytes);

@@ -49,7 +49,8 @@ struct worker_call {
 		     const struct error *error);
 	struct tenant_call client; // whom `done` answers; its done is NULL where nobody waits
 	struct item *item;         // that it makes or ends
-	struct net_frame *place; // in memory that the worker shares, where the answer's body is to lie; NULL: it comes
+	// In memory that the worker shares, where what is written lies, or the answer's body is to lie; NULL: it comes.
+	struct net_frame *place;
 	const struct cluster_device *from, *to; // of a copy from one device to another; else NULL
 	int64_t told_ms;                        // of a copy inside the worker: when it was last told how far it is
 	void *context;
@@ -109,12 +110,12 @@ struct line {
 	void (*destroy)(struct line **line); // close now; what is queued is dropped, and nothing is told any more
 };
 
-// Memory that a worker shares, while it is read from.
+// Memory that a worker shares, while much is read and written.
 struct sharing {
 	struct net_shared *memory; // NULL: none
 	bool asked, waits;         // for it; for the answer
 	bool used;                 // since the timer was last started
-	uint64_t read_bytes;       // that it would have been good for
+	uint64_t bytes;            // that it would have been good for
 	struct net_timer idle;     // runs while `asked`
 };
 
@@ -301,7 +302,7 @@ void hop_relay_lost(struct arrival *arrival, const char *why); // its line is go
 
 // ---- memory that a worker of this machine shares (sharing.c) ----
 
-// Room there for what is to be read, and where it is; NULL: it comes by the stream.
+// Room there for what is to be read or written, and where it is; NULL: it goes by the stream.
 struct net_frame *sharing_place(struct worker *worker, size_t bytes, uint64_t *at);
 void sharing_finish(struct arrival *arrival);
 

@@ -109,7 +109,8 @@ static void ranged(struct worker_call *call, enum status status, const struct js
 	(void)result;
 	if (!status && call->body_bytes)
 		stats->read_bytes += call->bytes;
-	call->client.done(call->client.context, status, status ? NULL : bytes_json(call->bytes), body, error);
+	call->client.done(call->client.context, status, status ? NULL : bytes_json(call->bytes),
+			  call->body_bytes ? body : NULL, error);
 }
 
 struct range_call {
@@ -136,10 +137,13 @@ static enum status run_range(const struct tenant_call *client, const struct rang
 		return no_memory(error);
 	struct message_number numbers[4] = {{"handle", item->handle}, {"offset", (int64_t)offset}};
 	size_t count = 2;
-	if (range->reads || range->fills)
-		numbers[count++] = (struct message_number){"bytes", (int64_t)range->bytes};
-	if (range->reads)
+	if (range->reads || client->body)
 		call->place = sharing_place(item->worker, (size_t)range->bytes, &at);
+	const bool placed = call->place && client->body; // no body goes by the stream
+	if (placed)
+		memcpy(net_frame_data(call->place), client->body, client->body_bytes);
+	if (range->reads || range->fills || placed)
+		numbers[count++] = (struct message_number){"bytes", (int64_t)range->bytes};
 	if (call->place)
 		numbers[count++] = (struct message_number){"at", (int64_t)at};
 	if (range->fills)
@@ -151,9 +155,9 @@ static enum status run_range(const struct tenant_call *client, const struct rang
 	const struct worker_send_params send = {.method = range->method,
 						.numbers = numbers,
 						.number_count = count,
-						.holder = client->holder,
-						.body = client->body,
-						.body_bytes = client->body_bytes};
+						.holder = placed ? NULL : client->holder,
+						.body = placed ? NULL : client->body,
+						.body_bytes = placed ? 0 : client->body_bytes};
 	status = worker_send(item->worker, call, &send, error);
 	if (status)
 		worker_call_destroy(&call);

@@ -1,8 +1,8 @@
-/* Memory that a worker of this machine shares (common/net/shared.h), for what is read from it. See inside.h.
+/* Memory that a worker of this machine shares (common/net/shared.h), for what is read and written. See inside.h.
  *
- * It is asked for once a session has read as much as it has, and given back after LIMIT_SHARED_IDLE_MS in which nothing
- * was read: a session that reads a little, or that waits, holds none. Whatever stands in the way (the worker finds no
- * memory, the server has no descriptor left to take it with, what came is something else), what is read comes by the
+ * It is asked for once a session has read and written as much as it has, and given back after LIMIT_SHARED_IDLE_MS in
+ * which nothing was: a session that moves a little, or that waits, holds none. Whatever stands in the way (the worker
+ * finds no memory, the server has no descriptor left to take it with, what came is something else), bulk goes by the
  * stream, and the next try is after such a pause. */
 #include "common/base/log.h"
 #include "server/tenants/inside.h"
@@ -78,10 +78,10 @@ struct net_frame *sharing_place(struct worker *worker, size_t bytes, uint64_t *a
 		return NULL;
 	struct sharing *sharing = &arrival->sharing;
 	sharing->used = true;
-	sharing->read_bytes += bytes;
+	sharing->bytes += bytes;
 	if (sharing->memory)
 		return net_shared_take(sharing->memory, bytes, at);
-	if (!sharing->asked && sharing->read_bytes > LIMIT_SHARED_BYTES) {
+	if (!sharing->asked && sharing->bytes > LIMIT_SHARED_BYTES) {
 		sharing->asked = sharing->waits = ask(worker, true);
 		if (sharing->asked)
 			watch(arrival);

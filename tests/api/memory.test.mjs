@@ -187,9 +187,10 @@ describe("memory on this machine", () => {
 			});
 		});
 
-	// The server asks a worker for it that is read from much, and tells in its log what stood in the way.
+	// The server asks a worker for it that is read from and written to much, and tells in its log what stood in the way.
 	test("memory that a worker shares is given back, and done without if no descriptor is left for it", async () => {
-		const client = await tenant(machine), bytes = pattern(48 * MiB, 17), pid = machine.server.child.pid;
+		const client = await tenant(machine), pid = machine.server.child.pid;
+		let bytes = pattern(48 * MiB, 17);
 		const id = await allocate(client, machine.cpu, bytes.length);
 		const shares = () => sharing(pid).length;
 		const readIt = async () => { // how many shared at most meanwhile
@@ -203,6 +204,8 @@ describe("memory on this machine", () => {
 		await writeAll(client, id, bytes);
 		await eventually(() => shares() === 0, "what other sessions shared is given back", 30000 * slow);
 		assert.equal(await readIt(), 2);
+		bytes = pattern(bytes.length, 18);
+		await writeAll(client, id, bytes);
 		await readIt();
 		await eventually(() => shares() === 0, "it is given back", 30000 * slow);
 		const [, before] = readFileSync(`/proc/${pid}/limits`, "latin1").match(/^Max open files +(\d+)/m);

@@ -62,7 +62,9 @@ static void bytes_arrive(void **state)
 		memset(net_shared_at(ends->worker, at, sizes[i]), (int)i + 1, sizes[i]);
 		assert_int_equal(net_frame_data(frame)[0], i + 1);
 		assert_int_equal(net_frame_data(frame)[sizes[i] - 1], i + 1);
-		assert_int_equal(net_frame_prepend(frame, "x", 1), STATUS_LIMIT_EXCEEDED); // it is only read
+		assert_int_equal(net_frame_prepend(frame, "x", 1), STATUS_LIMIT_EXCEEDED); // there is no room
+		memset(net_frame_data(frame), 100, sizes[i]);                              // and the other way
+		assert_int_equal(net_shared_at(ends->worker, at, sizes[i])[sizes[i] - 1], 100);
 		net_frame_unref(&frame);
 		assert_false(net_shared_in_use(ends->server));
 	}
@@ -144,33 +146,42 @@ static void other_descriptors(void **state)
 {
 	(void)state;
 	int pipes[2];
-	const int size = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL, all = size | F_SEAL_FUTURE_WRITE;
 	struct net_shared *shared;
 	assert_int_equal(pipe(pipes), 0);
 	refused(pipes[0]);
 	close(pipes[1]);
 	refused(open("/dev/zero", O_RDWR));
-	refused(made("not sealed", ALL, ALL, 0));
-	refused(made("pages may be taken out", ALL, ALL, size));
-	refused(made("half as long", ALL / 2, ALL / 2, all));
-	refused(made("a page is missing", ALL, ALL - 4096, all));
-	assert_int_equal(net_shared_open(&shared, made("as it should be", ALL, ALL, all), NULL), STATUS_OK);
+	refused(made("it cannot be sealed any more", ALL, ALL, F_SEAL_SEAL));
+	refused(made("it cannot be written to", ALL, ALL, F_SEAL_WRITE));
+	refused(made("it cannot be mapped to write", ALL, ALL, F_SEAL_FUTURE_WRITE));
+	refused(made("half as long", ALL / 2, ALL / 2, 0));
+	refused(made("twice as long", 2 * ALL, 2 * ALL, 0));
+	refused(made("a page is missing", ALL, ALL - 4096, 0));
+	assert_int_equal(net_shared_open(&shared, made("as it should be", ALL, ALL, 0), NULL), STATUS_OK);
 	net_shared_destroy(&shared);
 }
 
-// What could end who reads it does not come to be: the size changed, or a page taken out, by whatever way.
+// What could end who touches it does not come to be once the server has it: the size changed, or a page taken out, by
+// whatever way. Nor does anybody else come to write there.
 static void it_stays_as_it_is(void **state)
 {
 	(void)state;
-	struct net_shared *shared;
+	struct net_shared *shared, *server;
 	int fd;
 	assert_int_equal(net_shared_create(&shared, &fd, NULL), STATUS_OK);
+	assert_int_equal(net_shared_open(&server, dup(fd), NULL), STATUS_OK);
 	assert_int_equal(ftruncate(fd, ALL - 1), -1);
 	assert_int_equal(ftruncate(fd, ALL + 1), -1);
 	assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), -1);
 	assert_int_equal(madvise(net_shared_at(shared, 0, ALL), ALL, MADV_REMOVE), -1);
 	assert_int_equal(lseek(fd, 0, SEEK_HOLE), ALL);
+	assert_int_equal(pwrite(fd, "x", 1, 0), -1);
+	assert_ptr_equal(mmap(NULL, ALL, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
+	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
+	net_shared_at(shared, 0, ALL)[ALL - 1] = 7; // its maker does
+	assert_int_equal(net_shared_at(server, 0, ALL)[ALL - 1], 7);
 	net_shared_destroy(&shared);
+	net_shared_destroy(&server);
 	close(fd);
 }
 
