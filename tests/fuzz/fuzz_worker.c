@@ -39,6 +39,11 @@ static const char *const calls[] = {
 	"'compute.launch','params':{'module':1,'kernel':'sum_f32','args':[{'handle':2},{'handle':1},{'u64':1000}],"
 	"'timeout_ms':60000}",
 	"'compute.unload','params':{'module':1}",
+	"'memory.share','params':{'wanted':true}",
+	"'memory.share','params':{'wanted':false}",
+	"'memory.write','params':{'handle':1,'offset':5,'bytes':400000,'at':262144}",
+	"'memory.write','params':{'handle':2,'offset':70,'bytes':7,'at':16777209}",
+	"'memory.read','params':{'handle':1,'offset':1,'bytes':599999,'at':0}",
 };
 
 static void frame_calls(struct buffer *out, const uint8_t *data, size_t size)
@@ -52,7 +57,7 @@ static void frame_calls(struct buffer *out, const uint8_t *data, size_t size)
 		body_bytes = body_bytes < left - head_bytes ? body_bytes : left - head_bytes;
 		if (head_bytes && bytes[0] < 0x20) {
 			snprintf(head, sizeof(head), "{'jsonrpc':'2.0','id':%zu,'method':%s}", at,
-				 calls[bytes[0] % 16]);
+				 calls[bytes[0] % (sizeof(calls) / sizeof(calls[0]))]);
 			for (char *one = head; *one; one++)
 				*one = *one == '\'' ? '"' : *one;
 			message_encode_stream(out, head, strlen(head), bytes + head_bytes, body_bytes);
