@@ -15,7 +15,7 @@
  *
  * Addresses of device memory are those of the host with one bit more, so that nobody can read there, and with a number
  * in twelve others, so that memory that is gone is not taken for what came to its place. */
-#include "tests/engine/cuda/driver/driver.h"
+#include "tests/engine/cuda/driver/standin.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,9 +23,8 @@
 
 #define DEVICE_BIT ((uint64_t)1 << 60)
 #define DEVICE_MEMORY ((size_t)4 << 30)
-enum { DEVICES = 2, UNITS = 16, SHARED_PLAIN = 48 << 10, PARAMETERS = 64, USES = 64, GONE = 256, SMALL = 64 << 10 };
+enum { DEVICES = 2, UNITS = 16, GONE = 256, SMALL = 64 << 10 };
 enum { NUMBERS = 1 << 12, NUMBER_SHIFT = 48 };
-enum { INVALID_VALUE = 1, OUT_OF_RESOURCES = 701 };
 
 // ---- memory ----
 
@@ -76,41 +75,11 @@ static uint8_t *place(uint64_t address, uint64_t bytes, const char *call)
 
 // ---- streams ----
 
-enum op_kind { COPY, FILL, CALL, KERNEL, WAIT };
-struct op {
-	struct op *next;
-	enum op_kind kind;
-	uint64_t to, from, bytes, count;
-	uint32_t value, width;
-	uint8_t *kept; // of a copy from memory that may change at once
-	void (*function)(void *);
-	void *context;
-	const void *module, *graph;
-	CUstream other;
-	uint64_t other_place;
-	uint32_t use_count;
-	uint64_t uses[USES];
-};
-
-struct CUstream_st {
-	struct CUstream_st *next;
-	struct op *first, **last;
-	uint64_t enqueued, done;
-	bool asked, capturing;
-	struct op *captured, **captured_last;
-	int device;
-};
 struct CUevent_st {
 	struct CUevent_st *next;
 	CUstream stream;
 	uint64_t place;
 	bool recorded;
-};
-struct CUgraph_st {
-	struct op *ops;
-};
-struct CUgraphExec_st {
-	struct op *ops;
 };
 static CUstream streams;
 static CUevent events;
@@ -121,7 +90,7 @@ static void op_free(struct op *op)
 	free(op);
 }
 
-static void ops_free(struct op *op)
+void standin_ops_free(struct op *op)
 {
 	while (op) {
 		struct op *next = op->next;
@@ -174,7 +143,7 @@ static void do_op(const struct op *op)
 	}
 }
 
-static bool capture_allows(const char *call)
+bool standin_capture_allows(const char *call)
 {
 	for (CUstream stream = streams; stream; stream = stream->next)
 		if (stream->capturing) {
@@ -184,7 +153,7 @@ static bool capture_allows(const char *call)
 	return true;
 }
 
-static struct op *enqueue(CUstream stream, const struct op *work)
+struct op *standin_enqueue(CUstream stream, const struct op *work)
 {
 	struct op *op = malloc(sizeof(*op));
 	if (!op)
@@ -225,6 +194,32 @@ static void check_unused(uint64_t first, uint64_t bytes, const char *call)
 		}
 }
 
+bool standin_in_use(const void *what)
+{
+	for (CUstream stream = streams; stream; stream = stream->next)
+		for (const struct op *op = stream->first; op; op = op->next)
+			if (op->module == what || op->graph == what)
+				return true;
+	return false;
+}
+
+void standin_note_use(struct op *op, uint64_t address, const char *kernel)
+{
+	const struct block *block = block_at(address);
+	for (size_t i = 0; !block && i < GONE; i++)
+		if (in_range(address, gone[i].address, gone[i].bytes))
+			strike_wrong("%s is given memory that is gone: 0x%llx", kernel, (unsigned long long)address);
+	if (!block)
+		return;
+	if ((address & DEVICE_BIT) && block->device != current->device && !current->reaches[block->device])
+		strike_wrong("%s of device %d is given memory of device %d, which it does not reach", kernel,
+			     current->device, block->device);
+	if (op->use_count == STANDIN_USES)
+		strike_wrong("%s is given more addresses than can be noted", kernel);
+	else
+		op->uses[op->use_count++] = address;
+}
+
 static CUresult ask(CUstream stream, uint64_t up_to)
 {
 	if (stream->capturing) {
@@ -243,8 +238,8 @@ static CUresult ask(CUstream stream, uint64_t up_to)
 void standin_drop(void)
 {
 	for (CUstream stream = streams; stream; stream = stream->next) {
-		ops_free(stream->first);
-		ops_free(stream->captured);
+		standin_ops_free(stream->first);
+		standin_ops_free(stream->captured);
 		stream->first = stream->captured = NULL;
 		stream->last = &stream->first;
 		stream->captured_last = &stream->captured;
@@ -290,7 +285,7 @@ static CUresult device_name(char *name, int size, CUdevice device)
 	return CUDA_SUCCESS;
 }
 
-static int most_shared(void)
+int standin_most_shared(void)
 {
 	return strikes.capability >= 90 ? 227 << 10 : 163 << 10;
 }
@@ -313,7 +308,7 @@ static CUresult device_attribute(int *value, int attribute, CUdevice device)
 		{CUDA_CAPABILITY_MAJOR, strikes.capability / 10},
 		{CUDA_CAPABILITY_MINOR, strikes.capability % 10},
 		{CUDA_COOPERATIVE_LAUNCH, 1},
-		{CUDA_MAX_SHARED_BYTES, most_shared()},
+		{CUDA_MAX_SHARED_BYTES, standin_most_shared()},
 	};
 	*value = 0;
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
@@ -377,7 +372,7 @@ static CUresult enable_access(CUcontext peer, unsigned flags)
 static CUresult allocate(uint64_t bytes, uint64_t bit, const char *call, uint64_t *out)
 {
 	struct block *block = malloc(sizeof(*block));
-	capture_allows(call);
+	standin_capture_allows(call);
 	if (!bytes || bytes > DEVICE_MEMORY - used[current->device]) {
 		free(block);
 		return bytes ? CUDA_ERROR_OUT_OF_MEMORY : INVALID_VALUE;
@@ -402,7 +397,7 @@ static CUresult release(uint64_t address, const char *call)
 	while (*link && (*link)->address != address)
 		link = &(*link)->next;
 	struct block *block = *link;
-	capture_allows(call);
+	standin_capture_allows(call);
 	check_unused(block->address, block->bytes, call);
 	if (address & DEVICE_BIT) {
 		gone[gone_count % GONE].address = address;
@@ -461,7 +456,7 @@ static CUresult enqueue_copy(CUstream stream, uint64_t to, uint64_t from, uint64
 			abort();
 		memcpy(op.kept, bytes_from, bytes);
 	}
-	enqueue(stream, &op);
+	standin_enqueue(stream, &op);
 	return CUDA_SUCCESS;
 }
 
@@ -483,7 +478,7 @@ static CUresult copy_now(CUdeviceptr to, uint64_t from, uint64_t bytes, const ch
 {
 	uint8_t *target = place(to, bytes, call);
 	const uint8_t *source = place(from, bytes, call);
-	capture_allows(call);
+	standin_capture_allows(call);
 	check_unused(to, bytes, call); // other streams do not wait for it, nor it for them
 	check_unused(from, bytes, call);
 	if (!target || !source)
@@ -506,7 +501,7 @@ static CUresult fill(CUstream stream, uint64_t to, uint32_t value, uint64_t coun
 {
 	if (!place(to, count * width, "a fill"))
 		return INVALID_VALUE;
-	enqueue(stream, &(struct op){.kind = FILL, .to = to, .value = value, .count = count, .width = width});
+	standin_enqueue(stream, &(struct op){.kind = FILL, .to = to, .value = value, .count = count, .width = width});
 	return CUDA_SUCCESS;
 }
 
@@ -556,7 +551,7 @@ static CUresult stream_destroy(CUstream stream)
 			*link = stream->next;
 			break;
 		}
-	ops_free(stream->captured);
+	standin_ops_free(stream->captured);
 	free(stream);
 	return CUDA_SUCCESS;
 }
@@ -568,7 +563,7 @@ static CUresult stream_query(CUstream stream)
 
 static CUresult stream_synchronize(CUstream stream)
 {
-	if (capture_allows("cuStreamSynchronize"))
+	if (standin_capture_allows("cuStreamSynchronize"))
 		work_until(stream, stream->enqueued);
 	return CUDA_SUCCESS;
 }
@@ -578,13 +573,13 @@ static CUresult stream_wait(CUstream stream, CUevent event, unsigned flags)
 	(void)flags;
 	if (!event->recorded)
 		strike_wrong("a stream waits for an event that was never recorded");
-	enqueue(stream, &(struct op){.kind = WAIT, .other = event->stream, .other_place = event->place});
+	standin_enqueue(stream, &(struct op){.kind = WAIT, .other = event->stream, .other_place = event->place});
 	return CUDA_SUCCESS;
 }
 
 static CUresult host_function(CUstream stream, void (*function)(void *context), void *context)
 {
-	enqueue(stream, &(struct op){.kind = CALL, .function = function, .context = context});
+	standin_enqueue(stream, &(struct op){.kind = CALL, .function = function, .context = context});
 	return CUDA_SUCCESS;
 }
 
@@ -633,294 +628,6 @@ static CUresult event_elapsed(float *ms, CUevent start, CUevent end)
 	return CUDA_SUCCESS;
 }
 
-// ---- modules ----
-
-struct CUfunc_st {
-	char name[128];
-	uint32_t count, bytes[PARAMETERS]; // of its parameters
-	uint32_t shared_most;
-	CUmodule module;
-};
-struct CUmod_st {
-	struct CUfunc_st *functions;
-	size_t count;
-	int device;
-};
-struct CUlinkState_st {
-	void *image;
-	size_t bytes;
-};
-
-// One parameter, as in ".param .align 8 .b8 x[80]": the last type's width, times the number in brackets.
-static uint32_t parameter_bytes(const char *text, size_t length)
-{
-	uint32_t bytes = 0, count = 1;
-	for (size_t i = 0; i + 2 < length; i++) {
-		if (text[i] == '.' && strchr("busf", text[i + 1]) && text[i + 2] >= '1' && text[i + 2] <= '9')
-			bytes = (uint32_t)strtoul(text + i + 2, NULL, 10) / 8;
-		if (text[i] == '[')
-			count = (uint32_t)strtoul(text + i + 1, NULL, 10);
-	}
-	return bytes * count;
-}
-
-static void read_entry(struct CUfunc_st *function, const char *text)
-{
-	size_t length = strcspn(text, " \t\r\n({");
-	const char *rest = text + length + strspn(text + length, " \t\r\n");
-	snprintf(function->name, sizeof(function->name), "%.*s", (int)length, text);
-	function->shared_most = SHARED_PLAIN;
-	while (*rest == '(' || *rest == ',') {
-		size_t one = strcspn(++rest, ",)");
-		uint32_t bytes = parameter_bytes(rest, one);
-		if (bytes && function->count < PARAMETERS)
-			function->bytes[function->count++] = bytes;
-		rest += one;
-	}
-}
-
-static CUresult module_load(CUmodule *out, const void *image, unsigned count, int *options, void **values)
-{
-	static const char directive[] = ".entry ";
-	struct CUmod_st *module = calloc(1, sizeof(*module));
-	size_t room = 64;
-	if (module)
-		module->functions = calloc(room, sizeof(*module->functions));
-	if (!module || !module->functions)
-		abort();
-	capture_allows("cuModuleLoadDataEx");
-	for (unsigned i = 0; i < count; i++)
-		if (options[i] == CUDA_JIT_ERROR_LOG)
-			*(char *)values[i] = 0;
-	const char *text = strstr(image, ".version");
-	for (const char *at = text; at && (at = strstr(at, directive)) && module->count < room;) {
-		at += strlen(directive);
-		module->functions[module->count].module = module;
-		read_entry(&module->functions[module->count++], at);
-	}
-	*out = module;
-	if (text)
-		return CUDA_SUCCESS;
-	free(module->functions);
-	free(module);
-	return CUDA_ERROR_INVALID_PTX;
-}
-
-static CUresult module_unload(CUmodule module)
-{
-	capture_allows("cuModuleUnload");
-	for (CUstream stream = streams; stream; stream = stream->next)
-		for (const struct op *op = stream->first; op; op = op->next)
-			if (op->module == module)
-				strike_wrong("a module is unloaded that pending work uses");
-	free(module->functions);
-	free(module);
-	return CUDA_SUCCESS;
-}
-
-static CUresult module_function(CUfunction *out, CUmodule module, const char *name)
-{
-	for (size_t i = 0; i < module->count; i++)
-		if (!strcmp(module->functions[i].name, name)) {
-			*out = &module->functions[i];
-			return CUDA_SUCCESS;
-		}
-	return CUDA_ERROR_NOT_FOUND;
-}
-
-static CUresult function_attribute(int *value, int attribute, CUfunction function)
-{
-	(void)function;
-	*value = attribute == CUDA_FUNCTION_MAX_THREADS_PER_BLOCK ? 1024 : 0;
-	return CUDA_SUCCESS;
-}
-
-static CUresult function_set(CUfunction function, int attribute, int value)
-{
-	if (attribute == CUDA_FUNCTION_SHARED_BYTES && (value < 0 || value > most_shared()))
-		return INVALID_VALUE;
-	if (attribute == CUDA_FUNCTION_SHARED_BYTES)
-		function->shared_most = (uint32_t)value;
-	return CUDA_SUCCESS;
-}
-
-static CUresult link_create(unsigned count, int *options, void **values, CUlinkState *out)
-{
-	(void)count, (void)options, (void)values;
-	*out = calloc(1, sizeof(**out));
-	return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-static CUresult link_add(CUlinkState state, int type, void *data, size_t bytes, const char *name, unsigned count,
-			 int *options, void **values)
-{
-	(void)type, (void)name, (void)count, (void)options, (void)values;
-	state->image = malloc(bytes);
-	if (!state->image)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	memcpy(state->image, data, bytes);
-	state->bytes = bytes;
-	return CUDA_SUCCESS;
-}
-
-static CUresult link_complete(CUlinkState state, void **image, size_t *bytes)
-{
-	*image = state->image;
-	*bytes = state->bytes;
-	return CUDA_SUCCESS;
-}
-
-static CUresult link_destroy(CUlinkState state)
-{
-	free(state->image);
-	free(state);
-	return CUDA_SUCCESS;
-}
-
-// ---- launches and graphs ----
-
-static void note_use(struct op *op, uint64_t address, const char *kernel)
-{
-	const struct block *block = block_at(address);
-	for (size_t i = 0; !block && i < GONE; i++)
-		if (in_range(address, gone[i].address, gone[i].bytes))
-			strike_wrong("%s is given memory that is gone: 0x%llx", kernel, (unsigned long long)address);
-	if (!block)
-		return;
-	if ((address & DEVICE_BIT) && block->device != current->device && !current->reaches[block->device])
-		strike_wrong("%s of device %d is given memory of device %d, which it does not reach", kernel,
-			     current->device, block->device);
-	if (op->use_count == USES)
-		strike_wrong("%s is given more addresses than can be noted", kernel);
-	else
-		op->uses[op->use_count++] = address;
-}
-
-static CUresult launch(const CUlaunchConfig *config, CUfunction function, void **arguments, void **extra)
-{
-	struct op op = {.kind = KERNEL, .module = function->module};
-	uint64_t threads = (uint64_t)config->block_x * config->block_y * config->block_z;
-	if (!config->grid_x || !config->grid_y || !config->grid_z || config->grid_y > 65535 || config->grid_z > 65535 ||
-	    !threads || extra) {
-		strike_wrong("%s: %ux%ux%u blocks of %llu threads", function->name, config->grid_x, config->grid_y,
-			     config->grid_z, (unsigned long long)threads);
-		return INVALID_VALUE;
-	}
-	if (threads > 1024)
-		return OUT_OF_RESOURCES;
-	if (config->shared_bytes > function->shared_most) {
-		strike_wrong("%s: %u bytes of shared memory, and %u are allowed", function->name, config->shared_bytes,
-			     function->shared_most);
-		return INVALID_VALUE;
-	}
-	for (unsigned i = 0; i < config->attribute_count; i++)
-		if (config->attributes[i].id != CUDA_LAUNCH_COOPERATIVE &&
-		    config->attributes[i].id != CUDA_LAUNCH_PROGRAMMATIC_SERIAL)
-			strike_wrong("%s: launched with attribute %d", function->name, config->attributes[i].id);
-	for (uint32_t i = 0; i < function->count; i++)
-		for (uint32_t at = 0; at < function->bytes[i]; at += 8) {
-			uint64_t word = 0;
-			memcpy(&word, (const uint8_t *)arguments[i] + at,
-			       function->bytes[i] - at < 8 ? function->bytes[i] - at : 8);
-			note_use(&op, word, function->name);
-		}
-	enqueue(config->stream, &op);
-	return CUDA_SUCCESS;
-}
-
-static CUresult launch_plain(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-			     unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream,
-			     void **arguments, void **extra)
-{
-	return launch(
-		&(CUlaunchConfig){grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, NULL, 0},
-		function, arguments, extra);
-}
-
-static CUresult capture_begin(CUstream stream, int mode)
-{
-	(void)mode;
-	if (!capture_allows("cuStreamBeginCapture"))
-		return INVALID_VALUE;
-	stream->capturing = true;
-	stream->captured = NULL;
-	stream->captured_last = &stream->captured;
-	return CUDA_SUCCESS;
-}
-
-static CUresult capture_end(CUstream stream, CUgraph *out)
-{
-	if (!stream->capturing) {
-		strike_wrong("a capture ends that did not begin");
-		return INVALID_VALUE;
-	}
-	*out = malloc(sizeof(**out));
-	if (!*out)
-		abort();
-	(*out)->ops = stream->captured;
-	stream->captured = NULL;
-	stream->capturing = false;
-	return CUDA_SUCCESS;
-}
-
-static struct op *ops_copy(const struct op *from)
-{
-	struct op *first = NULL, **last = &first;
-	for (; from; from = from->next) {
-		*last = malloc(sizeof(**last));
-		if (!*last)
-			abort();
-		**last = *from;
-		if (from->kept)
-			strike_wrong("a capture with memory of the host that is not pinned");
-		(*last)->kept = NULL;
-		(*last)->next = NULL;
-		last = &(*last)->next;
-	}
-	return first;
-}
-
-static CUresult graph_make(CUgraphExec *out, CUgraph graph, unsigned long long flags)
-{
-	(void)flags;
-	*out = malloc(sizeof(**out));
-	if (!*out)
-		abort();
-	(*out)->ops = ops_copy(graph->ops);
-	return CUDA_SUCCESS;
-}
-
-static CUresult graph_launch(CUgraphExec graph, CUstream stream)
-{
-	for (const struct op *op = graph->ops; op; op = op->next) {
-		struct op work = *op;
-		work.graph = graph;
-		work.use_count = 0;
-		for (uint32_t i = 0; i < op->use_count; i++)
-			note_use(&work, op->uses[i], "a graph");
-		enqueue(stream, &work);
-	}
-	return CUDA_SUCCESS;
-}
-
-static CUresult graph_destroy(CUgraph graph)
-{
-	ops_free(graph->ops);
-	free(graph);
-	return CUDA_SUCCESS;
-}
-
-static CUresult exec_destroy(CUgraphExec graph)
-{
-	for (CUstream stream = streams; stream; stream = stream->next)
-		for (const struct op *op = stream->first; op; op = op->next)
-			if (op->graph == graph)
-				strike_wrong("a graph is destroyed that pending work uses");
-	ops_free(graph->ops);
-	free(graph);
-	return CUDA_SUCCESS;
-}
-
 void standin_fill(struct cuda *driver)
 {
 	*driver = (struct cuda){
@@ -951,11 +658,6 @@ void standin_fill(struct cuda *driver)
 		.cuStreamQuery = stream_query,
 		.cuStreamSynchronize = stream_synchronize,
 		.cuStreamWaitEvent = stream_wait,
-		.cuModuleLoadDataEx = module_load,
-		.cuModuleUnload = module_unload,
-		.cuModuleGetFunction = module_function,
-		.cuFuncGetAttribute = function_attribute,
-		.cuLaunchKernel = launch_plain,
 		.cuLaunchHostFunc = host_function,
 		.cuEventCreate = event_create,
 		.cuEventRecord = event_record,
@@ -964,20 +666,9 @@ void standin_fill(struct cuda *driver)
 		.cuEventDestroy_v2 = event_destroy,
 		.cuDeviceGetUuid_v2 = device_uuid,
 		.cuDeviceGetUuid = device_uuid,
-		.cuLinkCreate_v2 = link_create,
-		.cuLinkAddData_v2 = link_add,
-		.cuLinkComplete = link_complete,
-		.cuLinkDestroy = link_destroy,
-		.cuFuncSetAttribute = function_set,
-		.cuLaunchKernelEx = launch,
-		.cuStreamBeginCapture_v2 = capture_begin,
-		.cuStreamEndCapture = capture_end,
-		.cuGraphInstantiateWithFlags = graph_make,
-		.cuGraphLaunch = graph_launch,
-		.cuGraphDestroy = graph_destroy,
-		.cuGraphExecDestroy = exec_destroy,
 		.cuDeviceCanAccessPeer = can_access,
 		.cuCtxEnablePeerAccess = enable_access,
 		.cuMemcpyPeerAsync = copy_peer,
 	};
+	standin_fill_launches(driver);
 }
