@@ -1,0 +1,302 @@
+/* Of the stand-in: modules, whose kernels are those of the PTX text, launches, captures and graphs. See standin.c. */
+#include "tests/engine/cuda/driver/standin.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SHARED_PLAIN = 48 << 10, PARAMETERS = 64 };
+
+// ---- modules ----
+
+struct CUfunc_st {
+	char name[128];
+	uint32_t count, bytes[PARAMETERS]; // of its parameters
+	uint32_t shared_most;
+	CUmodule module;
+};
+struct CUmod_st {
+	struct CUfunc_st *functions;
+	size_t count;
+	int device;
+};
+struct CUlinkState_st {
+	void *image;
+	size_t bytes;
+};
+
+// One parameter, as in ".param .align 8 .b8 x[80]": the last type's width, times the number in brackets.
+static uint32_t parameter_bytes(const char *text, size_t length)
+{
+	uint32_t bytes = 0, count = 1;
+	for (size_t i = 0; i + 2 < length; i++) {
+		if (text[i] == '.' && strchr("busf", text[i + 1]) && text[i + 2] >= '1' && text[i + 2] <= '9')
+			bytes = (uint32_t)strtoul(text + i + 2, NULL, 10) / 8;
+		if (text[i] == '[')
+			count = (uint32_t)strtoul(text + i + 1, NULL, 10);
+	}
+	return bytes * count;
+}
+
+static void read_entry(struct CUfunc_st *function, const char *text)
+{
+	size_t length = strcspn(text, " \t\r\n({");
+	const char *rest = text + length + strspn(text + length, " \t\r\n");
+	snprintf(function->name, sizeof(function->name), "%.*s", (int)length, text);
+	function->shared_most = SHARED_PLAIN;
+	while (*rest == '(' || *rest == ',') {
+		size_t one = strcspn(++rest, ",)");
+		uint32_t bytes = parameter_bytes(rest, one);
+		if (bytes && function->count < PARAMETERS)
+			function->bytes[function->count++] = bytes;
+		rest += one;
+	}
+}
+
+static CUresult module_load(CUmodule *out, const void *image, unsigned count, int *options, void **values)
+{
+	static const char directive[] = ".entry ";
+	struct CUmod_st *module = calloc(1, sizeof(*module));
+	size_t room = 64;
+	if (module)
+		module->functions = calloc(room, sizeof(*module->functions));
+	if (!module || !module->functions)
+		abort();
+	standin_capture_allows("cuModuleLoadDataEx");
+	for (unsigned i = 0; i < count; i++)
+		if (options[i] == CUDA_JIT_ERROR_LOG)
+			*(char *)values[i] = 0;
+	const char *text = strstr(image, ".version");
+	for (const char *at = text; at && (at = strstr(at, directive)) && module->count < room;) {
+		at += strlen(directive);
+		module->functions[module->count].module = module;
+		read_entry(&module->functions[module->count++], at);
+	}
+	*out = module;
+	if (text)
+		return CUDA_SUCCESS;
+	free(module->functions);
+	free(module);
+	return CUDA_ERROR_INVALID_PTX;
+}
+
+static CUresult module_unload(CUmodule module)
+{
+	standin_capture_allows("cuModuleUnload");
+	if (standin_in_use(module))
+		strike_wrong("a module is unloaded that pending work uses");
+	free(module->functions);
+	free(module);
+	return CUDA_SUCCESS;
+}
+
+static CUresult module_function(CUfunction *out, CUmodule module, const char *name)
+{
+	for (size_t i = 0; i < module->count; i++)
+		if (!strcmp(module->functions[i].name, name)) {
+			*out = &module->functions[i];
+			return CUDA_SUCCESS;
+		}
+	return CUDA_ERROR_NOT_FOUND;
+}
+
+static CUresult function_attribute(int *value, int attribute, CUfunction function)
+{
+	(void)function;
+	*value = attribute == CUDA_FUNCTION_MAX_THREADS_PER_BLOCK ? 1024 : 0;
+	return CUDA_SUCCESS;
+}
+
+static CUresult function_set(CUfunction function, int attribute, int value)
+{
+	if (attribute == CUDA_FUNCTION_SHARED_BYTES && (value < 0 || value > standin_most_shared()))
+		return INVALID_VALUE;
+	if (attribute == CUDA_FUNCTION_SHARED_BYTES)
+		function->shared_most = (uint32_t)value;
+	return CUDA_SUCCESS;
+}
+
+static CUresult link_create(unsigned count, int *options, void **values, CUlinkState *out)
+{
+	(void)count, (void)options, (void)values;
+	*out = calloc(1, sizeof(**out));
+	return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult link_add(CUlinkState state, int type, void *data, size_t bytes, const char *name, unsigned count,
+			 int *options, void **values)
+{
+	(void)type, (void)name, (void)count, (void)options, (void)values;
+	state->image = malloc(bytes);
+	if (!state->image)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	memcpy(state->image, data, bytes);
+	state->bytes = bytes;
+	return CUDA_SUCCESS;
+}
+
+static CUresult link_complete(CUlinkState state, void **image, size_t *bytes)
+{
+	*image = state->image;
+	*bytes = state->bytes;
+	return CUDA_SUCCESS;
+}
+
+static CUresult link_destroy(CUlinkState state)
+{
+	free(state->image);
+	free(state);
+	return CUDA_SUCCESS;
+}
+
+// ---- launches and graphs ----
+
+struct CUgraph_st {
+	struct op *ops;
+};
+struct CUgraphExec_st {
+	struct op *ops;
+};
+static CUresult launch(const CUlaunchConfig *config, CUfunction function, void **arguments, void **extra)
+{
+	struct op op = {.kind = KERNEL, .module = function->module};
+	uint64_t threads = (uint64_t)config->block_x * config->block_y * config->block_z;
+	if (!config->grid_x || !config->grid_y || !config->grid_z || config->grid_y > 65535 || config->grid_z > 65535 ||
+	    !threads || extra) {
+		strike_wrong("%s: %ux%ux%u blocks of %llu threads", function->name, config->grid_x, config->grid_y,
+			     config->grid_z, (unsigned long long)threads);
+		return INVALID_VALUE;
+	}
+	if (threads > 1024)
+		return OUT_OF_RESOURCES;
+	if (config->shared_bytes > function->shared_most) {
+		strike_wrong("%s: %u bytes of shared memory, and %u are allowed", function->name, config->shared_bytes,
+			     function->shared_most);
+		return INVALID_VALUE;
+	}
+	for (unsigned i = 0; i < config->attribute_count; i++)
+		if (config->attributes[i].id != CUDA_LAUNCH_COOPERATIVE &&
+		    config->attributes[i].id != CUDA_LAUNCH_PROGRAMMATIC_SERIAL)
+			strike_wrong("%s: launched with attribute %d", function->name, config->attributes[i].id);
+	for (uint32_t i = 0; i < function->count; i++)
+		for (uint32_t at = 0; at < function->bytes[i]; at += 8) {
+			uint64_t word = 0;
+			memcpy(&word, (const uint8_t *)arguments[i] + at,
+			       function->bytes[i] - at < 8 ? function->bytes[i] - at : 8);
+			standin_note_use(&op, word, function->name);
+		}
+	standin_enqueue(config->stream, &op);
+	return CUDA_SUCCESS;
+}
+
+static CUresult launch_plain(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+			     unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream,
+			     void **arguments, void **extra)
+{
+	return launch(
+		&(CUlaunchConfig){grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, NULL, 0},
+		function, arguments, extra);
+}
+
+static CUresult capture_begin(CUstream stream, int mode)
+{
+	(void)mode;
+	if (!standin_capture_allows("cuStreamBeginCapture"))
+		return INVALID_VALUE;
+	stream->capturing = true;
+	stream->captured = NULL;
+	stream->captured_last = &stream->captured;
+	return CUDA_SUCCESS;
+}
+
+static CUresult capture_end(CUstream stream, CUgraph *out)
+{
+	if (!stream->capturing) {
+		strike_wrong("a capture ends that did not begin");
+		return INVALID_VALUE;
+	}
+	*out = malloc(sizeof(**out));
+	if (!*out)
+		abort();
+	(*out)->ops = stream->captured;
+	stream->captured = NULL;
+	stream->capturing = false;
+	return CUDA_SUCCESS;
+}
+
+static struct op *ops_copy(const struct op *from)
+{
+	struct op *first = NULL, **last = &first;
+	for (; from; from = from->next) {
+		*last = malloc(sizeof(**last));
+		if (!*last)
+			abort();
+		**last = *from;
+		if (from->kept)
+			strike_wrong("a capture with memory of the host that is not pinned");
+		(*last)->kept = NULL;
+		(*last)->next = NULL;
+		last = &(*last)->next;
+	}
+	return first;
+}
+
+static CUresult graph_make(CUgraphExec *out, CUgraph graph, unsigned long long flags)
+{
+	(void)flags;
+	*out = malloc(sizeof(**out));
+	if (!*out)
+		abort();
+	(*out)->ops = ops_copy(graph->ops);
+	return CUDA_SUCCESS;
+}
+
+static CUresult graph_launch(CUgraphExec graph, CUstream stream)
+{
+	for (const struct op *op = graph->ops; op; op = op->next) {
+		struct op work = *op;
+		work.graph = graph;
+		work.use_count = 0;
+		for (uint32_t i = 0; i < op->use_count; i++)
+			standin_note_use(&work, op->uses[i], "a graph");
+		standin_enqueue(stream, &work);
+	}
+	return CUDA_SUCCESS;
+}
+
+static CUresult graph_destroy(CUgraph graph)
+{
+	standin_ops_free(graph->ops);
+	free(graph);
+	return CUDA_SUCCESS;
+}
+
+static CUresult exec_destroy(CUgraphExec graph)
+{
+	if (standin_in_use(graph))
+		strike_wrong("a graph is destroyed that pending work uses");
+	standin_ops_free(graph->ops);
+	free(graph);
+	return CUDA_SUCCESS;
+}
+
+void standin_fill_launches(struct cuda *driver)
+{
+	driver->cuModuleLoadDataEx = module_load;
+	driver->cuModuleUnload = module_unload;
+	driver->cuModuleGetFunction = module_function;
+	driver->cuFuncGetAttribute = function_attribute;
+	driver->cuLaunchKernel = launch_plain;
+	driver->cuLinkCreate_v2 = link_create;
+	driver->cuLinkAddData_v2 = link_add;
+	driver->cuLinkComplete = link_complete;
+	driver->cuLinkDestroy = link_destroy;
+	driver->cuFuncSetAttribute = function_set;
+	driver->cuLaunchKernelEx = launch;
+	driver->cuStreamBeginCapture_v2 = capture_begin;
+	driver->cuStreamEndCapture = capture_end;
+	driver->cuGraphInstantiateWithFlags = graph_make;
+	driver->cuGraphLaunch = graph_launch;
+	driver->cuGraphDestroy = graph_destroy;
+	driver->cuGraphExecDestroy = exec_destroy;
+}
