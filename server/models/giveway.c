@@ -197,9 +197,11 @@ void giveway_gather(struct placing *placing, const struct instances *instances)
 
 // ---- who does ----
 
-// What is left of each device's memory; below 0: missing.
+// What is left of each device's memory; below 0: missing, if it is one of those that are placed on. (Others may share
+// the memory of one of these, and be told to use less of it.)
 struct room {
 	int64_t bytes[PLACEMENT_DEVICES];
+	bool used[PLACEMENT_DEVICES];
 };
 
 static void take_from(struct room *room, const struct placing *placing, unsigned device, int64_t bytes)
@@ -214,10 +216,13 @@ static void take_placement(struct room *room, const struct placing *placing, con
 	for (unsigned i = 0; i < placement->stage_count; i++) {
 		const struct placement_stage *stage = &placement->stages[i];
 		take_from(room, placing, stage->device, (int64_t)cost_on_device(&stage->memory));
-		for (unsigned j = 0; j < placing->wanted.device_count; j++)
+		room->used[stage->device] = true;
+		for (unsigned j = 0; j < placing->wanted.device_count && stage->memory.host_bytes; j++)
 			if (placing->devices[j].backend == PLACE_CPU &&
-			    placing->devices[j].node == placing->devices[stage->device].node)
+			    placing->devices[j].node == placing->devices[stage->device].node) {
 				take_from(room, placing, j, (int64_t)stage->memory.host_bytes);
+				room->used[j] = true;
+			}
 	}
 }
 
@@ -225,7 +230,7 @@ static void take_placement(struct room *room, const struct placing *placing, con
 static bool is_needed(const struct room *room, const struct placing *placing, const struct placing_giver *giver)
 {
 	for (unsigned i = 0; i < placing->wanted.device_count; i++)
-		if (room->bytes[i] < 0 && giver->gives[i])
+		if (room->used[i] && room->bytes[i] < 0 && giver->gives[i])
 			return true;
 	return false;
 }
@@ -237,7 +242,7 @@ static bool spill(struct room *room, const struct placing *placing, struct placi
 	for (unsigned i = 0; i < giver->stage_count; i++) {
 		struct placement_stage *stage = &giver->stages[i], to = *stage;
 		const int64_t missing = -room->bytes[stage->device];
-		if (missing <= 0 || giver->hosts[i] < 0)
+		if (!room->used[stage->device] || missing <= 0 || giver->hosts[i] < 0)
 			continue;
 		while (to.host_layers < stage->layer_count && (int64_t)freed_by(stage, &to) < missing)
 			to = spilled(giver, stage, to.host_layers + 1);
@@ -268,26 +273,51 @@ static void give_way(struct room *room, const struct placing *placing, struct pl
 	}
 }
 
-// What becomes of the first `count` of those that may, so that this placement has room. False: it has none.
-static bool settle(struct placing *placing, struct placing_giver *givers, unsigned count,
+static bool fits(const struct room *room, const struct placing *placing)
+{
+	for (unsigned i = 0; i < placing->wanted.device_count; i++)
+		if (room->used[i] && room->bytes[i] < 0)
+			return false;
+	return true;
+}
+
+static struct room between(const struct room *a, const struct room *b, unsigned devices)
+{
+	struct room room = *a;
+	for (unsigned i = 0; i < devices; i++)
+		room.bytes[i] -= b->bytes[i];
+	return room;
+}
+
+// What becomes of the first `count` of `may`, so that this placement has room. One that gave too little, while a later
+// one gives enough, stays as it is. False: there is no room.
+static bool settle(struct placing *placing, const struct placing_giver *may, unsigned count,
 		   const struct placement *placement)
 {
-	struct room free, room;
-	for (unsigned i = 0; i < placing->wanted.device_count; i++)
-		free.bytes[i] = (int64_t)placing->devices[i].free_bytes - (int64_t)placing->lacking[i];
-	room = free;
+	const unsigned devices = placing->wanted.device_count;
+	struct placing_giver *givers = placing->givers;
+	struct room room = {0}, gifts[LIMIT_GIVERS];
+	for (unsigned i = 0; i < devices; i++)
+		room.bytes[i] = (int64_t)placing->devices[i].free_bytes - (int64_t)placing->lacking[i];
 	take_placement(&room, placing, placement);
 	const struct room before = room;
-	for (unsigned i = 0; i < count; i++)
+	for (unsigned i = 0; i < count; i++) {
+		const struct room at_first = room;
 		if (is_needed(&room, placing, &givers[i]))
 			give_way(&room, placing, &givers[i]);
-	for (unsigned i = 0; i < placing->wanted.device_count; i++) {
-		const int64_t given = room.bytes[i] - before.bytes[i];
-		placing->given[i] = given > 0 ? (uint64_t)given : 0;
-		if (room.bytes[i] < 0 && before.bytes[i] != free.bytes[i])
-			return false;
+		gifts[i] = between(&room, &at_first, devices);
 	}
-	return true;
+	for (unsigned i = count; i-- > 0;) {
+		const struct room without = between(&room, &gifts[i], devices);
+		if (givers[i].gives_way && fits(&without, placing)) {
+			room = without;
+			givers[i] = may[i];
+		}
+	}
+	const struct room given = between(&room, &before, devices);
+	for (unsigned i = 0; i < devices; i++)
+		placing->given[i] = given.bytes[i] > 0 ? (uint64_t)given.bytes[i] : 0;
+	return fits(&room, placing);
 }
 
 static bool is_short(const struct placement *placement)
@@ -322,7 +352,7 @@ static bool try(struct finding *finding, unsigned count, double share)
 	if (status || !finding->found->feasible || (placing->placement.feasible && is_short(finding->found)))
 		return false;
 	memcpy(placing->givers, finding->givers, sizeof placing->givers);
-	return settle(placing, placing->givers, count, finding->found);
+	return settle(placing, finding->givers, count, finding->found);
 }
 
 static uint32_t layers_more(const struct placing_giver *giver, const struct placing_giver *before)

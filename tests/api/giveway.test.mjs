@@ -7,6 +7,7 @@ import { after, before, describe, test } from "node:test";
 import { Client, assertContractKept } from "./client.mjs";
 import { ModelWorker } from "./generating.mjs";
 import { modelFile } from "./gguf.mjs";
+import { alive, startMachine, withWorker } from "./machine.mjs";
 import { deviceRecord } from "./records.mjs";
 import { eventually, patience, run, startServer, temporary, within } from "./server.mjs";
 import { WorkerNode, cpu } from "./workers.mjs";
@@ -184,5 +185,39 @@ describe("models that somebody placed", () => {
 		const refused = await run(["serve", "--give-way-after", "soon", "--data", temporary()]);
 		assert.notEqual(refused.code, 0);
 		assert.match(refused.stderr, /--give-way-after takes 0 to 86400 seconds, or never/);
+	});
+});
+
+// Most of this machine's free memory is asked for, for keys and values, and none of it is touched.
+describe("on this machine", () => {
+	test("a worker ends before the one that takes its place begins, and both answer", async () => {
+		for (const [i, name] of ["one", "other"].entries()) writeFileSync(join(folder, `${name}.gguf`), modelFile({ seed: i + 1, megabytes: 24, context: 1 << 22 }));
+		const machine = await startMachine({ args: ["--headroom", "0", "--give-way-after", "0", "--log-level", "debug"] }), { server, admin } = machine;
+		const ids = {};
+		for (const name of ["one", "other"]) ids[name] = (await admin.call("model.add", { source: join(folder, `${name}.gguf`) })).model_id;
+		await eventually(async () => (await admin.call("model.list")).models.every((one) => one.state === "ready"), "the models are ready", long);
+		const pins = [{ device_id: machine.cpu.device_id, first_layer: 0, layer_count: 0 }];
+		const params = (name, context_tokens) => ({ model_id: ids[name], pins, sequences: 1, context_tokens, gives_way: "unload" });
+		const look = async (name, context) => (await admin.call("placement.preview", { ...params(name, context), timeout_s: 1 })).devices.find((one) => one.device_id === machine.cpu.device_id);
+		const [less, more] = [await look("one", 1024), await look("one", 2048)], free = less.free_bytes ?? less.memory_bytes;
+		const context = 1024 + Math.floor((0.7 * free - less.needed_bytes) / (more.needed_bytes - less.needed_bytes)) * 1024;
+		const place = async (name) => {
+			const { instance_id } = await admin.call("instance.create", params(name, context));
+			return eventually(async () => {
+				const one = (await admin.call("instance.list")).instances.find((each) => each.instance_id === instance_id);
+				assert.notEqual(one?.state, "failed", one?.state_reason);
+				return one?.state === "ready" && one;
+			}, `${name} is ready`, long);
+		};
+		const ask = async (name) => (await (await fetch(`${server.url.origin}/v1/completions`, { method: "POST", headers: { authorization: `Bearer ${server.token}` },
+			body: JSON.stringify({ model: name, prompt: "abc", max_tokens: 2, ignore_eos: true }) })).json()).usage?.completion_tokens;
+		const [, first] = await withWorker(server, () => place("one"));
+		assert.equal(await ask("one"), 2);
+		await place("other");
+		assert.ok(!alive(first), "its process is gone");
+		assert.deepEqual((await admin.call("instance.list")).instances.map((one) => one.model_name), ["other"]);
+		assert.equal(await ask("other"), 2);
+		await server.finish();
+		assertContractKept();
 	});
 });
