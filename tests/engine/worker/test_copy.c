@@ -19,6 +19,27 @@ static void open_with_memory(struct worker *worker)
 			    i * MIB, MIB, i + 1);
 }
 
+// Copy, passing over how far it is told to be. "": it is refused, as invalid_params; else by which path.
+static void copy(struct worker *worker, const int from[2], const int to[2], int bytes, const char *path)
+{
+	struct answer answer;
+	const int id = post(worker, worker->server, "memory.copy", NULL, 0,
+			    "'from':%d,'from_offset':%d,'to':%d,'to_offset':%d,'bytes':%d", from[0], from[1], to[0],
+			    to[1], bytes);
+	for (bool answered = false; !answered;) {
+		assert_true(receive_answer(worker->server, &answer));
+		answered = answer.message.kind != MESSAGE_NOTIFICATION;
+		if (answered) {
+			assert_int_equal(json_get_integer(answer.message.head, "id", 0), id);
+			assert_string_equal(status_word(answer.status),
+					    status_word(*path ? STATUS_OK : STATUS_INVALID_PARAMS));
+			assert_string_equal(json_get_string(answer.message.result, "path", ""), path);
+			assert_int_equal(json_get_integer(answer.message.result, "bytes", -1), *path ? bytes : -1);
+		}
+		answer_finish(&answer);
+	}
+}
+
 // Whether `bytes` at `offset` of `handle` are what FROM had at `from`.
 static void check(struct worker *worker, int handle, int offset, int from, int bytes)
 {
@@ -39,17 +60,29 @@ static void every_byte_arrives(void **state)
 	struct worker worker;
 	(void)state;
 	open_with_memory(&worker);
-	SERVER_CALL(&worker, "memory.copy", STATUS_OK, "'from':%d,'from_offset':3,'to':%d,'to_offset':5,'bytes':%d",
-		    FROM, TO, ROOM - 9);
+	copy(&worker, (int[]){FROM, 3}, (int[]){TO, 5}, ROOM - 9, "device");
 	check(&worker, TO, 5, 3, ROOM - 9);
-	SERVER_CALL(&worker, "memory.copy", STATUS_OK, "'from':%d,'from_offset':0,'to':%d,'to_offset':0,'bytes':0",
-		    FROM, TO);
+	copy(&worker, (int[]){FROM, 0}, (int[]){TO, 0}, 0, "device");
 	// The steps of this one would not overlap, but it does.
-	SERVER_CALL(&worker, "memory.copy", STATUS_INVALID_PARAMS,
-		    "'from':%d,'from_offset':0,'to':%d,'to_offset':%d,'bytes':%d", FROM, FROM, 70 * MIB, 71 * MIB);
-	SERVER_CALL(&worker, "memory.copy", STATUS_OK, "'from':%d,'from_offset':0,'to':%d,'to_offset':%d,'bytes':%d",
-		    FROM, FROM, 70 * MIB, 70 * MIB);
+	copy(&worker, (int[]){FROM, 0}, (int[]){FROM, 70 * MIB}, 71 * MIB, "");
+	copy(&worker, (int[]){FROM, 0}, (int[]){FROM, 70 * MIB}, 70 * MIB, "device");
 	check(&worker, FROM, 70 * MIB, 0, 70 * MIB);
+	assert_int_equal(worker_end(&worker, NULL, 0), 0);
+}
+
+// The processor, opened twice, stands for two devices without a link.
+static void between_two_devices_every_byte_arrives(void **state)
+{
+	enum { THERE = 9 };
+	struct worker worker;
+	(void)state;
+	open_with_memory(&worker);
+	CALL_STATUS(&worker, worker.node, "worker.device", STATUS_OK, "'device':1,'hardware_key':'cpu'");
+	SERVER_CALL(&worker, "memory.allocate", STATUS_OK, "'device':1,'handle':%d,'bytes':%d", THERE, ROOM);
+	copy(&worker, (int[]){FROM, 7}, (int[]){THERE, 1}, ROOM - 8, "staged");
+	check(&worker, THERE, 1, 7, ROOM - 8);
+	copy(&worker, (int[]){FROM, 0}, (int[]){THERE, 0}, 0, "staged");
+	copy(&worker, (int[]){FROM, 1}, (int[]){THERE, 0}, ROOM, "");
 	assert_int_equal(worker_end(&worker, NULL, 0), 0);
 }
 
@@ -125,6 +158,7 @@ int main(void)
 	signal(SIGPIPE, SIG_IGN);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_byte_arrives),
+		cmocka_unit_test(between_two_devices_every_byte_arrives),
 		cmocka_unit_test(a_long_one_is_told),
 	};
 	return cmocka_run_group_tests(tests, load_contract, drop_contract);
