@@ -69,9 +69,11 @@ suite("models", () => {
 		await preview.getByText(/^(proven to be the best|good, not proven)/).waitFor(); // no longer the first answer
 		assert.deepEqual((await admin.call("instance.list")).instances, [], "a preview loads nothing");
 		await picture(page, "models-preview");
+		await preview.getByLabel("Chat template").selectOption("chatml"); // its file has none
 		await preview.getByRole("button", { name: "Load" }).click();
 		const running = panel(page, /small, ready/);
 		await running.getByText("ready").waitFor({ timeout: 60000 });
+		await running.getByText("chatml").waitFor();
 		await running.getByRole("link", { name: "Try it" }).click();
 		// With a seed it says the same every time, and does not end before it has to.
 		for (const [name, value] of [["Tokens at most", "12"], ["Seed", "1"]]) {

@@ -243,6 +243,10 @@ function Figures({ instance }: { instance: Instance }) {
           <Held instance={instance} />
         </dd>
       </div>
+      <div>
+        <dt>chat template</dt>
+        <dd>{instance.chat_template ?? <span class="quiet">none: it completes</span>}</dd>
+      </div>
       {instance.recoveries > 0 && (
         <div>
           <dt>placed anew</dt>

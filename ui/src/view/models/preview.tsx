@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type PlaceParams, isRefused, loadModel, previewPlacement } from "../../command/models";
 import type { Refusal } from "../../command/tried";
-import type { Model, Pin, Placement } from "../../lib/api.gen";
+import type { ChatTemplate, Model, Pin, Placement } from "../../lib/api.gen";
 import { count, figure, memory, sentence } from "../../lib/format";
 import { deviceHref } from "../../lib/route";
 import { inTurn, mayManage, proofWord, sliceWord } from "../../state/models";
@@ -13,6 +13,7 @@ import { Figure, MarkIcon, RefusalNote } from "../parts";
 import { PredictedFall } from "./breakdown";
 import { LayerEditor } from "./editor";
 import { MemoryLegend, StageMemory } from "./memory";
+import { TemplateKnob } from "./template";
 
 const SETTLE_MS = 150;
 const FIRST_S = 0.1;
@@ -73,6 +74,7 @@ export function Preview({ model }: { model: Model }) {
   const [device, setDevice] = useState("");
   const [objective, setObjective] = useState<"latency" | "throughput">("latency");
   const [strategy, setStrategy] = useState<"" | "pipeline" | "tensor">("");
+  const [template, setTemplate] = useState<ChatTemplate | "">("");
   const [moved, setMoved] = useState<Pin[] | null>(null);
   const [loading, setLoading] = useState(false);
   const [failed, setFailed] = useState<Refusal | null>(null);
@@ -100,7 +102,7 @@ export function Preview({ model }: { model: Model }) {
     obstacle(state.value) ?? (!admin ? "Loading a model needs the scope admin." : placement && !placement.feasible ? "It does not fit." : null);
   const load = async (): Promise<void> => {
     setLoading(true);
-    setFailed(await loadModel(server, params));
+    setFailed(await loadModel(server, { ...params, ...(template ? { chat_template: template } : {}) }));
     setLoading(false);
   };
   const linked = sortedDevices(state.value).some(({ record }) => record.peers.length > 0);
@@ -201,6 +203,7 @@ export function Preview({ model }: { model: Model }) {
             </select>
           </label>
         )}
+        <TemplateKnob of={of} value={template} change={setTemplate} />
       </div>
       {(refusal ?? failed) && (
         <div class="panel-body">
