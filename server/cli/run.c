@@ -67,7 +67,8 @@ static enum status make_request(const struct cli_arguments *arguments, const str
 	}
 	if (!chat && arguments->system) {
 		error_set(error, STATUS_INVALID_PARAMS, "this model only completes text: it knows no --system");
-		error_hint(error, "its file has no chat template that is known");
+		error_hint(error,
+			   "its file has no chat template that is known; exogpu place --chat-template names one");
 		return STATUS_INVALID_PARAMS;
 	}
 	enum status status = set_number(request, "max_tokens", arguments->max_tokens, error);
@@ -186,6 +187,14 @@ static enum status ask(const struct target *target, const struct cli_arguments *
 	return status;
 }
 
+// Without a template nobody is asked: the text goes on.
+static void tell_completion(const struct json *instance)
+{
+	if (!json_get_bool(instance, "chat", false))
+		command_print_text(stderr, "no chat template is known for it, so it goes on from the prompt: ",
+				   json_get_string(instance, "model_name", ""));
+}
+
 // ---- the instance ----
 
 // How soon one in this state answers: 0: not at all. Of a paused one requests wait.
@@ -270,6 +279,8 @@ static int run(const struct cli_arguments *arguments, struct error *error)
 	if (!result) {
 		status = find_or_start(client, arguments, &instance, error);
 		client_close(&client);
+		if (!status)
+			tell_completion(instance);
 		if (!status)
 			status = ask(&target, arguments, instance, buffer_text(&prompt), error);
 		result = status ? 1 : 0;

@@ -8,7 +8,7 @@ import { after, before, describe, test } from "node:test";
 import OpenAI from "openai";
 import { Client, assertContractKept } from "./client.mjs";
 import { modelFile, packings } from "./gguf.mjs";
-import { eventually, patience, startServer, temporary } from "./server.mjs";
+import { eventually, patience, run, startServer, temporary } from "./server.mjs";
 
 const template = "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}" +
 	"{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
@@ -105,6 +105,13 @@ describe("/v1 and the engine", () => {
 				return true;
 			});
 		assert.ok((await openai.completions.create(ask({ model: "plain" }))).choices[0].text.length > 0);
+	});
+	test("exogpu run goes on from the prompt where no chat template is known, and says so", async () => {
+		const said = await run(["run", "plain", "abc def", "--max-tokens", "8", "--temperature", "0", "--data", server.data]);
+		const { choices: [{ text }] } = await openai.completions.create(ask({ model: "plain", max_tokens: 8, ignore_eos: false }));
+		assert.deepEqual([said.code, said.stdout], [0, `${text}\n`], said.stderr);
+		assert.match(said.stderr, /no chat template is known for it, so it goes on from the prompt: plain/);
+		assert.doesNotMatch((await run(["run", "small", "abc", "--max-tokens", "2", "--data", server.data])).stderr, /template/);
 	});
 	test("a template that is named where it is placed: chats are written by it, and think or not as it says", async () => {
 		const { model_id } = (await admin.call("model.list")).models.find((one) => one.name === "plain");
