@@ -1,13 +1,13 @@
 // Idle models give way to one that has no room beside them: which, how, and how it is told; and what is known of a model
 // that fits nowhere is not found out anew by each question.
 import assert from "node:assert/strict";
-import { writeFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { Client, assertContractKept } from "./client.mjs";
 import { ModelWorker } from "./generating.mjs";
 import { modelFile } from "./gguf.mjs";
-import { alive, startMachine, withWorker } from "./machine.mjs";
+import { alive, startMachine, workers } from "./machine.mjs";
 import { deviceRecord } from "./records.mjs";
 import { eventually, patience, run, startServer, temporary, within } from "./server.mjs";
 import { WorkerNode, cpu } from "./workers.mjs";
@@ -188,10 +188,22 @@ describe("models that somebody placed", () => {
 	});
 });
 
+// Whether a process has one piece of about so many bytes.
+const hasPiece = (pid, bytes) => {
+	try {
+		return readFileSync(`/proc/${pid}/maps`, "latin1").split("\n").some((line) => {
+			const [, from, to] = /^([0-9a-f]+)-([0-9a-f]+) /.exec(line) ?? [0, "0", "0"], size = parseInt(to, 16) - parseInt(from, 16);
+			return size >= bytes && size < bytes * 1.1;
+		});
+	} catch {
+		return false; // it ended meanwhile
+	}
+};
+
 // Most of this machine's free memory is asked for, for keys and values, and none of it is touched.
 describe("on this machine", () => {
 	test("a worker ends before the one that takes its place begins, and both answer", async () => {
-		for (const [i, name] of ["one", "other"].entries()) writeFileSync(join(folder, `${name}.gguf`), modelFile({ seed: i + 1, megabytes: 24, context: 1 << 22 }));
+		for (const [i, name] of ["one", "other"].entries()) writeFileSync(join(folder, `${name}.gguf`), modelFile({ seed: i + 1, megabytes: 9, context: 1 << 22 }));
 		const machine = await startMachine({ args: ["--headroom", "0", "--give-way-after", "0", "--log-level", "debug"] }), { server, admin } = machine;
 		const ids = {};
 		for (const name of ["one", "other"]) ids[name] = (await admin.call("model.add", { source: join(folder, `${name}.gguf`) })).model_id;
@@ -199,8 +211,8 @@ describe("on this machine", () => {
 		const pins = [{ device_id: machine.cpu.device_id, first_layer: 0, layer_count: 0 }];
 		const params = (name, context_tokens) => ({ model_id: ids[name], pins, sequences: 1, context_tokens, gives_way: "unload" });
 		const look = async (name, context) => (await admin.call("placement.preview", { ...params(name, context), timeout_s: 1 })).devices.find((one) => one.device_id === machine.cpu.device_id);
-		const [less, more] = [await look("one", 1024), await look("one", 2048)], free = less.free_bytes ?? less.memory_bytes;
-		const context = 1024 + Math.floor((0.7 * free - less.needed_bytes) / (more.needed_bytes - less.needed_bytes)) * 1024;
+		const [less, twice] = [await look("one", 1024), await look("one", 2048)], free = less.free_bytes ?? less.memory_bytes;
+		const context = 1024 + Math.floor((0.7 * free - less.needed_bytes) / (twice.needed_bytes - less.needed_bytes)) * 1024;
 		const place = async (name) => {
 			const { instance_id } = await admin.call("instance.create", params(name, context));
 			return eventually(async () => {
@@ -211,10 +223,14 @@ describe("on this machine", () => {
 		};
 		const ask = async (name) => (await (await fetch(`${server.url.origin}/v1/completions`, { method: "POST", headers: { authorization: `Bearer ${server.token}` },
 			body: JSON.stringify({ model: name, prompt: "abc", max_tokens: 2, ignore_eos: true }) })).json()).usage?.completion_tokens;
-		const [, first] = await withWorker(server, () => place("one"));
+		const { stages: [{ kv_bytes }] } = await place("one");
+		const large = () => workers(server.child.pid).filter((pid) => hasPiece(pid, kv_bytes)); // others answer questions of the node
+		const [first, ...none] = large();
+		assert.deepEqual([first > 0, none], [true, []]);
 		assert.equal(await ask("one"), 2);
 		await place("other");
-		assert.ok(!alive(first), "its process is gone");
+		const [second, ...more] = large();
+		assert.deepEqual([second > 0, second === first, alive(first), more], [true, false, false, []], "its process is gone");
 		assert.deepEqual((await admin.call("instance.list")).instances.map((one) => one.model_name), ["other"]);
 		assert.equal(await ask("other"), 2);
 		await server.finish();
