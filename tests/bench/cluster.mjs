@@ -1,14 +1,16 @@
 // A model on several machines: network namespaces of this one, on a wire that is told what to do (tests/cluster).
 //
 //   node tests/bench/cluster.mjs FOLDER [PART...] [--format Q4_0] [--layers 22] [--rounds 3] [--lesser 0.7]
+//                                [--better-cpus 0] [--lesser-cpus 1]
 //
 // EXOGPU_BINARY, EXOGPU_WIRE and EXOGPU_GENERATE_MODEL are what is measured, the wire, and what makes models, of the 1.1B
 // shape with random weights, in FOLDER. Needs root, `ip`, control groups, two processors. Parts, all of them unless some
 // are named; each prints a table in Markdown:
 //
-//   split   Two nodes, one with a processor, one with so much of another (--lesser), against the better one alone: a long
-//           prompt, 8 and 16 requests at once. Where layers go is the product's own decision, and what it predicts for
-//           both stands beside. The server and the wire have what the lesser node leaves of its processor.
+//   split   Two nodes, one with a processor, one with so much of another (--lesser; of which processors: --better-cpus,
+//           --lesser-cpus), against the better one alone: a long prompt, 8 and 16 requests at once. Where layers go is
+//           the product's own decision, and what it predicts for both stands beside. Of requests at once the rates from
+//           each one's first token on are added up. The server and the wire have what nodes leave of the processors.
 //   wire    Round trips, loss and throughput as nodes measure them, beside what the wire was told, and what one plain TCP
 //           stream gets there.
 //   hop     What a token sends, counted at the interfaces, and how much longer it takes than on one node.
@@ -23,10 +25,10 @@ import { eventually } from "../api/server.mjs";
 import { becomes, complete, cpuOf, instanceBecomes, instanceOf, letIn, node, serve, snapshot } from "../cluster/cluster.mjs";
 import { Net, groupsMissing, long } from "../cluster/net.mjs";
 
-const SHAPE = "tinyllama-1.1b", PROMPT = 1024, TOKENS = 24, STREAMS = [8, 16], CONTEXT = PROMPT + 64;
+const SHAPE = "tinyllama-1.1b", PROMPT = 1024, TOKENS = 48, STREAMS = [8, 16], CONTEXT = PROMPT + 64;
 const { values, positionals: [folder, ...asked] } = parseArgs({ allowPositionals: true, options: {
 	format: { type: "string", default: "Q4_0" }, layers: { type: "string", default: "22" }, rounds: { type: "string", default: "3" },
-	lesser: { type: "string", default: "0.7" } } });
+	lesser: { type: "string", default: "0.7" }, "better-cpus": { type: "string", default: "0" }, "lesser-cpus": { type: "string", default: "1" } } });
 const layers = Number(values.layers), rounds = Number(values.rounds), lesser = Number(values.lesser);
 const everywhere = `0-${availableParallelism() - 1}`;
 
@@ -109,10 +111,10 @@ async function end(cluster) {
 // ---- split ----
 
 async function askAll(cluster, instance, count) {
-	const began = performance.now(), streams = Array.from({ length: count }, () => ask(cluster, instance, 4, TOKENS));
+	const streams = Array.from({ length: count }, () => ask(cluster, instance, 4, TOKENS));
 	await Promise.all(streams.map((one) => one.done));
 	for (const { usage } of streams) if (usage?.completion_tokens !== TOKENS) throw new Error(`${usage?.completion_tokens} tokens of ${TOKENS}`);
-	return count * TOKENS * 1000 / (performance.now() - began);
+	return streams.reduce((sum, one) => sum + (TOKENS - 1) * 1000 / (one.at.at(-1) - one.at[0]), 0);
 }
 
 async function readPrompt(cluster, instance) {
@@ -140,7 +142,7 @@ async function warmUp(cluster, instance) {
 const draining = (cluster, one, drain) => cluster.admin.call("device.drain", { device_id: one.cpu.device_id, drain });
 
 async function benchSplit() {
-	const cluster = await start(["better", "lesser"], { better: { cpus: "0" }, lesser: { cpus: "1", cpu: lesser } }), { net, admin } = cluster;
+	const cluster = await start(["better", "lesser"], { better: { cpus: values["better-cpus"] }, lesser: { cpus: values["lesser-cpus"], cpu: lesser } }), { net, admin } = cluster;
 	const better = await enter(cluster, net.machines.better), other = await enter(cluster, net.machines.lesser);
 	const wantedOf = async (sequences) => ({ model_id: (await model(cluster, layers)).model_id, context_tokens: CONTEXT, sequences, objective: "throughput" });
 	const split = ({ stages }) => stages.map((one) => `${one.layer_count} ${one.device_id === better.cpu.device_id ? "better" : "lesser"}`).join(", ");
@@ -173,7 +175,7 @@ async function benchSplit() {
 			figures.both.push(await askAll(cluster, figures.instance, count));
 		}
 	}
-	heads(`One processor and ${lesser} of another: ${SHAPE} ${values.format}, ${layers} layers; medians of ${rounds}`,
+	heads(`Processors ${values["better-cpus"]}, and ${lesser} of ${values["lesser-cpus"]}: ${SHAPE} ${values.format}, ${layers} layers; medians of ${rounds}`,
 		"tokens/s", "layers", "better alone", "both", "ratio", "predicted, alone", "predicted, both");
 	const ratio = (one) => [median(one.alone).toFixed(1), median(one.both).toFixed(1), `**${(median(one.both) / median(one.alone)).toFixed(2)}**`];
 	row(`a prompt of ${PROMPT}`, split(rates.get(STREAMS[0]).instance), ...ratio(prompts), "", "");
