@@ -8,8 +8,9 @@
  * read to what the built-in kernel stream_read reaches on a buffer of the same device in the same rounds. For prompts
  * the rate of multiply-adds (two operations each) stands beside that of the built-in matmul_f32. Figures are medians.
  * LAYERS takes fewer layers than the shape has, where memory is short, or more, where there is much. Over several
- * devices the model is one stage in slices, or stages of as many layers each one behind another, whose activations go by
- * way of the host; where there are fewer devices than were asked for, they take turns. Prints one table in Markdown. */
+ * devices the model is one stage in slices, or stages of as many layers each one behind another, whose activations go
+ * by way of the host; where there are fewer devices than were asked for, they take turns. Prints one table in Markdown.
+ */
 #include "engine/include/exogpu/exogpu.h"
 #include "engine/stage.h"
 
@@ -18,7 +19,15 @@
 #include <string.h>
 #include <time.h>
 
-enum { CONTEXT = 4096 + 32, PROMPT = 512, ROUNDS_MOST = 64, STEPS = 16, MATMUL = 2048, BATCH = 32, POOL_BYTES = 64 << 20 };
+enum {
+	CONTEXT = 4096 + 32,
+	PROMPT = 512,
+	ROUNDS_MOST = 64,
+	STEPS = 16,
+	MATMUL = 2048,
+	BATCH = 32,
+	POOL_BYTES = 64 << 20
+};
 
 static const struct model_shape shapes[] = {
 	{.layers = 22,
@@ -109,7 +118,8 @@ static void fill_random(enum tensor_format format, uint8_t *bytes, uint64_t leng
 	}
 }
 
-// Of weights the same POOL_BYTES over and over, which takes a tenth of the time: they differ enough for what is measured.
+// Of weights the same POOL_BYTES over and over, which takes a tenth of the time: they differ enough for what is
+// measured.
 static void fill_weights(enum tensor_format format, uint8_t *bytes, uint64_t length)
 {
 	static uint8_t *pool;
