@@ -56,6 +56,7 @@ void instance_destroy(struct instance **instance_pointer)
 	}
 	if (instance->wake_fd >= 0)
 		close(instance->wake_fd);
+	json_destroy(&instance->told_loaded);
 	pthread_cond_destroy(&instance->changed);
 	pthread_mutex_destroy(&instance->lock);
 	buffer_finish(&instance->queue);

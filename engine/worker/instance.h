@@ -27,7 +27,16 @@
 #include <pthread.h>
 
 enum { SINGLES_LEAST = 8 }; // steps of one row from which it is told how long one takes
-enum order_kind { ORDER_UNKNOWN, ORDER_LOAD, ORDER_CHECK, ORDER_GENERATE, ORDER_CANCEL, ORDER_EMBED, ORDER_FORGET };
+enum order_kind {
+	ORDER_UNKNOWN,
+	ORDER_LOAD,
+	ORDER_ADOPT,
+	ORDER_CHECK,
+	ORDER_GENERATE,
+	ORDER_CANCEL,
+	ORDER_EMBED,
+	ORDER_FORGET
+};
 
 // A call that waits for the driver.
 struct order {
@@ -92,6 +101,8 @@ struct instance {
 	struct chat_template chat_template; // CHAT_UNKNOWN: it has none
 	struct instance_ring *ring;         // NULL: it is the whole model
 	struct gguf *gguf;
+	struct json *told_loaded; // what instance.load was answered; NULL: it was not
+	uint64_t epoch;           // whose it is: of the instance's placement, or of the server that took it up
 	struct instance_device devices[LIMIT_INSTANCE_STAGES];
 	struct stage *stages[LIMIT_INSTANCE_STAGES];
 	unsigned device_count, stage_count;
@@ -158,6 +169,7 @@ void request_start(struct instance *instance, struct order *order);
 void request_embed(struct instance *instance, struct order *order);
 void request_cancel(struct instance *instance, struct order *order);
 void requests_forget(struct instance *instance, struct order *order);
+void requests_cancel(struct instance *instance); // all of them
 // What came of a step goes into the queue.
 void requests_tell(struct instance *instance);
 // All of them end, and nobody is told.

@@ -24,6 +24,33 @@ static void load(struct instance *instance, const struct order *order)
 	pthread_mutex_lock(&instance->lock);
 	instance->loaded = instance->stage_count > 0;
 	pthread_mutex_unlock(&instance->lock);
+	if (!status && !instance->told_loaded) {
+		instance->told_loaded = json_copy(result);
+		instance->epoch = (uint64_t)json_get_integer(json_get(order->message.params, "part"), "epoch", 0);
+	}
+	instance_answer(instance, order->message.id, &error, result);
+}
+
+// Another server speaks from now on, which knows nothing of what was under way.
+static void adopt(struct instance *instance, const struct order *order)
+{
+	struct error error = {0};
+	struct json *result = NULL;
+	const uint64_t epoch = (uint64_t)json_get_integer(order->message.params, "epoch", 0);
+	if (!instance->told_loaded) {
+		error_set(&error, STATUS_CONFLICT, "no model is loaded yet");
+	} else if (epoch < instance->epoch) {
+		error_set(&error, STATUS_CONFLICT, "this worker is of epoch %llu already",
+			  (unsigned long long)instance->epoch);
+	} else {
+		instance->epoch = epoch;
+		requests_cancel(instance);
+		if (instance->generator)
+			generator_forget(instance->generator, 0);
+		if (instance->ring)
+			instance_ring_adopt(instance, epoch);
+		result = json_copy(instance->told_loaded);
+	}
 	instance_answer(instance, order->message.id, &error, result);
 }
 
@@ -35,6 +62,9 @@ static void obey(struct instance *instance, struct order *order)
 		break;
 	case ORDER_LOAD:
 		load(instance, order);
+		break;
+	case ORDER_ADOPT:
+		adopt(instance, order);
 		break;
 	case ORDER_CHECK:
 		instance_ring_check(instance, order);

@@ -86,8 +86,9 @@ static const struct {
 	const char *method;
 	enum order_kind kind;
 } methods[] = {
-	{"instance.load", ORDER_LOAD},     {"instance.check", ORDER_CHECK}, {"generate.start", ORDER_GENERATE},
-	{"generate.cancel", ORDER_CANCEL}, {"generate.embed", ORDER_EMBED}, {"generate.forget", ORDER_FORGET},
+	{"instance.load", ORDER_LOAD},      {"instance.adopt", ORDER_ADOPT},   {"instance.check", ORDER_CHECK},
+	{"generate.start", ORDER_GENERATE}, {"generate.cancel", ORDER_CANCEL}, {"generate.embed", ORDER_EMBED},
+	{"generate.forget", ORDER_FORGET},
 };
 
 // Long params are the body, and the head's are empty.

@@ -414,6 +414,14 @@ void request_cancel(struct instance *instance, struct order *order)
 	instance_answer(instance, order->message.id, NULL, json_new_object());
 }
 
+void requests_cancel(struct instance *instance)
+{
+	while (instance->requests) {
+		struct generator_job *job = instance->requests->job;
+		generator_remove(&job); // `ended` frees the request
+	}
+}
+
 void requests_forget(struct instance *instance, struct order *order)
 {
 	struct error error = {0};

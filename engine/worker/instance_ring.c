@@ -24,6 +24,7 @@ struct timing {
 struct instance_ring {
 	struct ring *ring;
 	struct ring_part part;
+	uint64_t first_epoch; // that it was loaded with
 	uint64_t round;
 	bool greeted;                              // the previous part has said a good hello in this round
 	float *activations[2];                     // (batch_rows, embedding), of a part without generator
@@ -102,6 +103,7 @@ enum status instance_ring_create(struct instance *instance, const struct ring_pa
 	if (!own)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a ring");
 	own->part = *part;
+	own->first_epoch = part->epoch;
 	for (int i = 0; i < 2 && part->index + 1 < part->count; i++) {
 		own->activations[i] = malloc((size_t)part->batch_rows * part->embedding * sizeof(float));
 		if (!own->activations[i])
@@ -421,6 +423,17 @@ void instance_ring_check(struct instance *instance, struct order *order)
 		fail(instance, &error);
 }
 
+void instance_ring_adopt(struct instance *instance, uint64_t epoch)
+{
+	struct instance_ring *own = instance->ring;
+	own->part.epoch = epoch;
+	own->greeted = false;
+	ring_set_epoch(own->ring, epoch);
+	ring_forget(own->ring);
+	if (instance->generator)
+		generator_halt(instance->generator);
+}
+
 struct json *instance_ring_singles(const struct instance *instance)
 {
 	const struct timing *timing = &instance->ring->timing;
@@ -477,12 +490,18 @@ struct json *instance_ring_timing(struct instance *instance)
 
 // ---- what comes ----
 
+// What parts said before another server took them up: one that was loaded with another epoch is none of those.
+static bool is_past(const struct instance_ring *own, uint64_t epoch)
+{
+	return epoch >= own->first_epoch && epoch < own->part.epoch;
+}
+
 static void take_hello(struct instance *instance, const struct ring_message *message)
 {
 	struct instance_ring *own = instance->ring;
 	struct error error = {0};
 	bool last = instance_ring_is_last(instance);
-	if (message->round < own->round)
+	if (message->round < own->round || is_past(own, message->epoch))
 		return; // left over
 	if (message->text[0]) {
 		error_set(&error, STATUS_CONFLICT, "the parts do not agree: %s", message->text);

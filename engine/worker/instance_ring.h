@@ -31,6 +31,9 @@ bool instance_ring_is_last(const struct instance *instance);
 struct ring_message *instance_ring_take(struct instance *instance);
 void instance_ring_serve(struct instance *instance, struct ring_message **message);
 void instance_ring_check(struct instance *instance, struct order *order);
+// From now on it is of this epoch, which is no smaller one, as all other parts are before the next check. Nothing is
+// sent until then.
+void instance_ring_adopt(struct instance *instance, uint64_t epoch);
 // RingTiming since the last time, or null.
 struct json *instance_ring_timing(struct instance *instance);
 // A part of it, each stage's time beside: (told->stage_count); sums, of which to_ms makes means in ms.

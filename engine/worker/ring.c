@@ -25,7 +25,7 @@ struct outgoing {
 };
 
 struct ring {
-	struct ring_part part;
+	struct ring_part part; // epoch: (L)
 	const struct contract *contract;
 	int in_fd, out_fd, wake_fd;
 	void (*came)(void *context);
@@ -175,7 +175,10 @@ static void take_messages(struct ring *ring)
 		enum status status = message_next(&ring->in, &frame, &length, &used);
 		if (!status && !used)
 			return;
-		struct ring_message *message = ring_read(&ring->part, ring->contract, frame, status ? 0 : length);
+		pthread_mutex_lock(&ring->lock);
+		const struct ring_part part = ring->part;
+		pthread_mutex_unlock(&ring->lock);
+		struct ring_message *message = ring_read(&part, ring->contract, frame, status ? 0 : length);
 		if (message) {
 			ring->in_ended = message->said == RING_BROKEN;
 			put(ring, message);
@@ -201,6 +204,13 @@ static void receive(struct ring *ring)
 	ring->in.length += (size_t)got;
 	ring->in.data[ring->in.length] = 0;
 	take_messages(ring);
+}
+
+void ring_set_epoch(struct ring *ring, uint64_t epoch)
+{
+	pthread_mutex_lock(&ring->lock);
+	ring->part.epoch = epoch;
+	pthread_mutex_unlock(&ring->lock);
 }
 
 // ---- the thread ----

@@ -109,3 +109,5 @@ struct ring_message *ring_take(struct ring *ring);
 enum status ring_send(struct ring *ring, struct buffer *message, struct error *error);
 // A new round: what has not begun to be sent is dropped.
 void ring_forget(struct ring *ring);
+// From now on what comes is compared with this epoch.
+void ring_set_epoch(struct ring *ring, uint64_t epoch);

@@ -33,7 +33,7 @@ static struct model_file_open file;
 static struct tokenizer *tokenizer;
 static struct reference *reference;
 static char path[64];
-static int loads, progresses, states, embeds, cancels;
+static int loads, progresses, states, embeds, cancels, adoptions;
 static struct json *last_result;
 static struct error last_error;
 static const char *method_of[4096]; // by the number of the call
@@ -103,6 +103,7 @@ static void take_answer(const struct answer *answer)
 	loads += !strcmp(method, "instance.load");
 	embeds += !strcmp(method, "generate.embed");
 	cancels += !strcmp(method, "generate.cancel");
+	adoptions += !strcmp(method, "instance.adopt");
 	for (int i = 0; i < TALKS && !strcmp(method, "generate.start"); i++)
 		if (talks[i].used && !talks[i].answered) {
 			talks[i].answered = true; // they are answered in order
@@ -133,7 +134,7 @@ static void start_with(const char *fault)
 	worker_start(&worker, fault);
 	CALL_STATUS(&worker, worker.node, "worker.instance", STATUS_OK, "'backend':'cpu','cache_directory':null");
 	memset(talks, 0, sizeof(talks));
-	loads = progresses = states = embeds = cancels = 0;
+	loads = progresses = states = embeds = cancels = adoptions = 0;
 }
 
 static enum status load(unsigned pages, unsigned rows, unsigned sequences, const char *more)
@@ -520,6 +521,51 @@ static void what_is_forgotten_is_computed_anew(void **state)
 			else
 				assert_true(talks[number].cached_tokens == 0);
 		}
+	end_well();
+}
+
+// It keeps what it has loaded, and nothing of what it was asked before; what belongs to a later server it does not
+// obey.
+static void another_server_takes_it_up(void **state)
+{
+	(void)state;
+	static const char
+		*const long_one = "a text that is long enough to fill a page or two of tokens, all of which are kept "
+				  "for the next one of its owner, who asks the same";
+	static const char *const greedy = ",'max_tokens':5,'ignore_end':true,'sampling':{'temperature':0}";
+	start_with(NULL);
+	ASK("instance.adopt", "'epoch':5");
+	assert_true(pump());
+	assert_int_equal(last_error.status, STATUS_CONFLICT); // nothing is loaded yet
+	load_well(64, 64, 4);
+	struct json *told = json_copy(last_result);
+	for (int epoch = 5; epoch <= 7; epoch++) {
+		ask_text(10 * epoch, long_one, greedy);
+		wait_for_end(10 * epoch);
+		assert_true(talks[10 * epoch].cached_tokens == 0);
+		ask_text(10 * epoch + 1, long_one, ",'ignore_end':true"); // does not end before
+		ask_text(10 * epoch + 2, "another", ",'ignore_end':true");
+		ASK("generate.embed", "'request':%d,'owner':1,'prompt':{'text':'a'}", 10 * epoch + 3);
+		while (!talks[10 * epoch + 1].deltas)
+			assert_true(pump());
+		const int adopted = adoptions;
+		ASK("instance.adopt", "'epoch':%d", epoch);
+		while (adoptions == adopted)
+			assert_true(pump());
+		assert_int_equal(last_error.status, STATUS_OK);
+		assert_true(json_equal(last_result, told));
+		assert_true(talks[10 * epoch + 1].ended && talks[10 * epoch + 2].ended); // before it was answered
+	}
+	const int before = adoptions;
+	ASK("instance.adopt", "'epoch':6");
+	while (adoptions == before)
+		assert_true(pump());
+	assert_int_equal(last_error.status, STATUS_CONFLICT);
+	ask_text(100, long_one, greedy);
+	wait_for_end(100);
+	assert_true(talks[100].cached_tokens == 0);
+	check_talk(&talks[100], long_one);
+	json_destroy(&told);
 	end_well();
 }
 
@@ -963,6 +1009,7 @@ int main(void)
 		cmocka_unit_test(pieces_of_prompts_take_a_second),
 		cmocka_unit_test(batches_are_timed),
 		cmocka_unit_test(what_is_forgotten_is_computed_anew),
+		cmocka_unit_test(another_server_takes_it_up),
 		cmocka_unit_test(cancelled_between_steps),
 		cmocka_unit_test(embeddings_have_length_one),
 		cmocka_unit_test(an_embedding_is_cancelled),

@@ -434,6 +434,47 @@ static void lost_messages_are_repaired(void **state)
 	assert_true(lost > 0 && cancels > 0 && replaced > 0);
 }
 
+static enum status adopt(unsigned part, int epoch)
+{
+	int id = post(&parts[part], parts[part].server, "instance.adopt", NULL, 0, "'epoch':%d", epoch);
+	return answer_of(&parts[part], id, "instance.adopt");
+}
+
+// In any order, with steps and with a check under way. A part that was not told is found out.
+static void another_server_takes_the_parts_up(void **state)
+{
+	(void)state;
+	struct ring_bench bench = two;
+	bench.parts = 3;
+	bench.lanes = 3;
+	begin(&bench);
+	for (int epoch = 3; epoch < 9; epoch++) {
+		for (int j = 1; j <= 4; j++)
+			ask(j, prompts[j % PROMPTS], "'max_tokens':200,'sampling':{'temperature':0}");
+		while (talks[1].count < 5)
+			assert_true(pump(last()) >= 0);
+		if (epoch % 2)
+			post(last(), last()->server, "instance.check", NULL, 0, "%s", "");
+		for (unsigned j = 0; j < bench.parts; j++)
+			assert_int_equal(adopt((j + (unsigned)epoch) % bench.parts, epoch), STATUS_OK);
+		for (int j = 1; j <= 4; j++)
+			assert_true(talks[j].ended);
+		if (check_ring())
+			fail_msg("epoch %d: %s", epoch, last_error.message);
+		ask(5, prompts[0], "'max_tokens':40,'sampling':{'temperature':0}");
+		wait_for_end(5);
+		assert_int_equal(talks[5].count, 40);
+		check_talk(&talks[5], prompts[0]);
+	}
+	assert_int_equal(adopt(1, 7), STATUS_CONFLICT);
+	assert_int_equal(adopt(2, 9), STATUS_OK);
+	assert_int_not_equal(check_ring(), STATUS_OK);
+	assert_non_null(strstr(last_error.message, "the epoch is"));
+	for (unsigned i = 0; i < part_count; i++)
+		worker_end(&parts[i], NULL, 0);
+	end_wire();
+}
+
 static void parts_that_do_not_agree(void **state)
 {
 	(void)state;
@@ -675,11 +716,17 @@ static int remove_file(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_same_as_alone),        cmocka_unit_test(sixteen_at_once),
-		cmocka_unit_test(a_request_alone_is_timed), cmocka_unit_test(lost_messages_are_repaired),
-		cmocka_unit_test(parts_that_do_not_agree),  cmocka_unit_test(noise_on_the_ring),
-		cmocka_unit_test(a_part_that_fails),        cmocka_unit_test(a_part_that_is_wrong_gives_another_logit),
-		cmocka_unit_test(only_the_last_generates),  cmocka_unit_test(files_with_holes),
+		cmocka_unit_test(the_same_as_alone),
+		cmocka_unit_test(sixteen_at_once),
+		cmocka_unit_test(a_request_alone_is_timed),
+		cmocka_unit_test(lost_messages_are_repaired),
+		cmocka_unit_test(another_server_takes_the_parts_up),
+		cmocka_unit_test(parts_that_do_not_agree),
+		cmocka_unit_test(noise_on_the_ring),
+		cmocka_unit_test(a_part_that_fails),
+		cmocka_unit_test(a_part_that_is_wrong_gives_another_logit),
+		cmocka_unit_test(only_the_last_generates),
+		cmocka_unit_test(files_with_holes),
 	};
 	return cmocka_run_group_tests(tests, make_file, remove_file);
 }
