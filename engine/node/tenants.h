@@ -7,14 +7,14 @@
  *
  * A worker ends by SIGKILL and in no other way that is planned: when the server asks for it, when it leaves a call
  * unanswered (a ping for 5 s), and when the connection to the server ends, since no session reaches it any more. One of
- * a model instance is kept for LIMIT_AWAY_MS then, if the server is on another machine: it may only have been cut off,
- * and a model takes long to load. An end that the server did not ask for is told it, in words. A session's worker sees
- * all devices of its back end, not one alone as the prober's do (struct backend's `narrow`): copies between devices
- * need them in one process. A model instance's worker is given its model's file, which this opens for reading: by its
- * path for a server on this machine only, since what lies on the disks of another is not that server's to read; else
- * out of the node's cache (models.h). One that is a part of several is given a ring (hops.h). It sees all devices of
- * its back end, too, and is told which of them to use over its stream. Thread: the loop's. Owns the processes; does not
- * own the table. */
+ * a model instance is kept for LIMIT_AWAY_MS then, if the server is on another machine: it may only have been cut off
+ * or be starting anew, and a model takes long to load. An end that the server did not ask for is told it, in words. A
+ * session's worker sees all devices of its back end, not one alone as the prober's do (struct backend's `narrow`):
+ * copies between devices need them in one process. A model instance's worker is given its model's file, which this
+ * opens for reading: by its path for a server on this machine only, since what lies on the disks of another is not that
+ * server's to read; else out of the node's cache (models.h). One that is a part of several is given a ring (hops.h). It
+ * sees all devices of its back end, too, and is told which of them to use over its stream. Thread: the loop's. Owns the
+ * processes; does not own the table. */
 #pragma once
 #include "common/wire/contract.h"
 #include "engine/device/table.h"

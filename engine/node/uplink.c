@@ -472,9 +472,11 @@ static void redial(struct uplink *uplink, int64_t now_ms)
 	const bool wrong = uplink->fault[0] && strcmp(uplink->fault, NET_NOTHING_ANSWERS) != 0;
 	// Whoever announces himself as the server elsewhere is not to make the node wait longer for the true one.
 	const bool home = uplink->params.port == uplink->home.port && !strcmp(uplink->host, uplink->home.host);
-	const int64_t last_ms = !uplink_remote(uplink) ? REDIAL_LAST_MS
-				: wrong && home        ? REDIAL_WRONG_MS
-						       : REDIAL_FAR_LAST_MS;
+	// Workers of model instances wait for it so long (tenants.h), and what answers may be its beginning or its end.
+	const bool awaited = uplink->met && now_ms - uplink->lost_at_ms < LIMIT_AWAY_MS;
+	const int64_t last_ms = !uplink_remote(uplink) || awaited ? REDIAL_LAST_MS
+				: wrong && home                   ? REDIAL_WRONG_MS
+								  : REDIAL_FAR_LAST_MS;
 	say_alone(uplink, now_ms, wrong);
 	// Also where something wrong answered: a connection that broke in its handshake looks no different.
 	net_timer_start(uplink->params.loop, &uplink->redial, uplink->redial_ms, dial, uplink);
