@@ -11,6 +11,7 @@
  *   instances_place.c  placements, as the API shows them
  *   instances_json.c   instances, the same
  *   instances_store.c  instances in state.db, and back
+ *   instances_adopt.c  workers that outlive the server
  *   instances_timing.c where the time of a token goes
  *   instances_recover.c  what becomes of one that is paused
  *   instances_offer.c    faster places
@@ -250,6 +251,7 @@ static void instance_free(struct instance *instance)
 	json_destroy(&instance->hops);
 	json_destroy(&instance->wanted);
 	json_destroy(&instance->stepping);
+	json_destroy(&instance->left);
 	json_destroy(&instance->offer);
 	json_destroy(&instance->recovery.remedies);
 	free(instance);
@@ -707,8 +709,11 @@ void instances_shut_down(struct instances *instances)
 	instances_refuse(instances, &fault);
 	planner_shut_down(instances->planner);
 	demands_shut_down(instances, &fault);
-	while (instances->first)
+	while (instances->first) {
+		if (parts_outlive(instances->first->parts))
+			parts_leave(&instances->first->parts);
 		instance_remove(instances->first, &fault);
+	}
 }
 
 enum status instances_refuse(const struct instances *instances, struct error *error)

@@ -36,7 +36,8 @@ struct instances_params {
 };
 enum status instances_create(struct instances **out, const struct instances_params *params, struct error *error);
 // Errors of create: also the store's.
-void instances_shut_down(struct instances *instances); // ends them all until the next start; requests are answered
+// Requests are answered; workers end, but for those that the next server can find again.
+void instances_shut_down(struct instances *instances);
 void instances_destroy(struct instances **instances);
 
 // The methods of schema/api.json; `params` is checked against it.

@@ -102,6 +102,7 @@ struct recovery {
 	unsigned attempt;                // at placing it anew, since it was paused
 	bool without_pins;               // pins were given up
 	bool anew;                       // it is being placed anew
+	bool returning;                  // the server was started: devices and workers of before are waited for
 	bool wanted;                     // because somebody wants it so, and nothing is lost
 	bool gives_way;                  // to another: why is to be read when it is ready, too
 	struct json *remedies;           // array of text: what would give it a place; NULL: nothing is known
@@ -151,6 +152,7 @@ struct instance {
 	bool move_wanted;                          // it is to be taken if there is one
 	int64_t return_ms;                         // when room for what it gave way with was looked for; steady
 	struct json *stepping;                     // `wanted` with another format, that is to be placed; or NULL
+	struct json *left;                         // what is stored of its workers, at the start of the server; or NULL
 	uint64_t ties, ties_before;                // of this placement; of those before it
 	// As its worker says.
 	uint64_t running, waiting, pages_used, pages_cached, pages, prompt_tokens, generated_tokens;
@@ -245,6 +247,12 @@ void instance_keep(const struct instance *instance);
 void instance_forget(const struct instance *instance);
 // All that are stored, at the start. Errors: the store's.
 enum status instances_restore(struct instances *instances, struct error *error);
+
+// instances_adopt.c
+// What the next server finds its workers by; NULL: it cannot. No key is told, but its digest.
+struct json *instance_left_json(const struct instance *instance);
+// Take that (`instance->left`) for what it has, if it can be: its workers are waited for then. The model is held.
+bool instance_find_left(struct instance *instance);
 
 // instances_offer.c
 void instance_take_prediction(struct instance *instance, const struct placing *placing);

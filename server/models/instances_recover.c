@@ -9,6 +9,7 @@
  *       +--- a node is cut off --> paused, waits for it a little, then searches ... begun anew|
  *                                                   ... while it does, the node is back with its workers: connected
  *     the server is started --> paused, waits for the devices it lay on, then searches ... begun anew ---> ready
+ *                                  | ... its workers have outlived the server before: adopted, connected ----^
  *
  * Its requests stay, and go on where their client has got to (requests.c). They wait until it has been paused for
  * pause_ms in which nothing was fetched or loaded; then they end with an error that says to try again, and the instance
@@ -18,7 +19,8 @@
  *
  * After a start of the server devices come back one by one. The first would not do: those that it lay on are waited for
  * until they are there (and their nodes have had SETTLE_MS to reach each other), at most LIMIT_REJOIN_MS, and half of
- * what requests wait. Thread: the loop's. */
+ * what requests wait. Workers that are left of it count before a place: they are waited for as long. Thread: the
+ * loop's. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/models/instances_inside.h"
@@ -31,6 +33,7 @@ enum { AGAIN_MS = 1000, AGAIN_MOST_MS = 5000, LOOK_MS = 250, RETURN_LEAST_MS = 1
 static const double search_s = 0.2; // a good place soon is better than the best one later
 
 static void search(struct instance *instance);
+static void returning(void *arg);
 
 // ---- pausing ----
 
@@ -56,7 +59,7 @@ static void pause(struct instance *instance, const char *why)
 	snprintf(recovery->why, sizeof recovery->why, "%s", why);
 	recovery->paused_ms = clock_steady_ms();
 	recovery->attempt = 0;
-	recovery->anew = recovery->failed = recovery->wanted = recovery->gives_way = false;
+	recovery->anew = recovery->failed = recovery->wanted = recovery->gives_way = recovery->returning = false;
 	recovery->avoided[0] = 0;
 	recovery->missing_count = 0;
 	json_destroy(&recovery->remedies);
@@ -257,7 +260,7 @@ void recover_lost(struct instance *instance, const struct error *fault, int part
 {
 	struct recovery *recovery = &instance->recovery;
 	const bool attempted = instance->state == INSTANCE_PAUSED && recovery->attempt;
-	const bool by_itself = died(instance, fault, part);
+	const bool by_itself = !recovery->returning && died(instance, fault, part);
 	const struct instance_stage *stage = part < 0 ? NULL : parts_stage(instance->parts, (unsigned)part);
 	if (by_itself && dies_often(instance)) {
 		instance_set_failed(instance, fault);
@@ -276,7 +279,10 @@ void recover_lost(struct instance *instance, const struct error *fault, int part
 	if (by_itself)
 		generations_blame(instance);
 	generations_pause(instance);
-	later(instance);
+	if (recovery->returning) // of before the start: all else goes on as if there had been none
+		net_timer_start(instance->all->params.loop, &recovery->again, 0, returning, instance);
+	else
+		later(instance);
 	instance_publish(instance);
 }
 
@@ -302,16 +308,30 @@ void recover_away(struct instance *instance, unsigned part, const char *why)
 	if (part + 1 == parts_count(instance->parts))
 		generations_cut(instance);
 	placing_cancel(instance->all, instance);
-	net_timer_start(instance->all->params.loop, &recovery->again, grace_ms(instance), again, instance);
+	if (recovery->returning)
+		net_timer_start(instance->all->params.loop, &recovery->again, LOOK_MS, returning, instance);
+	else
+		net_timer_start(instance->all->params.loop, &recovery->again, grace_ms(instance), again, instance);
 	instance_publish(instance);
 }
 
-void recover_back(struct instance *instance)
+static void mend(void *arg)
 {
-	net_timer_stop(instance->all->params.loop, &instance->recovery.again);
-	placing_cancel(instance->all, instance);
+	struct instance *instance = arg;
 	parts_mend(instance->parts);
 	instance_publish(instance);
+}
+
+// After a start of the server several nodes have some time to tell of their links.
+void recover_back(struct instance *instance)
+{
+	const bool several = instance->recovery.returning && parts_count(instance->parts) > 1;
+	net_timer_stop(instance->all->params.loop, &instance->recovery.again);
+	placing_cancel(instance->all, instance);
+	if (several)
+		net_timer_start(instance->all->params.loop, &instance->recovery.again, SETTLE_MS, mend, instance);
+	else
+		mend(instance);
 }
 
 void recover_broken(struct instance *instance)
@@ -365,13 +385,16 @@ static void returning(void *arg)
 	const int64_t now_ms = clock_steady_ms();
 	const struct cluster_device *coming = first_coming(instance, &several);
 	recovery->back_ms = coming ? 0 : recovery->back_ms ? recovery->back_ms : now_ms;
-	const bool settled = !coming && (!several || now_ms - recovery->back_ms >= SETTLE_MS);
+	const bool settled = !coming && !instance->parts && (!several || now_ms - recovery->back_ms >= SETTLE_MS);
 	if (settled || now_ms - recovery->paused_ms >= rejoin_ms(instance)) {
+		recovery->returning = false;
 		search(instance);
 		return;
 	}
 	snprintf(why, sizeof why, "the server was restarted: it waits for %.128s%s",
-		 coming ? cluster_device_name(coming) : "its nodes to reach each other",
+		 coming            ? cluster_device_name(coming)
+		 : instance->parts ? "its workers"
+				   : "its nodes to reach each other",
 		 coming && recovery->missing_count > 1 ? " and the other devices it was on" : "");
 	say(instance, why);
 	net_timer_start(instance->all->params.loop, &recovery->again, LOOK_MS, returning, instance);
@@ -383,7 +406,11 @@ void recover_restored(struct instance *instance)
 	const unsigned missing = recovery->missing_count;
 	pause(instance, "the server was restarted");
 	recovery->missing_count = missing;
-	if (hold_model(instance) || instance->state == INSTANCE_PAUSED)
+	recovery->returning = true;
+	if (hold_model(instance))
+		instance_find_left(instance);
+	json_destroy(&instance->left);
+	if (instance->state == INSTANCE_PAUSED)
 		net_timer_start(instance->all->params.loop, &recovery->again, 0, returning, instance);
 }
 
@@ -443,6 +470,7 @@ void recover_done(struct instance *instance)
 		 (long long)(clock_steady_ms() - recovery->paused_ms));
 	recovery->missing_count = 0;
 	recovery->attempt = 0;
+	recovery->returning = false;
 	if (recovery->gives_way)
 		snprintf(instance->state_reason, sizeof instance->state_reason, "%s", recovery->why);
 	else

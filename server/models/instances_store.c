@@ -2,8 +2,8 @@
  *
  * A row is there before instance.create is answered, changes with each placement, and goes when the instance is deleted
  * or has failed; a stop of the server leaves it. A server that starts makes an instance of every row, paused, with the
- * layers missing where they lay, and it is placed once its devices are back (recover_restored). Workers of the time
- * before are not taken up again: nodes end those that the server does not know (tenancy_node_back).
+ * layers missing where they lay. Where workers are stored, and are found again, it has these (instances_adopt.c); else
+ * it is placed once its devices are back (recover_restored).
  *
  * What a new placement's parts say must never pass for an older one's, so epochs only grow. Changes are stored without
  * waiting, and a crash may lose the last ones: a start goes EPOCHS_OF_A_START on from what it finds, and stores that
@@ -49,7 +49,8 @@ static struct json *last_json(const struct instance *instance)
 	return json;
 }
 
-static enum status put(struct store_batch *batch, const struct instance *instance,
+// `left`: as instance_left_json; NULL: as it is stored.
+static enum status put(struct store_batch *batch, const struct instance *instance, const char *left,
 		       enum status (*how)(struct store_batch *, const struct store_instance *))
 {
 	struct buffer wanted, last;
@@ -65,6 +66,7 @@ static enum status put(struct store_batch *batch, const struct instance *instanc
 							     .model_name = instance->model_name,
 							     .wanted = buffer_text(&wanted),
 							     .last = buffer_text(&last),
+							     .workers = left,
 							     .epoch = (int64_t)instance->epoch,
 							     .recoveries = instance->recoveries,
 							     .moves = instance->moves,
@@ -81,7 +83,7 @@ enum status instance_keep_new(const struct instance *instance,
 	struct store_batch *batch = NULL;
 	enum status status = store_batch_create(&batch);
 	if (!status)
-		status = put(batch, instance, store_put_instance);
+		status = put(batch, instance, "", store_put_instance);
 	if (!status)
 		return store_commit(instance->all->params.store, &batch, done, context);
 	store_batch_destroy(&batch);
@@ -90,13 +92,20 @@ enum status instance_keep_new(const struct instance *instance,
 
 void instance_keep(const struct instance *instance)
 {
+	struct buffer text;
 	struct store_batch *batch = NULL;
+	struct json *left = instance_left_json(instance);
+	buffer_init(&text, TEXT_BYTES);
 	enum status status = store_batch_create(&batch);
+	if (!status && left)
+		status = json_print(left, &text);
 	if (!status)
-		status = put(batch, instance, store_change_instance);
+		status = put(batch, instance, buffer_text(&text), store_change_instance);
 	if (!status)
 		status = store_commit(instance->all->params.store, &batch, NULL, NULL);
 	store_batch_destroy(&batch);
+	json_destroy(&left);
+	buffer_finish(&text);
 	if (status)
 		log_warning("models", "where instance %s lies could not be stored: %s", instance->instance_id,
 			    status_text(status));
@@ -193,9 +202,10 @@ static void restore_row(void *context, const struct store_instance *row)
 	json_parse(&last, row->last, strlen(row->last), NULL); // NULL where it is none
 	read_last(instance, last);
 	json_destroy(&last);
+	json_parse(&instance->left, row->workers, strlen(row->workers), NULL); // the same
 	enum status status = read_wanted(instance, row->wanted, &error);
 	if (!status)
-		status = put(restoring->batch, instance, store_change_instance);
+		status = put(restoring->batch, instance, NULL, store_change_instance);
 	if (status) { // the row stays until somebody has seen this
 		instance->state = INSTANCE_FAILED;
 		snprintf(

@@ -1,7 +1,8 @@
 /* See parts.h.
  *
  *   parts.c        each part for itself: planned, fetched, opened, loaded; and the end of all
- *   parts_ring.c   connecting and checking */
+ *   parts_ring.c   connecting and checking
+ *   parts_adopt.c  those that a server before this one had */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/models/parts_inside.h"
@@ -112,24 +113,11 @@ static void read_memory(struct stage_memory *memory, const struct json *json)
 					.host_bytes = (uint64_t)json_get_integer(json, "host_bytes", 0)};
 }
 
-static void loaded(void *context, enum status status, const struct json *result, const struct error *error)
+void parts_take_loaded(struct part *part, const struct json *result)
 {
-	struct part *part = context;
 	struct parts *parts = part->parts;
 	struct instance *instance = parts->instance;
-	const struct json *memory = json_get(result, "memory"), *one = json_first(memory),
-			  *times = json_first(json_get(result, "times"));
-	if (status == STATUS_DEVICE_LOST || parts->failed)
-		return; // its end is told in a moment
-	if (!status && json_count(memory) != part->stage_count) {
-		struct error wrong = {0};
-		status = error_set(&wrong, STATUS_INTERNAL, "its worker told of another number of stages");
-		parts_fail_at(parts, part->index, "loading", &wrong);
-	} else if (status) {
-		parts_fail_at(parts, part->index, "loading", error);
-	}
-	if (status)
-		return;
+	const struct json *one = json_first(json_get(result, "memory")), *times = json_first(json_get(result, "times"));
 	for (unsigned i = 0; i < part->stage_count; i++, one = json_next(one)) {
 		read_memory(&instance->stages[part->first_stage + i].memory, one);
 		instance_take_times(instance, part->first_stage + i, times);
@@ -144,6 +132,23 @@ static void loaded(void *context, enum status status, const struct json *result,
 		 json_get_string(result, "chat_template", instance->chat_template));
 	parts_limit(parts, LIMIT_LOAD_STALL_MS);
 	parts_advance(parts);
+}
+
+static void loaded(void *context, enum status status, const struct json *result, const struct error *error)
+{
+	struct part *part = context;
+	struct parts *parts = part->parts;
+	if (status == STATUS_DEVICE_LOST || parts->failed)
+		return; // its end is told in a moment
+	if (!status && json_count(json_get(result, "memory")) != part->stage_count) {
+		struct error wrong = {0};
+		status = error_set(&wrong, STATUS_INTERNAL, "its worker told of another number of stages");
+		parts_fail_at(parts, part->index, "loading", &wrong);
+	} else if (status) {
+		parts_fail_at(parts, part->index, "loading", error);
+	} else {
+		parts_take_loaded(part, result);
+	}
 }
 
 static struct json *part_json(const struct parts *parts, const struct part *part)
@@ -253,7 +258,7 @@ static void told(void *context, const char *method, const struct json *params)
 {
 	struct part *part = context;
 	struct parts *parts = part->parts;
-	if (parts->failed)
+	if (parts->failed || part->step == PART_ADOPTING) // what it says until it has answered is another server's
 		return;
 	if (!strcmp(method, "instance.progress") && part->step == PART_LOADING) {
 		const uint64_t before = part->loaded_bytes;
@@ -269,26 +274,33 @@ static void told(void *context, const char *method, const struct json *params)
 	}
 }
 
+struct instance_worker_params parts_worker_params(struct part *part, const struct cluster_device **devices)
+{
+	const struct parts *parts = part->parts;
+	const struct instance *instance = parts->instance;
+	for (unsigned i = 0; i < part->stage_count; i++)
+		devices[i] = instance->stages[part->first_stage + i].device;
+	return (struct instance_worker_params){.instance_id = instance->instance_id,
+					       .model_path = part->local ? instance->model->path : NULL,
+					       .model_id = part->local ? NULL : instance->model_id,
+					       .ring = parts->count > 1,
+					       .devices = devices,
+					       .device_count = part->stage_count,
+					       .ready = worker_ready,
+					       .notice = told,
+					       .away = worker_away_from,
+					       .back = worker_back,
+					       .ended = worker_ended,
+					       .context = part};
+}
+
 static void open_worker(struct part *part)
 {
 	struct error error = {0};
 	struct parts *parts = part->parts;
 	const struct instance *instance = parts->instance;
 	const struct cluster_device *devices[PLACEMENT_STAGES];
-	for (unsigned i = 0; i < part->stage_count; i++)
-		devices[i] = instance->stages[part->first_stage + i].device;
-	const struct instance_worker_params params = {.instance_id = instance->instance_id,
-						      .model_path = part->local ? instance->model->path : NULL,
-						      .model_id = part->local ? NULL : instance->model_id,
-						      .ring = parts->count > 1,
-						      .devices = devices,
-						      .device_count = part->stage_count,
-						      .ready = worker_ready,
-						      .notice = told,
-						      .away = worker_away_from,
-						      .back = worker_back,
-						      .ended = worker_ended,
-						      .context = part};
+	const struct instance_worker_params params = parts_worker_params(part, devices);
 	part->step = PART_STARTING;
 	parts_limit(parts, LIMIT_LOAD_STALL_MS);
 	if (instance_worker_create(&part->worker, instance->all->params.tenants, &params, &error))
@@ -456,6 +468,9 @@ static void told_ready(void *arg)
 void parts_set_ready(struct parts *parts)
 {
 	parts->step = PARTS_READY;
+	if (!parts->proven) // of one, as its worker says; of several, from the beginning until all were connected
+		parts->load_ms = parts->count == 1 ? parts->part[0].load_ms
+						   : (double)(clock_steady_ms() - parts->instance->began_loading_ms);
 	parts->proven = true;
 	net_timer_stop(parts->loop, &parts->limit);
 	net_timer_start(parts->loop, &parts->tell, 0, told_ready, parts);
@@ -466,6 +481,7 @@ void parts_advance(struct parts *parts)
 	for (unsigned i = 0; i < parts->count; i++)
 		if (parts->part[i].step != PART_LOADED)
 			return;
+	parts->adopting = false;
 	if (parts->count == 1)
 		parts_set_ready(parts);
 	else
@@ -477,7 +493,7 @@ static const char *backend_of(const struct instance_stage *stage)
 	return json_get_string(cluster_device_record(stage->device), "backend", "");
 }
 
-static void divide(struct parts *parts)
+void parts_divide(struct parts *parts)
 {
 	struct part *part = NULL;
 	const struct instance *instance = parts->instance;
@@ -505,7 +521,7 @@ enum status parts_create(struct parts **out, struct instance *instance, struct e
 		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
 	parts->instance = instance;
 	parts->loop = instance->all->params.loop;
-	divide(parts);
+	parts_divide(parts);
 	for (unsigned i = 0; i < parts->count; i++)
 		elsewhere |= !parts->part[i].local;
 	if (elsewhere)
@@ -521,15 +537,8 @@ enum status parts_create(struct parts **out, struct instance *instance, struct e
 	return STATUS_OK;
 }
 
-void parts_destroy(struct parts **pointer, const char *why)
+static void parts_free(struct parts *parts)
 {
-	struct parts *parts = *pointer;
-	if (!parts)
-		return;
-	*pointer = NULL;
-	parts->failed = true; // nothing is told any more
-	for (unsigned i = 0; i < parts->count; i++)
-		instance_worker_destroy(&parts->part[i].worker, why);
 	parts_disconnect(parts);
 	shards_close(&parts->file);
 	net_timer_stop(parts->loop, &parts->limit);
@@ -540,6 +549,28 @@ void parts_destroy(struct parts **pointer, const char *why)
 		ask->next = NULL;
 	}
 	free(parts);
+}
+
+void parts_destroy(struct parts **pointer, const char *why)
+{
+	struct parts *parts = *pointer;
+	if (!parts)
+		return;
+	*pointer = NULL;
+	parts->failed = true; // nothing is told any more
+	for (unsigned i = 0; i < parts->count; i++)
+		instance_worker_destroy(&parts->part[i].worker, why);
+	parts_free(parts);
+}
+
+void parts_leave(struct parts **pointer)
+{
+	struct parts *parts = *pointer;
+	*pointer = NULL;
+	parts->failed = true;
+	for (unsigned i = 0; i < parts->count; i++)
+		instance_worker_leave(&parts->part[i].worker);
+	parts_free(parts);
 }
 
 struct instance_worker *parts_generator(const struct parts *parts)
@@ -567,11 +598,9 @@ bool parts_has(const struct parts *parts, unsigned stage)
 	return false;
 }
 
-// Of one, as its worker says; of several, from the beginning until all were connected and checked.
 double parts_load_ms(const struct parts *parts)
 {
-	return parts->count == 1 ? parts->part[0].load_ms
-				 : (double)(clock_steady_ms() - parts->instance->began_loading_ms);
+	return parts->load_ms;
 }
 
 const char *parts_node_id(const struct parts *parts, unsigned part)

@@ -26,6 +26,17 @@ enum status parts_create(struct parts **out, struct instance *instance, struct e
 void parts_destroy(struct parts **parts, const char *why);
 // The one that is asked to generate: the last part's. NULL if it has none.
 struct instance_worker *parts_generator(const struct parts *parts);
+// Workers that a server before this one had, one for each part of the stages of the instance, all of them on other
+// machines: away, as after a loss. Once all are back (instance_parts_back) parts_mend tells them of this server and
+// connects them; where a worker is not found, or has loaded something else, instance_parts_failed. Errors:
+// STATUS_CONFLICT (that many parts there are not, or one is on this machine), also instance_worker_restore's.
+enum status parts_restore(struct parts **out, struct instance *instance, const struct instance_worker_left *left,
+			  unsigned count, struct error *error);
+// Whether they can be found again by the next server: they were ready, and are all on other machines.
+bool parts_outlive(const struct parts *parts);
+void parts_describe(const struct parts *parts, unsigned part, struct instance_worker_left *left);
+// Leave them to the next server. Leaves NULL behind.
+void parts_leave(struct parts **parts);
 // Connect all hops anew and check. Then instance_parts_ready or instance_parts_failed. Only once they were ready.
 void parts_mend(struct parts *parts);
 

@@ -6,7 +6,8 @@
 
 enum { PARTS_KEY_BYTES = 65, HOP_ID_BYTES = 32 };
 
-enum part_step { PART_PLANNED, PART_FETCHING, PART_STARTING, PART_LOADING, PART_LOADED };
+// PART_ADOPTING: it has loaded, for a server before this one.
+enum part_step { PART_PLANNED, PART_FETCHING, PART_STARTING, PART_LOADING, PART_ADOPTING, PART_LOADED };
 // PARTS_AWAY: they were ready, and the node of one of them is cut off.
 enum parts_step { PARTS_LOADING, PARTS_CONNECTING, PARTS_CHECKING, PARTS_READY, PARTS_AWAY };
 enum hop_way { WAY_LOCAL, WAY_LINK, WAY_SERVER };
@@ -53,6 +54,8 @@ struct parts {
 	struct net_timer limit, tell;
 	int64_t limit_ms;
 	bool failed, proven; // proven: they were ready
+	bool adopting;       // they were, for a server before this one, and are to be told of this one
+	double load_ms;      // until they were ready first; < 0: not known
 	int faulty;          // the part; -1: none in particular
 	struct error fault;
 };
@@ -68,6 +71,15 @@ void parts_limit(struct parts *parts, int64_t ms); // from now on, for the step
 void parts_advance(struct parts *parts);
 void parts_set_ready(struct parts *parts);
 enum status parts_make_key(char key[PARTS_KEY_BYTES]);
+// Of the instance's stages, one after the other.
+void parts_divide(struct parts *parts);
+// Of one worker; devices: (part->stage_count), filled in, to stay as long as what is returned.
+struct instance_worker_params parts_worker_params(struct part *part, const struct cluster_device **devices);
+// What instance.load and instance.adopt are answered: (part->stage_count) of memory.
+void parts_take_loaded(struct part *part, const struct json *result);
+
+// parts_adopt.c
+void parts_adopt(struct parts *parts); // all of which are there
 
 // parts_ring.c
 void parts_connect(struct parts *parts);

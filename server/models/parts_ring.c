@@ -258,7 +258,9 @@ void parts_disconnect(struct parts *parts)
 
 void parts_mend(struct parts *parts)
 {
-	if (parts->count > 1)
+	if (parts->adopting)
+		parts_adopt(parts);
+	else if (parts->count > 1)
 		parts_connect(parts);
 	else
 		parts_set_ready(parts);

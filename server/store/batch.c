@@ -52,9 +52,10 @@ static const char *const batch_sql[BATCH_STATEMENTS] = {
 		"modified_ns = excluded.modified_ns, sha256 = excluded.sha256, architecture = excluded.architecture",
 	[BATCH_REMOVE_MODEL] = "DELETE FROM models WHERE model_id = ?1",
 	[BATCH_PUT_INSTANCE] = "INSERT INTO instances (instance_id, model_id, model_name, wanted, last, epoch, "
-			       "recoveries, moves, created_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+			       "recoveries, moves, created_ms, workers) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, "
+			       "coalesce(?10, ''))",
 	[BATCH_CHANGE_INSTANCE] = "UPDATE instances SET wanted = ?2, last = ?3, epoch = ?4, recoveries = ?5, "
-				  "moves = ?6 WHERE instance_id = ?1",
+				  "moves = ?6, workers = coalesce(?7, workers) WHERE instance_id = ?1",
 	[BATCH_REMOVE_INSTANCE] = "DELETE FROM instances WHERE instance_id = ?1",
 	[BATCH_PUT_LINK] = "INSERT OR REPLACE INTO links (from_node_id, to_node_id, class, interface, address, "
 			   "interface_bits_per_s, rtt_ms, jitter_ms, loss_percent, throughput_bytes_per_s, "
@@ -350,9 +351,9 @@ enum status store_put_instance(struct store_batch *batch, const struct store_ins
 		text_value(instance->model_name),    text_value(instance->wanted),
 		text_value(instance->last),          integer_value(instance->epoch),
 		integer_value(instance->recoveries), integer_value(instance->moves),
-		integer_value(instance->created_ms),
+		integer_value(instance->created_ms), text_value(instance->workers),
 	};
-	return add_row(batch, BATCH_PUT_INSTANCE, values, 9);
+	return add_row(batch, BATCH_PUT_INSTANCE, values, 10);
 }
 
 enum status store_change_instance(struct store_batch *batch, const struct store_instance *instance)
@@ -360,8 +361,9 @@ enum status store_change_instance(struct store_batch *batch, const struct store_
 	const struct value values[] = {
 		text_value(instance->instance_id), text_value(instance->wanted),        text_value(instance->last),
 		integer_value(instance->epoch),    integer_value(instance->recoveries), integer_value(instance->moves),
+		text_value(instance->workers),
 	};
-	return add_row(batch, BATCH_CHANGE_INSTANCE, values, 6);
+	return add_row(batch, BATCH_CHANGE_INSTANCE, values, 7);
 }
 
 enum status store_remove_instance(struct store_batch *batch, const char *instance_id)

@@ -281,6 +281,7 @@ static void instance_row(sqlite3_stmt *row, const struct load *load)
 		.recoveries = sqlite3_column_int64(row, 6),
 		.moves = sqlite3_column_int64(row, 7),
 		.created_ms = sqlite3_column_int64(row, 8),
+		.workers = text(row, 9),
 	};
 	load->call.instance(load->context, &instance);
 }
@@ -289,8 +290,8 @@ enum status store_load_instances(struct store *store, void (*row)(void *context,
 				 void *context, struct error *error)
 {
 	const struct load load = {
-		.sql = "SELECT instance_id, model_id, model_name, wanted, last, epoch, recoveries, moves, created_ms "
-		       "FROM instances ORDER BY created_ms, rowid",
+		.sql = "SELECT instance_id, model_id, model_name, wanted, last, epoch, recoveries, moves, created_ms, "
+		       "workers FROM instances ORDER BY created_ms, rowid",
 		.row = instance_row,
 		.call.instance = row,
 		.context = context,

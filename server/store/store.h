@@ -101,6 +101,7 @@ enum status store_load_models(struct store *store, void (*row)(void *context, co
 struct store_instance { // one that is wanted
 	const char *instance_id, *model_id, *model_name;
 	const char *wanted, *last; // JSON: what instance.create takes; how it was placed last
+	const char *workers;       // JSON: what is there to be found again; "" nothing; NULL in a change: as it was
 	int64_t epoch, recoveries, moves, created_ms;
 };
 enum status store_load_instances(struct store *store, void (*row)(void *context, const struct store_instance *instance),
@@ -143,7 +144,7 @@ enum status store_remove_ticket(struct store_batch *batch, const char *ticket_id
 enum status store_put_model(struct store_batch *batch, const struct store_model *model);
 enum status store_remove_model(struct store_batch *batch, const char *model_id);
 enum status store_put_instance(struct store_batch *batch, const struct store_instance *instance); // a new one
-// wanted, last, epoch, recoveries and moves of one that is there; of one that is not, nothing.
+// wanted, last, workers, epoch, recoveries and moves of one that is there; of one that is not, nothing.
 enum status store_change_instance(struct store_batch *batch, const struct store_instance *instance);
 enum status store_remove_instance(struct store_batch *batch, const char *instance_id);
 enum status store_put_link(struct store_batch *batch, const struct store_link *link);

@@ -83,10 +83,13 @@ struct worker {
 	char worker_id[TENANT_ID_BYTES], key[WORKER_KEY_BYTES], node_id[STORE_ID_BYTES], backend[16];
 	bool opened, ended;     // the node has answered tenant.open; it is no tenant's any more
 	bool away;              // an instance's: its node is cut off, and may come back with it
+	bool restored;          // a server before this one had it, and has stored key_sha256, of the key's text
+	bool left;              // it is to outlive this server: its node is not told that it ends
 	struct json *opens;     // an instance's: tenant.open's params, until what ends on its node has ended; else NULL
 	int64_t stale_call;     // what it answers to this or an earlier one says nothing any more
 	struct arrival *stream; // NULL before link.hello
 	struct net_timer start_limit;
+	uint8_t key_sha256[TENANT_SHA256_BYTES];
 	int64_t asked_ms;
 	struct worker_device devices[LIMIT_WORKER_DEVICES];
 	unsigned device_count;
@@ -234,6 +237,16 @@ void worker_lose(struct worker *worker, const char *why);
 // The node of an instance's worker is cut off: its stream is gone, its calls are answered STATUS_DEVICE_LOST, and for
 // LIMIT_AWAY_MS it may come back.
 void worker_away(struct worker *worker, const char *why);
+
+// ---- workers that outlive a server (outlive.c) ----
+
+// One that a server before this one had started, and that is away. Errors: as worker_start's, STATUS_INVALID_PARAMS.
+enum status worker_restore(struct worker **out, struct tenant *tenant, const struct worker_start_params *params,
+			   const struct instance_worker_left *left, struct error *error);
+// It is no worker of this server any more, and goes on.
+void worker_leave(struct worker *worker);
+// Whether this is its key.
+bool worker_knows_key(const struct worker *worker, const char *key);
 
 // ---- workers of instances (instance.c) ----
 void instance_worker_away(struct instance_worker *instance, const char *why);

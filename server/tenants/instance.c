@@ -6,6 +6,7 @@
  * Thread: the loop's. */
 #include "server/tenants/inside.h"
 
+#include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,8 +20,9 @@ struct instance_worker {
 	bool ready;
 };
 
-enum status instance_worker_create(struct instance_worker **out, struct tenancy *tenants,
-				   const struct instance_worker_params *params, struct error *error)
+static enum status make(struct instance_worker **out, struct tenancy *tenants,
+			const struct instance_worker_params *params, const struct instance_worker_left *left,
+			struct error *error)
 {
 	struct instance_worker *instance = calloc(1, sizeof(*instance));
 	*out = NULL;
@@ -36,16 +38,21 @@ enum status instance_worker_create(struct instance_worker **out, struct tenancy 
 		.model_path = params->model_path,
 		.model_id = params->model_id,
 		.ring = params->ring};
-	enum status status = params->device_count <= LIMIT_WORKER_DEVICES
-				     ? worker_start(&instance->worker, instance->tenant, &start, error)
-				     : error_set(error, STATUS_LIMIT_EXCEEDED, "a worker opens %d devices at most",
-						 LIMIT_WORKER_DEVICES);
+	enum status status = STATUS_OK;
+	if (params->device_count > LIMIT_WORKER_DEVICES)
+		status = error_set(error, STATUS_LIMIT_EXCEEDED, "a worker opens %d devices at most",
+				   LIMIT_WORKER_DEVICES);
+	else if (left)
+		status = worker_restore(&instance->worker, instance->tenant, &start, left, error);
+	else
+		status = worker_start(&instance->worker, instance->tenant, &start, error);
 	if (status) {
 		tenant_destroy(&instance->tenant);
 		free(instance);
 		return status;
 	}
 	instance->worker->instance = instance;
+	instance->ready = left != NULL;
 	for (unsigned i = 0; i < params->device_count; i++)
 		instance->worker->devices[i] = (struct worker_device){.device = params->devices[i],
 								      .state = DEVICE_OPEN};
@@ -54,6 +61,39 @@ enum status instance_worker_create(struct instance_worker **out, struct tenancy 
 	instance->params.instance_id = instance->params.model_path = instance->params.model_id = NULL;
 	*out = instance;
 	return STATUS_OK;
+}
+
+enum status instance_worker_create(struct instance_worker **out, struct tenancy *tenants,
+				   const struct instance_worker_params *params, struct error *error)
+{
+	return make(out, tenants, params, NULL, error);
+}
+
+enum status instance_worker_restore(struct instance_worker **out, struct tenancy *tenants,
+				    const struct instance_worker_params *params,
+				    const struct instance_worker_left *left, struct error *error)
+{
+	return make(out, tenants, params, left, error);
+}
+
+void instance_worker_describe(const struct instance_worker *instance, struct instance_worker_left *left)
+{
+	const struct worker *worker = instance->worker;
+	*left = (struct instance_worker_left){.worker_id = worker->worker_id};
+	if (worker->restored)
+		memcpy(left->key_sha256, worker->key_sha256, sizeof left->key_sha256);
+	else
+		EVP_Digest(worker->key, WORKER_KEY_BYTES - 1, left->key_sha256, NULL, EVP_sha256(), NULL);
+}
+
+void instance_worker_leave(struct instance_worker **pointer)
+{
+	struct instance_worker *instance = *pointer;
+	if (!instance)
+		return;
+	*pointer = NULL;
+	instance->params.ended = NULL;
+	worker_leave(instance->worker); // frees it, by instance_worker_ended
 }
 
 void instance_worker_destroy(struct instance_worker **pointer, const char *why)

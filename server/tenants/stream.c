@@ -77,8 +77,7 @@ static struct worker *greeted(const struct arrival *arrival, const struct messag
 	struct worker *worker = worker_by_id(tenants, json_get_string(message->params, "worker_id", ""));
 	const char *key = json_get_string(message->params, "key", "");
 	if (!worker || (worker->stream && !worker->instance) ||
-	    (arrival->node_id[0] && strcmp(arrival->node_id, worker->node_id) != 0) ||
-	    strlen(key) != WORKER_KEY_BYTES - 1 || CRYPTO_memcmp(key, worker->key, WORKER_KEY_BYTES - 1) != 0)
+	    (arrival->node_id[0] && strcmp(arrival->node_id, worker->node_id) != 0) || !worker_knows_key(worker, key))
 		return NULL;
 	return worker;
 }

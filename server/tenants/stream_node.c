@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-enum { CLOSE_ENDED = 4410 }; // nothing that is queued goes any more
+enum { CLOSE_SHUTDOWN = 1001, CLOSE_ENDED = 4410 }; // ENDED: nothing that is queued goes any more
 
 struct worker_link {
 	struct line line;        // first
@@ -42,13 +42,18 @@ static void line_resume(struct line *line)
 static void line_destroy(struct line **pointer)
 {
 	struct worker_link *link = (struct worker_link *)*pointer;
+	const struct worker *worker = link->arrival->worker;
+	const bool left = worker && worker->left;
 	*pointer = NULL;
 	link->arrival = NULL;
 	if (!link->conn)
 		return;
 	while (link->pauses) // or the node's farewell would not be read
 		line_resume(&link->line);
-	net_conn_close(link->conn, CLOSE_ENDED, "the worker is ended");
+	if (left)
+		net_conn_close(link->conn, CLOSE_SHUTDOWN, "the server shuts down");
+	else
+		net_conn_close(link->conn, CLOSE_ENDED, "the worker is ended");
 }
 
 struct worker_link *worker_link_create(struct tenancy *tenants, const char *node_id)

@@ -24,7 +24,7 @@ struct tenant;
 struct topology;
 struct worker;
 
-enum { TENANT_TARGET_BYTES = 160 };
+enum { TENANT_TARGET_BYTES = 160, TENANT_SHA256_BYTES = 32 };
 
 struct tenancy_params {
 	struct net_loop *loop;
@@ -143,6 +143,22 @@ struct instance_worker_params {
 // Errors: STATUS_UNAVAILABLE (its node cannot be asked), STATUS_LIMIT_EXCEEDED, STATUS_OUT_OF_MEMORY.
 enum status instance_worker_create(struct instance_worker **out, struct tenancy *tenants,
 				   const struct instance_worker_params *params, struct error *error);
+// One that a server before this one had left, or that outlived it: away, as if its node had just been cut off, and with
+// LIMIT_AWAY_MS to come back. It must show the key whose digest this is. `epoch`: of now, greater than any of then;
+// what it still says to that server is told from what it says to this one by that. Then `instance.adopt` is to be
+// called before anything else. Errors: also STATUS_INVALID_PARAMS (an id that is none, or that is in use).
+struct instance_worker_left {
+	const char *worker_id;
+	uint8_t key_sha256[TENANT_SHA256_BYTES];
+	uint64_t epoch;
+};
+enum status instance_worker_restore(struct instance_worker **out, struct tenancy *tenants,
+				    const struct instance_worker_params *params,
+				    const struct instance_worker_left *left, struct error *error);
+// What is to be stored of it for that. `epoch` is 0; worker_id is good as long as it is there.
+void instance_worker_describe(const struct instance_worker *instance, struct instance_worker_left *left);
+// As instance_worker_destroy, but its process goes on: its node keeps it for LIMIT_AWAY_MS.
+void instance_worker_leave(struct instance_worker **instance);
 // Kill it, in this turn; `ended` is not called. Calls under way are answered with `why`. Accepts NULL, leaves NULL
 // behind. Safe in its callbacks.
 void instance_worker_destroy(struct instance_worker **instance, const char *why);

@@ -2,116 +2,16 @@
 // does not come. First with a node and workers made here, then with real ones.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { once } from "node:events";
-import { renameSync, writeFileSync } from "node:fs";
+import { renameSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import OpenAI from "openai";
-import { Client, assertContractKept } from "./client.mjs";
+import { assertContractKept } from "./client.mjs";
 import { ModelWorker } from "./generating.mjs";
-import { modelFile } from "./gguf.mjs";
-import { workers } from "./machine.mjs";
 import { Proxy, RemoteNode } from "./remote.mjs";
-import { eventually, slow, startServer, temporary, within } from "./server.mjs";
+import { LONG, Restarted, holding, wordsFile } from "./restarted.mjs";
+import { eventually, slow, within } from "./server.mjs";
 import { WorkerNode, cpu, gpu, small } from "./workers.mjs";
-
-const LONG = 60000 * slow;
-
-// A server that is ended and started again at the same address, with what one asks of it.
-class Restarted {
-	constructor(options) {
-		Object.assign(this, { options, data: temporary() });
-	}
-
-	async start() {
-		const listen = `${this.options.host ?? "127.0.0.1"}:${this.server?.port ?? 0}`;
-		this.server = await startServer({ ...this.options, data: this.data, listen });
-		this.admin = await Client.login(this.server);
-	}
-
-	async again(signal) {
-		await this.server.stop(signal);
-		await this.start();
-	}
-
-	// With the server's own node, which outlives it for a while and keeps its output open.
-	async killed() {
-		this.server.child.kill("SIGKILL");
-		await within(once(this.server.child, "exit"), "the server is killed");
-		for (const name of ["stdout", "stderr"]) this.server.child[name].unref?.();
-	}
-
-	async list() {
-		return (await this.admin.call("instance.list")).instances;
-	}
-
-	is(id, what, matches) {
-		let last;
-		return eventually(async () => {
-			last = (await this.list()).find((one) => one.instance_id === id);
-			return last && matches(last) && last;
-		}, `instance ${id} is ${what}`, LONG).catch((error) => {
-			throw new Error(`${error.message}; it is ${JSON.stringify(last)}; the server said: ${this.server.output.stderr.slice(-2000)}`);
-		});
-	}
-
-	ready(id) {
-		return this.is(id, "ready", (one) => one.state === "ready");
-	}
-
-	async add(path) {
-		const { model_id } = await this.admin.call("model.add", { source: path });
-		return eventually(async () => (await this.admin.call("model.list")).models.find((one) =>
-			one.model_id === model_id && one.state === "ready"), "the model is ready", LONG);
-	}
-
-	// {status, retry, json} of an answer, or {failed} where the connection broke.
-	async ask(prompt, more = {}) {
-		try {
-			const { status, headers, text } = await this.server.http("/v1/completions", { method: "POST",
-				headers: { authorization: `Bearer ${this.server.token}` },
-				body: JSON.stringify({ model: "words", prompt, temperature: 0, ...more }) });
-			return { status, retry: headers["retry-after"], json: JSON.parse(text) };
-		} catch (error) {
-			return { failed: error.message };
-		}
-	}
-
-	async says(prompt, more) {
-		const { status, json } = await this.ask(prompt, more);
-		assert.equal(status, 200, JSON.stringify(json));
-		return json.choices[0].text;
-	}
-
-	// A stream under way: its text so far, the error at its end, whether it came to one.
-	stream(prompt, more = {}) {
-		const one = { text: "", error: undefined, whole: false };
-		const { port, token, ca } = this.server;
-		one.done = fetch(`${ca ? "https" : "http"}://127.0.0.1:${port}/v1/completions`, { method: "POST",
-			headers: { authorization: `Bearer ${token}` },
-			body: JSON.stringify({ model: "words", prompt, temperature: 0, stream: true, ...more }) }).then(async (response) => {
-			one.status = response.status;
-			let rest = "";
-			for await (const bytes of response.body) {
-				rest += Buffer.from(bytes).toString("utf8");
-				for (let end; (end = rest.indexOf("\n\n")) >= 0; rest = rest.slice(end + 2)) {
-					const data = rest.slice(6, end), json = data === "[DONE]" ? {} : JSON.parse(data);
-					one.whole ||= data === "[DONE]";
-					one.error ??= json.error;
-					one.text += json.choices?.[0]?.text ?? "";
-				}
-			}
-		}).catch((error) => { one.broken = error; });
-		one.begun = () => eventually(() => one.text || one.broken, "something has come", LONG);
-		return one;
-	}
-}
-
-const wordsFile = (more) => {
-	const path = join(temporary(), "words.gguf");
-	writeFileSync(path, modelFile(more));
-	return path;
-};
 
 describe("instances over a restart", () => {
 	let cluster, node, model;
@@ -285,7 +185,6 @@ describe("instances over a restart", () => {
 
 describe("a real node over a restart of its server", { timeout: 600000 * slow }, () => {
 	let cluster, nodes, proxies, instance_id, answer;
-	const running = (node) => workers(node.child.pid);
 	const prompt = "a b c", length = { max_tokens: 30 };
 
 	before(async () => {
@@ -310,7 +209,8 @@ describe("a real node over a restart of its server", { timeout: 600000 * slow },
 	});
 
 	test("the server is killed while it streams, started again, and answers the same with both nodes' parts", async (context) => {
-		const before = (await cluster.list())[0], old = nodes.map(running);
+		const before = (await cluster.list())[0], old = nodes.map(holding);
+		await cluster.stored();
 		const stream = cluster.stream(prompt, { max_tokens: 2000 });
 		await stream.begun();
 		await cluster.server.stop("SIGKILL");
@@ -322,15 +222,14 @@ describe("a real node over a restart of its server", { timeout: 600000 * slow },
 		const now = await cluster.ready(instance_id);
 		context.diagnostic(`ready again ${((performance.now() - from) / 1000).toFixed(1)} s after the start`);
 		assert.equal(await waits, answer);
-		assert.deepEqual([now.stages.map((one) => [one.device_id, one.first_layer, one.layer_count]), now.recoveries],
-			[before.stages.map((one) => [one.device_id, one.first_layer, one.layer_count]), 1]);
+		assert.deepEqual([now.stages.map((one) => [one.device_id, one.first_layer, one.layer_count, one.weights_bytes]), now.recoveries],
+			[before.stages.map((one) => [one.device_id, one.first_layer, one.layer_count, one.weights_bytes]), 0]);
 		assert.ok(now.epoch > before.epoch);
-		for (const [i, node] of nodes.entries())
-			await eventually(() => running(node).every((pid) => !old[i].includes(pid)), "the workers of before are ended", LONG);
+		assert.deepEqual(nodes.map(holding), old, "the workers are those of before");
 	});
 
 	test("the server is stopped while it streams: it says so, and answers the same once it is started again", async () => {
-		const stream = cluster.stream(prompt, { max_tokens: 2000 });
+		const old = nodes.map(holding), stream = cluster.stream(prompt, { max_tokens: 2000 });
 		await stream.begun();
 		await cluster.server.finish();
 		await stream.done;
@@ -339,7 +238,8 @@ describe("a real node over a restart of its server", { timeout: 600000 * slow },
 		await cluster.start();
 		await cluster.ready(instance_id);
 		assert.equal(await cluster.says(prompt, length), answer);
-		assert.equal((await cluster.list())[0].recoveries, 2);
+		assert.equal((await cluster.list())[0].recoveries, 0);
+		assert.deepEqual(nodes.map(holding), old, "the workers are those of before");
 	});
 
 	test("a node that is away for 15 s, with no room elsewhere, is back with what it had: nothing is loaded anew", async (context) => {
@@ -348,7 +248,7 @@ describe("a real node over a restart of its server", { timeout: 600000 * slow },
 		const [{ model_id }] = (await cluster.admin.call("model.list")).models;
 		const alone = (await cluster.admin.call("instance.create", { model_id, context_tokens: 4096, sequences: 4,
 			pins: [{ device_id: device.device_id, first_layer: 0, layer_count: 0 }] })).instance_id;
-		const before = await cluster.ready(alone), was = running(nodes[1]);
+		const before = await cluster.ready(alone), was = holding(nodes[1]);
 		await cluster.admin.call("device.drain", { device_id: elsewhere, drain: true });
 		const whole = await cluster.says(prompt, { max_tokens: 1000 });
 		const stream = cluster.stream(prompt, { max_tokens: 1000 });
@@ -362,7 +262,7 @@ describe("a real node over a restart of its server", { timeout: 600000 * slow },
 		proxies[1].mend();
 		const now = await cluster.ready(alone);
 		context.diagnostic(`ready again ${((performance.now() - cut) / 1000).toFixed(1)} s after the cut`);
-		assert.deepEqual([now.epoch, now.recoveries, running(nodes[1])], [before.epoch, 0, was]);
+		assert.deepEqual([now.epoch, now.recoveries, holding(nodes[1])], [before.epoch, 0, was]);
 		await within(stream.done, "the stream ends", LONG);
 		assert.deepEqual([stream.error, stream.broken, stream.whole, stream.text], [undefined, undefined, true, whole]);
 		await cluster.admin.call("device.drain", { device_id: elsewhere, drain: false });

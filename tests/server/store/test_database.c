@@ -239,6 +239,36 @@ static void times_of_layers_keep_their_slope(void **state)
 	store_destroy(&store);
 }
 
+static void take_instance(void *context, const struct store_instance *row)
+{
+	assert_string_equal(row->instance_id, "ins_1");
+	assert_string_equal(row->workers, "");
+	assert_int_equal(row->epoch, 5);
+	++*(int *)context;
+}
+
+// Instances of versions up to 8 have no workers that could be found again.
+static void instances_of_before_have_no_workers(void **state)
+{
+	struct support *support = *state;
+	char path[SUPPORT_PATH_BYTES + 64];
+	struct database_migration migrations[64];
+	struct store *store = NULL;
+	struct error error = {.status = STATUS_OK};
+	int count = 0;
+	assert_true(database_migrations("migrations/state/", migrations, 64) >= 9);
+	sqlite3 *db = open_file(support_path(support, "state.db", path));
+	assert_int_equal(database_migrate(db, migrations, 8, true, &error), STATUS_OK);
+	run(db, "INSERT INTO instances (instance_id, model_id, model_name, wanted, last, epoch, recoveries, moves, "
+		"created_ms) VALUES ('ins_1', 'mod_1', 'words', '{}', '{}', 5, 0, 0, 1)");
+	database_close(&db);
+	const struct store_params params = {.loop = support->loop, .directory = support->directory};
+	assert_int_equal(store_create(&store, &params, &error), STATUS_OK);
+	assert_int_equal(store_load_instances(store, take_instance, &count, &error), STATUS_OK);
+	assert_int_equal(count, 1);
+	store_destroy(&store);
+}
+
 static void failed_migration_changes_nothing(void **state)
 {
 	struct support *support = *state;
@@ -333,6 +363,7 @@ int main(void)
 		TEST(another_programs_database_is_refused),
 		TEST(old_version_is_copied_and_brought_up),
 		TEST(times_of_layers_keep_their_slope),
+		TEST(instances_of_before_have_no_workers),
 		TEST(failed_migration_changes_nothing),
 		TEST(damaged_files_are_refused),
 		TEST(directory_that_cannot_be_written_is_refused),

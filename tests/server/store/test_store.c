@@ -148,6 +148,7 @@ static const struct store_instance instance_a = {.instance_id = "ins_a",
 						 .model_name = "words",
 						 .wanted = "{\"model_id\":\"mod_a\"}",
 						 .last = "{}",
+						 .workers = "",
 						 .epoch = 3,
 						 .recoveries = 2,
 						 .moves = 1,
@@ -161,6 +162,7 @@ static void see_instance(void *context, const struct store_instance *instance)
 	assert_string_equal(instance->model_name, expected->model_name);
 	assert_string_equal(instance->wanted, expected->wanted);
 	assert_string_equal(instance->last, expected->last);
+	assert_string_equal(instance->workers, expected->workers);
 	assert_int_equal(instance->epoch, expected->epoch);
 	assert_int_equal(instance->recoveries, expected->recoveries);
 	assert_int_equal(instance->moves, expected->moves);
@@ -182,6 +184,7 @@ static void an_instance_is_changed_only_while_it_is_there(void **state)
 	struct store_instance changed = instance_a;
 	changed.wanted = "{\"model_id\":\"mod_a\",\"format\":\"Q8_0\"}";
 	changed.last = "{\"format\":\"Q8_0\"}";
+	changed.workers = "{\"workers\":[]}";
 	changed.epoch = 4;
 	changed.moves = 2;
 	assert_int_equal(store_change_instance(batch, &changed), STATUS_OK);
@@ -193,6 +196,18 @@ static void an_instance_is_changed_only_while_it_is_there(void **state)
 	commit_wait(store, batch);
 	store_destroy(&store);
 	store = open_store(support);
+	assert_int_equal(store_load_instances(store, see_instance, &changed, NULL), STATUS_OK);
+	batch = new_batch();
+	changed.epoch = 1028;
+	changed.workers = NULL; // as a start does: they stay as they are
+	assert_int_equal(store_change_instance(batch, &changed), STATUS_OK);
+	commit_wait(store, batch);
+	changed.workers = "{\"workers\":[]}";
+	assert_int_equal(store_load_instances(store, see_instance, &changed, NULL), STATUS_OK);
+	batch = new_batch();
+	changed.workers = "";
+	assert_int_equal(store_change_instance(batch, &changed), STATUS_OK);
+	commit_wait(store, batch);
 	assert_int_equal(store_load_instances(store, see_instance, &changed, NULL), STATUS_OK);
 	batch = new_batch();
 	assert_int_equal(store_remove_instance(batch, "ins_a"), STATUS_OK);

@@ -1,0 +1,100 @@
+/* Parts that outlive a server, and their adoption by the next one. See parts.h.
+ *
+ * They are what parts are whose nodes are cut off, until all are back. Then each worker is told of this server
+ * (instance.adopt), whose epoch is greater than any before: what was under way ends there, and what its ring still says
+ * of an earlier one is passed over. It answers what it has loaded, which must be what was stored. */
+#include "server/models/parts_inside.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum status parts_restore(struct parts **out, struct instance *instance, const struct instance_worker_left *left,
+			  unsigned count, struct error *error)
+{
+	struct parts *parts = calloc(1, sizeof *parts);
+	const struct cluster_device *devices[PLACEMENT_STAGES];
+	enum status status = STATUS_OK;
+	*out = NULL;
+	if (!parts)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
+	*parts = (struct parts){.instance = instance,
+				.loop = instance->all->params.loop,
+				.step = PARTS_AWAY,
+				.proven = true,
+				.adopting = true,
+				.load_ms = instance->load_ms};
+	parts_divide(parts);
+	if (parts->count != count)
+		status = error_set(error, STATUS_CONFLICT, "%u workers were stored of %u parts", count, parts->count);
+	for (unsigned i = 0; i < parts->count && !status; i++) {
+		struct part *part = &parts->part[i];
+		const struct instance_worker_params params = parts_worker_params(part, devices);
+		part->step = PART_ADOPTING;
+		status = part->local ? error_set(error, STATUS_CONFLICT, "part %u is on this machine", i + 1)
+				     : instance_worker_restore(&part->worker, instance->all->params.tenants, &params,
+							       &left[i], error);
+	}
+	if (status)
+		parts_destroy(&parts, "it is not taken up");
+	*out = parts;
+	return status;
+}
+
+bool parts_outlive(const struct parts *parts)
+{
+	if (!parts || !parts->proven || parts->failed)
+		return false;
+	for (unsigned i = 0; i < parts->count; i++)
+		if (parts->part[i].local || !parts->part[i].worker)
+			return false;
+	return true;
+}
+
+void parts_describe(const struct parts *parts, unsigned part, struct instance_worker_left *left)
+{
+	instance_worker_describe(parts->part[part].worker, left);
+}
+
+static bool same_memory(const struct part *part, const struct json *result)
+{
+	const struct json *list = json_get(result, "memory"), *one = json_first(list);
+	bool same = json_count(list) == part->stage_count;
+	for (unsigned i = 0; same && i < part->stage_count; i++, one = json_next(one)) {
+		const struct stage_memory *memory = &part->parts->instance->stages[part->first_stage + i].memory;
+		same = (uint64_t)json_get_integer(one, "weights_bytes", 0) == memory->weights_bytes &&
+		       (uint64_t)json_get_integer(one, "kv_bytes", 0) == memory->kv_bytes &&
+		       (uint64_t)json_get_integer(one, "workspace_bytes", 0) == memory->workspace_bytes &&
+		       (uint64_t)json_get_integer(one, "host_bytes", 0) == memory->host_bytes;
+	}
+	return same;
+}
+
+static void adopted(void *context, enum status status, const struct json *result, const struct error *error)
+{
+	struct part *part = context;
+	struct parts *parts = part->parts;
+	struct error fault = error ? *error : (struct error){0};
+	if (status == STATUS_DEVICE_LOST || parts->failed)
+		return; // it ends, or is away once more
+	if (!status && !same_memory(part, result))
+		status = error_set(&fault, STATUS_CONFLICT, "its worker has loaded something else than was stored");
+	if (status)
+		parts_fail_at(parts, part->index, "it cannot be taken up", &fault);
+	else
+		parts_take_loaded(part, result);
+}
+
+void parts_adopt(struct parts *parts)
+{
+	struct error error = {0};
+	parts->step = PARTS_LOADING;
+	parts_limit(parts, LIMIT_CHECK_MS); // a step of before may have to end first
+	for (unsigned i = 0; i < parts->count && !parts->failed; i++) {
+		struct part *part = &parts->part[i];
+		struct json *params = json_new_object();
+		json_set_integer(params, "epoch", (int64_t)parts->instance->epoch);
+		part->step = PART_ADOPTING;
+		if (instance_worker_call(part->worker, "instance.adopt", params, adopted, part, &error))
+			parts_fail_at(parts, i, "it cannot be taken up", &error);
+	}
+}

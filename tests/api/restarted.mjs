@@ -1,0 +1,120 @@
+// A server that is ended and started again on its data directory, at the same address, with what one asks of it.
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { readlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { Client } from "./client.mjs";
+import { modelFile } from "./gguf.mjs";
+import { workers } from "./machine.mjs";
+import { eventually, slow, startServer, temporary, within } from "./server.mjs";
+
+export const LONG = 60000 * slow;
+
+// The processes of a node that hold a model, or a part of one: they have its file as descriptor 5.
+export const holding = (node) => workers(node.child.pid).filter((pid) => {
+	try {
+		return readlinkSync(`/proc/${pid}/fd/5`).includes("/models/");
+	} catch {
+		return false; // no such descriptor, or it has ended meanwhile
+	}
+});
+
+export class Restarted {
+	constructor(options) {
+		Object.assign(this, { options, data: temporary() });
+	}
+
+	async start() {
+		const listen = `${this.options.host ?? "127.0.0.1"}:${this.server?.port ?? 0}`;
+		this.server = await startServer({ ...this.options, data: this.data, listen });
+		this.admin = await Client.login(this.server);
+	}
+
+	async again(signal) {
+		await this.server.stop(signal);
+		await this.start();
+	}
+
+	// With the server's own node, which outlives it for a while and keeps its output open.
+	async killed() {
+		this.server.child.kill("SIGKILL");
+		await within(once(this.server.child, "exit"), "the server is killed");
+		for (const name of ["stdout", "stderr"]) this.server.child[name].unref?.();
+	}
+
+	async list() {
+		return (await this.admin.call("instance.list")).instances;
+	}
+
+	is(id, what, matches) {
+		let last;
+		return eventually(async () => {
+			last = (await this.list()).find((one) => one.instance_id === id);
+			return last && matches(last) && last;
+		}, `instance ${id} is ${what}`, LONG).catch((error) => {
+			throw new Error(`${error.message}; it is ${JSON.stringify(last)}; the server said: ${this.server.output.stderr.slice(-2000)}`);
+		});
+	}
+
+	ready(id) {
+		return this.is(id, "ready", (one) => one.state === "ready");
+	}
+
+	// What was to be stored by now is on disk: changes are in the order in which they came.
+	async stored() {
+		await this.admin.call("node.ticket", {});
+	}
+
+	async add(path) {
+		const { model_id } = await this.admin.call("model.add", { source: path });
+		return eventually(async () => (await this.admin.call("model.list")).models.find((one) =>
+			one.model_id === model_id && one.state === "ready"), "the model is ready", LONG);
+	}
+
+	// {status, retry, json} of an answer, or {failed} where the connection broke.
+	async ask(prompt, more = {}) {
+		try {
+			const { status, headers, text } = await this.server.http("/v1/completions", { method: "POST",
+				headers: { authorization: `Bearer ${this.server.token}` },
+				body: JSON.stringify({ model: "words", prompt, temperature: 0, ...more }) });
+			return { status, retry: headers["retry-after"], json: JSON.parse(text) };
+		} catch (error) {
+			return { failed: error.message };
+		}
+	}
+
+	async says(prompt, more) {
+		const { status, json } = await this.ask(prompt, more);
+		assert.equal(status, 200, JSON.stringify(json));
+		return json.choices[0].text;
+	}
+
+	// A stream under way: its text so far, the error at its end, whether it came to one.
+	stream(prompt, more = {}) {
+		const one = { text: "", error: undefined, whole: false };
+		const { port, token, ca } = this.server;
+		one.done = fetch(`${ca ? "https" : "http"}://127.0.0.1:${port}/v1/completions`, { method: "POST",
+			headers: { authorization: `Bearer ${token}` },
+			body: JSON.stringify({ model: "words", prompt, temperature: 0, stream: true, ...more }) }).then(async (response) => {
+			one.status = response.status;
+			let rest = "";
+			for await (const bytes of response.body) {
+				rest += Buffer.from(bytes).toString("utf8");
+				for (let end; (end = rest.indexOf("\n\n")) >= 0; rest = rest.slice(end + 2)) {
+					const data = rest.slice(6, end), json = data === "[DONE]" ? {} : JSON.parse(data);
+					one.whole ||= data === "[DONE]";
+					one.error ??= json.error;
+					one.text += json.choices?.[0]?.text ?? "";
+				}
+			}
+		}).catch((error) => { one.broken = error; });
+		one.begun = () => eventually(() => one.text || one.broken, "something has come", LONG);
+		return one;
+	}
+}
+
+export const wordsFile = (more) => {
+	const path = join(temporary(), "words.gguf");
+	writeFileSync(path, modelFile(more));
+	return path;
+};
