@@ -20,11 +20,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-#define DEVICE_BIT ((uint64_t)1 << 60)
+#define DEVICE_BIT ((uint64_t)1 << DEVICE_SHIFT)
 #define DEVICE_MEMORY ((size_t)4 << 30)
-enum { DEVICES = 2, UNITS = 16, GONE = 256, SMALL = 64 << 10 };
-enum { NUMBERS = 1 << 12, NUMBER_SHIFT = 48 };
+enum { DEVICES = 2, UNITS = 16, GONE = 256, SMALL = 4 << 10, LARGE = 256 << 10, PAGE = 4096, ALIGNMENT = 256 };
+enum { NUMBERS = 1 << 12, NUMBER_SHIFT = 48, DEVICE_SHIFT = 60 };
 
 // ---- memory ----
 
@@ -205,8 +206,9 @@ bool standin_in_use(const void *what)
 
 void standin_note_use(struct op *op, uint64_t address, const char *kernel)
 {
-	const struct block *block = block_at(address);
-	for (size_t i = 0; !block && i < GONE; i++)
+	bool device = address >> DEVICE_SHIFT == 1;
+	const struct block *block = device || !(address >> NUMBER_SHIFT) ? block_at(address) : NULL;
+	for (size_t i = 0; device && !block && i < GONE; i++)
 		if (in_range(address, gone[i].address, gone[i].bytes))
 			strike_wrong("%s is given memory that is gone: 0x%llx", kernel, (unsigned long long)address);
 	if (!block)
@@ -369,15 +371,30 @@ static CUresult enable_access(CUcontext peer, unsigned flags)
 
 // ---- memory's calls ----
 
+// Of pages of its own, the last of which nobody may touch: an address sanitizer's book on it would cost more than all
+// the rest.
+static uint8_t *map_large(size_t bytes)
+{
+	size_t whole = (bytes + PAGE - 1) / PAGE * PAGE;
+	uint8_t *pages = mmap(NULL, whole + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (pages == MAP_FAILED || mprotect(pages + whole, PAGE, PROT_NONE))
+		return NULL;
+	return pages + (whole - bytes) / ALIGNMENT * ALIGNMENT;
+}
+
+static void unmap_large(uint8_t *memory, size_t bytes)
+{
+	size_t whole = (bytes + PAGE - 1) / PAGE * PAGE;
+	munmap(memory - (whole - bytes) / ALIGNMENT * ALIGNMENT, whole + PAGE);
+}
+
 static CUresult allocate(uint64_t bytes, uint64_t bit, const char *call, uint64_t *out)
 {
-	struct block *block = malloc(sizeof(*block));
 	standin_capture_allows(call);
-	if (!bytes || bytes > DEVICE_MEMORY - used[current->device]) {
-		free(block);
+	if (!bytes || bytes > DEVICE_MEMORY - used[current->device])
 		return bytes ? CUDA_ERROR_OUT_OF_MEMORY : INVALID_VALUE;
-	}
-	uint8_t *memory = malloc(bytes);
+	struct block *block = malloc(sizeof(*block));
+	uint8_t *memory = bytes < LARGE ? malloc(bytes) : map_large(bytes);
 	if (!block || !memory)
 		abort();
 	memset(memory, 0xa5, bytes < SMALL ? bytes : SMALL);
@@ -405,7 +422,10 @@ static CUresult release(uint64_t address, const char *call)
 		used[block->device] -= block->bytes;
 	}
 	*link = block->next;
-	free(block->memory);
+	if (block->bytes < LARGE)
+		free(block->memory);
+	else
+		unmap_large(block->memory, block->bytes);
 	free(block);
 	return CUDA_SUCCESS;
 }
