@@ -110,7 +110,7 @@ export async function startServer({ data = temporary(), listen = "127.0.0.1:0", 
 }
 
 // One HTTP exchange: {status, headers, body (Buffer), text, json(), port (the client's)}.
-export function request(server, path, { method = "GET", headers = {}, body, unix = false, agent } = {}) {
+export function request(server, path, { method = "GET", headers = {}, body, unix = false, agent, ms } = {}) {
 	const where = unix ? { socketPath: server.socket } : { host: "127.0.0.1", port: server.port, ca: server.ca };
 	const exchange = new Promise((resolve, reject) => {
 		const outgoing = (server.ca && !unix ? https : http).request({ ...where, path, method, headers, agent }, (incoming) => {
@@ -126,7 +126,7 @@ export function request(server, path, { method = "GET", headers = {}, body, unix
 		outgoing.on("error", reject);
 		outgoing.end(body);
 	});
-	return within(exchange, `${method} ${path} is answered`);
+	return within(exchange, `${method} ${path} is answered`, ms);
 }
 
 // A bare TCP connection with what came over it, for requests that no client library would send.
