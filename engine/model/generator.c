@@ -17,7 +17,7 @@ enum status generator_create(struct generator **out, const struct generator_para
 	generator->params = *params;
 	generator->check_page = NO_PAGE;
 	generator->due_step = 1;
-	generator->prompt_rows = params->batch_rows;
+	generator->prompt_rows = generator->alone_rows = params->batch_rows;
 	generator->running = calloc(sequences, sizeof(struct generator_job *));
 	generator->argmax = calloc(outputs, sizeof(uint32_t));
 	generator->logits = calloc(outputs, params->shape->vocabulary * sizeof(float));
@@ -244,10 +244,15 @@ void generator_fail(struct generator *generator, const struct error *error)
 		generator_end(generator->waiting, GENERATOR_FAILED, error);
 }
 
-void generator_set_prompt_rows(struct generator *generator, uint32_t rows)
+static uint32_t within(uint32_t rows, uint32_t most)
 {
-	const uint32_t most = generator->params.batch_rows;
-	generator->prompt_rows = rows < 1 ? 1 : rows < most ? rows : most;
+	return rows < 1 ? 1 : rows < most ? rows : most;
+}
+
+void generator_set_prompt_rows(struct generator *generator, uint32_t rows, uint32_t alone)
+{
+	generator->prompt_rows = within(rows, generator->params.batch_rows);
+	generator->alone_rows = within(alone, generator->params.batch_rows);
 }
 
 void generator_forget(struct generator *generator, uint64_t owner)

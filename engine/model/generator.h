@@ -90,11 +90,10 @@ enum status generator_add(struct generator *generator, struct generator_job **ou
 // It ends now, GENERATOR_REMOVED; its pages are free at once.
 void generator_remove(struct generator_job **job);
 
-// Rows of a step that has a piece of a prompt, from now on, and four times as many of one that nobody else runs beside
-// (but where it is PIECE_ROWS_LEAST or less); batch_rows at most, and from the beginning. Those who generate always
-// have theirs, and the prompts PIECE_ROWS_LEAST (generator_step.c) besides. The same number makes the same pieces of a
-// prompt that is alone.
-void generator_set_prompt_rows(struct generator *generator, uint32_t rows);
+// Rows of a step that has a piece of a prompt, from now on, and of one that nobody else runs beside, where many rows at
+// a time hold nobody up; batch_rows at most, and from the beginning. Those who generate always have theirs, and the
+// prompts PIECE_ROWS_LEAST (generator_step.c) besides. The same numbers make the same pieces of a prompt that is alone.
+void generator_set_prompt_rows(struct generator *generator, uint32_t rows, uint32_t alone);
 // What `owner` (0: everyone) left in pages for those to come is found no more; the next step zeroes what nobody has.
 void generator_forget(struct generator *generator, uint64_t owner);
 

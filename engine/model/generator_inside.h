@@ -59,6 +59,7 @@ struct generator {
 	uint32_t running_count, waiting_count;
 	uint64_t arrivals;
 	uint32_t prompt_rows; // of a step, at most, unless many generate besides
+	uint32_t alone_rows;  // where a prompt is alone
 	struct generator_state state;
 	struct lane *lanes; // (lane_count)
 	uint32_t lane_count, under_way;

@@ -17,7 +17,6 @@ enum {
 	LANE_ROWS_LEAST = 128, // of a prompt's piece, with lanes; fewer would waste a device
 	LANE_PIECES = 4,       // that a prompt has for each lane, if it is long enough: the first and the last wait
 	PIECE_ROWS_LEAST = 16, // however many generate besides
-	ALONE_TIMES = 4,       // so much longer a piece is where it holds nobody up: the more rows, the faster each
 };
 
 enum status generator_make_lanes(struct generator *generator)
@@ -125,9 +124,7 @@ static uint32_t rows_of(const struct generator *generator, const struct lane *la
 	if (longest && rows > longest / (LANE_PIECES * generator->lane_count))
 		rows = longest / (LANE_PIECES * generator->lane_count);
 	rows = rows < LANE_ROWS_LEAST ? LANE_ROWS_LEAST : rows;
-	// The least there is may take any time.
-	const bool longer = generator->running_count <= 1 && generator->prompt_rows > PIECE_ROWS_LEAST;
-	const uint32_t most = generator->prompt_rows * (longer ? ALONE_TIMES : 1);
+	const uint32_t most = generator->running_count <= 1 ? generator->alone_rows : generator->prompt_rows;
 	rows = rows < most ? rows : most;
 	const uint32_t least = rows < PIECE_ROWS_LEAST ? rows : PIECE_ROWS_LEAST;
 	rows = rows > lane->row_count + least ? rows : lane->row_count + least;

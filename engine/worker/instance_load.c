@@ -373,8 +373,7 @@ enum status instance_load(struct instance *instance, const struct json *params, 
 	if (!status && part.index + 1 >= part.count)
 		status = make_generator(instance, &stage, lanes, error);
 	if (!status && instance->generator) // of several parts: until the first check says what all of them take
-		generator_set_prompt_rows(instance->generator,
-					  instance_prompt_rows(loading.prompt_row_s, stage.batch_rows));
+		instance_set_prompt_rows(instance->generator, loading.prompt_row_s, stage.batch_rows);
 	free(loading.converted);
 	if (status) {
 		json_destroy(&loading.times);

@@ -14,7 +14,8 @@ enum {
 	MOST_PAGES = BATCH_MOST, // each sequence of a batch has one
 	MEASURE_RUNS = 32,
 	MEASURE_NS = 200 * 1000 * 1000, // of a step of one row
-	BATCH_NS = 100 * 1000 * 1000    // of each batch
+	BATCH_NS = 100 * 1000 * 1000,   // of each batch
+	ALONE_TIMES = 4                 // so much longer may a piece of a prompt take that is alone
 };
 
 // Pieces of a prompt that are timed, each if by the one before it takes no longer than this: many rows are made faster
@@ -158,6 +159,12 @@ uint32_t instance_prompt_rows(double row_s, uint32_t most)
 	while (2 * rows * row_s <= step_s * M_SQRT2)
 		rows *= 2;
 	return rows < most ? rows : most;
+}
+
+void instance_set_prompt_rows(struct generator *generator, double row_s, uint32_t most)
+{
+	generator_set_prompt_rows(generator, instance_prompt_rows(row_s, most),
+				  instance_prompt_rows(row_s / ALONE_TIMES, most));
 }
 
 enum status instance_measure(struct stage *stage, const struct stage_params *params, struct json **out, double *row_s,

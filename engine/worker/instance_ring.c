@@ -409,9 +409,8 @@ void instance_ring_check(struct instance *instance, struct order *order)
 	own->check = json_copy(order->message.id);
 	own->expected_token = (uint32_t)json_get_integer(params, "expected_token", UINT32_MAX);
 	if (json_get(params, "prompt_row_s"))
-		generator_set_prompt_rows(
-			instance->generator,
-			instance_prompt_rows(json_get_number(params, "prompt_row_s", 0), own->part.batch_rows));
+		instance_set_prompt_rows(instance->generator, json_get_number(params, "prompt_row_s", 0),
+					 own->part.batch_rows);
 	own->round++;
 	own->greeted = own->checked_now = false;
 	memset(own->under_way, 0, sizeof own->under_way); // what was is given up

@@ -591,11 +591,11 @@ static void pieces_are_as_long_as_set(void **state)
 	bool idle;
 	for (uint32_t rows = 8; rows <= 64; rows *= 8) { // 8 is all that there is to have
 		begin(&bench);
-		generator_set_prompt_rows(generator, rows);
+		generator_set_prompt_rows(generator, rows, 4 * rows);
 		prompt(&long_one, 7, 641, 2);
 		add(&long_one, 0, 1);
 		run();
-		const uint32_t alone_rows = rows <= 16 ? rows : 4 * rows < bench.rows ? 4 * rows : bench.rows;
+		const uint32_t alone_rows = 4 * rows < bench.rows ? 4 * rows : bench.rows;
 		assert_int_equal(toy.steps, 640 / alone_rows + 1); // what lies behind the last whole page
 		assert_int_equal(toy.most_rows, alone_rows);
 		toy.most_rows = 0;
