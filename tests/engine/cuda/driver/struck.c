@@ -1,11 +1,11 @@
 /* Stands between the CUDA back end and the driver, lets the n-th of its calls fail, and keeps the books.
  *
- * Built as a library that bears the driver's name (strike.h); behind it is NVIDIA's own, where there is one, else the
- * stand-in (standin.c). Every function of engine/cuda/loader.h but the two that give texts counts as a call. A call
- * that is struck does not reach the driver: it returns the chosen result and leaves in its outputs what a driver may,
- * which is anything. What destroys does so all the same and then says that something failed, since what such calls
- * tell of is mostly earlier work, and nobody could try again; the same goes for the end of a capture. Of a sticky
- * result every later call tells that needs a context, and work that comes then is noted.
+ * Built as a library that bears the driver's name (strike.h); behind it is the stand-in (standin.c), or NVIDIA's own
+ * library. Every function of engine/cuda/loader.h but the two that give texts counts as a call. A call that is struck
+ * does not reach the driver: it returns the chosen result and leaves in its outputs what a driver may, which is
+ * anything. What destroys does so all the same and then says that something failed, since what such calls tell of is
+ * mostly earlier work, and nobody could try again; the same goes for the end of a capture. Of a sticky result every
+ * later call tells that needs a context, and work that comes then is noted.
  *
  * The books: each handle is known, is used in its own context, and is destroyed once; when the primary context goes
  * nothing is left in it. Thread: one that makes calls. */
@@ -337,8 +337,18 @@ CUresult cuGetErrorString(CUresult result, const char **text)
 #define F(name, parameters, arguments, allowed, failed) REPLACED(strike, name, parameters, arguments, allowed, failed)
 QUESTIONS(F)
 #undef F
+// How often the caller asks NVIDIA's driver depends on its time: only the answer counts.
 #define F(name, parameters, arguments, allowed, failed) \
-	REPLACED(strike_asking, name, parameters, arguments, allowed, failed)
+	CUresult name parameters \
+	{ \
+		if (strikes.real && !strikes.lost && (allowed)) { \
+			CUresult result = driver.name arguments; \
+			return result == CUDA_ERROR_NOT_READY || !strike_asking(#name) ? result : strikes.result; \
+		} \
+		if (strike_asking(#name)) \
+			return strikes.result; \
+		return (allowed) ? driver.name arguments : INVALID_HANDLE; \
+	}
 ASKING(F)
 #undef F
 #define F(name, parameters, arguments, allowed, failed) \
