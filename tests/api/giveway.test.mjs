@@ -2,6 +2,7 @@
 // that fits nowhere is not found out anew by each question.
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
+import { freemem } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { Client, assertContractKept } from "./client.mjs";
@@ -203,7 +204,9 @@ const hasPiece = (pid, bytes) => {
 // Most of this machine's free memory is asked for, for keys and values, and none of it is touched.
 describe("on this machine", () => {
 	test("a worker ends before the one that takes its place begins, and both answer", async () => {
-		for (const [i, name] of ["one", "other"].entries()) writeFileSync(join(folder, `${name}.gguf`), modelFile({ seed: i + 1, megabytes: 9, context: 1 << 22 }));
+		const layers = Math.min(500, Math.max(4, Math.round(0.7 * freemem() / 256e6))); // about a million tokens, of 256 bytes in each
+		for (const [i, name] of ["one", "other"].entries())
+			writeFileSync(join(folder, `${name}.gguf`), modelFile({ seed: i + 1, megabytes: 0.19 * layers, context: 1 << 24 }));
 		const machine = await startMachine({ args: ["--headroom", "0", "--give-way-after", "0", "--log-level", "debug"] }), { server, admin } = machine;
 		const ids = {};
 		for (const name of ["one", "other"]) ids[name] = (await admin.call("model.add", { source: join(folder, `${name}.gguf`) })).model_id;
