@@ -282,7 +282,7 @@ static enum status make(struct backend_device *device, struct backend_buffer *bu
 	device->fn.vkGetBufferMemoryRequirements(device->device, buffer->buffer, &needs);
 	const struct vulkan_types *types = &device->types[buffer->memory];
 	enum status status = STATUS_UNAVAILABLE;
-	for (unsigned i = 0, tried = 0; status && i < types->count; i++) {
+	for (unsigned i = 0, tried = 0; status && !device->lost && i < types->count; i++) {
 		if (!(needs.memoryTypeBits & (1u << types->index[i])))
 			continue;
 		struct error fault = {0};
