@@ -242,8 +242,10 @@ WITH_AMX static void multiply_chunk(const struct product *product, const struct 
 	} while (0)
 #define LOAD_SUM(tile, i, j) _tile_loadd(tile, sums_from(&places[i][j], &stride), (long)stride)
 #define STORE_SUM(tile, i, j) \
-	_tile_stored(tile, sums_from(&places[i][j], &stride), (long)stride); \
-	finish_sums(&places[i][j])
+	do { \
+		_tile_stored(tile, sums_from(&places[i][j], &stride), (long)stride); \
+		finish_sums(&places[i][j]); \
+	} while (0)
 	if (chunk->load)
 		EACH_SUM(LOAD_SUM);
 	if (product->panels->format == FORMAT_BF16)
