@@ -292,6 +292,8 @@ static enum status make(struct backend_device *device, struct backend_buffer *bu
 			error_set(error, status, "%s", fault.message);
 		}
 	}
+	if (status && device->lost)
+		return vulkan_failed(error, "vkAllocateMemory", VK_ERROR_DEVICE_LOST);
 	if (status)
 		return error ? error_set(error, status, "no memory of this kind takes a buffer") : status;
 	result = device->fn.vkBindBufferMemory(device->device, buffer->buffer, buffer->block->memory, buffer->offset);

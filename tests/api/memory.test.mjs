@@ -102,14 +102,16 @@ describe("memory on this machine", () => {
 				const client = await tenant(machine), size = 130 * MiB, bytes = pattern(MiB, 23), marks = [0, 63.5 * MiB, size - MiB];
 				const [from, to] = [await allocate(client, device, size), await allocate(client, device, size)];
 				for (const at of marks) await write(client, from, at, bytes);
-				const work = await longWork(client, device), copying = client.nextId;
-				const copied = later(client, "memory.copy", { from, from_offset: 0, to, to_offset: 0, bytes: size });
-				assert.deepEqual(await copied, { bytes: size, path: "device" });
-				await work.done;
-				const told = client.notices.filter(({ method }) => method === "session.progress").map(({ params }) => params);
+				let told = [];
+				for (let tries = 0; !told.length && tries < 5; tries++) { // how long the work takes is known by a trial only
+					const work = await longWork(client, device), copying = client.nextId;
+					assert.deepEqual(await later(client, "memory.copy", { from, from_offset: 0, to, to_offset: 0, bytes: size }), { bytes: size, path: "device" });
+					await work.done;
+					told = client.notices.filter(({ method, params }) => method === "session.progress" && params.id === copying).map(({ params }) => params);
+				}
 				assert.ok(told.length, "progress was told");
 				for (const [i, one] of told.entries()) {
-					assert.deepEqual([one.id, one.total_bytes], [copying, size]);
+					assert.equal(one.total_bytes, size);
 					assert.ok(one.done_bytes > (told[i - 1]?.done_bytes ?? 0) && one.done_bytes < size, JSON.stringify(told));
 				}
 				for (const at of marks) assert.ok((await read(client, to, at, MiB)).equals(bytes), `at ${at}`);
