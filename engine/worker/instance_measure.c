@@ -15,7 +15,8 @@ enum {
 	MEASURE_RUNS = 32,
 	MEASURE_NS = 200 * 1000 * 1000, // of a step of one row
 	BATCH_NS = 100 * 1000 * 1000,   // of each batch
-	ALONE_TIMES = 4                 // so much longer may a piece of a prompt take that is alone
+	ALONE_TIMES = 4,                // so much longer may a piece of a prompt take that is alone
+	ALONE_LEAST = 64                // rows of it: fewer take as long on a processor with tiles
 };
 
 // Pieces of a prompt that are timed, each if by the one before it takes no longer than this: many rows are made faster
@@ -163,8 +164,9 @@ uint32_t instance_prompt_rows(double row_s, uint32_t most)
 
 void instance_set_prompt_rows(struct generator *generator, double row_s, uint32_t most)
 {
+	const uint32_t alone = instance_prompt_rows(row_s / ALONE_TIMES, most);
 	generator_set_prompt_rows(generator, instance_prompt_rows(row_s, most),
-				  instance_prompt_rows(row_s / ALONE_TIMES, most));
+				  alone < ALONE_LEAST ? ALONE_LEAST : alone);
 }
 
 enum status instance_measure(struct stage *stage, const struct stage_params *params, struct json **out, double *row_s,

@@ -20,6 +20,6 @@ enum status instance_measure(struct stage *stage, const struct stage_params *par
 // Of how many rows (a power of two, or `most`) a piece of a prompt takes about a second, PROMPT_ROWS_LEAST at least: so
 // long it holds up who generates, and whoever wants it to end.
 uint32_t instance_prompt_rows(double row_s, uint32_t most);
-// The same for a generator; a prompt that is alone has pieces of as many rows as take about four seconds by that: many
-// rows are made faster than few, and nobody else waits for them.
+// The same for a generator; a prompt that is alone has pieces of as many rows as take about four seconds by that, and
+// of 64 at least: many rows are made faster than few, and nobody else waits for them.
 void instance_set_prompt_rows(struct generator *generator, double row_s, uint32_t most);
