@@ -112,6 +112,9 @@ enum {
 	LIMIT_WORKERS = 256,                         // of one node, for sessions
 	LIMIT_SPARES = 16,                           // of one node: workers that wait for a session
 	LIMIT_WORKER_CALLS = 512,                    // waiting in a worker
+	LIMIT_RUN_NUMBERS = 32768,                   // of a compute.run, in its f32s together,
+	LIMIT_RUN_NUMBER_BYTES = 80,                 // and what one takes while it waits
+	LIMIT_COPY_TELL_MS = 500,                    // how far a copy is
 	LIMIT_WORKER_CHANNELS = 16,                  // of one worker, to others of its session
 	LIMIT_WORKER_DEVICES = 64,                   // open in one worker
 	LIMIT_WORKER_PIECES = 32,                    // of host memory, that bodies to a device wait in

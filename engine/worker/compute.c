@@ -277,6 +277,17 @@ struct run {
 	uint64_t bytes; // of all of them
 };
 
+enum status compute_check_run(struct call *call)
+{
+	size_t count = 0;
+	for (const struct json *one = json_first(json_get(call->message.params, "args")); one; one = json_next(one))
+		count += json_count(json_get(one, "f32s"));
+	if (count <= LIMIT_RUN_NUMBERS)
+		return STATUS_OK;
+	return error_set(&call->error, STATUS_INVALID_PARAMS, "the f32s of a call are %d numbers at most, not %zu",
+			 LIMIT_RUN_NUMBERS, count);
+}
+
 // Memory of `count` numbers: those of the array, or zeros. The kernel comes behind it in the stream.
 static enum status make_memory(struct run *run, const struct json *value, struct exogpu_buffer **out)
 {
@@ -330,9 +341,18 @@ static enum status read_arguments(struct run *run)
 	return status;
 }
 
-// Run it, and wait: how long it may take is watched.
+static void watch_for(struct run *run, int64_t limit_ns)
+{
+	pthread_mutex_lock(&run->session->lock);
+	run->call->limit_ns = limit_ns;
+	pthread_mutex_unlock(&run->session->lock);
+	watch_enter(run->session, run->call);
+}
+
+// Run it, and wait: the caller says how long that may take, and nothing else of the call.
 static enum status run_kernel(struct run *run, int64_t *ns)
 {
+	const int64_t usual_ns = run->call->limit_ns, limit_ns = (int64_t)call_count(run->call, "timeout_ms") * 1000000;
 	struct error *error = &run->call->error;
 	struct worker_device *device = run->device;
 	uint64_t started = 0, point = 0;
@@ -340,13 +360,15 @@ static enum status run_kernel(struct run *run, int64_t *ns)
 					     .kernel = json_get_string(run->call->message.params, "kernel", ""),
 					     .arguments = run->arguments,
 					     .argument_count = run->count};
+	watch_for(run, limit_ns);
 	enum status status = exogpu_mark(device->stream, &started, error);
 	if (!status)
 		status = exogpu_launch(device->stream, &launch, error);
 	if (!status)
 		status = exogpu_mark(device->stream, &point, error);
 	if (!status)
-		status = exogpu_wait(device->stream, point, run->call->limit_ns * 2, error);
+		status = exogpu_wait(device->stream, point, limit_ns * 2, error);
+	watch_for(run, usual_ns);
 	return status ? status : exogpu_elapsed(device->stream, started, point, ns, error);
 }
 

@@ -7,8 +7,6 @@
 
 #include <stdlib.h>
 
-#define TELL_NS 250000000ll // how far a copy is
-
 enum {
 	ACROSS_BYTES = 256 * 1024 * 1024, // of a copy from device to device, waited for at once
 	WITHIN_BYTES = 64 * 1024 * 1024,  // of one within a device, in a step: at least,
@@ -235,7 +233,7 @@ void memory_copied(struct session *session, struct call *call, uint64_t bytes)
 {
 	int64_t now_ns = clock_steady_ns(), id;
 	call->copied_bytes += bytes;
-	if (now_ns - call->told_ns < TELL_NS || json_integer(call->message.id, &id))
+	if (now_ns - call->told_ns < LIMIT_COPY_TELL_MS * 1000000ll || json_integer(call->message.id, &id))
 		return;
 	struct json *params = json_new_object();
 	json_set_integer(params, "call", id);

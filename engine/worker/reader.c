@@ -247,13 +247,15 @@ static enum status begin_call(struct reader *reader, const uint8_t *head, size_t
 		status = error_set(&call->error, STATUS_INVALID_PARAMS, "%s takes no body", call->message.method);
 	if (!status && call->kind == CALL_WRITE && json_get(call->message.params, "at"))
 		status = find_source(reader);
+	if (!status && call->kind == CALL_RUN)
+		status = compute_check_run(call);
 	reader->received = 0;
 	call->total_bytes = reader->left;
-	const bool runs = call->kind == CALL_LAUNCH || call->kind == CALL_RUN;
-	if (!status && runs)
+	// compute.run sets its own, when all is there for its kernel.
+	if (!status && call->kind == CALL_LAUNCH)
 		call->limit_ns = (int64_t)call_count(call, "timeout_ms") * 1000000;
 	uint64_t moved = call->kind == CALL_WRITE ? call->total_bytes : call_count(call, "bytes");
-	if (!runs)
+	if (call->kind != CALL_LAUNCH)
 		call->limit_ns += (int64_t)(moved / CALL_BYTES_PER_MS) * 1000000;
 	reader->receiving = RECEIVING_TARGET;
 	if (status)

@@ -255,7 +255,7 @@ void memory_read(struct session *session, struct call *call);
 // driver's.
 const uint8_t *memory_direct(struct session *session, struct call *call);
 void memory_copy(struct session *session, struct call *call);
-// So many bytes more are copied: tells the server, four times a second at most. Thread: the driver's, out of calls.
+// So many bytes more are copied: tells the server, every 500 ms at most. Thread: the driver's, out of calls.
 void memory_copied(struct session *session, struct call *call, uint64_t bytes);
 void memory_fill(struct session *session, struct call *call);
 void memory_free(struct session *session, struct call *call);
@@ -263,6 +263,8 @@ void memory_share(struct session *session, struct call *call);
 void compute_load(struct session *session, struct call *call);
 void compute_launch(struct session *session, struct call *call);
 void compute_run(struct session *session, struct call *call);
+// Of the reader's thread. Errors: STATUS_INVALID_PARAMS: more numbers than a call may have.
+enum status compute_check_run(struct call *call);
 void compute_unload(struct session *session, struct call *call);
 void compute_drop_modules(struct session *session);
 

@@ -118,7 +118,8 @@ static void done(void *context, enum status status, struct json *result, struct 
 		api_finish(call, status, result, error);
 }
 
-// Bytes that the server holds for this call until it is answered: of its body, or of the answer's.
+// Bytes that the server or a worker holds for this call until it is answered: of its body, of the answer's, or of its
+// numbers.
 static enum status take_room(struct api_call *call, const struct json *params, struct error *error)
 {
 	struct token *token = call->session->token;
@@ -126,6 +127,10 @@ static enum status take_room(struct api_call *call, const struct json *params, s
 	uint64_t bytes = call->body_bytes;
 	if (call->method->result_body)
 		bytes += (uint64_t)json_get_integer(params, "bytes", 0);
+	if (!strcmp(call->method->name, "compute.run")) {
+		const size_t numbers = tenant_run_numbers(params); // more are refused
+		bytes += (numbers <= LIMIT_RUN_NUMBERS ? numbers : 0) * LIMIT_RUN_NUMBER_BYTES;
+	}
 	if (token && bytes && token->in_flight_bytes + bytes > most) {
 		error_set(error, STATUS_LIMIT_EXCEEDED, "transfers of this token with %" PRIu64 " bytes are under way",
 			  token->in_flight_bytes);

@@ -121,7 +121,8 @@ static enum status keep(struct worker *worker, struct worker_call *call, const s
 	}
 	call->params = params->params;
 	call->waiting_bytes = params->body_bytes;
-	worker->waiting_bytes += params->body_bytes;
+	call->params_bytes = params->params_bytes;
+	worker->waiting_bytes += params->body_bytes + params->params_bytes;
 	push(&worker->waiting, call);
 	return STATUS_OK;
 }
@@ -151,7 +152,7 @@ void worker_release(struct worker *worker, unsigned place, const struct error *e
 			push(&worker->waiting, call);
 			continue;
 		}
-		worker->waiting_bytes -= call->waiting_bytes;
+		worker->waiting_bytes -= call->waiting_bytes + call->params_bytes;
 		const struct worker_send_params params = {.method = call->method->name,
 							  .params = call->params,
 							  .holder = call->holder,

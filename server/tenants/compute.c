@@ -203,6 +203,14 @@ static uint64_t memory_of(const struct json *args)
 	return count * sizeof(float);
 }
 
+size_t tenant_run_numbers(const struct json *params)
+{
+	size_t count = 0;
+	for (const struct json *one = json_first(json_get(params, "args")); one; one = json_next(one))
+		count += json_count(json_get(one, "f32s"));
+	return count;
+}
+
 enum status tenant_run(const struct tenant_call *client, struct error *error)
 {
 	struct worker *worker;
@@ -211,6 +219,13 @@ enum status tenant_run(const struct tenant_call *client, struct error *error)
 	unsigned place;
 	const struct json *given = client->params, *args = json_get(given, "args");
 	const uint64_t bytes = memory_of(args);
+	const size_t numbers = tenant_run_numbers(given);
+	if (numbers > LIMIT_RUN_NUMBERS) {
+		error_set(error, STATUS_INVALID_PARAMS, "the f32s of a call are %d numbers at most, not %zu",
+			  LIMIT_RUN_NUMBERS, numbers);
+		error_hint(error, "memory.write takes more, and compute.launch runs on it");
+		return STATUS_INVALID_PARAMS;
+	}
 	enum status status = tenant_find_device(client->tenant->tenants, json_get_string(given, "device_id", ""),
 						&device, error);
 	if (!status) {
@@ -234,9 +249,12 @@ enum status tenant_run(const struct tenant_call *client, struct error *error)
 		json_set_integer(params, "timeout_ms", json_get_integer(given, "timeout_ms", LIMIT_LAUNCH_MS));
 		call->item = item;
 		call->device = place;
-		status = worker_send(
-			worker, call,
-			&(struct worker_send_params){.method = "compute.run", .params = params, .waits = true}, error);
+		status = worker_send(worker, call,
+				     &(struct worker_send_params){.method = "compute.run",
+								  .params = params,
+								  .params_bytes = numbers * LIMIT_RUN_NUMBER_BYTES,
+								  .waits = true},
+				     error);
 	}
 	if (status) {
 		item_destroy(&item);

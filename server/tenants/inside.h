@@ -6,7 +6,7 @@
 #include "common/wire/message.h"
 #include "server/tenants/tenants.h"
 
-enum { TENANT_ID_BYTES = 32, WORKER_KEY_BYTES = 65, ITEM_SLOTS = 8192, COPY_TELL_MS = 500 };
+enum { TENANT_ID_BYTES = 32, WORKER_KEY_BYTES = 65, ITEM_SLOTS = 8192 };
 
 enum item_kind { ITEM_UNKNOWN, ITEM_ALLOCATION, ITEM_MODULE };
 
@@ -60,7 +60,7 @@ struct worker_call {
 	struct net_frame *holder; // or, without one, `kept` holds the body
 	uint8_t *kept;
 	const uint8_t *body;
-	size_t waiting_bytes;
+	size_t waiting_bytes, params_bytes;
 };
 
 struct worker_queue {
@@ -265,7 +265,8 @@ struct worker_send_params {
 	struct net_frame *holder;
 	const uint8_t *body;
 	size_t body_bytes;
-	bool waits; // for `device` to be open
+	size_t params_bytes; // that params take while they wait, where they are large
+	bool waits;          // for `device` to be open
 };
 // Send or keep a call, which is taken on STATUS_OK. Errors: STATUS_LIMIT_EXCEEDED, STATUS_OUT_OF_MEMORY.
 enum status worker_send(struct worker *worker, struct worker_call *call, const struct worker_send_params *params,

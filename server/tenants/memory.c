@@ -222,7 +222,7 @@ void copy_moved(struct worker_call *call, const struct json *params)
 {
 	const int64_t now_ms = clock_steady_ms();
 	const uint64_t done = (uint64_t)json_get_integer(params, "done_bytes", 0);
-	if (done > call->bytes || now_ms - call->told_ms < COPY_TELL_MS)
+	if (done > call->bytes || now_ms - call->told_ms < LIMIT_COPY_TELL_MS)
 		return;
 	call->told_ms = now_ms;
 	copy_tell(&call->client, done, call->bytes);

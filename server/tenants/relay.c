@@ -35,7 +35,7 @@ static void tell_progress(void *arg)
 	struct relay *relay = arg;
 	struct net_loop *loop = relay->tenant->tenants->params.loop;
 	copy_tell(&relay->client, relay->done, relay->bytes);
-	net_timer_start(loop, &relay->progress, COPY_TELL_MS, tell_progress, relay);
+	net_timer_start(loop, &relay->progress, LIMIT_COPY_TELL_MS, tell_progress, relay);
 }
 
 // Answer the client, once.
@@ -263,7 +263,7 @@ enum status relay_start(const struct relay_params *params, struct error *error)
 		relay->next->link = &relay->next;
 	tenant->relays = relay;
 	tenant->relay_count++;
-	net_timer_start(tenant->tenants->params.loop, &relay->progress, COPY_TELL_MS, tell_progress, relay);
+	net_timer_start(tenant->tenants->params.loop, &relay->progress, LIMIT_COPY_TELL_MS, tell_progress, relay);
 	begin(relay);
 	release(relay);
 	return STATUS_OK;

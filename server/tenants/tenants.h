@@ -95,6 +95,7 @@ enum status tenant_free(const struct tenant_call *call, struct error *error);
 enum status tenant_load(const struct tenant_call *call, struct error *error);
 enum status tenant_launch(const struct tenant_call *call, struct error *error);
 enum status tenant_run(const struct tenant_call *call, struct error *error);
+size_t tenant_run_numbers(const struct json *params); // how many come with a compute.run
 enum status tenant_unload(const struct tenant_call *call, struct error *error);
 // Free an allocation or unload a module again: what made it has no entry in the audit log. Nothing if it is gone.
 void tenancy_undo(struct tenancy *tenants, const char *id);

@@ -134,6 +134,10 @@ describe("compute on this machine", () => {
 				await refused("fill_f32", [{ zeros: 3 }, { f32: 1 }, { u32: 4 }], "invalid_params");
 				await refused("fill_f32", [{ zeros: 3 }], "invalid_params");
 				await refused("none", [{ zeros: 3 }], "not_found");
+				const third = { f32s: Array(11000).fill(0) }, over = await refused("fill_f32", [third, third, third], "invalid_params");
+				assert.match(over.said, /32768/);
+				assert.match(over.hint ?? "", /memory\.write/);
+				await refused("matmul_f32", [third, third, { f32s: [0] }, two], "invalid_params"); // by the kernel: so many are taken
 				await refused("matmul_f32", [{ zeros: 16384 }, { zeros: 16384 }, { zeros: 16384 }, two, two, two], "limit_exceeded");
 				await Promise.all(Array.from({ length: 20 }, (_, i) => run("fill_f32", [{ zeros: 100 }, { f32: i }, { u32: 100 }]).then(({ f32s }) =>
 					assert.deepEqual(f32s, Array(100).fill(i)))));
