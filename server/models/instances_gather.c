@@ -373,7 +373,7 @@ enum status placing_gather(struct placing **out, const struct instances *instanc
 		gather_links(placing, instances->params.topology);
 		gather_times(placing, instances->layer_times);
 		status = read_pins(placing, json_get(params, "pins"), instances, error);
-		if (!excluded)
+		if (!excluded || excluded->gives_way)
 			giveway_gather(placing, instances);
 	}
 	if (status)

@@ -74,6 +74,7 @@ struct placing_excluded {
 	unsigned count;
 	const char *why;               // static, in words: "it is lost"
 	const struct instance *ending; // what its stages hold counts as free; may be NULL. Cancel when it goes
+	bool gives_way;                // idle instances do, as to one that is begun
 };
 
 struct instance_stage {
@@ -98,14 +99,14 @@ struct instance_missing {
 struct recovery {
 	struct instance_missing missing[PLACEMENT_STAGES]; // (missing_count), while it is paused
 	unsigned missing_count;
-	char why[INSTANCE_REASON_BYTES]; // it was paused
-	unsigned attempt;                // at placing it anew, since it was paused
-	bool without_pins;               // pins were given up
-	bool anew;                       // it is being placed anew
-	bool returning;                  // the server was started: devices and workers of before are waited for
-	bool wanted;                     // because somebody wants it so, and nothing is lost
-	bool gives_way;                  // to another: why is to be read when it is ready, too
-	struct json *remedies;           // array of text: what would give it a place; NULL: nothing is known
+	char why[INSTANCE_REASON_BYTES];      // it was paused
+	unsigned attempt;                     // at placing it anew, since it was paused
+	bool without_pins;                    // pins were given up
+	bool anew;                            // it is being placed anew
+	bool returning;                       // the server was started: devices and workers of before are waited for
+	bool wanted;                          // because somebody wants it so, and nothing is lost
+	char gave_way[INSTANCE_REASON_BYTES]; // to another: to be read when it is ready, too; ""
+	struct json *remedies;                // array of text: what would give it a place; NULL: nothing is known
 	int64_t back_ms;                 // steady; after a start of the server: its devices are back since; 0: not yet
 	bool failed;                     // loading it anew has failed: requests wait no longer for that
 	char avoided[STORE_ID_BYTES];    // a device on which it failed the last time; ""

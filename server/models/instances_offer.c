@@ -221,11 +221,20 @@ static enum status ask_step(struct instance *instance, const char *format, struc
 
 // ---- back from the host's memory ----
 
+// Whether one is paused without a place: what is free is for that one first.
+static bool any_waits(const struct instances *all)
+{
+	const struct instance *one = all->first;
+	while (one && (one->state != INSTANCE_PAUSED || one->parts))
+		one = one->next;
+	return one != NULL;
+}
+
 static void returned(void *context, enum status status, struct placing *placing, const struct error *error)
 {
 	struct instance *instance = context;
 	(void)error;
-	if (!status && placing->placement.feasible && placing->placement.step == STEP_NONE)
+	if (!status && placing->placement.feasible && placing->placement.step == STEP_NONE && !any_waits(instance->all))
 		recover_move(instance, placing, "there is room for all of its layers again");
 	else
 		recover_watch(instance);
@@ -258,7 +267,7 @@ static bool look_back(struct instance *instance)
 	if (now_ms - instance->return_ms < RETURN_MS)
 		return false;
 	instance->return_ms = now_ms;
-	if (!has_room(instance))
+	if (any_waits(instance->all) || !has_room(instance))
 		return false;
 	struct json *params = json_copy(instance->wanted);
 	json_set_number(params, "timeout_s", search_s);
@@ -276,7 +285,7 @@ bool offer_look(struct instance *instance)
 	struct error error = {0};
 	if (instance->stepping)
 		return step(instance);
-	if (instance->recovery.gives_way && look_back(instance))
+	if (instance->recovery.gave_way[0] && look_back(instance))
 		return true;
 	const int64_t now_ms = clock_steady_ms();
 	const struct placing_excluded excluded = {.ending = instance};

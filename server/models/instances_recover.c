@@ -59,7 +59,7 @@ static void pause(struct instance *instance, const char *why)
 	snprintf(recovery->why, sizeof recovery->why, "%s", why);
 	recovery->paused_ms = clock_steady_ms();
 	recovery->attempt = 0;
-	recovery->anew = recovery->failed = recovery->wanted = recovery->gives_way = recovery->returning = false;
+	recovery->anew = recovery->failed = recovery->wanted = recovery->returning = false;
 	recovery->avoided[0] = 0;
 	recovery->missing_count = 0;
 	json_destroy(&recovery->remedies);
@@ -123,6 +123,8 @@ static void begin_parts(struct instance *instance)
 static void begin_anew(struct instance *instance, const struct placing *placing)
 {
 	end_parts(instance, "the instance is placed anew");
+	if (placing->placement.step != STEP_SPILLED)
+		instance->recovery.gave_way[0] = 0;
 	instance_take_placement(instance, placing);
 	begin_parts(instance);
 }
@@ -164,12 +166,24 @@ static bool nowhere(struct instance *instance, const struct placement *placement
 	return true;
 }
 
+// One that was to give way may be in use again: then it looks once more.
+static void make_room(struct instance *instance, const struct placing *placing)
+{
+	if (!giveway_take(instance->all, placing)) {
+		later(instance);
+		return;
+	}
+	if (giveway_any(placing))
+		snprintf(instance->state_reason, sizeof instance->state_reason, "%s", placing->placement.whys[0].text);
+	begin_anew(instance, placing);
+}
+
 static void placed(void *context, enum status status, struct placing *placing, const struct error *error)
 {
 	struct instance *instance = context;
 	const struct placement *placement = status ? NULL : &placing->placement;
 	if (placement && placement->feasible) {
-		begin_anew(instance, placing);
+		make_room(instance, placing);
 	} else if (!nowhere(instance, placement,
 			    !placement             ? error->message
 			    : placement->why_count ? placement->whys[0].text
@@ -226,7 +240,8 @@ static void search(struct instance *instance)
 	if (!hold_model(instance))
 		return;
 	struct recovery *recovery = &instance->recovery;
-	struct placing_excluded excluded = {.ending = instance, .why = "the instance failed there just now"};
+	struct placing_excluded excluded = {
+		.ending = instance, .why = "the instance failed there just now", .gives_way = true};
 	struct json *params = wanted(instance);
 	if (recovery->avoided[0])
 		snprintf(excluded.ids[excluded.count++], STORE_ID_BYTES, "%s", recovery->avoided);
@@ -471,10 +486,7 @@ void recover_done(struct instance *instance)
 	recovery->missing_count = 0;
 	recovery->attempt = 0;
 	recovery->returning = false;
-	if (recovery->gives_way)
-		snprintf(instance->state_reason, sizeof instance->state_reason, "%s", recovery->why);
-	else
-		instance->state_reason[0] = 0;
+	snprintf(instance->state_reason, sizeof instance->state_reason, "%s", recovery->gave_way);
 	generations_resume(instance);
 }
 
@@ -528,7 +540,8 @@ void recover_move(struct instance *instance, const struct placing *placing, cons
 void recover_spill(struct instance *instance, const struct placing_giver *giver, const char *why)
 {
 	pause(instance, why);
-	instance->recovery.wanted = instance->recovery.gives_way = true;
+	instance->recovery.wanted = true;
+	snprintf(instance->recovery.gave_way, sizeof instance->recovery.gave_way, "%s", why);
 	end_parts(instance, "it gives way");
 	instance_take_spilled(instance, giver);
 	begin_parts(instance);

@@ -118,6 +118,7 @@ void parts_take_loaded(struct part *part, const struct json *result)
 	struct parts *parts = part->parts;
 	struct instance *instance = parts->instance;
 	const struct json *one = json_first(json_get(result, "memory")), *times = json_first(json_get(result, "times"));
+	const char *chat_template = json_get_string(result, "chat_template", NULL);
 	for (unsigned i = 0; i < part->stage_count; i++, one = json_next(one)) {
 		read_memory(&instance->stages[part->first_stage + i].memory, one);
 		instance_take_times(instance, part->first_stage + i, times);
@@ -127,9 +128,10 @@ void parts_take_loaded(struct part *part, const struct json *result)
 	part->loaded_bytes = (uint64_t)json_get_integer(result, "loaded_bytes", 0);
 	part->load_ms = json_get_number(result, "load_ms", 0);
 	part->prompt_row_s = json_get_number(result, "prompt_row_s", 0);
-	instance->chat |= json_get_string(result, "chat_template", NULL) != NULL;
-	snprintf(instance->chat_template, sizeof instance->chat_template, "%s",
-		 json_get_string(result, "chat_template", instance->chat_template));
+	if (chat_template) {
+		instance->chat = true;
+		snprintf(instance->chat_template, sizeof instance->chat_template, "%s", chat_template);
+	}
 	parts_limit(parts, LIMIT_LOAD_STALL_MS);
 	parts_advance(parts);
 }

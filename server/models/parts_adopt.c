@@ -71,11 +71,14 @@ static bool same_memory(const struct part *part, const struct json *result)
 
 static void adopted(void *context, enum status status, const struct json *result, const struct error *error)
 {
-	struct part *part = context;
-	struct parts *parts = part->parts;
+	unsigned which;
+	struct parts *parts;
 	struct error fault = error ? *error : (struct error){0};
-	if (status == STATUS_DEVICE_LOST || parts->failed)
-		return; // it ends, or is away once more
+	if (!parts_ask_answered(context, &parts, &which) || parts->failed)
+		return;
+	struct part *part = &parts->part[which];
+	if (status == STATUS_DEVICE_LOST || parts->step != PARTS_LOADING || part->step != PART_ADOPTING)
+		return; // it ends, or one is away once more: then all are asked again
 	if (!status && !same_memory(part, result))
 		status = error_set(&fault, STATUS_CONFLICT, "its worker has loaded something else than was stored");
 	if (status)
@@ -88,13 +91,23 @@ void parts_adopt(struct parts *parts)
 {
 	struct error error = {0};
 	parts->step = PARTS_LOADING;
-	parts_limit(parts, LIMIT_CHECK_MS); // a step of before may have to end first
+	parts_limit(parts, LIMIT_CHECK_MS);         // a step of before may have to end first
+	for (unsigned i = 0; i < parts->count; i++) // before any is asked, or the first answers would seem to be all
+		parts->part[i].step = PART_ADOPTING;
 	for (unsigned i = 0; i < parts->count && !parts->failed; i++) {
 		struct part *part = &parts->part[i];
+		part->adoptions++; // what is still answered to the one before says nothing
+		struct parts_ask *ask = parts_ask_create(parts, i, &part->adoptions);
+		if (!ask) {
+			error_set(&error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
+			parts_fail_at(parts, i, "it cannot be taken up", &error);
+			return;
+		}
 		struct json *params = json_new_object();
 		json_set_integer(params, "epoch", (int64_t)parts->instance->epoch);
-		part->step = PART_ADOPTING;
-		if (instance_worker_call(part->worker, "instance.adopt", params, adopted, part, &error))
+		if (instance_worker_call(part->worker, "instance.adopt", params, adopted, ask, &error)) {
+			parts_ask_answered(ask, &(struct parts *){NULL}, &(unsigned){0});
 			parts_fail_at(parts, i, "it cannot be taken up", &error);
+		}
 	}
 }

@@ -25,9 +25,10 @@ struct part {
 	double load_ms, prompt_row_s; // prompt_row_s: of a row of a prompt; 0: not told
 	char hop_id[HOP_ID_BYTES];
 	enum hop_way way;
-	struct hop *hop;  // WAY_SERVER
-	unsigned ends;    // that are connected
-	unsigned attempt; // at connecting it
+	struct hop *hop;    // WAY_SERVER
+	unsigned ends;      // that are connected
+	unsigned attempt;   // at connecting it
+	unsigned adoptions; // that were asked for
 };
 
 // Something that was asked; freed by its answer, which comes once, also after the parts are gone.

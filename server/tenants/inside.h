@@ -230,6 +230,8 @@ struct worker_end_params {
 	bool gone; // its process is known to be: the node need not be told
 };
 void worker_end(struct worker *worker, const struct worker_end_params *params);
+// Tell its node to end it. waited_for: workers of instances start there once its process is gone, or soon after.
+void worker_tell_closed(struct tenancy *tenants, const char *node_id, const char *worker_id, bool waited_for);
 void workers_forget_closings(struct tenancy *tenants); // what nodes still answer is nobody's
 // The same, with STATUS_DEVICE_LOST and this text.
 void worker_lose(struct worker *worker, const char *why);

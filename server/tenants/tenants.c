@@ -50,11 +50,8 @@ void tenancy_node_back(struct tenancy *tenants, const char *node_id, const struc
 	}
 	for (const struct json *one = json_first(workers); one; one = json_next(one)) {
 		const struct worker *worker = worker_by_id(tenants, json_string(one, ""));
-		if (worker && !strcmp(worker->node_id, node_id))
-			continue;
-		struct json *params = json_new_object();
-		json_set_string(params, "worker_id", json_string(one, ""));
-		cluster_ask(tenants->params.cluster, node_id, "tenant.close", params, NULL, NULL);
+		if (!worker || strcmp(worker->node_id, node_id) != 0)
+			worker_tell_closed(tenants, node_id, json_string(one, ""), true);
 	}
 }
 

@@ -64,21 +64,20 @@ static void closed(void *context, enum status status, const struct json *result,
 		open_waiting(tenants);
 }
 
-static void tell_closed(const struct worker *worker)
+void worker_tell_closed(struct tenancy *tenants, const char *node_id, const char *worker_id, bool waited_for)
 {
-	struct tenancy *tenants = worker->tenants;
-	struct closing *closing = worker->instance ? calloc(1, sizeof *closing) : NULL;
+	struct closing *closing = waited_for ? calloc(1, sizeof *closing) : NULL;
 	struct json *params = json_new_object();
-	json_set_string(params, "worker_id", worker->worker_id);
+	json_set_string(params, "worker_id", worker_id);
 	if (!closing ||
-	    cluster_ask(tenants->params.cluster, worker->node_id, "tenant.close", json_copy(params), closed, closing)) {
+	    cluster_ask(tenants->params.cluster, node_id, "tenant.close", json_copy(params), closed, closing)) {
 		free(closing);
-		cluster_ask(tenants->params.cluster, worker->node_id, "tenant.close", params, NULL, NULL);
+		cluster_ask(tenants->params.cluster, node_id, "tenant.close", params, NULL, NULL);
 		return;
 	}
 	json_destroy(&params);
 	*closing = (struct closing){.next = tenants->closings, .link = &tenants->closings, .tenants = tenants};
-	snprintf(closing->node_id, sizeof closing->node_id, "%s", worker->node_id);
+	snprintf(closing->node_id, sizeof closing->node_id, "%s", node_id);
 	if (closing->next)
 		closing->next->link = &closing->next;
 	tenants->closings = closing;
@@ -156,7 +155,7 @@ void worker_end(struct worker *worker, const struct worker_end_params *how)
 	net_timer_stop(tenants->params.loop, &worker->start_limit);
 	stream_drop(worker);
 	if (!how->gone && !worker->opens)
-		tell_closed(worker);
+		worker_tell_closed(tenants, worker->node_id, worker->worker_id, worker->instance != NULL);
 	json_destroy(&worker->opens);
 	log_info("tenants", "worker %s of %s is closed: %s", worker->worker_id, tenant->session_id,
 		 how->fault->message);

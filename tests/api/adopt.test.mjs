@@ -80,17 +80,18 @@ db.commit()`, join(cluster.data, "state.db"), instance_id]);
 
 	for (const signal of ["SIGKILL", "SIGTERM"])
 		test(`one node's, after ${signal} amid a stream, twice: nothing is loaded, and nothing of before is left in it`, async () => {
-			let was = await create(pin(nodes[0]));
+			let was = await create({ ...pin(nodes[0]), context_tokens: 4096 });
 			const old = [[nodes[0], holding(nodes[0])]], cached = async () => (await cluster.ask(prompt, length)).json.usage.prompt_tokens_details.cached_tokens;
 			assert.equal(await cluster.says(prompt, length), answer);
 			assert.ok(await cached() > 0, "a second question finds the first one's keys and values");
-			for (let i = 0; i < 2; i++) {
-				const stream = cluster.stream(prompt, { max_tokens: 900 });
+			for (let cut = 0, i = 0; cut < 2; i++) {
+				assert.ok(i < 10, "a stream is cut off before it is whole");
+				const stream = cluster.stream(prompt, { max_tokens: 3900, ignore_eos: true });
 				await stream.begun();
 				await cluster.server.stop(signal);
 				await stream.done;
-				assert.ok(!stream.whole, "the stream ends before its end");
-				if (signal === "SIGTERM") assert.match(stream.error.message, /^the server restarts; try again/);
+				cut += !stream.whole; // on a busy machine all of it may be through before the signal
+				if (signal === "SIGTERM" && !stream.whole) assert.match(stream.error.message, /^the server restarts; try again/);
 				await started();
 				const waits = cluster.ask(prompt, length);
 				was = await found(was, old);

@@ -9,7 +9,7 @@ import { Client, assertContractKept } from "./client.mjs";
 import { ModelWorker } from "./generating.mjs";
 import { modelFile } from "./gguf.mjs";
 import { alive, startMachine, workers } from "./machine.mjs";
-import { deviceRecord } from "./records.mjs";
+import { deviceRecord, nodeRecord } from "./records.mjs";
 import { eventually, patience, run, startServer, temporary, within } from "./server.mjs";
 import { WorkerNode, cpu } from "./workers.mjs";
 
@@ -43,7 +43,7 @@ async function start({ models = 1.5, args = [], beside = [] } = {}) {
 	const instances = async () => (await admin.call("instance.list")).instances;
 	const entries = async (action) => (await admin.call("audit.list", { action, limit: 50 })).entries;
 	return {
-		server, admin, node, ids, instances, entries,
+		server, admin, node, ids, instances, entries, memory: Math.floor(models * bytes),
 		has: async () => (await instances()).map((one) => one.model_name).sort().join(" "),
 		async ask(name, text = "one two") {
 			const answer = await within(fetch(`${server.url.origin}/v1/completions`, { method: "POST", body: JSON.stringify({ model: name, prompt: text }),
@@ -171,6 +171,22 @@ describe("models that somebody placed", () => {
 			return one.state === "ready" && one.stages[0].host_layers === 0 && one;
 		}, "it goes back once there is room", long);
 		assert.deepEqual([back.instance_id, back.short_of_memory, back.state_reason, back.moves], [first.instance_id, null, null, 2]);
+		await it.finish();
+	});
+	test("give way to one that has lost its device, too", async () => {
+		const it = await start({ args: ["--give-way-after", "0"] });
+		const record = { ...tight(it.memory), device_id: "dev_other", hardware_key: "uuid:other", name: "Other", memory_pool: "uuid:other" };
+		const other = await WorkerNode.start(it.server, { Worker: Holding, devices: [record], record: nodeRecord({ node_id: "node_other", name: "other" }) });
+		const pin = (device_id) => ({ pins: [{ device_id, first_layer: 0, layer_count: 0 }] });
+		await it.place("first", { ...pin("dev_tight"), gives_way: "unload" });
+		const { instance_id } = await it.place("second", pin("dev_other"));
+		other.socket.close();
+		const moved = await eventually(async () => {
+			const one = (await it.instances()).find((each) => each.instance_id === instance_id);
+			return one.state === "ready" && one.stages[0].device_id === "dev_tight" && one;
+		}, "it is where the other one was", long);
+		assert.equal(moved.recoveries, 1);
+		assert.equal(await it.has(), "second");
 		await it.finish();
 	});
 	test("stay as they are for a minute after they were used, if nothing else is said", async () => {
