@@ -49,6 +49,7 @@ export function connect(store: Store, url: string): Server {
   let token: string | null = null;
   let attempt = 0;
   let lostSince: number | null = null;
+  let lostCause: LostCause = "gone"; // since then, by the last server that said one
   let retryTimer: ReturnType<typeof setTimeout> | undefined;
   let steadyTimer: ReturnType<typeof setTimeout> | undefined;
   let probing = false;
@@ -120,7 +121,7 @@ export function connect(store: Store, url: string): Server {
   // ---- logging in ----
 
   function enter(): void {
-    if (lostSince !== null) lost({ retryAt: null, waitMs: 0, cause: "gone" });
+    if (lostSince !== null) lost({ retryAt: null, waitMs: 0, cause: lostCause });
     else dispatch({ type: "connection", connection: { phase: "connecting" } });
     open(greet);
   }
@@ -185,9 +186,10 @@ export function connect(store: Store, url: string): Server {
       return askLogin({ kind: "forbidden", message: "The server does not admit this token.", hint: null }, true);
     if (code === 4410) return askLogin({ kind: "revoked" }, true);
     const causes: Record<number, LostCause> = { 1001: "shutdown", 1009: "too_big", 4408: "slow", 4429: "rate" };
+    lostCause = causes[code] ?? (lostSince === null ? "gone" : lostCause);
     lostSince ??= store.current().heardAt ?? Date.now();
     const waitMs = backoff(attempt++, Math.random()) + (code === 4429 ? 5_000 : 0);
-    lost({ retryAt: Date.now() + waitMs, waitMs, cause: causes[code] ?? "gone" });
+    lost({ retryAt: Date.now() + waitMs, waitMs, cause: lostCause });
     retryTimer = setTimeout(enter, waitMs);
   }
 
