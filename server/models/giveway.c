@@ -472,8 +472,9 @@ static void put_on_record(const struct instance *instance, const struct placing_
 	json_destroy(&detail);
 }
 
-static void act(struct instance *instance, const struct placing_giver *giver, const char *model_name)
+static void act(struct instance *instance, const struct placing_giver *giver, struct instance *to)
 {
+	const char *model_name = to->model_name;
 	char idle[AGE_BYTES], why[INSTANCE_REASON_BYTES];
 	struct error fault = {0};
 	age(giver->idle_ms, idle);
@@ -482,6 +483,9 @@ static void act(struct instance *instance, const struct placing_giver *giver, co
 	put_on_record(instance, giver, model_name);
 	if (giver->ends) {
 		error_set(&fault, STATUS_UNAVAILABLE, "the model was unloaded: it gave way to %.128s", model_name);
+		if (!to->displaced)
+			to->displaced = json_new_array();
+		json_push(to->displaced, json_copy(instance->wanted));
 		instance_forget(instance);
 		instance_remove(instance, &fault);
 		return;
@@ -499,13 +503,50 @@ bool giveway_any(const struct placing *placing)
 	return false;
 }
 
-bool giveway_take(struct instances *instances, const struct placing *placing)
+bool giveway_take(struct instance *to, const struct placing *placing)
 {
 	for (unsigned i = 0; i < placing->giver_count; i++)
-		if (placing->givers[i].gives_way && !find(instances, &placing->givers[i]))
+		if (placing->givers[i].gives_way && !find(to->all, &placing->givers[i]))
 			return false;
 	for (unsigned i = 0; i < placing->giver_count; i++)
 		if (placing->givers[i].gives_way)
-			act(find(instances, &placing->givers[i]), &placing->givers[i], placing->model->name);
+			act(find(to->all, &placing->givers[i]), &placing->givers[i], to);
 	return true;
+}
+
+// ---- and what is taken back ----
+
+void giveway_return(struct instance *instance)
+{
+	struct instances *all = instance->all;
+	struct json *displaced = instance->displaced;
+	instance->displaced = NULL;
+	for (const struct json *one = json_first(displaced); one && !all->ending; one = json_next(one)) {
+		struct error error = {0};
+		if (instances_start(all, one, NULL, NULL, &error))
+			giveway_returned(all, one, NULL, &error);
+	}
+	json_destroy(&displaced);
+}
+
+void giveway_returned(const struct instances *all, const struct json *wanted, const struct instance *instance,
+		      const struct error *error)
+{
+	const char *model_id = json_get_string(wanted, "model_id", "");
+	const struct model_record *model = models_find(all->params.models, model_id);
+	const char *name = model ? model->name : model_id;
+	if (!instance) {
+		log_warning("models",
+			    "%s, which was unloaded for a model that did not come up, is not loaded again: %s", name,
+			    error->message);
+		return;
+	}
+	log_info("models", "%s is loaded again, as instance %s: what it was unloaded for did not come up", name,
+		 instance->instance_id);
+	const struct cluster_device *device = instance->stages[0].device;
+	audit_count(all->params.audit, &(struct audit_tally){.by = &audit_server,
+							     .action = "instance.create",
+							     .target = instance->instance_id,
+							     .node_id = cluster_device_node_id(device),
+							     .device_id = cluster_device_id(device)});
 }

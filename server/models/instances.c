@@ -12,6 +12,7 @@
  *   instances_json.c   instances, the same
  *   instances_store.c  instances in state.db, and back
  *   instances_adopt.c  workers that outlive the server
+ *   instances_times.c  how long its layers take, as it was measured
  *   instances_timing.c where the time of a token goes
  *   instances_recover.c  what becomes of one that is paused
  *   instances_offer.c    faster places
@@ -26,7 +27,6 @@
 #include "server/models/shards.h"
 #include "server/security/random_id.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,124 +87,6 @@ enum status instance_hold(struct instance *instance, bool any)
 	return status;
 }
 
-// ---- times ----
-
-// A step through a stage: what lies outside is not believed.
-static const double STAGE_LEAST_S = 1e-6, STAGE_MOST_S = 1000;
-
-static double within(double seconds)
-{
-	return seconds >= STAGE_LEAST_S && seconds <= STAGE_MOST_S ? seconds : -1;
-}
-
-static void read_batches(double batch[STORE_BATCHES], const struct json *batch_s, double one_s)
-{
-	const struct json *one = json_first(batch_s);
-	for (int i = 0; i < STORE_BATCHES; i++, one = one ? json_next(one) : NULL) {
-		const double seconds = one ? within(json_number(one, -1)) : -1;
-		batch[i] = seconds < 0 ? -1 : fmin(fmax(seconds / one_s, 1), 2 << i);
-	}
-}
-
-static double blend(double measured, double known, double weight)
-{
-	return measured < 0 ? known : known < 0 ? measured : measured + (known - measured) * weight;
-}
-
-// A short run is disturbed by whatever loads and hashes beside it: what was known keeps half of the weight, and half of
-// that for each day that it is old.
-static void blend_times(struct layer_time *time, const struct layer_time *known)
-{
-	const double day_ms = 24 * 3600e3, age_ms = fmax((double)(time->measured_ms - known->measured_ms), 0);
-	const double weight = 0.5 * exp2(-age_ms / day_ms);
-	time->layer_s = blend(time->layer_s, known->layer_s, weight);
-	if (time->output_bytes == known->output_bytes)
-		time->output_s = blend(time->output_s, known->output_s, weight);
-	time->prompt_s = blend(time->prompt_s, known->prompt_s, weight);
-	for (int i = 0; i < STORE_BATCHES; i++)
-		time->batch[i] = blend(time->batch[i], known->batch[i], weight);
-}
-
-void instance_take_times(struct instance *instance, unsigned stage, const struct json *times)
-{
-	struct instance_stage *at = &instance->stages[stage];
-	struct model_sizes sizes = instance->model->sizes;
-	const double layers_s = within(json_get_number(times, "layers_s", -1)),
-		     prompt_s = within(json_get_number(times, "prompt_row_s", -1)),
-		     output_s = json_get_number(times, "output_s", -1), overhead_s = fmin(cost_stage_s(), layers_s / 2);
-	if (json_type(times) != JSON_OBJECT || !at->layer_count || layers_s < 0 || output_s > STAGE_MOST_S)
-		return;
-	if (instance->held_format != FORMAT_UNKNOWN)
-		placement_shrink(&sizes, instance->held_format);
-	const double layer_s = (layers_s - overhead_s) / at->layer_count;
-	struct layer_time time = {.format = sizes.main_format,
-				  .layer_bytes = sizes.layers_bytes / instance->model->shape.layers,
-				  .output_bytes = sizes.output_bytes,
-				  .layer_s = layer_s,
-				  .output_s = output_s,
-				  .prompt_s = prompt_s < 0 ? -1 : prompt_s / at->layer_count,
-				  .measured_ms = clock_wall_ms()};
-	snprintf(time.device_id, sizeof time.device_id, "%s", cluster_device_id(at->device));
-	read_batches(time.batch, json_get(times, "batch_s"), layers_s);
-	const struct layer_time *known = layer_times_find(instance->all->layer_times, time.device_id, time.format,
-							  time.layer_bytes);
-	if (known)
-		blend_times(&time, known);
-	at->seconds_per_token = layers_s + (time.layer_s - layer_s) * at->layer_count +
-				(at->predicts ? fmax(time.output_s, 0) : 0);
-	at->timed = time;
-	at->stored_s = time.layer_s;
-	layer_times_put(instance->all->layer_times, &time);
-}
-
-// Other instances may have measured on the device since: of theirs all but what is corrected stays.
-static void correct(struct instance *instance, struct instance_stage *stage, double factor)
-{
-	const double store_from = 0.05; // what changes less is not worth a transaction
-	stage->seconds_per_token *= factor;
-	stage->timed.layer_s *= factor;
-	if (stage->timed.output_s > 0)
-		stage->timed.output_s *= factor;
-	if (fabs(stage->timed.layer_s / stage->stored_s - 1) < store_from)
-		return;
-	const struct layer_time *known = layer_times_find(instance->all->layer_times, stage->timed.device_id,
-							  stage->timed.format, stage->timed.layer_bytes);
-	struct layer_time time = known ? *known : stage->timed;
-	if (known && time.output_s > 0)
-		time.output_s *= stage->timed.layer_s / stage->stored_s;
-	time.layer_s = stage->timed.layer_s;
-	time.measured_ms = clock_wall_ms();
-	stage->timed = time;
-	stage->stored_s = time.layer_s;
-	layer_times_put(instance->all->layer_times, &time);
-}
-
-void instance_observe(struct instance *instance, const struct json *single_ms)
-{
-	const double weight = 0.25; // of a second, beside what was known
-	const struct json *one = json_first(single_ms);
-	if (json_count(single_ms) != parts_count(instance->parts))
-		return;
-	for (unsigned part = 0; part < parts_count(instance->parts); part++, one = json_next(one)) {
-		const struct instance_stage *first = parts_stage(instance->parts, part);
-		const unsigned begin = (unsigned)(first - instance->stages),
-			       end = part + 1 < parts_count(instance->parts)
-					     ? (unsigned)(parts_stage(instance->parts, part + 1) - instance->stages)
-					     : instance->stage_count;
-		double known_s = 0;
-		bool timed = true;
-		for (unsigned i = begin; i < end; i++) {
-			known_s += instance->stages[i].seconds_per_token;
-			timed &= instance->stages[i].timed.layer_s > 0 &&
-				 (i == begin || instance->stages[i].first_layer > instance->stages[i - 1].first_layer);
-		}
-		const double observed_s = json_number(one, 0) * 1e-3;
-		timed &= observed_s >= STAGE_LEAST_S && observed_s <= STAGE_MOST_S;
-		for (unsigned i = begin; i < end && timed; i++)
-			correct(instance, &instance->stages[i], 1 + (observed_s / known_s - 1) * weight);
-	}
-}
-
 // ---- ending ----
 
 // What it holds is free again; what it was remains to be read.
@@ -220,6 +102,7 @@ static void let_go(struct instance *instance, const char *why)
 	instance->tokens_per_s = -1;
 	json_destroy(&instance->timing);
 	json_destroy(&instance->offer);
+	giveway_return(instance);
 }
 
 void instance_set_failed(struct instance *instance, const struct error *fault)
@@ -252,6 +135,7 @@ static void instance_free(struct instance *instance)
 	json_destroy(&instance->wanted);
 	json_destroy(&instance->stepping);
 	json_destroy(&instance->left);
+	json_destroy(&instance->displaced);
 	json_destroy(&instance->offer);
 	json_destroy(&instance->recovery.remedies);
 	free(instance);
@@ -306,6 +190,7 @@ void instance_parts_ready(struct instance *instance)
 		recover_done(instance);
 	else
 		instance->state_reason[0] = 0;
+	json_destroy(&instance->displaced);
 	instance_keep(instance);
 	recover_watch(instance);
 	instance_publish(instance);
@@ -468,10 +353,17 @@ static void drop_failed(struct instances *instances, const char *model_id)
 	}
 }
 
-static enum status launch(struct instances *instances, const struct placing *placing, struct instance **out,
-			  struct error *error)
+static void discard(struct instance *instance)
 {
-	struct instance *instance = calloc(1, sizeof(*instance)), **at = &instances->first;
+	let_go(instance, "it could not be started");
+	instance_free(instance);
+}
+
+// An instance that holds its model and nothing else, in no list yet: what can be refused is, before anybody gives way.
+static enum status prepare(struct instances *instances, const struct placing *placing, struct instance **out,
+			   struct error *error)
+{
+	struct instance *instance = calloc(1, sizeof(*instance));
 	if (!instance)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
 	*instance = (struct instance){
@@ -482,26 +374,33 @@ static enum status launch(struct instances *instances, const struct placing *pla
 		error_set(error, status, "the system gives no random numbers");
 	if (!status)
 		status = models_hold(instances->params.models, placing->model, error);
-	if (!status) {
-		instance->model = placing->model;
-		status = instance_hold(instance, true);
-	}
-	if (!status)
-		status = parts_create(&instance->parts, instance, error);
 	if (status) {
-		let_go(instance, "it could not be started");
-		instance_free(instance);
-		return error_set(error, status, "the instance could not be started");
+		discard(instance);
+		return status;
 	}
-	while (*at)
-		at = &(*at)->next;
-	*at = instance;
-	instances->count++;
+	instance->model = placing->model;
 	*out = instance;
 	return STATUS_OK;
 }
 
-enum { START_TRIES = 3 };
+static enum status launch(struct instance *instance, struct error *error)
+{
+	struct instance **at = &instance->all->first;
+	enum status status = instance_hold(instance, true);
+	if (!status)
+		status = parts_create(&instance->parts, instance, error);
+	if (status)
+		return error->message[0] ? status
+					 : error_set(error, status, "%.100s could not be started: %s",
+						     instance->model_name, status_text(status));
+	while (*at)
+		at = &(*at)->next;
+	*at = instance;
+	instance->all->count++;
+	return STATUS_OK;
+}
+
+enum { START_TRIES = 3, RETURN_AGAIN_MS = 1000, RETURN_WITHIN_MS = 60000 };
 
 struct starting {
 	struct starting *next, **link; // of instances->starting
@@ -509,7 +408,10 @@ struct starting {
 	struct json *params;
 	char instance_id[INSTANCE_ID_BYTES]; // once it is placed
 	unsigned tries;                      // that came to nothing: who was to give way was used meanwhile
-	instances_started *done;
+	bool returns;                        // it gave way to one that failed, and asks nobody to give way to it
+	int64_t since_ms;                    // of one that returns: steady
+	struct net_timer again;              // the same
+	instances_started *done;             // NULL: it returns
 	void *context;
 };
 
@@ -518,6 +420,7 @@ static void starting_destroy(struct starting *starting)
 	*starting->link = starting->next;
 	if (starting->next)
 		starting->next->link = starting->link;
+	net_timer_stop(starting->instances->params.loop, &starting->again);
 	json_destroy(&starting->params);
 	free(starting);
 }
@@ -530,6 +433,16 @@ static struct instance *find(const struct instances *instances, const char *id)
 	return one;
 }
 
+static void over(struct starting *starting, enum status status, const struct instance *instance,
+		 const struct error *error)
+{
+	if (starting->done)
+		starting->done(starting->context, status, instance, error);
+	else
+		giveway_returned(starting->instances, starting->params, instance, error);
+	starting_destroy(starting);
+}
+
 // It may have been deleted meanwhile.
 static void stored(void *context, enum status status, const struct error *error)
 {
@@ -540,8 +453,16 @@ static void stored(void *context, enum status status, const struct error *error)
 		instance_remove(instance, &fault);
 	else if (!status && !instance)
 		status = error_set(&fault, STATUS_CONFLICT, "it was stopped before it was begun");
-	starting->done(starting->context, status, status ? NULL : instance, &fault);
-	starting_destroy(starting);
+	over(starting, status, status ? NULL : instance, &fault);
+}
+
+// An instance of the model is there, or is coming.
+static bool is_there(const struct instances *instances, const struct model_record *model)
+{
+	const struct instance *one = instances->first;
+	while (one && (strcmp(one->model_id, model->model_id) != 0 || one->state == INSTANCE_FAILED))
+		one = one->next;
+	return one != NULL;
 }
 
 static enum status start_placed(const struct starting *starting, const struct placing *placing, struct instance **out,
@@ -555,34 +476,65 @@ static enum status start_placed(const struct starting *starting, const struct pl
 		demand_refused(instances, starting->context, placing, error);
 		return refused;
 	}
+	if (starting->returns && is_there(instances, placing->model))
+		return error_set(error, STATUS_CONFLICT, "it was begun meanwhile");
+	struct instance *instance = NULL;
+	enum status status = prepare(instances, placing, &instance, error);
+	if (status)
+		return status;
 	drop_failed(instances, placing->model->model_id);
 	if (instances->count >= LIMIT_INSTANCES) {
-		error_set(error, STATUS_LIMIT_EXCEEDED, "there are %d instances already", LIMIT_INSTANCES);
+		status = error_set(error, STATUS_LIMIT_EXCEEDED, "there are %d instances already", LIMIT_INSTANCES);
 		error_hint(error, "stop one: exogpu stop ID");
-		return STATUS_LIMIT_EXCEEDED;
+	} else if (!giveway_take(instance, placing)) {
+		status = error_set(error, STATUS_PENDING, "a model that was to give way is in use again");
+	} else {
+		status = launch(instance, error);
 	}
-	if (!giveway_take(instances, placing))
-		return error_set(error, STATUS_PENDING, "a model that was to give way is in use again");
-	const enum status status = launch(instances, placing, out, error);
-	if (!status) {
-		if (giveway_any(placing))
-			snprintf((*out)->state_reason, sizeof(*out)->state_reason, "%s",
-				 placing->placement.whys[0].text);
-		(*out)->strategy = strategy_of(&placing->placement, starting->params);
-		(*out)->wanted = json_copy(starting->params);
-		json_set_string((*out)->wanted, "model_id", placing->model->model_id);
-		instance_publish(*out);
+	if (status) {
+		discard(instance);
+		return status;
 	}
-	return status;
+	if (giveway_any(placing))
+		snprintf(instance->state_reason, sizeof instance->state_reason, "%s", placing->placement.whys[0].text);
+	instance->strategy = strategy_of(&placing->placement, starting->params);
+	instance->wanted = json_copy(starting->params);
+	json_set_string(instance->wanted, "model_id", placing->model->model_id);
+	instance_publish(instance);
+	*out = instance;
+	return STATUS_OK;
 }
 
 static void placed_to_start(void *context, enum status status, struct placing *placing, const struct error *error);
 
 static enum status search_place(struct starting *starting, struct error *error)
 {
-	const struct placing_request request = {
-		.kind = PLACING_WORK, .params = starting->params, .done = placed_to_start, .context = starting};
+	static const struct placing_excluded nothing;
+	const struct placing_request request = {.kind = PLACING_WORK,
+						.params = starting->params,
+						.excluded = starting->returns ? &nothing : NULL,
+						.done = placed_to_start,
+						.context = starting};
 	return placing_start(starting->instances, &request, error);
+}
+
+static void search_again(void *arg)
+{
+	struct error fault = {0};
+	struct starting *starting = arg;
+	const enum status status = search_place(starting, &fault);
+	if (status)
+		over(starting, status, NULL, &fault);
+}
+
+// Readings of a device's memory may not show yet that what failed there has ended.
+static bool waits_for_room(struct starting *starting, enum status status)
+{
+	if (!starting->returns || status != STATUS_OUT_OF_MEMORY ||
+	    clock_steady_ms() - starting->since_ms > RETURN_WITHIN_MS)
+		return false;
+	net_timer_start(starting->instances->params.loop, &starting->again, RETURN_AGAIN_MS, search_again, starting);
+	return true;
 }
 
 static void placed_to_start(void *context, enum status status, struct placing *placing, const struct error *error)
@@ -593,6 +545,8 @@ static void placed_to_start(void *context, enum status status, struct placing *p
 	if (!status)
 		status = start_placed(starting, placing, &instance, &fault);
 	free(placing);
+	if (waits_for_room(starting, status))
+		return;
 	if (status == STATUS_PENDING) {
 		if (++starting->tries < START_TRIES && !search_place(starting, &fault))
 			return;
@@ -606,8 +560,7 @@ static void placed_to_start(void *context, enum status status, struct placing *p
 		error_set(&fault, status, "too many changes wait for the disk");
 		instance_remove(instance, &fault);
 	}
-	starting->done(starting->context, status, NULL, &fault);
-	starting_destroy(starting);
+	over(starting, status, NULL, &fault);
 }
 
 enum status instances_start(struct instances *instances, const struct json *params, instances_started *done,
@@ -620,6 +573,8 @@ enum status instances_start(struct instances *instances, const struct json *para
 				      .link = &instances->starting,
 				      .instances = instances,
 				      .params = json_copy(params),
+				      .returns = !done,
+				      .since_ms = clock_steady_ms(),
 				      .done = done,
 				      .context = context};
 	if (starting->next)
@@ -710,6 +665,8 @@ void instances_shut_down(struct instances *instances)
 	planner_shut_down(instances->planner);
 	demands_shut_down(instances, &fault);
 	while (instances->first) {
+		if (instances->first->state == INSTANCE_READY)
+			instance_keep(instances->first);
 		if (parts_outlive(instances->first->parts))
 			parts_leave(&instances->first->parts);
 		instance_remove(instances->first, &fault);

@@ -389,8 +389,11 @@ bool placing_stands(struct placing *placing, const struct instances *instances)
 	placing->model = models_find(instances->params.models, placing->model_id);
 	for (unsigned i = 0; i < placing->wanted.device_count; i++)
 		placing->where[i] = cluster_find_device(instances->params.cluster, placing->texts[i].device_id);
-	for (unsigned i = 0; i < placement->stage_count; i++)
-		if (!placing->where[placement->stages[i].device])
+	for (unsigned i = 0; i < placement->stage_count; i++) {
+		const struct cluster_device *found, *device = placing->where[placement->stages[i].device];
+		if (!device || (placement->feasible &&
+				tenant_find_device(instances->params.tenants, cluster_device_id(device), &found, NULL)))
 			return false;
+	}
 	return placing->model != NULL;
 }

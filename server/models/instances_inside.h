@@ -112,6 +112,7 @@ struct recovery {
 	char avoided[STORE_ID_BYTES];    // a device on which it failed the last time; ""
 	struct net_timer again;          // the next attempt, or look at devices that are draining
 	int64_t paused_ms;               // steady
+	int64_t search_ms, in_vain_ms;   // when a place was looked for last, and of those in vain; steady; 0: not yet
 	int64_t deaths_ms[LIMIT_DEATHS]; // when workers died, steady, the newest first
 };
 
@@ -152,7 +153,9 @@ struct instance {
 	int64_t offer_ms;                          // when was looked last; steady
 	bool move_wanted;                          // it is to be taken if there is one
 	int64_t return_ms;                         // when room for what it gave way with was looked for; steady
+	int64_t room_ms;                           // since when there is; steady; 0: there is none
 	struct json *stepping;                     // `wanted` with another format, that is to be placed; or NULL
+	struct json *displaced;                    // `wanted` of those unloaded for it, until it is ready; or NULL
 	struct json *left;                         // what is stored of its workers, at the start of the server; or NULL
 	uint64_t ties, ties_before;                // of this placement; of those before it
 	// As its worker says.
@@ -270,8 +273,13 @@ void giveway_gather(struct placing *placing, const struct instances *instances);
 // planner's. Errors: placement_find's.
 enum status giveway_find(struct placing *placing, struct error *error);
 bool giveway_any(const struct placing *placing); // any has to; then the first of its whys says so
-// Those that are to give way do. False, and nothing has happened: one of them is in use again, or gone.
-bool giveway_take(struct instances *instances, const struct placing *placing);
+// Those that are to give way to `to` do. False, and nothing has happened: one of them is in use again, or gone.
+bool giveway_take(struct instance *to, const struct placing *placing);
+// It is over. If it never was ready, those that were unloaded for it are loaded again, once there is room for them.
+void giveway_return(struct instance *instance);
+// What became of one of these: `instance`, or NULL and the error.
+void giveway_returned(const struct instances *all, const struct json *wanted, const struct instance *instance,
+		      const struct error *error);
 
 // instances_gather.c
 bool gather_same_pool(const struct cluster_device *a, const struct cluster_device *b);
@@ -279,7 +287,8 @@ uint64_t gather_held_by(const struct instance *instance, const struct cluster_de
 // Read params, and gather what there is to place on. The result is to be freed. Errors: instances_preview's.
 enum status placing_gather(struct placing **out, const struct instances *instances, const struct json *params,
 			   const struct placing_excluded *excluded, struct error *error);
-// After a while: find the model and the devices again. False: one of those that it was placed on is gone.
+// After a while: find the model and the devices again. False: one of those that it was placed on is gone, or cannot be
+// used any more.
 bool placing_stands(struct placing *placing, const struct instances *instances);
 
 // Devices alone, with their memory and who may give way. The result is to be freed. Errors: STATUS_OUT_OF_MEMORY.

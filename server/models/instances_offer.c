@@ -221,11 +221,12 @@ static enum status ask_step(struct instance *instance, const char *format, struc
 
 // ---- back from the host's memory ----
 
-// Whether one is paused without a place: what is free is for that one first.
-static bool any_waits(const struct instances *all)
+// Whether one is paused without a place that has not looked for it since there is this room: it is for that one first.
+// One that did, and found none, may never find any.
+static bool any_waits(const struct instance *instance)
 {
-	const struct instance *one = all->first;
-	while (one && (one->state != INSTANCE_PAUSED || one->parts))
+	const struct instance *one = instance->all->first;
+	while (one && (one->state != INSTANCE_PAUSED || one->parts || one->recovery.in_vain_ms > instance->room_ms))
 		one = one->next;
 	return one != NULL;
 }
@@ -234,7 +235,7 @@ static void returned(void *context, enum status status, struct placing *placing,
 {
 	struct instance *instance = context;
 	(void)error;
-	if (!status && placing->placement.feasible && placing->placement.step == STEP_NONE && !any_waits(instance->all))
+	if (!status && placing->placement.feasible && placing->placement.step == STEP_NONE && !any_waits(instance))
 		recover_move(instance, placing, "there is room for all of its layers again");
 	else
 		recover_watch(instance);
@@ -267,7 +268,8 @@ static bool look_back(struct instance *instance)
 	if (now_ms - instance->return_ms < RETURN_MS)
 		return false;
 	instance->return_ms = now_ms;
-	if (any_waits(instance->all) || !has_room(instance))
+	instance->room_ms = !has_room(instance) ? 0 : instance->room_ms ? instance->room_ms : now_ms;
+	if (!instance->room_ms || any_waits(instance))
 		return false;
 	struct json *params = json_copy(instance->wanted);
 	json_set_number(params, "timeout_s", search_s);

@@ -59,6 +59,7 @@ static void pause(struct instance *instance, const char *why)
 	snprintf(recovery->why, sizeof recovery->why, "%s", why);
 	recovery->paused_ms = clock_steady_ms();
 	recovery->attempt = 0;
+	recovery->search_ms = recovery->in_vain_ms = 0;
 	recovery->anew = recovery->failed = recovery->wanted = recovery->returning = false;
 	recovery->avoided[0] = 0;
 	recovery->missing_count = 0;
@@ -91,6 +92,7 @@ static void later(struct instance *instance)
 {
 	struct recovery *recovery = &instance->recovery;
 	int64_t ms = recovery->attempt * (int64_t)AGAIN_MS;
+	recovery->in_vain_ms = recovery->search_ms;
 	net_timer_start(instance->all->params.loop, &recovery->again, ms < AGAIN_MOST_MS ? ms : AGAIN_MOST_MS, again,
 			instance);
 	recovery->attempt++;
@@ -169,7 +171,7 @@ static bool nowhere(struct instance *instance, const struct placement *placement
 // One that was to give way may be in use again: then it looks once more.
 static void make_room(struct instance *instance, const struct placing *placing)
 {
-	if (!giveway_take(instance->all, placing)) {
+	if (!giveway_take(instance, placing)) {
 		later(instance);
 		return;
 	}
@@ -237,9 +239,10 @@ static bool hold_model(struct instance *instance)
 static void search(struct instance *instance)
 {
 	struct error error = {0};
+	struct recovery *recovery = &instance->recovery;
+	recovery->search_ms = clock_steady_ms();
 	if (!hold_model(instance))
 		return;
-	struct recovery *recovery = &instance->recovery;
 	struct placing_excluded excluded = {
 		.ending = instance, .why = "the instance failed there just now", .gives_way = true};
 	struct json *params = wanted(instance);
@@ -541,6 +544,7 @@ void recover_spill(struct instance *instance, const struct placing_giver *giver,
 {
 	pause(instance, why);
 	instance->recovery.wanted = true;
+	instance->room_ms = 0;
 	snprintf(instance->recovery.gave_way, sizeof instance->recovery.gave_way, "%s", why);
 	end_parts(instance, "it gives way");
 	instance_take_spilled(instance, giver);

@@ -7,7 +7,8 @@
  *
  * What a new placement's parts say must never pass for an older one's, so epochs only grow. Changes are stored without
  * waiting, and a crash may lose the last ones: a start goes EPOCHS_OF_A_START on from what it finds, and stores that
- * before anything is placed. Thread: the loop's. */
+ * before anything is placed. When one was used last is stored by a stop of the server. Thread: the loop's. */
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/models/instances_inside.h"
 
@@ -29,6 +30,13 @@ static void push_stage(struct json *stages, const char *device_id, uint32_t firs
 	json_push(stages, stage);
 }
 
+// One that has requests is used now.
+static int64_t idle_ms(const struct instance *instance)
+{
+	const int64_t ms = giveway_idle_ms(instance);
+	return ms > 0 ? ms : 0;
+}
+
 static struct json *last_json(const struct instance *instance)
 {
 	struct json *json = json_new_object(), *stages = json_new_array();
@@ -46,6 +54,8 @@ static struct json *last_json(const struct instance *instance)
 	json_set_integer(json, "sequences", instance->sequences);
 	json_set_bool(json, "chat", instance->chat);
 	json_set_string(json, "chat_template", instance->chat_template);
+	if (instance->all->ending && instance->used_ms) // a stop; after a kill it counts as used when it is ready
+		json_set_integer(json, "used_ms", clock_wall_ms() - idle_ms(instance));
 	return json;
 }
 
@@ -142,9 +152,16 @@ static const char *strategy_named(const char *name)
 	return "auto";
 }
 
-// What can be read of it: nothing is decided by this.
+static void read_used(struct instance *instance, int64_t used_ms)
+{
+	const int64_t ago_ms = clock_wall_ms() - used_ms, at_ms = clock_steady_ms() - (ago_ms > 0 ? ago_ms : 0);
+	instance->used_ms = at_ms ? at_ms : 1;
+}
+
+// What can be read of it: no more is decided by this than who gives way first.
 static void read_last(struct instance *instance, const struct json *last)
 {
+	const int64_t used_ms = json_get_integer(last, "used_ms", 0);
 	struct recovery *recovery = &instance->recovery;
 	const struct json *stage = json_first(json_get(last, "stages"));
 	instance->format = format_parse(json_get_string(last, "format", ""));
@@ -156,6 +173,8 @@ static void read_last(struct instance *instance, const struct json *last)
 	instance->chat = json_get_bool(last, "chat", false);
 	snprintf(instance->chat_template, sizeof instance->chat_template, "%s",
 		 json_get_string(last, "chat_template", ""));
+	if (used_ms > 0)
+		read_used(instance, used_ms);
 	for (; stage && recovery->missing_count < PLACEMENT_STAGES; stage = json_next(stage)) {
 		struct instance_missing *missing = &recovery->missing[recovery->missing_count];
 		missing->first_layer = (uint32_t)json_get_integer(stage, "first_layer", 0);

@@ -94,7 +94,11 @@ static void too_late(void *arg)
 	else if (parts->step == PARTS_CHECKING)
 		parts_fail_at(parts, parts->count - 1, "the reference token did not come back", &fault);
 	else
-		parts_fail_at(parts, part, parts->part[part].step == PART_FETCHING ? "fetching" : "loading", &fault);
+		parts_fail_at(parts, part,
+			      parts->adopting                           ? "taking it up"
+			      : parts->part[part].step == PART_FETCHING ? "fetching"
+									: "loading",
+			      &fault);
 }
 
 void parts_limit(struct parts *parts, int64_t ms)
@@ -132,7 +136,8 @@ void parts_take_loaded(struct part *part, const struct json *result)
 		instance->chat = true;
 		snprintf(instance->chat_template, sizeof instance->chat_template, "%s", chat_template);
 	}
-	parts_limit(parts, LIMIT_LOAD_STALL_MS);
+	if (!parts->adopting) // else all have until the same moment
+		parts_limit(parts, LIMIT_LOAD_STALL_MS);
 	parts_advance(parts);
 }
 

@@ -2,11 +2,16 @@
  *
  * They are what parts are whose nodes are cut off, until all are back. Then each worker is told of this server
  * (instance.adopt), whose epoch is greater than any before: what was under way ends there, and what its ring still says
- * of an earlier one is passed over. It answers what it has loaded, which must be what was stored. */
+ * of an earlier one is passed over. It answers what it has loaded, which must be what was stored. Where a node is cut
+ * off meanwhile, or another stream comes in its place, all are asked again; where one does not answer in time the
+ * instance is loaded anew. */
+#include "common/base/clock.h"
 #include "server/models/parts_inside.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+enum { ANSWER_LEAST_MS = 2000 };
 
 enum status parts_restore(struct parts **out, struct instance *instance, const struct instance_worker_left *left,
 			  unsigned count, struct error *error)
@@ -87,11 +92,19 @@ static void adopted(void *context, enum status status, const struct json *result
 		parts_take_loaded(part, result);
 }
 
+// A step of before may have to end first. But what loading takes is long enough, or half of what requests still wait.
+static int64_t answer_ms(const struct instance *instance)
+{
+	const int64_t left_ms = instance->all->params.pause_ms - (clock_steady_ms() - instance->recovery.paused_ms),
+		      load_ms = (int64_t)instance->load_ms, ms = left_ms / 2 > load_ms ? left_ms / 2 : load_ms;
+	return ms < ANSWER_LEAST_MS ? ANSWER_LEAST_MS : ms > LIMIT_CHECK_MS ? LIMIT_CHECK_MS : ms;
+}
+
 void parts_adopt(struct parts *parts)
 {
 	struct error error = {0};
 	parts->step = PARTS_LOADING;
-	parts_limit(parts, LIMIT_CHECK_MS);         // a step of before may have to end first
+	parts_limit(parts, answer_ms(parts->instance));
 	for (unsigned i = 0; i < parts->count; i++) // before any is asked, or the first answers would seem to be all
 		parts->part[i].step = PART_ADOPTING;
 	for (unsigned i = 0; i < parts->count && !parts->failed; i++) {

@@ -6,13 +6,13 @@ import { once } from "node:events";
 import { cpSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { Client, assertContractKept } from "./client.mjs";
-import { Proxy, RemoteNode } from "./remote.mjs";
-import { LONG, Restarted, holding, wordsFile } from "./restarted.mjs";
+import { Client } from "./client.mjs";
+import { LONG, RestartedWithNodes, holding } from "./restarted.mjs";
 import { eventually, slow, startServer, within } from "./server.mjs";
 
 describe("workers that outlive their server", { timeout: 900000 * slow }, () => {
 	const prompt = Array.from({ length: 60 }, (_, i) => "abcdefg"[i % 7]).join(" "), length = { max_tokens: 20 };
+	const all = new RestartedWithNodes();
 	let cluster, proxies, nodes, model_id, answer;
 
 	const gone = (node, old) => eventually(() => old.every((pid) => !holding(node).includes(pid)), "the workers of before are ended", 2 * LONG);
@@ -59,24 +59,13 @@ db.execute("UPDATE instances SET workers = ? WHERE instance_id = ?", (row if isi
 db.commit()`, join(cluster.data, "state.db"), instance_id]);
 
 	before(async () => {
-		process.env.NODE_TLS_REJECT_UNAUTHORIZED = "0"; // fetch() takes no authority; who is asked is known here
-		cluster = new Restarted({ host: "0.0.0.0" });
-		await cluster.start();
-		proxies = await Promise.all([1, 2].map(() => Proxy.start(cluster.server.port)));
-		nodes = ["alpha", "beta"].map((name, i) => new RemoteNode({ server: cluster.server, admin: cluster.admin, proxy: proxies[i] }, { name }));
-		for (const node of nodes) await node.start((await cluster.admin.call("node.ticket", {})).ticket);
-		({ model_id } = await cluster.add(wordsFile({ megabytes: 1.6, context: 4096 })));
+		({ cluster, proxies, nodes, model_id } = await all.start());
 		const { instance_id } = await create(pin(nodes[0]));
 		answer = await cluster.says(prompt, length);
 		assert.ok(answer.length > 10, answer);
 		await cluster.admin.call("instance.delete", { instance_id });
 	});
-	after(async () => {
-		for (const node of nodes ?? []) if (node.child?.exitCode === null) await node.finish();
-		proxies?.forEach((one) => one.close());
-		await cluster?.server?.finish();
-		assertContractKept();
-	});
+	after(() => all.finish());
 
 	for (const signal of ["SIGKILL", "SIGTERM"])
 		test(`one node's, after ${signal} amid a stream, twice: nothing is loaded, and nothing of before is left in it`, async () => {

@@ -1,7 +1,7 @@
 // Idle models give way to one that has no room beside them: which, how, and how it is told; and what is known of a model
 // that fits nowhere is not found out anew by each question.
 import assert from "node:assert/strict";
-import { readFileSync, writeFileSync } from "node:fs";
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { freemem } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
@@ -187,6 +187,70 @@ describe("models that somebody placed", () => {
 		}, "it is where the other one was", long);
 		assert.equal(moved.recoveries, 1);
 		assert.equal(await it.has(), "second");
+		await it.finish();
+	});
+	test("go back once there is room, also while another one waits for a place that it never finds", async () => {
+		const it = await start({ models: 1.75, args: ["--give-way-after", "0"], beside: [cpu] });
+		const pin = (device_id) => ({ pins: [{ device_id, first_layer: 0, layer_count: 0 }] });
+		const first = await it.place("first", pin("dev_tight"));
+		assert.equal((await it.ask("second")).status, 200);
+		const find = async (id) => (await it.instances()).find((one) => one.instance_id === id);
+		const spilled = await eventually(async () => { const one = await find(first.instance_id); return one.state === "ready" && one.stages[0].host_layers > 0 && one; }, "it gave way", long);
+		assert.equal(spilled.short_of_memory, "spilled");
+		// Keys and values of a million tokens have room on one device, which is drained, and then their worker ends.
+		writeFileSync(join(folder, "wide.gguf"), modelFile({ seed: 4, megabytes: 8, context: 1 << 20 }));
+		const record = { ...tight(2 ** 40), device_id: "dev_vast", hardware_key: "uuid:vast", name: "Vast", memory_pool: "uuid:vast" };
+		const vast = await WorkerNode.start(it.server, { Worker: Holding, devices: [record], record: nodeRecord({ node_id: "node_vast", name: "vast" }) });
+		it.ids.wide = (await it.admin.call("model.add", { source: join(folder, "wide.gguf") })).model_id;
+		await eventually(async () => (await it.admin.call("model.list")).models.every((one) => one.state === "ready"), "it is ready", long);
+		const wide = await it.place("wide", { ...pin("dev_vast"), context_tokens: 1 << 20, sequences: 1 });
+		await it.admin.call("device.drain", { device_id: "dev_vast", drain: true });
+		vast.worker().kill();
+		await eventually(async () => /^it waits for a place/.test((await find(wide.instance_id)).state_reason), "it has none", long);
+		const { instance_id } = (await it.instances()).find((one) => one.model_name === "second");
+		await it.admin.call("instance.delete", { instance_id });
+		await eventually(async () => { const one = await find(first.instance_id); return one.state === "ready" && one.stages[0].host_layers === 0; }, "it is back", long);
+		assert.equal((await find(wide.instance_id)).state, "paused", "the other one waits on");
+		vast.socket.close();
+		await it.finish();
+	});
+	test("stay where what would take their place cannot be begun, and are loaded again where it does not come up", async () => {
+		const it = await start({ args: ["--give-way-after", "0"] });
+		const first = await it.place("first", { gives_way: "unload" });
+		const gone = join(folder, "gone.gguf");
+		writeFileSync(gone, modelFile({ seed: 5, megabytes: 8 }));
+		it.ids.gone = (await it.admin.call("model.add", { source: gone })).model_id;
+		await eventually(async () => (await it.admin.call("model.list")).models.every((one) => one.state === "ready"), "it is ready", long);
+		rmSync(gone);
+		const { message } = await it.admin.refused("instance.create", { model_id: it.ids.gone }, "conflict");
+		assert.match(message, /gone cannot be used/);
+		assert.deepEqual((await it.instances()).map((one) => [one.instance_id, one.state]), [[first.instance_id, "ready"]], "nobody gave way to it");
+		assert.deepEqual(await it.entries("instance.gave_way"), []);
+
+		const opens = (load) => {
+			it.node.open = (message) => {
+				it.node.open = undefined;
+				it.node.receiveRequest(message);
+				it.node.worker().answers["instance.load"] = load;
+			};
+		};
+		const back = () => eventually(async () => (await it.instances()).find((one) => one.model_name === "first" && one.state === "ready"), "first is loaded again", long);
+		opens(() => ({ error: { code: -32005, message: "3 GiB are missing", data: { reason: "out_of_memory", hint: null } } }));
+		const failed = await it.admin.call("instance.create", { model_id: it.ids.second });
+		const again = await back();
+		assert.notEqual(again.instance_id, first.instance_id);
+		assert.equal(again.gives_way, "unload");
+		assert.equal((await it.instances()).find((one) => one.instance_id === failed.instance_id).state, "failed");
+		assert.match(it.server.output.stderr, /first is loaded again, as instance .*: what it was unloaded for did not come up/);
+		await eventually(async () => (await it.entries("instance.create")).some((one) => one.target === again.instance_id && one.actor === "server"), "it is on record", long);
+
+		opens(() => null); // it loads for ever
+		const { instance_id } = await it.admin.call("instance.create", { model_id: it.ids.second });
+		assert.deepEqual((await it.instances()).map((one) => one.instance_id), [instance_id]);
+		await it.admin.call("instance.delete", { instance_id });
+		assert.notEqual((await back()).instance_id, again.instance_id);
+		assert.equal(await it.has(), "first");
+		assert.equal((await it.ask("first")).status, 200);
 		await it.finish();
 	});
 	test("stay as they are for a minute after they were used, if nothing else is said", async () => {

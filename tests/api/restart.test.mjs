@@ -8,8 +8,7 @@ import { after, before, describe, test } from "node:test";
 import OpenAI from "openai";
 import { assertContractKept } from "./client.mjs";
 import { ModelWorker } from "./generating.mjs";
-import { Proxy, RemoteNode } from "./remote.mjs";
-import { LONG, Restarted, holding, wordsFile } from "./restarted.mjs";
+import { LONG, Restarted, RestartedWithNodes, holding, wordsFile } from "./restarted.mjs";
 import { eventually, slow, within } from "./server.mjs";
 import { WorkerNode, cpu, gpu, small } from "./workers.mjs";
 
@@ -90,6 +89,19 @@ describe("instances over a restart", () => {
 		await join_();
 		await cluster.ready(instance_id);
 		assert.equal((await within(retried, "the client has its answer", LONG)).choices[0].text, "five six");
+		await clear();
+	});
+
+	test("how long nobody has used it is remembered over a stop; after a kill it counts as used when it is ready", async () => {
+		const { instance_id } = await create();
+		assert.equal(await cluster.says("one two"), "one two");
+		for (const signal of ["SIGTERM", "SIGKILL"]) {
+			const before = Date.now();
+			await cluster.again(signal);
+			await join_();
+			const { idle_since } = await cluster.ready(instance_id);
+			assert.equal(Date.parse(idle_since) <= before, signal === "SIGTERM", `${signal}: ${idle_since}, of ${new Date(before).toISOString()}`);
+		}
 		await clear();
 	});
 
@@ -184,29 +196,19 @@ describe("instances over a restart", () => {
 });
 
 describe("a real node over a restart of its server", { timeout: 600000 * slow }, () => {
-	let cluster, nodes, proxies, instance_id, answer;
+	const all = new RestartedWithNodes();
+	let cluster, nodes, proxies, model_id, instance_id, answer;
 	const prompt = "a b c", length = { max_tokens: 30 };
 
 	before(async () => {
-		process.env.NODE_TLS_REJECT_UNAUTHORIZED = "0"; // fetch() takes no authority; who is asked is known here
-		cluster = new Restarted({ host: "0.0.0.0" });
-		await cluster.start();
-		proxies = await Promise.all([1, 2].map(() => Proxy.start(cluster.server.port)));
-		nodes = ["alpha", "beta"].map((name, i) => new RemoteNode({ server: cluster.server, admin: cluster.admin, proxy: proxies[i] }, { name }));
-		for (const node of nodes) await node.start((await cluster.admin.call("node.ticket", {})).ticket);
-		const { model_id } = await cluster.add(wordsFile({ megabytes: 1.6, context: 4096 }));
+		({ cluster, proxies, nodes, model_id } = await all.start());
 		const pins = nodes.map(({ device }, i) => ({ device_id: device.device_id, first_layer: 4 * i, layer_count: i ? 0 : 4 }));
 		({ instance_id } = await cluster.admin.call("instance.create", { model_id, context_tokens: 4096, sequences: 4, pins }));
 		await cluster.ready(instance_id);
 		answer = await cluster.says(prompt, length);
 		assert.ok(answer.length > 10, answer);
 	});
-	after(async () => {
-		for (const node of nodes ?? []) if (node.child?.exitCode === null) await node.finish();
-		proxies?.forEach((one) => one.close());
-		await cluster?.server?.finish();
-		assertContractKept();
-	});
+	after(() => all.finish());
 
 	test("the server is killed while it streams, started again, and answers the same with both nodes' parts", async (context) => {
 		const before = (await cluster.list())[0], old = nodes.map(holding);
@@ -245,7 +247,6 @@ describe("a real node over a restart of its server", { timeout: 600000 * slow },
 	test("a node that is away for 15 s, with no room elsewhere, is back with what it had: nothing is loaded anew", async (context) => {
 		const { device } = nodes[1], elsewhere = nodes[0].device.device_id;
 		await cluster.admin.call("instance.delete", { instance_id });
-		const [{ model_id }] = (await cluster.admin.call("model.list")).models;
 		const alone = (await cluster.admin.call("instance.create", { model_id, context_tokens: 4096, sequences: 4,
 			pins: [{ device_id: device.device_id, first_layer: 0, layer_count: 0 }] })).instance_id;
 		const before = await cluster.ready(alone), was = holding(nodes[1]);

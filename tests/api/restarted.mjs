@@ -3,9 +3,10 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { readlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { Client } from "./client.mjs";
+import { Client, assertContractKept } from "./client.mjs";
 import { modelFile } from "./gguf.mjs";
 import { workers } from "./machine.mjs";
+import { Proxy, RemoteNode } from "./remote.mjs";
 import { eventually, slow, startServer, temporary, within } from "./server.mjs";
 
 export const LONG = 60000 * slow;
@@ -118,3 +119,25 @@ export const wordsFile = (more) => {
 	writeFileSync(path, modelFile(more));
 	return path;
 };
+
+// Such a server, two real nodes that joined it by TLS, each behind a proxy that can be cut, and a model.
+export class RestartedWithNodes {
+	async start() {
+		process.env.NODE_TLS_REJECT_UNAUTHORIZED = "0"; // fetch() takes no authority; who is asked is known here
+		this.cluster = new Restarted({ host: "0.0.0.0" });
+		await this.cluster.start();
+		this.proxies = await Promise.all([1, 2].map(() => Proxy.start(this.cluster.server.port)));
+		const { server, admin } = this.cluster;
+		this.nodes = ["alpha", "beta"].map((name, i) => new RemoteNode({ server, admin, proxy: this.proxies[i] }, { name }));
+		for (const node of this.nodes) await node.start((await admin.call("node.ticket", {})).ticket);
+		({ model_id: this.model_id } = await this.cluster.add(wordsFile({ megabytes: 1.6, context: 4096 })));
+		return this;
+	}
+
+	async finish() {
+		for (const node of this.nodes ?? []) if (node.child?.exitCode === null) await node.finish();
+		this.proxies?.forEach((one) => one.close());
+		await this.cluster?.server?.finish();
+		assertContractKept();
+	}
+}

@@ -1,0 +1,212 @@
+// Workers that outlive their server, made here, of nodes that joined by TLS: what they, and others in their name, say to the
+// next server. With real ones: adopt.test.mjs.
+import assert from "node:assert/strict";
+import { after, before, describe, test } from "node:test";
+import WebSocket from "ws";
+import { makeRequest } from "./certificates.mjs";
+import { assertContractKept } from "./client.mjs";
+import { node as contract } from "./contract.mjs";
+import { ModelWorker } from "./generating.mjs";
+import { deviceRecord } from "./records.mjs";
+import { LONG, Restarted, wordsFile } from "./restarted.mjs";
+import { eventually, slow, within } from "./server.mjs";
+import { Stranger, smallRecord } from "./stranger.mjs";
+import { WorkerNode } from "./workers.mjs";
+
+// Its stream is a WebSocket with the certificate of a node.
+class DistantWorker extends ModelWorker {
+	connect({ port, cert, key }) {
+		const socket = new WebSocket(`wss://127.0.0.1:${port}/node`, ["exogpu.worker.v1"], { cert, key, rejectUnauthorized: false, perMessageDeflate: false });
+		return socket.on("message", (message) => this.serve(message));
+	}
+
+	greet() {
+		this.socket.on("open", () => this.send(this.greeting));
+	}
+
+	write(bytes) {
+		this.socket.send(bytes.subarray(4), { binary: true });
+	}
+
+	kill() {
+		this.socket.terminate();
+	}
+
+	// What the server has asked it to take up again.
+	adoptions() {
+		return this.calls.filter((one) => one.method === "instance.adopt");
+	}
+
+	// As it was loaded, with the memory that it told then.
+	run(method, params, body, id) {
+		if (method !== "instance.adopt") return super.run(method, params, body, id);
+		const { result } = super.run("instance.load", { stages: [0] }, body, id);
+		return { result };
+	}
+
+	tell(method, params) {
+		if (method !== "instance.progress") super.tell(method, params);
+	}
+}
+
+class DistantNode extends WorkerNode {
+	static async join(cluster, node_id, device) {
+		const request = makeRequest(), { ticket } = await cluster.admin.call("node.ticket", {});
+		const stranger = await Stranger.connect(cluster.server, request), { certificate } = await stranger.joinByTicket(node_id, ticket);
+		stranger.socket.close();
+		return { node_id, device, cert: certificate, key: request.key };
+	}
+
+	// With the workers that it has kept, if any.
+	static async come(cluster, { node_id, device, cert, key }, workers) {
+		const node = await this.connect(cluster.server, undefined, { unix: false, cert, key });
+		Object.assign(node, { server: { port: cluster.server.port, cert, key }, Worker: DistantWorker, workers: [], ended: [], connects: [] });
+		await node.call("node.register", { protocol: contract["x-protocol"], node: smallRecord(node_id), ...(workers && { workers }) });
+		await node.devices([device]);
+		return node;
+	}
+
+	receiveRequest(message) {
+		if (message.method === "model.fetch") this.reply(message, { fetched_bytes: 0, reused_bytes: 0 });
+		else super.receiveRequest(message);
+	}
+}
+
+describe("what is answered to a server that takes workers up", { timeout: 900000 * slow }, () => {
+	const gpu = (name) => deviceRecord({ device_id: `dev_${name}`, hardware_key: `uuid:${name}`, name, memory_pool: `uuid:${name}`, memory_bytes: 1 << 30 });
+	let cluster, far, other, node, model;
+
+	const create = async () => {
+		const { instance_id } = await cluster.admin.call("instance.create", { model_id: model.model_id, pins: [{ device_id: "dev_far", first_layer: 0, layer_count: 0 }] });
+		const instance = await cluster.ready(instance_id);
+		await cluster.stored();
+		return { instance, opened: node.worker().opened };
+	};
+	// The server is killed and starts again; the node comes back with the worker, of which nobody has said a word yet.
+	const again = async ({ opened }) => {
+		await cluster.again("SIGKILL");
+		node = await DistantNode.come(cluster, far, [opened.worker_id]);
+	};
+	const stream = (opened, answer, of = far) => {
+		const worker = new DistantWorker({ port: cluster.server.port, cert: of.cert, key: of.key }, opened);
+		if (answer) worker.answers["instance.adopt"] = answer;
+		return worker;
+	};
+	const found = async ({ instance: was }) => {
+		const now = await cluster.ready(was.instance_id);
+		assert.deepEqual([now.recoveries, now.stages.map((one) => one.device_id)], [was.recoveries, ["dev_far"]], "nothing was loaded");
+		assert.equal(await cluster.says("one two"), "one two");
+		assert.equal(node.workers.length, 0, "no worker was asked for");
+	};
+	const anew = async ({ instance: was }) => {
+		const now = await cluster.is(was.instance_id, "loaded anew", (one) => one.state === "ready" && one.recoveries === was.recoveries + 1);
+		assert.ok(now.epoch > was.epoch);
+		assert.equal(await cluster.says("one two"), "one two");
+		assert.equal(node.workers.length, 1, "by one worker");
+	};
+	const clear = async () => {
+		for (const { instance_id } of await cluster.list()) await cluster.admin.call("instance.delete", { instance_id });
+	};
+
+	before(async () => {
+		process.env.NODE_TLS_REJECT_UNAUTHORIZED = "0"; // fetch() takes no authority; who is asked is known here
+		cluster = new Restarted({ host: "0.0.0.0" });
+		await cluster.start();
+		far = await DistantNode.join(cluster, "nod_far", gpu("far"));
+		other = await DistantNode.join(cluster, "nod_other", gpu("other"));
+		node = await DistantNode.come(cluster, far);
+		model = await cluster.add(wordsFile({ megabytes: 0.8 }));
+	});
+	after(async () => {
+		node?.socket.close();
+		await cluster?.server?.finish();
+		assertContractKept();
+	});
+
+	test("two streams say that they are the same worker: the later one is, and what the other answers counts for nothing", async () => {
+		const was = await create();
+		await again(was);
+		const first = stream(was.opened, () => null);
+		await eventually(() => first.adoptions().length, "the first is asked", LONG);
+		const second = stream(was.opened, () => null);
+		await eventually(() => second.adoptions().length, "the second is asked", LONG);
+		await within(first.closed, "the first is let go", LONG);
+		const third = stream(was.opened);
+		await found(was);
+		assert.ok(third.calls.some((one) => one.method === "generate.start"));
+		assert.deepEqual([first, second].map((one) => one.calls.length), [1, 1]);
+		await clear();
+	});
+
+	test("another node says that the worker is its own: it is refused, and the node that has it is waited for", async () => {
+		const was = await create();
+		await again(was);
+		const liar = await DistantNode.come(cluster, other, [was.opened.worker_id]);
+		await eventually(() => liar.ended.some((one) => one.worker_id === was.opened.worker_id), "it is told to end it", LONG);
+		const stolen = stream(was.opened, undefined, other);
+		await within(stolen.closed, "its stream is refused", LONG);
+		const guessed = stream({ ...was.opened, key: "0".repeat(was.opened.key.length) });
+		await within(guessed.closed, "one without the key is, too", LONG);
+		assert.deepEqual([...stolen.calls, ...guessed.calls], []);
+		stream(was.opened);
+		await found(was);
+		liar.socket.close();
+		await clear();
+	});
+
+	test("a node that was cut off while it was asked comes back, and is asked once more", async () => {
+		const was = await create();
+		await again(was);
+		const first = stream(was.opened, () => null);
+		await eventually(() => first.adoptions().length, "it is asked", LONG);
+		node.socket.terminate();
+		first.kill();
+		node = await DistantNode.come(cluster, far, [was.opened.worker_id]);
+		const second = stream(was.opened);
+		await found(was);
+		assert.ok(second.adoptions()[0].params.epoch >= first.adoptions()[0].params.epoch);
+		await clear();
+	});
+
+	const told = { weights_bytes: 1000000, kv_bytes: 200000, workspace_bytes: 30000, host_bytes: 0 };
+	const answer = (more) => ({ result: { memory: [told], load_ms: 12.5, loaded_bytes: 1000000, chat_template: "chatml", vocabulary: 300, embedding: 4, ...more } });
+	const error = (code, reason) => ({ error: { code, message: "no", data: { reason, hint: null } } });
+	for (const [name, said] of [
+		["memory of no stage", answer({ memory: [] })],
+		["memory of a stage too many", answer({ memory: [told, told] })],
+		["a byte more", answer({ memory: [{ ...told, host_bytes: 1 }] })],
+		["bytes below nothing", answer({ memory: [{ ...told, kv_bytes: -1 }] })],
+		["bytes in words", answer({ memory: [{ ...told, kv_bytes: "200000" }] })],
+		["a list of nothing", answer({ memory: [null] })],
+		["what nobody asked for", answer({ more: 1 })],
+		["no result", { result: null }],
+		["times that are none", answer({ times: [{ layers_s: -1, output_s: null }] })],
+		["a template without end", answer({ chat_template: "x".repeat(33) })],
+		["that it is at an older epoch", error(-32009, "conflict")],
+		["that it is out of memory", error(-32005, "out_of_memory")],
+		["that its device is lost", error(-32006, "device_lost")],
+	])
+		test(`a worker answers ${name}: the model is loaded anew, by another one`, async () => {
+			const was = await create();
+			await again(was);
+			const wrong = stream(was.opened, () => said);
+			await anew(was);
+			assert.equal(wrong.adoptions().length, 1);
+			await within(wrong.closed, "its stream is closed", LONG);
+			await clear();
+		});
+
+	test("a worker does not answer: the model is loaded anew before its requests have waited too long", async () => {
+		const was = await create();
+		cluster.options.args = ["--limit", "pause_ms=40000"];
+		await again(was);
+		const silent = stream(was.opened, () => null);
+		await eventually(() => silent.adoptions().length, "it is asked", LONG);
+		const waits = cluster.ask("three four");
+		await anew(was);
+		const { status, json } = await waits;
+		assert.deepEqual([status, json?.choices?.[0].text], [200, "three four"]);
+		cluster.options.args = [];
+		await clear();
+	});
+});
