@@ -378,6 +378,13 @@ static enum status count_inputs(struct answer *answer, struct error *error)
 {
 	size_t *all = &answer->openai->input_tokens;
 	const int64_t most = instances_line_tokens(answer->openai->params.instances);
+	if ((int64_t)answer->input_tokens > most) {
+		answer_refused(answer, STATUS_LIMIT_EXCEEDED);
+		error_hint(error, "send them in several requests");
+		return error_set(error, STATUS_LIMIT_EXCEEDED,
+				 "the inputs have %zu tokens; those of all requests together have %lld at most",
+				 answer->input_tokens, (long long)most);
+	}
 	if (answer->input_tokens && (int64_t)(*all + answer->input_tokens) > most) {
 		error_set(error, STATUS_RATE_LIMITED,
 			  "inputs of %zu tokens wait already; with these %zu they would be more than %lld", *all,

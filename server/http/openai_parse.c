@@ -3,7 +3,8 @@
  *     openai_posted -> given (queue) -> parsed and read, on the thread -> openai_read_through, on the loop
  *
  * The answer is the thread's meanwhile, but for its place in the list; one whose client goes is ended once it is back.
- * Owns the thread, and copies of bodies that wait. */
+ * Of what may wait there is something left for those who come later, however much one token sends; and tokens take
+ * turns. Owns the thread, and copies of bodies that wait. */
 #include "common/base/limits.h"
 #include "server/http/openai_inside.h"
 #include "server/models/outbox.h"
@@ -11,11 +12,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { BODIES_SHARE = 3 }; // a token's bodies are at most so many times the bytes that are left
+
 struct openai_job {
-	struct outbox_item item; // first member
-	struct openai_job *next;
+	struct outbox_item item;         // first member
+	struct openai_job *next;         // of the queue
+	struct openai_job *later, **all; // of those that are not back; of the loop
 	struct openai_parser *parser;
 	struct answer *answer;
+	const void *owner; // its token: compared, nothing else
 	struct openai_reading reading;
 	size_t length;
 	char body[]; // (length)
@@ -25,11 +30,14 @@ struct openai_parser {
 	struct outbox *outbox;
 	pthread_t thread;
 	bool started;
-	size_t waiting_bytes; // of the loop: of bodies, until they are back
+	// Of the loop: bodies, until they are back.
+	struct openai_job *all;
+	size_t waiting_bytes;
 	pthread_mutex_t lock;
 	pthread_cond_t work;
 	// Under lock:
 	struct openai_job *first, **last;
+	const void *last_owner;
 	bool stop;
 };
 
@@ -43,9 +51,30 @@ static void deliver(struct outbox_item *item, bool tell)
 {
 	struct openai_job *job = (struct openai_job *)item;
 	job->parser->waiting_bytes -= job->length;
+	*job->all = job->later;
+	if (job->later)
+		job->later->all = job->all;
 	if (tell)
 		openai_read_through(job->answer, &job->reading);
 	job_destroy(job);
+}
+
+// Under the lock: the oldest of another token than the last one's, if there is one.
+static struct openai_job *take_next(struct openai_parser *parser)
+{
+	struct openai_job **at = &parser->first, *job;
+	while (*at && (*at)->owner == parser->last_owner)
+		at = &(*at)->next;
+	if (!*at)
+		at = &parser->first;
+	job = *at;
+	if (!job)
+		return NULL;
+	*at = job->next;
+	if (!*at)
+		parser->last = at;
+	parser->last_owner = job->owner;
+	return job;
 }
 
 static void *parser_main(void *argument)
@@ -55,9 +84,7 @@ static void *parser_main(void *argument)
 		pthread_mutex_lock(&parser->lock);
 		while (!parser->first && !parser->stop)
 			pthread_cond_wait(&parser->work, &parser->lock);
-		struct openai_job *job = parser->stop ? NULL : parser->first;
-		if (job && !(parser->first = job->next))
-			parser->last = &parser->first;
+		struct openai_job *job = parser->stop ? NULL : take_next(parser);
 		pthread_mutex_unlock(&parser->lock);
 		if (!job)
 			return NULL;
@@ -66,20 +93,46 @@ static void *parser_main(void *argument)
 	}
 }
 
+static enum status check_room(const struct openai_parser *parser, const void *owner, size_t length, struct error *error)
+{
+	const size_t waiting = parser->waiting_bytes + length, left = LIMIT_BODIES_BYTES - parser->waiting_bytes;
+	size_t own = length;
+	for (const struct openai_job *one = parser->all; one; one = one->later)
+		own += one->owner == owner ? one->length : 0;
+	if (length > left)
+		error_set(error, STATUS_RATE_LIMITED, "%zu bytes of requests wait to be read already",
+			  parser->waiting_bytes);
+	else if (own > BODIES_SHARE * (LIMIT_BODIES_BYTES - waiting))
+		error_set(error, STATUS_RATE_LIMITED,
+			  "%zu bytes of requests of this token wait to be read already: what is left of %d is for "
+			  "others",
+			  own - length, LIMIT_BODIES_BYTES);
+	else
+		return STATUS_OK;
+	error_hint(error, "try again in a few seconds");
+	return STATUS_RATE_LIMITED;
+}
+
 enum status openai_parser_take(struct openai_parser *parser, struct answer *answer, const uint8_t *body, size_t length,
 			       struct error *error)
 {
-	struct openai_job *job = NULL;
-	if (parser->waiting_bytes + length > LIMIT_BODIES_BYTES) {
-		error_set(error, STATUS_RATE_LIMITED, "%zu bytes of requests wait to be read already",
-			  parser->waiting_bytes);
-		error_hint(error, "try again in a few seconds");
-		return STATUS_RATE_LIMITED;
-	}
-	job = malloc(sizeof *job + length);
+	const void *owner = answer->caller.token;
+	enum status status = check_room(parser, owner, length, error);
+	if (status)
+		return status;
+	struct openai_job *job = malloc(sizeof *job + length);
 	if (!job)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
-	*job = (struct openai_job){.item = {.deliver = deliver}, .parser = parser, .answer = answer, .length = length};
+	*job = (struct openai_job){.item = {.deliver = deliver},
+				   .later = parser->all,
+				   .all = &parser->all,
+				   .parser = parser,
+				   .answer = answer,
+				   .owner = owner,
+				   .length = length};
+	if (job->later)
+		job->later->all = &job->later;
+	parser->all = job;
 	memcpy(job->body, body, length);
 	answer->reading = true;
 	parser->waiting_bytes += length;

@@ -152,8 +152,13 @@ static enum status check_length(const struct instance *instance, const struct mo
 				struct error *error)
 {
 	const uint32_t most = instance->context_tokens ? instance->context_tokens : model->shape.context;
-	if (given_tokens <= most)
+	const int64_t line = instance->all->params.line_tokens;
+	if (given_tokens <= most && (int64_t)given_tokens <= line)
 		return STATUS_OK;
+	if (given_tokens <= most)
+		return error_set(error, STATUS_LIMIT_EXCEEDED,
+				 "the prompt has %zu tokens; prompts that wait for a model have %lld at most, together",
+				 given_tokens, (long long)line);
 	return error_set(error, STATUS_LIMIT_EXCEEDED, "the prompt has %zu tokens; the context has room for %u",
 			 given_tokens, most);
 }

@@ -115,7 +115,7 @@ describe("tokens that wait", () => {
 		const server = await startServer({ args: ["--limit", "line_tokens=1000"] });
 		const admin = await Client.login(server), path = join(temporary(), "words.gguf");
 		const node = await WorkerNode.start(server, { Worker: ModelWorker });
-		writeFileSync(path, modelFile());
+		writeFileSync(path, modelFile({ context: 2048 }));
 		const { model_id } = await admin.call("model.add", { source: path });
 		await eventually(async () => (await admin.call("model.list")).models[0].state === "ready", "the model is ready");
 		await admin.call("instance.create", { model_id });
@@ -137,6 +137,13 @@ describe("tokens that wait", () => {
 			waiting.push(post(endpoint, body).catch(() => {}));
 			await eventually(there, `${endpoint} waits`);
 		};
+		for (const [endpoint, body, wanted, pattern] of [
+			["embeddings", { input: Array(6).fill(list(200)) }, [413, "too_large"], /the inputs have 1200 tokens; those of all requests together have 1000 at most; send them in several/],
+			["completions", { prompt: list(1001) }, [400, "context_length_exceeded"], /the prompt has 1001 tokens; prompts that wait for a model have 1000 at most/]]) {
+			const { status, error } = await within(post(endpoint, body), `${endpoint} never has room`);
+			assert.deepEqual([status, error.code], wanted, error.message);
+			assert.match(error.message, pattern);
+		}
 		await waits("embeddings", { input: Array(4).fill(list(200)) }, () => worker.embeds.size === 4);
 		await refused("embeddings", { input: list(201) }, /inputs of 800 tokens wait already; with these 201 they would be more than 1000/);
 		await waits("embeddings", { input: "text counts nothing" }, () => worker.embeds.size === 5);

@@ -1,0 +1,83 @@
+/* Large bodies that wait to be read: one token leaves room for the next, and that one for another. The loop does not
+ * run, so that none of them is back. */
+#include "common/net/loop.h"
+#include "server/http/openai_inside.h"
+
+// clang-format off
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+// clang-format on
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BODY_BYTES = 1024 * 1024, ANSWERS = 2 * LIMIT_BODIES_BYTES / BODY_BYTES };
+
+static struct {
+	struct net_loop *loop;
+	struct openai_parser *parser;
+	struct answer answers[ANSWERS];
+	unsigned used;
+	uint8_t *body;
+} world;
+
+static int set_up(void **state)
+{
+	(void)state;
+	memset(&world, 0, sizeof world);
+	world.body = malloc(BODY_BYTES);
+	assert_non_null(world.body);
+	memset(world.body, ' ', BODY_BYTES); // no JSON
+	assert_int_equal(net_loop_create(&world.loop, NULL), STATUS_OK);
+	assert_int_equal(openai_parser_create(&world.parser, world.loop, NULL), STATUS_OK);
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	openai_parser_destroy(&world.parser);
+	net_loop_destroy(&world.loop);
+	free(world.body);
+	return 0;
+}
+
+// Of how many bodies of this token there is room.
+static unsigned fill(uintptr_t token, struct error *error)
+{
+	unsigned count = 0;
+	for (;; count++) {
+		assert_true(world.used < ANSWERS);
+		struct answer *answer = &world.answers[world.used++];
+		answer->endpoint = ENDPOINT_COMPLETIONS;
+		answer->caller.token = (struct token *)token; // compared, nothing else
+		const enum status status = openai_parser_take(world.parser, answer, world.body, BODY_BYTES, error);
+		assert_true(status == STATUS_OK || status == STATUS_RATE_LIMITED);
+		if (status)
+			return count;
+	}
+}
+
+static void test_shares(void **state)
+{
+	struct error error = {0};
+	const unsigned all = LIMIT_BODIES_BYTES / BODY_BYTES;
+	unsigned taken = 0;
+	(void)state;
+	for (uintptr_t token = 1; token <= 3; token++) {
+		const unsigned left = all - taken, own = fill(token * 64, &error);
+		assert_int_equal(own, left * 3 / 4);
+		assert_int_equal(error.status, STATUS_RATE_LIMITED);
+		assert_non_null(strstr(error.message, "of this token wait to be read already"));
+		assert_non_null(strstr(error.hint, "try again"));
+		taken += own;
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(test_shares, set_up, tear_down)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
