@@ -65,6 +65,19 @@ static enum status check_format(const struct cluster_device *device, const struc
 	return STATUS_OK;
 }
 
+// The end of a call that has made an item: both go if it could not be sent.
+static enum status after_send(struct worker *worker, const struct tenant_call *client, struct worker_call **call,
+			      struct item **item, enum status status)
+{
+	if (status) {
+		item_destroy(item);
+		worker_call_destroy(call);
+	} else {
+		worker_hold(worker, client->conn);
+	}
+	return status;
+}
+
 enum status tenant_load(const struct tenant_call *client, struct error *error)
 {
 	struct worker *worker;
@@ -105,13 +118,7 @@ enum status tenant_load(const struct tenant_call *client, struct error *error)
 							.waits = true};
 		status = worker_send(worker, call, &send, error);
 	}
-	if (status) {
-		item_destroy(&item);
-		worker_call_destroy(&call);
-	} else {
-		worker_hold(worker, client->conn);
-	}
-	return status;
+	return after_send(worker, client, &call, &item, status);
 }
 
 // ---- compute.launch ----
@@ -256,13 +263,7 @@ enum status tenant_run(const struct tenant_call *client, struct error *error)
 								  .waits = true},
 				     error);
 	}
-	if (status) {
-		item_destroy(&item);
-		worker_call_destroy(&call);
-	} else {
-		worker_hold(worker, client->conn);
-	}
-	return status;
+	return after_send(worker, client, &call, &item, status);
 }
 
 // ---- compute.unload ----

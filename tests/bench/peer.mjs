@@ -7,14 +7,10 @@
 // seen, then 64 more, always the likeliest. Ours goes by way of the server, HTTP and server-sent events, as a program
 // has it; llama.cpp is called in this process. Medians of the rounds, and ours by theirs. For a file of 16- or 32-bit
 // weights both should choose the same tokens: llama.cpp rounds what it multiplies with quantised weights to 8 bits.
-import { execFileSync, spawn } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { createRequire } from "node:module";
-import { availableParallelism, tmpdir } from "node:os";
-import { basename, join, resolve } from "node:path";
-import { setTimeout as sleep } from "node:timers/promises";
-import { fileURLToPath, pathToFileURL } from "node:url";
+import { availableParallelism } from "node:os";
+import { basename, resolve } from "node:path";
 import { parseArgs } from "node:util";
+import { exogpu, importPeer, startServer } from "./beside.mjs";
 
 const PROMPT = 512, GENERATED = 64;
 
@@ -25,29 +21,12 @@ if (!files.length) {
 	process.exit(2);
 }
 const rounds = Number(values.rounds), threads = Number(values.threads);
-const peer = await import(pathToFileURL(createRequire(join(resolve(folder), "x")).resolve("node-llama-cpp")));
+const peer = await importPeer(folder);
 
 const median = (list) => [...list].sort((a, b) => a - b)[Math.floor(list.length / 2)];
 
 // Tokens that every vocabulary has as plain pieces, others each round.
 const prompt = (round) => Array.from({ length: PROMPT }, (_, i) => 300 + ((i * 7919 + (round + 1) * 104729 + 13) % 20000));
-
-const binary = process.env.EXOGPU_BINARY ?? fileURLToPath(new URL("../../build/exogpu", import.meta.url));
-const data = mkdtempSync(join(tmpdir(), "exogpu-peer-"));
-const exogpu = (...args) => JSON.parse(execFileSync(binary, [...args, "--data", data, "--json"], { encoding: "utf8", stdio: ["ignore", "pipe", "inherit"] }));
-
-async function startServer() {
-	const child = spawn(binary, ["serve", "--data", data, "--listen", "127.0.0.1:0", "--log-level", "warning"], { stdio: ["ignore", "pipe", "inherit"] });
-	for (const signal of ["SIGINT", "SIGTERM"]) process.on(signal, () => process.exit(1));
-	process.on("exit", () => {
-		child.kill();
-		rmSync(data, { recursive: true, force: true });
-	});
-	let said = "";
-	for await (const piece of child.stdout) if (/^token: /m.test((said += piece))) break;
-	while (!exogpu("devices").devices.some((one) => one.backend === "cpu" && one.memory_bandwidth_bytes_per_s)) await sleep(200);
-	return { url: /^dashboard: (\S+)/m.exec(said)[1], token: readFileSync(join(data, "admin.token"), "utf8").trim() };
-}
 
 // {prompt, generated}: tokens a second; text.
 async function askOurs(server, model, tokens) {
@@ -92,7 +71,7 @@ const alike = (a, b) => {
 };
 
 const llama = await peer.getLlama({ gpu: false, build: "never", skipDownload: true, maxThreads: threads, logLevel: peer.LlamaLogLevel.error });
-const server = await startServer();
+const server = await startServer((one) => one.backend === "cpu" && one.memory_bandwidth_bytes_per_s);
 console.log(`${threads} threads; llama.cpp ${llama.llamaCppRelease.release}; tokens a second, medians of ${rounds}`);
 for (const file of files) {
 	const name = basename(file);

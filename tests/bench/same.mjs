@@ -6,14 +6,10 @@
 // the program of tests/engine/model/tokens.c, without which ids are not compared. Where two texts part, it is said by how
 // much our likeliest token was likelier than our next: rounding parts those that are about as likely. Ends with 1 if ids
 // differ, or texts part where it was by more than TIE.
-import { execFileSync, spawn, spawnSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { createRequire } from "node:module";
-import { tmpdir } from "node:os";
-import { basename, join, resolve } from "node:path";
-import { setTimeout as sleep } from "node:timers/promises";
-import { fileURLToPath, pathToFileURL } from "node:url";
+import { spawnSync } from "node:child_process";
+import { basename, resolve } from "node:path";
 import { parseArgs } from "node:util";
+import { exogpu, importPeer, startServer } from "./beside.mjs";
 
 const TIE = 0.05; // of a logarithm of probability
 
@@ -24,27 +20,9 @@ if (!files.length) {
 	process.exit(2);
 }
 const wanted = Number(values.tokens);
-const peer = await import(pathToFileURL(createRequire(join(resolve(folder), "x")).resolve("node-llama-cpp")));
+const peer = await importPeer(folder);
 const prompts = ["Once upon a time", "Once upon a time, there was a little girl named Lily.", " The dog", "One day", "Tom and Sam went to the park. They saw a big", "\n\nThe end.", "«Ünïcode» 😀 日本"];
 const texts = [...prompts, "", " ", "  two  spaces  ", "a\tb\r\nc", "▁under", "\u0000", "<s>", "</s> <unk>", "<0x41>", "1234567890", "e\u0301é", "👩‍👩‍👧‍👦🏳️‍🌈", "שלום عالم नमस्ते", "\u{10FFFF}", "x".repeat(300), " ".repeat(40), "don't DON'T", "\uFEFFbom"];
-
-const binary = process.env.EXOGPU_BINARY ?? fileURLToPath(new URL("../../build/exogpu", import.meta.url));
-const data = mkdtempSync(join(tmpdir(), "exogpu-same-"));
-const exogpu = (...args) => JSON.parse(execFileSync(binary, [...args, "--data", data, "--json"], { encoding: "utf8", stdio: ["ignore", "pipe", "inherit"] }));
-
-async function startServer() {
-	const child = spawn(binary, ["serve", "--data", data, "--listen", "127.0.0.1:0", "--log-level", "warning"], { stdio: ["ignore", "pipe", "inherit"] });
-	for (const signal of ["SIGINT", "SIGTERM"]) process.on(signal, () => process.exit(1));
-	process.on("exit", () => {
-		child.kill();
-		rmSync(data, { recursive: true, force: true });
-	});
-	let said = "";
-	for await (const piece of child.stdout) if (/^token: /m.test((said += piece))) break;
-	const here = (one) => one.verification?.state === "passed" && (!values.device || one.name.includes(values.device));
-	while (!exogpu("devices").devices.some(here)) await sleep(200);
-	return { url: /^dashboard: (\S+)/m.exec(said)[1], token: readFileSync(join(data, "admin.token"), "utf8").trim() };
-}
 
 // As tests/engine/model/tokens.c takes and gives them; with the token of the beginning, where the file wants it.
 function ourIds(file, list) {
@@ -95,7 +73,7 @@ function margin({ text, logprobs }, other) {
 }
 
 const llama = await peer.getLlama({ gpu: false, build: "never", skipDownload: true, maxThreads: 1, logLevel: peer.LlamaLogLevel.error });
-const server = await startServer();
+const server = await startServer((one) => one.verification?.state === "passed" && (!values.device || one.name.includes(values.device)));
 let wrong = 0;
 console.log(`llama.cpp ${llama.llamaCppRelease.release}; ${wanted} tokens of each prompt, always the likeliest`);
 for (const file of files) {
