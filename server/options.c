@@ -28,7 +28,7 @@ static const struct flag flags[] = {
 	 "(default 127.0.0.1:52415; port 0: any free one)",
 	 offsetof(struct words, listen)},
 	{"lan", NULL,
-	 "listen for the whole network: port 52415 of every address, by TLS,\nand say so on it, for nodes to find",
+	 "listen for the whole network: port 52415 of every address, by TLS, and say so on it, for nodes to find",
 	 offsetof(struct words, lan)},
 	{"data", "DIR",
 	 "the data directory\n"
@@ -38,24 +38,24 @@ static const struct flag flags[] = {
 	{"no-local-node", NULL, "do not lend this machine's devices", offsetof(struct words, no_local_node)},
 	{"log-level", "LEVEL", "error, warning, info (default) or debug", offsetof(struct words, log_level)},
 	{"tls-cert", "FILE",
-	 "show browsers this certificate (PEM, those between it and its root after it)\n"
+	 "show browsers this certificate (PEM, those between it and its root after it) "
 	 "instead of the cluster's own; read again when it changes",
 	 offsetof(struct words, tls_cert)},
 	{"tls-key", "FILE", "its key (PEM, without a password)", offsetof(struct words, tls_key)},
 	{"tls-name", "NAME,...",
-	 "names and addresses that this server is reached by, besides the machine's own:\n"
+	 "names and addresses that this server is reached by, besides the machine's own: "
 	 "for its certificate, and for whom it answers to",
 	 offsetof(struct words, tls_names)},
 	{"cors-origin", "URL...",
-	 "let pages of this origin, as in https://chat.example.com, use /v1 with a token;\n"
+	 "let pages of this origin, as in https://chat.example.com, use /v1 with a token; "
 	 "may be given again",
 	 offsetof(struct words, cors_origins)},
 	{"hub-url", "URL",
-	 "where hf: models come from: a mirror of Hugging Face, which may be a private address\n"
+	 "where hf: models come from: a mirror of Hugging Face, which may be a private address "
 	 "and plain HTTP (default https://huggingface.co)",
 	 offsetof(struct words, hub_url)},
 	{"ollama-url", "URL",
-	 "where ollama: models come from, in the same way (default https://registry.ollama.ai,\n"
+	 "where ollama: models come from, in the same way (default https://registry.ollama.ai, "
 	 "searches https://ollama.com)",
 	 offsetof(struct words, ollama_url)},
 	{"placement-timeout", "SECONDS", "how long to search for a better placement of a model, 0.05 to 60 (default 5)",
@@ -65,16 +65,16 @@ static const struct flag flags[] = {
 	 "(default 3 of a GPU's and 6 of the host's, 64 MiB to 1 GiB)",
 	 offsetof(struct words, headroom)},
 	{"give-way-after", "SECONDS",
-	 "how long nobody has used a model that gives way to another one which needs its memory,\n"
+	 "after how long without a request a model gives way to another that needs its memory: "
 	 "0 to 86400, or never (default 60)",
 	 offsetof(struct words, give_way_after)},
 	{"take-better", NULL, "move running models by themselves when a device comes that makes them faster",
 	 offsetof(struct words, take_better)},
 	{"load-on-demand", NULL,
-	 "load a model that is not loaded when somebody asks it by /v1, with any token of\n"
-	 "the scope infer (without this: with tokens of the scope admin)",
+	 "load a model that is not loaded when somebody asks it by /v1, with any token of "
+	 "the scope infer (without this option: only with tokens of the scope admin)",
 	 offsetof(struct words, load_on_demand)},
-	{"limit", "NAME=N,...", "set limits, of those below", offsetof(struct words, limits)},
+	{"limit", "NAME=N,...", "change limits, which are listed below", offsetof(struct words, limits)},
 	{"help", NULL, "this text", offsetof(struct words, help)},
 	{0},
 };
@@ -84,7 +84,7 @@ void options_print_help(void)
 	printf("exogpu serve: run the server, its dashboard and this machine's node\n\n"
 	       "Usage: exogpu serve [OPTION...]\n\n");
 	flags_print(flags, stdout);
-	printf("\nLimits, as they are by themselves:\n");
+	printf("\nLimits, and what they are unless set:\n");
 	limit_values_print(stdout);
 	printf("\n"
 	       "The first admin token is in DIR/admin.token, the certificate of the cluster's authority in\n"

@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+enum { NAME_COLUMNS = 22, HELP_COLUMNS = 74 }; // of a help text: a line has 100
+
 static const struct flag *find_in(const struct flag *flags, const char *name, size_t length)
 {
 	for (; flags && flags->name; flags++)
@@ -111,15 +113,30 @@ enum status flags_read(const struct flags *flags, void *into, int argc, char **a
 	return STATUS_OK;
 }
 
-// A help text of several lines goes on below its beginning.
+// How much of a help text stands on its next line: up to where it breaks by itself, or as many words as fit.
+static size_t line_length(const char *text)
+{
+	const size_t length = strcspn(text, "\n");
+	size_t fits = 0;
+	for (size_t i = 0; length > HELP_COLUMNS && i <= HELP_COLUMNS; i++)
+		if (text[i] == ' ')
+			fits = i;
+	return fits ? fits : length;
+}
+
+// What is wider than the column of names has a line of its own.
 static void print_flag(const struct flag *flag, FILE *out)
 {
 	char left[40];
 	const char *text = flag->help;
 	snprintf(left, sizeof left, "--%s%s%s", flag->name, flag->value ? " " : "", flag->value ? flag->value : "");
-	for (size_t length; *text; text += length + (text[length] == '\n')) {
-		length = strcspn(text, "\n");
-		fprintf(out, "  %-22s  %.*s\n", text == flag->help ? left : "", (int)length, text);
+	if (strlen(left) > NAME_COLUMNS) {
+		fprintf(out, "  %s\n", left);
+		left[0] = 0;
+	}
+	for (size_t length; *text; text += length + (text[length] != 0), left[0] = 0) {
+		length = line_length(text);
+		fprintf(out, "  %-*s  %.*s\n", NAME_COLUMNS, left, (int)length, text);
 	}
 }
 

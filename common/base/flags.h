@@ -15,7 +15,7 @@ struct flag {
 	const char *name;  // without its dashes
 	const char *value; // what its value is called in the help; NULL: a switch; with "..." at its end it may be
 			   // given often, and its member is const char *[FLAGS_MANY]
-	const char *help;  // lines, without an end at the last; NULL: not shown
+	const char *help;  // filled into lines, and broken where it has a new line; NULL: not shown
 	size_t offset;     // of its member in the struct to fill: const char *, bool for a switch
 };
 

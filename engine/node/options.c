@@ -21,15 +21,15 @@ struct words {
 
 static const struct flag flags[] = {
 	{"join", "HOST:PORT",
-	 "the server: its address or URL; of one on this machine unix:PATH; or auto: one that announces itself\n"
-	 "on the local networks. Needed once at most: a node that has joined knows its server (default: that\n"
-	 "one; else, where DIR is a server's, DIR/" PATHS_SOCKET_NAME "; else auto)",
+	 "the server: its address or URL; of one on this machine unix:PATH; or auto: one that announces itself "
+	 "on the local networks. Needed once at most: a node that has joined knows its server\n"
+	 "(default: that one; else, where DIR is a server's, DIR/" PATHS_SOCKET_NAME "; else auto)",
 	 offsetof(struct words, join)},
 	{"ticket", "TICKET", "join with this ticket (on the server: exogpu ticket create; default $EXOGPU_TICKET)",
 	 offsetof(struct words, ticket)},
 	{"accept-code", NULL,
-	 "join without a ticket where there is no terminal: nobody is asked here whether the six digits\n"
-	 "are those of the dashboard. Then whoever answers at HOST:PORT may take this node for a cluster of\n"
+	 "join without a ticket where there is no terminal: nobody is asked here whether the six digits "
+	 "are those of the dashboard. Then whoever answers at HOST:PORT may take this node for a cluster of "
 	 "its own; compare the digits in this log before you let the node in",
 	 offsetof(struct words, accept_code)},
 	{"no-announce", NULL, "say nothing of this node on the local networks", offsetof(struct words, no_announce)},
@@ -41,11 +41,13 @@ static const struct flag flags[] = {
 	 "(default $EXOGPU_DATA, $XDG_DATA_HOME/exogpu, ~/.local/share/exogpu)",
 	 offsetof(struct words, data)},
 	{"spares", "MS",
-	 "keep a started worker for each device whose sessions waited longer than this for theirs: 1 to 60000\n"
-	 "ms; off: none (default $EXOGPU_SPARES, else 60, and then none of devices that are a processor)",
+	 "keep a started worker for each device whose sessions waited longer than this for theirs: 1 to 60000 "
+	 "ms; off: none\n"
+	 "(default $EXOGPU_SPARES, else 60, and then none of devices that are a processor)",
 	 offsetof(struct words, spares)},
 	{"parent", "PID",
-	 "the server that starts this node gives its own: without it, and having met none, the node ends",
+	 "given by the server that starts this node: when that process is gone, and no server was ever met, the node "
+	 "ends",
 	 offsetof(struct words, parent)},
 	{"log-level", "LEVEL", "error, warning, info (default) or debug", offsetof(struct words, log_level)},
 	{"help", NULL, "this text", offsetof(struct words, help)},

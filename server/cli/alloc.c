@@ -224,13 +224,15 @@ const struct cli_command alloc_command = {
 	.summary = "hold memory of a device until Ctrl-C",
 	.more = "DEVICE is an id, a name, or the beginning of either; SIZE is 512MiB, 4GiB, 1.5GB, 4096.\n"
 		"The memory is zero, and is freed when the command ends. Exit status 1 if it is taken away.\n"
-		"Programs allocate over the API: the README shows how.\n",
+		"exogpu alloc list shows what is held, exogpu alloc free takes it away. Programs allocate over the "
+		"API: the\n"
+		"README shows how.\n",
 	.flags = flags,
 	.run = run_alloc,
 };
 const struct cli_command alloc_list_command = {
 	.name = "alloc list",
-	.summary = "what is held: by this token, or with the scope admin by all",
+	.summary = "list the memory held: by this token, or with the scope admin by all",
 	.run = run_list,
 };
 const struct cli_command alloc_free_command = {

@@ -149,7 +149,7 @@ static const struct flag flags[] = {
 const struct cli_command audit_export_command = {
 	.name = "audit export",
 	.operand = "[FILE]",
-	.summary = "the audit log's entries to a file or standard output",
+	.summary = "write the audit log's entries to a file or standard output",
 	.more = "Reads the files of the data directory, archives too, and verifies them on the way; if the log does "
 		"not\n"
 		"hold the exit status is that of audit verify. A server that runs on it is not disturbed.\n",

@@ -279,14 +279,14 @@ static const struct flag flags[] = {
 	{"from", "TIME", "not older than this: 2026-11-21, 2026-11-21T08:00:00Z, or 24h",
 	 offsetof(struct cli_arguments, from)},
 	{"to", "TIME", "older than this", offsetof(struct cli_arguments, to)},
-	{"limit", "N", "the newest so many (default 50, at most 1000)", offsetof(struct cli_arguments, limit)},
+	{"limit", "N", "so many of the newest (default 50, at most 1000)", offsetof(struct cli_arguments, limit)},
 	{"follow", NULL, "stay, and print what comes, until Ctrl-C", offsetof(struct cli_arguments, follow)},
 	{0},
 };
 
 const struct cli_command audit_list_command = {
 	.name = "audit list",
-	.summary = "who did what, from where, with what result",
+	.summary = "list who did what, from where, with what result",
 	.more = "The server's head of the log is compared with the one that you saw last; if the log does not "
 		"continue\n"
 		"that one the exit status is 11 (it is smaller), 12 (it is another), 13 or 14 (signatures, keys).\n",

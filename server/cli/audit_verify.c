@@ -307,7 +307,7 @@ static const struct flag flags[] = {
 
 const struct cli_command audit_verify_command = {
 	.name = "audit verify",
-	.summary = "whether the audit log is what was written, all of it",
+	.summary = "check that the audit log is what was written, all of it",
 	.more = "Reads the files of the data directory; no server is needed or believed. With --url the server says.\n"
 		"Exit status: 0 all holds, 10 changed, 11 cut, 12 another log than others have seen, 13 a signature "
 		"is\n"

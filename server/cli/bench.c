@@ -495,7 +495,7 @@ static int run(const struct cli_arguments *arguments, struct error *error)
 const struct cli_command bench_device_command = {
 	.name = "bench device",
 	.operand = "[DEVICE]",
-	.summary = "how fast a device is, through the API",
+	.summary = "measure how fast a device is, through the API",
 	.more = "DEVICE is an id, a name, or the beginning of either; without it every device is measured.\n"
 		"write and read go from this command's memory through the server to the device's and back, six pieces\n"
 		"of a MiB under way; the others are the device's own.\n"

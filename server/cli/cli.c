@@ -32,7 +32,7 @@ static const struct cli_command *const commands[] = {
 // First words of those that have two.
 static const char *const groups[] = {"token", "ticket", "nodes", "alloc", "model", "bench", "audit"};
 enum { COMMANDS = sizeof commands / sizeof *commands };
-enum { NAME_COLUMNS = 22 }; // of a command with its operands, in the list of them
+enum { NAME_COLUMNS = 24 }; // of a command with its operands, in the list of them
 
 void cli_print_help(FILE *out)
 {
@@ -43,12 +43,13 @@ void cli_print_help(FILE *out)
 		fprintf(out, "  %s %-*s%s\n", commands[i]->name, (int)(NAME_COLUMNS - strlen(commands[i]->name)),
 			operand, commands[i]->summary);
 	}
-	fprintf(out,
-		"\nAll but serve and node ask the server that runs on the data directory (--data DIR, else "
-		"EXOGPU_DATA,\n"
-		"else $XDG_DATA_HOME/exogpu, else ~/.local/share/exogpu), or the one at --url or EXOGPU_URL with the\n"
-		"token in EXOGPU_TOKEN; exogpu help devices says whom they trust for https://. With --json they print "
-		"the answer, or the error, as JSON.\n");
+	fprintf(out, "\nexogpu help COMMAND tells the options of each. All but serve and node ask the server that runs "
+		     "on the data\n"
+		     "directory (--data DIR, else $EXOGPU_DATA, else $XDG_DATA_HOME/exogpu, else "
+		     "~/.local/share/exogpu), or the\n"
+		     "one at --url or $EXOGPU_URL with the token in $EXOGPU_TOKEN; --ca says whom they trust for "
+		     "https://. With\n"
+		     "--json they print the answer, or the error, as JSON.\n");
 }
 
 static bool is_process(const struct cli_command *command)
@@ -138,7 +139,7 @@ static void print_group_help(const char *word, FILE *out)
 			fprintf(out, "  exogpu %s %-*s%s\n", commands[i]->name,
 				(int)(NAME_COLUMNS - strlen(commands[i]->name)),
 				commands[i]->operand ? commands[i]->operand : "", commands[i]->summary);
-	fprintf(out, "\nexogpu help %s COMMAND says more.\n", word);
+	fprintf(out, "\nexogpu help %s COMMAND tells the options of each.\n", word);
 }
 
 static int unknown_command(int argc, char **argv)

@@ -198,7 +198,7 @@ static const struct flag flags[] = {
 
 const struct cli_command discover_command = {
 	.name = "discover",
-	.summary = "who announces itself on this machine's networks",
+	.summary = "list who announces itself on this machine's networks",
 	.more = "Needs no server. One that runs on the data directory, or is named by --url, is asked what became of\n"
 		"each: self, member, waiting, not_joined, other_cluster or damaged. Nothing that is heard is proven.\n"
 		"With --json: the result of discovery.list, where no server was asked with a verdict of null.\n",

@@ -22,7 +22,7 @@ static int run(const struct cli_arguments *arguments, struct error *error)
 
 const struct cli_command health_command = {
 	.name = "health",
-	.summary = "whether a server answers",
+	.summary = "check whether a server answers",
 	.more = "Ends with 0 if it does, with 1 if not. Needs no token.\n",
 	.run = run,
 };

@@ -115,14 +115,14 @@ static int run(const struct cli_arguments *arguments, struct error *error)
 }
 
 static const struct flag flags[] = {
-	{"limit", "N", "the newest so many (default 50, at most 500)", offsetof(struct cli_arguments, limit)},
+	{"limit", "N", "so many of the newest (default 50, at most 500)", offsetof(struct cli_arguments, limit)},
 	{"follow", NULL, "stay, and print what comes, until Ctrl-C", offsetof(struct cli_arguments, follow)},
 	{0},
 };
 
 const struct cli_command log_command = {
 	.name = "log",
-	.summary = "what the server says, and what its nodes warn of",
+	.summary = "show what the server says, and what its nodes warn of",
 	.more = "Since the server started; what it said before is in its terminal, or in the system's journal.\n",
 	.flags = flags,
 	.run = run,

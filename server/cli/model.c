@@ -282,7 +282,7 @@ static const struct flag add_flags[] = {
 const struct cli_command model_add_command = {
 	.name = "model add",
 	.operand = "SOURCE",
-	.summary = "make a model known, and fetch it",
+	.summary = "add a model: a file, or one to fetch",
 	.more = "SOURCE is a GGUF file of the server's machine, https://HOST/FILE.gguf, hf:OWNER/REPO/FILE.gguf,\n"
 		"hf:OWNER/REPO (the file that fits best), or ollama:NAME:TAG.\n"
 		"Ctrl-C leaves a download going. Adding again what failed goes on where it was.\n",
@@ -297,7 +297,7 @@ const struct cli_command model_list_command = {
 const struct cli_command model_remove_command = {
 	.name = "model remove",
 	.operand = "ID",
-	.summary = "forget a model, by its id or name; delete what was downloaded",
+	.summary = "forget a model, by its id or name, and delete what was downloaded",
 	.run = run_remove,
 };
 const struct cli_command model_search_command = {

@@ -225,7 +225,7 @@ const struct cli_command nodes_command = {
 const struct cli_command nodes_approve_command = {
 	.name = "nodes approve",
 	.operand = "ID [CODE]",
-	.summary = "let a node in that waits; first compare its six digits",
+	.summary = "let a waiting node in; first compare its six digits",
 	.more = "exogpu nodes shows the digits. Let a node in only if it shows the same ones itself: if they differ,\n"
 		"somebody stands between it and this server. With CODE nobody is let in who has another one.\n",
 	.run = run_approve,
@@ -233,13 +233,13 @@ const struct cli_command nodes_approve_command = {
 const struct cli_command nodes_refuse_command = {
 	.name = "nodes refuse",
 	.operand = "ID",
-	.summary = "turn a node away that waits",
+	.summary = "turn a waiting node away",
 	.run = run_refuse,
 };
 const struct cli_command nodes_remove_command = {
 	.name = "nodes remove",
 	.operand = "ID",
-	.summary = "remove a node: cut off at once, its certificate revoked",
+	.summary = "remove a node: it is cut off at once, its certificate revoked",
 	.more = "What sessions hold on its devices is lost. To come back the node must join anew.\n",
 	.run = run_remove,
 };

@@ -386,13 +386,46 @@ static int run_instances(const struct cli_arguments *arguments, struct error *er
 			    error);
 }
 
+// The id that the operand is, or that of the only instance of the model that it names.
+static int find_id(const struct cli_arguments *arguments, char id[64], struct error *error)
+{
+	struct target target;
+	struct client *client;
+	struct json *answer = NULL;
+	const struct json *named = NULL;
+	size_t count = 0;
+	int result = command_open(arguments, &target, &client, error);
+	if (result)
+		return result;
+	enum status status = client_ask(client, &(struct client_call){.method = "instance.list"}, &answer, error);
+	client_close(&client);
+	for (const struct json *one = json_first(json_get(answer, "instances")); one; one = json_next(one)) {
+		if (strcmp(json_get_string(one, "model_name", ""), arguments->operand) != 0)
+			continue;
+		named = one;
+		count++;
+	}
+	snprintf(id, 64, "%s", count == 1 ? json_get_string(named, "instance_id", "") : arguments->operand);
+	json_destroy(&answer);
+	if (!status && count > 1) {
+		status = error_set(error, STATUS_CONFLICT, "%.100s is loaded %zu times", arguments->operand, count);
+		error_hint(error, "give the id of one, as exogpu instances shows it");
+	}
+	return status ? 1 : 0;
+}
+
 static int act_on(const struct cli_arguments *arguments, const char *method, const char *done, struct error *error)
 {
-	struct json *params = json_new_object(), *answer = NULL;
-	json_set_string(params, "instance_id", arguments->operand);
+	struct json *params, *answer = NULL;
+	char id[64];
+	int result = find_id(arguments, id, error);
+	if (result)
+		return result;
+	params = json_new_object();
+	json_set_string(params, "instance_id", id);
 	if (arguments->format)
 		json_set_string(params, "format", arguments->format);
-	int result = command_call(arguments, method, params, &answer, error);
+	result = command_call(arguments, method, params, &answer, error);
 	if (answer)
 		command_print_text(stdout, done, json_get_string(answer, "instance_id", ""));
 	json_destroy(&answer);
@@ -419,21 +452,21 @@ static const struct flag flags[] = {
 	{"context", "N", "tokens of one request at most (default: the model's, 8192 at most)",
 	 offsetof(struct cli_arguments, context)},
 	{"sequences", "N", "requests that run at once (default 8)", offsetof(struct cli_arguments, sequences)},
-	{"objective", "WHAT",
-	 "latency: the time of one request's token (without it); throughput: all requests together",
+	{"objective", "WHAT", "latency (default): the time per token of one request; throughput: all requests together",
 	 offsetof(struct cli_arguments, objective)},
 	{"strategy", "WHAT",
-	 "pipeline: devices one behind another; tensor: equal GPUs of a machine, each with a slice of every layer; "
-	 "auto: what is faster (without it)",
+	 "auto (default): what is faster; pipeline: devices one behind another; tensor: equal GPUs of a machine, "
+	 "each with a slice of every layer",
 	 offsetof(struct cli_arguments, strategy)},
 	{"chat-template", "NAME",
-	 "write conversations so, instead of as the file's own template says: llama3, llama3.1, llama3.2, chatml, "
+	 "write conversations like this, instead of as the file's own template says: llama3, llama3.1, llama3.2, "
+	 "chatml, "
 	 "qwen1.5, qwen2, qwen2.5, qwen3, qwen3-instruct, qwen3-thinking, qwq, smollm2, llama2, mistral, mistral-v7, "
 	 "deepseek-r1, deepseek-r1-0528, deepseek-v3, zephyr",
 	 offsetof(struct cli_arguments, chat_template)},
 	{"gives-way", "HOW",
-	 "when it is idle and another model needs its memory: spill: its layers go to the host's memory (without it); "
-	 "unload: or it is unloaded; never",
+	 "what happens when it is idle and another model needs its memory: spill (default): its layers go to the "
+	 "host's memory; unload: it is unloaded; never: it stays",
 	 offsetof(struct cli_arguments, gives_way)},
 	{"format", "FORMAT", "hold 16- and 32-bit weights in Q8_0 or Q4_0; auto: only where memory is short",
 	 offsetof(struct cli_arguments, format)},
@@ -449,27 +482,34 @@ static const struct flag move_flags[] = {
 const struct cli_command place_command = {
 	.name = "place",
 	.operand = "MODEL",
-	.summary = "load a model (needs the scope admin)",
-	.more = "MODEL is a name or an id of exogpu model list. Programs then reach it at /v1, with the scope infer.\n",
+	.summary = "load a model, or preview where it would go",
+	.more = "MODEL is a name or an id of exogpu model list. Programs then reach it at /v1, with the scope infer.\n"
+		"Loading needs the scope admin, a preview does not.\n",
 	.flags = flags,
 	.run = run_place,
 };
 const struct cli_command instances_command = {
 	.name = "instances",
-	.summary = "models that are loaded",
+	.summary = "list the models that are loaded",
+	.more = "OFFERED is how many times as fast a model would be on devices that came since; exogpu move takes the "
+		"offer.\n",
 	.run = run_instances,
 };
 const struct cli_command stop_command = {
 	.name = "stop",
 	.operand = "ID",
-	.summary = "end an instance of a model and free its memory (needs the scope admin)",
+	.summary = "unload a model and free its memory",
+	.more = "ID is an id of exogpu instances, or the name of a model that is loaded once. Requests under way\n"
+		"end with an error. Needs the scope admin.\n",
 	.run = run_stop,
 };
 const struct cli_command move_command = {
 	.name = "move",
 	.operand = "ID",
-	.summary = "place an instance of a model anew where it is faster, as exogpu instances offers, or with its "
-		   "weights in another format (needs the scope admin)",
+	.summary = "take a faster place for a loaded model, or another format",
+	.more = "ID is an id of exogpu instances, which shows whether a faster place is offered, or the name of a "
+		"model that\n"
+		"is loaded once. Answers under way pause and go on where they were. Needs the scope admin.\n",
 	.flags = move_flags,
 	.run = run_move,
 };

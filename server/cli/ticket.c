@@ -149,7 +149,7 @@ static const struct flag create_flags[] = {
 
 const struct cli_command ticket_create_command = {
 	.name = "ticket create",
-	.summary = "make a ticket, with which a node joins at once",
+	.summary = "make a ticket with which a node joins at once",
 	.more = "On a terminal it prints the line to type on the other machine; into a pipe the ticket alone, the "
 		"rest\n"
 		"to standard error:\n"
@@ -159,7 +159,7 @@ const struct cli_command ticket_create_command = {
 };
 const struct cli_command ticket_list_command = {
 	.name = "ticket list",
-	.summary = "list tickets, those that ended not long ago too",
+	.summary = "list tickets, with those that ended recently",
 	.run = run_list,
 };
 const struct cli_command ticket_revoke_command = {

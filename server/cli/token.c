@@ -288,7 +288,7 @@ static const struct flag create_flags[] = {
 
 const struct cli_command token_create_command = {
 	.name = "token create",
-	.summary = "make a token; its text is shown this once",
+	.summary = "make a token; it is shown only once",
 	.more = "The token alone goes to standard output, the rest to standard error:\n"
 		"  TOKEN=$(exogpu token create --name ci --scopes observe --expires 24h)\n",
 	.flags = create_flags,
@@ -296,7 +296,7 @@ const struct cli_command token_create_command = {
 };
 const struct cli_command token_list_command = {
 	.name = "token list",
-	.summary = "list all tokens, those that ended too",
+	.summary = "list all tokens, with those that have ended",
 	.run = run_list,
 };
 const struct cli_command token_revoke_command = {

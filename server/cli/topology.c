@@ -205,7 +205,7 @@ static int run(const struct cli_arguments *arguments, struct error *error)
 
 const struct cli_command topology_command = {
 	.name = "topology",
-	.summary = "how far apart the machines are, and which link limits",
+	.summary = "show how far apart the machines are, and which link is the bottleneck",
 	.more = "THERE and BACK are what a link gives each way. A link is degraded when it is worse than links of its\n"
 		"class should be. With --json: {summary, links} of topology.summary and cluster.snapshot.\n",
 	.run = run,
