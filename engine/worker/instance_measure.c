@@ -65,18 +65,23 @@ static enum status run_once(const struct measuring *measuring, const struct meas
 }
 
 // The mean, and not the least: where a processor is held to a part of its time, or shared, short runs fit in between.
+// *spread: how many times the least it is; 0: there was one run; may be NULL.
 static enum status run_some(const struct measuring *measuring, const struct measured *measured, double *seconds,
-			    struct error *error)
+			    double *spread, struct error *error)
 {
 	int runs = 0;
 	enum status status = run_once(measuring, measured, error);
 	const int64_t began_ns = clock_steady_ns();
-	int64_t spent_ns = 0;
+	int64_t spent_ns = 0, least_ns = INT64_MAX;
 	for (; !status && runs < MEASURE_RUNS && spent_ns < measured->most_ns; runs++) {
 		status = run_once(measuring, measured, error);
-		spent_ns = clock_steady_ns() - began_ns;
+		const int64_t now_ns = clock_steady_ns() - began_ns, run_ns = now_ns - spent_ns;
+		least_ns = run_ns < least_ns ? run_ns : least_ns;
+		spent_ns = now_ns;
 	}
 	*seconds = runs ? (double)spent_ns / runs * 1e-9 : 0;
+	if (spread)
+		*spread = runs > 1 && least_ns > 0 ? *seconds / ((double)least_ns * 1e-9) : 0;
 	return status;
 }
 
@@ -94,7 +99,7 @@ static enum status run_batches(const struct measuring *measuring, struct json *o
 		if (measured.rows > params->batch_rows || !measured.sequences ||
 		    measured.rows / measured.sequences > params->context_tokens)
 			break;
-		status = run_some(measuring, &measured, &seconds, error);
+		status = run_some(measuring, &measured, &seconds, NULL, error);
 		*row_s = seconds / measured.rows;
 		if (!status)
 			json_push(out, json_new_number(seconds));
@@ -121,7 +126,7 @@ static enum status run_pieces(const struct measuring *measuring, double *row_s, 
 			.rows = prompt_rows(measuring->params, pieces[i].rows), .sequences = 1, .most_ns = MEASURE_NS};
 		if (*row_s * measured.rows > pieces[i].most_s)
 			break;
-		status = run_some(measuring, &measured, &seconds, error);
+		status = run_some(measuring, &measured, &seconds, NULL, error);
 		*row_s = seconds / measured.rows;
 	}
 	return status;
@@ -133,10 +138,10 @@ static enum status measure(const struct measuring *measuring, struct json *out, 
 	const struct measured one = {.rows = 1, .sequences = 1, .most_ns = MEASURE_NS},
 			      with_output = {.rows = 1, .sequences = 1, .predict = true, .most_ns = MEASURE_NS};
 	struct json *batches = json_new_array();
-	double one_s = 0, with_output_s = 0;
-	enum status status = run_some(measuring, &one, &one_s, error);
+	double one_s = 0, with_output_s = 0, spread = 0;
+	enum status status = run_some(measuring, &one, &one_s, &spread, error);
 	if (!status && params->predicts)
-		status = run_some(measuring, &with_output, &with_output_s, error);
+		status = run_some(measuring, &with_output, &with_output_s, NULL, error);
 	*row_s = one_s;
 	if (!status)
 		status = run_batches(measuring, batches, row_s, error);
@@ -149,6 +154,8 @@ static enum status measure(const struct measuring *measuring, struct json *out, 
 	json_set(out, "output_s", params->predicts ? json_new_number(fmax(with_output_s - one_s, 0)) : json_new_null());
 	json_set(out, "batch_s", batches);
 	json_set_number(out, "prompt_row_s", *row_s);
+	if (spread > 0)
+		json_set_number(out, "spread", fmax(spread, 1));
 	return status;
 }
 

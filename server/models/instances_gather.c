@@ -334,6 +334,7 @@ static void gather_times(struct placing *placing, const struct layer_times *time
 			.layer_s = one->layer_s,
 			.output_s = one->output_s,
 			.prompt_s = one->prompt_s,
+			.spread = one->spread,
 			.age_s = now_ms > one->measured_ms ? (now_ms - one->measured_ms) / 1000 : 0};
 		_Static_assert((int)PLACEMENT_BATCHES == (int)STORE_BATCHES, "the same are kept");
 		memcpy(placing->timed[placing->wanted.timed_count++].batch, one->batch, sizeof one->batch);

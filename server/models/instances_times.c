@@ -8,7 +8,7 @@
 #include <string.h>
 
 // A step through a stage: what lies outside is not believed.
-static const double STAGE_LEAST_S = 1e-6, STAGE_MOST_S = 1000;
+static const double STAGE_LEAST_S = 1e-6, STAGE_MOST_S = 1000, SPREAD_MOST = 1000;
 
 static double within(double seconds)
 {
@@ -30,11 +30,15 @@ static double blend(double measured, double known, double weight)
 }
 
 // A short run is disturbed by whatever loads and hashes beside it: what was known keeps half of the weight, and half of
-// that for each day that it is old.
+// that for each day that it is old. Where the runs of one differed more than those of the other it counts for less, by
+// the square: on a busy machine layers take several times as long, and that is not how they will run.
 static void blend_times(struct layer_time *time, const struct layer_time *known)
 {
 	const double day_ms = 24 * 3600e3, age_ms = fmax((double)(time->measured_ms - known->measured_ms), 0);
-	const double weight = 0.5 * exp2(-age_ms / day_ms);
+	const bool both = time->spread > 0 && known->spread > 0;
+	const double now = both ? time->spread * time->spread : 1, then = both ? known->spread * known->spread : 1;
+	const double weight = now / (now + then) * exp2(-age_ms / day_ms);
+	time->spread = blend(time->spread, known->spread, weight);
 	time->layer_s = blend(time->layer_s, known->layer_s, weight);
 	if (time->output_bytes == known->output_bytes)
 		time->output_s = blend(time->output_s, known->output_s, weight);
@@ -47,7 +51,8 @@ void instance_take_times(struct instance *instance, unsigned stage, const struct
 {
 	struct instance_stage *at = &instance->stages[stage];
 	struct model_sizes sizes = instance->model->sizes;
-	const double layers_s = within(json_get_number(times, "layers_s", -1)),
+	const double spread = json_get_number(times, "spread", -1),
+		     layers_s = within(json_get_number(times, "layers_s", -1)),
 		     prompt_s = within(json_get_number(times, "prompt_row_s", -1)),
 		     output_s = json_get_number(times, "output_s", -1), overhead_s = fmin(cost_stage_s(), layers_s / 2);
 	if (json_type(times) != JSON_OBJECT || !at->layer_count || layers_s < 0 || output_s > STAGE_MOST_S)
@@ -61,6 +66,7 @@ void instance_take_times(struct instance *instance, unsigned stage, const struct
 				  .layer_s = layer_s,
 				  .output_s = output_s,
 				  .prompt_s = prompt_s < 0 ? -1 : prompt_s / at->layer_count,
+				  .spread = spread < 1 ? -1 : fmin(spread, SPREAD_MOST),
 				  .measured_ms = clock_wall_ms()};
 	snprintf(time.device_id, sizeof time.device_id, "%s", cluster_device_id(at->device));
 	read_batches(time.batch, json_get(times, "batch_s"), layers_s);

@@ -45,6 +45,7 @@ static void load_row(void *context, const struct store_layer_time *row)
 				  .layer_s = row->layer_s,
 				  .output_s = row->output_s,
 				  .prompt_s = row->prompt_s,
+				  .spread = row->spread,
 				  .measured_ms = row->measured_ms};
 	snprintf(time.device_id, sizeof time.device_id, "%s", row->device_id);
 	memcpy(time.batch, row->batch, sizeof time.batch);
@@ -62,6 +63,7 @@ void layer_times_put(struct layer_times *times, const struct layer_time *time)
 				       .layer_s = time->layer_s,
 				       .output_s = time->output_s,
 				       .prompt_s = time->prompt_s,
+				       .spread = time->spread,
 				       .measured_ms = time->measured_ms};
 	memcpy(row.batch, time->batch, sizeof row.batch);
 	keep(times, time);

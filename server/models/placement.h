@@ -74,6 +74,7 @@ struct placement_timed {
 	double layer_s, output_s;        // of one row; output_s < 0: not known
 	double prompt_s;                 // of a row in a piece of a prompt; < 0: not known
 	double batch[PLACEMENT_BATCHES]; // how many times as long as one row so many take; < 0: not known
+	double spread;                   // how many times the least of the runs their mean was; <= 0: not known
 	int64_t age_s;
 };
 

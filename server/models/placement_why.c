@@ -268,16 +268,18 @@ static void tell_age(char text[32], int64_t age_s)
 static void say_source(struct placement *out, const struct placement_wanted *wanted, const struct cost_time *time,
 		       int device)
 {
+	const double busy = 2; // a spread: of runs on a device that is idle it is little over one
 	char age[32], what[240];
 	const struct placement_device *on = &wanted->devices[device];
 	snprintf(what, sizeof what, "%s%.160s takes %.3f ms", on->slices ? "a whole layer on one of " : "a layer on ",
 		 on->name, time->layer_s * 1e3);
+	const char *when = time->by && time->by->spread >= busy ? ", when it was busy" : "";
 	if (time->by)
 		tell_age(age, time->by->age_s);
 	if (time->here && time->same_size)
-		why_add(out, device, "%s: measured %s", what, age);
+		why_add(out, device, "%s: measured %s%s", what, age, when);
 	else if (time->here)
-		why_add(out, device, "%s: by one of another size, measured there %s", what, age);
+		why_add(out, device, "%s: by one of another size, measured there %s%s", what, age, when);
 	else if (time->by)
 		why_add(out, device,
 			"%s: estimated from its memory's bandwidth, by the share of theirs that layers measured on %s "

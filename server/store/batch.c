@@ -64,7 +64,8 @@ static const char *const batch_sql[BATCH_STATEMENTS] = {
 	[BATCH_REMOVE_LINKS] = "DELETE FROM links WHERE from_node_id = ?1 OR to_node_id = ?1",
 	[BATCH_PUT_LAYER_TIME] = "INSERT OR REPLACE INTO layer_times (device_id, format, layer_bytes, layer_s, "
 				 "output_bytes, output_s, prompt_s, batch_2, batch_4, batch_8, batch_16, batch_32, "
-				 "measured_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+				 "measured_ms, spread) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, "
+				 "?14)",
 	[BATCH_REMOVE_LAYER_TIMES] =
 		"DELETE FROM layer_times WHERE device_id IN (SELECT device_id FROM devices WHERE node_id = ?1)",
 	[BATCH_REMOVE_DEVICES] = "DELETE FROM devices WHERE node_id = ?1",
@@ -393,9 +394,9 @@ enum status store_put_layer_time(struct store_batch *batch, const struct store_l
 		measured_value(time->layer_s),    integer_value(time->output_bytes), measured_value(time->output_s),
 		measured_value(time->prompt_s),   measured_value(time->batch[0]),    measured_value(time->batch[1]),
 		measured_value(time->batch[2]),   measured_value(time->batch[3]),    measured_value(time->batch[4]),
-		integer_value(time->measured_ms),
+		integer_value(time->measured_ms), measured_value(time->spread),
 	};
-	return add_row(batch, BATCH_PUT_LAYER_TIME, values, 13);
+	return add_row(batch, BATCH_PUT_LAYER_TIME, values, 14);
 }
 
 enum status store_remove_node(struct store_batch *batch, const char *node_id)

@@ -350,6 +350,7 @@ static void layer_time_row(sqlite3_stmt *row, const struct load *load)
 		.prompt_s = measured(row, 6),
 		.batch = {measured(row, 7), measured(row, 8), measured(row, 9), measured(row, 10), measured(row, 11)},
 		.measured_ms = sqlite3_column_int64(row, 12),
+		.spread = measured(row, 13),
 	};
 	load->call.layer_time(load->context, &time);
 }
@@ -359,8 +360,8 @@ enum status store_load_layer_times(struct store *store, void (*row)(void *contex
 {
 	const struct load load = {
 		.sql = "SELECT device_id, format, layer_bytes, layer_s, output_bytes, output_s, prompt_s, "
-		       "batch_2, batch_4, batch_8, batch_16, batch_32, measured_ms "
-		       "FROM layer_times ORDER BY measured_ms",
+		       "batch_2, batch_4, batch_8, batch_16, batch_32, measured_ms, "
+		       "spread FROM layer_times ORDER BY measured_ms",
 		.row = layer_time_row,
 		.call.layer_time = row,
 		.context = context,

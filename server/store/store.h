@@ -122,6 +122,7 @@ struct store_layer_time { // how long a layer took on a device, by its format an
 	int64_t layer_bytes, output_bytes;
 	double layer_s, output_s, prompt_s; // output_s, prompt_s < 0: not measured
 	double batch[STORE_BATCHES];        // of 2, 4, 8, 16, 32 rows: times one row's; < 0: not measured
+	double spread;                      // how many times the least of the runs their mean was; < 0: not known
 	int64_t measured_ms;
 };
 enum status store_load_layer_times(struct store *store, void (*row)(void *context, const struct store_layer_time *time),

@@ -355,6 +355,31 @@ describe("instances", () => {
 		await alone.finish();
 	});
 
+	test("a timing whose runs differed, since something else kept the device busy, is told as that, and counts for little beside another", async () => {
+		const alone = await startServer(), owner = await Client.login(alone), pins = [pin("dev_gpu")];
+		const own = await WorkerNode.start(alone, { Worker: ModelWorker, devices: [gpu] });
+		await owner.call("model.add", { source: model.source });
+		const { model_id } = await eventually(async () => (await owner.call("model.list")).models.find((one) => one.state === "ready"), "the model is ready");
+		const timed = async (layers_s, spread) => {
+			ModelWorker.times = { layers_s, output_s: 0, batch_s: [], spread };
+			const { instance_id } = await owner.call("instance.create", { model_id, pins });
+			const { stages: [stage] } = await eventually(async () => (await owner.call("instance.list")).instances.find((one) => one.state === "ready"), "it is ready");
+			await owner.call("instance.delete", { instance_id });
+			return { seconds: stage.seconds_per_token, why: (await owner.call("placement.preview", { model_id, pins })).why.map((one) => one.text).join("\n") };
+		};
+		try {
+			const busy = await timed(0.04, 4), idle = await timed(0.004, 1), again = await timed(0.04, 4);
+			assert.match(busy.why, /measured just now, when it was busy/);
+			assert.ok(idle.seconds < 0.007, `${idle.seconds}: nearly as it was measured now`);
+			assert.match(idle.why, /measured just now(?!, when)/);
+			assert.ok(again.seconds < 0.01, `${again.seconds}: nearly as it was measured before`);
+		} finally {
+			ModelWorker.times = undefined;
+		}
+		own.socket.close();
+		await alone.finish();
+	});
+
 	test("weights are held in a smaller format, and as the file has them again, while a stream goes on", async () => {
 		const { instance_id } = await loaded(), { token } = await admin.call("token.create", { name: "step", scopes: ["infer"], expires_in_s: 600 });
 		const stepped = async (format, n) => {

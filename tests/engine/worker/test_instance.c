@@ -488,6 +488,7 @@ static void batches_are_timed(void **state)
 		const double one_s = json_get_number(times, "layers_s", 0);
 		assert_true(one_s > 0 && json_get_number(times, "prompt_row_s", 0) > 0);
 		assert_true(json_get_number(times, "output_s", -1) >= 0);
+		assert_true(json_get_number(times, "spread", 1) >= 1); // not told of one run
 		assert_int_equal(json_count(json_get(times, "batch_s")), cases[i].batches);
 		print_message("%.1f us of a row; ", one_s * 1e6);
 		for (const struct json *one = json_first(json_get(times, "batch_s")); one; one = json_next(one))

@@ -217,7 +217,7 @@ static void times_of_layers_keep_their_slope(void **state)
 	assert_int_equal(store_load_layer_times(store, take_time, &time, &error), STATUS_OK); // the newest comes last
 	const double known[STORE_BATCHES] = {-1, -1, 2.75, -1, -1};
 	assert_memory_equal(time.batch, known, sizeof known);
-	assert_true(time.layer_s == 0.5 && time.output_s == -1 && time.prompt_s == -1);
+	assert_true(time.layer_s == 0.5 && time.output_s == -1 && time.prompt_s == -1 && time.spread == -1);
 	time = (struct store_layer_time){.device_id = "dev_3",
 					 .format = "F16",
 					 .layer_bytes = 1,
@@ -226,6 +226,7 @@ static void times_of_layers_keep_their_slope(void **state)
 					 .output_s = 4,
 					 .prompt_s = 5,
 					 .batch = {6, 7, 8, 9, -1},
+					 .spread = 1.5,
 					 .measured_ms = 11};
 	const struct store_layer_time put = time;
 	assert_int_equal(store_batch_create(&batch), STATUS_OK);
@@ -235,7 +236,7 @@ static void times_of_layers_keep_their_slope(void **state)
 	assert_int_equal(store_load_layer_times(store, take_time, &time, &error), STATUS_OK);
 	assert_memory_equal(time.batch, put.batch, sizeof put.batch);
 	assert_true(time.layer_bytes == 1 && time.output_bytes == 2 && time.layer_s == 3 && time.output_s == 4 &&
-		    time.prompt_s == 5 && time.measured_ms == 11);
+		    time.prompt_s == 5 && time.spread == 1.5 && time.measured_ms == 11);
 	store_destroy(&store);
 }
 
