@@ -496,7 +496,9 @@ static uint32_t tell_prompts(const struct backend_stage *stage, const struct sta
 static enum status tell(struct backend_stage *stage, const struct stage_batch *batch, struct cuda_step *step,
 			struct error *error)
 {
-	uint32_t rows = batch->row_count, outputs = batch->output_count, row = 0;
+	// Of what a stage predicts: so graphs, which are kept by rows and ends, find all at the same places.
+	uint32_t outputs = stage->params.predicts ? batch->output_count : 0;
+	uint32_t rows = batch->row_count, row = 0;
 	uint32_t *tokens = stage->told_host, *positions = tokens + rows, *tables = positions + rows;
 	uint32_t *output_rows = tables + rows, *pages = output_rows + outputs, used = 0;
 	if (batch->tokens && stage->params.embeds)
