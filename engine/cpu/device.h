@@ -7,7 +7,7 @@
 #include "engine/backend.h"
 #include "engine/cpu/kernels.h"
 #include "engine/cpu/level.h"
-#include "engine/cpu/pool.h"
+#include "engine/pool.h"
 
 #include <pthread.h>
 

@@ -5,7 +5,7 @@
 #pragma once
 #include "engine/backend.h"
 #include "engine/cpu/level.h"
-#include "engine/cpu/pool.h"
+#include "engine/pool.h"
 
 struct kernel_work {
 	enum builtin_kernel kernel;

@@ -5,7 +5,7 @@
  * while give way to others each time they look. A thread that comes late, or never, is not waited for: whoever is there
  * takes pieces. When the leader is done, all go back to sleep. Thread: team_run is the leader's. */
 #pragma once
-#include "engine/cpu/pool.h"
+#include "engine/pool.h"
 
 struct team;
 

@@ -1,4 +1,5 @@
-/* The threads of a CPU device: work is cut into pieces, and whoever is free takes the next one.
+/* Threads for work of the processor's, a CPU device's or the loading of a model: it is cut into pieces, and whoever is
+ * free takes the next one.
  *
  * A piece is a few hundred KiB or a few hundred thousand operations: large enough that taking it from an atomic counter
  * costs nothing, small enough that unlike cores (and cores that others use, too) end at about the same time and that a
@@ -12,6 +13,9 @@
 #include <stdint.h>
 
 struct pool;
+
+// On how many processors this thread may run, `most` at most.
+unsigned pool_processors(unsigned most);
 
 // With `threads` at work at once, that of the caller included; fewer if the system gives no more. Errors:
 // STATUS_OUT_OF_MEMORY.

@@ -1,8 +1,9 @@
 /* See pool.h. A job lives on the stack of who asked for it. Helpers find it in the list, join it under the lock, take
  * pieces without it, and leave it under the lock; pool_run returns when the pieces are taken and nobody has joined. */
-#include "engine/cpu/pool.h"
+#include "engine/pool.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -64,6 +65,13 @@ static void *helper_thread(void *arg)
 	}
 	pthread_mutex_unlock(&pool->lock);
 	return NULL;
+}
+
+unsigned pool_processors(unsigned most)
+{
+	cpu_set_t set;
+	unsigned count = sched_getaffinity(0, sizeof(set), &set) ? 1 : (unsigned)CPU_COUNT(&set);
+	return count < most ? count : most;
 }
 
 enum status pool_create(struct pool **out, unsigned threads, struct error *error)

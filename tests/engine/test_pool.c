@@ -1,6 +1,6 @@
 /* The threads of the CPU back end: every piece is done once, whoever asks and however many ask at once; a stop leaves
  * out what is not begun. Also run under the thread sanitizer. */
-#include "engine/cpu/pool.h"
+#include "engine/pool.h"
 
 #include <pthread.h>
 #include <setjmp.h>
