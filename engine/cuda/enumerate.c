@@ -1,5 +1,6 @@
 /* Which NVIDIA GPUs there are and what each is, and how one is found by its key. Cards before compute capability 8.0
  * are listed as unsupported here; Vulkan drives them. Opens nothing. Thread: any. */
+#include "common/base/log.h"
 #include "engine/cuda/device.h"
 #include "engine/device/family.h"
 #include "engine/device/host.h"
@@ -152,6 +153,17 @@ static void describe_peers(const struct cuda *cuda, struct found *found)
 		}
 }
 
+// One that cannot be described hides no other.
+static void leave_out(const struct cuda *cuda, struct found *found, int index, CUresult result, struct error *fault)
+{
+	const struct device_info *info = &found->devices[--found->device_count];
+	*fault = (struct error){0};
+	cuda_failed(cuda, fault, "describing a device", result);
+	log_warning("cuda", "GPU %d (%s%s%s) is left out, since the driver does not describe it: %s", index,
+		    info->model[0] ? info->model : "of no name", info->pci_address[0] ? " at " : "", info->pci_address,
+		    fault->message);
+}
+
 enum status cuda_enumerate(struct found *found, struct error *error)
 {
 	struct cuda *cuda;
@@ -166,6 +178,7 @@ enum status cuda_enumerate(struct found *found, struct error *error)
 	CUresult result = cuda->cuDeviceGetCount(&count);
 	if (result)
 		status = cuda_failed(cuda, error, "cuDeviceGetCount", result);
+	const size_t before = found->device_count;
 	for (int i = 0; !status && i < count; i++) {
 		CUdevice device;
 		struct device_info *info = found_add_device(found);
@@ -175,8 +188,10 @@ enum status cuda_enumerate(struct found *found, struct error *error)
 		if (!result)
 			result = describe(cuda, device, i, driver_version, info);
 		if (result)
-			status = cuda_failed(cuda, error, "describing a device", result);
+			leave_out(cuda, found, i, result, &fault);
 	}
+	if (!status && fault.status && found->device_count == before)
+		status = error_set(error, fault.status, "%s", fault.message);
 	if (!status)
 		describe_peers(cuda, found);
 	cuda_destroy(&cuda);
