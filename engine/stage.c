@@ -71,29 +71,45 @@ static enum status check_devices(struct exogpu_device *const *devices, uint32_t 
 	return STATUS_OK;
 }
 
-// All slices, and what joins them.
+// All slices, side by side or one by one.
+static enum status create_slices(struct stage *stage, const struct stage_params *params, struct error *error)
+{
+	struct backend_device *devices[STAGE_SLICES];
+	enum status status = STATUS_OK;
+	for (uint32_t i = 0; i < stage->slices; i++)
+		devices[i] = stage->devices[i]->handle;
+	if (stage->slots->create_slices) {
+		status = stage->slots->create_slices(devices, stage->slices, stage->handles, params, error);
+		for (uint32_t i = 0; i < stage->slices; i++)
+			told(stage->devices[i], status);
+		return status;
+	}
+	for (uint32_t i = 0; !status && i < stage->slices; i++)
+		status = told(stage->devices[i],
+			      stage->slots->create(devices[i], &stage->handles[i], &params[i], error));
+	return status;
+}
+
+// They, and what joins them.
 static enum status make_slices(struct stage *stage, struct error *error)
 {
-	struct slice_source source = {.whole = &stage->params, .slices = stage->slices};
-	struct stage_params params = stage->params;
-	enum status status = slice_shape(params.shape, stage->slices, &stage->slice_shape, error);
-	params.shape = &stage->slice_shape;
-	params.slices = stage->slices;
-	params.tensor = slice_tensor;
-	params.progress = params.progress ? slice_progress : NULL;
-	params.context = &source;
-	for (uint32_t i = 0; !status && i < stage->slices; i++) {
-		struct stage_memory memory = {0};
-		source.slice = params.slice = i;
-		params.embeds = stage->params.embeds && !i;
-		params.predicts = stage->params.predicts && !i;
-		status = stage->slots->create(stage->devices[i]->handle, &stage->handles[i], &params, error);
-		if (told(stage->devices[i], status))
-			break;
-		stage->slots->memory(stage->handles[i], &memory);
-		source.before_bytes += memory.weights_bytes;
+	struct slice_source source;
+	struct stage_params params[STAGE_SLICES];
+	enum status status = slice_shape(stage->params.shape, stage->slices, &stage->slice_shape, error);
+	slice_source_init(&source, &stage->params, stage->slices);
+	for (uint32_t i = 0; i < stage->slices; i++) {
+		params[i] = stage->params;
+		params[i].shape = &stage->slice_shape;
+		params[i].slice = i;
+		params[i].slices = stage->slices;
+		params[i].embeds = stage->params.embeds && !i;
+		params[i].predicts = stage->params.predicts && !i;
+		params[i].tensor = slice_tensor;
+		params[i].progress = stage->params.progress ? slice_progress : NULL;
+		params[i].context = &source.parts[i];
 	}
-	slice_source_finish(&source);
+	if (!status)
+		status = create_slices(stage, params, error);
 	if (!status)
 		status = told(stage->devices[0],
 			      stage->slots->join(stage->handles, stage->slices, &stage->linked, error));
@@ -137,6 +153,8 @@ void stage_destroy(struct stage **stage_pointer)
 	struct stage *stage = *stage_pointer;
 	if (!stage)
 		return;
+	if (stage->slices > 1 && stage->slots->settle && stage->handles[0])
+		stage->slots->settle(stage->handles, stage->slices);
 	for (uint32_t i = stage->slices; i-- > 0;)
 		if (stage->handles[i])
 			stage->slots->destroy(stage->devices[i]->handle, &stage->handles[i]);

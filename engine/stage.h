@@ -41,8 +41,9 @@ struct stage_params {
 			      // own
 	const float *rope; // (context_tokens, shape->rope_size / 2, 2), model_rope_table's; outlives the stage
 
-	// The weights: asked once for each tensor that the stage needs, layer by layer; the bytes are good until the
-	// next call. Errors are passed on (STATUS_CANCELLED-like: whatever the caller says).
+	// The weights: asked once for each tensor that the stage needs, layer by layer; the bytes are good until
+	// another tensor is asked for. Of a slice a tensor's rows may have a pitch. Errors are passed on
+	// (STATUS_CANCELLED-like: whatever the caller says).
 	enum status (*tensor)(void *context, enum model_role role, uint32_t layer, struct model_tensor *out,
 			      struct error *error);
 	// Bytes of weights that are on the device now, of all of this stage's; may be NULL. An error stops the loading.
@@ -63,9 +64,9 @@ struct stage_memory {
 // was missing), STATUS_INVALID_PARAMS, STATUS_DEVICE_LOST, and those of `tensor` and `progress`.
 enum status stage_create(struct stage **out, struct exogpu_device *device, const struct stage_params *params,
 			 struct error *error);
-// In `count` slices, one on each device; a device may hold several. `tensor` is asked for the whole tensors, once for
-// each slice that has a part of them. Errors: also STATUS_UNAVAILABLE (the model cannot be cut so, and which of its
-// sizes stands against it; this back end cuts none).
+// In `count` slices, one on each device; a device may hold several. `tensor` is asked for the whole tensors: once,
+// where the back end loads slices side by side, else once for each slice that has a part of them. Errors: also
+// STATUS_UNAVAILABLE (the model cannot be cut so, and which of its sizes stands against it; this back end cuts none).
 enum status stage_create_sliced(struct stage **out, struct exogpu_device *const *devices, uint32_t count,
 				const struct stage_params *params, struct error *error);
 // Before the devices are closed. Accepts NULL, leaves NULL behind.
@@ -132,7 +133,13 @@ struct stage_slots {
 	void (*memory)(const struct backend_stage *stage, struct stage_memory *memory);
 	enum status (*step)(struct backend_stage *stage, const struct stage_batch *batch, struct error *error);
 	enum status (*zero)(struct backend_stage *stage, const uint32_t *pages, uint32_t count, struct error *error);
-	// Optional, for stages in slices. Once all have been created: *linked as of stage_slices_linked.
+	// Optional, for stages in slices. All of them at once, on (count) devices, each with its params: a tensor is
+	// asked for by all that have a part of it before any asks for the next. All or, with an error, none.
+	enum status (*create_slices)(struct backend_device *const *devices, uint32_t count, struct backend_stage **out,
+				     const struct stage_params *params, struct error *error);
+	// Before they are destroyed one by one: wait for what they have under way, all together.
+	void (*settle)(struct backend_stage *const *slices, uint32_t count);
+	// Once all have been created: *linked as of stage_slices_linked.
 	enum status (*join)(struct backend_stage *const *slices, uint32_t count, bool *linked, struct error *error);
 	// A step of all; what is given comes from the first.
 	enum status (*step_joined)(struct backend_stage *const *slices, uint32_t count, const struct stage_batch *batch,

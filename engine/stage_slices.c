@@ -1,9 +1,6 @@
 /* See stage_slices.h. */
 #include "engine/stage_slices.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 enum status slice_shape(const struct model_shape *whole, uint32_t slices, struct model_shape *out, struct error *error)
 {
 	// Columns in groups of 32, as a whole model has them (model.h).
@@ -60,55 +57,69 @@ static enum cut cut_of(enum model_role role)
 	return CUT_NONE;
 }
 
-// The part of each row, one behind another. A row can be cut only between two blocks of its format.
-static enum status cut_columns(struct slice_source *source, struct model_tensor *tensor, struct error *error)
+// The part of each row. A row can be cut only between two blocks of its format.
+static enum status cut_columns(const struct slice_part *part, struct model_tensor *tensor, struct error *error)
 {
 	const struct format_info *info = format_info(tensor->format);
-	uint64_t row_bytes = tensor->bytes / tensor->rows, part_bytes = row_bytes / source->slices;
-	uint32_t columns = tensor->columns / source->slices;
-	if (tensor->columns % source->slices || columns % info->block_values) {
+	const uint32_t slices = part->source->slices, columns = tensor->columns / slices;
+	const uint64_t row_bytes = tensor->bytes / tensor->rows, part_bytes = row_bytes / slices;
+	if (tensor->columns % slices || columns % info->block_values) {
 		error_hint(error, "take fewer devices for a stage, or a format of smaller blocks");
 		return error_set(error, STATUS_UNAVAILABLE, "rows of %u in %s, by blocks of %u, cannot be cut into %u",
-				 tensor->columns, info->name, (unsigned)info->block_values, source->slices);
+				 tensor->columns, info->name, (unsigned)info->block_values, slices);
 	}
-	free(source->part);
-	source->part = malloc(part_bytes * tensor->rows);
-	if (!source->part)
-		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a slice of %llu bytes",
-				 (unsigned long long)(part_bytes * tensor->rows));
-	for (uint64_t row = 0; row < tensor->rows; row++)
-		memcpy(source->part + row * part_bytes, tensor->data + row * row_bytes + source->slice * part_bytes,
-		       part_bytes);
+	tensor->pitch = model_tensor_pitch(tensor);
 	tensor->columns = columns;
-	tensor->data = source->part;
+	tensor->data += part->slice * part_bytes;
 	tensor->bytes = part_bytes * tensor->rows;
 	return STATUS_OK;
+}
+
+static enum status ask_whole(struct slice_source *source, enum model_role role, uint32_t layer, struct error *error)
+{
+	if (source->role == role && source->layer == layer)
+		return STATUS_OK;
+	source->role = ROLE_UNKNOWN;
+	enum status status = source->whole->tensor(source->whole->context, role, layer, &source->tensor, error);
+	if (status)
+		return status;
+	source->role = role;
+	source->layer = layer;
+	return STATUS_OK;
+}
+
+void slice_source_init(struct slice_source *source, const struct stage_params *whole, uint32_t slices)
+{
+	*source = (struct slice_source){.whole = whole, .slices = slices};
+	for (uint32_t i = 0; i < slices; i++)
+		source->parts[i] = (struct slice_part){.source = source, .slice = i};
 }
 
 enum status slice_tensor(void *context, enum model_role role, uint32_t layer, struct model_tensor *out,
 			 struct error *error)
 {
-	struct slice_source *source = context;
+	const struct slice_part *part = context;
+	struct slice_source *source = part->source;
 	enum cut cut = cut_of(role);
-	enum status status = source->whole->tensor(source->whole->context, role, layer, out, error);
+	enum status status = ask_whole(source, role, layer, error);
+	*out = source->tensor;
 	if (status || cut == CUT_NONE)
 		return status;
 	if (cut == CUT_COLUMNS)
-		return cut_columns(source, out, error);
+		return cut_columns(part, out, error);
 	out->rows /= source->slices; // slice_shape has seen that they can be divided
 	out->bytes /= source->slices;
-	out->data += source->slice * out->bytes;
+	out->data += part->slice * out->bytes;
 	return STATUS_OK;
 }
 
 enum status slice_progress(void *context, uint64_t loaded_bytes, struct error *error)
 {
-	struct slice_source *source = context;
-	return source->whole->progress(source->whole->context, source->before_bytes + loaded_bytes, error);
-}
-
-void slice_source_finish(struct slice_source *source)
-{
-	free(source->part);
-	source->part = NULL;
+	struct slice_part *part = context;
+	struct slice_source *source = part->source;
+	uint64_t bytes = 0;
+	part->loaded_bytes = loaded_bytes;
+	for (uint32_t i = 0; i < source->slices; i++)
+		bytes += source->parts[i].loaded_bytes;
+	return source->whole->progress(source->whole->context, bytes, error);
 }

@@ -9,14 +9,22 @@
 // Errors: STATUS_UNAVAILABLE (it cannot be cut so, with the sizes that stand against it).
 enum status slice_shape(const struct model_shape *whole, uint32_t slices, struct model_shape *out, struct error *error);
 
-// Where stage_params.tensor and progress go while a slice is made.
+// Where stage_params.tensor and progress of the slices go, with a `part` of `source` as their context. Who is asked for
+// one tensor by all slices in turn asks for the whole of it once. Nothing is copied: of a matrix that is cut by columns
+// a slice is told the pitch of its rows.
 struct slice_source {
 	const struct stage_params *whole;
-	uint32_t slice, slices;
-	uint8_t *part;         // of the last tensor that was cut by columns
-	uint64_t before_bytes; // of the slices that are made
+	uint32_t slices;
+	struct slice_part {
+		struct slice_source *source;
+		uint32_t slice;
+		uint64_t loaded_bytes;
+	} parts[STAGE_SLICES];
+	enum model_role role; // of the tensor that was asked for last; ROLE_UNKNOWN: none
+	uint32_t layer;
+	struct model_tensor tensor;
 };
-enum status slice_tensor(void *source, enum model_role role, uint32_t layer, struct model_tensor *out,
+void slice_source_init(struct slice_source *source, const struct stage_params *whole, uint32_t slices);
+enum status slice_tensor(void *part, enum model_role role, uint32_t layer, struct model_tensor *out,
 			 struct error *error);
-enum status slice_progress(void *source, uint64_t loaded_bytes, struct error *error);
-void slice_source_finish(struct slice_source *source);
+enum status slice_progress(void *part, uint64_t loaded_bytes, struct error *error);

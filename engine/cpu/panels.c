@@ -216,7 +216,7 @@ void panels_pack(const struct panels *panels, const struct model_tensor *tensor,
 {
 	const struct format_info *info = format_info(panels->format);
 	uint32_t first = index * ROWS, have = panels->rows - first < ROWS ? panels->rows - first : ROWS;
-	uint64_t row_bytes = format_row_bytes(tensor->format, tensor->columns);
+	uint64_t pitch = model_tensor_pitch(tensor);
 	bool plain = info->block_values < GROUP;
 	uint32_t values = plain ? GROUP : info->block_values;
 	size_t block_bytes = (size_t)info->block_bytes * (values / info->block_values);
@@ -225,7 +225,7 @@ void panels_pack(const struct panels *panels, const struct model_tensor *tensor,
 		union panel_block block;
 		memset(&block, 0, block_bytes * ROWS);
 		for (uint32_t row = 0; row < have; row++) {
-			const uint8_t *from = tensor->data + (first + row) * row_bytes +
+			const uint8_t *from = tensor->data + (first + row) * pitch +
 					      (uint64_t)column / values * block_bytes;
 			uint32_t left = panels->columns - column;
 			if (plain)

@@ -19,6 +19,7 @@
 #include <time.h>
 
 enum { CLOSE_WAIT_NS = 100 * 1000 * 1000, CLOSE_PAUSE_NS = 100 * 1000 };
+static const int64_t stage_timeout_ns = 30 * 1000000000ll;
 
 static atomic_uint_least64_t serials;
 
@@ -84,6 +85,7 @@ static enum status start(struct backend_device *device, const struct backend_ope
 	device->ordinal = place.ordinal;
 	device->cache_directory = params->cache_directory ? strdup(params->cache_directory) : NULL;
 	device->cache_writable = params->cache_writable;
+	device->timeout_ns = stage_timeout_ns;
 	device->serial = atomic_fetch_add(&serials, 1) + 1;
 	CUresult result = read_limits(device, &place);
 	if (result)

@@ -66,6 +66,7 @@ struct backend_device {
 	CUcontext context;
 	struct exogpu_device_limits limits;
 	uint32_t units;
+	int64_t timeout_ns;    // of whatever a stage waits for
 	bool abandoned;        // it, or a stage, is closed while a kernel runs: nothing more is freed
 	char *cache_directory; // NULL: compiled kernels are not kept
 	bool cache_writable;

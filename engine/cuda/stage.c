@@ -1,30 +1,7 @@
 /* The calls of struct stage_slots: see stage.h. */
 #include "engine/cuda/stage.h"
 
-#include "common/base/clock.h"
-#include "common/base/log.h"
-
 #include <stdlib.h>
-#include <time.h>
-
-enum { CLOSE_WAIT_NS = 1000 * 1000 * 1000, CLOSE_PAUSE_NS = 100 * 1000 };
-
-// Whether it still does when CLOSE_WAIT_NS are over: freeing would wait for a kernel that never ends, so nothing of the
-// device is freed any more, and the driver does it when the process ends.
-static bool computes(const struct backend_stage *stage)
-{
-	int64_t end_ns = clock_steady_ns() + CLOSE_WAIT_NS;
-	while (stage->stream && stage->cuda->cuStreamQuery(stage->stream) == CUDA_ERROR_NOT_READY) {
-		if (clock_steady_ns() >= end_ns) {
-			log_warning("cuda",
-				    "a stage is closed while it computes; its memory is freed when this process "
-				    "ends");
-			return true;
-		}
-		nanosleep(&(struct timespec){.tv_nsec = CLOSE_PAUSE_NS}, NULL);
-	}
-	return false;
-}
 
 static void stage_close(struct backend_device *device, struct backend_stage **out)
 {
@@ -32,8 +9,8 @@ static void stage_close(struct backend_device *device, struct backend_stage **ou
 	if (!stage)
 		return;
 	struct cuda *cuda = device->cuda;
+	stage_settle(&stage, 1, STAGE_CLOSE_NS);
 	cuda_enter(device);
-	device->abandoned = device->abandoned || computes(stage);
 	if (!device->abandoned) {
 		for (unsigned i = 0; i <= GEMV_ROWS; i++)
 			for (unsigned k = 0; k < 3; k++)
@@ -91,30 +68,50 @@ static enum status start(struct backend_stage *stage, struct error *error)
 	return cuda_check(device, error, "a stream", result);
 }
 
-static enum status stage_open(struct backend_device *device, struct backend_stage **out,
-			      const struct stage_params *params, struct error *error)
+static enum status stage_begin(struct backend_device *device, struct backend_stage **out,
+			       const struct stage_params *params, struct error *error)
 {
-	struct backend_stage *stage = calloc(1, sizeof(*stage));
-	*out = NULL;
+	struct backend_stage *stage = *out = calloc(1, sizeof(*stage));
 	if (!stage)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a stage");
 	stage->device = device;
 	stage->cuda = device->cuda;
 	stage->params = *params;
 	stage->shape = *params->shape;
-	enum status status = start(stage, error);
-	if (!status)
-		status = stage_load(stage, error);
+	return start(stage, error);
+}
+
+static enum status stage_complete(struct backend_stage *stage, struct error *error)
+{
+	CUresult result = cuda_enter(stage->device);
+	enum status status = cuda_check(stage->device, error, "cuCtxSetCurrent", result);
 	if (!status)
 		status = stage_take_workspace(stage, error);
 	if (!status)
 		status = stage_decode_begin(stage, error);
+	return status ? status : stage_wait(stage, error);
+}
+
+static enum status stage_open_slices(struct backend_device *const *devices, uint32_t count, struct backend_stage **out,
+				     const struct stage_params *params, struct error *error)
+{
+	enum status status = STATUS_OK;
+	uint32_t begun = 0;
+	for (; !status && begun < count; begun++)
+		status = stage_begin(devices[begun], &out[begun], &params[begun], error);
 	if (!status)
-		status = stage_wait(stage, error);
-	if (status)
-		stage_close(device, &stage);
-	*out = stage;
+		status = stage_load(out, count, error);
+	for (uint32_t i = 0; !status && i < count; i++)
+		status = stage_complete(out[i], error);
+	for (uint32_t i = 0; status && i < begun; i++)
+		stage_close(devices[i], &out[i]);
 	return status;
+}
+
+static enum status stage_open(struct backend_device *device, struct backend_stage **out,
+			      const struct stage_params *params, struct error *error)
+{
+	return stage_open_slices(&device, 1, out, params, error);
 }
 
 static void stage_sizes(const struct backend_stage *stage, struct stage_memory *memory)
@@ -134,8 +131,15 @@ static enum status stage_clear(struct backend_stage *stage, const uint32_t *page
 	return result ? cuda_failed(stage->cuda, error, "cuMemsetD8Async", result) : stage_wait(stage, error);
 }
 
+static void settle_slices(struct backend_stage *const *slices, uint32_t count)
+{
+	stage_settle(slices, count, STAGE_CLOSE_NS);
+}
+
 const struct stage_slots cuda_stage_slots = {
 	.create = stage_open,
+	.create_slices = stage_open_slices,
+	.settle = settle_slices,
 	.destroy = stage_close,
 	.memory = stage_sizes,
 	.step = cuda_stage_step,

@@ -115,6 +115,7 @@ struct backend_stage {
 	CUdeviceptr logits, hidden;           // (outputs, vocabulary); (outputs, embedding)
 	uint32_t *argmax;                     // (outputs), of the host
 	struct cuda_slice slice;              // of a stage in slices
+	bool graphless;                       // a graph was not to be had: steps go without from then on
 	bool decodes;                         // one row goes by stage_decode
 	struct decode_params decode;          // but for the step's own
 	uint32_t decode_shared;               // bytes of a block
@@ -125,11 +126,9 @@ struct backend_stage {
 enum {
 	STAGE_PARTIAL_BYTES = 32 * 1024 * 1024,
 	STAGE_READY = 16384, // counters
-	STAGE_UPLOAD_PIECES = 4,
-	STAGE_UPLOAD_BYTES = 16 * 1024 * 1024,
-	PROMPT_LEAST = 16, // rows of a run that is attended as a prompt
+	PROMPT_LEAST = 16,   // rows of a run that is attended as a prompt
 };
-#define STAGE_TIMEOUT_NS (30 * 1000000000ll)
+#define STAGE_CLOSE_NS (1000000000ll) // until what a stage that is closed has under way counts as endless
 
 // ---- stage_memory.c ----
 
@@ -140,7 +139,8 @@ void stage_free(struct backend_stage *stage);
 
 // ---- stage_weights.c ----
 
-enum status stage_load(struct backend_stage *stage, struct error *error);
+// The weights of a stage, or of all slices of one, in turn from tensor to tensor.
+enum status stage_load(struct backend_stage *const *stages, uint32_t count, struct error *error);
 
 // ---- stage_launch.c ----
 
@@ -164,6 +164,10 @@ enum status cuda_stage_compile(struct backend_device *device, struct error *erro
 enum status stage_wait(struct backend_stage *stage, struct error *error);
 // Until the event is reached, or, if it is NULL or cannot be asked, the same. error: may be NULL.
 enum status stage_wait_event(struct backend_stage *stage, CUevent event, struct error *error);
+// Until nothing of these stages is under way, all of them together within the limit. False: something still is, and
+// may read what any of them has; so nothing of their devices is freed any more, and the driver does it when the process
+// ends. Freeing would wait for a kernel that never ends.
+bool stage_settle(struct backend_stage *const *stages, uint32_t count, int64_t limit_ns);
 
 // ---- stage_wide.c ----
 

@@ -4,12 +4,13 @@
  * a model needs depends on its formats; each file is loaded at the first launch of a kernel of it. */
 #include "common/base/clock.h"
 #include "common/base/embedded.h"
+#include "common/base/log.h"
 #include "engine/cuda/stage.h"
 
 #include <stdio.h>
 #include <time.h>
 
-enum { WAIT_BUSY_NS = 50 * 1000 * 1000, WAIT_PAUSE_NS = 50 * 1000 };
+enum { WAIT_BUSY_NS = 50 * 1000 * 1000, WAIT_PAUSE_NS = 50 * 1000, SETTLE_PAUSE_NS = 100 * 1000 };
 
 static const char *const files[STAGE_FILES] = {
 	[STAGE_FILE_ROWS] = "stage_rows",
@@ -209,10 +210,37 @@ enum status stage_wait_event(struct backend_stage *stage, CUevent event, struct 
 		if (result != CUDA_ERROR_NOT_READY)
 			return cuda_check(stage->device, error, "a step", failed ? failed : result);
 		int64_t waited_ns = clock_steady_ns() - began_ns;
-		if (waited_ns > STAGE_TIMEOUT_NS)
-			return error_set(error, STATUS_TIMEOUT, "a step was not done within %lld s",
-					 STAGE_TIMEOUT_NS / 1000000000);
+		if (waited_ns > stage->device->timeout_ns)
+			return error_set(error, STATUS_TIMEOUT, "a GPU was not done with its work within %lld ms",
+					 (long long)(stage->device->timeout_ns / 1000000));
 		if (waited_ns > WAIT_BUSY_NS)
 			nanosleep(&(struct timespec){.tv_nsec = WAIT_PAUSE_NS}, NULL);
 	}
+}
+
+static bool any_busy(struct backend_stage *const *stages, uint32_t count)
+{
+	bool busy = false;
+	for (uint32_t i = 0; i < count; i++) {
+		const struct backend_stage *stage = stages[i];
+		if (stage->stream && !stage->device->abandoned && !cuda_enter(stage->device))
+			busy |= stage->cuda->cuStreamQuery(stage->stream) == CUDA_ERROR_NOT_READY;
+	}
+	return busy;
+}
+
+bool stage_settle(struct backend_stage *const *stages, uint32_t count, int64_t limit_ns)
+{
+	const int64_t end_ns = clock_steady_ns() + limit_ns;
+	while (any_busy(stages, count)) {
+		if (clock_steady_ns() >= end_ns) {
+			log_warning("cuda",
+				    "a stage ends while it computes; its memory is freed when this process ends");
+			for (uint32_t i = 0; i < count; i++)
+				stages[i]->device->abandoned = true;
+			return false;
+		}
+		nanosleep(&(struct timespec){.tv_nsec = SETTLE_PAUSE_NS}, NULL);
+	}
+	return true;
 }

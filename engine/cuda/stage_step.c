@@ -6,6 +6,7 @@
  *                 matrix as one kernel (stage_decode.c)
  *
  * Which way a product goes depends on the number of rows alone, so the same batch gives the same bits. */
+#include "common/base/log.h"
 #include "engine/cuda/stage.h"
 
 #include <math.h>
@@ -618,6 +619,20 @@ static enum status make_graph(struct backend_stage *stage, const struct plan *pl
 	return status;
 }
 
+// The step has been computed without: that there is no memory for a graph costs it nothing, and others some time.
+static enum status try_graph(struct backend_stage *stage, const struct plan *plan, CUgraphExec *out,
+			     struct error *error)
+{
+	struct error fault = {0};
+	const enum status status = make_graph(stage, plan, out, &fault);
+	if (status == STATUS_DEVICE_LOST)
+		return error_set(error, status, "%s", fault.message);
+	if (status)
+		log_warning("cuda", "steps go on without graphs, which takes longer: %s", fault.message);
+	stage->graphless = status;
+	return STATUS_OK;
+}
+
 static bool has_graphs(const struct cuda *cuda)
 {
 	return cuda->cuStreamBeginCapture_v2 && cuda->cuStreamEndCapture && cuda->cuGraphInstantiateWithFlags &&
@@ -646,7 +661,7 @@ static CUgraphExec *graph_of(struct backend_stage *stage, const struct plan *pla
 
 static bool takes_graph(const struct backend_stage *stage, const struct plan *plan)
 {
-	return plan->single && (plan->all || plan->ends == ENDS_LAYERS) && has_graphs(stage->cuda);
+	return plan->single && (plan->all || plan->ends == ENDS_LAYERS) && !stage->graphless && has_graphs(stage->cuda);
 }
 
 static enum status launch_graph(struct backend_stage *stage, CUgraphExec graph, struct error *error)
@@ -661,7 +676,7 @@ static enum status compute(struct backend_stage *stage, const struct plan *plan,
 		return launch_graph(stage, *graph, error);
 	enum status status = run(stage, plan, error);
 	// The first one was without: kernels are loaded by it, which a capture does not allow. It gives the same bits.
-	return status || !takes_graph(stage, plan) ? status : make_graph(stage, plan, graph, error);
+	return status || !takes_graph(stage, plan) ? status : try_graph(stage, plan, graph, error);
 }
 
 static enum status enter(struct backend_stage *stage, struct error *error)
@@ -743,7 +758,7 @@ static enum status run_joined(struct backend_stage *const *slices, uint32_t coun
 		CUgraphExec *graph = graph_of(slices[i], &plans[i]);
 		status = enter(slices[i], error);
 		if (!status && !*graph)
-			status = make_graph(slices[i], &plans[i], graph, error);
+			status = try_graph(slices[i], &plans[i], graph, error);
 	}
 	return status;
 }
@@ -763,13 +778,11 @@ static enum status compute_joined(struct backend_stage *const *slices, uint32_t 
 	return status;
 }
 
-// No slice waits for another any longer, and when this returns none reads another's memory.
-static void give_up(struct backend_stage *const *slices, uint32_t count)
+// No slice waits for another any longer, and when this returns none reads another's memory, or none is freed.
+static void give_up(struct backend_stage *const *slices, uint32_t count, int64_t limit_ns)
 {
 	*slices[0]->slice.failed = 1;
-	for (uint32_t i = 0; i < count; i++)
-		if (!enter(slices[i], NULL))
-			stage_wait_event(slices[i], NULL, NULL);
+	stage_settle(slices, count, limit_ns);
 }
 
 // Slices that did not all get the same work no longer agree on whose turn it is: the stage is lost with any fault.
@@ -795,7 +808,7 @@ enum status cuda_stage_step_joined(struct backend_stage *const *slices, uint32_t
 	if (!status && *slices[0]->slice.failed)
 		status = error_set(error, STATUS_DEVICE_LOST, "a slice of the stage did not come in time");
 	if (status) {
-		give_up(slices, count);
+		give_up(slices, count, status == STATUS_TIMEOUT ? STAGE_CLOSE_NS : slices[0]->device->timeout_ns);
 		return STATUS_DEVICE_LOST;
 	}
 	status = enter(slices[0], error);

@@ -1,12 +1,18 @@
 /* Weights: from the mapped file into tiles.
  *
  * A tensor goes in pieces of some rows through a ring of pinned memory, each piece to a place of its own on the device,
- * where a kernel makes tiles of it: while one piece is read from the file, others are on their way. Layers that stay in
- * host memory take the same way, and their tiles are written back to pinned memory, from where kernels read them.
- * Norms and biases are f32 and stay as they are. */
+ * where a kernel makes tiles of it. Several threads fill a piece together, since one alone copies from a mapped file at
+ * a tenth of what the bus takes, and ask for what follows in the file meanwhile; what was filled before is on its way
+ * to the device then. Slices load side by side, a piece of each in turn: of a matrix that is cut by rows each has its
+ * own run of the file, of one that is cut by columns its part of each row. Layers that stay in host memory take the
+ * same way, and their tiles are written back to pinned memory, from where kernels read them. Norms and biases are f32
+ * and stay as they are. */
 #include "engine/cuda/stage.h"
+#include "engine/pool.h"
 
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 _Static_assert((int)TILE_F32 == FORMAT_F32 && (int)TILE_F16 == FORMAT_F16 && (int)TILE_BF16 == FORMAT_BF16 &&
 		       (int)TILE_Q8_0 == FORMAT_Q8_0 && (int)TILE_Q4_0 == FORMAT_Q4_0 &&
@@ -14,19 +20,44 @@ _Static_assert((int)TILE_F32 == FORMAT_F32 && (int)TILE_F16 == FORMAT_F16 && (in
 		       (int)TILE_Q6_K == FORMAT_Q6_K && (int)TILE_COUNT == FORMAT_COUNT,
 	       "the kernels know the formats by other numbers");
 
-enum { REPACK_BLOCK = 256, REPACK_BLOCKS = 4096 };
+enum {
+	REPACK_BLOCK = 256,
+	REPACK_BLOCKS = 4096,
+	RING = 4, // pieces of a whole stage; of slices, which are filled in turn, half as many each
+	PIECE_BYTES = 16 * 1024 * 1024,
+	FILL_THREADS = 8, // more do not copy faster
+	FILL_BYTES = 256 * 1024,
+	AHEAD_BYTES = 64 * 1024 * 1024, // of a file, on their way from the disk
+};
 
+// Of one slice.
 struct upload {
 	struct backend_stage *stage;
-	CUdeviceptr pinned[STAGE_UPLOAD_PIECES], staging[STAGE_UPLOAD_PIECES];
-	CUevent events[STAGE_UPLOAD_PIECES]; // the piece has been repacked
+	CUdeviceptr pinned[RING], staging[RING];
+	CUevent events[RING]; // the piece has been repacked
 	uint64_t pieces;
 };
 
-static void upload_finish(struct upload *upload)
+struct loading {
+	struct upload uploads[STAGE_SLICES]; // (count)
+	uint32_t count, ring;
+	const struct upload *entered; // whose context is current
+	struct pool *pool;
+};
+
+static enum status enter(struct loading *loading, const struct upload *upload, struct error *error)
+{
+	if (loading->entered == upload)
+		return STATUS_OK;
+	loading->entered = upload;
+	return cuda_check(upload->stage->device, error, "cuCtxSetCurrent", cuda_enter(upload->stage->device));
+}
+
+static void upload_finish(const struct upload *upload)
 {
 	struct cuda *cuda = upload->stage->cuda;
-	for (unsigned i = 0; i < STAGE_UPLOAD_PIECES; i++) {
+	cuda_enter(upload->stage->device);
+	for (unsigned i = 0; i < RING; i++) {
 		if (upload->pinned[i])
 			cuda->cuMemFreeHost((void *)(uintptr_t)upload->pinned[i]);
 		if (upload->staging[i])
@@ -36,20 +67,22 @@ static void upload_finish(struct upload *upload)
 	}
 }
 
-static enum status upload_init(struct upload *upload, struct backend_stage *stage, struct error *error)
+static enum status upload_init(struct loading *loading, struct upload *upload, struct error *error)
 {
-	struct cuda *cuda = stage->cuda;
+	struct cuda *cuda = upload->stage->cuda;
 	CUresult result = CUDA_SUCCESS;
-	*upload = (struct upload){.stage = stage};
-	for (unsigned i = 0; !result && i < STAGE_UPLOAD_PIECES; i++) {
+	enum status status = enter(loading, upload, error);
+	if (status)
+		return status;
+	for (unsigned i = 0; !result && i < loading->ring; i++) {
 		void *pinned; // what a call that fails leaves is nothing to keep
 		CUdeviceptr staging;
 		CUevent event;
-		result = cuda->cuMemHostAlloc(&pinned, STAGE_UPLOAD_BYTES, CUDA_HOST_PORTABLE);
+		result = cuda->cuMemHostAlloc(&pinned, PIECE_BYTES, CUDA_HOST_PORTABLE);
 		if (!result)
 			upload->pinned[i] = (CUdeviceptr)(uintptr_t)pinned;
 		if (!result)
-			result = cuda->cuMemAlloc_v2(&staging, STAGE_UPLOAD_BYTES);
+			result = cuda->cuMemAlloc_v2(&staging, PIECE_BYTES);
 		if (!result)
 			upload->staging[i] = staging;
 		if (!result)
@@ -57,29 +90,103 @@ static enum status upload_init(struct upload *upload, struct backend_stage *stag
 		if (!result)
 			upload->events[i] = event;
 	}
-	return cuda_check(stage->device, error, "memory for loading", result);
+	return cuda_check(upload->stage->device, error, "memory for loading", result);
 }
+
+// ---- from the file to pinned memory ----
+
+// Rows that go behind each other; `end`: of what is read ahead of them, NULL: nothing is.
+struct fill {
+	uint8_t *to;
+	const uint8_t *from, *end;
+	uint64_t row_bytes, pitch;
+	uint32_t rows, at_once;
+};
+
+static uint32_t least(uint64_t a, uint64_t b)
+{
+	return (uint32_t)(a < b ? a : b);
+}
+
+// Have the system read this from the file while others are copied. Of memory that is no file's it does nothing.
+static void read_ahead(const uint8_t *from, const uint8_t *end, uint64_t bytes)
+{
+	if (!end || from >= end)
+		return;
+	const uint64_t before = (uintptr_t)from % (uint64_t)sysconf(_SC_PAGESIZE);
+	const uint64_t length = least((uint64_t)(end - from), bytes) + before;
+	madvise((void *)(uintptr_t)(from - before), length, MADV_WILLNEED);
+}
+
+static void begin_some(void *context, uint64_t index)
+{
+	const struct fill *fill = context;
+	read_ahead(fill->from + index * FILL_BYTES, fill->end, FILL_BYTES);
+}
+
+static void fill_some(void *context, uint64_t index)
+{
+	const struct fill *fill = context;
+	const uint32_t first = (uint32_t)index * fill->at_once, rows = least(fill->rows - first, fill->at_once);
+	const uint8_t *from = fill->from + first * fill->pitch;
+	uint8_t *to = fill->to + first * fill->row_bytes;
+	read_ahead(from + AHEAD_BYTES, fill->end, rows * fill->pitch);
+	if (fill->pitch == fill->row_bytes)
+		memcpy(to, from, rows * fill->row_bytes);
+	else
+		for (uint32_t i = 0; i < rows; i++, from += fill->pitch, to += fill->row_bytes)
+			memcpy(to, from, fill->row_bytes);
+}
+
+// ---- matrices ----
+
+// One of a stage or, in `count` slices, of each of them or of the first alone.
+struct matrices {
+	enum model_role role;
+	uint32_t layer, count;
+	struct stage_matrix *to[STAGE_SLICES];
+};
+
+// How far one of them is.
+struct part {
+	struct model_tensor tensor;
+	struct stage_matrix *matrix;
+	const uint8_t *end; // of what is read ahead
+	uint32_t next;      // row
+};
 
 // The next piece's number, when nothing uses it any more.
-static enum status next_piece(struct upload *upload, unsigned *out, struct error *error)
+static enum status next_piece(const struct loading *loading, struct upload *upload, unsigned *out, struct error *error)
 {
-	struct backend_stage *stage = upload->stage;
-	unsigned piece = (unsigned)(upload->pieces % STAGE_UPLOAD_PIECES);
-	bool again = upload->pieces++ >= STAGE_UPLOAD_PIECES;
+	unsigned piece = (unsigned)(upload->pieces % loading->ring);
+	bool again = upload->pieces++ >= loading->ring;
 	*out = piece;
-	return again ? stage_wait_event(stage, upload->events[piece], error) : STATUS_OK;
+	return again ? stage_wait_event(upload->stage, upload->events[piece], error) : STATUS_OK;
 }
 
-static enum status upload_rows(struct upload *upload, const struct model_tensor *tensor,
-			       const struct stage_matrix *matrix, uint32_t first, uint32_t rows, struct error *error)
+static enum status upload_rows(struct loading *loading, struct upload *upload, struct part *part, struct error *error)
 {
 	struct backend_stage *stage = upload->stage;
-	uint64_t row_bytes = tensor->bytes / tensor->rows;
+	const struct model_tensor *tensor = &part->tensor;
+	const struct stage_matrix *matrix = part->matrix;
+	const uint64_t row_bytes = tensor->bytes / tensor->rows, pitch = model_tensor_pitch(tensor);
+	const uint32_t first = part->next,
+		       rows = least(tensor->rows - first, PIECE_BYTES / row_bytes / TILE_ROWS * TILE_ROWS);
 	unsigned piece = 0;
-	enum status status = next_piece(upload, &piece, error);
+	enum status status = enter(loading, upload, error);
+	if (!status)
+		status = next_piece(loading, upload, &piece, error);
 	if (status)
 		return status;
-	memcpy((void *)(uintptr_t)upload->pinned[piece], tensor->data + first * row_bytes, rows * row_bytes);
+	struct fill fill = {.to = (uint8_t *)(uintptr_t)upload->pinned[piece],
+			    .from = tensor->data + first * pitch,
+			    .end = part->end,
+			    .row_bytes = row_bytes,
+			    .pitch = pitch,
+			    .rows = rows,
+			    .at_once = least(rows, FILL_BYTES / row_bytes + 1)};
+	pool_run(loading->pool, fill_some, &fill, (rows + fill.at_once - 1) / fill.at_once);
+	part->next += rows;
 	const struct repack_params params = {
 		.source = {.bytes = (const unsigned char *)(uintptr_t)upload->staging[piece],
 			   .format = matrix->format,
@@ -106,50 +213,82 @@ static enum status upload_rows(struct upload *upload, const struct model_tensor 
 			  stage->cuda->cuEventRecord(upload->events[piece], stage->stream));
 }
 
-static enum status load_matrix(struct upload *upload, enum model_role role, uint32_t layer, struct stage_matrix *matrix,
-			       struct error *error)
+// Ask for the tensor, and take memory for its tiles.
+static enum status begin_matrix(struct loading *loading, const struct matrices *matrices, uint32_t slice,
+				struct part *part, struct error *error)
 {
+	struct upload *upload = &loading->uploads[slice];
 	struct backend_stage *stage = upload->stage;
 	const struct stage_params *params = &stage->params;
-	struct model_tensor tensor;
-	bool of_layer = role >= ROLE_ATTENTION_NORM;
-	bool host = of_layer && layer >= params->first_layer + params->layer_count - params->host_layers;
+	struct model_tensor *tensor = &part->tensor;
+	bool of_layer = matrices->role >= ROLE_ATTENTION_NORM;
+	bool host = of_layer && matrices->layer >= params->first_layer + params->layer_count - params->host_layers;
 	CUdeviceptr tiles = 0;
-	enum status status = params->tensor(params->context, role, layer, &tensor, error);
+	enum status status = params->tensor(params->context, matrices->role, matrices->layer, tensor, error);
+	if (!status)
+		status = enter(loading, upload, error);
 	if (status)
 		return status;
-	unsigned format = (unsigned)tensor.format;
-	*matrix = (struct stage_matrix){
+	unsigned format = (unsigned)tensor->format;
+	part->matrix = matrices->to[slice];
+	*part->matrix = (struct stage_matrix){
 		.format = format,
-		.rows = tensor.rows,
-		.row_tiles = (tensor.rows + TILE_ROWS - 1) / TILE_ROWS,
-		.column_tiles = (tile_padded(tensor.columns) + tile_columns(format) - 1) / tile_columns(format),
+		.rows = tensor->rows,
+		.row_tiles = (tensor->rows + TILE_ROWS - 1) / TILE_ROWS,
+		.column_tiles = (tile_padded(tensor->columns) + tile_columns(format) - 1) / tile_columns(format),
 	};
-	uint64_t bytes = (uint64_t)matrix->row_tiles * matrix->column_tiles * tile_bytes(format);
-	uint64_t row_bytes = tensor.bytes / tensor.rows;
-	uint32_t at_once = (uint32_t)(STAGE_UPLOAD_BYTES / row_bytes) / TILE_ROWS * TILE_ROWS;
+	uint64_t bytes = (uint64_t)part->matrix->row_tiles * part->matrix->column_tiles * tile_bytes(format);
 	status = stage_take(stage, &tiles, bytes, host, error);
-	matrix->tiles = tiles;
-	for (uint32_t first = 0, rows; !status && first < tensor.rows; first += rows) {
-		rows = tensor.rows - first < at_once ? tensor.rows - first : at_once;
-		status = upload_rows(upload, &tensor, matrix, first, rows, error);
-	}
+	if (status)
+		return status;
+	part->matrix->tiles = tiles;
 	*(host ? &stage->sizes.host_bytes : &stage->sizes.weights_bytes) += bytes;
 	if (format == TILE_F32 || format == TILE_BF16)
 		stage->pairs = true;
 	else
 		stage->halves = true;
-	if (!status && params->progress)
-		status = params->progress(params->context, stage->sizes.weights_bytes, error);
+	// Rows with a pitch are read by all slices, of which one asks for them ahead.
+	if (!tensor->pitch || !slice)
+		part->end = tensor->data + (tensor->rows - 1) * model_tensor_pitch(tensor) +
+			    tensor->bytes / tensor->rows;
+	struct fill fill = {.from = tensor->data, .end = part->end};
+	const uint64_t ahead = part->end ? least((uint64_t)(part->end - tensor->data), AHEAD_BYTES) : 0;
+	pool_run(loading->pool, begin_some, &fill, (ahead + FILL_BYTES - 1) / FILL_BYTES);
+	return STATUS_OK;
+}
+
+static enum status load_matrix(struct loading *loading, const struct matrices *matrices, struct error *error)
+{
+	struct part parts[STAGE_SLICES] = {0};
+	enum status status = STATUS_OK;
+	for (uint32_t i = 0; !status && i < matrices->count; i++)
+		status = begin_matrix(loading, matrices, i, &parts[i], error);
+	for (bool more = true; more && !status;) {
+		more = false;
+		for (uint32_t i = 0; !status && i < matrices->count; i++)
+			if (parts[i].next < parts[i].tensor.rows) {
+				status = upload_rows(loading, &loading->uploads[i], &parts[i], error);
+				more = true;
+			}
+	}
+	for (uint32_t i = 0; !status && i < matrices->count; i++) {
+		const struct backend_stage *stage = loading->uploads[i].stage;
+		if (stage->params.progress)
+			status = stage->params.progress(stage->params.context, stage->sizes.weights_bytes, error);
+	}
 	return status;
 }
 
-static enum status load_vector(struct upload *upload, enum model_role role, uint32_t layer, CUdeviceptr *out,
-			       struct error *error)
+// ---- vectors ----
+
+static enum status load_vector(struct loading *loading, struct upload *upload, enum model_role role, uint32_t layer,
+			       CUdeviceptr *out, struct error *error)
 {
 	struct backend_stage *stage = upload->stage;
 	struct model_tensor tensor;
 	enum status status = stage->params.tensor(stage->params.context, role, layer, &tensor, error);
+	if (!status)
+		status = enter(loading, upload, error);
 	if (status)
 		return status;
 	uint64_t bytes = tensor.columns * sizeof(float);
@@ -162,46 +301,73 @@ static enum status load_vector(struct upload *upload, enum model_role role, uint
 			  stage->cuda->cuMemcpyHtoD_v2(*out, tensor.data, bytes));
 }
 
-static enum status load_biases(struct upload *upload, uint32_t layer, struct cuda_layer *to, struct error *error)
+// ---- layers ----
+
+// What is at this place of the layer's record, in every slice.
+static void *place(const struct loading *loading, uint32_t slice, uint32_t layer, size_t offset)
 {
-	const struct {
-		enum model_role role;
-		struct stage_matrix *matrix;
-	} biases[] = {{ROLE_Q_BIAS, &to->q}, {ROLE_K_BIAS, &to->k}, {ROLE_V_BIAS, &to->v}};
+	const struct backend_stage *stage = loading->uploads[slice].stage;
+	return (char *)&stage->layers[layer - stage->params.first_layer] + offset;
+}
+
+static enum status load_layer_vector(struct loading *loading, enum model_role role, uint32_t layer, size_t offset,
+				     struct error *error)
+{
 	enum status status = STATUS_OK;
-	for (size_t i = 0; !status && i < 3; i++) {
-		CUdeviceptr bias = 0;
-		status = load_vector(upload, biases[i].role, layer, &bias, error);
-		biases[i].matrix->bias = bias;
-	}
+	for (uint32_t i = 0; !status && i < loading->count; i++)
+		status = load_vector(loading, &loading->uploads[i], role, layer, place(loading, i, layer, offset),
+				     error);
 	return status;
 }
 
-static enum status load_layer(struct upload *upload, uint32_t layer, struct cuda_layer *to, struct error *error)
+static enum status load_layer_matrix(struct loading *loading, enum model_role role, uint32_t layer, size_t offset,
+				     struct error *error)
 {
-	const struct model_shape *shape = &upload->stage->shape;
+	struct matrices matrices = {.role = role, .layer = layer, .count = loading->count};
+	for (uint32_t i = 0; i < loading->count; i++)
+		matrices.to[i] = place(loading, i, layer, offset);
+	return load_matrix(loading, &matrices, error);
+}
+
+static enum status load_layer(struct loading *loading, uint32_t layer, struct error *error)
+{
+	const struct model_shape *shape = &loading->uploads[0].stage->shape;
 	const struct {
 		enum model_role role;
-		struct stage_matrix *matrix;
+		size_t offset;
 	} matrices[] = {
-		{ROLE_Q, &to->q},           {ROLE_K, &to->k},
-		{ROLE_V, &to->v},           {ROLE_ATTENTION_OUTPUT, &to->attention_output},
-		{ROLE_FFN_GATE, &to->gate}, {ROLE_FFN_UP, &to->up},
-		{ROLE_FFN_DOWN, &to->down},
+		{ROLE_Q, offsetof(struct cuda_layer, q)},
+		{ROLE_K, offsetof(struct cuda_layer, k)},
+		{ROLE_V, offsetof(struct cuda_layer, v)},
+		{ROLE_ATTENTION_OUTPUT, offsetof(struct cuda_layer, attention_output)},
+		{ROLE_FFN_GATE, offsetof(struct cuda_layer, gate)},
+		{ROLE_FFN_UP, offsetof(struct cuda_layer, up)},
+		{ROLE_FFN_DOWN, offsetof(struct cuda_layer, down)},
 	};
-	enum status status = load_vector(upload, ROLE_ATTENTION_NORM, layer, &to->attention_norm, error);
+	const struct {
+		enum model_role role;
+		bool there;
+		size_t offset;
+	} vectors[] = {
+		{ROLE_ATTENTION_NORM, true, offsetof(struct cuda_layer, attention_norm)},
+		{ROLE_FFN_NORM, true, offsetof(struct cuda_layer, ffn_norm)},
+		{ROLE_Q_BIAS, shape->qkv_bias, offsetof(struct cuda_layer, q.bias)},
+		{ROLE_K_BIAS, shape->qkv_bias, offsetof(struct cuda_layer, k.bias)},
+		{ROLE_V_BIAS, shape->qkv_bias, offsetof(struct cuda_layer, v.bias)},
+		{ROLE_Q_NORM, shape->qk_norm, offsetof(struct cuda_layer, q_norm)},
+		{ROLE_K_NORM, shape->qk_norm, offsetof(struct cuda_layer, k_norm)},
+	};
+	enum status status = STATUS_OK;
 	for (size_t i = 0; !status && i < sizeof(matrices) / sizeof(matrices[0]); i++)
-		status = load_matrix(upload, matrices[i].role, layer, matrices[i].matrix, error);
-	if (!status)
-		status = load_vector(upload, ROLE_FFN_NORM, layer, &to->ffn_norm, error);
-	if (!status && shape->qkv_bias)
-		status = load_biases(upload, layer, to, error);
-	if (!status && shape->qk_norm)
-		status = load_vector(upload, ROLE_Q_NORM, layer, &to->q_norm, error);
-	if (!status && shape->qk_norm)
-		status = load_vector(upload, ROLE_K_NORM, layer, &to->k_norm, error);
-	to->k.first = to->q.rows;
-	to->v.first = to->q.rows + to->k.rows;
+		status = load_layer_matrix(loading, matrices[i].role, layer, matrices[i].offset, error);
+	for (size_t i = 0; !status && i < sizeof(vectors) / sizeof(vectors[0]); i++)
+		if (vectors[i].there)
+			status = load_layer_vector(loading, vectors[i].role, layer, vectors[i].offset, error);
+	for (uint32_t i = 0; i < loading->count; i++) {
+		struct cuda_layer *to = place(loading, i, layer, 0);
+		to->k.first = to->q.rows;
+		to->v.first = to->q.rows + to->k.rows;
+	}
 	return status;
 }
 
@@ -218,27 +384,49 @@ static enum status take_vectors(struct backend_stage *stage, struct error *error
 	return status;
 }
 
-enum status stage_load(struct backend_stage *stage, struct error *error)
+// Embedding and output are the first slice's alone.
+static enum status load_all(struct loading *loading, struct error *error)
 {
-	const struct stage_params *params = &stage->params;
-	struct upload upload;
-	enum status status = upload_init(&upload, stage, error);
-	if (!status)
-		status = take_vectors(stage, error);
-	if (!status && params->embeds)
-		status = load_matrix(&upload, ROLE_TOKEN_EMBEDDING, 0, &stage->embedding, error);
+	struct backend_stage *first = loading->uploads[0].stage;
+	const struct stage_params *params = &first->params;
+	const struct matrices embedding = {.role = ROLE_TOKEN_EMBEDDING, .count = 1, .to = {&first->embedding}},
+			      output = {.role = ROLE_OUTPUT, .count = 1, .to = {&first->output}};
+	enum status status = params->embeds ? load_matrix(loading, &embedding, error) : STATUS_OK;
 	for (uint32_t i = 0; !status && i < params->layer_count; i++)
-		status = load_layer(&upload, params->first_layer + i, &stage->layers[i], error);
-	if (!status && params->predicts)
-		status = load_vector(&upload, ROLE_OUTPUT_NORM, 0, &stage->output_norm, error);
-	if (!status && params->predicts && params->embeds && stage->shape.tied)
-		stage->output = stage->embedding;
-	else if (!status && params->predicts)
-		status = load_matrix(&upload, ROLE_OUTPUT, 0, &stage->output, error);
+		status = load_layer(loading, params->first_layer + i, error);
+	if (status || !params->predicts)
+		return status;
+	status = load_vector(loading, &loading->uploads[0], ROLE_OUTPUT_NORM, 0, &first->output_norm, error);
+	if (!status && params->embeds && first->shape.tied)
+		first->output = first->embedding;
+	else if (!status)
+		status = load_matrix(loading, &output, error);
+	return status;
+}
+
+enum status stage_load(struct backend_stage *const *stages, uint32_t count, struct error *error)
+{
+	struct loading loading = {.count = count, .ring = count > 1 ? RING / 2 : RING};
+	enum status status = pool_create(&loading.pool, pool_processors(FILL_THREADS), error);
+	for (uint32_t i = 0; i < count; i++)
+		loading.uploads[i].stage = stages[i];
+	for (uint32_t i = 0; !status && i < count; i++) {
+		status = upload_init(&loading, &loading.uploads[i], error);
+		if (!status)
+			status = take_vectors(stages[i], error);
+	}
 	if (!status)
-		status = stage_wait(stage, error);
-	else
-		stage_wait_event(stage, NULL, NULL); // its memory is in use
-	upload_finish(&upload);
+		status = load_all(&loading, error);
+	for (uint32_t i = 0; !status && i < count; i++) {
+		status = enter(&loading, &loading.uploads[i], error);
+		if (!status)
+			status = stage_wait(stages[i], error);
+	}
+	if (status) // what is under way reads what is freed here
+		stage_settle(stages, count, status == STATUS_TIMEOUT ? STAGE_CLOSE_NS : stages[0]->device->timeout_ns);
+	for (uint32_t i = 0; i < count; i++)
+		if (!stages[i]->device->abandoned)
+			upload_finish(&loading.uploads[i]);
+	pool_destroy(&loading.pool);
 	return status;
 }

@@ -487,8 +487,8 @@ static enum status find_tensor(struct opening *opening, const char *name, const 
 				 "tensor %s has %" PRIu64 " rows of %" PRIu64 ", not %" PRIu32 " of %" PRIu32, name,
 				 tensor->size[1], tensor->size[0], wanted->rows, wanted->columns);
 	opening->used[tensor - gguf_tensor(opening->gguf, 0)] = true;
-	*out = (struct model_tensor){tensor->format, wanted->rows,  wanted->columns,
-				     tensor->data,   tensor->bytes, tensor->packing};
+	*out = (struct model_tensor){
+		tensor->format, wanted->rows, wanted->columns, tensor->data, tensor->bytes, tensor->packing, 0};
 	return STATUS_OK;
 }
 

@@ -62,7 +62,13 @@ struct model_tensor {
 	const uint8_t *data; // (bytes)
 	uint64_t bytes;
 	enum tensor_packing packing; // not PACKING_NONE: data and bytes are as in the file, and not in `format` yet
+	uint64_t pitch; // bytes from a row to the next, where something else lies between them; 0: nothing does
 };
+// Bytes from a row to the next; each has bytes / rows.
+static inline uint64_t model_tensor_pitch(const struct model_tensor *tensor)
+{
+	return tensor->pitch ? tensor->pitch : tensor->bytes / tensor->rows;
+}
 
 struct model;
 

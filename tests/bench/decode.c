@@ -26,7 +26,9 @@ enum {
 	STEPS = 16,
 	MATMUL = 2048,
 	BATCH = 32,
-	POOL_BYTES = 64 << 20
+	POOL_BYTES = 64 << 20,
+	LAYERS_MOST = 512,
+	VECTOR_BYTES = 65536 * 4,
 };
 
 static const struct model_shape shapes[] = {
@@ -67,7 +69,9 @@ struct bench {
 	struct stage *stages[STAGE_SLICES];
 	unsigned stage_count;
 	float *activations[2]; // between stages
-	uint8_t *weights;      // of the tensor that was asked for last
+	uint8_t *weights;      // what every matrix has, made once, so that loading is timed without it
+	uint64_t weights_room; // bytes of it
+	bool asked[ROLE_COUNT][LAYERS_MOST];
 	uint64_t weights_bytes, embedding_bytes;
 	double multiplies; // of a token's pass through the layers
 	uint32_t *pages, *tokens, *argmax;
@@ -118,8 +122,7 @@ static void fill_random(enum tensor_format format, uint8_t *bytes, uint64_t leng
 	}
 }
 
-// Of weights the same POOL_BYTES over and over, which takes a tenth of the time: they differ enough for what is
-// measured.
+// Of weights the same POOL_BYTES over and over, in all matrices: they differ enough for what is measured.
 static void fill_weights(enum tensor_format format, uint8_t *bytes, uint64_t length)
 {
 	static uint8_t *pool;
@@ -142,7 +145,7 @@ static enum status give_tensor(void *context, enum model_role role, uint32_t lay
 	const struct model_shape *shape = &bench->shape;
 	uint32_t q = shape->heads * shape->head_size, kv = shape->kv_heads * shape->head_size;
 	uint32_t rows = 1, columns = shape->embedding;
-	(void)layer, (void)error;
+	(void)error;
 	if (role == ROLE_TOKEN_EMBEDDING || role == ROLE_OUTPUT)
 		rows = shape->vocabulary;
 	else if (role == ROLE_Q)
@@ -158,22 +161,26 @@ static enum status give_tensor(void *context, enum model_role role, uint32_t lay
 	*out = (struct model_tensor){
 		.format = rows == 1 ? FORMAT_F32 : bench->format, .rows = rows, .columns = columns};
 	out->bytes = format_row_bytes(out->format, columns) * rows;
-	free(bench->weights);
-	bench->weights = malloc(out->bytes);
-	if (!bench->weights)
-		return STATUS_OUT_OF_MEMORY;
-	if (out->format == bench->format)
+	static uint8_t vector[VECTOR_BYTES];
+	if (rows == 1)
+		fill_random(out->format, vector, out->bytes);
+	else if (out->bytes > bench->weights_room) {
+		free(bench->weights);
+		bench->weights = malloc(out->bytes);
+		if (!bench->weights)
+			return STATUS_OUT_OF_MEMORY;
+		bench->weights_room = out->bytes;
 		fill_weights(out->format, bench->weights, out->bytes);
-	else
-		fill_random(out->format, bench->weights, out->bytes);
-	out->data = bench->weights;
-	// Of a layer each slice asks.
-	uint32_t asked = bench->tensor && role >= ROLE_ATTENTION_NORM ? bench->device_count : 1;
-	bench->weights_bytes += out->bytes / asked;
+	}
+	out->data = rows == 1 ? vector : bench->weights;
+	if (bench->asked[role][layer]) // by another slice
+		return STATUS_OK;
+	bench->asked[role][layer] = true;
+	bench->weights_bytes += out->bytes;
 	if (role == ROLE_TOKEN_EMBEDDING)
 		bench->embedding_bytes = out->bytes;
 	else if (role != ROLE_OUTPUT)
-		bench->multiplies += rows == 1 ? 0 : (double)rows * columns / asked;
+		bench->multiplies += rows == 1 ? 0 : (double)rows * columns;
 	return STATUS_OK;
 }
 
@@ -414,13 +421,16 @@ int main(int count, char **words)
 	bench->shape = shapes[shape];
 	if (count > 5 && strcmp(words[5], "0") != 0)
 		bench->shape.layers = (uint32_t)strtoul(words[5], NULL, 10);
+	if (bench->shape.layers > LAYERS_MOST)
+		bench->shape.layers = LAYERS_MOST;
 	open_device(bench, words[1]);
 	double began_s = now_s();
 	load(bench);
-	printf("### %s, %s %s, %u layers, %s of %u%s, loaded in %.1f s\n\n", words[1], shape_names[shape],
+	const double load_s = now_s() - began_s;
+	printf("### %s, %s %s, %u layers, %s of %u%s, loaded in %.1f s (%.2f GB/s)\n\n", words[1], shape_names[shape],
 	       format_info(bench->format)->name, bench->shape.layers, bench->tensor ? "tensor" : "pipeline",
-	       bench->device_count, stage_slices_linked(bench->stages[0]) ? "" : " by way of the host",
-	       now_s() - began_s);
+	       bench->device_count, stage_slices_linked(bench->stages[0]) ? "" : " by way of the host", load_s,
+	       (double)bench->weights_bytes / load_s * 1e-9);
 	measure(bench, rounds);
 	for (unsigned i = 0; i < bench->stage_count; i++)
 		stage_destroy(&bench->stages[i]);

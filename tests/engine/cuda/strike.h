@@ -16,6 +16,12 @@ struct strikes {
 	bool real;              // the driver behind is NVIDIA's; else the stand-in (driver/standin.c), which
 				// computes nothing
 	int capability;         // of the stand-in's devices, 80 or 90; for the test to set
+	const char *name;       // each call of this function fails with `result`; NULL: none does. For the test to set
+	long named;             // how many have
+	// Of the stand-in:
+	bool hangs;                              // nothing that is enqueued is ever done; for the test to set
+	long asked, turns;                       // how often a stream was asked, and another one than the time before
+	uint64_t copied_bytes[2], copied_sum[2]; // by streams from the host's memory to each device; sum of the bytes
 };
 
 #define STRIKE_EXPORT __attribute__((visibility("default")))

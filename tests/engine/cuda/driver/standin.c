@@ -117,6 +117,13 @@ static void work_until(CUstream stream, uint64_t up_to)
 	}
 }
 
+static void note_copied(int device, const uint8_t *bytes, uint64_t count)
+{
+	strikes.copied_bytes[device] += count;
+	for (uint64_t i = 0; i < count; i++)
+		strikes.copied_sum[device] += bytes[i];
+}
+
 static void do_op(const struct op *op)
 {
 	uint8_t *to;
@@ -127,6 +134,8 @@ static void do_op(const struct op *op)
 		from = op->kept ? op->kept : place(op->from, op->bytes, "a copy");
 		if (to && from)
 			memmove(to, from, op->bytes);
+		if (to && (op->to & DEVICE_BIT) && !(op->from & DEVICE_BIT))
+			note_copied(block_at(op->to)->device, to, op->bytes);
 		break;
 	case FILL:
 		to = place(op->to, op->count * op->width, "a fill");
@@ -228,8 +237,14 @@ static CUresult ask(CUstream stream, uint64_t up_to)
 		strike_wrong("a stream is asked during its capture");
 		return INVALID_VALUE;
 	}
+	static CUstream before;
+	strikes.asked++;
+	strikes.turns += stream != before;
+	before = stream;
 	if (stream->done >= up_to)
 		return CUDA_SUCCESS;
+	if (strikes.hangs)
+		return CUDA_ERROR_NOT_READY;
 	stream->asked = !stream->asked;
 	if (stream->asked)
 		return CUDA_ERROR_NOT_READY;

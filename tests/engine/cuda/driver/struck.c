@@ -169,6 +169,10 @@ static bool strike(const char *name)
 {
 	if (strikes.lost)
 		return true;
+	if (strikes.name && !strcmp(name, strikes.name)) {
+		strikes.named++;
+		return true;
+	}
 	if (strikes.countdown < 0 || strikes.countdown-- > 0)
 		return false;
 	strikes.struck = name;
@@ -232,15 +236,25 @@ void strike_begin(long countdown, CUresult result, bool sticky)
 	strikes.struck = strikes.after_loss = NULL;
 	strikes.lost = told = false;
 	strikes.wrong[0] = 0;
+	strikes.named = strikes.asked = strikes.turns = 0;
+	memset(strikes.copied_bytes, 0, sizeof(strikes.copied_bytes));
+	memset(strikes.copied_sum, 0, sizeof(strikes.copied_sum));
 }
 
 void strike_end(void)
 {
 	strikes.countdown = -1;
+	strikes.name = NULL;
+	if (strikes.hangs)
+		standin_drop();
+	strikes.hangs = false;
 	sweep(-1);
 	for (int i = 0; i < DEVICES; i++)
 		if (contexts[i].retained)
 			strike_wrong("the context of device %d is retained %ld times", i, contexts[i].retained);
+	for (int i = 0; i < DEVICES; i++)
+		for (; contexts[i].retained; contexts[i].retained--)
+			driver.cuDevicePrimaryCtxRelease_v2(i);
 	strikes.lost = told = false;
 }
 
