@@ -6,12 +6,13 @@ import WebSocket from "ws";
 import { makeRequest } from "./certificates.mjs";
 import { assertContractKept } from "./client.mjs";
 import { node as contract } from "./contract.mjs";
+import { smallDisk } from "./disk.mjs";
 import { ModelWorker } from "./generating.mjs";
 import { deviceRecord } from "./records.mjs";
 import { LONG, Restarted, wordsFile } from "./restarted.mjs";
 import { eventually, slow, within } from "./server.mjs";
 import { Stranger, smallRecord } from "./stranger.mjs";
-import { WorkerNode } from "./workers.mjs";
+import { WorkerNode, cpu } from "./workers.mjs";
 
 // Its stream is a WebSocket with the certificate of a node.
 class DistantWorker extends ModelWorker {
@@ -39,9 +40,9 @@ class DistantWorker extends ModelWorker {
 
 	// As it was loaded, with the memory that it told then.
 	run(method, params, body, id) {
-		if (method !== "instance.adopt") return super.run(method, params, body, id);
-		const { result } = super.run("instance.load", { stages: [0] }, body, id);
-		return { result };
+		if (method === "instance.adopt") return super.run("instance.load", { stages: [0] }, body, id);
+		if (method === "instance.check") return { result: { parts: [], round_ms: 1, logit: 1, token: 2, expected_logit: 1, spread: 1 } };
+		return super.run(method, params, body, id);
 	}
 
 	tell(method, params) {
@@ -50,24 +51,27 @@ class DistantWorker extends ModelWorker {
 }
 
 class DistantNode extends WorkerNode {
-	static async join(cluster, node_id, device) {
+	static async join(cluster, node_id, ...devices) {
 		const request = makeRequest(), { ticket } = await cluster.admin.call("node.ticket", {});
 		const stranger = await Stranger.connect(cluster.server, request), { certificate } = await stranger.joinByTicket(node_id, ticket);
 		stranger.socket.close();
-		return { node_id, device, cert: certificate, key: request.key };
+		return { node_id, devices, cert: certificate, key: request.key };
 	}
 
 	// With the workers that it has kept, if any.
-	static async come(cluster, { node_id, device, cert, key }, workers) {
+	static async come(cluster, { node_id, devices, cert, key }, workers) {
 		const node = await this.connect(cluster.server, undefined, { unix: false, cert, key });
 		Object.assign(node, { server: { port: cluster.server.port, cert, key }, Worker: DistantWorker, workers: [], ended: [], connects: [] });
 		await node.call("node.register", { protocol: contract["x-protocol"], node: smallRecord(node_id), ...(workers && { workers }) });
-		await node.devices([device]);
+		await node.devices(devices);
+		const beat = setInterval(() => node.telemetry([]), 1000); // or it is taken for gone
+		node.socket.once("close", () => clearInterval(beat));
 		return node;
 	}
 
 	receiveRequest(message) {
 		if (message.method === "model.fetch") this.reply(message, { fetched_bytes: 0, reused_bytes: 0 });
+		else if (message.method === "hop.connect") this.reply(message);
 		else super.receiveRequest(message);
 	}
 }
@@ -76,16 +80,18 @@ describe("what is answered to a server that takes workers up", { timeout: 900000
 	const gpu = (name) => deviceRecord({ device_id: `dev_${name}`, hardware_key: `uuid:${name}`, name, memory_pool: `uuid:${name}`, memory_bytes: 1 << 30 });
 	let cluster, far, other, node, model;
 
-	const create = async () => {
-		const { instance_id } = await cluster.admin.call("instance.create", { model_id: model.model_id, pins: [{ device_id: "dev_far", first_layer: 0, layer_count: 0 }] });
+	const pin = (device_id, first_layer = 0, layer_count = 0) => ({ device_id, first_layer, layer_count });
+	const create = async (...pins) => {
+		const { instance_id } = await cluster.admin.call("instance.create", { model_id: model.model_id, pins: pins.length ? pins : [pin("dev_far")] });
 		const instance = await cluster.ready(instance_id);
 		await cluster.stored();
-		return { instance, opened: node.worker().opened };
+		return { instance, opened: node.worker().opened, all: instance.stages.map(({ device_id }) =>
+			node.workers.findLast((one) => (one.backend === "cpu") === (device_id === "dev_cpu")).opened) };
 	};
 	// The server is killed and starts again; the node comes back with the worker, of which nobody has said a word yet.
-	const again = async ({ opened }) => {
+	const again = async ({ all }) => {
 		await cluster.again("SIGKILL");
-		node = await DistantNode.come(cluster, far, [opened.worker_id]);
+		node = await DistantNode.come(cluster, far, all.map((one) => one.worker_id));
 	};
 	const stream = (opened, answer, of = far) => {
 		const worker = new DistantWorker({ port: cluster.server.port, cert: of.cert, key: of.key }, opened);
@@ -94,7 +100,7 @@ describe("what is answered to a server that takes workers up", { timeout: 900000
 	};
 	const found = async ({ instance: was }) => {
 		const now = await cluster.ready(was.instance_id);
-		assert.deepEqual([now.recoveries, now.stages.map((one) => one.device_id)], [was.recoveries, ["dev_far"]], "nothing was loaded");
+		assert.deepEqual([now.recoveries, now.stages.map((one) => one.device_id)], [was.recoveries, was.stages.map((one) => one.device_id)], "nothing was loaded");
 		assert.equal(await cluster.says("one two"), "one two");
 		assert.equal(node.workers.length, 0, "no worker was asked for");
 	};
@@ -102,7 +108,7 @@ describe("what is answered to a server that takes workers up", { timeout: 900000
 		const now = await cluster.is(was.instance_id, "loaded anew", (one) => one.state === "ready" && one.recoveries === was.recoveries + 1);
 		assert.ok(now.epoch > was.epoch);
 		assert.equal(await cluster.says("one two"), "one two");
-		assert.equal(node.workers.length, 1, "by one worker");
+		assert.equal(node.workers.length, was.stages.length, "each part by one worker");
 	};
 	const clear = async () => {
 		for (const { instance_id } of await cluster.list()) await cluster.admin.call("instance.delete", { instance_id });
@@ -112,7 +118,7 @@ describe("what is answered to a server that takes workers up", { timeout: 900000
 		process.env.NODE_TLS_REJECT_UNAUTHORIZED = "0"; // fetch() takes no authority; who is asked is known here
 		cluster = new Restarted({ host: "0.0.0.0" });
 		await cluster.start();
-		far = await DistantNode.join(cluster, "nod_far", gpu("far"));
+		far = await DistantNode.join(cluster, "nod_far", gpu("far"), cpu);
 		other = await DistantNode.join(cluster, "nod_other", gpu("other"));
 		node = await DistantNode.come(cluster, far);
 		model = await cluster.add(wordsFile({ megabytes: 0.8 }));
@@ -196,17 +202,67 @@ describe("what is answered to a server that takes workers up", { timeout: 900000
 			await clear();
 		});
 
-	test("a worker does not answer: the model is loaded anew before its requests have waited too long", async () => {
-		const was = await create();
-		cluster.options.args = ["--limit", "pause_ms=40000"];
+	const halves = () => [pin("dev_far", 0, 2), pin("dev_cpu", 2)];
+	for (const [name, pins] of [["the worker", () => []], ["one of two workers", halves]])
+		test(`${name} does not answer: the model is loaded anew before its requests have waited too long`, async () => {
+			const was = await create(...pins());
+			cluster.options.args = ["--limit", "pause_ms=40000"];
+			await again(was);
+			const streams = was.all.map((opened, i) => stream(opened, i + 1 === was.all.length ? () => null : undefined));
+			await eventually(() => streams.every((one) => one.adoptions().length), "they are asked", LONG);
+			const waits = cluster.ask("three four");
+			await anew(was);
+			const { status, json } = await waits;
+			assert.deepEqual([status, json?.choices?.[0].text], [200, "three four"]);
+			cluster.options.args = [];
+			await clear();
+		});
+
+	test("one of two workers comes by another stream when the other one has answered: both are asked once more", async () => {
+		const was = await create(...halves());
 		await again(was);
-		const silent = stream(was.opened, () => null);
-		await eventually(() => silent.adoptions().length, "it is asked", LONG);
-		const waits = cluster.ask("three four");
-		await anew(was);
-		const { status, json } = await waits;
-		assert.deepEqual([status, json?.choices?.[0].text], [200, "three four"]);
-		cluster.options.args = [];
+		const first = stream(was.all[0]), silent = stream(was.all[1], () => null);
+		await eventually(() => first.adoptions().length && silent.adoptions().length, "both are asked", LONG);
+		const second = stream(was.all[1]);
+		await found(was);
+		assert.deepEqual([first, silent, second].map((one) => one.adoptions().length), [2, 1, 1]);
+		assert.ok(second.calls.some((one) => one.method === "instance.check"));
 		await clear();
 	});
+});
+
+test("the disk is full when an instance is ready: what it has is not stored, so it is loaded anew by the next server", { timeout: 300000 * slow }, async (context) => {
+	const disk = smallDisk(6000);
+	if (!disk) return context.skip("no file system can be mounted here");
+	process.env.NODE_TLS_REJECT_UNAUTHORIZED = "0";
+	const cluster = new Restarted({ host: "0.0.0.0" });
+	cluster.data = disk.data;
+	await cluster.start();
+	const device = deviceRecord({ device_id: "dev_far", hardware_key: "uuid:far", name: "far", memory_pool: "uuid:far", memory_bytes: 1 << 30 });
+	const far = await DistantNode.join(cluster, "nod_far", device);
+	let node = await DistantNode.come(cluster, far), loads;
+	const { model_id } = await cluster.add(wordsFile({ megabytes: 0.8 }));
+	node.open = (message) => {
+		node.open = undefined;
+		node.receiveRequest(message);
+		node.worker().answers["instance.load"] = (params, body, id) => { loads = { params, id }; return null; };
+	};
+	const { instance_id } = await cluster.admin.call("instance.create", { model_id });
+	await eventually(() => loads, "it loads", LONG);
+	disk.fill();
+	await eventually(() => cluster.admin.call("token.create", { name: "x", scopes: ["observe"] }).then(() => disk.fill(), (error) => error.reason === "unavailable"), "full", LONG);
+	const worker = node.worker();
+	worker.send({ jsonrpc: "2.0", id: loads.id, ...worker.run("instance.load", loads.params) });
+	const was = await cluster.ready(instance_id);
+	await cluster.server.stop("SIGKILL");
+	disk.empty();
+	await cluster.start();
+	node = await DistantNode.come(cluster, far, [worker.worker_id]);
+	await eventually(() => node.ended.some((one) => one.worker_id === worker.worker_id), "the worker that nobody knows is ended", LONG);
+	const now = await cluster.is(instance_id, "loaded anew", (one) => one.state === "ready" && one.recoveries === 1);
+	assert.ok(now.epoch > was.epoch);
+	assert.equal(await cluster.says("one two"), "one two");
+	node.socket.close();
+	await cluster.server.finish();
+	assertContractKept();
 });
