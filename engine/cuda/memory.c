@@ -85,7 +85,7 @@ void *cuda_buffer_pointer(struct backend_buffer *buffer)
 }
 
 struct cuda_host_copy {
-	struct cuda_host_copy *next; // of the device's
+	struct cuda_host_copy *next; // newer, of the device's; of the newest: the oldest
 	void *to;
 	const void *from;
 	size_t bytes;
@@ -99,16 +99,18 @@ static void copy_on_host(void *context)
 	atomic_store_explicit(&copy->done, true, memory_order_release);
 }
 
+// Oldest first, up to one that is under way: of one stream they are done in their order, and each is looked at once.
 void cuda_host_copies_free(struct backend_device *device, bool every)
 {
-	for (struct cuda_host_copy **link = &device->copies; *link;) {
-		struct cuda_host_copy *copy = *link;
-		if (!every && !atomic_load_explicit(&copy->done, memory_order_acquire)) {
-			link = &copy->next;
-			continue;
-		}
-		*link = copy->next;
-		free(copy);
+	while (device->copies) {
+		struct cuda_host_copy *newest = device->copies, *oldest = newest->next;
+		if (!every && !atomic_load_explicit(&oldest->done, memory_order_acquire))
+			return;
+		if (oldest == newest)
+			device->copies = NULL;
+		else
+			newest->next = oldest->next;
+		free(oldest);
 	}
 }
 
@@ -127,7 +129,9 @@ static CUresult enqueue_on_host(struct backend_stream *stream, const struct back
 		return result;
 	}
 	cuda_host_copies_free(device, false);
-	work->next = device->copies;
+	work->next = device->copies ? device->copies->next : work;
+	if (device->copies)
+		device->copies->next = work;
 	device->copies = work;
 	return CUDA_SUCCESS;
 }
