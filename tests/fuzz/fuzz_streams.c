@@ -1,23 +1,28 @@
 /* Fuzz target: what comes on the connections that nodes open beside their own: ends of hops by way of the server
- * (hop.hello, server/tenants), and pieces of model files (model.read, server/models/shards.h).
+ * (hop.hello, server/tenants), a model's worker that has outlived a server (link.hello, and what it answers to
+ * instance.adopt), and pieces of model files (model.read, server/models/shards.h).
  *
  * Each line is for one of four connections, by its first byte: `a` is of this machine's owner, `b` and `c` are of nodes
  * n1 and n2, `m` reads a model as n1. `A`, `B`, `C` close what the small letter names, `d` empties all queues. The rest
- * is a message's head and, after a tab, its body; `%` stands for the key. Hop h goes from n1 to n2. Nobody passes an
- * end that is not his, all that passes comes out whole, who is paused is let go on, and nothing is read past a file's
- * end. */
+ * is a message's head and, after a tab, its body; `%` stands for the key. Hop h goes from n1 to n2, and worker w is of
+ * n1: whenever it has come it is asked to be taken up, each time by one number more from ADOPTION on, and what it
+ * answers is heard once, and is what the contract says. Nobody passes an end or is a worker that is not his, all that
+ * passes comes out whole, who is paused is let go on, and nothing is read past a file's end. */
 #include "common/base/log.h"
+#include "server/cluster/state.h"
 #include "server/models/shards.h"
 #include "server/tenants/hop.h"
 #include "server/tenants/inside.h"
 #include "tests/tools/model_file.h"
 
+#include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { LINES = 64, FULL = LIMIT_STREAM_FULL_BYTES, BODY_BYTES = 65536, ENDS = 3 };
+enum { EPOCH = 3, ADOPTION = (EPOCH << 20) + 1 }; // server/tenants/outlive.c
 
 static const char key[] = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 static const char *const nodes[ENDS] = {"", "n1", "n2"};
@@ -40,6 +45,11 @@ static struct {
 	struct tenancy tenants;
 	struct end ends[ENDS];
 	struct hop *hop;
+	struct cluster cluster; // of nobody: no node can be asked
+	struct cluster_node node;
+	struct cluster_device device;
+	struct instance_worker *worker;
+	unsigned adoptions; // of it that are not answered
 } world;
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -130,7 +140,8 @@ static void hear(unsigned which, struct net_parts *parts)
 	for (unsigned i = 0; i < ENDS; i++)
 		now += world.ends[i].passed;
 	require(now == passed || (was_linked && now == passed + parts->body_bytes));
-	require(!end->arrival || !end->arrival->linked || end->arrival->hop == world.hop);
+	require(!end->arrival || !end->arrival->linked || end->arrival->worker || end->arrival->hop == world.hop);
+	require(!end->arrival || !end->arrival->worker || which < 2); // the owner's, or of its node
 	net_frame_unref(&parts->holder);
 }
 
@@ -143,6 +154,62 @@ static void drain(void)
 	}
 	for (unsigned i = 0; i < ENDS; i++)
 		require(!world.ends[i].arrival || !world.ends[i].pauses);
+}
+
+// ---- a worker that is taken up ----
+
+static void adopted(void *context, enum status status, const struct json *result, const struct error *error)
+{
+	const struct contract_method *method = contract_find(world.contract, "instance.adopt");
+	(void)context;
+	require(world.adoptions-- > 0);
+	require(status ? error && error->message[0] : !contract_check_result(world.contract, method, result, NULL));
+}
+
+static void worker_back(void *context)
+{
+	struct json *params = json_new_object();
+	(void)context;
+	require(!instance_worker_is_away(world.worker));
+	json_set_integer(params, "epoch", EPOCH);
+	world.adoptions++;
+	if (instance_worker_call(world.worker, "instance.adopt", params, adopted, NULL, NULL))
+		world.adoptions--;
+}
+
+static void worker_told(void *context, const char *method, const struct json *params)
+{
+	(void)context;
+	require(!contract_check_params(world.contract, contract_find(world.contract, method), params, NULL));
+}
+
+static void worker_is_away(void *context, const char *why)
+{
+	(void)context;
+	require(why[0] && !world.adoptions);
+}
+
+static void worker_ended(void *context, const struct error *fault)
+{
+	(void)context;
+	require(fault->message[0] && !world.adoptions);
+	world.worker = NULL;
+}
+
+static void restore_worker(void)
+{
+	const struct cluster_device *devices[] = {&world.device};
+	struct instance_worker_left left = {.worker_id = "w", .epoch = EPOCH};
+	const struct instance_worker_params params = {.instance_id = "i",
+						      .model_id = "mdl_1",
+						      .devices = devices,
+						      .device_count = 1,
+						      .notice = worker_told,
+						      .away = worker_is_away,
+						      .back = worker_back,
+						      .ended = worker_ended};
+	require(EVP_Digest(key, sizeof key - 1, left.key_sha256, NULL, EVP_sha256(), NULL) == 1);
+	require(instance_worker_restore(&world.worker, &world.tenants, &params, &left, NULL) == STATUS_OK);
 }
 
 // ---- a model's bytes ----
@@ -219,6 +286,10 @@ static void begin_once(void)
 	require(shards_allow(world.file, "n1", key) == STATUS_OK);
 	world.tenants.params.loop = world.loop;
 	world.tenants.params.contract = world.contract;
+	world.tenants.params.cluster = &world.cluster;
+	snprintf(world.node.node_id, sizeof world.node.node_id, "n1");
+	world.device = (struct cluster_device){.device_id = "d", .node = &world.node, .record = json_new_object()};
+	json_set_string(world.device.record, "backend", "cpu");
 	buffer_init(&world.tenants.text, LIMIT_HEAD_BYTES);
 }
 
@@ -254,6 +325,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	buffer_init(&head, BODY_BYTES * sizeof key);
 	buffer_append(&head, "", 0);
 	require(hop_relay_create(&world.hop, &world.tenants, &hop, NULL) == STATUS_OK);
+	restore_worker();
 	for (size_t at = 0, lines = 0; at < size && lines < LINES; lines++) {
 		const uint8_t *end = memchr(data + at, '\n', size - at);
 		const size_t length = end ? (size_t)(end - data) - at : size - at;
@@ -264,7 +336,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	hop_relay_destroy(&world.hop);
 	for (unsigned i = 0; i < ENDS; i++)
 		close_end(i);
+	instance_worker_destroy(&world.worker, "it is over");
 	require(!world.tenants.arrivals && !world.tenants.not_linked && !world.tenants.hop_count);
+	require(!world.tenants.tenants && !world.adoptions);
 	buffer_finish(&head);
 	return 0;
 }
