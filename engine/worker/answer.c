@@ -112,10 +112,21 @@ static void give_up_stream(struct session *session)
 	shutdown(session->stream_fd, SHUT_RDWR);
 }
 
+// What a note asked for lies in its place. With `sending` held, so that notes go one at a time. An empty message wakes
+// the server; where its socket is full it is awake, and looks for notes at each of the messages that are there.
+static void put_note(struct session *session, struct net_shared *shared, uint64_t call)
+{
+	static const uint8_t bell[8] = {4};
+	const struct sending out = {
+		.fd = session->stream_fd, .body = bell, .body_bytes = sizeof(bell), .flags = MSG_DONTWAIT};
+	if (net_shared_put(shared, &(struct net_shared_note){.call = call}))
+		send_all(&out);
+}
+
 void answer_call(struct session *session, struct call *call, struct json *result, const uint8_t *body,
 		 size_t body_bytes)
 {
-	struct buffer head;
+	struct buffer head = {0};
 	if (call->from_node) {
 		answer_node(session, call->message.id, &call->error, result);
 		return;
@@ -126,7 +137,9 @@ void answer_call(struct session *session, struct call *call, struct json *result
 		memcpy(to, body, body_bytes);
 	const size_t sent_bytes = to ? 0 : body_bytes;
 	pthread_mutex_lock(&session->sending);
-	if (print(&head, call->message.id, &call->error, result, call->total_bytes, sent_bytes))
+	if (to && call->noted)
+		put_note(session, session->shared, call->noted);
+	else if (print(&head, call->message.id, &call->error, result, call->total_bytes, sent_bytes))
 		give_up_stream(session);
 	else
 		send_to_server(session, &head, body, sent_bytes);
@@ -151,6 +164,18 @@ bool answer_at_once(struct session *session, const struct call *call, const uint
 	return sent;
 }
 
+bool answer_note(struct session *session, struct net_shared *shared, const struct net_shared_note *note,
+		 const uint8_t *from)
+{
+	uint8_t *to = net_shared_at(shared, note->at, note->bytes);
+	if (!to || pthread_mutex_trylock(&session->sending))
+		return false;
+	memcpy(to, from, note->bytes);
+	put_note(session, shared, note->call);
+	pthread_mutex_unlock(&session->sending);
+	return true;
+}
+
 void answer_open(struct session *session, struct call *call)
 {
 	struct buffer *head = &session->open_head;
@@ -158,7 +183,9 @@ void answer_open(struct session *session, struct call *call)
 	session->shared_to = shared_place(session, call, call->total_bytes);
 	pthread_mutex_lock(&session->sending);
 	session->message_open = true;
-	if (print(head, call->message.id, NULL, NULL, call->total_bytes, session->shared_to ? 0 : call->total_bytes))
+	session->open_noted = session->shared_to ? call->noted : 0;
+	if (!session->open_noted &&
+	    print(head, call->message.id, NULL, NULL, call->total_bytes, session->shared_to ? 0 : call->total_bytes))
 		give_up_stream(session);
 	else if (!session->shared_to)
 		send_to_server(session, head, NULL, 0);
@@ -178,6 +205,8 @@ void answer_more(struct session *session, const uint8_t *body, size_t body_bytes
 	pthread_mutex_lock(&session->sending);
 	if (!session->shared_to)
 		send_to_server(session, NULL, body, body_bytes);
+	else if (last && session->open_noted)
+		put_note(session, session->shared, session->open_noted);
 	else if (last)
 		send_to_server(session, &session->open_head, NULL, 0);
 	session->message_open = !last;

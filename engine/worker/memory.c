@@ -199,14 +199,10 @@ void memory_read(struct session *session, struct call *call)
 	calls_remove(session, call);
 }
 
-const uint8_t *memory_direct(struct session *session, struct call *call)
+const uint8_t *memory_direct(struct session *session, uint64_t handle, uint64_t offset, uint64_t bytes)
 {
-	const struct memory_slot *slot = memory_find(session, (uint32_t)call_count(call, "handle"));
-	const uint64_t offset = call_count(call, "offset"), bytes = call_count(call, "bytes");
-	if (!slot || !slot->direct || memory_check_range(slot, offset, bytes, NULL))
-		return NULL;
-	call->total_bytes = bytes;
-	return slot->direct + offset;
+	const struct memory_slot *slot = memory_find(session, (uint32_t)handle);
+	return slot && slot->direct && !memory_check_range(slot, offset, bytes, NULL) ? slot->direct + offset : NULL;
 }
 
 void memory_share(struct session *session, struct call *call)

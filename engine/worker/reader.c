@@ -10,7 +10,9 @@
  *   DISCARD  of a call that is refused
  *
  * What is written may lie in shared memory instead of following its head: it is copied from there to the same places.
- * A head that is no message is answered and passed over; lengths that cannot be end the session. */
+ * Reads are also asked for by notes in that memory, while nothing else is under way: they are looked for before each
+ * head and before the reader sleeps, and an empty message wakes it. A head that is no message is answered and passed
+ * over; lengths that cannot be end the session. */
 #include "common/base/clock.h"
 #include "engine/worker/session.h"
 
@@ -182,9 +184,14 @@ static void node_call(struct reader *reader, const uint8_t *frame, size_t length
 // other call is before it.
 static bool answer_here(struct session *session, struct call *call)
 {
-	if (calls_count(session) || (!call->quiet && call->kind != CALL_READ))
+	if (calls_count(session) || call->noted || (!call->quiet && call->kind != CALL_READ))
 		return false;
-	const uint8_t *from = call->quiet ? NULL : memory_direct(session, call);
+	const uint64_t bytes = call_count(call, "bytes");
+	const uint8_t *from = call->quiet ? NULL
+					  : memory_direct(session, call_count(call, "handle"),
+							  call_count(call, "offset"), bytes);
+	if (from)
+		call->total_bytes = bytes;
 	return (call->quiet || from) && answer_at_once(session, call, from);
 }
 
@@ -262,6 +269,79 @@ static enum status begin_call(struct reader *reader, const uint8_t *head, size_t
 		refuse(reader);
 	return STATUS_OK;
 }
+
+// ---- reads that notes ask for ----
+
+static struct net_shared *hold_shared(struct session *session)
+{
+	pthread_mutex_lock(&session->lock);
+	struct net_shared *shared = session->shared ? net_shared_ref(session->shared) : NULL;
+	pthread_mutex_unlock(&session->lock);
+	return shared;
+}
+
+static void let_go(struct session *session, struct net_shared **shared)
+{
+	pthread_mutex_lock(&session->lock);
+	net_shared_destroy(shared);
+	pthread_mutex_unlock(&session->lock);
+}
+
+// A call as if its message had come.
+static enum status begin_noted(struct reader *reader, const struct net_shared_note *note, struct error *error)
+{
+	struct call *call = reader->call = call_create(CALL_READ);
+	if (!call)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a call");
+	struct json *head = json_new_object(), *params = json_new_object();
+	json_set_integer(params, "handle", (int64_t)note->handle);
+	json_set_integer(params, "offset", (int64_t)note->offset);
+	json_set_integer(params, "bytes", (int64_t)note->bytes);
+	json_set_integer(params, "at", (int64_t)note->at);
+	json_set_integer(head, "id", (int64_t)note->call);
+	json_set(head, "params", params);
+	call->message = (struct message){
+		.kind = MESSAGE_REQUEST, .head = head, .id = json_get(head, "id"), .params = json_get(head, "params")};
+	call->noted = note->call;
+	call->limit_ns += (int64_t)(note->bytes / CALL_BYTES_PER_MS) * 1000000;
+	reader->left = reader->received = 0;
+	reader->receiving = RECEIVING_TARGET;
+	return STATUS_OK;
+}
+
+// All that can be answered here and now, up to the first that takes its turn: then *more. Before what has come by the
+// stream there are no more than NET_SHARED_NOTES; the node is heard between those.
+static enum status take_notes(struct reader *reader, bool *more, struct error *error)
+{
+	struct session *session = reader->session;
+	struct net_shared_note note;
+	enum status status = STATUS_OK;
+	struct net_shared *shared = hold_shared(session);
+	*more = false;
+	for (int i = 0; shared && !*more && i < NET_SHARED_NOTES && net_shared_get(shared, &note); i++) {
+		const uint8_t *from = calls_count(session)
+					      ? NULL
+					      : memory_direct(session, note.handle, note.offset, note.bytes);
+		*more = !from || !answer_note(session, shared, &note, from);
+		if (*more)
+			status = begin_noted(reader, &note, error);
+	}
+	if (shared)
+		let_go(session, &shared);
+	return status;
+}
+
+// Before it sleeps: whether there is a note already. It is told of the next.
+static bool is_noted(const struct reader *reader)
+{
+	struct net_shared *shared = reader->receiving == RECEIVING_HEAD ? hold_shared(reader->session) : NULL;
+	const bool noted = shared && !net_shared_wait(shared);
+	if (shared)
+		let_go(reader->session, &shared);
+	return noted;
+}
+
+// ---- bodies ----
 
 // Where a write goes, once its allocation is known; false while it may still come to be.
 static bool write_target(struct reader *reader)
@@ -423,6 +503,10 @@ static enum status next_head(struct reader *reader, bool *more, struct error *er
 	if (in->length - LENGTHS_BYTES < head)
 		return STATUS_OK;
 	*more = true;
+	if (total == 4 && !head) { // it only wakes: there is a note
+		buffer_consume(in, LENGTHS_BYTES);
+		return STATUS_OK;
+	}
 	reader->left = total - 4 - head;
 	enum status status = begin_call(reader, in->data + LENGTHS_BYTES, head, error);
 	buffer_consume(in, LENGTHS_BYTES + head);
@@ -438,7 +522,9 @@ static enum status advance(struct reader *reader, bool *receive, struct error *e
 	while (!status && more) {
 		*receive = true;
 		if (reader->receiving == RECEIVING_HEAD) {
-			status = next_head(reader, &more, error);
+			status = take_notes(reader, &more, error); // they are older than what has come by the stream
+			if (!status && !more)
+				status = next_head(reader, &more, error);
 		} else if (reader->receiving == RECEIVING_TARGET) {
 			*receive = more = find_target(reader);
 		} else if (!reader->left && reader->receiving != RECEIVING_PIECES) {
@@ -554,7 +640,8 @@ enum status reader_run(struct session *session, struct error *error)
 		struct pollfd fds[3] = {{.fd = session->node_fd, .events = POLLIN},
 					{.fd = session->stream_fd, .events = can_receive ? POLLIN : POLLRDHUP},
 					{.fd = session->wake_fd, .events = POLLIN}};
-		int tick = calls_count(session) ? TICK_MS : -1;
+		const bool noted = can_receive && is_noted(&reader);
+		int tick = noted ? 0 : calls_count(session) ? TICK_MS : -1;
 		if (poll(fds, 3, tick) < 0 && errno != EINTR) {
 			status = error_errno(error, STATUS_INTERNAL, errno, "waiting for the sockets");
 			break;
@@ -571,6 +658,8 @@ enum status reader_run(struct session *session, struct error *error)
 			status = STATUS_UNAVAILABLE;
 		if (!status && can_receive && fds[1].revents)
 			status = serve_server(&reader, &can_receive, error);
+		else if (!status && noted)
+			status = advance(&reader, &can_receive, error);
 	}
 	if (reader.part != reader.call)
 		call_destroy(&reader.part);

@@ -58,6 +58,7 @@ struct call {
 	bool quiet;             // needs no device: refused, or received into its place already
 	struct message message; // its own; without a head in the parts of a write but the last
 	struct error error;     // why it is refused or failed; status 0: it is well
+	uint64_t noted;         // a read that was asked for by a note (common/net/shared.h): which call; else 0
 	int64_t arrived_ns;
 	int64_t limit_ns;    // how long it may take, once nothing is before it
 	int64_t deadline_ns; // 0: its time does not run
@@ -165,7 +166,8 @@ struct session {
 	struct net_shared *shared; // (L) changed by the driver only; NULL: none
 	int shared_fd;             // the driver's: to be passed on with the next answer; -1: none
 	uint8_t *shared_to;        // the driver's: of the read whose body is being put there, where the next byte goes
-	struct buffer open_head;   // the driver's: its answer, which goes when all of the body is there
+	struct buffer open_head;   // the driver's: its answer, which goes when all of the body is there,
+	uint64_t open_noted;       // or the call that a note then answers; 0: none
 
 	pthread_t driver;
 	pthread_mutex_t sending; // one message at a time to the server
@@ -234,6 +236,9 @@ void answer_call(struct session *session, struct call *call, struct json *result
 // Thread: the reader's. Answer a call that is the only one, after copying `from` to where in shared memory it is wanted
 // (NULL: nothing). False: nothing is done, since the server does not take it now or there is no such place.
 bool answer_at_once(struct session *session, const struct call *call, const uint8_t *from);
+// The same for a read that was asked for by a note, of memory that the caller holds.
+bool answer_note(struct session *session, struct net_shared *shared, const struct net_shared_note *note,
+		 const uint8_t *from);
 // The head of the answer to a read, whose body follows by answer_more, the last with `last`.
 void answer_open(struct session *session, struct call *call);
 void answer_more(struct session *session, const uint8_t *body, size_t body_bytes, bool last);
@@ -253,7 +258,7 @@ void memory_write(struct session *session, struct call *call);
 void memory_read(struct session *session, struct call *call);
 // Thread: the reader's, while no call is in the line. Where a read begins that needs no device; NULL: it is the
 // driver's.
-const uint8_t *memory_direct(struct session *session, struct call *call);
+const uint8_t *memory_direct(struct session *session, uint64_t handle, uint64_t offset, uint64_t bytes);
 void memory_copy(struct session *session, struct call *call);
 // So many bytes more are copied: tells the server, every 500 ms at most. Thread: the driver's, out of calls.
 void memory_copied(struct session *session, struct call *call, uint64_t bytes);

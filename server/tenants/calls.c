@@ -95,6 +95,11 @@ static enum status send_now(struct worker *worker, struct worker_call *call, con
 	return STATUS_OK;
 }
 
+void worker_call_sent(struct worker *worker, struct worker_call *call)
+{
+	push(&worker->sent, call);
+}
+
 // Keep a call, with its body, until its device is open.
 static enum status keep(struct worker *worker, struct worker_call *call, const struct worker_send_params *params,
 			struct error *error)

@@ -51,6 +51,7 @@ struct worker_call {
 	struct item *item;         // that it makes or ends
 	// In memory that the worker shares, where what is written lies, or the answer's body is to lie; NULL: it comes.
 	struct net_frame *place;
+	bool noted;                             // a read that the worker was asked for by a note there
 	const struct cluster_device *from, *to; // of a copy from one device to another; else NULL
 	int64_t told_ms;                        // of a copy inside the worker: when it was last told how far it is
 	void *context;
@@ -118,6 +119,7 @@ struct sharing {
 	struct net_shared *memory; // NULL: none
 	bool asked, waits;         // for it; for the answer
 	bool used;                 // since the timer was last started
+	size_t noted;              // calls that were asked for by notes and are not answered
 	uint64_t bytes;            // that it would have been good for
 	struct net_timer idle;     // runs while `asked`
 };
@@ -128,6 +130,7 @@ struct arrival {
 	struct tenancy *tenants;
 	struct line *line; // NULL: it has ended, and why is still to be heard
 	struct sharing sharing;
+	uint64_t notes, bells;        // ever: answers that were notes, and empty messages to wake the server for them
 	struct worker *worker;        // NULL until it has said whose it is, or
 	struct hop *hop;              // of which hop it is an end
 	bool linked;                  // it has
@@ -273,6 +276,8 @@ struct worker_send_params {
 // Send or keep a call, which is taken on STATUS_OK. Errors: STATUS_LIMIT_EXCEEDED, STATUS_OUT_OF_MEMORY.
 enum status worker_send(struct worker *worker, struct worker_call *call, const struct worker_send_params *params,
 			struct error *error);
+// It is sent, by whatever way: to be answered.
+void worker_call_sent(struct worker *worker, struct worker_call *call);
 struct worker_call *worker_call_create(const struct tenant_call *client,
 				       void (*done)(struct worker_call *call, enum status status,
 						    const struct json *result, struct net_frame *body,
@@ -321,6 +326,9 @@ void hop_relay_lost(struct arrival *arrival, const char *why); // its line is go
 // Room there for what is to be read or written, and where it is; NULL: it goes by the stream.
 struct net_frame *sharing_place(struct worker *worker, size_t bytes, uint64_t *at);
 void sharing_finish(struct arrival *arrival);
+// Ask for a read by a note, which spares both ends a message; the call is taken then. False: it is to be sent, since
+// something else is under way that it must come after.
+bool sharing_ask(struct worker *worker, struct worker_call *call, const struct net_shared_note *read);
 
 // The socket of this machine's workers (stream_unix.c).
 enum status stream_unix_listen(struct tenancy *tenants, struct error *error);

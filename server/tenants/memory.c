@@ -123,7 +123,7 @@ static enum status run_range(const struct tenant_call *client, const struct rang
 {
 	struct item *item;
 	const struct json *given = client->params;
-	uint64_t offset = number(given, "offset"), at;
+	uint64_t offset = number(given, "offset"), at = 0;
 	enum status status = item_find(&item, client->tenant, ITEM_ALLOCATION,
 				       json_get_string(given, "allocation_id", ""), error);
 	if (!status) {
@@ -152,6 +152,11 @@ static enum status run_range(const struct tenant_call *client, const struct rang
 	call->bytes = range->bytes;
 	call->body_bytes = range->reads ? (size_t)range->bytes : 0;
 	call->context = &client->tenant->tenants->stats;
+	const struct net_shared_note read = {.handle = item->handle, .offset = offset, .bytes = range->bytes, .at = at};
+	if (range->reads && sharing_ask(item->worker, call, &read)) {
+		worker_hold(item->worker, client->conn);
+		return STATUS_OK;
+	}
 	const struct worker_send_params send = {.method = range->method,
 						.numbers = numbers,
 						.number_count = count,

@@ -89,6 +89,25 @@ struct net_frame *sharing_place(struct worker *worker, size_t bytes, uint64_t *a
 	return NULL;
 }
 
+bool sharing_ask(struct worker *worker, struct worker_call *call, const struct net_shared_note *read)
+{
+	struct arrival *arrival = worker->stream;
+	struct sharing *sharing = arrival ? &arrival->sharing : NULL;
+	// The worker takes notes first, whatever the stream brings.
+	if (!sharing || !sharing->memory || !call->place || worker->sent.count > sharing->noted)
+		return false;
+	struct net_shared_note note = *read;
+	note.call = (uint64_t)(call->id = ++worker->next_call);
+	call->method = contract_find(worker->tenants->params.contract, "memory.read");
+	call->noted = true;
+	sharing->noted++;
+	worker_call_sent(worker, call);
+	// Where its queue is full it has enough to read, and looks for notes before it does.
+	if (net_shared_put(sharing->memory, &note))
+		stream_send(worker, &(struct net_parts){.head = (const uint8_t *)""});
+	return true;
+}
+
 void sharing_finish(struct arrival *arrival)
 {
 	net_timer_stop(arrival->tenants->params.loop, &arrival->sharing.idle);

@@ -180,33 +180,36 @@ static void read_fault(const struct message *message, struct error *error)
 	}
 }
 
-// The call that an answer belongs to, taken out of those sent; nearly always the oldest.
-static struct worker_call **sent_call(struct worker *worker, const struct json *id)
+// The call of this id among those sent; nearly always the oldest. NULL: there is none.
+static struct worker_call **sent_call(struct worker *worker, int64_t id)
 {
-	int64_t number;
 	struct worker_call **at = &worker->sent.first;
-	if (json_type(id) != JSON_NUMBER || json_integer(id, &number))
-		return NULL;
-	while (*at && (*at)->id != number)
+	while (*at && (*at)->id != id)
 		at = &(*at)->next;
 	return *at ? at : NULL;
 }
 
-static void take_answer(struct worker *worker, struct worker_call **at, const struct message *message,
-			struct net_frame *body)
+static struct worker_call **answered_call(struct worker *worker, const struct json *id)
 {
-	struct error error = {0};
+	int64_t number;
+	return json_type(id) == JSON_NUMBER && !json_integer(id, &number) ? sent_call(worker, number) : NULL;
+}
+
+// A call is over: out of those sent, and to whoever waits for it.
+static void take_answer(struct worker *worker, struct worker_call **at, const struct json *result,
+			struct net_frame *body, const struct error *error)
+{
 	struct worker_call *call = *at;
+	const enum status status = error->status;
 	*at = call->next;
 	if (!call->next)
 		worker->sent.last = at;
 	worker->sent.count--;
-	if (message->kind == MESSAGE_ERROR)
-		read_fault(message, &error);
-	enum status status = error.status;
+	if (call->noted)
+		worker->stream->sharing.noted--;
 	bool late = status == STATUS_TIMEOUT;
 	worker->asks++; // whoever is answered may end it
-	call->done(call, status, status ? NULL : message->result, status ? NULL : body, &error);
+	call->done(call, status, status ? NULL : result, status ? NULL : body, error);
 	worker_call_destroy(&call);
 	if (late && !worker->ended)
 		worker_lose(worker, "a kernel outlasted its time limit");
@@ -250,6 +253,30 @@ static void take_notice(struct worker *worker, const struct message *message)
 		relays_moved(worker->tenant, worker, message->params);
 }
 
+// The reads that the worker says by notes to be done. False: it is gone.
+static bool take_notes(struct worker *worker)
+{
+	static const struct error none;
+	struct net_shared *memory = net_shared_ref(worker->stream->sharing.memory);
+	struct net_shared_note note;
+	worker->asks++;
+	do {
+		while (worker->stream && net_shared_get(memory, &note)) {
+			struct worker_call **at = sent_call(worker, (int64_t)note.call);
+			worker->stream->notes++;
+			if (at && (*at)->noted)
+				take_answer(worker, at, NULL, (*at)->place, &none);
+			else
+				arrival_broken(worker->stream, "nothing was asked that its note answers");
+		}
+	} while (worker->stream && !net_shared_wait(memory));
+	worker->asks--;
+	const bool there = worker->stream;
+	net_shared_destroy(&memory);
+	worker_let_go(worker);
+	return there;
+}
+
 void arrival_message(struct arrival *arrival, const struct net_parts *parts)
 {
 	struct worker *worker = arrival->worker;
@@ -257,6 +284,13 @@ void arrival_message(struct arrival *arrival, const struct net_parts *parts)
 	struct error error = {0};
 	if (arrival->hop) {
 		hop_relay_message(arrival, parts);
+		return;
+	}
+	if (worker && arrival->sharing.memory && !take_notes(worker))
+		return;
+	if (worker && !parts->head_bytes && !parts->holder) { // it only wakes, for a note that is or was there
+		if (++arrival->bells > arrival->notes)
+			arrival_broken(arrival, "it wakes the server for nothing");
 		return;
 	}
 	enum status status = message_decode_text(&message, (const char *)parts->head, parts->head_bytes, &error);
@@ -276,7 +310,7 @@ void arrival_message(struct arrival *arrival, const struct net_parts *parts)
 		return;
 	}
 	bool answer = message.kind == MESSAGE_RESULT || message.kind == MESSAGE_ERROR;
-	struct worker_call **at = !status && answer ? sent_call(worker, message.id) : NULL;
+	struct worker_call **at = !status && answer ? answered_call(worker, message.id) : NULL;
 	if (!status && !at && answer && is_stale(worker, message.id)) {
 		message_finish(&message);
 		return;
@@ -285,10 +319,13 @@ void arrival_message(struct arrival *arrival, const struct net_parts *parts)
 		status = error_set(&error, STATUS_INVALID_REQUEST, "nothing was asked that this answers");
 	if (!status)
 		status = check_answer(worker, *at, &message, parts->holder, &error);
-	if (status)
+	if (status) {
 		arrival_broken(arrival, error.message);
-	else
-		take_answer(worker, at, &message, (*at)->place ? (*at)->place : parts->holder);
+	} else {
+		if (message.kind == MESSAGE_ERROR)
+			read_fault(&message, &error);
+		take_answer(worker, at, message.result, (*at)->place ? (*at)->place : parts->holder, &error);
+	}
 	message_finish(&message);
 }
 

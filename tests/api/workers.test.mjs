@@ -452,6 +452,7 @@ for (const [kind, Worker] of Object.entries(kinds)) describe(`workers that mean 
 		"another number of bytes": (worker, id) => worker.send({ jsonrpc: "2.0", id, result: { bytes: 101 } }, Buffer.alloc(100)),
 		"a result that breaks the contract": (worker, id) => worker.send({ jsonrpc: "2.0", id, result: { bytes: 100, extra: 1 } }, Buffer.alloc(100)),
 		"a body in memory that it has not shared": (worker, id) => worker.send({ jsonrpc: "2.0", id, result: { bytes: 100, at: 0 } }),
+		"an empty message, which is for who shares memory": (worker) => worker.write(Buffer.from([4, 0, 0, 0, 0, 0, 0, 0])),
 		"no JSON": (worker) => worker.write(Buffer.concat([Buffer.from([8, 0, 0, 0, 4, 0, 0, 0]), Buffer.from("{{{{")])),
 		...(Worker === FakeWorker
 			? { "a total that is too large": (worker) => worker.write(Buffer.from([255, 255, 255, 127, 2, 0, 0, 0])) }

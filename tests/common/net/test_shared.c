@@ -23,7 +23,7 @@
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 
-enum { MIB = 1024 * 1024, ALL = LIMIT_SHARED_BYTES, BLOCK = ALL / 64 };
+enum { MIB = 1024 * 1024, ALL = LIMIT_SHARED_BYTES, BLOCK = ALL / 64, WHOLE = NET_SHARED_ALL_BYTES };
 
 struct ends {
 	struct net_shared *worker, *server;
@@ -116,6 +116,81 @@ static void places_are_checked(void **state)
 	net_shared_at(ends->worker, ALL - BLOCK, BLOCK)[BLOCK - 1] = 1;
 }
 
+static struct net_shared_note note_of(uint64_t call)
+{
+	return (struct net_shared_note){
+		.call = call, .handle = call + 1, .offset = 1ull << 40 | call, .bytes = call * 3, .at = ~call};
+}
+
+static void put(struct net_shared *shared, uint64_t call, bool wakes)
+{
+	const struct net_shared_note note = note_of(call);
+	assert_int_equal(net_shared_put(shared, &note), wakes);
+}
+
+static void got(struct net_shared *shared, uint64_t call)
+{
+	const struct net_shared_note wanted = note_of(call);
+	struct net_shared_note note;
+	assert_true(net_shared_get(shared, &note));
+	assert_memory_equal(&note, &wanted, sizeof note);
+}
+
+// In order, each way by itself, and who is about to sleep is woken once.
+static void notes_pass(void **state)
+{
+	struct ends *ends = *state;
+	struct net_shared_note note;
+	put(ends->server, 0, true); // neither looks before it knows of the first
+	put(ends->worker, 0, true);
+	got(ends->worker, 0);
+	got(ends->server, 0);
+	assert_false(net_shared_get(ends->worker, &note));
+	put(ends->server, 1, false); // it looks before it sleeps
+	assert_false(net_shared_wait(ends->worker));
+	assert_false(net_shared_get(ends->server, &note)); // it is not its own
+	got(ends->worker, 1);
+	assert_false(net_shared_get(ends->worker, &note));
+	assert_true(net_shared_wait(ends->worker));
+	put(ends->server, 2, true);
+	put(ends->server, 3, false); // it wakes already
+	put(ends->worker, 7, false);
+	got(ends->worker, 2);
+	got(ends->worker, 3);
+	got(ends->server, 7);
+	assert_true(net_shared_wait(ends->worker));
+	assert_false(net_shared_get(ends->worker, &note)); // it is awake again
+	put(ends->server, 4, false);
+	got(ends->worker, 4);
+	for (uint64_t call = 0; call < 1000; call++) { // as many under way as there are blocks
+		put(ends->server, call, false);
+		if (call >= 63)
+			got(ends->worker, call - 63);
+	}
+}
+
+// The other end writes what it likes: nothing outside of the lane is read, and each note is whatever lies there.
+static void notes_are_not_believed(void **state)
+{
+	struct ends *ends = *state;
+	struct net_shared_note note;
+	uint8_t *lanes = net_shared_at(ends->worker, 0, ALL) + ALL;
+	put(ends->worker, 5, true);
+	memset(lanes, 0xFF, WHOLE - ALL);
+	for (int i = 0; i < 1000; i++) { // the worker says that there are four thousand millions
+		assert_true(net_shared_get(ends->server, &note));
+		assert_true(note.call == UINT64_MAX && note.at == UINT64_MAX);
+	}
+	const struct net_shared_note own = note_of(9);
+	memset(lanes, 0xFF, WHOLE - ALL);
+	assert_true(net_shared_put(ends->server, &own)); // that it sleeps
+	assert_false(net_shared_put(ends->server, &own));
+	assert_false(net_shared_wait(ends->server));
+	const uint32_t back = 1; // and that there were fewer than have been taken out
+	memcpy(lanes + (WHOLE - ALL) / 2, &back, sizeof back);
+	assert_true(net_shared_get(ends->server, &note));
+}
+
 // It is closed, too.
 static void refused(int fd)
 {
@@ -151,13 +226,13 @@ static void other_descriptors(void **state)
 	refused(pipes[0]);
 	close(pipes[1]);
 	refused(open("/dev/zero", O_RDWR));
-	refused(made("it cannot be sealed any more", ALL, ALL, F_SEAL_SEAL));
-	refused(made("it cannot be written to", ALL, ALL, F_SEAL_WRITE));
-	refused(made("it cannot be mapped to write", ALL, ALL, F_SEAL_FUTURE_WRITE));
-	refused(made("half as long", ALL / 2, ALL / 2, 0));
-	refused(made("twice as long", 2 * ALL, 2 * ALL, 0));
-	refused(made("a page is missing", ALL, ALL - 4096, 0));
-	assert_int_equal(net_shared_open(&shared, made("as it should be", ALL, ALL, 0), NULL), STATUS_OK);
+	refused(made("it cannot be sealed any more", WHOLE, WHOLE, F_SEAL_SEAL));
+	refused(made("it cannot be written to", WHOLE, WHOLE, F_SEAL_WRITE));
+	refused(made("it cannot be mapped to write", WHOLE, WHOLE, F_SEAL_FUTURE_WRITE));
+	refused(made("half as long", WHOLE / 2, WHOLE / 2, 0));
+	refused(made("twice as long", 2 * WHOLE, 2 * WHOLE, 0));
+	refused(made("a page is missing", WHOLE, WHOLE - 4096, 0));
+	assert_int_equal(net_shared_open(&shared, made("as it should be", WHOLE, WHOLE, 0), NULL), STATUS_OK);
 	net_shared_destroy(&shared);
 }
 
@@ -170,13 +245,13 @@ static void it_stays_as_it_is(void **state)
 	int fd;
 	assert_int_equal(net_shared_create(&shared, &fd, NULL), STATUS_OK);
 	assert_int_equal(net_shared_open(&server, dup(fd), NULL), STATUS_OK);
-	assert_int_equal(ftruncate(fd, ALL - 1), -1);
-	assert_int_equal(ftruncate(fd, ALL + 1), -1);
+	assert_int_equal(ftruncate(fd, WHOLE - 1), -1);
+	assert_int_equal(ftruncate(fd, WHOLE + 1), -1);
 	assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), -1);
 	assert_int_equal(madvise(net_shared_at(shared, 0, ALL), ALL, MADV_REMOVE), -1);
-	assert_int_equal(lseek(fd, 0, SEEK_HOLE), ALL);
+	assert_int_equal(lseek(fd, 0, SEEK_HOLE), WHOLE);
 	assert_int_equal(pwrite(fd, "x", 1, 0), -1);
-	assert_ptr_equal(mmap(NULL, ALL, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
+	assert_ptr_equal(mmap(NULL, WHOLE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
 	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
 	net_shared_at(shared, 0, ALL)[ALL - 1] = 7; // its maker does
 	assert_int_equal(net_shared_at(server, 0, ALL)[ALL - 1], 7);
@@ -194,7 +269,7 @@ static void there_is_none(void **state)
 	int fd;
 	assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
 	signal(SIGXFSZ, SIG_IGN);
-	none = (struct rlimit){.rlim_cur = ALL / 2, .rlim_max = before.rlim_max};
+	none = (struct rlimit){.rlim_cur = WHOLE / 2, .rlim_max = before.rlim_max};
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
 	struct error error = {0};
 	assert_int_equal(net_shared_create(&shared, &fd, &error), STATUS_UNAVAILABLE);
@@ -215,6 +290,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(bytes_arrive, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(full_until_it_is_sent, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(places_are_checked, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(notes_pass, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(notes_are_not_believed, set_up, tear_down),
 		cmocka_unit_test(other_descriptors),
 		cmocka_unit_test(it_stays_as_it_is),
 		cmocka_unit_test(there_is_none),

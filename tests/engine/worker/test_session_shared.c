@@ -214,9 +214,108 @@ static void writes_of(const char *fault, const char *backend, const char *key)
 	assert_int_equal(worker_end(&worker, NULL, 0), 0);
 }
 
+// ---- reads by notes ----
+
+static const uint8_t bell[8] = {4};
+
+// Ask for a read without waking the worker.
+static bool put_note(struct worker *worker, struct net_shared *shared, uint64_t handle, uint64_t offset, uint64_t bytes,
+		     uint64_t at)
+{
+	const struct net_shared_note note = {
+		.call = (uint64_t)++worker->id, .handle = handle, .offset = offset, .bytes = bytes, .at = at};
+	return net_shared_put(shared, &note);
+}
+
+static int note(struct worker *worker, struct net_shared *shared, uint64_t handle, uint64_t offset, uint64_t bytes,
+		uint64_t at)
+{
+	if (put_note(worker, shared, handle, offset, bytes, at))
+		send_bytes(worker->server, bell, sizeof bell);
+	return worker->id;
+}
+
+// Which read is done.
+static int noted(struct worker *worker, struct net_shared *shared)
+{
+	struct net_shared_note done;
+	uint8_t bytes[sizeof bell];
+	while (!net_shared_get(shared, &done)) {
+		if (!net_shared_wait(shared))
+			continue;
+		assert_true(receive_bytes(worker->server, bytes, sizeof bytes));
+		assert_memory_equal(bytes, bell, sizeof bell);
+	}
+	return (int)done.call;
+}
+
+static void refused(struct worker *worker, int id, enum status status)
+{
+	struct answer answer;
+	expect(worker->server, &answer, id, "memory.read", status);
+	answer_finish(&answer);
+}
+
+// Many under way, each of which sees what was written before it and nothing of what came after it by the stream,
+// whether or not the worker was woken for it; what cannot be is refused by the stream.
+static void notes_of(const char *fault, const char *backend, const char *key)
+{
+	enum { COUNT = 60, BYTES = 70001 };
+	struct worker worker;
+	struct net_frame *frames[COUNT];
+	uint64_t at[COUNT];
+	int ids[COUNT];
+	worker_open(&worker, fault, backend, key);
+	SERVER_CALL(&worker, "memory.allocate", STATUS_OK, "'device':0,'handle':1,'bytes':%d", MOST);
+	struct net_shared *shared = share(&worker);
+	for (int round = 1; round <= 20; round++) {
+		struct answer answer;
+		bool seen[COUNT] = {0};
+		SERVER_CALL(&worker, "memory.fill", STATUS_OK, "'handle':1,'offset':0,'bytes':%d,'value':%d", MOST,
+			    round);
+		for (int i = 0; i < COUNT; i++) {
+			assert_non_null(frames[i] = net_shared_take(shared, BYTES, &at[i]));
+			memset(net_frame_data(frames[i]), 0, BYTES);
+			ids[i] = note(&worker, shared, 1, (uint64_t)i * 7, BYTES, at[i]);
+		}
+		for (int i = 0; i < COUNT; i++) {
+			const int which = noted(&worker, shared) - ids[0];
+			assert_in_range(which, 0, COUNT - 1);
+			assert_false(seen[which]);
+			seen[which] = true;
+			for (size_t j = 0; j < BYTES; j += j < BYTES - 101 ? 100 : 1)
+				assert_int_equal(net_frame_data(frames[which])[j], round);
+		}
+		// What follows by the stream, which alone wakes the worker.
+		put_note(&worker, shared, 1, 0, BYTES, at[0]);
+		const int id = post(&worker, worker.server, "memory.fill", NULL, 0,
+				    "'handle':1,'offset':0,'bytes':%d,'value':%d", MOST, FILL);
+		expect(worker.server, &answer, id, "memory.fill", STATUS_OK);
+		answer_finish(&answer);
+		assert_int_equal(noted(&worker, shared), id - 1);
+		assert_int_equal(net_frame_data(frames[0])[BYTES - 1], round);
+		for (int i = 0; i < COUNT; i++)
+			net_frame_unref(&frames[i]);
+	}
+	refused(&worker, note(&worker, shared, 2, 0, 1, 0), STATUS_NOT_FOUND);
+	refused(&worker, note(&worker, shared, 1, MOST, 1, 0), STATUS_INVALID_PARAMS);
+	refused(&worker, note(&worker, shared, 1, 1, UINT64_MAX >> 11, 0), STATUS_INVALID_PARAMS);
+	refused(&worker, note(&worker, shared, 1, 0, 2, LIMIT_SHARED_BYTES - 1), STATUS_INVALID_PARAMS);
+	send_bytes(worker.server, bell, sizeof bell); // for nothing
+	const int last = note(&worker, shared, 1, 0, 2, LIMIT_SHARED_BYTES - 2);
+	assert_int_equal(noted(&worker, shared), last);
+	SERVER_CALL(&worker, "memory.share", STATUS_OK, "'wanted':false");
+	send_bytes(worker.server, bell, sizeof bell);
+	SERVER_CALL(&worker, "memory.free", STATUS_OK, "'handle':1");
+	net_shared_destroy(&shared);
+	assert_int_equal(worker_end(&worker, NULL, 0), 0);
+}
+
 static void on_the_processor(void **state)
 {
 	(void)state;
+	notes_of(NULL, "cpu", "cpu");
+	notes_of("pieces:cpu", "cpu", "cpu");
 	reads_of(NULL, "cpu", "cpu");
 	reads_of("pieces:cpu", "cpu", "cpu");
 	writes_of(NULL, "cpu", "cpu");
@@ -228,6 +327,8 @@ static void on_vulkan(void **state)
 	(void)state;
 	if (!vulkan_key[0])
 		skip();
+	notes_of(NULL, "vulkan", vulkan_key);
+	notes_of("pieces:vulkan", "vulkan", vulkan_key);
 	reads_of(NULL, "vulkan", vulkan_key);
 	reads_of("pieces:vulkan", "vulkan", vulkan_key);
 	writes_of(NULL, "vulkan", vulkan_key);
