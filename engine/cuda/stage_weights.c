@@ -2,8 +2,8 @@
  *
  * A tensor goes in pieces of some rows through a ring of pinned memory, each piece to a place of its own on the device,
  * where a kernel makes tiles of it. Several threads fill a piece together, since one alone copies from a mapped file at
- * a tenth of what the bus takes, and ask for what follows in the file meanwhile; what was filled before is on its way
- * to the device then. Slices load side by side, a piece of each in turn: of a matrix that is cut by rows each has its
+ * a tenth of what the bus takes, and reads one part at a time from the disk; what was filled before is on its way to
+ * the device meanwhile. Slices load side by side, a piece of each in turn: of a matrix that is cut by rows each has its
  * own run of the file, of one that is cut by columns its part of each row. Layers that stay in host memory take the
  * same way, and their tiles are written back to pinned memory, from where kernels read them. Norms and biases are f32
  * and stay as they are. */
@@ -11,8 +11,6 @@
 #include "engine/pool.h"
 
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 _Static_assert((int)TILE_F32 == FORMAT_F32 && (int)TILE_F16 == FORMAT_F16 && (int)TILE_BF16 == FORMAT_BF16 &&
 		       (int)TILE_Q8_0 == FORMAT_Q8_0 && (int)TILE_Q4_0 == FORMAT_Q4_0 &&
@@ -25,9 +23,8 @@ enum {
 	REPACK_BLOCKS = 4096,
 	RING = 4, // pieces of a whole stage; of slices, which are filled in turn, half as many each
 	PIECE_BYTES = 16 * 1024 * 1024,
-	FILL_THREADS = 8, // more do not copy faster
+	FILL_THREADS = 8, // each copies about 4 GB/s
 	FILL_BYTES = 256 * 1024,
-	AHEAD_BYTES = 64 * 1024 * 1024, // of a file, on their way from the disk
 };
 
 // Of one slice.
@@ -95,10 +92,10 @@ static enum status upload_init(struct loading *loading, struct upload *upload, s
 
 // ---- from the file to pinned memory ----
 
-// Rows that go behind each other; `end`: of what is read ahead of them, NULL: nothing is.
+// Rows that go behind each other.
 struct fill {
 	uint8_t *to;
-	const uint8_t *from, *end;
+	const uint8_t *from;
 	uint64_t row_bytes, pitch;
 	uint32_t rows, at_once;
 };
@@ -108,29 +105,12 @@ static uint32_t least(uint64_t a, uint64_t b)
 	return (uint32_t)(a < b ? a : b);
 }
 
-// Have the system read this from the file while others are copied. Of memory that is no file's it does nothing.
-static void read_ahead(const uint8_t *from, const uint8_t *end, uint64_t bytes)
-{
-	if (!end || from >= end)
-		return;
-	const uint64_t before = (uintptr_t)from % (uint64_t)sysconf(_SC_PAGESIZE);
-	const uint64_t length = least((uint64_t)(end - from), bytes) + before;
-	madvise((void *)(uintptr_t)(from - before), length, MADV_WILLNEED);
-}
-
-static void begin_some(void *context, uint64_t index)
-{
-	const struct fill *fill = context;
-	read_ahead(fill->from + index * FILL_BYTES, fill->end, FILL_BYTES);
-}
-
 static void fill_some(void *context, uint64_t index)
 {
 	const struct fill *fill = context;
 	const uint32_t first = (uint32_t)index * fill->at_once, rows = least(fill->rows - first, fill->at_once);
 	const uint8_t *from = fill->from + first * fill->pitch;
 	uint8_t *to = fill->to + first * fill->row_bytes;
-	read_ahead(from + AHEAD_BYTES, fill->end, rows * fill->pitch);
 	if (fill->pitch == fill->row_bytes)
 		memcpy(to, from, rows * fill->row_bytes);
 	else
@@ -151,8 +131,7 @@ struct matrices {
 struct part {
 	struct model_tensor tensor;
 	struct stage_matrix *matrix;
-	const uint8_t *end; // of what is read ahead
-	uint32_t next;      // row
+	uint32_t next; // row
 };
 
 // The next piece's number, when nothing uses it any more.
@@ -180,7 +159,6 @@ static enum status upload_rows(struct loading *loading, struct upload *upload, s
 		return status;
 	struct fill fill = {.to = (uint8_t *)(uintptr_t)upload->pinned[piece],
 			    .from = tensor->data + first * pitch,
-			    .end = part->end,
 			    .row_bytes = row_bytes,
 			    .pitch = pitch,
 			    .rows = rows,
@@ -247,13 +225,6 @@ static enum status begin_matrix(struct loading *loading, const struct matrices *
 		stage->pairs = true;
 	else
 		stage->halves = true;
-	// Rows with a pitch are read by all slices, of which one asks for them ahead.
-	if (!tensor->pitch || !slice)
-		part->end = tensor->data + (tensor->rows - 1) * model_tensor_pitch(tensor) +
-			    tensor->bytes / tensor->rows;
-	struct fill fill = {.from = tensor->data, .end = part->end};
-	const uint64_t ahead = part->end ? least((uint64_t)(part->end - tensor->data), AHEAD_BYTES) : 0;
-	pool_run(loading->pool, begin_some, &fill, (ahead + FILL_BYTES - 1) / FILL_BYTES);
 	return STATUS_OK;
 }
 
