@@ -5,9 +5,11 @@
  * its stage asks for it. Thread: the driver's. */
 #include "common/base/clock.h"
 #include "engine/model/convert.h"
+#include "engine/pool.h"
 #include "engine/worker/instance_measure.h"
 #include "engine/worker/instance_ring.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +18,8 @@ enum {
 	PROGRESS_MS = 100,
 	ROWS_MOST = 4096,
 	OUTPUTS_LEAST = 64, // so that embeddings are computed by more than a row for each sequence
+	CONVERT_THREADS = 16,
+	CONVERT_VALUES = 65536, // at once
 };
 
 // What the stages ask for while they are made.
@@ -23,6 +27,7 @@ struct loading {
 	struct instance *instance;
 	enum tensor_format format;          // FORMAT_UNKNOWN: as in the file
 	uint8_t *converted;                 // the last tensor
+	struct pool *pool;                  // that converts; NULL until it is needed
 	uint64_t before_bytes, total_bytes; // of the stages that are ready; of all
 	int64_t told_ns;
 	uint64_t loaded_bytes; // of all
@@ -32,12 +37,36 @@ struct loading {
 
 // ---- weights ----
 
+struct converting {
+	const struct model_tensor *tensor, *held;
+	uint8_t *to;
+	uint32_t at_once; // rows
+	atomic_bool failed;
+};
+
+static void convert_some(void *context, uint64_t index)
+{
+	struct converting *converting = context;
+	const uint32_t rows = converting->tensor->rows, first = (uint32_t)index * converting->at_once,
+		       count = rows - first < converting->at_once ? rows - first : converting->at_once;
+	if (model_convert(converting->tensor, converting->held, first, count,
+			  converting->to + converting->held->bytes / rows * first))
+		atomic_store(&converting->failed, true);
+}
+
 static enum status convert(struct loading *loading, const struct model_tensor *tensor, struct model_tensor *held,
 			   struct error *error)
 {
+	struct converting converting = {
+		.tensor = tensor, .held = held, .at_once = CONVERT_VALUES / tensor->columns + 1};
+	if (!loading->pool && pool_create(&loading->pool, pool_processors(CONVERT_THREADS), error))
+		return error->status;
 	free(loading->converted);
-	loading->converted = malloc(held->bytes);
-	if (!loading->converted || model_convert(tensor, held, 0, tensor->rows, loading->converted))
+	loading->converted = converting.to = malloc(held->bytes);
+	if (converting.to)
+		pool_run(loading->pool, convert_some, &converting,
+			 (tensor->rows + converting.at_once - 1) / converting.at_once);
+	if (!converting.to || atomic_load(&converting.failed))
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory to convert a tensor of %llu bytes",
 				 (unsigned long long)tensor->bytes);
 	held->data = loading->converted;
@@ -375,6 +404,7 @@ enum status instance_load(struct instance *instance, const struct json *params, 
 	if (!status && instance->generator) // of several parts: until the first check says what all of them take
 		instance_set_prompt_rows(instance->generator, loading.prompt_row_s, stage.batch_rows);
 	free(loading.converted);
+	pool_destroy(&loading.pool);
 	if (status) {
 		json_destroy(&loading.times);
 		instance_unload(instance);
