@@ -101,4 +101,5 @@ test("conversations: kept newest first, bounded, and read back only as they were
   assert.equal(chat.titleOf(one("a", 1, "\n  First line\nsecond")), "First line");
   assert.equal(chat.speedOf({ firstMs: 1, restMs: 1000, tokens: 41, promptTokens: 1, reason: "stop" }), 40);
   assert.equal(chat.speedOf({ firstMs: 1, restMs: 0, tokens: 1, promptTokens: 1, reason: "stop" }), null);
+  assert.equal(chat.speedOf({ firstMs: 24, restMs: 0.4, tokens: 12, promptTokens: 1, reason: "length" }), null);
 });

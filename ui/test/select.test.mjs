@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { load } from "./load.mjs";
-import { GIB, change, device, deviceReading, node, nodeReading, snapshot } from "./records.mjs";
+import { GIB, change, device, deviceReading, instance, link, node, nodeReading, snapshot } from "./records.mjs";
 
 const select = await load("state/select.ts");
 const { attention } = await load("state/attention.ts");
@@ -172,6 +172,30 @@ test("what wants attention, worst first, each said once", () => {
   assert.deepEqual(found.map((one) => one.key).sort(), ["bad", "full", "hot", "n1/NVML", "n2/offline"]);
   assert.equal(found.find((one) => one.key === "n1/NVML").text, "Is version 1. Update it.");
   assert.deepEqual(attention(state()), []);
+});
+
+test("models without a place, and links that are not as they should be, want attention too", () => {
+  const all = state({
+    nodes: [node("n1"), node("n2")],
+    instances: [
+      instance("runs"),
+      instance("waits", { state: "paused", state_reason: "it waits for a place: memory binds", model_name: "llama" }),
+      instance("broke", { state: "failed", state_reason: "it ended three times", model_id: "m2" }),
+    ],
+    links: [link("n1", "n2", { degraded: true, degraded_reason: "its round trip is 80 ms" }), link("n2", "n1")],
+  });
+  const found = attention(all);
+  assert.deepEqual(
+    found.map(({ key, level, href }) => [key, level, href]),
+    [
+      ["broke", "error", "#/models/m2"],
+      ["waits", "attention", "#/models/m1"],
+      ["n1\nn2", "attention", "#/topology"],
+    ],
+  );
+  assert.match(found[1].title, /llama is paused/);
+  assert.match(found[1].text, /^It waits for a place: memory binds\. Its requests wait/);
+  assert.match(found[2].text, /^Its round trip is 80 ms\./);
 });
 
 test("node memory is used of total, or null", () => {

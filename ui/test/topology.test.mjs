@@ -67,6 +67,21 @@ test("the drawing: the server's machine at the right, wires from edge to edge, n
   assert.deepEqual([alone.wires.length, alone.boxes.length, alone.height > 0], [0, 1, true]);
 });
 
+test("the drawing: labels of three machines that are all linked lie apart", () => {
+  const state = stateWith([link("n1", "n2"), link("n1", "n3"), link("n2", "n3")]);
+  for (const local of [[true, false, false], [true, true, true], [false, false, false]])
+    for (const devices of [0, 1, 3])
+      for (const sizes of [topology.lineSizes, topology.chipSizes]) {
+        const machines = ["n1", "n2", "n3"].map((id, i) => ({ id, devices, local: local[i] }));
+        const { wires } = topology.draw(machines, topology.pairsOf(state), sizes);
+        const labels = wires.map(({ label }) => label).sort((a, b) => a.y - b.y);
+        assert.equal(labels.length, 3);
+        for (const [i, a] of labels.entries())
+          for (const b of labels.slice(i + 1))
+            assert.ok(b.y - a.y >= 44 || a.x + a.width <= b.x || b.x + b.width <= a.x, JSON.stringify(labels));
+      }
+});
+
 test("figures: bits for networks, two digits where it is short, width by the logarithm", () => {
   assert.deepEqual(topology.latency(0.412), { value: "0.41", unit: "ms" });
   assert.deepEqual(topology.bitRate(1.176e9), { value: "9.41", unit: "Gbit/s" });

@@ -2,7 +2,10 @@
 import { sentence } from "../lib/format";
 import { remember } from "../lib/remember";
 import type { DeviceEntry, State } from "./state";
+import { deviceHref, modelHref, nodeHref } from "../lib/route";
+import { sortedInstances } from "./models";
 import { memoryTotal, sortedDevices, sortedNodes } from "./select";
+import { SERVER, pairState, pairTrouble, pairsOf } from "./topology";
 
 /** A memory that is fuller than this wants attention. */
 export const NEARLY_FULL = 0.97;
@@ -12,10 +15,9 @@ export interface Attention {
   readonly level: "error" | "attention";
   readonly title: string;
   readonly text: string;
-  readonly nodeId: string;
-  readonly deviceId: string | null;
-  /** It is a machine that waits to be let in. */
-  readonly pending?: true;
+  /** The page that tells more, and what the way there is called. */
+  readonly href: string;
+  readonly open: string;
   /** When it began, where that is known. */
   readonly since: string | null;
 }
@@ -23,7 +25,7 @@ export interface Attention {
 export const attention = remember((state: State): readonly Attention[] => {
   const found: Attention[] = [];
   for (const { record } of sortedNodes(state)) {
-    const about = { nodeId: record.node_id, deviceId: null };
+    const about = { href: nodeHref(record.node_id), open: "Open the node" };
     if (record.state === "offline")
       found.push({
         ...about,
@@ -39,7 +41,8 @@ export const attention = remember((state: State): readonly Attention[] => {
       found.push({
         ...about,
         key: `${record.node_id}/pending`,
-        pending: true,
+        href: "#/access",
+        open: "Open Access",
         level: "attention",
         since: record.last_seen_at,
         title: `${record.name} asks to join`,
@@ -59,12 +62,35 @@ export const attention = remember((state: State): readonly Attention[] => {
   }
   for (const entry of sortedDevices(state)) {
     const one = ofDevice(state, entry);
-    if (one) found.push({ ...one, nodeId: entry.record.node_id, deviceId: entry.record.device_id });
+    if (one) found.push({ ...one, href: deviceHref(entry.record.device_id), open: "Open the device" });
   }
+  for (const { instance_id, model_id, model_name, state: how, state_reason } of sortedInstances(state.instances))
+    if (how === "failed" || how === "paused")
+      found.push({
+        key: instance_id,
+        level: how === "failed" ? "error" : "attention",
+        since: null,
+        title: `${model_name} ${how === "failed" ? "has failed" : "is paused"}`,
+        text: `${sentence(state_reason)}${how === "paused" ? " Its requests wait, and go on by themselves once it has a place." : ""}`,
+        href: modelHref(model_id),
+        open: "Open the model",
+      });
+  const name = (id: string): string => (id === SERVER ? "the server" : (state.nodes[id]?.record.name ?? id));
+  for (const pair of pairsOf(state))
+    if (pairState(pair) === "degraded")
+      found.push({
+        key: pair.key,
+        level: "attention",
+        since: null,
+        title: `The link from ${name(pair.a)} to ${name(pair.b)} is degraded`,
+        text: `${sentence(pairTrouble(pair))} Models are placed with this in mind.`,
+        href: "#/topology",
+        open: "Open Topology",
+      });
   return found.sort((a, b) => Number(b.level === "error") - Number(a.level === "error"));
 });
 
-type Finding = Omit<Attention, "nodeId" | "deviceId">;
+type Finding = Omit<Attention, "href" | "open">;
 
 function ofDevice(state: State, entry: DeviceEntry): Finding | null {
   const { record, reading } = entry;

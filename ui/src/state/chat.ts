@@ -63,9 +63,12 @@ export function stopsOf(text: string): string[] {
 
 export const stopsText = (stops: readonly string[]): string => stops.map((stop) => stop.replaceAll("\n", "\\n")).join("\n");
 
+/** What came in less time came in one piece, ms. */
+const ONE_PIECE_MS = 20;
+
 /** Tokens a second after the first; null where too little came to say. */
 export function speedOf({ tokens, restMs }: Figures): number | null {
-  return tokens === null || tokens < 2 || restMs <= 0 ? null : ((tokens - 1) / restMs) * 1000;
+  return tokens === null || tokens < 2 || restMs < ONE_PIECE_MS ? null : ((tokens - 1) / restMs) * 1000;
 }
 
 /** What a conversation is called: its first question. */

@@ -146,6 +146,7 @@ export const lineSizes: Sizes = { gutter: 320, edge: 46, row: 26 };
 export const chipSizes: Sizes = { gutter: 260, edge: 66, row: 75 };
 const PORT = 44;
 const GAP = 20;
+const LABEL = 44;
 /** More devices than this are one line. */
 export const ROWS_MAX = 8;
 
@@ -219,7 +220,22 @@ export function draw(machines: readonly Machine[], pairs: readonly Pair[], sizes
     const x = bracketed ? 32 : 12; // clear of the brackets
     return { pair, path, label: { x, y: leftY, width: nearest - x - 8, end: false } };
   });
-  return { height: Math.max(0, ...boxes.map((box) => box.y + box.height)), boxes, wires };
+  return { height: Math.max(0, ...boxes.map((box) => box.y + box.height)), boxes, wires: apart(wires) };
+}
+
+/** No label lies on another: from the top down, each as far down as those above it need. */
+function apart(wires: readonly Wire[]): Wire[] {
+  const placed: Wire["label"][] = [];
+  const of = new Map<Wire, Wire>();
+  for (const wire of [...wires].sort((a, b) => a.label.y - b.label.y)) {
+    const { x, width } = wire.label;
+    let { y } = wire.label;
+    for (const one of placed) if (x < one.x + one.width && one.x < x + width) y = Math.max(y, one.y + LABEL);
+    const label = { ...wire.label, y };
+    placed.push(label);
+    of.set(wire, { ...wire, label });
+  }
+  return wires.map((wire) => of.get(wire)!);
 }
 
 /** The server's own machine at the right, each other one where there is more room, the left first. */
@@ -239,10 +255,12 @@ function placeBoxes(machines: readonly Machine[], { edge, row }: Sizes, wires: (
     });
 }
 
-/** Wires leave a box in the order in which their other ends lie, so that fewer cross. */
+/** Wires leave a box in the order in which their other ends lie, so that fewer cross: to boxes above it first, to those
+ * below it last, and between them to those of the other side. */
 function spreadPorts(box: Box, ports: Port[], boxOf: Map<string, Box>): void {
   const middle = (id: string): number => boxOf.get(id)!.y + boxOf.get(id)!.height / 2;
-  ports.sort((x, y) => middle(x.other) - middle(y.other) || x.pair.key.localeCompare(y.pair.key));
+  const side = (id: string): number => (boxOf.get(id)!.left === box.left ? Math.sign(middle(id) - middle(box.id)) : 0);
+  ports.sort((x, y) => side(x.other) - side(y.other) || middle(x.other) - middle(y.other) || x.pair.key.localeCompare(y.pair.key));
   ports.forEach((port, i) => (port.y = Math.round(box.y + (box.height * (i + 1)) / (ports.length + 1))));
 }
 

@@ -50,7 +50,7 @@ export function CertificatePanel({ certificates }: { certificates: readonly Cert
                 SHA-256
               </th>
               <th scope="col" class="w-time">
-                Renewed
+                Renews
               </th>
               <th scope="col" class="w-time">
                 Ends
@@ -99,7 +99,7 @@ function CertificateRow({ certificate, at }: { certificate: Certificate; at: num
       <td data-name="SHA-256" class="code small" title={fingerprint(sha256)}>
         {kind === "authority" ? fingerprint(sha256) : `${fingerprint(sha256).slice(0, 23)} …`}
       </td>
-      <td data-name="Renewed" class="quiet">
+      <td data-name="Renews" class="quiet">
         {renews_at ? day(Date.parse(renews_at)) : <span class="faint">by hand</span>}
       </td>
       <td data-name="Ends" class="quiet" title={fullTime(Date.parse(not_after))}>

@@ -24,7 +24,7 @@ const longest = (slices: readonly Stage[]): number | null =>
   slices.reduce<number | null>((most, { seconds_per_token: s }) => (most === null || s === null ? null : Math.max(most, s)), 0);
 
 function Waterfall({ rows, total, aside }: { rows: readonly Row[]; total: number; aside?: string }) {
-  const slowest = rows.reduce<Row | null>((most, row) => ((row.ms ?? 0) > (most?.ms ?? 0) ? row : most), null);
+  const slowest = rows.reduce<Row | null>((most, row) => (row.kind !== "rest" && (row.ms ?? 0) > (most?.ms ?? 0) ? row : most), null);
   const compare = rows.some((row) => row.predicted != null);
   let at = 0;
   return (

@@ -7,30 +7,10 @@ import { mayAsk, mayManage, shareDone, shortOfMemory, sliceWord, stageBytes } fr
 import { memoryTotal, obstacle } from "../../state/select";
 import { useApp } from "../app-context";
 import { AskButton } from "../ask";
-import { Age, Figure, type Mark, MarkIcon, Panel } from "../parts";
+import { Age, Figure, MarkIcon, Panel } from "../parts";
 import { MeasuredFall } from "./breakdown";
 import { StageMemory } from "./memory";
-
-const marks: Record<Instance["state"], Mark> = {
-  starting: "stale",
-  loading: "stale",
-  ready: "idle",
-  paused: "throttled",
-  stopping: "draining",
-  failed: "offline",
-};
-
-function InstanceState({ instance }: { instance: Instance }) {
-  const busy = instance.state === "ready" && instance.running > 0;
-  const mark = busy ? "computing" : marks[instance.state];
-  return (
-    <span class="state" data-state={mark}>
-      <MarkIcon mark={mark} />
-      {busy ? count(instance.running, "request") : instance.state}
-      {instance.waiting > 0 && `, ${instance.waiting} waiting`}
-    </span>
-  );
-}
+import { InstanceState } from "./state";
 
 export function InstancePanel({ instance }: { instance: Instance }) {
   const { state } = useApp();

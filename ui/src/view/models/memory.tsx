@@ -73,7 +73,7 @@ export function StageMemory({
   return (
     <li class="stage-row">
       <span class="stage-who">
-        <b class="clip">
+        <b>
           <a href={deviceHref(stage.device_id)}>{entry?.record.name ?? stage.device_id}</a>
         </b>
         <span class="small faint">{entry ? nodes[entry.record.node_id]?.record.name : "not here any more"}</span>

@@ -66,7 +66,7 @@ function Facts({ model }: { model: Model }) {
               {parameters(of.parameters)}, {of.format}
             </Fact>
             <Fact name="Layers">
-              {of.layers} of <Figure {...memory(of.layer_bytes)} />
+              {of.layers}, each <Figure {...memory(of.layer_bytes)} />
             </Fact>
             <Fact name="Shape">
               embedding {figure(of.embedding)}, feed-forward {figure(of.feed_forward)}, {of.heads} heads of {of.head_size}

@@ -220,7 +220,7 @@ export function Preview({ model }: { model: Model }) {
           )}
         </div>
       )}
-      {placement ? <Where placement={placement} layers={of.layers} /> : !refusal && <p class="skeleton" />}
+      {placement ? <Where placement={placement} layers={of.layers} /> : !refusal && <p class="panel-body quiet skeleton">Looking for the best place.</p>}
     </section>
   );
 }

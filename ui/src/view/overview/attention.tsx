@@ -1,6 +1,5 @@
 /* What wants attention, worst first: what happened, what still works, what to do. Absent when nothing does. */
 import { count } from "../../lib/format";
-import { deviceHref, nodeHref } from "../../lib/route";
 import { type Attention, attention } from "../../state/attention";
 import { isLive } from "../../state/select";
 import { useApp } from "../app-context";
@@ -27,7 +26,7 @@ export function AttentionPanel() {
         ))}
       </ul>
       {found.length > SHOWN && (
-        <p class="more small faint">and {found.length - SHOWN} more; the devices page shows their state</p>
+        <p class="more small faint">and {found.length - SHOWN} more, once these are done</p>
       )}
     </section>
   );
@@ -39,15 +38,9 @@ function Item({ one }: { one: Attention }) {
       <p class="lead">{one.title}</p>
       <p class="quiet">{one.text}</p>
       <p class="small foot">
-        {one.pending ? (
-          <a class="link" href="#/access">
-            Open Access
-          </a>
-        ) : (
-          <a class="link" href={one.deviceId ? deviceHref(one.deviceId) : nodeHref(one.nodeId)}>
-            {one.deviceId ? "Open the device" : "Open the node"}
-          </a>
-        )}
+        <a class="link" href={one.href}>
+          {one.open}
+        </a>
         {one.since && (
           <span class="faint">
             <Age at={one.since} />

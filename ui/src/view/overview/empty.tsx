@@ -1,5 +1,6 @@
 /* Overview with something missing: no node, or no GPU. Says what would fill it and what to do. */
 import { nodeHref } from "../../lib/route";
+import { mayManage } from "../../state/models";
 import { isSoftware, sortedNodes } from "../../state/select";
 import { useApp } from "../app-context";
 import { Command } from "../command-line";
@@ -48,6 +49,42 @@ export function NoGpu() {
         ))}
         <p class="small faint">Checked again by itself: a GPU whose driver is there shows within 5 seconds.</p>
       </div>
+    </Panel>
+  );
+}
+
+/** As long as there is no model: what to do next, for who may. */
+export function NextSteps() {
+  const { models, login } = useApp().state.value;
+  if (Object.keys(models).length > 0 || !mayManage(login)) return null;
+  return (
+    <Panel title="What comes next" class="next-panel">
+      <ul class="rows">
+        <li class="next-step">
+          <p>
+            <b>Add a model</b> <span class="quiet">a GGUF file of this machine, or one from Hugging Face or the Ollama library</span>
+          </p>
+          <a class="btn small-btn primary" href="#/models">
+            Models
+          </a>
+        </li>
+        <li class="next-step">
+          <p>
+            <b>Talk to it</b> <span class="quiet">on the Playground, or with any OpenAI client</span>
+          </p>
+          <a class="btn small-btn" href="#/playground">
+            Playground
+          </a>
+        </li>
+        <li class="next-step">
+          <p>
+            <b>Add a machine</b> <span class="quiet">its devices show here within seconds after it was let in</span>
+          </p>
+          <a class="btn small-btn" href="#/access">
+            Access
+          </a>
+        </li>
+      </ul>
     </Panel>
   );
 }

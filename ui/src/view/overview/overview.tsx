@@ -6,7 +6,8 @@ import { FilterField, Page } from "../shell";
 import { AttentionPanel } from "./attention";
 import { DeviceSheet } from "./cells";
 import { EventsPanel } from "./events";
-import { NoGpu, NoNode } from "./empty";
+import { NextSteps, NoGpu, NoNode } from "./empty";
+import { RunningModels } from "./running";
 import { Topology } from "./topology";
 import { Vitals } from "./vitals";
 
@@ -34,12 +35,14 @@ export function Overview() {
           <div class="cols">
             <div class="stack">
               <Topology shown={shown} stale={stale} all={devices.length} />
+              <RunningModels />
               {devices.length > 6 && (
                 <div class="filter-row">
                   <FilterField />
                 </div>
               )}
               {!many && sheet}
+              <NextSteps />
             </div>
             <aside class="stack">
               <AttentionPanel />

@@ -162,7 +162,7 @@ function NodeFoot({ node, stale }: { node: NodeEntry; stale: boolean }) {
         </span>
       )}
       {down && up && (
-        <span>
+        <span class="net">
           network <b>{down.value}</b> {down.unit} in, <b>{up.value}</b> {up.unit} out
         </span>
       )}

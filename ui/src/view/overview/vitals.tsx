@@ -50,7 +50,7 @@ function Vital({
     <div class={`vital ${name}`}>
       <p class="label">{label}</p>
       <div class="row">{children}</div>
-      <p class="small quiet clip">{sub}</p>
+      <p class="small quiet two">{sub}</p>
     </div>
   );
 }

@@ -22,7 +22,7 @@ export function History({
 }) {
   if (all.length === 0) return null;
   return (
-    <Panel title="In this browser" class="history">
+    <Panel title="Conversations" class="history" aside="in this browser">
       <ul class="rows">
         {all.map((one) => (
           <li key={one.id}>

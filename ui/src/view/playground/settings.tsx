@@ -69,7 +69,7 @@ export function Settings({
       aside={
         changed && (
           <button class="text-btn" type="button" onClick={() => setSampling(usualSampling)}>
-            as usual
+            Reset
           </button>
         )
       }

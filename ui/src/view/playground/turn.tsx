@@ -15,7 +15,7 @@ function FiguresLine({ figures, model }: { figures: Figures; model: string | und
     <p class="turn-figures">
       {model && <span>{model}</span>}
       {figures.tokens !== null && <span>{figure(figures.tokens)} tokens</span>}
-      {speed !== null && <span>{figure(speed, 1)} tokens per s</span>}
+      {speed !== null && <span>{figure(speed, speed < 100 ? 1 : 0)} tokens per s</span>}
       {figures.firstMs > 0 && <span>first after {took(figures.firstMs)}</span>}
       {end && <span>{end}</span>}
     </p>

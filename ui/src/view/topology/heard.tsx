@@ -45,8 +45,13 @@ export function HeardPanel() {
       )}
       {asked && !asked.listening && (
         <p class="panel-body quiet">
-          Nobody can be heard: {sentence(asked.reason ?? "multicast is not to be had here").replace(/^./, (first) => first.toLowerCase())} A
-          machine joins all the same with <b>exogpu node --join</b> and this server's address.
+          Nobody can be heard: {sentence(asked.reason ?? "multicast is not to be had here").replace(/^./, (first) => first.toLowerCase())}
+          {state.value.server?.tls && (
+            <>
+              {" "}
+              A machine joins all the same with <b>exogpu node --join</b> and this server's address.
+            </>
+          )}
         </p>
       )}
       {asked?.listening && heard?.length === 0 && (

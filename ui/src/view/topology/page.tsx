@@ -87,13 +87,16 @@ export function TopologyPage() {
 }
 
 function Alone() {
+  const { tls } = useApp().state.value.server ?? { tls: false };
   return (
     <div class="panel-body alone">
       <p>
-        One machine, so there are no links. On another machine of this network, <b>exogpu node</b> finds a server that was
-        started with <b>--lan</b>, and asks to be let in.
+        One machine, so there are no links.{" "}
+        {tls
+          ? "On another machine of this network this command finds the server, and asks to be let in:"
+          : "This server listens on its own machine only. Start it for the network, and other machines can join:"}
       </p>
-      <Command text="exogpu node" />
+      <Command text={tls ? "exogpu node" : "exogpu serve --lan"} />
     </div>
   );
 }
@@ -158,6 +161,8 @@ function Summary({ summary }: { summary: TopologySummary }) {
   );
 }
 
+const NotMeasured = () => <span class="not-reported">not measured yet</span>;
+
 const marks: Record<ReturnType<typeof pairState>, Mark> = {
   up: "ok",
   degraded: "throttled",
@@ -217,7 +222,7 @@ function LinkRow({ pair, chosen, choose }: { pair: Pair; chosen: boolean; choose
   const losses = [pair.there?.loss_percent, pair.back?.loss_percent].filter((one) => one != null);
   const trouble = pairTrouble(pair);
   const through = (value: number | null | undefined) =>
-    value == null ? <NotReported /> : <Figure {...bitRate(value)} />;
+    value == null ? <NotMeasured /> : <Figure {...bitRate(value)} />;
   return (
     <tr class={`${chosen ? "chosen" : ""} ${how}`}>
       <th scope="row">
@@ -229,7 +234,7 @@ function LinkRow({ pair, chosen, choose }: { pair: Pair; chosen: boolean; choose
       </th>
       <td>{how === "down" ? <span class="faint">no link</span> : classWord(pairClass(pair))}</td>
       <td class="num" data-label="round trip">
-        {rtt === null ? <NotReported /> : <Figure {...latency(rtt)} />}
+        {rtt === null ? <NotMeasured /> : <Figure {...latency(rtt)} />}
       </td>
       <td class="num" data-label="there">
         {through(pair.there?.throughput_bytes_per_s)}

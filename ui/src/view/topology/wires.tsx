@@ -262,7 +262,7 @@ export const WiresKey = () => (
     </span>
     <span>
       <svg class="busy" viewBox="0 0 24 6" aria-hidden="true">
-        <path d="M0 3h24" stroke-width="3" />
+        <path d="M0 3h24" stroke-width="3" stroke-dasharray="10 4" />
       </svg>
       carries activations now
     </span>

@@ -1,0 +1,25 @@
+/* How a loaded model stands: its mark and its word. */
+import type { Instance } from "../../lib/api.gen";
+import { count } from "../../lib/format";
+import { type Mark, MarkIcon } from "../parts";
+
+const marks: Record<Instance["state"], Mark> = {
+  starting: "stale",
+  loading: "stale",
+  ready: "idle",
+  paused: "throttled",
+  stopping: "draining",
+  failed: "offline",
+};
+
+export function InstanceState({ instance }: { instance: Instance }) {
+  const busy = instance.state === "ready" && instance.running > 0;
+  const mark = busy ? "computing" : marks[instance.state];
+  return (
+    <span class="state" data-state={mark}>
+      <MarkIcon mark={mark} />
+      {busy ? count(instance.running, "request") : instance.state}
+      {instance.waiting > 0 && `, ${instance.waiting} waiting`}
+    </span>
+  );
+}

@@ -1,0 +1,107 @@
+/* What is loaded: where it is, how fast, and, over several devices, where the time of its tokens goes. */
+import type { Instance, InstanceTiming } from "../../lib/api.gen";
+import { count, figure, sentence } from "../../lib/format";
+import { modelHref } from "../../lib/route";
+import { sortedInstances } from "../../state/models";
+import { useApp } from "../app-context";
+import { InstanceState } from "../models/state";
+import { Figure, MarkIcon, Panel } from "../parts";
+
+const SHOWN = 4;
+
+export function RunningModels() {
+  const { state } = useApp();
+  const all = sortedInstances(state.value.instances);
+  const ready = all.filter((one) => one.state === "ready").length;
+  if (all.length === 0) return null;
+  const aside = ready === all.length ? `${ready} loaded` : `${ready} of ${all.length} ready`;
+  return (
+    <Panel title={<a href="#/models">Models</a>} label="Loaded models" class="run-panel" aside={aside}>
+      <ul class="rows">
+        {all.slice(0, SHOWN).map((one) => (
+          <Row key={one.instance_id} instance={one} />
+        ))}
+      </ul>
+      {all.length > SHOWN && (
+        <p class="more small">
+          <a class="link" href="#/models">
+            {all.length - SHOWN} more on the page Models
+          </a>
+        </p>
+      )}
+    </Panel>
+  );
+}
+
+function Row({ instance }: { instance: Instance }) {
+  const { devices, nodes } = useApp().state.value;
+  const { stages, timing } = instance;
+  const first = devices[stages[0]?.device_id ?? ""]?.record;
+  const machines = [...new Set(stages.map((one) => nodes[devices[one.device_id]?.record.node_id ?? ""]?.record.name ?? ""))].filter(Boolean);
+  return (
+    <li class="run-row">
+      <span class="run-what">
+        <b class="clip">
+          <a href={modelHref(instance.model_id)}>{instance.model_name}</a>
+        </b>
+        <span class="small quiet">
+          {instance.format}
+          {stages.length === 1 && first && ` on ${first.name}`}
+          {stages.length > 1 && ` on ${count(stages.length, "device")} of ${machines.join(", ")}`}
+        </span>
+      </span>
+      <span class="run-speed">
+        {instance.tokens_per_s !== null && instance.tokens_per_s > 0 && (
+          <span class="num">
+            <Figure value={figure(instance.tokens_per_s, instance.tokens_per_s < 100 ? 1 : 0)} unit="tokens per s" />
+          </span>
+        )}
+        <InstanceState instance={instance} />
+      </span>
+      {instance.state === "ready" && timing && timing.hops.length > 0 && <Time timing={timing} />}
+    </li>
+  );
+}
+
+type TimedStage = InstanceTiming["parts"][number]["stages"][number];
+const sameStage = (a: TimedStage, b: TimedStage): boolean => a.device_id === b.device_id && a.first_layer === b.first_layer;
+
+/** One step from its beginning to its end; the slowest stage apart, and the words for it. */
+function Time({ timing }: { timing: InstanceTiming }) {
+  const { devices, nodes } = useApp().state.value;
+  const stages = timing.parts.flatMap((part) =>
+    part.stages.map((one) => ({
+      ...one,
+      name: (part.stages.length > 1 ? devices[one.device_id]?.record.name : nodes[part.node_id]?.record.name) ?? one.device_id,
+    })),
+  );
+  const slowest = stages.reduce((most, one) => (one.compute_ms > most.compute_ms ? one : most), stages[0]!);
+  const share = (ms: number) => ({ "--v": (ms / Math.max(timing.step_ms, 1e-6)) * 100 });
+  return (
+    <div class="run-time">
+      <span class="time-bar" aria-hidden="true">
+        {timing.parts.map((part, i) => [
+          <i key={`wait ${i}`} class="rest" style={share(part.waited_ms)} />,
+          ...part.stages.map((one) => (
+            <i key={`${i} ${one.first_layer}`} class={sameStage(one, slowest) ? "slowest" : "stage"} style={share(one.compute_ms)} />
+          )),
+          <i key={`hop ${i}`} class="hop" style={share(timing.hops[i]?.ms ?? 0)} />,
+        ])}
+      </span>
+      <span class="figs small">
+        {stages.map((one) => (
+          <span key={`${one.device_id} ${one.first_layer}`} class={one === slowest ? "warm" : ""}>
+            {one === slowest && <MarkIcon mark="throttled" class="mini" />} {one.name} <b>{figure(one.compute_ms, 1)}</b> ms
+          </span>
+        ))}
+        <span>
+          ways between <b>{figure(timing.hops_ms, 1)}</b> ms
+        </span>
+        <span>
+          together <b>{figure(timing.step_ms, 1)}</b> ms
+        </span>
+      </span>
+      <p class="small quiet">{sentence(timing.bottleneck)}</p>
+    </div>
+  );
+}
