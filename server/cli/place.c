@@ -426,6 +426,10 @@ static int act_on(const struct cli_arguments *arguments, const char *method, con
 	if (arguments->format)
 		json_set_string(params, "format", arguments->format);
 	result = command_call(arguments, method, params, &answer, error);
+	if (error->status == STATUS_NOT_FOUND) { // the server's hint names a method
+		error->hint[0] = 0;
+		error_hint(error, "see: exogpu instances");
+	}
 	if (answer)
 		command_print_text(stdout, done, json_get_string(answer, "instance_id", ""));
 	json_destroy(&answer);
@@ -440,7 +444,7 @@ static int run_stop(const struct cli_arguments *arguments, struct error *error)
 static int run_move(const struct cli_arguments *arguments, struct error *error)
 {
 	return act_on(arguments, "instance.move",
-		      arguments->format ? "is placed with its weights so, if there is room: "
+		      arguments->format ? "its weights are held so where there is room for it: "
 					: "moves if there is a faster place: ",
 		      error);
 }

@@ -103,11 +103,13 @@ static void print_summary(const struct json *summary)
 	const int64_t pairs = json_get_integer(summary, "pairs", 0);
 	const double rtt = json_get_number(summary, "mean_rtt_ms", -1);
 	const double diameter = json_get_number(summary, "diameter_ms", -1);
-	printf("%lld node%s with %lld device%s, %s; %lld of %lld pair%s of nodes linked directly, %lld degraded\n",
-	       (long long)nodes, nodes == 1 ? "" : "s", (long long)devices, devices == 1 ? "" : "s",
-	       format_memory(json_get_integer(summary, "memory_bytes", -1), memory),
-	       (long long)json_get_integer(summary, "direct_pairs", 0), (long long)pairs, pairs == 1 ? "" : "s",
-	       (long long)json_get_integer(summary, "degraded", 0));
+	printf("%lld node%s with %lld device%s, %s", (long long)nodes, nodes == 1 ? "" : "s", (long long)devices,
+	       devices == 1 ? "" : "s", format_memory(json_get_integer(summary, "memory_bytes", -1), memory));
+	if (pairs)
+		printf("; %lld of %lld pair%s of nodes linked directly, %lld degraded",
+		       (long long)json_get_integer(summary, "direct_pairs", 0), (long long)pairs, pairs == 1 ? "" : "s",
+		       (long long)json_get_integer(summary, "degraded", 0));
+	printf("\n");
 	const int64_t direct = json_get_integer(summary, "peer_to_peer_pairs", 0);
 	if (direct)
 		printf("%lld pair%s of devices of one machine cop%s to each other directly\n", (long long)direct,
