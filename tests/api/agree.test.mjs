@@ -6,9 +6,10 @@ import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { Client, assertContractKept } from "./client.mjs";
+import { assertContractKept } from "./client.mjs";
 import { modelFile } from "./gguf.mjs";
-import { eventually, patience, startServer, temporary } from "./server.mjs";
+import { startMachine } from "./machine.mjs";
+import { eventually, patience, temporary } from "./server.mjs";
 
 const TIE = 2e-3, NEAR = 1e-2, TOKENS = 40, LAYERS = 3;
 const lengths = [5, 31, 32, 33, 48, 64, 100, 150]; // around the ends of pages, of 32 tokens
@@ -81,14 +82,7 @@ describe("one model on unlike devices", () => {
 	});
 
 	before(async () => {
-		server = await startServer({ localNode: true });
-		admin = await Client.login(server);
-		devices = await eventually(async () => {
-			const all = (await admin.call("cluster.snapshot")).devices;
-			return all.some((one) => one.backend === "cpu" && one.verification.state === "passed") &&
-				all.every((one) => ["passed", "failed"].includes(one.verification.state)) && all;
-		}, "devices are verified", 20 * patience);
-		devices = devices.filter((one) => one.verification.state === "passed");
+		({ server, admin, devices } = await startMachine());
 		const path = join(temporary(), "agree.gguf");
 		writeFileSync(path, modelFile({ megabytes: LAYERS * 0.19, inner: 192 }));
 		const { model_id } = await admin.call("model.add", { source: path });
