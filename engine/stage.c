@@ -284,26 +284,60 @@ uint64_t stage_page_bytes(const struct model_shape *shape)
 	return 2ull * shape->kv_heads * shape->head_size * sizeof(uint16_t) * STAGE_PAGE_TOKENS;
 }
 
+bool stage_tiles_fit(const struct model_shape *shape)
+{
+	return (shape->embedding | shape->feed_forward | shape->heads * shape->head_size) % 4 == 0;
+}
+
+static uint64_t whole(uint64_t count, uint64_t of)
+{
+	return (count + of - 1) / of * of;
+}
+
+// The numbers of a slice of a layer's matrices, or, of no layer, of the token embedding.
+static double matrix_values(const struct model_shape *shape, uint32_t slices, bool layer, bool tiled)
+{
+	const uint64_t rows = tiled ? 16 : 1, columns = tiled ? 128 : 1, embedding = shape->embedding;
+	const uint64_t q = (uint64_t)shape->heads * shape->head_size / slices,
+		       kv = (uint64_t)shape->kv_heads * shape->head_size / slices, ffn = shape->feed_forward / slices;
+	const uint64_t in = layer ? whole(q, rows) + 2 * whole(kv, rows) + 2 * whole(ffn, rows)
+				  : whole(shape->vocabulary, rows),
+		       out = layer ? whole(q, columns) + whole(ffn, columns) : 0;
+	return (double)in * (double)whole(embedding, columns) + (double)whole(embedding, rows) * (double)out;
+}
+
+static uint64_t padded(uint64_t bytes, const struct stage_params *params, bool layer)
+{
+	const uint32_t slices = params->slices ? params->slices : 1;
+	const double values = matrix_values(params->shape, slices, layer, false);
+	if (!params->tiled || values <= 0)
+		return bytes;
+	return (uint64_t)((double)bytes * matrix_values(params->shape, slices, layer, true) / values);
+}
+
 void stage_estimate(const struct stage_params *params, const struct model_sizes *sizes, struct stage_memory *memory)
 {
 	const struct model_shape *shape = params->shape;
 	uint32_t slices = params->slices ? params->slices : 1;
 	bool first = !params->slice;
-	uint64_t layer = shape->layers ? sizes->layers_bytes / shape->layers / slices : 0;
+	uint64_t layer = shape->layers ? padded(sizes->layers_bytes / shape->layers / slices, params, true) : 0;
+	uint64_t embedding = padded(sizes->embedding_bytes, params, false);
+	struct model_shape pages = *shape;
+	pages.head_size = params->tiled ? (uint32_t)whole(shape->head_size, 8) : shape->head_size;
 	uint64_t widest = shape->embedding +
 			  (2ull * shape->feed_forward + (shape->heads + 2ull * shape->kv_heads) * shape->head_size) /
 				  slices;
 	widest += slices > 1 ? shape->embedding : 0; // what is added up
 	*memory = (struct stage_memory){
 		.weights_bytes = layer * (params->layer_count - params->host_layers) +
-				 (params->embeds && first ? sizes->embedding_bytes : 0) +
-				 (params->predicts && first ? sizes->output_bytes : 0),
-		.kv_bytes = stage_page_bytes(shape) / slices * params->page_count * params->layer_count,
+				 (params->embeds && first ? embedding : 0) +
+				 (params->predicts && first ? padded(sizes->output_bytes, params, false) : 0),
+		.kv_bytes = stage_page_bytes(&pages) / slices * params->page_count * params->layer_count,
 		.workspace_bytes = widest * params->batch_rows * 8 +
 				   (params->predicts && first ? 4ull * shape->vocabulary * params->batch_outputs : 0) +
 				   4ull * params->context_tokens * shape->rope_size,
 		.host_bytes = layer * params->host_layers,
 	};
 	if (params->embeds && params->predicts && first && shape->tied)
-		memory->weights_bytes -= sizes->embedding_bytes;
+		memory->weights_bytes -= embedding;
 }

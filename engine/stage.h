@@ -53,6 +53,9 @@ struct stage_params {
 	// Where a back end is asked for a slice: which of how many; `shape` and the tensors are the slice's own. Only
 	// the first one embeds and predicts. Of stage_estimate: what one slice takes. 0 slices: it is whole.
 	uint32_t slice, slices;
+	// Of stage_estimate: the back end keeps matrices in tiles of 16 rows by 128 columns, and heads of keys and
+	// values of 8 numbers, whole ones (CUDA).
+	bool tiled;
 };
 
 struct stage_memory {
@@ -118,6 +121,8 @@ enum status stage_compile(struct exogpu_device *device, struct error *error);
 
 // What stage_create will take, within a few per cent; `sizes` of the model. For whoever places stages.
 void stage_estimate(const struct stage_params *params, const struct model_sizes *sizes, struct stage_memory *memory);
+// Whether CUDA computes the model: its kernels load four numbers of a row at a time.
+bool stage_tiles_fit(const struct model_shape *shape);
 // Of one page, in one layer: keys and values.
 uint64_t stage_page_bytes(const struct model_shape *shape);
 

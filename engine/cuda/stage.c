@@ -35,8 +35,7 @@ static enum status start(struct backend_stage *stage, struct error *error)
 	const struct model_shape *shape = &stage->shape;
 	if (!cuda->cuFuncSetAttribute)
 		return error_set(error, STATUS_UNAVAILABLE, "the driver's library has no cuFuncSetAttribute");
-	// Kernels load four numbers of a row at a time.
-	if ((shape->embedding | shape->feed_forward | shape->heads * shape->head_size) % 4) {
+	if (!stage_tiles_fit(shape)) {
 		error_hint(error, "choose a device of another back end: the CPU and Vulkan take every even width");
 		return error_set(error, STATUS_UNAVAILABLE,
 				 "CUDA computes models whose widths are multiples of 4; this one's are %u, %u and %u",

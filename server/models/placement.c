@@ -72,7 +72,7 @@ static bool any_gpu(const struct placement_wanted *wanted)
 {
 	for (unsigned i = 0; i < wanted->device_count; i++) {
 		const struct placement_device *device = &wanted->devices[i];
-		if (device->backend != PLACE_CPU && !device->unusable && !device->software)
+		if (device->backend != PLACE_CPU && !cost_unusable(wanted, i) && !device->software)
 			return true;
 	}
 	return false;
@@ -406,9 +406,9 @@ static enum status read_pins(struct answer *answer, const struct problem *proble
 										       : pin->layer_count;
 		while (problem->devices[chain->at[i]].index != pin->device)
 			chain->at[i]++;
-		if (device->unusable)
-			return error_set(error, STATUS_UNAVAILABLE, "%s cannot be used: %s", device->name,
-					 device->unusable);
+		const char *unusable = cost_unusable(wanted, pin->device);
+		if (unusable)
+			return error_set(error, STATUS_UNAVAILABLE, "%s cannot be used: %s", device->name, unusable);
 		if (pin->first_layer != next || !chain->layers[i] || chain->layers[i] > all - next) {
 			error_set(error, STATUS_INVALID_PARAMS, "pins must name all %u layers, in order and each once",
 				  all);

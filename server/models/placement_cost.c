@@ -102,6 +102,23 @@ bool cost_linked(const struct placement_wanted *wanted, unsigned first, unsigned
 
 // ---- memory ----
 
+// Where there is a CUDA device what it fills up counts for all, which the others do not need.
+static bool any_tiled(const struct placement_wanted *wanted)
+{
+	for (unsigned i = 0; i < wanted->device_count; i++)
+		if (wanted->devices[i].backend == PLACE_CUDA)
+			return true;
+	return false;
+}
+
+const char *cost_unusable(const struct placement_wanted *wanted, unsigned device)
+{
+	const struct placement_device *one = &wanted->devices[device];
+	if (!one->unusable && one->backend == PLACE_CUDA && !stage_tiles_fit(wanted->shape))
+		return "CUDA computes models whose widths are multiples of 4, and not all of this one's are";
+	return one->unusable;
+}
+
 struct stage_memory cost_memory(const struct placement_wanted *wanted, const struct model_sizes *sizes, uint32_t pages,
 				const struct placement_stage *stage)
 {
@@ -118,7 +135,8 @@ struct stage_memory cost_memory(const struct placement_wanted *wanted, const str
 					    .batch_outputs = wanted->sequences,
 					    .host_layers = stage->host_layers,
 					    .slice = stage->slice,
-					    .slices = stage->slices};
+					    .slices = stage->slices,
+					    .tiled = any_tiled(wanted)};
 	stage_estimate(&params, sizes, &memory);
 	return memory;
 }
@@ -372,7 +390,7 @@ static bool can_be_used(const struct problem_params *params, unsigned index)
 	for (unsigned i = 0; params->pinned && i < wanted->pin_count; i++)
 		if (wanted->pins[i].device == index)
 			return true;
-	return !params->pinned && !device->unusable && !device->software &&
+	return !params->pinned && !cost_unusable(wanted, index) && !device->software &&
 	       !(params->gpus_only && device->backend == PLACE_CPU);
 }
 

@@ -73,6 +73,8 @@ static inline uint64_t cost_on_device(const struct stage_memory *memory)
 {
 	return memory->weights_bytes + memory->kv_bytes + memory->workspace_bytes;
 }
+// Why this model does not go there; NULL: it may.
+const char *cost_unusable(const struct placement_wanted *wanted, unsigned device);
 bool cost_shares_memory(const struct placement_device *a, const struct placement_device *b);
 // Whether the host of this device has room for what such a stage keeps there; of the same memory, for all of it.
 bool cost_host_fits(const struct placement_wanted *wanted, unsigned device, const struct stage_memory *memory);

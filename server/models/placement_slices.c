@@ -29,8 +29,8 @@ static bool can_be_cut(const struct placement_wanted *wanted, unsigned slices)
 {
 	const struct model_shape *shape = wanted->shape;
 	const uint32_t attended = shape->heads * shape->head_size;
-	if (shape->heads % slices || shape->kv_heads % slices || shape->feed_forward % (32 * slices) ||
-	    attended % (32 * slices))
+	if (!stage_tiles_fit(shape) || shape->heads % slices || shape->kv_heads % slices ||
+	    shape->feed_forward % (32 * slices) || attended % (32 * slices))
 		return false;
 	for (enum tensor_format format = FORMAT_F32; format < FORMAT_COUNT; format++) {
 		const uint32_t block = format_info(format)->block_values;
@@ -274,8 +274,9 @@ static enum status check_pinned(const struct grouping *grouping, const unsigned 
 		for (unsigned k = 0; k < i; k++)
 			twice = twice || members[k] == members[i] ||
 				cost_shares_memory(&grouping->devices[members[k]], one);
-		if (one->unusable)
-			return error_set(error, STATUS_UNAVAILABLE, "%s cannot be used: %s", one->name, one->unusable);
+		const char *unusable = cost_unusable(&grouping->wanted, members[i]);
+		if (unusable)
+			return error_set(error, STATUS_UNAVAILABLE, "%s cannot be used: %s", one->name, unusable);
 		if (!can_hold_a_slice(one) || one->node != first->node || twice) {
 			error_hint(error, "it takes CUDA devices of one machine, each once");
 			return error_set(error, STATUS_UNAVAILABLE, "%s cannot hold a slice beside the others",

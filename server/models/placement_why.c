@@ -232,9 +232,8 @@ void why_left_out(struct placement *out, const struct problem *all, const struct
 		if (!in_chain(chain, i))
 			say_why_not(out, all, chain, i, until_s);
 	for (unsigned i = 0; i < wanted->device_count; i++)
-		if (wanted->devices[i].unusable)
-			why_add(out, (int)i, "%s is left out: %s", wanted->devices[i].name,
-				wanted->devices[i].unusable);
+		if (cost_unusable(wanted, i))
+			why_add(out, (int)i, "%s is left out: %s", wanted->devices[i].name, cost_unusable(wanted, i));
 		else if (wanted->devices[i].software)
 			why_add(out, (int)i,
 				"%s is left out: it computes on the processor; pin it to use it all the same",

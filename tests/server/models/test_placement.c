@@ -249,6 +249,48 @@ static bool says(const char *text)
 	return false;
 }
 
+// CUDA takes no widths that are not multiples of 4: that is said, and others hold the model.
+static void widths_of_cuda(void **unused)
+{
+	(void)unused;
+	struct error error = {0};
+	const struct placement_pin pin = {0};
+	make_model(4, 100000000);
+	make_device(0, PLACE_CPU, 16 * GIB);
+	make_device(1, PLACE_CUDA, 16 * GIB);
+	want(2);
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_int_equal(placement.stages[0].device, 1);
+	shape.embedding = 2046;
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_int_equal(placement.stages[0].device, 0);
+	assert_true(says("widths are multiples of 4"));
+	wanted.pins = (const struct placement_pin[]){{.device = 1}};
+	wanted.pin_count = 1;
+	assert_int_equal(placement_find(&placement, &wanted, &error), STATUS_UNAVAILABLE);
+	assert_non_null(strstr(error.message, "widths are multiples of 4"));
+	wanted.pins = &pin; // the CPU
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_true(placement.feasible);
+}
+
+// What CUDA fills up with zeros counts: 2180 columns take as much as 2304.
+static void padding_of_cuda(void **unused)
+{
+	(void)unused;
+	make_model(4, 100000000);
+	shape.embedding = 2180;
+	make_device(0, PLACE_VULKAN, 16 * GIB);
+	want(1);
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	const uint64_t plain = placement.stages[0].memory.weights_bytes;
+	make_device(0, PLACE_CUDA, 16 * GIB);
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	const uint64_t filled = placement.stages[0].memory.weights_bytes;
+	if (filled < plain + plain / 50 || filled > plain + plain / 15)
+		fail_msg("%llu bytes, and %llu filled up", (unsigned long long)plain, (unsigned long long)filled);
+}
+
 static double predicted(void)
 {
 	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
@@ -736,6 +778,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_fewest_devices),
+		cmocka_unit_test(widths_of_cuda),
+		cmocka_unit_test(padding_of_cuda),
 		cmocka_unit_test(back_ends_in_their_order),
 		cmocka_unit_test(when_memory_is_short),
 		cmocka_unit_test(pins),
