@@ -209,6 +209,50 @@ static void test_parts(void **state)
 	check_loading(&small, FORMAT_Q4_K, 2);
 }
 
+// Widths that fill no tiles: what placements count with is what is taken.
+static void test_estimate(void **state)
+{
+	struct model_shape odd = large;
+	struct asked asked = {.shape = &odd, .format = FORMAT_F16};
+	struct exogpu_device *devices[1] = {NULL};
+	struct stage *stage = NULL;
+	struct stage_memory taken, estimated;
+	struct model_sizes sizes = {0};
+	(void)state;
+	odd.embedding = 1028;
+	odd.feed_forward = 2820;
+	odd.head_size = odd.rope_size = 100;
+	for (enum model_role role = ROLE_TOKEN_EMBEDDING; role < ROLE_COUNT; role++)
+		if (role != ROLE_Q_NORM && role != ROLE_K_NORM)
+			*(role == ROLE_TOKEN_EMBEDDING ? &sizes.embedding_bytes
+			  : role <= ROLE_OUTPUT        ? &sizes.output_bytes
+						       : &sizes.layers_bytes) += tensor_of(&asked, role, 0).bytes *
+									  (role <= ROLE_OUTPUT ? 1 : LAYERS);
+	const struct stage_params params = {.shape = &odd,
+					    .layer_count = LAYERS,
+					    .embeds = true,
+					    .predicts = true,
+					    .context_tokens = CONTEXT,
+					    .page_count = PAGES,
+					    .batch_rows = TEXT,
+					    .batch_outputs = 1,
+					    .tiled = true};
+	stage_estimate(&params, &sizes, &estimated);
+	strike.begin(-1, CUDA_SUCCESS, false);
+	open_all(devices, 1);
+	HERE_OK(make(&stage, &asked, devices, 1, &error));
+	stage_memory(stage, &taken);
+	assert_int_equal(estimated.kv_bytes, taken.kv_bytes);
+	if (estimated.weights_bytes < taken.weights_bytes - taken.weights_bytes / 50 ||
+	    estimated.weights_bytes > taken.weights_bytes + taken.weights_bytes / 50)
+		fail_msg("%llu bytes of weights, and %llu were expected", (unsigned long long)taken.weights_bytes,
+			 (unsigned long long)estimated.weights_bytes);
+	stage_destroy(&stage);
+	close_all(devices, 1);
+	strike.end();
+	check_books();
+}
+
 // ---- a device that hangs ----
 
 static enum status step(struct stage *stage, struct error *error)
@@ -312,8 +356,9 @@ static void test_graphless(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_parts), cmocka_unit_test(test_hangs_loading),
-					   cmocka_unit_test(test_hangs_sliced), cmocka_unit_test(test_graphless)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_parts), cmocka_unit_test(test_estimate),
+					   cmocka_unit_test(test_hangs_loading), cmocka_unit_test(test_hangs_sliced),
+					   cmocka_unit_test(test_graphless)};
 	strike_load(NULL);
 	strikes->capability = 80;
 	strikes->countdown = -1;
