@@ -140,6 +140,7 @@ export function Preview({ model }: { model: Model }) {
               .map(({ record }) => (
                 <option key={record.device_id} value={record.device_id}>
                   {record.name}
+                  {Object.keys(state.value.nodes).length > 1 && ` on ${state.value.nodes[record.node_id]?.record.name ?? record.node_id}`}
                 </option>
               ))}
           </select>
@@ -356,7 +357,11 @@ const heads = { compute: "comp", memory: "mem", network: "net", thermal: "heat",
 
 /** Of 100, in its five parts: the order in which devices are tried first. */
 function Scores({ placement }: { placement: Placement }) {
-  const { devices } = useApp().state.value;
+  const { devices, nodes } = useApp().state.value;
+  const named = (id: string): string => devices[id]?.record.name ?? id;
+  const twice = (id: string): boolean => placement.devices.filter((one) => named(one.device_id) === named(id)).length > 1;
+  // several of one name are told apart by their machines
+  const label = (id: string): string => (twice(id) ? `${nodes[devices[id]?.record.node_id ?? ""]?.record.name ?? id}, ${named(id)}` : named(id));
   const scored = placement.devices.filter((one) => one.score !== null).sort((a, b) => b.score!.total - a.score!.total);
   if (scored.length < 2) return null;
   return (
@@ -377,8 +382,8 @@ function Scores({ placement }: { placement: Placement }) {
         <tbody>
           {scored.map(({ device_id, score }) => (
             <tr key={device_id}>
-              <th scope="row" class="clip">
-                {devices[device_id]?.record.name ?? device_id}
+              <th scope="row" class="clip" title={label(device_id)}>
+                {label(device_id)}
               </th>
               {parts.map((one) => (
                 <td key={one}>{figure(score![one] * weights[one])}</td>
