@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGNMENT = 64 };
+enum { ALIGNMENT = 64, TILE_COLUMNS = TILE_GROUPS * PANEL_GROUP };
 
 // The first buffer of an arena, and the largest that one tensor does not need alone: each is twice the one before.
 static const uint64_t arena_least = 4ull << 20, arena_most = 512ull << 20;
@@ -204,7 +204,9 @@ static enum status make_workspace(struct backend_stage *stage, struct error *err
 	widest = widest > feed_forward ? widest : feed_forward;
 	uint64_t cut = STAGE_CHUNKS * (rows < STAGE_ATTENTION_PIECES ? rows : STAGE_ATTENTION_PIECES);
 	uint64_t partials = rows > cut ? rows : cut, group_floats = sizeof(struct stage_group) / sizeof(float);
-	uint64_t tile_runs = stage->kernels->make_tiles ? (rows + 15) / 16 * ((widest + 511) / 512) : 0;
+	uint64_t tile_runs = stage->kernels->make_tiles
+				     ? (rows + 15) / 16 * ((widest + TILE_COLUMNS - 1) / TILE_COLUMNS)
+				     : 0;
 	struct {
 		void *pointer; // to a pointer
 		uint64_t count;
@@ -224,6 +226,7 @@ static enum status make_workspace(struct backend_stage *stage, struct error *err
 		{&stage->tiles, tile_runs * TILE_ROW_BYTES / sizeof(float)},
 		{&stage->row_positions, rows},
 		{&stage->row_runs, rows},
+		{&stage->row_groups, rows + 1},
 	};
 	struct backend_buffer_params buffer = {.memory = EXOGPU_MEMORY_DEVICE};
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)

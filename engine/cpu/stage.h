@@ -53,6 +53,7 @@ struct backend_stage {
 	uint8_t *tiles;             // (batch_rows in whole tiles, of the widest row): stage_amx.h
 	uint32_t *row_positions;    // (batch_rows)
 	uint32_t *row_runs;         // (batch_rows): the run that a row belongs to
+	uint32_t *row_groups;       // (batch_rows + 1): first rows of those whose attention is one piece, and the end
 };
 
 static inline uint32_t stage_padded(uint32_t columns)

@@ -5,17 +5,19 @@
  * low would add is as small as what was rounded off. (Integers with the scale of their group outside would need two,
  * but then every sum leaves the tiles for each group, which takes as long as it saves.) Weights of bf16 have no low.
  *
- *     activations, made once:  tiles[16 groups][16 rows][group][high, low][row][column]
- *     weights, for 16 groups of 2 panels at a time, 64 KiB:  [panel][group][high, low][16 pairs of columns][16 rows][2]
+ *     activations, made once:  tiles[8 groups][16 rows][group][high, low][row][column]
+ *     weights, for 8 groups of 2 panels at a time, 32 KiB:  [panel][group][high, low][16 pairs of columns][16 rows][2]
+ *     sums:  [16 rows][panel][row][column], put into the output when all groups have been added
  *
- * For these weights all rows of the batch are gone through, 32 at a time: 4 tiles of sums, which come from the output
- * and go back there. Thread: any; the tiles are configured and released in each call. */
+ * For these weights 256 rows are gone through, 32 at a time: 4 tiles of sums, which come from `sums` and go back there.
+ * The weights that are next are unpacked meanwhile, a group after each group that is multiplied: the vector units have
+ * nothing else to do, and a product by tiles takes as long as some thirty instructions of theirs.
+ * Thread: any; the tiles are configured and released in each call. */
 
 enum {
 	TILE_ROWS = 16,
 	TILE_BYTES = 1024,
-	TILE_GROUPS = 16,
-	ROWS_AT_ONCE = 512, // of the batch, for which weights are unpacked: 1 MiB of a chunk's activations
+	ROWS_AT_ONCE = 256, // of the batch, for which weights are unpacked
 };
 
 struct unpacked {
@@ -24,91 +26,127 @@ struct unpacked {
 
 #define WITH_AMX __attribute__((target("amx-tile,amx-bf16")))
 
-// Two columns of f32 to pairs of bf16, rounded to nearest, and what is left of them.
-INLINE void split(floats even, floats odd, uint32_t *high, uint32_t *low)
+// The high halves of two columns of f32 as pairs.
+INLINE ints high_halves(ints even, ints odd)
 {
-	const ints top = all_lanes((int32_t)0xffff0000);
-	uints even_bits = (uints)even + 0x8000, odd_bits = (uints)odd + 0x8000;
-	uints both = even_bits >> 16 | (odd_bits & (uints)top);
-	memcpy(high, &both, sizeof(both));
-	even_bits = (uints)(even - (floats)(even_bits & (uints)top)) + 0x8000;
-	odd_bits = (uints)(odd - (floats)(odd_bits & (uints)top)) + 0x8000;
-	both = even_bits >> 16 | (odd_bits & (uints)top);
-	memcpy(low, &both, sizeof(both));
+	const __mmask64 low_bytes = 0x3333333333333333;
+	const __m512i order = _mm512_set4_epi32(0x00000f0e, 0x00000b0a, 0x00000706, 0x00000302);
+	return (ints)_mm512_mask_shuffle_epi8((__m512i)odd, low_bytes, (__m512i)even, order);
 }
 
-INLINE void unpack_pair(enum tensor_format format, const uint8_t *group, unsigned p, floats d, floats min,
-			struct unpacked *to)
+// Two columns of f32 to pairs of bf16, rounded to nearest, and what is left of them.
+INLINE void split(floats even, floats odd, ints *high, ints *low)
+{
+	const ints top = all_lanes((int32_t)0xffff0000);
+	ints even_bits = (ints)even + 0x8000, odd_bits = (ints)odd + 0x8000;
+	*high = high_halves(even_bits, odd_bits);
+	*low = high_halves((ints)(even - (floats)(even_bits & top)), (ints)(odd - (floats)(odd_bits & top)));
+}
+
+// A weight of integers is number * scale - min.
+struct group_scale {
+	floats scale, min;
+};
+
+INLINE ints unpack_pair(enum tensor_format format, const uint8_t *group, unsigned p, const struct group_scale *by,
+			ints *low)
 {
 	floats even, odd;
-	if (format == FORMAT_BF16) {
-		memcpy(to->parts[0][p], group + 4 * PANEL_ROWS * p, sizeof(to->parts[0][p]));
-		return;
-	}
+	ints high;
+	if (format == FORMAT_BF16)
+		return load_words(group + 4 * PANEL_ROWS * p);
 	if (is_plain(format)) {
 		even = column_of(format, group, 2 * p, 0);
 		odd = column_of(format, group, 2 * p + 1, 0);
+	} else if (format == FORMAT_Q4_0 || format == FORMAT_Q4_K) { // of an index the lowest four bits count
+		const floats first = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+		const floats numbers = format == FORMAT_Q4_0 ? first - 8 : first;
+		ints words = load_words(group + p / 4 * PANEL_ROWS * 4);
+		even = (floats)_mm512_permutexvar_ps((__m512i)(words >> 4 * (p % 4)), (__m512)numbers);
+		odd = (floats)_mm512_permutexvar_ps((__m512i)(words >> (16 + 4 * (p % 4))), (__m512)numbers);
 	} else {
 		ints pair = pair_of(format, group, p, 0);
-		even = to_floats(pair << 16 >> 16) * d - min;
-		odd = to_floats(pair >> 16) * d - min;
+		even = to_floats(pair << 16 >> 16);
+		odd = to_floats(pair >> 16);
 	}
-	split(even, odd, to->parts[0][p], to->parts[1][p]);
+	if (!is_plain(format)) {
+		even *= by->scale;
+		odd *= by->scale;
+	}
+	if (is_k(format)) {
+		even -= by->min;
+		odd -= by->min;
+	}
+	split(even, odd, &high, low);
+	return high;
 }
 
-// A block: one group, or eight.
-INLINE void unpack_block(enum tensor_format format, const uint8_t *block, struct unpacked *to)
+INLINE void unpack_pairs(enum tensor_format format, const uint8_t *group, unsigned first, unsigned count,
+			 const struct group_scale *by, struct unpacked *to)
 {
-	floats d = {0}, min = {0};
-	if (!is_k(format)) {
-		if (!is_plain(format))
-			d = halves_to_floats(block);
-		if (format == FORMAT_Q4_0)
-			min = d * 8;
-		for (unsigned p = 0; p < PAIRS; p++)
-			unpack_pair(format, block + (is_plain(format) ? 0 : 32), p, d, min, to);
-		return;
+	UNROLL(16)
+	for (unsigned p = first; p < first + count; p++) {
+		ints low = {0}, high = unpack_pair(format, group, p, by, &low);
+		memcpy(to->parts[0][p], &high, sizeof(high));
+		if (format != FORMAT_BF16)
+			memcpy(to->parts[1][p], &low, sizeof(low));
 	}
-	struct scales scales;
-	read_scales(format, &scales, block);
-	const unsigned halves = format == FORMAT_Q6_K ? 2 : 1;
-	for (unsigned g = 0; g < K_GROUPS; g++)
-		for (unsigned half = 0; half < halves; half++) {
-			d = scales.scale[halves * g + half][0];
-			min = format == FORMAT_Q6_K ? d * 32 : scales.min[g][0];
-			for (unsigned p = half * 8; p < (half + 1) * PAIRS / halves; p++)
-				unpack_pair(format, block + head_bytes(format) + g * group_bytes(format), p, d, min,
-					    to + g);
+}
+
+// From a group to the next one, about.
+INLINE unsigned group_stride(enum tensor_format format)
+{
+	return is_k(format) ? block_bytes(format) / K_GROUPS : block_bytes(format);
+}
+
+// Weights that are being unpacked: `groups` groups, from `group` on, of `left` / groups panels.
+struct unpacking {
+	const struct panels *panels;
+	struct unpacked *to; // (2, TILE_GROUPS)
+	uint32_t panel, group, groups, at, left;
+	struct scales scales; // of the block that `at` is in
+};
+
+INLINE void unpack_group(enum tensor_format format, struct unpacking *next)
+{
+	const uint32_t number = next->group + next->at, in_block = is_k(format) ? number % K_GROUPS : 0;
+	const uint8_t *group = next->panels->data + next->panels->panel_bytes * next->panel +
+			       (size_t)block_bytes(format) * (is_k(format) ? number / K_GROUPS : number);
+	struct unpacked *to = next->to + next->at;
+	struct group_scale by = {0};
+	if (is_k(format)) {
+		if (!in_block || !next->at)
+			read_scales(format, &next->scales, group);
+		group += head_bytes(format) + in_block * group_bytes(format);
+	}
+	if (format == FORMAT_Q6_K) {
+		for (unsigned half = 0; half < 2; half++) {
+			by.scale = next->scales.scale[2 * in_block + half][0];
+			by.min = by.scale * 32;
+			unpack_pairs(format, group, half * PAIRS / 2, PAIRS / 2, &by, to);
 		}
-}
-
-// Groups [first, first + count) of a panel.
-static void unpack(const struct panels *panels, uint32_t panel, uint32_t first, uint32_t count, struct unpacked *to)
-{
-	const uint8_t *from = panels->data + panels->panel_bytes * panel + panels->panel_bytes / panels->groups * first;
-	switch (panels->format) {
-#define CASE(format) \
-	case format: \
-		for (uint32_t i = 0; i < count; i += is_k(format) ? K_GROUPS : 1, from += block_bytes(format)) \
-			unpack_block(format, from, to + i); \
-		return
-		CASE(FORMAT_F32);
-		CASE(FORMAT_F16);
-		CASE(FORMAT_BF16);
-		CASE(FORMAT_Q8_0);
-		CASE(FORMAT_Q4_0);
-		CASE(FORMAT_Q4_K);
-		CASE(FORMAT_Q5_K);
-		CASE(FORMAT_Q6_K);
-#undef CASE
-	case FORMAT_UNKNOWN:
-	case FORMAT_COUNT:
-		return;
+	} else {
+		if (is_k(format)) {
+			by.scale = next->scales.scale[in_block][0];
+			by.min = next->scales.min[in_block][0];
+		} else if (!is_plain(format)) {
+			by.scale = halves_to_floats(group);
+			group += head_bytes(format);
+		}
+		unpack_pairs(format, group, 0, PAIRS, &by, to);
+	}
+	for (unsigned line = 0; line < group_stride(format); line += 64) // in the panel's next run
+		__builtin_prefetch(group + TILE_GROUPS * group_stride(format) + line, 0, 2);
+	next->left--;
+	if (++next->at == next->groups) {
+		next->at = 0;
+		next->panel++;
+		next->to += TILE_GROUPS;
 	}
 }
 
-// Where those of a run of 16 rows and a group lie, of `rows` rows. All that belongs to sixteen groups lies together:
-// rows a power of two apart would drive each other out of the caches.
+// Where those of a run of 16 rows and a group lie, of `rows` rows. All that belongs to TILE_GROUPS groups lies
+// together: rows a power of two apart would drive each other out of the caches.
 INLINE size_t tiles_at(uint32_t rows, uint32_t row, uint32_t group)
 {
 	size_t blocks = (rows + TILE_ROWS - 1) / TILE_ROWS;
@@ -145,42 +183,7 @@ WITH_AMX static void configure_tiles(void)
 	_tile_loadconfig(&config);
 }
 
-// Sums of 16 rows by 16 columns, wherever they lie.
-struct sums_place {
-	float *at;
-	size_t stride_bytes;
-	uint32_t rows, columns; // what there is of them
-	bool edge;              // in `aside`, to be copied
-	float aside[TILE_ROWS][PANEL_ROWS];
-};
-
-static void place_sums(struct sums_place *place, const struct product *product, uint32_t row, uint32_t panel, bool load)
-{
-	uint32_t rows = product->rows - row, columns = product->panels->rows - panel * PANEL_ROWS;
-	place->at = product->output + row * product->output_stride + (size_t)panel * PANEL_ROWS;
-	place->rows = rows < TILE_ROWS ? rows : TILE_ROWS;
-	place->columns = columns < PANEL_ROWS ? columns : PANEL_ROWS;
-	place->edge = rows < TILE_ROWS || columns < PANEL_ROWS;
-	place->stride_bytes = product->output_stride * sizeof(float);
-	for (uint32_t i = 0; load && place->edge && i < place->rows; i++)
-		memcpy(place->aside[i], place->at + i * product->output_stride, place->columns * sizeof(float));
-}
-
-static void *sums_from(struct sums_place *place, size_t *stride_bytes)
-{
-	*stride_bytes = place->edge ? sizeof(place->aside[0]) : place->stride_bytes;
-	return place->edge ? (void *)place->aside : place->at;
-}
-
-static void finish_sums(const struct sums_place *place)
-{
-	for (uint32_t i = 0; place->edge && i < place->rows; i++)
-		memcpy(place->at + i * (place->stride_bytes / sizeof(float)), place->aside[i],
-		       place->columns * sizeof(float));
-}
-
-// 32 rows by 2 panels (16, and 1, where there are no more): sums in tiles 0 to 3, activations in 4 and 5, weights in 6
-// and 7. Of what is not there, the tiles hold anything, and nothing of them is kept.
+// 32 rows by 2 panels: sums in tiles 0 to 3, activations in 4 and 5, weights in 6 and 7.
 WITH_AMX INLINE void multiply_group(const uint8_t *a0, const uint8_t *a1, const struct unpacked *w0,
 				    const struct unpacked *w1, bool low_weights)
 {
@@ -208,89 +211,148 @@ WITH_AMX INLINE void multiply_group(const uint8_t *a0, const uint8_t *a1, const 
 	_tile_dpbf16ps(3, 5, 7);
 }
 
+typedef float sums_tile[TILE_ROWS][PANEL_ROWS];
+
 struct chunk {
-	uint32_t row, panel, group, groups; // where it begins; how many groups of columns
-	bool two_panels, load;              // load: the output holds the sum so far
-	const struct unpacked *weights;     // (2, TILE_GROUPS)
+	const struct product *product;
+	uint32_t row, row_tiles;        // where it begins, in whole tiles, and how many it has
+	uint32_t group, groups;         // of columns
+	uint32_t pair, pairs;           // which two of the panels, and of how many
+	const struct unpacked *weights; // (2, TILE_GROUPS)
+	sums_tile (*sums)[TILE_PANELS]; // (row_tiles, and one more if that is odd)
 };
 
-WITH_AMX static void multiply_chunk(const struct product *product, const struct chunk *chunk)
+// Of rows and panels that are not there the tiles hold anything, and nothing of them is kept.
+WITH_AMX INLINE void multiply_chunk(enum tensor_format format, const struct chunk *chunk, struct unpacking *next)
 {
-	struct sums_place places[2][2];
-	bool two_rows = product->rows - chunk->row > TILE_ROWS;
-	size_t stride;
-	const uint8_t *a0 = product->tiles + tiles_at(product->rows, chunk->row, chunk->group);
-	const uint8_t *a1 = two_rows ? a0 + TILE_GROUPS * 2 * TILE_BYTES : a0;
+	const size_t tile_run = (size_t)TILE_GROUPS * 2 * TILE_BYTES;
+	const uint8_t *a = chunk->product->tiles + tiles_at(chunk->product->rows, chunk->row, chunk->group);
 	const struct unpacked *w0 = chunk->weights, *w1 = chunk->weights + TILE_GROUPS;
-	for (unsigned i = 0; i < 4; i++)
-		if ((i < 2 || two_rows) && (i % 2 == 0 || chunk->two_panels))
-			place_sums(&places[i / 2][i % 2], product, chunk->row + i / 2 * TILE_ROWS, chunk->panel + i % 2,
-				   chunk->load);
-	_tile_zero(0);
-	_tile_zero(1);
-	_tile_zero(2);
-	_tile_zero(3);
-#define EACH_SUM(what) \
-	do { \
-		what(0, 0, 0); \
-		if (chunk->two_panels) \
-			what(1, 0, 1); \
-		if (two_rows) \
-			what(2, 1, 0); \
-		if (two_rows && chunk->two_panels) \
-			what(3, 1, 1); \
-	} while (0)
-#define LOAD_SUM(tile, i, j) _tile_loadd(tile, sums_from(&places[i][j], &stride), (long)stride)
-#define STORE_SUM(tile, i, j) \
-	do { \
-		_tile_stored(tile, sums_from(&places[i][j], &stride), (long)stride); \
-		finish_sums(&places[i][j]); \
-	} while (0)
-	if (chunk->load)
-		EACH_SUM(LOAD_SUM);
-	if (product->panels->format == FORMAT_BF16)
-		for (uint32_t i = 0; i < chunk->groups; i++)
-			multiply_group(a0 + (size_t)i * 2 * TILE_BYTES, a1 + (size_t)i * 2 * TILE_BYTES, w0 + i, w1 + i,
-				       false);
-	else
-		for (uint32_t i = 0; i < chunk->groups; i++)
-			multiply_group(a0 + (size_t)i * 2 * TILE_BYTES, a1 + (size_t)i * 2 * TILE_BYTES, w0 + i, w1 + i,
-				       true);
-	EACH_SUM(STORE_SUM);
+	const uint32_t units = next->left, times = (chunk->row_tiles + 1) / 2 * chunk->groups;
+	// The activations of the groups after these: each pair of panels fetches a part of them.
+	const uint32_t lines = tile_run / 64 / TILE_GROUPS * 2 / chunk->pairs;
+	const bool last = chunk->group + TILE_GROUPS >= chunk->product->panels->groups;
+	const uint8_t *ahead = last ? a
+				    : chunk->product->tiles +
+					       tiles_at(chunk->product->rows, chunk->row, chunk->group + TILE_GROUPS);
+	uint32_t due = 0;
+	ahead += (size_t)chunk->pair * times * lines * 64;
+	__asm__ volatile("" ::: "memory"); // the compiler does not know that loading a tile reads memory
+	for (uint32_t i = 0; i < chunk->row_tiles; i += 2) {
+		const uint8_t *a0 = a + i * tile_run, *a1 = i + 1 < chunk->row_tiles ? a0 + tile_run : a0;
+		sums_tile *sums0 = chunk->sums[i] + 2 * chunk->pair, *sums1 = chunk->sums[i + 1] + 2 * chunk->pair;
+		if (chunk->group) {
+			_tile_loadd(0, sums0[0], 64);
+			_tile_loadd(1, sums0[1], 64);
+			_tile_loadd(2, sums1[0], 64);
+			_tile_loadd(3, sums1[1], 64);
+		} else {
+			_tile_zero(0);
+			_tile_zero(1);
+			_tile_zero(2);
+			_tile_zero(3);
+		}
+		for (uint32_t g = 0; g < chunk->groups; g++) {
+			multiply_group(a0 + (size_t)g * 2 * TILE_BYTES, a1 + (size_t)g * 2 * TILE_BYTES, w0 + g, w1 + g,
+				       format != FORMAT_BF16);
+			for (uint32_t line = 0; line < lines; line++, ahead += 64)
+				__builtin_prefetch(ahead, 0, 2);
+			for (due += units; due >= times; due -= times)
+				unpack_group(format, next);
+		}
+		_tile_stored(0, sums0[0], 64);
+		_tile_stored(1, sums0[1], 64);
+		_tile_stored(2, sums1[0], 64);
+		_tile_stored(3, sums1[1], 64);
+	}
 }
 
-WITH_AMX static void multiply_tiles(const struct product *product, uint32_t first, uint32_t count)
+static void put_sums(const struct product *product, uint32_t row, uint32_t rows, uint32_t first, uint32_t count,
+		     sums_tile (*sums)[TILE_PANELS])
 {
-	const struct panels *panels = product->panels;
-	_Alignas(64) struct unpacked weights[2][TILE_GROUPS];
-	struct chunk chunk = {.weights = weights[0]};
-	memset(weights[1], 0, sizeof(weights[1]));
-	configure_tiles();
-	for (uint32_t rows = 0; rows < product->rows; rows += ROWS_AT_ONCE)
-		for (chunk.group = 0; chunk.group < panels->groups; chunk.group += TILE_GROUPS) {
-			uint32_t left = panels->groups - chunk.group;
-			uint32_t end = product->rows - rows < ROWS_AT_ONCE ? product->rows : rows + ROWS_AT_ONCE;
-			chunk.groups = left < TILE_GROUPS ? left : TILE_GROUPS;
-			chunk.load = product->add || chunk.group;
-			for (uint32_t i = 0; i < count; i += 2) {
-				chunk.panel = first + i;
-				chunk.two_panels = i + 1 < count;
-				unpack(panels, chunk.panel, chunk.group, chunk.groups, weights[0]);
-				if (chunk.two_panels)
-					unpack(panels, chunk.panel + 1, chunk.group, chunk.groups, weights[1]);
-				for (chunk.row = rows; chunk.row < end; chunk.row += 2 * TILE_ROWS)
-					multiply_chunk(product, &chunk);
-			}
+	for (uint32_t i = 0; i < rows; i++)
+		for (uint32_t panel = 0; panel < count; panel++) {
+			const uint32_t column = (first + panel) * PANEL_ROWS, left = product->panels->rows - column;
+			const float *from = sums[i / TILE_ROWS][panel][i % TILE_ROWS];
+			float *to = product->output + (row + i) * product->output_stride + column;
+			for (uint32_t lane = 0; lane < PANEL_ROWS && lane < left; lane++)
+				to[lane] = product->add ? to[lane] + from[lane] : from[lane];
 		}
+}
+
+// The weights of chunk `index`: panels in pairs, for one run of groups after another.
+INLINE void begin_unpacking(struct unpacking *next, const struct panels *panels, uint32_t first, uint32_t count,
+			    uint32_t index)
+{
+	const uint32_t pairs = (count + 1) / 2, pair = index % pairs, group = index / pairs * TILE_GROUPS;
+	next->panels = panels;
+	next->panel = first + 2 * pair;
+	next->group = group;
+	next->groups = panels->groups - group < TILE_GROUPS ? panels->groups - group : TILE_GROUPS;
+	next->at = 0;
+	next->left = next->groups * (2 * pair + 1 < count ? 2 : 1);
+}
+
+WITH_AMX INLINE void multiply_tiles(enum tensor_format format, const struct product *product, uint32_t first,
+				    uint32_t count)
+{
+	_Alignas(64) struct unpacked weights[2][2][TILE_GROUPS];
+	_Alignas(64) sums_tile sums[ROWS_AT_ONCE / TILE_ROWS][TILE_PANELS];
+	const uint32_t pairs = (count + 1) / 2;
+	const uint32_t chunks = (product->panels->groups + TILE_GROUPS - 1) / TILE_GROUPS * pairs;
+	if (count % 2)
+		memset(weights, 0, sizeof(weights));
+	configure_tiles();
+	for (uint32_t row = 0; row < product->rows; row += ROWS_AT_ONCE) {
+		const uint32_t left = product->rows - row, rows = left < ROWS_AT_ONCE ? left : ROWS_AT_ONCE;
+		struct unpacking next = {.to = weights[0][0]};
+		begin_unpacking(&next, product->panels, first, count, 0);
+		while (next.left)
+			unpack_group(format, &next);
+		for (uint32_t i = 0; i < chunks; i++) {
+			const struct chunk chunk = {
+				.product = product,
+				.row = row,
+				.row_tiles = (rows + TILE_ROWS - 1) / TILE_ROWS,
+				.group = next.group,
+				.groups = next.groups,
+				.pair = i % pairs,
+				.pairs = pairs,
+				.weights = weights[i % 2][0],
+				.sums = sums,
+			};
+			next.to = weights[(i + 1) % 2][0];
+			if (i + 1 < chunks)
+				begin_unpacking(&next, product->panels, first, count, i + 1);
+			multiply_chunk(format, &chunk, &next);
+		}
+		put_sums(product, row, rows, first, count, sums);
+	}
 	_tile_release();
 }
 
+#define TILES_FUNCTION(name, format) \
+	WITH_AMX static void name(const struct product *product, uint32_t first, uint32_t count) \
+	{ \
+		multiply_tiles(format, product, first, count); \
+	}
+TILES_FUNCTION(tiles_f32, FORMAT_F32)
+TILES_FUNCTION(tiles_f16, FORMAT_F16)
+TILES_FUNCTION(tiles_bf16, FORMAT_BF16)
+TILES_FUNCTION(tiles_q8_0, FORMAT_Q8_0)
+TILES_FUNCTION(tiles_q4_0, FORMAT_Q4_0)
+TILES_FUNCTION(tiles_q4_k, FORMAT_Q4_K)
+TILES_FUNCTION(tiles_q5_k, FORMAT_Q5_K)
+TILES_FUNCTION(tiles_q6_k, FORMAT_Q6_K)
+
 static void multiply_amx(const struct product *product, uint32_t first, uint32_t count)
 {
-	if (product->tiles)
-		multiply_tiles(product, first, count);
-	else
-		multiply(product, first, count);
+	static void (*const of_format[FORMAT_COUNT])(const struct product *product, uint32_t first, uint32_t count) = {
+		[FORMAT_F32] = tiles_f32,   [FORMAT_F16] = tiles_f16,   [FORMAT_BF16] = tiles_bf16,
+		[FORMAT_Q8_0] = tiles_q8_0, [FORMAT_Q4_0] = tiles_q4_0, [FORMAT_Q4_K] = tiles_q4_k,
+		[FORMAT_Q5_K] = tiles_q5_k, [FORMAT_Q6_K] = tiles_q6_k,
+	};
+	(product->tiles ? of_format[product->panels->format] : multiply)(product, first, count);
 }
 
 const struct stage_kernels stage_kernels_amx = {

@@ -48,6 +48,11 @@ static inline __attribute__((always_inline)) int32_t largest_lane(ints lanes)
 	return _mm512_reduce_max_epi32((__m512i)lanes);
 }
 
+static inline __attribute__((always_inline)) bool any_lane(ints lanes)
+{
+	return _mm512_test_epi32_mask((__m512i)lanes, (__m512i)lanes);
+}
+
 static inline __attribute__((always_inline)) int32_t sum_lanes(ints lanes)
 {
 	return _mm512_reduce_add_epi32((__m512i)lanes);

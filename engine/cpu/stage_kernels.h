@@ -33,32 +33,37 @@ struct product {
 	bool add; // to what is there
 };
 
-enum { TILES_LEAST = 24, TILE_PANELS = 8 }; // TILE_PANELS: as PRODUCT_PANELS, for products with tiles
-enum { PRODUCT_PANELS = 4 };                // that are best multiplied in one call
+enum { TILES_LEAST = 24, TILE_PANELS = 16 }; // TILE_PANELS: as PRODUCT_PANELS, for products with tiles
+enum { PRODUCT_PANELS = 4 };                 // that are best multiplied in one call
 
-// Attention of a few heads of one row, which share keys and values, to a run of positions. In a page lie keys
-// (head_size, STAGE_PAGE_TOKENS) and behind those of all heads values (STAGE_PAGE_TOKENS, head_size), f16.
-enum { ATTENTION_HEADS = 4 };
+// Attention of a few queries, heads of one row or of several of a sequence, that share keys and values, to a run of
+// positions. In a page lie keys (head_size, STAGE_PAGE_TOKENS) and behind those of all heads values
+// (STAGE_PAGE_TOKENS, head_size), f16.
+enum { ATTENTION_QUERIES = 8 };
+struct attention_query {
+	const float *q; // (head_size)
+	uint32_t end;   // position behind its last; none where that is not behind the first
+	float *out;     // (head_size): sums of values by weights
+	float *most;    // the largest product
+	float *total;   // of the weights, each e to the (product - most)
+};
 struct attention {
 	const uint8_t *kv;     // page 0's keys of this head
 	const uint32_t *pages; // of the sequence
 	uint64_t page_bytes, values_offset;
-	uint32_t head_size, heads;
-	uint32_t first, end; // positions; first is a page's
+	uint32_t head_size, first; // position, a page's first
 	float scale;
-	const float *q; // (heads, head_size)
-	float *out;     // (heads, head_size): sums of values by weights
-	float *most;    // (heads): the largest product
-	float *total;   // (heads): of the weights, each e to the (product - most)
+	unsigned count;
+	struct attention_query queries[ATTENTION_QUERIES];
 };
 
 struct product_row {
-	uint8_t *tiles; // of all: TILE_ROW_BYTES for each 16 rows and 16 groups that are begun
+	uint8_t *tiles; // of all: TILE_ROW_BYTES for each 16 rows and TILE_GROUPS groups that are begun
 	uint32_t row, rows;
 	const float *values;
 	uint32_t groups;
 };
-enum { TILE_ROW_BYTES = 32768 };
+enum { TILE_GROUPS = 8, TILE_ROW_BYTES = 2048 * TILE_GROUPS };
 
 struct stage_kernels {
 	void (*make_groups)(struct stage_group *to, const float *values, uint32_t groups);

@@ -9,6 +9,7 @@
  *   put_bytes(low, high, ints)   the bytes of WIDTH numbers, as a stage_group has them
  *   halves_to_floats(from)       WIDTH f16 to a vector
  *   widen(from)                  2 WIDTH int8 to int16
+ *   any_lane(ints): whether one is not zero
  *   largest_lane(ints), sum_lanes(ints), largest_float(floats), sum_floats(floats)
  *
  * A panel has 16 lanes: PARTS vectors. Everything about a format is known where `multiply_rows` is inlined, so each
@@ -481,120 +482,187 @@ static void silu(float *gate, const float *up, size_t n)
 	}
 }
 
-enum { TOKENS = STAGE_PAGE_TOKENS, TOKEN_VECTORS = TOKENS / WIDTH };
+// Registers hold sums of so many queries, by so many vectors of values: of one query the sums would wait for each
+// other.
+enum { TOKENS = STAGE_PAGE_TOKENS, TOKEN_VECTORS = TOKENS / WIDTH, QUERIES_MOST = WIDTH == 16 ? 8 : 4 };
+_Static_assert(ATTENTION_QUERIES % QUERIES_MOST == 0, "queries are taken so many at a time");
 
-// The products of `heads` queries with the keys of a page.
-INLINE void score_page(const struct attention *attention, const uint8_t *keys, unsigned heads,
-		       float scores[ATTENTION_HEADS][TOKENS])
+INLINE unsigned value_vectors(unsigned queries)
 {
-	floats sums[ATTENTION_HEADS][TOKEN_VECTORS];
+	return (WIDTH == 16 ? 16u : 8u) / (queries > 4 ? 8u : queries > 2 ? 4u : queries > 1 ? 2u : 1u);
+}
+
+// The products of `count` queries with the keys of a page. The values are fetched meanwhile: they have as many lines.
+INLINE void score_page(const struct attention *attention, const struct attention_query *queries, unsigned count,
+		       const uint8_t *page, float scores[QUERIES_MOST][TOKENS])
+{
+	const uint8_t *values = page + attention->values_offset;
+	floats sums[QUERIES_MOST][TOKEN_VECTORS];
+	const float *q[QUERIES_MOST];
 	memset(sums, 0, sizeof(sums));
-	const float *q = attention->q;
-	for (uint32_t i = 0; i < attention->head_size; i++, keys += 2 * TOKENS)
+	for (unsigned i = 0; i < count; i++)
+		q[i] = queries[i].q;
+	for (uint32_t i = 0; i < attention->head_size; i++, page += 2 * TOKENS, values += 2 * TOKENS) {
+		__builtin_prefetch(values);
 		UNROLL(8)
-	for (unsigned j = 0; j < TOKEN_VECTORS; j++) {
-		floats key = halves_to_floats(keys + 2 * WIDTH * j);
-		UNROLL(4)
-		for (unsigned head = 0; head < heads; head++)
-			sums[head][j] += q[head * attention->head_size + i] * key;
-	}
-	for (unsigned head = 0; head < heads; head++)
 		for (unsigned j = 0; j < TOKEN_VECTORS; j++) {
-			sums[head][j] *= attention->scale;
-			memcpy(scores[head] + WIDTH * j, &sums[head][j], sizeof(floats));
+			floats key = halves_to_floats(page + 2 * WIDTH * j);
+			UNROLL(8)
+			for (unsigned query = 0; query < count; query++)
+				sums[query][j] += q[query][i] * key;
+		}
+	}
+	for (unsigned query = 0; query < count; query++)
+		for (unsigned j = 0; j < TOKEN_VECTORS; j++) {
+			sums[query][j] *= attention->scale;
+			memcpy(scores[query] + WIDTH * j, &sums[query][j], sizeof(floats));
 		}
 }
 
 // Turn products into weights, and what was added up before to the new largest product.
-INLINE void weigh(const struct attention *attention, unsigned head, uint32_t tokens, float *scores)
+INLINE void weigh(const struct attention_query *query, uint32_t head_size, uint32_t tokens, float *scores,
+		  floats *totals)
 {
-	float most = attention->most[head], total = 0;
 	for (uint32_t i = tokens; i < TOKENS; i++)
-		scores[i] = scores[0]; // nobody's: their weights are made zero
+		scores[i] = tokens ? scores[0] : 0; // nobody's: their weights are made zero
+	if (!tokens)
+		return;
 	floats largest = load_floats(scores);
 	for (unsigned i = WIDTH; i < TOKENS; i += WIDTH)
 		largest = choose(load_floats(scores + i) > largest, load_floats(scores + i), largest);
-	float its = largest_float(largest);
-	most = its > most ? its : most;
+	float most = *query->most;
+	if (any_lane(largest > most)) {
+		float its = largest_float(largest), shrink = expf(most - its);
+		for (uint32_t i = 0; i < head_size; i++)
+			query->out[i] *= shrink;
+		*totals *= shrink;
+		*query->most = most = its;
+	}
 	for (unsigned i = 0; i < TOKENS; i += WIDTH) {
 		floats weights = exponential(load_floats(scores + i) - most);
 		memcpy(scores + i, &weights, sizeof(weights));
 	}
 	for (uint32_t i = tokens; i < TOKENS; i++)
 		scores[i] = 0;
-	floats sums = load_floats(scores);
-	for (unsigned i = WIDTH; i < TOKENS; i += WIDTH)
-		sums += load_floats(scores + i);
-	total = sum_floats(sums);
-	if (most > attention->most[head]) {
-		float shrink = expf(attention->most[head] - most), *out = attention->out + head * attention->head_size;
-		for (uint32_t i = 0; i < attention->head_size; i++)
-			out[i] *= shrink;
-		attention->total[head] *= shrink;
-		attention->most[head] = most;
-	}
-	attention->total[head] += total;
+	for (unsigned i = 0; i < TOKENS; i += WIDTH)
+		*totals += load_floats(scores + i);
 }
 
-INLINE void add_values(const struct attention *attention, const uint8_t *values, unsigned heads, uint32_t tokens,
-		       float weights[ATTENTION_HEADS][TOKENS])
+// Add tokens [first, end) of a page to `vectors` vectors of each query's sums, from column `at` on.
+INLINE void add_columns(const struct attention *attention, const struct attention_query *queries, unsigned count,
+			const uint8_t *values, uint32_t at, unsigned vectors, uint32_t first, uint32_t end,
+			float weights[QUERIES_MOST][TOKENS], const uint8_t *following)
 {
-	uint32_t size = attention->head_size, i = 0;
-	for (; i + WIDTH <= size; i += WIDTH) {
-		floats sums[ATTENTION_HEADS];
-		for (unsigned head = 0; head < heads; head++)
-			sums[head] = load_floats(attention->out + head * size + i);
-		for (uint32_t token = 0; token < tokens; token++) {
-			floats value = halves_to_floats(values + 2 * (token * size + i));
-			UNROLL(4)
-			for (unsigned head = 0; head < heads; head++)
-				sums[head] += weights[head][token] * value;
+	floats sums[QUERIES_MOST][16];
+	for (unsigned query = 0; query < count; query++)
+		UNROLL(16)
+	for (unsigned j = 0; j < vectors; j++)
+		sums[query][j] = load_floats(queries[query].out + at + WIDTH * j);
+	for (uint32_t token = first; token < end; token++) {
+		const uint8_t *from = values + 2 * ((size_t)token * attention->head_size + at);
+		const uint8_t *ahead = following + 2 * (TOKENS * (size_t)at + token * vectors * WIDTH);
+		UNROLL(16)
+		for (unsigned j = 0; j < vectors; j++) {
+			floats value = halves_to_floats(from + 2 * WIDTH * j);
+			if (j * WIDTH % 32 == 0)
+				__builtin_prefetch(ahead + 2 * WIDTH * j);
+			UNROLL(8)
+			for (unsigned query = 0; query < count; query++)
+				sums[query][j] += weights[query][token] * value;
 		}
-		for (unsigned head = 0; head < heads; head++)
-			memcpy(attention->out + head * size + i, &sums[head], sizeof(floats));
 	}
+	for (unsigned query = 0; query < count; query++)
+		UNROLL(16)
+	for (unsigned j = 0; j < vectors; j++)
+		memcpy(queries[query].out + at + WIDTH * j, &sums[query][j], sizeof(floats));
+}
+
+// Add the values of tokens [first, end) of a page. The keys that follow are fetched meanwhile.
+INLINE void add_values(const struct attention *attention, const struct attention_query *queries, unsigned count,
+		       const uint8_t *values, uint32_t first, uint32_t end, float weights[QUERIES_MOST][TOKENS],
+		       const uint8_t *following)
+{
+	const unsigned vectors = value_vectors(count);
+	uint32_t size = attention->head_size, i = 0;
+	for (; i + vectors * WIDTH <= size; i += vectors * WIDTH)
+		add_columns(attention, queries, count, values, i, vectors, first, end, weights, following);
+	for (; i + WIDTH <= size; i += WIDTH)
+		add_columns(attention, queries, count, values, i, 1, first, end, weights, following);
 	for (; i < size; i++)
-		for (unsigned head = 0; head < heads; head++)
-			for (uint32_t token = 0; token < tokens; token++) {
+		for (unsigned query = 0; query < count; query++)
+			for (uint32_t token = first; token < end; token++) {
 				uint16_t half;
-				memcpy(&half, values + 2 * (token * size + i), sizeof(half));
-				attention->out[head * size + i] += weights[head][token] * f16_to_f32(half);
+				memcpy(&half, values + 2 * ((size_t)token * size + i), sizeof(half));
+				queries[query].out[i] += weights[query][token] * f16_to_f32(half);
 			}
 }
 
-INLINE void attend_heads(const struct attention *attention, unsigned heads)
+INLINE void attend_queries(const struct attention *attention, const struct attention_query *queries, unsigned count)
 {
-	float scores[ATTENTION_HEADS][TOKENS];
-	for (unsigned head = 0; head < heads; head++) {
-		attention->most[head] = -INFINITY;
-		attention->total[head] = 0;
+	float scores[QUERIES_MOST][TOKENS];
+	floats totals[QUERIES_MOST];
+	uint32_t end = 0;
+	memset(totals, 0, sizeof(totals));
+	for (unsigned i = 0; i < count; i++) {
+		*queries[i].most = -INFINITY;
+		memset(queries[i].out, 0, attention->head_size * sizeof(float));
+		end = queries[i].end > end ? queries[i].end : end;
 	}
-	memset(attention->out, 0, (size_t)heads * attention->head_size * sizeof(float));
-	for (uint32_t at = attention->first; at < attention->end; at += TOKENS) {
-		const uint8_t *page = attention->kv + attention->page_bytes * attention->pages[at / TOKENS];
-		uint32_t tokens = attention->end - at < TOKENS ? attention->end - at : TOKENS;
-		score_page(attention, page, heads, scores);
-		for (unsigned head = 0; head < heads; head++)
-			weigh(attention, head, tokens, scores[head]);
-		add_values(attention, page + attention->values_offset, heads, tokens, scores);
+	for (uint32_t at = attention->first; at < end; at += TOKENS) {
+		const uint32_t *number = &attention->pages[at / TOKENS];
+		const uint8_t *page = attention->kv + attention->page_bytes * number[0];
+		const uint8_t *values = page + attention->values_offset, *following = page;
+		uint32_t shared = TOKENS;
+		if (end - at > TOKENS)
+			following = attention->kv + attention->page_bytes * number[1];
+		score_page(attention, queries, count, page, scores);
+		uint32_t tokens[QUERIES_MOST];
+		for (unsigned i = 0; i < count; i++) {
+			tokens[i] = queries[i].end > at ? queries[i].end - at : 0;
+			tokens[i] = tokens[i] < TOKENS ? tokens[i] : TOKENS;
+			shared = tokens[i] < shared ? tokens[i] : shared;
+			weigh(&queries[i], attention->head_size, tokens[i], scores[i], &totals[i]);
+		}
+		add_values(attention, queries, count, values, 0, shared, scores, following);
+		for (unsigned i = 0; i < count && shared < TOKENS; i++) // what not all of them see
+			if (tokens[i] > shared)
+				add_values(attention, queries + i, 1, values, shared, tokens[i], &scores[i], page);
 	}
+	for (unsigned i = 0; i < count; i++)
+		*queries[i].total = sum_floats(totals[i]);
 }
 
 static void attend(const struct attention *attention)
 {
-	switch (attention->heads) {
-	case 1:
-		attend_heads(attention, 1);
-		return;
-	case 2:
-		attend_heads(attention, 2);
-		return;
-	case 3:
-		attend_heads(attention, 3);
-		return;
-	case 4:
-		attend_heads(attention, 4);
-		return;
+	for (unsigned first = 0; first < attention->count; first += QUERIES_MOST) {
+		const struct attention_query *queries = attention->queries + first;
+		switch (attention->count - first) {
+		case 1:
+			attend_queries(attention, queries, 1);
+			break;
+		case 2:
+			attend_queries(attention, queries, 2);
+			break;
+		case 3:
+			attend_queries(attention, queries, 3);
+			break;
+#if WIDTH == 16
+		case 4:
+			attend_queries(attention, queries, 4);
+			break;
+		case 5:
+			attend_queries(attention, queries, 5);
+			break;
+		case 6:
+			attend_queries(attention, queries, 6);
+			break;
+		case 7:
+			attend_queries(attention, queries, 7);
+			break;
+#endif
+		default:
+			attend_queries(attention, queries, QUERIES_MOST);
+		}
 	}
 }
 

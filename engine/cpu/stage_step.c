@@ -16,6 +16,7 @@ struct step {
 	const struct stage_layer *layer;
 	uint32_t layer_index;
 	uint32_t chunks, chunk_tokens; // of attention
+	uint32_t row_groups;           // the same
 	const float *weights;          // of the norm that is computed
 };
 
@@ -23,38 +24,43 @@ struct step {
 
 enum { PRODUCTS = 3 };
 struct products {
-	const struct stage_kernels *kernels;
+	const struct backend_stage *stage;
 	struct product of[PRODUCTS]; // of one input
 	unsigned count;
 };
 
-static uint32_t piece_panels(const struct product *product)
+// With tiles the more panels a piece has the less often activations are read; many threads need pieces for all.
+static uint32_t piece_panels(const struct products *products, const struct product *product)
 {
-	return product->tiles ? TILE_PANELS : PRODUCT_PANELS;
+	enum { THREADS_MANY = 8 };
+	if (!product->tiles)
+		return PRODUCT_PANELS;
+	return products->stage->device->threads < THREADS_MANY ? TILE_PANELS : TILE_PANELS / 2;
 }
 
-static uint32_t product_pieces(const struct product *product)
+static uint32_t product_pieces(const struct products *products, const struct product *product)
 {
-	return (product->panels->panel_count + piece_panels(product) - 1) / piece_panels(product);
+	const uint32_t most = piece_panels(products, product);
+	return (product->panels->panel_count + most - 1) / most;
 }
 
 static void product_piece(void *context, uint64_t index)
 {
 	const struct products *products = context;
 	const struct product *product = products->of;
-	while (index >= product_pieces(product))
-		index -= product_pieces(product++);
-	uint32_t most = piece_panels(product), first = (uint32_t)index * most;
+	while (index >= product_pieces(products, product))
+		index -= product_pieces(products, product++);
+	uint32_t most = piece_panels(products, product), first = (uint32_t)index * most;
 	uint32_t left = product->panels->panel_count - first;
-	products->kernels->multiply(product, first, left < most ? left : most);
+	products->stage->kernels->multiply(product, first, left < most ? left : most);
 }
 
 static void multiply(struct step *step, struct products *products)
 {
 	uint32_t pieces = 0;
-	products->kernels = step->stage->kernels;
+	products->stage = step->stage;
 	for (unsigned i = 0; i < products->count; i++)
-		pieces += product_pieces(&products->of[i]);
+		pieces += product_pieces(products, &products->of[i]);
 	team_run(step->team, product_piece, products, pieces);
 }
 
@@ -63,14 +69,15 @@ static void gate_piece(void *context, uint64_t index)
 {
 	const struct products *products = context;
 	const struct product *gate = &products->of[0], *up = &products->of[1];
-	uint32_t most = piece_panels(gate), first = (uint32_t)index * most, left = gate->panels->panel_count - first;
+	uint32_t most = piece_panels(products, gate), first = (uint32_t)index * most,
+		 left = gate->panels->panel_count - first;
 	uint32_t count = left < most ? left : most;
 	size_t at = (size_t)first * PANEL_ROWS, n = (size_t)count * PANEL_ROWS;
-	products->kernels->multiply(gate, first, count);
-	products->kernels->multiply(up, first, count);
+	products->stage->kernels->multiply(gate, first, count);
+	products->stage->kernels->multiply(up, first, count);
 	for (uint32_t row = 0; row < gate->rows; row++)
-		products->kernels->silu(gate->output + row * gate->output_stride + at,
-					up->output + row * up->output_stride + at, n);
+		products->stage->kernels->silu(gate->output + row * gate->output_stride + at,
+					       up->output + row * up->output_stride + at, n);
 }
 
 // ---- rows ----
@@ -213,8 +220,9 @@ static void place_piece(void *context, uint64_t index)
 
 // ---- attention ----
 
-/* A piece is a row, a head of keys with the heads of queries that share it, and a chunk of positions. Where the rows
- * give pieces enough there is one chunk; else the chunks' results are put together afterwards. */
+/* A piece is a row, or a few of a sequence, a head of keys with the heads of queries that share it, and a chunk of
+ * positions. Where the rows give pieces enough there is one chunk; else the chunks' results are put together
+ * afterwards. */
 enum { CHUNK_TOKENS = 512 };
 
 static void choose_chunks(struct step *step)
@@ -241,38 +249,48 @@ static float *partial_at(const struct step *step, uint32_t row, uint32_t chunk)
 	       ((size_t)row * step->chunks + chunk) * shape->heads * ((size_t)shape->head_size + 2);
 }
 
+// Heads of queries that share a head of keys.
+static uint32_t share_of(const struct model_shape *shape)
+{
+	return shape->heads / shape->kv_heads;
+}
+
 static void attention_piece(void *context, uint64_t index)
 {
 	const struct step *step = context;
 	const struct backend_stage *stage = step->stage;
 	const struct model_shape *shape = stage->shape;
-	uint32_t chunk = (uint32_t)(index % step->chunks), row = (uint32_t)(index / step->chunks / shape->kv_heads);
-	uint32_t kv_head = (uint32_t)(index / step->chunks % shape->kv_heads), size = shape->head_size;
-	uint32_t share = shape->heads / shape->kv_heads, end = stage->row_positions[row] + 1;
-	uint32_t first = chunk * step->chunk_tokens;
-	uint32_t chunk_end = end - first < step->chunk_tokens ? end : first + step->chunk_tokens;
-	size_t at = row * (size_t)stage_padded(shape->heads * size);
-	float *partial = partial_at(step, row, chunk);
-	if (first >= end)
-		chunk_end = first; // a shorter row than others: sums of nothing
-	for (uint32_t i = 0; i < share; i += ATTENTION_HEADS) {
-		uint32_t head = kv_head * share + i;
-		struct attention attention = {
-			.kv = layer_pages(step) + kv_head * head_bytes(shape),
-			.pages = step->batch->runs[stage->row_runs[row]].pages,
-			.page_bytes = stage_page_bytes(shape),
-			.values_offset = shape->kv_heads * head_bytes(shape),
-			.head_size = size,
-			.heads = share - i < ATTENTION_HEADS ? share - i : ATTENTION_HEADS,
-			.first = first,
-			.end = chunk_end,
-			.scale = 1 / sqrtf((float)size),
-			.q = stage->q + at + (size_t)head * size,
-			.out = partial + (size_t)head * size,
-			.most = partial + (size_t)shape->heads * size + head,
-			.total = partial + (size_t)shape->heads * (size + 1) + head,
-		};
-		stage->kernels->attend(&attention);
+	uint32_t group = (uint32_t)(index % step->row_groups),
+		 chunk = (uint32_t)(index / step->row_groups / shape->kv_heads);
+	uint32_t kv_head = (uint32_t)(index / step->row_groups % shape->kv_heads), size = shape->head_size;
+	uint32_t share = share_of(shape), first = chunk * step->chunk_tokens;
+	uint32_t row = stage->row_groups[group], rows_end = stage->row_groups[group + 1];
+	struct attention attention = {
+		.kv = layer_pages(step) + kv_head * head_bytes(shape),
+		.pages = step->batch->runs[stage->row_runs[row]].pages,
+		.page_bytes = stage_page_bytes(shape),
+		.values_offset = shape->kv_heads * head_bytes(shape),
+		.head_size = size,
+		.first = first,
+		.scale = 1 / sqrtf((float)size),
+	};
+	for (; row < rows_end; row++) {
+		uint32_t end = stage->row_positions[row] + 1; // a row shorter than others may have sums of nothing
+		float *partial = partial_at(step, row, chunk);
+		for (uint32_t i = 0; i < share; i++) {
+			uint32_t head = kv_head * share + i;
+			attention.queries[attention.count++] = (struct attention_query){
+				.q = stage->q + row * (size_t)stage_padded(shape->heads * size) + (size_t)head * size,
+				.end = end < first + step->chunk_tokens ? end : first + step->chunk_tokens,
+				.out = partial + (size_t)head * size,
+				.most = partial + (size_t)shape->heads * size + head,
+				.total = partial + (size_t)shape->heads * (size + 1) + head,
+			};
+			if (attention.count < ATTENTION_QUERIES && (i + 1 < share || row + 1 < rows_end))
+				continue;
+			stage->kernels->attend(&attention);
+			attention.count = 0;
+		}
 	}
 }
 
@@ -338,7 +356,7 @@ static void compute_attention(struct step *step)
 	norm_rows(step, layer->attention_norm);
 	multiply(step, &products);
 	team_run(step->team, place_piece, step, rows);
-	team_run(step->team, attention_piece, step, rows * shape->kv_heads * step->chunks);
+	team_run(step->team, attention_piece, step, step->row_groups * shape->kv_heads * step->chunks);
 	team_run(step->team, gather_piece, step, rows);
 	multiply(step, &(struct products){.of = {{.panels = &layer->attention_output,
 						  .values = stage->attended,
@@ -367,11 +385,11 @@ static void compute_ffn(struct step *step)
 		.output = stage->gate,
 		.output_stride = stage_padded(shape->feed_forward),
 	};
-	struct products products = {.kernels = stage->kernels, .of = {product, product}, .count = 2};
+	struct products products = {.stage = stage, .of = {product, product}, .count = 2};
 	products.of[1].panels = &step->layer->up;
 	products.of[1].output = stage->up;
 	norm_rows(step, step->layer->ffn_norm);
-	team_run(step->team, gate_piece, &products, product_pieces(&product));
+	team_run(step->team, gate_piece, &products, product_pieces(&products, &product));
 	team_run(step->team, gate_groups_piece, step, rows);
 	multiply(step, &(struct products){.of = {{.panels = &step->layer->down,
 						  .values = stage->gate,
@@ -398,12 +416,16 @@ static void begin(struct step *step)
 {
 	struct backend_stage *stage = step->stage;
 	const struct stage_batch *batch = step->batch;
-	uint32_t row = 0;
+	uint32_t row = 0, share = share_of(stage->shape),
+		 most = share < ATTENTION_QUERIES ? ATTENTION_QUERIES / share : 1;
 	for (uint32_t i = 0; i < batch->run_count; i++)
 		for (uint32_t j = 0; j < batch->runs[i].row_count; j++, row++) {
 			stage->row_runs[row] = i;
 			stage->row_positions[row] = batch->runs[i].position + j;
+			if (j % most == 0)
+				stage->row_groups[step->row_groups++] = row;
 		}
+	stage->row_groups[step->row_groups] = row;
 	choose_chunks(step);
 	if (stage->params.embeds)
 		team_run(step->team, embed_piece, step, batch->row_count);

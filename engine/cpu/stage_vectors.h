@@ -1,5 +1,6 @@
 /* The vectors of stage_loops.h, of WIDTH lanes. They are the compiler's own (GCC and clang). */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef float floats __attribute__((vector_size(4 * WIDTH)));
@@ -16,6 +17,14 @@ static inline __attribute__((always_inline)) int32_t largest_lane(ints lanes)
 	for (unsigned i = 1; i < WIDTH; i++)
 		most = lanes[i] > most ? lanes[i] : most;
 	return most;
+}
+
+static inline __attribute__((always_inline)) bool any_lane(ints lanes)
+{
+	int32_t any = 0;
+	for (unsigned i = 0; i < WIDTH; i++)
+		any |= lanes[i];
+	return any;
 }
 
 static inline __attribute__((always_inline)) int32_t sum_lanes(ints lanes)
