@@ -483,9 +483,12 @@ static void act(struct instance *instance, const struct placing_giver *giver, st
 	put_on_record(instance, giver, model_name);
 	if (giver->ends) {
 		error_set(&fault, STATUS_UNAVAILABLE, "the model was unloaded: it gave way to %.128s", model_name);
+		struct json *displaced = json_new_object();
+		json_set(displaced, "wanted", json_copy(instance->wanted));
+		json_set_integer(displaced, "used_ms", instance->used_ms);
 		if (!to->displaced)
 			to->displaced = json_new_array();
-		json_push(to->displaced, json_copy(instance->wanted));
+		json_push(to->displaced, displaced);
 		instance_forget(instance);
 		instance_remove(instance, &fault);
 		return;
@@ -523,8 +526,8 @@ void giveway_return(struct instance *instance)
 	instance->displaced = NULL;
 	for (const struct json *one = json_first(displaced); one && !all->ending; one = json_next(one)) {
 		struct error error = {0};
-		if (instances_start(all, one, NULL, NULL, &error))
-			giveway_returned(all, one, NULL, &error);
+		if (instances_start_again(all, one, &error))
+			giveway_returned(all, json_get(one, "wanted"), NULL, &error);
 	}
 	json_destroy(&displaced);
 }

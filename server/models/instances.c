@@ -181,7 +181,7 @@ void instance_parts_ready(struct instance *instance)
 	instance_hold(instance, true);
 	instance->state = INSTANCE_READY;
 	instance->ready_ms = clock_wall_ms();
-	if (!anew || !instance->used_ms) // one that gave way has not been used
+	if (!instance->used_ms) // one that gave way, or has come back, has not been used
 		instance->used_ms = clock_steady_ms();
 	instance->load_ms = parts_load_ms(instance->parts);
 	log_info("models", "instance %s of %s is ready after %.0f ms", instance->instance_id, instance->model_name,
@@ -409,7 +409,7 @@ struct starting {
 	char instance_id[INSTANCE_ID_BYTES]; // once it is placed
 	unsigned tries;                      // that came to nothing: who was to give way was used meanwhile
 	bool returns;                        // it gave way to one that failed, and asks nobody to give way to it
-	int64_t since_ms;                    // of one that returns: steady
+	int64_t since_ms, used_ms;           // of one that returns: begun, and used before it gave way; steady
 	struct net_timer again;              // the same
 	instances_started *done;             // NULL: it returns
 	void *context;
@@ -499,6 +499,7 @@ static enum status start_placed(const struct starting *starting, const struct pl
 		snprintf(instance->state_reason, sizeof instance->state_reason, "%s", placing->placement.whys[0].text);
 	instance->strategy = strategy_of(&placing->placement, starting->params);
 	instance->wanted = json_copy(starting->params);
+	instance->used_ms = starting->used_ms;
 	json_set_string(instance->wanted, "model_id", placing->model->model_id);
 	instance_publish(instance);
 	*out = instance;
@@ -563,20 +564,18 @@ static void placed_to_start(void *context, enum status status, struct placing *p
 	over(starting, status, NULL, &fault);
 }
 
-enum status instances_start(struct instances *instances, const struct json *params, instances_started *done,
-			    void *context, struct error *error)
+// `like` is copied.
+static enum status start(struct instances *instances, const struct starting *like, const struct json *params,
+			 struct error *error)
 {
 	struct starting *starting = calloc(1, sizeof *starting);
 	if (!starting)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
-	*starting = (struct starting){.next = instances->starting,
-				      .link = &instances->starting,
-				      .instances = instances,
-				      .params = json_copy(params),
-				      .returns = !done,
-				      .since_ms = clock_steady_ms(),
-				      .done = done,
-				      .context = context};
+	*starting = *like;
+	starting->next = instances->starting;
+	starting->link = &instances->starting;
+	starting->instances = instances;
+	starting->params = json_copy(params);
 	if (starting->next)
 		starting->next->link = &starting->next;
 	instances->starting = starting;
@@ -584,6 +583,19 @@ enum status instances_start(struct instances *instances, const struct json *para
 	if (status)
 		starting_destroy(starting);
 	return status;
+}
+
+enum status instances_start(struct instances *instances, const struct json *params, instances_started *done,
+			    void *context, struct error *error)
+{
+	return start(instances, &(struct starting){.done = done, .context = context}, params, error);
+}
+
+enum status instances_start_again(struct instances *instances, const struct json *displaced, struct error *error)
+{
+	const struct starting like = {
+		.returns = true, .since_ms = clock_steady_ms(), .used_ms = json_get_integer(displaced, "used_ms", 0)};
+	return start(instances, &like, json_get(displaced, "wanted"), error);
 }
 
 struct previewing {

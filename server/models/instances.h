@@ -57,8 +57,7 @@ enum status instances_preview(const struct instances *instances, const struct in
 void instances_leave(const struct instances *instances, const void *connection); // it is gone: so are its previews
 // instance.create: `done` gets it once it is placed and stored; the loading goes on by itself. Errors of it, also:
 // STATUS_OUT_OF_MEMORY (it fits nowhere, saying what is missing), STATUS_LIMIT_EXCEEDED, STATUS_CONFLICT (it was
-// deleted meanwhile), the store's; at once: as above. `done` NULL: for one that gave way to another in vain; nobody
-// gives way to it, and it is searched for again for a while where there is no room.
+// deleted meanwhile), the store's; at once: as above.
 typedef void instances_started(void *context, enum status status, const struct instance *instance,
 			       const struct error *error);
 enum status instances_start(struct instances *instances, const struct json *params, instances_started *done,

@@ -155,7 +155,7 @@ struct instance {
 	int64_t return_ms;                         // when room for what it gave way with was looked for; steady
 	int64_t room_ms;                           // since when there is; steady; 0: there is none
 	struct json *stepping;                     // `wanted` with another format, that is to be placed; or NULL
-	struct json *displaced;                    // `wanted` of those unloaded for it, until it is ready; or NULL
+	struct json *displaced;                    // of those unloaded for it, until it is ready; or NULL
 	struct json *left;                         // what is stored of its workers, at the start of the server; or NULL
 	uint64_t ties, ties_before;                // of this placement; of those before it
 	// As its worker says.
@@ -200,6 +200,10 @@ struct instances {
 // instances.c
 // STATUS_UNAVAILABLE while the server is ending: whoever asks is told to try again.
 enum status instances_refuse(const struct instances *instances, struct error *error);
+// Of one that gave way to another in vain, an item of that one's `displaced`: {wanted, used_ms}. Nobody gives way to
+// it, and where there is no room it is searched for again for a while; giveway_returned follows. Errors:
+// instances_start's, at once.
+enum status instances_start_again(struct instances *instances, const struct json *displaced, struct error *error);
 void instance_publish(const struct instance *instance);
 void instance_take_placement(struct instance *instance, const struct placing *placing);
 // The next placement is where it is, with as many layers in the host's memory as these stages have.

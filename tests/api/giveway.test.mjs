@@ -236,12 +236,13 @@ describe("models that somebody placed", () => {
 		};
 		const back = () => eventually(async () => (await it.instances()).find((one) => one.model_name === "first" && one.state === "ready"), "first is loaded again", long);
 		opens(() => ({ error: { code: -32005, message: "3 GiB are missing", data: { reason: "out_of_memory", hint: null } } }));
-		const failed = await it.admin.call("instance.create", { model_id: it.ids.second });
+		const before = Date.now(), failed = await it.admin.call("instance.create", { model_id: it.ids.second });
 		const again = await back();
+		assert.ok(Date.parse(again.idle_since) <= before, `it has not been used since: ${again.idle_since}`);
 		assert.notEqual(again.instance_id, first.instance_id);
 		assert.equal(again.gives_way, "unload");
 		assert.equal((await it.instances()).find((one) => one.instance_id === failed.instance_id).state, "failed");
-		assert.match(it.server.output.stderr, /first is loaded again, as instance .*: what it was unloaded for did not come up/);
+		await eventually(() => /first is loaded again, as instance .*: what it was unloaded for did not come up/.test(it.server.output.stderr), "the log says so", long);
 		await eventually(async () => (await it.entries("instance.create")).some((one) => one.target === again.instance_id && one.actor === "server"), "it is on record", long);
 
 		opens(() => null); // it loads for ever
