@@ -16,13 +16,13 @@ static void stage_close(struct backend_device *device, struct backend_stage **ou
 			for (unsigned k = 0; k < 3; k++)
 				if (stage->graphs[i][k])
 					cuda->cuGraphExecDestroy(stage->graphs[i][k]);
-		stage_free(stage);
 		if (stage->done)
 			cuda->cuEventDestroy_v2(stage->done);
 		stage_unload(stage);
 		if (stage->stream)
 			cuda->cuStreamDestroy_v2(stage->stream);
 	}
+	stage_free(stage);
 	free(stage->layers);
 	free(stage);
 	*out = NULL;

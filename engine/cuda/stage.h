@@ -135,7 +135,7 @@ enum {
 // Device memory, or pinned memory of the host that the device reads; freed with the stage.
 enum status stage_take(struct backend_stage *stage, CUdeviceptr *out, uint64_t bytes, bool host, struct error *error);
 enum status stage_take_workspace(struct backend_stage *stage, struct error *error);
-void stage_free(struct backend_stage *stage);
+void stage_free(struct backend_stage *stage); // of a device that is abandoned, the notes alone
 
 // ---- stage_weights.c ----
 

@@ -41,9 +41,9 @@ void stage_free(struct backend_stage *stage)
 	while (stage->memory) {
 		struct cuda_memory *memory = stage->memory;
 		stage->memory = memory->next;
-		if (memory->host)
+		if (memory->host && !stage->device->abandoned)
 			stage->cuda->cuMemFreeHost((void *)(uintptr_t)memory->pointer);
-		else
+		else if (!stage->device->abandoned)
 			stage->cuda->cuMemFree_v2(memory->pointer);
 		free(memory);
 	}
