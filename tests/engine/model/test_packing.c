@@ -103,7 +103,12 @@ static void test_tensors(void **state)
 		uint8_t *bytes = malloc(ROWS * row_bytes), *out = malloc(2 * ROWS * COLUMNS);
 		for (uint32_t at = 0; at < ROWS * row_bytes; at += info->block_bytes)
 			fill(bytes + at, info->block_bytes);
-		const struct model_tensor tensor = {info->held, ROWS, COLUMNS, bytes, ROWS * row_bytes, packing};
+		const struct model_tensor tensor = {.format = info->held,
+						    .rows = ROWS,
+						    .columns = COLUMNS,
+						    .data = bytes,
+						    .bytes = ROWS * row_bytes,
+						    .packing = packing};
 		for (enum tensor_format wish = FORMAT_UNKNOWN; wish <= FORMAT_Q8_0; wish += FORMAT_Q8_0) {
 			struct model_tensor held;
 			float values[COLUMNS];
