@@ -119,8 +119,9 @@ static void put_note(struct session *session, struct net_shared *shared, uint64_
 	static const uint8_t bell[8] = {4};
 	const struct sending out = {
 		.fd = session->stream_fd, .body = bell, .body_bytes = sizeof(bell), .flags = MSG_DONTWAIT};
-	if (net_shared_put(shared, &(struct net_shared_note){.call = call}))
-		send_all(&out);
+	if (net_shared_put(shared, &(struct net_shared_note){.call = call}) && !send_all(&out) && errno != EAGAIN &&
+	    errno != EWOULDBLOCK)
+		give_up_stream(session);
 }
 
 void answer_call(struct session *session, struct call *call, struct json *result, const uint8_t *body,

@@ -400,7 +400,8 @@ static enum status launch(struct instance *instance, struct error *error)
 	return STATUS_OK;
 }
 
-enum { START_TRIES = 3, RETURN_AGAIN_MS = 1000, RETURN_WITHIN_MS = 60000 };
+// RETURN_WHOLE_MS: until then what gave way is placed where nothing is short only; readings are younger than that.
+enum { START_TRIES = 3, RETURN_AGAIN_MS = 1000, RETURN_WHOLE_MS = 10000, RETURN_WITHIN_MS = 60000 };
 
 struct starting {
 	struct starting *next, **link; // of instances->starting
@@ -465,6 +466,12 @@ static bool is_there(const struct instances *instances, const struct model_recor
 	return one != NULL;
 }
 
+// Of one that gave way in vain: whether that was less than so long ago.
+static bool returns_since(const struct starting *starting, int64_t ms)
+{
+	return starting->returns && clock_steady_ms() - starting->since_ms <= ms;
+}
+
 static enum status start_placed(const struct starting *starting, const struct placing *placing, struct instance **out,
 				struct error *error)
 {
@@ -478,6 +485,8 @@ static enum status start_placed(const struct starting *starting, const struct pl
 	}
 	if (starting->returns && is_there(instances, placing->model))
 		return error_set(error, STATUS_CONFLICT, "it was begun meanwhile");
+	if (placing->placement.step != STEP_NONE && returns_since(starting, RETURN_WHOLE_MS))
+		return error_set(error, STATUS_OUT_OF_MEMORY, "the memory that it had does not show as free yet");
 	struct instance *instance = NULL;
 	enum status status = prepare(instances, placing, &instance, error);
 	if (status)
@@ -531,8 +540,7 @@ static void search_again(void *arg)
 // Readings of a device's memory may not show yet that what failed there has ended.
 static bool waits_for_room(struct starting *starting, enum status status)
 {
-	if (!starting->returns || status != STATUS_OUT_OF_MEMORY ||
-	    clock_steady_ms() - starting->since_ms > RETURN_WITHIN_MS)
+	if (status != STATUS_OUT_OF_MEMORY || !returns_since(starting, RETURN_WITHIN_MS))
 		return false;
 	net_timer_start(starting->instances->params.loop, &starting->again, RETURN_AGAIN_MS, search_again, starting);
 	return true;
