@@ -94,6 +94,7 @@ static void let_go(struct instance *instance, const char *why)
 {
 	parts_destroy(&instance->parts, why);
 	recover_stop(instance);
+	gather_released(instance);
 	instance_hold(instance, false);
 	if (instance->model)
 		models_release(instance->all->params.models, instance->model);
@@ -410,8 +411,9 @@ struct starting {
 	char instance_id[INSTANCE_ID_BYTES]; // once it is placed
 	unsigned tries;                      // that came to nothing: who was to give way was used meanwhile
 	bool returns;                        // it gave way to one that failed, and asks nobody to give way to it
+	bool lags;                           // it waits for readings that show what has been freed
 	int64_t since_ms, used_ms;           // of one that returns: begun, and used before it gave way; steady
-	struct net_timer again;              // the same
+	struct net_timer again;              // of one that waits for memory
 	instances_started *done;             // NULL: it returns
 	void *context;
 };
@@ -472,12 +474,16 @@ static bool returns_since(const struct starting *starting, int64_t ms)
 	return starting->returns && clock_steady_ms() - starting->since_ms <= ms;
 }
 
-static enum status start_placed(const struct starting *starting, const struct placing *placing, struct instance **out,
+static enum status start_placed(struct starting *starting, const struct placing *placing, struct instance **out,
 				struct error *error)
 {
 	struct instances *instances = starting->instances;
+	const bool whole = placing->placement.feasible && placing->placement.step == STEP_NONE;
 	if (demand_met(instances, starting->context))
 		return error_set(error, STATUS_CONFLICT, "another instance was begun meanwhile");
+	starting->lags = placing->lags && !whole;
+	if (starting->lags)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "the memory does not show as free yet");
 	if (!placing->placement.feasible) {
 		const enum status refused = refuse(placing, error);
 		demand_refused(instances, starting->context, placing, error);
@@ -485,7 +491,7 @@ static enum status start_placed(const struct starting *starting, const struct pl
 	}
 	if (starting->returns && is_there(instances, placing->model))
 		return error_set(error, STATUS_CONFLICT, "it was begun meanwhile");
-	if (placing->placement.step != STEP_NONE && returns_since(starting, RETURN_WHOLE_MS))
+	if (!whole && returns_since(starting, RETURN_WHOLE_MS))
 		return error_set(error, STATUS_OUT_OF_MEMORY, "the memory that it had does not show as free yet");
 	struct instance *instance = NULL;
 	enum status status = prepare(instances, placing, &instance, error);
@@ -537,10 +543,10 @@ static void search_again(void *arg)
 		over(starting, status, NULL, &fault);
 }
 
-// Readings of a device's memory may not show yet that what failed there has ended.
+// Readings of a device's memory may not show yet that what was there has ended.
 static bool waits_for_room(struct starting *starting, enum status status)
 {
-	if (status != STATUS_OUT_OF_MEMORY || !returns_since(starting, RETURN_WITHIN_MS))
+	if (status != STATUS_OUT_OF_MEMORY || !(starting->lags || returns_since(starting, RETURN_WITHIN_MS)))
 		return false;
 	net_timer_start(starting->instances->params.loop, &starting->again, RETURN_AGAIN_MS, search_again, starting);
 	return true;
@@ -551,6 +557,7 @@ static void placed_to_start(void *context, enum status status, struct placing *p
 	struct starting *starting = context;
 	struct error fault = error ? *error : (struct error){0};
 	struct instance *instance = NULL;
+	starting->lags = false;
 	if (!status)
 		status = start_placed(starting, placing, &instance, &fault);
 	free(placing);
@@ -681,8 +688,13 @@ void instances_shut_down(struct instances *instances)
 {
 	struct error fault = {0};
 	instances->ending = true;
-	instances_refuse(instances, &fault);
+	const enum status ended = instances_refuse(instances, &fault);
 	planner_shut_down(instances->planner);
+	for (struct starting *one = instances->starting, *next; one; one = next) {
+		next = one->next;
+		if (one->lags) // which searches no more
+			over(one, ended, NULL, &fault);
+	}
 	demands_shut_down(instances, &fault);
 	while (instances->first) {
 		if (instances->first->state == INSTANCE_READY)

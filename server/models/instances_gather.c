@@ -14,6 +14,8 @@ enum {
 	DEFAULT_SEQUENCES = 8,
 	COLD_CELSIUS = 30,
 	SETTLE_MS = 15000, // readings of telemetry may be as old, and not show yet what has been loaded
+	RELEASE_MS = 7000, // or what has been freed: a worker's end, and the time between two readings of what is idle
+	RELEASE_LEAST = 1024, // parts of a device: less makes no difference
 };
 
 // ---- devices ----
@@ -63,6 +65,33 @@ static uint64_t not_shown(const struct instances *instances, const struct cluste
 	return bytes;
 }
 
+void gather_released(const struct instance *instance)
+{
+	struct instances *instances = instance->all;
+	for (unsigned i = 0; i < instance->stage_count; i++) {
+		const struct instance_stage *stage = &instance->stages[i];
+		if (!stage->held)
+			continue;
+		struct released *one = &instances->released[instances->released_count++ % LIMIT_INSTANCES];
+		*one = (struct released){.bytes = stage->held, .at_ms = clock_steady_ms()};
+		snprintf(one->device_id, sizeof one->device_id, "%s", cluster_device_id(stage->device));
+	}
+}
+
+// Whether a reading says that as much is used as if what has just been freed there were still held.
+static bool lags(const struct instances *instances, const struct cluster_device *device, uint64_t used, uint64_t total)
+{
+	const size_t count = instances->released_count < LIMIT_INSTANCES ? instances->released_count : LIMIT_INSTANCES;
+	const uint64_t held = tenancy_held_bytes(instances->params.tenants, device);
+	for (size_t i = 0; i < count; i++) {
+		const struct released *one = &instances->released[i];
+		if (one->bytes >= total / RELEASE_LEAST && used >= held + one->bytes / 2 &&
+		    clock_steady_ms() - one->at_ms < RELEASE_MS && !strcmp(one->device_id, cluster_device_id(device)))
+			return true;
+	}
+	return false;
+}
+
 static uint64_t less(uint64_t bytes, uint64_t by)
 {
 	return bytes > by ? bytes - by : 0;
@@ -79,6 +108,8 @@ static void read_memory(struct placement_device *out, const struct gathering *ga
 	int64_t used = json_get_integer(telemetry, "memory_used_bytes", -1);
 	out->memory_bytes = (uint64_t)(total > 0 ? total : seen_total > 0 ? seen_total : 0);
 	out->free_known = used >= 0;
+	if (used >= 0 && lags(instances, device, (uint64_t)used, out->memory_bytes))
+		gathering->placing->lags = true;
 	uint64_t held = tenancy_held_bytes(instances->params.tenants, device);
 	uint64_t taken = used >= 0 ? (uint64_t)used + not_shown(instances, device) : 0;
 	taken = less(taken > held ? taken : held, ending ? gather_held_by(ending, device) : 0);

@@ -66,6 +66,7 @@ struct placing {
 	uint64_t lacking[PLACEMENT_DEVICES]; // that more is taken than there is
 	uint64_t given[PLACEMENT_DEVICES];   // by those that give way
 	char later[160];                     // why another does not give way yet; ""
+	bool lags; // readings of a device still show what an instance held there that has ended
 };
 
 // What is not to be used, and what is about to be free: for an instance that is placed anew.
@@ -178,6 +179,12 @@ struct instance_reference {
 	double logit, spread; // spread: of all logits
 };
 
+struct released { // on a device, by an instance that ended
+	char device_id[STORE_ID_BYTES];
+	uint64_t bytes;
+	int64_t at_ms; // steady
+};
+
 struct instances {
 	struct instances_params params;
 	struct instance *first; // oldest
@@ -195,6 +202,8 @@ struct instances {
 	struct shards *shards;                                 // what nodes elsewhere read of model files
 	struct instance_reference references[LIMIT_INSTANCES]; // the newest
 	size_t reference_count;                                // ever
+	struct released released[LIMIT_INSTANCES];             // the newest
+	size_t released_count;                                 // ever
 };
 
 // instances.c
@@ -288,6 +297,7 @@ void giveway_returned(const struct instances *all, const struct json *wanted, co
 // instances_gather.c
 bool gather_same_pool(const struct cluster_device *a, const struct cluster_device *b);
 uint64_t gather_held_by(const struct instance *instance, const struct cluster_device *device); // of its memory
+void gather_released(const struct instance *instance); // what it holds is about to be free: noted for `lags`
 // Read params, and gather what there is to place on. The result is to be freed. Errors: instances_preview's.
 enum status placing_gather(struct placing **out, const struct instances *instances, const struct json *params,
 			   const struct placing_excluded *excluded, struct error *error);

@@ -487,6 +487,41 @@ describe("instances", () => {
 		await other.finish();
 	});
 
+	test("what is begun right after another has ended waits until readings show its memory as free", async () => {
+		const other = await startServer(), owner = await Client.login(other);
+		const tight = deviceRecord({ device_id: "dev_tight", hardware_key: "uuid:tight", name: "Tight", memory_pool: "uuid:tight", memory_bytes: 1 << 30 });
+		const own = await WorkerNode.start(other, { Worker: ModelWorker, devices: [tight] });
+		const path = join(temporary(), "large.gguf");
+		writeFileSync(path, modelFile({ megabytes: 40 }));
+		await owner.call("model.add", { source: path });
+		const added = await eventually(async () => (await owner.call("model.list")).models.find((one) => one.state === "ready"), "the model is ready");
+		const params = { model_id: added.model_id, context_tokens: 64, sequences: 1, pins: [pin("dev_tight")] };
+		const room = async () => (await owner.call("placement.preview", params)).devices.find((one) => one.device_id === "dev_tight");
+		const used = async (memory_used_bytes, matches) => {
+			own.telemetry([deviceReadings({ device_id: "dev_tight", memory_total_bytes: tight.memory_bytes, memory_used_bytes: Math.round(memory_used_bytes) })]);
+			await eventually(async () => matches(await room()), "its memory is told");
+		};
+		const ready = ({ instance_id }) => eventually(async () => (await owner.call("instance.list")).instances
+			.find((one) => one.instance_id === instance_id && one.state === "ready"), "it is ready", 60000 * slow);
+		await used(0, (one) => one.free_bytes !== null);
+		const { free_bytes, needed_bytes } = await room(), others = free_bytes - 1.3 * needed_bytes;
+		await used(others, (one) => one.free_bytes < 1.4 * needed_bytes);
+		const first = await ready(await owner.call("instance.create", params));
+		await used(others + needed_bytes, (one) => one.free_bytes < needed_bytes);
+		await owner.call("instance.delete", { instance_id: first.instance_id });
+		const begun = owner.call("instance.create", params);
+		assert.ok((await room()).free_bytes < needed_bytes, "by the last reading there was no room");
+		await used(others, (one) => one.free_bytes > needed_bytes);
+		const second = await ready(await begun);
+		await used(others + needed_bytes, (one) => one.free_bytes < needed_bytes);
+		await owner.call("instance.delete", { instance_id: second.instance_id });
+		const left = assert.rejects(owner.call("instance.create", params)); // and a server that ends keeps nobody waiting
+		await room();
+		own.socket.close();
+		await other.finish();
+		await left;
+	});
+
 	test("requests of one that fits nowhere end when they have waited long enough; it goes on without them", async () => {
 		const short = await startServer({ args: ["--limit", "pause_ms=1000"] }), owner = await Client.login(short);
 		const own = await WorkerNode.start(short, { Worker: ModelWorker, devices: [cpu] });
