@@ -71,9 +71,9 @@ static void check(const struct run_case *cases, size_t count)
 static void help(void **state)
 {
 	static const struct run_case cases[] = {
-		{{"--help"}, 0, "token revoke ID        end a token", ""},
+		{{"--help"}, 0, "token revoke ID          end a token", ""},
 		{{"-h"}, 0, "serve ", ""},
-		{{"-h"}, 0, "bench device [DEVICE]  how", ""},
+		{{"-h"}, 0, "bench device [DEVICE]    measure how fast", ""},
 		{{"help"}, 0, "nodes ", ""},
 		{{0}, 2, "", "Usage: exogpu COMMAND"},
 		{{"--version"}, 0, "exogpu " EXOGPU_VERSION "\n", ""},
