@@ -97,6 +97,7 @@ static void correct(struct instance *instance, struct instance_stage *stage, dou
 	if (known && time.output_s > 0)
 		time.output_s *= stage->timed.layer_s / stage->stored_s;
 	time.layer_s = stage->timed.layer_s;
+	time.spread = -1; // what tokens took, however busy the device was when it was timed
 	time.measured_ms = clock_wall_ms();
 	stage->timed = time;
 	stage->stored_s = time.layer_s;

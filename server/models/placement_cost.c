@@ -106,7 +106,7 @@ bool cost_linked(const struct placement_wanted *wanted, unsigned first, unsigned
 static bool any_tiled(const struct placement_wanted *wanted)
 {
 	for (unsigned i = 0; i < wanted->device_count; i++)
-		if (wanted->devices[i].backend == PLACE_CUDA)
+		if (wanted->devices[i].backend == PLACE_CUDA && stage_tiles_fit(wanted->shape))
 			return true;
 	return false;
 }

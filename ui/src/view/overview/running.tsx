@@ -83,7 +83,7 @@ function Time({ timing }: { timing: InstanceTiming }) {
         {timing.parts.map((part, i) => [
           <i key={`wait ${i}`} class="rest" style={share(part.waited_ms)} />,
           ...part.stages.map((one) => (
-            <i key={`${i} ${one.first_layer}`} class={sameStage(one, slowest) ? "slowest" : "stage"} style={share(one.compute_ms)} />
+            <i key={`${one.device_id} ${one.first_layer}`} class={sameStage(one, slowest) ? "slowest" : "stage"} style={share(one.compute_ms)} />
           )),
           <i key={`hop ${i}`} class="hop" style={share(timing.hops[i]?.ms ?? 0)} />,
         ])}
