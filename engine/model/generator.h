@@ -12,7 +12,8 @@
  *
  * The first layers may be elsewhere (`lanes`): then a step is sent there, comes back as activations, in the order in
  * which it was sent, and ends here. As many steps as there are lanes are under way at once, of different requests or of
- * successive pieces of a prompt. A job that leaves while a step of it is under way is told so at once; its pages are
+ * successive pieces of a prompt; while everyone who runs generates, as many as turn out to be the fastest
+ * (generator_lanes.h). A job that leaves while a step of it is under way is told so at once; its pages are
  * free when the step is back. Steps that were lost are planned again by generator_check.
  *
  * Thread: one at a time; the callbacks come from generator_step and generator_remove, and call nothing of this. */
@@ -99,7 +100,7 @@ void generator_forget(struct generator *generator, uint64_t owner);
 
 // One step, if there is anything to do: *idle says that there was not, and that nothing is under way. A device that is
 // lost, and whatever else makes a step fail for all, is returned; every job has had its `ended` then.
-// With lanes: every lane that is free and has anything to do is sent.
+// With lanes: every lane that is free, is of use and has anything to do is sent.
 enum status generator_step(struct generator *generator, bool *idle, struct error *error);
 
 // With lanes: a step is back. What is not the one that is due is dropped, *taken says so: the one before it was lost.

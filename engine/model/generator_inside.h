@@ -7,6 +7,7 @@
  * list, and freed with the last of them. Thread: the generator's. */
 #pragma once
 #include "engine/model/generator.h"
+#include "engine/model/generator_lanes.h"
 #include "engine/model/pages.h"
 #include "engine/model/samplers.h"
 
@@ -63,6 +64,8 @@ struct generator {
 	struct generator_state state;
 	struct lane *lanes; // (lane_count)
 	uint32_t lane_count, under_way;
+	uint32_t lanes_now; // of them, that are used
+	struct lanes_choice choice;
 	uint64_t sent_steps, due_step; // the last that was sent; the next that comes back
 	uint32_t check_page;           // of the check that is under way, or NO_PAGE
 	bool halted;

@@ -26,7 +26,8 @@ enum status generator_make_lanes(struct generator *generator)
 	generator->lanes = calloc(count, sizeof(*generator->lanes));
 	if (!generator->lanes)
 		return STATUS_OUT_OF_MEMORY;
-	generator->lane_count = count;
+	generator->lane_count = generator->lanes_now = count;
+	lanes_init(&generator->choice, count);
 	for (struct lane *lane = generator->lanes; lane < generator->lanes + count; lane++) {
 		lane->pieces = calloc(params->batch_sequences, sizeof(*lane->pieces));
 		lane->runs = calloc(params->batch_sequences, sizeof(*lane->runs));
@@ -141,11 +142,23 @@ static uint32_t piece_rows(const struct generator *generator, const struct gener
 	return cut && rows > pages_end - job->sent ? pages_end - job->sent : rows;
 }
 
+// As many as serve best where all who run generate; prompts and texts to be embedded go through all lanes.
+static uint32_t lanes_wanted(struct generator *generator)
+{
+	uint32_t generating = generator->running_count;
+	for (uint32_t i = 0; i < generator->running_count; i++) {
+		const struct generator_job *job = generator->running[i];
+		if (job->request.want_hidden || job->token_count - job->done > 1)
+			generating = 0;
+	}
+	return lanes_now(&generator->choice, generating, generator->under_way);
+}
+
 // Lanes share the jobs evenly, and a prompt that is alone goes through them in pieces.
 static void fill_runs(struct generator *generator, struct lane *lane)
 {
 	const struct generator_params *params = &generator->params;
-	uint32_t served = 0, most = (generator->running_count + generator->lane_count - 1) / generator->lane_count;
+	uint32_t served = 0, most = (generator->running_count + generator->lanes_now - 1) / generator->lanes_now;
 	for (uint32_t i = 0; i < generator->running_count && lane->run_count < most; i++)
 		if (left_of(generator->running[i]) == 1)
 			add_run(lane, generator->running[i], 1);
@@ -409,6 +422,9 @@ enum status generator_step(struct generator *generator, bool *idle, struct error
 	while (!status && more && (lane = free_lane(generator))) {
 		lane->began_ns = clock_steady_ns();
 		generator_admit(generator);
+		generator->lanes_now = lanes_wanted(generator);
+		if (generator->under_way >= generator->lanes_now)
+			break;
 		generator_make_room(generator);
 		clear(generator, lane);
 		fill_runs(generator, lane);
@@ -435,7 +451,10 @@ enum status generator_return(struct generator *generator, const struct generator
 	generator->due_step++;
 	generator->under_way--;
 	lane->under_way = false;
-	return finish(generator, lane, returned->activations, error);
+	const enum status status = finish(generator, lane, returned->activations, error);
+	if (!lane->check)
+		lanes_back(&generator->choice, lane->row_count, generator->under_way, clock_steady_ns());
+	return status;
 }
 
 void generator_halt(struct generator *generator)

@@ -1,18 +1,24 @@
 /* A model in two parts on one machine, beside the same model in one worker: what being a ring costs.
  *
- *   ring EXOGPU MODEL LAYERS [ROUNDS]      EXOGPU: the binary; MODEL: a file, of generate_model say, with LAYERS layers
+ *   ring EXOGPU MODEL LAYERS [ROUNDS [STREAMS ...]]
  *
- * Both are loaded at the same time, on the CPU, and asked in turn, so that a busy machine is so for both; figures are
- * medians. One stream: each of the two parts may use all cores, since only one is at work at a time. Several streams,
- * and a long prompt: each part has half of the cores, whole ones where a core runs two threads. Tokens of one stream
- * are one behind the other: what is shown is the time of a token, for several streams of all together. The halves of a
- * machine share its memory: where that is what bounds a step, two lanes read the weights twice where one worker reads
- * them once. Prints one table in Markdown. */
+ * EXOGPU: the binary; MODEL: a file, of generate_model say, with LAYERS layers; STREAMS: 1 4 8 16 32, if not said, and
+ * a long prompt. All are loaded at the same time, on the CPU, and asked in turn, so that a busy machine is so for all;
+ * figures are medians of the time of a token, of all streams together. Beside one worker with all cores:
+ *
+ *   floor   two workers without a ring, each with the whole model, half of the streams and half of the cores (whole
+ *           ones where a core runs two threads): as much work, memory and traffic as in a ring of two lanes
+ *   halves  a ring of two parts, each with half of the cores
+ *   whole   a ring of two parts, each with all cores, as the server starts them
+ *
+ * Of both rings the generator chooses how many lanes it uses: it does so in a longer turn that comes first and is not
+ * measured. Prints one table in Markdown. */
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/wire/message.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -28,6 +34,7 @@ enum {
 	STREAMS_MOST = 32,
 	ROUNDS_MOST = 64,
 	TOKENS = 48, // of one stream; of several fewer each
+	FIRST = 40,  // of each in the first turn
 	SHORT = 4,   // tokens of a prompt that is not what is measured
 	PROMPT = 512,
 	CONTEXT = 1024,
@@ -40,12 +47,14 @@ struct worker {
 	struct buffer in;
 };
 
-// One worker, or a ring; the last part is asked.
+// One worker, a ring, of which the last part is asked, or two that know nothing of each other.
 struct instance {
 	struct worker workers[PARTS];
-	int count;
+	int count, asked;        // from this worker on they are asked
 	double step_ms, hops_ms; // as it has told last
 };
+
+enum kind { ALONE, FLOOR, HALVES, WHOLE, KINDS };
 
 static struct {
 	const char *binary, *model;
@@ -148,21 +157,15 @@ static int post(int fd, const char *method, const char *params)
 	return bench.ids;
 }
 
-// One message; to be finished, before the next.
-static void receive(struct worker *worker, int fd, struct message *message)
+// One message, if all of it has come; to be finished, before the next.
+static bool take(struct worker *worker, struct message *message)
 {
 	static struct buffer frame;
 	const uint8_t *bytes;
 	size_t length, used = 0;
-	while (!used) {
-		require(!message_next(&worker->in, &bytes, &length, &used), "a message");
-		if (used)
-			break;
-		require(!buffer_reserve(&worker->in, 65536), "memory");
-		ssize_t got = recv(fd, worker->in.data + worker->in.length, 65536, 0);
-		require(got > 0, "a worker has ended");
-		worker->in.length += (size_t)got;
-	}
+	require(!message_next(&worker->in, &bytes, &length, &used), "a message");
+	if (!used)
+		return false;
 	if (!frame.maximum)
 		buffer_init(&frame, LIMIT_WORKER_MESSAGE_BYTES);
 	buffer_clear(&frame);
@@ -170,30 +173,57 @@ static void receive(struct worker *worker, int fd, struct message *message)
 	buffer_consume(&worker->in, used);
 	require(!message_decode(message, frame.data, frame.length, NULL), "a message");
 	if (message->kind != MESSAGE_ERROR)
-		return;
+		return true;
 	fprintf(stderr, "ring: %s\n", json_get_string(message->error, "message", ""));
 	exit(1);
+}
+
+static void receive(struct worker *worker, int fd)
+{
+	require(!buffer_reserve(&worker->in, 65536), "memory");
+	ssize_t got = recv(fd, worker->in.data + worker->in.length, 65536, 0);
+	require(got > 0, "a worker has ended");
+	worker->in.length += (size_t)got;
+}
+
+// The next message of one of those that are asked.
+static void take_any(struct instance *instance, struct message *message)
+{
+	struct pollfd polled[PARTS];
+	const int count = instance->count - instance->asked;
+	struct worker *workers = instance->workers + instance->asked;
+	for (;;) {
+		for (int i = 0; i < count; i++) {
+			if (take(&workers[i], message))
+				return;
+			polled[i] = (struct pollfd){.fd = workers[i].server, .events = POLLIN};
+		}
+		require(poll(polled, (nfds_t)count, -1) > 0, "waiting for a worker");
+		for (int i = 0; i < count; i++)
+			if (polled[i].revents)
+				receive(&workers[i], polled[i].fd);
+	}
 }
 
 static void wait_answer(struct worker *worker, int fd, int id)
 {
 	for (int64_t got = 0; got != id;) {
 		struct message message;
-		receive(worker, fd, &message);
+		while (!take(worker, &message))
+			receive(worker, fd);
 		got = message.kind == MESSAGE_RESULT ? json_get_integer(message.head, "id", 0) : 0;
 		message_finish(&message);
 	}
 }
 
-static void begin(struct instance *instance, int count, bool halves)
+static void begin(struct instance *instance, int count, bool ring, bool halves)
 {
 	int hops[PARTS][2];
-	*instance = (struct instance){.count = count};
+	*instance = (struct instance){.count = count, .asked = ring ? count - 1 : 0};
 	for (int i = 0; i < count; i++)
 		require(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, hops[i]), "a socket");
 	for (int i = 0; i < count; i++) {
 		struct worker *worker = &instance->workers[i];
-		bool ring = count > 1;
 		int half = bench.cpu_count / 2;
 		start_worker(worker, ring ? hops[(i + count - 1) % count][1] : -1, ring ? hops[i][0] : -1,
 			     halves ? i * half : 0, halves ? half : bench.cpu_count);
@@ -204,10 +234,10 @@ static void begin(struct instance *instance, int count, bool halves)
 	}
 	for (int i = 0; i < count; i++) {
 		char params[1024], part[256] = "";
-		unsigned first = bench.layers * (unsigned)i / (unsigned)count;
-		unsigned end = bench.layers * (unsigned)(i + 1) / (unsigned)count;
+		unsigned first = ring ? bench.layers * (unsigned)i / (unsigned)count : 0;
+		unsigned end = ring ? bench.layers * (unsigned)(i + 1) / (unsigned)count : bench.layers;
 		struct worker *worker = &instance->workers[i];
-		if (count > 1)
+		if (ring)
 			snprintf(part, sizeof(part),
 				 ",\"part\":{\"instance_id\":\"ins_1\",\"epoch\":1,\"index\":%d,\"count\":%d,"
 				 "\"lanes\":%d,\"activations\":\"f32\",\"last_layer\":%u}",
@@ -222,7 +252,7 @@ static void begin(struct instance *instance, int count, bool halves)
 		close(hops[i][1]);
 	}
 	struct worker *last = &instance->workers[count - 1];
-	if (count > 1)
+	if (ring)
 		wait_answer(last, last->server, post(last->server, "instance.check", ""));
 }
 
@@ -241,7 +271,7 @@ static void end(struct instance *instance)
 // `streams` requests at once. Milliseconds a token from when each has its first to the end; of a prompt, by its token.
 static double ask(struct instance *instance, int streams, int prompt, int tokens)
 {
-	struct worker *worker = &instance->workers[instance->count - 1];
+	const int asked = instance->count - instance->asked;
 	char *params = malloc(32768);
 	int64_t first_ns = 0, began_ns = clock_steady_ns(), before = bench.requests;
 	for (int i = 0; i < streams; i++) {
@@ -253,14 +283,14 @@ static double ask(struct instance *instance, int streams, int prompt, int tokens
 			length += snprintf(params + length, (size_t)(32768 - length), "%s%d", j ? "," : "",
 					   100 + (i * 31 + j * 7) % 400);
 		snprintf(params + length, (size_t)(32768 - length), "]}");
-		post(worker->server, "generate.start", params);
+		post(instance->workers[instance->asked + i % asked].server, "generate.start", params);
 	}
 	free(params);
 	int made = 0, left = streams;
 	bool begun[STREAMS_MOST] = {false};
 	for (int ends = 0; ends < streams;) {
 		struct message message;
-		receive(worker, worker->server, &message);
+		take_any(instance, &message);
 		const char *method = message.method ? message.method : "";
 		const struct json *timing = json_get(message.params, "timing");
 		ends += !strcmp(method, "generate.end");
@@ -291,52 +321,71 @@ static int by_size(const void *a, const void *b)
 	return (first > second) - (first < second);
 }
 
-static void measure(struct instance *alone, struct instance *ring, int streams, int prompt, int tokens, int rounds)
+// Of those that there are, in turn; the first is what the others are compared with.
+static void measure(struct instance *const instances[KINDS], int streams, int prompt, int tokens, int rounds)
 {
-	double figures[2][ROUNDS_MOST];
-	for (int i = -1; i < rounds; i++) // the first to warm up
-		for (int j = 0; j < 2; j++) {
-			double figure = ask(j ? ring : alone, streams, prompt, tokens);
+	double figures[KINDS][ROUNDS_MOST], of_one = 0;
+	for (int i = -1; i < rounds; i++)
+		for (int j = 0; j < KINDS; j++) {
+			if (!instances[j])
+				continue;
+			double figure = ask(instances[j], streams, prompt, i < 0 && tokens > 1 ? FIRST : tokens);
 			if (i >= 0)
 				figures[j][i] = figure;
 		}
-	for (int j = 0; j < 2; j++)
-		qsort(figures[j], (size_t)rounds, sizeof(double), by_size);
-	double one = figures[0][rounds / 2], two = figures[1][rounds / 2];
-	char what[64];
 	if (tokens == 1)
-		snprintf(what, sizeof(what), "a prompt of %d, half the cores each", prompt);
+		printf("| a prompt of %d |", prompt);
 	else
-		snprintf(what, sizeof(what),
-			 streams > 1 ? "%d streams, half the cores each" : "%d stream, all cores each", streams);
-	printf("| %s | %.3f | %.3f | %+.1f %% | %.3f | %.3f |\n", what, one, two, 100 * (two / one - 1), ring->step_ms,
-	       ring->hops_ms);
+		printf("| %d stream%s |", streams, streams > 1 ? "s" : "");
+	for (int j = 0; j < KINDS; j++) {
+		if (!instances[j]) {
+			printf(" |");
+			continue;
+		}
+		qsort(figures[j], (size_t)rounds, sizeof(double), by_size);
+		const double median = figures[j][rounds / 2];
+		of_one = j ? of_one : median;
+		printf(j ? " %.3f, %+.1f %% |" : " %.3f |", median, 100 * (median / of_one - 1));
+	}
+	printf(" %.2f, %.2f |\n", instances[WHOLE]->step_ms, instances[WHOLE]->hops_ms);
 	fflush(stdout);
 }
 
 int main(int argc, char **argv)
 {
-	struct instance alone, ring;
+	static const int usual[] = {1, 4, 8, 16, 32, 0};
+	struct instance alone, floor, halves, whole;
 	int rounds = argc > 4 ? (int)strtol(argv[4], NULL, 10) : 5;
 	if (argc < 4 || rounds < 1 || rounds > ROUNDS_MOST) {
-		fputs("usage: ring EXOGPU MODEL LAYERS [ROUNDS]\n", stderr);
+		fputs("usage: ring EXOGPU MODEL LAYERS [ROUNDS [STREAMS ...]]\n", stderr);
 		return 2;
 	}
 	bench.binary = argv[1];
 	bench.model = argv[2];
 	bench.layers = (unsigned)strtoul(argv[3], NULL, 10);
 	find_cpus();
-	printf("| | one worker, ms a token | two parts | more | a round, ms | of it hops |\n");
-	printf("| --- | ---: | ---: | ---: | ---: | ---: |\n");
-	begin(&alone, 1, false);
-	begin(&ring, 2, false);
-	measure(&alone, &ring, 1, SHORT, TOKENS, rounds);
-	end(&ring);
-	begin(&ring, 2, true);
-	for (int streams = 4; streams <= STREAMS_MOST; streams *= 2)
-		measure(&alone, &ring, streams, SHORT, streams > 8 ? TOKENS / 3 : TOKENS / 2, rounds);
-	measure(&alone, &ring, 1, PROMPT, 1, rounds);
-	end(&ring);
+	printf("| ms a token | one worker | two, half the streams | ring, half the cores each | ring, all cores each |"
+	       " its round, hops |\n| --- | ---: | ---: | ---: | ---: | ---: |\n");
+	begin(&alone, 1, false, false);
+	begin(&floor, 2, false, true);
+	begin(&halves, 2, true, true);
+	begin(&whole, 2, true, false);
+	for (int i = 0; argc > 5 ? i + 5 < argc : usual[i]; i++) {
+		const int streams = argc > 5 ? (int)strtol(argv[i + 5], NULL, 10) : usual[i];
+		const bool several = streams > 1;
+		require(streams > 0 && streams <= STREAMS_MOST, "a number of streams");
+		measure((struct instance *[]){&alone, several ? &floor : NULL, several ? &halves : NULL, &whole},
+			streams, SHORT,
+			streams > 8 ? TOKENS / 3
+			: several   ? TOKENS / 2
+				    : TOKENS,
+			rounds);
+	}
+	if (argc <= 5)
+		measure((struct instance *[]){&alone, NULL, &halves, &whole}, 1, PROMPT, 1, rounds);
+	end(&whole);
+	end(&halves);
+	end(&floor);
 	end(&alone);
 	return 0;
 }

@@ -1,6 +1,6 @@
 /* Many requests on one model: what each gets is what it would get alone, whoever else is there and however few pages
  * there are; what is shared, with whom, and what is zeroed. The model is a toy (toy.h) for which that can be told. */
-#include "engine/model/generator.h"
+#include "engine/model/generator_inside.h"
 #include "tests/engine/model/toy.h"
 
 #include <math.h>
@@ -865,6 +865,44 @@ static void a_prompt_in_pieces(void **state)
 	finish();
 }
 
+// While all generate as many lanes are used as have been found to be best; a prompt that comes gets them all.
+static void as_many_lanes_as_serve_best(void **state)
+{
+	(void)state;
+	enum { CLIENTS = 4 };
+	const struct bench bench = {.pages = 64, .rows = 64, .sequences = 8, .context = 2000, .stages = 2, .lanes = 3};
+	static struct client clients[CLIENTS], late;
+	bool idle = false;
+	begin(&bench);
+	generator->choice.of[CLIENTS - 1].known = true; // one lane, and no time to try others
+	generator->choice.spent[2].tried_ns = INT64_MAX / 1000;
+	for (uint32_t i = 0; i < CLIENTS; i++) {
+		prompt(&clients[i], 1, 20, i);
+		add(&clients[i], 0, 200);
+	}
+	step(&idle);
+	while (line_count != 1 || line[0].sent.row_count != CLIENTS || !clients[CLIENTS - 1].first_step) {
+		assert_true(bring(true));
+		step(&idle);
+	}
+	line_most = 0;
+	for (int i = 0; i < 50; i++) {
+		assert_true(bring(true));
+		step(&idle);
+		assert_int_equal(line[0].sent.row_count, CLIENTS);
+	}
+	assert_int_equal(line_most, 1);
+	prompt(&late, 2, 1000, 9);
+	add(&late, 0, 5);
+	step(&idle);
+	assert_int_equal(line_count, 3);
+	run();
+	for (uint32_t i = 0; i < CLIENTS; i++)
+		check_greedy(&clients[i]);
+	check_greedy(&late);
+	finish();
+}
+
 // A job that has left holds its pages until its steps are back: who waits for these waits until then.
 static void pages_under_way_are_not_free(void **state)
 {
@@ -979,6 +1017,7 @@ int main(void)
 		cmocka_unit_test(a_broken_device_ends_all),
 		cmocka_unit_test(two_hundred_over_lanes),
 		cmocka_unit_test(a_prompt_in_pieces),
+		cmocka_unit_test(as_many_lanes_as_serve_best),
 		cmocka_unit_test(pages_under_way_are_not_free),
 		cmocka_unit_test(steps_are_lost),
 	};
