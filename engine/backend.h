@@ -46,6 +46,9 @@ struct backend_open {
 struct backend_buffer_params {
 	uint64_t bytes; // > 0
 	enum exogpu_memory memory;
+	// Memory that is there already, and stays the caller's (EXOGPU_MEMORY_HOST); NULL: it is to be made. Address
+	// and bytes are multiples of EXOGPU_IMPORT_BYTES, and the device has EXOGPU_CAN_IMPORT.
+	void *imported;
 };
 
 struct backend_copy {
@@ -83,9 +86,9 @@ struct backend {
 	// STATUS_OUT_OF_MEMORY.
 	enum status (*enumerate)(struct found *found, struct error *error);
 
-	// Optional. Before the first open of a process that wants only this device: the driver then starts it alone,
-	// which on a machine of many takes a fraction of the time.
-	void (*narrow)(const char *hardware_key);
+	// Optional. Before the first open of a process that wants only this device, or these two (other: NULL, or the
+	// second): the driver then starts no others, which on a machine of many takes a fraction of the time.
+	void (*narrow)(const char *hardware_key, const char *other);
 
 	// Errors: STATUS_NOT_FOUND (no device of this key now), STATUS_UNAVAILABLE (the driver refused; kernels not
 	// built), STATUS_OUT_OF_MEMORY.
@@ -99,7 +102,7 @@ struct backend {
 			      struct error *error);
 
 	// Contents are undefined, unless EXOGPU_CAN_ZEROED says that they are zero.
-	// Errors: STATUS_OUT_OF_MEMORY, STATUS_LIMIT_EXCEEDED.
+	// Errors: STATUS_OUT_OF_MEMORY, STATUS_LIMIT_EXCEEDED, STATUS_UNAVAILABLE (the driver does not import this).
 	enum status (*buffer_create)(struct backend_device *device, struct backend_buffer **out,
 				     const struct backend_buffer_params *params, struct error *error);
 	void (*buffer_destroy)(struct backend_device *device, struct backend_buffer **buffer); // no work uses it

@@ -31,6 +31,20 @@ static enum status memory_check(struct exogpu_device *device, const struct backe
 	return error_set(error, STATUS_INVALID_PARAMS, "%d is no kind of memory", (int)params->memory);
 }
 
+static enum status import_check(const struct exogpu_device *device, const struct backend_buffer_params *params,
+				struct error *error)
+{
+	if (!(device->limits.capabilities & EXOGPU_CAN_IMPORT)) {
+		error_set(error, STATUS_UNAVAILABLE, "this device does not import memory");
+		error_hint(error, "make a buffer of host memory, and copy");
+		return STATUS_UNAVAILABLE;
+	}
+	if (((uintptr_t)params->imported | params->bytes) % EXOGPU_IMPORT_BYTES)
+		return error_set(error, STATUS_INVALID_PARAMS, "%llu bytes at %p: both must be multiples of %d",
+				 (unsigned long long)params->bytes, params->imported, EXOGPU_IMPORT_BYTES);
+	return STATUS_OK;
+}
+
 static enum status room_check(struct exogpu_device *device, const struct backend_buffer_params *params,
 			      struct error *error)
 {
@@ -81,7 +95,7 @@ enum status buffer_create_as(struct exogpu_device *device, struct exogpu_buffer 
 	if (!status)
 		status = memory_check(device, params, error);
 	if (!status)
-		status = room_check(device, params, error);
+		status = params->imported ? import_check(device, params, error) : room_check(device, params, error);
 	if (status)
 		return status;
 	struct exogpu_buffer *buffer = calloc(1, sizeof(*buffer));
@@ -111,7 +125,18 @@ enum status exogpu_buffer_create(struct exogpu_device *device, struct exogpu_buf
 	if (!out)
 		return error_set(error, STATUS_INVALID_PARAMS, "nowhere to put the buffer");
 	*out = NULL;
-	return buffer_create_as(device, out, &(struct backend_buffer_params){bytes, memory}, false, error);
+	return buffer_create_as(device, out, &(struct backend_buffer_params){.bytes = bytes, .memory = memory}, false,
+				error);
+}
+
+enum status exogpu_buffer_import(struct exogpu_device *device, struct exogpu_buffer **out, void *memory, uint64_t bytes,
+				 struct error *error)
+{
+	if (!out || !memory)
+		return error_set(error, STATUS_INVALID_PARAMS, "no memory to import, or nowhere to put the buffer");
+	*out = NULL;
+	const struct backend_buffer_params params = {.bytes = bytes, .memory = EXOGPU_MEMORY_HOST, .imported = memory};
+	return buffer_create_as(device, out, &params, false, error);
 }
 
 void exogpu_buffer_destroy(struct exogpu_buffer **buffer_pointer)

@@ -130,7 +130,7 @@ static enum status cpu_open(struct backend_device **out, const struct backend_op
 static void cpu_describe(const struct backend_device *device, struct exogpu_device_limits *limits)
 {
 	*limits = (struct exogpu_device_limits){
-		.capabilities = EXOGPU_CAN_ZEROED | EXOGPU_CAN_MAP | EXOGPU_CAN_SOFTWARE,
+		.capabilities = EXOGPU_CAN_ZEROED | EXOGPU_CAN_MAP | EXOGPU_CAN_SOFTWARE | EXOGPU_CAN_IMPORT,
 		.memory_bytes = device->memory_bytes,
 		.buffer_bytes = device->memory_bytes,
 		.stream_bytes = device->stream_bytes,

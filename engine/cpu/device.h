@@ -36,6 +36,7 @@ struct backend_buffer {
 	uint8_t *data;                       // (bytes)
 	uint64_t bytes;
 	bool resident; // all of it has been touched
+	bool imported; // it is the caller's
 };
 
 enum status cpu_memory(struct backend_device *device, uint64_t *total_bytes, uint64_t *free_bytes, struct error *error);

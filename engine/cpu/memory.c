@@ -69,22 +69,29 @@ static enum status room_check(struct backend_device *device, uint64_t bytes, str
 enum status cpu_buffer_create(struct backend_device *device, struct backend_buffer **out,
 			      const struct backend_buffer_params *params, struct error *error)
 {
-	enum status status = room_check(device, params->bytes, error);
+	enum status status = params->imported ? STATUS_OK : room_check(device, params->bytes, error);
 	if (status)
 		return status;
 	struct backend_buffer *buffer = calloc(1, sizeof(*buffer));
 	if (!buffer)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a buffer's record");
-	void *data = mmap(NULL, params->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *data = params->imported
+			     ? params->imported
+			     : mmap(NULL, params->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (data == MAP_FAILED) {
 		int number = errno;
 		free(buffer);
 		return error_errno(error, STATUS_OUT_OF_MEMORY, number, "mapping %llu bytes",
 				   (unsigned long long)params->bytes);
 	}
-	madvise(data, params->bytes, MADV_HUGEPAGE); // only faster; refused is as good
-	*buffer = (struct backend_buffer){
-		.next = device->buffers, .link = &device->buffers, .data = data, .bytes = params->bytes};
+	if (!params->imported)
+		madvise(data, params->bytes, MADV_HUGEPAGE); // only faster; refused is as good
+	*buffer = (struct backend_buffer){.next = device->buffers,
+					  .link = &device->buffers,
+					  .data = data,
+					  .bytes = params->bytes,
+					  .resident = params->imported,
+					  .imported = params->imported};
 	if (buffer->next)
 		buffer->next->link = &buffer->next;
 	device->buffers = buffer;
@@ -101,7 +108,8 @@ void cpu_buffer_destroy(struct backend_device *device, struct backend_buffer **b
 	*buffer->link = buffer->next;
 	if (buffer->next)
 		buffer->next->link = buffer->link;
-	munmap(buffer->data, buffer->bytes);
+	if (!buffer->imported)
+		munmap(buffer->data, buffer->bytes);
 	free(buffer);
 	*buffer_pointer = NULL;
 }

@@ -51,9 +51,11 @@ static CUresult read_limits(struct backend_device *device, const struct cuda_pla
 	uint64_t memory = place->info.memory_bytes > 0 ? (uint64_t)place->info.memory_bytes : 0;
 	bool peers = place->count > 1 && cuda->cuDeviceCanAccessPeer && cuda->cuCtxEnablePeerAccess &&
 		     cuda->cuMemcpyPeerAsync;
+	bool imports = cuda->cuMemHostRegister_v2 && cuda->cuMemHostUnregister &&
+		       cuda_read(cuda, place->device, CUDA_REGISTERED_POINTER, &failed);
 	*limits = (struct exogpu_device_limits){
 		.capabilities = EXOGPU_CAN_PTX | EXOGPU_CAN_TIME | (peers ? EXOGPU_CAN_PEER : 0u) |
-				(place->info.unified_memory ? EXOGPU_CAN_MAP : 0u),
+				(place->info.unified_memory ? EXOGPU_CAN_MAP : 0u) | (imports ? EXOGPU_CAN_IMPORT : 0u),
 		.memory_bytes = memory,
 		.buffer_bytes = memory,
 		.stream_bytes = stream < memory / 8 ? stream : memory / 8,

@@ -39,6 +39,7 @@ struct backend_buffer {
 	CUdeviceptr pointer;
 	void *host; // NULL for device memory
 	uint64_t bytes;
+	bool imported; // host memory that is the caller's
 };
 
 struct backend_stream {
@@ -93,7 +94,7 @@ int cuda_attribute(const struct cuda *cuda, CUdevice device, enum cuda_attribute
 // One that has to be known: the first call that fails is left in *failed.
 int cuda_read(const struct cuda *cuda, CUdevice device, enum cuda_attribute which, CUresult *failed);
 enum status cuda_enumerate(struct found *found, struct error *error);
-void cuda_narrow(const char *hardware_key);
+void cuda_narrow(const char *hardware_key, const char *other);
 // Errors: STATUS_NOT_FOUND, STATUS_UNAVAILABLE (it is not supported, with the reason).
 enum status cuda_find(const struct cuda *cuda, const char *hardware_key, struct cuda_place *place, struct error *error);
 

@@ -75,6 +75,7 @@ enum cuda_attribute { // CUdevice_attribute
 	CUDA_PCI_DOMAIN_ID = 50,
 	CUDA_CAPABILITY_MAJOR = 75,
 	CUDA_CAPABILITY_MINOR = 76,
+	CUDA_REGISTERED_POINTER = 91, // a kernel finds registered memory where the host does
 	CUDA_COOPERATIVE_LAUNCH = 95,
 	CUDA_MAX_SHARED_BYTES = 97, // of a block that asks for more than 48 KiB
 	CUDA_VIRTUAL_MEMORY = 102,
@@ -110,7 +111,7 @@ typedef struct CUlaunchConfig_st {
 	CUlaunchAttribute *attributes;
 	unsigned attribute_count;
 } CUlaunchConfig;
-enum { CUDA_STREAM_NON_BLOCKING = 1, CUDA_HOST_PORTABLE = 1 }; // flags of cuStreamCreate and cuMemHostAlloc
+enum { CUDA_STREAM_NON_BLOCKING = 1, CUDA_HOST_PORTABLE = 1 }; // flags of cuStreamCreate; of cuMemHost*
 
 //       symbol                          parameters
 #define CUDA_REQUIRED(X) \
@@ -172,6 +173,9 @@ enum { CUDA_STREAM_NON_BLOCKING = 1, CUDA_HOST_PORTABLE = 1 }; // flags of cuStr
 	X(cuGraphLaunch, (CUgraphExec graph, CUstream stream)) \
 	X(cuGraphDestroy, (CUgraph graph)) \
 	X(cuGraphExecDestroy, (CUgraphExec graph)) \
+	/* memory that is imported */ \
+	X(cuMemHostRegister_v2, (void *memory, size_t bytes, unsigned flags)) \
+	X(cuMemHostUnregister, (void *memory)) \
 	/* several devices */ \
 	X(cuDeviceCanAccessPeer, (int *can, CUdevice device, CUdevice peer)) \
 	X(cuCtxEnablePeerAccess, (CUcontext peer, unsigned flags)) \

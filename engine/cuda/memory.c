@@ -1,8 +1,8 @@
 /* Buffers, copies and fills.
  *
  * Device memory is cuMemAlloc's, host memory pinned and portable, so that every device of the process copies from it at
- * full speed. On a GPU inside the processor host memory is the device's own, which makes it mapped memory, too. The
- * driver does not clear what it hands out.
+ * full speed; what is imported is pinned where it is. On a GPU inside the processor host memory is the device's own,
+ * which makes it mapped memory, too. The driver does not clear what it hands out.
  *
  * A copy within host memory is done by the processor, on a thread of the driver's, when the stream comes to it: the
  * driver's own call would hold the caller up until then. Of a device that is lost it never comes to it, so what such a
@@ -41,6 +41,11 @@ enum status cuda_buffer_create(struct backend_device *device, struct backend_buf
 	CUresult result = cuda_enter(device);
 	if (!result && params->memory == EXOGPU_MEMORY_DEVICE) {
 		result = cuda->cuMemAlloc_v2(&buffer->pointer, params->bytes);
+	} else if (!result && params->imported) {
+		result = cuda->cuMemHostRegister_v2(params->imported, params->bytes, CUDA_HOST_PORTABLE);
+		buffer->pointer = (CUdeviceptr)(uintptr_t)params->imported;
+		buffer->host = params->imported;
+		buffer->imported = true;
 	} else if (!result) {
 		result = cuda->cuMemHostAlloc(&buffer->host, params->bytes, CUDA_HOST_PORTABLE);
 		buffer->pointer = (CUdeviceptr)(uintptr_t)buffer->host;
@@ -49,7 +54,7 @@ enum status cuda_buffer_create(struct backend_device *device, struct backend_buf
 		free(buffer);
 		if (params->memory == EXOGPU_MEMORY_DEVICE)
 			return allocation_failed(device, params->bytes, result, error);
-		return cuda_failed(cuda, error, "cuMemHostAlloc", result);
+		return cuda_failed(cuda, error, params->imported ? "cuMemHostRegister" : "cuMemHostAlloc", result);
 	}
 	buffer->bytes = params->bytes;
 	buffer->next = device->buffers;
@@ -70,7 +75,9 @@ void cuda_buffer_destroy(struct backend_device *device, struct backend_buffer **
 		}
 	if (!device->abandoned) {
 		cuda_enter(device);
-		if (buffer->host)
+		if (buffer->imported)
+			device->cuda->cuMemHostUnregister(buffer->host);
+		else if (buffer->host)
 			device->cuda->cuMemFreeHost(buffer->host);
 		else
 			device->cuda->cuMemFree_v2(buffer->pointer);

@@ -161,6 +161,17 @@ static void ask_properties(struct backend_device *device, bool maintenance4,
 	device->software = device->properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
 }
 
+// Whether it imports memory for buffers, by pages of the size that is promised.
+static bool imports_pages(const struct backend_device *device)
+{
+	VkPhysicalDeviceExternalMemoryHostPropertiesEXT host = {
+		.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_MEMORY_HOST_PROPERTIES_EXT};
+	VkPhysicalDeviceProperties2 properties = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2,
+						  .pNext = &host};
+	device->vulkan->vkGetPhysicalDeviceProperties2(device->physical, &properties);
+	return host.minImportedHostPointerAlignment && host.minImportedHostPointerAlignment <= EXOGPU_IMPORT_BYTES;
+}
+
 // What users' modules may ask for, from what is enabled.
 static void allow(struct backend_device *device, const struct features *features,
 		  const VkPhysicalDeviceSubgroupProperties *subgroup)
@@ -221,6 +232,10 @@ static enum status survey(struct backend_device *device, struct features *featur
 	if (result == VK_SUCCESS || result == VK_INCOMPLETE) {
 		ask_features(device, features, extensions, count);
 		device->budget = listed(extensions, count, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
+		device->imports = listed(extensions, count, VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME) &&
+				  imports_pages(device);
+		if (device->imports)
+			features->extensions[features->extension_count++] = VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME;
 		ask_properties(device,
 			       device->api >= VK_API_VERSION_1_3 ||
 				       listed(extensions, count, VK_KHR_MAINTENANCE_4_EXTENSION_NAME),
@@ -264,6 +279,7 @@ static enum status create_device(struct backend_device *device, const struct fea
 		return status;
 	device->timeline = device->timeline && device->fn.vkWaitSemaphores && device->fn.vkGetSemaphoreCounterValue;
 	device->addresses = device->addresses && device->fn.vkGetBufferDeviceAddress;
+	device->imports = device->imports && device->fn.vkGetMemoryHostPointerPropertiesEXT;
 	device->bound = !device->addresses || !device->gpu;
 	for (uint32_t i = 0; i < device->queue_count; i++)
 		device->fn.vkGetDeviceQueue(device->device, device->queue_family, i, &device->queues[i]);
@@ -348,6 +364,7 @@ void vulkan_device_describe(const struct backend_device *device, struct exogpu_d
 	*limits = (struct exogpu_device_limits){
 		.capabilities = EXOGPU_CAN_SPIRV | (device->types[EXOGPU_MEMORY_MAPPED].count ? EXOGPU_CAN_MAP : 0u) |
 				(device->timestamp_bits ? EXOGPU_CAN_TIME : 0u) |
+				(device->imports ? EXOGPU_CAN_IMPORT : 0u) |
 				(device->software ? EXOGPU_CAN_SOFTWARE : 0u),
 		.memory_bytes = total,
 		.buffer_bytes = device->largest_buffer && device->largest_buffer < heap ? device->largest_buffer : heap,

@@ -60,6 +60,7 @@ struct vulkan_block {
 	uint32_t type;
 	uint64_t bytes;
 	bool only;
+	bool imported;   // the caller's memory, of no heap
 	uint8_t *mapped; // (bytes), once somebody needed it
 	struct ranges ranges;
 };
@@ -145,7 +146,7 @@ struct backend_device {
 	uint32_t queue_family, queue_count;
 	uint32_t timestamp_bits;                     // 0: no timestamps
 	uint64_t largest_allocation, largest_buffer; // as the driver says; largest_buffer is 0 where it does not
-	bool software, timeline, addresses, budget;
+	bool software, timeline, addresses, budget, imports;
 	bool gpu;   // the ways that are good for a GPU are taken: not software, but for tests
 	bool bound; // the built-in kernels take descriptors, not addresses: a processor is several times faster with
 		    // them

@@ -82,7 +82,8 @@
 #define VULKAN_OPTIONAL_DEVICE_FUNCTIONS(X) \
 	X(vkGetSemaphoreCounterValue) \
 	X(vkWaitSemaphores) \
-	X(vkGetBufferDeviceAddress)
+	X(vkGetBufferDeviceAddress) \
+	X(vkGetMemoryHostPointerPropertiesEXT)
 
 struct vulkan {
 	void *library;

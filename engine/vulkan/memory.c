@@ -6,12 +6,14 @@
  * given back and smaller ones are tried, down to what the request needs.
  * What a heap holds is bounded here, by its size and, with VK_EXT_memory_budget, by what the driver says is left:
  * llvmpipe would hand out more than there is. A single allocation above maxMemoryAllocationSize is left to the driver:
- * NVIDIA's says 4 GiB and gives 64. */
+ * NVIDIA's says 4 GiB and gives 64. Memory that is imported is a block of its own, and of no heap. */
 #include "engine/vulkan/device.h"
 
 #include <stdlib.h>
 
 #define MIB (1024ull * 1024)
+
+#define IMPORTED VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT
 
 enum { BUFFER_ALIGNMENT = 256 }; // enough for anything that a shader loads at once, and for any offset of a descriptor
 static const uint64_t block_first_bytes = 64 * MIB, block_most_bytes = 256 * MIB;
@@ -100,7 +102,8 @@ static void block_destroy(struct backend_device *device, struct vulkan_block *bl
 		}
 	if (block->memory) {
 		device->fn.vkFreeMemory(device->device, block->memory, NULL);
-		device->heap_used[device->memory.memoryTypes[block->type].heapIndex] -= block->bytes;
+		if (!block->imported)
+			device->heap_used[device->memory.memoryTypes[block->type].heapIndex] -= block->bytes;
 		device->allocations--;
 	}
 	ranges_finish(&block->ranges);
@@ -132,12 +135,13 @@ static enum status out_of_memory(struct backend_device *device, uint32_t type, u
 			 (unsigned long long)device->memory.memoryHeaps[heap].size);
 }
 
+// `imported`: what the block is to be, alone for its buffer; NULL: it is allocated.
 static enum status block_create(struct backend_device *device, struct vulkan_block **out, uint32_t type, uint64_t bytes,
-				bool only, struct error *error)
+				bool only, void *imported, struct error *error)
 {
 	uint32_t heap = device->memory.memoryTypes[type].heapIndex;
 	*out = NULL;
-	if (bytes > heap_left(device, heap))
+	if (!imported && bytes > heap_left(device, heap))
 		return out_of_memory(device, type, bytes, error);
 	if (device->allocations >= device->properties.limits.maxMemoryAllocationCount)
 		return error_set(error, STATUS_LIMIT_EXCEEDED, "the device allows %u allocations, and all are taken",
@@ -149,22 +153,28 @@ static enum status block_create(struct backend_device *device, struct vulkan_blo
 	}
 	VkMemoryAllocateFlagsInfo flags = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO,
 					   .flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT};
+	VkImportMemoryHostPointerInfoEXT import = {.sType = VK_STRUCTURE_TYPE_IMPORT_MEMORY_HOST_POINTER_INFO_EXT,
+						   .pNext = device->addresses ? &flags : NULL,
+						   .handleType = IMPORTED,
+						   .pHostPointer = imported};
 	VkMemoryAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
-				     .pNext = device->addresses ? &flags : NULL,
+				     .pNext = imported ? &import : import.pNext,
 				     .allocationSize = bytes,
 				     .memoryTypeIndex = type};
 	block->type = type;
 	block->bytes = bytes;
 	block->only = only;
+	block->imported = imported;
+	block->mapped = imported;
 	VkResult result = VULKAN_MADE(block->memory,
 				      device->fn.vkAllocateMemory(device->device, &info, NULL, &block->memory));
 	if (result) {
 		block_destroy(device, block);
-		if (result == VK_ERROR_OUT_OF_DEVICE_MEMORY || result == VK_ERROR_OUT_OF_HOST_MEMORY)
+		if (!imported && (result == VK_ERROR_OUT_OF_DEVICE_MEMORY || result == VK_ERROR_OUT_OF_HOST_MEMORY))
 			return out_of_memory(device, type, bytes, error);
 		return vulkan_device_failed(device, error, "vkAllocateMemory", result);
 	}
-	device->heap_used[heap] += bytes;
+	device->heap_used[heap] += imported ? 0 : bytes;
 	device->allocations++;
 	block->next = device->blocks;
 	device->blocks = block;
@@ -201,15 +211,15 @@ static enum status grow(struct backend_device *device, struct vulkan_block **out
 	bool only = bytes > block_bytes / 2;
 	enum status status = STATUS_OUT_OF_MEMORY;
 	for (; !only && status == STATUS_OUT_OF_MEMORY && block_bytes >= 2 * bytes; block_bytes /= 2)
-		status = block_create(device, out, type, block_bytes, false, NULL);
+		status = block_create(device, out, type, block_bytes, false, NULL, NULL);
 	if (status == STATUS_OUT_OF_MEMORY) {
-		status = block_create(device, out, type, bytes, true, NULL);
+		status = block_create(device, out, type, bytes, true, NULL, NULL);
 		if (status == STATUS_OUT_OF_MEMORY)
 			trim(device, device->memory.memoryTypes[type].heapIndex);
 	}
 	if (device->lost)
 		return vulkan_failed(error, "vkAllocateMemory", VK_ERROR_DEVICE_LOST);
-	return status ? block_create(device, out, type, bytes, true, error) : STATUS_OK;
+	return status ? block_create(device, out, type, bytes, true, NULL, error) : STATUS_OK;
 }
 
 static enum status place(struct backend_device *device, struct backend_buffer *buffer, uint32_t type,
@@ -264,10 +274,36 @@ static enum status map(struct backend_device *device, struct backend_buffer *buf
 	return STATUS_OK;
 }
 
-static enum status make(struct backend_device *device, struct backend_buffer *buffer, struct error *error)
+// Of the types that take a buffer, the best that this memory can be imported as.
+static enum status import(struct backend_device *device, struct backend_buffer *buffer, void *memory,
+			  const VkMemoryRequirements *needs, struct error *error)
 {
+	VkMemoryHostPointerPropertiesEXT host = {.sType = VK_STRUCTURE_TYPE_MEMORY_HOST_POINTER_PROPERTIES_EXT};
+	VkResult result = device->fn.vkGetMemoryHostPointerPropertiesEXT(device->device, IMPORTED, memory, &host);
+	if (result)
+		return vulkan_device_failed(device, error, "vkGetMemoryHostPointerPropertiesEXT", result);
+	const struct vulkan_types *types = &device->types[EXOGPU_MEMORY_HOST];
+	unsigned best = 0;
+	while (best < types->count && !(host.memoryTypeBits & needs->memoryTypeBits & 1u << types->index[best]))
+		best++;
+	if (best == types->count || needs->size > buffer->bytes)
+		return error_set(error, STATUS_UNAVAILABLE, "the driver has no use for memory that is imported");
+	buffer->block_bytes = buffer->bytes;
+	enum status status = block_create(device, &buffer->block, types->index[best], buffer->bytes, true, memory,
+					  error);
+	if (!status && ranges_take(&buffer->block->ranges, buffer->bytes, 1, &buffer->offset))
+		status = error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a block's record");
+	return status;
+}
+
+static enum status make(struct backend_device *device, struct backend_buffer *buffer, void *imported,
+			struct error *error)
+{
+	VkExternalMemoryBufferCreateInfo external = {.sType = VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO,
+						     .handleTypes = IMPORTED};
 	VkBufferCreateInfo info = {
 		.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+		.pNext = imported ? &external : NULL,
 		.size = buffer->bytes,
 		.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
 			 VK_BUFFER_USAGE_TRANSFER_DST_BIT |
@@ -281,7 +317,9 @@ static enum status make(struct backend_device *device, struct backend_buffer *bu
 	VkMemoryRequirements needs;
 	device->fn.vkGetBufferMemoryRequirements(device->device, buffer->buffer, &needs);
 	const struct vulkan_types *types = &device->types[buffer->memory];
-	enum status status = STATUS_UNAVAILABLE;
+	enum status status = imported ? import(device, buffer, imported, &needs, error) : STATUS_UNAVAILABLE;
+	if (imported && status)
+		return status;
 	for (unsigned i = 0, tried = 0; status && !device->lost && i < types->count; i++) {
 		if (!(needs.memoryTypeBits & (1u << types->index[i])))
 			continue;
@@ -325,7 +363,7 @@ enum status vulkan_buffer_create(struct backend_device *device, struct backend_b
 	if (buffer->next)
 		buffer->next->link = &buffer->next;
 	device->buffers = buffer;
-	enum status status = make(device, buffer, error);
+	enum status status = make(device, buffer, params->imported, error);
 	if (status)
 		vulkan_buffer_destroy(device, &buffer);
 	*out = buffer;

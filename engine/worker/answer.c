@@ -100,9 +100,9 @@ static void send_to_server(struct session *session, const struct buffer *head, c
 // Where in shared memory a read wants its bytes; NULL: it wants a body. The place has been checked.
 static uint8_t *shared_place(struct session *session, const struct call *call, size_t body_bytes)
 {
-	if (!session->shared || !body_bytes || !json_get(call->message.params, "at"))
+	if (!session->shared || !body_bytes || !call->placed)
 		return NULL;
-	return net_shared_at(session->shared, call_count(call, "at"), body_bytes);
+	return net_shared_at(session->shared, call->read.at, body_bytes);
 }
 
 // An answer is lost: the reader sees the end of the stream, and ends.
@@ -138,8 +138,8 @@ void answer_call(struct session *session, struct call *call, struct json *result
 		memcpy(to, body, body_bytes);
 	const size_t sent_bytes = to ? 0 : body_bytes;
 	pthread_mutex_lock(&session->sending);
-	if (to && call->noted)
-		put_note(session, session->shared, call->noted);
+	if (call->read.call && !call->error.status) // it lies there, or did before
+		put_note(session, session->shared, call->read.call);
 	else if (print(&head, call->message.id, &call->error, result, call->total_bytes, sent_bytes))
 		give_up_stream(session);
 	else
@@ -184,7 +184,7 @@ void answer_open(struct session *session, struct call *call)
 	session->shared_to = shared_place(session, call, call->total_bytes);
 	pthread_mutex_lock(&session->sending);
 	session->message_open = true;
-	session->open_noted = session->shared_to ? call->noted : 0;
+	session->open_noted = session->shared_to ? call->read.call : 0;
 	if (!session->open_noted &&
 	    print(head, call->message.id, NULL, NULL, call->total_bytes, session->shared_to ? 0 : call->total_bytes))
 		give_up_stream(session);

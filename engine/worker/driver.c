@@ -59,7 +59,7 @@ void driver_answer(struct session *session, struct call *call, struct json *resu
 static struct json *result_of(struct session *session, struct worker_device *device, const struct step *step)
 {
 	struct call *call = step->call;
-	if (call->kind == CALL_WRITE)
+	if (call->kind == CALL_WRITE || call->kind == CALL_READ)
 		return NULL;
 	struct json *result = json_new_object();
 	int64_t ns = 0;
@@ -81,7 +81,7 @@ static struct json *result_of(struct session *session, struct worker_device *dev
 	case CALL_WARM:
 	case CALL_ALLOCATE:
 	case CALL_WRITE:
-	case CALL_READ: // send_piece
+	case CALL_READ:
 	case CALL_FREE:
 	case CALL_SHARE:
 	case CALL_LOAD:
@@ -241,6 +241,7 @@ static void close_device(struct worker_device **device)
 	exogpu_stream_destroy(&(*device)->stream);
 	exogpu_buffer_destroy(&(*device)->in.memory);
 	exogpu_buffer_destroy(&(*device)->out.memory);
+	exogpu_buffer_destroy(&(*device)->shared);
 	exogpu_device_close(&(*device)->device, NULL);
 	free(*device);
 	*device = NULL;
@@ -348,6 +349,7 @@ static void answer_device(struct session *session, struct call *call)
 			session->device_end = device->number + 1;
 		pthread_mutex_unlock(&session->lock);
 		session->device_count++;
+		memory_import(session, device);
 	}
 	driver_answer(session, call, result);
 }

@@ -3,13 +3,15 @@
  * EXOGPU_FAULT is a list of WHAT:BACKEND separated by commas, WHAT being enumerate-crash, enumerate-hang, verify-crash,
  * verify-hang, verify-corrupt, open-crash, open-hang, launch-hang, launch-lost, step-crash, step-hang, step-lost (a
  * model instance's, with a request), step-wrong (of a part, in every step), peer-refused (of cuda only:
- * engine/cuda/loader.c), pieces (which transfers of a session go by, even where they could be in place) or escape. A
- * release build (NDEBUG) has none of this: fault_injected is always false there. */
+ * engine/cuda/loader.c), pieces (which transfers of a session go by, even where they could be in place), import (with
+ * pieces: a processor copies to shared memory as a GPU does) or escape. A release build (NDEBUG) has none of this:
+ * fault_injected is always false there. */
 #pragma once
 #include "engine/device/info.h"
 
 bool fault_injected(const char *what, enum backend_kind backend);
-// Crash (SIGSEGV) or hang if the list says so. `when` is "enumerate", "verify", "open", "launch" or "step".
+// Crash (SIGSEGV) or hang if the list says so. `when` is "enumerate", "verify", "peers", "open", "launch" or
+// "step".
 void fault_strike(const char *when, enum backend_kind backend);
 // "escape": try what the sandbox is to prevent, and print a line for each attempt to standard error: `escape: WHAT: `
 // and "allowed" or the errno's text.

@@ -2,6 +2,7 @@
  *
  * Ranges, handles and limits are checked here and in the wrapper; the contract has been checked before. */
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "engine/worker/fault.h"
 #include "engine/worker/session.h"
 
@@ -21,13 +22,17 @@ struct memory_slot *memory_find(struct session *session, uint32_t handle)
 	return NULL;
 }
 
-static struct memory_slot *slot_of(struct session *session, struct call *call, const char *name)
+static struct memory_slot *slot_of(struct session *session, struct call *call, const char *name, uint64_t handle)
 {
-	uint32_t handle = (uint32_t)call_count(call, name);
-	struct memory_slot *slot = memory_find(session, handle);
+	struct memory_slot *slot = memory_find(session, (uint32_t)handle);
 	if (!slot)
-		error_set(&call->error, STATUS_NOT_FOUND, "%s: there is no allocation %u here", name, handle);
+		error_set(&call->error, STATUS_NOT_FOUND, "%s: there is no allocation %u here", name, (uint32_t)handle);
 	return slot;
+}
+
+static struct memory_slot *slot_named(struct session *session, struct call *call, const char *name)
+{
+	return slot_of(session, call, name, call_count(call, name));
 }
 
 enum status memory_check_range(const struct memory_slot *slot, uint64_t offset, uint64_t bytes, struct error *error)
@@ -97,7 +102,7 @@ void memory_allocate(struct session *session, struct call *call)
 
 void memory_free(struct session *session, struct call *call)
 {
-	struct memory_slot *slot = slot_of(session, call, "handle");
+	struct memory_slot *slot = slot_named(session, call, "handle");
 	if (slot) {
 		struct memory_slot gone = *slot;
 		driver_drain(session, slot->device);
@@ -149,7 +154,6 @@ static void read_pieces(struct session *session, struct call *call, const struct
 {
 	struct worker_device *device = slot->device;
 	struct exogpu_buffer *from = slot->buffer;
-	uint64_t offset = call_count(call, "offset");
 	for (uint64_t done = 0; done < call->total_bytes;) {
 		uint64_t left = call->total_bytes - done;
 		uint64_t bytes = left < LIMIT_WORKER_PIECE_BYTES ? left : LIMIT_WORKER_PIECE_BYTES;
@@ -163,7 +167,7 @@ static void read_pieces(struct session *session, struct call *call, const struct
 			&(struct exogpu_copy){.to = device->out.memory,
 					      .from = from,
 					      .to_offset = (uint64_t)piece * LIMIT_WORKER_PIECE_BYTES,
-					      .from_offset = offset + done,
+					      .from_offset = call->read.offset + done,
 					      .bytes = bytes},
 			&call->error);
 		// Once the head may have been sent there is no other way to say that the rest does not come.
@@ -176,16 +180,36 @@ static void read_pieces(struct session *session, struct call *call, const struct
 	}
 }
 
+// The device puts it where it is wanted.
+static void read_there(struct session *session, struct call *call, const struct memory_slot *slot)
+{
+	struct worker_device *device = slot->device;
+	driver_room(session, device);
+	watch_enter(session, call);
+	driver_told(session, call,
+		    exogpu_copy(device->stream,
+				&(struct exogpu_copy){.to = device->shared,
+						      .from = slot->buffer,
+						      .to_offset = call->read.at,
+						      .from_offset = call->read.offset,
+						      .bytes = call->read.bytes},
+				&call->error));
+	driver_step(session, device, &(struct step){.call = call, .piece = NO_PIECE, .last = true});
+}
+
 void memory_read(struct session *session, struct call *call)
 {
-	struct memory_slot *slot = slot_of(session, call, "handle");
-	uint64_t offset = call_count(call, "offset");
-	call->total_bytes = call_count(call, "bytes");
-	if (slot && json_get(call->message.params, "at") &&
-	    !(session->shared && net_shared_at(session->shared, call_count(call, "at"), call->total_bytes)))
+	const struct net_shared_note *read = &call->read;
+	const struct memory_slot *slot = slot_of(session, call, "handle", read->handle);
+	call->total_bytes = read->bytes;
+	if (slot && call->placed && !(session->shared && net_shared_at(session->shared, read->at, read->bytes)))
 		error_set(&call->error, STATUS_INVALID_PARAMS, "at: no memory is shared there");
-	if (call->error.status || memory_check_range(slot, offset, call->total_bytes, &call->error)) {
+	if (call->error.status || memory_check_range(slot, read->offset, read->bytes, &call->error)) {
 		driver_answer(session, call, NULL);
+		return;
+	}
+	if (call->placed && slot->device->shared && read->bytes) {
+		read_there(session, call, slot);
 		return;
 	}
 	if (!slot->direct && call->total_bytes) {
@@ -195,7 +219,7 @@ void memory_read(struct session *session, struct call *call)
 	driver_drain(session, slot->device);
 	while (session->message_open)
 		driver_finish_oldest(session, session->open_device);
-	answer_call(session, call, NULL, slot->direct ? slot->direct + offset : NULL, call->total_bytes);
+	answer_call(session, call, NULL, slot->direct ? slot->direct + read->offset : NULL, call->total_bytes);
 	calls_remove(session, call);
 }
 
@@ -205,12 +229,29 @@ const uint8_t *memory_direct(struct session *session, uint64_t handle, uint64_t 
 	return slot && slot->direct && !memory_check_range(slot, offset, bytes, NULL) ? slot->direct + offset : NULL;
 }
 
+// What is this machine's processor copies no faster by itself.
+void memory_import(struct session *session, struct worker_device *device)
+{
+	const uint32_t software = exogpu_device_limits(device->device)->capabilities & EXOGPU_CAN_SOFTWARE;
+	const enum backend_kind backend = backend_kind_parse(session->backend);
+	exogpu_buffer_destroy(&device->shared);
+	if (!session->shared || (software && !fault_injected("import", backend)))
+		return;
+	struct error refused = {0};
+	if (exogpu_buffer_import(device->device, &device->shared, net_shared_at(session->shared, 0, LIMIT_SHARED_BYTES),
+				 LIMIT_SHARED_BYTES, &refused))
+		log_debug("worker", "reads go by pieces: %s", refused.message);
+}
+
 void memory_share(struct session *session, struct call *call)
 {
 	for (unsigned i = 0; i < session->device_end; i++)
 		if (session->devices[i])
 			driver_drain(session, session->devices[i]); // a read may still go there
 	watch_enter(session, call);
+	for (unsigned i = 0; i < session->device_end; i++)
+		if (session->devices[i])
+			exogpu_buffer_destroy(&session->devices[i]->shared);
 	struct net_shared *made = NULL, *before = session->shared;
 	if (json_get_bool(call->message.params, "wanted", false))
 		net_shared_create(&made, &session->shared_fd, NULL);
@@ -218,6 +259,9 @@ void memory_share(struct session *session, struct call *call)
 	session->shared = made;
 	net_shared_destroy(&before); // the reader may still take from it, and holds it
 	pthread_mutex_unlock(&session->lock);
+	for (unsigned i = 0; made && i < session->device_end; i++)
+		if (session->devices[i])
+			memory_import(session, session->devices[i]);
 	struct json *result = json_new_object();
 	json_set_bool(result, "shared", session->shared);
 	driver_answer(session, call, result);
@@ -320,7 +364,8 @@ static void copy_within(struct session *session, struct call *call, struct worke
 
 void memory_copy(struct session *session, struct call *call)
 {
-	struct memory_slot *from = slot_of(session, call, "from"), *to = from ? slot_of(session, call, "to") : NULL;
+	struct memory_slot *from = slot_named(session, call, "from"),
+			   *to = from ? slot_named(session, call, "to") : NULL;
 	if (!to) {
 		driver_answer(session, call, NULL);
 		return;
@@ -350,7 +395,7 @@ void memory_copy(struct session *session, struct call *call)
 
 void memory_fill(struct session *session, struct call *call)
 {
-	struct memory_slot *slot = slot_of(session, call, "handle");
+	struct memory_slot *slot = slot_named(session, call, "handle");
 	uint64_t offset = call_count(call, "offset"), bytes = call_count(call, "bytes");
 	if (!slot || memory_check_range(slot, offset, bytes, &call->error)) {
 		driver_answer(session, call, NULL);

@@ -184,14 +184,12 @@ static void node_call(struct reader *reader, const uint8_t *frame, size_t length
 // other call is before it.
 static bool answer_here(struct session *session, struct call *call)
 {
-	if (calls_count(session) || call->noted || (!call->quiet && call->kind != CALL_READ))
+	if (calls_count(session) || call->read.call || (!call->quiet && call->kind != CALL_READ))
 		return false;
-	const uint64_t bytes = call_count(call, "bytes");
-	const uint8_t *from = call->quiet ? NULL
-					  : memory_direct(session, call_count(call, "handle"),
-							  call_count(call, "offset"), bytes);
+	const struct net_shared_note *read = &call->read;
+	const uint8_t *from = call->quiet ? NULL : memory_direct(session, read->handle, read->offset, read->bytes);
 	if (from)
-		call->total_bytes = bytes;
+		call->total_bytes = read->bytes;
 	return (call->quiet || from) && answer_at_once(session, call, from);
 }
 
@@ -256,6 +254,13 @@ static enum status begin_call(struct reader *reader, const uint8_t *head, size_t
 		status = find_source(reader);
 	if (!status && call->kind == CALL_RUN)
 		status = compute_check_run(call);
+	if (!status && call->kind == CALL_READ) {
+		call->placed = json_get(call->message.params, "at");
+		call->read = (struct net_shared_note){.handle = call_count(call, "handle"),
+						      .offset = call_count(call, "offset"),
+						      .bytes = call_count(call, "bytes"),
+						      .at = call_count(call, "at")};
+	}
 	reader->received = 0;
 	call->total_bytes = reader->left;
 	// compute.run sets its own, when all is there for its kernel.
@@ -293,16 +298,10 @@ static enum status begin_noted(struct reader *reader, const struct net_shared_no
 	struct call *call = reader->call = call_create(CALL_READ);
 	if (!call)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a call");
-	struct json *head = json_new_object(), *params = json_new_object();
-	json_set_integer(params, "handle", (int64_t)note->handle);
-	json_set_integer(params, "offset", (int64_t)note->offset);
-	json_set_integer(params, "bytes", (int64_t)note->bytes);
-	json_set_integer(params, "at", (int64_t)note->at);
-	json_set_integer(head, "id", (int64_t)note->call);
-	json_set(head, "params", params);
-	call->message = (struct message){
-		.kind = MESSAGE_REQUEST, .head = head, .id = json_get(head, "id"), .params = json_get(head, "params")};
-	call->noted = note->call;
+	struct json *id = json_new_integer((int64_t)note->call); // of an error's answer
+	call->message = (struct message){.kind = MESSAGE_REQUEST, .head = id, .id = id};
+	call->read = *note;
+	call->placed = true;
 	call->limit_ns += (int64_t)(note->bytes / CALL_BYTES_PER_MS) * 1000000;
 	reader->left = reader->received = 0;
 	reader->receiving = RECEIVING_TARGET;

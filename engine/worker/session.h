@@ -9,8 +9,8 @@
  *
  * A body that goes to a device is received, or taken from shared memory, into pieces of host memory that the device
  * copies from, and enqueued piece by piece as it comes; one that comes from a device is sent piece by piece in the same
- * way. Memory of a device that is
- * this machine's processor is received into and sent from directly, while no work is under way.
+ * way. To shared memory a device copies by itself, where its driver imports it. Memory of a device that is this
+ * machine's processor is received into and sent from directly, while no work is under way.
  *
  *      fd 4 -> reader -> [line of calls] -> driver -> [steps in a device's stream] -> answer -> fd 4
  *                 ^----- free pieces -----------------------'
@@ -58,7 +58,6 @@ struct call {
 	bool quiet;             // needs no device: refused, or received into its place already
 	struct message message; // its own; without a head in the parts of a write but the last
 	struct error error;     // why it is refused or failed; status 0: it is well
-	uint64_t noted;         // a read that was asked for by a note (common/net/shared.h): which call; else 0
 	int64_t arrived_ns;
 	int64_t limit_ns;    // how long it may take, once nothing is before it
 	int64_t deadline_ns; // 0: its time does not run
@@ -67,6 +66,9 @@ struct call {
 	unsigned device;
 	uint64_t to_offset, offset, bytes, total_bytes;
 	int piece;
+	// a read: what, and where in shared memory it is wanted, if it is; and the call of the note that asked, else 0
+	struct net_shared_note read;
+	bool placed;
 	// compute.load
 	uint8_t *module; // (module_bytes), or NULL
 	size_t module_bytes;
@@ -100,6 +102,7 @@ struct worker_device {
 	struct exogpu_module *builtin; // of compute.run, from the first on
 	struct pool in;                // (L) what the reader receives into
 	struct pool out;               // what the driver sends from
+	struct exogpu_buffer *shared;  // session->shared, where the device copies to that by itself; or NULL
 	struct step steps[LIMIT_WORKER_STEPS];
 	unsigned first_step, step_count;
 };
@@ -265,6 +268,8 @@ void memory_copied(struct session *session, struct call *call, uint64_t bytes);
 void memory_fill(struct session *session, struct call *call);
 void memory_free(struct session *session, struct call *call);
 void memory_share(struct session *session, struct call *call);
+// The device is to copy to what is shared; without that it goes by pieces.
+void memory_import(struct session *session, struct worker_device *device);
 void compute_load(struct session *session, struct call *call);
 void compute_launch(struct session *session, struct call *call);
 void compute_run(struct session *session, struct call *call);

@@ -36,6 +36,7 @@ enum {
 	EXOGPU_KERNEL_ARGUMENTS = 32,
 	EXOGPU_MODULE_KERNELS = 256, // of one module
 	EXOGPU_POINTS = 64,          // of one stream, that are outstanding or may be asked for their time
+	EXOGPU_IMPORT_BYTES = 4096,  // of what an imported address and size are multiples
 };
 
 // What a device can do beyond what all can; from these bits the optional calls follow.
@@ -47,6 +48,7 @@ enum exogpu_capability {
 	EXOGPU_CAN_SPIRV = 1 << 4,    // modules of this format
 	EXOGPU_CAN_TIME = 1 << 5,     // the device has a clock; without it times are the host's
 	EXOGPU_CAN_SOFTWARE = 1 << 6, // it is this machine's processor: what it runs has this process's rights
+	EXOGPU_CAN_IMPORT = 1 << 7,   // exogpu_buffer_import
 };
 
 struct exogpu_device_limits {

@@ -41,7 +41,7 @@ struct conformance {
 #define CONFORMANCE_TESTS(X)                                                                                \
 	X(descriptions) X(limits_are_told) X(verifies) X(measures)                                          \
 	X(memory_is_accounted) X(memory_limits) X(memory_to_exhaustion) X(memory_many) X(memory_zeroed)     \
-	X(memory_pointers) X(memory_left_at_close)                                                          \
+	X(memory_pointers) X(memory_imported) X(memory_left_at_close)                                       \
 	X(copy_directions) X(copy_alignment) X(copy_overlap) X(fill_edges) X(write_read_edges)              \
 	X(write_read_follow) X(ranges_that_wrap) X(order_of_work) X(random_work) CONFORMANCE_LARGE(X)       \
 	X(points) X(points_more_than_kept) X(time_limits) X(streams_follow) X(streams_side_by_side)         \

@@ -1,6 +1,9 @@
 /* Allocating: what it costs, where it ends, and that all of it comes back. */
 #include "tests/engine/conformance/conformance.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 static const uint64_t mib = 1024 * 1024;
 
 static struct exogpu_usage usage_of(struct conformance *c)
@@ -207,6 +210,71 @@ void test_memory_pointers(void **state)
 		free(data);
 	}
 	exogpu_buffer_destroy(&device);
+}
+
+// Memory that is shared with another process, and plain pages: the device copies from it and to it where it is, and
+// leaves it alone in the end.
+void test_memory_imported(void **state)
+{
+	struct conformance *c = *state;
+	enum { BYTES = 3 * EXOGPU_IMPORT_BYTES, INSIDE = BYTES - 2 };
+	struct exogpu_buffer *device = make(c, BYTES, EXOGPU_MEMORY_DEVICE), *imported = NULL;
+	uint8_t *data = make_pattern(BYTES, 11);
+	const struct exogpu_usage before = usage_of(c);
+	for (int shared = 0; shared < 2; shared++) {
+		const int fd = memfd_create("imported", MFD_CLOEXEC);
+		assert_int_equal(ftruncate(fd, BYTES), 0);
+		uint8_t *memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE,
+				       shared ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, shared ? fd : -1, 0);
+		uint8_t *seen = shared ? mmap(NULL, BYTES, PROT_READ, MAP_SHARED, fd, 0) : memory;
+		assert_ptr_not_equal(memory, MAP_FAILED);
+		assert_ptr_not_equal(seen, MAP_FAILED);
+		close(fd);
+		if (!(c->limits->capabilities & EXOGPU_CAN_IMPORT)) {
+			REFUSED(STATUS_UNAVAILABLE, exogpu_buffer_import(c->device, &imported, memory, BYTES, &error));
+			print_message("SKIPPED: this device does not import memory\n");
+			munmap(memory, BYTES);
+			break;
+		}
+		REFUSED(STATUS_INVALID_PARAMS,
+			exogpu_buffer_import(c->device, &imported, memory + 16, EXOGPU_IMPORT_BYTES, &error));
+		REFUSED(STATUS_INVALID_PARAMS, exogpu_buffer_import(c->device, &imported, memory, BYTES - 1, &error));
+		REFUSED(STATUS_INVALID_PARAMS, exogpu_buffer_import(c->device, &imported, memory, 0, &error));
+		REFUSED(STATUS_INVALID_PARAMS, exogpu_buffer_import(c->device, &imported, NULL, BYTES, &error));
+		for (int again = 0; again < 2; again++) {
+			OK(exogpu_buffer_import(c->device, &imported, memory, BYTES, &error));
+			assert_ptr_equal(exogpu_buffer_pointer(imported), memory);
+			assert_int_equal(usage_of(c).host_bytes, before.host_bytes + BYTES);
+			memcpy(memory, data, BYTES);
+			OK(exogpu_fill(c->stream, device, 0, BYTES, 0, &error));
+			OK(exogpu_copy(c->stream, &(struct exogpu_copy){.to = device, .from = imported, .bytes = BYTES},
+				       &error));
+			finish(c->stream);
+			holds(device, data, BYTES, "what lay in imported memory");
+			memset(memory, 0x5a, BYTES);
+			OK(exogpu_copy(c->stream,
+				       &(struct exogpu_copy){.to = imported,
+							     .from = device,
+							     .to_offset = 1,
+							     .from_offset = 1,
+							     .bytes = INSIDE},
+				       &error));
+			finish(c->stream);
+			same_bytes(seen + 1, data + 1, INSIDE, "what was copied to imported memory");
+			assert_int_equal(seen[0], 0x5a);
+			assert_int_equal(seen[BYTES - 1], 0x5a);
+			exogpu_buffer_destroy(&imported);
+			same_bytes(memory + 1, data + 1, INSIDE, "memory that is imported no more");
+		}
+		if (shared)
+			munmap(seen, BYTES);
+		munmap(memory, BYTES);
+	}
+	const struct exogpu_usage after = usage_of(c);
+	assert_int_equal(after.buffers, before.buffers);
+	assert_int_equal(after.host_bytes, before.host_bytes);
+	exogpu_buffer_destroy(&device);
+	free(data);
 }
 
 // A device that is closed with things on it frees them and says what they were.

@@ -45,8 +45,10 @@ struct life {
 static struct {
 	struct exogpu_module *builtin, *user;
 	struct exogpu_stream *streams[2];
-	struct exogpu_buffer *x, *y, *z, *host, *other;
+	struct exogpu_buffer *x, *y, *z, *host, *other, *imported;
 } work;
+static _Alignas(EXOGPU_IMPORT_BYTES)
+	uint8_t pages[(BYTES + EXOGPU_IMPORT_BYTES - 1) / EXOGPU_IMPORT_BYTES * EXOGPU_IMPORT_BYTES];
 
 static enum status make_work(struct exogpu_device *const *devices, struct error *error)
 {
@@ -64,6 +66,8 @@ static enum status make_work(struct exogpu_device *const *devices, struct error 
 		status = exogpu_buffer_create(device, &work.host, BYTES, EXOGPU_MEMORY_HOST, error);
 	if (!status)
 		status = exogpu_buffer_create(device, &work.other, BYTES, EXOGPU_MEMORY_HOST, error);
+	if (!status)
+		status = exogpu_buffer_import(device, &work.imported, pages, sizeof(pages), error);
 	if (!status)
 		status = exogpu_module_load(device, &work.user, EXOGPU_FORMAT_PTX, here_kernels, strlen(here_kernels),
 					    error);
@@ -164,6 +168,9 @@ static enum status run_work(struct exogpu_device *const *devices, struct error *
 		status = exogpu_copy(work.streams[1],
 				     &(struct exogpu_copy){.to = work.other, .from = work.host, .bytes = BYTES}, error);
 	if (!status)
+		status = exogpu_copy(work.streams[1],
+				     &(struct exogpu_copy){.to = work.imported, .from = work.x, .bytes = BYTES}, error);
+	if (!status)
 		status = exogpu_read(y, work.y, 0, BYTES, error);
 	if (!status)
 		status = exogpu_read(z, work.z, 0, BYTES, error);
@@ -177,8 +184,10 @@ static enum status run_work(struct exogpu_device *const *devices, struct error *
 		status = exogpu_wait(work.streams[0], after, long_ns, error);
 	if (!status)
 		status = exogpu_elapsed(work.streams[0], after - 1, after, &ns, error);
-	if (!status)
+	if (!status) {
 		right_work(y, z, host);
+		assert_memory_equal(pages, data, BYTES);
+	}
 	if (!status) // left under way
 		status = exogpu_copy(work.streams[1],
 				     &(struct exogpu_copy){.to = work.other, .from = work.host, .bytes = BYTES}, error);
@@ -190,6 +199,7 @@ static enum status run_work(struct exogpu_device *const *devices, struct error *
 static void finish_work(void)
 {
 	exogpu_buffer_destroy(&work.host);
+	exogpu_buffer_destroy(&work.imported);
 	exogpu_module_unload(&work.user);
 	exogpu_stream_destroy(&work.streams[0]);
 	exogpu_buffer_destroy(&work.x);

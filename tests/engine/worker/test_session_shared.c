@@ -316,10 +316,13 @@ static void on_the_processor(void **state)
 	(void)state;
 	notes_of(NULL, "cpu", "cpu");
 	notes_of("pieces:cpu", "cpu", "cpu");
+	notes_of("pieces:cpu,import:cpu", "cpu", "cpu");
 	reads_of(NULL, "cpu", "cpu");
 	reads_of("pieces:cpu", "cpu", "cpu");
+	reads_of("pieces:cpu,import:cpu", "cpu", "cpu");
 	writes_of(NULL, "cpu", "cpu");
 	writes_of("pieces:cpu", "cpu", "cpu");
+	writes_of("pieces:cpu,import:cpu", "cpu", "cpu");
 }
 
 static void on_vulkan(void **state)
@@ -329,10 +332,13 @@ static void on_vulkan(void **state)
 		skip();
 	notes_of(NULL, "vulkan", vulkan_key);
 	notes_of("pieces:vulkan", "vulkan", vulkan_key);
+	notes_of("pieces:vulkan,import:vulkan", "vulkan", vulkan_key);
 	reads_of(NULL, "vulkan", vulkan_key);
 	reads_of("pieces:vulkan", "vulkan", vulkan_key);
+	reads_of("pieces:vulkan,import:vulkan", "vulkan", vulkan_key);
 	writes_of(NULL, "vulkan", vulkan_key);
 	writes_of("pieces:vulkan", "vulkan", vulkan_key);
+	writes_of("pieces:vulkan,import:vulkan", "vulkan", vulkan_key);
 }
 
 int main(void)

@@ -3,9 +3,10 @@
  * What it does: memory of exact size, streams, events, copies, fills, host functions, captures and graphs, modules
  * whose kernels are those of the PTX text. Work is done late: a stream that is asked says once that it is not ready,
  * and then does all that it was asked for, in order; a stream that waits for another's event has that one do its work
- * first. What it does not do: launches check what they are given and compute nothing, so no result of a kernel is
- * there; no PTX is compiled, and faults in it are not found; work of a stream runs in the thread that asks for it;
- * times are 0.
+ * first. Copies take the time that strike.h says, everything else takes none. What it does not do: launches check what
+ * they are given and compute nothing, so no result of a kernel is there, but for the one that verifies a device where a
+ * program has loaded this; no PTX is compiled, and faults in it are not found; work of a stream runs in the thread that
+ * asks for it.
  *
  * What it holds against its caller (strike_wrong), beside what the books of struck.c do: ranges that are not of one
  * piece of memory; memory, modules and graphs that go, or are copied beside the streams, while pending work uses them;
@@ -34,6 +35,7 @@ struct block {
 	uint64_t address, bytes;
 	uint8_t *memory;
 	int device;
+	bool registered; // it is the caller's
 };
 
 struct CUctx_st {
@@ -61,7 +63,7 @@ static struct block *block_at(uint64_t address)
 }
 
 // NULL, and noted, if it is not of one piece. Memory of the host that is not pinned is not looked at.
-static uint8_t *place(uint64_t address, uint64_t bytes, const char *call)
+uint8_t *standin_place(uint64_t address, uint64_t bytes, const char *call)
 {
 	const struct block *block = block_at(address);
 	if (!block && !(address & DEVICE_BIT))
@@ -80,6 +82,7 @@ struct CUevent_st {
 	struct CUevent_st *next;
 	CUstream stream;
 	uint64_t place;
+	double ns;
 	bool recorded;
 };
 static CUstream streams;
@@ -130,15 +133,15 @@ static void do_op(const struct op *op)
 	const uint8_t *from;
 	switch (op->kind) {
 	case COPY:
-		to = place(op->to, op->bytes, "a copy");
-		from = op->kept ? op->kept : place(op->from, op->bytes, "a copy");
+		to = standin_place(op->to, op->bytes, "a copy");
+		from = op->kept ? op->kept : standin_place(op->from, op->bytes, "a copy");
 		if (to && from)
 			memmove(to, from, op->bytes);
 		if (to && (op->to & DEVICE_BIT) && !(op->from & DEVICE_BIT))
 			note_copied(block_at(op->to)->device, to, op->bytes);
 		break;
 	case FILL:
-		to = place(op->to, op->count * op->width, "a fill");
+		to = standin_place(op->to, op->count * op->width, "a fill");
 		for (uint64_t i = 0; to && op->width == 4 && i < op->count; i++)
 			memcpy(to + 4 * i, &op->value, 4);
 		if (to && op->width == 1)
@@ -163,6 +166,21 @@ bool standin_capture_allows(const char *call)
 	return true;
 }
 
+// What a copy takes: other work takes no time.
+static double duration_ns(const struct op *op)
+{
+	const struct block *from = op->kind == COPY && !op->kept ? block_at(op->from) : NULL,
+			   *to = op->kind == COPY ? block_at(op->to) : NULL;
+	if (op->kind != COPY)
+		return 0;
+	if (!from || !to || !(op->from & op->to & DEVICE_BIT))
+		return (double)op->bytes / STANDIN_HOST_BYTES_PER_NS;
+	if (from->device != to->device)
+		return (double)op->bytes / (contexts[from->device].reaches[to->device] ? STANDIN_PEER_BYTES_PER_NS
+										       : STANDIN_STAGED_BYTES_PER_NS);
+	return (double)op->bytes / STANDIN_MEMORY_BYTES_PER_NS;
+}
+
 struct op *standin_enqueue(CUstream stream, const struct op *work)
 {
 	struct op *op = malloc(sizeof(*op));
@@ -174,6 +192,7 @@ struct op *standin_enqueue(CUstream stream, const struct op *work)
 	**last = op;
 	*last = &op->next;
 	if (!stream->capturing) {
+		stream->ns += duration_ns(op);
 		stream->enqueued++;
 		stream->asked = false;
 	}
@@ -324,6 +343,7 @@ static CUresult device_attribute(int *value, int attribute, CUdevice device)
 		{CUDA_PCI_BUS_ID, 0x40 + device},
 		{CUDA_CAPABILITY_MAJOR, strikes.capability / 10},
 		{CUDA_CAPABILITY_MINOR, strikes.capability % 10},
+		{CUDA_REGISTERED_POINTER, 1},
 		{CUDA_COOPERATIVE_LAUNCH, 1},
 		{CUDA_MAX_SHARED_BYTES, standin_most_shared()},
 	};
@@ -416,7 +436,7 @@ static CUresult allocate(uint64_t bytes, uint64_t bit, const char *call, uint64_
 	uint64_t address = (uint64_t)(uintptr_t)memory | bit;
 	if (bit)
 		address |= allocations++ % NUMBERS << NUMBER_SHIFT;
-	*block = (struct block){blocks, address, bytes, memory, current->device};
+	*block = (struct block){blocks, address, bytes, memory, current->device, false};
 	used[block->device] += bit ? bytes : 0;
 	blocks = block;
 	*out = block->address;
@@ -437,9 +457,9 @@ static CUresult release(uint64_t address, const char *call)
 		used[block->device] -= block->bytes;
 	}
 	*link = block->next;
-	if (block->bytes < LARGE)
+	if (!block->registered && block->bytes < LARGE)
 		free(block->memory);
-	else
+	else if (!block->registered)
 		unmap_large(block->memory, block->bytes);
 	free(block);
 	return CUDA_SUCCESS;
@@ -477,11 +497,37 @@ static CUresult host_free(void *pointer)
 	return release((uint64_t)(uintptr_t)pointer, "cuMemFreeHost");
 }
 
+static CUresult host_register(void *memory, size_t bytes, unsigned flags)
+{
+	const uint64_t address = (uint64_t)(uintptr_t)memory;
+	standin_capture_allows("cuMemHostRegister");
+	if (!bytes)
+		return INVALID_VALUE;
+	if (!(flags & CUDA_HOST_PORTABLE))
+		strike_wrong("host memory that other devices do not see");
+	if (address % PAGE || bytes % PAGE)
+		strike_wrong("memory is registered that is not whole pages");
+	for (const struct block *block = blocks; block; block = block->next)
+		if (address < block->address + block->bytes && block->address < address + bytes)
+			return INVALID_VALUE; // it is registered already
+	struct block *block = malloc(sizeof(*block));
+	if (!block)
+		abort();
+	*block = (struct block){blocks, address, bytes, memory, current->device, true};
+	blocks = block;
+	return CUDA_SUCCESS;
+}
+
+static CUresult host_unregister(void *pointer)
+{
+	return release((uint64_t)(uintptr_t)pointer, "cuMemHostUnregister");
+}
+
 static CUresult enqueue_copy(CUstream stream, uint64_t to, uint64_t from, uint64_t bytes, const char *call)
 {
 	struct op op = {.kind = COPY, .to = to, .from = from, .bytes = bytes};
-	const uint8_t *bytes_from = place(from, bytes, call);
-	if (!place(to, bytes, call) || !bytes_from)
+	const uint8_t *bytes_from = standin_place(from, bytes, call);
+	if (!standin_place(to, bytes, call) || !bytes_from)
 		return INVALID_VALUE;
 	if (!block_at(to))
 		strike_wrong("%s to memory that is not pinned", call);
@@ -511,8 +557,8 @@ static CUresult copy_peer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from
 
 static CUresult copy_now(CUdeviceptr to, uint64_t from, uint64_t bytes, const char *call)
 {
-	uint8_t *target = place(to, bytes, call);
-	const uint8_t *source = place(from, bytes, call);
+	uint8_t *target = standin_place(to, bytes, call);
+	const uint8_t *source = standin_place(from, bytes, call);
 	standin_capture_allows(call);
 	check_unused(to, bytes, call); // other streams do not wait for it, nor it for them
 	check_unused(from, bytes, call);
@@ -534,7 +580,7 @@ static CUresult copy_out(void *to, CUdeviceptr from, size_t bytes)
 
 static CUresult fill(CUstream stream, uint64_t to, uint32_t value, uint64_t count, uint32_t width)
 {
-	if (!place(to, count * width, "a fill"))
+	if (!standin_place(to, count * width, "a fill"))
 		return INVALID_VALUE;
 	standin_enqueue(stream, &(struct op){.kind = FILL, .to = to, .value = value, .count = count, .width = width});
 	return CUDA_SUCCESS;
@@ -646,6 +692,7 @@ static CUresult event_record(CUevent event, CUstream stream)
 		strike_wrong("an event is recorded in a capture");
 	event->stream = stream;
 	event->place = stream->enqueued;
+	event->ns = stream->ns;
 	event->recorded = true;
 	return CUDA_SUCCESS;
 }
@@ -657,7 +704,7 @@ static CUresult event_query(CUevent event)
 
 static CUresult event_elapsed(float *ms, CUevent start, CUevent end)
 {
-	*ms = 0;
+	*ms = (float)((end->ns - start->ns) * 1e-6);
 	if (!start->recorded || !end->recorded)
 		strike_wrong("the time of an event that was never recorded");
 	return CUDA_SUCCESS;
@@ -683,6 +730,8 @@ void standin_fill(struct cuda *driver)
 		.cuMemGetInfo_v2 = memory_info,
 		.cuMemHostAlloc = host_allocate,
 		.cuMemFreeHost = host_free,
+		.cuMemHostRegister_v2 = host_register,
+		.cuMemHostUnregister = host_unregister,
 		.cuMemcpyAsync = copy_async,
 		.cuMemcpyHtoD_v2 = copy_in,
 		.cuMemcpyDtoH_v2 = copy_out,

@@ -14,6 +14,7 @@
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define X(symbol, parameters) STRIKE_EXPORT CUresult symbol parameters;
@@ -29,9 +30,10 @@ static bool told; // of the loss
 
 // ---- the books ----
 
-enum kind { MEMORY, HOST, STREAM, EVENT, MODULE, FUNCTION, LINK, GRAPH, EXEC };
+enum kind { MEMORY, HOST, REGISTERED, STREAM, EVENT, MODULE, FUNCTION, LINK, GRAPH, EXEC };
 static const char *const kinds[] = {
-	"device memory", "host memory", "stream", "event", "module", "function", "linking", "graph", "executable graph",
+	"device memory", "host memory", "registered memory", "stream", "event",
+	"module",        "function",    "linking",           "graph",  "executable graph",
 };
 enum { ENTRIES = 2048, DEVICES = 16 };
 
@@ -123,6 +125,9 @@ static void destroy(const struct entry *entry)
 		break;
 	case HOST:
 		driver.cuMemFreeHost(handle);
+		break;
+	case REGISTERED:
+		driver.cuMemHostUnregister(handle);
 		break;
 	case STREAM:
 		driver.cuStreamDestroy_v2(handle);
@@ -226,6 +231,17 @@ struct strikes *strike_open(const char *path)
 	CUDA_OPTIONAL(X)
 #undef X
 	return &strikes;
+}
+
+__attribute__((constructor)) static void stand_alone(void)
+{
+	const char *capability = getenv(STANDIN_ALONE);
+	if (!capability)
+		return;
+	strike_open(NULL);
+	strikes.capability = (int)strtol(capability, NULL, 10);
+	strikes.countdown = -1;
+	strikes.computes = true;
 }
 
 void strike_begin(long countdown, CUresult result, bool sticky)
@@ -407,6 +423,7 @@ MADE(F)
 #define DESTROYED(F) \
 	F(cuMemFree_v2, MEMORY, CUdeviceptr) \
 	F(cuMemFreeHost, HOST, void *) \
+	F(cuMemHostUnregister, REGISTERED, void *) \
 	F(cuStreamDestroy_v2, STREAM, CUstream) \
 	F(cuEventDestroy_v2, EVENT, CUevent) \
 	F(cuModuleUnload, MODULE, CUmodule) \
@@ -423,6 +440,16 @@ MADE(F)
 	}
 DESTROYED(F)
 #undef F
+
+CUresult cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags)
+{
+	if (strike_work("cuMemHostRegister"))
+		return strikes.result;
+	CUresult result = in_context(__func__) ? driver.cuMemHostRegister_v2(memory, bytes, flags) : INVALID_HANDLE;
+	if (!result)
+		note(REGISTERED, (uint64_t)memory, 0);
+	return result;
+}
 
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *out)
 {
