@@ -222,11 +222,12 @@ enum status cuda_find(const struct cuda *cuda, const char *hardware_key, struct 
 }
 
 // cuInit starts every GPU that the process may see, one after the other under the driver's lock.
-void cuda_narrow(const char *hardware_key)
+void cuda_narrow(const char *hardware_key, const char *other)
 {
-	char name[INFO_KEY_BYTES + 8];
-	if (strncmp(hardware_key, "uuid:", 5) != 0)
+	char names[2 * (INFO_KEY_BYTES + 8)];
+	if (strncmp(hardware_key, "uuid:", 5) != 0 || (other && strncmp(other, "uuid:", 5) != 0))
 		return;
-	snprintf(name, sizeof(name), "GPU-%s", hardware_key + 5);
-	setenv("CUDA_VISIBLE_DEVICES", name, 1);
+	snprintf(names, sizeof(names), "GPU-%.256s%s%.256s", hardware_key + 5, other ? ",GPU-" : "",
+		 other ? other + 5 : "");
+	setenv("CUDA_VISIBLE_DEVICES", names, 1);
 }

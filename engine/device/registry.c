@@ -3,6 +3,7 @@
 
 #include "common/base/limits.h"
 #include "common/base/log.h"
+#include "engine/device/peers.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -45,6 +46,9 @@ enum status registry_print(const struct device_table *table, struct buffer *out)
 		}
 		json_set(device, "apis", apis);
 		print_bandwidth(record, device);
+		struct json *peers = device_peers_print(record);
+		if (peers)
+			json_set(device, "peers", peers);
 		json_push(devices, device);
 	}
 	json_set(root, "devices", devices);
@@ -77,6 +81,7 @@ static void read_device(struct device_table *table, const struct json *json)
 	text_copy(record->bandwidth.model, sizeof(record->bandwidth.model), json_get_string(bandwidth, "model", ""));
 	text_copy(record->bandwidth.driver_version, sizeof(record->bandwidth.driver_version),
 		  json_get_string(bandwidth, "driver_version", ""));
+	device_peers_read(record, json_get(json, "peers"));
 }
 
 static bool valid(const struct json *root, struct error *error)

@@ -3,6 +3,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/limits.h"
+#include "engine/device/peers.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +21,10 @@ void device_table_destroy(struct device_table **table)
 {
 	if (!*table)
 		return;
-	for (size_t i = 0; i < (*table)->count; i++)
+	for (size_t i = 0; i < (*table)->count; i++) {
+		device_peers_finish((*table)->records[i]);
 		free((*table)->records[i]);
+	}
 	free((*table)->records);
 	free(*table);
 	*table = NULL;

@@ -40,6 +40,8 @@ struct device_record {
 	char device_id[IDENTITY_ID_BYTES], hardware_key[INFO_KEY_BYTES];
 	struct device_api apis[BACKEND_COUNT];
 	struct bandwidth bandwidth;
+	struct device_peer *peers; // (peer_count), of those that were looked at; peers.h
+	size_t peer_count;
 };
 
 struct device_table {

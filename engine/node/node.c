@@ -14,6 +14,7 @@
 #include "common/base/ticket_text.h"
 #include "common/net/stream.h"
 #include "common/net/supervisor.h"
+#include "engine/device/peers.h"
 #include "engine/device/registry.h"
 #include "engine/node/announce.h"
 #include "engine/node/cache.h"
@@ -151,6 +152,12 @@ static void device_verified(void *arg, const struct device_record *record, enum 
 		tenants_verified(node->tenants, record, kind, took_ms);
 }
 
+static bool in_use(void *arg, enum backend_kind kind)
+{
+	const struct node *node = arg;
+	return node->tenants && tenants_use(node->tenants, kind);
+}
+
 static void record_changed(void *arg)
 {
 	struct node *node = arg;
@@ -179,6 +186,12 @@ static struct json *build_devices(void *arg)
 {
 	struct node *node = arg;
 	return device_table_report(node->table);
+}
+
+static struct json *build_peer_speeds(void *arg)
+{
+	struct node *node = arg;
+	return device_peers_report(node->table);
 }
 
 static void set_watched(void *arg, bool watched)
@@ -754,6 +767,7 @@ static enum status create_parts(struct node *node, struct error *error)
 				       .devices_changed = devices_changed,
 				       .record_changed = record_changed,
 				       .verified = device_verified,
+				       .in_use = in_use,
 				       .arg = node};
 	struct hotplug_params hotplug = {.loop = node->loop, .root = "", .changed = hardware_changed, .arg = node};
 	struct witness_params witness = {.loop = node->loop,
@@ -772,6 +786,7 @@ static enum status create_parts(struct node *node, struct error *error)
 				       .node_id = node->table->node_id,
 				       .record = build_record,
 				       .devices = build_devices,
+				       .peer_speeds = build_peer_speeds,
 				       .watched = set_watched,
 				       .serve = serve,
 				       .lost = server_lost,

@@ -1,15 +1,17 @@
 /* See probe.h. One job is one worker call; it names its device by id, since the table may change while it runs. */
 #include "engine/node/probe.h"
 
+#include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
 #include "engine/backend.h"
+#include "engine/device/peers.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ENUMERATE_MS = 10000, VERIFY_MS = 20000, COMPILE_MS = 600000 };
+enum { ENUMERATE_MS = 10000, VERIFY_MS = 20000, COMPILE_MS = 600000, PEERS_LOOK_MS = 10000 };
 
 struct backend_state {
 	bool compiled, asking, again, asked; // asked: has answered or failed at least once
@@ -23,14 +25,15 @@ struct prober {
 	struct children *children;
 	struct backend_state backends[BACKEND_COUNT];
 	size_t enumerating, verifying;
-	bool compiling;
+	bool compiling, peering;
+	struct net_timer look;                     // runs while pairs of devices wait to be measured
 	char measuring[LIMIT_PROBES_AT_ONCE][129]; // memory pools that are being measured; "" is free
 };
 
 struct job {
 	struct prober *prober;
 	enum backend_kind kind;
-	char device_id[IDENTITY_ID_BYTES];
+	char device_id[IDENTITY_ID_BYTES], peer_id[IDENTITY_ID_BYTES];
 	char *pool; // of a measurement: its place in prober->measuring
 };
 
@@ -257,6 +260,87 @@ static void measure_waiting(struct prober *prober)
 	}
 }
 
+// ---- pairs of devices ----
+
+static void look_again(void *arg)
+{
+	pump(arg);
+}
+
+static void take_direction(struct device_record *from, const struct device_record *to, enum backend_kind kind,
+			   const struct json *told, const struct child_outcome *outcome)
+{
+	const double bytes_per_s = json_get_number(told, "bytes_per_s", 0);
+	const bool direct = json_get_bool(told, "direct", false);
+	const char *names[] = {from->apis[kind].info.name, to->apis[kind].info.name};
+	char reason[256];
+	if (device_record_backend(from) == kind && bytes_per_s > 0) {
+		device_peers_measured(from, to, bytes_per_s, direct);
+		log_info("node", "%s (%s) copies to %s (%s) at %.1f GB/s%s", names[0], from->device_id, names[1],
+			 to->device_id, bytes_per_s * 1e-9, direct ? "" : ", by way of the host's memory");
+		return;
+	}
+	snprintf(reason, sizeof(reason), "%.250s",
+		 outcome->status ? outcome->error->message
+				 : json_get_string(told, "reason", "its back end changed meanwhile"));
+	device_peers_failed(from, to, reason, clock_steady_ms());
+	log_warning("node", "how fast %s (%s) copies to %s (%s) could not be measured: %s", names[0], from->device_id,
+		    names[1], to->device_id, reason);
+}
+
+static void pair_measured(void *arg, const struct child_outcome *outcome)
+{
+	struct job *job = arg;
+	struct prober *prober = job->prober;
+	struct device_record *a = device_table_find(prober->params.table, job->device_id),
+			     *b = device_table_find(prober->params.table, job->peer_id);
+	take_direction(a, b, job->kind, json_get(outcome->result, "there"), outcome);
+	take_direction(b, a, job->kind, json_get(outcome->result, "back"), outcome);
+	prober->peering = false;
+	free(job);
+	prober->params.devices_changed(prober->params.arg);
+	pump(prober);
+}
+
+static bool may_measure(struct prober *prober, enum backend_kind kind)
+{
+	if (!prober->params.in_use || !prober->params.in_use(prober->params.arg, kind))
+		return true;
+	char reason[128];
+	snprintf(reason, sizeof(reason), "waits until no session and no model instance uses %s on its machine",
+		 backend_kind_title(kind));
+	if (device_peers_wait(prober->params.table, kind, reason, clock_steady_ms()))
+		prober->params.devices_changed(prober->params.arg);
+	return false;
+}
+
+// One pair after the other, so that they do not share what they are measured over, and each is over soon.
+static void peer_waiting(struct prober *prober)
+{
+	struct device_pair pair;
+	bool later = false;
+	if (prober->peering)
+		return;
+	for (size_t i = 0; i < LIMIT_PROBES_AT_ONCE; i++)
+		if (prober->measuring[i][0])
+			return;
+	const bool due = device_peers_next(prober->params.table, clock_steady_ms(), &pair, &later);
+	struct job *job = due && may_measure(prober, pair.kind) ? job_create(prober, pair.kind, pair.a->device_id)
+								: NULL;
+	if (!job) {
+		if ((due || later) && !prober->look.running)
+			net_timer_start(prober->params.loop, &prober->look, PEERS_LOOK_MS, look_again, prober);
+		return;
+	}
+	text_copy(job->peer_id, sizeof(job->peer_id), pair.b->device_id);
+	struct json *params = json_new_object();
+	json_set_string(params, "backend", backend_kind_name(pair.kind));
+	json_set_string(params, "hardware_key", pair.a->apis[pair.kind].info.hardware_key);
+	json_set_string(params, "peer_key", pair.b->apis[pair.kind].info.hardware_key);
+	prober->peering = true;
+	call_worker(prober, job, "worker.peers", params, VERIFY_MS, pair_measured);
+}
+
 static void compiled(void *arg, const struct child_outcome *outcome)
 {
 	struct job *job = arg;
@@ -309,6 +393,7 @@ static void pump(struct prober *prober)
 	if (prober->enumerating || prober->verifying)
 		return;
 	measure_waiting(prober);
+	peer_waiting(prober);
 	compile_waiting(prober);
 }
 
@@ -336,6 +421,7 @@ void prober_destroy(struct prober **prober)
 {
 	if (!*prober)
 		return;
+	net_timer_stop((*prober)->params.loop, &(*prober)->look);
 	children_destroy(&(*prober)->children);
 	free(*prober);
 	*prober = NULL;
@@ -349,6 +435,7 @@ enum status prober_verify(struct prober *prober, const char *device_id, struct e
 	if (!device_record_present(record))
 		return error_set(error, STATUS_CONFLICT, "the device is not there now");
 	device_record_verify_again(record);
+	device_peers_again(prober->params.table, record);
 	prober->params.devices_changed(prober->params.arg);
 	pump(prober);
 	return STATUS_OK;

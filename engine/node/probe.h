@@ -3,7 +3,9 @@
  * A scan asks every enabled back end, side by side, what it lists; each device that an API lists anew is then verified
  * by a worker of its own, side by side up to LIMIT_PROBES_AT_ONCE; and once nothing is being verified, the memory
  * bandwidth of devices that have none on record is measured, one at a time in each memory pool, so that measurements do
- * not disturb each other. Thread: the loop's. Does not own the table. */
+ * not disturb each other. Then, while no session and no model instance uses their back end, devices that their driver
+ * calls each other's peers are measured: how fast they copy to each other (engine/device/peers.h), a pair at a time,
+ * both ways, each in a worker that has the two open for about a second. Thread: the loop's. Does not own the table. */
 #pragma once
 #include "engine/device/table.h"
 #include "engine/node/child.h"
@@ -20,6 +22,8 @@ struct prober_params {
 	void (*record_changed)(void *arg);  // back ends or libraries changed
 	// A worker opened this device through the API in use, and verified it, in so many ms from its call.
 	void (*verified)(void *arg, const struct device_record *record, enum backend_kind kind, double took_ms);
+	// Whether a session or a model instance uses devices of this back end. May be NULL: none ever does.
+	bool (*in_use)(void *arg, enum backend_kind kind);
 	void *arg;
 };
 

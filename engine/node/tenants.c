@@ -396,6 +396,14 @@ static struct tenant *find_id(struct tenants *tenants, const char *worker_id)
 	return tenant;
 }
 
+bool tenants_use(const struct tenants *tenants, enum backend_kind backend)
+{
+	const struct tenant *tenant = tenants->list;
+	while (tenant && (tenant->spare || tenant->backend != backend))
+		tenant = tenant->next;
+	return tenant;
+}
+
 static struct tenant *find(struct tenants *tenants, const struct uplink_call *call)
 {
 	return find_id(tenants, json_get_string(call->params, "worker_id", ""));

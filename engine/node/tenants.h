@@ -54,6 +54,8 @@ void tenants_verified(struct tenants *tenants, const struct device_record *recor
 		      double took_ms);
 // As hops_params.hand_over.
 void tenants_channel(struct tenants *tenants, struct uplink_call *call, const struct hops_channel *channel);
+// Whether a session or a model instance has a worker of this back end; one that waits for a session is nobody's.
+bool tenants_use(const struct tenants *tenants, enum backend_kind backend);
 // The server is gone: kill all but those that are kept.
 void tenants_lost(struct tenants *tenants);
 // Those that are kept, for node.register (an array of ids); NULL: none.

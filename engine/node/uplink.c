@@ -55,6 +55,7 @@ struct uplink {
 	int64_t notice_ms;             // steady clock: when to say again that no server answers
 	bool registering, registered;  // asked and not answered yet; answered
 	bool met;                      // was registered once
+	bool peer_speeds;              // taken by the server
 	unsigned connections;          // until now
 	pid_t parent;
 	bool ended, leaving;
@@ -114,6 +115,8 @@ static void send_due(void *arg)
 	if (uplink->devices_due && uplink->registered) {
 		struct json *params = json_new_object();
 		json_set(params, "devices", uplink->params.devices(uplink->params.arg));
+		if (uplink->peer_speeds && uplink->params.peer_speeds)
+			json_set(params, "peer_speeds", uplink->params.peer_speeds(uplink->params.arg));
 		uplink->devices_due = false;
 		send_call(uplink, CALL_DEVICES, "node.devices", params);
 	}
@@ -412,6 +415,7 @@ static void answered(struct uplink *uplink, const struct message *message)
 		return;
 	log_info("node", "connected to the server");
 	uplink->registered = uplink->met = true;
+	uplink->peer_speeds = json_get_bool(message->result, "peer_speeds", false);
 	if (uplink_remote(uplink)) {
 		remember_address(uplink);
 		look_at_age(uplink);

@@ -39,6 +39,8 @@ struct uplink_params {
 	const char *node_id;                // by its certificate
 	struct json *(*record)(void *arg);  // NodeRecord, made anew
 	struct json *(*devices)(void *arg); // array of ReportedDevice
+	// Array of PeerSpeeds, for a server that takes them. May be NULL.
+	struct json *(*peer_speeds)(void *arg);
 	void (*watched)(void *arg, bool watched);
 	void (*serve)(void *arg, struct uplink_call *call); // takes the call
 	void (*lost)(void *arg);                            // a connection to the server ended

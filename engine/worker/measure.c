@@ -1,5 +1,5 @@
-/* Memory bandwidth, as in verify.h: fill memory with what cannot be compressed, then read it in passes and keep the
- * best.
+/* Memory bandwidth, and that of copies between two devices, as in verify.h: fill memory with what cannot be compressed,
+ * then read it in passes and keep the best.
  *
  * Memory is several buffers where one may not be large enough, and is touched by the fill before anything is timed. A
  * pass reads all of it, so that what a cache holds at its end is not what the next one begins with. Where it is one
@@ -17,6 +17,14 @@ enum {
 	MEASURE_NS = 200 * 1000 * 1000,
 	MEASURE_LONG_NS = 2000 * 1000 * 1000, // then fewer passes must do: the device is slow
 	MEASURE_PATIENCE_S = 60               // for one pass; who waits for the worker is less patient
+};
+enum {
+	COPIES_BYTES = 64 * 1024 * 1024, // a link of 400 GB/s takes 0.16 ms for it, beside which a launch is little
+	COPIES_FREE = 16,                // so many times that much must be free
+	COPIES_OF_PASS = 4,
+	COPIES_PASSES = 6,
+	COPIES_LEAST_PASSES = 2,
+	COPIES_NS = 50 * 1000 * 1000,
 };
 
 struct measure {
@@ -131,5 +139,72 @@ enum status measure_bandwidth(struct exogpu_device *device, double *bytes_per_s,
 		status = error_set(error, STATUS_UNAVAILABLE,
 				   "the device's clock did not advance while it was measured");
 	*bytes_per_s = best;
+	return status;
+}
+
+// ---- between two devices ----
+
+struct copies {
+	struct exogpu_stream *stream;
+	struct exogpu_buffer *from, *to;
+};
+
+static enum status make_room(struct exogpu_device *device, struct exogpu_buffer **buffer, struct error *error)
+{
+	uint64_t total = 0, unused = 0;
+	enum status status = exogpu_device_memory(device, &total, &unused, error);
+	if (!status && unused < (uint64_t)COPIES_FREE * COPIES_BYTES)
+		status = error_set(error, STATUS_OUT_OF_MEMORY,
+				   "only %llu MiB of a device's memory are free: left to who uses it",
+				   (unsigned long long)(unused >> 20));
+	return status ? status : exogpu_buffer_create(device, buffer, COPIES_BYTES, EXOGPU_MEMORY_DEVICE, error);
+}
+
+// The first is not timed: while it goes on, those that are come to lie behind it.
+static enum status copy_pass(struct copies *copies, struct measured_copy *best, struct error *error)
+{
+	bool direct = true, all = true;
+	uint64_t begin = 0, end = 0;
+	int64_t ns = 0;
+	struct exogpu_copy copy = {.to = copies->to, .from = copies->from, .bytes = COPIES_BYTES, .direct = &direct};
+	enum status status = exogpu_copy(copies->stream, &copy, error);
+	if (!status)
+		status = exogpu_mark(copies->stream, &begin, error);
+	for (int i = 0; !status && i < COPIES_OF_PASS; i++) {
+		status = exogpu_copy(copies->stream, &copy, error);
+		all = all && direct;
+	}
+	if (!status)
+		status = exogpu_mark(copies->stream, &end, error);
+	if (!status)
+		status = exogpu_wait(copies->stream, end, MEASURE_PATIENCE_S * 1000000000ll, error);
+	if (!status)
+		status = exogpu_elapsed(copies->stream, begin, end, &ns, error);
+	double rate = !status && ns > 0 ? (double)COPIES_BYTES * COPIES_OF_PASS / ((double)ns * 1e-9) : 0;
+	if (rate > best->bytes_per_s)
+		*best = (struct measured_copy){.bytes_per_s = rate, .direct = all};
+	return status;
+}
+
+enum status measure_copies(struct exogpu_device *from, struct exogpu_device *to, struct measured_copy *out,
+			   struct error *error)
+{
+	struct copies copies = {0};
+	*out = (struct measured_copy){0};
+	enum status status = make_room(from, &copies.from, error);
+	if (!status)
+		status = make_room(to, &copies.to, error);
+	if (!status)
+		status = exogpu_stream_create(from, &copies.stream, error);
+	int64_t began_ns = clock_steady_ns();
+	for (int pass = 0; !status && pass < COPIES_PASSES &&
+			   (pass < COPIES_LEAST_PASSES || clock_steady_ns() - began_ns < COPIES_NS);
+	     pass++)
+		status = copy_pass(&copies, out, error);
+	exogpu_stream_destroy(&copies.stream);
+	exogpu_buffer_destroy(&copies.from);
+	exogpu_buffer_destroy(&copies.to);
+	if (!status && out->bytes_per_s <= 0)
+		status = error_set(error, STATUS_UNAVAILABLE, "the device's clock did not advance while it copied");
 	return status;
 }

@@ -87,7 +87,7 @@ static enum status open_device(const struct backend *backend, const struct json 
 {
 	const char *key = json_get_string(params, "hardware_key", "");
 	if (backend->narrow)
-		backend->narrow(key);
+		backend->narrow(key, NULL);
 	const struct exogpu_open open = {.backend = backend_kind_name(backend->kind),
 					 .hardware_key = key,
 					 .cache_directory = json_get_string(params, "cache_directory", NULL),
@@ -124,6 +124,54 @@ static enum status answer_verify(const struct json *params, struct json **result
 	else
 		json_set_null(*result, "memory_bandwidth_bytes_per_s");
 	return STATUS_OK;
+}
+
+static enum status answer_direction(struct json *result, const char *name, struct exogpu_device *from,
+				    struct exogpu_device *to, struct error *error)
+{
+	struct measured_copy copy;
+	struct error fault = {0};
+	struct json *json = json_new_object();
+	const enum status status = measure_copies(from, to, &copy, &fault);
+	if (status)
+		json_set_null(json, "bytes_per_s");
+	else
+		json_set_number(json, "bytes_per_s", copy.bytes_per_s);
+	json_set_bool(json, "direct", copy.direct);
+	json_set_string(json, "reason", status ? fault.message : NULL);
+	json_set(result, name, json);
+	// What a lost device's other direction would say is nothing of that direction.
+	return status == STATUS_DEVICE_LOST ? error_set(error, status, "%s", fault.message) : STATUS_OK;
+}
+
+static enum status answer_peers(const struct json *params, struct json **result, struct error *error)
+{
+	const struct backend *backend;
+	struct exogpu_device *devices[2] = {NULL, NULL};
+	const char *keys[] = {json_get_string(params, "hardware_key", ""), json_get_string(params, "peer_key", "")};
+	enum status status = backend_of(params, &backend, error);
+	if (!status && !strcmp(keys[0], keys[1]))
+		status = error_set(error, STATUS_INVALID_PARAMS, "a device is no peer of itself");
+	if (status)
+		return status;
+	fault_strike("peers", backend->kind);
+	if (backend->narrow)
+		backend->narrow(keys[0], keys[1]);
+	for (int i = 0; i < 2 && !status; i++)
+		status = exogpu_device_open(
+			&devices[i],
+			&(struct exogpu_open){.backend = backend_kind_name(backend->kind), .hardware_key = keys[i]},
+			error);
+	*result = json_new_object();
+	if (!status)
+		status = answer_direction(*result, "there", devices[0], devices[1], error);
+	if (!status)
+		status = answer_direction(*result, "back", devices[1], devices[0], error);
+	for (int i = 2; i-- > 0;)
+		exogpu_device_close(&devices[i], NULL);
+	if (status)
+		json_destroy(result);
+	return status;
 }
 
 // As one whom nobody waits for.
@@ -279,6 +327,7 @@ static const struct {
 } methods[] = {
 	{"worker.enumerate", answer_enumerate},
 	{"worker.verify", answer_verify},
+	{"worker.peers", answer_peers},
 	{"worker.compile", answer_compile},
 };
 

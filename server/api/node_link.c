@@ -396,6 +396,7 @@ static void registered(void *context, enum status status, const struct error *er
 	struct json *result = json_new_object();
 	json_set_integer(result, "protocol", PROTOCOL);
 	json_set_bool(result, "watched", events_watched(link->all->params.events));
+	json_set_bool(result, "peer_speeds", true);
 	if (link->local && link->all->params.address)
 		json_set(result, "links", links_json(link));
 	pending_finish(pending, result, NULL);
@@ -478,9 +479,11 @@ static enum status node_devices(struct node_link *link, const struct message *me
 	struct pending *pending = pending_create(link, message);
 	if (!pending)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
-	enum status status = cluster_report_devices(link->all->params.cluster, link->node_id,
-						    json_get(message->params, "devices"), devices_reported, pending,
-						    error);
+	struct json *devices = cluster_join_speeds(json_get(message->params, "devices"),
+						   json_get(message->params, "peer_speeds"));
+	enum status status = cluster_report_devices(link->all->params.cluster, link->node_id, devices, devices_reported,
+						    pending, error);
+	json_destroy(&devices);
 	if (status) {
 		say_refused(link, error);
 		pending_finish(pending, NULL, error);

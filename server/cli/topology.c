@@ -19,6 +19,18 @@ static const struct table_column columns[] = {
 	{.title = "AGE", .right = true, .leave_out = 1},
 };
 
+static const struct table_column pair_columns[] = {
+	{.title = "NODE", .narrowest = 6, .leave_out = 2},
+	{.title = "FROM", .narrowest = 12},
+	{.title = "TO", .narrowest = 12},
+	{.title = "CLASS", .leave_out = 3},
+	{.title = "THERE", .right = true},
+	{.title = "BACK", .right = true},
+	{.title = "AGE", .right = true, .leave_out = 1},
+};
+
+enum { REASONS = 4 }; // printed at most
+
 static const char *class_words(const char *class)
 {
 	static const char *const words[][2] = {{"process", "process"},   {"peer", "peer-to-peer"},
@@ -127,6 +139,74 @@ static void print_summary(const struct json *summary)
 	printf("\n");
 }
 
+// "NVIDIA H200 dev_1f03": those of one machine often have one name.
+static void add_device(struct table *table, const struct json *devices, const char *device_id)
+{
+	const struct json *device = command_find(devices, "device_id", device_id, NULL);
+	table_add(table, TONE_PLAIN, "%s %s", json_get_string(device, "name", ""), device_id);
+}
+
+static void add_pair(struct table *table, const struct json *snapshot, const struct json *device,
+		     const struct json *there, const struct json *back)
+{
+	char text[FORMAT_BYTES];
+	const struct json *devices = json_get(snapshot, "devices");
+	const bool staged = !strcmp(json_get_string(there, "class", ""), "staged") ||
+			    !strcmp(json_get_string(back, "class", ""), "staged");
+	table_add(table, TONE_PLAIN, "%s",
+		  node_name(json_get(snapshot, "nodes"), json_get_string(device, "node_id", "")));
+	add_device(table, devices, json_get_string(device, "device_id", ""));
+	add_device(table, devices, json_get_string(there, "device_id", ""));
+	table_add(table, staged ? TONE_ATTENTION : TONE_PLAIN, staged ? "by the host" : "direct");
+	add_rate(table, there, "bytes_per_s");
+	add_rate(table, back, "bytes_per_s");
+	table_add(table, TONE_PLAIN, "%s", format_age(command_age_ms(there, "measured_at"), text));
+}
+
+// Why a direction has no figure, each reason once.
+static void print_unmeasured(const struct json *devices)
+{
+	struct json *told = json_new_object();
+	for (const struct json *one = json_first(devices); one; one = json_next(one))
+		for (const struct json *peer = json_first(json_get(one, "peers")); peer; peer = json_next(peer)) {
+			const char *reason = json_get_string(peer, "reason", "");
+			if (!reason[0] || json_get(told, reason) || json_count(told) == REASONS)
+				continue;
+			json_set_bool(told, reason, true);
+			command_print_text(stdout, "not measured: ", reason);
+		}
+	json_destroy(&told);
+}
+
+// How fast devices of one machine copy to each other, a line for each pair.
+static int print_pairs(const struct json *snapshot, struct error *error)
+{
+	struct table table;
+	struct terminal terminal = terminal_of_stdout();
+	const struct json *devices = json_get(snapshot, "devices");
+	bool any = false;
+	table_init(&table, pair_columns, sizeof pair_columns / sizeof *pair_columns);
+	for (const struct json *one = json_first(devices); one; one = json_next(one)) {
+		const char *id = json_get_string(one, "device_id", "");
+		for (const struct json *peer = json_first(json_get(one, "peers")); peer; peer = json_next(peer)) {
+			const char *to = json_get_string(peer, "device_id", "");
+			const struct json *other = command_find(devices, "device_id", to, NULL);
+			const struct json *back = command_find(json_get(other, "peers"), "device_id", id, NULL);
+			if (back && strcmp(id, to) > 0)
+				continue;
+			add_pair(&table, snapshot, one, peer, back);
+			any = true;
+		}
+	}
+	const int result = any && table_print(&table, stdout, &terminal, error) ? 1 : 0;
+	table_finish(&table);
+	if (!result && any) {
+		print_unmeasured(devices);
+		printf("\n");
+	}
+	return result;
+}
+
 // Devices of one machine whose copies should go directly and do not.
 static void print_staged(const struct json *devices)
 {
@@ -152,6 +232,8 @@ static int print_all(const struct json *snapshot, const struct json *summary, st
 	const struct json *links = json_get(snapshot, "links"), *nodes = json_get(snapshot, "nodes");
 	print_summary(summary);
 	print_staged(json_get(snapshot, "devices"));
+	if (print_pairs(snapshot, error))
+		return 1;
 	if (!json_count(links)) {
 		fprintf(stderr,
 			"No link was measured yet. Nodes measure their way to the server once they are connected,\n"
@@ -208,7 +290,9 @@ static int run(const struct cli_arguments *arguments, struct error *error)
 const struct cli_command topology_command = {
 	.name = "topology",
 	.summary = "show how far apart the machines are, and which link is the bottleneck",
-	.more = "THERE and BACK are what a link gives each way. A link is degraded when it is worse than links of its\n"
-		"class should be. With --json: {summary, links} of topology.summary and cluster.snapshot.\n",
+	.more = "THERE and BACK are what a link gives each way; of two devices of one machine, how fast copies "
+		"between\n"
+		"them went when their node measured it. A link is degraded when it is worse than links of its class\n"
+		"should be. With --json: {summary, links} of topology.summary and cluster.snapshot.\n",
 	.run = run,
 };

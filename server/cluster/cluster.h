@@ -48,10 +48,12 @@ enum status cluster_register_node(struct cluster *cluster, const struct json *re
 				  struct cluster_link *link,
 				  void (*done)(void *context, enum status status, const struct error *error),
 				  void *context, struct error *error);
-// The node's devices (an array of ReportedDevice, checked). `done` is called once they are stored, or at once if
-// nothing is new; reports of one node are stored one after the other. Errors, and then `done` is not called:
-// STATUS_NOT_FOUND, STATUS_CONFLICT (a device_id of another node, or one device twice), STATUS_LIMIT_EXCEEDED
-// (LIMIT_NODE_REPORTS wait).
+// ReportedDevices with what their node tells of their peers (PeerSpeeds; NULL: it tells nothing): a copy.
+struct json *cluster_join_speeds(const struct json *devices, const struct json *speeds);
+// The node's devices (an array of ReportedDevice, checked, which may have peer_speeds). `done` is called once they are
+// stored, or at once if nothing is new; reports of one node are stored one after the other. Errors, and then `done` is
+// not called: STATUS_NOT_FOUND, STATUS_CONFLICT (a device_id of another node, or one device twice),
+// STATUS_LIMIT_EXCEEDED (LIMIT_NODE_REPORTS wait).
 enum status cluster_report_devices(struct cluster *cluster, const char *node_id, const struct json *devices,
 				   void (*done)(void *context, enum status status, const struct error *error),
 				   void *context, struct error *error);
@@ -125,8 +127,13 @@ enum status cluster_drain_device(struct cluster *cluster, struct cluster_device 
 void cluster_copied(struct cluster *cluster, const char *from_device_id, const char *to_device_id, bool direct);
 // Whether they go directly, as far as is known: its driver says that they could, and no copy was refused.
 bool cluster_copies(const struct cluster_device *from, const struct cluster_device *to);
-// Pairs of devices of one machine that copy to each other directly, as far as is known.
-int64_t cluster_peer_pairs(const struct cluster *cluster);
+// Pairs of devices of one machine that copy to each other directly, as far as is known, and of their directions the
+// slowest and the fastest that is measured; 0: none is.
+struct cluster_pairs {
+	int64_t count;
+	double slowest_bytes_per_s, fastest_bytes_per_s;
+};
+struct cluster_pairs cluster_peer_pairs(const struct cluster *cluster);
 
 // Samples of the last ten minutes, in steps of at least step_ms: {columns, rows, step_s, source} without device_id.
 struct json *cluster_recent_samples(const struct cluster_device *device, int64_t from_ms, int64_t to_ms,

@@ -3,12 +3,15 @@
  * Which could, their driver says when they are found. Which do, copies show: one that had to go by way of the host's
  * memory puts that direction among the staged ones, and a person is told, once; one that goes directly takes it out
  * again, as does the node when it connects anew. This is not stored: it is of the processes that copy, not of the
- * hardware. Thread: the loop's. */
+ * hardware. How fast they go their node measures (PeerSpeed of its devices' records), and which way what it measured
+ * went counts until copies show something else. Thread: the loop's. */
 #include "common/base/clock.h"
 #include "server/cluster/state.h"
 
 #include <stdio.h>
 #include <string.h>
+
+#define FASTEST_BYTES_PER_S 1e15 // no link of a machine comes near; more is not believed
 
 static bool has_text(const struct json *array, const char *text)
 {
@@ -23,14 +26,83 @@ static bool could(const struct cluster_device *from, const struct cluster_device
 	return from->node == to->node && has_text(json_get(from->record, "peers"), to->hardware_key);
 }
 
+struct json *cluster_join_speeds(const struct json *devices, const struct json *speeds)
+{
+	struct json *joined = json_new_array();
+	for (const struct json *one = json_first(devices); one; one = json_next(one)) {
+		struct json *device = json_copy(one);
+		const struct json *told = json_first(speeds);
+		const char *device_id = json_get_string(one, "device_id", "");
+		while (told && strcmp(json_get_string(told, "device_id", ""), device_id) != 0)
+			told = json_next(told);
+		if (told)
+			json_set(device, "peer_speeds", json_copy(json_get(told, "peers")));
+		else if (speeds)
+			json_set(device, "peer_speeds", json_new_array());
+		json_push(joined, device);
+	}
+	return joined;
+}
+
+// What the node tells of this direction; NULL: nothing. bytes_per_s: 0 if there is no figure, or none that can be.
+static const struct json *told_of(const struct cluster_device *from, const struct cluster_device *to,
+				  double *bytes_per_s)
+{
+	const struct json *one = json_first(json_get(from->record, "peer_speeds"));
+	int64_t at_ms;
+	while (one && strcmp(json_get_string(one, "hardware_key", ""), to->hardware_key) != 0)
+		one = json_next(one);
+	const double told = json_get_number(one, "bytes_per_s", 0);
+	const bool can_be = told > 0 && told <= FASTEST_BYTES_PER_S && // also false for NaN
+			    !clock_parse(json_get_string(one, "measured_at", ""), &at_ms);
+	*bytes_per_s = can_be ? told : 0;
+	return one;
+}
+
 static bool is_staged(const struct cluster_device *from, const struct cluster_device *to)
 {
-	return json_get_bool(from->staged, to->device_id, false);
+	double bytes_per_s;
+	const struct json *told = told_of(from, to, &bytes_per_s);
+	return json_get_bool(from->staged, to->device_id, bytes_per_s > 0 && !json_get_bool(told, "direct", true));
+}
+
+// Why there is no figure of the way that copies go now; NULL: there is one.
+static const char *no_figure(const struct cluster_device *from, const struct json *told, double bytes_per_s,
+			     bool staged)
+{
+	if (!json_get(from->record, "peer_speeds"))
+		return "its node is of a build that does not measure it";
+	if (bytes_per_s > 0 && json_get_bool(told, "direct", true) == staged)
+		return staged ? "it was measured while copies went directly"
+			      : "it was measured while copies went by way of the host's memory";
+	if (bytes_per_s > 0)
+		return NULL;
+	if (json_type(json_get(told, "bytes_per_s")) == JSON_NUMBER)
+		return "what its node tells cannot be";
+	return json_get_string(told, "reason", "it is not measured yet");
 }
 
 bool cluster_copies(const struct cluster_device *from, const struct cluster_device *to)
 {
 	return could(from, to) && !is_staged(from, to);
+}
+
+static struct json *peer_json(const struct cluster_device *from, const struct cluster_device *to)
+{
+	double bytes_per_s;
+	const struct json *told = told_of(from, to, &bytes_per_s);
+	const bool staged = is_staged(from, to);
+	const char *reason = no_figure(from, told, bytes_per_s, staged);
+	struct json *peer = json_new_object();
+	json_set_string(peer, "device_id", to->device_id);
+	json_set_string(peer, "class", staged ? "staged" : "peer");
+	if (reason)
+		json_set_null(peer, "bytes_per_s");
+	else
+		json_set_number(peer, "bytes_per_s", bytes_per_s);
+	json_set_string(peer, "measured_at", reason ? NULL : json_get_string(told, "measured_at", NULL));
+	json_set_string(peer, "reason", reason);
+	return peer;
 }
 
 struct json *cluster_peers_json(const struct cluster *cluster, const struct cluster_device *device)
@@ -41,10 +113,7 @@ struct json *cluster_peers_json(const struct cluster *cluster, const struct clus
 		const struct cluster_device *other = cluster->devices[i];
 		if (!could(device, other))
 			continue;
-		struct json *peer = json_new_object();
-		json_set_string(peer, "device_id", other->device_id);
-		json_set_string(peer, "class", is_staged(device, other) ? "staged" : "peer");
-		json_push(peers, peer);
+		json_push(peers, peer_json(device, other));
 	}
 	return peers;
 }
@@ -90,18 +159,34 @@ void cluster_copied(struct cluster *cluster, const char *from_device_id, const c
 	tell(cluster, from, to, !direct);
 }
 
-// Both ways, of devices that are there.
-int64_t cluster_peer_pairs(const struct cluster *cluster)
+static void widen(struct cluster_pairs *pairs, const struct cluster_device *from, const struct cluster_device *to)
 {
-	int64_t pairs = 0;
+	double bytes_per_s;
+	const struct json *told = told_of(from, to, &bytes_per_s);
+	if (no_figure(from, told, bytes_per_s, false))
+		return;
+	if (pairs->slowest_bytes_per_s <= 0 || bytes_per_s < pairs->slowest_bytes_per_s)
+		pairs->slowest_bytes_per_s = bytes_per_s;
+	if (bytes_per_s > pairs->fastest_bytes_per_s)
+		pairs->fastest_bytes_per_s = bytes_per_s;
+}
+
+// Both ways, of devices that are there.
+struct cluster_pairs cluster_peer_pairs(const struct cluster *cluster)
+{
+	struct cluster_pairs pairs = {0};
 	for (size_t i = 0; i < cluster->device_count; i++) {
 		const struct cluster_device *a = cluster->devices[i];
 		if (!a->node->link || !json_count(json_get(a->record, "peers")))
 			continue;
 		for (size_t j = 0; j < i; j++) {
 			const struct cluster_device *b = cluster->devices[j];
-			pairs += cluster_copies(a, b) && cluster_copies(b, a) &&
-				 json_get_bool(a->record, "present", true) && json_get_bool(b->record, "present", true);
+			if (!cluster_copies(a, b) || !cluster_copies(b, a) ||
+			    !json_get_bool(a->record, "present", true) || !json_get_bool(b->record, "present", true))
+				continue;
+			pairs.count++;
+			widen(&pairs, a, b);
+			widen(&pairs, b, a);
 		}
 	}
 	return pairs;

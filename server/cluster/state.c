@@ -330,6 +330,7 @@ struct json *cluster_device_json(const struct cluster *cluster, const struct clu
 	struct json *json = json_copy(device->record);
 	json_remove(json, "hardware_key");
 	json_remove(json, "present");
+	json_remove(json, "peer_speeds");
 	json_set(json, "peers", cluster_peers_json(cluster, device));
 	json_set_string(json, "node_id", device->node->node_id);
 	json_set_string(json, "state", cluster_device_state(device, &reason));

@@ -151,6 +151,8 @@ struct json *topology_summary_json(const struct topology *topology)
 {
 	struct json *json = json_new_object();
 	struct survey survey = {.diameter_ms = -1};
+	const struct cluster_pairs peers = cluster_peer_pairs(topology->params.cluster);
+	const bool measured = peers.fastest_bytes_per_s > 0;
 	survey_pairs(topology, &survey);
 	topology_each(topology, add_measured, &survey);
 	json_set_integer(json, "nodes", survey.nodes);
@@ -160,7 +162,9 @@ struct json *topology_summary_json(const struct topology *topology)
 	set_mean(json, "mean_rtt_ms", &survey.rtt);
 	set_mean(json, "mean_throughput_bytes_per_s", &survey.throughput);
 	set_mean(json, "diameter_ms", &(struct mean){survey.diameter_ms, survey.diameter_ms >= 0});
-	json_set_integer(json, "peer_to_peer_pairs", cluster_peer_pairs(topology->params.cluster));
+	json_set_integer(json, "peer_to_peer_pairs", peers.count);
+	set_mean(json, "slowest_peer_bytes_per_s", &(struct mean){peers.slowest_bytes_per_s, measured});
+	set_mean(json, "fastest_peer_bytes_per_s", &(struct mean){peers.fastest_bytes_per_s, measured});
 	json_set_integer(json, "degraded", survey.degraded);
 	json_set(json, "bottleneck", bottleneck_json(&survey));
 	return json;

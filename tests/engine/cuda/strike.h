@@ -19,10 +19,21 @@ struct strikes {
 	const char *name;       // each call of this function fails with `result`; NULL: none does. For the test to set
 	long named;             // how many have
 	// Of the stand-in:
+	bool computes;                           // the kernel that verifies
 	bool hangs;                              // nothing that is enqueued is ever done; for the test to set
 	long asked, turns;                       // how often a stream was asked, and another one than the time before
 	uint64_t copied_bytes[2], copied_sum[2]; // by streams from the host's memory to each device; sum of the bytes
 };
+
+// How fast the stand-in's copies are by its clock.
+#define STANDIN_PEER_BYTES_PER_NS 400.0
+#define STANDIN_STAGED_BYTES_PER_NS 16.0
+#define STANDIN_MEMORY_BYTES_PER_NS 2000.0
+#define STANDIN_HOST_BYTES_PER_NS 50.0
+
+// In the environment of a program: the library stands for the driver there from the beginning, without a test to open
+// it, with two devices of this capability (90).
+#define STANDIN_ALONE "EXOGPU_TEST_CUDA"
 
 #define STRIKE_EXPORT __attribute__((visibility("default")))
 // driver: the file of NVIDIA's library, or NULL for the stand-in. NULL if it lacks a function of loader.h.

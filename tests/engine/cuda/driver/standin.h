@@ -28,11 +28,14 @@ struct CUstream_st {
 	bool asked, capturing;
 	struct op *captured, **captured_last;
 	int device;
+	double ns; // that the work it was given takes
 };
 
 // Behind what the stream has, or into what it captures. A copy of it.
 struct op *standin_enqueue(CUstream stream, const struct op *work);
 void standin_ops_free(struct op *op);
+// The memory there; NULL, and noted, if it is not of one piece.
+uint8_t *standin_place(uint64_t address, uint64_t bytes, const char *call);
 // Note that work of this kernel uses the memory there, if it is an address.
 void standin_note_use(struct op *op, uint64_t address, const char *kernel);
 // Whether pending work is of this module, or graph.

@@ -157,6 +157,46 @@ struct CUgraph_st {
 struct CUgraphExec_st {
 	struct op *ops;
 };
+// As engine/cuda/kernels/verify.cu.
+struct verify_arguments {
+	uint64_t in, out, count;
+	uint32_t seed;
+	float scale, bias;
+};
+
+static void verify(void *context)
+{
+	const struct verify_arguments *with = context;
+	const uint8_t *in = standin_place(with->in, 4 * with->count, "verify");
+	uint8_t *out = standin_place(with->out, 8 * with->count, "verify");
+	for (uint64_t i = 0; in && out && i < with->count; i++) {
+		uint32_t x;
+		memcpy(&x, in + 4 * i, 4);
+		x = (x + (uint32_t)i) ^ with->seed;
+		x = (x ^ (x >> 16)) * 2654435761u;
+		x = (x ^ (x >> 15)) * 3039394381u;
+		x ^= x >> 16;
+		const float value = (float)((double)(x >> 8) / 16777216.0 * (double)with->scale + (double)with->bias);
+		memcpy(out + 4 * i, &x, 4);
+		memcpy(out + 4 * (with->count + i), &value, 4);
+	}
+}
+
+static void enqueue_verify(CUstream stream, void **arguments)
+{
+	struct verify_arguments *with = malloc(sizeof(*with));
+	if (!with)
+		abort();
+	memcpy(&with->in, arguments[0], 8);
+	memcpy(&with->out, arguments[1], 8);
+	memcpy(&with->count, arguments[2], 8);
+	memcpy(&with->seed, arguments[3], 4);
+	memcpy(&with->scale, arguments[4], 4);
+	memcpy(&with->bias, arguments[5], 4);
+	standin_enqueue(stream,
+			&(struct op){.kind = CALL, .function = verify, .context = with, .kept = (uint8_t *)with});
+}
+
 static CUresult launch(const CUlaunchConfig *config, CUfunction function, void **arguments, void **extra)
 {
 	struct op op = {.kind = KERNEL, .module = function->module};
@@ -186,6 +226,8 @@ static CUresult launch(const CUlaunchConfig *config, CUfunction function, void *
 			standin_note_use(&op, word, function->name);
 		}
 	standin_enqueue(config->stream, &op);
+	if (strikes.computes && !strcmp(function->name, "verify"))
+		enqueue_verify(config->stream, arguments);
 	return CUDA_SUCCESS;
 }
 

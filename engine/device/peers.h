@@ -1,0 +1,49 @@
+/* How fast this node's devices copy to those of it that their driver calls their peers: what was measured of each
+ * direction, and which are to be measured next.
+ *
+ * A figure is of a direction: the record of the device that is copied from has it, under the hardware key of the other.
+ * It holds while the driver and what the device is are unchanged; a person who has the device verified again has it
+ * measured again, and until then it stands. Of devices that are no peers nothing is measured: their copies go through
+ * the host's memory, which every device shares and where a figure of a quiet machine promises nothing.
+ * Thread: the node's loop. */
+#pragma once
+#include "engine/device/table.h"
+
+enum { PEERS_TRIES = 6, PEERS_AGAIN_MS = 600000 };
+
+struct device_peer {
+	char hardware_key[INFO_KEY_BYTES]; // of the other
+	double bytes_per_s;                // 0: not measured
+	bool direct;                       // the copies that were measured went over the peers' link
+	int64_t at_ms;                     // wall clock
+	char model[INFO_NAME_BYTES], driver_version[INFO_VERSION_BYTES];
+	char reason[256];    // why there is no figure; "": nobody has tried yet
+	bool wanted;         // though there is one
+	unsigned tries;      // that failed, since the process began, or since a person asked
+	int64_t retry_at_ms; // steady clock; 0: at once
+};
+
+// Two devices of which at least one direction is to be measured, through `kind`.
+struct device_pair {
+	struct device_record *a, *b;
+	enum backend_kind kind;
+};
+
+// The next of them. False: none now; *later says whether some wait for the time of another try.
+bool device_peers_next(const struct device_table *table, int64_t now_ms, struct device_pair *pair, bool *later);
+// Note why those of this back end that are to be measured now are not. True: that is new.
+bool device_peers_wait(const struct device_table *table, enum backend_kind kind, const char *reason, int64_t now_ms);
+// What became of a direction. bytes_per_s > 0, or the reason why there is none: then it is tried again PEERS_AGAIN_MS
+// later, PEERS_TRIES times in all.
+void device_peers_measured(struct device_record *from, const struct device_record *to, double bytes_per_s, bool direct);
+void device_peers_failed(struct device_record *from, const struct device_record *to, const char *reason,
+			 int64_t now_ms);
+// Have all its directions measured again, those to it as well.
+void device_peers_again(const struct device_table *table, struct device_record *record);
+
+// PeerSpeeds of schema/node.json, of each device that has peers or had them.
+struct json *device_peers_report(const struct device_table *table);
+// For the registry; NULL: there is nothing to keep.
+struct json *device_peers_print(const struct device_record *record);
+void device_peers_read(struct device_record *record, const struct json *array);
+void device_peers_finish(struct device_record *record);
