@@ -62,6 +62,7 @@ static void give_up_all(struct generator *generator)
 		if (generator->lanes[i].under_way)
 			give_up(generator, &generator->lanes[i]);
 	generator->due_step = generator->sent_steps + 1;
+	lanes_now(&generator->choice, 0, 0); // what is measured ends here
 }
 
 void generator_free_lanes(struct generator *generator)

@@ -2,9 +2,10 @@
  *
  *   ring EXOGPU MODEL LAYERS [ROUNDS [STREAMS ...]]
  *
- * EXOGPU: the binary; MODEL: a file, of generate_model say, with LAYERS layers; STREAMS: 1 4 8 16 32, if not said, and
- * a long prompt. All are loaded at the same time, on the CPU, and asked in turn, so that a busy machine is so for all;
- * figures are medians of the time of a token, of all streams together. Beside one worker with all cores:
+ * EXOGPU: the binary; MODEL: a file, of generate_model say, with LAYERS layers; STREAMS: 1 4 8 16 32, and 0,
+ * which stands for a long prompt. All are loaded at the same time, on the CPU, and asked in turn, so that a busy
+ * machine is so for all; figures are medians of the time of a token, of all streams together. Beside one worker with
+ * all cores:
  *
  *   floor   two workers without a ring, each with the whole model, half of the streams and half of the cores (whole
  *           ones where a core runs two threads): as much work, memory and traffic as in a ring of two lanes
@@ -268,12 +269,12 @@ static void end(struct instance *instance)
 
 // ---- measuring ----
 
-// `streams` requests at once. Milliseconds a token from when each has its first to the end; of a prompt, by its token.
+// `streams` requests at once. Milliseconds a token while all of them generate; of a prompt, by its token.
 static double ask(struct instance *instance, int streams, int prompt, int tokens)
 {
 	const int asked = instance->count - instance->asked;
 	char *params = malloc(32768);
-	int64_t first_ns = 0, began_ns = clock_steady_ns(), before = bench.requests;
+	int64_t first_ns = 0, last_ns = 0, began_ns = clock_steady_ns(), before = bench.requests;
 	for (int i = 0; i < streams; i++) {
 		int length = snprintf(params, 32768,
 				      "\"request\":%d,\"owner\":0,\"ignore_end\":true,\"max_tokens\":%d,"
@@ -294,9 +295,10 @@ static double ask(struct instance *instance, int streams, int prompt, int tokens
 		const char *method = message.method ? message.method : "";
 		const struct json *timing = json_get(message.params, "timing");
 		ends += !strcmp(method, "generate.end");
+		last_ns = ends && !last_ns ? clock_steady_ns() : last_ns;
 		if (!strcmp(method, "generate.delta")) {
 			bool *first = &begun[json_get_integer(message.params, "request", 0) - before - 1];
-			made += first_ns ? (int)json_count(json_get(message.params, "tokens")) : 0;
+			made += first_ns && !ends ? (int)json_count(json_get(message.params, "tokens")) : 0;
 			left -= !*first;
 			*first = true;
 			if (!left && !first_ns)
@@ -308,11 +310,10 @@ static double ask(struct instance *instance, int streams, int prompt, int tokens
 		}
 		message_finish(&message);
 	}
-	int64_t now_ns = clock_steady_ns();
 	if (tokens == 1)
-		return (double)(now_ns - began_ns) * 1e-6 / prompt;
+		return (double)(last_ns - began_ns) * 1e-6 / prompt;
 	require(made > 0, "tokens after the first of each");
-	return (double)(now_ns - first_ns) * 1e-6 / made;
+	return (double)(last_ns - first_ns) * 1e-6 / made;
 }
 
 static int by_size(const void *a, const void *b)
@@ -353,7 +354,7 @@ static void measure(struct instance *const instances[KINDS], int streams, int pr
 
 int main(int argc, char **argv)
 {
-	static const int usual[] = {1, 4, 8, 16, 32, 0};
+	static const int usual[] = {1, 4, 8, 16, 32, 0, -1};
 	struct instance alone, floor, halves, whole;
 	int rounds = argc > 4 ? (int)strtol(argv[4], NULL, 10) : 5;
 	if (argc < 4 || rounds < 1 || rounds > ROUNDS_MOST) {
@@ -370,19 +371,15 @@ int main(int argc, char **argv)
 	begin(&floor, 2, false, true);
 	begin(&halves, 2, true, true);
 	begin(&whole, 2, true, false);
-	for (int i = 0; argc > 5 ? i + 5 < argc : usual[i]; i++) {
+	for (int i = 0; argc > 5 ? i + 5 < argc : usual[i] >= 0; i++) {
 		const int streams = argc > 5 ? (int)strtol(argv[i + 5], NULL, 10) : usual[i];
-		const bool several = streams > 1;
-		require(streams > 0 && streams <= STREAMS_MOST, "a number of streams");
-		measure((struct instance *[]){&alone, several ? &floor : NULL, several ? &halves : NULL, &whole},
-			streams, SHORT,
-			streams > 8 ? TOKENS / 3
-			: several   ? TOKENS / 2
-				    : TOKENS,
-			rounds);
+		struct instance *all[] = {&alone, streams > 1 ? &floor : NULL, streams != 1 ? &halves : NULL, &whole};
+		require(streams >= 0 && streams <= STREAMS_MOST, "a number of streams");
+		if (streams)
+			measure(all, streams, SHORT, streams > 1 ? TOKENS / 2 : TOKENS, rounds);
+		else
+			measure(all, 1, PROMPT, 1, rounds);
 	}
-	if (argc <= 5)
-		measure((struct instance *[]){&alone, NULL, &halves, &whole}, 1, PROMPT, 1, rounds);
 	end(&whole);
 	end(&halves);
 	end(&floor);
