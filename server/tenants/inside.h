@@ -86,6 +86,7 @@ struct worker {
 	bool away;              // an instance's: its node is cut off, and may come back with it
 	bool restored;          // a server before this one had it, and has stored key_sha256, of the key's text
 	bool left;              // it is to outlive this server: its node is not told that it ends
+	struct error fault;     // why its process is gone, while its line may still tell what it said before
 	struct json *opens;     // an instance's: tenant.open's params, until what ends on its node has ended; else NULL
 	int64_t stale_call;     // what it answers to this or an earlier one says nothing any more
 	struct arrival *stream; // NULL before link.hello
@@ -135,7 +136,7 @@ struct arrival {
 	struct hop *hop;              // of which hop it is an end
 	bool linked;                  // it has
 	char node_id[STORE_ID_BYTES]; // by whose certificate it came; "": this machine's owner's
-	struct net_timer deadline;    // for that; or for why it ended
+	struct net_timer deadline;    // for that; or for why it ended; or for what it still says
 };
 
 struct tenant {
@@ -238,6 +239,8 @@ void worker_tell_closed(struct tenancy *tenants, const char *node_id, const char
 void workers_forget_closings(struct tenancy *tenants); // what nodes still answer is nobody's
 // The same, with STATUS_DEVICE_LOST and this text.
 void worker_lose(struct worker *worker, const char *why);
+// Its line has told all that it was going to: it ends, with what its node has said of that, if it has.
+void worker_told_all(struct worker *worker);
 
 // The node of an instance's worker is cut off: its stream is gone, its calls are answered STATUS_DEVICE_LOST, and for
 // LIMIT_AWAY_MS it may come back.
@@ -303,6 +306,8 @@ void streams_destroy(struct tenancy *tenants);
 enum status stream_send(struct worker *worker, const struct net_parts *message);
 size_t stream_queued(const struct worker *worker);
 void stream_drop(struct worker *worker); // close a worker's stream
+// What a worker whose process is gone has said is still to be read. False: there is nothing to read it from.
+bool stream_outlasts(struct worker *worker);
 void stream_hold(struct worker *worker); // stop or go on reading it, as the tenant's connections bid
 
 // What a line tells; each of these may destroy it. NULL: there is no room, and `line` stays the caller's. The message's

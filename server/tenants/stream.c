@@ -2,8 +2,9 @@
  *
  * The node connects a worker to the server and says which one it is (link.hello) before the worker has the socket, with
  * a key that only the server and the node know. From then on every message must answer a call that was sent. When a
- * line ends by itself, the node is waited for, which knows why the process ended, but it comes by another way; until
- * then calls are taken as if the worker still lived, and answered with its end. */
+ * line ends by itself, the node is waited for, which knows why the process ended, but it comes by another way; when the
+ * node is faster, the line is read to its end, since what the worker has answered last may still lie there. In between
+ * calls are taken as if the worker still lived, and answered with its end. */
 #include "common/base/log.h"
 #include "common/wire/message.h"
 #include "server/tenants/inside.h"
@@ -12,6 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { LAST_ANSWERS_MS = 1000 }; // that a line may last after its worker's node has said that it ended
 
 // Forget a worker that came; its line is closed, if it has one.
 static void arrival_destroy(struct arrival **pointer)
@@ -358,10 +361,10 @@ void arrival_drop(struct arrival *arrival)
 	arrival_destroy(&arrival);
 }
 
-static void no_last_word(void *arg)
+static void waited_for(void *arg)
 {
 	struct arrival *arrival = arg;
-	worker_lose(arrival->worker, "its worker ended");
+	worker_told_all(arrival->worker);
 }
 
 void arrival_closed(struct arrival *arrival, const char *why)
@@ -376,7 +379,20 @@ void arrival_closed(struct arrival *arrival, const char *why)
 		return;
 	}
 	log_debug("tenants", "the stream of worker %s closed: %s", arrival->worker->worker_id, why);
-	net_timer_start(arrival->tenants->params.loop, &arrival->deadline, LIMIT_LAST_WORD_MS, no_last_word, arrival);
+	if (arrival->worker->fault.status)
+		worker_told_all(arrival->worker);
+	else
+		net_timer_start(arrival->tenants->params.loop, &arrival->deadline, LIMIT_LAST_WORD_MS, waited_for,
+				arrival);
+}
+
+bool stream_outlasts(struct worker *worker)
+{
+	struct arrival *arrival = worker->stream;
+	if (!arrival || !arrival->line)
+		return false;
+	net_timer_start(worker->tenants->params.loop, &arrival->deadline, LAST_ANSWERS_MS, waited_for, arrival);
+	return true;
 }
 
 void streams_destroy(struct tenancy *tenants)

@@ -154,7 +154,7 @@ void worker_end(struct worker *worker, const struct worker_end_params *how)
 	tenants->stats.workers--;
 	net_timer_stop(tenants->params.loop, &worker->start_limit);
 	stream_drop(worker);
-	if (!how->gone && !worker->opens)
+	if (!how->gone && !worker->fault.status && !worker->opens)
 		worker_tell_closed(tenants, worker->node_id, worker->worker_id, worker->instance != NULL);
 	json_destroy(&worker->opens);
 	log_info("tenants", "worker %s of %s is closed: %s", worker->worker_id, tenant->session_id,
@@ -180,6 +180,15 @@ void worker_lose(struct worker *worker, const char *why)
 	worker_end(worker, &(struct worker_end_params){.fault = &fault});
 }
 
+void worker_told_all(struct worker *worker)
+{
+	const struct error fault = worker->fault;
+	if (fault.status)
+		worker_end(worker, &(struct worker_end_params){.fault = &fault});
+	else
+		worker_lose(worker, "its worker ended");
+}
+
 static void stayed_away(void *arg)
 {
 	worker_lose(arg, "its node did not come back in time");
@@ -190,6 +199,10 @@ void worker_away(struct worker *worker, const char *why)
 	struct error fault = {0};
 	if (worker->ended || worker->away)
 		return;
+	if (worker->fault.status) {
+		worker_told_all(worker);
+		return;
+	}
 	if (!worker->opened || !worker->stream) { // it was not there yet
 		worker_lose(worker, why);
 		return;
@@ -209,13 +222,13 @@ void worker_away(struct worker *worker, const char *why)
 
 void tenancy_worker_ended(struct tenancy *tenants, const char *node_id, const char *worker_id, const char *message)
 {
-	struct error fault = {0};
 	struct worker *worker = worker_by_id(tenants, worker_id);
-	if (!worker || strcmp(worker->node_id, node_id) != 0)
+	if (!worker || strcmp(worker->node_id, node_id) != 0 || worker->fault.status)
 		return;
-	error_set(&fault, STATUS_DEVICE_LOST, "its worker ended: %s", message);
-	error_hint(&fault, worker->instance ? "start the model again" : "allocate and load again to go on");
-	worker_end(worker, &(struct worker_end_params){.fault = &fault, .gone = true});
+	error_set(&worker->fault, STATUS_DEVICE_LOST, "its worker ended: %s", message);
+	error_hint(&worker->fault, worker->instance ? "start the model again" : "allocate and load again to go on");
+	if (!stream_outlasts(worker))
+		worker_told_all(worker);
 }
 
 // ---- devices ----

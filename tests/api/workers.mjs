@@ -22,6 +22,7 @@ export const small = deviceRecord({ device_id: "dev_small", hardware_key: "uuid:
 const twin = (n) => deviceRecord({ device_id: `dev_twin${n}`, hardware_key: `uuid:twin${n}`, name: `Twin ${n}`, memory_pool: "twins",
 	memory_bytes: 1 << 30, peers: [`uuid:twin${3 - n}`] });
 export const twins = [twin(1), twin(2)];
+export const devices = [cpu, gpu, small, ...twins];
 
 export class FakeWorker {
 	constructor(server, { worker_id, key, backend }) {
@@ -140,10 +141,10 @@ export class RelayedWorker extends FakeWorker {
 // A registered node with these devices. `open` and `close`, where given, take the place of what it does with tenant.open
 // and tenant.close.
 export class WorkerNode extends FakeNode {
-	static async start(server, { devices = [cpu, gpu, small, ...twins], record = nodeRecord(), Worker = FakeWorker } = {}) {
+	static async start(server, { devices: has = devices, record = nodeRecord(), Worker = FakeWorker } = {}) {
 		const node = await this.connect(server, record);
 		Object.assign(node, { server, Worker, workers: [], ended: [], connects: [] });
-		await node.devices(devices);
+		await node.devices(has);
 		return node;
 	}
 

@@ -7,7 +7,7 @@ import WebSocket from "ws";
 import { Client, frame } from "./client.mjs";
 import { eventually, slow, within } from "./server.mjs";
 import { admin, allocate, held, MiB, node, read, server, start, startNode, startWith, stop, tenant, token, write } from "./stage.mjs";
-import { FakeWorker, limits, pattern, RelayedWorker } from "./workers.mjs";
+import { devices, FakeWorker, limits, pattern, RelayedWorker } from "./workers.mjs";
 
 describe("starting", () => {
 	before(start);
@@ -366,6 +366,67 @@ for (const [kind, Worker] of Object.entries(kinds)) describe(`how workers end, $
 		assert.ok(!node.ended.some((one) => one.worker_id === worker.worker_id), "the node knows");
 		await allocate(client);
 		await client.close();
+	});
+
+	// What is said after the node's word: the server has that, since it has answered what the node asked after it.
+	const told = async (worker, message) => {
+		node.notify("tenant.ended", { worker_id: worker.worker_id, message });
+		await node.devices(devices);
+	};
+
+	test("the node's word comes first, and what the worker answered before its end is heard", async () => {
+		const client = await tenant(), id = await allocate(client), worker = node.worker(), asked = [];
+		for (const method of ["memory.write", "memory.fill", "memory.read", "memory.allocate"])
+			worker.answers[method] = (_, body, id) => void asked.push([id, body.length]);
+		const written = write(client, id, 0, Buffer.alloc(64)), bytes = { allocation_id: id, offset: 0, bytes: 1 };
+		const late = client.refused("memory.fill", { ...bytes, value: 1 }, "timeout");
+		const never = client.refused("memory.read", bytes, "device_lost");
+		await eventually(() => asked.length === 3, "the worker has the calls");
+		await told(worker, "exit status 3");
+		const between = client.refused("memory.read", bytes, "device_lost");
+		const anew = client.refused("memory.allocate", { device_id: "dev_cpu", bytes: 100 }, "device_lost");
+		await admin.call("server.info");
+		worker.send({ jsonrpc: "2.0", id: asked[0][0], result: { bytes: asked[0][1] } });
+		worker.send({ jsonrpc: "2.0", id: asked[1][0], error: { code: -32008, message: "still running", data: { reason: "timeout", hint: null } } });
+		assert.equal((await written).bytes, 64);
+		await late;
+		for (const one of [never, between, anew]) assert.match((await one).said, /a kernel outlasted its time limit/);
+		assert.deepEqual((await client.notice("device_lost")).allocations, [id]);
+		assert.ok(!node.ended.some((one) => one.worker_id === worker.worker_id), "the node knows");
+		await allocate(client);
+		await client.close();
+	});
+
+	test("the node's word comes first, and the stream ends or stays", async () => {
+		for (const ends of [true, false]) {
+			const client = await tenant(), id = await allocate(client), worker = node.worker();
+			worker.answers["memory.read"] = () => null;
+			const read = client.refused("memory.read", { allocation_id: id, offset: 0, bytes: 1 }, "device_lost");
+			await eventually(() => worker.calls.some((one) => one.method === "memory.read"), "the worker has the call");
+			await told(worker, "the worker crashed: signal 11");
+			if (ends) worker.kill();
+			assert.match((await read).said, /its worker ended: the worker crashed: signal 11/);
+			await node.gone(worker);
+			await allocate(client);
+			await client.close();
+		}
+	});
+
+	test("the token is revoked, or the node goes, after its word and before the end of the stream", async () => {
+		const mine = await token(), client = await Client.login(server, mine.token);
+		await allocate(client);
+		await told(node.worker(), "exit status 3");
+		await admin.call("token.revoke", { token_id: mine.token_id });
+		assert.equal((await client.closed).code, 4410);
+		assert.equal(await held(mine.token_id), 0);
+		const other = await tenant();
+		await allocate(other);
+		await told(node.worker(), "exit status 3");
+		node.socket.terminate();
+		assert.match((await other.notice("device_lost")).message, /its node is offline|exit status 3/);
+		await startNode();
+		await eventually(() => allocate(other).catch(() => null), "it is back");
+		await other.close();
 	});
 
 	test("a node that says nothing is not waited for", async () => {
