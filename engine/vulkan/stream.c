@@ -20,6 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { WAIT_BUSY_NS = 50 * 1000 };
+
 static const VkPipelineStageFlags all_stages = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
 static const VkAccessFlags all_writes = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
 
@@ -69,6 +71,16 @@ static enum status update(struct backend_stream *stream, struct error *error)
 	return STATUS_OK;
 }
 
+// A GPU that is nearly done is asked again and again: to be woken takes longer.
+static enum status ask_a_while(struct backend_stream *stream, uint64_t submission, struct error *error)
+{
+	const int64_t until_ns = clock_steady_ns() + WAIT_BUSY_NS;
+	enum status status = update(stream, error);
+	while (!status && stream->completed < submission && clock_steady_ns() < until_ns)
+		status = update(stream, error);
+	return status;
+}
+
 // Wait until this submission is done; timeout_ns < 0: as long as it takes.
 static enum status wait_submission(struct backend_stream *stream, uint64_t submission, int64_t timeout_ns,
 				   struct error *error)
@@ -77,6 +89,11 @@ static enum status wait_submission(struct backend_stream *stream, uint64_t submi
 	uint64_t timeout = timeout_ns < 0 ? UINT64_MAX : (uint64_t)timeout_ns;
 	const char *call = device->timeline ? "vkWaitSemaphores" : "vkWaitForFences";
 	VkResult result;
+	if (device->timeline && !device->software && submission > stream->completed) {
+		enum status status = ask_a_while(stream, submission, error);
+		if (status)
+			return status;
+	}
 	if (submission <= stream->completed)
 		return STATUS_OK;
 	if (device->timeline) {
