@@ -17,15 +17,21 @@ const event = (data) => ({
 });
 
 test("devices of one machine that copy directly are pairs of it, and copies that are refused that way are named", () => {
-  const peers = (...ids) => ids.map((device_id) => ({ device_id, class: "peer" }));
+  const at = "2026-11-20T14:31:52.000Z";
+  const peer = (device_id, bytes_per_s, changes = {}) => ({ device_id, class: "peer", bytes_per_s, measured_at: at, reason: null, ...changes });
+  const peers = (...ids) => ids.map((device_id) => peer(device_id, null, { measured_at: null, reason: "it is not measured yet" }));
   const devices = [
-    device("a", { peers: [{ device_id: "b", class: "staged" }, ...peers("c")] }),
-    device("b", { name: "a", peers: [...peers("a"), { device_id: "c", class: "staged" }] }),
+    device("a", { peers: [peer("b", 1.6e10, { class: "staged" }), ...peers("c")] }),
+    device("b", { name: "a", peers: [peer("a", 3.9e11), ...peers("c").map((one) => ({ ...one, class: "staged" }))] }),
     device("c", { peers: peers("a", "b") }),
     device("d", { node_id: "n2" }),
   ];
   const state = reduce(initialState, { type: "snapshot", snapshot: snapshot({ nodes: three, devices }) });
-  assert.deepEqual(topology.peersOf(state), [{ node: "n1", pairs: 3, staged: [["a (a)", "a (b)"], ["a (b)", "c"]] }]);
+  const [{ pairs, ...rest }, ...more] = topology.peersOf(state);
+  assert.deepEqual([rest, more], [{ node: "n1", staged: [["a (a)", "a (b)"], ["a (b)", "c"]] }, []]);
+  assert.deepEqual(pairs.map((one) => [one.a, one.b, one.there.bytes_per_s, one.back.bytes_per_s]),
+    [["a (a)", "a (b)", 1.6e10, 3.9e11], ["a (a)", "c", null, null], ["a (b)", "c", null, null]]);
+  assert.equal(pairs[1].there.reason, "it is not measured yet");
   assert.deepEqual(topology.peersOf(stateWith([])), []);
 });
 

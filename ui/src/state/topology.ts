@@ -1,5 +1,5 @@
 /* What views ask of links: pairs of machines, words for them, and where boxes and wires of the drawing lie. Pure. */
-import type { Link, LinkClass } from "../lib/api.gen";
+import type { DevicePeer, Link, LinkClass } from "../lib/api.gen";
 import { type Quantity, figure } from "../lib/format";
 import { byName, sortedNodes } from "./select";
 import type { State } from "./state";
@@ -40,13 +40,24 @@ export function pairsOf(state: State): Pair[] {
   );
 }
 
-/** The devices of one machine that could copy to each other directly, in pairs, and those copies that do not. */
+/** Two devices of one machine that could copy to each other directly, by name, and what their node says of each way. */
+export interface PeerPair {
+  readonly key: string;
+  readonly a: string;
+  readonly b: string;
+  readonly there: DevicePeer | null;
+  readonly back: DevicePeer | null;
+}
+
+/** Those of one machine, and which of their copies do not go directly. */
 export interface Peers {
   readonly node: string;
-  readonly pairs: number;
+  readonly pairs: readonly PeerPair[];
   /** Names of devices, from and to; with their ids where several have one name. */
   readonly staged: readonly (readonly [string, string])[];
 }
+
+const inOrder = (a: string, b: string): [string, string] => (a < b ? [a, b] : [b, a]);
 
 export function peersOf(state: State): Peers[] {
   return sortedNodes(state)
@@ -59,11 +70,17 @@ export function peersOf(state: State): Peers[] {
         return here.filter((one) => one.name === word).length > 1 ? `${word} (${id})` : word;
       };
       const ways = here.flatMap((one) => one.peers.map((peer) => ({ ...peer, from: one.device_id })));
-      const keys = new Set(ways.map((way) => [way.from, way.device_id].sort().join()));
-      const staged = ways.filter((way) => way.class === "staged");
-      return { node: node_id, pairs: keys.size, staged: staged.map((way) => [name(way.from), name(way.device_id)] as const) };
+      const way = (from: string, to: string): DevicePeer | null =>
+        here.find((one) => one.device_id === from)?.peers.find((one) => one.device_id === to) ?? null;
+      const keys = new Set(ways.map((one) => linkKey(...inOrder(one.from, one.device_id))));
+      const pairs = [...keys].map((key) => {
+        const [a = "", b = ""] = key.split("\n");
+        return { key, a: name(a), b: name(b), there: way(a, b), back: way(b, a) };
+      });
+      const staged = ways.filter((one) => one.class === "staged");
+      return { node: node_id, pairs, staged: staged.map((one) => [name(one.from), name(one.device_id)] as const) };
     })
-    .filter((one) => one.pairs > 0);
+    .filter((one) => one.pairs.length > 0);
 }
 
 export type PairState = "up" | "degraded" | "down" | "stale";

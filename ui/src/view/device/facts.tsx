@@ -2,13 +2,16 @@
 import { figure, memory, rate, sentence, took } from "../../lib/format";
 import { backendName, isSystem } from "../../state/select";
 import type { DeviceEntry } from "../../state/state";
+import { useApp } from "../app-context";
 import { Age, Chips, Fact, Figure, MarkIcon, NotReported, Panel } from "../parts";
 import { kindOf } from "../overview/cells";
+import { PeerRate } from "../topology/peers";
 import { rateText } from "./readings";
 
 const yesNo = (value: boolean): string => (value ? "yes" : "no");
 
 export function Identity({ entry }: { entry: DeviceEntry }) {
+  const { state } = useApp();
   const { record, reading } = entry;
   const size = (bytes: number | null): string | null =>
     bytes === null ? null : `${memory(bytes).value} ${memory(bytes).unit}`;
@@ -37,6 +40,17 @@ export function Identity({ entry }: { entry: DeviceEntry }) {
             <span class="not-reported">not measured</span>
           )}
         </Fact>
+        {record.peers.length > 0 && (
+          <Fact name="Copies to">
+            {record.peers.map((peer) => (
+              <span key={peer.device_id} class="copies-to">
+                <PeerRate peer={peer} /> <span class="faint">to</span>{" "}
+                {state.value.devices[peer.device_id]?.record.name ?? ""} <span class="code">{peer.device_id}</span>
+                {peer.class === "staged" && <span class="warm"> by way of the host</span>}
+              </span>
+            ))}
+          </Fact>
+        )}
         <Fact name="Unified">{yesNo(record.unified_memory)}</Fact>
         <Fact name={isSystem(record) ? "Cores" : "Compute units"}>
           {record.compute_units !== null && figure(record.compute_units)}
