@@ -1,7 +1,8 @@
 /* /proc/stat, /proc/meminfo and the memory limits of the control groups above this process: see host.h.
  *
- * A group's limit counts with what is left of it: its use less the file cache that the kernel would give up first
- * (inactive_file), as container tools count it. Groups nest, and each limit on the way up holds. */
+ * A group's limit counts with what is left of it: its use less cached files, which the kernel drops before it runs
+ * short; those that were read more than once, too (a model that is being loaded), as engine/device/groups.c has it.
+ * Groups nest, and each limit on the way up holds. */
 #include "engine/telemetry/host.h"
 
 #include "engine/telemetry/sensor.h"
@@ -14,7 +15,7 @@ enum { GROUP_LEVELS = 16, STAT_BYTES = 512, MEMINFO_BYTES = 8192, GROUP_STAT_BYT
 
 struct group {
 	struct sensor limit, usage, stat;
-	const char *inactive; // the key in its stat file
+	const char *cached[2]; // keys in its stat file
 };
 
 struct host_reader {
@@ -35,7 +36,8 @@ static void open_groups(struct host_reader *host, const char *base, char *path, 
 		struct group *group = &host->groups[host->group_count];
 		const char *limit = version_2 ? "memory.max" : "memory.limit_in_bytes";
 		const char *usage = version_2 ? "memory.current" : "memory.usage_in_bytes";
-		group->inactive = version_2 ? "inactive_file" : "total_inactive_file";
+		group->cached[0] = version_2 ? "inactive_file" : "total_inactive_file";
+		group->cached[1] = version_2 ? "active_file" : "total_active_file";
 		if (sensor_open(&group->limit, "%s%s/%s", base, path, limit)) {
 			sensor_open(&group->usage, "%s%s/%s", base, path, usage);
 			sensor_open(&group->stat, "%s%s/memory.stat", base, path);
@@ -186,17 +188,18 @@ static void read_memory(struct host_reader *host, struct host_sample *sample)
 static void apply_group(struct host_reader *host, struct group *group, int64_t machine_bytes,
 			struct host_sample *sample)
 {
-	int64_t limit, usage, inactive = 0;
+	int64_t limit, usage, cached;
 	if (!sensor_integer(&group->limit, &limit) || limit <= 0 || limit >= machine_bytes)
 		return; // "max", or a number past all memory
 	if (limit < sample->memory_total)
 		sample->memory_total = limit;
 	if (!sensor_integer(&group->usage, &usage) || usage < 0)
 		return;
-	if (sensor_read(&group->stat, host->text, sizeof host->text) >= 0)
-		keyed(host->text, group->inactive, &inactive);
-	int64_t used = inactive < usage ? usage - inactive : 0;
-	int64_t available = used < limit ? limit - used : 0;
+	const bool told = sensor_read(&group->stat, host->text, sizeof host->text) >= 0;
+	for (int i = 0; i < 2 && told; i++)
+		if (keyed(host->text, group->cached[i], &cached))
+			usage = cached < usage ? usage - cached : 0;
+	int64_t available = usage < limit ? limit - usage : 0;
 	if (sample->memory_available > available)
 		sample->memory_available = available;
 }

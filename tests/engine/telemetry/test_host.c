@@ -106,11 +106,11 @@ static void test_group_version_2(void **state)
 	tree_write("sys/fs/cgroup/pod/box/memory.current", "1000\n");
 	tree_write("sys/fs/cgroup/pod/memory.max", "1000000000\n"); // the limit of the group above holds
 	tree_write("sys/fs/cgroup/pod/memory.current", "600000000\n");
-	tree_write("sys/fs/cgroup/pod/memory.stat", "anon 1\nfile 2\ninactive_file 200000000\nactive_file 3\n");
+	tree_write("sys/fs/cgroup/pod/memory.stat", "anon 1\nfile 2\ninactive_file 200000000\nactive_file 50000000\n");
 	struct host_reader *host = open_tree();
 	host_reader_read(host, &sample);
 	assert_int_equal(sample.memory_total, 1000000000);
-	assert_int_equal(sample.memory_available, 600000000);
+	assert_int_equal(sample.memory_available, 650000000); // files that are cached do not count, however often read
 	tree_write("sys/fs/cgroup/pod/memory.current", "1300000000\n"); // over its limit
 	host_reader_read(host, &sample);
 	assert_int_equal(sample.memory_available, 0);
@@ -130,10 +130,16 @@ static void test_group_version_1(void **state)
 	// Inside a container the group itself is mounted at the root, and the path leads nowhere.
 	tree_write("sys/fs/cgroup/memory/memory.limit_in_bytes", "2000000000\n");
 	tree_write("sys/fs/cgroup/memory/memory.usage_in_bytes", "500000000\n");
+	// Of the group with those below it, whose keys begin with "total_".
+	tree_write("sys/fs/cgroup/memory/memory.stat",
+		   "inactive_file 1\nactive_file 2\ntotal_inactive_file 100000000\ntotal_active_file 300000000\n");
 	struct host_reader *host = open_tree();
 	host_reader_read(host, &sample);
 	assert_int_equal(sample.memory_total, 2000000000);
-	assert_int_equal(sample.memory_available, 1500000000);
+	assert_int_equal(sample.memory_available, 1900000000);
+	tree_write("sys/fs/cgroup/memory/memory.stat", "total_inactive_file 1\ntotal_active_file 600000000\n");
+	host_reader_read(host, &sample);
+	assert_int_equal(sample.memory_available, 2000000000);
 	tree_write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"); // no limit
 	host_reader_read(host, &sample);
 	assert_int_equal(sample.memory_total, INT64_C(16000000) * 1024);
