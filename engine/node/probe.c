@@ -226,6 +226,20 @@ static void measured(void *arg, const struct child_outcome *outcome)
 	pump(prober);
 }
 
+static const char *pool_of(const struct device_record *record)
+{
+	const struct device_info *info = &record->apis[device_record_backend(record)].info;
+	return info->memory_pool[0] ? info->memory_pool : record->hardware_key;
+}
+
+static bool is_measured_now(const struct prober *prober, const struct device_record *record)
+{
+	for (size_t i = 0; i < LIMIT_PROBES_AT_ONCE; i++)
+		if (!strcmp(prober->measuring[i], pool_of(record)))
+			return true;
+	return false;
+}
+
 // A free place to note `pool` in; NULL if the pool is being measured, or all places are taken.
 static char *claim_pool(struct prober *prober, const char *pool)
 {
@@ -247,8 +261,7 @@ static void measure_waiting(struct prober *prober)
 		if (!device_record_needs_measure(record))
 			continue;
 		enum backend_kind kind = device_record_backend(record);
-		const struct device_info *info = &record->apis[kind].info;
-		const char *pool = info->memory_pool[0] ? info->memory_pool : record->hardware_key;
+		const char *pool = pool_of(record);
 		char *place = claim_pool(prober, pool);
 		struct job *job = place ? job_create(prober, kind, record->device_id) : NULL;
 		if (!job)
@@ -321,10 +334,9 @@ static void peer_waiting(struct prober *prober)
 	bool later = false;
 	if (prober->peering)
 		return;
-	for (size_t i = 0; i < LIMIT_PROBES_AT_ONCE; i++)
-		if (prober->measuring[i][0])
-			return;
 	const bool due = device_peers_next(prober->params.table, clock_steady_ms(), &pair, &later);
+	if (due && (is_measured_now(prober, pair.a) || is_measured_now(prober, pair.b)))
+		return; // that it is done comes by here
 	struct job *job = due && may_measure(prober, pair.kind) ? job_create(prober, pair.kind, pair.a->device_id)
 								: NULL;
 	if (!job) {
