@@ -303,7 +303,8 @@ static double lanes_bound(const struct search *search, unsigned number, unsigned
 	const struct problem *problem = search->problem;
 	const unsigned all = problem->wanted->sequences;
 	const struct lanes *lanes = lanes_at(search, number);
-	const unsigned more = number < all ? number - parts : problem->most;
+	// As many lanes as parts, or fewer: one, two, four and so on.
+	const unsigned more = number < all && (number & (number - 1)) ? number - parts : problem->most;
 	double low = round_bound(search, lanes->least) / all, high = limit;
 	if (low >= limit || fits_within(search, low, lanes, more))
 		return low < limit ? low : INFINITY;
@@ -337,7 +338,9 @@ static double together_bound(const struct search *search)
 		most += !search->group_used[i];
 	most += problem->devices[search->last].group == problem->devices[search->chain.at[0]].group;
 	most = most < all ? most : all;
-	for (unsigned number = parts < all ? parts : all; number <= most; number++) {
+	for (unsigned number = 1; number <= most; number++) {
+		if (number < parts && number < all && (number & (number - 1)))
+			continue; // there will be no fewer parts
 		const double bound = lanes_bound(search, number, parts, best);
 		best = bound < best ? bound : best;
 	}

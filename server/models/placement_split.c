@@ -1,10 +1,11 @@
 /* The layers of a chain of devices, split exactly.
  *
  * For the time of one stream the fastest devices get all that they have room for. For many streams lanes of sequences
- * go round at once, as many as there are parts (but no more than sequences): a turn lasts as long as the slowest part
- * or hop takes for all lanes, or as long as one lane's whole way round, whichever is longer. The shortest turn is found
- * by bisection over what the slowest part may take: given that, each device takes layers up to its room and its part's
- * time, the fastest first, which makes the way round the shortest. */
+ * go round at once, 1, 2, 4 and so on or as many as there are parts (but no more than sequences), whichever is the
+ * fastest, as the generator has it: a turn lasts as long as the slowest part or hop takes for all lanes, or as long as
+ * one lane's whole way round, whichever is longer. The shortest turn of so many lanes is found by bisection over what
+ * the slowest part may take: given that, each device takes layers up to its room and its part's time, the fastest
+ * first, which makes the way round the shortest. */
 #include "server/models/placement_inside.h"
 
 #include <math.h>
@@ -89,10 +90,24 @@ static struct turn turn_of(const struct problem *problem, const struct chain *ch
 	return turn;
 }
 
-static unsigned lanes_of(const struct problem *problem, const struct chain *chain)
+static unsigned most_lanes(const struct problem *problem, const struct chain *chain)
 {
 	const unsigned parts = chain_parts(problem, chain);
 	return parts < problem->wanted->sequences ? parts : problem->wanted->sequences;
+}
+
+// The next number of lanes that may be chosen; 0 after `most`.
+static unsigned more_lanes(unsigned lanes, unsigned most)
+{
+	return lanes == most ? 0 : lanes * 2 < most ? lanes * 2 : most;
+}
+
+// A token of all sequences, in so many lanes.
+static double lanes_s(const struct problem *problem, const struct chain *chain, unsigned lanes)
+{
+	const double all = problem->wanted->sequences;
+	const struct turn turn = turn_of(problem, chain, all / lanes);
+	return fmax(lanes * turn.slowest_s, turn.round_s) / all;
 }
 
 double chain_stream_s(const struct problem *problem, const struct chain *chain)
@@ -102,9 +117,11 @@ double chain_stream_s(const struct problem *problem, const struct chain *chain)
 
 double chain_together_s(const struct problem *problem, const struct chain *chain)
 {
-	const double lanes = lanes_of(problem, chain), all = problem->wanted->sequences;
-	const struct turn turn = turn_of(problem, chain, all / lanes);
-	return fmax(lanes * turn.slowest_s, turn.round_s) / all;
+	const unsigned most = most_lanes(problem, chain);
+	double best = INFINITY;
+	for (unsigned lanes = 1; lanes; lanes = more_lanes(lanes, most))
+		best = fmin(best, lanes_s(problem, chain, lanes));
+	return best;
 }
 
 double chain_prompt_s(const struct problem *problem, const struct chain *chain)
@@ -214,9 +231,9 @@ static bool split_within(struct turning *turning, double slowest_s)
 	return turn_of(turning->problem, turning->chain, turning->rows).round_s <= turning->lanes * slowest_s;
 }
 
-static void split_turns(const struct problem *problem, struct chain *chain)
+static void split_turns(const struct problem *problem, struct chain *chain, unsigned lanes)
 {
-	struct turning turning = {.problem = problem, .chain = chain, .lanes = lanes_of(problem, chain)};
+	struct turning turning = {.problem = problem, .chain = chain, .lanes = lanes};
 	turning.rows = problem->wanted->sequences / turning.lanes;
 	by_speed(problem, chain, turning.rows, turning.order);
 	for (unsigned i = 0; i < chain->count; i++) {
@@ -247,6 +264,21 @@ static void split_turns(const struct problem *problem, struct chain *chain)
 		fill(problem, chain, turning.order, turning.rows, NULL, NULL);
 }
 
+// Of all numbers of lanes.
+static void split_best(const struct problem *problem, struct chain *chain)
+{
+	const unsigned most = most_lanes(problem, chain);
+	struct chain one = *chain;
+	double best = INFINITY;
+	for (unsigned lanes = 1; lanes; lanes = more_lanes(lanes, most)) {
+		split_turns(problem, &one, lanes);
+		const double seconds = lanes_s(problem, &one, lanes);
+		if (seconds < best)
+			*chain = one;
+		best = fmin(best, seconds);
+	}
+}
+
 bool chain_split(const struct problem *problem, struct chain *chain)
 {
 	unsigned order[PLACEMENT_STAGES];
@@ -258,7 +290,7 @@ bool chain_split(const struct problem *problem, struct chain *chain)
 	if (rooms < problem->layers)
 		return false;
 	if (problem->wanted->objective == PLACE_THROUGHPUT) {
-		split_turns(problem, chain);
+		split_best(problem, chain);
 	} else {
 		by_speed(problem, chain, 1, order);
 		fill(problem, chain, order, 1, NULL, NULL);
