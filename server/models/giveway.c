@@ -60,21 +60,26 @@ static const char *age(int64_t ms, char text[AGE_BYTES])
 
 // ---- who may ----
 
-static struct stage_memory memory_of(const struct placing_giver *giver, const struct placement_stage *stage)
+// Where it lies on one of CUDA's devices with what that fills up, which moves with the layers.
+static struct stage_memory memory_of(const struct placing *placing, const struct placing_giver *giver,
+				     const struct placement_stage *stage)
 {
-	const struct placement_wanted wanted = {
-		.shape = &giver->shape, .context_tokens = giver->context_tokens, .sequences = giver->sequences};
+	const struct placement_wanted wanted = {.shape = &giver->shape,
+						.devices = &placing->devices[stage->device],
+						.device_count = 1,
+						.context_tokens = giver->context_tokens,
+						.sequences = giver->sequences};
 	return cost_memory(&wanted, &giver->sizes, giver->page_count, stage);
 }
 
 // The stage with so many layers in the host's memory: by what it takes now, and what that changes.
-static struct placement_stage spilled(const struct placing_giver *giver, const struct placement_stage *from,
-				      uint32_t host_layers)
+static struct placement_stage spilled(const struct placing *placing, const struct placing_giver *giver,
+				      const struct placement_stage *from, uint32_t host_layers)
 {
 	struct placement_stage to = *from;
-	const struct stage_memory before = memory_of(giver, from);
+	const struct stage_memory before = memory_of(placing, giver, from);
 	to.host_layers = host_layers;
-	const struct stage_memory after = memory_of(giver, &to);
+	const struct stage_memory after = memory_of(placing, giver, &to);
 	const uint64_t was = cost_on_device(&before), is = cost_on_device(&after);
 	uint64_t freed = was > is ? was - is : 0;
 	if (freed > from->memory.weights_bytes)
@@ -132,7 +137,7 @@ static void take_gives(struct placing_giver *giver, const struct placing *placin
 			const struct placement_stage *stage = &giver->stages[j];
 			if (giver->hosts[j] < 0 || !gather_same_pool(placing->where[i], placing->where[stage->device]))
 				continue;
-			const struct placement_stage all = spilled(giver, stage, stage->layer_count);
+			const struct placement_stage all = spilled(placing, giver, stage, stage->layer_count);
 			giver->gives[i] += freed_by(stage, &all);
 		}
 	}
@@ -245,7 +250,7 @@ static bool spill(struct room *room, const struct placing *placing, struct placi
 		if (!room->used[stage->device] || missing <= 0 || giver->hosts[i] < 0)
 			continue;
 		while (to.host_layers < stage->layer_count && (int64_t)freed_by(stage, &to) < missing)
-			to = spilled(giver, stage, to.host_layers + 1);
+			to = spilled(placing, giver, stage, to.host_layers + 1);
 		const int64_t more = (int64_t)(to.memory.host_bytes - stage->memory.host_bytes);
 		if (!freed_by(stage, &to) || room->bytes[giver->hosts[i]] < more)
 			continue;
@@ -472,30 +477,37 @@ static void put_on_record(const struct instance *instance, const struct placing_
 	json_destroy(&detail);
 }
 
+// It is in no list. The first that gave way is the first to come back.
+static void displace(struct instance *instance, struct instance *to)
+{
+	struct instance **at = &to->displaced;
+	while (*at)
+		at = &(*at)->next;
+	instance->next = NULL;
+	*at = instance;
+}
+
 static void act(struct instance *instance, const struct placing_giver *giver, struct instance *to)
 {
 	const char *model_name = to->model_name;
-	char idle[AGE_BYTES], why[INSTANCE_REASON_BYTES];
+	char idle[AGE_BYTES];
 	struct error fault = {0};
 	age(giver->idle_ms, idle);
 	log_info("models", "instance %s of %s, idle for %s, gives way to %s: it is %s", instance->instance_id,
 		 instance->model_name, idle, model_name, giver->ends ? "unloaded" : "spilled to the host's memory");
 	put_on_record(instance, giver, model_name);
-	if (giver->ends) {
-		error_set(&fault, STATUS_UNAVAILABLE, "the model was unloaded: it gave way to %.128s", model_name);
-		struct json *displaced = json_new_object();
-		json_set(displaced, "wanted", json_copy(instance->wanted));
-		json_set_integer(displaced, "used_ms", instance->used_ms);
-		if (!to->displaced)
-			to->displaced = json_new_array();
-		json_push(to->displaced, displaced);
-		instance_forget(instance);
-		instance_remove(instance, &fault);
+	snprintf(instance->recovery.gave_way, sizeof instance->recovery.gave_way, "idle for %s, it gave way to %.100s",
+		 idle, model_name);
+	if (!giver->ends) {
+		recover_spill(instance, giver);
 		return;
 	}
-	snprintf(why, sizeof why, "idle for %s, it gave way to %.100s: more of its layers are in the host's memory",
-		 idle, model_name);
-	recover_spill(instance, giver, why);
+	error_set(&fault, STATUS_UNAVAILABLE, "the model was unloaded: it gave way to %.128s", model_name);
+	instance_displace(instance, &fault);
+	snprintf(instance->gave_way_to, sizeof instance->gave_way_to, "%s", to->instance_id);
+	instance->gave_way_ms = clock_wall_ms();
+	displace(instance, to);
+	instance_keep(instance);
 }
 
 bool giveway_any(const struct placing *placing)
@@ -519,37 +531,61 @@ bool giveway_take(struct instance *to, const struct placing *placing)
 
 // ---- and what is taken back ----
 
-void giveway_return(struct instance *instance)
+// The first of those that were unloaded for it; NULL: there are no more.
+static struct instance *take_displaced(struct instance *instance)
 {
-	struct instances *all = instance->all;
-	struct json *displaced = instance->displaced;
-	instance->displaced = NULL;
-	for (const struct json *one = json_first(displaced); one && !all->ending; one = json_next(one)) {
-		struct error error = {0};
-		if (instances_start_again(all, one, &error))
-			giveway_returned(all, json_get(one, "wanted"), NULL, &error);
-	}
-	json_destroy(&displaced);
+	struct instance *one = instance->displaced;
+	if (one)
+		instance->displaced = one->next;
+	return one;
 }
 
-void giveway_returned(const struct instances *all, const struct json *wanted, const struct instance *instance,
-		      const struct error *error)
+void giveway_settle(struct instance *instance)
 {
-	const char *model_id = json_get_string(wanted, "model_id", "");
-	const struct model_record *model = models_find(all->params.models, model_id);
-	const char *name = model ? model->name : model_id;
-	if (!instance) {
-		log_warning("models",
-			    "%s, which was unloaded for a model that did not come up, is not loaded again: %s", name,
-			    error->message);
-		return;
+	for (struct instance *one; (one = take_displaced(instance));) {
+		instance_forget(one);
+		instance_free(one);
 	}
-	log_info("models", "%s is loaded again, as instance %s: what it was unloaded for did not come up", name,
-		 instance->instance_id);
+}
+
+void giveway_return(struct instance *instance)
+{
+	for (struct instance *one; (one = take_displaced(instance));) {
+		if (instance->all->ending)
+			instance_free(one); // the next server has its row, and the other one's if that is wanted still
+		else
+			instances_start_again(instance->all, one);
+	}
+}
+
+void giveway_returned(const struct instance *instance)
+{
+	log_info("models", "instance %s of %s is loaded again: what it was unloaded for did not come up",
+		 instance->instance_id, instance->model_name);
 	const struct cluster_device *device = instance->stages[0].device;
-	audit_count(all->params.audit, &(struct audit_tally){.by = &audit_server,
-							     .action = "instance.create",
-							     .target = instance->instance_id,
-							     .node_id = cluster_device_node_id(device),
-							     .device_id = cluster_device_id(device)});
+	audit_count(instance->all->params.audit, &(struct audit_tally){.by = &audit_server,
+								       .action = "instance.create",
+								       .target = instance->instance_id,
+								       .node_id = cluster_device_node_id(device),
+								       .device_id = cluster_device_id(device)});
+}
+
+// The other instance is not wanted any more, or came up, and its end or this one's was not stored: then it is one like
+// any other.
+void giveway_restore(struct instances *instances)
+{
+	for (struct instance **at = &instances->first, *one; (one = *at);) {
+		struct instance *to = instances->first;
+		while (to &&
+		       (to == one || to->state == INSTANCE_FAILED || strcmp(to->instance_id, one->gave_way_to) != 0))
+			to = to->next;
+		if (!one->gave_way_to[0] || one->state == INSTANCE_FAILED || !to) {
+			one->gave_way_to[0] = 0;
+			at = &one->next;
+			continue;
+		}
+		*at = one->next;
+		instances->count--;
+		displace(one, to);
+	}
 }

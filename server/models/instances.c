@@ -130,19 +130,18 @@ void instance_set_failed(struct instance *instance, const struct error *fault)
 	instance_publish(instance);
 }
 
-static void instance_free(struct instance *instance)
+void instance_free(struct instance *instance)
 {
 	json_destroy(&instance->hops);
 	json_destroy(&instance->wanted);
 	json_destroy(&instance->stepping);
 	json_destroy(&instance->left);
-	json_destroy(&instance->displaced);
 	json_destroy(&instance->offer);
 	json_destroy(&instance->recovery.remedies);
 	free(instance);
 }
 
-void instance_remove(struct instance *instance, const struct error *fault)
+void instance_displace(struct instance *instance, const struct error *fault)
 {
 	struct instances *all = instance->all;
 	struct instance **at = &all->first;
@@ -156,6 +155,12 @@ void instance_remove(struct instance *instance, const struct error *fault)
 	all->count--;
 	json_push(removed, json_new_string(instance->instance_id));
 	publish(instance, json_new_array(), removed);
+	recover_leave(instance);
+}
+
+void instance_remove(struct instance *instance, const struct error *fault)
+{
+	instance_displace(instance, fault);
 	instance_free(instance);
 }
 
@@ -191,7 +196,7 @@ void instance_parts_ready(struct instance *instance)
 		recover_done(instance);
 	else
 		instance->state_reason[0] = 0;
-	json_destroy(&instance->displaced);
+	giveway_settle(instance);
 	instance_keep(instance);
 	recover_watch(instance);
 	instance_publish(instance);
@@ -410,11 +415,12 @@ struct starting {
 	struct json *params;
 	char instance_id[INSTANCE_ID_BYTES]; // once it is placed
 	unsigned tries;                      // that came to nothing: who was to give way was used meanwhile
-	bool returns;                        // it gave way to one that failed, and asks nobody to give way to it
-	bool lags;                           // it waits for readings that show what has been freed
-	int64_t since_ms, used_ms;           // of one that returns: begun, and used before it gave way; steady
-	struct net_timer again;              // of one that waits for memory
-	instances_started *done;             // NULL: it returns
+	struct instance *returns; // it gave way to one that failed, and asks nobody to give way to it; or NULL
+	bool met;                 // another that was begun meanwhile stands in for it
+	bool lags;                // it waits for readings that show what has been freed
+	int64_t since_ms;         // of one that returns: begun; steady
+	struct net_timer again;   // of one that waits for memory
+	instances_started *done;  // NULL: it returns
 	void *context;
 };
 
@@ -425,6 +431,8 @@ static void starting_destroy(struct starting *starting)
 		starting->next->link = starting->link;
 	net_timer_stop(starting->instances->params.loop, &starting->again);
 	json_destroy(&starting->params);
+	if (starting->returns)
+		instance_free(starting->returns);
 	free(starting);
 }
 
@@ -436,13 +444,53 @@ static struct instance *find(const struct instances *instances, const char *id)
 	return one;
 }
 
+// It is listed once more, and waits for a place.
+static void wait_for_place(struct instance *instance, const struct error *error)
+{
+	char why[INSTANCE_REASON_BYTES];
+	struct instance **at = &instance->all->first;
+	while (*at)
+		at = &(*at)->next;
+	*at = instance;
+	instance->all->count++;
+	instance->gave_way_to[0] = 0;
+	log_info("models", "instance %s of %s is not loaded again yet: %s", instance->instance_id, instance->model_name,
+		 error->message);
+	snprintf(why, sizeof why, "%.160s, which did not come up", instance->recovery.gave_way);
+	recover_restored(instance, why);
+	instance_publish(instance);
+}
+
+// What becomes of one that gave way in vain, and for now has no place, or does: `instance`.
+static void come_back(struct starting *starting, enum status status, const struct instance *instance,
+		      const struct error *error)
+{
+	struct instances *all = starting->instances;
+	struct instance *returns = starting->returns;
+	const bool ends = starting->met || status == STATUS_NOT_FOUND || all->count >= LIMIT_INSTANCES;
+	starting->returns = NULL;
+	if (!status) {
+		giveway_returned(instance);
+	} else if (!all->ending && !ends) {
+		wait_for_place(returns, error);
+		return;
+	} else if (!all->ending) {
+		log_warning("models",
+			    "instance %s of %s, which was unloaded for a model that did not come up, is not loaded "
+			    "again: %s",
+			    returns->instance_id, returns->model_name, error->message);
+		instance_forget(returns);
+	}
+	instance_free(returns);
+}
+
 static void over(struct starting *starting, enum status status, const struct instance *instance,
 		 const struct error *error)
 {
 	if (starting->done)
 		starting->done(starting->context, status, instance, error);
 	else
-		giveway_returned(starting->instances, starting->params, instance, error);
+		come_back(starting, status, instance, error);
 	starting_destroy(starting);
 }
 
@@ -459,13 +507,31 @@ static void stored(void *context, enum status status, const struct error *error)
 	over(starting, status, status ? NULL : instance, &fault);
 }
 
-// An instance of the model is there, or is coming.
-static bool is_there(const struct instances *instances, const struct model_record *model)
+// Of one that gave way in vain: whether an instance of its model was begun since, which stands in for it, and for no
+// other one.
+static bool stood_in_for(const struct instance *returns)
 {
-	const struct instance *one = instances->first;
-	while (one && (strcmp(one->model_id, model->model_id) != 0 || one->state == INSTANCE_FAILED))
+	struct instance *one = returns->all->first;
+	while (one && (strcmp(one->model_id, returns->model_id) != 0 || one->state == INSTANCE_FAILED ||
+		       one->stands_in || one->created_ms < returns->gave_way_ms))
 		one = one->next;
+	if (one)
+		one->stands_in = true;
 	return one != NULL;
+}
+
+// It is the same one, and goes on counting.
+static void take_identity(struct instance *instance, const struct instance *returns, bool whole)
+{
+	struct recovery *recovery = &instance->recovery;
+	snprintf(instance->instance_id, sizeof instance->instance_id, "%s", returns->instance_id);
+	instance->created_ms = returns->created_ms;
+	instance->epoch += returns->epoch;
+	instance->recoveries = returns->recoveries;
+	instance->moves = returns->moves;
+	instance->used_ms = returns->used_ms;
+	if (!whole) // which it is to be yet
+		snprintf(recovery->gave_way, sizeof recovery->gave_way, "%s", returns->recovery.gave_way);
 }
 
 // Of one that gave way in vain: whether that was less than so long ago.
@@ -489,7 +555,8 @@ static enum status start_placed(struct starting *starting, const struct placing 
 		demand_refused(instances, starting->context, placing, error);
 		return refused;
 	}
-	if (starting->returns && is_there(instances, placing->model))
+	starting->met = starting->returns && stood_in_for(starting->returns);
+	if (starting->met)
 		return error_set(error, STATUS_CONFLICT, "it was begun meanwhile");
 	if (!whole && returns_since(starting, RETURN_WHOLE_MS))
 		return error_set(error, STATUS_OUT_OF_MEMORY, "the memory that it had does not show as free yet");
@@ -497,6 +564,8 @@ static enum status start_placed(struct starting *starting, const struct placing 
 	enum status status = prepare(instances, placing, &instance, error);
 	if (status)
 		return status;
+	if (starting->returns)
+		take_identity(instance, starting->returns, whole);
 	drop_failed(instances, placing->model->model_id);
 	if (instances->count >= LIMIT_INSTANCES) {
 		status = error_set(error, STATUS_LIMIT_EXCEEDED, "there are %d instances already", LIMIT_INSTANCES);
@@ -514,7 +583,6 @@ static enum status start_placed(struct starting *starting, const struct placing 
 		snprintf(instance->state_reason, sizeof instance->state_reason, "%s", placing->placement.whys[0].text);
 	instance->strategy = strategy_of(&placing->placement, starting->params);
 	instance->wanted = json_copy(starting->params);
-	instance->used_ms = starting->used_ms;
 	json_set_string(instance->wanted, "model_id", placing->model->model_id);
 	instance_publish(instance);
 	*out = instance;
@@ -568,6 +636,11 @@ static void placed_to_start(void *context, enum status status, struct placing *p
 			return;
 		status = STATUS_UNAVAILABLE;
 	}
+	if (!status && starting->returns) { // its row is there
+		instance_keep(instance);
+		over(starting, status, instance, NULL);
+		return;
+	}
 	if (!status) {
 		snprintf(starting->instance_id, sizeof starting->instance_id, "%s", instance->instance_id);
 		status = instance_keep_new(instance, stored, starting);
@@ -595,8 +668,10 @@ static enum status start(struct instances *instances, const struct starting *lik
 		starting->next->link = &starting->next;
 	instances->starting = starting;
 	enum status status = search_place(starting, error);
-	if (status)
+	if (status) {
+		starting->returns = NULL; // the caller's
 		starting_destroy(starting);
+	}
 	return status;
 }
 
@@ -606,11 +681,13 @@ enum status instances_start(struct instances *instances, const struct json *para
 	return start(instances, &(struct starting){.done = done, .context = context}, params, error);
 }
 
-enum status instances_start_again(struct instances *instances, const struct json *displaced, struct error *error)
+void instances_start_again(struct instances *instances, struct instance *displaced)
 {
-	const struct starting like = {
-		.returns = true, .since_ms = clock_steady_ms(), .used_ms = json_get_integer(displaced, "used_ms", 0)};
-	return start(instances, &like, json_get(displaced, "wanted"), error);
+	struct error fault = {0};
+	struct starting like = {.instances = instances, .returns = displaced, .since_ms = clock_steady_ms()};
+	const enum status status = start(instances, &like, displaced->wanted, &fault);
+	if (status)
+		come_back(&like, status, NULL, &fault);
 }
 
 struct previewing {

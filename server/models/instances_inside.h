@@ -106,7 +106,7 @@ struct recovery {
 	bool anew;                            // it is being placed anew
 	bool returning;                       // the server was started: devices and workers of before are waited for
 	bool wanted;                          // because somebody wants it so, and nothing is lost
-	char gave_way[INSTANCE_REASON_BYTES]; // to another: to be read when it is ready, too; ""
+	char gave_way[INSTANCE_REASON_BYTES]; // how: "it gave way to ..."; until it is whole again; ""
 	struct json *remedies;                // array of text: what would give it a place; NULL: nothing is known
 	int64_t back_ms;                 // steady; after a start of the server: its devices are back since; 0: not yet
 	bool failed;                     // loading it anew has failed: requests wait no longer for that
@@ -154,9 +154,15 @@ struct instance {
 	int64_t offer_ms;                          // when was looked last; steady
 	bool move_wanted;                          // it is to be taken if there is one
 	int64_t return_ms;                         // when room for what it gave way with was looked for; steady
+	int64_t return_wait_ms;                    // until it is looked for again; longer where that was in vain
+	size_t return_released;                    // instances->released_count then
+	bool goes_back;                            // it is being placed anew, to be whole again
 	int64_t room_ms;                           // since when there is; steady; 0: there is none
 	struct json *stepping;                     // `wanted` with another format, that is to be placed; or NULL
-	struct json *displaced;                    // of those unloaded for it, until it is ready; or NULL
+	struct instance *displaced;                // unloaded for it, until it is ready: these are in no other list
+	char gave_way_to[INSTANCE_ID_BYTES];       // of such a one: the instance; ""
+	int64_t gave_way_ms;                       // when; wall clock
+	bool stands_in;                            // for another of its model, which therefore did not come back
 	struct json *left;                         // what is stored of its workers, at the start of the server; or NULL
 	uint64_t ties, ties_before;                // of this placement; of those before it
 	// As its worker says.
@@ -209,10 +215,13 @@ struct instances {
 // instances.c
 // STATUS_UNAVAILABLE while the server is ending: whoever asks is told to try again.
 enum status instances_refuse(const struct instances *instances, struct error *error);
-// Of one that gave way to another in vain, an item of that one's `displaced`: {wanted, used_ms}. Nobody gives way to
-// it, and where there is no room it is searched for again for a while; giveway_returned follows. Errors:
-// instances_start's, at once.
-enum status instances_start_again(struct instances *instances, const struct json *displaced, struct error *error);
+// It ends, and is in no list any more, but may be begun again: what it was stays, and the row as it is until it is
+// kept.
+void instance_displace(struct instance *instance, const struct error *fault);
+void instance_free(struct instance *instance); // one that is in no list; its row of state.db stays
+// One that gave way in vain, which is taken: place it again. Nobody gives way to it. Where there is no room that is
+// tried for a while; then, or where what it lay on cannot be used, it is listed, and waits for a place.
+void instances_start_again(struct instances *instances, struct instance *displaced);
 void instance_publish(const struct instance *instance);
 void instance_take_placement(struct instance *instance, const struct placing *placing);
 // The next placement is where it is, with as many layers in the host's memory as these stages have.
@@ -247,11 +256,14 @@ void recover_moved(struct instance *instance); // more of it is fetched or loade
 void recover_done(struct instance *instance);  // all its parts are ready again
 void recover_watch(struct instance *instance); // from now on look whether its devices are draining
 void recover_stop(struct instance *instance);  // nothing more comes of it
-// The server was started again: it has no place, and what it lay on is missing.
-void recover_restored(struct instance *instance);
+// It is in no list any more, and has no place: what it lay on is missing.
+void recover_leave(struct instance *instance);
+// The server was started again, or another reason why it has no place, and what it lay on is missing.
+void recover_restored(struct instance *instance, const char *why);
 void recover_wish(struct instance *instance); // it has no place, and something else is wanted of it: look again
-// It is ready, and stays where it is, with its layers as `giver` says. `why`: it is told while it is loaded, and then.
-void recover_spill(struct instance *instance, const struct placing_giver *giver, const char *why);
+// It is ready, and stays where it is, with its layers as `giver` says; recovery.gave_way is told while it is loaded,
+// and then.
+void recover_spill(struct instance *instance, const struct placing_giver *giver);
 // It is ready, and leaves for a better place.
 void recover_move(struct instance *instance, const struct placing *placing, const char *why);
 
@@ -273,6 +285,8 @@ bool instance_find_left(struct instance *instance);
 
 // instances_offer.c
 void instance_take_prediction(struct instance *instance, const struct placing *placing);
+// What it gave way with cannot be had back, which is logged: the next attempt waits twice as long, 5 min at most.
+void offer_wait(struct instance *instance, const char *why);
 // Of one that is ready, now and then. True: a place is searched for, and recover_watch or recover_move follows.
 bool offer_look(struct instance *instance);
 
@@ -288,11 +302,14 @@ enum status giveway_find(struct placing *placing, struct error *error);
 bool giveway_any(const struct placing *placing); // any has to; then the first of its whys says so
 // Those that are to give way to `to` do. False, and nothing has happened: one of them is in use again, or gone.
 bool giveway_take(struct instance *to, const struct placing *placing);
+// It is ready: those that were unloaded for it are not wanted any more.
+void giveway_settle(struct instance *instance);
 // It is over. If it never was ready, those that were unloaded for it are loaded again, once there is room for them.
 void giveway_return(struct instance *instance);
-// What became of one of these: `instance`, or NULL and the error.
-void giveway_returned(const struct instances *all, const struct json *wanted, const struct instance *instance,
-		      const struct error *error);
+// One of these has a place again.
+void giveway_returned(const struct instance *instance);
+// At the start of the server: those that were unloaded for one of the others wait for that one.
+void giveway_restore(struct instances *instances);
 
 // instances_gather.c
 bool gather_same_pool(const struct cluster_device *a, const struct cluster_device *b);

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOOK_MS = 1000, RETURN_MS = 5000 };
+enum { LOOK_MS = 1000, RETURN_MS = 5000, RETURN_MOST_MS = 300000 };
 static const double gain = 0.2; // the least part of the time that a better place saves
 static const double search_s = 1;
 
@@ -231,14 +231,33 @@ static bool any_waits(const struct instance *instance)
 	return one != NULL;
 }
 
+void offer_wait(struct instance *instance, const char *why)
+{
+	const int64_t ms = 2 * (instance->return_wait_ms ? instance->return_wait_ms : RETURN_MS);
+	instance->return_wait_ms = ms < RETURN_MOST_MS ? ms : RETURN_MOST_MS;
+	log_info("models", "instance %s of %s, which gave way, stays as it is for %lld s more: %s",
+		 instance->instance_id, instance->model_name, (long long)instance->return_wait_ms / 1000, why);
+}
+
 static void returned(void *context, enum status status, struct placing *placing, const struct error *error)
 {
 	struct instance *instance = context;
-	(void)error;
-	if (!status && placing->placement.feasible && placing->placement.step == STEP_NONE && !any_waits(instance))
-		recover_move(instance, placing, "there is room for all of its layers again");
-	else
+	const struct placement *placement = status ? NULL : &placing->placement;
+	const bool whole = placement && placement->feasible && placement->step == STEP_NONE;
+	if (whole && instance->step == STEP_NONE && stays(instance, placing)) {
+		instance->recovery.gave_way[0] = instance->state_reason[0] = 0;
+		instance_keep(instance);
+		instance_publish(instance);
 		recover_watch(instance);
+	} else if (whole && !any_waits(instance)) {
+		instance->goes_back = true;
+		recover_move(instance, placing, "there is room for all of its layers again");
+	} else {
+		offer_wait(instance, !placement             ? error->message
+				     : placement->why_count ? placement->whys[0].text
+							    : "another one waits for a place");
+		recover_watch(instance);
+	}
 	free(placing);
 }
 
@@ -265,10 +284,15 @@ static bool look_back(struct instance *instance)
 	struct error error = {0};
 	const int64_t now_ms = clock_steady_ms();
 	const struct placing_excluded excluded = {.ending = instance};
-	if (now_ms - instance->return_ms < RETURN_MS)
+	if (instance->return_released != instance->all->released_count)
+		instance->return_wait_ms = 0; // memory has become free meanwhile
+	if (now_ms - instance->return_ms < (instance->return_wait_ms ? instance->return_wait_ms : RETURN_MS))
 		return false;
 	instance->return_ms = now_ms;
+	instance->return_released = instance->all->released_count;
 	instance->room_ms = !has_room(instance) ? 0 : instance->room_ms ? instance->room_ms : now_ms;
+	if (!instance->room_ms)
+		instance->return_wait_ms = 0;
 	if (!instance->room_ms || any_waits(instance))
 		return false;
 	struct json *params = json_copy(instance->wanted);

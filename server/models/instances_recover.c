@@ -125,8 +125,6 @@ static void begin_parts(struct instance *instance)
 static void begin_anew(struct instance *instance, const struct placing *placing)
 {
 	end_parts(instance, "the instance is placed anew");
-	if (placing->placement.step != STEP_SPILLED)
-		instance->recovery.gave_way[0] = 0;
 	instance_take_placement(instance, placing);
 	begin_parts(instance);
 }
@@ -409,7 +407,7 @@ static void returning(void *arg)
 		search(instance);
 		return;
 	}
-	snprintf(why, sizeof why, "the server was restarted: it waits for %.128s%s",
+	snprintf(why, sizeof why, "%.200s: it waits for %.128s%s", recovery->why,
 		 coming            ? cluster_device_name(coming)
 		 : instance->parts ? "its workers"
 				   : "its nodes to reach each other",
@@ -418,11 +416,20 @@ static void returning(void *arg)
 	net_timer_start(instance->all->params.loop, &recovery->again, LOOK_MS, returning, instance);
 }
 
-void recover_restored(struct instance *instance)
+void recover_leave(struct instance *instance)
+{
+	instance->recovery.missing_count = 0;
+	for (unsigned i = 0; i < instance->stage_count; i++)
+		add_missing(instance, &instance->stages[i]);
+	instance->stage_count = 0;
+	instance->ready_ms = 0;
+}
+
+void recover_restored(struct instance *instance, const char *why)
 {
 	struct recovery *recovery = &instance->recovery;
 	const unsigned missing = recovery->missing_count;
-	pause(instance, "the server was restarted");
+	pause(instance, why);
 	recovery->missing_count = missing;
 	recovery->returning = true;
 	if (hold_model(instance))
@@ -476,6 +483,24 @@ void recover_moved(struct instance *instance)
 				waited_enough, instance);
 }
 
+static void say_gave_way(const struct instance *instance, char why[INSTANCE_REASON_BYTES])
+{
+	snprintf(why, INSTANCE_REASON_BYTES, "%.200s: %s", instance->recovery.gave_way,
+		 instance->step == STEP_SPILLED ? "more of its layers are in the host's memory"
+						: "it goes back once there is room for it");
+}
+
+// Whole again, what it gave way to is over. If it should be, and is not, or only elsewhere since it failed on a device,
+// the next attempt waits longer.
+static void went_back(struct instance *instance)
+{
+	if (instance->step == STEP_NONE && !instance->recovery.avoided[0])
+		instance->recovery.gave_way[0] = 0;
+	else if (instance->goes_back)
+		offer_wait(instance, "it was to go back, and could not be loaded so");
+	instance->goes_back = false;
+}
+
 void recover_done(struct instance *instance)
 {
 	struct recovery *recovery = &instance->recovery;
@@ -489,7 +514,10 @@ void recover_done(struct instance *instance)
 	recovery->missing_count = 0;
 	recovery->attempt = 0;
 	recovery->returning = false;
-	snprintf(instance->state_reason, sizeof instance->state_reason, "%s", recovery->gave_way);
+	instance->state_reason[0] = 0;
+	went_back(instance);
+	if (recovery->gave_way[0])
+		say_gave_way(instance, instance->state_reason);
 	generations_resume(instance);
 }
 
@@ -540,12 +568,14 @@ void recover_move(struct instance *instance, const struct placing *placing, cons
 	begin_anew(instance, placing);
 }
 
-void recover_spill(struct instance *instance, const struct placing_giver *giver, const char *why)
+void recover_spill(struct instance *instance, const struct placing_giver *giver)
 {
+	char why[INSTANCE_REASON_BYTES];
+	instance->step = STEP_SPILLED;
+	say_gave_way(instance, why);
 	pause(instance, why);
 	instance->recovery.wanted = true;
-	instance->room_ms = 0;
-	snprintf(instance->recovery.gave_way, sizeof instance->recovery.gave_way, "%s", why);
+	instance->room_ms = instance->return_wait_ms = 0;
 	end_parts(instance, "it gives way");
 	instance_take_spilled(instance, giver);
 	begin_parts(instance);

@@ -7,7 +7,12 @@
  *
  * What a new placement's parts say must never pass for an older one's, so epochs only grow. Changes are stored without
  * waiting, and a crash may lose the last ones: a start goes EPOCHS_OF_A_START on from what it finds, and stores that
- * before anything is placed. When one was used last is stored by a stop of the server. Thread: the loop's. */
+ * before anything is placed. When one was used last is stored by a stop of the server; after a kill it counts as used
+ * when it is ready.
+ *
+ * One that gave way keeps its row: unloaded, with the instance it was unloaded for, until that one is ready
+ * (giveway.c). Where that one is not wanted any more, a start of the server takes it for any other. Thread: the loop's.
+ */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/models/instances_inside.h"
@@ -33,7 +38,7 @@ static void push_stage(struct json *stages, const char *device_id, uint32_t firs
 // One that has requests is used now.
 static int64_t idle_ms(const struct instance *instance)
 {
-	const int64_t ms = giveway_idle_ms(instance);
+	const int64_t ms = instance->gave_way_to[0] ? clock_steady_ms() - instance->used_ms : giveway_idle_ms(instance);
 	return ms > 0 ? ms : 0;
 }
 
@@ -54,7 +59,12 @@ static struct json *last_json(const struct instance *instance)
 	json_set_integer(json, "sequences", instance->sequences);
 	json_set_bool(json, "chat", instance->chat);
 	json_set_string(json, "chat_template", instance->chat_template);
-	if (instance->all->ending && instance->used_ms) // a stop; after a kill it counts as used when it is ready
+	json_set_string(json, "gave_way", recovery->gave_way);
+	if (instance->gave_way_to[0]) {
+		json_set_string(json, "gave_way_to", instance->gave_way_to);
+		json_set_integer(json, "gave_way_ms", instance->gave_way_ms);
+	}
+	if ((instance->all->ending || instance->gave_way_to[0]) && instance->used_ms)
 		json_set_integer(json, "used_ms", clock_wall_ms() - idle_ms(instance));
 	return json;
 }
@@ -173,6 +183,9 @@ static void read_last(struct instance *instance, const struct json *last)
 	instance->chat = json_get_bool(last, "chat", false);
 	snprintf(instance->chat_template, sizeof instance->chat_template, "%s",
 		 json_get_string(last, "chat_template", ""));
+	snprintf(recovery->gave_way, sizeof recovery->gave_way, "%s", json_get_string(last, "gave_way", ""));
+	snprintf(instance->gave_way_to, sizeof instance->gave_way_to, "%s", json_get_string(last, "gave_way_to", ""));
+	instance->gave_way_ms = json_get_integer(last, "gave_way_ms", 0);
 	if (used_ms > 0)
 		read_used(instance, used_ms);
 	for (; stage && recovery->missing_count < PLACEMENT_STAGES; stage = json_next(stage)) {
@@ -250,8 +263,10 @@ enum status instances_restore(struct instances *instances, struct error *error)
 	if (!status && instances->count)
 		status = store_commit_wait(instances->params.store, &restoring.batch, error);
 	store_batch_destroy(&restoring.batch);
+	if (!status)
+		giveway_restore(instances);
 	for (struct instance *one = instances->first; one && !status; one = one->next)
 		if (one->state != INSTANCE_FAILED)
-			recover_restored(one);
+			recover_restored(one, "the server was restarted");
 	return status;
 }

@@ -33,7 +33,7 @@ static void make_model(struct model_shape *shape, struct model_sizes *sizes)
 	const uint64_t layer_bytes = (20 + draw(100)) * MIB;
 	*shape = (struct model_shape){.family = FAMILY_LLAMA,
 				      .layers = layers,
-				      .embedding = 2048,
+				      .embedding = draw(2) ? 2048 : 2052, // which CUDA fills up
 				      .feed_forward = 5632,
 				      .heads = 32,
 				      .kv_heads = 4,
@@ -67,7 +67,8 @@ static struct stage_memory estimate(const struct placing_giver *giver, const str
 					    .batch_rows = PLACEMENT_BATCH_ROWS,
 					    .batch_sequences = giver->sequences,
 					    .batch_outputs = giver->sequences,
-					    .host_layers = stage->host_layers};
+					    .host_layers = stage->host_layers,
+					    .tiled = placing->devices[stage->device].backend == PLACE_CUDA};
 	stage_estimate(&params, &giver->sizes, &memory);
 	return memory;
 }
