@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ENUMERATE_MS = 10000, VERIFY_MS = 20000, COMPILE_MS = 600000, PEERS_LOOK_MS = 10000 };
+enum { ENUMERATE_MS = 10000, VERIFY_MS = 20000, COMPILE_MS = 600000, PEERS_LOOK_MS = 3000 };
 
 struct backend_state {
 	bool compiled, asking, again, asked; // asked: has answered or failed at least once
