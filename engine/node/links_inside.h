@@ -12,7 +12,9 @@
 enum {
 	LINK_ID_BYTES = 65, // 64 and a 0, as the contract has ids and keys
 	LINK_REASON_BYTES = 256,
-	LINK_LOSS_SECONDS = 60,  // that loss is counted over
+	LINK_LOSS_SECONDS = 60, // that loss is counted over
+	LINK_ROUND_TRIPS = 8,   // that a figure is made of
+	LINK_ROUND_TRIPS_LEAST = 4,
 	LINK_PIECES = 64,        // of the longest burst
 	LINK_SERVER_PIECES = 16, // of one to the server, which counts the calls of a node
 };
@@ -35,7 +37,10 @@ struct link_conn {
 struct link_measures {
 	int64_t ping_ns; // when the one that has no answer yet was sent; 0: none
 	uint64_t ping_number;
-	double rtt_ms, jitter_ms; // < 0: not known
+	double round_trips[LINK_ROUND_TRIPS]; // milliseconds; a ring
+	size_t round_trip_count;              // ever
+	int64_t round_trip_ms;                // steady clock, when one counted last; 0: never
+	double rtt_ms, jitter_ms;             // by what there is of them; < 0: there is nothing
 	// Segments sent, and again, at each of the last seconds; a ring.
 	int64_t segments[LINK_LOSS_SECONDS + 1], segments_again[LINK_LOSS_SECONDS + 1];
 	size_t seconds;
@@ -153,6 +158,8 @@ bool links_hops_quiet(const struct links *links); // no data of one, whichever w
 bool links_bulk_quiet(const struct links *links); // the same of those that are bulk, which the first leaves out
 void link_measures_up(struct link *link);
 void link_measures_second(struct link *link);
+void link_measures_round_trip(struct link_measures *measures, double rtt_ms); // one more was taken
+bool link_measures_tell(const struct link_measures *measures);                // there are enough to be told, and judged
 void link_measures_serve(struct link *link, const struct message *message, struct net_frame *body);
 void link_measures_answered(struct link *link, enum link_call call, int64_t number, const struct message *message);
 void links_measure_server(struct links *links);

@@ -1,7 +1,9 @@
 /* What is measured of direct links: round trips, loss, throughput; see links.h.
  *
- * A ping each second; the round trip is smoothed as TCP does it (an eighth of each new one), jitter is the mean
- * deviation (a quarter). One that was sent while much else waited says nothing of the link and is not counted.
+ * A ping each second; of the last LINK_ROUND_TRIPS the middle half is averaged, and jitter is the same of how far off
+ * they are: what a busy machine made of a few of them does not show, and is soon gone. With fewer than
+ * LINK_ROUND_TRIPS_LEAST nothing is told. One that was sent while much else waited, or while any link of this node has
+ * a burst, says nothing of the link and is not counted.
  * Loss: the system's count of segments sent again, of those sent, over the last minute.
  * Throughput: a burst of pieces, each answered with what of it has come by then and when, by the receiver's clock. A
  * burst is short (wanted_ms at the rate that was found: longer on a long way), and a longer one follows at once where
@@ -18,6 +20,7 @@
 #include "engine/device/info.h"
 #include "engine/node/links_inside.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +49,8 @@ enum {
 	AHEAD_PART = 4, // of a large burst, so that it pauses no more often than TCP's slow start
 	HOP_QUIET_MS = 1000,
 	HEARD_MS = 1000,              // so long after a piece of the other end its burst may go on
+	HEARD_ELSEWHERE_MS = 100,     // the same of another link's
+	PING_STARVED_MS = 10000,      // so long after one that counted, bursts of other links are no reason
 	PING_QUEUE_BYTES = 64 * 1024, // with more waiting a ping is late
 	FLIGHTS = 10,                 // of TCP's slow start, between which it waits
 	LAST_FLIGHTS = 2,             // that the second half of a burst has of them
@@ -73,12 +78,28 @@ void link_measures_up(struct link *link)
 
 // ---- round trips ----
 
+// A burst goes by another link of this node than this one, or comes.
+static bool bursts_elsewhere(const struct link *link)
+{
+	const struct links *links = link->links;
+	const int64_t now_ms = clock_steady_ms();
+	if (links->server.measures.bursting || links->server_back.measures.bursting)
+		return true;
+	for (const struct link *one = links->first; one; one = one->next)
+		if (one != link && one->up &&
+		    (one->measures.bursting || now_ms - one->measures.heard_ms < HEARD_ELSEWHERE_MS))
+			return true;
+	return false;
+}
+
 static void ping(struct link *link)
 {
 	struct link_measures *measures = &link->measures;
 	struct json *params = json_new_object();
+	const int64_t now_ms = clock_steady_ms();
 	measures->ping_number++;
-	const bool bursts = measures->bursting || clock_steady_ms() - measures->heard_ms < HEARD_MS,
+	const bool bursts = measures->bursting || now_ms - measures->heard_ms < HEARD_MS ||
+			    (now_ms - measures->round_trip_ms < PING_STARVED_MS && bursts_elsewhere(link)),
 		   counts = net_peer_queued(link->conn->peer) < PING_QUEUE_BYTES && !links_models_busy(link->links) &&
 			    !bursts && links_bulk_quiet(link->links);
 	measures->ping_ns = counts ? clock_steady_ns() : 0;
@@ -86,17 +107,41 @@ static void ping(struct link *link)
 	link_call(link, (int64_t)measures->ping_number * LINK_CALL_KINDS + LINK_CALL_PING, "peer.ping", params);
 }
 
-static void take_round_trip(struct link_measures *measures, double rtt_ms)
+static int compare_times(const void *a, const void *b)
 {
+	const double left = *(const double *)a, right = *(const double *)b;
+	return left > right ? 1 : left < right ? -1 : 0;
+}
+
+// The mean of the middle half. count: 1 to LINK_ROUND_TRIPS.
+static double middle(double *times, size_t count)
+{
+	const size_t cut = count / 4;
+	double sum = 0;
+	qsort(times, count, sizeof *times, compare_times);
+	for (size_t i = cut; i < count - cut; i++)
+		sum += times[i];
+	return sum / (double)(count - 2 * cut);
+}
+
+void link_measures_round_trip(struct link_measures *measures, double rtt_ms)
+{
+	double times[LINK_ROUND_TRIPS];
+	measures->round_trips[measures->round_trip_count++ % LINK_ROUND_TRIPS] = rtt_ms;
+	const size_t count = measures->round_trip_count < LINK_ROUND_TRIPS ? measures->round_trip_count
+									   : LINK_ROUND_TRIPS;
+	memcpy(times, measures->round_trips, count * sizeof *times);
+	measures->rtt_ms = middle(times, count);
+	for (size_t i = 0; i < count; i++)
+		times[i] = fabs(measures->round_trips[i] - measures->rtt_ms);
+	measures->jitter_ms = middle(times, count);
 	measures->at_ms = clock_wall_ms();
-	if (measures->rtt_ms < 0) {
-		measures->rtt_ms = rtt_ms;
-		measures->jitter_ms = rtt_ms / 2;
-		return;
-	}
-	double off = rtt_ms > measures->rtt_ms ? rtt_ms - measures->rtt_ms : measures->rtt_ms - rtt_ms;
-	measures->jitter_ms += (off - measures->jitter_ms) / 4;
-	measures->rtt_ms += (rtt_ms - measures->rtt_ms) / 8;
+	measures->round_trip_ms = clock_steady_ms();
+}
+
+bool link_measures_tell(const struct link_measures *measures)
+{
+	return measures->round_trip_count >= LINK_ROUND_TRIPS_LEAST;
 }
 
 static void ping_answered(struct link *link, int64_t number)
@@ -104,7 +149,7 @@ static void ping_answered(struct link *link, int64_t number)
 	struct link_measures *measures = &link->measures;
 	if (!measures->ping_ns || (uint64_t)number != measures->ping_number)
 		return;
-	take_round_trip(measures, (double)(clock_steady_ns() - measures->ping_ns) / 1e6);
+	link_measures_round_trip(measures, (double)(clock_steady_ns() - measures->ping_ns) / 1e6);
 	measures->ping_ns = 0;
 }
 
@@ -480,6 +525,20 @@ void link_measures_second(struct link *link)
 	mind_bursts(link);
 }
 
+// What the newest answered ping to the server took, which stays until there is another, unless a burst was under way
+// when it was sent. ping_ns: the one that has just been sent counts.
+static void take_server_round_trip(struct link *server, double rtt_ms)
+{
+	struct link_measures *measures = &server->measures;
+	const size_t count = measures->round_trip_count;
+	const double last_ms = count ? measures->round_trips[(count - 1) % LINK_ROUND_TRIPS] : -1;
+	if (measures->ping_ns && rtt_ms >= 0 && fabs(rtt_ms - last_ms) > 0)
+		link_measures_round_trip(measures, rtt_ms);
+	const bool bursts = measures->bursting || server->links->server_back.measures.bursting ||
+			    (clock_steady_ms() - measures->round_trip_ms < PING_STARVED_MS && bursts_elsewhere(server));
+	measures->ping_ns = bursts ? 0 : clock_steady_ns();
+}
+
 void links_measure_server(struct links *links)
 {
 	struct link *server = &links->server;
@@ -498,8 +557,7 @@ void links_measure_server(struct links *links)
 		return;
 	server->path = path;
 	look_at_segments(server);
-	if (rtt_ms >= 0)
-		take_round_trip(&server->measures, rtt_ms);
+	take_server_round_trip(server, rtt_ms);
 	links->server_back.measures.rtt_ms = server->measures.rtt_ms;
 	if (!links->server_back.measures.bursting)
 		mind_bursts(server);
@@ -535,7 +593,7 @@ static struct json *reading(const struct link *link)
 {
 	char at[CLOCK_TEXT_BYTES];
 	const struct link_measures *measures = &link->measures;
-	const bool up = link->up;
+	const bool up = link->up, told = up && link_measures_tell(measures);
 	struct json *json = json_new_object();
 	json_set_string(json, "peer_id", link->peer_id);
 	json_set_string(json, "state", up ? "up" : "down");
@@ -544,8 +602,8 @@ static struct json *reading(const struct link *link)
 	json_set_maybe_text(json, "interface", up ? link->route.interface : "");
 	json_set_maybe_text(json, "address", up ? link->path.remote : "");
 	set_maybe_number(json, "interface_bits_per_s", up ? link->route.bits_per_s : -1);
-	set_maybe_number(json, "rtt_ms", up ? measures->rtt_ms : -1);
-	set_maybe_number(json, "jitter_ms", up ? measures->jitter_ms : -1);
+	set_maybe_number(json, "rtt_ms", told ? measures->rtt_ms : -1);
+	set_maybe_number(json, "jitter_ms", told ? measures->jitter_ms : -1);
 	set_maybe_number(json, "loss_percent", up ? loss_percent(measures) : -1);
 	set_maybe_number(json, "throughput_bytes_per_s", measures->throughput);
 	json_set_string(json, "throughput_at",

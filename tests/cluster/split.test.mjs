@@ -38,17 +38,28 @@ describe("a model that fits no machine alone", { skip: groupsMissing ?? (generat
 
 	test("their links are measured: what the wire was told is what the topology shows", async () => {
 		const pairs = nodes.flatMap((a) => nodes.filter((b) => b !== a).map((b) => [a.id, b.id]));
-		const links = await eventually(async () => {
+		const read = async () => {
 			const all = (await snapshot(admin)).links;
-			const found = pairs.map(([a, b]) => all.find((one) => one.from_node_id === a && one.to_node_id === b && one.state === "up"));
+			return pairs.map(([a, b]) => all.find((one) => one.from_node_id === a && one.to_node_id === b && one.state === "up"));
+		};
+		const links = await eventually(async () => {
+			const found = await read();
 			return found.every((one) => one?.rtt_ms != null && one.throughput_bytes_per_s !== null) ? found : null;
 		}, "every direction is measured", 2 * long);
-		for (const one of links) {
-			assert.ok(one.rtt_ms >= 4 && one.rtt_ms < 40 * slow, `2 ms to 2.5 ms each way; measured ${one.rtt_ms}`);
-		}
-		// Some may be off: a wire that was held up itself gives what waits all at once.
-		const rates = links.map((one) => one.throughput_bytes_per_s * 8e-6).sort((a, b) => a - b);
-		assert.ok(rates[2] > 200 / slow && rates[0] < 500, `400 Mbit/s; measured ${rates}`);
+		for (const one of links) assert.ok(one.rtt_ms >= 4, `2 ms to 2.5 ms each way; measured ${one.rtt_ms}`);
+		// What the machines do when they start, beside each other, makes round trips long and bursts slow, but no longer than
+		// that takes. Some rates may be off: a wire that was held up itself gives what waits all at once.
+		const best = pairs.map(() => ({ rtt_ms: Infinity, mbit: 0 }));
+		await eventually(async () => {
+			(await read()).forEach((one, i) => {
+				best[i].rtt_ms = Math.min(best[i].rtt_ms, one?.rtt_ms ?? Infinity);
+				best[i].mbit = Math.max(best[i].mbit, (one?.throughput_bytes_per_s ?? 0) * 8e-6);
+			});
+			return best.every(({ rtt_ms }) => rtt_ms < 15 * slow) && best.filter(({ mbit }) => mbit > 200 / slow).length >= 4;
+		}, "round trips are shown as below three times the 4 to 5 ms that the wire was told, and rates of its 400 Mbit/s", 4 * long)
+			.catch((error) => { throw new Error(`${error.message}: ${JSON.stringify(best)}`); });
+		const least = Math.min(...(await read()).map((one) => (one?.throughput_bytes_per_s ?? Infinity) * 8e-6));
+		assert.ok(least < 500, `400 Mbit/s; measured ${least} and more`);
 		assert.equal((await admin.call("topology.summary")).direct_pairs, 3);
 	});
 

@@ -600,13 +600,18 @@ static void bursts_wait_for_hops(void **state)
 	wait_until(fixture, all_measured);
 	// A hop that goes by the server counts, too.
 	struct link_measures *measures = measures_of(fixture, 0, 2);
+	fixture->nodes[0].links->hop_ms = 0;
+	links_hop_passed(fixture->nodes[0].links);
+	assert_true(fixture->nodes[0].links->hop_ms > 0);
+	fixture->nodes[0].links->hop_ms += 60000; // however late this machine is
+	wait_until(fixture, burst_over);
 	const uint64_t bursts = measures->burst;
 	for (int i = 0; i < 20; i++) {
-		links_hop_passed(fixture->nodes[0].links);
 		measures->burst_due_ms = 0;
 		wait_ms(fixture, 100);
 		assert_true(measures->burst == bursts && !measures->bursting);
 	}
+	fixture->nodes[0].links->hop_ms -= 60000;
 	// A long one, in the middle of which a generation begins.
 	const int64_t at_ms = measures->throughput_at_ms;
 	const uint64_t number = measures->burst;
@@ -716,6 +721,47 @@ static void pieces_tell_the_rate(void **state)
 	assert_true(rate_of(ns, 8192, 1, false, &growing) < 0);
 }
 
+// ---- what round trips tell of their way ----
+
+static void take_round_trips(struct link_measures *measures, double rtt_ms, int count)
+{
+	for (int i = 0; i < count; i++)
+		link_measures_round_trip(measures, rtt_ms + (i % 2 ? 0.25 : -0.25));
+}
+
+static void assert_round_trip(const struct link_measures *measures, double least_ms, double most_ms)
+{
+	if (measures->rtt_ms < least_ms || measures->rtt_ms > most_ms)
+		fail_msg("%.3f ms, after %zu", measures->rtt_ms, measures->round_trip_count);
+}
+
+static void round_trips_tell_the_way(void **state)
+{
+	struct link_measures measures = {.rtt_ms = -1, .jitter_ms = -1};
+	(void)state;
+	// Of a machine that is busy at first nothing is left as soon as it is not any more.
+	take_round_trips(&measures, 100, LINK_ROUND_TRIPS_LEAST - 1);
+	assert_false(link_measures_tell(&measures));
+	take_round_trips(&measures, 100, 1);
+	assert_true(link_measures_tell(&measures));
+	assert_round_trip(&measures, 99, 101);
+	take_round_trips(&measures, 5, 6);
+	assert_round_trip(&measures, 4.75, 5.25);
+	assert_true(measures.jitter_ms <= 0.5);
+	// Nor of one that is late now and then.
+	for (int i = 0; i < 40; i++) {
+		link_measures_round_trip(&measures, i % 4 ? 5 : 300);
+		assert_round_trip(&measures, 4.75, 5.25);
+	}
+	// A way that has become longer is longer at once, and one that is uneven has jitter.
+	take_round_trips(&measures, 50, 6);
+	assert_round_trip(&measures, 49, 51);
+	for (int i = 0; i < LINK_ROUND_TRIPS; i++)
+		link_measures_round_trip(&measures, i % 2 ? 40 : 60);
+	assert_round_trip(&measures, 49, 51);
+	assert_true(measures.jitter_ms > 9 && measures.jitter_ms < 11);
+}
+
 // ---- how fast: printed, not judged ----
 
 static bool all_came(struct fixture *fixture)
@@ -799,6 +845,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(bursts_wait_for_hops, begin, finish),
 		cmocka_unit_test_setup_teardown(bursts_that_are_lost_end, begin, finish),
 		cmocka_unit_test(pieces_tell_the_rate),
+		cmocka_unit_test(round_trips_tell_the_way),
 		cmocka_unit_test_setup_teardown(how_fast, begin, finish),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
