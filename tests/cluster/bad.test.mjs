@@ -106,6 +106,18 @@ describe("bad wires", { skip: missing ?? false }, () => {
 		});
 	});
 
+	// It has the link to the other machine all the while, and must not work on for a server that has given it up.
+	for (const [what, from, to] of [["the server is not heard there", "home", "two"], ["it is not heard by the server", "two", "home"]])
+		test(`a machine cut off from the server one way, ${what}: its layers go elsewhere, and it is back when it is`, async () => {
+			await during(async () => {
+				await net.cut(net.machines[from], net.machines[to]);
+				await becomes(admin, nodes[1].id, "offline", 2 * long);
+			}, async () => {
+				await net.mend(null, null);
+				await back();
+			});
+		});
+
 	test("a node that is stopped, replaced, and thawed: the answer is right, and the node is back", async () => {
 		await during(async () => {
 			nodes[1].child.kill("SIGSTOP");
@@ -133,5 +145,13 @@ describe("bad wires", { skip: missing ?? false }, () => {
 			"the link goes to the new address", 2 * long);
 			await back();
 		});
+	});
+
+	test("the server gets another address in the middle of an answer: its nodes find it, and the answer goes on", async () => {
+		await during(() => home.move("10.213.7.77"), async () => {
+			await eventually(async () => (await snapshot(admin)).nodes.every((one) => one.state === "online"), "both have found it", 4 * long);
+			await back();
+		});
+		for (const one of nodes) assert.match(one.output.stderr, /announced at 10\.213\.7\.77:52415: trying there/);
 	});
 });
