@@ -23,6 +23,8 @@ struct family {
 	int fd;                  // the watch's
 	bool ipv6;
 	int fault, said; // errno: why there is no socket; and which was logged
+	bool sends;      // the last packet could be sent
+	int send_fault;  // errno, if it could not be
 };
 
 struct net_multicast {
@@ -32,7 +34,6 @@ struct net_multicast {
 	struct family families[2];
 	struct net_interface interfaces[INTERFACES];
 	size_t count;
-	int send_fault; // errno of the last packet that could not be sent; 0 after one that could
 	int join_fault; // errno of the last group that could not be joined
 	bool joined;    // any group, on any interface
 	struct net_timer look;
@@ -162,7 +163,18 @@ static int open_socket(bool ipv6)
 	return fd;
 }
 
-static void send_packet(const struct family *family, unsigned index, const struct iovec *bytes,
+// An address that is there and not yet to be used, as one of IPv6 in its first seconds, is no fault.
+static void packet_went(struct family *family, int fault)
+{
+	if (fault)
+		log_debug("multicast", "a packet was not sent by IPv%d: %s", family->ipv6 ? 6 : 4, strerror(fault));
+	if (fault == EADDRNOTAVAIL)
+		return;
+	family->sends = !fault;
+	family->send_fault = fault;
+}
+
+static void send_packet(struct family *family, unsigned index, const struct iovec *bytes,
 			const struct sockaddr_storage *to)
 {
 	struct sockaddr_in address4 = {.sin_family = AF_INET, .sin_port = htons(NET_MULTICAST_PORT)};
@@ -192,11 +204,7 @@ static void send_packet(const struct family *family, unsigned index, const struc
 		info->cmsg_len = CMSG_LEN(sizeof(struct in_pktinfo));
 		memcpy(CMSG_DATA(info), &(struct in_pktinfo){.ipi_ifindex = (int)index}, sizeof(struct in_pktinfo));
 	}
-	family->multicast->send_fault = 0;
-	if (sendmsg(family->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
-		family->multicast->send_fault = errno;
-		log_debug("multicast", "a packet was not sent: %s", strerror(errno));
-	}
+	packet_went(family, sendmsg(family->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? errno : 0);
 }
 
 void net_multicast_send(struct net_multicast *multicast, const struct net_interface *to, const uint8_t *bytes,
@@ -394,10 +402,27 @@ void net_multicast_destroy(struct net_multicast **pointer)
 	free(multicast);
 }
 
+// errno; 0: a family that is in use can send, or it is not known yet.
+static int find_send_fault(const struct net_multicast *multicast)
+{
+	int fault = 0;
+	for (size_t i = 0; i < 2; i++)
+		for (size_t k = 0; k < multicast->count; k++) {
+			const struct family *family = &multicast->families[i];
+			if (!reaches(family, &multicast->interfaces[k]))
+				continue;
+			if (family->sends)
+				return 0;
+			fault = fault ? fault : family->send_fault;
+		}
+	return fault;
+}
+
 // The worst that is known, from what must be there first.
 bool net_multicast_works(const struct net_multicast *multicast, char why[NET_MULTICAST_WHY_BYTES])
 {
 	const struct family *families = multicast->families;
+	const int send_fault = find_send_fault(multicast);
 	why[0] = 0;
 	if (!families[0].watch && !families[1].watch) {
 		int number = families[0].fault;
@@ -409,10 +434,9 @@ bool net_multicast_works(const struct net_multicast *multicast, char why[NET_MUL
 	} else if (!multicast->joined) {
 		snprintf(why, NET_MULTICAST_WHY_BYTES, "no interface lets this program listen to multicast: %s",
 			 strerror(multicast->join_fault));
-	} else if (multicast->send_fault) {
+	} else if (send_fault) {
 		snprintf(why, NET_MULTICAST_WHY_BYTES, "packets to port 5353/udp cannot be sent: %s%s",
-			 strerror(multicast->send_fault),
-			 multicast->send_fault == EPERM ? "; a firewall of this machine forbids it" : "");
+			 strerror(send_fault), send_fault == EPERM ? "; a firewall of this machine forbids it" : "");
 	}
 	return !why[0];
 }

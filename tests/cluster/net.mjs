@@ -105,6 +105,9 @@ export class Net {
 			ip("-n", ns, "link", "set", "eth0", state);
 			if (state === "up") ip("-n", ns, "route", "replace", "224.0.0.0/4", "dev", "eth0");
 		};
+		// How often, once a second, an address of IPv6 asks whether another machine has it, before it may be used; from the
+		// next time on that the interface comes.
+		machine.probes = (count) => execFileSync("ip", ["netns", "exec", ns, "sh", "-c", `echo ${count} >/proc/sys/net/ipv6/conf/eth0/dad_transmits`]);
 		// The address becomes another one: what was connected is not any more.
 		machine.move = (to) => {
 			ip("-n", ns, "address", "del", `${machine.address}/24`, "dev", "eth0");
