@@ -204,6 +204,11 @@ bool net_shared_get(struct net_shared *shared, struct net_shared_note *note)
 	return true;
 }
 
+bool net_shared_noted(const struct net_shared *shared)
+{
+	return atomic_load_explicit(&shared->in->count, memory_order_relaxed) != shared->got;
+}
+
 bool net_shared_wait(struct net_shared *shared)
 {
 	struct lane *lane = shared->in;

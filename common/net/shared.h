@@ -60,6 +60,7 @@ struct net_shared_note {
 bool net_shared_put(struct net_shared *shared, const struct net_shared_note *note);
 // Take the next from the other end, and want no waking for now. False: there is none.
 bool net_shared_get(struct net_shared *shared, struct net_shared_note *note);
+bool net_shared_noted(const struct net_shared *shared); // whether one is there
 // Want to be woken by the next one. False: it is there already.
 bool net_shared_wait(struct net_shared *shared);
 

@@ -67,14 +67,6 @@ struct call *calls_take(struct session *session, bool wait)
 	return call;
 }
 
-bool calls_wait(struct session *session)
-{
-	pthread_mutex_lock(&session->lock);
-	const bool wait = session->next_call;
-	pthread_mutex_unlock(&session->lock);
-	return wait;
-}
-
 void calls_remove(struct session *session, struct call *call)
 {
 	pthread_mutex_lock(&session->lock);

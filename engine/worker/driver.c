@@ -11,7 +11,6 @@
 
 enum {
 	PIECES_OUT = 8,
-	TOGETHER = 8,         // steps that are marked at once; a mark costs some drivers more than a copy
 	WAIT_NS = 500 * 1000, // a call that arrives meanwhile waits for this long at most
 	WARM_NS = 1000000000, // an idle device answers in far less
 };
@@ -140,43 +139,11 @@ static void finish(struct session *session, struct worker_device *device)
 		driver_answer(session, step.call, step.call->error.status ? NULL : result_of(session, device, &step));
 }
 
-// What cannot be marked cannot be waited for: memory would be used again too early.
-static uint64_t mark(struct session *session, struct worker_device *device, struct call *call)
-{
-	uint64_t point = 0;
-	const enum status status = exogpu_mark(device->stream, &point, &call->error);
-	driver_told(session, call, status ? STATUS_DEVICE_LOST : STATUS_OK);
-	return point;
-}
-
-static struct step *newest_step(struct worker_device *device, unsigned back)
-{
-	return &device->steps[(device->first_step + device->step_count - 1 - back) % LIMIT_WORKER_STEPS];
-}
-
-// Steps that no mark has come behind yet get one.
-static void settle(struct session *session, struct worker_device *device)
-{
-	if (!device->unmarked)
-		return;
-	const uint64_t point = mark(session, device, newest_step(device, 0)->call);
-	for (; device->unmarked; device->unmarked--)
-		newest_step(device, device->unmarked - 1)->point = point;
-}
-
-static void settle_all(struct session *session)
-{
-	for (unsigned i = 0; session->step_count && i < session->device_end; i++)
-		if (session->devices[i])
-			settle(session, session->devices[i]);
-}
-
 void driver_finish_oldest(struct session *session, struct worker_device *device)
 {
 	struct error error = {0};
 	enum status status = STATUS_TIMEOUT;
 	struct step *step = &device->steps[device->first_step];
-	settle(session, device);
 	while (status == STATUS_TIMEOUT) {
 		error = (struct error){0};
 		status = exogpu_wait(device->stream, step->point, WAIT_NS, &error);
@@ -202,11 +169,9 @@ void driver_drain(struct session *session, struct worker_device *device)
 void driver_step(struct session *session, struct worker_device *device, const struct step *given)
 {
 	struct step step = *given;
-	const bool later = step.together && device->unmarked + 1 < TOGETHER && calls_wait(session);
-	step.point = later ? 0 : mark(session, device, step.call);
-	for (unsigned i = 0; !later && i < device->unmarked; i++)
-		newest_step(device, i)->point = step.point;
-	device->unmarked = later ? device->unmarked + 1 : 0;
+	enum status status = exogpu_mark(device->stream, &step.point, &step.call->error);
+	// What cannot be marked cannot be waited for: memory would be used again too early.
+	driver_told(session, step.call, status ? STATUS_DEVICE_LOST : STATUS_OK);
 	pthread_mutex_lock(&session->lock);
 	device->steps[(device->first_step + device->step_count) % LIMIT_WORKER_STEPS] = step;
 	// Its time begins when it is the oldest; that of a transfer whose first step is that already runs on.
@@ -223,11 +188,11 @@ static void finish_reached(struct session *session)
 	for (unsigned i = 0; session->step_count && i < session->device_end; i++) {
 		struct worker_device *device = session->devices[i];
 		uint64_t reached = 0;
-		if (!device || device->step_count == device->unmarked)
+		if (!device || !device->step_count)
 			continue;
 		struct call *call = device->steps[device->first_step].call;
 		driver_told(session, call, exogpu_reached(device->stream, &reached, &call->error));
-		while (device->step_count > device->unmarked && device->steps[device->first_step].point <= reached &&
+		while (device->step_count && device->steps[device->first_step].point <= reached &&
 		       (!session->message_open || session->open_device == device))
 			finish(session, device);
 	}
@@ -416,8 +381,6 @@ static void answer_warm(struct session *session, struct call *call)
 
 static void begin(struct session *session, struct call *call)
 {
-	if (call->kind != CALL_READ)
-		settle_all(session); // this may take its time
 	if (call->kind == CALL_PIECE) {
 		channel_move(session, call);
 		return;
@@ -489,10 +452,8 @@ void *driver_main(void *context)
 		else if (!session->step_count)
 			break;
 		finish_reached(session);
-		if (!call && session->step_count) {
-			settle_all(session);
+		if (!call && session->step_count)
 			wait_a_little(session);
-		}
 	}
 	for (unsigned i = 0; i < session->device_end; i++)
 		if (session->devices[i])

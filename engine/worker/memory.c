@@ -12,7 +12,6 @@ enum {
 	ACROSS_BYTES = 256 * 1024 * 1024, // of a copy from device to device, waited for at once
 	WITHIN_BYTES = 64 * 1024 * 1024,  // of one within a device, in a step: at least,
 	WITHIN_STEPS = 16,                // and so many steps at most
-	SMALL_BYTES = 128 * 1024,         // a read whose end need not be told by itself
 };
 
 struct memory_slot *memory_find(struct session *session, uint32_t handle)
@@ -195,10 +194,7 @@ static void read_there(struct session *session, struct call *call, const struct 
 						      .from_offset = call->read.offset,
 						      .bytes = call->read.bytes},
 				&call->error));
-	driver_step(
-		session, device,
-		&(struct step){
-			.call = call, .piece = NO_PIECE, .last = true, .together = call->read.bytes <= SMALL_BYTES});
+	driver_step(session, device, &(struct step){.call = call, .piece = NO_PIECE, .last = true});
 }
 
 void memory_read(struct session *session, struct call *call)

@@ -14,6 +14,7 @@
  * head and before the reader sleeps, and an empty message wakes it. A head that is no message is answered and passed
  * over; lengths that cannot be end the session. */
 #include "common/base/clock.h"
+#include "engine/pool.h"
 #include "engine/worker/session.h"
 
 #include <errno.h>
@@ -33,6 +34,8 @@ enum {
 	CALL_MS = 60000,           // how long a call may take that names no limit,
 	CALL_BYTES_PER_MS = 50000, // and for what it moves
 	LENGTHS_BYTES = 8,
+	LOOK_NS = 50 * 1000,
+	LOOK_PROCESSORS = 4, // the server, the client and the driver have one each
 };
 
 enum receiving { RECEIVING_HEAD, RECEIVING_TARGET, RECEIVING_PIECES, RECEIVING_PLACE, RECEIVING_DISCARD };
@@ -49,6 +52,8 @@ struct reader {
 	struct net_shared *source; // where the body lies, and
 	const uint8_t *from;       // the next byte of it; NULL, both: it comes
 	int passed;                // a descriptor that came from the node, or -1
+	bool looks;                // there is a processor to look for notes with
+	int64_t looked_ns;         // when there was one last
 };
 
 static uint32_t read_u32le(const uint8_t *bytes)
@@ -318,6 +323,7 @@ static enum status take_notes(struct reader *reader, bool *more, struct error *e
 	struct net_shared *shared = hold_shared(session);
 	*more = false;
 	for (int i = 0; shared && !*more && i < NET_SHARED_NOTES && net_shared_get(shared, &note); i++) {
+		reader->looked_ns = reader->looks ? clock_steady_ns() : 0;
 		const uint8_t *from = calls_count(session)
 					      ? NULL
 					      : memory_direct(session, note.handle, note.offset, note.bytes);
@@ -330,10 +336,15 @@ static enum status take_notes(struct reader *reader, bool *more, struct error *e
 	return status;
 }
 
-// Before it sleeps: whether there is a note already. It is told of the next.
-static bool is_noted(const struct reader *reader)
+// Before it sleeps: whether there is a note already. It is told of the next. Soon after one it looks for the next a
+// little: waking it costs the server and it more, where a processor is to spare.
+static bool is_noted(struct reader *reader)
 {
 	struct net_shared *shared = reader->receiving == RECEIVING_HEAD ? hold_shared(reader->session) : NULL;
+	int64_t now_ns = shared && reader->looks ? clock_steady_ns() : 0;
+	const int64_t until_ns = reader->looked_ns + LOOK_NS;
+	while (now_ns && now_ns < until_ns && !net_shared_noted(shared))
+		now_ns = clock_steady_ns();
 	const bool noted = shared && !net_shared_wait(shared);
 	if (shared)
 		let_go(reader->session, &shared);
@@ -630,7 +641,8 @@ static enum status serve_node(struct reader *reader, struct error *error)
 
 enum status reader_run(struct session *session, struct error *error)
 {
-	struct reader reader = {.session = session, .passed = -1};
+	struct reader reader = {
+		.session = session, .passed = -1, .looks = pool_processors(LOOK_PROCESSORS) >= LOOK_PROCESSORS};
 	enum status status = STATUS_OK;
 	bool can_receive = true;
 	buffer_init(&reader.from_node, LIMIT_WORKER_MESSAGE_BYTES);

@@ -84,9 +84,7 @@ struct step {
 	int piece;               // to give back, or NO_PIECE
 	uint64_t bytes;          // of the piece, or that this step of a copy copies
 	bool last;               // of the call
-	bool together;           // it is marked with what follows, if something does
-	uint64_t started, point; // of the device's stream; started: 0 unless the time between is asked for; point: 0
-				 // until it is marked
+	uint64_t started, point; // of the device's stream; started: 0 unless the time between is asked for
 };
 
 // Pieces of host memory of a device.
@@ -107,7 +105,6 @@ struct worker_device {
 	struct exogpu_buffer *shared;  // session->shared, where the device copies to that by itself; or NULL
 	struct step steps[LIMIT_WORKER_STEPS];
 	unsigned first_step, step_count;
-	unsigned unmarked; // of the newest steps
 };
 
 // What a handle stands for.
@@ -208,7 +205,6 @@ void calls_put(struct session *session, struct call *call);
 unsigned calls_count(struct session *session); // that are not answered
 // The next for the driver; with `wait` it waits for one. NULL: none now, or the session ends.
 struct call *calls_take(struct session *session, bool wait);
-bool calls_wait(struct session *session); // for the driver
 // It is answered: out of the line, and freed.
 void calls_remove(struct session *session, struct call *call);
 void call_destroy(struct call **call);
