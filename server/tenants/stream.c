@@ -256,10 +256,13 @@ static void take_notice(struct worker *worker, const struct message *message)
 		relays_moved(worker->tenant, worker, message->params);
 }
 
-// The reads that the worker says by notes to be done. False: it is gone.
+// The reads that the worker says by notes to be done. A look that finds none though there was to be one is one too
+// many now and then, and no more. False: it is gone.
 static bool take_notes(struct worker *worker)
 {
+	enum { LOOKS = 2 * NET_SHARED_NOTES };
 	static const struct error none;
+	unsigned looks = 0;
 	struct net_shared *memory = net_shared_ref(worker->stream->sharing.memory);
 	struct net_shared_note note;
 	worker->asks++;
@@ -272,7 +275,9 @@ static bool take_notes(struct worker *worker)
 			else
 				arrival_broken(worker->stream, "nothing was asked that its note answers");
 		}
-	} while (worker->stream && !net_shared_wait(memory));
+	} while (worker->stream && !net_shared_wait(memory) && ++looks < LOOKS);
+	if (worker->stream && looks == LOOKS)
+		arrival_broken(worker->stream, "its notes come and go");
 	worker->asks--;
 	const bool there = worker->stream;
 	net_shared_destroy(&memory);

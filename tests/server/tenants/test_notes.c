@@ -13,6 +13,8 @@
 #include <cmocka.h>
 // clang-format on
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -251,21 +253,27 @@ static void asked_and_answered(void **state)
 	assert_int_equal(world.bells, 2);
 }
 
+// A call by the stream. Returns its id.
+static int64_t send_free(size_t which)
+{
+	struct worker_call *call = worker_call_create(NULL, told);
+	call->context = (void *)(uintptr_t)which;
+	world.told[which] = STATUS_PENDING;
+	struct json *params = json_new_object();
+	json_set_integer(params, "handle", 7);
+	assert_int_equal(worker_send(world.worker, call,
+				     &(struct worker_send_params){.method = "memory.free", .params = params}, NULL),
+			 STATUS_OK);
+	return world.last_id;
+}
+
 // Notes are read before what the stream brings, so they are for when nothing else is under way.
 static void in_order_with_the_stream(void **state)
 {
 	(void)state;
 	int64_t ids[4];
 	assert_true(ask(0, &ids[0]));
-	struct worker_call *other = worker_call_create(NULL, told);
-	other->context = (void *)(uintptr_t)9;
-	world.told[9] = STATUS_PENDING;
-	struct json *params = json_new_object();
-	json_set_integer(params, "handle", 7);
-	assert_int_equal(worker_send(world.worker, other,
-				     &(struct worker_send_params){.method = "memory.free", .params = params}, NULL),
-			 STATUS_OK);
-	const int64_t free_id = world.last_id;
+	const int64_t free_id = send_free(9);
 	assert_false(ask(1, &ids[1])); // behind it
 	assert_true(done(asked(0)));
 	answer(free_id, ""); // without a bell: the note is found before it
@@ -383,6 +391,41 @@ static void the_memory_is_its_to_spoil(void **state)
 	ended(CALLS);
 }
 
+static atomic_bool over;
+
+// The count of notes, to and fro.
+static void *come_and_go(void *context)
+{
+	_Atomic uint32_t *count = context;
+	const uint32_t told = atomic_load(count);
+	while (!atomic_load(&over)) {
+		atomic_store(count, told + 1);
+		atomic_store(count, told);
+	}
+	return NULL;
+}
+
+// Whichever it sees, the server does not look for ever.
+static void notes_come_and_go(void **state)
+{
+	(void)state;
+	int64_t id;
+	pthread_t thread;
+	uint8_t *lanes = net_shared_at(world.shared, 0, LIMIT_SHARED_BYTES) + LIMIT_SHARED_BYTES;
+	assert_true(ask(0, &id));
+	atomic_store(&over, false);
+	assert_int_equal(pthread_create(&thread, NULL, come_and_go, lanes + 4096), 0);
+	for (int i = 0; i < 10000 && world.worker; i++)
+		answer(send_free(1), "");
+	if (world.worker) { // nothing was seen
+		done(0);
+		ring();
+	}
+	atomic_store(&over, true);
+	pthread_join(thread, NULL);
+	ended(1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -395,6 +438,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(lie_of_what_was_sent, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(rings_for_nothing, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(the_memory_is_its_to_spoil, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(notes_come_and_go, set_up, tear_down),
 	};
 	return cmocka_run_group_tests_name("server/tenants/notes", tests, load, unload);
 }
