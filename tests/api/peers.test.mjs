@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { eventually } from "./server.mjs";
+import { devices } from "./workers.mjs";
 import { admin, allocate, node, start, startNode, stop, tenant } from "./stage.mjs";
 
 describe("copies between devices of one machine", () => {
@@ -9,6 +10,9 @@ describe("copies between devices of one machine", () => {
 	after(stop);
 
 	const device = async (id) => (await admin.call("cluster.snapshot")).devices.find((one) => one.device_id === id);
+	// Its node tells nothing of how fast they are, as one of a build before.
+	const peer = (device_id, changes = {}) => ({ device_id, class: "peer", bytes_per_s: null, measured_at: null,
+		reason: "its node is of a build that does not measure it", ...changes });
 	const pairs = async () => (await admin.call("topology.summary")).peer_to_peer_pairs;
 	const told = (kind) => admin.events.filter(({ data }) => data.change?.kind === kind).map(({ data }) => data);
 
@@ -16,7 +20,7 @@ describe("copies between devices of one machine", () => {
 		await admin.call("events.subscribe", { topics: ["inventory"] });
 		const client = await tenant(), size = 1000;
 		const from = await allocate(client, size, "dev_twin1"), to = await allocate(client, size, "dev_twin2");
-		assert.deepEqual((await device("dev_twin1")).peers, [{ device_id: "dev_twin2", class: "peer" }]);
+		assert.deepEqual((await device("dev_twin1")).peers, [peer("dev_twin2")]);
 		assert.deepEqual((await device("dev_gpu")).peers, []);
 		assert.equal(await pairs(), 1);
 		const worker = node.worker(), copy = (one, other, bytes = size) =>
@@ -32,9 +36,9 @@ describe("copies between devices of one machine", () => {
 		assert.equal(change.level, "attention");
 		assert.equal(change.device_id, "dev_twin1");
 		assert.match(change.summary, /^its copies to Twin 2 \(dev_twin2\) go by way of the host's memory/);
-		assert.deepEqual(pushed.peers, [{ device_id: "dev_twin2", class: "staged" }]);
+		assert.deepEqual(pushed.peers, [peer("dev_twin2", { class: "staged" })]);
 		assert.deepEqual((await device("dev_twin1")).peers, pushed.peers);
-		assert.deepEqual((await device("dev_twin2")).peers, [{ device_id: "dev_twin1", class: "peer" }], "the other way was not tried");
+		assert.deepEqual((await device("dev_twin2")).peers, [peer("dev_twin1")], "the other way was not tried");
 		assert.equal(await pairs(), 0, "a pair goes both ways");
 		by("peer");
 		await copy(from, to);
@@ -55,7 +59,7 @@ describe("copies between devices of one machine", () => {
 		assert.equal(await pairs(), 0);
 		await startNode();
 		await eventually(async () => (await pairs()) === 1, "it counts again");
-		assert.deepEqual((await device("dev_twin2")).peers, [{ device_id: "dev_twin1", class: "peer" }]);
+		assert.deepEqual((await device("dev_twin2")).peers, [peer("dev_twin1")]);
 	});
 
 	test("that no driver calls direct are nothing to tell", async () => {
@@ -66,5 +70,35 @@ describe("copies between devices of one machine", () => {
 		await admin.call("server.info");
 		assert.equal(told("link.degraded").length, before);
 		await client.close();
+	});
+
+	test("are told with how fast they went when their node measured it, and of what cannot be nothing", async () => {
+		const summary = async () => {
+			const { slowest_peer_bytes_per_s: slowest, fastest_peer_bytes_per_s: fastest } = await admin.call("topology.summary");
+			return [slowest, fastest];
+		};
+		const at = "2026-11-20T14:31:52.000Z";
+		const speed = (to, bytes_per_s, changes = {}) =>
+			({ hardware_key: `uuid:twin${to}`, bytes_per_s, direct: true, measured_at: at, reason: null, ...changes });
+		const tell = (...peer_speeds) =>
+			node.call("node.devices", { devices, peer_speeds: peer_speeds.map(([device_id, ...peers]) => ({ device_id, peers })) });
+		const of = async (n) => (await device(`dev_twin${n}`)).peers;
+		assert.deepEqual(await summary(), [null, null]);
+		await tell(["dev_twin1", speed(2, 3.9e11)], ["dev_twin2", speed(1, null, { direct: false, measured_at: null, reason: "it broke" })]);
+		assert.deepEqual(await of(1), [peer("dev_twin2", { bytes_per_s: 3.9e11, measured_at: at, reason: null })]);
+		assert.deepEqual(await of(2), [peer("dev_twin1", { reason: "it broke" })]);
+		assert.deepEqual(await summary(), [3.9e11, 3.9e11]);
+		await tell(["dev_twin1", speed(2, 3.9e11)], ["dev_twin2", speed(1, 2e11)]);
+		assert.deepEqual(await summary(), [2e11, 3.9e11]);
+		for (const figure of [-1, 0, 1e300, -1e300])
+			await tell(["dev_twin1", speed(2, figure)], ["dev_gpu", speed(1, 1e9)], ["dev_of_nobody", speed(1, 1e9)], ["dev_twin2", speed(9, 1e9)]);
+		assert.deepEqual(await of(1), [peer("dev_twin2", { reason: "what its node tells cannot be" })]);
+		assert.deepEqual(await of(2), [peer("dev_twin1", { reason: "it is not measured yet" })]);
+		assert.deepEqual((await device("dev_gpu")).peers, []);
+		assert.deepEqual(await summary(), [null, null]);
+		for (const bad of [[{}], [speed(2, "fast")], [speed(2, 1, { at })], [speed(2, 1, { direct: null })], Array(65).fill(speed(2, 1))])
+			await assert.rejects(tell(["dev_twin1", ...bad]), /invalid_params/);
+		await tell();
+		assert.deepEqual(await of(1), [peer("dev_twin2", { reason: "it is not measured yet" })]);
 	});
 });

@@ -35,6 +35,8 @@ struct bench {
 	struct net_conn *conn;
 	struct net_timer patience;
 	struct json *record, *devices; // the latest
+	struct json *speeds;           // of node.devices, the latest; NULL: it told none
+	bool takes_speeds;             // it says so, as one of a build before does not
 	bool (*enough)(const struct bench *bench);
 	bool met;
 	int connections, reports, closes, telemetry, results, errors;
@@ -100,6 +102,8 @@ static inline void received(void *user, struct net_conn *conn, const uint8_t *by
 		struct json *result = json_new_object();
 		json_set_integer(result, "protocol", 1);
 		json_set_bool(result, "watched", true);
+		if (all->takes_speeds)
+			json_set_bool(result, "peer_speeds", true);
 		answer(conn, message.id, result);
 		json_destroy(&all->record);
 		all->record = json_copy(json_get(message.params, "node"));
@@ -107,6 +111,9 @@ static inline void received(void *user, struct net_conn *conn, const uint8_t *by
 		answer(conn, message.id, json_new_object());
 		json_destroy(&all->devices);
 		all->devices = json_copy(json_get(message.params, "devices"));
+		json_destroy(&all->speeds);
+		all->speeds = json_copy(json_get(message.params, "peer_speeds"));
+		assert_true(all->takes_speeds || !all->speeds);
 		all->reports++;
 	} else if (message.kind == MESSAGE_NOTIFICATION) {
 		all->telemetry += !strcmp(message.method, "node.telemetry");
@@ -257,6 +264,7 @@ static inline void forget(void)
 {
 	json_destroy(&bench.record);
 	json_destroy(&bench.devices);
+	json_destroy(&bench.speeds);
 	bench.reports = bench.telemetry = 0;
 }
 

@@ -746,6 +746,109 @@ static void a_session_gets_the_gpu_that_is_open(void **state)
 	unlink(bench.manifest);
 }
 
+// ---- GPUs, by the driver that stands for NVIDIA's ----
+
+// What is told of the first direction; NULL: nothing yet.
+static const struct json *speed_told(const struct bench *all)
+{
+	return json_first(json_get(json_first(all->speeds), "peers"));
+}
+
+static bool measured_or_waits(const struct bench *all)
+{
+	return json_get_number(speed_told(all), "bytes_per_s", 0) > 0 ||
+	       strstr(json_get_string(speed_told(all), "reason", ""), "waits until");
+}
+
+static bool measured(const struct bench *all)
+{
+	return json_get_number(speed_told(all), "bytes_per_s", 0) > 0;
+}
+
+static bool registered(const struct bench *all)
+{
+	return all->record;
+}
+
+static bool cuda_passed(const struct bench *all)
+{
+	return !strcmp(verification_of(all, "cuda"), "passed");
+}
+
+static char first_at[40], verified_at[40];
+
+static const char *verified_when(const struct bench *all)
+{
+	return json_get_string(json_get(device_of(all, "cuda"), "verification"), "at", "");
+}
+
+static bool verified_anew(const struct bench *all)
+{
+	return cuda_passed(all) && strcmp(verified_when(all), verified_at) != 0;
+}
+
+static bool measured_anew(const struct bench *all)
+{
+	const char *at = json_get_string(speed_told(all), "measured_at", "");
+	return at[0] && strcmp(at, first_at) != 0;
+}
+
+static void start_with_gpus(bool takes_speeds)
+{
+	char link[128];
+	snprintf(link, sizeof(link), "%s/libcuda.so.1", bench.folder);
+	unlink(link);
+	assert_int_equal(symlink(CUDA_STRUCK, link), 0);
+	bench.takes_speeds = takes_speeds;
+	setenv("LD_LIBRARY_PATH", bench.folder, 1);
+	setenv("EXOGPU_TEST_CUDA", "90", 1);
+	start_node(NULL, "cuda");
+	unsetenv("EXOGPU_TEST_CUDA");
+	unsetenv("LD_LIBRARY_PATH");
+	wait_for(registered);
+}
+
+static void gpus_are_measured_while_nobody_uses_them(void **state)
+{
+	static const char open[] = ",\"key\":\"secret\",\"backend\":\"cuda\"";
+	char text[256];
+	(void)state;
+	start_with_gpus(true);
+	ask_well("tenant.open", "w1", open);
+	wait_for(measured_or_waits); // the worker may have come too late
+	print_message("%s\n",
+		      measured(&bench) ? "was measured before" : json_get_string(speed_told(&bench), "reason", ""));
+	ask_well("tenant.close", "w1", "");
+	wait_for(measured);
+	assert_true(json_get_bool(speed_told(&bench), "direct", false));
+	snprintf(first_at, sizeof(first_at), "%s", json_get_string(speed_told(&bench), "measured_at", ""));
+	wait_for_no_worker();
+
+	ask_well("tenant.open", "w2", open); // that a person asks changes nothing while somebody is there
+	snprintf(verified_at, sizeof(verified_at), "%s", verified_when(&bench));
+	const int length = snprintf(text, sizeof(text),
+				    "{\"jsonrpc\":\"2.0\",\"id\":100000,\"method\":\"device.verify\",\"params\":{"
+				    "\"device_id\":\"%s\"}}",
+				    json_get_string(device_of(&bench, "cuda"), "device_id", ""));
+	net_conn_send_text(bench.conn, text, (size_t)length);
+	wait_for(verified_anew);
+	assert_false(measured_anew(&bench));
+	ask_well("tenant.close", "w2", "");
+	wait_for(measured_anew);
+	stop_node();
+}
+
+static void a_server_of_a_build_before_is_not_told(void **state)
+{
+	(void)state;
+	start_with_gpus(false);
+	wait_for(cuda_passed);
+	ask_well("tenant.open", "w1", ",\"key\":\"secret\",\"backend\":\"cuda\"");
+	ask_well("tenant.close", "w1", "");
+	assert_null(bench.speeds);
+	stop_node();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -767,6 +870,8 @@ int main(void)
 		TENANT_TEST(a_model_out_of_the_cache),
 		TENANT_TEST(a_session_gets_the_worker_that_waits),
 		TENANT_TEST(a_session_gets_the_gpu_that_is_open),
+		TENANT_TEST(gpus_are_measured_while_nobody_uses_them),
+		TENANT_TEST(a_server_of_a_build_before_is_not_told),
 	};
 	return cmocka_run_group_tests_name("node/tenants", tests, make_bench, remove_bench);
 }

@@ -424,6 +424,143 @@ static void the_last_readings_are_there_after_a_start(void **state)
 	close_world(&world);
 }
 
+// ---- devices of one machine ----
+
+static struct json *gpu(const char *name, const char *peer)
+{
+	static const char passed[] = "{\"state\":\"passed\",\"at\":null,\"duration_ms\":1,\"error\":null}";
+	char text[1200];
+	struct json *json = NULL;
+	struct error error = {0};
+	const int length = snprintf(
+		text, sizeof text,
+		"{\"device_id\":\"dev_%s\",\"hardware_key\":\"uuid:%s\",\"peers\":[\"uuid:%s\"],\"name\":\"%s\","
+		"\"vendor\":\"\",\"model\":\"\",\"family\":null,\"backend\":\"cuda\",\"apis\":[],\"kind\":\"discrete\","
+		"\"removable\":false,\"low_power\":false,\"unified_memory\":false,\"memory_pool\":\"uuid:%s\","
+		"\"memory_bytes\":1,\"memory_budget_bytes\":null,\"largest_buffer_bytes\":null,"
+		"\"memory_bandwidth_bytes_per_s\":null,\"compute_units\":null,\"api_version\":null,"
+		"\"driver_version\":null,\"formats\":[],\"features\":[],\"uuid\":null,\"pci_address\":null,"
+		"\"support\":\"full\",\"support_reason\":null,\"present\":true,\"verification\":%s}",
+		name, name, peer, name, name, passed);
+	if (json_parse(&json, text, (size_t)length, &error))
+		fail_msg("%s", error.message);
+	return json;
+}
+
+// dev_a and dev_b of the first node, peers of each other, with what it tells of copies from a to b; NULL: nothing.
+static void report_pair(struct world *world, const char *speeds)
+{
+	struct json *devices = json_new_array(), *told = NULL;
+	struct error error = {0};
+	const int before = done.count;
+	json_push(devices, gpu("a", "b"));
+	json_push(devices, gpu("b", "a"));
+	if (speeds && json_parse(&told, speeds, strlen(speeds), &error))
+		fail_msg("%s: %s", speeds, error.message);
+	struct json *joined = cluster_join_speeds(devices, told);
+	if (cluster_report_devices(world->cluster, id_of(0), joined, on_done, NULL, &error))
+		fail_msg("%s", error.message);
+	json_destroy(&joined);
+	json_destroy(&devices);
+	json_destroy(&told);
+	support_run_until(world->support->loop, &done.count, before + 1);
+	assert_int_equal(done.status, STATUS_OK);
+}
+
+static struct json *peer_told(struct world *world, const char *from_id)
+{
+	struct json *peers = cluster_peers_json(world->cluster, cluster_find_device(world->cluster, from_id));
+	assert_int_equal(json_count(peers), 1);
+	struct json *peer = json_copy(json_first(peers));
+	json_destroy(&peers);
+	return peer;
+}
+
+// From a to b: the class, the figure (0: none) and why there is none.
+static void expect_pair(struct world *world, const char *class, double bytes_per_s, const char *reason)
+{
+	struct json *peer = peer_told(world, "dev_a");
+	assert_string_equal(json_get_string(peer, "device_id", ""), "dev_b");
+	assert_string_equal(json_get_string(peer, "class", ""), class);
+	const double told = json_get_number(peer, "bytes_per_s", 0);
+	if (told < bytes_per_s || told > bytes_per_s)
+		fail_msg("%g is told, not %g", told, bytes_per_s);
+	assert_int_equal(json_type(json_get(peer, "bytes_per_s")), bytes_per_s > 0 ? JSON_NUMBER : JSON_NULL);
+	assert_int_equal(json_type(json_get(peer, "measured_at")), bytes_per_s > 0 ? JSON_STRING : JSON_NULL);
+	assert_string_equal(json_get_string(peer, "reason", ""), reason);
+	json_destroy(&peer);
+}
+
+#define SPEED(figure, direct, at) \
+	"[{\"device_id\":\"dev_a\",\"peers\":[{\"hardware_key\":\"uuid:b\",\"bytes_per_s\":" figure \
+	",\"direct\":" direct ",\"measured_at\":" at ",\"reason\":\"it broke\"}]}]"
+#define NOON "\"2026-11-20T12:00:00.000Z\""
+
+static void how_fast_devices_copy_is_told_as_far_as_it_can_be(void **state)
+{
+	static const char *const cannot_be[] = {
+		SPEED("-1", "true", NOON),     SPEED("0", "true", NOON),       SPEED("1e300", "true", NOON),
+		SPEED("4e11", "true", "null"), SPEED("4e11", "true", "\"x\""), SPEED("-1e300", "false", NOON),
+	};
+	struct world world;
+	open_world(&world, *state);
+	bring(&world, 2);
+	report_pair(&world, NULL);
+	expect_pair(&world, "peer", 0, "its node is of a build that does not measure it");
+	report_pair(&world, "[]");
+	expect_pair(&world, "peer", 0, "it is not measured yet");
+	report_pair(&world, SPEED("null", "false", "null"));
+	expect_pair(&world, "peer", 0, "it broke");
+	for (size_t i = 0; i < sizeof cannot_be / sizeof *cannot_be; i++) {
+		report_pair(&world, SPEED("3e11", "true", NOON)); // what was believed is not kept, either
+		report_pair(&world, cannot_be[i]);
+		expect_pair(&world, "peer", 0, "what its node tells cannot be");
+	}
+	// Of devices that are not the node's, or not there, nothing is taken.
+	report_pair(&world, "[{\"device_id\":\"dev_z\",\"peers\":[{\"hardware_key\":\"uuid:b\",\"bytes_per_s\":1,"
+			    "\"direct\":true,\"measured_at\":" NOON ",\"reason\":null}]},"
+			    "{\"device_id\":\"dev_b\",\"peers\":[{\"hardware_key\":\"uuid:z\",\"bytes_per_s\":1,"
+			    "\"direct\":true,\"measured_at\":" NOON ",\"reason\":null}]}]");
+	expect_pair(&world, "peer", 0, "it is not measured yet");
+	struct cluster_pairs pairs = cluster_peer_pairs(world.cluster);
+	assert_int_equal(pairs.count, 1);
+	expect_near("nothing is measured", pairs.fastest_bytes_per_s, 0);
+	report_pair(&world, SPEED("4e11", "true", NOON));
+	expect_pair(&world, "peer", 4e11, "");
+	pairs = cluster_peer_pairs(world.cluster);
+	expect_near("the slowest", pairs.slowest_bytes_per_s, 4e11);
+	expect_near("the fastest", pairs.fastest_bytes_per_s, 4e11);
+	close_world(&world);
+	open_world(&world, *state); // it is stored
+	expect_pair(&world, "peer", 4e11, "");
+	close_world(&world);
+}
+
+static void the_figure_is_of_the_way_that_copies_go(void **state)
+{
+	struct world world;
+	open_world(&world, *state);
+	bring(&world, 2);
+	report_pair(&world, SPEED("4e11", "true", NOON));
+	cluster_copied(world.cluster, "dev_a", "dev_b", false);
+	expect_pair(&world, "staged", 0, "it was measured while copies went directly");
+	report_pair(&world, SPEED("2e10", "false", NOON));
+	expect_pair(&world, "staged", 2e10, "");
+	assert_int_equal(cluster_peer_pairs(world.cluster).count, 0);
+	cluster_copied(world.cluster, "dev_a", "dev_b", true);
+	expect_pair(&world, "peer", 0, "it was measured while copies went by way of the host's memory");
+	assert_int_equal(cluster_peer_pairs(world.cluster).count, 1);
+	close_world(&world);
+	open_world(&world, *state); // no copy has shown anything since: what was measured is what is known
+	bring(&world, 2);
+	expect_pair(&world, "staged", 2e10, "");
+	assert_false(cluster_copies(cluster_find_device(world.cluster, "dev_a"),
+				    cluster_find_device(world.cluster, "dev_b")));
+	cluster_copied(world.cluster, "dev_a", "dev_b", true);
+	expect_pair(&world, "peer", 0, "it was measured while copies went by way of the host's memory");
+	close_world(&world);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, support_setup, support_teardown)
@@ -435,6 +572,8 @@ int main(void)
 		TEST(a_cluster_that_is_too_large_is_bounded),
 		TEST(nodes_are_told_of_each_other),
 		TEST(the_last_readings_are_there_after_a_start),
+		TEST(how_fast_devices_copy_is_told_as_far_as_it_can_be),
+		TEST(the_figure_is_of_the_way_that_copies_go),
 	};
 #undef TEST
 	return cmocka_run_group_tests(tests, NULL, NULL);
