@@ -4,8 +4,8 @@
  * verify-hang, verify-corrupt, open-crash, open-hang, launch-hang, launch-lost, step-crash, step-hang, step-lost (a
  * model instance's, with a request), step-wrong (of a part, in every step), peer-refused (of cuda only:
  * engine/cuda/loader.c), pieces (which transfers of a session go by, even where they could be in place), import (with
- * pieces: a processor copies to shared memory as a GPU does) or escape. A release build (NDEBUG) has none of this:
- * fault_injected is always false there. */
+ * pieces: a processor copies to shared memory as a GPU does), look (for notes, however few processors there are) or
+ * escape. A release build (NDEBUG) has none of this: fault_injected is always false there. */
 #pragma once
 #include "engine/device/info.h"
 

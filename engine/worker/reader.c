@@ -15,6 +15,7 @@
  * over; lengths that cannot be end the session. */
 #include "common/base/clock.h"
 #include "engine/pool.h"
+#include "engine/worker/fault.h"
 #include "engine/worker/session.h"
 
 #include <errno.h>
@@ -641,8 +642,10 @@ static enum status serve_node(struct reader *reader, struct error *error)
 
 enum status reader_run(struct session *session, struct error *error)
 {
-	struct reader reader = {
-		.session = session, .passed = -1, .looks = pool_processors(LOOK_PROCESSORS) >= LOOK_PROCESSORS};
+	struct reader reader = {.session = session,
+				.passed = -1,
+				.looks = pool_processors(LOOK_PROCESSORS) >= LOOK_PROCESSORS ||
+					 fault_injected("look", backend_kind_parse(session->backend))};
 	enum status status = STATUS_OK;
 	bool can_receive = true;
 	buffer_init(&reader.from_node, LIMIT_WORKER_MESSAGE_BYTES);

@@ -317,6 +317,8 @@ static void on_the_processor(void **state)
 	notes_of(NULL, "cpu", "cpu");
 	notes_of("pieces:cpu", "cpu", "cpu");
 	notes_of("pieces:cpu,import:cpu", "cpu", "cpu");
+	notes_of("look:cpu", "cpu", "cpu");
+	notes_of("pieces:cpu,look:cpu", "cpu", "cpu");
 	reads_of(NULL, "cpu", "cpu");
 	reads_of("pieces:cpu", "cpu", "cpu");
 	reads_of("pieces:cpu,import:cpu", "cpu", "cpu");
