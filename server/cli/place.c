@@ -335,6 +335,12 @@ static void add_offer(struct table *table, const struct json *offer)
 		table_add(table, TONE_PLAIN, "%s", "");
 }
 
+static int percent_of(const struct json *progress)
+{
+	const double total = json_get_number(progress, "total_bytes", 0);
+	return total > 0 ? (int)(100 * json_get_number(progress, "loaded_bytes", 0) / total) : 0;
+}
+
 static void add_row(struct table *table, const struct json *one)
 {
 	char text[FORMAT_BYTES];
@@ -348,7 +354,10 @@ static void add_row(struct table *table, const struct json *one)
 		bytes += json_get_integer(stage, "weights_bytes", 0) + json_get_integer(stage, "kv_bytes", 0) +
 			 json_get_integer(stage, "workspace_bytes", 0) + json_get_integer(stage, "host_bytes", 0);
 	table_add(table, TONE_PLAIN, "%s", json_get_string(one, "model_name", ""));
-	table_add(table, tone, "%s", state);
+	if (json_get_integer(json_get(one, "progress"), "total_bytes", 0) > 0)
+		table_add(table, tone, "%s %d %%", state, percent_of(json_get(one, "progress")));
+	else
+		table_add(table, tone, "%s", state);
 	table_add(table, TONE_PLAIN, "%s", json_get_string(one, "format", ""));
 	table_add(table, TONE_PLAIN, "%zu", json_count(stages));
 	table_add(table, TONE_PLAIN, "%s", format_memory(bytes, text));
@@ -363,12 +372,32 @@ static void add_row(struct table *table, const struct json *one)
 	table_add(table, TONE_PLAIN, "%s", json_get_string(one, "instance_id", ""));
 }
 
-// Why it is paused or has failed, and what to do.
+// How far each of several devices is.
+static void print_loading(const struct json *one, const char *before)
+{
+	struct buffer line;
+	buffer_init(&line, 65536);
+	const struct json *parts = json_get(json_get(one, "progress"), "parts");
+	for (const struct json *part = json_first(parts); part; part = json_next(part))
+		for (const struct json *device = json_first(json_get(part, "devices")); device;
+		     device = json_next(device)) {
+			char text[96];
+			snprintf(text, sizeof text, "%s%.64s %d %%", line.length ? ", " : "",
+				 json_get_string(device, "device_id", ""), percent_of(device));
+			buffer_append_text(&line, text);
+		}
+	if (json_count(json_get(one, "stages")) > 1 && line.length && !line.failed)
+		command_print_text(stdout, before, buffer_text(&line));
+	buffer_finish(&line);
+}
+
+// How far it is; why it is paused or has failed, and what to do.
 static void print_reason(const struct json *one)
 {
 	char before[160];
 	const char *reason = json_get_string(one, "state_reason", NULL);
 	snprintf(before, sizeof before, "%.128s: ", json_get_string(one, "model_name", ""));
+	print_loading(one, before);
 	if (reason)
 		command_print_text(stdout, before, reason);
 }

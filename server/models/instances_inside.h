@@ -155,7 +155,7 @@ struct instance {
 	bool move_wanted;                          // it is to be taken if there is one
 	int64_t return_ms;                         // when room for what it gave way with was looked for; steady
 	int64_t return_wait_ms;                    // until it is looked for again; longer where that was in vain
-	size_t return_released;                    // instances->released_count then
+	uint64_t others_held;                      // what all others held then: less is worth another look
 	bool goes_back;                            // it is being placed anew, to be whole again
 	int64_t room_ms;                           // since when there is; steady; 0: there is none
 	struct json *stepping;                     // `wanted` with another format, that is to be placed; or NULL

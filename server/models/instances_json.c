@@ -39,6 +39,23 @@ static const char *step_name(enum placement_step step)
 	return NULL;
 }
 
+// Of a part, in the order of its stages.
+static struct json *loading_json(const struct instance *instance, unsigned part)
+{
+	uint64_t done, total;
+	struct json *list = json_new_array();
+	for (unsigned i = 0; i < instance->stage_count; i++) {
+		if (!parts_stage_progress(instance->parts, part, i, &done, &total))
+			continue;
+		struct json *json = json_new_object();
+		json_set_string(json, "device_id", cluster_device_id(instance->stages[i].device));
+		instance_set_bytes(json, "loaded_bytes", done);
+		instance_set_bytes(json, "total_bytes", total);
+		json_push(list, json);
+	}
+	return list;
+}
+
 static struct json *progress_json(const struct instance *instance)
 {
 	uint64_t done, total;
@@ -52,6 +69,7 @@ static struct json *progress_json(const struct instance *instance)
 		json_set_string(part, "node_id", parts_node_id(instance->parts, i));
 		instance_set_bytes(part, "loaded_bytes", done);
 		instance_set_bytes(part, "total_bytes", total);
+		json_set(part, "devices", loading_json(instance, i));
 		json_push(parts, part);
 		all_done += done;
 		all_total += total;

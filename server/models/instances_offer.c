@@ -279,17 +279,27 @@ static bool has_room(const struct instance *instance)
 	return room;
 }
 
+static uint64_t others_hold(const struct instance *instance)
+{
+	uint64_t bytes = 0;
+	for (const struct instance *one = instance->all->first; one; one = one->next)
+		for (unsigned i = 0; i < one->stage_count && one != instance; i++)
+			bytes += one->stages[i].held + one->stages[i].host_held;
+	return bytes;
+}
+
 static bool look_back(struct instance *instance)
 {
 	struct error error = {0};
 	const int64_t now_ms = clock_steady_ms();
 	const struct placing_excluded excluded = {.ending = instance};
-	if (instance->return_released != instance->all->released_count)
-		instance->return_wait_ms = 0; // memory has become free meanwhile
+	const uint64_t others = others_hold(instance);
+	if (others < instance->others_held)
+		instance->return_wait_ms = 0;
 	if (now_ms - instance->return_ms < (instance->return_wait_ms ? instance->return_wait_ms : RETURN_MS))
 		return false;
 	instance->return_ms = now_ms;
-	instance->return_released = instance->all->released_count;
+	instance->others_held = others;
 	instance->room_ms = !has_room(instance) ? 0 : instance->room_ms ? instance->room_ms : now_ms;
 	if (!instance->room_ms)
 		instance->return_wait_ms = 0;

@@ -615,14 +615,43 @@ const char *parts_node_id(const struct parts *parts, unsigned part)
 	return parts->part[part].node_id;
 }
 
+static uint64_t weights_of(const struct instance_stage *stage)
+{
+	return stage->memory.weights_bytes + stage->memory.host_bytes;
+}
+
 void parts_progress(const struct parts *parts, unsigned which, uint64_t *done_bytes, uint64_t *total_bytes)
 {
 	const struct part *part = &parts->part[which];
 	uint64_t expected = part->load_bytes;
-	for (unsigned i = 0; i < part->stage_count && !part->load_bytes; i++) {
-		const struct stage_memory *memory = &parts->instance->stages[part->first_stage + i].memory;
-		expected += memory->weights_bytes + memory->host_bytes;
-	}
+	for (unsigned i = 0; i < part->stage_count && !part->load_bytes; i++)
+		expected += weights_of(&parts->instance->stages[part->first_stage + i]);
 	*done_bytes = part->fetched_bytes + part->loaded_bytes;
 	*total_bytes = part->fetch_bytes + expected;
+}
+
+bool parts_stage_progress(const struct parts *parts, unsigned which, unsigned stage, uint64_t *done_bytes,
+			  uint64_t *total_bytes)
+{
+	const struct part *part = &parts->part[which];
+	const struct instance_stage *stages = parts->instance->stages, *own = &stages[stage];
+	const unsigned end = part->first_stage + part->stage_count;
+	double all = 0, before = 0, together = 0;
+	if (stage < part->first_stage || stage >= end)
+		return false;
+	for (unsigned i = part->first_stage; i < end; i++) {
+		const unsigned first = i - stages[i].slice, own_first = stage - own->slice;
+		all += (double)weights_of(&stages[i]);
+		before += first < own_first ? (double)weights_of(&stages[i]) : 0;
+		together += first == own_first ? (double)weights_of(&stages[i]) : 0;
+	}
+	const double scale = part->load_bytes && all > 0 ? (double)part->load_bytes / all : 1,
+		     loaded = (double)part->loaded_bytes / scale - before,
+		     share = part->step == PART_LOADED || loaded >= together ? 1
+			     : loaded > 0                                    ? loaded / together
+									     : 0,
+		     own_bytes = (double)weights_of(own), of_all = all > 0 ? own_bytes / all : 0;
+	*total_bytes = (uint64_t)(own_bytes * scale + of_all * (double)part->fetch_bytes);
+	*done_bytes = (uint64_t)(own_bytes * scale * share + of_all * (double)part->fetched_bytes);
+	return true;
 }

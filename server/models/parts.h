@@ -45,8 +45,13 @@ const struct instance_stage *parts_stage(const struct parts *parts, unsigned par
 bool parts_has(const struct parts *parts, unsigned stage); // whether that stage's worker is there
 double parts_load_ms(const struct parts *parts);
 const char *parts_node_id(const struct parts *parts, unsigned part);
-// How far fetching and loading are, of all parts.
+// How far fetching and loading are, of a part.
 void parts_progress(const struct parts *parts, unsigned part, uint64_t *done_bytes, uint64_t *total_bytes);
+// The same of one of its stages: a worker loads them one after the other, the slices of one together, so it follows
+// from what it has loaded of all and how large each was reckoned to be; what is fetched counts for each by its size.
+// stage: of the instance. False: it is none of the part's.
+bool parts_stage_progress(const struct parts *parts, unsigned part, unsigned stage, uint64_t *done_bytes,
+			  uint64_t *total_bytes);
 // How a hop goes: "local", "link" or "server"; of the part's to the next.
 const char *parts_via(const struct parts *parts, unsigned part);
 

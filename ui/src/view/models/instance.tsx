@@ -157,7 +157,8 @@ function Offer({ instance, offer }: { instance: Instance; offer: NonNullable<Ins
 
 /** How far it is. */
 export function Loading({ progress }: { progress: NonNullable<Instance["progress"]> }) {
-  const { nodes } = useApp().state.value;
+  const { nodes, devices } = useApp().state.value;
+  const each = progress.parts.flatMap((part) => part.devices.map((one) => ({ ...one, node_id: part.node_id })));
   const share = shareDone(progress.loaded_bytes, progress.total_bytes);
   const done = memory(progress.loaded_bytes);
   const total = memory(progress.total_bytes);
@@ -174,13 +175,14 @@ export function Loading({ progress }: { progress: NonNullable<Instance["progress
         <i style={{ "--v": share ?? 0 }} />
       </span>
       <span class="small quiet">
-        onto the device{progress.parts.length > 1 ? "s" : ""}: {done.value} {done.unit} of {total.value} {total.unit}
+        onto the device{each.length > 1 ? "s" : ""}: {done.value} {done.unit} of {total.value} {total.unit}
       </span>
-      {progress.parts.length > 1 && (
+      {each.length > 1 && (
         <ul class="small quiet parts-loading">
-          {progress.parts.map((part) => (
-            <li key={part.node_id}>
-              {nodes[part.node_id]?.record.name ?? part.node_id}: {figure(shareDone(part.loaded_bytes, part.total_bytes) ?? 0)} %
+          {each.map((one, i) => (
+            <li key={i}>
+              {progress.parts.length > 1 ? `${nodes[one.node_id]?.record.name ?? one.node_id}, ` : ""}
+              {devices[one.device_id]?.record.name ?? one.device_id}: {figure(shareDone(one.loaded_bytes, one.total_bytes) ?? 0)} %
             </li>
           ))}
         </ul>
