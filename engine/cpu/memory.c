@@ -4,6 +4,7 @@
  * Linux promises memory that it does not have and ends a process when the promise is called in. So a buffer is refused
  * unless there is room for all of it: what is available now, less what this device has promised and nobody has touched
  * yet (it is still counted as available), less a reserve for everything else on the machine. */
+#include "common/base/reserve.h"
 #include "engine/cpu/device.h"
 #include "engine/device/host.h"
 
@@ -11,10 +12,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-// A sixteenth of the machine's memory, and no more than this, is left to others.
-enum { RESERVE_SHARE = 16 };
-static const uint64_t reserve_most_bytes = 1ull << 30;
 
 enum status cpu_memory(struct backend_device *device, uint64_t *total_bytes, uint64_t *free_bytes, struct error *error)
 {
@@ -52,7 +49,7 @@ static enum status room_check(struct backend_device *device, uint64_t bytes, str
 	enum status status = cpu_memory(device, &total, &available, error);
 	if (status)
 		return status;
-	reserve = total / RESERVE_SHARE < reserve_most_bytes ? total / RESERVE_SHARE : reserve_most_bytes;
+	reserve = reserve_bytes(total);
 	for (struct backend_buffer *buffer = device->buffers; buffer; buffer = buffer->next)
 		promised += untouched_bytes(buffer);
 	if (promised + reserve <= available && bytes <= available - promised - reserve)

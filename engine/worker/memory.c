@@ -3,6 +3,7 @@
  * Ranges, handles and limits are checked here and in the wrapper; the contract has been checked before. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/reserve.h"
 #include "engine/worker/fault.h"
 #include "engine/worker/session.h"
 
@@ -45,6 +46,24 @@ enum status memory_check_range(const struct memory_slot *slot, uint64_t offset, 
 
 // ---- allocate and free ----
 
+// On a device that is this machine's processor: whether there is memory for the call beside what others were asked for
+// and may not have touched yet, and what is left to everything else here.
+static enum status machine_check(struct call *call, const struct worker_device *device)
+{
+	uint64_t bytes = call_count(call, "bytes"), awaited = call_count(call, "awaited_bytes"), total, available;
+	enum status status = exogpu_device_memory(device->device, &total, &available, &call->error);
+	const uint64_t kept = status ? 0 : reserve_bytes(total);
+	if (status || (awaited <= available && kept <= available - awaited && bytes <= available - awaited - kept))
+		return status;
+	error_set(&call->error, STATUS_OUT_OF_MEMORY,
+		  "%llu bytes; of this machine's memory %llu are available, of which %llu were just given to others "
+		  "and %llu are kept free",
+		  (unsigned long long)bytes, (unsigned long long)available, (unsigned long long)awaited,
+		  (unsigned long long)kept);
+	error_hint(&call->error, "free other memory, or ask for less");
+	return STATUS_OUT_OF_MEMORY;
+}
+
 static enum status take_memory(struct session *session, struct call *call, struct worker_device *device,
 			       struct memory_slot *slot)
 {
@@ -60,9 +79,13 @@ static enum status take_memory(struct session *session, struct call *call, struc
 				 "%llu bytes asked, %llu held, at most %llu are allowed",
 				 (unsigned long long)slot->bytes, (unsigned long long)session->memory_bytes,
 				 (unsigned long long)limit);
-	enum status status = exogpu_buffer_create(device->device, &slot->buffer, slot->bytes,
-						  mapped ? EXOGPU_MEMORY_MAPPED : EXOGPU_MEMORY_DEVICE, &call->error);
-	if (!status && !(limits->capabilities & EXOGPU_CAN_ZEROED))
+	const bool software = limits->capabilities & EXOGPU_CAN_SOFTWARE;
+	enum status status = software ? machine_check(call, device) : STATUS_OK;
+	if (!status)
+		status = exogpu_buffer_create(device->device, &slot->buffer, slot->bytes,
+					      mapped ? EXOGPU_MEMORY_MAPPED : EXOGPU_MEMORY_DEVICE, &call->error);
+	// Memory of the machine that nobody has touched is promised, not there: Linux would promise it again.
+	if (!status && (software || !(limits->capabilities & EXOGPU_CAN_ZEROED)))
 		status = exogpu_fill(device->stream, slot->buffer, 0, slot->bytes, 0, &call->error);
 	if (!status && mapped)
 		slot->direct = exogpu_buffer_pointer(slot->buffer);

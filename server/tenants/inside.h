@@ -31,7 +31,7 @@ struct item {
 struct holding {
 	struct holding *next;
 	const struct cluster_device *device;
-	uint64_t bytes;
+	uint64_t bytes, awaited; // awaited: of them, what workers were asked for and have not answered
 };
 
 // A call to a worker: waiting until its device is open, or sent and not answered.
@@ -74,6 +74,7 @@ enum device_state { DEVICE_WANTED, DEVICE_OPENING, DEVICE_OPEN };
 struct worker_device {
 	const struct cluster_device *device;
 	enum device_state state;
+	uint64_t awaited; // as in struct holding, of this worker
 };
 
 struct worker {
@@ -198,6 +199,8 @@ const struct cluster_device *item_device(const struct item *item);
 // What is held in the memory of this device, which it may share with others of its node; more of it, or less.
 uint64_t held_bytes(const struct tenancy *tenants, const struct cluster_device *device);
 enum status held_change(struct tenancy *tenants, const struct cluster_device *device, uint64_t change);
+// What other workers were asked for in the memory of the worker's device at `place`, and may not have touched yet.
+uint64_t awaited_bytes(const struct worker *worker, unsigned place);
 // Whether an allocation of `bytes` fits its token, its device and the memory that the device shares.
 enum status item_check_room(const struct tenant *tenant, const struct cluster_device *device, uint64_t bytes,
 			    struct error *error);

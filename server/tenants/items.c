@@ -3,6 +3,7 @@
  * The table by id has chains; ids are ours and random, so no client chooses where they fall. News gathers here for up
  * to TELL_MS before it becomes an inventory event; what came and went in between is never told. */
 #include "common/base/clock.h"
+#include "common/base/reserve.h"
 #include "server/security/random_id.h"
 #include "server/tenants/inside.h"
 
@@ -59,16 +60,44 @@ static struct holding *holding_of(struct tenancy *tenants, const struct cluster_
 	return holding;
 }
 
+static const char *pool_of(const struct cluster_device *device)
+{
+	return json_get_string(cluster_device_record(device), "memory_pool", "");
+}
+
+// Whether the two have one memory.
+static bool share(const struct cluster_device *one, const struct cluster_device *other)
+{
+	return one == other || (pool_of(one)[0] && !strcmp(pool_of(one), pool_of(other)) &&
+				!strcmp(cluster_device_node_id(one), cluster_device_node_id(other)));
+}
+
 uint64_t held_bytes(const struct tenancy *tenants, const struct cluster_device *device)
 {
 	uint64_t bytes = 0;
-	const char *pool = json_get_string(cluster_device_record(device), "memory_pool", "");
 	for (const struct holding *one = tenants->holdings; one; one = one->next)
-		if (one->device == device ||
-		    (pool[0] && !strcmp(cluster_device_node_id(one->device), cluster_device_node_id(device)) &&
-		     !strcmp(json_get_string(cluster_device_record(one->device), "memory_pool", ""), pool)))
-			bytes += one->bytes;
+		bytes += share(one->device, device) ? one->bytes : 0;
 	return bytes;
+}
+
+uint64_t awaited_bytes(const struct worker *worker, unsigned place)
+{
+	const struct cluster_device *device = worker->devices[place].device;
+	uint64_t bytes = 0;
+	for (const struct holding *one = worker->tenants->holdings; one; one = one->next)
+		bytes += share(one->device, device) ? one->awaited : 0;
+	for (unsigned i = 0; i < worker->device_count; i++) // its own it does one after the other
+		bytes -= share(worker->devices[i].device, device) ? worker->devices[i].awaited : 0;
+	return bytes;
+}
+
+// Of the machine's own memory some is left to everything else there.
+static uint64_t lent_bytes(const struct cluster_device *device)
+{
+	const int64_t has = json_get_integer(cluster_device_record(device), "memory_bytes", 0);
+	if (has <= 0)
+		return UINT64_MAX;
+	return (uint64_t)has - (strcmp(pool_of(device), "host") ? 0 : reserve_bytes((uint64_t)has));
 }
 
 enum status held_change(struct tenancy *tenants, const struct cluster_device *device, uint64_t change)
@@ -110,8 +139,7 @@ enum status item_check_room(const struct tenant *tenant, const struct cluster_de
 	const int64_t most_of_session = limits_get(limits, LIMIT_ALLOCATIONS_OF_SESSION_ID);
 	uint64_t token_left;
 	const struct token *token = tightest(tenant->token, &token_left);
-	int64_t has = json_get_integer(cluster_device_record(device), "memory_bytes", 0);
-	uint64_t device_left = has > 0 ? left((uint64_t)has, held_bytes(tenants, device)) : UINT64_MAX;
+	const uint64_t lent = lent_bytes(device), device_left = left(lent, held_bytes(tenants, device));
 	if ((int64_t)tenants->stats.allocations >= most)
 		error_set(error, STATUS_LIMIT_EXCEEDED, "the server has its %" PRId64 " allocations", most);
 	else if (tenant->allocations >= most_of_session)
@@ -125,13 +153,20 @@ enum status item_check_room(const struct tenant *tenant, const struct cluster_de
 			  token->memory_limit_bytes, token_left);
 	else if (bytes > device_left)
 		error_set(error, STATUS_LIMIT_EXCEEDED,
-			  "%" PRIu64 " bytes were asked for; of the %" PRId64 " bytes of %s, %" PRIu64
+			  "%" PRIu64 " bytes were asked for; of the %" PRIu64 " bytes that %s lends, %" PRIu64
 			  " are not held already",
-			  bytes, has, cluster_device_name(device), device_left);
+			  bytes, lent, cluster_device_name(device), device_left);
 	else
 		return STATUS_OK;
 	error_hint(error, "free what is not needed (memory.list shows it), or use another device");
 	return STATUS_LIMIT_EXCEEDED;
+}
+
+static void await(const struct item *item, bool more)
+{
+	const uint64_t change = more ? item->bytes : -item->bytes;
+	holding_of(item->worker->tenants, item_device(item))->awaited += change; // there is one, as below
+	item->worker->devices[item->device].awaited += change;
 }
 
 static void count(const struct item *item, bool more)
@@ -144,6 +179,10 @@ static void count(const struct item *item, bool more)
 	}
 	uint64_t change = more ? item->bytes : -item->bytes;
 	held_change(tenants, item_device(item), change); // there is one, since before the item was made
+	if (more)
+		await(item, true);
+	else if (!item->id[0]) // it was never answered
+		await(item, false);
 	if (tenant->token)
 		tenant->token->memory_bytes += change;
 	for (struct token *token = tenant->token; token; token = token->parent)
@@ -246,6 +285,7 @@ enum status item_publish(struct item *item)
 	item->ready = true;
 	if (item->kind != ITEM_ALLOCATION)
 		return STATUS_OK;
+	await(item, false);
 	item->fresh = true;
 	item->fresh_next = tenants->fresh;
 	tenants->fresh = item;

@@ -86,6 +86,7 @@ enum status tenant_allocate(const struct tenant_call *client, struct error *erro
 		struct json *params = bytes_json(bytes);
 		json_set_integer(params, "device", place);
 		json_set_integer(params, "handle", item->handle);
+		json_set_integer(params, "awaited_bytes", (int64_t)awaited_bytes(worker, place));
 		call->item = item;
 		call->device = place;
 		status = worker_send(

@@ -95,12 +95,38 @@ describe("memory of a session", () => {
 		const client = await tenant();
 		const most = await allocate(client, 1000 * MiB, "dev_twin1");
 		const why = await client.refused("memory.allocate", { device_id: "dev_twin2", bytes: 25 * MiB }, "limit_exceeded");
-		assert.match(why.said, /of the 1073741824 bytes of Twin 2, 25165824/);
+		assert.match(why.said, /of the 1073741824 bytes that Twin 2 lends, 25165824/);
 		await allocate(client, 24 * MiB, "dev_twin2");
 		await client.refused("memory.allocate", { device_id: "dev_twin1", bytes: 1 }, "limit_exceeded");
 		await client.call("memory.free", { allocation_id: most });
 		await allocate(client, 25 * MiB, "dev_twin2");
 		await client.close();
+	});
+
+	test("of the machine's own memory a sixteenth stays free, and a worker is told what others were just given", async () => {
+		const [one, two] = [await tenant(), await tenant()];
+		await allocate(one, 1);
+		await allocate(two, 1, "dev_gpu");
+		const [mine, theirs] = node.workers.slice(-2), awaited = () => theirs.calls.at(-1).params.awaited_bytes;
+		let asked;
+		mine.answers["memory.allocate"] = (params, body, id) => void (asked = id);
+		theirs.answers["memory.allocate"] = () => ({ result: {} });
+		const waits = allocate(one, 300 * MiB);
+		await eventually(() => asked, "the worker is asked");
+		assert.equal(mine.calls.at(-1).params.awaited_bytes, 0);
+		await allocate(two, 200 * MiB, "dev_gpu");
+		assert.equal(awaited(), 300 * MiB);
+		mine.send({ jsonrpc: "2.0", id: asked, result: {} });
+		await waits;
+		await allocate(two, 100 * MiB, "dev_gpu");
+		assert.equal(awaited(), 0);
+		// What is left, to the byte, and no more: both hold 600 MiB, and sessions before them may still hold something.
+		const why = await two.refused("memory.allocate", { device_id: "dev_gpu", bytes: 1024 * MiB }, "limit_exceeded");
+		const [, lent, left] = /of the (\d+) bytes that GPU lends, (\d+) are not held/.exec(why.said);
+		assert.equal(Number(lent), 960 * MiB);
+		assert.ok(left <= 360 * MiB);
+		await one.close();
+		await two.close();
 	});
 
 	test("the token's own limit counts all of its sessions", async () => {

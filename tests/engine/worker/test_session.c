@@ -413,6 +413,36 @@ static void a_server_that_does_not_read(void **state)
 	assert_int_equal(worker_end(&worker, NULL, 0), 0);
 }
 
+// What the process has of the machine's memory, of its own.
+static uint64_t resident_bytes(const struct worker *worker)
+{
+	char path[64];
+	unsigned long long pages = 0, shared = 0;
+	snprintf(path, sizeof(path), "/proc/%d/statm", (int)worker->pid);
+	FILE *file = fopen(path, "re");
+	assert_non_null(file);
+	assert_int_equal(fscanf(file, "%*u %llu %llu", &pages, &shared), 2);
+	fclose(file);
+	return (pages - shared) * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+// Memory of the machine is there once it is given, and none is given that others were just promised.
+static void machine_memory_is_promised_once(void **state)
+{
+	enum { BYTES = 48 * MIB };
+	struct worker worker;
+	(void)state;
+	worker_open(&worker, NULL, "cpu", "cpu");
+	const uint64_t before = resident_bytes(&worker);
+	SERVER_CALL(&worker, "memory.allocate", STATUS_OK, "'device':0,'handle':1,'bytes':%d,'awaited_bytes':%d", BYTES,
+		    MIB);
+	assert_true(resident_bytes(&worker) >= before + BYTES - 4 * MIB); // the kernel counts roughly
+	SERVER_CALL(&worker, "memory.allocate", STATUS_OUT_OF_MEMORY,
+		    "'device':0,'handle':2,'bytes':4096,'awaited_bytes':%lld", 1ll << 50);
+	SERVER_CALL(&worker, "memory.allocate", STATUS_OK, "'device':0,'handle':2,'bytes':4096,'awaited_bytes':0");
+	assert_int_equal(worker_end(&worker, NULL, 0), 0);
+}
+
 #ifdef NDEBUG
 static void faults_end_it(void **state)
 {
@@ -536,6 +566,7 @@ int main(void)
 		cmocka_unit_test(broken_frames_end_it),
 		cmocka_unit_test(either_socket_ends_it),
 		cmocka_unit_test(a_server_that_does_not_read),
+		cmocka_unit_test(machine_memory_is_promised_once),
 		cmocka_unit_test(faults_end_it),
 		cmocka_unit_test(sandbox_refuses_cpu),
 		cmocka_unit_test(sandbox_refuses_cuda),
