@@ -1,5 +1,6 @@
-/* See spirv.h. One pass over the instructions notes where each id of types, constants and variables is defined and how
- * it is decorated; then variables are sorted into buffers and constants, and kernels get their sizes.
+/* See spirv.h. One pass over the instructions notes where each id of types, constants, variables and functions is
+ * defined and how it is decorated; then variables are sorted into buffers and constants, and kernels get their sizes.
+ * Some drivers take for granted that functions end, and that kernels are functions: both is checked.
  *
  * A word's position is a number of words from the beginning of the module. Chains of types are followed with a bound on
  * their depth, arrays with a bound on what they add up to. Numbers of SPIR-V (its specification, section 3) stand in
@@ -17,6 +18,7 @@ enum {
 	DEPTH = 16,      // of types in types
 	TEXT_BYTES = 64, // of a name of an extension
 
+	OP_LINE = 8,
 	OP_EXTENSION = 10,
 	OP_EXT_INST_IMPORT = 11,
 	OP_ENTRY_POINT = 15,
@@ -35,10 +37,13 @@ enum {
 	OP_SPEC_CONSTANT = 50,
 	OP_SPEC_CONSTANT_COMPOSITE = 51,
 	OP_FUNCTION = 54,
+	OP_FUNCTION_END = 56,
+	OP_FUNCTION_CALL = 57,
 	OP_VARIABLE = 59,
 	OP_DECORATE = 71,
 	OP_MEMBER_DECORATE = 72,
 	OP_DECORATION_GROUP = 73,
+	OP_NO_LINE = 317,
 	OP_EXECUTION_MODE_ID = 331,
 
 	DECORATION_BUFFER_BLOCK = 3,
@@ -306,25 +311,47 @@ static enum status take(struct reader *r, uint32_t at, uint32_t end, bool in_fun
 	case OP_CONSTANT_COMPOSITE:
 	case OP_SPEC_CONSTANT_COMPOSITE:
 		return define(r, at, end, 2, 3);
+	case OP_FUNCTION:
+		return define(r, at, end, 2, 5);
 	case OP_VARIABLE: // those of functions are their own affair
 		return in_functions ? STATUS_OK : define(r, at, end, 2, 4);
 	}
 	return STATUS_OK;
 }
 
+// Behind the beginning of the first function all stands inside of one, but for where in a source it is.
+static bool may_stand(uint32_t op, bool in_functions, bool inside)
+{
+	switch (op) {
+	case OP_LINE:
+	case OP_NO_LINE:
+		return true;
+	case OP_FUNCTION:
+		return !inside;
+	case OP_FUNCTION_END:
+		return inside;
+	}
+	return inside || !in_functions;
+}
+
 static enum status walk(struct reader *r, enum status (*each)(struct reader *, uint32_t at, uint32_t end, bool))
 {
 	enum status status = STATUS_OK;
-	bool in_functions = false;
+	bool in_functions = false, inside = false; // after the first function begins; between a beginning and an end
 	for (uint32_t at = HEADER_WORDS; !status && at < r->words;) {
 		uint32_t length = length_of(r, at);
 		if (!length || length > r->words - at)
 			return refuse(r, "instruction at word %u ends outside the module", at);
-		in_functions |= op_of(r, at) == OP_FUNCTION;
+		const uint32_t op = op_of(r, at);
+		if (!may_stand(op, in_functions, inside))
+			return refuse(r, "instruction %u at word %u stands %s a function", op, at,
+				      inside ? "inside" : "outside");
+		inside = op == OP_FUNCTION || (inside && op != OP_FUNCTION_END);
+		in_functions |= inside;
 		status = each(r, at, at + length, in_functions);
 		at += length;
 	}
-	return status;
+	return !status && inside ? refuse(r, "its last function does not end") : status;
 }
 
 // ---- types ----
@@ -501,9 +528,11 @@ static enum status add_push(struct reader *r, uint32_t type)
 	return STATUS_OK;
 }
 
-static enum status take_variable(struct reader *r, uint32_t at, uint32_t end, bool in_functions)
+// What was defined before or behind it, as it is used here.
+static enum status take_use(struct reader *r, uint32_t at, uint32_t end, bool in_functions)
 {
-	(void)end;
+	if (op_of(r, at) == OP_FUNCTION_CALL && (end - at < 4 || !find(r, word(r, at + 3), OP_FUNCTION)))
+		return refuse(r, "a call of what is no function");
 	if (in_functions || op_of(r, at) != OP_VARIABLE)
 		return STATUS_OK;
 	uint32_t pointer = find(r, word(r, at + 1), OP_TYPE_POINTER), id = word(r, at + 2), class = word(r, at + 3);
@@ -561,6 +590,8 @@ static enum status check_kernels(struct reader *r)
 	for (unsigned i = 0; !status && i < r->module->kernel_count; i++) {
 		const struct spirv_kernel *kernel = &r->module->kernels[i];
 		uint64_t threads = 1;
+		if (!find(r, r->entries[i], OP_FUNCTION))
+			return refuse(r, "kernel %s is no function", kernel->name);
 		for (int j = 0; j < 3 && threads; j++)
 			threads = kernel->block[j] <= r->limits->block[j] ? threads * kernel->block[j] : 0;
 		if (!threads || threads > r->limits->block_threads)
@@ -606,7 +637,7 @@ enum status spirv_reflect(struct spirv_module *module, const uint8_t *bytes, siz
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for %u ids", reader.bound);
 	status = walk(&reader, take);
 	if (!status)
-		status = walk(&reader, take_variable);
+		status = walk(&reader, take_use);
 	if (!status && reader.push)
 		status = flatten(&reader, reader.push, 0, 0);
 	if (!status)

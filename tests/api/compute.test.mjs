@@ -198,8 +198,9 @@ describe("compute on this machine", () => {
 		here("that is garbage or cut off is refused, and the worker lives", async (device) => {
 			const bench = await Bench.open(device), whole = counter(false);
 			const data = await bench.put(Uint32Array.of(1, 0));
-			for (const module of [Buffer.from("garbage"), pattern(4096, 3), whole.subarray(0, 19), whole.subarray(0, 20), whole.subarray(0, whole.length - 6),
-				whole.subarray(0, whole.length / 2 & ~3), Buffer.concat([whole, Buffer.from([1])]), Buffer.alloc(20)])
+			const cuts = Array.from({ length: whole.length / 4 - 1 }, (_, i) => whole.subarray(0, 4 * i + 4));
+			for (const module of [Buffer.from("garbage"), pattern(4096, 3), whole.subarray(0, 19), whole.subarray(0, whole.length - 6),
+				Buffer.concat([whole, Buffer.from([1])]), Buffer.alloc(20), ...cuts])
 				await load(bench.client, device, module).then(() => assert.fail(`${module.length} bytes were taken`),
 					(error) => assert.equal(error.reason, "invalid_params", error.message));
 			const { body } = await bench.client.call("memory.read", { allocation_id: data, offset: 0, bytes: 4 });

@@ -108,9 +108,8 @@ static void garbage(void **state)
 	size_t length;
 	uint8_t *bytes = need("scale", &length), *copy = malloc(length);
 	(void)state;
-	for (size_t cut = 0; cut < length; cut++) // the whole is the only part that ends well, if any
-		if (reflect(bytes, cut, &all, &module) == STATUS_OK)
-			assert_true(cut % 4 == 0);
+	for (size_t cut = 0; cut < length; cut++)
+		assert_int_equal(reflect(bytes, cut, &all, &module), STATUS_INVALID_PARAMS);
 	memcpy(copy, bytes, length);
 	for (size_t i = 0; i < length; i += 4) { // the other order of bytes
 		uint32_t word;
@@ -169,6 +168,8 @@ static void begin(struct writer *w)
 
 static enum status ends(struct writer *w, struct spirv_module *module)
 {
+	EMIT(w, 54, 90, 1, 0, 91); // %1, the kernel
+	emit(w, 0, NULL, 56);
 	return reflect(w->bytes, 4 * w->words, &all, module);
 }
 
@@ -224,13 +225,54 @@ static void by_hand(void **state)
 	assert_int_equal(ends(&w, &module), STATUS_INVALID_PARAMS);
 }
 
+// Two functions, of which the first calls the second: no part of the module passes, and each stands for itself.
+static void functions(void **state)
+{
+	static struct spirv_module module;
+	struct writer whole;
+	(void)state;
+	begin(&whole);
+	const size_t before = whole.words;
+	EMIT(&whole, 8, 80, 1, 0); // where in the source
+	EMIT(&whole, 54, 90, 1, 0, 91);
+	EMIT(&whole, 248, 2);
+	EMIT(&whole, 57, 90, 3, 4); // calls %4
+	emit(&whole, 0, NULL, 253);
+	emit(&whole, 0, NULL, 56);
+	EMIT(&whole, 8, 80, 2, 0);
+	EMIT(&whole, 54, 90, 4, 0, 91);
+	EMIT(&whole, 248, 5);
+	emit(&whole, 0, NULL, 253);
+	emit(&whole, 0, NULL, 56);
+	assert_int_equal(reflect(whole.bytes, 4 * whole.words, &all, &module), STATUS_OK);
+	for (size_t cut = 0; cut < 4 * whole.words; cut++)
+		assert_int_equal(reflect(whole.bytes, cut, &all, &module), STATUS_INVALID_PARAMS);
+	struct writer w = whole;
+	emit(&w, 0, NULL, 56); // an end without a beginning
+	assert_int_equal(reflect(w.bytes, 4 * w.words, &all, &module), STATUS_INVALID_PARAMS);
+	w = whole;
+	EMIT(&w, 248, 6); // code behind the last function
+	assert_int_equal(reflect(w.bytes, 4 * w.words, &all, &module), STATUS_INVALID_PARAMS);
+	w = whole;
+	w.words = before;
+	EMIT(&w, 54, 90, 1, 0, 91); // a function in a function
+	EMIT(&w, 54, 90, 4, 0, 91);
+	emit(&w, 0, NULL, 56);
+	emit(&w, 0, NULL, 56);
+	assert_int_equal(reflect(w.bytes, 4 * w.words, &all, &module), STATUS_INVALID_PARAMS);
+	w = whole;
+	w.words = before;
+	EMIT(&w, 21, 1, 32, 0); // the kernel is a type
+	EMIT(&w, 54, 90, 4, 0, 91);
+	emit(&w, 0, NULL, 56);
+	assert_int_equal(reflect(w.bytes, 4 * w.words, &all, &module), STATUS_INVALID_PARAMS);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(told_as_written),
-		cmocka_unit_test(limits_hold),
-		cmocka_unit_test(garbage),
-		cmocka_unit_test(by_hand),
+		cmocka_unit_test(told_as_written), cmocka_unit_test(limits_hold), cmocka_unit_test(garbage),
+		cmocka_unit_test(by_hand),         cmocka_unit_test(functions),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
