@@ -16,7 +16,9 @@ enum {
 	SETTLE_MS = 15000, // readings of telemetry may be as old, and not show yet what has been loaded
 	RELEASE_MS = 7000, // or what has been freed: a worker's end, and the time between two readings of what is idle
 	RELEASE_LEAST = 1024, // parts of a device: less makes no difference
+	REFUSED_MS = 60000,   // what a device refused is believed as long
 };
+static const double refused_share = 0.75; // of what was refused is tried next
 
 // ---- devices ----
 
@@ -60,7 +62,8 @@ static uint64_t not_shown(const struct instances *instances, const struct cluste
 {
 	uint64_t bytes = 0;
 	for (const struct instance *one = instances->first; one; one = one->next)
-		if (!one->ready_ms || clock_wall_ms() - one->ready_ms <= SETTLE_MS)
+		if (!one->ready_ms || (one->state == INSTANCE_PAUSED && one->recovery.anew) ||
+		    clock_wall_ms() - one->ready_ms <= SETTLE_MS)
 			bytes += gather_held_by(one, device);
 	return bytes;
 }
@@ -75,21 +78,101 @@ void gather_released(const struct instance *instance)
 		struct released *one = &instances->released[instances->released_count++ % LIMIT_INSTANCES];
 		*one = (struct released){.bytes = stage->held, .at_ms = clock_steady_ms()};
 		snprintf(one->device_id, sizeof one->device_id, "%s", cluster_device_id(stage->device));
+		snprintf(one->instance_id, sizeof one->instance_id, "%s", instance->instance_id);
 	}
 }
 
-// Whether a reading says that as much is used as if what has just been freed there were still held.
-static bool lags(const struct instances *instances, const struct cluster_device *device, uint64_t used, uint64_t total)
+// The most that has just been freed at once where a reading says that as much is used as if it were still held; by this
+// instance, or NULL: by any.
+static uint64_t lagging(const struct instances *instances, const struct instance *by,
+			const struct cluster_device *device, uint64_t used, uint64_t total)
 {
 	const size_t count = instances->released_count < LIMIT_INSTANCES ? instances->released_count : LIMIT_INSTANCES;
 	const uint64_t held = tenancy_held_bytes(instances->params.tenants, device);
+	uint64_t most = 0;
 	for (size_t i = 0; i < count; i++) {
 		const struct released *one = &instances->released[i];
-		if (one->bytes >= total / RELEASE_LEAST && used >= held + one->bytes / 2 &&
-		    clock_steady_ms() - one->at_ms < RELEASE_MS && !strcmp(one->device_id, cluster_device_id(device)))
+		if (one->bytes >= total / RELEASE_LEAST && used >= held + one->bytes / 2 && one->bytes > most &&
+		    clock_steady_ms() - one->at_ms < RELEASE_MS && !strcmp(one->device_id, cluster_device_id(device)) &&
+		    (!by || !strcmp(one->instance_id, by->instance_id)))
+			most = one->bytes;
+	}
+	return most;
+}
+
+// How much there is at most of this memory, by what it has refused; UINT64_MAX: nothing. Where as much as that has been
+// freed since, it is not known any more.
+static uint64_t most_free(const struct instance *instance, const struct cluster_device *device, int64_t used)
+{
+	uint64_t most = UINT64_MAX;
+	for (unsigned i = 0; i < PLACEMENT_STAGES; i++) {
+		const struct refused *one = &instance->recovery.refused[i];
+		const uint64_t next = (uint64_t)((double)one->bytes * refused_share);
+		const struct cluster_device *by = one->device_id[0] ? cluster_find_device(instance->all->params.cluster,
+											  one->device_id)
+								    : NULL;
+		const bool freed = used >= 0 && one->used_bytes >= used &&
+				   (uint64_t)(one->used_bytes - used) >= one->bytes;
+		if (by && gather_same_pool(by, device) && clock_steady_ms() - one->at_ms < REFUSED_MS && !freed &&
+		    next < most)
+			most = next;
+	}
+	return most;
+}
+
+struct fullest {
+	const struct instance *instance;
+	const struct instance_stage *first;
+	const struct cluster_device *device; // NULL: there is none yet
+	bool known;                          // it has refused something before
+	int64_t left, used_bytes;            // were it loaded, by the newest reading; may be below 0
+};
+
+// It must be one of the part that begins with stage `first`: the next ones on that node, with that back end.
+static bool is_of_part(const struct fullest *fullest, const struct cluster_device *device)
+{
+	const struct instance *instance = fullest->instance;
+	const struct cluster_device *first = fullest->first->device;
+	const char *backend = json_get_string(cluster_device_record(first), "backend", "");
+	for (const struct instance_stage *one = fullest->first; one < instance->stages + instance->stage_count; one++) {
+		if (strcmp(cluster_device_node_id(one->device), cluster_device_node_id(first)) != 0 ||
+		    strcmp(json_get_string(cluster_device_record(one->device), "backend", ""), backend) != 0)
+			return false;
+		if (one->device == device || one->host == device)
 			return true;
 	}
 	return false;
+}
+
+static void look_fullest(void *context, const struct cluster_device *device, const struct json *telemetry)
+{
+	struct fullest *fullest = context;
+	const uint64_t own = gather_held_by(fullest->instance, device);
+	const int64_t total = json_get_integer(cluster_device_record(device), "memory_bytes", 0),
+		      used = json_get_integer(telemetry, "memory_used_bytes", -1),
+		      left = total - (used > 0 ? used : 0) - (int64_t)own;
+	const bool known = most_free(fullest->instance, device, used) != UINT64_MAX;
+	if (!own || !is_of_part(fullest, device) ||
+	    (fullest->device && (known == fullest->known ? left >= fullest->left : fullest->known)))
+		return;
+	fullest->device = device;
+	fullest->known = known;
+	fullest->left = left;
+	fullest->used_bytes = used;
+}
+
+void gather_refused(struct instance *instance, const struct instance_stage *first)
+{
+	struct recovery *recovery = &instance->recovery;
+	struct fullest fullest = {.instance = instance, .first = first};
+	cluster_each_device(instance->all->params.cluster, look_fullest, &fullest);
+	if (!fullest.device)
+		return;
+	struct refused *one = &recovery->refused[recovery->refused_count++ % PLACEMENT_STAGES];
+	*one = (struct refused){.bytes = gather_held_by(instance, fullest.device),
+				.used_bytes = fullest.used_bytes,
+				.at_ms = clock_steady_ms()};
+	snprintf(one->device_id, sizeof one->device_id, "%s", cluster_device_id(fullest.device));
 }
 
 static uint64_t less(uint64_t bytes, uint64_t by)
@@ -97,7 +180,8 @@ static uint64_t less(uint64_t bytes, uint64_t by)
 	return bytes > by ? bytes - by : 0;
 }
 
-// Memory that is free: by the newest reading and by what is held, whichever says less.
+// Memory that is free: by the newest reading and by what is held, whichever says less. What an instance that is placed
+// anew has there counts as free while its workers run, and where they have ended for as long as readings lag.
 static void read_memory(struct placement_device *out, const struct gathering *gathering,
 			const struct cluster_device *device, const struct json *telemetry)
 {
@@ -108,13 +192,20 @@ static void read_memory(struct placement_device *out, const struct gathering *ga
 	int64_t used = json_get_integer(telemetry, "memory_used_bytes", -1);
 	out->memory_bytes = (uint64_t)(total > 0 ? total : seen_total > 0 ? seen_total : 0);
 	out->free_known = used >= 0;
-	if (used >= 0 && lags(instances, device, (uint64_t)used, out->memory_bytes))
+	if (used >= 0 && lagging(instances, NULL, device, (uint64_t)used, out->memory_bytes))
 		gathering->placing->lags = true;
-	uint64_t held = tenancy_held_bytes(instances->params.tenants, device);
+	const uint64_t own = ending ? gather_held_by(ending, device) : 0,
+		       most = ending ? most_free(ending, device, used) : UINT64_MAX,
+		       held = less(tenancy_held_bytes(instances->params.tenants, device), own);
 	uint64_t taken = used >= 0 ? (uint64_t)used + not_shown(instances, device) : 0;
-	taken = less(taken > held ? taken : held, ending ? gather_held_by(ending, device) : 0);
+	if (ending && ending->parts)
+		taken = less(taken, own);
+	else if (ending && used >= 0 && most == UINT64_MAX)
+		taken = less(taken, lagging(instances, ending, device, (uint64_t)used, out->memory_bytes));
+	taken = taken > held ? taken : held;
 	taken += placement_reserve(out->memory_bytes, out->backend == PLACE_CPU, instances->params.headroom);
 	out->free_bytes = less(out->memory_bytes, taken);
+	out->free_bytes = out->free_bytes < most ? out->free_bytes : most;
 	gathering->placing->lacking[out - gathering->placing->devices] = less(taken, out->memory_bytes);
 }
 

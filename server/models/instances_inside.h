@@ -96,6 +96,13 @@ struct instance_missing {
 	uint32_t first_layer, layer_count;
 };
 
+// What a device had no room for, though it was reckoned to have it.
+struct refused {
+	char device_id[STORE_ID_BYTES]; // "": none
+	uint64_t bytes;
+	int64_t used_bytes, at_ms; // by the reading then (< 0: not known); steady
+};
+
 // What becomes of an instance that has lost something (instances_recover.c).
 struct recovery {
 	struct instance_missing missing[PLACEMENT_STAGES]; // (missing_count), while it is paused
@@ -108,11 +115,13 @@ struct recovery {
 	bool wanted;                          // because somebody wants it so, and nothing is lost
 	char gave_way[INSTANCE_REASON_BYTES]; // how: "it gave way to ..."; until it is whole again; ""
 	struct json *remedies;                // array of text: what would give it a place; NULL: nothing is known
-	int64_t back_ms;                 // steady; after a start of the server: its devices are back since; 0: not yet
-	bool failed;                     // loading it anew has failed: requests wait no longer for that
-	char avoided[STORE_ID_BYTES];    // a device on which it failed the last time; ""
-	struct net_timer again;          // the next attempt, or look at devices that are draining
-	int64_t paused_ms;               // steady
+	int64_t back_ms;              // steady; after a start of the server: its devices are back since; 0: not yet
+	bool failed;                  // loading it anew has failed: requests wait no longer for that
+	char avoided[STORE_ID_BYTES]; // a device on which it failed the last time; ""
+	struct refused refused[PLACEMENT_STAGES]; // by devices that it was placed on anew, the newest
+	size_t refused_count;                     // ever
+	struct net_timer again;                   // the next attempt, or look at devices that are draining
+	int64_t paused_ms;                        // steady
 	int64_t search_ms, in_vain_ms;   // when a place was looked for last, and of those in vain; steady; 0: not yet
 	int64_t deaths_ms[LIMIT_DEATHS]; // when workers died, steady, the newest first
 };
@@ -185,8 +194,8 @@ struct instance_reference {
 	double logit, spread; // spread: of all logits
 };
 
-struct released { // on a device, by an instance that ended
-	char device_id[STORE_ID_BYTES];
+struct released { // on a device, by an instance that ended, or is placed anew
+	char device_id[STORE_ID_BYTES], instance_id[INSTANCE_ID_BYTES];
 	uint64_t bytes;
 	int64_t at_ms; // steady
 };
@@ -315,6 +324,10 @@ void giveway_restore(struct instances *instances);
 bool gather_same_pool(const struct cluster_device *a, const struct cluster_device *b);
 uint64_t gather_held_by(const struct instance *instance, const struct cluster_device *device); // of its memory
 void gather_released(const struct instance *instance); // what it holds is about to be free: noted for `lags`
+// Part of it was to be loaded and there was no memory: noted, of the stages that it has on that node with that back
+// end, for a device that has refused before, else the fullest. For a minute, or until it has that much more, it counts
+// as having less.
+void gather_refused(struct instance *instance, const struct instance_stage *first);
 // Read params, and gather what there is to place on. The result is to be freed. Errors: instances_preview's.
 enum status placing_gather(struct placing **out, const struct instances *instances, const struct json *params,
 			   const struct placing_excluded *excluded, struct error *error);

@@ -98,13 +98,20 @@ static void later(struct instance *instance)
 	recovery->attempt++;
 }
 
+// Its workers end, and what they hold is free.
+static void let_go(struct instance *instance, const char *why)
+{
+	parts_destroy(&instance->parts, why);
+	gather_released(instance);
+	instance_hold(instance, false);
+}
+
 static void end_parts(struct instance *instance, const char *why)
 {
 	instance->recovery.anew = true;
 	json_destroy(&instance->recovery.remedies);
-	parts_destroy(&instance->parts, why);
+	let_go(instance, why);
 	generations_pause(instance);
-	instance_hold(instance, false);
 }
 
 static void begin_parts(struct instance *instance)
@@ -117,6 +124,7 @@ static void begin_parts(struct instance *instance)
 	if (status) {
 		snprintf(instance->state_reason, sizeof instance->state_reason, "it could not be placed anew: %.300s",
 			 error.message[0] ? error.message : status_text(status));
+		instance_hold(instance, false);
 		later(instance);
 	}
 	instance_publish(instance);
@@ -161,8 +169,6 @@ static bool nowhere(struct instance *instance, const struct placement *placement
 	snprintf(instance->state_reason, sizeof instance->state_reason, "it waits for a place: %.230s", why);
 	if (placement)
 		keep_remedies(instance, placement);
-	if (!instance->parts)
-		instance_hold(instance, false); // its workers are gone for a while now
 	return true;
 }
 
@@ -291,7 +297,9 @@ void recover_lost(struct instance *instance, const struct error *fault, int part
 				add_missing(instance, &instance->stages[i]);
 	snprintf(recovery->avoided, sizeof recovery->avoided, "%s",
 		 attempted && stage ? cluster_device_id(stage->device) : "");
-	parts_destroy(&instance->parts, "the instance is placed anew");
+	if (stage && fault->status == STATUS_OUT_OF_MEMORY)
+		gather_refused(instance, stage);
+	let_go(instance, "the instance is placed anew");
 	if (by_itself)
 		generations_blame(instance);
 	generations_pause(instance);
