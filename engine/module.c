@@ -248,6 +248,12 @@ static enum status shape_check(const struct exogpu_launch *launch, const struct 
 			return error_set(error, STATUS_LIMIT_EXCEEDED, "%s: over the device's %u threads a block",
 					 launch->kernel, limits->max_block_threads);
 	}
+	// Software drivers count groups in 32 bits, and run what is left of more.
+	const uint64_t plane = (uint64_t)work->grid[0] * work->grid[1];
+	if (limits->capabilities & EXOGPU_CAN_SOFTWARE && plane > UINT32_MAX / work->grid[2])
+		return error_set(error, STATUS_LIMIT_EXCEEDED,
+				 "%s: a grid of %u x %u x %u; this device takes %u groups in all", launch->kernel,
+				 work->grid[0], work->grid[1], work->grid[2], UINT32_MAX);
 	return STATUS_OK;
 }
 

@@ -219,6 +219,14 @@ static void refused(void **state)
 		assert_int_equal(launch(here, 1, arguments, 2, &error), STATUS_LIMIT_EXCEEDED);
 		print_message("%s; %s\n", error.message, error.hint);
 		exogpu_buffer_destroy(&large);
+		// More groups than 32 bits count would run as what is left of their number.
+		struct exogpu_launch grids = {.module = here->module, .kernel = "main", .grid = {32768, 32768, 4}};
+		const struct exogpu_argument small[] = {buffer_of(buffer), u32(0)};
+		grids.arguments = small;
+		grids.argument_count = 2;
+		error = (struct error){0};
+		assert_int_equal(exogpu_launch(here->stream, &grids, &error), STATUS_LIMIT_EXCEEDED);
+		print_message("%s\n", error.message);
 	}
 	exogpu_buffer_destroy(&buffer);
 }
