@@ -92,7 +92,7 @@ static void push_missing(struct json *list, uint32_t first, uint32_t count, cons
 	json_push(list, json);
 }
 
-// What a lost device held may go to several: an entry for each.
+// What a lost device held may go to several: an entry for each. Until it is placed anew its stages are those it had.
 static struct json *missing_json(const struct instance *instance)
 {
 	struct json *list = json_new_array();
@@ -100,7 +100,8 @@ static struct json *missing_json(const struct instance *instance)
 		const struct instance_missing *missing = &instance->recovery.missing[i];
 		uint32_t at = missing->first_layer;
 		const uint32_t end = at + missing->layer_count;
-		for (unsigned j = 0; instance->parts && j < instance->stage_count && at < end; j++) {
+		const bool placed = instance->parts && instance->recovery.anew;
+		for (unsigned j = 0; placed && j < instance->stage_count && at < end; j++) {
 			const struct instance_stage *stage = &instance->stages[j];
 			const uint32_t stage_end = stage->first_layer + stage->layer_count;
 			if (stage->first_layer > at || stage_end <= at)
