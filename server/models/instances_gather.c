@@ -38,6 +38,31 @@ bool gather_same_pool(const struct cluster_device *a, const struct cluster_devic
 			  !strcmp(json_get_string(cluster_device_record(b), "memory_pool", ""), pool));
 }
 
+struct naming {
+	const struct cluster_device *device;
+	bool among_several;
+};
+
+static void look_node(void *context, const struct cluster_device *device, const struct json *telemetry)
+{
+	struct naming *naming = context;
+	(void)telemetry;
+	naming->among_several |= strcmp(cluster_device_node_id(device), cluster_device_node_id(naming->device)) != 0;
+}
+
+const char *gather_name(const struct instances *instances, const struct cluster_device *device,
+			char text[GATHER_NAME_BYTES])
+{
+	struct naming naming = {.device = device};
+	struct json *node = cluster_describe_node(instances->params.cluster, cluster_device_node_id(device));
+	cluster_each_device(instances->params.cluster, look_node, &naming);
+	snprintf(text, GATHER_NAME_BYTES, "%.128s%s%.64s", cluster_device_name(device),
+		 naming.among_several ? " of " : "",
+		 naming.among_several ? json_get_string(node, "name", cluster_device_node_id(device)) : "");
+	json_destroy(&node);
+	return text;
+}
+
 struct gathering {
 	struct placing *placing;
 	const struct instances *instances;
@@ -384,6 +409,12 @@ static void read_wanted(struct placing *placing, const struct json *params, doub
 	placing->wanted.format = format && !placing->wanted.may_shrink ? format_parse(format) : FORMAT_UNKNOWN;
 }
 
+// Whether a place was looked for in vain: only then what would give it one, which takes a while longer.
+static bool waits(const struct instance *instance)
+{
+	return instance && instance->state == INSTANCE_PAUSED && instance->recovery.in_vain_ms;
+}
+
 static void gather_devices(struct placing *placing, const struct instances *instances,
 			   const struct placing_excluded *excluded)
 {
@@ -490,7 +521,7 @@ enum status placing_gather(struct placing **out, const struct instances *instanc
 	enum status status = read_model(placing, instances, params, error);
 	if (!status) {
 		read_wanted(placing, params, instances->params.placement_timeout_s);
-		placing->wanted.remedies = !excluded;
+		placing->wanted.remedies = !excluded || waits(excluded->ending);
 		gather_devices(placing, instances, excluded);
 		name_nodes(placing, instances->params.cluster);
 		gather_links(placing, instances->params.topology);

@@ -323,6 +323,10 @@ void giveway_restore(struct instances *instances);
 // instances_gather.c
 bool gather_same_pool(const struct cluster_device *a, const struct cluster_device *b);
 uint64_t gather_held_by(const struct instance *instance, const struct cluster_device *device); // of its memory
+// In words, as placements have it: with its node's name where there are devices of several. Returns text.
+enum { GATHER_NAME_BYTES = 208 };
+const char *gather_name(const struct instances *instances, const struct cluster_device *device,
+			char text[GATHER_NAME_BYTES]);
 void gather_released(const struct instance *instance); // what it holds is about to be free: noted for `lags`
 // Part of it was to be loaded and there was no memory: noted, of the stages that it has on that node with that back
 // end, for a device that has refused before, else the fullest. For a minute, or until it has that much more, it counts

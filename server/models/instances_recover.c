@@ -320,10 +320,10 @@ static int64_t grace_ms(const struct instance *instance)
 
 void recover_away(struct instance *instance, unsigned part, const char *why)
 {
-	char text[INSTANCE_REASON_BYTES];
+	char text[INSTANCE_REASON_BYTES], name[GATHER_NAME_BYTES];
 	struct recovery *recovery = &instance->recovery;
-	const struct cluster_device *device = parts_stage(instance->parts, part)->device;
-	snprintf(text, sizeof text, "%.128s is cut off: %.200s", cluster_device_name(device), why);
+	gather_name(instance->all, parts_stage(instance->parts, part)->device, name);
+	snprintf(text, sizeof text, "%s is cut off: %.150s", name, why);
 	pause(instance, text);
 	recovery->missing_count = 0;
 	for (unsigned i = 0; i < instance->stage_count; i++)
@@ -402,7 +402,7 @@ static int64_t rejoin_ms(const struct instance *instance)
 
 static void returning(void *arg)
 {
-	char why[INSTANCE_REASON_BYTES];
+	char why[INSTANCE_REASON_BYTES], name[GATHER_NAME_BYTES];
 	bool several;
 	struct instance *instance = arg;
 	struct recovery *recovery = &instance->recovery;
@@ -415,8 +415,8 @@ static void returning(void *arg)
 		search(instance);
 		return;
 	}
-	snprintf(why, sizeof why, "%.200s: it waits for %.128s%s", recovery->why,
-		 coming            ? cluster_device_name(coming)
+	snprintf(why, sizeof why, "%.120s: it waits for %s%s", recovery->why,
+		 coming            ? gather_name(instance->all, coming, name)
 		 : instance->parts ? "its workers"
 				   : "its nodes to reach each other",
 		 coming && recovery->missing_count > 1 ? " and the other devices it was on" : "");
@@ -542,10 +542,10 @@ static const struct instance_stage *draining(const struct instance *instance)
 
 static void leave(struct instance *instance, const struct placing *placing)
 {
-	char why[INSTANCE_REASON_BYTES];
+	char why[INSTANCE_REASON_BYTES], name[GATHER_NAME_BYTES];
 	const char *reason;
-	snprintf(why, sizeof why, "it leaves %.128s, which is draining",
-		 cluster_device_name(draining(instance)->device));
+	snprintf(why, sizeof why, "it leaves %s, which is draining",
+		 gather_name(instance->all, draining(instance)->device, name));
 	pause(instance, why);
 	for (unsigned i = 0; i < instance->stage_count; i++)
 		if (!strcmp(cluster_device_state(instance->stages[i].device, &reason), "draining"))

@@ -203,8 +203,9 @@ static void explain_stage(const struct times *times, const struct stage_time *ti
 	const struct stage_time *end = times->stages + times->stage_count;
 	const unsigned next = time + 1 < end ? time[1].stage : instance->stage_count;
 	const struct instance_stage *first = &instance->stages[time->stage], *last = &instance->stages[next - 1];
-	buffer_printf(text, "layers %u to %u on %.128s ", first->first_layer, last->first_layer + last->layer_count - 1,
-		      cluster_device_name(first->device));
+	char name[GATHER_NAME_BYTES];
+	buffer_printf(text, "layers %u to %u on %s ", first->first_layer, last->first_layer + last->layer_count - 1,
+		      gather_name(instance->all, first->device, name));
 	buffer_printf(text,
 		      waits ? "have more to do than the others: steps wait for them for %d %% of each token; fewer "
 			      "layers there, or a faster device, would let more through"

@@ -66,15 +66,16 @@ void parts_fail(struct parts *parts, int part, const struct error *fault)
 void parts_fail_at(struct parts *parts, unsigned part, const char *what, const struct error *error)
 {
 	struct error fault = {0};
+	char name[GATHER_NAME_BYTES];
 	const struct part *at = &parts->part[part];
 	const struct instance_stage *first = &parts->instance->stages[at->first_stage],
 				    *last = first + at->stage_count - 1;
 	if (parts->count == 1)
 		error_set(&fault, error->status, "%s", error->message);
 	else
-		error_set(&fault, error->status, "part %u of %u (layers %u to %u on %.64s): %s: %s", part + 1,
+		error_set(&fault, error->status, "part %u of %u (layers %u to %u on %s): %s: %s", part + 1,
 			  parts->count, first->first_layer, last->first_layer + last->layer_count - 1,
-			  cluster_device_name(first->device), what, error->message);
+			  gather_name(parts->instance->all, first->device, name), what, error->message);
 	if (error->hint[0])
 		error_hint(&fault, "%s", error->hint);
 	parts_fail(parts, (int)part, &fault);
