@@ -9,6 +9,10 @@ import { goTo, openDashboard, startBrowser, suite } from "./browser.mjs";
 suite("topology", () => {
 	let server, client, browser, page, nodes, timer;
 	const region = (name) => page.getByRole("region", { name, exact: true });
+	const pair = [
+		deviceRecord({ device_id: "dev_rack", name: "Fast GPU", peers: ["uuid:1f"] }),
+		deviceRecord({ device_id: "dev_twin", name: "Other GPU", hardware_key: "uuid:1f", peers: ["uuid:0f"] }),
+	];
 	const reading = (peer_id, more = {}) => linkReading({ peer_id, rtt_ms: 0.5, throughput_bytes_per_s: 117e6, class: "ethernet", ...more });
 
 	before(async () => {
@@ -16,10 +20,7 @@ suite("topology", () => {
 		client = await Client.login(server);
 		const join = (name, i) => FakeNode.connect(server, nodeRecord({ node_id: `nod_${name}`, name, host_name: name, link_port: 7000 + i }));
 		nodes = await Promise.all(["rack", "laptop"].map(join));
-		await nodes[0].devices([
-			deviceRecord({ device_id: "dev_rack", name: "Fast GPU", peers: ["uuid:1f"] }),
-			deviceRecord({ device_id: "dev_twin", name: "Other GPU", hardware_key: "uuid:1f", peers: ["uuid:0f"] }),
-		]);
+		await nodes[0].devices(pair);
 		await nodes[1].devices([deviceRecord({ device_id: "dev_laptop", name: "Small GPU" })]);
 		browser = await startBrowser();
 		page = await browser.page();
@@ -35,7 +36,23 @@ suite("topology", () => {
 		await goTo(page, "#/topology");
 		await region("Machines and links").getByText("2 machines, 0 direct links").waitFor();
 		await region("Inside machines").getByText("1 pair").waitFor();
+		await region("Inside machines").getByText("Its node is of a build that does not measure it.").waitFor();
 		await region("Heard on the networks").getByText(/Nobody can be heard/).waitFor(); // a server on loopback does not listen
+	});
+
+	test("how fast GPUs of a machine copy to each other, there and back", async () => {
+		const speed = (hardware_key, bytes_per_s, reason = null) => ({ hardware_key, bytes_per_s, direct: true, reason,
+			measured_at: bytes_per_s && new Date().toISOString() });
+		await nodes[0].call("node.devices", { devices: pair, peer_speeds: [
+			{ device_id: "dev_rack", peers: [speed("uuid:1f", 3.91e11)] },
+			{ device_id: "dev_twin", peers: [speed("uuid:0f", null, "it broke")] },
+		] });
+		const row = region("Inside machines").getByRole("row").filter({ hasText: "Fast GPU" });
+		for (const text of ["direct", "391.0 GB/s", "not measured", /ago$/]) await row.getByText(text, { exact: typeof text === "string" }).first().waitFor();
+		await row.getByTitle("It broke.").waitFor();
+		await goTo(page, "#/devices/dev_rack");
+		await region("Identity").getByText("391.0 GB/s").waitFor();
+		await goTo(page, "#/topology");
 	});
 
 	test("links come live: a wire, a row, both directions; a choice shows the history", async () => {
@@ -49,6 +66,7 @@ suite("topology", () => {
 		await row.getByText("Ethernet").waitFor({ timeout: 2 * patience });
 		for (const text of ["0.50 ms", "936 Mbit/s", "880 Mbit/s"]) await row.getByText(text).waitFor();
 		assert.equal(await region("Machines and links").locator("svg .wire").count(), 1);
+		await region("Machines and links").getByText("no link, or not heard of now").waitFor(); // each kind of line has its word
 		assert.match(await region("Machines and links").getByRole("button", { name: /Ethernet/ }).textContent(), /0\.50 ms/);
 		await row.getByRole("button").click();
 		const panel = region("laptop and rack");

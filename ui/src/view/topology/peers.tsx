@@ -81,7 +81,7 @@ function PairRow({ pair: { a, b, there, back } }: { pair: PeerPair }) {
       <td class="num" data-label="back">
         <PeerRate peer={back} />
       </td>
-      <td data-label="measured">{at ? <Age at={at} /> : <span class="small faint">{sentence(reason)}</span>}</td>
+      <td class="why" data-label={at ? "measured" : undefined}>{at ? <Age at={at} /> : <span class="small faint">{sentence(reason)}</span>}</td>
     </tr>
   );
 }
