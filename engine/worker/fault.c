@@ -14,9 +14,9 @@ void fault_strike(const char *when, enum backend_kind backend)
 	(void)when, (void)backend;
 }
 
-void fault_escape(enum backend_kind backend)
+void fault_escape(enum backend_kind backend, const char *cache_directory)
 {
-	(void)backend;
+	(void)backend, (void)cache_directory;
 }
 
 #else
@@ -98,7 +98,28 @@ static void try_files(void)
 	tried("read the parent's environment", open(what, O_RDONLY | O_CLOEXEC));
 }
 
-void fault_escape(enum backend_kind backend)
+// Of `kernel`, which lies there, and of a file that does not.
+static void try_cache(const char *directory)
+{
+	static const struct {
+		const char *what, *name;
+		int flags;
+	} ways[] = {{"read the cache", "kernel", O_RDONLY},
+		    {"change the cache", "kernel", O_WRONLY},
+		    {"add to the cache", "escape", O_CREAT | O_WRONLY}};
+	char path[4096];
+	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+		snprintf(path, sizeof(path), "%s/%s", directory, ways[i].name);
+		int fd = open(path, ways[i].flags | O_CLOEXEC, 0600);
+		tried(ways[i].what, fd);
+		if (fd >= 0)
+			close(fd);
+	}
+	snprintf(path, sizeof(path), "%s/kernel", directory);
+	tried("take from the cache", unlink(path));
+}
+
+void fault_escape(enum backend_kind backend, const char *cache_directory)
 {
 	if (!fault_injected("escape", backend))
 		return;
@@ -106,6 +127,8 @@ void fault_escape(enum backend_kind backend)
 	char *const arguments[] = {(char[]){"true"}, NULL};
 	int unix_socket = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	try_files();
+	if (cache_directory)
+		try_cache(cache_directory);
 	tried("socket AF_UNIX", unix_socket);
 	tried("connect AF_UNIX", connect(unix_socket, (struct sockaddr *)&peer, sizeof(peer)));
 	tried("socket AF_INET", socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));

@@ -14,5 +14,5 @@ bool fault_injected(const char *what, enum backend_kind backend);
 // "step".
 void fault_strike(const char *when, enum backend_kind backend);
 // "escape": try what the sandbox is to prevent, and print a line for each attempt to standard error: `escape: WHAT: `
-// and "allowed" or the errno's text.
-void fault_escape(enum backend_kind backend);
+// and "allowed" or the errno's text. `cache_directory` may be NULL.
+void fault_escape(enum backend_kind backend, const char *cache_directory);

@@ -244,7 +244,7 @@ static enum status enter_sandbox(struct confined *confined, const struct json *p
 	use_cache(cache);
 	signal(SIGTERM, SIG_DFL);
 	sandbox_apply(&confined->sandbox, cache, confined->backend->kind == BACKEND_CUDA);
-	fault_escape(confined->backend->kind);
+	fault_escape(confined->backend->kind, confined->cache);
 	return STATUS_OK;
 }
 

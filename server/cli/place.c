@@ -391,6 +391,22 @@ static void print_loading(const struct json *one, const char *before)
 	buffer_finish(&line);
 }
 
+// A line for each range of layers that is gone: where it was, and where it goes.
+static void print_missing(const struct json *one, const char *before)
+{
+	char text[256];
+	const struct json *missing = json_first(json_get(one, "missing"));
+	for (; missing; missing = json_next(missing)) {
+		const long long first = json_get_integer(missing, "first_layer", 0),
+				count = json_get_integer(missing, "layer_count", 0);
+		const char *to = json_get_string(missing, "to_device_id", NULL);
+		snprintf(text, sizeof text, "layers %lld to %lld were on %.64s, and %s%.64s", first, first + count - 1,
+			 json_get_string(missing, "device_id", ""), to ? "go to " : "have nowhere to go yet",
+			 to ? to : "");
+		command_print_text(stdout, before, text);
+	}
+}
+
 // How far it is; why it is paused or has failed, and what to do.
 static void print_reason(const struct json *one)
 {
@@ -400,6 +416,7 @@ static void print_reason(const struct json *one)
 	print_loading(one, before);
 	if (reason)
 		command_print_text(stdout, before, reason);
+	print_missing(one, before);
 }
 
 static int run_instances(const struct cli_arguments *arguments, struct error *error)
@@ -489,7 +506,7 @@ static const struct flag flags[] = {
 	 offsetof(struct cli_arguments, objective)},
 	{"strategy", "WHAT",
 	 "auto (default): what is faster; pipeline: devices one behind another; tensor: equal GPUs of a machine, "
-	 "each with a slice of every layer",
+	 "each with a slice of every layer; hybrid: several such groups one behind another",
 	 offsetof(struct cli_arguments, strategy)},
 	{"chat-template", "NAME",
 	 "write conversations like this, instead of as the file's own template says: llama3, llama3.1, llama3.2, "

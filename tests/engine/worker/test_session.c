@@ -500,15 +500,20 @@ static void sandbox_refuses(const char *backend)
 {
 	// What only CUDA's library needs stands last.
 	static const char *const allowed[] = {"socket AF_UNIX", "kill itself", "read /etc/ld.so.cache",
-					      "write /proc/thread-self/comm"};
+					      "read the cache", "write /proc/thread-self/comm"};
 	const size_t count = sizeof(allowed) / sizeof(allowed[0]) - (strcmp(backend, "cuda") != 0);
 	size_t seen = 0;
 	struct worker worker;
 	struct answer answer;
-	char text[8192], line[128];
+	char text[8192], line[128], folder[] = "/tmp/exogpu-cache-XXXXXX", kernel[64];
+	assert_non_null(mkdtemp(folder));
+	snprintf(kernel, sizeof(kernel), "%s/kernel", folder);
+	FILE *file = fopen(kernel, "we");
+	assert_true(file && !fclose(file));
 	snprintf(line, sizeof(line), "escape:%s", backend);
 	worker_start(&worker, line);
-	int id = post(&worker, worker.node, "worker.open", NULL, 0, "'backend':'%s','cache_directory':null", backend);
+	int id = post(&worker, worker.node, "worker.open", NULL, 0, "'backend':'%s','cache_directory':'%s'", backend,
+		      folder);
 	expect(worker.node, &answer, id, "worker.open", STATUS_OK);
 	const struct json *missing = json_get(json_get(answer.message.result, "sandbox"), "missing");
 	bool whole = !json_count(missing);
@@ -516,7 +521,10 @@ static void sandbox_refuses(const char *backend)
 		print_message("missing here: %s\n", json_string(one, ""));
 	answer_finish(&answer);
 	worker_end(&worker, text, sizeof(text));
+	const bool stayed = !unlink(kernel), alone = !rmdir(folder);
+	assert_true((stayed && alone) || !whole);
 	assert_non_null(strstr(text, "escape: end"));
+	assert_non_null(strstr(text, "escape: add to the cache: "));
 	for (char *at = strstr(text, "escape: "); at && *at; at = strchr(at, '\n'), at += at != NULL) {
 		size_t length = strcspn(at, "\n");
 		snprintf(line, sizeof(line), "%.*s", (int)(length < sizeof(line) ? length : sizeof(line) - 1), at);
