@@ -17,7 +17,8 @@ const whole = (one) => one.state === "ready" && one.stages[0].device_id === "dev
 const again = async (it, signal, options) => {
 	await it.stored();
 	it.beats.forEach(clearInterval);
-	await it.server.stop(signal);
+	const { code, stderr } = await it.server.stop(signal);
+	if (signal === "SIGTERM") assert.equal(code, 0, stderr.slice(-4000));
 	return start({ ...options, data: it.server.data });
 };
 
