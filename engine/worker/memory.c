@@ -8,11 +8,13 @@
 #include "engine/worker/session.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum {
 	ACROSS_BYTES = 256 * 1024 * 1024, // of a copy from device to device, waited for at once
 	WITHIN_BYTES = 64 * 1024 * 1024,  // of one within a device, in a step: at least,
 	WITHIN_STEPS = 16,                // and so many steps at most
+	ZEROED_BYTES = 128 * 1024,        // of an allocation that the driver's thread zeroes itself
 };
 
 struct memory_slot *memory_find(struct session *session, uint32_t handle)
@@ -84,11 +86,13 @@ static enum status take_memory(struct session *session, struct call *call, struc
 	if (!status)
 		status = exogpu_buffer_create(device->device, &slot->buffer, slot->bytes,
 					      mapped ? EXOGPU_MEMORY_MAPPED : EXOGPU_MEMORY_DEVICE, &call->error);
-	// Memory of the machine that nobody has touched is promised, not there: Linux would promise it again.
-	if (!status && (software || !(limits->capabilities & EXOGPU_CAN_ZEROED)))
-		status = exogpu_fill(device->stream, slot->buffer, 0, slot->bytes, 0, &call->error);
 	if (!status && mapped)
 		slot->direct = exogpu_buffer_pointer(slot->buffer);
+	// Memory of the machine that nobody has touched is promised, not there: Linux would promise it again.
+	if (!status && slot->direct && slot->bytes <= ZEROED_BYTES)
+		memset(slot->direct, 0, slot->bytes);
+	else if (!status && (software || !(limits->capabilities & EXOGPU_CAN_ZEROED)))
+		status = exogpu_fill(device->stream, slot->buffer, 0, slot->bytes, 0, &call->error);
 	if (status)
 		exogpu_buffer_destroy(&slot->buffer);
 	return driver_told(session, call, status);
