@@ -133,7 +133,7 @@ static struct json *bottleneck_json(const struct survey *survey)
 	const bool relayed = !worst->direct && !survey->from->local && !survey->to->local; // else the server's is its
 	const double bytes_per_s = worst->throughput_bytes_per_s;
 	if (bytes_per_s >= 0)
-		snprintf(rate, sizeof rate, " and gives %.3g MB/s", bytes_per_s * 1e-6);
+		snprintf(rate, sizeof rate, " and the way gives %.3g MB/s", bytes_per_s * 1e-6);
 	snprintf(text, sizeof text,
 		 "From %.64s to %.64s, by %s, a round trip takes %.3g ms%s: a MiB is on its way for %.3g ms%s%s.",
 		 topology_node_name(survey->from), topology_node_name(survey->to),

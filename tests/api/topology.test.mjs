@@ -180,7 +180,7 @@ describe("links", () => {
 		assert.equal(summary.direct_pairs, 1);
 		assert.equal(summary.diameter_ms, 50, "b and c, both ways to the server added");
 		assert.ok(Math.abs(summary.mean_rtt_ms - (2 + 2 + 10 + 20 + 30) / 5) < 1e-9, summary.mean_rtt_ms);
-		assert.match(summary.bottleneck.text, /^From (b to c|c to b), by way of the server, a round trip takes 50 ms and gives 20 MB\/s/);
+		assert.match(summary.bottleneck.text, /^From (b to c|c to b), by way of the server, a round trip takes 50 ms and the way gives 20 MB\/s/);
 	});
 
 	test("what no node may say is passed over, and the connection stays", async () => {

@@ -46,6 +46,16 @@ suite("allocations", () => {
 		await device.getByText(one.allocation_id).waitFor();
 		await device.getByRole("cell", { name: "2 allocations", exact: true }).waitFor();
 		assert.match(await panel(page, "Lent memory").textContent(), /96 MiB.*2 allocations of 1 session on 1 device/);
+		// The bar of its memory moves with it, by the share of this machine's memory that is lent.
+		const bar = () => device.locator(".partbar .p-lent").evaluate((part) => Number(part.style.getPropertyValue("--v")));
+		const total = (await admin.call("cluster.snapshot")).devices.find((one) => one.device_id === cpu.device_id).memory_bytes;
+		const shows = (mib) => eventually(async () => Math.abs((await bar()) - (mib * MIB * 100) / total) < (0.01 * MIB * 100) / total,
+			`the bar shows ${mib} MiB lent`, 20000 * slow);
+		await shows(96);
+		const third = await alice.call("memory.allocate", { device_id: cpu.device_id, bytes: 128 * MIB });
+		await shows(224);
+		await alice.call("memory.free", { allocation_id: third.allocation_id });
+		await shows(96);
 		for (const [name, shape] of Object.entries(shapes)) {
 			const shaped = await browser.page(shape);
 			await openDashboard(shaped, server, "#/allocations");

@@ -261,6 +261,12 @@ export const WiresKey = () => (
       by way of the server
     </span>
     <span>
+      <svg class="gone" viewBox="0 0 24 6" aria-hidden="true">
+        <path d="M0 3h24" stroke-width="2" stroke-dasharray="3 3" />
+      </svg>
+      no link, or not heard of now
+    </span>
+    <span>
       <svg class="busy" viewBox="0 0 24 6" aria-hidden="true">
         <path d="M0 3h24" stroke-width="3" stroke-dasharray="10 4" />
       </svg>
