@@ -1,6 +1,7 @@
 /* Moving bytes: every direction, every edge, and the order of what is enqueued. Whole buffers are compared, so that
  * what lies beside a range is seen to be untouched. */
 #include "common/base/clock.h"
+#include "engine/device/host.h"
 #include "engine/inside.h"
 #include "tests/engine/conformance/conformance.h"
 
@@ -345,49 +346,81 @@ void test_random_work(void **state)
 	free(model);
 }
 
-// One copy and one fill of 4 GiB + 1, where there is so much: a size that does not fit into 32 bits.
-void test_beyond_32_bits(void **state)
+// Over a buffer that has been filled with something else.
+static void copy_beyond(struct conformance *c, struct exogpu_buffer *to, struct exogpu_buffer *from, uint64_t bytes,
+			const char *what)
 {
-	const uint64_t bytes = (1ull << 32) + 1, step = 64 * 1024 * 1024;
-	struct conformance *c = *state;
-	const uint64_t needed = 2 * bytes + (1ull << 30);
-	uint64_t total, available;
-	OK(exogpu_device_memory(c->device, &total, &available, &error));
-	if (!c->exhaust || c->limits->buffer_bytes < bytes || available < needed) {
-		print_message(
-			"skipped: a copy of 4 GiB + 1 needs %llu MiB free (%llu are) and buffers of as many (%llu MiB "
-			"at most)%s\n",
-			(unsigned long long)(needed >> 20), (unsigned long long)(available >> 20),
-			(unsigned long long)(c->limits->buffer_bytes >> 20),
-			c->exhaust ? "" : ", and on a processor EXOGPU_TEST_EXHAUST=1");
-		skip();
-	}
-	struct exogpu_buffer *a = make(c, bytes, EXOGPU_MEMORY_DEVICE), *b = make(c, bytes, EXOGPU_MEMORY_DEVICE);
-	uint8_t *data = make_pattern(step, 21);
-	OK(exogpu_fill(c->stream, a, 0, bytes, 0x11, &error));
-	OK(exogpu_fill(c->stream, b, 0, bytes, 0x22, &error));
-	for (uint64_t at = 0; at < bytes; at += step) {
-		data[0] = (uint8_t)(at / step);
-		OK(exogpu_write(a, at, data, at + step <= bytes ? step : bytes - at, &error));
-	}
+	OK(exogpu_fill(c->stream, to, 0, bytes, 0x22, &error));
 	finish(c->stream);
 	const int64_t begun_ns = clock_steady_ns(); // both have been touched
-	OK(exogpu_copy(c->stream, &(struct exogpu_copy){.to = b, .from = a, .bytes = bytes}, &error));
+	OK(exogpu_copy(c->stream, &(struct exogpu_copy){.to = to, .from = from, .bytes = bytes}, &error));
 	finish(c->stream);
-	print_message("4 GiB + 1 copied in %.2f s\n", (double)(clock_steady_ns() - begun_ns) / 1e9);
+	print_message("4 GiB + 1 copied %s in %.2f s\n", what, (double)(clock_steady_ns() - begun_ns) / 1e9);
+}
+
+// Pieces of `step` bytes, each `data` with its number in the first.
+static void holds_beyond(struct exogpu_buffer *buffer, uint8_t *data, uint64_t bytes, uint64_t step, const char *what)
+{
 	uint8_t *got = malloc(step);
 	for (uint64_t at = 0; at < bytes; at += step) {
 		uint64_t piece = at + step <= bytes ? step : bytes - at;
 		data[0] = (uint8_t)(at / step);
-		OK(exogpu_read(got, b, at, piece, &error));
-		same_bytes(got, data, piece, "4 GiB + 1");
+		OK(exogpu_read(got, buffer, at, piece, &error));
+		same_bytes(got, data, piece, what);
 	}
+	free(got);
+}
+
+// Whether there is so much of the device's memory, and of the host's for one buffer.
+static bool room_beyond(struct conformance *c, uint64_t bytes)
+{
+	const uint64_t spare = 1ull << 30, needed = 3 * bytes + spare;
+	uint64_t total, available;
+	int64_t host_total, host_available;
+	host_memory_read(&host_total, &host_available);
+	OK(exogpu_device_memory(c->device, &total, &available, &error));
+	if (c->exhaust && c->limits->buffer_bytes >= bytes && available >= needed &&
+	    host_available >= (int64_t)(bytes + spare))
+		return true;
+	print_message("skipped: copies of 4 GiB + 1 need %llu MiB free (%llu are), %llu of the host's (%lld are) and "
+		      "buffers of as many as one (%llu MiB at most)%s\n",
+		      (unsigned long long)(needed >> 20), (unsigned long long)(available >> 20),
+		      (unsigned long long)((bytes + spare) >> 20), (long long)(host_available >> 20),
+		      (unsigned long long)(c->limits->buffer_bytes >> 20),
+		      c->exhaust ? "" : ", and on a processor EXOGPU_TEST_EXHAUST=1");
+	return false;
+}
+
+// Copies of 4 GiB + 1, from each kind of memory to the other, and a fill, where there is so much: a size that does not
+// fit into 32 bits.
+void test_beyond_32_bits(void **state)
+{
+	const uint64_t bytes = (1ull << 32) + 1, step = 64 * 1024 * 1024;
+	struct conformance *c = *state;
+	if (!room_beyond(c, bytes))
+		skip();
+	struct exogpu_buffer *a = make(c, bytes, EXOGPU_MEMORY_DEVICE), *b = make(c, bytes, EXOGPU_MEMORY_DEVICE),
+			     *host = make(c, bytes, EXOGPU_MEMORY_HOST);
+	uint8_t *data = make_pattern(step, 21), *got = malloc(step);
+	OK(exogpu_fill(c->stream, a, 0, bytes, 0x11, &error));
+	finish(c->stream);
+	for (uint64_t at = 0; at < bytes; at += step) {
+		data[0] = (uint8_t)(at / step);
+		OK(exogpu_write(a, at, data, at + step <= bytes ? step : bytes - at, &error));
+	}
+	copy_beyond(c, b, a, bytes, "from the device to it");
+	holds_beyond(b, data, bytes, step, "4 GiB + 1");
+	copy_beyond(c, host, a, bytes, "from the device to the host");
+	holds_beyond(host, data, bytes, step, "4 GiB + 1 of the host");
+	copy_beyond(c, b, host, bytes, "from the host to the device");
+	holds_beyond(b, data, bytes, step, "4 GiB + 1 from the host");
 	OK(exogpu_fill(c->stream, a, 1, bytes - 1, 0x33, &error));
 	OK(exogpu_read(got, a, bytes - step, step, &error));
 	memset(data, 0x33, step);
 	same_bytes(got, data, step, "the end of a fill of 4 GiB");
 	exogpu_buffer_destroy(&a);
 	exogpu_buffer_destroy(&b);
+	exogpu_buffer_destroy(&host);
 	free(data);
 	free(got);
 }
