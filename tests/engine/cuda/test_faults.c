@@ -47,8 +47,8 @@ static struct {
 	struct exogpu_stream *streams[2];
 	struct exogpu_buffer *x, *y, *z, *host, *other, *imported;
 } work;
-static _Alignas(EXOGPU_IMPORT_BYTES)
-	uint8_t pages[(BYTES + EXOGPU_IMPORT_BYTES - 1) / EXOGPU_IMPORT_BYTES * EXOGPU_IMPORT_BYTES];
+static _Alignas(EXOGPU_IMPORT_BYTES) uint8_t
+	importable[(BYTES + EXOGPU_IMPORT_BYTES - 1) / EXOGPU_IMPORT_BYTES * EXOGPU_IMPORT_BYTES];
 
 static enum status make_work(struct exogpu_device *const *devices, struct error *error)
 {
@@ -67,7 +67,7 @@ static enum status make_work(struct exogpu_device *const *devices, struct error 
 	if (!status)
 		status = exogpu_buffer_create(device, &work.other, BYTES, EXOGPU_MEMORY_HOST, error);
 	if (!status)
-		status = exogpu_buffer_import(device, &work.imported, pages, sizeof(pages), error);
+		status = exogpu_buffer_import(device, &work.imported, importable, sizeof(importable), error);
 	if (!status)
 		status = exogpu_module_load(device, &work.user, EXOGPU_FORMAT_PTX, here_kernels, strlen(here_kernels),
 					    error);
@@ -186,7 +186,7 @@ static enum status run_work(struct exogpu_device *const *devices, struct error *
 		status = exogpu_elapsed(work.streams[0], after - 1, after, &ns, error);
 	if (!status) {
 		right_work(y, z, host);
-		assert_memory_equal(pages, data, BYTES);
+		assert_memory_equal(importable, data, BYTES);
 	}
 	if (!status) // left under way
 		status = exogpu_copy(work.streams[1],
