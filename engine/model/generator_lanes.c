@@ -9,8 +9,8 @@ enum {
 	SHARE = 100,           // of the time goes to trials of what is known: a hundredth
 };
 
-// One that is this much slower is not tried any longer.
-static const double hopeless = 0.7;
+// One that is so much slower is not tried any longer; what else goes on may take a half of a single round.
+static const double hopeless = 0.4;
 
 static uint32_t least(uint32_t a, uint32_t b)
 {
