@@ -38,7 +38,7 @@ static struct backend_device *open_device(void)
 static struct backend_buffer *new_buffer(struct backend_device *device, uint64_t bytes)
 {
 	struct backend_buffer *buffer = NULL;
-	struct backend_buffer_params params = {bytes, EXOGPU_MEMORY_DEVICE};
+	struct backend_buffer_params params = {.bytes = bytes, .memory = EXOGPU_MEMORY_DEVICE};
 	OK(cpu->buffer_create(device, &buffer, &params, &error));
 	return buffer;
 }
@@ -196,7 +196,7 @@ static void test_promises(void **state)
 	(void)state;
 	OK(cpu->memory(device, &total, &available, &error));
 	assert_in_range(available, 1, total);
-	struct backend_buffer_params params = {available / 5 * 2, EXOGPU_MEMORY_DEVICE};
+	struct backend_buffer_params params = {.bytes = available / 5 * 2, .memory = EXOGPU_MEMORY_DEVICE};
 	new_buffer(device, params.bytes);
 	struct backend_buffer *second = new_buffer(device, params.bytes);
 	error = (struct error){0};
