@@ -216,7 +216,18 @@ static enum status check_items(const struct json *schema, const struct json *val
 	return status;
 }
 
-// What is wrong is told of the first alternative: it is the meant one, and the others are null and the like.
+// The alternative whose error says most: one that requires a member which is there; else the first, since the others
+// are null and the like.
+static const struct json *meant_alternative(const struct json *list, const struct json *value)
+{
+	for (const struct json *one = json_first(list); one; one = json_next(one)) {
+		const struct json *name = json_first(json_get(resolve(one), "required"));
+		if (name && json_type(value) == JSON_OBJECT && json_get(value, json_string(name, "")))
+			return one;
+	}
+	return json_first(list);
+}
+
 static enum status check_any(const struct json *list, const struct json *value, const struct place *place,
 			     struct error *error)
 {
@@ -225,7 +236,7 @@ static enum status check_any(const struct json *list, const struct json *value, 
 		if (!check(one, value, place, NULL))
 			return STATUS_OK;
 	if (error && json_first(list))
-		check(json_first(list), value, place, &first);
+		check(meant_alternative(list, value), value, place, &first);
 	return error_set(error, STATUS_INVALID_PARAMS, "%s", first.message);
 }
 

@@ -160,6 +160,9 @@ describe("compute on this machine", () => {
 					["matmul_f32", [buffer(x), buffer(y), buffer(y), { u64: "4294967296" }, { u64: "4294967296" }, { u32: 1 }]],
 					["sum_f32", [buffer(x), buffer(x), { u32: n }]], ["saxpy_f32", [buffer(y), buffer(x), { f32: 1 }, { u32: 17 }]]];
 				for (const [kernel, args] of wrong) await bench.client.refused("compute.launch", bench.params(kernel, args), "invalid_params");
+				for (const [value, said] of [[{ u32: -1 }, /args\[2\]\.u32 must be at least 0/], [{ u32: 2 ** 32 }, /args\[2\]\.u32 must be at most 4294967295/],
+					[{ u32: n, f32: 1 }, /args\[2\] has "u32", which is not known/]])
+					assert.match((await bench.client.refused("compute.launch", bench.params("fill_f32", [buffer(x), { f32: 1 }, value]), "invalid_params")).said, said);
 				await bench.client.refused("compute.launch", bench.params("none", [buffer(x), { f32: 1 }, { u32: n }]), "not_found");
 				assert.ok((await bench.get(x, n)).every((value) => value === 0));
 				await bench.run("fill_f32", [buffer(x), { f32: 1 }, { u32: n }]);

@@ -89,6 +89,20 @@ static void the_error_names_the_place(void **state)
 	error = (struct error){0};
 	check("{\"properties\":{\"a\":{}},\"additionalProperties\":false}", "{\"b\":1}", &error);
 	assert_string_equal(error.message, "$ has \"b\", which is not known");
+	// Of several alternatives the one whose member is there.
+	static const char arms[] = "{\"anyOf\":["
+				   "{\"properties\":{\"a\":{}},\"required\":[\"a\"],\"additionalProperties\":false},"
+				   "{\"properties\":{\"b\":{\"minimum\":0}},\"required\":[\"b\"],"
+				   "\"additionalProperties\":false}]}";
+	static const char *const told[][2] = {{"{\"b\":-1}", "$.b must be at least 0"},
+					      {"{\"b\":1,\"c\":1}", "$ has \"c\", which is not known"},
+					      {"{\"b\":1,\"a\":1}", "$ has \"b\", which is not known"},
+					      {"{\"c\":1}", "$ lacks \"a\""}};
+	for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
+		error = (struct error){0};
+		assert_int_equal(check(arms, told[i][0], &error), STATUS_INVALID_PARAMS);
+		assert_string_equal(error.message, told[i][1]);
+	}
 }
 
 static void references_that_lead_nowhere(void **state)
