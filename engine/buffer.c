@@ -63,17 +63,22 @@ static enum status room_check(struct exogpu_device *device, const struct backend
 	if (software) // host memory is the same memory
 		used += device->usage.host_bytes;
 	if ((on_device(params->memory) || software) &&
-	    (used > limits->memory_bytes || bytes > limits->memory_bytes - used))
-		return error_set(error, STATUS_OUT_OF_MEMORY, "%llu bytes beside %llu in use, on a device of %llu",
-				 bytes, used, (unsigned long long)limits->memory_bytes);
+	    (used > limits->memory_bytes || bytes > limits->memory_bytes - used)) {
+		error_set(error, STATUS_OUT_OF_MEMORY, "%llu bytes beside %llu in use, on a device of %llu", bytes,
+			  used, (unsigned long long)limits->memory_bytes);
+		error_hint(error, "free other memory, or ask for less");
+		return STATUS_OUT_OF_MEMORY;
+	}
 	if (!software)
 		return STATUS_OK;
 	uint64_t total_bytes, free_bytes;
 	enum status status = exogpu_device_memory(device, &total_bytes, &free_bytes, error);
-	if (!status && bytes > free_bytes)
-		status = error_set(error, STATUS_OUT_OF_MEMORY, "%llu bytes; this machine has %llu free", bytes,
-				   (unsigned long long)free_bytes);
-	return status;
+	if (status || bytes <= free_bytes)
+		return status;
+	error_set(error, STATUS_OUT_OF_MEMORY, "%llu bytes; this machine has %llu free", bytes,
+		  (unsigned long long)free_bytes);
+	error_hint(error, "free other memory, or ask for less");
+	return STATUS_OUT_OF_MEMORY;
 }
 
 static void account(struct exogpu_device *device, const struct exogpu_buffer *buffer, bool more)

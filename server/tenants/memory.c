@@ -343,6 +343,11 @@ enum status tenant_free(const struct tenant_call *client, struct error *error)
 	enum status status = STATUS_OK;
 	if (!item || item->kind != ITEM_ALLOCATION)
 		status = item_find(&item, client->tenant, ITEM_ALLOCATION, id, error);
+	if (status == STATUS_NOT_FOUND && client->admin) { // who frees anybody's
+		*error = (struct error){0};
+		error_set(error, status, "no session has an allocation %.64s", id);
+		error_hint(error, "memory.list shows those there are");
+	}
 	if (status)
 		return status;
 	about_item(client, item, item->bytes);

@@ -80,6 +80,12 @@ describe("memory of a session", () => {
 		await client.close();
 	});
 
+	test("an admin that frees what nobody has is told that nobody has it", async () => {
+		const why = await admin.refused("memory.free", { allocation_id: "alloc_none" }, "not_found");
+		assert.match(why.said, /no session has an allocation alloc_none/);
+		assert.match(why.hint, /memory\.list/);
+	});
+
 	test("bad sizes and devices", async () => {
 		const client = await tenant();
 		for (const bytes of [0, -1, 1.5, "1", null]) await client.refused("memory.allocate", { device_id: "dev_cpu", bytes }, "invalid_params");
