@@ -476,6 +476,41 @@ static bool pins_fit(struct answer *answer, const struct problem *problem, uint3
 	return true;
 }
 
+// Of pins that do not fit, so that what they take can be seen beside what there is; and how many layers fewer would do
+// on the device that lacks the most at first.
+static void show_pins(struct answer *answer, const struct problem *problem, const struct chain *chain)
+{
+	struct placement *out = answer->out;
+	const struct placement_wanted *wanted = answer->wanted;
+	const struct placement_stage lacking = out->stages[0];
+	struct placement_stage fewer = lacking;
+	const uint64_t has = cost_on_device(&lacking.memory) - out->missing_bytes;
+	uint32_t first = 0;
+	while (wanted->remedies && --fewer.layer_count) {
+		fewer.memory = cost_memory(wanted, &answer->sizes, problem->pages, &fewer);
+		if (cost_on_device(&fewer.memory) <= has)
+			break;
+	}
+	if (wanted->remedies && fewer.layer_count)
+		remedy_add(out, (int)lacking.device, "with %u layers fewer on %s they would fit there",
+			   lacking.layer_count - fewer.layer_count, wanted->devices[lacking.device].name);
+	if (wanted->remedies)
+		remedy_add(out, (int)lacking.device, "with %llu MiB more on %s they would fit there",
+			   (unsigned long long)(out->missing_bytes / MIB + 1), wanted->devices[lacking.device].name);
+	for (unsigned i = 0; i < chain->count; i++) {
+		struct placement_stage *stage = &out->stages[i];
+		*stage = (struct placement_stage){.device = problem->devices[chain->at[i]].index,
+						  .first_layer = first,
+						  .layer_count = chain->layers[i],
+						  .embeds = i == 0,
+						  .predicts = i == chain->count - 1,
+						  .seconds_per_token = -1};
+		stage->memory = cost_memory(wanted, &answer->sizes, problem->pages, stage);
+		first += chain->layers[i];
+	}
+	out->stage_count = chain->count;
+}
+
 static enum status place_pinned(struct answer *answer, struct error *error)
 {
 	const struct placement_wanted *wanted = answer->wanted;
@@ -508,6 +543,8 @@ static enum status place_pinned(struct answer *answer, struct error *error)
 				wanted->devices[stage->device].name, stage->layer_count,
 				gib((stage->slices ? stage->slices : 1) * cost_on_device(&stage->memory)),
 				gib(out->missing_bytes));
+			if (!stage->slices)
+				show_pins(answer, &solution->problem, &solution->chain);
 			return STATUS_OK;
 		}
 	}

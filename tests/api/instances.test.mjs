@@ -96,7 +96,14 @@ describe("instances", () => {
 		assert.deepEqual(split.stages.map((one) => [one.device_id, one.first_layer, one.layer_count]),
 			[["dev_twin1", 0, half], ["dev_gpu", half, model.architecture.layers - half]]);
 		const small = await preview({ pins: [pin("dev_small")] });
-		assert.deepEqual([small.feasible, small.proof, small.stages], [false, "infeasible", []]);
+		assert.deepEqual([small.feasible, small.proof, small.stages.map((one) => [one.device_id, one.layer_count])],
+			[false, "infeasible", [["dev_small", model.architecture.layers]]]);
+		const there = small.devices.find((one) => one.device_id === "dev_small"); // what it takes is told beside what there is
+		assert.ok(there.needed_bytes > there.memory_bytes, JSON.stringify(there));
+		assert.match(small.remedies.map((one) => one.text).join("\n"), /with \d+ MiB more on Small they would fit there/);
+		const uneven = await preview({ pins: [pin("dev_small", 0, half), pin("dev_gpu", half, 0)] });
+		assert.deepEqual([uneven.feasible, ...uneven.stages.map((one) => one.layer_count)], [false, half, model.architecture.layers - half]);
+		assert.ok(uneven.devices.filter((one) => ["dev_small", "dev_gpu"].includes(one.device_id)).every((one) => one.needed_bytes > 0));
 		assert.match(small.why.map((one) => one.text).join("\n"), /missing/);
 		await admin.refused("placement.preview", { model_id: model.model_id, pins: [pin("dev_gpu", 1, 1)] }, "invalid_params");
 		const mixed = await preview({ pins: [pin("dev_gpu", 0, 1), pin("dev_cpu", 1, 0)] });
@@ -126,7 +133,7 @@ describe("instances", () => {
 		assert.deepEqual(await list(), []);
 		await admin.event((one) => one.data.removed_instances?.includes(instance_id));
 		await admin.refused("instance.delete", { instance_id }, "not_found");
-		const { allocation_id } = await admin.call("memory.allocate", { device_id: "dev_gpu", bytes: 2 ** 30 });
+		const { allocation_id } = await admin.call("memory.allocate", { device_id: "dev_gpu", bytes: 2 ** 30 / 16 * 15 }); // the rest is the machine's own
 		await admin.call("memory.free", { allocation_id });
 		assert.equal((await admin.call("model.list")).models[0].instances, 0);
 	});
