@@ -39,6 +39,14 @@ export function isNodeStale(state: State, entry: NodeEntry, now: number): boolea
 /** The time of the last reading of a device, else when it was last seen. */
 export const lastHeard = (entry: DeviceEntry): string => entry.reading?.at ?? entry.record.last_seen_at;
 
+/** A device's name; of those that have one name on several machines, behind its machine's. */
+export function deviceLabel({ devices, nodes }: State, id: string): string {
+  const record = devices[id]?.record;
+  if (!record) return id;
+  const twice = Object.values(devices).some(({ record: other }) => other.name === record.name && other.node_id !== record.node_id);
+  return twice ? `${nodes[record.node_id]?.record.name ?? record.node_id}, ${record.name}` : record.name;
+}
+
 export const isGpu = (device: Device): boolean => device.kind !== "cpu";
 /** The CPU as such, the host memory with it. */
 export const isSystem = (device: Device): boolean => device.backend === "cpu";

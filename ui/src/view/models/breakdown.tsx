@@ -2,6 +2,7 @@
 import type { Instance, InstanceTiming, Placement, PlacementHop, Stage } from "../../lib/api.gen";
 import { figure, sentence } from "../../lib/format";
 import { inTurn } from "../../state/models";
+import { deviceLabel } from "../../state/select";
 import type { State } from "../../state/state";
 import { classWord } from "../../state/topology";
 import { useApp } from "../app-context";
@@ -84,7 +85,7 @@ export function PredictedFall({ placement }: { placement: Placement }) {
   const turns = inTurn(placement.stages);
   turns.forEach((slices, i) => {
     const next = turns[i + 1]?.[0];
-    const name = devices[slices[0]!.device_id]?.record.name ?? slices[0]!.device_id;
+    const name = deviceLabel(state.value, slices[0]!.device_id);
     const seconds = longest(slices);
     rows.push({
       key: `stage ${i}`,
@@ -135,7 +136,8 @@ export function MeasuredFall({ instance }: { instance: Instance }) {
 const ways = { local: "on the same machine", server: "by way of the server" } as const;
 
 /** In the order in which a step goes around: to each part, its waiting there, its stages, and on. */
-function measuredRows(instance: Instance, timing: InstanceTiming, { devices, nodes }: State): Row[] {
+function measuredRows(instance: Instance, timing: InstanceTiming, state: State): Row[] {
+  const { nodes } = state;
   const rows: Row[] = [];
   const nameOf = (id: string): string => nodes[id]?.record.name ?? id;
   const predictedStage = (device: string, first: number): number | null => {
@@ -157,7 +159,7 @@ function measuredRows(instance: Instance, timing: InstanceTiming, { devices, nod
         kind: "stage",
         name:
           part.stages.length > 1
-            ? `${i + 1}  ${devices[stage.device_id]?.record.name ?? stage.device_id}`
+            ? `${i + 1}  ${deviceLabel(state, stage.device_id)}`
             : `${i + 1}  ${nameOf(part.node_id)}`,
         ms: stage.compute_ms,
         predicted: predictedStage(stage.device_id, stage.first_layer),

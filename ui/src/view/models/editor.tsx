@@ -3,6 +3,7 @@
 import { useRef } from "preact/hooks";
 import type { Pin } from "../../lib/api.gen";
 import { count } from "../../lib/format";
+import { deviceLabel } from "../../state/select";
 import { useApp } from "../app-context";
 
 /** Pins with the boundary before pin `at` moved to `layer`; each keeps one layer at least. */
@@ -35,7 +36,7 @@ export function LayerEditor({
 }) {
   const { state } = useApp();
   const strip = useRef<HTMLDivElement>(null);
-  const name = (id: string): string => state.value.devices[id]?.record.name ?? id;
+  const name = (id: string): string => deviceLabel(state.value, id);
   const share = (layer: number): number => (layer / layers) * 100;
   const drag = (at: number) => (event: PointerEvent) => {
     const handle = event.currentTarget as HTMLElement;

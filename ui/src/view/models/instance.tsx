@@ -4,7 +4,7 @@ import type { Instance } from "../../lib/api.gen";
 import { count, figure, memory, sentence, took } from "../../lib/format";
 import { modelHref, playgroundHref } from "../../lib/route";
 import { mayAsk, mayManage, shareDone, shortOfMemory, sliceWord, stageBytes } from "../../state/models";
-import { memoryTotal, obstacle } from "../../state/select";
+import { deviceLabel, memoryTotal, obstacle } from "../../state/select";
 import { useApp } from "../app-context";
 import { AskButton } from "../ask";
 import { Age, Figure, MarkIcon, Panel } from "../parts";
@@ -81,8 +81,8 @@ export function InstancePanel({ instance }: { instance: Instance }) {
 
 /** It goes on by itself: what is gone, and where it goes. */
 function Paused({ instance }: { instance: Instance }) {
-  const { devices } = useApp().state.value;
-  const name = (id: string): string => devices[id]?.record.name ?? id;
+  const { state } = useApp();
+  const name = (id: string): string => deviceLabel(state.value, id);
   const waiting = instance.generated_tokens > 0 ? " Nothing that was answered is lost; answers under way go on where they were." : "";
   return (
     <div class="panel-body trouble-list">
@@ -95,15 +95,14 @@ function Paused({ instance }: { instance: Instance }) {
           {instance.missing.map((one) => (
             <li key={one.first_layer}>
               {one.layer_count === 1
-                ? `Layer ${one.first_layer}`
-                : `Layers ${one.first_layer} to ${one.first_layer + one.layer_count - 1}`}
-              {" were on "}
+                ? `Layer ${one.first_layer} was on `
+                : `Layers ${one.first_layer} to ${one.first_layer + one.layer_count - 1} were on `}
               <b>{name(one.device_id)}</b>
               {one.to_device_id === null ? (
-                <span class="quiet">, and have nowhere to go yet</span>
+                <span class="quiet">; no other place yet</span>
               ) : (
                 <>
-                  , and go to <b>{name(one.to_device_id)}</b>
+                  ; they go to <b>{name(one.to_device_id)}</b>
                 </>
               )}
             </li>
@@ -130,8 +129,8 @@ function Paused({ instance }: { instance: Instance }) {
 /** A device came, with which it would be faster. */
 function Offer({ instance, offer }: { instance: Instance; offer: NonNullable<Instance["offer"]> }) {
   const { state, server } = useApp();
-  const { devices, login } = state.value;
-  const names = offer.device_ids.map((id) => devices[id]?.record.name ?? id).join(", ");
+  const { login } = state.value;
+  const names = offer.device_ids.map((id) => deviceLabel(state.value, id)).join("; ");
   return (
     <div class="panel-body offer">
       <p>

@@ -6,7 +6,7 @@ import type { ChatTemplate, Model, Pin, Placement } from "../../lib/api.gen";
 import { count, figure, memory, sentence } from "../../lib/format";
 import { deviceHref } from "../../lib/route";
 import { inTurn, mayManage, proofWord, sliceWord } from "../../state/models";
-import { isLive, obstacle, sortedDevices } from "../../state/select";
+import { deviceLabel, isLive, obstacle, sortedDevices } from "../../state/select";
 import type { State } from "../../state/state";
 import { useApp } from "../app-context";
 import { Figure, MarkIcon, RefusalNote } from "../parts";
@@ -274,7 +274,6 @@ function Prediction({ placement, together, searching }: { placement: Placement; 
 
 function Where({ placement, layers }: { placement: Placement; layers: number }) {
   const { state } = useApp();
-  const { devices } = state.value;
   const memoryOf = new Map(placement.devices.map((one) => [one.device_id, one]));
   const axis = Math.max(1, ...placement.stages.map((one) => memoryOf.get(one.device_id)?.memory_bytes ?? 0));
   const named = placement.why.filter((one) => one.device_id !== null);
@@ -308,7 +307,7 @@ function Where({ placement, layers }: { placement: Placement; layers: number }) 
           <ul class="lacks">
             {placement.devices.map((one) => (
               <li key={one.device_id} class="small">
-                <b>{devices[one.device_id]?.record.name ?? one.device_id}</b> needs <Figure {...memory(one.needed_bytes)} />
+                <b>{deviceLabel(state.value, one.device_id)}</b> needs <Figure {...memory(one.needed_bytes)} />
                 {one.free_bytes !== null && (
                   <>
                     {" "}
@@ -357,11 +356,8 @@ const heads = { compute: "comp", memory: "mem", network: "net", thermal: "heat",
 
 /** Of 100, in its five parts: the order in which devices are tried first. */
 function Scores({ placement }: { placement: Placement }) {
-  const { devices, nodes } = useApp().state.value;
-  const named = (id: string): string => devices[id]?.record.name ?? id;
-  const twice = (id: string): boolean => placement.devices.filter((one) => named(one.device_id) === named(id)).length > 1;
-  // several of one name are told apart by their machines
-  const label = (id: string): string => (twice(id) ? `${nodes[devices[id]?.record.node_id ?? ""]?.record.name ?? id}, ${named(id)}` : named(id));
+  const { state } = useApp();
+  const label = (id: string): string => deviceLabel(state.value, id);
   const scored = placement.devices.filter((one) => one.score !== null).sort((a, b) => b.score!.total - a.score!.total);
   if (scored.length < 2) return null;
   return (

@@ -1,0 +1,96 @@
+// An instance that a faster device is offered to, and one that has lost its place, as both are shown: on two machines
+// whose devices have one name, which played nodes have.
+import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { Client } from "../api/client.mjs";
+import { ModelWorker } from "../api/generating.mjs";
+import { modelFile } from "../api/gguf.mjs";
+import { deviceReadings, deviceRecord, nodeRecord } from "../api/records.mjs";
+import { eventually, slow, startServer, temporary } from "../api/server.mjs";
+import { WorkerNode } from "../api/workers.mjs";
+import { devicesUp, openDashboard, picture, shapes, startBrowser, suite } from "./browser.mjs";
+
+const LONG = 120000 * slow, NAME = "Intel(R) Xeon(R) Processor";
+
+suite("paused", () => {
+	let server, admin, browser, nodes, instance_id, model;
+	const device = (n, memory_bandwidth_bytes_per_s) => deviceRecord({ device_id: `dev_${n}`, hardware_key: `uuid:${n}`, name: NAME,
+		memory_pool: `uuid:${n}`, memory_bytes: 1 << 30, memory_bandwidth_bytes_per_s });
+	const is = (what, matches) => {
+		let last;
+		return eventually(async () => {
+			last = (await admin.call("instance.list")).instances.find((one) => one.instance_id === instance_id);
+			return last && matches(last) && last;
+		}, what, LONG).catch((error) => { throw new Error(`${error.message}; it is ${JSON.stringify(last)}`); });
+	};
+	const drain = (device_id, drain) => admin.call("device.drain", { device_id, drain });
+	const everywhere = async (name, look) => {
+		for (const [shape, options] of Object.entries(shapes)) {
+			const page = await browser.page(options);
+			await openDashboard(page, server, "#/models");
+			await look(page);
+			await picture(page, `${name}-${shape}`);
+			await page.context().close();
+		}
+	};
+
+	before(async () => {
+		server = await startServer();
+		admin = await Client.login(server);
+		nodes = await Promise.all([1, 2].map((n) => WorkerNode.start(server, { Worker: ModelWorker, devices: [device(n, n === 1 ? 2e10 : 8e11)],
+			record: nodeRecord({ node_id: `nod_${n}`, name: ["one", "two"][n - 1] }) })));
+		for (const [i, node] of nodes.entries()) {
+			const tell = () => node.telemetry([deviceReadings({ device_id: `dev_${i + 1}`, memory_total_bytes: 1 << 30, memory_used_bytes: 1 << 26 })]);
+			node.beat = setInterval(tell, 1000);
+			tell();
+		}
+		const path = join(temporary(), "words.gguf");
+		writeFileSync(path, modelFile({ megabytes: 24, context: 4096 }));
+		await admin.call("model.add", { source: path });
+		model = await eventually(async () => (await admin.call("model.list")).models.find((one) => one.state === "ready"), "the model is ready", LONG);
+		await devicesUp(admin);
+		const place = async (device_id, layers_s) => { // a place is offered by what was timed
+			ModelWorker.times = { layers_s, output_s: layers_s / 4, batch_s: [], prompt_row_s: layers_s };
+			({ instance_id } = await admin.call("instance.create", { model_id: model.model_id, ...(device_id && { pins: [{ device_id, first_layer: 0, layer_count: 0 }] }) }));
+			await is("it is ready", (one) => one.state === "ready");
+		};
+		await place("dev_2", 0.0004);
+		await admin.call("instance.delete", { instance_id });
+		await drain("dev_2", true);
+		await place(null, 0.004);
+		browser = await startBrowser();
+	});
+	after(async () => {
+		ModelWorker.times = undefined;
+		await browser?.close();
+		nodes?.forEach((one) => { clearInterval(one.beat); one.socket.close(); });
+		await server?.stop();
+	});
+
+	test("a faster device is offered, by its machine's name", async () => {
+		await drain("dev_2", false);
+		await is("it is offered a place", (one) => one.offer?.device_ids[0] === "dev_2");
+		await everywhere("instance-offer", async (page) => {
+			await page.getByText(/it would give .* tokens a second/).waitFor();
+			await page.getByText(`two, ${NAME}`).first().waitFor();
+			await page.getByRole("button", { name: `Move words to two, ${NAME}` }).waitFor();
+		});
+	});
+
+	test("what is gone, where it was, and what would give it a place", async () => {
+		await drain("dev_1", true);
+		await drain("dev_2", true);
+		nodes[0].worker().kill();
+		const { missing, remedies } = await is("it waits for a place", (one) => one.state === "paused" && /^it waits for a place/.test(one.state_reason));
+		assert.deepEqual(missing, [{ first_layer: 0, layer_count: model.architecture.layers, device_id: "dev_1", to_device_id: null }]);
+		await everywhere("instance-paused", async (page) => {
+			await page.getByText(/it waits for a place/i).first().waitFor();
+			await page.getByText(`Layers 0 to ${model.architecture.layers - 1} were on one, ${NAME}; no other place yet`).waitFor();
+		});
+		await drain("dev_2", false);
+		await drain("dev_1", false);
+		await is("it goes on", (one) => one.state === "ready" && one.recoveries === 1);
+	});
+});
