@@ -125,9 +125,9 @@ static void add_row(struct table *table, const struct json *model)
 	const char *state = json_get_string(model, "state", "");
 	const int64_t parameters = json_get_integer(architecture, "parameters", 0);
 	const int64_t total = json_get_integer(progress, "total_bytes", 0);
-	enum table_tone tone = !strcmp(state, "ready")    ? TONE_GOOD
-			       : !strcmp(state, "adding") ? TONE_ATTENTION
-							  : TONE_BAD;
+	enum table_tone tone = !strcmp(state, "ready")         ? TONE_GOOD
+			       : !strcmp(state, "downloading") ? TONE_ATTENTION
+							       : TONE_BAD;
 	table_add(table, TONE_PLAIN, "%s", json_get_string(model, "name", ""));
 	if (total > 0)
 		table_add(table, tone, "%s %d %%", json_get_string(progress, "step", ""),

@@ -21,7 +21,7 @@ struct watch {
 
 static bool ended(const struct watch *watch)
 {
-	return watch->removed || strcmp(json_get_string(watch->model, "state", ""), "adding") != 0;
+	return watch->removed || strcmp(json_get_string(watch->model, "state", ""), "downloading") != 0;
 }
 
 static int percent_of(const struct json *progress)

@@ -115,7 +115,7 @@ enum status place_wait(struct client *client, const char *id, struct json **inst
 	for (;;) {
 		enum status status = look(client, id, instance, error);
 		const char *state = json_get_string(*instance, "state", "");
-		if (!status && (!strcmp(state, "starting") || !strcmp(state, "loading"))) {
+		if (!status && !strcmp(state, "starting")) {
 			show_progress(*instance, terminal);
 			json_destroy(instance);
 			nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000}, NULL);
@@ -125,7 +125,7 @@ enum status place_wait(struct client *client, const char *id, struct json **inst
 			fprintf(stderr, "\r\033[K");
 		if (!status && !*instance)
 			status = error_set(error, STATUS_UNAVAILABLE, "it was stopped before it was ready");
-		else if (!status && strcmp(state, "ready") != 0)
+		else if (!status && strcmp(state, "running") != 0)
 			status = error_set(error, STATUS_UNAVAILABLE, "it could not be started: %.300s",
 					   json_get_string(*instance, "state_reason", "no reason given"));
 		return status;
@@ -347,7 +347,7 @@ static void add_row(struct table *table, const struct json *one)
 	int64_t bytes = 0;
 	const char *state = json_get_string(one, "state", "");
 	const struct json *stages = json_get(one, "stages");
-	enum table_tone tone = !strcmp(state, "ready")    ? TONE_GOOD
+	enum table_tone tone = !strcmp(state, "running")  ? TONE_GOOD
 			       : !strcmp(state, "failed") ? TONE_BAD
 							  : TONE_ATTENTION;
 	for (const struct json *stage = json_first(stages); stage; stage = json_next(stage))

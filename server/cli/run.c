@@ -200,10 +200,7 @@ static void tell_completion(const struct json *instance)
 // How soon one in this state answers: 0: not at all. Of a paused one requests wait.
 static int rank_of(const char *state)
 {
-	return !strcmp(state, "ready")                                   ? 3
-	       : !strcmp(state, "paused")                                ? 2
-	       : !strcmp(state, "starting") || !strcmp(state, "loading") ? 1
-									 : 0;
+	return !strcmp(state, "running") ? 3 : !strcmp(state, "paused") ? 2 : !strcmp(state, "starting") ? 1 : 0;
 }
 
 static const char *state_of(const struct json *instance)
@@ -211,7 +208,7 @@ static const char *state_of(const struct json *instance)
 	return json_get_string(instance, "state", "");
 }
 
-// One of this model that is ready, or else one that is paused, or being loaded.
+// One of this model that is running, or else one that is paused, or being loaded.
 static enum status find_instance(struct client *client, const struct json *model, struct json **instance,
 				 struct error *error)
 {

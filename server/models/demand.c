@@ -54,7 +54,7 @@ static struct instance *other(const struct demand *demand)
 	struct instance *one = all->ending ? NULL : all->first;
 	while (one &&
 	       (strcmp(one->model_id, demand->line.model_id) != 0 ||
-		(one->state != INSTANCE_STARTING && one->state != INSTANCE_LOADING && one->state != INSTANCE_READY)))
+		(one->state != INSTANCE_STARTING && one->state != INSTANCE_LOADING && one->state != INSTANCE_RUNNING)))
 		one = one->next;
 	return one;
 }

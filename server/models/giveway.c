@@ -40,7 +40,7 @@ const char *giveway_name(enum giveway_kind kind)
 
 int64_t giveway_idle_ms(const struct instance *instance)
 {
-	if (instance->state != INSTANCE_READY || instance->generations || !instance->used_ms)
+	if (instance->state != INSTANCE_RUNNING || instance->generations || !instance->used_ms)
 		return -1;
 	const int64_t ms = clock_steady_ms() - instance->used_ms;
 	return ms > 0 ? ms : 0;
@@ -189,7 +189,8 @@ void giveway_gather(struct placing *placing, const struct instances *instances)
 	char text[AGE_BYTES];
 	for (const struct instance *one = instances->first; one && least_ms >= 0; one = one->next) {
 		const int64_t idle_ms = giveway_idle_ms(one);
-		if (one->state != INSTANCE_READY || one->model == placing->model || giveway_kind(one) == GIVEWAY_NEVER)
+		if (one->state != INSTANCE_RUNNING || one->model == placing->model ||
+		    giveway_kind(one) == GIVEWAY_NEVER)
 			continue;
 		if (idle_ms >= least_ms)
 			line_up(placing, one);

@@ -1,8 +1,8 @@
 /* The life of an instance. See instances.h.
  *
- *     placed, workers asked for (starting) -> fetched, loaded, connected, checked (loading) -> all well (ready)
- *                     ready -> a part is lost, or its device is to be left (paused) -> placed anew, or mended (ready)
- *                     not ready yet -> any part fails (failed) -> deleted
+ *     placed, workers asked for (starting) -> fetched, loaded, connected, checked (loading) -> all well (running)
+ *                   running -> a part is lost, or its device is to be left (paused) -> placed anew, or mended (running)
+ *                   not running yet -> any part fails (failed) -> deleted
  *
  *   instances.c        from the placement to the end
  *   planner.c          the thread that placements are searched for on
@@ -185,7 +185,7 @@ void instance_parts_ready(struct instance *instance)
 {
 	const bool anew = instance->state == INSTANCE_PAUSED;
 	instance_hold(instance, true);
-	instance->state = INSTANCE_READY;
+	instance->state = INSTANCE_RUNNING;
 	instance->ready_ms = clock_wall_ms();
 	if (!instance->used_ms) // one that gave way, or has come back, has not been used
 		instance->used_ms = clock_steady_ms();
@@ -774,7 +774,7 @@ void instances_shut_down(struct instances *instances)
 	}
 	demands_shut_down(instances, &fault);
 	while (instances->first) {
-		if (instances->first->state == INSTANCE_READY)
+		if (instances->first->state == INSTANCE_RUNNING)
 			instance_keep(instances->first);
 		if (parts_outlive(instances->first->parts))
 			parts_leave(&instances->first->parts);
@@ -855,7 +855,7 @@ unsigned instances_ready(const struct instances *instances, const struct model_r
 {
 	unsigned count = 0;
 	for (const struct instance *one = instances->first; one; one = one->next)
-		count += one->model == model && one->state == INSTANCE_READY;
+		count += one->model == model && one->state == INSTANCE_RUNNING;
 	return count;
 }
 

@@ -1,6 +1,6 @@
 /* Instances whose workers outlive the server: what is stored of them, and how they are taken up again.
  *
- *     ready, all parts on other machines -> stored with the instance's row, once it is ready: stages as they are held,
+ *   running, all parts on other machines -> stored with the instance's row, once it is ready: stages as they are held,
  *                                           and of each worker its id and the SHA-256 of its key
  *     the server ends, or is killed      -> nodes keep the workers for LIMIT_AWAY_MS (engine/node/tenants.h)
  *     the server is started              -> the instance is what one is whose nodes are cut off (parts_restore)
@@ -45,7 +45,7 @@ static struct json *worker_json(const struct parts *parts, unsigned part)
 
 struct json *instance_left_json(const struct instance *instance)
 {
-	if (instance->state != INSTANCE_READY || !parts_outlive(instance->parts))
+	if (instance->state != INSTANCE_RUNNING || !parts_outlive(instance->parts))
 		return NULL;
 	struct json *json = json_new_object(), *stages = json_new_array(), *workers = json_new_array();
 	for (unsigned i = 0; i < instance->stage_count; i++)

@@ -12,7 +12,7 @@ enum { INSTANCE_ID_BYTES = 32, INSTANCE_REASON_BYTES = 384 };
 enum instance_state {
 	INSTANCE_STARTING,
 	INSTANCE_LOADING,
-	INSTANCE_READY,
+	INSTANCE_RUNNING,
 	INSTANCE_PAUSED, // something of it is lost: it is mended, or placed anew
 	INSTANCE_STOPPING,
 	INSTANCE_FAILED

@@ -9,11 +9,10 @@ const char *instance_state_name(enum instance_state state)
 {
 	switch (state) {
 	case INSTANCE_STARTING:
+	case INSTANCE_LOADING: // which "progress" shows
 		return "starting";
-	case INSTANCE_LOADING:
-		return "loading";
-	case INSTANCE_READY:
-		return "ready";
+	case INSTANCE_RUNNING:
+		return "running";
 	case INSTANCE_PAUSED:
 		return "paused";
 	case INSTANCE_STOPPING:

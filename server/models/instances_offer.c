@@ -201,7 +201,7 @@ static enum status ask_step(struct instance *instance, const char *format, struc
 	struct json *wanted = json_copy(instance->wanted);
 	if (!wanted)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
-	if (instance->stepping && instance->state == INSTANCE_READY) { // it is searched for: with what was asked before
+	if (instance->stepping && instance->state == INSTANCE_RUNNING) { // searched for: with what was asked before
 		placing_cancel(instance->all, instance);
 		recover_watch(instance);
 	}

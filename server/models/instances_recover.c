@@ -1,14 +1,14 @@
-/* What becomes of an instance that was ready and has lost something: a worker, a device, a node, or a hop between them;
- * or one of whose devices is to be left.
+/* What becomes of an instance that was running and has lost something: a worker, a device, a node, or a hop between
+ * them; or one of whose devices is to be left.
  *
- *     ready --- a hop is broken ---> paused, connected anew and checked -------------------------> ready
+ *   running --- a hop is broken ---> paused, connected anew and checked -------------------------> running
  *       |                                  | that fails                                              ^
  *       +--- a part is lost, ----> paused, workers ended -> searched for a place -> begun anew ------+
  *       |    or is to be left            ^                        | none: once more, in a while      |
  *       |                                +------------------------+                                  |
  *       +--- a node is cut off --> paused, waits for it a little, then searches ... begun anew|
  *                                                   ... while it does, the node is back with its workers: connected
- *     the server is started --> paused, waits for the devices it lay on, then searches ... begun anew ---> ready
+ *     the server is started --> paused, waits for the devices it lay on, then searches ... begun anew ---> running
  *                                  | ... its workers have outlived the server before: adopted, connected ----^
  *
  * Its requests stay, and go on where their client has got to (requests.c). They wait until it has been paused for

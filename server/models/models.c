@@ -271,7 +271,7 @@ static enum status enter(struct models *models, const struct source *source, con
 	if (!model)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a model");
 	struct model_record *record = &model->record;
-	*record = (struct model_record){.state = MODEL_ADDING, .added_ms = clock_wall_ms()};
+	*record = (struct model_record){.state = MODEL_DOWNLOADING, .added_ms = clock_wall_ms()};
 	model->kind = source->kind;
 	model->bytes_per_s = -1;
 	if (random_id("mod_", record->model_id, sizeof record->model_id)) {
@@ -335,7 +335,7 @@ static enum status store_addition(struct models *models, struct model *model, co
 	change->apply = added;
 	change->add.done = add->done;
 	change->add.context = add->context;
-	change->becomes.state = MODEL_ADDING;
+	change->becomes.state = MODEL_DOWNLOADING;
 	change->becomes.state_reason[0] = 0;
 	if (add->name)
 		snprintf(change->becomes.name, sizeof change->becomes.name, "%s", add->name);
@@ -367,10 +367,10 @@ enum status models_add(struct models *models, const struct models_add *add, cons
 	if (status)
 		return status;
 	struct model *model = same_source(models, &source);
-	if (model && (model->removing || !model->saved || (model->working && model->record.state != MODEL_ADDING)))
+	if (model && (model->removing || !model->saved || (model->working && model->record.state != MODEL_DOWNLOADING)))
 		return error_set(error, STATUS_CONFLICT, "this model is being %s just now",
 				 model->removing ? "removed" : "added");
-	if (model && (model->record.state == MODEL_ADDING || model->record.state == MODEL_READY)) {
+	if (model && (model->record.state == MODEL_DOWNLOADING || model->record.state == MODEL_READY)) {
 		*there = &model->record;
 		return STATUS_OK;
 	}
@@ -484,7 +484,7 @@ enum status models_hold(struct models *models, const struct model_record *record
 	case MODEL_READY:
 		model->record.holds++;
 		return STATUS_OK;
-	case MODEL_ADDING:
+	case MODEL_DOWNLOADING:
 		return error_set(error, STATUS_CONFLICT, "%s is not here yet", record->name);
 	case MODEL_FAILED:
 	case MODEL_MISSING:
@@ -524,10 +524,10 @@ static void load_row(void *context, const struct store_model *row)
 	record->file_bytes = (uint64_t)row->file_bytes;
 	record->state = !strcmp(row->state, "ready")    ? MODEL_READY
 			: !strcmp(row->state, "failed") ? MODEL_FAILED
-							: MODEL_ADDING;
+							: MODEL_DOWNLOADING;
 	// A shape that cannot be read is read from the file again.
 	if (record->state == MODEL_READY && !model_kept_parse(row->architecture, record))
-		record->state = MODEL_ADDING;
+		record->state = MODEL_DOWNLOADING;
 	model->kind = source_parse(row->source, &source, &ignored) ? SOURCE_UNKNOWN : source.kind;
 	model->request = row->request[0] ? strdup(row->request) : NULL;
 	model->modified_ns = row->modified_ns;
@@ -562,7 +562,7 @@ static void begin(struct models *models)
 			look(models, model);
 		if (model->record.state == MODEL_READY)
 			model_work_hash(models, model);
-		if (model->record.state == MODEL_ADDING)
+		if (model->record.state == MODEL_DOWNLOADING)
 			model_work_start(models, model, NULL);
 	}
 }

@@ -14,7 +14,7 @@ struct models;
 
 enum { MODEL_ID_BYTES = 32, MODEL_NAME_BYTES = 129, MODEL_SOURCE_BYTES = 2049, MODEL_PATH_BYTES = 4097 };
 
-enum model_state { MODEL_ADDING, MODEL_READY, MODEL_FAILED, MODEL_MISSING };
+enum model_state { MODEL_DOWNLOADING, MODEL_READY, MODEL_FAILED, MODEL_MISSING };
 
 struct model_record {
 	char model_id[MODEL_ID_BYTES];

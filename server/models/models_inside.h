@@ -24,7 +24,7 @@ struct model {
 	bool saved;    // in state.db; until then nobody sees it
 	bool removing; // nobody may hold it any more
 	bool working;  // a thread has something to do with it
-	// MODEL_ADDING
+	// MODEL_DOWNLOADING
 	enum model_step step;
 	uint64_t done_bytes, total_bytes; // total 0: not known
 	double bytes_per_s;               // negative: not known

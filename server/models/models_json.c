@@ -9,7 +9,7 @@
 const char *model_state_name(enum model_state state)
 {
 	static const char *const names[] = {
-		[MODEL_ADDING] = "adding",
+		[MODEL_DOWNLOADING] = "downloading",
 		[MODEL_READY] = "ready",
 		[MODEL_FAILED] = "failed",
 		[MODEL_MISSING] = "missing",
@@ -181,7 +181,7 @@ struct json *models_record_json(const struct models *models, const struct model_
 		json_set_null(json, "file_bytes");
 	json_set_string(json, "sha256", record->sha256[0] ? record->sha256 : NULL);
 	json_set(json, "progress",
-		 record->state == MODEL_ADDING ? progress_json((const struct model *)record) : json_new_null());
+		 record->state == MODEL_DOWNLOADING ? progress_json((const struct model *)record) : json_new_null());
 	json_set(json, "architecture", known ? model_architecture_json(record) : json_new_null());
 	set_count(json, "instances", record->holds);
 	return json;

@@ -115,7 +115,7 @@ void models_work_read(void *context, const struct reading_result *result)
 		hashed(models, model, result);
 		return;
 	}
-	if (!model || model->removing || model->record.state != MODEL_ADDING)
+	if (!model || model->removing || model->record.state != MODEL_DOWNLOADING)
 		return;
 	// Of a download nothing but the file is needed any more, and nothing at all if that is not what it should be.
 	if (model->kind != SOURCE_PATH && (!result->status || result->unusable))
@@ -162,7 +162,7 @@ void models_work_hashed(void *context, const char *model_id, uint64_t done_bytes
 {
 	struct models *models = context;
 	struct model *model = models_by_id(models, model_id);
-	if (!model || model->record.state != MODEL_ADDING)
+	if (!model || model->record.state != MODEL_DOWNLOADING)
 		return;
 	model->step = STEP_VERIFYING;
 	model->done_bytes = done_bytes;
@@ -176,7 +176,7 @@ void models_work_progress(void *context, const struct fetch_progress *progress)
 		[FETCH_WAITING] = STEP_WAITING, [FETCH_FINDING] = STEP_FINDING, [FETCH_DOWNLOADING] = STEP_DOWNLOADING};
 	struct models *models = context;
 	struct model *model = models_by_id(models, progress->model_id);
-	if (!model || model->record.state != MODEL_ADDING || model->step == STEP_VERIFYING)
+	if (!model || model->record.state != MODEL_DOWNLOADING || model->step == STEP_VERIFYING)
 		return;
 	const enum model_step before = model->step;
 	model->step = steps[progress->step];
@@ -207,7 +207,7 @@ void models_work_picked(void *context, const char *model_id, const struct source
 	struct models *models = context;
 	struct error error = {0};
 	struct model *model = models_by_id(models, model_id);
-	if (!model || model->removing || model->record.state != MODEL_ADDING)
+	if (!model || model->removing || model->record.state != MODEL_DOWNLOADING)
 		return;
 	for (size_t i = 0; i < models->count; i++) {
 		const struct model *other = models->all[i];
@@ -251,7 +251,7 @@ void models_work_fetched(void *context, const struct fetch_result *result)
 {
 	struct models *models = context;
 	struct model *model = models_by_id(models, result->model_id);
-	if (!model || model->removing || model->record.state != MODEL_ADDING)
+	if (!model || model->removing || model->record.state != MODEL_DOWNLOADING)
 		return;
 	if (result->status) {
 		if (result->unusable)

@@ -178,7 +178,7 @@ static enum status choose(struct instance **out, struct instances *all, const st
 	for (struct instance *one = all->first; one; one = one->next) {
 		const bool waits = one->state == INSTANCE_PAUSED && one->pause_limit.running;
 		paused |= one->state == INSTANCE_PAUSED && !strcmp(one->model_id, model->model_id);
-		if (one->model != model || (one->state != INSTANCE_READY && !waits))
+		if (one->model != model || (one->state != INSTANCE_RUNNING && !waits))
 			continue;
 		if (!waits && drains(one))
 			draining = true;
@@ -547,9 +547,9 @@ static bool send_forget(const struct instance *instance, int64_t owner)
 
 void generations_resume(struct instance *instance)
 {
-	if (instance->state == INSTANCE_READY && instance->forgets)
+	if (instance->state == INSTANCE_RUNNING && instance->forgets)
 		instance->forgets = !send_forget(instance, 0);
-	for (struct generation *one; instance->state == INSTANCE_READY && (one = first_waiting(instance));) {
+	for (struct generation *one; instance->state == INSTANCE_RUNNING && (one = first_waiting(instance));) {
 		struct error error = {0};
 		if (one->old_number)
 			send_cancel(one, one->old_number);
@@ -624,7 +624,7 @@ enum status generation_start(struct generation **out, struct instances *all, con
 	*last = generation;
 	instance->generation_count++;
 	instance->line_tokens += given_tokens;
-	if (instance->state == INSTANCE_READY && parts_generator(instance->parts)) // else it waits, and is sent later
+	if (instance->state == INSTANCE_RUNNING && parts_generator(instance->parts)) // else it waits, and is sent later
 		status = send(generation, error);
 	if (status)
 		generation_free(generation);
@@ -684,7 +684,7 @@ static void forget(struct instances *all, size_t owner)
 {
 	all->owners[owner] = NULL;
 	for (struct instance *one = all->first; one; one = one->next)
-		one->forgets |= one->state != INSTANCE_READY || !send_forget(one, (int64_t)owner + 2);
+		one->forgets |= one->state != INSTANCE_RUNNING || !send_forget(one, (int64_t)owner + 2);
 }
 
 void generations_end_token(struct instances *all, const struct token *token, const char *why)

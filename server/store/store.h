@@ -91,7 +91,7 @@ enum status store_load_tickets(struct store *store, void (*row)(void *context, c
 
 struct store_model {
 	const char *model_id, *name, *source, *request, *path;
-	const char *state, *state_reason, *sha256; // adding, ready or failed; "" where there is none
+	const char *state, *state_reason, *sha256; // downloading, ready or failed; "" where there is none
 	const char *architecture;                  // JSON; "" if it is not known
 	int64_t added_ms, file_bytes, modified_ns;
 };

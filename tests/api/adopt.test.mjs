@@ -42,7 +42,7 @@ describe("workers that outlive their server", { timeout: 900000 * slow }, () => 
 		return now;
 	};
 	const anew = async (was) => {
-		const now = await cluster.is(was.instance_id, "loaded anew", (one) => one.state === "ready" && one.recoveries > was.recoveries);
+		const now = await cluster.is(was.instance_id, "loaded anew", (one) => one.state === "running" && one.recoveries > was.recoveries);
 		assert.ok(now.epoch > was.epoch);
 		assert.equal(await cluster.says(prompt, length), answer);
 		await cluster.stored();

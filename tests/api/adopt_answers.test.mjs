@@ -105,7 +105,7 @@ describe("what is answered to a server that takes workers up", { timeout: 900000
 		assert.equal(node.workers.length, 0, "no worker was asked for");
 	};
 	const anew = async ({ instance: was }) => {
-		const now = await cluster.is(was.instance_id, "loaded anew", (one) => one.state === "ready" && one.recoveries === was.recoveries + 1);
+		const now = await cluster.is(was.instance_id, "loaded anew", (one) => one.state === "running" && one.recoveries === was.recoveries + 1);
 		assert.ok(now.epoch > was.epoch);
 		assert.equal(await cluster.says("one two"), "one two");
 		assert.equal(node.workers.length, was.stages.length, "each part by one worker");
@@ -259,7 +259,7 @@ test("the disk is full when an instance is ready: what it has is not stored, so 
 	await cluster.start();
 	node = await DistantNode.come(cluster, far, [worker.worker_id]);
 	await eventually(() => node.ended.some((one) => one.worker_id === worker.worker_id), "the worker that nobody knows is ended", LONG);
-	const now = await cluster.is(instance_id, "loaded anew", (one) => one.state === "ready" && one.recoveries === 1);
+	const now = await cluster.is(instance_id, "loaded anew", (one) => one.state === "running" && one.recoveries === 1);
 	assert.ok(now.epoch > was.epoch);
 	assert.equal(await cluster.says("one two"), "one two");
 	node.socket.close();

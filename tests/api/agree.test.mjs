@@ -31,7 +31,7 @@ describe("one model on unlike devices", () => {
 		return eventually(async () => {
 			const one = (await admin.call("instance.list")).instances.find((each) => each.instance_id === instance_id);
 			assert.notEqual(one?.state, "failed", one?.state_reason);
-			return one?.state === "ready" && one;
+			return one?.state === "running" && one;
 		}, "the model is loaded", 20 * patience);
 	}
 

@@ -71,7 +71,7 @@ describe("a model that is asked for", () => {
 		assert.deepEqual(await instances(), []);
 		assert.equal(said(await chat("words", "one two")), "one two");
 		const [instance, ...others] = await instances();
-		assert.deepEqual([instance.state, instance.model_name, others], ["ready", "words", []]);
+		assert.deepEqual([instance.state, instance.model_name, others], ["running", "words", []]);
 		const [entry] = await created();
 		assert.deepEqual([entry.actor, entry.target, entry.outcome, entry.detail.asked_by],
 			[`token:${made.admin.token_id}`, instance.model_id, "ok", "infer.chat"]);
@@ -130,7 +130,7 @@ describe("a model that is asked for", () => {
 			await eventually(async () => (await admin.call("audit.list", { action: "infer.chat", limit: 100 })).entries
 				.some((one) => one.actor === `token:${token_id}` && [instance_id, ""].includes(one.detail.instance_id)), "its end is on record, also if it was in no instance's line yet", 4 * patience);
 			go();
-			await eventually(async () => (await instances())[0]?.state === "ready", "it is ready", 4 * patience);
+			await eventually(async () => (await instances())[0]?.state === "running", "it is ready", 4 * patience);
 			assert.equal(said(await chat("words", "here")), "here");
 			assert.deepEqual(node.worker().calls.filter((one) => one.method === "generate.start").map((one) => one.params.prompt.messages[0].text),
 				["here"], "it was never sent");

@@ -96,7 +96,7 @@ describe("models that somebody placed", () => {
 		assert.equal((await it.ask("second")).status, 200);
 		const [spilled, second] = await eventually(async () => {
 			const all = await it.instances();
-			return all.every((one) => one.state === "ready") && all;
+			return all.every((one) => one.state === "running") && all;
 		}, "both are ready", long);
 		assert.deepEqual([spilled.instance_id, spilled.short_of_memory, spilled.moves, second.model_name, second.short_of_memory],
 			[first.instance_id, "spilled", 1, "second", null]);
@@ -110,7 +110,7 @@ describe("models that somebody placed", () => {
 		await it.admin.call("instance.delete", { instance_id: second.instance_id });
 		const back = await eventually(async () => {
 			const [one] = await it.instances();
-			return one.state === "ready" && one.stages[0].host_layers === 0 && one;
+			return one.state === "running" && one.stages[0].host_layers === 0 && one;
 		}, "it goes back once there is room", long);
 		assert.deepEqual([back.instance_id, back.short_of_memory, back.state_reason, back.moves], [first.instance_id, null, null, 2]);
 		await it.finish();
@@ -124,7 +124,7 @@ describe("models that somebody placed", () => {
 		other.socket.close();
 		const moved = await eventually(async () => {
 			const one = (await it.instances()).find((each) => each.instance_id === instance_id);
-			return one.state === "ready" && one.stages[0].device_id === "dev_tight" && one;
+			return one.state === "running" && one.stages[0].device_id === "dev_tight" && one;
 		}, "it is where the other one was", long);
 		assert.equal(moved.recoveries, 1);
 		assert.equal(await it.has(), "second");
@@ -135,7 +135,7 @@ describe("models that somebody placed", () => {
 		const first = await it.place("first", pin("dev_tight"));
 		assert.equal((await it.ask("second")).status, 200);
 		const find = async (id) => (await it.instances()).find((one) => one.instance_id === id);
-		const spilled = await eventually(async () => { const one = await find(first.instance_id); return one.state === "ready" && one.stages[0].host_layers > 0 && one; }, "it gave way", long);
+		const spilled = await eventually(async () => { const one = await find(first.instance_id); return one.state === "running" && one.stages[0].host_layers > 0 && one; }, "it gave way", long);
 		assert.equal(spilled.short_of_memory, "spilled");
 		// Keys and values of a million tokens have room on one device, which is drained, and then their worker ends.
 		writeFileSync(join(folder, "wide.gguf"), modelFile({ seed: 4, megabytes: 8, context: 1 << 20 }));
@@ -149,7 +149,7 @@ describe("models that somebody placed", () => {
 		await eventually(async () => /^it waits for a place/.test((await find(wide.instance_id)).state_reason), "it has none", long);
 		const { instance_id } = (await it.instances()).find((one) => one.model_name === "second");
 		await it.admin.call("instance.delete", { instance_id });
-		await eventually(async () => { const one = await find(first.instance_id); return one.state === "ready" && one.stages[0].host_layers === 0; }, "it is back", long);
+		await eventually(async () => { const one = await find(first.instance_id); return one.state === "running" && one.stages[0].host_layers === 0; }, "it is back", long);
 		assert.equal((await find(wide.instance_id)).state, "paused", "the other one waits on");
 		vast.socket.close();
 		await it.finish();
@@ -164,10 +164,10 @@ describe("models that somebody placed", () => {
 		rmSync(gone);
 		const { message } = await it.admin.refused("instance.create", { model_id: it.ids.gone }, "conflict");
 		assert.match(message, /gone cannot be used/);
-		assert.deepEqual((await it.instances()).map((one) => [one.instance_id, one.state]), [[first.instance_id, "ready"]], "nobody gave way to it");
+		assert.deepEqual((await it.instances()).map((one) => [one.instance_id, one.state]), [[first.instance_id, "running"]], "nobody gave way to it");
 		assert.deepEqual(await it.entries("instance.gave_way"), []);
 
-		const back = () => eventually(async () => (await it.instances()).find((one) => one.model_name === "first" && one.state === "ready"), "first is loaded again", long);
+		const back = () => eventually(async () => (await it.instances()).find((one) => one.model_name === "first" && one.state === "running"), "first is loaded again", long);
 		it.opens(() => ({ error: { code: -32005, message: "3 GiB are missing", data: { reason: "out_of_memory", hint: null } } }));
 		const before = Date.now(), failed = await it.admin.call("instance.create", { model_id: it.ids.second });
 		const again = await back();
@@ -235,7 +235,7 @@ describe("on this machine", () => {
 			return eventually(async () => {
 				const one = (await admin.call("instance.list")).instances.find((each) => each.instance_id === instance_id);
 				assert.notEqual(one?.state, "failed", one?.state_reason);
-				return one?.state === "ready" && one;
+				return one?.state === "running" && one;
 			}, `${name} is ready`, long);
 		};
 		const ask = async (name) => (await (await fetch(`${server.url.origin}/v1/completions`, { method: "POST", headers: { authorization: `Bearer ${server.token}` },

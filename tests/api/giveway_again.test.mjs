@@ -12,7 +12,7 @@ import { cpu } from "./workers.mjs";
 before(prepare);
 
 const idle = { args: ["--give-way-after", "0"] }, fails = () => ({ error: { code: -32005, message: "3 GiB are missing", data: { reason: "out_of_memory", hint: null } } });
-const whole = (one) => one.state === "ready" && one.stages[0].device_id === "dev_tight" && one.stages[0].host_layers === 0;
+const whole = (one) => one.state === "running" && one.stages[0].device_id === "dev_tight" && one.stages[0].host_layers === 0;
 // The server ends, and the next one begins with what it had stored.
 const again = async (it, signal, options) => {
 	await it.stored();
@@ -28,10 +28,10 @@ describe("those that gave way", { timeout: 900000 * slow }, () => {
 			const options = { models: 1.75, beside: [cpu], ...idle }, was = await start(options);
 			const { instance_id } = await was.place("first");
 			const second = await was.place("second");
-			await was.is(instance_id, "it gave way", (one) => one.state === "ready" && one.short_of_memory === "spilled");
+			await was.is(instance_id, "it gave way", (one) => one.state === "running" && one.short_of_memory === "spilled");
 			await was.admin.call("instance.delete", { instance_id: second.instance_id });
 			const it = await again(was, signal, { ...options, models: 0.75 }); // something else has taken much of the device meanwhile
-			const spilled = await it.is(instance_id, "it is spilled once more", (one) => one.state === "ready" && one.short_of_memory === "spilled");
+			const spilled = await it.is(instance_id, "it is spilled once more", (one) => one.state === "running" && one.short_of_memory === "spilled");
 			assert.match(spilled.state_reason, /it gave way to second: more of its layers are in the host's memory/);
 			await it.node.devices([tight(2 * it.memory), cpu]);
 			const back = await it.is(instance_id, "it is whole", whole);
@@ -96,7 +96,7 @@ describe("those that gave way", { timeout: 900000 * slow }, () => {
 		await it.log(/of first, which was unloaded for a model that did not come up, is not loaded again: it was begun meanwhile/);
 		const all = await eventually(async () => {
 			const now = await it.instances();
-			return now.length === 2 && now.every((one) => one.state === "ready") && now;
+			return now.length === 2 && now.every((one) => one.state === "running") && now;
 		}, "one of the two comes back", long);
 		assert.ok(all.some((one) => one.instance_id === instance_id) && all.some((one) => two.includes(one.instance_id)), JSON.stringify(all));
 		other.socket.close();
@@ -119,14 +119,14 @@ describe("those that gave way", { timeout: 900000 * slow }, () => {
 		const it = await start({ models: 1.75, beside: [cpu], ...idle });
 		const { instance_id } = await it.place("first");
 		const second = await it.place("second");
-		await it.is(instance_id, "it gave way", (one) => one.state === "ready" && one.short_of_memory === "spilled");
+		await it.is(instance_id, "it gave way", (one) => one.state === "running" && one.short_of_memory === "spilled");
 		let refused = 0;
 		it.node.open = (message) => {
 			if (++refused === 2) it.node.open = undefined;
 			it.node.fail(message, -32053, "unavailable", "the device is in a reset");
 		};
 		await it.admin.call("instance.delete", { instance_id: second.instance_id });
-		const elsewhere = await it.is(instance_id, "it is on the processor", (one) => one.state === "ready" && one.stages[0].device_id === "dev_cpu");
+		const elsewhere = await it.is(instance_id, "it is on the processor", (one) => one.state === "running" && one.stages[0].device_id === "dev_cpu");
 		assert.equal(refused, 2);
 		assert.match(elsewhere.state_reason, /it gave way to second: it goes back once there is room for it/);
 		await it.is(instance_id, "it is whole", whole);

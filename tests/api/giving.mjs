@@ -66,7 +66,7 @@ export async function start({ models = 1.5, args = [], beside = [], data } = {})
 			return { status: answer.status, said: json.choices?.[0].text ?? json.error.message };
 		},
 		create: async (name, more = {}) => (await admin.call("instance.create", { model_id: it.ids[name], ...more })).instance_id,
-		place: async (name, more) => it.is(await it.create(name, more), `${name} is ready`, (one) => one.state === "ready"),
+		place: async (name, more) => it.is(await it.create(name, more), `${name} is ready`, (one) => one.state === "running"),
 		preview: (name) => admin.call("placement.preview", { model_id: it.ids[name] }),
 		workerOf: (name) => it.node.workers.findLast((one) => one.opened.model_path?.endsWith(`${name}.gguf`) ?? one.opened.model_id === it.ids[name]),
 		// The next worker answers instance.load with this; null: it loads for ever.

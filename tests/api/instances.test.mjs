@@ -20,7 +20,7 @@ describe("instances", () => {
 		return one?.state === wanted && one;
 	}, `instance ${id} is ${wanted}`);
 	const create = async (more = {}) => (await admin.call("instance.create", { model_id: model.model_id, ...more })).instance_id;
-	const loaded = async (more) => state(await create(more), "ready");
+	const loaded = async (more) => state(await create(more), "running");
 	const preview = (more = {}) => admin.call("placement.preview", { model_id: model.model_id, ...more });
 	const pin = (device_id, first_layer = 0, layer_count = 0) => ({ device_id, first_layer, layer_count });
 
@@ -80,7 +80,7 @@ describe("instances", () => {
 		assert.deepEqual([instance.load_ms, instance.chat, instance.stages[0].weights_bytes], [12.5, true, memory.weights_bytes]);
 		const states = admin.events.flatMap((one) => one.data.instances).filter((one) => one.instance_id === instance.instance_id)
 			.map((one) => one.state);
-		assert.deepEqual([...new Set(states)], ["starting", "loading", "ready"]);
+		assert.deepEqual([...new Set(states)], ["starting", "running"]);
 		const { instances: [now, ...none] } = await admin.call("cluster.snapshot");
 		assert.ok(Math.abs(Date.parse(now.idle_since) - Date.parse(instance.idle_since)) < 1000, now.idle_since); // it is reckoned each time
 		assert.deepEqual([{ ...now, idle_since: instance.idle_since }, none], [instance, []]);
@@ -141,7 +141,7 @@ describe("instances", () => {
 	// Once its worker has died by itself, for the nth time, and the next one has loaded.
 	const anew = (id, n, of = "recoveries") => eventually(async () => {
 		const one = await find(id);
-		return one?.state === "ready" && one[of] === n && one;
+		return one?.state === "running" && one[of] === n && one;
 	}, `instance ${id} goes on for the ${n}th time`);
 	const entry = (action) => eventually(async () => (await admin.call("audit.list", { action, limit: 1 })).entries[0],
 		`${action} is on record`, 15000 * slow);
@@ -196,7 +196,7 @@ describe("instances", () => {
 			}
 			hostile(node.worker());
 			assert.match((await state(instance.instance_id, "failed")).state_reason, /protocol|ended/);
-			assert.equal((await find(other.instance_id)).state, "ready");
+			assert.equal((await find(other.instance_id)).state, "running");
 		});
 
 	test("the answer to a check that a broken hop has made an old one says nothing of the next", async () => {
@@ -234,9 +234,9 @@ describe("instances", () => {
 				assert.equal((await eventually(async () => { // so that one is heard, too
 					const one = await find(id);
 					return one.ties === 3 && one;
-				}, "ties are told")).state, "loading");
+				}, "ties are told")).state, "starting");
 				tell(last);
-				await state(id, "ready");
+				await state(id, "running");
 				await admin.call("instance.delete", { instance_id: id });
 			}
 		} finally {
@@ -306,7 +306,7 @@ describe("instances", () => {
 		const first = async () => (await owner.call("instance.list")).instances[0];
 		const ready = (more = () => true) => eventually(async () => {
 			const one = await first();
-			return one?.state === "ready" && more(one) && one;
+			return one?.state === "running" && more(one) && one;
 		}, "it is ready", 60000 * slow);
 		ModelWorker.times = { layers_s: 0.0004, output_s: 0.0001, batch_s: [], prompt_row_s: 0.0004 };
 		const timed = await owner.call("instance.create", { model_id: added.model_id, pins: [pin("dev_fast")] });
@@ -344,9 +344,9 @@ describe("instances", () => {
 		};
 		const prompts = async () => (await owner.call("placement.preview", { model_id: added.model_id })).predicted.prompt_tokens_per_s;
 		try {
-			const first = await place({ layers_s: 0.004, output_s: 0.001, batch_share: 0.3 }, "ready"), worker = own.worker();
+			const first = await place({ layers_s: 0.004, output_s: 0.001, batch_share: 0.3 }, "running"), worker = own.worker();
 			assert.deepEqual([first.stages[0].seconds_per_token, await prompts()], [0.005, null]);
-			await place({ layers_s: 0.004, output_s: 0.001, batch_s: [0.006], prompt_row_s: 0.004 }, "ready");
+			await place({ layers_s: 0.004, output_s: 0.001, batch_s: [0.006], prompt_row_s: 0.004 }, "running");
 			assert.ok(Math.abs((await prompts()) * 0.004 - 1) < 0.001, "of a prompt by the second");
 			worker.tell("instance.state", { running: 0, waiting: 0, pages_used: 0, pages_cached: 0, page_count: 30, prompt_tokens: 1,
 				generated_tokens: 1, preemptions: 0, single_ms: [2.5] }); // what steps really take
@@ -370,7 +370,7 @@ describe("instances", () => {
 		const timed = async (layers_s, spread) => {
 			ModelWorker.times = { layers_s, output_s: 0, batch_s: [], spread };
 			const { instance_id } = await owner.call("instance.create", { model_id, pins });
-			const { stages: [stage] } = await eventually(async () => (await owner.call("instance.list")).instances.find((one) => one.state === "ready"), "it is ready");
+			const { stages: [stage] } = await eventually(async () => (await owner.call("instance.list")).instances.find((one) => one.state === "running"), "it is ready");
 			await owner.call("instance.delete", { instance_id });
 			return { seconds: stage.seconds_per_token, why: (await owner.call("placement.preview", { model_id, pins })).why.map((one) => one.text).join("\n") };
 		};
@@ -444,7 +444,7 @@ describe("instances", () => {
 		assert.match((await refused.json()).error.message, /the model was stopped|is not loaded|could not be loaded/);
 		assert.deepEqual(await list(), []);
 		await drain(false, ...all);
-		assert.equal((await loaded()).state, "ready"); // nothing is held by what is gone
+		assert.equal((await loaded()).state, "running"); // nothing is held by what is gone
 	});
 
 	test("one that waits for a place says in which format it would have one, and takes that when it is told to", async () => {
@@ -470,7 +470,7 @@ describe("instances", () => {
 		used(0);
 		const whole = await told(() => true), held = await needs({ format: "Q8_0" });
 		const { instance_id } = await owner.call("instance.create", { ...params, pins: [pin("dev_gpu")] });
-		await eventually(async () => (await first()).state === "ready", "it is ready");
+		await eventually(async () => (await first()).state === "running", "it is ready");
 		used(Math.round(whole.free_bytes - (whole.needed_bytes + held.needed_bytes) / 2));
 		await told((one) => one.free_bytes < whole.needed_bytes);
 		await owner.call("device.drain", { device_id: "dev_gpu", drain: true });
@@ -487,7 +487,7 @@ describe("instances", () => {
 		assert.equal(moved.code, 0, moved.stderr);
 		const there = await eventually(async () => {
 			const one = await first();
-			return one.state === "ready" && one;
+			return one.state === "running" && one;
 		}, "it goes on", 60000 * slow);
 		assert.deepEqual([there.instance_id, there.format, there.stages[0].device_id, there.remedies, there.recoveries, there.moves],
 			[instance_id, "Q8_0", "dev_tight", [], 1, 0]);
@@ -510,7 +510,7 @@ describe("instances", () => {
 			await eventually(async () => matches(await room()), "its memory is told");
 		};
 		const ready = ({ instance_id }) => eventually(async () => (await owner.call("instance.list")).instances
-			.find((one) => one.instance_id === instance_id && one.state === "ready"), "it is ready", 60000 * slow);
+			.find((one) => one.instance_id === instance_id && one.state === "running"), "it is ready", 60000 * slow);
 		await used(0, (one) => one.free_bytes !== null);
 		const { free_bytes, needed_bytes } = await room(), others = free_bytes - 1.3 * needed_bytes;
 		await used(others, (one) => one.free_bytes < 1.4 * needed_bytes);
@@ -540,7 +540,7 @@ describe("instances", () => {
 		}, "the model is ready");
 		const first = async () => (await owner.call("instance.list")).instances[0];
 		await owner.call("instance.create", { model_id: added.model_id });
-		await eventually(async () => (await first()).state === "ready", "it is ready");
+		await eventually(async () => (await first()).state === "running", "it is ready");
 		const worker = own.worker();
 		worker.manual = true;
 		const ask = () => fetch(new URL("/v1/completions", short.url).href, { method: "POST", headers: { authorization: `Bearer ${short.token}` },
@@ -555,7 +555,7 @@ describe("instances", () => {
 		assert.equal((await first()).state, "paused");
 		assert.equal((await ask()).status, 503); // at once: nobody waits for it any more
 		await owner.call("device.drain", { device_id: "dev_cpu", drain: false });
-		await eventually(async () => (await first()).state === "ready", "it goes on", 60000 * slow);
+		await eventually(async () => (await first()).state === "running", "it goes on", 60000 * slow);
 		assert.equal((await (await ask()).json()).choices[0].text, "one two");
 		own.socket.close();
 		await short.finish();
@@ -581,7 +581,7 @@ describe("instances", () => {
 		await owner.call("model.add", { source: model.source });
 		const added = await eventually(async () => (await owner.call("model.list")).models.find((one) => one.state === "ready"), "the model is ready");
 		await owner.call("instance.create", { model_id: added.model_id });
-		await eventually(async () => (await owner.call("instance.list")).instances[0].state === "ready", "it is ready");
+		await eventually(async () => (await owner.call("instance.list")).instances[0].state === "running", "it is ready");
 		const killed = async () => { // what a request gets whose worker is killed
 			const worker = own.worker();
 			worker.manual = true;
@@ -619,7 +619,7 @@ describe("instances", () => {
 			await within(stranger.closed, "a stream that names no hop is closed", 30000 * slow);
 			assert.deepEqual(stranger.calls, []);
 		}
-		assert.equal((await find(instance_id)).state, "ready");
+		assert.equal((await find(instance_id)).state, "running");
 	});
 
 	test("as much memory stays free as is configured", async () => {

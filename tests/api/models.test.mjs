@@ -195,7 +195,7 @@ describe("models", () => {
 				return asked === 2;
 			};
 			const model = await add("hf:maker/small/model-Q8_0.gguf");
-			const waiting = await until(model.model_id, (one) => one.state_reason?.includes("429") || one.state !== "adding");
+			const waiting = await until(model.model_id, (one) => one.state_reason?.includes("429") || one.state !== "downloading");
 			assert.equal(waiting.progress?.step, "waiting", JSON.stringify(waiting));
 			await until(model.model_id, stateIs("ready"));
 			assert.ok(asked >= 3);

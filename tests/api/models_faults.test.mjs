@@ -18,7 +18,7 @@ async function begin(data) {
 	const server = await startServer({ ...(data ? { data } : {}), args: ["--hub-url", hub.url, "--ollama-url", hub.url] }), admin = await Client.login(server);
 	const look = async (model_id) => (await admin.call("model.list")).models.find((one) => one.model_id === model_id);
 	const until = (model_id, fits) => eventually(async () => { const one = await look(model_id); return fits(one) && one; }, `${model_id} is as wanted`, 6 * patience);
-	const ended = async (source) => until((await admin.call("model.add", { source })).model_id, (one) => one.state !== "adding");
+	const ended = async (source) => until((await admin.call("model.add", { source })).model_id, (one) => one.state !== "downloading");
 	const url = (name) => `${hub.storeUrl}/file/${encodeURIComponent(name)}`;
 	return { hub, server, admin, until, ended, url, finish: async () => { hub.stop(); await server.finish(); } };
 }
@@ -32,7 +32,7 @@ test("a disk that fills up while a file comes", async (context) => {
 		const { model_id } = await admin.call("model.add", { source });
 		await until(model_id, (one) => one.state === "failed" || one.progress?.done_bytes > 1e6);
 		writeFileSync(filler, Buffer.alloc(47 << 20));
-		return until(model_id, (one) => one.state !== "adding");
+		return until(model_id, (one) => one.state !== "downloading");
 	};
 	hub.plan = { slow: 40 };
 	const whole = await halfway(url("maker/large/model-F16.gguf")); // its room was taken when it began

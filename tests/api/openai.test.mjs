@@ -54,7 +54,7 @@ describe("/v1", () => {
 			return models.every((one) => one.state === "ready") && models.find((one) => one.name === "words");
 		}, "the models are ready");
 		await admin.call("instance.create", { model_id: model.model_id, context_tokens: context });
-		await eventually(async () => (await admin.call("instance.list")).instances[0]?.state === "ready", "the instance is ready");
+		await eventually(async () => (await admin.call("instance.list")).instances[0]?.state === "running", "the instance is ready");
 		({ token } = await make("infer", ["infer"]));
 		openai = client(token);
 	});
@@ -409,7 +409,7 @@ describe("/v1", () => {
 			assert.equal(later.status, 503);
 			assert.match(later.json().error.message, /exogpu place words/);
 			await admin.call("instance.create", { model_id: model.model_id });
-			await eventually(async () => (await instance())?.state === "ready", "it is ready again");
+			await eventually(async () => (await instance())?.state === "running", "it is ready again");
 		});
 		test("a token that is revoked ends its requests", async () => {
 			node.worker().manual = true;

@@ -23,7 +23,7 @@ describe("bodies of /v1", () => {
 		const { model_id } = await admin.call("model.add", { source: path });
 		await eventually(async () => (await admin.call("model.list")).models[0].state === "ready", "the model is ready");
 		await admin.call("instance.create", { model_id });
-		await eventually(async () => (await admin.call("instance.list")).instances[0]?.state === "ready", "the instance is ready");
+		await eventually(async () => (await admin.call("instance.list")).instances[0]?.state === "running", "the instance is ready");
 		({ token } = await admin.call("token.create", { name: "bodies", scopes: ["infer"], expires_in_s: 3600 }));
 	});
 	after(async () => {
@@ -127,7 +127,7 @@ describe("tokens that wait", () => {
 		const { model_id } = await admin.call("model.add", { source: path });
 		await eventually(async () => (await admin.call("model.list")).models[0].state === "ready", "the model is ready");
 		await admin.call("instance.create", { model_id });
-		await eventually(async () => (await admin.call("instance.list")).instances[0]?.state === "ready", "the instance is ready");
+		await eventually(async () => (await admin.call("instance.list")).instances[0]?.state === "running", "the instance is ready");
 		const worker = node.worker(), list = (count) => Array(count).fill(1);
 		worker.manual = true;
 		const waiting = [], control = new AbortController();

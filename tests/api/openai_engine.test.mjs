@@ -30,14 +30,14 @@ describe("/v1 and the engine", () => {
 
 	const load = async (source, name, more = {}) => {
 		await admin.call("model.add", { source });
-		const model = await eventually(async () => (await admin.call("model.list")).models.find((one) => one.name === name && one.state !== "adding"),
+		const model = await eventually(async () => (await admin.call("model.list")).models.find((one) => one.name === name && one.state !== "downloading"),
 			"the model is read");
 		assert.equal(model.state, "ready", model.state_reason);
 		const { instance_id } = await admin.call("instance.create", { model_id: model.model_id, pins: [{ device_id: cpu.device_id, first_layer: 0, layer_count: 0 }], ...more });
 		return await eventually(async () => {
 			const one = (await admin.call("instance.list")).instances.find((each) => each.instance_id === instance_id);
 			assert.notEqual(one?.state, "failed", one?.state_reason);
-			return one?.state === "ready" && one;
+			return one?.state === "running" && one;
 		}, "the instance is ready", 6 * patience);
 	};
 

@@ -32,7 +32,7 @@ describe("/v1, much of it", () => {
 		await admin.call("model.add", { source: path });
 		const model = await eventually(async () => (await admin.call("model.list")).models.find((one) => one.state === "ready"), "the model is ready");
 		await admin.call("instance.create", { model_id: model.model_id, context_tokens: context });
-		await eventually(async () => (await admin.call("instance.list")).instances[0]?.state === "ready", "the instance is ready");
+		await eventually(async () => (await admin.call("instance.list")).instances[0]?.state === "running", "the instance is ready");
 		({ token } = await admin.call("token.create", { name: "infer", scopes: ["infer"], expires_in_s: 3600 }));
 	});
 	afterEach(() => { node.worker().manual = false; });

@@ -43,7 +43,7 @@ describe("/v1 over TLS", () => {
 		const { model_id } = await admin.call("model.add", { source: path });
 		await eventually(async () => (await admin.call("model.list")).models[0].state === "ready", "the model is ready");
 		await admin.call("instance.create", { model_id });
-		await eventually(async () => (await admin.call("instance.list")).instances[0]?.state === "ready", "the instance is ready");
+		await eventually(async () => (await admin.call("instance.list")).instances[0]?.state === "running", "the instance is ready");
 		({ token } = await admin.call("token.create", { name: "far", scopes: ["infer", "observe"], expires_in_s: 3600 }));
 	});
 	after(async () => {

@@ -63,7 +63,7 @@ describe("searches", () => {
 		// An instance is created: it is searched for before them all.
 		const { instance_id } = await admin.call("instance.create", { model_id: model.model_id, context_tokens: 256, pins: [
 			{ device_id: "dev_gpu", first_layer: 0, layer_count: 0 }] });
-		await state("ready");
+		await state("running");
 		const stopped = await within(Promise.race(previews), "the one that ran is answered", SOON_MS);
 		assert.ok(!stopped.error, stopped.error?.message);
 		assert.equal(stopped.placement.feasible, true);
@@ -76,7 +76,7 @@ describe("searches", () => {
 		node.socket.send(JSON.stringify({ jsonrpc: "2.0", method: "tenant.ended", params: { worker_id: worker.worker_id, message: "it was killed by SIGKILL" } }));
 		await eventually(async () => {
 			const one = await first();
-			return one.state === "ready" && one.recoveries === 1;
+			return one.state === "running" && one.recoveries === 1;
 		}, "it goes on", SOON_MS);
 		console.log(`with 13 previews of ${SEARCH_S} s in line: created and ready after ${Math.round(lost - began)} ms, going on after ${
 			Math.round(performance.now() - lost)} ms`);

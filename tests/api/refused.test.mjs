@@ -67,7 +67,7 @@ describe("a device without the room that was reckoned", { timeout: 20 * long }, 
 		node.beat = setInterval(tell, 500);
 		allow(layers);
 		await admin.call("instance.create", params);
-		const { stages } = await is("it is ready", (one) => one.state === "ready");
+		const { stages } = await is("it is ready", (one) => one.state === "running");
 		assert.deepEqual(stages.map((one) => one.device_id), ["dev_fast"]);
 	});
 	afterEach(async () => {
@@ -83,7 +83,7 @@ describe("a device without the room that was reckoned", { timeout: 20 * long }, 
 		used.dev_fast = Math.floor(0.7 * whole); // another program has taken it
 		tell();
 		node.worker().kill();
-		const { stages } = await is("it goes on", (one) => one.state === "ready" && one.recoveries === 1);
+		const { stages } = await is("it goes on", (one) => one.state === "running" && one.recoveries === 1);
 		assert.deepEqual(stages.map((one) => one.device_id).sort(), ["dev_fast", "dev_slow"]);
 		assert.ok(asked.length <= 3, `it was loaded ${asked.length} times: ${asked}`);
 	});
@@ -91,7 +91,7 @@ describe("a device without the room that was reckoned", { timeout: 20 * long }, 
 	test("what a device has refused is not asked of it again, though it reads as free", async () => {
 		allow(layers / 2);
 		node.worker().kill();
-		const { stages } = await is("it goes on", (one) => one.state === "ready" && one.recoveries === 1);
+		const { stages } = await is("it goes on", (one) => one.state === "running" && one.recoveries === 1);
 		assert.deepEqual(stages.map((one) => one.device_id).sort(), ["dev_fast", "dev_slow"]);
 		assert.ok(asked.length > 1 && asked.every((one, i) => !i || one < asked[i - 1]), `fewer each time: ${asked}`);
 	});

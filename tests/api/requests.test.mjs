@@ -27,7 +27,7 @@ describe("requests of many", () => {
 		await admin.call("model.add", { source: path });
 		const model = await eventually(async () => (await admin.call("model.list")).models.find((one) => one.state === "ready"), "the model is ready");
 		await admin.call("instance.create", { model_id: model.model_id });
-		await eventually(async () => (await admin.call("instance.list")).instances[0]?.state === "ready", "the instance is ready");
+		await eventually(async () => (await admin.call("instance.list")).instances[0]?.state === "running", "the instance is ready");
 	});
 	after(async () => {
 		for (const worker of node.workers) assert.deepEqual(worker.faults, [], "what the server asks of a worker keeps to the contract");
@@ -89,7 +89,7 @@ describe("requests of many", () => {
 			deaths++;
 			this.kill();
 		};
-		await eventually(async () => (await admin.call("instance.list")).instances[0].state === "ready", "it is ready");
+		await eventually(async () => (await admin.call("instance.list")).instances[0].state === "running", "it is ready");
 		first.kill();
 		const [one, deadly, two, three] = await Promise.all(answers);
 		ModelWorker.prototype.babble = run;
@@ -98,6 +98,6 @@ describe("requests of many", () => {
 		assert.deepEqual([deadly.status, deadly.json().error.code], [503, "device_lost"]);
 		assert.match(deadly.json().error.message, /lost 2 times/);
 		assert.equal(deaths, 1);
-		assert.equal((await admin.call("instance.list")).instances[0].state, "ready");
+		assert.equal((await admin.call("instance.list")).instances[0].state, "running");
 	});
 });

@@ -108,7 +108,7 @@ describe("instances over a restart", () => {
 	test("what it was told since it was created counts: its format, its pins; one that was deleted stays so", async () => {
 		const gone = await create(), kept = await create({ pins: [{ device_id: "dev_cpu", first_layer: 0, layer_count: 0 }] });
 		await cluster.admin.call("instance.move", { instance_id: kept.instance_id, format: "Q8_0" });
-		const moved = await cluster.is(kept.instance_id, "moved", (one) => one.moves === 1 && one.state === "ready");
+		const moved = await cluster.is(kept.instance_id, "moved", (one) => one.moves === 1 && one.state === "running");
 		await cluster.admin.call("instance.delete", { instance_id: gone.instance_id });
 		await cluster.again("SIGKILL");
 		assert.deepEqual((await cluster.list()).map((one) => [one.instance_id, one.format, one.moves]), [[kept.instance_id, "Q8_0", 1]]);

@@ -58,7 +58,7 @@ export class Restarted {
 	}
 
 	ready(id) {
-		return this.is(id, "ready", (one) => one.state === "ready");
+		return this.is(id, "running", (one) => one.state === "running");
 	}
 
 	// What was to be stored by now is on disk: changes are in the order in which they came.

@@ -18,7 +18,7 @@ describe("slices", () => {
 	let server, admin, node, model;
 	const list = async () => (await admin.call("instance.list")).instances;
 	const ready = (id, more = () => true) => eventually(async () =>
-		(await list()).find((one) => one.instance_id === id && one.state === "ready" && more(one)), "it is ready", 60000 * slow);
+		(await list()).find((one) => one.instance_id === id && one.state === "running" && more(one)), "it is ready", 60000 * slow);
 	const layers = (stages) => stages.map((one) => [one.device_id, one.first_layer, one.layer_count]);
 	const pins = ["dev_1", "dev_0"].map((device_id) => ({ device_id, first_layer: 0, layer_count: 0 }));
 

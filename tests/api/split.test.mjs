@@ -35,7 +35,7 @@ describe("a model over several nodes", { timeout: 600000 * slow }, () => {
 	const place = async (...on) => {
 		await usable(on);
 		return is((await admin.call("instance.create", { model_id: model.model_id, context_tokens: 4096, sequences: 4,
-			pins: pins(...on.map((one) => one.device)) })).instance_id, "ready");
+			pins: pins(...on.map((one) => one.device)) })).instance_id, "running");
 	};
 	// A stream under way: when each piece came, and the text so far.
 	function stream(more = {}) {
@@ -197,7 +197,7 @@ describe("a model over several nodes", { timeout: 600000 * slow }, () => {
 	const goneOn = async (id) => {
 		const now = await eventually(async () => {
 			const one = await instance(id);
-			return one.recoveries && one.state === "ready" && one;
+			return one.recoveries && one.state === "running" && one;
 		}, "it goes on elsewhere", LONG);
 		assert.deepEqual([now.recoveries, now.epoch, now.missing, now.state_reason], [1, 2, [], null]);
 		return now.stages.map((one) => one.device_id);
@@ -244,7 +244,7 @@ describe("a model over several nodes", { timeout: 600000 * slow }, () => {
 				was = worker(nodes[1]);
 				proxies[1].break();
 			}, 600);
-			now = await is(id, "ready");
+			now = await is(id, "running");
 			assert.match(server.output.stderr.slice(log), /is cut off/);
 		}
 		assert.deepEqual([now.recoveries, now.epoch, worker(nodes[1])], [0, 1, was]);

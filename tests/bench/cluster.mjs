@@ -86,7 +86,7 @@ async function model(cluster, count) {
 
 async function load(cluster, wanted) {
 	const { instance_id } = await cluster.admin.call("instance.create", wanted);
-	return instanceBecomes(cluster.admin, instance_id, "ready");
+	return instanceBecomes(cluster.admin, instance_id, "running");
 }
 
 async function unload(cluster, { instance_id }) {

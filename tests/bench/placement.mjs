@@ -42,7 +42,7 @@ for (const model of models) {
 	const wanted = { model_id, context_tokens: 1024, sequences: 1 };
 	const preview = async () => (await admin.call("placement.preview", wanted)).predicted?.tokens_per_s;
 	const before = await preview(), { instance_id } = await admin.call("instance.create", wanted);
-	await eventually(async () => (await admin.call("instance.list")).instances.find((one) => one.instance_id === instance_id)?.state === "ready", "loaded", PATIENCE);
+	await eventually(async () => (await admin.call("instance.list")).instances.find((one) => one.instance_id === instance_id)?.state === "running", "loaded", PATIENCE);
 	const { model_name } = (await admin.call("instance.list")).instances[0];
 	const rates = [];
 	for (let i = 0; i < 5; i++) rates.push(await stream(server, model_name));

@@ -97,7 +97,7 @@ async function load(admin, model_id, layers) {
 	return eventually(async () => {
 		const one = (await admin.call("instance.list")).instances.find((instance) => instance.instance_id === instance_id);
 		if (one.state === "failed") throw new Error(one.state_reason);
-		return one.state === "ready" && one;
+		return one.state === "running" && one;
 	}, "the model is loaded", PATIENCE);
 }
 

@@ -21,7 +21,7 @@ describe("bad wires", { skip: missing ?? false }, () => {
 		if (instance) await admin.call("instance.delete", { instance_id: instance.instance_id });
 		const pins = nodes.map(({ cpu }, i) => ({ device_id: cpu.device_id, first_layer: i * LAYERS / 2, layer_count: i ? 0 : LAYERS / 2 }));
 		const { instance_id } = await admin.call("instance.create", { model_id: model, context_tokens: 1024, sequences: 2, pins });
-		instance = await instanceBecomes(admin, instance_id, "ready");
+		instance = await instanceBecomes(admin, instance_id, "running");
 		assert.deepEqual(instance.stages.map((stage) => stage.device_id), nodes.map(({ cpu }) => cpu.device_id));
 	};
 	// Something happens in the middle of a long answer: which begins as all others do, and is right to its end.
@@ -85,14 +85,14 @@ describe("bad wires", { skip: missing ?? false }, () => {
 		await net.set(null, null, good);
 		await during(() => net.cut(one, two), async () => {
 			await net.mend(null, null);
-			await instanceBecomes(admin, instance.instance_id, "ready");
+			await instanceBecomes(admin, instance.instance_id, "running");
 		});
 	});
 
 	// It was away: its layers went elsewhere, and nobody of it is left over.
 	const back = async () => {
 		await becomes(admin, nodes[1].id, "online", 2 * long);
-		await instanceBecomes(admin, instance.instance_id, "ready");
+		await instanceBecomes(admin, instance.instance_id, "running");
 		await linked(2 * long);
 	};
 

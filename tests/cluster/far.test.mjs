@@ -34,7 +34,7 @@ describe("nodes from afar", { skip: missing ?? false }, () => {
 	// By this node alone, which has nothing of the model yet.
 	const answer = async ({ cpu }) => {
 		const instance_id = await create({ device_id: cpu.device_id, first_layer: 0, layer_count: 0 });
-		await instanceBecomes(admin, instance_id, "ready");
+		await instanceBecomes(admin, instance_id, "running");
 		const text = await within(complete(server, { model: "words", prompt: "a b c", max_tokens: 12 }).done,
 			() => `it answers; server: ${server.output.stderr.slice(-1500)}`, 4 * long);
 		await remove(instance_id);

@@ -81,7 +81,7 @@ describe("a model that fits no machine alone", { skip: groupsMissing ?? (generat
 
 	test("it runs, and streams", async () => {
 		const { instance_id } = await admin.call("instance.create", { model_id: model.model_id, context_tokens: 256, sequences: 2 });
-		instance = await instanceBecomes(admin, instance_id, "ready");
+		instance = await instanceBecomes(admin, instance_id, "running");
 		const stream = complete(server, { model: model.name, prompt, max_tokens });
 		undisturbed = await within(stream.done, "it answers", 4 * long);
 		assert.ok(stream.pieces > max_tokens / 2, `${stream.pieces} pieces: ${undisturbed}`);
@@ -116,7 +116,7 @@ describe("a model that fits no machine alone", { skip: groupsMissing ?? (generat
 		const pauses = stream.at.map((at, i) => ({ at, ms: i ? at - stream.at[i - 1] : 0 })).filter(({ at }) => at > killed);
 		const next = pauses.reduce((longest, one) => (one.ms > longest.ms ? one : longest));
 		console.log(`# the next token came ${Math.round(next.at - killed)} ms after the kill`);
-		const now = await instanceBecomes(admin, instance.instance_id, "ready");
+		const now = await instanceBecomes(admin, instance.instance_id, "running");
 		assert.ok(now.recoveries >= 1);
 		assert.ok(now.stages.every((one) => one.device_id !== victim.cpu.device_id));
 		await becomes(admin, victim.id, "offline");

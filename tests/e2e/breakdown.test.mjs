@@ -39,7 +39,7 @@ suite("breakdown", () => {
 		const model = await eventually(async () => (await admin.call("model.list")).models.find((one) => one.state === "ready"), "the model is ready");
 		instance = await admin.call("instance.create", { model_id: model.model_id, context_tokens: 4096, sequences: 4, pins: [
 			{ device_id: local.device_id, first_layer: 0, layer_count: 4 }, { device_id: remote.device.device_id, first_layer: 4, layer_count: 8 }] });
-		await eventually(async () => (await told())?.state === "ready", "it is ready", LONG);
+		await eventually(async () => (await told())?.state === "running", "it is ready", LONG);
 		browser = await startBrowser({ authority: server.ca });
 	});
 	after(async () => {

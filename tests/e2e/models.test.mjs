@@ -71,8 +71,8 @@ suite("models", () => {
 		await picture(page, "models-preview");
 		await preview.getByLabel("Chat template").selectOption("chatml"); // its file has none
 		await preview.getByRole("button", { name: "Load" }).click();
-		const running = panel(page, /small, ready/);
-		await running.getByText("ready").waitFor({ timeout: 60000 });
+		const running = panel(page, /small, running/);
+		await running.getByText("running", { exact: true }).waitFor({ timeout: 60000 });
 		await running.getByText("chatml").waitFor();
 		await running.getByRole("link", { name: "Try it" }).click();
 		// With a seed it says the same every time, and does not end before it has to.
@@ -94,7 +94,7 @@ suite("models", () => {
 		for (const [name, shape] of Object.entries(shapes)) {
 			const shaped = await browser.page(shape);
 			await openDashboard(shaped, server, "#/models");
-			await panel(shaped, /small, ready/).waitFor();
+			await panel(shaped, /small, running/).waitFor();
 			await picture(shaped, `models-${name}`);
 			await shaped.context().close();
 		}
@@ -102,7 +102,7 @@ suite("models", () => {
 		await page.getByRole("button", { name: "Stop small" }).click();
 		await page.getByRole("dialog").getByRole("button", { name: "Stop" }).click();
 		await eventually(async () => !(await admin.call("instance.list")).instances.length, "it has stopped");
-		await panel(page, /small, ready/).waitFor({ state: "detached" });
+		await panel(page, /small, running/).waitFor({ state: "detached" });
 		await page.context().close();
 	});
 
@@ -122,7 +122,7 @@ suite("models", () => {
 		await page.getByLabel("Message").press("Enter");
 		await page.getByText(/first after/).waitFor({ timeout: 60000 });
 		const { instances } = await admin.call("instance.list");
-		assert.deepEqual(instances.map((one) => [one.model_name, one.state]), [["small", "ready"]]);
+		assert.deepEqual(instances.map((one) => [one.model_name, one.state]), [["small", "running"]]);
 		await admin.call("instance.delete", { instance_id: instances[0].instance_id });
 		await page.getByText("small is not loaded.").waitFor();
 		await page.context().close();
@@ -135,7 +135,7 @@ suite("models", () => {
 		const model = await eventually(async () => (await admin.call("model.list")).models
 			.find((one) => one.name === "long" && one.state === "ready"), "the model is there");
 		const { instance_id } = await admin.call("instance.create", { model_id: model.model_id });
-		await eventually(async () => (await admin.call("instance.list")).instances.every((one) => one.state === "ready"), "it is ready", 60000);
+		await eventually(async () => (await admin.call("instance.list")).instances.every((one) => one.state === "running"), "it is ready", 60000);
 		page.on("request", (request) => request.url().endsWith("/v1/chat/completions") && bodies.push(request.postDataJSON()));
 		await openDashboard(page, server, "#/playground");
 		// What it has said it says on, then: it does not come upon its end by chance before it is stopped.

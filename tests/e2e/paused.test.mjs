@@ -54,7 +54,7 @@ suite("paused", () => {
 		const place = async (device_id, layers_s) => { // a place is offered by what was timed
 			ModelWorker.times = { layers_s, output_s: layers_s / 4, batch_s: [], prompt_row_s: layers_s };
 			({ instance_id } = await admin.call("instance.create", { model_id: model.model_id, ...(device_id && { pins: [{ device_id, first_layer: 0, layer_count: 0 }] }) }));
-			await is("it is ready", (one) => one.state === "ready");
+			await is("it is ready", (one) => one.state === "running");
 		};
 		await place("dev_2", 0.0004);
 		await admin.call("instance.delete", { instance_id });
@@ -91,6 +91,6 @@ suite("paused", () => {
 		});
 		await drain("dev_2", false);
 		await drain("dev_1", false);
-		await is("it goes on", (one) => one.state === "ready" && one.recoveries === 1);
+		await is("it goes on", (one) => one.state === "running" && one.recoveries === 1);
 	});
 });

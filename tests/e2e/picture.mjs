@@ -26,7 +26,7 @@ writeFileSync(file, modelFile({ megabytes: 8, context: 4096 }));
 await admin.call("model.add", { source: file });
 const model = await eventually(async () => (await admin.call("model.list")).models.find((one) => one.state === "ready"), "the model is there", 60000);
 await admin.call("instance.create", { model_id: model.model_id });
-await eventually(async () => (await admin.call("instance.list")).instances[0]?.state === "ready", "it is loaded", 60000);
+await eventually(async () => (await admin.call("instance.list")).instances[0]?.state === "running", "it is loaded", 60000);
 // Answers, one after the other, until it is stopped.
 function ask() {
 	const ends = new AbortController();

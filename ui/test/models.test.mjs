@@ -19,7 +19,7 @@ const event = (seq, data) => ({
 test("models and instances come with the snapshot, change and go with events", () => {
   let state = reduce(initialState, { type: "snapshot", snapshot: snapshot({ models: [model("m1")], instances: [instance("i1")] }) });
   assert.deepEqual([Object.keys(state.models), Object.keys(state.instances)], [["m1"], ["i1"]]);
-  state = reduce(state, event(11, { models: [model("m2", { state: "adding" })], instances: [instance("i1", { state: "stopping" })] }));
+  state = reduce(state, event(11, { models: [model("m2", { state: "downloading" })], instances: [instance("i1", { state: "stopping" })] }));
   assert.equal(state.instances.i1.state, "stopping");
   assert.deepEqual(models.sortedModels(state.models).map((one) => one.model_id), ["m2", "m1"]);
   state = reduce(state, event(12, { removed_models: ["m2"], removed_instances: ["i1"] }));

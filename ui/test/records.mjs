@@ -207,7 +207,7 @@ export const instance = (id, more = {}) => ({
   instance_id: id,
   model_id: "m1",
   model_name: "m1",
-  state: "ready",
+  state: "running",
   state_reason: null,
   created_at: T,
   ready_at: T,

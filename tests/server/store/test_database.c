@@ -270,6 +270,41 @@ static void instances_of_before_have_no_workers(void **state)
 	store_destroy(&store);
 }
 
+static void take_model(void *context, const struct store_model *row)
+{
+	static const char *const states[] = {"ready", "downloading", "failed"};
+	int *count = context;
+	assert_in_range(*count, 0, 2);
+	assert_string_equal(row->state, states[*count]);
+	assert_string_equal(row->request, *count == 1 ? "https://example.org/b" : "");
+	assert_int_equal(row->added_ms, ++*count);
+}
+
+// What is downloading was called adding by versions up to 10.
+static void models_of_before_are_downloading(void **state)
+{
+	struct support *support = *state;
+	char path[SUPPORT_PATH_BYTES + 64];
+	struct database_migration migrations[64];
+	struct store *store = NULL;
+	struct error error = {.status = STATUS_OK};
+	int count = 0;
+	assert_true(database_migrations("migrations/state/", migrations, 64) > 10);
+	sqlite3 *db = open_file(support_path(support, "state.db", path));
+	assert_int_equal(database_migrate(db, migrations, 10, true, &error), STATUS_OK);
+	run(db,
+	    "INSERT INTO models (model_id, name, source, request, path, state, state_reason, added_ms, file_bytes, "
+	    "modified_ns, sha256, architecture) VALUES ('mod_1', 'a', '/a', '', '/a', 'ready', '', 1, 5, 6, '', ''), "
+	    "('mod_2', 'b', 'b', 'https://example.org/b', '/b', 'adding', '', 2, 0, 0, '', ''), "
+	    "('mod_3', 'c', '/c', '', '/c', 'failed', 'it is none', 3, 0, 0, '', '')");
+	database_close(&db);
+	const struct store_params params = {.loop = support->loop, .directory = support->directory};
+	assert_int_equal(store_create(&store, &params, &error), STATUS_OK);
+	assert_int_equal(store_load_models(store, take_model, &count, &error), STATUS_OK);
+	assert_int_equal(count, 3);
+	store_destroy(&store);
+}
+
 static void failed_migration_changes_nothing(void **state)
 {
 	struct support *support = *state;
@@ -365,6 +400,7 @@ int main(void)
 		TEST(old_version_is_copied_and_brought_up),
 		TEST(times_of_layers_keep_their_slope),
 		TEST(instances_of_before_have_no_workers),
+		TEST(models_of_before_are_downloading),
 		TEST(failed_migration_changes_nothing),
 		TEST(damaged_files_are_refused),
 		TEST(directory_that_cannot_be_written_is_refused),

@@ -8,7 +8,7 @@ import type { State } from "./state";
 export const sortedModels = (models: State["models"]): Model[] =>
   Object.values(models).sort(
     (a, b) =>
-      Number(b.state === "adding") - Number(a.state === "adding") ||
+      Number(b.state === "downloading") - Number(a.state === "downloading") ||
       b.added_at.localeCompare(a.added_at) ||
       byName(a.name, b.name),
   );
@@ -24,7 +24,7 @@ export const instancesOf = (state: State, modelId: string): Instance[] =>
 
 /** Those that a request can go to. */
 export const readyInstances = (instances: State["instances"]): Instance[] =>
-  sortedInstances(instances).filter((one) => one.state === "ready");
+  sortedInstances(instances).filter((one) => one.state === "running");
 
 /** Models that could be loaded and do not answer now. */
 export function notLoaded(state: State): Model[] {
@@ -128,7 +128,7 @@ export const isSource = (text: string): boolean => /^(https?:\/\/|hf:|ollama:|fi
 
 /** Tokens a second of all instances together; null where none has told. */
 export function tokensPerSecond(instances: State["instances"]): number | null {
-  const told = Object.values(instances).filter((one) => one.state === "ready" && one.tokens_per_s !== null);
+  const told = Object.values(instances).filter((one) => one.state === "running" && one.tokens_per_s !== null);
   return told.length ? told.reduce((sum, one) => sum + one.tokens_per_s!, 0) : null;
 }
 

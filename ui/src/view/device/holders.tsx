@@ -24,7 +24,7 @@ function ModelsHere({ device }: { device: string }) {
             <b class="clip">
               <a href={modelHref(one.model_id)}>{one.model_name}</a>
             </b>
-            <span class="small faint">{one.state === "ready" ? stageParts(stage) : one.state}</span>
+            <span class="small faint">{one.state === "running" ? stageParts(stage) : one.state}</span>
             <span class="num">
               <Figure {...memory(stageBytes(stage))} />
             </span>

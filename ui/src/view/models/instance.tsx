@@ -30,7 +30,7 @@ export function InstancePanel({ instance }: { instance: Instance }) {
       aside={
         <span class="acts">
           <InstanceState instance={instance} />
-          {instance.state === "ready" && mayAsk(all.login) && (
+          {instance.state === "running" && mayAsk(all.login) && (
             <a class="btn small-btn" href={playgroundHref(instance.instance_id)}>
               Try it
             </a>
@@ -45,22 +45,22 @@ export function InstancePanel({ instance }: { instance: Instance }) {
         </p>
       )}
       {instance.state === "paused" && <Paused instance={instance} />}
-      {instance.state === "ready" && instance.offer && <Offer instance={instance} offer={instance.offer} />}
+      {instance.state === "running" && instance.offer && <Offer instance={instance} offer={instance.offer} />}
       {instance.progress && <Loading progress={instance.progress} />}
       {short && (
         <p class="panel-body small warm trouble">
           <MarkIcon mark="throttled" class="mini" /> {sentence(short)}
         </p>
       )}
-      {instance.state === "ready" && <Figures instance={instance} />}
-      {instance.state === "ready" && <MeasuredFall instance={instance} />}
+      {instance.state === "running" && <Figures instance={instance} />}
+      {instance.state === "running" && <MeasuredFall instance={instance} />}
       {layers !== undefined && instance.state !== "failed" && (
         <ul class="rows stages">
           {instance.stages.map((stage, i) => {
             const total = totals[i] ?? stageBytes(stage);
             const used = all.devices[stage.device_id]?.reading?.memory_used_bytes ?? null;
             // what is in use holds this stage already, once it is loaded
-            const others = used === null ? null : Math.max(0, used - (instance.state === "ready" ? stageBytes(stage) : 0));
+            const others = used === null ? null : Math.max(0, used - (instance.state === "running" ? stageBytes(stage) : 0));
             return (
               <StageMemory
                 key={`${stage.device_id} ${stage.first_layer}`}

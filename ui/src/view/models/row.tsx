@@ -86,17 +86,17 @@ export function Progress({ of }: { of: ModelProgress }) {
 
 export function RemoveModel({ model, class: name }: { model: Model; class?: string }) {
   const { state, server } = useApp();
-  const adding = model.state === "adding";
+  const coming = model.state === "downloading";
   const runs = Object.values(state.value.instances).filter((one) => one.model_id === model.model_id).length;
   const why = obstacle(state.value) ?? (runs > 0 ? "Stop it first: it is loaded." : null);
   const local = /^(\/|file:)/.test(model.source);
   return (
     <AskButton
-      word={adding ? "Cancel" : "Remove"}
-      busyWord={adding ? "Cancelling" : "Removing"}
-      label={`${adding ? "Cancel adding" : "Remove"} ${model.name}`}
-      title={adding ? `Cancel adding ${model.name}?` : `Remove ${model.name}?`}
-      confirm={adding ? "Cancel it" : "Remove"}
+      word={coming ? "Cancel" : "Remove"}
+      busyWord={coming ? "Cancelling" : "Removing"}
+      label={`${coming ? "Cancel adding" : "Remove"} ${model.name}`}
+      title={coming ? `Cancel adding ${model.name}?` : `Remove ${model.name}?`}
+      confirm={coming ? "Cancel it" : "Remove"}
       class={name ?? "small-btn"}
       why={why}
       run={() => removeModel(server, model.model_id)}
@@ -104,7 +104,7 @@ export function RemoveModel({ model, class: name }: { model: Model; class?: stri
       <p>
         {local
           ? "This cluster forgets it. The file stays where it is."
-          : adding
+          : coming
             ? "What has been downloaded is deleted."
             : "Its file is deleted on the server. It can be added again from where it came."}
       </p>

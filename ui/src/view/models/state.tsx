@@ -6,14 +6,14 @@ import { type Mark, MarkIcon } from "../parts";
 const marks: Record<Instance["state"], Mark> = {
   starting: "stale",
   loading: "stale",
-  ready: "idle",
+  running: "idle",
   paused: "throttled",
   stopping: "draining",
   failed: "offline",
 };
 
 export function InstanceState({ instance }: { instance: Instance }) {
-  const busy = instance.state === "ready" && instance.running > 0;
+  const busy = instance.state === "running" && instance.running > 0;
   const mark = busy ? "computing" : marks[instance.state];
   return (
     <span class="state" data-state={mark}>

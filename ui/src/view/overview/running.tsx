@@ -12,9 +12,9 @@ const SHOWN = 4;
 export function RunningModels() {
   const { state } = useApp();
   const all = sortedInstances(state.value.instances);
-  const ready = all.filter((one) => one.state === "ready").length;
+  const running = all.filter((one) => one.state === "running").length;
   if (all.length === 0) return null;
-  const aside = ready === all.length ? `${ready} loaded` : `${ready} of ${all.length} ready`;
+  const aside = running === all.length ? `${running} loaded` : `${running} of ${all.length} running`;
   return (
     <Panel title={<a href="#/models">Models</a>} label="Loaded models" class="run-panel" aside={aside}>
       <ul class="rows">
@@ -58,7 +58,7 @@ function Row({ instance }: { instance: Instance }) {
         )}
         <InstanceState instance={instance} />
       </span>
-      {instance.state === "ready" && timing && timing.hops.length > 0 && <Time timing={timing} />}
+      {instance.state === "running" && timing && timing.hops.length > 0 && <Time timing={timing} />}
     </li>
   );
 }

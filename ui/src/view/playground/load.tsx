@@ -16,7 +16,7 @@ export function LoadModel({ model }: { model: Model }) {
   const [asking, setAsking] = useState(false);
   const [refusal, setRefusal] = useState<Refusal | null>(null);
   const all = instancesOf(state.value, model.model_id);
-  const coming = all.find((one) => one.state === "starting" || one.state === "loading");
+  const coming = all.find((one) => one.state === "starting");
   const held = all.find((one) => one.state === "paused" || one.state === "failed");
   const why = obstacle(state.value);
   const load = async (): Promise<void> => {
