@@ -5,7 +5,6 @@ import { type Mark, MarkIcon } from "../parts";
 
 const marks: Record<Instance["state"], Mark> = {
   starting: "stale",
-  loading: "stale",
   running: "idle",
   paused: "throttled",
   stopping: "draining",
