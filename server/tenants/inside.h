@@ -199,7 +199,8 @@ const struct cluster_device *item_device(const struct item *item);
 // What is held in the memory of this device, which it may share with others of its node; more of it, or less.
 uint64_t held_bytes(const struct tenancy *tenants, const struct cluster_device *device);
 enum status held_change(struct tenancy *tenants, const struct cluster_device *device, uint64_t change);
-// What other workers were asked for in the memory of the worker's device at `place`, and may not have touched yet.
+// What other workers were asked for in the memory of the worker's device at `place`, and may not have touched yet; 0
+// where that is not the machine's own.
 uint64_t awaited_bytes(const struct worker *worker, unsigned place);
 // Whether an allocation of `bytes` fits its token, its device and the memory that the device shares.
 enum status item_check_room(const struct tenant *tenant, const struct cluster_device *device, uint64_t bytes,

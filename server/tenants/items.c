@@ -65,6 +65,12 @@ static const char *pool_of(const struct cluster_device *device)
 	return json_get_string(cluster_device_record(device), "memory_pool", "");
 }
 
+// Whether its memory is the machine's own.
+static bool is_host(const struct cluster_device *device)
+{
+	return !strcmp(pool_of(device), "host");
+}
+
 // Whether the two have one memory.
 static bool share(const struct cluster_device *one, const struct cluster_device *other)
 {
@@ -84,6 +90,8 @@ uint64_t awaited_bytes(const struct worker *worker, unsigned place)
 {
 	const struct cluster_device *device = worker->devices[place].device;
 	uint64_t bytes = 0;
+	if (!is_host(device)) // of other memory drivers promise none twice
+		return 0;
 	for (const struct holding *one = worker->tenants->holdings; one; one = one->next)
 		bytes += share(one->device, device) ? one->awaited : 0;
 	for (unsigned i = 0; i < worker->device_count; i++) // its own it does one after the other
@@ -97,7 +105,7 @@ static uint64_t lent_bytes(const struct cluster_device *device)
 	const int64_t has = json_get_integer(cluster_device_record(device), "memory_bytes", 0);
 	if (has <= 0)
 		return UINT64_MAX;
-	return (uint64_t)has - (strcmp(pool_of(device), "host") ? 0 : reserve_bytes((uint64_t)has));
+	return (uint64_t)has - (is_host(device) ? reserve_bytes((uint64_t)has) : 0);
 }
 
 enum status held_change(struct tenancy *tenants, const struct cluster_device *device, uint64_t change)

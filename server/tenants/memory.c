@@ -86,7 +86,9 @@ enum status tenant_allocate(const struct tenant_call *client, struct error *erro
 		struct json *params = bytes_json(bytes);
 		json_set_integer(params, "device", place);
 		json_set_integer(params, "handle", item->handle);
-		json_set_integer(params, "awaited_bytes", (int64_t)awaited_bytes(worker, place));
+		const uint64_t awaited = awaited_bytes(worker, place);
+		if (awaited) // workers of a build before do not know it
+			json_set_integer(params, "awaited_bytes", (int64_t)awaited);
 		call->item = item;
 		call->device = place;
 		status = worker_send(
