@@ -1,5 +1,5 @@
-// An instance that a faster device is offered to, and one that has lost its place, as both are shown: on two machines
-// whose devices have one name, which played nodes have.
+// An instance that a faster device is offered to, one that has lost its place, and layers that are moved to where they
+// do not fit, as they are shown: on two machines whose devices have one name, which played nodes have.
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -12,10 +12,10 @@ import { eventually, slow, startServer, temporary } from "../api/server.mjs";
 import { WorkerNode } from "../api/workers.mjs";
 import { devicesUp, openDashboard, picture, shapes, startBrowser, suite } from "./browser.mjs";
 
-const LONG = 120000 * slow, NAME = "Intel(R) Xeon(R) Processor";
+const LONG = 120000 * slow, MIB = 1 << 20, NAME = "Intel(R) Xeon(R) Processor";
 
 suite("paused", () => {
-	let server, admin, browser, nodes, instance_id, model;
+	let server, admin, browser, nodes, instance_id, model, used = 64 * MIB;
 	const device = (n, memory_bandwidth_bytes_per_s) => deviceRecord({ device_id: `dev_${n}`, hardware_key: `uuid:${n}`, name: NAME,
 		memory_pool: `uuid:${n}`, memory_bytes: 1 << 30, memory_bandwidth_bytes_per_s });
 	const is = (what, matches) => {
@@ -42,7 +42,7 @@ suite("paused", () => {
 		nodes = await Promise.all([1, 2].map((n) => WorkerNode.start(server, { Worker: ModelWorker, devices: [device(n, n === 1 ? 2e10 : 8e11)],
 			record: nodeRecord({ node_id: `nod_${n}`, name: ["one", "two"][n - 1] }) })));
 		for (const [i, node] of nodes.entries()) {
-			const tell = () => node.telemetry([deviceReadings({ device_id: `dev_${i + 1}`, memory_total_bytes: 1 << 30, memory_used_bytes: 1 << 26 })]);
+			const tell = () => node.telemetry([deviceReadings({ device_id: `dev_${i + 1}`, memory_total_bytes: 1 << 30, memory_used_bytes: used })]);
 			node.beat = setInterval(tell, 1000);
 			tell();
 		}
@@ -73,7 +73,7 @@ suite("paused", () => {
 		await drain("dev_2", false);
 		await is("it is offered a place", (one) => one.offer?.device_ids[0] === "dev_2");
 		await everywhere("instance-offer", async (page) => {
-			await page.getByText(/it would give .* tokens a second/).waitFor();
+			await page.getByText(/it would give .* tokens per s/).waitFor();
 			await page.getByText(`two, ${NAME}`).first().waitFor();
 			await page.getByRole("button", { name: `Move words to two, ${NAME}` }).waitFor();
 		});
@@ -84,6 +84,7 @@ suite("paused", () => {
 		await drain("dev_2", true);
 		nodes[0].worker().kill();
 		const { missing, remedies } = await is("it waits for a place", (one) => one.state === "paused" && /^it waits for a place/.test(one.state_reason));
+		assert.deepEqual(remedies, []); // the devices are kept from it, not too small
 		assert.deepEqual(missing, [{ first_layer: 0, layer_count: model.architecture.layers, device_id: "dev_1", to_device_id: null }]);
 		await everywhere("instance-paused", async (page) => {
 			await page.getByText(/it waits for a place/i).first().waitFor();
@@ -92,5 +93,41 @@ suite("paused", () => {
 		await drain("dev_2", false);
 		await drain("dev_1", false);
 		await is("it goes on", (one) => one.state === "running" && one.recoveries === 1);
+	});
+
+	test("layers that were moved to where they do not fit: what each device lacks, and what would do", async () => {
+		await admin.call("instance.delete", { instance_id });
+		await drain("dev_2", false);
+		used = (1 << 30) - (1 << 26) - 64 * MIB; // a sixteenth is the machine's own: free are 64 MiB on each, for 88 MiB
+		const asked = { model_id: model.model_id, context_tokens: 2048, sequences: 1 };
+		await eventually(async () => (await admin.call("placement.preview", asked)).stages.length === 2, "it takes both devices", LONG);
+		for (const [shape, options] of Object.entries(shapes)) {
+			const page = await browser.page(options);
+			await openDashboard(page, server, `#/models/${model.model_id}`);
+			const preview = page.getByRole("region", { name: "Placement preview" });
+			await preview.getByRole("combobox", { name: "Context", exact: true }).selectOption("2048");
+			await preview.getByRole("combobox", { name: "At once", exact: true }).selectOption("1");
+			const handle = preview.getByRole("slider"), stages = preview.locator(".stage-row");
+			const load = preview.getByRole("button", { name: "Load" });
+			await handle.waitFor();
+			await handle.press("End"); // all layers but one are the first device's
+			await preview.getByText("It does not fit as asked.").waitFor();
+			assert.equal(await load.isEnabled(), false);
+			assert.equal(await stages.count(), 2);
+			await stages.nth(0).getByText(/[1-9]\d* MiB more than is free/).waitFor();
+			await stages.nth(0).getByText("layers 0 to 124, the embedding").waitFor();
+			assert.equal(await stages.nth(1).getByText("more than is free").count(), 0);
+			await preview.getByText(/: its 125 layers take/).waitFor();
+			await preview.getByText(/^With \d+ MiB more on .* they would fit there\.$/).waitFor();
+			const remedy = await preview.getByText(/^With \d+ layers fewer on .* they would fit there\.$/).textContent();
+			await picture(page, `placement-misfit-${shape}`);
+			const fewer = Number(/\d+/.exec(remedy)[0]);
+			for (let i = 0; i < fewer; i++) await handle.press("ArrowLeft"); // as it says, and it fits
+			await preview.getByText(`layers 0 to ${124 - fewer}, the embedding`).waitFor();
+			await preview.getByText("ms per token").waitFor();
+			assert.equal(await load.isEnabled(), true);
+			assert.equal(await preview.getByText("more than is free").count(), 0);
+			await page.context().close();
+		}
 	});
 });

@@ -198,6 +198,21 @@ test("models without a place, and links that are not as they should be, want att
   assert.match(found[2].text, /^Its round trip is 80 ms\./);
 });
 
+test("devices of one name are told apart: numbered on a machine, by its name among several", () => {
+  const devices = [
+    device("z", { name: "H200", pci_address: "0000:1a:00.0" }),
+    device("a", { name: "H200", pci_address: "0000:9b:00.0" }),
+    device("only", { name: "H100" }),
+  ];
+  const named = (of, name) => of.map((id) => name(all, id));
+  let all = state({ devices });
+  assert.deepEqual(named(["z", "a", "only", "gone"], select.deviceName), ["H200 · 0", "H200 · 1", "H100", "gone"]);
+  assert.deepEqual(named(["z", "only"], select.deviceLabel), ["H200 · 0", "H100"]);
+  assert.deepEqual(select.sortedDevices(all).map((one) => one.record.device_id), ["only", "z", "a"]);
+  all = state({ nodes: [node("n1"), node("n2")], devices: [...devices, device("far", { name: "H200", node_id: "n2" })] });
+  assert.deepEqual(named(["a", "far", "only"], select.deviceLabel), ["n1, H200 · 1", "n2, H200", "H100"]);
+});
+
 test("node memory is used of total, or null", () => {
   assert.deepEqual(select.nodeMemory(nodeReading("n1")), { used: 16 * GIB, total: 64 * GIB });
   assert.equal(select.nodeMemory(nodeReading("n1", { memory_available_bytes: null })), null);

@@ -28,9 +28,9 @@ test("devices of one machine that copy directly are pairs of it, and copies that
   ];
   const state = reduce(initialState, { type: "snapshot", snapshot: snapshot({ nodes: three, devices }) });
   const [{ pairs, ...rest }, ...more] = topology.peersOf(state);
-  assert.deepEqual([rest, more], [{ node: "n1", staged: [["a (a)", "a (b)"], ["a (b)", "c"]] }, []]);
+  assert.deepEqual([rest, more], [{ node: "n1", staged: [["a · 0", "a · 1"], ["a · 1", "c"]] }, []]);
   assert.deepEqual(pairs.map((one) => [one.a, one.b, one.there.bytes_per_s, one.back.bytes_per_s]),
-    [["a (a)", "a (b)", 1.6e10, 3.9e11], ["a (a)", "c", null, null], ["a (b)", "c", null, null]]);
+    [["a · 0", "a · 1", 1.6e10, 3.9e11], ["a · 0", "c", null, null], ["a · 1", "c", null, null]]);
   assert.equal(pairs[1].there.reason, "it is not measured yet");
   assert.deepEqual(topology.peersOf(stateWith([])), []);
 });

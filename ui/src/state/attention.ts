@@ -4,7 +4,7 @@ import { remember } from "../lib/remember";
 import type { DeviceEntry, State } from "./state";
 import { deviceHref, modelHref, nodeHref } from "../lib/route";
 import { sortedInstances } from "./models";
-import { memoryTotal, sortedDevices, sortedNodes } from "./select";
+import { deviceLabel, memoryTotal, sortedDevices, sortedNodes } from "./select";
 import { SERVER, pairState, pairTrouble, pairsOf } from "./topology";
 
 /** A memory that is fuller than this wants attention. */
@@ -95,13 +95,14 @@ type Finding = Omit<Attention, "href" | "open">;
 function ofDevice(state: State, entry: DeviceEntry): Finding | null {
   const { record, reading } = entry;
   const key = record.device_id;
+  const name = deviceLabel(state, key);
   if (state.nodes[record.node_id]?.record.state === "offline") return null; // said once, for its node
   if (record.verification.state === "failed")
     return {
       key,
       level: "error",
       since: record.verification.at,
-      title: `${record.name} failed its check`,
+      title: `${name} failed its check`,
       text: `${sentence(record.verification.error)} It gets no work. The other devices are not affected.`,
     };
   if (record.state === "offline")
@@ -109,7 +110,7 @@ function ofDevice(state: State, entry: DeviceEntry): Finding | null {
       key,
       level: "attention",
       since: record.last_seen_at,
-      title: `${record.name} is gone`,
+      title: `${name} is gone`,
       text: `${sentence(record.state_reason)} It was here before; it keeps its name and history until it is back.`,
     };
   if (reading?.thermal_state === "critical")
@@ -117,7 +118,7 @@ function ofDevice(state: State, entry: DeviceEntry): Finding | null {
       key,
       level: "error",
       since: null,
-      title: `${record.name} is critically hot`,
+      title: `${name} is critically hot`,
       text: sentence(record.state_reason),
     };
   if (record.state === "throttled")
@@ -125,7 +126,7 @@ function ofDevice(state: State, entry: DeviceEntry): Finding | null {
       key,
       level: "attention",
       since: null,
-      title: `${record.name} is throttled`,
+      title: `${name} is throttled`,
       text: sentence(record.state_reason) || sentence(reading?.throttle?.join(", ") ?? null),
     };
   const total = memoryTotal(entry);
@@ -139,7 +140,7 @@ function ofDevice(state: State, entry: DeviceEntry): Finding | null {
       key,
       level: "attention",
       since: null,
-      title: `Memory of ${record.name} is nearly full`,
+      title: `Memory of ${name} is nearly full`,
       text: "New work that needs more will be refused. Its page shows the processes that hold it.",
     };
   return null;

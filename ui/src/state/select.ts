@@ -39,12 +39,34 @@ export function isNodeStale(state: State, entry: NodeEntry, now: number): boolea
 /** The time of the last reading of a device, else when it was last seen. */
 export const lastHeard = (entry: DeviceEntry): string => entry.reading?.at ?? entry.record.last_seen_at;
 
-/** A device's name; of those that have one name on several machines, behind its machine's. */
-export function deviceLabel({ devices, nodes }: State, id: string): string {
+/** Devices of one machine in the order in which its drivers count them. */
+function bySlot(a: Device, b: Device): number {
+  const [x, y] = a.pci_address === b.pci_address ? [a.device_id, b.device_id] : [a.pci_address ?? "", b.pci_address ?? ""];
+  return x < y ? -1 : 1;
+}
+
+const deviceNames = remember((devices: State["devices"]): ReadonlyMap<string, string> => {
+  const alike = new Map<string, Device[]>();
+  for (const { record } of Object.values(devices)) {
+    const key = `${record.node_id}\n${record.name}`;
+    alike.set(key, [...(alike.get(key) ?? []), record]);
+  }
+  const names = new Map<string, string>();
+  for (const ones of alike.values())
+    ones.sort(bySlot).forEach((one, i) => names.set(one.device_id, ones.length > 1 ? `${one.name} · ${i}` : one.name));
+  return names;
+});
+
+/** A device's name; those that have one name on one machine are numbered from 0. The id of one that is not here. */
+export const deviceName = ({ devices }: State, id: string): string => deviceNames(devices).get(id) ?? id;
+
+/** Its name; of those that have one name on several machines, behind its machine's. */
+export function deviceLabel(state: State, id: string): string {
+  const { devices, nodes } = state;
   const record = devices[id]?.record;
   if (!record) return id;
   const twice = Object.values(devices).some(({ record: other }) => other.name === record.name && other.node_id !== record.node_id);
-  return twice ? `${nodes[record.node_id]?.record.name ?? record.node_id}, ${record.name}` : record.name;
+  return twice ? `${nodes[record.node_id]?.record.name ?? record.node_id}, ${deviceName(state, id)}` : deviceName(state, id);
 }
 
 export const isGpu = (device: Device): boolean => device.kind !== "cpu";
@@ -210,7 +232,7 @@ export const sortedDevices = remember((state: State): readonly DeviceEntry[] => 
       at(a) - at(b) ||
       rank(a) - rank(b) ||
       byName(a.record.name, b.record.name) ||
-      byName(a.record.device_id, b.record.device_id),
+      bySlot(a.record, b.record),
   );
 });
 

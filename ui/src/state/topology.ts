@@ -1,7 +1,7 @@
 /* What views ask of links: pairs of machines, words for them, and where boxes and wires of the drawing lie. Pure. */
 import type { DevicePeer, Link, LinkClass } from "../lib/api.gen";
 import { type Quantity, figure } from "../lib/format";
-import { byName, sortedNodes } from "./select";
+import { byName, deviceName, sortedNodes } from "./select";
 import type { State } from "./state";
 
 export const SERVER = "server";
@@ -53,7 +53,7 @@ export interface PeerPair {
 export interface Peers {
   readonly node: string;
   readonly pairs: readonly PeerPair[];
-  /** Names of devices, from and to; with their ids where several have one name. */
+  /** Names of devices, from and to. */
   readonly staged: readonly (readonly [string, string])[];
 }
 
@@ -65,10 +65,7 @@ export function peersOf(state: State): Peers[] {
       const here = Object.values(state.devices)
         .map(({ record }) => record)
         .filter((one) => one.node_id === node_id);
-      const name = (id: string): string => {
-        const word = state.devices[id]?.record.name ?? id;
-        return here.filter((one) => one.name === word).length > 1 ? `${word} (${id})` : word;
-      };
+      const name = (id: string): string => deviceName(state, id);
       const ways = here.flatMap((one) => one.peers.map((peer) => ({ ...peer, from: one.device_id })));
       const way = (from: string, to: string): DevicePeer | null =>
         here.find((one) => one.device_id === from)?.peers.find((one) => one.device_id === to) ?? null;
@@ -164,6 +161,8 @@ export const chipSizes: Sizes = { gutter: 260, edge: 66, row: 75 };
 const PORT = 44;
 const GAP = 20;
 const LABEL = 44;
+/** Ends that are this near lie on one line, which is still inside both boxes. */
+const STRAIGHT = 12;
 /** More devices than this are one line. */
 export const ROWS_MAX = 8;
 
@@ -233,7 +232,7 @@ export function draw(machines: readonly Machine[], pairs: readonly Pair[], sizes
     if (sameSide(pair)) return bracket(pair, from.left, portY(a, pair), portY(b, pair), gutter);
     const [leftY, rightY] = from.left ? [portY(a, pair), portY(b, pair)] : [portY(b, pair), portY(a, pair)];
     const lane = gutter / 2 + ((across.indexOf(pair) + 1) / (across.length + 1)) * (gutter / 2 - 12);
-    const path = Math.abs(leftY - rightY) < 1 ? `M0 ${leftY}H${gutter}` : `M0 ${leftY}H${Math.round(lane)}V${rightY}H${gutter}`;
+    const path = Math.abs(leftY - rightY) < STRAIGHT ? `M0 ${leftY}H${gutter}` : `M0 ${leftY}H${Math.round(lane)}V${rightY}H${gutter}`;
     const x = bracketed ? 32 : 12; // clear of the brackets
     return { pair, path, label: { x, y: leftY, width: nearest - x - 8, end: false } };
   });

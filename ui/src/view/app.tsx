@@ -1,6 +1,7 @@
 /* Which screen is shown: login, waiting for the first snapshot, or a page. */
 import { useSignalEffect } from "@preact/signals";
 import { route } from "../lib/route";
+import { deviceName } from "../state/select";
 import { LazyAccess } from "./access/lazy-page";
 import { LazyAllocations } from "./allocations/lazy-page";
 import { useApp } from "./app-context";
@@ -93,7 +94,7 @@ export function AppView() {
       connection.phase === "login"
         ? "Log in"
         : at.page === "device"
-          ? (devices[at.id]?.record.name ?? "Device")
+          ? (devices[at.id] ? deviceName(state.value, at.id) : "Device")
           : at.page === "node"
             ? (nodes[at.id]?.record.name ?? "Node")
             : at.page === "model"

@@ -33,7 +33,7 @@ const current = (page: string): "page" | undefined => {
 function Rail() {
   const { state, help } = useApp();
   const { server, devices, allocations, instances } = state.value;
-  const loaded = readyInstances(instances).length;
+  const running = readyInstances(instances).length;
   const wanting = attention(state.value).length;
   return (
     <nav class="rail" aria-label="Pages">
@@ -51,7 +51,7 @@ function Rail() {
             <Icon name={page} />
             {name}
             {page === "devices" && <span class="count">{Object.keys(devices).length}</span>}
-            {page === "models" && loaded > 0 && <span class="count">{loaded} loaded</span>}
+            {page === "models" && running > 0 && <span class="count">{running} running</span>}
             {page === "allocations" && Object.keys(allocations).length > 0 && (
               <span class="count">{Object.keys(allocations).length}</span>
             )}

@@ -23,7 +23,7 @@ export function PartsFigures({ parts }: { parts: Parts }) {
   const value = (bytes: number): string => (total === null ? memory(bytes).value : memoryOf(bytes, total).used);
   return (
     <dl class="part-figures">
-      <Part name="lent" class="p-lent" value={value(lent)} unit={unit} />
+      <Part name="lent" class="p-lent" {...memory(lent)} />
       <Part name="other use" class="p-other" value={other === null ? null : value(other)} unit={unit} />
       <Part name="free" class="p-free" value={free === null ? null : value(free)} unit={unit} />
       <Part name="in all" value={total === null ? null : value(total)} unit={unit} />

@@ -4,7 +4,7 @@ import { readLabels } from "../../command/memory";
 import { count, memory } from "../../lib/format";
 import { type Lent, lentMemory, mayFree, mayList, memoryParts } from "../../state/allocations";
 import { deviceHref } from "../../lib/route";
-import { isLive, isStale, memoryAxis, sortedDevices } from "../../state/select";
+import { deviceName, isLive, isStale, memoryAxis, sortedDevices } from "../../state/select";
 import { now } from "../../lib/clock";
 import type { State } from "../../state/state";
 import { useApp } from "../app-context";
@@ -96,7 +96,7 @@ function DevicePanel({
 }) {
   const { state } = useApp();
   const entry = state.value.devices[lent.device];
-  const name = entry?.record.name ?? lent.device;
+  const name = deviceName(state.value, lent.device);
   const node = entry && state.value.nodes[entry.record.node_id];
   const parts = memoryParts(entry, lent.bytes);
   const stale = entry ? isStale(state.value, entry, now.value) : true;

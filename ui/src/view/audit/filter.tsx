@@ -1,6 +1,6 @@
 /* Which entries are shown: by words, by kind of action, by result, by device; and whether new ones are added. */
 import type { AuditFilter } from "../../command/audit";
-import { sortedDevices } from "../../state/select";
+import { deviceLabel, sortedDevices } from "../../state/select";
 import { useApp } from "../app-context";
 
 const actions: [string, string][] = [
@@ -67,7 +67,7 @@ export function FilterBar({
         <option value="">every device</option>
         {devices.map(({ record }) => (
           <option key={record.device_id} value={record.device_id}>
-            {record.name}
+            {deviceLabel(state.value, record.device_id)}
           </option>
         ))}
       </select>

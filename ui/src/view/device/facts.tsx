@@ -1,6 +1,6 @@
 /* What a device is: identity and capabilities, the APIs that see it, the processes on it. */
 import { figure, memory, rate, sentence, took } from "../../lib/format";
-import { backendName, isSystem } from "../../state/select";
+import { backendName, deviceName, isSystem } from "../../state/select";
 import type { DeviceEntry } from "../../state/state";
 import { useApp } from "../app-context";
 import { Age, Chips, Fact, Figure, MarkIcon, NotReported, Panel } from "../parts";
@@ -44,8 +44,7 @@ export function Identity({ entry }: { entry: DeviceEntry }) {
           <Fact name="Copies to">
             {record.peers.map((peer) => (
               <span key={peer.device_id} class="copies-to">
-                <PeerRate peer={peer} /> <span class="faint">to</span>{" "}
-                {state.value.devices[peer.device_id]?.record.name ?? ""} <span class="code">{peer.device_id}</span>
+                <PeerRate peer={peer} /> <span class="faint">to</span> {deviceName(state.value, peer.device_id)}
                 {peer.class === "staged" && <span class="warm"> by way of the host</span>}
               </span>
             ))}

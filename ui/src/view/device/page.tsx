@@ -1,7 +1,7 @@
 /* A device: how it stands, its charts, what it is, which APIs see it, whether it passed its check, who uses it. */
 import { now } from "../../lib/clock";
 import { sentence } from "../../lib/format";
-import { isStale } from "../../state/select";
+import { deviceName, isStale } from "../../state/select";
 import type { DeviceEntry } from "../../state/state";
 import { useApp } from "../app-context";
 import { Age, MarkIcon, Panel, StateMark } from "../parts";
@@ -38,7 +38,7 @@ export function DevicePage({ id }: { id: string }) {
   const stale = isStale(state.value, entry, now.value);
   const changes = state.value.recent.filter((change) => change.device_id === id);
   return (
-    <Page title={record.name} parent={devices}>
+    <Page title={deviceName(state.value, id)} parent={devices}>
       <div class="stack">
         <Head entry={entry} stale={stale} />
         <Readings entry={entry} stale={stale} />

@@ -1,7 +1,7 @@
 /* All devices in one dense table: sorted by any column, narrowed by the filter; cards on a phone. */
 import { signal } from "@preact/signals";
 import { count } from "../../lib/format";
-import { isSoftware, isSystem, matches, memoryAxis, sortedDevices } from "../../state/select";
+import { deviceName, isSoftware, isSystem, matches, memoryAxis, sortedDevices } from "../../state/select";
 import { useApp, useStale } from "../app-context";
 import { NoNode } from "../overview/empty";
 import { FilterField, Page } from "../shell";
@@ -100,6 +100,7 @@ export function DevicesPage() {
                       <DeviceRow
                         key={one.record.device_id}
                         entry={one}
+                        name={deviceName(all, one.record.device_id)}
                         stale={stale.has(one.record.device_id)}
                         axis={axis}
                         node={all.nodes[one.record.node_id]?.record.name ?? ""}

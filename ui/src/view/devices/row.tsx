@@ -13,12 +13,14 @@ import { Spark, type Tone, ceilingOf } from "../spark";
 export const DeviceRow = memo(
   ({
     entry,
+    name,
     stale,
     axis,
     node,
     nodeId,
   }: {
     entry: DeviceEntry;
+    name: string;
     stale: boolean;
     axis: number;
     node: string;
@@ -32,8 +34,8 @@ export const DeviceRow = memo(
     return (
       <tr class={stale ? "stale" : undefined}>
         <th scope="row" class="c-name">
-          <a href={deviceHref(record.device_id)} title={record.name}>
-            {record.name}
+          <a href={deviceHref(record.device_id)} title={name}>
+            {name}
           </a>
           <span class="small faint clip">{describe(entry)}</span>
         </th>

@@ -47,7 +47,7 @@ export function LogsPage() {
           </select>
           <label class="check small">
             <input type="checkbox" checked={held === null} onChange={(event) => setHeld(event.currentTarget.checked ? null : log)} />
-            follow
+            Follow
           </label>
         </form>
         {behind > 0 && (

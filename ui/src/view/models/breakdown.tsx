@@ -17,8 +17,8 @@ interface Row {
   readonly predicted?: number | null;
 }
 
-const decimals = (ms: number): number => (ms < 0.1 ? 2 : ms < 100 ? 1 : 0);
-const text = (ms: number | null | undefined): string => (ms == null ? "not known" : figure(ms, decimals(ms)));
+/** One number of decimals for all rows of a token that takes so long. */
+const decimals = (total: number): number => (total < 10 ? 2 : total < 1000 ? 1 : 0);
 
 /** Of slices side by side. */
 const longest = (slices: readonly Stage[]): number | null =>
@@ -27,6 +27,7 @@ const longest = (slices: readonly Stage[]): number | null =>
 function Waterfall({ rows, total, aside }: { rows: readonly Row[]; total: number; aside?: string }) {
   const slowest = rows.reduce<Row | null>((most, row) => (row.kind !== "rest" && (row.ms ?? 0) > (most?.ms ?? 0) ? row : most), null);
   const compare = rows.some((row) => row.predicted != null);
+  const text = (ms: number | null): string => (ms === null ? "not known" : figure(ms, decimals(total)));
   let at = 0;
   return (
     <section class="waterfall" aria-label="Time of a token">

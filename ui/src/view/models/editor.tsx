@@ -6,6 +6,11 @@ import { count } from "../../lib/format";
 import { deviceLabel } from "../../state/select";
 import { useApp } from "../app-context";
 
+/** As sliders have them: by one layer, by eight, and as far as it goes. */
+const steps: Record<string, number> = {
+  ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -8, PageUp: 8, Home: -Infinity, End: Infinity,
+};
+
 /** Pins with the boundary before pin `at` moved to `layer`; each keeps one layer at least. */
 export function moveBoundary(pins: readonly Pin[], at: number, layer: number): Pin[] {
   const before = pins[at - 1]!;
@@ -54,7 +59,7 @@ export function LayerEditor({
     handle.addEventListener("pointercancel", over);
   };
   const key = (at: number) => (event: KeyboardEvent) => {
-    const step = { ArrowLeft: -1, ArrowRight: 1, PageDown: -8, PageUp: 8 }[event.key];
+    const step = steps[event.key];
     if (!step) return;
     event.preventDefault();
     change(moveBoundary(pins, at, pins[at]!.first_layer + step));
@@ -95,6 +100,7 @@ export function LayerEditor({
             aria-valuemin={pins[i]!.first_layer + 1}
             aria-valuemax={pin.first_layer + pin.layer_count - 1}
             aria-valuenow={pin.first_layer}
+            aria-valuetext={`${count(pins[i]!.layer_count, "layer")}, then ${count(pin.layer_count, "layer")}`}
             style={{ "--at": share(pin.first_layer) }}
             onPointerDown={drag(i + 1)}
             onKeyDown={key(i + 1)}

@@ -1,6 +1,6 @@
 /* A model that is loaded: how far, where, how fast, and its end. */
 import { moveInstance, stopInstance } from "../../command/models";
-import type { Instance } from "../../lib/api.gen";
+import type { Instance, Stage } from "../../lib/api.gen";
 import { count, figure, memory, sentence, took } from "../../lib/format";
 import { modelHref, playgroundHref } from "../../lib/route";
 import { mayAsk, mayManage, shareDone, shortOfMemory, sliceWord, stageBytes } from "../../state/models";
@@ -16,7 +16,8 @@ export function InstancePanel({ instance }: { instance: Instance }) {
   const { state } = useApp();
   const all = state.value;
   const layers = all.models[instance.model_id]?.architecture?.layers;
-  const totals = instance.stages.map((stage) => {
+  const stages = instance.stages.filter((stage) => !isGone(instance, stage));
+  const totals = stages.map((stage) => {
     const entry = all.devices[stage.device_id];
     return entry ? memoryTotal(entry) : null;
   });
@@ -54,9 +55,9 @@ export function InstancePanel({ instance }: { instance: Instance }) {
       )}
       {instance.state === "running" && <Figures instance={instance} />}
       {instance.state === "running" && <MeasuredFall instance={instance} />}
-      {layers !== undefined && instance.state !== "failed" && (
+      {layers !== undefined && instance.state !== "failed" && stages.length > 0 && (
         <ul class="rows stages">
-          {instance.stages.map((stage, i) => {
+          {stages.map((stage, i) => {
             const total = totals[i] ?? stageBytes(stage);
             const used = all.devices[stage.device_id]?.reading?.memory_used_bytes ?? null;
             // what is in use holds this stage already, once it is loaded
@@ -78,6 +79,11 @@ export function InstancePanel({ instance }: { instance: Instance }) {
     </Panel>
   );
 }
+
+/** Has its worker been lost, and the memory with it? */
+const isGone = (instance: Instance, stage: Stage): boolean =>
+  instance.state === "paused" &&
+  instance.missing.some((one) => one.device_id === stage.device_id && one.first_layer === stage.first_layer);
 
 /** It goes on by itself: what is gone, and where it goes. */
 function Paused({ instance }: { instance: Instance }) {
@@ -126,6 +132,8 @@ function Paused({ instance }: { instance: Instance }) {
   );
 }
 
+const speed = (tokens_per_s: number): string => figure(tokens_per_s, tokens_per_s < 100 ? 1 : 0);
+
 /** A device came, with which it would be faster. */
 function Offer({ instance, offer }: { instance: Instance; offer: NonNullable<Instance["offer"]> }) {
   const { state, server } = useApp();
@@ -134,8 +142,8 @@ function Offer({ instance, offer }: { instance: Instance; offer: NonNullable<Ins
   return (
     <div class="panel-body offer">
       <p>
-        On <b>{names}</b> it would give {figure(offer.tokens_per_s, 1)} tokens a second
-        <span class="quiet">; here {figure(offer.now_tokens_per_s, 1)} (both predicted)</span>
+        On <b>{names}</b> it would give {speed(offer.tokens_per_s)} tokens per s
+        <span class="quiet">; here {speed(offer.now_tokens_per_s)} (both predicted)</span>
       </p>
       {mayManage(login) && (
         <AskButton
@@ -156,8 +164,8 @@ function Offer({ instance, offer }: { instance: Instance; offer: NonNullable<Ins
 
 /** How far it is. */
 export function Loading({ progress }: { progress: NonNullable<Instance["progress"]> }) {
-  const { nodes, devices } = useApp().state.value;
-  const each = progress.parts.flatMap((part) => part.devices.map((one) => ({ ...one, node_id: part.node_id })));
+  const { state } = useApp();
+  const each = progress.parts.flatMap((part) => part.devices);
   const share = shareDone(progress.loaded_bytes, progress.total_bytes);
   const done = memory(progress.loaded_bytes);
   const total = memory(progress.total_bytes);
@@ -180,8 +188,7 @@ export function Loading({ progress }: { progress: NonNullable<Instance["progress
         <ul class="small quiet parts-loading">
           {each.map((one, i) => (
             <li key={i}>
-              {progress.parts.length > 1 ? `${nodes[one.node_id]?.record.name ?? one.node_id}, ` : ""}
-              {devices[one.device_id]?.record.name ?? one.device_id}: {figure(shareDone(one.loaded_bytes, one.total_bytes) ?? 0)} %
+              {deviceLabel(state.value, one.device_id)}: {figure(shareDone(one.loaded_bytes, one.total_bytes) ?? 0)} %
             </li>
           ))}
         </ul>
@@ -196,7 +203,7 @@ function Figures({ instance }: { instance: Instance }) {
     <dl class="instance-figures">
       <div>
         <dt>tokens per second</dt>
-        <dd class="value">{!instance.tokens_per_s ? <span class="faint">{instance.running > 0 ? "reading" : "idle"}</span> : figure(instance.tokens_per_s, 1)}</dd>
+        <dd class="value">{!instance.tokens_per_s ? <span class="faint">{instance.running > 0 ? "reading" : "idle"}</span> : speed(instance.tokens_per_s)}</dd>
       </div>
       <div>
         <dt>generated</dt>

@@ -2,7 +2,8 @@
 import type { Stage } from "../../lib/api.gen";
 import { memory } from "../../lib/format";
 import { deviceHref } from "../../lib/route";
-import { type Segment, segments, stageParts } from "../../state/models";
+import { deviceName } from "../../state/select";
+import { type Segment, segments, stageBytes, stageParts } from "../../state/models";
 import { useApp } from "../app-context";
 import { MarkIcon } from "../parts";
 
@@ -45,6 +46,7 @@ export function StageMemory({
   total,
   free,
   given = 0,
+  lacks,
   axis,
   slice = null,
 }: {
@@ -58,6 +60,8 @@ export function StageMemory({
   free: number | null;
   /** What idle models hold of it that give way. */
   given?: number;
+  /** How much the device has too little for all that is to go there, bytes; without it, for this stage alone. */
+  lacks?: number;
   axis: number;
 }) {
   const { state } = useApp();
@@ -65,7 +69,7 @@ export function StageMemory({
   const entry = devices[stage.device_id];
   const room = free === null ? null : free + given;
   const parts = segments(stage, total, room);
-  const over = stage.weights_bytes + stage.kv_bytes + stage.workspace_bytes > (room ?? total);
+  const over = lacks ?? Math.max(0, stageBytes(stage) - (room ?? total));
   const text = (bytes: number): string => {
     const { value, unit } = memory(bytes);
     return `${value} ${unit}`;
@@ -74,12 +78,12 @@ export function StageMemory({
     <li class="stage-row">
       <span class="stage-who">
         <b>
-          <a href={deviceHref(stage.device_id)}>{entry?.record.name ?? stage.device_id}</a>
+          <a href={deviceHref(stage.device_id)}>{deviceName(state.value, stage.device_id)}</a>
         </b>
         <span class="small faint">{entry ? nodes[entry.record.node_id]?.record.name : "not here any more"}</span>
       </span>
       <span class="stage-mem">
-        <span class="mem" style={{ "--cap": (total / axis) * 100 }}>
+        <span class={`mem ${over > 0 ? "over" : ""}`} style={{ "--cap": (total / axis) * 100 }}>
           {parts.map(({ kind, bytes }) => (
             <i key={kind} class={`seg-${kind}`} style={{ "--v": (bytes / Math.max(1, total)) * 100 }} />
           ))}
@@ -105,7 +109,11 @@ export function StageMemory({
               <MarkIcon mark="throttled" class="mini" /> {text(given)} of it once idle models give way
             </span>
           )}
-          {over && <span class="crit">more than is free</span>}
+          {over > 0 && (
+            <span class="crit">
+              <MarkIcon mark="offline" class="mini" /> {text(over)} more than is free
+            </span>
+          )}
         </span>
         <span class="stage-layers small">
           <Comb stage={stage} layers={layers} />

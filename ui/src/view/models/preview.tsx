@@ -6,7 +6,7 @@ import type { ChatTemplate, Model, Pin, Placement } from "../../lib/api.gen";
 import { count, figure, memory, sentence } from "../../lib/format";
 import { deviceHref } from "../../lib/route";
 import { inTurn, mayManage, proofWord, sliceWord } from "../../state/models";
-import { deviceLabel, isLive, obstacle, sortedDevices } from "../../state/select";
+import { deviceLabel, deviceName, isLive, obstacle, sortedDevices } from "../../state/select";
 import type { State } from "../../state/state";
 import { useApp } from "../app-context";
 import { Figure, MarkIcon, RefusalNote } from "../parts";
@@ -139,7 +139,7 @@ export function Preview({ model }: { model: Model }) {
               .filter(({ record }) => record.support !== "unsupported" && record.state !== "offline")
               .map(({ record }) => (
                 <option key={record.device_id} value={record.device_id}>
-                  {record.name}
+                  {deviceName(state.value, record.device_id)}
                   {Object.keys(state.value.nodes).length > 1 && ` on ${state.value.nodes[record.node_id]?.record.name ?? record.node_id}`}
                 </option>
               ))}
@@ -276,6 +276,10 @@ function Where({ placement, layers }: { placement: Placement; layers: number }) 
   const { state } = useApp();
   const memoryOf = new Map(placement.devices.map((one) => [one.device_id, one]));
   const axis = Math.max(1, ...placement.stages.map((one) => memoryOf.get(one.device_id)?.memory_bytes ?? 0));
+  const lacks = (id: string): number => {
+    const one = placement.feasible ? undefined : memoryOf.get(id);
+    return one ? Math.max(0, one.needed_bytes - (one.free_bytes === null ? one.memory_bytes : one.free_bytes + one.given_bytes)) : 0;
+  };
   const named = placement.why.filter((one) => one.device_id !== null);
   return (
     <div class="pv-grid">
@@ -295,6 +299,7 @@ function Where({ placement, layers }: { placement: Placement; layers: number }) 
                   total={memoryOf.get(stage.device_id)?.memory_bytes ?? 0}
                   free={memoryOf.get(stage.device_id)?.free_bytes ?? null}
                   given={memoryOf.get(stage.device_id)?.given_bytes ?? 0}
+                  lacks={lacks(stage.device_id)}
                   axis={axis}
                   slice={sliceWord(placement.stages, stage)}
                 />
@@ -307,13 +312,13 @@ function Where({ placement, layers }: { placement: Placement; layers: number }) 
           <ul class="lacks">
             {placement.devices.map((one) => (
               <li key={one.device_id} class="small">
-                <b>{deviceLabel(state.value, one.device_id)}</b> needs <Figure {...memory(one.needed_bytes)} />
+                <b>{deviceLabel(state.value, one.device_id)}</b> has{" "}
                 {one.free_bytes !== null && (
                   <>
-                    {" "}
-                    and has <Figure {...memory(one.free_bytes)} /> free
+                    <Figure {...memory(one.free_bytes)} /> free of{" "}
                   </>
                 )}
+                <Figure {...memory(one.memory_bytes)} />
               </li>
             ))}
           </ul>
@@ -404,7 +409,7 @@ function About({ device, text }: { device: string; text: string }) {
   return (
     <span>
       <b>
-        <a href={deviceHref(device)}>{name}</a>
+        <a href={deviceHref(device)}>{deviceName(state.value, device)}</a>
       </b>
       {text.slice(name.length)}.
     </span>

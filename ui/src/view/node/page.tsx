@@ -2,7 +2,7 @@
 import { now } from "../../lib/clock";
 import { figure, fullTime, memory, rate, sentence } from "../../lib/format";
 import { deviceHref } from "../../lib/route";
-import { backendName, isNodeStale, nodeMemory, sortedDevices } from "../../state/select";
+import { backendName, deviceName, isNodeStale, nodeMemory, sortedDevices } from "../../state/select";
 import type { NodeEntry } from "../../state/state";
 import { useApp } from "../app-context";
 import {
@@ -96,11 +96,11 @@ export function NodePage({ id }: { id: string }) {
             </Panel>
             <Panel title="Devices">
               {devices.length === 0 && <p class="panel-body quiet">None found on this machine yet.</p>}
-              <ul class="rows">
+              <ul class="rows node-list">
                 {devices.map((one) => (
                   <li key={one.record.device_id}>
                     <a class="clip" href={deviceHref(one.record.device_id)}>
-                      <b>{one.record.name}</b>
+                      <b>{deviceName(state.value, one.record.device_id)}</b>
                     </a>
                     <span class="small faint">
                       {backendName[one.record.backend]}, {one.record.support}

@@ -4,7 +4,7 @@ import type { Device } from "../../lib/api.gen";
 import { figure } from "../../lib/format";
 import { memo } from "../../lib/memo";
 import { deviceHref } from "../../lib/route";
-import { backendName, isSoftware, isSystem, memoryTotal } from "../../state/select";
+import { backendName, deviceName, isSoftware, isSystem, memoryTotal } from "../../state/select";
 import type { DeviceEntry } from "../../state/state";
 import type { Values } from "../../state/trail";
 import { useApp } from "../app-context";
@@ -43,6 +43,7 @@ export function DeviceSheet({
             <Cell
               key={one.record.device_id}
               entry={one}
+              name={deviceName(state.value, one.record.device_id)}
               stale={stale.has(one.record.device_id)}
               where={several ? (nodes[one.record.node_id]?.record.name ?? "") : ""}
             />
@@ -75,7 +76,7 @@ export function describe({ record }: DeviceEntry): string {
   return [api, record.family, kindOf(record)].filter(Boolean).join(" · ");
 }
 
-const Cell = memo(({ entry, stale, where }: { entry: DeviceEntry; stale: boolean; where: string }) => {
+const Cell = memo(({ entry, name, stale, where }: { entry: DeviceEntry; name: string; stale: boolean; where: string }) => {
   const { record, reading, trail } = entry;
   const tone: Tone = record.state === "computing" ? "accent" : "grey";
   const hot = reading?.thermal_state != null && reading.thermal_state !== "normal";
@@ -83,7 +84,7 @@ const Cell = memo(({ entry, stale, where }: { entry: DeviceEntry; stale: boolean
   return (
     <a class={`cell ${stale ? "stale" : ""}`} href={deviceHref(record.device_id)}>
       <span class="id">
-        <b title={record.name}>{record.name}</b>
+        <b title={name}>{name}</b>
         {stale ? <Age at={reading?.at ?? record.last_seen_at} mark /> : <StateMark state={record.state} />}
       </span>
       <p class="where">

@@ -52,8 +52,9 @@ export function EventList({ changes, most }: { changes: readonly Change[]; most:
               <span>
                 <a href={change.device_id ? deviceHref(change.device_id) : nodeHref(change.node_id)}>
                   <b>{change.name}</b>
-                </a>
-                {more > 0 && ` and ${more} more:`} {change.summary}
+                </a>{" "}
+                {change.summary}
+                {more > 0 && `, and ${more} more`}
               </span>
             </li>
           );

@@ -3,6 +3,7 @@ import type { Instance, InstanceTiming } from "../../lib/api.gen";
 import { count, figure, sentence } from "../../lib/format";
 import { modelHref } from "../../lib/route";
 import { sortedInstances } from "../../state/models";
+import { deviceLabel, deviceName } from "../../state/select";
 import { useApp } from "../app-context";
 import { InstanceState } from "../models/state";
 import { Figure, MarkIcon, Panel } from "../parts";
@@ -14,7 +15,7 @@ export function RunningModels() {
   const all = sortedInstances(state.value.instances);
   const running = all.filter((one) => one.state === "running").length;
   if (all.length === 0) return null;
-  const aside = running === all.length ? `${running} loaded` : `${running} of ${all.length} running`;
+  const aside = running === all.length ? `${running} running` : `${running} of ${all.length} running`;
   return (
     <Panel title={<a href="#/models">Models</a>} label="Loaded models" class="run-panel" aside={aside}>
       <ul class="rows">
@@ -34,9 +35,10 @@ export function RunningModels() {
 }
 
 function Row({ instance }: { instance: Instance }) {
-  const { devices, nodes } = useApp().state.value;
+  const { state } = useApp();
+  const { devices, nodes } = state.value;
   const { stages, timing } = instance;
-  const first = devices[stages[0]?.device_id ?? ""]?.record;
+  const first = stages[0]?.device_id;
   const machines = [...new Set(stages.map((one) => nodes[devices[one.device_id]?.record.node_id ?? ""]?.record.name ?? ""))].filter(Boolean);
   return (
     <li class="run-row">
@@ -46,7 +48,7 @@ function Row({ instance }: { instance: Instance }) {
         </b>
         <span class="small quiet">
           {instance.format}
-          {stages.length === 1 && first && ` on ${first.name}`}
+          {stages.length === 1 && first && ` on ${deviceLabel(state.value, first)}`}
           {stages.length > 1 && ` on ${count(stages.length, "device")} of ${machines.join(", ")}`}
         </span>
       </span>
@@ -68,11 +70,11 @@ const sameStage = (a: TimedStage, b: TimedStage): boolean => a.device_id === b.d
 
 /** One step from its beginning to its end; the slowest stage apart, and the words for it. */
 function Time({ timing }: { timing: InstanceTiming }) {
-  const { devices, nodes } = useApp().state.value;
+  const { state } = useApp();
   const stages = timing.parts.flatMap((part) =>
     part.stages.map((one) => ({
       ...one,
-      name: (part.stages.length > 1 ? devices[one.device_id]?.record.name : nodes[part.node_id]?.record.name) ?? one.device_id,
+      name: part.stages.length > 1 ? deviceName(state.value, one.device_id) : (state.value.nodes[part.node_id]?.record.name ?? one.device_id),
     })),
   );
   const slowest = stages.reduce((most, one) => (one.compute_ms > most.compute_ms ? one : most), stages[0]!);

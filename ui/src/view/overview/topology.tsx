@@ -3,6 +3,7 @@ import { count, figure, memory, memoryOf, rate } from "../../lib/format";
 import { memo } from "../../lib/memo";
 import { deviceHref, nodeHref } from "../../lib/route";
 import {
+  deviceName,
   memoryAxis,
   memoryTotal,
   isNodeStale,
@@ -114,7 +115,8 @@ function NodeBox({
         {detail === "sum" && devices.length > 0 && <Sum node={node} devices={devices} />}
         {detail !== "sum" &&
           devices.map((one) => {
-            const props = { key: one.record.device_id, entry: one, stale: stale.has(one.record.device_id), axis };
+            const id = one.record.device_id;
+            const props = { key: id, entry: one, name: deviceName(state.value, id), stale: stale.has(id), axis };
             return detail === "line" ? <Line {...props} /> : <Chip {...props} />;
           })}
         {devices.length === 0 && (
@@ -176,7 +178,7 @@ function NodeFoot({ node, stale }: { node: NodeEntry; stale: boolean }) {
   );
 }
 
-const Chip = memo(({ entry, stale, axis }: { entry: DeviceEntry; stale: boolean; axis: number }) => {
+const Chip = memo(({ entry, name, stale, axis }: { entry: DeviceEntry; name: string; stale: boolean; axis: number }) => {
   const { record, reading } = entry;
   const heat = reading?.temperature_celsius;
   const hot = reading?.thermal_state && reading.thermal_state !== "normal";
@@ -186,8 +188,8 @@ const Chip = memo(({ entry, stale, axis }: { entry: DeviceEntry; stale: boolean;
       <span class="line">
         <span class="name clip">
           <StateMark state={stale && record.state !== "offline" ? "stale" : record.state} bare />
-          <span class="clip" title={record.name}>
-            {record.name}
+          <span class="clip" title={name}>
+            {name}
           </span>
         </span>
         <span class={`small ${hot ? "warm" : "quiet"}`}>
@@ -209,15 +211,15 @@ const Chip = memo(({ entry, stale, axis }: { entry: DeviceEntry; stale: boolean;
   );
 });
 
-const Line = memo(({ entry, stale, axis }: { entry: DeviceEntry; stale: boolean; axis: number }) => {
+const Line = memo(({ entry, name, stale, axis }: { entry: DeviceEntry; name: string; stale: boolean; axis: number }) => {
   const { record, reading } = entry;
   const total = memoryTotal(entry);
   const used = reading?.memory_used_bytes ?? null;
   return (
     <a class={`t-row ${stale ? "stale" : ""}`} href={deviceHref(record.device_id)}>
       <StateMark state={stale && record.state !== "offline" ? "stale" : record.state} bare />
-      <span class="clip" title={record.name}>
-        {record.name}
+      <span class="clip" title={name}>
+        {name}
       </span>
       <MemoryBar used={used} total={total} axis={axis} other={onHostMemory(record)} />
       <span class="num">

@@ -196,7 +196,7 @@ function TokensVital({ state, live }: { state: State; live: boolean }) {
   const waiting = ready.reduce((sum, one) => sum + one.waiting, 0);
   const under = running === 0 ? "no request" : `${count(running, "request")}${waiting ? `, ${waiting} waiting` : ""}`;
   return (
-    <Vital class="p-cpu" label="Tokens" sub={!live ? <LostAge /> : `${count(ready.length, "model")} loaded, ${under}`}>
+    <Vital class="p-cpu" label="Tokens" sub={!live ? <LostAge /> : `${count(ready.length, "model")} running, ${under}`}>
       <span class="value">
         {figure(rate ?? 0, rate !== null && rate < 100 ? 1 : 0)}
         <span class="unit"> per s</span>

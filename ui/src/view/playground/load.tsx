@@ -35,7 +35,9 @@ export function LoadModel({ model }: { model: Model }) {
   return (
     <div class="begin">
       <Icon name="playground" />
-      <p>{model.name} is not loaded.</p>
+      <p>
+        {model.name} is {held?.state === "paused" ? "paused" : "not loaded"}.
+      </p>
       {held && (
         <p class="small trouble">
           <MarkIcon mark={held.state === "paused" ? "throttled" : "offline"} class="mini" />{" "}

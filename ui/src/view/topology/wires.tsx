@@ -3,7 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { count, memory } from "../../lib/format";
 import { deviceHref, nodeHref } from "../../lib/route";
-import { isStale, memoryTotal, sortedDevices, sortedNodes } from "../../state/select";
+import { deviceName, isStale, memoryTotal, sortedDevices, sortedNodes } from "../../state/select";
 import type { DeviceEntry, NodeEntry } from "../../state/state";
 import {
   type Pair,
@@ -153,8 +153,8 @@ function Machine({ node, devices }: { node: NodeEntry; devices: readonly DeviceE
                 href={deviceHref(entry.record.device_id)}
               >
                 <StateMark state={stale && entry.record.state !== "offline" ? "stale" : entry.record.state} bare />
-                <span class="clip" title={entry.record.name}>
-                  {entry.record.name}
+                <span class="clip" title={deviceName(state.value, entry.record.device_id)}>
+                  {deviceName(state.value, entry.record.device_id)}
                 </span>
                 <span class="num">{total !== null && <Figure {...memory(total)} />}</span>
               </a>
