@@ -425,6 +425,8 @@ void instance_ring_check(struct instance *instance, struct order *order)
 void instance_ring_adopt(struct instance *instance, uint64_t epoch)
 {
 	struct instance_ring *own = instance->ring;
+	if (epoch > own->part.epoch) // a last part that has just been loaded counts its rounds from the first
+		own->round = 0;
 	own->part.epoch = epoch;
 	own->greeted = false;
 	ring_set_epoch(own->ring, epoch);
@@ -519,6 +521,8 @@ static void take_hello(struct instance *instance, const struct ring_message *mes
 static void take_failed(struct instance *instance, const struct ring_message *message)
 {
 	struct error error = {0};
+	if (message->epoch < instance->ring->part.epoch)
+		return; // left over: of a part that is none of these any more
 	if (!instance_ring_is_last(instance)) {
 		send_failed(instance->ring, message->epoch, message->part, message->text);
 		return;

@@ -15,6 +15,7 @@
  *   instances_times.c  how long its layers take, as it was measured
  *   instances_timing.c where the time of a token goes
  *   instances_recover.c  what becomes of one that is paused
+ *   instances_keep.c     what it keeps of what it has loaded, when it is placed anew
  *   instances_offer.c    faster places
  *   demand.c             models that are loaded because somebody asks
  *   giveway.c            idle ones that make room for others
@@ -394,7 +395,7 @@ static enum status launch(struct instance *instance, struct error *error)
 	struct instance **at = &instance->all->first;
 	enum status status = instance_hold(instance, true);
 	if (!status)
-		status = parts_create(&instance->parts, instance, error);
+		status = parts_create(&instance->parts, instance, NULL, error);
 	if (status)
 		return error->message[0] ? status
 					 : error_set(error, status, "%.100s could not be started: %s",

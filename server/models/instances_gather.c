@@ -93,18 +93,21 @@ static uint64_t not_shown(const struct instances *instances, const struct cluste
 	return bytes;
 }
 
-void gather_released(const struct instance *instance)
+void gather_released_stage(const struct instance *instance, const struct instance_stage *stage)
 {
 	struct instances *instances = instance->all;
-	for (unsigned i = 0; i < instance->stage_count; i++) {
-		const struct instance_stage *stage = &instance->stages[i];
-		if (!stage->held)
-			continue;
-		struct released *one = &instances->released[instances->released_count++ % LIMIT_INSTANCES];
-		*one = (struct released){.bytes = stage->held, .at_ms = clock_steady_ms()};
-		snprintf(one->device_id, sizeof one->device_id, "%s", cluster_device_id(stage->device));
-		snprintf(one->instance_id, sizeof one->instance_id, "%s", instance->instance_id);
-	}
+	if (!stage->held)
+		return;
+	struct released *one = &instances->released[instances->released_count++ % LIMIT_INSTANCES];
+	*one = (struct released){.bytes = stage->held, .at_ms = clock_steady_ms()};
+	snprintf(one->device_id, sizeof one->device_id, "%s", cluster_device_id(stage->device));
+	snprintf(one->instance_id, sizeof one->instance_id, "%s", instance->instance_id);
+}
+
+void gather_released(const struct instance *instance)
+{
+	for (unsigned i = 0; i < instance->stage_count; i++)
+		gather_released_stage(instance, &instance->stages[i]);
 }
 
 // The most that has just been freed at once where a reading says that as much is used as if it were still held; by this
@@ -206,7 +209,7 @@ static uint64_t less(uint64_t bytes, uint64_t by)
 }
 
 // Memory that is free: by the newest reading and by what is held, whichever says less. What an instance that is placed
-// anew has there counts as free while its workers run, and where they have ended for as long as readings lag.
+// anew has there counts as free while its workers run, and where one has ended for as long as readings lag.
 static void read_memory(struct placement_device *out, const struct gathering *gathering,
 			const struct cluster_device *device, const struct json *telemetry)
 {
@@ -223,7 +226,7 @@ static void read_memory(struct placement_device *out, const struct gathering *ga
 		       most = ending ? most_free(ending, device, used) : UINT64_MAX,
 		       held = less(tenancy_held_bytes(instances->params.tenants, device), own);
 	uint64_t taken = used >= 0 ? (uint64_t)used + not_shown(instances, device) : 0;
-	if (ending && ending->parts)
+	if (ending && own)
 		taken = less(taken, own);
 	else if (ending && used >= 0 && most == UINT64_MAX)
 		taken = less(taken, lagging(instances, ending, device, (uint64_t)used, out->memory_bytes));
@@ -529,6 +532,8 @@ enum status placing_gather(struct placing **out, const struct instances *instanc
 		status = read_pins(placing, json_get(params, "pins"), instances, error);
 		if (!excluded || excluded->gives_way)
 			giveway_gather(placing, instances);
+		if (excluded && excluded->keeps)
+			keep_gather(placing, excluded->ending);
 	}
 	if (status)
 		free(placing);

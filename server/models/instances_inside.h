@@ -45,6 +45,20 @@ struct placing_giver {
 	bool gives_way, ends; // ends: it is unloaded; else its stages are as they are to be
 };
 
+// What an instance that is placed anew has loaded and may keep (instances_keep.c).
+struct placing_kept {
+	struct {
+		int device;    // its place in the list; -1: its layers are lost
+		int at_device; // where these lay, if that can be used; else -1
+		uint32_t first_layer, layer_count;
+		uint64_t bytes;     // held of its memory, of one that is kept
+	} stages[PLACEMENT_STAGES]; // (stage_count)
+	unsigned stage_count;       // 0: there is nothing to keep
+	unsigned part_count, kept_parts;
+	uint32_t page_count;
+	enum tensor_format format; // FORMAT_UNKNOWN: as the file is
+};
+
 // What placement.preview and instance.create take. One block: free() ends it.
 struct placing {
 	const struct model_record *model;
@@ -66,6 +80,7 @@ struct placing {
 	uint64_t lacking[PLACEMENT_DEVICES]; // that more is taken than there is
 	uint64_t given[PLACEMENT_DEVICES];   // by those that give way
 	char later[160];                     // why another does not give way yet; ""
+	struct placing_kept kept;
 	bool lags; // readings of a device still show what an instance held there that has ended
 };
 
@@ -76,6 +91,7 @@ struct placing_excluded {
 	const char *why;               // static, in words: "it is lost"
 	const struct instance *ending; // what its stages hold counts as free; may be NULL. Cancel when it goes
 	bool gives_way;                // idle instances do, as to one that is begun
+	bool keeps;                    // what `ending` has loaded and is not lost stays, unless that is slow
 };
 
 struct instance_stage {
@@ -111,6 +127,7 @@ struct recovery {
 	unsigned attempt;                     // at placing it anew, since it was paused
 	bool without_pins;                    // pins were given up
 	bool anew;                            // it is being placed anew
+	unsigned kept, of_parts;              // parts that keep what they have then; of all
 	bool returning;                       // the server was started: devices and workers of before are waited for
 	bool wanted;                          // because somebody wants it so, and nothing is lost
 	char gave_way[INSTANCE_REASON_BYTES]; // how: "it gave way to ..."; until it is whole again; ""
@@ -328,6 +345,7 @@ enum { GATHER_NAME_BYTES = 208 };
 const char *gather_name(const struct instances *instances, const struct cluster_device *device,
 			char text[GATHER_NAME_BYTES]);
 void gather_released(const struct instance *instance); // what it holds is about to be free: noted for `lags`
+void gather_released_stage(const struct instance *instance, const struct instance_stage *stage); // what one does
 // Part of it was to be loaded and there was no memory: noted, of the stages that it has on that node with that back
 // end, for a device that has refused before, else the fullest. For a minute, or until it has that much more, it counts
 // as having less.
@@ -342,6 +360,18 @@ bool placing_stands(struct placing *placing, const struct instances *instances);
 // Devices alone, with their memory and who may give way. The result is to be freed. Errors: STATUS_OUT_OF_MEMORY.
 enum status placing_gather_memory(struct placing **out, const struct instances *instances,
 				  const struct model_record *model);
+
+// instances_keep.c
+// What `ending` has and may keep: on the devices that are gathered.
+void keep_gather(struct placing *placing, const struct instance *ending);
+// giveway_find, or what keeps all that can be kept, where that is not much slower. Thread: the planner's. Errors:
+// placement_find's.
+enum status keep_find(struct placing *placing, struct error *error);
+// What it has loaded is spared, and what it holds of the rest is free. False: there is nothing of that kind; nothing
+// has happened.
+bool keep_spare(struct instance *instance, const char *why);
+// It takes this placement, with its parts, and what it holds is held. Errors: as parts_create's; then it has none.
+enum status keep_begin(struct instance *instance, const struct placing *placing, struct error *error);
 
 // nowhere.c
 // A question's model was looked for a place for, and there was none: `error` is what questions are told.

@@ -58,7 +58,8 @@ static struct json *loading_json(const struct instance *instance, unsigned part)
 static struct json *progress_json(const struct instance *instance)
 {
 	uint64_t done, total;
-	if (!instance->parts || (instance->state != INSTANCE_LOADING && instance->state != INSTANCE_PAUSED))
+	if (!parts_at_work(instance->parts) ||
+	    (instance->state != INSTANCE_LOADING && instance->state != INSTANCE_PAUSED))
 		return json_new_null();
 	struct json *json = json_new_object(), *parts = json_new_array();
 	uint64_t all_done = 0, all_total = 0;

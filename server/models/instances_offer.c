@@ -211,7 +211,8 @@ static enum status ask_step(struct instance *instance, const char *format, struc
 		json_remove(wanted, "format");
 	json_destroy(&instance->stepping);
 	instance->stepping = wanted;
-	if (instance->state == INSTANCE_PAUSED && !instance->parts) { // it has no place: maybe it has one like this
+	if (instance->state == INSTANCE_PAUSED &&
+	    !parts_at_work(instance->parts)) { // it has no place: maybe it has one like this
 		take_wish(instance);
 		instance_keep(instance);
 		recover_wish(instance);
@@ -226,7 +227,8 @@ static enum status ask_step(struct instance *instance, const char *format, struc
 static bool any_waits(const struct instance *instance)
 {
 	const struct instance *one = instance->all->first;
-	while (one && (one->state != INSTANCE_PAUSED || one->parts || one->recovery.in_vain_ms > instance->room_ms))
+	while (one && (one->state != INSTANCE_PAUSED || parts_at_work(one->parts) ||
+		       one->recovery.in_vain_ms > instance->room_ms))
 		one = one->next;
 	return one != NULL;
 }

@@ -3,13 +3,16 @@
  *
  *   running --- a hop is broken ---> paused, connected anew and checked -------------------------> running
  *       |                                  | that fails                                              ^
- *       +--- a part is lost, ----> paused, workers ended -> searched for a place -> begun anew ------+
+ *       +--- a part is lost, ----> paused, its worker ended -> searched for a place -> begun anew --+
  *       |    or is to be left            ^                        | none: once more, in a while      |
  *       |                                +------------------------+                                  |
  *       +--- a node is cut off --> paused, waits for it a little, then searches ... begun anew|
  *                                                   ... while it does, the node is back with its workers: connected
  *     the server is started --> paused, waits for the devices it lay on, then searches ... begun anew ---> running
  *                                  | ... its workers have outlived the server before: adopted, connected ----^
+ *
+ * What has not been lost of it stays where it is, if it can (instances_keep.c); where that does not work all of it is
+ * loaded anew, and so is what has no place for longer than a node is waited for.
  *
  * Its requests stay, and go on where their client has got to (requests.c). They wait until it has been paused for
  * pause_ms in which nothing was fetched or loaded; then they end with an error that says to try again, and the instance
@@ -61,6 +64,7 @@ static void pause(struct instance *instance, const char *why)
 	recovery->attempt = 0;
 	recovery->search_ms = recovery->in_vain_ms = 0;
 	recovery->anew = recovery->failed = recovery->wanted = recovery->returning = false;
+	recovery->kept = 0;
 	recovery->avoided[0] = 0;
 	recovery->missing_count = 0;
 	json_destroy(&recovery->remedies);
@@ -106,35 +110,42 @@ static void let_go(struct instance *instance, const char *why)
 	instance_hold(instance, false);
 }
 
-static void end_parts(struct instance *instance, const char *why)
+static void not_begun(struct instance *instance, enum status status, const struct error *error)
 {
-	instance->recovery.anew = true;
-	json_destroy(&instance->recovery.remedies);
-	let_go(instance, why);
-	generations_pause(instance);
+	snprintf(instance->state_reason, sizeof instance->state_reason, "it could not be placed anew: %.300s",
+		 error->message[0] ? error->message : status_text(status));
+	later(instance);
 }
 
-static void begin_parts(struct instance *instance)
+static void say_kept(struct instance *instance)
 {
-	struct error error = {0};
-	instance_keep(instance);
-	enum status status = instance_hold(instance, true);
-	if (!status)
-		status = parts_create(&instance->parts, instance, &error);
-	if (status) {
-		snprintf(instance->state_reason, sizeof instance->state_reason, "it could not be placed anew: %.300s",
-			 error.message[0] ? error.message : status_text(status));
-		instance_hold(instance, false);
-		later(instance);
-	}
-	instance_publish(instance);
+	struct recovery *recovery = &instance->recovery;
+	recovery->kept = parts_kept(instance->parts);
+	recovery->of_parts = parts_count(instance->parts);
+	if (!recovery->kept)
+		return;
+	snprintf(instance->state_reason, sizeof instance->state_reason,
+		 "%.300s; %u of %u parts keep what they have loaded", recovery->why, recovery->kept,
+		 recovery->of_parts);
+	log_info("models", "instance %s of %s: %u of %u parts keep what they have loaded", instance->instance_id,
+		 instance->model_name, recovery->kept, recovery->of_parts);
 }
 
+// What stays as it is goes on; all else ends before anything begins.
 static void begin_anew(struct instance *instance, const struct placing *placing)
 {
-	end_parts(instance, "the instance is placed anew");
-	instance_take_placement(instance, placing);
-	begin_parts(instance);
+	struct error error = {0};
+	instance->recovery.anew = true;
+	json_destroy(&instance->recovery.remedies);
+	if (parts_at_work(instance->parts))
+		keep_spare(instance, "the instance is placed anew");
+	const enum status status = keep_begin(instance, placing, &error);
+	generations_pause(instance);
+	if (status)
+		not_begun(instance, status, &error);
+	else
+		say_kept(instance);
+	instance_publish(instance);
 }
 
 // What would give it a place, and how it is asked for.
@@ -184,6 +195,22 @@ static void make_room(struct instance *instance, const struct placing *placing)
 	begin_anew(instance, placing);
 }
 
+// How long a node is waited for before another place is, and what is left of an instance without one: its workers may
+// come back with it, which is worth waiting for where loading takes long.
+static int64_t grace_ms(const struct instance *instance)
+{
+	double ms = instance->load_ms / 2;
+	return ms < RETURN_LEAST_MS ? RETURN_LEAST_MS : ms > LIMIT_RETURN_MS ? LIMIT_RETURN_MS : (int64_t)ms;
+}
+
+// Without a place for the rest it keeps nobody from theirs.
+static void end_spared(struct instance *instance)
+{
+	if (instance->parts && !parts_at_work(instance->parts) &&
+	    clock_steady_ms() - instance->recovery.paused_ms >= grace_ms(instance))
+		let_go(instance, "there is no place for the rest of the instance");
+}
+
 static void placed(void *context, enum status status, struct placing *placing, const struct error *error)
 {
 	struct instance *instance = context;
@@ -196,6 +223,7 @@ static void placed(void *context, enum status status, struct placing *placing, c
 						   : "no device can be used")) {
 		search(instance);
 	} else {
+		end_spared(instance);
 		instance_publish(instance);
 		later(instance);
 	}
@@ -248,7 +276,7 @@ static void search(struct instance *instance)
 	if (!hold_model(instance))
 		return;
 	struct placing_excluded excluded = {
-		.ending = instance, .why = "the instance failed there just now", .gives_way = true};
+		.ending = instance, .why = "the instance failed there just now", .gives_way = true, .keeps = true};
 	struct json *params = wanted(instance);
 	if (recovery->avoided[0])
 		snprintf(excluded.ids[excluded.count++], STORE_ID_BYTES, "%s", recovery->avoided);
@@ -289,17 +317,26 @@ void recover_lost(struct instance *instance, const struct error *fault, int part
 		return;
 	}
 	pause(instance, fault->message);
-	recovery->failed |= recovery->anew;
+	const bool kept = recovery->anew && recovery->kept; // all else than loading everything anew was tried, in vain
+	const bool spares = !recovery->anew && !recovery->returning && part >= 0 &&
+			    !parts_has_worker(instance->parts, (unsigned)part);
+	recovery->kept = 0;
+	recovery->failed |= recovery->anew && !kept;
 	recovery->missing_count = attempted ? recovery->missing_count : 0;
 	if (!attempted)
 		for (unsigned i = 0; i < instance->stage_count; i++)
 			if (!parts_has(instance->parts, i))
 				add_missing(instance, &instance->stages[i]);
 	snprintf(recovery->avoided, sizeof recovery->avoided, "%s",
-		 attempted && stage ? cluster_device_id(stage->device) : "");
+		 attempted && stage && !kept ? cluster_device_id(stage->device) : "");
 	if (stage && fault->status == STATUS_OUT_OF_MEMORY)
 		gather_refused(instance, stage);
-	let_go(instance, "the instance is placed anew");
+	if (kept)
+		log_warning("models",
+			    "instance %s of %s: with what parts had loaded it does not work; all is loaded anew",
+			    instance->instance_id, instance->model_name);
+	if (!spares || !keep_spare(instance, "the instance is placed anew"))
+		let_go(instance, "the instance is placed anew");
 	if (by_itself)
 		generations_blame(instance);
 	generations_pause(instance);
@@ -308,14 +345,6 @@ void recover_lost(struct instance *instance, const struct error *fault, int part
 	else
 		later(instance);
 	instance_publish(instance);
-}
-
-// How long a node is waited for before another place is: its workers may come back with it, which is worth waiting for
-// where loading takes long.
-static int64_t grace_ms(const struct instance *instance)
-{
-	double ms = instance->load_ms / 2;
-	return ms < RETURN_LEAST_MS ? RETURN_LEAST_MS : ms > LIMIT_RETURN_MS ? LIMIT_RETURN_MS : (int64_t)ms;
 }
 
 void recover_away(struct instance *instance, unsigned part, const char *why)
@@ -468,6 +497,12 @@ static void put_on_record(const struct instance *instance)
 	json_set_string(json, "reason", instance->recovery.why);
 	json_set_integer(json, "epoch", (int64_t)instance->epoch);
 	json_set_string(json, "devices", buffer_text(&devices));
+	if (instance->recovery.kept) {
+		char kept[64];
+		snprintf(kept, sizeof kept, "%u of %u parts keep what they have loaded", instance->recovery.kept,
+			 instance->recovery.of_parts);
+		json_set_string(json, "kept", kept);
+	}
 	buffer_init(&detail, LIMIT_AUDIT_DETAIL_BYTES);
 	json_print(json, &detail);
 	audit_count(
@@ -579,21 +614,33 @@ void recover_move(struct instance *instance, const struct placing *placing, cons
 void recover_spill(struct instance *instance, const struct placing_giver *giver)
 {
 	char why[INSTANCE_REASON_BYTES];
+	struct error error = {0};
 	instance->step = STEP_SPILLED;
 	say_gave_way(instance, why);
 	pause(instance, why);
 	instance->recovery.wanted = true;
 	instance->room_ms = instance->return_wait_ms = 0;
-	end_parts(instance, "it gives way");
+	instance->recovery.anew = true;
+	json_destroy(&instance->recovery.remedies);
+	let_go(instance, "it gives way");
+	generations_pause(instance);
 	instance_take_spilled(instance, giver);
-	begin_parts(instance);
+	instance_keep(instance);
+	enum status status = instance_hold(instance, true);
+	if (!status)
+		status = parts_create(&instance->parts, instance, NULL, &error);
+	if (status) {
+		instance_hold(instance, false);
+		not_begun(instance, status, &error);
+	}
+	instance_publish(instance);
 }
 
 static void look(void *arg)
 {
 	struct error error = {0};
 	struct instance *instance = arg;
-	const struct placing_excluded excluded = {.ending = instance};
+	const struct placing_excluded excluded = {.ending = instance, .keeps = true};
 	bool asked = !draining(instance) && offer_look(instance);
 	if (draining(instance)) {
 		struct json *params = wanted(instance);

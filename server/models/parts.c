@@ -2,6 +2,7 @@
  *
  *   parts.c        each part for itself: planned, fetched, opened, loaded; and the end of all
  *   parts_ring.c   connecting and checking
+ *   parts_keep.c   those that a placement before this one had
  *   parts_adopt.c  those that a server before this one had */
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -59,6 +60,7 @@ void parts_fail(struct parts *parts, int part, const struct error *fault)
 	parts->faulty = part;
 	parts->fault = *fault;
 	net_timer_stop(parts->loop, &parts->limit);
+	net_timer_stop(parts->loop, &parts->keep_limit);
 	net_timer_start(parts->loop, &parts->tell, 0, told_failed, parts);
 }
 
@@ -174,7 +176,7 @@ static struct json *part_json(const struct parts *parts, const struct part *part
 	return json;
 }
 
-static struct json *load_params(const struct parts *parts, const struct part *part)
+struct json *parts_load_params(const struct parts *parts, const struct part *part)
 {
 	const struct instance *instance = parts->instance;
 	struct json *params = json_new_object(), *stages = json_new_array();
@@ -215,7 +217,7 @@ static void worker_ready(void *context)
 		return;
 	part->step = PART_LOADING;
 	parts_limit(parts, LIMIT_LOAD_STALL_MS);
-	if (instance_worker_call(part->worker, "instance.load", load_params(parts, part), loaded, part, &error))
+	if (instance_worker_call(part->worker, "instance.load", parts_load_params(parts, part), loaded, part, &error))
 		parts_fail_at(parts, part->index, "loading", &error);
 	else
 		instance_parts_moved(parts->instance);
@@ -476,7 +478,9 @@ static void told_ready(void *arg)
 void parts_set_ready(struct parts *parts)
 {
 	parts->step = PARTS_READY;
-	if (!parts->proven) // of one, as its worker says; of several, from the beginning until all were connected
+	if (!parts->proven && parts->kept) // not all was loaded, and the time of all is what is to be known
+		parts->load_ms = parts->instance->load_ms;
+	else if (!parts->proven) // of one, as its worker says; of several, from the beginning until all were connected
 		parts->load_ms = parts->count == 1 ? parts->part[0].load_ms
 						   : (double)(clock_steady_ms() - parts->instance->began_loading_ms);
 	parts->proven = true;
@@ -513,30 +517,39 @@ void parts_divide(struct parts *parts)
 			continue;
 		}
 		part = &parts->part[parts->count];
-		*part = (struct part){.parts = parts, .index = parts->count++, .first_stage = i, .stage_count = 1};
+		*part = (struct part){
+			.parts = parts, .index = parts->count++, .first_stage = i, .stage_count = 1, .was_stage = -1};
 		snprintf(part->node_id, sizeof part->node_id, "%s", node_id);
 		cluster_has_node(instance->all->params.cluster, node_id, &part->local);
 	}
 }
 
-enum status parts_create(struct parts **out, struct instance *instance, struct error *error)
+enum status parts_create(struct parts **out, struct instance *instance, struct parts **before, struct error *error)
 {
 	struct parts *parts = calloc(1, sizeof(*parts));
 	bool elsewhere = false;
 	enum status status = STATUS_OK;
 	*out = NULL;
+	if (parts) {
+		parts->instance = instance;
+		parts->loop = instance->all->params.loop;
+		parts_divide(parts);
+	}
+	if (parts && before && *before)
+		parts_take_kept(parts, *before);
+	if (before)
+		parts_destroy(before, "the instance is placed anew");
 	if (!parts)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
-	parts->instance = instance;
-	parts->loop = instance->all->params.loop;
-	parts_divide(parts);
 	for (unsigned i = 0; i < parts->count; i++)
-		elsewhere |= !parts->part[i].local;
+		elsewhere |= !parts->part[i].local && !parts->part[i].worker;
 	if (elsewhere)
 		status = plan(parts, error);
 	for (unsigned i = 0; i < parts->count && !status; i++) // a failure of these is told later
-		if (parts->part[i].local)
+		if (parts->part[i].local && !parts->part[i].worker)
 			open_worker(&parts->part[i]);
+	if (!status)
+		parts_adopt_kept(parts);
 	if (status) {
 		parts_destroy(&parts, "it could not be started");
 		return status;
@@ -551,6 +564,9 @@ static void parts_free(struct parts *parts)
 	shards_close(&parts->file);
 	net_timer_stop(parts->loop, &parts->limit);
 	net_timer_stop(parts->loop, &parts->tell);
+	net_timer_stop(parts->loop, &parts->keep_limit);
+	for (unsigned i = 0; i < parts->count; i++)
+		free(parts->part[i].loaded);
 	for (struct parts_ask *ask = parts->asks, *next; ask; ask = next) {
 		next = ask->next;
 		ask->parts = NULL; // frees itself when it is answered
@@ -604,6 +620,11 @@ bool parts_has(const struct parts *parts, unsigned stage)
 			return part->worker && !instance_worker_is_away(part->worker);
 	}
 	return false;
+}
+
+bool parts_has_worker(const struct parts *parts, unsigned part)
+{
+	return parts && parts->part[part].worker;
 }
 
 double parts_load_ms(const struct parts *parts)

@@ -10,6 +10,9 @@
  *              nodes where there is one, else by way of the server (server/tenants/hop.h)
  *     check    a reference token goes around (instance.check), and each part compares what its neighbour says it sends
  *
+ * Parts that are placed anew keep what they can (parts_keep.c): one that is to have what it has, and whose worker
+ * lives, is told of the new placement (instance.adopt) in the place of all before `connect`.
+ *
  * All or nothing: whatever fails, or lasts too long, is told once, with the part and its device, and the owner destroys
  * all of them. Once they are ready a hop that breaks can be mended: connected anew and checked, with all workers as
  * they are. A set of parts has one epoch; what an older one's workers still say reaches nobody. Thread: the loop's. */
@@ -21,7 +24,17 @@ struct instance_stage;
 
 // Begin, with the stages of the instance, which outlives it. Then instance_parts_* are called (instances_inside.h),
 // never from inside. Errors: STATUS_LIMIT_EXCEEDED, STATUS_UNAVAILABLE, STATUS_OUT_OF_MEMORY.
-enum status parts_create(struct parts **out, struct instance *instance, struct error *error);
+// before: parts of the placement before, which are taken (also on failure) and of which nothing remains but what is
+// kept; NULL, or of NULL: there are none.
+enum status parts_create(struct parts **out, struct instance *instance, struct parts **before, struct error *error);
+// Once they were ready: end what is lost or cut off, and let go of what was asked; what is left does nothing until it
+// is kept or ended. To be called while the instance has the stages that they have. False: nothing is left, or to be
+// kept (they were never ready); then nothing has happened.
+bool parts_spare(struct parts *parts, const char *why);
+bool parts_at_work(const struct parts *parts); // false: NULL, or spared
+// How many were kept, of those that were created; and of a stage which one of the placement before it was; -1: none.
+unsigned parts_kept(const struct parts *parts);
+int parts_was_stage(const struct parts *parts, unsigned stage);
 // End all workers, in this turn; calls under way are answered with `why`. Accepts NULL, leaves NULL behind.
 void parts_destroy(struct parts **parts, const char *why);
 // The one that is asked to generate: the last part's. NULL if it has none.
@@ -42,7 +55,8 @@ void parts_mend(struct parts *parts);
 
 unsigned parts_count(const struct parts *parts);
 const struct instance_stage *parts_stage(const struct parts *parts, unsigned part); // its first
-bool parts_has(const struct parts *parts, unsigned stage); // whether that stage's worker is there
+bool parts_has(const struct parts *parts, unsigned stage);       // whether that stage's worker is there
+bool parts_has_worker(const struct parts *parts, unsigned part); // whether it has one, maybe cut off
 double parts_load_ms(const struct parts *parts);
 const char *parts_node_id(const struct parts *parts, unsigned part);
 // How far fetching and loading are, of a part.

@@ -1,10 +1,11 @@
-/* Parts that outlive a server, and their adoption by the next one. See parts.h.
+/* Parts that outlive a server, or a placement, and their adoption by the next one. See parts.h.
  *
  * They are what parts are whose nodes are cut off, until all are back. Then each worker is told of this server
  * (instance.adopt), whose epoch is greater than any before: what was under way ends there, and what its ring still says
  * of an earlier one is passed over. It answers what it has loaded, which must be what was stored. Where a node is cut
  * off meanwhile, or another stream comes in its place, all are asked again; where one does not answer in time the
- * instance is loaded anew. */
+ * instance is loaded anew. Parts that a placement keeps (parts_keep.c) are told of it in the same way, while others
+ * load. */
 #include "common/base/clock.h"
 #include "server/models/parts_inside.h"
 
@@ -100,15 +101,14 @@ static int64_t answer_ms(const struct instance *instance)
 	return ms < ANSWER_LEAST_MS ? ANSWER_LEAST_MS : ms > LIMIT_CHECK_MS ? LIMIT_CHECK_MS : ms;
 }
 
-void parts_adopt(struct parts *parts)
+// Those that have loaded.
+static void ask_all(struct parts *parts)
 {
 	struct error error = {0};
-	parts->step = PARTS_LOADING;
-	parts_limit(parts, answer_ms(parts->instance));
-	for (unsigned i = 0; i < parts->count; i++) // before any is asked, or the first answers would seem to be all
-		parts->part[i].step = PART_ADOPTING;
 	for (unsigned i = 0; i < parts->count && !parts->failed; i++) {
 		struct part *part = &parts->part[i];
+		if (part->step != PART_ADOPTING)
+			continue;
 		part->adoptions++; // what is still answered to the one before says nothing
 		struct parts_ask *ask = parts_ask_create(parts, i, &part->adoptions);
 		if (!ask) {
@@ -123,4 +123,34 @@ void parts_adopt(struct parts *parts)
 			parts_fail_at(parts, i, "it cannot be taken up", &error);
 		}
 	}
+}
+
+void parts_adopt(struct parts *parts)
+{
+	parts->step = PARTS_LOADING;
+	parts_limit(parts, answer_ms(parts->instance));
+	for (unsigned i = 0; i < parts->count; i++) // before any is asked, or the first answers would seem to be all
+		parts->part[i].step = PART_ADOPTING;
+	ask_all(parts);
+}
+
+// Those that load move parts->limit on and on.
+static void keeps_silent(void *arg)
+{
+	struct error error = {0};
+	struct parts *parts = arg;
+	unsigned part = 0;
+	while (part < parts->count && parts->part[part].step != PART_ADOPTING)
+		part++;
+	error_set(&error, STATUS_TIMEOUT, "it does not answer");
+	if (part < parts->count)
+		parts_fail_at(parts, part, "it cannot be taken up", &error);
+}
+
+void parts_adopt_kept(struct parts *parts)
+{
+	if (!parts->kept)
+		return;
+	net_timer_start(parts->loop, &parts->keep_limit, answer_ms(parts->instance), keeps_silent, parts);
+	ask_all(parts);
 }

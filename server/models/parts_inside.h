@@ -6,7 +6,7 @@
 
 enum { PARTS_KEY_BYTES = 65, HOP_ID_BYTES = 32 };
 
-// PART_ADOPTING: it has loaded, for a server before this one.
+// PART_ADOPTING: it has loaded, for a server before this one or an earlier placement.
 enum part_step { PART_PLANNED, PART_FETCHING, PART_STARTING, PART_LOADING, PART_ADOPTING, PART_LOADED };
 // PARTS_AWAY: they were ready, and the node of one of them is cut off.
 enum parts_step { PARTS_LOADING, PARTS_CONNECTING, PARTS_CHECKING, PARTS_READY, PARTS_AWAY };
@@ -29,6 +29,8 @@ struct part {
 	unsigned ends;      // that are connected
 	unsigned attempt;   // at connecting it
 	unsigned adoptions; // that were asked for
+	char *loaded;       // once it is spared: what it has loaded, in words to compare; else NULL
+	int was_stage;      // of one that is kept: its first stage in the placement before; -1: it is loaded
 };
 
 // Something that was asked; freed by its answer, which comes once, also after the parts are gone.
@@ -52,10 +54,12 @@ struct parts {
 	unsigned checks;          // that were begun, or given up since a hop is made anew
 	struct shards_file *file; // while parts fetch
 	struct parts_ask *asks;
-	struct net_timer limit, tell;
+	struct net_timer limit, tell, keep_limit; // keep_limit: for those that are kept to answer
 	int64_t limit_ms;
 	bool failed, proven; // proven: they were ready
 	bool adopting;       // they were, for a server before this one, and are to be told of this one
+	bool spared;         // what is left of them is to be kept, or ended
+	unsigned kept;       // parts that the placement before had loaded
 	double load_ms;      // until they were ready first; < 0: not known
 	int faulty;          // the part; -1: none in particular
 	struct error fault;
@@ -72,6 +76,7 @@ void parts_limit(struct parts *parts, int64_t ms); // from now on, for the step
 void parts_advance(struct parts *parts);
 void parts_set_ready(struct parts *parts);
 enum status parts_make_key(char key[PARTS_KEY_BYTES]);
+struct json *parts_load_params(const struct parts *parts, const struct part *part); // of instance.load
 // Of the instance's stages, one after the other.
 void parts_divide(struct parts *parts);
 // Of one worker; devices: (part->stage_count), filled in, to stay as long as what is returned.
@@ -81,6 +86,11 @@ void parts_take_loaded(struct part *part, const struct json *result);
 
 // parts_adopt.c
 void parts_adopt(struct parts *parts); // all of which are there
+void parts_adopt_kept(struct parts *parts);
+
+// parts_keep.c
+// Take over from those before what is to stay as it is, of parts that are divided.
+void parts_take_kept(struct parts *parts, struct parts *before);
 
 // parts_ring.c
 void parts_connect(struct parts *parts);

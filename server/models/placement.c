@@ -516,17 +516,20 @@ static enum status place_pinned(struct answer *answer, struct error *error)
 	const struct placement_wanted *wanted = answer->wanted;
 	struct placement *out = answer->out;
 	struct solution *solution = answer->solution;
-	const struct problem_params params = {.wanted = wanted,
-					      .sizes = &answer->sizes,
-					      .pages = placement_pages(wanted->context_tokens, wanted->sequences),
-					      .pinned = true};
+	const struct problem_params params = {
+		.wanted = wanted,
+		.sizes = &answer->sizes,
+		.pages = wanted->page_count ? wanted->page_count
+					    : placement_pages(wanted->context_tokens, wanted->sequences),
+		.pinned = true};
 	*solution = (struct solution){.first_s = -1};
 	problem_init(&solution->problem, &params);
 	const enum status status = read_pins(answer, &solution->problem, &solution->chain, error);
 	if (status)
 		return status;
 	if (!pins_fit(answer, &solution->problem, solution->problem.pages, &solution->chain)) {
-		solution->problem.pages = placement_pages(wanted->context_tokens, 1);
+		if (!wanted->page_count)
+			solution->problem.pages = placement_pages(wanted->context_tokens, 1);
 		if (!pins_fit(answer, &solution->problem, solution->problem.pages, &solution->chain)) {
 			const struct placement_stage *stage = &out->stages[0];
 			out->proof = PROOF_INFEASIBLE;
@@ -550,6 +553,7 @@ static enum status place_pinned(struct answer *answer, struct error *error)
 	}
 	chain_measure(&solution->problem, &solution->chain);
 	take(answer, &solution->problem, &solution->chain);
+	out->value_s = solution->chain.value;
 	return STATUS_OK;
 }
 

@@ -90,6 +90,7 @@ struct placement_wanted {
 	unsigned timed_count;
 	const struct placement_pin *pins; // (pin_count), at most PLACEMENT_STAGES
 	unsigned pin_count;
+	uint32_t page_count; // that pins are to have, and no others; 0: as many as there is room for
 	uint32_t context_tokens, sequences;
 	enum placement_objective objective;
 	enum placement_strategy strategy;
@@ -147,7 +148,7 @@ struct placement {
 	enum placement_proof proof;
 	double gap;                 // of PROOF_BOUND: a better one could take this part less time, at most
 	double value_s, bound_s;    // by the objective, also where no time is told; of what was not looked at, at
-				    // least (INFINITY: all was that could be better)
+				    // least (INFINITY: all was that could be better; of pins 0)
 	double first_ms, search_ms; // until the first answer, and the last
 	uint64_t visited;           // partial chains that were looked at
 	struct placement_hop hops[PLACEMENT_STAGES]; // (hop_count)

@@ -1,6 +1,6 @@
 /* Placements are searched for here, one after the other, on a thread of their own, so that the loop never waits.
  *
- *     placing_start -> (queue) -> gather, on the loop -> giveway_find, on the thread -> looked at again, done, on the
+ *     placing_start -> (queue) -> gather, on the loop -> keep_find, on the thread -> looked at again, done, on the
  *     loop -> the next
  *
  * What is urgent goes first: instances that wait for a place, then those that are created or moved, then previews. It
@@ -77,7 +77,7 @@ static void *planner_main(void *argument)
 		if (!request)
 			return NULL;
 		struct placing *placing = request->placing;
-		request->status = giveway_find(placing, &request->error);
+		request->status = keep_find(placing, &request->error);
 		outbox_post(planner->outbox, &request->item);
 	}
 }

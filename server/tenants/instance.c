@@ -217,6 +217,20 @@ enum status instance_worker_call(struct instance_worker *instance, const char *m
 	return status;
 }
 
+void instance_worker_recall(struct instance_worker *instance, const char *why)
+{
+	struct error fault = {0};
+	struct worker *worker = instance->worker;
+	error_set(&fault, STATUS_DEVICE_LOST, "%s", why);
+	worker->stale_call = worker->next_call;
+	worker_fail_calls(worker, &fault);
+}
+
+void instance_worker_hand_over(struct instance_worker *instance, void *context)
+{
+	instance->params.context = context;
+}
+
 const char *instance_worker_id(const struct instance_worker *instance)
 {
 	return instance->worker->worker_id;

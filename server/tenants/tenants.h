@@ -168,6 +168,10 @@ void instance_worker_destroy(struct instance_worker **instance, const char *why)
 // STATUS_OUT_OF_MEMORY.
 enum status instance_worker_call(struct instance_worker *instance, const char *method, struct json *params,
 				 cluster_answer *answer, void *context, struct error *error);
+// It stays, and what it was asked is of no interest any more: calls under way are answered STATUS_DEVICE_LOST with
+// `why`, now, and what it still answers to them is passed over.
+void instance_worker_recall(struct instance_worker *instance, const char *why);
+void instance_worker_hand_over(struct instance_worker *instance, void *context); // of its callbacks, from now on
 bool instance_worker_is_away(const struct instance_worker *instance);
 const char *instance_worker_id(const struct instance_worker *instance); // as its node knows it
 // It broke the contract: end it. `ended` is called.

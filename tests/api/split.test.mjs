@@ -205,8 +205,13 @@ describe("a model over several nodes", { timeout: 600000 * slow }, () => {
 
 	for (const [name, index] of [["first", 0], ["last", 1]])
 		test(`streams go on when the ${name} part's worker is killed`, async (context) => {
-			const id = await disturbed(context, nodes.slice(0, 2), () => process.kill(worker(nodes[index])[0], "SIGKILL"));
+			let other;
+			const id = await disturbed(context, nodes.slice(0, 2), () => {
+				other = worker(nodes[1 - index]);
+				process.kill(worker(nodes[index])[0], "SIGKILL");
+			});
 			assert.deepEqual(await goneOn(id), nodes.slice(0, 2).map((one) => one.device.device_id), "where it was");
+			assert.deepEqual(worker(nodes[1 - index]), other, "the other part was not loaded anew");
 		});
 
 	test("streams go on when a node of three is killed", async (context) => {

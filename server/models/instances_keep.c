@@ -1,0 +1,281 @@
+/* What an instance keeps of what it has loaded, when it is placed anew: where its layers go then, and its memory.
+ *
+ *   a part is lost -> what is left is spared (keep_spare) -> a place is searched for: the best one, and one that leaves
+ *   all living parts as they are, with the lost layers on a device that has room for them (keep_find) -> begun, and
+ * what is the same in both placements is taken over (keep_begin; parts_keep.c)
+ *
+ * Loading the rest anew takes minutes with a large model, so the second is taken unless it is much slower. Kept parts
+ * hold their memory all the time: to their own layers it is as good as free, to others it is not. */
+#include "common/base/log.h"
+#include "server/models/instances_inside.h"
+#include "server/models/placement_inside.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Of the speed of the best place: what is less than a fifth slower is no reason to load everything anew, as what is
+// less than a fifth faster is none to move (instances_offer.c).
+static const double keep_share = 0.8;
+
+// ---- what there is ----
+
+static int place_of(const struct placing *placing, const struct cluster_device *device)
+{
+	for (unsigned i = 0; i < placing->wanted.device_count; i++)
+		if (placing->where[i] == device && !placing->devices[i].unusable)
+			return (int)i;
+	return -1;
+}
+
+static bool same_worker(const struct placement_device *a, const struct placement_device *b)
+{
+	return a->node == b->node && a->backend == b->backend;
+}
+
+// Stages in slices, and with layers in the host's memory, are kept where the best place happens to have them alike.
+static bool is_plain(const struct instance_stage *stage)
+{
+	return !stage->slices && !stage->host_layers;
+}
+
+void keep_gather(struct placing *placing, const struct instance *ending)
+{
+	struct placing_kept *kept = &placing->kept;
+	const struct parts *parts = ending->parts;
+	const unsigned part_count = parts_count(parts);
+	bool plain = part_count > 1 && !placing->wanted.pin_count && placing->wanted.strategy != PLACE_TENSOR &&
+		     placing->wanted.context_tokens == ending->context_tokens &&
+		     placing->wanted.sequences == ending->sequences;
+	for (unsigned i = 0; i < part_count && plain; i++) {
+		const unsigned first = (unsigned)(parts_stage(parts, i) - ending->stages),
+			       end = i + 1 < part_count ? (unsigned)(parts_stage(parts, i + 1) - ending->stages)
+							: ending->stage_count;
+		bool stays = true;
+		for (unsigned j = first; j < end; j++) {
+			const struct instance_stage *stage = &ending->stages[j];
+			kept->stages[j].at_device = kept->stages[j].device = place_of(placing, stage->device);
+			kept->stages[j].first_layer = stage->first_layer;
+			kept->stages[j].layer_count = stage->layer_count;
+			kept->stages[j].bytes = stage->held;
+			stays &= parts_has(parts, j) && kept->stages[j].device >= 0;
+			plain &= is_plain(stage);
+		}
+		kept->kept_parts += stays;
+		for (unsigned j = first; j < end && !stays; j++)
+			kept->stages[j].device = -1;
+	}
+	kept->part_count = part_count;
+	kept->page_count = ending->page_count;
+	kept->format = ending->held_format;
+	kept->stage_count = plain && kept->kept_parts && kept->kept_parts < part_count ? ending->stage_count : 0;
+}
+
+// ---- where the lost layers go ----
+
+struct keeping {
+	const struct placing *placing;
+	struct placement_device devices[PLACEMENT_DEVICES]; // as they are while parts are kept
+	struct placement_pin pins[PLACEMENT_STAGES];
+	struct placement_wanted wanted;
+	struct placement found, best;
+};
+
+static bool shares(const struct placement_device *a, const struct placement_device *b)
+{
+	return a == b || (a->node == b->node && a->pool[0] && !strcmp(a->pool, b->pool));
+}
+
+// What is kept is held. To itself there is always room.
+static void hold_kept(struct keeping *keeping)
+{
+	const struct placing_kept *kept = &keeping->placing->kept;
+	struct placement_device *devices = keeping->devices;
+	for (unsigned i = 0; i < keeping->wanted.device_count; i++)
+		for (unsigned j = 0; j < kept->stage_count; j++) {
+			const uint64_t bytes = kept->stages[j].bytes;
+			if (kept->stages[j].device >= 0 && shares(&devices[i], &devices[kept->stages[j].device]))
+				devices[i].free_bytes -= bytes < devices[i].free_bytes ? bytes : devices[i].free_bytes;
+		}
+	for (unsigned j = 0; j < kept->stage_count; j++)
+		if (kept->stages[j].device >= 0)
+			devices[kept->stages[j].device].free_bytes = devices[kept->stages[j].device].memory_bytes;
+}
+
+static void pin(struct keeping *keeping, unsigned device, unsigned first_stage, unsigned end_stage)
+{
+	const struct placing_kept *kept = &keeping->placing->kept;
+	struct placement_pin *pin = &keeping->pins[keeping->wanted.pin_count++];
+	*pin = (struct placement_pin){.device = device, .first_layer = kept->stages[first_stage].first_layer};
+	for (unsigned i = first_stage; i < end_stage; i++)
+		pin->layer_count += kept->stages[i].layer_count;
+}
+
+static void look(struct keeping *keeping)
+{
+	struct error error = {0};
+	struct placement *found = &keeping->found;
+	bool plain = true;
+	if (placement_find(found, &keeping->wanted, &error) || !found->feasible)
+		return;
+	for (unsigned i = 0; i < found->stage_count; i++)
+		plain &= !found->stages[i].host_layers && !found->stages[i].slices;
+	if (plain && (!keeping->best.feasible || found->value_s < keeping->best.value_s))
+		keeping->best = *found;
+}
+
+// All where they were: a worker died, and its devices are well.
+static void try_same(struct keeping *keeping)
+{
+	const struct placing_kept *kept = &keeping->placing->kept;
+	keeping->wanted.pin_count = 0;
+	for (unsigned i = 0; i < kept->stage_count; i++) {
+		if (kept->stages[i].at_device < 0)
+			return;
+		pin(keeping, (unsigned)kept->stages[i].at_device, i, i + 1);
+	}
+	look(keeping);
+}
+
+static bool holds_kept(const struct keeping *keeping, unsigned device)
+{
+	const struct placing_kept *kept = &keeping->placing->kept;
+	for (unsigned i = 0; i < kept->stage_count; i++)
+		if (kept->stages[i].device == (int)device)
+			return true;
+	return false;
+}
+
+// The lost layers, which follow each other, on one device, by a worker of its own: with the parts beside it, it would
+// be one, and these are to stay as they are.
+static void try_device(struct keeping *keeping, unsigned device)
+{
+	const struct placing_kept *kept = &keeping->placing->kept;
+	const struct placement_device *devices = keeping->devices;
+	unsigned first = 0, end;
+	while (kept->stages[first].device >= 0)
+		first++;
+	for (end = first; end < kept->stage_count && kept->stages[end].device < 0; end++)
+		;
+	for (unsigned i = end; i < kept->stage_count; i++)
+		if (kept->stages[i].device < 0)
+			return;
+	if ((first && same_worker(&devices[device], &devices[kept->stages[first - 1].device])) ||
+	    (end < kept->stage_count && same_worker(&devices[device], &devices[kept->stages[end].device])))
+		return;
+	keeping->wanted.pin_count = 0;
+	for (unsigned i = 0; i < first; i++)
+		pin(keeping, (unsigned)kept->stages[i].device, i, i + 1);
+	pin(keeping, device, first, end);
+	for (unsigned i = end; i < kept->stage_count; i++)
+		pin(keeping, (unsigned)kept->stages[i].device, i, i + 1);
+	look(keeping);
+}
+
+// The best that keeps all that is left. False: none does.
+static bool find_kept(struct keeping *keeping, const struct placing *placing)
+{
+	const struct placing_kept *kept = &placing->kept;
+	keeping->placing = placing;
+	keeping->wanted = placing->wanted;
+	memcpy(keeping->devices, placing->devices, sizeof keeping->devices);
+	keeping->wanted.devices = keeping->devices;
+	keeping->wanted.pins = keeping->pins;
+	keeping->wanted.page_count = kept->page_count;
+	keeping->wanted.format = kept->format;
+	keeping->wanted.may_shrink = keeping->wanted.remedies = false;
+	hold_kept(keeping);
+	try_same(keeping);
+	for (unsigned i = 0; i < placing->wanted.device_count; i++)
+		if (!placing->devices[i].unusable && !placing->devices[i].software && !holds_kept(keeping, i))
+			try_device(keeping, i);
+	return keeping->best.feasible;
+}
+
+static void take(struct placing *placing, const struct placement *kept, bool slower)
+{
+	struct placement *out = &placing->placement;
+	const double free_s = out->value_s;
+	*out = *kept;
+	out->why_count = 0; // that the devices were asked for, which they were not
+	why_add(out, -1,
+		"%u of %u parts keep what they have loaded, and the others' layers go where there is room for them",
+		placing->kept.kept_parts, placing->kept.part_count);
+	if (slower)
+		why_add(out, -1, "with all of it loaded anew a token would take %.0f %% of the time",
+			100 * free_s / kept->value_s);
+}
+
+enum status keep_find(struct placing *placing, struct error *error)
+{
+	struct keeping *keeping = placing->kept.stage_count ? calloc(1, sizeof *keeping) : NULL;
+	const bool found = keeping && find_kept(keeping, placing);
+	const struct placement *out = &placing->placement;
+	enum status status;
+	if (!found) {
+		status = giveway_find(placing, error);
+	} else { // nobody has to give way
+		status = placement_find(&placing->placement, &placing->wanted, error);
+		const bool faster = !status && out->feasible && out->value_s < keeping->best.value_s * keep_share;
+		if (!faster)
+			take(placing, &keeping->best, !status && out->feasible && out->value_s < keeping->best.value_s);
+		status = faster ? status : STATUS_OK;
+	}
+	free(keeping);
+	return status;
+}
+
+// ---- its memory ----
+
+static void let_go_stage(const struct instance *instance, struct instance_stage *stage)
+{
+	struct tenancy *tenants = instance->all->params.tenants;
+	gather_released_stage(instance, stage);
+	if (!tenancy_hold(tenants, stage->device, -(int64_t)stage->held))
+		stage->held = 0;
+	if (stage->host && !tenancy_hold(tenants, stage->host, -(int64_t)stage->host_held))
+		stage->host_held = 0;
+}
+
+bool keep_spare(struct instance *instance, const char *why)
+{
+	if (!parts_spare(instance->parts, why))
+		return false;
+	for (unsigned i = 0; i < instance->stage_count; i++)
+		if (!parts_has(instance->parts, i))
+			let_go_stage(instance, &instance->stages[i]);
+	return true;
+}
+
+enum status keep_begin(struct instance *instance, const struct placing *placing, struct error *error)
+{
+	struct instance_stage was[PLACEMENT_STAGES];
+	const unsigned count = instance->stage_count;
+	struct parts *before = instance->parts;
+	bool kept[PLACEMENT_STAGES] = {false};
+	memcpy(was, instance->stages, sizeof was);
+	instance->parts = NULL;
+	instance_hold(instance, false);
+	instance_take_placement(instance, placing);
+	instance_keep(instance);
+	enum status status = parts_create(&instance->parts, instance, &before, error);
+	for (unsigned i = 0; i < instance->stage_count && !status; i++) {
+		const int at = parts_was_stage(instance->parts, i);
+		if (at < 0)
+			continue;
+		kept[at] = true;
+		instance->stages[i].memory = was[at].memory;
+		instance->stages[i].timed = was[at].timed;
+		instance->stages[i].stored_s = was[at].stored_s;
+	}
+	for (unsigned i = 0; i < count; i++)
+		if (!kept[i])
+			gather_released_stage(instance, &was[i]);
+	if (!status)
+		status = instance_hold(instance, true);
+	if (status) {
+		parts_destroy(&instance->parts, "it could not be placed anew");
+		instance_hold(instance, false);
+	}
+	return status;
+}
