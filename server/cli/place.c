@@ -337,8 +337,9 @@ static void add_offer(struct table *table, const struct json *offer)
 
 static int percent_of(const struct json *progress)
 {
-	const double total = json_get_number(progress, "total_bytes", 0);
-	return total > 0 ? (int)(100 * json_get_number(progress, "loaded_bytes", 0) / total) : 0;
+	const double total = json_get_number(progress, "total_bytes", 0),
+		     percent = total > 0 ? 100 * json_get_number(progress, "loaded_bytes", 0) / total : 0;
+	return percent < 100 ? (int)percent : 100; // whatever a worker says
 }
 
 static void add_row(struct table *table, const struct json *one)
