@@ -4,7 +4,7 @@ import { after, before, test } from "node:test";
 import { Client, FakeNode } from "../api/client.mjs";
 import { deviceRecord, linkReading, nodeRecord } from "../api/records.mjs";
 import { eventually, patience, startServer } from "../api/server.mjs";
-import { goTo, openDashboard, startBrowser, suite } from "./browser.mjs";
+import { goTo, openDashboard, picture, shapes, startBrowser, suite } from "./browser.mjs";
 
 suite("topology", () => {
 	let server, client, browser, page, nodes, timer;
@@ -49,7 +49,14 @@ suite("topology", () => {
 		] });
 		const row = region("Inside machines").getByRole("row").filter({ hasText: "Fast GPU" });
 		for (const text of ["direct", "391.0 GB/s", "not measured", /ago$/]) await row.getByText(text, { exact: typeof text === "string" }).first().waitFor();
-		await row.getByTitle("It broke.").waitFor();
+		await row.getByText("It broke.").waitFor();
+		for (const shape of ["wide-light", "narrow-dark"]) {
+			const shaped = await browser.page(shapes[shape]);
+			await openDashboard(shaped, server, "#/topology");
+			await shaped.getByRole("region", { name: "Inside machines", exact: true }).getByText("391.0 GB/s").waitFor();
+			await picture(shaped, `topology-pairs-${shape}`);
+			await shaped.context().close();
+		}
 		await goTo(page, "#/devices/dev_rack");
 		await region("Identity").getByText("391.0 GB/s").waitFor();
 		await goTo(page, "#/topology");

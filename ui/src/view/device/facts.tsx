@@ -45,6 +45,7 @@ export function Identity({ entry }: { entry: DeviceEntry }) {
             {record.peers.map((peer) => (
               <span key={peer.device_id} class="copies-to">
                 <PeerRate peer={peer} /> <span class="faint">to</span> {deviceName(state.value, peer.device_id)}
+                {peer.bytes_per_s === null && <span class="small faint"> {sentence(peer.reason)}</span>}
                 {peer.class === "staged" && <span class="warm"> by way of the host</span>}
               </span>
             ))}

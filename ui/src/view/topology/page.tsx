@@ -107,7 +107,7 @@ function Summary({ summary }: { summary: TopologySummary }) {
   return (
     <section class="panel vitals topo-vitals" aria-label="The cluster as one machine">
       <div class="vital">
-        <span class="label">Together</span>
+        <p class="label">Together</p>
         <p class="row">
           <span class="value">
             <Figure {...memory(summary.memory_bytes)} />
@@ -118,10 +118,10 @@ function Summary({ summary }: { summary: TopologySummary }) {
         </p>
       </div>
       <div class="vital">
-        <span class="label">Round trip, mean</span>
+        <p class="label">Round trip of links, mean</p>
         <p class="row">
           <span class="value">
-            {summary.mean_rtt_ms === null ? <NotReported /> : <Figure {...latency(summary.mean_rtt_ms)} />}
+            {summary.mean_rtt_ms === null ? <NotMeasured /> : <Figure {...latency(summary.mean_rtt_ms)} />}
           </span>
         </p>
         <p class="small faint">
@@ -129,11 +129,11 @@ function Summary({ summary }: { summary: TopologySummary }) {
         </p>
       </div>
       <div class="vital">
-        <span class="label">Throughput, mean</span>
+        <p class="label">Throughput of links, mean</p>
         <p class="row">
           <span class="value">
             {summary.mean_throughput_bytes_per_s === null ? (
-              <NotReported />
+              <NotMeasured />
             ) : (
               <Figure {...bitRate(summary.mean_throughput_bytes_per_s)} />
             )}
@@ -144,7 +144,7 @@ function Summary({ summary }: { summary: TopologySummary }) {
         </p>
       </div>
       <div class="vital bottleneck">
-        <span class="label">Slowest</span>
+        <p class="label">Slowest</p>
         {bottleneck ? (
           <p class="small">{sentence(bottleneck.text)}</p>
         ) : (

@@ -55,14 +55,10 @@ function Machine({ node, pairs, staged }: Peers) {
   );
 }
 
-/** How fast copies go one way; where that is not known, why. */
+/** How fast copies go one way. */
 export function PeerRate({ peer }: { peer: DevicePeer | null }) {
   if (peer?.bytes_per_s != null) return <Figure {...rate(peer.bytes_per_s)} />;
-  return (
-    <span class="not-reported" title={peer?.reason ? sentence(peer.reason) : undefined}>
-      not measured
-    </span>
-  );
+  return <span class="not-reported">not measured</span>;
 }
 
 function PairRow({ pair: { a, b, there, back } }: { pair: PeerPair }) {
@@ -81,7 +77,9 @@ function PairRow({ pair: { a, b, there, back } }: { pair: PeerPair }) {
       <td class="num" data-label="back">
         <PeerRate peer={back} />
       </td>
-      <td class="why" data-label={at ? "measured" : undefined}>{at ? <Age at={at} /> : <span class="small faint">{sentence(reason)}</span>}</td>
+      <td class="why" data-label={at ? "measured" : undefined}>
+        {at && <Age at={at} />} {reason && <span class="small faint">{sentence(reason)}</span>}
+      </td>
     </tr>
   );
 }
