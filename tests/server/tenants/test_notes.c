@@ -1,8 +1,7 @@
 /* Reads that a worker is asked for by notes in memory that it shares: which are, how they are answered, and that a
  * worker that says by a note what is not so is ended like one that says it by a message. The test is the worker, down
  * to what lies in the memory; the node, and the socket between, are not there. */
-#include "common/base/log.h"
-#include "server/tenants/inside.h"
+#include "tests/server/tenants/notes.h"
 
 // cmocka.h needs these before it.
 // clang-format off
@@ -15,123 +14,6 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-enum { PIECE = 65536, CALLS = 64 };
-
-static struct {
-	struct net_loop *loop;
-	struct contract *contract;
-	struct tenancy tenants;
-	struct tenant tenant;
-	struct worker *worker; // NULL once it has ended
-	struct arrival *arrival;
-	struct line line;
-	struct net_shared *shared; // the worker's end
-	int fd;                    // to be passed
-	int64_t last_id;           // of the newest call by the stream
-	unsigned bells;            // that the server rang
-	enum status told[CALLS];   // PENDING until it is
-	bool with_body[CALLS];
-} world;
-
-// ---- the line ----
-
-static enum status line_send(struct line *line, const struct net_parts *parts)
-{
-	struct message message;
-	(void)line;
-	if (!parts->head_bytes) {
-		world.bells++;
-		return STATUS_OK;
-	}
-	assert_int_equal(message_decode_text(&message, (const char *)parts->head, parts->head_bytes, NULL), STATUS_OK);
-	assert_int_equal(json_integer(message.id, &world.last_id), STATUS_OK);
-	message_finish(&message);
-	return STATUS_OK;
-}
-
-static size_t line_queued(const struct line *line)
-{
-	(void)line;
-	return 0;
-}
-
-static void line_nothing(struct line *line)
-{
-	(void)line;
-}
-
-static int line_take_fd(struct line *line)
-{
-	(void)line;
-	int fd = world.fd;
-	world.fd = -1;
-	return fd;
-}
-
-static void line_destroy(struct line **line)
-{
-	*line = NULL;
-	world.arrival = NULL;
-	world.worker = NULL;
-}
-
-static void say(const char *text)
-{
-	arrival_message(world.arrival, &(struct net_parts){.head = (const uint8_t *)text, .head_bytes = strlen(text)});
-}
-
-static void ring(void)
-{
-	say("");
-}
-
-static void answer(int64_t id, const char *result)
-{
-	char text[256];
-	snprintf(text, sizeof text, "{\"jsonrpc\":\"2.0\",\"id\":%lld,\"result\":{%s}}", (long long)id, result);
-	say(text);
-}
-
-// ---- calls ----
-
-static void told(struct worker_call *call, enum status status, const struct json *result, struct net_frame *body,
-		 const struct error *error)
-{
-	const size_t which = (size_t)(uintptr_t)call->context;
-	(void)result, (void)error;
-	assert_int_equal(world.told[which], STATUS_PENDING);
-	world.told[which] = status;
-	world.with_body[which] = body && body == call->place;
-}
-
-// A read into shared memory, as server/tenants/memory.c makes it. Returns whether it was asked for by a note.
-static bool ask(size_t which, int64_t *id)
-{
-	uint64_t at = 0;
-	struct worker_call *call = worker_call_create(NULL, told);
-	assert_non_null(call);
-	call->context = (void *)(uintptr_t)which;
-	call->counts = true;
-	call->bytes = call->body_bytes = PIECE;
-	assert_non_null(call->place = sharing_place(world.worker, PIECE, &at));
-	world.told[which] = STATUS_PENDING;
-	const struct net_shared_note note = {.handle = 7, .offset = which, .bytes = PIECE, .at = at};
-	const bool noted = sharing_ask(world.worker, call, &note);
-	if (!noted) {
-		const struct message_number numbers[] = {{"handle", 7}, {"offset", 0}, {"bytes", PIECE}};
-		assert_int_equal(worker_send(world.worker, call,
-					     &(struct worker_send_params){
-						     .method = "memory.read", .numbers = numbers, .number_count = 3},
-					     NULL),
-				 STATUS_OK);
-	}
-	*id = call->id;
-	return noted;
-}
 
 // What the worker finds: the call that it was asked for.
 static uint64_t asked(size_t which)
@@ -143,20 +25,6 @@ static uint64_t asked(size_t which)
 	return note.call;
 }
 
-static bool done(uint64_t call)
-{
-	return net_shared_put(world.shared, &(struct net_shared_note){.call = call});
-}
-
-// ---- the worker's life ----
-
-static int load(void **state)
-{
-	(void)state;
-	log_set_level(LOG_ERROR);
-	return contract_create(&world.contract, CONTRACT_NODE, NULL) || net_loop_create(&world.loop, NULL);
-}
-
 static int unload(void **state)
 {
 	(void)state;
@@ -164,61 +32,6 @@ static int unload(void **state)
 	contract_destroy(&world.contract);
 	return 0;
 }
-
-// A worker that has come, and shares memory since enough was read.
-static int set_up(void **state)
-{
-	static const char key[] = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
-	char hello[256];
-	uint64_t at;
-	(void)state;
-	world.tenants = (struct tenancy){.tenants = &world.tenant,
-					 .params = {.loop = world.loop, .contract = world.contract}};
-	buffer_init(&world.tenants.text, LIMIT_HEAD_BYTES);
-	struct worker *worker = world.worker = calloc(1, sizeof *worker);
-	assert_non_null(worker);
-	world.tenant = (struct tenant){.tenants = &world.tenants, .workers = worker};
-	worker->tenants = &world.tenants;
-	worker->tenant = &world.tenant;
-	worker->last_item = &worker->items;
-	worker->opens = json_new_object(); // no node is told of its end
-	worker_queue_init(&worker->waiting);
-	worker_queue_init(&worker->sent);
-	snprintf(worker->worker_id, sizeof worker->worker_id, "wrk_1");
-	snprintf(worker->key, sizeof worker->key, "%s", key);
-	world.line = (struct line){.send = line_send,
-				   .queued = line_queued,
-				   .pause = line_nothing,
-				   .resume = line_nothing,
-				   .take_fd = line_take_fd,
-				   .destroy = line_destroy};
-	assert_non_null(world.arrival = arrival_create(&world.tenants, &world.line, ""));
-	snprintf(hello, sizeof hello,
-		 "{\"jsonrpc\":\"2.0\",\"method\":\"link.hello\",\"params\":{\"worker_id\":\"wrk_1\",\"key\":\"%s\"}}",
-		 key);
-	say(hello);
-	assert_ptr_equal(world.worker->stream, world.arrival);
-	assert_int_equal(net_shared_create(&world.shared, &world.fd, NULL), STATUS_OK);
-	assert_null(sharing_place(worker, LIMIT_SHARED_BYTES + 1, &at));
-	answer(world.last_id, "\"shared\":true");
-	assert_non_null(world.arrival->sharing.memory);
-	world.bells = 0;
-	return 0;
-}
-
-static int tear_down(void **state)
-{
-	(void)state;
-	if (world.worker)
-		worker_lose(world.worker, "the test is over");
-	assert_null(world.arrival);
-	assert_null(world.tenant.workers);
-	net_shared_destroy(&world.shared);
-	buffer_finish(&world.tenants.text);
-	return 0;
-}
-
-// ---- tests ----
 
 static void asked_and_answered(void **state)
 {
@@ -251,20 +64,6 @@ static void asked_and_answered(void **state)
 	assert_true(net_shared_wait(world.shared));
 	assert_true(ask(0, &id) && ask(1, &id));
 	assert_int_equal(world.bells, 2);
-}
-
-// A call by the stream. Returns its id.
-static int64_t send_free(size_t which)
-{
-	struct worker_call *call = worker_call_create(NULL, told);
-	call->context = (void *)(uintptr_t)which;
-	world.told[which] = STATUS_PENDING;
-	struct json *params = json_new_object();
-	json_set_integer(params, "handle", 7);
-	assert_int_equal(worker_send(world.worker, call,
-				     &(struct worker_send_params){.method = "memory.free", .params = params}, NULL),
-			 STATUS_OK);
-	return world.last_id;
 }
 
 // Notes are read before what the stream brings, so they are for when nothing else is under way.
@@ -385,8 +184,7 @@ static void the_memory_is_its_to_spoil(void **state)
 	int64_t id;
 	for (size_t i = 0; i < CALLS; i++)
 		ask(i, &id);
-	memset(net_shared_at(world.shared, 0, LIMIT_SHARED_BYTES) + LIMIT_SHARED_BYTES, 0xA5,
-	       NET_SHARED_ALL_BYTES - LIMIT_SHARED_BYTES);
+	memset(lanes(), 0xA5, NET_SHARED_ALL_BYTES - LIMIT_SHARED_BYTES);
 	ring();
 	ended(CALLS);
 }
@@ -411,10 +209,9 @@ static void notes_come_and_go(void **state)
 	(void)state;
 	int64_t id;
 	pthread_t thread;
-	uint8_t *lanes = net_shared_at(world.shared, 0, LIMIT_SHARED_BYTES) + LIMIT_SHARED_BYTES;
 	assert_true(ask(0, &id));
 	atomic_store(&over, false);
-	assert_int_equal(pthread_create(&thread, NULL, come_and_go, lanes + 4096), 0);
+	assert_int_equal(pthread_create(&thread, NULL, come_and_go, lanes() + 4096), 0);
 	for (int i = 0; i < 10000 && world.worker; i++)
 		answer(send_free(1), "");
 	if (world.worker) { // nothing was seen
