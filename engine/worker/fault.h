@@ -1,11 +1,11 @@
 /* Faults that tests inject into a worker, so that what must survive them is seen to survive them.
  *
  * EXOGPU_FAULT is a list of WHAT:BACKEND separated by commas, WHAT being enumerate-crash, enumerate-hang, verify-crash,
- * verify-hang, verify-corrupt, open-crash, open-hang, launch-hang, launch-lost, step-crash, step-hang, step-lost (a
- * model instance's, with a request), step-wrong (of a part, in every step), peer-refused (of cuda only:
- * engine/cuda/loader.c), pieces (which transfers of a session go by, even where they could be in place), import (with
- * pieces: a processor copies to shared memory as a GPU does), look (for notes, however few processors there are) or
- * escape. A release build (NDEBUG) has none of this: fault_injected is always false there. */
+ * verify-hang, verify-corrupt, peers-crash, peers-hang, open-crash, open-hang, launch-hang, launch-lost, step-crash,
+ * step-hang, step-lost (a model instance's, with a request), step-wrong (of a part, in every step), peer-refused (of
+ * cuda only: engine/cuda/loader.c), pieces (which transfers of a session go by, even where they could be in place),
+ * import (with pieces: a processor copies to shared memory as a GPU does), look (for notes, however few processors
+ * there are) or escape. A release build (NDEBUG) has none of this: fault_injected is always false there. */
 #pragma once
 #include "engine/device/info.h"
 

@@ -266,8 +266,11 @@ void memory_import(struct session *session, struct worker_device *device)
 		return;
 	struct error refused = {0};
 	if (exogpu_buffer_import(device->device, &device->shared, net_shared_at(session->shared, 0, LIMIT_SHARED_BYTES),
-				 LIMIT_SHARED_BYTES, &refused))
-		log_debug("worker", "reads go by pieces: %s", refused.message);
+				 LIMIT_SHARED_BYTES, &refused) &&
+	    !device->refusal_told) {
+		log_info("worker", "reads of device %u go by pieces: %s", device->number, refused.message);
+		device->refusal_told = true;
+	}
 }
 
 void memory_share(struct session *session, struct call *call)

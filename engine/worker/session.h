@@ -103,6 +103,7 @@ struct worker_device {
 	struct pool in;                // (L) what the reader receives into
 	struct pool out;               // what the driver sends from
 	struct exogpu_buffer *shared;  // session->shared, where the device copies to that by itself; or NULL
+	bool refusal_told;             // why it does not
 	struct step steps[LIMIT_WORKER_STEPS];
 	unsigned first_step, step_count;
 };

@@ -18,7 +18,8 @@ struct measured_copy {
 	bool direct; // over a link of the two; else by way of the host's memory
 };
 // Copies from one device to another, alone on it: the best of a few short runs, by the clock of the one that is copied
-// from. Takes 64 MiB of each while it lasts, 0.1 s at most, tens of milliseconds mostly. Errors: the devices';
-// STATUS_OUT_OF_MEMORY where little of either's memory is free, which belongs to who uses it.
+// from. Takes 64 MiB of each while it lasts: tens of milliseconds, or what 640 MiB take over a link that needs longer
+// for them. Errors: the devices'; STATUS_OUT_OF_MEMORY where little of either's memory is free, which belongs to who
+// uses it.
 enum status measure_copies(struct exogpu_device *from, struct exogpu_device *to, struct measured_copy *out,
 			   struct error *error);

@@ -75,8 +75,9 @@ EXOGPU_PUBLIC bool exogpu_device_lost(const struct exogpu_device *device);
 EXOGPU_PUBLIC enum status exogpu_buffer_create(struct exogpu_device *device, struct exogpu_buffer **out, uint64_t bytes,
 					       enum exogpu_memory memory, struct error *error);
 // Memory of this process that is there already, as host memory: the device copies from it and to it where it is, at
-// full speed. The caller keeps it, mapped and whole, until the buffer is destroyed. Address and bytes are multiples of
-// EXOGPU_IMPORT_BYTES. Errors: STATUS_UNAVAILABLE (no EXOGPU_CAN_IMPORT; the driver does not take this memory).
+// full speed. The caller keeps it, mapped and whole, until the buffer is destroyed or, once the device is lost, until
+// that is closed. Address and bytes are multiples of EXOGPU_IMPORT_BYTES. Errors: STATUS_UNAVAILABLE (no
+// EXOGPU_CAN_IMPORT; the driver does not take this memory, or has it already).
 EXOGPU_PUBLIC enum status exogpu_buffer_import(struct exogpu_device *device, struct exogpu_buffer **out, void *memory,
 					       uint64_t bytes, struct error *error);
 // Waits for the work that may use it. Accepts NULL, leaves NULL behind.

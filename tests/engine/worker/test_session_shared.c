@@ -75,6 +75,19 @@ static struct net_frame *read_shared(struct worker *worker, struct net_shared *s
 	return frame;
 }
 
+// Where a device is to copy to shared memory by itself, it did: what it prints says why not, if it did not.
+static void ended(struct worker *worker, const char *fault)
+{
+	char text[8192];
+	assert_int_equal(worker_end(worker, text, sizeof text), 0);
+	if (!fault || !strstr(fault, "import"))
+		return;
+	if (strstr(fault, "vulkan") && strstr(text, "does not import memory"))
+		print_message("SKIPPED: %s", text);
+	else
+		assert_null(strstr(text, "go by pieces"));
+}
+
 static void reads_of(const char *fault, const char *backend, const char *key)
 {
 	struct worker worker;
@@ -115,7 +128,7 @@ static void reads_of(const char *fault, const char *backend, const char *key)
 	net_frame_unref(&held);
 	net_frame_unref(&frame);
 	net_shared_destroy(&again);
-	assert_int_equal(worker_end(&worker, NULL, 0), 0);
+	ended(&worker, fault);
 }
 
 static uint8_t pattern(size_t i, int seed)
@@ -211,7 +224,7 @@ static void writes_of(const char *fault, const char *backend, const char *key)
 	answer_finish(&answer);
 	SERVER_CALL(&worker, "memory.write", STATUS_OK, "'handle':1,'offset':0,'bytes':0,'at':0");
 	net_shared_destroy(&shared);
-	assert_int_equal(worker_end(&worker, NULL, 0), 0);
+	ended(&worker, fault);
 }
 
 // ---- reads by notes ----
@@ -308,7 +321,7 @@ static void notes_of(const char *fault, const char *backend, const char *key)
 	send_bytes(worker.server, bell, sizeof bell);
 	SERVER_CALL(&worker, "memory.free", STATUS_OK, "'handle':1");
 	net_shared_destroy(&shared);
-	assert_int_equal(worker_end(&worker, NULL, 0), 0);
+	ended(&worker, fault);
 }
 
 static void on_the_processor(void **state)
