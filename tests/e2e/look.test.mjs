@@ -207,15 +207,17 @@ suite("how it looks", () => {
 			nodeRecord({ node_id: "nod_long", name: far, host_name: `${"long-".repeat(12)}host.example` }),
 		);
 		const base = { family: "An architecture with a long family name", memory_pool: "p" };
+		const name = "NVIDIA GeForce RTX 4090 Founders Edition with a name that goes on and on and on";
 		await fake.devices([
 			deviceRecord({
 				...base,
 				device_id: "dev_long",
 				hardware_key: "uuid:l1",
 				uuid: null,
-				name: "NVIDIA GeForce RTX 4090 Founders Edition with a name that goes on and on and on",
+				name,
 				pci_address: "0000:0a:00.0",
 			}),
+			deviceRecord({ ...base, device_id: "dev_twin", hardware_key: "uuid:l4", uuid: null, name, pci_address: "0000:0b:00.0" }),
 			deviceRecord({
 				...base,
 				device_id: "dev_word",
@@ -262,7 +264,7 @@ suite("how it looks", () => {
 		const long = await eventually(
 			async () => {
 				const { devices } = await client.call("cluster.snapshot");
-				return devices.find((one) => one.name.startsWith("NVIDIA GeForce"));
+				return devices.find((one) => one.pci_address === "0000:0a:00.0");
 			},
 			"the devices are told",
 			5000 * slow,
@@ -284,6 +286,11 @@ suite("how it looks", () => {
 				await goTo(page, hash);
 				await page.waitForTimeout(600);
 				await picture(page, `long-${name}-${shape}`);
+				// Names are cut off before the number that tells two of one name apart.
+				const cut = await page.locator(".numbered").evaluateAll((all) => all.filter((one) =>
+					one.lastChild.getBoundingClientRect().right > one.closest("a, th").getBoundingClientRect().right + 1).length);
+				assert.equal(cut, 0, name);
+				if (name === "overview" || name === "devices") assert.ok((await page.locator(".numbered").count()) >= 2, name);
 				await inspect(page, shape, `long ${name}`, t);
 			}
 			await page.context().close();

@@ -29,6 +29,18 @@ export const StateMark = ({ state, bare }: { state: Mark; bare?: boolean }) => (
   </span>
 );
 
+/** A device's name where it may be cut off: before the number that tells it from others, never that. */
+export function Named({ text }: { text: string }) {
+  const at = text.search(/ · \d+$/);
+  if (at < 0) return <>{text}</>;
+  return (
+    <span class="numbered">
+      <span class="clip">{text.slice(0, at)}</span>
+      <span>{text.slice(at)}</span>
+    </span>
+  );
+}
+
 export const NotReported = () => <span class="not-reported">not reported</span>;
 
 /** A figure with its unit, smaller and fainter. */

@@ -6,7 +6,7 @@ import { deviceHref, nodeHref } from "../../lib/route";
 import { lastHeard, memoryTotal, onHostMemory } from "../../state/select";
 import type { DeviceEntry } from "../../state/state";
 import type { Values } from "../../state/trail";
-import { Age, Figure, MemoryBar, MemoryFigure, NotReported, StateMark } from "../parts";
+import { Age, Figure, MemoryBar, MemoryFigure, Named, NotReported, StateMark } from "../parts";
 import { describe } from "../overview/cells";
 import { Spark, type Tone, ceilingOf } from "../spark";
 
@@ -35,7 +35,7 @@ export const DeviceRow = memo(
       <tr class={stale ? "stale" : undefined}>
         <th scope="row" class="c-name">
           <a href={deviceHref(record.device_id)} title={name}>
-            {name}
+            <Named text={name} />
           </a>
           <span class="small faint clip">{describe(entry)}</span>
         </th>

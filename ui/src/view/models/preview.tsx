@@ -9,7 +9,7 @@ import { inTurn, mayManage, proofWord, sliceWord } from "../../state/models";
 import { deviceLabel, deviceName, isLive, obstacle, sortedDevices } from "../../state/select";
 import type { State } from "../../state/state";
 import { useApp } from "../app-context";
-import { Figure, MarkIcon, RefusalNote } from "../parts";
+import { Figure, MarkIcon, Named, RefusalNote } from "../parts";
 import { PredictedFall } from "./breakdown";
 import { LayerEditor } from "./editor";
 import { MemoryLegend, StageMemory } from "./memory";
@@ -384,7 +384,7 @@ function Scores({ placement }: { placement: Placement }) {
           {scored.map(({ device_id, score }) => (
             <tr key={device_id}>
               <th scope="row" class="clip" title={label(device_id)}>
-                {label(device_id)}
+                <Named text={label(device_id)} />
               </th>
               {parts.map((one) => (
                 <td key={one}>{figure(score![one] * weights[one])}</td>

@@ -18,7 +18,7 @@ import { now } from "../../lib/clock";
 import { chipSizes, pairsOf } from "../../state/topology";
 import { WIRES_MAX, Wires } from "../topology/wires";
 import { useApp } from "../app-context";
-import { Age, Figure, Icon, MarkIcon, MemoryBar, MemoryFigure, Panel, StateMark } from "../parts";
+import { Age, Figure, Icon, MarkIcon, MemoryBar, MemoryFigure, Named, Panel, StateMark } from "../parts";
 
 /** With more devices than this each is one line. */
 const DENSE = 16;
@@ -189,7 +189,7 @@ const Chip = memo(({ entry, name, stale, axis }: { entry: DeviceEntry; name: str
         <span class="name clip">
           <StateMark state={stale && record.state !== "offline" ? "stale" : record.state} bare />
           <span class="clip" title={name}>
-            {name}
+            <Named text={name} />
           </span>
         </span>
         <span class={`small ${hot ? "warm" : "quiet"}`}>
@@ -219,7 +219,7 @@ const Line = memo(({ entry, name, stale, axis }: { entry: DeviceEntry; name: str
     <a class={`t-row ${stale ? "stale" : ""}`} href={deviceHref(record.device_id)}>
       <StateMark state={stale && record.state !== "offline" ? "stale" : record.state} bare />
       <span class="clip" title={name}>
-        {name}
+        <Named text={name} />
       </span>
       <MemoryBar used={used} total={total} axis={axis} other={onHostMemory(record)} />
       <span class="num">

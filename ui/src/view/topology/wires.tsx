@@ -25,7 +25,7 @@ import {
 } from "../../state/topology";
 import { now } from "../../lib/clock";
 import { useApp } from "../app-context";
-import { Figure, Icon, MarkIcon, StateMark } from "../parts";
+import { Figure, Icon, MarkIcon, Named, StateMark } from "../parts";
 
 export function Wires({
   pairs,
@@ -154,7 +154,7 @@ function Machine({ node, devices }: { node: NodeEntry; devices: readonly DeviceE
               >
                 <StateMark state={stale && entry.record.state !== "offline" ? "stale" : entry.record.state} bare />
                 <span class="clip" title={deviceName(state.value, entry.record.device_id)}>
-                  {deviceName(state.value, entry.record.device_id)}
+                  <Named text={deviceName(state.value, entry.record.device_id)} />
                 </span>
                 <span class="num">{total !== null && <Figure {...memory(total)} />}</span>
               </a>
