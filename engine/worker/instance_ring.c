@@ -521,8 +521,6 @@ static void take_hello(struct instance *instance, const struct ring_message *mes
 static void take_failed(struct instance *instance, const struct ring_message *message)
 {
 	struct error error = {0};
-	if (message->epoch < instance->ring->part.epoch)
-		return; // left over: of a part that is none of these any more
 	if (!instance_ring_is_last(instance)) {
 		send_failed(instance->ring, message->epoch, message->part, message->text);
 		return;

@@ -146,8 +146,8 @@ static bool holds_kept(const struct keeping *keeping, unsigned device)
 	return false;
 }
 
-// The lost layers, which follow each other, on one device, by a worker of its own: with the parts beside it, it would
-// be one, and these are to stay as they are.
+// The layers of the one part that is lost, on one device, by a worker of its own: with the parts beside it, it would be
+// one, and these are to stay as they are.
 static void try_device(struct keeping *keeping, unsigned device)
 {
 	const struct placing_kept *kept = &keeping->placing->kept;
@@ -157,9 +157,6 @@ static void try_device(struct keeping *keeping, unsigned device)
 		first++;
 	for (end = first; end < kept->stage_count && kept->stages[end].device < 0; end++)
 		;
-	for (unsigned i = end; i < kept->stage_count; i++)
-		if (kept->stages[i].device < 0)
-			return;
 	if ((first && same_worker(&devices[device], &devices[kept->stages[first - 1].device])) ||
 	    (end < kept->stage_count && same_worker(&devices[device], &devices[kept->stages[end].device])))
 		return;
@@ -187,7 +184,8 @@ static bool find_kept(struct keeping *keeping, const struct placing *placing)
 	hold_kept(keeping);
 	try_same(keeping);
 	for (unsigned i = 0; i < placing->wanted.device_count; i++)
-		if (!placing->devices[i].unusable && !placing->devices[i].software && !holds_kept(keeping, i))
+		if (kept->kept_parts + 1 == kept->part_count && !placing->devices[i].unusable &&
+		    !placing->devices[i].software && !holds_kept(keeping, i))
 			try_device(keeping, i);
 	return keeping->best.feasible;
 }

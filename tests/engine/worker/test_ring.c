@@ -28,6 +28,7 @@ struct ring_bench {
 	int wire;          // the hop that is one, by the part that sends; NO_WIRE: none
 	int odd;           // the part that is loaded with `odd_more` instead of the others' epoch and pages
 	const char *fault; // of the part `odd`
+	bool replaced;     // the part `odd` will be: its ends of the ring are left in left_ring
 	const char *odd_part;
 	unsigned odd_pages;
 	int models[PARTS_MOST]; // files of the parts; 0: the whole one
@@ -35,6 +36,7 @@ struct ring_bench {
 
 static struct worker parts[PARTS_MOST];
 static unsigned part_count;
+static int left_ring[2];
 static struct model_file_open file;
 static struct reference *reference;
 static struct tokenizer *tokenizer;
@@ -166,6 +168,15 @@ static void hop(const struct ring_bench *bench, int from, int out[2], int in[2])
 	assert_int_equal(pthread_create(&wire.thread, NULL, pass_on, NULL), 0);
 }
 
+static void start_part(unsigned index, const int ring[2], const char *fault)
+{
+	worker_ring[0] = ring[0];
+	worker_ring[1] = ring[1];
+	worker_start(&parts[index], fault);
+	CALL_STATUS(&parts[index], parts[index].node, "worker.instance", STATUS_OK,
+		    "'backend':'cpu','cache_directory':null,'ring':%s", ring[0] >= 0 ? "true" : "false");
+}
+
 static void start_ring(const struct ring_bench *bench)
 {
 	int out[PARTS_MOST], in[PARTS_MOST];
@@ -175,14 +186,16 @@ static void start_ring(const struct ring_bench *bench)
 	for (unsigned i = 0; i < bench->parts && bench->parts > 1; i++)
 		hop(bench, (int)i, out, in);
 	for (unsigned i = 0; i < bench->parts; i++) {
-		worker_ring[0] = bench->parts > 1 ? in[i] : -1;
-		worker_ring[1] = bench->parts > 1 ? out[i] : -1;
 		worker_model = bench->models[i] ? bench->models[i] : worker_model;
-		worker_start(&parts[i], bench->fault && (int)i == bench->odd ? bench->fault : NULL);
-		CALL_STATUS(&parts[i], parts[i].node, "worker.instance", STATUS_OK,
-			    "'backend':'cpu','cache_directory':null,'ring':%s", bench->parts > 1 ? "true" : "false");
+		start_part(i, bench->parts > 1 ? (int[]){in[i], out[i]} : (int[]){-1, -1},
+			   bench->fault && (int)i == bench->odd ? bench->fault : NULL);
 	}
 	for (unsigned i = 0; i < bench->parts && bench->parts > 1; i++) {
+		if (bench->replaced && (int)i == bench->odd) {
+			left_ring[0] = in[i];
+			left_ring[1] = out[i];
+			continue;
+		}
 		close(in[i]);
 		close(out[i]);
 	}
@@ -475,6 +488,39 @@ static void another_server_takes_the_parts_up(void **state)
 	end_wire();
 }
 
+// A part ends, and another takes its place and its ends of the ring; the others stay as they are.
+static void a_part_is_replaced(void **state)
+{
+	(void)state;
+	for (int lost = 0; lost < 3; lost++) {
+		struct ring_bench bench = two;
+		bench.parts = 3;
+		bench.wire = NO_WIRE;
+		bench.odd = lost;
+		bench.replaced = true;
+		begin(&bench);
+		for (int i = 0; i < 3; i++) // a new last part begins with the first of all rounds
+			assert_int_equal(check_ring(), STATUS_OK);
+		ask(1, prompts[0], "'max_tokens':40,'sampling':{'temperature':0}");
+		wait_for_end(1);
+		assert_int_equal(worker_end(&parts[lost], NULL, 0), 0);
+		start_part((unsigned)lost, left_ring, NULL);
+		bench.odd_part = "'epoch':4";
+		assert_int_equal(load_part(&bench, (unsigned)lost), STATUS_OK);
+		for (unsigned i = 0; i < bench.parts; i++)
+			assert_int_equal((int)i == lost ? STATUS_OK : adopt(i, 4), STATUS_OK);
+		if (check_ring())
+			fail_msg("part %d: %s", lost, last_error.message);
+		ask(2, prompts[0], "'max_tokens':40,'sampling':{'temperature':0}");
+		wait_for_end(2);
+		assert_int_equal(talks[2].count, 40);
+		check_talk(&talks[2], prompts[0]);
+		end();
+		close(left_ring[0]);
+		close(left_ring[1]);
+	}
+}
+
 static void parts_that_do_not_agree(void **state)
 {
 	(void)state;
@@ -721,6 +767,7 @@ int main(void)
 		cmocka_unit_test(a_request_alone_is_timed),
 		cmocka_unit_test(lost_messages_are_repaired),
 		cmocka_unit_test(another_server_takes_the_parts_up),
+		cmocka_unit_test(a_part_is_replaced),
 		cmocka_unit_test(parts_that_do_not_agree),
 		cmocka_unit_test(noise_on_the_ring),
 		cmocka_unit_test(a_part_that_fails),

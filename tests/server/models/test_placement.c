@@ -226,6 +226,15 @@ static void pins(void **unused)
 	assert_int_equal(placement.stages[0].device, 1);
 	assert_int_equal(placement.stages[1].layer_count, 5);
 	check_stages();
+	wanted.page_count = placement.page_count - 1; // as parts that are kept have them: no more, and no fewer
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_true(placement.feasible);
+	assert_int_equal(placement.page_count, wanted.page_count);
+	check_stages();
+	wanted.page_count = 1u << 30;
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_false(placement.feasible);
+	wanted.page_count = 0;
 	two[1].first_layer = 4;
 	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_INVALID_PARAMS);
 	two[1].first_layer = 3;
