@@ -17,8 +17,7 @@ void net_drop(struct net_conn *conn)
 // The answer to the last ping, at the next place where a frame may begin.
 int net_send_pong(struct net_conn *conn)
 {
-	int sent = lws_partial_buffered(conn->wsi) ? 0
-						   : net_send_control(conn, OPCODE_PONG, conn->pong, conn->pong_bytes);
+	int sent = net_blocked(conn) ? 0 : net_send_control(conn, OPCODE_PONG, conn->pong, conn->pong_bytes);
 	conn->pong_due = !sent;
 	if (!sent)
 		lws_callback_on_writable(conn->wsi);
@@ -30,7 +29,7 @@ static void answer_close(struct net_conn *conn, const uint8_t *bytes, size_t len
 {
 	if (!conn->close_sent && length >= 2)
 		conn->close_code = bytes[0] << 8 | bytes[1];
-	if (!conn->close_sent && !lws_partial_buffered(conn->wsi))
+	if (!conn->close_sent && !net_blocked(conn))
 		net_send_control(conn, OPCODE_CLOSE, bytes, length < 2 ? 0 : 2); // if it is broken, it is over as well
 	conn->closing = conn->close_sent = true;
 	net_drop(conn);
@@ -74,7 +73,7 @@ void net_on_pong(struct net_conn *conn, const uint8_t *bytes, size_t length)
 void net_conn_ping(struct net_conn *conn)
 {
 	if (!conn->opened || conn->closing || conn->closed || conn->fd < 0 || conn->ping_ns || conn->queue_count ||
-	    lws_partial_buffered(conn->wsi))
+	    net_blocked(conn))
 		return;
 	uint8_t payload[sizeof conn->ping_ns];
 	const int64_t now_ns = clock_steady_ns();

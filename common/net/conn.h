@@ -1,9 +1,10 @@
 /* A WebSocket connection as the files that make it up see it: ws.c opens and ends it and stands between it and
- * libwebsockets, send.c has its queue, read.c what comes, close.c control frames and its end, keys.c those of TLS. Not
- * for others. Thread: the loop's. */
+ * libwebsockets, send.c has its queue, records.c what TLS makes of it, read.c what comes, close.c control frames and
+ * its end, keys.c those of TLS. Not for others. Thread: the loop's. */
 #pragma once
 #include "common/net/frame.h"
 #include "common/net/receive.h"
+#include "common/net/records.h"
 #include "common/net/tls_lws.h"
 
 enum { CLOSE_REASON_BYTES = 120 };
@@ -18,8 +19,9 @@ struct net_conn {
 	struct net_session session;
 	struct lws *wsi;
 	size_t queue_count;
-	int fd;   // the socket, once it is open: bytes may be sent past libwebsockets; else -1
-	SSL *ssl; // whose bytes go through TLS; NULL: plain
+	int fd;                      // the socket, once it is open: bytes may be sent past libwebsockets; else -1
+	SSL *ssl;                    // whose bytes go through TLS; NULL: plain
+	struct net_records *records; // of that; NULL: each record goes by itself
 	bool opened, closed, closing, close_sent, was_full, held;
 	bool masks;                  // it dialled: what it sends is masked
 	bool speaks_first;           // the server says nothing before it
@@ -58,11 +60,17 @@ struct net_conn {
 	bool keys_due; // they are to be changed when nothing waits
 };
 
+// Whether something waits to be sent before a frame may begin.
+static inline bool net_blocked(const struct net_conn *conn)
+{
+	return lws_partial_buffered(conn->wsi) || (conn->records && net_records_left(conn->records));
+}
+
 // send.c
 void net_queue_clear(struct net_conn *conn);
 // Send from the queue what the socket takes, a few fragments at most. Returns -1 if the connection is broken.
 int net_queue_send(struct net_conn *conn);
-// A whole frame of control, only while nothing waits in libwebsockets. Returns 1 if it is on its way, 0 if the socket
+// A whole frame of control, only while nothing waits (net_blocked). Returns 1 if it is on its way, 0 if the socket
 // is full, -1 if it is broken.
 int net_send_control(struct net_conn *conn, enum net_opcode opcode, const uint8_t *payload, size_t length);
 

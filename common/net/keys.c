@@ -9,12 +9,12 @@
 enum { KEYS_MS = 3600 * 1000 };
 static const uint64_t KEYS_BYTES = (uint64_t)64 << 30;
 
-// Not while something waits in libwebsockets: a record of it may be half written, and that is finished first. Ours goes
-// out before the next byte of ours, asking for theirs.
+// Not while something waits: a record of it may be half written, and that is finished first. Ours goes out before the
+// next byte of ours, asking for theirs.
 static void update_keys(struct net_conn *conn)
 {
 	SSL *ssl = conn->ssl;
-	if (lws_partial_buffered(conn->wsi)) {
+	if (net_blocked(conn)) {
 		conn->keys_due = true;
 		lws_callback_on_writable(conn->wsi);
 		return;

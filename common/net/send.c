@@ -124,20 +124,27 @@ static ssize_t write_plain(int fd, const uint8_t *bytes, size_t length)
 	return sent >= 0 ? sent : errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : -1;
 }
 
-// Bytes as they are, while nothing waits in libwebsockets; there what the socket does not take of them waits.
+// Bytes as they are, while nothing waits; what the socket does not take of them waits in libwebsockets, or as records.
 static enum put_result put(struct net_conn *conn, uint8_t *bytes, size_t length)
 {
+	struct net_records *records = length > RECORD_BYTES ? conn->records : NULL;
 	size_t done = 0;
 	ssize_t now = 1;
+	if (records)
+		net_records_gather(records);
 	while (done < length && now > 0) {
 		now = conn->ssl ? write_record(conn->ssl, bytes + done, length - done)
 				: write_plain(conn->fd, bytes + done, length - done);
-		if (now < 0)
-			return PUT_BROKEN;
-		done += (size_t)now;
+		done += now > 0 ? (size_t)now : 0;
 	}
-	if (done == length)
-		return PUT_ALL;
+	const int sent = records ? net_records_send(records) : 1;
+	if (now < 0 || sent < 0)
+		return PUT_BROKEN;
+	if (done == length) {
+		if (!sent)
+			lws_callback_on_writable(conn->wsi);
+		return sent ? PUT_ALL : PUT_PART;
+	}
 	if (!done && !conn->ssl)
 		return PUT_NOTHING;
 	return lws_write(conn->wsi, bytes + done, length - done, LWS_WRITE_HTTP) < 0 ? PUT_BROKEN : PUT_PART;
@@ -259,8 +266,7 @@ int net_send_control(struct net_conn *conn, enum net_opcode opcode, const uint8_
 // Where nothing waits before the frame; false: it is to be queued.
 static bool send_directly(struct net_conn *conn, struct net_frame *frame)
 {
-	if (conn->fd < 0 || conn->held || conn->queue_count || frame->length > DIRECT_FRAME_BYTES ||
-	    lws_partial_buffered(conn->wsi))
+	if (conn->fd < 0 || conn->held || conn->queue_count || frame->length > DIRECT_FRAME_BYTES || net_blocked(conn))
 		return false;
 	enum put_result result = send_fragment(conn, frame, 0, frame->length);
 	if (result == PUT_BROKEN)
@@ -307,7 +313,7 @@ enum status net_conn_send(struct net_conn *conn, struct net_frame *frame, uint64
 	}
 	if (!conn->opened)
 		return STATUS_OK;
-	if (conn->fd >= 0 && !conn->held && conn->queue_count == 1 && !lws_partial_buffered(conn->wsi))
+	if (conn->fd >= 0 && !conn->held && conn->queue_count == 1 && !net_blocked(conn))
 		net_queue_send(conn); // that the connection is broken is found again, and told, when it is writable
 	if (conn->queue_bytes > LIMIT_STREAM_FULL_BYTES)
 		conn->was_full = true;

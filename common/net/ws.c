@@ -159,6 +159,7 @@ static int on_open(struct net_conn *conn)
 	conn->heard_ms = clock_steady_ms();
 	conn->fd = lws_get_socket_fd(conn->wsi);
 	conn->ssl = lws_get_ssl(conn->wsi);
+	conn->records = conn->ssl ? net_records_create(conn->ssl, conn->fd) : NULL;
 	conn->masks = !conn->session.listener;
 	if (conn->session.listener || conn->speaks_first)
 		net_read_begin(conn);
@@ -179,6 +180,13 @@ const char *net_conn_authority(const struct net_conn *conn, const uint8_t **sha2
 
 static int on_writable(struct net_conn *conn)
 {
+	int sent = conn->records ? net_records_flush(conn->records) : 1;
+	if (sent < 0)
+		return -1;
+	if (!sent) {
+		lws_callback_on_writable(conn->wsi);
+		return 0;
+	}
 	if (conn->pong_due && net_send_pong(conn))
 		return -1;
 	net_mind_keys(conn);
