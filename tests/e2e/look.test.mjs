@@ -2,10 +2,13 @@
 // sideways, everything that can be pressed has a name and room for a finger, text has a contrast of 4.5 or more, the
 // focus is seen. Pictures of all of them are left to be looked at.
 import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { Client, FakeNode } from "../api/client.mjs";
+import { modelFile } from "../api/gguf.mjs";
 import { deviceReadings, deviceRecord, nodeReadings, nodeRecord } from "../api/records.mjs";
-import { eventually, slow, startServer } from "../api/server.mjs";
+import { eventually, slow, startServer, temporary } from "../api/server.mjs";
 import { devicesUp, goTo, openDashboard, picture, shapes, startBrowser, suite } from "./browser.mjs";
 
 const MIN_CONTRAST = 4.5;
@@ -90,7 +93,7 @@ function measureControls(finger) {
 }
 
 suite("how it looks", () => {
-	let server, client, browser, device, node;
+	let server, client, browser, device, node, model;
 	const far = "A workstation with a rather long name in the far corner of the second machine room";
 	let fake, timer;
 
@@ -99,6 +102,10 @@ suite("how it looks", () => {
 		client = await Client.login(server);
 		device = (await devicesUp(client)).find((one) => one.backend === "cpu");
 		node = (await client.call("cluster.snapshot")).nodes[0];
+		const file = join(temporary(), "small.gguf");
+		writeFileSync(file, modelFile());
+		await client.call("model.add", { source: file });
+		model = await eventually(async () => (await client.call("model.list")).models.find((one) => one.state === "ready"), "the model is there", 60000 * slow);
 		browser = await startBrowser();
 	});
 	after(async () => {
@@ -117,6 +124,16 @@ suite("how it looks", () => {
 		node: () => `#/nodes/${node.node_id}`,
 		nowhere: () => "#/nowhere/at/all",
 		keys: () => "#/overview",
+	};
+	// Other suites draw these: the address, and what is there once the page's own file has come.
+	const others = {
+		models: () => ["#/models", "completes only: no known chat template"],
+		model: () => [`#/models/${model.model_id}`, "What decides it"],
+		playground: () => ["#/playground", "Where it would go"],
+		allocations: () => ["#/allocations", "Nothing is lent now"],
+		access: () => ["#/access", "Join another machine"],
+		audit: () => ["#/audit", "First key"],
+		logs: () => ["#/logs", "Follow"],
 	};
 
 	async function inspect(page, shape, name, t) {
@@ -165,6 +182,13 @@ suite("how it looks", () => {
 				if (name === "device") await page.locator("figure .plot canvas").first().waitFor();
 				await inspect(page, shape, name, t);
 				await picture(page, `${name}-${shape}`, { fullPage: name !== "keys" });
+				if (name === "keys") await page.keyboard.press("Escape");
+			}
+			for (const [name, at] of Object.entries(others)) {
+				const [hash, text] = at();
+				await goTo(page, hash);
+				await page.getByText(text).first().waitFor();
+				await inspect(page, shape, name, t);
 			}
 			await page.context().close();
 		});

@@ -85,7 +85,7 @@ export function Login({ reason }: { reason: LoginReason }) {
           )}
         </div>
         <div class="in">
-          {!wrong && <p class="label">A token is made on the server:</p>}
+          {!wrong?.next.endsWith(":") && <p class="label">A token is made on the server:</p>}
           <Command text="exogpu token create --name laptop --scopes observe" />
           <p class="label">The first one, for an admin, is in the file admin.token of its data directory.</p>
         </div>

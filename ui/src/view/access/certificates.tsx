@@ -87,7 +87,7 @@ function CertificateRow({ certificate, at }: { certificate: Certificate; at: num
   return (
     <tr class={how === "revoked" || how === "expired" ? "over" : undefined}>
       <th scope="row">
-        {node_id ? <a href={nodeHref(node_id)}>{node?.name ?? node_id}</a> : <b>{commonName(subject)}</b>}
+        <b>{node_id ? <a href={nodeHref(node_id)}>{node?.name ?? node_id}</a> : commonName(subject)}</b>
         <span class="small faint"> {kinds[kind]}</span>
         <span class={`small token-state ${tone}`}>
           <MarkIcon mark={mark} /> {how}

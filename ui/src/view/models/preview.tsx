@@ -309,19 +309,22 @@ function Where({ placement, layers }: { placement: Placement; layers: number }) 
         )}
         <PredictedFall placement={placement} />
         {placement.stages.length === 0 && (
-          <ul class="lacks">
-            {placement.devices.map((one) => (
-              <li key={one.device_id} class="small">
-                <b>{deviceLabel(state.value, one.device_id)}</b> has{" "}
-                {one.free_bytes !== null && (
-                  <>
-                    <Figure {...memory(one.free_bytes)} /> free of{" "}
-                  </>
-                )}
-                <Figure {...memory(one.memory_bytes)} />
-              </li>
-            ))}
-          </ul>
+          <section>
+            <h3>Memory there is</h3>
+            <ul class="lacks">
+              {placement.devices.map((one) => (
+                <li key={one.device_id} class="small">
+                  <b>{deviceLabel(state.value, one.device_id)}</b> has{" "}
+                  {one.free_bytes !== null && (
+                    <>
+                      <Figure {...memory(one.free_bytes)} /> free of{" "}
+                    </>
+                  )}
+                  <Figure {...memory(one.memory_bytes)} />
+                </li>
+              ))}
+            </ul>
+          </section>
         )}
       </div>
       <div class="pv-why">
