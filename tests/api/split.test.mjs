@@ -33,9 +33,14 @@ describe("a model over several nodes", { timeout: 600000 * slow }, () => {
 		.filter((one) => on.some(({ device }) => device.device_id === one.device_id))
 		.every((one) => !["offline", "draining"].includes(one.state) && one.verification.state === "passed"), "the devices can be used", LONG);
 	const place = async (...on) => {
-		await usable(on);
-		return is((await admin.call("instance.create", { model_id: model.model_id, context_tokens: 4096, sequences: 4,
-			pins: pins(...on.map((one) => one.device)) })).instance_id, "running");
+		const params = { model_id: model.model_id, context_tokens: 4096, sequences: 4, pins: pins(...on.map((one) => one.device)) };
+		const created = await eventually(async () => { // a node that was started again shows for a moment what it said before
+			await usable(on);
+			return admin.call("instance.create", params).catch((error) => {
+				if (error.reason !== "unavailable") throw error;
+			});
+		}, "it is placed", LONG);
+		return is(created.instance_id, "running");
 	};
 	// A stream under way: when each piece came, and the text so far.
 	function stream(more = {}) {
