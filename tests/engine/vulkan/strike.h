@@ -42,7 +42,7 @@ static struct {
 	struct {
 		VkDeviceMemory memory;
 		uint64_t bytes;
-	} blocks[64]; // memory that is allocated
+	} blocks[64]; // memory that is allocated; imported it is of no bytes
 } strikes;
 
 // Of no open device, so that none is lost.
@@ -93,6 +93,10 @@ static bool strike_defined(const void *handle, size_t bytes, const char *name)
 	  (VkPhysicalDevice device, const char *layer, uint32_t *count, VkExtensionProperties *properties), \
 	  (device, layer, count, properties), undefined(count, sizeof(*count)))
 #define STRIKE_DEVICE(F) \
+	F(vkGetMemoryHostPointerPropertiesEXT, \
+	  (VkDevice device, VkExternalMemoryHandleTypeFlagBits type, const void *pointer, \
+	   VkMemoryHostPointerPropertiesEXT *properties), \
+	  (device, type, pointer, properties), undefined(&properties->memoryTypeBits, sizeof(uint32_t))) \
 	F(vkBindBufferMemory, (VkDevice device, VkBuffer buffer, VkDeviceMemory memory, VkDeviceSize offset), \
 	  (device, buffer, memory, offset), ) \
 	F(vkMapMemory, \
@@ -186,6 +190,14 @@ static void VKAPI_PTR struck_vkDestroyPipeline(VkDevice device, VkPipeline pipel
 	strikes.device.vkDestroyPipeline(device, pipeline, allocator);
 }
 
+static bool is_import(const VkMemoryAllocateInfo *info)
+{
+	const VkBaseInStructure *next = info->pNext;
+	while (next && next->sType != VK_STRUCTURE_TYPE_IMPORT_MEMORY_HOST_POINTER_INFO_EXT)
+		next = next->pNext;
+	return next;
+}
+
 static VkResult VKAPI_PTR struck_vkAllocateMemory(VkDevice device, const VkMemoryAllocateInfo *info,
 						  const VkAllocationCallbacks *allocator, VkDeviceMemory *out)
 {
@@ -197,7 +209,7 @@ static VkResult VKAPI_PTR struck_vkAllocateMemory(VkDevice device, const VkMemor
 	for (size_t i = 0; !result && i < sizeof(strikes.blocks) / sizeof(strikes.blocks[0]); i++)
 		if (!strikes.blocks[i].memory) {
 			strikes.blocks[i].memory = *out;
-			strikes.blocks[i].bytes = info->allocationSize;
+			strikes.blocks[i].bytes = is_import(info) ? 0 : info->allocationSize;
 			strikes.live[LIVE_Memory]++;
 			break;
 		}

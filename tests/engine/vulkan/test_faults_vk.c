@@ -37,12 +37,14 @@ static void hear(void *context, enum log_level level, const char *area, const ch
 struct pass {
 	struct exogpu_module *builtin, *user;
 	struct exogpu_stream *streams[2];
-	struct exogpu_buffer *x, *y, *z, *wild, *host;
-	uint8_t got_y[BYTES], got_z[BYTES], got_host[BYTES];
+	struct exogpu_buffer *x, *y, *z, *wild, *host, *imported;
+	uint8_t got_y[BYTES], got_z[BYTES], got_host[BYTES], got_imported[BYTES];
 	uint32_t got_wild[WILD_BYTES / 4];
 };
 
 static float *data; // (BYTES / 4), small whole numbers
+static _Alignas(EXOGPU_IMPORT_BYTES) uint8_t
+	importable[(BYTES + EXOGPU_IMPORT_BYTES - 1) / EXOGPU_IMPORT_BYTES * EXOGPU_IMPORT_BYTES];
 static uint8_t *spirv;
 static size_t spirv_length;
 
@@ -62,6 +64,8 @@ static enum status make_all(struct exogpu_device *device, struct pass *pass, str
 		status = exogpu_stream_create(device, &pass->streams[i], error);
 	for (size_t i = 0; !status && i < sizeof(buffers) / sizeof(buffers[0]); i++)
 		status = exogpu_buffer_create(device, buffers[i].buffer, buffers[i].bytes, buffers[i].memory, error);
+	if (!status && exogpu_device_limits(device)->capabilities & EXOGPU_CAN_IMPORT)
+		status = exogpu_buffer_import(device, &pass->imported, importable, sizeof(importable), error);
 	if (!status && spirv)
 		status = exogpu_module_load(device, &pass->user, EXOGPU_FORMAT_SPIRV, spirv, spirv_length, error);
 	return status;
@@ -145,12 +149,18 @@ static enum status run_all(struct exogpu_device *device, struct pass *pass, stru
 	if (!status)
 		status = exogpu_copy(streams[1],
 				     &(struct exogpu_copy){.to = pass->host, .from = pass->y, .bytes = BYTES}, error);
+	if (!status && pass->imported)
+		status = exogpu_copy(streams[1],
+				     &(struct exogpu_copy){.to = pass->imported, .from = pass->y, .bytes = BYTES},
+				     error);
 	if (!status)
 		status = exogpu_read(pass->got_y, pass->y, 0, BYTES, error);
 	if (!status)
 		status = exogpu_read(pass->got_z, pass->z, 0, BYTES, error);
 	if (!status)
 		status = exogpu_read(pass->got_host, pass->host, 0, BYTES, error);
+	if (!status && pass->imported)
+		status = exogpu_read(pass->got_imported, pass->imported, 0, BYTES, error);
 	if (!status)
 		status = exogpu_read(pass->got_wild, pass->wild, 0, WILD_BYTES, error);
 	if (!status)
@@ -176,12 +186,18 @@ static void right(const struct pass *pass)
 	assert_memory_equal(pass->got_y, data, BYTES);
 	assert_memory_equal(pass->got_host, data, BYTES);
 	assert_memory_equal(pass->got_z, z, BYTES);
+	if (pass->imported) {
+		assert_memory_equal(pass->got_imported, data, BYTES);
+		assert_memory_equal(importable, data, BYTES);
+	}
 	for (int i = 0; spirv && i < WILD_BYTES / 4; i++)
 		assert_int_equal(pass->got_wild[i], 0xdeadbeef);
 }
 
 static void finish_all(struct pass *pass)
 {
+	exogpu_buffer_destroy(&pass->imported);
+	memset(importable, 0, sizeof(importable));
 	exogpu_buffer_destroy(&pass->host);
 	exogpu_module_unload(&pass->user);
 	exogpu_stream_destroy(&pass->streams[0]);
