@@ -3,7 +3,8 @@
  * A ping each second; of the last LINK_ROUND_TRIPS the middle half is averaged, and jitter is the same of how far off
  * they are: what a busy machine made of a few of them does not show, and is soon gone. With fewer than
  * LINK_ROUND_TRIPS_LEAST nothing is told. One that was sent while much else waited, or while any link of this node has
- * a burst, says nothing of the link and is not counted.
+ * a burst, says nothing of the link and is not counted; where bursts of other links have left none for
+ * PING_STARVED_MS, those count.
  * Loss: the system's count of segments sent again, of those sent, over the last minute.
  * Throughput: a burst of pieces, each answered with what of it has come by then and when, by the receiver's clock. A
  * burst is short (wanted_ms at the rate that was found: longer on a long way), and a longer one follows at once where
