@@ -340,8 +340,14 @@ if (why) {
 	console.log(`\nSKIPPED: models over several machines: ${why}`);
 	process.exit(0);
 }
-// This program, the server and the wire are beside the lesser node, not beside the better one.
-execFileSync("taskset", ["-apc", "1", String(process.pid)], { stdio: "ignore" });
+// This program, the server and the wire are beside neither node, or else beside the lesser one.
+const numbers = (list) => list.split(",").flatMap((one) => { // "0-3,8"
+	const [first, last = first] = one.split("-").map(Number);
+	return Array.from({ length: last - first + 1 }, (_, i) => first + i);
+});
+const nodesHave = new Set([values["better-cpus"], values["lesser-cpus"]].flatMap(numbers));
+const others = numbers(everywhere).filter((one) => !nodesHave.has(one)).join(",");
+execFileSync("taskset", ["-apc", others || values["lesser-cpus"], String(process.pid)], { stdio: "ignore" });
 for (const [name, bench] of Object.entries(parts)) {
 	if (asked.length && !asked.includes(name)) continue;
 	try {
