@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { ENDED_MS = 500 }; // how long the word that a worker has ended is waited for, where a way to it has failed
+
 // ---- questions to nodes and workers ----
 
 struct parts_ask *parts_ask_create(struct parts *parts, unsigned which, const unsigned *attempts)
@@ -48,20 +50,24 @@ static void told_failed(void *arg)
 {
 	struct parts *parts = arg;
 	const struct error fault = parts->fault; // it is destroyed by whoever hears this
+	parts->doubtful = false;
 	instance_parts_failed(parts->instance, &fault, parts->faulty);
 }
 
-// Told in a turn of its own: whoever hears it destroys the parts.
+// Told in a turn of its own: whoever hears it destroys the parts. Where they have worked, and all workers seem to be
+// there, the end of one is the likeliest reason, and its word may come a little later: it is waited for.
 void parts_fail(struct parts *parts, int part, const struct error *fault)
 {
-	if (parts->failed)
+	const bool ended = part < 0 || !parts->part[part].worker;
+	if (parts->failed && (!parts->doubtful || !ended))
 		return;
+	parts->doubtful = parts->proven && parts->count > 1 && !ended;
 	parts->failed = true;
 	parts->faulty = part;
 	parts->fault = *fault;
 	net_timer_stop(parts->loop, &parts->limit);
 	net_timer_stop(parts->loop, &parts->keep_limit);
-	net_timer_start(parts->loop, &parts->tell, 0, told_failed, parts);
+	net_timer_start(parts->loop, &parts->tell, parts->doubtful ? ENDED_MS : 0, told_failed, parts);
 }
 
 // The same, with what it was about in front.

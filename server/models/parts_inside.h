@@ -57,6 +57,7 @@ struct parts {
 	struct net_timer limit, tell, keep_limit; // keep_limit: for those that are kept to answer
 	int64_t limit_ms;
 	bool failed, proven; // proven: they were ready
+	bool doubtful;       // failed, and the end of a worker may be why: not told yet
 	bool adopting;       // they were, for a server before this one, and are to be told of this one
 	bool spared;         // what is left of them is to be kept, or ended
 	unsigned kept;       // parts that the placement before had loaded

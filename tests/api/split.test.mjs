@@ -212,8 +212,8 @@ describe("a model over several nodes", { timeout: 600000 * slow }, () => {
 	for (const [name, index] of [["first", 0], ["last", 1]])
 		test(`streams go on when the ${name} part's worker is killed`, async (context) => {
 			const on = nodes.slice(0, 2), other = on[1 - index];
-			for (let i = 0, kept = false; !kept; i++) { // a hop may be given up before the worker's end is told: then all is loaded anew
-				assert.ok(i < 12, "the other part is not loaded anew");
+			for (let i = 0, kept = false; !kept; i++) { // on a busy machine the worker's end may be told too late: then all is loaded anew
+				assert.ok(i < 4, "the other part is not loaded anew");
 				for (const { instance_id } of await list()) await admin.call("instance.delete", { instance_id });
 				let old;
 				const id = await disturbed(context, on, () => {
