@@ -96,7 +96,7 @@ static void look_whether_stopped(void *arg)
 	struct app *app = arg;
 	struct api_stats stats;
 	api_read_stats(app->api, &stats);
-	if ((app->node_ended && !stats.connections && !http_answering(app->http)) ||
+	if ((app->node_ended && !stats.connections && !stats.under_way && !http_answering(app->http)) ||
 	    clock_steady_ms() >= app->stop_by_ms)
 		net_loop_stop(app->loop);
 	else

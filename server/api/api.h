@@ -81,6 +81,6 @@ void api_set_url(struct api *api, const char *url);
 // Figures for /metrics.
 struct api_stats {
 	uint64_t calls, failed_calls, failed_logins;
-	size_t connections, sessions;
+	size_t connections, sessions, under_way; // under_way: calls that are not answered yet
 };
 void api_read_stats(const struct api *api, struct api_stats *stats);

@@ -86,6 +86,7 @@ static void client_release(struct api_client *client)
 static void call_destroy(struct api_call *call)
 {
 	struct api_client *client = call->client;
+	call->api->stats.under_way--;
 	json_destroy(&call->id);
 	json_destroy(&call->kept);
 	free(call);
@@ -297,6 +298,7 @@ static void run_call(struct api_client *client, const struct message *message, b
 	call->body_bytes = message->body_bytes;
 	call->holder = message->body ? net_conn_message_frame(client->conn) : NULL;
 	client->calls++;
+	api->stats.under_way++;
 	const struct api_handler *handler = api->handlers[method - contract_at(api->params.contract, 0)];
 	status = handler->owned ? api_run_owned(call, handler, message->params, &error)
 				: handler->run(call, message->params, &result, &error);
