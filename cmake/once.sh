@@ -24,7 +24,8 @@ kept=$EXOGPU_KERNEL_CACHE/${key%% *}
 if [ ! -f "$kept" ]; then
 	"$@"
 	mkdir -p "$EXOGPU_KERNEL_CACHE"
-	find "$EXOGPU_KERNEL_CACHE" -type f -mtime +30 -delete
+	# What another build moves or deletes meanwhile is no error.
+	find "$EXOGPU_KERNEL_CACHE" -type f -mtime +30 -delete 2>/dev/null || true
 	cp "$output" "$kept.$$" # another build may want it now: it is there whole, or not at all
 	mv "$kept.$$" "$kept"
 else
