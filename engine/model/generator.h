@@ -116,6 +116,8 @@ enum status generator_return(struct generator *generator, const struct generator
 enum status generator_check(struct generator *generator, uint32_t token, struct error *error);
 // With lanes: give up what is under way, and send nothing more until generator_check: a part has failed.
 void generator_halt(struct generator *generator);
+// With lanes, halted: from now on it is so many. Errors: STATUS_OUT_OF_MEMORY: it is only good for being destroyed.
+enum status generator_set_lanes(struct generator *generator, uint32_t lanes, struct error *error);
 // All end now, GENERATOR_FAILED: a device is known to be lost before a step meets that.
 void generator_fail(struct generator *generator, const struct error *error);
 

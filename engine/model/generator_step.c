@@ -80,6 +80,17 @@ void generator_free_lanes(struct generator *generator)
 	free(generator->lanes);
 }
 
+enum status generator_set_lanes(struct generator *generator, uint32_t lanes, struct error *error)
+{
+	generator_free_lanes(generator);
+	generator->lanes = NULL;
+	generator->lane_count = 0;
+	generator->params.lanes = lanes;
+	if (generator_make_lanes(generator))
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the steps of %u lanes", lanes);
+	return STATUS_OK;
+}
+
 // ---- the plan ----
 
 static void add_run(struct lane *lane, struct generator_job *job, uint32_t rows)

@@ -31,27 +31,26 @@ static void load(struct instance *instance, const struct order *order)
 	instance_answer(instance, order->message.id, &error, result);
 }
 
-// Another server speaks from now on, which knows nothing of what was under way.
+// Another server speaks from now on, or of another placement, and knows nothing of what was under way.
 static void adopt(struct instance *instance, const struct order *order)
 {
 	struct error error = {0};
-	struct json *result = NULL;
-	const uint64_t epoch = (uint64_t)json_get_integer(order->message.params, "epoch", 0);
+	const struct json *params = order->message.params;
+	const uint64_t epoch = (uint64_t)json_get_integer(params, "epoch", 0);
 	if (!instance->told_loaded) {
 		error_set(&error, STATUS_CONFLICT, "no model is loaded yet");
 	} else if (epoch < instance->epoch) {
 		error_set(&error, STATUS_CONFLICT, "this worker is of epoch %llu already",
 			  (unsigned long long)instance->epoch);
-	} else {
+	} else if (!instance_ring_may_adopt(instance, params, &error)) {
 		instance->epoch = epoch;
 		requests_cancel(instance);
 		if (instance->generator)
 			generator_forget(instance->generator, 0);
-		if (instance->ring)
-			instance_ring_adopt(instance, epoch);
-		result = json_copy(instance->told_loaded);
+		if (instance->ring && instance_ring_adopt(instance, params, &error))
+			instance_fail(instance, &error);
 	}
-	instance_answer(instance, order->message.id, &error, result);
+	instance_answer(instance, order->message.id, &error, error.status ? NULL : json_copy(instance->told_loaded));
 }
 
 static void obey(struct instance *instance, struct order *order)

@@ -24,6 +24,7 @@ struct timing {
 struct instance_ring {
 	struct ring *ring;
 	struct ring_part part;
+	bool last;            // of the parts, whatever their number; never changes: the reader asks, too
 	uint64_t first_epoch; // that it was loaded with
 	uint64_t round;
 	bool greeted;                              // the previous part has said a good hello in this round
@@ -43,10 +44,14 @@ struct instance_ring {
 	struct timing timing;
 };
 
+static bool is_last(const struct ring_part *part)
+{
+	return part->index + 1 == part->count;
+}
+
 bool instance_ring_is_last(const struct instance *instance)
 {
-	const struct ring_part *part = &instance->ring->part;
-	return part->index + 1 == part->count;
+	return instance->ring->last;
 }
 
 // ---- loading ----
@@ -73,7 +78,7 @@ enum status instance_ring_prepare(const struct instance *instance, const struct 
 	if (part->index >= part->count || (part->index ? !part->first_layer : part->first_layer) || !part->next_layer)
 		return error_set(error, STATUS_INVALID_PARAMS, "part %u of %u, from layer %u to %u", part->index,
 				 part->count, part->first_layer, part->next_layer);
-	if (part->index + 1 == part->count)
+	if (is_last(part))
 		part->next_layer = 0;
 	return STATUS_OK;
 }
@@ -103,8 +108,9 @@ enum status instance_ring_create(struct instance *instance, const struct ring_pa
 	if (!own)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a ring");
 	own->part = *part;
+	own->last = is_last(part);
 	own->first_epoch = part->epoch;
-	for (int i = 0; i < 2 && part->index + 1 < part->count; i++) {
+	for (int i = 0; i < 2 && !own->last; i++) {
 		own->activations[i] = malloc((size_t)part->batch_rows * part->embedding * sizeof(float));
 		if (!own->activations[i])
 			return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for activations");
@@ -422,17 +428,56 @@ void instance_ring_check(struct instance *instance, struct order *order)
 		fail(instance, &error);
 }
 
-void instance_ring_adopt(struct instance *instance, uint64_t epoch)
+// The part that it is to be.
+static struct ring_part adopted(const struct instance_ring *own, const struct json *params)
+{
+	struct ring_part part = own->part;
+	const struct json *told = json_get(params, "part");
+	part.epoch = (uint64_t)json_get_integer(params, "epoch", 0);
+	part.index = (uint32_t)json_get_integer(told, "index", part.index);
+	part.count = (uint32_t)json_get_integer(told, "count", part.count);
+	return part;
+}
+
+enum status instance_ring_may_adopt(const struct instance *instance, const struct json *params, struct error *error)
+{
+	const struct instance_ring *own = instance->ring;
+	if (!own)
+		return json_get(params, "part") ? error_set(error, STATUS_INVALID_PARAMS,
+							    "this worker has the whole model: it is no part")
+						: STATUS_OK;
+	const struct ring_part part = adopted(own, params), *now = &own->part;
+	if (part.index >= part.count)
+		return error_set(error, STATUS_INVALID_PARAMS, "part %u of %u", part.index, part.count);
+	if (!part.index != !now->index || is_last(&part) != own->last)
+		return error_set(error, STATUS_CONFLICT,
+				 "what is loaded as part %u of %u, from layer %u on, cannot be part %u of %u",
+				 now->index + 1, now->count, now->first_layer, part.index + 1, part.count);
+	// By the epoch is told for which of both what comes was meant.
+	if (part.epoch == now->epoch && (part.index != now->index || part.count != now->count))
+		return error_set(error, STATUS_CONFLICT, "in epoch %llu this is part %u of %u",
+				 (unsigned long long)now->epoch, now->index + 1, now->count);
+	return STATUS_OK;
+}
+
+enum status instance_ring_adopt(struct instance *instance, const struct json *params, struct error *error)
 {
 	struct instance_ring *own = instance->ring;
-	if (epoch > own->part.epoch) // a last part that has just been loaded counts its rounds from the first
+	const struct ring_part part = adopted(own, params);
+	const struct json *lanes = json_get(json_get(params, "part"), "lanes");
+	struct generator_state state = {0};
+	if (part.epoch > own->part.epoch) // a last part that has just been loaded counts its rounds from the first
 		own->round = 0;
-	own->part.epoch = epoch;
+	own->part = part;
 	own->greeted = false;
-	ring_set_epoch(own->ring, epoch);
+	ring_set_part(own->ring, &part);
 	ring_forget(own->ring);
-	if (instance->generator)
-		generator_halt(instance->generator);
+	if (!instance->generator)
+		return STATUS_OK;
+	generator_halt(instance->generator);
+	generator_state(instance->generator, &state);
+	own->timing = (struct timing){.tokens_before = state.generated_tokens}; // of steps that went another way
+	return lanes ? generator_set_lanes(instance->generator, (uint32_t)json_number(lanes, 1), error) : STATUS_OK;
 }
 
 struct json *instance_ring_singles(const struct instance *instance)
@@ -559,6 +604,8 @@ void instance_ring_serve(struct instance *instance, struct ring_message **messag
 		break;
 	case RING_FAILED:
 		take_failed(instance, *message);
+		break;
+	case RING_PAST:
 		break;
 	case RING_BROKEN:
 		error_set(&error, STATUS_INVALID_REQUEST, "%s", (*message)->text);

@@ -8,6 +8,9 @@
  *
  * A step that fails, and bytes that are no message, end the worker, and ring.failed goes around before it does. Lost
  * messages are noticed by nobody here: the node knows when a hop breaks, and the server calls instance.check.
+ *
+ * Another epoch may have fewer parts, or more, with others before this one (instance.adopt). What it has loaded stays,
+ * so the first part stays the first, the last one the last, and one between them between them.
  * Thread: the driver's, but for instance_ring_is_last. */
 #pragma once
 #include "engine/worker/instance.h"
@@ -31,9 +34,12 @@ bool instance_ring_is_last(const struct instance *instance);
 struct ring_message *instance_ring_take(struct instance *instance);
 void instance_ring_serve(struct instance *instance, struct ring_message **message);
 void instance_ring_check(struct instance *instance, struct order *order);
-// From now on it is of this epoch, which is no smaller one, as all other parts are before the next check. Nothing is
-// sent until then.
-void instance_ring_adopt(struct instance *instance, uint64_t epoch);
+// Whether params of instance.adopt, with an epoch that is no smaller one, can be: nothing changes. Errors:
+// STATUS_INVALID_PARAMS, STATUS_CONFLICT.
+enum status instance_ring_may_adopt(const struct instance *instance, const struct json *params, struct error *error);
+// From now on it is of this epoch, and the part of the ring that they say, as all other parts are before the next
+// check. Nothing is sent until then. Errors: STATUS_OUT_OF_MEMORY: it cannot go on.
+enum status instance_ring_adopt(struct instance *instance, const struct json *params, struct error *error);
 // RingTiming since the last time, or null.
 struct json *instance_ring_timing(struct instance *instance);
 // A part of it, each stage's time beside: (told->stage_count); sums, of which to_ms makes means in ms.

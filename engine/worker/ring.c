@@ -25,7 +25,7 @@ struct outgoing {
 };
 
 struct ring {
-	struct ring_part part; // epoch: (L)
+	struct ring_part part; // (L)
 	const struct contract *contract;
 	int in_fd, out_fd, wake_fd;
 	void (*came)(void *context);
@@ -206,10 +206,10 @@ static void receive(struct ring *ring)
 	take_messages(ring);
 }
 
-void ring_set_epoch(struct ring *ring, uint64_t epoch)
+void ring_set_part(struct ring *ring, const struct ring_part *part)
 {
 	pthread_mutex_lock(&ring->lock);
-	ring->part.epoch = epoch;
+	ring->part = *part;
 	pthread_mutex_unlock(&ring->lock);
 }
 

@@ -61,7 +61,8 @@ struct ring_step {
 	const float *activations;     // (row_count, embedding), else
 };
 
-enum ring_said { RING_HELLO, RING_STEP, RING_FAILED, RING_BROKEN };
+// RING_PAST: a step of an epoch before the part's, when the ring may have had other parts: nothing else of it is known.
+enum ring_said { RING_HELLO, RING_STEP, RING_FAILED, RING_BROKEN, RING_PAST };
 
 // What has come from the previous part. Owns what its step points to.
 struct ring_message {
@@ -109,5 +110,6 @@ struct ring_message *ring_take(struct ring *ring);
 enum status ring_send(struct ring *ring, struct buffer *message, struct error *error);
 // A new round: what has not begun to be sent is dropped.
 void ring_forget(struct ring *ring);
-// From now on what comes is compared with this epoch.
-void ring_set_epoch(struct ring *ring, uint64_t epoch);
+// From now on what comes is compared with this: another epoch, place in the ring and number of parts, all else the
+// same.
+void ring_set_part(struct ring *ring, const struct ring_part *part);

@@ -350,6 +350,10 @@ static void read_step(const struct ring_part *part, const struct message *messag
 	step->round = (uint64_t)json_get_integer(params, "round", 0);
 	step->lane = (uint32_t)json_get_integer(params, "lane", 0);
 	step->step = (uint64_t)json_get_integer(params, "step", 0);
+	if (step->epoch < part->epoch) { // the part may have been another one of them, for which the step was right
+		out->said = RING_PAST;
+		return;
+	}
 	const char *wrong = read_parts(json_get(params, "parts"), step);
 	if (!wrong)
 		wrong = read_body(part, message, out);
@@ -450,6 +454,8 @@ struct ring_message *ring_read(const struct ring_part *part, const struct contra
 		break;
 	case RING_FAILED:
 		read_failed(message.params, out);
+		break;
+	case RING_PAST: // said by read_step only
 		break;
 	case RING_BROKEN:
 		snprintf(out->text, sizeof(out->text), "the previous part sent what is no message of a ring");

@@ -13,7 +13,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { PARTS_MOST = 3, LAYERS = 6, TALKS = 64, TOKENS_MOST = 512, TEXT_MOST = 8192, CONTEXT = 256, NO_WIRE = -1 };
+enum { PARTS_MOST = 4, LAYERS = 6, TALKS = 64, TOKENS_MOST = 512, TEXT_MOST = 8192, CONTEXT = 256, NO_WIRE = -1 };
 
 static struct talk {
 	bool ended;
@@ -28,7 +28,7 @@ struct ring_bench {
 	int wire;          // the hop that is one, by the part that sends; NO_WIRE: none
 	int odd;           // the part that is loaded with `odd_more` instead of the others' epoch and pages
 	const char *fault; // of the part `odd`
-	bool replaced;     // the part `odd` will be: its ends of the ring are left in left_ring
+	bool replaced;     // parts will be: their ends of the ring are left in left_in and left_out
 	const char *odd_part;
 	unsigned odd_pages;
 	int models[PARTS_MOST]; // files of the parts; 0: the whole one
@@ -36,7 +36,7 @@ struct ring_bench {
 
 static struct worker parts[PARTS_MOST];
 static unsigned part_count;
-static int left_ring[2];
+static int left_in[PARTS_MOST], left_out[PARTS_MOST];
 static struct model_file_open file;
 static struct reference *reference;
 static struct tokenizer *tokenizer;
@@ -177,6 +177,12 @@ static void start_part(unsigned index, const int ring[2], const char *fault)
 		    "'backend':'cpu','cache_directory':null,'ring':%s", ring[0] >= 0 ? "true" : "false");
 }
 
+static void close_ends(unsigned index)
+{
+	close(left_in[index]);
+	close(left_out[index]);
+}
+
 static void start_ring(const struct ring_bench *bench)
 {
 	int out[PARTS_MOST], in[PARTS_MOST];
@@ -191,35 +197,50 @@ static void start_ring(const struct ring_bench *bench)
 			   bench->fault && (int)i == bench->odd ? bench->fault : NULL);
 	}
 	for (unsigned i = 0; i < bench->parts && bench->parts > 1; i++) {
-		if (bench->replaced && (int)i == bench->odd) {
-			left_ring[0] = in[i];
-			left_ring[1] = out[i];
-			continue;
-		}
-		close(in[i]);
-		close(out[i]);
+		left_in[i] = in[i];
+		left_out[i] = out[i];
+		if (!bench->replaced)
+			close_ends(i);
 	}
+}
+
+// What a part is to have: layers from `first` until `end`, as `index` of `count`.
+struct share {
+	unsigned index, count, first, end;
+	const char *epoch;
+	unsigned pages;
+};
+
+static enum status load_share(const struct ring_bench *bench, struct worker *worker, const struct share *share)
+{
+	char more[512] = "", one[128] = "";
+	if (share->count > 1)
+		snprintf(more, sizeof(more),
+			 ",'part':{'instance_id':'ins_1',%s,'index':%u,'count':%u,'lanes':%u,'activations':'%s',"
+			 "'last_layer':%u}",
+			 share->epoch, share->index, share->count, bench->lanes, bench->activations, share->end);
+	// Two stages in each part, of as many layers or nearly.
+	unsigned middle = share->first + (share->end - share->first) / 2;
+	if (middle > share->first)
+		snprintf(one, sizeof(one), "{'hardware_key':'cpu','first_layer':%u,'layer_count':%u,'host_layers':0},",
+			 share->first, middle - share->first);
+	int id = post(worker, worker->server, "instance.load", NULL, 0,
+		      "'stages':[%s{'hardware_key':'cpu','first_layer':%u,'layer_count':%u,'host_layers':0}],"
+		      "'context_tokens':%d,'page_count':%u,'batch_rows':%u,'sequences':%u%s",
+		      one, middle, share->end - middle, CONTEXT, share->pages, bench->rows, bench->sequences, more);
+	return answer_of(worker, id, "instance.load");
 }
 
 static enum status load_part(const struct ring_bench *bench, unsigned index)
 {
-	unsigned first = LAYERS * index / bench->parts, end = LAYERS * (index + 1) / bench->parts;
-	char more[512] = "";
-	const char *epoch = bench->odd_part && (int)index == bench->odd ? bench->odd_part : "'epoch':3";
-	unsigned pages = bench->odd_pages && (int)index == bench->odd ? bench->odd_pages : bench->pages;
-	if (bench->parts > 1)
-		snprintf(more, sizeof(more),
-			 ",'part':{'instance_id':'ins_1',%s,'index':%u,'count':%u,'lanes':%u,'activations':'%s',"
-			 "'last_layer':%u}",
-			 epoch, index, bench->parts, bench->lanes, bench->activations, end);
-	// Two stages in each part.
-	unsigned middle = first + (end - first) / 2;
-	int id = post(&parts[index], parts[index].server, "instance.load", NULL, 0,
-		      "'stages':[{'hardware_key':'cpu','first_layer':%u,'layer_count':%u,'host_layers':0},"
-		      "{'hardware_key':'cpu','first_layer':%u,'layer_count':%u,'host_layers':0}],"
-		      "'context_tokens':%d,'page_count':%u,'batch_rows':%u,'sequences':%u%s",
-		      first, middle - first, middle, end - middle, CONTEXT, pages, bench->rows, bench->sequences, more);
-	return answer_of(&parts[index], id, "instance.load");
+	const bool odd = (int)index == bench->odd;
+	const struct share share = {.index = index,
+				    .count = bench->parts,
+				    .first = LAYERS * index / bench->parts,
+				    .end = LAYERS * (index + 1) / bench->parts,
+				    .epoch = bench->odd_part && odd ? bench->odd_part : "'epoch':3",
+				    .pages = bench->odd_pages && odd ? bench->odd_pages : bench->pages};
+	return load_share(bench, &parts[index], &share);
 }
 
 static enum status check_ring(void)
@@ -335,7 +356,7 @@ static void the_same_as_alone(void **state)
 		wanted[i] = talks[i + 1];
 	}
 	end();
-	for (unsigned count = 2; count <= PARTS_MOST; count++)
+	for (unsigned count = 2; count <= 3; count++)
 		for (unsigned lanes = 1; lanes <= 3; lanes += 2) {
 			struct ring_bench bench = two;
 			bench.parts = count;
@@ -504,7 +525,7 @@ static void a_part_is_replaced(void **state)
 		ask(1, prompts[0], "'max_tokens':40,'sampling':{'temperature':0}");
 		wait_for_end(1);
 		assert_int_equal(worker_end(&parts[lost], NULL, 0), 0);
-		start_part((unsigned)lost, left_ring, NULL);
+		start_part((unsigned)lost, (int[]){left_in[lost], left_out[lost]}, NULL);
 		bench.odd_part = "'epoch':4";
 		assert_int_equal(load_part(&bench, (unsigned)lost), STATUS_OK);
 		for (unsigned i = 0; i < bench.parts; i++)
@@ -516,9 +537,177 @@ static void a_part_is_replaced(void **state)
 		assert_int_equal(talks[2].count, 40);
 		check_talk(&talks[2], prompts[0]);
 		end();
-		close(left_ring[0]);
-		close(left_ring[1]);
+		for (unsigned i = 0; i < bench.parts; i++)
+			close_ends(i);
 	}
+}
+
+static enum status adopt_as(struct worker *worker, int epoch, unsigned index, unsigned count)
+{
+	int id = post(worker, worker->server, "instance.adopt", NULL, 0,
+		      "'epoch':%d,'part':{'index':%u,'count':%u,'lanes':%u}", epoch, index, count, count);
+	return answer_of(worker, id, "instance.adopt");
+}
+
+// A part of what a ring becomes: a worker that stays, and is told of its place, or another one.
+struct place {
+	int was;                 // the worker's place before; -1: it is new
+	unsigned in, out, first; // of one that is new: whose ends of the ring it has; and of all: its first layer
+};
+
+static const struct reshaped {
+	const char *what;
+	unsigned parts, now_parts;
+	struct place now[PARTS_MOST];
+} shapes[] = {
+	{"of three the first is another, with the second's layers", 3, 2, {{-1, 0, 1, 0}, {2, 2, 2, 4}}},
+	{"of three the last is another, with the second's layers", 3, 2, {{0, 0, 0, 0}, {-1, 1, 2, 2}}},
+	{"of four the first is another, with the second's layers", 4, 3, {{-1, 0, 1, 0}, {2, 2, 2, 3}, {3, 3, 3, 4}}},
+	{"of four the last is another, with the third's layers", 4, 3, {{0, 0, 0, 0}, {1, 1, 1, 1}, {-1, 2, 3, 3}}},
+};
+
+// Who does not stay is killed.
+static void become(const struct ring_bench *bench, const struct place *now, unsigned count, int epoch)
+{
+	struct worker was[PARTS_MOST];
+	bool stays[PARTS_MOST] = {false};
+	char word[32];
+	memcpy(was, parts, sizeof(was));
+	snprintf(word, sizeof(word), "'epoch':%d", epoch);
+	for (unsigned i = 0; i < count; i++)
+		if (now[i].was >= 0)
+			stays[now[i].was] = true;
+	for (unsigned i = 0; i < part_count; i++)
+		if (!stays[i]) {
+			assert_int_equal(kill(was[i].pid, SIGKILL), 0);
+			assert_int_equal(worker_end(&was[i], NULL, 0), -SIGKILL);
+		}
+	part_count = count;
+	for (unsigned i = 0; i < count; i++) {
+		const struct share share = {.index = i,
+					    .count = count,
+					    .first = now[i].first,
+					    .end = i + 1 < count ? now[i + 1].first : LAYERS,
+					    .epoch = word,
+					    .pages = bench->pages};
+		if (now[i].was >= 0) {
+			parts[i] = was[now[i].was];
+			continue;
+		}
+		start_part(i, (int[]){left_in[now[i].in], left_out[now[i].out]}, NULL);
+		assert_int_equal(load_share(bench, &parts[i], &share), STATUS_OK);
+	}
+	for (unsigned i = 0; i < count; i++)
+		if (now[i].was >= 0 && adopt_as(&parts[i], epoch, i, count))
+			fail_msg("part %u: %s", i, last_error.message);
+	if (check_ring())
+		fail_msg("%s", last_error.message);
+	assert_int_equal(json_count(json_get(last_result, "parts")), count);
+}
+
+static void talk_as(const struct talk *wanted)
+{
+	ask(1, prompts[1], "'max_tokens':50,'sampling':{'temperature':0}");
+	wait_for_end(1);
+	assert_int_equal(talks[1].count, wanted->count);
+	assert_memory_equal(talks[1].tokens, wanted->tokens, sizeof(wanted->tokens));
+	assert_string_equal(talks[1].text, wanted->text);
+}
+
+// In the middle of answers parts are lost, others take their layers, and the rest stay, in a ring of fewer: what was on
+// its way is left over, in the sockets too, and says it had been at more parts. Then the ring grows back.
+static void parts_move_up_and_back(void **state)
+{
+	(void)state;
+	static struct talk wanted;
+	begin(&alone);
+	ask(1, prompts[1], "'max_tokens':50,'sampling':{'temperature':0}");
+	wait_for_end(1);
+	wanted = talks[1];
+	end();
+	for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+		struct ring_bench bench = two;
+		const struct reshaped *shape = &shapes[i];
+		struct place back[PARTS_MOST];
+		bench.parts = bench.lanes = shape->parts;
+		bench.replaced = true;
+		print_message("%s\n", shape->what);
+		begin(&bench);
+		for (int j = 1; j <= 8; j++)
+			ask(j, prompts[j % PROMPTS], "'max_tokens':200,'sampling':{'temperature':0}");
+		while (talks[1].count < 20)
+			assert_true(pump(last()) >= 0);
+		bench.lanes = shape->now_parts;
+		become(&bench, shape->now, shape->now_parts, 4);
+		talk_as(&wanted);
+		for (unsigned j = 0; j < shape->parts; j++)
+			back[j] = (struct place){-1, j, j, LAYERS * j / shape->parts};
+		for (unsigned j = 0; j < shape->now_parts; j++)
+			if (shape->now[j].was >= 0)
+				back[shape->now[j].was].was = (int)j;
+		for (int j = 1; j <= 8; j++)
+			ask(j, prompts[j % PROMPTS], "'max_tokens':200,'sampling':{'temperature':0}");
+		while (talks[1].count < 20)
+			assert_true(pump(last()) >= 0);
+		bench.lanes = shape->parts;
+		become(&bench, back, shape->parts, 5);
+		talk_as(&wanted);
+		for (unsigned j = 0; j < shape->parts; j++)
+			close_ends(j);
+		end();
+	}
+}
+
+static void a_part_is_no_other(void **state)
+{
+	(void)state;
+	static const struct {
+		unsigned part, index, count;
+		int epoch;
+		enum status status;
+	} asked[] = {
+		{0, 1, 3, 4, STATUS_CONFLICT},       // it embeds
+		{0, 1, 2, 4, STATUS_CONFLICT},       // and does not predict
+		{1, 0, 3, 4, STATUS_CONFLICT},       // it does not embed
+		{1, 1, 2, 4, STATUS_CONFLICT},       // nor predict
+		{2, 1, 3, 4, STATUS_CONFLICT},       // it predicts
+		{2, 0, 2, 4, STATUS_CONFLICT},       // and does not embed
+		{2, 1, 2, 3, STATUS_CONFLICT},       // in this epoch it is another one
+		{2, 1, 2, 2, STATUS_CONFLICT},       // one that is past
+		{1, 3, 3, 4, STATUS_INVALID_PARAMS}, // there are not as many
+		{2, 63, 2, 4, STATUS_INVALID_PARAMS}, {2, 64, 65, 4, STATUS_INVALID_PARAMS},
+		{0, 0, 1, 4, STATUS_INVALID_PARAMS}, // that is no ring
+	};
+	struct ring_bench bench = two;
+	bench.parts = 3;
+	begin(&bench);
+	ask(1, prompts[0], "'max_tokens':20,'sampling':{'temperature':0}");
+	wait_for_end(1);
+	const struct talk wanted = talks[1];
+	for (size_t i = 0; i < sizeof(asked) / sizeof(asked[0]); i++) {
+		const enum status status = adopt_as(&parts[asked[i].part], asked[i].epoch, asked[i].index,
+						    asked[i].count);
+		print_message("%u as %u of %u: %s\n", asked[i].part, asked[i].index, asked[i].count,
+			      last_error.message);
+		assert_int_equal(status, asked[i].status);
+	}
+	int id = post(last(), last()->server, "instance.adopt", NULL, 0, "'epoch':4,'part':{'index':1,'count':2}");
+	assert_int_equal(answer_of(last(), id, "instance.adopt"), STATUS_INVALID_PARAMS);
+	ask(2, prompts[0], "'max_tokens':20,'sampling':{'temperature':0}"); // all of them are what they were
+	wait_for_end(2);
+	assert_memory_equal(talks[2].tokens, wanted.tokens, sizeof(wanted.tokens));
+	// One that has moved up alone is found out.
+	assert_int_equal(adopt_as(last(), 4, 1, 2), STATUS_OK);
+	assert_int_equal(adopt(0, 4), STATUS_OK);
+	assert_int_equal(adopt(1, 4), STATUS_OK);
+	assert_int_not_equal(check_ring(), STATUS_OK);
+	print_message("%s\n", last_error.message);
+	assert_non_null(strstr(last_error.message, "the number of parts is"));
+	for (unsigned i = 0; i < part_count; i++)
+		worker_end(&parts[i], NULL, 0);
+	begin(&alone);
+	assert_int_equal(adopt_as(last(), 4, 1, 2), STATUS_INVALID_PARAMS);
+	end();
 }
 
 static void parts_that_do_not_agree(void **state)
@@ -621,7 +810,7 @@ static void a_part_that_is_wrong_gives_another_logit(void **state)
 	const uint32_t token = (uint32_t)json_get_integer(last_result, "token", 0);
 	assert_null(json_get(last_result, "expected_logit"));
 	end();
-	for (bench.parts = 2; bench.parts <= PARTS_MOST; bench.parts++) {
+	for (bench.parts = 2; bench.parts <= 3; bench.parts++) {
 		const double again = expected_logit(&bench, token);
 		print_message("%u parts: token %u has a logit of %f, was %f\n", bench.parts, token, again, logit);
 		assert_true(fabs(again - logit) < 1e-4 * fabs(logit));
@@ -768,6 +957,8 @@ int main(void)
 		cmocka_unit_test(lost_messages_are_repaired),
 		cmocka_unit_test(another_server_takes_the_parts_up),
 		cmocka_unit_test(a_part_is_replaced),
+		cmocka_unit_test(parts_move_up_and_back),
+		cmocka_unit_test(a_part_is_no_other),
 		cmocka_unit_test(parts_that_do_not_agree),
 		cmocka_unit_test(noise_on_the_ring),
 		cmocka_unit_test(a_part_that_fails),

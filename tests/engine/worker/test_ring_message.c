@@ -105,6 +105,40 @@ static void rows_as_they_are_and_in_f16(void **state)
 	}
 }
 
+// What belongs to an epoch before is not compared with what the part is now; nothing else of it is taken.
+static void a_step_of_the_past(void **state)
+{
+	(void)state;
+	struct ring_part part = part_of(64, RING_F32);
+	uint32_t tokens[] = {1, 2};
+	const struct stage_run run = {.row_count = 2, .pages = (uint32_t[]){0}};
+	const struct {
+		uint64_t epoch;
+		uint32_t parts;
+		enum ring_said said;
+	} steps[] = {{4, 2, RING_PAST},   {4, 0, RING_PAST},   {5, 2, RING_BROKEN},
+		     {6, 2, RING_BROKEN}, {5, 0, RING_BROKEN}, {4, 1, RING_PAST}};
+	part.epoch = 5;
+	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+		struct buffer out;
+		const struct ring_step step = {.epoch = steps[i].epoch,
+					       .part_count = steps[i].parts,
+					       .run_count = 1,
+					       .runs = &run,
+					       .row_count = 2,
+					       .tokens = tokens};
+		buffer_init(&out, LIMIT_WORKER_MESSAGE_BYTES);
+		assert_int_equal(ring_write_step(&out, &part, &step), STATUS_OK);
+		struct ring_message *message = ring_read(&part, contract, out.data + 4, out.length - 4);
+		assert_non_null(message);
+		assert_int_equal(message->said, steps[i].said);
+		assert_true(message->said == RING_BROKEN ||
+			    (!message->step.row_count && !message->step.runs && !message->step.tokens));
+		ring_message_destroy(&message);
+		buffer_finish(&out);
+	}
+}
+
 static void the_most_rows_fit(void **state)
 {
 	(void)state;
@@ -158,6 +192,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(rows_as_they_are_and_in_f16),
+		cmocka_unit_test(a_step_of_the_past),
 		cmocka_unit_test(the_most_rows_fit),
 	};
 	return cmocka_run_group_tests(tests, load, drop);
