@@ -30,10 +30,12 @@ suite("logs", () => {
 	});
 
 	test("what the server says shows at once; by level, by words, and held", async () => {
+		const before = await say("before the page");
 		const page = await open();
-		await see(page, "Nothing was logged since this page was opened");
+		await lines(page).filter({ hasText: before }).waitFor(); // what was said before it was opened
 		const first = await say("the first");
 		await lines(page).filter({ hasText: first }).waitFor();
+		assert.equal(await lines(page).filter({ hasText: before }).count(), 1);
 		assert.match(await lines(page).filter({ hasText: first }).textContent(), /info/);
 		await log(page).getByLabel("Level").selectOption("error");
 		await see(page, "Nothing matches");

@@ -5,7 +5,7 @@ import { change, device, deviceReading, node, nodeReading, snapshot } from "./re
 
 const { reduce } = await load("state/reduce.ts");
 const { LOG_MAX, initialState } = await load("state/state.ts");
-const { shownLog } = await load("state/log.ts");
+const { shownLog, withOlder } = await load("state/log.ts");
 
 const from = (...actions) => actions.reduce(reduce, initialState);
 const event = (seq, topic, data, more = {}) => ({
@@ -78,6 +78,14 @@ test("lines of the log are kept with their time, the newest first, so many at mo
   assert.equal(shownLog(state.log, { level: "warning", text: "" }).length, LOG_MAX / 10);
   assert.equal(shownLog(state.log, { level: "error", text: "" }).length, 0);
   assert.deepEqual(shownLog(state.log, { level: "info", text: " NODE: line 777 " }).map((one) => one.text), ["line 777"]);
+});
+
+test("lines from before the page was opened stand below those that were heard, each once", () => {
+  const line = (seq) => ({ seq, at: "2026-11-20T14:31:52.000Z", level: "info", area: "node", text: `line ${seq}`, dropped: 0, node_id: null, node_name: null, said_at: null });
+  const heard = [line(9), line(8)];
+  assert.deepEqual(withOlder(heard, [line(3), line(7), line(8), line(9)]).map((one) => one.seq), [9, 8, 7, 3]);
+  assert.equal(withOlder(heard, [line(8)]), heard);
+  assert.equal(withOlder([], Array.from({ length: LOG_MAX + 5 }, (_, i) => line(i))).length, LOG_MAX);
 });
 
 test("entries of the audit log are kept, the newest first, so many at most", () => {

@@ -21,3 +21,10 @@ export function shownLog(lines: readonly LogLine[], { level, text }: LogFilter):
     (one) => rank[one.level] <= (level === "info" ? rank.debug : rank[level]) && `${one.node_name ?? ""} ${one.area}: ${one.text}`.toLowerCase().includes(wanted),
   );
 }
+
+/** Lines newest first: those that were heard, and before them what the server remembers, each once. */
+export function withOlder(heard: readonly LogLine[], kept: readonly LogLine[]): readonly LogLine[] {
+  const known = new Set(heard.map((one) => one.seq));
+  const missing = kept.filter((one) => !known.has(one.seq));
+  return missing.length === 0 ? heard : [...heard, ...missing].sort((a, b) => b.seq - a.seq).slice(0, LOG_MAX);
+}

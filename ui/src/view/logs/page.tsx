@@ -1,22 +1,50 @@
-/* The server's own log, and what its nodes warn of, as it is written: what the dashboard has heard since it was opened. */
-import { useState } from "preact/hooks";
+/* The server's own log, and what its nodes warn of, as it is written: what the server remembers, and what is said since. */
+import { useEffect, useState } from "preact/hooks";
+import { readLog } from "../../command/log";
+import { isRefused } from "../../command/models";
+import type { Refusal } from "../../command/tried";
 import { now } from "../../lib/clock";
 import { count, fullTime, shortTime } from "../../lib/format";
-import { type LogFilter, LEVELS, levelWord, logLines, shownLog } from "../../state/log";
+import { type LogFilter, LEVELS, levelWord, logLines, shownLog, withOlder } from "../../state/log";
+import { isLive } from "../../state/select";
 import type { LogLine } from "../../state/state";
 import { useApp } from "../app-context";
 import { Command } from "../command-line";
-import { type Mark, MarkIcon } from "../parts";
+import { type Mark, MarkIcon, RefusalNote } from "../parts";
 import { Page } from "../shell";
 
 const marks: Record<LogLine["level"], Mark | null> = { error: "offline", warning: "throttled", info: null, debug: null };
 
 export function LogsPage() {
+  return useApp().state.value.login?.scopes.includes("admin") ? <Log /> : <NotAdmin />;
+}
+
+/** What the server remembers; null until it has said. Asked again with each connection. */
+function useKept(): { kept: readonly LogLine[] | null; refusal: Refusal | null } {
+  const { state, server } = useApp();
+  const [kept, setKept] = useState<readonly LogLine[] | null>(null);
+  const [refusal, setRefusal] = useState<Refusal | null>(null);
+  const live = isLive(state.value);
+  useEffect(() => {
+    if (!live) return;
+    let current = true;
+    void readLog(server).then((outcome) => {
+      if (!current) return;
+      const refused = isRefused(outcome);
+      setRefusal(refused ? outcome : null);
+      if (!refused) setKept(outcome);
+    });
+    return () => void (current = false);
+  }, [live]);
+  return { kept, refusal };
+}
+
+function Log() {
   const { state } = useApp();
-  const { log, login } = state.value;
+  const { kept, refusal } = useKept();
+  const log = withOlder(state.value.log, kept ?? []);
   const [filter, setFilter] = useState<LogFilter>({ level: "info", text: "" });
   const [held, setHeld] = useState<readonly LogLine[] | null>(null);
-  if (!login?.scopes.includes("admin")) return <NotAdmin />;
   const lines = shownLog(held ?? log, filter);
   const newest = held?.[0]?.seq ?? -1;
   const behind = held ? shownLog(log, filter).filter((one) => one.seq > newest).length : 0;
@@ -55,7 +83,20 @@ export function LogsPage() {
             {count(behind, "newer line")}; follow to see {behind === 1 ? "it" : "them"}.
           </p>
         )}
-        {lines.length > 0 ? <Lines lines={lines} /> : <Nothing filtered={log.length > 0} />}
+        {refusal && (
+          <div class="panel-body">
+            <RefusalNote refusal={refusal} />
+          </div>
+        )}
+        {lines.length > 0 ? (
+          <Lines lines={lines} />
+        ) : log.length > 0 ? (
+          <Nothing filtered />
+        ) : kept ? (
+          <Nothing filtered={false} />
+        ) : (
+          !refusal && <p class="panel-body quiet skeleton">Reading the log.</p>
+        )}
       </section>
     </Page>
   );
@@ -96,13 +137,12 @@ function Lines({ lines }: { lines: readonly LogLine[] }) {
 function Nothing({ filtered }: { filtered: boolean }) {
   return (
     <div class="empty">
-      <h3>{filtered ? "Nothing matches" : "Nothing was logged since this page was opened"}</h3>
+      <h3>{filtered ? "Nothing matches" : "Nothing was logged yet"}</h3>
       <p>
         {filtered
           ? `No line of the last ${logLines} fits this filter.`
-          : "What the server says from now on shows here. What it said since its start, a command prints."}
+          : "What the server says shows here as it is written, and with --log-level debug more of it."}
       </p>
-      {!filtered && <Command text="exogpu log" />}
     </div>
   );
 }
