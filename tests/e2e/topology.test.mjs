@@ -98,4 +98,31 @@ suite("topology", () => {
 		await page.keyboard.press("t");
 		await page.getByRole("heading", { level: 1, name: "Topology" }).waitFor();
 	});
+
+	test("28 pairs of eight GPUs are one line, and all of them when asked for", async () => {
+		const key = (i) => `uuid:eight${i}`, others = (i) => Array.from({ length: 8 }, (_, k) => k).filter((k) => k !== i);
+		const node = await FakeNode.connect(server, nodeRecord({ node_id: "nod_eight", name: `${"a-long-".repeat(8)}name.example` }));
+		const devices = Array.from({ length: 8 }, (_, i) => deviceRecord({ device_id: `dev_eight${i}`, hardware_key: key(i), memory_pool: key(i),
+			uuid: null, name: "A GPU with a name that goes on and on", pci_address: `0000:${16 + i}:00.0`, peers: others(i).map(key) }));
+		const speed = (hardware_key) => ({ hardware_key, bytes_per_s: 3.9e11, direct: true, reason: null, measured_at: new Date().toISOString() });
+		await node.call("node.devices", { devices, peer_speeds: devices.map(({ device_id }, i) => ({ device_id, peers: others(i).map((k) => speed(key(k))) })) });
+		const inside = region("Inside machines"), of = inside.getByRole("row").filter({ hasText: "goes on and on" });
+		await inside.getByText("8 devices, 28 pairs").waitFor();
+		await inside.getByText("All alike, and direct.").waitFor();
+		assert.equal(await of.count(), 0);
+		await inside.getByRole("button", { name: "Show all 28 pairs" }).press("Enter");
+		await eventually(async () => (await of.count()) === 28, "every pair has a row");
+		await inside.getByRole("button", { name: "Show fewer" }).click();
+		await eventually(async () => (await of.count()) === 0, "they are folded again");
+		for (const shape of ["wide-dark", "narrow-light"]) {
+			const shaped = await browser.page(shapes[shape]);
+			await openDashboard(shaped, server, "#/topology");
+			await shaped.getByText("8 devices, 28 pairs").waitFor();
+			const { scroll, width } = await shaped.evaluate(() => ({ scroll: document.documentElement.scrollWidth, width: document.documentElement.clientWidth }));
+			assert.ok(scroll <= width, `it scrolls sideways: ${scroll} in ${width}`);
+			await picture(shaped, `topology-eight-${shape}`);
+			await shaped.context().close();
+		}
+		await node.close();
+	});
 });

@@ -35,6 +35,17 @@ test("devices of one machine that copy directly are pairs of it, and copies that
   assert.deepEqual(topology.peersOf(stateWith([])), []);
 });
 
+test("many pairs are summed up, with those that are not like the others", () => {
+  const way = (bytes_per_s, changes = {}) => ({ class: "peer", bytes_per_s, measured_at: null, reason: null, ...changes });
+  const pair = (a, b, there, back = there) => ({ key: `${a} ${b}`, a, b, there, back });
+  const alike = [pair("a", "b", way(3.9e11)), pair("a", "c", way(3.8e11)), pair("b", "c", way(3.9e11), way(3.7e11))];
+  assert.deepEqual(topology.sumOfPeers(alike), { devices: 3, least: 3.7e11, most: 3.9e11, unmeasured: 0, odd: [] });
+  const odd = [pair("a", "d", way(9e10)), pair("b", "d", way(3.9e11, { class: "staged" })), pair("c", "d", way(3.9e11), way(null, { reason: "it broke" }))];
+  const sum = topology.sumOfPeers([...alike, ...odd]);
+  assert.deepEqual([sum.devices, sum.least, sum.unmeasured, sum.odd], [4, 9e10, 1, odd]);
+  assert.deepEqual(topology.sumOfPeers([pair("a", "b", way(null))]), { devices: 2, least: null, most: null, unmeasured: 2, odd: [] });
+});
+
 test("links come with the snapshot, change and go with events; both directions are one pair", () => {
   let state = stateWith([link("n1", "n2", { rtt_ms: 1 }), link("n2", "n1", { rtt_ms: 3, throughput_bytes_per_s: 1e6 }), link("n3", "server")]);
   let [pair, relay, ...more] = topology.pairsOf(state);

@@ -80,6 +80,36 @@ export function peersOf(state: State): Peers[] {
     .filter((one) => one.pairs.length > 0);
 }
 
+/** Of so many pairs all are shown at once. */
+export const PAIRS_SHOWN = 6;
+
+/** Pairs summed up: how fast their copies are, and which are not like the others. */
+export interface PeersSum {
+  readonly devices: number;
+  /** Of all ways that are measured, bytes/s; null where none is. */
+  readonly least: number | null;
+  readonly most: number | null;
+  /** Ways that are not measured. */
+  readonly unmeasured: number;
+  /** Those by way of the host, not measured while others are, or a quarter slower than most. */
+  readonly odd: readonly PeerPair[];
+}
+
+export function sumOfPeers(pairs: readonly PeerPair[]): PeersSum {
+  const ways = pairs.flatMap(({ there, back }) => [there, back]);
+  const rates = known(ways.map((one) => one?.bytes_per_s)).sort((x, y) => x - y);
+  const usual = rates[Math.floor(rates.length / 2)] ?? 0;
+  const isOdd = (one: DevicePeer | null): boolean =>
+    one?.class === "staged" || (rates.length > 0 && (one?.bytes_per_s ?? 0) < 0.75 * usual);
+  return {
+    devices: new Set(pairs.flatMap(({ a, b }) => [a, b])).size,
+    least: rates[0] ?? null,
+    most: rates.at(-1) ?? null,
+    unmeasured: ways.length - rates.length,
+    odd: pairs.filter(({ there, back }) => isOdd(there) || isOdd(back)),
+  };
+}
+
 export type PairState = "up" | "degraded" | "down" | "stale";
 
 export function pairState({ there, back }: Pair): PairState {
@@ -88,6 +118,10 @@ export function pairState({ there, back }: Pair): PairState {
   if (!both.some((one) => one.state === "up")) return "down";
   return both.some((one) => one.state === "up" && one.degraded) ? "degraded" : "up";
 }
+
+/** How many machines' pairs are linked directly now. */
+export const linkedPairs = (pairs: readonly Pair[]): number =>
+  pairs.filter((one) => one.b !== SERVER && ["up", "degraded"].includes(pairState(one))).length;
 
 /** Why it is not as it should be, in words of the server. */
 export const pairTrouble = ({ there, back }: Pair): string | null =>
@@ -156,7 +190,7 @@ export interface Sizes {
   readonly edge: number;
   readonly row: number;
 }
-export const lineSizes: Sizes = { gutter: 320, edge: 46, row: 26 };
+export const lineSizes: Sizes = { gutter: 320, edge: 50, row: 26 };
 export const chipSizes: Sizes = { gutter: 260, edge: 66, row: 75 };
 const PORT = 44;
 const GAP = 20;

@@ -15,7 +15,7 @@ import {
 } from "../../state/select";
 import type { DeviceEntry, NodeEntry } from "../../state/state";
 import { now } from "../../lib/clock";
-import { chipSizes, pairsOf } from "../../state/topology";
+import { chipSizes, linkedPairs, pairsOf } from "../../state/topology";
 import { WIRES_MAX, Wires } from "../topology/wires";
 import { useApp } from "../app-context";
 import { Age, Figure, Icon, MarkIcon, MemoryBar, MemoryFigure, Named, Panel, StateMark } from "../parts";
@@ -46,7 +46,8 @@ export function Topology({
     .filter(({ devices }) => devices.length > 0 || shown.length === all);
   const pairs = pairsOf(state.value);
   const wired = detail === "full" && shown.length === all && nodes.length > 1 && nodes.length <= WIRES_MAX && pairs.length > 0;
-  const aside = [count(nodes.length, "machine"), count(all, "device"), pairs.length > 0 && count(pairs.length, "link")];
+  const links = linkedPairs(pairs);
+  const aside = [count(nodes.length, "machine"), count(all, "device"), nodes.length > 1 && count(links, "direct link")];
   return (
     <Panel
       title={<a href="#/topology">Topology</a>}

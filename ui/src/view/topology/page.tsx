@@ -11,6 +11,7 @@ import {
   bitRate,
   classWord,
   latency,
+  linkedPairs,
   pairClass,
   pairRtt,
   pairState,
@@ -65,7 +66,7 @@ export function TopologyPage() {
         <Panel
           title="Machines and links"
           class="wires-panel"
-          aside={`${count(nodes, "machine")}, ${count(pairs.filter((one) => one.b !== SERVER).length, "direct link")}`}
+          aside={`${count(nodes, "machine")}, ${count(linkedPairs(pairs), "direct link")}`}
         >
           {nodes > WIRES_MAX ? (
             <Matrix pairs={pairs} chosen={chosen} choose={choose} />

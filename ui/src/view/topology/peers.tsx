@@ -1,7 +1,8 @@
 /* Devices of one machine that copy to each other directly: how fast, and which copies are refused that way. */
+import { useState } from "preact/hooks";
 import type { DevicePeer } from "../../lib/api.gen";
 import { count, rate, sentence } from "../../lib/format";
-import { type PeerPair, type Peers, peersOf } from "../../state/topology";
+import { PAIRS_SHOWN, type PeerPair, type Peers, type PeersSum, peersOf, sumOfPeers } from "../../state/topology";
 import { useApp } from "../app-context";
 import { Age, Figure, MarkIcon, Panel } from "../parts";
 
@@ -20,37 +21,84 @@ export function PeersPanel() {
 
 function Machine({ node, pairs, staged }: Peers) {
   const { state } = useApp();
+  const [all, setAll] = useState(false);
+  const many = pairs.length > PAIRS_SHOWN;
+  const sum = sumOfPeers(pairs);
+  const shown = all || !many ? pairs : sum.odd.slice(0, PAIRS_SHOWN);
+  const name = state.value.nodes[node]?.record.name ?? node;
   return (
     <div class="table-wrap">
-      <table class="links">
-        <caption class="small faint">
-          {state.value.nodes[node]?.record.name ?? node}: {count(pairs.length, "pair")}
-        </caption>
-        <thead>
-          <tr>
-            <th scope="col">Between</th>
-            <th scope="col">Kind</th>
-            <th scope="col" class="num">
-              There
-            </th>
-            <th scope="col" class="num">
-              and back
-            </th>
-            <th scope="col">Measured</th>
-          </tr>
-        </thead>
-        <tbody>
-          {pairs.map((pair) => (
-            <PairRow key={pair.key} pair={pair} />
-          ))}
-        </tbody>
-      </table>
-      {staged.map(([from, to]) => (
-        <p key={`${from} ${to}`} class="small warm panel-body">
-          <MarkIcon mark="throttled" class="mini" /> from {from} to {to} by way of the host's memory: the direct way was
-          refused
+      {many && <Sum name={name} pairs={pairs.length} sum={sum} shown={shown.length} />}
+      {shown.length > 0 && (
+        <table class="links">
+          <caption class={many ? "sr" : "small faint"}>
+            {name}: {count(pairs.length, "pair")}
+          </caption>
+          <thead>
+            <tr>
+              <th scope="col">Between</th>
+              <th scope="col">Kind</th>
+              <th scope="col" class="num">
+                There
+              </th>
+              <th scope="col" class="num">
+                and back
+              </th>
+              <th scope="col">Measured</th>
+            </tr>
+          </thead>
+          <tbody>
+            {shown.map((pair) => (
+              <PairRow key={pair.key} pair={pair} />
+            ))}
+          </tbody>
+        </table>
+      )}
+      {many ? (
+        <p class="more">
+          <button type="button" class="btn small-btn" aria-expanded={all} onClick={() => setAll(!all)}>
+            {all ? "Show fewer" : `Show all ${count(pairs.length, "pair")}`}
+            <span class="sr"> of {name}</span>
+          </button>
         </p>
-      ))}
+      ) : (
+        staged.map(([from, to]) => (
+          <p key={`${from} ${to}`} class="small warm panel-body">
+            <MarkIcon mark="throttled" class="mini" /> from {from} to {to} by way of the host's memory: the direct way was
+            refused
+          </p>
+        ))
+      )}
+    </div>
+  );
+}
+
+/** Many pairs in one line; below it stand those that are not like the others. */
+function Sum({ name, pairs, sum, shown }: { name: string; pairs: number; sum: PeersSum; shown: number }) {
+  const { devices, least, most, unmeasured, odd } = sum;
+  return (
+    <div class="panel-body peers-sum">
+      <p>
+        <b class="clip">{name}</b>
+        <span class="quiet">
+          {count(devices, "device")}, {count(pairs, "pair")}
+        </span>
+        {least !== null && most !== null && (
+          <span>
+            <Figure {...rate(least)} /> to <Figure {...rate(most)} /> <span class="quiet">each way</span>
+          </span>
+        )}
+        {unmeasured > 0 && <span class="not-reported">{count(unmeasured, "way")} not measured</span>}
+      </p>
+      {odd.length > 0 ? (
+        <p class="small warm">
+          <MarkIcon mark="throttled" class="mini" /> {count(odd.length, "pair")}{" "}
+          {odd.length === 1 ? "is" : "are"} slower than the others, by way of the host's memory, or not measured
+          {shown < odd.length && `; ${shown} of them below`}
+        </p>
+      ) : (
+        least !== null && <p class="small faint">All alike, and direct.</p>
+      )}
     </div>
   );
 }
