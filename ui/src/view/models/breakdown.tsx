@@ -29,6 +29,12 @@ function Waterfall({ rows, total, aside }: { rows: readonly Row[]; total: number
   const compare = rows.some((row) => row.predicted != null);
   const text = (ms: number | null): string => (ms === null ? "not known" : figure(ms, decimals(total)));
   let at = 0;
+  const axis = rows.reduce((most, row) => {
+    const end = at + Math.max(row.ms ?? 0, row.predicted ?? 0);
+    at += row.ms ?? 0;
+    return Math.max(most, end);
+  }, total);
+  at = 0;
   return (
     <section class="waterfall" aria-label="Time of a token">
       <div class="sub">
@@ -41,14 +47,14 @@ function Waterfall({ rows, total, aside }: { rows: readonly Row[]; total: number
           at += row.ms ?? 0;
           return (
             <div key={row.key} class={`fall ${row.kind} ${row === slowest && rows.length > 1 ? "slowest" : ""}`}>
-              <dt class="clip">
+              <dt class="clip" title={row.name}>
                 {row === slowest && rows.length > 1 && <MarkIcon mark="throttled" class="mini" />}
                 {row.name}
               </dt>
               <dd class="fall-bar">
-                <i style={{ "--from": (from / total) * 100, "--v": ((row.ms ?? 0) / total) * 100 }} />
+                <i style={{ "--from": (from / axis) * 100, "--v": ((row.ms ?? 0) / axis) * 100 }} />
                 {row.predicted != null && (
-                  <i class="was" style={{ "--from": (from / total) * 100, "--v": Math.min(100, (row.predicted / total) * 100) }} />
+                  <i class="was" style={{ "--from": (from / axis) * 100, "--v": (row.predicted / axis) * 100 }} />
                 )}
               </dd>
               <dd class="num">
@@ -62,7 +68,7 @@ function Waterfall({ rows, total, aside }: { rows: readonly Row[]; total: number
         <div class="fall together">
           <dt>Together</dt>
           <dd class="fall-bar">
-            <i style={{ "--from": 0, "--v": 100 }} />
+            <i style={{ "--from": 0, "--v": (total / axis) * 100 }} />
           </dd>
           <dd class="num">
             <b>{text(total)}</b>

@@ -5,11 +5,11 @@ import type { Refusal } from "../../command/tried";
 import type { ChatTemplate, Model, Pin, Placement } from "../../lib/api.gen";
 import { count, figure, memory, sentence } from "../../lib/format";
 import { deviceHref } from "../../lib/route";
-import { inTurn, mayManage, proofWord, sliceWord } from "../../state/models";
+import { inTurn, instancesOf, mayManage, proofWord, sliceWord } from "../../state/models";
 import { deviceLabel, deviceName, isLive, obstacle, sortedDevices } from "../../state/select";
 import type { State } from "../../state/state";
 import { useApp } from "../app-context";
-import { Figure, MarkIcon, Named, RefusalNote } from "../parts";
+import { Figure, MarkIcon, RefusalNote } from "../parts";
 import { PredictedFall } from "./breakdown";
 import { LayerEditor } from "./editor";
 import { MemoryLegend, StageMemory } from "./memory";
@@ -112,7 +112,7 @@ export function Preview({ model }: { model: Model }) {
     <section class="panel preview" aria-label="Placement preview">
       <div class="pv-head">
         <div>
-          <h2>Where it would go</h2>
+          <h2>{instancesOf(state.value, model.model_id).length > 0 ? "Where another one would go" : "Where it would go"}</h2>
           <p class="quiet">Nothing is loaded until you say so.</p>
         </div>
         <button
@@ -362,10 +362,12 @@ const parts = ["compute", "memory", "network", "thermal", "bandwidth"] as const;
 const weights = { compute: 40, memory: 30, network: 15, thermal: 10, bandwidth: 5 };
 const heads = { compute: "comp", memory: "mem", network: "net", thermal: "heat", bandwidth: "p2p" };
 
-/** Of 100, in its five parts: the order in which devices are tried first. */
+const SCORES_SHOWN = 8;
+
+/** Of 100, in its five parts: the order in which devices are tried first. Each name has a line of its own. */
 function Scores({ placement }: { placement: Placement }) {
   const { state } = useApp();
-  const label = (id: string): string => deviceLabel(state.value, id);
+  const [all, setAll] = useState(false);
   const scored = placement.devices.filter((one) => one.score !== null).sort((a, b) => b.score!.total - a.score!.total);
   if (scored.length < 2) return null;
   return (
@@ -374,7 +376,6 @@ function Scores({ placement }: { placement: Placement }) {
       <table>
         <thead>
           <tr>
-            <td />
             {parts.map((one) => (
               <th scope="col" key={one} title={`${one}, ${weights[one]} at most`}>
                 {heads[one]}
@@ -383,12 +384,14 @@ function Scores({ placement }: { placement: Placement }) {
             <th scope="col">score</th>
           </tr>
         </thead>
-        <tbody>
-          {scored.map(({ device_id, score }) => (
-            <tr key={device_id}>
-              <th scope="row" class="clip" title={label(device_id)}>
-                <Named text={label(device_id)} />
+        {(all ? scored : scored.slice(0, SCORES_SHOWN)).map(({ device_id, score }) => (
+          <tbody key={device_id}>
+            <tr>
+              <th scope="rowgroup" colSpan={parts.length + 1}>
+                {deviceLabel(state.value, device_id)}
               </th>
+            </tr>
+            <tr>
               {parts.map((one) => (
                 <td key={one}>{figure(score![one] * weights[one])}</td>
               ))}
@@ -396,9 +399,14 @@ function Scores({ placement }: { placement: Placement }) {
                 <b>{figure(score!.total * 100)}</b>
               </td>
             </tr>
-          ))}
-        </tbody>
+          </tbody>
+        ))}
       </table>
+      {scored.length > SCORES_SHOWN && (
+        <button type="button" class="btn small-btn" aria-expanded={all} onClick={() => setAll(!all)}>
+          {all ? "Show fewer" : `Show all ${scored.length}`}
+        </button>
+      )}
       <p class="small faint">Orders the first guess only; the search decides.</p>
     </section>
   );
