@@ -5,7 +5,7 @@ import type { DeviceEntry, State } from "./state";
 import { deviceHref, modelHref, nodeHref } from "../lib/route";
 import { sortedInstances } from "./models";
 import { deviceLabel, memoryTotal, sortedDevices, sortedNodes } from "./select";
-import { SERVER, pairState, pairTrouble, pairsOf } from "./topology";
+import { type Pair, SERVER, pairState, pairTrouble, pairsOf } from "./topology";
 
 /** A memory that is fuller than this wants attention. */
 export const NEARLY_FULL = 0.97;
@@ -24,6 +24,7 @@ export interface Attention {
 
 export const attention = remember((state: State): readonly Attention[] => {
   const found: Attention[] = [];
+  const waiting = sortedNodes(state).flatMap(({ record }) => (record.state === "pending" ? [record] : []));
   for (const { record } of sortedNodes(state)) {
     const about = { href: nodeHref(record.node_id), open: "Open the node" };
     if (record.state === "offline")
@@ -37,7 +38,18 @@ export const attention = remember((state: State): readonly Attention[] => {
           `${sentence(record.state_reason)} Its devices keep their last readings. ` +
           "It comes back by itself once it is running.",
       });
-    else if (record.state === "pending")
+    else if (record.state === "pending" && waiting.length > EACH) {
+      if (record === waiting[0])
+        found.push({
+          key: "pending",
+          level: "attention",
+          since: record.last_seen_at,
+          title: `${waiting.length} machines ask to join`,
+          text: "They wait for an admin: compare their codes on the page Access, then let them in or turn them away.",
+          href: "#/access",
+          open: "Open Access",
+        });
+    } else if (record.state === "pending")
       found.push({
         ...about,
         key: `${record.node_id}/pending`,
@@ -75,20 +87,35 @@ export const attention = remember((state: State): readonly Attention[] => {
         href: modelHref(model_id),
         open: "Open the model",
       });
-  const name = (id: string): string => (id === SERVER ? "the server" : (state.nodes[id]?.record.name ?? id));
-  for (const pair of pairsOf(state))
-    if (pairState(pair) === "degraded")
-      found.push({
-        key: pair.key,
-        level: "attention",
-        since: null,
-        title: `The link from ${name(pair.a)} to ${name(pair.b)} is degraded`,
-        text: `${sentence(pairTrouble(pair))} Models are placed with this in mind.`,
-        href: "#/topology",
-        open: "Open Topology",
-      });
+  found.push(...ofLinks(state));
   return found.sort((a, b) => Number(b.level === "error") - Number(a.level === "error"));
 });
+
+/** So many of one kind are said one by one, more in one. */
+const EACH = 2;
+
+function ofLinks(state: State): Attention[] {
+  const name = (id: string): string => (id === SERVER ? "the server" : (state.nodes[id]?.record.name ?? id));
+  const between = ({ a, b }: Pair): string => `from ${name(a)} to ${name(b)}`;
+  const worse = pairsOf(state).filter((one) => pairState(one) === "degraded");
+  const about = { level: "attention", since: null, href: "#/topology", open: "Open Topology" } as const;
+  const placed = "Models are placed with this in mind.";
+  if (worse.length > EACH)
+    return [
+      {
+        ...about,
+        key: "links",
+        title: `${worse.length} links are degraded`,
+        text: `The first, ${between(worse[0]!)}: ${pairTrouble(worse[0]!) ?? "it is worse than its kind should be"}. ${placed}`,
+      },
+    ];
+  return worse.map((pair) => ({
+    ...about,
+    key: pair.key,
+    title: `The link ${between(pair)} is degraded`,
+    text: `${sentence(pairTrouble(pair))} ${placed}`,
+  }));
+}
 
 type Finding = Omit<Attention, "href" | "open">;
 
