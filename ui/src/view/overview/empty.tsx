@@ -24,7 +24,7 @@ export function NoNode() {
 /** Machines run on their CPU alone: why, from the state of the libraries that GPUs need. */
 export function NoGpu() {
   const { state } = useApp();
-  const nodes = sortedNodes(state.value).filter((one) => one.record.state !== "offline");
+  const nodes = sortedNodes(state.value).filter(({ record }) => record.state !== "offline" && record.state !== "pending");
   const helpful = nodes.filter((one) => one.record.libraries.length > 0);
   if (nodes.length === 0) return null;
   const soft = Object.values(state.value.devices).some((one) => isSoftware(one.record));

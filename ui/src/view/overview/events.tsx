@@ -4,6 +4,7 @@ import { now } from "../../lib/clock";
 import { fullTime, shortTime } from "../../lib/format";
 import { deviceHref, nodeHref } from "../../lib/route";
 import { happenings } from "../../state/recent";
+import { deviceLabel } from "../../state/select";
 import { useApp } from "../app-context";
 import { type Mark, MarkIcon, Panel } from "../parts";
 
@@ -36,6 +37,9 @@ function markOf(change: Change): { mark: Mark; tone: string } {
 }
 
 export function EventList({ changes, most }: { changes: readonly Change[]; most: number }) {
+  const { state } = useApp();
+  const all = state.value;
+  const name = ({ device_id: id, name: told }: Change): string => (id && all.devices[id] ? deviceLabel(all, id) : told);
   return (
     <ul class="events">
       {happenings(changes)
@@ -51,7 +55,7 @@ export function EventList({ changes, most }: { changes: readonly Change[]; most:
               <MarkIcon mark={mark} class={tone} />
               <span>
                 <a href={change.device_id ? deviceHref(change.device_id) : nodeHref(change.node_id)}>
-                  <b>{change.name}</b>
+                  <b>{name(change)}</b>
                 </a>{" "}
                 {change.summary}
                 {more > 0 && `, and ${more} more`}

@@ -54,6 +54,9 @@ export function HeardPanel() {
           )}
         </p>
       )}
+      {asked?.listening && asked.reason && (
+        <p class="panel-body quiet">On one of its networks the server cannot ask who is there: {asked.reason}.</p>
+      )}
       {asked?.listening && heard?.length === 0 && (
         <p class="panel-body quiet">
           Nothing is heard but silence. A server says that it is there when it is started with <b>--lan</b>; multicast ends at
@@ -85,7 +88,7 @@ function HeardRow({ one }: { one: Heard }) {
       </span>
       <span class="heard-where small">
         <span class="code clip" title={one.addresses.join("\n")}>
-          {address ? `${address.includes(":") ? `[${address}]` : address}:${one.port}` : one.host}
+          {address ? `${address.includes(":") ? `[${address}]` : address}${one.port > 0 ? `:${one.port}` : ""}` : one.host}
           {one.addresses.length > 1 && ` and ${one.addresses.length - 1} more`}
         </span>
         <span class="faint clip">on {one.interfaces.join(", ") || "no interface"}</span>
