@@ -123,7 +123,7 @@ enum status cluster_drain_device(struct cluster *cluster, struct cluster_device 
 				 const struct cluster_drain_params *params, struct error *error);
 
 // A copy from one device to another of its machine went directly, or by way of the host's memory. Where its driver says
-// that it could go directly, a change of that is an event of the cluster, once.
+// that it could go directly, a change of that is an event of the cluster, once, as is one that was measured.
 void cluster_copied(struct cluster *cluster, const char *from_device_id, const char *to_device_id, bool direct);
 // Whether they go directly, as far as is known: its driver says that they could, and no copy was refused.
 bool cluster_copies(const struct cluster_device *from, const struct cluster_device *to);

@@ -84,6 +84,25 @@ static void push_all_devices(struct cluster *cluster, struct cluster_node *node,
 			cluster_push_change(cluster, node, cluster->devices[i], &change, at_ms);
 }
 
+// What copies have shown says nothing of those to come; what was measured does.
+static void forget_copies(struct cluster *cluster, const struct cluster_node *node)
+{
+	for (size_t i = 0; i < cluster->device_count; i++)
+		if (cluster->devices[i]->node == node)
+			json_destroy(&cluster->devices[i]->staged);
+}
+
+static void judge_copies(struct cluster *cluster, const struct cluster_node *node)
+{
+	for (size_t i = 0; i < cluster->device_count; i++) {
+		struct cluster_device *device = cluster->devices[i];
+		if (device->node != node)
+			continue;
+		cluster_next_record(cluster, device, device->record);
+		cluster_judge_peers(cluster, device);
+	}
+}
+
 static void node_registered(void *context, enum status status, const struct error *error)
 {
 	struct proposal *proposal = context;
@@ -101,9 +120,8 @@ static void node_registered(void *context, enum status status, const struct erro
 			node->link->superseded(node->link);
 		}
 		bool was_online = node->link == proposal->link;
-		for (size_t i = 0; i < proposal->cluster->device_count && !was_online; i++)
-			if (proposal->cluster->devices[i]->node == node)
-				json_destroy(&proposal->cluster->devices[i]->staged);
+		if (!was_online)
+			forget_copies(proposal->cluster, node);
 		json_destroy(&node->record);
 		node->record = proposal->record;
 		proposal->record = NULL;
@@ -114,8 +132,10 @@ static void node_registered(void *context, enum status status, const struct erro
 			node->first_seen_ms = proposal->at_ms;
 		node->state_reason[0] = 0;
 		cluster_push_change(proposal->cluster, node, NULL, &proposal->change, proposal->at_ms);
-		if (!was_online)
+		if (!was_online) {
 			push_all_devices(proposal->cluster, node, "its node is online", proposal->at_ms);
+			judge_copies(proposal->cluster, node);
+		}
 		topology_node_online(proposal->cluster->topology, node->node_id);
 	} else {
 		log_error("cluster", "node %s could not be stored: %s", node->node_id, error->message);
@@ -271,6 +291,7 @@ static void apply_device(struct proposal *proposal, struct device_change *one)
 		snprintf(device->hardware_key, sizeof device->hardware_key, "%s", one->hardware_key);
 		device->first_seen_ms = proposal->at_ms;
 	}
+	cluster_next_record(proposal->cluster, device, one->record);
 	json_destroy(&device->record);
 	device->record = one->record;
 	one->record = NULL;
@@ -304,6 +325,9 @@ static void devices_stored(void *context, enum status status, const struct error
 	for (size_t i = 0; i < proposal->device_count && !status; i++)
 		if (proposal->devices[i].device)
 			tell_device(proposal, &proposal->devices[i]);
+	for (size_t i = 0; i < proposal->device_count && !status; i++)
+		if (proposal->devices[i].device)
+			cluster_judge_peers(cluster, proposal->devices[i].device);
 	node->storing = false;
 	proposal->done(proposal->context, status, error);
 	proposal_destroy(&proposal);

@@ -1,10 +1,11 @@
 /* Devices of one machine that copy to each other directly.
  *
- * Which could, their driver says when they are found. Which do, copies show: one that had to go by way of the host's
- * memory puts that direction among the staged ones, and a person is told, once; one that goes directly takes it out
- * again, as does the node when it connects anew. This is not stored: it is of the processes that copy, not of the
- * hardware. How fast they go their node measures (PeerSpeed of its devices' records), and which way what it measured
- * went counts until copies show something else. Thread: the loop's. */
+ * Which could, their driver says when they are found. Which do, and how fast, their node measures (PeerSpeed of its
+ * devices' records); between two measurements copies show it: one that had to go by way of the host's memory puts that
+ * direction among the staged ones, one that goes directly takes it out again, as does the node when it connects anew.
+ * The newest of these counts. What copies show is not stored: it is of the processes that copy, not of the hardware.
+ *
+ * A person is told when the way changes, once, whichever showed it, with what it was and is. Thread: the loop's. */
 #include "common/base/clock.h"
 #include "server/cluster/state.h"
 
@@ -118,17 +119,52 @@ struct json *cluster_peers_json(const struct cluster *cluster, const struct clus
 	return peers;
 }
 
-static void tell(struct cluster *cluster, struct cluster_device *from, const struct cluster_device *to, bool staged)
+// ---- which way they go is told when it changes ----
+
+// What a person was told last of a direction: {"staged", "bytes_per_s": of the newest figure of that way, 0: none}.
+static void note_way(struct cluster_device *from, const struct cluster_device *to, bool staged, double bytes_per_s)
 {
+	struct json *way = json_new_object();
+	json_set_bool(way, "staged", staged);
+	json_set_number(way, "bytes_per_s", bytes_per_s);
+	if (!from->ways_told)
+		from->ways_told = json_new_object();
+	json_set(from->ways_told, to->device_id, way);
+}
+
+// A worker or a node says so, who may lie: it is told so often, and no more.
+static bool may_tell(struct cluster_device *from)
+{
+	const int64_t now_ms = clock_steady_ms();
+	if (now_ms - from->staged_since_ms >= LIMIT_STAGED_TOLD_MS) {
+		from->staged_since_ms = now_ms;
+		from->staged_told = 0;
+	}
+	return from->staged_told < LIMIT_STAGED_TOLD;
+}
+
+static const char *rate(double bytes_per_s, char text[32])
+{
+	text[0] = 0;
+	if (bytes_per_s > 0)
+		snprintf(text, 32, ", at %.3g GB/s", bytes_per_s * 1e-9);
+	return text;
+}
+
+static void tell(struct cluster *cluster, struct cluster_device *from, const struct cluster_device *to, bool staged,
+		 double now_bytes_per_s, double was_bytes_per_s)
+{
+	static const char *const ways[] = {"directly", "by way of the host's memory"};
+	char now[32], was[32];
 	struct store_batch *batch;
 	const int64_t now_ms = clock_wall_ms();
 	struct change change = {.kind = staged ? "link.degraded" : "link.recovered",
 				.level = staged ? "attention" : "info",
 				.keep = true};
-	snprintf(change.summary, sizeof change.summary,
-		 staged ? "its copies to %.64s (%.31s) go by way of the host's memory: the direct way was refused"
-			: "its copies to %.64s (%.31s) go directly again",
-		 json_get_string(to->record, "name", ""), to->device_id);
+	snprintf(change.summary, sizeof change.summary, "its copies to %.64s (%.31s) go %s%s%s, not %s%s%s",
+		 json_get_string(to->record, "name", ""), to->device_id, ways[staged], staged ? "" : " again",
+		 rate(now_bytes_per_s, now), ways[!staged], was_bytes_per_s > 0 ? " as before" : "",
+		 rate(was_bytes_per_s, was));
 	if (!store_batch_create(&batch)) {
 		if (!cluster_store_change(batch, from->node, from, &change, now_ms))
 			store_commit(cluster->params.store, &batch, NULL, NULL);
@@ -138,26 +174,73 @@ static void tell(struct cluster *cluster, struct cluster_device *from, const str
 	cluster_push_change(cluster, from->node, from, &change, now_ms);
 }
 
+// Of a direction that nothing has shown the way of, nothing is told.
+static void judge(struct cluster *cluster, struct cluster_device *from, const struct cluster_device *to)
+{
+	double bytes_per_s;
+	const struct json *told = told_of(from, to, &bytes_per_s), *way = json_get(from->ways_told, to->device_id);
+	const bool shown = bytes_per_s > 0 || json_get(from->staged, to->device_id), staged = is_staged(from, to);
+	if (!shown)
+		return;
+	if (no_figure(from, told, bytes_per_s, staged))
+		bytes_per_s = 0;
+	if (json_get_bool(way, "staged", false) == staged) {
+		if (bytes_per_s > 0)
+			note_way(from, to, staged, bytes_per_s);
+	} else if (may_tell(from)) {
+		const double was_bytes_per_s = json_get_number(way, "bytes_per_s", 0);
+		from->staged_told++;
+		note_way(from, to, staged, bytes_per_s);
+		tell(cluster, from, to, staged, bytes_per_s, was_bytes_per_s);
+	}
+}
+
+void cluster_judge_peers(struct cluster *cluster, struct cluster_device *device)
+{
+	for (size_t i = 0; i < cluster->device_count; i++)
+		if (could(device, cluster->devices[i]))
+			judge(cluster, device, cluster->devices[i]);
+}
+
+static const char *measured_at(const struct json *record, const struct cluster_device *to)
+{
+	const struct json *one = json_first(json_get(record, "peer_speeds"));
+	while (one && strcmp(json_get_string(one, "hardware_key", ""), to->hardware_key) != 0)
+		one = json_next(one);
+	return json_get_string(one, "measured_at", "");
+}
+
+void cluster_next_record(struct cluster *cluster, struct cluster_device *device, const struct json *next)
+{
+	for (size_t i = 0; i < cluster->device_count; i++) {
+		double bytes_per_s;
+		const struct cluster_device *other = cluster->devices[i];
+		const struct json *told = could(device, other) ? told_of(device, other, &bytes_per_s) : NULL;
+		const char *at = measured_at(next, other);
+		if (told && bytes_per_s > 0 && !json_get(device->ways_told, other->device_id)) // since before the start
+			note_way(device, other, !json_get_bool(told, "direct", true), bytes_per_s);
+		if (device->staged && at[0] && strcmp(at, measured_at(device->record, other)) != 0)
+			json_remove(device->staged, other->device_id);
+	}
+}
+
 void cluster_copied(struct cluster *cluster, const char *from_device_id, const char *to_device_id, bool direct)
 {
 	struct cluster_device *from = cluster_find_device(cluster, from_device_id),
 			      *to = cluster_find_device(cluster, to_device_id);
-	if (!from || !to || !could(from, to) || is_staged(from, to) == !direct)
+	if (!from || !to || !could(from, to))
 		return;
-	// A worker says so, who may lie: it is believed so often, and no more.
-	const int64_t now_ms = clock_steady_ms();
-	if (now_ms - from->staged_since_ms >= LIMIT_STAGED_TOLD_MS) {
-		from->staged_since_ms = now_ms;
-		from->staged_told = 0;
+	if (is_staged(from, to) == direct) {
+		if (!may_tell(from))
+			return;
+		if (!from->staged)
+			from->staged = json_new_object();
+		json_set_bool(from->staged, to->device_id, !direct);
 	}
-	if (from->staged_told == LIMIT_STAGED_TOLD)
-		return;
-	from->staged_told++;
-	if (!from->staged)
-		from->staged = json_new_object();
-	json_set_bool(from->staged, to->device_id, !direct);
-	tell(cluster, from, to, !direct);
+	judge(cluster, from, to);
 }
+
+// ---- pairs ----
 
 static void widen(struct cluster_pairs *pairs, const struct cluster_device *from, const struct cluster_device *to)
 {

@@ -107,6 +107,7 @@ static void empty_device(struct cluster_device *device)
 	struct cluster_node *node = device->node;
 	json_destroy(&device->record);
 	json_destroy(&device->staged);
+	json_destroy(&device->ways_told);
 	json_destroy(&device->telemetry);
 	samples_finish(&device->samples);
 	struct cluster_device shell = {.node = node};

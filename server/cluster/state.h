@@ -36,6 +36,7 @@ struct cluster_device {
 	bool draining;
 	struct json
 		*staged; // ids of devices that its copies reach by way of the host only, though they should not; NULL
+	struct json *ways_told;  // by ids of devices: which way copies to each went when that was told last; NULL
 	int64_t staged_since_ms; // how often that was told of since then
 	unsigned staged_told;
 	enum activity activity;
@@ -87,6 +88,10 @@ void cluster_push_change(struct cluster *cluster, const struct cluster_node *nod
 void cluster_note(struct cluster *cluster, const struct cluster_node *node, const struct change *change);
 // DevicePeer of each that it says it copies to directly (peers.c).
 struct json *cluster_peers_json(const struct cluster *cluster, const struct cluster_device *device);
+// Before a device's record is replaced by `next`: what is measured anew counts more than what copies have shown.
+void cluster_next_record(struct cluster *cluster, struct cluster_device *device, const struct json *next);
+// Tell of each direction from this device that goes another way than was told.
+void cluster_judge_peers(struct cluster *cluster, struct cluster_device *device);
 struct json *cluster_node_json(const struct cluster_node *node);
 struct json *cluster_change_json(const struct store_change *change);
 // A node's row and a device's row, with their record printed into *text.

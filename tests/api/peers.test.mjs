@@ -35,7 +35,7 @@ describe("copies between devices of one machine", () => {
 		const [{ change, device: pushed }] = told("link.degraded");
 		assert.equal(change.level, "attention");
 		assert.equal(change.device_id, "dev_twin1");
-		assert.match(change.summary, /^its copies to Twin 2 \(dev_twin2\) go by way of the host's memory/);
+		assert.equal(change.summary, "its copies to Twin 2 (dev_twin2) go by way of the host's memory, not directly");
 		assert.deepEqual(pushed.peers, [peer("dev_twin2", { class: "staged" })]);
 		assert.deepEqual((await device("dev_twin1")).peers, pushed.peers);
 		assert.deepEqual((await device("dev_twin2")).peers, [peer("dev_twin1")], "the other way was not tried");
@@ -100,5 +100,38 @@ describe("copies between devices of one machine", () => {
 			await assert.rejects(tell(["dev_twin1", ...bad]), /invalid_params/);
 		await tell();
 		assert.deepEqual(await of(1), [peer("dev_twin2", { reason: "it is not measured yet" })]);
+	});
+
+	test("are told of once, with what they were and are, where a measurement shows another way", async () => {
+		const links = async () => (await admin.call("cluster.snapshot")).recent.filter((one) => one.kind.startsWith("link."));
+		const before = (await links()).length, later = (n) => `2026-11-20T15:00:0${n}.000Z`;
+		const tell = (bytes_per_s, direct, measured_at) => node.call("node.devices", { devices, peer_speeds: [{ device_id: "dev_twin1",
+			peers: [{ hardware_key: "uuid:twin2", bytes_per_s, direct, measured_at, reason: bytes_per_s === null ? "it is busy" : null }] }] });
+		const since = async () => (await links()).slice(0, -before).map((one) => [one.kind, one.level, one.device_id, one.summary]).reverse();
+		const degraded = ["link.degraded", "attention", "dev_twin1",
+			"its copies to Twin 2 (dev_twin2) go by way of the host's memory, at 21.5 GB/s, not directly as before, at 390 GB/s"];
+		const recovered = ["link.recovered", "info", "dev_twin1",
+			"its copies to Twin 2 (dev_twin2) go directly again, at 388 GB/s, not by way of the host's memory as before, at 22 GB/s"];
+		await tell(3.9e11, true, later(0));
+		assert.deepEqual(await since(), []);
+		await tell(2.15e10, false, later(1));
+		assert.deepEqual(await since(), [degraded]);
+		await tell(2.2e10, false, later(2));
+		await tell(null, false, null); // which way is not known now
+		await startNode();
+		await tell(2.2e10, false, later(3));
+		assert.deepEqual(await since(), [degraded], "it is what was told");
+		await tell(3.88e11, true, later(4));
+		assert.deepEqual(await since(), [degraded, recovered]);
+		assert.deepEqual((await device("dev_twin1")).peers, [peer("dev_twin2", { bytes_per_s: 3.88e11, measured_at: later(4), reason: null })]);
+		// What is measured counts until a copy shows something else, and that until it is measured anew.
+		const client = await tenant(), from = await allocate(client, 100, "dev_twin1"), to = await allocate(client, 100, "dev_twin2");
+		node.worker().answers["memory.copy"] = ({ bytes }) => ({ result: { bytes, path: "staged" } });
+		await client.call("memory.copy", { from, from_offset: 0, to, to_offset: 0, bytes: 100 });
+		await eventually(async () => (await since()).length === 3, "it is told");
+		assert.equal((await since())[2][3], "its copies to Twin 2 (dev_twin2) go by way of the host's memory, not directly as before, at 388 GB/s");
+		await tell(3.88e11, true, later(5));
+		assert.deepEqual((await since()).map(([kind]) => kind), ["link.degraded", "link.recovered", "link.degraded", "link.recovered"]);
+		await client.close();
 	});
 });
