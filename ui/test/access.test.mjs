@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { load } from "./load.mjs";
 
-const { tokenState, sortedTokens, madeWith, certificateState, fingerprint } = await load("state/access.ts");
+const { tokenState, sortedTokens, madeWith, certificateState, fingerprint, joinAddress } = await load("state/access.ts");
 const { matches, actorOf, detailOf, touchesAccess } = await load("state/audit.ts");
 const DAY = 24 * 3600 * 1000;
 const at = Date.parse("2026-11-21T12:00:00Z");
@@ -59,4 +59,13 @@ test("who it was, and what is told besides", () => {
   assert.deepEqual(actorOf(entry({ actor: "nobody", actor_name: "" })), { name: "nobody", id: "not logged in" });
   assert.equal(detailOf(entry()), "1 KiB");
   assert.ok(touchesAccess(entry({ action: "token.create" })) && !touchesAccess(entry()));
+});
+
+test("other machines are not sent to a loopback address where another one is known", () => {
+  const page = (hostname) => ({ hostname, origin: `https://${hostname}:52415` });
+  const heard = (...addresses) => [{ verdict: "member", addresses: ["192.0.2.9"], port: 7 }, { verdict: "self", addresses, port: 52415 }];
+  assert.equal(joinAddress(page("rack.example"), heard("192.0.2.1")), "https://rack.example:52415");
+  for (const own of ["localhost", "127.0.0.1", "[::1]"]) assert.equal(joinAddress(page(own), heard("fd00::1", "192.0.2.1")), "https://192.0.2.1:52415");
+  assert.equal(joinAddress(page("localhost"), heard("fd00::1")), "https://[fd00::1]:52415");
+  for (const nobody of [null, [], heard()]) assert.equal(joinAddress(page("localhost"), nobody), "https://localhost:52415");
 });

@@ -1,5 +1,5 @@
 /* What views ask of tokens and certificates: which are good, which end soon. Pure. */
-import type { Certificate, Token } from "../lib/api.gen";
+import type { Certificate, Heard, Token } from "../lib/api.gen";
 
 const DAY_MS = 24 * 3600 * 1000;
 /** A token that ends within this wants a look. */
@@ -53,3 +53,15 @@ export function certificateState(certificate: Certificate, at: number): Certific
 
 /** "3F:9C:0B …": as much of a fingerprint as a person compares. */
 export const fingerprint = (sha256: string): string => (sha256.match(/../g) ?? []).join(":").toUpperCase();
+
+/** Is this the machine that one sits at, whichever that is? */
+export const isLoopback = (host: string): boolean =>
+  host === "localhost" || host.endsWith(".localhost") || host === "[::1]" || /^127(\.\d+){3}$/.test(host);
+
+/** Where other machines reach the server: as this page does, or, where that is by loopback, where it is heard itself. */
+export function joinAddress(page: { readonly origin: string; readonly hostname: string }, heard: readonly Heard[] | null): string {
+  const self = isLoopback(page.hostname) ? heard?.find((one) => one.verdict === "self" && one.port > 0) : undefined;
+  const address = self?.addresses.find((one) => !one.includes(":")) ?? self?.addresses[0];
+  if (!self || !address) return page.origin;
+  return `https://${address.includes(":") ? `[${address}]` : address}:${self.port}`;
+}

@@ -1,11 +1,13 @@
 /* Letting machines join: a ticket, as a line to type there; and the tickets that are out. */
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { type MadeTicket, isRefusal, makeTicket, revokeTicket } from "../../command/access";
+import { readDiscovery } from "../../command/topology";
 import type { Refusal } from "../../command/tried";
-import type { Ticket } from "../../lib/api.gen";
+import type { Heard, Ticket } from "../../lib/api.gen";
 import { now } from "../../lib/clock";
 import { count, fullTime, shortTime } from "../../lib/format";
-import { obstacle, serverTime } from "../../state/select";
+import { isLoopback, joinAddress } from "../../state/access";
+import { isLive, obstacle, serverTime } from "../../state/select";
 import { useApp } from "../app-context";
 import { AskButton } from "../ask";
 import { Command } from "../command-line";
@@ -13,8 +15,19 @@ import { Panel, RefusalNote } from "../parts";
 
 const HOUR_S = 3600;
 
-/** Where machines reach this server, as this page does. */
-const address = (): string => location.origin;
+/** Where machines reach this server. */
+function useAddress(): string {
+  const { state, server } = useApp();
+  const [asked, setAsked] = useState<readonly Heard[] | null>(null);
+  const wanted = isLive(state.value) && state.value.heard === null && isLoopback(location.hostname);
+  useEffect(() => {
+    if (!wanted) return;
+    let current = true;
+    void readDiscovery(server).then((outcome) => current && !isRefusal(outcome) && setAsked(outcome.heard));
+    return () => void (current = false);
+  }, [wanted]);
+  return joinAddress(location, state.value.heard ?? asked);
+}
 
 export function TicketPanel({ tickets, changed }: { tickets: readonly Ticket[]; changed: () => void }) {
   const { state } = useApp();
@@ -46,6 +59,7 @@ function LoopbackOnly() {
 
 function Make({ changed }: { changed: () => void }) {
   const { state, server } = useApp();
+  const address = useAddress();
   const [made, setMade] = useState<MadeTicket | null>(null);
   const [refusal, setRefusal] = useState<Refusal | null>(null);
   const [uses, setUses] = useState(1);
@@ -64,7 +78,7 @@ function Make({ changed }: { changed: () => void }) {
     <>
       <p class="quiet">
         A ticket lets a machine in without asking, and tells it which server to trust. Without one, type{" "}
-        <code>exogpu node --join {address()}</code> there and compare the code that both show.
+        <code>exogpu node --join {address}</code> there and compare the code that both show.
       </p>
       <div class="ticket-form">
         <label class="small">
@@ -98,7 +112,7 @@ function Make({ changed }: { changed: () => void }) {
             Type this on {made.uses === 1 ? "the machine" : `each of up to ${made.uses} machines`}, until{" "}
             {fullTime(Date.parse(made.expires_at))}. It is shown only here and only now.
           </p>
-          <Command text={`exogpu node --join ${address()} --ticket ${made.ticket}`} />
+          <Command text={`exogpu node --join ${address} --ticket ${made.ticket}`} />
         </div>
       )}
     </>

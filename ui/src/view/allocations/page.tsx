@@ -4,9 +4,9 @@ import { readLabels } from "../../command/memory";
 import { count, memory } from "../../lib/format";
 import { type Lent, lentMemory, mayFree, mayList, memoryParts } from "../../state/allocations";
 import { deviceHref } from "../../lib/route";
-import { deviceName, isLive, isStale, memoryAxis, sortedDevices } from "../../state/select";
+import { deviceName, isLive, isStale, memoryAxis, memoryTotal, sortedDevices } from "../../state/select";
 import { now } from "../../lib/clock";
-import type { State } from "../../state/state";
+import type { DeviceEntry, State } from "../../state/state";
 import { useApp } from "../app-context";
 import { Command } from "../command-line";
 import { Figure, StateMark } from "../parts";
@@ -149,7 +149,11 @@ function DevicePanel({
 
 function Nothing() {
   const { state } = useApp();
-  const device = sortedDevices(state.value).find((one) => one.record.state === "idle" || one.record.state === "computing");
+  const free = (one: DeviceEntry): number => (memoryTotal(one) ?? 0) - (one.reading?.memory_used_bytes ?? 0);
+  const device = sortedDevices(state.value)
+    .filter(({ record }) => record.state === "idle" || record.state === "computing")
+    .sort((a, b) => free(b) - free(a))[0];
+  const much = device && free(device) > 4 * 2 ** 30 ? "1GiB" : "64MiB";
   return (
     <section class="panel empty" aria-label="Nothing is lent">
       <h2>Nothing is lent now</h2>
@@ -157,7 +161,7 @@ function Nothing() {
         Memory that a token's holder allocates shows here, by device, with who holds it and since when. It is freed when
         its session ends. On this machine, try it:
       </p>
-      <Command text={`exogpu alloc ${device ? device.record.device_id : "DEVICE"} 1GiB`} />
+      <Command text={`exogpu alloc ${device ? device.record.device_id : "DEVICE"} ${much}`} />
       <p class="quiet small">
         From anywhere, with a token of the scope allocate: the method memory.allocate, as /schema/api.json describes it.
       </p>

@@ -37,7 +37,10 @@ export const DeviceRow = memo(
           <a href={deviceHref(record.device_id)} title={name}>
             <Named text={name} />
           </a>
-          <span class="small faint clip">{describe(entry)}</span>
+          <span class="small faint clip">
+            <span class="on-node">{node} · </span>
+            {describe(entry)}
+          </span>
         </th>
         <td class="c-node">
           <a class="clip" href={nodeHref(nodeId)} title={node}>
