@@ -22,8 +22,9 @@ import { Age, Figure, Icon, MarkIcon, MemoryBar, MemoryFigure, Named, Panel, Sta
 
 /** With more devices than this each is one line. */
 const DENSE = 16;
-/** With more than this a machine is one line. */
+/** With more devices than this, or more machines, a machine is one line. */
 const SUMMED = 200;
+const SUMMED_MACHINES = 16;
 
 export function Topology({
   shown,
@@ -38,7 +39,7 @@ export function Topology({
   const nodes = sortedNodes(state.value);
   const axis = memoryAxis(shown);
   const length = memory(axis);
-  const detail = shown.length > SUMMED ? "sum" : shown.length > DENSE ? "line" : "full";
+  const detail = shown.length > SUMMED || nodes.length > SUMMED_MACHINES ? "sum" : shown.length > DENSE ? "line" : "full";
   const byNode = new Map<string, DeviceEntry[]>(nodes.map((node) => [node.record.node_id, []]));
   for (const one of shown) byNode.get(one.record.node_id)?.push(one);
   const boxes = nodes

@@ -171,6 +171,10 @@ const marks: Record<ReturnType<typeof pairState>, Mark> = {
   stale: "stale",
 };
 
+/** Of more links than this those that are not as they should be come first, the others when asked for. */
+const LINKS_SHOWN = 20;
+const rank: Record<ReturnType<typeof pairState>, number> = { degraded: 0, down: 1, stale: 2, up: 3 };
+
 function Links({
   pairs,
   chosen,
@@ -180,6 +184,9 @@ function Links({
   chosen: string | null;
   choose: (key: string) => void;
 }) {
+  const [all, setAll] = useState(false);
+  const many = pairs.length > LINKS_SHOWN;
+  const shown = all || !many ? pairs : [...pairs].sort((a, b) => rank[pairState(a)] - rank[pairState(b)]).slice(0, LINKS_SHOWN);
   return (
     <Panel title="Links" class="links-panel" aside="a row shows its history">
       <div class="table-wrap">
@@ -204,12 +211,19 @@ function Links({
             </tr>
           </thead>
           <tbody>
-            {pairs.map((pair) => (
+            {shown.map((pair) => (
               <LinkRow key={pair.key} pair={pair} chosen={chosen === pair.key} choose={choose} />
             ))}
           </tbody>
         </table>
       </div>
+      {many && (
+        <p class="more">
+          <button class="btn small-btn" type="button" aria-expanded={all} onClick={() => setAll(!all)}>
+            {all ? "Show fewer" : `Show all ${count(pairs.length, "link")}`}
+          </button>
+        </p>
+      )}
     </Panel>
   );
 }
