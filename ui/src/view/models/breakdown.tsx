@@ -129,7 +129,7 @@ export function MeasuredFall({ instance }: { instance: Instance }) {
         <MarkIcon mark="throttled" class="mini" />
         <b>{sentence(timing.bottleneck)}</b>
       </p>
-      <Waterfall rows={rows} total={Math.max(timing.step_ms, 1e-6)} aside="in the last second; outlined: as predicted" />
+      <Waterfall rows={rows} total={Math.max(timing.step_ms, 1e-6)} aside={`${instance.running > 0 ? "in the last second" : "when it last worked"}; outlined: as predicted`} />
       {timing.hops.length > 0 && (
         <p class="small faint">
           Computing, waiting and all hops together are measured. A single hop is its share of them, by the round trip and the rate of

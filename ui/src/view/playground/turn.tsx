@@ -33,7 +33,7 @@ export function TurnView({ turn, writing }: { turn: Turn; writing?: boolean }) {
   const mine = turn.role === "user";
   return (
     <article class={`turn ${mine ? "mine" : ""}`} aria-label={mine ? "You" : "The model"}>
-      <div class="turn-text">
+      <div class={`turn-text ${writing && turn.text !== "" ? "writing" : ""}`}>
         {turn.text === "" && writing && <span class="faint">reading the question</span>}
         {piecesOf(mine ? turn.text : turn.text.trimStart()).map((piece, i) =>
           piece.kind === "code" ? (
@@ -44,7 +44,6 @@ export function TurnView({ turn, writing }: { turn: Turn; writing?: boolean }) {
             <p key={i}>{piece.text}</p>
           ),
         )}
-        {writing && turn.text !== "" && <span class="caret" aria-hidden="true" />}
       </div>
       {!mine && !writing && (
         <div class="turn-foot">
