@@ -114,7 +114,7 @@ static void add_entry(struct table *table, const struct json *entry)
 	const char *name = json_get_string(entry, "actor_name", "");
 	double took_ms = json_get_number(entry, "duration_ms", -1);
 	clock_parse(json_get_string(entry, "at", ""), &at_ms);
-	table_add(table, TONE_PLAIN, "%s", format_time(at_ms, text));
+	table_add(table, TONE_PLAIN, "%s", format_time_s(at_ms, text));
 	table_add(table, TONE_FAINT, "%" PRId64, json_get_integer(entry, "seq", 0));
 	table_add(table, TONE_PLAIN, "%s%s%s%s", json_get_string(entry, "actor", ""), name[0] ? " (" : "", name,
 		  name[0] ? ")" : "");
@@ -193,7 +193,7 @@ static bool on_notice(void *context, const char *method, const struct json *para
 		char line[700], text[FORMAT_BYTES];
 		int64_t at_ms = 0;
 		clock_parse(json_get_string(entry, "at", ""), &at_ms);
-		snprintf(line, sizeof(line), "%s  %.80s  %.64s  %.100s  %.64s  %.32s", format_time(at_ms, text),
+		snprintf(line, sizeof(line), "%s  %.80s  %.64s  %.100s  %.64s  %.32s", format_time_s(at_ms, text),
 			 json_get_string(entry, "actor", ""), json_get_string(entry, "action", ""),
 			 json_get_string(entry, "target", ""), json_get_string(entry, "device_id", ""),
 			 json_get_string(entry, "outcome", ""));

@@ -83,6 +83,14 @@ char *format_time(int64_t wall_ms, char text[FORMAT_BYTES])
 	return text;
 }
 
+char *format_time_s(int64_t wall_ms, char text[FORMAT_BYTES])
+{
+	const size_t length = strlen(format_time(wall_ms, text));
+	if (length > 1) // zones are whole minutes off
+		snprintf(text + length, FORMAT_BYTES - length, ":%02d", (int)(wall_ms / 1000 % 60));
+	return text;
+}
+
 enum status parse_duration(const char *text, int64_t *seconds, struct error *error)
 {
 	static const struct {

@@ -14,6 +14,7 @@ char *format_quantity(double value, const char *unit, char text[FORMAT_BYTES]); 
 char *format_age(int64_t ms, char text[FORMAT_BYTES]);                          // "48 s", "3 min", "5 h", "12 d"
 // A wall time in the reader's own time zone: "2026-11-21 14:03".
 char *format_time(int64_t wall_ms, char text[FORMAT_BYTES]);
+char *format_time_s(int64_t wall_ms, char text[FORMAT_BYTES]); // "2026-11-21 14:03:59"
 
 // "90s", "90m", "24h", "30d", "2w" as seconds, at least 1 and at most 10 years. Errors: STATUS_INVALID_PARAMS.
 enum status parse_duration(const char *text, int64_t *seconds, struct error *error);

@@ -20,7 +20,7 @@ static enum status print_line(const struct cli_arguments *arguments, const struc
 	if (arguments->json)
 		return command_print_json(line, error);
 	clock_parse(at, &at_ms);
-	snprintf(before, sizeof before, "%s  %-7.7s  %.64s%s%.24s: ", format_time(at_ms, text),
+	snprintf(before, sizeof before, "%s  %-7.7s  %.64s%s%.24s: ", format_time_s(at_ms, text),
 		 json_get_string(line, "level", ""), node ? node : "", node ? "  " : "",
 		 json_get_string(line, "area", ""));
 	command_print_text(stdout, before, json_get_string(line, "text", ""));

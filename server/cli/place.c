@@ -202,22 +202,42 @@ static void print_proof(const struct json *placement, bool pinned)
 		       ms);
 }
 
-static void print_scores(const struct json *placement, const struct json *snapshot)
+static const struct table_column score_columns[] = {
+	{.title = "DEVICE", .narrowest = 12},
+	{.title = "NODE", .narrowest = 8},
+	{.title = "SCORE", .right = true},
+	{.title = "COMPUTE", .right = true, .leave_out = 2},
+	{.title = "MEMORY", .right = true, .leave_out = 3},
+	{.title = "NETWORK", .right = true, .leave_out = 4},
+	{.title = "HEAT", .right = true, .leave_out = 5},
+	{.title = "BANDWIDTH", .right = true, .leave_out = 1},
+};
+
+static enum status print_scores(const struct json *placement, const struct json *snapshot, struct error *error)
 {
+	static const char *const names[] = {"total", "compute", "memory", "network", "thermal", "bandwidth"};
+	const struct terminal terminal = terminal_of_stdout();
+	struct table table;
+	size_t rows = 0;
+	table_init(&table, score_columns, sizeof score_columns / sizeof *score_columns);
 	for (const struct json *one = json_first(json_get(placement, "devices")); one; one = json_next(one)) {
-		char line[400], label[LABEL_BYTES];
+		const char *id = json_get_string(one, "device_id", "");
 		const struct json *score = json_get(one, "score");
+		const struct json *device = command_find(json_get(snapshot, "devices"), "device_id", id, NULL);
 		if (json_type(score) != JSON_OBJECT)
 			continue;
-		snprintf(line, sizeof line,
-			 "%.2f %s (compute %.2f, memory %.2f, network %.2f, heat %.2f, bandwidth %.2f)",
-			 json_get_number(score, "total", 0),
-			 label_of(snapshot, json_get_string(one, "device_id", ""), label),
-			 json_get_number(score, "compute", 0), json_get_number(score, "memory", 0),
-			 json_get_number(score, "network", 0), json_get_number(score, "thermal", 0),
-			 json_get_number(score, "bandwidth", 0));
-		command_print_text(stdout, "  score ", line);
+		table_add(&table, TONE_PLAIN, "%s", json_get_string(device, "name", id));
+		table_add(&table, TONE_PLAIN, "%s",
+			  name_of(json_get(snapshot, "nodes"), "node_id", json_get_string(device, "node_id", "")));
+		for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+			table_add(&table, TONE_PLAIN, "%.2f", json_get_number(score, names[i], 0));
+		rows++;
 	}
+	if (rows)
+		printf("\n");
+	const enum status status = rows ? table_print(&table, stdout, &terminal, error) : STATUS_OK;
+	table_finish(&table);
+	return status;
 }
 
 static void print_stages(const struct json *placement, const struct json *snapshot)
@@ -260,8 +280,8 @@ static enum status preview(struct client *client, const struct cli_arguments *ar
 			       json_get_number(predicted, "prompt_tokens_per_s", 0));
 		print_proof(placement, arguments->device != NULL);
 		print_texts(json_get(placement, "why"), "  ");
-		print_scores(placement, snapshot);
 		print_texts(json_get(placement, "remedies"), "  what would help: ");
+		status = print_scores(placement, snapshot, error);
 	}
 	json_destroy(&snapshot);
 	json_destroy(&placement);

@@ -123,6 +123,8 @@ static void times_are_in_the_readers_zone(void **state)
 	tzset();
 	assert_string_equal(format_time(INT64_C(1795270980000), text), "2026-11-21 16:23");
 	assert_string_equal(format_time(-1, text), "-");
+	assert_string_equal(format_time_s(INT64_C(1795270987500), text), "2026-11-21 16:23:07");
+	assert_string_equal(format_time_s(-1, text), "-");
 }
 
 static void durations(void **state)
