@@ -126,7 +126,7 @@ struct generator_state {
 	uint32_t pages_used, pages_cached, page_count;
 	uint64_t prompt_tokens, generated_tokens; // ever
 	uint64_t steps, step_ns;
-	uint64_t single_steps, single_ns; // of these, with one row: tokens of one request alone. Not with lanes
+	uint32_t step_rows, step_runs; // of the last of these
 	uint32_t preemptions;             // jobs that gave their pages back
 	uint64_t ties;                    // tokens of jobs that went on whose choice lay within rounding of another
 };

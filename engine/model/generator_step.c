@@ -388,10 +388,8 @@ static enum status finish(struct generator *generator, struct lane *lane, const 
 	const uint64_t ns = (uint64_t)(clock_steady_ns() - lane->began_ns);
 	generator->state.steps += lane->run_count > 0;
 	generator->state.step_ns += ns;
-	if (lane->row_count == 1 && lane->output_count == 1 && !generator->params.lanes) {
-		generator->state.single_steps++;
-		generator->state.single_ns += ns;
-	}
+	generator->state.step_rows = lane->row_count;
+	generator->state.step_runs = lane->run_count;
 	return STATUS_OK;
 }
 

@@ -22,11 +22,11 @@
 #include "common/wire/message.h"
 #include "engine/model/chat.h"
 #include "engine/model/generator.h"
+#include "engine/worker/instance_steps.h"
 #include "engine/worker/instance_text.h"
 
 #include <pthread.h>
 
-enum { SINGLES_LEAST = 8 }; // steps of one row from which it is told how long one takes
 enum order_kind {
 	ORDER_UNKNOWN,
 	ORDER_LOAD,
@@ -91,7 +91,6 @@ struct instance {
 	bool ending;                       // (L) the driver is to return
 	bool failed;                       // (L) the process is to end, for `failure`
 	struct error failure;              // (L)
-	uint64_t single_steps, single_ns;  // of generator_state, when it was last told
 	int64_t step_ns;                   // (L) since when the driver is in a step; 0: it is not
 	int64_t work_ns;                   // (L) the same, of an order
 
@@ -113,6 +112,7 @@ struct instance {
 	uint64_t token_count; // of their prompts
 	bool told_state;      // something goes on, the end of which instance.state is to tell
 	int64_t state_ns;     // when it was last told
+	struct instance_steps steps;
 	// Of one part with several stages, when its timing was last told: all zeros before the first time.
 	struct generator_state timed;
 	uint64_t timed_stages_ns[LIMIT_INSTANCE_STAGES]; // stage_spent_ns

@@ -85,22 +85,6 @@ static void obey(struct instance *instance, struct order *order)
 	order_destroy(&order);
 }
 
-// What a step of one row takes, since it was last told; null if there were too few.
-static struct json *singles(struct instance *instance, const struct generator_state *state)
-{
-	const uint64_t steps = state->single_steps - instance->single_steps,
-		       ns = state->single_ns - instance->single_ns;
-	if (instance->ring)
-		return instance_ring_singles(instance);
-	if (steps < SINGLES_LEAST)
-		return json_new_null();
-	instance->single_steps = state->single_steps;
-	instance->single_ns = state->single_ns;
-	struct json *parts = json_new_array();
-	json_push(parts, json_new_number((double)ns * 1e-6 / (double)steps));
-	return parts;
-}
-
 // RingTiming of the whole model in one part of several stages; null where there is one, or nothing was computed.
 static struct json *timing(struct instance *instance, const struct generator_state *state)
 {
@@ -159,11 +143,22 @@ static void tell_state(struct instance *instance, bool idle)
 	struct json *params = json_new_object();
 	for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++)
 		json_set_integer(params, figures[i].name, (int64_t)figures[i].value);
-	json_set(params, "single_ms", singles(instance, &state));
+	json_set(params, "steps_took",
+		 instance_steps_tell(&instance->steps, instance->ring ? instance_ring_parts(instance) : 1));
 	json_set(params, "timing", timing(instance, &state));
 	instance_tell(instance, "instance.state", params);
 	instance->told_state = !idle;
 	instance->state_ns = now_ns;
+}
+
+// Without a ring: what the step took that was just computed, if one was.
+static void add_step(struct instance *instance, const struct generator_state *before)
+{
+	struct generator_state now;
+	generator_state(instance->generator, &now);
+	const uint64_t ns = now.step_ns - before->step_ns;
+	if (!instance->ring && now.steps == before->steps + 1)
+		instance_steps_add(&instance->steps, now.step_rows, now.step_runs, true, &ns, 1);
 }
 
 // One step. False if there was nothing to do.
@@ -179,7 +174,10 @@ static bool step(struct instance *instance)
 		error_set(&error, STATUS_DEVICE_LOST, "EXOGPU_FAULT: the device is lost");
 		generator_fail(instance->generator, &error);
 	}
+	struct generator_state before;
+	generator_state(instance->generator, &before);
 	enum status status = error.status ? error.status : generator_step(instance->generator, &idle, &error);
+	add_step(instance, &before);
 	note(instance, &instance->step_ns, false);
 	requests_tell(instance);
 	if (status)

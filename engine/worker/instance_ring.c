@@ -18,7 +18,6 @@ struct timing {
 	uint64_t round_ns, hops_ns;
 	struct ring_told parts[RING_PARTS];
 	uint64_t stages_ns[LIMIT_INSTANCE_STAGES];
-	uint64_t single_steps, single_ns[RING_PARTS]; // of one row, with no other step under way
 };
 
 struct instance_ring {
@@ -52,6 +51,11 @@ static bool is_last(const struct ring_part *part)
 bool instance_ring_is_last(const struct instance *instance)
 {
 	return instance->ring->last;
+}
+
+uint32_t instance_ring_parts(const struct instance *instance)
+{
+	return instance->ring->part.count;
 }
 
 // ---- loading ----
@@ -352,18 +356,15 @@ static void finish_check(struct instance *instance, const struct ring_step *step
 	answer_check(instance, &error, NULL);
 }
 
-static void add_timing(struct timing *timing, const struct ring_step *step, uint64_t round_ns, bool alone)
+static void add_timing(struct timing *timing, const struct ring_step *step, uint64_t round_ns)
 {
 	uint64_t known_ns = 0;
-	const bool single = step->row_count == 1 && alone;
-	timing->single_steps += single;
 	for (uint32_t i = 0; i < step->part_count; i++) {
 		const struct ring_told *told = &step->parts[i];
 		timing->parts[i].spent_ns += told->spent_ns;
 		timing->parts[i].waited_ns += told->waited_ns;
 		timing->parts[i].came_bytes += told->came_bytes;
 		timing->parts[i].stage_count = told->stage_count;
-		timing->single_ns[i] += single ? told->spent_ns : 0;
 		known_ns += told->waited_ns + told->spent_ns;
 	}
 	for (uint32_t i = 0; i < step->stage_count; i++)
@@ -371,6 +372,14 @@ static void add_timing(struct timing *timing, const struct ring_step *step, uint
 	timing->steps++;
 	timing->round_ns += round_ns;
 	timing->hops_ns += round_ns > known_ns ? round_ns - known_ns : 0;
+}
+
+static void add_step(struct instance *instance, const struct ring_step *step, bool alone)
+{
+	uint64_t parts_ns[RING_PARTS];
+	for (uint32_t i = 0; i < step->part_count; i++)
+		parts_ns[i] = step->parts[i].spent_ns;
+	instance_steps_add(&instance->steps, step->row_count, step->run_count, alone, parts_ns, step->part_count);
 }
 
 static void take_back(struct instance *instance, struct ring_step *step, int64_t arrived_ns)
@@ -393,10 +402,12 @@ static void take_back(struct instance *instance, struct ring_step *step, int64_t
 	int64_t now_ns = clock_steady_ns();
 	uint64_t round_ns = (uint64_t)(now_ns - own->sent_ns[step->lane]);
 	tell_of_it(instance, step, arrived_ns, began_ns);
-	if (own->checked_now)
+	if (own->checked_now) {
 		finish_check(instance, step, round_ns);
-	else if (step->row_count)
-		add_timing(&own->timing, step, round_ns, alone);
+	} else if (step->row_count) {
+		add_timing(&own->timing, step, round_ns);
+		add_step(instance, step, alone);
+	}
 }
 
 void instance_ring_check(struct instance *instance, struct order *order)
@@ -477,20 +488,8 @@ enum status instance_ring_adopt(struct instance *instance, const struct json *pa
 	generator_halt(instance->generator);
 	generator_state(instance->generator, &state);
 	own->timing = (struct timing){.tokens_before = state.generated_tokens}; // of steps that went another way
+	instance->steps = (struct instance_steps){0};
 	return lanes ? generator_set_lanes(instance->generator, (uint32_t)json_number(lanes, 1), error) : STATUS_OK;
-}
-
-struct json *instance_ring_singles(const struct instance *instance)
-{
-	const struct timing *timing = &instance->ring->timing;
-	struct json *parts = json_new_array();
-	if (timing->single_steps < SINGLES_LEAST) {
-		json_destroy(&parts);
-		return json_new_null();
-	}
-	for (uint32_t i = 0; i < instance->ring->part.count; i++)
-		json_push(parts, json_new_number((double)timing->single_ns[i] * 1e-6 / (double)timing->single_steps));
-	return parts;
 }
 
 struct json *instance_ring_part_json(const struct ring_told *told, const uint64_t *stages_ns, double to_ms)
@@ -525,12 +524,7 @@ struct json *instance_ring_timing(struct instance *instance)
 	}
 	json_set(out, "parts", parts);
 	json_set_number(out, "hops_ms", (double)timing->hops_ns * to_ms);
-	struct timing next = {.tokens_before = state.generated_tokens};
-	if (timing->single_steps < SINGLES_LEAST) { // not told yet
-		next.single_steps = timing->single_steps;
-		memcpy(next.single_ns, timing->single_ns, sizeof next.single_ns);
-	}
-	*timing = next;
+	*timing = (struct timing){.tokens_before = state.generated_tokens};
 	return out;
 }
 

@@ -44,5 +44,4 @@ enum status instance_ring_adopt(struct instance *instance, const struct json *pa
 struct json *instance_ring_timing(struct instance *instance);
 // A part of it, each stage's time beside: (told->stage_count); sums, of which to_ms makes means in ms.
 struct json *instance_ring_part_json(const struct ring_told *told, const uint64_t *stages_ns, double to_ms);
-// single_ms of instance.state: before instance_ring_timing, which begins anew.
-struct json *instance_ring_singles(const struct instance *instance);
+uint32_t instance_ring_parts(const struct instance *instance);

@@ -53,6 +53,13 @@ static void publish(const struct instance *instance, struct json *changed, struc
 	events_publish(instance->all->params.events, TOPIC_PLACEMENT, event_key(instance->instance_id), event);
 }
 
+void instance_publish_removed(const struct instance *instance)
+{
+	struct json *removed = json_new_array();
+	json_push(removed, json_new_string(instance->instance_id));
+	publish(instance, json_new_array(), removed);
+}
+
 void instance_publish(const struct instance *instance)
 {
 	struct json *changed = json_new_array();
@@ -146,7 +153,6 @@ void instance_displace(struct instance *instance, const struct error *fault)
 {
 	struct instances *all = instance->all;
 	struct instance **at = &all->first;
-	struct json *removed = json_new_array();
 	instance->state = INSTANCE_STOPPING;
 	let_go(instance, fault->message);
 	generations_fail(instance, fault);
@@ -154,14 +160,13 @@ void instance_displace(struct instance *instance, const struct error *fault)
 		at = &(*at)->next;
 	*at = instance->next;
 	all->count--;
-	json_push(removed, json_new_string(instance->instance_id));
-	publish(instance, json_new_array(), removed);
 	recover_leave(instance);
 }
 
 void instance_remove(struct instance *instance, const struct error *fault)
 {
 	instance_displace(instance, fault);
+	instance_publish_removed(instance);
 	instance_free(instance);
 }
 
@@ -236,7 +241,7 @@ static void told_state(struct instance *instance, const struct json *params)
 	instance->pages_used = (uint64_t)json_get_integer(params, "pages_used", 0);
 	instance->pages_cached = (uint64_t)json_get_integer(params, "pages_cached", 0);
 	instance->prompt_tokens = (uint64_t)json_get_integer(params, "prompt_tokens", 0);
-	instance_observe(instance, json_get(params, "single_ms"));
+	instance_observe(instance, json_get(params, "steps_took"));
 	instance->ties = (uint64_t)json_get_integer(params, "ties", 0);
 	if (!instance->running && !instance->waiting)
 		instance->tokens_per_s = 0;
@@ -455,9 +460,10 @@ static void wait_for_place(struct instance *instance, const struct error *error)
 	*at = instance;
 	instance->all->count++;
 	instance->gave_way_to[0] = 0;
+	instance->state = INSTANCE_STARTING;
 	log_info("models", "instance %s of %s is not loaded again yet: %s", instance->instance_id, instance->model_name,
 		 error->message);
-	snprintf(why, sizeof why, "%.160s, which did not come up", instance->recovery.gave_way);
+	snprintf(why, sizeof why, "%.448s, which did not come up", instance->recovery.gave_way);
 	recover_restored(instance, why);
 	instance_publish(instance);
 }
@@ -481,6 +487,7 @@ static void come_back(struct starting *starting, enum status status, const struc
 			    "again: %s",
 			    returns->instance_id, returns->model_name, error->message);
 		instance_forget(returns);
+		instance_publish_removed(returns);
 	}
 	instance_free(returns);
 }
@@ -686,6 +693,9 @@ void instances_start_again(struct instances *instances, struct instance *displac
 {
 	struct error fault = {0};
 	struct starting like = {.instances = instances, .returns = displaced, .since_ms = clock_steady_ms()};
+	snprintf(displaced->state_reason, sizeof displaced->state_reason,
+		 "%.448s, which did not come up: a place is looked for", displaced->recovery.gave_way);
+	instance_publish(displaced);
 	const enum status status = start(instances, &like, displaced->wanted, &fault);
 	if (status)
 		come_back(&like, status, NULL, &fault);
@@ -728,13 +738,37 @@ void instances_leave(const struct instances *instances, const void *connection)
 	placing_leave(instances, connection);
 }
 
+// Of one that gave way, or is coming back. What is returned is gone.
+static struct instance *stop_away(struct instances *instances, const char *id)
+{
+	struct instance *away = NULL;
+	for (struct instance *one = instances->first; one && !away; one = one->next)
+		away = giveway_take_out(one, id);
+	for (struct starting *one = instances->starting; one && !away; one = one->next) {
+		if (!one->returns || strcmp(one->returns->instance_id, id) != 0)
+			continue;
+		away = one->returns;
+		one->returns = NULL;
+		placing_cancel(instances, one);
+		starting_destroy(one);
+		break;
+	}
+	if (away) {
+		instance_publish_removed(away);
+		instance_free(away);
+	}
+	return away;
+}
+
 enum status instances_stop(struct instances *instances, const char *id, struct error *error)
 {
 	struct instance *one = find(instances, id);
-	if (one) {
+	if (one)
 		instance_stop(one);
+	else
+		one = stop_away(instances, id);
+	if (one)
 		return STATUS_OK;
-	}
 	error_set(error, STATUS_NOT_FOUND, "there is no instance %.64s", id);
 	error_hint(error, "see: exogpu instances");
 	return STATUS_NOT_FOUND;
@@ -831,14 +865,26 @@ void instances_hop_ended(struct instances *instances, const char *node_id, const
 
 const struct instance *instances_find(const struct instances *instances, const char *id)
 {
-	return find(instances, id);
+	const struct instance *found = find(instances, id);
+	for (const struct instance *one = instances->first; one && !found; one = one->next)
+		for (const struct instance *away = one->displaced; away && !found; away = away->next)
+			found = !strcmp(away->instance_id, id) ? away : NULL;
+	for (const struct starting *one = instances->starting; one && !found; one = one->next)
+		found = one->returns && !strcmp(one->returns->instance_id, id) ? one->returns : NULL;
+	return found;
 }
 
 struct json *instances_list_json(const struct instances *instances)
 {
 	struct json *list = json_new_array();
-	for (const struct instance *one = instances->first; one; one = one->next)
+	for (const struct instance *one = instances->first; one; one = one->next) {
 		json_push(list, instance_json(one));
+		for (const struct instance *away = one->displaced; away; away = away->next)
+			json_push(list, instance_json(away));
+	}
+	for (const struct starting *one = instances->starting; one; one = one->next)
+		if (one->returns)
+			json_push(list, instance_json(one->returns));
 	return list;
 }
 

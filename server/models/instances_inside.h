@@ -7,7 +7,7 @@
 #include "server/models/placement.h"
 #include "server/models/requests.h"
 
-enum { INSTANCE_ID_BYTES = 32, INSTANCE_REASON_BYTES = 384 };
+enum { INSTANCE_ID_BYTES = 32, INSTANCE_REASON_BYTES = 768 };
 
 enum instance_state {
 	INSTANCE_STARTING,
@@ -103,7 +103,8 @@ struct instance_stage {
 	uint64_t held, host_held;   // of the devices
 	double seconds_per_token;   // predicted, then as it was measured; < 0: not known
 	struct layer_time timed;    // layer_s 0: it was not
-	double stored_s;            // timed.layer_s as it was stored last
+	struct layer_time stored;   // timed, as it was stored last
+	unsigned corrected;         // what of timed running steps have corrected, bit by bit (instances_times.c)
 };
 
 // Layers that are gone.
@@ -185,7 +186,7 @@ struct instance {
 	bool goes_back;                            // it is being placed anew, to be whole again
 	int64_t room_ms;                           // since when there is; steady; 0: there is none
 	struct json *stepping;                     // `wanted` with another format, that is to be placed; or NULL
-	struct instance *displaced;                // unloaded for it, until it is ready: these are in no other list
+	struct instance *displaced;                // unloaded for it, until it is ready: listed as paused, behind it
 	char gave_way_to[INSTANCE_ID_BYTES];       // of such a one: the instance; ""
 	int64_t gave_way_ms;                       // when; wall clock
 	bool stands_in;                            // for another of its model, which therefore did not come back
@@ -242,13 +243,14 @@ struct instances {
 // STATUS_UNAVAILABLE while the server is ending: whoever asks is told to try again.
 enum status instances_refuse(const struct instances *instances, struct error *error);
 // It ends, and is in no list any more, but may be begun again: what it was stays, and the row as it is until it is
-// kept.
+// kept. Nobody is told.
 void instance_displace(struct instance *instance, const struct error *fault);
 void instance_free(struct instance *instance); // one that is in no list; its row of state.db stays
 // One that gave way in vain, which is taken: place it again. Nobody gives way to it. Where there is no room that is
 // tried for a while; then, or where what it lay on cannot be used, it is listed, and waits for a place.
 void instances_start_again(struct instances *instances, struct instance *displaced);
 void instance_publish(const struct instance *instance);
+void instance_publish_removed(const struct instance *instance);
 void instance_take_placement(struct instance *instance, const struct placing *placing);
 // The next placement is where it is, with as many layers in the host's memory as these stages have.
 void instance_take_spilled(struct instance *instance, const struct placing_giver *giver);
@@ -257,8 +259,8 @@ enum status instance_hold(struct instance *instance, bool any);
 // What a worker measured of this stage (an item of `times` in the answer to instance.load); may be NULL, or JSON's
 // null.
 void instance_take_times(struct instance *instance, unsigned stage, const struct json *times);
-// What its parts took for a token of one request (single_ms of instance.state): what was measured moves towards that.
-void instance_observe(struct instance *instance, const struct json *single_ms);
+// What its parts took for steps (steps_took of instance.state): what was measured moves towards that.
+void instance_observe(struct instance *instance, const struct json *steps_took);
 void instance_set_failed(struct instance *instance, const struct error *fault); // for good
 // It is nobody's any more; its requests are answered. Its row of state.db stays.
 void instance_remove(struct instance *instance, const struct error *fault);
@@ -330,6 +332,8 @@ bool giveway_any(const struct placing *placing); // any has to; then the first o
 bool giveway_take(struct instance *to, const struct placing *placing);
 // It is ready: those that were unloaded for it are not wanted any more.
 void giveway_settle(struct instance *instance);
+// The one of this id that was unloaded for it, taken out; NULL: none.
+struct instance *giveway_take_out(struct instance *instance, const char *id);
 // It is over. If it never was ready, those that were unloaded for it are loaded again, once there is room for them.
 void giveway_return(struct instance *instance);
 // One of these has a place again.

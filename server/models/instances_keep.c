@@ -264,7 +264,8 @@ enum status keep_begin(struct instance *instance, const struct placing *placing,
 		kept[at] = true;
 		instance->stages[i].memory = was[at].memory;
 		instance->stages[i].timed = was[at].timed;
-		instance->stages[i].stored_s = was[at].stored_s;
+		instance->stages[i].stored = was[at].stored;
+		instance->stages[i].corrected = was[at].corrected;
 	}
 	for (unsigned i = 0; i < count; i++)
 		if (!kept[i])

@@ -1,5 +1,6 @@
 /* How long the layers of an instance take: timed by its workers when they have loaded, corrected by what its parts take
- * for the tokens of one request, and kept for later placements (layer_times.h). Thread: the loop's. */
+ * for the tokens of one request, of several at once and for prompts, and kept for later placements (layer_times.h).
+ * Thread: the loop's. */
 #include "common/base/clock.h"
 #include "server/models/instances_inside.h"
 
@@ -9,6 +10,7 @@
 
 // A step through a stage: what lies outside is not believed.
 static const double STAGE_LEAST_S = 1e-6, STAGE_MOST_S = 1000, SPREAD_MOST = 1000;
+static const double ONE_ROW = 1.5; // fewer are one
 
 static double within(double seconds)
 {
@@ -37,14 +39,15 @@ static void blend_times(struct layer_time *time, const struct layer_time *known)
 	const double day_ms = 24 * 3600e3, age_ms = fmax((double)(time->measured_ms - known->measured_ms), 0);
 	const bool both = time->spread > 0 && known->spread > 0;
 	const double now = both ? time->spread * time->spread : 1, then = both ? known->spread * known->spread : 1;
-	const double weight = now / (now + then) * exp2(-age_ms / day_ms);
+	const double weight = now / (now + then) * exp2(-age_ms / day_ms), layer_s = time->layer_s;
 	time->spread = blend(time->spread, known->spread, weight);
-	time->layer_s = blend(time->layer_s, known->layer_s, weight);
+	time->layer_s = blend(layer_s, known->layer_s, weight);
 	if (time->output_bytes == known->output_bytes)
 		time->output_s = blend(time->output_s, known->output_s, weight);
 	time->prompt_s = blend(time->prompt_s, known->prompt_s, weight);
-	for (int i = 0; i < STORE_BATCHES; i++)
-		time->batch[i] = blend(time->batch[i], known->batch[i], weight);
+	for (int i = 0; i < STORE_BATCHES; i++) // seconds, as batches need not have been corrected with single rows
+		time->batch[i] = blend(time->batch[i] * layer_s, known->batch[i] * known->layer_s, weight) /
+				 time->layer_s;
 }
 
 void instance_take_times(struct instance *instance, unsigned stage, const struct json *times)
@@ -77,55 +80,173 @@ void instance_take_times(struct instance *instance, unsigned stage, const struct
 	at->seconds_per_token = layers_s + (time.layer_s - layer_s) * at->layer_count +
 				(at->predicts ? fmax(time.output_s, 0) : 0);
 	at->timed = time;
-	at->stored_s = time.layer_s;
+	at->stored = time;
+	at->corrected = 0;
 	layer_times_put(instance->all->layer_times, &time);
+}
+
+// ---- what steps take ----
+
+enum { SINGLE = STORE_BATCHES, PROMPT }; // of struct instance_stage's `corrected`, after the batches
+
+static bool changed(double value, double stored)
+{
+	const double store_from = 0.05; // what changes less is not worth a transaction
+	return fabs(value / stored - 1) >= store_from;
 }
 
 // Other instances may have measured on the device since: of theirs all but what is corrected stays.
-static void correct(struct instance *instance, struct instance_stage *stage, double factor)
+static void store_corrected(struct instance *instance, struct instance_stage *stage)
 {
-	const double store_from = 0.05; // what changes less is not worth a transaction
-	stage->seconds_per_token *= factor;
-	stage->timed.layer_s *= factor;
-	if (stage->timed.output_s > 0)
-		stage->timed.output_s *= factor;
-	if (fabs(stage->timed.layer_s / stage->stored_s - 1) < store_from)
+	struct layer_time *timed = &stage->timed;
+	const struct layer_time *stored = &stage->stored;
+	const struct layer_time *known = layer_times_find(instance->all->layer_times, timed->device_id, timed->format,
+							  timed->layer_bytes);
+	struct layer_time time = known ? *known : *timed;
+	bool worth = false;
+	for (int i = 0; i < STORE_BATCHES; i++)
+		if (stage->corrected & 1u << i) {
+			time.batch[i] = timed->batch[i];
+			worth |= changed(timed->batch[i], stored->batch[i]);
+		}
+	if (stage->corrected & 1u << PROMPT) {
+		time.prompt_s = timed->prompt_s;
+		worth |= changed(timed->prompt_s, stored->prompt_s);
+	}
+	if (stage->corrected & 1u << SINGLE) {
+		if (known && time.output_s > 0)
+			time.output_s *= timed->layer_s / stored->layer_s;
+		time.layer_s = timed->layer_s;
+		worth |= changed(timed->layer_s, stored->layer_s);
+	}
+	if (!worth)
 		return;
-	const struct layer_time *known = layer_times_find(instance->all->layer_times, stage->timed.device_id,
-							  stage->timed.format, stage->timed.layer_bytes);
-	struct layer_time time = known ? *known : stage->timed;
-	if (known && time.output_s > 0)
-		time.output_s *= stage->timed.layer_s / stage->stored_s;
-	time.layer_s = stage->timed.layer_s;
-	time.spread = -1; // what tokens took, however busy the device was when it was timed
+	time.spread = 1; // what steps took counts for as much as runs that did not differ
 	time.measured_ms = clock_wall_ms();
-	stage->timed = time;
-	stage->stored_s = time.layer_s;
+	*timed = time;
+	stage->stored = time;
 	layer_times_put(instance->all->layer_times, &time);
 }
 
-void instance_observe(struct instance *instance, const struct json *single_ms)
+// By single rows. A processor that is held to a part of its time may compute them between two of its halts, while a
+// batch that follows the last without a pause has its share of them: so what batches were seen to take stays.
+static void correct_single(struct instance_stage *stage, double factor)
+{
+	struct layer_time *timed = &stage->timed;
+	stage->seconds_per_token *= factor;
+	stage->corrected |= 1u << SINGLE;
+	timed->layer_s *= factor;
+	if (timed->output_s > 0)
+		timed->output_s *= factor;
+	for (int i = 0; i < STORE_BATCHES; i++)
+		if (stage->corrected & 1u << i)
+			timed->batch[i] = fmax(timed->batch[i] / factor, 1);
+}
+
+// The two that lie at both sides of so many rows, the same if it is one of them; false if one was not measured, or
+// there are more rows than are.
+static bool beside(const struct layer_time *time, double rows, int *below, int *above)
+{
+	const double same = 0.01;
+	if (rows > (1 << STORE_BATCHES) * (1 + same))
+		return false;
+	*above = 0;
+	while (*above + 1 < STORE_BATCHES && rows > (2 << *above) * (1 + same))
+		++*above;
+	*below = fabs(rows / (2 << *above) - 1) <= same ? *above : *above - 1; // -1: a single row
+	return time->batch[*above] > 0 && (*below < 0 || time->batch[*below] > 0);
+}
+
+static double batch_at(const struct layer_time *time, double rows)
+{
+	int below, above;
+	if (!beside(time, rows, &below, &above))
+		return -1;
+	const double from = 1 << (below + 1), to = 2 << above;
+	const double at = below < 0 ? 1 : time->batch[below], next = time->batch[above];
+	return to > from ? at + (next - at) * fmin(rows - from, to - from) / (to - from) : next;
+}
+
+static void correct_batch(struct instance_stage *stage, double rows, double factor)
+{
+	struct layer_time *timed = &stage->timed;
+	int below, above;
+	if (!beside(timed, rows, &below, &above))
+		return;
+	for (int i = below < 0 ? 0 : below; i <= above; i++) {
+		timed->batch[i] = fmin(fmax(timed->batch[i] * factor, 1), 2 << i);
+		stage->corrected |= 1u << i;
+	}
+}
+
+static void correct_prompt(struct instance_stage *stage, double factor)
+{
+	stage->timed.prompt_s *= factor;
+	stage->corrected |= 1u << PROMPT;
+}
+
+// What is known of the stage for a step of so many rows, or for one in a piece of a prompt, seconds; < 0: nothing.
+static double known_s(const struct instance_stage *stage, double rows, bool generating)
+{
+	if (!generating)
+		return stage->timed.prompt_s < 0 ? -1 : stage->timed.prompt_s * stage->layer_count * rows;
+	const double batch = rows < ONE_ROW ? 1 : batch_at(&stage->timed, rows);
+	return batch < 0 ? -1 : stage->seconds_per_token * batch;
+}
+
+static void observe_part(struct instance *instance, unsigned part, double rows, bool generating, double took_s)
 {
 	const double weight = 0.25; // of a second, beside what was known
-	const struct json *one = json_first(single_ms);
-	if (json_count(single_ms) != parts_count(instance->parts))
+	const unsigned count = parts_count(instance->parts);
+	struct instance_stage *first = instance->stages + (parts_stage(instance->parts, part) - instance->stages),
+			      *end = part + 1 < count ? instance->stages + (parts_stage(instance->parts, part + 1) -
+									    instance->stages)
+						      : instance->stages + instance->stage_count;
+	double all_s = 0;
+	for (const struct instance_stage *stage = first; stage < end; stage++) {
+		const bool timed = stage->timed.layer_s > 0 &&
+				   (stage == first || stage->first_layer > stage[-1].first_layer);
+		const double one_s = timed ? known_s(stage, rows, generating) : -1;
+		if (one_s < 0)
+			return;
+		all_s += one_s;
+	}
+	if (took_s < STAGE_LEAST_S || took_s > STAGE_MOST_S || all_s <= 0)
 		return;
-	for (unsigned part = 0; part < parts_count(instance->parts); part++, one = json_next(one)) {
-		const struct instance_stage *first = parts_stage(instance->parts, part);
-		const unsigned begin = (unsigned)(first - instance->stages),
-			       end = part + 1 < parts_count(instance->parts)
-					     ? (unsigned)(parts_stage(instance->parts, part + 1) - instance->stages)
-					     : instance->stage_count;
-		double known_s = 0;
-		bool timed = true;
-		for (unsigned i = begin; i < end; i++) {
-			known_s += instance->stages[i].seconds_per_token;
-			timed &= instance->stages[i].timed.layer_s > 0 &&
-				 (i == begin || instance->stages[i].first_layer > instance->stages[i - 1].first_layer);
-		}
-		const double observed_s = json_number(one, 0) * 1e-3;
-		timed &= observed_s >= STAGE_LEAST_S && observed_s <= STAGE_MOST_S;
-		for (unsigned i = begin; i < end && timed; i++)
-			correct(instance, &instance->stages[i], 1 + (observed_s / known_s - 1) * weight);
+	const double factor = 1 + (took_s / all_s - 1) * weight;
+	for (struct instance_stage *stage = first; stage < end; stage++) {
+		if (!generating)
+			correct_prompt(stage, factor);
+		else if (rows < ONE_ROW)
+			correct_single(stage, factor);
+		else
+			correct_batch(stage, rows, factor);
+		store_corrected(instance, stage);
+	}
+}
+
+// Parts of one machine that compute at the same time share its memory.
+static bool apart(const struct instance *instance)
+{
+	const struct parts *parts = instance->parts;
+	for (unsigned i = 0; i < parts_count(parts); i++)
+		for (unsigned k = 0; k < i; k++)
+			if (!strcmp(parts_node_id(parts, i), parts_node_id(parts, k)))
+				return false;
+	return true;
+}
+
+void instance_observe(struct instance *instance, const struct json *steps_took)
+{
+	for (const struct json *one = json_first(steps_took); one; one = json_next(one)) {
+		const struct json *parts_ms = json_get(one, "parts_ms"), *ms = json_first(parts_ms);
+		const double rows = json_get_number(one, "rows", 0);
+		const bool generating = json_get_bool(one, "generating", false),
+			   alone = json_get_bool(one, "alone", false);
+		const bool single = generating && rows < ONE_ROW;
+		if (json_count(parts_ms) != parts_count(instance->parts) || !(alone || (!single && apart(instance))))
+			continue;
+		for (unsigned part = 0; part < parts_count(instance->parts); part++, ms = json_next(ms))
+			observe_part(instance, part, rows, generating, json_number(ms, 0) * 1e-3);
 	}
 }

@@ -349,7 +349,7 @@ describe("instances", () => {
 			await place({ layers_s: 0.004, output_s: 0.001, batch_s: [0.006], prompt_row_s: 0.004 }, "running");
 			assert.ok(Math.abs((await prompts()) * 0.004 - 1) < 0.001, "of a prompt by the second");
 			worker.tell("instance.state", { running: 0, waiting: 0, pages_used: 0, pages_cached: 0, page_count: 30, prompt_tokens: 1,
-				generated_tokens: 1, preemptions: 0, single_ms: [2.5] }); // what steps really take
+				generated_tokens: 1, preemptions: 0, steps_took: [{ rows: 1, generating: true, alone: true, parts_ms: [2.5] }] }); // what steps really take
 			await eventually(async () => (await one(first.instance_id)).stages[0].seconds_per_token < 0.0049, "the first is corrected");
 			assert.ok(Math.abs((await prompts()) * 0.004 - 1) < 0.001, "still by the second");
 			const { state_reason } = await place({ output_s: 0.001 }, "failed");
@@ -359,6 +359,40 @@ describe("instances", () => {
 			ModelWorker.times = undefined;
 		}
 		own.socket.close();
+		await alone.finish();
+	});
+
+	test("what steps of several requests and of prompts take corrects what is predicted of them, and single rows do not undo that", async () => {
+		const alone = await startServer(), owner = await Client.login(alone), pins = [pin("dev_gpu")];
+		const own = await WorkerNode.start(alone, { Worker: ModelWorker, devices: [gpu] });
+		await owner.call("model.add", { source: model.source });
+		const { model_id } = await eventually(async () => (await owner.call("model.list")).models.find((one) => one.state === "ready"), "the model is ready");
+		ModelWorker.times = { layers_s: 0.004, output_s: 0.001, batch_s: [0.006, 0.008, 0.012, 0.02, 0.036], prompt_row_s: 0.004 };
+		const { instance_id } = await owner.call("instance.create", { model_id, pins });
+		await eventually(async () => (await owner.call("instance.list")).instances.find((one) => one.state === "running"), "it runs");
+		const worker = own.worker(), predicted = async (sequences) =>
+			(await owner.call("placement.preview", { model_id, pins, sequences, objective: "throughput" })).predicted;
+		const near = (a, b) => Math.abs(a / b - 1) < 0.05;
+		const took = (rows, ms, more = {}) => worker.tell("instance.state", { running: 0, waiting: 0, pages_used: 0, pages_cached: 0, page_count: 30, prompt_tokens: 1,
+			generated_tokens: 1, preemptions: 0, steps_took: [{ rows, generating: true, alone: true, parts_ms: [ms], ...more }] });
+		const until = async (what, sequences, name, wanted, ...told) => {
+			for (let i = 0; i < 24; i++) took(...told);
+			await eventually(async () => near((await predicted(sequences))[name], wanted), what);
+		};
+		assert.ok(near((await predicted(8)).together_tokens_per_s, 8 / 0.015), "as it was timed");
+		await until("of 8 as they ran", 8, "together_tokens_per_s", 8 / 0.03, 8, 30);
+		assert.ok(near((await predicted(2)).together_tokens_per_s, 2 / 0.0075), "of 2 as it was timed still");
+		await until("of 2 and of 4 by what 3 took", 3, "together_tokens_per_s", 3 / 0.011, 3, 11, { alone: false });
+		await until("of one as it ran", 1, "seconds_per_token", 0.004, 1, 4);
+		assert.ok(near((await predicted(8)).together_tokens_per_s, 8 / 0.03), "of 8 as they ran still");
+		await until("of a prompt as it ran", 1, "prompt_tokens_per_s", 125, 128, 1024, { generating: false });
+		for (const [rows, ms] of [[8, 0], [8, 1e9], [1e6, 30], [33, 1e-4]]) took(rows, ms); // is not believed, or changes nothing
+		took(1, 9, { parts_ms: [9, 9] });
+		await until("the last is taken", 1, "prompt_tokens_per_s", 250, 128, 512, { generating: false });
+		assert.ok(near((await predicted(8)).together_tokens_per_s, 8 / 0.03), "nothing else has changed it");
+		ModelWorker.times = undefined;
+		own.socket.close();
+		await owner.call("instance.delete", { instance_id });
 		await alone.finish();
 	});
 

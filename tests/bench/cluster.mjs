@@ -25,7 +25,7 @@ import { eventually } from "../api/server.mjs";
 import { becomes, complete, cpuOf, instanceBecomes, instanceOf, letIn, node, serve, snapshot } from "../cluster/cluster.mjs";
 import { Net, groupsMissing, long } from "../cluster/net.mjs";
 
-const SHAPE = "tinyllama-1.1b", PROMPT = 1024, TOKENS = 48, STREAMS = [8, 16], CONTEXT = PROMPT + 64;
+const SHAPE = "tinyllama-1.1b", PROMPT = 1024, TOKENS = 48, STEADY_TOKENS = 160, STREAMS = [8, 16], CONTEXT = PROMPT + 64;
 const { values, positionals: [folder, ...asked] } = parseArgs({ allowPositionals: true, options: {
 	format: { type: "string", default: "Q4_0" }, layers: { type: "string", default: "22" }, rounds: { type: "string", default: "3" },
 	lesser: { type: "string", default: "0.7" }, "better-cpus": { type: "string", default: "0" }, "lesser-cpus": { type: "string", default: "1" } } });
@@ -111,10 +111,10 @@ async function end(cluster) {
 // ---- split ----
 
 async function askAll(cluster, instance, count) {
-	const streams = Array.from({ length: count }, () => ask(cluster, instance, 4, TOKENS));
+	const streams = Array.from({ length: count }, () => ask(cluster, instance, 4, STEADY_TOKENS));
 	await Promise.all(streams.map((one) => one.done));
-	for (const { usage } of streams) if (usage?.completion_tokens !== TOKENS) throw new Error(`${usage?.completion_tokens} tokens of ${TOKENS}`);
-	return streams.reduce((sum, one) => sum + (TOKENS - 1) * 1000 / (one.at.at(-1) - one.at[0]), 0);
+	for (const { usage } of streams) if (usage?.completion_tokens !== STEADY_TOKENS) throw new Error(`${usage?.completion_tokens} tokens of ${STEADY_TOKENS}`);
+	return streams.reduce((sum, one) => sum + (STEADY_TOKENS - 1) * 1000 / (one.at.at(-1) - one.at[0]), 0);
 }
 
 async function readPrompt(cluster, instance) {
@@ -125,17 +125,20 @@ async function readPrompt(cluster, instance) {
 
 // Tokens a second of `sequences` together, as the preview says it.
 async function predicted(cluster, wanted) {
-	const { feasible, stages, why } = await cluster.admin.call("placement.preview", { ...wanted, objective: "throughput" });
+	const { feasible, stages, why, predicted: told } = await cluster.admin.call("placement.preview", { ...wanted, objective: "throughput" });
 	const rate = why.map(({ text }) => /streams together get about ([\d.]+) tokens a second/.exec(text)?.[1]).find(Boolean);
 	if (!feasible) throw new Error(`it does not fit: ${JSON.stringify(why)}`);
-	return { rate: rate ? Number(rate) : NaN, stages, why };
+	return { rate: rate ? Number(rate) : NaN, prompt: told?.prompt_tokens_per_s ?? NaN, stages, why };
 }
 
 const beside = (rate, measured) => Number.isNaN(rate) ? "not predicted" : `${rate.toFixed(1)} (${rate >= measured ? "+" : ""}${(100 * (rate / measured - 1)).toFixed(0)} %)`;
 
-// What a step of one row takes on each device is learnt while it runs, once a second.
+// What steps take on each device is learnt while it runs, once a second: of one row, of many, and of prompts.
 async function warmUp(cluster, instance) {
 	await ask(cluster, instance, 4, 4 * TOKENS).done;
+	for (const count of STREAMS) await askAll(cluster, instance, count);
+	await readPrompt(cluster, instance);
+	await readPrompt(cluster, instance);
 	await sleep(1500);
 }
 
@@ -159,7 +162,7 @@ async function benchSplit() {
 		await draining(cluster, other, true);
 		const one = await predicted(cluster, wanted);
 		await draining(cluster, other, false);
-		rates.set(count, { wanted, guesses: [one.rate, (await predicted(cluster, wanted)).rate], alone: [], both: [] });
+		rates.set(count, { wanted, guesses: [one, await predicted(cluster, wanted)], alone: [], both: [] });
 	}
 	for (const figures of rates.values()) {
 		figures.instance = await load(cluster, figures.wanted);
@@ -178,9 +181,10 @@ async function benchSplit() {
 	heads(`Processors ${values["better-cpus"]}, and ${lesser} of ${values["lesser-cpus"]}: ${SHAPE} ${values.format}, ${layers} layers; medians of ${rounds}`,
 		"tokens/s", "layers", "better alone", "both", "ratio", "predicted, alone", "predicted, both");
 	const ratio = (one) => [median(one.alone).toFixed(1), median(one.both).toFixed(1), `**${(median(one.both) / median(one.alone)).toFixed(2)}**`];
-	row(`a prompt of ${PROMPT}`, split(rates.get(STREAMS[0]).instance), ...ratio(prompts), "", "");
+	const guessed = ([one, two], name, { alone, both }) => [beside(one[name], median(alone)), beside(two[name], median(both))];
+	row(`a prompt of ${PROMPT}`, split(rates.get(STREAMS[0]).instance), ...ratio(prompts), ...guessed(rates.get(STREAMS[0]).guesses, "prompt", prompts));
 	for (const [count, figures] of rates)
-		row(`${count} requests at once`, split(figures.instance), ...ratio(figures), beside(figures.guesses[0], median(figures.alone)), beside(figures.guesses[1], median(figures.both)));
+		row(`${count} requests at once`, split(figures.instance), ...ratio(figures), ...guessed(figures.guesses, "rate", figures));
 	console.log(`\nBefore anything had run, for ${STREAMS[0]}: ${split(before)}, ${before.rate} tokens/s predicted.`);
 	for (const [count, { instance }] of rates) {
 		const { timing } = await instanceOf(admin, instance.instance_id);

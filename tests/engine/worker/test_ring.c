@@ -84,7 +84,9 @@ static void take_notification(const struct message *message)
 		snprintf(talk->error, sizeof(talk->error), "%s", json_get_string(message->params, "error", ""));
 	}
 	states_timed += json_type(json_get(message->params, "timing")) == JSON_OBJECT;
-	singles_told += json_count(json_get(message->params, "single_ms")) == 2; // of as many parts
+	const struct json *took = json_first(json_get(message->params, "steps_took"));
+	singles_told += json_get_bool(took, "alone", false) && json_get_number(took, "rows", 0) == 1 &&
+			json_count(json_get(took, "parts_ms")) == 2; // of as many parts
 }
 
 // One message of a part. Its answer's id; 0 for a notification, -1 at the end of the stream.
