@@ -71,13 +71,19 @@ static enum status update(struct backend_stream *stream, struct error *error)
 	return STATUS_OK;
 }
 
-// A GPU that is nearly done is asked again and again: to be woken takes longer.
-static enum status ask_a_while(struct backend_stream *stream, uint64_t submission, struct error *error)
+// A GPU that is nearly done is asked again and again: to be woken takes longer. Once at least, and no longer than the
+// caller waits, of which what is left is told.
+static enum status ask_a_while(struct backend_stream *stream, uint64_t submission, uint64_t *timeout_ns,
+			       struct error *error)
 {
-	const int64_t until_ns = clock_steady_ns() + WAIT_BUSY_NS;
+	const int64_t began_ns = clock_steady_ns(),
+		      until_ns = began_ns + (*timeout_ns < WAIT_BUSY_NS ? (int64_t)*timeout_ns : WAIT_BUSY_NS);
 	enum status status = update(stream, error);
 	while (!status && stream->completed < submission && clock_steady_ns() < until_ns)
 		status = update(stream, error);
+	const uint64_t passed_ns = (uint64_t)(clock_steady_ns() - began_ns);
+	if (*timeout_ns != UINT64_MAX)
+		*timeout_ns -= passed_ns < *timeout_ns ? passed_ns : *timeout_ns;
 	return status;
 }
 
@@ -90,7 +96,7 @@ static enum status wait_submission(struct backend_stream *stream, uint64_t submi
 	const char *call = device->timeline ? "vkWaitSemaphores" : "vkWaitForFences";
 	VkResult result;
 	if (device->timeline && !device->software && submission > stream->completed) {
-		enum status status = ask_a_while(stream, submission, error);
+		enum status status = ask_a_while(stream, submission, &timeout, error);
 		if (status)
 			return status;
 	}
