@@ -232,10 +232,10 @@ static const char *pool_of(const struct device_record *record)
 	return info->memory_pool[0] ? info->memory_pool : record->hardware_key;
 }
 
-static bool is_measured_now(const struct prober *prober, const struct device_record *record)
+static bool is_measuring(const struct prober *prober)
 {
 	for (size_t i = 0; i < LIMIT_PROBES_AT_ONCE; i++)
-		if (!strcmp(prober->measuring[i], pool_of(record)))
+		if (prober->measuring[i][0])
 			return true;
 	return false;
 }
@@ -256,7 +256,7 @@ static char *claim_pool(struct prober *prober, const char *pool)
 static void measure_waiting(struct prober *prober)
 {
 	struct device_table *table = prober->params.table;
-	for (size_t i = 0; i < table->count; i++) {
+	for (size_t i = 0; i < table->count && !prober->peering; i++) {
 		struct device_record *record = table->records[i];
 		if (!device_record_needs_measure(record))
 			continue;
@@ -327,16 +327,15 @@ static bool may_measure(struct prober *prober, enum backend_kind kind)
 	return false;
 }
 
-// One pair after the other, so that they do not share what they are measured over, and each is over soon.
+// One pair after the other, so that they do not share what they are measured over, and each is over soon; with no
+// memory measured and nothing compiled beside it. That those are done comes by here.
 static void peer_waiting(struct prober *prober)
 {
 	struct device_pair pair;
 	bool later = false;
-	if (prober->peering)
+	if (prober->peering || prober->compiling || is_measuring(prober))
 		return;
 	const bool due = device_peers_next(prober->params.table, clock_steady_ms(), &pair, &later);
-	if (due && (is_measured_now(prober, pair.a) || is_measured_now(prober, pair.b)))
-		return; // that it is done comes by here
 	struct job *job = due && may_measure(prober, pair.kind) ? job_create(prober, pair.kind, pair.a->device_id)
 								: NULL;
 	if (!job) {
@@ -374,9 +373,8 @@ static void compiled(void *arg, const struct child_outcome *outcome)
 static void compile_waiting(struct prober *prober)
 {
 	struct device_table *table = prober->params.table;
-	for (size_t i = 0; i < LIMIT_PROBES_AT_ONCE; i++)
-		if (prober->measuring[i][0])
-			return;
+	if (prober->peering || is_measuring(prober))
+		return;
 	for (size_t i = 0; i < table->count && !prober->compiling; i++) {
 		struct device_record *record = table->records[i];
 		enum backend_kind kind = device_record_backend(record);

@@ -5,7 +5,8 @@
  * bandwidth of devices that have none on record is measured, one at a time in each memory pool, so that measurements do
  * not disturb each other. Then, while no session and no model instance uses their back end, devices that their driver
  * calls each other's peers are measured: how fast they copy to each other (engine/device/peers.h), a pair at a time,
- * both ways, each in a worker that has the two open for about a second. Thread: the loop's. Does not own the table. */
+ * both ways, each in a worker that has the two open for about a second, while no memory is measured and nothing is
+ * compiled ahead. Thread: the loop's. Does not own the table. */
 #pragma once
 #include "engine/device/table.h"
 #include "engine/node/child.h"
