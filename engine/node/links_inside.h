@@ -125,6 +125,7 @@ struct links {
 	int64_t reported_ms, refusal_due_ms; // steady clock; refusal_due_ms: when one may be told of again
 	// Steady clock, when data of a hop of this node went or came last, and of one that is bulk; 0: never.
 	int64_t hop_ms, bulk_ms;
+	int64_t burst_ns; // steady clock, when a piece of a burst of any link went or came last; 0: never
 };
 
 // links.c

@@ -2,9 +2,9 @@
  *
  * A ping each second; of the last LINK_ROUND_TRIPS the middle half is averaged, and jitter is the same of how far off
  * they are: what a busy machine made of a few of them does not show, and is soon gone. With fewer than
- * LINK_ROUND_TRIPS_LEAST nothing is told. One that was sent while much else waited, or while any link of this node has
- * a burst, says nothing of the link and is not counted; where bursts of other links have left none for
- * PING_STARVED_MS, those count.
+ * LINK_ROUND_TRIPS_LEAST nothing is told. One that was sent while much else waited, or that any link of this node had a
+ * burst beside, from its being sent to its answer, says nothing of the link and is not counted; where bursts of other
+ * links have left none for PING_STARVED_MS, those count.
  * Loss: the system's count of segments sent again, of those sent, over the last minute.
  * Throughput: a burst of pieces, each answered with what of it has come by then and when, by the receiver's clock. A
  * burst is short (wanted_ms at the rate that was found: longer on a long way), and a longer one follows at once where
@@ -93,6 +93,12 @@ static bool bursts_elsewhere(const struct link *link)
 	return false;
 }
 
+// Bursts of other links do not let its pings count, unless they have done so for long.
+static bool minds_others(const struct link_measures *measures)
+{
+	return clock_steady_ms() - measures->round_trip_ms < PING_STARVED_MS;
+}
+
 static void ping(struct link *link)
 {
 	struct link_measures *measures = &link->measures;
@@ -100,7 +106,7 @@ static void ping(struct link *link)
 	const int64_t now_ms = clock_steady_ms();
 	measures->ping_number++;
 	const bool bursts = measures->bursting || now_ms - measures->heard_ms < HEARD_MS ||
-			    (now_ms - measures->round_trip_ms < PING_STARVED_MS && bursts_elsewhere(link)),
+			    (minds_others(measures) && bursts_elsewhere(link)),
 		   counts = net_peer_queued(link->conn->peer) < PING_QUEUE_BYTES && !links_models_busy(link->links) &&
 			    !bursts && links_bulk_quiet(link->links);
 	measures->ping_ns = counts ? clock_steady_ns() : 0;
@@ -145,12 +151,21 @@ bool link_measures_tell(const struct link_measures *measures)
 	return measures->round_trip_count >= LINK_ROUND_TRIPS_LEAST;
 }
 
+// One more counts. Once there are enough they are told at once, not with the next report.
+static void take_round_trip(struct link *link, double rtt_ms)
+{
+	link_measures_round_trip(&link->measures, rtt_ms);
+	if (link->measures.round_trip_count == LINK_ROUND_TRIPS_LEAST)
+		links_changed(link->links);
+}
+
 static void ping_answered(struct link *link, int64_t number)
 {
 	struct link_measures *measures = &link->measures;
 	if (!measures->ping_ns || (uint64_t)number != measures->ping_number)
 		return;
-	link_measures_round_trip(measures, (double)(clock_steady_ns() - measures->ping_ns) / 1e6);
+	if (link->links->burst_ns < measures->ping_ns || !minds_others(measures))
+		take_round_trip(link, (double)(clock_steady_ns() - measures->ping_ns) / 1e6);
 	measures->ping_ns = 0;
 }
 
@@ -283,7 +298,9 @@ static void burst(struct link *link)
 	const struct link *way = is_server(link) ? &link->links->server : link;
 	measures->burst++;
 	measures->bursting = true;
-	measures->burst_began_ms = clock_steady_ms();
+	link->links->burst_ns = clock_steady_ns();
+	measures->burst_began_ms = link->links->burst_ns / 1000000;
+	(is_server(link) ? &link->links->server : link)->measures.ping_ns = 0;
 	measures->burst_segments_again = way->path.segments_again;
 	measures->piece_count = measures->pieces_sent = 0;
 	send_pieces(link);
@@ -300,6 +317,7 @@ static void serve_burst(struct link *link, const struct message *message, struct
 		measures->heard_bytes = 0;
 		measures->heard_first_ns = now_ns;
 	}
+	link->links->burst_ns = now_ns;
 	measures->heard_ms = now_ns / 1000000;
 	measures->ping_ns = 0; // its answer waits behind what comes
 	measures->heard_bytes += body ? net_frame_bytes(body) : 0;
@@ -463,6 +481,7 @@ static void piece_answered(struct link *link, int64_t number, int64_t ns)
 	const size_t count = measures->piece_count;
 	if (!measures->bursting || (uint64_t)number != measures->burst)
 		return;
+	link->links->burst_ns = clock_steady_ns();
 	if (ns < 0) {
 		burst_again(link, BURST_REFUSED_MS);
 		return;
@@ -533,10 +552,12 @@ static void take_server_round_trip(struct link *server, double rtt_ms)
 	struct link_measures *measures = &server->measures;
 	const size_t count = measures->round_trip_count;
 	const double last_ms = count ? measures->round_trips[(count - 1) % LINK_ROUND_TRIPS] : -1;
-	if (measures->ping_ns && rtt_ms >= 0 && fabs(rtt_ms - last_ms) > 0)
-		link_measures_round_trip(measures, rtt_ms);
+	const bool counts = measures->ping_ns &&
+			    (server->links->burst_ns < measures->ping_ns || !minds_others(measures));
+	if (counts && rtt_ms >= 0 && fabs(rtt_ms - last_ms) > 0)
+		take_round_trip(server, rtt_ms);
 	const bool bursts = measures->bursting || server->links->server_back.measures.bursting ||
-			    (clock_steady_ms() - measures->round_trip_ms < PING_STARVED_MS && bursts_elsewhere(server));
+			    (minds_others(measures) && bursts_elsewhere(server));
 	measures->ping_ns = bursts ? 0 : clock_steady_ns();
 }
 

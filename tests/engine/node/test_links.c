@@ -762,6 +762,37 @@ static void round_trips_tell_the_way(void **state)
 	assert_true(measures.jitter_ms > 9 && measures.jitter_ms < 11);
 }
 
+// How many round trips count once this ping is answered, that was sent so many ns after a piece of another link's
+// burst.
+static size_t counted_after(struct link *link, int64_t ns)
+{
+	const struct message answer = {.kind = MESSAGE_RESULT};
+	link->measures.ping_ns = link->links->burst_ns + ns;
+	link_measures_answered(link, LINK_CALL_PING, (int64_t)++link->measures.ping_number, &answer);
+	assert_int_equal(link->measures.ping_ns, 0);
+	return link->measures.round_trip_count;
+}
+
+static void pings_beside_bursts_do_not_count(void **state)
+{
+	struct links links = {.burst_ns = clock_steady_ns() - 1000};
+	struct link link = {.links = &links};
+	const struct message piece = {.method = "peer.burst"};
+	(void)state;
+	assert_int_equal(counted_after(&link, 1), 1);
+	assert_int_equal(counted_after(&link, -1), 1);
+	link.measures.round_trip_ms -= 3600 * 1000; // none for an hour
+	assert_int_equal(counted_after(&link, -1), 2);
+	assert_int_equal(counted_after(&link, -1), 2);
+	// A burst that comes by the link itself is no matter of time.
+	link.measures.round_trip_ms -= 3600 * 1000;
+	const int64_t before_ns = links.burst_ns;
+	link.measures.ping_ns = before_ns + 1;
+	link_measures_serve(&link, &piece, NULL);
+	assert_int_equal(link.measures.ping_ns, 0);
+	assert_true(links.burst_ns > before_ns);
+}
+
 // ---- how fast: printed, not judged ----
 
 static bool all_came(struct fixture *fixture)
@@ -846,6 +877,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(bursts_that_are_lost_end, begin, finish),
 		cmocka_unit_test(pieces_tell_the_rate),
 		cmocka_unit_test(round_trips_tell_the_way),
+		cmocka_unit_test(pings_beside_bursts_do_not_count),
 		cmocka_unit_test_setup_teardown(how_fast, begin, finish),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
