@@ -127,7 +127,7 @@ struct generator_state {
 	uint64_t prompt_tokens, generated_tokens; // ever
 	uint64_t steps, step_ns;
 	uint32_t step_rows, step_runs; // of the last of these
-	uint32_t preemptions;             // jobs that gave their pages back
-	uint64_t ties;                    // tokens of jobs that went on whose choice lay within rounding of another
+	uint32_t preemptions;          // jobs that gave their pages back
+	uint64_t ties;                 // tokens of jobs that went on whose choice lay within rounding of another
 };
 void generator_state(const struct generator *generator, struct generator_state *state);
