@@ -23,8 +23,6 @@ struct family {
 	int fd;                  // the watch's
 	bool ipv6;
 	int fault, said; // errno: why there is no socket; and which was logged
-	bool sends;      // the last packet could be sent
-	int send_fault;  // errno, if it could not be
 };
 
 struct net_multicast {
@@ -163,19 +161,9 @@ static int open_socket(bool ipv6)
 	return fd;
 }
 
-// An address that is there and not yet to be used, as one of IPv6 in its first seconds, is no fault.
-static void packet_went(struct family *family, int fault)
-{
-	if (fault)
-		log_debug("multicast", "a packet was not sent by IPv%d: %s", family->ipv6 ? 6 : 4, strerror(fault));
-	if (fault == EADDRNOTAVAIL)
-		return;
-	family->sends = !fault;
-	family->send_fault = fault;
-}
-
-static void send_packet(struct family *family, unsigned index, const struct iovec *bytes,
-			const struct sockaddr_storage *to)
+// errno; 0: it was sent. to: NULL to all.
+static int send_packet(const struct family *family, unsigned index, const struct iovec *bytes,
+		       const struct sockaddr_storage *to)
 {
 	struct sockaddr_in address4 = {.sin_family = AF_INET, .sin_port = htons(NET_MULTICAST_PORT)};
 	struct sockaddr_in6 address6 = {
@@ -204,16 +192,25 @@ static void send_packet(struct family *family, unsigned index, const struct iove
 		info->cmsg_len = CMSG_LEN(sizeof(struct in_pktinfo));
 		memcpy(CMSG_DATA(info), &(struct in_pktinfo){.ipi_ifindex = (int)index}, sizeof(struct in_pktinfo));
 	}
-	packet_went(family, sendmsg(family->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? errno : 0);
+	const int fault = sendmsg(family->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? errno : 0;
+	if (fault)
+		log_debug("multicast", "a packet was not sent by IPv%d: %s", family->ipv6 ? 6 : 4, strerror(fault));
+	return fault;
 }
 
 void net_multicast_send(struct net_multicast *multicast, const struct net_interface *to, const uint8_t *bytes,
 			size_t length)
 {
 	const struct iovec part = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = length};
-	for (size_t i = 0; i < 2; i++)
-		if (reaches(&multicast->families[i], to))
-			send_packet(&multicast->families[i], to->index, &part, NULL);
+	struct net_interface *interface = find_interface(multicast->interfaces, multicast->count, to->index);
+	for (size_t i = 0; interface && i < 2; i++) {
+		if (!reaches(&multicast->families[i], interface))
+			continue;
+		const int fault = send_packet(&multicast->families[i], interface->index, &part, NULL);
+		// An address that is there and not yet to be used, as one of IPv6 in its first seconds, is no fault.
+		if (fault != EADDRNOTAVAIL)
+			interface->faults[i] = fault;
+	}
 }
 
 void net_multicast_reply(struct net_multicast *multicast, const struct net_multicast_packet *packet,
@@ -353,6 +350,11 @@ static void look(void *arg)
 			if (multicast->events->gone)
 				multicast->events->gone(multicast->arg, old[i].index);
 		}
+	for (size_t i = 0; i < count; i++) {
+		const struct net_interface *before = find_interface(old, old_count, found[i].index);
+		if (before)
+			memcpy(found[i].faults, before->faults, sizeof before->faults);
+	}
 	memcpy(multicast->interfaces, found, sizeof multicast->interfaces);
 	multicast->count = count;
 	for (size_t i = 0; i < 2; i++)
@@ -402,28 +404,37 @@ void net_multicast_destroy(struct net_multicast **pointer)
 	free(multicast);
 }
 
-// errno; 0: a family that is in use can send, or it is not known yet.
-static int find_send_fault(const struct net_multicast *multicast)
+// errno; 0: by a family that is in use packets can be sent on it, or that is not known yet.
+static int send_fault(const struct net_multicast *multicast, const struct net_interface *interface)
 {
 	int fault = 0;
-	for (size_t i = 0; i < 2; i++)
-		for (size_t k = 0; k < multicast->count; k++) {
-			const struct family *family = &multicast->families[i];
-			if (!reaches(family, &multicast->interfaces[k]))
-				continue;
-			if (family->sends)
-				return 0;
-			fault = fault ? fault : family->send_fault;
-		}
+	for (size_t i = 0; i < 2; i++) {
+		if (!reaches(&multicast->families[i], interface))
+			continue;
+		if (!interface->faults[i])
+			return 0;
+		fault = fault ? fault : interface->faults[i];
+	}
 	return fault;
+}
+
+static void say_send_fault(char why[NET_MULTICAST_WHY_BYTES], const struct net_interface *interface, int fault)
+{
+	snprintf(why, NET_MULTICAST_WHY_BYTES, "packets to port 5353/udp cannot be sent on %s: %s%s", interface->name,
+		 strerror(fault), fault == EPERM ? "; a firewall of this machine forbids it" : "");
 }
 
 // The worst that is known, from what must be there first.
 bool net_multicast_works(const struct net_multicast *multicast, char why[NET_MULTICAST_WHY_BYTES])
 {
 	const struct family *families = multicast->families;
-	const int send_fault = find_send_fault(multicast);
+	size_t mute = 0;
 	why[0] = 0;
+	for (size_t i = 0; i < multicast->count; i++) {
+		const int fault = send_fault(multicast, &multicast->interfaces[i]);
+		if (fault && !mute++)
+			say_send_fault(why, &multicast->interfaces[i], fault);
+	}
 	if (!families[0].watch && !families[1].watch) {
 		int number = families[0].fault;
 		snprintf(why, NET_MULTICAST_WHY_BYTES, "port 5353/udp cannot be used: %s%s", strerror(number),
@@ -434,9 +445,8 @@ bool net_multicast_works(const struct net_multicast *multicast, char why[NET_MUL
 	} else if (!multicast->joined) {
 		snprintf(why, NET_MULTICAST_WHY_BYTES, "no interface lets this program listen to multicast: %s",
 			 strerror(multicast->join_fault));
-	} else if (send_fault) {
-		snprintf(why, NET_MULTICAST_WHY_BYTES, "packets to port 5353/udp cannot be sent: %s%s",
-			 strerror(send_fault), send_fault == EPERM ? "; a firewall of this machine forbids it" : "");
+	} else {
+		return mute < multicast->count;
 	}
-	return !why[0];
+	return false;
 }

@@ -18,6 +18,7 @@ struct net_interface {
 	unsigned index;
 	char name[NET_MULTICAST_NAME_BYTES];
 	bool ipv4, ipv6;
+	int faults[2]; // errno of the last packet to all, by IPv4 and by IPv6; 0: it was sent, or there was none
 	struct dnssd_address addresses[DNSSD_ADDRESSES];
 	size_t count;
 };
@@ -53,5 +54,6 @@ void net_multicast_send(struct net_multicast *multicast, const struct net_interf
 // To the sender of a packet alone.
 void net_multicast_reply(struct net_multicast *multicast, const struct net_multicast_packet *packet,
 			 const uint8_t *bytes, size_t length);
-// Whether multicast is to be had here at all. If not, why not, as a sentence.
+// Whether multicast is to be had here at all. If not, why not, as a sentence; if so, on which interface nothing can be
+// sent, and why, or "".
 bool net_multicast_works(const struct net_multicast *multicast, char why[NET_MULTICAST_WHY_BYTES]);

@@ -146,7 +146,7 @@ static int report(const struct cli_arguments *arguments, const struct net_browse
 		struct json *answer = json_new_object();
 		json_set(answer, "heard", list);
 		json_set_bool(answer, "listening", listening);
-		json_set(answer, "reason", listening ? json_new_null() : json_new_string(why));
+		json_set(answer, "reason", why[0] ? json_new_string(why) : json_new_null());
 		result = command_print_json(answer, error) ? 1 : 0;
 		list = NULL;
 		json_destroy(&answer);
@@ -155,6 +155,8 @@ static int report(const struct cli_arguments *arguments, const struct net_browse
 	} else if (listening) {
 		say_nothing_heard(net_browser_interfaces(browser), seconds);
 	}
+	if (listening && why[0] && !arguments->json)
+		fprintf(stderr, "On one of its networks this machine cannot ask who is there: %s.\n", why);
 	if (!result && !listening && !arguments->json) {
 		error_set(error, STATUS_UNAVAILABLE, "nothing can be heard here: %s", why);
 		error_hint(error, "exogpu node --join HOST:PORT needs no announcement");

@@ -140,7 +140,7 @@ struct json *discovery_json(const struct discovery *discovery)
 	const bool listening = discovery->browser && net_browser_works(discovery->browser, why);
 	json_set(json, "heard", list_heard(discovery, true));
 	json_set_bool(json, "listening", listening);
-	json_set(json, "reason", listening ? json_new_null() : json_new_string(why));
+	json_set(json, "reason", why[0] ? json_new_string(why) : json_new_null());
 	return json;
 }
 

@@ -106,6 +106,22 @@ describe("finding each other", { skip: missing ?? false }, () => {
 		assert.match(nobody.stderr, /nothing can be heard here: no network interface is up/);
 	});
 
+	test("an interface by which nothing can be sent is named, and the others are heard", async () => {
+		const ip = (...words) => execFileSync("ip", ["-n", c.ns, ...words]);
+		ip("link", "add", "mute", "type", "veth", "peer", "name", "other");
+		for (const name of ["mute", "other"]) ip("link", "set", name, "up");
+		ip("-6", "route", "del", "multicast", "ff00::/8", "dev", "mute", "table", "local");
+		// Once its address may be used.
+		await eventually(() => !/tentative/.test(ip("-6", "address", "show", "dev", "mute").toString()), "it has an address", long);
+		const words = ["discover", "--for", "3s", "--data", temporary()], pattern = /packets to port 5353\/udp cannot be sent on mute: Network is unreachable/;
+		const { heard, listening, reason } = JSON.parse((await ended(c.exec([...words, "--json"]))).stdout);
+		assert.match(reason, pattern);
+		assert.deepEqual([listening, heard.some((one) => one.role === "server")], [true, true]);
+		const { code, stderr } = await ended(c.exec(words));
+		assert.deepEqual([code, pattern.test(stderr)], [0, true], stderr);
+		ip("link", "del", "mute");
+	});
+
 	test("the server's address changes: its node finds it again", async () => {
 		const before = node.output.stderr.length;
 		a.move("10.213.7.77");
