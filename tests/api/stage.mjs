@@ -31,7 +31,7 @@ export async function stop() {
 }
 
 export const token = (params = {}) => admin.call("token.create", { name: `t${++made}`, scopes, ...params });
-export const tenant = async (params) => Client.login(server, (await token(params)).token);
+export const tenant = async (params) => Client.login(server, (await token(params)).token, { zeroMask: true });
 export const allocate = async (client, bytes = 4096, device_id = "dev_cpu", more = {}) =>
 	(await client.call("memory.allocate", { device_id, bytes, ...more })).allocation_id;
 export const write = (client, allocation_id, offset, body) => client.callWith("memory.write", { allocation_id, offset }, body);

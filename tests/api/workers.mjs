@@ -4,7 +4,7 @@ import net from "node:net";
 import { join } from "node:path";
 import WebSocket from "ws";
 import { node as contract, paramsFault } from "./contract.mjs";
-import { FakeNode, frame, unframe } from "./client.mjs";
+import { FakeNode, noMask, unframe } from "./client.mjs";
 import { deviceRecord, nodeRecord, passed } from "./records.mjs";
 import { within } from "./server.mjs";
 
@@ -43,10 +43,11 @@ export class FakeWorker {
 		this.send(this.greeting);
 	}
 
-	send(head, body) {
-		const message = frame(head, body), total = Buffer.alloc(4);
-		total.writeUInt32LE(message.length);
-		this.write(Buffer.concat([total, message]));
+	send(head, body = Buffer.alloc(0)) {
+		const text = Buffer.from(JSON.stringify(head)), lengths = Buffer.alloc(8);
+		lengths.writeUInt32LE(4 + text.length + body.length);
+		lengths.writeUInt32LE(text.length, 4);
+		this.write(Buffer.concat([lengths, text, body]));
 	}
 
 	write(bytes) {
@@ -118,7 +119,7 @@ export class FakeWorker {
 // One that its node relays: the same messages, as the frames of a WebSocket.
 export class RelayedWorker extends FakeWorker {
 	connect(server) {
-		const socket = new WebSocket(`ws+unix:${server.socket}:/node`, ["exogpu.worker.v1"], { perMessageDeflate: false });
+		const socket = new WebSocket(`ws+unix:${server.socket}:/node`, ["exogpu.worker.v1"], { perMessageDeflate: false, generateMask: noMask });
 		return socket.on("message", (message) => this.serve(message));
 	}
 
