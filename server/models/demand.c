@@ -117,7 +117,7 @@ static void started(void *context, enum status status, const struct instance *st
 		instance = instance->next;
 	if (instance->state == INSTANCE_FAILED) { // sooner than it was stored
 		struct error fault = {.status = STATUS_UNAVAILABLE};
-		snprintf(fault.message, sizeof fault.message, "%s", instance->state_reason);
+		snprintf(fault.message, sizeof fault.message, "%.383s", instance->state_reason);
 		end_with(demand, &fault);
 		return;
 	}

@@ -390,9 +390,10 @@ static void say(struct placement *placement, const struct placing_giver *givers,
 				giver->model_name, idle);
 		else
 			why_add(placement, -1,
-				"there is room for it once %s gives way, idle for %s: %u more of its layers go to the "
+				"there is room for it once %s gives way, idle for %s: %u more of its layers %s to the "
 				"host's memory, where it is slower",
-				giver->model_name, idle, layers_more(giver, &before[i]));
+				giver->model_name, idle, layers_more(giver, &before[i]),
+				layers_more(giver, &before[i]) == 1 ? "goes" : "go");
 	}
 	for (unsigned i = 0; i < kept && placement->why_count < PLACEMENT_WHYS; i++)
 		placement->whys[placement->why_count++] = whys[i];
@@ -478,10 +479,13 @@ static void put_on_record(const struct instance *instance, const struct placing_
 	json_destroy(&detail);
 }
 
-// It is in no list. The first that gave way is the first to come back.
+// It is in the list of that one, and shown as paused. The first that gave way is the first to come back.
 static void displace(struct instance *instance, struct instance *to)
 {
 	struct instance **at = &to->displaced;
+	instance->state = INSTANCE_PAUSED;
+	snprintf(instance->state_reason, sizeof instance->state_reason,
+		 "%.448s: it is loaded again if that one does not come up", instance->recovery.gave_way);
 	while (*at)
 		at = &(*at)->next;
 	instance->next = NULL;
@@ -509,6 +513,7 @@ static void act(struct instance *instance, const struct placing_giver *giver, st
 	instance->gave_way_ms = clock_wall_ms();
 	displace(instance, to);
 	instance_keep(instance);
+	instance_publish(instance);
 }
 
 bool giveway_any(const struct placing *placing)
@@ -545,8 +550,19 @@ void giveway_settle(struct instance *instance)
 {
 	for (struct instance *one; (one = take_displaced(instance));) {
 		instance_forget(one);
+		instance_publish_removed(one);
 		instance_free(one);
 	}
+}
+
+struct instance *giveway_take_out(struct instance *instance, const char *id)
+{
+	struct instance **at = &instance->displaced, *one;
+	while ((one = *at) && strcmp(one->instance_id, id) != 0)
+		at = &one->next;
+	if (one)
+		*at = one->next;
+	return one;
 }
 
 void giveway_return(struct instance *instance)

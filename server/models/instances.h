@@ -82,7 +82,8 @@ void instances_hop_ended(struct instances *instances, const char *node_id, const
 struct shards *instances_shards(const struct instances *instances); // for the connections that read model files
 
 const struct instance *instances_find(const struct instances *instances, const char *instance_id); // NULL: none
-struct json *instances_list_json(const struct instances *instances); // array of Instance, oldest first
+// Array of Instance, oldest first, each with those behind it that were unloaded for it.
+struct json *instances_list_json(const struct instances *instances);
 const char *instance_id(const struct instance *instance);
 const char *instance_state(const struct instance *instance);
 int64_t instances_line_tokens(const struct instances *instances); // as configured

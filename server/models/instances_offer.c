@@ -160,7 +160,7 @@ static void stepped(void *context, enum status status, struct placing *placing, 
 		take_wish(instance);
 		recover_move(instance, placing, why);
 	} else {
-		snprintf(instance->state_reason, sizeof instance->state_reason, "it stays in %s; in %.32s: %.300s",
+		snprintf(instance->state_reason, sizeof instance->state_reason, "it stays in %s; in %.32s: %.384s",
 			 format_info(instance->format)->name, format,
 			 !placement             ? error->message
 			 : placement->why_count ? placement->whys[0].text
@@ -241,6 +241,26 @@ void offer_wait(struct instance *instance, const char *why)
 		 instance->instance_id, instance->model_name, (long long)instance->return_wait_ms / 1000, why);
 }
 
+// Why it stays as it is.
+static const char *why_not_back(const struct placement *placement, const struct error *error)
+{
+	if (!placement)
+		return error->message;
+	if (!placement->feasible)
+		return placement->why_count ? placement->whys[0].text : "no device can be used";
+	switch (placement->step) {
+	case STEP_NONE:
+		break;
+	case STEP_SPILLED:
+		return "there is no room yet for all of the layers that are in the host's memory";
+	case STEP_SMALLER_FORMAT:
+		return "there is room for it in a smaller format only";
+	case STEP_CPU:
+		return "there is room for it with processors only";
+	}
+	return "another one waits for a place";
+}
+
 static void returned(void *context, enum status status, struct placing *placing, const struct error *error)
 {
 	struct instance *instance = context;
@@ -255,9 +275,7 @@ static void returned(void *context, enum status status, struct placing *placing,
 		instance->goes_back = true;
 		recover_move(instance, placing, "there is room for all of its layers again");
 	} else {
-		offer_wait(instance, !placement             ? error->message
-				     : placement->why_count ? placement->whys[0].text
-							    : "another one waits for a place");
+		offer_wait(instance, why_not_back(placement, error));
 		recover_watch(instance);
 	}
 	free(placing);
@@ -352,7 +370,7 @@ enum status instances_move(struct instances *instances, const char *id, const ch
 		if (strcmp(one->instance_id, id) != 0)
 			continue;
 		if (one->state == INSTANCE_FAILED)
-			return error_set(error, STATUS_CONFLICT, "the instance has failed: %.200s", one->state_reason);
+			return error_set(error, STATUS_CONFLICT, "the instance has failed: %.320s", one->state_reason);
 		if (format)
 			return ask_step(one, format, error);
 		if (json_first(json_get(one->wanted, "pins"))) {
@@ -363,6 +381,9 @@ enum status instances_move(struct instances *instances, const char *id, const ch
 		one->move_wanted = true;
 		return STATUS_OK;
 	}
+	const struct instance *away = instances_find(instances, id);
+	if (away) // it gave way, or is coming back
+		return error_set(error, STATUS_CONFLICT, "the instance is not loaded: %.320s", away->state_reason);
 	error_set(error, STATUS_NOT_FOUND, "there is no instance %.64s", id);
 	error_hint(error, "see: exogpu instances");
 	return STATUS_NOT_FOUND;

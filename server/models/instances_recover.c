@@ -44,7 +44,7 @@ static void waited_enough(void *arg)
 {
 	struct error fault = {0};
 	struct instance *instance = arg;
-	error_set(&fault, STATUS_UNAVAILABLE, "the model %.64s is paused for %d s: %.200s", instance->model_name,
+	error_set(&fault, STATUS_UNAVAILABLE, "the model %.64s is paused for %d s: %.280s", instance->model_name,
 		  (int)(instance->all->params.pause_ms / 1000), instance->state_reason);
 	error_hint(&fault, "try again later: it goes on by itself once there is room for it");
 	generations_give_up(instance, &fault);
@@ -112,7 +112,7 @@ static void let_go(struct instance *instance, const char *why)
 
 static void not_begun(struct instance *instance, enum status status, const struct error *error)
 {
-	snprintf(instance->state_reason, sizeof instance->state_reason, "it could not be placed anew: %.300s",
+	snprintf(instance->state_reason, sizeof instance->state_reason, "it could not be placed anew: %.384s",
 		 error->message[0] ? error->message : status_text(status));
 	later(instance);
 }
@@ -125,7 +125,7 @@ static void say_kept(struct instance *instance)
 	if (!recovery->kept)
 		return;
 	snprintf(instance->state_reason, sizeof instance->state_reason,
-		 "%.300s; %u of %u parts keep what they have loaded", recovery->why, recovery->kept,
+		 "%.600s; %u of %u parts keep what they have loaded", recovery->why, recovery->kept,
 		 recovery->of_parts);
 	log_info("models", "instance %s of %s: %u of %u parts keep what they have loaded", instance->instance_id,
 		 instance->model_name, recovery->kept, recovery->of_parts);
@@ -177,7 +177,7 @@ static bool nowhere(struct instance *instance, const struct placement *placement
 		recovery->avoided[0] = 0;
 		return false;
 	}
-	snprintf(instance->state_reason, sizeof instance->state_reason, "it waits for a place: %.230s", why);
+	snprintf(instance->state_reason, sizeof instance->state_reason, "it waits for a place: %.384s", why);
 	if (placement)
 		keep_remedies(instance, placement);
 	return true;
@@ -352,7 +352,7 @@ void recover_away(struct instance *instance, unsigned part, const char *why)
 	char text[INSTANCE_REASON_BYTES], name[GATHER_NAME_BYTES];
 	struct recovery *recovery = &instance->recovery;
 	gather_name(instance->all, parts_stage(instance->parts, part)->device, name);
-	snprintf(text, sizeof text, "%s is cut off: %.150s", name, why);
+	snprintf(text, sizeof text, "%s is cut off: %.384s", name, why);
 	pause(instance, text);
 	recovery->missing_count = 0;
 	for (unsigned i = 0; i < instance->stage_count; i++)
@@ -444,7 +444,7 @@ static void returning(void *arg)
 		search(instance);
 		return;
 	}
-	snprintf(why, sizeof why, "%.120s: it waits for %s%s", recovery->why,
+	snprintf(why, sizeof why, "%.448s: it waits for %s%s", recovery->why,
 		 coming            ? gather_name(instance->all, coming, name)
 		 : instance->parts ? "its workers"
 				   : "its nodes to reach each other",
@@ -528,7 +528,7 @@ void recover_moved(struct instance *instance)
 
 static void say_gave_way(const struct instance *instance, char why[INSTANCE_REASON_BYTES])
 {
-	snprintf(why, INSTANCE_REASON_BYTES, "%.200s: %s", instance->recovery.gave_way,
+	snprintf(why, INSTANCE_REASON_BYTES, "%.448s: %s", instance->recovery.gave_way,
 		 instance->step == STEP_SPILLED ? "more of its layers are in the host's memory"
 						: "it goes back once there is room for it");
 }

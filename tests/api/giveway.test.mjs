@@ -9,7 +9,7 @@ import { assertContractKept } from "./client.mjs";
 import { Holding, folder, long, pin, prepare, start, tight } from "./giving.mjs";
 import { modelFile } from "./gguf.mjs";
 import { alive, startMachine, workers } from "./machine.mjs";
-import { nodeRecord } from "./records.mjs";
+import { deviceReadings, nodeRecord } from "./records.mjs";
 import { eventually, run, temporary } from "./server.mjs";
 import { WorkerNode, cpu } from "./workers.mjs";
 
@@ -180,11 +180,48 @@ describe("models that somebody placed", () => {
 
 		it.opens(() => null); // it loads for ever
 		const { instance_id } = await it.admin.call("instance.create", { model_id: it.ids.second });
-		assert.deepEqual((await it.instances()).map((one) => one.instance_id), [instance_id]);
+		assert.deepEqual((await it.instances()).map((one) => one.instance_id), [instance_id, first.instance_id]);
 		await it.admin.call("instance.delete", { instance_id });
 		assert.equal((await back()).instance_id, again.instance_id);
 		assert.equal(await it.has(), "first");
 		assert.equal((await it.ask("first")).status, 200);
+		await it.finish();
+	});
+	test("are listed as paused, with the reason, until what they were unloaded for is up, and can be stopped there", async () => {
+		const it = await start({ args: ["--give-way-after", "0"] });
+		await it.admin.call("events.subscribe", { topics: ["placement"] });
+		const told = (has) => eventually(() => it.admin.events.some(({ data }) => has(data)), "it is told", long);
+		let first = await it.place("first", { gives_way: "unload" });
+		const paused = (why) => it.is(first.instance_id, "it is paused", (one) => one.state === "paused" && why.test(one.state_reason));
+		it.opens(() => null); // it loads for ever
+		let { instance_id } = await it.admin.call("instance.create", { model_id: it.ids.second });
+		const waits = await paused(/^idle for \d+ s, it gave way to second: it is loaded again if that one does not come up$/);
+		assert.deepEqual([waits.stages, waits.ready_at, waits.idle_since, waits.progress], [[], null, null, null]);
+		assert.deepEqual(waits.missing.map((one) => one.device_id), ["dev_tight"]);
+		await told(({ instances }) => instances.some((one) => one.instance_id === first.instance_id && one.state === "paused"));
+		assert.deepEqual((await it.admin.call("cluster.snapshot")).instances.map((one) => one.model_name), ["second", "first"]);
+		assert.match((await run(["instances", "--data", it.server.data])).stdout, /first[^\n]*paused/);
+		assert.match((await it.admin.refused("instance.move", { instance_id: first.instance_id }, "conflict")).message, /is not loaded: idle for \d+ s, it gave way to second/);
+		await it.admin.call("instance.delete", { instance_id: first.instance_id });
+		assert.equal(await it.has(), "second");
+		await told(({ removed_instances }) => removed_instances.includes(first.instance_id));
+		await it.admin.call("instance.delete", { instance_id });
+		assert.equal(await it.has(), "", "nobody comes back");
+
+		first = await it.place("first", { gives_way: "unload" });
+		it.opens(() => null);
+		({ instance_id } = await it.admin.call("instance.create", { model_id: it.ids.second }));
+		it.node.telemetry([deviceReadings({ device_id: "dev_tight", memory_used_bytes: it.memory, memory_total_bytes: it.memory })]);
+		await it.admin.call("instance.delete", { instance_id });
+		await paused(/it gave way to second, which did not come up/);
+		await it.admin.call("instance.delete", { instance_id: first.instance_id });
+		assert.equal(await it.has(), "");
+
+		it.node.telemetry([deviceReadings({ device_id: "dev_tight", memory_used_bytes: 0, memory_total_bytes: it.memory })]);
+		first = await it.place("first", { gives_way: "unload" });
+		await it.place("second");
+		assert.equal(await it.has(), "second", "that is up");
+		await told(({ removed_instances }) => removed_instances.includes(first.instance_id));
 		await it.finish();
 	});
 	test("stay as they are for a minute after they were used, if nothing else is said", async () => {
