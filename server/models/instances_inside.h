@@ -51,7 +51,8 @@ struct placing_kept {
 		int device;    // its place in the list; -1: its layers are lost
 		int at_device; // where these lay, if that can be used; else -1
 		uint32_t first_layer, layer_count;
-		uint64_t bytes;     // held of its memory, of one that is kept
+		uint64_t bytes; // held of its memory, of one that is kept
+		unsigned part;
 	} stages[PLACEMENT_STAGES]; // (stage_count)
 	unsigned stage_count;       // 0: there is nothing to keep
 	unsigned part_count, kept_parts;

@@ -1,11 +1,13 @@
 /* What an instance keeps of what it has loaded, when it is placed anew: where its layers go then, and its memory.
  *
- *   a part is lost -> what is left is spared (keep_spare) -> a place is searched for: the best one, and one that leaves
- *   all living parts as they are, with the lost layers on a device that has room for them (keep_find) -> begun, and
- * what is the same in both placements is taken over (keep_begin; parts_keep.c)
+ *   a part is lost -> what is left is spared (keep_spare) -> a place is searched for: the best one; one that leaves all
+ *   living parts as they are, with the lost layers on a device that has room for them; and one that gives these to the
+ *   part before or behind them, which is loaded anew, and leaves the others (keep_find) -> begun, and what is the same
+ *   in both placements is taken over (keep_begin; parts_keep.c)
  *
- * Loading the rest anew takes minutes with a large model, so the second is taken unless it is much slower. Kept parts
- * hold their memory all the time: to their own layers it is as good as free, to others it is not. */
+ * Loading the rest anew takes minutes with a large model, so the second is taken unless it is much slower than the
+ * best, else the third unless that is. Kept parts hold their memory all the time: to their own layers it is as good as
+ * free, to others it is not. */
 #include "common/base/log.h"
 #include "server/models/instances_inside.h"
 #include "server/models/placement_inside.h"
@@ -58,6 +60,7 @@ void keep_gather(struct placing *placing, const struct instance *ending)
 			kept->stages[j].first_layer = stage->first_layer;
 			kept->stages[j].layer_count = stage->layer_count;
 			kept->stages[j].bytes = stage->held;
+			kept->stages[j].part = i;
 			stays &= parts_has(parts, j) && kept->stages[j].device >= 0;
 			plain &= is_plain(stage);
 		}
@@ -73,12 +76,15 @@ void keep_gather(struct placing *placing, const struct instance *ending)
 
 // ---- where the lost layers go ----
 
+// A place that is looked for: which parts stay, and what that leaves.
 struct keeping {
-	const struct placing *placing;
-	struct placement_device devices[PLACEMENT_DEVICES]; // as they are while parts are kept
+	struct placing_kept kept;                           // as it is tried
+	struct placement_device devices[PLACEMENT_DEVICES]; // as they are while these are kept
 	struct placement_pin pins[PLACEMENT_STAGES];
 	struct placement_wanted wanted;
 	struct placement found, best;
+	unsigned best_parts, best_kept; // of `best`
+	unsigned first, end;            // stages that are lost, one behind another; the same: they are not
 };
 
 static bool shares(const struct placement_device *a, const struct placement_device *b)
@@ -86,12 +92,13 @@ static bool shares(const struct placement_device *a, const struct placement_devi
 	return a == b || (a->node == b->node && a->pool[0] && !strcmp(a->pool, b->pool));
 }
 
-// What is kept is held. To itself there is always room.
-static void hold_kept(struct keeping *keeping)
+// As `kept` says: what is kept is held, and to itself there is always room.
+static void begin(struct keeping *keeping, const struct placing *placing)
 {
-	const struct placing_kept *kept = &keeping->placing->kept;
+	const struct placing_kept *kept = &keeping->kept;
 	struct placement_device *devices = keeping->devices;
-	for (unsigned i = 0; i < keeping->wanted.device_count; i++)
+	memcpy(devices, placing->devices, sizeof keeping->devices);
+	for (unsigned i = 0; i < placing->wanted.device_count; i++)
 		for (unsigned j = 0; j < kept->stage_count; j++) {
 			const uint64_t bytes = kept->stages[j].bytes;
 			if (kept->stages[j].device >= 0 && shares(&devices[i], &devices[kept->stages[j].device]))
@@ -100,18 +107,31 @@ static void hold_kept(struct keeping *keeping)
 	for (unsigned j = 0; j < kept->stage_count; j++)
 		if (kept->stages[j].device >= 0)
 			devices[kept->stages[j].device].free_bytes = devices[kept->stages[j].device].memory_bytes;
+	keeping->wanted = placing->wanted;
+	keeping->wanted.devices = devices;
+	keeping->wanted.pins = keeping->pins;
+	keeping->wanted.page_count = kept->page_count;
+	keeping->wanted.format = kept->format;
+	keeping->wanted.may_shrink = keeping->wanted.remedies = false;
 }
 
-static void pin(struct keeping *keeping, unsigned device, unsigned first_stage, unsigned end_stage)
+static void pin(struct keeping *keeping, int device, unsigned first_stage, unsigned end_stage)
 {
-	const struct placing_kept *kept = &keeping->placing->kept;
+	const struct placing_kept *kept = &keeping->kept;
 	struct placement_pin *pin = &keeping->pins[keeping->wanted.pin_count++];
-	*pin = (struct placement_pin){.device = device, .first_layer = kept->stages[first_stage].first_layer};
+	*pin = (struct placement_pin){.device = (unsigned)device, .first_layer = kept->stages[first_stage].first_layer};
 	for (unsigned i = first_stage; i < end_stage; i++)
 		pin->layer_count += kept->stages[i].layer_count;
 }
 
-static void look(struct keeping *keeping)
+// Where they are.
+static void pin_each(struct keeping *keeping, unsigned first_stage, unsigned end_stage)
+{
+	for (unsigned i = first_stage; i < end_stage; i++)
+		pin(keeping, keeping->kept.stages[i].at_device, i, i + 1);
+}
+
+static void look(struct keeping *keeping, unsigned parts, unsigned kept)
 {
 	struct error error = {0};
 	struct placement *found = &keeping->found;
@@ -120,107 +140,152 @@ static void look(struct keeping *keeping)
 		return;
 	for (unsigned i = 0; i < found->stage_count; i++)
 		plain &= !found->stages[i].host_layers && !found->stages[i].slices;
-	if (plain && (!keeping->best.feasible || found->value_s < keeping->best.value_s))
-		keeping->best = *found;
+	if (!plain || (keeping->best.feasible && found->value_s >= keeping->best.value_s))
+		return;
+	keeping->best = *found;
+	keeping->best_parts = parts;
+	keeping->best_kept = kept;
 }
 
 // All where they were: a worker died, and its devices are well.
 static void try_same(struct keeping *keeping)
 {
-	const struct placing_kept *kept = &keeping->placing->kept;
-	keeping->wanted.pin_count = 0;
-	for (unsigned i = 0; i < kept->stage_count; i++) {
+	const struct placing_kept *kept = &keeping->kept;
+	for (unsigned i = 0; i < kept->stage_count; i++)
 		if (kept->stages[i].at_device < 0)
 			return;
-		pin(keeping, (unsigned)kept->stages[i].at_device, i, i + 1);
-	}
-	look(keeping);
+	keeping->wanted.pin_count = 0;
+	pin_each(keeping, 0, kept->stage_count);
+	look(keeping, kept->part_count, kept->kept_parts);
 }
 
 static bool holds_kept(const struct keeping *keeping, unsigned device)
 {
-	const struct placing_kept *kept = &keeping->placing->kept;
+	const struct placing_kept *kept = &keeping->kept;
 	for (unsigned i = 0; i < kept->stage_count; i++)
 		if (kept->stages[i].device == (int)device)
 			return true;
 	return false;
 }
 
-// The layers of the one part that is lost, on one device, by a worker of its own: with the parts beside it, it would be
-// one, and these are to stay as they are.
+// Whether layers on this device are of the same part as those of the stage, where they lie side by side.
+static bool joins(const struct keeping *keeping, unsigned device, unsigned stage)
+{
+	return same_worker(&keeping->devices[device], &keeping->devices[keeping->kept.stages[stage].device]);
+}
+
+// The layers that are lost, on one device, by a worker of its own: with the parts beside it, it would be one, and these
+// are to stay as they are.
 static void try_device(struct keeping *keeping, unsigned device)
 {
-	const struct placing_kept *kept = &keeping->placing->kept;
-	const struct placement_device *devices = keeping->devices;
-	unsigned first = 0, end;
-	while (kept->stages[first].device >= 0)
+	const struct placing_kept *kept = &keeping->kept;
+	const unsigned first = keeping->first, end = keeping->end;
+	if ((first && joins(keeping, device, first - 1)) || (end < kept->stage_count && joins(keeping, device, end)))
+		return;
+	keeping->wanted.pin_count = 0;
+	pin_each(keeping, 0, first);
+	pin(keeping, (int)device, first, end);
+	pin_each(keeping, end, kept->stage_count);
+	look(keeping, kept->kept_parts + 1, kept->kept_parts);
+}
+
+// The same layers, on the device of the stage before them, or behind them: its part is loaded anew, with these.
+static void try_beside(struct keeping *keeping, const struct placing *placing, bool before)
+{
+	struct placing_kept *kept = &keeping->kept;
+	const unsigned first = keeping->first, end = keeping->end, stage = before ? first - 1 : end;
+	if ((before ? !first : end == placing->kept.stage_count) || placing->kept.kept_parts < 2)
+		return;
+	*kept = placing->kept;
+	const unsigned device = (unsigned)kept->stages[stage].device, other = before ? end : first - 1;
+	if (first && end < kept->stage_count && joins(keeping, device, other))
+		return; // all three would be one
+	for (unsigned i = 0; i < kept->stage_count; i++)
+		if (kept->stages[i].part == placing->kept.stages[stage].part)
+			kept->stages[i].device = -1;
+	if (holds_kept(keeping, device))
+		return;
+	begin(keeping, placing);
+	pin_each(keeping, 0, before ? stage : first);
+	pin(keeping, (int)device, before ? stage : first, before ? end : stage + 1);
+	pin_each(keeping, before ? end : stage + 1, kept->stage_count);
+	look(keeping, kept->kept_parts, kept->kept_parts - 1);
+}
+
+// What is lost, if it is all in one place.
+static void find_lost(struct keeping *keeping)
+{
+	const struct placing_kept *kept = &keeping->kept;
+	unsigned first = 0, end, next;
+	while (first < kept->stage_count && kept->stages[first].device >= 0)
 		first++;
 	for (end = first; end < kept->stage_count && kept->stages[end].device < 0; end++)
 		;
-	if ((first && same_worker(&devices[device], &devices[kept->stages[first - 1].device])) ||
-	    (end < kept->stage_count && same_worker(&devices[device], &devices[kept->stages[end].device])))
-		return;
-	keeping->wanted.pin_count = 0;
-	for (unsigned i = 0; i < first; i++)
-		pin(keeping, (unsigned)kept->stages[i].device, i, i + 1);
-	pin(keeping, device, first, end);
-	for (unsigned i = end; i < kept->stage_count; i++)
-		pin(keeping, (unsigned)kept->stages[i].device, i, i + 1);
-	look(keeping);
+	for (next = end; next < kept->stage_count && kept->stages[next].device >= 0; next++)
+		;
+	keeping->first = first;
+	keeping->end = next == kept->stage_count ? end : first;
 }
 
-// The best that keeps all that is left. False: none does.
-static bool find_kept(struct keeping *keeping, const struct placing *placing)
+// The best that keeps all that is left.
+static void find_kept(struct keeping *keeping, const struct placing *placing)
 {
-	const struct placing_kept *kept = &placing->kept;
-	keeping->placing = placing;
-	keeping->wanted = placing->wanted;
-	memcpy(keeping->devices, placing->devices, sizeof keeping->devices);
-	keeping->wanted.devices = keeping->devices;
-	keeping->wanted.pins = keeping->pins;
-	keeping->wanted.page_count = kept->page_count;
-	keeping->wanted.format = kept->format;
-	keeping->wanted.may_shrink = keeping->wanted.remedies = false;
-	hold_kept(keeping);
+	keeping->kept = placing->kept;
+	begin(keeping, placing);
+	find_lost(keeping);
 	try_same(keeping);
 	for (unsigned i = 0; i < placing->wanted.device_count; i++)
-		if (kept->kept_parts + 1 == kept->part_count && !placing->devices[i].unusable &&
-		    !placing->devices[i].software && !holds_kept(keeping, i))
+		if (keeping->first < keeping->end && !placing->devices[i].unusable && !placing->devices[i].software &&
+		    !holds_kept(keeping, i))
 			try_device(keeping, i);
-	return keeping->best.feasible;
 }
 
-static void take(struct placing *placing, const struct placement *kept, bool slower)
+// The best that keeps all but one of what is left.
+static void find_beside(struct keeping *keeping, const struct placing *placing)
 {
-	struct placement *out = &placing->placement;
+	keeping->best.feasible = false;
+	if (keeping->first == keeping->end)
+		return;
+	try_beside(keeping, placing, true);
+	try_beside(keeping, placing, false);
+}
+
+// Whether what is kept is worth more than the best place, as far as there is one.
+static bool is_taken(struct keeping *keeping, struct placement *out, bool free_found)
+{
+	const struct placement *kept = &keeping->best;
 	const double free_s = out->value_s;
+	if (!kept->feasible || (free_found && free_s < kept->value_s * keep_share))
+		return false;
 	*out = *kept;
 	out->why_count = 0; // that the devices were asked for, which they were not
 	why_add(out, -1,
 		"%u of %u parts keep what they have loaded, and the others' layers go where there is room for them",
-		placing->kept.kept_parts, placing->kept.part_count);
-	if (slower)
+		keeping->best_kept, keeping->best_parts);
+	if (free_found && free_s < kept->value_s)
 		why_add(out, -1, "with all of it loaded anew a token would take %.0f %% of the time",
 			100 * free_s / kept->value_s);
+	return true;
 }
 
 enum status keep_find(struct placing *placing, struct error *error)
 {
+	struct error none = {0};
 	struct keeping *keeping = placing->kept.stage_count ? calloc(1, sizeof *keeping) : NULL;
-	const bool found = keeping && find_kept(keeping, placing);
-	const struct placement *out = &placing->placement;
-	enum status status;
-	if (!found) {
-		status = giveway_find(placing, error);
-	} else { // nobody has to give way
-		status = placement_find(&placing->placement, &placing->wanted, error);
-		const bool faster = !status && out->feasible && out->value_s < keeping->best.value_s * keep_share;
-		if (!faster)
-			take(placing, &keeping->best, !status && out->feasible && out->value_s < keeping->best.value_s);
-		status = faster ? status : STATUS_OK;
+	struct placement *out = &placing->placement;
+	bool any = false, found = false, taken = false;
+	for (int i = 0; i < 2 && keeping && !taken; i++) {
+		if (i)
+			find_beside(keeping, placing);
+		else
+			find_kept(keeping, placing);
+		if (!any && keeping->best.feasible) // nobody has to give way
+			found = !placement_find(out, &placing->wanted, &none) && out->feasible;
+		any |= keeping->best.feasible;
+		taken = is_taken(keeping, out, found);
 	}
 	free(keeping);
-	return status;
+	return any ? STATUS_OK : giveway_find(placing, error);
 }
 
 // ---- its memory ----

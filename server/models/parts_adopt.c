@@ -101,6 +101,20 @@ static int64_t answer_ms(const struct instance *instance)
 	return ms < ANSWER_LEAST_MS ? ANSWER_LEAST_MS : ms > LIMIT_CHECK_MS ? LIMIT_CHECK_MS : ms;
 }
 
+static struct json *adopt_params(const struct part *part)
+{
+	struct json *params = json_new_object();
+	json_set_integer(params, "epoch", (int64_t)part->parts->instance->epoch);
+	if (part->moved_up) {
+		struct json *told = json_new_object();
+		json_set_integer(told, "index", part->index);
+		json_set_integer(told, "count", part->parts->count);
+		json_set_integer(told, "lanes", part->parts->count); // as parts_load_params has them
+		json_set(params, "part", told);
+	}
+	return params;
+}
+
 // Those that have loaded.
 static void ask_all(struct parts *parts)
 {
@@ -116,9 +130,7 @@ static void ask_all(struct parts *parts)
 			parts_fail_at(parts, i, "it cannot be taken up", &error);
 			return;
 		}
-		struct json *params = json_new_object();
-		json_set_integer(params, "epoch", (int64_t)parts->instance->epoch);
-		if (instance_worker_call(part->worker, "instance.adopt", params, adopted, ask, &error)) {
+		if (instance_worker_call(part->worker, "instance.adopt", adopt_params(part), adopted, ask, &error)) {
 			parts_ask_answered(ask, &(struct parts *){NULL}, &(unsigned){0});
 			parts_fail_at(parts, i, "it cannot be taken up", &error);
 		}

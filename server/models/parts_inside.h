@@ -31,6 +31,7 @@ struct part {
 	unsigned adoptions; // that were asked for
 	char *loaded;       // once it is spared: what it has loaded, in words to compare; else NULL
 	int was_stage;      // of one that is kept: its first stage in the placement before; -1: it is loaded
+	bool moved_up;      // of one that is kept: its number is another one, or that of the parts is
 };
 
 // Something that was asked; freed by its answer, which comes once, also after the parts are gone.

@@ -1,22 +1,28 @@
 /* Parts of a placement that stay as they are in the next one. See parts.h.
  *
  * When an instance is placed anew, what is left of its parts is spared until it is known where everything goes. One
- * that would be told the same again (instance.load, all but the epoch), on the same devices, and whose worker lives, is
- * kept: it forgets what it was asked and takes the new epoch (parts_adopt.c). Nothing is believed of it: it says what
- * it has loaded, and the parts are connected and checked as after any start. */
+ * that is to have what it has (instance.load, but for the epoch, its number, and how many parts there are), on the same
+ * devices, and whose worker lives, is kept: it forgets what it was asked and takes the new epoch, and where others
+ * before it have become fewer or more, its new number (parts_adopt.c). The first stays the first and the last one the
+ * last, as they have loaded what the others have not. Nothing is believed of it: it says what it has loaded, and the
+ * parts are connected and checked as after any start. */
 #include "server/models/parts_inside.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-// What it has, or is to have, loaded. NULL: there is no memory for that.
+// What it has, or is to have, loaded, wherever it stands among the parts. NULL: there is no memory for that.
 static char *describe(const struct parts *parts, const struct part *part)
 {
 	struct buffer text;
 	struct json *params = parts_load_params(parts, part), *devices = json_new_array();
 	if (json_get(params, "part")) {
 		struct json *told = json_copy(json_get(params, "part"));
-		json_remove(told, "epoch");
+		static const char *const changing[] = {"epoch", "index", "count", "lanes"};
+		for (size_t i = 0; i < sizeof changing / sizeof changing[0]; i++)
+			json_remove(told, changing[i]);
+		json_set_bool(told, "embeds", !part->index);
+		json_set_bool(told, "predicts", part->index + 1 == parts->count);
 		json_set(params, "part", told);
 	}
 	for (unsigned i = 0; i < part->stage_count; i++)
@@ -61,20 +67,33 @@ bool parts_at_work(const struct parts *parts)
 	return parts && !parts->spared;
 }
 
+// The one before whose worker has this loaded; NULL: there is none.
+static struct part *find_kept(struct parts *before, const char *wanted)
+{
+	for (unsigned i = 0; i < before->count; i++) {
+		struct part *old = &before->part[i];
+		if (old->worker && old->loaded && !instance_worker_is_away(old->worker) && !strcmp(wanted, old->loaded))
+			return old;
+	}
+	return NULL;
+}
+
 void parts_take_kept(struct parts *parts, struct parts *before)
 {
-	for (unsigned i = 0; i < parts->count && i < before->count; i++) {
-		struct part *part = &parts->part[i], *old = &before->part[i];
-		char *wanted = before->spared && old->worker && old->loaded ? describe(parts, part) : NULL;
-		if (wanted && !instance_worker_is_away(old->worker) && !strcmp(wanted, old->loaded)) {
-			part->worker = old->worker;
-			old->worker = NULL;
-			part->step = PART_ADOPTING;
-			part->was_stage = (int)old->first_stage;
-			instance_worker_hand_over(part->worker, part);
-			parts->kept++;
-		}
+	for (unsigned i = 0; i < parts->count && before->spared; i++) {
+		struct part *part = &parts->part[i];
+		char *wanted = describe(parts, part);
+		struct part *old = wanted ? find_kept(before, wanted) : NULL;
 		free(wanted);
+		if (!old)
+			continue;
+		part->worker = old->worker;
+		old->worker = NULL; // so that no other is the same
+		part->step = PART_ADOPTING;
+		part->was_stage = (int)old->first_stage;
+		part->moved_up = old->index != part->index || before->count != parts->count;
+		instance_worker_hand_over(part->worker, part);
+		parts->kept++;
 	}
 }
 

@@ -10,6 +10,7 @@ import { eventually, slow } from "./server.mjs";
 import { WorkerNode } from "./workers.mjs";
 
 const LAYERS = 12, ROOM = 3.7e6; // for four or five layers, and the keys and values of one request
+const WIDER = 5e6; // for ten, and not twelve
 
 // Ends what it was asked before it answers that it stays, as real ones do.
 class KeptWorker extends ModelWorker {
@@ -52,9 +53,9 @@ describe("what is kept of an instance that loses a part", { timeout: 900000 * sl
 	const nodes = {};
 	let cluster, model;
 
-	const come = async (name) => {
+	const come = async (name, room = ROOM) => {
 		nodes[name] = await KeptNode.start(cluster.server, { Worker: KeptWorker, record: nodeRecord({ node_id: `nod_${name}`, name }),
-			devices: [gpu(name, name === "wide" ? 1 << 30 : ROOM)] });
+			devices: [gpu(name, room)] });
 	};
 	// Its line is gone, and so are the streams of its workers.
 	const leave = async (name) => {
@@ -105,7 +106,7 @@ describe("what is kept of an instance that loses a part", { timeout: 900000 * sl
 	});
 	afterEach(async () => {
 		for (const { instance_id } of await cluster.list()) await cluster.admin.call("instance.delete", { instance_id });
-		for (const name of ["spare", "wide"]) if (nodes[name]) await leave(name);
+		for (const name of ["spare", "wide", "p", "q", "r", "s"]) if (nodes[name]) await leave(name);
 		for (const name of ["a", "b", "c"]) if (!nodes[name]) await come(name);
 	});
 	after(async () => {
@@ -153,7 +154,7 @@ describe("what is kept of an instance that loses a part", { timeout: 900000 * sl
 
 	test("where all of it would be much faster on another device, all is loaded there", async () => {
 		const was = await place();
-		await come("wide");
+		await come("wide", 1 << 30);
 		await leave(was.parts[1]);
 		const now = await goesOn(was);
 		assert.deepEqual(names(now), ["wide"]);
@@ -182,6 +183,55 @@ describe("what is kept of an instance that loses a part", { timeout: 900000 * sl
 	};
 	const asked = (worker, n) => eventually(() => worker.count("generate.start") === n && worker.calls.findLast((one) => one.method === "generate.start"),
 		"it is asked to go on", LONG);
+
+	// One of several parts on devices that hold two of them, but not the model, and there are no others.
+	const lose = async (count, lost) => {
+		const on = ["p", "q", "r", "s"].slice(0, count), each = LAYERS / count;
+		for (const name of ["a", "b", "c"]) await leave(name);
+		for (const name of on) await come(name, WIDER);
+		const pins = on.map((name, i) => ({ device_id: `dev_${name}`, first_layer: each * i, layer_count: each }));
+		const { instance_id } = await cluster.admin.call("instance.create", { model_id: model.model_id, sequences: 1, pins });
+		const instance = await cluster.ready(instance_id), workers = on.map((name) => nodes[name].worker());
+		const { stream } = await streams(workers[count - 1], ["one", " two"]);
+		await leave(on[lost]);
+		return { on, each, instance, workers, stream, now: await goesOn({ instance }) };
+	};
+
+	for (const [what, count, lost] of [["first", 3, 0], ["second", 3, 1], ["last", 3, 2], ["second", 4, 1], ["third", 4, 2]])
+		test(`the ${what} of ${count} parts is lost, and the one beside it takes its layers: who keeps theirs is kept`, async () => {
+			const { on, each, instance, workers, stream, now } = await lose(count, lost);
+			const left = names(now), old = left.map((name) => on.indexOf(name));
+			assert.deepEqual(old, on.map((_, i) => i).filter((i) => i !== lost), JSON.stringify(now.stages));
+			assert.ok(now.epoch > instance.epoch);
+			const stays = now.stages.map((one, i) => one.first_layer === each * old[i] && one.layer_count === each);
+			assert.deepEqual([...now.stages.map((one) => one.layer_count)].sort(), [...Array(count - 2).fill(each), 2 * each].sort());
+			for (const [i, name] of left.entries()) {
+				const worker = workers[old[i]];
+				if (!stays[i]) {
+					await ended(name, worker);
+					assert.deepEqual([nodes[name].worker().count("instance.load"), worker.adoptions(), nodes[name].worker().adoptions()], [1, [], []]);
+					continue;
+				}
+				assert.equal(nodes[name].worker(), worker, `no other was started on ${name}`);
+				assert.deepEqual(worker.adoptions().map((one) => one.params),
+					[{ epoch: now.epoch, part: { index: i, count: count - 1, lanes: count - 1 } }]);
+				assert.deepEqual([worker.count("instance.load"), worker.faults], [1, []]);
+			}
+			const said = `${count - 2} of ${count - 1} parts keep what they have loaded`;
+			assert.equal((await entry(now.instance_id)).detail.kept, said);
+			assert.ok(cluster.server.output.stderr.includes(`${now.instance_id} of words: ${said}`));
+			const generator = nodes[left.at(-1)].worker();
+			if (generator === workers[count - 1]) { // else it says the rest by itself
+				const { params } = await asked(generator, 2);
+				assert.equal(params.generated.length, 2);
+				for (const word of [" three", " four"]) generator.say(params.request, word);
+				generator.finish(params.request, "stop");
+			}
+			await stream.done;
+			assert.deepEqual([stream.text, stream.error, stream.whole], ["one two three four", undefined, true]);
+			generator.manual = false;
+			assert.equal(await cluster.says("one two"), "one two");
+		});
 
 	for (const [what, index] of [["is kept", 1], ["is lost", 2]])
 		test(`a stream goes on where its client has got to when the part that generates ${what}`, async () => {

@@ -120,17 +120,17 @@ export const wordsFile = (more) => {
 	return path;
 };
 
-// Such a server, two real nodes that joined it by TLS, each behind a proxy that can be cut, and a model.
+// Such a server, real nodes that joined it by TLS, each behind a proxy that can be cut, and a model.
 export class RestartedWithNodes {
-	async start() {
+	async start(names = ["alpha", "beta"], file = { megabytes: 1.6, context: 4096 }) {
 		process.env.NODE_TLS_REJECT_UNAUTHORIZED = "0"; // fetch() takes no authority; who is asked is known here
 		this.cluster = new Restarted({ host: "0.0.0.0" });
 		await this.cluster.start();
-		this.proxies = await Promise.all([1, 2].map(() => Proxy.start(this.cluster.server.port)));
+		this.proxies = await Promise.all(names.map(() => Proxy.start(this.cluster.server.port)));
 		const { server, admin } = this.cluster;
-		this.nodes = ["alpha", "beta"].map((name, i) => new RemoteNode({ server, admin, proxy: this.proxies[i] }, { name }));
+		this.nodes = names.map((name, i) => new RemoteNode({ server, admin, proxy: this.proxies[i] }, { name }));
 		for (const node of this.nodes) await node.start((await admin.call("node.ticket", {})).ticket);
-		({ model_id: this.model_id } = await this.cluster.add(wordsFile({ megabytes: 1.6, context: 4096 })));
+		({ model_id: this.model_id } = await this.cluster.add(wordsFile(file)));
 		return this;
 	}
 
