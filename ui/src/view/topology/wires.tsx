@@ -9,6 +9,7 @@ import {
   type Pair,
   type Sizes,
   ROWS_MAX,
+  SERVER,
   bitRate,
   classWord,
   draw,
@@ -26,6 +27,9 @@ import {
 import { now } from "../../lib/clock";
 import { useApp } from "../app-context";
 import { Figure, Icon, MarkIcon, Named, StateMark } from "../parts";
+
+const dashOf = (pair: Pair): string =>
+  pairClass(pair) === "relay" || pair.b === "server" ? "relay" : wireless(pairClass(pair)) ? "wireless" : "wired";
 
 export function Wires({
   pairs,
@@ -57,7 +61,7 @@ export function Wires({
     sizes,
   );
   return (
-    <div class={`wires ${drawing.boxes.length === 1 ? "one" : ""}`} style={{ "--height": `${drawing.height}px`, "--gutter": `${gutter}px` }}>
+    <div class={`wires ${["", "one", "two"][drawing.boxes.length] ?? ""}`} style={{ "--height": `${drawing.height}px`, "--gutter": `${gutter}px` }}>
       <svg
         class="wires-gutter"
         viewBox={`0 0 ${gutter} ${drawing.height}`}
@@ -69,7 +73,7 @@ export function Wires({
           <g
             key={pair.key}
             class={`wire ${pairState(pair)} ${chosen === pair.key ? "chosen" : ""} ${pairTraffic(pair) > 0 ? "busy" : ""}`}
-            data-class={pairClass(pair) === "relay" || pair.b === "server" ? "relay" : wireless(pairClass(pair)) ? "wireless" : "wired"}
+            data-class={dashOf(pair)}
             onClick={() => choose(pair.key)}
           >
             <path class="wire-grip" d={path} />
@@ -81,7 +85,8 @@ export function Wires({
         <button
           key={pair.key}
           type="button"
-          class={`wire-label ${label.end ? "end" : ""} ${chosen === pair.key ? "chosen" : ""}`}
+          data-class={dashOf(pair)}
+          class={`wire-label ${pairState(pair)} ${pairTraffic(pair) > 0 ? "busy" : ""} ${label.end ? "end" : ""} ${chosen === pair.key ? "chosen" : ""}`}
           style={{ "--x": `${label.x}px`, "--y": `${label.y}px`, "--w": `${label.width}px` }}
           aria-pressed={chosen === pair.key}
           onClick={() => choose(pair.key)}
@@ -103,18 +108,25 @@ export function Wires({
 }
 
 function WireLabel({ pair }: { pair: Pair }) {
+  const { nodes } = useApp().state.value;
   const state = pairState(pair);
   const rtt = pairRtt(pair);
   const throughput = pairThroughput(pair);
+  const name = (id: string): string => (id === SERVER ? "the server" : (nodes[id]?.record.name ?? id));
   return (
     <>
+      <span class="wire-ends">
+        <span class="clip">{name(pair.a)}</span>
+        <span class="faint"> to </span>
+        <span class="clip">{name(pair.b)}</span>
+      </span>
       <span class="wire-class clip">
         {state !== "up" && <MarkIcon mark={state === "degraded" ? "throttled" : state === "down" ? "offline" : "stale"} class="mini" />}
         {state === "down" ? "no link" : pair.b === "server" ? `to the server, ${classWord(pairClass(pair))}` : classWord(pairClass(pair))}
       </span>
       <span class="wire-figures clip">
         {rtt === null ? <span class="faint">measuring</span> : <b>{`${latency(rtt).value} ms`}</b>}
-        {throughput !== null && ` ${bitRate(throughput).value} ${bitRate(throughput).unit}`}
+        {rtt !== null && throughput !== null && ` ${bitRate(throughput).value} ${bitRate(throughput).unit}`}
       </span>
     </>
   );
