@@ -8,6 +8,7 @@ import { Panel } from "../parts";
 import { LibraryList } from "../node/libraries";
 
 export function NoNode() {
+  const { tls } = useApp().state.value.server ?? { tls: false };
   return (
     <section class="panel empty" aria-label="No machine yet">
       <h2>No machine yet</h2>
@@ -16,7 +17,13 @@ export function NoNode() {
         moment of patience may be enough.
       </p>
       <p>If it was started with --no-local-node, start it without, and its own devices show here:</p>
-      <Command text="exogpu serve" />
+      <Command text={tls ? "exogpu serve --lan" : "exogpu serve"} />
+      {tls && (
+        <>
+          <p>On another machine of this network this finds the server, and asks to be let in:</p>
+          <Command text="exogpu node" />
+        </>
+      )}
     </section>
   );
 }

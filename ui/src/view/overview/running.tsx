@@ -37,7 +37,8 @@ export function RunningModels() {
 function Row({ instance }: { instance: Instance }) {
   const { state } = useApp();
   const { devices, nodes } = state.value;
-  const { stages, timing } = instance;
+  const { timing } = instance;
+  const stages = instance.stages.filter((one) => devices[one.device_id]); // its place of before may be gone
   const first = stages[0]?.device_id;
   const machines = [...new Set(stages.map((one) => nodes[devices[one.device_id]?.record.node_id ?? ""]?.record.name ?? ""))].filter(Boolean);
   return (

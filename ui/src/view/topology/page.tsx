@@ -66,17 +66,19 @@ export function TopologyPage() {
         <Panel
           title="Machines and links"
           class="wires-panel"
-          aside={`${count(nodes, "machine")}, ${count(linkedPairs(pairs), "direct link")}`}
+          aside={[count(nodes, "machine"), nodes > 1 && count(linkedPairs(pairs), "direct link")].filter(Boolean).join(", ")}
         >
           {nodes > WIRES_MAX ? (
             <Matrix pairs={pairs} chosen={chosen} choose={choose} />
           ) : (
-            <div class="wires-room">
-              <Wires pairs={pairs} chosen={chosen} choose={choose} />
-            </div>
+            nodes > 0 && (
+              <div class="wires-room">
+                <Wires pairs={pairs} chosen={chosen} choose={choose} />
+              </div>
+            )
           )}
           {pairs.length > 0 && nodes <= WIRES_MAX && <WiresKey />}
-          {nodes < 2 && <Alone />}
+          {nodes < 2 && <Alone none={nodes === 0} />}
         </Panel>
         {pair && <LinkPanel key={pair.key} pair={pair} close={() => setChosen(null)} />}
         {pairs.length > 0 && <Links pairs={pairs} chosen={chosen} choose={choose} />}
@@ -87,12 +89,12 @@ export function TopologyPage() {
   );
 }
 
-function Alone() {
+function Alone({ none }: { none: boolean }) {
   const { tls } = useApp().state.value.server ?? { tls: false };
   return (
     <div class="panel-body alone">
       <p>
-        One machine, so there are no links.{" "}
+        {none ? "No machine yet." : "One machine, so there are no links."}{" "}
         {tls
           ? "On another machine of this network this command finds the server, and asks to be let in:"
           : "This server listens on its own machine only. Start it for the network, and other machines can join:"}
