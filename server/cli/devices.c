@@ -177,6 +177,66 @@ static int run(const struct cli_arguments *arguments, struct error *error)
 	return result;
 }
 
+// No new work for a device, or work again.
+static int set_drain(const struct cli_arguments *arguments, bool drain, struct error *error)
+{
+	struct target target;
+	struct client *client;
+	struct json *devices = NULL, *answer = NULL, *params = json_new_object();
+	const struct json *device = NULL;
+	int result = command_open(arguments, &target, &client, error);
+	if (result) {
+		json_destroy(&params);
+		return result;
+	}
+	enum status status = command_device(client, arguments->operand, &devices, &device, error);
+	json_set_string(params, "device_id", device ? json_get_string(device, "device_id", "") : arguments->operand);
+	json_set_bool(params, "drain", drain);
+	if (status)
+		json_destroy(&params);
+	else
+		status = client_ask(client, &(struct client_call){.method = "device.drain", .params = params}, &answer,
+				    error);
+	if (!status && arguments->json) {
+		status = command_print_json(answer, error);
+	} else if (!status) {
+		char line[256];
+		snprintf(line, sizeof line, "%.100s (%.64s) %s", json_get_string(answer, "name", ""),
+			 json_get_string(answer, "device_id", ""),
+			 drain ? "is draining: models on it move away, and it gets no new work" : "is back in service");
+		command_print_text(stdout, "", line);
+	}
+	json_destroy(&answer);
+	json_destroy(&devices);
+	client_close(&client);
+	return status ? 1 : 0;
+}
+
+static int run_drain(const struct cli_arguments *arguments, struct error *error)
+{
+	return set_drain(arguments, true, error);
+}
+
+static int run_return(const struct cli_arguments *arguments, struct error *error)
+{
+	return set_drain(arguments, false, error);
+}
+
+const struct cli_command devices_drain_command = {
+	.name = "devices drain",
+	.operand = "DEVICE",
+	.summary = "give a device no new work; models on it move away",
+	.more = "DEVICE is an id, a name, or the beginning of either. Sessions keep the memory that they hold there;\n"
+		"answers under way pause and go on where they were. Needs the scope admin.\n",
+	.run = run_drain,
+};
+const struct cli_command devices_return_command = {
+	.name = "devices return",
+	.operand = "DEVICE",
+	.summary = "return a drained device to service",
+	.run = run_return,
+};
+
 // Known, so that who looks for it here is told where it is.
 static const struct flag flags[] = {
 	{"wide", NULL, NULL, offsetof(struct cli_arguments, wide)},

@@ -207,15 +207,17 @@ static int print_pairs(const struct json *snapshot, struct error *error)
 	return result;
 }
 
-// Devices of one machine whose copies should go directly and do not.
+// Devices of one machine whose copies should go directly and do not: the first, and how many more. The pairs' own lines
+// say of each that it goes by the host.
 static void print_staged(const struct json *devices)
 {
+	size_t count = 0;
 	for (const struct json *one = json_first(devices); one; one = json_next(one))
 		for (const struct json *peer = json_first(json_get(one, "peers")); peer; peer = json_next(peer)) {
 			char line[400];
 			const char *to_id = json_get_string(peer, "device_id", "");
 			const struct json *to = command_find(devices, "device_id", to_id, NULL);
-			if (strcmp(json_get_string(peer, "class", ""), "staged") != 0)
+			if (strcmp(json_get_string(peer, "class", ""), "staged") != 0 || count++ >= REASONS)
 				continue;
 			snprintf(line, sizeof line,
 				 "%.64s (%.64s) to %.64s (%.64s) goes by way of the host's memory: refused directly",
@@ -223,6 +225,8 @@ static void print_staged(const struct json *devices)
 				 json_get_string(to, "name", ""), to_id);
 			command_print_text(stdout, "", line);
 		}
+	if (count > REASONS)
+		printf("and so do %zu more\n", count - REASONS);
 }
 
 static int print_all(const struct json *snapshot, const struct json *summary, struct error *error)

@@ -51,6 +51,17 @@ describe("commands that hold and measure", () => {
 		assert.deepEqual(await held(), []);
 	});
 
+	test("a device is drained and returned; it goes by the beginning of its id there, too", async () => {
+		const state = async () => (await json("devices")).devices.find((one) => one.device_id === cpu.device_id).draining;
+		const { code, stdout, stderr } = await exogpu("devices", "drain", cpu.device_id.slice(0, -2));
+		assert.equal(code, 0, stderr);
+		assert.match(stdout, new RegExp(`${cpu.device_id}\\) is draining`));
+		assert.equal(await state(), true);
+		assert.equal((await json("devices", "return", cpu.device_id)).draining, false);
+		assert.equal(await state(), false);
+		assert.equal((await exogpu("devices", "drain", "no-such-device")).code, 1);
+	});
+
 	test("a device goes by its name, or the beginning of its id", async () => {
 		for (const words of [[cpu.name], [cpu.name.slice(0, 8).toLowerCase()], [cpu.device_id.slice(0, -2)]]) {
 			const one = await hold([...words, "4096"]);
