@@ -4,6 +4,7 @@
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
+#include "common/base/size_text.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -119,10 +120,12 @@ static enum status make_room(const struct model_disk *disk, uint64_t lacking, st
 		if (unused.bytes >= short_of && unused.oldest[0] && delete_model(disk, unused.oldest))
 			continue;
 		error_set(error, STATUS_LIMIT_EXCEEDED,
-			  "the model does not fit on the node's disk, at %.100s: %.2f GiB are to come, %.2f GiB are to "
-			  "stay free, and there are %.2f GiB",
-			  disk->folder, (double)lacking / gib, spare / gib, free_bytes / gib);
-		error_hint(error, "free %.2f GiB on that disk", short_of / gib + 0.01); // rounded up
+			  "the model does not fit on the node's disk, at %.100s: %s are to come, %s are to stay free, "
+			  "and there are %s",
+			  disk->folder, SIZE_TEXT(lacking), SIZE_TEXT((uint64_t)spare),
+			  SIZE_TEXT((uint64_t)free_bytes));
+		error_hint(error, "free %s on that disk",
+			   SIZE_TEXT((uint64_t)(short_of + short_of / 16))); // rounded up
 		return STATUS_LIMIT_EXCEEDED;
 	}
 }

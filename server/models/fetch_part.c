@@ -8,6 +8,7 @@
 
 #include "common/base/buffer.h"
 #include "common/base/clock.h"
+#include "common/base/size_text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -208,8 +209,8 @@ static enum status check_room(const struct fetch_part *part, int64_t wanted, str
 	const double free_bytes = (double)disk.f_bavail * (double)disk.f_frsize;
 	if (free_bytes >= (double)wanted + (double)(LIMIT_FETCH_RESERVE_MIB * mebibyte))
 		return STATUS_OK;
-	error_set(error, STATUS_LIMIT_EXCEEDED, "the disk has no room: %.1f GiB are free, %.1f GiB are to come",
-		  free_bytes / (1024.0 * 1024 * 1024), (double)wanted / (1024.0 * 1024 * 1024));
+	error_set(error, STATUS_LIMIT_EXCEEDED, "the disk has no room: %s are free, %s are to come",
+		  SIZE_TEXT((uint64_t)free_bytes), SIZE_TEXT((uint64_t)wanted));
 	error_hint(error, "free space on the disk and add the model again: it goes on where it was");
 	return STATUS_LIMIT_EXCEEDED;
 }

@@ -2,6 +2,7 @@
 #include "server/models/hub.h"
 
 #include "common/base/limits.h"
+#include "common/base/size_text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -151,12 +152,11 @@ enum status hub_choose(const struct hub_files *files, const struct models_room *
 		return STATUS_OK;
 	}
 	if (smallest) {
-		const double gib = 1024.0 * 1024 * 1024;
 		error_set(error, STATUS_UNAVAILABLE,
-			  "none of %zu files fits this cluster: %.120s, the smallest, has %.1f GiB, and there is room "
-			  "for %.1f GiB now",
-			  files->count, smallest->source.file, (double)smallest->bytes / gib,
-			  (double)room->devices / gib);
+			  "none of %zu files fits this cluster: %.120s, the smallest, has %s, and there is room for %s "
+			  "now",
+			  files->count, smallest->source.file, SIZE_TEXT((uint64_t)smallest->bytes),
+			  SIZE_TEXT((uint64_t)room->devices));
 		error_hint(error, "name a file to fetch it all the same: hf:owner/repo/file.gguf");
 	} else if (files->parts) {
 		error_set(error, STATUS_UNAVAILABLE,

@@ -3,6 +3,7 @@
  * A GPU computes prompts many times faster than a processor, which the time of a token does not show, and fewer pages
  * let fewer requests run at once. So processors are taken only where GPUs alone do not hold the model, or are half as
  * fast and slow besides, and fewer pages only where more do not fit or cost a tenth of the speed. */
+#include "common/base/size_text.h"
 #include "server/models/placement_inside.h"
 
 #include <math.h>
@@ -48,11 +49,6 @@ void placement_shrink(struct model_sizes *sizes, enum tensor_format format)
 	sizes->layer_bytes = (uint64_t)((double)sizes->layer_bytes * scale);
 	sizes->layers_bytes = (uint64_t)((double)sizes->layers_bytes * scale);
 	sizes->main_format = scale < 1 ? format : sizes->main_format;
-}
-
-static double gib(uint64_t bytes)
-{
-	return (double)bytes / (1024.0 * MIB);
 }
 
 // ---- several questions, and the best of their answers ----
@@ -247,9 +243,9 @@ static enum status try_smaller(struct answer *answer)
 		} else {
 			answer->out->smaller = smaller[i];
 			remedy_add(answer->out, -1,
-				   "in the format %s it would fit %s: %.2f GiB less; ask for that format to have it so",
+				   "in the format %s it would fit %s: %s less; ask for that format to have it so",
 				   format_info(smaller[i])->name, fits ? "the GPUs" : "the memory there is",
-				   gib(saved));
+				   SIZE_TEXT(saved));
 		}
 		break;
 	}
@@ -270,14 +266,14 @@ static void say_steps(struct answer *answer)
 			continue;
 		out->step = out->step == STEP_NONE ? STEP_SPILLED : out->step;
 		why_add(out, (int)stage->device,
-			"%u of its %u layers (%.2f GiB) stay in the host's memory, since %s has only %.2f GiB free: "
-			"slower",
-			stage->host_layers, stage->layer_count, gib(stage->memory.host_bytes),
-			wanted->devices[stage->device].name, gib(wanted->devices[stage->device].free_bytes));
+			"%u of its %u layers (%s) stay%s in the host's memory, since %s has only %s free: slower",
+			stage->host_layers, stage->layer_count, SIZE_TEXT(stage->memory.host_bytes),
+			stage->host_layers == 1 ? "s" : "", wanted->devices[stage->device].name,
+			SIZE_TEXT(wanted->devices[stage->device].free_bytes));
 	}
 	if (out->step == STEP_SMALLER_FORMAT)
-		why_add(out, -1, "weights are held in %s, which takes %.2f GiB less; answers differ a little",
-			format_info(out->format)->name, gib(answer->saved_bytes));
+		why_add(out, -1, "weights are held in %s, which takes %s less; answers differ a little",
+			format_info(out->format)->name, SIZE_TEXT(answer->saved_bytes));
 	if (out->step == STEP_CPU)
 		why_add(out, -1, "the GPUs that can be used do not hold it, so processors compute, too");
 	if (out->page_count < placement_pages(wanted->context_tokens, wanted->sequences))
@@ -492,8 +488,10 @@ static void show_pins(struct answer *answer, const struct problem *problem, cons
 			break;
 	}
 	if (wanted->remedies && fewer.layer_count)
-		remedy_add(out, (int)lacking.device, "with %u layers fewer on %s they would fit there",
-			   lacking.layer_count - fewer.layer_count, wanted->devices[lacking.device].name);
+		remedy_add(out, (int)lacking.device, "with %u layer%s fewer on %s they would fit there",
+			   lacking.layer_count - fewer.layer_count,
+			   lacking.layer_count - fewer.layer_count == 1 ? "" : "s",
+			   wanted->devices[lacking.device].name);
 	if (wanted->remedies)
 		remedy_add(out, (int)lacking.device, "with %llu MiB more on %s they would fit there",
 			   (unsigned long long)(out->missing_bytes / MIB + 1), wanted->devices[lacking.device].name);
@@ -535,17 +533,18 @@ static enum status place_pinned(struct answer *answer, struct error *error)
 			out->proof = PROOF_INFEASIBLE;
 			if (!out->missing_bytes) {
 				why_add(out, (int)stage->device,
-					"the largest piece binds: the keys of a layer take %.2f GiB, and %s reaches "
-					"%.2f GiB at once",
-					gib(cost_largest_piece(wanted->shape, solution->problem.pages)),
+					"the largest piece binds: the keys of a layer take %s, and %s reaches %s at "
+					"once",
+					SIZE_TEXT(cost_largest_piece(wanted->shape, solution->problem.pages)),
 					wanted->devices[stage->device].name,
-					gib(wanted->devices[stage->device].largest_buffer));
+					SIZE_TEXT(wanted->devices[stage->device].largest_buffer));
 				return STATUS_OK;
 			}
-			why_add(out, (int)stage->device, "%s: its %u layers take %.2f GiB, and %.2f GiB are missing",
+			why_add(out, (int)stage->device, "%s: its %u layer%s %s, and %s are missing",
 				wanted->devices[stage->device].name, stage->layer_count,
-				gib((stage->slices ? stage->slices : 1) * cost_on_device(&stage->memory)),
-				gib(out->missing_bytes));
+				stage->layer_count == 1 ? " takes" : "s take",
+				SIZE_TEXT((stage->slices ? stage->slices : 1) * cost_on_device(&stage->memory)),
+				SIZE_TEXT(out->missing_bytes));
 			if (!stage->slices)
 				show_pins(answer, &solution->problem, &solution->chain);
 			return STATUS_OK;

@@ -41,6 +41,7 @@ struct placement_device {
 	bool software; // another back end than cpu, on the host's processor: only where it is pinned
 	enum placement_heat heat;
 	const char *unusable;    // why nothing new goes there; NULL: it does
+	bool draining;           // that is why
 	uint64_t memory_bytes;   // 0: not known
 	uint64_t free_bytes;     // what may be taken now
 	bool free_known;         // else free_bytes is memory_bytes

@@ -1,18 +1,12 @@
 /* A placement in words: why these devices, what binds, why not the others, and what was taken for granted. Every figure
  * is worked out by the same functions that the search uses. */
+#include "common/base/size_text.h"
 #include "server/models/placement_inside.h"
 
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-enum { GIB = 1024 * 1024 * 1024 };
-
-static double gib(uint64_t bytes)
-{
-	return (double)bytes / GIB;
-}
 
 __attribute__((format(printf, 3, 0))) static void add(struct placement_text *to, int device, const char *text,
 						      va_list arguments)
@@ -84,8 +78,8 @@ static void say_taken(struct placement *out, const struct problem *all, const st
 	const struct placement_device *first = device_of(all, chain->at[0]);
 	double alone_s;
 	if (chain->count == 1 && !chain->host_layers[0]) {
-		why_add(out, (int)all->devices[chain->at[0]].index, "%s holds all of it: %.2f GiB of %.2f GiB free",
-			first->name, gib(cost_on_device(&out->stages[0].memory)), gib(first->free_bytes));
+		why_add(out, (int)all->devices[chain->at[0]].index, "%s holds all of it: %s of %s free", first->name,
+			SIZE_TEXT(cost_on_device(&out->stages[0].memory)), SIZE_TEXT(first->free_bytes));
 		return;
 	}
 	if (chain->count == 1)
@@ -147,13 +141,11 @@ static void say_binding(struct placement *out, const struct problem *all, const 
 			full = (int)i;
 	if (full >= 0)
 		why_add(out, (int)all->devices[chain->at[full]].index,
-			"the memory of %s binds: of its %.2f GiB that are free %u layers fill all but %.2f GiB; a "
-			"layer "
-			"takes %.2f GiB",
-			device_of(all, chain->at[full])->name, gib(all->devices[chain->at[full]].free_bytes),
-			chain->layers[full],
-			gib(all->devices[chain->at[full]].free_bytes - cost_on_device(&out->stages[full].memory)),
-			gib(all->layer_bytes));
+			"the memory of %s binds: of its %s that are free %u %s all but %s; a layer takes %s",
+			device_of(all, chain->at[full])->name, SIZE_TEXT(all->devices[chain->at[full]].free_bytes),
+			chain->layers[full], chain->layers[full] == 1 ? "layer fills" : "layers fill",
+			SIZE_TEXT(all->devices[chain->at[full]].free_bytes - cost_on_device(&out->stages[full].memory)),
+			SIZE_TEXT(all->layer_bytes));
 }
 
 void why_placed(struct placement *out, const struct problem *all, const struct chain *chain)
@@ -197,24 +189,23 @@ static void say_why_not(struct placement *out, const struct problem *all, const 
 		}
 	if (!device->reaches) {
 		why_add(out, (int)device->index,
-			"the largest piece binds: %s reaches %.2f GiB at once, and what has to be in one piece (the "
-			"keys of a layer, for all tokens that there is room for) takes %.2f GiB",
-			name, gib(device_of(all, at)->largest_buffer),
-			gib(cost_largest_piece(all->wanted->shape, all->pages)));
+			"the largest piece binds: %s reaches %s at once, and what has to be in one piece (the "
+			"keys of a layer, for all tokens that there is room for) takes %s",
+			name, SIZE_TEXT(device_of(all, at)->largest_buffer),
+			SIZE_TEXT(cost_largest_piece(all->wanted->shape, all->pages)));
 		return;
 	}
 	if (device->room[0] < 1 && device->room[ROOM_EMBEDS] < 1 && device->room[ROOM_PREDICTS] < 1) {
-		why_add(out, (int)device->index,
-			"%s has no memory for a single layer: %.2f GiB free, it takes %.2f GiB", name,
-			gib(device->free_bytes), gib(device->fixed_bytes[0] + all->layer_bytes));
+		why_add(out, (int)device->index, "%s has no memory for a single layer: %s free, it takes %s", name,
+			SIZE_TEXT(device->free_bytes), SIZE_TEXT(device->fixed_bytes[0] + all->layer_bytes));
 		return;
 	}
 	if (out->why_count == PLACEMENT_WHYS || search_stopped(all->wanted) || search_clock_s() > until_s)
 		return;
 	const double with = value_with(all, chain, at);
 	if (isinf(with))
-		why_add(out, (int)device->index, "%s has room for %d layers, and there is no place for it here", name,
-			device->room[0]);
+		why_add(out, (int)device->index, "%s has room for %d layer%s, and there is no place for it here", name,
+			device->room[0], device->room[0] == 1 ? "" : "s");
 	else if (with < chain->value * (1 - 1e-9))
 		why_add(out, (int)device->index, "%s would make a token %.2f ms faster, but %s", name,
 			(chain->value - with) * 1e3,
@@ -324,6 +315,29 @@ void why_assumed(struct placement *out, const struct placement_wanted *wanted, c
 
 // ---- what does not fit ----
 
+static void say_none_usable(struct placement *out, const struct placement_wanted *wanted)
+{
+	const struct placement_device *first = NULL;
+	unsigned draining = 0;
+	for (unsigned i = 0; i < wanted->device_count; i++) {
+		draining += wanted->devices[i].draining;
+		first = !first && wanted->devices[i].draining ? &wanted->devices[i] : first;
+	}
+	if (!draining) {
+		why_add(out, -1, "no device can be used");
+		return;
+	}
+	why_add(out, -1, "no device can be used: %s%s%.0u%s draining, and can be once that is ended", first->name,
+		draining > 1 ? " and " : "", draining - 1,
+		draining == 1   ? " is"
+		: draining == 2 ? " other are"
+				: " others are");
+	if (wanted->remedies)
+		remedy_add(out, (int)(first - wanted->devices),
+			   "with %s back in service there would be one: exogpu devices return %s", first->name,
+			   first->device_id);
+}
+
 // All that can be used together, and the device that comes nearest.
 void why_infeasible(struct placement *out, const struct problem *all, double until_s)
 {
@@ -343,7 +357,7 @@ void why_infeasible(struct placement *out, const struct problem *all, double unt
 		if (nearest < 0 || all->devices[i].free_bytes > all->devices[nearest].free_bytes)
 			nearest = (int)i;
 	if (nearest < 0) {
-		why_add(out, -1, "no device can be used");
+		say_none_usable(out, wanted);
 	} else {
 		const struct place_device *device = &all->devices[nearest];
 		const uint64_t needed = device->fixed_bytes[both] + all->layers * all->layer_bytes;
@@ -351,20 +365,18 @@ void why_infeasible(struct placement *out, const struct problem *all, double unt
 		if (!rooms && needed > device->free_bytes && needed - device->free_bytes < out->missing_bytes)
 			out->missing_bytes = needed - device->free_bytes;
 		why_add(out, (int)device->index,
-			"%s: %.2f GiB of weights, %.2f GiB of keys and values for %u tokens and %.2f GiB to work in "
-			"make "
-			"%.2f GiB; %.2f GiB %s",
-			device_of(all, (unsigned)nearest)->name, gib(memory.weights_bytes), gib(memory.kv_bytes),
-			wanted->context_tokens, gib(memory.workspace_bytes), gib(needed), gib(device->free_bytes),
+			"%s: %s of weights, %s of keys and values for %u tokens and %s to work in make %s; %s %s",
+			device_of(all, (unsigned)nearest)->name, SIZE_TEXT(memory.weights_bytes),
+			SIZE_TEXT(memory.kv_bytes), wanted->context_tokens, SIZE_TEXT(memory.workspace_bytes),
+			SIZE_TEXT(needed), SIZE_TEXT(device->free_bytes),
 			device_of(all, (unsigned)nearest)->free_known ? "are free" : "are there, as far as is known");
 		for (unsigned i = 0; i < all->count; i++)
 			reached |= all->devices[i].reaches;
 		if (reached)
 			why_add(out, -1,
-				"memory binds: all devices together have room for %lld of its %u layers, %.2f GiB less "
-				"than it "
-				"takes",
-				(long long)rooms, all->layers, gib(out->missing_bytes));
+				"memory binds: all devices together have room for %lld of its %u layers, %s less than "
+				"it takes",
+				(long long)rooms, all->layers, SIZE_TEXT(out->missing_bytes));
 	}
 	why_left_out(out, all, &roomiest, until_s);
 }

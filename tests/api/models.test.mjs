@@ -405,7 +405,7 @@ describe("models", () => {
 				await admin.call("model.remove", { model_id });
 			}
 			hub.files.delete("maker/sizes/model-Q6_K.gguf");
-			assert.match(await failed("hf:maker/sizes"), /none of 2 files fits.*room for 30\.5 GiB/);
+			assert.match(await failed("hf:maker/sizes"), /none of 2 files fits.*room for 30\.50 GiB/);
 			for (const [i, fake] of fakes.entries()) {
 				fake.socket.close();
 				await eventually(async () => (await admin.call("cluster.snapshot")).nodes.find((one) => one.node_id === `nod_${"ab"[i]}`)?.state === "offline", "it is gone");

@@ -36,7 +36,7 @@ static void test_choice(void **state)
 	} cases[] = {
 		{0, 0, "m-Q8_0.gguf", "no device is known"},  {200, 200, "m-Q8_0.gguf", "fits one device"},
 		{80, 80, "m-Q4_K_M.gguf", "fits one device"}, {40, 40, "m-Q4_0.gguf", "fits one device"},
-		{20, 20, NULL, "room for 20.0 GiB"},          {20, 100, "m-Q8_0.gguf", "several devices"},
+		{20, 20, NULL, "room for 20.00 GiB"},         {20, 100, "m-Q8_0.gguf", "several devices"},
 		{20, 50, "m-Q4_K_M.gguf", "several devices"}, {50, 200, "m-Q4_K_M.gguf", "fits one device"},
 	};
 	struct source repository;
