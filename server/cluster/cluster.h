@@ -149,5 +149,10 @@ void cluster_each_device(const struct cluster *cluster,
 const char *cluster_device_id(const struct cluster_device *device);
 const struct json *cluster_device_record(const struct cluster_device *device); // ReportedDevice of schema/node.json
 const char *cluster_device_name(const struct cluster_device *device);
+// The same, for sentences: those of one name on one machine are numbered from 0, in the order of their PCI addresses,
+// as the dashboard does. Returns text.
+enum { CLUSTER_TITLE_BYTES = 96 };
+char *cluster_device_title(const struct cluster *cluster, const struct cluster_device *device,
+			   char text[CLUSTER_TITLE_BYTES]);
 const char *cluster_device_node_id(const struct cluster_device *device);
 const char *cluster_device_state(const struct cluster_device *device, const char **reason); // *reason may become NULL

@@ -535,6 +535,32 @@ const char *cluster_device_name(const struct cluster_device *device)
 	return json_get_string(device->record, "name", "");
 }
 
+static int by_slot(const struct cluster_device *one, const struct cluster_device *other)
+{
+	const int order = strcmp(json_get_string(one->record, "pci_address", ""),
+				 json_get_string(other->record, "pci_address", ""));
+	return order ? order : strcmp(one->device_id, other->device_id);
+}
+
+char *cluster_device_title(const struct cluster *cluster, const struct cluster_device *device,
+			   char text[CLUSTER_TITLE_BYTES])
+{
+	const char *name = cluster_device_name(device);
+	unsigned alike = 0, before = 0;
+	for (size_t i = 0; i < cluster->device_count; i++) {
+		const struct cluster_device *other = cluster->devices[i];
+		if (other->node != device->node || strcmp(cluster_device_name(other), name) != 0)
+			continue;
+		alike++;
+		before += by_slot(other, device) < 0;
+	}
+	if (alike > 1)
+		snprintf(text, CLUSTER_TITLE_BYTES, "%.76s \u00b7 %u", name, before);
+	else
+		snprintf(text, CLUSTER_TITLE_BYTES, "%.76s", name);
+	return text;
+}
+
 const char *cluster_device_node_id(const struct cluster_device *device)
 {
 	return device->node->node_id;

@@ -56,8 +56,9 @@ const char *gather_name(const struct instances *instances, const struct cluster_
 	struct naming naming = {.device = device};
 	struct json *node = cluster_describe_node(instances->params.cluster, cluster_device_node_id(device));
 	cluster_each_device(instances->params.cluster, look_node, &naming);
-	snprintf(text, GATHER_NAME_BYTES, "%.128s%s%.64s", cluster_device_name(device),
-		 naming.among_several ? " of " : "",
+	char title[CLUSTER_TITLE_BYTES];
+	snprintf(text, GATHER_NAME_BYTES, "%.*s%s%.64s", GATHER_NAME_BYTES - 70,
+		 cluster_device_title(instances->params.cluster, device, title), naming.among_several ? " of " : "",
 		 naming.among_several ? json_get_string(node, "name", cluster_device_node_id(device)) : "");
 	json_destroy(&node);
 	return text;
@@ -297,7 +298,7 @@ static void add_device(void *context, const struct cluster_device *device, const
 	const struct gathering *gathering = context;
 	struct placing *placing = gathering->placing;
 	const struct json *record = cluster_device_record(device);
-	const char *unusable = not_usable(gathering, device);
+	const char *unusable = not_usable(gathering, device), *reason;
 	if (!unusable != gathering->usable || placing->wanted.device_count == PLACEMENT_DEVICES ||
 	    backend_of(record) == PLACE_UNKNOWN)
 		return;
@@ -307,9 +308,11 @@ static void add_device(void *context, const struct cluster_device *device, const
 	unsigned at = placing->wanted.device_count++;
 	struct placement_device *out = &placing->devices[at];
 	struct placing_texts *texts = &placing->texts[at];
+	char title[CLUSTER_TITLE_BYTES];
 	placing->where[at] = device;
 	snprintf(texts->device_id, sizeof texts->device_id, "%s", cluster_device_id(device));
-	snprintf(texts->name, sizeof texts->name, "%.80s", cluster_device_name(device));
+	snprintf(texts->name, sizeof texts->name, "%.90s",
+		 cluster_device_title(gathering->instances->params.cluster, device, title));
 	snprintf(texts->pool, sizeof texts->pool, "%s", json_get_string(record, "memory_pool", ""));
 	snprintf(texts->unusable, sizeof texts->unusable, "%s", unusable ? unusable : "");
 	*out = (struct placement_device){.device_id = texts->device_id,
@@ -318,7 +321,9 @@ static void add_device(void *context, const struct cluster_device *device, const
 					 .node = node,
 					 .pool = texts->pool,
 					 .backend = backend_of(record),
-					 .unusable = unusable ? texts->unusable : NULL};
+					 .unusable = unusable ? texts->unusable : NULL,
+					 .draining = unusable && !is_excluded(gathering->excluded, device) &&
+						     !strcmp(cluster_device_state(device, &reason), "draining")};
 	out->software = out->backend != PLACE_CPU && !strcmp(json_get_string(record, "kind", ""), "cpu");
 	out->bandwidth = json_get_number(record, "memory_bandwidth_bytes_per_s", 0);
 	out->heat = heat_of(device, telemetry);

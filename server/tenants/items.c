@@ -146,6 +146,7 @@ enum status item_check_room(const struct tenant *tenant, const struct cluster_de
 	const int64_t most = limits_get(limits, LIMIT_ALLOCATIONS_ID);
 	const int64_t most_of_session = limits_get(limits, LIMIT_ALLOCATIONS_OF_SESSION_ID);
 	uint64_t token_left;
+	char title[CLUSTER_TITLE_BYTES];
 	const struct token *token = tightest(tenant->token, &token_left);
 	const uint64_t lent = lent_bytes(device), device_left = left(lent, held_bytes(tenants, device));
 	if ((int64_t)tenants->stats.allocations >= most)
@@ -163,7 +164,7 @@ enum status item_check_room(const struct tenant *tenant, const struct cluster_de
 		error_set(error, STATUS_LIMIT_EXCEEDED,
 			  "%" PRIu64 " bytes were asked for; of the %" PRIu64 " bytes that %s lends, %" PRIu64
 			  " are not held already",
-			  bytes, lent, cluster_device_name(device), device_left);
+			  bytes, lent, cluster_device_title(tenants->params.cluster, device, title), device_left);
 	else
 		return STATUS_OK;
 	error_hint(error, "free what is not needed (memory.list shows it), or use another device");

@@ -237,7 +237,9 @@ enum status tenant_find_device(const struct tenancy *tenants, const char *device
 		error_hint(error, "cluster.snapshot lists them");
 		return STATUS_NOT_FOUND;
 	}
-	const char *name = cluster_device_name(device), *state = cluster_device_state(device, &reason);
+	char title[CLUSTER_TITLE_BYTES];
+	const char *name = cluster_device_title(tenants->params.cluster, device, title),
+		   *state = cluster_device_state(device, &reason);
 	if (!strcmp(state, "offline")) {
 		error_set(error, STATUS_UNAVAILABLE, "%s is offline: %s", name, reason ? reason : "no reason given");
 		error_hint(error, "bring its machine back, or use another device");

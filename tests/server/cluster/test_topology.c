@@ -467,6 +467,46 @@ static void report_pair(struct world *world, const char *speeds)
 	assert_int_equal(done.status, STATUS_OK);
 }
 
+// In sentences, as the dashboard numbers them: by PCI address, where it is known.
+static void devices_of_one_name_are_numbered(void **state)
+{
+	static const struct {
+		const char *name, *alike, *pci_address, *title;
+	} cases[] = {
+		{"a", "H200", "0000:1b:00.0", "H200 \u00b7 2"},
+		{"b", "H200", "0000:0a:00.0", "H200 \u00b7 1"},
+		{"c", "H200", NULL, "H200 \u00b7 0"},
+		{"d", "B200", "0000:01:00.0", "B200"},
+	};
+	enum { DEVICES = sizeof cases / sizeof *cases };
+	struct world world;
+	struct error error = {0};
+	open_world(&world, *state);
+	bring(&world, 2);
+	for (int node = 0; node < 2; node++) { // the other machine has one
+		struct json *devices = json_new_array();
+		const int before = done.count;
+		for (size_t i = 0; i < (node ? 1 : DEVICES); i++) {
+			struct json *device = gpu(node ? "z" : cases[i].name, "none");
+			json_set_string(device, "name", cases[i].alike);
+			json_set_string(device, "pci_address", cases[i].pci_address);
+			json_push(devices, device);
+		}
+		if (cluster_report_devices(world.cluster, id_of(node), devices, on_done, NULL, &error))
+			fail_msg("%s", error.message);
+		json_destroy(&devices);
+		support_run_until(world.support->loop, &done.count, before + 1);
+		assert_int_equal(done.status, STATUS_OK);
+	}
+	for (size_t i = 0; i <= DEVICES; i++) {
+		char title[CLUSTER_TITLE_BYTES], id[16];
+		snprintf(id, sizeof id, "dev_%s", i < DEVICES ? cases[i].name : "z");
+		cluster_device_title(world.cluster, cluster_find_device(world.cluster, id), title);
+		assert_string_equal(title, i < DEVICES ? cases[i].title : "H200");
+	}
+	close_world(&world);
+}
+
 static struct json *peer_told(struct world *world, const char *from_id)
 {
 	struct json *peers = cluster_peers_json(world->cluster, cluster_find_device(world->cluster, from_id));
@@ -572,6 +612,7 @@ int main(void)
 		TEST(a_cluster_that_is_too_large_is_bounded),
 		TEST(nodes_are_told_of_each_other),
 		TEST(the_last_readings_are_there_after_a_start),
+		TEST(devices_of_one_name_are_numbered),
 		TEST(how_fast_devices_copy_is_told_as_far_as_it_can_be),
 		TEST(the_figure_is_of_the_way_that_copies_go),
 	};
