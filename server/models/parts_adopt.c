@@ -61,6 +61,12 @@ void parts_describe(const struct parts *parts, unsigned part, struct instance_wo
 	instance_worker_describe(parts->part[part].worker, left);
 }
 
+// What was tried with those that had loaded before.
+static const char *what_failed(const struct parts *parts)
+{
+	return parts->adopting ? "it cannot be taken up" : "what it has loaded cannot be kept";
+}
+
 static bool same_memory(const struct part *part, const struct json *result)
 {
 	const struct json *list = json_get(result, "memory"), *one = json_first(list);
@@ -86,9 +92,9 @@ static void adopted(void *context, enum status status, const struct json *result
 	if (status == STATUS_DEVICE_LOST || parts->step != PARTS_LOADING || part->step != PART_ADOPTING)
 		return; // it ends, or one is away once more: then all are asked again
 	if (!status && !same_memory(part, result))
-		status = error_set(&fault, STATUS_CONFLICT, "its worker has loaded something else than was stored");
+		status = error_set(&fault, STATUS_CONFLICT, "its worker has loaded something else than is known of it");
 	if (status)
-		parts_fail_at(parts, part->index, "it cannot be taken up", &fault);
+		parts_fail_at(parts, part->index, what_failed(parts), &fault);
 	else
 		parts_take_loaded(part, result);
 }
@@ -127,12 +133,12 @@ static void ask_all(struct parts *parts)
 		struct parts_ask *ask = parts_ask_create(parts, i, &part->adoptions);
 		if (!ask) {
 			error_set(&error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
-			parts_fail_at(parts, i, "it cannot be taken up", &error);
+			parts_fail_at(parts, i, what_failed(parts), &error);
 			return;
 		}
 		if (instance_worker_call(part->worker, "instance.adopt", adopt_params(part), adopted, ask, &error)) {
 			parts_ask_answered(ask, &(struct parts *){NULL}, &(unsigned){0});
-			parts_fail_at(parts, i, "it cannot be taken up", &error);
+			parts_fail_at(parts, i, what_failed(parts), &error);
 		}
 	}
 }
@@ -156,7 +162,7 @@ static void keeps_silent(void *arg)
 		part++;
 	error_set(&error, STATUS_TIMEOUT, "it does not answer");
 	if (part < parts->count)
-		parts_fail_at(parts, part, "it cannot be taken up", &error);
+		parts_fail_at(parts, part, what_failed(parts), &error);
 }
 
 void parts_adopt_kept(struct parts *parts)
