@@ -554,7 +554,7 @@ static enum status adopt_as(struct worker *worker, int epoch, unsigned index, un
 // A part of what a ring becomes: a worker that stays, and is told of its place, or another one.
 struct place {
 	int was;                 // the worker's place before; -1: it is new
-	unsigned in, out, first; // of one that is new: whose ends of the ring it has; and of all: its first layer
+	unsigned in, out, first; // whose ends of the ring it has, in that of most parts; its first layer
 };
 
 static const struct reshaped {
@@ -567,6 +567,29 @@ static const struct reshaped {
 	{"of four the first is another, with the second's layers", 4, 3, {{-1, 0, 1, 0}, {2, 2, 2, 3}, {3, 3, 3, 4}}},
 	{"of four the last is another, with the third's layers", 4, 3, {{0, 0, 0, 0}, {1, 1, 1, 1}, {-1, 2, 3, 3}}},
 };
+
+// A step of the epoch before, from where the part before it is or was, that has been at one part more than a step has
+// by now when it comes there.
+static void send_past(const struct place *place, unsigned index, int epoch)
+{
+	static const uint32_t body[4] = {2}; // f32, of no rows
+	static const char at[] = ",{'waited_ns':1,'spent_ns':1,'came_bytes':1,'stages_ns':[1]}";
+	char head[1024];
+	struct buffer out;
+	int length = snprintf(head, sizeof(head),
+			      "{'jsonrpc':'2.0','method':'ring.step','params':{'epoch':%d,'round':1,'lane':0,'step':9,"
+			      "'parts':[%s",
+			      epoch - 1, at + 1);
+	for (unsigned i = 0; i < index; i++)
+		length += snprintf(head + length, sizeof(head) - (size_t)length, "%s", at);
+	length += snprintf(head + length, sizeof(head) - (size_t)length, "]}}");
+	for (char *quote = head; (quote = strchr(quote, '\''));)
+		*quote = '"';
+	buffer_init(&out, 4096);
+	assert_int_equal(message_encode_stream(&out, head, (size_t)length, body, sizeof(body)), STATUS_OK);
+	send_bytes(left_out[place->in - 1], out.data, out.length);
+	buffer_finish(&out);
+}
 
 // Who does not stay is killed.
 static void become(const struct ring_bench *bench, const struct place *now, unsigned count, int epoch)
@@ -602,6 +625,9 @@ static void become(const struct ring_bench *bench, const struct place *now, unsi
 	for (unsigned i = 0; i < count; i++)
 		if (now[i].was >= 0 && adopt_as(&parts[i], epoch, i, count))
 			fail_msg("part %u: %s", i, last_error.message);
+	for (unsigned i = 1; i < count; i++)
+		if (now[i].was >= 0)
+			send_past(&now[i], i, epoch);
 	if (check_ring())
 		fail_msg("%s", last_error.message);
 	assert_int_equal(json_count(json_get(last_result, "parts")), count);
