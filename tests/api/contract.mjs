@@ -11,7 +11,9 @@ export const apiText = read("api.json");
 export const api = JSON.parse(apiText);
 export const node = JSON.parse(read("node.json"));
 
-const ajv = new Ajv({ strict: false, allErrors: false });
+// Compiled as it comes and each schema once: otherwise that takes so long, in one go, that on a busy machine the nodes and
+// workers that the same process plays are given up meanwhile.
+const ajv = new Ajv({ strict: false, allErrors: false, inlineRefs: false, code: { optimize: false } });
 ajv.addSchema(api, `${base}api.json`);
 ajv.addSchema(node, `${base}node.json`);
 
