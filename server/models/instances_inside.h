@@ -95,17 +95,19 @@ struct placing_excluded {
 	bool keeps;                    // what `ending` has loaded and is not lost stays, unless that is slow
 };
 
+enum { STAGE_TIMES = STORE_BATCHES + 2 }; // of batches, of one row, of prompts
+
 struct instance_stage {
 	const struct cluster_device *device, *host; // host: whose memory host_bytes are held in; may be NULL
 	uint32_t first_layer, layer_count, host_layers;
 	bool embeds, predicts;
-	unsigned slices, slice;     // of a stage on several devices: which of how many; 0: it is whole
-	struct stage_memory memory; // estimated, then as it is
-	uint64_t held, host_held;   // of the devices
-	double seconds_per_token;   // predicted, then as it was measured; < 0: not known
-	struct layer_time timed;    // layer_s 0: it was not
-	struct layer_time stored;   // timed, as it was stored last
-	unsigned corrected;         // what of timed running steps have corrected, bit by bit (instances_times.c)
+	unsigned slices, slice;          // of a stage on several devices: which of how many; 0: it is whole
+	struct stage_memory memory;      // estimated, then as it is
+	uint64_t held, host_held;        // of the devices
+	double seconds_per_token;        // predicted, then as it was measured; < 0: not known
+	struct layer_time timed;         // layer_s 0: it was not
+	struct layer_time stored;        // timed, as it was stored last
+	unsigned corrected[STAGE_TIMES]; // how often running steps have corrected what of timed (instances_times.c)
 };
 
 // Layers that are gone.

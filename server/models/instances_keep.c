@@ -330,7 +330,7 @@ enum status keep_begin(struct instance *instance, const struct placing *placing,
 		instance->stages[i].memory = was[at].memory;
 		instance->stages[i].timed = was[at].timed;
 		instance->stages[i].stored = was[at].stored;
-		instance->stages[i].corrected = was[at].corrected;
+		memcpy(instance->stages[i].corrected, was[at].corrected, sizeof was[at].corrected);
 	}
 	for (unsigned i = 0; i < count; i++)
 		if (!kept[i])

@@ -10,7 +10,8 @@
 
 // A step through a stage: what lies outside is not believed.
 static const double STAGE_LEAST_S = 1e-6, STAGE_MOST_S = 1000, SPREAD_MOST = 1000;
-static const double ONE_ROW = 1.5; // fewer are one
+static const double ONE_ROW = 1.5;  // fewer are one
+static const double OBSERVED = 0.5; // the spread of what running steps took: it counts as four runs that did not differ
 
 static double within(double seconds)
 {
@@ -81,13 +82,20 @@ void instance_take_times(struct instance *instance, unsigned stage, const struct
 				(at->predicts ? fmax(time.output_s, 0) : 0);
 	at->timed = time;
 	at->stored = time;
-	at->corrected = 0;
+	memset(at->corrected, 0, sizeof at->corrected);
 	layer_times_put(instance->all->layer_times, &time);
 }
 
 // ---- what steps take ----
 
 enum { SINGLE = STORE_BATCHES, PROMPT }; // of struct instance_stage's `corrected`, after the batches
+
+// What steps took, of many in a second, beside what was known: the first time as much, then a third and a quarter.
+static double weight_of(const struct instance_stage *stage, int what)
+{
+	const double least = 0.25;
+	return fmax(1.0 / (2 + stage->corrected[what]), least);
+}
 
 static bool changed(double value, double stored)
 {
@@ -105,15 +113,15 @@ static void store_corrected(struct instance *instance, struct instance_stage *st
 	struct layer_time time = known ? *known : *timed;
 	bool worth = false;
 	for (int i = 0; i < STORE_BATCHES; i++)
-		if (stage->corrected & 1u << i) {
+		if (stage->corrected[i]) {
 			time.batch[i] = timed->batch[i];
 			worth |= changed(timed->batch[i], stored->batch[i]);
 		}
-	if (stage->corrected & 1u << PROMPT) {
+	if (stage->corrected[PROMPT]) {
 		time.prompt_s = timed->prompt_s;
 		worth |= changed(timed->prompt_s, stored->prompt_s);
 	}
-	if (stage->corrected & 1u << SINGLE) {
+	if (stage->corrected[SINGLE]) {
 		if (known && time.output_s > 0)
 			time.output_s *= timed->layer_s / stored->layer_s;
 		time.layer_s = timed->layer_s;
@@ -121,7 +129,7 @@ static void store_corrected(struct instance *instance, struct instance_stage *st
 	}
 	if (!worth)
 		return;
-	time.spread = 1; // what steps took counts for as much as runs that did not differ
+	time.spread = OBSERVED;
 	time.measured_ms = clock_wall_ms();
 	*timed = time;
 	stage->stored = time;
@@ -130,16 +138,17 @@ static void store_corrected(struct instance *instance, struct instance_stage *st
 
 // By single rows. A processor that is held to a part of its time may compute them between two of its halts, while a
 // batch that follows the last without a pause has its share of them: so what batches were seen to take stays.
-static void correct_single(struct instance_stage *stage, double factor)
+static void correct_single(struct instance_stage *stage, double ratio)
 {
 	struct layer_time *timed = &stage->timed;
+	const double factor = 1 + (ratio - 1) * weight_of(stage, SINGLE);
 	stage->seconds_per_token *= factor;
-	stage->corrected |= 1u << SINGLE;
+	stage->corrected[SINGLE]++;
 	timed->layer_s *= factor;
 	if (timed->output_s > 0)
 		timed->output_s *= factor;
 	for (int i = 0; i < STORE_BATCHES; i++)
-		if (stage->corrected & 1u << i)
+		if (stage->corrected[i])
 			timed->batch[i] = fmax(timed->batch[i] / factor, 1);
 }
 
@@ -167,22 +176,23 @@ static double batch_at(const struct layer_time *time, double rows)
 	return to > from ? at + (next - at) * fmin(rows - from, to - from) / (to - from) : next;
 }
 
-static void correct_batch(struct instance_stage *stage, double rows, double factor)
+static void correct_batch(struct instance_stage *stage, double rows, double ratio)
 {
 	struct layer_time *timed = &stage->timed;
 	int below, above;
 	if (!beside(timed, rows, &below, &above))
 		return;
 	for (int i = below < 0 ? 0 : below; i <= above; i++) {
+		const double factor = 1 + (ratio - 1) * weight_of(stage, i);
 		timed->batch[i] = fmin(fmax(timed->batch[i] * factor, 1), 2 << i);
-		stage->corrected |= 1u << i;
+		stage->corrected[i]++;
 	}
 }
 
-static void correct_prompt(struct instance_stage *stage, double factor)
+static void correct_prompt(struct instance_stage *stage, double ratio)
 {
-	stage->timed.prompt_s *= factor;
-	stage->corrected |= 1u << PROMPT;
+	stage->timed.prompt_s *= 1 + (ratio - 1) * weight_of(stage, PROMPT);
+	stage->corrected[PROMPT]++;
 }
 
 // What is known of the stage for a step of so many rows, or for one in a piece of a prompt, seconds; < 0: nothing.
@@ -196,7 +206,6 @@ static double known_s(const struct instance_stage *stage, double rows, bool gene
 
 static void observe_part(struct instance *instance, unsigned part, double rows, bool generating, double took_s)
 {
-	const double weight = 0.25; // of a second, beside what was known
 	const unsigned count = parts_count(instance->parts);
 	struct instance_stage *first = instance->stages + (parts_stage(instance->parts, part) - instance->stages),
 			      *end = part + 1 < count ? instance->stages + (parts_stage(instance->parts, part + 1) -
@@ -213,14 +222,13 @@ static void observe_part(struct instance *instance, unsigned part, double rows, 
 	}
 	if (took_s < STAGE_LEAST_S || took_s > STAGE_MOST_S || all_s <= 0)
 		return;
-	const double factor = 1 + (took_s / all_s - 1) * weight;
 	for (struct instance_stage *stage = first; stage < end; stage++) {
 		if (!generating)
-			correct_prompt(stage, factor);
+			correct_prompt(stage, took_s / all_s);
 		else if (rows < ONE_ROW)
-			correct_single(stage, factor);
+			correct_single(stage, took_s / all_s);
 		else
-			correct_batch(stage, rows, factor);
+			correct_batch(stage, rows, took_s / all_s);
 		store_corrected(instance, stage);
 	}
 }

@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { BISECTIONS = 50 };
+enum { BISECTIONS = 50, PROMPT_PIECES = 4 }; // pieces: as the generator makes them
 
 static unsigned role(const struct chain *chain, unsigned i)
 {
@@ -124,21 +124,27 @@ double chain_together_s(const struct problem *problem, const struct chain *chain
 	return best;
 }
 
+// A long prompt goes round in PROMPT_PIECES pieces for each part, as many at once as there are parts: the first ones
+// have to reach the last part before all are at work.
 double chain_prompt_s(const struct problem *problem, const struct chain *chain)
 {
-	double slowest_s = 0, part_s = 0;
+	double slowest_s = 0, part_s = 0, round_s = 0;
+	const double parts = chain_parts(problem, chain), pieces = PROMPT_PIECES * parts;
 	for (unsigned i = 0; i < chain->count; i++) {
 		const struct place_device *one = &problem->devices[chain->at[i]];
 		if (one->prompt_s < 0 || chain->host_layers[i])
 			return -1;
 		if (i && one->group != problem->devices[chain->at[i - 1]].group) {
+			const double busy_s = cost_hop_busy_s(problem, chain->at[i - 1], chain->at[i], 1);
 			part_s = 0;
-			slowest_s = fmax(slowest_s, cost_hop_busy_s(problem, chain->at[i - 1], chain->at[i], 1));
+			round_s += busy_s;
+			slowest_s = fmax(slowest_s, busy_s);
 		}
 		part_s += chain->layers[i] * one->prompt_s;
+		round_s += chain->layers[i] * one->prompt_s;
 		slowest_s = fmax(slowest_s, part_s);
 	}
-	return slowest_s;
+	return fmax(slowest_s, round_s / parts) * (pieces + parts - 1) / pieces;
 }
 
 void chain_measure(const struct problem *problem, struct chain *chain)
