@@ -14,9 +14,13 @@ describe("a ring that goes on with fewer parts", { timeout: 900000 * slow }, () 
 	let all, cluster, nodes, wanted;
 
 	const pins = (...parts) => parts.map(([node, first_layer, layer_count]) => ({ device_id: node.device.device_id, first_layer, layer_count }));
+	// A node that was started again may have to be verified first; one that has much to do is offline for a moment.
+	const there = (method, params) => eventually(() => cluster.admin.call(method, params).catch((error) => {
+		if (error.reason !== "unavailable") throw error;
+	}), `${method}: all nodes are there`, LONG);
 	// What all layers on one node would take, beside what is free there.
 	const alone = async (more) => {
-		const { feasible, devices } = await cluster.admin.call("placement.preview", { model_id: all.model_id, ...more, pins: pins([nodes[0], 0, LAYERS]) });
+		const { feasible, devices } = await there("placement.preview", { model_id: all.model_id, ...more, pins: pins([nodes[0], 0, LAYERS]) });
 		const { free_bytes, needed_bytes } = devices.find((one) => one.device_id === nodes[0].device.device_id);
 		return { feasible, free_bytes, needed_bytes };
 	};
@@ -35,13 +39,10 @@ describe("a ring that goes on with fewer parts", { timeout: 900000 * slow }, () 
 	});
 	after(() => all?.finish());
 
-	// A node that was started again may have to be verified first, and shows for a moment what it said before.
 	const place = async () => {
-		const params = { ...wanted, pins: pins(...nodes.map((node, i) => [node, EACH * i, EACH])) };
-		const created = await eventually(() => cluster.admin.call("instance.create", params).catch((error) => {
-			if (error.reason !== "unavailable") throw error;
-		}), "it is placed", LONG);
-		return cluster.ready(created.instance_id);
+		const { instance_id } = await there("instance.create", { ...wanted, pins: pins(...nodes.map((node, i) => [node, EACH * i, EACH])) });
+		const { state } = await cluster.is(instance_id, "loaded", (one) => ["running", "failed"].includes(one.state));
+		return { instance_id, state };
 	};
 	const answer = async (stream = cluster.stream("a b c", { max_tokens: 200 })) => {
 		await within(stream.done, () => `it ends: ${JSON.stringify(stream)}; ${cluster.server.output.stderr.slice(-2000)}`, LONG);
@@ -49,28 +50,36 @@ describe("a ring that goes on with fewer parts", { timeout: 900000 * slow }, () 
 		return stream.text;
 	};
 
+	// One try; whether a part was kept. Not so where the machine is so busy that a node is given up besides, or that its
+	// processors seem to differ so much that all had better be loaded anew. The answer is whole in any case.
+	const lose = async (context, { instance_id, state }) => {
+		if (state === "failed") return false;
+		const undisturbed = await answer(), before = nodes.map(holding), stream = cluster.stream("a b c", { max_tokens: 200 });
+		await stream.begun();
+		const [was] = await cluster.list();
+		nodes[1].child.kill("SIGKILL");
+		assert.equal(await answer(stream), undisturbed);
+		const now = await cluster.is(instance_id, "running again", (one) => one.state === "running" && one.recoveries > was.recoveries);
+		const said = cluster.server.output.stderr.includes(`${instance_id} of words: 1 of 2 parts keep what they have loaded`);
+		context.diagnostic(JSON.stringify([was.recoveries, now.recoveries, said, now.stages.map((one) => [one.device_id, one.first_layer, one.layer_count])]));
+		if (was.recoveries || now.recoveries !== 1 || now.epoch !== was.epoch + 1 || !said) return false;
+		const stays = [0, 2].findIndex((part, at) => now.stages[at].device_id === nodes[part].device.device_id &&
+			now.stages[at].first_layer === EACH * part && now.stages[at].layer_count === EACH);
+		assert.ok(now.stages.length === 2 && stays >= 0, JSON.stringify(now.stages));
+		assert.deepEqual(before.map((one) => one.length), [1, 1, 1]);
+		assert.deepEqual(holding(nodes[2 * stays]), before[2 * stays], "its process is the same");
+		assert.notDeepEqual(holding(nodes[2 - 2 * stays]), before[2 - 2 * stays]);
+		assert.equal(await answer(), undisturbed);
+		return true;
+	};
+
 	test("the node of the middle part is killed in the middle of an answer: it is whole, and one part is not loaded anew", async (context) => {
-		for (let i = 0, stays = -1; stays < 0; i++) { // a busy machine's processors differ so much that all had better be loaded anew
-			assert.ok(i < 5, "one part is not loaded anew");
-			const { instance_id } = await place(), undisturbed = await answer(), before = nodes.map(holding);
-			assert.deepEqual(before.map((one) => one.length), [1, 1, 1]);
-			const stream = cluster.stream("a b c", { max_tokens: 200 });
-			await stream.begun();
-			nodes[1].child.kill("SIGKILL");
-			assert.equal(await answer(stream), undisturbed);
-			const now = await cluster.is(instance_id, "running again", (one) => one.state === "running" && one.recoveries);
-			context.diagnostic(JSON.stringify(now.stages.map((one) => [one.device_id, one.first_layer, one.layer_count])));
-			stays = [0, 2].findIndex((part, at) => now.stages[at].device_id === nodes[part].device.device_id &&
-				now.stages[at].first_layer === EACH * part && now.stages[at].layer_count === EACH);
-			if (stays >= 0) {
-				assert.equal(now.stages.length, 2);
-				assert.ok(cluster.server.output.stderr.includes(`${instance_id} of words: 1 of 2 parts keep what they have loaded`));
-				assert.deepEqual(holding(nodes[2 * stays]), before[2 * stays], "its process is the same");
-				assert.notDeepEqual(holding(nodes[2 - 2 * stays]), before[2 - 2 * stays]);
-				assert.equal(await answer(), undisturbed);
-			}
-			await cluster.admin.call("instance.delete", { instance_id });
-			await nodes[1].start();
+		for (let i = 0, kept = false; !kept; i++) {
+			assert.ok(i < 8, "one part is not loaded anew");
+			const placed = await place();
+			kept = await lose(context, placed);
+			await cluster.admin.call("instance.delete", { instance_id: placed.instance_id });
+			if (nodes[1].child.signalCode) await nodes[1].start();
 		}
 	});
 });
