@@ -4,6 +4,7 @@ import { now } from "../../lib/clock";
 import { figure, fullTime, shortTime, took } from "../../lib/format";
 import { deviceHref, nodeHref } from "../../lib/route";
 import { actorOf, detailOf } from "../../state/audit";
+import { deviceLabel } from "../../state/select";
 import { useApp } from "../app-context";
 import { MarkIcon } from "../parts";
 
@@ -87,7 +88,7 @@ function OnWhat({ entry }: { entry: AuditEntry }) {
     <>
       {target && target !== device_id && target !== node_id && <span class="code target">{target}</span>}
       {device_id ? (
-        <a href={deviceHref(device_id)}>{device?.name ?? device_id}</a>
+        <a href={deviceHref(device_id)}>{device ? deviceLabel(state.value, device_id) : device_id}</a>
       ) : (
         node_id && <a href={nodeHref(node_id)}>{node?.name ?? node_id}</a>
       )}

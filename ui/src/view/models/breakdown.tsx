@@ -6,7 +6,7 @@ import { deviceLabel } from "../../state/select";
 import type { State } from "../../state/state";
 import { classWord } from "../../state/topology";
 import { useApp } from "../app-context";
-import { MarkIcon } from "../parts";
+import { MarkIcon, Named } from "../parts";
 
 interface Row {
   readonly key: string;
@@ -47,9 +47,11 @@ function Waterfall({ rows, total, aside }: { rows: readonly Row[]; total: number
           at += row.ms ?? 0;
           return (
             <div key={row.key} class={`fall ${row.kind} ${row === slowest && rows.length > 1 ? "slowest" : ""}`}>
-              <dt class="clip" title={row.name}>
+              <dt title={row.name}>
                 {row === slowest && rows.length > 1 && <MarkIcon mark="throttled" class="mini" />}
-                {row.name}
+                <span class="clip">
+                  <Named text={row.name} />
+                </span>
               </dt>
               <dd class="fall-bar">
                 <i style={{ "--from": (from / axis) * 100, "--v": ((row.ms ?? 0) / axis) * 100 }} />

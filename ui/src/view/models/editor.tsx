@@ -5,6 +5,7 @@ import type { Pin } from "../../lib/api.gen";
 import { count } from "../../lib/format";
 import { deviceLabel } from "../../state/select";
 import { useApp } from "../app-context";
+import { Named } from "../parts";
 
 /** As sliders have them: by one layer, by eight, and as far as it goes. */
 const steps: Record<string, number> = {
@@ -75,15 +76,19 @@ export function LayerEditor({
         )}
       </div>
       <div class="strip" ref={strip} style={{ "--layers": layers }}>
-        {pins.map((pin) => (
+        {pins.map((pin, i) => (
           <span
             key={pin.device_id}
             class="strip-part"
             style={{ "--from": share(pin.first_layer), "--to": share(pin.first_layer + pin.layer_count) }}
             title={`${name(pin.device_id)}, ${count(pin.layer_count, "layer")}`}
           >
-            <span class="strip-name clip">
-              <b>{name(pin.device_id)}</b> {count(pin.layer_count, "layer")}
+            <span class="strip-name">
+              <span>{i + 1}</span>
+              <b class="clip">
+                <Named text={name(pin.device_id)} />
+              </b>
+              <span class="clip">{count(pin.layer_count, "layer")}</span>
             </span>
           </span>
         ))}

@@ -280,7 +280,7 @@ function Where({ placement, layers }: { placement: Placement; layers: number }) 
     const one = placement.feasible ? undefined : memoryOf.get(id);
     return one ? Math.max(0, one.needed_bytes - (one.free_bytes === null ? one.memory_bytes : one.free_bytes + one.given_bytes)) : 0;
   };
-  const named = placement.why.filter((one) => one.device_id !== null);
+  const named = byText(state.value, placement.why);
   return (
     <div class="pv-grid">
       <div class="pv-main">
@@ -337,9 +337,9 @@ function Where({ placement, layers }: { placement: Placement; layers: number }) 
         {named.length > 0 && (
           <ul class="left-out">
             {named.map((one) => (
-              <li key={`${one.device_id} ${one.text}`}>
+              <li key={one.text}>
                 <MarkIcon mark="idle" />
-                <About device={one.device_id!} text={one.text} />
+                <About {...one} />
               </li>
             ))}
           </ul>
@@ -364,12 +364,13 @@ const heads = { compute: "comp", memory: "mem", network: "net", thermal: "heat",
 
 const SCORES_SHOWN = 8;
 
-/** Of 100, in its five parts: the order in which devices are tried first. Each name has a line of its own. */
+/** Of 100, in its five parts: the order in which devices are tried first. Each name has a line of its own; equal devices
+ * of one machine that have equal scores share it. */
 function Scores({ placement }: { placement: Placement }) {
   const { state } = useApp();
   const [all, setAll] = useState(false);
-  const scored = placement.devices.filter((one) => one.score !== null).sort((a, b) => b.score!.total - a.score!.total);
-  if (scored.length < 2) return null;
+  const rows = scoreRows(state.value, placement);
+  if (rows.length === 0 || placement.devices.length < 2) return null;
   return (
     <section class="scores">
       <h3>Device score</h3>
@@ -384,27 +385,27 @@ function Scores({ placement }: { placement: Placement }) {
             <th scope="col">score</th>
           </tr>
         </thead>
-        {(all ? scored : scored.slice(0, SCORES_SHOWN)).map(({ device_id, score }) => (
-          <tbody key={device_id}>
+        {(all ? rows : rows.slice(0, SCORES_SHOWN)).map(({ key, name, figures, total }) => (
+          <tbody key={key}>
             <tr>
               <th scope="rowgroup" colSpan={parts.length + 1}>
-                {deviceLabel(state.value, device_id)}
+                {name}
               </th>
             </tr>
             <tr>
-              {parts.map((one) => (
-                <td key={one}>{figure(score![one] * weights[one])}</td>
+              {figures.map((one, i) => (
+                <td key={parts[i]}>{one}</td>
               ))}
               <td>
-                <b>{figure(score!.total * 100)}</b>
+                <b>{total}</b>
               </td>
             </tr>
           </tbody>
         ))}
       </table>
-      {scored.length > SCORES_SHOWN && (
+      {rows.length > SCORES_SHOWN && (
         <button type="button" class="btn small-btn" aria-expanded={all} onClick={() => setAll(!all)}>
-          {all ? "Show fewer" : `Show all ${scored.length}`}
+          {all ? "Show fewer" : `Show all ${rows.length}`}
         </button>
       )}
       <p class="small faint">Orders the first guess only; the search decides.</p>
@@ -412,17 +413,59 @@ function Scores({ placement }: { placement: Placement }) {
   );
 }
 
-/** What is said of a device: its name at the beginning leads to it. */
-function About({ device, text }: { device: string; text: string }) {
+function scoreRows(state: State, { devices }: Placement) {
+  const scored = devices.filter((one) => one.score !== null).sort((a, b) => b.score!.total - a.score!.total);
+  const alike = new Map<string, { ids: string[]; figures: string[]; total: string }>();
+  for (const { device_id, score } of scored) {
+    const record = state.devices[device_id]?.record;
+    const figures = parts.map((one) => figure(score![one] * weights[one]));
+    const total = figure(score!.total * 100);
+    const key = [record?.node_id, record?.name ?? device_id, ...figures, total].join("\n");
+    const known = alike.get(key);
+    if (known) known.ids.push(device_id);
+    else alike.set(key, { ids: [device_id], figures, total });
+  }
+  return [...alike].map(([key, { ids, ...rest }]) => {
+    const label = deviceLabel(state, ids[0]!);
+    return { ...rest, key, name: ids.length > 1 ? `${ids.length} × ${label.replace(/ · \d+$/, "")}` : label };
+  });
+}
+
+/** What is said of a device: its name, with its number where there are several, leads to it. What is said of several in
+ * the same words is said once. */
+function About({ devices, text }: { devices: readonly string[]; text: string }) {
   const { state } = useApp();
-  const name = state.value.devices[device]?.record.name;
-  if (!name || !text.startsWith(name)) return <span>{sentence(text)}</span>;
+  const device = devices[0]!;
+  const name = deviceName(state.value, device);
+  const at = text.indexOf(name);
+  if (devices.length > 1)
+    return (
+      <span>
+        {sentence(text)} <b>The same for {devices.length} of them.</b>
+      </span>
+    );
+  if (at < 0) return <span>{sentence(text)}</span>;
   return (
     <span>
+      {at > 0 && text[0]!.toUpperCase() + text.slice(1, at)}
       <b>
-        <a href={deviceHref(device)}>{deviceName(state.value, device)}</a>
+        <a href={deviceHref(device)}>{name}</a>
       </b>
-      {text.slice(name.length)}.
+      {text.slice(at + name.length)}.
     </span>
   );
+}
+
+/** Each text once, with the devices of which it is said: those of one name on one machine differ by their number. */
+function byText(state: State, why: Placement["why"]): { text: string; devices: string[] }[] {
+  const found = new Map<string, { text: string; devices: string[] }>();
+  for (const { device_id, text } of why) {
+    if (device_id === null) continue;
+    const plain = state.devices[device_id]?.record.name ?? "";
+    const key = text.replace(deviceName(state, device_id), plain);
+    const known = found.get(key);
+    if (known) found.set(key, { text: key, devices: [...known.devices, device_id] });
+    else found.set(key, { text, devices: [device_id] });
+  }
+  return [...found.values()];
 }
