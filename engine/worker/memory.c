@@ -62,7 +62,11 @@ static enum status machine_check(struct call *call, const struct worker_device *
 		  "and %llu are kept free",
 		  (unsigned long long)bytes, (unsigned long long)available, (unsigned long long)awaited,
 		  (unsigned long long)kept);
-	error_hint(&call->error, "free other memory, or ask for less");
+	// What others were given is counted until their workers have answered, though they may have touched it already.
+	const bool soon = awaited && kept <= available && bytes <= available - kept;
+	error_hint(&call->error,
+		   soon ? "ask again in a moment: what others were just given may be counted twice until then"
+			: "free other memory, or ask for less");
 	return STATUS_OUT_OF_MEMORY;
 }
 

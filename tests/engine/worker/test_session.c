@@ -431,14 +431,20 @@ static void machine_memory_is_promised_once(void **state)
 {
 	enum { BYTES = 48 * MIB };
 	struct worker worker;
+	struct answer answer;
+	struct error error = {0};
 	(void)state;
 	worker_open(&worker, NULL, "cpu", "cpu");
 	const uint64_t before = resident_bytes(&worker);
 	SERVER_CALL(&worker, "memory.allocate", STATUS_OK, "'device':0,'handle':1,'bytes':%d,'awaited_bytes':%d", BYTES,
 		    MIB);
 	assert_true(resident_bytes(&worker) >= before + BYTES - 4 * MIB); // the kernel counts roughly
-	SERVER_CALL(&worker, "memory.allocate", STATUS_OUT_OF_MEMORY,
-		    "'device':0,'handle':2,'bytes':4096,'awaited_bytes':%lld", 1ll << 50);
+	const int id = post(&worker, worker.server, "memory.allocate", NULL, 0,
+			    "'device':0,'handle':2,'bytes':4096,'awaited_bytes':%lld", 1ll << 50);
+	expect(worker.server, &answer, id, "memory.allocate", STATUS_OUT_OF_MEMORY);
+	message_read_error(&answer.message, &error);
+	assert_non_null(strstr(error.hint, "ask again in a moment"));
+	answer_finish(&answer);
 	SERVER_CALL(&worker, "memory.allocate", STATUS_OK, "'device':0,'handle':2,'bytes':4096,'awaited_bytes':0");
 	assert_int_equal(worker_end(&worker, NULL, 0), 0);
 }
