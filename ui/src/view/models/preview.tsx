@@ -214,11 +214,9 @@ export function Preview({ model }: { model: Model }) {
       {(moved ?? shown).length > 1 && !sliced && (
         <div class="panel-body layer-room">
           <LayerEditor pins={moved ?? shown} chosen={moved ? freely.current : null} layers={of.layers} change={setMoved} />
-          {moved && (
-            <button class="btn small-btn" type="button" onClick={() => setMoved(null)}>
-              Let it choose
-            </button>
-          )}
+          <button class={`btn small-btn ${moved ? "" : "unseen"}`} type="button" onClick={() => setMoved(null)}>
+            Let it choose
+          </button>
         </div>
       )}
       {placement ? <Where placement={placement} layers={of.layers} /> : !refusal && <p class="panel-body quiet skeleton">Looking for the best place.</p>}
