@@ -9,8 +9,9 @@
 //
 //   split   Two nodes, one with a processor, one with so much of another (--lesser; of which processors: --better-cpus,
 //           --lesser-cpus), against the better one alone: a long prompt, 8 and 16 requests at once. Where layers go is
-//           the product's own decision, and what it predicts for both stands beside. Of requests at once the rates from
-//           each one's first token on are added up. The server and the wire have what nodes leave of the processors.
+//           the product's own decision, and what it predicts just before each measurement stands beside. Of requests at
+//           once the rates from each one's first token on are added up. Ratios are medians of those of each round. The
+//           server and the wire have what nodes leave of the processors.
 //   wire    Round trips, loss and throughput as nodes measure them, beside what the wire was told, and what one plain TCP
 //           stream gets there.
 //   hop     What a token sends, counted at the interfaces, and how much longer it takes than on one node.
@@ -131,7 +132,11 @@ async function predicted(cluster, wanted) {
 	return { rate: rate ? Number(rate) : NaN, prompt: told?.prompt_tokens_per_s ?? NaN, stages, why };
 }
 
-const beside = (rate, measured) => Number.isNaN(rate) ? "not predicted" : `${rate.toFixed(1)} (${rate >= measured ? "+" : ""}${(100 * (rate / measured - 1)).toFixed(0)} %)`;
+// What was predicted just before each of the measurements, and by how much it was too fast.
+function beside(rates, measured) {
+	const more = 100 * (median(rates.map((rate, i) => rate / measured[i])) - 1);
+	return Number.isNaN(more) ? "not predicted" : `${median(rates).toFixed(1)} (${more >= 0 ? "+" : ""}${more.toFixed(0)} %)`;
+}
 
 // What steps take on each device is learnt while it runs, once a second: of one row, of many, and of prompts.
 async function warmUp(cluster, instance) {
@@ -141,8 +146,6 @@ async function warmUp(cluster, instance) {
 	await readPrompt(cluster, instance);
 	await sleep(1500);
 }
-
-const draining = (cluster, one, drain) => cluster.admin.call("device.drain", { device_id: one.cpu.device_id, drain });
 
 async function benchSplit() {
 	const cluster = await start(["better", "lesser"], { better: { cpus: values["better-cpus"] }, lesser: { cpus: values["lesser-cpus"], cpu: lesser } }), { net, admin } = cluster;
@@ -158,33 +161,34 @@ async function benchSplit() {
 	const alone = await load(cluster, { ...most, pins: whole(better, layers) }), rates = new Map();
 	await warmUp(cluster, alone);
 	for (const count of STREAMS) {
-		const wanted = await wantedOf(count);
-		await draining(cluster, other, true);
-		const one = await predicted(cluster, wanted);
-		await draining(cluster, other, false);
-		rates.set(count, { wanted, guesses: [one, await predicted(cluster, wanted)], alone: [], both: [] });
+		const wanted = await wantedOf(count), instance = await load(cluster, wanted);
+		rates.set(count, { wanted, instance, alone: [], both: [], guesses: { alone: [], both: [] } });
+		if (instance.stages.length < 2)
+			console.log(`\nThe product's own placement takes one node: ${(await predicted(cluster, wanted)).why.map(({ text }) => text).join("; ")}`);
 	}
-	for (const figures of rates.values()) {
-		figures.instance = await load(cluster, figures.wanted);
-		if (figures.instance.stages.length < 2)
-			console.log(`\nThe product's own placement takes one node: ${(await predicted(cluster, figures.wanted)).why.map(({ text }) => text).join("; ")}`);
-	}
-	const prompts = { alone: [], both: [] };
+	const prompts = { alone: [], both: [], guesses: { alone: [], both: [] } };
+	const figuresOf = async (figures, which, name, wanted, instance, measure) => {
+		const pins = instance.stages.map(({ device_id, first_layer, layer_count }) => ({ device_id, first_layer, layer_count }));
+		figures.guesses[which].push((await predicted(cluster, { ...wanted, pins }))[name]);
+		figures[which].push(await measure(cluster, instance));
+	};
 	for (let round = 0; round < rounds; round++) {
-		prompts.alone.push(await readPrompt(cluster, alone));
-		prompts.both.push(await readPrompt(cluster, rates.get(STREAMS[0]).instance));
+		const { wanted, instance } = rates.get(STREAMS[0]);
+		await figuresOf(prompts, "alone", "prompt", wanted, alone, readPrompt);
+		await figuresOf(prompts, "both", "prompt", wanted, instance, readPrompt);
 		for (const [count, figures] of rates) {
-			figures.alone.push(await askAll(cluster, alone, count));
-			figures.both.push(await askAll(cluster, figures.instance, count));
+			const askThem = (...those) => askAll(...those, count);
+			await figuresOf(figures, "alone", "rate", figures.wanted, alone, askThem);
+			await figuresOf(figures, "both", "rate", figures.wanted, figures.instance, askThem);
 		}
 	}
 	heads(`Processors ${values["better-cpus"]}, and ${lesser} of ${values["lesser-cpus"]}: ${SHAPE} ${values.format}, ${layers} layers; medians of ${rounds}`,
 		"tokens/s", "layers", "better alone", "both", "ratio", "predicted, alone", "predicted, both");
-	const ratio = (one) => [median(one.alone).toFixed(1), median(one.both).toFixed(1), `**${(median(one.both) / median(one.alone)).toFixed(2)}**`];
-	const guessed = ([one, two], name, { alone, both }) => [beside(one[name], median(alone)), beside(two[name], median(both))];
-	row(`a prompt of ${PROMPT}`, split(rates.get(STREAMS[0]).instance), ...ratio(prompts), ...guessed(rates.get(STREAMS[0]).guesses, "prompt", prompts));
+	const ratio = (one) => [median(one.alone).toFixed(1), median(one.both).toFixed(1), `**${median(one.both.map((rate, i) => rate / one.alone[i])).toFixed(2)}**`];
+	const guessed = ({ guesses, alone, both }) => [beside(guesses.alone, alone), beside(guesses.both, both)];
+	row(`a prompt of ${PROMPT}`, split(rates.get(STREAMS[0]).instance), ...ratio(prompts), ...guessed(prompts));
 	for (const [count, figures] of rates)
-		row(`${count} requests at once`, split(figures.instance), ...ratio(figures), ...guessed(figures.guesses, "rate", figures));
+		row(`${count} requests at once`, split(figures.instance), ...ratio(figures), ...guessed(figures));
 	console.log(`\nBefore anything had run, for ${STREAMS[0]}: ${split(before)}, ${before.rate} tokens/s predicted.`);
 	for (const [count, { instance }] of rates) {
 		const { timing } = await instanceOf(admin, instance.instance_id);
