@@ -48,7 +48,8 @@ async function withRemoteWorker(make) {
 	return [made, started[0], opened[0]];
 }
 
-async function dead(pid, what = "the worker is dead", ms = 15000 * slow) {
+// Of a session whose client has gone 10 s later: it may come back.
+async function dead(pid, what = "the worker is dead", ms = 60000 * slow) {
 	const began = performance.now();
 	await eventually(() => !alive(pid), what, ms);
 	return performance.now() - began;
@@ -62,7 +63,7 @@ function later(client, name, params, body) {
 	return new Promise((resolve, reject) => Object.assign(call, { resolve, reject }));
 }
 
-// Some 12 s of kernels, one after the other, all with the worker at once; each is answered when it is done.
+// Some 9 s of kernels, one after the other, all with the worker at once; each is answered when it is done.
 async function startLongWork(client) {
 	const { module_id } = await client.call("compute.load", { device_id: cluster.remote.device.device_id, format: "builtin" });
 	const launch = async (n) => {
@@ -72,7 +73,7 @@ async function startLongWork(client) {
 	const trial = await launch(512);
 	let fastest = Infinity; // of several: others may be at work just now, and done with it later
 	for (let i = 0; i < 8; i++) fastest = Math.min(fastest, (await client.call("compute.launch", trial)).device_us);
-	const long = await launch(Math.ceil(512 * Math.cbrt(60000 / fastest))); // 60 ms each
+	const long = await launch(Math.ceil(512 * Math.cbrt(45000 / fastest))); // 45 ms each
 	const work = { total: 200, done: 0, failed: 0 };
 	work.all = Promise.all(Array.from({ length: work.total }, () => later(client, "compute.launch", long).then(
 		() => { work.done++; }, () => { work.failed++; })));
@@ -382,29 +383,55 @@ describe("a server that is not heard", () => {
 	});
 
 	const fence = /was not heard for ([\d.]+) s/, lifted = /heard again/;
+	// What came from the node, once nothing more comes of what was on the way.
+	const stands = async (pair) => {
+		for (let same = 0, before = -1; same < 3; before = pair.up) {
+			await sleep(50);
+			same = pair.up === before ? same + 1 : 0;
+		}
+		return pair.up;
+	};
+	// What has to be heard again within 8 s of its beginning, when it gives what that was, is tried again where a busy
+	// machine took longer.
+	const inTime = (attempt) => async () => {
+		for (let tries = 1; ; tries++) {
+			const times = {}; // cut, heard
+			try {
+				return await attempt(times);
+			} catch (error) {
+				const took = (times.heard ?? performance.now()) - times.cut;
+				if (tries === 5 || !(took > 7000)) throw error;
+				console.log(`${(took / 1000).toFixed(1)} s went by: once more`);
+			}
+			cluster.server.child.kill("SIGCONT");
+			cluster.proxy.mend();
+			await cluster.remote.ready();
+		}
+	};
 
-	test("nothing passes after 5 s, and the work goes on when it is heard in time", async () => {
+	test("nothing passes after 5 s, and the work goes on when it is heard in time", inTime(async (times) => {
 		const client = await tenant(cluster), from = cluster.remote.output.stderr.length;
 		const [work, pid, pair] = await withRemoteWorker(() => startLongWork(client));
-		const cut = performance.now(), since = () => performance.now() - cut;
+		const cut = times.cut = performance.now(), since = () => performance.now() - cut;
 		cluster.proxy.cut("down"); // what the node says still arrives: it alone can stop itself
 		await cluster.remote.said(fence, from);
 		const fenced = since(), before = work.done;
-		await sleep(150); // what was on the way
-		const passed = { up: pair.up, done: work.done };
+		const passed = { up: await stands(pair), done: work.done };
 		assert.ok(before > 3 && work.done < work.total, `work goes on: ${work.done} of ${work.total}`);
 		assert.ok(alive(pid), "the worker stays");
-		await sleep(1500); // and 3 s after the fence the connection would be given up
-		assert.deepEqual({ up: pair.up, done: work.done }, passed, "nothing passed");
+		await sleep(1000); // and 3 s after the fence the connection would be given up
+		const later = { up: pair.up, done: work.done };
+		times.heard = performance.now();
 		cluster.proxy.mend();
+		assert.deepEqual(later, passed, "nothing passed");
 		await cluster.remote.said(lifted, from);
 		console.log(`held ${(fenced / 1000).toFixed(1)} s after the cut, lifted after ${(since() / 1000).toFixed(1)} s: ${passed.done} of ${work.total} answered before`);
-		await within(work.all, "the work goes on", 60000 * slow);
+		await within(work.all, "the work goes on", 300000 * slow);
 		assert.deepEqual([work.done, work.failed], [work.total, 0]);
 		assert.equal(client.notices.length, 0);
 		await client.close();
 		await dead(pid);
-	});
+	}));
 
 	test("a token revoked meanwhile: no output after 5 s, the worker dies after 8", async () => {
 		const client = await tenant(cluster), from = cluster.remote.output.stderr.length;
@@ -415,9 +442,7 @@ describe("a server that is not heard", () => {
 		assert.equal((await client.closed).code, 4410);
 		const before = pair.up;
 		await cluster.remote.said(fence, from);
-		const fenced = since();
-		await sleep(150);
-		const passed = pair.up;
+		const fenced = since(), passed = await stands(pair);
 		assert.ok(passed > before, "until then the node does not know");
 		await dead(pid);
 		const gone = since();
@@ -447,20 +472,22 @@ describe("a server that is not heard", () => {
 		await client.close();
 	});
 
-	test("the server's process stands still, for less than 8 s", async () => {
+	test("the server's process stands still, for less than 8 s", inTime(async (times) => {
 		const client = await tenant(cluster), from = cluster.remote.output.stderr.length;
 		const [work, pid, pair] = await withRemoteWorker(() => startLongWork(client));
+		times.cut = performance.now();
 		cluster.server.child.kill("SIGSTOP");
 		await cluster.remote.said(fence, from);
-		await sleep(150);
-		const passed = pair.up;
+		const passed = await stands(pair);
 		await sleep(1000);
-		assert.equal(pair.up, passed, "nothing passed");
+		const later = pair.up;
+		times.heard = performance.now();
 		cluster.server.child.kill("SIGCONT");
+		assert.equal(later, passed, "nothing passed");
 		await cluster.remote.said(lifted, from);
-		await within(work.all, "the work goes on", 60000 * slow);
+		await within(work.all, "the work goes on", 300000 * slow);
 		assert.deepEqual([work.done, work.failed], [work.total, 0]);
 		await client.close();
 		await dead(pid);
-	});
+	}));
 });

@@ -1,5 +1,6 @@
 // Workers as the server sees them, made from schema/node.json: a node that starts them as it is asked, and a worker whose
 // memory is a Map. What one does wrong on purpose, a test puts in `answers` or sends itself.
+import { createCipheriv } from "node:crypto";
 import net from "node:net";
 import { join } from "node:path";
 import WebSocket from "ws";
@@ -188,12 +189,9 @@ export class WorkerNode extends FakeNode {
 	}
 }
 
+// Bytes that tell where they belong: the same each time, others for each seed.
 export const pattern = (bytes, seed = 1) => {
-	const out = Buffer.allocUnsafe(bytes);
-	let state = seed >>> 0 || 1;
-	for (let i = 0; i < bytes; i++) {
-		state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-		out[i] = state >>> 24;
-	}
-	return out;
+	const key = Buffer.alloc(16);
+	key.writeUInt32LE(seed);
+	return createCipheriv("aes-128-ctr", key, Buffer.alloc(16)).update(Buffer.alloc(bytes));
 };
