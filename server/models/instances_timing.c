@@ -233,7 +233,8 @@ static void explain(const struct times *times, struct buffer *text)
 	else if (longest->ms * times->stage_count * 100 > compute_ms * EVEN_PERCENT)
 		explain_stage(times, longest, false, longest->ms, text);
 	else
-		buffer_append_text(text, "none in particular: its parts take about as long as each other");
+		buffer_append_text(text,
+				   "its parts take about as long as each other: none of them holds the others up");
 }
 
 // ---- as the API shows it ----
