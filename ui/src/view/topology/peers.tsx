@@ -85,7 +85,14 @@ function Sum({ name, pairs, sum, shown }: { name: string; pairs: number; sum: Pe
         </span>
         {least !== null && most !== null && (
           <span>
-            <Figure {...rate(least)} /> to <Figure {...rate(most)} /> <span class="quiet">each way</span>
+            <Figure {...rate(least)} />
+            {rate(most).value !== rate(least).value && (
+              <>
+                {" to "}
+                <Figure {...rate(most)} />
+              </>
+            )}{" "}
+            <span class="quiet">each way</span>
           </span>
         )}
         {unmeasured > 0 && <span class="not-reported">{count(unmeasured, "way")} not measured</span>}
