@@ -18,7 +18,7 @@ skipped test is named. Stages, all of them unless some are named:
   package ./dev package, what is in the packages, and what takes gigabytes and an optimised build
   docker  the container image, built and tried; as root, where buildah and debootstrap are installed (about 3 minutes)
 --quick      lint, ui and debug, without the browser
-What takes many minutes for little is none of these: ctest --test-dir build/debug -L long, and build/tsan.
+What takes many minutes for little is none of these: ctest --test-dir build/debug -L long, and build/asan, build/tsan.
 -R PATTERN   only tests whose ctest name matches; of the stages, debug, asan and tsan unless some are named
 Results: build/test/*.xml (JUnit), full output: build/log/.
 EOF
