@@ -40,6 +40,8 @@ const heads = (title, ...cells) => {
 	row(...cells);
 	console.log(`|${"---|".repeat(cells.length)}`);
 };
+// How far it is, beside the tables: a machine that stops it half way leaves what it has seen.
+const says = (text) => console.error(`cluster: ${(performance.now() / 1000).toFixed(0)} s: ${text}`);
 
 let prompts = 0;
 const prompt = (length) => {
@@ -156,8 +158,10 @@ async function benchSplit() {
 	// The first time nothing is known of either but its memory's bandwidth; what it then learns is what counts.
 	const most = await wantedOf(Math.max(...STREAMS)), before = await predicted(cluster, { ...most, sequences: STREAMS[0] });
 	const first = await load(cluster, { ...most, pins: halves(better, other, layers) });
+	says("both, half the layers each, for what they learn");
 	await warmUp(cluster, first);
 	await unload(cluster, first);
+	says("the better one alone");
 	const alone = await load(cluster, { ...most, pins: whole(better, layers) }), rates = new Map();
 	await warmUp(cluster, alone);
 	for (const count of STREAMS) {
@@ -169,11 +173,14 @@ async function benchSplit() {
 	const prompts = { alone: [], both: [], guesses: { alone: [], both: [] } };
 	const figuresOf = async (figures, which, name, wanted, instance, measure) => {
 		const pins = instance.stages.map(({ device_id, first_layer, layer_count }) => ({ device_id, first_layer, layer_count }));
-		figures.guesses[which].push((await predicted(cluster, { ...wanted, pins }))[name]);
-		figures[which].push(await measure(cluster, instance));
+		const guess = (await predicted(cluster, { ...wanted, pins }))[name], rate = await measure(cluster, instance);
+		figures.guesses[which].push(guess);
+		figures[which].push(rate);
+		says(`${name} of ${wanted.sequences}, ${which}: ${rate.toFixed(1)} tokens/s, ${guess.toFixed(1)} predicted`);
 	};
 	for (let round = 0; round < rounds; round++) {
 		const { wanted, instance } = rates.get(STREAMS[0]);
+		says(`round ${round + 1} of ${rounds}`);
 		await figuresOf(prompts, "alone", "prompt", wanted, alone, readPrompt);
 		await figuresOf(prompts, "both", "prompt", wanted, instance, readPrompt);
 		for (const [count, figures] of rates) {
