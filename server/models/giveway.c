@@ -587,14 +587,14 @@ void giveway_returned(const struct instance *instance)
 								       .device_id = cluster_device_id(device)});
 }
 
-// The other instance is not wanted any more, or came up, and its end or this one's was not stored: then it is one like
-// any other.
+// The other instance is not wanted any more, or came up (as one did that gave way itself since), and its end or this
+// one's was not stored: then it is one like any other.
 void giveway_restore(struct instances *instances)
 {
 	for (struct instance **at = &instances->first, *one; (one = *at);) {
 		struct instance *to = instances->first;
-		while (to &&
-		       (to == one || to->state == INSTANCE_FAILED || strcmp(to->instance_id, one->gave_way_to) != 0))
+		while (to && (to == one || to->state == INSTANCE_FAILED || to->gave_way_to[0] ||
+			      strcmp(to->instance_id, one->gave_way_to) != 0))
 			to = to->next;
 		if (!one->gave_way_to[0] || one->state == INSTANCE_FAILED || !to) {
 			one->gave_way_to[0] = 0;

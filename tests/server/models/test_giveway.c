@@ -291,8 +291,41 @@ static void test_order(void **context)
 	free(placing);
 }
 
+// At a start of the server: whoever gave way is behind one that is listed by itself, whatever the order of the rows,
+// and also where one gave way to another that gave way to a third, since the end of the first was not stored.
+static void test_restore(void **context)
+{
+	static const char *const ids[] = {"ins_a", "ins_b", "ins_c"}, *const to[] = {"ins_b", "ins_c", ""};
+	static const unsigned orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+	struct instance *rows = malloc(3 * sizeof *rows);
+	struct instances *all = malloc(sizeof *all);
+	(void)context;
+	assert_non_null(rows);
+	assert_non_null(all);
+	for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
+		memset(all, 0, sizeof *all);
+		memset(rows, 0, 3 * sizeof *rows);
+		struct instance **last = &all->first;
+		for (unsigned j = 0; j < 3; j++) {
+			struct instance *one = *last = &rows[orders[i][j]];
+			snprintf(one->instance_id, sizeof one->instance_id, "%s", ids[orders[i][j]]);
+			snprintf(one->gave_way_to, sizeof one->gave_way_to, "%s", to[orders[i][j]]);
+			last = &one->next;
+		}
+		all->count = 3;
+		giveway_restore(all);
+		for (unsigned j = 0; j < 3; j++)
+			assert_ptr_equal(instances_find(all, ids[j]), &rows[j]);
+		assert_ptr_equal(rows[2].displaced, &rows[1]);
+		assert_int_equal(all->count, 2);
+	}
+	free(all);
+	free(rows);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_order)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_order),
+					   cmocka_unit_test(test_restore)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
