@@ -341,6 +341,36 @@ void instance_take_placement(struct instance *instance, const struct placing *pl
 	}
 }
 
+// RETURN_WHOLE_MS: until then what gave way is placed where nothing is short only; readings are younger than that.
+enum { START_TRIES = 3, RETURN_AGAIN_MS = 1000, RETURN_WHOLE_MS = 10000, RETURN_WITHIN_MS = 60000 };
+
+struct starting {
+	struct starting *next, **link; // of instances->starting
+	struct instances *instances;
+	struct json *params;
+	char instance_id[INSTANCE_ID_BYTES]; // once it is placed
+	unsigned tries;                      // that came to nothing: who was to give way was used meanwhile
+	struct instance *returns; // it gave way to one that failed, and asks nobody to give way to it; or NULL
+	bool met;                 // another that was begun meanwhile stands in for it
+	bool lags;                // it waits for readings that show what has been freed
+	int64_t since_ms;         // of one that returns: begun; steady
+	struct net_timer again;   // of one that waits for memory
+	instances_started *done;  // NULL: it returns
+	void *context;
+};
+
+static void starting_destroy(struct starting *starting)
+{
+	*starting->link = starting->next;
+	if (starting->next)
+		starting->next->link = starting->link;
+	net_timer_stop(starting->instances->params.loop, &starting->again);
+	json_destroy(&starting->params);
+	if (starting->returns)
+		instance_free(starting->returns);
+	free(starting);
+}
+
 static enum status refuse(const struct placing *placing, struct error *error)
 {
 	const struct placement *placement = &placing->placement;
@@ -372,14 +402,19 @@ static void discard(struct instance *instance)
 }
 
 // An instance that holds its model and nothing else, in no list yet: what can be refused is, before anybody gives way.
-static enum status prepare(struct instances *instances, const struct placing *placing, struct instance **out,
+static enum status prepare(const struct starting *starting, const struct placing *placing, struct instance **out,
 			   struct error *error)
 {
+	struct instances *instances = starting->instances;
 	struct instance *instance = calloc(1, sizeof(*instance));
 	if (!instance)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
-	*instance = (struct instance){
-		.all = instances, .created_ms = clock_wall_ms(), .strategy = "auto", .load_ms = -1, .tokens_per_s = -1};
+	*instance = (struct instance){.all = instances,
+				      .created_ms = clock_wall_ms(),
+				      .wanted = json_copy(starting->params),
+				      .load_ms = -1,
+				      .tokens_per_s = -1};
+	json_set_string(instance->wanted, "model_id", placing->model->model_id);
 	instance_take_placement(instance, placing);
 	enum status status = random_id("ins_", instance->instance_id, sizeof instance->instance_id);
 	if (status)
@@ -410,36 +445,6 @@ static enum status launch(struct instance *instance, struct error *error)
 	*at = instance;
 	instance->all->count++;
 	return STATUS_OK;
-}
-
-// RETURN_WHOLE_MS: until then what gave way is placed where nothing is short only; readings are younger than that.
-enum { START_TRIES = 3, RETURN_AGAIN_MS = 1000, RETURN_WHOLE_MS = 10000, RETURN_WITHIN_MS = 60000 };
-
-struct starting {
-	struct starting *next, **link; // of instances->starting
-	struct instances *instances;
-	struct json *params;
-	char instance_id[INSTANCE_ID_BYTES]; // once it is placed
-	unsigned tries;                      // that came to nothing: who was to give way was used meanwhile
-	struct instance *returns; // it gave way to one that failed, and asks nobody to give way to it; or NULL
-	bool met;                 // another that was begun meanwhile stands in for it
-	bool lags;                // it waits for readings that show what has been freed
-	int64_t since_ms;         // of one that returns: begun; steady
-	struct net_timer again;   // of one that waits for memory
-	instances_started *done;  // NULL: it returns
-	void *context;
-};
-
-static void starting_destroy(struct starting *starting)
-{
-	*starting->link = starting->next;
-	if (starting->next)
-		starting->next->link = starting->link;
-	net_timer_stop(starting->instances->params.loop, &starting->again);
-	json_destroy(&starting->params);
-	if (starting->returns)
-		instance_free(starting->returns);
-	free(starting);
 }
 
 static struct instance *find(const struct instances *instances, const char *id)
@@ -569,7 +574,7 @@ static enum status start_placed(struct starting *starting, const struct placing 
 	if (!whole && returns_since(starting, RETURN_WHOLE_MS))
 		return error_set(error, STATUS_OUT_OF_MEMORY, "the memory that it had does not show as free yet");
 	struct instance *instance = NULL;
-	enum status status = prepare(instances, placing, &instance, error);
+	enum status status = prepare(starting, placing, &instance, error);
 	if (status)
 		return status;
 	if (starting->returns)
@@ -589,9 +594,6 @@ static enum status start_placed(struct starting *starting, const struct placing 
 	}
 	if (giveway_any(placing))
 		snprintf(instance->state_reason, sizeof instance->state_reason, "%s", placing->placement.whys[0].text);
-	instance->strategy = strategy_of(&placing->placement, starting->params);
-	instance->wanted = json_copy(starting->params);
-	json_set_string(instance->wanted, "model_id", placing->model->model_id);
 	instance_publish(instance);
 	*out = instance;
 	return STATUS_OK;
@@ -738,8 +740,8 @@ void instances_leave(const struct instances *instances, const void *connection)
 	placing_leave(instances, connection);
 }
 
-// Of one that gave way, or is coming back. What is returned is gone.
-static struct instance *stop_away(struct instances *instances, const char *id)
+// Of one that gave way, or is coming back. False: there is none.
+static bool stop_away(struct instances *instances, const char *id)
 {
 	struct instance *away = NULL;
 	for (struct instance *one = instances->first; one && !away; one = one->next)
@@ -753,11 +755,11 @@ static struct instance *stop_away(struct instances *instances, const char *id)
 		starting_destroy(one);
 		break;
 	}
-	if (away) {
-		instance_publish_removed(away);
-		instance_free(away);
-	}
-	return away;
+	if (!away)
+		return false;
+	instance_publish_removed(away);
+	instance_free(away);
+	return true;
 }
 
 enum status instances_stop(struct instances *instances, const char *id, struct error *error)
@@ -765,9 +767,7 @@ enum status instances_stop(struct instances *instances, const char *id, struct e
 	struct instance *one = find(instances, id);
 	if (one)
 		instance_stop(one);
-	else
-		one = stop_away(instances, id);
-	if (one)
+	if (one || stop_away(instances, id))
 		return STATUS_OK;
 	error_set(error, STATUS_NOT_FOUND, "there is no instance %.64s", id);
 	error_hint(error, "see: exogpu instances");
