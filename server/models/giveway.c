@@ -443,9 +443,7 @@ enum status giveway_find(struct placing *placing, struct error *error)
 
 static struct instance *find(const struct instances *instances, const struct placing_giver *giver)
 {
-	struct instance *one = instances->first;
-	while (one && strcmp(one->instance_id, giver->instance_id) != 0)
-		one = one->next;
+	struct instance *one = instances_listed(instances, giver->instance_id);
 	return one && one->epoch == giver->epoch && one->used_ms == giver->used_ms && giveway_idle_ms(one) >= 0 ? one
 														: NULL;
 }

@@ -226,7 +226,7 @@ struct instances {
 	struct instance *first; // oldest
 	size_t count;
 	bool ending;               // the server is
-	struct starting *starting; // those whose caller waits
+	struct starting *starting; // those that are begun, or come back (instances_start.c)
 	struct demand *demands;    // for models that are not loaded
 	struct nowhere *nowhere;   // and for which there was no room, the newest first
 	int64_t next_request;
@@ -248,10 +248,8 @@ enum status instances_refuse(const struct instances *instances, struct error *er
 // It ends, and is in no list any more, but may be begun again: what it was stays, and the row as it is until it is
 // kept. Nobody is told.
 void instance_displace(struct instance *instance, const struct error *fault);
-void instance_free(struct instance *instance); // one that is in no list; its row of state.db stays
-// One that gave way in vain, which is taken: place it again. Nobody gives way to it. Where there is no room that is
-// tried for a while; then, or where what it lay on cannot be used, it is listed, and waits for a place.
-void instances_start_again(struct instances *instances, struct instance *displaced);
+void instance_free(struct instance *instance);    // one that is in no list; its row of state.db stays
+void instance_discard(struct instance *instance); // one that was in no list yet: what it holds is free
 void instance_publish(const struct instance *instance);
 void instance_publish_removed(const struct instance *instance);
 void instance_take_placement(struct instance *instance, const struct placing *placing);
@@ -267,6 +265,10 @@ void instance_observe(struct instance *instance, const struct json *steps_took);
 void instance_set_failed(struct instance *instance, const struct error *fault); // for good
 // It is nobody's any more; its requests are answered. Its row of state.db stays.
 void instance_remove(struct instance *instance, const struct error *fault);
+// Those of this model that failed: another try takes their place.
+void instances_drop_failed(struct instances *instances, const char *model_id);
+// The one of this id that is listed by itself; NULL: none, or it gave way, or comes back.
+struct instance *instances_listed(const struct instances *instances, const char *id);
 // What its parts say. `part` -1: none in particular.
 void instance_parts_moved(struct instance *instance); // in fetching or loading
 void instance_parts_ready(struct instance *instance);
@@ -275,6 +277,17 @@ void instance_parts_broken(struct instance *instance);
 void instance_parts_away(struct instance *instance, unsigned part, const char *why);
 void instance_parts_back(struct instance *instance); // all that were away
 bool instance_parts_notice(struct instance *instance, const char *method, const struct json *params);
+
+// instances_start.c
+// One that gave way in vain, which is taken: place it again. Nobody gives way to it. Where there is no room that is
+// tried for a while; then, or where what it lay on cannot be used, it is listed, and waits for a place.
+void instances_start_again(struct instances *instances, struct instance *displaced);
+// These, while a place is tried: the one after this; of NULL the first. NULL: there are no more.
+const struct instance *returning_next(const struct instances *all, const struct instance *returning);
+// The one of this id, which is tried no more. NULL: none.
+struct instance *returning_take_out(struct instances *all, const char *id);
+void starts_shut_down(struct instances *all, const struct error *fault); // those that wait for memory are told
+void starts_destroy(struct instances *all);
 
 // instances_recover.c
 // A part of one that was ready is lost, or one that is being placed anew has failed: pause, and place it anew.

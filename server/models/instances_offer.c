@@ -366,25 +366,24 @@ bool offer_look(struct instance *instance)
 
 enum status instances_move(struct instances *instances, const char *id, const char *format, struct error *error)
 {
-	for (struct instance *one = instances->first; one; one = one->next) {
-		if (strcmp(one->instance_id, id) != 0)
-			continue;
-		if (one->state == INSTANCE_FAILED)
-			return error_set(error, STATUS_CONFLICT, "the instance has failed: %.320s", one->state_reason);
-		if (format)
-			return ask_step(one, format, error);
-		if (json_first(json_get(one->wanted, "pins"))) {
-			error_set(error, STATUS_CONFLICT, "the instance is where it was pinned");
-			error_hint(error, "stop it, and place the model without pins");
-			return STATUS_CONFLICT;
-		}
-		one->move_wanted = true;
-		return STATUS_OK;
-	}
-	const struct instance *away = instances_find(instances, id);
+	struct instance *one = instances_listed(instances, id);
+	const struct instance *away = one ? NULL : instances_find(instances, id);
 	if (away) // it gave way, or is coming back
 		return error_set(error, STATUS_CONFLICT, "the instance is not loaded: %.320s", away->state_reason);
-	error_set(error, STATUS_NOT_FOUND, "there is no instance %.64s", id);
-	error_hint(error, "see: exogpu instances");
-	return STATUS_NOT_FOUND;
+	if (!one) {
+		error_set(error, STATUS_NOT_FOUND, "there is no instance %.64s", id);
+		error_hint(error, "see: exogpu instances");
+		return STATUS_NOT_FOUND;
+	}
+	if (one->state == INSTANCE_FAILED)
+		return error_set(error, STATUS_CONFLICT, "the instance has failed: %.320s", one->state_reason);
+	if (format)
+		return ask_step(one, format, error);
+	if (json_first(json_get(one->wanted, "pins"))) {
+		error_set(error, STATUS_CONFLICT, "the instance is where it was pinned");
+		error_hint(error, "stop it, and place the model without pins");
+		return STATUS_CONFLICT;
+	}
+	one->move_wanted = true;
+	return STATUS_OK;
 }

@@ -1,6 +1,7 @@
-/* A placement as the API shows it. Thread: the loop's. */
+/* Placements as the API shows them, and previews of them. Thread: the loop's. */
 #include "server/models/instances_inside.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 void instance_set_bytes(struct json *object, const char *name, uint64_t value)
@@ -172,4 +173,43 @@ struct json *placing_json(const struct placing *placing)
 	json_set_integer(json, "sequences", placing->wanted.sequences);
 	json_set(json, "devices", devices_json(placing));
 	return json;
+}
+
+// ---- looked at ----
+
+struct previewing {
+	instances_previewed *done;
+	void *context;
+};
+
+static void previewed(void *context, enum status status, struct placing *placing, const struct error *error)
+{
+	struct previewing *previewing = context;
+	previewing->done(previewing->context, status, placing ? placing_json(placing) : NULL, error);
+	free(placing);
+	free(previewing);
+}
+
+enum status instances_preview(const struct instances *instances, const struct instances_preview *preview,
+			      struct error *error)
+{
+	struct previewing *previewing = calloc(1, sizeof *previewing);
+	if (!previewing)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "the server is out of memory");
+	*previewing = (struct previewing){.done = preview->done, .context = preview->context};
+	const struct placing_request request = {.kind = PLACING_PREVIEW,
+						.params = preview->params,
+						.asker = preview->asker,
+						.connection = preview->connection,
+						.done = previewed,
+						.context = previewing};
+	enum status status = placing_start(instances, &request, error);
+	if (status)
+		free(previewing);
+	return status;
+}
+
+void instances_leave(const struct instances *instances, const void *connection)
+{
+	placing_leave(instances, connection);
 }
