@@ -37,7 +37,8 @@ struct net_dialled {
 	char *server_uri; // NULL: host is what counts
 	char host[HOST_BYTES];
 	struct net_credentials shown;
-	bool done; // the handshake
+	bool done;     // the handshake
+	bool distrust; // its certificate was seen and is not taken
 	// What came of it.
 	char *authority_pem; // NULL until it was verified
 	uint8_t authority_sha256[NET_SHA256_BYTES];
@@ -200,6 +201,8 @@ static int on_verify(X509_STORE_CTX *asked, void *arg)
 	struct net_dialled *dialled = ssl ? SSL_get_app_data(ssl) : NULL;
 	bool good = dialled &&
 		    verify_chain(dialled, X509_STORE_CTX_get0_cert(asked), X509_STORE_CTX_get0_untrusted(asked));
+	if (dialled)
+		dialled->distrust = !good;
 	X509_STORE_CTX_set_error(asked, good ? X509_V_OK : X509_V_ERR_APPLICATION_VERIFICATION);
 	return good;
 }
@@ -401,9 +404,11 @@ const char *net_dialled_authority(const struct net_dialled *dialled, const uint8
 	return dialled->authority_pem;
 }
 
-const char *net_dialled_fault(const struct net_dialled *dialled)
+const char *net_dialled_fault(const struct net_dialled *dialled, enum net_failure *failure)
 {
-	if (dialled->fault[0] || !dialled->ssl || dialled->done)
+	*failure = dialled->distrust ? NET_FAILURE_CERTIFICATE : NET_FAILURE_OTHER;
+	if (dialled->fault[0])
 		return dialled->fault;
-	return "the server ended the connection in the TLS handshake";
+	*failure = dialled->ssl && !dialled->done ? NET_FAILURE_PASSING : NET_FAILURE_ABSENT;
+	return *failure == NET_FAILURE_PASSING ? "the TLS handshake broke off" : "";
 }

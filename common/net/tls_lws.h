@@ -29,5 +29,5 @@ void net_dialled_destroy(struct net_dialled **dialled);
 struct lws_vhost *net_dialled_vhost(const struct net_dialled *dialled);
 // The authority, once the handshake is done; NULL before.
 const char *net_dialled_authority(const struct net_dialled *dialled, const uint8_t **sha256);
-// What went wrong, for a person; "" if TLS has nothing to say.
-const char *net_dialled_fault(const struct net_dialled *dialled);
+// What went wrong, for a person; "" (NET_FAILURE_ABSENT) if TLS has nothing to say.
+const char *net_dialled_fault(const struct net_dialled *dialled, enum net_failure *failure);

@@ -242,7 +242,8 @@ static int on_tls_context(struct lws *wsi, SSL_CTX *context)
 static void tell_failed(struct lws *wsi, struct net_conn *conn, const char *why)
 {
 	char text[96];
-	const char *fault = conn->dialled ? net_dialled_fault(conn->dialled) : "";
+	enum net_failure failure = NET_FAILURE_ABSENT;
+	const char *fault = conn->dialled ? net_dialled_fault(conn->dialled, &failure) : "";
 	unsigned status = lws_http_client_http_response(wsi);
 	if (conn->opened || conn->closed || !conn->handler->failed)
 		return;
@@ -250,8 +251,9 @@ static void tell_failed(struct lws *wsi, struct net_conn *conn, const char *why)
 	if (status && !fault[0]) {
 		snprintf(text, sizeof text, "the server answered %u instead of opening a WebSocket", status);
 		fault = text;
+		failure = status == 429 || status >= 500 ? NET_FAILURE_PASSING : NET_FAILURE_OTHER;
 	}
-	conn->handler->failed(conn->user, fault[0] ? fault : NET_NOTHING_ANSWERS);
+	conn->handler->failed(conn->user, failure, fault[0] ? fault : NET_NOTHING_ANSWERS);
 }
 
 // One that dialled and did not open, or is gone.

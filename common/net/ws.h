@@ -61,6 +61,14 @@ void net_exchange_drop(struct net_exchange *exchange);
 
 #define NET_NOTHING_ANSWERS "nothing answers there"
 
+// Why one that dialled did not open.
+enum net_failure {
+	NET_FAILURE_ABSENT,      // no server was met: NET_NOTHING_ANSWERS
+	NET_FAILURE_PASSING,     // one is there and may take it later: the TLS handshake broke off, or HTTP 429 or 5xx
+	NET_FAILURE_CERTIFICATE, // one is there whose certificate is not taken
+	NET_FAILURE_OTHER,       // what is there is no such server, or does not let this one in
+};
+
 struct net_handler {
 	// May be NULL, both. A connection came from this address, and one that came is gone; not of a Unix socket.
 	// Return false to refuse it.
@@ -89,9 +97,8 @@ struct net_handler {
 	void (*message)(void *user, struct net_conn *conn, const uint8_t *bytes, size_t length, bool binary);
 	// May be NULL. The queue was over LIMIT_STREAM_FULL_BYTES and is empty now: whoever held back may go on.
 	void (*drained)(void *user, struct net_conn *conn);
-	// May be NULL. One that dialled does not open: why, for a person; NET_NOTHING_ANSWERS where no server was
-	// met. Its `closed` follows.
-	void (*failed)(void *user, const char *fault);
+	// May be NULL. One that dialled does not open: why, and in words for a person. Its `closed` follows.
+	void (*failed)(void *user, enum net_failure failure, const char *fault);
 	// Last call for this connection, also for one that was refused after `upgrade` accepted (conn is NULL then).
 	void (*closed)(void *user, struct net_conn *conn, int code);
 };

@@ -30,6 +30,7 @@ enum {
 struct join {
 	struct join_params params;
 	struct ticket_parts ticket;
+	char address[CREDENTIALS_ADDRESS_BYTES]; // HOST:PORT
 	struct credentials_request request;
 	struct net_conn *conn; // NULL while there is none
 	struct net_timer again, notice;
@@ -41,7 +42,8 @@ struct join {
 	int terminal_flags;         // its own, from before it was watched
 	bool agreed;                // that the digits are the same
 	struct json *grant;         // that has come; it waits for that word
-	char fault[256];            // of the last attempt
+	enum net_failure failure;   // of the last attempt
+	char fault[256];            // of it, too
 	bool unreachable_said, ended;
 	enum status status;
 	struct error error;
@@ -73,13 +75,10 @@ static void fail(struct join *join, const struct error *error)
 static void take_grant(struct join *join)
 {
 	struct error error = {0};
-	char address[CREDENTIALS_ADDRESS_BYTES];
-	snprintf(address, sizeof address, strchr(join->params.host, ':') ? "[%s]:%d" : "%s:%d", join->params.host,
-		 join->params.port);
 	const struct credentials_grant grant = {.certificate = json_get_string(join->grant, "certificate", ""),
 						.authority = json_get_string(join->grant, "authority", ""),
 						.server_uri = json_get_string(join->grant, "server_uri", ""),
-						.address = address,
+						.address = join->address,
 						.node_id = join->params.node_id,
 						.authority_sha256 = join->authority_sha256,
 						.key_pem = join->request.key_pem};
@@ -87,7 +86,7 @@ static void take_grant(struct join *join)
 		fail(join, &error);
 		return;
 	}
-	log_info("node", "joined the cluster at %s", address);
+	log_info("node", "joined the cluster at %s", join->address);
 	end(join, STATUS_OK);
 }
 
@@ -220,7 +219,6 @@ static void opened(void *user, struct net_conn *conn)
 	char commitment[PAIRING_HEX_BYTES];
 	uint8_t digest[NET_SHA256_BYTES];
 	join->conn = conn;
-	join->fault[0] = 0;
 	net_conn_trust(conn); // it is as large as a grant at most, and checked against the contract
 	if (!net_conn_authority(conn, &sha256) || !sha256 || pairing_nonce(join->nonce)) {
 		error_set(&error, STATUS_UNAVAILABLE,
@@ -354,19 +352,19 @@ static void received(void *user, struct net_conn *conn, const uint8_t *bytes, si
 
 // ---- the connection ----
 
-static void failed(void *user, const char *fault)
+static void failed(void *user, enum net_failure failure, const char *fault)
 {
 	struct join *join = user;
+	join->failure = failure;
 	snprintf(join->fault, sizeof join->fault, "%s", fault);
 }
 
-// What the handshake found is not going to change; a server that is not there may come.
-static void cannot_trust(struct join *join)
+// Another certificate, or what is no such server at all, is not going to change.
+static void cannot_join(struct join *join)
 {
 	struct error error = {0};
-	error_set(&error, STATUS_FORBIDDEN, "%s:%d cannot be joined: %s", join->params.host, join->params.port,
-		  join->fault);
-	if (join->params.ticket)
+	error_set(&error, STATUS_FORBIDDEN, "%s cannot be joined: %s", join->address, join->fault);
+	if (join->failure == NET_FAILURE_CERTIFICATE && join->params.ticket)
 		error_hint(&error,
 			   "the ticket is for another server, or somebody stands between; make one there: exogpu "
 			   "ticket create");
@@ -375,10 +373,24 @@ static void cannot_trust(struct join *join)
 	fail(join, &error);
 }
 
+// Nobody answered, or what did may do so better the next time.
+static void say_in_vain(struct join *join)
+{
+	if (join->failure == NET_FAILURE_PASSING)
+		log_warning("node", "a server is there at %s, but %s: trying again in %lld s", join->address,
+			    join->fault, (long long)join->pause_ms / 1000);
+	else if (!join->unreachable_said)
+		log_info("node", "no server answers at %s yet: waiting for it%s", join->address,
+			 join->params.away ? "; it is announced, so it runs: does a firewall there close this port?"
+					   : "");
+	join->unreachable_said = join->failure == NET_FAILURE_ABSENT;
+}
+
 static void closed(void *user, struct net_conn *conn, int code)
 {
 	struct join *join = user;
-	const bool answered = conn != NULL, unreachable = !strcmp(join->fault, NET_NOTHING_ANSWERS);
+	const bool answered = conn != NULL,
+		   lasting = join->failure == NET_FAILURE_CERTIFICATE || join->failure == NET_FAILURE_OTHER;
 	join->conn = NULL;
 	net_timer_stop(join->params.loop, &join->notice);
 	leave_terminal(join);
@@ -387,8 +399,8 @@ static void closed(void *user, struct net_conn *conn, int code)
 	join->code[0] = 0;
 	if (join->ended)
 		return;
-	if (!answered && join->fault[0] && !unreachable) {
-		cannot_trust(join);
+	if (!answered && lasting) {
+		cannot_join(join);
 		return;
 	}
 	if (join->waiting_ms)
@@ -396,14 +408,11 @@ static void closed(void *user, struct net_conn *conn, int code)
 	if (answered)
 		log_warning("node", "the server closed the connection before this node had joined (%d): asking again",
 			    code);
-	else if (!join->unreachable_said)
-		log_info("node", "no server answers at %s:%d yet: waiting for it%s", join->params.host,
-			 join->params.port,
-			 join->params.away ? "; it is announced, so it runs: does a firewall there close this port?"
-					   : "");
-	join->unreachable_said = !answered;
+	else
+		say_in_vain(join);
 	join->waiting_ms = 0;
 	if (answered) {
+		join->unreachable_said = false;
 		join->began_ms = clock_steady_ms();
 	} else if (join->params.away && clock_steady_ms() - join->began_ms >= AWAY_MS) {
 		*join->params.away = true;
@@ -434,10 +443,9 @@ static void dial(void *arg)
 		.handler = &handler,
 		.user = join,
 	};
-	if (net_dial(join->params.loop, &params, &error)) {
-		snprintf(join->fault, sizeof join->fault, "%s", NET_NOTHING_ANSWERS);
+	join->failure = NET_FAILURE_ABSENT;
+	if (net_dial(join->params.loop, &params, &error))
 		closed(join, NULL, 1006);
-	}
 }
 
 enum status join_check(const char *ticket, bool accept_code, struct error *error)
@@ -462,10 +470,9 @@ enum status join_run(const struct join_params *params, struct error *error)
 		status = credentials_ask(params->credentials, true, &join.request, error);
 	if (status)
 		return status;
-	log_info("node",
-		 strchr(params->host, ':') ? "asking [%s]:%d to be let in as node %s"
-					   : "asking %s:%d to be let in as node %s",
-		 params->host, params->port, params->node_id);
+	snprintf(join.address, sizeof join.address, strchr(params->host, ':') ? "[%s]:%d" : "%s:%d", params->host,
+		 params->port);
+	log_info("node", "asking %s to be let in as node %s", join.address, params->node_id);
 	net_timer_start(params->loop, &join.again, 0, dial, &join);
 	net_loop_run(params->loop);
 	join.ended = true;

@@ -49,7 +49,8 @@ struct uplink {
 	struct finder *finder;               // NULL: it is not looked for
 	unsigned turn;                       // of the places where it is
 	struct credentials_request renewing; // zero while no new certificate is asked for
-	char fault[256];                     // why the last attempt did not open
+	enum net_failure failure;            // why the last attempt did not open
+	char fault[256];                     // and in words
 	struct lease lease;
 	int64_t redial_ms, lost_at_ms; // lost_at_ms: steady clock, of the last break or the start
 	int64_t notice_ms;             // steady clock: when to say again that no server answers
@@ -467,13 +468,15 @@ static void say_alone(struct uplink *uplink, int64_t now_ms, bool wrong)
 	else if (wrong)
 		log_error("node", "what answers at %s is not taken for the server of this node: %s; trying again",
 			  uplink->address, uplink->fault);
+	else if (uplink->failure == NET_FAILURE_PASSING)
+		log_warning("node", "a server is there at %s, but %s: trying again", uplink->address, uplink->fault);
 	else
 		log_info("node", "no server answers at %s; trying again", uplink->address);
 }
 
 static void redial(struct uplink *uplink, int64_t now_ms)
 {
-	const bool wrong = uplink->fault[0] && strcmp(uplink->fault, NET_NOTHING_ANSWERS) != 0;
+	const bool wrong = uplink->failure == NET_FAILURE_CERTIFICATE || uplink->failure == NET_FAILURE_OTHER;
 	// Whoever announces himself as the server elsewhere is not to make the node wait longer for the true one.
 	const bool home = uplink->params.port == uplink->home.port && !strcmp(uplink->host, uplink->home.host);
 	// Workers of model instances wait for it so long (tenants.h), and what answers may be its beginning or its end.
@@ -482,14 +485,14 @@ static void redial(struct uplink *uplink, int64_t now_ms)
 				: wrong && home                   ? REDIAL_WRONG_MS
 								  : REDIAL_FAR_LAST_MS;
 	say_alone(uplink, now_ms, wrong);
-	// Also where something wrong answered: a connection that broke in its handshake looks no different.
 	net_timer_start(uplink->params.loop, &uplink->redial, uplink->redial_ms, dial, uplink);
 	uplink->redial_ms = 2 * uplink->redial_ms < last_ms ? 2 * uplink->redial_ms : last_ms;
 }
 
-static void failed(void *user, const char *fault)
+static void failed(void *user, enum net_failure failure, const char *fault)
 {
 	struct uplink *uplink = user;
+	uplink->failure = failure;
 	snprintf(uplink->fault, sizeof uplink->fault, "%s", fault);
 }
 
@@ -593,7 +596,7 @@ static void dial(void *arg)
 		    "its certificate has expired: it was away from its server for too long");
 		return;
 	}
-	uplink->fault[0] = 0;
+	uplink->failure = NET_FAILURE_ABSENT;
 	struct net_dial_params params = {
 		.path = "/node",
 		.subprotocol = "exogpu.node.v1",
@@ -604,7 +607,6 @@ static void dial(void *arg)
 	};
 	if (uplink_dial(uplink, &params, &error)) {
 		log_debug("node", "dialling the server: %s", error.message);
-		snprintf(uplink->fault, sizeof uplink->fault, "%s", NET_NOTHING_ANSWERS);
 		closed(uplink, NULL, 1006);
 	}
 }

@@ -140,9 +140,10 @@ static void on_message(void *user, struct net_conn *conn, const uint8_t *bytes, 
 	json_destroy(&head);
 }
 
-static void on_failed(void *user, const char *fault)
+static void on_failed(void *user, enum net_failure failure, const char *fault)
 {
 	struct client *client = user;
+	(void)failure;
 	snprintf(client->fault, sizeof client->fault, "%s", fault);
 }
 

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { constants, existsSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import net from "node:net";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { makeCertificate, makeRequest } from "./certificates.mjs";
@@ -344,6 +345,30 @@ describe("joining", () => {
 		const wrong = await ended(startNode(["--join", address(other), "--ticket", (await boss.call("node.ticket", {})).ticket], { data: joined.data }));
 		assert.deepEqual([wrong.code, /of another cluster than the one/.test(wrong.stderr)], [1, true], wrong.stderr);
 		await other.finish();
+	});
+
+	test("a handshake that is cut, or stalls, is tried again: it says nothing about whose ticket that is", async () => {
+		const { ticket } = await ticketOf(), met = [];
+		const way = net.createServer((near) => {
+			near.on("error", () => {}); // shows as its end
+			const done = met.push(near);
+			if (done === 1) near.once("data", () => near.destroy());
+			else if (done === 2) near.resume(); // until the node has waited for long enough
+			else {
+				const far = net.connect(server.port, "127.0.0.1");
+				near.pipe(far).on("error", () => near.destroy()).pipe(near).on("close", () => far.destroy());
+			}
+		});
+		await once(way.listen(0, "127.0.0.1"), "listening");
+		const at = `127.0.0.1:${way.address().port}`, one = startNode(["--join", at, "--ticket", ticket]);
+		const id = await idOf(one);
+		const cut = await one.said(new RegExp(`a server is there at ${at}, but the TLS handshake broke off: trying again in 2 s`));
+		await eventually(() => /but the TLS handshake broke off: trying again/.test(one.output.stderr.slice(cut.index + cut[0].length)),
+			"the node gives up the one that stalls", 60000 * slow);
+		await becomes(admin, id, "online");
+		assert.ok(met.length > 2);
+		await one.stop();
+		way.close();
 	});
 
 	test("a node that waits asks again when the server was restarted, and shows another code", async () => {

@@ -105,6 +105,7 @@ static void servers_refused(void **state)
 	show_for(fixture, &fixture->foreign, SERVER_NAMES, "serverAuth");
 	assert_false(dial(fixture, &tls));
 	assert_fault(fixture, "not from this cluster's authority");
+	assert_int_equal(fixture->failure, NET_FAILURE_CERTIFICATE);
 	show_for(fixture, &fixture->authority, SERVER_NAMES, "clientAuth");
 	assert_false(dial(fixture, &tls));
 	assert_fault(fixture, "not one for servers");
@@ -369,6 +370,47 @@ static void identities(void **state)
 	made_finish(&public);
 }
 
+static void *end_in_handshake(void *arg)
+{
+	char bytes[16];
+	int fd = accept(*(int *)arg, NULL, NULL);
+	for (ssize_t got = 0, now = 1; got < 100 && now > 0; got += now)
+		now = read(fd, bytes, sizeof bytes);
+	close(fd);
+	return NULL;
+}
+
+static void assert_not_open(struct fixture *fixture, const char *fault, enum net_failure failure)
+{
+	const struct net_dial_tls tls = of_the_cluster(fixture);
+	assert_false(dial(fixture, &tls));
+	assert_fault(fixture, fault);
+	assert_int_equal(fixture->failure, failure);
+}
+
+// What may pass, and what says nothing about who is there.
+static void not_now(void **state)
+{
+	struct fixture *fixture = *state;
+	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t length = sizeof address;
+	pthread_t thread;
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	for (fixture->refusal = 429; fixture->refusal; fixture->refusal = fixture->refusal == 429 ? 503 : 0)
+		assert_not_open(fixture, "instead of opening a WebSocket", NET_FAILURE_PASSING);
+	fixture->refusal = 404;
+	assert_not_open(fixture, "the server answered 404", NET_FAILURE_OTHER);
+	assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+	assert_int_equal(listen(fd, 1), 0);
+	assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
+	assert_int_equal(pthread_create(&thread, NULL, end_in_handshake, &fd), 0);
+	fixture->port = ntohs(address.sin_port);
+	assert_not_open(fixture, "the TLS handshake broke off", NET_FAILURE_PASSING);
+	pthread_join(thread, NULL);
+	close(fd);
+	assert_not_open(fixture, NET_NOTHING_ANSWERS, NET_FAILURE_ABSENT);
+}
+
 // A server that has nothing to show, or no TLS at all.
 static void nothing_to_show(void **state)
 {
@@ -384,6 +426,7 @@ static void nothing_to_show(void **state)
 	assert_int_equal(net_listener_create(&fixture->listener, fixture->loop, &params, NULL), STATUS_OK);
 	assert_false(dial(fixture, &tls));
 	assert_fault(fixture, "does not speak TLS");
+	assert_int_equal(fixture->failure, NET_FAILURE_OTHER);
 	net_listener_destroy(&fixture->listener);
 	assert_int_equal(net_tls_create(&empty, fixture->loop, fixture->authority.pem, NULL), STATUS_OK);
 	params.tls = empty;
@@ -408,6 +451,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(sessions, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(identities, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(nothing_to_show, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(not_now, set_up, tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,11 +27,13 @@ struct fixture {
 	struct net_listener *listener;
 	struct made authority, foreign, server, node;
 	struct net_timer timer;
+	int port, refusal; // to dial, 0: the listener's; HTTP status of upgrades, 0: they are taken
 	// What happened.
 	struct net_conn *at_server, *at_client;
 	struct net_request request;
 	size_t asked, opened, messages, answers, server_closed, client_closed, http;
 	int server_code, client_code;
+	enum net_failure failure;
 	char fault[512], heard[64];
 	struct net_frame *greeting; // what the server sends at once; NULL: nothing
 	// The thread.
@@ -64,11 +66,11 @@ static inline bool on_upgrade(void *context, const struct net_request *request, 
 			      struct net_response *response)
 {
 	struct fixture *fixture = context;
-	(void)response;
 	fixture->asked++;
 	fixture->request = *request;
 	*user = fixture;
-	return true;
+	response->status = fixture->refusal;
+	return !fixture->refusal;
 }
 
 static inline void on_opened(void *user, struct net_conn *conn)
@@ -118,9 +120,10 @@ static inline void client_message(void *user, struct net_conn *conn, const uint8
 	happened(fixture);
 }
 
-static inline void client_failed(void *user, const char *fault)
+static inline void client_failed(void *user, enum net_failure failure, const char *fault)
 {
 	struct fixture *fixture = user;
+	fixture->failure = failure;
 	snprintf(fixture->fault, sizeof fixture->fault, "%s", fault);
 }
 
@@ -216,7 +219,7 @@ static inline void wait_for(struct fixture *fixture, const size_t *count, size_t
 static inline bool dial_to(struct fixture *fixture, const char *host, const struct net_dial_tls *tls, bool stay)
 {
 	struct net_dial_params params = {.host = host,
-					 .port = net_listener_port(fixture->listener),
+					 .port = fixture->port ? fixture->port : net_listener_port(fixture->listener),
 					 .path = "/",
 					 .subprotocol = "test",
 					 .tls = tls,
