@@ -140,8 +140,9 @@ static void print_none(const struct json *snapshot)
 		fprintf(stderr, "No devices yet. A node reports its own within seconds of its start;\n"
 				"exogpu nodes --wide shows which libraries each one found.\n");
 	else
-		fprintf(stderr, "No devices: no node has come yet. exogpu serve starts one for its own machine,\n"
-				"unless it was told --no-local-node.\n");
+		fprintf(stderr,
+			"No devices: no node has come yet. exogpu serve starts one for its own machine,\n"
+			"unless it was told --no-local-node; exogpu node on another machine brings that one's.\n");
 }
 
 static int run(const struct cli_arguments *arguments, struct error *error)

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 static const struct table_column columns[] = {
 	{.title = "NAME", .narrowest = 8},
@@ -163,9 +164,11 @@ static int run(const struct cli_arguments *arguments, struct error *error)
 		add_node(&table, node, devices, readings);
 	}
 	if (!json_count(nodes))
-		fprintf(stderr, "No nodes yet. exogpu serve starts one for its own machine, unless it was told "
-				"--no-local-node;\n"
-				"then exogpu node, with the same --data, brings it by hand.\n");
+		fprintf(stderr,
+			"No nodes yet. exogpu serve starts one for its own machine, unless it was told "
+			"--no-local-node;\n"
+			"then exogpu node, with the same --data, brings it by hand. On another machine exogpu node\n"
+			"finds a server that was started with --lan, and asks to be let in.\n");
 	else
 		result = table_print(&table, stdout, &terminal, error) ? 1 : 0;
 	for (const struct json *node = json_first(nodes); node && !result && arguments->wide; node = json_next(node))
@@ -180,13 +183,18 @@ static int run(const struct cli_arguments *arguments, struct error *error)
 	return result;
 }
 
-// One of the decisions about a node.
-static int decide(const struct cli_arguments *arguments, const char *method, const char *done, struct error *error)
+// One of the decisions about a node. code: as it is shown, also "622 249"; or NULL.
+static int decide(const struct cli_arguments *arguments, const char *method, const char *node_id, const char *code,
+		  const char *done, struct error *error)
 {
 	struct json *params = json_new_object(), *answer = NULL;
-	json_set_string(params, "node_id", arguments->operand);
-	if (arguments->second)
-		json_set_string(params, "code", arguments->second);
+	char digits[16] = "";
+	json_set_string(params, "node_id", node_id);
+	for (size_t i = 0, used = 0; code && code[i] && used + 1 < sizeof digits; i++)
+		if (code[i] != ' ')
+			digits[used++] = code[i];
+	if (code)
+		json_set_string(params, "code", digits);
 	int result = command_call(arguments, method, params, &answer, error);
 	if (answer)
 		command_print_text(stdout, done, json_get_string(answer, "node_id", ""));
@@ -194,19 +202,51 @@ static int decide(const struct cli_arguments *arguments, const char *method, con
 	return result;
 }
 
+// The id of the node of this id, or of the one of this name that is in the cluster; where there is none, the text as it
+// is. Those that wait have only said what they are called.
+static enum status find_member(const struct json *nodes, const char *text, const char **node_id, struct error *error)
+{
+	unsigned count = 0;
+	*node_id = text;
+	if (command_find(nodes, "node_id", text, NULL))
+		return STATUS_OK;
+	for (const struct json *one = json_first(nodes); one; one = json_next(one)) {
+		if (strcasecmp(json_get_string(one, "name", ""), text) != 0 ||
+		    !strcmp(json_get_string(one, "state", ""), "pending"))
+			continue;
+		*node_id = json_get_string(one, "node_id", "");
+		count++;
+	}
+	if (count < 2)
+		return STATUS_OK;
+	error_set(error, STATUS_CONFLICT, "%u nodes are called \"%.60s\"", count, text);
+	error_hint(error, "give the id of the one that is meant; exogpu nodes shows them");
+	return STATUS_CONFLICT;
+}
+
 static int run_approve(const struct cli_arguments *arguments, struct error *error)
 {
-	return decide(arguments, "node.approve", "let in ", error);
+	return decide(arguments, "node.approve", arguments->operand, arguments->second, "let in ", error);
 }
 
 static int run_refuse(const struct cli_arguments *arguments, struct error *error)
 {
-	return decide(arguments, "node.refuse", "turned away ", error);
+	return decide(arguments, "node.refuse", arguments->operand, NULL, "turned away ", error);
 }
 
 static int run_remove(const struct cli_arguments *arguments, struct error *error)
 {
-	return decide(arguments, "node.remove", "removed ", error);
+	struct json *snapshot = NULL;
+	struct cli_arguments quiet = *arguments;
+	const char *node_id;
+	quiet.json = false;
+	int result = command_call(&quiet, "cluster.snapshot", NULL, &snapshot, error);
+	if (!result)
+		result = find_member(json_get(snapshot, "nodes"), arguments->operand, &node_id, error) ? 1 : 0;
+	if (!result)
+		result = decide(arguments, "node.remove", node_id, NULL, "removed ", error);
+	json_destroy(&snapshot);
+	return result;
 }
 
 static const struct flag flags[] = {
@@ -238,8 +278,9 @@ const struct cli_command nodes_refuse_command = {
 };
 const struct cli_command nodes_remove_command = {
 	.name = "nodes remove",
-	.operand = "ID",
+	.operand = "NODE",
 	.summary = "remove a node: it is cut off at once, its certificate revoked",
-	.more = "What sessions hold on its devices is lost. To come back the node must join anew.\n",
+	.more = "NODE is an id or a name of exogpu nodes. What sessions hold on its devices is lost. To come back\n"
+		"the node must join anew: there, exogpu node --join auto.\n",
 	.run = run_remove,
 };

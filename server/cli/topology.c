@@ -90,6 +90,18 @@ static void add_state(struct table *table, const struct json *link, const struct
 		table_add(table, TONE_FAINT, "%s", state);
 }
 
+// Of the oldest figure of the row, in ms: throughput is measured less often than the rest, and not while a model uses
+// the link. back: may be NULL.
+static int64_t age_of(const struct json *link, const struct json *back)
+{
+	int64_t oldest = command_age_ms(link, "measured_at");
+	const int64_t rates[] = {command_age_ms(link, "throughput_at"),
+				 back ? command_age_ms(back, "throughput_at") : -1};
+	for (size_t i = 0; i < sizeof rates / sizeof *rates; i++)
+		oldest = rates[i] > oldest ? rates[i] : oldest;
+	return oldest;
+}
+
 static void add_link(struct table *table, const struct json *nodes, const struct json *link, const struct json *back)
 {
 	char text[FORMAT_BYTES];
@@ -105,22 +117,25 @@ static void add_link(struct table *table, const struct json *nodes, const struct
 		add_rate(table, back, "throughput_bytes_per_s");
 	else // the server measures none itself
 		add_rate(table, link, "throughput_back_bytes_per_s");
-	table_add(table, TONE_PLAIN, "%s", format_age(command_age_ms(link, "measured_at"), text));
+	table_add(table, TONE_PLAIN, "%s", format_age(age_of(link, back), text));
 }
 
 static void print_summary(const struct json *summary)
 {
 	char memory[FORMAT_BYTES], rate[FORMAT_BYTES], line[640];
 	const int64_t nodes = json_get_integer(summary, "nodes", 0), devices = json_get_integer(summary, "devices", 0);
-	const int64_t pairs = json_get_integer(summary, "pairs", 0);
+	const int64_t pairs = json_get_integer(summary, "pairs", 0),
+		      degraded = json_get_integer(summary, "degraded", 0);
 	const double rtt = json_get_number(summary, "mean_rtt_ms", -1);
 	const double diameter = json_get_number(summary, "diameter_ms", -1);
 	printf("%lld node%s with %lld device%s, %s", (long long)nodes, nodes == 1 ? "" : "s", (long long)devices,
 	       devices == 1 ? "" : "s", format_memory(json_get_integer(summary, "memory_bytes", -1), memory));
 	if (pairs)
-		printf("; %lld of %lld pair%s of nodes linked directly, %lld degraded",
-		       (long long)json_get_integer(summary, "direct_pairs", 0), (long long)pairs, pairs == 1 ? "" : "s",
-		       (long long)json_get_integer(summary, "degraded", 0));
+		printf("; %lld of %lld pair%s of nodes linked directly",
+		       (long long)json_get_integer(summary, "direct_pairs", 0), (long long)pairs,
+		       pairs == 1 ? "" : "s");
+	if (degraded)
+		printf("; %lld direction%s degraded", (long long)degraded, degraded == 1 ? "" : "s");
 	printf("\n");
 	const int64_t direct = json_get_integer(summary, "peer_to_peer_pairs", 0);
 	if (direct)
@@ -241,8 +256,8 @@ static int print_all(const struct json *snapshot, const struct json *summary, st
 	if (!json_count(links)) {
 		fprintf(stderr,
 			"No link was measured yet. Nodes measure their way to the server once they are connected,\n"
-			"and to each other where one can reach the other; exogpu node on another machine, with a\n"
-			"ticket of exogpu ticket create, brings one.\n");
+			"and to each other where one can reach the other; exogpu node on another machine brings "
+			"one.\n");
 		return 0;
 	}
 	table_init(&table, columns, sizeof columns / sizeof *columns);
@@ -296,7 +311,9 @@ const struct cli_command topology_command = {
 	.summary = "show how far apart the machines are, and which link is the bottleneck",
 	.more = "THERE and BACK are what a link gives each way; of two devices of one machine, how fast copies "
 		"between\n"
-		"them went when their node measured it. A link is degraded when it is worse than links of its class\n"
-		"should be. With --json: {summary, links} of topology.summary and cluster.snapshot.\n",
+		"them went when their node measured it. AGE is that of the oldest figure of a row: THERE and BACK are\n"
+		"measured twice a minute, and not while a model uses the link. A direction is degraded when it is\n"
+		"worse than links of its class should be. With --json: {summary, links} of topology.summary and\n"
+		"cluster.snapshot.\n",
 	.run = run,
 };
