@@ -44,7 +44,7 @@ int command_list(const struct cli_arguments *arguments, const struct command_lis
 	else
 		fprintf(stderr, "%s\n", list->nothing);
 	for (const struct json *row = json_first(rows); row && list->below; row = json_next(row))
-		list->below(row);
+		list->below(row, answer);
 	table_finish(&table);
 	json_destroy(&answer);
 	return result;

@@ -38,7 +38,8 @@ struct command_list {
 	const struct table_column *columns;
 	size_t column_count;
 	void (*add)(struct table *table, const struct json *row);
-	void (*below)(const struct json *row); // for each, what is printed below the table; may be NULL
+	// For each, what is printed below the table; may be NULL.
+	void (*below)(const struct json *row, const struct json *answer);
 	const char *nothing;
 };
 int command_list(const struct cli_arguments *arguments, const struct command_list *list, struct error *error);

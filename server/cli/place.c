@@ -160,14 +160,33 @@ static const char *name_of(const struct json *list, const char *key, const char 
 	return json_get_string(command_find(list, key, id, NULL), "name", id);
 }
 
-// A device's name, and its node's where there are several.
+static int by_slot(const struct json *one, const struct json *other)
+{
+	const int order = strcmp(json_get_string(one, "pci_address", ""), json_get_string(other, "pci_address", ""));
+	return order ? order : strcmp(json_get_string(one, "device_id", ""), json_get_string(other, "device_id", ""));
+}
+
+// A device's name, with its number among those of its node that have the same, as the server and the dashboard count
+// them, and its node's where there are several.
 static const char *label_of(const struct json *snapshot, const char *id, char text[LABEL_BYTES])
 {
-	const struct json *nodes = json_get(snapshot, "nodes");
-	const struct json *device = command_find(json_get(snapshot, "devices"), "device_id", id, NULL);
+	const struct json *nodes = json_get(snapshot, "nodes"), *devices = json_get(snapshot, "devices");
+	const struct json *device = command_find(devices, "device_id", id, NULL);
 	const bool several = device && json_count(nodes) > 1;
-	snprintf(text, LABEL_BYTES, "%.100s%s%.64s", json_get_string(device, "name", id), several ? " of " : "",
-		 several ? name_of(nodes, "node_id", json_get_string(device, "node_id", "")) : "");
+	const char *name = json_get_string(device, "name", id), *node_id = json_get_string(device, "node_id", "");
+	char number[24] = "";
+	unsigned alike = 0, before = 0;
+	for (const struct json *one = json_first(devices); one && device; one = json_next(one)) {
+		if (strcmp(json_get_string(one, "node_id", ""), node_id) != 0 ||
+		    strcmp(json_get_string(one, "name", ""), name) != 0)
+			continue;
+		alike++;
+		before += by_slot(one, device) < 0;
+	}
+	if (alike > 1)
+		snprintf(number, sizeof number, " \u00b7 %u", before);
+	snprintf(text, LABEL_BYTES, "%.76s%s%s%.64s", name, number, several ? " of " : "",
+		 several ? name_of(nodes, "node_id", node_id) : "");
 	return text;
 }
 
@@ -394,7 +413,7 @@ static void add_row(struct table *table, const struct json *one)
 }
 
 // How far each of several devices is.
-static void print_loading(const struct json *one, const char *before)
+static void print_loading(const struct json *one, const struct json *snapshot, const char *before)
 {
 	struct buffer line;
 	buffer_init(&line, 65536);
@@ -402,9 +421,10 @@ static void print_loading(const struct json *one, const char *before)
 	for (const struct json *part = json_first(parts); part; part = json_next(part))
 		for (const struct json *device = json_first(json_get(part, "devices")); device;
 		     device = json_next(device)) {
-			char text[96];
-			snprintf(text, sizeof text, "%s%.64s %d %%", line.length ? ", " : "",
-				 json_get_string(device, "device_id", ""), percent_of(device));
+			char text[LABEL_BYTES + 16], label[LABEL_BYTES];
+			snprintf(text, sizeof text, "%s%s %d %%", line.length ? ", " : "",
+				 label_of(snapshot, json_get_string(device, "device_id", ""), label),
+				 percent_of(device));
 			buffer_append_text(&line, text);
 		}
 	if (json_count(json_get(one, "stages")) > 1 && line.length && !line.failed)
@@ -412,38 +432,49 @@ static void print_loading(const struct json *one, const char *before)
 	buffer_finish(&line);
 }
 
-// A line for each range of layers that is gone: where it was, and where it goes.
-static void print_missing(const struct json *one, const char *before)
+// A line for each range of layers that is gone: what held it, and where it goes.
+static void print_missing(const struct json *one, const struct json *snapshot, const char *before)
 {
-	char text[256];
 	const struct json *missing = json_first(json_get(one, "missing"));
 	for (; missing; missing = json_next(missing)) {
+		char text[2 * LABEL_BYTES + 96], layers[64], from[LABEL_BYTES], label[LABEL_BYTES];
 		const long long first = json_get_integer(missing, "first_layer", 0),
 				count = json_get_integer(missing, "layer_count", 0);
 		const char *to = json_get_string(missing, "to_device_id", NULL);
-		snprintf(text, sizeof text, "layers %lld to %lld were on %.64s, and %s%.64s", first, first + count - 1,
-			 json_get_string(missing, "device_id", ""), to ? "go to " : "have nowhere to go yet",
-			 to ? to : "");
+		label_of(snapshot, json_get_string(missing, "device_id", ""), from);
+		if (count > 1)
+			snprintf(layers, sizeof layers, "layers %lld to %lld", first, first + count - 1);
+		else
+			snprintf(layers, sizeof layers, "layer %lld", first);
+		if (to)
+			snprintf(text, sizeof text, "%s, which %s held, %s to %s", layers, from,
+				 count > 1 ? "go" : "goes", label_of(snapshot, to, label));
+		else
+			snprintf(text, sizeof text, "missing: %s, which %s held", layers, from);
 		command_print_text(stdout, before, text);
 	}
 }
 
-// How far it is; why it is paused or has failed, and what to do.
-static void print_reason(const struct json *one)
+// How far it is; why it is paused or has failed, what it lacks, and what to do.
+static void print_reason(const struct json *one, const struct json *snapshot)
 {
-	char before[160];
+	char before[160], remedy[192];
 	const char *reason = json_get_string(one, "state_reason", NULL);
 	snprintf(before, sizeof before, "%.128s: ", json_get_string(one, "model_name", ""));
-	print_loading(one, before);
+	print_loading(one, snapshot, before);
 	if (reason)
 		command_print_text(stdout, before, reason);
-	print_missing(one, before);
+	print_missing(one, snapshot, before);
+	snprintf(remedy, sizeof remedy, "%swhat would help: ", before);
+	for (const struct json *text = json_first(json_get(one, "remedies")); text; text = json_next(text))
+		command_print_text(stdout, remedy, json_string(text, ""));
 }
 
 static int run_instances(const struct cli_arguments *arguments, struct error *error)
 {
+	// The snapshot has the names of what they are on, too.
 	return command_list(arguments,
-			    &(struct command_list){.method = "instance.list",
+			    &(struct command_list){.method = arguments->json ? "instance.list" : "cluster.snapshot",
 						   .member = "instances",
 						   .columns = columns,
 						   .column_count = sizeof columns / sizeof *columns,

@@ -58,8 +58,10 @@ static struct json *loading_json(const struct instance *instance, unsigned part)
 static struct json *progress_json(const struct instance *instance)
 {
 	uint64_t done, total;
-	if (!parts_at_work(instance->parts) ||
-	    (instance->state != INSTANCE_LOADING && instance->state != INSTANCE_PAUSED))
+	// One that only waits for a node or a hop has loaded all that it had.
+	const bool loads = instance->state == INSTANCE_LOADING ||
+			   (instance->state == INSTANCE_PAUSED && instance->recovery.anew);
+	if (!loads || !parts_at_work(instance->parts))
 		return json_new_null();
 	struct json *json = json_new_object(), *parts = json_new_array();
 	uint64_t all_done = 0, all_total = 0;
