@@ -237,12 +237,13 @@ static void tick(void *arg)
 {
 	struct fetch *fetch = arg;
 	struct node_models *models = fetch->all;
-	uint64_t now = atomic_load(&fetch->here) + fetch->fetched;
+	const uint64_t here = atomic_load(&fetch->here), now = here + fetch->fetched;
 	net_timer_start(models->params.loop, &fetch->tick, TICK_MS, tick, fetch);
 	if (now != fetch->told) {
 		struct json *params = json_new_object();
 		json_set_string(params, "model_id", fetch->model->id);
 		json_set_integer(params, "fetched_bytes", (int64_t)now);
+		json_set_integer(params, "reused_bytes", (int64_t)here);
 		json_set_integer(params, "total_bytes", (int64_t)fetch->total);
 		uplink_notify(models->params.uplink, "model.fetching", params);
 		fetch->told = now;

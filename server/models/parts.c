@@ -325,6 +325,20 @@ static void open_worker(struct part *part)
 
 // ---- fetching ----
 
+// What its node had already is loaded, and not fetched: it counts once.
+static void take_fetched(struct part *part, uint64_t fetched, uint64_t reused)
+{
+	fetched = fetched < part->needs_bytes ? fetched : part->needs_bytes; // whatever a node says
+	reused = reused < fetched ? reused : fetched;
+	part->fetch_bytes = part->needs_bytes - reused;
+	part->fetched_bytes = fetched - reused;
+}
+
+static uint64_t at_hand(const struct part *part)
+{
+	return part->needs_bytes - part->fetch_bytes + part->fetched_bytes;
+}
+
 static bool fetches(const struct parts *parts)
 {
 	for (unsigned i = 0; i < parts->count; i++)
@@ -359,11 +373,11 @@ static void fetched(void *context, enum status status, const struct json *result
 		return;
 	}
 	log_info("models", "instance %s: node %s has %llu bytes of %s, %lld of them from before, %lld from other nodes",
-		 parts->instance->instance_id, part->node_id, (unsigned long long)part->fetch_bytes,
+		 parts->instance->instance_id, part->node_id, (unsigned long long)part->needs_bytes,
 		 parts->instance->model_name, (long long)json_get_integer(result, "reused_bytes", 0),
 		 (long long)json_get_integer(result, "peer_bytes", 0));
 	note_holders(part, result);
-	part->fetched_bytes = part->fetch_bytes;
+	take_fetched(part, part->needs_bytes, (uint64_t)json_get_integer(result, "reused_bytes", 0));
 	open_worker(part);
 	if (!fetches(parts))
 		shards_close(&parts->file);
@@ -376,7 +390,7 @@ static void fetch(struct part *part)
 	const struct instance *instance = parts->instance;
 	char key[PARTS_KEY_BYTES];
 	struct parts_ask *ask = parts_ask_create(parts, part->index, NULL);
-	part->fetch_bytes = shards_part_bytes(parts->file, part->index);
+	part->needs_bytes = part->fetch_bytes = shards_part_bytes(parts->file, part->index);
 	part->step = PART_FETCHING;
 	enum status status = ask ? parts_make_key(key) : STATUS_OUT_OF_MEMORY;
 	if (!status)
@@ -443,15 +457,20 @@ static enum status plan(struct parts *parts, struct error *error)
 
 bool parts_fetching(struct parts *parts, const char *node_id, const struct json *params)
 {
+	const uint64_t fetched = (uint64_t)json_get_integer(params, "fetched_bytes", 0),
+		       reused = (uint64_t)json_get_integer(params, "reused_bytes", 0),
+		       total = (uint64_t)json_get_integer(params, "total_bytes", 0);
 	bool mine = false, more = false;
 	for (unsigned i = 0; parts && i < parts->count; i++) {
 		struct part *part = &parts->part[i];
 		if (part->step != PART_FETCHING || strcmp(part->node_id, node_id) != 0)
 			continue;
-		const uint64_t before = part->fetched_bytes;
-		part->fetched_bytes = (uint64_t)json_get_integer(params, "fetched_bytes", 0);
-		more |= part->fetched_bytes > before;
 		mine = true;
+		if (part->needs_bytes != total) // another of its node, which has one after the other
+			continue;
+		const uint64_t before = at_hand(part);
+		take_fetched(part, fetched, reused);
+		more |= at_hand(part) > before;
 	}
 	if (mine && !parts->failed) {
 		parts_limit(parts, LIMIT_LOAD_STALL_MS);
@@ -643,6 +662,12 @@ const char *parts_node_id(const struct parts *parts, unsigned part)
 	return parts->part[part].node_id;
 }
 
+// By this placement, an earlier one, or for a server before this one.
+static bool has_loaded(const struct part *part)
+{
+	return part->step >= PART_ADOPTING;
+}
+
 static uint64_t weights_of(const struct instance_stage *stage)
 {
 	return stage->memory.weights_bytes + stage->memory.host_bytes;
@@ -654,7 +679,7 @@ void parts_progress(const struct parts *parts, unsigned which, uint64_t *done_by
 	uint64_t expected = part->load_bytes;
 	for (unsigned i = 0; i < part->stage_count && !part->load_bytes; i++)
 		expected += weights_of(&parts->instance->stages[part->first_stage + i]);
-	*done_bytes = part->fetched_bytes + part->loaded_bytes;
+	*done_bytes = part->fetched_bytes + (has_loaded(part) ? expected : part->loaded_bytes);
 	*total_bytes = part->fetch_bytes + expected;
 }
 
@@ -675,9 +700,9 @@ bool parts_stage_progress(const struct parts *parts, unsigned which, unsigned st
 	}
 	const double scale = part->load_bytes && all > 0 ? (double)part->load_bytes / all : 1,
 		     loaded = (double)part->loaded_bytes / scale - before,
-		     share = part->step == PART_LOADED || loaded >= together ? 1
-			     : loaded > 0                                    ? loaded / together
-									     : 0,
+		     share = has_loaded(part) || loaded >= together ? 1
+			     : loaded > 0                           ? loaded / together
+								    : 0,
 		     own_bytes = (double)weights_of(own), of_all = all > 0 ? own_bytes / all : 0;
 	*total_bytes = (uint64_t)(own_bytes * scale + of_all * (double)part->fetch_bytes);
 	*done_bytes = (uint64_t)(own_bytes * scale * share + of_all * (double)part->fetched_bytes);

@@ -21,8 +21,10 @@ struct part {
 	bool local; // on the server's own machine
 	enum part_step step;
 	struct instance_worker *worker;
-	uint64_t fetch_bytes, fetched_bytes, load_bytes, loaded_bytes; // load_bytes 0: not told yet
-	double load_ms, prompt_row_s; // prompt_row_s: of a row of a prompt; 0: not told
+	uint64_t needs_bytes;                // of the file
+	uint64_t fetch_bytes, fetched_bytes; // of these, but for what its node has been found to have
+	uint64_t load_bytes, loaded_bytes;   // load_bytes 0: not told yet
+	double load_ms, prompt_row_s;        // prompt_row_s: of a row of a prompt; 0: not told
 	char hop_id[HOP_ID_BYTES];
 	enum hop_way way;
 	struct hop *hop;    // WAY_SERVER

@@ -2,79 +2,13 @@
 // next server. With real ones: adopt.test.mjs.
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
-import WebSocket from "ws";
-import { makeRequest } from "./certificates.mjs";
 import { assertContractKept } from "./client.mjs";
-import { node as contract } from "./contract.mjs";
 import { smallDisk } from "./disk.mjs";
-import { ModelWorker } from "./generating.mjs";
+import { DistantNode, DistantWorker } from "./distant.mjs";
 import { deviceRecord } from "./records.mjs";
 import { LONG, Restarted, wordsFile } from "./restarted.mjs";
 import { eventually, slow, within } from "./server.mjs";
-import { Stranger, smallRecord } from "./stranger.mjs";
-import { WorkerNode, cpu } from "./workers.mjs";
-
-// Its stream is a WebSocket with the certificate of a node.
-class DistantWorker extends ModelWorker {
-	connect({ port, cert, key }) {
-		const socket = new WebSocket(`wss://127.0.0.1:${port}/node`, ["exogpu.worker.v1"], { cert, key, rejectUnauthorized: false, perMessageDeflate: false });
-		return socket.on("message", (message) => this.serve(message));
-	}
-
-	greet() {
-		this.socket.on("open", () => this.send(this.greeting));
-	}
-
-	write(bytes) {
-		this.socket.send(bytes.subarray(4), { binary: true });
-	}
-
-	kill() {
-		this.socket.terminate();
-	}
-
-	// What the server has asked it to take up again.
-	adoptions() {
-		return this.calls.filter((one) => one.method === "instance.adopt");
-	}
-
-	// As it was loaded, with the memory that it told then.
-	run(method, params, body, id) {
-		if (method === "instance.adopt") return super.run("instance.load", { stages: [0] }, body, id);
-		if (method === "instance.check") return { result: { parts: [], round_ms: 1, logit: 1, token: 2, expected_logit: 1, spread: 1 } };
-		return super.run(method, params, body, id);
-	}
-
-	tell(method, params) {
-		if (method !== "instance.progress") super.tell(method, params);
-	}
-}
-
-class DistantNode extends WorkerNode {
-	static async join(cluster, node_id, ...devices) {
-		const request = makeRequest(), { ticket } = await cluster.admin.call("node.ticket", {});
-		const stranger = await Stranger.connect(cluster.server, request), { certificate } = await stranger.joinByTicket(node_id, ticket);
-		stranger.socket.close();
-		return { node_id, devices, cert: certificate, key: request.key };
-	}
-
-	// With the workers that it has kept, if any.
-	static async come(cluster, { node_id, devices, cert, key }, workers) {
-		const node = await this.connect(cluster.server, undefined, { unix: false, cert, key });
-		Object.assign(node, { server: { port: cluster.server.port, cert, key }, Worker: DistantWorker, workers: [], ended: [], connects: [] });
-		await node.call("node.register", { protocol: contract["x-protocol"], node: smallRecord(node_id), ...(workers && { workers }) });
-		await node.devices(devices);
-		const beat = setInterval(() => node.telemetry([]), 1000); // or it is taken for gone
-		node.socket.once("close", () => clearInterval(beat));
-		return node;
-	}
-
-	receiveRequest(message) {
-		if (message.method === "model.fetch") this.reply(message, { fetched_bytes: 0, reused_bytes: 0 });
-		else if (message.method === "hop.connect") this.reply(message);
-		else super.receiveRequest(message);
-	}
-}
+import { cpu } from "./workers.mjs";
 
 describe("what is answered to a server that takes workers up", { timeout: 900000 * slow }, () => {
 	const gpu = (name) => deviceRecord({ device_id: `dev_${name}`, hardware_key: `uuid:${name}`, name, memory_pool: `uuid:${name}`, memory_bytes: 1 << 30 });

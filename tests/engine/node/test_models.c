@@ -47,7 +47,7 @@ static struct fixture {
 	char folder[40], cache[64], path[64];
 	// What the server does.
 	int reads, progress, close_after; // close_after: reads; 0: never
-	int64_t told_bytes, told_total;
+	int64_t told_bytes, told_reused, told_total;
 	bool lie, cut_short, refuse, silent, unregistered;
 	bool (*enough)(void);
 	bool met;
@@ -167,6 +167,7 @@ static void take_control(struct net_conn *conn, const struct message *message)
 			fail_msg("%s", error.message);
 		all.progress++;
 		all.told_bytes = json_get_integer(message->params, "fetched_bytes", -1);
+		all.told_reused = json_get_integer(message->params, "reused_bytes", -1);
 		all.told_total = json_get_integer(message->params, "total_bytes", -1);
 	} else if (!json_integer(message->id, &id) && id > 0 && id < ANSWERS) {
 		struct answer *answer = &all.answers[id];
@@ -418,6 +419,24 @@ static void a_whole_model_comes_and_progress_is_told(void **state)
 	assert_int_equal(all.reads, (MODEL_BYTES + PIECE - 1) / PIECE);
 	assert_true(all.progress <= seconds * 4 + 1);
 	assert_true(all.told_bytes <= MODEL_BYTES);
+}
+
+static bool told_of_progress(void)
+{
+	return all.progress > 0;
+}
+
+static void what_is_there_is_told_apart(void **state)
+{
+	(void)state;
+	fetch_well("mdl_1", "[0,12582912]", 3 * PIECE, 0);
+	all.progress = 0;
+	all.silent = true;
+	send_fetch("mdl_1", "[0,41943040]"); // end_test ends it
+	assert_true(run(told_of_progress, 10000));
+	assert_int_equal(all.told_bytes, 3 * PIECE);
+	assert_int_equal(all.told_reused, 3 * PIECE);
+	assert_int_equal(all.told_total, 10 * PIECE);
 }
 
 static void what_is_there_is_checked_again_after_a_start(void **state)
@@ -711,6 +730,7 @@ int main(void)
 		cmocka_unit_test(gaps_are_what_pieces_leave),
 		TEST(ranges_are_fetched_and_the_rest_is_holes),
 		TEST(a_whole_model_comes_and_progress_is_told),
+		TEST(what_is_there_is_told_apart),
 		TEST(what_is_there_is_checked_again_after_a_start),
 		TEST(a_damaged_index_is_none),
 		TEST(a_cut_leaves_what_was_fetched),
