@@ -1,4 +1,5 @@
-// Models that are placed, loaded, watched, and stopped or lost: the server against a node and workers made here.
+// Models that are placed, loaded, watched, and stopped or lost: the server against a node and workers made here. What is
+// predicted by what they take: instances_timed.test.mjs.
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -8,7 +9,7 @@ import { ModelWorker, memory } from "./generating.mjs";
 import { modelFile } from "./gguf.mjs";
 import { deviceReadings, deviceRecord } from "./records.mjs";
 import { eventually, run, slow, startServer, temporary, within } from "./server.mjs";
-import { FakeWorker, WorkerNode, cpu, gpu, small, twins } from "./workers.mjs";
+import { FakeWorker, WorkerNode, cpu, gpu, twins } from "./workers.mjs";
 
 describe("instances", () => {
 	let server, admin, node, model;
@@ -143,8 +144,6 @@ describe("instances", () => {
 		const one = await find(id);
 		return one?.state === "running" && one[of] === n && one;
 	}, `instance ${id} goes on for the ${n}th time`);
-	const entry = (action) => eventually(async () => (await admin.call("audit.list", { action, limit: 1 })).entries[0],
-		`${action} is on record`, 15000 * slow);
 	const ended = (worker, message) => node.socket.send(JSON.stringify({ jsonrpc: "2.0", method: "tenant.ended",
 		params: { worker_id: worker.worker_id, message } }));
 
@@ -243,182 +242,6 @@ describe("instances", () => {
 			node.Worker = ModelWorker;
 			node.receiveRequest = answer;
 		}
-	});
-
-	test("layers that are timed count from then on, and a device that makes it faster is offered and taken", async () => {
-		const says = ({ why }) => why.map((one) => one.text).join("\n");
-		const fast = deviceRecord({ device_id: "dev_fast", hardware_key: "uuid:fast", name: "Fast", memory_pool: "uuid:fast",
-			memory_bytes: 1 << 30 });
-		assert.match(says(await preview()), /a layer on GPU takes [\d.]+ ms: estimated from its memory's bandwidth/);
-		await node.devices([cpu, gpu, small, ...twins, fast]);
-		ModelWorker.times = { layers_s: 0.0004, output_s: 0.0001, batch_s: [], prompt_row_s: 0.0004 };
-		await admin.call("instance.delete", { instance_id: (await loaded({ pins: [pin("dev_fast")] })).instance_id });
-		await admin.call("device.drain", { device_id: "dev_fast", drain: true });
-		ModelWorker.times = { layers_s: 0.004, output_s: 0.001, batch_s: [], prompt_row_s: 0.004 };
-		const { instance_id, stages, offer, ties } = await loaded();
-		assert.deepEqual([stages.map((one) => one.device_id), stages[0].seconds_per_token, offer, ties], [["dev_gpu"], 0.005, null, 0]);
-		const after = await preview({ pins: [pin("dev_gpu")] });
-		assert.match(says(after), /a layer on GPU takes [\d.]+ ms: measured just now/);
-		assert.ok(Math.abs(after.predicted.prompt_tokens_per_s * 0.004 - 1) < 0.001, `${after.predicted.prompt_tokens_per_s} of a prompt`);
-		assert.equal((await preview({ pins: [pin("dev_cpu")] })).predicted.prompt_tokens_per_s, null);
-		assert.ok(Math.abs(after.predicted.seconds_per_token / 0.005 - 1) < 0.05, `${after.predicted.seconds_per_token} after 0.005`);
-		const first = node.worker();
-		first.tell("instance.state", { running: 0, waiting: 0, pages_used: 0, pages_cached: 0, page_count: 30, prompt_tokens: 1,
-			generated_tokens: 1, preemptions: 0, ties: 3 });
-		await eventually(async () => (await find(instance_id)).ties === 3, "ties are told");
-
-		await admin.call("device.drain", { device_id: "dev_fast", drain: false }); // it is back
-		const offered = await eventually(async () => (await find(instance_id)).offer, "a place is offered", 60000 * slow);
-		assert.equal(offered.device_ids.length, 1);
-		const [to] = offered.device_ids; // or a twin, which by its bandwidth is as fast
-		assert.ok(["dev_fast", "dev_twin1", "dev_twin2"].includes(to), to);
-		assert.ok(offered.tokens_per_s > 1.25 * offered.now_tokens_per_s, JSON.stringify(offered));
-		assert.ok(Math.abs(offered.now_tokens_per_s * 0.005 - 1) < 0.05, JSON.stringify(offered));
-		assert.equal((await find(instance_id)).stages[0].device_id, "dev_gpu"); // it is not taken by itself
-		const table = await run(["instances", "--data", server.data]);
-		assert.match(table.stdout, /OFFERED[^]*\d\.\d x/, table.stdout);
-		ModelWorker.times = { layers_s: 0.0004, output_s: 0.0001, batch_s: [], prompt_row_s: 0.0004 };
-		const moved = await run(["move", instance_id, "--data", server.data]);
-		assert.equal(moved.code, 0, moved.stderr);
-		const there = await anew(instance_id, 1, "moves");
-		assert.equal(there.recoveries, 0, "nothing was lost");
-		const told = await entry("instance.moved");
-		assert.deepEqual([told.actor, told.target], ["server", instance_id]);
-		assert.match(told.detail.reason, /it moves to .*, where it is faster/);
-		assert.deepEqual([there.stages[0].device_id, there.offer, there.ties, there.stages[0].seconds_per_token], [to, null, 3, 0.0005]);
-		assert.notEqual(node.worker(), first);
-		await admin.call("instance.delete", { instance_id });
-		const pinned = await loaded({ pins: [pin("dev_gpu")] }); // which was slower: both runs count, half each
-		assert.ok(Math.abs(pinned.stages[0].seconds_per_token / ((0.005 + 0.0005) / 2) - 1) < 0.01, JSON.stringify(pinned.stages));
-		await admin.refused("instance.move", { instance_id: pinned.instance_id }, "conflict");
-		await admin.refused("instance.move", { instance_id: "ins_none" }, "not_found");
-		ModelWorker.times = undefined;
-		await admin.call("device.drain", { device_id: "dev_fast", drain: true });
-	});
-
-	test("with --take-better it goes to the device that makes it faster by itself", async () => {
-		const taking = await startServer({ args: ["--take-better"] }), owner = await Client.login(taking);
-		const fast = deviceRecord({ device_id: "dev_fast", hardware_key: "uuid:fast", name: "Fast", memory_pool: "uuid:fast",
-			memory_bytes: 1 << 30 });
-		const own = await WorkerNode.start(taking, { Worker: ModelWorker, devices: [gpu, fast] });
-		await owner.call("model.add", { source: model.source });
-		const added = await eventually(async () => (await owner.call("model.list")).models.find((one) => one.state === "ready"), "the model is ready");
-		const first = async () => (await owner.call("instance.list")).instances[0];
-		const ready = (more = () => true) => eventually(async () => {
-			const one = await first();
-			return one?.state === "running" && more(one) && one;
-		}, "it is ready", 60000 * slow);
-		ModelWorker.times = { layers_s: 0.0004, output_s: 0.0001, batch_s: [], prompt_row_s: 0.0004 };
-		const timed = await owner.call("instance.create", { model_id: added.model_id, pins: [pin("dev_fast")] });
-		await ready();
-		await owner.call("instance.delete", { instance_id: timed.instance_id });
-		await owner.call("device.drain", { device_id: "dev_fast", drain: true });
-		ModelWorker.times = { layers_s: 0.004, output_s: 0.001, batch_s: [], prompt_row_s: 0.004 };
-		const { instance_id } = await owner.call("instance.create", { model_id: added.model_id });
-		assert.equal((await ready()).stages[0].device_id, "dev_gpu");
-		ModelWorker.times = { layers_s: 0.0004, output_s: 0.0001, batch_s: [], prompt_row_s: 0.0004 };
-		const worker = own.worker();
-		await owner.call("device.drain", { device_id: "dev_fast", drain: false });
-		const there = await ready((one) => one.moves);
-		assert.deepEqual([there.instance_id, there.stages[0].device_id, there.moves, there.recoveries, there.epoch, there.offer],
-			[instance_id, "dev_fast", 1, 0, 2, null]);
-		await own.endOf(worker);
-		ModelWorker.times = undefined;
-		own.socket.close();
-		await taking.finish();
-	});
-
-	test("what instances on a device measure and tell goes together, of nodes before batch_s too; the log says why one is ended", async () => {
-		const alone = await startServer(), owner = await Client.login(alone);
-		const own = await WorkerNode.start(alone, { Worker: ModelWorker, devices: [gpu] });
-		await owner.call("model.add", { source: model.source });
-		const added = await eventually(async () => (await owner.call("model.list")).models.find((one) => one.state === "ready"), "the model is ready");
-		const one = async (id) => (await owner.call("instance.list")).instances.find(({ instance_id }) => instance_id === id);
-		const place = async (times, wanted) => {
-			ModelWorker.times = times;
-			const { instance_id } = await owner.call("instance.create", { model_id: added.model_id });
-			return eventually(async () => {
-				const now = await one(instance_id);
-				return now?.state === wanted && now;
-			}, `it is ${wanted}`);
-		};
-		const prompts = async () => (await owner.call("placement.preview", { model_id: added.model_id })).predicted.prompt_tokens_per_s;
-		try {
-			const first = await place({ layers_s: 0.004, output_s: 0.001, batch_share: 0.3 }, "running"), worker = own.worker();
-			assert.deepEqual([first.stages[0].seconds_per_token, await prompts()], [0.005, null]);
-			await place({ layers_s: 0.004, output_s: 0.001, batch_s: [0.006], prompt_row_s: 0.004 }, "running");
-			assert.ok(Math.abs((await prompts()) * 0.004 - 1) < 0.001, "of a prompt by the second");
-			worker.tell("instance.state", { running: 0, waiting: 0, pages_used: 0, pages_cached: 0, page_count: 30, prompt_tokens: 1,
-				generated_tokens: 1, preemptions: 0, steps_took: [{ rows: 1, generating: true, alone: true, parts_ms: [2.5] }] }); // what steps really take
-			await eventually(async () => (await one(first.instance_id)).stages[0].seconds_per_token < 0.0049, "the first is corrected");
-			assert.ok(Math.abs((await prompts()) * 0.004 - 1) < 0.001, "still by the second");
-			const { state_reason } = await place({ output_s: 0.001 }, "failed");
-			assert.match(state_reason, /broke the protocol/);
-			await eventually(() => /breaks the protocol and is ended: result\.times/.test(alone.output.stderr), "the log says why");
-		} finally {
-			ModelWorker.times = undefined;
-		}
-		own.socket.close();
-		await alone.finish();
-	});
-
-	test("what steps of several requests and of prompts take corrects what is predicted of them, and single rows do not undo that", async () => {
-		const alone = await startServer(), owner = await Client.login(alone), pins = [pin("dev_gpu")];
-		const own = await WorkerNode.start(alone, { Worker: ModelWorker, devices: [gpu] });
-		await owner.call("model.add", { source: model.source });
-		const { model_id } = await eventually(async () => (await owner.call("model.list")).models.find((one) => one.state === "ready"), "the model is ready");
-		ModelWorker.times = { layers_s: 0.004, output_s: 0.001, batch_s: [0.006, 0.008, 0.012, 0.02, 0.036], prompt_row_s: 0.004 };
-		const { instance_id } = await owner.call("instance.create", { model_id, pins });
-		await eventually(async () => (await owner.call("instance.list")).instances.find((one) => one.state === "running"), "it runs");
-		const worker = own.worker(), predicted = async (sequences) =>
-			(await owner.call("placement.preview", { model_id, pins, sequences, objective: "throughput" })).predicted;
-		const near = (a, b) => Math.abs(a / b - 1) < 0.05;
-		const took = (rows, ms, more = {}) => worker.tell("instance.state", { running: 0, waiting: 0, pages_used: 0, pages_cached: 0, page_count: 30, prompt_tokens: 1,
-			generated_tokens: 1, preemptions: 0, steps_took: [{ rows, generating: true, alone: true, parts_ms: [ms], ...more }] });
-		const until = async (what, sequences, name, wanted, ...told) => {
-			for (let i = 0; i < 24; i++) took(...told);
-			await eventually(async () => near((await predicted(sequences))[name], wanted), what);
-		};
-		assert.ok(near((await predicted(8)).together_tokens_per_s, 8 / 0.015), "as it was timed");
-		await until("of 8 as they ran", 8, "together_tokens_per_s", 8 / 0.03, 8, 30);
-		assert.ok(near((await predicted(2)).together_tokens_per_s, 2 / 0.0075), "of 2 as it was timed still");
-		await until("of 2 and of 4 by what 3 took", 3, "together_tokens_per_s", 3 / 0.011, 3, 11, { alone: false });
-		await until("of one as it ran", 1, "seconds_per_token", 0.004, 1, 4);
-		assert.ok(near((await predicted(8)).together_tokens_per_s, 8 / 0.03), "of 8 as they ran still");
-		await until("of a prompt as it ran", 1, "prompt_tokens_per_s", 125, 128, 1024, { generating: false });
-		for (const [rows, ms] of [[8, 0], [8, 1e9], [1e6, 30], [33, 1e-4]]) took(rows, ms); // is not believed, or changes nothing
-		took(1, 9, { parts_ms: [9, 9] });
-		await until("the last is taken", 1, "prompt_tokens_per_s", 250, 128, 512, { generating: false });
-		assert.ok(near((await predicted(8)).together_tokens_per_s, 8 / 0.03), "nothing else has changed it");
-		ModelWorker.times = undefined;
-		own.socket.close();
-		await owner.call("instance.delete", { instance_id });
-		await alone.finish();
-	});
-
-	test("a timing whose runs differed, since something else kept the device busy, is told as that, and counts for little beside another", async () => {
-		const alone = await startServer(), owner = await Client.login(alone), pins = [pin("dev_gpu")];
-		const own = await WorkerNode.start(alone, { Worker: ModelWorker, devices: [gpu] });
-		await owner.call("model.add", { source: model.source });
-		const { model_id } = await eventually(async () => (await owner.call("model.list")).models.find((one) => one.state === "ready"), "the model is ready");
-		const timed = async (layers_s, spread) => {
-			ModelWorker.times = { layers_s, output_s: 0, batch_s: [], spread };
-			const { instance_id } = await owner.call("instance.create", { model_id, pins });
-			const { stages: [stage] } = await eventually(async () => (await owner.call("instance.list")).instances.find((one) => one.state === "running"), "it is ready");
-			await owner.call("instance.delete", { instance_id });
-			return { seconds: stage.seconds_per_token, why: (await owner.call("placement.preview", { model_id, pins })).why.map((one) => one.text).join("\n") };
-		};
-		try {
-			const busy = await timed(0.04, 4), idle = await timed(0.004, 1), again = await timed(0.04, 4);
-			assert.match(busy.why, /measured just now, when it was busy/);
-			assert.ok(idle.seconds < 0.007, `${idle.seconds}: nearly as it was measured now`);
-			assert.match(idle.why, /measured just now(?!, when)/);
-			assert.ok(again.seconds < 0.01, `${again.seconds}: nearly as it was measured before`);
-		} finally {
-			ModelWorker.times = undefined;
-		}
-		own.socket.close();
-		await alone.finish();
 	});
 
 	test("weights are held in a smaller format, and as the file has them again, while a stream goes on", async () => {
