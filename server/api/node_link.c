@@ -55,7 +55,7 @@ struct node_link {
 	int64_t second_ms, said_ms;   // steady; said_ms: when the log last told of a message that was refused
 	struct net_timer rest;        // while it is not read
 	int64_t burst, burst_ns;      // the latest of its bursts, and when it began, steady
-	struct net_timer look;        // whether a node elsewhere is still there
+	struct net_timer look;        // whether it is still there
 	bool known;                   // a registration was stored: the cluster may point here until the node is lost
 	char node_id[STORE_ID_BYTES]; // "" until registered; once known it stays
 	struct net_timer deadline;
@@ -308,8 +308,7 @@ void node_link_opened(void *user, struct net_conn *conn)
 	struct net_peer_path path;
 	if (!link->local && net_conn_path(conn, &path))
 		snprintf(link->link.reached, sizeof link->link.reached, "%s", path.local);
-	if (!link->local)
-		net_timer_start(link->all->params.loop, &link->look, LOOK_MS, look, link);
+	net_timer_start(link->all->params.loop, &link->look, LOOK_MS, look, link);
 	net_timer_start(link->all->params.loop, &link->deadline, LIMIT_LOGIN_MS, register_late, link);
 }
 

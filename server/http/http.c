@@ -431,8 +431,7 @@ enum status http_create(struct http **out, const struct http_params *params, str
 	local.tls = NULL;
 	local.socket_path = params->socket_path;
 	local.connections = 0;
-	local.ping_s = LIMIT_NODE_PING_S;
-	local.silence_s = LIMIT_NODE_SILENCE_S;
+	local.ping_s = LIMIT_NODE_PING_S; // how long it may be silent node_link.c watches over
 	http->access = (struct access){.api = params->api, .tokens = params->tokens};
 	const struct openai_params openai = {.access = &http->access,
 					     .loop = params->loop,

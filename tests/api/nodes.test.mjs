@@ -223,6 +223,18 @@ describe("a node and its devices", () => {
 		node = later;
 	});
 
+	// By the server's own look, which reads first what has come, and not by the timer of its sockets.
+	test("a node of which nothing is heard is told so, as those of other machines are", async () => {
+		const from = admin.events.length;
+		node.socket.pause(); // and answers no ping
+		const gone = await admin.event(({ data }) => data.change?.kind === "node.offline", "it is given up", from);
+		assert.equal(gone.data.node.state_reason, "nothing is heard of it");
+		node.socket.resume();
+		assert.equal((await within(node.closed, "it is closed")).code, 4408);
+		node = await FakeNode.connect(server, nodeRecord());
+		await inventory("node.online", "nod_test", from);
+	});
+
 	test("a lost connection is an event at once", async () => {
 		const from = admin.events.length;
 		node.socket.terminate();
