@@ -40,6 +40,8 @@ test("a device's memory with a stage on it", () => {
   assert.deepEqual(parts.map(({ kind, bytes }) => [kind, bytes / GIB]), [["other", 4], ["weights", 4], ["kv", 1], ["work", 1], ["free", 14]]);
   const over = models.segments(stage("d1", { weights_bytes: 30 * GIB }), 24 * GIB, null);
   assert.deepEqual([over[0].bytes, over[4].bytes], [0, 0], "what is not reported is not invented, and nothing is negative");
+  const unknown = models.segments(stage("d1", { weights_bytes: 4 * GIB }), 24 * GIB, null);
+  assert.deepEqual([unknown[0].bytes, unknown[4].bytes], [0, 0], "what is left of it is not known either");
   assert.equal(models.stageParts(stage("d1")), "layers 0 to 21, the embedding and the output");
   assert.equal(models.stageParts(stage("d1", { first_layer: 3, layer_count: 1, embeds: false, predicts: false })), "layer 3");
 });

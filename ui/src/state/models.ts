@@ -58,7 +58,10 @@ export interface Segment {
   readonly bytes: number;
 }
 
-/** What a device's memory would hold with this stage on it; what is used by others comes first. */
+/**
+ * What a device's memory would hold with this stage on it; what is used by others comes first. free: of the device,
+ * without this stage; null where that is not known, and nothing is said of others or of what is left.
+ */
 export function segments(stage: Stage, total: number, free: number | null): Segment[] {
   const other = free === null ? 0 : Math.max(0, total - free);
   const mine = stage.weights_bytes + stage.kv_bytes + stage.workspace_bytes;
@@ -67,7 +70,7 @@ export function segments(stage: Stage, total: number, free: number | null): Segm
     { kind: "weights", bytes: stage.weights_bytes },
     { kind: "kv", bytes: stage.kv_bytes },
     { kind: "work", bytes: stage.workspace_bytes },
-    { kind: "free", bytes: Math.max(0, total - other - mine) },
+    { kind: "free", bytes: free === null ? 0 : Math.max(0, total - other - mine) },
   ];
 }
 

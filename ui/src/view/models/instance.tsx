@@ -60,8 +60,8 @@ export function InstancePanel({ instance }: { instance: Instance }) {
           {stages.map((stage, i) => {
             const total = totals[i] ?? stageBytes(stage);
             const used = all.devices[stage.device_id]?.reading?.memory_used_bytes ?? null;
-            // what is in use holds this stage already, once it is loaded
-            const others = used === null ? null : Math.max(0, used - (instance.state === "running" ? stageBytes(stage) : 0));
+            const own = holds(instance, stage);
+            const others = used === null || own === null ? null : Math.max(0, used - own);
             return (
               <StageMemory
                 key={`${stage.device_id} ${stage.first_layer}`}
@@ -84,6 +84,13 @@ export function InstancePanel({ instance }: { instance: Instance }) {
 const isGone = (instance: Instance, stage: Stage): boolean =>
   instance.state === "paused" &&
   instance.missing.some((one) => one.device_id === stage.device_id && one.first_layer === stage.first_layer);
+
+/** What of it is in use on its device already; null: that is not known, as it waits with or without what it had loaded. */
+const holds = (instance: Instance, stage: Stage): number | null => {
+  if (instance.state === "running") return stageBytes(stage);
+  const devices = instance.progress?.parts.flatMap((part) => part.devices);
+  return devices ? devices.reduce((sum, one) => sum + (one.device_id === stage.device_id ? one.loaded_bytes : 0), 0) : null;
+};
 
 /** It goes on by itself: what is gone, and where it goes. */
 function Paused({ instance }: { instance: Instance }) {
