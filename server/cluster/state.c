@@ -434,6 +434,17 @@ enum status cluster_store_change(struct store_batch *batch, const struct cluster
 	return store_put_change(batch, &row);
 }
 
+// In the log a device goes by its title, and by its node's name where there are several.
+static void log_change(const struct cluster *cluster, const struct store_change *change,
+		       const struct cluster_device *device)
+{
+	char title[CLUSTER_TITLE_BYTES];
+	const bool several = device && cluster->node_count > 1;
+	log_info("cluster", "%s%s%s: %s", device ? cluster_device_title(cluster, device, title) : change->name,
+		 several ? " of " : "",
+		 several ? json_get_string(device->node->record, "name", device->node->node_id) : "", change->summary);
+}
+
 // Push a change, and whom it is about as it is now: `about` and `device`, NULL where that did not change.
 static void push(struct cluster *cluster, const struct store_change *told_change, bool keep,
 		 const struct cluster_node *about, const struct cluster_device *device)
@@ -445,7 +456,7 @@ static void push(struct cluster *cluster, const struct store_change *told_change
 		memmove(cluster->recent + 1, cluster->recent, cluster->recent_count * sizeof(*cluster->recent));
 		cluster->recent[0] = json_copy(told);
 		cluster->recent_count++;
-		log_info("cluster", "%s: %s", told_change->name, told_change->summary);
+		log_change(cluster, told_change, device);
 	}
 	json_set(event, "change", told);
 	json_set(event, "node", about ? cluster_node_json(about) : json_new_null());

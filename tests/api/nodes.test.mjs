@@ -5,7 +5,7 @@ import { after, before, describe, test } from "node:test";
 import { Client, FakeNode, assertContractKept } from "./client.mjs";
 import { invalidParams, node as nodeContract } from "./contract.mjs";
 import { deviceReadings, deviceRecord, nodeReadings, nodeRecord, passed, pending } from "./records.mjs";
-import { slow, startServer, within } from "./server.mjs";
+import { eventually, slow, startServer, within } from "./server.mjs";
 
 // The order of nodes and devices is not promised; here it is that of their ids.
 const sorted = (list) => [...list].sort((a, b) => ((a.device_id ?? a.node_id) < (b.device_id ?? b.node_id) ? -1 : 1));
@@ -249,6 +249,15 @@ describe("a node and its devices", () => {
 		node = await FakeNode.connect(server, nodeRecord());
 		await inventory("node.online", "nod_test", from);
 		assert.notEqual(byId((await snapshot(admin)).devices, "dev_gpu").state, "offline");
+	});
+
+	test("the log tells equal devices of one node, and of several, apart", async () => {
+		const far = await FakeNode.connect(server, nodeRecord({ node_id: "nod_far", name: "far" }));
+		await far.devices([deviceRecord({ device_id: "dev_far_a", hardware_key: "uuid:far-a", name: "Twin", pci_address: "0000:01:00.0" }),
+			deviceRecord({ device_id: "dev_far_b", hardware_key: "uuid:far-b", name: "Twin", pci_address: "0000:02:00.0" })]);
+		for (const title of ["Twin · 0 of far", "Twin · 1 of far"])
+			await eventually(() => server.output.stderr.includes(` cluster: ${title}: `), `${title} in the log: ${server.output.stderr}`);
+		await far.close();
 	});
 
 	test("a long report in many frames", async () => {
