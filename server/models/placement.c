@@ -509,6 +509,28 @@ static void show_pins(struct answer *answer, const struct problem *problem, cons
 	out->stage_count = chain->count;
 }
 
+// What pins_fit has left in out: why they do not.
+static void say_pins_lack(struct answer *answer)
+{
+	struct placement *out = answer->out;
+	struct solution *solution = answer->solution;
+	const struct placement_stage *stage = &out->stages[0];
+	const struct placement_device *device = &answer->wanted->devices[stage->device];
+	if (!out->missing_bytes) {
+		why_add(out, (int)stage->device,
+			"the largest piece binds: the keys of a layer take %s, and %s reaches %s at once",
+			SIZE_TEXT(cost_largest_piece(answer->wanted->shape, solution->problem.pages)), device->name,
+			SIZE_TEXT(device->largest_buffer));
+		return;
+	}
+	why_add(out, (int)stage->device, "%s: its %u layer%s %s, and %s are missing", device->name, stage->layer_count,
+		stage->layer_count == 1 ? " takes" : "s take",
+		SIZE_TEXT((stage->slices ? stage->slices : 1) * cost_on_device(&stage->memory)),
+		SIZE_TEXT(out->missing_bytes));
+	if (!stage->slices)
+		show_pins(answer, &solution->problem, &solution->chain);
+}
+
 static enum status place_pinned(struct answer *answer, struct error *error)
 {
 	const struct placement_wanted *wanted = answer->wanted;
@@ -525,30 +547,15 @@ static enum status place_pinned(struct answer *answer, struct error *error)
 	const enum status status = read_pins(answer, &solution->problem, &solution->chain, error);
 	if (status)
 		return status;
-	if (!pins_fit(answer, &solution->problem, solution->problem.pages, &solution->chain)) {
-		if (!wanted->page_count)
-			solution->problem.pages = placement_pages(wanted->context_tokens, 1);
-		if (!pins_fit(answer, &solution->problem, solution->problem.pages, &solution->chain)) {
-			const struct placement_stage *stage = &out->stages[0];
-			out->proof = PROOF_INFEASIBLE;
-			if (!out->missing_bytes) {
-				why_add(out, (int)stage->device,
-					"the largest piece binds: the keys of a layer take %s, and %s reaches %s at "
-					"once",
-					SIZE_TEXT(cost_largest_piece(wanted->shape, solution->problem.pages)),
-					wanted->devices[stage->device].name,
-					SIZE_TEXT(wanted->devices[stage->device].largest_buffer));
-				return STATUS_OK;
-			}
-			why_add(out, (int)stage->device, "%s: its %u layer%s %s, and %s are missing",
-				wanted->devices[stage->device].name, stage->layer_count,
-				stage->layer_count == 1 ? " takes" : "s take",
-				SIZE_TEXT((stage->slices ? stage->slices : 1) * cost_on_device(&stage->memory)),
-				SIZE_TEXT(out->missing_bytes));
-			if (!stage->slices)
-				show_pins(answer, &solution->problem, &solution->chain);
-			return STATUS_OK;
-		}
+	bool fit = pins_fit(answer, &solution->problem, solution->problem.pages, &solution->chain);
+	if (!fit && !wanted->page_count) {
+		solution->problem.pages = placement_pages(wanted->context_tokens, 1);
+		fit = pins_fit(answer, &solution->problem, solution->problem.pages, &solution->chain);
+	}
+	if (!fit) {
+		out->proof = PROOF_INFEASIBLE;
+		say_pins_lack(answer);
+		return STATUS_OK;
 	}
 	chain_measure(&solution->problem, &solution->chain);
 	take(answer, &solution->problem, &solution->chain);
