@@ -26,6 +26,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/models/instances_inside.h"
+#include "server/models/placement_inside.h"
 #include "server/models/shards.h"
 
 #include <stdio.h>
@@ -69,18 +70,14 @@ void instance_publish(const struct instance *instance)
 
 // ---- memory ----
 
-static uint64_t on_device(const struct stage_memory *memory)
-{
-	return memory->weights_bytes + memory->kv_bytes + memory->workspace_bytes;
-}
-
 enum status instance_hold(struct instance *instance, bool any)
 {
 	struct tenancy *tenants = instance->all->params.tenants;
 	enum status status = STATUS_OK;
 	for (unsigned i = 0; i < instance->stage_count; i++) {
 		struct instance_stage *stage = &instance->stages[i];
-		uint64_t bytes = any ? on_device(&stage->memory) : 0, host_bytes = any ? stage->memory.host_bytes : 0;
+		uint64_t bytes = any ? cost_on_device(&stage->memory) : 0,
+			 host_bytes = any ? stage->memory.host_bytes : 0;
 		if (!tenancy_hold(tenants, stage->device, (int64_t)(bytes - stage->held)))
 			stage->held = bytes;
 		else

@@ -285,7 +285,7 @@ describe("instances", () => {
 			}, "it waits for a place", 60000 * slow);
 			assert.deepEqual(paused.missing, [{ first_layer: 0, layer_count: model.architecture.layers, device_id: paused.stages[0].device_id,
 				to_device_id: null }]);
-			const { stdout } = await run(["instances", "--data", server.data]); // by its device's name, and as far as nothing is loaded
+			const { stdout } = await run(["instances", "--data", server.data]); // devices by their names, and no progress: nothing is loaded
 			assert.match(stdout, /words +paused +\w[^]*\nwords: it waits for a place: [^]*\nwords: missing: layers 0 to \d+, which (CPU|GPU|Small|Twin \d) held\n/);
 		};
 		const ask = () => fetch(new URL("/v1/completions", server.url).href, { method: "POST", headers: { authorization: `Bearer ${server.token}` },
