@@ -24,8 +24,8 @@ static enum status auth_login(struct api_call *call, const struct json *params, 
 		error_hint(error, "wait for the answers");
 		return STATUS_RATE_LIMITED;
 	}
-	enum status status = tokens_authenticate(api->params.tokens, json_get_string(params, "token", ""), &token,
-						 error);
+	enum status status = tokens_authenticate(api->params.tokens, json_get_string(params, "token", ""),
+						 SCOPE_OBSERVE, &token, error);
 	if (status) {
 		int64_t delay_ms = api_login_failed(api, call->client->actor.peer, json_get_string(params, "token", ""),
 						    status);

@@ -17,8 +17,8 @@ bool access_is_owner(const struct net_request *request)
 	return request->local && (request->peer_uid == geteuid() || request->peer_uid == 0);
 }
 
-enum status access_bearer(const struct access *access, const struct net_request *request, struct token **token,
-			  struct error *error)
+enum status access_bearer(const struct access *access, const struct net_request *request, uint32_t scope,
+			  struct token **token, struct error *error)
 {
 	*token = NULL;
 	if (!request->authorization[0])
@@ -28,18 +28,10 @@ enum status access_bearer(const struct access *access, const struct net_request 
 		error_hint(error, "Authorization: Bearer TOKEN");
 		return STATUS_UNAUTHENTICATED;
 	}
-	enum status status = tokens_authenticate(access->tokens, request->authorization + 7, token, error);
+	enum status status = tokens_authenticate(access->tokens, request->authorization + 7, scope, token, error);
 	if (status) // answered at once: there is nothing to hold back, and the connection goes
 		api_login_failed(access->api, access_peer(request), request->authorization + 7, status);
 	return status;
-}
-
-static const char *scope_name(uint32_t scope)
-{
-	for (unsigned bit = 0; token_scope_name(bit); bit++)
-		if (scope == 1u << bit)
-			return token_scope_name(bit);
-	return "admin";
 }
 
 static void name_caller(struct caller *caller, const struct net_request *request)
@@ -58,18 +50,20 @@ static void name_caller(struct caller *caller, const struct net_request *request
 enum status access_admit(const struct access *access, const struct net_request *request, uint32_t scope,
 			 const char *action, struct caller *caller, struct error *error)
 {
+	char name[TOKEN_SCOPES_BYTES];
 	*caller = (struct caller){0};
-	enum status status = access_bearer(access, request, &caller->token, error);
+	token_scopes_print(scope, ',', name);
+	enum status status = access_bearer(access, request, scope, &caller->token, error);
 	struct token *token = caller->token;
 	if (!status && !token && !access_is_owner(request)) {
 		status = error_set(error, STATUS_UNAUTHENTICATED, "a token is needed here");
-		error_hint(error, "Authorization: Bearer TOKEN, of the scope %s", scope_name(scope));
+		error_hint(error, "Authorization: Bearer TOKEN, of the scope %s", name);
 	}
 	if (!status && token)
 		status = token_take_call(token, clock_steady_ms(), error);
 	if (!status && token && !token_allows(token, scope)) {
-		status = error_set(error, STATUS_FORBIDDEN, "this token lacks the scope %s", scope_name(scope));
-		error_hint(error, "see: exogpu token create --name NAME --scopes %s", scope_name(scope));
+		status = error_set(error, STATUS_FORBIDDEN, "this token lacks the scope %s", name);
+		error_hint(error, "see: exogpu token create --name NAME --scopes %s", name);
 	}
 	if (status && token)
 		api_request_refused(access->api, token, access_peer(request), action, status);

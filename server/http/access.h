@@ -14,10 +14,10 @@ struct caller {
 
 const char *access_peer(const struct net_request *request);
 bool access_is_owner(const struct net_request *request); // by the Unix socket
-// The token in the Authorization header. NULL with status OK: there is no such header. A failure counts as one of its
-// address. Errors: STATUS_UNAUTHENTICATED.
-enum status access_bearer(const struct access *access, const struct net_request *request, struct token **token,
-			  struct error *error);
+// The token in the Authorization header, wanted for `scope`. NULL with status OK: there is no such header. A failure
+// counts as one of its address. Errors: STATUS_UNAUTHENTICATED.
+enum status access_bearer(const struct access *access, const struct net_request *request, uint32_t scope,
+			  struct token **token, struct error *error);
 // Whether this request may do what `scope` is for; takes one call of its token. `action` is what a refusal is counted
 // as in the audit log. Errors: STATUS_UNAUTHENTICATED, STATUS_FORBIDDEN, STATUS_RATE_LIMITED, with hints.
 enum status access_admit(const struct access *access, const struct net_request *request, uint32_t scope,

@@ -217,7 +217,7 @@ static bool upgrade_client(struct http *http, const struct net_request *request,
 {
 	struct token *token;
 	struct error error = {0};
-	enum status status = access_bearer(&http->access, request, &token, &error);
+	enum status status = access_bearer(&http->access, request, SCOPE_OBSERVE, &token, &error);
 	bool local = !token && access_is_owner(request);
 	if (!status && request->local && !token && !local)
 		status = error_set(&error, STATUS_FORBIDDEN, "this socket is its owner's");

@@ -39,8 +39,8 @@ enum status tokens_ensure_admin_file(struct tokens *tokens, const char *path, ch
 {
 	struct token *token = NULL;
 	text[0] = 0;
-	if (read_file(path, text) && !tokens_authenticate(tokens, text, &token, NULL) && token->scopes & SCOPE_ADMIN &&
-	    token->expires_ms - clock_wall_ms() > RENEW_MS)
+	if (read_file(path, text) && !tokens_authenticate(tokens, text, SCOPE_ADMIN, &token, NULL) &&
+	    token->scopes & SCOPE_ADMIN && token->expires_ms - clock_wall_ms() > RENEW_MS)
 		return STATUS_OK;
 	OPENSSL_cleanse(text, TOKEN_TEXT_BYTES);
 	const struct token_create_params params = {.name = "admin.token", .scopes = SCOPE_ADMIN};

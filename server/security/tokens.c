@@ -68,6 +68,19 @@ const char *token_scope_name(unsigned bit)
 	return bit < sizeof scope_names / sizeof *scope_names ? scope_names[bit] : NULL;
 }
 
+char *token_scopes_print(uint32_t scopes, char between, char text[TOKEN_SCOPES_BYTES])
+{
+	size_t used = 0;
+	text[0] = 0;
+	for (unsigned bit = 0; token_scope_name(bit); bit++) {
+		if (used && scopes & 1u << bit)
+			text[used++] = between;
+		if (scopes & 1u << bit)
+			used += (size_t)snprintf(text + used, TOKEN_SCOPES_BYTES - used, "%s", token_scope_name(bit));
+	}
+	return text;
+}
+
 static size_t hash_id(const char *id)
 {
 	uint32_t hash = 2166136261; // FNV-1a; ids are ours and random, so no client chooses where they fall
@@ -267,10 +280,12 @@ static void hash_secret(const char *secret, uint8_t hash[STORE_HASH_BYTES])
 		memset(hash, 0, STORE_HASH_BYTES); // no secret has this hash
 }
 
-static enum status refuse(struct error *error)
+static enum status refuse(uint32_t scopes, struct error *error)
 {
+	char names[TOKEN_SCOPES_BYTES];
 	enum status status = error_set(error, STATUS_UNAUTHENTICATED, "this token is not known here");
-	error_hint(error, "ask the machine's owner for a token: exogpu token create --name NAME --scopes observe");
+	error_hint(error, "ask the machine's owner for a token: exogpu token create --name NAME --scopes %s",
+		   token_scopes_print(scopes, ',', names));
 	return status;
 }
 
@@ -288,7 +303,7 @@ int64_t token_clock_ms(void)
 
 enum status token_usable(const struct token *token, int64_t wall_ms, struct error *error)
 {
-	char text[CLOCK_TEXT_BYTES];
+	char text[CLOCK_TEXT_BYTES], names[TOKEN_SCOPES_BYTES];
 	if (token->revoked_ms) {
 		error_set(error, STATUS_UNAUTHENTICATED, "this token was revoked at %s",
 			  clock_format(token->revoked_ms, text));
@@ -298,11 +313,13 @@ enum status token_usable(const struct token *token, int64_t wall_ms, struct erro
 	} else {
 		return STATUS_OK;
 	}
-	error_hint(error, "ask the machine's owner for a new one: exogpu token create --name NAME --scopes observe");
+	error_hint(error, "ask the machine's owner for a new one: exogpu token create --name NAME --scopes %s",
+		   token_scopes_print(token->scopes, ',', names));
 	return STATUS_UNAUTHENTICATED;
 }
 
-enum status tokens_authenticate(struct tokens *tokens, const char *text, struct token **out, struct error *error)
+enum status tokens_authenticate(struct tokens *tokens, const char *text, uint32_t scopes, struct token **out,
+				struct error *error)
 {
 	const char *id, *secret;
 	uint8_t hash[STORE_HASH_BYTES];
@@ -322,7 +339,7 @@ enum status tokens_authenticate(struct tokens *tokens, const char *text, struct 
 	bool same = !CRYPTO_memcmp(hash, token ? token->secret_hash : nobody, sizeof hash);
 	OPENSSL_cleanse(hash, sizeof hash);
 	if (!token || !same)
-		return refuse(error);
+		return refuse(scopes, error);
 	enum status status = token_usable(token, token_clock_ms(), error);
 	if (!status)
 		*out = token;
@@ -498,14 +515,10 @@ static void put_made(struct tokens *tokens, struct store_batch *batch, const str
 		     const struct audit_actor *by)
 {
 	struct buffer text;
-	char scopes[64] = "", expires[CLOCK_TEXT_BYTES];
+	char scopes[TOKEN_SCOPES_BYTES], expires[CLOCK_TEXT_BYTES];
 	struct json *detail = json_new_object();
-	for (unsigned bit = 0; token_scope_name(bit); bit++)
-		if (token->scopes & 1u << bit)
-			snprintf(scopes + strlen(scopes), sizeof scopes - strlen(scopes), "%s%s", scopes[0] ? " " : "",
-				 token_scope_name(bit));
 	json_set_string(detail, "name", token->name);
-	json_set_string(detail, "scopes", scopes);
+	json_set_string(detail, "scopes", token_scopes_print(token->scopes, ' ', scopes));
 	json_set_string(detail, "expires_at", clock_format(token->expires_ms, expires));
 	if (token->parent_id[0])
 		json_set_string(detail, "parent_id", token->parent_id);

@@ -20,6 +20,9 @@ enum token_scope { // bits
 // The bit of a scope's name, 0 if there is no such scope; and the name of the i-th bit, NULL past the last.
 uint32_t token_scope_parse(const char *name);
 const char *token_scope_name(unsigned bit);
+enum { TOKEN_SCOPES_BYTES = 64 };
+// The names of all scopes of these bits, with this between them. Returns text.
+char *token_scopes_print(uint32_t scopes, char between, char text[TOKEN_SCOPES_BYTES]);
 
 enum { TOKEN_ID_BYTES = 11, TOKEN_TEXT_BYTES = 72 }; // with their 0
 
@@ -46,11 +49,12 @@ struct tokens;
 enum status tokens_create(struct tokens **out, struct store *store, struct audit *audit, struct error *error);
 void tokens_destroy(struct tokens **tokens);
 
-// The token behind a text that a client sent. The pointer stays valid until tokens_destroy.
-// Errors, each with a message and hint for the client that tell no outsider whether an id exists:
-// STATUS_UNAUTHENTICATED (malformed or mistyped by its checksum, unknown, wrong secret; revoked or expired if the
-// secret was right, saying so).
-enum status tokens_authenticate(struct tokens *tokens, const char *text, struct token **token, struct error *error);
+// The token behind a text that a client sent. `scopes`: what it is wanted for, which hints name. The pointer stays
+// valid until tokens_destroy. Errors, each with a message and hint for the client that tell no outsider whether an id
+// exists: STATUS_UNAUTHENTICATED (malformed or mistyped by its checksum, unknown, wrong secret; revoked or expired if
+// the secret was right, saying so).
+enum status tokens_authenticate(struct tokens *tokens, const char *text, uint32_t scopes, struct token **token,
+				struct error *error);
 // The wall clock as tokens see it: it does not go back while the server runs, whoever sets it.
 int64_t token_clock_ms(void);
 // STATUS_OK while the token may be used at all: STATUS_UNAUTHENTICATED once revoked or expired.

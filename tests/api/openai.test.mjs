@@ -418,6 +418,8 @@ describe("/v1", () => {
 			await started();
 			await admin.call("token.revoke", { token_id: made.token_id });
 			assert.equal((await whole).status, 401);
+			const again = await post("/v1/chat/completions", chat("x"), { authorization: `Bearer ${made.token}` });
+			assert.match(again.json().error.message, /exogpu token create --name NAME --scopes infer$/);
 			await eventually(() => node.worker().requests.size === 0, "it is cancelled");
 		});
 		test("a token that is revoked while its request is on the way is refused", async () => {

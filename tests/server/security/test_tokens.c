@@ -86,10 +86,11 @@ static struct token *make(struct world *world, const struct token_create_params 
 	if (tokens_make(world->tokens, params, text, was_made, &token, &error))
 		fail_msg("%s", error.message);
 	struct token *early = NULL;
-	assert_int_equal(tokens_authenticate(world->tokens, text, &early, NULL), STATUS_UNAUTHENTICATED); // not on disk
+	assert_int_equal(tokens_authenticate(world->tokens, text, SCOPE_INFER, &early, NULL),
+			 STATUS_UNAUTHENTICATED); // not on disk
 	support_run_until(world->support->loop, &seen.made, before + 1);
 	assert_int_equal(seen.status, STATUS_OK);
-	assert_int_equal(tokens_authenticate(world->tokens, text, &early, NULL), STATUS_OK);
+	assert_int_equal(tokens_authenticate(world->tokens, text, SCOPE_INFER, &early, NULL), STATUS_OK);
 	assert_ptr_equal(early, token);
 	return token;
 }
@@ -126,7 +127,7 @@ static void a_token_survives_a_restart(void **state)
 	assert_true(token->expires_ms >= before + 90 * DAY_MS && token->expires_ms <= clock_wall_ms() + 90 * DAY_MS);
 	struct token copy = *token;
 	reopen(&world);
-	assert_int_equal(tokens_authenticate(world.tokens, text, &token, NULL), STATUS_OK);
+	assert_int_equal(tokens_authenticate(world.tokens, text, SCOPE_INFER, &token, NULL), STATUS_OK);
 	assert_memory_equal(token, &copy, sizeof copy);
 	const struct token *listed = tokens_at(world.tokens, 0);
 	assert_ptr_equal(listed, token);
@@ -180,15 +181,18 @@ static void wrong_tokens_are_told_nothing(void **state)
 	// A known id with another token's secret, and an unknown id, get one and the same answer.
 	struct error wrong = {.status = STATUS_OK}, unknown = {.status = STATUS_OK}, mistyped = {.status = STATUS_OK};
 	assert_int_equal(token_text_make(other), STATUS_OK);
-	assert_int_equal(tokens_authenticate(world.tokens, other, &token, &unknown), STATUS_UNAUTHENTICATED);
+	assert_int_equal(tokens_authenticate(world.tokens, other, SCOPE_INFER, &token, &unknown),
+			 STATUS_UNAUTHENTICATED);
 	assert_null(token);
 	mix(text, other, mixed);
-	assert_int_equal(tokens_authenticate(world.tokens, mixed, &token, &wrong), STATUS_UNAUTHENTICATED);
+	assert_int_equal(tokens_authenticate(world.tokens, mixed, SCOPE_INFER, &token, &wrong), STATUS_UNAUTHENTICATED);
 	assert_null(token);
 	assert_string_equal(wrong.message, unknown.message);
 	assert_string_equal(wrong.hint, unknown.hint);
+	assert_non_null(strstr(wrong.hint, "--scopes infer")); // what it was wanted for
 	text[20] = text[20] == 'a' ? 'b' : 'a';
-	assert_int_equal(tokens_authenticate(world.tokens, text, &token, &mistyped), STATUS_UNAUTHENTICATED);
+	assert_int_equal(tokens_authenticate(world.tokens, text, SCOPE_INFER, &token, &mistyped),
+			 STATUS_UNAUTHENTICATED);
 	assert_non_null(strstr(mistyped.message, "mistyped"));
 	assert_true(wrong.hint[0] && mistyped.hint[0]);
 	close_world(&world);
@@ -380,7 +384,7 @@ static void revoking_ends_the_whole_tree_at_once(void **state)
 	for (int turn = 0; turn < 2; turn++) {
 		struct token *token;
 		for (int i = 0; i < 6; i++)
-			assert_int_equal(tokens_authenticate(world.tokens, text[i], &token, NULL),
+			assert_int_equal(tokens_authenticate(world.tokens, text[i], SCOPE_INFER, &token, NULL),
 					 usable[i] ? STATUS_OK : STATUS_UNAUTHENTICATED);
 		if (turn)
 			break;
@@ -393,8 +397,9 @@ static void revoking_ends_the_whole_tree_at_once(void **state)
 	}
 	struct token *token;
 	struct error why = {.status = STATUS_OK};
-	assert_int_equal(tokens_authenticate(world.tokens, text[3], &token, &why), STATUS_UNAUTHENTICATED);
+	assert_int_equal(tokens_authenticate(world.tokens, text[3], SCOPE_INFER, &token, &why), STATUS_UNAUTHENTICATED);
 	assert_non_null(strstr(why.message, "revoked"));
+	assert_non_null(strstr(why.hint, "--scopes admin")); // what it was good for
 	assert_int_equal(revoke_token(world.tokens, "0000000000", NULL, was_revoked, NULL, &error), STATUS_NOT_FOUND);
 	assert_int_equal(revoke_token(world.tokens, "", NULL, was_revoked, NULL, NULL), STATUS_NOT_FOUND);
 	close_world(&world);
@@ -431,14 +436,14 @@ static void a_full_disk_denies(void **state)
 	limit_file_size(RLIM_INFINITY);
 	assert_int_equal(make_status, STATUS_UNAVAILABLE);
 	assert_int_equal(revoke_status, STATUS_UNAVAILABLE);
-	assert_int_equal(tokens_authenticate(world.tokens, none, &found, NULL), STATUS_UNAUTHENTICATED);
-	assert_int_equal(tokens_authenticate(world.tokens, text, &found, NULL), STATUS_UNAUTHENTICATED);
+	assert_int_equal(tokens_authenticate(world.tokens, none, SCOPE_INFER, &found, NULL), STATUS_UNAUTHENTICATED);
+	assert_int_equal(tokens_authenticate(world.tokens, text, SCOPE_INFER, &found, NULL), STATUS_UNAUTHENTICATED);
 	assert_int_equal(revoke_token(world.tokens, token->token_id, NULL, was_revoked, NULL, &error), STATUS_OK);
 	support_run_until(world.support->loop, &seen.revoked, revoked + 2);
 	assert_int_equal(seen.status, STATUS_OK);
 	assert_int_equal(revoke_token(world.tokens, token->token_id, NULL, NULL, NULL, NULL), STATUS_CONFLICT);
 	reopen(&world);
-	assert_int_equal(tokens_authenticate(world.tokens, text, &found, NULL), STATUS_UNAUTHENTICATED);
+	assert_int_equal(tokens_authenticate(world.tokens, text, SCOPE_INFER, &found, NULL), STATUS_UNAUTHENTICATED);
 	close_world(&world);
 }
 
@@ -455,7 +460,7 @@ static void an_expired_token_says_so(void **state)
 	assert_int_equal(token_usable(token, token->expires_ms, NULL), STATUS_UNAUTHENTICATED);
 	while (clock_wall_ms() < token->expires_ms)
 		usleep(10000);
-	assert_int_equal(tokens_authenticate(world.tokens, text, &found, &error), STATUS_UNAUTHENTICATED);
+	assert_int_equal(tokens_authenticate(world.tokens, text, SCOPE_INFER, &found, &error), STATUS_UNAUTHENTICATED);
 	assert_non_null(strstr(error.message, "expired"));
 	const struct token_create_params child = {.name = "c", .scopes = SCOPE_OBSERVE, .parent = token};
 	assert_int_equal(tokens_make(world.tokens, &child, text, was_made, NULL, NULL), STATUS_UNAUTHENTICATED);
@@ -525,7 +530,7 @@ static void the_admin_file_is_kept_while_it_is_good(void **state)
 	fclose(left);
 	if (tokens_ensure_admin_file(world.tokens, path, first, &error))
 		fail_msg("%s", error.message);
-	assert_int_equal(tokens_authenticate(world.tokens, first, &token, NULL), STATUS_OK);
+	assert_int_equal(tokens_authenticate(world.tokens, first, SCOPE_INFER, &token, NULL), STATUS_OK);
 	assert_int_equal(token->scopes, SCOPE_ADMIN);
 	assert_int_equal(token->expires_ms - token->created_ms, 30 * DAY_MS);
 	assert_int_equal(mode_of(path), 0600);
@@ -554,7 +559,7 @@ static void the_admin_file_is_kept_while_it_is_good(void **state)
 		}
 		assert_int_equal(tokens_ensure_admin_file(world.tokens, path, text, &error), STATUS_OK);
 		assert_string_not_equal(text, first);
-		assert_int_equal(tokens_authenticate(world.tokens, text, &token, NULL), STATUS_OK);
+		assert_int_equal(tokens_authenticate(world.tokens, text, SCOPE_INFER, &token, NULL), STATUS_OK);
 	}
 	// A file that a link points at is neither read nor written.
 	char target[SUPPORT_PATH_BYTES + 64];
