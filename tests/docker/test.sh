@@ -2,17 +2,20 @@
 # Builds the container image as docker/Dockerfile says and tries it, where no container engine runs: buildah with chroot
 # isolation, on a base that debootstrap makes. Exit status 77: what that takes is not here.
 #
-# usage: tests/docker/test.sh [--base] [FOLDER]
+# usage: tests/docker/test.sh [--make | --try] [FOLDER]
 # FOLDER (build/docker) keeps the base and the image: about 2 GB. The first time takes two to four minutes, most of it
-# packages of Debian; --base gets those of the base and no more, beside other work. The base trusts the authorities that this machine's administrator has added, so that a build
-# behind a proxy of TLS gets its packages.
+# packages of Debian. --make makes the image and does not try it, beside other work; --try tries what that has made. The
+# base trusts the authorities that this machine's administrator has added, so that a build behind a proxy of TLS gets
+# its packages.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-base_only=""
-if [ "${1:-}" = --base ]; then
-	base_only=1
+only=""
+case ${1:-} in
+--make | --try)
+	only=$1
 	shift
-fi
+	;;
+esac
 folder=${1:-build/docker}
 base=localhost/exogpu-base:trixie image=localhost/exogpu:test
 
@@ -45,11 +48,13 @@ make_base() {
 	rm -rf "$tree"
 }
 
-$EXOGPU_BUILDAH inspect --type image $base >/dev/null 2>&1 || make_base
-[ -z "$base_only" ] || exit 0
 make_image() {
 	$EXOGPU_BUILDAH build --isolation chroot --format docker --build-arg BASE=$base -f docker/Dockerfile -t $image .
 }
-make_image || make_image # a package that could not be fetched may come the second time
-$EXOGPU_BUILDAH rmi --prune >/dev/null 2>&1 || true # those that an earlier run left without a name
+if [ "$only" != --try ]; then
+	$EXOGPU_BUILDAH inspect --type image $base >/dev/null 2>&1 || make_base
+	make_image || make_image # a package that could not be fetched may come the second time
+	$EXOGPU_BUILDAH rmi --prune >/dev/null 2>&1 || true # those that an earlier run left without a name
+fi
+[ "$only" != --make ] || exit 0
 exec node --test --test-reporter=tap tests/docker/image.test.mjs

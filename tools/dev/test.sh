@@ -45,11 +45,13 @@ cmd_test() {
 		[ -z "$pattern" ] || stages=(debug asan tsan)
 		[ -z "$quick" ] || stages=(lint ui debug)
 	fi
-	need_packages up test
+	need_packages up test "${stages[@]}"
 	rm -rf "$results"
 	mkdir -p "$results"
 	install_node_modules tests
+	case " ${stages[*]} " in *" ui "*) install_node_modules ui ;; esac # before a build wants fewer of them
 	begin_docker
+	begin_builds
 	local stage
 	for stage in "${stages[@]}"; do
 		"stage_$stage"
@@ -63,10 +65,8 @@ stage_lint() {
 	single tools "testing the lint and the summary" python3 -B -m unittest discover -s tests/tools
 }
 
-# The dashboard's own tests, with the packages that only they need.
+# The dashboard's own tests.
 stage_ui() {
-	[ -f ui/package-lock.json ] || return 0
-	install_node_modules ui
 	single ui-types "checking the dashboard's types" npm --prefix ui run --silent check
 	single ui-unit "testing the dashboard's units" npm --prefix ui test --silent
 }
@@ -75,7 +75,7 @@ stage_ui() {
 stage_debug() {
 	local without="long${quick:+|e2e}"
 	[ -n "$pattern" ] || case " ${stages[*]} " in *" asan "*) without+="|again" ;; esac
-	build debug
+	finish_build debug
 	run_ctest debug -LE "^($without)\$"
 }
 
@@ -83,8 +83,7 @@ stage_debug() {
 # crash-CHECKSUM.
 stage_fuzz() {
 	compgen -G 'tests/fuzz/fuzz_*.c' >/dev/null || return 0
-	need_packages fuzz
-	build fuzz
+	finish_build fuzz
 	step fuzz "fuzzing (10 s each target)" fuzz_all build/fuzz/tests/fuzz_* || exit 1
 }
 
@@ -108,7 +107,7 @@ fuzz_one() { # PROGRAM
 }
 
 stage_asan() {
-	build asan
+	finish_build asan
 	# Less quarantine for freed memory than its 256 MiB: tests look at how far the server grows.
 	export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1:quarantine_size_mb=16
 	export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
@@ -116,12 +115,13 @@ stage_asan() {
 }
 
 stage_tsan() {
-	build tsan
+	finish_build tsan
 	export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:history_size=4:suppressions=$root/tools/dev/tsan.txt
 	run_ctest tsan -L '^(unit|api)$'
 }
 
 stage_package() {
+	wait_for package || true
 	single package-make "making the Debian packages" ./dev package
 	single package "testing the Debian packages" env EXOGPU_PACKAGES=build/package \
 		python3 -B -m unittest discover -v -s tests/packaging
@@ -133,21 +133,60 @@ copy_large() {
 		cmake --build build/package --target conformance_large -j "$(cores)" && build/package/tests/conformance_large
 }
 
-# The image's base is fetched while the first stages leave a core idle; if that fails, stage_docker tries again.
-begin_docker() {
-	docker_base=""
-	[ ${#stages[@]} -gt 1 ] || return 0
-	case " ${stages[*]} " in *" docker "*) ;; *) return 0 ;; esac
+# What runs ahead of its stage, by name: one process group each. It gets the processor time that nobody else wants, which
+# is a lot: most tests wait for a clock. If it fails, the stage does the same again, and says why.
+declare -A ahead=()
+
+# begin NAME AFTER COMMAND...: once what is named AFTER, if anything, has ended.
+begin() {
+	local name=$1 before="" idle=(chrt --idle 0)
+	[ -z "$2" ] || before=${ahead[$2]:-}
+	shift 2
+	"${idle[@]}" true 2>/dev/null || idle=(nice -n 19)
 	mkdir -p "$log_dir"
-	setsid bash tests/docker/test.sh --base build/docker >"$log_dir/docker-base.log" 2>&1 </dev/null &
-	docker_base=$!
-	trap 'kill -- "-$docker_base" 2>/dev/null || true' EXIT
+	setsid "${idle[@]}" bash -c '[ -z "$1" ] || tail -s 0.1 --pid="$1" -f /dev/null; shift; "$@"' - "$before" "$@" \
+		>"$log_dir/ahead-$name.log" 2>&1 </dev/null &
+	ahead[$name]=$!
+	trap 'for group in "${ahead[@]}"; do kill -- "-$group" "$group" 2>/dev/null || true; done' EXIT
+}
+
+# wait_for NAME: false if it was not begun or has failed.
+wait_for() {
+	[ -n "${ahead[$1]:-}" ] || return 1
+	step_quiet=1 step "wait-$1" "waiting for what was begun ($1)" tail -s 0.1 --pid="${ahead[$1]}" -f /dev/null
+	local status=0
+	wait "${ahead[$1]}" || status=$?
+	unset "ahead[$1]"
+	return $status
+}
+
+finish_build() { # PRESET
+	wait_for "$1" || true
+	build "$1"
+}
+
+# The builds of later stages, one after the other.
+begin_builds() {
+	local stage last=""
+	for stage in "${stages[@]:1}"; do
+		case $stage in
+		debug | fuzz | asan | tsan) begin "$stage" "$last" ./dev build "$stage" ;;
+		package) begin package "$last" ./dev package ;;
+		*) continue ;;
+		esac
+		last=$stage
+	done
+}
+
+begin_docker() {
+	[ ${#stages[@]} -gt 1 ] || return 0
+	case " ${stages[*]} " in *" docker "*) begin docker "" bash tests/docker/test.sh --make build/docker ;; esac
 }
 
 stage_docker() {
-	[ -z "$docker_base" ] || wait "$docker_base" || true
-	trap - EXIT
-	single docker "building and testing the container image" bash tests/docker/test.sh build/docker
+	local try=""
+	! wait_for docker || try=--try
+	single docker "building and testing the container image" bash tests/docker/test.sh $try build/docker
 }
 
 # run_ctest PRESET [CTEST ARGUMENT...]: a failing test is counted and shown by the summary, not here. Tests that watch
