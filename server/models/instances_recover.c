@@ -190,8 +190,8 @@ static void make_room(struct instance *instance, const struct placing *placing)
 		later(instance);
 		return;
 	}
-	if (giveway_any(placing))
-		snprintf(instance->state_reason, sizeof instance->state_reason, "%s", placing->placement.whys[0].text);
+	snprintf(instance->state_reason, sizeof instance->state_reason, "%s",
+		 giveway_any(placing) ? placing->placement.whys[0].text : instance->recovery.why);
 	begin_anew(instance, placing);
 }
 

@@ -292,7 +292,21 @@ describe("instances", () => {
 			body: JSON.stringify({ model: "words", prompt: "one two", max_tokens: 9 }) });
 		await lost();
 		const waits = ask();
+		node.open = (message) => {
+			node.open = undefined;
+			node.receiveRequest(message);
+			node.worker().answers["instance.load"] = () => null; // until it is told to be ready
+		};
 		await drain(false, "dev_twin1");
+		const loading = await eventually(async () => {
+			const one = await find(instance_id);
+			return one.progress && one;
+		}, "it has a place", 60000 * slow);
+		assert.deepEqual([loading.state, loading.missing.map((one) => one.to_device_id)], ["paused", ["dev_twin1"]]);
+		assert.match(loading.state_reason, /it was killed by SIGKILL$/, "what was lost, as it waits for a place no more");
+		const load = await eventually(() => !node.open && node.worker().calls.find(({ method }) => method === "instance.load"), "it is to load");
+		delete node.worker().answers["instance.load"];
+		node.worker().answer(load);
 		assert.equal((await anew(instance_id, 1)).stages[0].device_id, "dev_twin1");
 		assert.equal((await (await waits).json()).choices[0].text, "one two");
 		await lost();
