@@ -8,7 +8,7 @@
 // are named; each prints a table in Markdown:
 //
 //   split   Two nodes, one with a processor, one with so much of another (--lesser; of which processors: --better-cpus,
-//           --lesser-cpus), against the better one alone: a long prompt, 8 and 16 requests at once. Where layers go is
+//           --lesser-cpus, all of them if that is as much), against the better one alone: a long prompt, 8 and 16 requests at once. Where layers go is
 //           the product's own decision, and what it predicts just before each measurement stands beside. Of requests at
 //           once the rates from each one's first token on are added up. Ratios are medians of those of each round. The
 //           server and the wire have what nodes leave of the processors.
@@ -33,6 +33,10 @@ const { values, positionals: [folder, ...asked] } = parseArgs({ allowPositionals
 const layers = Number(values.layers), rounds = Number(values.rounds), lesser = Number(values.lesser);
 const everywhere = `0-${availableParallelism() - 1}`;
 
+const numbers = (list) => list.split(",").flatMap((one) => { // "0-3,8"
+	const [first, last = first] = one.split("-").map(Number);
+	return Array.from({ length: last - first + 1 }, (_, i) => first + i);
+});
 const median = (list) => [...list].sort((a, b) => a - b)[Math.floor(list.length / 2)];
 const row = (...cells) => console.log(`| ${cells.join(" | ")} |`);
 const heads = (title, ...cells) => {
@@ -129,9 +133,8 @@ async function readPrompt(cluster, instance) {
 // Tokens a second of `sequences` together, as the preview says it.
 async function predicted(cluster, wanted) {
 	const { feasible, stages, why, predicted: told } = await cluster.admin.call("placement.preview", { ...wanted, objective: "throughput" });
-	const rate = why.map(({ text }) => /streams together get about ([\d.]+) tokens a second/.exec(text)?.[1]).find(Boolean);
 	if (!feasible) throw new Error(`it does not fit: ${JSON.stringify(why)}`);
-	return { rate: rate ? Number(rate) : NaN, prompt: told?.prompt_tokens_per_s ?? NaN, stages, why };
+	return { rate: told?.together_tokens_per_s ?? NaN, prompt: told?.prompt_tokens_per_s ?? NaN, stages, why };
 }
 
 // What was predicted just before each of the measurements, and by how much it was too fast.
@@ -149,8 +152,13 @@ async function warmUp(cluster, instance) {
 	await sleep(1500);
 }
 
+// What a round took in the last second that was told, of an instance in parts.
+const timed = ({ timing }) => !timing ? "" :
+	`; a round ${timing.step_ms.toFixed(1)} ms, parts ${timing.parts.map((one) => one.compute_ms.toFixed(1)).join(" and ")}, hops ${timing.hops_ms.toFixed(1)}`;
+
 async function benchSplit() {
-	const cluster = await start(["better", "lesser"], { better: { cpus: values["better-cpus"] }, lesser: { cpus: values["lesser-cpus"], cpu: lesser } }), { net, admin } = cluster;
+	const cpus = values["lesser-cpus"], less = lesser < numbers(cpus).length ? { cpus, cpu: lesser } : { cpus };
+	const cluster = await start(["better", "lesser"], { better: { cpus: values["better-cpus"] }, lesser: less }), { net, admin } = cluster;
 	const better = await enter(cluster, net.machines.better), other = await enter(cluster, net.machines.lesser);
 	const wantedOf = async (sequences) => ({ model_id: (await model(cluster, layers)).model_id, context_tokens: CONTEXT, sequences, objective: "throughput" });
 	const split = ({ stages }) => stages.map((one) => `${one.layer_count} ${one.device_id === better.cpu.device_id ? "better" : "lesser"}`).join(", ");
@@ -176,7 +184,7 @@ async function benchSplit() {
 		const guess = (await predicted(cluster, { ...wanted, pins }))[name], rate = await measure(cluster, instance);
 		figures.guesses[which].push(guess);
 		figures[which].push(rate);
-		says(`${name} of ${wanted.sequences}, ${which}: ${rate.toFixed(1)} tokens/s, ${guess.toFixed(1)} predicted`);
+		says(`${name} of ${wanted.sequences}, ${which}: ${rate.toFixed(1)} tokens/s, ${guess.toFixed(1)} predicted${timed(await instanceOf(admin, instance.instance_id))}`);
 	};
 	for (let round = 0; round < rounds; round++) {
 		const { wanted, instance } = rates.get(STREAMS[0]);
@@ -197,10 +205,6 @@ async function benchSplit() {
 	for (const [count, figures] of rates)
 		row(`${count} requests at once`, split(figures.instance), ...ratio(figures), ...guessed(figures));
 	console.log(`\nBefore anything had run, for ${STREAMS[0]}: ${split(before)}, ${before.rate} tokens/s predicted.`);
-	for (const [count, { instance }] of rates) {
-		const { timing } = await instanceOf(admin, instance.instance_id);
-		if (timing) console.log(`${count} at once, the last second: a round ${timing.step_ms.toFixed(1)} ms, parts ${timing.parts.map((one) => one.compute_ms.toFixed(1)).join(" and ")}, hops ${timing.hops_ms.toFixed(1)}.`);
-	}
 	await end(cluster);
 }
 
@@ -356,10 +360,6 @@ if (why) {
 	process.exit(0);
 }
 // This program, the server and the wire are beside neither node, or else beside the lesser one.
-const numbers = (list) => list.split(",").flatMap((one) => { // "0-3,8"
-	const [first, last = first] = one.split("-").map(Number);
-	return Array.from({ length: last - first + 1 }, (_, i) => first + i);
-});
 const nodesHave = new Set([values["better-cpus"], values["lesser-cpus"]].flatMap(numbers));
 const others = numbers(everywhere).filter((one) => !nodesHave.has(one)).join(",");
 execFileSync("taskset", ["-apc", others || values["lesser-cpus"], String(process.pid)], { stdio: "ignore" });
