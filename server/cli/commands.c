@@ -94,15 +94,56 @@ static int fitness(const struct json *device, const char *text)
 	return strcasestr(name, text) ? 1 : 0;
 }
 
-static void list_devices(const struct json *devices, const char *text, int least, struct error *error)
+static int by_slot(const struct json *one, const struct json *other)
 {
-	char list[220] = "";
-	for (const struct json *one = json_first(devices); one; one = json_next(one)) {
-		size_t used = strlen(list);
-		if (fitness(one, text) >= least && used + 1 < sizeof list)
-			snprintf(list + used, sizeof list - used, "%s%s (%s)", used ? ", " : "",
-				 json_get_string(one, "device_id", ""), json_get_string(one, "name", ""));
+	const int order = strcmp(json_get_string(one, "pci_address", ""), json_get_string(other, "pci_address", ""));
+	return order ? order : strcmp(json_get_string(one, "device_id", ""), json_get_string(other, "device_id", ""));
+}
+
+const char *command_device_label(const struct json *snapshot, const char *device_id, char text[COMMAND_LABEL_BYTES])
+{
+	const struct json *nodes = json_get(snapshot, "nodes"), *devices = json_get(snapshot, "devices");
+	const struct json *device = command_find(devices, "device_id", device_id, NULL);
+	const char *name = json_get_string(device, "name", device_id),
+		   *node_id = json_get_string(device, "node_id", "");
+	const bool several = device && json_count(nodes) > 1;
+	const char *node = json_get_string(command_find(nodes, "node_id", node_id, NULL), "name", node_id);
+	char number[24] = "";
+	unsigned alike = 0, before = 0;
+	for (const struct json *one = json_first(devices); one && device; one = json_next(one)) {
+		if (strcmp(json_get_string(one, "node_id", ""), node_id) != 0 ||
+		    strcmp(json_get_string(one, "name", ""), name) != 0)
+			continue;
+		alike++;
+		before += by_slot(one, device) < 0;
 	}
+	if (alike > 1)
+		snprintf(number, sizeof number, " \u00b7 %u", before);
+	snprintf(text, COMMAND_LABEL_BYTES, "%.76s%s%s%.64s", name, number, several ? " of " : "", several ? node : "");
+	return text;
+}
+
+// Those that fit at least so well, as many as there is room for.
+static void list_devices(const struct json *snapshot, const char *text, int least, struct error *error)
+{
+	char list[220] = "", label[COMMAND_LABEL_BYTES], one[COMMAND_LABEL_BYTES + 80];
+	size_t used = 0, more = 0;
+	const struct json *device = json_first(json_get(snapshot, "devices"));
+	for (; device; device = json_next(device)) {
+		const char *id = json_get_string(device, "device_id", "");
+		if (fitness(device, text) < least)
+			continue;
+		const int length = snprintf(one, sizeof one, "%s%.64s (%s)", used ? ", " : "", id,
+					    command_device_label(snapshot, id, label));
+		if (more || used + (size_t)length > sizeof list - sizeof " and 1000 more") {
+			more++;
+			continue;
+		}
+		memcpy(list + used, one, (size_t)length + 1);
+		used += (size_t)length;
+	}
+	if (more)
+		snprintf(list + used, sizeof list - used, " and %zu more", more);
 	text_clean(list);
 	error_hint(error, "%s%s", least ? "give its id: " : list[0] ? "there are " : "there are none yet", list);
 }
@@ -134,7 +175,7 @@ enum status command_device(struct client *client, const char *text, struct json 
 	status = count ? STATUS_CONFLICT : STATUS_NOT_FOUND;
 	error_set(error, status, count ? "\"%.60s\" may be one of %d devices" : "there is no device \"%.60s\"", text,
 		  count);
-	list_devices(devices, text, count ? best : 0, error);
+	list_devices(*snapshot, text, count ? best : 0, error);
 	return status;
 }
 

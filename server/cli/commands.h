@@ -57,6 +57,11 @@ enum status command_device(struct client *client, const char *text, struct json 
 // The member of `list` whose `key` is `id`; NULL if there is none. `from` (the result of the last search, or NULL) is
 // where it looks first: lists mostly come in the same order.
 const struct json *command_find(const struct json *list, const char *key, const char *id, const struct json *from);
+enum { COMMAND_LABEL_BYTES = 176 };
+// How a device is called: its name, with its number among those of its node that have the same, as the server and the
+// dashboard count them, and its node's where there are several. One that is not in the snapshot (cluster.snapshot) goes
+// by its id. Returns text.
+const char *command_device_label(const struct json *snapshot, const char *device_id, char text[COMMAND_LABEL_BYTES]);
 // Milliseconds since the wall time in object's member `name`; -1 if it has none.
 int64_t command_age_ms(const struct json *object, const char *name);
 // Print two texts from the server as a line: control characters replaced, nothing blank at its end.

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 200, START_MS = 120000, LABEL_BYTES = 176 };
+enum { LOOK_MS = 200, START_MS = 120000 };
 
 enum status place_find_model(struct client *client, const char *name, struct json **model, struct error *error)
 {
@@ -160,36 +160,6 @@ static const char *name_of(const struct json *list, const char *key, const char 
 	return json_get_string(command_find(list, key, id, NULL), "name", id);
 }
 
-static int by_slot(const struct json *one, const struct json *other)
-{
-	const int order = strcmp(json_get_string(one, "pci_address", ""), json_get_string(other, "pci_address", ""));
-	return order ? order : strcmp(json_get_string(one, "device_id", ""), json_get_string(other, "device_id", ""));
-}
-
-// A device's name, with its number among those of its node that have the same, as the server and the dashboard count
-// them, and its node's where there are several.
-static const char *label_of(const struct json *snapshot, const char *id, char text[LABEL_BYTES])
-{
-	const struct json *nodes = json_get(snapshot, "nodes"), *devices = json_get(snapshot, "devices");
-	const struct json *device = command_find(devices, "device_id", id, NULL);
-	const bool several = device && json_count(nodes) > 1;
-	const char *name = json_get_string(device, "name", id), *node_id = json_get_string(device, "node_id", "");
-	char number[24] = "";
-	unsigned alike = 0, before = 0;
-	for (const struct json *one = json_first(devices); one && device; one = json_next(one)) {
-		if (strcmp(json_get_string(one, "node_id", ""), node_id) != 0 ||
-		    strcmp(json_get_string(one, "name", ""), name) != 0)
-			continue;
-		alike++;
-		before += by_slot(one, device) < 0;
-	}
-	if (alike > 1)
-		snprintf(number, sizeof number, " \u00b7 %u", before);
-	snprintf(text, LABEL_BYTES, "%.76s%s%s%.64s", name, number, several ? " of " : "",
-		 several ? name_of(nodes, "node_id", node_id) : "");
-	return text;
-}
-
 static void print_hops(const struct json *placement, const struct json *nodes)
 {
 	for (const struct json *one = json_first(json_get(placement, "hops")); one; one = json_next(one)) {
@@ -262,11 +232,12 @@ static enum status print_scores(const struct json *placement, const struct json 
 static void print_stages(const struct json *placement, const struct json *snapshot)
 {
 	for (const struct json *one = json_first(json_get(placement, "stages")); one; one = json_next(one)) {
-		char line[400], label[LABEL_BYTES], weights[FORMAT_BYTES], kv[FORMAT_BYTES];
+		char line[400], label[COMMAND_LABEL_BYTES], weights[FORMAT_BYTES], kv[FORMAT_BYTES];
 		const long long first = json_get_integer(one, "first_layer", 0),
 				count = json_get_integer(one, "layer_count", 0);
 		snprintf(line, sizeof line, "layers %lld to %lld on %s: %s of weights, %s of keys and values", first,
-			 first + count - 1, label_of(snapshot, json_get_string(one, "device_id", ""), label),
+			 first + count - 1,
+			 command_device_label(snapshot, json_get_string(one, "device_id", ""), label),
 			 format_memory(json_get_integer(one, "weights_bytes", -1), weights),
 			 format_memory(json_get_integer(one, "kv_bytes", -1), kv));
 		command_print_text(stdout, "", line);
@@ -421,9 +392,9 @@ static void print_loading(const struct json *one, const struct json *snapshot, c
 	for (const struct json *part = json_first(parts); part; part = json_next(part))
 		for (const struct json *device = json_first(json_get(part, "devices")); device;
 		     device = json_next(device)) {
-			char text[LABEL_BYTES + 16], label[LABEL_BYTES];
+			char text[COMMAND_LABEL_BYTES + 16], label[COMMAND_LABEL_BYTES];
 			snprintf(text, sizeof text, "%s%s %d %%", line.length ? ", " : "",
-				 label_of(snapshot, json_get_string(device, "device_id", ""), label),
+				 command_device_label(snapshot, json_get_string(device, "device_id", ""), label),
 				 percent_of(device));
 			buffer_append_text(&line, text);
 		}
@@ -437,18 +408,19 @@ static void print_missing(const struct json *one, const struct json *snapshot, c
 {
 	const struct json *missing = json_first(json_get(one, "missing"));
 	for (; missing; missing = json_next(missing)) {
-		char text[2 * LABEL_BYTES + 96], layers[64], from[LABEL_BYTES], label[LABEL_BYTES];
+		char text[2 * COMMAND_LABEL_BYTES + 96], layers[64], from[COMMAND_LABEL_BYTES],
+			label[COMMAND_LABEL_BYTES];
 		const long long first = json_get_integer(missing, "first_layer", 0),
 				count = json_get_integer(missing, "layer_count", 0);
 		const char *to = json_get_string(missing, "to_device_id", NULL);
-		label_of(snapshot, json_get_string(missing, "device_id", ""), from);
+		command_device_label(snapshot, json_get_string(missing, "device_id", ""), from);
 		if (count > 1)
 			snprintf(layers, sizeof layers, "layers %lld to %lld", first, first + count - 1);
 		else
 			snprintf(layers, sizeof layers, "layer %lld", first);
 		if (to)
 			snprintf(text, sizeof text, "%s, which %s held, %s to %s", layers, from,
-				 count > 1 ? "go" : "goes", label_of(snapshot, to, label));
+				 count > 1 ? "go" : "goes", command_device_label(snapshot, to, label));
 		else
 			snprintf(text, sizeof text, "missing: %s, which %s held", layers, from);
 		command_print_text(stdout, before, text);

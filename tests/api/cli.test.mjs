@@ -2,6 +2,8 @@
 // server, its own node and this machine's CPU.
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
+import { FakeNode } from "./client.mjs";
+import { deviceRecord, nodeRecord } from "./records.mjs";
 import { eventually, launch, patience, run, startServer, within } from "./server.mjs";
 
 const MiB = 1024 * 1024;
@@ -107,6 +109,16 @@ describe("commands that hold and measure", () => {
 		assert.match(large.stderr, /exogpu: .+/);
 		assert.equal((await exogpu("bench", "device", "no such device")).code, 1);
 		assert.deepEqual(await held(), []);
+	});
+
+	test("devices that a name may mean are listed with their machines", async () => {
+		const far = await FakeNode.connect(server, nodeRecord({ node_id: "nod_far", name: "far" }));
+		await far.devices([1, 2].map((n) => deviceRecord({ device_id: `dev_far${n}`, hardware_key: `uuid:far${n}`, name: cpu.name, pci_address: `0000:0${n}:00.0` })));
+		const { code, stderr } = await exogpu("alloc", cpu.name, "1MiB");
+		assert.equal(code, 1);
+		assert.match(stderr, /may be one of 3 devices/);
+		for (const title of [" of ", " · 0 of far)", " · 1 of far)"]) assert.ok(stderr.includes(title), `${title}: ${stderr}`);
+		await far.close();
 	});
 
 	test("bench device measures, for people and for programs", async () => {
