@@ -131,6 +131,12 @@ static bool find_route(char text[256])
 	return found;
 }
 
+static bool is_address(const char *name)
+{
+	unsigned char bytes[sizeof(struct in6_addr)];
+	return inet_pton(AF_INET, name, bytes) == 1 || inet_pton(AF_INET6, name, bytes) == 1;
+}
+
 static bool is_loopback(const char *name)
 {
 	return !strcmp(name, "localhost") || !strncmp(name, "127.", 4) || !strcmp(name, "::1");
@@ -153,7 +159,11 @@ void authority_find_reachable(struct authority *authority)
 		certificate_each_name(authority->own.certificate, take_first, name);
 	if (name[0] || find_route(name))
 		return;
+	// In a network that leads nowhere else it is an interface's address: not every machine finds names with .local.
 	for (size_t i = 0; i < authority->names.count; i++)
-		if (strpbrk(authority->names.list[i], ".:"))
+		if (is_address(authority->names.list[i]))
+			take_first(name, authority->names.list[i]);
+	for (size_t i = 0; i < authority->names.count; i++)
+		if (strchr(authority->names.list[i], '.'))
 			take_first(name, authority->names.list[i]);
 }

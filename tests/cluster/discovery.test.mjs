@@ -106,6 +106,39 @@ describe("finding each other", { skip: missing ?? false }, () => {
 		assert.match(nobody.stderr, /nothing can be heard here: no network interface is up/);
 	});
 
+	test("what the server tells people to open and to join is an address, as this network has no names", async () => {
+		assert.match(first.output.stdout, new RegExp(`^dashboard: https://${a.address.replaceAll(".", "\\.")}:52415/$`, "m"));
+		const { stdout, stderr } = await first.cli("ticket", "create");
+		assert.match(stderr, new RegExp(`exogpu node --join ${a.address.replaceAll(".", "\\.")}:52415 --ticket TICKET`));
+		const { ticket_id } = (await first.admin.call("ticket.list")).tickets[0];
+		assert.ok(stdout.startsWith(`exojoin_${ticket_id}_`), stdout.slice(0, 20));
+		await first.admin.call("ticket.revoke", { ticket_id });
+	});
+
+	test("a node that is removed, by its name, says how it may come back, and comes back so", async () => {
+		const away = (one) => eventually(async () => !(await heard(first, (other) => other.id === one)), "it is gone from the list", long);
+		const approve = async (one) => {
+			const [, high, low, other] = await one.said(/must show (\d{3}) (\d{3}) for this node \((node_[0-9a-f]+)\)/);
+			const { code, stderr } = await first.cli("nodes", "approve", other, `${high} ${low}`);
+			assert.equal(code, 0, stderr);
+			await one.said(/connected to the server/);
+			return other;
+		};
+		const guest = startNode(c, ["--accept-code"]), guestId = await approve(guest);
+		assert.match((await first.cli("nodes", "remove", "nobody")).stderr, /no node nobody/);
+		const removed = await first.cli("nodes", "remove", "c");
+		assert.deepEqual([removed.code, removed.stdout], [0, `removed ${guestId}\n`], removed.stderr);
+		const { code, stderr } = await ended(guest);
+		assert.deepEqual([code, /the cluster has removed this node; to come back it must join anew/.test(stderr)], [1, true], stderr);
+		const again = await ended(startNode(c, ["--accept-code"], guest.data));
+		assert.match(again.stderr, /is not in the cluster at \S+ any more; .*--join auto/);
+		const back = startNode(c, ["--accept-code", "--join", "auto"], guest.data);
+		assert.equal(await approve(back), guestId, "it is the same node");
+		assert.equal((await first.cli("nodes", "remove", guestId)).code, 0);
+		await ended(back);
+		await away(guestId);
+	});
+
 	test("an interface by which nothing can be sent is named, and the others are heard", async () => {
 		const ip = (...words) => execFileSync("ip", ["-n", c.ns, ...words]);
 		ip("link", "add", "mute", "type", "veth", "peer", "name", "other");
