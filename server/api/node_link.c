@@ -415,8 +415,8 @@ static void look_at_clock(struct node_link *link, const struct json *reading)
 	const int64_t ahead_s = (at_ms - clock_wall_ms()) / 1000;
 	link->skewed = ahead_s <= -SKEW_S || ahead_s >= SKEW_S;
 	if (link->skewed)
-		log_warning("nodes", "the clock of node %s is %lld s %s this machine's: set one of them right",
-			    link->node_id, (long long)(ahead_s < 0 ? -ahead_s : ahead_s),
+		log_warning("nodes", "the clock of %.64s (%s) is %lld s %s this machine's: set one of them right",
+			    link->link.actor.name, link->node_id, (long long)(ahead_s < 0 ? -ahead_s : ahead_s),
 			    ahead_s < 0 ? "behind" : "ahead of");
 }
 
@@ -425,8 +425,10 @@ static void look_at_version(struct node_link *link, const char *version)
 	if (link->local || link->other_version || !strcmp(version, EXOGPU_VERSION))
 		return;
 	link->other_version = true;
-	log_warning("nodes", "node %s is of version %.40s, this server of %s: models are not split over both",
-		    link->node_id, version, EXOGPU_VERSION);
+	log_warning("nodes",
+		    "%.64s (%s) is of version %.40s, this server of %s: models are not split over nodes of several "
+		    "versions; install the same on all",
+		    link->link.actor.name, link->node_id, version, EXOGPU_VERSION);
 }
 
 static enum status node_register(struct node_link *link, const struct message *message, struct error *error)
@@ -457,10 +459,10 @@ static enum status node_register(struct node_link *link, const struct message *m
 	pending->workers = json_copy(json_get(message->params, "workers"));
 	bool first = !link->node_id[0];
 	memcpy(link->node_id, node_id, strlen(node_id) + 1);
-	look_at_version(link, json_get_string(record, "version", ""));
 	snprintf(link->link.actor.actor, sizeof link->link.actor.actor, "node:%s", node_id);
 	snprintf(link->link.actor.name, sizeof link->link.actor.name, "%s", json_get_string(record, "name", ""));
 	snprintf(link->link.actor.peer, sizeof link->link.actor.peer, "%s", link->local ? "unix" : link->peer);
+	look_at_version(link, json_get_string(record, "version", ""));
 	link->registering++;
 	enum status status = cluster_register_node(link->all->params.cluster, record, link->local, &link->link,
 						   registered, pending, error);

@@ -118,16 +118,18 @@ static const char *reason_of(const struct json *device, const char **word)
 }
 
 // To standard error, so that a pipe gets the table alone.
-static void print_reasons(const struct json *devices)
+static void print_reasons(const struct json *snapshot)
 {
-	char line[256];
+	char line[COMMAND_LABEL_BYTES + 64], label[COMMAND_LABEL_BYTES];
 	size_t count = 0;
 	fflush(stdout); // the table comes first
-	for (const struct json *device = json_first(devices); device; device = json_next(device)) {
+	const struct json *device = json_first(json_get(snapshot, "devices"));
+	for (; device; device = json_next(device)) {
 		const char *word, *why = reason_of(device, &word);
 		if (!why[0] || count++ >= REASONS)
 			continue;
-		snprintf(line, sizeof line, "%.100s is %s: ", json_get_string(device, "name", ""), word);
+		snprintf(line, sizeof line, "%s is %.40s: ",
+			 command_device_label(snapshot, json_get_string(device, "device_id", ""), label), word);
 		command_print_text(stderr, line, why);
 	}
 	if (count > REASONS)
@@ -171,7 +173,7 @@ static int run(const struct cli_arguments *arguments, struct error *error)
 		print_none(snapshot);
 	} else {
 		result = table_print(&table, stdout, &terminal, error) ? 1 : 0;
-		print_reasons(devices);
+		print_reasons(snapshot);
 	}
 	table_finish(&table);
 	json_destroy(&snapshot);
@@ -183,14 +185,14 @@ static int set_drain(const struct cli_arguments *arguments, bool drain, struct e
 {
 	struct target target;
 	struct client *client;
-	struct json *devices = NULL, *answer = NULL, *params = json_new_object();
+	struct json *snapshot = NULL, *answer = NULL, *params = json_new_object();
 	const struct json *device = NULL;
 	int result = command_open(arguments, &target, &client, error);
 	if (result) {
 		json_destroy(&params);
 		return result;
 	}
-	enum status status = command_device(client, arguments->operand, &devices, &device, error);
+	enum status status = command_device(client, arguments->operand, &snapshot, &device, error);
 	json_set_string(params, "device_id", device ? json_get_string(device, "device_id", "") : arguments->operand);
 	json_set_bool(params, "drain", drain);
 	if (status)
@@ -201,14 +203,14 @@ static int set_drain(const struct cli_arguments *arguments, bool drain, struct e
 	if (!status && arguments->json) {
 		status = command_print_json(answer, error);
 	} else if (!status) {
-		char line[256];
-		snprintf(line, sizeof line, "%.100s (%.64s) %s", json_get_string(answer, "name", ""),
-			 json_get_string(answer, "device_id", ""),
+		char line[COMMAND_LABEL_BYTES + 192], label[COMMAND_LABEL_BYTES];
+		const char *id = json_get_string(answer, "device_id", "");
+		snprintf(line, sizeof line, "%s (%.64s) %s", command_device_label(snapshot, id, label), id,
 			 drain ? "is draining: models on it move away, and it gets no new work" : "is back in service");
 		command_print_text(stdout, "", line);
 	}
 	json_destroy(&answer);
-	json_destroy(&devices);
+	json_destroy(&snapshot);
 	client_close(&client);
 	return status ? 1 : 0;
 }

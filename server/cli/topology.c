@@ -224,20 +224,18 @@ static int print_pairs(const struct json *snapshot, struct error *error)
 
 // Devices of one machine whose copies should go directly and do not: the first, and how many more. The pairs' own lines
 // say of each that it goes by the host.
-static void print_staged(const struct json *devices)
+static void print_staged(const struct json *snapshot)
 {
 	size_t count = 0;
+	const struct json *devices = json_get(snapshot, "devices");
 	for (const struct json *one = json_first(devices); one; one = json_next(one))
 		for (const struct json *peer = json_first(json_get(one, "peers")); peer; peer = json_next(peer)) {
-			char line[400];
-			const char *to_id = json_get_string(peer, "device_id", "");
-			const struct json *to = command_find(devices, "device_id", to_id, NULL);
+			char line[2 * COMMAND_LABEL_BYTES + 64], from[COMMAND_LABEL_BYTES], to[COMMAND_LABEL_BYTES];
 			if (strcmp(json_get_string(peer, "class", ""), "staged") != 0 || count++ >= REASONS)
 				continue;
-			snprintf(line, sizeof line,
-				 "%.64s (%.64s) to %.64s (%.64s) goes by way of the host's memory: refused directly",
-				 json_get_string(one, "name", ""), json_get_string(one, "device_id", ""),
-				 json_get_string(to, "name", ""), to_id);
+			snprintf(line, sizeof line, "%s to %s goes by way of the host's memory: refused directly",
+				 command_device_label(snapshot, json_get_string(one, "device_id", ""), from),
+				 command_device_label(snapshot, json_get_string(peer, "device_id", ""), to));
 			command_print_text(stdout, "", line);
 		}
 	if (count > REASONS)
@@ -250,7 +248,7 @@ static int print_all(const struct json *snapshot, const struct json *summary, st
 	struct terminal terminal = terminal_of_stdout();
 	const struct json *links = json_get(snapshot, "links"), *nodes = json_get(snapshot, "nodes");
 	print_summary(summary);
-	print_staged(json_get(snapshot, "devices"));
+	print_staged(snapshot);
 	if (print_pairs(snapshot, error))
 		return 1;
 	if (!json_count(links)) {

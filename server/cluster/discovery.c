@@ -99,6 +99,18 @@ static void judge_node(const struct discovery *discovery, const struct net_prese
 	json_destroy(&node);
 }
 
+// A node that is here or may come, of another version than this server.
+static void add_version(const struct net_presence *presence, struct verdict *verdict)
+{
+	const size_t used = strlen(verdict->why);
+	if (presence->version[0] && strcmp(presence->version, EXOGPU_VERSION) != 0 &&
+	    strcmp(verdict->word, "other_cluster") != 0)
+		snprintf(verdict->why + used, sizeof verdict->why - used,
+			 "; it is of version %s, this server of %s: models are not split over both, so install the "
+			 "same on both",
+			 presence->version, EXOGPU_VERSION);
+}
+
 static void judge(const struct discovery *discovery, const struct heard_service *service, struct verdict *verdict)
 {
 	const char *fault = net_presence_fault(&service->presence);
@@ -109,8 +121,10 @@ static void judge(const struct discovery *discovery, const struct heard_service 
 		is(verdict, "damaged", "it does not say where it is");
 	else if (server)
 		judge_server(discovery, service, verdict);
-	else
+	else {
 		judge_node(discovery, &service->presence, verdict);
+		add_version(&service->presence, verdict);
+	}
 }
 
 // ---- as JSON ----

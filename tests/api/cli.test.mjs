@@ -111,13 +111,16 @@ describe("commands that hold and measure", () => {
 		assert.deepEqual(await held(), []);
 	});
 
-	test("devices that a name may mean are listed with their machines", async () => {
+	test("devices of one name are told apart by their number and their machine", async () => {
 		const far = await FakeNode.connect(server, nodeRecord({ node_id: "nod_far", name: "far" }));
-		await far.devices([1, 2].map((n) => deviceRecord({ device_id: `dev_far${n}`, hardware_key: `uuid:far${n}`, name: cpu.name, pci_address: `0000:0${n}:00.0` })));
+		await far.devices([1, 2].map((n) => deviceRecord({ device_id: `dev_far${n}`, hardware_key: `uuid:far${n}`, name: cpu.name, pci_address: `0000:0${n}:00.0`,
+			support: "unsupported", support_reason: "read back something else" })));
 		const { code, stderr } = await exogpu("alloc", cpu.name, "1MiB");
 		assert.equal(code, 1);
 		assert.match(stderr, /may be one of 3 devices/);
 		for (const title of [" of ", " · 0 of far)", " · 1 of far)"]) assert.ok(stderr.includes(title), `${title}: ${stderr}`);
+		assert.match((await exogpu("devices")).stderr, / · 1 of far is unsupported: read back something else\n/);
+		assert.match((await exogpu("devices", "drain", "dev_far2")).stdout, / · 1 of far \(dev_far2\) is draining/);
 		await far.close();
 	});
 
