@@ -62,6 +62,7 @@ suite("models", () => {
 		await panel(page, "Models").getByRole("link", { name: "small", exact: true }).click();
 		const preview = panel(page, "Placement preview");
 		await preview.getByText(/holds all of it/).waitFor();
+		await preview.getByText(/^others and head-room \d/).waitFor(); // what is kept free is no other model's
 		await preview.getByLabel("Aim for").selectOption("throughput"); // then what counts is what all get together
 		await preview.getByText(/for 8 requests together, .+ for one alone/).waitFor();
 		await preview.getByLabel("Aim for").selectOption("latency");

@@ -15,12 +15,15 @@ const words: Record<Segment["kind"], string> = {
   free: "free",
 };
 
+/** In a preview: what is free is told less what is kept free. */
+export const NOT_FREE = "others and head-room";
+
 export const MemoryLegend = () => (
   <p class="legend">
     {(Object.keys(words) as Segment["kind"][]).map((kind) => (
       <span key={kind}>
         <i class={`seg-${kind}`} />
-        {words[kind]}
+        {kind === "other" ? NOT_FREE : words[kind]}
       </span>
     ))}
   </p>
@@ -49,6 +52,7 @@ export function StageMemory({
   lacks,
   axis,
   slice = null,
+  notFree = words.other,
 }: {
   stage: Stage;
   /** Which of how many that have the same layers; null: it has them alone. */
@@ -63,6 +67,8 @@ export function StageMemory({
   /** How much the device has too little for all that is to go there, bytes; without it, for this stage alone. */
   lacks?: number;
   axis: number;
+  /** What holds the memory that is neither free nor this stage's. */
+  notFree?: string;
 }) {
   const { state } = useApp();
   const { devices, nodes } = state.value;
@@ -93,7 +99,7 @@ export function StageMemory({
             .filter((one) => one.bytes > 0)
             .map(({ kind, bytes }) => (
               <span key={kind}>
-                {words[kind]} <b>{text(bytes)}</b>
+                {kind === "other" ? notFree : words[kind]} <b>{text(bytes)}</b>
               </span>
             ))}
           <span>

@@ -12,7 +12,7 @@ import { useApp } from "../app-context";
 import { Figure, MarkIcon, RefusalNote } from "../parts";
 import { PredictedFall } from "./breakdown";
 import { LayerEditor } from "./editor";
-import { MemoryLegend, StageMemory } from "./memory";
+import { MemoryLegend, NOT_FREE, StageMemory } from "./memory";
 import { TemplateKnob } from "./template";
 
 const SETTLE_MS = 150;
@@ -296,6 +296,7 @@ function Where({ placement, layers }: { placement: Placement; layers: number }) 
                   layers={layers}
                   total={memoryOf.get(stage.device_id)?.memory_bytes ?? 0}
                   free={memoryOf.get(stage.device_id)?.free_bytes ?? null}
+                  notFree={NOT_FREE}
                   given={memoryOf.get(stage.device_id)?.given_bytes ?? 0}
                   lacks={lacks(stage.device_id)}
                   axis={axis}
