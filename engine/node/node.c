@@ -16,6 +16,7 @@
 #include "common/net/supervisor.h"
 #include "engine/device/peers.h"
 #include "engine/device/registry.h"
+#include "engine/node/addresses.h"
 #include "engine/node/announce.h"
 #include "engine/node/cache.h"
 #include "engine/node/find.h"
@@ -69,6 +70,7 @@ struct node {
 	struct saver *saver;
 	struct warnings *warnings;
 	char cache[4096];
+	struct addresses addresses;
 	struct net_timer save, goodbye;
 	struct credentials credentials; // of a node of the server's machine: for links only
 	char host[256];                 // of the server, if it is on another
@@ -163,6 +165,12 @@ static void record_changed(void *arg)
 	struct node *node = arg;
 	if (node->uplink)
 		uplink_send_record(node->uplink);
+}
+
+static void addresses_changed(void *arg)
+{
+	log_info("node", "this machine has other addresses than before: the server is told");
+	record_changed(arg);
 }
 
 static void hardware_changed(void *arg)
@@ -860,8 +868,11 @@ static enum status create(struct node *node, const sigset_t *ends, struct error 
 		status = meet(node, error);
 	if (!status)
 		status = create_parts(node, error);
-	if (!status)
+	if (!status) {
+		node->addresses = (struct addresses){.loop = node->loop, .changed = addresses_changed, .arg = node};
+		addresses_watch(&node->addresses);
 		announce(node);
+	}
 	return status;
 }
 
@@ -869,6 +880,7 @@ static enum status create(struct node *node, const sigset_t *ends, struct error 
 static void finish(struct node *node)
 {
 	if (node->loop) {
+		addresses_finish(&node->addresses);
 		net_close_all(node->loop, 1001);
 		net_timer_stop(node->loop, &node->goodbye);
 		if (node->save.running) {

@@ -2,16 +2,11 @@
 #include "engine/node/record.h"
 
 #include "engine/device/host.h"
+#include "engine/node/addresses.h"
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
-
-enum { RECORD_ADDRESSES = 64 };
 
 // PRETTY_NAME of /etc/os-release, without its quotes: "Debian GNU/Linux 12 (bookworm)".
 static bool read_os(char *name, size_t size)
@@ -36,37 +31,6 @@ static bool read_os(char *name, size_t size)
 	return false;
 }
 
-// Addresses of interfaces that are up; not loopback, not link-local (they mean nothing to another machine).
-static struct json *list_addresses(void)
-{
-	struct json *addresses = json_new_array();
-	struct ifaddrs *list = NULL;
-	size_t count = 0;
-	if (getifaddrs(&list))
-		return addresses;
-	for (struct ifaddrs *item = list; item && count < RECORD_ADDRESSES; item = item->ifa_next) {
-		char text[INET6_ADDRSTRLEN] = "";
-		if (!item->ifa_addr || !(item->ifa_flags & IFF_UP) || (item->ifa_flags & IFF_LOOPBACK))
-			continue;
-		if (item->ifa_addr->sa_family == AF_INET) {
-			struct sockaddr_in address;
-			memcpy(&address, item->ifa_addr, sizeof(address));
-			inet_ntop(AF_INET, &address.sin_addr, text, sizeof(text));
-		} else if (item->ifa_addr->sa_family == AF_INET6) {
-			struct sockaddr_in6 address;
-			memcpy(&address, item->ifa_addr, sizeof(address));
-			if (!IN6_IS_ADDR_LINKLOCAL(&address.sin6_addr))
-				inet_ntop(AF_INET6, &address.sin6_addr, text, sizeof(text));
-		}
-		if (text[0]) {
-			json_push(addresses, json_new_string(text));
-			count++;
-		}
-	}
-	freeifaddrs(list);
-	return addresses;
-}
-
 struct json *record_build(const struct record_params *params)
 {
 	struct host_cpu host;
@@ -89,7 +53,7 @@ struct json *record_build(const struct record_params *params)
 	json_set_maybe_count(json, "memory_bytes", host.memory_bytes);
 	json_set_string(json, "version", EXOGPU_VERSION);
 	json_set_integer(json, "link_port", params->link_port);
-	json_set(json, "addresses", list_addresses());
+	json_set(json, "addresses", addresses_list());
 	json_set(json, "backends", params->backends);
 	json_set(json, "libraries", params->libraries);
 	json_set(json, "capabilities", words_to_json(host.features));

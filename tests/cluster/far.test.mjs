@@ -85,6 +85,15 @@ describe("nodes from afar", { skip: missing ?? false }, () => {
 		await leave(ahead);
 	});
 
+	test("one that gets another address while it is connected: the cluster knows it", async () => {
+		const moving = await come(two), another = "10.213.7.77";
+		two.also(another);
+		await eventually(async () => (await admin.call("cluster.snapshot")).nodes.find((node) => node.node_id === moving.id).addresses.includes(another),
+			"the new address is known", long);
+		assert.match(moving.output.stderr, /this machine has other addresses than before/);
+		await leave(moving);
+	});
+
 	test("another version: it joins, the log says so, and a model over it and another fails with both versions", async () => {
 		const { version } = await admin.call("server.info"), other = version.replace(/.$/, (digit) => (Number(digit) + 1) % 10);
 		const program = readFileSync(binary), from = Buffer.from(`${version}\0`), path = join(temporary(), "exogpu");

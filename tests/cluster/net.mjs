@@ -108,6 +108,8 @@ export class Net {
 		// How often, once a second, an address of IPv6 asks whether another machine has it, before it may be used; from the
 		// next time on that the interface comes.
 		machine.probes = (count) => execFileSync("ip", ["netns", "exec", ns, "sh", "-c", `echo ${count} >/proc/sys/net/ipv6/conf/eth0/dad_transmits`]);
+		// One more address, while what was connected stays.
+		machine.also = (another) => ip("-n", ns, "address", "add", `${another}/24`, "dev", "eth0");
 		// The address becomes another one: what was connected is not any more.
 		machine.move = (to) => {
 			ip("-n", ns, "address", "del", `${machine.address}/24`, "dev", "eth0");
