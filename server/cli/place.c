@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 200, START_MS = 120000 };
+enum { LOOK_MS = 200, START_MS = 120000, LAYERS_BYTES = 64, ROOM_BYTES = 80 };
 
 enum status place_find_model(struct client *client, const char *name, struct json **model, struct error *error)
 {
@@ -229,19 +229,53 @@ static enum status print_scores(const struct json *placement, const struct json 
 	return status;
 }
 
+// Those of a stage, or of what is missing.
+static const char *layers_of(const struct json *one, char text[LAYERS_BYTES])
+{
+	const long long first = json_get_integer(one, "first_layer", 0),
+			count = json_get_integer(one, "layer_count", 0);
+	if (count > 1)
+		snprintf(text, LAYERS_BYTES, "layers %lld to %lld", first, first + count - 1);
+	else
+		snprintf(text, LAYERS_BYTES, "layer %lld", first);
+	return text;
+}
+
 static void print_stages(const struct json *placement, const struct json *snapshot)
 {
 	for (const struct json *one = json_first(json_get(placement, "stages")); one; one = json_next(one)) {
-		char line[400], label[COMMAND_LABEL_BYTES], weights[FORMAT_BYTES], kv[FORMAT_BYTES];
-		const long long first = json_get_integer(one, "first_layer", 0),
-				count = json_get_integer(one, "layer_count", 0);
-		snprintf(line, sizeof line, "layers %lld to %lld on %s: %s of weights, %s of keys and values", first,
-			 first + count - 1,
+		char line[400], layers[LAYERS_BYTES], label[COMMAND_LABEL_BYTES], weights[FORMAT_BYTES],
+			kv[FORMAT_BYTES];
+		snprintf(line, sizeof line, "%s on %s: %s of weights, %s of keys and values", layers_of(one, layers),
 			 command_device_label(snapshot, json_get_string(one, "device_id", ""), label),
 			 format_memory(json_get_integer(one, "weights_bytes", -1), weights),
 			 format_memory(json_get_integer(one, "kv_bytes", -1), kv));
 		command_print_text(stdout, "", line);
 	}
+}
+
+// For how many requests there is room, of a preview or an instance: what was asked for may be more than the model has.
+static const char *room_of(const struct json *one, char text[ROOM_BYTES])
+{
+	const long long sequences = json_get_integer(one, "sequences", 0);
+	snprintf(text, ROOM_BYTES, "%lld request%s at once, %lld tokens each", sequences, sequences == 1 ? "" : "s",
+		 (long long)json_get_integer(one, "context_tokens", 0));
+	return text;
+}
+
+static void print_predicted(const struct json *placement)
+{
+	const struct json *predicted = json_get(placement, "predicted");
+	const long long sequences = json_get_integer(placement, "sequences", 0);
+	if (json_type(predicted) == JSON_OBJECT && sequences > 1)
+		printf("about %.1f tokens a second for one request alone, %.1f for %lld together\n",
+		       json_get_number(predicted, "tokens_per_s", 0),
+		       json_get_number(predicted, "together_tokens_per_s", 0), sequences);
+	else if (json_type(predicted) == JSON_OBJECT)
+		printf("about %.1f tokens a second\n", json_get_number(predicted, "tokens_per_s", 0));
+	if (json_get_number(predicted, "prompt_tokens_per_s", -1) > 0)
+		printf("about %.0f tokens a second of a long prompt\n",
+		       json_get_number(predicted, "prompt_tokens_per_s", 0));
 }
 
 static enum status preview(struct client *client, const struct cli_arguments *arguments, struct json *params,
@@ -256,18 +290,12 @@ static enum status preview(struct client *client, const struct cli_arguments *ar
 	if (!status && arguments->json) {
 		status = command_print_json(placement, error);
 	} else if (!status) {
-		const struct json *predicted = json_get(placement, "predicted");
+		char room[ROOM_BYTES];
 		client_ask(client, &(struct client_call){.method = "cluster.snapshot"}, &snapshot, NULL);
 		print_stages(placement, snapshot);
 		print_hops(placement, json_get(snapshot, "nodes"));
-		if (json_type(predicted) == JSON_OBJECT)
-			printf("about %.1f tokens a second for one request alone, %.1f for %lld together\n",
-			       json_get_number(predicted, "tokens_per_s", 0),
-			       json_get_number(predicted, "together_tokens_per_s", 0),
-			       (long long)json_get_integer(placement, "sequences", 0));
-		if (json_get_number(predicted, "prompt_tokens_per_s", -1) > 0)
-			printf("about %.0f tokens a second of a long prompt\n",
-			       json_get_number(predicted, "prompt_tokens_per_s", 0));
+		printf("for %s\n", room_of(placement, room));
+		print_predicted(placement);
 		print_proof(placement, arguments->device != NULL);
 		print_texts(json_get(placement, "why"), "  ");
 		print_texts(json_get(placement, "remedies"), "  what would help: ");
@@ -282,17 +310,15 @@ static enum status start(struct client *client, const struct cli_arguments *argu
 			 struct error *error)
 {
 	struct json *instance = NULL;
-	char line[400], took[FORMAT_BYTES];
+	char line[400], took[FORMAT_BYTES], room[ROOM_BYTES];
 	enum status status = place_start(client, params, &instance, error);
 	if (!status && arguments->json) {
 		status = command_print_json(instance, error);
 	} else if (!status) {
-		snprintf(line, sizeof line, "%.128s is ready after %s, %lld requests at once, %lld tokens each (%s)",
+		snprintf(line, sizeof line, "%.128s is ready after %s, %s (%.64s)",
 			 json_get_string(instance, "model_name", ""),
 			 format_quantity(json_get_number(instance, "load_ms", 0) / 1000, "s", took),
-			 (long long)json_get_integer(instance, "sequences", 0),
-			 (long long)json_get_integer(instance, "context_tokens", 0),
-			 json_get_string(instance, "instance_id", ""));
+			 room_of(instance, room), json_get_string(instance, "instance_id", ""));
 		command_print_text(stdout, "", line);
 	}
 	json_destroy(&instance);
@@ -408,19 +434,15 @@ static void print_missing(const struct json *one, const struct json *snapshot, c
 {
 	const struct json *missing = json_first(json_get(one, "missing"));
 	for (; missing; missing = json_next(missing)) {
-		char text[2 * COMMAND_LABEL_BYTES + 96], layers[64], from[COMMAND_LABEL_BYTES],
+		char text[2 * COMMAND_LABEL_BYTES + 96], layers[LAYERS_BYTES], from[COMMAND_LABEL_BYTES],
 			label[COMMAND_LABEL_BYTES];
-		const long long first = json_get_integer(missing, "first_layer", 0),
-				count = json_get_integer(missing, "layer_count", 0);
 		const char *to = json_get_string(missing, "to_device_id", NULL);
 		command_device_label(snapshot, json_get_string(missing, "device_id", ""), from);
-		if (count > 1)
-			snprintf(layers, sizeof layers, "layers %lld to %lld", first, first + count - 1);
-		else
-			snprintf(layers, sizeof layers, "layer %lld", first);
+		layers_of(missing, layers);
 		if (to)
 			snprintf(text, sizeof text, "%s, which %s held, %s to %s", layers, from,
-				 count > 1 ? "go" : "goes", command_device_label(snapshot, to, label));
+				 json_get_integer(missing, "layer_count", 0) > 1 ? "go" : "goes",
+				 command_device_label(snapshot, to, label));
 		else
 			snprintf(text, sizeof text, "missing: %s, which %s held", layers, from);
 		command_print_text(stdout, before, text);

@@ -517,7 +517,7 @@ describe("instances", () => {
 		const data = ["--data", server.data];
 		const shown = await run(["place", "words", "--preview", ...data]);
 		assert.equal(shown.code, 0, shown.stderr);
-		assert.match(shown.stdout, /layers 0 to \d+ on (GPU|Twin 1)\b[^]*proven to be the best[^]*\nGPU +\S+ +[\d.]+/);
+		assert.match(shown.stdout, /layers 0 to \d+ on (GPU|Twin 1)\b[^]*\nfor \d+ requests at once, \d+ tokens each\n[^]*proven to be the best[^]*\nGPU +\S+ +[\d.]+/);
 		const none = await run(["place", "nothing", ...data]);
 		assert.deepEqual([none.code, /there are: words/.test(none.stderr)], [1, true]);
 		const said = await run(["run", "words", "one two three", "--max-tokens", "2", ...data]);
