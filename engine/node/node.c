@@ -1,8 +1,8 @@
 /* See node.h. Order of reading: node_main, create, the callbacks above them.
  *
- * Parts, in the order in which they are made: the folder's lock, the registry (table), who the node is to a server on
- * another machine (credentials, which it may have to find and join one for first), the loop, the announcer, the prober
- * (workers that verify), hot-plug, telemetry, the connection to the server, the workers of sessions, the witness. Each
+ * Parts, in the order in which they are made: which server it belongs to (home), the folder's lock, the registry
+ * (table), the loop, the announcer, with which a server may have to be found and joined first, the prober (workers that
+ * verify), the connection to the server, the workers of sessions, the witness, hot-plug, telemetry, the addresses. Each
  * change of the table is sent and saved a moment later, several at once. Everything runs on the loop's thread, but for
  * the sampler's callback and the registry's writer. */
 #include "engine/node/node.h"
@@ -11,7 +11,6 @@
 #include "common/base/limits.h"
 #include "common/base/paths.h"
 #include "common/base/process.h"
-#include "common/base/ticket_text.h"
 #include "common/net/stream.h"
 #include "common/net/supervisor.h"
 #include "engine/device/peers.h"
@@ -19,9 +18,9 @@
 #include "engine/node/addresses.h"
 #include "engine/node/announce.h"
 #include "engine/node/cache.h"
-#include "engine/node/find.h"
+#include "engine/node/folder.h"
+#include "engine/node/home.h"
 #include "engine/node/hotplug.h"
-#include "engine/node/join.h"
 #include "engine/node/links_models.h"
 #include "engine/node/options.h"
 #include "engine/node/probe.h"
@@ -40,12 +39,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-enum { SAVE_DELAY_MS = 200, GOODBYE_MS = 300, LOCK_LOOK_MS = 500 };
+enum { SAVE_DELAY_MS = 200, GOODBYE_MS = 300 };
 
 struct node {
 	struct node_options options;
@@ -72,10 +69,7 @@ struct node {
 	char cache[4096];
 	struct addresses addresses;
 	struct net_timer save, goodbye;
-	struct credentials credentials; // of a node of the server's machine: for links only
-	char host[256];                 // of the server, if it is on another
-	int port;
-	bool find;                     // the server is to be found first
+	struct home home;
 	char reach[NET_ADDRESS_BYTES]; // that links listen at; "": all
 	bool stopping, usable_said;
 	bool failed;          // the server does not take this node
@@ -121,7 +115,7 @@ static struct node_announce describe(const struct node *node)
 {
 	return (struct node_announce){.node_id = node->table->node_id,
 				      .name = node->options.name,
-				      .credentials = &node->credentials,
+				      .credentials = &node->home.credentials,
 				      .devices = node->usable_said ? node->table : NULL,
 				      .port = node->links ? links_port(node->links) : 0};
 }
@@ -416,7 +410,7 @@ static void stop_now(void *arg)
 static void server_gone(void *arg, enum status status, const char *why)
 {
 	struct node *node = arg;
-	const bool remote = node->host[0];
+	const bool remote = node->home.host[0];
 	if (status && remote)
 		log_error("node", "ending: %s%s", why,
 			  status == STATUS_CONFLICT
@@ -425,7 +419,7 @@ static void server_gone(void *arg, enum status status, const char *why)
 	else
 		log_info("node", "ending: %s", why);
 	if (status == STATUS_FORBIDDEN && remote)
-		credentials_drop(&node->credentials);
+		credentials_drop(&node->home.credentials);
 	node->failed = status && remote;
 	net_loop_stop(node->loop);
 }
@@ -451,203 +445,19 @@ static const struct net_watch_events signal_events = {.readable = signalled};
 
 // ---- the beginning ----
 
-// A node whose server crashed serves on for 30 s, for the server's successor: that one's node waits here meanwhile.
-// Errors: STATUS_UNAVAILABLE; STATUS_CONFLICT when told to stop while waiting.
-static enum status lock_folder(struct node *node, const sigset_t *ends, struct error *error)
-{
-	char path[sizeof(node->options.data) + 8];
-	bool said = false;
-	snprintf(path, sizeof(path), "%s/lock", node->options.data);
-	node->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	if (node->lock < 0) {
-		error_hint(error, "make %.150s writable for this user, or give another --data", node->options.data);
-		return error_errno(error, STATUS_UNAVAILABLE, errno, "%.200s", path);
-	}
-	while (flock(node->lock, LOCK_EX | LOCK_NB)) {
-		if (errno != EWOULDBLOCK && errno != EINTR)
-			return error_errno(error, STATUS_UNAVAILABLE, errno, "locking %.200s", path);
-		if (!said)
-			log_info("node", "another node serves %s: waiting for it to end", node->options.data);
-		said = true;
-		if (sigtimedwait(ends, NULL, &(struct timespec){.tv_nsec = LOCK_LOOK_MS * 1000000L}) > 0)
-			return STATUS_CONFLICT;
-	}
-	return STATUS_OK;
-}
-
-static enum status make_folder(const char *path, struct error *error)
-{
-	char part[4096];
-	for (const char *slash = strchr(path + 1, '/');; slash = strchr(slash + 1, '/')) {
-		snprintf(part, sizeof(part), "%.*s", slash ? (int)(slash - path) : (int)sizeof(part) - 1, path);
-		if (mkdir(part, 0700) && errno != EEXIST) {
-			int number = errno;
-			error_hint(error, "make its parent writable for this user, or give another --data");
-			return error_errno(error, STATUS_UNAVAILABLE, number, "%.200s cannot be made", part);
-		}
-		if (!slash)
-			return STATUS_OK;
-	}
-}
-
-// Whether the data directory is a server's: its own node uses the same folder.
-static bool is_server_directory(const struct node *node)
-{
-	static const char *const marks[] = {PATHS_SOCKET_NAME, "state.db"};
-	char path[sizeof(node->options.directory) + 32];
-	for (size_t i = 0; i < sizeof(marks) / sizeof(marks[0]); i++) {
-		snprintf(path, sizeof(path), "%s/%s", node->options.directory, marks[i]);
-		if (!access(path, F_OK))
-			return true;
-	}
-	return false;
-}
-
-// Which server this is the node of: that of --join, else the one that it has joined, else this machine's if it has one;
-// else it is to be found.
-static enum status find_server(struct node *node, struct error *error)
-{
-	char folder[sizeof(node->options.data) + 8];
-	const struct node_options *options = &node->options;
-	snprintf(folder, sizeof(folder), "%s/tls", options->data);
-	enum status status = credentials_load(&node->credentials, folder, error);
-	if (status)
-		return status;
-	if (options->local && node->credentials.joined) {
-		error_set(error, STATUS_UNAVAILABLE, "%.150s belongs to a node that has joined the server at %.100s",
-			  options->data, node->credentials.address);
-		error_hint(error, "give the server, or that node, another --data");
-		return STATUS_UNAVAILABLE;
-	}
-	const char *address = node->credentials.address; // also of one that has removed this node
-	const bool nothing_said = !options->host[0] && !address[0] && !options->ticket && !options->find;
-	const bool server_directory = is_server_directory(node);
-	if (options->local || (nothing_said && server_directory))
-		return STATUS_OK;
-	if (server_directory) {
-		error_set(error, STATUS_UNAVAILABLE, "%.150s is the folder of a server, whose own node uses it",
-			  options->directory);
-		error_hint(error, "give this node a folder of its own: --data DIR");
-		return STATUS_UNAVAILABLE;
-	}
-	if (options->host[0]) {
-		text_copy(node->host, sizeof(node->host), options->host);
-		node->port = options->port;
-		return STATUS_OK;
-	}
-	if (address[0] && (node->credentials.joined || options->ticket))
-		return node_address_parse(address, node->host, &node->port, error);
-	if (address[0] && !options->find) {
-		error_hint(
-			error,
-			"exogpu node --join HOST:PORT --ticket TICKET, or --join auto for any that announces itself");
-		return error_set(error, STATUS_FORBIDDEN, "this node is not in the cluster at %.100s any more",
-				 address);
-	}
-	node->find = true;
-	return join_check(options->ticket, options->accept_code, error); // before a search that would be in vain
-}
-
-// What a node of the server's machine shows to other nodes has a folder of its own: it has joined nobody.
-static void load_own(struct node *node)
-{
-	struct error error = {0};
-	char folder[sizeof(node->options.data) + 16];
-	snprintf(folder, sizeof(folder), "%s/tls-own", node->options.data);
-	credentials_finish(&node->credentials);
-	if (credentials_load(&node->credentials, folder, &error))
-		log_warning("node", "the certificate for links to other nodes is not read: %s", error.message);
-}
-
-static struct json *build_first_record(void *arg)
-{
-	struct node *node = arg;
-	return record_build(&(struct record_params){.node_id = node->table->node_id,
-						    .name = node->options.name,
-						    .backends = json_new_array(),
-						    .libraries = json_new_array()});
-}
-
-static enum status search(struct node *node, struct error *error)
-{
-	struct ticket_parts ticket;
-	struct find_place found;
-	const char *text = node->options.ticket;
-	enum status status = text ? ticket_text_parse(text, &ticket, error) : STATUS_OK;
-	const struct find_params params = {.loop = node->loop,
-					   .authority_sha256 = text ? ticket.authority_sha256 : NULL,
-					   .stopping = &node->stopping};
-	if (!status)
-		status = find_run(&params, &found, error);
-	if (status)
-		return status;
-	text_copy(node->host, sizeof(node->host), found.host);
-	node->port = found.port;
-	return STATUS_OK;
-}
-
-// What the node has joined already it goes back to; a ticket is for the first time.
-static enum status join_server(struct node *node, bool *away, struct error *error)
-{
-	struct credentials *credentials = &node->credentials;
-	struct ticket_parts ticket;
-	char at[CLOCK_TEXT_BYTES];
-	const char *text = node->options.ticket;
-	enum status status = text ? ticket_text_parse(text, &ticket, error) : STATUS_OK;
-	if (status)
-		return status;
-	if (text && credentials->joined &&
-	    memcmp(ticket.authority_sha256, credentials->authority_sha256, sizeof(ticket.authority_sha256)) != 0) {
-		error_set(error, STATUS_CONFLICT,
-			  "this ticket is of another cluster than the one that this node has "
-			  "joined, at %.100s",
-			  credentials->address);
-		error_hint(error, "to leave that one move %.150s away, or give this node another --data",
-			   credentials->folder);
-		return STATUS_CONFLICT;
-	}
-	if (credentials->joined && credentials->not_after_ms > clock_wall_ms()) {
-		if (text)
-			log_info("node", "this node has joined already: the ticket is not needed");
-		return STATUS_OK;
-	}
-	if (credentials->joined)
-		log_warning("node", "this node's certificate expired at %s: it must join anew",
-			    clock_format(credentials->not_after_ms, at));
-	const struct join_params params = {.loop = node->loop,
-					   .contract = node->contract,
-					   .credentials = credentials,
-					   .node_id = node->table->node_id,
-					   .host = node->host,
-					   .port = node->port,
-					   .ticket = text,
-					   .accept_code = node->options.accept_code,
-					   .record = build_first_record,
-					   .arg = node,
-					   .stopping = &node->stopping,
-					   .away = node->find ? away : NULL};
-	return join_run(&params, error);
-}
-
-// The server of another machine: from not knowing where it is to belonging to its cluster.
+// The server of another machine.
 static enum status meet(struct node *node, struct error *error)
 {
 	enum status status = STATUS_OK;
 	const struct node_announce now = describe(node);
-	bool away = true;
+	const struct home_meeting meeting = {.loop = node->loop,
+					     .contract = node->contract,
+					     .node_id = node->table->node_id,
+					     .stopping = &node->stopping};
 	save(node); // its id, which the server is told, must outlive it
 	if (!node->options.silent)
 		status = node_announcer_create(&node->announcer, node->loop, &now, error);
-	while (!status && away) { // again only when the server that was found is not there any more
-		away = false;
-		if (node->find)
-			status = search(node, error);
-		if (!status)
-			status = join_server(node, &away, error);
-		if (away)
-			status = STATUS_OK;
-	}
-	return status;
+	return status ? status : home_meet(&node->home, &meeting, error);
 }
 
 static enum status watch_signals(struct node *node, const sigset_t *ends, struct error *error)
@@ -716,7 +526,7 @@ static void create_links(struct node *node)
 	struct error error = {0};
 	const struct links_params params = {.loop = node->loop,
 					    .contract = node->contract,
-					    .credentials = &node->credentials,
+					    .credentials = &node->home.credentials,
 					    .node_id = node->table->node_id,
 					    .address = node->reach[0] ? node->reach : NULL,
 					    .tell = send_links,
@@ -781,16 +591,16 @@ static enum status create_parts(struct node *node, struct error *error)
 	struct witness_params witness = {.loop = node->loop,
 					 .directory = node->options.data,
 					 .node_id = node->table->node_id,
-					 .server = node->host[0] ? node->credentials.server_uri : ""};
+					 .server = node->home.host[0] ? node->home.credentials.server_uri : ""};
 	struct readings_params readings = {
 		.loop = node->loop, .node_id = node->table->node_id, .report = send_readings, .arg = node};
 	struct uplink_params uplink = {.loop = node->loop,
 				       .contract = node->contract,
-				       .socket_path = node->host[0] ? NULL : node->options.socket_path,
+				       .socket_path = node->home.host[0] ? NULL : node->options.socket_path,
 				       .parent = node->options.parent,
-				       .host = node->host,
-				       .port = node->port,
-				       .credentials = &node->credentials,
+				       .host = node->home.host,
+				       .port = node->home.port,
+				       .credentials = &node->home.credentials,
 				       .node_id = node->table->node_id,
 				       .record = build_record,
 				       .devices = build_devices,
@@ -835,13 +645,13 @@ static enum status create(struct node *node, const sigset_t *ends, struct error 
 	char path[sizeof(node->options.data) + 16];
 	snprintf(path, sizeof(path), "%s/registry.json", node->options.data);
 	log_info("node", "its data is in %s", node->options.data);
-	enum status status = make_folder(node->options.data, error);
+	enum status status = folder_make(node->options.data, error);
 	if (!status)
-		status = find_server(node, error);
+		status = home_choose(&node->home, error);
 	if (!status)
-		status = lock_folder(node, ends, error);
-	if (!status && !node->find && !node->host[0])
-		load_own(node);
+		status = folder_lock(node->options.data, ends, &node->lock, error);
+	if (!status && !node->home.find && !node->home.host[0])
+		home_load_own(&node->home);
 	if (!status)
 		status = cache_prepare(node->options.data, node->cache, sizeof(node->cache), error);
 	if (!status)
@@ -864,7 +674,7 @@ static enum status create(struct node *node, const sigset_t *ends, struct error 
 	if (!status)
 		supervisor_ready(
 			&node->supervisor); // from here on the loop turns; to be let in may take a person's time
-	if (!status && (node->find || node->host[0]))
+	if (!status && (node->home.find || node->home.host[0]))
 		status = meet(node, error);
 	if (!status)
 		status = create_parts(node, error);
@@ -906,7 +716,7 @@ static void finish(struct node *node)
 	net_loop_destroy(&node->loop);
 	contract_destroy(&node->contract);
 	device_table_destroy(&node->table);
-	credentials_finish(&node->credentials);
+	credentials_finish(&node->home.credentials);
 	if (node->lock >= 0)
 		close(node->lock);
 }
@@ -932,6 +742,7 @@ int node_main(int argc, char **argv)
 		return 1;
 	node->started_ms = clock_steady_ms();
 	node->lock = -1;
+	node->home.options = &node->options;
 	if (node_options_parse(&node->options, argc, argv, &error)) {
 		fprintf(stderr, "exogpu: %s\n", error.message);
 		if (error.hint[0])
