@@ -236,10 +236,13 @@ describe("links", () => {
 	});
 
 	test("the command line", async () => {
+		const at = (ms) => new Date(Date.now() + ms).toISOString();
+		await telling(() => tell(a, { peer_id: "nod_b", measured_at: at(0), throughput_at: at(-7200000) }),
+			async () => Date.now() - Date.parse((await linkOf(admin, "nod_a", "nod_b")).throughput_at) > 7000000, "a throughput of two hours ago");
 		const { code, stdout, stderr } = await run(["topology", "--data", server.data]);
 		assert.equal(code, 0, stderr);
 		assert.match(stdout, /^FROM +TO +CLASS +STATE/m);
-		assert.match(stdout, /^a +b +Ethernet +up /m);
+		assert.match(stdout, /^a +b +Ethernet +up .* 2 h *$/m, "a row is as old as its oldest figure");
 		assert.match(stdout, /by way of the server, a round trip takes 50 ms/);
 		const json = JSON.parse((await run(["topology", "--json", "--data", server.data])).stdout);
 		assert.equal(json.summary.pairs, 3);
