@@ -100,6 +100,16 @@ static int by_slot(const struct json *one, const struct json *other)
 	return order ? order : strcmp(json_get_string(one, "device_id", ""), json_get_string(other, "device_id", ""));
 }
 
+const char *command_node_label(const struct json *nodes, const char *node_id, char text[COMMAND_NODE_LABEL_BYTES])
+{
+	const char *name = json_get_string(command_find(nodes, "node_id", node_id, NULL), "name", node_id);
+	unsigned alike = 0;
+	for (const struct json *one = json_first(nodes); one; one = json_next(one))
+		alike += !strcmp(json_get_string(one, "name", ""), name);
+	snprintf(text, COMMAND_NODE_LABEL_BYTES, alike > 1 ? "%.64s (%.64s)" : "%.64s", name, node_id);
+	return text;
+}
+
 const char *command_device_label(const struct json *snapshot, const char *device_id, char text[COMMAND_LABEL_BYTES])
 {
 	const struct json *nodes = json_get(snapshot, "nodes"), *devices = json_get(snapshot, "devices");
@@ -107,8 +117,7 @@ const char *command_device_label(const struct json *snapshot, const char *device
 	const char *name = json_get_string(device, "name", device_id),
 		   *node_id = json_get_string(device, "node_id", "");
 	const bool several = device && json_count(nodes) > 1;
-	const char *node = json_get_string(command_find(nodes, "node_id", node_id, NULL), "name", node_id);
-	char number[24] = "";
+	char number[24] = "", node[COMMAND_NODE_LABEL_BYTES];
 	unsigned alike = 0, before = 0;
 	for (const struct json *one = json_first(devices); one && device; one = json_next(one)) {
 		if (strcmp(json_get_string(one, "node_id", ""), node_id) != 0 ||
@@ -119,7 +128,8 @@ const char *command_device_label(const struct json *snapshot, const char *device
 	}
 	if (alike > 1)
 		snprintf(number, sizeof number, " \u00b7 %u", before);
-	snprintf(text, COMMAND_LABEL_BYTES, "%.76s%s%s%.64s", name, number, several ? " of " : "", several ? node : "");
+	snprintf(text, COMMAND_LABEL_BYTES, "%.76s%s%s%s", name, number, several ? " of " : "",
+		 several ? command_node_label(nodes, node_id, node) : "");
 	return text;
 }
 

@@ -57,7 +57,10 @@ enum status command_device(struct client *client, const char *text, struct json 
 // The member of `list` whose `key` is `id`; NULL if there is none. `from` (the result of the last search, or NULL) is
 // where it looks first: lists mostly come in the same order.
 const struct json *command_find(const struct json *list, const char *key, const char *id, const struct json *from);
-enum { COMMAND_LABEL_BYTES = 176 };
+enum { COMMAND_NODE_LABEL_BYTES = 136, COMMAND_LABEL_BYTES = 256 };
+// How a node is called: its name, with its id where another has the same. One that is not among `nodes` goes by its id.
+// Returns text.
+const char *command_node_label(const struct json *nodes, const char *node_id, char text[COMMAND_NODE_LABEL_BYTES]);
 // How a device is called: its name, with its number among those of its node that have the same, as the server and the
 // dashboard count them, and its node's where there are several. One that is not in the snapshot (cluster.snapshot) goes
 // by its id. Returns text.

@@ -43,12 +43,6 @@ static const char *class_words(const char *class)
 	return class;
 }
 
-static const char *node_name(const struct json *nodes, const char *node_id)
-{
-	const struct json *node = command_find(nodes, "node_id", node_id, NULL);
-	return node ? json_get_string(node, "name", node_id) : node_id;
-}
-
 static const struct json *other_way(const struct json *links, const struct json *link)
 {
 	const char *from = json_get_string(link, "from_node_id", ""), *to = json_get_string(link, "to_node_id", "");
@@ -104,9 +98,9 @@ static int64_t age_of(const struct json *link, const struct json *back)
 
 static void add_link(struct table *table, const struct json *nodes, const struct json *link, const struct json *back)
 {
-	char text[FORMAT_BYTES];
-	table_add(table, TONE_PLAIN, "%s", node_name(nodes, json_get_string(link, "from_node_id", "")));
-	table_add(table, TONE_PLAIN, "%s", node_name(nodes, json_get_string(link, "to_node_id", "")));
+	char text[FORMAT_BYTES], node[COMMAND_NODE_LABEL_BYTES];
+	table_add(table, TONE_PLAIN, "%s", command_node_label(nodes, json_get_string(link, "from_node_id", ""), node));
+	table_add(table, TONE_PLAIN, "%s", command_node_label(nodes, json_get_string(link, "to_node_id", ""), node));
 	table_add(table, TONE_PLAIN, "%s", class_words(json_get_string(link, "class", "")));
 	add_state(table, link, back);
 	add_number(table, link, "rtt_ms", "ms");
@@ -164,12 +158,12 @@ static void add_device(struct table *table, const struct json *devices, const ch
 static void add_pair(struct table *table, const struct json *snapshot, const struct json *device,
 		     const struct json *there, const struct json *back)
 {
-	char text[FORMAT_BYTES];
+	char text[FORMAT_BYTES], node[COMMAND_NODE_LABEL_BYTES];
 	const struct json *devices = json_get(snapshot, "devices");
 	const bool staged = !strcmp(json_get_string(there, "class", ""), "staged") ||
 			    !strcmp(json_get_string(back, "class", ""), "staged");
 	table_add(table, TONE_PLAIN, "%s",
-		  node_name(json_get(snapshot, "nodes"), json_get_string(device, "node_id", "")));
+		  command_node_label(json_get(snapshot, "nodes"), json_get_string(device, "node_id", ""), node));
 	add_device(table, devices, json_get_string(device, "device_id", ""));
 	add_device(table, devices, json_get_string(there, "device_id", ""));
 	table_add(table, staged ? TONE_ATTENTION : TONE_PLAIN, staged ? "by the host" : "direct");
@@ -269,12 +263,12 @@ static int print_all(const struct json *snapshot, const struct json *summary, st
 	const int result = table_print(&table, stdout, &terminal, error) ? 1 : 0;
 	table_finish(&table);
 	for (const struct json *link = json_first(links); link && !result; link = json_next(link)) {
-		char line[640];
+		char line[768], from[COMMAND_NODE_LABEL_BYTES], to[COMMAND_NODE_LABEL_BYTES];
 		if (!json_get_bool(link, "degraded", false) || strcmp(json_get_string(link, "state", ""), "up") != 0)
 			continue;
-		snprintf(line, sizeof line, "%.64s to %.64s is degraded: %.400s",
-			 node_name(nodes, json_get_string(link, "from_node_id", "")),
-			 node_name(nodes, json_get_string(link, "to_node_id", "")),
+		snprintf(line, sizeof line, "%s to %s is degraded: %.400s",
+			 command_node_label(nodes, json_get_string(link, "from_node_id", ""), from),
+			 command_node_label(nodes, json_get_string(link, "to_node_id", ""), to),
 			 json_get_string(link, "degraded_reason", ""));
 		command_print_text(stdout, "", line);
 	}

@@ -434,15 +434,20 @@ enum status cluster_store_change(struct store_batch *batch, const struct cluster
 	return store_put_change(batch, &row);
 }
 
-// In the log a device goes by its title, and by its node's name where there are several.
+// In the log a device goes by its title, and by its node's name where there are several; a node by its id, too, where
+// another has its name.
 static void log_change(const struct cluster *cluster, const struct store_change *change,
 		       const struct cluster_device *device)
 {
 	char title[CLUSTER_TITLE_BYTES];
-	const bool several = device && cluster->node_count > 1;
-	log_info("cluster", "%s%s%s: %s", device ? cluster_device_title(cluster, device, title) : change->name,
-		 several ? " of " : "",
-		 several ? json_get_string(device->node->record, "name", device->node->node_id) : "", change->summary);
+	const char *node = device ? json_get_string(device->node->record, "name", "") : change->name;
+	unsigned alike = 0;
+	for (size_t i = 0; i < cluster->node_count; i++)
+		alike += !strcmp(json_get_string(cluster->nodes[i]->record, "name", ""), node);
+	const bool named = !device || cluster->node_count > 1;
+	log_info("cluster", "%s%s%s%s%s%s: %s", device ? cluster_device_title(cluster, device, title) : "",
+		 device && named ? " of " : "", named ? node : "", alike > 1 ? " (" : "",
+		 alike > 1 ? change->node_id : "", alike > 1 ? ")" : "", change->summary);
 }
 
 // Push a change, and whom it is about as it is now: `about` and `device`, NULL where that did not change.

@@ -121,6 +121,10 @@ describe("commands that hold and measure", () => {
 		for (const title of [" of ", " · 0 of far)", " · 1 of far)"]) assert.ok(stderr.includes(title), `${title}: ${stderr}`);
 		assert.match((await exogpu("devices")).stderr, / · 1 of far is unsupported: read back something else\n/);
 		assert.match((await exogpu("devices", "drain", "dev_far2")).stdout, / · 1 of far \(dev_far2\) is draining/);
+		const same = await FakeNode.connect(server, nodeRecord({ node_id: "nod_same", name: "far" }));
+		await same.devices([]);
+		assert.match((await exogpu("devices")).stderr, / · 1 of far \(nod_far\) is unsupported/);
+		await same.close();
 		await far.close();
 	});
 

@@ -257,6 +257,11 @@ describe("a node and its devices", () => {
 			deviceRecord({ device_id: "dev_far_b", hardware_key: "uuid:far-b", name: "Twin", pci_address: "0000:02:00.0" })]);
 		for (const title of ["Twin · 0 of far", "Twin · 1 of far"])
 			await eventually(() => server.output.stderr.includes(` cluster: ${title}: `), `${title} in the log: ${server.output.stderr}`);
+		const same = await FakeNode.connect(server, nodeRecord({ node_id: "nod_same", name: "far" }));
+		await same.devices([deviceRecord({ device_id: "dev_same", hardware_key: "uuid:same", name: "Twin" })]);
+		for (const title of ["far (nod_same)", "Twin of far (nod_same)"])
+			await eventually(() => server.output.stderr.includes(` cluster: ${title}: `), `${title} in the log: ${server.output.stderr}`);
+		await same.close();
 		await far.close();
 	});
 
