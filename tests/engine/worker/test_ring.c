@@ -15,6 +15,13 @@
 
 enum { PARTS_MOST = 4, LAYERS = 6, TALKS = 64, TOKENS_MOST = 512, TEXT_MOST = 8192, CONTEXT = 256, NO_WIRE = -1 };
 
+// How much is said: less where each access is watched, which takes some ten times as long.
+#if defined(__SANITIZE_THREAD__)
+enum { SHORT = 20, LONG = 60 };
+#else
+enum { SHORT = 50, LONG = 100 };
+#endif
+
 static struct talk {
 	bool ended;
 	uint32_t tokens[TOKENS_MOST];
@@ -305,6 +312,14 @@ static void ask(int number, const char *text, const char *more)
 		fail_msg("%s", last_error.message);
 }
 
+// The likeliest tokens, so many of them.
+static void ask_for(int number, const char *text, int tokens)
+{
+	char more[64];
+	snprintf(more, sizeof(more), "'max_tokens':%d,'sampling':{'temperature':0}", tokens);
+	ask(number, text, more);
+}
+
 static void wait_for_end(int number)
 {
 	while (!talks[number].ended)
@@ -353,7 +368,7 @@ static void the_same_as_alone(void **state)
 	static struct talk wanted[PROMPTS];
 	begin(&alone);
 	for (int i = 0; i < PROMPTS; i++) {
-		ask(i + 1, prompts[i], "'max_tokens':50,'sampling':{'temperature':0}");
+		ask_for(i + 1, prompts[i], SHORT);
 		wait_for_end(i + 1);
 		wanted[i] = talks[i + 1];
 	}
@@ -370,10 +385,10 @@ static void the_same_as_alone(void **state)
 				      (int)json_get_integer(last_result, "token", -1),
 				      json_get_number(last_result, "logit", -1));
 			for (int i = 0; i < PROMPTS; i++) {
-				ask(i + 1, prompts[i], "'max_tokens':50,'sampling':{'temperature':0}");
+				ask_for(i + 1, prompts[i], SHORT);
 				wait_for_end(i + 1);
 				assert_string_equal(talks[i + 1].reason, "length");
-				assert_int_equal(talks[i + 1].count, 50);
+				assert_int_equal(talks[i + 1].count, SHORT);
 				assert_memory_equal(talks[i + 1].tokens, wanted[i].tokens, sizeof(wanted[i].tokens));
 				assert_string_equal(talks[i + 1].text, wanted[i].text);
 			}
@@ -392,12 +407,12 @@ static void sixteen_at_once(void **state)
 		bench.activations = formats[i / 2];
 		begin(&bench);
 		for (int j = 1; j <= 16; j++)
-			ask(j, prompts[j % PROMPTS], "'max_tokens':40,'sampling':{'temperature':0}");
+			ask_for(j, prompts[j % PROMPTS], SHORT);
 		for (int j = 1; j <= 16; j++)
 			wait_for_end(j);
 		for (int j = 1; j <= 16; j++) {
 			assert_string_equal(talks[j].reason, "length");
-			assert_int_equal(talks[j].count, 40);
+			assert_int_equal(talks[j].count, SHORT);
 			check_talk(&talks[j], prompts[j % PROMPTS]);
 		}
 		end();
@@ -409,7 +424,7 @@ static void a_request_alone_is_timed(void **state)
 {
 	(void)state;
 	begin(&two);
-	ask(1, prompts[0], "'max_tokens':100,'sampling':{'temperature':0}");
+	ask_for(1, prompts[0], 100);
 	wait_for_end(1);
 	while (!singles_told) // with the state that tells of its end
 		assert_true(pump(last()) >= 0);
@@ -430,7 +445,7 @@ static void lost_messages_are_repaired(void **state)
 		begin(&bench);
 		for (int round = 0; round < 2; round++) {
 			for (int j = 1; j <= 8; j++)
-				ask(j, prompts[j % PROMPTS], "'max_tokens':100,'sampling':{'temperature':0}");
+				ask_for(j, prompts[j % PROMPTS], LONG);
 			while (talks[1].count < 20 && talks[2].count < 20)
 				assert_true(pump(last()) >= 0);
 			wire.lose = true;
@@ -456,7 +471,7 @@ static void lost_messages_are_repaired(void **state)
 				wait_for_end(j);
 				bool cancelled = j == 3 && !strcmp(talks[j].reason, "cancelled");
 				assert_true(cancelled || !strcmp(talks[j].reason, "length"));
-				assert_true(cancelled || talks[j].count == 100);
+				assert_true(cancelled || talks[j].count == LONG);
 				cancels += cancelled;
 				check_talk(&talks[j], prompts[j % PROMPTS]);
 			}
@@ -486,7 +501,7 @@ static void another_server_takes_the_parts_up(void **state)
 	begin(&bench);
 	for (int epoch = 3; epoch < 9; epoch++) {
 		for (int j = 1; j <= 4; j++)
-			ask(j, prompts[j % PROMPTS], "'max_tokens':200,'sampling':{'temperature':0}");
+			ask_for(j, prompts[j % PROMPTS], 200);
 		while (talks[1].count < 5)
 			assert_true(pump(last()) >= 0);
 		if (epoch % 2)
@@ -497,7 +512,7 @@ static void another_server_takes_the_parts_up(void **state)
 			assert_true(talks[j].ended);
 		if (check_ring())
 			fail_msg("epoch %d: %s", epoch, last_error.message);
-		ask(5, prompts[0], "'max_tokens':40,'sampling':{'temperature':0}");
+		ask_for(5, prompts[0], 40);
 		wait_for_end(5);
 		assert_int_equal(talks[5].count, 40);
 		check_talk(&talks[5], prompts[0]);
@@ -524,7 +539,7 @@ static void a_part_is_replaced(void **state)
 		begin(&bench);
 		for (int i = 0; i < 3; i++) // a new last part begins with the first of all rounds
 			assert_int_equal(check_ring(), STATUS_OK);
-		ask(1, prompts[0], "'max_tokens':40,'sampling':{'temperature':0}");
+		ask_for(1, prompts[0], 40);
 		wait_for_end(1);
 		assert_int_equal(worker_end(&parts[lost], NULL, 0), 0);
 		start_part((unsigned)lost, (int[]){left_in[lost], left_out[lost]}, NULL);
@@ -534,7 +549,7 @@ static void a_part_is_replaced(void **state)
 			assert_int_equal((int)i == lost ? STATUS_OK : adopt(i, 4), STATUS_OK);
 		if (check_ring())
 			fail_msg("part %d: %s", lost, last_error.message);
-		ask(2, prompts[0], "'max_tokens':40,'sampling':{'temperature':0}");
+		ask_for(2, prompts[0], 40);
 		wait_for_end(2);
 		assert_int_equal(talks[2].count, 40);
 		check_talk(&talks[2], prompts[0]);
@@ -635,7 +650,7 @@ static void become(const struct ring_bench *bench, const struct place *now, unsi
 
 static void talk_as(const struct talk *wanted)
 {
-	ask(1, prompts[1], "'max_tokens':50,'sampling':{'temperature':0}");
+	ask_for(1, prompts[1], SHORT);
 	wait_for_end(1);
 	assert_int_equal(talks[1].count, wanted->count);
 	assert_memory_equal(talks[1].tokens, wanted->tokens, sizeof(wanted->tokens));
@@ -649,7 +664,7 @@ static void parts_move_up_and_back(void **state)
 	(void)state;
 	static struct talk wanted;
 	begin(&alone);
-	ask(1, prompts[1], "'max_tokens':50,'sampling':{'temperature':0}");
+	ask_for(1, prompts[1], SHORT);
 	wait_for_end(1);
 	wanted = talks[1];
 	end();
@@ -662,7 +677,7 @@ static void parts_move_up_and_back(void **state)
 		print_message("%s\n", shape->what);
 		begin(&bench);
 		for (int j = 1; j <= 8; j++)
-			ask(j, prompts[j % PROMPTS], "'max_tokens':200,'sampling':{'temperature':0}");
+			ask_for(j, prompts[j % PROMPTS], 200);
 		while (talks[1].count < 20)
 			assert_true(pump(last()) >= 0);
 		bench.lanes = shape->now_parts;
@@ -674,7 +689,7 @@ static void parts_move_up_and_back(void **state)
 			if (shape->now[j].was >= 0)
 				back[shape->now[j].was].was = (int)j;
 		for (int j = 1; j <= 8; j++)
-			ask(j, prompts[j % PROMPTS], "'max_tokens':200,'sampling':{'temperature':0}");
+			ask_for(j, prompts[j % PROMPTS], 200);
 		while (talks[1].count < 20)
 			assert_true(pump(last()) >= 0);
 		bench.lanes = shape->parts;
@@ -709,7 +724,7 @@ static void a_part_is_no_other(void **state)
 	struct ring_bench bench = two;
 	bench.parts = 3;
 	begin(&bench);
-	ask(1, prompts[0], "'max_tokens':20,'sampling':{'temperature':0}");
+	ask_for(1, prompts[0], 20);
 	wait_for_end(1);
 	const struct talk wanted = talks[1];
 	for (size_t i = 0; i < sizeof(asked) / sizeof(asked[0]); i++) {
@@ -721,7 +736,7 @@ static void a_part_is_no_other(void **state)
 	}
 	int id = post(last(), last()->server, "instance.adopt", NULL, 0, "'epoch':4,'part':{'index':1,'count':2}");
 	assert_int_equal(answer_of(last(), id, "instance.adopt"), STATUS_INVALID_PARAMS);
-	ask(2, prompts[0], "'max_tokens':20,'sampling':{'temperature':0}"); // all of them are what they were
+	ask_for(2, prompts[0], 20); // all of them are what they were
 	wait_for_end(2);
 	assert_memory_equal(talks[2].tokens, wanted.tokens, sizeof(wanted.tokens));
 	// One that has moved up alone is found out.
@@ -931,7 +946,7 @@ static void files_with_holes(void **state)
 	int kept = worker_model;
 	struct talk wanted;
 	begin(&alone);
-	ask(1, prompts[1], "'max_tokens':50,'sampling':{'temperature':0}");
+	ask_for(1, prompts[1], SHORT);
 	wait_for_end(1);
 	wanted = talks[1];
 	end();
@@ -940,7 +955,7 @@ static void files_with_holes(void **state)
 	for (unsigned i = 0; i < 3; i++)
 		bench.models[i] = make_part_file(LAYERS * i / 3, LAYERS * (i + 1) / 3);
 	begin(&bench);
-	ask(1, prompts[1], "'max_tokens':50,'sampling':{'temperature':0}");
+	ask_for(1, prompts[1], SHORT);
 	wait_for_end(1);
 	assert_memory_equal(talks[1].tokens, wanted.tokens, sizeof(wanted.tokens));
 	end();
