@@ -138,8 +138,9 @@ struct cluster_pairs cluster_peer_pairs(const struct cluster *cluster);
 // Samples of the last ten minutes, in steps of at least step_ms: {columns, rows, step_s, source} without device_id.
 struct json *cluster_recent_samples(const struct cluster_device *device, int64_t from_ms, int64_t to_ms,
 				    int64_t step_ms);
-// When the oldest of these samples was taken; 0 if there is none.
+// When the oldest and the newest of these samples came, by this machine's wall clock; 0 if there is none.
 int64_t cluster_first_sample_ms(const struct cluster_device *device);
+int64_t cluster_newest_sample_ms(const struct cluster_device *device);
 enum { CLUSTER_SAMPLES_MS = 10 * 60 * 1000 };
 
 // For /metrics and the like: each device with its newest readings (NULL if there are none).

@@ -137,3 +137,9 @@ int64_t cluster_first_sample_ms(const struct cluster_device *device)
 	const struct samples *samples = &device->samples;
 	return samples->count ? samples->ring[samples->first].at_ms : 0;
 }
+
+int64_t cluster_newest_sample_ms(const struct cluster_device *device)
+{
+	const struct samples *samples = &device->samples;
+	return samples->count ? samples->ring[(samples->first + samples->count - 1) % samples->capacity].at_ms : 0;
+}

@@ -13,8 +13,9 @@ enum {
 	DEFAULT_CONTEXT = 8192,
 	DEFAULT_SEQUENCES = 8,
 	COLD_CELSIUS = 30,
-	SETTLE_MS = 15000, // readings of telemetry may be as old, and not show yet what has been loaded
-	RELEASE_MS = 7000, // or what has been freed: a worker's end, and the time between two readings of what is idle
+	SHOWN_MS = 1000,   // a reading that came as long after a load was taken after it
+	RELEASE_MS = 7000, // until readings show what has been freed: a worker's end, and the time between two of what
+			   // is idle
 	RELEASE_LEAST = 1024, // parts of a device: less makes no difference
 	REFUSED_MS = 60000,   // what a device refused is believed as long
 };
@@ -83,13 +84,22 @@ uint64_t gather_held_by(const struct instance *instance, const struct cluster_de
 	return bytes;
 }
 
-// What instances hold of this memory that readings do not show yet, or show in part.
+// How much there is by its record and by the newest reading, whichever says less: a limit may have been set since.
+static int64_t total_bytes(const struct cluster_device *device, const struct json *telemetry)
+{
+	const int64_t total = json_get_integer(cluster_device_record(device), "memory_bytes", 0),
+		      seen = json_get_integer(telemetry, "memory_total_bytes", 0);
+	return total <= 0 || (seen > 0 && seen < total) ? seen : total;
+}
+
+// What instances hold of this memory that the newest reading does not show yet, or shows in part.
 static uint64_t not_shown(const struct instances *instances, const struct cluster_device *device)
 {
+	const int64_t read_ms = cluster_newest_sample_ms(device);
 	uint64_t bytes = 0;
 	for (const struct instance *one = instances->first; one; one = one->next)
 		if (!one->ready_ms || (one->state == INSTANCE_PAUSED && one->recovery.anew) ||
-		    clock_wall_ms() - one->ready_ms <= SETTLE_MS)
+		    read_ms - one->ready_ms < SHOWN_MS)
 			bytes += gather_held_by(one, device);
 	return bytes;
 }
@@ -177,9 +187,8 @@ static void look_fullest(void *context, const struct cluster_device *device, con
 {
 	struct fullest *fullest = context;
 	const uint64_t own = gather_held_by(fullest->instance, device);
-	const int64_t total = json_get_integer(cluster_device_record(device), "memory_bytes", 0),
-		      used = json_get_integer(telemetry, "memory_used_bytes", -1),
-		      left = total - (used > 0 ? used : 0) - (int64_t)own;
+	const int64_t used = json_get_integer(telemetry, "memory_used_bytes", -1),
+		      left = total_bytes(device, telemetry) - (used > 0 ? used : 0) - (int64_t)own;
 	const bool known = most_free(fullest->instance, device, used) != UINT64_MAX;
 	if (!own || !is_of_part(fullest, device) ||
 	    (fullest->device && (known == fullest->known ? left >= fullest->left : fullest->known)))
@@ -216,10 +225,9 @@ static void read_memory(struct placement_device *out, const struct gathering *ga
 {
 	const struct instances *instances = gathering->instances;
 	const struct instance *ending = gathering->excluded ? gathering->excluded->ending : NULL;
-	int64_t total = json_get_integer(cluster_device_record(device), "memory_bytes", 0);
-	int64_t seen_total = json_get_integer(telemetry, "memory_total_bytes", 0);
-	int64_t used = json_get_integer(telemetry, "memory_used_bytes", -1);
-	out->memory_bytes = (uint64_t)(total > 0 ? total : seen_total > 0 ? seen_total : 0);
+	const int64_t total = total_bytes(device, telemetry),
+		      used = json_get_integer(telemetry, "memory_used_bytes", -1);
+	out->memory_bytes = total > 0 ? (uint64_t)total : 0;
 	out->free_known = used >= 0;
 	if (used >= 0 && lagging(instances, NULL, device, (uint64_t)used, out->memory_bytes))
 		gathering->placing->lags = true;

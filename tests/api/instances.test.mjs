@@ -495,6 +495,32 @@ describe("instances", () => {
 		assert.equal((await find(instance_id)).state, "running");
 	});
 
+	test("memory is counted once: as held, and by readings once they are newer than the load; and no more than there is now", async () => {
+		const other = await startServer(), owner = await Client.login(other), mib = 1 << 20;
+		const own = await WorkerNode.start(other, { Worker: ModelWorker, devices: [twins[0]] });
+		await owner.call("model.add", { source: model.source });
+		const { model_id } = await eventually(async () => (await owner.call("model.list")).models.find((one) => one.state === "ready"), "the model is ready");
+		const used = (memory_used_bytes, memory_total_bytes = 1 << 30) => own.telemetry([deviceReadings({ device_id: "dev_twin1", memory_used_bytes, memory_total_bytes })]);
+		const free = async () => (await owner.call("placement.preview", { model_id })).devices.find((one) => one.device_id === "dev_twin1").free_bytes;
+		used(256 * mib);
+		const before = await eventually(free, "its memory is told");
+		await owner.call("instance.create", { model_id });
+		await eventually(async () => (await owner.call("instance.list")).instances[0].state === "running", "it is ready");
+		const beside = await free(), held = before - beside;
+		assert.ok(held > 0, `${beside} B are free beside it, ${before} before`);
+		const readings = async (bytes, total, wanted) => {
+			let last;
+			await eventually(async () => {
+				used(bytes, total);
+				return (last = await free()) === wanted;
+			}, `${wanted} B are free`, 10000).catch((error) => { throw new Error(`${error.message}; it says ${last}`); });
+		};
+		await readings(300 * mib + held, 1 << 30, beside - 44 * mib);
+		await readings(100 * mib, 1 << 29, (512 - 64 - 100) * mib); // a limit that was set since
+		own.socket.close();
+		await other.finish();
+	});
+
 	test("as much memory stays free as is configured", async () => {
 		const free = async (args) => {
 			const one = await startServer({ args }), owner = await Client.login(one);
