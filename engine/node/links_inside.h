@@ -161,6 +161,9 @@ void link_measures_up(struct link *link);
 void link_measures_second(struct link *link);
 void link_measures_round_trip(struct link_measures *measures, double rtt_ms); // one more was taken
 bool link_measures_tell(const struct link_measures *measures);                // there are enough to be told, and judged
+// A burst showed this rate (bytes per second, > 0). True: it is doubtful, and to be done once more, as it may be; else
+// it is taken, by itself or with the one that was doubted.
+bool link_measures_rate(struct link_measures *measures, double rate, bool lossy, bool may);
 void link_measures_serve(struct link *link, const struct message *message, struct net_frame *body);
 void link_measures_answered(struct link *link, enum link_call call, int64_t number, const struct message *message);
 void links_measure_server(struct links *links);

@@ -10,9 +10,14 @@
  * burst is short (wanted_ms at the rate that was found: longer on a long way), and a longer one follows at once where
  * it took too short to tell, or where TCP, which begins slowly, had not come to the rate of the way. The round trips
  * that TCP waits between its first flights are left out; see link_pieces_rate. A machine that is busy takes a burst
- * late: one that shows less than before, and the first, is done twice, and the better one counts.
+ * late, and a wire that was held up gives at once what waited: the first burst, one that shows less than before and one
+ * that shows more than twice as much are done twice. Of the first two the better one counts, later the middle one of
+ * both and what was known. It goes in by half; but where both are below half of what was known, or above twice of it,
+ * the way itself is another, and it counts whole.
  * Where segments were sent again, in a burst or lately, TCP's pauses are what a stream would get, too: the burst is far
- * longer, no pause is left out, and of two the mean counts, or of the first two the second.
+ * longer, no pause is left out, and of two that do not show another way the mean counts, or of the first two the
+ * second.
+ *
  * A generation comes first: a burst begins only when nothing of any hop of this node, whichever way that goes, has come
  * or gone for HOP_QUIET_MS; the other end refuses pieces while it has such hops itself; and as only AHEAD_BYTES of a
  * burst (or what the link holds) are under way at a time, one that has begun ends within a round trip of a hop's data.
@@ -59,6 +64,8 @@ enum {
 	PARTS = 8, // of a burst on a lossy way
 };
 static const double lossy_percent = 0.1; // from here on
+static const double doubt_below = 0.7;   // of what was known
+static const double changed_times = 2;   // so many times what was known, or less than one part in so many
 
 void link_measures_up(struct link *link)
 {
@@ -410,12 +417,30 @@ static double wanted_ms(const struct link_measures *measures, bool lossy)
 	return ms < least_ms ? least_ms : ms > most_ms ? most_ms : ms;
 }
 
-static void take_throughput(struct link_measures *measures, double rate)
+static double middle_of(double a, double b, double c)
 {
+	return fmax(fmin(a, b), fmin(fmax(a, b), c));
+}
+
+bool link_measures_rate(struct link_measures *measures, double rate, bool lossy, bool may)
+{
+	const double known = measures->throughput, other = measures->doubted;
+	const bool first = known < 0;
+	const bool twice = other > 0;
+	if (!twice && may && (first || rate < doubt_below * known || rate > changed_times * known)) {
+		measures->doubted = rate;
+		return true;
+	}
+	const double middle = twice ? middle_of(known, rate, other) : rate;
 	measures->doubted = 0;
-	measures->throughput = measures->throughput < 0 ? rate
-							: measures->throughput + (rate - measures->throughput) / 2;
+	if (first)
+		measures->throughput = lossy ? rate : fmax(rate, other);
+	else if (twice && (middle * changed_times < known || middle > changed_times * known))
+		measures->throughput = middle;
+	else
+		measures->throughput += ((twice && lossy ? (rate + other) / 2 : middle) - known) / 2;
 	measures->throughput_at_ms = measures->at_ms = clock_wall_ms();
+	return false;
 }
 
 // Of how many bytes the burst is to be that follows at once; 0: the last was long enough. fits: of how many one is to
@@ -464,14 +489,8 @@ static void burst_over(struct link *link)
 		burst(link);
 	if (longer || rate <= 0)
 		return;
-	const bool first = measures->throughput < 0, doubtful = first || rate < 0.7 * measures->throughput;
-	if (doubtful && measures->doubted <= 0 && may) {
-		measures->doubted = rate;
+	if (link_measures_rate(measures, rate, lossy, may))
 		burst(link);
-		return;
-	}
-	const double other = measures->doubted > 0 ? measures->doubted : rate, better = rate > other ? rate : other;
-	take_throughput(measures, !lossy ? better : first ? rate : (rate + other) / 2);
 }
 
 // A piece has come at the other end, at `ns` by its clock; < 0: it is refused there.

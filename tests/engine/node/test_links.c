@@ -721,6 +721,62 @@ static void pieces_tell_the_rate(void **state)
 	assert_true(rate_of(ns, 8192, 1, false, &growing) < 0);
 }
 
+// ---- what bursts, one after the other, tell of it ----
+
+// Two bursts, of which the first is doubted.
+static void take_rates(struct link_measures *measures, double rate, double again, bool lossy)
+{
+	const double known = measures->throughput;
+	assert_true(link_measures_rate(measures, rate, lossy, true));
+	assert_near(measures->throughput, known, 0.001);
+	assert_false(link_measures_rate(measures, again, lossy, true));
+	assert_true(measures->doubted <= 0);
+}
+
+static void rates_tell_the_way(void **state)
+{
+	struct link_measures measures = {.throughput = -1};
+	(void)state;
+	// The first is done twice: the better one, or where segments are lost the second.
+	assert_true(link_measures_rate(&measures, 30e6, false, true));
+	assert_false(link_measures_rate(&measures, 50e6, false, true));
+	assert_near(measures.throughput, 50e6, 0.001);
+	measures.throughput = -1;
+	assert_true(link_measures_rate(&measures, 50e6, true, true));
+	assert_false(link_measures_rate(&measures, 30e6, true, true));
+	assert_near(measures.throughput, 30e6, 0.001);
+	// What differs little goes in by half, at once.
+	measures.throughput = 50e6;
+	assert_false(link_measures_rate(&measures, 60e6, false, true));
+	assert_near(measures.throughput, 55e6, 0.001);
+	for (int lossy = 0; lossy < 2; lossy++) {
+		// A way that has become another is told so by two bursts, the one of both that is nearer to what was
+		// known.
+		measures.throughput = 50e6;
+		take_rates(&measures, 0.4e6, 0.5e6, lossy);
+		assert_near(measures.throughput, 0.5e6, 0.001);
+		take_rates(&measures, 60e6, 50e6, lossy);
+		assert_near(measures.throughput, 50e6, 0.001);
+	}
+	// One burst that is late, or that came at one time, is no other way, wherever it stands of the two.
+	take_rates(&measures, 1e6, 48e6, false);
+	assert_near(measures.throughput, 49e6, 0.001);
+	take_rates(&measures, 500e6, 51e6, false);
+	assert_near(measures.throughput, 50e6, 0.001);
+	take_rates(&measures, 30e6, 1e6, false);
+	assert_near(measures.throughput, 40e6, 0.001);
+	measures.throughput = 50e6;
+	take_rates(&measures, 1e6, 500e6, false);
+	assert_near(measures.throughput, 50e6, 0.001);
+	// Where segments are lost bursts differ: the mean of two goes in by half.
+	take_rates(&measures, 20e6, 60e6, true);
+	assert_near(measures.throughput, 45e6, 0.001);
+	// One that cannot be done again, as a generation needs the way, is no other way either.
+	measures.throughput = 50e6;
+	assert_false(link_measures_rate(&measures, 10e6, false, false));
+	assert_near(measures.throughput, 30e6, 0.001);
+}
+
 // ---- what round trips tell of their way ----
 
 static void take_round_trips(struct link_measures *measures, double rtt_ms, int count)
@@ -876,6 +932,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(bursts_wait_for_hops, begin, finish),
 		cmocka_unit_test_setup_teardown(bursts_that_are_lost_end, begin, finish),
 		cmocka_unit_test(pieces_tell_the_rate),
+		cmocka_unit_test(rates_tell_the_way),
 		cmocka_unit_test(round_trips_tell_the_way),
 		cmocka_unit_test(pings_beside_bursts_do_not_count),
 		cmocka_unit_test_setup_teardown(how_fast, begin, finish),
