@@ -203,15 +203,16 @@ void instance_parts_moved(struct instance *instance)
 
 void instance_parts_ready(struct instance *instance)
 {
-	const bool anew = instance->state == INSTANCE_PAUSED;
+	const bool anew = instance->state == INSTANCE_PAUSED, loaded = !anew || instance->recovery.anew;
 	instance_hold(instance, true);
 	instance->state = INSTANCE_RUNNING;
 	instance->ready_ms = clock_wall_ms();
 	if (!instance->used_ms) // one that gave way, or has come back, has not been used
 		instance->used_ms = clock_steady_ms();
 	instance->load_ms = parts_load_ms(instance->parts);
-	log_info("models", "instance %s of %s is ready after %.0f ms", instance->instance_id, instance->model_name,
-		 instance->load_ms);
+	if (loaded)
+		log_info("models", "instance %s of %s is ready after %lld ms", instance->instance_id,
+			 instance->model_name, (long long)(clock_steady_ms() - instance->began_loading_ms));
 	if (anew)
 		recover_done(instance);
 	else
