@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <string.h>
 
@@ -38,6 +39,17 @@ struct json *addresses_list(void)
 	}
 	freeifaddrs(list);
 	return addresses;
+}
+
+const char *addresses_unknown(const char *host)
+{
+	const struct addrinfo wanted = {.ai_socktype = SOCK_STREAM};
+	struct addrinfo *found = NULL;
+	const int fault = getaddrinfo(host, NULL, &wanted, &found);
+	if (fault)
+		return gai_strerror(fault);
+	freeaddrinfo(found);
+	return NULL;
 }
 
 static bool has(const struct json *list, const char *text)

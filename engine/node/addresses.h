@@ -8,6 +8,10 @@
 // An array of texts, of interfaces that are up: not loopback, not link-local (they mean nothing to another machine).
 struct json *addresses_list(void);
 
+// Why nobody can be dialled by this name, for a person: it cannot be looked up now. NULL: it can, or is an address.
+// Waits for the answer of whoever is asked. Static.
+const char *addresses_unknown(const char *host);
+
 // Embedded in its owner, zero but for `loop`, `changed` and `arg` before addresses_watch.
 struct addresses {
 	struct net_loop *loop;

@@ -8,6 +8,7 @@
 #include "common/net/pairing.h"
 #include "common/net/ws.h"
 #include "common/wire/message.h"
+#include "engine/node/addresses.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -376,14 +377,19 @@ static void cannot_join(struct join *join)
 // Nobody answered, or what did may do so better the next time.
 static void say_in_vain(struct join *join)
 {
+	const bool absent = join->failure == NET_FAILURE_ABSENT;
+	const char *unknown = absent && !join->unreachable_said ? addresses_unknown(join->params.host) : NULL;
 	if (join->failure == NET_FAILURE_PASSING)
 		log_warning("node", "a server is there at %s, but %s: trying again in %lld s", join->address,
 			    join->fault, (long long)join->pause_ms / 1000);
+	else if (unknown)
+		log_warning("node", "the name %s is not known here (%s): trying again; or give the server's address",
+			    join->params.host, unknown);
 	else if (!join->unreachable_said)
 		log_info("node", "no server answers at %s yet: waiting for it%s", join->address,
 			 join->params.away ? "; it is announced, so it runs: does a firewall there close this port?"
 					   : "");
-	join->unreachable_said = join->failure == NET_FAILURE_ABSENT;
+	join->unreachable_said = absent;
 }
 
 static void closed(void *user, struct net_conn *conn, int code)

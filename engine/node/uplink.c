@@ -8,6 +8,7 @@
 #include "common/base/log.h"
 #include "common/net/parts.h"
 #include "common/wire/message.h"
+#include "engine/node/addresses.h"
 #include "engine/node/find.h"
 #include "engine/node/lease.h"
 
@@ -463,6 +464,8 @@ static void say_alone(struct uplink *uplink, int64_t now_ms, bool wrong)
 	if (now_ms < uplink->notice_ms || (uplink->met && !uplink_remote(uplink)))
 		return;
 	uplink->notice_ms = now_ms + NOTICE_MS;
+	const bool absent = uplink_remote(uplink) && uplink->failure == NET_FAILURE_ABSENT;
+	const char *unknown = absent ? addresses_unknown(uplink->host) : NULL;
 	if (!uplink_remote(uplink))
 		log_info("node", "no server answers at unix:%s yet; trying again", uplink->socket_path);
 	else if (wrong)
@@ -470,6 +473,9 @@ static void say_alone(struct uplink *uplink, int64_t now_ms, bool wrong)
 			  uplink->address, uplink->fault);
 	else if (uplink->failure == NET_FAILURE_PASSING)
 		log_warning("node", "a server is there at %s, but %s: trying again", uplink->address, uplink->fault);
+	else if (unknown)
+		log_warning("node", "the name %s is not known here (%s): trying again; or join by the server's address",
+			    uplink->host, unknown);
 	else
 		log_info("node", "no server answers at %s; trying again", uplink->address);
 }

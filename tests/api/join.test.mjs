@@ -411,6 +411,9 @@ describe("joining", () => {
 		const alone = startNode(["--join", "127.0.0.1:1", "--ticket", (await ticketOf()).ticket]);
 		await alone.said(/no server answers at 127.0.0.1:1 yet/);
 		assert.equal((await alone.stop()).code, 0, "it waits until it is told not to");
+		const unnamed = startNode(["--join", "nobody.invalid:52415", "--ticket", (await ticketOf()).ticket]);
+		await unnamed.said(/the name nobody\.invalid is not known here \(.+\): trying again; or give the server's address/);
+		assert.equal((await unnamed.stop()).code, 0, "and so it does for a name");
 		const nowhere = startNode(["--ticket", (await ticketOf()).ticket]); // this server is not announced
 		await nowhere.said(/looking for a server on the local networks/);
 		assert.equal((await nowhere.stop()).code, 0, "and this one looks for it");
