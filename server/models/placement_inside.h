@@ -165,6 +165,8 @@ void why_placed(struct placement *out, const struct problem *all, const struct c
 // Those that come after `until_s` are left out.
 void why_left_out(struct placement *out, const struct problem *all, const struct chain *chain, double until_s);
 void why_assumed(struct placement *out, const struct placement_wanted *wanted, const struct model_sizes *sizes);
+// As words name it: by its name, or its id where it tells none.
+const char *why_node_name(const struct placement_wanted *wanted, unsigned node);
 void why_infeasible(struct placement *out, const struct problem *all, double until_s);
 
 // ---- placement_remedy.c ----

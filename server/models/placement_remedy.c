@@ -127,6 +127,7 @@ static void faster_hop(struct placement *out, const struct problem *all, const s
 	if (!slowest)
 		return;
 	const unsigned from = slowest->from_node, to = slowest->to_node;
+	const char *from_name = why_node_name(all->wanted, from), *to_name = why_node_name(all->wanted, to);
 	struct placement_link *ways[2] = {&changed->links[from * nodes + to], &changed->links[to * nodes + from]};
 	const struct placement_link before[2] = {*ways[0], *ways[1]},
 				    counted[2] = {cost_link(all->wanted, from, to, &measured),
@@ -143,10 +144,10 @@ static void faster_hop(struct placement *out, const struct problem *all, const s
 		}
 		const double value = again(changed);
 		if (worth(value, chain->value))
-			remedy_add(out, -1, "%s: %.2f instead of %.2f ms a token",
-				   direct ? "a direct link in place of the slowest hop's way by the server, with half "
-					    "its round trip"
-					  : "the slowest hop at 1 Gbit/s",
+			remedy_add(out, -1, "%s, from %s to %s, %s: %.2f instead of %.2f ms a token",
+				   direct ? "a direct link" : "the slowest hop", from_name, to_name,
+				   direct ? "in place of the way by the server, with half its round trip"
+					  : "at 1 Gbit/s",
 				   value * 1e3, chain->value * 1e3);
 		*ways[0] = before[0];
 		*ways[1] = before[1];
@@ -165,6 +166,38 @@ void remedies_find(struct placement *out, const struct problem *all, const struc
 
 // ---- possible ----
 
+static bool fits(const struct changed *changed)
+{
+	return !isinf(placement_value(&changed->wanted, 0));
+}
+
+// The first device that is draining and would do by itself; else all of them, where they would together.
+static void back_in_service(struct placement *out, const struct problem *all, struct changed *changed)
+{
+	const struct placement_device *given = all->wanted->devices;
+	const unsigned count = all->wanted->device_count;
+	unsigned draining = 0;
+	for (unsigned i = 0; i < count && !time_is_up(changed); i++) {
+		if (!given[i].draining)
+			continue;
+		draining++;
+		changed->devices[i].unusable = NULL;
+		if (fits(changed)) {
+			remedy_add(out, (int)i, "with %s back in service it would fit: exogpu devices return %s",
+				   given[i].name, given[i].device_id);
+			draining = 0;
+			break;
+		}
+		changed->devices[i].unusable = given[i].unusable;
+	}
+	for (unsigned i = 0; i < count; i++)
+		changed->devices[i].unusable = given[i].draining ? NULL : given[i].unusable;
+	if (draining > 1 && !time_is_up(changed) && fits(changed))
+		remedy_add(out, -1, "with the %u devices that are draining back in service it would fit", draining);
+	for (unsigned i = 0; i < count; i++)
+		changed->devices[i].unusable = given[i].unusable;
+}
+
 void remedies_infeasible(struct placement *out, const struct problem *all, double until_s)
 {
 	struct changed changed;
@@ -172,6 +205,7 @@ void remedies_infeasible(struct placement *out, const struct problem *all, doubl
 	int of = NOBODY;
 	if (!changed_init(&changed, all, until_s))
 		return;
+	back_in_service(out, all, &changed);
 	for (unsigned i = 0; i < all->count && i < MOST_TRIED; i++) { // the fewest GiB, by doubling and halving
 		const unsigned index = all->devices[i].index;
 		const uint64_t has = changed.devices[index].free_bytes;
@@ -179,10 +213,10 @@ void remedies_infeasible(struct placement *out, const struct problem *all, doubl
 		while (high - low > 1 && !time_is_up(&changed)) {
 			const uint64_t middle = (low + high) / 2;
 			changed.devices[index].free_bytes = has + middle * GIB;
-			if (isinf(placement_value(&changed.wanted, 0)))
-				low = middle;
-			else
+			if (fits(&changed))
 				high = middle;
+			else
+				low = middle;
 		}
 		changed.devices[index].free_bytes = has;
 		if (high * GIB < least) {
@@ -196,7 +230,7 @@ void remedies_infeasible(struct placement *out, const struct problem *all, doubl
 	for (uint32_t context = all->wanted->context_tokens / 2; context >= LEAST_CONTEXT && !time_is_up(&changed);
 	     context /= 2) {
 		changed.wanted.context_tokens = context;
-		if (isinf(placement_value(&changed.wanted, 0)))
+		if (!fits(&changed))
 			continue;
 		remedy_add(out, -1, "with a context of %u tokens it would fit", context);
 		break;

@@ -233,7 +233,7 @@ void why_left_out(struct placement *out, const struct problem *all, const struct
 
 // ---- what was assumed ----
 
-static const char *node_name(const struct placement_wanted *wanted, unsigned node)
+const char *why_node_name(const struct placement_wanted *wanted, unsigned node)
 {
 	for (unsigned i = 0; i < wanted->device_count; i++)
 		if (wanted->devices[i].node == node)
@@ -291,8 +291,8 @@ void why_assumed(struct placement *out, const struct placement_wanted *wanted, c
 			why_add(out, -1,
 				"the link from %s to %s (%s) has not been measured in full: %.1f ms there and back and "
 				"%.0f MB/s are counted",
-				node_name(wanted, hop->from_node), node_name(wanted, hop->to_node), link.link_class,
-				link.round_trip_s * 1e3, link.bytes_per_s / 1e6);
+				why_node_name(wanted, hop->from_node), why_node_name(wanted, hop->to_node),
+				link.link_class, link.round_trip_s * 1e3, link.bytes_per_s / 1e6);
 	}
 	for (unsigned i = 0; i < out->stage_count; i++) {
 		const struct placement_device *device = &wanted->devices[out->stages[i].device];
@@ -332,10 +332,6 @@ static void say_none_usable(struct placement *out, const struct placement_wanted
 		draining == 1   ? " is"
 		: draining == 2 ? " other are"
 				: " others are");
-	if (wanted->remedies)
-		remedy_add(out, (int)(first - wanted->devices),
-			   "with %s back in service there would be one: exogpu devices return %s", first->name,
-			   first->device_id);
 }
 
 // All that can be used together, and the device that comes nearest.

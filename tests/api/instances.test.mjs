@@ -171,6 +171,32 @@ describe("instances", () => {
 		assert.match(told.detail.reason, /SIGSEGV/);
 	});
 
+	test("the log says how long each load took, from its beginning on", async () => {
+		const hold = (ms) => {
+			node.open = (message) => {
+				node.open = undefined;
+				node.receiveRequest(message);
+				const worker = node.worker();
+				worker.answers["instance.load"] = (params, body, id) => {
+					setTimeout(() => worker.send({ jsonrpc: "2.0", id, ...worker.run("instance.load", params, body, id) }), ms);
+					return null;
+				};
+			};
+		};
+		const said = async (instance_id) => (await admin.call("log.list", { limit: 500 })).lines
+			.filter((one) => one.text.startsWith(`instance ${instance_id} of `)).map((one) => / is ready after (\d+) ms$/.exec(one.text)?.[1]).filter(Boolean);
+		hold(300);
+		const { instance_id } = await loaded();
+		hold(600);
+		ended(node.worker(), "it was killed by SIGSEGV");
+		await anew(instance_id, 1);
+		const took = await eventually(async () => {
+			const all = await said(instance_id);
+			return all.length === 2 && all;
+		}, "both loads are in the log");
+		assert.ok(took[0] >= 290 && took[1] >= 590, took.join(", "));
+	});
+
 	test("a load that is refused says so", async () => {
 		node.open = (message) => {
 			node.open = undefined;
@@ -350,10 +376,11 @@ describe("instances", () => {
 		own.worker().kill();
 		const waits = await eventually(async () => {
 			const one = await first();
-			return one.state === "paused" && one.remedies.length > 1 && one;
+			return one.state === "paused" && one.remedies.length > 2 && one;
 		}, "it says what would help", 60000 * slow).catch(async (error) => { throw new Error(`${error.message}; it is ${JSON.stringify(await first())}`); });
 		assert.match(waits.remedies[0], /in the format Q8_0 it would fit/);
-		assert.match(waits.remedies[1], /with \d+ GiB more on Tight it would fit/);
+		assert.equal(waits.remedies[1], "with GPU back in service it would fit: exogpu devices return dev_gpu");
+		assert.match(waits.remedies[2], /with \d+ GiB more on Tight it would fit/);
 		const [, command] = /it waits for a place: .*; with its weights in Q8_0 it would fit: exogpu (.*)$/.exec(waits.state_reason) ?? [];
 		assert.equal(command, `move ${instance_id} --format Q8_0`, waits.state_reason);
 		const moved = await run([...command.split(" "), "--data", other.data]);

@@ -83,8 +83,9 @@ suite("paused", () => {
 		await drain("dev_1", true);
 		await drain("dev_2", true);
 		nodes[0].worker().kill();
-		const { missing, remedies } = await is("it waits for a place", (one) => one.state === "paused" && /^it waits for a place/.test(one.state_reason));
-		assert.deepEqual(remedies, []); // the devices are kept from it, not too small
+		const { missing, remedies } = await is("it waits for a place, and says what would give it one", (one) => one.state === "paused" &&
+			/^it waits for a place/.test(one.state_reason) && one.remedies.length);
+		assert.match(remedies[0], /^with .* of one back in service it would fit: exogpu devices return dev_1$/);
 		assert.deepEqual(missing, [{ first_layer: 0, layer_count: model.architecture.layers, device_id: "dev_1", to_device_id: null }]);
 		await everywhere("instance-paused", async (page) => {
 			await page.getByText(/it waits for a place/i).first().waitFor();

@@ -258,6 +258,15 @@ static bool says(const char *text)
 	return false;
 }
 
+// The device of the remedy with this text; MOST: there is none.
+static int helps(const char *text)
+{
+	for (unsigned i = 0; i < placement.remedy_count; i++)
+		if (strstr(placement.remedies[i].text, text))
+			return placement.remedies[i].device;
+	return MOST;
+}
+
 // In words: what would give it a place where nothing can be used, one layer, and memory of less than a GiB.
 static void what_is_said(void **unused)
 {
@@ -277,12 +286,30 @@ static void what_is_said(void **unused)
 			    "no device can be used: dev_1 is draining, and can be once that is ended");
 	assert_int_equal(placement.remedies[0].device, 1);
 	assert_string_equal(placement.remedies[0].text,
-			    "with dev_1 back in service there would be one: exogpu devices return dev_1");
+			    "with dev_1 back in service it would fit: exogpu devices return dev_1");
 	devices[0].unusable = "it is draining";
 	devices[0].draining = true;
 	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
 	assert_string_equal(placement.whys[0].text,
 			    "no device can be used: dev_0 and 1 other are draining, and can be once that is ended");
+
+	// One that is too small beside others that are draining: the first that would do, else all of them, if they
+	// would.
+	make_device(0, PLACE_CUDA, GIB / 4);
+	make_device(2, PLACE_CUDA, 4 * GIB);
+	devices[1].free_bytes = GIB / 4;
+	devices[2].unusable = "it is draining";
+	devices[2].draining = true;
+	want(3);
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_int_equal(helps("with dev_2 back in service it would fit: exogpu devices return dev_2"), 2);
+	devices[0].free_bytes = 0;
+	devices[1].free_bytes = devices[2].free_bytes = GIB / 2;
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_int_equal(helps("with the 2 devices that are draining back in service it would fit"), -1);
+	devices[1].free_bytes = devices[2].free_bytes = 0;
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_int_equal(helps("back in service"), MOST);
 
 	make_device(0, PLACE_CUDA, 0);
 	want(1);
@@ -391,6 +418,29 @@ static void prompts(void **unused)
 	wanted.timed_count = 1;
 	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
 	assert_true(placement.prompt_tokens_per_s < 0);
+}
+
+// A hop that would help is named: a faster one, and one past the server.
+static void faster_hops(void **unused)
+{
+	struct placement_link links[4];
+	(void)unused;
+	make_model(8, 100000000);
+	for (unsigned i = 0; i < 2; i++) {
+		make_device(i, PLACE_CUDA, 3 * GIB / 4);
+		devices[i].node = i;
+		devices[i].node_name = i ? "three" : "one";
+	}
+	for (int i = 0; i < 4; i++)
+		links[i] = (struct placement_link){.known = true, .round_trip_s = 20e-3, .bytes_per_s = 1e6};
+	want(2);
+	wanted.node_count = 2;
+	wanted.links = links;
+	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
+	assert_int_equal(placement.hop_count, 2);
+	assert_true(helps("the slowest hop, from one to three, at 1 Gbit/s: ") == -1 ||
+		    helps("the slowest hop, from three to one, at 1 Gbit/s: ") == -1);
+	assert_int_equal(helps(", in place of the way by the server, with half its round trip: "), -1);
 }
 
 // How many times as long as one sequence so many take.
@@ -834,6 +884,7 @@ int main(void)
 		cmocka_unit_test(pins),
 		cmocka_unit_test(what_is_said),
 		cmocka_unit_test(prompts),
+		cmocka_unit_test(faster_hops),
 		cmocka_unit_test(batches_that_were_timed),
 		cmocka_unit_test(layers_that_were_timed),
 		cmocka_unit_test(slices_of_equal_devices),
