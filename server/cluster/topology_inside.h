@@ -121,6 +121,8 @@ struct topology_news {
 	unsigned count[LINK_NEWS]; // 0: none
 };
 void topology_judge(const struct topology_from *from, struct topology_link *link, struct topology_news *news);
+// Of three digits, or whole: 0.412, 12.6, 1060. Returns text.
+char *topology_figure(double value, char text[16]);
 void topology_tell_news(struct topology *topology, const struct topology_from *from, const struct topology_news *news);
 
 // topology_json.c

@@ -10,6 +10,7 @@
 #include "common/base/clock.h"
 #include "server/cluster/topology_inside.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -54,6 +55,12 @@ enum link_class topology_class(const struct topology_from *from, const struct to
 	return classes[there].bits_per_s < classes[here].bits_per_s ? there : here;
 }
 
+char *topology_figure(double value, char text[16])
+{
+	snprintf(text, 16, value < 999.5 ? "%.3g" : "%.0f", fmin(value, 1e12));
+	return text;
+}
+
 // What is wrong with the newest reading; false: nothing that was measured is.
 static bool find_fault(const struct topology_from *from, const struct topology_link *link, char *reason, size_t size)
 {
@@ -62,8 +69,9 @@ static bool find_fault(const struct topology_from *from, const struct topology_l
 	const double bytes_per_s = link->values[LINK_THROUGHPUT], interface_bits = link->values[LINK_INTERFACE_BITS];
 	const char *words = classes[class].words;
 	if (rtt_ms > 0 && link->values[LINK_RTT_MS] > rtt_ms) {
-		snprintf(reason, size, "a round trip takes %.3g ms, and by %s should take under %.0f",
-			 link->values[LINK_RTT_MS], words, rtt_ms);
+		char took[16];
+		snprintf(reason, size, "a round trip takes %s ms, and by %s should take under %.0f",
+			 topology_figure(link->values[LINK_RTT_MS], took), words, rtt_ms);
 		return true;
 	}
 	if (bits_per_s <= 0 || bytes_per_s < 0 || bytes_per_s * 8 >= bits_per_s * USABLE)

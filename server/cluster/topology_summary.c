@@ -125,7 +125,7 @@ static void add_measured(void *context, const struct topology_figures *figures)
 
 static struct json *bottleneck_json(const struct survey *survey)
 {
-	char text[512], rate[64] = "";
+	char text[512], rate[64] = "", figures[3][16];
 	if (!survey->from)
 		return json_new_null();
 	struct json *json = json_new_object();
@@ -133,12 +133,13 @@ static struct json *bottleneck_json(const struct survey *survey)
 	const bool relayed = !worst->direct && !survey->from->local && !survey->to->local; // else the server's is its
 	const double bytes_per_s = worst->throughput_bytes_per_s;
 	if (bytes_per_s >= 0)
-		snprintf(rate, sizeof rate, " and the way gives %.3g MB/s", bytes_per_s * 1e-6);
+		snprintf(rate, sizeof rate, " and the way gives %s Mbit/s",
+			 topology_figure(bytes_per_s * 8e-6, figures[0]));
 	snprintf(text, sizeof text,
-		 "From %.64s to %.64s, by %s, a round trip takes %.3g ms%s: a MiB is on its way for %.3g ms%s%s.",
+		 "From %.64s to %.64s, by %s, a round trip takes %s ms%s: a MiB is on its way for %s ms%s%s.",
 		 topology_node_name(survey->from), topology_node_name(survey->to),
 		 !worst->direct ? "way of the server" : link_class_words(link_class_parse(worst->link_class)),
-		 worst->rtt_ms, rate, survey->worst_s * 1000,
+		 topology_figure(worst->rtt_ms, figures[1]), rate, topology_figure(survey->worst_s * 1000, figures[2]),
 		 bytes_per_s < 0 ? " at least, as its rate is not measured yet" : "",
 		 relayed ? "; a direct link between the two would shorten it" : "");
 	json_set_string(json, "from_node_id", survey->from->node_id);

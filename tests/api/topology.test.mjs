@@ -180,7 +180,12 @@ describe("links", () => {
 		assert.equal(summary.direct_pairs, 1);
 		assert.equal(summary.diameter_ms, 50, "b and c, both ways to the server added");
 		assert.ok(Math.abs(summary.mean_rtt_ms - (2 + 2 + 10 + 20 + 30) / 5) < 1e-9, summary.mean_rtt_ms);
-		assert.match(summary.bottleneck.text, /^From (b to c|c to b), by way of the server, a round trip takes 50 ms and the way gives 20 MB\/s/);
+		assert.match(summary.bottleneck.text, /^From (b to c|c to b), by way of the server, a round trip takes 50 ms and the way gives 160 Mbit\/s: a MiB is on its way for 77\.4 ms/);
+		tell(c, { peer_id: "server", class: "wifi", rtt_ms: 1060.4, throughput_bytes_per_s: 5e4 });
+		await eventually(async () => (await linkOf(admin, "nod_c", "server"))?.rtt_ms === 1060.4, "it was taken");
+		assert.match((await admin.call("topology.summary")).bottleneck.text, /a round trip takes 1080 ms and the way gives 0\.4 Mbit\/s: a MiB is on its way for \d{5} ms/);
+		tell(c, { peer_id: "server", class: "wifi", rtt_ms: 30, throughput_bytes_per_s: 2e7 });
+		await eventually(async () => (await linkOf(admin, "nod_c", "server"))?.rtt_ms === 30, "it is as it was");
 	});
 
 	test("what no node may say is passed over, and the connection stays", async () => {
