@@ -202,9 +202,10 @@ static int decide(const struct cli_arguments *arguments, const char *method, con
 	return result;
 }
 
-// The id of the node of this id, or of the one of this name that is in the cluster; where there is none, the text as it
-// is. Those that wait have only said what they are called.
-static enum status find_member(const struct json *nodes, const char *text, const char **node_id, struct error *error)
+// The id of the node of this id, or of the one of this name that waits, or else is in the cluster; where there is none,
+// the text as it is.
+static enum status find_node(const struct json *nodes, const char *text, bool waits, const char **node_id,
+			     struct error *error)
 {
 	unsigned count = 0;
 	*node_id = text;
@@ -212,7 +213,7 @@ static enum status find_member(const struct json *nodes, const char *text, const
 		return STATUS_OK;
 	for (const struct json *one = json_first(nodes); one; one = json_next(one)) {
 		if (strcasecmp(json_get_string(one, "name", ""), text) != 0 ||
-		    !strcmp(json_get_string(one, "state", ""), "pending"))
+		    !strcmp(json_get_string(one, "state", ""), "pending") != waits)
 			continue;
 		*node_id = json_get_string(one, "node_id", "");
 		count++;
@@ -224,9 +225,31 @@ static enum status find_member(const struct json *nodes, const char *text, const
 	return STATUS_CONFLICT;
 }
 
+// A decision about the node that the operand names, of those that wait or of those in the cluster.
+static int decide_named(const struct cli_arguments *arguments, const char *method, bool waits, const char *done,
+			struct error *error)
+{
+	struct json *snapshot = NULL;
+	struct cli_arguments quiet = *arguments;
+	const char *text = arguments->operand, *node_id;
+	quiet.json = false;
+	int result = command_call(&quiet, "cluster.snapshot", NULL, &snapshot, error);
+	if (!result)
+		result = find_node(json_get(snapshot, "nodes"), text, waits, &node_id, error) ? 1 : 0;
+	if (!result && waits && strcmp(node_id, text) != 0 && !arguments->second) {
+		error_set(error, STATUS_INVALID_PARAMS, "a node that waits is let in by its name with its digits only");
+		error_hint(error, "anybody may call a machine so: add the six digits that it shows itself");
+		result = 1;
+	}
+	if (!result)
+		result = decide(arguments, method, node_id, arguments->second, done, error);
+	json_destroy(&snapshot);
+	return result;
+}
+
 static int run_approve(const struct cli_arguments *arguments, struct error *error)
 {
-	return decide(arguments, "node.approve", arguments->operand, arguments->second, "let in ", error);
+	return decide_named(arguments, "node.approve", true, "let in ", error);
 }
 
 static int run_refuse(const struct cli_arguments *arguments, struct error *error)
@@ -236,17 +259,7 @@ static int run_refuse(const struct cli_arguments *arguments, struct error *error
 
 static int run_remove(const struct cli_arguments *arguments, struct error *error)
 {
-	struct json *snapshot = NULL;
-	struct cli_arguments quiet = *arguments;
-	const char *node_id;
-	quiet.json = false;
-	int result = command_call(&quiet, "cluster.snapshot", NULL, &snapshot, error);
-	if (!result)
-		result = find_member(json_get(snapshot, "nodes"), arguments->operand, &node_id, error) ? 1 : 0;
-	if (!result)
-		result = decide(arguments, "node.remove", node_id, NULL, "removed ", error);
-	json_destroy(&snapshot);
-	return result;
+	return decide_named(arguments, "node.remove", false, "removed ", error);
 }
 
 static const struct flag flags[] = {
@@ -264,10 +277,11 @@ const struct cli_command nodes_command = {
 };
 const struct cli_command nodes_approve_command = {
 	.name = "nodes approve",
-	.operand = "ID [CODE]",
+	.operand = "NODE [CODE]",
 	.summary = "let a waiting node in; first compare its six digits",
-	.more = "exogpu nodes shows the digits. Let a node in only if it shows the same ones itself: if they differ,\n"
-		"somebody stands between it and this server. With CODE nobody is let in who has another one.\n",
+	.more = "NODE is an id, or with CODE a name, of exogpu nodes, which shows the digits. Let a node in only\n"
+		"if it shows the same ones itself: if they differ, somebody stands between it and this server. With\n"
+		"CODE nobody is let in who has another one.\n",
 	.run = run_approve,
 };
 const struct cli_command nodes_refuse_command = {

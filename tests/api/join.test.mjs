@@ -113,7 +113,9 @@ describe("joining", () => {
 		assert.match(shown.stdout, new RegExp(`code ${high} ${low}.*nodes approve ${id} ${high}${low}`));
 		const wrong = await cli(server, "nodes", "approve", id, high === "000" ? "111111" : "000000");
 		assert.deepEqual([wrong.code, /shows another code/.test(wrong.stderr)], [1, true], wrong.stderr);
-		const { code, stdout } = await cli(server, "nodes", "approve", id, high + low);
+		const named = await cli(server, "nodes", "approve", "second");
+		assert.deepEqual([named.code, /add the six digits that it shows itself/.test(named.stderr)], [1, true], named.stderr);
+		const { code, stdout } = await cli(server, "nodes", "approve", "Second", high + low);
 		assert.deepEqual([code, stdout], [0, `let in ${id}\n`]);
 		await becomes(admin, id, "online");
 		assert.deepEqual((await admin.call("node.waiting")).waiting, []);
