@@ -64,10 +64,22 @@ static void add_number(struct table *table, const struct json *link, const char 
 	table_add(table, TONE_PLAIN, "%s", text);
 }
 
-static void add_rate(struct table *table, const struct json *link, const char *name)
+static void add_rate(struct table *table, const struct json *pair, const char *name)
 {
 	char text[FORMAT_BYTES];
-	table_add(table, TONE_PLAIN, "%s", format_rate(json_get_number(link, name, -1), "B/s", text));
+	table_add(table, TONE_PLAIN, "%s", format_rate(json_get_number(pair, name, -1), "B/s", text));
+}
+
+// Networks are sold in bits.
+static const char *link_rate(const struct json *link, const char *name, char text[FORMAT_BYTES])
+{
+	return format_rate(8 * json_get_number(link, name, -1), "bit/s", text);
+}
+
+static const char *round_trip(double ms, char text[FORMAT_BYTES])
+{
+	snprintf(text, FORMAT_BYTES, ms < 999.5 ? "%.3g ms" : "%.0f ms", ms);
+	return text;
 }
 
 // How a link stands: down, or worse than it should be, if one of its ways is.
@@ -106,17 +118,17 @@ static void add_link(struct table *table, const struct json *nodes, const struct
 	add_number(table, link, "rtt_ms", "ms");
 	add_number(table, link, "jitter_ms", "ms");
 	add_number(table, link, "loss_percent", "%");
-	add_rate(table, link, "throughput_bytes_per_s");
-	if (back)
-		add_rate(table, back, "throughput_bytes_per_s");
-	else // the server measures none itself
-		add_rate(table, link, "throughput_back_bytes_per_s");
+	table_add(table, TONE_PLAIN, "%s", link_rate(link, "throughput_bytes_per_s", text));
+	// The server measures none itself.
+	table_add(table, TONE_PLAIN, "%s",
+		  back ? link_rate(back, "throughput_bytes_per_s", text)
+		       : link_rate(link, "throughput_back_bytes_per_s", text));
 	table_add(table, TONE_PLAIN, "%s", format_age(age_of(link, back), text));
 }
 
 static void print_summary(const struct json *summary)
 {
-	char memory[FORMAT_BYTES], rate[FORMAT_BYTES], line[640];
+	char memory[FORMAT_BYTES], rate[FORMAT_BYTES], ms[FORMAT_BYTES], line[640];
 	const int64_t nodes = json_get_integer(summary, "nodes", 0), devices = json_get_integer(summary, "devices", 0);
 	const int64_t pairs = json_get_integer(summary, "pairs", 0),
 		      degraded = json_get_integer(summary, "degraded", 0);
@@ -136,10 +148,11 @@ static void print_summary(const struct json *summary)
 		printf("%lld pair%s of devices of one machine cop%s to each other directly\n", (long long)direct,
 		       direct == 1 ? "" : "s", direct == 1 ? "ies" : "y");
 	if (rtt >= 0)
-		printf("in the mean a round trip takes %.3g ms and a link gives %s\n", rtt,
-		       format_rate(json_get_number(summary, "mean_throughput_bytes_per_s", -1), "B/s", rate));
+		printf("in the mean a round trip takes %s and a link gives %s\n", round_trip(rtt, ms),
+		       link_rate(summary, "mean_throughput_bytes_per_s", rate));
 	if (diameter >= 0)
-		printf("between the two nodes that are farthest apart a round trip takes %.3g ms\n", diameter);
+		printf("between the two nodes that are farthest apart a round trip takes %s\n",
+		       round_trip(diameter, ms));
 	const char *text = json_get_string(json_get(summary, "bottleneck"), "text", "");
 	if (text[0]) {
 		snprintf(line, sizeof line, "%s", text);
