@@ -204,7 +204,7 @@ async function benchSplit() {
 	row(`a prompt of ${PROMPT}`, split(rates.get(STREAMS[0]).instance), ...ratio(prompts), ...guessed(prompts));
 	for (const [count, figures] of rates)
 		row(`${count} requests at once`, split(figures.instance), ...ratio(figures), ...guessed(figures));
-	console.log(`\nBefore anything had run, for ${STREAMS[0]}: ${split(before)}, ${before.rate} tokens/s predicted.`);
+	console.log(`\nBefore anything had run, for ${STREAMS[0]}: ${split(before)}, ${before.rate.toFixed(1)} tokens/s predicted.`);
 	await end(cluster);
 }
 
