@@ -14,9 +14,10 @@ fail_usage() { # COMMAND MESSAGE
 	exit 2
 }
 
-# step NAME TEXT COMMAND...: run it, its output in build/log/NAME.log; one line with its seconds. Returns its status;
-# on failure the end of the log is shown (step_tail=0: the caller shows it). With step_quiet=1 a step that succeeds within a second leaves no line, so
-# that a start with nothing to do shows the server and nothing else.
+# step NAME TEXT COMMAND...: run it, its output in build/log/NAME.log; one line with its seconds. Returns its status, of
+# which 77 says that it was skipped; on failure the end of the log is shown (step_tail=0: the caller shows it). With
+# step_quiet=1 a step that succeeds within a second leaves no line, so that a start with nothing to do shows the server
+# and nothing else.
 step() {
 	local name=$1 text=$2 status=0 start=$EPOCHREALTIME log pid
 	shift 2
@@ -38,6 +39,10 @@ step() {
 	if [ $status -eq 0 ]; then
 		printf '%s s\n' "$(seconds_since "$start")" >&2
 		return 0
+	fi
+	if [ $status -eq 77 ]; then
+		printf 'skipped\n' >&2
+		return $status
 	fi
 	printf 'failed after %s s\n' "$(seconds_since "$start")" >&2
 	if [ "${step_tail:-40}" -gt 0 ]; then
