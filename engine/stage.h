@@ -26,6 +26,7 @@
 #include "engine/model/model.h"
 
 enum { STAGE_PAGE_TOKENS = 32, STAGE_SLICES = 8 };
+#define STAGE_NO_TOKEN UINT32_MAX // one of a row's logits is NaN or infinite: weights are damaged
 
 struct stage;
 
@@ -102,7 +103,8 @@ struct stage_batch {
 	const uint32_t *output_rows; // (output_count), ascending
 	uint32_t output_count;
 	float *logits;    // (output_count, vocabulary), or NULL
-	uint32_t *argmax; // (output_count): the token of the largest logit, the lowest of equals; or NULL
+	uint32_t *argmax; // (output_count): the token of the largest logit, the lowest of equals, or STAGE_NO_TOKEN;
+			  // or NULL
 	float *hidden;    // (output_count, embedding) after the output norm, or NULL
 };
 // Compute, and return when what is wanted is there. Errors: STATUS_INVALID_PARAMS, STATUS_DEVICE_LOST,

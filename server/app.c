@@ -73,6 +73,7 @@ struct app {
 	struct witnesses *witnesses;
 	struct net_tls *tls; // NULL: on loopback plain HTTP is spoken
 	struct events *events;
+	struct alerts *alerts;
 	struct log_lines *log_lines;
 	struct cluster *cluster;
 	struct topology *topology;
@@ -275,6 +276,7 @@ static enum status create_state(struct app *app, struct error *error)
 	const int64_t *limits = app->options.limits.values;
 	struct store_params store = {.loop = app->loop,
 				     .directory = app->options.data,
+				     .accept_unsigned = app->options.accept_unsigned,
 				     .audit_segment_entries = limits[LIMIT_AUDIT_SEGMENT_ENTRIES_ID],
 				     .audit_segment_bytes = limits[LIMIT_AUDIT_SEGMENT_BYTES_ID],
 				     .audit_segment_days = limits[LIMIT_AUDIT_SEGMENT_DAYS_ID],
@@ -299,6 +301,8 @@ static enum status create_state(struct app *app, struct error *error)
 		status = create_authority(app, error);
 	if (!status)
 		status = events_create(&app->events, app->api_contract, watched_changed, app);
+	if (!status)
+		status = alerts_create(&app->alerts, &(struct alerts_params){app->store, app->events}, error);
 	if (!status)
 		status = log_lines_create(&app->log_lines, app->events);
 	if (!status) {
@@ -411,6 +415,7 @@ static enum status create_doors(struct app *app, struct error *error)
 				 .tickets = app->tickets,
 				 .discovery = app->discovery,
 				 .witnesses = app->witnesses,
+				 .alerts = app->alerts,
 				 .authority = app->authority,
 				 .tls = app->options.tls,
 				 .name = app->cluster_name,
@@ -420,6 +425,7 @@ static enum status create_doors(struct app *app, struct error *error)
 	struct node_links_params nodes = {.loop = app->loop,
 					  .contract = app->node_contract,
 					  .cluster = app->cluster,
+					  .audit = app->audit,
 					  .events = app->events,
 					  .log_lines = app->log_lines,
 					  .topology = app->topology,
@@ -515,8 +521,11 @@ static enum status create(struct app *app, struct error *error)
 	if (!status)
 		status = create_discovery(app, error);
 	if (!status) {
-		struct witnesses_params witnesses = {
-			.loop = app->loop, .store = app->store, .audit = app->audit, .cluster = app->cluster};
+		struct witnesses_params witnesses = {.loop = app->loop,
+						     .store = app->store,
+						     .audit = app->audit,
+						     .cluster = app->cluster,
+						     .alerts = app->alerts};
 		status = witnesses_create(&app->witnesses, &witnesses);
 	}
 	if (!status)
@@ -529,6 +538,8 @@ static enum status create(struct app *app, struct error *error)
 						 .data = app->options.data,
 						 .log_level = log_level_name(app->options.log_level)};
 		status = local_node_create(&app->local_node, &node, error);
+		if (!status)
+			cluster_discover(app->cluster);
 	}
 	if (!status && app->options.announced)
 		status = discovery_announce(app->discovery, http_port(app->http), error);
@@ -546,6 +557,7 @@ static void destroy(struct app *app)
 		net_close_all(app->loop, 1001);
 	node_links_destroy(&app->nodes);
 	witnesses_destroy(&app->witnesses);
+	alerts_destroy(&app->alerts);
 	discovery_destroy(&app->discovery);
 	joins_destroy(&app->joins);
 	tickets_destroy(&app->tickets);

@@ -17,7 +17,7 @@ enum { DEFAULT_PORT = 52415 };
 // As they are on the command line.
 struct words {
 	const char *listen, *data, *name, *log_level, *tls_cert, *tls_key, *tls_names, *limits, *hub_url, *ollama_url;
-	const char *placement_timeout, *headroom, *give_way_after;
+	const char *placement_timeout, *headroom, *give_way_after, *accept_unsigned;
 	const char *cors_origins[FLAGS_MANY];
 	bool no_local_node, lan, take_better, load_on_demand, help;
 };
@@ -75,6 +75,10 @@ static const struct flag flags[] = {
 	 "the scope infer (without this option: only with tokens of the scope admin)",
 	 offsetof(struct words, load_on_demand)},
 	{"limit", "NAME=N,...", "change limits, which are listed below", offsetof(struct words, limits)},
+	{"accept-unsigned", "FIRST-LAST",
+	 "sign these entries of the audit log, which a start has refused because no signed head covers them; "
+	 "an entry tells it",
+	 offsetof(struct words, accept_unsigned)},
 	{"help", NULL, "this text", offsetof(struct words, help)},
 	{0},
 };
@@ -251,6 +255,7 @@ static enum status take(struct options *options, const struct words *words, stru
 		status = check_origin(words->cors_origins[i], error);
 	}
 	options->limit_settings = words->limits;
+	options->accept_unsigned = words->accept_unsigned;
 	if (!status)
 		status = take_url(&options->hub_url, "hub-url", words->hub_url, error);
 	if (!status)

@@ -1,4 +1,4 @@
-/* What `exogpu serve` is told. Thread: before any other. */
+/* The options of `exogpu serve`. Thread: before any other. */
 #pragma once
 #include "common/base/flags.h"
 #include "common/base/log.h"
@@ -21,6 +21,7 @@ struct options {
 	bool take_better;
 	bool load_on_demand; // for any token that may ask
 	struct limit_values limits;
+	const char *accept_unsigned;              // entries of the audit log, "FIRST-LAST"; NULL: none
 	const char *limit_settings;               // as they were given; NULL: none
 	const char *cors_origins[FLAGS_MANY + 1]; // whose pages may use /v1; ends with NULL
 };

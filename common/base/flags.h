@@ -1,4 +1,4 @@
-/* What follows a command: --name VALUE, --name=VALUE, --switch, -h, and operands in a fixed order.
+/* The arguments of a command: --name VALUE, --name=VALUE, --switch, -h, and operands in a fixed order.
  *
  * serve, node and the client commands all read theirs here, so that one mistake has one wording wherever it is made. A
  * command lists its flags with the members that they fill; values stay texts, owned by argv, and each command reads its
@@ -21,7 +21,7 @@ struct flag {
 
 struct flags {
 	const struct flag *own, *common; // each ends with a NULL name; may be NULL
-	// What the operands are called, with a space between: "DEVICE SIZE"; one in brackets may be left out, the last
+	// The names of the operands, with a space between: "DEVICE SIZE"; one in brackets may be left out, the last
 	// one only: "[DEVICE]". NULL: there are none.
 	const char *operands;
 	size_t operand_offset; // of the first one's const char *; those of the others follow it

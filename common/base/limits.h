@@ -15,6 +15,14 @@
 	X(LIMIT_LOGIN_MS,              "login_ms",                   5000)               \
 	X(LIMIT_CONNECTIONS,           "connections",                4096)               \
 	X(LIMIT_CONNECTIONS_OF_ADDRESS, "connections_of_address",    2048)               \
+	X(LIMIT_STRANGERS,             "strangers",                  1024)               \
+	X(LIMIT_HANDSHAKE_MS,          "handshake_ms",               5000)               \
+	X(LIMIT_HTTP_HEAD_MS,          "http_head_ms",               5000)               \
+	X(LIMIT_HTTP_BODY_MS,          "http_body_ms",               5000)               \
+	X(LIMIT_HTTP_BYTES_PER_S,      "http_bytes_per_s",           1024)               \
+	X(LIMIT_HTTP_IDLE_MS,          "http_idle_ms",               15000)              \
+	X(LIMIT_HTTP_LEAVE_MS,         "http_leave_ms",              1000)               \
+	X(LIMIT_ANSWER_STALL_MS,       "answer_stall_ms",            60000)              \
 	X(LIMIT_CONNECTIONS_NOT_LOGGED_IN, "connections_not_logged_in", 64)              \
 	X(LIMIT_NOT_LOGGED_IN_OF_ADDRESS, "not_logged_in_of_address", 32)                \
 	X(LIMIT_LOGIN_FAILURES,        "login_failures",             5)                  \
@@ -48,12 +56,14 @@
 	X(LIMIT_NODE_PING_S,           "node_ping_s",                3)                  \
 	X(LIMIT_NODE_SILENCE_S,        "node_silence_s",             8)
 
-// Those that `serve --limit name=value` sets. docs/configuration.md says the same.
+// The limits that `serve --limit name=value` sets. docs/configuration.md lists the same ones.
 //        name in C                     least     most               what for
 #define LIMIT_CONFIGURABLE_LIST(X) \
 	X(LIMIT_CONNECTIONS,               8,        LIMIT_CONNECTIONS, "of everyone; each takes files") \
 	X(LIMIT_CONNECTIONS_OF_ADDRESS,    1,        LIMIT_CONNECTIONS, "the same, from one address") \
-	X(LIMIT_CONNECTIONS_NOT_LOGGED_IN, 1,        LIMIT_CONNECTIONS, "of strangers, who get little") \
+	X(LIMIT_STRANGERS,                 8,        LIMIT_CONNECTIONS, "of strangers, who get little") \
+	X(LIMIT_ANSWER_STALL_MS,           1000,     600000,            "a client may take nothing of its answer") \
+	X(LIMIT_CONNECTIONS_NOT_LOGGED_IN, 1,        LIMIT_CONNECTIONS, "of strangers that speak WebSocket") \
 	X(LIMIT_NOT_LOGGED_IN_OF_ADDRESS,  1,        LIMIT_CONNECTIONS, "the same, from one address") \
 	X(LIMIT_LOGIN_FAILURES,            1,        1000,              "that an address has before answers wait") \
 	X(LIMIT_LOGIN_DELAY_MS,            0,        4500,              "that the answer to a failed log-in waits") \
@@ -82,7 +92,8 @@ enum {
 	LIMIT_CHUNK_FRAME_BYTES = 16384, // of such lines and trailers in all, and 8 for each byte of the body
 	LIMIT_STAGED_TOLD = 8,           // how often the way of a device's copies may change within
 	LIMIT_STAGED_TOLD_MS = 60000,    // so long
-	LIMIT_ANSWER_STALL_S = 60,       // a client that takes nothing of its answer for so long is gone
+	LIMIT_HTTP_AHEAD_MS = 15000,     // that a body which came fast may rest
+	LIMIT_HELLO_BYTES = 16384 + 256, // of a handshake of TLS, before it is looked into
 	LIMIT_STORE_QUEUE = 8192,        // changes waiting for the store thread
 	LIMIT_STORE_BATCH_ROWS = 16384,  // rows of one change
 	LIMIT_STORE_GROUP = 256,         // changes in one commit
@@ -153,6 +164,7 @@ enum {
 	LIMIT_CERTIFICATE_NAMES = 100,               // of the server's certificate
 	LIMIT_CERTIFICATE_FILE_BYTES = 256 * 1024,   // of a file with certificates or a key
 	LIMIT_CERTIFICATES = 16384,                  // of nodes, that have not expired
+	LIMIT_CERTIFICATES_ENDED = 256,              // revoked ones, that are still listed
 	LIMIT_CERTIFICATES_OF_NODE = 4,              // that are good: a new one makes the oldest unknown
 	LIMIT_TICKETS = 1000,                        // that are not long over
 	LIMIT_WAITING_NODES = 16,                    // that asked to join and wait for a person
@@ -162,6 +174,8 @@ enum {
 	LIMIT_JOIN_REQUESTS_OF_ADDRESS = 16,
 	LIMIT_RENEW_MS = 10000,                      // a node gets a new certificate this often at most
 	LIMIT_RENEWALS = 256,                        // of nodes, remembered for that
+	LIMIT_TOKENS_ENDED = 2000,                   // that are listed after they ended; the oldest are forgotten
+	LIMIT_TOKENS_OF_OWNER = 100,                 // places of LIMIT_TOKENS that tokens cannot take by making others
 	LIMIT_TOKEN_DEPTH = 16,                      // of tokens, each made with the one before
 	LIMIT_TALLIES = 16384,                       // things that happen often, counted and not written yet
 	LIMIT_TALLY_MS = 10000,                      // and for how long they are
@@ -194,6 +208,8 @@ enum {
 	LIMIT_PROMPT_TOKENS = 1024 * 1024 + 16,      // of one prompt, before its length is compared with the context
 	LIMIT_ECHO_BYTES = 1024 * 1024,              // of a prompt that is told back
 	LIMIT_INSTANCES = 64,                        // of models, those that failed too
+	LIMIT_DISCOVERY_MS = 60 * 1000,              // that devices of the server's own machine are looked for
+	LIMIT_DISCOVERY_WAIT_MS = 5000,              // that placements wait for that
 	LIMIT_PLACINGS = LIMIT_INSTANCES,            // placements that are searched for, or wait for it, of each kind
 	LIMIT_PREVIEWS = 8,                          // of them, of one token
 	LIMIT_GIVERS = 8,                            // idle instances that may give way to one that is placed
@@ -203,6 +219,7 @@ enum {
 	LIMIT_BODIES_BYTES = 64 * 1024 * 1024,       // of requests to /v1 that wait to be read, in all
 	LIMIT_BODY_AT_ONCE_BYTES = 64 * 1024,        // of one that is read by the loop itself
 	LIMIT_AUDIT_DETAIL_BYTES = 8192,             // of the entry of a request
+	LIMIT_ALL_CHOICES = 524288,                  // the same and their alternatives, of all answers together
 	LIMIT_ANSWER_CHOICES = 16384,                // tokens with log-probabilities that wait for their client
 	LIMIT_EMBEDDINGS = 256,                      // inputs of one request
 	LIMIT_BIASES = 300,                          // tokens with a bias, of one request

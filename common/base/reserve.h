@@ -4,7 +4,7 @@
 
 enum { RESERVE_SHARE = 16, RESERVE_MOST_BYTES = 1 << 30 };
 
-// Of `total` bytes: a sixteenth, and no more than 1 GiB.
+// The reserve of `total` bytes: a sixteenth of them, but no more than 1 GiB.
 static inline uint64_t reserve_bytes(uint64_t total)
 {
 	return total / RESERVE_SHARE < RESERVE_MOST_BYTES ? total / RESERVE_SHARE : RESERVE_MOST_BYTES;

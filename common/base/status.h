@@ -1,4 +1,4 @@
-/* One result type for the whole program, and what a person is told about a failure.
+/* The result type of the whole program, and the text that tells a person about a failure.
  *
  * Every fallible function returns enum status; STATUS_OK is 0. One list gives the code, its stable word on the
  * wire (api.md: `reason`), the text used when nothing better is known, and its HTTP and JSON-RPC codes.
@@ -45,7 +45,7 @@ int status_rpc_code(enum status status);
 // The status of a JSON-RPC error code; STATUS_INTERNAL for one that is not in the list.
 enum status status_from_rpc_code(int code);
 
-// What went wrong and what to do about it. message[0] == 0 while nothing went wrong.
+// An error: what went wrong and what to do about it. message[0] is 0 while nothing went wrong.
 struct error {
 	enum status status;
 	char message[384];

@@ -21,6 +21,7 @@ struct archive_writer {
 	FILE *file;
 	EVP_MD_CTX *sum;
 	uint64_t first, count;
+	bool ready; // archive_writer_prepare has succeeded
 };
 
 static enum status fail(const struct archive_writer *writer, int number, struct error *error)
@@ -157,6 +158,7 @@ static enum status read_back(const struct archive_writer *writer, struct error *
 	if (status)
 		return error_set(error, status, "no memory to read an archive back");
 	journal_verify_part(verifier);
+	journal_expect_bare(verifier);
 	status = archive_verify(writer->path, verifier, NULL, NULL, error);
 	const struct journal_report *report = journal_verify_end(verifier);
 	if (!status && (report->verdict || report->entries != writer->count))
@@ -191,17 +193,22 @@ static enum status name_it(struct archive_writer *writer, const char *path, stru
 	return status;
 }
 
+enum status archive_writer_prepare(struct archive_writer *writer, struct error *error)
+{
+	if (!writer->count)
+		return error_set(error, STATUS_INVALID_PARAMS, "a segment without entries has no archive");
+	enum status status = write_sum(writer, error);
+	if (!status)
+		status = read_back(writer, error);
+	writer->ready = !status;
+	return status;
+}
+
 enum status archive_writer_finish(struct archive_writer **writer, char *path, size_t size, struct error *error)
 {
 	struct archive_writer *self = *writer;
 	char name[PATH_BYTES];
-	enum status status = STATUS_OK;
-	if (!self->count)
-		status = error_set(error, STATUS_INVALID_PARAMS, "a segment without entries has no archive");
-	if (!status)
-		status = write_sum(self, error);
-	if (!status)
-		status = read_back(self, error);
+	enum status status = self->ready ? STATUS_OK : archive_writer_prepare(self, error);
 	if (!status) {
 		snprintf(name, sizeof(name), "%s/" ARCHIVE_NAME, self->directory, self->first,
 			 self->first + self->count - 1);

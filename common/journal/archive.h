@@ -24,8 +24,11 @@ enum status archive_write_entry(struct archive_writer *writer, const uint8_t *by
 				struct error *error);
 enum status archive_write_leaf(struct archive_writer *writer, const struct tree_hash *leaf, struct error *error);
 enum status archive_write_checkpoint(struct archive_writer *writer, const char *note, struct error *error);
-// Sync, read back, verify, rename. path (may be NULL): its name, size bytes. Destroys the writer, also on failure.
-// Errors: STATUS_UNAVAILABLE (the disk; or what was read back does not verify), STATUS_INVALID_PARAMS (no entries).
+// Sync, read back, verify; what is left to archive_writer_finish is to give it its name. Errors: as that.
+enum status archive_writer_prepare(struct archive_writer *writer, struct error *error);
+// All that, unless it is done, and rename. path (may be NULL): its name, size bytes. Destroys the writer, also on
+// failure. Errors: STATUS_UNAVAILABLE (the disk; or what was read back does not verify), STATUS_INVALID_PARAMS (no
+// entries).
 enum status archive_writer_finish(struct archive_writer **writer, char *path, size_t size, struct error *error);
 void archive_writer_destroy(struct archive_writer **writer); // and the unfinished file
 

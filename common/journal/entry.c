@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { VERSION = 1, HEAD_BYTES = 1 + 4 * 8 };
+enum { VERSION = 1, VERSION_BOUND = 2, HEAD_BYTES = 1 + 4 * 8 };
 
 static enum status append_u64(struct buffer *bytes, uint64_t value)
 {
@@ -22,18 +22,21 @@ static enum status append_text(struct buffer *bytes, const char *text)
 
 enum status entry_encode(const struct journal_entry *entry, struct buffer *bytes)
 {
-	const char *const texts[ENTRY_TEXTS] = {
+	const char *const texts[ENTRY_TEXTS + 1] = {
 #define X(name) entry->name,
 		ENTRY_TEXT_LIST(X)
 #undef X
+			entry->bound,
 	};
 	size_t before = bytes->length;
-	buffer_append_byte(bytes, VERSION);
+	buffer_append_byte(bytes, entry->bound ? VERSION_BOUND : VERSION);
 	append_u64(bytes, entry->seq);
 	append_u64(bytes, (uint64_t)entry->at_us);
 	append_u64(bytes, (uint64_t)entry->duration_us);
 	enum status status = append_u64(bytes, entry->count);
-	for (unsigned i = 0; !status && i < ENTRY_TEXTS; i++)
+	if (entry->bound)
+		status = append_u64(bytes, entry->bound_before);
+	for (unsigned i = 0; !status && i < ENTRY_TEXTS + (unsigned)(entry->bound != NULL); i++)
 		status = append_text(bytes, texts[i]);
 	if (!status && bytes->length - before > ENTRY_BYTES)
 		status = STATUS_LIMIT_EXCEEDED;
@@ -50,19 +53,23 @@ static uint64_t read_number(const uint8_t *bytes, unsigned size)
 
 enum status entry_decode(struct journal_entry *entry, const uint8_t *bytes, size_t length, char texts[ENTRY_BYTES])
 {
-	const char **const fields[ENTRY_TEXTS] = {
+	const char **const fields[ENTRY_TEXTS + 1] = {
 #define X(name) &entry->name,
 		ENTRY_TEXT_LIST(X)
 #undef X
+			& entry->bound,
 	};
-	if (length < HEAD_BYTES || length > ENTRY_BYTES || bytes[0] != VERSION)
+	const bool bound = length && bytes[0] == VERSION_BOUND;
+	if (length < HEAD_BYTES + 8 * (size_t)bound || length > ENTRY_BYTES || (bytes[0] != VERSION && !bound))
 		return STATUS_INVALID_PARAMS;
 	entry->seq = read_number(bytes + 1, 8);
 	entry->at_us = (int64_t)read_number(bytes + 9, 8);
 	entry->duration_us = (int64_t)read_number(bytes + 17, 8);
 	entry->count = read_number(bytes + 25, 8);
-	size_t at = HEAD_BYTES;
-	for (unsigned i = 0; i < ENTRY_TEXTS; i++) {
+	entry->bound = NULL;
+	entry->bound_before = bound ? read_number(bytes + HEAD_BYTES, 8) : ENTRY_NONE;
+	size_t at = HEAD_BYTES + 8 * (size_t)bound;
+	for (unsigned i = 0; i < ENTRY_TEXTS + (unsigned)bound; i++) {
 		if (length - at < 4)
 			return STATUS_INVALID_PARAMS;
 		uint64_t size = read_number(bytes + at, 4);

@@ -4,6 +4,10 @@
  * fields agree on every byte. All fields are always there; a text that does not apply is empty.
  *
  *     u8 version 1 | u64 seq | i64 at_us | i64 duration_us | u64 count | 10 times: u32 length, UTF-8      little-endian
+ *     u8 version 2 | u64 seq | i64 at_us | i64 duration_us | u64 count | u64 bound_before | 11 times: u32 length, UTF-8
+ *
+ * Version 2 also says which rows of state.db the entry binds: what such a row may hold from here on
+ * (server/store/bound.h). Entries of version 1 were written before there was that, and are read for good.
  *
  * Pure. Thread: any. */
 #pragma once
@@ -31,7 +35,10 @@ struct journal_entry {
 #define X(name) const char *name;
 	ENTRY_TEXT_LIST(X) // NULL is taken for ""
 #undef X
+	const char *bound; // a line for each row: "KIND ID SHA-256\n", or "-" for one that is gone; NULL: of version 1
+	uint64_t bound_before; // of version 2: the newest entry before this one whose `bound` is not ""; or ENTRY_NONE
 };
+#define ENTRY_NONE UINT64_MAX
 
 // Errors: STATUS_LIMIT_EXCEEDED (a text over ENTRY_TEXT_BYTES, or all over ENTRY_BYTES), STATUS_OUT_OF_MEMORY.
 enum status entry_encode(const struct journal_entry *entry, struct buffer *bytes);

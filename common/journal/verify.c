@@ -5,9 +5,9 @@
  * compared with it, so that one change is one finding; a segment that says where the tree stood begins it anew.
  * Signatures that are wrong are looked at again at the end, when all keys are known: one by a key of another range is
  * told from one by nobody. */
-#include "common/journal/verify.h"
-
 #include "common/base/clock.h"
+#include "common/journal/pruning.h"
+#include "common/journal/verify_inside.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -15,46 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct known_segment {
-	uint64_t number, first;
-	struct note_key key;
-};
-
-struct memory { // of an outsider
-	struct checkpoint checkpoint;
-	char *note, who[96];
-	bool compared, same;
-};
-
-struct unproven { // a note without a good signature of the key that it should have
-	char *note;
-	uint64_t seq;
-	char what[128];
-};
-
-struct journal_verifier {
-	struct journal_report report;
-	bool part, ended;
-	struct tree tree; // its size is also the next entry's seq
-	bool lost;        // the tree is not that of the log
-	uint64_t signed_size;
-	unsigned heads; // of the segment that is read, good or not
-	int64_t last_at_us;
-	struct known_segment *segments;
-	size_t segment_count, segment_capacity;
-	struct memory *memories;
-	size_t memory_count, memory_capacity;
-	uint64_t next_memory; // the smallest size of those that were not reached
-	struct unproven unproven[JOURNAL_FINDINGS];
-	size_t unproven_count;
-};
-
 enum status journal_verifier_create(struct journal_verifier **out, const char *origin, const struct note_key *first_key)
 {
 	struct journal_verifier *verifier = calloc(1, sizeof(*verifier));
 	if (!verifier)
 		return STATUS_OUT_OF_MEMORY;
 	verifier->next_memory = UINT64_MAX;
+	verifier->origin_given = origin || first_key;
 	if (origin)
 		snprintf(verifier->report.origin, sizeof(verifier->report.origin), "%s", origin);
 	if (first_key) {
@@ -76,9 +43,51 @@ void journal_verifier_destroy(struct journal_verifier **verifier)
 	for (size_t i = 0; i < (*verifier)->unproven_count; i++)
 		free((*verifier)->unproven[i].note);
 	free((*verifier)->memories);
+	free((*verifier)->refusals);
 	free((*verifier)->segments);
 	free(*verifier);
 	*verifier = NULL;
+}
+
+size_t journal_memories(const struct journal_verifier *verifier)
+{
+	return verifier->memory_count;
+}
+
+void journal_verifier_restart(struct journal_verifier *verifier, size_t memories)
+{
+	struct journal_verifier old = *verifier;
+	*verifier = (struct journal_verifier){
+		.part = old.part,
+		.bare_expected = old.bare_expected,
+		.origin_given = old.origin_given,
+		.segments = old.segments,
+		.segment_capacity = old.segment_capacity,
+		.memories = old.memories,
+		.memory_count = memories < old.memory_count ? memories : old.memory_count,
+		.memory_capacity = old.memory_capacity,
+		.refusals = old.refusals,
+		.refusal_capacity = old.refusal_capacity,
+		.next_memory = UINT64_MAX,
+	};
+	if (old.origin_given)
+		memcpy(verifier->report.origin, old.report.origin, sizeof(old.report.origin));
+	if (old.report.first_key_given) {
+		verifier->report.first_key = old.report.first_key;
+		verifier->report.first_key_given = true;
+	}
+	for (size_t i = 0; i < old.memory_count; i++) {
+		struct memory *memory = &verifier->memories[i];
+		if (i >= verifier->memory_count) {
+			free(memory->note);
+			continue;
+		}
+		memory->compared = memory->same = false;
+		if (memory->checkpoint.size < verifier->next_memory)
+			verifier->next_memory = memory->checkpoint.size;
+	}
+	for (size_t i = 0; i < old.unproven_count; i++)
+		free(old.unproven[i].note);
 }
 
 void journal_verify_part(struct journal_verifier *verifier)
@@ -86,8 +95,12 @@ void journal_verify_part(struct journal_verifier *verifier)
 	verifier->part = true;
 }
 
-// One more of what an array holds; NULL where there is no memory or it has its maximum.
-static void *grow(void **array, size_t *count, size_t *capacity, size_t size, size_t maximum)
+void journal_expect_bare(struct journal_verifier *verifier)
+{
+	verifier->bare_expected = true;
+}
+
+void *journal_grow(void **array, size_t *count, size_t *capacity, size_t size, size_t maximum)
 {
 	if (*count == *capacity) {
 		size_t more = *capacity ? *capacity * 2 : 16;
@@ -112,8 +125,8 @@ enum status journal_remember(struct journal_verifier *verifier, const char *note
 		return error_set(error, STATUS_LIMIT_EXCEEDED, "%d remembered heads can be compared at most",
 				 JOURNAL_MEMORIES);
 	char *copy = strdup(note);
-	struct memory *memory = copy ? grow((void **)&verifier->memories, &verifier->memory_count,
-					    &verifier->memory_capacity, sizeof(*memory), JOURNAL_MEMORIES)
+	struct memory *memory = copy ? journal_grow((void **)&verifier->memories, &verifier->memory_count,
+						    &verifier->memory_capacity, sizeof(*memory), JOURNAL_MEMORIES)
 				     : NULL;
 	if (!memory) {
 		free(copy);
@@ -149,8 +162,6 @@ void journal_report_finding(struct journal_verifier *verifier, enum journal_verd
 	va_end(args);
 }
 
-#define find(verifier, verdict, seq, ...) journal_report_finding(verifier, JOURNAL_##verdict, seq, __VA_ARGS__)
-
 // Keep a note whose signature is not good until all keys are known.
 static void keep_unproven(struct journal_verifier *verifier, const char *note, uint64_t seq, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
@@ -167,28 +178,6 @@ static void keep_unproven(struct journal_verifier *verifier, const char *note, u
 		verifier->unproven[verifier->unproven_count++] = unproven;
 	else
 		find(verifier, BAD_SIGNATURE, seq, "%s is not signed by the key that it should be", unproven.what);
-}
-
-// The number of the segment whose key has signed the note, or -1.
-static int64_t signed_by(const struct journal_verifier *verifier, const char *note)
-{
-	for (size_t i = 0; i < verifier->segment_count; i++)
-		if (note_check(note, &verifier->segments[i].key, NULL))
-			return (int64_t)verifier->segments[i].number;
-	return -1;
-}
-
-static void judge_unproven(struct journal_verifier *verifier)
-{
-	for (size_t i = 0; i < verifier->unproven_count; i++) {
-		const struct unproven *unproven = &verifier->unproven[i];
-		int64_t number = signed_by(verifier, unproven->note);
-		if (number >= 0)
-			find(verifier, WRONG_KEY, unproven->seq, "%s is signed by the key of segment %" PRId64,
-			     unproven->what, number);
-		else
-			find(verifier, BAD_SIGNATURE, unproven->seq, "%s has no good signature", unproven->what);
-	}
 }
 
 // Memories.
@@ -212,40 +201,6 @@ static void compare_memories(struct journal_verifier *verifier)
 		if (memory->checkpoint.size > size && memory->checkpoint.size < verifier->next_memory)
 			verifier->next_memory = memory->checkpoint.size;
 	}
-}
-
-// Whether a key that could sign a head of this size has: that of the segment which it ends in, or, between two, either.
-static bool signed_in_its_time(const struct journal_verifier *verifier, const struct memory *memory)
-{
-	uint64_t size = memory->checkpoint.size;
-	for (size_t i = 0; i < verifier->segment_count; i++)
-		if (verifier->segments[i].first <= size &&
-		    (i + 1 == verifier->segment_count || size <= verifier->segments[i + 1].first) &&
-		    note_check(memory->note, &verifier->segments[i].key, NULL))
-			return true;
-	return false;
-}
-
-static void judge_memory(struct journal_verifier *verifier, const struct memory *memory)
-{
-	uint64_t size = memory->checkpoint.size;
-	if (strcmp(memory->checkpoint.origin, verifier->report.origin) != 0)
-		find(verifier, FORKED, 0, "%s remembers the log %s; this is another one, %s", memory->who,
-		     memory->checkpoint.origin, verifier->report.origin);
-	else if (memory->compared && !memory->same)
-		find(verifier, FORKED, size, "%s remembers other entries before entry %" PRIu64 " than there are here",
-		     memory->who, size);
-	else if (size > verifier->tree.size && !verifier->part)
-		find(verifier, TRUNCATED, verifier->tree.size, "%s remembers %" PRIu64 " entries; here are %" PRIu64,
-		     memory->who, size, verifier->tree.size);
-	else if (!memory->compared)
-		return; // it could not be reached, for a reason that is a finding already
-	else if (!signed_in_its_time(verifier, memory) && signed_by(verifier, memory->note) >= 0)
-		find(verifier, WRONG_KEY, size, "what %s remembers is signed by the key of another range", memory->who);
-	else if (!signed_in_its_time(verifier, memory))
-		find(verifier, BAD_SIGNATURE, size, "what %s remembers is not signed by this log's key", memory->who);
-	else if (size > verifier->report.witnessed)
-		verifier->report.witnessed = size;
 }
 
 // Segments.
@@ -414,10 +369,11 @@ void journal_verify_segment(struct journal_verifier *verifier, const struct jour
 	report->segments++;
 	report->newest_segment = segment->number;
 	report->newest_first = segment->first;
-	struct known_segment *known = grow((void **)&verifier->segments, &verifier->segment_count,
-					   &verifier->segment_capacity, sizeof(*known), JOURNAL_SEGMENTS);
+	struct known_segment *known = journal_grow((void **)&verifier->segments, &verifier->segment_count,
+						   &verifier->segment_capacity, sizeof(*known), JOURNAL_SEGMENTS);
 	if (known)
-		*known = (struct known_segment){segment->number, segment->first, segment->key};
+		*known = (struct known_segment){
+			.number = segment->number, .first = segment->first, .key = segment->key};
 	else
 		find(verifier, BAD_SIGNATURE, segment->first, "no memory for the key of segment %" PRIu64,
 		     segment->number);
@@ -425,6 +381,54 @@ void journal_verify_segment(struct journal_verifier *verifier, const struct jour
 }
 
 // Entries.
+
+// The log tells what was pruned of it. Only whole segments before the newest can be.
+static void take_pruning(struct journal_verifier *verifier, const struct journal_entry *entry)
+{
+	struct pruning pruning;
+	if (!pruning_parse(&pruning, entry))
+		return;
+	for (size_t i = 0; i + 1 < verifier->segment_count; i++) {
+		struct known_segment *segment = &verifier->segments[i];
+		bool adjacent = segment[1].number == segment->number + 1;
+		if (segment->first != pruning.first || (adjacent && segment[1].first != pruning.last + 1) ||
+		    pruning.removed <= segment->pruned)
+			continue;
+		segment->pruned = pruning.removed;
+		segment->pruned_by = entry->seq;
+	}
+}
+
+static void forget_refusal(struct journal_verifier *verifier, const char *node_id)
+{
+	for (size_t i = 0; i < verifier->refusal_count; i++)
+		if (!strcmp(verifier->refusals[i].node_id, node_id))
+			verifier->refusals[i].node_id[0] = 0;
+}
+
+// The log tells which witness refused a head of it; until it signs one, or is removed, that stands.
+static void take_refusal(struct journal_verifier *verifier, const struct journal_entry *entry)
+{
+	bool done = !strcmp(entry->outcome, "ok"), told = !strcmp(entry->action, "audit.witness");
+	if ((done && told) || (done && !strcmp(entry->action, "node.remove")))
+		forget_refusal(verifier, entry->target);
+	if (!told || strcmp(entry->actor, "server") != 0 || strcmp(entry->outcome, "conflict") != 0)
+		return;
+	forget_refusal(verifier, entry->target);
+	struct refusal *refusal = NULL;
+	for (size_t i = 0; i < verifier->refusal_count && !refusal; i++)
+		if (!verifier->refusals[i].node_id[0])
+			refusal = &verifier->refusals[i];
+	if (!refusal)
+		refusal = journal_grow((void **)&verifier->refusals, &verifier->refusal_count,
+				       &verifier->refusal_capacity, sizeof(*refusal), JOURNAL_MEMORIES);
+	if (!refusal)
+		return; // more than there are nodes: those before it are told
+	snprintf(refusal->node_id, sizeof(refusal->node_id), "%s", entry->target);
+	refusal->seq = entry->seq;
+	if (sscanf(entry->detail, "{\"held\":%" SCNu64 ",\"shown\":%" SCNu64 "}", &refusal->held, &refusal->shown) != 2)
+		refusal->held = refusal->shown = 0;
+}
 
 // What the entry's bytes say is what they should.
 static bool check_bytes(struct journal_verifier *verifier, uint64_t seq, const uint8_t *bytes, size_t length)
@@ -434,7 +438,19 @@ static bool check_bytes(struct journal_verifier *verifier, uint64_t seq, const u
 	if (entry_decode(&entry, bytes, length, texts) || entry.seq != seq)
 		return false;
 	verifier->last_at_us = entry.at_us;
+	take_pruning(verifier, &entry);
+	take_refusal(verifier, &entry);
 	return true;
+}
+
+static void count_bare(struct journal_verifier *verifier, uint64_t seq)
+{
+	verifier->report.pruned++;
+	if (!verifier->segment_count)
+		return;
+	struct known_segment *segment = &verifier->segments[verifier->segment_count - 1];
+	if (!segment->bare++)
+		segment->first_bare = seq;
 }
 
 void journal_verify_entry(struct journal_verifier *verifier, uint64_t seq, const uint8_t *bytes, size_t length,
@@ -460,7 +476,7 @@ void journal_verify_entry(struct journal_verifier *verifier, uint64_t seq, const
 		if (!check_bytes(verifier, seq, bytes, length) || (leaf && memcmp(leaf, &made, sizeof(made)) != 0))
 			find(verifier, MODIFIED, seq, "entry %" PRIu64 " is not what its hash is of", seq);
 	} else {
-		verifier->report.pruned++;
+		count_bare(verifier, seq);
 	}
 	if (!bytes && !leaf) {
 		find(verifier, MODIFIED, seq, "of entry %" PRIu64 " there is not even the hash", seq);
@@ -475,6 +491,7 @@ void journal_verify_gap(struct journal_verifier *verifier, uint64_t first, uint6
 {
 	find(verifier, ARCHIVE_MISSING, first, "entries %" PRIu64 " to %" PRIu64 " are in an archive that is not there",
 	     first, next - 1);
+	verifier->unread = next - 1;
 	lose(verifier, next);
 	verifier->heads++; // its heads are in the archive, too
 	compare_memories(verifier);
@@ -510,65 +527,4 @@ void journal_verify_checkpoint(struct journal_verifier *verifier, const char *no
 	}
 	if (!verifier->lost)
 		compare_signed(verifier, &head.root);
-}
-
-// The end.
-
-static void judge_tail(struct journal_verifier *verifier)
-{
-	struct journal_report *report = &verifier->report;
-	uint64_t size = verifier->tree.size;
-	if (!verifier->segment_count && !report->entries)
-		find(verifier, TRUNCATED, 0, "there is no log: not even its first key");
-	else if (!verifier->heads && size > report->newest_first)
-		find(verifier, BAD_SIGNATURE, report->newest_first,
-		     "entries %" PRIu64 " to %" PRIu64 " have no signed head: there is none of segment %" PRIu64,
-		     report->newest_first, size - 1, report->newest_segment);
-	else if (!verifier->lost && size > verifier->signed_size)
-		find(verifier, UNSIGNED_TAIL, verifier->signed_size,
-		     "entries %" PRIu64 " to %" PRIu64 " are not signed yet", verifier->signed_size, size - 1);
-}
-
-const struct journal_report *journal_verify_end(struct journal_verifier *verifier)
-{
-	if (verifier->ended)
-		return &verifier->report;
-	verifier->ended = true;
-	judge_unproven(verifier);
-	judge_tail(verifier);
-	for (size_t i = 0; i < verifier->memory_count; i++)
-		judge_memory(verifier, &verifier->memories[i]);
-	tree_root(&verifier->tree, &verifier->report.root);
-	return &verifier->report;
-}
-
-enum journal_verdict journal_verdict_of(const struct journal_report *report)
-{
-	return report->verdict;
-}
-
-void journal_limits_print(const struct journal_report *report, struct buffer *text)
-{
-	uint64_t rest = report->witnessed > report->newest_first ? report->witnessed : report->newest_first;
-	buffer_printf(text,
-		      "Somebody who can write the log's files and has its current key could have changed, left out or "
-		      "added entries from %" PRIu64 " on, ",
-		      rest);
-	if (report->witnessed)
-		buffer_printf(text,
-			      "and cut off what follows the first %" PRIu64
-			      ", which somebody else remembers; not more.",
-			      report->witnessed);
-	else
-		buffer_append_text(text, "and put an older copy in the place of the whole, since no head was compared "
-					 "that somebody else remembers.");
-	if (!report->witnessed && !report->first_key_given)
-		buffer_append_text(text, " Even another log could stand here, since its first key was not compared "
-					 "with a copy that is kept elsewhere either.");
-	if (report->pruned)
-		buffer_printf(text,
-			      " Of %" PRIu64
-			      " entries only the hashes are kept; what they said cannot be read here any "
-			      "more, whoever removed it.",
-			      report->pruned);
 }

@@ -146,6 +146,7 @@ struct reading {
 	const char *text, *at, *end;
 	int depth; // of objects and arrays around it; bounds the recursion
 	struct error *error;
+	bool *nul; // set by an escaped NUL, which then reads as U+FFFD; NULL: one is refused
 };
 
 static enum status refuse(const struct reading *in, const char *what, const char *at)
@@ -218,6 +219,13 @@ static bool read_code(const char **at, const char *end, unsigned *code)
 	return true;
 }
 
+static char *put_nul(const struct reading *in, char *to)
+{
+	enum { REPLACEMENT = 0xFFFD };
+	*in->nul = true;
+	return put_utf8(to, REPLACEMENT);
+}
+
 // What stands between the quotes, from `at` to `end`, into `to`, where it takes no more room than there.
 static enum status unescape(const struct reading *in, const char *at, const char *end, char *to)
 {
@@ -235,10 +243,12 @@ static enum status unescape(const struct reading *in, const char *at, const char
 			*to++ = meant[letter - letters];
 		else if (at[-1] != 'u' || !read_code(&at, end, &code))
 			return refuse(in, "not an escape", escape);
-		else if (!code)
+		else if (code)
+			to = put_utf8(to, code);
+		else if (!in->nul)
 			return refuse(in, "a NUL in a string", escape);
 		else
-			to = put_utf8(to, code);
+			to = put_nul(in, to);
 	}
 	*to = 0;
 	return STATUS_OK;
@@ -391,7 +401,14 @@ static enum status read_members(struct reading *in, cJSON *parent, char close)
 
 enum status json_parse(struct json **result, const char *text, size_t length, struct error *error)
 {
-	struct reading in = {.text = text, .at = text, .end = text + length, .error = error};
+	return json_parse_noting(result, &(struct json_text){.text = text, .length = length}, error);
+}
+
+enum status json_parse_noting(struct json **result, const struct json_text *given, struct error *error)
+{
+	const char *text = given->text;
+	const size_t length = given->length;
+	struct reading in = {.text = text, .at = text, .end = text + length, .error = error, .nul = given->nul};
 	cJSON *item = NULL;
 	*result = NULL;
 	if (!json_utf8(text, length))

@@ -15,12 +15,21 @@ enum json_type { JSON_ABSENT, JSON_NULL, JSON_BOOL, JSON_NUMBER, JSON_STRING, JS
 
 // Errors: STATUS_PARSE_ERROR with what and where, STATUS_OUT_OF_MEMORY.
 enum status json_parse(struct json **out, const char *text, size_t length, struct error *error);
+// An escaped NUL (\u0000) is JSON, but in no string here. With `nul` it reads as U+FFFD and sets that, for who must
+// answer a text of which the rest is good; without, it is a STATUS_PARSE_ERROR as everything that is not JSON.
+struct json_text {
+	const char *text; // (length)
+	size_t length;
+	bool *nul;
+};
+enum status json_parse_noting(struct json **out, const struct json_text *given, struct error *error);
 void json_destroy(struct json **json);
 struct json *json_copy(const struct json *json);
 bool json_equal(const struct json *a, const struct json *b);
 // Appends. Errors: those of buffer_append.
 enum status json_print(const struct json *json, struct buffer *out);
-// What json_print makes of json_new_string(text) and of json_new_integer(value), mostly without making them.
+// Append the text that json_print gives for json_new_string(text) and json_new_integer(value), mostly without making a
+// tree.
 enum status json_print_string(const char *text, struct buffer *out);
 enum status json_print_integer(int64_t value, struct buffer *out);
 

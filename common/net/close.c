@@ -11,7 +11,7 @@ enum { CLOSE_WAIT_S = 5 };
 void net_drop(struct net_conn *conn)
 {
 	net_watch_want_read(conn->rx_watch, false);
-	lws_set_timeout(conn->wsi, PENDING_TIMEOUT_CLOSE_SEND, LWS_TO_KILL_ASYNC);
+	net_carrier_end(conn);
 }
 
 // The answer to the last ping, at the next place where a frame may begin.
@@ -20,7 +20,7 @@ int net_send_pong(struct net_conn *conn)
 	int sent = net_blocked(conn) ? 0 : net_send_control(conn, OPCODE_PONG, conn->pong, conn->pong_bytes);
 	conn->pong_due = !sent;
 	if (!sent)
-		lws_callback_on_writable(conn->wsi);
+		net_carrier_want_write(conn);
 	return sent < 0 ? -1 : 0;
 }
 
@@ -98,8 +98,8 @@ void net_conn_close(struct net_conn *conn, int code, const char *reason)
 		net_queue_clear(conn);
 	if (!conn->opened)
 		return;
-	lws_set_timeout(conn->wsi, PENDING_TIMEOUT_CLOSE_SEND, CLOSE_WAIT_S);
-	lws_callback_on_writable(conn->wsi);
+	net_carrier_give(conn, CLOSE_WAIT_S);
+	net_carrier_want_write(conn);
 }
 
 // Our close frame, past libwebsockets, and then what still comes is read and dropped until the peer's (5 s at most): it
@@ -122,7 +122,7 @@ int net_send_close(struct net_conn *conn)
 	int sent = net_send_control(conn, OPCODE_CLOSE, payload, 2 + length);
 	conn->close_sent = sent;
 	if (!sent)
-		lws_callback_on_writable(conn->wsi);
+		net_carrier_want_write(conn);
 	return sent < 0 ? -1 : 0;
 }
 

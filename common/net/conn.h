@@ -1,7 +1,9 @@
-/* A WebSocket connection as the files that make it up see it: ws.c opens and ends it and stands between it and
- * libwebsockets, send.c has its queue, records.c what TLS makes of it, read.c what comes, close.c control frames and
- * its end, keys.c those of TLS. Not for others. Thread: the loop's. */
+/* A WebSocket connection as the files that make it up see it: ws.c and upgrade.c open and end it, carrier.c stands
+ * between it and what has its socket (libwebsockets where it dialled, else an arrival), send.c has its queue, records.c
+ * what TLS makes of it, read.c what comes, close.c control frames and its end, keys.c those of TLS. Not for others.
+ * Thread: the loop's. */
 #pragma once
+#include "common/net/arrival.h"
 #include "common/net/frame.h"
 #include "common/net/receive.h"
 #include "common/net/records.h"
@@ -17,7 +19,7 @@ struct queued {
 // What sending a broadcast touches stands first, in one line of cache.
 struct net_conn {
 	struct net_session session;
-	struct lws *wsi;
+	struct lws *wsi; // of one that dialled; else NULL
 	size_t queue_count;
 	int fd;                      // the socket, once it is open: bytes may be sent past libwebsockets; else -1
 	SSL *ssl;                    // whose bytes go through TLS; NULL: plain
@@ -31,7 +33,12 @@ struct net_conn {
 	int close_code;
 	char close_reason[CLOSE_REASON_BYTES + 1];
 	struct net_receiver rx;
-	struct net_watch *rx_watch; // of the socket, where it is read here; else NULL
+	struct net_watch
+		*rx_watch; // of the socket, where it is read here (the arrival's own, if it has one); else NULL
+	struct net_loop *loop;
+	int64_t valid_ms;      // steady clock: when its other end was there last, or was not asked
+	int64_t pinged_ms;     // steady clock: of what was accepted, when it was asked for that last
+	int64_t taken_down_ms; // steady clock: of what was accepted and is closing, when it has to be over; else 0
 	uint8_t pong[RECEIVE_CONTROL_BYTES];
 	size_t pong_bytes;
 	bool pong_due;  // the last ping is not answered yet
@@ -60,10 +67,22 @@ struct net_conn {
 	bool keys_due; // they are to be changed when nothing waits
 };
 
+// ws.c
+bool net_conn_accept(struct net_arrival *arrival, void *user); // false: out of memory
+
+// carrier.c
+void net_carrier_want_write(struct net_conn *conn);  // net_conn_writable is called when its socket takes something
+bool net_carrier_keeps(const struct net_conn *conn); // bytes that the socket did not take
+// Send these behind those. Returns -1 if the socket is broken.
+int net_carrier_send(struct net_conn *conn, uint8_t *bytes, size_t length);
+void net_carrier_end(struct net_conn *conn);               // in a moment
+void net_carrier_give(struct net_conn *conn, int seconds); // and then it ends
+void net_carrier_valid(struct net_conn *conn);             // its other end is there, or is not asked
+
 // Whether something waits to be sent before a frame may begin.
 static inline bool net_blocked(const struct net_conn *conn)
 {
-	return lws_partial_buffered(conn->wsi) || (conn->records && net_records_left(conn->records));
+	return net_carrier_keeps(conn) || (conn->records && net_records_left(conn->records));
 }
 
 // send.c

@@ -1,31 +1,32 @@
 /* POST: the headers, the body, and an answer that may take its time and come in pieces. See ws.h.
  *
  * The handler is asked as soon as the headers are there, so that nothing is kept of a body that nobody takes; a refusal
- * is sent once the body has passed, or its sender would see a broken connection instead. Headers and pieces of an
- * answer wait in one bounded buffer, and go in the callback in which the socket has room. What a client sends before it
- * has its answer is read, since its end would not be noticed otherwise; a second request that comes so early ends the
- * connection. libwebsockets passes chunks on as they came; they are taken apart here, and the connection ends with the
- * answer, since it would wait for more of a body whose length it was not told. A client that waits to be told to go on
- * is told once the handler has taken its request, and gets the refusal at once otherwise. Thread: the loop's. */
+ * is sent at once, and the connection goes with it, so that nobody holds one by a body that is slow to come. Headers
+ * and pieces of an answer wait in one bounded buffer, and go when the socket has room. A client that waits to be told
+ * to go on is told once the handler has taken its request, and gets the refusal at once otherwise. Thread: the loop's.
+ */
+#include "common/net/arrival.h"
 #include "common/net/chunked.h"
-#include "common/net/loop_lws.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
-enum { PIECE_BYTES = 16384, OUT_BYTES = LIMIT_ANSWER_QUEUE_BYTES + HTTP_HEADER_BYTES + 64 };
+enum {
+	SENT_A_TURN_BYTES = 16 * 16384,
+	PIECE_BYTES = 16384,
+	OUT_BYTES = LIMIT_ANSWER_QUEUE_BYTES + HTTP_HEADER_BYTES + 64
+};
 
 struct net_exchange {
 	struct net_session session;
-	struct lws *wsi;
 	void *user;
 	bool accepted; // the handler has `user`, until its `over`
 	bool complete; // the body has come
 	bool begun, ended, dropped;
 	bool chunked, close; // how the answer ends
 	bool in_chunks;      // the body
+	size_t left;         // of one that is not, which has not come yet
 	bool waits;          // for its client to be told to go on
 	struct chunked chunks;
 	struct buffer body;
@@ -33,53 +34,17 @@ struct net_exchange {
 	size_t sent;
 };
 
-// Of a request with exactly one way to say how long its body is; NET_NO_LENGTH of any other.
-static size_t body_length(struct lws *wsi)
-{
-	char text[16] = "";
-	char *end;
-	if (lws_hdr_total_length(wsi, WSI_TOKEN_HTTP_TRANSFER_ENCODING) > 0 ||
-	    lws_hdr_copy(wsi, text, sizeof text, WSI_TOKEN_HTTP_CONTENT_LENGTH) <= 0 || text[0] < '0' || text[0] > '9')
-		return NET_NO_LENGTH;
-	unsigned long long length = strtoull(text, &end, 10);
-	return *end ? NET_NO_LENGTH : (size_t)length;
-}
-
-static bool speaks_11(struct lws *wsi)
-{
-	char version[16] = "";
-	return lws_hdr_copy(wsi, version, sizeof version, WSI_TOKEN_HTTP) > 0 && !strcmp(version, "HTTP/1.1");
-}
-
-// Chunks and nothing else: no other coding, and no length beside them, of which another reader might go by the other.
-static bool comes_in_chunks(struct lws *wsi)
-{
-	char coding[16] = "";
-	return speaks_11(wsi) && lws_hdr_total_length(wsi, WSI_TOKEN_HTTP_CONTENT_LENGTH) <= 0 &&
-	       lws_hdr_copy(wsi, coding, sizeof coding, WSI_TOKEN_HTTP_TRANSFER_ENCODING) > 0 &&
-	       !strcasecmp(coding, "chunked");
-}
-
-static bool waits_to_go_on(struct lws *wsi)
-{
-	char expected[16] = "";
-	return speaks_11(wsi) && lws_hdr_copy(wsi, expected, sizeof expected, WSI_TOKEN_HTTP_EXPECT) > 0 &&
-	       !strcasecmp(expected, "100-continue");
-}
-
 static void begin(struct net_exchange *exchange, const struct net_response *response, size_t length)
 {
-	unsigned char bytes[HTTP_HEADER_BYTES], *at = bytes;
 	const struct net_http_headers headers = {.listener = exchange->session.listener,
 						 .response = response,
 						 .length = length,
 						 .chunked = exchange->chunked,
 						 .close = exchange->close};
 	exchange->begun = true;
-	if (net_http_print_headers(exchange->wsi, &headers, &at, bytes + sizeof bytes) ||
-	    buffer_append(&exchange->out, bytes, (size_t)(at - bytes)))
+	if (net_http_print_headers(&exchange->out, &headers))
 		exchange->dropped = true;
-	lws_callback_on_writable(exchange->wsi);
+	net_arrival_want_write(exchange->session.arrival);
 }
 
 static void answer(struct net_exchange *exchange, struct net_response *response)
@@ -101,150 +66,185 @@ static void refuse(struct net_exchange *exchange, struct net_response *response)
 		response->content_type = "application/json";
 		response->body = (const uint8_t *)text;
 		response->body_bytes = sizeof text - 1;
-		exchange->close = true;
 	}
+	exchange->close = true;
 	answer(exchange, response);
 }
 
-static struct net_exchange *exchange_create(struct lws *wsi, struct net_listener *listener)
+static struct net_exchange *exchange_create(struct net_arrival *arrival, const struct head *head)
 {
-	const struct net_session *waiting = lws_get_opaque_user_data(wsi);
 	struct net_exchange *exchange = calloc(1, sizeof(*exchange));
 	if (!exchange)
 		return NULL;
 	exchange->session = (struct net_session){
-		.kind = SESSION_POST, .listener = listener, .arrival = waiting->arrival};
-	exchange->wsi = wsi;
-	exchange->in_chunks = comes_in_chunks(wsi);
+		.kind = SESSION_POST, .listener = arrival->listener, .arrival = arrival};
+	exchange->in_chunks = head->chunked;
+	exchange->left = head->chunked ? 0 : head->body_bytes;
+	exchange->chunked = head->http_11;
+	exchange->close = head->close;
 	buffer_init(&exchange->out, OUT_BYTES);
-	lws_set_opaque_user_data(wsi, exchange);
+	arrival->session = &exchange->session;
 	return exchange;
 }
 
-int net_exchange_open(struct lws *wsi, struct net_listener *listener, const struct net_request *asked)
+static void complete(struct net_exchange *exchange)
 {
-	static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
-	struct net_request request = *asked;
-	struct net_response response = {0};
-	struct net_exchange *exchange = exchange_create(wsi, listener);
-	if (!exchange)
-		return -1;
-	request.body_bytes = exchange->in_chunks ? 0 : body_length(wsi);
-	const bool fits = request.body_bytes <= LIMIT_POST_BYTES;
-	exchange->waits = fits && waits_to_go_on(wsi);
-	exchange->chunked = speaks_11(wsi) && fits;
-	exchange->close = !exchange->chunked || exchange->in_chunks;
-	buffer_init(&exchange->body, exchange->in_chunks ? LIMIT_POST_BYTES : fits ? request.body_bytes : 0);
-	buffer_init(&response.owned, LIMIT_BODY_BYTES);
-	exchange->accepted = listener->handler->post(listener->context, &request, &exchange->user, &response);
-	if (exchange->accepted) {
-		buffer_finish(&response.owned);
-		if (exchange->waits && buffer_append(&exchange->out, go_on, sizeof go_on - 1))
-			exchange->dropped = true;
-		if (exchange->waits)
-			lws_callback_on_writable(wsi);
-	} else {
-		exchange->close |= exchange->waits; // for a body that may come or not
-		refuse(exchange, &response);
-	}
-	return !fits && !exchange->begun ? -1 : 0;
+	const struct net_handler *handler = exchange->session.listener->handler;
+	exchange->complete = true;
+	net_arrival_stage(exchange->session.arrival, DOOR_SERVED);
+	handler->posted(exchange->user, exchange, exchange->body.data, exchange->body.length);
+	buffer_finish(&exchange->body);
+	net_arrival_want_write(exchange->session.arrival);
 }
 
-static int take_chunks(struct net_exchange *exchange, const uint8_t *bytes, size_t length)
+void net_exchange_open(struct net_arrival *arrival, const struct head *head, const struct net_request *asked)
+{
+	static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
+	const struct net_handler *handler = arrival->listener->handler;
+	struct net_request request = *asked;
+	struct net_response response = {0};
+	struct net_exchange *exchange = exchange_create(arrival, head);
+	if (!exchange) {
+		net_arrival_end(arrival);
+		return;
+	}
+	request.body_bytes = head->says_length ? exchange->left : NET_NO_LENGTH;
+	const bool fits = request.body_bytes <= LIMIT_POST_BYTES;
+	exchange->waits = fits && head->expects;
+	buffer_init(&exchange->body, exchange->in_chunks ? LIMIT_POST_BYTES : fits ? request.body_bytes : 0);
+	buffer_init(&response.owned, LIMIT_BODY_BYTES);
+	exchange->accepted = handler->post(arrival->listener->handler_context, &request, &exchange->user, &response);
+	net_arrival_know(arrival, exchange->accepted);
+	net_arrival_stage(arrival, exchange->accepted ? DOOR_BODY : DOOR_LEAVING);
+	if (!exchange->accepted) {
+		refuse(exchange, &response);
+		return;
+	}
+	buffer_finish(&response.owned);
+	if (!fits) { // which its handler must refuse
+		net_arrival_end(arrival);
+		return;
+	}
+	if (exchange->waits && buffer_append(&exchange->out, go_on, sizeof go_on - 1))
+		exchange->dropped = true;
+	if (exchange->waits)
+		net_arrival_want_write(arrival);
+	if (!exchange->in_chunks && !exchange->left)
+		complete(exchange);
+}
+
+bool net_exchange_wants(const struct net_session *session)
+{
+	const struct net_exchange *exchange = (const struct net_exchange *)session;
+	return !exchange->complete;
+}
+
+bool net_exchange_answered(const struct net_session *session)
+{
+	const struct net_exchange *exchange = (const struct net_exchange *)session;
+	return exchange->ended;
+}
+
+static size_t take_chunks(struct net_exchange *exchange, const uint8_t *bytes, size_t length)
 {
 	const struct net_handler *handler = exchange->session.listener->handler;
 	struct error error = {0};
 	size_t taken = 0;
 	enum status status = chunked_take(&exchange->chunks, bytes, length, &exchange->body, &taken, &error);
-	if (status) {
+	if (status) { // nobody knows where it would end
+		exchange->close = true;
 		handler->misread(exchange->user, exchange, &error);
-		return 0;
+		return length;
 	}
-	if (exchange->chunks.state != CHUNKED_OVER)
-		return 0;
-	return taken < length ? -1 : net_exchange_complete(exchange->wsi, &exchange->session);
+	if (exchange->chunks.state == CHUNKED_OVER)
+		complete(exchange);
+	return taken;
 }
 
-int net_exchange_body(struct lws *wsi, struct net_session *session, const uint8_t *bytes, size_t length)
+size_t net_exchange_body(struct net_session *session, const uint8_t *bytes, size_t length)
 {
 	struct net_exchange *exchange = (struct net_exchange *)session;
-	(void)wsi;
-	if (!exchange->accepted || exchange->ended || !length)
-		return 0; // passed over
+	if (!exchange->accepted || exchange->ended)
+		return length; // passed over: the connection goes with the answer
+	if (!exchange->in_chunks && length > exchange->left)
+		length = exchange->left;
+	net_arrival_progress(session->arrival, length);
 	if (exchange->in_chunks)
-		return exchange->complete ? -1 : take_chunks(exchange, bytes, length);
-	return buffer_append(&exchange->body, bytes, length) ? -1 : 0;
-}
-
-int net_exchange_complete(struct lws *wsi, struct net_session *session)
-{
-	struct net_exchange *exchange = (struct net_exchange *)session;
-	const struct net_handler *handler = exchange->session.listener->handler;
-	if (exchange->complete)
-		return -1; // it asks on before it has its answer
-	exchange->complete = true;
-	if (exchange->accepted)
-		handler->posted(exchange->user, exchange, exchange->body.data, exchange->body.length);
-	buffer_finish(&exchange->body);
-	lws_callback_on_writable(wsi);
-	return 0;
-}
-
-static int finish_transaction(struct net_exchange *exchange)
-{
-	struct lws *wsi = exchange->wsi;
-	bool close = exchange->close;
-	net_exchange_finish(wsi, &exchange->session);
-	if (close)
-		return -1;
-	return lws_http_transaction_completed(wsi) ? -1 : 0;
-}
-
-int net_exchange_continue(struct lws *wsi, struct net_session *session)
-{
-	struct net_exchange *exchange = (struct net_exchange *)session;
-	const struct net_handler *handler = exchange->session.listener->handler;
-	uint8_t piece[LWS_PRE + PIECE_BYTES];
-	if (exchange->dropped)
-		return -1;
-	if (!exchange->complete && !exchange->close && !exchange->waits)
-		return 0;
-	size_t left = exchange->out.length - exchange->sent, length = left < PIECE_BYTES ? left : PIECE_BYTES;
-	if (length) {
-		memcpy(piece + LWS_PRE, exchange->out.data + exchange->sent, length);
-		exchange->sent += length;
-		if (lws_write(wsi, piece + LWS_PRE, length, LWS_WRITE_HTTP) < 0)
-			return -1;
+		return take_chunks(exchange, bytes, length);
+	if (buffer_append(&exchange->body, bytes, length)) {
+		net_arrival_end(session->arrival);
+		return length;
 	}
-	if (length < left) {
-		lws_set_timeout(wsi, PENDING_TIMEOUT_HTTP_CONTENT, LIMIT_ANSWER_STALL_S);
-		lws_callback_on_writable(wsi);
-		return 0;
+	exchange->left -= length;
+	if (!exchange->left)
+		complete(exchange);
+	return length;
+}
+
+static void answered(struct net_exchange *exchange)
+{
+	struct net_arrival *arrival = exchange->session.arrival;
+	const bool close = exchange->close;
+	net_exchange_finish(&exchange->session);
+	net_http_answered(arrival, close);
+}
+
+// What waits goes as far as the socket takes it, and as fits a turn. True: all of it has gone.
+static bool send_out(struct net_exchange *exchange)
+{
+	struct net_arrival *arrival = exchange->session.arrival;
+	const size_t begin = exchange->sent;
+	while (exchange->sent < exchange->out.length && !net_arrival_keeps(arrival)) {
+		if (exchange->sent - begin >= SENT_A_TURN_BYTES) {
+			net_arrival_want_write(arrival); // and comes here again after others
+			return false;
+		}
+		const size_t left = exchange->out.length - exchange->sent,
+			     length = left < PIECE_BYTES ? left : PIECE_BYTES;
+		if (net_arrival_send(arrival, exchange->out.data + exchange->sent, length))
+			return false;
+		exchange->sent += length;
+		if (arrival->guest.stage == DOOR_TAKING && !net_arrival_keeps(arrival))
+			net_arrival_progress(arrival, length);
+	}
+	return !net_arrival_keeps(arrival);
+}
+
+void net_exchange_continue(struct net_session *session)
+{
+	struct net_exchange *exchange = (struct net_exchange *)session;
+	struct net_arrival *arrival = session->arrival;
+	const struct net_handler *handler = session->listener->handler;
+	if (exchange->dropped) {
+		net_arrival_end(arrival);
+		return;
+	}
+	if (!exchange->complete && !exchange->close && !exchange->waits)
+		return;
+	const bool any = exchange->out.length > 0;
+	if (!send_out(exchange)) {
+		const bool full = net_arrival_keeps(arrival);
+		if (full && exchange->accepted && exchange->complete && arrival->guest.stage != DOOR_TAKING)
+			net_arrival_stage(arrival, DOOR_TAKING);
+		return; // and comes here again when it is gone
 	}
 	buffer_clear(&exchange->out);
 	exchange->sent = 0;
 	exchange->waits = false;
-	const bool held = lws_partial_buffered(wsi); // by libwebsockets, which says when it is gone
-	if (held)
-		lws_set_timeout(wsi, PENDING_TIMEOUT_HTTP_CONTENT, LIMIT_ANSWER_STALL_S);
-	if (held && exchange->ended && exchange->close) {
-		lws_callback_on_writable(wsi); // what it holds would be lost with the connection
-		return 0;
+	if (exchange->ended) {
+		answered(exchange);
+		return;
 	}
-	if (exchange->ended)
-		return finish_transaction(exchange);
-	if (exchange->complete && !held)
-		lws_set_timeout(wsi, NO_PENDING_TIMEOUT, 0);
-	if (length && exchange->accepted && exchange->complete && handler->sent)
+	if (arrival->guest.stage == DOOR_TAKING)
+		net_arrival_stage(arrival, DOOR_SERVED);
+	if (any && exchange->accepted && exchange->complete && handler->sent)
 		handler->sent(exchange->user, exchange);
-	return 0;
 }
 
-void net_exchange_finish(struct lws *wsi, struct net_session *session)
+void net_exchange_finish(struct net_session *session)
 {
 	struct net_exchange *exchange = (struct net_exchange *)session;
-	struct net_listener *listener = exchange->session.listener;
-	lws_set_opaque_user_data(wsi, &session->arrival->waiting);
+	struct net_listener *listener = session->listener;
 	if (exchange->accepted && !listener->over)
 		listener->handler->over(exchange->user);
 	buffer_finish(&exchange->body);
@@ -262,7 +262,7 @@ void net_exchange_answer(struct net_exchange *exchange, struct net_response *res
 void net_exchange_begin(struct net_exchange *exchange, const struct net_response *response)
 {
 	if (!exchange->begun)
-		begin(exchange, response, HTTP_NO_LENGTH);
+		begin(exchange, response, NET_NO_LENGTH);
 }
 
 enum status net_exchange_send(struct net_exchange *exchange, const void *bytes, size_t length)
@@ -282,7 +282,7 @@ enum status net_exchange_send(struct net_exchange *exchange, const void *bytes, 
 	buffer_append(&exchange->out, bytes, length);
 	if (exchange->chunked)
 		buffer_append(&exchange->out, "\r\n", 2);
-	lws_callback_on_writable(exchange->wsi);
+	net_arrival_want_write(exchange->session.arrival);
 	return STATUS_OK;
 }
 
@@ -293,7 +293,7 @@ void net_exchange_end(struct net_exchange *exchange)
 	exchange->ended = true;
 	if (exchange->chunked && buffer_append(&exchange->out, "0\r\n\r\n", 5))
 		exchange->dropped = true;
-	lws_callback_on_writable(exchange->wsi);
+	net_arrival_want_write(exchange->session.arrival);
 }
 
 size_t net_exchange_queued(const struct net_exchange *exchange)
@@ -304,5 +304,5 @@ size_t net_exchange_queued(const struct net_exchange *exchange)
 void net_exchange_drop(struct net_exchange *exchange)
 {
 	exchange->dropped = true;
-	lws_callback_on_writable(exchange->wsi);
+	net_arrival_want_write(exchange->session.arrival);
 }

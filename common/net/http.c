@@ -1,16 +1,19 @@
-/* HTTP requests: read into a struct net_request, answered by the handler, sent in pieces.
+/* HTTP requests of a connection that was accepted: read by head.c, answered by the handler, in their order.
  *
  * GET, HEAD and OPTIONS are served here, POST in exchange.c; any other request with a body is refused and its
- * connection closed, so that nothing of the body is taken for a request. Thread: the loop's. */
-#include "common/net/tls_lws.h"
+ * connection closed, so that nothing of the body is taken for a request. What comes behind a request waits until that
+ * one's answer is sent, at most BEHIND_BYTES of it before no more is read: the client is held back by its socket. One
+ * that sends many at once has a few of them served a turn. Thread: the loop's. */
+#include "common/net/arrival.h"
+#include "common/net/certificate.h"
 
-#include <linux/sockios.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
+#include <strings.h>
+#include <sys/socket.h>
 
-enum { PIECE_BYTES = 16384, PILE_BYTES = 65536 };
+enum { PIECE_BYTES = 16384, READ_BYTES = 16384, REQUESTS_A_TURN = 8, REFUSAL_BYTES = 2048 };
+enum { SENT_A_TURN_BYTES = 16 * PIECE_BYTES };
 
 struct http_session {
 	struct net_session session;
@@ -19,128 +22,221 @@ struct http_session {
 	bool close; // after the answer
 };
 
-static void copy_header(struct lws *wsi, enum lws_token_indexes token, char *out, int size)
-{
-	out[0] = 0;
-	if (lws_hdr_total_length(wsi, token) > 0 && lws_hdr_copy(wsi, out, size, token) < 0)
-		memcpy(out, NET_TOO_LONG, sizeof NET_TOO_LONG);
-}
+// ---- what is asked ----
 
 // An IPv4 address is one, also on a socket for both.
-static void copy_peer(struct lws *wsi, char *out, size_t size)
+static void copy_peer(const struct net_arrival *arrival, char *out, size_t size)
 {
 	static const char mapped[] = "::ffff:";
-	char peer[64] = "";
-	lws_get_peer_simple(wsi, peer, sizeof peer);
+	const char *peer = arrival->peer;
 	bool ipv4 = !strncmp(peer, mapped, sizeof mapped - 1) && strchr(peer, '.');
-	snprintf(out, size, "%s", peer + (ipv4 ? sizeof mapped - 1 : 0));
+	const char *text = arrival->listener->socket_path[0] ? "local" : peer + (ipv4 ? sizeof mapped - 1 : 0);
+	memcpy(out, text, strnlen(text, size - 1) + 1);
 }
 
-void net_read_request(struct lws *wsi, struct net_listener *listener, struct net_request *request)
+// Whether gzip is among what the client takes, and not with a weight of 0.
+static bool takes_gzip(const struct head *head)
 {
-	char encodings[128];
-	SSL *ssl = lws_get_ssl(wsi);
-	*request = (struct net_request){
-		.local = listener->socket_path[0] != 0, .peer_uid = (uid_t)-1, .tls = ssl != NULL};
+	char value[256], *rest = value, *one;
+	if (!head_copy(head, "accept-encoding", value, sizeof value))
+		return false;
+	while ((one = strsep(&rest, ","))) {
+		one += strspn(one, " \t");
+		const size_t length = strcspn(one, " \t;");
+		const char *weight = strchr(one, '=');
+		if (length == 4 && !strncasecmp(one, "gzip", length))
+			return !weight || strtod(weight + 1, NULL) > 0;
+	}
+	return false;
+}
+
+void net_http_read_request(const struct net_arrival *arrival, const struct head *head, struct net_request *request)
+{
+	SSL *ssl = arrival->ssl;
+	*request = (struct net_request){.local = arrival->listener->socket_path[0] != 0,
+					.peer_uid = (uid_t)-1,
+					.tls = ssl != NULL,
+					.head = head->method == HEAD_HEAD,
+					.gzip = takes_gzip(head)};
 	X509 *certificate = ssl && SSL_get_verify_result(ssl) == X509_V_OK ? SSL_get0_peer_certificate(ssl) : NULL;
 	if (certificate)
 		net_certificate_describe(certificate, &request->certificate);
-	static const enum lws_token_indexes uris[] = {WSI_TOKEN_GET_URI, WSI_TOKEN_HEAD_URI, WSI_TOKEN_POST_URI,
-						      WSI_TOKEN_OPTIONS_URI};
-	request->head = lws_hdr_total_length(wsi, WSI_TOKEN_HEAD_URI) > 0;
-	for (size_t i = 0; i < sizeof uris / sizeof *uris && !request->path[0]; i++)
-		copy_header(wsi, uris[i], request->path, sizeof request->path);
-	copy_header(wsi, WSI_TOKEN_HOST, request->host, sizeof request->host);
-	copy_header(wsi, WSI_TOKEN_ORIGIN, request->origin, sizeof request->origin);
-	copy_header(wsi, WSI_TOKEN_PROTOCOL, request->subprotocol, sizeof request->subprotocol);
-	copy_header(wsi, WSI_TOKEN_HTTP_AUTHORIZATION, request->authorization, sizeof request->authorization);
-	copy_header(wsi, WSI_TOKEN_HTTP_IF_NONE_MATCH, request->if_none_match, sizeof request->if_none_match);
-	copy_header(wsi, WSI_TOKEN_HTTP_ACCEPT_ENCODING, encodings, sizeof encodings);
-	request->gzip = strstr(encodings, "gzip") != NULL;
-	if (!request->local) {
-		copy_peer(wsi, request->peer, sizeof request->peer);
-		return;
-	}
+	// One that does not fit is NET_TOO_LONG then.
+	head_path(head, request->path, sizeof request->path);
+	head_copy(head, "host", request->host, sizeof request->host);
+	head_copy(head, "origin", request->origin, sizeof request->origin);
+	head_copy(head, "sec-websocket-protocol", request->subprotocol, sizeof request->subprotocol);
+	head_copy(head, "authorization", request->authorization, sizeof request->authorization);
+	head_copy(head, "if-none-match", request->if_none_match, sizeof request->if_none_match);
+	copy_peer(arrival, request->peer, sizeof request->peer);
 	struct ucred peer;
 	socklen_t length = sizeof peer;
-	if (!getsockopt(lws_get_socket_fd(wsi), SOL_SOCKET, SO_PEERCRED, &peer, &length))
+	if (request->local && !getsockopt(net_arrival_fd(arrival), SOL_SOCKET, SO_PEERCRED, &peer, &length))
 		request->peer_uid = peer.uid;
-	memcpy(request->peer, "local", 6);
 }
 
-static int add_header(struct lws *wsi, const char *name, const char *value, unsigned char **at, unsigned char *end)
+// ---- what is answered ----
+
+static const char *phrase_of(int status)
 {
-	return lws_add_http_header_by_name(wsi, (const unsigned char *)name, (const unsigned char *)value,
-					   (int)strlen(value), at, end);
+	static const struct {
+		int status;
+		const char *phrase;
+	} phrases[] = {
+		{200, "OK"},
+		{204, "No Content"},
+		{304, "Not Modified"},
+		{400, "Bad Request"},
+		{401, "Unauthorized"},
+		{403, "Forbidden"},
+		{404, "Not Found"},
+		{405, "Method Not Allowed"},
+		{409, "Conflict"},
+		{413, "Content Too Large"},
+		{429, "Too Many Requests"},
+		{431, "Request Header Fields Too Large"},
+		{500, "Internal Server Error"},
+		{503, "Service Unavailable"},
+		{504, "Gateway Timeout"},
+		{505, "HTTP Version Not Supported"},
+	};
+	for (size_t i = 0; i < sizeof phrases / sizeof *phrases; i++)
+		if (phrases[i].status == status)
+			return phrases[i].phrase;
+	return "Other";
 }
 
-int net_http_print_headers(struct lws *wsi, const struct net_http_headers *headers, unsigned char **at,
-			   unsigned char *end)
+// A value that holds a control character would be read as more than one header.
+static bool is_clean(const char *value)
+{
+	for (; *value; value++)
+		if (((unsigned char)*value < ' ' && *value != '\t') || *value == 0x7f)
+			return false;
+	return true;
+}
+
+static void add_header(struct buffer *out, const char *name, const char *value)
+{
+	if (!is_clean(value))
+		out->failed = true;
+	buffer_printf(out, "%s %s\r\n", name, value);
+}
+
+static void add_headers(struct buffer *out, const struct net_header *header)
+{
+	for (; header && header->name; header++)
+		add_header(out, header->name, header->value);
+}
+
+int net_http_print_headers(struct buffer *out, const struct net_http_headers *headers)
 {
 	const struct net_response *response = headers->response;
-	const char *type = response->content_type ? response->content_type : "text/plain; charset=utf-8";
-	const char *cache = response->immutable  ? "public, max-age=31536000, immutable"
-			    : response->no_store ? "no-store"
-						 : "no-cache";
-	int failed;
-	if (headers->length != HTTP_NO_LENGTH)
-		failed = lws_add_http_common_headers(wsi, (unsigned)response->status, type, headers->length, at, end);
-	else // libwebsockets would close the connection for want of a length
-		failed = lws_add_http_header_status(wsi, (unsigned)response->status, at, end) ||
-			 add_header(wsi, "content-type:", type, at, end) ||
-			 (headers->chunked && add_header(wsi, "transfer-encoding:", "chunked", at, end));
-	if (failed || add_header(wsi, "cache-control:", cache, at, end) ||
-	    (response->gzip && add_header(wsi, "content-encoding:", "gzip", at, end)) ||
-	    (response->gzip && add_header(wsi, "vary:", "accept-encoding", at, end)) ||
-	    (response->etag && add_header(wsi, "etag:", response->etag, at, end)) ||
-	    (response->authenticate && add_header(wsi, "www-authenticate:", response->authenticate, at, end)) ||
-	    (headers->close && add_header(wsi, "connection:", "close", at, end)))
-		return 1;
-	for (const struct net_header *header = response->more; header && header->name; header++)
-		if (add_header(wsi, header->name, header->value, at, end))
-			return 1;
-	for (const struct net_header *header = headers->listener->headers; header && header->name; header++)
-		if (add_header(wsi, header->name, header->value, at, end))
-			return 1;
-	return lws_finalize_http_header(wsi, at, end);
+	buffer_printf(out, "HTTP/1.1 %d %s\r\n", response->status, phrase_of(response->status));
+	add_header(out, "content-type:", response->content_type ? response->content_type : "text/plain; charset=utf-8");
+	if (headers->length != NET_NO_LENGTH && response->status != 204 && response->status != 304)
+		buffer_printf(out, "content-length: %zu\r\n", headers->length);
+	else if (headers->length == NET_NO_LENGTH && headers->chunked)
+		add_header(out, "transfer-encoding:", "chunked");
+	add_header(out, "cache-control:",
+		   response->immutable  ? "public, max-age=31536000, immutable"
+		   : response->no_store ? "no-store"
+					: "no-cache");
+	if (response->gzip)
+		buffer_append_text(out, "content-encoding: gzip\r\nvary: accept-encoding\r\n");
+	if (response->etag)
+		add_header(out, "etag:", response->etag);
+	if (response->authenticate)
+		add_header(out, "www-authenticate:", response->authenticate);
+	if (headers->close)
+		add_header(out, "connection:", "close");
+	add_headers(out, response->more);
+	add_headers(out, headers->listener->headers);
+	buffer_append_text(out, "\r\n");
+	return out->failed;
 }
 
-// Write the status line and headers. Non-zero: the connection is to be closed.
-static int write_headers(struct lws *wsi, const struct net_listener *listener, const struct net_response *response,
-			 bool close)
+// The headers and as much of the body, in one piece. False: the connection is ending.
+static bool send_head(struct net_arrival *arrival, const struct net_response *response, size_t body, bool close)
 {
-	unsigned char bytes[LWS_PRE + HTTP_HEADER_BYTES], *start = bytes + LWS_PRE, *at = start;
+	struct buffer out;
 	const struct net_http_headers headers = {
-		.listener = listener, .response = response, .length = response->body_bytes, .close = close};
-	if (net_http_print_headers(wsi, &headers, &at, bytes + sizeof bytes - 1))
-		return 1;
-	return lws_write(wsi, start, (size_t)(at - start), LWS_WRITE_HTTP_HEADERS) < 0;
+		.listener = arrival->listener, .response = response, .length = response->body_bytes, .close = close};
+	buffer_init(&out, HTTP_HEADER_BYTES + PIECE_BYTES);
+	int result = net_http_print_headers(&out, &headers);
+	if (!result && body)
+		result = (int)buffer_append(&out, response->body, body);
+	if (!result)
+		result = net_arrival_send(arrival, out.data, out.length);
+	else
+		net_arrival_end(arrival);
+	buffer_finish(&out);
+	return !result;
 }
 
-static int finish_transaction(struct lws *wsi, struct http_session *http)
+void net_http_refuse(struct net_arrival *arrival, struct net_response *response)
 {
-	bool close = http->close;
-	net_http_finish(wsi, &http->session);
-	if (close)
-		return -1;
-	return lws_http_transaction_completed(wsi) ? -1 : 0;
+	if (response->body_bytes > REFUSAL_BYTES)
+		response->body_bytes = REFUSAL_BYTES;
+	if (send_head(arrival, response, response->body_bytes, true))
+		net_arrival_leave(arrival);
+	buffer_finish(&response->owned);
 }
 
-void net_http_finish(struct lws *wsi, struct net_session *session)
+static void refuse_head(struct net_arrival *arrival, const struct head *head)
+{
+	struct net_response response = {.status = head->status, .content_type = "application/json"};
+	buffer_init(&response.owned, REFUSAL_BYTES);
+	buffer_printf(&response.owned, "{\"error\":\"invalid_request\",\"message\":\"%s\",\"hint\":\"%s\"}\n",
+		      head->message, head->hint);
+	response.body = response.owned.data;
+	response.body_bytes = response.owned.length;
+	net_http_refuse(arrival, &response);
+}
+
+void net_http_answered(struct net_arrival *arrival, bool close)
+{
+	arrival->session = NULL;
+	if (close)
+		net_arrival_leave(arrival);
+	else
+		net_arrival_stage(arrival, DOOR_IDLE);
+}
+
+void net_http_finish(struct net_arrival *arrival, struct net_session *session)
 {
 	struct http_session *http = (struct http_session *)session;
-	lws_set_opaque_user_data(wsi, &session->arrival->waiting);
+	(void)arrival;
 	buffer_finish(&http->response.owned);
 	free(http);
 }
 
-static bool has_body(struct lws *wsi)
+// As much of the body as the socket takes, or as fits a turn.
+static void send_pieces(struct net_arrival *arrival, struct http_session *http)
 {
-	char length[24];
-	copy_header(wsi, WSI_TOKEN_HTTP_CONTENT_LENGTH, length, sizeof length);
-	return (length[0] && strcmp(length, "0") != 0) ||
-	       lws_hdr_total_length(wsi, WSI_TOKEN_HTTP_TRANSFER_ENCODING) > 0;
+	const struct net_response *response = &http->response;
+	const bool close = http->close;
+	const size_t begin = http->sent;
+	while (http->sent < response->body_bytes && !net_arrival_keeps(arrival)) {
+		if (http->sent - begin >= SENT_A_TURN_BYTES) {
+			net_arrival_want_write(arrival); // and is called again after others
+			return;
+		}
+		const size_t left = response->body_bytes - http->sent, length = left < PIECE_BYTES ? left : PIECE_BYTES;
+		if (net_arrival_send(arrival, response->body + http->sent, length))
+			return;
+		http->sent += length;
+		net_arrival_progress(arrival, net_arrival_keeps(arrival) ? 0 : length);
+	}
+	if (net_arrival_keeps(arrival)) {
+		if (arrival->guest.stage != DOOR_TAKING)
+			net_arrival_stage(arrival, DOOR_TAKING);
+		return; // and is called again when it is gone
+	}
+	net_http_finish(arrival, &http->session);
+	net_http_answered(arrival, close);
 }
+
+// ---- one request ----
 
 static void refuse_method(struct net_response *response)
 {
@@ -151,75 +247,186 @@ static void refuse_method(struct net_response *response)
 	response->body_bytes = sizeof text - 1;
 }
 
-// Whether the peer asks on without taking its answers. An answer that cannot be sent while more requests wait unread
-// keeps the loop busy for nothing, so such a connection is dropped before.
-static bool piles_up(struct lws *wsi)
+// Whether it is the caller who is refused, and not only what was asked for: then the connection goes, too.
+static bool refuses(int status)
 {
-	int unsent = 0;
-	return lws_partial_buffered(wsi) || ioctl(lws_get_socket_fd(wsi), SIOCOUTQ, &unsent) < 0 || unsent > PILE_BYTES;
+	return status == 401 || status == 403 || status == 429;
 }
 
-int net_http_begin(struct lws *wsi, struct net_listener *listener)
+// Ask the handler. Returns whether the connection is to go with the answer.
+static bool ask(const struct net_listener *listener, const struct head *head, const struct net_request *request,
+		struct net_response *response)
+{
+	const struct net_handler *handler = listener->handler;
+	const bool reading = head->method == HEAD_GET || head->method == HEAD_HEAD;
+	const bool options = head->method == HEAD_OPTIONS && handler->options && !head->has_body;
+	if (reading && !head->has_body) {
+		handler->http(listener->handler_context, request, response);
+	} else if (!options || !handler->options(listener->handler_context, request, response)) {
+		refuse_method(response);
+		return true;
+	}
+	return head->close || refuses(response->status);
+}
+
+static void answer(struct net_arrival *arrival, const struct head *head, const struct net_request *request)
+{
+	struct http_session *http = calloc(1, sizeof(*http));
+	if (!http) {
+		net_arrival_end(arrival);
+		return;
+	}
+	struct net_response *response = &http->response;
+	http->session = (struct net_session){.kind = SESSION_HTTP, .listener = arrival->listener, .arrival = arrival};
+	arrival->session = &http->session;
+	buffer_init(&response->owned, LIMIT_BODY_BYTES);
+	net_arrival_stage(arrival, DOOR_SERVED);
+	http->close = ask(arrival->listener, head, request, response);
+	net_arrival_know(arrival, response->known);
+	const size_t body = request->head ? 0 : response->body_bytes, now = body < PIECE_BYTES ? body : PIECE_BYTES;
+	http->sent = now;
+	if (!send_head(arrival, response, now, http->close))
+		return;
+	response->body_bytes = body;
+	send_pieces(arrival, http);
+}
+
+static void begin(struct net_arrival *arrival, const struct head *head)
 {
 	struct net_request request;
-	if (piles_up(wsi))
-		return -1;
-	if (lws_hdr_total_length(wsi, WSI_TOKEN_POST_URI) > 0 && listener->handler->post) {
-		net_read_request(wsi, listener, &request);
-		return net_exchange_open(wsi, listener, &request);
+	arrival->begun++;
+	if (arrival->listener->over) { // there is nobody to ask
+		net_arrival_end(arrival);
+		return;
 	}
-	const struct net_session *waiting = lws_get_opaque_user_data(wsi);
-	struct http_session *http = calloc(1, sizeof(*http));
-	if (!http)
-		return -1;
-	http->session = (struct net_session){.kind = SESSION_HTTP, .listener = listener, .arrival = waiting->arrival};
-	buffer_init(&http->response.owned, LIMIT_BODY_BYTES);
-	lws_set_opaque_user_data(wsi, http);
-	net_read_request(wsi, listener, &request);
-	bool reading = request.head || lws_hdr_total_length(wsi, WSI_TOKEN_GET_URI) > 0;
-	bool options = lws_hdr_total_length(wsi, WSI_TOKEN_OPTIONS_URI) > 0 && listener->handler->options;
-	if (reading && !has_body(wsi)) {
-		listener->handler->http(listener->context, &request, &http->response);
-	} else if (!options || has_body(wsi) ||
-		   !listener->handler->options(listener->context, &request, &http->response)) {
-		http->close = true;
-		refuse_method(&http->response);
+	if (head->upgrade && head->method == HEAD_GET) {
+		net_upgrade(arrival, head);
+		return;
 	}
-	if (write_headers(wsi, listener, &http->response, http->close))
-		return -1;
-	if (request.head || !http->response.body_bytes)
-		return finish_transaction(wsi, http);
-	// The first piece at once, mostly all of it: libwebsockets 4.3 stumbles over a request that follows on the
-	// heels of one whose answer it still waits to send.
-	return net_http_continue(wsi, &http->session);
+	net_http_read_request(arrival, head, &request);
+	if (head->method == HEAD_POST && arrival->listener->handler->post)
+		net_exchange_open(arrival, head, &request);
+	else
+		answer(arrival, head, &request);
 }
 
-int net_http_continue(struct lws *wsi, struct net_session *session)
+// Returns how many of the bytes are the head's.
+static size_t take_head(struct net_arrival *arrival, const uint8_t *bytes, size_t length)
 {
-	struct http_session *http = (struct http_session *)session;
-	uint8_t piece[LWS_PRE + PIECE_BYTES];
-	size_t left = http->response.body_bytes - http->sent, length = left < PIECE_BYTES ? left : PIECE_BYTES;
-	memcpy(piece + LWS_PRE, http->response.body + http->sent, length);
-	http->sent += length;
-	bool last = http->sent == http->response.body_bytes;
-	if (lws_write(wsi, piece + LWS_PRE, length, last ? LWS_WRITE_HTTP_FINAL : LWS_WRITE_HTTP) < 0)
-		return -1;
-	if (last)
-		return finish_transaction(wsi, http);
-	lws_callback_on_writable(wsi);
-	return 0;
+	static struct head whole; // one that comes at once, as most do; the loop's thread alone reads
+	struct head *head = arrival->head ? arrival->head : &whole;
+	size_t taken = 0;
+	if (!arrival->head)
+		head_begin(head);
+	const enum head_result result = head_take(head, bytes, length, &taken);
+	if (result == HEAD_MORE) {
+		if (!arrival->head && (arrival->head = malloc(sizeof whole)))
+			memcpy(arrival->head, head, sizeof whole);
+		if (!arrival->head)
+			net_arrival_end(arrival);
+		return taken;
+	}
+	arrival->head = NULL;
+	if (result == HEAD_WHOLE)
+		begin(arrival, head);
+	else
+		refuse_head(arrival, head);
+	if (head != &whole)
+		free(head);
+	return taken;
 }
 
-int net_http_refuse(struct lws *wsi, struct net_listener *listener, struct net_response *response)
+// ---- one after another ----
+
+// Returns how many bytes were taken, before what follows has to wait.
+static size_t feed(struct net_arrival *arrival, const uint8_t *bytes, size_t length)
 {
-	uint8_t piece[LWS_PRE + 2048];
-	size_t length = response->body_bytes < 2048 ? response->body_bytes : 2048;
-	response->body_bytes = length;
-	int result = write_headers(wsi, listener, response, true);
-	if (length)
-		memcpy(piece + LWS_PRE, response->body, length);
-	if (!result && lws_write(wsi, piece + LWS_PRE, length, LWS_WRITE_HTTP_FINAL) < 0)
-		result = -1;
-	buffer_finish(&response->owned);
-	return result ? -1 : 1;
+	size_t at = 0;
+	while (at < length && arrival->state == ARRIVAL_HTTP && !arrival->ending) {
+		const struct net_session *session = arrival->session;
+		if (session && session->kind == SESSION_POST && net_exchange_wants(session))
+			at += net_exchange_body(arrival->session, bytes + at, length - at);
+		else if (session || arrival->begun >= REQUESTS_A_TURN)
+			return at;
+		else
+			at += take_head(arrival, bytes + at, length - at);
+	}
+	if (arrival->state == ARRIVAL_WEBSOCKET && at < length)
+		net_conn_early(arrival->session, bytes + at, length - at);
+	return length; // whoever leaves is not heard
+}
+
+// What waits is served as far as it may be, and more is read where there is room for it.
+static void go_on(struct net_arrival *arrival)
+{
+	struct buffer *behind = &arrival->behind;
+	if (behind->length)
+		buffer_consume(behind, feed(arrival, behind->data, behind->length));
+	if (!behind->length)
+		buffer_finish(behind);
+	if (!behind->length)
+		buffer_init(behind, BEHIND_MOST_BYTES);
+	if (arrival->state != ARRIVAL_HTTP || arrival->ending)
+		return;
+	if (behind->length && !arrival->session) {
+		net_watch_want_read(arrival->watch, true);
+		net_watch_again(arrival->watch, NET_LINE_BUSY);
+	} else if (arrival->ended && !arrival->session) {
+		net_arrival_leave(arrival);
+	} else {
+		net_watch_want_read(arrival->watch, !arrival->ended && behind->length < BEHIND_BYTES);
+	}
+}
+
+// Its client says nothing more. An answer that is being sent, and those to what waits, are sent all the same; one that
+// is still to be made is for nobody.
+static void on_end(struct net_arrival *arrival)
+{
+	const struct net_session *session = arrival->session;
+	arrival->ended = true;
+	const bool unanswered = session && session->kind == SESSION_POST && !net_exchange_answered(session);
+	if (unanswered || (!session && !arrival->behind.length))
+		net_arrival_end(arrival);
+}
+
+// A POST that outlived its listener has nobody who would answer it.
+static bool is_orphan(const struct net_arrival *arrival)
+{
+	return arrival->listener->over && arrival->session && arrival->session->kind == SESSION_POST;
+}
+
+void net_http_readable(struct net_arrival *arrival)
+{
+	static uint8_t bytes[READ_BYTES]; // the loop's thread alone reads
+	struct buffer *behind = &arrival->behind;
+	arrival->begun = 0;
+	if (is_orphan(arrival)) {
+		net_arrival_end(arrival);
+		return;
+	}
+	ssize_t got = arrival->ended || behind->length >= BEHIND_BYTES ? 0
+								       : net_arrival_read(arrival, bytes, sizeof bytes);
+	if (got < 0)
+		on_end(arrival);
+	const size_t length = got > 0 ? (size_t)got : 0, taken = behind->length ? 0 : feed(arrival, bytes, length);
+	if (taken < length && buffer_append(behind, bytes + taken, length - taken))
+		net_arrival_end(arrival);
+	if (!arrival->ending)
+		go_on(arrival);
+}
+
+void net_http_writable(struct net_arrival *arrival)
+{
+	struct net_session *session = arrival->session;
+	arrival->begun = 0;
+	if (is_orphan(arrival)) {
+		net_arrival_end(arrival);
+		return;
+	}
+	if (session && session->kind == SESSION_HTTP)
+		send_pieces(arrival, (struct http_session *)session);
+	else if (session)
+		net_exchange_continue(session);
+	if (!arrival->ending)
+		go_on(arrival);
 }

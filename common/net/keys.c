@@ -16,7 +16,7 @@ static void update_keys(struct net_conn *conn)
 	SSL *ssl = conn->ssl;
 	if (net_blocked(conn)) {
 		conn->keys_due = true;
-		lws_callback_on_writable(conn->wsi);
+		net_carrier_want_write(conn);
 		return;
 	}
 	conn->keys_due = false;

@@ -8,6 +8,7 @@
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
+#include "common/net/arrival.h"
 #include "common/net/frame.h"
 #include "common/net/loop_lws.h"
 #include "common/net/tls_lws.h"
@@ -59,6 +60,7 @@ struct net_loop {
 	struct post *first_post, **last_post; // under lock
 	size_t posts;                         // under lock
 	struct net_conn *conns;               // those that are open or opening
+	struct net_arrival *arrivals;         // those that were accepted
 	void **kept;                          // (kept_count), freed after the context
 	size_t kept_count;
 	struct net_dialler *dialler; // NULL until one dialled by TLS
@@ -73,10 +75,11 @@ static void free_dead(struct net_loop *loop)
 	}
 }
 
-// One that waits for nothing is taken out: a hang-up would be reported without end.
+// One that waits for nothing is taken out, unless a hang-up ends it: that would be reported without end.
 static void arm(struct net_watch *watch)
 {
-	bool read = watch->want_read && !watch->again, wanted = read || watch->want_write;
+	bool read = watch->want_read && !watch->again,
+	     wanted = read || watch->want_write || (watch->events->hung_up && !watch->again);
 	struct epoll_event event = {.events = (read ? (uint32_t)EPOLLIN : 0u) |
 					      (watch->want_write ? (uint32_t)EPOLLOUT : 0u),
 				    .data.ptr = watch};
@@ -104,6 +107,9 @@ static void dispatch_watches(struct net_loop *loop)
 		}
 		if (watch->fd >= 0 && (events[i].events & (EPOLLIN | ended)) && watch->want_read && !watch->again)
 			watch->events->readable(watch->arg, watch->fd);
+		else if (watch->fd >= 0 && (events[i].events & ended) && !watch->want_read && !watch->want_write &&
+			 watch->events->hung_up)
+			watch->events->hung_up(watch->arg, watch->fd);
 	}
 	loop->dispatching = false;
 	free_dead(loop);
@@ -167,6 +173,24 @@ void net_watch_again(struct net_watch *watch, enum net_line line)
 	arm(watch);
 }
 
+void net_watch_swap(struct net_watch *watch, struct net_watch *other)
+{
+	if (watch->again || watch->fd < 0 || !other->again)
+		return;
+	watch->again = true;
+	watch->line = other->line;
+	watch->next_again = other->next_again;
+	watch->link_again = other->link_again;
+	*watch->link_again = watch;
+	if (watch->next_again)
+		watch->next_again->link_again = &watch->next_again;
+	else
+		watch->line->last = &watch->next_again;
+	other->again = false;
+	arm(watch);
+	arm(other);
+}
+
 void net_loop_run_posts(struct net_loop *loop)
 {
 	pthread_mutex_lock(&loop->lock);
@@ -217,7 +241,7 @@ static void library_log(int level, const char *line)
 static unsigned file_limit(void)
 {
 	struct rlimit limit;
-	const rlim_t wanted = 2 * LIMIT_CONNECTIONS + 512; // a WebSocket that is read by ws.c is watched twice
+	const rlim_t wanted = 2 * LIMIT_CONNECTIONS + 512; // one that dialled and is read by read.c has two files
 	if (getrlimit(RLIMIT_NOFILE, &limit))
 		return 1024;
 	limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
@@ -266,6 +290,7 @@ enum status net_loop_create(struct net_loop **out, struct error *error)
 	struct lws_context_creation_info base = {
 		.port = CONTEXT_PORT_NO_LISTEN, // not _SERVER, or requests would be taken for this vhost's
 		.vhost_name = "base",
+		.http_proxy_address = NET_NO_PROXY,
 		.protocols = base_protocols,
 	};
 	loop->base = lws_create_vhost(loop->context, &base);
@@ -284,6 +309,7 @@ void net_loop_destroy(struct net_loop **pointer)
 	if (!loop)
 		return;
 	*pointer = NULL;
+	net_arrivals_destroy(loop);
 	if (loop->context)
 		lws_context_destroy(loop->context); // closes the epoll too
 	while (loop->first_post) {
@@ -427,6 +453,11 @@ void net_watch_want_read(struct net_watch *watch, bool wanted)
 	}
 }
 
+int net_watch_fd(const struct net_watch *watch)
+{
+	return watch->fd;
+}
+
 int net_watch_release(struct net_watch **pointer)
 {
 	struct net_watch *watch = *pointer;
@@ -478,6 +509,11 @@ void net_loop_keep(struct net_loop *loop, void *memory)
 struct net_dialler **net_loop_dialler(struct net_loop *loop)
 {
 	return &loop->dialler;
+}
+
+struct net_arrival **net_loop_arrivals(struct net_loop *loop)
+{
+	return &loop->arrivals;
 }
 
 struct net_conn **net_loop_conns(struct net_loop *loop)

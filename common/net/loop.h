@@ -41,18 +41,24 @@ struct net_watch;
 struct net_watch_events {
 	void (*readable)(void *arg, int fd);
 	void (*writable)(void *arg, int fd); // may be NULL
+	// May be NULL. Both ends are closed, or it is broken, while neither is asked for.
+	void (*hung_up)(void *arg, int fd);
 };
 // Takes the descriptor: net_watch_destroy closes it. `events` must outlive the watch.
 enum status net_watch_create(struct net_watch **out, struct net_loop *loop, int fd,
 			     const struct net_watch_events *events, void *arg, struct error *error);
 void net_watch_want_write(struct net_watch *watch); // once; ask again after each `writable`
-// Stop and go on asking for `readable`. Meanwhile a hang-up is not told either.
+// Stop and go on asking for `readable`. Meanwhile a hang-up is told by `hung_up` alone.
 void net_watch_want_read(struct net_watch *watch, bool wanted);
 // Call `readable` once more after others had their turn, be there something new to read or not: for one that stops
 // before it is done. Whoever stands in a line is served one by one, the first of each line in turn, and those who stand
 // in none before them.
-enum net_line { NET_LINE_BUSY, NET_LINE_NEW, NET_LINES }; // those who have more to do; connections that begin
+// Those who have more to do; connections that begin; handshakes of TLS that go on.
+enum net_line { NET_LINE_BUSY, NET_LINE_NEW, NET_LINE_HANDSHAKE, NET_LINES };
 void net_watch_again(struct net_watch *watch, enum net_line line);
+// Stand in the place of `other`, which stands in a line and leaves it.
+void net_watch_swap(struct net_watch *watch, struct net_watch *other);
 // Safe inside its own callback, both. The first gives the descriptor back, open.
 int net_watch_release(struct net_watch **watch);
+int net_watch_fd(const struct net_watch *watch);
 void net_watch_destroy(struct net_watch **watch);

@@ -1,17 +1,12 @@
 /* See parts.h. */
 #include "common/net/parts.h"
 
+#include "common/base/bytes.h"
 #include "common/net/frame.h"
 
 #include <string.h>
 
 enum { PREFIX_BYTES = 4 };
-
-static void put_u32le(uint8_t *bytes, size_t value)
-{
-	for (int i = 0; i < PREFIX_BYTES; i++)
-		bytes[i] = (uint8_t)(value >> 8 * i);
-}
 
 // The holder itself, so that it begins where the message will. NULL if that cannot be.
 static struct net_frame *trim_holder(const struct net_parts *parts)
@@ -56,7 +51,7 @@ enum status net_conn_take_parts(struct net_conn *conn, const uint8_t *bytes, siz
 	*parts = (struct net_parts){0};
 	if (length < PREFIX_BYTES)
 		return STATUS_PARSE_ERROR;
-	size_t head = (size_t)bytes[0] | (size_t)bytes[1] << 8 | (size_t)bytes[2] << 16 | (size_t)bytes[3] << 24;
+	size_t head = read_u32le(bytes);
 	if (head > length - PREFIX_BYTES)
 		return STATUS_PARSE_ERROR;
 	size_t body = length - PREFIX_BYTES - head;

@@ -7,6 +7,7 @@
  * Sending: at once where nothing waits, the lengths, the head and the beginning of the body as one record. What the
  * socket does not take is a list of pieces; small messages that join it are put together, and so share records.
  * A socket that cannot be written to any more is shut down, and the loop finds its end. Thread: the loop's. */
+#include "common/base/bytes.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/net/frame.h"
@@ -29,17 +30,6 @@ enum {
 	KEYS_MS = 3600 * 1000,
 };
 static const uint64_t KEYS_BYTES = (uint64_t)64 << 30;
-
-static uint32_t read_u32le(const uint8_t *bytes)
-{
-	return (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
-}
-
-static void put_u32le(uint8_t *bytes, size_t value)
-{
-	for (int i = 0; i < 4; i++)
-		bytes[i] = (uint8_t)(value >> 8 * i);
-}
 
 static size_t least(size_t a, size_t b)
 {

@@ -1,10 +1,10 @@
 /* What a connection receives.
  *
- * What a listener has accepted is read here once the handshake is done, past libwebsockets, which is told to leave it
- * alone (receive.h says why); it still watches over the peer's silence, sends its pings and closes. What was dialled is
- * received by it, as it may have read more than the handshake, unless the server was to be silent until then
- * (net_dial_params.speaks_first). Either way a message is put together up to the connection's limit, which is small
- * until the peer is trusted.
+ * What a listener has accepted is read here once the handshake is done. What was dialled is received by libwebsockets,
+ * as it may have read more than the handshake, unless the server was to be silent until then
+ * (net_dial_params.speaks_first): then it is told to leave it alone (receive.h says why), and still watches over the
+ * peer's silence, sends its pings and closes. Either way a message is put together up to the connection's limit, which
+ * is small until the peer is trusted.
  *
  * Turns. A connection is read and served for READ_TURN_US, to the end of the frame at which that is over; what was read
  * and not taken yet waits in `rest`. Who has more to do than that is busy, and for a while takes his turns in the line
@@ -35,7 +35,7 @@ enum {
 void net_heard(struct net_conn *conn)
 {
 	conn->heard_ms = clock_steady_ms();
-	lws_validity_confirmed(conn->wsi);
+	net_carrier_valid(conn);
 }
 
 int64_t net_conn_silence_ms(const struct net_conn *conn)
@@ -174,15 +174,33 @@ static void on_readable(void *arg, int fd)
 	stand_in_line(conn);
 }
 
-// From here on the socket is read here. A client that has sent frames before it had the answer to its handshake is not
-// heard: it may not.
+void net_conn_readable(struct net_session *session, int fd)
+{
+	on_readable(session, fd);
+}
+
+void net_conn_early(struct net_session *session, const uint8_t *bytes, size_t length)
+{
+	struct net_conn *conn = (struct net_conn *)session;
+	if (conn->closed || conn->session.arrival->ending)
+		return;
+	keep_rest(conn, bytes, length);
+	if (conn->rest && !conn->pauses)
+		stand_in_line(conn);
+}
+
+// From here on the socket is read here.
 void net_read_begin(struct net_conn *conn)
 {
 	static const struct net_watch_events events = {.readable = on_readable};
+	if (conn->session.arrival) {
+		conn->rx_watch = conn->session.arrival->watch;
+		return;
+	}
 	int fd = fcntl(conn->fd, F_DUPFD_CLOEXEC, 0);
 	if (fd < 0)
 		return; // libwebsockets goes on reading
-	if (net_watch_create(&conn->rx_watch, net_loop_of(conn->wsi), fd, &events, conn, NULL)) {
+	if (net_watch_create(&conn->rx_watch, conn->loop, fd, &events, conn, NULL)) {
 		close(fd);
 		return;
 	}
@@ -233,10 +251,9 @@ struct net_frame *net_conn_take_frame(struct net_conn *conn)
 // Between two signs of life. The other end may be less patient than this one: a node is, of a server that has clients.
 static int64_t held_back_ms(const struct net_conn *conn)
 {
-	const lws_retry_bo_t *liveness = conn->session.listener ? &conn->session.listener->liveness : &conn->liveness;
-	int ping_s = liveness->secs_since_valid_ping < LIMIT_NODE_PING_S ? liveness->secs_since_valid_ping
-									 : LIMIT_NODE_PING_S;
-	return ping_s * 500;
+	const int own_s = conn->session.listener ? conn->session.listener->ping_s
+						 : conn->liveness.secs_since_valid_ping;
+	return (own_s < LIMIT_NODE_PING_S ? own_s : LIMIT_NODE_PING_S) * 500;
 }
 
 // What the peer says is not read, so its silence is ours; and since its pings are not answered either, it is told that
@@ -246,10 +263,10 @@ static void on_held_back(void *arg)
 	struct net_conn *conn = arg;
 	if (!conn->pauses)
 		return;
-	lws_validity_confirmed(conn->wsi);
-	if (conn->opened && !conn->closing && !conn->held && !lws_partial_buffered(conn->wsi))
+	net_carrier_valid(conn);
+	if (conn->opened && !conn->closing && !conn->held && !net_carrier_keeps(conn))
 		net_send_control(conn, OPCODE_PONG, (const uint8_t *)"", 0); // one that fails is found by others
-	net_timer_start(net_loop_of(conn->wsi), &conn->held_back, held_back_ms(conn), on_held_back, conn);
+	net_timer_start(conn->loop, &conn->held_back, held_back_ms(conn), on_held_back, conn);
 }
 
 void net_conn_pause(struct net_conn *conn)
@@ -260,9 +277,9 @@ void net_conn_pause(struct net_conn *conn)
 		net_watch_want_read(conn->rx_watch, false);
 	else
 		lws_rx_flow_control(conn->wsi, 0);
-	lws_validity_confirmed(conn->wsi);
+	net_carrier_valid(conn);
 	if (held_back_ms(conn) && !conn->held_back.running) // it goes on when reading does not for long
-		net_timer_start(net_loop_of(conn->wsi), &conn->held_back, held_back_ms(conn), on_held_back, conn);
+		net_timer_start(conn->loop, &conn->held_back, held_back_ms(conn), on_held_back, conn);
 }
 
 void net_conn_resume(struct net_conn *conn)
@@ -271,7 +288,7 @@ void net_conn_resume(struct net_conn *conn)
 		return;
 	if (conn->closed)
 		return;
-	lws_validity_confirmed(conn->wsi);
+	net_carrier_valid(conn);
 	if (!conn->rx_watch) {
 		lws_rx_flow_control(conn->wsi, 1);
 		return;

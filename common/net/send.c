@@ -1,9 +1,9 @@
 /* What a connection sends: a bounded ring of shared frames.
  *
  * They are written when the socket can take them, large ones in fragments, or at once where nothing waits before them:
- * one system call instead of a turn through the poll. What the socket does not take of a frame goes to libwebsockets as
- * bytes as they are (that is what LWS_WRITE_HTTP means to it), which sends them before anything of its own: its pings
- * and pongs go between fragments (docs/performance.md). Thread: the loop's. */
+ * one system call instead of a turn through the poll. What the socket does not take of a frame goes to what carries the
+ * connection (carrier.c), which sends it before anything else: pings and pongs go between fragments
+ * (docs/performance.md). Thread: the loop's. */
 #include "common/net/conn.h"
 
 #include <assert.h>
@@ -107,7 +107,7 @@ static size_t fragment_header(uint8_t *header, const struct net_frame *frame, si
 }
 
 // Returns how much was written, 0 if the socket is full, -1 if it is broken. A record at a time: what is not written of
-// one must be written again, and libwebsockets, which gets the rest, does so.
+// one must be written again, and the carrier, which gets the rest, does so.
 static ssize_t write_record(SSL *ssl, const uint8_t *bytes, size_t length)
 {
 	size_t written = 0;
@@ -124,7 +124,7 @@ static ssize_t write_plain(int fd, const uint8_t *bytes, size_t length)
 	return sent >= 0 ? sent : errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : -1;
 }
 
-// Bytes as they are, while nothing waits; what the socket does not take of them waits in libwebsockets, or as records.
+// Bytes as they are, while nothing waits; what the socket does not take of them waits in the carrier, or as records.
 static enum put_result put(struct net_conn *conn, uint8_t *bytes, size_t length)
 {
 	struct net_records *records = length > RECORD_BYTES ? conn->records : NULL;
@@ -142,12 +142,12 @@ static enum put_result put(struct net_conn *conn, uint8_t *bytes, size_t length)
 		return PUT_BROKEN;
 	if (done == length) {
 		if (!sent)
-			lws_callback_on_writable(conn->wsi);
+			net_carrier_want_write(conn);
 		return sent ? PUT_ALL : PUT_PART;
 	}
 	if (!done && !conn->ssl)
 		return PUT_NOTHING;
-	return lws_write(conn->wsi, bytes + done, length - done, LWS_WRITE_HTTP) < 0 ? PUT_BROKEN : PUT_PART;
+	return net_carrier_send(conn, bytes + done, length - done) < 0 ? PUT_BROKEN : PUT_PART;
 }
 
 // The mask of a frame need only be one that nobody foresees. Drawn in stock.
@@ -236,8 +236,7 @@ static enum put_result send_gathered(struct net_conn *conn, struct outgoing *out
 		return send_framed(conn, out);
 	memcpy(out->payload - out->header_bytes, out->header, out->header_bytes);
 	size_t left = out->header_bytes + out->length - (size_t)sent;
-	return lws_write(conn->wsi, out->payload + out->length - left, left, LWS_WRITE_HTTP) < 0 ? PUT_BROKEN
-												 : PUT_PART;
+	return net_carrier_send(conn, out->payload + out->length - left, left) < 0 ? PUT_BROKEN : PUT_PART;
 }
 
 static enum put_result send_fragment(struct net_conn *conn, struct net_frame *frame, size_t at, size_t length)
@@ -270,7 +269,7 @@ static bool send_directly(struct net_conn *conn, struct net_frame *frame)
 		return false;
 	enum put_result result = send_fragment(conn, frame, 0, frame->length);
 	if (result == PUT_BROKEN)
-		lws_set_timeout(conn->wsi, PENDING_TIMEOUT_CLOSE_SEND, LWS_TO_KILL_ASYNC);
+		net_carrier_end(conn);
 	return result != PUT_NOTHING;
 }
 
@@ -318,7 +317,7 @@ enum status net_conn_send(struct net_conn *conn, struct net_frame *frame, uint64
 	if (conn->queue_bytes > LIMIT_STREAM_FULL_BYTES)
 		conn->was_full = true;
 	if (conn->queue_count && !conn->held)
-		lws_callback_on_writable(conn->wsi);
+		net_carrier_want_write(conn);
 	return STATUS_OK;
 }
 
@@ -326,7 +325,7 @@ void net_conn_hold(struct net_conn *conn, bool held)
 {
 	conn->held = held;
 	if (!held && conn->opened && !conn->closed && conn->queue_count)
-		lws_callback_on_writable(conn->wsi);
+		net_carrier_want_write(conn);
 }
 
 enum status net_conn_send_text(struct net_conn *conn, const char *text, size_t length)

@@ -10,6 +10,7 @@
  * Thread: the loop's. A stream owns its socket; one that is destroyed in a callback goes when that returns. */
 #include "common/net/stream.h"
 
+#include "common/base/bytes.h"
 #include "common/base/clock.h"
 #include "common/net/frame.h"
 #include "common/net/loop_lws.h"
@@ -62,17 +63,6 @@ struct net_stream {
 	size_t queued, pieces;
 	bool was_full, held;
 };
-
-static uint32_t read_u32le(const uint8_t *bytes)
-{
-	return (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
-}
-
-static void put_u32le(uint8_t *bytes, size_t value)
-{
-	for (int i = 0; i < 4; i++)
-		bytes[i] = (uint8_t)(value >> 8 * i);
-}
 
 static void drop_first(struct net_stream *stream)
 {

@@ -1,10 +1,9 @@
 /* TLS of listeners; see tls.h.
  *
- * libwebsockets makes an SSL_CTX for each vhost and runs the handshakes; what it would leave open is decided here, on
- * that context: the version, the suites, who is trusted, which certificate is shown. The identity is looked up for each
- * handshake, so replacing it is an assignment. OpenSSL's own verdict on a client's certificate stands (libwebsockets'
- * callback, which is not used, would overrule it). Sessions are kept by clients alone, in tickets; one that showed a
- * certificate shows it again each time. No early data. Thread: the loop's. */
+ * The SSL_CTX of each is made here, and socket.c runs the handshakes. The identity is looked up for each handshake, so
+ * replacing it is an assignment. OpenSSL's own verdict on a client's certificate stands. Sessions are kept by clients
+ * alone, in tickets; one that showed a certificate shows it again each time. No early data, and HTTP/1.1 alone. Thread:
+ * the loop's. */
 #include "common/base/log.h"
 #include "common/net/tls_lws.h"
 
@@ -26,7 +25,7 @@ struct net_tls {
 	struct net_loop *loop;
 	X509 *authority;
 	struct net_credentials shown[NET_TLS_IDENTITIES];
-	SSL_CTX *contexts[LISTENERS_MOST]; // (context_count), libwebsockets' own, which last as long as the loop
+	SSL_CTX *contexts[LISTENERS_MOST]; // (context_count)
 	size_t context_count;
 	struct net_timer new_ticket_keys;
 };
@@ -86,9 +85,12 @@ void net_tls_destroy(struct net_tls **pointer)
 	net_timer_stop(tls->loop, &tls->new_ticket_keys);
 	for (int i = 0; i < NET_TLS_IDENTITIES; i++)
 		net_credentials_finish(&tls->shown[i]);
+	const bool used = tls->context_count;
+	while (tls->context_count)
+		SSL_CTX_free(tls->contexts[--tls->context_count]); // connections have references of their own
 	X509_free(tls->authority);
 	tls->authority = NULL;
-	if (tls->context_count)
+	if (used)
 		net_loop_keep(tls->loop, tls);
 	else
 		free(tls);
@@ -117,7 +119,6 @@ static int choose_identity(SSL *ssl, void *arg)
 	return net_credentials_use(wanted->leaf ? wanted : other, ssl);
 }
 
-// In place of libwebsockets' own, which would look for a vhost of that name.
 static int on_server_name(SSL *ssl, int *alert, void *arg)
 {
 	(void)ssl, (void)alert, (void)arg;
@@ -163,13 +164,29 @@ static bool trust_authority(SSL_CTX *context, X509 *authority)
 	return done;
 }
 
-bool net_tls_attach(struct net_tls *tls, SSL_CTX *context)
+// A client that offers only others is served as one that offers none.
+static int choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *length, const unsigned char *offered,
+			   unsigned offered_bytes, void *arg)
+{
+	static const unsigned char spoken[] = "\x08http/1.1";
+	unsigned char *chosen = NULL;
+	(void)ssl, (void)arg;
+	if (SSL_select_next_proto(&chosen, length, spoken, sizeof spoken - 1, offered, offered_bytes) !=
+	    OPENSSL_NPN_NEGOTIATED)
+		return SSL_TLSEXT_ERR_NOACK;
+	*out = chosen;
+	return SSL_TLSEXT_ERR_OK;
+}
+
+static bool complete(struct net_tls *tls, SSL_CTX *context)
 {
 	static const unsigned char session_context[] = "exogpu";
-	if (tls->context_count == LISTENERS_MOST)
-		return false;
 	SSL_CTX_set_options(context, SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA);
-	SSL_CTX_set_mode(context, SSL_MODE_NO_AUTO_CHAIN);
+	// One record a read: else one who sends nothing but new keys would hold the thread inside SSL_read for ever.
+	SSL_CTX_clear_mode(context, SSL_MODE_AUTO_RETRY);
+	SSL_CTX_set_mode(context,
+			 SSL_MODE_NO_AUTO_CHAIN | SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+	SSL_CTX_set_alpn_select_cb(context, choose_protocol, NULL);
 	SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
 	SSL_CTX_set_tlsext_servername_callback(context, on_server_name);
 	SSL_CTX_set_cert_cb(context, choose_identity, tls);
@@ -181,6 +198,15 @@ bool net_tls_attach(struct net_tls *tls, SSL_CTX *context)
 	    SSL_CTX_set_session_ticket_cb(context, NULL, on_ticket, NULL) != 1 ||
 	    !trust_authority(context, tls->authority) || !replace_ticket_keys(context))
 		return false;
-	tls->contexts[tls->context_count++] = context;
 	return true;
+}
+
+SSL_CTX *net_tls_context(struct net_tls *tls)
+{
+	SSL_CTX *context = tls->context_count < LISTENERS_MOST ? SSL_CTX_new(TLS_server_method()) : NULL;
+	if (!context || !complete(tls, context)) {
+		SSL_CTX_free(context);
+		return NULL;
+	}
+	return tls->contexts[tls->context_count++] = context;
 }

@@ -3,7 +3,7 @@
  * A listener's net_tls holds what is shown to who connects: a public identity (browsers, API clients) and the cluster's
  * own (nodes and the command line, which ask for NET_TLS_CLUSTER_NAME); both may be replaced while it listens, and new
  * handshakes use the new ones. A client certificate is asked for, naming only the cluster's authority, and never
- * required; one that does not verify ends the handshake (libwebsockets' own default would take any). Session tickets
+ * required; one that does not verify ends the handshake. Session tickets
  * are encrypted with keys that are replaced every day, and a connection that lives long changes its keys every hour or
  * 64 GiB. Thread: the loop's. */
 #pragma once

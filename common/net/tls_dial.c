@@ -301,6 +301,7 @@ static enum status dialler_create(struct net_dialler **out, struct net_loop *loo
 		.port = CONTEXT_PORT_NO_LISTEN,
 		.options = LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT,
 		.vhost_name = "dial",
+		.http_proxy_address = NET_NO_PROXY,
 		.protocols = protocols,
 		.provided_client_ssl_ctx = context,
 		.alpn = "http/1.1",

@@ -8,8 +8,8 @@
 #define NET_TLS_SUITES "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
 #define NET_TLS_GROUPS "X25519:P-256:P-384"
 
-// Make a vhost's context ours, while libwebsockets creates it.
-bool net_tls_attach(struct net_tls *tls, SSL_CTX *context);
+// What a listener's connections are made with. It is tls's, which frees it. NULL: out of memory, or too many.
+SSL_CTX *net_tls_context(struct net_tls *tls);
 
 // What all connections of a loop that dial by TLS share; made with the first of them.
 struct net_dialler;

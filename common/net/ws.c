@@ -1,6 +1,6 @@
-/* WebSocket connections of both ends, between their handlers and libwebsockets; see ws.h, and conn.h for what else
- * they are made of. libwebsockets does the handshake and keeps the socket; every event of its connections comes here.
- * Thread: the loop's. */
+/* WebSocket connections of both ends, between their handlers and what carries them; see ws.h, and conn.h for what else
+ * they are made of. Of one that dialled libwebsockets does the handshake and keeps the socket; every event of it comes
+ * here. What was accepted is an arrival's (upgrade.c, socket.c). Thread: the loop's. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/net/conn.h"
@@ -12,6 +12,13 @@
 void net_conn_trust(struct net_conn *conn)
 {
 	conn->rx.limit = LIMIT_HEAD_BYTES + LIMIT_BODY_BYTES + 4;
+	net_conn_know(conn);
+}
+
+void net_conn_know(struct net_conn *conn)
+{
+	if (conn->session.arrival)
+		net_arrival_know(conn->session.arrival, true);
 }
 
 void *net_conn_user(const struct net_conn *conn)
@@ -36,6 +43,7 @@ static struct net_conn *conn_create(struct net_loop *loop, const struct net_hand
 	if (!conn)
 		return NULL;
 	conn->session = (struct net_session){.kind = SESSION_WS, .listener = listener};
+	conn->loop = loop;
 	conn->fd = -1;
 	conn->handler = handler;
 	conn->user = user;
@@ -54,7 +62,7 @@ static void tell_closed(struct net_conn *conn)
 		return;
 	conn->closed = true;
 	if (conn->held_back.running)
-		net_timer_stop(net_loop_of(conn->wsi), &conn->held_back);
+		net_timer_stop(conn->loop, &conn->held_back);
 	conn->handler->closed(conn->user, conn->opened ? conn : NULL, conn->close_code);
 }
 
@@ -76,7 +84,8 @@ static void conn_destroy(struct net_conn *conn)
 		conn->next->at = conn->at;
 	if (conn->gone)
 		*conn->gone = true;
-	net_watch_destroy(&conn->rx_watch);
+	if (!conn->session.arrival) // else it is the arrival's
+		net_watch_destroy(&conn->rx_watch);
 	net_receiver_finish(&conn->rx);
 	free(conn->rest);
 	net_queue_clear(conn);
@@ -87,86 +96,49 @@ static void conn_destroy(struct net_conn *conn)
 	free(conn);
 }
 
-// Whether one of the subprotocols in a comma-separated list is spoken here.
-static bool offers_known(const char *offered, const struct net_listener *listener)
+static void open_conn(struct net_conn *conn)
 {
-	static const char between[] = ", \t";
-	while (*(offered += strspn(offered, between))) {
-		size_t length = strcspn(offered, between);
-		for (size_t i = 1; listener->protocols[i].name; i++)
-			if (strlen(listener->protocols[i].name) == length &&
-			    !memcmp(listener->protocols[i].name, offered, length))
-				return true;
-		offered += length;
-	}
-	return false;
-}
-
-// What libwebsockets lets pass. NULL, or what is wrong with the handshake.
-static const char *check_handshake(struct lws *wsi, struct net_listener *listener)
-{
-	char version[8] = "", offered[128] = "";
-	if (lws_hdr_copy(wsi, version, sizeof version, WSI_TOKEN_VERSION) < 0 || strcmp(version, "13") != 0)
-		return "this version of WebSocket is not spoken here";
-	if (lws_hdr_total_length(wsi, WSI_TOKEN_KEY) != 24) // 16 bytes in Base64
-		return "Sec-WebSocket-Key is not a key";
-	if (lws_hdr_total_length(wsi, WSI_TOKEN_PROTOCOL) > 0 &&
-	    (lws_hdr_copy(wsi, offered, sizeof offered, WSI_TOKEN_PROTOCOL) < 0 || !offers_known(offered, listener)))
-		return "this subprotocol is not spoken here";
-	return NULL;
-}
-
-static int on_upgrade(struct lws *wsi, struct net_listener *listener)
-{
-	char upgrade[24] = "";
-	void *user = NULL;
-	struct net_request request;
-	struct net_response response = {0};
-	if (lws_hdr_copy(wsi, upgrade, sizeof upgrade, WSI_TOKEN_UPGRADE) < 0 || strcasecmp(upgrade, "websocket") != 0)
-		return -1; // also h2c; what `in` points at is not to be trusted in some versions
-	buffer_init(&response.owned, 2048);
-	net_read_request(wsi, listener, &request);
-	const char *wrong = check_handshake(wsi, listener);
-	if (wrong) {
-		buffer_printf(&response.owned, "{\"error\":\"invalid_request\",\"message\":\"%s\",\"hint\":\"%s\"}\n",
-			      wrong, "WebSocket version 13, subprotocol exogpu.v1");
-		response.status = 400;
-		response.content_type = "application/json";
-		response.body = response.owned.data;
-		response.body_bytes = response.owned.length;
-		return net_http_refuse(wsi, listener, &response);
-	}
-	if (!listener->handler->upgrade(listener->context, &request, &user, &response))
-		return net_http_refuse(wsi, listener, &response);
-	buffer_finish(&response.owned);
-	struct net_conn *conn = conn_create(listener->loop, listener->handler, user, listener);
-	if (!conn) {
-		listener->handler->closed(user, NULL, 0);
-		return -1;
-	}
-	conn->session.arrival = ((const struct net_session *)lws_get_opaque_user_data(wsi))->arrival;
-	conn->wsi = wsi;
-	lws_set_opaque_user_data(wsi, conn);
-	return 0;
-}
-
-static int on_open(struct net_conn *conn)
-{
-	if (conn->closed)
-		return -1;
 	conn->opened = true;
 	conn->keys_ms = clock_steady_ms();
-	conn->heard_ms = clock_steady_ms();
-	conn->fd = lws_get_socket_fd(conn->wsi);
-	conn->ssl = lws_get_ssl(conn->wsi);
+	conn->heard_ms = conn->valid_ms = clock_steady_ms();
 	conn->records = conn->ssl ? net_records_create(conn->ssl, conn->fd) : NULL;
 	conn->masks = !conn->session.listener;
 	if (conn->session.listener || conn->speaks_first)
 		net_read_begin(conn);
 	conn->handler->opened(conn->user, conn);
 	if (conn->closing || conn->queue_count)
-		lws_callback_on_writable(conn->wsi);
+		net_carrier_want_write(conn);
+}
+
+static int on_open(struct net_conn *conn)
+{
+	if (conn->closed)
+		return -1;
+	conn->fd = lws_get_socket_fd(conn->wsi);
+	conn->ssl = lws_get_ssl(conn->wsi);
+	open_conn(conn);
 	return 0;
+}
+
+bool net_conn_accept(struct net_arrival *arrival, void *user)
+{
+	struct net_listener *listener = arrival->listener;
+	struct net_conn *conn = conn_create(listener->loop, listener->handler, user, listener);
+	if (!conn)
+		return false;
+	conn->session.arrival = arrival;
+	conn->fd = net_arrival_fd(arrival);
+	conn->ssl = arrival->ssl;
+	arrival->session = &conn->session;
+	arrival->state = ARRIVAL_WEBSOCKET;
+	net_watch_want_read(arrival->watch, true); // what was asked before may have waited with reading off
+	open_conn(conn);
+	return true;
+}
+
+void net_conn_finish(struct net_session *session)
+{
+	conn_destroy((struct net_conn *)session);
 }
 
 const char *net_conn_authority(const struct net_conn *conn, const uint8_t **sha256)
@@ -178,13 +150,14 @@ const char *net_conn_authority(const struct net_conn *conn, const uint8_t **sha2
 	return NULL;
 }
 
-static int on_writable(struct net_conn *conn)
+int net_conn_writable(struct net_session *session)
 {
+	struct net_conn *conn = (struct net_conn *)session;
 	int sent = conn->records ? net_records_flush(conn->records) : 1;
 	if (sent < 0)
 		return -1;
 	if (!sent) {
-		lws_callback_on_writable(conn->wsi);
+		net_carrier_want_write(conn);
 		return 0;
 	}
 	if (conn->pong_due && net_send_pong(conn))
@@ -197,7 +170,7 @@ static int on_writable(struct net_conn *conn)
 	if (net_queue_send(conn))
 		return -1;
 	if (conn->queue_count || conn->closing)
-		lws_callback_on_writable(conn->wsi);
+		net_carrier_want_write(conn);
 	if (conn->queue_count || !conn->was_full || conn->closing)
 		return 0;
 	conn->was_full = false;
@@ -213,29 +186,6 @@ static int add_bearer(struct net_conn *conn, unsigned char **at, size_t room)
 		return -1;
 	*at += length;
 	return 0;
-}
-
-static void on_destroy(struct lws *wsi, struct net_session *session)
-{
-	struct net_listener *listener = session ? session->listener : NULL;
-	struct net_arrival *arrival = session ? session->arrival : NULL;
-	if (session && session->kind == SESSION_HTTP)
-		net_http_finish(wsi, session);
-	else if (session && session->kind == SESSION_POST)
-		net_exchange_finish(wsi, session);
-	else if (session && session->kind == SESSION_WS)
-		conn_destroy((struct net_conn *)session);
-	lws_set_opaque_user_data(wsi, NULL);
-	net_arrival_destroy(&arrival);
-	if (listener)
-		listener->open--;
-}
-
-// The SSL_CTX of a listener's vhost is there to be completed; a fault ends the creation of the vhost.
-static int on_tls_context(struct lws *wsi, SSL_CTX *context)
-{
-	struct net_listener *listener = lws_vhost_user(lws_get_vhost(wsi));
-	return net_tls_attach(listener->tls, context) ? 0 : -1;
 }
 
 // One that dialled did not open. `why` is libwebsockets' own, if it has one.
@@ -265,50 +215,29 @@ static void client_gone(struct lws *wsi, struct net_conn *conn)
 
 int net_ws_callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in, size_t length)
 {
-	struct net_session *session = wsi ? lws_get_opaque_user_data(wsi) : NULL;
-	struct net_conn *conn = session && session->kind == SESSION_WS ? (struct net_conn *)session : NULL;
+	struct net_conn *conn = wsi ? lws_get_opaque_user_data(wsi) : NULL;
+	(void)user;
 	switch ((int)reason) {
-	case LWS_CALLBACK_HTTP:
-		return session && session->kind == SESSION_WAITING ? net_http_begin(wsi, session->listener) : -1;
-	case LWS_CALLBACK_HTTP_WRITEABLE:
-		return !session                        ? 0
-		       : session->kind == SESSION_HTTP ? net_http_continue(wsi, session)
-		       : session->kind == SESSION_POST ? net_exchange_continue(wsi, session)
-						       : 0;
-	case LWS_CALLBACK_HTTP_BODY:
-		return session && session->kind == SESSION_POST ? net_exchange_body(wsi, session, in, length) : 0;
-	case LWS_CALLBACK_HTTP_BODY_COMPLETION:
-		return session && session->kind == SESSION_POST ? net_exchange_complete(wsi, session) : 0;
-	case LWS_CALLBACK_HTTP_CONFIRM_UPGRADE:
-		return session && session->kind == SESSION_WAITING ? on_upgrade(wsi, session->listener) : -1;
-	case LWS_CALLBACK_FILTER_PROTOCOL_CONNECTION:
-		return conn ? 0 : -1;
 	case LWS_CALLBACK_CLIENT_APPEND_HANDSHAKE_HEADER:
 		return conn ? add_bearer(conn, in, length) : 0;
-	case LWS_CALLBACK_ESTABLISHED:
 	case LWS_CALLBACK_CLIENT_ESTABLISHED:
 		return conn ? on_open(conn) : -1;
-	case LWS_CALLBACK_RECEIVE:
 	case LWS_CALLBACK_CLIENT_RECEIVE:
 		return conn ? net_read_received(conn, in, length) : -1;
-	case LWS_CALLBACK_RECEIVE_PONG:
 	case LWS_CALLBACK_CLIENT_RECEIVE_PONG:
 		if (conn) {
 			net_heard(conn);
 			net_on_pong(conn, in, length);
 		}
 		return 0;
-	case LWS_CALLBACK_SERVER_WRITEABLE:
 	case LWS_CALLBACK_CLIENT_WRITEABLE:
-		return conn ? on_writable(conn) : -1;
+		return conn ? net_conn_writable(&conn->session) : -1;
 	case LWS_CALLBACK_WS_PEER_INITIATED_CLOSE:
 		return conn ? net_on_peer_close(conn, in, length) : 0;
 	case LWS_CALLBACK_CLOSED:
 		if (conn)
 			tell_closed(conn);
 		return 0;
-	case LWS_CALLBACK_OPENSSL_LOAD_EXTRA_SERVER_VERIFY_CERTS:
-		return on_tls_context(wsi, user);
 	case LWS_CALLBACK_CLIENT_CONNECTION_ERROR:
 		if (conn)
 			tell_failed(wsi, conn, in);
@@ -320,7 +249,8 @@ int net_ws_callback(struct lws *wsi, enum lws_callback_reasons reason, void *use
 			client_gone(wsi, conn);
 		return 0;
 	case LWS_CALLBACK_WSI_DESTROY:
-		on_destroy(wsi, session);
+		if (conn)
+			client_gone(wsi, conn);
 		return 0;
 	}
 	return 0;

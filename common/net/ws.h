@@ -35,6 +35,8 @@ struct net_response {
 	const char *content_type;
 	const uint8_t *body; // (body_bytes), static, or inside `owned`
 	size_t body_bytes;
+	bool known;   // the request showed who sends it: its connection does not count among strangers
+	bool patient; // of an upgrade: its other end may rest for as long as it likes, somebody else sees to it
 	bool immutable, no_store, gzip;  // Cache-Control: immutable or no-store, else no-cache; Content-Encoding: gzip
 	const char *etag, *authenticate; // ETag, WWW-Authenticate; may be NULL, else static
 	const struct net_header *more;   // may be NULL; ends with a NULL name. Read before the answer is sent
@@ -108,6 +110,8 @@ struct net_listener_params {
 	const char *socket_path; // a Unix socket, created with mode 0600
 	int port;                // 0: any free one
 	unsigned connections;    // open at once; 0: LIMIT_CONNECTIONS, which is also the most
+	unsigned strangers;      // of these, that have shown nothing yet; 0: LIMIT_STRANGERS
+	int stall_ms;            // that a client may take nothing of what is sent; 0: LIMIT_ANSWER_STALL_MS
 	int ping_s, silence_s;   // a peer that sends nothing for ping_s is pinged, for silence_s is closed (4408)
 	const char *const
 		*subprotocols; // that are spoken, 4 at most, NULL at the end; a client that names none is taken too
@@ -173,8 +177,10 @@ void net_conn_close(struct net_conn *conn, int code, const char *reason);
 // Tell every connection's handler that it is closed, with `code`; none is called again. For the end of the program, so
 // that what the handlers stand on may go before the loop does.
 void net_close_all(struct net_loop *loop, int code);
-// Raise the message limit from LIMIT_LOGIN_BYTES to the full one.
+// Raise the message limit from LIMIT_LOGIN_BYTES to the full one; it is known from now on.
 void net_conn_trust(struct net_conn *conn);
+// It does not count among strangers any more.
+void net_conn_know(struct net_conn *conn);
 // Inside `message`: the frame that its bytes lie in, where they do (those that came in pieces), so that they can be
 // passed on without a copy; else NULL. To keep it, take a reference.
 struct net_frame *net_conn_message_frame(struct net_conn *conn);

@@ -1,15 +1,11 @@
 /* See message.h. */
 #include "common/wire/message.h"
 
+#include "common/base/bytes.h"
 #include "common/base/limits.h"
 
 #include <stdio.h>
 #include <string.h>
-
-static uint32_t read_u32le(const uint8_t *bytes)
-{
-	return (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
-}
 
 static bool valid_id(const struct json *id)
 {
@@ -58,14 +54,26 @@ static enum status classify(struct message *message, struct error *error)
 	return STATUS_OK;
 }
 
+// The id tells who asked, unless the NUL may be in it.
+static enum status refuse_nul(struct message *message, struct error *error)
+{
+	if (strstr(json_string(message->id, ""), "\xEF\xBF\xBD"))
+		message->id = NULL;
+	return error_set(error, STATUS_INVALID_REQUEST, "a string holds a NUL (\\u0000), which none here may");
+}
+
 enum status message_decode_text(struct message *message, const char *text, size_t length, struct error *error)
 {
 	*message = (struct message){0};
 	if (length > LIMIT_HEAD_BYTES)
 		return error_set(error, STATUS_LIMIT_EXCEEDED, "the head has %zu bytes, at most %d are taken", length,
 				 LIMIT_HEAD_BYTES);
-	enum status status = json_parse(&message->head, text, length, error);
-	return status ? status : classify(message, error);
+	bool nul = false;
+	const struct json_text given = {.text = text, .length = length, .nul = &nul};
+	enum status status = json_parse_noting(&message->head, &given, error);
+	if (!status)
+		status = classify(message, error);
+	return nul && message->head ? refuse_nul(message, error) : status;
 }
 
 enum status message_decode(struct message *message, const uint8_t *bytes, size_t length, struct error *error)

@@ -435,7 +435,11 @@ static void begin(struct step *step)
 
 static uint32_t largest(const float *values, uint32_t n)
 {
-	uint32_t best = 0;
+	uint32_t best = 0, bad = 0;
+	for (uint32_t i = 0; i < n; i++)
+		bad |= isfinite(values[i]) ? 0u : 1u;
+	if (bad)
+		return STAGE_NO_TOKEN;
 	for (uint32_t i = 1; i < n; i++)
 		if (values[i] > values[best])
 			best = i;

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -89,13 +90,17 @@ size_t cache_read(const struct cache_file *file, uint8_t **bytes)
 
 bool cache_write(const struct cache_file *file, const uint8_t *bytes, size_t length)
 {
-	char path[4096], temporary[sizeof(path) + 24];
+	char path[4096], temporary[sizeof(path) + 32];
+	uint64_t mark = 0;
 	uint8_t head[HEAD_BYTES];
 	if (!length || length > LIMIT_CACHE_FILE_BYTES - HEAD_BYTES || !head_fill(file, head, bytes, length) ||
 	    paths_join(file->directory, file->name, path, sizeof(path), NULL))
 		return false;
-	snprintf(temporary, sizeof(temporary), "%s.%ld", path, (long)getpid());
-	int descriptor = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+	// Each worker may be process 1 of a namespace: its number is no mark.
+	if (getrandom(&mark, sizeof(mark), 0) != (ssize_t)sizeof(mark))
+		return false;
+	snprintf(temporary, sizeof(temporary), "%s.%016llx", path, (unsigned long long)mark);
+	int descriptor = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
 	bool done = descriptor >= 0 && write_all(descriptor, head, HEAD_BYTES) && write_all(descriptor, bytes, length);
 	int number = errno;
 	if (descriptor >= 0 && close(descriptor))

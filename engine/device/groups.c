@@ -54,8 +54,10 @@ static int64_t read_cached(const char *folder, const char *key, char text[TEXT_B
 		return 0;
 	for (const char *line = text; line; line = strchr(line, '\n')) {
 		line += *line == '\n';
-		if (!strncmp(line, key, length) && line[length] == ' ')
-			return strtoll(line + length, NULL, 10);
+		if (!strncmp(line, key, length) && line[length] == ' ') {
+			long long bytes = strtoll(line + length, NULL, 10);
+			return bytes > 0 ? bytes : 0;
+		}
 	}
 	return 0;
 }
@@ -67,10 +69,11 @@ static void memory_of(struct group_limits *limits, const struct version *version
 	if (most <= 0)
 		return;
 	int64_t used = read_number(folder, version->used, text, &rest);
-	used = used < 0 ? 0
-			: used - read_cached(folder, version->cached[0], text) -
-				  read_cached(folder, version->cached[1], text);
-	int64_t room = used < 0 ? most : used < most ? most - used : 0;
+	for (int i = 0; i < 2; i++) {
+		int64_t cached = read_cached(folder, version->cached[i], text);
+		used = used > cached ? used - cached : 0;
+	}
+	int64_t room = used < most ? most - used : 0;
 	limits->memory_bytes = most < limits->memory_bytes ? most : limits->memory_bytes;
 	limits->free_bytes = room < limits->free_bytes ? room : limits->free_bytes;
 }
@@ -82,7 +85,7 @@ static void cpu_of(struct group_limits *limits, const struct version *version, c
 	if (quota <= 0)
 		return;
 	int64_t period = version->used ? read_number(folder, version->used, text, &rest) : strtoll(rest, NULL, 10);
-	int64_t threads = period > 0 ? (quota + period - 1) / period : INT64_MAX;
+	int64_t threads = period > 0 ? quota / period + (quota % period > 0) : INT64_MAX;
 	limits->threads = threads < limits->threads ? threads : limits->threads;
 }
 

@@ -140,6 +140,13 @@ static int64_t number_field(const char *text, const char *key)
 	return end == value ? -1 : (int64_t)number;
 }
 
+// A number of kilobytes, as bytes.
+static int64_t bytes_field(const char *text, const char *key)
+{
+	int64_t number = number_field(text, key);
+	return number >= 0 && number <= INT64_MAX / 1024 ? number * 1024 : -1;
+}
+
 static void read_identity(struct host_cpu *host, const char *cpuinfo)
 {
 	char id[64] = "";
@@ -173,20 +180,20 @@ static int64_t count_cores(int64_t threads)
 {
 	enum { MOST = 4096 };
 	static const char *const names[] = {"physical_package_id", "core_id"};
-	int64_t *seen = calloc(MOST, sizeof(*seen)), count = 0;
+	uint64_t *seen = calloc(MOST, sizeof(*seen));
+	int64_t count = 0;
 	for (int64_t cpu = 0; seen && cpu < threads && cpu < MOST; cpu++) {
-		int64_t pair = 0;
-		for (int i = 0; i < 2; i++) {
+		uint64_t pair = 0;
+		bool told = true;
+		for (int i = 0; i < 2 && told; i++) {
 			char path[96], text[32];
 			snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%lld/topology/%s", (long long)cpu,
 				 names[i]);
-			if (!host_read_file(path, text, sizeof(text))) {
-				pair = -1;
-				break;
-			}
-			pair = pair * 1000003 + strtoll(text, NULL, 10);
+			told = host_read_file(path, text, sizeof(text));
+			if (told)
+				pair = pair * 1000003 + strtoull(text, NULL, 10);
 		}
-		if (pair < 0)
+		if (!told)
 			continue;
 		bool known = false;
 		for (int64_t i = 0; i < count && !known; i++)
@@ -206,8 +213,9 @@ static int64_t last_level_cache(void)
 		snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu0/cache/index%d/size", i);
 		if (!host_read_file(path, text, sizeof(text)))
 			break;
-		int64_t bytes = strtoll(text, &unit, 10) * (*unit == 'M' ? 1024 * 1024 : *unit == 'K' ? 1024 : 1);
-		largest = bytes > largest ? bytes : largest;
+		int64_t number = strtoll(text, &unit, 10), each = *unit == 'M' ? 1024 * 1024 : *unit == 'K' ? 1024 : 1;
+		if (number <= INT64_MAX / each && number * each > largest)
+			largest = number * each;
 	}
 	return largest;
 }
@@ -224,12 +232,12 @@ void host_memory_read(int64_t *total_bytes, int64_t *available_bytes)
 	*total_bytes = *available_bytes = -1;
 	if (!host_read_file("/proc/meminfo", text, sizeof(text)))
 		return;
-	int64_t total = number_field(text, "MemTotal"), available = number_field(text, "MemAvailable");
+	int64_t total = bytes_field(text, "MemTotal"), available = bytes_field(text, "MemAvailable");
 	group_limits_read(&limits, "");
 	if (total >= 0)
-		*total_bytes = lesser(total * 1024, limits.memory_bytes);
+		*total_bytes = lesser(total, limits.memory_bytes);
 	if (available >= 0)
-		*available_bytes = lesser(available * 1024, limits.free_bytes);
+		*available_bytes = lesser(available, limits.free_bytes);
 }
 
 void host_cpu_read(struct host_cpu *host)

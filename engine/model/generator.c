@@ -156,6 +156,7 @@ enum status generator_add(struct generator *generator, struct generator_job **ou
 	job->request = *request;
 	job->token_count = (uint32_t)request->token_count;
 	job->prompt_count = (uint32_t)request->prompt_count;
+	job->judged = request->want_prompt ? 1 : job->prompt_count;
 	job->most = most < capacity(generator) ? (uint32_t)most : capacity(generator);
 	uint32_t room = job->most > job->token_count ? job->most : job->token_count;
 	job->tokens = malloc(room * sizeof(uint32_t));
@@ -266,7 +267,8 @@ void generator_forget(struct generator *generator, uint64_t owner)
 static void share_prefix(struct generator_job *job)
 {
 	struct pages *pages = job->generator->pages;
-	uint32_t most = job->request.want_hidden ? 0 : (job->token_count - 1) / STAGE_PAGE_TOKENS;
+	const bool whole = job->request.want_hidden || job->judged < job->prompt_count;
+	const uint32_t most = whole ? 0 : (job->token_count - 1) / STAGE_PAGE_TOKENS;
 	while (job->page_count < most) {
 		const uint32_t *tokens = &job->tokens[(size_t)job->page_count * STAGE_PAGE_TOKENS];
 		uint32_t page = pages_find(pages, job->request.owner, job->serial, tokens);

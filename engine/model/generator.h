@@ -59,7 +59,8 @@ struct generator_params {
 enum status generator_create(struct generator **out, const struct generator_params *params, struct error *error);
 void generator_destroy(struct generator **generator); // jobs are dropped without a callback
 
-enum generator_reason { GENERATOR_STOP, GENERATOR_LENGTH, GENERATOR_REMOVED, GENERATOR_FAILED };
+// GENERATOR_BROKEN: what the model made of it holds NaN or infinities, as damaged weights do; others go on.
+enum generator_reason { GENERATOR_STOP, GENERATOR_LENGTH, GENERATOR_REMOVED, GENERATOR_FAILED, GENERATOR_BROKEN };
 
 struct generator_figures {
 	uint32_t prompt_tokens, cached_tokens, generated_tokens;
@@ -75,6 +76,10 @@ struct generator_request {
 	uint32_t max_tokens;      // generated at most, in all
 	struct sampling sampling; // copied, biases too
 	bool want_hidden;         // no token is generated: `hidden` is called once
+	// Judge the tokens of the prompt, too: `judged` is called for the second and all that follow, in their order
+	// and once each, before the first `token`. The prompt is computed whole then, whatever of it is known.
+	bool want_prompt;
+	void (*judged)(void *context, const struct token_choice *choice);
 	// A token has been chosen. Return true if it is the last (an end of text, or a stop string is complete).
 	bool (*token)(void *context, const struct token_choice *choice);
 	void (*hidden)(void *context,

@@ -25,6 +25,7 @@ struct generator_job {
 	uint32_t under_way;  // steps
 	uint32_t published;  // full pages that are
 	uint64_t serial;     // of the last of them
+	uint32_t judged;     // with want_prompt: tokens of the prompt that have been, the first by itself
 	double *sum;         // (embedding), with want_hidden, over the tokens that are done
 	bool running, begun, gone;
 	bool stalled; // it has no page for its next token until a step is back
@@ -35,7 +36,8 @@ struct generator_job {
 // What a step has of one job.
 struct piece {
 	struct generator_job *job;
-	uint32_t rows, outputs;
+	uint32_t rows, outputs; // its last so many rows give logits or hidden states
+	bool chooses;           // the last of them gives the next token
 };
 
 // A step, from its plan until it is delivered.

@@ -93,11 +93,24 @@ enum status generator_set_lanes(struct generator *generator, uint32_t lanes, str
 
 // ---- the plan ----
 
+// Rows of the next piece of a job that give an output, from the first that is wanted to the end. A row judges the token
+// behind its own.
+static uint32_t outputs_of(const struct generator_job *job, uint32_t rows)
+{
+	const uint32_t end = job->sent + rows;
+	if (job->request.want_hidden)
+		return rows;
+	if (job->judged < job->prompt_count && end >= job->judged)
+		return job->sent < job->judged - 1 ? end - (job->judged - 1) : rows;
+	return end == job->token_count;
+}
+
 static void add_run(struct lane *lane, struct generator_job *job, uint32_t rows)
 {
-	bool all = job->request.want_hidden, last = job->sent + rows == job->token_count;
-	uint32_t outputs = all ? rows : last;
-	lane->pieces[lane->run_count] = (struct piece){.job = job, .rows = rows, .outputs = outputs};
+	const uint32_t outputs = outputs_of(job, rows);
+	const bool chooses = !job->request.want_hidden && job->sent + rows == job->token_count;
+	lane->pieces[lane->run_count] = (struct piece){
+		.job = job, .rows = rows, .outputs = outputs, .chooses = chooses};
 	lane->runs[lane->run_count++] = (struct stage_run){
 		.row_count = rows, .position = job->sent, .pages = job->pages};
 	memcpy(&lane->tokens[lane->row_count], &job->tokens[job->sent], rows * sizeof(uint32_t));
@@ -179,9 +192,10 @@ static void fill_runs(struct generator *generator, struct lane *lane)
 		struct generator_job *job = generator->running[i];
 		uint32_t left = left_of(job), rows = most_rows > lane->row_count ? most_rows - lane->row_count : 0;
 		uint32_t outputs = params->batch_outputs - lane->output_count;
-		if (job->request.want_hidden && rows > outputs)
+		const bool each = job->request.want_hidden || job->judged < job->prompt_count; // row gives an output
+		if (each && rows > outputs)
 			rows = outputs;
-		if (!rows || (!job->request.want_hidden && !outputs) || (left > 1 && lane->run_count >= most))
+		if (!rows || (!each && !outputs) || (left > 1 && lane->run_count >= most))
 			break;
 		if (left > 1)
 			add_run(lane, job, piece_rows(generator, job, rows));
@@ -214,7 +228,8 @@ static enum status compute(struct generator *generator, const struct lane *lane,
 	enum status status = STATUS_OK;
 	for (uint32_t i = 0; i < lane->run_count && !lane->check; i++) {
 		const struct piece *piece = &lane->pieces[i];
-		bool greedy = sampling_is_greedy(&piece->job->request.sampling) && !went_on(piece->job);
+		bool greedy = sampling_is_greedy(&piece->job->request.sampling) && !went_on(piece->job) &&
+			      !piece->job->request.want_prompt;
 		hidden |= piece->outputs && piece->job->request.want_hidden;
 		argmax |= piece->outputs && !piece->job->request.want_hidden && greedy;
 		logits |= piece->outputs && !piece->job->request.want_hidden && !greedy;
@@ -252,7 +267,7 @@ static void publish_full(struct generator_job *job)
 
 static bool needs_sampler(const struct generator_job *job)
 {
-	return !sampling_is_greedy(&job->request.sampling) || went_on(job);
+	return !sampling_is_greedy(&job->request.sampling) || went_on(job) || job->request.want_prompt;
 }
 
 static struct sampler_input sampler_input_of(const struct generator_job *job, uint32_t output)
@@ -276,12 +291,23 @@ static void choose(struct generator *generator, const struct lane *lane)
 	for (uint32_t i = 0; i < lane->run_count; i++) {
 		const struct piece *piece = &lane->pieces[i];
 		const struct generator_job *job = piece->job;
-		if (!job->gone && piece->outputs && !job->request.want_hidden && needs_sampler(job))
-			generator->tasks[count++] = (struct sampler_task){.input = sampler_input_of(job, output),
-									  .choice = &generator->choices[output]};
 		output += piece->outputs;
+		if (!job->gone && piece->chooses && needs_sampler(job))
+			generator->tasks[count++] = (struct sampler_task){.input = sampler_input_of(job, output - 1),
+									  .choice = &generator->choices[output - 1]};
 	}
 	samplers_choose(generator->samplers, generator->tasks, count);
+}
+
+_Static_assert(STAGE_NO_TOKEN == SAMPLER_NO_TOKEN, "either says that there is none");
+
+// Nothing of it is shared with those to come: should it have been a device's fault, they are computed anew.
+static void end_broken(struct generator_job *job)
+{
+	struct generator *generator = job->generator;
+	const uint64_t owner = job->request.owner;
+	generator_end(job, GENERATOR_BROKEN, NULL);
+	generator_forget(generator, owner);
 }
 
 static void deliver_token(struct generator_job *job, uint32_t output)
@@ -290,6 +316,10 @@ static void deliver_token(struct generator_job *job, uint32_t output)
 	struct token_choice choice = {.token = generator->argmax[output]};
 	if (needs_sampler(job))
 		choice = generator->choices[output];
+	if (choice.token == STAGE_NO_TOKEN) {
+		end_broken(job);
+		return;
+	}
 	if (went_on(job)) {
 		const struct sampler_input input = sampler_input_of(job, output);
 		generator->state.ties += sampler_is_tie(samplers_scratch(generator->samplers), &input, choice.token);
@@ -320,12 +350,37 @@ static void deliver_hidden(struct generator_job *job, const struct piece *piece,
 		return;
 	for (uint32_t i = 0; i < embedding; i++)
 		square += job->sum[i] * job->sum[i];
+	if (!isfinite(square)) {
+		end_broken(job);
+		return;
+	}
 	double length = square > 0 ? sqrt(square) : 1;
 	for (uint32_t i = 0; i < embedding; i++)
 		values[i] = (float)(job->sum[i] / length);
 	job->first_ns = clock_steady_ns();
 	job->request.hidden(job->request.context, values);
 	generator_end(job, GENERATOR_STOP, NULL);
+}
+
+// Tell of the prompt's tokens that this piece judges. False: the model is broken, and the job has ended.
+static bool deliver_judged(struct generator_job *job, const struct piece *piece, uint32_t output)
+{
+	struct sampler_scratch *scratch = samplers_scratch(job->generator->samplers);
+	const uint32_t first = job->done - piece->outputs + 1; // that the first output judges
+	for (uint32_t i = 0; i < piece->outputs && job->judged < job->prompt_count; i++) {
+		struct token_choice choice;
+		const struct sampler_input input = sampler_input_of(job, output + i);
+		if (first + i < job->judged || first + i >= job->prompt_count)
+			continue;
+		sampler_judge(scratch, &input, job->tokens[first + i], &choice);
+		if (choice.token == SAMPLER_NO_TOKEN) {
+			end_broken(job);
+			return false;
+		}
+		job->judged++;
+		job->request.judged(job->request.context, &choice);
+	}
+	return true;
 }
 
 static void deliver(struct generator *generator, const struct lane *lane)
@@ -342,8 +397,8 @@ static void deliver(struct generator *generator, const struct lane *lane)
 			publish_full(job);
 			if (job->request.want_hidden)
 				deliver_hidden(job, piece, output);
-			else if (piece->outputs)
-				deliver_token(job, output);
+			else if (deliver_judged(job, piece, output) && piece->chooses)
+				deliver_token(job, output + piece->outputs - 1);
 		}
 		output += piece->outputs;
 	}
@@ -360,8 +415,9 @@ static bool all_finite(const float *values, size_t count)
 static void deliver_check(struct generator *generator, const float *input)
 {
 	const struct model_shape *shape = generator->params.shape;
-	const struct generator_checked checked = {.token = generator->argmax[0],
-						  .logit = generator->logits[generator->argmax[0]],
+	const uint32_t token = generator->argmax[0] < shape->vocabulary ? generator->argmax[0] : 0; // of finite ones
+	const struct generator_checked checked = {.token = token,
+						  .logit = generator->logits[token],
 						  .logits = generator->logits,
 						  .finite = all_finite(input, shape->embedding) &&
 							    all_finite(generator->logits, shape->vocabulary)};

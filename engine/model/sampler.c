@@ -79,7 +79,14 @@ bool sampling_is_greedy(const struct sampling *sampling)
 
 // ---- numbers ----
 
-// A NaN is as good as impossible.
+static bool all_finite(const float *values, uint32_t count)
+{
+	uint32_t bad = 0;
+	for (uint32_t i = 0; i < count; i++)
+		bad |= isfinite(values[i]) ? 0u : 1u;
+	return !bad;
+}
+
 static float sane(float logit)
 {
 	return logit > least_value ? (logit < most_value ? logit : most_value) : least_value;
@@ -360,7 +367,9 @@ void sampler_choose(struct sampler_scratch *scratch, const struct sampler_input 
 {
 	const struct sampling *sampling = input->sampling;
 	float offset = 0;
-	*choice = (struct token_choice){0};
+	*choice = (struct token_choice){.token = SAMPLER_NO_TOKEN};
+	if (!all_finite(input->logits, input->vocabulary))
+		return;
 	if (sampling->logprobs)
 		offset = log_sum(scratch, input->logits);
 	take_values(scratch, input->logits);
@@ -376,6 +385,19 @@ void sampler_choose(struct sampler_scratch *scratch, const struct sampler_input 
 	}
 	if (sampling->logprobs)
 		choice->logprob = sane(input->logits[choice->token]) - offset;
+}
+
+void sampler_judge(struct sampler_scratch *scratch, const struct sampler_input *input, uint32_t token,
+		   struct token_choice *choice)
+{
+	*choice = (struct token_choice){.token = SAMPLER_NO_TOKEN};
+	if (!all_finite(input->logits, input->vocabulary))
+		return;
+	const float offset = log_sum(scratch, input->logits);
+	take_values(scratch, input->logits);
+	tell_top(scratch, input->sampling, choice, offset);
+	choice->token = token;
+	choice->logprob = sane(input->logits[token]) - offset;
 }
 
 bool sampler_is_tie(struct sampler_scratch *scratch, const struct sampler_input *input, uint32_t chosen)

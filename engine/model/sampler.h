@@ -33,9 +33,11 @@ struct sampling {
 // Whether the largest logit, as it is, is what will be taken and nothing else is asked for.
 bool sampling_is_greedy(const struct sampling *sampling);
 
+#define SAMPLER_NO_TOKEN UINT32_MAX // a logit is NaN or infinite
+
 struct token_choice {
-	uint32_t token;
-	float logprob; // natural, of the model's own distribution before anything above; with logprobs
+	uint32_t token; // or SAMPLER_NO_TOKEN, and nothing else
+	float logprob;  // natural, of the model's own distribution before anything above; with logprobs
 	struct {
 		uint32_t token;
 		float logprob;
@@ -49,13 +51,17 @@ void sampler_scratch_destroy(struct sampler_scratch **scratch);
 
 struct sampler_input {
 	const struct sampling *sampling;
-	const float *logits; // (vocabulary); NaN and infinities are survived
+	const float *logits; // (vocabulary)
 	uint32_t vocabulary;
 	const uint32_t *tokens; // (token_count): the prompt and what was generated
 	size_t token_count, prompt_count;
 	uint64_t position; // of the token that is drawn
 };
 void sampler_choose(struct sampler_scratch *scratch, const struct sampler_input *input, struct token_choice *choice);
+// What the model itself gives `token`, from these logits, and its likeliest others; as a choice has it. Not finite:
+// SAMPLER_NO_TOKEN.
+void sampler_judge(struct sampler_scratch *scratch, const struct sampler_input *input, uint32_t token,
+		   struct token_choice *choice);
 // Whether another token would be chosen if the logit of this one were less by what rounding may do to it: by 1/256 of
 // the largest.
 bool sampler_is_tie(struct sampler_scratch *scratch, const struct sampler_input *input, uint32_t chosen);

@@ -5,13 +5,15 @@
 #include "common/base/log.h"
 #include "common/wire/message.h"
 #include "engine/node/process.h"
+#include "engine/node/refusals.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { CHILD_END_MS = 2000, CHILD_STOP_MS = 500 };
+enum { CHILD_END_MS = 2000, CHILD_STOP_MS = 500, READS_AT_ONCE = 64 };
 
 struct children {
 	struct net_loop *loop;
@@ -27,8 +29,11 @@ struct child {
 	struct process process;
 	struct net_watch *socket;
 	int socket_fd; // owned by the watch
+	enum backend_kind backend;
+	struct refusals *refusals; // NULL: none came
 	struct net_timer deadline;
 	struct buffer in;
+	bool begun; // its first message is there
 	bool answered;
 	struct error error; // of a call that failed
 };
@@ -41,6 +46,7 @@ static void release(struct child *child, int *patience_ms)
 	child->children->count--;
 	net_timer_stop(child->children->loop, &child->deadline);
 	net_watch_destroy(&child->socket);
+	refusals_destroy(&child->refusals);
 	process_finish(&child->process, patience_ms);
 	json_destroy(&child->call.params);
 	buffer_finish(&child->in);
@@ -93,31 +99,58 @@ static void take_answer(struct child *child, const uint8_t *frame, size_t length
 	net_timer_start(child->children->loop, &child->deadline, CHILD_END_MS, end_late, child);
 }
 
-// Read what is there. False once the other end is closed.
+// The first message of a worker may be without a head: what comes with it is the filter's other end.
+static bool is_empty(const uint8_t *frame, size_t length)
+{
+	return length == 4 && !memcmp(frame, (const uint8_t[4]){0}, 4);
+}
+
+static void take_messages(struct child *child)
+{
+	const uint8_t *frame;
+	size_t frame_bytes, used = 1;
+	struct error fault = {0};
+	while (used && !child->answered) {
+		if (message_next(&child->in, &frame, &frame_bytes, &used)) {
+			error_set(&fault, STATUS_LIMIT_EXCEEDED, "a message of no possible length");
+			fail_garbage(child, &fault);
+			return;
+		}
+		if (!used)
+			return;
+		if (child->begun || !is_empty(frame, frame_bytes))
+			take_answer(child, frame, frame_bytes);
+		child->begun = true;
+		buffer_consume(&child->in, used);
+	}
+}
+
+// Read what is there, if not all at once: others wait for the loop. False once the other end is closed.
 static bool read_socket(struct child *child, int fd)
 {
 	uint8_t bytes[16384];
-	for (;;) {
-		ssize_t got = recv(fd, bytes, sizeof(bytes), 0);
+	for (unsigned turn = 0; turn < READS_AT_ONCE; turn++) {
+		int passed = -1;
+		ssize_t got = refusals_receive(fd, bytes, sizeof(bytes), &passed);
+		if (passed >= 0 && !child->refusals && !child->begun)
+			refusals_create(&child->refusals, child->children->loop, passed, child->backend);
+		else if (passed >= 0)
+			close(passed);
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got <= 0)
 			return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
 		if (child->answered)
 			continue; // one call, one answer
-		const uint8_t *frame;
-		size_t frame_bytes, used = 0;
 		struct error fault = {0};
-		enum status status = buffer_append(&child->in, bytes, (size_t)got);
-		if (!status)
-			status = message_next(&child->in, &frame, &frame_bytes, &used);
-		if (status) {
-			error_set(&fault, status, "a message of no possible length");
+		if (buffer_append(&child->in, bytes, (size_t)got)) {
+			error_set(&fault, STATUS_LIMIT_EXCEEDED, "a message of no possible length");
 			fail_garbage(child, &fault);
-		} else if (used) {
-			take_answer(child, frame, frame_bytes);
+		} else {
+			take_messages(child);
 		}
 	}
+	return true;
 }
 
 static void socket_readable(void *arg, int fd)
@@ -186,9 +219,11 @@ static enum status start(struct child *child)
 					.model = -1,
 					.ring_in = -1,
 					.ring_out = -1,
+					.alone = true,
 					.ended = process_ended,
 					.arg = child};
 	child->socket_fd = sockets[0];
+	child->backend = backend_kind_parse(json_get_string(child->call.params, "backend", ""));
 	enum status status = net_watch_create(&child->socket, loop, sockets[0], &socket_events, child, &child->error);
 	if (status)
 		close(sockets[0]);

@@ -6,7 +6,13 @@
 
 // With its parents, for this user alone. path: at most 4,095 bytes. Errors: STATUS_UNAVAILABLE with a hint.
 enum status folder_make(const char *path, struct error *error);
-// A node whose server crashed serves on for 30 s, for the server's successor: that one's node waits here meanwhile. The
-// lock is held until *lock, a descriptor, is closed; -1 where there is none. `ends`: blocked signals that end the wait.
-// Errors: STATUS_UNAVAILABLE; STATUS_CONFLICT without a message when told to stop while waiting.
-enum status folder_lock(const char *folder, const sigset_t *ends, int *lock, struct error *error);
+struct folder_lock_params {
+	const char *folder;
+	const sigset_t *ends; // blocked signals that end the wait, SIGTERM among them
+	int parent;           // the process whose end ends the wait, too; 0: nobody's
+};
+// A node whose server crashed serves on for 30 s, for the server's successor: that one's node waits here meanwhile, and
+// no longer than that server lives, so there is one that waits at most. The lock is held until *lock, a descriptor, is
+// closed; -1 where there is none. Errors: STATUS_UNAVAILABLE; STATUS_CONFLICT without a message when told to stop while
+// waiting, or when the parent is gone.
+enum status folder_lock(const struct folder_lock_params *params, int *lock, struct error *error);

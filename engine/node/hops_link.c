@@ -1,4 +1,5 @@
 /* The way of a hop by a direct link to another node. See hops_inside.h. */
+#include "common/base/bytes.h"
 #include "common/wire/message.h"
 #include "engine/node/hops_inside.h"
 
@@ -15,9 +16,7 @@ static void link_message(void *user, struct link_hop *carried, const uint8_t *by
 {
 	struct hop *hop = user;
 	(void)carried;
-	size_t head = length < 4 ? SIZE_MAX
-				 : (size_t)bytes[0] | (size_t)bytes[1] << 8 | (size_t)bytes[2] << 16 |
-					   (size_t)bytes[3] << 24;
+	size_t head = length < 4 ? SIZE_MAX : read_u32le(bytes);
 	if (head > LIMIT_HEAD_BYTES || head > length - 4 || length - 4 - head > LIMIT_BODY_BYTES) {
 		hop_break(hop, STATUS_PARSE_ERROR, "what came by the link is no message");
 		return;

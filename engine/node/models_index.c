@@ -2,6 +2,7 @@
 #include "engine/node/models_index.h"
 
 #include "common/base/buffer.h"
+#include "common/base/bytes.h"
 #include "common/base/limits.h"
 
 #include <errno.h>
@@ -17,14 +18,6 @@ enum { HEADER_BYTES = 24, RECORD_BYTES = 48 };
 
 static const char magic[8] = {'X', 'G', 'M', 'O', 'D', 'E', 'L', '1'};
 static const size_t most_bytes = HEADER_BYTES + (size_t)LIMIT_MODEL_PIECES * RECORD_BYTES + MODEL_SHA256_BYTES;
-
-static uint64_t read_u64le(const uint8_t *bytes)
-{
-	uint64_t value = 0;
-	for (int i = 0; i < 8; i++)
-		value |= (uint64_t)bytes[i] << 8 * i;
-	return value;
-}
 
 static enum status append_u64le(struct buffer *out, uint64_t value)
 {

@@ -190,6 +190,12 @@ static struct json *build_devices(void *arg)
 	return device_table_report(node->table);
 }
 
+static bool devices_complete(void *arg)
+{
+	const struct node *node = arg;
+	return node->usable_said;
+}
+
 static struct json *build_peer_speeds(void *arg)
 {
 	struct node *node = arg;
@@ -264,6 +270,14 @@ static void sign_head(struct node *node, struct uplink_call *call)
 	witness_sign(node->witness, call->params, head_signed, call);
 }
 
+static void tell_held(struct node *node, struct uplink_call *call)
+{
+	struct error error = {0};
+	struct json *result = NULL;
+	enum status status = witness_held(node->witness, &result, &error);
+	uplink_answer(&call, result, status ? &error : NULL);
+}
+
 static const struct {
 	const char *method;
 	void (*serve)(struct node *node, struct uplink_call *call);
@@ -271,7 +285,7 @@ static const struct {
 	{"device.verify", verify_device}, {"tenant.open", open_tenant},   {"tenant.device", open_device},
 	{"tenant.close", close_tenant},   {"audit.witness", sign_head},   {"hop.connect", connect_hop},
 	{"model.fetch", fetch_model},     {"model.forget", forget_model}, {"node.peers", set_peers},
-	{"copy.connect", connect_copy},
+	{"copy.connect", connect_copy},   {"audit.held", tell_held},
 };
 
 static void serve(void *arg, struct uplink_call *call)
@@ -412,10 +426,9 @@ static void server_gone(void *arg, enum status status, const char *why)
 	struct node *node = arg;
 	const bool remote = node->home.host[0];
 	if (status && remote)
-		log_error("node", "ending: %s%s", why,
-			  status == STATUS_CONFLICT
-				  ? "; two machines have the same folder: give each its own --data and let it join"
-				  : "; to come back it must join anew: exogpu node --join HOST:PORT --ticket TICKET");
+		log_error("node",
+			  "ending: %s; to come back it must join anew: exogpu node --join HOST:PORT --ticket TICKET",
+			  why);
 	else
 		log_info("node", "ending: %s", why);
 	if (status == STATUS_FORBIDDEN && remote)
@@ -604,6 +617,7 @@ static enum status create_parts(struct node *node, struct error *error)
 				       .node_id = node->table->node_id,
 				       .record = build_record,
 				       .devices = build_devices,
+				       .complete = devices_complete,
 				       .peer_speeds = build_peer_speeds,
 				       .watched = set_watched,
 				       .serve = serve,
@@ -649,7 +663,10 @@ static enum status create(struct node *node, const sigset_t *ends, struct error 
 	if (!status)
 		status = home_choose(&node->home, error);
 	if (!status)
-		status = folder_lock(node->options.data, ends, &node->lock, error);
+		status = folder_lock(&(struct folder_lock_params){.folder = node->options.data,
+								  .ends = ends,
+								  .parent = node->options.parent},
+				     &node->lock, error);
 	if (!status && !node->home.find && !node->home.host[0])
 		home_load_own(&node->home);
 	if (!status)

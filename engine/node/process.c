@@ -2,13 +2,12 @@
 #include "engine/node/process.h"
 
 #include "common/base/limits.h"
-#include "engine/worker/worker.h"
+#include "engine/node/spawn.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -99,43 +98,6 @@ static void poll_process(void *arg)
 		net_timer_start(process->loop, &process->poll, PROCESS_POLL_MS, poll_process, process);
 }
 
-static int spawn(struct process *process, const struct process_params *params, int pipe_end)
-{
-	extern char **environ;
-	char parent[16];
-	char *argv[] = {(char *)"exogpu", (char *)"worker", (char *)"--parent", parent, NULL};
-	posix_spawn_file_actions_t files;
-	posix_spawnattr_t attributes;
-	sigset_t none, all;
-	// From WORKER_SOCKET on. What is left out is not open there: those of the node close by themselves.
-	const int given[] = {params->socket, params->stream, params->model, params->ring_in, params->ring_out};
-	int last = WORKER_SOCKET;
-	snprintf(parent, sizeof(parent), "%d", (int)getpid());
-	sigemptyset(&none);
-	sigfillset(&all);
-	posix_spawn_file_actions_init(&files);
-	posix_spawnattr_init(&attributes);
-	posix_spawn_file_actions_adddup2(&files, pipe_end, STDERR_FILENO);
-	for (int i = 0; i < (int)(sizeof(given) / sizeof(given[0])); i++)
-		if (given[i] >= 0) {
-			last = WORKER_SOCKET + i;
-			posix_spawn_file_actions_adddup2(&files, given[i], last);
-		}
-	posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-	posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-	posix_spawn_file_actions_addclosefrom_np(&files, last + 1);
-	// A group of its own: a Ctrl-C at the terminal is the node's business, not a crash of its workers.
-	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
-	posix_spawnattr_setsigmask(&attributes, &none);
-	posix_spawnattr_setsigdefault(&attributes, &all);
-	int failure = posix_spawn(&process->pid, "/proc/self/exe", &files, &attributes, argv, environ);
-	posix_spawn_file_actions_destroy(&files);
-	posix_spawnattr_destroy(&attributes);
-	if (failure)
-		process->pid = 0;
-	return failure;
-}
-
 static const struct net_watch_events pipe_events = {.readable = printed_readable};
 static const struct net_watch_events pidfd_events = {.readable = pidfd_readable};
 
@@ -146,7 +108,11 @@ enum status process_start(struct process *process, const struct process_params *
 	buffer_init(&process->printed, LIMIT_WORKER_STDERR_BYTES);
 	if (pipe2(pipes, O_CLOEXEC))
 		return error_errno(error, STATUS_UNAVAILABLE, errno, "a worker's pipe");
-	failure = spawn(process, params, pipes[1]);
+	const struct spawn spawn = {
+		.errors = pipes[1],
+		.given = {params->socket, params->stream, params->model, params->ring_in, params->ring_out},
+		.alone = params->alone};
+	failure = spawn_worker(&spawn, &process->pid);
 	close(pipes[1]);
 	if (failure) {
 		close(pipes[0]);

@@ -27,6 +27,7 @@ struct process_params {
 	struct net_loop *loop;
 	// What it gets as 3, 4, 5, 6 and 7; -1 for all but the first: nothing. They stay the caller's.
 	int socket, stream, model, ring_in, ring_out;
+	bool alone; // in namespaces of its own (spawn.h): one that stays
 	// Reaped: the last call. The owner may finish and free the process in it.
 	void (*ended)(void *arg, int wait_status);
 	void *arg;

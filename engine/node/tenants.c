@@ -1,8 +1,8 @@
-/* See tenants.h. Order of reading: tenants_open, take_answer, process_ended, look_after.
+/* See tenants.h. Order of reading: tenants_open, take_answer, process_ended.
  *
  * Everything that is waited for is a request of its tenant: a call to the worker, or a tenant.close that waits for the
- * end of the process. One timer looks after all: it asks each worker whether it still answers, and kills those with a
- * request that is overdue. A tenant is freed when its process is reaped and not before. */
+ * end of the process. tenants_watch.c looks after all of them. A tenant is freed when its process is reaped and not
+ * before. */
 #include "engine/node/tenants.h"
 
 #include "common/base/clock.h"
@@ -23,8 +23,6 @@
 #include <unistd.h>
 
 enum {
-	LOOK_MS = 1000,
-	PING_MS = 5000,
 	STOP_MS = 500,
 	REQUESTS = LIMIT_WORKER_DEVICES + 8, // of one tenant
 };
@@ -35,6 +33,11 @@ static const char *const method_of[] = {
 	[REQUEST_PING] = "worker.ping"};
 
 // ---- requests ----
+
+const char *tenant_method(enum request_kind kind)
+{
+	return method_of[kind];
+}
 
 double tenant_elapsed_ms(int64_t began_ns)
 {
@@ -81,7 +84,7 @@ void tenant_kill_for(struct tenant *tenant, const char *fault)
 	process_kill(&tenant->process);
 }
 
-// All of it, with a descriptor beside it if `passed` is not -1.
+// All of it, with a descriptor beside it if `passed` is not -1. False with errno; 0: only a part of it.
 static bool send_whole(int fd, const struct buffer *out, int passed)
 {
 	alignas(struct cmsghdr) uint8_t room[CMSG_SPACE(sizeof(passed))] = {0};
@@ -95,7 +98,10 @@ static bool send_whole(int fd, const struct buffer *out, int passed)
 			.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(passed))};
 		memcpy(CMSG_DATA(one), &passed, sizeof(passed));
 	}
-	return sendmsg(fd, &message, MSG_NOSIGNAL) == (ssize_t)out->length;
+	const ssize_t sent = sendmsg(fd, &message, MSG_NOSIGNAL);
+	if (sent >= 0)
+		errno = 0;
+	return sent == (ssize_t)out->length;
 }
 
 void tenant_send(struct tenant *tenant, const struct request *request, struct json *params, int passed)
@@ -107,10 +113,13 @@ void tenant_send(struct tenant *tenant, const struct request *request, struct js
 	enum status status = message_print_call(&head, id, method_of[request->kind], params);
 	if (!status)
 		status = message_encode_stream(&out, (const char *)head.data, head.length, NULL, 0);
-	// Calls are short and few: a socket that is full of them belongs to a worker that does not read.
-	if (!tenant->socket) // it has closed its end: the end of the process says the rest
+	// One that has closed its end has ended, or does in a moment, as one whose program cannot be run does before
+	// its first call: the end of the process says why. Calls are short and few: a socket that is full of them
+	// belongs to a worker that does not read.
+	const bool sent = tenant->socket && !status && send_whole(tenant->socket_fd, &out, passed);
+	if (!tenant->socket || (!sent && !status && (errno == EPIPE || errno == ECONNRESET)))
 		process_kill(&tenant->process);
-	else if (status || !send_whole(tenant->socket_fd, &out, passed))
+	else if (!sent)
 		tenant_kill_for(tenant, "the worker did not take a call");
 	json_destroy(&id);
 	buffer_finish(&head);
@@ -167,6 +176,8 @@ static void settle(struct tenant *tenant, struct request *request, struct json *
 		spare_settle(tenant, request, result, error);
 		return;
 	}
+	if (request->kind == REQUEST_PING)
+		tenant->busy_until_ms = 0; // it answers in the order in which it says
 	if (opens)
 		tenant->open = !error;
 	if (opens && error) {
@@ -194,6 +205,17 @@ static void settle(struct tenant *tenant, struct request *request, struct json *
 		json_destroy(&result);
 }
 
+// What a worker says by itself. False: it says nothing of the kind.
+static bool take_notice(struct tenant *tenant, const struct message *message)
+{
+	const struct contract *contract = tenant->all->params.contract;
+	if (message->kind != MESSAGE_NOTIFICATION || strcmp(message->method, "worker.busy") != 0 ||
+	    contract_check_params(contract, contract_find(contract, "worker.busy"), message->params, NULL))
+		return false;
+	tenant_busy(tenant, json_get_integer(message->params, "ms", 0));
+	return true;
+}
+
 static void take_answer(struct tenant *tenant, const uint8_t *frame, size_t length)
 {
 	struct message message = {0};
@@ -201,6 +223,10 @@ static void take_answer(struct tenant *tenant, const uint8_t *frame, size_t leng
 	struct request *request = NULL;
 	int64_t id = 0;
 	enum status status = message_decode(&message, frame, length, &error);
+	if (!status && take_notice(tenant, &message)) {
+		message_finish(&message);
+		return;
+	}
 	if (!status && (message.kind == MESSAGE_RESULT || message.kind == MESSAGE_ERROR) && message.id)
 		status = json_integer(message.id, &id);
 	for (request = tenant->requests; request && (request->id != id || request->kind == REQUEST_CLOSE);)
@@ -223,12 +249,16 @@ static void take_answer(struct tenant *tenant, const uint8_t *frame, size_t leng
 	message_finish(&message);
 }
 
-// Read what is there. False once there is nothing more to come.
-static bool read_socket(struct tenant *tenant)
+bool tenant_take_answers(struct tenant *tenant)
 {
 	uint8_t bytes[4096];
 	while (tenant->socket && !tenant->fault[0]) {
-		ssize_t got = recv(tenant->socket_fd, bytes, sizeof(bytes), 0);
+		int passed = -1;
+		ssize_t got = refusals_receive(tenant->socket_fd, bytes, sizeof(bytes), &passed);
+		if (passed >= 0 && (tenant->refusals || tenant->open))
+			close(passed); // of a worker that has told already, and of one that has somebody's code in it
+		else if (passed >= 0)
+			refusals_create(&tenant->refusals, tenant->all->params.loop, passed, tenant->backend);
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got <= 0)
@@ -253,7 +283,7 @@ static void socket_readable(void *arg, int fd)
 {
 	struct tenant *tenant = arg;
 	(void)fd;
-	if (!read_socket(tenant))
+	if (!tenant_take_answers(tenant))
 		net_watch_destroy(&tenant->socket); // the end of the process says the rest
 }
 
@@ -287,6 +317,7 @@ void tenant_release(struct tenant *tenant, const struct error *error, int *patie
 		tenant->place->worker = NULL;
 	json_destroy(&tenant->opened);
 	net_watch_destroy(&tenant->socket);
+	refusals_destroy(&tenant->refusals);
 	hops_ring_destroy(&tenant->ring);
 	if (tenant->worker_id[0])
 		hops_drop_channels(all->params.hops, tenant->worker_id);
@@ -313,7 +344,7 @@ static void process_ended(void *arg, int wait_status)
 	struct tenants_params params = tenant->all->params;
 	struct error error = {0};
 	char worker_id[sizeof(tenant->worker_id)], words[sizeof(error.message)];
-	read_socket(tenant); // what it sent before its end
+	tenant_take_answers(tenant); // what it sent before its end
 	snprintf(worker_id, sizeof(worker_id), "%s", tenant->worker_id);
 	process_describe(&tenant->process, wait_status, words, sizeof(words));
 	if (tenant->fault[0])
@@ -335,55 +366,6 @@ static void process_ended(void *arg, int wait_status)
 	tenant_release(tenant, &error, &(int){0});
 	if (tell)
 		params.ended(params.arg, worker_id, error.message);
-}
-
-// One that is kept: how long, and whether it can be connected again now.
-static void look_at_away(struct tenant *tenant, int64_t now_ms)
-{
-	if (!tenant->away_ms || !tenant->relay)
-		return;
-	if (relay_is_open(tenant->relay))
-		tenant->away_ms = 0;
-	else if (now_ms - tenant->away_ms >= LIMIT_AWAY_MS)
-		tenant_kill_for(tenant, "the worker was without the server for too long");
-	else if (tenant->all->connected)
-		relay_return(tenant->relay);
-}
-
-static void look_after(void *arg)
-{
-	struct tenants *all = arg;
-	struct error error = {0};
-	int64_t now_ms = clock_steady_ms();
-	for (struct tenant *tenant = all->list; tenant; tenant = tenant->next) {
-		bool asked = false;
-		char fault[sizeof(tenant->fault)];
-		read_socket(tenant); // it may have answered while this process was held up
-		look_at_away(tenant, now_ms);
-		spare_look_at(tenant, now_ms);
-		for (struct request *request = tenant->requests; request; request = request->next) {
-			asked = asked || request->kind == REQUEST_PING;
-			if (request->kind == REQUEST_CLOSE || request->due_ms > now_ms)
-				continue;
-			snprintf(fault, sizeof(fault), "the worker did not answer %s in %.0f s",
-				 method_of[request->kind], tenant_elapsed_ms(request->began_ns) / 1000);
-			tenant_kill_for(tenant, fault);
-		}
-		if (asked || !tenant->open || tenant->process.killed)
-			continue;
-		struct request *ping = tenant_add_request(tenant, REQUEST_PING, PING_MS, &error);
-		if (ping)
-			send_request(tenant, ping, json_new_object());
-	}
-	if (all->connected)
-		spare_start(all, now_ms);
-	tenants_look(all);
-}
-
-void tenants_look(struct tenants *tenants)
-{
-	if (!tenants->look.running && (tenants->count || spares_places(&tenants->spares)))
-		net_timer_start(tenants->params.loop, &tenants->look, LOOK_MS, look_after, tenants);
 }
 
 // ---- the server's calls ----
@@ -455,6 +437,7 @@ enum status tenant_start(struct tenant *tenant, const struct handed *handed, str
 					 .model = handed->model,
 					 .ring_in = handed->ring_in,
 					 .ring_out = handed->ring_out,
+					 .alone = true,
 					 .ended = process_ended,
 					 .arg = tenant};
 	tenant->socket_fd = sockets[0];

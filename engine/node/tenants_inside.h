@@ -1,12 +1,14 @@
-/* What tenants.c and tenants_spares.c share. See tenants.h.
+/* What tenants.c, tenants_watch.c and tenants_spares.c share. See tenants.h.
  *
  * A spare is a tenant without an id: it is started, watched and reaped as every other, and becomes an ordinary one when
  * it gets its session. It never has another. */
 #pragma once
 #include "engine/node/handed.h"
 #include "engine/node/process.h"
+#include "engine/node/refusals.h"
 #include "engine/node/spares.h"
 #include "engine/node/tenants.h"
+#include "engine/node/vitals.h"
 
 enum {
 	TENANT_OPEN_MS = 10000,
@@ -30,6 +32,10 @@ struct request {
 	enum request_kind kind;
 	int64_t id, began_ns, due_ms;
 	struct uplink_call *call; // NULL for a ping
+	// Of a ping that was not answered by the next look: what the worker did then, and when.
+	struct vitals seen;
+	int64_t seen_ms;
+	bool excused; // it was told why the answer may take longer
 };
 
 struct tenant {
@@ -39,9 +45,10 @@ struct tenant {
 	enum backend_kind backend;
 	struct process process;
 	struct net_watch *socket;
-	int socket_fd;          // owned by the watch: nobody's once that is NULL
-	struct relay *relay;    // of its stream; NULL: it has the server's socket, or the relay is gone
-	struct hops_ring *ring; // NULL: it is no part of several
+	int socket_fd;             // owned by the watch: nobody's once that is NULL
+	struct refusals *refusals; // of its system calls; NULL: its filter has no other end
+	struct relay *relay;       // of its stream; NULL: it has the server's socket, or the relay is gone
+	struct hops_ring *ring;    // NULL: it is no part of several
 	struct buffer in;
 	struct request *requests;
 	size_t request_count;
@@ -56,8 +63,9 @@ struct tenant {
 	char device_id[IDENTITY_ID_BYTES]; // which a session used first
 	struct json *opened;               // of a spare: what it answered to worker.open
 	bool unwanted;                     // the server asked for its end, or knows of it
-	int64_t away_ms; // steady clock: since when it is kept without a connection to the server; 0: it has one
-	char fault[96];  // why it was killed; "" if it was not, or not for a fault
+	int64_t busy_until_ms; // steady clock: until when it has said that it does not answer; 0: it has not
+	int64_t away_ms;       // steady clock: since when it is kept without a connection to the server; 0: it has one
+	char fault[96];        // why it was killed; "" if it was not, or not for a fault
 };
 
 struct tenants {
@@ -67,6 +75,7 @@ struct tenants {
 	struct tenant *list;
 	size_t count;
 	struct net_timer look; // runs while there are any, or spares are wanted
+	int64_t looked_ms;     // steady clock: when it last ran
 	struct spares spares;
 	bool sandbox_told;
 	bool connected; // to the server
@@ -74,6 +83,7 @@ struct tenants {
 
 // ---- tenants.c ----
 
+const char *tenant_method(enum request_kind kind); // as the contract names it
 double tenant_elapsed_ms(int64_t began_ns);
 // NULL, with the error: too many, or no memory.
 struct request *tenant_add_request(struct tenant *tenant, enum request_kind kind, int64_t patience_ms,
@@ -93,6 +103,16 @@ enum status tenant_start(struct tenant *tenant, const struct handed *handed, str
 void tenant_send_open(struct tenant *tenant, const struct request *request, const struct json *given);
 void tenant_release(struct tenant *tenant, const struct error *error, int *patience_ms);
 
+// Read what has come from it. False once there is nothing more to come.
+bool tenant_take_answers(struct tenant *tenant);
+
+// ---- tenants_watch.c ----
+
+// Look after tenants and spares from now on, if there are any.
+void tenants_look(struct tenants *tenants);
+// It has said that it is about to do what keeps it from answering for so long (ms).
+void tenant_busy(struct tenant *tenant, int64_t ms);
+
 // ---- tenants_spares.c ----
 
 // Start one, if one is wanted.
@@ -105,7 +125,5 @@ void spare_settle(struct tenant *tenant, struct request *request, struct json *r
 struct tenant *spare_take(struct tenants *tenants, const struct uplink_call *call);
 // Give it what makes it the session's: the limits that the server has `given`, and the stream.
 void spare_bind(struct tenant *tenant, const struct request *request, const struct json *given, int stream);
-// Look after tenants and spares from now on, if there are any.
-void tenants_look(struct tenants *tenants);
 // A session has opened its first device: how long it waited says whether spares are wanted.
 void spare_note_use(const struct tenant *tenant, double opened_ms);

@@ -20,9 +20,11 @@
 enum {
 	PROTOCOL = 1,
 	REDIAL_FIRST_MS = 100,
+	REDIAL_LOCAL_LAST_MS = 500, // of a server on this machine: what is in vain costs next to nothing
 	REDIAL_LAST_MS = 2000,
 	REDIAL_FAR_LAST_MS = 15000,
 	REDIAL_WRONG_MS = 60000,
+	REDIAL_TWICE_MS = 10000,     // while another one has this node's place
 	RENEW_LOOK_MS = 3600 * 1000, // at most between two looks at the clock, which may be set
 	RENEW_AGAIN_MS = 600 * 1000,
 	PATIENCE_MS = 30000,
@@ -117,6 +119,7 @@ static void send_due(void *arg)
 	if (uplink->devices_due && uplink->registered) {
 		struct json *params = json_new_object();
 		json_set(params, "devices", uplink->params.devices(uplink->params.arg));
+		json_set_bool(params, "complete", uplink->params.complete(uplink->params.arg));
 		if (uplink->peer_speeds && uplink->params.peer_speeds)
 			json_set(params, "peer_speeds", uplink->params.peer_speeds(uplink->params.arg));
 		uplink->devices_due = false;
@@ -487,9 +490,10 @@ static void redial(struct uplink *uplink, int64_t now_ms)
 	const bool home = uplink->params.port == uplink->home.port && !strcmp(uplink->host, uplink->home.host);
 	// Workers of model instances wait for it so long (tenants.h), and what answers may be its beginning or its end.
 	const bool awaited = uplink->met && now_ms - uplink->lost_at_ms < LIMIT_AWAY_MS;
-	const int64_t last_ms = !uplink_remote(uplink) || awaited ? REDIAL_LAST_MS
-				: wrong && home                   ? REDIAL_WRONG_MS
-								  : REDIAL_FAR_LAST_MS;
+	const int64_t last_ms = !uplink_remote(uplink) ? REDIAL_LOCAL_LAST_MS
+				: awaited              ? REDIAL_LAST_MS
+				: wrong && home        ? REDIAL_WRONG_MS
+						       : REDIAL_FAR_LAST_MS;
 	say_alone(uplink, now_ms, wrong);
 	net_timer_start(uplink->params.loop, &uplink->redial, uplink->redial_ms, dial, uplink);
 	uplink->redial_ms = 2 * uplink->redial_ms < last_ms ? 2 * uplink->redial_ms : last_ms;
@@ -500,6 +504,18 @@ static void failed(void *user, enum net_failure failure, const char *fault)
 	struct uplink *uplink = user;
 	uplink->failure = failure;
 	snprintf(uplink->fault, sizeof uplink->fault, "%s", fault);
+}
+
+// There are two of this node. Which one is meant to be the server cannot know: the one that it hears stays, and the
+// other waits until that one is gone.
+static void wait_for_place(struct uplink *uplink)
+{
+	uplink->redial_ms = REDIAL_TWICE_MS;
+	log_error("node",
+		  "another process has this node's certificate and is connected to the server at %s, which tells from "
+		  "where in its log: two machines have the same folder; give each its own --data and let it join; "
+		  "trying again in %d s",
+		  uplink->address, REDIAL_TWICE_MS / 1000);
 }
 
 static void closed(void *user, struct net_conn *conn, int code)
@@ -527,13 +543,15 @@ static void closed(void *user, struct net_conn *conn, int code)
 		end(uplink, STATUS_OK, "the server stops");
 	else if (conn && code == CLOSE_FORBIDDEN)
 		end(uplink, STATUS_FORBIDDEN, "the cluster has removed this node");
-	else if (conn && code == CLOSE_SUPERSEDED)
-		end(uplink, uplink_remote(uplink) ? STATUS_CONFLICT : STATUS_OK,
-		    "the server has another connection for this node");
+	else if (conn && code == CLOSE_SUPERSEDED && !uplink_remote(uplink))
+		end(uplink, STATUS_OK, "the server has another connection for this node");
 	else if (out_of_patience(uplink, now_ms))
 		end(uplink, STATUS_OK, "the server was away for 30 s");
-	else
+	else {
+		if (conn && code == CLOSE_SUPERSEDED)
+			wait_for_place(uplink);
 		redial(uplink, now_ms);
+	}
 }
 
 static const struct net_handler handler = {.opened = opened, .message = received, .failed = failed, .closed = closed};

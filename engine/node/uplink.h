@@ -39,6 +39,7 @@ struct uplink_params {
 	const char *node_id;                // by its certificate
 	struct json *(*record)(void *arg);  // NodeRecord, made anew
 	struct json *(*devices)(void *arg); // array of ReportedDevice
+	bool (*complete)(void *arg);        // whether these are all, and each is verified or has failed
 	// Array of PeerSpeeds, for a server that takes them. May be NULL.
 	struct json *(*peer_speeds)(void *arg);
 	void (*watched)(void *arg, bool watched);

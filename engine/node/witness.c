@@ -402,6 +402,20 @@ static enum status refuse(const struct witness *witness, const struct asked *ask
 	return STATUS_CONFLICT;
 }
 
+enum status witness_held(struct witness *witness, struct json **result, struct error *error)
+{
+	char key[NOTE_KEY_TEXT_BYTES];
+	enum status status = load(witness, error);
+	if (status)
+		return status;
+	*result = json_new_object();
+	note_key_print(&witness->signer.key, key);
+	json_set_integer(*result, "size", (int64_t)witness->held.head.size);
+	json_set_string(*result, "key", key);
+	json_set_string(*result, "note", witness->held.note);
+	return STATUS_OK;
+}
+
 // ---- signing ----
 
 static struct json *result_json(const struct witness *witness, const char *cosignature)

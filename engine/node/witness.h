@@ -33,3 +33,6 @@ typedef void witness_done(void *context, struct json *result, const struct error
 // STATUS_CONFLICT (the head does not continue what was signed: kept as evidence), STATUS_INVALID_PARAMS (it is no head
 // of the log's key), STATUS_RATE_LIMITED (one is being saved), STATUS_UNAVAILABLE (the disk), with hints.
 void witness_sign(struct witness *witness, const struct json *params, witness_done *done, void *context);
+// Serve audit.held: the newest head that is held, with both signatures. Errors: STATUS_UNAVAILABLE (the disk, or what
+// is there is damaged), with hints.
+enum status witness_held(struct witness *witness, struct json **result, struct error *error);

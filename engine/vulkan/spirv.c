@@ -7,6 +7,7 @@
  * one enum and two tables. */
 #include "engine/vulkan/spirv.h"
 
+#include "common/base/bytes.h"
 #include "common/base/limits.h"
 
 #include <stdlib.h>
@@ -134,8 +135,7 @@ struct reader {
 
 static uint32_t word(const struct reader *r, uint32_t at)
 {
-	const uint8_t *b = r->bytes + 4 * (size_t)at;
-	return b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+	return read_u32le(r->bytes + 4 * (size_t)at);
 }
 
 static uint32_t op_of(const struct reader *r, uint32_t at)

@@ -1,4 +1,5 @@
 /* Answers, to the server and to the node. See session.h. */
+#include "common/base/bytes.h"
 #include "common/base/log.h"
 #include "engine/worker/session.h"
 #include "engine/worker/worker.h"
@@ -9,12 +10,6 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
-
-static void put_u32le(uint8_t *to, size_t value)
-{
-	for (int i = 0; i < 4; i++)
-		to[i] = (uint8_t)(value >> 8 * i);
-}
 
 struct sending {
 	int fd;

@@ -9,6 +9,7 @@
  * before, and an allocation that is freed meanwhile ends the copy. When the thread is done the call joins the line, to
  * be answered. What comes is taken for hostile: the next bytes of the range and nothing else, or the channel ends. The
  * receiver closes it, having all, or having waited too long; the sender waits for that. */
+#include "common/base/bytes.h"
 #include "common/base/clock.h"
 #include "engine/worker/session.h"
 
@@ -201,17 +202,6 @@ static bool send_all(int fd, struct iovec parts[2])
 		}
 	}
 	return true;
-}
-
-static void put_u32le(uint8_t *to, size_t value)
-{
-	for (int i = 0; i < 4; i++)
-		to[i] = (uint8_t)(value >> 8 * i);
-}
-
-static uint32_t read_u32le(const uint8_t *bytes)
-{
-	return (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
 }
 
 static bool send_piece(const struct channel *channel, const struct channel_piece *piece, uint64_t at)

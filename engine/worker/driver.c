@@ -3,6 +3,7 @@
  * Work of a device is in one stream, so its calls are done in the order in which they came. What a driver may do only
  * when nothing is under way (allocate, free, load) first waits for the device's steps: its time begins after theirs. */
 #include "common/base/clock.h"
+#include "engine/worker/fault.h"
 #include "engine/worker/session.h"
 
 #include <stdio.h>
@@ -276,6 +277,7 @@ static enum status make_device(struct session *session, const char *hardware_key
 	struct exogpu_open open = {
 		.backend = session->backend, .hardware_key = hardware_key, .cache_directory = session->cache_directory};
 	enum status status = exogpu_device_open(&device->device, &open, error);
+	fault_escape(backend_kind_parse(session->backend), session->cache_directory);
 	if (!status)
 		status = exogpu_stream_create(device->device, &device->stream, error);
 	if (!status)

@@ -59,9 +59,11 @@ struct request {
 	uint32_t prompt_tokens;
 	struct detokenizer detokenizer;
 	struct instance_text text;
-	uint64_t characters, offset;   // of what the tokens so far stand for; before the last of them
-	struct buffer fresh;           // text that is to be sent
-	size_t delivered;              // bytes of it that have been, elsewhere
+	uint64_t characters, offset; // of what the tokens so far stand for; before the last of them
+	uint64_t *offsets;   // (prompt_tokens): where each of the prompt begins, in characters; NULL: nobody asks
+	uint32_t judged;     // of these, that have been told
+	struct buffer fresh; // text that is to be sent
+	size_t delivered;    // bytes of it that have been, elsewhere
 	struct json *tokens, *choices; // the same; NULL: none
 	bool ignore_end, logprobs;
 	enum status trouble; // why it cannot go on, of its own

@@ -6,6 +6,7 @@
 #include "common/base/clock.h"
 #include "engine/model/convert.h"
 #include "engine/pool.h"
+#include "engine/worker/fault.h"
 #include "engine/worker/instance_measure.h"
 #include "engine/worker/instance_ring.h"
 
@@ -157,6 +158,7 @@ static enum status open_device(struct instance *instance, const char *key, struc
 	const struct exogpu_open open = {
 		.backend = instance->backend, .hardware_key = key, .cache_directory = instance->cache_directory};
 	enum status status = exogpu_device_open(&device->device, &open, error);
+	fault_escape(backend_kind_parse(instance->backend), instance->cache_directory);
 	if (status)
 		return status;
 	snprintf(device->hardware_key, sizeof(device->hardware_key), "%s", key);

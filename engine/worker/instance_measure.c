@@ -61,7 +61,12 @@ static enum status run_once(const struct measuring *measuring, const struct meas
 					  .output_rows = params->predicts ? &last : NULL,
 					  .output_count = predict,
 					  .argmax = predict ? &token : NULL};
-	return stage_step(measuring->stage, &batch, error);
+	const enum status status = stage_step(measuring->stage, &batch, error);
+	if (status || !predict || !params->embeds || token != STAGE_NO_TOKEN)
+		return status;
+	return error_set(error, STATUS_INTERNAL,
+			 "what the model computes are no numbers (NaN or infinite): its file is damaged, or the device "
+			 "that computes it");
 }
 
 // The mean, and not the least: where a processor is held to a part of its time, or shared, short runs fit in between.

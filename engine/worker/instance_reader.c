@@ -2,7 +2,7 @@
  *
  * A message is received whole before it is looked at; one that is longer than messages may be ends the session, a head
  * that is no message is answered. A body is the params that the head had no room for. Prompts become tokens here, so
- * that a long one holds no step up; a ping waits for that, a matter of a second at most. */
+ * that a long one holds no step up; a ping waits for that, and of a very long one the node is told before. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "engine/worker/instance_ring.h"
@@ -20,6 +20,9 @@ enum {
 	TICK_MS = 500,        // of the watch over the driver
 	LAST_WORDS_MS = 1000, // how long the server may take to read them
 	LENGTHS_BYTES = 8,
+	LONG_BYTES = 256 * 1024, // of a message: from here on it may take longer than a ping may wait
+	LONG_MS = 2000,          // and then this, and 1 ms more for each of
+	LONG_BYTES_PER_MS = 1000,
 };
 
 struct reader {
@@ -28,27 +31,44 @@ struct reader {
 	size_t sent;                          // of `sending`
 };
 
-// ---- answers to the node ----
+// ---- what the node is told ----
 
-static void answer_node(const struct instance *instance, const struct json *id, const struct error *error,
-			struct json *result)
+// The head (empty, if it could not be printed, as `status` says) goes whole.
+static void send_to_node(const struct instance *instance, enum status status, struct buffer *head)
 {
-	struct buffer head, out;
-	buffer_init(&head, LIMIT_HEAD_BYTES);
+	struct buffer out;
 	buffer_init(&out, LIMIT_HEAD_BYTES + LENGTHS_BYTES);
-	if (error)
-		json_destroy(&result);
-	enum status status = error ? message_print_error(&head, id, error) : message_print_result(&head, id, result);
 	if (!status)
-		status = message_encode_stream(&out, (const char *)head.data, head.length, NULL, 0);
+		status = message_encode_stream(&out, (const char *)head->data, head->length, NULL, 0);
 	for (size_t sent = 0; !status && sent < out.length;) {
 		ssize_t wrote = send(instance->node_fd, out.data + sent, out.length - sent, MSG_NOSIGNAL);
 		if (wrote < 0 && errno != EINTR)
 			break; // it is gone: that is seen by receiving
 		sent += wrote > 0 ? (size_t)wrote : 0;
 	}
-	buffer_finish(&head);
+	buffer_finish(head);
 	buffer_finish(&out);
+}
+
+static void answer_node(const struct instance *instance, const struct json *id, const struct error *error,
+			struct json *result)
+{
+	struct buffer head;
+	buffer_init(&head, LIMIT_HEAD_BYTES);
+	if (error)
+		json_destroy(&result);
+	enum status status = error ? message_print_error(&head, id, error) : message_print_result(&head, id, result);
+	send_to_node(instance, status, &head);
+}
+
+static void tell_busy(const struct instance *instance, size_t bytes)
+{
+	struct buffer head;
+	struct json *params = json_new_object();
+	json_set_integer(params, "ms", LONG_MS + (int64_t)(bytes / LONG_BYTES_PER_MS));
+	buffer_init(&head, LIMIT_HEAD_BYTES);
+	enum status status = message_print_call(&head, NULL, "worker.busy", params);
+	send_to_node(instance, status, &head);
 }
 
 // How long the oldest of what is under way has been.
@@ -238,6 +258,8 @@ static enum status serve_messages(struct reader *reader, struct error *error)
 		if (status)
 			return error_set(error, STATUS_INVALID_REQUEST, "what comes is not framed as messages are");
 		if (used) {
+			if (length >= LONG_BYTES)
+				tell_busy(reader->instance, length);
 			status = server_call(reader, frame, length, error);
 			buffer_consume(&reader->in, used);
 		}

@@ -48,6 +48,7 @@ static void request_free(struct request *request)
 	json_destroy(&request->id);
 	json_destroy(&request->tokens);
 	json_destroy(&request->choices);
+	free(request->offsets);
 	instance_text_finish(&request->text);
 	buffer_finish(&request->fresh);
 	free(request);
@@ -140,7 +141,7 @@ static void tell_fresh(struct request *request)
 	size_t told = request->delivered < request->fresh.length ? request->delivered : request->fresh.length;
 	buffer_consume(&request->fresh, told);
 	request->delivered -= told;
-	if (request->tokens || request->fresh.length)
+	if (request->tokens || request->choices || request->fresh.length)
 		send_text(request, &request->fresh);
 	buffer_clear(&request->fresh);
 }
@@ -167,14 +168,14 @@ static struct json *choice_of(const struct request *request, uint32_t token, flo
 	struct json *out = json_new_object();
 	json_set_integer(out, "token", token);
 	json_set(out, "bytes", bytes_of(request, token));
-	json_set_number(out, "logprob", (double)(logprob > least_logprob ? logprob : least_logprob));
+	json_set_number(out, "logprob", (double)(logprob < least_logprob ? least_logprob : logprob)); // NaN: null
 	return out;
 }
 
-static void add_choice(struct request *request, const struct token_choice *choice)
+static void add_choice(struct request *request, const struct token_choice *choice, uint64_t offset)
 {
 	struct json *one = choice_of(request, choice->token, choice->logprob), *top = json_new_array();
-	json_set_integer(one, "offset", (int64_t)request->offset);
+	json_set_integer(one, "offset", (int64_t)offset);
 	for (uint32_t i = 0; i < choice->top_count; i++)
 		json_push(top, choice_of(request, choice->top[i].token, choice->top[i].logprob));
 	json_set(one, "top", top);
@@ -221,8 +222,15 @@ static bool token_came(void *context, const struct token_choice *choice)
 	json_push(request->tokens, json_new_integer(choice->token));
 	request->trouble = add_text(request, choice->token);
 	if (request->logprobs)
-		add_choice(request, choice);
+		add_choice(request, choice, request->offset);
 	return request->trouble || request->text.found;
+}
+
+// A token of the prompt, in its order; of the first the model says nothing.
+static void token_judged(void *context, const struct token_choice *choice)
+{
+	struct request *request = context;
+	add_choice(request, choice, request->offsets[request->judged++]);
 }
 
 // What waited for more comes out, unless a stop string has ended it all.
@@ -246,23 +254,30 @@ static const char *word_of(enum generator_reason reason)
 	case GENERATOR_REMOVED:
 		return "cancelled";
 	case GENERATOR_FAILED:
+	case GENERATOR_BROKEN:
 		break;
 	}
 	return "failed";
 }
+
+static const char broken[] =
+	"what the model computes are no numbers (NaN or infinite): its file is damaged, or the device that computes it";
 
 static void ended(void *context, enum generator_reason reason, const struct generator_figures *figures,
 		  const struct error *error)
 {
 	struct request *request = context;
 	(void)error;
+	const char *trouble = request->trouble ? status_text(request->trouble) : NULL;
+	if (reason == GENERATOR_BROKEN)
+		trouble = broken;
 	if (reason == GENERATOR_FAILED) { // the worker ends, and the server has the request go on elsewhere
 		tell_fresh(request);
 		request_free(request);
 		return;
 	}
 	struct json *params = json_new_object();
-	if (request->trouble)
+	if (trouble)
 		reason = GENERATOR_FAILED;
 	else if (request->text.found)
 		reason = GENERATOR_STOP;
@@ -278,8 +293,8 @@ static void ended(void *context, enum generator_reason reason, const struct gene
 	json_set_number(params, "generate_ms", (double)figures->generate_ns * 1e-6);
 	if (request->text.found)
 		json_set_string(params, "stop", request->text.found);
-	if (request->trouble)
-		json_set_string(params, "error", status_text(request->trouble));
+	if (trouble)
+		json_set_string(params, "error", trouble);
 	instance_tell(request->instance, "generate.end", params);
 	request_free(request);
 }
@@ -317,6 +332,29 @@ static enum status take_sampling(const struct json *params, struct token_bias *b
 	return STATUS_OK;
 }
 
+// Where each token of the prompt begins in the text that is told of it.
+static enum status find_offsets(struct request *request, const struct order *order)
+{
+	struct detokenizer detokenizer;
+	struct buffer piece;
+	enum status status = STATUS_OK;
+	struct request counting = {0};
+	request->offsets = calloc(order->prompt_count, sizeof(*request->offsets));
+	if (!request->offsets)
+		return STATUS_OUT_OF_MEMORY;
+	detokenizer_init(&detokenizer, request->instance->tokenizer);
+	buffer_init(&piece, LIMIT_ECHO_BYTES);
+	for (size_t i = 0; !status && i < order->prompt_count; i++) {
+		const bool inside = detokenizer.pending_bytes;
+		buffer_clear(&piece);
+		status = detokenizer_add(&detokenizer, order->prompt.tokens[i], &piece);
+		count_characters(&counting, &piece, inside);
+		request->offsets[i] = counting.offset;
+	}
+	buffer_finish(&piece);
+	return status;
+}
+
 // The prompt's text comes first.
 static enum status echo(struct request *request, const struct order *order, struct error *error)
 {
@@ -346,8 +384,11 @@ static enum status replay(struct request *request, const struct order *order, st
 	const struct json *params = order->message.params;
 	uint64_t delivered = (uint64_t)json_get_integer(params, "delivered_bytes", 0);
 	enum status status = STATUS_OK;
-	if (json_get_bool(params, "echo", false))
+	const bool echoes = json_get_bool(params, "echo", false);
+	if (echoes)
 		status = echo(request, order, error);
+	if (!status && echoes && json_get_bool(json_get(params, "sampling"), "logprobs", false))
+		status = find_offsets(request, order);
 	for (size_t i = order->prompt_count; !status && i < order->prompt.count; i++)
 		status = add_text(request, order->prompt.tokens[i]);
 	uint64_t most = request->fresh.length + request->text.held.length + WAITING_BYTES;
@@ -367,6 +408,8 @@ static enum status add_to_generator(struct request *request, const struct order 
 					   .token_count = order->prompt.count,
 					   .prompt_count = order->prompt_count,
 					   .max_tokens = (uint32_t)json_get_integer(params, "max_tokens", UINT32_MAX),
+					   .want_prompt = request->offsets != NULL,
+					   .judged = token_judged,
 					   .token = token_came,
 					   .ended = ended,
 					   .context = request};
@@ -398,6 +441,8 @@ void request_start(struct instance *instance, struct order *order)
 	struct json *result = json_new_object();
 	json_set_integer(result, "prompt_tokens", request->prompt_tokens);
 	instance_answer(instance, order->message.id, NULL, result);
+	if (request->offsets)
+		token_judged(request, &(struct token_choice){.token = order->prompt.tokens[0], .logprob = NAN});
 	tell_fresh(request);
 	struct generator_job *job = request->job;
 	if (request->text.found)        // what was told elsewhere ended with it
@@ -448,7 +493,7 @@ static void hidden_came(void *context, const float *values)
 	struct json *result = json_new_object(), *list = json_new_array();
 	uint32_t count = model_shape(request->instance->model)->embedding;
 	for (uint32_t i = 0; i < count; i++)
-		json_push(list, float_of(isfinite(values[i]) ? values[i] : 0));
+		json_push(list, float_of(values[i]));
 	json_set(result, "embedding", list);
 	json_set_integer(result, "prompt_tokens", request->prompt_tokens);
 	instance_answer(request->instance, request->id, NULL, result);
@@ -458,12 +503,14 @@ static void embedding_ended(void *context, enum generator_reason reason, const s
 			    const struct error *error)
 {
 	struct request *request = context;
-	struct error cancelled = {0};
+	struct error fault = {0};
 	(void)figures, (void)error;
-	if (reason == GENERATOR_REMOVED) {
-		error_set(&cancelled, STATUS_UNAVAILABLE, "the request was cancelled");
-		instance_answer(request->instance, request->id, &cancelled, NULL);
-	}
+	if (reason == GENERATOR_REMOVED)
+		error_set(&fault, STATUS_UNAVAILABLE, "the request was cancelled");
+	else if (reason == GENERATOR_BROKEN)
+		error_set(&fault, STATUS_INTERNAL, "the request failed: %s", broken);
+	if (fault.status)
+		instance_answer(request->instance, request->id, &fault, NULL);
 	request_free(request);
 }
 

@@ -13,6 +13,7 @@
  * Reads are also asked for by notes in that memory, while nothing else is under way: they are looked for before each
  * head and before the reader sleeps, and an empty message wakes it. A head that is no message is answered and passed
  * over; lengths that cannot be end the session. */
+#include "common/base/bytes.h"
 #include "common/base/clock.h"
 #include "engine/pool.h"
 #include "engine/worker/fault.h"
@@ -56,11 +57,6 @@ struct reader {
 	bool looks;                // there is a processor to look for notes with
 	int64_t looked_ns;         // when there was one last
 };
-
-static uint32_t read_u32le(const uint8_t *bytes)
-{
-	return (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
-}
 
 static struct call *call_create(enum call_kind kind)
 {

@@ -2,6 +2,9 @@
  * is last, since it refuses much of what stands before it. */
 #include "engine/worker/sandbox.h"
 
+#include "engine/worker/fault.h"
+#include "engine/worker/reach.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -49,20 +52,62 @@ static int limit_resources(void)
 	return 0;
 }
 
-static int end_first_without_memory(void)
+static int write_file(const char *path, const char *text)
 {
-	int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
 	if (fd < 0)
 		return errno;
-	int result = write(fd, "1000", 4) == 4 ? 0 : errno;
+	int result = write(fd, text, strlen(text)) == (ssize_t)strlen(text) ? 0 : errno;
 	close(fd);
 	return result;
 }
 
-// Without a right to make one, a user namespace gives it.
-static int leave_network(void)
+// The one user and the one group of a user namespace are those that the process has outside.
+static int map_user(uid_t user, gid_t group)
 {
-	return unshare(CLONE_NEWNET) && unshare(CLONE_NEWUSER | CLONE_NEWNET) ? errno : 0;
+	char users[64], groups[64];
+	snprintf(users, sizeof(users), "%u %u 1", user, user);
+	snprintf(groups, sizeof(groups), "%u %u 1", group, group);
+	int result = write_file("/proc/self/uid_map", users);
+	if (!result)
+		result = write_file("/proc/self/setgroups", "deny");
+	return result ? result : write_file("/proc/self/gid_map", groups);
+}
+
+struct outside {
+	uid_t user;
+	gid_t group;
+	pid_t pid;
+};
+
+static const struct {
+	unsigned long flag;
+	const char *what;
+} namespaces[] = {{CLONE_NEWNET, "empty network"},
+		  {CLONE_NEWIPC, "shared memory and messages of its own"},
+		  {CLONE_NEWNS, "mounts of its own"}};
+
+// Without a right to make them, a user namespace gives it. Which of them there are then.
+static unsigned long leave_namespaces(struct sandbox *sandbox, const struct sandbox_params *params,
+				      const struct outside *outside)
+{
+	unsigned long have = params->namespaces;
+	int unmapped = have & CLONE_NEWUSER ? map_user(outside->user, outside->group) : 0;
+	for (size_t i = 0; i < sizeof(namespaces) / sizeof(namespaces[0]); i++) {
+		const unsigned long flag = namespaces[i].flag;
+		int result = have & flag ? 0 : code(unshare((int)flag));
+		if (result && !(have & CLONE_NEWUSER)) {
+			result = code(unshare((int)(CLONE_NEWUSER | flag)));
+			have |= result ? 0 : CLONE_NEWUSER;
+			unmapped = result ? unmapped : map_user(outside->user, outside->group);
+		}
+		have |= result ? 0 : flag;
+		note(sandbox, namespaces[i].what, result);
+	}
+	note(sandbox, "process ids of its own", have & CLONE_NEWPID ? 0 : params->refused ? params->refused : EPERM);
+	if (unmapped) // without a user nothing can be made in a root of its own
+		note(sandbox, "the user of its namespace", unmapped);
+	return unmapped ? have & ~(unsigned long)CLONE_NEWNS : have;
 }
 
 static int drop_capabilities(void)
@@ -72,14 +117,33 @@ static int drop_capabilities(void)
 	return code((int)syscall(SYS_capset, &header, none));
 }
 
-void sandbox_apply(struct sandbox *sandbox, const char *cache_directory, bool names_threads)
+// Whether a driver that the worker may load has not been seen at work: what it calls is not known.
+static bool is_unseen(enum backend_kind backend, unsigned drivers)
 {
-	*sandbox = (struct sandbox){0};
+	if (fault_injected("listed", backend))
+		return false;
+	const unsigned seen = backend == BACKEND_CUDA ? REACH_NVIDIA | REACH_OTHER : REACH_NVIDIA;
+	return backend != BACKEND_CPU && drivers & ~seen;
+}
+
+void sandbox_apply(struct sandbox *sandbox, const struct sandbox_params *params)
+{
+	const bool names_threads = params->backend == BACKEND_CUDA;
+	const bool mapped = !(params->namespaces & CLONE_NEWUSER);
+	const struct outside outside = {mapped ? geteuid() : params->user, mapped ? getegid() : params->group,
+					user_outer_pid()};
+	const unsigned drivers = reach_drivers();
+	*sandbox = (struct sandbox){.listener = -1};
 	note(sandbox, "no new privileges", code(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)));
 	note(sandbox, "no core files, few descriptors", limit_resources());
-	note(sandbox, "first to end without memory", end_first_without_memory());
-	note(sandbox, "empty network", leave_network());
-	int landlock = landlock_apply(cache_directory, names_threads);
+	note(sandbox, "first to end without memory", write_file("/proc/self/oom_score_adj", "1000"));
+	const unsigned long have = leave_namespaces(sandbox, params, &outside);
+	const char *filled = params->fills_cache ? params->cache_directory : NULL;
+	if (have & CLONE_NEWNS)
+		note(sandbox, "a root of its own", files_enter(params, have & CLONE_NEWPID));
+	int landlock = landlock_apply(params, names_threads);
+	if (!outside.user && !(have & CLONE_NEWUSER)) // another node's workers are its user's own
+		note(sandbox, "a user of its own", user_become(outside.pid, filled));
 	note(sandbox, "capabilities", drop_capabilities());
 	// The change of credentials may have undone it; then a node that has ended since shows as the end of its
 	// socket.
@@ -92,7 +156,11 @@ void sandbox_apply(struct sandbox *sandbox, const char *cache_directory, bool na
 		note(sandbox, "not to be debugged", code(prctl(PR_SET_DUMPABLE, 0)));
 #endif
 	note(sandbox, "files (Landlock)", landlock);
-	int seccomp = seccomp_apply();
-	note(sandbox, "system calls (seccomp)", seccomp);
+	const struct seccomp_params calls = {.cuda = params->backend == BACKEND_CUDA,
+					     .fills_cache = filled != NULL,
+					     .unseen_driver = is_unseen(params->backend, drivers)};
+	int seccomp = seccomp_apply(&calls, &sandbox->listener);
+	note(sandbox, calls.unseen_driver ? "system calls (seccomp), what no driver needs" : "system calls (seccomp)",
+	     seccomp);
 	sandbox->confined = !landlock && !seccomp;
 }

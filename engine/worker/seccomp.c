@@ -1,24 +1,19 @@
-/* System calls: a list of what is refused, since no list of what closed drivers need can be complete.
+/* System calls: a filter for the kernel's small machine, made of a list (calls_list.h).
  *
- * Refused with EPERM: running programs, new processes, sockets that are not Unix ones, connecting, debugging and
- * reading other processes, signals to others, mounts and namespaces, what changes the kernel or the machine, key rings,
- * io_uring (its work passes by this filter), handles of files. ENOSYS for clone3, whose flags cannot be seen from here:
- * the C library and CUDA then use clone, where a thread can be told from a process (EPERM makes cuInit fail); and for
- * calls that are newer than this list. bind and listen stay: cuInit needs them, on Unix sockets.
- *
- * The filter is a program for the kernel's small machine: one comparison after another, each jumping over its own
- * verdict. It is built for the architecture that it runs on; calls of any other (32-bit ones) end the process. */
+ * The calls that a worker makes most stand first; the others are found by halves. (A kernel of 5.11 or newer asks the
+ * filter once for each call that is allowed whatever its arguments, and never again.) Of the list of what is allowed
+ * everything else is answered by whoever has the filter's other end (engine/node/refusals.h), which says EPERM and
+ * tells what was wanted; a kernel or a container without that answers EPERM itself. ENOSYS stands for calls that are
+ * newer than the lists. Calls of another architecture (32-bit ones) end the process. */
+#include "engine/worker/calls_list.h"
 #include "engine/worker/sandbox.h"
 
 #include <errno.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <sched.h>
+#include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
-#include <sys/ioctl.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -31,113 +26,32 @@
 
 #ifndef ARCHITECTURE
 
-int seccomp_apply(void)
+int seccomp_apply(const struct seccomp_params *params, int *listener)
 {
-	return ENOSYS; // the numbers below have been checked for two architectures only
+	(void)params;
+	*listener = -1;
+	return ENOSYS; // the numbers have been checked for two architectures only
 }
 
 #else
 
-enum {
-	// Numbers that are the same everywhere, and newer than some headers.
-	NR_CLONE3 = 435,
-	NR_MOUNT_SETATTR = 442,
-	NR_PROCESS_MRELEASE = 448,
-	NR_NEWEST = 462, // the newest that this list was made with
-	FILTER_LENGTH = 512,
-	DEBUGGABLE = 4,    // PR_SET_DUMPABLE
-	PARENT_SIGNAL = 1, // PR_SET_PDEATHSIG
-};
+enum { FILTER_LENGTH = 2048, NEWEST = 462 /* the newest call that the lists were made with */ };
 
-static const int refused[] = {
-	SYS_execve,
-	SYS_execveat,
-#ifdef SYS_fork
-	SYS_fork,
-	SYS_vfork,
-#endif
-	SYS_connect,
-	// other processes
-	SYS_ptrace,
-	SYS_process_vm_readv,
-	SYS_process_vm_writev,
-	SYS_kcmp,
-	SYS_tkill,
-	424 /* pidfd_send_signal */,
-	434 /* pidfd_open */,
-	438 /* pidfd_getfd */,
-	440 /* process_madvise */,
-	NR_PROCESS_MRELEASE,
-	SYS_migrate_pages,
-	SYS_setpriority,
-	SYS_ioprio_set,
-	// mounts and namespaces
-	SYS_mount,
-	SYS_umount2,
-	SYS_pivot_root,
-	SYS_chroot,
-	SYS_setns,
-	SYS_unshare,
-	SYS_swapon,
-	SYS_swapoff,
-	428 /* open_tree */,
-	429 /* move_mount */,
-	430 /* fsopen */,
-	431 /* fsconfig */,
-	432 /* fsmount */,
-	433 /* fspick */,
-	NR_MOUNT_SETATTR,
-	457 /* statmount */,
-	458 /* listmount */,
-	// the kernel and the machine
-	SYS_bpf,
-	SYS_perf_event_open,
-	SYS_kexec_load,
-	SYS_init_module,
-	SYS_finit_module,
-	SYS_delete_module,
-	SYS_syslog,
-	SYS_reboot,
-	SYS_acct,
-	SYS_quotactl,
-	SYS_settimeofday,
-	SYS_clock_settime,
-	SYS_clock_adjtime,
-	SYS_adjtimex,
-	SYS_sethostname,
-	SYS_setdomainname,
-	SYS_vhangup,
-	SYS_personality,
-	SYS_userfaultfd,
-	SYS_fanotify_init,
-#ifdef SYS_kexec_file_load
-	SYS_kexec_file_load,
-#endif
-#ifdef SYS_iopl
-	SYS_iopl,
-	SYS_ioperm,
-	SYS_modify_ldt,
-#endif
-	SYS_add_key,
-	SYS_request_key,
-	SYS_keyctl,
-	// ways round this filter, or round Landlock
-	425 /* io_uring_setup */,
-	426 /* io_uring_enter */,
-	427 /* io_uring_register */,
-	SYS_open_by_handle_at,
-	SYS_name_to_handle_at,
-};
+static const uint32_t refuse = SECCOMP_RET_ERRNO | EPERM, unknown = SECCOMP_RET_ERRNO | ENOSYS;
 
 struct filter {
 	struct sock_filter code[FILTER_LENGTH];
-	unsigned short length;
+	unsigned length;
+	const struct seccomp_params *params;
+	uint32_t otherwise; // the verdict on what is not on the list
+	uint32_t told;      // and on what it refuses with a reason
 };
 
 static void put(struct filter *filter, struct sock_filter one)
 {
 	if (filter->length < FILTER_LENGTH)
-		filter->code[filter->length++] = one;
+		filter->code[filter->length] = one;
+	filter->length++;
 }
 
 static void load(struct filter *filter, size_t offset)
@@ -150,7 +64,10 @@ static void verdict(struct filter *filter, uint32_t what)
 	put(filter, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, what));
 }
 
-static const uint32_t refuse = SECCOMP_RET_ERRNO | EPERM, unknown = SECCOMP_RET_ERRNO | ENOSYS;
+static void jump(struct filter *filter, uint16_t test, uint32_t value, unsigned yes, unsigned no)
+{
+	put(filter, (struct sock_filter)BPF_JUMP(BPF_JMP | test | BPF_K, value, (uint8_t)yes, (uint8_t)no));
+}
 
 // The low half of argument `index`, as the kernel reads an int (both architectures are little-endian).
 static size_t argument(unsigned index)
@@ -158,70 +75,152 @@ static size_t argument(unsigned index)
 	return offsetof(struct seccomp_data, args) + 8 * index;
 }
 
-// For call `number`: allowed if its argument, a whole one if `wide`, equals one of two values; else refused.
-static void only(struct filter *filter, int number, unsigned index, uint32_t value, uint32_t other)
+// One of `count` values: to `yes`; else what follows it.
+static void one_of(struct filter *filter, const uint32_t *values, unsigned count, uint32_t yes, uint32_t no)
 {
-	put(filter, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)number, 0, 5));
-	load(filter, argument(index));
-	put(filter, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 2, 0));
-	put(filter, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, other, 1, 0));
-	verdict(filter, refuse);
-	verdict(filter, SECCOMP_RET_ALLOW);
+	for (unsigned i = 0; i < count; i++)
+		jump(filter, BPF_JEQ, values[i], count - i, 0);
+	verdict(filter, no);
+	verdict(filter, yes);
 }
 
-// For call `number`: refused if its argument equals one of two values.
-static void never(struct filter *filter, int number, unsigned index, uint32_t value, uint32_t other)
-{
-	put(filter, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)number, 0, 5));
-	load(filter, argument(index));
-	put(filter, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 1, 0));
-	put(filter, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, other, 0, 1));
-	verdict(filter, refuse);
-	verdict(filter, SECCOMP_RET_ALLOW);
-}
-
-static void build(struct filter *filter)
+// What becomes of a call whose number is the rule's.
+static void judge(struct filter *filter, const struct rule *rule)
 {
 	const uint32_t self = (uint32_t)getpid();
-	load(filter, offsetof(struct seccomp_data, arch));
-	put(filter, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ARCHITECTURE, 1, 0));
-	verdict(filter, SECCOMP_RET_KILL_PROCESS);
-	load(filter, offsetof(struct seccomp_data, nr));
-	put(filter, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, NR_NEWEST, 0, 1)); // x32 calls, too
-	verdict(filter, unknown);
-	put(filter, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, NR_CLONE3, 0, 1));
-	verdict(filter, unknown);
-	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
-		put(filter, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)refused[i], 0, 1));
-		verdict(filter, refuse);
+	if (rule->whose == RULE_CUDA && !filter->params->cuda) {
+		verdict(filter, filter->told);
+		return;
 	}
-	// clone: threads only.
-	put(filter, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 4));
-	load(filter, argument(0));
-	put(filter, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, CLONE_THREAD, 1, 0));
-	verdict(filter, refuse);
-	verdict(filter, SECCOMP_RET_ALLOW);
-	only(filter, SYS_socket, 0, AF_UNIX, AF_UNIX);
-	only(filter, SYS_kill, 0, self, self);
-	only(filter, SYS_tgkill, 0, self, self);
-	only(filter, SYS_rt_sigqueueinfo, 0, self, self);
-	only(filter, SYS_rt_tgsigqueueinfo, 0, self, self);
-	only(filter, SYS_prlimit64, 0, 0, self);
-	never(filter, SYS_prctl, 0, DEBUGGABLE, PARENT_SIGNAL);
-	never(filter, SYS_ioctl, 1, TIOCSTI, TIOCLINUX);
-	verdict(filter, SECCOMP_RET_ALLOW);
+	const bool fills = rule->whose == RULE_FILLS && filter->params->fills_cache;
+	if (fills && rule->kind != RULE_ONLY) {
+		verdict(filter, SECCOMP_RET_ALLOW);
+		return;
+	}
+	if (rule->kind != RULE_ALLOW && rule->kind != RULE_QUIET && rule->kind != RULE_GONE &&
+	    rule->kind != RULE_ABSENT)
+		load(filter, argument(rule->argument));
+	switch (rule->kind) {
+	case RULE_ALLOW:
+		verdict(filter, SECCOMP_RET_ALLOW);
+		break;
+	case RULE_QUIET:
+		verdict(filter, refuse);
+		break;
+	case RULE_GONE:
+		verdict(filter, SECCOMP_RET_ERRNO | ENOENT);
+		break;
+	case RULE_ABSENT:
+		verdict(filter, unknown);
+		break;
+	case RULE_ONLY:
+		one_of(filter, rule->values, rule->count - (rule->whose == RULE_FILLS && !fills), SECCOMP_RET_ALLOW,
+		       filter->told);
+		break;
+	case RULE_NEVER:
+		one_of(filter, rule->values, rule->count, filter->told, SECCOMP_RET_ALLOW);
+		break;
+	case RULE_BITS: // one bit
+		jump(filter, BPF_JSET, rule->values[0], 1, 0);
+		verdict(filter, filter->told);
+		verdict(filter, SECCOMP_RET_ALLOW);
+		break;
+	case RULE_SELF:
+		one_of(filter, &self, 1, SECCOMP_RET_ALLOW, filter->told);
+		break;
+	case RULE_NULL:
+		jump(filter, BPF_JEQ, 0, 1, 0);
+		verdict(filter, filter->told);
+		load(filter, argument(rule->argument) + 4);
+		one_of(filter, &(uint32_t){0}, 1, SECCOMP_RET_ALLOW, filter->told);
+		break;
+	case RULE_SOCKET:
+		jump(filter, BPF_JEQ, AF_UNIX, 1, 0);
+		verdict(filter, filter->told);
+		load(filter, argument(1));
+		one_of(filter, rule->values, rule->count, SECCOMP_RET_ALLOW, filter->told);
+		break;
+	}
 }
 
-int seccomp_apply(void)
+// By halves. A conditional jump reaches 255 places, another one any.
+static void search(struct filter *filter, const struct rule *list, size_t count)
 {
-	struct filter filter = {.length = 0};
-	build(&filter);
-	if (filter.length == FILTER_LENGTH)
-		return E2BIG;
-	struct sock_fprog program = {.len = filter.length, .filter = filter.code};
-	// With TSYNC a positive number is a thread that could not be brought along.
-	long result = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program);
-	return result < 0 ? errno : result > 0 ? EBUSY : 0;
+	if (!count) {
+		verdict(filter, filter->otherwise);
+	} else if (count == 1) {
+		jump(filter, BPF_JEQ, (uint32_t)list->number, 1, 0);
+		verdict(filter, filter->otherwise);
+		judge(filter, list);
+	} else {
+		const size_t half = count / 2;
+		jump(filter, BPF_JGE, (uint32_t)list[half].number, 0, 1);
+		const unsigned at = filter->length;
+		put(filter, (struct sock_filter)BPF_STMT(BPF_JMP | BPF_JA, 0));
+		search(filter, list, half);
+		if (at < FILTER_LENGTH)
+			filter->code[at].k = filter->length - at - 1;
+		search(filter, list + half, count - half);
+	}
+}
+
+// What is called most, and allowed whatever its arguments.
+static void hurry(struct filter *filter, const struct rule *list, size_t count)
+{
+	static const int often[] = {SYS_futex,      SYS_read,     SYS_write, SYS_recvfrom,
+				    SYS_sendmsg,    SYS_mprotect, SYS_ppoll,
+#ifdef SYS_poll
+				    SYS_poll,
+#endif
+				    SYS_sched_yield};
+	for (size_t i = 0; i < sizeof(often) / sizeof(often[0]); i++) {
+		bool named = false;
+		for (size_t k = 0; k < count; k++)
+			named |= list[k].number == often[i] && list[k].kind == RULE_ALLOW;
+		if (!named && filter->otherwise != SECCOMP_RET_ALLOW)
+			continue;
+		jump(filter, BPF_JEQ, (uint32_t)often[i], 0, 1);
+		verdict(filter, SECCOMP_RET_ALLOW);
+	}
+}
+
+static void build(struct filter *filter, const struct seccomp_params *params, bool listened)
+{
+	const struct rule *list;
+	const size_t count = params->unseen_driver ? calls_refused(&list) : calls_allowed(&list);
+	filter->length = 0;
+	filter->params = params;
+	filter->told = params->unseen_driver || !listened ? refuse : SECCOMP_RET_USER_NOTIF;
+	filter->otherwise = params->unseen_driver ? SECCOMP_RET_ALLOW : filter->told;
+	load(filter, offsetof(struct seccomp_data, arch));
+	jump(filter, BPF_JEQ, ARCHITECTURE, 1, 0);
+	verdict(filter, SECCOMP_RET_KILL_PROCESS);
+	load(filter, offsetof(struct seccomp_data, nr));
+	hurry(filter, list, count);
+	jump(filter, BPF_JGT, NEWEST, 0, 1); // x32 calls, too
+	verdict(filter, unknown);
+	search(filter, list, count);
+}
+
+int seccomp_apply(const struct seccomp_params *params, int *listener)
+{
+	static struct filter filter; // 16 KiB; of a process that does this once
+	*listener = -1;
+	for (int listened = !params->unseen_driver; listened >= 0; listened--) {
+		build(&filter, params, listened);
+		if (filter.length > FILTER_LENGTH)
+			return E2BIG;
+		struct sock_fprog program = {.len = (unsigned short)filter.length, .filter = filter.code};
+		const long result = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
+					    listened ? SECCOMP_FILTER_FLAG_NEW_LISTENER : 0, &program);
+		if (result >= 0) {
+			*listener = listened ? (int)result : -1;
+			return 0;
+		}
+		if (!listened)
+			return errno;
+	}
+	return EINVAL;
 }
 
 #endif

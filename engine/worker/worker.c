@@ -21,18 +21,28 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdalign.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { COMPILE_NICE = 10 };
 
 static const char usage[] =
-	"usage: exogpu worker [--parent PID]\n"
+	"usage: exogpu worker [--parent PID] [--namespaces FLAGS] [--refused ERRNO] [--user UID] [--group GID]\n"
 	"Started by `exogpu node` with a socket on descriptor 3; not meant to be started by hand.\n";
+
+// As the node says it on the command line (engine/node/spawn.h); 0: it does not.
+static struct {
+	long parent;
+	long namespaces;  // CLONE_NEW..., that this process was made in
+	long refused;     // why not in all of them: an errno value
+	long user, group; // the node's, which cannot be seen from a new user namespace
+} started;
 
 // What can be given up without harming a driver: new privileges, core files (they would hold a tenant's memory), and
 // life after the node's.
@@ -41,7 +51,9 @@ static enum status confine(pid_t parent, struct error *error)
 	prctl(PR_SET_NAME, "exogpu-worker"); // started by /proc/self/exe, it would be called exe
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL))
 		return error_errno(error, STATUS_INTERNAL, errno, "asking to end with the node");
-	if (parent && getppid() != parent)
+	// From inside a namespace of process ids the node is not seen. One that has ended shows as the end of its
+	// socket.
+	if (parent && getpid() != 1 && getppid() != parent)
 		return error_set(error, STATUS_UNAVAILABLE, "the node ended before its worker began");
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 		return error_errno(error, STATUS_INTERNAL, errno, "giving up new privileges");
@@ -81,7 +93,6 @@ static enum status answer_enumerate(const struct json *params, struct json **res
 	return status;
 }
 
-// The only workers that may write the cache.
 static enum status open_device(const struct backend *backend, const struct json *params, struct exogpu_device **out,
 			       struct error *error)
 {
@@ -174,7 +185,6 @@ static enum status answer_peers(const struct json *params, struct json **result,
 	return status;
 }
 
-// As one whom nobody waits for.
 static enum status answer_compile(const struct json *params, struct json **result, struct error *error)
 {
 	const struct backend *backend;
@@ -183,8 +193,6 @@ static enum status answer_compile(const struct json *params, struct json **resul
 	enum status status = backend_of(params, &backend, error);
 	if (status)
 		return status;
-	if (nice(COMPILE_NICE) < 0)
-		log_debug("worker", "the compiler runs as everybody else does");
 	status = open_device(backend, params, &device, error);
 	if (!status)
 		status = stage_compile(device, error);
@@ -227,29 +235,48 @@ struct confined {
 	struct sandbox sandbox;
 };
 
-// What a worker that stays begins with: it takes what the sandbox takes away.
-static enum status enter_sandbox(struct confined *confined, const struct json *params, struct error *error)
+// What a worker begins with, before its driver: it takes what the sandbox takes away.
+static enum status enter_sandbox(struct confined *confined, const struct json *params, bool fills_cache,
+				 struct error *error)
 {
 	const char *cache = json_get_string(params, "cache_directory", NULL);
-	enum status status = backend_of(params, &confined->backend, error);
-	if (!status && !json_get_bool(params, "spare", false) && fcntl(WORKER_STREAM, F_GETFD) < 0)
-		status = error_set(error, STATUS_INVALID_REQUEST, "this worker needs a stream on descriptor %d",
-				   WORKER_STREAM);
+	const enum status status = backend_of(params, &confined->backend, error);
 	if (status)
 		return status;
-	fault_strike("open", confined->backend->kind);
 	if (cache)
 		snprintf(confined->cache_directory, sizeof(confined->cache_directory), "%s", cache);
 	confined->cache = cache ? confined->cache_directory : NULL;
 	use_cache(cache);
 	signal(SIGTERM, SIG_DFL);
-	sandbox_apply(&confined->sandbox, cache, confined->backend->kind == BACKEND_CUDA);
-	fault_escape(confined->backend->kind, confined->cache);
+	sandbox_apply(&confined->sandbox, &(struct sandbox_params){.backend = confined->backend->kind,
+								   .cache_directory = confined->cache,
+								   .fills_cache = fills_cache,
+								   .namespaces = (unsigned long)started.namespaces,
+								   .refused = (int)started.refused,
+								   .user = (uid_t)started.user,
+								   .group = (gid_t)started.group});
 	return STATUS_OK;
 }
 
+static enum status enter_stream(struct confined *confined, const struct json *params, struct error *error)
+{
+	const struct backend *backend;
+	enum status status = backend_of(params, &backend, error);
+	if (!status && !json_get_bool(params, "spare", false) && fcntl(WORKER_STREAM, F_GETFD) < 0)
+		status = error_set(error, STATUS_INVALID_REQUEST, "this worker needs a stream on descriptor %d",
+				   WORKER_STREAM);
+	if (status)
+		return status;
+	fault_strike("open", backend->kind);
+	return enter_sandbox(confined, params, false, error);
+}
+
+// A descriptor that goes with the answer, and is closed then; -1: none.
+static int answer_descriptor = -1;
+
 static struct json *tell_sandbox(const struct sandbox *sandbox)
 {
+	answer_descriptor = sandbox->listener;
 	struct json *told = json_new_object(), *result = json_new_object();
 	json_set(told, "applied", texts(sandbox->applied[0], sizeof(sandbox->applied[0]), sandbox->applied_count));
 	json_set(told, "missing", texts(sandbox->missing[0], sizeof(sandbox->missing[0]), sandbox->missing_count));
@@ -262,7 +289,7 @@ static enum status open_session(const struct contract *contract, const struct js
 {
 	static struct confined confined;
 	const bool spare = json_get_bool(params, "spare", false);
-	enum status status = enter_sandbox(&confined, params, error);
+	enum status status = enter_stream(&confined, params, error);
 	if (status)
 		return status;
 	const struct session_params open = {
@@ -297,9 +324,10 @@ static enum status open_instance(const struct contract *contract, const struct j
 				 "a part of a model needs its ring on descriptors %d and %d", WORKER_RING_IN,
 				 WORKER_RING_OUT);
 	signal(SIGBUS, SIG_DFL); // what a file does that is cut off: the node knows it by that
-	enum status status = enter_sandbox(&confined, params, error);
+	enum status status = enter_stream(&confined, params, error);
 	if (status)
 		return status;
+	fault_cut(confined.backend->kind, WORKER_MODEL);
 	const struct instance_params open = {
 		.contract = contract,
 		.backend = backend_kind_name(confined.backend->kind),
@@ -321,15 +349,51 @@ static enum status open_instance(const struct contract *contract, const struct j
 
 // ---- one call, one answer ----
 
-static const struct {
-	const char *method;
+static const struct method {
+	const char *name;
 	enum status (*answer)(const struct json *params, struct json **result, struct error *error);
+	bool fills_cache, in_no_hurry;
 } methods[] = {
-	{"worker.enumerate", answer_enumerate},
-	{"worker.verify", answer_verify},
-	{"worker.peers", answer_peers},
-	{"worker.compile", answer_compile},
+	{"worker.enumerate", answer_enumerate, false, false},
+	{"worker.verify", answer_verify, true, false},
+	{"worker.peers", answer_peers, false, false},
+	{"worker.compile", answer_compile, true, true},
 };
+
+static enum status send_all(const struct buffer *out, struct error *error);
+
+// The node answers what the filter refuses from now on: without that a driver would wait for it.
+static enum status send_listener(int listener, struct error *error)
+{
+	static const uint8_t empty[] = {4, 0, 0, 0, 0, 0, 0, 0}; // its length, and that of its head
+	struct buffer out;
+	if (listener < 0)
+		return STATUS_OK;
+	answer_descriptor = listener;
+	buffer_init(&out, sizeof(empty));
+	enum status status = buffer_append(&out, empty, sizeof(empty));
+	if (!status)
+		status = send_all(&out, error);
+	buffer_finish(&out);
+	return status;
+}
+
+static enum status answer_once(const struct method *method, const struct json *params, struct json **result,
+			       struct error *error)
+{
+	static struct confined confined;
+	if (method->in_no_hurry && nice(COMPILE_NICE) < 0)
+		log_debug("worker", "the compiler runs as everybody else does");
+	if (method->fills_cache)
+		umask(022); // sessions' workers, which have other users, read the compiled kernels that are kept there
+	enum status status = enter_sandbox(&confined, params, method->fills_cache, error);
+	if (!status)
+		status = send_listener(confined.sandbox.listener, error);
+	if (!status)
+		status = method->answer(params, result, error);
+	fault_escape(confined.backend ? confined.backend->kind : BACKEND_UNKNOWN, confined.cache);
+	return status;
+}
 
 static enum status dispatch(const struct contract *contract, const struct message *message, struct json **result,
 			    struct error *error)
@@ -343,20 +407,35 @@ static enum status dispatch(const struct contract *contract, const struct messag
 		return (opens ? open_session : open_instance)(contract, message->params, result, error);
 	}
 	for (size_t i = 0; method && i < sizeof(methods) / sizeof(methods[0]); i++) {
-		if (strcmp(methods[i].method, method->name))
+		if (strcmp(methods[i].name, method->name))
 			continue;
 		enum status status = contract_check_params(contract, method, message->params, error);
-		return status ? status : methods[i].answer(message->params, result, error);
+		return status ? status : answer_once(&methods[i], message->params, result, error);
 	}
 	return error_set(error, STATUS_METHOD_NOT_FOUND, "a worker has no method %s", message->method);
 }
 
 static enum status send_all(const struct buffer *out, struct error *error)
 {
+	alignas(struct cmsghdr) uint8_t room[CMSG_SPACE(sizeof(answer_descriptor))] = {0};
 	for (size_t sent = 0; sent < out->length;) {
-		ssize_t wrote = send(WORKER_SOCKET, out->data + sent, out->length - sent, MSG_NOSIGNAL);
+		struct iovec part = {.iov_base = out->data + sent, .iov_len = out->length - sent};
+		struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+		if (answer_descriptor >= 0) {
+			message.msg_control = room;
+			message.msg_controllen = sizeof(room);
+			struct cmsghdr *one = CMSG_FIRSTHDR(&message);
+			*one = (struct cmsghdr){.cmsg_level = SOL_SOCKET,
+						.cmsg_type = SCM_RIGHTS,
+						.cmsg_len = CMSG_LEN(sizeof(answer_descriptor))};
+			memcpy(CMSG_DATA(one), &answer_descriptor, sizeof(answer_descriptor));
+		}
+		ssize_t wrote = sendmsg(WORKER_SOCKET, &message, MSG_NOSIGNAL);
 		if (wrote < 0 && errno == EINTR)
 			continue;
+		if (answer_descriptor >= 0)
+			close(answer_descriptor);
+		answer_descriptor = -1;
 		if (wrote < 0)
 			return error_errno(error, STATUS_UNAVAILABLE, errno, "answering the node");
 		sent += (size_t)wrote;
@@ -430,18 +509,21 @@ int worker_main(int argc, char **argv)
 {
 	struct error error = {0};
 	struct contract *contract = NULL;
-	pid_t parent = 0;
-	for (int i = 1; i < argc; i++) {
+	for (int i = 1; i < argc; i += 2) {
+		const char *const words[] = {"--parent", "--namespaces", "--refused", "--user", "--group"};
+		long *const numbers[] = {&started.parent, &started.namespaces, &started.refused, &started.user,
+					 &started.group};
 		char *end = NULL;
-		long pid = !strcmp(argv[i], "--parent") && i + 1 < argc ? strtol(argv[++i], &end, 10) : 0;
-		if (!end || *end || pid <= 0) {
+		for (size_t k = 0; k < sizeof(words) / sizeof(words[0]) && i + 1 < argc; k++)
+			if (!strcmp(argv[i], words[k]))
+				*numbers[k] = strtol(argv[i + 1], &end, 10);
+		if (!end || *end) {
 			bool help = !strcmp(argv[i], "--help") || !strcmp(argv[i], "-h");
 			fputs(usage, help ? stdout : stderr);
 			return help ? 0 : 2;
 		}
-		parent = (pid_t)pid;
 	}
-	enum status status = confine(parent, &error);
+	enum status status = confine((pid_t)started.parent, &error);
 	if (!status)
 		status = contract_create(&contract, CONTRACT_NODE, &error);
 	if (!status)

@@ -39,6 +39,7 @@ struct api_params {
 	struct joins *joins;
 	struct tickets *tickets;
 	struct witnesses *witnesses;
+	struct alerts *alerts;
 	const struct discovery *discovery;
 	const struct authority *authority;
 	bool tls; // clients reach this server by it

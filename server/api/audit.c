@@ -29,12 +29,6 @@ static enum status read_time(const struct json *params, const char *name, int64_
 	return error_set(error, STATUS_INVALID_PARAMS, "%s is a time as in 2026-11-20T14:31:52.000Z", name);
 }
 
-static void listed(void *context, enum status status, struct json *result, const struct error *error)
-{
-	json_remove(result, "first"); // the oldest that is here: nobody asks yet
-	answered(context, status, result, error);
-}
-
 static enum status audit_list(struct api_call *call, const struct json *params, struct json **result,
 			      struct error *error)
 {
@@ -58,9 +52,11 @@ static enum status audit_list(struct api_call *call, const struct json *params, 
 		*result = json_new_object();
 		json_set(*result, "entries", json_new_array());
 		json_set_bool(*result, "more", false);
+		json_set_null(*result, "next");
+		json_set(*result, "gaps", json_new_array());
 		return STATUS_OK;
 	}
-	return busy(store_list_audit(call->api->params.store, &filter, listed, call), error);
+	return busy(store_list_audit(call->api->params.store, &filter, answered, call), error);
 }
 
 // ---- audit.head ----
@@ -126,11 +122,88 @@ static enum status audit_head(struct api_call *call, const struct json *params, 
 
 // ---- audit.verify ----
 
+static const char *state_word(int64_t state)
+{
+	switch ((enum journal_memory_state)state) {
+	case JOURNAL_MEMORY_AGREES:
+		return "agrees";
+	case JOURNAL_MEMORY_DIFFERS:
+		return "conflicts";
+	case JOURNAL_MEMORY_LONGER:
+		return "ahead";
+	case JOURNAL_MEMORY_UNSIGNED: // the same entries, but no head that the log's key has signed
+		return "unusable";
+	case JOURNAL_MEMORY_UNREACHED:
+		break;
+	}
+	return "unreached";
+}
+
+// What they hold was compared, in the order of those that have answered.
+static void judge(struct witnesses *witnesses, struct json *answers, const struct json *states)
+{
+	const struct json *state = json_first(states);
+	for (struct json *one = (struct json *)json_first(answers); one; one = (struct json *)json_next(one)) {
+		if (!json_get(one, "note"))
+			continue;
+		int64_t number = JOURNAL_MEMORY_UNREACHED;
+		json_integer(state, &number);
+		const char *word = state_word(number);
+		json_set_string(one, "state", word);
+		json_remove(one, "note");
+		state = state ? json_next(state) : NULL;
+		if (!strcmp(word, "unusable"))
+			json_set_string(one, "reason", "the head that it holds is not signed by the log's key");
+		if (!strcmp(word, "conflicts") || !strcmp(word, "ahead"))
+			witnesses_conflict(witnesses, json_get_string(one, "node_id", ""),
+					   (uint64_t)json_get_integer(one, "size", 0));
+	}
+}
+
+static void verified(void *context, enum status status, struct json *result, const struct error *error)
+{
+	struct api_call *call = context;
+	struct json *answers = call->kept;
+	call->kept = NULL;
+	if (status) {
+		json_destroy(&answers);
+	} else {
+		judge(call->api->params.witnesses, answers, json_get(result, "memories"));
+		json_remove(result, "memories");
+		json_set(result, "witnesses", answers);
+	}
+	api_finish(call, status, result, error);
+}
+
+static void gathered(void *context, struct json *answers)
+{
+	struct api_call *call = context;
+	struct error error = {0};
+	struct store_audit_memory memories[LIMIT_NODES];
+	size_t count = 0;
+	if (!answers) {
+		error_set(&error, STATUS_UNAVAILABLE, "the server stops");
+		api_finish(call, STATUS_UNAVAILABLE, NULL, &error);
+		return;
+	}
+	for (const struct json *one = json_first(answers); one && count < LIMIT_NODES; one = json_next(one))
+		if (json_get(one, "note"))
+			memories[count++] = (struct store_audit_memory){.note = json_get_string(one, "note", ""),
+									.node_id = json_get_string(one, "node_id", ""),
+									.name = json_get_string(one, "name", "")};
+	call->kept = answers;
+	enum status status = busy(store_verify_audit(call->api->params.store, memories, count, verified, call), &error);
+	if (status == STATUS_PENDING)
+		return;
+	json_destroy(&call->kept);
+	api_finish(call, status, NULL, &error);
+}
+
 static enum status audit_verify(struct api_call *call, const struct json *params, struct json **result,
 				struct error *error)
 {
 	(void)params, (void)result;
-	return busy(store_verify_audit(call->api->params.store, answered, call), error);
+	return busy(witnesses_gather(call->api->params.witnesses, gathered, call), error);
 }
 
 const struct api_handler audit_handlers[] = {

@@ -24,8 +24,10 @@ struct api_client {
 	struct api_session *session; // NULL until logged in
 	struct token *first_token;   // from the upgrade's header
 	bool local, closed, waiting; // waiting: counted as not logged in
+	bool evicted;                // it lost its place among those, and is about to be closed
 	uid_t uid;                   // of a local one
 	unsigned late;               // answers to failed log-ins that wait: it keeps its place until they are due
+	struct limits_waiter place;  // while it waits
 	struct audit_actor actor;
 	int64_t now_ns; // when the message that is looked at came
 	struct event_subscriber subscriber;
@@ -42,7 +44,6 @@ struct api {
 	struct api_client *clients;
 	struct api_session *sessions;
 	struct late_answer *late_answers;
-	unsigned not_logged_in;
 	struct net_timer sweep; // expired tokens
 	char address[300];      // HOST:PORT by which other machines are likely to reach this server; "": they do not
 	struct buffer text;     // an answer being printed
@@ -98,8 +99,8 @@ void api_answer_all(struct api *api); // those that wait, now
 void api_stranger(struct audit_actor *actor, const char *peer);
 // The connection is not one of those that have not logged in any more.
 void api_give_place(struct api_client *client);
-// The whole state: the cluster's, and the allocations.
-struct json *api_snapshot(const struct api *api);
+// The whole state as this client may see it: the cluster's, and the allocations.
+struct json *api_snapshot(const struct api_client *client);
 // Log a connection in (token NULL: the owner), into a new session or, with session_id, an existing one.
 enum status api_log_in(struct api_client *client, struct token *token, const char *session_id, struct error *error);
 // End a session that nobody is connected to.

@@ -34,7 +34,7 @@ static void verify_now(void *context, enum status status, const struct error *er
 						  .target = device_id,
 						  .device_id = device_id,
 						  .outcome = status};
-		audit_count(call->api->params.audit, &tally);
+		audit_tell(call->api->params.audit, &tally);
 	}
 	api_finish(call, status, result, &fault);
 }

@@ -165,7 +165,7 @@ static void answer_now(void *context)
 	struct late_answer *late = context;
 	struct api_call *call = late->call;
 	struct error error = late->error;
-	call->client->late--;
+	limits_wait_held(&call->client->place, --call->client->late > 0);
 	net_timer_stop(call->api->params.loop, &late->timer);
 	*late->link = late->next;
 	if (late->next)
@@ -188,6 +188,7 @@ void api_finish_late(struct api_call *call, int64_t delay_ms, const struct error
 		late->next->link = &late->next;
 	api->late_answers = late;
 	call->client->late++;
+	limits_wait_held(&call->client->place, true);
 	net_timer_start(api->params.loop, &late->timer, delay_ms, answer_now, late);
 }
 

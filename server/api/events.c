@@ -3,6 +3,8 @@
 #include "server/api/call.h"
 #include "server/cluster/log_lines.h"
 
+#include <stdio.h>
+
 enum { LINES_UNLESS_SAID = 100 };
 
 static enum status wanted_topics(struct api_call *call, const struct json *params, uint32_t *topics,
@@ -35,12 +37,15 @@ static enum status events_subscribe_call(struct api_call *call, const struct jso
 	uint32_t topics;
 	int64_t seq = json_get_integer(since, "seq", -1);
 	enum status status = wanted_topics(call, params, &topics, error);
+	client->subscriber.sees_all = (api_scopes(client) & SCOPE_ADMIN) != 0;
+	snprintf(client->subscriber.reader, sizeof client->subscriber.reader, "%s",
+		 client->session->token ? client->session->token->token_id : "");
 	if (!status)
 		status = events_subscribe(events, &client->subscriber, client->conn, topics);
 	if (status)
 		return error_set(error, status, "not subscribed");
 	bool resumed = since && events_can_resume(events, json_get_string(since, "epoch", ""), seq);
-	struct json *snapshot = resumed || !topics ? json_new_null() : api_snapshot(call->api);
+	struct json *snapshot = resumed || !topics ? json_new_null() : api_snapshot(client);
 	struct json *answer = json_new_object();
 	json_set_string(answer, "epoch", events_epoch(events));
 	json_set_integer(answer, "seq", events_seq(events));

@@ -27,11 +27,11 @@ static void started(void *context, enum status status, const struct instance *in
 	struct json *result = NULL;
 	struct api_call *call = context;
 	if (status) {
-		audit_count(call->api->params.audit,
-			    &(struct audit_tally){.by = &call->client->actor,
-						  .action = call->method->name,
-						  .target = json_get_string(call->kept, "model_id", ""),
-						  .outcome = status});
+		audit_tell(call->api->params.audit,
+			   &(struct audit_tally){.by = &call->client->actor,
+						 .action = call->method->name,
+						 .target = json_get_string(call->kept, "model_id", ""),
+						 .outcome = status});
 	} else {
 		result = json_new_object();
 		json_set_string(result, "instance_id", instance_id(instance));

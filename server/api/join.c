@@ -4,6 +4,7 @@
 #include "common/wire/message.h"
 #include "server/api/join_inside.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,28 +52,37 @@ void joins_shut_down(struct joins *joins)
 
 // ---- the connection ----
 
+#define EVICTED "nothing asked yet, and others needed its place"
+
+// Others of its address, or all of them, need the place of one that does not wait for a person.
+static void on_evicted(struct limits_waiter *place)
+{
+	struct join *join = (struct join *)((char *)place - offsetof(struct join, place));
+	join->evicted = true;
+	if (join->conn)
+		net_conn_close(join->conn, CLOSE_UNAUTHENTICATED, EVICTED);
+}
+
 enum status join_create(struct join **out, struct joins *joins, const char *peer, bool revoked, struct error *error)
 {
 	*out = NULL;
-	if (joins->count >= limits_get(joins->params.limits, LIMIT_CONNECTIONS_NOT_LOGGED_IN_ID)) {
-		error_set(error, STATUS_RATE_LIMITED, "too many nodes that have not joined are connected");
-		error_hint(error, "try again in a few seconds");
-		return STATUS_RATE_LIMITED;
-	}
-	enum status status = limits_wait(joins->params.limits, peer, error);
-	if (status)
-		return status;
 	struct join *join = calloc(1, sizeof(*join));
-	if (!join) {
-		limits_wait_over(joins->params.limits, peer);
+	if (!join)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
+	*join = (struct join){.joins = joins,
+			      .revoked = revoked,
+			      .next = joins->all,
+			      .link = &joins->all,
+			      .place = {.evicted = on_evicted}};
+	enum status status = limits_wait(joins->params.limits, &join->place, peer, error);
+	if (status) {
+		free(join);
+		return status;
 	}
-	*join = (struct join){.joins = joins, .revoked = revoked, .next = joins->all, .link = &joins->all};
 	snprintf(join->peer, sizeof join->peer, "%s", peer);
 	if (join->next)
 		join->next->link = &join->next;
 	joins->all = join;
-	joins->count++;
 	*out = join;
 	return STATUS_OK;
 }
@@ -103,7 +113,9 @@ void join_opened(void *user, struct net_conn *conn)
 {
 	struct join *join = user;
 	join->conn = conn;
-	if (join->revoked)
+	if (join->evicted)
+		net_conn_close(conn, CLOSE_UNAUTHENTICATED, EVICTED);
+	else if (join->revoked)
 		net_conn_close(conn, CLOSE_FORBIDDEN, "this node's certificate is not taken here any more");
 	else
 		join_give_time(join, LIMIT_LOGIN_MS, join_late);
@@ -141,8 +153,7 @@ void join_closed(void *user, struct net_conn *conn, int code)
 	*join->link = join->next;
 	if (join->next)
 		join->next->link = join->link;
-	join->joins->count--;
-	limits_wait_over(join->joins->params.limits, join->peer);
+	limits_wait_over(join->joins->params.limits, &join->place);
 	join_end_request(join, join->decided ? NULL : "went away before anybody decided");
 	join_release(join);
 }
@@ -296,6 +307,7 @@ static enum status join_by_ticket(struct join *join, const struct message *messa
 		return error_set(error, status, "%s", status_text(status));
 	}
 	join->storing++;
+	limits_wait_held(&join->place, true);
 	return STATUS_PENDING;
 }
 
@@ -385,6 +397,8 @@ static enum status reveal(struct join *join, const struct message *message, stru
 	*result = json_new_object();
 	json_set_integer(*result, "expires_in_s", LIMIT_JOIN_MS / 1000);
 	join_give_time(join, LIMIT_JOIN_MS, wait_over);
+	limits_wait_over(join->joins->params.limits, &join->place); // LIMIT_WAITING_NODES bounds these
+	net_conn_know(join->conn);
 	return STATUS_OK;
 }
 

@@ -15,7 +15,7 @@ struct joins {
 	struct join *all;
 	struct renewal_time renewals[LIMIT_RENEWALS]; // the latest, a ring
 	size_t renewal_count;                         // ever
-	int64_t count, said_ms; // said_ms: steady clock, when the log last told of one that was refused
+	int64_t said_ms;                              // steady clock: when the log last told of one that was refused
 };
 
 struct join {
@@ -23,12 +23,13 @@ struct join {
 	struct joins *joins;
 	struct net_conn *conn;
 	char peer[JOINING_PEER_BYTES];
-	bool revoked, closed;
+	bool revoked, closed, evicted;
 	bool asked;                      // join.request came: there is no second
 	bool decided;                    // or being decided
 	unsigned storing;                // changes under way; the struct lives until they are done
 	struct joining_request *request; // NULL: it does not wait
 	struct net_timer deadline;
+	struct limits_waiter place;
 };
 
 // Close it when it is still there after so long.

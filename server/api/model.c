@@ -30,8 +30,9 @@ static enum status model_list(struct api_call *call, const struct json *params, 
 			      struct error *error)
 {
 	(void)params, (void)error;
+	const bool admin = (api_scopes(call->client) & SCOPE_ADMIN) != 0;
 	*result = json_new_object();
-	json_set(*result, "models", models_list_json(call->api->params.models));
+	json_set(*result, "models", models_list_json(call->api->params.models, admin));
 	return STATUS_OK;
 }
 

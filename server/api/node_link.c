@@ -1,11 +1,9 @@
 /* See node_link.h. A node must register within LIMIT_LOGIN_MS. Everything that it says is checked against the contract
- * before it is looked at; a message that breaks it is answered with an error and changes nothing. */
-#include "server/api/node_link.h"
-
+ * before it is looked at (common/wire/rpc.h); a message that breaks it gets an error, and changes nothing. */
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/net/parts.h"
-#include "common/wire/message.h"
+#include "server/api/node_link_inside.h"
 #include "server/cluster/log_lines.h"
 
 #include <stdio.h>
@@ -17,7 +15,6 @@ enum {
 	CLOSE_FORBIDDEN = 4403,
 	BURST_QUEUE_BYTES = 4 * 1024 * 1024, // with so much waiting for a node it gets no bursts
 	CLOSE_LATE = 4408,
-	CLOSE_SUPERSEDED = 4409,
 	LOOK_MS = 1000,
 	LATE_MS = 20,
 	SECOND_MS = 1000,
@@ -25,52 +22,13 @@ enum {
 	SKEW_S = 60, // of a clock that is wrong
 };
 
-// A call of ours that the node has not answered yet.
-struct ask {
-	struct ask *next;
-	int64_t id;
-	const struct contract_method *method;
-	cluster_answer *answer;
-	void *context;
-};
-
-struct node_links {
-	struct node_links_params params;
-	struct node_link *links;
-};
-
-struct node_link {
-	struct cluster_link link; // first: the cluster knows this part
-	struct node_link *next, **at;
-	struct node_links *all;
-	struct net_conn *conn;
-	bool local, closed;
-	bool cut;                    // it was removed: nothing that it still says is heard
-	bool skewed, other_version;  // the log has told that its clock is wrong, that it is of another version
-	bool late;                   // silent for too long when it was last looked at
-	char proven[STORE_ID_BYTES]; // who its certificate says it is; "" of a local one
-	char peer[JOINING_PEER_BYTES];
-	bool renewing;
-	unsigned calls;               // in the second that began then
-	int64_t second_ms, said_ms;   // steady; said_ms: when the log last told of a message that was refused
-	struct net_timer rest;        // while it is not read
-	int64_t burst, burst_ns;      // the latest of its bursts, and when it began, steady
-	struct net_timer look;        // whether it is still there
-	bool known;                   // a registration was stored: the cluster may point here until the node is lost
-	char node_id[STORE_ID_BYTES]; // "" until registered; once known it stays
-	struct net_timer deadline;
-	int64_t next_id;
-	struct ask *asks, **last_ask; // oldest first
-	unsigned asking;
-	unsigned storing;     // registrations and reports under way; the struct lives until they are done
-	unsigned registering; // of these, registrations
-};
-
 // A registration or a report of devices that is being stored; more of them may come before the first is.
 struct pending {
 	struct node_link *link;
-	struct json *id;      // NULL: it came as a notification
+	struct json *id; // NULL: it came as a notification
+	char method[32];
 	struct json *workers; // of a registration; may be NULL
+	bool complete;        // of the own node's devices: there are no others
 };
 
 // A node that was removed is heard no more from here on.
@@ -111,33 +69,12 @@ void node_links_destroy(struct node_links **pointer)
 	free(links);
 }
 
-static void send_call(struct node_link *link, const char *method, struct json *params, bool notify)
-{
-	struct buffer text;
-	struct json *id = notify ? NULL : json_new_integer(++link->next_id);
-	buffer_init(&text, LIMIT_HEAD_BYTES);
-	if (!message_print_call(&text, id, method, params) && link->conn)
-		net_conn_send_text(link->conn, buffer_text(&text), text.length);
-	json_destroy(&id);
-	buffer_finish(&text);
-}
-
-static void answer(struct node_link *link, const struct json *id, struct json *result, const struct error *error)
-{
-	struct buffer text;
-	buffer_init(&text, LIMIT_HEAD_BYTES);
-	enum status status = error ? message_print_error(&text, id, error) : message_print_result(&text, id, result);
-	if (!status && link->conn)
-		net_conn_send_text(link->conn, buffer_text(&text), text.length);
-	buffer_finish(&text);
-}
-
 void node_links_watch(struct node_links *links, bool watched)
 {
 	for (struct node_link *link = links->links; link; link = link->next) {
 		struct json *params = json_new_object();
 		json_set_bool(params, "watched", watched);
-		send_call(link, "node.watch", params, true);
+		rpc_notify(&link->rpc, "node.watch", params);
 	}
 }
 
@@ -148,33 +85,12 @@ void node_links_shut_down(struct node_links *links)
 			net_conn_close(link->conn, 1001, "the server shuts down");
 }
 
-// Tell whoever asked, and forget the call.
-static void ask_finish(struct ask *one, enum status status, const struct json *result, const struct error *error)
-{
-	one->answer(one->context, status, result, error);
-	free(one);
-}
-
 static enum status ask(struct cluster_link *cluster_link, const char *method, struct json *params, cluster_answer *told,
 		       void *context)
 {
 	struct node_link *link = (struct node_link *)cluster_link;
-	struct ask *one = told && link->asking < LIMIT_NODE_CALLS ? calloc(1, sizeof(*one)) : NULL;
-	if (told && !one) {
-		json_destroy(&params);
-		return STATUS_UNAVAILABLE;
-	}
-	send_call(link, method, params, false);
-	if (!one)
-		return STATUS_OK;
-	*one = (struct ask){.id = link->next_id,
-			    .method = contract_find(link->all->params.contract, method),
-			    .answer = told,
-			    .context = context};
-	*link->last_ask = one;
-	link->last_ask = &one->next;
-	link->asking++;
-	return STATUS_OK;
+	return rpc_call(&link->rpc,
+			&(struct rpc_ask){.method = method, .params = params, .done = told, .context = context});
 }
 
 // No more often than a node's own lines are taken: what is wrong with one message is wrong with the next.
@@ -188,87 +104,23 @@ static void say_refused(struct node_link *link, const struct error *error)
 		    error->message);
 }
 
-// An answer of the node. One that nobody waits for is passed over.
-static void answered(struct node_link *link, const struct message *message)
-{
-	int64_t id;
-	struct error error = {0};
-	struct ask **at = &link->asks;
-	if (json_integer(message->id, &id))
-		return;
-	while (*at && (*at)->id != id)
-		at = &(*at)->next;
-	struct ask *one = *at;
-	if (!one)
-		return;
-	*at = one->next;
-	if (!one->next)
-		link->last_ask = at;
-	link->asking--;
-	enum status status;
-	if (message->kind == MESSAGE_ERROR) {
-		message_read_error(message, &error);
-		status = error.status;
-	} else {
-		status = contract_check_result(link->all->params.contract, one->method, message->result, &error);
-		if (status) {
-			say_refused(link, &error);
-			error = (struct error){0};
-			status = error_set(&error, STATUS_UNAVAILABLE, "the node's answer breaks the contract");
-		}
-	}
-	ask_finish(one, status, status ? NULL : message->result, &error);
-}
-
-static void fail_asks(struct node_link *link)
-{
-	struct error error = {0};
-	error_set(&error, STATUS_UNAVAILABLE, "the node is gone");
-	while (link->asks) {
-		struct ask *one = link->asks;
-		link->asks = one->next;
-		ask_finish(one, STATUS_UNAVAILABLE, NULL, &error);
-	}
-	link->last_ask = &link->asks;
-	link->asking = 0;
-}
-
 static void tell(struct cluster_link *cluster_link, const char *method, struct json *params)
 {
-	send_call((struct node_link *)cluster_link, method, params, true);
+	rpc_notify(&((struct node_link *)cluster_link)->rpc, method, params);
 }
 
 static void ask_verify(struct cluster_link *cluster_link, const char *device_id)
 {
 	struct json *params = json_new_object();
 	json_set_string(params, "device_id", device_id);
-	send_call((struct node_link *)cluster_link, "device.verify", params, false);
+	ask(cluster_link, "device.verify", params, NULL, NULL);
 }
 
 static void superseded(struct cluster_link *cluster_link)
 {
 	struct node_link *link = (struct node_link *)cluster_link;
 	if (link->conn)
-		net_conn_close(link->conn, CLOSE_SUPERSEDED, "another connection speaks for this node");
-}
-
-struct node_link *node_link_create(struct node_links *links, const struct node_link_params *params)
-{
-	struct node_link *link = calloc(1, sizeof(*link));
-	if (!link)
-		return NULL;
-	*link = (struct node_link){.link = {.ask = ask, .tell = tell, .verify = ask_verify, .superseded = superseded},
-				   .all = links,
-				   .local = params->local,
-				   .next = links->links};
-	snprintf(link->proven, sizeof link->proven, "%s", params->local ? "" : params->node_id);
-	snprintf(link->peer, sizeof link->peer, "%s", params->peer);
-	link->last_ask = &link->asks;
-	link->at = &links->links;
-	if (link->next)
-		link->next->at = &link->next;
-	links->links = link;
-	return link;
+		net_conn_close(link->conn, NODE_CLOSE_SUPERSEDED, "another connection speaks for this node");
 }
 
 static void register_late(void *arg)
@@ -329,13 +181,16 @@ void node_link_closed(void *user, struct net_conn *conn, int code)
 	net_timer_stop(link->all->params.loop, &link->deadline);
 	net_timer_stop(link->all->params.loop, &link->look);
 	net_timer_stop(link->all->params.loop, &link->rest);
+	node_contest_end(link);
 	*link->at = link->next;
 	if (link->next)
 		link->next->at = link->at;
 	if (link->node_id[0])
 		cluster_lose_node(link->all->params.cluster, link->node_id, &link->link,
 				  code == 1000 || code == 1001 ? "it was stopped" : "its connection broke");
-	fail_asks(link);
+	struct error error = {0};
+	error_set(&error, STATUS_UNAVAILABLE, "the node is gone");
+	rpc_close(&link->rpc, &error);
 	release(link);
 }
 
@@ -345,6 +200,7 @@ static struct pending *pending_create(struct node_link *link, const struct messa
 	if (!pending)
 		return NULL;
 	*pending = (struct pending){.link = link, .id = message->id ? json_copy(message->id) : NULL};
+	snprintf(pending->method, sizeof pending->method, "%s", message->method);
 	link->storing++;
 	return pending;
 }
@@ -353,10 +209,7 @@ static struct pending *pending_create(struct node_link *link, const struct messa
 static void pending_finish(struct pending *pending, struct json *result, const struct error *error)
 {
 	struct node_link *link = pending->link;
-	if (pending->id && !link->closed)
-		answer(link, pending->id, result, error);
-	else
-		json_destroy(&result);
+	rpc_answer(&link->rpc, pending->method, pending->id, result, error);
 	json_destroy(&pending->id);
 	json_destroy(&pending->workers);
 	free(pending);
@@ -403,7 +256,10 @@ static void registered(void *context, enum status status, const struct error *er
 
 static void devices_reported(void *context, enum status status, const struct error *error)
 {
-	pending_finish(context, status ? NULL : json_new_object(), status ? error : NULL);
+	struct pending *pending = context;
+	if (!status && pending->complete)
+		cluster_discovered(pending->link->all->params.cluster);
+	pending_finish(pending, status ? NULL : json_new_object(), status ? error : NULL);
 }
 
 // A clock that is off makes certificates that are not valid yet, or not any more.
@@ -431,8 +287,9 @@ static void look_at_version(struct node_link *link, const char *version)
 		    link->link.actor.name, link->node_id, version, EXOGPU_VERSION);
 }
 
-static enum status node_register(struct node_link *link, const struct message *message, struct error *error)
+enum status node_link_register(void *arg, const struct message *message, struct error *error)
 {
+	struct node_link *link = arg;
 	const struct json *record = json_get(message->params, "node");
 	const char *node_id = json_get_string(record, "node_id", "");
 	int64_t protocol = json_get_integer(message->params, "protocol", 0);
@@ -453,6 +310,9 @@ static enum status node_register(struct node_link *link, const struct message *m
 	cluster_has_node(link->all->params.cluster, node_id, &own);
 	if (own && !link->local) // its certificate is for links to other nodes
 		return error_set(error, STATUS_FORBIDDEN, "the server's own node comes by the server's socket");
+	enum status contested = node_contest(link, message, error);
+	if (contested)
+		return contested;
 	struct pending *pending = pending_create(link, message);
 	if (!pending)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
@@ -475,11 +335,13 @@ static enum status node_register(struct node_link *link, const struct message *m
 	return STATUS_PENDING;
 }
 
-static enum status node_devices(struct node_link *link, const struct message *message, struct error *error)
+static enum status node_devices(void *arg, const struct message *message, struct error *error)
 {
+	struct node_link *link = arg;
 	struct pending *pending = pending_create(link, message);
 	if (!pending)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
+	pending->complete = link->local && json_get_bool(message->params, "complete", true);
 	struct json *devices = cluster_join_speeds(json_get(message->params, "devices"),
 						   json_get(message->params, "peer_speeds"));
 	enum status status = cluster_report_devices(link->all->params.cluster, link->node_id, devices, devices_reported,
@@ -504,8 +366,9 @@ static void renewed(void *context, enum status status, struct json *grant, const
 	pending_finish(pending, result, status ? error : NULL);
 }
 
-static enum status node_renew(struct node_link *link, const struct message *message, struct error *error)
+static enum status node_renew(void *arg, const struct message *message, struct error *error)
 {
+	struct node_link *link = arg;
 	if (link->local && !link->all->params.address)
 		return error_set(error, STATUS_CONFLICT, "this machine's own node needs no certificate");
 	if (link->local && !link->known)
@@ -530,17 +393,17 @@ static enum status node_renew(struct node_link *link, const struct message *mess
 }
 
 // Answers for itself: with a body, if one is asked for.
-static enum status node_burst(struct node_link *link, const struct message *message, struct error *error)
+static enum status node_burst(void *arg, const struct message *message, struct error *error)
 {
-	struct buffer head;
+	struct node_link *link = arg;
 	const int64_t burst = json_get_integer(message->params, "burst", 0), now_ns = clock_steady_ns();
 	const size_t bytes = (size_t)json_get_integer(message->params, "back_bytes", 0);
 	if (burst != link->burst || !json_get_integer(message->params, "piece", 0)) {
 		link->burst = burst;
 		link->burst_ns = now_ns;
 	}
-	if (!message->id || !link->conn)
-		return STATUS_OK;
+	if (!message->id || !link->conn) // there is nobody to answer
+		return STATUS_PENDING;
 	if (net_conn_queued_bytes(link->conn) > BURST_QUEUE_BYTES)
 		return error_set(error, STATUS_UNAVAILABLE, "much waits for this node already");
 	struct net_frame *body = bytes ? net_frame_alloc(bytes) : NULL;
@@ -550,22 +413,16 @@ static enum status node_burst(struct node_link *link, const struct message *mess
 		memset(net_frame_data(body), 0, bytes); // TLS makes noise of it
 	struct json *result = json_new_object();
 	json_set_integer(result, "ns", now_ns - link->burst_ns);
-	buffer_init(&head, LIMIT_HEAD_BYTES);
-	enum status status = message_print_result(&head, message->id, result);
-	if (!status)
-		status = net_conn_send_parts(link->conn, &(struct net_parts){.head = head.data,
-									     .head_bytes = head.length,
-									     .body = body ? net_frame_data(body) : NULL,
-									     .body_bytes = bytes,
-									     .holder = body});
+	const struct rpc_body sent = {.bytes = body ? net_frame_data(body) : NULL, .length = bytes, .holder = body};
+	enum status status = rpc_answer_body(&link->rpc, message->method, message->id, result, &sent);
 	net_frame_unref(&body);
-	buffer_finish(&head);
 	return status ? error_set(error, status, "the answer could not be sent") : STATUS_PENDING;
 }
 
 // What is over its share is counted there, and no reason to say more.
-static enum status node_log(struct node_link *link, const struct message *message, struct error *error)
+static enum status node_log(void *arg, const struct message *message, struct error *error)
 {
+	struct node_link *link = arg;
 	struct json *node = cluster_describe_node(link->all->params.cluster, link->node_id);
 	const enum status status = log_lines_add_node(link->all->params.log_lines, link->node_id,
 						      json_get_string(node, "name", ""), message->params);
@@ -573,53 +430,112 @@ static enum status node_log(struct node_link *link, const struct message *messag
 	return status == STATUS_INVALID_PARAMS ? error_set(error, status, "at is no time") : STATUS_OK;
 }
 
-static enum status run(struct node_link *link, const struct message *message, struct error *error)
+static enum status node_telemetry(void *arg, const struct message *message, struct error *error)
 {
-	const struct contract *contract = link->all->params.contract;
-	const struct contract_method *method = contract_find(contract, message->method);
-	if (!method || strcmp(method->direction, "node-to-server") != 0)
-		return error_set(error, STATUS_METHOD_NOT_FOUND, "a node has no method \"%.64s\" here",
-				 message->method);
-	enum status status = contract_check_params(contract, method, message->params, error);
-	if (status)
-		return status;
-	if (!strcmp(method->name, "node.register"))
-		return node_register(link, message, error);
-	if (!link->node_id[0])
-		return error_set(error, STATUS_UNAUTHENTICATED, "register first");
-	if (!strcmp(method->name, "node.devices"))
-		return node_devices(link, message, error);
-	if (!strcmp(method->name, "node.renew"))
-		return node_renew(link, message, error);
-	if (!strcmp(method->name, "node.telemetry")) {
-		look_at_clock(link, json_get(message->params, "node"));
-		cluster_report_telemetry(link->all->params.cluster, link->node_id, json_get(message->params, "node"),
-					 json_get(message->params, "devices"));
-		return STATUS_OK;
-	}
-	if (!strcmp(method->name, "node.links")) {
-		topology_report(link->all->params.topology, link->node_id, message->params);
-		return STATUS_OK;
-	}
-	if (!strcmp(method->name, "node.burst"))
-		return node_burst(link, message, error);
-	if (!strcmp(method->name, "node.log"))
-		return node_log(link, message, error);
-	if (!strcmp(method->name, "model.fetching")) {
-		instances_fetching(link->all->params.instances, link->node_id, message->params);
-		return STATUS_OK;
-	}
-	if (!strcmp(method->name, "hop.ended")) {
-		instances_hop_ended(link->all->params.instances, link->node_id, message->params);
-		return STATUS_OK;
-	}
-	if (!strcmp(method->name, "tenant.ended")) {
-		tenancy_worker_ended(link->all->params.tenants, link->node_id,
-				     json_get_string(message->params, "worker_id", ""),
-				     json_get_string(message->params, "message", ""));
-		return STATUS_OK;
-	}
-	return error_set(error, STATUS_METHOD_NOT_FOUND, "%s is not served", method->name);
+	struct node_link *link = arg;
+	(void)error;
+	look_at_clock(link, json_get(message->params, "node"));
+	cluster_report_telemetry(link->all->params.cluster, link->node_id, json_get(message->params, "node"),
+				 json_get(message->params, "devices"));
+	return STATUS_OK;
+}
+
+static enum status node_reports_links(void *arg, const struct message *message, struct error *error)
+{
+	struct node_link *link = arg;
+	(void)error;
+	topology_report(link->all->params.topology, link->node_id, message->params);
+	return STATUS_OK;
+}
+
+static enum status model_fetching(void *arg, const struct message *message, struct error *error)
+{
+	struct node_link *link = arg;
+	(void)error;
+	instances_fetching(link->all->params.instances, link->node_id, message->params);
+	return STATUS_OK;
+}
+
+static enum status hop_ended(void *arg, const struct message *message, struct error *error)
+{
+	struct node_link *link = arg;
+	(void)error;
+	instances_hop_ended(link->all->params.instances, link->node_id, message->params);
+	return STATUS_OK;
+}
+
+static enum status tenant_ended(void *arg, const struct message *message, struct error *error)
+{
+	struct node_link *link = arg;
+	(void)error;
+	tenancy_worker_ended(link->all->params.tenants, link->node_id,
+			     json_get_string(message->params, "worker_id", ""),
+			     json_get_string(message->params, "message", ""));
+	return STATUS_OK;
+}
+
+static const struct rpc_method methods[] = {
+	{"node.register", node_link_register},
+	{"node.devices", node_devices},
+	{"node.renew", node_renew},
+	{"node.telemetry", node_telemetry},
+	{"node.links", node_reports_links},
+	{"node.burst", node_burst},
+	{"node.log", node_log},
+	{"model.fetching", model_fetching},
+	{"hop.ended", hop_ended},
+	{"tenant.ended", tenant_ended},
+};
+
+static enum status admit(void *arg, const struct contract_method *method, struct error *error)
+{
+	const struct node_link *link = arg;
+	return link->node_id[0] || !strcmp(method->name, "node.register")
+		       ? STATUS_OK
+		       : error_set(error, STATUS_UNAUTHENTICATED, "register first");
+}
+
+static enum status send(void *arg, const struct buffer *head, const struct rpc_body *body)
+{
+	struct node_link *link = arg;
+	if (!link->conn)
+		return STATUS_UNAVAILABLE;
+	if (!body)
+		return net_conn_send_text(link->conn, buffer_text(head), head->length);
+	return net_conn_send_parts(link->conn, &(struct net_parts){.head = head->data,
+								   .head_bytes = head->length,
+								   .body = body->bytes,
+								   .body_bytes = body->length,
+								   .holder = body->holder});
+}
+
+struct node_link *node_link_create(struct node_links *links, const struct node_link_params *params)
+{
+	struct node_link *link = calloc(1, sizeof(*link));
+	if (!link)
+		return NULL;
+	*link = (struct node_link){.link = {.ask = ask, .tell = tell, .verify = ask_verify, .superseded = superseded},
+				   .all = links,
+				   .local = params->local,
+				   .next = links->links};
+	snprintf(link->proven, sizeof link->proven, "%s", params->local ? "" : params->node_id);
+	snprintf(link->peer, sizeof link->peer, "%s", params->peer);
+	rpc_init(&link->rpc, &(struct rpc_params){.contract = links->params.contract,
+						  .serves = "node-to-server",
+						  .peer = "the node",
+						  .methods = methods,
+						  .method_count = sizeof methods / sizeof *methods,
+						  .most_calls = LIMIT_NODE_CALLS,
+						  .answers_faults = true,
+						  .send = send,
+						  .admit = admit,
+						  .now_ms = clock_steady_ms,
+						  .arg = link});
+	link->at = &links->links;
+	if (link->next)
+		link->next->at = &link->next;
+	links->links = link;
+	return link;
 }
 
 static void rested(void *arg)
@@ -648,23 +564,13 @@ static void count_call(struct node_link *link)
 void node_link_message(void *user, struct net_conn *conn, const uint8_t *bytes, size_t length, bool binary)
 {
 	struct node_link *link = user;
-	struct message message;
 	struct error error = {0};
 	(void)conn;
 	if (link->cut)
 		return;
-	enum status status = binary ? message_decode(&message, bytes, length, &error)
-				    : message_decode_text(&message, (const char *)bytes, length, &error);
-	bool call = message.kind == MESSAGE_REQUEST || message.kind == MESSAGE_NOTIFICATION;
-	if (status || call)
+	const enum rpc_heard heard = rpc_receive(&link->rpc, bytes, length, binary, &error);
+	if (heard == RPC_SERVED || heard == RPC_REFUSED || heard == RPC_GARBAGE)
 		count_call(link);
-	if (!status && call)
-		status = run(link, &message, &error);
-	else if (!status)
-		answered(link, &message);
-	if (status && status != STATUS_PENDING)
+	if (heard == RPC_REFUSED || heard == RPC_GARBAGE || heard == RPC_BROKEN)
 		say_refused(link, &error);
-	if (status != STATUS_PENDING && (message.id || (status && !call)) && (call || status))
-		answer(link, message.id, status ? NULL : json_new_object(), status ? &error : NULL);
-	message_finish(&message);
 }

@@ -17,6 +17,7 @@ struct node_links_params {
 	struct net_loop *loop;
 	const struct contract *contract; // CONTRACT_NODE
 	struct cluster *cluster;
+	struct audit *audit;
 	struct events *events;
 	struct log_lines *log_lines;
 	struct topology *topology;

@@ -66,7 +66,7 @@ static void written(void *context, enum status status, const struct error *error
 						  .node_id = call->about.node_id,
 						  .device_id = call->about.device_id,
 						  .bytes = call->about.bytes};
-		audit_count(call->api->params.audit, &again);
+		audit_tell(call->api->params.audit, &again);
 		error_set(&fault, STATUS_UNAVAILABLE,
 			  "it is done, but the audit log cannot be written; it is told there later");
 	}

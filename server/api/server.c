@@ -24,6 +24,7 @@ static enum status server_info(struct api_call *call, const struct json *params,
 	json_set_string(info, "started_at", clock_format(server->started_ms, at));
 	json_set_string(info, "schema_sha256", server->schema_sha256);
 	json_set_bool(info, "tls", server->tls);
+	json_set_bool(info, "discovering", cluster_discovering(server->cluster));
 	json_set_string(info, "authority_sha256", print_sha256(authority_sha256(server->authority), sha256));
 	json_set(info, "limits", limits_json(server->limits));
 	*result = info;

@@ -4,6 +4,7 @@
 #include "server/security/random_id.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,12 +17,12 @@ static void put_end_on_record(const struct api_session *session)
 	snprintf(detail, sizeof detail,
 		 "{\"launches\":%" PRIu64 ",\"read_bytes\":%" PRIu64 ",\"written_bytes\":%" PRIu64 "}",
 		 session->launches, session->read_bytes, session->written_bytes);
-	audit_count(audit, &(struct audit_tally){.by = &session->actor,
-						 .action = "session.end",
-						 .target = session->session_id,
-						 .detail = detail,
-						 .duration_us = (clock_steady_ns() - session->began_ns) / 1000});
 	audit_flush(audit, session->session_id);
+	audit_tell(audit, &(struct audit_tally){.by = &session->actor,
+						.action = "session.end",
+						.target = session->session_id,
+						.detail = detail,
+						.duration_us = (clock_steady_ns() - session->began_ns) / 1000});
 }
 
 void api_session_destroy(struct api_session *session)
@@ -43,13 +44,15 @@ void api_session_destroy(struct api_session *session)
 	free(session);
 }
 
-static enum status check_room(struct api *api, struct error *error)
+#define EVICTED "not logged in yet, and others needed its place"
+
+// Others of its address, or all of them, need the place of one that has not logged in.
+static void on_evicted(struct limits_waiter *place)
 {
-	if (api->not_logged_in < limits_get(api->params.limits, LIMIT_CONNECTIONS_NOT_LOGGED_IN_ID))
-		return STATUS_OK;
-	error_set(error, STATUS_RATE_LIMITED, "too many connections have not logged in yet");
-	error_hint(error, "try again in a few seconds, or send Authorization: Bearer TOKEN on the upgrade");
-	return STATUS_RATE_LIMITED;
+	struct api_client *client = (struct api_client *)((char *)place - offsetof(struct api_client, place));
+	client->evicted = true; // it still waits: nobody has said who it is
+	if (client->conn)
+		net_conn_close(client->conn, 4401, EVICTED);
 }
 
 enum status api_client_create(struct api_client **out, struct api *api, const struct api_client_params *params,
@@ -57,17 +60,9 @@ enum status api_client_create(struct api_client **out, struct api *api, const st
 {
 	const bool waiting = !params->token && !params->local;
 	*out = NULL;
-	enum status status = waiting ? check_room(api, error) : STATUS_OK;
-	if (!status && waiting)
-		status = limits_wait(api->params.limits, params->peer, error);
-	if (status)
-		return status;
 	struct api_client *client = calloc(1, sizeof(*client));
-	if (!client) {
-		if (waiting)
-			limits_wait_over(api->params.limits, params->peer);
+	if (!client)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
-	}
 	*client = (struct api_client){.api = api,
 				      .first_token = params->token,
 				      .local = params->local,
@@ -75,14 +70,19 @@ enum status api_client_create(struct api_client **out, struct api *api, const st
 				      .allowance = (double)limits_get(api->params.limits, LIMIT_MESSAGES_PER_S_ID),
 				      .allowance_ns = clock_steady_ns(),
 				      .waiting = waiting,
+				      .place = {.evicted = on_evicted},
 				      .actor = {.actor = "nobody"}};
+	enum status status = waiting ? limits_wait(api->params.limits, &client->place, params->peer, error) : STATUS_OK;
+	if (status) {
+		free(client);
+		return status;
+	}
 	snprintf(client->actor.peer, sizeof client->actor.peer, "%s", params->peer);
 	client->next = api->clients;
 	client->link = &api->clients;
 	if (client->next)
 		client->next->link = &client->next;
 	api->clients = client;
-	api->not_logged_in += client->waiting;
 	api->stats.connections++;
 	*out = client;
 	return STATUS_OK;
@@ -93,8 +93,7 @@ void api_give_place(struct api_client *client)
 	if (!client->waiting)
 		return;
 	client->waiting = false;
-	client->api->not_logged_in--;
-	limits_wait_over(client->api->params.limits, client->actor.peer);
+	limits_wait_over(client->api->params.limits, &client->place);
 }
 
 static void login_late(void *arg)
@@ -112,6 +111,10 @@ void api_client_opened(void *user, struct net_conn *conn)
 	struct api_client *client = user;
 	struct error error = {0};
 	client->conn = conn;
+	if (client->evicted) {
+		net_conn_close(conn, 4401, EVICTED);
+		return;
+	}
 	if (client->waiting) {
 		net_timer_start(client->api->params.loop, &client->login_deadline, LIMIT_LOGIN_MS, login_late, client);
 		return;
@@ -161,8 +164,7 @@ static struct api_session *session_create(struct api_client *client, struct toke
 	name_actor(client, token, session->session_id);
 	session->actor = client->actor;
 	// Nobody waits for it: whoever is to mend a full disk must get in.
-	audit_count(api->params.audit, &(struct audit_tally){.by = &session->actor, .action = "auth.login"});
-	audit_flush(api->params.audit, session->session_id);
+	audit_tell(api->params.audit, &(struct audit_tally){.by = &session->actor, .action = "auth.login"});
 	return session;
 }
 

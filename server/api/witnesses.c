@@ -12,7 +12,14 @@
 
 static const int64_t LATEST_S = 253402300799; // the end of the year 9999
 
-enum { TRIES = 3, SAVE_MS = 200, COMPLAIN_MS = 3600 * 1000, SEGMENTS_MOST = 1000 }; // SEGMENTS_MOST: of one message
+enum {
+	TRIES = 3,
+	SAVE_MS = 200,
+	ANSWER_MS = 5000,
+	COMPLAIN_MS = 3600 * 1000,
+	SEGMENTS_MOST = 1000,
+	OWED_MOST = 4
+}; // SEGMENTS_MOST: of one message
 
 struct witness {
 	struct witness *next;
@@ -31,6 +38,9 @@ struct witness {
 	struct note_key key;
 	uint64_t size;
 	int64_t at_s;
+	// What it holds, for a verification.
+	unsigned owed;       // answers, of this and earlier verifications
+	struct json *answer; // its place in `answers`; NULL: nobody waits for it
 };
 
 struct witnesses {
@@ -40,6 +50,12 @@ struct witnesses {
 	struct net_timer tick, save;
 	uint64_t size; // of the head with the most entries that was cosigned
 	struct buffer note;
+	// A verification that asks what they hold.
+	struct json *answers;    // NULL: there is none
+	unsigned waiting, round; // round: counts them
+	struct net_timer patience;
+	void (*gathered)(void *context, struct json *answers);
+	void *context;
 };
 
 static void look(void *arg);
@@ -53,6 +69,7 @@ enum status witnesses_create(struct witnesses **out, const struct witnesses_para
 		return STATUS_OUT_OF_MEMORY;
 	witnesses->params = *params;
 	buffer_init(&witnesses->note, NOTE_BYTES);
+	net_timer_start(params->loop, &witnesses->tick, LIMIT_WITNESS_MS, look, witnesses);
 	return STATUS_OK;
 }
 
@@ -64,6 +81,10 @@ void witnesses_destroy(struct witnesses **pointer)
 	*pointer = NULL;
 	net_timer_stop(witnesses->params.loop, &witnesses->tick);
 	net_timer_stop(witnesses->params.loop, &witnesses->save);
+	net_timer_stop(witnesses->params.loop, &witnesses->patience);
+	if (witnesses->answers)
+		witnesses->gathered(witnesses->context, NULL);
+	json_destroy(&witnesses->answers);
 	for (struct witness *next, *one = witnesses->first; one; one = next) {
 		next = one->next;
 		free(one->note);
@@ -113,29 +134,105 @@ static void warn(struct witness *witness, const char *why)
 	witness->warned = true;
 }
 
-static void complain(struct witness *witness, const char *why)
+// ---- another log ----
+
+static void name_of(const struct witness *witness, char name[STORE_NAME_BYTES])
+{
+	struct json *node = cluster_describe_node(witness->all->params.cluster, witness->node_id);
+	snprintf(name, STORE_NAME_BYTES, "%s", json_get_string(node, "name", witness->node_id));
+	json_destroy(&node);
+}
+
+// The entry by which the log itself tells it (common/journal/verify.h), with the alert's change in one transaction.
+static struct store_batch *tell(struct witness *witness, uint64_t shown, enum status outcome)
 {
 	char detail[96];
+	struct store_batch *batch = NULL;
+	snprintf(detail, sizeof(detail), "{\"held\":%" PRIu64 ",\"shown\":%" PRIu64 "}", witness->known, shown);
+	const struct audit_event event = {.action = "audit.witness",
+					  .target = witness->node_id,
+					  .node_id = witness->node_id,
+					  .outcome = outcome,
+					  .detail = detail};
+	if (store_batch_create(&batch) || audit_put(witness->all->params.audit, batch, &event))
+		store_batch_destroy(&batch);
+	return batch;
+}
+
+// It holds `known` entries, and does not sign the head of `shown`.
+static void complain(struct witness *witness, uint64_t shown, const char *why)
+{
+	char name[STORE_NAME_BYTES], message[512];
+	struct alerts *alerts = witness->all->params.alerts;
 	const int64_t now_ms = clock_steady_ms();
 	witness->refused = true;
-	if (witness->complained_ms && now_ms - witness->complained_ms < COMPLAIN_MS)
+	if (witness->complained_ms && now_ms - witness->complained_ms < COMPLAIN_MS &&
+	    alerts_stands(alerts, ALERT_AUDIT_FORKED, witness->node_id))
 		return;
 	witness->complained_ms = now_ms;
+	name_of(witness, name);
 	log_error("audit",
 		  "node %s holds %" PRIu64 " entries of the audit log as its witness and refuses the head of %" PRIu64
 		  ": %s. The log was cut, replaced or put back from a backup; look into it with exogpu audit verify "
 		  "--witness and the file node/witness/head of that machine",
-		  witness->node_id, witness->known, witness->head.size, why);
-	snprintf(detail, sizeof(detail), "{\"held\":%" PRIu64 ",\"shown\":%" PRIu64 "}", witness->known,
-		 witness->head.size);
-	struct error error = {0};
-	const struct audit_event event = {.action = "audit.witness",
-					  .target = witness->node_id,
-					  .node_id = witness->node_id,
-					  .outcome = STATUS_CONFLICT,
-					  .detail = detail};
-	if (audit_write(witness->all->params.audit, &event, NULL, NULL, &error))
-		log_error("audit", "%s", error.message);
+		  witness->node_id, witness->known, shown, why);
+	if (witness->known > shown)
+		snprintf(message, sizeof(message),
+			 "node %.128s holds %" PRIu64 " entries of the audit log, and here are only %" PRIu64
+			 ": the newest were lost, and it does not sign what is left",
+			 name, witness->known, shown);
+	else
+		snprintf(message, sizeof(message),
+			 "node %.128s holds another audit log than this one, of %" PRIu64
+			 " entries, and does not sign this one, "
+			 "of %" PRIu64,
+			 name, witness->known, shown);
+	const struct alert alert = {.kind = ALERT_AUDIT_FORKED,
+				    .severity = "critical",
+				    .subject_type = "node",
+				    .subject_id = witness->node_id,
+				    .subject_name = name,
+				    .message = message,
+				    .hint = "the log was cut, replaced or put back from a backup, or this node does "
+					    "not tell the truth: keep the "
+					    "data directory as it is, and compare it with that machine's "
+					    "DATA/node/witness/head (exogpu audit "
+					    "verify --witness). If this log is the one that you want, move "
+					    "DATA/node/witness away there and "
+					    "start the node anew, or remove the node"};
+	struct store_batch *batch = tell(witness, shown, STATUS_CONFLICT);
+	if (!batch || alerts_raise(alerts, &alert, &batch))
+		log_error("audit", "that node %s holds another audit log could not be stored", witness->node_id);
+}
+
+// It signs again, or for the first time.
+static void settle(struct witness *witness)
+{
+	struct alerts *alerts = witness->all->params.alerts;
+	if (!alerts_stands(alerts, ALERT_AUDIT_FORKED, witness->node_id))
+		return;
+	struct store_batch *batch = tell(witness, witness->head.size, STATUS_OK);
+	if (batch)
+		alerts_clear(alerts, ALERT_AUDIT_FORKED, witness->node_id, &batch);
+}
+
+static bool is_there(void *context, const char *node_id)
+{
+	const struct witnesses *witnesses = context;
+	return cluster_has_node(witnesses->params.cluster, node_id, NULL);
+}
+
+void witnesses_conflict(struct witnesses *witnesses, const char *node_id, uint64_t size)
+{
+	struct store_audit_head head;
+	struct witness *witness = witnesses->first;
+	while (witness && strcmp(witness->node_id, node_id) != 0)
+		witness = witness->next;
+	if (!witness)
+		return;
+	store_read_audit_head(witnesses->params.store, &head);
+	witness->known = size;
+	complain(witness, head.checkpoint.size, "it says so when it is asked what it holds");
 }
 
 // True if this is one line, a cosignature of the head that was asked for, by a key with the name that this node's has:
@@ -169,7 +266,7 @@ static void answered(void *context, enum status status, const struct json *resul
 	uint64_t size = (uint64_t)json_get_integer(result, "size", 0);
 	witness->asking = false;
 	if (status == STATUS_CONFLICT) {
-		complain(witness, error->message);
+		complain(witness, witness->head.size, error->message);
 	} else if (status) {
 		warn(witness, error->message);
 	} else if (line) {
@@ -180,6 +277,7 @@ static void answered(void *context, enum status status, const struct json *resul
 		}
 		witness->warned = false;
 		keep(witness, line);
+		settle(witness);
 	} else {
 		witness->known = size;
 		if (++witness->tries < TRIES)
@@ -268,6 +366,7 @@ static void look(void *arg)
 	struct witnesses *witnesses = arg;
 	struct store_audit_head head;
 	store_read_audit_head(witnesses->params.store, &head);
+	alerts_clear_gone(witnesses->params.alerts, ALERT_AUDIT_FORKED, is_there, witnesses);
 	for (struct witness *one = witnesses->first; one; one = one->next)
 		if (one->size < head.checkpoint.size) {
 			one->tries = 0;
@@ -295,8 +394,6 @@ void witnesses_node_came(struct witnesses *witnesses, const char *node_id)
 	witness->refused = witness->warned = false;
 	witness->tries = 0;
 	ask(witness);
-	if (!witnesses->tick.running)
-		net_timer_start(witnesses->params.loop, &witnesses->tick, LIMIT_WITNESS_MS, look, witnesses);
 }
 
 struct json *witnesses_json(const struct witnesses *witnesses)
@@ -314,4 +411,108 @@ struct json *witnesses_json(const struct witnesses *witnesses)
 		json_push(array, json);
 	}
 	return array;
+}
+
+// ---- what they hold, for a verification ----
+
+static void finish_gathering(void *arg)
+{
+	struct witnesses *witnesses = arg;
+	struct json *answers = witnesses->answers;
+	net_timer_stop(witnesses->params.loop, &witnesses->patience);
+	for (struct witness *one = witnesses->first; one; one = one->next)
+		one->answer = NULL;
+	witnesses->answers = NULL;
+	witnesses->gathered(witnesses->context, answers);
+}
+
+// What it has answered, if that is a head which it has signed itself, by a key with the name that this node's has.
+static const char *check_held(const struct witness *witness, const struct json *result)
+{
+	struct checkpoint head;
+	struct note_key key;
+	struct error error = {0};
+	char name[NOTE_NAME_BYTES];
+	const char *note = json_get_string(result, "note", "");
+	snprintf(name, sizeof(name), "exogpu-witness-%s", witness->node_id);
+	if (checkpoint_parse(&head, note, &error) || (int64_t)head.size != json_get_integer(result, "size", -1))
+		return "what it holds is no head of a log";
+	if (note_key_parse(&key, json_get_string(result, "key", "")) || key.algorithm != NOTE_COSIGNATURE ||
+	    strcmp(key.name, name) != 0 || !note_check(note, &key, NULL))
+		return "it has not signed what it holds";
+	return NULL;
+}
+
+struct question {
+	struct witness *witness;
+	unsigned round;
+};
+
+static void held(void *context, enum status status, const struct json *result, const struct error *error)
+{
+	struct question *question = context;
+	struct witness *witness = question->witness;
+	struct json *answer = question->round == witness->all->round ? witness->answer : NULL;
+	free(question);
+	witness->owed--;
+	if (!answer)
+		return; // too late
+	witness->answer = NULL;
+	const bool none = !status && !json_get_string(result, "note", NULL);
+	const char *why = status ? error->message : none ? NULL : check_held(witness, result);
+	json_set_string(answer, "state", none ? "none" : why ? "unusable" : "asked");
+	json_set_string(answer, "reason", why);
+	if (!none && !why) {
+		json_set_integer(answer, "size", json_get_integer(result, "size", 0));
+		json_set_string(answer, "note", json_get_string(result, "note", ""));
+	}
+	if (!--witness->all->waiting)
+		finish_gathering(witness->all);
+}
+
+// Its place among the answers, and the question.
+static void ask_held(struct witness *witness)
+{
+	struct witnesses *all = witness->all;
+	char name[STORE_NAME_BYTES];
+	struct json *answer = json_new_object();
+	name_of(witness, name);
+	json_set_string(answer, "node_id", witness->node_id);
+	json_set_string(answer, "name", name);
+	json_set_string(answer, "state", "silent");
+	json_set_null(answer, "size");
+	json_set_null(answer, "reason");
+	json_push(all->answers, answer);
+	struct question *question = witness->owed < OWED_MOST ? malloc(sizeof(*question)) : NULL;
+	if (!question)
+		return;
+	*question = (struct question){.witness = witness, .round = all->round};
+	witness->owed++;
+	if (!cluster_ask(all->params.cluster, witness->node_id, "audit.held", json_new_object(), held, question)) {
+		witness->answer = answer;
+		all->waiting++;
+		return;
+	}
+	witness->owed--;
+	free(question);
+	json_set_string(answer, "state", "offline");
+}
+
+enum status witnesses_gather(struct witnesses *witnesses, void (*done)(void *context, struct json *answers),
+			     void *context)
+{
+	if (witnesses->answers)
+		return STATUS_CONFLICT;
+	witnesses->answers = json_new_array();
+	witnesses->gathered = done;
+	witnesses->context = context;
+	witnesses->waiting = 0;
+	witnesses->round++;
+	for (struct witness *one = witnesses->first; one; one = one->next)
+		if (is_there(witnesses, one->node_id))
+			ask_held(one);
+	// Never before this returns: the timer calls back even where nobody is waited for.
+	net_timer_start(witnesses->params.loop, &witnesses->patience, witnesses->waiting ? ANSWER_MS : 0,
+			finish_gathering, witnesses);
+	return STATUS_OK;
 }

@@ -14,12 +14,15 @@ struct cli_arguments {
 	bool no_wait;
 	const char *context, *sequences, *objective, *strategy, *chat_template, *gives_way; // place
 	bool preview;
-	const char *system, *max_tokens, *temperature, *seed;         // run
-	const char *label;                                            // alloc
-	const char *actor, *action, *device, *outcome, *text, *limit; // audit list
+	const char *system, *max_tokens, *seed;                                // run
+	const char *temperature, *top_k, *top_p, *min_p, *repetition_penalty;  // run, place
+	const char *label;                                                     // alloc
+	const char *actor, *action, *device, *outcome, *text, *limit, *before; // audit list
 	bool follow;
 	const char *from, *to, *format;                   // audit list, export
 	const char *archives, *witness[FLAGS_MANY], *key; // audit verify
+	const char *row[FLAGS_MANY];                      // state settle
+	bool all;
 	const char *operand, *second; // token revoke ID; alloc DEVICE SIZE; alloc free ID; bench device [DEVICE]
 };
 

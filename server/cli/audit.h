@@ -1,4 +1,4 @@
-/* What the commands of the audit log share. Thread: the process's only one. */
+/* Functions that the commands of the audit log share. Thread: the process's only one. */
 #pragma once
 #include "server/cli/commands.h"
 #include "server/cli/pins.h"

@@ -19,7 +19,7 @@ struct export
 	struct buffer line;
 };
 
-static void print_cell(FILE *out, const char *text, bool last)
+static void print_cell(FILE *out, const char *text)
 {
 	// A spreadsheet takes what begins like a formula for one.
 	const char *guard = text[0] && strchr("=+-@\t\r", text[0]) ? "'" : "";
@@ -29,7 +29,25 @@ static void print_cell(FILE *out, const char *text, bool last)
 			fputc('"', out);
 		fputc(*text, out);
 	}
-	fputs(last ? "\"\n" : "\",", out);
+	fputs("\",", out);
+}
+
+// "KIND ID SHA-256; KIND ID -": the rows that the entry binds.
+static void print_bound(FILE *out, const char *bound)
+{
+	fputc('"', out);
+	for (size_t line; *bound; bound += line) {
+		line = strcspn(bound, "\n");
+		for (size_t i = 0; i < line; i++) {
+			if (bound[i] == '"')
+				fputc('"', out);
+			fputc(bound[i], out);
+		}
+		line += bound[line] == '\n';
+		if (bound[line])
+			fputs("; ", out);
+	}
+	fputs("\"\n", out);
 }
 
 static void print_csv(struct export *export, const struct journal_entry *entry)
@@ -38,9 +56,10 @@ static void print_csv(struct export *export, const struct journal_entry *entry)
 	fprintf(export->out, "%" PRIu64 ",%s,%" PRId64 ".%03d,%" PRIu64 ",", entry->seq,
 		clock_format(entry->at_us / 1000, at), entry->duration_us / 1000, (int)(entry->duration_us % 1000),
 		entry->count);
-#define X(name) print_cell(export->out, entry->name, !strcmp(#name, "detail"));
+#define X(name) print_cell(export->out, entry->name);
 	ENTRY_TEXT_LIST(X)
 #undef X
+	print_bound(export->out, entry->bound ? entry->bound : "");
 }
 
 static void print_entry(void *context, const struct journal_entry *entry)
@@ -73,7 +92,7 @@ static enum status export_log(const struct cli_arguments *arguments, struct expo
 #define X(name) fputs("," #name, export->out);
 		ENTRY_TEXT_LIST(X)
 #undef X
-		fputc('\n', export->out);
+		fputs(",bound\n", export->out);
 	}
 	if (!status)
 		status = store_audit_offline(&(struct store_offline_params){.directory = directory,

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { LIST_MOST = 100000, PAGE = 1000 }; // entries that are listed; that are asked for at once
+
 static const struct table_column columns[] = {
 	{.title = "TIME"},
 	{.title = "SEQ", .right = true, .leave_out = 4},
@@ -95,14 +97,23 @@ static enum status build(const struct cli_arguments *arguments, struct json *par
 	if (!status && ms)
 		json_set_string(params, "to", clock_format(ms, at));
 	long limit = arguments->limit ? strtol(arguments->limit, &end, 10) : 50;
-	if (!status && (limit < 1 || limit > 1000 || (end && *end)))
-		status = error_set(error, STATUS_INVALID_PARAMS, "--limit takes 1 to 1000");
+	if (!status && (limit < 1 || limit > LIST_MOST || (end && *end)))
+		status = error_set(error, STATUS_INVALID_PARAMS, "--limit takes 1 to %d", LIST_MOST);
 	json_set_integer(params, "limit", limit);
+	if (!status && arguments->before) {
+		const long long before = strtoll(arguments->before, &end, 10);
+		if (before < 0 || before >= INT64_C(1) << 53 || *end || end == arguments->before)
+			status = error_set(error, STATUS_INVALID_PARAMS, "--before takes the number of an entry");
+		json_set_integer(params, "before", before);
+	}
 	set(params, "actor", arguments->actor);
 	set(params, "action", arguments->action);
 	set(params, "device_id", arguments->device);
 	set(params, "outcome", arguments->outcome);
 	set(params, "text", arguments->text);
+	if (!status && arguments->before && arguments->follow)
+		status = error_set(error, STATUS_INVALID_PARAMS,
+				   "--follow is for the newest entries, --before for others");
 	return status;
 }
 
@@ -221,6 +232,69 @@ static enum status subscribe(struct client *client, struct error *error)
 	return status;
 }
 
+// Pages, until there are as many entries as were wanted: {entries, more, next, gaps} of all of them.
+static enum status ask_pages(struct client *client, struct json *params, struct json **all, struct error *error)
+{
+	int64_t left = json_get_integer(params, "limit", PAGE);
+	struct json *entries = json_new_array(), *gaps = json_new_array(), *answer = NULL;
+	enum status status = STATUS_OK;
+	bool more = true;
+	while (more && left > 0) {
+		json_destroy(&answer);
+		json_set_integer(params, "limit", left < PAGE ? left : PAGE);
+		status = client_ask(client, &(struct client_call){.method = "audit.list", .params = json_copy(params)},
+				    &answer, error);
+		if (status)
+			break;
+		for (const struct json *one = json_first(json_get(answer, "entries")); one;
+		     one = json_next(one), left--)
+			json_push(entries, json_copy(one));
+		for (const struct json *one = json_first(json_get(answer, "gaps")); one; one = json_next(one))
+			json_push(gaps, json_copy(one));
+		// A server of before says nothing of archives, and goes on from the last entry itself.
+		const int64_t next = json_get_integer(answer, "next", -1);
+		more = json_get_bool(answer, "more", false) && next >= 0;
+		if (more)
+			json_set_integer(params, "before", next);
+	}
+	json_set(answer, "entries", entries); // without an answer they are freed here
+	json_set(answer, "gaps", gaps);
+	*all = answer;
+	json_destroy(&params);
+	return status;
+}
+
+// What cannot be listed, the oldest first, as the entries are.
+static void print_gaps(const struct json *answer)
+{
+	static const struct {
+		const char *reason, *text;
+	} texts[] = {
+		{"pruned", "were pruned"},
+		{"removed",
+		 "are kept by their hashes alone, and no entry was found that says why: see exogpu audit verify"},
+		{"missing", "are in an archive that is not there: see exogpu audit verify"},
+		{"damaged", "are not in their archive as the log has them: see exogpu audit verify"},
+	};
+	const struct json *gaps = json_get(answer, "gaps");
+	size_t count = json_count(gaps);
+	while (count-- > 0) {
+		const struct json *gap = json_first(gaps);
+		for (size_t i = 0; i < count; i++)
+			gap = json_next(gap);
+		const char *reason = json_get_string(gap, "reason", ""), *text = "cannot be shown";
+		const int64_t told_by = json_get_integer(gap, "told_by", -1);
+		for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+			if (!strcmp(reason, texts[i].reason))
+				text = texts[i].text;
+		fprintf(stderr, "Entries %" PRId64 " to %" PRId64 " %s", json_get_integer(gap, "first", 0),
+			json_get_integer(gap, "last", 0), text);
+		if (told_by >= 0)
+			fprintf(stderr, ", as entry %" PRId64 " tells", told_by);
+		fprintf(stderr, ".\n");
+	}
+}
+
 static int list(struct client *client, const struct cli_arguments *arguments, struct json *params, struct error *error)
 {
 	struct json *answer = NULL;
@@ -229,8 +303,10 @@ static int list(struct client *client, const struct cli_arguments *arguments, st
 		json_destroy(&params);
 		return 1;
 	}
-	if (client_ask(client, &(struct client_call){.method = "audit.list", .params = params}, &answer, error))
+	if (ask_pages(client, params, &answer, error)) {
+		json_destroy(&answer);
 		return 1;
+	}
 	const struct json *entries = json_get(answer, "entries");
 	if (arguments->json && !arguments->follow)
 		result = command_print_json(answer, error) ? 1 : 0;
@@ -238,8 +314,11 @@ static int list(struct client *client, const struct cli_arguments *arguments, st
 		result = print_entries(entries, arguments->json, error);
 	else
 		fprintf(stderr, "No entry of the audit log matches.\n");
+	if (!result && !arguments->json)
+		print_gaps(answer);
 	if (!result && !arguments->follow && !arguments->json && json_get_bool(answer, "more", false))
-		fprintf(stderr, "There are older ones that match: --limit, --to.\n");
+		fprintf(stderr, "There are older ones: --before %" PRId64 ", or a larger --limit.\n",
+			json_get_integer(answer, "next", 0));
 	fflush(stdout);
 	int64_t last = json_get_integer(json_first(entries), "seq", -1);
 	json_destroy(&answer);
@@ -279,7 +358,8 @@ static const struct flag flags[] = {
 	{"from", "TIME", "not older than this: 2026-11-21, 2026-11-21T08:00:00Z, or 24h",
 	 offsetof(struct cli_arguments, from)},
 	{"to", "TIME", "older than this", offsetof(struct cli_arguments, to)},
-	{"limit", "N", "so many of the newest (default 50, at most 1000)", offsetof(struct cli_arguments, limit)},
+	{"limit", "N", "so many of the newest (default 50, at most 100000)", offsetof(struct cli_arguments, limit)},
+	{"before", "SEQ", "only those with a smaller number", offsetof(struct cli_arguments, before)},
 	{"follow", NULL, "stay, and print what comes, until Ctrl-C", offsetof(struct cli_arguments, follow)},
 	{0},
 };
@@ -287,7 +367,8 @@ static const struct flag flags[] = {
 const struct cli_command audit_list_command = {
 	.name = "audit list",
 	.summary = "list who did what, from where, with what result",
-	.more = "The server's head of the log is compared with the one that you saw last; if the log does not "
+	.more = "Archived entries are listed, too; those that cannot be shown are told on standard error.\n"
+		"The server's head of the log is compared with the one that you saw last; if the log does not "
 		"continue\n"
 		"that one the exit status is 11 (it is smaller), 12 (it is another), 13 or 14 (signatures, keys).\n",
 	.flags = flags,

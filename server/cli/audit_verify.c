@@ -50,7 +50,7 @@ const char *audit_verdict_text(enum journal_verdict verdict)
 	case JOURNAL_ARCHIVE_MISSING:
 		return "an archive is missing";
 	case JOURNAL_UNSIGNED_TAIL:
-		return "all holds, but the newest entries are not signed yet; the next start signs them";
+		return "all holds, but no signed head covers the newest entries, as the server leaves none";
 	}
 	return "it is not known";
 }
@@ -235,6 +235,43 @@ static int conclude(struct verification *verification, struct error *error)
 	return result;
 }
 
+static const char *witness_text(const char *state)
+{
+	static const struct {
+		const char *state, *text;
+	} texts[] = {
+		{"agrees", "agrees"},
+		{"conflicts", "holds another log"},
+		{"ahead", "holds more than this log has, which was cut or put back from an older copy"},
+		{"none", "holds no head yet"},
+		{"silent", "did not answer in time"},
+		{"offline", "is offline"},
+		{"unusable", "gave no answer that can be used"},
+	};
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+		if (!strcmp(texts[i].state, state))
+			return texts[i].text;
+	return "could not be compared";
+}
+
+static void print_witnesses(const struct json *witnesses)
+{
+	if (!json_count(witnesses))
+		printf("No node has been asked what it holds: none has witnessed since the server was started.\n");
+	for (const struct json *one = json_first(witnesses); one; one = json_next(one)) {
+		char line[700];
+		const char *reason = json_get_string(one, "reason", NULL);
+		int64_t size = json_get_integer(one, "size", -1);
+		int length = snprintf(line, sizeof(line), "witness %.128s  %s", json_get_string(one, "name", ""),
+				      witness_text(json_get_string(one, "state", "")));
+		if (size >= 0)
+			length += snprintf(line + length, sizeof(line) - (size_t)length, ", %" PRId64 " entries", size);
+		if (reason)
+			snprintf(line + length, sizeof(line) - (size_t)length, ": %.384s", reason);
+		command_print_text(stdout, "  ", line);
+	}
+}
+
 // The server's own word, and its head beside the one that was seen last.
 static int ask_server(const struct cli_arguments *arguments, struct error *error)
 {
@@ -257,6 +294,7 @@ static int ask_server(const struct cli_arguments *arguments, struct error *error
 		       json_get_string(answer, "verdict", ""));
 		for (const struct json *one = json_first(json_get(answer, "findings")); one; one = json_next(one))
 			command_print_text(stdout, "  ", json_get_string(one, "text", ""));
+		print_witnesses(json_get(answer, "witnesses"));
 		command_print_text(stdout, "", json_get_string(answer, "limits", ""));
 	}
 	if (!result && (result = (int)json_get_integer(answer, "code", 1)))
@@ -313,7 +351,7 @@ const struct cli_command audit_verify_command = {
 		"is\n"
 		"missing or wrong, 14 a key signed what it could not have, 15 an archive is missing, 16 all holds but "
 		"the\n"
-		"newest entries, which the next start signs; 1 it could not be read, 2 bad usage.\n",
+		"newest entries, which no signed head covers; 1 it could not be read, 2 bad usage.\n",
 	.flags = flags,
 	.run = run,
 };

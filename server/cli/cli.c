@@ -28,10 +28,11 @@ static const struct cli_command *const commands[] = {
 	&place_command,        &instances_command,     &move_command,          &stop_command,
 	&run_model_command,    &bench_device_command,  &audit_list_command,    &audit_verify_command,
 	&audit_export_command, &health_command,        &log_command,           &help_command,
-	&version_command,
+	&version_command,      &state_settle_command,
 };
 // First words of those that have two.
-static const char *const groups[] = {"token", "ticket", "devices", "nodes", "alloc", "model", "bench", "audit"};
+static const char *const groups[] = {"token", "ticket", "devices", "nodes", "alloc",
+				     "model", "bench",  "audit",   "state"};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 enum { NAME_COLUMNS = 24 }; // of a command with its operands, in the list of them
 

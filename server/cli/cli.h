@@ -10,5 +10,5 @@
 // Run what argv[1] names: a client command, help, or version. Commands with a process of their own (serve, node) are
 // known here by name and help only. Exit status of the process: 0 done, 1 failed, 2 bad usage.
 int cli_main(int argc, char **argv);
-// What `exogpu --help` prints: every command in one line.
+// Print the text of `exogpu --help`: every command in one line.
 void cli_print_help(FILE *out);

@@ -2,6 +2,7 @@
  * way. */
 #include "server/cli/client.h"
 
+#include "common/base/bytes.h"
 #include "common/base/log.h"
 #include "common/net/ws.h"
 #include "common/wire/message.h"
@@ -115,9 +116,7 @@ static void on_message(void *user, struct net_conn *conn, const uint8_t *bytes, 
 	if (client->broken.status)
 		return;
 	if (binary) {
-		head_bytes = length < 4 ? SIZE_MAX
-					: (size_t)bytes[0] | (size_t)bytes[1] << 8 | (size_t)bytes[2] << 16 |
-						  (size_t)bytes[3] << 24;
+		head_bytes = length < 4 ? SIZE_MAX : read_u32le(bytes);
 		if (length < 4 || head_bytes > length - 4) {
 			error_set(&client->broken, STATUS_UNAVAILABLE, "the server sent a frame that is no message");
 			break_off(client);

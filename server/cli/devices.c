@@ -138,7 +138,9 @@ static void print_reasons(const struct json *snapshot)
 
 static void print_none(const struct json *snapshot)
 {
-	if (json_count(json_get(snapshot, "nodes")))
+	if (json_get_bool(snapshot, "discovering", false))
+		fprintf(stderr, "No devices yet: this machine's are still being looked for. Try again in a moment.\n");
+	else if (json_count(json_get(snapshot, "nodes")))
 		fprintf(stderr, "No devices yet. A node reports its own within seconds of its start;\n"
 				"exogpu nodes --wide shows which libraries each one found.\n");
 	else
@@ -174,6 +176,9 @@ static int run(const struct cli_arguments *arguments, struct error *error)
 	} else {
 		result = table_print(&table, stdout, &terminal, error) ? 1 : 0;
 		print_reasons(snapshot);
+		if (json_get_bool(snapshot, "discovering", false))
+			fprintf(stderr,
+				"This machine's devices are still being looked for: there may be more in a moment.\n");
 	}
 	table_finish(&table);
 	json_destroy(&snapshot);

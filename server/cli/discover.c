@@ -156,7 +156,7 @@ static int report(const struct cli_arguments *arguments, const struct net_browse
 		say_nothing_heard(net_browser_interfaces(browser), seconds);
 	}
 	if (listening && why[0] && !arguments->json)
-		fprintf(stderr, "On one of its networks this machine cannot ask who is there: %s.\n", why);
+		fprintf(stderr, "This machine cannot send discovery queries on one of its networks: %s.\n", why);
 	if (!result && !listening && !arguments->json) {
 		error_set(error, STATUS_UNAVAILABLE, "nothing can be heard here: %s", why);
 		error_hint(error, "exogpu node --join HOST:PORT needs no announcement");

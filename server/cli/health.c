@@ -15,7 +15,10 @@ static int run(const struct cli_arguments *arguments, struct error *error)
 	if (!status && arguments->json)
 		status = command_print_json(info, error);
 	else if (!status)
-		command_print_text(stdout, "ok: ", json_get_string(info, "name", ""));
+		command_print_text(stdout,
+				   json_get_bool(info, "discovering", false) ? "ok, and still looking for its devices: "
+									     : "ok: ",
+				   json_get_string(info, "name", ""));
 	json_destroy(&info);
 	return status ? 1 : 0;
 }

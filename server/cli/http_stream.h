@@ -1,4 +1,4 @@
-/* One HTTP request to a server, and its answer line by line as it comes: for `exogpu run`.
+/* Sends one HTTP request to a server and gives its answer line by line as it comes: for `exogpu run`.
  *
  * Blocking, on a connection of its own: a program that is interrupted closes it, and that cancels what it asked for.
  * Whose word is taken for a server reached by TLS is trust.h's. Thread: its owner's. */

@@ -273,7 +273,7 @@ static int run_search(const struct cli_arguments *arguments, struct error *error
 
 static const struct flag add_flags[] = {
 	{"name", "NAME", "what it is called (default: from the source)", offsetof(struct cli_arguments, name)},
-	{"token-file", "FILE", "an access token for the source, where it wants one",
+	{"token-file", "FILE", "an access token for the source, where it needs one",
 	 offsetof(struct cli_arguments, token_file)},
 	{"no-wait", NULL, "end at once; a download goes on by itself", offsetof(struct cli_arguments, no_wait)},
 	{0},

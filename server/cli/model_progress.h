@@ -6,5 +6,5 @@
 // by what becomes of it; *left: Ctrl-C came first. Errors: what it failed of, with its own status unknown as
 // STATUS_UNAVAILABLE; those of the connection.
 enum status model_progress_follow(struct client *client, struct json **model, bool *left, struct error *error);
-// What became of it, to standard output.
+// Print the outcome to standard output.
 void model_progress_print(const struct json *model, bool left);

@@ -281,7 +281,7 @@ const struct cli_command nodes_approve_command = {
 	.summary = "let a waiting node in; first compare its six digits",
 	.more = "NODE is an id, or with CODE a name, of exogpu nodes, which shows the digits. Let a node in only\n"
 		"if it shows the same ones itself: if they differ, somebody stands between it and this server. With\n"
-		"CODE nobody is let in who has another one.\n",
+		"CODE the node is let in only if its digits are CODE.\n",
 	.run = run_approve,
 };
 const struct cli_command nodes_refuse_command = {
@@ -295,6 +295,6 @@ const struct cli_command nodes_remove_command = {
 	.operand = "NODE",
 	.summary = "remove a node: it is cut off at once, its certificate revoked",
 	.more = "NODE is an id or a name of exogpu nodes. What sessions hold on its devices is lost. To come back\n"
-		"the node must join anew: there, exogpu node --join auto.\n",
+		"the node must join again: there, exogpu node --join auto.\n",
 	.run = run_remove,
 };

@@ -1,4 +1,4 @@
-/* What this user last saw of an audit log: its head, kept in $XDG_STATE_HOME/exogpu/audit (else ~/.local/state/…), a
+/* The head of an audit log that this user last saw, kept in $XDG_STATE_HOME/exogpu/audit (else ~/.local/state/…), a
  * file for each log, named by its origin, and for each place (a data directory, a server's address) the origin that was
  * there. A log that was cut, rewritten or replaced since does not fit what is kept here, and whoever did that on the
  * server cannot write it. Thread: the process's only one; waits for the disk. */
@@ -18,8 +18,8 @@ struct pin {
 	char place_origin[NOTE_NAME_BYTES]; // what was seen at this place; "" if nothing was
 };
 
-// What is known of the log `origin` and of `place`. A file that cannot be read counts as none, with a line on standard
-// error. Errors: STATUS_UNAVAILABLE (no home directory), STATUS_INVALID_PARAMS (no origin).
+// Load the head that is remembered for the log `origin` and for `place`. A file that cannot be read counts as none,
+// with a line on standard error. Errors: STATUS_UNAVAILABLE (no home directory), STATUS_INVALID_PARAMS (no origin).
 enum status pin_load(struct pin *pin, const char *origin, const char *place, struct error *error);
 // Keep this head instead. Its signature and what it follows from are the caller's to check before.
 struct pin_head {

@@ -49,6 +49,35 @@ static enum status set_number(struct json *params, const char *name, const char 
 	return STATUS_OK;
 }
 
+enum status place_number(struct json *json, const char *name, const char *text, struct error *error)
+{
+	char *end;
+	if (!text)
+		return STATUS_OK;
+	const double value = strtod(text, &end);
+	if (!text[0] || *end)
+		return error_set(error, STATUS_INVALID_PARAMS, "%.40s is not a number of %s", text, name);
+	json_set_number(json, name, value);
+	return STATUS_OK;
+}
+
+enum status place_sampling(const struct cli_arguments *arguments, struct json *json, struct error *error)
+{
+	const struct {
+		const char *name, *text;
+	} all[] = {
+		{"temperature", arguments->temperature},
+		{"top_k", arguments->top_k},
+		{"top_p", arguments->top_p},
+		{"min_p", arguments->min_p},
+		{"repetition_penalty", arguments->repetition_penalty},
+	};
+	enum status status = STATUS_OK;
+	for (size_t i = 0; i < sizeof all / sizeof *all && !status; i++)
+		status = place_number(json, all[i].name, all[i].text, error);
+	return status;
+}
+
 enum status place_params(struct client *client, const struct cli_arguments *arguments, const struct json *model,
 			 struct json **out, struct error *error)
 {
@@ -184,9 +213,9 @@ static void print_proof(const struct json *placement, bool pinned)
 		printf("the best that was found in %.0f ms; another could take %.1f %% less time, at most\n", ms,
 		       json_get_number(placement, "gap", 0) * 100);
 	else if (!strcmp(proof, "infeasible"))
-		printf("%s\n", pinned ? "It does not fit there." : "It fits nowhere, which is proven.");
+		printf("%s\n", pinned ? "It does not fit there." : "It fits nowhere; this is proven.");
 	else if (!strcmp(proof, "not_found"))
-		printf("No place was found in %.0f ms; that there is none is not proven: exogpu serve "
+		printf("No placement was found in %.0f ms, but one may exist: exogpu serve "
 		       "--placement-timeout gives more.\n",
 		       ms);
 }
@@ -246,7 +275,7 @@ static void print_stages(const struct json *placement, const struct json *snapsh
 	for (const struct json *one = json_first(json_get(placement, "stages")); one; one = json_next(one)) {
 		char line[400], layers[LAYERS_BYTES], label[COMMAND_LABEL_BYTES], weights[FORMAT_BYTES],
 			kv[FORMAT_BYTES];
-		snprintf(line, sizeof line, "%s on %s: %s of weights, %s of keys and values", layers_of(one, layers),
+		snprintf(line, sizeof line, "%s on %s: %s of weights, %s of KV cache", layers_of(one, layers),
 			 command_device_label(snapshot, json_get_string(one, "device_id", ""), label),
 			 format_memory(json_get_integer(one, "weights_bytes", -1), weights),
 			 format_memory(json_get_integer(one, "kv_bytes", -1), kv));
@@ -336,6 +365,12 @@ static int run_place(const struct cli_arguments *arguments, struct error *error)
 	enum status status = place_find_model(client, arguments->operand, &model, error);
 	if (!status)
 		status = place_params(client, arguments, model, &params, error);
+	struct json *sampling = json_new_object();
+	if (!status)
+		status = place_sampling(arguments, sampling, error);
+	if (!status && json_count(sampling))
+		json_set(params, "sampling", json_copy(sampling));
+	json_destroy(&sampling);
 	if (!status && arguments->preview)
 		status = preview(client, arguments, params, error);
 	else if (!status)
@@ -566,6 +601,7 @@ static const struct flag flags[] = {
 	 offsetof(struct cli_arguments, gives_way)},
 	{"format", "FORMAT", "hold 16- and 32-bit weights in Q8_0 or Q4_0; auto: only where memory is short",
 	 offsetof(struct cli_arguments, format)},
+	PLACE_SAMPLING_FLAGS,
 	{0},
 };
 

@@ -35,18 +35,6 @@ static void push_message(struct json *messages, const char *role, const char *te
 	json_push(messages, message);
 }
 
-static enum status set_number(struct json *request, const char *name, const char *text, struct error *error)
-{
-	char *end;
-	if (!text)
-		return STATUS_OK;
-	double value = strtod(text, &end);
-	if (!text[0] || *end)
-		return error_set(error, STATUS_INVALID_PARAMS, "%.40s is no number", text);
-	json_set_number(request, name, value);
-	return STATUS_OK;
-}
-
 static enum status make_request(const struct cli_arguments *arguments, const struct json *instance, const char *prompt,
 				struct json **out, struct error *error)
 {
@@ -71,11 +59,11 @@ static enum status make_request(const struct cli_arguments *arguments, const str
 			   "its file has no chat template that is known; exogpu place --chat-template names one");
 		return STATUS_INVALID_PARAMS;
 	}
-	enum status status = set_number(request, "max_tokens", arguments->max_tokens, error);
+	enum status status = place_number(request, "max_tokens", arguments->max_tokens, error);
 	if (!status)
-		status = set_number(request, "temperature", arguments->temperature, error);
+		status = place_sampling(arguments, request, error);
 	if (!status)
-		status = set_number(request, "seed", arguments->seed, error);
+		status = place_number(request, "seed", arguments->seed, error);
 	return status;
 }
 
@@ -112,11 +100,16 @@ static void print_answer(const char *text, bool terminal)
 	fflush(stdout);
 }
 
-static enum status take_event(const char *data, bool terminal, bool *whole, struct error *error)
+struct heard {
+	bool whole; // the mark of the end has come
+	bool cut;   // the answer ended because it may have no more tokens
+};
+
+static enum status take_event(const char *data, bool terminal, struct heard *heard, struct error *error)
 {
 	struct json *json = NULL;
 	if (!strcmp(data, "[DONE]")) {
-		*whole = true;
+		heard->whole = true;
 		return STATUS_OK;
 	}
 	enum status status = json_parse(&json, data, strlen(data), error);
@@ -126,6 +119,7 @@ static enum status take_event(const char *data, bool terminal, bool *whole, stru
 	if (!status) {
 		const char *text = json_get_string(json_get(choice, "delta"), "content", NULL);
 		print_answer(text ? text : json_get_string(choice, "text", ""), terminal);
+		heard->cut |= !strcmp(json_get_string(choice, "finish_reason", ""), "length");
 	}
 	json_destroy(&json);
 	return status;
@@ -137,7 +131,8 @@ static enum status follow(struct http_stream *stream, bool raw, struct error *er
 	enum status status = STATUS_OK;
 	const int http = http_stream_status(stream);
 	const bool terminal = isatty(STDOUT_FILENO);
-	bool any = true, whole = false;
+	struct heard heard = {0};
+	bool any = true;
 	buffer_init(&line, LIMIT_BODY_BYTES);
 	while (!(status = http_stream_line(stream, &line, &any, error)) && any && !status) {
 		const char *text = buffer_text(&line);
@@ -148,9 +143,9 @@ static enum status follow(struct http_stream *stream, bool raw, struct error *er
 			else if (http == 200)
 				printf("%s\n", text);
 			json_destroy(&json);
-			whole = true;
+			heard.whole = true;
 		} else if (!strncmp(text, "data: ", 6)) {
-			status = take_event(text + 6, terminal, &whole, error);
+			status = take_event(text + 6, terminal, &heard, error);
 		}
 		if (status)
 			break;
@@ -158,10 +153,16 @@ static enum status follow(struct http_stream *stream, bool raw, struct error *er
 	buffer_finish(&line);
 	if (!status && http != 200)
 		status = read_fault(NULL, http, error);
-	if (!status && !whole)
+	if (!status && !heard.whole)
 		status = error_set(error, STATUS_UNAVAILABLE, "the answer broke off; try again");
 	if (!raw && http == 200)
 		putchar('\n');
+	fflush(stdout);
+	if (!status && heard.cut)
+		command_print_text(stderr,
+				   "the answer was cut off: it had as many tokens as it may (see --max-tokens), or the "
+				   "context is full",
+				   "");
 	return status;
 }
 
@@ -289,9 +290,9 @@ static int run(const struct cli_arguments *arguments, struct error *error)
 
 static const struct flag flags[] = {
 	{"system", "TEXT", "what the model is told before the prompt", offsetof(struct cli_arguments, system)},
-	{"max-tokens", "N", "at most so many tokens of answer", offsetof(struct cli_arguments, max_tokens)},
-	{"temperature", "T", "0 to 2; 0: always the most likely token (default 1)",
-	 offsetof(struct cli_arguments, temperature)},
+	{"max-tokens", "N", "at most so many tokens of answer (default 4096; 256 of a model that only completes)",
+	 offsetof(struct cli_arguments, max_tokens)},
+	PLACE_SAMPLING_FLAGS,
 	{"seed", "N", "the same again gives the same answer", offsetof(struct cli_arguments, seed)},
 	{0},
 };

@@ -13,7 +13,7 @@ struct terminal {
 	size_t width; // 0: no limit
 	bool colour;
 };
-// What standard output is. Colour only on a terminal, and not with NO_COLOR or TERM=dumb.
+// The properties of standard output. Colour is used only on a terminal, and not with NO_COLOR or TERM=dumb.
 struct terminal terminal_of_stdout(void);
 
 enum table_tone { TONE_PLAIN, TONE_GOOD, TONE_ATTENTION, TONE_BAD, TONE_FAINT };

@@ -91,7 +91,7 @@ static enum status take_token(struct target *target, struct error *error)
 	while (length && strchr(blank, text[length - 1]))
 		length--;
 	if (!length) {
-		error_set(error, STATUS_UNAUTHENTICATED, "the server at %s wants a token, and EXOGPU_TOKEN is not set",
+		error_set(error, STATUS_UNAUTHENTICATED, "the server at %s needs a token, and EXOGPU_TOKEN is not set",
 			  target->name);
 		error_hint(error, "export EXOGPU_TOKEN=exo_…; on the server's machine it is in DATA/admin.token, or: "
 				  "exogpu token create --name NAME --scopes observe");

@@ -18,7 +18,7 @@ struct target {
 	char name[300];     // for messages
 };
 
-// What the command line said; NULL: nothing.
+// The options of the command line; NULL: not given.
 struct target_wanted {
 	const char *data, *url, *ca;
 	bool anonymous; // no token is needed

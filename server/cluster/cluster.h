@@ -14,13 +14,14 @@ struct cluster;
 struct cluster_node;
 struct cluster_device;
 
-// What a node answers: `result` was checked against the contract; NULL unless `status` is STATUS_OK.
+// A node's answer: `result` was checked against the contract; it is NULL unless `status` is STATUS_OK.
 typedef void cluster_answer(void *context, enum status status, const struct json *result, const struct error *error);
 
 // The line to a node that is connected now; its owner (server/api/node_link.c) fills it in.
 struct cluster_link {
 	// Ask the node; `params` is taken. `answer` (may be NULL) is called once, later: with STATUS_UNAVAILABLE if the
-	// line goes first. Errors, and then `answer` is not called: STATUS_UNAVAILABLE (LIMIT_NODE_CALLS wait).
+	// line goes first. Errors, and then `answer` is not called: STATUS_UNAVAILABLE (LIMIT_NODE_CALLS wait),
+	// or that it could not be sent.
 	enum status (*ask)(struct cluster_link *link, const char *method, struct json *params, cluster_answer *answer,
 			   void *context);
 	// Tell it something that has no answer; `params` is taken.
@@ -97,6 +98,13 @@ struct json *cluster_describe_node(const struct cluster *cluster, const char *no
 void cluster_listen(struct cluster *cluster,
 		    void (*lost)(void *context, const char *node_id, const char *device_id, const char *why),
 		    void *context);
+// Devices of the server's own machine are being looked for from now on, until its node says that all are found and
+// verified, or have failed (cluster_discovered), and for LIMIT_DISCOVERY_MS at most (ready.c). It is an event of the
+// topic inventory; `discovered` is told too, one listener.
+void cluster_discover(struct cluster *cluster);
+void cluster_discovered(struct cluster *cluster);
+bool cluster_discovering(const struct cluster *cluster);
+void cluster_on_discovered(struct cluster *cluster, void (*discovered)(void *context), void *context);
 // Ask a node, as cluster_link.ask. Errors also: STATUS_UNAVAILABLE (it is offline).
 enum status cluster_ask(const struct cluster *cluster, const char *node_id, const char *method, struct json *params,
 			cluster_answer *answer, void *context);

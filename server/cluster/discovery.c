@@ -87,9 +87,9 @@ static void judge_node(const struct discovery *discovery, const struct net_prese
 	else if (node)
 		is(verdict, "not_joined",
 		   "a node of this id is known here, but it has lost its certificate: let it "
-		   "join anew, with exogpu node --join and this server's address");
+		   "join again, with exogpu node --join and this server's address");
 	else if (ours)
-		is(verdict, "not_joined", "it was a node of this cluster, and has been removed; it may join anew");
+		is(verdict, "not_joined", "it was a node of this cluster, and has been removed; it may join again");
 	else if (presence->cluster_id[0])
 		is(verdict, "other_cluster", "a node of another cluster, %s", presence->cluster_id);
 	else
@@ -148,8 +148,8 @@ static struct json *list_heard(const struct discovery *discovery, bool timed)
 
 struct json *discovery_json(const struct discovery *discovery)
 {
-	char why[NET_MULTICAST_WHY_BYTES] = "this server is for its own machine alone, so nobody is listened for; "
-					    "exogpu serve --lan opens it to the network";
+	char why[NET_MULTICAST_WHY_BYTES] = "this server listens on its own machine only and does not search the "
+					    "network; exogpu serve --lan opens it to the network";
 	struct json *json = json_new_object();
 	const bool listening = discovery->browser && net_browser_works(discovery->browser, why);
 	json_set(json, "heard", list_heard(discovery, true));

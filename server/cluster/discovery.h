@@ -1,5 +1,5 @@
-/* Who is on the networks of this machine: this server is announced there, and whoever announces itself as exogpu is
- * heard, judged and shown, with the reason where it is not of this cluster.
+/* Discovery on the networks of this machine: this server is announced there, and whoever announces itself as exogpu is
+ * heard, judged and shown, with the reason if it does not belong to this cluster.
  *
  * It listens where other machines can reach this server, so not on loopback: nobody there could join, and a server that
  * is for its own machine alone keeps silent on the network. What is heard is a hint and changes nothing in the cluster:

@@ -16,9 +16,13 @@ enum {
 };
 
 struct kept {
-	int64_t seq;
+	int64_t seq, at_ms;
 	uint32_t topic;
 	struct net_frame *frame;
+	// In place of the frame, of what not everybody sees alike: its data as text, and how it looks.
+	char *text;
+	size_t bytes; // of either
+	const struct event_view *view;
 };
 
 // What a broadcast needs of a subscriber, side by side.
@@ -73,14 +77,25 @@ enum status events_create(struct events **out, const struct contract *contract,
 	return STATUS_OK;
 }
 
+static void drop_oldest(struct events *events)
+{
+	struct kept *oldest = &events->ring[events->ring_first];
+	events->lost_seq = oldest->seq;
+	events->ring_bytes -= oldest->bytes;
+	net_frame_unref(&oldest->frame);
+	free(oldest->text);
+	events->ring_first = (events->ring_first + 1) % LIMIT_REPLAY_EVENTS;
+	events->ring_count--;
+}
+
 void events_destroy(struct events **pointer)
 {
 	struct events *events = *pointer;
 	if (!events)
 		return;
 	*pointer = NULL;
-	for (size_t i = 0; i < events->ring_count; i++)
-		net_frame_unref(&events->ring[(events->ring_first + i) % LIMIT_REPLAY_EVENTS].frame);
+	while (events->ring_count)
+		drop_oldest(events);
 	for (size_t i = 0; i < events->subscriber_count; i++)
 		events->subscribers[i].subscriber->index = 0;
 	free(events->subscribers);
@@ -117,17 +132,23 @@ static void check_in_debug(const struct events *events, enum event_topic topic, 
 #endif
 }
 
+struct event_head {
+	enum event_topic topic;
+	int64_t seq, at_ms;
+};
+
 // Serialise an event; NULL if memory is short. `data` is taken.
-static struct net_frame *make_frame(struct events *events, enum event_topic topic, struct json *data)
+static struct net_frame *make_frame(struct events *events, const struct event_head *head, struct json *data)
 {
 	char at[CLOCK_TEXT_BYTES];
+	const enum event_topic topic = head->topic;
 	check_in_debug(events, topic, data);
 	buffer_clear(&events->text);
 	buffer_printf(
 		&events->text,
 		"{\"jsonrpc\":\"2.0\",\"method\":\"event\",\"params\":{\"topic\":\"%s\",\"epoch\":\"%s\",\"seq\":%lld,"
 		"\"at\":\"%s\",\"data\":",
-		event_topic_name(topic), events->epoch, (long long)events->seq, clock_format(clock_wall_ms(), at));
+		event_topic_name(topic), events->epoch, (long long)head->seq, clock_format(head->at_ms, at));
 	enum status status = json_print(data, &events->text);
 	json_destroy(&data);
 	buffer_append_text(&events->text, "}}");
@@ -138,42 +159,41 @@ static struct net_frame *make_frame(struct events *events, enum event_topic topi
 	return net_frame_create(events->text.data, events->text.length, true);
 }
 
-static void drop_oldest(struct events *events)
+// The newest event; what it holds is taken.
+static void keep(struct events *events, struct kept *event)
 {
-	struct kept *oldest = &events->ring[events->ring_first];
-	events->lost_seq = oldest->seq;
-	events->ring_bytes -= net_frame_bytes(oldest->frame);
-	net_frame_unref(&oldest->frame);
-	events->ring_first = (events->ring_first + 1) % LIMIT_REPLAY_EVENTS;
-	events->ring_count--;
-}
-
-static void keep(struct events *events, enum event_topic topic, struct net_frame *frame)
-{
-	size_t bytes = net_frame_bytes(frame);
 	while (events->ring_count &&
-	       (events->ring_count == LIMIT_REPLAY_EVENTS || events->ring_bytes + bytes > LIMIT_REPLAY_BYTES))
+	       (events->ring_count == LIMIT_REPLAY_EVENTS || events->ring_bytes + event->bytes > LIMIT_REPLAY_BYTES))
 		drop_oldest(events);
-	if (bytes > LIMIT_REPLAY_BYTES) {
+	if (event->bytes > LIMIT_REPLAY_BYTES) {
 		events->lost_seq = events->seq;
+		net_frame_unref(&event->frame);
+		free(event->text);
 		return;
 	}
-	size_t place = (events->ring_first + events->ring_count++) % LIMIT_REPLAY_EVENTS;
-	events->ring[place] = (struct kept){.seq = events->seq, .topic = topic, .frame = net_frame_ref(frame)};
-	events->ring_bytes += bytes;
+	events->ring[(events->ring_first + events->ring_count++) % LIMIT_REPLAY_EVENTS] = *event;
+	events->ring_bytes += event->bytes;
+}
+
+static struct event_head next_head(struct events *events, enum event_topic topic)
+{
+	return (struct event_head){.topic = topic, .seq = ++events->seq, .at_ms = clock_wall_ms()};
 }
 
 void events_publish(struct events *events, enum event_topic topic, uint64_t key, struct json *data)
 {
-	events->seq++;
-	struct net_frame *frame = make_frame(events, topic, data);
+	const struct event_head head = next_head(events, topic);
+	struct net_frame *frame = make_frame(events, &head, data);
 	if (!frame) {
 		events->lost_seq = events->seq; // who asks for it later gets a snapshot
 		return;
 	}
 	const bool reading = topic == TOPIC_TELEMETRY || topic == TOPIC_LOG || (topic == TOPIC_TOPOLOGY && key);
 	if (!reading)
-		keep(events, topic, frame);
+		keep(events, &(struct kept){.seq = head.seq,
+					    .topic = topic,
+					    .frame = net_frame_ref(frame),
+					    .bytes = net_frame_bytes(frame)});
 	events->stats.published++;
 	for (size_t i = 0; i < events->subscriber_count; i++) {
 		const struct listed *listed = &events->subscribers[i];
@@ -183,6 +203,59 @@ void events_publish(struct events *events, enum event_topic topic, uint64_t key,
 			events->stats.delivered++;
 	}
 	net_frame_unref(&frame);
+}
+
+// As that subscriber sees it. NULL if memory is short.
+static struct net_frame *seen_by(struct events *events, const struct event_head *head, const struct event_view *view,
+				 const struct json *data, const char *reader)
+{
+	struct json *form = view->see(view->context, data, reader);
+	return form ? make_frame(events, head, form) : NULL;
+}
+
+static void keep_seen(struct events *events, const struct event_head *head, const struct event_view *view,
+		      const struct json *data)
+{
+	buffer_clear(&events->text);
+	char *text = json_print(data, &events->text) || events->text.failed ? NULL : strdup(buffer_text(&events->text));
+	if (text)
+		keep(events, &(struct kept){.seq = head->seq,
+					    .at_ms = head->at_ms,
+					    .topic = head->topic,
+					    .text = text,
+					    .bytes = events->text.length + 1,
+					    .view = view});
+	else
+		events->lost_seq = head->seq;
+}
+
+void events_publish_seen(struct events *events, enum event_topic topic, uint64_t key, struct json *data,
+			 const struct event_view *view)
+{
+	const struct event_head head = next_head(events, topic);
+	struct net_frame *whole = NULL, *strangers = NULL; // made when somebody wants them
+	keep_seen(events, &head, view, data);
+	events->stats.published++;
+	for (size_t i = 0; i < events->subscriber_count; i++) {
+		const struct listed *listed = &events->subscribers[i];
+		const struct event_subscriber *to = listed->subscriber;
+		if (!(listed->topics & topic))
+			continue;
+		struct net_frame *own = NULL, **frame = to->sees_all ? &whole : &strangers;
+		if (!to->sees_all && view->concerns && view->concerns(data, to->reader))
+			frame = &own;
+		if (!*frame)
+			*frame = seen_by(events, &head, view, data,
+					 to->sees_all    ? NULL
+					 : frame == &own ? to->reader
+							 : "");
+		if (*frame && !net_conn_send(listed->conn, *frame, key))
+			events->stats.delivered++;
+		net_frame_unref(&own);
+	}
+	net_frame_unref(&whole);
+	net_frame_unref(&strangers);
+	json_destroy(&data);
 }
 
 static void count_telemetry(struct events *events, uint32_t before, uint32_t after)
@@ -239,13 +312,30 @@ bool events_can_resume(const struct events *events, const char *epoch, int64_t s
 	return !strcmp(epoch, events->epoch) && seq >= events->lost_seq && seq <= events->seq;
 }
 
+static struct net_frame *seen_again(struct events *events, const struct kept *kept,
+				    const struct event_subscriber *subscriber)
+{
+	struct json *data = NULL;
+	const struct event_head head = {.topic = kept->topic, .seq = kept->seq, .at_ms = kept->at_ms};
+	if (json_parse(&data, kept->text, kept->bytes - 1, NULL))
+		return NULL;
+	struct net_frame *frame = seen_by(events, &head, kept->view, data,
+					  subscriber->sees_all ? NULL : subscriber->reader);
+	json_destroy(&data);
+	return frame;
+}
+
 void events_replay(struct events *events, struct event_subscriber *subscriber, int64_t seq)
 {
 	for (size_t i = 0; i < events->ring_count; i++) {
 		struct kept *kept = &events->ring[(events->ring_first + i) % LIMIT_REPLAY_EVENTS];
 		if (kept->seq <= seq || !(kept->topic & subscriber->topics))
 			continue;
-		if (net_conn_send(subscriber->conn, kept->frame, 0))
+		struct net_frame *frame = kept->view ? seen_again(events, kept, subscriber)
+						     : net_frame_ref(kept->frame);
+		bool slow = !frame || net_conn_send(subscriber->conn, frame, 0);
+		net_frame_unref(&frame);
+		if (slow)
 			return; // too slow even for this: it was closed, and told so
 		events->stats.replayed++;
 	}
@@ -254,7 +344,8 @@ void events_replay(struct events *events, struct event_subscriber *subscriber, i
 void events_send_one(struct events *events, struct event_subscriber *subscriber, enum event_topic topic,
 		     struct json *data)
 {
-	struct net_frame *frame = make_frame(events, topic, data);
+	const struct event_head head = {.topic = topic, .seq = events->seq, .at_ms = clock_wall_ms()};
+	struct net_frame *frame = make_frame(events, &head, data);
 	if (!frame)
 		return;
 	net_conn_send(subscriber->conn, frame, 0);

@@ -21,9 +21,13 @@ enum event_topic { // bits
 uint32_t event_topic_parse(const char *name);
 const char *event_topic_name(enum event_topic topic);
 
-// Embedded in a connection's state; zero before events_subscribe.
+enum { EVENT_READER_BYTES = 64 };
+
+// Embedded in a connection's state; zero before events_subscribe, but for the reader.
 struct event_subscriber {
 	struct net_conn *conn;
+	bool sees_all;                   // it is an admin's
+	char reader[EVENT_READER_BYTES]; // else whose: the id of the token
 	uint32_t topics;
 	size_t index; // its place in the list of subscribers, plus one; 0: not subscribed
 };
@@ -41,6 +45,16 @@ bool events_watched(const struct events *events);
 // Number `data` (taken) and send it to the subscribers of `topic`. With key != 0 it replaces an event of the same key
 // that still waits in a subscriber's queue. In debug builds data is checked against the contract first.
 void events_publish(struct events *events, enum event_topic topic, uint64_t key, struct json *data);
+
+// The same for what not everybody sees alike. `data` is for `view` alone; what it makes of it fits the contract.
+struct event_view {
+	// How it looks to the holder of a token; NULL: to an admin; "": to whoever it does not concern.
+	struct json *(*see)(void *context, const struct json *data, const char *token_id);
+	bool (*concerns)(const struct json *data, const char *token_id); // NULL: it concerns no token
+	void *context;                                                   // outlives the events
+};
+void events_publish_seen(struct events *events, enum event_topic topic, uint64_t key, struct json *data,
+			 const struct event_view *view);
 
 // Send from now on; replaces an earlier subscription of this subscriber. topics 0 ends it.
 enum status events_subscribe(struct events *events, struct event_subscriber *subscriber, struct net_conn *conn,

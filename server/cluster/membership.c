@@ -211,6 +211,7 @@ void cluster_tell_waiting(struct cluster *cluster, const struct cluster_waiting 
 	json_set(event, "device", json_new_null());
 	json_set(event, "allocations", json_new_array());
 	json_set(event, "freed", json_new_array());
+	json_set_bool(event, "discovering", cluster->discovering);
 	events_publish(cluster->params.events, TOPIC_INVENTORY, 0, event);
 }
 

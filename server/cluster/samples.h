@@ -1,4 +1,4 @@
-/* What a device said in the last ten minutes, and the average of the minute that is running.
+/* The readings of a device in the last ten minutes, and the average of the current minute.
  *
  * A ring of samples that starts small and grows to ten minutes at two a second. Values are floats, NaN where nothing
  * was reported; the columns are the store's. Thread: the loop's. */
@@ -25,5 +25,5 @@ bool samples_add(struct samples *samples, int64_t at_ms, const struct json *tele
 struct json *samples_rows(const struct samples *samples, int64_t from_ms, int64_t to_ms, int64_t step_ms);
 // The columns of such rows: "at" and the store's.
 struct json *samples_columns(void);
-// One row: `at` and STORE_COLUMNS values, NaN becomes null.
+// Make one row: `at` and STORE_COLUMNS values; NaN becomes null.
 struct json *samples_row(int64_t at_ms, const double *values);

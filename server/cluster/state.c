@@ -260,6 +260,7 @@ void cluster_destroy(struct cluster **pointer)
 	if (!cluster)
 		return;
 	*pointer = NULL;
+	net_timer_stop(cluster->params.loop, &cluster->discovery_limit);
 	store_last_seen(cluster);
 	while (cluster->node_count)
 		cluster_take_out(cluster, cluster->nodes[0]);
@@ -358,11 +359,12 @@ struct json *cluster_telemetry(const struct cluster *cluster)
 
 struct json *cluster_snapshot(const struct cluster *cluster)
 {
-	static const char *const not_yet[] = {"models", "instances", "alerts"}; // there are none
+	static const char *const not_yet[] = {"models", "instances", "alerts"}; // others know them
 	struct json *json = json_new_object(), *nodes = json_new_array(), *devices = json_new_array();
 	struct json *recent = json_new_array();
 	json_set_string(json, "epoch", events_epoch(cluster->params.events));
 	json_set_integer(json, "seq", events_seq(cluster->params.events));
+	json_set_bool(json, "discovering", cluster->discovering);
 	for (size_t i = 0; i < cluster->node_count; i++)
 		if (cluster->nodes[i]->first_seen_ms) // it is stored
 			json_push(nodes, cluster_node_json(cluster->nodes[i]));
@@ -468,6 +470,7 @@ static void push(struct cluster *cluster, const struct store_change *told_change
 	json_set(event, "device", device ? cluster_device_json(cluster, device) : json_new_null());
 	json_set(event, "allocations", json_new_array());
 	json_set(event, "freed", json_new_array());
+	json_set_bool(event, "discovering", cluster->discovering);
 	events_publish(cluster->params.events, TOPIC_INVENTORY, 0, event);
 }
 

@@ -52,8 +52,8 @@ struct cluster {
 	struct cluster_node **nodes;
 	struct cluster_device **devices;
 	size_t node_count, device_count, node_capacity, device_capacity;
-	// Those that were removed. Others may still point at them, so they stay, as empty shells, until they come back
-	// or the server ends.
+	// Nodes and devices that were removed. Others may still point at them, so they stay, as empty shells, until
+	// they come back or the server ends.
 	struct cluster_node **gone_nodes;
 	struct cluster_device **gone_devices;
 	size_t gone_node_count, gone_device_count, gone_node_capacity, gone_device_capacity;
@@ -62,6 +62,10 @@ struct cluster {
 	struct json *recent[LIMIT_RECENT_CHANGES]; // Change, newest first
 	size_t recent_count;
 	struct topology *topology; // NULL until it was made; topology.h
+	bool discovering;          // ready.c
+	struct net_timer discovery_limit;
+	void (*discovered)(void *context); // may be NULL
+	void *discovered_context;
 };
 
 void cluster_tell_lost(const struct cluster *cluster, const char *node_id, const char *device_id, const char *why);

@@ -22,7 +22,7 @@ enum status topology_create(struct topology **out, const struct topology_params 
 // Stores the newest readings. Before the store and the cluster are destroyed.
 void topology_destroy(struct topology **topology);
 
-// What a node tells: params of node.links, checked. Links to what is no node of the cluster are passed over.
+// Take in a node's report: params of node.links, checked. Links to anything but a node of the cluster are ignored.
 void topology_report(struct topology *topology, const char *node_id, const struct json *params);
 // A node has registered (its record may have changed), or is gone, or was removed from the cluster. `topology` may be
 // NULL: nobody keeps one.
@@ -30,7 +30,7 @@ void topology_node_online(struct topology *topology, const char *node_id);
 void topology_node_offline(struct topology *topology, const char *node_id);
 void topology_node_removed(struct topology *topology, const char *node_id);
 
-// One direction, for placements. From a node to itself: known, without latency.
+// The link from one node to another, for placements. From a node to itself it is known and has no latency.
 struct topology_reading {
 	bool known, direct, degraded;  // known: its round trip is; direct: a link of their own that is up, else by way
 				       // of the server, whose figures are those of both ways together
@@ -51,7 +51,8 @@ struct json *topology_summary_json(const struct topology *topology); // Topology
 // TopologyEvents that say how every link stands, the last with all that is heard, to a subscriber that came back.
 void topology_send_all(const struct topology *topology, const struct json *heard, struct event_subscriber *subscriber);
 
-// What link.history asks: the series of a direction in history.db. False: no such nodes; to_node_id may be "server".
+// Name the series of a link's direction in history.db, for link.history. False: there are no such nodes; to_node_id may
+// be "server".
 bool topology_series(const struct topology *topology, const char *from_node_id, const char *to_node_id,
 		     char series[STORE_SERIES_BYTES]);
 

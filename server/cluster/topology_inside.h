@@ -38,7 +38,8 @@ enum link_class {
 
 enum link_state { LINK_STALE, LINK_UP, LINK_DOWN };
 
-// What is measured; < 0: not. The first STORE_LINK_COLUMNS have minute averages, in the order of store_link_names.
+// The measured values; < 0: not measured. The first STORE_LINK_COLUMNS have minute averages, in the order of
+// store_link_names.
 enum link_value {
 	LINK_RTT_MS,
 	LINK_JITTER_MS,
@@ -50,7 +51,7 @@ enum link_value {
 	LINK_VALUES,
 };
 
-// One direction.
+// A link in one direction.
 struct topology_link {
 	struct cluster_node *to; // NULL: the server
 	enum link_class class;
@@ -63,7 +64,7 @@ struct topology_link {
 	unsigned bad, good, downs;          // readings in a row
 	bool degraded, lost;                // lost: that it went down was told
 	char degraded_reason[160];
-	// What subscribers know.
+	// The values that subscribers know.
 	enum link_state told_state;
 	double told[LINK_VALUES];
 	int64_t told_ms;              // steady; 0: nothing yet
@@ -111,17 +112,17 @@ void topology_way(const struct cluster_node *node, const struct cluster_node *to
 const char *link_class_name(enum link_class class);
 const char *link_class_words(enum link_class class);
 enum link_class link_class_parse(const char *name);
-// Of the way as a whole: the worse of what its two ends say, as far as they do.
+// The class of the path as a whole: the worse one of those that its two ends report.
 enum link_class topology_class(const struct topology_from *from, const struct topology_link *link);
 enum link_news { LINK_DEGRADED, LINK_RECOVERED, LINK_LOST, LINK_BACK, LINK_NEWS };
-// What changed in the directions of one node in one report: told together, so that a switch that fails is not told
-// once for every link that goes over it.
+// The changes in the directions of one node in one report. They are told together, so that a switch that fails is not
+// told once for every link that goes over it.
 struct topology_news {
 	size_t first[LINK_NEWS];   // of them: its place among the node's
 	unsigned count[LINK_NEWS]; // 0: none
 };
 void topology_judge(const struct topology_from *from, struct topology_link *link, struct topology_news *news);
-// Of three digits, or whole: 0.412, 12.6, 1060. Returns text.
+// Format a number with three digits, or whole: 0.412, 12.6, 1060. Returns text.
 char *topology_figure(double value, char text[16]);
 void topology_tell_news(struct topology *topology, const struct topology_from *from, const struct topology_news *news);
 

@@ -133,14 +133,13 @@ static struct json *bottleneck_json(const struct survey *survey)
 	const bool relayed = !worst->direct && !survey->from->local && !survey->to->local; // else the server's is its
 	const double bytes_per_s = worst->throughput_bytes_per_s;
 	if (bytes_per_s >= 0)
-		snprintf(rate, sizeof rate, " and the way gives %s Mbit/s",
+		snprintf(rate, sizeof rate, " and the throughput is %s Mbit/s",
 			 topology_figure(bytes_per_s * 8e-6, figures[0]));
-	snprintf(text, sizeof text,
-		 "From %.64s to %.64s, by %s, a round trip takes %s ms%s: a MiB is on its way for %s ms%s%s.",
-		 topology_node_name(survey->from), topology_node_name(survey->to),
-		 !worst->direct ? "way of the server" : link_class_words(link_class_parse(worst->link_class)),
+	snprintf(text, sizeof text, "From %.64s to %.64s, %s%s, a round trip takes %s ms%s: 1 MiB takes %s ms%s%s.",
+		 topology_node_name(survey->from), topology_node_name(survey->to), worst->direct ? "by " : "through ",
+		 !worst->direct ? "the server" : link_class_words(link_class_parse(worst->link_class)),
 		 topology_figure(worst->rtt_ms, figures[1]), rate, topology_figure(survey->worst_s * 1000, figures[2]),
-		 bytes_per_s < 0 ? " at least, as its rate is not measured yet" : "",
+		 bytes_per_s < 0 ? " at least; the throughput has not been measured yet" : "",
 		 relayed ? "; a direct link between the two would shorten it" : "");
 	json_set_string(json, "from_node_id", survey->from->node_id);
 	json_set_string(json, "to_node_id", survey->to->node_id);

@@ -1,4 +1,4 @@
-/* Who asks by HTTP, and whether they may. Thread: the loop's. */
+/* Access by HTTP: finds the token of a request and decides whether it may. Thread: the loop's. */
 #pragma once
 #include "server/api/api.h"
 

@@ -132,6 +132,17 @@ static bool check_host(const struct http *http, const struct net_request *reques
 	return false;
 }
 
+// A page of this server's, or of an origin that the operator named, may use /v1; programs send no Origin. The token is
+// what lets them in: this keeps a foreign page from using one that it was given by mistake, or from trying some.
+static bool check_origin(const struct http *http, const struct net_request *request, struct net_response *response)
+{
+	if (origin_allowed(request) || openai_origin_named(http->openai, request->origin))
+		return true;
+	fail(response, STATUS_FORBIDDEN, "a page of another origin may not use /v1",
+	     "start the server with --cors-origin and its origin");
+	return false;
+}
+
 // Whether this request may read what `observe` may.
 static bool may_observe(struct http *http, const struct net_request *request, struct net_response *response)
 {
@@ -161,13 +172,16 @@ static void serve_authority(const struct http *http, struct net_response *respon
 	response->body_bytes = strlen(authority_pem(http->params.authority));
 }
 
-static void serve_health(struct net_response *response)
+// /healthz: whether it lives, and whether its devices are found yet; /readyz: the second, by the status too.
+static void serve_health(const struct http *http, bool readiness, struct net_response *response)
 {
-	static const char text[] = "{\"status\":\"ok\",\"version\":\"" EXOGPU_VERSION "\"}\n";
-	response->status = 200;
+	const bool ready = !cluster_discovering(http->params.cluster);
+	buffer_printf(&response->owned, "{\"status\":\"%s\",\"ready\":%s,\"version\":\"" EXOGPU_VERSION "\"}\n",
+		      readiness && !ready ? "starting" : "ok", ready ? "true" : "false");
+	response->status = readiness && !ready ? 503 : 200;
 	response->content_type = "application/json";
-	response->body = (const uint8_t *)text;
-	response->body_bytes = sizeof text - 1;
+	response->body = response->owned.data;
+	response->body_bytes = response->owned.length;
 	response->no_store = true;
 }
 
@@ -182,6 +196,7 @@ static void serve_metrics(struct http *http, const struct net_request *request, 
 					  .tenants = http->params.tenants,
 					  .store = http->params.store,
 					  .started_ms = http->params.started_ms};
+	response->known = true;
 	metrics_print(&sources, &response->owned);
 	response->status = response->owned.failed ? 500 : 200;
 	response->content_type = "text/plain; version=0.0.4; charset=utf-8";
@@ -195,10 +210,12 @@ static void on_http(void *context, const struct net_request *request, struct net
 	struct http *http = context;
 	if (!check_host(http, request, response))
 		return;
+	if (openai_takes(request->path) && !check_origin(http, request, response))
+		return;
 	if (openai_takes(request->path))
 		openai_get(http->openai, request, response);
-	else if (!strcmp(request->path, "/healthz"))
-		serve_health(response);
+	else if (!strcmp(request->path, "/healthz") || !strcmp(request->path, "/readyz"))
+		serve_health(http, request->path[1] == 'r', response);
 	else if (!strcmp(request->path, "/schema/api.json"))
 		serve_schema(response);
 	else if (!strcmp(request->path, "/ca.pem"))
@@ -231,6 +248,7 @@ static bool upgrade_client(struct http *http, const struct net_request *request,
 		return false;
 	}
 	*upgraded = (struct upgraded){.to = &to_client, .user = client};
+	response->known = token || local;
 	return true;
 }
 
@@ -250,6 +268,7 @@ static bool upgrade_node(struct http *http, const struct net_request *request, s
 	if (local || authority_accepts(http->params.authority, &request->certificate, node_id)) {
 		struct node_link_params link = {.local = local, .node_id = node_id, .peer = request->peer};
 		*upgraded = (struct upgraded){.to = &to_node, .user = node_link_create(http->params.nodes, &link)};
+		response->known = response->patient = true;
 		return true;
 	}
 	// With a certificate all the same: a node that was removed.
@@ -274,7 +293,8 @@ static bool on_options(void *context, const struct net_request *request, struct 
 static bool on_post(void *context, const struct net_request *request, void **user, struct net_response *response)
 {
 	struct http *http = context;
-	if (!openai_takes(request->path) || !check_host(http, request, response))
+	if (!openai_takes(request->path) || !check_host(http, request, response) ||
+	    !check_origin(http, request, response))
 		return false;
 	return openai_post(http->openai, request, user, response);
 }
@@ -290,6 +310,7 @@ static bool upgrade_worker(struct http *http, const struct net_request *request,
 		return false;
 	}
 	*upgraded = (struct upgraded){.to = &to_worker, .user = worker_link_create(http->params.tenants, node_id)};
+	response->known = response->patient = upgraded->user != NULL;
 	if (!upgraded->user)
 		fail(response, STATUS_RATE_LIMITED, "too many workers have not said whose they are", NULL);
 	return upgraded->user;
@@ -307,6 +328,7 @@ static bool upgrade_model(struct http *http, const struct net_request *request, 
 	}
 	*upgraded = (struct upgraded){.to = &to_model,
 				      .user = shards_link_create(instances_shards(http->params.instances), node_id)};
+	response->known = response->patient = true;
 	return true;
 }
 
@@ -420,6 +442,8 @@ enum status http_create(struct http **out, const struct http_params *params, str
 					  .port = params->port,
 					  .tls = params->tls,
 					  .connections = (unsigned)limits_get(params->limits, LIMIT_CONNECTIONS_ID),
+					  .strangers = (unsigned)limits_get(params->limits, LIMIT_STRANGERS_ID),
+					  .stall_ms = (int)limits_get(params->limits, LIMIT_ANSWER_STALL_MS_ID),
 					  .ping_s = LIMIT_CLIENT_PING_S,
 					  .silence_s = LIMIT_CLIENT_SILENCE_S,
 					  .subprotocols = subprotocols,

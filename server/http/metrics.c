@@ -210,6 +210,11 @@ void metrics_print(const struct metrics_sources *sources, struct buffer *out)
 	one(out, "exogpu_store_commits_total", "counter", "Transactions of the state database.", (double)store.commits);
 	one(out, "exogpu_store_commit_failures_total", "counter", "Transactions that failed.",
 	    (double)store.commit_failures);
+	one(out, "exogpu_store_wrong_pages", "gauge",
+	    "Pages of the state database that were read since the start and are not as they were written.",
+	    (double)store.wrong_pages);
+	one(out, "exogpu_store_damaged", "gauge",
+	    "1 once the state database was found damaged: no change is stored until the next start.", store.damaged);
 	one(out, "exogpu_store_commit_seconds_total", "counter", "Time spent in transactions.", store.commit_seconds);
 	one(out, "exogpu_store_state_bytes", "gauge", "Size of the state database.", (double)store.state_bytes);
 	one(out, "exogpu_store_history_bytes", "gauge", "Size of the history database.", (double)store.history_bytes);

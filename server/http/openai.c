@@ -11,6 +11,7 @@ struct openai {
 	struct openai_params params;
 	struct openai_parser *parser;
 	struct answer *answers;
+	size_t choices;               // with their alternatives, that wait for their clients, of all answers
 	size_t input_tokens;          // that inputs for embeddings are given as, of all answers
 	struct net_header headers[6]; // of the answer that is being made
 };
@@ -40,6 +41,19 @@ static int endpoint_of(const char *path)
 	return -1;
 }
 
+bool openai_hold_choices(struct openai *openai, size_t more)
+{
+	if (more > LIMIT_ALL_CHOICES - openai->choices)
+		return false;
+	openai->choices += more;
+	return true;
+}
+
+void openai_let_go_of_choices(struct openai *openai, size_t fewer)
+{
+	openai->choices -= fewer;
+}
+
 // ---- headers ----
 
 // The origin that may read the answer; "" if none may that asks.
@@ -49,6 +63,11 @@ static const char *allowed_origin(const struct openai *openai, const char *origi
 	while (one && *one && strcasecmp(*one, origin) != 0)
 		one++;
 	return origin[0] && one && *one ? origin : "";
+}
+
+bool openai_origin_named(const struct openai *openai, const char *origin)
+{
+	return allowed_origin(openai, origin)[0] != 0;
 }
 
 static void add_headers(struct openai *openai, struct net_response *response, const char *origin, bool preflight)
@@ -247,7 +266,8 @@ static void answer_destroy(struct answer *answer)
 	if (answer->next)
 		answer->next->link = answer->link;
 	buffer_finish(&answer->text);
-	json_destroy(&answer->choices);
+	answer_drop_choices(answer);
+	json_destroy(&answer->sampling);
 	json_destroy(&answer->inputs);
 	free(answer);
 }
@@ -360,6 +380,8 @@ enum status answer_generate(struct answer *answer, struct json *call, struct err
 	enum status status = answer_ask(answer, &answer->generation, &params, error);
 	if (status)
 		answer_refused(answer, status);
+	else
+		answer->sampling = json_copy(generation_sampling(answer->generation));
 	return status;
 }
 
@@ -499,6 +521,7 @@ void openai_get(struct openai *openai, const struct net_request *request, struct
 	struct json *json = NULL;
 	const size_t length = sizeof models_path - 1;
 	enum status status = access_admit(openai->params.access, request, SCOPE_INFER, "infer.models", &caller, &error);
+	response->known = !status;
 	const bool below = !strncmp(request->path, models_path, length) && request->path[length] == '/';
 	const struct model_record *model = below ? models_find(openai->params.models, request->path + length + 1)
 						 : NULL;

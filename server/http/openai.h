@@ -33,6 +33,7 @@ void openai_destroy(struct openai **openai);
 bool openai_answering(const struct openai *openai); // somebody waits, or has not got all of an answer
 
 bool openai_takes(const char *path);
+bool openai_origin_named(const struct openai *openai, const char *origin); // by the operator: its pages may use /v1
 // As struct net_handler has them, with the struct openai instead of its context.
 void openai_get(struct openai *openai, const struct net_request *request, struct net_response *response);
 void openai_options(struct openai *openai, const struct net_request *request, struct net_response *response);

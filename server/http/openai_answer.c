@@ -3,6 +3,8 @@
 #include "common/base/base64.h"
 #include "server/http/openai_inside.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +23,26 @@ struct json *openai_usage(int64_t prompt_tokens, int64_t cached_tokens, int64_t 
 
 // ---- log-probabilities ----
 
-// The bytes of a token: as text (what is no UTF-8 becomes U+FFFD), and as the numbers they are.
+// The bytes of a token: as text, and as the numbers they are. One that is no whole characters is named by its bytes, as
+// OpenAI does: each has a name of its own.
+static void set_name(struct json *out, const struct buffer *bytes)
+{
+	struct buffer name;
+	char one[8];
+	if (json_utf8(buffer_text(bytes), bytes->length)) {
+		json_set_string(out, "token", buffer_text(bytes));
+		return;
+	}
+	buffer_init(&name, LIMIT_BODY_BYTES);
+	buffer_append_text(&name, "bytes:");
+	for (size_t i = 0; i < bytes->length; i++) {
+		snprintf(one, sizeof one, "\\x%02x", bytes->data[i]);
+		buffer_append_text(&name, one);
+	}
+	json_set_string(out, "token", buffer_text(&name));
+	buffer_finish(&name);
+}
+
 static void add_token(struct json *out, const struct json *choice, bool numbers, struct buffer *text)
 {
 	const char *encoded = json_get_string(choice, "bytes", "");
@@ -34,8 +55,8 @@ static void add_token(struct json *out, const struct json *choice, bool numbers,
 	buffer_clear(text);
 	if (bytes && bytes < sizeof raw && base64_decode(encoded, strlen(encoded), raw, bytes))
 		buffer_append(text, raw, bytes);
-	json_set_string(out, "token", buffer_text(text));
-	json_set_number(out, "logprob", json_get_number(choice, "logprob", 0));
+	set_name(out, text);
+	json_set_number(out, "logprob", json_get_number(choice, "logprob", (double)NAN)); // null: nothing is said of it
 	if (!numbers)
 		return;
 	struct json *list = json_new_array();
@@ -93,6 +114,10 @@ static struct json *text_logprobs(const struct answer *answer)
 			json_destroy(&likely);
 			left--;
 		}
+		if (json_type(json_get(one, "logprob")) == JSON_NULL) {
+			json_destroy(&top);
+			top = json_new_null();
+		}
 		json_push(tops, top);
 	}
 	json_set(json, "tokens", tokens);
@@ -103,6 +128,13 @@ static struct json *text_logprobs(const struct answer *answer)
 	return json;
 }
 
+void answer_drop_choices(struct answer *answer)
+{
+	openai_let_go_of_choices(answer->openai, answer->held_choices);
+	answer->held_choices = 0;
+	json_destroy(&answer->choices);
+}
+
 static void add_logprobs(struct answer *answer, struct json *choice)
 {
 	const bool chat = answer->endpoint == ENDPOINT_CHAT;
@@ -110,7 +142,7 @@ static void add_logprobs(struct answer *answer, struct json *choice)
 		json_set_null(choice, "logprobs");
 	else
 		json_set(choice, "logprobs", chat ? chat_logprobs(answer) : text_logprobs(answer));
-	json_destroy(&answer->choices);
+	answer_drop_choices(answer);
 }
 
 // ---- objects ----
@@ -146,6 +178,8 @@ static void send_chunk(struct answer *answer, const char *role, const char *text
 	json_set_string(choice, "finish_reason", reason);
 	json_push(choices, choice);
 	struct json *json = head(answer, chat ? "chat.completion.chunk" : "text_completion", choices);
+	if (reason)
+		json_set(json, "sampling", json_copy(answer->sampling));
 	if (answer->wants_usage)
 		json_set_null(json, "usage");
 	answer_event(answer, json);
@@ -179,15 +213,29 @@ static void send_whole(struct answer *answer, const char *reason, struct json *u
 	json_push(choices, choice);
 	struct json *json = head(answer, chat ? "chat.completion" : "text_completion", choices);
 	json_set(json, "usage", usage);
+	json_set(json, "sampling", json_copy(answer->sampling));
 	answer_json(answer, json);
 }
 
 // ---- what comes ----
 
+static void give_up(struct answer *answer, enum status status, const char *why)
+{
+	struct error fault = {0};
+	generation_cancel(&answer->generation);
+	error_set(&fault, status, "%s", why);
+	if (status == STATUS_RATE_LIMITED)
+		error_hint(&fault, "ask again in a moment, for fewer top_logprobs, or with stream");
+	answer_fail(answer, &fault, NULL);
+}
+
 void answer_started(void *context, uint64_t prompt_tokens)
 {
 	struct answer *answer = context;
 	answer->prompt_tokens = prompt_tokens;
+	if (!answer->streams && answer->echo && answer->logprobs >= 0 && prompt_tokens > LIMIT_ANSWER_CHOICES)
+		give_up(answer, STATUS_LIMIT_EXCEEDED,
+			"the prompt has too many tokens to be scored in one answer: ask with stream");
 	if (!answer->streams)
 		return;
 	answer_begin_events(answer);
@@ -203,25 +251,52 @@ void answer_flush(struct answer *answer)
 	buffer_clear(&answer->text);
 }
 
+static uint64_t characters_of(const char *text)
+{
+	uint64_t count = 0;
+	for (; *text; text++)
+		count += (*text & 0xC0) != 0x80;
+	return count;
+}
+
+// The last of the choices are those of the tokens; before them stand those of the prompt, with echo. False: there is no
+// room for them.
+static bool take_choices(struct answer *answer, const struct json *delta)
+{
+	const struct json *choices = json_get(delta, "choices");
+	const size_t tokens = json_count(json_get(delta, "tokens")), count = json_count(choices);
+	size_t at = 0, more = 0;
+	for (const struct json *one = json_first(choices); one; one = json_next(one))
+		more += 1 + json_count(json_get(one, "top"));
+	if (!openai_hold_choices(answer->openai, more))
+		return false;
+	answer->held_choices += more;
+	if (!answer->choices)
+		answer->choices = json_new_array();
+	for (const struct json *one = json_first(choices); one; one = json_next(one), at++) {
+		struct json *copy = json_copy(one);
+		if (at + tokens >= count)
+			json_set_integer(copy, "offset", json_get_integer(one, "offset", 0) + (int64_t)answer->echoed);
+		json_push(answer->choices, copy);
+	}
+	return true;
+}
+
 void answer_delta(void *context, const struct json *delta)
 {
 	struct answer *answer = context;
-	struct error fault = {0};
+	const char *text = json_get_string(delta, "text", "");
 	size_t before = answer->choices ? json_count(answer->choices) : 0;
-	buffer_append_text(&answer->text, json_get_string(delta, "text", ""));
-	if (answer->logprobs >= 0) {
-		if (!answer->choices)
-			answer->choices = json_new_array();
-		for (const struct json *one = json_first(json_get(delta, "choices")); one; one = json_next(one))
-			json_push(answer->choices, json_copy(one));
-	}
-	if (answer->text.failed || before > LIMIT_ANSWER_CHOICES) {
-		generation_cancel(&answer->generation);
-		error_set(&fault, STATUS_LIMIT_EXCEEDED, "the answer is too long to be kept until it is taken");
-		answer_fail(answer, &fault, NULL);
-	} else if (answer->begun && net_exchange_queued(answer->exchange) < HELD_BACK_BYTES) {
+	buffer_append_text(&answer->text, text);
+	answer->generates |= json_count(json_get(delta, "tokens")) > 0;
+	if (answer->echo && !answer->generates)
+		answer->echoed += characters_of(text);
+	if (answer->logprobs >= 0 && !take_choices(answer, delta))
+		give_up(answer, STATUS_RATE_LIMITED, "too many log-probabilities wait to be taken");
+	else if (answer->text.failed || before > LIMIT_ANSWER_CHOICES)
+		give_up(answer, STATUS_LIMIT_EXCEEDED, "the answer is too long to be kept until it is taken");
+	else if (answer->begun && net_exchange_queued(answer->exchange) < HELD_BACK_BYTES)
 		answer_flush(answer);
-	}
 }
 
 void answer_ended(void *context, enum status status, const struct json *end, const struct error *error)

@@ -17,15 +17,21 @@ struct answer {
 	char origin[256];              // of a page that may read the answer; ""
 	char id[48];
 	int64_t created_s;
-	// What is asked for.
+	// The request.
 	char model[MODEL_NAME_BYTES];
+	char unknown[65]; // a parameter that there is not, by its name
 	bool streams, wants_usage, echo;
 	int logprobs; // -1: none; else how many of the most likely ones beside each token
-	// What has come and is not on its way.
+	// The part of the answer that has come and is not being sent.
 	bool begun; // the events have
 	struct buffer text;
 	struct json *choices; // TokenChoices; NULL: none
+	size_t held_choices;  // how many these are with their alternatives, counted in `openai`
+	// With echo: characters of the prompt, which come before any token, and from which offsets are to be counted.
+	uint64_t echoed;
+	bool generates; // a token has come
 	uint64_t prompt_tokens;
+	struct json *sampling; // what its tokens are drawn by, as generation_sampling has it; NULL: not known yet
 	// Embeddings.
 	struct json *inputs;          // (array), each text or tokens
 	size_t input_tokens;          // that they are given as
@@ -35,6 +41,9 @@ struct answer {
 };
 
 // ---- openai.c ----
+// So many more choices are held (or fewer). False: there is no room for them, and nothing was counted.
+bool openai_hold_choices(struct openai *openai, size_t more);
+void openai_let_go_of_choices(struct openai *openai, size_t fewer);
 // Fill the response with OpenAI's shape of an error. `param`: which parameter is to blame; may be NULL.
 void openai_fail(struct net_response *response, const struct error *error, const char *param);
 // Answer, or end the events, with an error.
@@ -48,7 +57,7 @@ void answer_event(struct answer *answer, struct json *json);
 void answer_begin_events(struct answer *answer);
 // Ask a worker: `call` is taken. Errors: generation_start's.
 enum status answer_generate(struct answer *answer, struct json *call, struct error *error);
-// What every such question says; `ended` and its context are to be added.
+// The parameters that every such request has; the caller adds `ended` and its context.
 struct generation_params answer_question(const struct answer *answer, struct json *call);
 enum status answer_ask(struct answer *answer, struct generation **out, const struct generation_params *params,
 		       struct error *error);
@@ -62,7 +71,7 @@ void openai_read_through(struct answer *answer, struct openai_reading *reading);
 enum status openai_read(struct answer *answer, const struct json *body, struct json **call, const char **param,
 			struct error *error);
 
-// What came of a body.
+// The outcome of reading a body.
 struct openai_reading {
 	enum status status;
 	struct error error;
@@ -83,10 +92,11 @@ enum status openai_parser_take(struct openai_parser *parser, struct answer *answ
 			       struct error *error);
 
 // ---- openai_answer.c ----
-// What struct generation_params calls, with the answer as context.
+// The callbacks for struct generation_params, with the answer as context.
 void answer_started(void *context, uint64_t prompt_tokens);
 void answer_delta(void *context, const struct json *delta);
 void answer_ended(void *context, enum status status, const struct json *end, const struct error *error);
+void answer_drop_choices(struct answer *answer);
 void answer_flush(struct answer *answer); // an event for what has gathered
 struct json *openai_usage(int64_t prompt_tokens, int64_t cached_tokens, int64_t generated_tokens);
 

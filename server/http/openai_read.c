@@ -12,7 +12,8 @@
 #include <string.h>
 
 enum { CHAT = 1, TEXT = 2, EMBED = 4, ANY = 7 };
-enum { COMPLETION_TOKENS = 16 }; // that /v1/completions generates where it is not said
+// How many tokens are generated where it is not said: OpenAI's own number, and one that ends an answer that does not.
+enum { COMPLETION_TOKENS = 16, CHAT_TOKENS = 4096 };
 
 struct reading {
 	struct answer *answer;
@@ -495,6 +496,17 @@ static int endpoint_bit(enum endpoint endpoint)
 	return endpoint == ENDPOINT_CHAT ? CHAT : endpoint == ENDPOINT_COMPLETIONS ? TEXT : EMBED;
 }
 
+// Its name is to blame, and is the body's, which goes; one that is too long to be kept is told in the message alone.
+static enum status no_such(struct reading *reading, const char *name)
+{
+	struct answer *answer = reading->answer;
+	if (strlen(name) < sizeof answer->unknown) {
+		snprintf(answer->unknown, sizeof answer->unknown, "%s", name);
+		reading->param = answer->unknown;
+	}
+	return error_set(reading->error, STATUS_INVALID_PARAMS, "there is no parameter %.64s here", name);
+}
+
 static enum status read_all(struct reading *reading)
 {
 	enum status status = STATUS_OK;
@@ -508,8 +520,7 @@ static enum status read_all(struct reading *reading)
 			continue;
 		reading->param = at < PARAMETERS ? parameters[at].name : NULL;
 		if (at == PARAMETERS)
-			status = error_set(reading->error, STATUS_INVALID_PARAMS, "there is no parameter %.64s here",
-					   json_name(one));
+			status = no_such(reading, json_name(one));
 		else if (!parameters[at].read)
 			status = refuse(reading, NULL);
 		else
@@ -533,13 +544,6 @@ static enum status check(struct reading *reading)
 		return answer->inputs ? STATUS_OK : missing(reading, "input");
 	if (!json_get(reading->call, "prompt"))
 		return missing(reading, answer->endpoint == ENDPOINT_CHAT ? "messages" : "prompt");
-	if (answer->echo && answer->logprobs >= 0) {
-		reading->param = "logprobs";
-		error_hint(reading->error,
-			   "leave out echo: there are log-probabilities of what is generated only, none "
-			   "of the prompt");
-		return wrong(reading, "cannot be had together with echo here");
-	}
 	if (answer->wants_usage && !answer->streams) {
 		reading->param = "stream_options";
 		return wrong(reading, "needs stream to be true");
@@ -547,7 +551,7 @@ static enum status check(struct reading *reading)
 	return STATUS_OK;
 }
 
-// What is not said: another draw each time, and few tokens where there is no conversation to end.
+// A request that does not say it gets another seed each time, and a bounded answer.
 static enum status fill_in(struct reading *reading)
 {
 	uint64_t seed = 0;
@@ -556,8 +560,9 @@ static enum status fill_in(struct reading *reading)
 			return error_set(reading->error, STATUS_UNAVAILABLE, "the system gives no random numbers");
 		json_set_integer(reading->sampling, "seed", (int64_t)(seed >> 11));
 	}
-	if (reading->answer->endpoint == ENDPOINT_COMPLETIONS && !json_get(reading->call, "max_tokens"))
-		json_set_integer(reading->call, "max_tokens", COMPLETION_TOKENS);
+	if (!json_get(reading->call, "max_tokens"))
+		json_set_integer(reading->call, "max_tokens",
+				 reading->answer->endpoint == ENDPOINT_CHAT ? CHAT_TOKENS : COMPLETION_TOKENS);
 	json_set(reading->call, "sampling", reading->sampling);
 	reading->sampling = NULL;
 	return STATUS_OK;

@@ -95,10 +95,10 @@ static void hand_over(struct demand *demand, struct instance *instance)
 static void fail(struct demand *demand, enum status status, const struct error *error)
 {
 	struct instance *there = other(demand);
-	audit_count(demand->line.all->params.audit, &(struct audit_tally){.by = &demand->by,
-									  .action = "instance.create",
-									  .target = demand->line.model_id,
-									  .outcome = status});
+	audit_tell(demand->line.all->params.audit, &(struct audit_tally){.by = &demand->by,
+									 .action = "instance.create",
+									 .target = demand->line.model_id,
+									 .outcome = status});
 	if (there)
 		hand_over(demand, there);
 	else
@@ -115,7 +115,7 @@ static void started(void *context, enum status status, const struct instance *st
 	struct instance *instance = demand->line.all->first;
 	while (instance != started)
 		instance = instance->next;
-	if (instance->state == INSTANCE_FAILED) { // sooner than it was stored
+	if (instance->state == INSTANCE_FAILED && !instance->shown) { // sooner than it was stored
 		struct error fault = {.status = STATUS_UNAVAILABLE};
 		snprintf(fault.message, sizeof fault.message, "%.383s", instance->state_reason);
 		end_with(demand, &fault);
@@ -135,7 +135,7 @@ static void written(void *context, enum status status, const struct error *error
 	if (!status)
 		status = instances_refuse(demand->line.all, &fault);
 	if (!status && other(demand))
-		status = error_set(&fault, STATUS_CONFLICT, "another instance was begun meanwhile");
+		status = error_set(&fault, STATUS_CONFLICT, "another instance was started in the meantime");
 	if (!status)
 		status = instances_start(demand->line.all, params, started, demand, &fault);
 	json_destroy(&params);

@@ -225,7 +225,8 @@ bool fetch_resolve(const char *base, const char *location, char out[FETCH_URL_BY
 		    !curl_url_set(url, CURLUPART_URL, location, 0) && take_parts(url, &parts) &&
 		    strlen(parts.host) <= HOST_BYTES_MOST &&
 		    curl_url_get(url, CURLUPART_USER, &user, 0) == CURLUE_NO_USER &&
-		    !curl_url_get(url, CURLUPART_URL, &whole, 0) && strlen(whole) < FETCH_URL_BYTES;
+		    !curl_url_get(url, CURLUPART_URL, &whole, 0) && strlen(whole) < FETCH_URL_BYTES &&
+		    is_visible(whole);
 	snprintf(out, FETCH_URL_BYTES, "%s", good ? whole : "");
 	out[strcspn(out, "#")] = 0;
 	curl_free(user);

@@ -1,4 +1,4 @@
-/* What a server of files says before the bytes, and where it may be: read here, bounded, from whatever comes.
+/* Reads the headers of a file server's answer, bounded whatever comes, and checks the address that it names.
  * Pure. Thread: any. */
 #pragma once
 #include "common/base/status.h"
@@ -10,7 +10,7 @@ struct sockaddr;
 
 enum { FETCH_URL_BYTES = 4097, FETCH_ETAG_BYTES = 257, FETCH_ORIGIN_BYTES = 320 };
 
-// Of one answer; zero before its first line. Absent is "", false or -1.
+// The headers of one answer; zero before its first line. Absent values are "", false or -1.
 struct fetch_headers {
 	long status;
 	size_t bytes;   // of all lines so far
@@ -26,7 +26,7 @@ struct fetch_headers {
 	int64_t date_s, retry_date_s; // since 1970
 };
 void fetch_headers_init(struct fetch_headers *headers);
-// One line as it came, its end included. A status line begins anew.
+// Take in one line as it came, its end included. A status line starts a new answer.
 void fetch_headers_take(struct fetch_headers *headers, const char *line, size_t length);
 // How long to wait before asking again, if the server says: at most LIMIT_FETCH_WAIT_S.
 int64_t fetch_headers_wait_s(const struct fetch_headers *headers);

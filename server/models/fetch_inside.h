@@ -76,5 +76,5 @@ void fetch_job_found(struct fetch_job *job);
 void fetch_job_failed(struct fetch_job *job, const struct error *why, bool final, int64_t wait_s);
 void fetch_job_end(struct fetch_job *job, const struct error *why); // NULL: all is there
 void fetch_tell_picked(struct fetch_job *job, const char *why);
-// What an HTTP status that is no success means. *final: asking again changes nothing.
+// Turn an HTTP status that is no success into an error. *final is true if asking again changes nothing.
 void fetch_explain(const struct fetch_headers *headers, const char *url, bool token, bool *final, struct error *error);

@@ -70,7 +70,7 @@ void fetch_explain(const struct fetch_headers *headers, const char *url, bool to
 		error_set(error, STATUS_FORBIDDEN, "%.100s refuses it (HTTP %ld)", host, status);
 		error_hint(error, token ? "the access token does not open it: accept the model's terms there, or take "
 					  "another token"
-					: "it may want an access token: add it again with one (--token-file)");
+					: "it may need an access token: add it again with one (--token-file)");
 	} else if (status == 404 || status == 410) {
 		error_set(error, STATUS_NOT_FOUND, "%.100s does not have it (HTTP %ld)", host, status);
 	} else if (status == 429) {

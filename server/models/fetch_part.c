@@ -106,7 +106,7 @@ static bool read_line(struct fetch_part *part, char *line)
 	struct fetch_identity *identity = &part->identity;
 	if (!strncmp(line, "bytes ", 6)) {
 		identity->bytes = strtoll(line + 6, &end, 10);
-		return !*end && identity->bytes > 0;
+		return !*end && identity->bytes > 0 && !part->count; // ranges are of this length, and come after it
 	}
 	if (!strncmp(line, "sha256 ", 7)) {
 		snprintf(identity->sha256, sizeof identity->sha256, "%.64s", line + 7);

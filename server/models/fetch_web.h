@@ -1,4 +1,4 @@
-/* One question to a server of the web after the other, many at a time: what libcurl is used for.
+/* HTTP requests by libcurl, many at a time.
  *
  * A question is a GET. Redirects are followed here, one by one, so that each step is looked at: at most
  * LIMIT_FETCH_REDIRECTS; never from https to http; an access token goes to the origin that it was given for and to no
@@ -30,7 +30,7 @@ struct web_params {
 	int64_t limit_ms;     // of all of it; 0: only that something comes
 	// Headers of a redirect, before it is followed; may be NULL.
 	void (*redirect)(void *context, const struct fetch_headers *headers);
-	// Of an answer that is no redirect: whether its body is wanted. NULL: of 200 and 206.
+	// Decides whether the body of an answer that is no redirect is wanted. NULL: the bodies of 200 and 206 are.
 	bool (*begin)(void *context, const struct fetch_headers *headers, const char *url);
 	bool (*body)(void *context, const uint8_t *bytes, size_t length); // false: enough
 	void (*done)(void *context, const struct web_answer *answer);     // the question is gone after this

@@ -448,31 +448,24 @@ static struct instance *find(const struct instances *instances, const struct pla
 														: NULL;
 }
 
-static void put_on_record(const struct instance *instance, const struct placing_giver *giver, const char *model_name)
+// With how it is now: `device` is where it lay.
+static void keep_and_tell(struct instance *instance, const struct placing_giver *giver,
+			  const struct cluster_device *device, const char *model_name)
 {
 	struct buffer text;
 	struct json *detail = json_new_object();
-	const struct cluster_device *device = instance->stages[0].device;
 	buffer_init(&text, LIMIT_AUDIT_DETAIL_BYTES);
 	json_set_string(detail, "model", instance->model_name);
 	json_set_string(detail, "to", model_name);
 	json_set_string(detail, "how", giver->ends ? "unloaded" : "spilled");
 	json_set_integer(detail, "idle_s", giver->idle_ms / 1000);
 	json_print(detail, &text);
-	struct audit *audit = instance->all->params.audit;
-	const struct audit_event event = {.by = &audit_server,
-					  .action = "instance.gave_way",
-					  .target = instance->instance_id,
-					  .node_id = cluster_device_node_id(device),
-					  .device_id = cluster_device_id(device),
-					  .detail = text.failed ? NULL : buffer_text(&text)};
-	if (audit_write(audit, &event, NULL, NULL, NULL))
-		audit_count(audit, &(struct audit_tally){.by = event.by,
-							 .action = event.action,
-							 .target = event.target,
-							 .node_id = event.node_id,
-							 .device_id = event.device_id,
-							 .detail = event.detail});
+	instance_keep_told(instance, &(struct audit_tally){.by = &audit_server,
+							   .action = "instance.gave_way",
+							   .target = instance->instance_id,
+							   .node_id = cluster_device_node_id(device),
+							   .device_id = cluster_device_id(device),
+							   .detail = text.failed ? NULL : buffer_text(&text)});
 	buffer_finish(&text);
 	json_destroy(&detail);
 }
@@ -493,16 +486,18 @@ static void displace(struct instance *instance, struct instance *to)
 static void act(struct instance *instance, const struct placing_giver *giver, struct instance *to)
 {
 	const char *model_name = to->model_name;
+	const struct cluster_device *device = instance->stages[0].device;
 	char idle[AGE_BYTES];
 	struct error fault = {0};
 	age(giver->idle_ms, idle);
 	log_info("models", "instance %s of %s, idle for %s, gives way to %s: it is %s", instance->instance_id,
 		 instance->model_name, idle, model_name, giver->ends ? "unloaded" : "spilled to the host's memory");
-	put_on_record(instance, giver, model_name);
+	instance_changes(instance);
 	snprintf(instance->recovery.gave_way, sizeof instance->recovery.gave_way, "idle for %s, it gave way to %.100s",
 		 idle, model_name);
 	if (!giver->ends) {
 		recover_spill(instance, giver);
+		keep_and_tell(instance, giver, device, model_name);
 		return;
 	}
 	error_set(&fault, STATUS_UNAVAILABLE, "the model was unloaded: it gave way to %.128s", model_name);
@@ -510,7 +505,7 @@ static void act(struct instance *instance, const struct placing_giver *giver, st
 	snprintf(instance->gave_way_to, sizeof instance->gave_way_to, "%s", to->instance_id);
 	instance->gave_way_ms = clock_wall_ms();
 	displace(instance, to);
-	instance_keep(instance);
+	keep_and_tell(instance, giver, device, model_name);
 	instance_publish(instance);
 }
 
@@ -573,16 +568,16 @@ void giveway_return(struct instance *instance)
 	}
 }
 
-void giveway_returned(const struct instance *instance)
+void giveway_returned(struct instance *instance)
 {
 	log_info("models", "instance %s of %s is loaded again: what it was unloaded for did not come up",
 		 instance->instance_id, instance->model_name);
 	const struct cluster_device *device = instance->stages[0].device;
-	audit_count(instance->all->params.audit, &(struct audit_tally){.by = &audit_server,
-								       .action = "instance.create",
-								       .target = instance->instance_id,
-								       .node_id = cluster_device_node_id(device),
-								       .device_id = cluster_device_id(device)});
+	instance_keep_told(instance, &(struct audit_tally){.by = &audit_server,
+							   .action = "instance.create",
+							   .target = instance->instance_id,
+							   .node_id = cluster_device_node_id(device),
+							   .device_id = cluster_device_id(device)});
 }
 
 // The other instance is not wanted any more, or came up (as one did that gave way itself since), and its end or this

@@ -1,4 +1,4 @@
-/* What Hugging Face and Ollama say of their models: their answers read, and the questions that they are asked.
+/* Hubs: makes the questions for Hugging Face and Ollama, and reads their answers about models.
  *
  * Answers are hostile until they are read: every list is bounded, every name goes through source.h. Pure. Thread: any.
  */

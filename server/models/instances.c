@@ -54,18 +54,27 @@ static void publish(const struct instance *instance, struct json *changed, struc
 	events_publish(instance->all->params.events, TOPIC_PLACEMENT, event_key(instance->instance_id), event);
 }
 
-void instance_publish_removed(const struct instance *instance)
+void instance_publish_removed(struct instance *instance)
 {
+	instance->removed = instance->unsaved;
+	if (instance->unsaved)
+		return;
 	struct json *removed = json_new_array();
 	json_push(removed, json_new_string(instance->instance_id));
 	publish(instance, json_new_array(), removed);
 }
 
-void instance_publish(const struct instance *instance)
+void instance_publish_shown(const struct instance *instance)
 {
 	struct json *changed = json_new_array();
 	json_push(changed, instance_json(instance));
 	publish(instance, changed, json_new_array());
+}
+
+void instance_publish(const struct instance *instance)
+{
+	if (!instance->shown)
+		instance_publish_shown(instance);
 }
 
 // ---- memory ----
@@ -113,30 +122,33 @@ static void let_go(struct instance *instance, const char *why)
 
 void instance_set_failed(struct instance *instance, const struct error *fault)
 {
-	struct error told = {0};
+	instance_changes(instance);
 	instance->state = INSTANCE_FAILED;
 	instance->failed_ms = clock_steady_ms();
 	snprintf(instance->state_reason, sizeof instance->state_reason, "%s", fault->message);
 	log_warning("models", "instance %s of %s has failed: %s", instance->instance_id, instance->model_name,
 		    fault->message);
 	const struct cluster_device *device = instance->stage_count ? instance->stages[0].device : NULL;
-	audit_count(instance->all->params.audit,
-		    &(struct audit_tally){.by = &audit_server,
-					  .action = "instance.failed",
-					  .target = instance->instance_id,
-					  .node_id = device ? cluster_device_node_id(device) : NULL,
-					  .device_id = device ? cluster_device_id(device) : NULL,
-					  .outcome = fault->status});
-	instance_forget(instance);
+	if (instance->ready_ms)
+		instance->failed_with = *fault;
+	else
+		demand_explain(&instance->failed_with, instance->model_name, fault);
+	instance_forget_told(instance, &(struct audit_tally){.by = &audit_server,
+							     .action = "instance.failed",
+							     .target = instance->instance_id,
+							     .node_id = device ? cluster_device_node_id(device) : NULL,
+							     .device_id = device ? cluster_device_id(device) : NULL,
+							     .outcome = fault->status});
 	let_go(instance, fault->message);
-	if (!instance->ready_ms)
-		demand_explain(&told, instance->model_name, fault);
-	generations_fail(instance, instance->ready_ms ? fault : &told);
 	instance_publish(instance);
 }
 
 void instance_free(struct instance *instance)
 {
+	instance->gone = instance->unsaved;
+	if (instance->gone)
+		return;
+	instance_show_next(instance, 0);
 	json_destroy(&instance->hops);
 	json_destroy(&instance->wanted);
 	json_destroy(&instance->stepping);
@@ -204,6 +216,8 @@ void instance_parts_moved(struct instance *instance)
 void instance_parts_ready(struct instance *instance)
 {
 	const bool anew = instance->state == INSTANCE_PAUSED, loaded = !anew || instance->recovery.anew;
+	if (anew && loaded)
+		instance_changes(instance);
 	instance_hold(instance, true);
 	instance->state = INSTANCE_RUNNING;
 	instance->ready_ms = clock_wall_ms();
@@ -218,7 +232,10 @@ void instance_parts_ready(struct instance *instance)
 	else
 		instance->state_reason[0] = 0;
 	giveway_settle(instance);
-	instance_keep(instance);
+	if (anew && loaded)
+		recover_keep(instance);
+	else
+		instance_keep(instance);
 	recover_watch(instance);
 	instance_publish(instance);
 	generations_resume(instance); // what waited for it to be loaded
@@ -393,6 +410,12 @@ enum status instances_stop(struct instances *instances, const char *id, struct e
 	return STATUS_NOT_FOUND;
 }
 
+static void discovered(void *context)
+{
+	const struct instances *instances = context;
+	planner_go_on(instances->planner);
+}
+
 enum status instances_create(struct instances **out, const struct instances_params *params, struct error *error)
 {
 	struct instances *instances = calloc(1, sizeof(*instances));
@@ -408,6 +431,8 @@ enum status instances_create(struct instances **out, const struct instances_para
 		status = planner_create(&instances->planner, instances, error);
 	if (!status)
 		status = instances_restore(instances, error);
+	if (!status)
+		cluster_on_discovered(params->cluster, discovered, instances);
 	if (status)
 		instances_destroy(out);
 	return status;
@@ -417,6 +442,7 @@ void instances_shut_down(struct instances *instances)
 {
 	struct error fault = {0};
 	instances->ending = true;
+	cluster_on_discovered(instances->params.cluster, NULL, NULL);
 	instances_refuse(instances, &fault);
 	planner_shut_down(instances->planner);
 	starts_shut_down(instances, &fault); // which search no more
@@ -507,7 +533,8 @@ const char *instance_id(const struct instance *instance)
 
 const char *instance_state(const struct instance *instance)
 {
-	return instance_state_name(instance->state);
+	return instance->shown ? json_get_string(instance->shown->json, "state", "")
+			       : instance_state_name(instance->state);
 }
 
 unsigned instances_ready(const struct instances *instances, const struct model_record *model)

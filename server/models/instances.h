@@ -73,10 +73,10 @@ enum status instances_stop(struct instances *instances, const char *instance_id,
 enum status instances_move(struct instances *instances, const char *instance_id, const char *format,
 			   struct error *error);
 
-// What room there is for a model of which only its size is known: a models_look of `instances`.
+// Find the room for a model of which only the size is known: a models_look of `instances`.
 void instances_look_room(void *instances, struct models_room *room);
 
-// What nodes tell: model.fetching and hop.ended, checked.
+// Handle a node's notification, model.fetching or hop.ended; it has been checked.
 void instances_fetching(struct instances *instances, const char *node_id, const struct json *params);
 void instances_hop_ended(struct instances *instances, const char *node_id, const struct json *params);
 struct shards *instances_shards(const struct instances *instances); // for the connections that read model files

@@ -365,9 +365,12 @@ static enum status read_pins(struct placing *placing, const struct json *pins, c
 			return STATUS_UNAVAILABLE;
 		}
 		if (at == placing->wanted.device_count) {
-			error_set(error, STATUS_NOT_FOUND, "there is no device %.64s", device_id);
-			error_hint(error, "see: exogpu devices");
-			return STATUS_NOT_FOUND;
+			const bool may_come = cluster_discovering(instances->params.cluster);
+			error_set(error, may_come ? STATUS_UNAVAILABLE : STATUS_NOT_FOUND, "there is no device %.64s%s",
+				  device_id,
+				  may_come ? " yet: devices of this machine are still being looked for" : "");
+			error_hint(error, may_come ? "try again in a few seconds" : "see: exogpu devices");
+			return error->status;
 		}
 		int64_t first = json_get_integer(pin, "first_layer", 0),
 			count = json_get_integer(pin, "layer_count", 0);
@@ -391,7 +394,7 @@ static enum status read_model(struct placing *placing, const struct instances *i
 		return STATUS_NOT_FOUND;
 	}
 	if (placing->model->state != MODEL_READY) {
-		const char *reason = placing->model->state_reason;
+		const char *reason = models_why(placing->model); // it may be anybody who asks
 		return error_set(error, STATUS_CONFLICT, "%s is not ready%s%s", placing->model->name,
 				 reason[0] ? ": " : "", reason);
 	}

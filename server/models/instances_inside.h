@@ -24,7 +24,7 @@ struct placing_texts {
 		unusable[160]; // name: where there are several nodes, with its own
 };
 
-// What becomes of an instance that gives way.
+// The kinds of eviction of an instance.
 enum giveway_kind { GIVEWAY_SPILL, GIVEWAY_UNLOAD, GIVEWAY_NEVER };
 
 // An idle instance that may give way to what is placed (giveway.c): what it holds, and what becomes of it.
@@ -41,11 +41,11 @@ struct placing_giver {
 	int hosts[PLACEMENT_STAGES];                     // the device whose memory its host has; -1: it cannot spill
 	unsigned stage_count;
 	uint64_t gives[PLACEMENT_DEVICES]; // at most, of the memory of each device
-	// Of one that gives way:
+	// For an instance that is evicted:
 	bool gives_way, ends; // ends: it is unloaded; else its stages are as they are to be
 };
 
-// What an instance that is placed anew has loaded and may keep (instances_keep.c).
+// The layers that an instance has loaded and may keep when it is placed again (instances_keep.c).
 struct placing_kept {
 	struct {
 		int device;    // its place in the list; -1: its layers are lost
@@ -60,7 +60,7 @@ struct placing_kept {
 	enum tensor_format format; // FORMAT_UNKNOWN: as the file is
 };
 
-// What placement.preview and instance.create take. One block: free() ends it.
+// The parameters of placement.preview and instance.create, in one block: free() releases it.
 struct placing {
 	const struct model_record *model;
 	char model_id[MODEL_ID_BYTES];
@@ -85,7 +85,7 @@ struct placing {
 	bool lags; // readings of a device still show what an instance held there that has ended
 };
 
-// What is not to be used, and what is about to be free: for an instance that is placed anew.
+// The devices that must not be used and the memory that is about to be free, for an instance that is placed again.
 struct placing_excluded {
 	char ids[PLACEMENT_STAGES][STORE_ID_BYTES]; // (count): of nodes and of devices
 	unsigned count;
@@ -93,6 +93,12 @@ struct placing_excluded {
 	const struct instance *ending; // what its stages hold counts as free; may be NULL. Cancel when it goes
 	bool gives_way;                // idle instances do, as to one that is begun
 	bool keeps;                    // what `ending` has loaded and is not lost stays, unless that is slow
+};
+
+// An instance as it is shown while a change of it is not on disk yet.
+struct instance_shown {
+	struct instance_shown *next;
+	struct json *json;
 };
 
 enum { STAGE_TIMES = STORE_BATCHES + 2 }; // of batches, of one row, of prompts
@@ -116,14 +122,14 @@ struct instance_missing {
 	uint32_t first_layer, layer_count;
 };
 
-// What a device had no room for, though it was reckoned to have it.
+// A size that a device had no room for, although the placement counted on it.
 struct refused {
 	char device_id[STORE_ID_BYTES]; // "": none
 	uint64_t bytes;
 	int64_t used_bytes, at_ms; // by the reading then (< 0: not known); steady
 };
 
-// What becomes of an instance that has lost something (instances_recover.c).
+// The recovery of an instance that has lost something (instances_recover.c).
 struct recovery {
 	struct instance_missing missing[PLACEMENT_STAGES]; // (missing_count), while it is paused
 	unsigned missing_count;
@@ -204,10 +210,16 @@ struct instance {
 	unsigned generation_count;      // that are not cancelled
 	int64_t used_ms;                // steady: a request began or ended, or it was ready; 0: not yet
 	size_t line_tokens;             // that their prompts are given as: text counts nothing
+	uint64_t failed_epoch;          // of the placement of which the log says that a request failed
 	bool forgets;                   // a token ended while its worker could not be told
+	// While changes with an entry of the audit log are not on disk yet (instance_keep_told):
+	struct instance_shown *shown; // as it was before each of them, the oldest first; NULL: there are none
+	unsigned shown_count, unsaved;
+	bool removed, gone;       // it has been removed, which is to be told; and freed, which is to be done
+	struct error failed_with; // of one that has failed: what its requests are told
 };
 
-// What the reference token of a model led to when it first went around the parts of an instance (parts_ring.c).
+// The result of a model's reference token when it first went around the parts of an instance (parts_ring.c).
 struct instance_reference {
 	char model_id[MODEL_ID_BYTES];
 	enum tensor_format format; // held_format
@@ -248,28 +260,29 @@ enum status instances_refuse(const struct instances *instances, struct error *er
 // It ends, and is in no list any more, but may be begun again: what it was stays, and the row as it is until it is
 // kept. Nobody is told.
 void instance_displace(struct instance *instance, const struct error *fault);
-void instance_free(struct instance *instance);    // one that is in no list; its row of state.db stays
-void instance_discard(struct instance *instance); // one that was in no list yet: what it holds is free
-void instance_publish(const struct instance *instance);
-void instance_publish_removed(const struct instance *instance);
+void instance_free(struct instance *instance);          // one that is in no list; its row of state.db stays
+void instance_discard(struct instance *instance);       // one that was in no list yet: what it holds is free
+void instance_publish(const struct instance *instance); // unless a change of it is not on disk yet
+void instance_publish_shown(const struct instance *instance);
+void instance_publish_removed(struct instance *instance);
 void instance_take_placement(struct instance *instance, const struct placing *placing);
 // The next placement is where it is, with as many layers in the host's memory as these stages have.
 void instance_take_spilled(struct instance *instance, const struct placing_giver *giver);
 // Hold what the stages take, instead of what is held now; or nothing. Errors: STATUS_OUT_OF_MEMORY.
 enum status instance_hold(struct instance *instance, bool any);
-// What a worker measured of this stage (an item of `times` in the answer to instance.load); may be NULL, or JSON's
-// null.
+// Take in the times that a worker measured for this stage: an item of `times` in the answer to instance.load; may be
+// NULL, or JSON's null.
 void instance_take_times(struct instance *instance, unsigned stage, const struct json *times);
-// What its parts took for steps (steps_took of instance.state): what was measured moves towards that.
+// Take in the times that its parts took for steps (steps_took of instance.state): the measured times move towards them.
 void instance_observe(struct instance *instance, const struct json *steps_took);
 void instance_set_failed(struct instance *instance, const struct error *fault); // for good
 // It is nobody's any more; its requests are answered. Its row of state.db stays.
 void instance_remove(struct instance *instance, const struct error *fault);
-// Those of this model that failed: another try takes their place.
+// Remove the failed instances of this model: another try takes their place.
 void instances_drop_failed(struct instances *instances, const char *model_id);
 // The one of this id that is listed by itself; NULL: none, or it gave way, or comes back.
 struct instance *instances_listed(const struct instances *instances, const char *id);
-// What its parts say. `part` -1: none in particular.
+// Handle what its parts report. `part` is -1 if the report concerns no single part.
 void instance_parts_moved(struct instance *instance); // in fetching or loading
 void instance_parts_ready(struct instance *instance);
 void instance_parts_failed(struct instance *instance, const struct error *fault, int part);
@@ -279,8 +292,9 @@ void instance_parts_back(struct instance *instance); // all that were away
 bool instance_parts_notice(struct instance *instance, const char *method, const struct json *params);
 
 // instances_start.c
-// One that gave way in vain, which is taken: place it again. Nobody gives way to it. Where there is no room that is
-// tried for a while; then, or where what it lay on cannot be used, it is listed, and waits for a place.
+// Place an instance again that was evicted in vain; it is taken over. No instance is evicted for it. If there is no
+// room, the search is repeated for a while. After that, or if its devices cannot be used, it is listed and waits for a
+// place.
 void instances_start_again(struct instances *instances, struct instance *displaced);
 // These, while a place is tried: the one after this; of NULL the first. NULL: there are no more.
 const struct instance *returning_next(const struct instances *all, const struct instance *returning);
@@ -298,6 +312,7 @@ void recover_away(struct instance *instance, unsigned part, const char *why);
 void recover_back(struct instance *instance);
 void recover_moved(struct instance *instance); // more of it is fetched or loaded: requests wait on
 void recover_done(struct instance *instance);  // all its parts are ready again
+void recover_keep(struct instance *instance);  // store that, where it was placed anew, with its entry
 void recover_watch(struct instance *instance); // from now on look whether its devices are draining
 void recover_stop(struct instance *instance);  // nothing more comes of it
 // It is in no list any more, and has no place: what it lay on is missing.
@@ -307,6 +322,7 @@ void recover_restored(struct instance *instance, const char *why);
 void recover_wish(struct instance *instance); // it has no place, and something else is wanted of it: look again
 // It is ready, and stays where it is, with its layers as `giver` says; recovery.gave_way is told while it is loaded,
 // and then.
+// It is not stored yet then.
 void recover_spill(struct instance *instance, const struct placing_giver *giver);
 // It is ready, and leaves for a better place.
 void recover_move(struct instance *instance, const struct placing *placing, const char *why);
@@ -318,33 +334,44 @@ enum status instance_keep_new(const struct instance *instance,
 			      void *context);
 void instance_keep(const struct instance *instance);
 void instance_forget(const struct instance *instance);
+// A change that the audit log tells of: the instance is shown as it was before (instance_changes) until the row and the
+// entry, of one transaction, are on disk; then what is new is published, and who waits for an instance that has failed
+// is told (`failed_with`). Where they cannot be stored that is told nevertheless: it has happened.
+void instance_changes(struct instance *instance);
+void instance_show(struct instance *instance, const struct instance *as); // the same, as that one is now
+void instance_show_next(struct instance *instance, unsigned left);        // so many of these are under way
+void instance_keep_told(struct instance *instance, const struct audit_tally *entry);
+void instance_forget_told(struct instance *instance, const struct audit_tally *entry);
 // All that are stored, at the start. Errors: the store's.
 enum status instances_restore(struct instances *instances, struct error *error);
 
 // instances_adopt.c
-// What the next server finds its workers by; NULL: it cannot. No key is told, but its digest.
+// The record by which the next server finds its workers; NULL: it cannot. It holds digests of the keys, no key.
 struct json *instance_left_json(const struct instance *instance);
 // Take that (`instance->left`) for what it has, if it can be: its workers are waited for then. The model is held.
 bool instance_find_left(struct instance *instance);
 
 // instances_offer.c
 void instance_take_prediction(struct instance *instance, const struct placing *placing);
-// What it gave way with cannot be had back, which is logged: the next attempt waits twice as long, 5 min at most.
+// Note that the evicted layers cannot come back yet, which is logged: the next attempt waits twice as long, 5 min at
+// most.
 void offer_wait(struct instance *instance, const char *why);
-// Of one that is ready, now and then. True: a place is searched for, and recover_watch or recover_move follows.
+// Look now and then for a faster place for a running instance. True: a search began; recover_watch or recover_move
+// follows.
 bool offer_look(struct instance *instance);
 
 // giveway.c
 enum giveway_kind giveway_kind(const struct instance *instance);
 const char *giveway_name(enum giveway_kind kind);         // as the API has it
 int64_t giveway_idle_ms(const struct instance *instance); // since it was used; < 0: it is in use, or not ready
-// Who may give way to what is gathered.
+// Collect the instances that may be evicted for the gathered placement.
 void giveway_gather(struct placing *placing, const struct instances *instances);
 // placement_find, of what is free; where that is too little, of what idle instances hold besides. Thread: the
 // planner's. Errors: placement_find's.
 enum status giveway_find(struct placing *placing, struct error *error);
 bool giveway_any(const struct placing *placing); // any has to; then the first of its whys says so
-// Those that are to give way to `to` do. False, and nothing has happened: one of them is in use again, or gone.
+// Evict the instances that must make room for `to`. False: one of them is in use again, or gone, and nothing has
+// happened.
 bool giveway_take(struct instance *to, const struct placing *placing);
 // It is ready: those that were unloaded for it are not wanted any more.
 void giveway_settle(struct instance *instance);
@@ -352,8 +379,8 @@ void giveway_settle(struct instance *instance);
 struct instance *giveway_take_out(struct instance *instance, const char *id);
 // It is over. If it never was ready, those that were unloaded for it are loaded again, once there is room for them.
 void giveway_return(struct instance *instance);
-// One of these has a place again.
-void giveway_returned(const struct instance *instance);
+// Note that an instance that was unloaded for another has a place again.
+void giveway_returned(struct instance *instance);
 // At the start of the server: those that were unloaded for one of the others wait for that one.
 void giveway_restore(struct instances *instances);
 
@@ -382,13 +409,13 @@ enum status placing_gather_memory(struct placing **out, const struct instances *
 				  const struct model_record *model);
 
 // instances_keep.c
-// What `ending` has and may keep: on the devices that are gathered.
+// Find the layers that `ending` has and may keep, on the devices that are gathered.
 void keep_gather(struct placing *placing, const struct instance *ending);
 // giveway_find, or what keeps all that can be kept, where that is not much slower. Thread: the planner's. Errors:
 // placement_find's.
 enum status keep_find(struct placing *placing, struct error *error);
-// What it has loaded is spared, and what it holds of the rest is free. False: there is nothing of that kind; nothing
-// has happened.
+// Spare the layers that it keeps, and count the rest of its memory as free. False: there is nothing to keep, and
+// nothing has happened.
 bool keep_spare(struct instance *instance, const char *why);
 // It takes this placement, with its parts, and what it holds is held. Errors: as parts_create's; then it has none.
 enum status keep_begin(struct instance *instance, const struct placing *placing, struct error *error);
@@ -424,11 +451,12 @@ struct placing_request {
 // its asker), STATUS_OUT_OF_MEMORY, STATUS_UNAVAILABLE.
 enum status placing_start(const struct instances *instances, const struct placing_request *request,
 			  struct error *error);
-// What was started with this context is not told, and ends.
+// End the searches that were started with this context; their callbacks do not run.
 void placing_cancel(const struct instances *instances, const void *context);
 // Previews of a connection that is gone end: those that wait are told so now, one that runs soon.
 void placing_leave(const struct instances *instances, const void *connection);
 enum status planner_create(struct planner **out, const struct instances *instances, struct error *error);
+void planner_go_on(struct planner *planner);     // devices of this machine are found
 void planner_shut_down(struct planner *planner); // those that wait are told
 void planner_destroy(struct planner **planner);
 
@@ -440,7 +468,10 @@ struct json *placing_json(const struct placing *placing);                       
 struct json *instance_stage_json(const char *device_id, const struct instance_stage *stage); // Stage
 
 // instances_json.c
-struct json *instance_json(const struct instance *instance);
+struct json *instance_json(const struct instance *instance); // as it is shown
+struct json *instance_json_now(const struct instance *instance);
+// Complete what a request says of drawing tokens (NULL: it says nothing) as sampling_complete does.
+struct json *instance_sampling(const struct instance *instance, struct json *request);
 const char *instance_state_name(enum instance_state state);
 
 // instances_timing.c
@@ -448,7 +479,7 @@ const char *instance_state_name(enum instance_state state);
 struct json *instance_timing_json(const struct instance *instance, const struct json *told);
 
 // requests.c
-// Of generate.delta and generate.end. False: it breaks the contract.
+// Handle generate.delta and generate.end. False: the message breaks the contract.
 bool generations_notice(struct instance *instance, const char *method, const struct json *params);
 // Its worker has, or is about to have, none of them; then another one has, and each goes on where it was.
 void generations_pause(struct instance *instance);
@@ -478,7 +509,7 @@ bool demand_met(const struct instances *all, const void *context);
 // There is no place, and `error` says why: if `context` is a demand, that is kept.
 void demand_refused(const struct instances *all, const void *context, const struct placing *placing,
 		    const struct error *error);
-// What a question is told of a model that could not be loaded: STATUS_UNAVAILABLE, and why.
+// The error for a request to a model that could not be loaded: STATUS_UNAVAILABLE, and why.
 void demand_explain(struct error *told, const char *model_name, const struct error *error);
 void demands_shut_down(struct instances *all, const struct error *fault); // questions are answered with this
 void demands_destroy(struct instances *all);

@@ -120,6 +120,19 @@ static struct json *missing_json(const struct instance *instance)
 
 struct json *instance_json(const struct instance *instance)
 {
+	return instance->shown ? json_copy(instance->shown->json) : instance_json_now(instance);
+}
+
+struct json *instance_sampling(const struct instance *instance, struct json *request)
+{
+	struct sampling_words wanted, model;
+	sampling_say_nothing(&model);
+	sampling_read(json_get(instance->wanted, "sampling"), &wanted);
+	return sampling_complete(request, &wanted, instance->model ? &instance->model->sampling : &model);
+}
+
+struct json *instance_json_now(const struct instance *instance)
+{
 	char at[CLOCK_TEXT_BYTES];
 	const int64_t idle_ms = giveway_idle_ms(instance);
 	struct json *json = json_new_object(), *stages = json_new_array();
@@ -153,6 +166,7 @@ struct json *instance_json(const struct instance *instance)
 	instance_set_maybe(json, "tokens_per_s", instance->tokens_per_s);
 	json_set_bool(json, "chat", instance->chat);
 	json_set_string(json, "chat_template", instance->chat_template[0] ? instance->chat_template : NULL);
+	json_set(json, "sampling", instance_sampling(instance, NULL));
 	instance_set_bytes(json, "epoch", instance->epoch);
 	json_set_integer(json, "recoveries", instance->recoveries);
 	json_set_integer(json, "moves", instance->moves);

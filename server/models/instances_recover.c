@@ -112,7 +112,7 @@ static void let_go(struct instance *instance, const char *why)
 
 static void not_begun(struct instance *instance, enum status status, const struct error *error)
 {
-	snprintf(instance->state_reason, sizeof instance->state_reason, "it could not be placed anew: %.384s",
+	snprintf(instance->state_reason, sizeof instance->state_reason, "it could not be placed again: %.384s",
 		 error->message[0] ? error->message : status_text(status));
 	later(instance);
 }
@@ -389,7 +389,7 @@ void recover_back(struct instance *instance)
 
 void recover_broken(struct instance *instance)
 {
-	pause(instance, "a way between its parts is broken; they are connected anew");
+	pause(instance, "a connection between its parts is broken; they are being reconnected");
 	parts_mend(instance->parts);
 	instance_publish(instance);
 }
@@ -484,7 +484,7 @@ void recover_wish(struct instance *instance)
 
 // ---- on record ----
 
-static void put_on_record(const struct instance *instance)
+void recover_keep(struct instance *instance)
 {
 	struct buffer detail, devices;
 	struct json *json = json_new_object();
@@ -505,8 +505,8 @@ static void put_on_record(const struct instance *instance)
 	}
 	buffer_init(&detail, LIMIT_AUDIT_DETAIL_BYTES);
 	json_print(json, &detail);
-	audit_count(
-		instance->all->params.audit,
+	instance_keep_told(
+		instance,
 		&(struct audit_tally){.by = &audit_server,
 				      .action = instance->recovery.wanted ? "instance.moved" : "instance.placed_anew",
 				      .target = instance->instance_id,
@@ -548,10 +548,8 @@ void recover_done(struct instance *instance)
 {
 	struct recovery *recovery = &instance->recovery;
 	net_timer_stop(instance->all->params.loop, &instance->pause_limit);
-	if (recovery->anew) {
+	if (recovery->anew)
 		*(recovery->wanted ? &instance->moves : &instance->recoveries) += 1;
-		put_on_record(instance);
-	}
 	log_info("models", "instance %s of %s goes on after %lld ms", instance->instance_id, instance->model_name,
 		 (long long)(clock_steady_ms() - recovery->paused_ms));
 	recovery->missing_count = 0;
@@ -625,7 +623,6 @@ void recover_spill(struct instance *instance, const struct placing_giver *giver)
 	let_go(instance, "it gives way");
 	generations_pause(instance);
 	instance_take_spilled(instance, giver);
-	instance_keep(instance);
 	enum status status = instance_hold(instance, true);
 	if (!status)
 		status = parts_create(&instance->parts, instance, NULL, &error);

@@ -123,7 +123,7 @@ static void wait_for_place(struct instance *instance, const struct error *error)
 }
 
 // What becomes of one that gave way in vain, and for now has no place, or does: `instance`.
-static void come_back(struct starting *starting, enum status status, const struct instance *instance,
+static void come_back(struct starting *starting, enum status status, struct instance *instance,
 		      const struct error *error)
 {
 	struct instances *all = starting->instances;
@@ -140,14 +140,16 @@ static void come_back(struct starting *starting, enum status status, const struc
 			    "instance %s of %s, which was unloaded for a model that did not come up, is not loaded "
 			    "again: %s",
 			    returns->instance_id, returns->model_name, error->message);
-		instance_forget(returns);
+		instance_forget_told(returns, &(struct audit_tally){.by = &audit_server,
+								    .action = "instance.failed",
+								    .target = returns->instance_id,
+								    .outcome = status});
 		instance_publish_removed(returns);
 	}
 	instance_free(returns);
 }
 
-static void over(struct starting *starting, enum status status, const struct instance *instance,
-		 const struct error *error)
+static void over(struct starting *starting, enum status status, struct instance *instance, const struct error *error)
 {
 	if (starting->done)
 		starting->done(starting->context, status, instance, error);
@@ -208,7 +210,7 @@ static enum status start_placed(struct starting *starting, const struct placing 
 	struct instances *instances = starting->instances;
 	const bool whole = placing->placement.feasible && placing->placement.step == STEP_NONE;
 	if (demand_met(instances, starting->context))
-		return error_set(error, STATUS_CONFLICT, "another instance was begun meanwhile");
+		return error_set(error, STATUS_CONFLICT, "another instance was started in the meantime");
 	starting->lags = placing->lags && !whole;
 	if (starting->lags)
 		return error_set(error, STATUS_OUT_OF_MEMORY, "the memory does not show as free yet");
@@ -226,8 +228,10 @@ static enum status start_placed(struct starting *starting, const struct placing 
 	enum status status = prepare(starting, placing, &instance, error);
 	if (status)
 		return status;
-	if (starting->returns)
+	if (starting->returns) {
 		take_identity(instance, starting->returns, whole);
+		instance_show(instance, starting->returns);
+	}
 	instances_drop_failed(instances, placing->model->model_id);
 	if (instances->count >= LIMIT_INSTANCES) {
 		status = error_set(error, STATUS_LIMIT_EXCEEDED, "there are %d instances already", LIMIT_INSTANCES);
@@ -296,7 +300,6 @@ static void placed_to_start(void *context, enum status status, struct placing *p
 		status = STATUS_UNAVAILABLE;
 	}
 	if (!status && starting->returns) { // its row is there
-		instance_keep(instance);
 		over(starting, status, instance, NULL);
 		return;
 	}

@@ -110,39 +110,131 @@ enum status instance_keep_new(const struct instance *instance,
 	return status;
 }
 
-void instance_keep(const struct instance *instance)
+static enum status put_as_it_is(struct store_batch *batch, const struct instance *instance)
 {
 	struct buffer text;
-	struct store_batch *batch = NULL;
 	struct json *left = instance_left_json(instance);
 	buffer_init(&text, TEXT_BYTES);
-	enum status status = store_batch_create(&batch);
-	if (!status && left)
-		status = json_print(left, &text);
+	enum status status = left ? json_print(left, &text) : STATUS_OK;
 	if (!status)
 		status = put(batch, instance, buffer_text(&text), store_change_instance);
+	json_destroy(&left);
+	buffer_finish(&text);
+	return status;
+}
+
+static enum status put_removed(struct store_batch *batch, const struct instance *instance)
+{
+	return store_remove_instance(batch, instance->instance_id);
+}
+
+static void not_stored(const struct instance *instance, enum status status)
+{
+	log_warning("models", "what has become of instance %s could not be stored: %s", instance->instance_id,
+		    status_text(status));
+}
+
+static void commit(const struct instance *instance,
+		   enum status (*change)(struct store_batch *batch, const struct instance *instance))
+{
+	struct store_batch *batch = NULL;
+	enum status status = store_batch_create(&batch);
+	if (!status)
+		status = change(batch, instance);
 	if (!status)
 		status = store_commit(instance->all->params.store, &batch, NULL, NULL);
 	store_batch_destroy(&batch);
-	json_destroy(&left);
-	buffer_finish(&text);
 	if (status)
-		log_warning("models", "where instance %s lies could not be stored: %s", instance->instance_id,
-			    status_text(status));
+		not_stored(instance, status);
+}
+
+void instance_keep(const struct instance *instance)
+{
+	commit(instance, put_as_it_is);
 }
 
 void instance_forget(const struct instance *instance)
 {
+	commit(instance, put_removed);
+}
+
+// ---- changes with their entry ----
+
+void instance_changes(struct instance *instance)
+{
+	instance_show(instance, instance);
+}
+
+void instance_show(struct instance *instance, const struct instance *as)
+{
+	struct instance_shown **last = &instance->shown;
+	if (instance->shown_count > instance->unsaved) // of a change that is not under way yet
+		return;
+	while (*last)
+		last = &(*last)->next;
+	*last = calloc(1, sizeof **last);
+	if (!*last)
+		return; // it is shown sooner than it is on disk
+	(*last)->json = instance_json_now(as);
+	instance->shown_count++;
+}
+
+void instance_show_next(struct instance *instance, unsigned left)
+{
+	while (instance->shown_count > left) {
+		struct instance_shown *shown = instance->shown;
+		instance->shown = shown->next;
+		instance->shown_count--;
+		json_destroy(&shown->json);
+		free(shown);
+	}
+}
+
+// The row and the entry are on disk, or cannot be; STATUS_PENDING: the server has ended, and all instances with it.
+static void told(void *context, enum status status)
+{
+	struct instance *instance = context;
+	instance->unsaved--;
+	if (status && status != STATUS_PENDING)
+		not_stored(instance, status);
+	instance_show_next(instance, instance->unsaved);
+	if (status == STATUS_PENDING)
+		instance->removed = false;
+	if (instance->unsaved) {
+		if (!instance->gone && !instance->removed)
+			instance_publish_shown(instance);
+		return;
+	}
+	if (instance->removed)
+		instance_publish_removed(instance);
+	if (instance->gone) {
+		instance_free(instance);
+		return;
+	}
+	if (instance->state == INSTANCE_FAILED)
+		generations_fail(instance, &instance->failed_with);
+	instance_publish(instance);
+}
+
+static void commit_told(struct instance *instance, enum status (*change)(struct store_batch *, const struct instance *),
+			const struct audit_tally *entry)
+{
 	struct store_batch *batch = NULL;
-	enum status status = store_batch_create(&batch);
-	if (!status)
-		status = store_remove_instance(batch, instance->instance_id);
-	if (!status)
-		status = store_commit(instance->all->params.store, &batch, NULL, NULL);
-	store_batch_destroy(&batch);
-	if (status)
-		log_warning("models", "that instance %s is over could not be stored: %s", instance->instance_id,
-			    status_text(status));
+	if (!store_batch_create(&batch))
+		change(batch, instance); // what fails here fails the batch
+	instance_changes(instance);
+	instance->unsaved++;
+	audit_commit(instance->all->params.audit, &batch, entry, told, instance);
+}
+
+void instance_keep_told(struct instance *instance, const struct audit_tally *entry)
+{
+	commit_told(instance, put_as_it_is, entry);
+}
+
+void instance_forget_told(struct instance *instance, const struct audit_tally *entry)
+{
+	commit_told(instance, put_removed, entry);
 }
 
 // ---- at the start ----

@@ -156,14 +156,14 @@ static const char *remedy_of(const struct times *times, unsigned at)
 	if (hop->way.relayed) {
 		topology_find(times->instance->all->params.topology, parts_node_id(parts, at),
 			      parts_node_id(parts, (at + 1) % times->count), &now);
-		return now.direct ? "the two have a direct link, which it takes when it is loaded anew"
-				  : "a direct link would be shorter";
+		return now.direct ? "the two have a direct link, which it uses after it is loaded again"
+				  : "a direct link would be faster";
 	}
 	if (!strcmp(class, "wifi") || !strcmp(class, "cellular"))
 		return "a wired link would save most of it";
 	if (hop->pass_ms > hop->latency_ms)
 		return "a faster link between the two would save most of it";
-	return "fewer parts, or machines nearer to each other, would save most of it";
+	return "fewer parts, or machines closer to each other, would save most of it";
 }
 
 static void explain_hops(const struct times *times, struct buffer *text)
@@ -176,22 +176,23 @@ static void explain_hops(const struct times *times, struct buffer *text)
 	const struct hop_time *hop = &times->hops[at];
 	name_node(times->instance, parts_node_id(parts, at), from);
 	name_node(times->instance, parts_node_id(parts, (at + 1) % times->count), to);
-	buffer_printf(text, "the ways between its parts take %d %% of each token", percent_of(times, times->hops_ms));
+	buffer_printf(text, "the hops between its parts take %d %% of each token", percent_of(times, times->hops_ms));
 	if (!strcmp(hop->via, "local")) {
-		buffer_append_text(text, "; they lie on one machine, which has much else to do");
+		buffer_append_text(text, "; they are on one machine, which is busy with other work");
 		return;
 	}
-	buffer_printf(text, "; the longest is from %.64s to %.64s, by %s, about %.3g ms", from, to,
-		      !strcmp(hop->via, "server") ? "way of the server" : topology_class_words(hop->way.link_class),
-		      hop->ms);
+	buffer_printf(text, "; the longest is from %.64s to %.64s, %s%s, about %.3g ms", from, to,
+		      !strcmp(hop->via, "server") ? "through " : "by ",
+		      !strcmp(hop->via, "server") ? "the server" : topology_class_words(hop->way.link_class), hop->ms);
 	const bool known = !hop->unknown && hop->latency_ms + hop->pass_ms <= 1.01 * hop->ms; // else it is quicker now
 	if (known && hop->pass_ms > hop->latency_ms && hop->pass_ms > hop->ms / 2)
-		buffer_printf(text, ", as %.3g kB go at %.3g MB/s", hop->bytes * 1e-3,
+		buffer_printf(text, ", since %.3g kB take their time at %.3g MB/s", hop->bytes * 1e-3,
 			      hop->way.throughput_bytes_per_s * 1e-6);
 	else if (known && hop->latency_ms > hop->ms / 2)
-		buffer_printf(text, ", as it is %.3g ms there and back", hop->way.rtt_ms);
+		buffer_printf(text, ", since the round trip takes %.3g ms", hop->way.rtt_ms);
 	else if (known)
-		buffer_printf(text, ", which is more than the link takes (%.3g ms): its machines have much else to do",
+		buffer_printf(text,
+			      ", which is more than the link takes (%.3g ms): its machines are busy with other work",
 			      hop->latency_ms + hop->pass_ms);
 	buffer_printf(text, "; %s", remedy_of(times, at));
 }
@@ -208,7 +209,7 @@ static void explain_stage(const struct times *times, const struct stage_time *ti
 		      gather_name(instance->all, first->device, name));
 	buffer_printf(text,
 		      waits ? "have more to do than the others: steps wait for them for %d %% of each token; fewer "
-			      "layers there, or a faster device, would let more through"
+			      "layers there, or a faster device, would raise the throughput"
 			    : "take %d %% of each token; fewer layers there, or a faster device, would help",
 		      percent_of(times, ms));
 }
@@ -233,8 +234,7 @@ static void explain(const struct times *times, struct buffer *text)
 	else if (longest->ms * times->stage_count * 100 > compute_ms * EVEN_PERCENT)
 		explain_stage(times, longest, false, longest->ms, text);
 	else
-		buffer_append_text(text,
-				   "its parts take about as long as each other: none of them holds the others up");
+		buffer_append_text(text, "its parts take about equally long: none of them slows the others down");
 }
 
 // ---- as the API shows it ----

@@ -66,23 +66,28 @@ static uint64_t event_key(const char *model_id)
 	return hash | 1;
 }
 
-static void publish(struct models *models, const char *model_id, struct json *model)
+// `record` NULL: it was removed.
+static void publish(struct models *models, const char *model_id, const struct model_record *record)
 {
-	struct json *event = json_new_object(), *changed = json_new_array(), *removed = json_new_array();
-	if (model)
-		json_push(changed, model);
-	else
+	struct json *event = json_new_object(), *changed = json_new_array(), *masked = json_new_array(),
+		    *removed = json_new_array();
+	if (record) {
+		json_push(changed, models_record_json(models, record));
+		json_push(masked, models_masked_json(models, record));
+	} else {
 		json_push(removed, json_new_string(model_id));
+	}
 	json_set(event, "models", changed);
+	json_set(event, "masked", masked);
 	json_set(event, "removed_models", removed);
 	json_set(event, "instances", json_new_array());
 	json_set(event, "removed_instances", json_new_array());
-	events_publish(models->params.events, TOPIC_PLACEMENT, event_key(model_id), event);
+	events_publish_seen(models->params.events, TOPIC_PLACEMENT, event_key(model_id), event, &models_view);
 }
 
 void models_publish(struct models *models, const struct model *model)
 {
-	publish(models, model->record.model_id, models_record_json(models, &model->record));
+	publish(models, model->record.model_id, &model->record);
 }
 
 // ---- room ----
@@ -488,7 +493,7 @@ enum status models_hold(struct models *models, const struct model_record *record
 		return error_set(error, STATUS_CONFLICT, "%s is not here yet", record->name);
 	case MODEL_FAILED:
 	case MODEL_MISSING:
-		error_set(error, STATUS_CONFLICT, "%s cannot be used: %s", record->name, record->state_reason);
+		error_set(error, STATUS_CONFLICT, "%s cannot be used: %s", record->name, models_why(record));
 		return STATUS_CONFLICT;
 	}
 	return STATUS_INTERNAL;

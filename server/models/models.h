@@ -9,6 +9,7 @@
 #include "engine/model/model.h"
 #include "server/cluster/cluster.h"
 #include "server/models/models_fit.h"
+#include "server/models/sampling.h"
 
 struct models;
 
@@ -28,8 +29,9 @@ struct model_record {
 	// MODEL_READY and MODEL_MISSING. What the shape says of rotary positions is not kept: that is the worker's.
 	struct model_shape shape;
 	struct model_sizes sizes;
-	char chat_template[33]; // "" if none was recognised
-	unsigned holds;         // instances
+	char chat_template[33];         // "" if none was recognised
+	struct sampling_words sampling; // that the model's authors recommend
+	unsigned holds;                 // instances
 };
 
 struct models_params {
@@ -43,7 +45,7 @@ struct models_params {
 	const char *hub_url, *ollama_url;
 };
 enum status models_create(struct models **out, const struct models_params *params, struct error *error);
-// Who knows what room there is for a model that is picked or found; until then that is not known.
+// A callback that says how much room there is for a model that is picked or found. Without one the room is unknown.
 typedef void models_look(void *context, struct models_room *room);
 void models_watch_room(struct models *models, models_look *look, void *context);
 void models_shut_down(struct models *models); // what waits for an answer gets it; the threads end soon
@@ -53,7 +55,10 @@ void models_destroy(struct models **models);  // downloads stop; what is there o
 const struct model_record *models_find(const struct models *models, const char *id_or_name);
 const struct model_record *models_at(const struct models *models, size_t index); // newest first; NULL past the last
 struct json *models_record_json(const struct models *models, const struct model_record *record); // schema's Model
-struct json *models_list_json(const struct models *models);                                      // an array of them
+// An array of them, as an admin sees them; or anybody, who does not learn paths and hosts, and what became of them.
+struct json *models_list_json(const struct models *models, bool admin);
+// Its state_reason as anybody may have it; "": there is none.
+const char *models_why(const struct model_record *record);
 // While it is held a model is not removed. Errors of hold: STATUS_CONFLICT (not ready, saying why; the file is gone or
 // has changed: it is MODEL_MISSING from then on).
 enum status models_hold(struct models *models, const struct model_record *record, struct error *error);

@@ -12,7 +12,7 @@ struct models_room {
 	uint64_t device;  // on the device that has most
 	uint64_t devices; // on all that one model may lie on together, of whichever nodes and back ends
 };
-// Of those that can be used without being asked for by name. Devices that share memory count as one.
+// Count the devices that can be used without being asked for by name. Devices that share memory count as one.
 void models_room(const struct placement_device *devices, unsigned count, struct models_room *room);
 // "device", "devices", "no" or "unknown", as ModelFound of schema/api.json has it. 0 bytes: not known.
 const char *models_fit(const struct models_room *room, uint64_t bytes);

@@ -33,6 +33,10 @@ struct model {
 	int64_t told_ns; // when progress was published last
 };
 
+// models_json.c: of an event about models, whose `masked` has them as anybody sees them; and one so.
+extern const struct event_view models_view;
+struct json *models_masked_json(const struct models *models, const struct model_record *record);
+
 struct models {
 	struct models_params params;
 	char directory[4000];            // where files of downloads lie

@@ -81,6 +81,7 @@ struct json *model_architecture_json(const struct model_record *record)
 	set_count(json, "kv_bytes_per_token", kv_bytes_per_token(&record->shape));
 	json_set_bool(json, "tied", record->shape.tied);
 	json_set_string(json, "chat_template", record->chat_template[0] ? record->chat_template : NULL);
+	json_set(json, "sampling", sampling_json(&record->sampling));
 	return json;
 }
 
@@ -137,6 +138,7 @@ static bool read_kept(const struct json *json, struct model_record *record)
 	shape->qk_norm = json_get_bool(json, "qk_norm", false);
 	shape->tied = json_get_bool(json, "tied", false);
 	snprintf(record->chat_template, sizeof record->chat_template, "%s", json_get_string(json, "chat_template", ""));
+	sampling_read(json_get(json, "sampling"), &record->sampling);
 	return shape->family && sizes->main_format;
 }
 
@@ -187,11 +189,60 @@ struct json *models_record_json(const struct models *models, const struct model_
 	return json;
 }
 
-struct json *models_list_json(const struct models *models)
+// Paths of this machine, URLs, and why what they lead to is no model are an admin's to know.
+static bool is_public(const char *source)
+{
+	struct source parsed;
+	return !source_parse(source, &parsed, NULL) && parsed.kind != SOURCE_PATH && parsed.kind != SOURCE_URL;
+}
+
+const char *models_why(const struct model_record *record)
+{
+	const char *reason = record->state_reason;
+	if (!reason[0] || record->state == MODEL_MISSING ||
+	    is_public(record->source)) // missing: it was there, and is not
+		return reason;
+	return record->state == MODEL_DOWNLOADING ? "its file is not here yet; an admin is told why"
+						  : "its file cannot be used; an admin is told why";
+}
+
+struct json *models_masked_json(const struct models *models, const struct model_record *record)
+{
+	char text[SOURCE_FILE_BYTES + 8];
+	const char *source = record->source;
+	struct json *model = models_record_json(models, record);
+	if (is_public(source))
+		return model;
+	const size_t length = strcspn(source, "?#");
+	size_t begin = length;
+	while (begin && source[begin - 1] != '/')
+		begin--;
+	snprintf(text, sizeof text, "%s:%.*s", strstr(source, "://") ? "url" : "file", (int)(length - begin),
+		 source + begin);
+	json_set_string(model, "source", text);
+	json_set_string(model, "state_reason", models_why(record)[0] ? models_why(record) : NULL);
+	return model;
+}
+
+struct json *models_list_json(const struct models *models, bool admin)
 {
 	const struct model_record *record;
 	struct json *list = json_new_array();
 	for (size_t i = 0; (record = models_at(models, i)); i++)
-		json_push(list, models_record_json(models, record));
+		json_push(list, admin ? models_record_json(models, record) : models_masked_json(models, record));
 	return list;
 }
+
+static struct json *see(void *context, const struct json *data, const char *token_id)
+{
+	(void)context;
+	struct json *seen = json_copy(data), *masked = json_copy(json_get(data, "masked"));
+	json_remove(seen, "masked");
+	if (token_id && masked)
+		json_set(seen, "models", masked);
+	else
+		json_destroy(&masked);
+	return seen;
+}
+
+const struct event_view models_view = {.see = see};

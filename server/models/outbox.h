@@ -1,4 +1,4 @@
-/* What the threads of this folder have found out, on its way to the loop.
+/* The outbox carries results from the threads of this folder to the loop.
  *
  * One list under one lock, and an eventfd that the loop watches: nothing is lost, however long the loop takes, and what
  * was not delivered when the outbox goes is freed. Each item is embedded in its owner, whose `deliver` frees it. */

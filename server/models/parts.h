@@ -69,6 +69,6 @@ bool parts_stage_progress(const struct parts *parts, unsigned part, unsigned sta
 // How a hop goes: "local", "link" or "server"; of the part's to the next.
 const char *parts_via(const struct parts *parts, unsigned part);
 
-// What nodes tell: model.fetching and hop.ended. False: it is none of these parts'.
+// Handle a node's notification, model.fetching or hop.ended. False: it concerns none of these parts.
 bool parts_fetching(struct parts *parts, const char *node_id, const struct json *params);
 bool parts_hop_ended(struct parts *parts, const char *node_id, const struct json *params);

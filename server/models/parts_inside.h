@@ -41,8 +41,8 @@ struct parts_ask {
 	struct parts_ask *next; // of parts->asks
 	struct parts *parts;    // NULL: gone
 	unsigned which;         // part
-	// What it was asked in: once *attempts has another number, its answer says nothing. NULL: it does until the
-	// end.
+	// The attempt in which it was asked: once *attempts has another number, the answer counts no more. NULL: it
+	// counts until the end.
 	const unsigned *attempts;
 	unsigned attempt;
 };
@@ -81,11 +81,11 @@ void parts_advance(struct parts *parts);
 void parts_set_ready(struct parts *parts);
 enum status parts_make_key(char key[PARTS_KEY_BYTES]);
 struct json *parts_load_params(const struct parts *parts, const struct part *part); // of instance.load
-// Of the instance's stages, one after the other.
+// Divide the instance's stages, one after the other, into parts.
 void parts_divide(struct parts *parts);
-// Of one worker; devices: (part->stage_count), filled in, to stay as long as what is returned.
+// The parameters of a part's worker. devices: (part->stage_count), filled in; must stay valid as long as the result.
 struct instance_worker_params parts_worker_params(struct part *part, const struct cluster_device **devices);
-// What instance.load and instance.adopt are answered: (part->stage_count) of memory.
+// Read the answer to instance.load or instance.adopt: (part->stage_count) memory sizes.
 void parts_take_loaded(struct part *part, const struct json *result);
 
 // parts_adopt.c

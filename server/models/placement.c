@@ -275,7 +275,7 @@ static void say_steps(struct answer *answer)
 		why_add(out, -1, "weights are held in %s, which takes %s less; answers differ a little",
 			format_info(out->format)->name, SIZE_TEXT(answer->saved_bytes));
 	if (out->step == STEP_CPU)
-		why_add(out, -1, "the GPUs that can be used do not hold it, so processors compute, too");
+		why_add(out, -1, "it does not fit the usable GPUs, so processors compute, too");
 	if (out->page_count < placement_pages(wanted->context_tokens, wanted->sequences))
 		why_add(out, -1,
 			"memory for keys and values is for %u tokens in all, one request's context: others wait when "
@@ -297,9 +297,9 @@ static void say_proof(struct answer *answer, const struct problem *all)
 	why_add(answer->out, -1, "proven: no other chain of %s is faster%s%s",
 		solution->gpus_only && processors ? "GPUs alone" : "the devices that can be used",
 		!solution->gpus_only || !processors ? ""
-		: solution->asked_processors        ? "; with processors none takes less than half the time"
-					     : "; processors were not looked at, since a token takes less than 10 ms",
-		fewer ? "; with memory for the keys and values of one request none takes less than 9/10 of it" : "");
+		: solution->asked_processors        ? "; no chain with processors takes less than half the time"
+					     : "; processors were not searched, since a token takes less than 10 ms",
+		fewer ? "; with a KV cache for one request only, no chain saves more than 10 % of the time" : "");
 }
 
 // The same chain, among all devices that can be used.
@@ -518,7 +518,8 @@ static void say_pins_lack(struct answer *answer)
 	const struct placement_device *device = &answer->wanted->devices[stage->device];
 	if (!out->missing_bytes) {
 		why_add(out, (int)stage->device,
-			"the largest piece binds: the keys of a layer take %s, and %s reaches %s at once",
+			"the largest buffer is the limit: the keys of a layer take %s, and one buffer on %s holds at "
+			"most %s",
 			SIZE_TEXT(cost_largest_piece(answer->wanted->shape, solution->problem.pages)), device->name,
 			SIZE_TEXT(device->largest_buffer));
 		return;

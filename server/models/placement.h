@@ -54,7 +54,7 @@ struct placement_device {
 	bool staged; // of these: some copy to others by way of the host's memory
 };
 
-// One direction between two nodes.
+// The link from one node to another, in one direction.
 struct placement_link {
 	bool known;                       // else there is nothing but the class to go by
 	bool direct;                      // else by way of the server
@@ -165,8 +165,8 @@ enum status placement_find(struct placement *out, const struct placement_wanted 
 
 // Pages for `sequences`: the context of one, and an eighth of it for each of the others.
 uint32_t placement_pages(uint32_t context_tokens, uint32_t sequences);
-// What stays free of a device's memory: drivers and others need some too; of the host's so do the worker itself and
-// whatever else runs there. `headroom`: the part of it that somebody asked for; < 0: nobody did.
+// The bytes of a device's memory that stay free for drivers and others; of the host's memory also for the worker itself
+// and whatever else runs there. `headroom`: the share that somebody asked for; < 0: nobody did.
 uint64_t placement_reserve(uint64_t memory_bytes, bool host, double headroom);
 double cost_stage_s(void); // what a stage adds by being one, in a step
 // The model's sizes with 16- and 32-bit weights held in `format`, in proportion.

@@ -78,7 +78,7 @@ const char *cost_unusable(const struct placement_wanted *wanted, unsigned device
 bool cost_shares_memory(const struct placement_device *a, const struct placement_device *b);
 // Whether the host of this device has room for what such a stage keeps there; of the same memory, for all of it.
 bool cost_host_fits(const struct placement_wanted *wanted, unsigned device, const struct stage_memory *memory);
-// What a stage has to have in one piece, at most: a layer's keys, or a row of the output.
+// The largest single buffer of a stage, in bytes: the keys of a layer, or a row of the output.
 uint64_t cost_largest_piece(const struct model_shape *shape, uint32_t pages);
 bool cost_reaches(const struct placement_wanted *wanted, unsigned device, uint32_t pages);
 // From one device to the next with `rows` tokens' activations: within a worker, to another one, to another node.
@@ -162,7 +162,7 @@ __attribute__((format(printf, 3, 4))) void why_add(struct placement *out, int de
 __attribute__((format(printf, 3, 4))) void remedy_add(struct placement *out, int device, const char *text, ...);
 // `all`: of all devices that can be used, with the pages and the format that were taken; `chain` of its devices.
 void why_placed(struct placement *out, const struct problem *all, const struct chain *chain);
-// Those that come after `until_s` are left out.
+// Reasons that would come after `until_s` are left out.
 void why_left_out(struct placement *out, const struct problem *all, const struct chain *chain, double until_s);
 void why_assumed(struct placement *out, const struct placement_wanted *wanted, const struct model_sizes *sizes);
 // As words name it: by its name, or its id where it tells none.
@@ -170,6 +170,6 @@ const char *why_node_name(const struct placement_wanted *wanted, unsigned node);
 void why_infeasible(struct placement *out, const struct problem *all, double until_s);
 
 // ---- placement_remedy.c ----
-// What one more GiB, or a faster hop, would bring: by solving again, until then.
+// Find what one more GiB or a faster hop would bring, by solving again, until `until_s`.
 void remedies_find(struct placement *out, const struct problem *all, const struct chain *chain, double until_s);
 void remedies_infeasible(struct placement *out, const struct problem *all, double until_s);

@@ -146,7 +146,7 @@ static void faster_hop(struct placement *out, const struct problem *all, const s
 		if (worth(value, chain->value))
 			remedy_add(out, -1, "%s, from %s to %s, %s: %.2f instead of %.2f ms a token",
 				   direct ? "a direct link" : "the slowest hop", from_name, to_name,
-				   direct ? "in place of the way by the server, with half its round trip"
+				   direct ? "instead of the path through the server, with half its round trip"
 					  : "at 1 Gbit/s",
 				   value * 1e3, chain->value * 1e3);
 		*ways[0] = before[0];

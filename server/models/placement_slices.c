@@ -219,9 +219,9 @@ static void say_why(struct placement *out, const struct placement_wanted *wanted
 // What the search for groups proves, beside the one without them.
 static void say_sizes(struct placement *out, const char *sizes, bool taken)
 {
-	why_add(out, -1, "groups of %s equal devices with a slice each were looked at, one size at a time%s", sizes,
+	why_add(out, -1, "groups of %s equal devices with a slice each were searched, one size at a time%s", sizes,
 		taken || !out->feasible       ? ""
-		: out->proof == PROOF_OPTIMAL ? ": none takes less than 4/5 of the time"
+		: out->proof == PROOF_OPTIMAL ? ": none saves more than 20 % of the time"
 					      : "");
 }
 

@@ -121,9 +121,8 @@ static void say_time(struct placement *out, const struct problem *all, const str
 	}
 	if (chain->count > 1)
 		why_add(out, (int)all->devices[chain->at[slowest]].index,
-			"one stream's token takes %.2f ms: %.2f ms of computing, of which %s takes %.2f ms, and %.2f "
-			"ms on "
-			"the way around",
+			"a token of one request takes %.2f ms: %.2f ms of computing, of which %s takes %.2f ms, and "
+			"%.2f ms on the links between them",
 			out->seconds_per_token * 1e3, compute_s * 1e3, device_of(all, chain->at[slowest])->name,
 			slowest_s * 1e3, (out->seconds_per_token - compute_s) * 1e3);
 	if (all->wanted->objective == PLACE_THROUGHPUT)
@@ -141,7 +140,7 @@ static void say_binding(struct placement *out, const struct problem *all, const 
 			full = (int)i;
 	if (full >= 0)
 		why_add(out, (int)all->devices[chain->at[full]].index,
-			"the memory of %s binds: of its %s that are free %u %s all but %s; a layer takes %s",
+			"the memory of %s is the limit: of its %s free, %u %s all but %s; a layer takes %s",
 			device_of(all, chain->at[full])->name, SIZE_TEXT(all->devices[chain->at[full]].free_bytes),
 			chain->layers[full], chain->layers[full] == 1 ? "layer fills" : "layers fill",
 			SIZE_TEXT(all->devices[chain->at[full]].free_bytes - cost_on_device(&out->stages[full].memory)),
@@ -189,8 +188,8 @@ static void say_why_not(struct placement *out, const struct problem *all, const 
 		}
 	if (!device->reaches) {
 		why_add(out, (int)device->index,
-			"the largest piece binds: %s reaches %s at once, and what has to be in one piece (the "
-			"keys of a layer, for all tokens that there is room for) takes %s",
+			"the largest buffer is the limit: one buffer on %s holds at most %s, and the keys of a layer, "
+			"which need one buffer for all tokens of the KV cache, take %s",
 			name, SIZE_TEXT(device_of(all, at)->largest_buffer),
 			SIZE_TEXT(cost_largest_piece(all->wanted->shape, all->pages)));
 		return;
@@ -204,13 +203,13 @@ static void say_why_not(struct placement *out, const struct problem *all, const 
 		return;
 	const double with = value_with(all, chain, at);
 	if (isinf(with))
-		why_add(out, (int)device->index, "%s has room for %d layer%s, and there is no place for it here", name,
+		why_add(out, (int)device->index, "%s has room for %d layer%s, but does not fit into this chain", name,
 			device->room[0], device->room[0] == 1 ? "" : "s");
 	else if (with < chain->value * (1 - 1e-9))
 		why_add(out, (int)device->index, "%s would make a token %.2f ms faster, but %s", name,
 			(chain->value - with) * 1e3,
 			device_of(all, at)->backend == PLACE_CPU ? "processors are taken last"
-								 : "there was no time to look at it");
+								 : "there was no time to try it");
 	else
 		why_add(out, (int)device->index, "%s would make it slower: %.2f instead of %.2f ms a token", name,
 			with * 1e3, chain->value * 1e3);
@@ -361,16 +360,19 @@ void why_infeasible(struct placement *out, const struct problem *all, double unt
 		if (!rooms && needed > device->free_bytes && needed - device->free_bytes < out->missing_bytes)
 			out->missing_bytes = needed - device->free_bytes;
 		why_add(out, (int)device->index,
-			"%s: %s of weights, %s of keys and values for %u tokens and %s to work in make %s; %s %s",
+			"%s: %s of weights, %s of KV cache for %u tokens and %s of workspace make %s; %s %s",
 			device_of(all, (unsigned)nearest)->name, SIZE_TEXT(memory.weights_bytes),
 			SIZE_TEXT(memory.kv_bytes), wanted->context_tokens, SIZE_TEXT(memory.workspace_bytes),
 			SIZE_TEXT(needed), SIZE_TEXT(device->free_bytes),
-			device_of(all, (unsigned)nearest)->free_known ? "are free" : "are there, as far as is known");
+			device_of(all, (unsigned)nearest)->free_known
+				? "are free"
+				: "exist; how much of it is free is not reported");
 		for (unsigned i = 0; i < all->count; i++)
 			reached |= all->devices[i].reaches;
 		if (reached)
 			why_add(out, -1,
-				"memory binds: all devices together have room for %lld of its %u layers, %s less than "
+				"memory is the limit: all devices together have room for %lld of its %u layers, %s "
+				"less than "
 				"it takes",
 				(long long)rooms, all->layers, SIZE_TEXT(out->missing_bytes));
 	}

@@ -45,6 +45,9 @@ struct planner {
 					 // is looked at
 	unsigned counts[PLACING_KINDS];  // of all of them
 	const void *last_asker;          // of a preview
+	// Devices of this machine are still being looked for: what is asked for waits a little.
+	struct net_timer hold;
+	bool held_enough;
 	pthread_t thread;
 	bool started;
 	atomic_bool stop;
@@ -100,10 +103,58 @@ static struct request *take_next(struct planner *planner)
 	return request;
 }
 
+static struct cluster *cluster_of(const struct planner *planner)
+{
+	return planner->instances->params.cluster;
+}
+
+static void begin(struct planner *planner);
+
+static void held_enough(void *arg)
+{
+	struct planner *planner = arg;
+	planner->held_enough = true;
+	begin(planner);
+}
+
+void planner_go_on(struct planner *planner)
+{
+	net_timer_stop(planner->instances->params.loop, &planner->hold);
+	begin(planner);
+}
+
+// Whether the next one waits until the devices of this machine are found: what lost its place has been waiting for them
+// by itself, and whatever is asked for after the time is over takes what is there.
+static bool holds(struct planner *planner)
+{
+	if (!planner->first || planner->first->asked.kind == PLACING_RECOVERY || planner->held_enough ||
+	    !cluster_discovering(cluster_of(planner)))
+		return false;
+	if (!planner->hold.running)
+		net_timer_start(planner->instances->params.loop, &planner->hold, LIMIT_DISCOVERY_WAIT_MS, held_enough,
+				planner);
+	return true;
+}
+
+// What has no place now may have one in a moment.
+static void excuse(struct request *request)
+{
+	const bool pinned = json_first(json_get(request->params, "pins")) != NULL; // it says more of its own
+	const bool nowhere = request->status ? request->status == STATUS_UNAVAILABLE && !pinned
+					     : !request->placing->placement.feasible;
+	if (!nowhere || request->asked.kind == PLACING_RECOVERY || !cluster_discovering(cluster_of(request->planner)))
+		return;
+	request->error = (struct error){0};
+	request->status = error_set(
+		&request->error, STATUS_UNAVAILABLE,
+		"there is no place for the model yet: devices of this machine are still being looked for");
+	error_hint(&request->error, "try again in a few seconds; server.info says whether they are (discovering)");
+}
+
 // Gather, and hand it to the thread. What cannot be gathered is told in the same way as what was found.
 static void begin(struct planner *planner)
 {
-	struct request *request = planner->running ? NULL : take_next(planner);
+	struct request *request = planner->running || holds(planner) ? NULL : take_next(planner);
 	if (!request)
 		return;
 	planner->running = request;
@@ -135,6 +186,7 @@ static void finish(struct request *request)
 {
 	struct planner *planner = request->planner;
 	const struct placing_request *asked = &request->asked;
+	excuse(request);
 	struct placing *placing = request->status ? NULL : request->placing;
 	if (placing && asked->done)
 		request->placing = NULL; // it is the listener's
@@ -288,6 +340,7 @@ void planner_shut_down(struct planner *planner)
 	error_set(&error, STATUS_UNAVAILABLE, "the server is ending");
 	if (!planner || atomic_load(&planner->stop))
 		return;
+	net_timer_stop(planner->instances->params.loop, &planner->hold);
 	pthread_mutex_lock(&planner->lock);
 	atomic_store(&planner->stop, true);
 	pthread_cond_signal(&planner->work);

@@ -197,6 +197,7 @@ static enum status describe(void *context, const uint8_t *bytes, const struct gg
 	struct chat_template template;
 	if (chat_template_recognise(gguf, &template))
 		snprintf(result->chat_template, sizeof result->chat_template, "%s", template.name);
+	sampling_of_file(gguf, &result->sampling);
 	return STATUS_OK;
 }
 
@@ -332,6 +333,8 @@ static void read_file(struct reading *reading, struct job *job, struct reading_r
 								  .look = describe,
 								  .context = result},
 					   error);
+	if (!status && !job->hash_only && !job->place)
+		sampling_add_beside(job->path, &result->sampling);
 	result->unusable = read && status;
 	if (!status && job->place)
 		status = move_to(&file, job->place, error);

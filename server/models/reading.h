@@ -5,6 +5,7 @@
 #pragma once
 #include "engine/model/model.h"
 #include "server/models/outbox.h"
+#include "server/models/sampling.h"
 
 struct reading;
 
@@ -12,8 +13,8 @@ enum { READING_PATH_BYTES = 4097, READING_ID_BYTES = 32 };
 
 struct reading_request {
 	const char *model_id, *path;
-	// Of a download: hash it, compare it with `sha256` ("": whatever it is), and if all is well move it to `place`,
-	// on disk for good. NULL: the file stays where it is.
+	// For a download: the file is hashed, compared with `sha256` ("": not compared) and, if all is well, moved to
+	// `place` and synced. NULL: the file stays where it is.
 	const char *place, *sha256;
 	bool hash; // the digest alone is wanted, of a file that was looked into before
 };
@@ -30,6 +31,7 @@ struct reading_result {
 	struct model_shape shape;
 	struct model_sizes sizes;
 	char chat_template[33];
+	struct sampling_words sampling; // that the model's authors recommend
 };
 
 struct reading_params {
@@ -45,7 +47,7 @@ void reading_destroy(struct reading **reading); // before the outbox
 enum status reading_ask(struct reading *reading, const struct reading_request *request, struct error *error);
 // Nothing more is told of this model; delete `path` (NULL: nothing) once it is not being read.
 void reading_forget(struct reading *reading, const char *model_id, const char *path);
-// What the file at `path` is now. False: it is not there, or no file.
+// Read what the file at `path` is now. False: there is no such file.
 bool reading_look(const char *path, uint64_t *bytes, int64_t *modified_ns);
 
 // Look into an open file of this many bytes, on any thread that may wait for the disk. `look` sees the whole of it at

@@ -9,6 +9,7 @@
 #include "server/models/requests.h"
 
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "server/models/instances_inside.h"
 
 #include <stdio.h>
@@ -28,6 +29,8 @@ struct delivered {
 	uint64_t text_bytes; // of what was generated
 	uint64_t echo_bytes; // of the prompt told back, which comes before any token
 	uint64_t skip_bytes; // of an echo that is told once more
+	size_t echo_choices; // of the prompt's tokens that were told, before any token
+	size_t skip_choices; // of these, that are told once more
 };
 
 struct generation {
@@ -41,7 +44,8 @@ struct generation {
 	int64_t began_ns;
 	bool embeds, sent, answered; // sent: a worker has it; answered: generate.start, or generate.embed
 	bool told_started;           // `started` was called
-	struct json *call;           // as it was asked, with owner and seed
+	struct json *call;           // as it was asked, with owner, seed and all of `sampling`
+	struct json *sampling;       // what is drawn by, and from where that is; NULL: of one that embeds
 	size_t given_tokens;         // in it; 0: its prompt is text
 
 	uint64_t prompt_tokens; // as far as is known
@@ -236,23 +240,14 @@ static void put_on_record(const struct generation *generation, enum status statu
 	buffer_init(&detail, LIMIT_AUDIT_DETAIL_BYTES);
 	print_detail(generation, end, &detail);
 	const char *text = detail.failed ? NULL : buffer_text(&detail);
-	const struct audit_event event = {.by = &generation->by,
-					  .action = generation->action,
-					  .target = instance->model_name,
-					  .node_id = device ? cluster_device_node_id(device) : NULL,
-					  .device_id = device ? cluster_device_id(device) : NULL,
-					  .outcome = status,
-					  .detail = text,
-					  .began_ns = generation->began_ns};
-	if (audit_write(audit, &event, NULL, NULL, NULL))
-		audit_count(audit, &(struct audit_tally){.by = &generation->by,
-							 .action = event.action,
-							 .target = event.target,
-							 .node_id = event.node_id,
-							 .device_id = event.device_id,
-							 .outcome = status,
-							 .duration_us = (clock_steady_ns() - event.began_ns) / 1000,
-							 .detail = text});
+	audit_tell(audit, &(struct audit_tally){.by = &generation->by,
+						.action = generation->action,
+						.target = instance->model_name,
+						.node_id = device ? cluster_device_node_id(device) : NULL,
+						.device_id = device ? cluster_device_id(device) : NULL,
+						.outcome = status,
+						.duration_us = (clock_steady_ns() - generation->began_ns) / 1000,
+						.detail = text});
 	buffer_finish(&detail);
 }
 
@@ -275,6 +270,7 @@ static void generation_free(struct generation *generation)
 	if (generation->next)
 		generation->next->link = generation->link;
 	json_destroy(&generation->call);
+	json_destroy(&generation->sampling);
 	free(generation->delivered.tokens);
 	free(generation);
 }
@@ -343,6 +339,15 @@ static struct generation *find(const struct instance *instance, int64_t number)
 	return one;
 }
 
+// Once for each placement: where weights are damaged every request fails.
+static void say_failed(struct instance *instance, const char *message)
+{
+	if (instance->failed_epoch == instance->epoch)
+		return;
+	instance->failed_epoch = instance->epoch;
+	log_error("models", "instance %s of %s: %s", instance->instance_id, instance->model_name, message);
+}
+
 static void took(struct generation *generation, const struct json *params)
 {
 	struct error error = {0};
@@ -351,6 +356,7 @@ static void took(struct generation *generation, const struct json *params)
 	if (!strcmp(reason, "failed")) {
 		status = error_set(&error, STATUS_INTERNAL, "the request failed: %s",
 				   json_get_string(params, "error", "no reason given"));
+		say_failed(generation->instance, error.message);
 	} else if (!strcmp(reason, "cancelled") && generation->ended) {
 		status = error_set(&error, STATUS_UNAVAILABLE, "the request was ended by its worker");
 	}
@@ -375,10 +381,13 @@ static bool keep(struct delivered *delivered, const struct json *params)
 		json_integer(token, &value);
 		delivered->tokens[delivered->count++] = (uint32_t)value;
 	}
+	const size_t choices = json_count(json_get(params, "choices"));
 	if (delivered->count)
 		delivered->text_bytes += bytes;
 	else
 		delivered->echo_bytes += bytes;
+	if (!delivered->count)
+		delivered->echo_choices += choices;
 	return true;
 }
 
@@ -392,19 +401,38 @@ static void cancel_for(struct generation *generation, const struct error *error)
 		ended(context, error->status, NULL, error);
 }
 
+// What comes once more of the prompt, after a start elsewhere, left out: its text and its choices, which come before
+// any token.
+static struct json *without_echo(struct delivered *delivered, const struct json *params)
+{
+	struct json *rest = json_copy(params), *choices = json_new_array();
+	const char *text = json_get_string(params, "text", "");
+	const size_t skip = delivered->skip_bytes < strlen(text) ? (size_t)delivered->skip_bytes : strlen(text);
+	delivered->skip_bytes -= skip;
+	json_set_string(rest, "text", text + skip);
+	for (const struct json *one = json_first(json_get(params, "choices")); one; one = json_next(one))
+		if (delivered->skip_choices)
+			delivered->skip_choices--;
+		else
+			json_push(choices, json_copy(one));
+	if (json_get(params, "choices"))
+		json_set(rest, "choices", choices);
+	else
+		json_destroy(&choices);
+	return rest;
+}
+
 static void deliver(struct generation *generation, const struct json *params)
 {
 	struct delivered *delivered = &generation->delivered;
 	struct json *rest = NULL;
 	const bool was_suspected = suspected(generation);
-	if (delivered->skip_bytes && !delivered->count && !json_first(json_get(params, "tokens"))) {
-		const char *text = json_get_string(params, "text", "");
-		const size_t skip = delivered->skip_bytes < strlen(text) ? (size_t)delivered->skip_bytes : strlen(text);
-		delivered->skip_bytes -= skip;
-		if (!text[skip])
-			return;
-		params = rest = json_copy(params);
-		json_set_string(rest, "text", text + skip);
+	if ((delivered->skip_bytes || delivered->skip_choices) && !delivered->count)
+		params = rest = without_echo(delivered, params);
+	if (!json_first(json_get(params, "tokens")) && !json_first(json_get(params, "choices")) &&
+	    !json_get_string(params, "text", "")[0]) {
+		json_destroy(&rest);
+		return;
 	}
 	const bool kept = keep(delivered, params);
 	if (was_suspected && !suspected(generation))
@@ -449,6 +477,8 @@ static void start_answered(void *context, enum status status, const struct json 
 		if (status == STATUS_UNAVAILABLE && !generation->ended)
 			status = STATUS_OK; // it was cancelled
 		generation->prompt_tokens = (uint64_t)json_get_integer(result, "prompt_tokens", 0);
+		if (status == STATUS_INTERNAL)
+			say_failed(generation->instance, error->message);
 		end(generation, status, result, error);
 		return;
 	}
@@ -469,6 +499,7 @@ static struct json *call_of(struct generation *generation)
 	struct delivered *delivered = &generation->delivered;
 	json_set_integer(call, "request", generation->number);
 	delivered->skip_bytes = delivered->echo_bytes;
+	delivered->skip_choices = delivered->echo_choices;
 	if (!delivered->count)
 		return call;
 	struct json *tokens = json_new_array();
@@ -574,14 +605,22 @@ void generations_cut(struct instance *instance)
 
 // ---- what clients want ----
 
-// One that draws must draw the same again elsewhere.
-static void set_seed(struct json *call)
+// One that draws must draw the same again elsewhere: its seed and all that it draws by are settled here, once. Returns
+// what it draws by, with where each comes from.
+static struct json *settle_sampling(const struct instance *instance, struct json *call)
 {
 	uint64_t seed;
 	struct json *sampling = json_get(call, "sampling") ? json_copy(json_get(call, "sampling")) : json_new_object();
 	if (!json_get(sampling, "seed") && getrandom(&seed, sizeof seed, 0) == sizeof seed)
 		json_set_integer(sampling, "seed", (int64_t)(seed >> 11)); // of 53 bits, as numbers of JSON are
+	struct json *told = instance_sampling(instance, sampling);
 	json_set(call, "sampling", sampling);
+	return told;
+}
+
+const struct json *generation_sampling(const struct generation *generation)
+{
+	return generation->sampling;
 }
 
 enum status generation_start(struct generation **out, struct instances *all, const struct generation_params *params,
@@ -602,8 +641,7 @@ enum status generation_start(struct generation **out, struct instances *all, con
 		return status;
 	}
 	json_set_integer(call, "owner", owner_number(all, params->token));
-	if (!params->embeds)
-		set_seed(call);
+	struct json *sampling = params->embeds ? NULL : settle_sampling(instance, call);
 	struct generation **last = &instance->generations;
 	while (*last)
 		last = &(*last)->next;
@@ -616,6 +654,7 @@ enum status generation_start(struct generation **out, struct instances *all, con
 					  .began_ns = clock_steady_ns(),
 					  .embeds = params->embeds,
 					  .call = call,
+					  .sampling = sampling,
 					  .given_tokens = given_tokens,
 					  .started = params->started,
 					  .delta = params->delta,

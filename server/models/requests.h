@@ -15,7 +15,7 @@ struct generation_params {
 	struct token *token;          // NULL: the machine's owner. Must outlive it
 	const char *action;           // "infer.chat"; static
 	const char *model;            // its name or id
-	// What generate.start takes but for `request` and `owner`, or, with `embeds`, generate.embed. Taken.
+	// The parameters of generate.start without `request` and `owner`; with `embeds`, of generate.embed. Taken over.
 	struct json *call;
 	bool embeds;
 	bool loads; // a model that is not loaded is loaded for this, and then it waits
@@ -31,6 +31,9 @@ struct generation_params {
 // STATUS_LIMIT_EXCEEDED (longer than a message may be), STATUS_DEVICE_LOST, STATUS_OUT_OF_MEMORY.
 enum status generation_start(struct generation **out, struct instances *instances,
 			     const struct generation_params *params, struct error *error);
+// The sampling settings in use: {name: {value, from}}, as sampling_complete gives them. Owned by the generation. NULL
+// if it embeds.
+const struct json *generation_sampling(const struct generation *generation);
 // Nothing is called any more. Accepts NULL, leaves NULL behind.
 void generation_cancel(struct generation **generation);
 // End all requests of this token, in this turn.

@@ -34,7 +34,7 @@ enum status source_parse(const char *text, struct source *out, struct error *err
 bool source_is_part(const char *file);
 // A file of the repository that hf:owner/repo names. Errors: STATUS_INVALID_PARAMS.
 enum status source_pick(const struct source *repository, const char *file, struct source *out, struct error *error);
-// What a model of this source is called if nobody says otherwise: letters, digits, '.', '_', '-' and ':'.
+// The default name of a model of this source: letters, digits, '.', '_', '-' and ':'.
 void source_name(const struct source *source, char name[SOURCE_NAME_BYTES]);
 // Whether a model may be called so: UTF-8 that can be typed and stands in a URL as one part.
 bool source_name_usable(const char *name);

@@ -9,6 +9,7 @@
 
 #include "common/base/limits.h"
 #include "common/base/log.h"
+#include "server/security/audit_actions.h"
 
 #include <inttypes.h>
 #include <openssl/rand.h>
@@ -43,11 +44,13 @@ struct group {
 	size_t count;
 };
 
-// Groups that are being written.
+// Groups that are being written, and who waits for them.
 struct lot {
 	struct lot *next, **link;
 	struct audit *audit;
 	struct group *groups;
+	void (*done)(void *context, enum status status); // may be NULL
+	void *context;
 };
 
 // An entry that is being written, and who waits for it.
@@ -144,10 +147,9 @@ static struct journal_entry entry_of(const struct audit_actor *by)
 		.count = 1, .actor = by->actor, .actor_name = by->name, .session_id = by->session_id, .peer = by->peer};
 }
 
-enum status audit_put(struct audit *audit, struct store_batch *batch, const struct audit_event *event)
+static enum status put_event(struct store_batch *batch, const struct audit_event *event)
 {
 	struct journal_entry entry = entry_of(event->by ? event->by : &audit_server);
-	(void)audit;
 	if (event->began_ns) {
 		int64_t ns = clock_steady_ns() - event->began_ns;
 		entry.duration_us = ns > 1000 ? ns / 1000 : 1;
@@ -159,6 +161,13 @@ enum status audit_put(struct audit *audit, struct store_batch *batch, const stru
 	entry.outcome = status_word(event->outcome);
 	entry.detail = event->detail;
 	return store_put_audit(batch, &entry);
+}
+
+enum status audit_put(struct audit *audit, struct store_batch *batch, const struct audit_event *event)
+{
+	(void)audit;
+	audit_action_check(AUDIT_USE_PUT, event->action, event->outcome);
+	return put_event(batch, event);
 }
 
 static void writing_destroy(struct writing **pointer)
@@ -205,6 +214,7 @@ enum status audit_write(struct audit *audit, const struct audit_event *event,
 			struct error *error)
 {
 	struct store_batch *batch = NULL;
+	audit_action_check(AUDIT_USE_WRITE, event->action, event->outcome);
 	struct writing *writing = calloc(1, sizeof *writing);
 	enum status status = writing ? store_batch_create(&batch) : STATUS_OUT_OF_MEMORY;
 	if (status) {
@@ -216,7 +226,7 @@ enum status audit_write(struct audit *audit, const struct audit_event *event,
 	if (writing->next)
 		writing->next->link = &writing->next;
 	audit->writings = writing;
-	audit_put(audit, batch, event); // what fails here fails the batch
+	put_event(batch, event); // what fails here fails the batch
 	status = commit(audit, &batch, written, writing, error);
 	if (status)
 		writing_destroy(&writing);
@@ -343,6 +353,13 @@ static struct tally *begin(struct audit *audit, struct group *group, const struc
 	return tally;
 }
 
+static void add(struct tally *tally, const struct audit_tally *what)
+{
+	tally->count++;
+	tally->bytes += what->bytes;
+	tally->duration_us += what->duration_us;
+}
+
 static struct tally *tally_of(struct audit *audit, const struct audit_tally *what)
 {
 	char cut[TARGET_BYTES];
@@ -367,7 +384,8 @@ static void write_late(void *context)
 	write_all(context);
 }
 
-void audit_count(struct audit *audit, const struct audit_tally *what)
+// Into the table, from which it is written with others.
+static void keep(struct audit *audit, const struct audit_tally *what)
 {
 	if (audit->tallies >= LIMIT_TALLIES)
 		write_all(audit);
@@ -376,11 +394,15 @@ void audit_count(struct audit *audit, const struct audit_tally *what)
 		audit->untold++;
 		return;
 	}
-	tally->count++;
-	tally->bytes += what->bytes;
-	tally->duration_us += what->duration_us;
+	add(tally, what);
 	if (!audit->write_soon.running)
 		net_timer_start(audit->params.loop, &audit->write_soon, LIMIT_TALLY_MS, write_late, audit);
+}
+
+void audit_count(struct audit *audit, const struct audit_tally *what)
+{
+	audit_action_check(AUDIT_USE_COUNT, what->action, what->outcome);
+	keep(audit, what);
 }
 
 static void groups_destroy(struct group **groups)
@@ -433,6 +455,14 @@ static void put_back(struct audit *audit, const struct lot *lot)
 		}
 }
 
+static void lot_over(struct lot *lot, enum status status)
+{
+	const struct lot over = *lot;
+	lot_destroy(&lot);
+	if (over.done)
+		over.done(over.context, status);
+}
+
 static void lot_written(void *context, enum status status, const struct error *error)
 {
 	struct lot *lot = context;
@@ -442,7 +472,7 @@ static void lot_written(void *context, enum status status, const struct error *e
 	} else {
 		recovered(lot->audit);
 	}
-	lot_destroy(&lot);
+	lot_over(lot, status);
 }
 
 static void put_tally(struct store_batch *batch, const struct group *group, const struct tally *tally)
@@ -462,12 +492,11 @@ static void put_tally(struct store_batch *batch, const struct group *group, cons
 	store_put_audit(batch, &entry); // what fails here fails the batch
 }
 
-// Write the groups of one lot, which is taken. A failure puts them back.
-static enum status lot_write(struct lot *lot)
+// Write the groups of one lot, in this batch. Both are taken. A failure puts the groups back.
+static enum status lot_commit(struct lot *lot, struct store_batch *batch)
 {
 	struct audit *audit = lot->audit;
-	struct store_batch *batch = NULL;
-	enum status status = store_batch_create(&batch);
+	enum status status = batch ? STATUS_OK : STATUS_OUT_OF_MEMORY;
 	for (const struct group *group = lot->groups; group && !status; group = group->next)
 		for (const struct tally *tally = group->tallies; tally; tally = tally->next)
 			put_tally(batch, group, tally);
@@ -475,9 +504,16 @@ static enum status lot_write(struct lot *lot)
 		status = commit(audit, &batch, lot_written, lot, NULL);
 	if (status) {
 		put_back(audit, lot);
-		lot_destroy(&lot);
+		lot_over(lot, status);
 	}
 	return status;
+}
+
+static enum status lot_write(struct lot *lot)
+{
+	struct store_batch *batch = NULL;
+	store_batch_create(&batch);
+	return lot_commit(lot, batch);
 }
 
 static struct lot *lot_create(struct audit *audit)
@@ -547,6 +583,55 @@ void audit_flush(struct audit *audit, const char *session_id)
 		lot_destroy(&lot);
 }
 
+// ---- one by one ----
+
+// A lot of this alone. NULL: no memory.
+static struct lot *lot_of(struct audit *audit, const struct audit_tally *what)
+{
+	struct lot *lot = lot_create(audit);
+	struct group *group = lot ? calloc(1, sizeof *group) : NULL;
+	struct tally *tally = group ? begin(audit, group, what, text_of(what->target)) : NULL;
+	if (!tally) {
+		free(group);
+		if (lot)
+			lot_destroy(&lot);
+		return NULL;
+	}
+	group->by = *what->by;
+	add(tally, what);
+	lot_take(lot, &group);
+	return lot;
+}
+
+void audit_tell(struct audit *audit, const struct audit_tally *what)
+{
+	audit_action_check(AUDIT_USE_TELL, what->action, what->outcome);
+	struct lot *lot = audit->failing ? NULL : lot_of(audit, what);
+	if (lot)
+		lot_write(lot);
+	else
+		keep(audit, what);
+}
+
+void audit_commit(struct audit *audit, struct store_batch **pointer, const struct audit_tally *what,
+		  void (*done)(void *context, enum status status), void *context)
+{
+	struct store_batch *batch = *pointer;
+	struct lot *lot = lot_of(audit, what);
+	*pointer = NULL;
+	audit_action_check(AUDIT_USE_PUT, what->action, what->outcome);
+	if (lot) {
+		lot->done = done;
+		lot->context = context;
+		lot_commit(lot, batch);
+		return;
+	}
+	store_batch_destroy(&batch);
+	keep(audit, what);
+	if (done)
+		done(context, STATUS_OUT_OF_MEMORY);
+}
+
 // ---- beginning and end ----
 
 enum status audit_create(struct audit **out, const struct audit_params *params, struct error *error)
@@ -577,10 +662,8 @@ void audit_destroy(struct audit **pointer)
 	store_listen_audit(audit->params.store, NULL, NULL);
 	net_timer_stop(audit->params.loop, &audit->write_soon);
 	net_timer_stop(audit->params.loop, &audit->try_again);
-	while (audit->lots) {
-		struct lot *lot = audit->lots;
-		lot_destroy(&lot);
-	}
+	while (audit->lots)
+		lot_over(audit->lots, STATUS_PENDING);
 	while (audit->writings) {
 		struct writing *writing = audit->writings;
 		writing_destroy(&writing);

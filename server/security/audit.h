@@ -1,10 +1,12 @@
 /* The audit log, as the rest of the server uses it: who did what, from where, with what result.
  *
- * What changes state.db carries its entry in its own batch (audit_put): one transaction, both or neither. What changes
- * nothing there (allocations, modules, verification) is answered after its entry is on disk (audit_write), and undone
- * if it cannot be. What happens thousands of times a second (launches, transfers, refusals) is counted and written once
- * per session, thing and 10 s (audit_count); while the log cannot be written, nothing of that kind starts
- * (audit_check). Failed log-ins are counted by address in the same way.
+ * What changes state.db carries its entry in its own batch: one transaction, both or neither (audit_put; audit_commit
+ * where it has happened and cannot be refused any more). What changes nothing there (allocations, modules,
+ * verification) is answered after its entry is on disk (audit_write), and undone if it cannot be. What nobody waits for
+ * is written at once (audit_tell). What happens thousands of times a second (launches, transfers, refusals) is counted
+ * and written once per session, thing and 10 s (audit_count); while the log cannot be written, nothing of that kind
+ * starts (audit_check). Failed log-ins are counted by address in the same way. Which action is written in which of
+ * these ways, the table in audit_actions.h says, and each call is held against it.
  * The newest entries go out as events of the topic `audit`. Thread: the loop's. */
 #pragma once
 #include "common/base/clock.h"
@@ -60,6 +62,15 @@ struct audit_tally {
 	const char *detail;  // JSON, in place of the bytes; may be NULL. One with a detail is an entry of its own
 };
 void audit_count(struct audit *audit, const struct audit_tally *tally);
+// Write it now, as an entry of its own. Nobody waits for it; where it cannot be written it is kept, and told as soon as
+// that can be.
+void audit_tell(struct audit *audit, const struct audit_tally *tally);
+// The batch of a change that has happened, with its entry, in one transaction. Takes the batch. `done` (may be NULL) is
+// called once in any case, perhaps before this returns: once both are on disk, or, with the store's error, once it is
+// known that they are not; then the entry alone is kept as audit_tell keeps it. STATUS_PENDING: the log is closed
+// first.
+void audit_commit(struct audit *audit, struct store_batch **batch, const struct audit_tally *tally,
+		  void (*done)(void *context, enum status status), void *context);
 // Write what is counted of a session now: at its end, and for what nobody waits for. While the log cannot be written it
 // is kept like the rest.
 void audit_flush(struct audit *audit, const char *session_id);

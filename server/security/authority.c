@@ -225,6 +225,33 @@ static size_t count_surplus(const struct authority *authority, const char *node_
 	return count > LIMIT_CERTIFICATES_OF_NODE ? count - LIMIT_CERTIFICATES_OF_NODE : 0;
 }
 
+static size_t count_ended(const struct authority *authority)
+{
+	size_t count = 0;
+	for (size_t i = 0; i < authority->node_count; i++)
+		count += authority->nodes[i].revoked_ms != 0;
+	return count;
+}
+
+// Revoked certificates take no place of valid ones: beyond LIMIT_CERTIFICATES_ENDED the oldest are removed with
+// `batch`. One that is not known is refused as one that was revoked is, so nothing is lost if the batch fails.
+static enum status forget_ended(struct authority *authority, struct store_batch *batch)
+{
+	enum status status = STATUS_OK;
+	size_t ended = count_ended(authority), kept = 0;
+	for (size_t i = 0; i < authority->node_count; i++) {
+		const struct node_certificate *node = &authority->nodes[i];
+		if (!status && ended > LIMIT_CERTIFICATES_ENDED && node->revoked_ms) {
+			status = store_remove_certificate(batch, node->serial);
+			ended--;
+		} else {
+			authority->nodes[kept++] = *node;
+		}
+	}
+	authority->node_count = kept;
+	return status;
+}
+
 // Enter it, as one that is not stored yet. The rows of those that it makes too many go with its batch.
 static enum status keep(struct authority *authority, const char *node_id, X509 *certificate, const char *pem,
 			struct store_batch *batch)
@@ -251,6 +278,8 @@ static enum status keep(struct authority *authority, const char *node_id, X509 *
 			status = store_remove_certificate(batch, authority->nodes[i].serial);
 			surplus--;
 		}
+	if (!status)
+		status = forget_ended(authority, batch);
 	if (status)
 		authority->node_count--;
 	return status;
@@ -281,7 +310,7 @@ enum status authority_issue(struct authority *authority, const char *node_id, co
 	*pem = NULL;
 	if (length > LIMIT_CSR_BYTES)
 		return error_set(error, STATUS_INVALID_PARAMS, "the request for a certificate is too long");
-	if (authority->node_count >= LIMIT_CERTIFICATES)
+	if (authority->node_count - count_ended(authority) >= LIMIT_CERTIFICATES)
 		return error_set(error, STATUS_LIMIT_EXCEEDED, "there are %d certificates of nodes",
 				 LIMIT_CERTIFICATES);
 	buffer_init(&text, LIMIT_CERTIFICATE_FILE_BYTES);

@@ -4,19 +4,19 @@
 
 #include "common/base/clock.h"
 #include "common/base/nearest.h"
+#include "common/net/address.h"
 
-#include <arpa/inet.h>
 #include <openssl/rand.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-	SLOTS = 4096,    // of the hash
-	LOOK = 64,       // places that are looked at for one to give up
-	DELAY_MS = 250,  // of the first answer that waits; each one waits twice as long as the one before
-	DOUBLINGS = 16,  // more than any limit lets happen
-	PREFIX_BYTES = 8 // of an IPv6 address: what one customer is given, or more
+	SLOTS = 4096,   // of the hash
+	LOOK = 64,      // places that are looked at for one to give up
+	DELAY_MS = 250, // of the first answer that waits; each one waits twice as long as the one before
+	DOUBLINGS = 16, // more than any limit lets happen
 };
 
 // ---- the operator's ----
@@ -98,15 +98,10 @@ void limit_values_print(FILE *out)
 
 // ---- addresses ----
 
-struct place {
-	uint64_t bits;
-	bool ipv6;
-};
-
 struct address {
 	struct address *next; // in its slot, or among the free ones
-	struct place place;
-	unsigned open, not_logged_in, failures;
+	struct net_address place;
+	unsigned open, failures;
 	int64_t failed_ms; // when the last one did
 };
 
@@ -114,8 +109,9 @@ struct limits {
 	struct limit_values values;
 	uint64_t seed;
 	struct address *slots[SLOTS], *free;
-	struct address *all; // (LIMIT_ADDRESSES)
-	size_t hand;         // where the next one to give up is looked for
+	struct address *all;    // (LIMIT_ADDRESSES)
+	size_t hand;            // where the next one to give up is looked for
+	struct places *waiting; // to log in
 };
 
 enum status limits_create(struct limits **out, const struct limit_values *values, struct error *error)
@@ -129,6 +125,13 @@ enum status limits_create(struct limits **out, const struct limit_values *values
 		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the table of addresses");
 	}
 	limits->values = *values;
+	const int64_t waiting = limits_get(limits, LIMIT_CONNECTIONS_NOT_LOGGED_IN_ID),
+		      of_address = limits_get(limits, LIMIT_NOT_LOGGED_IN_OF_ADDRESS_ID);
+	enum status status = places_create(&limits->waiting, (unsigned)waiting, (unsigned)of_address, error);
+	if (status) {
+		limits_destroy(&limits);
+		return status;
+	}
 	if (RAND_bytes((unsigned char *)&limits->seed, sizeof limits->seed) != 1) {
 		limits_destroy(&limits);
 		return error_set(error, STATUS_UNAVAILABLE, "the system gives no random bytes");
@@ -145,8 +148,10 @@ void limits_destroy(struct limits **pointer)
 {
 	struct limits *limits = *pointer;
 	*pointer = NULL;
-	if (limits)
-		free(limits->all);
+	if (!limits)
+		return;
+	places_destroy(&limits->waiting);
+	free(limits->all);
 	free(limits);
 }
 
@@ -163,48 +168,16 @@ struct json *limits_json(const struct limits *limits)
 	return json;
 }
 
-// False: it is no address, and not counted.
-static bool parse(const char *peer, struct place *place)
-{
-	uint8_t bytes[16];
-	static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-	size_t length = 4, at = 0;
-	*place = (struct place){0};
-	if (inet_pton(AF_INET, peer, bytes) != 1) {
-		char text[INET6_ADDRSTRLEN];
-		snprintf(text, sizeof text, "%.*s", (int)strcspn(peer, "%"), peer); // without its interface
-		if (inet_pton(AF_INET6, text, bytes) != 1)
-			return false;
-		if (!memcmp(bytes, mapped, sizeof mapped)) { // an IPv4 address on a socket for both
-			at = sizeof mapped;
-		} else {
-			place->ipv6 = true;
-			length = PREFIX_BYTES;
-		}
-	}
-	for (size_t i = 0; i < length; i++)
-		place->bits = place->bits << 8 | bytes[at + i];
-	return true;
-}
-
 void limits_address(const char *peer, char text[LIMITS_ADDRESS_BYTES])
 {
-	struct place place;
-	uint8_t bytes[16] = {0};
-	char printed[INET6_ADDRSTRLEN];
-	if (!parse(peer, &place)) {
+	struct net_address place;
+	if (net_address_read(&place, peer))
+		net_address_print(&place, text);
+	else
 		snprintf(text, LIMITS_ADDRESS_BYTES, "%s", peer);
-		return;
-	}
-	size_t length = place.ipv6 ? PREFIX_BYTES : 4;
-	for (size_t i = 0; i < length; i++)
-		bytes[i] = (uint8_t)(place.bits >> 8 * (length - 1 - i));
-	if (!inet_ntop(place.ipv6 ? AF_INET6 : AF_INET, bytes, printed, sizeof printed))
-		printed[0] = 0;
-	snprintf(text, LIMITS_ADDRESS_BYTES, place.ipv6 ? "%s/64" : "%s", printed);
 }
 
-static struct address **slot_of(struct limits *limits, const struct place *place)
+static struct address **slot_of(struct limits *limits, const struct net_address *place)
 {
 	uint64_t hash = (place->bits ^ limits->seed) * 0x9E3779B97F4A7C15u;
 	hash ^= hash >> 29;
@@ -228,7 +201,7 @@ static void give_up_one(struct limits *limits)
 	struct address *best = NULL;
 	for (size_t i = 0; i < LIMIT_ADDRESSES && (i < LOOK || !best); i++) {
 		struct address *one = &limits->all[limits->hand++ % LIMIT_ADDRESSES];
-		if (!one->open && !one->not_logged_in && (!best || one->failed_ms < best->failed_ms))
+		if (!one->open && (!best || one->failed_ms < best->failed_ms))
 			best = one;
 	}
 	if (best)
@@ -238,11 +211,11 @@ static void give_up_one(struct limits *limits)
 // NULL: it is no address, or all places are taken by ones with connections.
 static struct address *find(struct limits *limits, const char *peer)
 {
-	struct place place;
-	if (!parse(peer, &place))
+	struct net_address place;
+	if (!net_address_read(&place, peer))
 		return NULL;
 	struct address **slot = slot_of(limits, &place), *address = *slot;
-	while (address && (address->place.bits != place.bits || address->place.ipv6 != place.ipv6))
+	while (address && (!net_address_same(&address->place, &place)))
 		address = address->next;
 	if (address)
 		return address;
@@ -275,26 +248,36 @@ void limits_disconnect(struct limits *limits, const char *peer)
 		address->open--;
 }
 
-enum status limits_wait(struct limits *limits, const char *peer, struct error *error)
+static struct limits_waiter *waiter_of(struct place *place)
 {
-	struct address *address = find(limits, peer);
-	if (!address)
+	return (struct limits_waiter *)((char *)place - offsetof(struct limits_waiter, place));
+}
+
+enum status limits_wait(struct limits *limits, struct limits_waiter *waiter, const char *peer, struct error *error)
+{
+	struct net_address address;
+	struct place *evicted;
+	if (!net_address_read(&address, peer))
 		return STATUS_OK;
-	if (address->not_logged_in >= limits_get(limits, LIMIT_NOT_LOGGED_IN_OF_ADDRESS_ID)) {
+	if (!places_take(limits->waiting, &waiter->place, &address, &evicted)) {
 		error_set(error, STATUS_RATE_LIMITED, "%u connections of this address have not logged in yet",
-			  address->not_logged_in);
+			  places_taken_of(limits->waiting, &address));
 		error_hint(error, "try again in a few seconds, or send Authorization: Bearer TOKEN on the upgrade");
 		return STATUS_RATE_LIMITED;
 	}
-	address->not_logged_in++;
+	if (evicted)
+		waiter_of(evicted)->evicted(waiter_of(evicted));
 	return STATUS_OK;
 }
 
-void limits_wait_over(struct limits *limits, const char *peer)
+void limits_wait_over(struct limits *limits, struct limits_waiter *waiter)
 {
-	struct address *address = find(limits, peer);
-	if (address && address->not_logged_in)
-		address->not_logged_in--;
+	places_leave(limits->waiting, &waiter->place);
+}
+
+void limits_wait_held(struct limits_waiter *waiter, bool held)
+{
+	places_hold(&waiter->place, held);
 }
 
 int64_t limits_login_failed(struct limits *limits, const char *peer)

@@ -7,6 +7,7 @@
 #pragma once
 #include "common/base/limits.h"
 #include "common/json/json.h"
+#include "common/net/places.h"
 
 #include <stdio.h>
 
@@ -39,10 +40,17 @@ struct json *limits_json(const struct limits *limits); // {name: value} of all, 
 // its connections_of_address.
 bool limits_connect(struct limits *limits, const char *peer);
 void limits_disconnect(struct limits *limits, const char *peer);
-// One of them speaks WebSocket and has not logged in; and one that did, or is gone.
-// Errors: STATUS_RATE_LIMITED (not_logged_in_of_address), with a hint.
-enum status limits_wait(struct limits *limits, const char *peer, struct error *error);
-void limits_wait_over(struct limits *limits, const char *peer);
+// One of them speaks WebSocket and has not logged in; and one that did, or is gone. When the places of all of these
+// (connections_not_logged_in) or of its address (not_logged_in_of_address) are taken, one that has had its for longest
+// loses it (common/net/places.h): its `evicted` is called, and closes it. Embedded in its owner; zero before first use.
+struct limits_waiter {
+	struct place place;
+	void (*evicted)(struct limits_waiter *waiter);
+};
+// Errors: STATUS_RATE_LIMITED, with a hint: those who have places are held.
+enum status limits_wait(struct limits *limits, struct limits_waiter *waiter, const char *peer, struct error *error);
+void limits_wait_over(struct limits *limits, struct limits_waiter *waiter);
+void limits_wait_held(struct limits_waiter *waiter, bool held); // it is not evicted
 // A log-in from this address failed. Returns how long its answer must wait, in ms: 0 until several have.
 int64_t limits_login_failed(struct limits *limits, const char *peer);
 // The address as it is counted: "192.0.2.7", "2001:db8:1:2::/64"; what is none as it is.

@@ -15,12 +15,17 @@ _Static_assert((int)TICKET_TEXT_BYTES > (int)TICKET_TEXT_LENGTH && (int)TICKET_I
 	       "the header's sizes");
 
 enum { EXPIRES_S = 3600, EXPIRES_MAX_S = 30 * 24 * 3600, USES_MAX = 1000, KEPT_MS = 24 * 3600 * 1000 };
+enum {
+	OVER_KEPT = 200,                    // tickets that are over and still listed: the newest
+	SHARE_OF_TOKEN = LIMIT_TICKETS / 2, // that are good and were made with one token
+	PLACES_OF_OWNER = 50,               // that tokens cannot take
+};
 
 struct tickets {
 	struct store *store;
 	struct audit *audit;
 	uint8_t authority_sha256[32];
-	struct ticket *all[LIMIT_TICKETS]; // oldest first
+	struct ticket *all[LIMIT_TICKETS + OVER_KEPT]; // oldest first
 	size_t count;
 	struct request *requests; // under way
 };
@@ -70,19 +75,37 @@ static bool over_for_long(const struct ticket *ticket, int64_t now_ms)
 	return now_ms - end_ms > KEPT_MS;
 }
 
-// Those that are long over are forgotten, here and, at the next start, on disk.
-static void sweep(struct tickets *tickets, int64_t now_ms)
+// Nobody can join with it any more.
+static bool is_over(const struct ticket *ticket, int64_t now_ms)
 {
-	size_t kept = 0;
+	return ticket->revoked_ms || ticket->expires_ms <= now_ms || (ticket->used >= ticket->uses && !ticket->taking);
+}
+
+static bool is_busy(const struct tickets *tickets, const struct ticket *ticket)
+{
+	for (const struct request *one = tickets->requests; one; one = one->next)
+		if (one->revoked == ticket)
+			return true;
+	return ticket->taking > 0 || ticket->unsaved; // a revocation that is not on disk is not forgotten
+}
+
+// Those that are long over are forgotten, and the oldest of those that are over, when they are more than are kept: they
+// never take the place of one that is good. Their rows go with `old`.
+static void sweep(struct tickets *tickets, int64_t now_ms, struct store_batch *old)
+{
+	size_t kept = 0, over = 0;
+	for (size_t i = 0; i < tickets->count; i++)
+		over += is_over(tickets->all[i], now_ms);
 	for (size_t i = 0; i < tickets->count; i++) {
 		struct ticket *ticket = tickets->all[i];
-		bool revoking = false;
-		for (const struct request *one = tickets->requests; one; one = one->next)
-			revoking |= one->revoked == ticket;
-		if (over_for_long(ticket, now_ms) && !revoking && !ticket->taking)
+		const bool surplus = is_over(ticket, now_ms) && over > OVER_KEPT;
+		if ((surplus || over_for_long(ticket, now_ms)) && !is_busy(tickets, ticket)) {
+			store_remove_ticket(old, ticket->ticket_id); // what fails here fails the batch, and waits
+			over -= is_over(ticket, now_ms);
 			free(ticket);
-		else
+		} else {
 			tickets->all[kept++] = ticket;
+		}
 	}
 	tickets->count = kept;
 }
@@ -105,7 +128,9 @@ static void load_row(void *context, const struct store_ticket *row)
 	snprintf(ticket.ticket_id, sizeof ticket.ticket_id, "%s", row->ticket_id);
 	snprintf(ticket.made_by, sizeof ticket.made_by, "%s", row->made_by);
 	memcpy(ticket.secret_hash, row->secret_hash, sizeof ticket.secret_hash);
-	if (over_for_long(&ticket, loading->now_ms) || tickets->count == LIMIT_TICKETS) {
+	if (tickets->count == sizeof tickets->all / sizeof *tickets->all)
+		sweep(tickets, loading->now_ms, loading->old);
+	if (over_for_long(&ticket, loading->now_ms) || tickets->count == sizeof tickets->all / sizeof *tickets->all) {
 		store_remove_ticket(loading->old, row->ticket_id); // what fails here fails the batch, and waits
 		return;
 	}
@@ -201,16 +226,42 @@ static void made(void *context, enum status status, const struct error *error)
 	request_destroy(&request);
 }
 
-static enum status check_room(struct tickets *tickets, int64_t now_ms, struct error *error)
+static enum status check_room(struct tickets *tickets, const struct audit_actor *by, int64_t now_ms,
+			      struct error *error)
 {
-	size_t coming = 0;
-	sweep(tickets, now_ms);
-	for (const struct request *one = tickets->requests; one; one = one->next)
+	size_t good = 0, own = 0, coming = 0, before = tickets->count;
+	struct store_batch *old = NULL;
+	const bool token = !strncmp(by->actor, "token:", 6);
+	if (store_batch_create(&old))
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for a ticket");
+	sweep(tickets, now_ms, old);
+	if (tickets->count < before)
+		store_commit(tickets->store, &old, NULL, NULL); // rows that stay are tried again at the next start
+	store_batch_destroy(&old);
+	for (size_t i = 0; i < tickets->count; i++) {
+		const bool is_good = !is_over(tickets->all[i], now_ms);
+		good += is_good;
+		own += is_good && !strcmp(tickets->all[i]->made_by, by->actor);
+	}
+	for (const struct request *one = tickets->requests; one; one = one->next) {
 		coming += one->made != NULL;
-	if (tickets->count + coming < LIMIT_TICKETS)
+		own += one->made && !strcmp(one->made->made_by, by->actor);
+	}
+	good += coming;
+	// Tickets that are over and in use, or whose revocation is not on disk, are not swept: the table may be full of
+	// these, too.
+	if (tickets->count + coming >= sizeof tickets->all / sizeof *tickets->all) {
+		error_set(error, STATUS_LIMIT_EXCEEDED,
+			  "%zu tickets are over, but cannot be forgotten before the disk has taken that",
+			  tickets->count + coming - good);
+		error_hint(error, "free space on the disk, and revoke again those that could not be stored");
+		return STATUS_LIMIT_EXCEEDED;
+	}
+	if (good < LIMIT_TICKETS - (token ? (size_t)PLACES_OF_OWNER : 0) && !(token && own >= SHARE_OF_TOKEN))
 		return STATUS_OK;
-	error_set(error, STATUS_LIMIT_EXCEEDED, "there are %d tickets, those of the last day included", LIMIT_TICKETS);
-	error_hint(error, "make fewer that may be used more often: exogpu ticket create --uses N");
+	error_set(error, STATUS_LIMIT_EXCEEDED, "there are %zu tickets that are good, %zu of them by who asks", good,
+		  own);
+	error_hint(error, "revoke some, or make fewer that may be used more often: exogpu ticket create --uses N");
 	return STATUS_LIMIT_EXCEEDED;
 }
 
@@ -249,7 +300,7 @@ enum status tickets_make(struct tickets *tickets, const struct ticket_params *pa
 	    params->uses > USES_MAX)
 		return error_set(error, STATUS_INVALID_PARAMS, "a ticket lasts 30 days at most and has 1 to %d uses",
 				 USES_MAX);
-	enum status status = check_room(tickets, now_ms, error);
+	enum status status = check_room(tickets, params->by, now_ms, error);
 	if (status)
 		return status;
 	struct request *request = request_create(tickets, done, context);

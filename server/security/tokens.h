@@ -39,8 +39,13 @@ struct token {
 	uint64_t in_flight_bytes;            // of transfers, not answered yet; counted by server/api
 	double allowance;                    // calls left in the bucket, and when it was last filled
 	int64_t allowance_ms;
-	bool unsaved;   // revoked, but the disk did not take that: may be revoked again
-	uint64_t tried; // with which revocation that was tried again
+	bool orphan;             // the token that it was made with, or one before, is not there: it is not usable
+	bool unsaved;            // revoked, but the disk did not take that: may be revoked again
+	uint64_t tried;          // with which revocation that was tried again
+	unsigned living;         // of those made with it, and with these; counted when one is made
+	bool going;              // about to be forgotten
+	bool held;               // somebody may hold a pointer to it until the server stops
+	struct token *next_gone; // of those that were forgotten and are held
 };
 
 struct tokens;
@@ -77,7 +82,8 @@ struct token_create_params {
 };
 // Make a token and store it. On STATUS_OK `text` holds its text; it may be used once `done` was called with STATUS_OK
 // (`token` is NULL in `done` otherwise). Errors at once: STATUS_FORBIDDEN (a scope that the parent lacks, or more than
-// it may have itself), STATUS_LIMIT_EXCEEDED (LIMIT_TOKENS, LIMIT_TOKEN_DEPTH), STATUS_INVALID_PARAMS.
+// it may have itself), STATUS_LIMIT_EXCEEDED (LIMIT_TOKENS, the share of a token
+// that it is made with, LIMIT_TOKEN_DEPTH), STATUS_INVALID_PARAMS.
 enum status tokens_make(struct tokens *tokens, const struct token_create_params *params, char text[TOKEN_TEXT_BYTES],
 			void (*done)(void *context, enum status status, const struct token *token,
 				     const struct error *error),
@@ -96,7 +102,7 @@ struct token_revoke_params {
 };
 enum status tokens_revoke(struct tokens *tokens, const char *token_id, const struct token_revoke_params *params,
 			  struct error *error);
-// All tokens, newest first; NULL past the last.
+// All tokens that live, and the LIMIT_TOKENS_ENDED that ended last or some more, newest first; NULL past the last.
 const struct token *tokens_at(const struct tokens *tokens, size_t index);
 // Note that it was used; stored at most once a minute.
 void tokens_touch(struct tokens *tokens, struct token *token, int64_t wall_ms);

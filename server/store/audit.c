@@ -33,6 +33,21 @@ void store_read_audit_head(struct store *store, struct store_audit_head *head)
 	};
 }
 
+static enum status push_bound(void *context, const char *subject, const struct tree_hash *digest)
+{
+	char kind[BOUND_SUBJECT_BYTES], hex[2 * TREE_HASH_BYTES + 1];
+	const size_t length = strcspn(subject, " ");
+	struct json *row = json_new_object();
+	snprintf(kind, sizeof kind, "%.*s", (int)length, subject);
+	for (size_t i = 0; digest && i < TREE_HASH_BYTES; i++)
+		snprintf(hex + 2 * i, 3, "%02x", digest->bytes[i]);
+	json_set_string(row, "kind", kind);
+	json_set_string(row, "id", subject + length + 1);
+	json_set_string(row, "sha256", digest ? hex : NULL);
+	json_push(context, row);
+	return STATUS_OK;
+}
+
 struct json *store_audit_json(const struct journal_entry *entry)
 {
 	char at[CLOCK_TEXT_BYTES];
@@ -61,6 +76,9 @@ struct json *store_audit_json(const struct journal_entry *entry)
 	if (json_type(detail) != JSON_OBJECT)
 		json_destroy(&detail);
 	json_set(json, "detail", detail ? detail : json_new_object());
+	struct json *rows = json_new_array();
+	bound_read(entry->bound ? entry->bound : "", push_bound, rows); // what follows a line that is none is left out
+	json_set(json, "bound", rows);
 	return json;
 }
 
@@ -135,13 +153,31 @@ enum status store_prove_audit(struct store *store, uint64_t from, uint64_t to, s
 	return ask(store, &job, done, context);
 }
 
-enum status store_verify_audit(struct store *store, store_audit_done *done, void *context)
+// What is asked of a verification, copied into its job.
+static enum status take_memories(struct audit_job *job, const struct store_audit_memory *memories, size_t count)
+{
+	job->memories = json_new_array();
+	for (size_t i = 0; i < count; i++) {
+		char who[JOURNAL_WHO_BYTES];
+		struct json *one = json_new_object();
+		snprintf(who, sizeof who, "node %.64s (%.80s)", memories[i].name, memories[i].node_id);
+		json_set_string(one, "note", memories[i].note);
+		json_set_string(one, "who", who);
+		json_push(job->memories, one);
+	}
+	return json_count(job->memories) == count ? STATUS_OK : STATUS_OUT_OF_MEMORY;
+}
+
+enum status store_verify_audit(struct store *store, const struct store_audit_memory *memories, size_t count,
+			       store_audit_done *done, void *context)
 {
 	if (store->verifying)
 		return STATUS_CONFLICT;
 	struct audit_job *job = new_job(AUDIT_JOB_VERIFY);
-	if (!job)
+	if (!job || take_memories(job, memories, count)) {
+		audit_job_destroy(&job);
 		return STATUS_OUT_OF_MEMORY;
+	}
 	enum status status = ask(store, &job, done, context);
 	store->verifying = !status;
 	return status;

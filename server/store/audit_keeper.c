@@ -3,7 +3,8 @@
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
-#include "common/journal/archive.h"
+#include "common/journal/archive_index.h"
+#include "common/journal/pruning.h"
 #include "server/store/database.h"
 #include "server/store/inside.h"
 #include "server/store/ledger.h"
@@ -43,6 +44,7 @@ void audit_job_destroy(struct audit_job **job)
 	if (!*job)
 		return;
 	json_destroy(&(*job)->result);
+	json_destroy(&(*job)->memories);
 	free(*job);
 	*job = NULL;
 }
@@ -111,9 +113,26 @@ struct json *store_audit_report_json(const struct journal_report *report)
 	json_set_string(json, "first_key", key);
 	json_set(json, "findings", findings_json(report));
 	json_set_integer(json, "finding_count", (int64_t)report->finding_count);
+	json_set(json, "witnesses", json_new_array()); // nobody was asked yet
 	json_set_string(json, "limits", buffer_text(&limits));
 	buffer_finish(&limits);
 	return json;
+}
+
+// Notes that are no heads were not sent here.
+static void remember(struct journal_verifier *verifier, const struct json *memories)
+{
+	struct error ignored = {.status = STATUS_OK};
+	for (const struct json *one = json_first(memories); one; one = json_next(one))
+		journal_remember(verifier, json_get_string(one, "note", ""), json_get_string(one, "who", ""), &ignored);
+}
+
+static struct json *states_json(const struct journal_verifier *verifier)
+{
+	struct json *states = json_new_array();
+	for (size_t i = 0; i < journal_memories(verifier); i++)
+		json_push(states, json_new_number(journal_memory_state(verifier, i)));
+	return states;
 }
 
 void audit_verify(struct audit_desk *desk, struct audit_job *job)
@@ -129,9 +148,11 @@ void audit_verify(struct audit_desk *desk, struct audit_job *job)
 				      .directory = desk->store->journal.directory,
 				      .verifier = verifier,
 				      .stop = &desk->store->reader_stop};
+	remember(verifier, job->memories);
 	job->status = ledger_feed(&ledger, &job->error);
 	if (!job->status) {
 		job->result = store_audit_report_json(journal_verify_end(verifier));
+		json_set(job->result, "memories", states_json(verifier));
 		json_set_number(job->result, "took_ms", (double)(clock_steady_ns() - begun) / 1e6);
 	}
 	journal_verifier_destroy(&verifier);
@@ -143,7 +164,7 @@ struct due { // a segment that is to be archived, or pruned
 	struct journal_segment segment;
 	struct tree before;
 	uint64_t end;
-	char certificate[NOTE_BYTES];
+	char certificate[NOTE_BYTES], archive[128];
 };
 
 static enum status write_entries(struct audit_desk *desk, const struct due *due, struct archive_writer *writer,
@@ -178,21 +199,75 @@ static enum status write_entries(struct audit_desk *desk, const struct due *due,
 	return status;
 }
 
-static enum status write_leaves(struct audit_desk *desk, const struct due *due, struct archive_writer *writer,
-				struct error *error)
+// ---- pruning ----
+
+struct pruner { // reads an archive, and writes the one that takes its place
+	struct audit_desk *desk;
+	const struct due *due;
+	struct archive_writer *writer;
+	uint64_t next; // the entry that is to be written next
+	uint64_t removed;
+	enum status status;
+	struct error *error;
+};
+
+// The leaves of the entries before `end` that are not written yet, as the database keeps them.
+static void write_leaves(struct pruner *pruner, uint64_t end)
 {
-	enum status status = STATUS_OK;
-	for (uint64_t seq = due->segment.first; seq < due->end && !status; seq++) {
-		const size_t at = (size_t)(seq & (AUDIT_TILE - 1));
-		if (!at || seq == due->segment.first)
-			audit_tree_load_tile(&desk->tree, seq >> AUDIT_TILE_LEVEL);
-		if (at >= desk->tree.count)
-			status = error_set(error, STATUS_UNAVAILABLE, "the hash of entry %" PRIu64 " is missing", seq);
+	struct audit_tree *tree = &pruner->desk->tree;
+	for (; pruner->next < end && !pruner->status; pruner->next++, pruner->removed++) {
+		const size_t at = (size_t)(pruner->next & (AUDIT_TILE - 1));
+		if (!tree->count || tree->place != pruner->next >> AUDIT_TILE_LEVEL)
+			audit_tree_load_tile(tree, pruner->next >> AUDIT_TILE_LEVEL);
+		if (at >= tree->count)
+			pruner->status = error_set(pruner->error, STATUS_UNAVAILABLE,
+						   "the hash of entry %" PRIu64 " is missing", pruner->next);
 		else
-			status = archive_write_leaf(writer, &desk->tree.tile[at], error);
-		if (!status && atomic_load(&desk->store->reader_stop))
-			status = error_set(error, STATUS_PENDING, "the server stops");
+			pruner->status = archive_write_leaf(pruner->writer, &tree->tile[at], pruner->error);
+		if (!pruner->status && atomic_load(&pruner->desk->store->reader_stop))
+			pruner->status = error_set(pruner->error, STATUS_PENDING, "the server stops");
 	}
+}
+
+static void write_kept(void *context, const struct journal_entry *entry)
+{
+	struct pruner *pruner = context;
+	struct buffer bytes;
+	if (pruner->status || !pruning_keeps(entry) || entry->seq < pruner->next || entry->seq >= pruner->due->end)
+		return;
+	write_leaves(pruner, entry->seq);
+	buffer_init(&bytes, ENTRY_BYTES);
+	if (!pruner->status)
+		pruner->status = entry_encode(entry, &bytes);
+	if (!pruner->status)
+		pruner->status = archive_write_entry(pruner->writer, bytes.data, bytes.length, pruner->error);
+	buffer_finish(&bytes);
+	pruner->next++;
+}
+
+// What is written must be the archive's: one that does not verify stays as it is, so that its damage is found.
+static enum status write_pruned(struct audit_desk *desk, const struct due *due, struct archive_writer *writer,
+				uint64_t *removed, struct error *error)
+{
+	char path[4300];
+	struct pruner pruner = {.desk = desk, .due = due, .writer = writer, .next = due->segment.first, .error = error};
+	struct journal_verifier *verifier = NULL;
+	snprintf(path, sizeof path, "%.4160s/%.120s", desk->store->journal.directory, due->archive);
+	enum status status = journal_verifier_create(&verifier, NULL, NULL);
+	if (status)
+		return error_set(error, status, "no memory to read an archive");
+	journal_verify_part(verifier);
+	journal_expect_bare(verifier);
+	status = archive_verify(path, verifier, write_kept, &pruner, error);
+	write_leaves(&pruner, due->end);
+	const struct journal_report *report = journal_verify_end(verifier);
+	if (!status)
+		status = pruner.status;
+	if (!status && report->verdict)
+		status = error_set(error, STATUS_UNAVAILABLE, "%.120s does not verify, and is not pruned: %s",
+				   due->archive, report->findings[0].text);
+	journal_verifier_destroy(&verifier);
+	*removed = pruner.removed;
 	return status;
 }
 
@@ -222,22 +297,30 @@ static enum status write_archive(struct audit_desk *desk, struct due *due, bool 
 	enum status status = audit_tree_at(&desk->tree, due->segment.first, &due->before, error);
 	const struct archive_writer_params params = {
 		.directory = desk->store->journal.directory, .segment = &due->segment, .before = &due->before};
+	mark->number = due->segment.number;
+	mark->pruned_by = -1;
 	if (!status)
 		status = archive_writer_create(&writer, &params, error);
 	if (!status)
-		status = prune ? write_leaves(desk, due, writer, error) : write_entries(desk, due, writer, error);
+		status = prune ? write_pruned(desk, due, writer, &mark->pruning.removed, error)
+			       : write_entries(desk, due, writer, error);
 	if (!status)
 		status = write_checkpoint(desk, due, writer, error);
-	if (!status)
+	if (!status && prune) { // it gets its name when the log says so
+		status = archive_writer_prepare(writer, error);
+		mark->pruning.first = due->segment.first;
+		mark->pruning.last = due->end - 1;
+		mark->pruned_ms = clock_wall_ms();
+		snprintf(mark->archive, sizeof mark->archive, "%.120s", due->archive);
+	} else if (!status) {
 		status = archive_writer_finish(&writer, path, sizeof path, error);
-	archive_writer_destroy(&writer);
+		const char *name = status ? NULL : strrchr(path, '/');
+		snprintf(mark->archive, sizeof mark->archive, "%.120s", name ? name + 1 : "");
+	}
 	if (status)
-		return status;
-	const char *name = strrchr(path, '/');
-	mark->number = due->segment.number;
-	mark->pruned_ms = prune ? clock_wall_ms() : 0;
-	snprintf(mark->archive, sizeof mark->archive, "%.120s", name ? name + 1 : path);
-	return STATUS_OK;
+		archive_writer_destroy(&writer);
+	mark->writer = writer;
+	return status;
 }
 
 // The oldest segment that has ended and is not archived, or else the oldest archive whose entries are due to go.
@@ -247,14 +330,15 @@ static enum status find_due(struct audit_desk *desk, struct due *due, bool *prun
 	sqlite3_stmt *row = NULL;
 	enum status status = database_prepare(
 		desk->db,
-		"SELECT s.number, s.first, s.key, s.certificate, n.first, s.archive != '' FROM audit_segments s JOIN "
+		"SELECT s.number, s.first, s.key, s.certificate, n.first, s.archive FROM audit_segments s JOIN "
 		"audit_segments n ON n.number = s.number + 1 WHERE s.archive = '' OR (s.pruned_ms = 0 AND n.began_ms < "
-		"?1 AND NOT EXISTS (SELECT 1 FROM audit WHERE seq >= s.first AND seq < n.first)) "
+		"?1 AND s.number > ?2 AND NOT EXISTS (SELECT 1 FROM audit WHERE seq >= s.first AND seq < n.first)) "
 		"ORDER BY s.archive != '', s.number LIMIT 1",
 		&row, error);
 	if (status)
 		return status;
 	sqlite3_bind_int64(row, 1, clock_wall_ms() - desk->store->audit_keep_ms);
+	sqlite3_bind_int64(row, 2, desk->unprunable);
 	int code = sqlite3_step(row);
 	if (code == SQLITE_ROW) {
 		const char *key = (const char *)sqlite3_column_text(row, 2);
@@ -262,11 +346,15 @@ static enum status find_due(struct audit_desk *desk, struct due *due, bool *prun
 		due->segment = (struct journal_segment){.number = (uint64_t)sqlite3_column_int64(row, 0),
 							.first = (uint64_t)sqlite3_column_int64(row, 1)};
 		due->end = (uint64_t)sqlite3_column_int64(row, 4);
-		*prune = sqlite3_column_int(row, 5) != 0;
+		const char *archive = (const char *)sqlite3_column_text(row, 5);
+		snprintf(due->archive, sizeof due->archive, "%s", archive ? archive : "");
+		*prune = due->archive[0] != 0;
 		snprintf(due->certificate, sizeof due->certificate, "%s", certificate ? certificate : "");
 		due->segment.certificate = due->certificate[0] ? due->certificate : NULL;
 		if (note_key_parse(&due->segment.key, key ? key : ""))
 			status = error_set(error, STATUS_UNAVAILABLE, "its key is not one");
+		else if (strchr(due->archive, '/'))
+			status = error_set(error, STATUS_UNAVAILABLE, "its archive's name is not one");
 	} else {
 		status = code == SQLITE_DONE ? STATUS_NOT_FOUND : database_fault(desk->db, code, error);
 	}
@@ -289,10 +377,14 @@ static bool keep_one(struct audit_desk *desk, struct due *due)
 	if (status) {
 		free(mark);
 		desk->retry = status != STATUS_NOT_FOUND;
+		if (status == STATUS_NOT_FOUND)
+			desk->unprunable = -1; // tried again when it looks next
+		else if (prune && status != STATUS_PENDING)
+			desk->unprunable = (int64_t)due->segment.number; // those behind it are not held up
 		return false;
 	}
-	log_info("audit", "segment %" PRIu64 " of the log %s %s", mark->number,
-		 prune ? "is kept by its hashes alone in" : "is archived in", mark->archive);
+	if (!prune)
+		log_info("audit", "segment %" PRIu64 " of the log is archived in %s", mark->number, mark->archive);
 	struct store *store = desk->store;
 	pthread_mutex_lock(&store->lock);
 	struct audit_mark **end = &store->marks;
@@ -398,6 +490,8 @@ void *audit_desk_main(void *argument)
 		pthread_mutex_lock(&store->lock);
 	}
 	pthread_mutex_unlock(&store->lock);
+	archive_index_destroy(&desk->index);
+	archive_index_destroy(&desk->telling);
 	audit_tree_finish(&desk->tree);
 	database_close(&desk->db);
 	return NULL;

@@ -3,10 +3,11 @@
  *
  *   questions   lists and proofs, milliseconds
  *   keeper      verification; and whenever a segment has ended: its archive, which the store thread then marks and
- * whose rows it takes away; and archives whose entries are older than they are kept for, by hashes alone
+ * whose rows it takes away; and archives whose entries are older than they are kept for, pruned to hashes
  *
  * Thread: as each function says. Inside server/store only. */
 #pragma once
+#include "common/journal/pruning.h"
 #include "server/store/audit_tree.h"
 #include "server/store/batch.h"
 
@@ -27,6 +28,7 @@ struct audit_job {
 	uint64_t from, to;
 	store_audit_done *done;
 	void *context;
+	struct json *memories; // of a verification: [{note, who}]
 	enum status status;
 	struct json *result;
 	struct error error;
@@ -43,16 +45,23 @@ struct audit_desk { // guarded by the store's lock, but for what is the thread's
 	// The thread's own.
 	sqlite3 *db;
 	struct audit_tree tree;
-	bool retry; // an archive could not be made: try again before the hour is over
+	struct archive_index *index, *telling; // of the archives that were listed last, and that told of a pruning
+	bool retry;                            // an archive could not be made: try again before the hour is over
+	int64_t unprunable; // the last segment whose archive could not be pruned, -1 if none: those after it are tried
 };
 
-// A segment's archive stands, or holds hashes alone now: for the store thread to write down.
+// A segment's archive stands: for the store thread to write down. Or its pruned one does, which still has no name: it
+// gets it when the log has the entry that tells it.
 struct audit_mark {
 	struct audit_mark *next;
 	uint64_t number;
 	char archive[128];
-	int64_t pruned_ms;
+	int64_t pruned_ms; // 0: it is not pruned
+	int64_t pruned_by; // the entry that tells it; -1: none
+	struct pruning pruning;
+	struct archive_writer *writer; // of a pruned one
 };
+void audit_mark_destroy(struct audit_mark *mark);
 
 // The desks' main function; the argument is the desk.
 void *audit_desk_main(void *argument);

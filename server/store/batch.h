@@ -1,7 +1,9 @@
 /* A batch: statements with their values, copied, waiting to be run in one transaction.
  *
  * The statements that change state.db are a fixed list, prepared once by the store thread. A batch is filled on the
- * loop thread, then belongs to the store until its outcome was delivered. Inside server/store only. */
+ * loop thread, then belongs to the store until its outcome was delivered. Rows that grant something are bound to the
+ * audit log as they are run (bound.h): the batch's entries name them, and where there are too many, or no entry, others
+ * are added to the batch. Inside server/store only. */
 #pragma once
 #include "server/store/journal.h"
 
@@ -12,6 +14,7 @@ enum batch_statement {
 	BATCH_PUT_NODE,
 	BATCH_PUT_DEVICE,
 	BATCH_PUT_TOKEN,
+	BATCH_ORPHAN_TOKENS,
 	BATCH_REMOVE_TOKEN,
 	BATCH_PUT_CHANGE,
 	BATCH_TRIM_CHANGES,
@@ -30,6 +33,9 @@ enum batch_statement {
 	BATCH_REMOVE_LAYER_TIMES,
 	BATCH_REMOVE_DEVICES,
 	BATCH_REMOVE_NODE,
+	BATCH_LIST_DEVICES, // of a node, before they are removed
+	BATCH_PUT_ALERT,
+	BATCH_TRIM_ALERTS,
 	BATCH_PUT_AUDIT,
 	BATCH_PUT_COSIGNED,
 	BATCH_TRIM_COSIGNED,
@@ -55,7 +61,26 @@ struct store_waiter { // guarded by the store's lock
 	struct error error;
 };
 
-struct batch_row; // one statement and its values
+enum { AUDIT_OVERHEAD = 128 }; // bytes of an encoded entry that are not its texts, and some more
+// Values of an entry: its numbers, its texts, and behind them what the store thread gives it (journal.h).
+enum { AUDIT_TEXTS_AT = 4, AUDIT_BOUND_AT = AUDIT_TEXTS_AT + ENTRY_TEXTS, AUDIT_BEFORE_AT, AUDIT_VALUES };
+enum { BATCH_VALUES = AUDIT_VALUES }; // of the widest statement
+
+struct batch_value {
+	enum { VALUE_NULL, VALUE_TEXT, VALUE_BYTES, VALUE_INTEGER, VALUE_REAL } type;
+	const char *text;
+	size_t length;
+	int64_t integer;
+	double real;
+};
+
+struct batch_row { // one statement and its values
+	struct batch_row *next;
+	enum batch_statement statement;
+	size_t count;
+	char *bound;                             // of an entry, once it is numbered
+	struct batch_value values[BATCH_VALUES]; // text points behind the row
+};
 
 struct store_batch {
 	struct store_outcome outcome; // first member: an outcome is its batch

@@ -4,6 +4,7 @@
 #include "common/base/embedded.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
+#include "server/store/sums.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { BUSY_MS = 5000 };
+enum { BUSY_MS = 5000, SUMS_MOST_PAGES = 65536 };
 
 // What a hostile or damaged file, or a slip in our own SQL, can make SQLite do at most.
 static const struct {
@@ -62,6 +63,7 @@ enum status database_fault(sqlite3 *db, int code, struct error *error)
 		break;
 	case SQLITE_CORRUPT:
 	case SQLITE_NOTADB:
+		sums_mark_damaged(db);
 		status = error_set(error, STATUS_UNAVAILABLE, "%s is damaged: %s", file, text);
 		error_hint(error,
 			   "stop the server and put back a copy of that file, or move it and its -wal file away to "
@@ -90,8 +92,12 @@ enum status database_fault(sqlite3 *db, int code, struct error *error)
 	case SQLITE_CONSTRAINT:
 		status = error_set(error, STATUS_CONFLICT, "refused by %s: %s", file, text);
 		break;
-	default:
+	default: // our own SQL does not fit the tables that the file says it has
 		status = error_set(error, STATUS_INTERNAL, "%s: %s", file, text);
+		error_hint(
+			error,
+			"the tables of that file are not those that exogpu made: it is damaged, or another program has "
+			"changed it; put back a copy");
 	}
 	return status;
 }
@@ -139,9 +145,13 @@ static enum status configure(sqlite3 *db, const struct database_params *params, 
 	sqlite3_db_config(db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
 	sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_FKEY, 1, NULL);
 	enum status status = database_run(db, "PRAGMA cell_size_check = ON; PRAGMA mmap_size = 0", error);
+	if (params->read_only) // the writer alone moves pages from the -wal file into the database, at its end, too
+		sqlite3_db_config(db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
 	if (!status && params->read_only)
 		status = database_run(db, "PRAGMA query_only = ON", error);
-	else if (!status)
+	else if (params->durable)
+		sums_reserve(db);
+	if (!status && !params->read_only)
 		status = database_run(db,
 				      params->durable ? "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; "
 							"PRAGMA secure_delete = ON; PRAGMA wal_autocheckpoint = 0"
@@ -161,7 +171,7 @@ enum status database_open(sqlite3 **out, const struct database_params *params, s
 	int flags = SQLITE_OPEN_NOMUTEX | (params->read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE);
 	if (params->uri)
 		flags |= SQLITE_OPEN_URI;
-	int code = sqlite3_open_v2(params->path, &db, flags, NULL);
+	int code = sqlite3_open_v2(params->path, &db, flags, params->durable ? sums_vfs() : NULL);
 	if (code != SQLITE_OK)
 		status = database_fault(db, code, error);
 	else
@@ -302,6 +312,29 @@ enum status database_migrate(sqlite3 *db, const struct database_migration *migra
 	if (!status)
 		status = run_migrations(db, migrations, (size_t)version, count, error);
 	return status;
+}
+
+void database_add_sums(sqlite3 *db)
+{
+	struct sums_report report;
+	struct error error = {.status = STATUS_OK};
+	int64_t pages = 0;
+	sqlite3_wal_checkpoint_v2(db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL); // a new file's first page, too
+	sums_read(db, &report);
+	if (report.kept || read_integer(db, "PRAGMA page_count", &pages, &error))
+		return;
+	if (pages > SUMS_MOST_PAGES) {
+		log_info("store", "%s keeps no sums of its pages: it is too large to be written anew", file_of(db));
+		return;
+	}
+	sqlite3_limit(db, SQLITE_LIMIT_ATTACHED, 1); // how VACUUM makes the new file, in memory
+	enum status status = database_run(db, "PRAGMA temp_store = MEMORY; VACUUM; PRAGMA temp_store = DEFAULT",
+					  &error);
+	sqlite3_limit(db, SQLITE_LIMIT_ATTACHED, 0);
+	if (status)
+		log_warning("store", "%s keeps no sums of its pages: %s", file_of(db), error.message);
+	else
+		log_info("store", "%s keeps sums of its pages from now on", file_of(db));
 }
 
 enum status database_check(sqlite3 *db, struct error *error)

@@ -1,9 +1,10 @@
 /* Opening SQLite the one way that this program opens it.
  *
- * Every connection is WAL, without automatic checkpoints (the writer does them), with foreign keys, no trust in the
- * schema, defensive mode and tight limits; the file is made with mode 0600 before SQLite sees it. Migrations are the
- * embedded files PREFIX/0001_*.sql, 0002_… in order: those that are pending run in one transaction that also sets
- * user_version. Thread: any; a connection belongs to one thread at a time. Inside server/store only. */
+ * Every connection is WAL, without checkpoints (the writer asks for them, and a reader makes none when it closes), with
+ * foreign keys, no trust in the schema, defensive mode and tight limits; the file is made with mode 0600 before SQLite
+ * sees it. Migrations are the embedded files PREFIX/0001_*.sql, 0002_… in order: those that are pending run in one
+ * transaction that also sets user_version. Thread: any; a connection belongs to one thread at a time. Inside
+ * server/store only. */
 #pragma once
 #include "common/base/status.h"
 
@@ -15,7 +16,9 @@ struct database_params {
 	bool read_only; // the file must exist
 	bool uri;       // the path is SQLite's, file:…?…
 	bool *damaged;  // set if that is why it cannot be opened; may be NULL
-	bool durable;   // a commit is on disk when it returns, and deleted bytes are overwritten; else only consistent
+	// A commit is on disk when it returns, deleted bytes are overwritten, and pages have sums; else only
+	// consistent.
+	bool durable;
 };
 // Errors: STATUS_FORBIDDEN, STATUS_UNAVAILABLE (damaged, disk full or failing), STATUS_OUT_OF_MEMORY, with hints.
 enum status database_open(sqlite3 **out, const struct database_params *params, struct error *error);
@@ -31,7 +34,10 @@ size_t database_migrations(const char *prefix, struct database_migration *migrat
 // `copy` is set. Errors: STATUS_CONFLICT (made by a newer version; nothing is changed), those of database_open.
 enum status database_migrate(sqlite3 *db, const struct database_migration *migrations, size_t count, bool copy,
 			     struct error *error);
-// PRAGMA quick_check. Errors: STATUS_UNAVAILABLE with the first finding.
+// Give a database of before its sums (sums.h), in one transaction; nothing if it has them, or is over 256 MiB. A
+// failure is told in the log, and no more.
+void database_add_sums(sqlite3 *db);
+// PRAGMA quick_check, which reads all that is in use. Errors: STATUS_UNAVAILABLE with the first finding.
 enum status database_check(sqlite3 *db, struct error *error);
 
 // Move the -wal file's pages into the database: what no reader stands in the way of, or (truncate) all, and then

@@ -50,6 +50,7 @@ struct store {
 	sqlite3 *state;
 	sqlite3_stmt *statements[BATCH_STATEMENTS];
 	int state_wal_pages;
+	uint64_t wrong_pages; // of state.db, that were told
 	struct history_writer history;
 	int prune_slices; // still to do
 	struct journal journal;
@@ -98,14 +99,32 @@ void *store_reader_main(void *argument);
 
 // Store thread. A transaction that added to the log was committed: others see its head from now on.
 void store_show_head(struct store *store);
+// Pages of state.db that were found not to be as they were written, if there are new ones: into the log and the
+// figures.
+void store_tell_wrong_pages(struct store *store);
 // A batch that was committed or failed, to the loop; it is freed there.
 void store_post_batch(struct store *store, struct store_batch *batch);
 // The keeper looks for segments to archive.
 void store_wake_keeper(struct store *store);
 // rotate.c
 void store_audit_defaults(struct store *store, const struct store_params *params);
-enum status store_rotate(struct store *store, struct error *error);
+// Sign the entries behind the newest head that were accepted, and the entry that tells it. Before the threads.
+enum status store_accept_tail(struct store *store, const char *range, struct error *error);
+struct store_work { // of a transaction; entries that it puts into the batch are part of it
+	enum status (*run)(void *context, struct store_batch *batch, struct error *error);
+	void *context;
+};
+// End the log's segment. work (may be NULL) is done in the same transaction: with it the next segment begins, or
+// neither.
+enum status store_rotate(struct store *store, const struct store_work *work, struct error *error);
 void store_rotate_if_due(struct store *store);
+// At the start, before the threads: a log of before rows were bound takes them as they are, under a new key, so that no
+// copy of state.db from before can be put back for that. Errors: database_fault's.
+enum status store_adopt(struct store *store, struct error *error);
+// load.c: at the start, before the threads: the log's words for rows that are refused, or missing.
+enum status store_say_refused(struct store *store, struct error *error);
+// settle.c: likewise, in its place where rows are to be settled.
+enum status store_settle(struct store *store, const struct store_settling *params, struct error *error);
 void store_mark_archives(struct store *store); // what the keeper has made
 void store_find_shed(struct store *store);
 bool store_shed(struct store *store); // a slice; false: nothing to do

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SHED_TILES = 8, CLOCK_SLACK_MS = 3600000 };
+enum { SHED_TILES = 8, CLOCK_SLACK_MS = 3600000, UNSAID_BYTES = 64 * 1024 * 1024 };
 
 static const char put_node_sql[] = "INSERT INTO audit_nodes (level, place, hash) VALUES (?1, ?2, ?3) "
 				   "ON CONFLICT (level, place) DO UPDATE SET hash = excluded.hash";
@@ -38,6 +38,9 @@ bool journal_row(sqlite3_stmt *row, struct journal_entry *entry)
 	column++;
 	ENTRY_TEXT_LIST(X)
 #undef X
+	entry->bound = (const char *)sqlite3_column_text(row, column);
+	whole = whole && (!entry->bound || strlen(entry->bound) == (size_t)sqlite3_column_bytes(row, column));
+	entry->bound_before = (uint64_t)sqlite3_column_int64(row, column + 1);
 	return whole;
 }
 
@@ -48,13 +51,29 @@ bool journal_grew(const struct journal *journal)
 	return journal->open.tree.size != journal->done.tree.size;
 }
 
+struct journal_state journal_mark(struct journal *journal)
+{
+	journal->open.mark = bound_mark(journal->bound);
+	return journal->open;
+}
+
+void journal_undo(struct journal *journal, const struct journal_state *before)
+{
+	bound_undo(journal->bound, before->mark);
+	buffer_clear(&journal->unsaid);
+	journal->said = 0;
+	journal->open = *before;
+}
+
 void journal_begin(struct journal *journal)
 {
-	journal->open = journal->done;
+	journal_undo(journal, &journal->done);
 }
 
 void journal_committed(struct journal *journal)
 {
+	bound_keep(journal->bound);
+	journal->open.mark = 0;
 	journal->done = journal->open;
 	journal->signed_size = journal->open.tree.size;
 }
@@ -95,11 +114,14 @@ enum status journal_add(struct journal *journal, struct journal_entry *entry, st
 			struct error *error)
 {
 	entry->seq = journal->open.tree.size;
+	entry->bound_before = journal->open.newest_bound;
 	enum status status = encode(journal, entry, leaf, error);
 	if (!status)
 		status = append(journal, leaf, error);
 	if (status)
 		return status;
+	if (entry->bound && entry->bound[0])
+		journal->open.newest_bound = entry->seq;
 	journal->open.bytes += (int64_t)journal->bytes.length;
 	if (entry->at_us > journal->open.newest_us)
 		journal->open.newest_us = entry->at_us;
@@ -317,6 +339,8 @@ static enum status query(struct journal *journal, const char *sql, sqlite3_stmt 
 	return code == SQLITE_DONE ? STATUS_NOT_FOUND : database_fault(journal->db, code, error);
 }
 
+// The log begins with the transaction that also takes the rows that stand there, and its key has another name until
+// then: a server that is killed in between finds no log and no key of one, and begins again.
 static enum status begin_log(struct journal *journal, struct error *error)
 {
 	char origin[NOTE_NAME_BYTES];
@@ -325,29 +349,34 @@ static enum status begin_log(struct journal *journal, struct error *error)
 	sqlite3_finalize(row);
 	if (status != STATUS_NOT_FOUND)
 		return status ? status : unfit(error, "has entries, but not the list of its keys");
+	// A folder with keys has had a log, whose rows are bound to it: whoever removed it from state.db makes none
+	// good.
+	journal->unbound = !journal_keys_found(journal->directory);
+	journal->fresh = true;
 	status = journal_origin_make(origin, error);
 	if (!status)
-		status = journal_key_make(journal->directory, origin, 0, &journal->signer, error);
-	if (status)
-		return status;
+		status = journal_first_key_make(journal->directory, origin, &journal->signer, error);
 	journal->first_key = journal->signer.key;
 	journal->began_ms = clock_wall_ms();
-	status = database_run(journal->db, "BEGIN IMMEDIATE", error);
-	if (!status)
-		status = put_segment(journal, "", error);
+	return status;
+}
+
+enum status journal_put_first(struct journal *journal, struct error *error)
+{
+	enum status status = put_segment(journal, "", error);
 	if (!status)
 		status = sign(journal, error);
+	return status ? status : put_checkpoint(journal, error);
+}
+
+enum status journal_take_first(struct journal *journal, struct error *error)
+{
+	char key[NOTE_KEY_TEXT_BYTES];
+	enum status status = journal_first_key_name(journal->directory, error);
+	journal->fresh = status != STATUS_OK;
+	note_key_print(&journal->first_key, key);
 	if (!status)
-		status = put_checkpoint(journal, error);
-	if (!status)
-		status = database_run(journal->db, "COMMIT", error);
-	if (status && !sqlite3_get_autocommit(journal->db))
-		database_run(journal->db, "ROLLBACK", NULL);
-	if (!status) {
-		char key[NOTE_KEY_TEXT_BYTES];
-		note_key_print(&journal->first_key, key);
 		log_info("audit", "a new audit log begins; keep its first key somewhere else: %s", key);
-	}
 	return status;
 }
 
@@ -415,46 +444,65 @@ static enum status load_tree(struct journal *journal, struct error *error)
 	return STATUS_OK;
 }
 
-// Entries behind the newest checkpoint. No commit of ours leaves any.
-static enum status sign_tail(struct journal *journal, struct error *error)
+// Entries behind the newest head. A commit signs the head of what it adds, so no crash of ours leaves any: somebody has
+// written to the database, or has taken a head away. Signing them would make them true.
+static enum status find_tail(struct journal *journal, const char *accepted, struct error *error)
+{
+	sqlite3_stmt *row = NULL;
+	char range[48], sql[128];
+	snprintf(sql, sizeof sql, "SELECT min(seq), max(seq) FROM audit WHERE seq >= %" PRIu64,
+		 journal->done.tree.size);
+	enum status status = query(journal, sql, &row, error);
+	if (status)
+		return status;
+	bool none = sqlite3_column_type(row, 0) == SQLITE_NULL;
+	snprintf(range, sizeof range, "%lld-%lld", (long long)sqlite3_column_int64(row, 0),
+		 (long long)sqlite3_column_int64(row, 1));
+	sqlite3_finalize(row);
+	if (none)
+		return STATUS_OK;
+	journal->tail = accepted && !strcmp(accepted, range);
+	if (journal->tail)
+		return STATUS_OK;
+	error_set(error, STATUS_UNAVAILABLE,
+		  "the audit log has entries that no head of it covers: %s. The server signs what it adds in the same "
+		  "transaction, so no crash leaves this: somebody wrote to state.db, or took its newest head away",
+		  range);
+	error_hint(error,
+		   "see exogpu audit verify, and exogpu audit export for what they say; put the whole data directory "
+		   "back from one backup, or start once with --accept-unsigned %s to sign them as they are",
+		   range);
+	return STATUS_UNAVAILABLE;
+}
+
+enum status journal_take_tail(struct journal *journal, struct error *error)
 {
 	sqlite3_stmt *rows = NULL;
 	struct journal_entry entry;
 	struct tree_hash leaf;
-	int code = SQLITE_OK;
-	enum status status = database_run(journal->db, "BEGIN IMMEDIATE", error);
-	if (!status)
-		status = database_prepare(journal->db,
-					  "SELECT " JOURNAL_COLUMNS ", leaf FROM audit WHERE seq >= ?1 ORDER BY seq",
-					  &rows, error);
+	int code = SQLITE_DONE;
+	enum status status = database_prepare(
+		journal->db, "SELECT " JOURNAL_COLUMNS ", leaf FROM audit WHERE seq >= ?1 ORDER BY seq", &rows, error);
 	if (!status)
 		sqlite3_bind_int64(rows, 1, (int64_t)journal->done.tree.size);
 	while (!status && (code = sqlite3_step(rows)) == SQLITE_ROW) {
 		bool whole = journal_row(rows, &entry) && entry.seq == journal->open.tree.size;
 		if (whole)
 			status = journal_add(journal, &entry, &leaf, error);
-		if (!status && (!whole || sqlite3_column_bytes(rows, 14) != TREE_HASH_BYTES ||
-				memcmp(sqlite3_column_blob(rows, 14), &leaf, sizeof leaf) != 0))
+		if (!status && (!whole || sqlite3_column_bytes(rows, JOURNAL_LEAF_COLUMN) != TREE_HASH_BYTES ||
+				memcmp(sqlite3_column_blob(rows, JOURNAL_LEAF_COLUMN), &leaf, sizeof leaf) != 0))
 			status = unfit(error, "has entries behind its signed head that are not whole");
+		if (!status && entry.bound && entry.bound[0]) // nobody's word makes rows good that no key has signed
+			status = unfit(error,
+				       "has entries behind its signed head that would make rows of state.db good");
 	}
 	if (!status && code != SQLITE_DONE)
 		status = database_fault(journal->db, code, error);
 	sqlite3_finalize(rows);
-	if (!status)
-		status = journal_seal(journal, error);
-	if (!status)
-		status = database_run(journal->db, "COMMIT", error);
-	if (status && !sqlite3_get_autocommit(journal->db))
-		database_run(journal->db, "ROLLBACK", NULL);
-	if (!status && journal_grew(journal))
-		log_warning("audit", "%" PRIu64 " entries had not been signed; they are now",
-			    journal->open.tree.size - journal->done.tree.size);
-	if (!status)
-		journal_committed(journal);
 	return status;
 }
 
-static enum status load(struct journal *journal, struct error *error)
+static enum status load(struct journal *journal, const char *accepted, struct error *error)
 {
 	struct note_key key;
 	sqlite3_stmt *row = NULL;
@@ -464,7 +512,9 @@ static enum status load(struct journal *journal, struct error *error)
 	if (!status)
 		status = load_tree(journal, error);
 	if (!status)
-		status = sign_tail(journal, error);
+		status = journal_load_bound(journal, error);
+	if (!status)
+		status = find_tail(journal, accepted, error);
 	if (status)
 		return status;
 	journal_keys_sweep(journal->directory, journal->segment);
@@ -480,13 +530,16 @@ static enum status load(struct journal *journal, struct error *error)
 	return STATUS_OK;
 }
 
-enum status journal_open(struct journal *journal, sqlite3 *db, const char *directory, struct error *error)
+enum status journal_open(struct journal *journal, sqlite3 *db, const struct journal_params *params, struct error *error)
 {
 	sqlite3_stmt *row = NULL;
-	*journal = (struct journal){.db = db};
+	*journal = (struct journal){.db = db, .open.newest_bound = ENTRY_NONE, .done.newest_bound = ENTRY_NONE};
+	buffer_init(&journal->unsaid, UNSAID_BYTES);
+	if (bound_create(&journal->bound))
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the audit log");
 	buffer_init(&journal->bytes, ENTRY_BYTES);
 	buffer_init(&journal->note, NOTE_BYTES);
-	snprintf(journal->directory, sizeof journal->directory, "%s/" JOURNAL_FOLDER, directory);
+	snprintf(journal->directory, sizeof journal->directory, "%s/" JOURNAL_FOLDER, params->directory);
 	enum status status = journal_folder_make(journal->directory, error);
 	if (!status)
 		status = audit_tree_init(&journal->source, db, error);
@@ -502,7 +555,7 @@ enum status journal_open(struct journal *journal, sqlite3 *db, const char *direc
 	sqlite3_finalize(row);
 	if (status)
 		return status == STATUS_NOT_FOUND ? begin_log(journal, error) : status;
-	return load(journal, error);
+	return load(journal, params->accept_unsigned, error);
 }
 
 void journal_close(struct journal *journal)
@@ -514,6 +567,8 @@ void journal_close(struct journal *journal)
 	journal->put_node = journal->put_checkpoint = journal->drop_checkpoint = NULL;
 	buffer_finish(&journal->bytes);
 	buffer_finish(&journal->note);
+	buffer_finish(&journal->unsaid);
+	bound_destroy(&journal->bound);
 	note_signer_finish(&journal->signer);
 	note_signer_finish(&journal->spare);
 }

@@ -17,6 +17,7 @@
 
 enum { PATH_BYTES = 4224 };
 #define KEY_PREFIX "key-"
+#define FIRST_KEY "first-key" // until the log has begun
 
 static void key_path(const char *directory, uint64_t segment, char path[PATH_BYTES])
 {
@@ -58,17 +59,42 @@ enum status journal_origin_make(char origin[NOTE_NAME_BYTES], struct error *erro
 	return STATUS_OK;
 }
 
-enum status journal_key_make(const char *directory, const char *origin, uint64_t segment, struct note_signer *signer,
-			     struct error *error)
+static enum status make_key(const char *path, const char *origin, struct note_signer *signer, struct error *error)
 {
-	char path[PATH_BYTES];
-	key_path(directory, segment, path);
 	enum status status = signer->key.name[0] ? STATUS_OK : note_key_make(signer, NOTE_ED25519, origin);
 	if (status)
 		return error_set(error, status, "a key of the audit log cannot be made: %s", status_text(status));
 	const struct private_file file = {
 		.path = path, .bytes = signer->private_key, .length = NOTE_KEY_BYTES, .sync = true};
 	return private_file_write(&file, error);
+}
+
+enum status journal_key_make(const char *directory, const char *origin, uint64_t segment, struct note_signer *signer,
+			     struct error *error)
+{
+	char path[PATH_BYTES];
+	key_path(directory, segment, path);
+	return make_key(path, origin, signer, error);
+}
+
+enum status journal_first_key_make(const char *directory, const char *origin, struct note_signer *signer,
+				   struct error *error)
+{
+	char path[PATH_BYTES];
+	snprintf(path, sizeof path, "%.4160s/" FIRST_KEY, directory);
+	return make_key(path, origin, signer, error);
+}
+
+enum status journal_first_key_name(const char *directory, struct error *error)
+{
+	char path[PATH_BYTES], named[PATH_BYTES];
+	snprintf(path, sizeof path, "%.4160s/" FIRST_KEY, directory);
+	key_path(directory, 0, named);
+	if (!rename(path, named) && sync_folder(directory))
+		return STATUS_OK;
+	enum status status = error_errno(error, STATUS_UNAVAILABLE, errno, "cannot rename %.200s", path);
+	error_hint(error, "check the permissions and the free space of the data directory");
+	return status;
 }
 
 static enum status unfit(struct error *error, const char *path, const char *why)
@@ -88,6 +114,9 @@ enum status journal_key_load(const char *directory, const struct note_key *key, 
 	key_path(directory, segment, path);
 	buffer_init(&bytes, 4 * NOTE_KEY_BYTES);
 	enum status status = private_file_read(path, &bytes, error);
+	if (status == STATUS_NOT_FOUND && !segment &&
+	    !journal_first_key_name(directory, &(struct error){.status = STATUS_OK}))
+		status = private_file_read(path, &bytes, error);
 	if (status == STATUS_NOT_FOUND)
 		status = unfit(error, path, "the key of the audit log's newest segment is not there");
 	else if (!status && bytes.length != NOTE_KEY_BYTES)
@@ -115,6 +144,17 @@ static void destroy_file(const char *directory, const char *path)
 	if (!gone)
 		log_error("audit", "%s, a key that is no longer used, could not be destroyed: %s", path,
 			  strerror(errno));
+}
+
+bool journal_keys_found(const char *directory)
+{
+	bool found = false;
+	DIR *folder = opendir(directory);
+	for (struct dirent *file; folder && (file = readdir(folder));)
+		found = found || !strncmp(file->d_name, KEY_PREFIX, strlen(KEY_PREFIX));
+	if (folder)
+		closedir(folder);
+	return found;
 }
 
 void journal_key_destroy(const char *directory, uint64_t segment)

@@ -13,9 +13,16 @@ enum status journal_origin_make(char origin[NOTE_NAME_BYTES], struct error *erro
 // was never used: it is replaced.
 enum status journal_key_make(const char *directory, const char *origin, uint64_t segment, struct note_signer *signer,
 			     struct error *error);
-// Errors: STATUS_UNAVAILABLE, with a hint: it is not there, or not the one whose public half `key` is.
+// The key of a log that is to begin: it is none of a log (journal_keys_found) before it is given its name. Errors: the
+// disk's.
+enum status journal_first_key_make(const char *directory, const char *origin, struct note_signer *signer,
+				   struct error *error);
+enum status journal_first_key_name(const char *directory, struct error *error);
+// A first key that a crash has left without its name gets it. Errors: STATUS_UNAVAILABLE, with a hint: it is not there,
+// or not the one whose public half `key` is.
 enum status journal_key_load(const char *directory, const struct note_key *key, uint64_t segment,
 			     struct note_signer *signer, struct error *error);
+bool journal_keys_found(const char *directory); // some, of whatever segment
 void journal_key_destroy(const char *directory, uint64_t segment);
 // Destroy what a crash has left: every key but that of `segment`.
 void journal_keys_sweep(const char *directory, uint64_t segment);

@@ -4,11 +4,14 @@
 #include "common/journal/archive.h"
 #include "server/store/database.h"
 #include "server/store/journal.h"
+#include "server/store/ledger_bound.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { PASSES = 3 };
 
 struct feed {
 	const struct ledger *ledger;
@@ -20,10 +23,12 @@ struct feed {
 	struct tree tree;        // of the database's own leaves
 	struct audit_tree *kept; // and what it keeps of the tree
 	uint64_t size;           // entries read so far
+	uint64_t told;           // those before it were told to the ledger's listener
 	uint64_t wrong_nodes, first_wrong;
 	struct note_key key; // of the segment before
 	bool key_known;
 	struct buffer bytes;
+	struct ledger_bound bound;
 };
 
 struct segment { // a row, copied
@@ -106,25 +111,37 @@ static enum status feed_checkpoints(struct feed *feed, uint64_t size, struct err
 
 // ---- entries ----
 
+// The caller is told of each once, whatever is read again.
+static void tell(void *context, const struct journal_entry *entry)
+{
+	struct feed *feed = context;
+	ledger_bound_entry(&feed->bound, entry);
+	if (!feed->ledger->entry || entry->seq < feed->told)
+		return;
+	feed->told = entry->seq + 1;
+	feed->ledger->entry(feed->ledger->context, entry);
+}
+
 static void feed_row(struct feed *feed, uint64_t seq)
 {
 	struct journal_entry entry;
 	struct tree_hash leaf;
-	const void *stored = sqlite3_column_blob(feed->rows, 14);
-	bool whole = stored && sqlite3_column_bytes(feed->rows, 14) == TREE_HASH_BYTES;
+	const void *stored = sqlite3_column_blob(feed->rows, JOURNAL_LEAF_COLUMN);
+	bool whole = stored && sqlite3_column_bytes(feed->rows, JOURNAL_LEAF_COLUMN) == TREE_HASH_BYTES;
 	if (whole)
 		memcpy(&leaf, stored, sizeof leaf);
 	buffer_clear(&feed->bytes);
 	if (!journal_row(feed->rows, &entry) || entry_encode(&entry, &feed->bytes) || !whole) {
-		journal_report_finding(feed->verifier, JOURNAL_MODIFIED, seq, "entry %" PRIu64 " is not readable", seq);
-		if (whole)
-			journal_verify_entry(feed->verifier, seq, NULL, 0, &leaf);
+		if (whole) // no bytes are an entry's: that is said there
+			journal_verify_entry(feed->verifier, seq, (const uint8_t *)"", 0, &leaf);
+		else
+			journal_report_finding(feed->verifier, JOURNAL_MODIFIED, seq,
+					       "entry %" PRIu64 " is not readable", seq);
 		return;
 	}
 	journal_verify_entry(feed->verifier, seq, feed->bytes.data, feed->bytes.length, &leaf);
 	add_leaf(feed, &leaf);
-	if (feed->ledger->entry)
-		feed->ledger->entry(feed->ledger->context, &entry);
+	tell(feed, &entry);
 }
 
 // Of a segment whose entries are here. What follows a gap is fed with its own number, and found by the verifier.
@@ -232,7 +249,7 @@ static enum status feed_archive(struct feed *feed, const struct segment *segment
 			found = &feed->archives[i];
 	enum status status = STATUS_NOT_FOUND;
 	if (found)
-		status = archive_verify(found->path, feed->verifier, feed->ledger->entry, feed->ledger->context, error);
+		status = archive_verify(found->path, feed->verifier, tell, feed, error);
 	if (status == STATUS_NOT_FOUND) {
 		feed_segment_row(feed, segment);
 		journal_verify_gap(feed->verifier, segment->first, segment->end);
@@ -299,6 +316,7 @@ static enum status feed_segment(struct feed *feed, const struct segment *segment
 	if (status)
 		return status;
 	check_chain(feed, segment);
+	ledger_bound_segment(&feed->bound, segment->last);
 	if (segment->archived && !segment->last && segment->end > segment->first)
 		return feed_archive(feed, segment, error);
 	feed_segment_row(feed, segment);
@@ -353,16 +371,16 @@ static void say_wrong_nodes(const struct feed *feed)
 static enum status prepare(struct feed *feed, struct error *error)
 {
 	sqlite3 *db = feed->ledger->db;
+	char sql[512];
+	snprintf(sql, sizeof sql, "SELECT %s, leaf FROM audit WHERE seq >= ?1 AND seq < ?2 ORDER BY seq",
+		 ledger_columns(db));
 	enum status status = database_prepare(
 		db,
 		"SELECT number, first, key, certificate, archive, (SELECT n.first FROM audit_segments n WHERE n.number "
 		"= s.number + 1) FROM audit_segments s ORDER BY number",
 		&feed->segments, error);
 	if (!status)
-		status = database_prepare(db,
-					  "SELECT " JOURNAL_COLUMNS ", leaf FROM audit WHERE seq >= ?1 AND seq < ?2 "
-					  "ORDER BY seq",
-					  &feed->rows, error);
+		status = database_prepare(db, sql, &feed->rows, error);
 	if (!status)
 		status = database_prepare(db, "SELECT size, note FROM audit_checkpoints ORDER BY size",
 					  &feed->checkpoints, error);
@@ -380,43 +398,80 @@ static enum status find_archives(struct feed *feed, struct error *error)
 	return STATUS_OK;
 }
 
-enum status ledger_feed(const struct ledger *ledger, struct error *error)
+// All of it, as it is at one moment.
+static enum status feed_once(struct feed *feed, struct error *error)
 {
-	struct feed feed = {.ledger = ledger, .verifier = ledger->verifier};
-	buffer_init(&feed.bytes, ENTRY_BYTES);
-	feed.kept = calloc(1, sizeof *feed.kept);
-	enum status status = feed.kept ? database_run(ledger->db, "BEGIN", error)
-				       : error_set(error, STATUS_OUT_OF_MEMORY, "no memory to verify with");
+	const struct ledger *ledger = feed->ledger;
+	enum status status = database_run(ledger->db, "BEGIN", error);
 	const bool begun = !status;
 	if (!status)
-		status = prepare(&feed, error);
+		status = prepare(feed, error);
 	if (!status && ledger->begun)
 		ledger->begun(ledger->begun_context);
 	// The first row begins the snapshot: a list of archives made before it may lack one that the snapshot names.
 	if (!status)
-		status = next_checkpoint(&feed, error);
+		status = next_checkpoint(feed, error);
 	if (!status)
-		status = find_archives(&feed, error);
-	const bool headless = !status && !feed.checkpoint_there;
+		status = find_archives(feed, error);
+	const bool headless = !status && !feed->checkpoint_there;
 	if (!status)
-		status = feed_segments(&feed, error);
+		status = feed_segments(feed, error);
 	if (!status)
-		status = feed_checkpoints(&feed, INT64_MAX, error);
+		status = feed_checkpoints(feed, INT64_MAX, error);
 	if (!status)
-		status = feed_strays(&feed, error);
-	if (!status && headless && !feed.size) // an empty log has a signed head as well
-		journal_report_finding(feed.verifier, JOURNAL_BAD_SIGNATURE, 0, "there is no signed head");
+		status = feed_strays(feed, error);
+	if (!status && headless && !feed->size) // an empty log has a signed head as well
+		journal_report_finding(feed->verifier, JOURNAL_BAD_SIGNATURE, 0, "there is no signed head");
 	if (!status)
-		say_wrong_nodes(&feed);
-	sqlite3_finalize(feed.segments);
-	sqlite3_finalize(feed.rows);
-	sqlite3_finalize(feed.checkpoints);
-	if (feed.kept)
-		audit_tree_finish(feed.kept);
-	free(feed.kept);
+		status = ledger_bound_check(&feed->bound, ledger->db, error);
+	if (!status)
+		say_wrong_nodes(feed);
+	sqlite3_finalize(feed->segments);
+	sqlite3_finalize(feed->rows);
+	sqlite3_finalize(feed->checkpoints);
 	if (begun)
 		database_run(ledger->db, "COMMIT", NULL);
-	buffer_finish(&feed.bytes);
-	free(feed.archives);
+	return status;
+}
+
+// Whether the log has grown since.
+static bool grew(const struct ledger *ledger, uint64_t size)
+{
+	sqlite3_stmt *row = NULL;
+	bool more = !database_prepare(ledger->db, "SELECT max(size) FROM audit_checkpoints", &row, NULL) &&
+		    sqlite3_step(row) == SQLITE_ROW && (uint64_t)sqlite3_column_int64(row, 0) > size;
+	sqlite3_finalize(row);
+	return more;
+}
+
+enum status ledger_feed(const struct ledger *ledger, struct error *error)
+{
+	const size_t memories = journal_memories(ledger->verifier);
+	enum status status = STATUS_OK;
+	uint64_t told = 0;
+	bool again = true;
+	for (int pass = 0; again && !status && pass < PASSES; pass++) {
+		struct feed feed = {.ledger = ledger,
+				    .verifier = ledger->verifier,
+				    .told = told,
+				    .bound.verifier = ledger->verifier};
+		if (pass)
+			journal_verifier_restart(ledger->verifier, memories);
+		buffer_init(&feed.bytes, ENTRY_BYTES);
+		feed.kept = calloc(1, sizeof *feed.kept);
+		status = feed.kept && !ledger_bound_init(&feed.bound)
+				 ? feed_once(&feed, error)
+				 : error_set(error, STATUS_OUT_OF_MEMORY, "no memory to verify with");
+		if (feed.kept)
+			audit_tree_finish(feed.kept);
+		free(feed.kept);
+		ledger_bound_finish(&feed.bound);
+		buffer_finish(&feed.bytes);
+		free(feed.archives);
+		told = feed.told;
+		// A server that runs may have pruned an archive after the moment that is verified, and before its
+		// archive was read; what tells of that was committed before.
+		again = !status && journal_lacks_leave(ledger->verifier) && grew(ledger, feed.size);
+	}
 	return status;
 }

@@ -1,8 +1,10 @@
 /* Reading state.db back, at start: its own read-only connection, on the loop thread. */
 #include "common/base/limits.h"
+#include "common/base/log.h"
 #include "server/store/database.h"
 #include "server/store/inside.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,8 +27,57 @@ const char *store_load_setting(struct store *store, const char *key)
 	return store->setting;
 }
 
+enum { REFUSED_SAID = 16 }; // rows that are named in the log, of those that are refused
+
+struct refused {
+	size_t count, missing;
+};
+
+static void say_refused(void *context, enum bound_fault fault, const char *subject, uint64_t seq)
+{
+	struct refused *refused = context;
+	refused->count += fault != BOUND_MISSING;
+	refused->missing += fault == BOUND_MISSING;
+	if (refused->count + refused->missing > REFUSED_SAID)
+		return;
+	if (fault == BOUND_UNTOLD)
+		log_error("store", "%s %s: it is refused", subject, bound_fault_text(fault));
+	else
+		log_error("store", "%s %s (entry %llu)%s", subject, bound_fault_text(fault), (unsigned long long)seq,
+			  fault == BOUND_CHANGED ? ": it is refused" : "");
+}
+
+enum status store_say_refused(struct store *store, struct error *error)
+{
+	struct refused refused = {.count = 0};
+	char detail[96];
+	struct store_batch *batch = NULL;
+	enum status status = bound_check(store->journal.bound, store->loading, say_refused, &refused, error);
+	if (status || !(refused.count + refused.missing))
+		return status;
+	log_error("store",
+		  "somebody else has changed state.db: %zu rows are not as the audit log has them and are refused, %zu "
+		  "are missing; see exogpu audit verify. Find out who did that; then put state.db and audit/ back from "
+		  "one "
+		  "backup, or stop the server and take these rows out with exogpu state settle",
+		  refused.count, refused.missing);
+	snprintf(detail, sizeof detail, "{\"refused\":%zu,\"missing\":%zu}", refused.count, refused.missing);
+	const struct journal_entry entry = {
+		.count = 1, .actor = "server", .action = "state.refused", .outcome = "forbidden", .detail = detail};
+	status = store_batch_create(&batch);
+	if (!status)
+		status = store_put_audit(batch, &entry);
+	if (!status)
+		status = store_commit(store, &batch, NULL, NULL);
+	store_batch_destroy(&batch);
+	return status ? error_set(error, status, "no memory for an entry of the audit log") : STATUS_OK;
+}
+
 struct load {
+	struct store *store;
 	const char *sql;
+	bool binds; // its first columns are those of bound_tables[kind], and rows that do not hold are refused
+	enum bound_kind kind;
 	int64_t limit; // bound to ?1 where the statement has one
 	void (*row)(sqlite3_stmt *statement, const struct load *load);
 	union { // the caller's
@@ -40,6 +91,7 @@ struct load {
 		void (*instance)(void *context, const struct store_instance *instance);
 		void (*link)(void *context, const struct store_link *link);
 		void (*layer_time)(void *context, const struct store_layer_time *time);
+		void (*alert)(void *context, const struct store_alert *alert);
 	} call;
 	void *context;
 };
@@ -52,7 +104,8 @@ static enum status load_rows(struct store *store, const struct load *load, struc
 		code = sqlite3_bind_int64(statement, 1, load->limit);
 	if (code == SQLITE_OK)
 		while ((code = sqlite3_step(statement)) == SQLITE_ROW)
-			load->row(statement, load);
+			if (!load->binds || bound_holds(store->journal.bound, statement, load->kind))
+				load->row(statement, load);
 	enum status status = STATUS_OK;
 	if (code != SQLITE_DONE)
 		status = database_fault(store->loading, code, error);
@@ -78,6 +131,8 @@ enum status store_load_nodes(struct store *store, void (*row)(void *context, con
 	const struct load load = {
 		.sql = "SELECT node_id, name, record, first_seen_ms, last_seen_ms FROM nodes ORDER BY first_seen_ms, "
 		       "node_id",
+		.binds = true,
+		.kind = BOUND_NODE,
 		.row = node_row,
 		.call.node = row,
 		.context = context,
@@ -91,8 +146,8 @@ static void device_row(sqlite3_stmt *row, const struct load *load)
 		.device_id = text(row, 0),
 		.node_id = text(row, 1),
 		.hardware_key = text(row, 2),
-		.record = text(row, 3),
-		.draining = sqlite3_column_int(row, 4) != 0,
+		.draining = sqlite3_column_int(row, 3) != 0,
+		.record = text(row, 4),
 		.first_seen_ms = sqlite3_column_int64(row, 5),
 		.last_seen_ms = sqlite3_column_int64(row, 6),
 	};
@@ -103,8 +158,10 @@ enum status store_load_devices(struct store *store, void (*row)(void *context, c
 			       void *context, struct error *error)
 {
 	const struct load load = {
-		.sql = "SELECT device_id, node_id, hardware_key, record, draining, first_seen_ms, last_seen_ms "
+		.sql = "SELECT device_id, node_id, hardware_key, draining, record, first_seen_ms, last_seen_ms "
 		       "FROM devices ORDER BY first_seen_ms, device_id",
+		.binds = true,
+		.kind = BOUND_DEVICE,
 		.row = device_row,
 		.call.device = row,
 		.context = context,
@@ -123,9 +180,9 @@ static void token_row(sqlite3_stmt *row, const struct load *load)
 		.max_sessions = sqlite3_column_int64(row, 6),
 		.created_ms = sqlite3_column_int64(row, 7),
 		.expires_ms = sqlite3_column_int64(row, 8),
-		.last_used_ms = sqlite3_column_int64(row, 9),
-		.revoked_ms = sqlite3_column_int64(row, 10),
-		.memory_limit_bytes = sqlite3_column_int64(row, 11),
+		.revoked_ms = sqlite3_column_int64(row, 9),
+		.memory_limit_bytes = sqlite3_column_int64(row, 10),
+		.last_used_ms = sqlite3_column_int64(row, 11),
 	};
 	const void *hash = sqlite3_column_blob(row, 4);
 	if (hash && sqlite3_column_bytes(row, 4) == STORE_HASH_BYTES) { // a CHECK of the table holds this
@@ -139,8 +196,10 @@ enum status store_load_tokens(struct store *store, void (*row)(void *context, co
 {
 	const struct load load = {
 		.sql = "SELECT token_id, parent_id, name, scopes, secret_hash, calls_per_s, max_sessions, created_ms, "
-		       "expires_ms, last_used_ms, revoked_ms, memory_limit_bytes FROM tokens ORDER BY created_ms, "
+		       "expires_ms, revoked_ms, memory_limit_bytes, last_used_ms FROM tokens ORDER BY created_ms, "
 		       "rowid",
+		.binds = true,
+		.kind = BOUND_TOKEN,
 		.row = token_row,
 		.call.token = row,
 		.context = context,
@@ -199,6 +258,8 @@ enum status store_load_certificates(struct store *store,
 		.sql = "SELECT serial, node_id, sha256, key_sha256, not_before_ms, not_after_ms, revoked_ms FROM "
 		       "certificates "
 		       "ORDER BY not_before_ms, serial",
+		.binds = true,
+		.kind = BOUND_CERTIFICATE,
 		.row = certificate_row,
 		.call.certificate = row,
 		.context = context,
@@ -230,6 +291,8 @@ enum status store_load_tickets(struct store *store, void (*row)(void *context, c
 	const struct load load = {
 		.sql = "SELECT ticket_id, secret_hash, made_by, uses, used, created_ms, expires_ms, revoked_ms "
 		       "FROM tickets ORDER BY created_ms, rowid",
+		.binds = true,
+		.kind = BOUND_TICKET,
 		.row = ticket_row,
 		.call.ticket = row,
 		.context = context,
@@ -246,11 +309,11 @@ static void model_row(sqlite3_stmt *row, const struct load *load)
 		.request = text(row, 3),
 		.path = text(row, 4),
 		.state = text(row, 5),
-		.state_reason = text(row, 6),
-		.added_ms = sqlite3_column_int64(row, 7),
-		.file_bytes = sqlite3_column_int64(row, 8),
-		.modified_ns = sqlite3_column_int64(row, 9),
-		.sha256 = text(row, 10),
+		.file_bytes = sqlite3_column_int64(row, 6),
+		.modified_ns = sqlite3_column_int64(row, 7),
+		.sha256 = text(row, 8),
+		.state_reason = text(row, 9),
+		.added_ms = sqlite3_column_int64(row, 10),
 		.architecture = text(row, 11),
 	};
 	load->call.model(load->context, &model);
@@ -260,13 +323,28 @@ enum status store_load_models(struct store *store, void (*row)(void *context, co
 			      void *context, struct error *error)
 {
 	const struct load load = {
-		.sql = "SELECT model_id, name, source, request, path, state, state_reason, added_ms, file_bytes, "
-		       "modified_ns, sha256, architecture FROM models ORDER BY added_ms, rowid",
+		.sql = "SELECT model_id, name, source, request, path, state, file_bytes, modified_ns, sha256, "
+		       "state_reason, added_ms, architecture FROM models ORDER BY added_ms, rowid",
+		.binds = true,
+		.kind = BOUND_MODEL,
 		.row = model_row,
 		.call.model = row,
 		.context = context,
 	};
 	return load_rows(store, &load, error);
+}
+
+// They are bound by themselves: an instance whose workers nobody vouches for is loaded anew.
+static bool workers_hold(const struct store *store, sqlite3_stmt *row)
+{
+	char subject[BOUND_SUBJECT_BYTES];
+	struct tree_hash digest, told;
+	const struct bound_value values[] = {
+		{.type = SQLITE_TEXT, .bytes = text(row, 0), .length = (size_t)sqlite3_column_bytes(row, 0)},
+		{.type = SQLITE_TEXT, .bytes = text(row, 9), .length = (size_t)sqlite3_column_bytes(row, 9)},
+	};
+	return bound_subject(BOUND_WORKERS, &values[0], subject) && bound_digest(BOUND_WORKERS, values, &digest) &&
+	       bound_find(store->journal.bound, subject, &told, NULL) && !memcmp(&told, &digest, sizeof digest);
 }
 
 static void instance_row(sqlite3_stmt *row, const struct load *load)
@@ -276,12 +354,12 @@ static void instance_row(sqlite3_stmt *row, const struct load *load)
 		.model_id = text(row, 1),
 		.model_name = text(row, 2),
 		.wanted = text(row, 3),
-		.last = text(row, 4),
-		.epoch = sqlite3_column_int64(row, 5),
-		.recoveries = sqlite3_column_int64(row, 6),
-		.moves = sqlite3_column_int64(row, 7),
-		.created_ms = sqlite3_column_int64(row, 8),
-		.workers = text(row, 9),
+		.created_ms = sqlite3_column_int64(row, 4),
+		.last = text(row, 5),
+		.epoch = sqlite3_column_int64(row, 6),
+		.recoveries = sqlite3_column_int64(row, 7),
+		.moves = sqlite3_column_int64(row, 8),
+		.workers = workers_hold(load->store, row) ? text(row, 9) : "",
 	};
 	load->call.instance(load->context, &instance);
 }
@@ -290,9 +368,12 @@ enum status store_load_instances(struct store *store, void (*row)(void *context,
 				 void *context, struct error *error)
 {
 	const struct load load = {
-		.sql = "SELECT instance_id, model_id, model_name, wanted, last, epoch, recoveries, moves, created_ms, "
+		.sql = "SELECT instance_id, model_id, model_name, wanted, created_ms, last, epoch, recoveries, moves, "
 		       "workers FROM instances ORDER BY created_ms, rowid",
+		.binds = true,
+		.kind = BOUND_INSTANCE,
 		.row = instance_row,
+		.store = store,
 		.call.instance = row,
 		.context = context,
 	};
@@ -364,6 +445,38 @@ enum status store_load_layer_times(struct store *store, void (*row)(void *contex
 		       "spread FROM layer_times ORDER BY measured_ms",
 		.row = layer_time_row,
 		.call.layer_time = row,
+		.context = context,
+	};
+	return load_rows(store, &load, error);
+}
+
+static void alert_row(sqlite3_stmt *row, const struct load *load)
+{
+	const struct store_alert alert = {
+		.alert_id = text(row, 0),
+		.kind = text(row, 1),
+		.severity = text(row, 2),
+		.subject_type = text(row, 3),
+		.subject_id = text(row, 4),
+		.subject_name = text(row, 5),
+		.message = text(row, 6),
+		.hint = text(row, 7),
+		.raised_ms = sqlite3_column_int64(row, 8),
+		.acknowledged_ms = sqlite3_column_int64(row, 9),
+		.acknowledged_by = text(row, 10),
+	};
+	load->call.alert(load->context, &alert);
+}
+
+enum status store_load_alerts(struct store *store, void (*row)(void *context, const struct store_alert *alert),
+			      void *context, struct error *error)
+{
+	const struct load load = {
+		.sql = "SELECT alert_id, kind, severity, subject_type, subject_id, subject_name, message, hint, "
+		       "raised_ms, acknowledged_ms, acknowledged_by FROM alerts WHERE cleared_ms = 0 ORDER BY "
+		       "raised_ms",
+		.row = alert_row,
+		.call.alert = row,
 		.context = context,
 	};
 	return load_rows(store, &load, error);

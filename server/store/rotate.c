@@ -8,6 +8,7 @@
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/base/log.h"
+#include "common/journal/archive.h"
 #include "server/store/database.h"
 #include "server/store/inside.h"
 
@@ -17,59 +18,113 @@
 
 enum { RETRY_MS = 60000, DAY_MS = 86400000 };
 
-static enum status make_entry(struct store_batch **batch, uint64_t segment)
+// A batch of one entry, by the server.
+static enum status make_entry(struct store_batch **batch, const char *action, const char *target, const char *detail)
 {
-	char target[32], detail[64];
-	snprintf(target, sizeof target, "segment %" PRIu64, segment);
-	snprintf(detail, sizeof detail, "{\"ended\":%" PRIu64 "}", segment - 1);
-	const struct journal_entry entry = {.count = 1,
-					    .actor = "server",
-					    .action = "audit.rotate",
-					    .target = target,
-					    .outcome = "ok",
-					    .detail = detail};
+	const struct journal_entry entry = {
+		.count = 1, .actor = "server", .action = action, .target = target, .outcome = "ok", .detail = detail};
 	enum status status = store_batch_create(batch);
 	return status ? status : store_put_audit(*batch, &entry);
 }
 
-static enum status commit_next(struct store *store, struct journal_next *next, struct store_batch *batch,
-			       struct error *error)
+// A segment begins with all that is bound. Of a log that bound nothing before, that is what stands in the database, and
+// an entry says so.
+static enum status begin_segment(struct store *store, struct journal_next *next, struct store_batch *batch,
+				 struct error *error)
 {
-	journal_begin(&store->journal);
-	enum status status = batch_step(store->state, store->statements[BATCH_BEGIN], error);
+	size_t adopted = 0;
+	enum status status = next ? journal_put_next(&store->journal, next, error) : STATUS_OK;
 	if (!status)
-		status = journal_put_next(&store->journal, next, error);
+		status = journal_restate(&store->journal, store->journal.unbound, &adopted, error);
+	if (!status && adopted) {
+		const struct journal_entry entry = {.count = adopted,
+						    .actor = "server",
+						    .action = "state.taken",
+						    .outcome = "ok",
+						    .detail = "{\"why\":\"the log bound no rows before\"}"};
+		status = store_put_audit(batch, &entry);
+	}
+	return status;
+}
+
+// Commit the batch, and with it the next segment if there is one to begin. work (may be NULL): what the transaction
+// does first.
+static enum status commit_entry(struct store *store, struct journal_next *next, const struct store_work *work,
+				struct store_batch *batch, struct error *error)
+{
+	const bool begins = next || !store->journal.done.tree.size;
+	journal_begin(&store->journal);
+	store->journal.adopting = begins;
+	enum status status = batch_step(store->state, store->statements[BATCH_BEGIN], error);
+	if (!status && store->journal.fresh)
+		status = journal_put_first(&store->journal, error);
+	if (!status && work)
+		status = work->run(work->context, batch, error);
+	if (!status && begins)
+		status = begin_segment(store, next, batch, error);
+	if (!status && store->journal.tail)
+		status = journal_take_tail(&store->journal, error);
 	if (!status)
 		status = batch_run(batch, store->state, store->statements, &store->journal, error);
+	if (begins)
+		store->journal.open.bytes = 0; // what is said again does not fill the segment
 	if (!status)
 		status = journal_seal(&store->journal, error);
 	if (!status)
 		status = batch_step(store->state, store->statements[BATCH_COMMIT], error);
 	if (status && !sqlite3_get_autocommit(store->state))
 		batch_step(store->state, store->statements[BATCH_ROLLBACK], NULL);
-	if (!status)
+	store->journal.adopting = false;
+	if (status)
+		journal_begin(&store->journal);
+	else
 		store_show_head(store);
+	if (!status && store->journal.fresh)
+		status = journal_take_first(&store->journal, error);
+	if (!status && begins) {
+		store->journal.unbound = false;
+		store->journal.restated = store->journal.done.tree.size - store->journal.first - (next != NULL);
+	}
 	return status;
 }
 
-enum status store_rotate(struct store *store, struct error *error)
+enum status store_accept_tail(struct store *store, const char *range, struct error *error)
+{
+	struct store_batch *batch = NULL;
+	char target[64];
+	if (!store->journal.tail)
+		return STATUS_OK;
+	snprintf(target, sizeof target, "entries %.48s", range);
+	enum status status = make_entry(&batch, "audit.accept", target, "{}");
+	if (!status)
+		status = commit_entry(store, NULL, NULL, batch, error);
+	store_batch_destroy(&batch);
+	store->journal.tail = false;
+	if (!status)
+		log_warning("audit", "entries %s had not been signed; they are now, as --accept-unsigned says", range);
+	return status;
+}
+
+enum status store_rotate(struct store *store, const struct store_work *work, struct error *error)
 {
 	struct journal_next next;
 	struct store_batch *batch = NULL;
 	if (store->journal.done.tree.size == store->journal.first)
 		return error_set(error, STATUS_CONFLICT, "the audit log's newest segment is empty");
-	enum status status = make_entry(&batch, store->journal.segment + 1);
+	char target[32], detail[64];
+	snprintf(target, sizeof target, "segment %" PRIu64, store->journal.segment + 1);
+	snprintf(detail, sizeof detail, "{\"ended\":%" PRIu64 "}", store->journal.segment);
+	enum status status = make_entry(&batch, "audit.rotate", target, detail);
 	if (!status) {
 		status = journal_prepare_next(&store->journal, &next, error);
 		if (!status)
-			status = commit_next(store, &next, batch, error);
+			status = commit_entry(store, &next, work, batch, error);
 		if (status)
 			journal_drop_next(&store->journal, &next);
 		else
 			journal_take_next(&store->journal, &next);
 	}
 	if (status) {
-		journal_begin(&store->journal);
 		store_batch_destroy(&batch);
 		return status;
 	}
@@ -81,17 +136,37 @@ enum status store_rotate(struct store *store, struct error *error)
 	return STATUS_OK;
 }
 
+enum status store_adopt(struct store *store, struct error *error)
+{
+	const bool unbound = store->journal.unbound;
+	if (!unbound && !store->journal.fresh)
+		return STATUS_OK;
+	enum status status = STATUS_OK;
+	if (store->journal.done.tree.size > store->journal.first) {
+		status = store_rotate(store, NULL, error);
+	} else { // there was no log at all
+		struct store_batch *batch = NULL;
+		if (store_batch_create(&batch))
+			return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for the audit log");
+		status = commit_entry(store, NULL, NULL, batch, error);
+		store_batch_destroy(&batch);
+	}
+	if (!status && unbound && store->journal.done.tree.size)
+		log_info("audit", "the rows of state.db are bound to the audit log from here on, as they stand");
+	return status;
+}
+
 void store_rotate_if_due(struct store *store)
 {
 	const struct journal *journal = &store->journal;
-	const int64_t entries = (int64_t)(journal->done.tree.size - journal->first);
+	const int64_t entries = (int64_t)(journal->done.tree.size - journal->first - journal->restated);
 	const int64_t now_ms = clock_wall_ms();
 	bool due = entries >= store->audit_segment_entries || journal->done.bytes >= store->audit_segment_bytes ||
 		   now_ms - journal->began_ms >= store->audit_segment_ms;
 	if (!due || !entries || clock_steady_ms() < store->rotate_after_ms)
 		return;
 	struct error error = {.status = STATUS_OK};
-	if (store_rotate(store, &error)) {
+	if (store_rotate(store, NULL, &error)) {
 		store->rotate_after_ms = clock_steady_ms() + RETRY_MS;
 		log_warning("audit", "the log's segment could not be ended, and goes on: %s", error.message);
 	}
@@ -99,17 +174,73 @@ void store_rotate_if_due(struct store *store)
 
 // ---- what follows an archive ----
 
-static void mark(struct store *store, const struct audit_mark *mark)
+void audit_mark_destroy(struct audit_mark *mark)
+{
+	archive_writer_destroy(&mark->writer);
+	free(mark);
+}
+
+// The entry of the newest segment that has said this already, or -1: a server that was killed before the archive was
+// replaced has left it, and says the same again only if it cannot see that.
+static int64_t told(struct store *store, const char *action, const char *target)
+{
+	sqlite3_stmt *row = NULL;
+	int64_t seq = -1;
+	if (database_prepare(store->state, "SELECT seq FROM audit WHERE action = ?1 AND target = ?2", &row, NULL))
+		return -1;
+	sqlite3_bind_text(row, 1, action, -1, SQLITE_STATIC);
+	sqlite3_bind_text(row, 2, target, -1, SQLITE_STATIC);
+	if (sqlite3_step(row) == SQLITE_ROW)
+		seq = sqlite3_column_int64(row, 0);
+	sqlite3_finalize(row);
+	return seq;
+}
+
+// The log says what is about to be removed, and by which rule; then the archive is replaced by its pruned one.
+static enum status prune(struct store *store, struct audit_mark *mark, struct error *error)
+{
+	char target[PRUNING_TEXT_BYTES], detail[128];
+	struct store_batch *batch = NULL;
+	enum status status = STATUS_OK;
+	pruning_print(&mark->pruning, target);
+	snprintf(detail, sizeof detail, "{\"segment\":%" PRIu64 ",\"rule\":\"audit_keep_days\",\"days\":%lld}",
+		 mark->number, (long long)(store->audit_keep_ms / DAY_MS));
+	mark->pruned_by = mark->pruning.removed ? told(store, "audit.prune", target) : -1;
+	if (mark->pruning.removed && mark->pruned_by < 0) {
+		status = make_entry(&batch, "audit.prune", target, detail);
+		if (!status)
+			status = commit_entry(store, NULL, NULL, batch, error);
+		if (status) {
+			store_batch_destroy(&batch);
+			return status;
+		}
+		mark->pruned_by = (int64_t)store->journal.done.tree.size - 1;
+		batch->status = STATUS_OK;
+		store_post_batch(store, batch);
+	}
+	status = archive_writer_finish(&mark->writer, NULL, 0, error);
+	if (!status)
+		log_info("audit", "segment %" PRIu64 " of the log is pruned: %s are kept by their hashes alone, in %s",
+			 mark->number, target, mark->archive);
+	return status;
+}
+
+static void mark(struct store *store, struct audit_mark *mark)
 {
 	struct error error = {.status = STATUS_OK};
 	sqlite3_stmt *statement = NULL;
-	enum status status = database_prepare(
-		store->state, "UPDATE audit_segments SET archive = ?2, pruned_ms = ?3 WHERE number = ?1", &statement,
-		&error);
+	enum status status = mark->writer ? prune(store, mark, &error) : STATUS_OK;
+	if (!status)
+		status = database_prepare(
+			store->state,
+			"UPDATE audit_segments SET archive = ?2, pruned_ms = ?3, pruned_by = nullif(?4, -1) WHERE "
+			"number = ?1",
+			&statement, &error);
 	if (!status) {
 		sqlite3_bind_int64(statement, 1, (int64_t)mark->number);
 		sqlite3_bind_text(statement, 2, mark->archive, -1, SQLITE_STATIC);
 		sqlite3_bind_int64(statement, 3, mark->pruned_ms);
+		sqlite3_bind_int64(statement, 4, mark->pruned_by);
 		status = batch_step(store->state, statement, &error);
 	}
 	sqlite3_finalize(statement);
@@ -130,7 +261,7 @@ void store_mark_archives(struct store *store)
 		mark(store, first);
 		pthread_mutex_lock(&store->lock);
 		store->marks = first->next;
-		free(first);
+		audit_mark_destroy(first);
 		first = store->marks;
 		pthread_cond_signal(&store->desks[1].wake);
 		pthread_mutex_unlock(&store->lock);

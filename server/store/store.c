@@ -3,7 +3,9 @@
 #include "common/base/limits.h"
 #include "common/base/log.h"
 #include "server/store/database.h"
+#include "server/store/holders.h"
 #include "server/store/inside.h"
+#include "server/store/sums.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -69,22 +71,60 @@ static enum status watch_outcomes(struct store *store, struct error *error)
 	return status;
 }
 
-static enum status open_state(struct store *store, struct error *error)
+void store_tell_wrong_pages(struct store *store)
+{
+	struct sums_report report;
+	sums_read(store->state, &report);
+	if (report.damaged && !store->stats.damaged) {
+		log_error("store",
+			  "%s/state.db is damaged: no change is stored until the server is started with a good one",
+			  store->directory);
+		database_run(store->state, "PRAGMA query_only = ON", NULL); // for what writes beside the batches
+		sqlite3_db_config(store->state, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+		pthread_mutex_lock(&store->lock);
+		store->stats.damaged = true;
+		pthread_mutex_unlock(&store->lock);
+	}
+	if (report.wrong == store->wrong_pages)
+		return;
+	log_error(
+		"store",
+		"%s/state.db: %llu of the pages that were read are not as exogpu wrote them, the first is page %u: the "
+		"disk or another program has changed them. If nobody has edited the file, look after the disk and put "
+		"back state.db and audit/ from one backup; exogpu audit verify says whether the audit log is touched",
+		store->directory, (unsigned long long)(report.wrong - store->wrong_pages), report.first);
+	store->wrong_pages = report.wrong;
+	pthread_mutex_lock(&store->lock);
+	store->stats.wrong_pages = report.wrong;
+	pthread_mutex_unlock(&store->lock);
+}
+
+static enum status open_state(struct store *store, const struct store_params *params, struct error *error)
 {
 	char path[sizeof store->directory + 16];
 	snprintf(path, sizeof path, "%s/state.db", store->directory);
 	struct database_migration migrations[64];
 	size_t count = database_migrations("migrations/state/", migrations, 64);
+	holders_warn(path);
 	enum status status = database_open(&store->state, &(struct database_params){.path = path, .durable = true},
 					   error);
 	if (!status)
 		status = database_check(store->state, error);
 	if (!status)
 		status = database_migrate(store->state, migrations, count, true, error);
+	if (!status) {
+		store_tell_wrong_pages(store);
+		database_add_sums(store->state);
+	}
 	if (!status)
 		status = batch_prepare(store->state, store->statements, error);
 	if (!status)
-		status = journal_open(&store->journal, store->state, store->directory, error);
+		status = journal_open(&store->journal, store->state,
+				      &(struct journal_params){.directory = store->directory,
+							       .accept_unsigned = params->accept_unsigned},
+				      error);
+	if (!status)
+		status = store_accept_tail(store, params->accept_unsigned, error);
 	store->head = store->journal.head;
 	if (!status)
 		status = database_open(&store->loading, &(struct database_params){.path = path, .read_only = true},
@@ -118,6 +158,15 @@ static enum status start_threads(struct store *store, struct error *error)
 	return status;
 }
 
+// What a server goes on to do, and whoever only settles rows does not.
+static enum status serve(struct store *store, struct error *error)
+{
+	enum status status = store_adopt(store, error);
+	if (!status)
+		status = store_say_refused(store, error);
+	return status ? status : start_threads(store, error);
+}
+
 enum status store_create(struct store **out, const struct store_params *params, struct error *error)
 {
 	const char *directory = params->directory;
@@ -137,6 +186,7 @@ enum status store_create(struct store **out, const struct store_params *params, 
 	for (size_t i = 0; i < 2; i++) {
 		store->desks[i].store = store;
 		store->desks[i].keeper = store->desks[i].look = i == 1;
+		store->desks[i].unprunable = -1;
 		pthread_cond_init(&store->desks[i].wake, &steady);
 	}
 	pthread_condattr_destroy(&steady);
@@ -152,13 +202,15 @@ enum status store_create(struct store **out, const struct store_params *params, 
 			   "make it yourself, owned by the user that runs exogpu, or choose another with --data");
 		goto done;
 	}
-	status = open_state(store, error);
+	status = open_state(store, params, error);
 	if (!status)
 		status = history_writer_init(&store->history, directory, error);
 	if (!status)
 		status = watch_outcomes(store, error);
-	if (!status)
-		status = start_threads(store, error);
+	if (!status && params->settling)
+		status = store_settle(store, params->settling, error);
+	else if (!status)
+		status = serve(store, error);
 done:
 	if (status)
 		store_destroy(&store);
@@ -200,7 +252,7 @@ static void free_queues(struct store *store)
 		free_jobs(store->desks[i].first);
 	for (struct audit_mark *mark = store->marks; mark;) {
 		struct audit_mark *next = mark->next;
-		free(mark);
+		audit_mark_destroy(mark);
 		mark = next;
 	}
 }

@@ -25,13 +25,33 @@ struct store_params {
 	struct net_loop *loop;
 	const char *directory;
 	int64_t audit_segment_entries, audit_segment_bytes, audit_segment_days, audit_keep_days;
+	const char *accept_unsigned; // "FIRST-LAST": entries that no head covers, to be signed; NULL: none are
+	const struct store_settling
+		*settling; // rows to be settled; NULL: the rows that are refused are said in the log
+};
+
+// Rows of state.db that the audit log does not have so, taken away for good, with what hangs on them; a signed entry
+// for each says who wanted that. None is ever taken as it stands. Nothing is changed where neither `all` is set nor a
+// row is named. Errors of store_create then also: STATUS_NOT_FOUND (a subject that is not refused).
+struct store_settled {
+	const char *subject, *text; // "token 8GhT2kQx1z"; what is wrong with it, to follow that
+	bool gone;                  // it was settled
+};
+struct store_settling {
+	const char *const *subjects; // (count) "KIND ID" or "KIND:ID"
+	size_t count;
+	bool all;                                                    // every row that is refused, or missing
+	const char *actor;                                           // "owner:UID"
+	void (*row)(void *context, const struct store_settled *row); // each, also of those that are left
+	void *context;
 };
 
 // Opens or creates the databases in `directory`, checks them (quick_check of state.db; history.db in the background)
 // and runs pending migrations in one transaction, after a copy of state.db was put beside it.
 // Errors: STATUS_CONFLICT (a newer version's database), STATUS_FORBIDDEN (not writable), STATUS_UNAVAILABLE (damaged,
 // with the file's name), all with hints.
-// Of the audit log: STATUS_UNAVAILABLE (the key of its newest segment is not in DIRECTORY/audit, or is another one).
+// Of the audit log: STATUS_UNAVAILABLE (the key of its newest segment is not in DIRECTORY/audit, or is another one; it
+// does not fit its newest signed head; entries stand behind that, and are not those that accept_unsigned names).
 enum status store_create(struct store **out, const struct store_params *params, struct error *error);
 // Commits what waits, then closes. Callbacks of what was committed here are dropped.
 void store_destroy(struct store **store);
@@ -116,6 +136,14 @@ struct store_link { // one direction of a link between nodes, as it was measured
 enum status store_load_links(struct store *store, void (*row)(void *context, const struct store_link *link),
 			     void *context, struct error *error);
 
+struct store_alert {
+	const char *alert_id, *kind, *severity, *subject_type, *subject_id, *subject_name, *message, *hint;
+	const char *acknowledged_by;                    // "": nobody
+	int64_t raised_ms, cleared_ms, acknowledged_ms; // 0: it was not
+};
+enum status store_load_alerts(struct store *store, void (*row)(void *context, const struct store_alert *alert),
+			      void *context, struct error *error); // those that stand, oldest first
+
 enum { STORE_BATCHES = 5 };
 struct store_layer_time { // how long a layer took on a device, by its format and size
 	const char *device_id, *format;
@@ -138,6 +166,7 @@ enum status store_put_token(struct store_batch *batch,
 			    const struct store_token *token);                    // insert or replace by token_id
 enum status store_remove_token(struct store_batch *batch, const char *token_id); // none made with it may be left
 enum status store_put_change(struct store_batch *batch, const struct store_change *change);
+enum status store_put_alert(struct store_batch *batch, const struct store_alert *alert);
 enum status store_put_certificate(struct store_batch *batch, const struct store_certificate *certificate);
 enum status store_remove_certificate(struct store_batch *batch, const char *serial);
 enum status store_put_ticket(struct store_batch *batch, const struct store_ticket *ticket);
@@ -178,20 +207,28 @@ struct store_audit_head {
 };
 void store_read_audit_head(struct store *store, struct store_audit_head *head);
 // The newest entries before `before` (0: from the end), or the oldest after `after` (-1: not asked), of those that
-// match, as JSON: {entries: [...], first, more}. Answered by a reader thread through `done`; result is taken by it.
+// match, as JSON: {entries, more, next, gaps} of audit.list in schema/api.json. Archives are read, too, for half a
+// second at most; `next` goes on where that ended. Answered by a reader thread through `done`; result is taken by it.
 struct store_audit_filter {
 	int64_t after, before; // seq
 	int limit;
 	const char *actor, *action, *device_id, *outcome,
 		*text;          // NULL: any; action: exact, or "noun." for all of a noun
 	int64_t from_ms, to_ms; // 0: open
+	int64_t spend_ms;       // to look through archives; 0: as said above, less than 0: for one block of entries
 };
 typedef void store_audit_done(void *context, enum status status, struct json *result, const struct error *error);
 enum status store_list_audit(struct store *store, const struct store_audit_filter *filter, store_audit_done *done,
 			     void *context);
 // Verify all of it, database and archives, beside the work: {ok, verdict, entries, signed, segments, origin, root,
 // first_key, findings: [{verdict, code, seq, text}], limits}. One at a time: STATUS_CONFLICT.
-enum status store_verify_audit(struct store *store, store_audit_done *done, void *context);
+// What witnesses hold is compared, and `memories` of the answer says how: enum journal_memory_state of each.
+struct store_audit_memory {
+	const char *note;           // a signed head, as it came from the witness
+	const char *node_id, *name; // of the witness
+};
+enum status store_verify_audit(struct store *store, const struct store_audit_memory *memories, size_t count,
+			       store_audit_done *done, void *context);
 // That the log of `to` entries continues that of `from`: {from, to, proof: [Base64], segments: [{number, first, key,
 // certificate}]} with the segments whose keys took over after `from`.
 enum status store_prove_audit(struct store *store, uint64_t from, uint64_t to, store_audit_done *done, void *context);
@@ -247,6 +284,8 @@ enum status store_read_link_history(struct store *store, const char *series, int
 // Figures for /metrics.
 struct store_stats {
 	uint64_t commits, batches, commit_failures;
+	uint64_t wrong_pages; // of state.db, read since the start and not as they were written
+	bool damaged;         // SQLite has found state.db damaged: no change is stored any more
 	double commit_seconds;
 	int64_t state_bytes, history_bytes;
 };

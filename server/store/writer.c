@@ -10,6 +10,7 @@
 #include "common/base/log.h"
 #include "server/store/database.h"
 #include "server/store/inside.h"
+#include "server/store/sums.h"
 
 #include <time.h>
 
@@ -64,12 +65,12 @@ static bool transaction_lost(struct store *store)
 static bool run_in_savepoint(struct store *store, struct store_batch *batch)
 {
 	batch->error = (struct error){.status = STATUS_OK};
-	const struct journal_state before = store->journal.open;
+	const struct journal_state before = journal_mark(&store->journal);
 	batch->status = batch_step(store->state, store->statements[BATCH_SAVEPOINT], &batch->error);
 	if (!batch->status) {
 		batch->status = batch_run(batch, store->state, store->statements, &store->journal, &batch->error);
 		if (batch->status)
-			store->journal.open = before;
+			journal_undo(&store->journal, &before);
 		if (batch->status && !transaction_lost(store))
 			batch_step(store->state, store->statements[BATCH_UNDO], NULL);
 		if (!transaction_lost(store))
@@ -98,11 +99,27 @@ static enum status run_transaction(struct store *store, struct store_batch **gro
 	return status;
 }
 
+// A file that SQLite has found damaged is written no more: a change could spread the damage, or land where nothing
+// finds it again. What is in memory is served on; only a start with another file takes changes again.
+static enum status refuse_if_damaged(struct store *store, struct error *error)
+{
+	struct sums_report report;
+	sums_read(store->state, &report);
+	if (!report.damaged)
+		return STATUS_OK;
+	error_set(error, STATUS_UNAVAILABLE, "%s/state.db was found damaged, and nothing is written to it any more",
+		  store->directory);
+	error_hint(error, "stop the server, look after the disk, and put back state.db and audit/ from one backup");
+	return STATUS_UNAVAILABLE;
+}
+
 static void commit_group(struct store *store, struct store_batch **group, size_t count)
 {
 	struct error error = {.status = STATUS_OK};
 	int64_t begun = clock_steady_ns();
-	enum status status = run_transaction(store, group, count, &error);
+	enum status status = refuse_if_damaged(store, &error);
+	if (!status)
+		status = run_transaction(store, group, count, &error);
 	pthread_mutex_lock(&store->lock);
 	store->stats.commits += !status;
 	store->stats.batches += status ? 0 : count;
@@ -219,7 +236,8 @@ static void prune(struct store *store)
 
 static void checkpoint(struct store *store, bool idle)
 {
-	if (idle || store->state_wal_pages >= CHECKPOINT_PAGES)
+	struct error error;
+	if ((idle || store->state_wal_pages >= CHECKPOINT_PAGES) && !refuse_if_damaged(store, &error))
 		database_checkpoint(store->state, &store->state_wal_pages, idle);
 	if (store->history.db && (idle || store->history.wal_pages >= CHECKPOINT_PAGES))
 		database_checkpoint(store->history.db, &store->history.wal_pages, idle);
@@ -243,7 +261,7 @@ static void rotate_as_asked(struct store *store)
 	pthread_mutex_unlock(&store->lock);
 	for (; job; job = next) {
 		next = job->next;
-		job->status = store_rotate(store, &job->error);
+		job->status = store_rotate(store, NULL, &job->error);
 		job->result = json_new_object();
 		json_set_integer(job->result, "segment", (int64_t)store->journal.segment);
 		json_set_integer(job->result, "first", (int64_t)store->journal.first);
@@ -270,6 +288,7 @@ static bool work(struct store *store, struct store_batch **group, size_t count, 
 		prune(store);
 		nothing_waited = false;
 	}
+	store_tell_wrong_pages(store);
 	checkpoint(store, false);
 	return !nothing_waited;
 }

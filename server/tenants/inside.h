@@ -27,7 +27,7 @@ struct item {
 	char *label; // NULL without one
 };
 
-// What all sessions hold on a device.
+// The bytes that all sessions hold on a device.
 struct holding {
 	struct holding *next;
 	const struct cluster_device *device;
@@ -39,7 +39,7 @@ struct worker_call {
 	struct worker_call *next;
 	int64_t id;
 	const struct contract_method *method;
-	// What the answer must be: `counts` says that it names `bytes`; body_bytes of body.
+	// The answer that is expected: `counts` says that it names `bytes`; its body has body_bytes.
 	bool counts;
 	uint64_t bytes;
 	size_t body_bytes;
@@ -165,14 +165,21 @@ struct tenancy {
 	struct closing *closings; // instances' workers whose processes are not known to be gone yet
 	struct item *table[ITEM_SLOTS];
 	struct holding *holdings;
-	struct item *fresh; // newest first
-	struct json *freed; // ids that an event is to tell
+	struct item *fresh;     // newest first
+	struct json *freed;     // that an event is to tell: [{id, token_id}]
+	uint8_t mask_key[32];   // of the ids that others see
+	struct event_view view; // of such events
 	size_t fresh_count;
 	struct net_timer tell;
 	uint64_t next_serial;
 	struct buffer text; // a head being printed
 	struct tenancy_stats stats;
 };
+
+// ---- what others see (mask.c) ----
+
+enum status mask_begin(struct tenancy *tenants); // Errors: STATUS_UNAVAILABLE: no random numbers
+void mask_others(const struct tenancy *tenants, struct json *allocations, const char *token_id);
 
 // ---- items (items.c) ----
 
@@ -191,16 +198,16 @@ enum status item_publish(struct item *item);
 void item_hide(struct item *item); // it can be named no more
 void item_lose(struct item *item); // the same, and it is answered device_lost from now on
 void item_destroy(struct item **item);
-// What a call names. Errors: STATUS_NOT_FOUND, STATUS_DEVICE_LOST.
+// Find the item that a call names. Errors: STATUS_NOT_FOUND, STATUS_DEVICE_LOST.
 enum status item_find(struct item **out, const struct tenant *tenant, enum item_kind kind, const char *id,
 		      struct error *error);
 struct item *item_find_any(const struct tenancy *tenants, const char *id); // whoever's
 const struct cluster_device *item_device(const struct item *item);
-// What is held in the memory of this device, which it may share with others of its node; more of it, or less.
+// The bytes held in the memory of this device, which it may share with others of its node; and a change of that number.
 uint64_t held_bytes(const struct tenancy *tenants, const struct cluster_device *device);
 enum status held_change(struct tenancy *tenants, const struct cluster_device *device, uint64_t change);
-// What other workers were asked for in the memory of the worker's device at `place`, and may not have touched yet; 0
-// where that is not the machine's own.
+// The bytes that other workers were asked for in the memory of the worker's device at `place` and may not have touched
+// yet; 0 if that is not the machine's own memory.
 uint64_t awaited_bytes(const struct worker *worker, unsigned place);
 // Whether an allocation of `bytes` fits its token, its device and the memory that the device shares.
 enum status item_check_room(const struct tenant *tenant, const struct cluster_device *device, uint64_t bytes,
@@ -252,7 +259,8 @@ void worker_away(struct worker *worker, const char *why);
 
 // ---- workers that outlive a server (outlive.c) ----
 
-// One that a server before this one had started, and that is away. Errors: as worker_start's, STATUS_INVALID_PARAMS.
+// Take up a worker that an earlier server had started and that is away. Errors: as worker_start's,
+// STATUS_INVALID_PARAMS.
 enum status worker_restore(struct worker **out, struct tenant *tenant, const struct worker_start_params *params,
 			   const struct instance_worker_left *left, struct error *error);
 // It is no worker of this server any more, and goes on.
@@ -310,12 +318,12 @@ void streams_destroy(struct tenancy *tenants);
 enum status stream_send(struct worker *worker, const struct net_parts *message);
 size_t stream_queued(const struct worker *worker);
 void stream_drop(struct worker *worker); // close a worker's stream
-// What a worker whose process is gone has said is still to be read. False: there is nothing to read it from.
+// Keep reading the last messages of a worker whose process is gone. False: there is no stream to read.
 bool stream_outlasts(struct worker *worker);
 void stream_hold(struct worker *worker); // stop or go on reading it, as the tenant's connections bid
 
-// What a line tells; each of these may destroy it. NULL: there is no room, and `line` stays the caller's. The message's
-// body is its holder, or is not there.
+// The events of a line; each of these functions may destroy it. NULL: there is no room, and `line` stays the caller's.
+// The message's body is its holder, or is absent.
 struct arrival *arrival_create(struct tenancy *tenants, struct line *line, const char *node_id);
 void arrival_message(struct arrival *arrival, const struct net_parts *message);
 void arrival_broken(struct arrival *arrival, const char *why); // what came is no message
@@ -342,7 +350,7 @@ bool sharing_ask(struct worker *worker, struct worker_call *call, const struct n
 // The socket of this machine's workers (stream_unix.c).
 enum status stream_unix_listen(struct tenancy *tenants, struct error *error);
 
-// What a copy between two workers goes by, past the server (direct.c).
+// The channel of a copy between two workers, past the server (direct.c).
 struct direct;
 struct direct_params {
 	struct worker *from, *to;

@@ -277,8 +277,9 @@ void tenancy_flush_events(struct tenancy *tenants)
 	json_set_null(event, "device");
 	json_set(event, "allocations", list);
 	json_set(event, "freed", tenants->freed ? tenants->freed : json_new_array());
+	json_set_bool(event, "discovering", cluster_discovering(tenants->params.cluster));
 	tenants->freed = NULL;
-	events_publish(tenants->params.events, TOPIC_INVENTORY, 0, event);
+	events_publish_seen(tenants->params.events, TOPIC_INVENTORY, 0, event, &tenants->view);
 }
 
 // ---- names ----
@@ -325,7 +326,11 @@ void item_hide(struct item *item)
 	}
 	if (!tenants->freed)
 		tenants->freed = json_new_array();
-	json_push(tenants->freed, json_new_string(item->id));
+	struct json *freed = json_new_object();
+	const struct token *token = item->worker->tenant->token;
+	json_set_string(freed, "id", item->id);
+	json_set_string(freed, "token_id", token ? token->token_id : NULL);
+	json_push(tenants->freed, freed);
 	tell_soon(tenants);
 }
 
@@ -407,5 +412,7 @@ struct json *tenancy_list(const struct tenancy *tenants, const struct tenancy_li
 	for (size_t i = 0; i < found; i++)
 		json_push(list, item_json(items[i], params->labels));
 	free(items);
+	if (params->masks_others)
+		mask_others(tenants, list, params->token ? params->token->token_id : "");
 	return list;
 }

@@ -63,7 +63,11 @@ enum status tenancy_create(struct tenancy **out, const struct tenancy_params *pa
 		return error_set(error, STATUS_OUT_OF_MEMORY, "out of memory");
 	tenants->params = *params;
 	buffer_init(&tenants->text, LIMIT_HEAD_BYTES);
-	enum status status = stream_unix_listen(tenants, error);
+	enum status status = mask_begin(tenants);
+	if (status)
+		error_set(error, status, "the system gives no random numbers");
+	else
+		status = stream_unix_listen(tenants, error);
 	if (status)
 		tenancy_destroy(out);
 	else

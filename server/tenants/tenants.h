@@ -62,7 +62,7 @@ void tenant_leave(struct tenant_conn *conn); // also when it never joined
 void tenant_conn_sent(struct tenant_conn *conn);
 void tenant_conn_drained(struct tenant_conn *conn);
 
-// What a call was about, for its entry of the audit log. Filled in as far as it is known.
+// The subject of a call, for its entry in the audit log. Filled in as far as it is known.
 struct tenant_about {
 	char node_id[STORE_ID_BYTES], device_id[STORE_ID_BYTES], target[TENANT_TARGET_BYTES];
 	char taken_from[STORE_ID_BYTES]; // the session whose allocation an admin frees
@@ -101,16 +101,17 @@ enum status tenant_unload(const struct tenant_call *call, struct error *error);
 void tenancy_undo(struct tenancy *tenants, const char *id);
 
 // Allocation records, oldest first: of one token's sessions with their labels, or, with `all`, of everyone, with or
-// without them. `token` NULL: the machine's owner.
+// without them. `token` NULL: the machine's owner. With `masks_others` what is not that token's has no name: ids that
+// stand for the true ones until the server ends and are good for no call, and no holder.
 struct tenancy_list_params {
 	const struct token *token;
-	bool all, labels;
+	bool all, labels, masks_others;
 };
 struct json *tenancy_list(const struct tenancy *tenants, const struct tenancy_list_params *params);
 // Publish now what is gathered, so that a snapshot stands where its seq says.
 void tenancy_flush_events(struct tenancy *tenants);
 
-// What a node says: a worker of its is gone.
+// Handle a node's word that one of its workers is gone.
 void tenancy_worker_ended(struct tenancy *tenants, const char *node_id, const char *worker_id, const char *message);
 
 // A connection of /node by which a node relays one worker (subprotocol exogpu.worker.v1). `node_id`: of the certificate
@@ -131,7 +132,7 @@ struct instance_worker_params {
 	const struct cluster_device *const *devices;
 	unsigned device_count;        // of one node and back end; it ends when one of them is lost
 	void (*ready)(void *context); // it can be called now
-	// What it says by itself, checked against the contract.
+	// Called for the worker's own notifications, checked against the contract.
 	void (*notice)(void *context, const char *method, const struct json *params);
 	// Its node, on another machine, is cut off: calls under way were answered, and nothing can be asked of it until
 	// it is back, with all that it had; or until it has ended.
@@ -144,10 +145,10 @@ struct instance_worker_params {
 // Errors: STATUS_UNAVAILABLE (its node cannot be asked), STATUS_LIMIT_EXCEEDED, STATUS_OUT_OF_MEMORY.
 enum status instance_worker_create(struct instance_worker **out, struct tenancy *tenants,
 				   const struct instance_worker_params *params, struct error *error);
-// One that a server before this one had left, or that outlived it: away, as if its node had just been cut off, and with
-// LIMIT_AWAY_MS to come back. It must show the key whose digest this is. `epoch`: of now, greater than any of then;
-// what it still says to that server is told from what it says to this one by that. Then `instance.adopt` is to be
-// called before anything else. Errors: also STATUS_INVALID_PARAMS (an id that is none, or that is in use).
+// A worker that an earlier server had left, or that outlived it. It is away, as if its node had just been cut off, and
+// has LIMIT_AWAY_MS to come back. It must show the key whose digest this is. `epoch` is the new one, greater than any
+// earlier; it tells messages for this server from messages for the earlier one. Then `instance.adopt` is to be called
+// before anything else. Errors: also STATUS_INVALID_PARAMS (an id that is none, or that is in use).
 struct instance_worker_left {
 	const char *worker_id;
 	uint8_t key_sha256[TENANT_SHA256_BYTES];
@@ -156,7 +157,7 @@ struct instance_worker_left {
 enum status instance_worker_restore(struct instance_worker **out, struct tenancy *tenants,
 				    const struct instance_worker_params *params,
 				    const struct instance_worker_left *left, struct error *error);
-// What is to be stored of it for that. `epoch` is 0; worker_id is good as long as it is there.
+// The record to store for that. `epoch` is 0; worker_id is valid as long as the worker exists.
 void instance_worker_describe(const struct instance_worker *instance, struct instance_worker_left *left);
 // As instance_worker_destroy, but its process goes on: its node keeps it for LIMIT_AWAY_MS.
 void instance_worker_leave(struct instance_worker **instance);
@@ -181,8 +182,8 @@ void instance_worker_fail(struct instance_worker *instance, const char *why);
 // that nobody wants any more are ended, those that it has not are lost, of the others it says link.hello again.
 void tenancy_node_back(struct tenancy *tenants, const char *node_id, const struct json *workers);
 
-// What sessions and instances hold in the memory of a device and of those that share it; and what an instance holds
-// more, or with a negative change less. Errors: STATUS_OUT_OF_MEMORY.
+// The bytes that sessions and instances hold in the memory of a device and of those that share it; and a change of what
+// an instance holds, negative for less. Errors: STATUS_OUT_OF_MEMORY.
 uint64_t tenancy_held_bytes(const struct tenancy *tenants, const struct cluster_device *device);
 enum status tenancy_hold(struct tenancy *tenants, const struct cluster_device *device, int64_t change);
 

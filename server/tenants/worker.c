@@ -100,13 +100,13 @@ static void put_on_record(const struct worker *worker, unsigned place, uint64_t 
 	const struct cluster_device *device = worker->devices[place].device;
 	struct audit_actor by = audit_server;
 	snprintf(by.session_id, sizeof by.session_id, "%s", worker->tenant->session_id);
-	audit_count(worker->tenants->params.audit, &(struct audit_tally){.by = &by,
-									 .action = "session.device_lost",
-									 .target = by.session_id,
-									 .node_id = worker->node_id,
-									 .device_id = cluster_device_id(device),
-									 .outcome = STATUS_DEVICE_LOST,
-									 .bytes = bytes});
+	audit_tell(worker->tenants->params.audit, &(struct audit_tally){.by = &by,
+									.action = "session.device_lost",
+									.target = by.session_id,
+									.node_id = worker->node_id,
+									.device_id = cluster_device_id(device),
+									.outcome = STATUS_DEVICE_LOST,
+									.bytes = bytes});
 }
 
 // Tell the tenant what it had on one device, and forget it.

@@ -173,6 +173,7 @@ db.commit()`, join(cluster.data, "state.db"), instance_id]);
 	});
 
 	test("no server comes, and then one of another cluster: the workers end by themselves, and nobody has them", async () => {
+		for (const node of nodes) await node.ready();
 		const was = await create(pin(nodes[0])), old = holding(nodes[0]), from = performance.now();
 		const { port } = cluster.server;
 		await cluster.server.stop();

@@ -263,6 +263,24 @@ describe("compute on this machine", () => {
 			});
 	});
 
+	describe("a worker that was taken over", () => {
+		test("is refused what is not on its list, which the log tells once for each call", async (context) => {
+			const attacked = await startMachine({ env: { EXOGPU_FAULT: "escape:cpu", HF_TOKEN: "hf_secret" } });
+			const told = () => attacked.server.output.stderr.match(/a worker of CPU made a system call that is not on its list, and was refused it: \S+/g) ?? [];
+			for (let i = 0; i < 2; i++) {
+				const client = await tenant(attacked);
+				await client.call("memory.allocate", { device_id: attacked.cpu.device_id, bytes: 4 });
+				await client.close();
+			}
+			const lines = told();
+			await attacked.server.finish();
+			if (!lines.length) return context.skip("a release build does not attack itself, or the kernel does not tell");
+			assert.equal(new Set(lines).size, lines.length, lines.join("\n"));
+			for (const name of ["shmget", "unshare", "execve", "socketpair", "bpf"])
+				assert.ok(lines.some((line) => line.endsWith(` ${name}`)), `${name} is told: ${lines.join("\n")}`);
+		});
+	});
+
 	describe("a user's PTX", () => {
 		test("that is garbage or cut off is refused", async (context) => {
 			if (!machine.cuda) return context.skip("no cuda device that passed");

@@ -13,7 +13,7 @@ describe("discovery", () => {
 	test("a server for its own machine alone listens for nobody, and says so", async () => {
 		const server = await startServer(), client = await Client.login(server);
 		const { heard, listening, reason } = await client.call("discovery.list");
-		assert.deepEqual([heard, listening, /own machine alone.*--lan/.test(reason)], [[], false, true], reason);
+		assert.deepEqual([heard, listening, /own machine only.*--lan/.test(reason)], [[], false, true], reason);
 		await client.close();
 		await server.finish();
 	});

@@ -53,8 +53,8 @@ export const packings = {
 };
 
 // About `megabytes` large; other seeds make other bytes. `type`: that the last tensor says it has; `text`: of so many bytes
-// in its header; `packing`: one of those above.
-export function modelFile({ megabytes = 0.2, seed = 1, architecture = "llama", context = 256, inner = 160, template, type = 0, text: long = 0, packing } = {}) {
+// in its header; `sampling`: its general.sampling.*; `packing`: one of those above; `damage`: {tensor, at, bytes}, other bytes of its weights from there on.
+export function modelFile({ megabytes = 0.2, seed = 1, architecture = "llama", context = 256, inner = 160, template, type = 0, text: long = 0, sampling = {}, packing, damage } = {}) {
 	const width = 64, vocabulary = words.length, layers = Math.max(1, Math.round(megabytes * 1e6 / 190000));
 	const keys = [
 		key("general.architecture", "string", architecture),
@@ -67,6 +67,7 @@ export function modelFile({ megabytes = 0.2, seed = 1, architecture = "llama", c
 		key("tokenizer.ggml.scores", "array of f32", words.map((_, i) => (i < 259 ? 0 : 259 - i))),
 		key("tokenizer.ggml.token_type", "array of i32", kinds),
 		...(template ? [key("tokenizer.chat_template", "string", template)] : []),
+		...Object.entries(sampling).map(([name, value]) => key(`general.sampling.${name}`, Number.isInteger(value) ? "u32" : "f32", value)),
 		...(long ? [key("general.description", "string", "x".repeat(long))] : []),
 	];
 	const tensors = [["token_embd.weight", width, vocabulary], ["output_norm.weight", width], ["output.weight", width, vocabulary]];
@@ -75,12 +76,13 @@ export function modelFile({ megabytes = 0.2, seed = 1, architecture = "llama", c
 			["attn_output", width, width], ["ffn_norm", width], ["ffn_gate", width, inner], ["ffn_up", width, inner], ["ffn_down", inner, width]])
 			tensors.push([`blk.${i}.${name}.weight`, ...size]);
 	let offset = 0;
-	const packed = [], isPacked = ([name]) => Boolean(packing) && /ffn_(up|gate)/.test(name);
+	const packed = [], places = new Map(), isPacked = ([name]) => Boolean(packing) && /ffn_(up|gate)/.test(name);
 	tensors.sort((one, other) => isPacked(one) - isPacked(other)); // behind the others, which are the same then
 	const infos = tensors.map(([name, ...size], i) => {
 		const count = size.reduce((a, b) => a * b), own = isPacked([name]) && packing;
 		const info = Buffer.concat([text(name), u32(size.length), ...size.map(u64), u32(own ? own.type : i + 1 === tensors.length ? type : 0), u64(offset)]);
 		if (own) packed.push([offset, count / 32]);
+		places.set(name, offset);
 		offset += Math.ceil((own ? count / 32 * own.bytes : count * 4) / 32) * 32;
 		return info;
 	});
@@ -94,5 +96,6 @@ export function modelFile({ megabytes = 0.2, seed = 1, architecture = "llama", c
 	const draw = () => (state = (Math.imul(state, 1103515245) + 12345) >>> 0) >>> 16;
 	for (const [at, blocks] of packed) // scales from 2^-9 to 2^-8
 		for (let i = 0; i < blocks; i++) packing.put(data, at + i * packing.bytes, 6 << 10 | draw() % 1024, Array.from({ length: 32 }, () => draw() % 32 - 16));
+	if (damage) damage.bytes.copy(data, places.get(damage.tensor) + damage.at);
 	return Buffer.concat([head, Buffer.alloc((32 - head.length % 32) % 32), data]);
 }

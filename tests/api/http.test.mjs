@@ -1,15 +1,16 @@
 // The port as a browser, a scraper and a stranger meet it.
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { statSync } from "node:fs";
+import { readdirSync, statSync } from "node:fs";
 import http from "node:http";
+import net from "node:net";
 import { hostname } from "node:os";
 import { after, before, describe, test } from "node:test";
 import { gunzipSync } from "node:zlib";
 import { Client, FakeNode, assertContractKept } from "./client.mjs";
 import { apiText } from "./contract.mjs";
 import { deviceReadings, deviceRecord, nodeRecord } from "./records.mjs";
-import { connectRaw, startServer, upgradeHead, within } from "./server.mjs";
+import { connectRaw, eventually, startServer, upgradeHead, within } from "./server.mjs";
 
 describe("HTTP", () => {
 	let server, admin;
@@ -123,6 +124,35 @@ describe("HTTP", () => {
 		assert.equal(answer.match(/HTTP\/1\.1 /g)?.length, 1, answer.slice(0, 300));
 	});
 
+	test("control characters in headers are refused, of a page, a POST and an upgrade", async () => {
+		const get = `GET /healthz HTTP/1.1\r\nHost: ${own()}\r\nOrigin: http://${own()}\r\nAuthorization: Bearer x\r\n\r\n`;
+		const post = `POST /v1/completions HTTP/1.1\r\nHost: ${own()}\r\nOrigin: http://${own()}\r\nAuthorization: Bearer x\r\nContent-Length: 2\r\n\r\n{}`;
+		assert.match(await within(connectRaw(server, get.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n")).until(/ready/), "a good one"), /^HTTP\/1.1 200/);
+		for (const head of [get, post, upgradeHead(server)])
+			for (const name of ["Host", "Origin", "Authorization"])
+				for (const byte of ["\0", "\x01", "\x1d", "\x7f"]) {
+					const text = head.includes(`\r\n${name}: `) ? head.replace(`\r\n${name}: `, (found) => `${found}a${byte}`)
+						: head.replace("\r\n", `\r\n${name}: a${byte}b\r\n`);
+					assert.match(await within(connectRaw(server, text).ended, "a refusal"), /^HTTP\/1.[01] 400[^]*control character/, JSON.stringify(text));
+				}
+	});
+	test("who is refused and keeps its end open holds nothing", async () => {
+		const files = () => readdirSync(`/proc/${server.child.pid}/fd`).length, before = files(), open = [];
+		const heads = [`GET /healthz HTTP/1.1\r\nHost: ${own()}\r\nContent-Length: 1\r\n\r\nx`, `PUT / HTTP/1.1\r\nHost: ${own()}\r\nContent-Length: 1\r\n\r\nx`,
+			`POST /v1/models HTTP/1.1\r\nHost: ${own()}\r\nOrigin: \x01\r\nContent-Length: 2\r\n\r\n{}`, upgradeHead(server).replace("13", "12"),
+			`GET /healthz HTTP/1.1\r\nHost: ${own()}\r\n\r\n${upgradeHead(server, "/nowhere")}`, `POST /v1/completions HTTP/1.1\r\nHost: ${own()}\r\nContent-Length: 2\r\n\r\n{}`];
+		for (const head of heads)
+			for (let i = 0; i < 8; i++) {
+				const socket = net.connect({ port: server.port, host: "127.0.0.1", allowHalfOpen: true });
+				socket.on("error", () => {}).resume().write(head, "latin1");
+				open.push(socket);
+			}
+		await eventually(() => open.every((socket) => socket.readableEnded || socket.destroyed), "all have their answer, and its end");
+		await eventually(() => files() <= before + 2, "the server has let go of them", 8000);
+		for (const socket of open) if (!socket.destroyed) socket.write("x");
+		assert.equal((await server.http("/healthz")).status, 200);
+		for (const socket of open) socket.destroy();
+	});
 	test("Host must name this server", async () => {
 		for (const host of ["evil.example", `evil.example:${server.port}`, `${hostname()}:${server.port}`, `${hostname()}.local`, "127.1",
 			"[127.0.0.1]", "[::1", "[::1]x", "::1", "127.0.0.1:x", ":1",

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { constants, existsSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { constants, cpSync, existsSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import net from "node:net";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
@@ -237,9 +237,41 @@ describe("joining", () => {
 		const { grant } = await link.call("node.renew", { request: next.pem });
 		assert.notEqual(grant.certificate, certificate);
 		await assert.rejects(link.call("node.renew", { request: next.pem }), /rate_limited/);
-		const renewed = await FakeNode.connect(server, smallRecord("nod_mine"), { unix: false, cert: grant.certificate, key: next.key });
-		assert.equal((await within(link.closed, "another connection speaks for it")).code, 4409);
-		await renewed.close();
+		const credentials = { unix: false, cert: grant.certificate, key: next.key };
+		const second = await FakeNode.connect(server, undefined, credentials);
+		second.call("node.register", { protocol: nodeContract["x-protocol"], node: smallRecord("nod_mine") }).catch(() => {});
+		assert.equal((await within(second.closed, "the first speaks for it, as it shows when it is asked")).code, 4409);
+		assert.equal(await stateOf(admin, "nod_mine"), "online");
+		// What was cut off without a word does not answer, and is closed when that is known.
+		link.socket.pause();
+		const back = await FakeNode.connect(server, smallRecord("nod_mine"), credentials);
+		link.socket.resume();
+		assert.equal((await within(link.closed, "the second speaks for it now")).code, 4409);
+		assert.equal(await stateOf(admin, "nod_mine"), "online");
+		await back.close();
+	});
+
+	test("a folder that was copied: the node that runs keeps its place, both addresses are told, and the other gets it afterwards", async () => {
+		const { ticket } = await ticketOf();
+		const one = startNode(["--join", address(server), "--ticket", ticket, "--name", "twin"]), id = await idOf(one);
+		await becomes(admin, id, "online");
+		const data = temporary();
+		cpSync(one.data, data, { recursive: true, filter: (path) => !path.endsWith(".part") });
+		const other = startNode(["--name", "twin"], { data }), from = server.output.stderr.length;
+		await other.said(/another process has this node's certificate .* give each its own --data/);
+		assert.match(await eventually(() => /node \S+: a second one .*/.exec(server.output.stderr.slice(from))?.[0], "the server's log tells", long),
+			new RegExp(`node ${id}: a second one with its certificate, from 127.0.0.1, is refused, since the first, from 127.0.0.1, is there`));
+		const entry = await eventually(async () => (await admin.call("audit.list", { action: "node.duplicate" })).entries.find((one) => one.target === id),
+			"it is on record", long);
+		assert.deepEqual([entry.actor, entry.peer, entry.target, entry.outcome, entry.detail],
+			[`node:${id}`, "127.0.0.1", id, "conflict", { refused: "127.0.0.1", stays: "127.0.0.1" }]);
+		assert.equal(await stateOf(admin, id), "online");
+		assert.doesNotMatch(one.output.stderr, /the connection to the server ended/, "the first noticed nothing");
+		assert.equal(other.child.exitCode, null);
+		assert.equal((await one.stop()).code, 0);
+		await other.said(/connected to the server/);
+		await becomes(admin, id, "online");
+		assert.equal((await other.stop()).code, 0);
 	});
 
 	test("removed: cut off in the same turn, gone from every list, and it cannot come back by itself", async () => {

@@ -1,5 +1,6 @@
 // What one address, one token or nobody in particular may take: the rest is for the others.
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
@@ -23,12 +24,10 @@ describe("limits", () => {
 
 	test("70 connections that never log in keep nobody else out", async () => {
 		const tries = await Promise.all(Array.from({ length: 70 }, () => outcome(Client.open(server, { from: here }))));
-		const open = tries.filter((one) => one instanceof Client), refused = tries.filter((one) => one instanceof Error);
-		assert.equal(open.length, 32);
-		for (const one of refused) {
-			assert.equal(one.status, 429, one.message);
-			assert.ok(JSON.parse(one.body).hint);
-		}
+		const ended = await within(Promise.all(tries.slice(0, 38).map((one) => one.closed)), "the first make room for the last");
+		for (const { code } of ended) assert.equal(code, 4401);
+		const open = tries.slice(38);
+		for (const one of open) await one.refused("token.list", {}, "unauthenticated"); // all 32 are there
 		const other = await Client.open(server, { from: elsewhere });
 		await other.call("auth.login", { token: server.token });
 		const known = await Client.open(server, { from: here, bearer: server.token }); // nor who comes with a token
@@ -40,10 +39,19 @@ describe("limits", () => {
 
 	test("who says nothing at all is counted too, and goes after a while", async () => {
 		const own = await startServer({ args: ["--limit", "connections_of_address=10"] });
-		const silent = Array.from({ length: 9 }, () => connectRaw(own, ""));
-		const first = await eventually(() => outcome(Client.open(own, { bearer: own.token })).then((one) => one instanceof Client ? one : null), "the tenth is taken");
+		const silent = [];
+		for (let i = 0; i < 9; i++) {
+			silent.push(connectRaw(own, ""));
+			await once(silent[i].socket, "connect");
+		}
+		const first = await Client.open(own, { bearer: own.token }); // the tenth
+		const second = await Client.open(own, { bearer: own.token }); // the slowest stranger of the address makes room
+		await within(silent[0].ended, "that is the first of them");
+		const known = [first, second];
+		while (known.length < 10) known.push(await Client.open(own, { bearer: own.token }));
 		const over = await outcome(Client.open(own, { bearer: own.token }));
 		assert.equal(over.status, 429, over.message ?? "taken");
+		await Promise.all(known.slice(1).map((one) => one.close()));
 		const other = await Client.login(own, own.token, { from: elsewhere });
 		await other.close();
 		await first.close();
@@ -84,14 +92,16 @@ describe("limits", () => {
 
 	test("who goes while its answer waits keeps its place until then", async () => {
 		const tries = await Promise.all(Array.from({ length: 32 }, () => Client.open(server, { from: "127.0.0.3" })));
-		for (let i = 0; i < 9; i++) tries[0].call("auth.login", { token: "nonsense" }).catch(() => {});
-		await tries[0].call("server.info"); // those were read before
-		await tries[0].close();
-		const refused = await outcome(Client.open(server, { from: "127.0.0.3" }));
+		for (const one of tries) {
+			for (let i = 0; i < 8; i++) one.call("auth.login", { token: "nonsense" }).catch(() => {});
+			await one.refused("token.list", {}, "unauthenticated"); // those were read before
+		}
+		await Promise.all(tries.map((one) => one.close()));
+		const refused = await outcome(Client.open(server, { from: "127.0.0.3" })); // all places are held, by nobody
 		assert.equal(refused.status, 429, refused.message ?? "taken");
+		assert.ok(JSON.parse(refused.body).hint);
 		await eventually(() => outcome(Client.open(server, { from: "127.0.0.3" })).then((one) => one instanceof Client && one.close().then(() => true)),
-			"its place is free once the answers were due", 10000 * slow);
-		await Promise.all(tries.slice(1).map((one) => one.close()));
+			"a place is free once the answers were due", 10000 * slow);
 	});
 
 	test("a child takes from what its parent may have", async () => {
@@ -137,7 +147,7 @@ describe("limits that are set", () => {
 		const admin = await Client.login(server), { limits } = await admin.call("server.info");
 		assert.deepEqual([limits.connections_of_address, limits.messages_per_s, limits.in_flight_bytes_of_token, limits.connections],
 			[3, 10, 33554432, 4096]);
-		const more = [await Client.open(server), await Client.open(server)];
+		const more = [await Client.open(server, { bearer: server.token }), await Client.open(server, { bearer: server.token })];
 		const refused = await outcome(Client.open(server, { bearer: server.token }));
 		assert.equal(refused.status, 429, refused.message ?? "taken");
 		const other = await Client.open(server, { from: elsewhere });

@@ -50,6 +50,12 @@ export function workers(pid) {
 		read(`/proc/${one}/cmdline`).split("\0")[1] === "worker").map(([one]) => one);
 }
 
+// The nodes of a data directory's own machine, whichever server started them: one serves, others may wait to.
+export const nodes = (data) => readdirSync("/proc").filter((name) => /^\d+$/.test(name)).map(Number).filter((pid) => {
+	const words = read(`/proc/${pid}/cmdline`).split("\0");
+	return words[1] === "node" && words[words.indexOf("--data") + 1] === data && alive(pid);
+});
+
 // Of this server and its workers those that have memory which a worker shares.
 export const sharing = (pid) => [pid, ...workers(pid)].filter((one) => read(`/proc/${one}/maps`).includes("/memfd:exogpu "));
 

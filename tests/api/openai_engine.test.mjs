@@ -2,7 +2,7 @@
 // into tokens, layers computed, tokens drawn and told as text. The weights are nothing in particular, so the texts are,
 // too; what can be said of them is that the same question has the same answer, however it is asked for.
 import assert from "node:assert/strict";
-import { writeFileSync } from "node:fs";
+import { rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import OpenAI from "openai";
@@ -113,6 +113,34 @@ describe("/v1 and the engine", () => {
 		assert.match(said.stderr, /no chat template is known for it, so it goes on from the prompt: plain/);
 		assert.doesNotMatch((await run(["run", "small", "abc", "--max-tokens", "2", "--data", server.data])).stderr, /template/);
 	});
+	test("how tokens are drawn: the request's word, the instance's, the authors', the default; the answer tells which", async () => {
+		const file = join(folder, "authors.gguf");
+		writeFileSync(file, modelFile({ megabytes: 0.4, context, seed: 4, sampling: { temp: 0.6, top_k: 20 } }));
+		writeFileSync(join(folder, "generation_config.json"), JSON.stringify({ temperature: 1.5, top_p: 0.9, do_sample: true }));
+		const instance = await load(file, "authors", { sampling: { top_k: 5 } });
+		rmSync(join(folder, "generation_config.json"));
+		const { architecture } = (await admin.call("model.list")).models.find((one) => one.name === "authors");
+		assert.deepEqual(architecture.sampling, { temperature: 0.6, top_k: 20, top_p: 0.9, min_p: null, repetition_penalty: null });
+		const usual = { temperature: { value: 0.6, from: "model" }, top_k: { value: 5, from: "instance" }, top_p: { value: 0.9, from: "model" },
+			min_p: { value: 0.05, from: "default" }, repetition_penalty: { value: 1, from: "default" } };
+		assert.deepEqual(instance.sampling, usual);
+		const same = { model: "authors", prompt: "abc", max_tokens: 24, seed: 3, ignore_eos: true };
+		const unsaid = await openai.completions.create(same);
+		assert.deepEqual(unsaid.sampling, usual);
+		const said = await openai.completions.create({ ...same, temperature: 0.6, top_k: 5, top_p: 0.9, min_p: 0.05, repetition_penalty: 1 });
+		assert.ok(Object.values(said.sampling).every(({ from }) => from === "request"));
+		assert.equal(unsaid.choices[0].text, said.choices[0].text, "it is drawn as it says");
+		const hot = await openai.completions.create({ ...same, temperature: 2, top_k: 0, top_p: 1, min_p: 0 });
+		assert.notEqual(hot.choices[0].text, said.choices[0].text);
+		await assert.rejects(admin.call("instance.create", { model_id: instance.model_id, sampling: { temperature: 3 } }), /temperature/);
+		await assert.rejects(admin.call("instance.create", { model_id: instance.model_id, sampling: { heat: 1 } }), /heat/);
+	});
+	test("exogpu run takes what place was told, and says when an answer was cut off", async () => {
+		const { stderr } = await run(["run", "authors", "abc def", "--max-tokens", "3", "--top-k", "1", "--data", server.data]);
+		assert.match(stderr, /the answer was cut off: .*--max-tokens/);
+		const { code, stderr: why } = await run(["run", "authors", "abc", "--top-p", "x", "--data", server.data]);
+		assert.deepEqual([code, /x is not a number of top_p/.test(why)], [1, true], why);
+	});
 	test("a template that is named where it is placed: chats are written by it, and think or not as it says", async () => {
 		const { model_id } = (await admin.call("model.list")).models.find((one) => one.name === "plain");
 		const file = join(folder, "named.gguf");
@@ -130,6 +158,38 @@ describe("/v1 and the engine", () => {
 			[{ chat_template_kwargs: { thinking: true } }, /chat_template_kwargs\.thinking is not supported/]])
 			await assert.rejects(chat(wrong), (error) => error.status === 400 && why.test(error.message));
 	});
+	test("echo with logprobs: the prompt's tokens are judged as they were when they were generated", async () => {
+		const said = await openai.completions.create(ask({ prompt: "abc déf", max_tokens: 40, logprobs: 2 }));
+		const [{ text, logprobs }] = said.choices;
+		for (const stream of [false, true]) {
+			const asked = ask({ prompt: `abc déf${text}`, max_tokens: 3, logprobs: 2, echo: true, stream });
+			const choices = stream ? [] : (await openai.completions.create(asked)).choices;
+			if (stream) for await (const chunk of await openai.completions.create(asked)) choices.push(...chunk.choices);
+			const whole = choices.map((one) => one.text).join("");
+			const all = (name) => choices.flatMap((one) => one.logprobs?.[name] ?? []);
+			const [tokens, values, tops, offsets] = ["tokens", "token_logprobs", "top_logprobs", "text_offset"].map(all);
+			assert.ok(whole.startsWith(`abc déf${text}`), whole);
+			assert.deepEqual([values[0], tops[0], offsets[0]], [null, null, 0], "of the first token nothing is said");
+			assert.ok(values.slice(1).every((value) => Number.isFinite(value) && value <= 0));
+			assert.ok([tokens, values, tops, offsets].every((list) => list.length === values.length));
+			const letters = [...whole];
+			const inside = tokens.map((token, i) => token.startsWith("bytes:") || i === 0 || letters.slice(offsets[i], offsets[i] + [...token].length).join("") === token);
+			assert.ok(inside.every(Boolean), JSON.stringify([tokens, offsets]));
+			// What was generated before is judged the same, within rounding of other rows in a step.
+			const from = values.length - 3 - logprobs.tokens.length;
+			if (JSON.stringify(tokens.slice(from, -3)) === JSON.stringify(logprobs.tokens)) // a text may be other tokens than were drawn
+				logprobs.token_logprobs.forEach((value, i) => assert.ok(Math.abs(value - values[from + i]) < 1e-3, `${i}: ${value}, ${values[from + i]}`));
+		}
+		const prompt = Array.from({ length: 90 }, (_, i) => 3 + (i * 7) % 250), scored = ask({ prompt, max_tokens: 1, logprobs: 1, echo: true });
+		const answers = [];
+		for (let i = 0; i < 2; i++) answers.push((await openai.completions.create(scored)));
+		assert.equal(answers[0].choices[0].logprobs.tokens.length, 91);
+		assert.deepEqual(answers[1].choices, answers[0].choices);
+		const one = (await openai.completions.create(ask({ prompt: prompt.slice(0, 60), max_tokens: 1, logprobs: 5, logit_bias: { [prompt[60]]: 100 } }))).choices[0];
+		assert.ok(Math.abs(one.logprobs.token_logprobs[0] - answers[0].choices[0].logprobs.token_logprobs[60]) < 1e-3, "as it would have been drawn there");
+		const names = Object.keys(one.logprobs.top_logprobs[0]);
+		assert.equal(names.length, 5, "each of the likeliest has a name of its own");
+	});
 	test("a stop text ends it before that text, log-probabilities are of what was said", async () => {
 		const { choices: [{ text, logprobs }] } = await openai.completions.create(ask({ logprobs: 2 }));
 		assert.equal(logprobs.tokens.length, 12);
@@ -140,7 +200,7 @@ describe("/v1 and the engine", () => {
 		for (const [i, offset] of logprobs.text_offset.entries()) {
 			assert.ok(offset >= before && offset <= characters.length, `${logprobs.text_offset}`);
 			const token = logprobs.tokens[i];
-			if (!/\ufffd|<|^$/.test(token)) assert.equal(characters.slice(offset, offset + [...token].length).join(""), token, `${offset} of ${text}`);
+			if (!/^bytes:|<|^$/.test(token)) assert.equal(characters.slice(offset, offset + [...token].length).join(""), token, `${offset} of ${text}`);
 			before = offset;
 		}
 		const stop = [...text].slice(3, 5).join("");

@@ -2,7 +2,7 @@
 // CUDA driver is the stand-in of the unit tests (two devices; its clock says that copies between them go at 400 GB/s).
 import assert from "node:assert/strict";
 import { symlinkSync } from "node:fs";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { Client, assertContractKept } from "./client.mjs";
 import { eventually, run, slow, startServer, temporary } from "./server.mjs";
@@ -14,7 +14,7 @@ describe("copies between GPUs", { skip: standin ? false : "EXOGPU_CUDA_STANDIN i
 	let server, admin;
 
 	const start = async (env = {}) => {
-		server = await startServer({ data, localNode: true, env: { LD_LIBRARY_PATH: library, EXOGPU_TEST_CUDA: "90", ...env } });
+		server = await startServer({ data, localNode: true, env: { LD_LIBRARY_PATH: `${library}:${dirname(standin)}`, EXOGPU_TEST_CUDA: "90", ...env } });
 		admin = await Client.login(server);
 	};
 	const finish = async () => {

@@ -61,14 +61,14 @@ export class Proxy {
 }
 
 export class RemoteNode {
-	constructor(cluster, { name = "second", backends = "cpu", data = temporary() } = {}) {
-		Object.assign(this, { cluster, name, backends, data });
+	constructor(cluster, { name = "second", backends = "cpu", data = temporary(), env = {} } = {}) {
+		Object.assign(this, { cluster, name, backends, data, env });
 	}
 
 	// `ticket` the first time; after that it knows its server.
 	async start(ticket) {
 		const join = ticket ? ["--join", `127.0.0.1:${this.cluster.proxy.port}`, "--ticket", ticket] : [];
-		Object.assign(this, launch(["node", ...join, "--data", this.data, "--backends", this.backends, "--name", this.name]));
+		Object.assign(this, launch(["node", ...join, "--data", this.data, "--backends", this.backends, "--name", this.name], this.env));
 		await this.ready();
 	}
 

@@ -98,6 +98,6 @@ describe("requests of many", () => {
 		assert.deepEqual([deadly.status, deadly.json().error.code], [503, "device_lost"]);
 		assert.match(deadly.json().error.message, /lost 2 times/);
 		assert.equal(deaths, 1);
-		assert.equal((await admin.call("instance.list")).instances[0].state, "running");
+		await eventually(async () => (await admin.call("instance.list")).instances[0].state === "running", "it is told once that is on disk");
 	});
 });

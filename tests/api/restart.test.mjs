@@ -172,22 +172,23 @@ describe("instances over a restart", () => {
 		await join_();
 	});
 
-	test("a row that another version wrote is shown as what it is, and goes when it is stopped", async () => {
+	test("a row that somebody else has written is refused, named, and found; what is only shown may be anything", async () => {
 		const { instance_id } = await create(), other = await create();
 		await cluster.server.stop("SIGKILL");
 		execFileSync("python3", ["-c", "import json, sqlite3, sys\ndb = sqlite3.connect(sys.argv[1])\n" +
 			"wanted, = db.execute('SELECT wanted FROM instances WHERE instance_id = ?', (sys.argv[2],)).fetchone()\n" +
-			"db.execute('UPDATE instances SET wanted = ? WHERE instance_id = ?', (json.dumps({**json.loads(wanted), 'of_the_future': 1}), sys.argv[2]))\n" +
+			"db.execute('UPDATE instances SET wanted = ? WHERE instance_id = ?', (json.dumps({**json.loads(wanted), 'sequences': 1}), sys.argv[2]))\n" +
 			"db.execute('UPDATE instances SET last = ? WHERE instance_id = ?', ('[{', sys.argv[3]))\ndb.commit()\n",
 		join(cluster.data, "state.db"), instance_id, other.instance_id]);
 		await cluster.start();
 		await join_();
-		const failed = await cluster.is(instance_id, "failed", (one) => one.state === "failed");
-		assert.match(failed.state_reason, /it cannot be brought back: .* another version of exogpu .*of_the_future.*; stop it, and place the model again/);
 		assert.equal((await cluster.ready(other.instance_id)).stages.length, 1, "what is only for those who look may be anything");
-		await cluster.admin.refused("instance.move", { instance_id }, "conflict");
-		await cluster.again("SIGTERM");
-		assert.equal((await cluster.list())[0].state, "failed", "it is there until somebody has seen it");
+		assert.deepEqual((await cluster.list()).map((one) => one.instance_id), [other.instance_id]);
+		const { ok, verdict, findings } = await cluster.admin.call("audit.verify");
+		assert.deepEqual([ok, verdict], [false, "modified"]);
+		assert.ok(findings.some(({ text }) => text.startsWith(`instance ${instance_id} is not what its newest entry says`)), JSON.stringify(findings));
+		const { entries } = await cluster.admin.call("audit.list", { action: "state.refused" });
+		assert.deepEqual(entries.map(({ outcome, detail }) => [outcome, detail]), [["forbidden", { refused: 1, missing: 0 }]]);
 		await clear();
 		await cluster.again("SIGKILL");
 		assert.deepEqual(await cluster.list(), []);

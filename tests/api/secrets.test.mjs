@@ -173,10 +173,11 @@ test("a ticket, and a node's key, when a node has joined with it by TLS", async 
 
 test("a session's worker does not get what the server's and the node's environment hold", async () => {
 	const secrets = { EXOGPU_TOKEN: "exo_environment_of_the_server_0123456789", EXOGPU_TICKET: "exojoin_environment_of_the_server_0123456789" };
-	const { server, admin, cpu } = await startMachine({ env: { ...secrets, EXOGPU_MARKER: marker } });
+	const { server, admin, cpu } = await startMachine({ env: { ...secrets, HF_TOKEN: `${marker}-hub`, https_proxy: `http://me:${marker}-proxy@127.0.0.1:9`, LC_EXOGPU: marker } });
 	await admin.call("memory.allocate", { device_id: cpu.device_id, bytes: 64 });
 	const [pid] = workers(server.child.pid), environment = readFileSync(`/proc/${pid}/environ`, "latin1");
-	assert.ok(environment.includes(marker), "it has the rest");
+	assert.ok(environment.includes(`LC_EXOGPU=${marker}`), "it has what is on the list");
+	assert.deepEqual([`${marker}-hub`, `${marker}-proxy`].filter((one) => environment.includes(one)), []);
 	assert.deepEqual(Object.values(secrets).filter((one) => environment.includes(one)), []);
 	await server.finish();
 });

@@ -180,10 +180,10 @@ describe("links", () => {
 		assert.equal(summary.direct_pairs, 1);
 		assert.equal(summary.diameter_ms, 50, "b and c, both ways to the server added");
 		assert.ok(Math.abs(summary.mean_rtt_ms - (2 + 2 + 10 + 20 + 30) / 5) < 1e-9, summary.mean_rtt_ms);
-		assert.match(summary.bottleneck.text, /^From (b to c|c to b), by way of the server, a round trip takes 50 ms and the way gives 160 Mbit\/s: a MiB is on its way for 77\.4 ms/);
+		assert.match(summary.bottleneck.text, /^From (b to c|c to b), through the server, a round trip takes 50 ms and the throughput is 160 Mbit\/s: 1 MiB takes 77\.4 ms/);
 		tell(c, { peer_id: "server", class: "wifi", rtt_ms: 1060.4, throughput_bytes_per_s: 5e4 });
 		await eventually(async () => (await linkOf(admin, "nod_c", "server"))?.rtt_ms === 1060.4, "it was taken");
-		assert.match((await admin.call("topology.summary")).bottleneck.text, /a round trip takes 1080 ms and the way gives 0\.4 Mbit\/s: a MiB is on its way for \d{5} ms/);
+		assert.match((await admin.call("topology.summary")).bottleneck.text, /a round trip takes 1080 ms and the throughput is 0\.4 Mbit\/s: 1 MiB takes \d{5} ms/);
 		tell(c, { peer_id: "server", class: "wifi", rtt_ms: 30, throughput_bytes_per_s: 2e7 });
 		await eventually(async () => (await linkOf(admin, "nod_c", "server"))?.rtt_ms === 30, "it is as it was");
 	});
@@ -248,7 +248,7 @@ describe("links", () => {
 		assert.equal(code, 0, stderr);
 		assert.match(stdout, /^FROM +TO +CLASS +STATE/m);
 		assert.match(stdout, /^a +b +Ethernet +up .* 2 h *$/m, "a row is as old as its oldest figure");
-		assert.match(stdout, /by way of the server, a round trip takes 50 ms/);
+		assert.match(stdout, /through the server, a round trip takes 50 ms/);
 		const json = JSON.parse((await run(["topology", "--json", "--data", server.data])).stdout);
 		assert.equal(json.summary.pairs, 3);
 		assert.ok(find(json.links, "nod_a", "nod_b"));

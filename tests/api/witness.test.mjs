@@ -6,6 +6,7 @@ import { cpSync, existsSync, readFileSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { Client, FakeNode, assertContractKept } from "./client.mjs";
+import { forge, makeKey } from "./cosign.mjs";
 import { nodeRecord } from "./records.mjs";
 import { eventually, launch, run, slow, startServer, temporary, within } from "./server.mjs";
 
@@ -35,19 +36,6 @@ function publicKey(file, name) {
 	return `${name}+id+${Buffer.concat([Buffer.from([4]), spki.subarray(-32)]).toString("base64")}`;
 }
 
-// A key of a witness that this test has made, of any name, and what it signs.
-function makeKey(name) {
-	const { privateKey, publicKey: half } = crypto.generateKeyPairSync("ed25519");
-	const bytes = Buffer.concat([Buffer.from([4]), half.export({ format: "der", type: "spki" }).subarray(-32)]);
-	const id = crypto.createHash("sha256").update(`${name}\n`).update(bytes).digest().subarray(0, 4);
-	return { text: `${name}+${id.toString("hex")}+${bytes.toString("base64")}`, sign(note, time = Math.floor(Date.now() / 1000)) {
-		const signed = crypto.sign(null, Buffer.from(`cosignature/v1\ntime ${time}\n${note.split("\n\n")[0]}\n`), privateKey);
-		const stamp = Buffer.alloc(8);
-		stamp.writeBigUInt64BE(BigInt(time));
-		return `— ${name} ${Buffer.concat([id, stamp, signed]).toString("base64")}`;
-	} };
-}
-
 describe("witnesses of the audit log", () => {
 	let server, admin;
 	const nodes = [], data = temporary(), state = temporary(), backup = join(temporary(), "data");
@@ -71,6 +59,12 @@ describe("witnesses of the audit log", () => {
 		assert.ok(stdout, `audit verify: ${code} ${stderr}`);
 		return { code, ...JSON.parse(stdout) };
 	};
+	// The server's own check, with what its witnesses hold.
+	const check = async () => {
+		const report = await admin.call("audit.verify", {});
+		return { ...report, by: Object.fromEntries(report.witnesses.map((one) => [one.name, one])) };
+	};
+	const standing = async () => (await admin.call("cluster.snapshot")).alerts;
 	const heads = () => nodes.flatMap((one) => ["--witness", one.witness("head")]);
 
 	before(async () => {
@@ -113,6 +107,18 @@ describe("witnesses of the audit log", () => {
 		assert.deepEqual([report.code, report.ok], [0, true], JSON.stringify(report.findings));
 		assert.ok(report.witnessed >= size, `${report.witnessed} of ${size}`);
 		assert.match(report.limits, new RegExp(`from ${report.witnessed} on`));
+	});
+
+	test("the server's own check asks them, and says until which entry each agrees", async () => {
+		const size = await makeTokens(2);
+		await signed(size);
+		const report = await check();
+		assert.deepEqual([report.code, report.ok], [0, true], JSON.stringify(report.findings));
+		assert.deepEqual(report.witnesses.map((one) => [one.name, one.state, one.reason]).sort(), [["one", "agrees", null], ["two", "agrees", null]]);
+		assert.ok(report.witnesses.every((one) => one.size >= size), JSON.stringify(report.witnesses));
+		assert.ok(report.witnessed >= size);
+		assert.match(report.limits, new RegExp(`from ${report.witnessed} on`));
+		assert.deepEqual(await standing(), []);
 	});
 
 	test("one that lies is not listed, and leaves nothing in the log's heads", { timeout: 120000 * slow }, async () => {
@@ -159,9 +165,53 @@ describe("witnesses of the audit log", () => {
 		const told = await eventually(async () => { const one = await listed(); return one.size === size && one; }, "the truth is listed");
 		assert.equal(told.name, `exogpu-witness-${node_id}`);
 		assert.equal((await verify(...heads())).code, 0);
+
+		// What it holds, for a check: it does not say, or not the truth.
+		const asked = async (reply) => {
+			const before = fake.requests.length, checking = check();
+			const request = await eventually(() => fake.requests.slice(before).find((one) => one.method === "audit.held"), "it is asked what it holds");
+			reply?.(request);
+			return checking;
+		};
+		const silent = await asked();
+		assert.deepEqual([silent.code, silent.by.two.state, silent.by.two.size, silent.by.one.state], [0, "silent", null, "agrees"]);
+		const head = (await audit()).checkpoint, cosigned = (note) => `${note}${right.sign(note)}\n`;
+		const holds = (note, more) => (request) =>
+			fake.reply(request, { size: Number(note.split("\n")[1]), key: right.text, note: cosigned(note), ...more });
+		for (const [what, reply] of Object.entries({
+			nonsense: holds(head, { note: "nonsense" }),
+			unsigned: holds(head, { note: head }),
+			"another size": holds(head, { size: 1 }),
+			"another's key": holds(head, { key: other.text }),
+			"no key": holds(head, { key: "nonsense" }),
+			"the log's key": holds(head, { key: log.text, note: `${head}${log.sign(head)}\n` }),
+		})) {
+			const report = await asked(reply);
+			assert.deepEqual([report.code, report.by.two.state, report.by.two.size, report.by.one.state], [0, "unusable", null, "agrees"], what);
+			assert.match(report.by.two.reason, /head|signed/);
+		}
+		const nothing = await asked((request) => fake.reply(request, { size: 0, key: right.text, note: null }));
+		assert.deepEqual([nothing.code, nothing.by.two.state], [0, "none"]);
+		const truth = await asked(holds(head));
+		assert.deepEqual([truth.code, truth.by.two.state], [0, "agrees"]);
+		assert.deepEqual(await standing(), []);
+		// Another root, which no key of the log has signed: it is its word against the log's, so it is named.
+		const lie = await asked(holds(forge(head)));
+		assert.deepEqual([lie.code, lie.verdict, lie.by.two.state, lie.by.one.state], [12, "forked", "conflicts", "agrees"], JSON.stringify(lie));
+		assert.ok(lie.findings.some((one) => one.code === 12 && one.text.includes(node_id) && one.text.includes("not signed by any key of it")), JSON.stringify(lie.findings));
+		const [alert, ...more] = await eventually(async () => { const list = await standing(); return list.length && list; }, "an alert stands");
+		assert.deepEqual([more, alert.kind, alert.severity, alert.subject, alert.cleared_at], [[], "audit_forked", "critical", { type: "node", id: node_id, name: "two" }, null]);
+		assert.equal((await verify()).code, 12, "what the server has put on record of it the files tell");
 		await fake.close();
+
+		const events = admin.events.length;
+		await admin.call("events.subscribe", { topics: ["alerts"] });
 		nodes[1] = startNode("two");
 		await signed(await makeTokens(1));
+		const cleared = await eventually(() => admin.events.slice(events).find((one) => one.topic === "alerts"), "it is cleared by signing again");
+		assert.deepEqual([cleared.data.alert.alert_id, cleared.data.alert.cleared_at !== null], [alert.alert_id, true]);
+		assert.deepEqual(await standing(), []);
+		assert.deepEqual([(await verify()).code, (await check()).code], [0, 0]);
 	});
 
 	test("a backup that is put back is found by both, and told", { timeout: 240000 * slow }, async () => {
@@ -182,7 +232,7 @@ describe("witnesses of the audit log", () => {
 		server = await startServer({ data, listen: `0.0.0.0:${server.port}` });
 		admin = await Client.login(server);
 		const entries = await eventually(async () => {
-			const found = await admin.call("audit.list", { action: "audit.witness" });
+			const found = await admin.call("audit.list", { action: "audit.witness", after: alone.entries - 1 });
 			return found.entries.length >= 2 && found.entries;
 		}, () => `both refuse; the server says: ${server.output.stderr}`, 90000 * slow);
 		const ids = (await admin.call("cluster.snapshot")).nodes.map((one) => one.node_id).sort();
@@ -194,5 +244,41 @@ describe("witnesses of the audit log", () => {
 			assert.match(one.output.stderr, /error\s+witness: the server shows a head/);
 		}
 		assert.deepEqual((await audit()).witnesses, []);
+
+		// It is another log than the one that they hold: by what they say now, and by what is on record.
+		const short = await check();
+		assert.deepEqual([short.code, short.verdict, short.by.one.state, short.by.two.state], [11, "truncated", "ahead", "ahead"], JSON.stringify(short));
+		assert.ok(short.findings.some((one) => /remembers \d+ entries; here are \d+: the log was cut, or an older copy/.test(one.text)), JSON.stringify(short));
+		const alerts = await standing();
+		assert.deepEqual(alerts.map((one) => [one.kind, one.subject.id]).sort(), ids.map((id) => ["audit_forked", id]));
+		await makeTokens(30);
+		const forked = await check();
+		assert.deepEqual([forked.code, forked.verdict, forked.by.one.state, forked.by.two.state], [12, "forked", "conflicts", "conflicts"], JSON.stringify(forked));
+		assert.ok(forked.findings.some((one) => one.text.includes("node one") && one.text.includes("signed by this log's key")), JSON.stringify(forked.findings));
+		const offline = await verify();
+		assert.deepEqual([offline.code, offline.findings.map((one) => one.code)], [12, [12, 12]], JSON.stringify(offline.findings));
+		const online = await run(["audit", "verify", "--url", server.url, "--ca", join(data, "tls", "authority.pem")], { EXOGPU_TOKEN: server.token, XDG_STATE_HOME: state });
+		assert.equal(online.code, 12, online.stderr);
+		assert.match(online.stdout, /one +holds another log/);
+
+		// It stands after a restart, until the owner wants this log and has them begin anew, or removes them.
+		await admin.close();
+		await server.stop();
+		server = await startServer({ data, listen: `0.0.0.0:${server.port}` });
+		admin = await Client.login(server);
+		assert.deepEqual((await standing()).map((one) => one.alert_id).sort(), alerts.map((one) => one.alert_id).sort());
+		const [one, two] = nodes, removed = alerts.find((alert) => alert.subject.name === "two").subject.id;
+		one.child.kill("SIGTERM");
+		await within(one.exited, "the first node ends");
+		rmSync(one.witness(""), { recursive: true });
+		nodes[0] = startNode("one");
+		await eventually(async () => (await standing()).length === 1, "who begins anew signs", rounds);
+		two.child.kill("SIGTERM");
+		await within(two.exited, "the second node ends");
+		await admin.call("node.remove", { node_id: removed });
+		await eventually(async () => (await standing()).length === 0, "who is removed is heard no more", rounds);
+		const after = await verify();
+		assert.deepEqual([after.code, after.findings], [0, []], JSON.stringify(after.findings));
+		nodes.pop();
 	});
 });

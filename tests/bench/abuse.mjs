@@ -1,14 +1,23 @@
 // What a well-behaved client notices of others: the 99th percentile of its calls while one kind of abuse goes on, beside
 // the quiet value just before and after; and what log-ins, calls and idle clients cost.
 //
-// The server has CPU 0 for itself where there are two; the client and the abusers are held to the others, and the abusers
-// give way, so that the client's own waiting for a processor is not taken for the server's: by nice 19, or, where the
+// Of the processors that this process may use (taskset) the server has the first for itself where there are two; the
+// client and the abusers are held to the others, and the abusers give way, so that the client's own waiting for a processor is not taken for the server's: by nice 19, or, where the
 // machine lets us, by nice -20 of server and client, so that whatever else the machine does gives way as well. Each
 // attacked time stands between two quiet ones of half its length, so that a machine that others use moves both, and
-// medians of three rounds are shown. How much of the machine others used meanwhile stands in each row.
+// medians of three rounds are shown; the quiet time after one attack is that before the next. How much of these
+// processors others used meanwhile stands in each row.
+//
+// Beside the client that is there already others come anew all the time, each with a connection and a request of its own,
+// from the address that the attack comes from, too: how many were answered, and their 99th percentile.
+//
+// With --busy N as many processes that only compute run beside all this, quiet times included, and nobody is hurried or
+// gives way: what is found then is what a machine shows whose owner uses it for other things.
 import { execFileSync, fork, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
+import http from "node:http";
+import https from "node:https";
 import { existsSync, readFileSync, rmSync } from "node:fs";
 import net from "node:net";
 import { cpus, setPriority } from "node:os";
@@ -17,7 +26,14 @@ import { setTimeout as sleep } from "node:timers/promises";
 import tls from "node:tls";
 import { fileURLToPath } from "node:url";
 
-const seconds = 4, everyMs = 5;
+const seconds = 4, everyMs = 5, comeMs = 50, mostRatio = 3;
+
+// The processors that this process may use at its start: "0-2,5" is [0, 1, 2, 5].
+const allowed = () => execFileSync("taskset", ["-cp", String(process.pid)], { encoding: "utf8" }).split(":")[1].trim();
+const ours = allowed().split(",").flatMap((range) => {
+	const [from, to = from] = range.split("-").map(Number);
+	return Array.from({ length: to - from + 1 }, (_, i) => from + i);
+});
 
 // ---- frames and connections, raw: what is wrong here no library would send ----
 
@@ -33,8 +49,10 @@ function frame(payload, { opcode = 1, last = true, masked = true } = {}) {
 const call = (id, method, params = {}) => JSON.stringify({ jsonrpc: "2.0", id, method, params });
 
 // process.env.BY_TLS is set for abusers of a server that speaks it; certificates are not what is measured here.
-function connect(port) {
-	const socket = process.env.BY_TLS ? tls.connect({ port, host: "127.0.0.1", rejectUnauthorized: false }) : net.connect(port, "127.0.0.1");
+// `from`: the last figure of the loopback address that it comes from.
+function connect(port, from = 1) {
+	const where = { port, host: "127.0.0.1", localAddress: `127.0.0.${from}` };
+	const socket = process.env.BY_TLS ? tls.connect({ ...where, rejectUnauthorized: false }) : net.connect(where);
 	socket.on("error", () => {}); // shows as its end
 	return socket;
 }
@@ -65,9 +83,9 @@ async function flood(aim, piece, lasts = Infinity) {
 }
 
 async function again(count, open) {
-	await Promise.all(Array.from({ length: count }, async () => {
+	await Promise.all(Array.from({ length: count }, async (_, i) => {
 		for (;;) {
-			await open();
+			await open(i);
 			await sleep(1);
 		}
 	}));
@@ -79,6 +97,23 @@ const brief = (port, text) => async () => {
 	await Promise.race([once(socket, "data"), once(socket, "close"), sleep(500)]);
 	socket.destroy();
 };
+
+// One that says something at once, and then as little as keeps it there: a byte every 5 s. Many of them, from three
+// addresses; those that are closed come again.
+const drips = 4200, dripMs = 5000;
+const drip = (port, begin, more) => again(drips, async (i) => {
+	const socket = connect(port, 1 + (i % 3));
+	socket.resume();
+	socket.write(begin);
+	while (!socket.destroyed && socket.writable) {
+		await Promise.race([once(socket, "close"), sleep(dripMs)]);
+		if (more && socket.writable) socket.write(more);
+	}
+	socket.destroy();
+	await sleep(200);
+});
+
+const postHead = (port, more = "") => `POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:${port}\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n${more}\r\n`;
 
 const attacks = {
 	"connections that say nothing": ({ port }) => again(500, async () => {
@@ -119,6 +154,27 @@ const attacks = {
 		socket.write(frame(call(1, "auth.login", { token: `exo_0000000000_${"0".repeat(43)}_000000` })));
 		await Promise.race([once(socket, "data"), once(socket, "close"), sleep(5000)]);
 		socket.destroy();
+	}),
+	"bodies without a token, a byte every 5 s": ({ port }) => drip(port, postHead(port), " "),
+	"bodies with a token, a byte every 5 s": ({ port, token }) => drip(port, postHead(port, `Authorization: Bearer ${token}\r\n`), " "),
+	"headers, a byte every 5 s": ({ port }) => drip(port, "GET /healthz HTTP/1.1\r\nX: ", "a"),
+	"connections kept for another request": ({ port }) => drip(port, `GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:${port}\r\n\r\n`),
+	"subscribers that never read": (aim) => again(100, async () => {
+		const socket = await opened(aim);
+		socket.pause();
+		socket.write(frame(call(1, "events.subscribe", { topics: ["inventory", "telemetry", "topology", "log", "audit"] })));
+		await Promise.race([once(socket, "close"), sleep(20000)]);
+		socket.destroy();
+	}),
+	// A record that says it is longer than what comes: the server waits for the rest of a handshake.
+	"handshakes that stop halfway": ({ port }) => again(drips, async (i) => {
+		const socket = net.connect({ port, host: "127.0.0.1", localAddress: `127.0.0.${1 + (i % 3)}` });
+		socket.on("error", () => {});
+		socket.resume();
+		socket.write(Buffer.from([22, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3]));
+		await Promise.race([once(socket, "close"), sleep(60000)]);
+		socket.destroy();
+		await sleep(200);
 	}),
 };
 
@@ -166,6 +222,38 @@ async function latencies({ port, own, secure }, lasts) {
 	return taken;
 }
 
+// Those who come anew: {taken: milliseconds of each that was answered with 200, tried}.
+async function newcomers({ port, own, secure }, lasts) {
+	const seen = { taken: [], tried: 0 }, under = [];
+	const options = { port, host: "127.0.0.1", path: "/v1/models", agent: false, rejectUnauthorized: false, timeout: 10000,
+		headers: { authorization: `Bearer ${own}`, connection: "close" } };
+	const one = () => new Promise((done) => {
+		const begun = performance.now();
+		const request = (secure ? https : http).get(options, (response) => {
+			response.resume();
+			response.on("end", () => {
+				if (response.statusCode === 200) seen.taken.push(performance.now() - begun);
+				done();
+			});
+			response.on("error", done);
+		});
+		request.on("timeout", () => request.destroy());
+		request.on("error", done);
+	});
+	for (const until = performance.now() + lasts * 1000; performance.now() < until; await sleep(comeMs)) {
+		seen.tried++;
+		under.push(one());
+	}
+	await Promise.all(under);
+	return seen;
+}
+
+// The client's calls, and those who come meanwhile.
+async function watch(aim, lasts) {
+	const [calls, come] = await Promise.all([latencies(aim, lasts), newcomers(aim, lasts)]);
+	return { calls, come };
+}
+
 function percentiles(taken) {
 	taken.sort((a, b) => a - b);
 	return { p50: taken[Math.floor(taken.length / 2)], p99: taken[Math.floor(taken.length * 0.99)] };
@@ -189,7 +277,7 @@ function serve(binary, work, more = []) {
 	const args = ["serve", "--data", data, ...(more.includes("--listen") ? [] : ["--listen", "127.0.0.1:0"]), "--no-local-node", "--log-level", "error", ...more];
 	const env = existsSync(join(work, "turns.so")) ? { ...process.env, LD_PRELOAD: join(work, "turns.so"), TURNS_FILE: join(work, "turns") } : process.env;
 	const options = { stdio: ["ignore", "pipe", "ignore"], env };
-	const child = cpus().length > 1 ? spawn("taskset", ["-c", "0", binary, ...args], options) : spawn(binary, args, options);
+	const child = ours.length > 1 ? spawn("taskset", ["-c", String(ours[0]), binary, ...args], options) : spawn(binary, args, options);
 	return new Promise((done, fail) => {
 		let text = "";
 		child.once("exit", (code) => fail(new Error(`exogpu serve ended with ${code}`)));
@@ -215,8 +303,8 @@ function cpuSeconds(pid) {
 	return (Number(fields[12]) + Number(fields[13])) / 100;
 }
 
-// Seconds that all processors were at work, for whomever.
-const busySeconds = () => cpus().reduce((sum, { times }) => sum + times.user + times.nice + times.sys + times.irq, 0) / 1000;
+// Seconds that our processors were at work, for whomever.
+const busySeconds = () => cpus().filter((_, i) => ours.includes(i)).reduce((sum, { times }) => sum + times.user + times.nice + times.sys + times.irq, 0) / 1000;
 
 // How long the turns of the server's loop were since it was last asked, as tests/bench/turns.c tells: p99 and longest, in ms.
 async function turns(work, child) {
@@ -228,7 +316,17 @@ async function turns(work, child) {
 }
 
 const byTls = ["connections that say nothing", "clients that ask and never read", "a flood of pings", "calls as fast as they go",
-	"a storm of reconnects, each logging in"];
+	"a storm of reconnects, each logging in", "bodies without a token, a byte every 5 s", "headers, a byte every 5 s",
+	"connections kept for another request"];
+const byTlsAlone = ["handshakes that stop halfway"];
+
+// Processes that only compute, on any of the processors; ends them.
+function occupy(count, processors) {
+	const all = Array.from({ length: count }, () => spawn("taskset", ["-c", processors, process.execPath, "-e", "for (;;) ;"], { stdio: "ignore" }));
+	const stop = () => all.forEach((one) => one.kill("SIGKILL"));
+	process.on("exit", stop);
+	return stop;
+}
 
 // Give all threads of this process, and whom it starts from now on, these processors.
 const holdTo = (list) => execFileSync("taskset", ["-acp", list, String(process.pid)], { stdio: "ignore" });
@@ -236,61 +334,77 @@ const holdTo = (list) => execFileSync("taskset", ["-acp", list, String(process.p
 const loadNow = () => readFileSync("/proc/loadavg", "utf8").split(" ").slice(0, 3).join(", ");
 
 // One quiet time before the attack, one after it; and what server, client and abuser did not use of the machine's work.
-async function round({ work, child, aim, name, token, hurried }) {
-	const ours = () => cpuSeconds(child.pid) + cpuSeconds(process.pid);
-	const began = performance.now(), busy = busySeconds(), used = ours();
-	const quiet = await latencies(aim, seconds / 2);
-	const abuser = fork(fileURLToPath(import.meta.url), ["attack", name, String(aim.port), token, hurried ? "0" : "19"],
+async function round({ work, child, aim, name, token, hurried, busy: others }) {
+	const own = () => cpuSeconds(child.pid) + cpuSeconds(process.pid);
+	const began = performance.now(), busy = busySeconds(), used = own();
+	const before = aim.quiet ?? await watch(aim, seconds / 2);
+	const abuser = fork(fileURLToPath(import.meta.url), ["attack", name, String(aim.port), token, hurried || others ? "0" : "19"],
 		{ stdio: "ignore", env: { ...process.env, BY_TLS: aim.secure ? "1" : "" } });
 	await sleep(1000);
 	await turns(work, child);
-	const before = cpuSeconds(child.pid), from = performance.now();
-	const during = await latencies(aim, seconds);
-	const share = (cpuSeconds(child.pid) - before) * 100000 / (performance.now() - from);
+	const spent = cpuSeconds(child.pid), from = performance.now();
+	const during = await watch(aim, seconds);
+	const share = (cpuSeconds(child.pid) - spent) * 100000 / (performance.now() - from);
 	const turn = await turns(work, child);
 	const abused = cpuSeconds(abuser.pid);
 	abuser.kill("SIGKILL");
 	await sleep(1000); // its connections end
-	quiet.push(...(await latencies(aim, seconds / 2)));
-	const others = (busySeconds() - busy - (ours() - used) - abused) * 100000 / ((performance.now() - began) * cpus().length);
-	return { quiet: percentiles(quiet), during: percentiles(during), share, turn, others };
+	const after = await watch(aim, seconds / 2);
+	aim.quiet = after;
+	const other = (busySeconds() - busy - (own() - used) - abused) * 100000 / ((performance.now() - began) * ours.length);
+	return { quiet: percentiles([...before.calls, ...after.calls]), during: percentiles(during.calls),
+		quietCome: percentiles([...before.come.taken, ...after.come.taken]), come: percentiles(during.come.taken),
+		answered: during.come.taken.length, tried: during.come.tried, share, turn, others: other };
 }
 
-export async function benchAbuse({ work, binary, rounds = 3, only = Object.keys(attacks) }) {
-	const all = execFileSync("taskset", ["-cp", String(process.pid)], { encoding: "utf8" }).split(":")[1].trim();
-	if (cpus().length > 1) holdTo(`1-${cpus().length - 1}`);
+// busy: processes that compute beside; only: attacks whose names have this in them, or one of several with | between.
+export async function benchAbuse({ work, binary, rounds = 3, busy = 0, only = "" }) {
+	const all = ours.join(",");
+	const names = Object.keys(attacks).filter((name) => only.split("|").some((text) => name.includes(text)));
+	if (!names.length) throw new Error(`there is no attack "${only}": ${Object.keys(attacks).join("; ")}`);
+	const stop = occupy(busy, all);
+	if (ours.length > 1) holdTo(ours.slice(1).join(","));
 	try {
-		await tryAbuse({ work, binary, rounds, only });
+		await tryAbuse({ work, binary, rounds, busy, names });
 	} finally {
-		if (cpus().length > 1) holdTo(all);
+		stop();
+		if (ours.length > 1) holdTo(all);
 	}
 }
 
-async function tryAbuse({ work, binary, rounds, only }) {
+async function tryAbuse({ work, binary, rounds, busy, names }) {
+	const over = [];
 	for (const secure of [false, true]) {
+		const mine = names.filter((one) => (secure ? byTls.includes(one) || byTlsAlone.includes(one) : !byTlsAlone.includes(one)));
+		if (!mine.length) continue;
 		const { child, port, token } = await serve(binary, work, secure ? ["--listen", "0.0.0.0:0"] : []);
-		const hurried = hurry(child.pid) && hurry(process.pid);
+		const hurried = !busy && hurry(child.pid) && hurry(process.pid);
 		try {
 			// The abusers use theirs up, and what is made with it: the client's is the owner's own.
-			const own = execFileSync(binary, ["token", "create", "--name", "well-behaved", "--scopes", "allocate", "--data", join(work, "abuse")],
+			const own = execFileSync(binary, ["token", "create", "--name", "well-behaved", "--scopes", "allocate,infer", "--data", join(work, "abuse")],
 				{ encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] }).trim();
 			const aim = { port, own, secure };
-			await latencies(aim, seconds); // warm
-			console.log(`\n### A well-behaved client beside others that are not, ${secure ? "by TLS" : "without TLS"} (a call every ${everyMs} ms for ${seconds} s in the attack, and as long before and after it together; medians of ${rounds} rounds; load ${loadNow()})\n`);
-			console.log("| meanwhile | quiet p50, p99, ms | p50, p99, ms | p99 over quiet | turns: p99, longest, ms | server's processor | its memory, MiB | others used of the machine |\n|---|---|---|---|---|---|---|---|");
-			for (const name of only.filter((one) => !secure || byTls.includes(one))) {
+			await watch(aim, seconds); // warm
+			console.log(`\n### A well-behaved client beside others that are not, ${secure ? "by TLS" : "without TLS"}, ${busy ? `beside ${busy} processes that only compute, on ${ours.length} processors` : "with nothing started beside it"} (a call every ${everyMs} ms for ${seconds} s in the attack, and as long before and after it together; medians of ${rounds} rounds; load ${loadNow()})\n`);
+			console.log("| meanwhile | quiet p50, p99, ms | p50, p99, ms | p99 over quiet | newcomers answered, p99 quiet, p99, ms | turns: p99, longest, ms | server's processor | its memory, MiB | others used of the machine |\n|---|---|---|---|---|---|---|---|---|");
+			for (const name of mine) {
 				const seen = [];
-				for (let i = 0; i < rounds; i++) seen.push(await round({ work, child, aim, name, token, hurried }));
-				const of = (pick, digits = 2) => median(seen.map(pick)).toFixed(digits);
+				for (let i = 0; i < rounds; i++) seen.push(await round({ work, child, aim, name, token, hurried, busy }));
+				const of = (pick, digits = 2) => median(seen.map(pick))?.toFixed(digits) ?? "-";
+				const sum = (pick) => seen.reduce((total, one) => total + pick(one), 0);
 				const ratio = median(seen.map((one) => one.during.p99)) / median(seen.map((one) => one.quiet.p99));
+				if (ratio > mostRatio) over.push(`${name}${secure ? ", by TLS" : ""}: ${ratio.toFixed(1)}`);
+				const [answered, tried] = [sum((one) => one.answered), sum((one) => one.tried)];
+				if (answered < tried) over.push(`${name}${secure ? ", by TLS" : ""}: ${tried - answered} of ${tried} newcomers were not answered`);
 				console.log(`| ${name} | ${of((one) => one.quiet.p50)}, ${of((one) => one.quiet.p99)} | ${of((one) => one.during.p50)}, ${of((one) => one.during.p99)} | ${
-					ratio.toFixed(1)} | ${seen[0].turn ? `${of((one) => one.turn.p99)}, ${of((one) => one.turn.longest)}` : "-"} | ${of((one) => one.share, 0)} % | ${
+					ratio.toFixed(1)} | ${answered} of ${tried}, ${of((one) => one.quietCome.p99 ?? NaN, 1)}, ${of((one) => one.come.p99 ?? NaN, 1)} | ${seen[0].turn ? `${of((one) => one.turn.p99)}, ${of((one) => one.turn.longest)}` : "-"} | ${of((one) => one.share, 0)} % | ${
 					(residentKiB(child.pid) / 1024).toFixed(1)} | ${of((one) => one.others, 0)} % |`);
 			}
 		} finally {
 			await end(child);
 		}
 	}
+	console.log(over.length ? `\nOver ${mostRatio} times quiet, or not answered:\n${over.map((one) => `* ${one}`).join("\n")}` : `\nNone is over ${mostRatio} times quiet, and every newcomer was answered.`);
 }
 
 export async function benchClients({ work, binary }) {

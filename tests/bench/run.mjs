@@ -1,5 +1,5 @@
 // Runs the benches of the server and prints each as a table in Markdown, ready for docs/performance.md.
-//   node tests/bench/run.mjs WORKDIR [fanout] [start] [node] [device] [transfer] [audit] [reliability] [tls] [remote] [clients] [abuse]
+//   node tests/bench/run.mjs WORKDIR [fanout] [start] [node] [device] [transfer] [audit] [reliability] [tls] [remote] [clients] [abuse [--busy N] [--rounds N] [--only TEXT]]
 // Every figure is the median of 5 rounds; the rounds of what is compared are interleaved, so that a noisy neighbour
 // disturbs all alike. With two CPUs or more the server is held to CPU 0 and the client to CPU 1, but for transfers,
 // which several processes share in.
@@ -15,6 +15,21 @@ const work = process.argv[2];
 const wanted = process.argv.slice(3);
 const binary = resolve(process.env.EXOGPU_BINARY ?? "build/exogpu");
 const rounds = 5;
+
+// Of abuse: --busy N, --rounds N, --only TEXT; they are taken out of what is wanted.
+function abuseOptions() {
+	return Object.fromEntries(["busy", "rounds", "only"].filter((name) => option[name] !== undefined).map((name) => {
+		const number = Number(option[name]);
+		if (name !== "only" && !(Number.isInteger(number) && number >= 0 && (number || name === "busy"))) throw new Error(`--${name} is no number: ${option[name]}`);
+		return [name, name === "only" ? option[name] : number];
+	}));
+}
+const option = {};
+for (let at; (at = wanted.findIndex((one) => one.startsWith("--"))) >= 0;) {
+	const [name, value] = wanted.splice(at, 2);
+	if (!["--busy", "--rounds", "--only"].includes(name) || value === undefined) throw new Error(`not understood: ${name}`);
+	option[name.slice(2)] = value;
+}
 const wants = (name) => wanted.length === 0 || wanted.some((one) => one.split(":")[0] === name);
 const median = (values) => values.slice().sort((a, b) => a - b)[Math.floor(values.length / 2)];
 const pinned = cpus().length > 1;
@@ -304,11 +319,13 @@ function benchAudit() {
 	}
 }
 
-// What CI tries a part of, tried whole: 300 kills, a fault at every call, every bit. Half an hour; only when asked for.
+// What CI tries a part of, tried whole: 1,000 kills, a fault at every call, every bit. Hours; only when asked for.
 function tryReliability() {
-	for (const [test, env] of [["crash", { EXOGPU_CYCLES: "300" }], ["faults", { EXOGPU_EVERY: "1" }], ["attacks", { EXOGPU_TABLE: "1" }],
-		["bits", { EXOGPU_EVERY: "1" }]]) {
-		const program = built(`unit_server_store_test_audit_${test}`);
+	execFileSync("node", ["tests/bench/kills.mjs"], { stdio: "inherit", env: { ...process.env, EXOGPU_BINARY: binary } });
+	for (const [test, env] of [["audit_crash", { EXOGPU_CYCLES: "300" }], ["audit_faults", { EXOGPU_EVERY: "1" }],
+		["audit_attacks", { EXOGPU_TABLE: "1" }], ["audit_bits", { EXOGPU_EVERY: "1" }], ["power", { EXOGPU_EVERY: "1" }],
+		["sqlite_faults", { EXOGPU_EVERY: "5" }], ["sums", { EXOGPU_EVERY: "97" }]]) {
+		const program = built(`unit_server_store_test_${test}`);
 		if (program) execFileSync(program, { stdio: "inherit", env: { ...process.env, ...env } });
 	}
 }
@@ -322,6 +339,6 @@ if (wants("transfer")) for (const tls of [false, true]) await benchTransfer(tls)
 if (wants("tls")) benchTls();
 if (wants("remote")) await benchRemote({ work, binary, rounds, median });
 if (wants("clients")) await benchClients({ work, binary });
-if (wants("abuse")) await benchAbuse({ work, binary });
+if (wants("abuse")) await benchAbuse({ work, binary, ...abuseOptions() });
 if (wants("audit")) benchAudit();
 if (wanted.includes("reliability")) tryReliability();

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # The figures of docs/performance.md and docs/reliability.md: tests/bench/run.sh [fanout] [start] [node] [device]
-# [transfer] [tls] [remote] [audit] [clients] [abuse], all without arguments; [reliability] takes half an hour and runs only when it is asked for.
+# [transfer] [tls] [remote] [audit] [clients] [abuse], all without arguments; [reliability] takes hours and runs only when it is asked for.
+# [abuse --busy N] has N processes beside it that only compute, [--rounds N] more or fewer than three, [--only TEXT[|TEXT]] attacks of that name;
+# under `taskset -c LIST` server, client and abusers keep to those processors, so that a large machine takes several at once.
 # [decode BACKEND SHAPE FORMAT ...] measures models (tests/bench/decode.c) and nothing else; alone, the 1.1B shape on the CPU.
 # [perplexity BACKEND[,BACKEND] FILE.gguf ...] what number formats, or a chain of devices, cost a model (tests/bench/perplexity.c), alone as well; without
 # arguments of four layers of the 1.1B shape on the CPU.

@@ -113,15 +113,17 @@ suite("allocations", () => {
 		await page.context().close();
 	});
 
-	test("who may not take it back is told why, and sees no labels", async () => {
+	test("who may not take it back is told why, and sees neither whose it is nor its label", async () => {
 		const { token } = await admin.call("token.create", { name: "onlooker", scopes: ["observe"] });
 		const held = await alice.call("memory.allocate", { device_id: cpu.device_id, bytes: MIB, label: "secret plan" });
 		const page = await browser.page();
 		await openDashboard(page, server, "#/allocations", token);
-		await page.getByText(held.allocation_id).waitFor();
-		for (const name of [/^Free/, /^Revoke/]) assert.equal(await page.getByRole("button", { name }).first().isDisabled(), true);
+		await page.getByText("another token").first().waitFor();
+		assert.equal(await page.getByRole("button", { name: /^Free/ }).first().isDisabled(), true);
 		await see(page, "needs a token with the scope admin");
-		assert.equal(await page.getByText("secret plan").count(), 0);
+		for (const hidden of [held.allocation_id, alice.session.session_id, "alice", "by the Unix socket", "secret plan"])
+			assert.equal(await page.getByText(hidden).count(), 0, hidden);
+		assert.equal(await page.getByRole("button", { name: /^Revoke/ }).count(), 0, "of whom it does not know");
 		await page.context().close();
 	});
 });

@@ -1,10 +1,11 @@
 // The page of the audit log: what is done shows at once, is filtered, checked and copied; and a browser that remembers
 // another past says so.
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { readFileSync, readdirSync } from "node:fs";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { Client } from "../api/client.mjs";
-import { startServer } from "../api/server.mjs";
+import { eventually, startServer } from "../api/server.mjs";
 import { goTo, openDashboard, picture, see, shapes, startBrowser, suite } from "./browser.mjs";
 
 suite("audit", () => {
@@ -63,11 +64,41 @@ suite("audit", () => {
 	test("all of it is checked on the server, and can be copied", async () => {
 		const page = await open();
 		await whole(page).getByRole("button", { name: "Check all of it" }).click();
-		await see(page, /^All \d+ entries hold/);
+		await see(page, /^All \d+ entries verified/);
 		const [download] = await Promise.all([page.waitForEvent("download"), whole(page).getByRole("button", { name: "Export" }).click()]);
 		const lines = readFileSync(await download.path(), "utf8").trim().split("\n").map((line) => JSON.parse(line));
 		assert.deepEqual(lines.map((one) => one.seq), lines.map((_, i) => i), "every entry once, in order");
 		await page.context().close();
+	});
+
+	test("older entries go on into archives, and are in the copy", async () => {
+		const archiving = await startServer({ localNode: false, args: ["--limit", "audit_segment_entries=1000"] });
+		const client = await Client.login(archiving);
+		for (let made = 0; made < 520; made += 40)
+			await Promise.all(Array.from({ length: 40 }, async () => {
+				const { token_id } = await client.call("token.create", { name: "made", scopes: ["observe"] });
+				await client.call("token.revoke", { token_id });
+			}));
+		const found = () => readdirSync(join(archiving.data, "audit")).some((name) => name.endsWith(".exoaudit"));
+		await eventually(found, "an archive");
+		const page = await browser.page();
+		await openDashboard(page, archiving, "#/audit");
+		await entries(page).getByRole("checkbox", { name: "Follow" }).uncheck();
+		const older = entries(page).getByRole("button", { name: "Load older" });
+		await older.waitFor();
+		while (await older.isVisible()) {
+			const before = await entries(page).getByRole("row").count();
+			await older.click();
+			await eventually(async () => !(await older.isVisible()) || (await entries(page).getByRole("row").count()) > before, "more rows");
+		}
+		await entries(page).getByText("server.start").waitFor();
+		const [download] = await Promise.all([page.waitForEvent("download"), whole(page).getByRole("button", { name: "CSV" }).click()]);
+		const [head, ...lines] = readFileSync(await download.path(), "utf8").trim().split("\n");
+		assert.match(head, /bound/);
+		assert.deepEqual(lines.map((line) => Number(line.split(",")[0])), lines.map((_, i) => i), "every entry once, in order");
+		assert.ok(lines.length > 1000);
+		await page.context().close();
+		await archiving.stop();
 	});
 
 	test("a browser remembers: it proves that the log goes on, and shouts when it does not", async () => {

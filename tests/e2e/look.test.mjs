@@ -128,8 +128,8 @@ suite("how it looks", () => {
 	// Other suites draw these: the address, and what is there once the page's own file has come.
 	const others = {
 		models: () => ["#/models", "completes only: no known chat template"],
-		model: () => [`#/models/${model.model_id}`, "What decides it"],
-		playground: () => ["#/playground", "Where it would go"],
+		model: () => [`#/models/${model.model_id}`, "Why this placement"],
+		playground: () => ["#/playground", "Preview its placement"],
 		allocations: () => ["#/allocations", "Nothing is lent now"],
 		access: () => ["#/access", "Join another machine"],
 		audit: () => ["#/audit", "First key"],

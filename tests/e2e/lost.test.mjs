@@ -165,7 +165,7 @@ suite("losing the other side", () => {
 					window.gap.gone = performance.now();
 					window.gap.words.push(
 						document.querySelector(".topo-panel .node-foot").textContent,
-						document.querySelector("[aria-label='Wants attention']")?.textContent,
+						document.querySelector("[aria-label='Needs attention']")?.textContent,
 					);
 				}
 				if (window.gap.gone !== undefined && grey === 0) window.gap.back ??= performance.now();

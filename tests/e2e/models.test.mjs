@@ -48,7 +48,7 @@ suite("models", () => {
 			await page.getByRole("button", { name: "Add", exact: true }).click();
 			await page.getByRole("link", { name, exact: true }).waitFor();
 		}
-		await page.getByText(/llama, .* weights, F32/).waitFor();
+		await page.getByText(/llama, .* parameters, F32/).waitFor();
 		await page.getByText(/GGUF/).first().waitFor();
 		await page.getByRole("button", { name: "Remove page" }).click();
 		await page.getByRole("dialog").getByRole("button", { name: "Remove" }).click();
@@ -62,10 +62,10 @@ suite("models", () => {
 		await panel(page, "Models").getByRole("link", { name: "small", exact: true }).click();
 		const preview = panel(page, "Placement preview");
 		await preview.getByText(/holds all of it/).waitFor();
-		await preview.getByText(/^others and head-room \d/).waitFor(); // what is kept free is no other model's
-		await preview.getByLabel("Aim for").selectOption("throughput"); // then what counts is what all get together
+		await preview.getByText(/^other use and reserve \d/).waitFor(); // what is kept free is no other model's
+		await preview.getByLabel("Optimise for").selectOption("throughput"); // then what counts is what all get together
 		await preview.getByText(/for 8 requests together, .+ for one alone/).waitFor();
-		await preview.getByLabel("Aim for").selectOption("latency");
+		await preview.getByLabel("Optimise for").selectOption("latency");
 		await preview.getByText(/for one request, .+ for 8 together/).waitFor();
 		await preview.getByText(/^(proven to be the best|good, not proven)/).waitFor(); // no longer the first answer
 		assert.deepEqual((await admin.call("instance.list")).instances, [], "a preview loads nothing");
@@ -77,15 +77,15 @@ suite("models", () => {
 		await running.getByText("chatml").waitFor();
 		await running.getByRole("link", { name: "Try it" }).click();
 		// With a seed it says the same every time, and does not end before it has to.
-		for (const [name, value] of [["Tokens at most", "12"], ["Seed", "1"]]) {
+		for (const [name, value] of [["Max tokens", "12"], ["Seed", "1"]]) {
 			await page.getByLabel(name).fill(value);
 			await page.getByLabel(name).press("Tab");
 		}
 		await page.getByLabel("Message").fill("Say something.");
 		await page.getByLabel("Message").press("Enter");
 		await page.getByText(/12 tokens/).waitFor();
-		await page.getByText(/first after/).waitFor();
-		await see(page, "ended at the largest number of tokens");
+		await page.getByText(/first token after/).waitFor();
+		await see(page, "stopped at the token limit");
 		await picture(page, "playground");
 		await page.reload();
 		await page.getByRole("article", { name: "You" }).getByText("Say something.").waitFor();
@@ -117,11 +117,11 @@ suite("models", () => {
 		await page.getByRole("button", { name: "Load", exact: true }).click();
 		await page.getByText("small is not loaded.").waitFor({ state: "detached", timeout: 60000 });
 		await page.locator("textarea[aria-label=Message]:enabled").waitFor({ timeout: 60000 });
-		await page.getByLabel("Tokens at most").fill("5");
-		await page.getByLabel("Tokens at most").press("Tab");
+		await page.getByLabel("Max tokens").fill("5");
+		await page.getByLabel("Max tokens").press("Tab");
 		await page.getByLabel("Message").fill("Say something.");
 		await page.getByLabel("Message").press("Enter");
-		await page.getByText(/first after/).waitFor({ timeout: 60000 });
+		await page.getByText(/first token after/).waitFor({ timeout: 60000 });
 		const { instances } = await admin.call("instance.list");
 		assert.deepEqual(instances.map((one) => [one.model_name, one.state]), [["small", "running"]]);
 		await admin.call("instance.delete", { instance_id: instances[0].instance_id });
@@ -140,8 +140,8 @@ suite("models", () => {
 		page.on("request", (request) => request.url().endsWith("/v1/chat/completions") && bodies.push(request.postDataJSON()));
 		await openDashboard(page, server, "#/playground");
 		// What it has said it says on, then: it does not come upon its end by chance before it is stopped.
-		for (const [name, value] of [["System prompt", "Be brief."], ["Tokens at most", `${most}`], ["Temperature", "0"], ["Presence", "0.5"],
-			["Frequency", "-0.5"], ["Seed", "3"], ["Stop texts", "neverinhere\nnor this"]]) {
+		for (const [name, value] of [["System prompt", "Be brief."], ["Max tokens", `${most}`], ["Temperature", "0"], ["Presence penalty", "0.5"],
+			["Frequency penalty", "-0.5"], ["Seed", "3"], ["Stop sequences", "neverinhere\nnor this"]]) {
 			await page.getByLabel(name).fill(value);
 			await page.getByLabel(name).press("Tab");
 		}
@@ -186,7 +186,7 @@ suite("models", () => {
 		await page.getByRole("link", { name: "Preview" }).click();
 		assert.ok(await panel(page, "Placement preview").getByRole("button", { name: "Load" }).isDisabled());
 		await goTo(page, "#/playground");
-		await page.getByRole("heading", { name: "This token may not ask models" }).waitFor();
+		await page.getByRole("heading", { name: "This token cannot use models" }).waitFor();
 		await page.context().close();
 		const other = await browser.page();
 		await openDashboard(other, { ...server, token: await tokenOf(["observe", "infer"]) }, "#/playground");

@@ -73,7 +73,7 @@ suite("paused", () => {
 		await drain("dev_2", false);
 		await is("it is offered a place", (one) => one.offer?.device_ids[0] === "dev_2");
 		await everywhere("instance-offer", async (page) => {
-			await page.getByText(/it would give .* tokens per s/).waitFor();
+			await page.getByText(/it would generate .* tokens per s/).waitFor();
 			await page.getByText(`two, ${NAME}`).first().waitFor();
 			await page.getByRole("button", { name: `Move words to two, ${NAME}` }).waitFor();
 		});
@@ -89,7 +89,7 @@ suite("paused", () => {
 		assert.deepEqual(missing, [{ first_layer: 0, layer_count: model.architecture.layers, device_id: "dev_1", to_device_id: null }]);
 		await everywhere("instance-paused", async (page) => {
 			await page.getByText(/it waits for a place/i).first().waitFor();
-			await page.getByText(`Layers 0 to ${model.architecture.layers - 1} were on one, ${NAME}; no other place yet`).waitFor();
+			await page.getByText(`Layers 0 to ${model.architecture.layers - 1} were on one, ${NAME}; no device has room for them yet`).waitFor();
 		});
 		await drain("dev_2", false);
 		await drain("dev_1", false);
@@ -106,16 +106,16 @@ suite("paused", () => {
 			const page = await browser.page(options);
 			await openDashboard(page, server, `#/models/${model.model_id}`);
 			const preview = page.getByRole("region", { name: "Placement preview" });
-			await preview.getByText("It does not fit as asked.").waitFor(); // a context of 4,096 tokens: there is no stage to show
+			await preview.getByText("It does not fit with these settings.").waitFor(); // a context of 4,096 tokens: there is no stage to show
 			assert.deepEqual(await preview.locator(".lacks li").allTextContents(), ["one", "two"].map((one) => `${one}, ${NAME} has 64 MiB free of 1.0 GiB`));
 			await picture(page, `placement-none-${shape}`);
 			await preview.getByRole("combobox", { name: "Context", exact: true }).selectOption("2048");
-			await preview.getByRole("combobox", { name: "At once", exact: true }).selectOption("1");
+			await preview.getByRole("combobox", { name: "Parallel requests", exact: true }).selectOption("1");
 			const handle = preview.getByRole("slider"), stages = preview.locator(".stage-row");
 			const load = preview.getByRole("button", { name: "Load" });
 			await handle.waitFor();
 			await handle.press("End"); // all layers but one are the first device's
-			await preview.getByText("It does not fit as asked.").waitFor();
+			await preview.getByText("It does not fit with these settings.").waitFor();
 			assert.equal(await load.isEnabled(), false);
 			assert.equal(await stages.count(), 2);
 			await stages.nth(0).getByText(/[1-9]\d* MiB more than is free/).waitFor();

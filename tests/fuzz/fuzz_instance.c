@@ -3,7 +3,8 @@
  * The first byte says how the rest arrives: as it is, or as messages that are well framed: each begins with the length
  * of its head, a byte, and its head is one of the calls below where its first byte is under 0x20. The instance has
  * loaded its model before and serves until the input ends; then it frees all. What it says must be framed, and be what
- * the contract says. */
+ * the contract says. What is well framed ends with generate.forget, whose answer says that all was heard; then the same
+ * instance serves the next input, unless it has gone: loading takes a hundred times as long. */
 #include "common/base/log.h"
 #include "engine/worker/instance.h"
 #include "tests/tools/model_file.h"
@@ -19,7 +20,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { MOST_INPUT = 16384, QUIET_MS = 20 };
+enum { MOST_INPUT = 16384, QUIET_MS = 20, PATIENCE_MS = 5000 };
 
 static const char *const calls[] = {
 	"'generate.start','params':{'request':1,'owner':1,'prompt':{'text':'a b c'},'max_tokens':9}",
@@ -39,6 +40,15 @@ static const char *const calls[] = {
 	"'instance.load','params':{'stages':[],'context_tokens':1,'page_count':1,'batch_rows':1,'sequences':1}",
 };
 enum { CALLS = sizeof(calls) / sizeof(calls[0]) };
+
+static struct {
+	struct instance *instance; // NULL: the next input begins one
+	struct buffer in;
+	int node[2], server[2];
+	pthread_t reader;
+	unsigned generating;    // calls that are taken and have not ended
+	bool heard_last, ended; // the last call is answered; the instance has closed its end
+} world;
 
 static void require(bool condition)
 {
@@ -98,30 +108,37 @@ static void check_message(const uint8_t *frame, size_t length)
 	if (message.kind == MESSAGE_NOTIFICATION) {
 		const struct contract_method *method = contract_find(contract_once(), message.method);
 		require(method && !contract_check_params(contract_once(), method, message.params, NULL));
+		if (!strcmp(message.method, "generate.end"))
+			require(world.generating-- > 0);
 	} else {
 		require(message.kind == MESSAGE_RESULT || message.kind == MESSAGE_ERROR);
+		world.heard_last |= !strcmp(json_string(message.id, ""), "last");
+		world.generating += message.kind == MESSAGE_RESULT && json_get(message.result, "prompt_tokens") &&
+				    !json_get(message.result, "embedding");
 	}
 	message_finish(&message);
 }
 
-// Read what there is. False once there is nothing more for QUIET_MS, or the other end is closed.
-static bool read_some(int fd, struct buffer *in)
+// Read what there is. False once there is nothing more for wait_ms, or the other end is closed.
+static bool read_some(int wait_ms)
 {
 	uint8_t bytes[65536];
 	const uint8_t *frame;
 	size_t length, used = 1;
-	struct pollfd wait = {.fd = fd, .events = POLLIN};
-	if (poll(&wait, 1, QUIET_MS) <= 0)
-		return false;
-	ssize_t got = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+	struct pollfd wait = {.fd = world.server[0], .events = POLLIN};
+	const int ready = poll(&wait, 1, wait_ms);
+	if (ready <= 0)
+		return ready < 0 && errno == EINTR; // libFuzzer's own alarm, every 3 s with -timeout=5
+	ssize_t got = recv(world.server[0], bytes, sizeof(bytes), MSG_DONTWAIT);
+	world.ended |= !got || (got < 0 && errno != EINTR && errno != EAGAIN);
 	if (got <= 0)
-		return got < 0 && (errno == EINTR || errno == EAGAIN);
-	require(!buffer_append(in, bytes, (size_t)got));
+		return !world.ended;
+	require(!buffer_append(&world.in, bytes, (size_t)got));
 	while (used) {
-		require(!message_next(in, &frame, &length, &used));
+		require(!message_next(&world.in, &frame, &length, &used));
 		if (used)
 			check_message(frame, length);
-		buffer_consume(in, used);
+		buffer_consume(&world.in, used);
 	}
 	return true;
 }
@@ -133,63 +150,85 @@ static void *serve(void *instance)
 	return NULL;
 }
 
-// Send all, reading meanwhile, and read until it has gone quiet.
-static void drive(int fd, const struct buffer *input, struct buffer *in)
+static void begin(void)
+{
+	struct buffer load;
+	struct error error = {0};
+	if (world.instance)
+		return;
+	log_set_level(LOG_ERROR);
+	buffer_init(&load, 1024);
+	buffer_init(&world.in, LIMIT_WORKER_MESSAGE_BYTES);
+	world.ended = false;
+	put_call(&load,
+		 "'instance.load','params':{'stages':[{'hardware_key':'cpu','first_layer':0,'layer_count':1,"
+		 "'host_layers':0}],'context_tokens':128,'page_count':6,'batch_rows':16,'sequences':3}",
+		 1);
+	require(!socketpair(AF_UNIX, SOCK_STREAM, 0, world.node) && !socketpair(AF_UNIX, SOCK_STREAM, 0, world.server));
+	const struct instance_params params = {.contract = contract_once(),
+					       .backend = "cpu",
+					       .node_fd = world.node[1],
+					       .stream_fd = world.server[1],
+					       .model_fd = model_once()};
+	require(!instance_create(&world.instance, &params, &error) && !instance_start(world.instance, &error));
+	require(!pthread_create(&world.reader, NULL, serve, world.instance));
+	require(send(world.server[0], load.data, load.length, MSG_NOSIGNAL) == (ssize_t)load.length);
+	while (!instance_loaded(world.instance))
+		read_some(QUIET_MS);
+	buffer_finish(&load);
+}
+
+static void end(void)
+{
+	shutdown(world.server[0], SHUT_RDWR);
+	pthread_join(world.reader, NULL);
+	instance_stop(world.instance);
+	instance_destroy(&world.instance);
+	for (int i = 0; i < 2; i++) {
+		close(world.node[i]);
+		close(world.server[i]);
+	}
+	buffer_finish(&world.in);
+	world.generating = 0;
+}
+
+// Send all, reading meanwhile, and read until it has gone quiet, or all is answered.
+static void drive(const struct buffer *input)
 {
 	for (size_t sent = 0; sent < input->length;) {
-		ssize_t wrote = send(fd, input->data + sent, input->length - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+		ssize_t wrote = send(world.server[0], input->data + sent, input->length - sent,
+				     MSG_NOSIGNAL | MSG_DONTWAIT);
 		if (wrote < 0 && errno == EPIPE)
 			break;
 		sent += wrote > 0 ? (size_t)wrote : 0;
 		if (wrote < 0)
-			read_some(fd, in);
+			read_some(QUIET_MS);
 	}
-	while (read_some(fd, in))
+	while (!(world.heard_last && !world.generating) && read_some(world.heard_last ? PATIENCE_MS : QUIET_MS))
 		;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct instance *instance = NULL;
-	struct buffer input, in;
-	struct error error = {0};
-	int node[2], server[2];
-	pthread_t reader;
+	static const char last[] = "{\"jsonrpc\":\"2.0\",\"id\":\"last\",\"method\":\"generate.forget\",\"params\":{"
+				   "\"owner\":0}}";
+	struct buffer input;
 	if (!size || size > MOST_INPUT)
 		return 0;
-	log_set_level(LOG_ERROR);
+	const bool framed = data[0] & 1;
+	begin();
 	buffer_init(&input, MOST_INPUT * 600);
-	buffer_init(&in, LIMIT_WORKER_MESSAGE_BYTES);
-	put_call(&input,
-		 "'instance.load','params':{'stages':[{'hardware_key':'cpu','first_layer':0,'layer_count':1,"
-		 "'host_layers':0}],'context_tokens':128,'page_count':6,'batch_rows':16,'sequences':3}",
-		 1);
-	require(!socketpair(AF_UNIX, SOCK_STREAM, 0, node) && !socketpair(AF_UNIX, SOCK_STREAM, 0, server));
-	const struct instance_params params = {.contract = contract_once(),
-					       .backend = "cpu",
-					       .node_fd = node[1],
-					       .stream_fd = server[1],
-					       .model_fd = model_once()};
-	require(!instance_create(&instance, &params, &error) && !instance_start(instance, &error));
-	require(!pthread_create(&reader, NULL, serve, instance));
-	require(send(server[0], input.data, input.length, MSG_NOSIGNAL) == (ssize_t)input.length);
-	while (!in.length && !instance_loaded(instance))
-		read_some(server[0], &in);
-	buffer_clear(&input);
-	if (data[0] & 1)
+	if (framed)
 		frame_calls(&input, data + 1, size - 1);
 	else
 		buffer_append(&input, data + 1, size - 1);
-	drive(server[0], &input, &in);
-	shutdown(server[0], SHUT_RDWR);
-	pthread_join(reader, NULL);
-	instance_stop(instance);
-	instance_destroy(&instance);
-	for (int i = 0; i < 2; i++) {
-		close(node[i]);
-		close(server[i]);
-	}
+	if (framed)
+		message_encode_stream(&input, last, sizeof last - 1, NULL, 0);
+	world.heard_last = false;
+	drive(&input);
+	require(!world.heard_last || !world.generating || world.ended);
+	if (!framed || !world.heard_last || world.ended)
+		end();
 	buffer_finish(&input);
-	buffer_finish(&in);
 	return 0;
 }

@@ -1,9 +1,11 @@
-/* Fuzz target: what is read of a node's request for a certificate, and of certificates that an operator gives.
+/* Fuzz target: what is read of a node's request for a certificate, of certificates that an operator gives, and of one
+ * that the other end of a connection shows.
  *
- * The first byte says which: r and c, the rest is its DER, which is wrapped as PEM here (base64 would keep the fuzzer
- * from what lies inside); R, C and K (an operator's key), the rest is the PEM text. A request that is accepted has a
- * key of EC P-256, and a certificate can be made of it that carries just that key. */
+ * The first byte says which: r, c and n, the rest is its DER, which is wrapped as PEM here (base64 would keep the
+ * fuzzer from what lies inside); R, C, N and K (an operator's key), the rest is the PEM text. A request that is
+ * accepted has a key of EC P-256, and a certificate can be made of it that carries just that key. */
 #include "common/base/limits.h"
+#include "common/net/certificate.h"
 #include "server/security/certificate.h"
 
 #include <openssl/evp.h>
@@ -73,6 +75,28 @@ static void read_certificate(const char *pem, size_t length)
 	X509_free(certificate);
 }
 
+static void read_shown(const char *pem, size_t length)
+{
+	struct net_certificate facts;
+	uint8_t sha256[NET_SHA256_BYTES];
+	char names[64];
+	(void)length;
+	X509 *certificate = net_certificate_read(pem);
+	if (!certificate)
+		return;
+	net_certificate_describe(certificate, &facts);
+	require(memchr(facts.uri, 0, sizeof facts.uri) && memchr(facts.serial, 0, sizeof facts.serial));
+	require(net_certificate_sha256(certificate, sha256) && !memcmp(sha256, facts.sha256, sizeof sha256));
+	require(!facts.uri[0] || net_certificate_has_uri(certificate, facts.uri));
+	net_certificate_has_uri(certificate, CERTIFICATE_NODE_URI);
+	net_certificate_is_for(certificate, "192.0.2.1");
+	net_certificate_is_for(certificate, "host.example");
+	net_certificate_names(certificate, names, sizeof names);
+	for (const char *at = names; *at; at++)
+		require(*at >= ' ' && *at <= '~');
+	X509_free(certificate);
+}
+
 static void read_key(const char *pem, size_t length)
 {
 	EVP_PKEY *key;
@@ -99,11 +123,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	const char which = (char)data[0];
 	const bool request = which == 'r' || which == 'R';
 	buffer_init(&pem, 4 * LIMIT_CSR_BYTES);
-	if (which == 'r' || which == 'c')
+	if (which == 'r' || which == 'c' || which == 'n')
 		wrap(request ? "CERTIFICATE REQUEST" : "CERTIFICATE", data + 1, size - 1, &pem);
 	else
 		buffer_append(&pem, data + 1, size - 1);
-	(request ? read_request : which == 'K' ? read_key : read_certificate)(buffer_text(&pem), pem.length);
+	(request                        ? read_request
+	 : which == 'K'                 ? read_key
+	 : which == 'n' || which == 'N' ? read_shown
+					: read_certificate)(buffer_text(&pem), pem.length);
 	buffer_finish(&pem);
 	return 0;
 }

@@ -13,6 +13,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "..", "tools", "lint"))
 
 import calls      # noqa: E402
 import layers     # noqa: E402
+import messages   # noqa: E402
 import schema     # noqa: E402
 import text       # noqa: E402
 import tree       # noqa: E402
@@ -59,6 +60,15 @@ class LintTest(unittest.TestCase):
             files = dict(good, **{path: line + "\n", "server/api/api.h": ""})
             self.assertEqual([(found[0], found[2]) for found in self.findings(layers, files)], [(path, "layers")],
                              line)
+
+    def test_calls_are_sent_by_one(self):
+        call = "// message_print_call(\nvoid f(void)\n{\n\tmessage_print_call(&head, id, \"m\", params);\n}\n"
+        found = self.findings(messages, {
+            "common/wire/rpc.c": call, "tests/test_a.c": call, "server/cli/client.c": call,
+            "server/api/a.c": call, "server/api/b.c": call.replace("call(&", "call_of(&"),
+            "server/api/c.c": "int message_print_result(int a);\n", "engine/node/child.c": "int a;\n"})
+        self.assertEqual(sorted(found), [("engine/node/child.c", 1, "messages"), ("server/api/a.c", 4, "messages"),
+                                         ("server/api/b.c", 4, "messages")])
 
     def test_typescript(self):
         found = self.findings(typescript, {

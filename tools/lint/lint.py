@@ -13,12 +13,13 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import calls      # noqa: E402
 import layers     # noqa: E402
 import layout     # noqa: E402
+import messages   # noqa: E402
 import schema     # noqa: E402
 import text       # noqa: E402
 import tree       # noqa: E402
 import typescript  # noqa: E402
 
-RULES = (layout, text, calls, layers, typescript, schema)
+RULES = (layout, text, calls, layers, messages, typescript, schema)
 
 
 def main(arguments):

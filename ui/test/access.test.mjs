@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { load } from "./load.mjs";
 
 const { tokenState, sortedTokens, madeWith, certificateState, fingerprint, joinAddress } = await load("state/access.ts");
-const { matches, actorOf, detailOf, touchesAccess } = await load("state/audit.ts");
+const { matches, actorOf, csvLine, CSV_HEAD, detailOf, gapText, joinGaps, touchesAccess } = await load("state/audit.ts");
 const DAY = 24 * 3600 * 1000;
 const at = Date.parse("2026-11-21T12:00:00Z");
 const time = (days) => new Date(at + days * DAY).toISOString();
@@ -68,4 +68,29 @@ test("other machines are not sent to a loopback address where another one is kno
   for (const own of ["localhost", "127.0.0.1", "[::1]"]) assert.equal(joinAddress(page(own), heard("fd00::1", "192.0.2.1")), "https://192.0.2.1:52415");
   assert.equal(joinAddress(page("localhost"), heard("fd00::1")), "https://[fd00::1]:52415");
   for (const nobody of [null, [], heard()]) assert.equal(joinAddress(page("localhost"), nobody), "https://localhost:52415");
+});
+
+test("an entry as a line of CSV: what it binds, quotes, and nothing that a spreadsheet takes for a formula", () => {
+  const line = csvLine(
+    entry({
+      actor_name: '=cmd|"x"',
+      duration_ms: null,
+      bound: [
+        { kind: "token", id: "a", sha256: "00ff" },
+        { kind: "workers", id: "b", sha256: null },
+      ],
+    }),
+  );
+  assert.ok(line.endsWith(',"token a 00ff; workers b -"\n'), line);
+  assert.ok(line.includes(`"'=cmd|""x"""`), line);
+  assert.ok(line.includes(",0.000,"), line);
+  assert.equal(CSV_HEAD.split(",").length, 15);
+});
+
+test("gaps are told, and those that adjoin are one", () => {
+  const gap = (first, last, reason = "missing", told_by = null) => ({ first, last, reason, told_by });
+  assert.deepEqual(joinGaps([gap(300, 399), gap(200, 299), gap(0, 99), gap(150, 199)]), [gap(200, 399), gap(0, 99), gap(150, 199)]);
+  assert.deepEqual(joinGaps([gap(5, 9, "pruned", 12), gap(0, 4, "pruned", 13)]).length, 2);
+  assert.equal(gapText(gap(0, 39, "pruned", 57)), "Entries 0 to 39 were pruned, as entry 57 tells.");
+  assert.equal(gapText(gap(7, 7, "pruned")), "Entry 7 was pruned.");
 });

@@ -148,6 +148,7 @@ export const snapshot = (more = {}) => ({
     ],
   },
   recent: [],
+  discovering: false,
   ...more,
 });
 
@@ -170,8 +171,17 @@ export const architecture = (more = {}) => ({
   kv_bytes_per_token: 22528,
   tied: false,
   chat_template: "zephyr",
+  sampling: { temperature: null, top_k: null, top_p: null, min_p: null, repetition_penalty: null },
   ...more,
 });
+
+/** What a request draws by that says nothing, where nobody recommends anything. */
+export const samplingByDefault = Object.fromEntries(
+  Object.entries({ temperature: 0.8, top_k: 40, top_p: 0.95, min_p: 0.05, repetition_penalty: 1 }).map(([name, value]) => [
+    name,
+    { value, from: "default" },
+  ]),
+);
 
 export const model = (id, more = {}) => ({
   model_id: id,
@@ -231,6 +241,7 @@ export const instance = (id, more = {}) => ({
   tokens_per_s: null,
   chat: true,
   chat_template: "zephyr",
+  sampling: samplingByDefault,
   epoch: 1,
   recoveries: 0,
   moves: 0,

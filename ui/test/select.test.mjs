@@ -204,7 +204,7 @@ test("many that ask to join, and many links that are not as they should be, are 
   const links = [link("n1", "n2", worse), link("n1", "n3", worse), link("n2", "n3", worse)];
   const summed = attention(state({ nodes: ids.map((id) => node(id)), links }));
   assert.deepEqual(summed.map((one) => one.title), ["3 links are degraded"]);
-  assert.match(summed[0].text, /^The first, from n1 to n2: a round trip takes 80 ms\. Models/);
+  assert.match(summed[0].text, /^The first, from n1 to n2: a round trip takes 80 ms\. Model placement/);
   const ask = (n) => attention(state({ nodes: ids.slice(0, n).map((id) => node(id, { state: "pending" })) }));
   assert.deepEqual(ask(3).map((one) => [one.title, one.href]), [["3 machines ask to join", "#/access"]]);
   assert.deepEqual(ask(2).map((one) => one.title), ["n1 asks to join", "n2 asks to join"]);

@@ -49,6 +49,16 @@ test("an inventory event replaces the record and leads the last changes", () => 
   assert.equal(state.seq, 11);
 });
 
+test("whether devices are still looked for comes with a snapshot, and ends by an event", () => {
+  const nothing = { allocations: [], freed: [], change: null, node: null, device: null, discovering: true };
+  const looking = from({ type: "snapshot", snapshot: { ...snapshot(), discovering: true } });
+  assert.equal(looking.discovering, true);
+  const next = reduce(looking, event(11, "inventory", nothing));
+  assert.equal(next.discovering, true, "it goes on");
+  assert.equal(reduce(next, event(12, "inventory", { ...nothing, discovering: false })).discovering, false);
+  assert.equal(from(loaded).discovering, false);
+});
+
 test("a new device and a new node appear by event", () => {
   const state = from(
     loaded,
@@ -140,6 +150,18 @@ test("logging out forgets everything but the server", () => {
   assert.equal(state.login, null);
   assert.equal(state.loaded, false);
   assert.deepEqual(state.devices, {});
+});
+
+test("an alert stands from its event, or the snapshot, until it is cleared", () => {
+  const alert = (id, cleared_at = null) => ({ alert_id: id, kind: "audit_forked", cleared_at });
+  const event = (seq, data) => ({ type: "event", event: { topic: "alerts", epoch: "e1", seq, at: "2026-11-20T14:31:52.000Z", data }, now: 0 });
+  let state = reduce(initialState, { type: "snapshot", snapshot: snapshot({ alerts: [alert("a1")] }) });
+  state = reduce(state, event(11, { alert: alert("a2") }));
+  assert.deepEqual(Object.keys(state.alerts), ["a1", "a2"]);
+  state = reduce(state, event(12, { alert: alert("a1", "2026-11-20T14:31:53.000Z") }));
+  assert.deepEqual(Object.keys(state.alerts), ["a2"]);
+  state = reduce(state, { type: "snapshot", snapshot: snapshot() });
+  assert.deepEqual(state.alerts, {});
 });
 
 test("the store publishes once a frame", async () => {

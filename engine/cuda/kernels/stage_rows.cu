@@ -172,7 +172,8 @@ INLINE void best_of_block(float *value, unsigned *place)
 	block_barrier();
 }
 
-// The largest logit's index, the lowest of equals. No number is larger than another that is none. Blocks: (parts of a
+// The largest logit's index, the lowest of equals; 0xffffffff (STAGE_NO_TOKEN) if one is NaN or infinite, which counts as
+// larger than all. Blocks: (parts of a
 // row, rows); the last one of a row puts its parts together.
 extern "C" __global__ void __launch_bounds__(ARGMAX_BLOCK) argmax(const CONSTANT argmax_params p)
 {
@@ -186,7 +187,11 @@ extern "C" __global__ void __launch_bounds__(ARGMAX_BLOCK) argmax(const CONSTANT
 #pragma unroll 4
 	for (unsigned i = BLOCK_X * ARGMAX_BLOCK + THREAD_X; i < p.count; i += ARGMAX_BLOCK * BLOCKS) {
 		float value = load_fresh_1(logits + i);
-		if (better(value, i, most, place)) {
+		const bool bad = (__builtin_bit_cast(unsigned, value) & 0x7f800000u) == 0x7f800000u;
+		if (bad) {
+			most = __builtin_bit_cast(float, 0x7f7fffffu);
+			place = 0xffffffffu;
+		} else if (better(value, i, most, place)) {
 			most = value;
 			place = i;
 		}
@@ -213,7 +218,7 @@ extern "C" __global__ void __launch_bounds__(ARGMAX_BLOCK) argmax(const CONSTANT
 	best_of_block(&most, &place);
 	if (THREAD_X)
 		return;
-	p.out[BLOCK_Y] = place < p.count ? place : 0;
+	p.out[BLOCK_Y] = place;
 	p.ready[BLOCK_Y] = 0;
 }
 

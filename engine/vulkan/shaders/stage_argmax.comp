@@ -1,4 +1,5 @@
-// The largest logit of each row, the lowest of equals. First each group finds that of a run of logits and leaves it with
+// The largest logit of each row, the lowest of equals; NONE if one of them is NaN or infinite, which only its bits tell:
+// a driver need not compute with such numbers. It then counts as larger than all. First each group finds that of a run of logits and leaves it with
 // its number; then (LAST) one group a row does the same with those, and leaves the number alone.
 #version 450
 #extension GL_GOOGLE_include_directive : require
@@ -8,6 +9,8 @@ layout(constant_id = 1) const uint LAST = 0;
 FROM { uint from[]; };
 TO { uint to[]; };
 PUSH { uint count, run; } push; // of a row; of a group
+
+const uint NONE = 0xffffffffu, EXPONENT = 0x7f800000u, LARGEST = 0x7f7fffffu;
 
 shared float bests[256];
 shared uint numbers[256];
@@ -19,10 +22,12 @@ void main()
 	uint number = begin;
 	for (uint i = begin + lane; i < min(begin + push.run, push.count); i += 256) {
 		uint at = row * push.count + i;
-		float x = uintBitsToFloat(LAST == 1 ? from[2 * at] : from[at]);
-		if (x > best) {
+		uint bits = LAST == 1 ? from[2 * at] : from[at];
+		bool bad = (bits & EXPONENT) == EXPONENT;
+		float x = uintBitsToFloat(bad ? LARGEST : bits);
+		if (bad || x > best) {
 			best = x;
-			number = LAST == 1 ? from[2 * at + 1] : i;
+			number = bad ? NONE : LAST == 1 ? from[2 * at + 1] : i;
 		}
 	}
 	bests[lane] = best;

@@ -26,6 +26,7 @@ struct sample_entry {
 	uint8_t bytes[160];
 	size_t length;
 	struct tree_hash leaf;
+	bool bare; // only its leaf is kept
 };
 
 struct sample_head {
@@ -56,32 +57,39 @@ static inline struct sample_segment *sample_newest(struct sample_log *log)
 	return &log->segments[log->segment_count - 1];
 }
 
-static inline void sample_write(struct sample_entry *entry, uint64_t seq, const char *action)
+static inline void sample_write_entry(struct sample_entry *entry, struct journal_entry content)
 {
 	struct buffer bytes;
-	const struct journal_entry content = {
-		.seq = seq,
-		.at_us = 1763000000000000 + (int64_t)seq,
-		.count = 1,
-		.action = action,
-	};
+	content.at_us = 1763000000000000 + (int64_t)content.seq;
+	content.count = 1;
 	buffer_init(&bytes, sizeof(entry->bytes));
 	assert_int_equal(entry_encode(&content, &bytes), STATUS_OK);
-	entry->seq = seq;
+	entry->seq = content.seq;
 	entry->length = bytes.length;
 	memcpy(entry->bytes, bytes.data, bytes.length);
 	tree_hash_leaf(entry->bytes, entry->length, &entry->leaf);
 	buffer_finish(&bytes);
 }
 
+static inline void sample_write(struct sample_entry *entry, uint64_t seq, const char *action)
+{
+	sample_write_entry(entry, (struct journal_entry){.seq = seq, .action = action});
+}
+
+// One more entry, whose number is given here.
+static inline void sample_tell(struct sample_log *log, struct journal_entry content)
+{
+	assert_true(log->count < SAMPLE_ENTRIES);
+	struct sample_entry *entry = &log->entries[log->count++];
+	content.seq = log->tree.size;
+	sample_write_entry(entry, content);
+	tree_append(&log->tree, &entry->leaf, NULL, NULL);
+}
+
 static inline void sample_add(struct sample_log *log, size_t count)
 {
-	for (; count > 0; count--) {
-		assert_true(log->count < SAMPLE_ENTRIES);
-		struct sample_entry *entry = &log->entries[log->count++];
-		sample_write(entry, log->tree.size, "a.b");
-		tree_append(&log->tree, &entry->leaf, NULL, NULL);
-	}
+	for (; count > 0; count--)
+		sample_tell(log, (struct journal_entry){.action = "a.b"});
 }
 
 static inline void sample_sign_note(struct buffer *note, const struct note_signer *signer, char out[SAMPLE_NOTE])

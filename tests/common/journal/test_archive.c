@@ -267,7 +267,8 @@ static void test_cut(void **state)
 	}
 }
 
-// Entries of which only the hashes are kept still hold; the file takes the place of the one with the entries.
+// Entries of which only the hashes are kept are told, since nothing here says who removed them; the file takes the
+// place of the one with the entries.
 static void test_pruned(void **state)
 {
 	struct journal_verifier *verifier = sample_verifier(NULL);
@@ -279,7 +280,9 @@ static void test_pruned(void **state)
 	assert_int_equal(archive_verify(paths[0], verifier, NULL, NULL, NULL), STATUS_OK);
 	assert_int_equal(archive_verify(paths[1], verifier, count_entry, &next, NULL), STATUS_OK);
 	const struct journal_report *report = journal_verify_end(verifier);
-	assert_int_equal(report->verdict, JOURNAL_HOLDS);
+	assert_int_equal(report->verdict, JOURNAL_MODIFIED);
+	assert_int_equal(report->finding_count, 1);
+	assert_int_equal(report->signed_entries, SECOND_END);
 	assert_int_equal(report->pruned, SECOND_END - FIRST_END);
 	assert_int_equal(next, FIRST_END); // there is nothing to tell of them
 	journal_verifier_destroy(&verifier);

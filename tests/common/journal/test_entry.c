@@ -42,6 +42,38 @@ static void test_bytes(void **state)
 	buffer_finish(&bytes);
 }
 
+// Version 2: the same, with what it binds; the bytes of version 1 stay what they were.
+static void test_bytes_that_bind(void **state)
+{
+	static const uint8_t wanted[] = "\x02\x08\x07\x06\x05\x04\x03\x02\x01\xfe\xff\xff\xff\xff\xff\xff\xff"
+					"\x03\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0"
+					"\x07\0\0\0token:a\0\0\0\0\0\0\0\0\0\0\0\0\x0c\0\0\0token.create"
+					"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x02\0\0\0{}\x0a\0\0\0token a -\n";
+	char texts[ENTRY_BYTES];
+	struct journal_entry entry, bound = sample;
+	struct buffer bytes;
+	(void)state;
+	bound.bound = "token a -\n";
+	bound.bound_before = 9;
+	encode(&bound, &bytes);
+	assert_int_equal(bytes.length, sizeof(wanted) - 1);
+	assert_memory_equal(bytes.data, wanted, bytes.length);
+	assert_int_equal(entry_decode(&entry, bytes.data, bytes.length, texts), STATUS_OK);
+	assert_string_equal(entry.bound, bound.bound);
+	assert_true(entry.bound_before == 9 && entry.seq == bound.seq);
+	for (size_t length = 0; length < bytes.length; length++)
+		assert_int_equal(entry_decode(&entry, bytes.data, length, texts), STATUS_INVALID_PARAMS);
+	bytes.data[0] = 1; // neither version's bytes are the other's
+	assert_int_equal(entry_decode(&entry, bytes.data, bytes.length, texts), STATUS_INVALID_PARAMS);
+	buffer_finish(&bytes);
+	encode(&sample, &bytes);
+	assert_int_equal(entry_decode(&entry, bytes.data, bytes.length, texts), STATUS_OK);
+	assert_null(entry.bound);
+	bytes.data[0] = 2;
+	assert_int_equal(entry_decode(&entry, bytes.data, bytes.length, texts), STATUS_INVALID_PARAMS);
+	buffer_finish(&bytes);
+}
+
 static void expect_same(const struct journal_entry *a, const struct journal_entry *b)
 {
 	assert_true(a->seq == b->seq && a->at_us == b->at_us && a->duration_us == b->duration_us &&
@@ -123,6 +155,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_bytes),
+		cmocka_unit_test(test_bytes_that_bind),
 		cmocka_unit_test(test_round_trip),
 		cmocka_unit_test(test_strict),
 	};

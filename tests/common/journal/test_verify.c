@@ -38,7 +38,8 @@ static void feed(const struct sample_log *log, struct journal_verifier *verifier
 		for (; entry < log->count && log->entries[entry].seq < next; entry++) {
 			const struct sample_entry *one = &log->entries[entry];
 			feed_heads(log, verifier, &head, one->seq);
-			journal_verify_entry(verifier, one->seq, one->bytes, one->length, &one->leaf);
+			journal_verify_entry(verifier, one->seq, one->bare ? NULL : one->bytes, one->length,
+					     &one->leaf);
 		}
 		feed_heads(log, verifier, &head, i + 1 < log->segment_count ? next : UINT64_MAX);
 	}
@@ -294,6 +295,115 @@ static void play_two_heads(struct sample_log *log)
 	sample_head(&tree, &sample_newest(log)->signer, log->heads[log->head_count - 1].note);
 }
 
+// The archive of the second segment is replaced by one of its leaves' hashes, but for the first of them.
+static void play_empty_archive(struct sample_log *log)
+{
+	for (size_t i = FIRST_END + 1; i < SECOND_END; i++)
+		log->entries[i].bare = true;
+}
+static void play_empty_entry(struct sample_log *log)
+{
+	log->entries[50].bare = true;
+}
+
+static void tell_pruning(struct sample_log *log, const char *actor, const char *outcome, const char *target)
+{
+	play_empty_archive(log);
+	sample_tell(log, (struct journal_entry){
+				 .actor = actor, .action = "audit.prune", .outcome = outcome, .target = target});
+}
+static void play_prune(struct sample_log *log)
+{
+	tell_pruning(log, "server", "ok", "19 of the entries 20 to 39");
+	sample_sign(log);
+}
+static void play_prune_unsigned(struct sample_log *log)
+{
+	tell_pruning(log, "server", "ok", "19 of the entries 20 to 39");
+}
+static void play_prune_more(struct sample_log *log)
+{
+	play_prune(log);
+	log->entries[FIRST_END].bare = true;
+}
+static void play_prune_other_segment(struct sample_log *log)
+{
+	tell_pruning(log, "server", "ok", "19 of the entries 0 to 19");
+	sample_sign(log);
+}
+static void play_prune_half_segment(struct sample_log *log)
+{
+	tell_pruning(log, "server", "ok", "19 of the entries 20 to 50");
+	sample_sign(log);
+}
+static void play_prune_by_another(struct sample_log *log)
+{
+	tell_pruning(log, "token:t", "ok", "19 of the entries 20 to 39");
+	sample_sign(log);
+}
+static void play_prune_failed(struct sample_log *log)
+{
+	tell_pruning(log, "server", "forbidden", "19 of the entries 20 to 39");
+	sample_sign(log);
+}
+static void play_prune_badly_told(struct sample_log *log)
+{
+	tell_pruning(log, "server", "ok", "+19 of the entries 20 to 39");
+	sample_sign(log);
+}
+static void play_prune_newest(struct sample_log *log)
+{
+	play_empty_entry(log);
+	sample_tell(log, (struct journal_entry){.actor = "server",
+						.action = "audit.prune",
+						.outcome = "ok",
+						.target = "1 of the entries 40 to 63"});
+	sample_sign(log);
+}
+// The entry that tells it goes the same way.
+static void play_prune_telling(struct sample_log *log)
+{
+	play_prune(log);
+	log->entries[log->count - 1].bare = true;
+}
+
+static void tell_refusal(struct sample_log *log, const char *actor, const char *outcome)
+{
+	sample_tell(log, (struct journal_entry){
+				 .actor = actor, .action = "audit.witness", .outcome = outcome, .target = "nod_1"});
+	sample_sign(log);
+}
+static void play_refused(struct sample_log *log)
+{
+	tell_refusal(log, "server", "conflict");
+}
+static void play_refused_by_another(struct sample_log *log)
+{
+	tell_refusal(log, "token:t", "conflict");
+}
+static void play_refused_and_signed(struct sample_log *log)
+{
+	tell_refusal(log, "server", "conflict");
+	tell_refusal(log, "server", "ok");
+}
+static void play_refused_again(struct sample_log *log)
+{
+	play_refused_and_signed(log);
+	tell_refusal(log, "server", "conflict");
+}
+static void play_refused_and_removed(struct sample_log *log)
+{
+	tell_refusal(log, "server", "conflict");
+	sample_tell(log, (struct journal_entry){.action = "node.remove", .outcome = "ok", .target = "nod_1"});
+	sample_sign(log);
+}
+static void play_refused_and_other_removed(struct sample_log *log)
+{
+	tell_refusal(log, "server", "conflict");
+	sample_tell(log, (struct journal_entry){.action = "node.remove", .outcome = "ok", .target = "nod_2"});
+	sample_sign(log);
+}
+
 enum { H = JOURNAL_HOLDS };
 
 static const struct attack {
@@ -333,6 +443,24 @@ static const struct attack {
 	{"another newest key, with the old certificate", play_other_key_uncertified, 14, 14, 13},
 	{"heads signed with a key of one's own", play_other_key_for_heads, 13, 13, 13},
 	{"two heads of one size", play_two_heads, 12, 12, 12},
+	{"leave of an archive's entries only the hashes", play_empty_archive, 10, 10, 10},
+	{"the same with one of the newest segment", play_empty_entry, 10, 10, 10},
+	{"prune an archive, as the server does, and tell it", play_prune, H, H, H},
+	{"the same, and the entry that tells it not signed", play_prune_unsigned, 10, 10, 10},
+	{"prune one more than was told", play_prune_more, 10, 10, 10},
+	{"tell of another segment than was pruned", play_prune_other_segment, 10, 10, 10},
+	{"tell of more than a segment", play_prune_half_segment, 10, 10, 10},
+	{"somebody else tells it", play_prune_by_another, 10, 10, 10},
+	{"tell of a pruning that failed", play_prune_failed, 10, 10, 10},
+	{"tell it in other words", play_prune_badly_told, 10, 10, 10},
+	{"tell of the newest segment", play_prune_newest, 10, 10, 10},
+	{"prune the entry that tells it", play_prune_telling, 10, 10, 10},
+	{"the log tells that a witness refused it", play_refused, 12, 12, 12},
+	{"somebody else's entry of that name", play_refused_by_another, H, H, H},
+	{"a witness refused, and has signed since", play_refused_and_signed, H, H, H},
+	{"the same, and refused again", play_refused_again, 12, 12, 12},
+	{"a witness refused, and was removed", play_refused_and_removed, H, H, H},
+	{"a witness refused, and another was removed", play_refused_and_other_removed, 12, 12, 12},
 };
 
 static enum journal_verdict try(const struct sample_log *log, bool first_key, bool witness, int expected)
@@ -445,31 +573,75 @@ static void test_report(void **state)
 	journal_verifier_destroy(&verifier);
 }
 
-// Only hashes of old entries: all still holds, and is counted.
+// A verifier that begins anew knows what it was made with, and nothing of what it has read.
+static void test_restart(void **state)
+{
+	static struct sample_log log;
+	struct journal_verifier *verifier = sample_verifier(&good.segments[0].signer.key);
+	(void)state;
+	assert_int_equal(journal_remember(verifier, remembered, "the witness", NULL), STATUS_OK);
+	log = good;
+	play_resign_all(&log);
+	play_empty_archive(&log);
+	assert_int_equal(journal_remember(verifier, good.heads[0].note, "somebody", NULL), STATUS_OK);
+	assert_int_equal(journal_memories(verifier), 2);
+	feed(&log, verifier);
+	assert_true(journal_lacks_leave(verifier));
+	assert_true(journal_verify_end(verifier)->finding_count > 2);
+	journal_verifier_restart(verifier, 1);
+	assert_int_equal(journal_memories(verifier), 1);
+	feed(&good, verifier);
+	assert_false(journal_lacks_leave(verifier));
+	const struct journal_report *report = journal_verify_end(verifier);
+	assert_int_equal(report->finding_count, 0);
+	assert_int_equal(report->witnessed, REMEMBERED);
+	assert_int_equal(report->entries, SIZE);
+	assert_int_equal(journal_memory_state(verifier, 0), JOURNAL_MEMORY_AGREES);
+	assert_true(report->first_key_given);
+	assert_string_equal(report->origin, SAMPLE_ORIGIN);
+	journal_verifier_destroy(&verifier);
+}
+
+// What was pruned is counted, and so is what is missing without leave; of a part it cannot be known.
 static void test_pruned(void **state)
 {
-	struct journal_verifier *verifier = sample_verifier(NULL);
+	static const struct {
+		void (*play)(struct sample_log *log);
+		bool part;
+		int verdict;
+		unsigned pruned, bare;
+		const char *text;
+	} cases[] = {
+		{play_prune, false, JOURNAL_HOLDS, 19, 0,
+		 " Of 19 entries only the hashes are kept, and signed entries"},
+		{play_prune, true, JOURNAL_HOLDS, 19, 0, " Of 19 entries only the hashes are kept, and signed entries"},
+		{play_empty_archive, false, JOURNAL_MODIFIED, 19, 19, " not all of them by the log's own leave"},
+		{play_empty_archive, true, JOURNAL_ARCHIVE_MISSING, 19, 19, " not all of them by the log's own leave"},
+	};
+	static struct sample_log log;
 	(void)state;
-	for (size_t i = 0; i < good.segment_count; i++) {
-		const struct sample_segment *segment = &good.segments[i];
-		journal_verify_segment(verifier, &(struct journal_segment){.number = segment->number,
-									   .first = segment->first,
-									   .key = segment->signer.key,
-									   .certificate = segment->certificate});
-		for (size_t j = segment->first; j < (i < 2 ? segment[1].first : SIZE); j++)
-			journal_verify_entry(verifier, j, i ? good.entries[j].bytes : NULL, good.entries[j].length,
-					     &good.entries[j].leaf);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct journal_verifier *verifier = sample_verifier(NULL);
+		log = good;
+		cases[i].play(&log);
+		if (cases[i].part)
+			journal_verify_part(verifier);
+		feed(&log, verifier);
+		const struct journal_report *report = journal_verify_end(verifier);
+		assert_int_equal(report->verdict, cases[i].verdict);
+		assert_int_equal(report->finding_count, cases[i].verdict ? 1 : 0);
+		assert_int_equal(report->pruned, cases[i].pruned);
+		assert_int_equal(report->bare, cases[i].bare);
+		if (cases[i].verdict)
+			assert_int_equal(report->findings[0].seq, FIRST_END + 1);
+		struct buffer limits;
+		buffer_init(&limits, 4096);
+		journal_limits_print(report, &limits);
+		if (!strstr(buffer_text(&limits), cases[i].text))
+			fail_msg("%s", buffer_text(&limits));
+		buffer_finish(&limits);
+		journal_verifier_destroy(&verifier);
 	}
-	journal_verify_checkpoint(verifier, good.heads[good.head_count - 1].note);
-	const struct journal_report *report = journal_verify_end(verifier);
-	assert_int_equal(report->verdict, JOURNAL_HOLDS);
-	assert_int_equal(report->pruned, FIRST_END);
-	struct buffer limits;
-	buffer_init(&limits, 4096);
-	journal_limits_print(report, &limits);
-	assert_non_null(strstr(buffer_text(&limits), " Of 20 entries only the hashes are kept;"));
-	buffer_finish(&limits);
-	journal_verifier_destroy(&verifier);
 }
 
 // An archive that is not there: what follows is checked from the tree that is kept with the next segment, and only
@@ -479,6 +651,7 @@ static void test_gap(void **state)
 	(void)state;
 	for (int kept = 0; kept < 2; kept++) {
 		struct journal_verifier *verifier = sample_verifier(NULL);
+		journal_expect_bare(verifier);
 		for (size_t i = 0; i < good.segment_count; i++) {
 			const struct sample_segment *segment = &good.segments[i];
 			journal_verify_segment(verifier, &(struct journal_segment){
@@ -625,9 +798,9 @@ static void test_nonsense(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_attacks), cmocka_unit_test(test_bits),     cmocka_unit_test(test_report),
-		cmocka_unit_test(test_pruned),  cmocka_unit_test(test_gap),      cmocka_unit_test(test_memories),
-		cmocka_unit_test(test_limits),  cmocka_unit_test(test_nonsense),
+		cmocka_unit_test(test_attacks),  cmocka_unit_test(test_bits),   cmocka_unit_test(test_report),
+		cmocka_unit_test(test_restart),  cmocka_unit_test(test_pruned), cmocka_unit_test(test_gap),
+		cmocka_unit_test(test_memories), cmocka_unit_test(test_limits), cmocka_unit_test(test_nonsense),
 	};
 	return cmocka_run_group_tests(tests, make_log, NULL);
 }

@@ -220,6 +220,55 @@ static void new_keys(void **state)
 	free(text);
 }
 
+enum { FLOOD = 5000 };
+
+static void count_turn(void *arg)
+{
+	struct fixture *fixture = arg;
+	fixture->results[1]++;
+	if (!__atomic_load_n(&fixture->replaced, __ATOMIC_ACQUIRE))
+		net_loop_post(fixture->loop, count_turn, fixture);
+}
+
+// Thousands of new keys at once, then a WebSocket: results[0] says that it was opened and answers.
+static void flood_with_keys(struct fixture *fixture)
+{
+	SSL_CTX *context = raw_context(TLS1_3_VERSION);
+	SSL *ssl = raw_tls(fixture, context);
+	BIO *all = BIO_new(BIO_s_mem());
+	char *bytes = NULL;
+	SSL_connect(ssl);
+	BIO *wire = SSL_get_wbio(ssl);
+	BIO_up_ref(wire);
+	SSL_set0_wbio(ssl, all);
+	for (int i = 0; i < FLOOD; i++) {
+		SSL_key_update(ssl, SSL_KEY_UPDATE_NOT_REQUESTED);
+		SSL_do_handshake(ssl);
+	}
+	long length = BIO_get_mem_data(all, &bytes);
+	__atomic_store_n(&fixture->replaced, false, __ATOMIC_RELEASE);
+	net_loop_post(fixture->loop, count_turn, fixture);
+	for (ssize_t sent = 1; length > 0 && sent > 0; length -= sent, bytes += sent)
+		sent = send(SSL_get_fd(ssl), bytes, (size_t)length, MSG_NOSIGNAL);
+	SSL_set0_wbio(ssl, wire);
+	raw_upgrade(ssl);
+	fixture->results[0] = say_hi(ssl);
+	__atomic_store_n(&fixture->replaced, true, __ATOMIC_RELEASE);
+	raw_finish(&ssl);
+	SSL_CTX_free(context);
+}
+
+// One who sends nothing but new keys has a turn for each, as others have theirs.
+static void many_new_keys(void **state)
+{
+	struct fixture *fixture = *state;
+	perform(fixture, flood_with_keys);
+	assert_int_equal(fixture->results[0], 1);
+	if (fixture->results[1] < FLOOD / 10 * 9)
+		fail_msg("while %d new keys came the loop had %d turns", FLOOD, fixture->results[1]);
+	wait_for(fixture, &fixture->server_closed, 1);
+}
+
 static void leave_often(struct fixture *fixture)
 {
 	SSL_CTX *context = raw_context(TLS1_3_VERSION);
@@ -267,6 +316,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(places_given_back, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(left_in_the_middle, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(new_keys, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(many_new_keys, set_up, tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

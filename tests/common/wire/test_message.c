@@ -96,7 +96,9 @@ static void vectors(void **state)
 			struct message message;
 			struct error error = {0};
 			enum status status = message_decode(&message, frame.data, frame.length, &error);
-			if (status != status_of(word))
+			// What is refused by who reads an answer as no JSON may be a call that has one.
+			const char *answer = json_get_string(vector, "answer", NULL);
+			if (answer ? strcmp(status_word(status), answer) != 0 : status != status_of(word))
 				fail_msg("%s: %s, expected %s (%s)", name, status_word(status), word, error.message);
 			message_finish(&message);
 			bad++;

@@ -1,6 +1,8 @@
 /* The tests of stage.h: numbers first, then batches and pages, then loading and what is refused. */
 #include "tests/engine/conformance/stage.h"
 
+#include <math.h>
+
 enum { TEXT = 70 }; // more than two pages
 
 static const uint32_t in_order[STAGE_TEST_PAGES] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13,
@@ -525,6 +527,39 @@ void test_stage_equals(void **state)
 	answer_finish(&answer);
 	stage_destroy(&stage);
 	staged_close(&staged);
+}
+
+// A damaged row of the output matrix is no token's logit, and then no token is named; in whichever part of the row.
+void test_stage_no_numbers(void **state)
+{
+	static const uint16_t bad[] = {0x7e00, 0xfe00, 0x7c00, 0xfc00}; // as F16: NaN and infinities
+	static const uint32_t damaged[] = {0, 100, 316};
+	struct model_file file = plain(FAMILY_LLAMA, FORMAT_F16);
+	uint32_t tokens[4];
+	struct staged staged;
+	struct model_tensor output;
+	struct stage_answer answer;
+	file.vocabulary = 317;
+	for (uint32_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		const uint32_t token = damaged[i % 3];
+		staged_open(&staged, *state, &file);
+		assert_true(model_tensor(staged.file.model, ROLE_OUTPUT, 0, &output));
+		const size_t row_bytes = output.bytes / output.rows;
+		uint8_t *rows = staged.file.bytes + (output.data - staged.file.bytes);
+		memcpy(rows + token * row_bytes, &bad[i], sizeof(bad[i]));
+		make_text(tokens, 4, file.vocabulary, 12);
+		struct stage *stage = staged_create(&staged);
+		step(&staged, stage, &(struct stage_job){tokens, 0, 4, in_order}, 1, &answer);
+		for (uint32_t row = 0; row < 4; row++) {
+			if (isfinite(answer.logits[(size_t)row * file.vocabulary + token]))
+				fail_msg("weight %04x: the logit of token %u is a number", bad[i], token);
+			if (answer.argmax[row] != STAGE_NO_TOKEN)
+				fail_msg("weight %04x: token %u is named", bad[i], answer.argmax[row]);
+		}
+		answer_finish(&answer);
+		stage_destroy(&stage);
+		staged_close(&staged);
+	}
 }
 
 // Keys and values of zeroed pages are zero, whatever was in them.

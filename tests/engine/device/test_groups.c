@@ -76,6 +76,20 @@ static void test_none(void **state)
 	check(INT64_MAX, INT64_MAX, INT64_MAX);
 }
 
+// A kernel that is none may say any number, in all of its files.
+static void test_great_numbers(void **state)
+{
+	(void)state;
+	put("/proc/self/cgroup", "0::/\n");
+	put("/sys/fs/cgroup/memory.max", "9223372036854775807\n");
+	put("/sys/fs/cgroup/memory.current", "9223372036854775807\n");
+	put("/sys/fs/cgroup/memory.stat", "inactive_file -9223372036854775807\nactive_file 9223372036854775807\n");
+	put("/sys/fs/cgroup/cpu.max", "9223372036854775807 2\n");
+	check(INT64_MAX, INT64_MAX, INT64_MAX / 2 + 1);
+	put("/sys/fs/cgroup/memory.stat", "inactive_file -9223372036854775807\nactive_file -2\n");
+	check(INT64_MAX, 0, INT64_MAX / 2 + 1);
+}
+
 // The group above is the tighter one for memory, the own one for processors.
 static void test_version_2(void **state)
 {
@@ -123,9 +137,8 @@ int main(void)
 	if (!mkdtemp(root))
 		return 1;
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_teardown(test_none, clear),
-		cmocka_unit_test_teardown(test_version_2, clear),
-		cmocka_unit_test_teardown(test_version_1, clear),
+		cmocka_unit_test_teardown(test_none, clear),      cmocka_unit_test_teardown(test_great_numbers, clear),
+		cmocka_unit_test_teardown(test_version_2, clear), cmocka_unit_test_teardown(test_version_1, clear),
 		cmocka_unit_test_teardown(test_nonsense, clear),
 	};
 	int failed = cmocka_run_group_tests_name("groups", tests, NULL, NULL);

@@ -793,6 +793,104 @@ static void logprobs_and_the_greedy_agree(void **state)
 	finish();
 }
 
+// ---- the prompt, judged ----
+
+// What the toy itself gives token `at` of these.
+static double toy_logprob(const uint32_t *tokens, size_t at)
+{
+	uint64_t hash = 0;
+	double sum = 0, own = 0;
+	for (size_t i = 0; i < at; i++)
+		hash = toy_hash(hash, tokens[i]);
+	for (uint32_t i = 0; i < TOY_VOCABULARY; i++) {
+		const double logit = i / VOICES != tokens[at - 1] / VOICES   ? -1000
+				     : i == toy_answer(hash, tokens[at - 1]) ? 5
+									     : (double)(toy_hash(hash, i) % 1000) / 250;
+		sum += exp(logit);
+		own = i == tokens[at] ? logit : own;
+	}
+	return own - log(sum);
+}
+
+static struct {
+	const struct client *client;
+	size_t count; // tokens of the prompt, the first by itself
+} judged[6];
+
+static void judge(void *context, const struct token_choice *choice)
+{
+	struct client *client = context;
+	size_t i = 0;
+	while (judged[i].client != client)
+		i++;
+	const size_t at = judged[i].count++;
+	assert_int_equal(client->count, client->prompt_count); // before the first token
+	assert_true(at < client->prompt_count);
+	assert_int_equal(choice->token, client->tokens[at]);
+	assert_int_equal(choice->top_count, 2);
+	if (fabs((double)choice->logprob - toy_logprob(client->tokens, at)) > 1e-4)
+		fail_msg("token %zu is given %g, not %g", at, (double)choice->logprob, toy_logprob(client->tokens, at));
+}
+
+static void add_judged(struct client *client, size_t index, uint32_t max_tokens)
+{
+	struct error error = {0};
+	struct generator_request request = request_of(client, 1, max_tokens);
+	request.want_prompt = true;
+	request.judged = judge;
+	request.sampling.logprobs = true;
+	request.sampling.top_logprobs = 2;
+	judged[index].client = client;
+	judged[index].count = 1;
+	if (generator_add(generator, &client->job, &request, &error))
+		fail_msg("%s", error.message);
+}
+
+// Of every length, beside others that generate, with pages for all and with so few that some give way; here and in
+// lanes.
+static void prompts_are_judged(void **state)
+{
+	(void)state;
+	const struct bench benches[] = {
+		{.pages = 64, .rows = 16, .sequences = 2, .context = 256, .stages = 1},
+		{.pages = 64, .rows = 64, .sequences = 8, .context = 256, .stages = 2},
+		{.pages = 10, .rows = 32, .sequences = 4, .context = 256, .stages = 1},
+		{.pages = 64, .rows = 64, .sequences = 8, .context = 256, .stages = 2, .lanes = 3},
+		{.pages = 10, .rows = 64, .sequences = 4, .context = 256, .stages = 2, .lanes = 2},
+	};
+	static const size_t lengths[6] = {1, 2, 31, 33, 97, 140};
+	static struct client clients[6], others[2];
+	uint32_t preemptions = 0;
+	for (size_t b = 0; b < sizeof(benches) / sizeof(benches[0]); b++) {
+		begin(&benches[b]);
+		if (benches[b].lanes) {
+			struct error error = {0};
+			assert_int_equal(generator_check(generator, 1, &error), STATUS_OK);
+			assert_true(bring(true));
+		}
+		for (size_t i = 0; i < 2; i++) {
+			prompt(&others[i], 2, 40, (uint32_t)i + 9);
+			add(&others[i], 2, 100);
+		}
+		for (size_t i = 0; i < 6; i++) {
+			prompt(&clients[i], 1, lengths[i], 1); // each begins as the others do
+			add_judged(&clients[i], i, 60);
+		}
+		run();
+		for (size_t i = 0; i < 6; i++) {
+			assert_int_equal(judged[i].count, lengths[i]);
+			assert_int_equal(clients[i].count, lengths[i] + 60);
+			assert_int_equal(clients[i].figures.cached_tokens, 0);
+			check_greedy(&clients[i]);
+		}
+		for (size_t i = 0; i < 2; i++)
+			check_greedy(&others[i]);
+		preemptions += state_now().preemptions;
+		finish();
+	}
+	assert_true(preemptions > 0);
+}
+
 static void a_broken_device_ends_all(void **state)
 {
 	(void)state;
@@ -1014,6 +1112,7 @@ int main(void)
 		cmocka_unit_test(embeddings_of_the_last_token),
 		cmocka_unit_test(a_seed_goes_on_elsewhere),
 		cmocka_unit_test(logprobs_and_the_greedy_agree),
+		cmocka_unit_test(prompts_are_judged),
 		cmocka_unit_test(a_broken_device_ends_all),
 		cmocka_unit_test(two_hundred_over_lanes),
 		cmocka_unit_test(a_prompt_in_pieces),

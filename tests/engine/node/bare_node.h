@@ -10,6 +10,12 @@ static inline struct json *no_record(void *arg)
 	return json_new_object();
 }
 
+static inline bool all_found(void *arg)
+{
+	(void)arg;
+	return true;
+}
+
 static inline struct json *no_devices(void *arg)
 {
 	(void)arg;

@@ -279,7 +279,7 @@ static inline bool install_driver(void)
 			snprintf(from, sizeof(from), "/usr/share/vulkan/icd.d/%s", entry->d_name);
 	if (entries)
 		closedir(entries);
-	int in = open(from, O_RDONLY), out = in < 0 ? -1 : open(bench.manifest, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+	int in = open(from, O_RDONLY), out = in < 0 ? -1 : open(bench.manifest, O_WRONLY | O_CREAT | O_TRUNC, 0644);
 	ssize_t got = in < 0 ? -1 : read(in, bytes, sizeof(bytes));
 	bool done = got > 0 && write(out, bytes, (size_t)got) == got;
 	if (in >= 0)
@@ -294,6 +294,7 @@ static inline int make_bench(void **state)
 	(void)state;
 	snprintf(bench.folder, sizeof(bench.folder), "/tmp/exogpu-node-XXXXXX");
 	assert_non_null(mkdtemp(bench.folder));
+	assert_int_equal(chmod(bench.folder, 0755), 0); // a worker's own user reads the manifest and libraries in it
 	snprintf(bench.socket, sizeof(bench.socket), "%s/exogpu.sock", bench.folder);
 	snprintf(bench.manifest, sizeof(bench.manifest), "%s/lvp_icd.json", bench.folder);
 	assert_int_equal(contract_create(&bench.contract, CONTRACT_NODE, NULL), STATUS_OK);

@@ -265,6 +265,7 @@ static void node_begin(struct node *node, const char *id)
 					     .socket_path = node->socket,
 					     .record = no_record,
 					     .devices = no_devices,
+					     .complete = all_found,
 					     .watched = not_told,
 					     .serve = serve,
 					     .lost = lost,

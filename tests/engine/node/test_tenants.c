@@ -177,13 +177,14 @@ static void wait_for_no_worker(void)
 	assert_int_equal(count_workers(), 0);
 }
 
-// What the node writes to its disk meanwhile is open for a moment.
-static void wait_for_descriptors(int wanted)
+// What the node writes to its disk is open for a moment, now and when `most` was counted: what is counted in between
+// happens several times, so that one descriptor left by each is more than that.
+static void wait_for_descriptors(int most)
 {
 	int64_t began_ms = clock_steady_ms();
-	while (count_descriptors() != wanted && clock_steady_ms() - began_ms < PATIENCE_MS)
+	while (count_descriptors() > most && clock_steady_ms() - began_ms < PATIENCE_MS)
 		usleep(2000);
-	assert_int_equal(count_descriptors(), wanted);
+	assert_in_range(count_descriptors(), 1, most);
 }
 
 // The node, its devices verified and measured, so that no other worker runs.
@@ -230,7 +231,8 @@ static void a_worker_is_opened_used_and_closed(void **state)
 	stop_node();
 }
 
-// The node runs from a copy of the binary that, from a moment on, may not be executed.
+// The node runs from a copy of the binary that, from a moment on, may not be executed. Some of the processes end before
+// they are sent their first call and some after: that is one error, which says why.
 static void a_worker_that_cannot_be_started_fails_its_open(void **state)
 {
 	char command[256], binary[96];
@@ -243,7 +245,10 @@ static void a_worker_that_cannot_be_started_fails_its_open(void **state)
 	wait_for_no_worker();
 	int descriptors = count_descriptors();
 	assert_int_equal(chmod(binary, 0600), 0);
-	ask_ill("tenant.open", "w1", ",\"key\":\"k\",\"backend\":\"cpu\"", STATUS_UNAVAILABLE);
+	for (int i = 0; i < 50; i++) {
+		ask_ill("tenant.open", "w1", ",\"key\":\"k\",\"backend\":\"cpu\"", STATUS_UNAVAILABLE);
+		assert_non_null(strstr(answers[awaited].error.message, "the worker's program cannot be run"));
+	}
 	assert_int_equal(chmod(binary, 0700), 0);
 	wait_for_descriptors(descriptors);
 	open_worker("w1");
@@ -319,14 +324,43 @@ static void a_worker_that_hangs_is_killed_and_told(void **state)
 	stop_node();
 }
 
+// Turn the loop for so long, unless a worker ends.
+static void look_on_for(int64_t ms)
+{
+	bench.enough = told_of_an_end;
+	net_timer_start(bench.loop, &bench.patience, ms, out_of_patience, bench.loop);
+	net_loop_run(bench.loop);
+	net_timer_stop(bench.loop, &bench.patience);
+}
+
+// The node and the worker begin again together, as on a machine that was suspended, and the worker a little later.
+static void a_machine_that_stands_still_ends_no_worker(void **state)
+{
+	(void)state;
+	start_settled();
+	open_worker("w1");
+	pid_t worker = newest_worker();
+	for (int times = 0; times < 2; times++) {
+		kill(worker, SIGSTOP);
+		kill(bench.node, SIGSTOP);
+		look_on_for(4000);
+		kill(bench.node, SIGCONT);
+		look_on_for(300);
+		kill(worker, SIGCONT);
+		look_on_for(2500);
+		assert_int_equal(ends, 0);
+	}
+	assert_int_equal(count_workers(), 1);
+	ask_well("tenant.device", "w1", device_parameters("cpu", 0));
+	stop_node();
+}
+
 static void a_worker_that_answers_lives_on(void **state)
 {
 	(void)state;
 	start_settled();
 	open_worker("w1");
-	bench.enough = told_of_an_end; // longer than an unanswered ping may take
-	net_timer_start(bench.loop, &bench.patience, 8000, out_of_patience, bench.loop);
-	net_loop_run(bench.loop);
+	look_on_for(8000); // longer than an unanswered ping may take
 	assert_int_equal(ends, 0);
 	assert_int_equal(count_workers(), 1);
 	ask_well("tenant.device", "w1", device_parameters("cpu", 0));
@@ -508,10 +542,12 @@ static void a_model_s_worker_has_its_file(void **state)
 	start_settled();
 	make_files();
 	int descriptors = count_descriptors();
-	ask_ill("tenant.open", "w1", model_parameters("none.gguf"), STATUS_NOT_FOUND);
-	ask_ill("tenant.open", "w1", model_parameters("link.gguf"), STATUS_UNAVAILABLE);
-	ask_ill("tenant.open", "w1", model_parameters("pipe.gguf"), STATUS_INVALID_PARAMS);
-	ask_ill("tenant.open", "w1", model_parameters("."), STATUS_INVALID_PARAMS);
+	for (int i = 0; i < 3; i++) {
+		ask_ill("tenant.open", "w1", model_parameters("none.gguf"), STATUS_NOT_FOUND);
+		ask_ill("tenant.open", "w1", model_parameters("link.gguf"), STATUS_UNAVAILABLE);
+		ask_ill("tenant.open", "w1", model_parameters("pipe.gguf"), STATUS_INVALID_PARAMS);
+		ask_ill("tenant.open", "w1", model_parameters("."), STATUS_INVALID_PARAMS);
+	}
 	wait_for_descriptors(descriptors);
 	assert_int_equal(stream_count, 0);
 	struct answer *answer = ask_well("tenant.open", "w1", model_parameters("model.gguf"));
@@ -524,13 +560,30 @@ static void a_model_s_worker_has_its_file(void **state)
 	if (has_faults)
 		assert_string_equal(path, wanted);
 	ask_ill("tenant.device", "w1", device_parameters("cpu", 0), STATUS_METHOD_NOT_FOUND);
-	kill(newest_worker(), SIGBUS); // as when the file is cut off
+	kill(newest_worker(), SIGKILL);
 	wait_for(told_of_an_end);
-	if (!strstr(ended_message, "the model's file was cut off"))
+	if (!strstr(ended_message, "killed from outside"))
 		fail_msg("the server was told: %s", ended_message);
 	ask_well("tenant.open", "w2", model_parameters("model.gguf"));
 	ask_well("tenant.close", "w2", "");
 	wait_for_no_worker();
+	stop_node();
+}
+
+static void a_model_that_is_cut_off_is_told(void **state)
+{
+	(void)state;
+	if (!has_faults) {
+		print_message("skipped: a release build injects no faults\n");
+		skip();
+	}
+	start_node("open-cut:cpu", "cpu");
+	wait_for(cpu_settled);
+	make_files();
+	struct answer *answer = ask("tenant.open", "w1", model_parameters("model.gguf"));
+	assert_true(answer->failed);
+	if (!strstr(answer->error.message, "the model's file was cut off"))
+		fail_msg("the server was told: %s", answer->error.message);
 	stop_node();
 }
 
@@ -795,14 +848,19 @@ static bool measured_anew(const struct bench *all)
 
 static void start_with_gpus(bool takes_speeds)
 {
-	char link[128];
+	char link[128], folders[4096];
 	snprintf(link, sizeof(link), "%s/libcuda.so.1", bench.folder);
+	// A worker's root has the link there, and what it points to only if that is named, too.
+	snprintf(folders, sizeof(folders), "%s:%.*s", bench.folder, (int)(strrchr(CUDA_STRUCK, '/') - CUDA_STRUCK),
+		 CUDA_STRUCK);
 	unlink(link);
 	assert_int_equal(symlink(CUDA_STRUCK, link), 0);
 	bench.takes_speeds = takes_speeds;
-	setenv("LD_LIBRARY_PATH", bench.folder, 1);
+	setenv("LD_LIBRARY_PATH", folders, 1);
 	setenv("EXOGPU_TEST_CUDA", "90", 1);
+	setenv("EXOGPU_SPARES", "off", 1); // on a busy machine the stand-in is slow to open, and would have one
 	start_node(NULL, "cuda");
+	unsetenv("EXOGPU_SPARES");
 	unsetenv("EXOGPU_TEST_CUDA");
 	unsetenv("LD_LIBRARY_PATH");
 	wait_for(registered);
@@ -858,6 +916,7 @@ int main(void)
 		TENANT_TEST(a_gpu_is_opened_in_a_worker_of_its_back_end),
 		TENANT_TEST(a_killed_worker_is_told_and_others_live),
 		TENANT_TEST(a_worker_that_hangs_is_killed_and_told),
+		TENANT_TEST(a_machine_that_stands_still_ends_no_worker),
 		TENANT_TEST(a_worker_that_answers_lives_on),
 		TENANT_TEST(a_server_that_is_gone_leaves_no_worker),
 		TENANT_TEST(a_killed_node_takes_its_workers_with_it),
@@ -866,6 +925,7 @@ int main(void)
 		TENANT_TEST(a_worker_closed_while_it_opens_answers_both),
 		TENANT_TEST(a_hundred_workers_leave_nothing),
 		TENANT_TEST(a_model_s_worker_has_its_file),
+		TENANT_TEST(a_model_that_is_cut_off_is_told),
 		TENANT_TEST(parts_of_a_model_are_connected),
 		TENANT_TEST(a_model_out_of_the_cache),
 		TENANT_TEST(a_session_gets_the_worker_that_waits),

@@ -179,6 +179,12 @@ static struct json *build_record(void *arg)
 	return json_new_object();
 }
 
+static bool all_found(void *arg)
+{
+	(void)arg;
+	return true;
+}
+
 static struct json *build_devices(void *arg)
 {
 	(void)arg;
@@ -257,6 +263,7 @@ static void start_uplink(struct world *world)
 					     .node_id = NODE_ID,
 					     .record = build_record,
 					     .devices = build_devices,
+					     .complete = all_found,
 					     .watched = set_watched,
 					     .serve = serve,
 					     .lost = lost,

@@ -669,6 +669,22 @@ static void check_refused(enum status status, const char *says)
 			 says);
 }
 
+// The node was told that what is long may keep a ping waiting, and of nothing before it.
+static void check_busy(int64_t ms)
+{
+	struct answer answer;
+	struct error error = {0};
+	assert_true(receive_answer(worker.node, &answer));
+	const struct message *told = &answer.message;
+	assert_int_equal(told->kind, MESSAGE_NOTIFICATION);
+	assert_string_equal(told->method, "worker.busy");
+	if (contract_check_params(contract, contract_find(contract, told->method), told->params, &error))
+		fail_msg("%s", error.message);
+	assert_true(json_get_integer(told->params, "ms", 0) >= ms);
+	answer_finish(&answer);
+	CALL_STATUS(&worker, worker.node, "worker.ping", STATUS_OK, "%s", "");
+}
+
 // Params that a head has no room for.
 static void long_params_are_the_body(void **state)
 {
@@ -693,6 +709,7 @@ static void long_params_are_the_body(void **state)
 	memcpy(text + strlen(begin) + LONG_BYTES - 1000, end, sizeof(end));
 	ask_by_body("generate.start", "", text, strlen(text));
 	check_refused(STATUS_LIMIT_EXCEEDED, "1048592 tokens");
+	check_busy(LONG_BYTES / 1000);
 	ask_by_body("generate.start", "", "[]", 2);
 	check_refused(STATUS_INVALID_PARAMS, "a body is an object");
 	ask_by_body("generate.start", "'request':5", whole, strlen(whole));

@@ -1,5 +1,5 @@
 /* A session's worker from outside: memory and compute of a device over its two sockets, on the CPU and on every Vulkan
- * device that is here, what is refused, how it ends, and what its sandbox refuses. */
+ * device that is here, what is refused, and how it ends. What its sandbox refuses: test_escape.c. */
 #include "engine/worker/worker.h"
 #include "tests/engine/worker/find_vulkan.h"
 
@@ -456,21 +456,6 @@ static void faults_end_it(void **state)
 	print_message("skipped: a release build injects no faults\n");
 	skip();
 }
-
-static void sandbox_refuses_cpu(void **state)
-{
-	faults_end_it(state);
-}
-
-static void sandbox_refuses_cuda(void **state)
-{
-	faults_end_it(state);
-}
-
-static void sandbox_refuses_vulkan(void **state)
-{
-	faults_end_it(state);
-}
 #else
 static void faults_end_it(void **state)
 {
@@ -501,72 +486,6 @@ static void faults_end_it(void **state)
 		assert_non_null(strstr(text, "worker: "));
 	}
 }
-
-static void sandbox_refuses(const char *backend)
-{
-	// What only CUDA's library needs stands last.
-	static const char *const allowed[] = {"socket AF_UNIX", "kill itself", "read /etc/ld.so.cache",
-					      "read the cache", "write /proc/thread-self/comm"};
-	const size_t count = sizeof(allowed) / sizeof(allowed[0]) - (strcmp(backend, "cuda") != 0);
-	size_t seen = 0;
-	struct worker worker;
-	struct answer answer;
-	char text[8192], line[128], folder[] = "/tmp/exogpu-cache-XXXXXX", kernel[64];
-	assert_non_null(mkdtemp(folder));
-	snprintf(kernel, sizeof(kernel), "%s/kernel", folder);
-	FILE *file = fopen(kernel, "we");
-	assert_true(file && !fclose(file));
-	snprintf(line, sizeof(line), "escape:%s", backend);
-	worker_start(&worker, line);
-	int id = post(&worker, worker.node, "worker.open", NULL, 0, "'backend':'%s','cache_directory':'%s'", backend,
-		      folder);
-	expect(worker.node, &answer, id, "worker.open", STATUS_OK);
-	const struct json *missing = json_get(json_get(answer.message.result, "sandbox"), "missing");
-	bool whole = !json_count(missing);
-	for (const struct json *one = json_first(missing); one; one = json_next(one))
-		print_message("missing here: %s\n", json_string(one, ""));
-	answer_finish(&answer);
-	worker_end(&worker, text, sizeof(text));
-	const bool stayed = !unlink(kernel), alone = !rmdir(folder);
-	assert_true((stayed && alone) || !whole);
-	assert_non_null(strstr(text, "escape: end"));
-	assert_non_null(strstr(text, "escape: add to the cache: "));
-	for (char *at = strstr(text, "escape: "); at && *at; at = strchr(at, '\n'), at += at != NULL) {
-		size_t length = strcspn(at, "\n");
-		snprintf(line, sizeof(line), "%.*s", (int)(length < sizeof(line) ? length : sizeof(line) - 1), at);
-		bool fine = !strstr(line, ": allowed");
-		for (size_t i = 0; i < count && strstr(line, ": allowed"); i++) {
-			seen += strstr(line, allowed[i]) != NULL;
-			fine |= strstr(line, allowed[i]) != NULL;
-		}
-		if (!fine)
-			print_error("%s\n", line);
-		assert_true(fine || !whole);
-	}
-	assert_int_equal(seen, count); // what a driver needs is there
-	if (!whole) {
-		print_message("skipped: this kernel does not have all of the sandbox\n");
-		skip();
-	}
-}
-
-static void sandbox_refuses_cpu(void **state)
-{
-	(void)state;
-	sandbox_refuses("cpu");
-}
-
-static void sandbox_refuses_cuda(void **state)
-{
-	(void)state;
-	sandbox_refuses("cuda");
-}
-
-static void sandbox_refuses_vulkan(void **state)
-{
-	(void)state;
-	sandbox_refuses("vulkan");
-}
 #endif
 
 int main(void)
@@ -582,9 +501,6 @@ int main(void)
 		cmocka_unit_test(a_server_that_does_not_read),
 		cmocka_unit_test(machine_memory_is_promised_once),
 		cmocka_unit_test(faults_end_it),
-		cmocka_unit_test(sandbox_refuses_cpu),
-		cmocka_unit_test(sandbox_refuses_cuda),
-		cmocka_unit_test(sandbox_refuses_vulkan),
 	};
 	return cmocka_run_group_tests_name("worker/session", tests, find_vulkan, drop_contract);
 }

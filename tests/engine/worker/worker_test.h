@@ -4,8 +4,10 @@
 #include "common/base/limits.h"
 #include "common/wire/contract.h"
 #include "common/wire/message.h"
+#include "engine/node/spawn.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -69,6 +71,37 @@ static void worker_start(struct worker *worker, const char *fault)
 		execl(EXOGPU_BINARY, "exogpu", "worker", NULL);
 		_exit(127);
 	}
+	close(node[1]);
+	close(server[1]);
+	close(errors[1]);
+	worker->node = node[0];
+	worker->server = server[0];
+	worker->errors = errors[0];
+}
+
+// As the node starts it: in namespaces of its own, with the environment that a worker gets. The test's standard error
+// is read by worker_end as ever.
+static inline void worker_start_alone(struct worker *worker)
+{
+	int node[2], server[2], errors[2];
+	struct timeval patience = {.tv_sec = 60};
+	*worker = (struct worker){0};
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, node), 0);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, server), 0);
+	assert_int_equal(pipe2(errors, O_CLOEXEC), 0);
+	setsockopt(node[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	const struct spawn spawn = {
+		.program = EXOGPU_BINARY,
+		.errors = fcntl(errors[1], F_DUPFD_CLOEXEC, 20),
+		.given = {fcntl(node[1], F_DUPFD_CLOEXEC, 20), fcntl(server[1], F_DUPFD_CLOEXEC, 20),
+			  worker_model >= 0 ? fcntl(worker_model, F_DUPFD_CLOEXEC, 20) : -1, -1, -1},
+		.alone = true};
+	assert_int_equal(spawn_worker(&spawn, &worker->pid), 0);
+	close(spawn.errors);
+	close(spawn.given[0]);
+	close(spawn.given[1]);
+	if (spawn.given[2] >= 0)
+		close(spawn.given[2]);
 	close(node[1]);
 	close(server[1]);
 	close(errors[1]);

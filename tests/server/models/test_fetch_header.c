@@ -118,6 +118,8 @@ static void test_places(void **state)
 	assert_false(fetch_resolve("https://h/a", "file:///etc/passwd", url));
 	assert_false(fetch_resolve("https://h/a", "https://user:secret@other/", url));
 	assert_false(fetch_resolve("https://h/a", "", url));
+	assert_false(
+		fetch_resolve("https://h/a", "//other%7F/x", url)); // a name with a control character, once decoded
 }
 
 static bool is_private(const char *text)

@@ -168,6 +168,7 @@ static void test_bad_journals(void **state)
 		"exogpu part 1\nbytes 5000\n5\n",
 		"exogpu part 1\nbytes 5000\nsha256 12\n",
 		"exogpu part 1\nbytes 0\n",
+		"exogpu part 1\nbytes 9000\n6000 9000\nbytes 5000\n",
 		"exogpu part 1\nbytes 4999\n0 100\n", // the file is longer
 		"exogpu part 1\nbytes 99999999999999999999\n0 100\n",
 	};

@@ -440,7 +440,7 @@ static void faster_hops(void **unused)
 	assert_int_equal(placement.hop_count, 2);
 	assert_true(helps("the slowest hop, from one to three, at 1 Gbit/s: ") == -1 ||
 		    helps("the slowest hop, from three to one, at 1 Gbit/s: ") == -1);
-	assert_int_equal(helps(", in place of the way by the server, with half its round trip: "), -1);
+	assert_int_equal(helps(", instead of the path through the server, with half its round trip: "), -1);
 }
 
 // How many times as long as one sequence so many take.
@@ -839,13 +839,13 @@ static void the_largest_piece(void **unused)
 	devices[0].largest_buffer = keys * one - 1; // another device
 	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
 	assert_int_equal(placement.stages[0].device, 1);
-	assert_true(says("the largest piece binds: dev_0 reaches"));
+	assert_true(says("the largest buffer is the limit: one buffer on dev_0 holds at most"));
 	// As pins and alone: it is told, and what would help is a shorter context.
 	const struct placement_pin pinned = {.device = 0};
 	wanted.pins = &pinned;
 	wanted.pin_count = 1;
 	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
-	assert_true(!placement.feasible && says("the largest piece binds"));
+	assert_true(!placement.feasible && says("the largest buffer is the limit"));
 	devices[0].largest_buffer = keys * one;
 	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
 	assert_true(placement.feasible && placement.page_count == one);
@@ -854,7 +854,7 @@ static void the_largest_piece(void **unused)
 	assert_int_equal(placement_find(&placement, &wanted, NULL), STATUS_OK);
 	assert_false(placement.feasible);
 	assert_int_equal(placement.proof, PROOF_INFEASIBLE);
-	assert_true(says("the largest piece binds") && !says("memory binds"));
+	assert_true(says("the largest buffer is the limit") && !says("memory is the limit"));
 	assert_int_equal(placement.remedy_count, 1);
 	assert_non_null(strstr(placement.remedies[0].text, "with a context of 1024 tokens it would fit"));
 }

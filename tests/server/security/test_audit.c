@@ -168,17 +168,16 @@ static void what_happens_often_is_one_entry(void **state)
 	close_world(&world);
 }
 
-static void what_has_a_detail_is_an_entry_of_its_own(void **state)
+static void what_is_told_is_an_entry_of_its_own(void **state)
 {
 	struct world world;
 	open_world(&world, *state);
 	const struct audit_actor by = actor_of("ses_1");
 	for (int i = 0; i < 2; i++)
-		audit_count(world.audit, &(struct audit_tally){.by = &by,
-							       .action = "session.end",
-							       .target = "ses_1",
-							       .detail = i ? "{\"launches\":2}" : "{\"launches\":1}"});
-	audit_flush(world.audit, "ses_1");
+		audit_tell(world.audit, &(struct audit_tally){.by = &by,
+							      .action = "session.end",
+							      .target = "ses_1",
+							      .detail = i ? "{\"launches\":2}" : "{\"launches\":1}"});
 	support_run_until(world.support->loop, &seen.count, 2);
 	int64_t launches = 0;
 	for (int i = 0; i < 2; i++)
@@ -224,7 +223,7 @@ static void a_full_table_is_written_and_nothing_is_lost(void **state)
 	close_world(&world); // writes the rest
 	open_world(&world, support);
 	assert_int_equal(
-		audit_write(world.audit, &(struct audit_event){.action = "server.start"}, was_written, NULL, NULL),
+		audit_write(world.audit, &(struct audit_event){.action = "server.stop"}, was_written, NULL, NULL),
 		STATUS_OK);
 	struct store_audit_head head;
 	store_read_audit_head(world.store, &head);
@@ -271,6 +270,46 @@ static void look_whether_it_can_be_written(void *context)
 		net_timer_start(world->support->loop, &timer, 10, look_whether_it_can_be_written, world);
 }
 
+static void was_committed(void *context, enum status status)
+{
+	(void)context;
+	done.count++;
+	done.status = status;
+}
+
+// A change that has happened, with its entry.
+static void commit_failure(struct world *world, const char *instance_id)
+{
+	struct store_batch *batch = NULL;
+	assert_int_equal(store_batch_create(&batch), STATUS_OK);
+	assert_int_equal(store_remove_instance(batch, instance_id), STATUS_OK);
+	audit_commit(world->audit, &batch,
+		     &(struct audit_tally){.by = &audit_server,
+					   .action = "instance.failed",
+					   .target = instance_id,
+					   .outcome = STATUS_DEVICE_LOST},
+		     was_committed, NULL);
+	assert_null(batch);
+}
+
+// It is on disk, and told, before whoever waits for it goes on; a closed log says so.
+static void a_change_goes_with_its_entry(void **state)
+{
+	struct world world;
+	open_world(&world, *state);
+	commit_failure(&world, "ins_1");
+	assert_int_equal(done.count, 0);
+	support_run_until(world.support->loop, &done.count, 1);
+	assert_int_equal(done.status, STATUS_OK);
+	assert_int_equal(seen.count, 1);
+	assert_string_equal(text_of(0, "target"), "ins_1");
+	assert_string_equal(text_of(0, "outcome"), "device_lost");
+	commit_failure(&world, "ins_2");
+	close_world(&world);
+	assert_int_equal(done.count, 2);
+	assert_int_equal(done.status, STATUS_PENDING);
+}
+
 // While nothing can be written nothing starts; what is counted waits, and is written with what came meanwhile.
 static void a_full_disk_refuses_and_recovers(void **state)
 {
@@ -295,12 +334,18 @@ static void a_full_disk_refuses_and_recovers(void **state)
 	for (int i = 0; i < 99; i++)
 		audit_count(world.audit, &tally);
 	audit_flush(world.audit, "ses_1"); // kept
+	audit_tell(world.audit, &(struct audit_tally){.by = &by, .action = "session.end", .target = "ses_1"});
+	commit_failure(&world, "ins_1"); // it has happened, and is told later
+	support_run_until(world.support->loop, &done.count, 2);
+	assert_int_equal(done.status, STATUS_UNAVAILABLE);
 	assert_int_equal(seen.count, 0);
 	limit_file_size(RLIM_INFINITY);
 	look_whether_it_can_be_written(&world);
-	support_run_until(world.support->loop, &done.count, 2);
-	support_run_until(world.support->loop, &seen.count, 2);
+	support_run_until(world.support->loop, &done.count, 3);
+	support_run_until(world.support->loop, &seen.count, 4);
 	assert_int_equal(sum_of("audit.resume", NULL), 1);
+	assert_int_equal(sum_of("session.end", "ses_1"), 1);
+	assert_int_equal(sum_of("instance.failed", "ins_1"), 1);
 	assert_int_equal(sum_of("compute.launch", "add"), 100);
 	assert_int_equal(sum_of("memory.allocate", NULL), 0); // its caller was told that it failed
 	close_world(&world);
@@ -312,10 +357,11 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, support_setup, support_teardown)
 		TEST(an_entry_says_who_what_where_and_how_long),
 		TEST(what_happens_often_is_one_entry),
-		TEST(what_has_a_detail_is_an_entry_of_its_own),
+		TEST(what_is_told_is_an_entry_of_its_own),
 		TEST(a_session_has_so_many_different_things),
 		TEST(a_full_table_is_written_and_nothing_is_lost),
 		TEST(a_name_is_cut_between_characters),
+		TEST(a_change_goes_with_its_entry),
 		TEST(a_full_disk_refuses_and_recovers),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

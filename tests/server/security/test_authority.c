@@ -511,6 +511,36 @@ static void a_node_has_few_certificates_at_a_time(void **state)
 	close_world(&world);
 }
 
+static void revoked_certificates_take_no_place_for_good(void **state)
+{
+	enum { REVOKED = LIMIT_CERTIFICATES_ENDED + 3 };
+	struct world world = {0};
+	X509 *revoked[REVOKED];
+	open_world(&world, *state);
+	X509 *other = issue(&world, "node_b");
+	for (size_t i = 0; i < REVOKED; i++) {
+		struct store_batch *batch;
+		revoked[i] = issue(&world, "node_a");
+		assert_int_equal(store_batch_create(&batch), STATUS_OK);
+		authority_revoke_node(world.authority, "node_a", batch);
+		commit(&world, &batch);
+	}
+	X509 *newest = issue(&world, "node_a");
+	for (int again = 0; again < 2; again++) {
+		assert_int_equal(world.authority->node_count, LIMIT_CERTIFICATES_ENDED + 2);
+		assert_true(accepts(&world, other, "node_b"));
+		assert_true(accepts(&world, newest, "node_a"));
+		for (size_t i = 0; i < REVOKED; i++)
+			assert_false(accepts(&world, revoked[i], ""));
+		reopen(&world);
+	}
+	for (size_t i = 0; i < REVOKED; i++)
+		X509_free(revoked[i]);
+	X509_free(other);
+	X509_free(newest);
+	close_world(&world);
+}
+
 static EVP_PKEY *explicit_key(void)
 {
 	EVP_PKEY *key = NULL;
@@ -830,6 +860,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(too_many_names_are_cut, support_setup, support_teardown),
 		cmocka_unit_test_setup_teardown(nodes_get_certificates, support_setup, support_teardown),
 		cmocka_unit_test_setup_teardown(a_node_has_few_certificates_at_a_time, support_setup, support_teardown),
+		cmocka_unit_test_setup_teardown(revoked_certificates_take_no_place_for_good, support_setup,
+						support_teardown),
 		cmocka_unit_test_setup_teardown(requests_that_are_none, support_setup, support_teardown),
 		cmocka_unit_test_setup_teardown(what_is_not_stored_changes_nothing, support_setup, support_teardown),
 		cmocka_unit_test_setup_teardown(a_wrong_clock_is_said, support_setup, support_teardown),

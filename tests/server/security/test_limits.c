@@ -85,8 +85,7 @@ static void addresses_are_what_they_are_counted_as(void **state)
 
 static void an_address_has_so_many_connections(void **state)
 {
-	struct error error = {.status = STATUS_OK};
-	struct limits *limits = make("connections_of_address=3,not_logged_in_of_address=2");
+	struct limits *limits = make("connections_of_address=3");
 	(void)state;
 	assert_true(limits_connect(limits, "2001:db8::1"));
 	assert_true(limits_connect(limits, "2001:db8::2")); // the same /64
@@ -95,20 +94,48 @@ static void an_address_has_so_many_connections(void **state)
 	assert_true(limits_connect(limits, "2001:db8:0:1::1")); // another one
 	limits_disconnect(limits, "2001:db8::1");
 	assert_true(limits_connect(limits, "2001:db8::3"));
-	for (int i = 0; i < 2; i++)
-		assert_int_equal(limits_wait(limits, "2001:db8::1", NULL), STATUS_OK);
-	assert_int_equal(limits_wait(limits, "2001:db8::3", &error), STATUS_RATE_LIMITED);
-	assert_true(error.hint[0] != 0);
-	assert_int_equal(limits_wait(limits, "192.0.2.7", NULL), STATUS_OK);
-	limits_wait_over(limits, "2001:db8::1");
-	assert_int_equal(limits_wait(limits, "2001:db8::3", NULL), STATUS_OK);
-	for (int i = 0; i < 100; i++) {
+	for (int i = 0; i < 100; i++)
 		assert_true(limits_connect(limits, "unix")); // not counted
-		assert_int_equal(limits_wait(limits, "unix", NULL), STATUS_OK);
-	}
-	limits_disconnect(limits, "198.51.100.1"); // of one that never came: nothing
-	limits_wait_over(limits, "198.51.100.1");
+	limits_disconnect(limits, "198.51.100.1");           // of one that never came: nothing
 	assert_true(limits_connect(limits, "198.51.100.1"));
+	limits_destroy(&limits);
+}
+
+struct waiting {
+	struct limits_waiter place;
+	bool evicted;
+};
+
+static void on_evicted(struct limits_waiter *place)
+{
+	((struct waiting *)place)->evicted = true;
+}
+
+// Those of an address give their places to its next ones, and the address that has most to others; who is held stays.
+static void who_has_not_logged_in_makes_room(void **state)
+{
+	struct error error = {.status = STATUS_OK};
+	struct waiting all[9];
+	static const char *const peers[9] = {"2001:db8::1", "2001:db8::2", "2001:db8::3", "192.0.2.7", "192.0.2.8",
+					     "192.0.2.9",   "2001:db8::4", "2001:db8::5", "unix"};
+	static const bool gone[] = {true, true, true, true, false, false, false, false, false};
+	struct limits *limits = make("connections_not_logged_in=4,not_logged_in_of_address=2");
+	(void)state;
+	for (size_t i = 0; i < 9; i++) {
+		all[i] = (struct waiting){.place = {.evicted = on_evicted}};
+		if (i == 7)
+			limits_wait_held(&all[6].place, true);
+		assert_int_equal(limits_wait(limits, &all[i].place, peers[i], NULL), STATUS_OK);
+	}
+	for (size_t i = 0; i < 9; i++)
+		assert_int_equal(all[i].evicted, gone[i]);
+	limits_wait_held(&all[7].place, true);
+	struct waiting more = {.place = {.evicted = on_evicted}};
+	assert_int_equal(limits_wait(limits, &more.place, "2001:db8::9", &error), STATUS_RATE_LIMITED);
+	assert_true(error.hint[0] != 0);
+	limits_wait_over(limits, &all[7].place);
+	limits_wait_over(limits, &all[7].place);
+	assert_int_equal(limits_wait(limits, &more.place, "2001:db8::9", NULL), STATUS_OK);
 	limits_destroy(&limits);
 }
 
@@ -155,6 +182,7 @@ int main(void)
 		cmocka_unit_test(settings_are_read_and_checked),
 		cmocka_unit_test(addresses_are_what_they_are_counted_as),
 		cmocka_unit_test(an_address_has_so_many_connections),
+		cmocka_unit_test(who_has_not_logged_in_makes_room),
 		cmocka_unit_test(failed_logins_wait_longer_and_longer),
 		cmocka_unit_test(the_table_of_addresses_is_bounded),
 	};

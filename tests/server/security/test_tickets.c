@@ -5,6 +5,9 @@
 #include "server/security/tickets.h"
 #include "tests/server/store/support.h"
 
+#include <signal.h>
+#include <sys/resource.h>
+
 static const uint8_t authority[32] = {0xff, 1, 2, 3};
 static const struct audit_actor admin = {.actor = "token:tester", .name = "tester"};
 
@@ -201,17 +204,156 @@ static void there_are_limits(void **state)
 	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
 		assert_int_equal(tickets_make(world.tickets, &wrong[i], text, on_done, NULL, &error),
 				 STATUS_INVALID_PARAMS);
-	for (int i = 0; i < LIMIT_TICKETS; i++)
+	// A token takes half of the places, and tokens together leave some to the owner, who takes all that are left.
+	static const struct audit_actor other = {.actor = "token:other", .peer = "::1"},
+					owner = {.actor = "owner:0", .peer = "unix"};
+	const struct audit_actor *const by[] = {&admin, &other, &owner};
+	int made = 0;
+	for (int i = 0; i < 3; i++) {
+		const int wanted = i == 0 ? LIMIT_TICKETS / 2 : i == 1 ? LIMIT_TICKETS / 2 - 50 : 50;
+		for (int j = 0; j < wanted; j++, made++)
+			assert_int_equal(tickets_make(world.tickets, &(struct ticket_params){.by = by[i]}, text,
+						      on_done, NULL, &error),
+					 STATUS_OK);
+		error = (struct error){0};
 		assert_int_equal(
-			tickets_make(world.tickets, &(struct ticket_params){.by = &admin}, text, on_done, NULL, &error),
-			STATUS_OK);
-	error = (struct error){0};
-	assert_int_equal(
-		tickets_make(world.tickets, &(struct ticket_params){.by = &admin}, text, on_done, NULL, &error),
-		STATUS_LIMIT_EXCEEDED);
-	assert_string_equal(text, "");
-	support_run_until(world.support->loop, &told.count, LIMIT_TICKETS);
+			tickets_make(world.tickets, &(struct ticket_params){.by = by[i]}, text, on_done, NULL, &error),
+			STATUS_LIMIT_EXCEEDED);
+		assert_string_equal(text, "");
+	}
+	support_run_until(world.support->loop, &told.count, made);
 	assert_int_equal(told.status, STATUS_OK);
+	// What is over takes no place, however often that is: each of these is revoked, and another made for it.
+	for (int i = 0; i < 600; i++) {
+		const struct ticket *ticket = tickets_at(world.tickets, 0);
+		for (size_t j = 0; ticket && ticket->revoked_ms; j++)
+			ticket = tickets_at(world.tickets, j);
+		assert_non_null(ticket);
+		assert_int_equal(tickets_revoke(world.tickets, ticket->ticket_id, &owner, on_done, NULL, &error),
+				 STATUS_OK);
+		assert_int_equal(
+			tickets_make(world.tickets, &(struct ticket_params){.by = &owner}, text, on_done, NULL, &error),
+			STATUS_OK);
+		support_run_until(world.support->loop, &told.count, made += 2);
+	}
+	size_t count = 0;
+	while (tickets_at(world.tickets, count))
+		count++;
+	assert_in_range(count, LIMIT_TICKETS, LIMIT_TICKETS + 202);
+	close_world(&world);
+}
+
+static void limit_file_size(rlim_t bytes)
+{
+	struct rlimit limit;
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+	limit.rlim_cur = bytes;
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+static const struct audit_actor machine_owner = {.actor = "owner:0", .peer = "unix"};
+
+static enum status try_make(struct world *world, struct error *error)
+{
+	char text[TICKET_TEXT_BYTES];
+	const int before = told.count;
+	*error = (struct error){0};
+	enum status status = tickets_make(world->tickets, &(struct ticket_params){.by = &machine_owner}, text, on_done,
+					  NULL, error);
+	if (!status)
+		support_run_until(world->support->loop, &told.count, before + 1);
+	return status ? status : told.status;
+}
+
+// Whether the disk takes it, too.
+static void revoke_until(struct world *world, const char *id, enum status wanted)
+{
+	struct error error = {0};
+	const int before = told.count;
+	if (tickets_revoke(world->tickets, id, &machine_owner, on_done, NULL, &error))
+		fail_msg("%s", error.message);
+	support_run_until(world->support->loop, &told.count, before + 1);
+	assert_int_equal(told.status, wanted);
+}
+
+static const struct ticket *find_ticket(const struct world *world, const char *id)
+{
+	const struct ticket *ticket = NULL;
+	for (size_t i = 0; (ticket = tickets_at(world->tickets, i)) && strcmp(ticket->ticket_id, id) != 0; i++)
+		;
+	return ticket;
+}
+
+static size_t count_tickets(const struct world *world)
+{
+	size_t count = 0;
+	while (tickets_at(world->tickets, count))
+		count++;
+	return count;
+}
+
+// Revocations that the disk did not take are not forgotten, however many tickets end after them, until it has taken
+// them: after a restart the tickets would be good again.
+static void a_revocation_that_is_not_on_disk_is_not_forgotten(void **state)
+{
+	struct world world;
+	struct error error = {0};
+	char text[TICKET_TEXT_BYTES], id[TICKET_ID_BYTES], other[TICKET_ID_BYTES];
+	open_world(&world, *state);
+	make(&world, &(struct ticket_params){.by = &machine_owner}, text);
+	memcpy(id, told.id, sizeof id);
+	limit_file_size(4096);
+	revoke_until(&world, id, STATUS_UNAVAILABLE);
+	limit_file_size(RLIM_INFINITY);
+	for (int i = 0; i < 300; i++) {
+		assert_int_equal(try_make(&world, &error), STATUS_OK);
+		memcpy(other, told.id, sizeof other);
+		revoke_until(&world, other, STATUS_OK);
+	}
+	assert_in_range(count_tickets(&world), 201, 203); // older ones are forgotten, and this one is not
+	assert_non_null(find_ticket(&world, id));
+	assert_int_equal(use(&world, text, &error), STATUS_UNAUTHENTICATED);
+	revoke_until(&world, id, STATUS_OK);
+	assert_int_equal(tickets_revoke(world.tickets, id, &machine_owner, on_done, NULL, &error), STATUS_CONFLICT);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(try_make(&world, &error), STATUS_OK);
+	assert_null(find_ticket(&world, id)); // the oldest of those that are over
+	close_world(&world);
+	open_world(&world, *state);
+	assert_int_equal(use(&world, text, &error), STATUS_UNAUTHENTICATED);
+	close_world(&world);
+}
+
+// The table may be full of those: the next one is refused, and nothing is written behind its end.
+static void a_table_full_of_revocations_that_are_not_on_disk(void **state)
+{
+	enum { PLACES = LIMIT_TICKETS + 200, ROUND = 400 };
+	static char ids[PLACES][TICKET_ID_BYTES];
+	struct world world;
+	struct error error = {0};
+	int places = 0;
+	open_world(&world, *state);
+	while (places < PLACES) { // fewer at once than may be good
+		const int from = places;
+		for (; places < from + ROUND; places++) {
+			assert_int_equal(try_make(&world, &error), STATUS_OK);
+			memcpy(ids[places], told.id, TICKET_ID_BYTES);
+		}
+		limit_file_size(4096);
+		for (int i = from; i < places; i++)
+			revoke_until(&world, ids[i], STATUS_UNAVAILABLE);
+		limit_file_size(RLIM_INFINITY);
+	}
+	assert_int_equal(count_tickets(&world), PLACES);
+	assert_int_equal(try_make(&world, &error), STATUS_LIMIT_EXCEEDED);
+	assert_non_null(strstr(error.message, "1200 tickets are over, but cannot be forgotten"));
+	assert_non_null(strstr(error.hint, "free space on the disk"));
+	assert_int_equal(count_tickets(&world), PLACES);
+	for (int i = 0; i < 210; i++) // more than are kept of those that are over
+		revoke_until(&world, ids[i], STATUS_OK);
+	assert_int_equal(try_make(&world, &error), STATUS_OK);
+	assert_int_equal(count_tickets(&world), PLACES - 210 + 1);
 	close_world(&world);
 }
 
@@ -244,6 +386,10 @@ int main(void)
 						support_teardown),
 		cmocka_unit_test_setup_teardown(a_slip_of_typing_is_told, support_setup, support_teardown),
 		cmocka_unit_test_setup_teardown(there_are_limits, support_setup, support_teardown),
+		cmocka_unit_test_setup_teardown(a_revocation_that_is_not_on_disk_is_not_forgotten, support_setup,
+						support_teardown),
+		cmocka_unit_test_setup_teardown(a_table_full_of_revocations_that_are_not_on_disk, support_setup,
+						support_teardown),
 		cmocka_unit_test(numbers_of_256_bits_go_there_and_back),
 	};
 	log_set_level(LOG_WARNING); // a thousand are made

@@ -587,39 +587,124 @@ static void put_ended(struct store_batch *batch, int number, const char *parent_
 	assert_int_equal(store_put_token(batch, &token), STATUS_OK);
 }
 
-// Once half of the table is full, a start drops what ended over 30 days ago; at the limit no more are made.
-static void tokens_are_bounded(void **state)
+static size_t count_tokens(const struct world *world)
+{
+	size_t count = 0;
+	while (tokens_at(world->tokens, count))
+		count++;
+	return count;
+}
+
+static void put_many(struct world *world, int from, int to, const char *parent_id, int64_t expires_ms)
+{
+	struct store_batch *batch;
+	struct error error = {.status = STATUS_OK};
+	assert_int_equal(store_batch_create(&batch), STATUS_OK);
+	for (int i = from; i < to; i++)
+		put_ended(batch, i, parent_id, expires_ms);
+	assert_int_equal(store_commit_wait(world->store, &batch, &error), STATUS_OK);
+}
+
+// What ended takes no place: with as many ended tokens as there ever were, new ones are made, and the oldest are
+// forgotten.
+static void what_ended_takes_no_place(void **state)
 {
 	struct world world;
 	char text[TOKEN_TEXT_BYTES];
-	struct error error = {.status = STATUS_OK};
-	struct store_batch *batch;
+	const int64_t now_ms = clock_wall_ms();
 	open_world(&world, *state);
-	assert_int_equal(store_batch_create(&batch), STATUS_OK);
-	int64_t now_ms = clock_wall_ms();
-	for (int i = 0; i < LIMIT_TOKENS; i++) // a chain of ended ones, then some that are not
-		put_ended(batch, i, i % 2 ? "0000000000" : NULL,
-			  i < LIMIT_TOKENS - 100 ? now_ms - 31 * DAY_MS : now_ms + DAY_MS);
-	assert_int_equal(store_commit_wait(world.store, &batch, &error), STATUS_OK);
-	tokens_destroy(&world.tokens);
-	// Those that are kept still name the first as their parent, so it cannot go: it must not have ended, then.
-	assert_int_equal(store_batch_create(&batch), STATUS_OK);
-	put_ended(batch, 0, NULL, now_ms + DAY_MS);
-	assert_int_equal(store_commit_wait(world.store, &batch, &error), STATUS_OK);
-	if (tokens_create(&world.tokens, world.store, NULL, &error))
-		fail_msg("%s", error.message);
-	size_t count = 0;
-	while (tokens_at(world.tokens, count))
-		count++;
-	assert_int_equal(count, 101);
-	assert_int_equal(store_batch_create(&batch), STATUS_OK);
-	for (int i = 0; i < LIMIT_TOKENS; i++)
-		put_ended(batch, i, NULL, now_ms + DAY_MS);
-	assert_int_equal(store_commit_wait(world.store, &batch, &error), STATUS_OK);
+	put_many(&world, 0, 1, NULL, now_ms + DAY_MS); // lives, and so stays, with children that ended
+	for (int i = 1; i < LIMIT_TOKENS; i++)
+		if (i % 1000 == 1)
+			put_many(&world, i, i + 999, i % 2000 == 1 ? "0000000000" : NULL,
+				 now_ms - 60000 - LIMIT_TOKENS + i);
 	reopen(&world);
+	assert_int_equal(count_tokens(&world), LIMIT_TOKENS_ENDED + 1);
 	const struct token_create_params params = {.name = "x", .scopes = SCOPE_OBSERVE};
-	assert_int_equal(tokens_make(world.tokens, &params, text, was_made, NULL, &error), STATUS_LIMIT_EXCEEDED);
+	make(&world, &params, text);
+	reopen(&world); // on disk, too
+	assert_int_equal(count_tokens(&world), LIMIT_TOKENS_ENDED + 2);
+	close_world(&world);
+}
+
+// Made and revoked again and again, more often than there are places: it goes on, and memory and the disk are bounded.
+static void made_and_revoked_without_end(void **state)
+{
+	enum { ROUNDS = LIMIT_TOKENS_ENDED + 600 };
+	struct world world;
+	char text[TOKEN_TEXT_BYTES];
+	struct error error = {.status = STATUS_OK};
+	open_world(&world, *state);
+	const struct token_create_params params = {.name = "x", .scopes = SCOPE_OBSERVE};
+	struct token *first = make(&world, &params, text), *child = NULL;
+	struct token_create_params of_first = params;
+	of_first.parent = first;
+	for (int i = 0; i < ROUNDS; i += 200) {
+		struct token *made[200];
+		const int before = seen.made, ended = seen.revoked;
+		for (int j = 0; j < 200; j++)
+			assert_int_equal(tokens_make(world.tokens, j % 2 ? &params : &of_first, text, was_made,
+						     &made[j], &error),
+					 STATUS_OK);
+		support_run_until(world.support->loop, &seen.made, before + 200);
+		for (int j = 0; j < 200; j++)
+			assert_int_equal(revoke_token(world.tokens, made[j]->token_id, NULL, was_revoked, NULL, &error),
+					 STATUS_OK);
+		support_run_until(world.support->loop, &seen.revoked, ended + 200);
+	}
+	assert_true(count_tokens(&world) < LIMIT_TOKENS_ENDED + 300);
+	child = make(&world, &of_first, text);
+	assert_ptr_equal(child->parent, first);
+	reopen(&world);
+	assert_true(count_tokens(&world) < LIMIT_TOKENS_ENDED + 300);
+	close_world(&world);
+}
+
+static void expect_full(struct world *world, struct token *parent, const char *message)
+{
+	char text[TOKEN_TEXT_BYTES];
+	struct error error = {.status = STATUS_OK};
+	const struct token_create_params params = {.name = "x", .scopes = SCOPE_OBSERVE, .parent = parent};
+	assert_int_equal(tokens_make(world->tokens, &params, text, was_made, NULL, &error), STATUS_LIMIT_EXCEEDED);
+	assert_non_null(strstr(error.message, message));
 	assert_true(error.hint[0] != 0);
+}
+
+static struct token *token_of(const struct world *world, const char *id)
+{
+	for (size_t i = 0; tokens_at(world->tokens, i); i++)
+		if (!strcmp(tokens_at(world->tokens, i)->token_id, id))
+			return (struct token *)tokens_at(world->tokens, i);
+	return NULL;
+}
+
+// Who may make tokens takes no more than a share, those made with these included; the owner always has places.
+static void a_token_takes_no_more_than_its_share(void **state)
+{
+	struct world world;
+	char text[TOKEN_TEXT_BYTES];
+	const int64_t end_ms = clock_wall_ms() + DAY_MS;
+	open_world(&world, *state);
+	put_many(&world, 0, 3, NULL, end_ms);                  // three of the owner's
+	put_many(&world, 3, 4, "0000000000", end_ms);          // one made with the first
+	put_many(&world, 10, 10 + 2500, "0000000003", end_ms); // and 2,500 with that one: a quarter of all
+	reopen(&world);
+	expect_full(&world, token_of(&world, "0000000003"), "the token that asks has its share");
+	const struct token_create_params of_first = {
+		.name = "x", .scopes = SCOPE_OBSERVE, .parent = token_of(&world, "0000000000")};
+	make(&world, &of_first, text); // the one before has half of all
+	put_many(&world, 3000, 3000 + 2500, "0000000000", end_ms);
+	reopen(&world);
+	expect_full(&world, token_of(&world, "0000000000"), "the token that asks has its share");
+	expect_full(&world, token_of(&world, "0000003000"), "that the one that asks was made with has its share");
+	put_many(&world, 6000, 6000 + 4900, "0000000001", end_ms);
+	reopen(&world);
+	expect_full(&world, token_of(&world, "0000000002"), "neither revoked nor expired");
+	const struct token_create_params of_owner = {.name = "x", .scopes = SCOPE_OBSERVE};
+	make(&world, &of_owner, text);
+	put_many(&world, 11000, 11000 + 105, NULL, end_ms);
+	reopen(&world);
+	expect_full(&world, NULL, "neither revoked nor expired");
 	close_world(&world);
 }
 
@@ -643,7 +728,9 @@ int main(void)
 		cmocka_unit_test(calls_are_counted),
 		TEST(use_is_noted_once_a_minute),
 		TEST(the_admin_file_is_kept_while_it_is_good),
-		TEST(tokens_are_bounded),
+		TEST(what_ended_takes_no_place),
+		TEST(made_and_revoked_without_end),
+		TEST(a_token_takes_no_more_than_its_share),
 	};
 #undef TEST
 	return cmocka_run_group_tests(tests, NULL, NULL);

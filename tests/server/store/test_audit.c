@@ -192,21 +192,77 @@ static void a_segment_ends_when_it_is_told_to(void **state)
 	audit_close(&test);
 }
 
-// After it was pruned an archive has no entry, and the log still holds.
+// Pruned, once each, and the log tells it: an archive keeps those entries alone that tell of prunings before.
+static void expect_pruned(struct audit_case *test, unsigned segments)
+{
+	struct audit_check check;
+	wait_until(test, "SELECT count(*) FROM audit_segments WHERE pruned_ms != 0", segments);
+	wait_until(test, "SELECT count(*) FROM audit_segments WHERE archive = ''", 1);
+	wait_until(test, "SELECT count(*) FROM audit WHERE seq < (SELECT max(first) FROM audit_segments)", 0);
+	assert_int_equal(audit_count_files(test->support, "*.exoaudit"), segments);
+	assert_int_equal(audit_count_files(test->support, "unfinished-*"), 0);
+	const struct journal_report *report = audit_check(&check, test->support->directory, NULL, NULL);
+	assert_non_null(report);
+	audit_print(report);
+	assert_int_equal(journal_verdict_of(report), JOURNAL_HOLDS);
+	assert_int_equal(report->bare, 0);
+	uint64_t old = (uint64_t)read_number(test->support, "SELECT max(first) FROM audit_segments");
+	print_message("%" PRIu64 " of %" PRIu64 " entries by their hashes\n", report->pruned, report->entries);
+	assert_in_range(report->pruned, old - segments, old);
+	journal_verifier_destroy(&check.verifier);
+}
+
 static void old_archives_keep_only_hashes(void **state)
 {
 	struct audit_case test = {.params = {.audit_segment_entries = 300, .audit_keep_days = -1}};
-	struct audit_check check;
+	char command[SUPPORT_PATH_BYTES + 128];
 	audit_open(&test, state);
-	audit_fill_slowly(&test, 0, 1000, 100);
-	wait_until(&test, "SELECT count(*) FROM audit_segments WHERE pruned_ms != 0", 3);
-	expect_rotated(&test, 1003, 4);
+	for (uint64_t segment = 0; segment < 3; segment++) { // each tells in its own of the one before
+		audit_fill_slowly(&test, segment * 350, 350, 50);
+		expect_pruned(&test, (unsigned)segment + 1);
+	}
+	assert_int_equal(test.wrong, 0);
+	audit_close(&test);
+	audit_open(&test, state);
+	expect_pruned(&test, 3);
+	audit_close(&test);
+	// The archive that keeps the entry which tells of the first one's pruning is needed for it.
+	struct audit_check check;
+	snprintf(command, sizeof command, "rm \"$(ls '%s'/audit/audit-[1-9]*.exoaudit | head -1)\"",
+		 test.support->directory);
+	assert_int_equal(system(command), 0);
 	const struct journal_report *report = audit_check(&check, test.support->directory, NULL, NULL);
 	assert_non_null(report);
-	print_message("%" PRIu64 " of %" PRIu64 " entries by their hashes\n", report->pruned, report->entries);
-	assert_int_equal(report->pruned, read_number(test.support, "SELECT max(first) FROM audit_segments"));
+	assert_int_equal(journal_verdict_of(report), JOURNAL_ARCHIVE_MISSING);
+	assert_int_equal(report->finding_count, 2);
+	assert_int_equal(report->findings[0].seq, 0);
 	journal_verifier_destroy(&check.verifier);
+}
+
+// An archive that was changed stays as it is, so that it is found; those behind it are pruned.
+static void a_changed_archive_is_not_pruned(void **state)
+{
+	struct audit_case test = {.params = {.audit_segment_entries = 100}};
+	char command[SUPPORT_PATH_BYTES + 256];
+	audit_open(&test, state);
+	audit_fill_slowly(&test, 0, 320, 20);
+	wait_until(&test, "SELECT count(*) FROM audit WHERE seq < (SELECT max(first) FROM audit_segments)", 0);
 	audit_close(&test);
+	snprintf(command, sizeof command,
+		 "cd '%s'/audit && printf X | dd of=\"$(ls audit-0-*)\" bs=1 seek=2000 conv=notrunc 2>/dev/null",
+		 test.support->directory);
+	assert_int_equal(system(command), 0);
+	test.params.audit_keep_days = -1;
+	audit_open(&test, state);
+	wait_until(&test, "SELECT count(*) FROM audit_segments WHERE pruned_ms != 0", 2);
+	assert_int_equal(read_number(test.support, "SELECT pruned_ms FROM audit_segments WHERE number = 0"), 0);
+	audit_close(&test);
+	struct audit_check check;
+	const struct journal_report *report = audit_check(&check, test.support->directory, NULL, NULL);
+	assert_non_null(report);
+	assert_int_equal(journal_verdict_of(report), JOURNAL_MODIFIED);
+	assert_int_equal(report->bare, 0);
+	journal_verifier_destroy(&check.verifier);
 }
 
 // ---- proofs ----
@@ -395,8 +451,8 @@ static void verification_answers_beside_the_work(void **state)
 	struct audit_case test = {.params.audit_segment_entries = 300};
 	audit_open(&test, state);
 	audit_fill_slowly(&test, 0, 700, 50);
-	assert_int_equal(store_verify_audit(test.store, audit_answered, &test), STATUS_OK);
-	assert_int_equal(store_verify_audit(test.store, audit_answered, &test), STATUS_CONFLICT);
+	assert_int_equal(store_verify_audit(test.store, NULL, 0, audit_answered, &test), STATUS_OK);
+	assert_int_equal(store_verify_audit(test.store, NULL, 0, audit_answered, &test), STATUS_CONFLICT);
 	audit_fill(&test, 700, 500, 1);
 	support_run_until(test.support->loop, &test.answered, 1);
 	assert_int_equal(test.status, STATUS_OK);
@@ -405,7 +461,8 @@ static void verification_answers_beside_the_work(void **state)
 	assert_int_equal(json_get_integer(test.answer, "finding_count", -1), 0);
 	assert_true(json_get_integer(test.answer, "entries", 0) >= 701);
 	assert_true(strlen(json_get_string(test.answer, "limits", "")) > 20);
-	assert_int_equal(store_verify_audit(test.store, audit_answered, &test), STATUS_OK); // and can be asked again
+	assert_int_equal(store_verify_audit(test.store, NULL, 0, audit_answered, &test),
+			 STATUS_OK); // and can be asked again
 	support_run_until(test.support->loop, &test.answered, 2);
 	assert_int_equal(test.status, STATUS_OK);
 	audit_close(&test);
@@ -457,7 +514,7 @@ static void a_log_that_does_not_fit_its_head_is_refused(void **state)
 		"DROP TRIGGER audit_stays; UPDATE audit SET leaf = (SELECT leaf FROM audit WHERE seq = 3) WHERE seq = "
 		"4",
 		"INSERT INTO audit SELECT 22, at_us, duration_us, count, actor, actor_name, session_id, peer, action, "
-		"target, node_id, device_id, outcome, detail, leaf FROM audit WHERE seq = 3",
+		"target, node_id, device_id, outcome, detail, leaf, bound, bound_before FROM audit WHERE seq = 3",
 	};
 	for (size_t i = 0; i < sizeof attacks / sizeof *attacks; i++) {
 		void *own = NULL;
@@ -474,8 +531,20 @@ static void a_log_that_does_not_fit_its_head_is_refused(void **state)
 	(void)state;
 }
 
-// Entries whose head is gone, but whole, are signed by the next start.
-static void a_tail_is_signed_at_the_start(void **state)
+// ---- entries behind the newest head, which no commit leaves ----
+
+static void expect_tail_refused(struct audit_case *test, const char *accepted, const char *range)
+{
+	struct error error = {.status = STATUS_OK};
+	test->params.accept_unsigned = accepted;
+	assert_int_equal(audit_try_open(test, &error), STATUS_UNAVAILABLE);
+	if (!strstr(error.message, range) || !strstr(error.hint, "--accept-unsigned"))
+		fail_msg("%s; %s", error.message, error.hint);
+}
+
+// The whole entries of 20 to 319 lose their head: refused at the start, whatever else was accepted, until the owner
+// accepts exactly these; then the log tells that.
+static void a_tail_is_refused_until_it_is_accepted(void **state)
 {
 	struct audit_case test = {.failed = 0};
 	struct audit_check check;
@@ -497,15 +566,56 @@ static void a_tail_is_signed_at_the_start(void **state)
 	assert_int_equal(sqlite3_step(row), SQLITE_DONE);
 	sqlite3_finalize(row);
 	sqlite3_close(db);
+	static const char *const wrong[] = {NULL, "", "20-318", "19-319", "20-320", "020-319"};
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+		expect_tail_refused(&test, wrong[i], "20-319");
 	const struct journal_report *report = audit_check(&check, test.support->directory, NULL, NULL);
 	assert_non_null(report);
 	assert_int_equal(journal_verdict_of(report), JOURNAL_UNSIGNED_TAIL);
 	journal_verifier_destroy(&check.verifier);
+	test.params.accept_unsigned = "20-319";
 	audit_open(&test, state);
-	audit_expect_whole(test.support->directory, 320);
+	audit_expect_whole(test.support->directory, 321);
+	assert_int_equal(read_number(test.support, "SELECT seq FROM audit WHERE action = 'audit.accept' AND actor = "
+						   "'server' AND target = 'entries 20-319'"),
+			 320);
 	audit_fill(&test, 320, 5, 1);
-	audit_expect_whole(test.support->directory, 325);
 	audit_close(&test);
+	audit_open(&test, state); // the same once more accepts nothing
+	audit_expect_whole(test.support->directory, 326);
+	audit_close(&test);
+}
+
+// Rows that somebody wrote, with right hashes or without: each is refused, and one that is no entry cannot be accepted.
+static void a_written_row_is_refused(void **state)
+{
+	static const struct {
+		const char *sql, *range;
+	} cases[] = {
+		{"INSERT INTO audit SELECT 20, at_us, duration_us, count, actor, actor_name, session_id, peer, action, "
+		 "target, node_id, device_id, outcome, detail, leaf, bound, bound_before FROM audit WHERE seq = 19",
+		 "20-20"},
+		{"INSERT INTO audit SELECT 25, at_us, duration_us, count, actor, actor_name, session_id, peer, action, "
+		 "target, node_id, device_id, outcome, detail, leaf, bound, bound_before FROM audit WHERE seq = 19",
+		 "25-25"},
+	};
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		void *own = NULL;
+		struct audit_case test = {.failed = 0};
+		struct error error = {.status = STATUS_OK};
+		assert_int_equal(support_setup(&own), 0);
+		audit_open(&test, &own);
+		audit_fill(&test, 0, 20, 1);
+		audit_close(&test);
+		run_sql(test.support, cases[i].sql);
+		expect_tail_refused(&test, NULL, cases[i].range);
+		test.params.accept_unsigned = cases[i].range;
+		assert_int_equal(audit_try_open(&test, &error), STATUS_UNAVAILABLE);
+		assert_non_null(strstr(error.message, "not whole"));
+		assert_int_equal(read_number(test.support, "SELECT max(size) FROM audit_checkpoints"), 20);
+		assert_int_equal(support_teardown(&own), 0);
+	}
 }
 
 // Heads, rows of leaves and nodes are what proofs are made of: a change of theirs is a finding, too.
@@ -518,9 +628,11 @@ static void hashes_for_proofs_are_verified(void **state)
 		"DELETE FROM audit_leaves WHERE place = 1",
 		"UPDATE audit_segments SET key = (SELECT key FROM audit_segments WHERE number = 1) WHERE number = 0",
 		"INSERT INTO audit SELECT 5, at_us, duration_us, count, actor, actor_name, session_id, peer, action, "
-		"target, node_id, device_id, outcome, detail, leaf FROM audit ORDER BY seq LIMIT 1",
+		"target, node_id, device_id, outcome, detail, leaf, bound, bound_before FROM audit ORDER BY seq LIMIT "
+		"1",
 		"INSERT INTO audit SELECT -5, at_us, duration_us, count, actor, actor_name, session_id, peer, action, "
-		"target, node_id, device_id, outcome, detail, leaf FROM audit ORDER BY seq LIMIT 1",
+		"target, node_id, device_id, outcome, detail, leaf, bound, bound_before FROM audit ORDER BY seq LIMIT "
+		"1",
 	};
 	for (size_t i = 0; i < sizeof attacks / sizeof *attacks; i++) {
 		void *own = NULL;
@@ -549,9 +661,9 @@ static void a_log_that_others_write_to_stops_changes(void **state)
 	struct audit_case test = {.failed = 0};
 	audit_open(&test, state);
 	audit_fill(&test, 0, 10, 1);
-	run_sql(test.support,
-		"INSERT INTO audit SELECT 10, at_us, duration_us, count, actor, actor_name, session_id, "
-		"peer, action, target, node_id, device_id, outcome, detail, leaf FROM audit WHERE seq = 3");
+	run_sql(test.support, "INSERT INTO audit SELECT 10, at_us, duration_us, count, actor, actor_name, session_id, "
+			      "peer, action, target, node_id, device_id, outcome, detail, leaf, bound, bound_before "
+			      "FROM audit WHERE seq = 3");
 	struct store_batch *batch;
 	struct error error = {.status = STATUS_OK};
 	assert_int_equal(store_batch_create(&batch), STATUS_OK);
@@ -605,6 +717,7 @@ int main(void)
 		TEST(segments_end_by_bytes_and_age),
 		TEST(a_segment_ends_when_it_is_told_to),
 		TEST(old_archives_keep_only_hashes),
+		TEST(a_changed_archive_is_not_pruned),
 		TEST(every_size_can_be_proved),
 		TEST(a_cosigned_head_stays),
 		TEST(entries_are_found),
@@ -612,7 +725,8 @@ int main(void)
 		TEST(verification_answers_beside_the_work),
 		TEST(a_key_that_does_not_fit_is_refused),
 		TEST(a_log_that_does_not_fit_its_head_is_refused),
-		TEST(a_tail_is_signed_at_the_start),
+		TEST(a_tail_is_refused_until_it_is_accepted),
+		TEST(a_written_row_is_refused),
 		TEST(hashes_for_proofs_are_verified),
 		TEST(a_log_that_others_write_to_stops_changes),
 		TEST(a_clock_that_went_back_is_said),

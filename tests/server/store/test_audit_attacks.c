@@ -82,7 +82,8 @@ static void rehash(struct scene *scene, struct tree *tree)
 	assert_int_equal(
 		sqlite3_prepare_v2(scene->db,
 				   "SELECT seq, at_us, duration_us, count, actor, actor_name, session_id, peer, "
-				   "action, target, node_id, device_id, outcome, detail FROM audit ORDER BY seq",
+				   "action, target, node_id, device_id, outcome, detail, bound, bound_before FROM "
+				   "audit ORDER BY seq",
 				   -1, &rows, NULL),
 		SQLITE_OK);
 	assert_int_equal(sqlite3_prepare_v2(scene->db, "UPDATE audit SET leaf = ?2 WHERE seq = ?1", -1, &put, NULL),
@@ -96,6 +97,8 @@ static void rehash(struct scene *scene, struct tree *tree)
 #define X(name) entry.name = (const char *)sqlite3_column_text(rows, column++);
 		ENTRY_TEXT_LIST(X)
 #undef X
+		entry.bound = (const char *)sqlite3_column_text(rows, column);
+		entry.bound_before = (uint64_t)sqlite3_column_int64(rows, column + 1);
 		buffer_clear(&bytes);
 		assert_int_equal(entry_encode(&entry, &bytes), STATUS_OK);
 		tree_hash_leaf(bytes.data, bytes.length, &leaf);
@@ -240,11 +243,11 @@ static void older_under_newer_key(struct scene *scene)
 	struct archive_name *names;
 	size_t count;
 	struct tree tree;
-	sql(scene,
-	    "INSERT INTO audit SELECT seq - (SELECT max(first) FROM audit_segments) + (SELECT first FROM "
-	    "audit_segments WHERE number = (SELECT max(number) - 1 FROM audit_segments)), at_us, duration_us, "
-	    "count, actor, actor_name, session_id, peer, action, target, node_id, device_id, outcome, detail, leaf "
-	    "FROM audit WHERE 0");
+	sql(scene, "INSERT INTO audit SELECT seq - (SELECT max(first) FROM audit_segments) + (SELECT first FROM "
+		   "audit_segments WHERE number = (SELECT max(number) - 1 FROM audit_segments)), at_us, duration_us, "
+		   "count, actor, actor_name, session_id, peer, action, target, node_id, device_id, outcome, detail, "
+		   "bound, bound_before, leaf "
+		   "FROM audit WHERE 0");
 	assert_int_equal(
 		archive_list((snprintf(path, sizeof path, "%s/audit", scene->directory), path), &names, &count, NULL),
 		STATUS_OK);
@@ -253,7 +256,7 @@ static void older_under_newer_key(struct scene *scene)
 		sql(scene,
 		    "INSERT INTO audit SELECT %" PRIu64 ", at_us, duration_us, count, 'token:innocent', actor_name, "
 		    "session_id, peer, action, target, node_id, "
-		    "device_id, outcome, detail, leaf FROM audit WHERE seq = %" PRIu64,
+		    "device_id, outcome, detail, leaf, bound, bound_before FROM audit WHERE seq = %" PRIu64,
 		    seq, scene->size - 1);
 	sql(scene, "UPDATE audit_segments SET archive = '' WHERE first = %" PRIu64, last->first);
 	shell("rm '%s'", last->path);
@@ -291,6 +294,69 @@ static void drop_archive(struct scene *scene)
 	shell("rm \"$(ls '%s'/audit/*.exoaudit | head -1)\"", scene->directory);
 }
 
+// The first archive is written anew with the hashes of its entries alone, and everything else of it as it is.
+static void copy_leaf(void *context, const struct journal_entry *entry)
+{
+	struct archive_writer *writer = context;
+	struct buffer bytes;
+	struct tree_hash leaf;
+	struct error error = {.status = STATUS_OK};
+	buffer_init(&bytes, ENTRY_BYTES);
+	assert_int_equal(entry_encode(entry, &bytes), STATUS_OK);
+	tree_hash_leaf(bytes.data, bytes.length, &leaf);
+	assert_int_equal(archive_write_leaf(writer, &leaf, &error), STATUS_OK);
+	buffer_finish(&bytes);
+}
+
+static void empty_archive(struct scene *scene)
+{
+	char path[256];
+	sqlite3_stmt *row;
+	struct archive_name *names;
+	struct archive_writer *writer = NULL;
+	struct journal_verifier *verifier = NULL;
+	struct journal_segment segment = {.number = 0};
+	struct tree before = {.size = 0};
+	struct error error = {.status = STATUS_OK};
+	size_t count;
+	snprintf(path, sizeof path, "%s/audit", scene->directory);
+	assert_int_equal(archive_list(path, &names, &count, &error), STATUS_OK);
+	assert_int_equal(
+		sqlite3_prepare_v2(scene->db,
+				   "SELECT key, (SELECT note FROM audit_checkpoints WHERE size = (SELECT first "
+				   "FROM audit_segments WHERE number = 1)) FROM audit_segments WHERE number = 0",
+				   -1, &row, NULL),
+		SQLITE_OK);
+	assert_int_equal(sqlite3_step(row), SQLITE_ROW);
+	assert_int_equal(note_key_parse(&segment.key, (const char *)sqlite3_column_text(row, 0)), STATUS_OK);
+	assert_int_equal(archive_writer_create(&writer,
+					       &(struct archive_writer_params){
+						       .directory = path, .segment = &segment, .before = &before},
+					       &error),
+			 STATUS_OK);
+	assert_int_equal(journal_verifier_create(&verifier, NULL, NULL), STATUS_OK);
+	assert_int_equal(archive_verify(names[0].path, verifier, copy_leaf, writer, &error), STATUS_OK);
+	assert_int_equal(archive_write_checkpoint(writer, (const char *)sqlite3_column_text(row, 1), &error),
+			 STATUS_OK);
+	assert_int_equal(archive_writer_finish(&writer, NULL, 0, &error), STATUS_OK);
+	sqlite3_finalize(row);
+	journal_verifier_destroy(&verifier);
+	free(names);
+}
+
+// An entry behind the newest head, with all that a row of the server's own has, and the right hash.
+static void append_row(struct scene *scene)
+{
+	struct tree tree;
+	sql(scene,
+	    "INSERT INTO audit SELECT %" PRIu64 ", at_us, duration_us, count, 'owner:0', actor_name, session_id, peer, "
+	    "'token.create', 'forged', node_id, device_id, 'ok', detail, leaf, bound, bound_before FROM audit WHERE "
+	    "seq = %" PRIu64,
+	    scene->size, scene->size - 1);
+	rehash(scene, &tree);
+	assert_int_equal(tree.size, scene->size + 1);
+}
+
 static void insert(struct scene *scene)
 {
 	const uint64_t at = scene->size - 14;
@@ -299,7 +365,8 @@ static void insert(struct scene *scene)
 	sql(scene,
 	    "INSERT INTO audit SELECT %" PRIu64
 	    ", at_us, duration_us, count, 'token:innocent', actor_name, session_id, "
-	    "peer, action, target, node_id, device_id, outcome, detail, leaf FROM audit WHERE seq = %" PRIu64,
+	    "peer, action, target, node_id, device_id, outcome, detail, leaf, bound, bound_before FROM audit WHERE seq "
+	    "= %" PRIu64,
 	    at, at - 1);
 }
 
@@ -333,6 +400,9 @@ static const struct attack {
 	{"an old backup that went on differently", fork_log, false, 0, 12},
 	{"an older segment rewritten and signed with a newer key", older_under_newer_key, false, 10, 10},
 	{"an archive is dropped", drop_archive, false, 15, 15},
+	{"an archive's entries are removed, their hashes left", empty_archive, false, 10, 10},
+	{"an entry is put behind the newest head", append_row, false, 16, 16},
+	{"the same, recomputed and signed", append_row, true, 0, 0},
 	{"all heads are deleted", drop_checkpoints, false, 13, 13},
 	{"the newest head is deleted", drop_newest_checkpoint, false, 13, 13},
 };
@@ -375,6 +445,20 @@ static int verdict(struct scene *scene, const char *pin, const struct note_key *
 	return found;
 }
 
+// A server neither starts on it nor signs it.
+static void expect_no_start(struct scene *scene)
+{
+	struct support support = {.loop = NULL};
+	struct audit_case test = {.support = &support};
+	struct error error = {.status = STATUS_OK};
+	snprintf(support.directory, sizeof support.directory, "%s", scene->directory);
+	assert_int_equal(net_loop_create(&support.loop, &error), STATUS_OK);
+	assert_int_equal(audit_try_open(&test, &error), STATUS_UNAVAILABLE);
+	print_message("a start says: %s; %s\n", error.message, error.hint);
+	net_loop_destroy(&support.loop);
+	assert_int_equal(verdict(scene, NULL, NULL), JOURNAL_UNSIGNED_TAIL);
+}
+
 static void every_attack_is_found_with_a_witness(void **state)
 {
 	struct support *support = *state;
@@ -399,12 +483,16 @@ static void every_attack_is_found_with_a_witness(void **state)
 		char alone[16];
 		snprintf(alone, sizeof alone, "%d", without);
 		if (table)
-			print_message("| %s | %s | %d |\n", attack->name, without ? alone : "not found", with);
+			print_message(with ? "| %s | %s | %d |\n" : "| %s | %s | not found |\n", attack->name,
+				      without ? alone : "not found", with);
 		else
 			print_message("%s: %d alone, %d with a witness\n", attack->name, without, with);
 		if (attack->act == replace_log) // its first key gives it away, to whoever kept the true one
 			assert_int_equal(verdict(&scene, NULL, &scene.first_key), JOURNAL_WRONG_KEY);
-		wrong += without != attack->without || with != attack->with || !with;
+		// What the key signs behind the head that was seen is the log's own, for all that anybody can tell.
+		wrong += without != attack->without || with != attack->with || (!with && attack->act != append_row);
+		if (attack->act == append_row && !attack->sign)
+			expect_no_start(&scene);
 	}
 	shell("rm -rf '%s' '%s'", whole, scene.old);
 	assert_int_equal(wrong, 0);

@@ -67,10 +67,12 @@ static void run_load(const char *directory, int cycle, int pipe)
 	struct load load = {.cycle = cycle, .pipe = pipe};
 	struct sent sent[IN_FLIGHT];
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (net_loop_create(&loop, &error) ||
-	    store_create(&load.store,
-			 &(struct store_params){.loop = loop, .directory = directory, .audit_segment_entries = SEGMENT},
-			 &error)) {
+	if (net_loop_create(&loop, &error) || store_create(&load.store,
+							   &(struct store_params){.loop = loop,
+										  .directory = directory,
+										  .audit_segment_entries = SEGMENT,
+										  .audit_keep_days = -1},
+							   &error)) {
 		fprintf(stderr, "%s\n", error.message);
 		_exit(4);
 	}
@@ -140,7 +142,7 @@ static void look_after(const char *directory, int cycle, unsigned count, const s
 			break;
 		assert_int_equal(net_loop_create(&loop, &error), STATUS_OK);
 		const struct store_params params = {
-			.loop = loop, .directory = directory, .audit_segment_entries = SEGMENT};
+			.loop = loop, .directory = directory, .audit_segment_entries = SEGMENT, .audit_keep_days = -1};
 		if (store_create(&store, &params, &error))
 			fail_msg("cycle %d: %s", cycle, error.message);
 		for (unsigned number = 0; number < count; number++) {

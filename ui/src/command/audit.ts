@@ -1,8 +1,9 @@
 /* What an admin can do with the audit log: read, check, take a copy; and whether it is the one that was here before. */
-import type { AuditEntry, AuditReport, Methods } from "../lib/api.gen";
+import type { AuditEntry, AuditGap, AuditReport, Methods } from "../lib/api.gen";
 import { canHash, continues } from "../lib/merkle";
 import { readPin, writePin } from "../lib/prefs";
 import type { Server } from "../net/socket";
+import { CSV_HEAD, csvLine } from "../state/audit";
 import { type Refusal, tried } from "./tried";
 
 export type AuditFilter = Omit<Methods["audit.list"]["params"], "limit" | "before" | "after">;
@@ -69,34 +70,58 @@ export const isListed = (outcome: AuditPage | Refusal): outcome is AuditPage => 
 export const isReport = (outcome: AuditReport | Refusal): outcome is AuditReport => "verdict" in outcome;
 export const isChain = (outcome: Chain | Refusal): outcome is Chain => "head" in outcome;
 
+/** Asks for pages until one shows something, or nothing is left: archives are looked through for a while at a time.
+ * `told` hears how far back it has come, and answers whether to go on. */
+export async function listOlder(
+  server: Server,
+  params: Methods["audit.list"]["params"],
+  told: (before: number) => boolean = () => true,
+): Promise<AuditPage | Refusal> {
+  const gaps: AuditGap[] = [];
+  for (let asked = params; ; ) {
+    const page = await listAudit(server, asked);
+    if (!isListed(page)) return page;
+    gaps.push(...page.gaps);
+    if (page.entries.length > 0 || page.next === null || !told(page.next)) return { ...page, gaps };
+    asked = { ...asked, before: page.next };
+  }
+}
+
 const EXPORT_PAGE = 1000;
 
-/** All entries that match, oldest first, as lines of JSON. `told` hears how many there are so far, and answers whether
- * to go on. */
+export type ExportForm = "jsonl" | "csv";
+
+/** All entries that match, archived ones too, oldest first, as lines of JSON or CSV. `told` hears how many there are so
+ * far, and answers whether to go on. What cannot be shown is counted in `gaps`. */
 export async function exportAudit(
   server: Server,
   filter: AuditFilter,
+  form: ExportForm,
   told: (entries: number) => boolean,
-): Promise<Blob | Refusal | null> {
+): Promise<{ blob: Blob; gaps: AuditGap[] } | Refusal | null> {
   const parts: string[] = [];
-  let before: number | undefined;
+  const gaps: AuditGap[] = [];
+  let next: number | null = null;
   let entries = 0;
   let stopped = false;
+  const line = form === "csv" ? csvLine : (one: AuditEntry): string => `${JSON.stringify(one)}\n`;
   const refusal = await tried(async () => {
-    for (let more = true; more; ) {
+    do {
       const page: AuditPage = await server.call("audit.list", {
         ...filter,
         limit: EXPORT_PAGE,
-        ...(before === undefined ? {} : { before }),
+        ...(next === null ? {} : { before: next }),
       });
-      parts.push(page.entries.map((one: AuditEntry) => `${JSON.stringify(one)}\n`).reverse().join(""));
+      parts.push(page.entries.map(line).reverse().join(""));
+      gaps.push(...page.gaps);
       entries += page.entries.length;
-      before = page.entries.at(-1)?.seq;
-      more = page.more && page.entries.length > 0;
+      next = page.next;
       stopped = !told(entries);
       if (stopped) return;
-    }
+    } while (next !== null);
   });
   if (refusal) return refusal;
-  return stopped ? null : new Blob(parts.reverse(), { type: "application/jsonl" });
+  if (form === "csv") parts.push(CSV_HEAD);
+  const type = form === "csv" ? "text/csv" : "application/jsonl";
+  return stopped ? null : { blob: new Blob(parts.reverse(), { type }), gaps };
 }

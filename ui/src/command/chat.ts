@@ -1,7 +1,7 @@
 /* One answer of a model, as it is generated: the server's /v1, which other programs use as well. */
 import { readToken } from "../lib/prefs";
 import { EventReader } from "../net/sse";
-import type { Sampling, Turn } from "../state/chat";
+import { type Sampling, type Turn, usualTokens } from "../state/chat";
 import type { Refusal } from "./tried";
 
 export interface Answer {
@@ -29,7 +29,7 @@ function requestOf(ask: Ask): object {
     model: ask.model,
     stream: true,
     stream_options: { include_usage: true },
-    temperature: sampling.temperature,
+    temperature: sampling.temperature, // null counts as absent
     top_p: sampling.topP,
     top_k: sampling.topK,
     min_p: sampling.minP,
@@ -44,7 +44,7 @@ function requestOf(ask: Ask): object {
     ...ask.turns.map((turn) => ({ role: turn.role, content: turn.text })),
   ];
   if (ask.chat) return { ...settings, messages, max_completion_tokens: sampling.maxTokens };
-  return { ...settings, prompt: messages.map((one) => one.content).join(""), max_tokens: sampling.maxTokens };
+  return { ...settings, prompt: messages.map((one) => one.content).join(""), max_tokens: sampling.maxTokens ?? usualTokens(false) };
 }
 
 /** Null once it has ended by itself or was stopped; else what went wrong. */

@@ -14,6 +14,9 @@ export interface Holding {
   readonly allocations: readonly Allocation[];
 }
 
+/** Another's, of whom this login is not told. */
+export const isMasked = ({ session }: Holding): boolean => session.startsWith("other_");
+
 /** A device on which something is held. */
 export interface Lent {
   readonly device: string;

@@ -7,7 +7,7 @@ import { sortedInstances } from "./models";
 import { deviceLabel, memoryTotal, sortedDevices, sortedNodes } from "./select";
 import { type Pair, SERVER, pairState, pairTrouble, pairsOf } from "./topology";
 
-/** A memory that is fuller than this wants attention. */
+/** A memory that is fuller than this needs attention. */
 export const NEARLY_FULL = 0.97;
 
 export interface Attention {
@@ -36,7 +36,7 @@ export const attention = remember((state: State): readonly Attention[] => {
         title: `${record.name} is offline`,
         text:
           `${sentence(record.state_reason)} Its devices keep their last readings. ` +
-          "It comes back by itself once it is running.",
+          "It reconnects by itself once it runs again.",
       });
     else if (record.state === "pending" && waiting.length > EACH) {
       if (record === waiting[0])
@@ -83,7 +83,7 @@ export const attention = remember((state: State): readonly Attention[] => {
         level: how === "failed" ? "error" : "attention",
         since: null,
         title: `${model_name} ${how === "failed" ? "has failed" : "is paused"}`,
-        text: `${sentence(state_reason)}${how === "paused" ? " Its requests wait, and go on by themselves once it has a place." : ""}`,
+        text: `${sentence(state_reason)}${how === "paused" ? " Its requests wait and continue by themselves once it has room." : ""}`,
         href: modelHref(model_id),
         open: "Open the model",
       });
@@ -99,14 +99,14 @@ function ofLinks(state: State): Attention[] {
   const between = ({ a, b }: Pair): string => `from ${name(a)} to ${name(b)}`;
   const worse = pairsOf(state).filter((one) => pairState(one) === "degraded");
   const about = { level: "attention", since: null, href: "#/topology", open: "Open Topology" } as const;
-  const placed = "Models are placed with this in mind.";
+  const placed = "Model placement takes this into account.";
   if (worse.length > EACH)
     return [
       {
         ...about,
         key: "links",
         title: `${worse.length} links are degraded`,
-        text: `The first, ${between(worse[0]!)}: ${pairTrouble(worse[0]!) ?? "it is worse than its kind should be"}. ${placed}`,
+        text: `The first, ${between(worse[0]!)}: ${pairTrouble(worse[0]!) ?? "it is slower than links of its kind should be"}. ${placed}`,
       },
     ];
   return worse.map((pair) => ({
@@ -168,7 +168,7 @@ function ofDevice(state: State, entry: DeviceEntry): Finding | null {
       level: "attention",
       since: null,
       title: `Memory of ${name} is nearly full`,
-      text: "New work that needs more will be refused. Its page shows the processes that hold it.",
+      text: "New work that needs more memory is refused. Its page shows the processes that hold it.",
     };
   return null;
 }

@@ -1,6 +1,6 @@
 /* What views ask of audit entries: which match a filter, and how they are said. Pure. */
 import type { AuditFilter } from "../command/audit";
-import type { AuditEntry } from "../lib/api.gen";
+import type { AuditEntry, AuditGap } from "../lib/api.gen";
 import { fullTime, memory } from "../lib/format";
 
 const texts = (entry: AuditEntry): string =>
@@ -54,3 +54,44 @@ export const detailOf = (entry: AuditEntry): string =>
   Object.entries(entry.detail)
     .flatMap(([name, value]) => (value === null || value === "" ? [] : [said(name, value)]))
     .join(", ");
+
+/** As `exogpu audit export --format csv` writes it. */
+export const CSV_HEAD =
+  "seq,at,duration_ms,count,actor,actor_name,session_id,peer,action,target,node_id,device_id,outcome,detail,bound\n";
+
+/** A spreadsheet takes what begins like a formula for one. */
+const cell = (text: string | null): string => `"${/^[=+\-@\t\r]/.test(text ?? "") ? "'" : ""}${(text ?? "").replaceAll('"', '""')}"`;
+
+export function csvLine(entry: AuditEntry): string {
+  const { seq, at, duration_ms, count, actor, actor_name, session_id, peer, action, target, node_id, device_id, outcome } = entry;
+  const texts = [actor, actor_name, session_id, peer, action, target, node_id, device_id, outcome, JSON.stringify(entry.detail)];
+  const bound = entry.bound.map((one) => `${one.kind} ${one.id} ${one.sha256 ?? "-"}`).join("; ");
+  return `${seq},${at},${(duration_ms ?? 0).toFixed(3)},${count},${[...texts, bound].map(cell).join(",")}\n`;
+}
+
+const GAP_TEXT: Record<AuditGap["reason"], string> = {
+  pruned: "pruned",
+  removed: "kept by hash alone, and no entry was found that says why. Check all of it",
+  missing: "in an archive that is not there. Check all of it",
+  damaged: "not in the archive as the log has it. Check all of it",
+};
+
+/** "Entries 0 to 39 were pruned, as entry 57 tells." */
+export function gapText(gap: AuditGap): string {
+  const one = gap.first === gap.last;
+  const which = one ? `Entry ${gap.first} ` : `Entries ${gap.first} to ${gap.last} `;
+  const verb = gap.reason === "pruned" ? (one ? "was" : "were") : one ? "is" : "are";
+  return `${which}${verb} ${GAP_TEXT[gap.reason]}${gap.told_by === null ? "" : `, as entry ${gap.told_by} tells`}.`;
+}
+
+/** Newest first; what adjoins and has the same reason is one. */
+export function joinGaps(gaps: readonly AuditGap[]): AuditGap[] {
+  const joined: AuditGap[] = [];
+  for (const gap of gaps) {
+    const last = joined.at(-1);
+    if (last && last.first === gap.last + 1 && last.reason === gap.reason && last.told_by === gap.told_by)
+      joined[joined.length - 1] = { ...last, first: gap.first };
+    else joined.push(gap);
+  }
+  return joined;
+}

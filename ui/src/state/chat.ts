@@ -1,4 +1,5 @@
 /* Conversations of the playground: kept in this browser and nowhere else. Pure, but for reading and writing storage. */
+import type { SamplingUsed } from "../lib/api.gen";
 
 export interface Figures {
   /** From the question to the first piece, ms. */
@@ -25,32 +26,55 @@ export interface Conversation {
   readonly turns: readonly Turn[];
 }
 
+/** What a person asks for; null: what the server uses where a request does not say. */
 export interface Sampling {
-  readonly temperature: number;
-  readonly topP: number;
-  readonly topK: number;
-  readonly minP: number;
-  readonly repetition: number;
+  readonly temperature: number | null;
+  readonly topP: number | null;
+  readonly topK: number | null;
+  readonly minP: number | null;
+  readonly repetition: number | null;
   readonly presence: number;
   readonly frequency: number;
-  readonly maxTokens: number;
+  readonly maxTokens: number | null;
   /** An answer ends before the first of these. */
   readonly stops: readonly string[];
   readonly seed: number | null;
 }
 
 export const usualSampling: Sampling = {
-  temperature: 0.7,
-  topP: 0.95,
-  topK: 0,
-  minP: 0.05,
-  repetition: 1,
+  temperature: null,
+  topP: null,
+  topK: null,
+  minP: null,
+  repetition: null,
   presence: 0,
   frequency: 0,
-  maxTokens: 1024,
+  maxTokens: null,
   stops: [],
   seed: null,
 };
+
+/** What is generated where nobody says how much: the server's number of a chat; of a text that only goes on the page's. */
+export const usualTokens = (chat: boolean): number => (chat ? 4096 : 256);
+
+/** Who recommends the values that a person leaves empty, in one sentence. */
+export function sourceOf(used: SamplingUsed): string {
+  const names: Record<keyof SamplingUsed, string> = {
+    temperature: "temperature",
+    top_k: "top k",
+    top_p: "top p",
+    min_p: "min p",
+    repetition_penalty: "repetition",
+  };
+  const keys = Object.keys(names) as (keyof SamplingUsed)[];
+  const by = (from: string): string => keys.filter((key) => used[key].from === from).map((key) => names[key]).join(", ");
+  const parts = [
+    by("model") && `${by("model")} by the model's authors`,
+    by("instance") && `${by("instance")} as it was loaded with`,
+    by("default") && (keys.every((key) => used[key].from === "default") ? "all by default" : "the others by default"),
+  ].filter(Boolean);
+  return `A field left empty has the value shown in grey: ${parts.join("; ")}.`;
+}
 
 /** The server takes so many. */
 const MOST_STOPS = 16;

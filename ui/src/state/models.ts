@@ -32,15 +32,15 @@ export function notLoaded(state: State): Model[] {
   return sortedModels(state.models).filter((one) => one.state === "ready" && !ready.has(one.model_id));
 }
 
-/** "1.1 B", "360 M": numbers of weights. */
+/** "1.1 B", "360 M": numbers of parameters. */
 export function parameters(n: number): string {
   if (n >= 1e9) return `${figure(n / 1e9, n < 1e11 ? 1 : 0)} B`;
   return n >= 1e6 ? `${figure(n / 1e6)} M` : figure(n);
 }
 
-/** "llama, 1.1 B weights, Q4_0" */
+/** "llama, 1.1 B parameters, Q4_0" */
 export const describeModel = (of: ModelArchitecture): string =>
-  `${of.family}, ${parameters(of.parameters)} weights, ${of.format}`;
+  `${of.family}, ${parameters(of.parameters)} parameters, ${of.format}`;
 
 /** The share that is done, 0 to 100; null while nothing is known. */
 export function shareDone(done: number, total: number | null): number | null {

@@ -3,6 +3,8 @@
  * Actions come from the socket file alone. An event of another epoch or one that was already applied changes nothing:
  * replays after a reconnect may overlap with what is known. */
 import type {
+  Alert,
+  AlertEvent,
   AuditEntry,
   Change,
   Device,
@@ -39,7 +41,7 @@ export type ServerEvent = { epoch: string; seq: number; at: string } & (
   | { topic: "placement"; data: PlacementEvent }
   | { topic: "topology"; data: TopologyEvent }
   | { topic: "log"; data: LogEvent }
-  | { topic: "alerts"; data: unknown }
+  | { topic: "alerts"; data: AlertEvent }
 );
 
 export function reduce(state: State, action: Action): State {
@@ -88,12 +90,14 @@ function applySnapshot(state: State, snapshot: Snapshot): State {
       epoch: snapshot.epoch,
       seq: snapshot.seq,
       loaded: true,
+      discovering: snapshot.discovering,
       nodes,
       devices,
       allocations: Object.fromEntries(snapshot.allocations.map((one) => [one.allocation_id, one])),
       models: Object.fromEntries(snapshot.models.map((one) => [one.model_id, one])),
       instances: Object.fromEntries(snapshot.instances.map((one) => [one.instance_id, one])),
       links: Object.fromEntries(snapshot.links.map((one) => [linkKey(one.from_node_id, one.to_node_id), one])),
+      alerts: Object.fromEntries(snapshot.alerts.map((one) => [one.alert_id, one])),
       recent: snapshot.recent,
     },
     snapshot.telemetry,
@@ -117,8 +121,14 @@ function applyEvent(state: State, event: ServerEvent, now: number): State {
     case "log":
       return { ...next, log: [{ ...event.data, seq: event.seq, at: event.at }, ...next.log].slice(0, LOG_MAX) };
     case "alerts":
-      return next;
+      return { ...next, alerts: putAlert(next.alerts, event.data.alert) };
   }
+}
+
+/** One that is cleared does not stand any more. */
+function putAlert(alerts: State["alerts"], alert: Alert): State["alerts"] {
+  const others = Object.entries(alerts).filter(([id]) => id !== alert.alert_id);
+  return Object.fromEntries(alert.cleared_at === null ? [...others, [alert.alert_id, alert]] : others);
 }
 
 const CLOCK_MS = 60_000;
@@ -143,6 +153,7 @@ function applyInventory(before: State, data: InventoryEvent): State {
   const state = gone ? withoutNode(before, change.node_id) : before;
   return {
     ...state,
+    discovering: data.discovering,
     nodes: data.node && !gone ? putNode(state.nodes, data.node) : state.nodes,
     devices: data.device ? putDevice(state.devices, data.device) : state.devices,
     allocations: putAllocations(state.allocations, data),

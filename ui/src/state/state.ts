@@ -1,5 +1,6 @@
 /* What the dashboard knows: the shape of it, and how it begins. Immutable; reduce.ts makes the next one. */
 import type {
+  Alert,
   Allocation,
   AuditEntry,
   Change,
@@ -61,6 +62,8 @@ export interface State {
   readonly seq: number;
   /** False until the first snapshot came. */
   readonly loaded: boolean;
+  /** The devices of the server's own machine are still being looked for. */
+  readonly discovering: boolean;
   readonly nodes: Readonly<Record<string, NodeEntry>>;
   readonly devices: Readonly<Record<string, DeviceEntry>>;
   /** What sessions hold, by id; without labels. */
@@ -70,6 +73,8 @@ export interface State {
   readonly instances: Readonly<Record<string, Instance>>;
   /** Directions of links, by linkKey(). */
   readonly links: Readonly<Record<string, Link>>;
+  /** What somebody should look at, by id; those that stand. */
+  readonly alerts: Readonly<Record<string, Alert>>;
   /** Who is heard on the networks; null until somebody was asked or told. */
   readonly heard: readonly Heard[] | null;
   /** The last inventory changes, newest first. */
@@ -97,12 +102,14 @@ export const initialState: State = {
   epoch: null,
   seq: 0,
   loaded: false,
+  discovering: false,
   nodes: {},
   devices: {},
   allocations: {},
   models: {},
   instances: {},
   links: {},
+  alerts: {},
   heard: null,
   recent: [],
   audit: [],

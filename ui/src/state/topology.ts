@@ -154,7 +154,7 @@ const classWords: Record<LinkClass, string> = {
   ethernet: "Ethernet",
   wifi: "Wi-Fi",
   cellular: "cellular",
-  relay: "by way of the server",
+  relay: "through the server",
   loopback: "same machine",
   virtual: "virtual network",
   unknown: "unknown kind",

@@ -59,7 +59,7 @@ function Rail() {
               <span class="count warm">
                 <MarkIcon mark="throttled" />
                 {wanting}
-                <span class="sr"> want attention</span>
+                <span class="sr"> need attention</span>
               </span>
             )}
           </a>

@@ -1,7 +1,7 @@
 /* What one session holds on a device: a line for the sum where it is more than one allocation, and a line each. */
 import { useState } from "preact/hooks";
 import { count, memory } from "../../lib/format";
-import type { Holding } from "../../state/allocations";
+import { isMasked, type Holding } from "../../state/allocations";
 import { Age, Figure } from "../parts";
 import { FreeButton } from "./free";
 import { RevokeButton } from "./revoke";
@@ -21,10 +21,11 @@ export function HoldingRows({
   const [whole, setWhole] = useState(false);
   const { allocations, holder, token, bytes } = holding;
   const several = allocations.length > 1;
+  const named = !isMasked(holding);
   const shown = whole ? allocations : allocations.slice(0, LINES);
   const who = (
     <>
-      <b>{holder}</b> <span class="small faint code">{token ?? "by the Unix socket"}</span>
+      <b>{holder}</b> <span class="small faint code">{token ?? (named ? "by the Unix socket" : "")}</span>
     </>
   );
   const revoke = token !== null && <RevokeButton token={token} holder={holder} why={why} />;

@@ -5,16 +5,18 @@ import {
   type AuditFilter,
   type Chain,
   checkChain,
+  type ExportForm,
   exportAudit,
   isChain,
   isReport,
   verifyAudit,
 } from "../../command/audit";
 import type { Refusal } from "../../command/tried";
-import type { AuditReport } from "../../lib/api.gen";
+import type { AuditGap, AuditReport, AuditWitness } from "../../lib/api.gen";
 import { now } from "../../lib/clock";
 import { age, count, figure, fullTime, sentence, took } from "../../lib/format";
 import { nodeHref } from "../../lib/route";
+import { gapText, joinGaps } from "../../state/audit";
 import { isLive } from "../../state/select";
 import { useApp } from "../app-context";
 import { Age, Fact, MarkIcon, RefusalNote } from "../parts";
@@ -71,11 +73,34 @@ export function ChainPanel({ filter }: { filter: AuditFilter }) {
           </button>
         </span>
       </div>
+      <Conflicts />
       {chain && <Memory chain={chain} />}
       {chain && <Facts chain={chain} />}
       <RefusalNote refusal={refusal ?? fault} />
       {report && <Report report={report} />}
     </section>
+  );
+}
+
+/** Witnesses that hold another log than this one: what stands until it is settled, whoever has seen it before. */
+function Conflicts() {
+  const { state } = useApp();
+  const standing = Object.values(state.value.alerts).filter((one) => one.kind === "audit_forked");
+  return (
+    <>
+      {standing.map((one) => (
+        <div key={one.alert_id} class="chain-broken" role="alert">
+          <MarkIcon mark="offline" />
+          <div>
+            <b>{sentence(one.message)}</b>
+            <p>{sentence(one.hint)}</p>
+            <p>
+              <a href={nodeHref(one.subject.id)}>{one.subject.name}</a> <span class="faint small">since <Age at={one.raised_at} /></span>
+            </p>
+          </div>
+        </div>
+      ))}
+    </>
   );
 }
 
@@ -87,7 +112,7 @@ function Memory({ chain }: { chain: Chain }) {
     case "first":
       return (
         <p class="chain-memory">
-          <MarkIcon mark="info" /> <span>This browser sees this log for the first time, and remembers it from now on.</span>
+          <MarkIcon mark="info" /> <span>This browser sees this log for the first time and compares it from now on.</span>
         </p>
       );
     case "continues":
@@ -95,7 +120,7 @@ function Memory({ chain }: { chain: Chain }) {
         <p class="chain-memory">
           <MarkIcon mark="ok" class="accent" />{" "}
           <span>
-            It continues the log of {count(memory.size, "entry", "entries")} that this browser saw {ago}: proved, not believed.
+            It continues the log of {count(memory.size, "entry", "entries")} that this browser saw {ago}, verified by a proof.
           </span>
         </p>
       );
@@ -104,8 +129,8 @@ function Memory({ chain }: { chain: Chain }) {
         <p class="chain-memory">
           <MarkIcon mark="throttled" class="warm" />{" "}
           <span>
-            This browser cannot compare it with what it saw {ago}: pages over plain HTTP from another machine may not hash.
-            Use https.
+            This browser cannot compare it with what it saw {ago}: a page loaded from another machine over plain HTTP cannot compute
+            hashes. Use https.
           </span>
         </p>
       );
@@ -122,7 +147,7 @@ function Memory({ chain }: { chain: Chain }) {
                   : `The log does not continue the one that this browser saw ${ago}.`}
             </b>
             <p>
-              Somebody has cut it, put an older copy in its place, or written it anew. Keep the data directory as it is, and
+              Somebody has truncated it, restored an older copy or rewritten it. Keep the data directory as it is, and
               compare with what nodes have signed: <code>exogpu audit verify --witness FILE</code>.
             </p>
           </div>
@@ -143,7 +168,7 @@ function Facts({ chain }: { chain: Chain }) {
         <span class="faint small">at {count(head.size, "entry", "entries")}, segment {figure(head.segment)}</span>
       </Fact>
       <Fact name="First key">
-        <span class="code">{head.first_key}</span> <span class="faint small">keep it elsewhere: everything is checked from it</span>
+        <span class="code">{head.first_key}</span> <span class="faint small">keep a copy elsewhere: every check starts from this key</span>
       </Fact>
       <Fact name="Witnesses">
         {head.witnesses.length > 0 ? (
@@ -170,7 +195,7 @@ function Report({ report }: { report: AuditReport }) {
     <div class="audit-report" role="status" aria-label="Result of the check">
       <p class={`verdict ${report.ok ? "ok" : "no"}`}>
         <MarkIcon mark={report.ok ? "ok" : "offline"} />
-        {report.ok ? `All ${figure(report.entries)} entries hold` : `The log does not hold: ${report.verdict.replaceAll("_", " ")}`}
+        {report.ok ? `All ${figure(report.entries)} entries verified` : `The log failed verification: ${report.verdict.replaceAll("_", " ")}`}
         <span class="faint small"> checked in {took(report.took_ms)}</span>
       </p>
       <ul class="findings">
@@ -183,37 +208,75 @@ function Report({ report }: { report: AuditReport }) {
       {report.finding_count > report.findings.length && (
         <p class="small quiet">and {figure(report.finding_count - report.findings.length)} more.</p>
       )}
+      <Asked witnesses={report.witnesses} />
       <p class="small quiet">
         {count(report.segments, "segment")}, {figure(report.signed_entries)} of {figure(report.entries)} entries signed,{" "}
-        {figure(report.witnessed)} remembered by others
+        {figure(report.witnessed)} covered by witnesses
         {report.pruned > 0 && `, of ${figure(report.pruned)} only the hash is kept`}. {sentence(report.limits)}
       </p>
     </div>
   );
 }
 
-/** A copy of what the filter shows, as lines of JSON, put together here. */
+const WITNESS_TEXT: Record<AuditWitness["state"], string> = {
+  agrees: "agrees",
+  conflicts: "holds another log",
+  ahead: "holds more than this log has, which was cut or put back from an older copy",
+  none: "holds no head yet",
+  silent: "did not answer in time",
+  offline: "is offline",
+  unusable: "gave no answer that can be used",
+  unreached: "could not be compared",
+};
+
+/** What those said that keep and sign heads, each by its name. */
+function Asked({ witnesses }: { witnesses: readonly AuditWitness[] }) {
+  if (witnesses.length === 0)
+    return <p class="small quiet">No witness was asked: no node has signed this log since the server started.</p>;
+  return (
+    <ul class="witnesses" aria-label="What witnesses hold">
+      {witnesses.map((one) => (
+        <li key={one.node_id} title={one.reason ?? undefined}>
+          <span class={`verdict ${one.state === "agrees" ? "ok" : one.state === "conflicts" || one.state === "ahead" ? "no" : "wait"}`}>
+            <MarkIcon mark={one.state === "agrees" ? "ok" : one.state === "conflicts" || one.state === "ahead" ? "offline" : "throttled"} />
+            <a href={nodeHref(one.node_id)}>{one.name}</a>
+          </span>
+          <span>{WITNESS_TEXT[one.state]}</span>
+          {one.size !== null && (
+            <span class="faint small">
+              {one.state === "agrees" ? "on the first" : "of"} {count(one.size, "entry", "entries")}
+            </span>
+          )}
+          {one.reason && <span class="faint small">{one.reason}</span>}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+/** A copy of what the filter shows, archived entries too, put together here. */
 function Export({ filter, why }: { filter: AuditFilter; why: string | null }) {
   const { server } = useApp();
   const [entries, setEntries] = useState<number | null>(null);
   const [refusal, setRefusal] = useState<Refusal | null>(null);
+  const [lacks, setLacks] = useState<readonly AuditGap[]>([]);
   const [stop] = useState({ asked: false });
-  const start = async (): Promise<void> => {
+  const start = async (form: ExportForm): Promise<void> => {
     stop.asked = false;
     setEntries(0);
-    const outcome = await exportAudit(server, filter, (so) => {
+    const outcome = await exportAudit(server, filter, form, (so) => {
       setEntries(so);
       return !stop.asked;
     });
     setEntries(null);
-    if (outcome instanceof Blob) {
-      const link = document.createElement("a");
-      link.href = URL.createObjectURL(outcome);
-      link.download = `exogpu-audit-${new Date().toISOString().slice(0, 10)}.jsonl`;
-      link.click();
-      setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
-      setRefusal(null);
-    } else setRefusal(outcome);
+    if (outcome === null || !("blob" in outcome)) return setRefusal(outcome);
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(outcome.blob);
+    link.download = `exogpu-audit-${new Date().toISOString().slice(0, 10)}.${form}`;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+    setRefusal(null);
+    setLacks(joinGaps(outcome.gaps));
   };
   if (entries !== null)
     return (
@@ -221,18 +284,27 @@ function Export({ filter, why }: { filter: AuditFilter; why: string | null }) {
         {count(entries, "entry", "entries")} … stop
       </button>
     );
+  const button = (form: ExportForm, name: string, lines: string) => (
+    <button
+      class="btn small-btn"
+      type="button"
+      disabled={why !== null}
+      title={why ?? `What the filter shows, archived entries too, as lines of ${lines}, ${fullTime(now.peek())}`}
+      onClick={() => void start(form)}
+    >
+      {name}
+    </button>
+  );
   return (
     <>
       <RefusalNote refusal={refusal} />
-      <button
-        class="btn small-btn"
-        type="button"
-        disabled={why !== null}
-        title={why ?? `What the filter shows, as lines of JSON, ${fullTime(now.peek())}`}
-        onClick={() => void start()}
-      >
-        Export
-      </button>
+      {lacks.length > 0 && (
+        <span class="small warm" title={lacks.map(gapText).join("\n")}>
+          The copy lacks what cannot be shown: {count(lacks.length, "gap")}
+        </span>
+      )}
+      {button("jsonl", "Export", "JSON")}
+      {button("csv", "CSV", "CSV")}
     </>
   );
 }

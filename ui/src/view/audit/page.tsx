@@ -1,10 +1,10 @@
 /* The audit log: who did what to which device, from where, with what result; whether it is whole; a copy of it. */
-import { useEffect, useState } from "preact/hooks";
-import { type AuditFilter, isListed, listAudit } from "../../command/audit";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { type AuditFilter, isListed, listOlder } from "../../command/audit";
 import type { Refusal } from "../../command/tried";
-import type { AuditEntry } from "../../lib/api.gen";
-import { count } from "../../lib/format";
-import { matches } from "../../state/audit";
+import type { AuditEntry, AuditGap } from "../../lib/api.gen";
+import { count, figure } from "../../lib/format";
+import { gapText, joinGaps, matches } from "../../state/audit";
 import { isLive } from "../../state/select";
 import { useApp } from "../app-context";
 import { Command } from "../command-line";
@@ -21,7 +21,10 @@ const DRAWN = 1000;
 
 interface Listed {
   readonly entries: readonly AuditEntry[];
-  readonly more: boolean;
+  /** Where older ones go on; null where there is none. */
+  readonly next: number | null;
+  /** What cannot be shown, of what was asked for. */
+  readonly gaps: readonly AuditGap[];
 }
 
 /** The entries that match: asked for when the filter changes, and those that come by event while it follows. */
@@ -31,11 +34,25 @@ function useEntries(filter: AuditFilter, follow: boolean) {
   const [refusal, setRefusal] = useState<Refusal | null>(null);
   const live = isLive(state.value);
   const key = JSON.stringify(filter);
+  const [searching, setSearching] = useState<number | null>(null);
+  const asked = useRef("");
   const ask = async (before: number | null): Promise<void> => {
-    const outcome = await listAudit(server, { ...filter, limit: PAGE, ...(before === null ? {} : { before }) });
+    asked.current = key;
+    if (before !== null) setSearching(before);
+    const params = { ...filter, limit: PAGE, ...(before === null ? {} : { before }) };
+    const outcome = await listOlder(server, params, (so) => {
+      if (asked.current !== key) return false;
+      setSearching(so);
+      return true;
+    });
+    if (asked.current !== key) return; // another filter has been asked for since
+    setSearching(null);
     if (!isListed(outcome)) return setRefusal(outcome);
     setRefusal(null);
-    setListed((old) => ({ more: outcome.more, entries: before === null || !old ? outcome.entries : [...old.entries, ...outcome.entries] }));
+    const { entries, next, gaps } = outcome;
+    setListed((old) =>
+      before === null || !old ? { entries, next, gaps } : { entries: [...old.entries, ...entries], next, gaps: [...old.gaps, ...gaps] },
+    );
   };
   useEffect(() => {
     if (!live) return;
@@ -51,11 +68,14 @@ function useEntries(filter: AuditFilter, follow: boolean) {
       const fresh = told.filter((one) => one.seq > newest && matches(one, filter));
       if (fresh.length === 0) return old;
       const entries = [...fresh, ...old.entries];
-      return { entries: entries.slice(0, DRAWN), more: old.more || entries.length > DRAWN };
+      if (entries.length <= DRAWN) return { ...old, entries };
+      const drawn = entries.slice(0, DRAWN);
+      const last = drawn.at(-1)!.seq;
+      return { entries: drawn, next: last, gaps: old.gaps.filter((one) => one.first > last) };
     });
   }, [told, follow, listed === null]);
-  const older = (): void => void ask(listed?.entries.at(-1)?.seq ?? null);
-  return { listed, refusal, older };
+  const older = (): void => void ask(listed?.next ?? null);
+  return { listed, refusal, older, searching };
 }
 
 export function AuditPage() {
@@ -78,7 +98,7 @@ export function AuditPage() {
 
 function Entries({ filter, follow }: { filter: AuditFilter; follow: boolean }) {
   const { state } = useApp();
-  const { listed, refusal, older } = useEntries(filter, follow);
+  const { listed, refusal, older, searching } = useEntries(filter, follow);
   if (!listed)
     return refusal ? (
       <div class="panel-body">
@@ -100,10 +120,19 @@ function Entries({ filter, follow }: { filter: AuditFilter; follow: boolean }) {
         <EntryTable entries={listed.entries} />
       )}
       <RefusalNote refusal={refusal} />
-      {listed.more && (
+      {listed.gaps.length > 0 && (
+        <ul class="findings gaps" aria-label="What cannot be shown">
+          {joinGaps(listed.gaps).map((one) => (
+            <li key={one.first} class={one.reason === "pruned" ? "small quiet" : "small warm"}>
+              {gapText(one)}
+            </li>
+          ))}
+        </ul>
+      )}
+      {listed.next !== null && (
         <p class="more">
-          <button class="text-btn" type="button" disabled={!isLive(state.value)} onClick={older}>
-            Show older ones
+          <button class="text-btn" type="button" disabled={!isLive(state.value) || searching !== null} onClick={older}>
+            {searching === null ? "Load older" : `Looking through entries before ${figure(searching)}`}
           </button>
         </p>
       )}

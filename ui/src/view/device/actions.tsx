@@ -74,8 +74,9 @@ export function Actions({ entry }: { entry: DeviceEntry }) {
         <div class="dialog-body">
           <h2 id="drain-title">Drain {name}?</h2>
           <p>
-            It gets no new work; what runs on it now goes on to its end. This holds over restarts, until it is returned
-            to service here.
+            It gets no new work. Models loaded on it move to other devices with room, and their answers continue; a model without
+            another place stays and takes no new requests. What sessions hold on it stays until they free it. The device stays
+            drained, also after a restart, until you return it to service.
           </p>
           <div class="dialog-acts">
             <button class="btn" type="button" onClick={() => dialog.current?.close()}>

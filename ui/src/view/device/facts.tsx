@@ -46,7 +46,7 @@ export function Identity({ entry }: { entry: DeviceEntry }) {
               <span key={peer.device_id} class="copies-to">
                 <PeerRate peer={peer} /> <span class="faint">to</span> {deviceName(state.value, peer.device_id)}
                 {peer.bytes_per_s === null && <span class="small faint"> {sentence(peer.reason)}</span>}
-                {peer.class === "staged" && <span class="warm"> by way of the host</span>}
+                {peer.class === "staged" && <span class="warm"> through host memory</span>}
               </span>
             ))}
           </Fact>

@@ -56,7 +56,7 @@ export function DevicesPage() {
       {devices.length === 0 && Object.keys(all.nodes).length === 0 && <NoNode />}
       {devices.length === 0 && Object.keys(all.nodes).length > 0 && (
         <section class="panel empty">
-          <h2>No devices found yet</h2>
+          <h2>{all.discovering ? "Still looking for devices" : "No devices found yet"}</h2>
           <p>The node looks for them as it starts, which takes about a second, and again whenever one is plugged in.</p>
         </section>
       )}

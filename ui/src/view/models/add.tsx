@@ -44,8 +44,8 @@ export function AddPanel({ first }: { first: boolean }) {
       <div class="panel-body add-model">
         {first && (
           <p class="quiet">
-            A model is a GGUF file: one on the server's machine, or one that the server fetches. It is loaded onto a device
-            when you say so, and answers on the Playground and at /v1.
+            A model is a GGUF file: one on the server's machine, or one that the server fetches. You load it onto a device,
+            and it answers on the Playground and at /v1.
           </p>
         )}
         <form onSubmit={submit} class="add-form">
@@ -63,9 +63,9 @@ export function AddPanel({ first }: { first: boolean }) {
           </button>
         </form>
         <details class="small">
-          <summary>The source wants a token</summary>
+          <summary>The source needs an access token</summary>
           <label class="in">
-            <span class="label">Token of Hugging Face or of the other server</span>
+            <span class="label">Access token for Hugging Face or the other server</span>
             <input
               type="password"
               autocomplete="off"
@@ -73,7 +73,7 @@ export function AddPanel({ first }: { first: boolean }) {
               onInput={(event) => setAccess(event.currentTarget.value)}
             />
           </label>
-          <p class="faint">The server keeps it in memory until the download has ended, and nowhere else.</p>
+          <p class="faint">The server keeps it in memory only, until the download has ended.</p>
         </details>
         <RefusalNote refusal={refusal} />
         {first && <Command text="exogpu model add ./file.gguf" />}
@@ -85,7 +85,7 @@ export function AddPanel({ first }: { first: boolean }) {
 
 const fitWords: Record<ModelFound["fits"], string> = {
   device: "fits one device",
-  devices: "only over several devices",
+  devices: "fits only across several devices",
   no: "too large for this cluster",
   unknown: "size not known",
 };

@@ -68,7 +68,7 @@ function Waterfall({ rows, total, aside }: { rows: readonly Row[]; total: number
           );
         })}
         <div class="fall together">
-          <dt>Together</dt>
+          <dt>Total</dt>
           <dd class="fall-bar">
             <i style={{ "--from": 0, "--v": (total / axis) * 100 }} />
           </dd>
@@ -134,15 +134,15 @@ export function MeasuredFall({ instance }: { instance: Instance }) {
       <Waterfall rows={rows} total={Math.max(timing.step_ms, 1e-6)} aside={`${instance.running > 0 ? "in the last second" : "when it last worked"}; outlined: as predicted`} />
       {timing.hops.length > 0 && (
         <p class="small faint">
-          Computing, waiting and all hops together are measured. A single hop is its share of them, by the round trip and the rate of
-          the way that it goes.
+          Computing, waiting and the sum of all hops are measured. The time of a single hop is an estimate: its share of that sum, from
+          the round trip and throughput of its path.
         </p>
       )}
     </div>
   );
 }
 
-const ways = { local: "on the same machine", server: "by way of the server" } as const;
+const ways = { local: "on the same machine", server: "through the server" } as const;
 
 /** In the order in which a step goes around: to each part, its waiting there, its stages, and on. */
 function measuredRows(instance: Instance, timing: InstanceTiming, state: State): Row[] {

@@ -96,7 +96,7 @@ const holds = (instance: Instance, stage: Stage): number | null => {
 function Paused({ instance }: { instance: Instance }) {
   const { state } = useApp();
   const name = (id: string): string => deviceLabel(state.value, id);
-  const waiting = instance.generated_tokens > 0 ? " Nothing that was answered is lost; answers under way go on where they were." : "";
+  const waiting = instance.generated_tokens > 0 ? " No text is lost; answers in progress continue where they stopped." : "";
   return (
     <div class="panel-body trouble-list">
       <p class="warm">
@@ -112,10 +112,10 @@ function Paused({ instance }: { instance: Instance }) {
                 : `Layers ${one.first_layer} to ${one.first_layer + one.layer_count - 1} were on `}
               <b>{name(one.device_id)}</b>
               {one.to_device_id === null ? (
-                <span class="quiet">; no other place yet</span>
+                <span class="quiet">; no device has room for them yet</span>
               ) : (
                 <>
-                  ; they go to <b>{name(one.to_device_id)}</b>
+                  ; they move to <b>{name(one.to_device_id)}</b>
                 </>
               )}
             </li>
@@ -124,14 +124,14 @@ function Paused({ instance }: { instance: Instance }) {
       )}
       {instance.remedies.length > 0 && (
         <>
-          <p class="small">What would give it a place:</p>
+          <p class="small">What would make room for it:</p>
           <ul class="small">
             {instance.remedies.map((text) => (
               <li key={text}>{sentence(text)}</li>
             ))}
           </ul>
           <p class="small">
-            Its weights are wanted in <Held instance={instance} />
+            Weight format: <Held instance={instance} />
           </p>
         </>
       )}
@@ -149,8 +149,8 @@ function Offer({ instance, offer }: { instance: Instance; offer: NonNullable<Ins
   return (
     <div class="panel-body offer">
       <p>
-        On <b>{names}</b> it would give {speed(offer.tokens_per_s)} tokens per s
-        <span class="quiet">; here {speed(offer.now_tokens_per_s)} (both predicted)</span>
+        On <b>{names}</b> it would generate {speed(offer.tokens_per_s)} tokens per s
+        <span class="quiet">; here it generates {speed(offer.now_tokens_per_s)} (both predicted)</span>
       </p>
       {mayManage(login) && (
         <AskButton
@@ -162,7 +162,7 @@ function Offer({ instance, offer }: { instance: Instance; offer: NonNullable<Ins
           why={obstacle(state.value)}
           run={() => moveInstance(server, instance.instance_id)}
         >
-          <p>It is loaded there anew, which takes as long as loading does. Answers under way pause meanwhile and go on where they were.</p>
+          <p>The model is loaded again there, which takes as long as the first load. Answers in progress pause, then continue where they stopped.</p>
         </AskButton>
       )}
     </div>
@@ -213,11 +213,11 @@ function Figures({ instance }: { instance: Instance }) {
         <dd class="value">{!instance.tokens_per_s ? <span class="faint">{instance.running > 0 ? "reading" : "idle"}</span> : speed(instance.tokens_per_s)}</dd>
       </div>
       <div>
-        <dt>generated</dt>
+        <dt>generated tokens</dt>
         <dd>{figure(instance.generated_tokens)}</dd>
       </div>
       <div>
-        <dt>read of prompts</dt>
+        <dt>prompt tokens</dt>
         <dd>{figure(instance.prompt_tokens)}</dd>
       </div>
       <div>
@@ -227,7 +227,7 @@ function Figures({ instance }: { instance: Instance }) {
         </dd>
       </div>
       <div>
-        <dt>keys and values in use</dt>
+        <dt>KV cache in use</dt>
         <dd>
           <Figure value={figure(kept)} unit="%" />
         </dd>
@@ -240,16 +240,16 @@ function Figures({ instance }: { instance: Instance }) {
       </div>
       <div>
         <dt>chat template</dt>
-        <dd>{instance.chat_template ?? <span class="quiet">none: it completes</span>}</dd>
+        <dd>{instance.chat_template ?? <span class="quiet">none: it only completes text</span>}</dd>
       </div>
       {instance.recoveries > 0 && (
         <div>
-          <dt>placed anew</dt>
+          <dt>recovered</dt>
           <dd>
             {count(instance.recoveries, "time")}
             {instance.ties > 0 && (
-              <span class="unit" title="Tokens whose choice lay within rounding of another: there an answer may differ from the undisturbed one.">
-                , {count(instance.ties, "tie")}
+              <span class="unit" title="At these tokens two choices were equally likely within rounding, so the answer may differ from one that was not interrupted.">
+                , {count(instance.ties, "near-tie")}
               </span>
             )}
           </dd>
@@ -288,17 +288,17 @@ function Held({ instance }: { instance: Instance }) {
           <AskButton
             key={held}
             class="small-btn"
-            word={held === "file" ? `Back to ${format}` : `To ${format}`}
+            word={held === "file" ? `Back to ${format}` : `Convert to ${format}`}
             busyWord="Changing"
-            label={`Hold ${instance.model_name} as ${format}`}
-            title={`Hold ${instance.model_name} as ${format}?`}
-            confirm={`Hold as ${format}`}
+            label={`Convert ${instance.model_name} to ${format}`}
+            title={`Convert ${instance.model_name} to ${format}?`}
+            confirm={`Convert to ${format}`}
             why={obstacle(state.value)}
             run={() => moveInstance(server, instance.instance_id, held)}
           >
             <p>
-              It is loaded anew, where there is room for it; else it stays as it is. Answers under way pause meanwhile and go on where they
-              were; what they say from then on may differ.
+              The model is loaded again where there is room for it; otherwise it stays as it is. Answers in progress pause, then continue
+              where they stopped; from there on their text may differ.
             </p>
           </AskButton>
         ))}
@@ -323,8 +323,8 @@ function StopInstance({ instance }: { instance: Instance }) {
     >
       <p>
         {failed
-          ? "It takes no memory any more; this forgets why it failed. The audit log keeps it."
-          : `Its memory is free again at once. ${under > 0 ? `${count(under, "request")} under way ${under === 1 ? "ends" : "end"} with an error.` : "Nobody is using it now."}`}
+          ? "It uses no memory. Dismissing it clears the error; the audit log keeps it."
+          : `Its memory is freed at once. ${under > 0 ? `${count(under, "request")} in progress ${under === 1 ? "ends" : "end"} with an error.` : "Nobody is using it now."}`}
       </p>
     </AskButton>
   );

@@ -8,15 +8,15 @@ import { useApp } from "../app-context";
 import { MarkIcon } from "../parts";
 
 const words: Record<Segment["kind"], string> = {
-  other: "others",
+  other: "other use",
   weights: "weights",
-  kv: "keys and values",
+  kv: "KV cache",
   work: "workspace",
   free: "free",
 };
 
 /** In a preview: what is free is told less what is kept free. */
-export const NOT_FREE = "others and head-room";
+export const NOT_FREE = "other use and reserve";
 
 export const MemoryLegend = () => (
   <p class="legend">
@@ -86,7 +86,7 @@ export function StageMemory({
         <b>
           <a href={deviceHref(stage.device_id)}>{deviceName(state.value, stage.device_id)}</a>
         </b>
-        <span class="small faint">{entry ? nodes[entry.record.node_id]?.record.name : "not here any more"}</span>
+        <span class="small faint">{entry ? nodes[entry.record.node_id]?.record.name : "no longer here"}</span>
       </span>
       <span class="stage-mem">
         <span class={`mem ${over > 0 ? "over" : ""}`} style={{ "--cap": (total / axis) * 100 }}>
@@ -112,7 +112,7 @@ export function StageMemory({
           )}
           {given > 0 && (
             <span class="warm">
-              <MarkIcon mark="throttled" class="mini" /> {text(given)} of it once idle models give way
+              <MarkIcon mark="throttled" class="mini" /> {text(given)} of it once idle models are evicted
             </span>
           )}
           {over > 0 && (

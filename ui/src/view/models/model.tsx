@@ -62,7 +62,7 @@ function Facts({ model }: { model: Model }) {
         {of && (
           <>
             <Fact name="Family">{of.family}</Fact>
-            <Fact name="Weights">
+            <Fact name="Parameters">
               {parameters(of.parameters)}, {of.format}
             </Fact>
             <Fact name="Layers">
@@ -77,7 +77,7 @@ function Facts({ model }: { model: Model }) {
               {figure(of.context_tokens)} tokens; each takes <Figure {...memory(of.kv_bytes_per_token)} />
             </Fact>
             <Fact name="Chat template">
-              {of.chat_template ?? <span class="quiet">none that is known: it completes, and does not chat</span>}
+              {of.chat_template ?? <span class="quiet">none that is known: it completes text and cannot chat</span>}
             </Fact>
           </>
         )}

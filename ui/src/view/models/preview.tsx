@@ -112,8 +112,8 @@ export function Preview({ model }: { model: Model }) {
     <section class="panel preview" aria-label="Placement preview">
       <div class="pv-head">
         <div>
-          <h2>{instancesOf(state.value, model.model_id).length > 0 ? "Where another one would go" : "Where it would go"}</h2>
-          <p class="quiet">Nothing is loaded until you say so.</p>
+          <h2>{instancesOf(state.value, model.model_id).length > 0 ? "Placement of another instance" : "Placement"}</h2>
+          <p class="quiet">Nothing is loaded until you press Load.</p>
         </div>
         <button
           class="btn primary"
@@ -134,7 +134,7 @@ export function Preview({ model }: { model: Model }) {
               setMoved(null);
             }}
           >
-            <option value="">let it choose</option>
+            <option value="">automatic</option>
             {sortedDevices(state.value)
               .filter(({ record }) => record.support !== "unsupported" && record.state !== "offline")
               .map(({ record }) => (
@@ -156,7 +156,7 @@ export function Preview({ model }: { model: Model }) {
           </select>
         </label>
         <label class="knob">
-          <span class="label">At once</span>
+          <span class="label">Parallel requests</span>
           <select value={sequences} onChange={(event) => setSequences(Number(event.currentTarget.value))}>
             {[1, 2, 4, 8, 16, 32, 64].map((n) => (
               <option key={n} value={n}>
@@ -166,7 +166,7 @@ export function Preview({ model }: { model: Model }) {
           </select>
         </label>
         <label class="knob">
-          <span class="label">Aim for</span>
+          <span class="label">Optimise for</span>
           <select
             value={objective}
             onChange={(event) => {
@@ -174,13 +174,13 @@ export function Preview({ model }: { model: Model }) {
               setMoved(null);
             }}
           >
-            <option value="latency">time per token</option>
-            <option value="throughput">many at once</option>
+            <option value="latency">one request (latency)</option>
+            <option value="throughput">many requests (throughput)</option>
           </select>
         </label>
         {linked && (
           <label class="knob">
-            <span class="label">Over linked GPUs</span>
+            <span class="label">Split over GPUs</span>
             <select
               value={strategy}
               onChange={(event) => {
@@ -188,17 +188,17 @@ export function Preview({ model }: { model: Model }) {
                 setMoved(null);
               }}
             >
-              <option value="">let it choose</option>
-              <option value="pipeline">layers one after another</option>
-              <option value="tensor">each layer in slices</option>
+              <option value="">automatic</option>
+              <option value="pipeline">by layers (pipeline)</option>
+              <option value="tensor">within layers (tensor)</option>
             </select>
           </label>
         )}
         {wide && (
           <label class="knob">
-            <span class="label">Hold as</span>
+            <span class="label">Weight format</span>
             <select value={format} onChange={(event) => setFormat(event.currentTarget.value as typeof format)}>
-              <option value="">{of.format}, as it is</option>
+              <option value="">{of.format}, as in the file</option>
               <option value="Q8_0">Q8_0, 8 bits</option>
               <option value="Q4_0">Q4_0, 4 bits</option>
             </select>
@@ -215,11 +215,11 @@ export function Preview({ model }: { model: Model }) {
         <div class="panel-body layer-room">
           <LayerEditor pins={moved ?? shown} chosen={moved ? freely.current : null} layers={of.layers} change={setMoved} />
           <button class={`btn small-btn ${moved ? "" : "unseen"}`} type="button" onClick={() => setMoved(null)}>
-            Let it choose
+            Reset to automatic
           </button>
         </div>
       )}
-      {placement ? <Where placement={placement} layers={of.layers} /> : !refusal && <p class="panel-body quiet skeleton">Looking for the best place.</p>}
+      {placement ? <Where placement={placement} layers={of.layers} /> : !refusal && <p class="panel-body quiet skeleton">Searching for the best placement.</p>}
     </section>
   );
 }
@@ -231,11 +231,11 @@ function Prediction({ placement, together, searching }: { placement: Placement; 
   if (!placement.feasible)
     return (
       <p class="answer crit">
-        <MarkIcon mark="offline" class="mini" /> {placement.proof === "not_found" ? "No place was found in the time there was." : "It does not fit as asked."}
+        <MarkIcon mark="offline" class="mini" /> {placement.proof === "not_found" ? "No placement was found in the time allowed." : "It does not fit with these settings."}
       </p>
     );
   const { predicted } = placement;
-  const prompts = predicted && predicted.prompt_tokens_per_s !== null ? `, prompts read at ${rate(predicted.prompt_tokens_per_s)}` : "";
+  const prompts = predicted && predicted.prompt_tokens_per_s !== null ? `, prompts at ${rate(predicted.prompt_tokens_per_s)} tokens per s` : "";
   return (
     <p class="answer">
       {predicted && together ? (
@@ -260,11 +260,11 @@ function Prediction({ placement, together, searching }: { placement: Placement; 
           </span>
         </>
       ) : (
-        <span class="quiet">How fast it would be is not known: the device's bandwidth has not been measured.</span>
+        <span class="quiet">Its speed cannot be predicted: the device's memory bandwidth has not been measured.</span>
       )}
       <span class="badge">
         <MarkIcon mark="ok" />
-        {searching ? "the first answer; searching on" : proofWord(placement)}
+        {searching ? "first result; still searching" : proofWord(placement)}
       </span>
     </p>
   );
@@ -309,7 +309,7 @@ function Where({ placement, layers }: { placement: Placement; layers: number }) 
         <PredictedFall placement={placement} />
         {placement.stages.length === 0 && (
           <section>
-            <h3>Memory there is</h3>
+            <h3>Available memory</h3>
             <ul class="lacks">
               {placement.devices.map((one) => (
                 <li key={one.device_id} class="small">
@@ -327,7 +327,7 @@ function Where({ placement, layers }: { placement: Placement; layers: number }) 
         )}
       </div>
       <div class="pv-why">
-        <h3>What decides it</h3>
+        <h3>Why this placement</h3>
         {placement.why
           .filter((one) => one.device_id === null)
           .map((one) => (
@@ -407,7 +407,7 @@ function Scores({ placement }: { placement: Placement }) {
           {all ? "Show fewer" : `Show all ${rows.length}`}
         </button>
       )}
-      <p class="small faint">Orders the first guess only; the search decides.</p>
+      <p class="small faint">Only orders the first guess; the search decides.</p>
     </section>
   );
 }

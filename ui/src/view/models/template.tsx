@@ -38,7 +38,7 @@ export function TemplateKnob({
     <label class="knob">
       <span class="label">Chat template</span>
       <select value={value} onChange={(event) => change(event.currentTarget.value as typeof value)}>
-        <option value="">{of.chat_template ? `${of.chat_template}, the file's` : "none known: completes"}</option>
+        <option value="">{of.chat_template ? `${of.chat_template}, the file's` : "none known: completes text"}</option>
         {templates
           .filter((name) => name !== of.chat_template)
           .map((name) => (

@@ -13,7 +13,7 @@ export function AttentionPanel() {
   if (found.length === 0) return null;
   const worst = found[0]!.level;
   return (
-    <section class={`panel alert ${worst} ${isLive(state.value) ? "" : "stale"}`} aria-label="Wants attention">
+    <section class={`panel alert ${worst} ${isLive(state.value) ? "" : "stale"}`} aria-label="Needs attention">
       <div class="panel-head">
         <span class="state" data-state={worst === "error" ? "offline" : "throttled"}>
           <MarkIcon mark={worst === "error" ? "offline" : "throttled"} />

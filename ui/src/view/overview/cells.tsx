@@ -31,11 +31,15 @@ export function DeviceSheet({
     <Panel
       title="Devices"
       class="dev-panel"
-      aside={shown.length < all ? `${shown.length} of ${all} fit the filter, last 10 min` : "last 10 min"}
+      aside={shown.length < all ? `${shown.length} of ${all} match the filter, last 10 min` : "last 10 min"}
     >
       {shown.length === 0 ? (
         <p class="panel-body quiet">
-          {all === 0 ? "No devices found yet. The node looks for them as it starts." : "No device fits the filter."}
+          {all > 0
+            ? "No device matches the filter."
+            : state.value.discovering
+              ? "Still looking for devices."
+              : "No devices found yet. The node looks for them as it starts."}
         </p>
       ) : (
         <div class="sheet">

@@ -7,20 +7,32 @@ import { Command } from "../command-line";
 import { Panel } from "../parts";
 import { LibraryList } from "../node/libraries";
 
+/** In the first seconds after the server's start. */
+function Discovering() {
+  return (
+    <section class="panel empty" aria-label="Looking for devices">
+      <h2>Still looking for devices</h2>
+      <p>The server has just started. This machine's devices are found and verified one by one, and show here at once.</p>
+    </section>
+  );
+}
+
 export function NoNode() {
-  const { tls } = useApp().state.value.server ?? { tls: false };
+  const { server, discovering } = useApp().state.value;
+  const { tls } = server ?? { tls: false };
+  if (discovering) return <Discovering />;
   return (
     <section class="panel empty" aria-label="No machine yet">
       <h2>No machine yet</h2>
       <p>
-        The server runs, but no node has come up on its machine. It normally starts one by itself within a second; a
-        moment of patience may be enough.
+        The server runs, but no node has come up on its machine. It normally starts one by itself within a second:
+        wait a moment.
       </p>
       <p>If it was started with --no-local-node, start it without, and its own devices show here:</p>
       <Command text={tls ? "exogpu serve --lan" : "exogpu serve"} />
       {tls && (
         <>
-          <p>On another machine of this network this finds the server, and asks to be let in:</p>
+          <p>On another machine of this network, this command finds the server and asks to join:</p>
           <Command text="exogpu node" />
         </>
       )}
@@ -33,7 +45,7 @@ export function NoGpu() {
   const { state } = useApp();
   const nodes = sortedNodes(state.value).filter(({ record }) => record.state !== "offline" && record.state !== "pending");
   const helpful = nodes.filter((one) => one.record.libraries.length > 0);
-  if (nodes.length === 0) return null;
+  if (nodes.length === 0 || state.value.discovering) return null;
   const soft = Object.values(state.value.devices).some((one) => isSoftware(one.record));
   return (
     <Panel title="No GPU found" class="no-gpu">
@@ -65,7 +77,7 @@ export function NextSteps() {
   const { models, login } = useApp().state.value;
   if (Object.keys(models).length > 0 || !mayManage(login)) return null;
   return (
-    <Panel title="What comes next" class="next-panel">
+    <Panel title="Next steps" class="next-panel">
       <ul class="rows">
         <li class="next-step">
           <p>
@@ -85,7 +97,7 @@ export function NextSteps() {
         </li>
         <li class="next-step">
           <p>
-            <b>Add a machine</b> <span class="quiet">its devices show here within seconds after it was let in</span>
+            <b>Add a machine</b> <span class="quiet">its devices show here within seconds after you let it in</span>
           </p>
           <a class="btn small-btn" href="#/access">
             Access

@@ -98,10 +98,10 @@ function Time({ timing }: { timing: InstanceTiming }) {
           </span>
         ))}
         <span>
-          ways between <b>{figure(timing.hops_ms, 1)}</b> ms
+          links <b>{figure(timing.hops_ms, 1)}</b> ms
         </span>
         <span>
-          together <b>{figure(timing.step_ms, 1)}</b> ms
+          total <b>{figure(timing.step_ms, 1)}</b> ms
         </span>
       </span>
       <p class="small quiet">{sentence(timing.bottleneck)}</p>

@@ -71,7 +71,7 @@ export function Topology({
         {boxes.map(({ node, devices }) => (
           <NodeBox key={node.record.node_id} node={node} devices={devices} stale={stale} axis={axis} detail={detail} />
         ))}
-        {boxes.length === 0 && <p class="quiet">No device fits the filter.</p>}
+        {boxes.length === 0 && <p class="quiet">No device matches the filter.</p>}
       </div>
       )}
       {detail !== "sum" && shown.some((one) => memoryTotal(one) !== null) && (
@@ -123,7 +123,13 @@ function NodeBox({
           })}
         {devices.length === 0 && (
           <p class="t-dev small quiet">
-            {record.state === "pending" ? <a href="#/access">Compare its code, and let it in</a> : "No devices found yet."}
+            {record.state === "pending" ? (
+              <a href="#/access">Compare its code, and let it in</a>
+            ) : record.local && state.value.discovering ? (
+              "Still looking for devices."
+            ) : (
+              "No devices found yet."
+            )}
           </p>
         )}
       </div>

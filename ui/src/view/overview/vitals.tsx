@@ -210,7 +210,7 @@ function AttentionVital({ state, live }: { state: State; live: boolean }) {
   const errors = found.filter((one) => one.level === "error").length;
   const first = found[0];
   return (
-    <Vital class="p-att" label="Attention" sub={!live ? <LostAge /> : first ? first.title : "nothing wants it"}>
+    <Vital class="p-att" label="Attention" sub={!live ? <LostAge /> : first ? first.title : "nothing to do"}>
       {found.length === 0 ? (
         <span class="value">0</span>
       ) : (

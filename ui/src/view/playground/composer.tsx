@@ -61,7 +61,7 @@ export function Composer({
       ) : (
         <>
           {canAgain && (
-            <button class="btn" type="button" disabled={!ready} onClick={again} title="Answer the last question again">
+            <button class="btn" type="button" disabled={!ready} onClick={again} title="Generate the last answer again">
               Again
             </button>
           )}

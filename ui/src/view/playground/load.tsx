@@ -41,10 +41,10 @@ export function LoadModel({ model }: { model: Model }) {
       {held && (
         <p class="small trouble">
           <MarkIcon mark={held.state === "paused" ? "throttled" : "offline"} class="mini" />{" "}
-          {sentence(held.state_reason ?? (held.state === "paused" ? "it waits for a place" : "it has failed"))}
+          {sentence(held.state_reason ?? (held.state === "paused" ? "it waits for free memory" : "it has failed"))}
         </p>
       )}
-      {!mayManage(state.value.login) && <p class="small">An admin loads models.</p>}
+      {!mayManage(state.value.login) && <p class="small">Only an admin can load models.</p>}
       {held?.state !== "paused" && mayManage(state.value.login) && (
         <button class="btn primary" type="button" disabled={why !== null || asking} title={why ?? undefined} onClick={() => void load()}>
           {asking ? "Loading" : "Load"}
@@ -52,7 +52,7 @@ export function LoadModel({ model }: { model: Model }) {
       )}
       <RefusalNote refusal={refusal} />
       <a class="small" href={modelHref(model.model_id)}>
-        Where it would go
+        Preview its placement
       </a>
     </div>
   );

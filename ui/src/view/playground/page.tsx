@@ -43,8 +43,8 @@ function NotAllowed() {
   return (
     <Page title="Playground">
       <section class="panel empty">
-        <h2>This token may not ask models</h2>
-        <p>That needs the scope infer. An admin makes such a token on the page Access, or with:</p>
+        <h2>This token cannot use models</h2>
+        <p>Using models needs the scope infer. An admin makes such a token on the page Access, or with:</p>
         <code class="code">exogpu token create --name NAME --scopes observe,infer</code>
       </section>
     </Page>
@@ -181,6 +181,7 @@ function Talk({ instances, instance, models, model }: Choice) {
       <aside class="talk-side">
         <Settings
           chat={instance?.chat ?? true}
+          used={instance?.sampling ?? null}
           system={open.system}
           setSystem={(system) => talks.put({ ...open, system })}
           sampling={sampling}
@@ -228,8 +229,8 @@ function Begin({ instance }: { instance: Instance | null }) {
       {instance ? (
         <p>
           {instance.chat
-            ? "Ask something. What is said stays in this browser; the server keeps how many tokens, never which."
-            : "This model has no chat template that we know: it goes on from what you write."}
+            ? "Ask something. The conversation stays in this browser; the server records how many tokens were used, never the text."
+            : "This model has no known chat template: it continues the text that you write."}
         </p>
       ) : (
         <>

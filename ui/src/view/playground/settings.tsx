@@ -1,19 +1,20 @@
 /* How the model is asked: what it is told first, and how tokens are drawn. */
 import { useState } from "preact/hooks";
-import { type Sampling, stopsOf, stopsText, usualSampling } from "../../state/chat";
+import type { SamplingUsed } from "../../lib/api.gen";
+import { type Sampling, sourceOf, stopsOf, stopsText, usualSampling, usualTokens } from "../../state/chat";
 import { Panel } from "../parts";
 
 type Numeric = Exclude<keyof Sampling, "seed" | "stops">;
 
 const knobs: { name: Numeric; label: string; title: string; min: number; max: number; step: number }[] = [
-  { name: "temperature", label: "Temperature", title: "0 always takes the likeliest token", min: 0, max: 2, step: 0.05 },
-  { name: "topP", label: "Top p", title: "Only the likeliest tokens that together have this probability", min: 0, max: 1, step: 0.01 },
-  { name: "topK", label: "Top k", title: "Only so many of the likeliest tokens; 0: all", min: 0, max: 1000, step: 1 },
-  { name: "minP", label: "Min p", title: "Only tokens at least this share as likely as the likeliest", min: 0, max: 1, step: 0.01 },
-  { name: "repetition", label: "Repetition", title: "Above 1 what was said already is less likely", min: 0.5, max: 2, step: 0.01 },
-  { name: "presence", label: "Presence", title: "Above 0 what was said at all is less likely", min: -2, max: 2, step: 0.1 },
-  { name: "frequency", label: "Frequency", title: "Above 0 what was said is the less likely the more often it was", min: -2, max: 2, step: 0.1 },
-  { name: "maxTokens", label: "Tokens at most", title: "Of one answer", min: 1, max: 131072, step: 1 },
+  { name: "temperature", label: "Temperature", title: "0 always takes the most likely token", min: 0, max: 2, step: 0.05 },
+  { name: "topP", label: "Top p", title: "Only the most likely tokens, up to this total probability", min: 0, max: 1, step: 0.01 },
+  { name: "topK", label: "Top k", title: "Only this many of the most likely tokens; 0: all", min: 0, max: 1000, step: 1 },
+  { name: "minP", label: "Min p", title: "Only tokens at least this fraction as likely as the most likely one", min: 0, max: 1, step: 0.01 },
+  { name: "repetition", label: "Repetition penalty", title: "Above 1, tokens that were already used become less likely", min: 0.5, max: 2, step: 0.01 },
+  { name: "presence", label: "Presence penalty", title: "Above 0, tokens that were used at all become less likely", min: -2, max: 2, step: 0.1 },
+  { name: "frequency", label: "Frequency penalty", title: "Above 0, tokens become less likely each time they are used", min: -2, max: 2, step: 0.1 },
+  { name: "maxTokens", label: "Max tokens", title: "The longest answer, in tokens", min: 1, max: 131072, step: 1 },
 ];
 
 interface Draft {
@@ -47,12 +48,15 @@ function Lines({ rows, placeholder, ...draft }: Draft & { rows: number; placehol
 
 export function Settings({
   chat,
+  used,
   system,
   setSystem,
   sampling,
   setSampling,
 }: {
   chat: boolean;
+  /** What a request draws by that says nothing; null: no model is loaded. */
+  used: SamplingUsed | null;
   system: string;
   setSystem: (text: string) => void;
   sampling: Sampling;
@@ -61,8 +65,19 @@ export function Settings({
   const changed = JSON.stringify(sampling) !== JSON.stringify(usualSampling);
   const put = (name: Numeric, text: string, min: number, max: number): void => {
     const value = Number(text);
-    if (text !== "" && Number.isFinite(value)) setSampling({ ...sampling, [name]: Math.min(max, Math.max(min, value)) });
+    if (text === "") setSampling({ ...sampling, [name]: usualSampling[name] });
+    else if (Number.isFinite(value)) setSampling({ ...sampling, [name]: Math.min(max, Math.max(min, value)) });
   };
+  const usual: Partial<Record<Numeric, number>> = used
+    ? {
+        temperature: used.temperature.value,
+        topP: used.top_p.value,
+        topK: used.top_k.value,
+        minP: used.min_p.value,
+        repetition: used.repetition_penalty.value,
+        maxTokens: usualTokens(chat),
+      }
+    : {};
   return (
     <Panel
       title="Settings"
@@ -78,13 +93,13 @@ export function Settings({
         {chat && (
           <label class="in">
             <span class="label">System prompt</span>
-            <Lines rows={3} value={system} placeholder="What the model is told first" commit={setSystem} />
+            <Lines rows={3} value={system} placeholder="Instructions that come before the conversation" commit={setSystem} />
           </label>
         )}
         {knobs.map(({ name, label, title, min, max, step }) => (
           <label class="setting" key={name} title={title}>
             <span>{label}</span>
-            <Figures min={min} max={max} step={step} value={String(sampling[name])} commit={(text) => put(name, text, min, max)} />
+            <Figures min={min} max={max} step={step} placeholder={String(usual[name] ?? "")} value={String(sampling[name] ?? "")} commit={(text) => put(name, text, min, max)} />
           </label>
         ))}
         <label class="setting" title="The same seed, question and settings give the same answer">
@@ -101,14 +116,15 @@ export function Settings({
           />
         </label>
         <label class="in" title="An answer ends before the first of these; \n stands for a new line">
-          <span class="label">Stop texts</span>
+          <span class="label">Stop sequences</span>
           <Lines
             rows={2}
             value={stopsText(sampling.stops)}
-            placeholder="One a line"
+            placeholder="One per line"
             commit={(text) => setSampling({ ...sampling, stops: stopsOf(text) })}
           />
         </label>
+        {used && <p class="quiet small">{sourceOf(used)}</p>}
       </div>
     </Panel>
   );

@@ -4,8 +4,8 @@ import { figure, took } from "../../lib/format";
 import { type Figures, type Turn, piecesOf, speedOf } from "../../state/chat";
 
 const ends: Record<string, string> = {
-  length: "ended at the largest number of tokens",
-  error: "broke off",
+  length: "stopped at the token limit",
+  error: "interrupted",
 };
 
 function FiguresLine({ figures, model }: { figures: Figures; model: string | undefined }) {
@@ -16,7 +16,7 @@ function FiguresLine({ figures, model }: { figures: Figures; model: string | und
       {model && <span>{model}</span>}
       {figures.tokens !== null && <span>{figure(figures.tokens)} tokens</span>}
       {speed !== null && <span>{figure(speed, speed < 100 ? 1 : 0)} tokens per s</span>}
-      {figures.firstMs > 0 && <span>first after {took(figures.firstMs)}</span>}
+      {figures.firstMs > 0 && <span>first token after {took(figures.firstMs)}</span>}
       {end && <span>{end}</span>}
     </p>
   );

@@ -15,7 +15,7 @@ const verdicts: Record<Heard["verdict"], { mark: Mark; word: string }> = {
   waiting: { mark: "throttled", word: "asks to join" },
   other_cluster: { mark: "info", word: "another cluster" },
   not_joined: { mark: "idle", word: "not joined" },
-  damaged: { mark: "offline", word: "not understood" },
+  damaged: { mark: "offline", word: "unreadable" },
 };
 
 export function HeardPanel() {
@@ -34,7 +34,7 @@ export function HeardPanel() {
   }, [live]);
   return (
     <Panel
-      title="Heard on the networks"
+      title="Found on the network"
       class="heard-panel"
       aside={asked?.listening ? (heard ? count(heard.length, "announcement") : "listening") : undefined}
     >
@@ -45,22 +45,22 @@ export function HeardPanel() {
       )}
       {asked && !asked.listening && (
         <p class="panel-body quiet">
-          Nobody can be heard: {sentence(asked.reason ?? "multicast is not to be had here").replace(/^./, (first) => first.toLowerCase())}
+          Discovery is off: {sentence(asked.reason ?? "multicast is not available here").replace(/^./, (first) => first.toLowerCase())}
           {state.value.server?.tls && (
             <>
               {" "}
-              A machine joins all the same with <b>exogpu node --join</b> and this server's address.
+              A machine can still join with <b>exogpu node --join</b> and this server's address.
             </>
           )}
         </p>
       )}
       {asked?.listening && asked.reason && (
-        <p class="panel-body quiet">On one of its networks the server cannot ask who is there: {asked.reason}.</p>
+        <p class="panel-body quiet">The server cannot send discovery queries on one of its networks: {asked.reason}.</p>
       )}
       {asked?.listening && heard?.length === 0 && (
         <p class="panel-body quiet">
-          Nothing is heard but silence. A server says that it is there when it is started with <b>--lan</b>; multicast ends at
-          the router, and some wireless networks keep their members apart.
+          Nothing was found. A server announces itself when it is started with <b>--lan</b>; multicast does not pass a router, and some
+          wireless networks isolate their clients.
         </p>
       )}
       {heard && heard.length > 0 && (
@@ -81,7 +81,7 @@ function HeardRow({ one }: { one: Heard }) {
   return (
     <li class="heard-row">
       <span class="heard-who">
-        <b class="clip">{one.name || "without a name"}</b>
+        <b class="clip">{one.name || "unnamed"}</b>
         <span class="small faint clip">
           {[one.role, one.version && `exogpu ${one.version}`, one.gpus !== null && count(one.gpus, "GPU")].filter(Boolean).join(", ")}
         </span>

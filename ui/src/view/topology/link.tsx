@@ -31,7 +31,7 @@ const specs: ChartSpec[] = [
   },
   { title: "Throughput", lines: [{ column: "throughput_bytes_per_s", name: "throughput" }], top: null, text: perSecond },
   {
-    title: "Sent again",
+    title: "Retransmitted",
     lines: [{ column: "loss_percent", name: "of segments" }],
     top: 1,
     text: (value) => `${figure(value, 2)} %`,
@@ -77,7 +77,7 @@ function Direction({ link, from, to }: { link: Link | null; from: string; to: st
       <dt class="wide">
         from {from} to {to}
       </dt>
-      <dd class="wide">{link ? <LinkState link={link} /> : <span class="quiet">nothing told yet</span>}</dd>
+      <dd class="wide">{link ? <LinkState link={link} /> : <span class="quiet">no report yet</span>}</dd>
       {link && (
         <>
           <dt>Round trip</dt>
@@ -96,21 +96,21 @@ function Direction({ link, from, to }: { link: Link | null; from: string; to: st
           </dd>
           {link.to_node_id === SERVER && (
             <>
-              <dt>And back</dt>
+              <dt>Throughput back</dt>
               <dd>
                 <Maybe value={link.throughput_back_bytes_per_s} text={bitRate} />
               </dd>
             </>
           )}
-          <dt>Sent again</dt>
+          <dt>Retransmitted</dt>
           <dd>
             <Maybe value={link.loss_percent} text={(value) => ({ value: figure(value, 2), unit: "% of segments" })} />
           </dd>
-          <dt>Carries</dt>
+          <dt>Traffic</dt>
           <dd>
             <Maybe value={link.sent_bytes_per_s} text={rate} />
           </dd>
-          <dt>Way</dt>
+          <dt>Path</dt>
           <dd>
             {classWord(link.class)}
             <span class="faint">

@@ -110,7 +110,7 @@ function Summary({ summary }: { summary: TopologySummary }) {
   return (
     <section class="panel vitals topo-vitals" aria-label="The cluster as one machine">
       <div class="vital">
-        <p class="label">Together</p>
+        <p class="label">Total memory</p>
         <p class="row">
           <span class="value">
             <Figure {...memory(summary.memory_bytes)} />
@@ -128,7 +128,7 @@ function Summary({ summary }: { summary: TopologySummary }) {
           </span>
         </p>
         <p class="small faint">
-          {summary.diameter_ms !== null && `${latency(summary.diameter_ms).value} ms between the two farthest`}
+          {summary.diameter_ms !== null && `${latency(summary.diameter_ms).value} ms between the two most distant machines`}
         </p>
       </div>
       <div class="vital">
@@ -155,7 +155,7 @@ function Summary({ summary }: { summary: TopologySummary }) {
         )}
         {summary.degraded > 0 && (
           <p class="small warm">
-            <MarkIcon mark="throttled" class="mini" /> {count(summary.degraded, "direction")} worse than{" "}
+            <MarkIcon mark="throttled" class="mini" /> {count(summary.degraded, "link direction")} slower than{" "}
             {summary.degraded === 1 ? "its" : "their"} kind should be
           </p>
         )}
@@ -190,7 +190,7 @@ function Links({
   const many = pairs.length > LINKS_SHOWN;
   const shown = all || !many ? pairs : [...pairs].sort((a, b) => rank[pairState(a)] - rank[pairState(b)]).slice(0, LINKS_SHOWN);
   return (
-    <Panel title="Links" class="links-panel" aside="a row shows its history">
+    <Panel title="Links" class="links-panel" aside="select a row for its history">
       <div class="table-wrap">
         <table class="links">
           <thead>
@@ -207,7 +207,7 @@ function Links({
                 and back
               </th>
               <th scope="col" class="num">
-                Sent again
+                Retransmitted
               </th>
               <th scope="col">State</th>
             </tr>
@@ -259,7 +259,7 @@ function LinkRow({ pair, chosen, choose }: { pair: Pair; chosen: boolean; choose
       <td class="num" data-label="back">
         {through(pair.b === SERVER ? pair.there?.throughput_back_bytes_per_s : pair.back?.throughput_bytes_per_s)}
       </td>
-      <td class="num" data-label="sent again">
+      <td class="num" data-label="retransmitted">
         {losses.length ? <Figure value={figure(Math.max(...losses), 2)} unit="%" /> : <NotReported />}
       </td>
       <td title={trouble ? sentence(trouble) : undefined}>

@@ -64,7 +64,7 @@ function Machine({ node, pairs, staged }: Peers) {
       ) : (
         staged.map(([from, to]) => (
           <p key={`${from} ${to}`} class="small warm panel-body">
-            <MarkIcon mark="throttled" class="mini" /> from {from} to {to} by way of the host's memory: the direct way was
+            <MarkIcon mark="throttled" class="mini" /> from {from} to {to} through host memory: the direct way was
             refused
           </p>
         ))
@@ -100,7 +100,7 @@ function Sum({ name, pairs, sum, shown }: { name: string; pairs: number; sum: Pe
       {odd.length > 0 ? (
         <p class="small warm">
           <MarkIcon mark="throttled" class="mini" /> {count(odd.length, "pair")}{" "}
-          {odd.length === 1 ? "is" : "are"} slower than the others, by way of the host's memory, or not measured
+          {odd.length === 1 ? "is" : "are"} slower than the others, through host memory, or not measured
           {shown < odd.length && `; ${shown} of them below`}
         </p>
       ) : (
@@ -125,7 +125,7 @@ function PairRow({ pair: { a, b, there, back } }: { pair: PeerPair }) {
       <th scope="row">
         {a} <span class="faint">and</span> {b}
       </th>
-      <td>{staged ? "by way of the host" : "direct"}</td>
+      <td>{staged ? "through host memory" : "direct"}</td>
       <td class="num" data-label="there">
         <PeerRate peer={there} />
       </td>

@@ -270,7 +270,7 @@ export const WiresKey = () => (
       <svg viewBox="0 0 24 6" aria-hidden="true">
         <path d="M0 3h24" stroke-width="2" stroke-dasharray="1.5 4" />
       </svg>
-      by way of the server
+      through the server
     </span>
     <span>
       <svg class="gone" viewBox="0 0 24 6" aria-hidden="true">

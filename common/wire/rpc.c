@@ -1,0 +1,279 @@
+/* See rpc.h. */
+#include "common/wire/rpc.h"
+
+#include "common/base/limits.h"
+#include "common/base/log.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct rpc_call {
+	struct rpc_call *next;
+	const struct contract_method *method;
+	int64_t id, due_ms; // due_ms 0: never
+	rpc_done *done;
+	void *context;
+};
+
+static bool served(const struct rpc *rpc, const struct contract_method *method)
+{
+	return method && method->direction && !strcmp(method->direction, rpc->params.serves);
+}
+
+void rpc_init(struct rpc *rpc, const struct rpc_params *params)
+{
+	*rpc = (struct rpc){.params = *params};
+	rpc->last = &rpc->first;
+	for (size_t i = 0; i < params->method_count; i++)
+		assert(served(rpc, contract_find(params->contract, params->methods[i].name)));
+}
+
+// ---- what is sent ----
+
+static enum status send_head(struct rpc *rpc, enum status status, struct buffer *head, const struct rpc_body *body)
+{
+	if (!status)
+		status = rpc->closed ? STATUS_UNAVAILABLE : rpc->params.send(rpc->params.arg, head, body);
+	buffer_finish(head);
+	return status;
+}
+
+static enum status send_call(struct rpc *rpc, const struct json *id, const char *method, struct json *params)
+{
+	struct buffer head;
+	buffer_init(&head, LIMIT_HEAD_BYTES);
+	const enum status status = message_print_call(&head, id, method, params);
+	return send_head(rpc, status, &head, NULL);
+}
+
+enum status rpc_notify(struct rpc *rpc, const char *method, struct json *params)
+{
+	return send_call(rpc, NULL, method, params);
+}
+
+static struct rpc_call **find(struct rpc *rpc, int64_t id)
+{
+	struct rpc_call **at = &rpc->first;
+	while (*at && (*at)->id != id)
+		at = &(*at)->next;
+	return at;
+}
+
+static struct rpc_call *take_out(struct rpc *rpc, struct rpc_call **at)
+{
+	struct rpc_call *call = *at;
+	*at = call->next;
+	if (!call->next)
+		rpc->last = at;
+	rpc->waiting--;
+	return call;
+}
+
+// Tell who waits, and forget the call.
+static void end(struct rpc_call *call, enum status status, const struct json *result, const struct error *error)
+{
+	call->done(call->context, status, result, error);
+	free(call);
+}
+
+static void keep(struct rpc *rpc, struct rpc_call *call, int64_t id, const struct rpc_ask *ask)
+{
+	*call = (struct rpc_call){.method = contract_find(rpc->params.contract, ask->method),
+				  .id = id,
+				  .due_ms = ask->patience_ms ? rpc->params.now_ms() + ask->patience_ms : 0,
+				  .done = ask->done,
+				  .context = ask->context};
+	*rpc->last = call;
+	rpc->last = &call->next;
+	rpc->waiting++;
+}
+
+enum status rpc_call(struct rpc *rpc, const struct rpc_ask *ask)
+{
+	struct json *params = ask->params;
+	struct rpc_call *call = ask->done && !rpc->closed && rpc->waiting < rpc->params.most_calls
+					? calloc(1, sizeof(*call))
+					: NULL;
+	if (ask->done && !call) {
+		json_destroy(&params);
+		return STATUS_UNAVAILABLE;
+	}
+	const int64_t id = ++rpc->last_id;
+	if (call)
+		keep(rpc, call, id, ask);
+	struct json *number = json_new_integer(id);
+	const enum status status = send_call(rpc, number, ask->method, params);
+	json_destroy(&number);
+	struct rpc_call **at = status && call ? find(rpc, id) : NULL;
+	if (at && !*at) // told already: what sends may close
+		return STATUS_OK;
+	if (at)
+		free(take_out(rpc, at));
+	return status;
+}
+
+static void check_result(const struct rpc *rpc, const char *name, const struct json *result)
+{
+#ifndef NDEBUG
+	struct error error = {0};
+	const struct contract_method *method = name ? contract_find(rpc->params.contract, name) : NULL;
+	if (method && contract_check_result(rpc->params.contract, method, result, &error)) {
+		log_error("wire", "the result of %s breaks the contract: %s", name, error.message);
+		abort();
+	}
+#else
+	(void)rpc, (void)name, (void)result;
+#endif
+}
+
+void rpc_answer(struct rpc *rpc, const char *method, const struct json *id, struct json *result,
+		const struct error *error)
+{
+	struct buffer head;
+	if (!error && id) {
+		rpc_answer_body(rpc, method, id, result, NULL);
+		return;
+	}
+	json_destroy(&result);
+	if (!id)
+		return;
+	buffer_init(&head, LIMIT_HEAD_BYTES);
+	const enum status status = message_print_error(&head, id, error);
+	send_head(rpc, status, &head, NULL);
+}
+
+enum status rpc_answer_body(struct rpc *rpc, const char *method, const struct json *id, struct json *result,
+			    const struct rpc_body *body)
+{
+	struct buffer head;
+	if (!rpc->closed)
+		check_result(rpc, method, result);
+	buffer_init(&head, LIMIT_HEAD_BYTES);
+	const enum status status = message_print_result(&head, id, result);
+	return send_head(rpc, status, &head, body);
+}
+
+// ---- what comes ----
+
+static enum status serve(struct rpc *rpc, const struct message *message, struct error *error)
+{
+	const struct rpc_params *params = &rpc->params;
+	const struct contract_method *method = contract_find(params->contract, message->method);
+	const struct rpc_method *one = NULL;
+	if (!served(rpc, method))
+		return error_set(error, STATUS_METHOD_NOT_FOUND, "%s may call no method \"%.64s\" here", params->peer,
+				 message->method);
+	enum status status = contract_check_params(params->contract, method, message->params, error);
+	if (!status && params->admit)
+		status = params->admit(params->arg, method, error);
+	if (status)
+		return status;
+	for (size_t i = 0; i < params->method_count && !one; i++)
+		if (!strcmp(params->methods[i].name, method->name))
+			one = &params->methods[i];
+	return one ? one->serve(params->arg, message, error)
+		   : error_set(error, STATUS_METHOD_NOT_FOUND, "%s is not served", method->name);
+}
+
+static enum rpc_heard take_answer(struct rpc *rpc, const struct message *message, struct error *fault)
+{
+	int64_t id;
+	struct error error = {0};
+	struct rpc_call **at = json_integer(message->id, &id) ? NULL : find(rpc, id);
+	if (!at || !*at) {
+		error_set(fault, STATUS_NOT_FOUND, "%s answers what nobody waits for", rpc->params.peer);
+		return RPC_UNASKED;
+	}
+	struct rpc_call *call = take_out(rpc, at);
+	if (message->kind == MESSAGE_ERROR) {
+		message_read_error(message, &error);
+		end(call, error.status, NULL, &error);
+		return RPC_ANSWERED;
+	}
+	if (contract_check_result(rpc->params.contract, call->method, message->result, fault)) {
+		error_set(&error, STATUS_UNAVAILABLE, "%s's answer breaks the contract", rpc->params.peer);
+		end(call, STATUS_UNAVAILABLE, NULL, &error);
+		return RPC_BROKEN;
+	}
+	end(call, STATUS_OK, message->result, &error);
+	return RPC_ANSWERED;
+}
+
+static enum rpc_heard take(struct rpc *rpc, const struct message *message, struct error *error)
+{
+	if (message->kind == MESSAGE_RESULT || message->kind == MESSAGE_ERROR)
+		return take_answer(rpc, message, error);
+	const enum status status = serve(rpc, message, error);
+	if (status != STATUS_PENDING)
+		rpc_answer(rpc, message->method, message->id, status || !message->id ? NULL : json_new_object(),
+			   status ? error : NULL);
+	return status && status != STATUS_PENDING ? RPC_REFUSED : RPC_SERVED;
+}
+
+// Who sent it is known by its id only; a notification has none, and is not answered for all that is wrong with it.
+static void answer_fault(struct rpc *rpc, const struct message *message, const struct error *error)
+{
+	struct buffer head;
+	if (!message->id && message->method)
+		return;
+	buffer_init(&head, LIMIT_HEAD_BYTES);
+	const enum status status = message_print_error(&head, message->id, error);
+	send_head(rpc, status, &head, NULL);
+}
+
+enum rpc_heard rpc_receive(struct rpc *rpc, const uint8_t *bytes, size_t length, bool binary, struct error *error)
+{
+	struct message message;
+	enum rpc_heard heard = RPC_GARBAGE;
+	const enum status status = binary ? message_decode(&message, bytes, length, error)
+					  : message_decode_text(&message, (const char *)bytes, length, error);
+	if (!status)
+		heard = take(rpc, &message, error);
+	else if (rpc->params.answers_faults)
+		answer_fault(rpc, &message, error);
+	message_finish(&message);
+	return heard;
+}
+
+// ---- time and end ----
+
+// The first call that is late, or NULL, and then when the next will be; 0: never.
+static struct rpc_call **find_late(struct rpc *rpc, int64_t now_ms, int64_t *next_ms)
+{
+	*next_ms = 0;
+	for (struct rpc_call **at = &rpc->first; *at; at = &(*at)->next) {
+		const int64_t due_ms = (*at)->due_ms;
+		if (due_ms && due_ms <= now_ms)
+			return at;
+		if (due_ms && (!*next_ms || due_ms < *next_ms))
+			*next_ms = due_ms;
+	}
+	return NULL;
+}
+
+int64_t rpc_expire(struct rpc *rpc)
+{
+	const int64_t now_ms = rpc->params.now_ms();
+	int64_t next_ms;
+	// From the beginning each time, since who is told may call or close.
+	for (struct rpc_call **at; (at = find_late(rpc, now_ms, &next_ms));) {
+		struct rpc_call *call = take_out(rpc, at);
+		struct error error = {0};
+		error_set(&error, STATUS_TIMEOUT, "%s did not answer %s in time", rpc->params.peer, call->method->name);
+		end(call, STATUS_TIMEOUT, NULL, &error);
+	}
+	return next_ms ? next_ms - now_ms : -1;
+}
+
+void rpc_close(struct rpc *rpc, const struct error *error)
+{
+	rpc->closed = true;
+	while (rpc->first) {
+		struct rpc_call *call = take_out(rpc, &rpc->first);
+		if (error)
+			end(call, error->status, NULL, error);
+		else
+			free(call);
+	}
+}

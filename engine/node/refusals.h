@@ -1,0 +1,29 @@
+/* System calls that a worker's list does not have, refused and told.
+ *
+ * A worker sends the other end of its filter with the answer to worker.open or worker.instance, before it has touched a
+ * driver or anybody's code; a descriptor that comes later, or is none of these, is closed unseen. What is read from it
+ * the kernel writes: the number of a call, never a word of the worker's. The answer is always EPERM. Each call is
+ * logged once in the life of the node, whoever made it; after REFUSALS_OF_WORKER from one worker this end is closed,
+ * and the kernel says ENOSYS from then on, so that a worker in a loop costs the node nothing. Thread: the loop's;
+ * refusals_receive and refusals_answer: any. */
+#pragma once
+#include "common/net/loop.h"
+#include "engine/device/info.h"
+
+#include <sys/types.h>
+
+struct refusals;
+
+enum { REFUSALS_OF_WORKER = 256 };
+
+// `listener` is taken. NULL where there is no memory: then the kernel refuses.
+void refusals_create(struct refusals **out, struct net_loop *loop, int listener, enum backend_kind backend);
+void refusals_destroy(struct refusals **refusals);
+
+// As recv; *passed: the other end of a filter that came with it, or -1. With `size` 0 it is only looked for, and stays.
+ssize_t refusals_receive(int socket, uint8_t *bytes, size_t size, int *passed);
+
+// Wait for one call and refuse it: its number; REFUSALS_NONE: it has ended meanwhile; REFUSALS_ENDED: so has the
+// worker, or this is no such descriptor.
+enum { REFUSALS_NONE = -1, REFUSALS_ENDED = -2 };
+int refusals_answer(int listener);

@@ -1,0 +1,42 @@
+/* How tokens are drawn where a request does not say: the request's word, then the instance's, then that of the model's
+ * authors, then one default.
+ *
+ * Authors say it in the model file (general.sampling.*, as llama.cpp's converter writes it) or in
+ * generation_config.json beside it (as Hugging Face has it; its max_new_tokens and do_sample are not read). What lies
+ * outside the range that a request may ask for counts as not said. Everything here is pure but for sampling_add_beside.
+ * Thread: any. */
+#pragma once
+#include "common/json/json.h"
+#include "engine/model/gguf.h"
+
+enum sampling_name {
+	SAMPLING_TEMPERATURE,        // 0 to 2; 0: always the likeliest token
+	SAMPLING_TOP_K,              // only so many of the likeliest tokens; 0: all
+	SAMPLING_TOP_P,              // only the likeliest tokens that together have this probability, 0 to 1; 1: all
+	SAMPLING_MIN_P,              // only tokens at least so likely beside the likeliest, 0 to 1; 0: all
+	SAMPLING_REPETITION_PENALTY, // 0.01 to 10; 1: none
+	SAMPLING_NAMES
+};
+
+struct sampling_words {
+	double values[SAMPLING_NAMES]; // NaN: nothing is said
+};
+
+// A value that nobody names is this: llama.cpp's own defaults, with no penalty.
+extern const struct sampling_words sampling_default;
+
+void sampling_say_nothing(struct sampling_words *words);
+void sampling_of_file(const struct gguf *gguf, struct sampling_words *out); // what the model file says
+// Add to `words` what they do not say yet and the text of a generation_config.json does.
+void sampling_add_config(const char *text, size_t length, struct sampling_words *words);
+// The same with the file generation_config.json in the folder of the model file at `path`, if it is there, a regular
+// file, and of at most 64 KiB. Waits for the disk.
+void sampling_add_beside(const char *path, struct sampling_words *words);
+
+// Members of an object named as in requests: temperature, top_k, top_p, min_p, repetition_penalty.
+struct json *sampling_json(const struct sampling_words *words); // null: nothing is said
+void sampling_read(const struct json *json, struct sampling_words *out);
+// Complete `request`, an object of such members among others. Returns {name: {value, from}} of all of them, `from`
+// being request, instance, model or default. `request` NULL: what a request gets that says nothing.
+struct json *sampling_complete(struct json *request, const struct sampling_words *instance,
+			       const struct sampling_words *model);

@@ -1,0 +1,347 @@
+/* See batch.h: the SQL of every change to state.db, and a batch when its turn comes. */
+#include "server/store/batch.h"
+#include "server/store/database.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const batch_sql[BATCH_STATEMENTS] = {
+	[BATCH_PUT_SETTING] = "INSERT INTO settings (key, value) VALUES (?1, ?2) "
+			      "ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+	[BATCH_PUT_NODE] = "INSERT INTO nodes (node_id, name, record, first_seen_ms, last_seen_ms) "
+			   "VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (node_id) DO UPDATE SET name = excluded.name, "
+			   "record = excluded.record, first_seen_ms = excluded.first_seen_ms, "
+			   "last_seen_ms = excluded.last_seen_ms",
+	[BATCH_PUT_DEVICE] =
+		"INSERT INTO devices (device_id, node_id, hardware_key, draining, record, first_seen_ms, last_seen_ms) "
+		"VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (device_id) DO UPDATE SET node_id = excluded.node_id, "
+		"hardware_key = excluded.hardware_key, record = excluded.record, draining = excluded.draining, "
+		"first_seen_ms = excluded.first_seen_ms, last_seen_ms = excluded.last_seen_ms",
+	[BATCH_PUT_TOKEN] =
+		"INSERT INTO tokens (token_id, parent_id, name, scopes, secret_hash, calls_per_s, max_sessions, "
+		"created_ms, expires_ms, revoked_ms, memory_limit_bytes, last_used_ms) "
+		"VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) "
+		"ON CONFLICT (token_id) DO UPDATE SET parent_id = excluded.parent_id, name = excluded.name, "
+		"scopes = excluded.scopes, secret_hash = excluded.secret_hash, calls_per_s = excluded.calls_per_s, "
+		"max_sessions = excluded.max_sessions, created_ms = excluded.created_ms, "
+		"expires_ms = excluded.expires_ms, last_used_ms = excluded.last_used_ms, "
+		"revoked_ms = excluded.revoked_ms, memory_limit_bytes = excluded.memory_limit_bytes",
+	// Rows of its own children are gone before it; those that somebody else wrote must not hold it.
+	[BATCH_ORPHAN_TOKENS] = "UPDATE tokens SET parent_id = NULL WHERE parent_id = ?1",
+	[BATCH_REMOVE_TOKEN] = "DELETE FROM tokens WHERE token_id = ?1",
+	[BATCH_PUT_CHANGE] = "INSERT INTO changes (at_ms, kind, level, node_id, device_id, name, summary) "
+			     "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+	[BATCH_TRIM_CHANGES] = "DELETE FROM changes WHERE change_id <= (SELECT max(change_id) FROM changes) - ?1",
+	[BATCH_PUT_CERTIFICATE] =
+		"INSERT INTO certificates (serial, node_id, sha256, key_sha256, not_before_ms, not_after_ms, "
+		"revoked_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (serial) DO UPDATE SET node_id = "
+		"excluded.node_id, sha256 = excluded.sha256, key_sha256 = excluded.key_sha256, not_before_ms = "
+		"excluded.not_before_ms, not_after_ms = excluded.not_after_ms, revoked_ms = excluded.revoked_ms",
+	[BATCH_REMOVE_CERTIFICATE] = "DELETE FROM certificates WHERE serial = ?1",
+	[BATCH_PUT_TICKET] =
+		"INSERT INTO tickets (ticket_id, secret_hash, made_by, uses, used, created_ms, expires_ms, revoked_ms) "
+		"VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (ticket_id) DO UPDATE SET secret_hash = "
+		"excluded.secret_hash, made_by = excluded.made_by, uses = excluded.uses, used = excluded.used, "
+		"created_ms = excluded.created_ms, expires_ms = excluded.expires_ms, revoked_ms = excluded.revoked_ms",
+	[BATCH_REMOVE_TICKET] = "DELETE FROM tickets WHERE ticket_id = ?1",
+	[BATCH_PUT_MODEL] =
+		"INSERT INTO models (model_id, name, source, request, path, state, file_bytes, modified_ns, sha256, "
+		"state_reason, added_ms, architecture) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) "
+		"ON CONFLICT (model_id) DO UPDATE SET name = excluded.name, source = excluded.source, "
+		"request = excluded.request, path = excluded.path, state = excluded.state, "
+		"state_reason = excluded.state_reason, file_bytes = excluded.file_bytes, "
+		"modified_ns = excluded.modified_ns, sha256 = excluded.sha256, architecture = excluded.architecture",
+	[BATCH_REMOVE_MODEL] = "DELETE FROM models WHERE model_id = ?1",
+	[BATCH_PUT_INSTANCE] = "INSERT INTO instances (instance_id, model_id, model_name, wanted, created_ms, last, "
+			       "epoch, recoveries, moves, workers) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, "
+			       "coalesce(?10, ''))",
+	[BATCH_CHANGE_INSTANCE] = "UPDATE instances SET model_id = ?2, model_name = ?3, wanted = ?4, created_ms = ?5, "
+				  "last = ?6, epoch = ?7, recoveries = ?8, moves = ?9, workers = coalesce(?10, "
+				  "workers) WHERE instance_id = ?1",
+	[BATCH_REMOVE_INSTANCE] = "DELETE FROM instances WHERE instance_id = ?1",
+	[BATCH_PUT_LINK] = "INSERT OR REPLACE INTO links (from_node_id, to_node_id, class, interface, address, "
+			   "interface_bits_per_s, rtt_ms, jitter_ms, loss_percent, throughput_bytes_per_s, "
+			   "throughput_ms, measured_ms, degraded) "
+			   "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+	[BATCH_REMOVE_LINKS] = "DELETE FROM links WHERE from_node_id = ?1 OR to_node_id = ?1",
+	[BATCH_PUT_LAYER_TIME] = "INSERT OR REPLACE INTO layer_times (device_id, format, layer_bytes, layer_s, "
+				 "output_bytes, output_s, prompt_s, batch_2, batch_4, batch_8, batch_16, batch_32, "
+				 "measured_ms, spread) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, "
+				 "?14)",
+	[BATCH_REMOVE_LAYER_TIMES] =
+		"DELETE FROM layer_times WHERE device_id IN (SELECT device_id FROM devices WHERE node_id = ?1)",
+	[BATCH_REMOVE_DEVICES] = "DELETE FROM devices WHERE node_id = ?1",
+	[BATCH_REMOVE_NODE] = "DELETE FROM nodes WHERE node_id = ?1",
+	[BATCH_LIST_DEVICES] = "SELECT device_id FROM devices WHERE node_id = ?1",
+	[BATCH_PUT_ALERT] =
+		"INSERT INTO alerts (alert_id, kind, severity, subject_type, subject_id, subject_name, message, hint, "
+		"raised_ms, cleared_ms, acknowledged_ms, acknowledged_by) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, "
+		"?10, ?11, ?12) ON CONFLICT (alert_id) DO UPDATE SET cleared_ms = excluded.cleared_ms",
+	[BATCH_TRIM_ALERTS] = "DELETE FROM alerts WHERE cleared_ms != 0 AND alert_id NOT IN (SELECT alert_id FROM "
+			      "alerts ORDER BY raised_ms DESC LIMIT ?1)",
+	[BATCH_PUT_AUDIT] = "INSERT INTO audit (" JOURNAL_COLUMNS ", leaf) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, "
+			    "?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
+	[BATCH_PUT_COSIGNED] =
+		"INSERT INTO audit_checkpoints (size, note, segment_bytes, cosigned) VALUES (?1, ?2, 0, 1) "
+		"ON CONFLICT (size) DO UPDATE SET note = excluded.note, cosigned = 1",
+	[BATCH_TRIM_COSIGNED] = "DELETE FROM audit_checkpoints WHERE cosigned = 1 AND size < ?1 AND size NOT IN "
+				"(SELECT first FROM audit_segments)",
+	[BATCH_BEGIN] = "BEGIN IMMEDIATE",
+	[BATCH_COMMIT] = "COMMIT",
+	[BATCH_ROLLBACK] = "ROLLBACK",
+	[BATCH_SAVEPOINT] = "SAVEPOINT batch",
+	[BATCH_UNDO] = "ROLLBACK TO batch",
+	[BATCH_RELEASE] = "RELEASE batch",
+};
+
+static struct journal_entry entry_of(const struct batch_row *row)
+{
+	struct journal_entry entry = {
+		.seq = (uint64_t)row->values[0].integer,
+		.at_us = row->values[1].integer,
+		.duration_us = row->values[2].integer,
+		.count = (uint64_t)row->values[3].integer,
+	};
+	size_t at = AUDIT_TEXTS_AT;
+#define X(name) entry.name = row->values[at++].text;
+	ENTRY_TEXT_LIST(X)
+#undef X
+	entry.bound = row->bound;
+	entry.bound_before = (uint64_t)row->values[AUDIT_BEFORE_AT].integer;
+	return entry;
+}
+
+void batch_tell_entries(const struct store_batch *batch, void (*tell)(void *context, const struct journal_entry *entry),
+			void *context)
+{
+	for (const struct batch_row *row = batch->first; row; row = row->next)
+		if (row->statement == BATCH_PUT_AUDIT) {
+			const struct journal_entry entry = entry_of(row);
+			tell(context, &entry);
+		}
+}
+
+enum status batch_prepare(sqlite3 *db, sqlite3_stmt *statements[BATCH_STATEMENTS], struct error *error)
+{
+	enum status status = STATUS_OK;
+	for (int i = 0; i < BATCH_STATEMENTS && !status; i++)
+		status = database_prepare(db, batch_sql[i], &statements[i], error);
+	return status;
+}
+
+void batch_finalize(sqlite3_stmt *statements[BATCH_STATEMENTS])
+{
+	for (int i = 0; i < BATCH_STATEMENTS; i++) {
+		sqlite3_finalize(statements[i]);
+		statements[i] = NULL;
+	}
+}
+
+// The bytes stay where they are until the statement was reset.
+static int bind_value(sqlite3_stmt *statement, int index, const struct batch_value *value)
+{
+	switch (value->type) {
+	case VALUE_NULL:
+		return sqlite3_bind_null(statement, index);
+	case VALUE_TEXT:
+		return sqlite3_bind_text64(statement, index, value->text, value->length, SQLITE_STATIC, SQLITE_UTF8);
+	case VALUE_BYTES:
+		return sqlite3_bind_blob64(statement, index, value->text, value->length, SQLITE_STATIC);
+	case VALUE_INTEGER:
+		return sqlite3_bind_int64(statement, index, value->integer);
+	case VALUE_REAL:
+		return sqlite3_bind_double(statement, index, value->real);
+	}
+	return SQLITE_MISUSE;
+}
+
+enum status batch_step(sqlite3 *db, sqlite3_stmt *statement, struct error *error)
+{
+	int code = sqlite3_step(statement);
+	enum status status = code == SQLITE_DONE ? STATUS_OK : database_fault(db, code, error);
+	sqlite3_reset(statement);
+	return status;
+}
+
+// ---- what a batch binds ----
+
+// Which rows a statement changes: their first values are the columns of bound_tables.
+static const struct bound_statement {
+	bool binds, gone, only_if_there;
+	enum bound_kind kind;
+} bound_statements[BATCH_STATEMENTS] = {
+	[BATCH_PUT_NODE] = {.binds = true, .kind = BOUND_NODE},
+	[BATCH_REMOVE_NODE] = {.binds = true, .gone = true, .kind = BOUND_NODE},
+	[BATCH_PUT_DEVICE] = {.binds = true, .kind = BOUND_DEVICE},
+	[BATCH_PUT_TOKEN] = {.binds = true, .kind = BOUND_TOKEN},
+	[BATCH_REMOVE_TOKEN] = {.binds = true, .gone = true, .kind = BOUND_TOKEN},
+	[BATCH_PUT_CERTIFICATE] = {.binds = true, .kind = BOUND_CERTIFICATE},
+	[BATCH_REMOVE_CERTIFICATE] = {.binds = true, .gone = true, .kind = BOUND_CERTIFICATE},
+	[BATCH_PUT_TICKET] = {.binds = true, .kind = BOUND_TICKET},
+	[BATCH_REMOVE_TICKET] = {.binds = true, .gone = true, .kind = BOUND_TICKET},
+	[BATCH_PUT_MODEL] = {.binds = true, .kind = BOUND_MODEL},
+	[BATCH_REMOVE_MODEL] = {.binds = true, .gone = true, .kind = BOUND_MODEL},
+	[BATCH_PUT_INSTANCE] = {.binds = true, .kind = BOUND_INSTANCE},
+	[BATCH_CHANGE_INSTANCE] = {.binds = true, .only_if_there = true, .kind = BOUND_INSTANCE},
+	[BATCH_REMOVE_INSTANCE] = {.binds = true, .gone = true, .kind = BOUND_INSTANCE},
+};
+
+static struct bound_value bound_value(const struct batch_value *value)
+{
+	static const int types[] = {[VALUE_NULL] = SQLITE_NULL,
+				    [VALUE_TEXT] = SQLITE_TEXT,
+				    [VALUE_BYTES] = SQLITE_BLOB,
+				    [VALUE_INTEGER] = SQLITE_INTEGER,
+				    [VALUE_REAL] = SQLITE_FLOAT};
+	return (struct bound_value){.type = types[value->type],
+				    .bytes = value->text,
+				    .length = value->length,
+				    .integer = value->integer,
+				    .real = value->real};
+}
+
+// values NULL: the row goes.
+static enum status bind_row(struct journal *journal, enum bound_kind kind, const struct bound_value *id,
+			    const struct bound_value *values, struct error *error)
+{
+	char subject[BOUND_SUBJECT_BYTES];
+	struct tree_hash digest;
+	if (!bound_subject(kind, id, subject))
+		return error_set(error, STATUS_INVALID_PARAMS, "a row of state.db has an id that cannot be one");
+	if (values && !bound_digest(kind, values, &digest))
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory to hash a row of state.db");
+	return journal_bind(journal, subject, values ? &digest : NULL, error);
+}
+
+static enum status bind_instance(const struct batch_row *row, struct journal *journal, struct error *error)
+{
+	struct bound_value values[BOUND_COLUMNS] = {bound_value(&row->values[0])};
+	const struct batch_value *workers = &row->values[row->count - 1];
+	if (row->statement == BATCH_REMOVE_INSTANCE)
+		return bind_row(journal, BOUND_WORKERS, values, NULL, error);
+	if (workers->type == VALUE_NULL && row->statement == BATCH_CHANGE_INSTANCE)
+		return STATUS_OK; // they stay as they are
+	values[1] = workers->type == VALUE_NULL ? (struct bound_value){.type = SQLITE_TEXT, .bytes = ""}
+						: bound_value(workers);
+	return bind_row(journal, BOUND_WORKERS, values, values, error);
+}
+
+// A node's devices go with it, without being named.
+static enum status bind_devices(const struct batch_row *row, sqlite3 *db, sqlite3_stmt *list, struct journal *journal,
+				struct error *error)
+{
+	int code = SQLITE_DONE;
+	enum status status = STATUS_OK;
+	sqlite3_bind_text64(list, 1, row->values[0].text, row->values[0].length, SQLITE_STATIC, SQLITE_UTF8);
+	while (!status && (code = sqlite3_step(list)) == SQLITE_ROW) {
+		const struct bound_value id = {.type = SQLITE_TEXT,
+					       .bytes = sqlite3_column_text(list, 0),
+					       .length = (size_t)sqlite3_column_bytes(list, 0)};
+		status = bind_row(journal, BOUND_DEVICE, &id, NULL, error);
+	}
+	if (!status && code != SQLITE_DONE)
+		status = database_fault(db, code, error);
+	sqlite3_reset(list);
+	sqlite3_clear_bindings(list);
+	return status;
+}
+
+static enum status bind_statement(const struct batch_row *row, struct journal *journal, struct error *error)
+{
+	const struct bound_statement *statement = &bound_statements[row->statement];
+	struct bound_value values[BOUND_COLUMNS];
+	char subject[BOUND_SUBJECT_BYTES];
+	if (!statement->binds)
+		return STATUS_OK;
+	for (size_t i = 0; i < row->count && i < BOUND_COLUMNS; i++)
+		values[i] = bound_value(&row->values[i]);
+	if (statement->only_if_there &&
+	    (!bound_subject(statement->kind, &values[0], subject) || !bound_find(journal->bound, subject, NULL, NULL)))
+		return STATUS_OK;
+	enum status status = bind_row(journal, statement->kind, &values[0], statement->gone ? NULL : values, error);
+	if (!status && statement->kind == BOUND_INSTANCE)
+		status = bind_instance(row, journal, error);
+	return status;
+}
+
+static enum status bind_batch(const struct store_batch *batch, sqlite3 *db, sqlite3_stmt *statements[BATCH_STATEMENTS],
+			      struct journal *journal, struct error *error)
+{
+	enum status status = STATUS_OK;
+	for (const struct batch_row *row = batch->first; row && !status; row = row->next) {
+		if (row->statement == BATCH_REMOVE_DEVICES)
+			status = bind_devices(row, db, statements[BATCH_LIST_DEVICES], journal, error);
+		if (!status)
+			status = bind_statement(row, journal, error);
+	}
+	return status;
+}
+
+// Rows that no entry of the batch has named get entries of their own, at its end.
+static enum status add_entry(struct store_batch *batch, struct error *error)
+{
+	const struct journal_entry entry = {
+		.count = 1, .actor = "server", .action = "state.bound", .outcome = "ok", .detail = "{}"};
+	batch->rows = 0; // what the loop thread counted has its limit there
+	enum status status = store_put_audit(batch, &entry);
+	return status ? error_set(error, status, "no memory for an entry of the audit log") : STATUS_OK;
+}
+
+// The number and the leaf of an entry, and the rows that it names, in place of those that its row does not know.
+static enum status number_entry(struct batch_row *row, struct journal *journal, sqlite3_stmt *statement,
+				struct tree_hash *leaf, struct error *error)
+{
+	free(row->bound);
+	row->bound = NULL;
+	struct journal_entry entry = entry_of(row);
+	// A log that binds no rows yet must not seem to, should this transaction be the last one for now: an entry of
+	// version 2 without any would say that there are none.
+	const bool binds = !journal->unbound || journal->adopting;
+	if (binds)
+		row->bound = journal_take_bound(journal, &entry);
+	if (binds && !row->bound)
+		return error_set(error, STATUS_OUT_OF_MEMORY, "no memory for an entry of the audit log");
+	entry.bound = row->bound;
+	enum status status = journal_add(journal, &entry, leaf, error);
+	row->values[0].integer = (int64_t)entry.seq;
+	row->values[AUDIT_BEFORE_AT] = (struct batch_value){.type = binds ? VALUE_INTEGER : VALUE_NULL,
+							    .integer = (int64_t)entry.bound_before};
+	sqlite3_bind_int64(statement, 1, (int64_t)entry.seq);
+	sqlite3_bind_text(statement, AUDIT_BOUND_AT + 1, row->bound, -1, SQLITE_STATIC);
+	bind_value(statement, AUDIT_BEFORE_AT + 1, &row->values[AUDIT_BEFORE_AT]);
+	sqlite3_bind_blob(statement, AUDIT_VALUES + 1, leaf->bytes, TREE_HASH_BYTES, SQLITE_STATIC);
+	return status;
+}
+
+// The next number has an entry already, which this program did not write.
+static enum status taken(struct error *error)
+{
+	if (error)
+		*error = (struct error){.status = STATUS_OK};
+	error_set(error, STATUS_UNAVAILABLE, "somebody else has written to the audit log");
+	error_hint(error, "see exogpu audit verify; nothing that is audited can happen until the log is put right");
+	return STATUS_UNAVAILABLE;
+}
+
+enum status batch_run(struct store_batch *batch, sqlite3 *db, sqlite3_stmt *statements[BATCH_STATEMENTS],
+		      struct journal *journal, struct error *error)
+{
+	struct tree_hash leaf;
+	enum status status = bind_batch(batch, db, statements, journal, error);
+	for (struct batch_row *row = batch->first; row && !status; row = row->next) {
+		sqlite3_stmt *statement = statements[row->statement];
+		int code = SQLITE_OK;
+		for (size_t i = 0; i < row->count && code == SQLITE_OK; i++)
+			code = bind_value(statement, (int)i + 1, &row->values[i]);
+		if (row->statement == BATCH_PUT_AUDIT)
+			status = number_entry(row, journal, statement, &leaf, error);
+		if (!status)
+			status = code == SQLITE_OK ? batch_step(db, statement, error) : database_fault(db, code, error);
+		if (status == STATUS_CONFLICT && row->statement == BATCH_PUT_AUDIT)
+			status = taken(error);
+		sqlite3_clear_bindings(statement);
+		if (!status && !row->next && journal_has_bound(journal))
+			status = add_entry(batch, error);
+	}
+	return status;
+}

@@ -1,0 +1,109 @@
+// The first seconds of a server: its devices are still being looked for, it says so, and what needs a place waits for them,
+// or is told to try again. The server's own node is stopped meanwhile by a signal, so that it takes as long as a test wants.
+import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { Client, assertContractKept } from "./client.mjs";
+import { modelFile } from "./gguf.mjs";
+import { nodes } from "./machine.mjs";
+import { eventually, patience, run, startServer, temporary, within } from "./server.mjs";
+
+const folder = temporary(), long = 12 * patience;
+
+describe("a server whose devices are still being looked for", () => {
+	let server, admin, held = [], model_id;
+	const hold = () => eventually(() => {
+		held = nodes(server.data);
+		held.forEach((pid) => process.kill(pid, "SIGSTOP"));
+		return held.length;
+	}, "its node runs", long);
+	const release = () => {
+		held.forEach((pid) => process.kill(pid, "SIGCONT"));
+		held = [];
+	};
+	const start = async (tries = 5) => {
+		server = await startServer({ localNode: true, data: folder, args: ["--load-on-demand"] });
+		await hold();
+		admin = await Client.login(server);
+		await admin.call("events.subscribe", { topics: ["inventory"] });
+		if ((await admin.call("server.info")).discovering) return;
+		assert.ok(tries, "its node was never stopped in time");
+		release();
+		await server.stop();
+		await start(tries - 1);
+	};
+	const get = async (path) => {
+		const { status, json } = await server.http(path);
+		return [status, json().status, json().ready];
+	};
+	const place = () => admin.call("instance.create", { model_id }).then((one) => ({ one }), (error) => ({ error }));
+	const ask = () => server.http("/v1/completions", { method: "POST", ms: long, headers: { authorization: `Bearer ${server.token}` },
+		body: JSON.stringify({ model: "small", prompt: "abc", max_tokens: 2, temperature: 0 }) });
+
+	before(async () => {
+		writeFileSync(join(folder, "small.gguf"), modelFile({ megabytes: 0.4 }));
+		await start();
+		await admin.call("model.add", { source: join(folder, "small.gguf") });
+		({ model_id } = await eventually(async () => (await admin.call("model.list")).models.find((one) => one.state === "ready"), "the model is read", long));
+	});
+	after(async () => {
+		release();
+		await server?.finish();
+		assertContractKept();
+	});
+
+	test("lives, is not ready, and says so wherever it is asked", async () => {
+		assert.deepEqual(await get("/healthz"), [200, "ok", false]);
+		assert.deepEqual(await get("/readyz"), [503, "starting", false]);
+		assert.equal((await admin.call("cluster.snapshot")).discovering, true);
+		const told = await run(["devices"], { EXOGPU_DATA: server.data });
+		assert.match(told.stderr, /still being looked for/);
+		assert.match((await run(["health"], { EXOGPU_DATA: server.data })).stdout, /^ok, and still looking for its devices/);
+	});
+
+	test("tells who has waited a while to try again, and never that memory is short", async () => {
+		const tries = await Promise.all([place(), admin.call("placement.preview", { model_id }).then((one) => ({ one }), (error) => ({ error }))]);
+		for (const { one, error } of tries) {
+			assert.equal(one, undefined, JSON.stringify(one));
+			assert.equal(error.reason, "unavailable");
+			assert.match(error.message, /devices of this machine are still being looked for/);
+			assert.match(error.hint, /try again in a few seconds/);
+		}
+		const { status, json } = await within(ask(), "an answer", long);
+		assert.equal(status, 503);
+		assert.match(json().error.message, /still being looked for/);
+	});
+
+	test("is ready once they are found: an event says so, and a model has its place", async () => {
+		release();
+		await eventually(() => admin.events.some((one) => one.topic === "inventory" && one.data.discovering === false), "an event says so", long);
+		assert.deepEqual([await get("/healthz"), await get("/readyz")], [[200, "ok", true], [200, "ok", true]]);
+		assert.equal((await admin.call("server.info")).discovering, false);
+		assert.ok((await admin.call("cluster.snapshot")).devices.every((one) => one.verification.state !== "pending"));
+		const { one, error } = await place();
+		assert.equal(error, undefined);
+		await admin.call("instance.delete", { instance_id: one.instance_id });
+	});
+
+	test("lets wait what comes before: a place, and a question that loads its model", async () => {
+		await admin.close();
+		await server.stop();
+		await start();
+		const created = place(), asked = ask();
+		await new Promise((resolve) => setTimeout(resolve, 300)); // so that they wait
+		release();
+		const { one, error } = await created;
+		assert.equal(error, undefined, error?.message);
+		assert.ok(one.instance_id);
+		assert.equal((await within(asked, "an answer", long)).status, 200);
+	});
+
+	test("without a node of its own it is ready at once", async () => {
+		const alone = await startServer();
+		assert.deepEqual((await alone.http("/readyz")).json().ready, true);
+		const client = await Client.login(alone);
+		assert.equal((await client.call("server.info")).discovering, false);
+		await alone.finish();
+	});
+});

@@ -1,0 +1,28 @@
+"""Calls between processes go through common/wire/rpc.h, which keeps those that wait: there is no second table of them.
+
+REMAIN are the files that still print calls themselves (docs/notes/rpc.md); one that does so no more is to go from it.
+"""
+import re
+
+from tree import error, line_of
+
+PRINTS = re.compile(r"(?<!\w)message_print_call(?:_of)?\s*\(")
+REMAIN = {
+    "engine/node/child.c", "engine/node/handed.c", "engine/node/hops_ways.c", "engine/node/join.c",
+    "engine/node/links.c", "engine/node/models_pieces.c", "engine/node/relay.c", "engine/node/tenants.c",
+    "engine/node/uplink.c", "engine/worker/answer.c", "engine/worker/instance.c", "engine/worker/instance_reader.c",
+    "engine/worker/ring_message.c", "server/api/join.c", "server/cli/client.c", "server/tenants/calls.c",
+    "server/tenants/hop.c", "server/tenants/tenants.c",
+}
+
+
+def check(tree):
+    for path in tree.ending(".c", ".h"):
+        if path.startswith(("common/wire/", "tests/")):
+            continue
+        match = PRINTS.search(tree.code(path))
+        if match and path not in REMAIN:
+            yield error(path, line_of(tree.code(path), match.start()), "messages",
+                        "calls are sent by rpc_call and rpc_notify (common/wire/rpc.h), which keep those that wait")
+        if path in REMAIN and not match:
+            yield error(path, 1, "messages", "it prints no calls: take it from REMAIN in tools/lint/messages.py")
